@@ -1,0 +1,117 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// Driver runs the steps of transactions on one infrastructure (SPEC D1).
+//
+// All methods are safe for concurrent use, also for one transaction: steps may
+// run in parallel and Cleanup may come at any time. A method returns as soon as
+// it can once its context has ended; what Init and Execute started is then
+// stopped, so that nothing runs on behalf of a call that has returned, except a
+// detached step.
+type Driver interface {
+	// Infra is the infrastructure's name in an init's answer, such as "docker".
+	Infra() string
+
+	// Init makes what the steps of a transaction share. It may fill env.State
+	// with what Execute needs to know. When it fails, the caller cleans up from
+	// the ledger.
+	Init(ctx context.Context, env *Environment, l Ledger) error
+
+	// Execute runs a step to its end, or starts a detached one. Its output goes
+	// to out, both streams in the order in which they arrive; out is not used
+	// after Execute has returned, except by a detached step, for which out stays
+	// in use until Cleanup has ended the step.
+	//
+	// The error says that the infrastructure failed; a step that ran and failed
+	// is a Result with an exit code and no error. When ctx ends first, the step
+	// is stopped as ctx's cause asks and the error is ctx's.
+	Execute(ctx context.Context, env *Environment, step *Step, out io.Writer, l Ledger) (*Result, error)
+
+	// Cleanup removes resources, in an order of its own choosing, and returns
+	// those that it could not remove, with an error that says why. A resource
+	// that is gone already, or never came to be, counts as removed: Cleanup is
+	// idempotent. It stops what still runs in them.
+	Cleanup(ctx context.Context, rs []Resource) (left []Resource, err error)
+}
+
+// Ledger keeps a transaction's resources.
+type Ledger interface {
+	// Record makes r durable. A driver calls it before it creates r, and does
+	// not create r when it fails. Recording the same kind and id again replaces
+	// the record. Safe for concurrent use.
+	Record(ctx context.Context, r Resource) error
+}
+
+// Resource is something that a driver made and that must be removed: a
+// container, network, volume, folder, process group, pod, VM.
+type Resource struct {
+	// Kind and ID identify the resource to its driver.
+	Kind string `json:"kind"`
+	ID   string `json:"id"`
+	// Labels are on the resource itself too, where its kind has labels.
+	Labels map[string]string `json:"labels,omitempty"`
+	// Data is whatever else the driver needs to remove the resource.
+	Data json.RawMessage `json:"data,omitempty"`
+}
+
+// Environment is what the steps of a transaction share. It goes to the ledger
+// as JSON, so what must not touch a disk is excluded from that.
+type Environment struct {
+	// ID is the transaction's.
+	ID string `json:"id"`
+	// Labels go on every resource that can carry them: delegate, account and
+	// transaction among them (see [LabelTransaction]).
+	Labels  map[string]string `json:"labels,omitempty"`
+	Network stage.Network     `json:"network,omitzero"`
+	Volumes []*stage.Volume   `json:"volumes,omitempty"`
+	// MountDockerSocket gives every container step the engine's socket.
+	MountDockerSocket bool `json:"mount_docker_socket,omitempty"`
+	// State is the driver's own, written by Init and read by Execute.
+	State json.RawMessage `json:"state,omitempty"`
+	// Envs are variables of every step. They may hold secrets.
+	Envs map[string]string `json:"-"`
+	// Files are to be made by Init. They may hold secrets.
+	Files []*stage.File `json:"-"`
+}
+
+// Step is a step to run.
+type Step struct {
+	stage.Step
+	// Volumes that this step brings along and the transaction's init did not
+	// name.
+	ExtraVolumes []*stage.Volume
+}
+
+// Result is how a step ended.
+type Result struct {
+	// ExitCode is the process's. A process that a signal ended has 128 plus the
+	// signal's number.
+	ExitCode int
+	// OOMKilled says that the step ran out of memory; ExitCode is then not 0.
+	OOMKilled bool
+	// Detached says that the step was started and has no end to report yet.
+	Detached bool
+	// Outputs and Secrets are the variables that the step hands on, Env those
+	// that later steps find in their environment.
+	Outputs map[string]string
+	Secrets map[string]string
+	Env     map[string]string
+	// Artifact is the content of the step's artifact file.
+	Artifact []byte
+}
+
+// Labels that every resource with labels carries. A sweep and an operator find
+// by them what a delegate made.
+const (
+	LabelTransaction = "io.dlite.transaction"
+	LabelDelegate    = "io.dlite.delegate"
+	LabelAccount     = "io.dlite.account"
+	LabelStep        = "io.dlite.step"
+)

@@ -1,0 +1,46 @@
+package task
+
+// Kind tells what a task means for the life of a stage, so that a delegate and
+// a manager treat it alike: an init opens a transaction and needs a stage slot,
+// a cleanup ends one and must never wait for a running step (SPEC P3).
+type Kind int
+
+const (
+	// Standalone is any task that belongs to no transaction.
+	Standalone Kind = iota
+	// Init opens a transaction.
+	Init
+	// Execute runs a step in a transaction.
+	Execute
+	// Cleanup ends a transaction.
+	Cleanup
+)
+
+// String is the kind in lower case, for logs and metric labels.
+func (k Kind) String() string {
+	switch k {
+	case Init:
+		return "init"
+	case Execute:
+		return "execute"
+	case Cleanup:
+		return "cleanup"
+	default:
+		return "standalone"
+	}
+}
+
+// KindOf classifies the task types that the protocols define (PROTOCOL 1 and
+// 2). Every other type is Standalone.
+func KindOf(taskType string) Kind {
+	switch taskType {
+	case "CI_DOCKER_INITIALIZE_TASK", "DLITE_CI_VM_INITIALIZE_TASK", "local_init", "vm_init":
+		return Init
+	case "CI_DOCKER_EXECUTE_TASK", "DLITE_CI_VM_EXECUTE_TASK", "DLITE_CI_VM_EXECUTE_TASK_V2", "local_execute", "vm_execute":
+		return Execute
+	case "CI_DOCKER_CLEANUP_TASK", "DLITE_CI_VM_CLEANUP_TASK", "DLITE_CI_VM_CLEANUP_TASK_V2", "local_cleanup", "vm_cleanup":
+		return Cleanup
+	default:
+		return Standalone
+	}
+}

@@ -1,0 +1,131 @@
+package task
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+)
+
+// MaxBody bounds a task and a handler's answer, in bytes. More is an error.
+const MaxBody = 32 << 20
+
+// Serve runs a task through a handler and turns what the handler did into a
+// response. It returns when the handler does and never panics (SPEC P4):
+//
+//   - a status outside 200-299, an answer over [MaxBody] and a panic are FAILED;
+//   - a handler that wrote neither status nor body is FAILED;
+//   - when ctx's deadline passed while a handler that failed ran, it is TIMEOUT.
+//
+// The second result is the panic's stack, for the log; it is nil otherwise.
+func Serve(ctx context.Context, h Handler, t *Task) (resp *Response, stack []byte) {
+	resp = &Response{ID: t.ID, Type: t.Type}
+	req, err := newRequest(ctx, t)
+	if err != nil {
+		resp.Code, resp.Error = Failed, err.Error()
+		return resp, nil
+	}
+	w := &recorder{header: make(http.Header)}
+	cause, stack := call(h, w, req)
+	w.finish(ctx, resp, cause)
+	return resp, stack
+}
+
+func newRequest(ctx context.Context, t *Task) (*http.Request, error) {
+	body, err := json.Marshal(t)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(NewContext(ctx, t), http.MethodPost, "/", bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("making a handler's request: %w", err)
+	}
+	req.RequestURI = "/" // as a server's request has it; some middleware looks
+	req.Header.Set("Content-Type", "application/json")
+	return req, nil
+}
+
+func call(h Handler, w http.ResponseWriter, r *http.Request) (cause error, stack []byte) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		p := recover()
+		if p == nil { // runtime.Goexit, as a test's FailNow does
+			cause = errors.New("the handler ended its goroutine")
+			return
+		}
+		cause, stack = fmt.Errorf("the handler panicked: %v", p), debug.Stack()
+	}()
+	h.ServeHTTP(w, r)
+	returned = true
+	return nil, nil
+}
+
+// recorder holds a handler's answer in memory.
+type recorder struct {
+	header   http.Header
+	body     bytes.Buffer
+	status   int
+	tooLarge bool
+}
+
+func (w *recorder) Header() http.Header { return w.header }
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 && status >= 200 { // 1xx does not end the head
+		w.status = status
+	}
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	if w.body.Len()+len(b) > MaxBody {
+		w.tooLarge = true
+		return 0, fmt.Errorf("the answer is larger than %d bytes", MaxBody)
+	}
+	return w.body.Write(b)
+}
+
+// finish turns what was recorded into the response.
+func (w *recorder) finish(ctx context.Context, resp *Response, cause error) {
+	switch {
+	case cause != nil:
+	case w.status == 0:
+		cause = errors.New("the handler wrote no answer")
+	case w.tooLarge:
+		cause = fmt.Errorf("the handler's answer is larger than %d bytes", MaxBody)
+	}
+	if cause != nil {
+		resp.Code, resp.Error = Failed, cause.Error()
+	} else {
+		resp.Code, resp.Data = codeOf(w.status, w.header), w.body.Bytes()
+	}
+	if resp.Code == OK {
+		return
+	}
+	if resp.Error == "" {
+		resp.Error = w.reason()
+	}
+	if resp.Code == Failed && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		resp.Code = Timeout
+	}
+}
+
+// reason is what a handler that answered with an error says about it.
+func (w *recorder) reason() string {
+	const most = 4 << 10 // an error page is no reason
+	var e errorBody
+	if json.Unmarshal(w.body.Bytes(), &e) == nil && e.Message != "" {
+		return e.Message
+	}
+	text := bytes.TrimSpace(w.body.Bytes())
+	if len(text) == 0 {
+		return fmt.Sprintf("the handler answered with status %d", w.status)
+	}
+	return fmt.Sprintf("the handler answered with status %d: %s", w.status, text[:min(len(text), most)])
+}

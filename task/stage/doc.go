@@ -1,0 +1,7 @@
+// Package stage holds the payloads of the tasks that make up a stage: init,
+// execute and cleanup (PROTOCOL 3), which use the types of the agent API
+// (PROTOCOL 5). One set of types serves the manager that sends them, the
+// transaction that handles them and every driver that runs them.
+//
+// Start reading at [InitRequest], [Step] and [CleanupRequest].
+package stage
