@@ -44,9 +44,10 @@ func Fail(t *Task, code Code, err error) *Response {
 // what its HTTP status stands for. [WriteError] sets it.
 const CodeHeader = "Dlite-Task-Code"
 
-// codeOf maps the head of a handler's answer to a code: the header where it is
-// set, otherwise 2xx is OK, 504 TIMEOUT and the rest FAILED.
-func codeOf(status int, h http.Header) Code {
+// CodeOf is the outcome that the head of a handler's answer stands for: what
+// [CodeHeader] says where it is set, otherwise 2xx is OK, 504 TIMEOUT and the
+// rest FAILED, also 0 for an answer that was never written.
+func CodeOf(status int, h http.Header) Code {
 	if c := Code(h.Get(CodeHeader)); c != "" {
 		return c
 	}

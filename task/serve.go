@@ -16,7 +16,8 @@ const MaxBody = 32 << 20
 // Serve runs a task through a handler and turns what the handler did into a
 // response. It returns when the handler does and never panics (SPEC P4):
 //
-//   - a status outside 200-299, an answer over [MaxBody] and a panic are FAILED;
+//   - a status outside 200-299, an answer over [MaxBody], a panic and a handler
+//     that ended its goroutine are FAILED;
 //   - a handler that wrote neither status nor body is FAILED;
 //   - when ctx's deadline passed while a handler that failed ran, it is TIMEOUT.
 //
@@ -29,7 +30,7 @@ func Serve(ctx context.Context, h Handler, t *Task) (resp *Response, stack []byt
 		return resp, nil
 	}
 	w := &recorder{header: make(http.Header)}
-	cause, stack := call(h, w, req)
+	stack, cause := call(h, w, req)
 	w.finish(ctx, resp, cause)
 	return resp, stack
 }
@@ -48,22 +49,27 @@ func newRequest(ctx context.Context, t *Task) (*http.Request, error) {
 	return req, nil
 }
 
-func call(h Handler, w http.ResponseWriter, r *http.Request) (cause error, stack []byte) {
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		p := recover()
-		if p == nil { // runtime.Goexit, as a test's FailNow does
+// call runs the handler on a goroutine of its own, because it may end it:
+// runtime.Goexit, which a test's FailNow uses, must not take the caller along.
+func call(h Handler, w http.ResponseWriter, r *http.Request) (stack []byte, cause error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		returned := false
+		defer func() {
+			if returned {
+				return
+			}
 			cause = errors.New("the handler ended its goroutine")
-			return
-		}
-		cause, stack = fmt.Errorf("the handler panicked: %v", p), debug.Stack()
+			if p := recover(); p != nil { // panic(nil) is a value here, too
+				stack, cause = debug.Stack(), fmt.Errorf("the handler panicked: %v", p)
+			}
+		}()
+		h.ServeHTTP(w, r)
+		returned = true
 	}()
-	h.ServeHTTP(w, r)
-	returned = true
-	return nil, nil
+	<-done
+	return stack, cause
 }
 
 // recorder holds a handler's answer in memory.
@@ -103,7 +109,7 @@ func (w *recorder) finish(ctx context.Context, resp *Response, cause error) {
 	if cause != nil {
 		resp.Code, resp.Error = Failed, cause.Error()
 	} else {
-		resp.Code, resp.Data = codeOf(w.status, w.header), w.body.Bytes()
+		resp.Code, resp.Data = CodeOf(w.status, w.header), w.body.Bytes()
 	}
 	if resp.Code == OK {
 		return

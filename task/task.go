@@ -3,6 +3,7 @@ package task
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -14,6 +15,7 @@ import (
 //
 // Fields that this version does not know survive: a Task that was decoded from
 // JSON encodes again with all of them, whatever was changed on the known ones.
+// The same holds for the sections that are structs here.
 // A Task is not safe for concurrent mutation.
 type Task struct {
 	ID   string `json:"id"`
@@ -47,14 +49,16 @@ type Task struct {
 	// in order (protocol v2).
 	Secrets []*Task `json:"secrets,omitempty"`
 
-	// raw is the object that the task was decoded from: unknown fields live here.
-	raw json.RawMessage
+	// extra holds the unknown members, see unknown. So do the sections below.
+	extra string
 }
 
 // Logging is the log section of a v1 task.
 type Logging struct {
 	Token        string            `json:"token,omitempty"`
 	Abstractions map[string]string `json:"abstractions,omitempty"`
+
+	extra string
 }
 
 // Delegate is the delegate section of a v1 task.
@@ -62,6 +66,8 @@ type Delegate struct {
 	ID         string `json:"id,omitempty"`
 	InstanceID string `json:"instance_id,omitempty"`
 	Token      string `json:"token,omitempty"`
+
+	extra string
 }
 
 // Forward is the address of another process that is to run a v2 task.
@@ -69,6 +75,8 @@ type Forward struct {
 	Address  string `json:"address"`
 	Insecure bool   `json:"insecure,omitempty"`
 	Certs    *Certs `json:"certs,omitempty"`
+
+	extra string
 }
 
 // Certs are PEM texts for a forwarded call.
@@ -76,6 +84,8 @@ type Certs struct {
 	Public  string `json:"public,omitempty"`
 	Private string `json:"private,omitempty"`
 	CA      string `json:"ca,omitempty"`
+
+	extra string
 }
 
 // Logger is the log section of a v2 task: an address of a log service
@@ -92,16 +102,22 @@ type Logger struct {
 	TrimNewLineSuffix bool     `json:"trim_new_line_suffix,omitempty"`
 	IncreaseLogLimit  bool     `json:"increase_log_limit,omitempty"`
 	Masks             []string `json:"masks,omitempty"`
+
+	extra string
 }
 
 // Millis is a span of time that travels as a whole number of milliseconds.
 type Millis int64
 
-// Duration converts m. Spans too long for a time.Duration become the longest.
+// Duration converts m. Spans too long for a time.Duration become the longest,
+// of either sign.
 func (m Millis) Duration() time.Duration {
-	const most = Millis(1<<63-1) / Millis(time.Millisecond)
-	if m > most {
-		return 1<<63 - 1
+	const most = Millis(math.MaxInt64) / Millis(time.Millisecond)
+	switch {
+	case m > most:
+		return math.MaxInt64
+	case m < -most:
+		return math.MinInt64
 	}
 	return time.Duration(m) * time.Millisecond
 }
@@ -112,47 +128,22 @@ type plain Task
 // UnmarshalJSON decodes a task and keeps the fields that it does not know.
 func (t *Task) UnmarshalJSON(b []byte) error {
 	var p plain
-	if err := json.Unmarshal(b, &p); err != nil {
+	extra, err := decodeWith(b, &p, taskFields)
+	if err != nil {
 		return fmt.Errorf("decoding a task: %w", err)
 	}
 	*t = Task(p)
-	t.raw = append(json.RawMessage(nil), b...)
+	t.extra = extra
 	return nil
 }
 
 // MarshalJSON encodes the task with the unknown fields it was decoded with.
 func (t *Task) MarshalJSON() ([]byte, error) {
-	known, err := json.Marshal((*plain)(t))
+	b, err := encodeWith((*plain)(t), t.extra)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a task: %w", err)
 	}
-	if t.raw == nil {
-		return known, nil
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(t.raw, &fields); err != nil || fields == nil {
-		return known, nil // raw was null
-	}
-	for name := range fields {
-		if knownFields[name] {
-			delete(fields, name) // the struct decides, also that it is gone
-		}
-	}
-	if len(fields) == 0 {
-		return known, nil
-	}
-	unknown, err := json.Marshal(fields)
-	if err != nil {
-		return nil, fmt.Errorf("encoding a task: %w", err)
-	}
-	return append(append(known[:len(known)-1], ','), unknown[1:]...), nil
-}
-
-// knownFields are the JSON names of Task.
-var knownFields = map[string]bool{
-	"id": true, "type": true, "data": true, "async": true, "runnerResponse": true, "timeout": true,
-	"logging": true, "delegate": true, "capabilities": true, "account": true, "driver": true,
-	"config": true, "forward": true, "logger": true, "secrets": true,
+	return b, nil
 }
 
 // Event announces a task that waits to be acquired.

@@ -1,0 +1,68 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/delegate-io/dlite/task"
+)
+
+// Deadline ends the request's context when the task's time is up: after the
+// shorter of the task's own time-out and most (SPEC P4, R3). A most of 0 leaves
+// only the task's own; a task without one, which includes a negative one, is
+// then not bounded. It panics when most is negative.
+//
+// A handler that fails after its time is up, or that wrote nothing, is answered
+// TIMEOUT. One that succeeds although it is late keeps its answer. The handler
+// has to watch its context: nothing can stop one that does not.
+func Deadline(most time.Duration) Middleware {
+	if most < 0 {
+		panic(fmt.Sprintf("router: a deadline of %s", most))
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			limit := most
+			if t, ok := task.FromContext(r.Context()); ok && t.Timeout > 0 {
+				if own := t.Timeout.Duration(); limit == 0 || own < limit {
+					limit = own
+				}
+			}
+			if limit == 0 {
+				next.ServeHTTP(w, r)
+				return
+			}
+			ctx, cancel := context.WithTimeout(r.Context(), limit)
+			defer cancel()
+			answer := &late{seen: seen{ResponseWriter: w}, ctx: ctx}
+			next.ServeHTTP(answer, r.WithContext(ctx))
+			if answer.status == 0 && answer.isLate() {
+				task.WriteError(w, fmt.Errorf("the task's time of %s is up: %w", limit, context.DeadlineExceeded))
+			}
+		})
+	}
+}
+
+// late makes a failure TIMEOUT when it is written after the deadline.
+type late struct {
+	seen
+	ctx context.Context // the request's; it lives no longer than the request
+}
+
+func (w *late) isLate() bool { return errors.Is(w.ctx.Err(), context.DeadlineExceeded) }
+
+func (w *late) WriteHeader(status int) {
+	if w.status == 0 && status >= 200 && w.isLate() && task.CodeOf(status, w.Header()) == task.Failed {
+		w.Header().Set(task.CodeHeader, string(task.Timeout))
+	}
+	w.seen.WriteHeader(status)
+}
+
+func (w *late) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	return w.seen.Write(b)
+}
