@@ -41,6 +41,14 @@ type Driver interface {
 	Cleanup(ctx context.Context, rs []Resource) (left []Resource, err error)
 }
 
+// Finder is a [Driver] whose infrastructure can be searched by labels.
+type Finder interface {
+	// Find returns the resources that carry all of labels. No labels, or an
+	// empty value among them, find nothing: what matches everything belongs to
+	// somebody else.
+	Find(ctx context.Context, labels map[string]string) ([]Resource, error)
+}
+
 // Ledger keeps a transaction's resources.
 type Ledger interface {
 	// Record makes r durable. A driver calls it before it creates r, and does

@@ -1,0 +1,138 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/docker/docker/client"
+	"github.com/rs/zerolog"
+)
+
+// Option sets up a [Driver].
+type Option func(*config) error
+
+type config struct {
+	workDir, memoryDir string
+	dockerHost         string
+	docker             client.APIClient
+	grace              time.Duration
+	fileLimit          int64
+	log                zerolog.Logger
+}
+
+// WithWorkDir sets the folder below which each transaction has its own. It is
+// made when it is missing. The default is [os.TempDir].
+//
+// Cleanup removes no folder of a transaction that is not directly below it, so
+// it must stay the same for as long as records of transactions are kept.
+func WithWorkDir(dir string) Option {
+	return func(c *config) error {
+		if dir == "" {
+			return errors.New("work folder: the path is empty")
+		}
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return fmt.Errorf("work folder: %w", err)
+		}
+		c.workDir = dir
+		return nil
+	}
+}
+
+// WithMemoryDir sets the folder in memory for what must not touch a disk: the
+// secrets that steps hand on, and volumes with medium "memory". It must exist.
+// The default is /dev/shm on Linux where it can be written, and none elsewhere.
+// With none, given as "", the work folder serves.
+func WithMemoryDir(dir string) Option {
+	return func(c *config) error {
+		c.memoryDir = dir
+		return nil
+	}
+}
+
+// WithDockerHost sets the engine's address, such as
+// "unix:///var/run/docker.sock" or "tcp://127.0.0.1:2375". The default is what
+// DOCKER_HOST and its companions say, or else the platform's usual socket.
+// Nothing is contacted before a step wants a container.
+func WithDockerHost(host string) Option {
+	return func(c *config) error {
+		c.dockerHost = host
+		return nil
+	}
+}
+
+// WithDockerClient makes the driver use cli, which stays the caller's to close.
+// It takes precedence over [WithDockerHost].
+func WithDockerClient(cli client.APIClient) Option {
+	return func(c *config) error {
+		c.docker = cli
+		return nil
+	}
+}
+
+// WithGrace sets how long a step that is stopped may take between SIGTERM and
+// SIGKILL (CLEANUP_GRACE_PERIOD_SECONDS, SPEC T7). The default is 0: a step is
+// killed at once, unless it asks for a soft stop, which gives it 10 seconds.
+// Containers know whole seconds only; a fraction counts as one.
+func WithGrace(grace time.Duration) Option {
+	return func(c *config) error {
+		if grace < 0 {
+			return fmt.Errorf("grace period: %v is negative", grace)
+		}
+		c.grace = grace
+		return nil
+	}
+}
+
+// WithFileLimit sets how many bytes are read of each file that a step hands on:
+// outputs, secret outputs, environment, artifact. A larger file is not read at
+// all. The default is 1 MiB.
+func WithFileLimit(bytes int64) Option {
+	return func(c *config) error {
+		if bytes <= 0 {
+			return fmt.Errorf("file limit: %d is not positive", bytes)
+		}
+		c.fileLimit = bytes
+		return nil
+	}
+}
+
+// WithLogger sets where the driver logs what no caller is told. The default is
+// nowhere.
+func WithLogger(log zerolog.Logger) Option {
+	return func(c *config) error {
+		c.log = log
+		return nil
+	}
+}
+
+func newConfig(opts []Option) (*config, error) {
+	c := &config{
+		workDir:   os.TempDir(),
+		memoryDir: defaultMemoryDir(),
+		fileLimit: 1 << 20,
+		log:       zerolog.Nop(),
+	}
+	for _, opt := range opts {
+		if err := opt(c); err != nil {
+			return nil, err
+		}
+	}
+	// Records hold resolved paths, so that they compare equal however the folder
+	// was named.
+	for _, dir := range []*string{&c.workDir, &c.memoryDir} {
+		if *dir == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*dir)
+		if err != nil {
+			return nil, fmt.Errorf("work folder: %w", err)
+		}
+		if *dir, err = filepath.EvalSymlinks(abs); err != nil {
+			return nil, fmt.Errorf("work folder: %w", err)
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,263 @@
+package poller
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/capacity"
+)
+
+// The board remembers tasks that have been handled for as long as the manager
+// lists them and this much longer, but no more than so many: a manager may list
+// a task again whose answer it has (SPEC P2).
+const (
+	rememberFor = time.Hour
+	rememberMax = 1 << 16
+)
+
+// errAborted is the cause that a task's context ends with on an abort.
+var errAborted = errors.New("the task has been aborted")
+
+// kinds are the lanes, the most urgent first.
+var kinds = [...]task.Kind{task.Cleanup, task.Execute, task.Standalone, task.Init}
+
+// board is what the delegate knows of the manager's list: what waits, what runs
+// in which lane, and what has been handled already. The poll loop writes the
+// list, the scheduler alone claims from it.
+type board struct {
+	lanes int // tasks at once in each lane
+
+	mu       sync.Mutex
+	draining bool
+	pending  [len(kinds)][]task.Event // by kind, in the manager's order
+	running  map[string]*job
+	inLane   [len(kinds)]int
+	handled  map[string]time.Time // until when an acquired task is remembered
+	later    map[string]time.Time // when to look again at an event that was refused
+	refused  map[string]Reason    // as counted
+	watch    chan struct{}
+}
+
+// job is a task between its event and its answer.
+type job struct {
+	event task.Event
+	kind  task.Kind
+	slot  *capacity.Slot // of an init
+
+	// The board's lock guards these.
+	abort   context.CancelCauseFunc // nil until the handler runs
+	aborted bool
+}
+
+func newBoard(lanes int) *board {
+	return &board{
+		lanes: lanes, running: map[string]*job{}, handled: map[string]time.Time{},
+		later: map[string]time.Time{}, refused: map[string]Reason{}, watch: make(chan struct{}),
+	}
+}
+
+// list takes over the manager's list and aborts what it wants aborted.
+func (b *board) list(p *client.Pending, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for k := range b.pending {
+		b.pending[k] = b.pending[k][:0]
+	}
+	listed := make(map[string]bool, len(p.Events))
+	for _, e := range p.Events {
+		if e.TaskID == "" || listed[e.TaskID] {
+			continue
+		}
+		listed[e.TaskID] = true
+		if _, ok := b.handled[e.TaskID]; ok {
+			b.handled[e.TaskID] = now.Add(rememberFor)
+			continue
+		}
+		if b.running[e.TaskID] == nil {
+			k := task.KindOf(e.TaskType)
+			b.pending[k] = append(b.pending[k], e)
+		}
+	}
+	b.forget(listed, now)
+	for _, id := range p.Aborted {
+		b.abort(id)
+	}
+	b.notify()
+}
+
+// forget drops what need not be remembered. The caller holds mu.
+func (b *board) forget(listed map[string]bool, now time.Time) {
+	for id := range b.later {
+		if !listed[id] {
+			delete(b.later, id)
+		}
+	}
+	for id := range b.refused {
+		if !listed[id] {
+			delete(b.refused, id)
+		}
+	}
+	for id, until := range b.handled {
+		if !listed[id] && (now.After(until) || len(b.handled) > rememberMax) {
+			delete(b.handled, id)
+		}
+	}
+}
+
+// abort ends a running task. The caller holds mu.
+func (b *board) abort(id string) {
+	j := b.running[id]
+	if j == nil || j.aborted {
+		return
+	}
+	j.aborted = true
+	if j.abort != nil {
+		j.abort(errAborted)
+	}
+}
+
+// candidates are the events of a kind that may start now, as many as the lane
+// has room for.
+func (b *board) candidates(kind task.Kind, now time.Time) []task.Event {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	room := b.lanes - b.inLane[kind]
+	if room <= 0 || len(b.pending[kind]) == 0 {
+		return nil
+	}
+	var out []task.Event
+	for _, e := range b.pending[kind] {
+		if now.Before(b.later[e.TaskID]) {
+			continue
+		}
+		if out = append(out, e); len(out) == room {
+			break
+		}
+	}
+	return out
+}
+
+// closed says that the drain keeps tasks of a kind from starting.
+func (b *board) closed(kind task.Kind) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.draining && (kind == task.Init || kind == task.Standalone)
+}
+
+// claim moves an event into its lane. It is nil when the manager has taken the
+// event off its list in the meantime.
+func (b *board) claim(e task.Event, kind task.Kind, slot *capacity.Slot) *job {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.IndexFunc(b.pending[kind], func(p task.Event) bool { return p.TaskID == e.TaskID })
+	if i < 0 {
+		return nil
+	}
+	b.pending[kind] = slices.Delete(b.pending[kind], i, i+1)
+	delete(b.later, e.TaskID)
+	delete(b.refused, e.TaskID)
+	j := &job{event: e, kind: kind, slot: slot}
+	b.running[e.TaskID] = j
+	b.inLane[kind]++
+	return j
+}
+
+// refuse leaves an event on the list until at least a time. It reports whether
+// this is news: a refusal counts once per event and reason.
+func (b *board) refuse(e task.Event, why Reason, until time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.later[e.TaskID] = until
+	news := b.refused[e.TaskID] != why
+	b.refused[e.TaskID] = why
+	return news
+}
+
+// start makes a job abortable. An abort that came first takes effect now.
+func (b *board) start(j *job, abort context.CancelCauseFunc) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	j.abort = abort
+	if j.aborted {
+		abort(errAborted)
+	}
+}
+
+// vacate frees the job's place in its lane; its answer may still be under way.
+func (b *board) vacate(j *job) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.inLane[j.kind]--
+	b.notify()
+}
+
+// done ends a job whose task was acquired: it is never taken again while the
+// manager lists it.
+func (b *board) done(j *job, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.running, j.event.TaskID)
+	b.handled[j.event.TaskID] = now.Add(rememberFor)
+	b.notify()
+}
+
+// missed ends a job whose task could not be acquired. It may be tried again at
+// the given time, should the manager still list it then.
+func (b *board) missed(j *job, again time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.running, j.event.TaskID)
+	b.later[j.event.TaskID] = again
+	b.pending[j.kind] = append(b.pending[j.kind], j.event)
+	b.notify()
+}
+
+func (b *board) drain() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.draining = true
+	b.notify()
+}
+
+// quiet says that no task runs or is being answered.
+func (b *board) quiet() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.running) == 0
+}
+
+// waiting says how many events have not been claimed.
+func (b *board) waiting() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := 0
+	for _, p := range b.pending {
+		n += len(p)
+	}
+	return n
+}
+
+// lane counts the tasks that run in a lane.
+func (b *board) lane(kind task.Kind) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.inLane[kind]
+}
+
+// changed is closed when the list changes, a task ends or the drain begins.
+func (b *board) changed() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.watch
+}
+
+// notify wakes who waits for changed. The caller holds mu.
+func (b *board) notify() {
+	close(b.watch)
+	b.watch = make(chan struct{})
+}

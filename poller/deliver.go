@@ -1,0 +1,71 @@
+package poller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/task"
+)
+
+// deliverAtLeast is how long an answer is tried when its task's deadline is near
+// or over: a TIMEOUT is worth delivering too.
+const deliverAtLeast = time.Minute
+
+// deliver brings an answer to the manager, at least once: it goes on until the
+// manager has it, the task's deadline has passed or the shutdown's grace has
+// ended (SPEC C3).
+func (s *session) deliver(work context.Context, id string, t *task.Task, r *task.Response) {
+	ctx, cancel := context.WithCancel(s.delivery)
+	defer cancel()
+	if end, ok := work.Deadline(); ok {
+		var stop context.CancelFunc
+		ctx, stop = context.WithDeadline(ctx, later(end, time.Now().Add(deliverAtLeast)))
+		defer stop()
+	}
+	log := s.log.With().Str("task_id", t.ID).Str("task_type", t.Type).Str("code", string(r.Code)).Logger()
+	wait := newBackoff(s.interval)
+	for {
+		err := s.client.Respond(ctx, id, t, r)
+		switch current := s.delegateID(); {
+		case err == nil:
+			s.counters.answered(r.Code)
+			return
+		case ctx.Err() != nil:
+			s.counters.undelivered.Add(1)
+			log.Error().Err(err).Msg("gave up delivering an answer")
+			return
+		case errors.Is(err, client.ErrTooLarge):
+			if len(r.Data) == 0 && len(r.Error) <= maxReason {
+				s.counters.undelivered.Add(1)
+				log.Error().Err(err).Msg("the manager refuses an answer of any size")
+				return
+			}
+			r = task.Fail(t, task.Failed, fmt.Errorf("the answer could not be sent: %w", err))
+		case errors.Is(err, client.ErrUnauthorized):
+			log.Warn().Err(err).Msg("could not deliver an answer")
+			s.lost.report(err)
+			wait.sleep(ctx)
+		case errors.Is(err, client.ErrGone) && id != current:
+			id = current // the manager knows us by another id by now
+		case errors.Is(err, client.ErrRetryable):
+			wait.sleep(ctx)
+		default:
+			s.counters.undelivered.Add(1)
+			log.Error().Err(err).Msg("the manager does not take an answer")
+			return
+		}
+	}
+}
+
+// maxReason is a length that every manager takes.
+const maxReason = 16 << 10
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,146 @@
+package poller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/capacity"
+)
+
+// overrun is how long a handler may take to return after its context has ended.
+// Then the poller answers for it.
+const overrun = 5 * time.Second
+
+// do is a task's life on this delegate: acquire, handle, answer.
+func (s *session) do(j *job) {
+	if j.slot != nil {
+		defer j.slot.Drop()
+	}
+	id := s.delegateID() // the answer goes where the task was acquired
+	t, err := s.client.Acquire(s.work, id, j.event)
+	switch {
+	case errors.Is(err, client.ErrMalformed):
+		// It is ours now, whatever it was: say so, or its stage waits for a time-out.
+		t = &task.Task{ID: j.event.TaskID, Type: j.event.TaskType}
+		s.board.vacate(j)
+		s.deliver(s.work, id, t, task.Fail(t, task.Failed, fmt.Errorf("the delegate could not read the task: %w", err)))
+		s.board.done(j, time.Now())
+		return
+	case err != nil || t == nil:
+		s.missed(j, err)
+		return
+	}
+	complete(t, j.event)
+	s.counters.acquired.Add(1)
+	s.handle(j, id, t)
+}
+
+// missed leaves alone a task that was not to be had.
+func (s *session) missed(j *job, err error) {
+	s.counters.missed.Add(1)
+	switch {
+	case s.work.Err() != nil:
+	case errors.Is(err, client.ErrUnauthorized):
+		s.lost.report(err)
+	case err != nil && !errors.Is(err, client.ErrGone) && !errors.Is(err, client.ErrConflict):
+		s.log.Warn().Err(err).Str("task_id", j.event.TaskID).Msg("could not acquire a task")
+	}
+	s.board.vacate(j)
+	s.board.missed(j, time.Now().Add(max(s.interval, time.Second)))
+}
+
+// complete fills in what a manager may leave out of a task, because its event
+// said it.
+func complete(t *task.Task, e task.Event) {
+	if t.ID == "" {
+		t.ID = e.TaskID
+	}
+	if t.Type == "" {
+		t.Type = e.TaskType
+	}
+	if t.Account == "" {
+		t.Account = e.Account
+	}
+}
+
+// handle runs the handler and answers with what it did. A handler that outstays
+// its context is answered for; its place in the lane stays taken until it
+// returns, because its work goes on until then.
+func (s *session) handle(j *job, id string, t *task.Task) {
+	ctx, cancel := context.WithCancelCause(s.work)
+	defer cancel(nil)
+	if t.Timeout > 0 {
+		var end context.CancelFunc
+		ctx, end = context.WithTimeout(ctx, t.Timeout.Duration())
+		defer end()
+	}
+	if j.slot != nil {
+		ctx = capacity.NewContext(ctx, j.slot)
+	}
+	s.board.start(j, cancel)
+
+	var once sync.Once
+	answer := func(r *task.Response) { once.Do(func() { s.deliver(ctx, id, t, r) }) }
+	returned, watched := make(chan struct{}), make(chan struct{})
+	unwatch := context.AfterFunc(ctx, func() {
+		defer close(watched)
+		if outlasts(returned, overrun) {
+			answer(overdue(ctx, t))
+		}
+	})
+	resp, stack := task.Serve(ctx, s.router, t)
+	close(returned)
+	s.board.vacate(j)
+	if stack != nil {
+		s.log.Error().Str("task_id", t.ID).Str("task_type", t.Type).Bytes("stack", stack).Msg(resp.Error)
+	}
+	if !unwatch() {
+		<-watched
+	}
+	answer(judge(ctx, resp))
+	s.board.done(j, time.Now())
+	s.poke()
+}
+
+// outlasts waits for a channel to be closed and says whether d passed first.
+func outlasts(done <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-done:
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// judge adds to a failed response what the handler could not know: that it
+// failed because its context was ended.
+func judge(ctx context.Context, r *task.Response) *task.Response {
+	if r.Code != task.OK && ctx.Err() != nil {
+		r.Error = fmt.Sprintf("%s (%v)", r.Error, context.Cause(ctx))
+	}
+	return r
+}
+
+// overdue answers for a handler that does not return.
+func overdue(ctx context.Context, t *task.Task) *task.Response {
+	code := task.Failed
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		code = task.Timeout
+	}
+	return task.Fail(t, code, fmt.Errorf("%w, and the handler has not returned %s later", context.Cause(ctx), overrun))
+}
+
+// poke makes a plain manager be polled at once: the next task may be there.
+func (s *session) poke() {
+	select {
+	case s.nudge <- struct{}{}:
+	default:
+	}
+}

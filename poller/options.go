@@ -1,0 +1,138 @@
+package poller
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/capacity"
+	"github.com/rs/zerolog"
+)
+
+// Defaults of the options.
+const (
+	DefaultInterval  = time.Second
+	DefaultWait      = 20 * time.Second
+	DefaultHeartbeat = 10 * time.Second
+	DefaultGrace     = 30 * time.Second
+)
+
+// Unbounded, given to [WithGrace], lets a drain take as long as it takes.
+const Unbounded time.Duration = 1<<63 - 1
+
+// Option configures a [Poller]. A value that makes no sense panics in [New].
+type Option func(*config)
+
+type config struct {
+	name, kind, version string
+	host, ip            string
+	tags                []string
+	log                 zerolog.Logger
+	slots               *capacity.Slots
+	thresholds          *capacity.Thresholds
+	filter              func(task.Event) error
+	heartbeat           time.Duration
+	wait                time.Duration
+	grace               time.Duration
+	idle                time.Duration
+}
+
+func defaults() config {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "delegate"
+	}
+	return config{
+		name: host, host: host, kind: "DOCKER", log: zerolog.Nop(),
+		heartbeat: DefaultHeartbeat, wait: DefaultWait, grace: DefaultGrace,
+	}
+}
+
+// WithName sets the delegate's name, which is a tag too (SPEC Q3). The default
+// is the host's name.
+func WithName(name string) Option { return func(c *config) { c.name = name } }
+
+// WithTags adds tags that selectors match.
+func WithTags(tags ...string) Option {
+	return func(c *config) { c.tags = append(c.tags, slices.Clone(tags)...) }
+}
+
+// WithDelegateType sets the type that the delegate registers as. The default is
+// "DOCKER".
+func WithDelegateType(kind string) Option { return func(c *config) { c.kind = kind } }
+
+// WithVersion sets the version that the delegate registers with. The default is
+// none.
+func WithVersion(version string) Option { return func(c *config) { c.version = version } }
+
+// WithAddress sets the host name and IP address that the delegate registers
+// with. The default is the host's name and no address.
+func WithAddress(host, ip string) Option {
+	return func(c *config) { c.host, c.ip = host, ip }
+}
+
+// WithLogger sets the delegate's own log. The default is none.
+func WithLogger(log zerolog.Logger) Option { return func(c *config) { c.log = log } }
+
+// WithSlots bounds the stages that the delegate runs at once (SPEC Q1). Give the
+// same object to the transactions. The default is no bound.
+func WithSlots(slots *capacity.Slots) Option {
+	return func(c *config) {
+		if slots == nil {
+			panic("poller: WithSlots of nil")
+		}
+		c.slots = slots
+	}
+}
+
+// WithThresholds refuses init tasks while the host is busier than it allows
+// (SPEC P6). The default refuses none.
+func WithThresholds(t *capacity.Thresholds) Option { return func(c *config) { c.thresholds = t } }
+
+// WithFilter refuses events: those for which f returns an error, the reason, are
+// not acquired. It is asked again about an event that stays on the manager's
+// list, about once an interval. f must be safe for concurrent use and quick.
+func WithFilter(f func(task.Event) error) Option { return func(c *config) { c.filter = f } }
+
+// WithHeartbeat sets the interval of the heartbeats. The default is 10 s, which
+// managers expect.
+func WithHeartbeat(every time.Duration) Option {
+	positive("WithHeartbeat", every)
+	return func(c *config) { c.heartbeat = every }
+}
+
+// WithWait sets how long a manager that knows the extension may hold a poll
+// (SPEC C7). The default is 20 s; 0 turns the extension off.
+func WithWait(d time.Duration) Option {
+	notNegative("WithWait", d)
+	return func(c *config) { c.wait = d }
+}
+
+// WithGrace sets how long the drain may take that the end of Poll's context
+// begins. The default is 30 s. 0 cancels what runs at once, [Unbounded] never.
+// It does not apply to [Poller.Shutdown], whose own context says it.
+func WithGrace(d time.Duration) Option {
+	notNegative("WithGrace", d)
+	return func(c *config) { c.grace = d }
+}
+
+// WithIdleWait sets how long a drain waits for further tasks of its transactions
+// after the last one has ended. The default is 0.
+func WithIdleWait(d time.Duration) Option {
+	notNegative("WithIdleWait", d)
+	return func(c *config) { c.idle = d }
+}
+
+func positive(name string, d time.Duration) {
+	if d <= 0 {
+		panic(fmt.Sprintf("poller: %s(%s): it must be above 0", name, d))
+	}
+}
+
+func notNegative(name string, d time.Duration) {
+	if d < 0 {
+		panic(fmt.Sprintf("poller: %s(%s): it must not be negative", name, d))
+	}
+}

@@ -1,0 +1,59 @@
+package poller
+
+import (
+	"context"
+	"time"
+
+	"github.com/delegate-io/dlite/client"
+)
+
+// pollLoop keeps the board's list up to date until polling ends. It goes on
+// during a drain: the open transactions have tasks to come.
+func (s *session) pollLoop() {
+	var cursor string
+	wait := newBackoff(s.interval)
+	for s.polling.Err() == nil {
+		if why := s.lost.reason(); why != nil {
+			s.registerAgain(why)
+			cursor = ""
+			continue
+		}
+		p, err := s.poll(cursor)
+		switch {
+		case err == nil:
+			s.board.list(p, time.Now())
+			wait = newBackoff(s.interval)
+			cursor = p.Cursor
+			if !p.Held {
+				s.pauseBetweenPolls()
+			}
+		case s.polling.Err() != nil || s.lost.reason() != nil:
+		case isLost(err):
+			s.lost.report(err)
+		default:
+			s.counters.pollErrors.Add(1)
+			s.log.Warn().Err(err).Msg("could not poll")
+			wait.sleep(s.polling)
+		}
+	}
+}
+
+// poll asks once. It ends early when a heartbeat hears that the manager does not
+// know the delegate: a held poll would keep that from being mended.
+func (s *session) poll(cursor string) (*client.Pending, error) {
+	ctx, cancel := context.WithCancel(s.polling)
+	defer cancel()
+	s.lost.interrupt(cancel)
+	s.counters.polls.Add(1)
+	return s.client.Poll(ctx, s.delegateID(), client.PollQuery{Wait: s.wait, Since: cursor})
+}
+
+// pauseBetweenPolls waits for the interval, less when a task has been answered
+// and nothing is left on the list: what follows it may be there.
+func (s *session) pauseBetweenPolls() {
+	wake := s.nudge
+	if s.board.waiting() > 0 {
+		wake = nil
+	}
+	pause(s.polling, jitter(s.interval), wake)
+}

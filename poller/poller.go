@@ -1,0 +1,133 @@
+package poller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/router"
+	"github.com/delegate-io/dlite/task/capacity"
+)
+
+// What Poll may return, for [errors.Is].
+var (
+	// ErrRunning: Poll is running already.
+	ErrRunning = errors.New("the poller is polling already")
+	// ErrShutdown: Shutdown has been called before Poll.
+	ErrShutdown = errors.New("the poller has been shut down")
+	// ErrGraceExceeded: the drain took longer than it may, and running tasks
+	// were cancelled or transactions were left open.
+	ErrGraceExceeded = errors.New("the grace of the shutdown has ended before all work was done")
+)
+
+// Poller is a delegate. Its methods are safe for concurrent use.
+type Poller struct {
+	client client.Client
+	router *router.Router
+	config
+	counters counters
+
+	mu       sync.Mutex
+	session  *session // while Poll runs
+	shutdown bool
+}
+
+// New makes a poller. It panics when c or r is nil.
+func New(c client.Client, r *router.Router, opts ...Option) *Poller {
+	if c == nil || r == nil {
+		panic("poller: New needs a client and a router")
+	}
+	p := &Poller{client: c, router: r, config: defaults()}
+	for _, o := range opts {
+		o(&p.config)
+	}
+	if p.slots == nil {
+		p.slots = capacity.NewSlots(0)
+	}
+	return p
+}
+
+// Register makes the delegate known to the manager, with its name, tags and the
+// types that the router has routes for, and reports its capacity where that is
+// bounded. A manager that does not take the capacity is logged and no error.
+func (p *Poller) Register(ctx context.Context) (*client.Delegate, error) {
+	return p.register(ctx, "")
+}
+
+// Poll is the delegate's life: it sends heartbeats, takes tasks and answers
+// them until ctx ends, then drains (see the package's documentation) and
+// unregisters. In each lane at most parallelExecutors tasks run at once. id is
+// what Register returned. A manager that does not hold polls is polled every
+// interval, give or take a fifth, and at once after a task; 0 is
+// [DefaultInterval].
+//
+// It returns nil when all work was finished, otherwise [ErrGraceExceeded],
+// [ErrRunning], [ErrShutdown] or an error that names a wrong argument. Failing
+// calls to the manager do not end it: it backs off, and registers again when the
+// manager does not know the delegate any more (SPEC C4).
+//
+// A handler that ignores its context holds Poll back: Go cannot end it.
+func (p *Poller) Poll(ctx context.Context, parallelExecutors int, id string, interval time.Duration) error {
+	switch {
+	case parallelExecutors < 1:
+		return fmt.Errorf("poller: %d parallel executors: at least 1 is needed", parallelExecutors)
+	case id == "":
+		return errors.New("poller: the delegate's id is empty: pass the one that Register returned")
+	case interval < 0:
+		return fmt.Errorf("poller: the interval %s is negative", interval)
+	case interval == 0:
+		interval = DefaultInterval
+	}
+	s, err := p.begin(ctx, parallelExecutors, id, interval)
+	if err != nil {
+		return err
+	}
+	defer p.end(s)
+	return s.run(ctx)
+}
+
+// Shutdown drains like the end of Poll's context does, and returns when Poll is
+// about to. When ctx ends first, it cancels what runs, still waits for the
+// handlers to return, and returns ctx's error. Without a running Poll it returns
+// nil. A later Poll returns [ErrShutdown].
+func (p *Poller) Shutdown(ctx context.Context) error {
+	p.mu.Lock()
+	p.shutdown = true
+	s := p.session
+	p.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	s.drain()
+	select {
+	case <-s.over:
+		return nil
+	case <-ctx.Done():
+		s.stop(ErrGraceExceeded)
+		<-s.over
+		return ctx.Err()
+	}
+}
+
+func (p *Poller) begin(ctx context.Context, executors int, id string, interval time.Duration) (*session, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.shutdown:
+		return nil, ErrShutdown
+	case p.session != nil:
+		return nil, ErrRunning
+	}
+	p.session = newSession(ctx, p, executors, id, interval)
+	return p.session, nil
+}
+
+func (p *Poller) end(s *session) {
+	p.mu.Lock()
+	p.session = nil
+	p.mu.Unlock()
+	close(s.over)
+}

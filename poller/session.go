@@ -1,0 +1,173 @@
+package poller
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/delegate-io/dlite/client"
+)
+
+// finalCalls bounds what is said to the manager after the end: answers of
+// cancelled tasks, and the unregistration.
+const finalCalls = 5 * time.Second
+
+// session is one run of Poll. Its contexts end one after the other:
+//
+//	Poll's ctx ends, or Shutdown   -> draining is closed
+//	nothing left to do             -> polling ends
+//	the grace is over              -> polling and work end
+//	finalCalls later               -> delivery ends
+type session struct {
+	*Poller
+	board    *board
+	interval time.Duration
+
+	id       atomic.Pointer[string]
+	draining chan struct{}
+	drainOne sync.Once
+	over     chan struct{} // closed when Poll returns
+
+	polling     context.Context //nolint:containedctx // the session is the contexts' owner
+	endPolling  context.CancelFunc
+	work        context.Context //nolint:containedctx // as above
+	endWork     context.CancelCauseFunc
+	delivery    context.Context //nolint:containedctx // as above
+	endDelivery context.CancelFunc
+
+	tasks sync.WaitGroup // running tasks and deliveries
+	nudge chan struct{}  // a task has been answered: poll a plain manager at once
+	lost  lostSignal
+}
+
+func newSession(ctx context.Context, p *Poller, executors int, id string, interval time.Duration) *session {
+	base := context.WithoutCancel(ctx) // the end of ctx begins a drain, it does not cancel handlers
+	s := &session{
+		Poller:   p,
+		board:    newBoard(executors),
+		interval: interval,
+		draining: make(chan struct{}),
+		over:     make(chan struct{}),
+		nudge:    make(chan struct{}, 1),
+	}
+	s.id.Store(&id)
+	s.polling, s.endPolling = context.WithCancel(base)
+	s.work, s.endWork = context.WithCancelCause(base)
+	s.delivery, s.endDelivery = context.WithCancel(base)
+	return s
+}
+
+func (s *session) delegateID() string { return *s.id.Load() }
+
+// run is Poll.
+func (s *session) run(ctx context.Context) error {
+	var loops, scheduling sync.WaitGroup
+	beating, endBeating := context.WithCancel(context.WithoutCancel(ctx))
+	loops.Go(func() { s.heartbeats(beating) })
+	loops.Go(func() { s.awaitEnd(ctx) })
+	scheduling.Go(s.scheduleLoop)
+
+	s.pollLoop()
+	scheduling.Wait() // before tasks: it adds to them
+	s.tasks.Wait()
+	endBeating()
+	s.endPolling()
+	s.endDelivery()
+	loops.Wait()
+
+	err := context.Cause(s.work)
+	s.endWork(nil)
+	s.unregister(ctx)
+	return err
+}
+
+// drain takes no new stages from now on.
+func (s *session) drain() {
+	s.drainOne.Do(func() {
+		s.log.Info().Msg("draining: no new stages are taken")
+		s.board.drain()
+		close(s.draining)
+	})
+}
+
+// stop cancels what runs.
+func (s *session) stop(cause error) {
+	s.drain()
+	s.endWork(cause)
+	s.endPolling()
+}
+
+// awaitEnd waits for the end of Poll's context, then for the end of the work,
+// and enforces the grace. It returns when polling has ended.
+func (s *session) awaitEnd(ctx context.Context) {
+	var grace <-chan time.Time
+	select {
+	case <-ctx.Done():
+		s.drain()
+		if s.grace != Unbounded {
+			t := time.NewTimer(s.grace)
+			defer t.Stop()
+			grace = t.C
+		}
+	case <-s.draining:
+	case <-s.polling.Done():
+	}
+	s.awaitQuiet(grace)
+	s.endPolling()
+	if context.Cause(s.work) != nil {
+		s.boundDelivery()
+	}
+}
+
+// awaitQuiet returns when no task runs and no stage is open, and has been so for
+// the idle period; or when the grace has ended, after cancelling what runs.
+func (s *session) awaitQuiet(grace <-chan time.Time) {
+	for {
+		board, slots := s.board.changed(), s.slots.Changed()
+		var idle <-chan time.Time
+		if s.board.quiet() && s.slots.Used() == 0 {
+			if s.idle == 0 {
+				return
+			}
+			t := time.NewTimer(s.idle)
+			defer t.Stop() // a drain has few quiet spells
+			idle = t.C
+		}
+		select {
+		case <-board:
+		case <-slots:
+		case <-idle:
+			return
+		case <-s.polling.Done():
+			return
+		case <-grace:
+			s.log.Warn().Msg("the grace has ended: cancelling what runs")
+			s.stop(ErrGraceExceeded)
+			return
+		}
+	}
+}
+
+// boundDelivery gives the answers of cancelled tasks a last chance.
+func (s *session) boundDelivery() {
+	t := time.NewTimer(finalCalls)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		s.endDelivery()
+	case <-s.delivery.Done():
+	}
+}
+
+func (s *session) unregister(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalCalls)
+	defer cancel()
+	err := s.client.Unregister(ctx, &client.Unregistration{
+		DelegateID: s.delegateID(), HostName: s.host, NG: true, DelegateType: s.kind, IPAddress: s.ip,
+	})
+	if err != nil && !errors.Is(err, client.ErrGone) {
+		s.log.Warn().Err(err).Msg("could not unregister: the manager will miss our heartbeats")
+	}
+}

@@ -1,0 +1,100 @@
+package poller
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/delegate-io/dlite/task"
+)
+
+// Reason says why a delegate leaves a task with the manager.
+type Reason string
+
+// The reasons. A refusal counts once for a task and reason, however often it is
+// looked at.
+const (
+	// RefusedCapacity: no stage slot is free.
+	RefusedCapacity Reason = "capacity"
+	// RefusedThresholds: the host is too busy.
+	RefusedThresholds Reason = "thresholds"
+	// RefusedFilter: the filter refused it.
+	RefusedFilter Reason = "filter"
+	// RefusedDraining: the delegate is ending.
+	RefusedDraining Reason = "draining"
+)
+
+// Stats counts what a poller has done since it was made.
+type Stats struct {
+	Polls           int64
+	PollErrors      int64
+	Heartbeats      int64
+	HeartbeatErrors int64
+	// Registrations counts those that Poll made because the manager had
+	// forgotten the delegate.
+	Registrations int64
+	// Acquired counts tasks taken, Missed those that were not to be had.
+	Acquired int64
+	Missed   int64
+	// Answered counts delivered answers by code, Undelivered those given up.
+	Answered    map[task.Code]int64
+	Undelivered int64
+	Refused     map[Reason]int64
+	// Running counts the tasks that run now.
+	Running map[task.Kind]int
+}
+
+// Stats returns the counts. It may be called at any time.
+func (p *Poller) Stats() Stats {
+	c := &p.counters
+	st := Stats{
+		Polls: c.polls.Load(), PollErrors: c.pollErrors.Load(),
+		Heartbeats: c.heartbeats.Load(), HeartbeatErrors: c.heartbeatErrors.Load(),
+		Registrations: c.registrations.Load(), Acquired: c.acquired.Load(), Missed: c.missed.Load(),
+		Undelivered: c.undelivered.Load(),
+		Answered:    map[task.Code]int64{}, Refused: map[Reason]int64{}, Running: map[task.Kind]int{},
+	}
+	c.mu.Lock()
+	for k, n := range c.byCode {
+		st.Answered[k] = n
+	}
+	for k, n := range c.byReason {
+		st.Refused[k] = n
+	}
+	c.mu.Unlock()
+	p.mu.Lock()
+	s := p.session
+	p.mu.Unlock()
+	if s != nil {
+		for _, k := range kinds {
+			st.Running[k] = s.board.lane(k)
+		}
+	}
+	return st
+}
+
+type counters struct {
+	polls, pollErrors, heartbeats, heartbeatErrors atomic.Int64
+	registrations, acquired, missed, undelivered   atomic.Int64
+
+	mu       sync.Mutex
+	byCode   map[task.Code]int64
+	byReason map[Reason]int64
+}
+
+func (c *counters) answered(code task.Code) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byCode == nil {
+		c.byCode = map[task.Code]int64{}
+	}
+	c.byCode[code]++
+}
+
+func (c *counters) refused(r Reason) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byReason == nil {
+		c.byReason = map[Reason]int64{}
+	}
+	c.byReason[r]++
+}
