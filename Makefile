@@ -1,0 +1,55 @@
+# Everything that is needed is installed and started where that is possible; see
+# internal/testbed/run.sh.
+
+GOLANGCI_VERSION = v2.15.0
+CACHE = $(CURDIR)/.cache
+LINT = $(CACHE)/golangci-lint-$(GOLANGCI_VERSION)
+PLATFORMS = linux/amd64 linux/arm64 darwin/arm64 windows/amd64
+
+.PHONY: all test race bench fuzz lint vet build cross clean
+
+all: build vet lint test
+
+## test: all tests under the race detector, with real parts
+test:
+	@internal/testbed/run.sh $(MAKE) --no-print-directory race
+
+race:
+	go test $(if $(DLITE_NO_RACE),,-race) -timeout 10m $(TESTFLAGS) ./...
+
+## bench: the figures in docs/benchmarks.md
+bench:
+	@internal/testbed/run.sh go test -run '^$$' -bench . -benchmem -timeout 20m ./...
+
+## fuzz: every fuzz target for FUZZTIME (default 1m)
+FUZZTIME ?= 1m
+fuzz:
+	@for pkg in $$(go list ./...); do \
+	  for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "$$pkg $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	  done; \
+	done
+
+vet:
+	go vet ./...
+
+lint: $(LINT)
+	$(LINT) run ./...
+
+$(LINT):
+	@mkdir -p $(CACHE)
+	GOBIN=$(CACHE) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	@mv $(CACHE)/golangci-lint $(LINT)
+
+## build: every program, into bin/
+build:
+	go build -o bin/ ./examples/...
+
+## cross: everything, tests included, for every platform
+cross:
+	@for p in $(PLATFORMS); do \
+	  echo "vet $$p"; GOOS=$${p%/*} GOARCH=$${p#*/} CGO_ENABLED=0 go vet ./... || exit 1; \
+	done
+
+clean:
+	rm -rf bin $(CACHE)

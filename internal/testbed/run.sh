@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Runs a command, normally the tests, with the real parts that it needs: finds
+# them, installs and starts them where it can, and stops again what it started.
+#
+#   internal/testbed/run.sh COMMAND...
+#
+# Says at the end what had to be left out. With DLITE_TEST_REQUIRE=all that is a
+# failure, and so is every test that would skip for want of a part.
+set -euo pipefail
+
+left_out=()
+started=()
+scratch=$(mktemp -d)
+
+finish() {
+  local status=$? pid
+  for pid in "${started[@]:-}"; do
+    [ -n "$pid" ] && kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null || true
+  done
+  rm -rf "$scratch" 2>/dev/null || true
+  for what in "${left_out[@]:-}"; do
+    [ -n "$what" ] && echo "LEFT OUT: $what" >&2
+  done
+  if [ ${#left_out[@]} -gt 0 ] && [ "${DLITE_TEST_REQUIRE:-}" = all ]; then
+    echo "FAILED: nothing may be left out here (DLITE_TEST_REQUIRE=all)" >&2
+    [ "$status" -ne 0 ] || status=1
+  fi
+  exit "$status"
+}
+trap finish EXIT
+
+# install PACKAGE...: as root on a Debian, otherwise not at all.
+install() {
+  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+  echo "testbed: installing $*" >&2
+  { DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" ||
+    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"; }
+  } >"$scratch/apt.log" 2>&1 || { tail -n 5 "$scratch/apt.log" >&2; return 1; }
+}
+
+engine_answers() { docker info >/dev/null 2>&1; }
+
+start_engine() {
+  command -v dockerd >/dev/null || install docker.io || return 1
+  engine_answers && return 0 # the package may have started it
+  [ "$(id -u)" = 0 ] || return 1
+  echo "testbed: starting a Docker engine" >&2
+  dockerd --data-root "$scratch/docker" --exec-root "$scratch/exec" --pidfile "$scratch/dockerd.pid" \
+    -H "unix://$scratch/docker.sock" >"$scratch/dockerd.log" 2>&1 &
+  started+=($!)
+  export DOCKER_HOST="unix://$scratch/docker.sock"
+  for _ in $(seq 100); do
+    engine_answers && return 0
+    read -rt 0.1 <> <(:) || true
+  done
+  tail -n 5 "$scratch/dockerd.log" >&2
+  return 1
+}
+
+static_busybox() {
+  for b in /bin/busybox /usr/bin/busybox; do
+    [ -x "$b" ] && ! ldd "$b" >/dev/null 2>&1 && return 0
+  done
+  return 1
+}
+
+engine_answers || start_engine ||
+  left_out+=("container tests: no Docker engine answers and none could be started")
+static_busybox || install busybox-static ||
+  left_out+=("container tests: no static busybox to make an image of (package busybox-static)")
+command -v "$(go env CC)" >/dev/null || install gcc libc6-dev || {
+  left_out+=("the race detector: it needs a C compiler")
+  export DLITE_NO_RACE=1
+}
+
+"$@"
