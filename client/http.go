@@ -1,0 +1,226 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// HTTP is the [Client] that speaks the delegate protocols over HTTP (SPEC C1).
+// Make it with [New]. It is safe for concurrent use and starts no goroutines of
+// its own; [HTTP.CloseIdleConnections] ends those of its idle connections.
+type HTTP struct {
+	protocol Protocol
+	base     *url.URL // without a trailing slash
+	prefix   string   // its path, escaped
+	account  string   // the account id
+	query    string   // accountId=..., escaped
+	creds    *credentials
+	log      zerolog.Logger
+	now      func() time.Time
+
+	client  *http.Client
+	retries Retries
+	timeout time.Duration
+	maxBody int64
+	buffers sync.Pool // of *bytes.Buffer, for answers
+
+	// names of the delegates that registered, by id: v2 wants them to acquire.
+	names sync.Map
+}
+
+var _ Client = (*HTTP)(nil)
+
+// New makes a client for the manager at an endpoint, such as
+// "https://manager.example" or "https://proxy.example/manager", an account and
+// its secret: 32 hexadecimal characters or the base64 of them. With [WithToken]
+// the secret is "". It makes no connection; its errors are wrong settings and
+// files that cannot be read, and none shows a secret.
+func New(endpoint, accountID, secret string, opts ...Option) (*HTTP, error) {
+	cfg := newConfig(opts)
+	h, err := newHTTP(endpoint, accountID, secret, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("making a manager client: %w", err)
+	}
+	if cfg.insecure {
+		h.log.Warn().Str("endpoint", h.base.Host).
+			Msg("the manager's certificate is not verified: whoever is on the way can read the account secret")
+	}
+	return h, nil
+}
+
+func newHTTP(endpoint, accountID, secret string, cfg *config) (*HTTP, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	base, err := parseEndpoint(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	if accountID == "" {
+		return nil, errors.New("the account id is empty")
+	}
+	creds, err := newCredentials(accountID, secret, cfg)
+	if err != nil {
+		return nil, err
+	}
+	transport := cfg.transport
+	if transport == nil {
+		if transport, err = newTransport(cfg); err != nil {
+			return nil, err
+		}
+	}
+	return &HTTP{
+		protocol: cfg.protocol, base: base, prefix: base.EscapedPath(),
+		account: accountID, query: "accountId=" + url.QueryEscape(accountID),
+		creds: creds, log: cfg.log, now: cfg.now,
+		client: &http.Client{
+			Transport:     steady{transport},
+			Timeout:       cfg.timeout,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		retries: cfg.retries, timeout: cfg.timeout, maxBody: cfg.maxBody,
+	}, nil
+}
+
+// parseEndpoint does not quote what it refuses: it may hold a password.
+func parseEndpoint(endpoint string) (*url.URL, error) {
+	u, err := url.Parse(strings.TrimSpace(endpoint))
+	switch {
+	case err != nil:
+		return nil, errors.New("the endpoint is not a URL: it must look like https://manager.example")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, errors.New("the endpoint must begin with http:// or https://")
+	case u.Hostname() == "":
+		return nil, errors.New("the endpoint names no host: it must look like https://manager.example")
+	case u.User != nil:
+		return nil, errors.New("the endpoint holds a user or password: the manager knows accounts only, remove it")
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return nil, errors.New("the endpoint holds a query or a fragment: remove everything from the ? or # on")
+	}
+	escaped := strings.TrimRight(u.EscapedPath(), "/")
+	path, err := url.PathUnescape(escaped)
+	if err != nil {
+		return nil, errors.New("the endpoint's path holds a bad % escape")
+	}
+	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: path, RawPath: escaped}, nil
+}
+
+// CloseIdleConnections closes the connections that no call uses. The client
+// stays usable.
+func (h *HTTP) CloseIdleConnections() {
+	if t, ok := h.client.Transport.(interface{ closeIdle() }); ok {
+		t.closeIdle()
+	}
+}
+
+// Register implements [Client]. The copy of r that is sent has the account's
+// id and secret and the flags that every polling delegate sends (PROTOCOL 1); a
+// zero LastHeartbeat becomes the present time.
+func (h *HTTP) Register(ctx context.Context, r *Registration) (*Delegate, error) {
+	c, err := h.registration("register", r)
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Resource struct {
+			DelegateID string `json:"delegateId"`
+		} `json:"resource"`
+	}
+	c.read = func(_ http.Header, body []byte) error {
+		if err := json.Unmarshal(body, &answer); err != nil {
+			return err
+		}
+		if answer.Resource.DelegateID == "" {
+			return errors.New("it holds no delegate id")
+		}
+		return nil
+	}
+	if err := h.do(ctx, c); err != nil {
+		return nil, err
+	}
+	d := &Delegate{ID: answer.Resource.DelegateID, Name: r.DelegateName}
+	h.names.Store(d.ID, d.Name)
+	return d, nil
+}
+
+// Heartbeat implements [Client]. It fills r as [HTTP.Register] does.
+func (h *HTTP) Heartbeat(ctx context.Context, r *Registration) error {
+	if r.DelegateID == "" {
+		return errNoDelegate
+	}
+	c, err := h.registration("heartbeat-with-polling", r)
+	if err != nil {
+		return err
+	}
+	c.attempts = 1
+	return h.do(ctx, c)
+}
+
+func (h *HTTP) registration(action string, r *Registration) (*call, error) {
+	full := *r
+	setDefault(&full.AccountID, h.account)
+	if s := h.creds.secret.Reveal(); s != "" {
+		full.Token = s
+	}
+	if full.LastHeartbeat == 0 {
+		full.LastHeartbeat = h.now().UnixMilli()
+	}
+	full.NG, full.PollingModeEnabled, full.HeartbeatAsObject = true, true, true
+	body, err := json.Marshal(&full)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a registration: %w", err)
+	}
+	return h.newCall(http.MethodPost, "/api/agent/delegates/"+action, h.query, body), nil
+}
+
+// Unregister implements [Client].
+func (h *HTTP) Unregister(ctx context.Context, u *Unregistration) error {
+	full := *u
+	full.NG = true
+	body, err := json.Marshal(&full)
+	if err != nil {
+		return fmt.Errorf("encoding an unregistration: %w", err)
+	}
+	if err := h.do(ctx, h.newCall(http.MethodPost, "/api/agent/delegates/unregister", h.query, body)); err != nil {
+		return err
+	}
+	h.names.Delete(u.DelegateID)
+	return nil
+}
+
+// ReportCapacity implements [Client].
+func (h *HTTP) ReportCapacity(ctx context.Context, delegateID string, maxStages int) error {
+	d, err := segment("delegate", delegateID)
+	if err != nil {
+		return err
+	}
+	body := []byte(`{"maximumNumberOfBuilds":` + strconv.Itoa(maxStages) + `}`)
+	return h.do(ctx, h.newCall(http.MethodPost, "/api/agent/delegates/register-delegate-capacity/"+d, h.query, body))
+}
+
+var errNoDelegate = errors.New("the delegate id is empty: register first")
+
+// segment escapes an id for a path. An id that would change the path's meaning
+// is refused: no server hands one out.
+func segment(what, id string) (string, error) {
+	switch id {
+	case "":
+		if what == "delegate" {
+			return "", errNoDelegate
+		}
+		return "", fmt.Errorf("the %s id is empty", what)
+	case ".", "..":
+		return "", fmt.Errorf("the %s id %q cannot be part of a path", what, id)
+	}
+	return url.PathEscape(id), nil
+}

@@ -1,0 +1,125 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/delegate-io/dlite/task"
+)
+
+// Poll implements [Client]. A manager that does not know the wait answers at
+// once; Held is then false. An attempt may last the wait and the usual time-out.
+func (h *HTTP) Poll(ctx context.Context, delegateID string, q PollQuery) (*Pending, error) {
+	d, err := segment("delegate", delegateID)
+	if err != nil {
+		return nil, err
+	}
+	path, decode := "/api/agent/delegates/"+d+"/task-events", decodeEventsV1
+	if h.protocol == V2 {
+		path, decode = "/api/executions/"+d+"/runner-events", decodeEventsV2
+	}
+	query := h.query
+	seconds := int64((q.Wait + time.Second - 1) / time.Second)
+	if seconds > 0 {
+		query += "&" + WaitParam + "=" + strconv.FormatInt(seconds, 10)
+		if q.Since != "" {
+			query += "&" + SinceParam + "=" + url.QueryEscape(q.Since)
+		}
+	}
+	c := h.newCall(http.MethodGet, path, query, nil)
+	c.wait = max(0, time.Duration(seconds)*time.Second)
+	var p *Pending
+	c.read = func(header http.Header, body []byte) error {
+		p = new(Pending)
+		if cursor, ok := header[CursorHeader]; ok && seconds > 0 {
+			p.Held, p.Cursor = true, cursor[0]
+		}
+		return decode(p, body)
+	}
+	if err := h.do(ctx, c); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Acquire implements [Client]. The task's ID is the event's, because that is
+// where the manager waits for the answer. An answer that breaks off or does not
+// decode is asked for again, as often as any call; that it stays unreadable is
+// [ErrMalformed], whatever the later attempts came to. The error shows nothing
+// of a task, as its payload may hold secrets.
+func (h *HTTP) Acquire(ctx context.Context, delegateID string, e task.Event) (*task.Task, error) {
+	d, err := segment("delegate", delegateID)
+	if err != nil {
+		return nil, err
+	}
+	id, err := segment("task", e.TaskID)
+	if err != nil {
+		return nil, err
+	}
+	var c *call
+	decode := decodeTaskV1
+	if h.protocol == V2 {
+		decode = decodeTaskV2
+		dq := url.QueryEscape(delegateID)
+		c = h.newCall(http.MethodGet, "/api/executions/"+id+"/request", "delegateId="+dq+"&"+h.query+
+			"&delegateInstanceId="+dq+"&delegateName="+url.QueryEscape(h.name(delegateID)), nil)
+	} else {
+		c = h.newCall(http.MethodPut, "/api/agent/v2/delegates/"+d+"/tasks/"+id+"/acquire",
+			h.query+"&delegateInstanceId="+url.QueryEscape(delegateID), nil)
+	}
+	c.handsOut = true
+	var t *task.Task
+	c.read = func(_ http.Header, body []byte) (err error) {
+		t, err = decode(body, e)
+		return err
+	}
+	err = h.do(ctx, c)
+	switch {
+	case err == nil && t != nil:
+		return t, nil
+	case c.malformed != nil:
+		// The manager gave the task away, and only this delegate knows.
+		return nil, c.malformed
+	case err != nil:
+		return nil, err
+	}
+	return nil, nil //nolint:nilnil // the interface says so: somebody else has it
+}
+
+func (h *HTTP) name(delegateID string) string {
+	name, _ := h.names.Load(delegateID)
+	s, _ := name.(string)
+	return s
+}
+
+// Respond implements [Client]. In protocol v1 the task decides between the
+// legacy and the runner's form; v2 has one. A code that the form does not have
+// travels as FAILED. [ErrGone] and [ErrConflict] mean that the manager does not
+// want the answer, or has it already from an attempt whose answer was lost.
+func (h *HTTP) Respond(ctx context.Context, delegateID string, t *task.Task, r *task.Response) error {
+	d, err := segment("delegate", delegateID)
+	if err != nil {
+		return err
+	}
+	id, err := segment("task", t.ID)
+	if err != nil {
+		return err
+	}
+	var c *call
+	dq := url.QueryEscape(delegateID)
+	switch {
+	case h.protocol == V2:
+		c = h.newCall(http.MethodPost, "/api/executions/"+id+"/task-response", "runnerId="+dq+"&"+h.query,
+			encodeRunner(t, r, codeV2(r.Code)))
+	case t.RunnerResponse:
+		c = h.newCall(http.MethodPost, "/api/executions/"+id+"/response", h.query+"&delegateId="+dq,
+			encodeRunner(t, r, codeRunner(r.Code)))
+	default:
+		c = h.newCall(http.MethodPost, "/api/agent/v2/tasks/"+id+"/delegates/"+d, h.query, encodeLegacy(t, r))
+	}
+	c.attempts = 0 // for as long as the context allows (SPEC C3)
+	return h.do(ctx, c)
+}

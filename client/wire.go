@@ -1,0 +1,245 @@
+package client
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/delegate-io/dlite/task"
+)
+
+// eventsV1 is the answer to a v1 poll.
+type eventsV1 struct {
+	Events []struct {
+		AccountID string `json:"accountId"`
+		TaskID    string `json:"delegateTaskId"`
+		Sync      bool   `json:"sync"`
+		TaskType  string `json:"taskType"`
+	} `json:"delegateTaskEvents"`
+	Aborted []string `json:"abortedTaskIds"`
+}
+
+// eventsV2 is the answer to a v2 poll.
+type eventsV2 struct {
+	Events []struct {
+		AccountID  string `json:"accountId"`
+		TaskID     string `json:"taskId"`
+		RunnerType string `json:"runnerType"`
+		TaskType   string `json:"taskType"`
+	} `json:"delegateRunnerEvents"`
+	Aborted []string `json:"abortedTaskIds"`
+}
+
+// decodeEventsV1 adds what a v1 poll lists. An empty body lists nothing; an
+// entry without a task id cannot be acquired and is left out.
+func decodeEventsV1(p *Pending, body []byte) error {
+	if body == nil {
+		return nil
+	}
+	var w eventsV1
+	if err := json.Unmarshal(body, &w); err != nil {
+		return err
+	}
+	p.Events = make([]task.Event, 0, len(w.Events))
+	for _, e := range w.Events {
+		if e.TaskID != "" {
+			p.Events = append(p.Events, task.Event{
+				TaskID: e.TaskID, TaskType: e.TaskType, Account: e.AccountID, Sync: e.Sync,
+			})
+		}
+	}
+	p.Aborted = w.Aborted
+	return nil
+}
+
+// decodeEventsV2 is decodeEventsV1 for protocol v2.
+func decodeEventsV2(p *Pending, body []byte) error {
+	if body == nil {
+		return nil
+	}
+	var w eventsV2
+	if err := json.Unmarshal(body, &w); err != nil {
+		return err
+	}
+	p.Events = make([]task.Event, 0, len(w.Events))
+	for _, e := range w.Events {
+		if e.TaskID != "" {
+			p.Events = append(p.Events, task.Event{
+				TaskID: e.TaskID, TaskType: e.TaskType, Account: e.AccountID, RunnerType: e.RunnerType,
+			})
+		}
+	}
+	p.Aborted = w.Aborted
+	return nil
+}
+
+// decodeTaskV1 reads an acquired task, nil when the answer holds none.
+func decodeTaskV1(body []byte, e task.Event) (*task.Task, error) {
+	if isNull(body) {
+		return nil, nil //nolint:nilnil // not ours
+	}
+	t := new(task.Task)
+	if err := json.Unmarshal(body, t); err != nil {
+		return nil, err
+	}
+	return identify(t, e), nil
+}
+
+// requestV2 is one entry of the answer to a v2 acquire.
+type requestV2 struct {
+	Task    *task.Task   `json:"task"`
+	Secrets []*task.Task `json:"secrets"`
+	Account string       `json:"account"`
+	ID      string       `json:"id"`
+}
+
+// decodeTaskV2 reads an acquired request into a task: its secrets and account
+// move into the task, data and config lose their base64.
+func decodeTaskV2(body []byte, e task.Event) (*task.Task, error) {
+	if isNull(body) {
+		return nil, nil //nolint:nilnil // not ours
+	}
+	var w struct {
+		Requests []*requestV2 `json:"requests"`
+	}
+	if err := json.Unmarshal(body, &w); err != nil {
+		return nil, err
+	}
+	if len(w.Requests) == 0 {
+		return nil, nil //nolint:nilnil // not ours
+	}
+	r := w.Requests[0]
+	for _, other := range w.Requests[1:] { // one is the rule; a list may hold others
+		if other != nil && (other.ID == e.TaskID || other.Task != nil && other.Task.ID == e.TaskID) {
+			r = other
+		}
+	}
+	if r == nil || r.Task == nil {
+		return nil, errors.New("the request holds no task")
+	}
+	t := r.Task
+	if err := unpack(t); err != nil {
+		return nil, err
+	}
+	for i, s := range r.Secrets {
+		if s == nil {
+			return nil, fmt.Errorf("secret task %d is null", i)
+		}
+		if err := unpack(s); err != nil {
+			return nil, fmt.Errorf("secret task %d: %w", i, err)
+		}
+	}
+	t.Secrets = r.Secrets
+	setDefault(&t.Account, r.Account)
+	return identify(t, e), nil
+}
+
+// unpack decodes a runner task's data and config.
+func unpack(t *task.Task) (err error) {
+	if t.Data, err = unpackField("data", t.Data); err != nil {
+		return err
+	}
+	t.Config, err = unpackField("config", t.Config)
+	return err
+}
+
+// unpackField turns a JSON string of base64 into the JSON inside. Its errors
+// show nothing of the value.
+func unpackField(name string, field json.RawMessage) (json.RawMessage, error) {
+	if isNull(field) {
+		return nil, nil
+	}
+	var b []byte
+	if err := json.Unmarshal(field, &b); err != nil {
+		return nil, fmt.Errorf("the task's %s is not base64", name)
+	}
+	if b = bytes.TrimSpace(b); len(b) == 0 {
+		return nil, nil
+	}
+	if !json.Valid(b) {
+		return nil, fmt.Errorf("the task's %s is not base64 of JSON", name)
+	}
+	return b, nil
+}
+
+// identify fills in what a task takes from its event.
+func identify(t *task.Task, e task.Event) *task.Task {
+	t.ID = e.TaskID
+	setDefault(&t.Type, e.TaskType)
+	return t
+}
+
+func isNull(b []byte) bool { return len(b) == 0 || string(b) == "null" }
+
+// codeLegacy is the code of a TaskResponse (PROTOCOL 1).
+func codeLegacy(c task.Code) task.Code {
+	switch c {
+	case task.OK, task.RetryOnOtherDelegate:
+		return c
+	default:
+		return task.Failed
+	}
+}
+
+// codeRunner is the code of a RunnerTaskResponse in v1.
+func codeRunner(c task.Code) task.Code {
+	switch c {
+	case task.OK, task.Timeout, task.Unknown:
+		return c
+	default:
+		return task.Failed
+	}
+}
+
+// codeV2 is the code of a v2 answer.
+func codeV2(c task.Code) task.Code {
+	if c == task.OK {
+		return c
+	}
+	return task.Failed
+}
+
+// encodeLegacy makes a TaskResponse. It has no field for an error, so the reason
+// becomes the data when there is none. Data that is not JSON travels as a JSON
+// string: the manager gets something that it can show.
+func encodeLegacy(t *task.Task, r *task.Response) []byte {
+	data := bytes.TrimSpace(r.Data)
+	switch {
+	case len(data) == 0 && r.Error != "":
+		data = append(append([]byte(`{"error_msg":`), quote(r.Error)...), '}')
+	case len(data) == 0:
+		data = []byte("null")
+	case !json.Valid(data):
+		data = quote(string(r.Data))
+	case !utf8.Valid(data):
+		data = bytes.ToValidUTF8(data, []byte("\uFFFD"))
+	}
+	b := make([]byte, 0, len(data)+len(t.ID)+len(t.Type)+64)
+	b = append(append(b, `{"id":`...), quote(t.ID)...)
+	b = append(append(b, `,"data":`...), data...)
+	b = append(append(b, `,"type":`...), quote(t.Type)...)
+	b = append(append(b, `,"code":`...), quote(string(codeLegacy(r.Code)))...)
+	return append(b, '}')
+}
+
+// encodeRunner makes a RunnerTaskResponse; its data is base64 of the bytes as
+// they are.
+func encodeRunner(t *task.Task, r *task.Response, code task.Code) []byte {
+	reason := quote(r.Error)
+	b := make([]byte, 0, base64.StdEncoding.EncodedLen(len(r.Data))+len(reason)+len(t.ID)+len(t.Type)+80)
+	b = append(append(b, `{"id":`...), quote(t.ID)...)
+	b = append(append(b, `,"type":`...), quote(t.Type)...)
+	b = append(append(b, `,"code":`...), quote(string(code))...)
+	b = append(append(b, `,"error":`...), reason...)
+	b = base64.StdEncoding.AppendEncode(append(b, `,"data":"`...), r.Data)
+	return append(b, `"}`...)
+}
+
+// quote is s as a JSON string.
+func quote(s string) []byte {
+	b, _ := json.Marshal(s) // a string always encodes
+	return b
+}
