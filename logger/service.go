@@ -1,0 +1,214 @@
+package logger
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+const (
+	// TokenHeader carries the log service's token.
+	TokenHeader = "X-Harness-Token"
+	// WriterHeader names the writer of a live stream, a random text. It is an
+	// extension: a log service that knows it drops lines that the same writer
+	// has sent before, so that a repeated request does not repeat lines.
+	WriterHeader = "Dlite-Log-Writer"
+)
+
+// service makes the calls of PROTOCOL 4 for one log. Each makes one attempt.
+type service struct {
+	base, query string
+	token       string
+	writer      string
+	client      http.Client
+	own         bool
+}
+
+func newService(cfg *StreamConfig) *service {
+	s := &service{
+		base:   cfg.URL,
+		query:  url.Values{"accountID": {cfg.Account}, "key": {cfg.Key}}.Encode(),
+		token:  cfg.Token,
+		writer: newWriterID(),
+	}
+	if cfg.HTTPClient != nil {
+		s.client = *cfg.HTTPClient
+	} else {
+		s.own = true
+		s.client.Transport = &http.Transport{
+			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
+			TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second,
+		}
+	}
+	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return s
+}
+
+func (s *service) close() {
+	if s.own {
+		s.client.CloseIdleConnections()
+	}
+}
+
+func (s *service) openStream(ctx context.Context) error {
+	return s.call(ctx, http.MethodPost, "/stream", "", nil, nil)
+}
+
+// put appends newline-delimited lines to the live stream.
+func (s *service) put(ctx context.Context, lines []byte) error {
+	body := make([]byte, 0, len(lines)+1)
+	body = append(body, '[')
+	// No encoded line has a newline inside.
+	body = append(body, bytes.ReplaceAll(bytes.TrimSuffix(lines, []byte("\n")), []byte("\n"), []byte(","))...)
+	body = append(body, ']')
+	return s.call(ctx, http.MethodPut, "/stream", "", func() (io.Reader, int64) {
+		return bytes.NewReader(body), int64(len(body))
+	}, nil)
+}
+
+func (s *service) closeStream(ctx context.Context, snapshot bool) error {
+	extra := ""
+	if snapshot {
+		extra = "&snapshot=true"
+	}
+	return s.call(ctx, http.MethodDelete, "/stream", extra, nil, nil)
+}
+
+func (s *service) postBlob(ctx context.Context, body bodyFunc) error {
+	return s.call(ctx, http.MethodPost, "/blob", "", body, nil)
+}
+
+// uploadLink asks for a link that takes the archive.
+func (s *service) uploadLink(ctx context.Context) (string, error) {
+	var answer struct {
+		Link string `json:"link"`
+	}
+	if err := s.call(ctx, http.MethodPost, "/blob/link/upload", "", nil, &answer); err != nil {
+		return "", err
+	}
+	if answer.Link == "" {
+		return "", errors.New("the log service gave an empty upload link")
+	}
+	return answer.Link, nil
+}
+
+// putLink uploads to a link. The link is the whole authorisation: the token
+// must not get to whoever is behind it.
+func (s *service) putLink(ctx context.Context, link string, body bodyFunc) error {
+	req, err := newRequest(ctx, http.MethodPut, link, body)
+	if err != nil {
+		// The cause would print the link.
+		return &statusError{op: "PUT to the upload link", err: errors.New("the link is no URL"), final: true}
+	}
+	return s.do(req, "PUT to the upload link", nil)
+}
+
+func (s *service) call(ctx context.Context, method, path, extra string, body bodyFunc, answer any) error {
+	op := method + " " + path
+	req, err := newRequest(ctx, method, s.base+path+"?"+s.query+extra, body)
+	if err != nil {
+		return &statusError{op: op, err: err, final: true}
+	}
+	req.Header.Set(TokenHeader, s.token)
+	req.Header.Set(WriterHeader, s.writer)
+	return s.do(req, op, answer)
+}
+
+// bodyFunc makes a body anew for every attempt.
+type bodyFunc func() (r io.Reader, size int64)
+
+func newRequest(ctx context.Context, method, url string, body bodyFunc) (*http.Request, error) {
+	if body == nil {
+		return http.NewRequestWithContext(ctx, method, url, nil)
+	}
+	r, size := body()
+	if size == 0 {
+		r = nil // an explicit length of zero, not an unknown one
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, r)
+	if err != nil {
+		return nil, err
+	}
+	req.ContentLength = size
+	req.GetBody = func() (io.ReadCloser, error) {
+		r, _ := body()
+		return io.NopCloser(r), nil
+	}
+	return req, nil
+}
+
+func (s *service) do(req *http.Request, op string, answer any) error {
+	resp, err := s.client.Do(req)
+	if err != nil {
+		// A url.Error prints the URL, and with it the key or the link's signature.
+		if ue := (*url.Error)(nil); errors.As(err, &ue) {
+			err = ue.Err
+		}
+		return &statusError{op: op, err: err}
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return &statusError{op: op, status: resp.StatusCode, message: excerpt(body)}
+	}
+	if err != nil {
+		return &statusError{op: op, err: fmt.Errorf("reading the answer: %w", err)}
+	}
+	if answer != nil {
+		if err := json.Unmarshal(body, answer); err != nil {
+			return &statusError{op: op, err: fmt.Errorf("decoding the answer: %w", err), final: true}
+		}
+	}
+	return nil
+}
+
+// excerpt is the server's message, from its error object where it is one.
+func excerpt(body []byte) string {
+	var e struct {
+		Message string `json:"error_msg"`
+	}
+	if json.Unmarshal(body, &e) == nil && e.Message != "" {
+		return e.Message
+	}
+	return string(bytes.TrimSpace(body[:min(len(body), 200)]))
+}
+
+// statusError is a call that failed.
+type statusError struct {
+	op      string
+	status  int // 0 when no answer came
+	message string
+	err     error
+	final   bool // another attempt would fail the same way
+}
+
+func (e *statusError) Error() string {
+	if e.status == 0 {
+		return fmt.Sprintf("%s: %v", e.op, e.err)
+	}
+	return fmt.Sprintf("%s: status %d: %s", e.op, e.status, e.message)
+}
+
+func (e *statusError) Unwrap() error { return e.err }
+
+// retryable tells whether the same call may succeed later.
+func retryable(err error) bool {
+	var e *statusError
+	if !errors.As(err, &e) || e.final {
+		return false
+	}
+	switch e.status {
+	case 0, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return true
+	case http.StatusNotImplemented:
+		return false
+	default:
+		return e.status >= 500
+	}
+}
