@@ -1,0 +1,121 @@
+package secrets_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/secrets"
+)
+
+const fake = `not-a"real'$ecret/<of>&course+é`
+
+// SPEC S3: the encodings that programs put a secret into.
+func TestSetMasksEncodings(t *testing.T) {
+	t.Parallel()
+	set := secrets.NewSet(secrets.Config{}, fake)
+	encoded, err := json.Marshal(fake)
+	require.NoError(t, err)
+	for name, text := range map[string]string{
+		"JSON of Go":                 string(encoded[1 : len(encoded)-1]),
+		"JSON of JavaScript":         `not-a\"real'$ecret/<of>&course+é`,
+		"JSON of Python":             `not-a\"real'$ecret/<of>&course+\u00e9`,
+		"JSON of PHP":                `not-a\"real'$ecret\/<of>&course+é`,
+		"query":                      url.QueryEscape(fake),
+		"path":                       url.PathEscape(fake),
+		"component in lower case":    strings.ToLower(url.QueryEscape(fake)),
+		"encodeURIComponent":         "not-a%22real'%24ecret%2F%3Cof%3E%26course%2B%C3%A9",
+		"single quotes":              `not-a"real'\''$ecret/<of>&course+é`,
+		"single in double quotes":    `not-a"real'"'"'$ecret/<of>&course+é`,
+		"double quotes":              `not-a\"real'\$ecret/<of>&course+é`,
+		"printf %q":                  `not-a\"real\'\$ecret/\<of\>\&course+é`,
+		"dollar quotes":              `not-a"real\'$ecret/<of>&course+é`,
+		"base64":                     base64.StdEncoding.EncodeToString([]byte(fake)),
+		"base64 for URLs":            base64.URLEncoding.EncodeToString([]byte(fake)),
+		"base64 without padding":     base64.RawStdEncoding.EncodeToString([]byte(fake)),
+		"base64 of one byte and it":  base64.StdEncoding.EncodeToString([]byte("u" + fake))[2:],
+		"base64 of two bytes and it": base64.StdEncoding.EncodeToString([]byte("u:" + fake))[3:],
+	} {
+		assert.Equal(t, "<"+secrets.Replacement+">", set.Mask("<"+text+">"), name)
+	}
+}
+
+// SPEC S3: whatever stands around a secret, its base64 shows at most the
+// characters that belong to its neighbours as well.
+func TestSetMasksBase64AtEveryAlignment(t *testing.T) {
+	t.Parallel()
+	set := secrets.NewSet(secrets.Config{}, "visibly-fake-value")
+	for lead := range 7 {
+		for trail := range 7 {
+			text := strings.Repeat("<", lead) + "visibly-fake-value" + strings.Repeat(">", trail)
+			for _, enc := range []*base64.Encoding{base64.StdEncoding, base64.RawURLEncoding} {
+				whole := enc.EncodeToString([]byte(text))
+				out := set.Mask(whole)
+				before, after, ok := strings.Cut(out, secrets.Replacement)
+				require.True(t, ok, "lead %d, trail %d", lead, trail)
+				assert.LessOrEqual(t, len(before), (lead*8+5)/6)
+				assert.LessOrEqual(t, len(after), len(whole)-(lead+18)*8/6)
+			}
+		}
+	}
+}
+
+func TestSetMasksMultiLineValues(t *testing.T) {
+	t.Parallel()
+	value := "{\n  \"key\": \"fake-key-value\",\n  \"id\": 1\n}\n"
+	set := secrets.NewSet(secrets.Config{}, value)
+	assert.Equal(t, "******", set.Mask(strings.TrimSpace(value)))
+	assert.Equal(t, "******", set.Mask(strings.TrimSpace(strings.ReplaceAll(value, "\n", "\r\n"))), "CRLF")
+	assert.Equal(t, "log: ******!", set.Mask(`log: "key": "fake-key-value",!`), "a line by itself")
+	assert.Equal(t, "{ }", set.Mask("{ }"), "lines that are too short mean nothing")
+	assert.Equal(t, "******", set.Mask(`{\n  \"key\": \"fake-key-value\",\n  \"id\": 1\n}`), "as a JSON string")
+
+	crlf := secrets.NewSet(secrets.Config{}, "first fake line\r\nsecond fake line\r\n")
+	assert.Equal(t, "******", crlf.Mask("first fake line\nsecond fake line"))
+}
+
+func TestSetMasksWrappedBase64(t *testing.T) {
+	t.Parallel()
+	value := strings.Repeat("fake-value-", 20)
+	set := secrets.NewSet(secrets.Config{}, value)
+	enc := base64.StdEncoding.EncodeToString([]byte(value))
+	for _, width := range []int{64, 76} {
+		var lines []string
+		for i := 0; i < len(enc); i += width {
+			lines = append(lines, enc[i:min(i+width, len(enc))])
+		}
+		assert.Equal(t, "<******>", set.Mask("<"+strings.Join(lines, "\n")+">"))
+		assert.Equal(t, "# ******\n# ******", set.Mask("# "+lines[0]+"\n# "+lines[1]))
+	}
+}
+
+// SPEC S4: the minimum is configurable.
+func TestSetMinimumLength(t *testing.T) {
+	t.Parallel()
+	one := secrets.NewSet(secrets.Config{MinLength: 1}, "7")
+	assert.Equal(t, "a ****** b", one.Mask("a 7 b"))
+	five := secrets.NewSet(secrets.Config{MinLength: 5, MinLine: 3}, "four", "a\nfour\nb")
+	assert.Equal(t, "a ****** b", five.Mask("a four b"), "as a line of the other value")
+	assert.Equal(t, 1, five.Len())
+}
+
+func TestSetNeverPrintsItsValues(t *testing.T) {
+	t.Parallel()
+	set := secrets.NewSet(secrets.Config{}, "visibly-fake-value")
+	asJSON, err := json.Marshal(map[string]any{"set": set})
+	require.NoError(t, err)
+	for _, text := range []string{
+		set.String(), fmt.Sprint(set), fmt.Sprintf("%v %+v %#v %q %x %d", set, set, set, set, set, set),
+		fmt.Sprintf("%+v", struct{ S *secrets.Set }{set}), string(asJSON),
+	} {
+		assert.NotContains(t, text, "visibly")
+		assert.NotContains(t, text, "76697369626c79")
+	}
+	assert.Contains(t, set.String(), "1 values")
+}
