@@ -1,0 +1,166 @@
+package queue
+
+import (
+	"crypto/rand"
+	"errors"
+	"sync"
+	"time"
+)
+
+// What an operation can fail with, for [errors.Is].
+var (
+	// ErrUnknownDelegate: no delegate of the account has the id; it never
+	// registered, has unregistered or was forgotten.
+	ErrUnknownDelegate = errors.New("unknown delegate")
+	// ErrUnknownTask: no task of the account has the id, or it is forgotten.
+	ErrUnknownTask = errors.New("unknown task")
+	// ErrUnknownWork: no stage or task of the account has the id, or it is
+	// forgotten.
+	ErrUnknownWork = errors.New("unknown stage or task")
+	// ErrExists: the id is taken.
+	ErrExists = errors.New("the id is taken")
+	// ErrNotOwner: the task belongs to another delegate.
+	ErrNotOwner = errors.New("the task belongs to another delegate")
+	// ErrFinished: the stage has been released and takes no more tasks.
+	ErrFinished = errors.New("the stage has ended")
+)
+
+// Config sets a queue's limits. The zero value is useful.
+type Config struct {
+	// HeartbeatTimeout is how long a delegate may be silent before it counts as
+	// lost. Delegates send a heartbeat every 10 seconds. Defaults to 60 seconds.
+	HeartbeatTimeout time.Duration
+	// AcquireTimeout is how long a delegate may leave an offered stage or single
+	// task alone before it goes back to its old place (SPEC Q4). Defaults to
+	// 30 seconds.
+	AcquireTimeout time.Duration
+	// AbortGrace is how long an aborted task may take to be answered before it
+	// counts as ended. Defaults to 30 seconds.
+	AbortGrace time.Duration
+	// AnswerGrace is added to a task's own time-out, so that the delegate that
+	// enforces it has the first word. Defaults to 2 seconds.
+	AnswerGrace time.Duration
+	// ForgetLost is how long a lost delegate is remembered, with the cleanups
+	// that wait for its return. Defaults to 1 hour.
+	ForgetLost time.Duration
+	// Retention is how long what has ended is remembered. Defaults to 1 hour.
+	Retention time.Duration
+	// MaxFinished bounds how many ended stages and single tasks are remembered,
+	// the newest. Defaults to 10,000.
+	MaxFinished int
+	// MaxAttempts bounds how many delegates are asked to run a task that is
+	// answered RETRY_ON_OTHER_DELEGATE. Defaults to 3.
+	MaxAttempts int
+	// Now is the clock. Defaults to time.Now.
+	Now func() time.Time
+}
+
+func (c *Config) setDefaults() {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&c.HeartbeatTimeout, time.Minute},
+		{&c.AcquireTimeout, 30 * time.Second},
+		{&c.AbortGrace, 30 * time.Second},
+		{&c.AnswerGrace, 2 * time.Second},
+		{&c.ForgetLost, time.Hour},
+		{&c.Retention, time.Hour},
+	} {
+		if *d.field <= 0 {
+			*d.field = d.value
+		}
+	}
+	if c.MaxFinished <= 0 {
+		c.MaxFinished = 10_000
+	}
+	if c.MaxAttempts <= 0 {
+		c.MaxAttempts = 3
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+}
+
+// Queue is the queue in memory. Make one with [New].
+type Queue struct {
+	cfg   Config
+	epoch string // tells this queue's cursors from those of an earlier one
+	wake  chan struct{}
+
+	mu       sync.Mutex
+	seq      uint64 // the order of things
+	accounts map[string]*account
+	timers   timers
+	finished []*work // ended, the oldest first; forgotten ones are skipped
+	kept     int     // of finished, not forgotten
+	events   []Event
+}
+
+// account is all that one account has.
+type account struct {
+	id        string
+	delegates map[string]*delegate
+	works     map[string]*work
+	tasks     map[string]*record
+	classes   map[string]*class // what waits, by what it needs
+}
+
+// New makes an empty queue. Negative and zero settings are the defaults.
+func New(cfg Config) *Queue {
+	cfg.setDefaults()
+	return &Queue{
+		cfg:      cfg,
+		epoch:    rand.Text(),
+		wake:     make(chan struct{}, 1),
+		accounts: map[string]*account{},
+	}
+}
+
+// account finds or makes an account. The caller holds mu.
+func (q *Queue) account(id string) *account {
+	a := q.accounts[id]
+	if a == nil {
+		a = &account{
+			id: id, delegates: map[string]*delegate{}, works: map[string]*work{},
+			tasks: map[string]*record{}, classes: map[string]*class{},
+		}
+		q.accounts[id] = a
+	}
+	return a
+}
+
+// delegate finds a delegate. The caller holds mu.
+func (q *Queue) delegate(account, id string) (*delegate, error) {
+	if a := q.accounts[account]; a != nil {
+		if d := a.delegates[id]; d != nil {
+			return d, nil
+		}
+	}
+	return nil, ErrUnknownDelegate
+}
+
+// record finds a task. The caller holds mu.
+func (q *Queue) record(account, id string) (*record, error) {
+	if a := q.accounts[account]; a != nil {
+		if r := a.tasks[id]; r != nil {
+			return r, nil
+		}
+	}
+	return nil, ErrUnknownTask
+}
+
+// work finds a stage or single task. The caller holds mu.
+func (q *Queue) work(account, id string) (*work, error) {
+	if a := q.accounts[account]; a != nil {
+		if w := a.works[id]; w != nil {
+			return w, nil
+		}
+	}
+	return nil, ErrUnknownWork
+}
+
+func (q *Queue) next() uint64 {
+	q.seq++
+	return q.seq
+}

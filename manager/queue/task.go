@@ -1,0 +1,292 @@
+package queue
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/delegate-io/dlite/task"
+)
+
+type taskState int
+
+const (
+	idle     taskState = iota // a work's first task, while that waits
+	offered                   // a delegate may acquire it
+	acquired                  // a delegate has it
+	done                      // it has its result
+)
+
+// record is a task. The queue's lock guards it.
+type record struct {
+	work     *work
+	body     *task.Task
+	state    taskState
+	seq      uint64
+	owner    string          // the delegate's id
+	past     map[string]bool // delegates that had it and handed it back
+	detached bool
+
+	submitted, offered, acquired, ended time.Time
+
+	half     bool // the delegate has said that an agent will answer
+	stopping bool // it is being aborted
+	answered bool
+	deadline timer
+	result   Result
+	over     chan struct{} // closed at the end
+}
+
+func (q *Queue) newRecord(w *work, body *task.Task, now time.Time) *record {
+	r := &record{work: w, body: body, submitted: now, over: make(chan struct{})}
+	w.tasks = append(w.tasks, r)
+	w.acc.tasks[body.ID] = r
+	return r
+}
+
+// Append gives a stage's delegate another task. When the delegate is lost, the
+// task ends as [Abandoned] at once. It fails with [ErrUnknownWork],
+// [ErrFinished] and [ErrExists].
+func (q *Queue) Append(account, work string, t *task.Task) error {
+	return q.append(account, work, t, false)
+}
+
+// AppendDetached gives a stage's delegate, lost as it may be, a task that does
+// not keep the stage from being released and waits for the delegate's return: a
+// cleanup. It fails as [Queue.Append], and with [ErrUnknownDelegate] when the
+// delegate will not come back.
+func (q *Queue) AppendDetached(account, work string, t *task.Task) error {
+	return q.append(account, work, t, true)
+}
+
+func (q *Queue) append(account, work string, t *task.Task, detached bool) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w, err := q.work(account, work)
+	switch {
+	case err != nil:
+		return err
+	case w.state == over:
+		return ErrFinished
+	case w.acc.tasks[t.ID] != nil:
+		return fmt.Errorf("%s: %w", t.ID, ErrExists)
+	case w.d == nil:
+		return fmt.Errorf("no delegate has %s: %w", work, ErrUnknownDelegate)
+	}
+	d, now := w.d, q.cfg.Now()
+	known := w.acc.delegates[d.info.ID] == d
+	if detached && !known {
+		return fmt.Errorf("%s: %w", d.info.ID, ErrUnknownDelegate)
+	}
+	r := q.newRecord(w, t, now)
+	r.detached = detached
+	if !detached && (d.lost || !known) {
+		r.owner = d.info.ID
+		q.end(r, now, Result{Outcome: Abandoned, Error: d.absence(known)})
+		return nil
+	}
+	q.give(r, d, now)
+	if at := q.until(t, now); !detached && !at.IsZero() {
+		q.arm(&r.deadline, at, func(now time.Time) {
+			q.end(r, now, Result{Outcome: TimedOut, Error: fmt.Sprintf(
+				"the delegate %q did not take the task within its time-out of %s", d.label(), t.Timeout.Duration())})
+		})
+	}
+	return nil
+}
+
+// until is the manager's end of a task that begins now; zero without a
+// time-out.
+func (q *Queue) until(t *task.Task, now time.Time) time.Time {
+	if t.Timeout <= 0 {
+		return time.Time{}
+	}
+	return now.Add(t.Timeout.Duration()).Add(q.cfg.AnswerGrace)
+}
+
+// give offers a task to a delegate. The caller holds mu.
+func (q *Queue) give(r *record, d *delegate, now time.Time) {
+	r.state, r.owner, r.offered, r.seq = offered, d.info.ID, now, q.next()
+	d.open[r.body.ID] = r
+	d.bump()
+}
+
+// take removes a task from its delegate, if one has it. The caller holds mu.
+func (q *Queue) take(r *record) {
+	q.disarm(&r.deadline)
+	if d := r.work.acc.delegates[r.owner]; d != nil {
+		delete(d.open, r.body.ID)
+	}
+}
+
+// Acquire takes a task for a delegate. Until the answer it gives the task again
+// to the same delegate, whose first call's answer may have been lost. Nil
+// without an error means that it is not, or no more, the delegate's to have. The
+// task must not be changed. It fails with [ErrUnknownDelegate].
+func (q *Queue) Acquire(account, delegate, id string) (*task.Task, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	d, err := q.delegate(account, delegate)
+	if err != nil {
+		return nil, err
+	}
+	r := d.open[id]
+	switch {
+	case r == nil || r.stopping || r.half:
+		return nil, nil
+	case r.state == acquired:
+		return r.body, nil
+	}
+	now, w := q.cfg.Now(), r.work
+	r.state, r.acquired = acquired, now
+	q.disarm(&r.deadline)
+	if at := q.until(r.body, now); !at.IsZero() {
+		q.arm(&r.deadline, at, func(now time.Time) {
+			q.end(r, now, Result{Outcome: TimedOut, Error: fmt.Sprintf(
+				"the task was not answered within its time-out of %s", r.body.Timeout.Duration())})
+		})
+	}
+	if r == w.first {
+		w.state = running
+		q.disarm(&w.pickup)
+		if w.RunTimeout > 0 {
+			q.arm(&w.expiry, now.Add(w.RunTimeout), func(now time.Time) { q.emit(Expired, now, w.first) })
+		}
+	}
+	q.emit(Acquired, now, r)
+	return r.body, nil
+}
+
+// Answer is a delegate's answer to a task.
+type Answer struct {
+	// Outcome is Success, Failure or TimedOut.
+	Outcome Outcome
+	// Retry asks for another delegate; it counts for single tasks and the first
+	// tasks of stages.
+	Retry bool
+	// Running says that this is not the end: an agent will answer.
+	Running bool
+	Code    task.Code
+	Error   string
+	Data    json.RawMessage
+}
+
+// Complete takes a delegate's answer. An answer that comes again, or after the
+// task has ended otherwise, is accepted and changes nothing. It fails with
+// [ErrUnknownTask], and with [ErrNotOwner] when the delegate does not have the
+// task and never had it.
+func (q *Queue) Complete(account, delegate, id string, a Answer) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	r, err := q.record(account, id)
+	switch {
+	case err != nil:
+		return err
+	case r.past[delegate]:
+		return nil
+	case r.owner != delegate || r.state == offered || r.state == idle:
+		return ErrNotOwner
+	case r.state == done:
+		if d := r.work.acc.delegates[delegate]; d != nil && !a.Running {
+			delete(d.stops, id)
+		}
+		return nil
+	case a.Running:
+		r.half = true
+		return nil
+	}
+	now := q.cfg.Now()
+	if d := r.work.acc.delegates[delegate]; d != nil {
+		delete(d.stops, id)
+	}
+	if a.Retry && q.another(r, a, now) {
+		return nil
+	}
+	r.answered = true
+	res := Result{Outcome: a.Outcome, Code: a.Code, Error: a.Error, Data: a.Data}
+	switch {
+	case r.stopping:
+		res.Outcome, res.Error = Aborted, cmp.Or(r.result.Error, a.Error)
+	case a.Retry:
+		res.Outcome = Failure
+		res.Error = cmp.Or(a.Error, "the delegate asked for another delegate, and there may be none")
+	}
+	q.end(r, now, res)
+	return nil
+}
+
+// another gives a task that its delegate does not want to another one. It
+// refuses when the task cannot move or has moved too often. The caller holds mu.
+func (q *Queue) another(r *record, a Answer, now time.Time) bool {
+	w := r.work
+	if r != w.first || r.stopping || r.half {
+		return false
+	}
+	w.attempts++
+	if w.attempts >= q.cfg.MaxAttempts {
+		return false
+	}
+	if r.past == nil {
+		r.past = map[string]bool{}
+	}
+	r.past[r.owner] = true
+	w.refused[r.owner] = true
+	q.disarm(&w.expiry)
+	q.requeue(w, now)
+	return true
+}
+
+// end gives a task its result. The caller holds mu.
+func (q *Queue) end(r *record, now time.Time, res Result) {
+	if r.state == done {
+		return
+	}
+	q.take(r)
+	d := r.work.acc.delegates[r.owner]
+	if d != nil && r.state == acquired && !r.answered && d.stops[r.body.ID] == nil {
+		d.stops[r.body.ID] = r // it runs there, and is to stop
+		d.bump()
+	}
+	r.state, r.ended, r.result = done, now, res
+	close(r.over)
+	w := r.work
+	if r == w.first {
+		q.unwait(w)
+		q.disarm(&w.pickup)
+	}
+	q.emit(Ended, now, r)
+	if !w.Stage {
+		q.finish(w, now)
+	}
+}
+
+// Abort ends a task: at once when no delegate has acquired it, otherwise the
+// delegate is told and the task ends with its answer, or after AbortGrace.
+// Aborting what is being aborted or has ended changes nothing. It fails with
+// [ErrUnknownTask].
+func (q *Queue) Abort(account, id, reason string) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	r, err := q.record(account, id)
+	if err != nil {
+		return err
+	}
+	now, res := q.cfg.Now(), Result{Outcome: Aborted, Error: reason}
+	switch {
+	case r.state == done || r.stopping:
+		return nil
+	case r.state != acquired:
+		q.end(r, now, res)
+		return nil
+	}
+	r.stopping, r.result = true, res
+	if d := r.work.acc.delegates[r.owner]; d != nil {
+		d.stops[id] = r
+		d.bump()
+	}
+	if at := now.Add(q.cfg.AbortGrace); r.deadline.index == 0 || at.Before(r.deadline.at) {
+		q.arm(&r.deadline, at, func(now time.Time) { q.end(r, now, res) })
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/delegate-io/dlite/task"
+)
+
+// List is what a delegate is to know: what it may acquire, and what it is to
+// stop.
+type List struct {
+	// Events are the tasks that wait for the delegate, in the order of their
+	// offers.
+	Events []task.Event
+	// Aborted are the ids of tasks that it has acquired and is to stop, until it
+	// has answered them.
+	Aborted []string
+	// Cursor stands for this list.
+	Cursor string
+	// Fresh says that there is something that the cursor in the call has not
+	// seen; without a cursor, that there is anything.
+	Fresh bool
+	// Changed is closed when the delegate's list has got something new, and when
+	// the delegate is removed.
+	Changed <-chan struct{}
+}
+
+// List lists what waits for a delegate. Since is the cursor of an earlier list
+// of the same delegate or empty; one that is not understood counts as empty. It
+// fails with [ErrUnknownDelegate].
+func (q *Queue) List(account, delegate, since string) (List, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	d, err := q.delegate(account, delegate)
+	if err != nil {
+		return List{}, err
+	}
+	prefix := q.epoch + "-" + strconv.FormatUint(d.order, 36) + "-"
+	l := List{Cursor: prefix + strconv.FormatUint(d.version, 36), Changed: d.changed}
+	for _, r := range d.tasks() {
+		if r.state == offered {
+			l.Events = append(l.Events, task.Event{
+				TaskID: r.body.ID, TaskType: r.body.Type, Account: account, Sync: !r.body.Async, RunnerType: r.body.Driver,
+			})
+		}
+	}
+	for id := range d.stops {
+		l.Aborted = append(l.Aborted, id)
+	}
+	slices.Sort(l.Aborted)
+	l.Fresh = len(l.Events)+len(l.Aborted) > 0
+	if v, ok := strings.CutPrefix(since, prefix); ok {
+		if seen, err := strconv.ParseUint(v, 36, 64); err == nil {
+			l.Fresh = d.version > seen
+		}
+	}
+	return l, nil
+}
+
+// TaskState is what the queue knows about a task.
+type TaskState struct {
+	Task *task.Task // must not be changed
+	// Delegate has the task, or had it last; empty while it waits.
+	Delegate string
+	// The zero times have not come yet.
+	Submitted, Offered, Acquired, Ended time.Time
+	// Result is the zero value until the end.
+	Result Result
+	// Done is closed at the end.
+	Done <-chan struct{}
+}
+
+// Task finds a task. It fails with [ErrUnknownTask].
+func (q *Queue) Task(account, id string) (TaskState, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	r, err := q.record(account, id)
+	if err != nil {
+		return TaskState{}, err
+	}
+	s := TaskState{
+		Task: r.body, Delegate: r.owner, Done: r.over,
+		Submitted: r.submitted, Offered: r.offered, Acquired: r.acquired, Ended: r.ended,
+	}
+	if r.state == done {
+		s.Result = r.result
+	}
+	return s, nil
+}
+
+// Place is where a work stands in the queue (SPEC Q5).
+type Place struct {
+	// Ahead counts the account's works of the same kind that come before it.
+	Ahead int
+	// Reason says why it waits. Empty when it does not.
+	Reason string
+}
+
+// Place tells where a work waits. For one that does not wait it is the zero
+// value. It fails with [ErrUnknownWork].
+func (q *Queue) Place(account, id string) (Place, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w, err := q.work(account, id)
+	if err != nil {
+		return Place{}, err
+	}
+	if w.state == given {
+		return Place{Reason: fmt.Sprintf("waiting for the delegate %q to take it", w.d.label())}, nil
+	}
+	if w.class == nil {
+		return Place{}, nil
+	}
+	p := Place{Reason: q.why(w)}
+	for _, c := range w.acc.classes {
+		if c.works[0].Stage != w.Stage {
+			continue
+		}
+		for _, o := range c.works {
+			if o.compare(w) < 0 {
+				p.Ahead++
+			}
+		}
+	}
+	return p, nil
+}
+
+// why says what keeps a work waiting. The caller holds mu.
+func (q *Queue) why(w *work) string {
+	var all, tagged, able, present, willing, full, slots int
+	for _, d := range w.acc.delegates {
+		all++
+		if !d.hasTags(w.Selectors) {
+			continue
+		}
+		tagged++
+		if d.variant(w) < 0 {
+			continue
+		}
+		able++
+		if d.lost || d.info.Draining {
+			continue
+		}
+		present++
+		if w.refused[d.info.ID] {
+			continue
+		}
+		willing++
+		if !d.hasRoom(w) {
+			full++
+			slots += d.max
+		}
+	}
+	switch {
+	case all == 0:
+		return "no delegate is registered"
+	case tagged == 0:
+		return fmt.Sprintf("no delegate has the tags %s", quoted(w.Selectors))
+	case able == 0:
+		return fmt.Sprintf("no delegate with the right tags supports %s", w.types())
+	case present == 0:
+		return "every delegate that could take it is lost or draining"
+	case willing == 0:
+		return "every delegate that could take it has asked for another one"
+	case full > 0:
+		return fmt.Sprintf("all %d stage slots of the %s that could take it are in use", slots, plural(full, "delegate"))
+	default:
+		return fmt.Sprintf("waiting for a delegate to take it; %s could", plural(willing, "delegate"))
+	}
+}
+
+func (w *work) types() string {
+	ways := make([]string, 0, len(w.Variants))
+	for _, v := range w.Variants {
+		ways = append(ways, strings.Join(v.Types, ", "))
+	}
+	return strings.Join(ways, "; or ")
+}
+
+func quoted(names []string) string {
+	out := make([]string, 0, len(names))
+	for _, n := range names {
+		out = append(out, strconv.Quote(n))
+	}
+	return strings.Join(out, ", ")
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "one " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}

@@ -1,0 +1,279 @@
+package queue
+
+import (
+	"cmp"
+	"container/heap"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/delegate-io/dlite/task"
+)
+
+// Priority orders what waits: High before Normal, then by age (SPEC Q2).
+type Priority int
+
+// The priorities. The zero value is Normal.
+const (
+	Normal Priority = iota
+	High
+)
+
+// Work is what waits for a delegate: a stage, which holds one of the delegate's
+// slots until it is released, or a single task, which holds none.
+type Work struct {
+	// ID is unique among the account's works. A single task's is that of its task.
+	ID       string
+	Stage    bool
+	Priority Priority
+	// Selectors must all be among the delegate's tags.
+	Selectors []string
+	// Variants are the ways to do it, the preferred first; at least one.
+	Variants []Variant
+	// QueueTimeout bounds the time until the first task is acquired; 0 is no
+	// bound. Then the first task ends as [TimedOut].
+	QueueTimeout time.Duration
+	// RunTimeout is how long after that a stage's [Expired] event comes; 0 is
+	// never.
+	RunTimeout time.Duration
+}
+
+// Variant is one way to do a work.
+type Variant struct {
+	// Types are the task types that the delegate must support, all of them.
+	Types []string
+	// Task is the first task. All variants' tasks have the same ID. It is not
+	// copied and must not be changed any more; its Timeout bounds its run, 0 is
+	// no bound.
+	Task *task.Task
+}
+
+type workState int
+
+const (
+	waiting workState = iota
+	given             // its first task is offered to a delegate
+	running           // its first task has been acquired
+	over
+)
+
+// work is a Work in the queue. The queue's lock guards it.
+type work struct {
+	Work
+	acc   *account
+	seq   uint64 // its place among its priority, for good
+	state workState
+
+	d        *delegate // that has it, nil while it waits
+	variant  int       // that d was given
+	first    *record
+	tasks    []*record
+	attempts int             // answers that asked for another delegate
+	refused  map[string]bool // delegates that gave them
+	missed   map[string]bool // delegates that did not acquire it in time
+
+	class *class // while it waits
+	index int    // in the class
+	until time.Time
+
+	pickup, expiry, retention timer
+}
+
+// Submit adds a work. It is offered at once when an eligible delegate is free,
+// otherwise it waits. It fails with [ErrExists] when a work or task of the
+// account has its id or its task's.
+func (q *Queue) Submit(account string, w *Work) error {
+	if w.ID == "" || len(w.Variants) == 0 {
+		return errors.New("a work needs an id and a variant")
+	}
+	for _, v := range w.Variants {
+		if v.Task == nil || v.Task.ID == "" || v.Task.ID != w.Variants[0].Task.ID {
+			return errors.New("all variants of a work need one task with one id")
+		}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.account(account)
+	id := w.Variants[0].Task.ID
+	if a.works[w.ID] != nil || a.tasks[id] != nil {
+		return fmt.Errorf("%s: %w", w.ID, ErrExists)
+	}
+	now := q.cfg.Now()
+	n := &work{Work: *w, acc: a, seq: q.next(), refused: map[string]bool{}, missed: map[string]bool{}}
+	n.Selectors = slices.Clone(w.Selectors)
+	n.first = q.newRecord(n, w.Variants[0].Task, now)
+	a.works[n.ID] = n
+	if n.QueueTimeout > 0 {
+		n.until = now.Add(n.QueueTimeout)
+	}
+	q.wait(n, now)
+	q.place(n, now)
+	return nil
+}
+
+// Release ends a stage: its slot is free for the next one. Its tasks must have
+// ended, except detached ones. Releasing it again changes nothing. It fails
+// with [ErrUnknownWork].
+func (q *Queue) Release(account, id string) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w, err := q.work(account, id)
+	if err != nil {
+		return err
+	}
+	for _, r := range w.tasks {
+		if r.state != done && !r.detached {
+			return fmt.Errorf("releasing %s: its task %s has not ended", id, r.body.ID)
+		}
+	}
+	q.finish(w, q.cfg.Now())
+	return nil
+}
+
+// finish ends a work and gives its slot away. The caller holds mu.
+func (q *Queue) finish(w *work, now time.Time) {
+	if w.state == over {
+		return
+	}
+	q.unwait(w)
+	w.state = over
+	q.disarm(&w.pickup)
+	q.disarm(&w.expiry)
+	q.arm(&w.retention, now.Add(q.cfg.Retention), func(now time.Time) { q.forget(w, now) })
+	q.finished = append(q.finished, w)
+	q.kept++
+	if d := w.d; d != nil {
+		delete(d.slots, w.ID)
+		d.idleSince = now
+		q.fill(d, now)
+	}
+	q.trim(now)
+}
+
+// trim forgets the oldest ended works above the limit. The caller holds mu.
+func (q *Queue) trim(now time.Time) {
+	for n := len(q.finished); n > 0 && q.kept > q.cfg.MaxFinished; n-- {
+		w := q.finished[0]
+		q.finished = q.finished[1:]
+		if w.acc.works[w.ID] == w && !q.forget(w, now) {
+			q.finished = append(q.finished, w) // a cleanup waits for its delegate
+		}
+	}
+	if len(q.finished) > 2*q.kept+16 {
+		q.finished = slices.DeleteFunc(q.finished, func(w *work) bool { return w.acc.works[w.ID] != w })
+	}
+}
+
+// forget drops an ended work and its tasks, unless one is still open: then it
+// tries again later. The caller holds mu.
+func (q *Queue) forget(w *work, now time.Time) bool {
+	for _, r := range w.tasks {
+		if r.state != done {
+			q.arm(&w.retention, now.Add(q.cfg.Retention), func(now time.Time) { q.forget(w, now) })
+			return false
+		}
+	}
+	q.disarm(&w.retention)
+	q.kept--
+	delete(w.acc.works, w.ID)
+	for _, r := range w.tasks {
+		delete(w.acc.tasks, r.body.ID)
+		if d := w.acc.delegates[r.owner]; d != nil {
+			delete(d.stops, r.body.ID)
+		}
+	}
+	q.events = append(q.events, Event{Kind: Forgotten, At: now, Account: w.acc.id, Work: w.ID})
+	return true
+}
+
+// compare orders works as they are to be given away.
+func (w *work) compare(o *work) int {
+	return cmp.Or(cmp.Compare(o.Priority, w.Priority), cmp.Compare(w.seq, o.seq))
+}
+
+// class is works that wait and that need the same: what holds for the first
+// holds for all, so that a decision looks at one work of each class, however
+// many wait.
+type class struct {
+	key   string
+	works []*work // a heap, the next first
+}
+
+func (c *class) Len() int           { return len(c.works) }
+func (c *class) Less(i, j int) bool { return c.works[i].seq < c.works[j].seq }
+func (c *class) Swap(i, j int) {
+	c.works[i], c.works[j] = c.works[j], c.works[i]
+	c.works[i].index, c.works[j].index = i, j
+}
+
+func (c *class) Push(x any) {
+	w := x.(*work)
+	w.index = len(c.works)
+	c.works = append(c.works, w)
+}
+
+func (c *class) Pop() any {
+	w := c.works[len(c.works)-1]
+	c.works[len(c.works)-1] = nil
+	c.works = c.works[:len(c.works)-1]
+	return w
+}
+
+// needs is the key of the work's class.
+func (w *work) needs() string {
+	selectors := make([]string, 0, len(w.Selectors))
+	for _, s := range w.Selectors {
+		selectors = append(selectors, fold(s))
+	}
+	slices.Sort(selectors)
+	refused := make([]string, 0, len(w.refused))
+	for id := range w.refused {
+		refused = append(refused, id)
+	}
+	slices.Sort(refused)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%t %d %q %q", w.Stage, w.Priority, slices.Compact(selectors), refused)
+	for _, v := range w.Variants {
+		fmt.Fprintf(&b, " %q", v.Types)
+	}
+	return b.String()
+}
+
+// wait puts a work, back, in its place. The caller holds mu.
+func (q *Queue) wait(w *work, now time.Time) {
+	key := w.needs()
+	c := w.acc.classes[key]
+	if c == nil {
+		c = &class{key: key}
+		w.acc.classes[key] = c
+	}
+	heap.Push(c, w)
+	w.class, w.state, w.d = c, waiting, nil
+	if w.until.IsZero() {
+		q.disarm(&w.pickup)
+		return
+	}
+	q.arm(&w.pickup, w.until, func(now time.Time) { q.late(w, now) })
+}
+
+// unwait takes a work out of what waits, if it does. The caller holds mu.
+func (q *Queue) unwait(w *work) {
+	if w.class == nil {
+		return
+	}
+	heap.Remove(w.class, w.index)
+	if len(w.class.works) == 0 {
+		delete(w.acc.classes, w.class.key)
+	}
+	w.class = nil
+}
+
+// late ends a work that nobody took in time. The caller holds mu.
+func (q *Queue) late(w *work, now time.Time) {
+	q.end(w.first, now, Result{
+		Outcome: TimedOut,
+		Error:   fmt.Sprintf("no delegate took it within %s: %s", w.QueueTimeout, q.why(w)),
+	})
+}
