@@ -95,12 +95,12 @@ func (c *call) run(ctx context.Context) *Error {
 	}
 	var own *Error
 	switch {
-	case errors.As(err, &own): // the answer's handler found it
+	case errors.As(err, &own): // the answer was no good
 		return own
 	case err != nil:
 		return c.noAnswer(ctx, err)
-	case !good(resp.StatusCode):
-		return c.refused(ctx, resp)
+	case !good(resp.StatusCode): // the last of all attempts
+		return c.last
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func jsonType() []string { return []string{"application/json"} }
 // the attempt: what goes wrong here can be retried too, under the same time-out.
 func (c *call) answer(resp *http.Response) error {
 	if !good(resp.StatusCode) {
-		return nil // run reads the message
+		return c.last
 	}
 	if c.read == nil {
 		discard(resp.Body)
@@ -221,7 +221,14 @@ func (c *call) sample(body []byte) string {
 	if c.handsOut && (body[0] == '{' || body[0] == '[') {
 		return fmt.Sprintf("the body has %d bytes of JSON, not shown because they may hold secrets", len(body))
 	}
-	return fmt.Sprintf("the body begins with %q", c.h.creds.redact(excerpt(body), c.bearer))
+	return fmt.Sprintf("the body begins with %q", excerpt(c.redact(body)))
+}
+
+// redact takes the credentials out of the beginning of a body, before it is cut
+// to an excerpt: a part of a token is recognised no longer.
+func (c *call) redact(body []byte) []byte {
+	const enough = 64 << 10
+	return []byte(c.h.creds.redact(string(body[:min(len(body), enough)]), c.bearer))
 }
 
 func (c *call) fail(status int, err error) *Error {
@@ -258,8 +265,11 @@ func (c *call) cause(ctx context.Context, err error) error {
 	return u.Err
 }
 
-// refused is the failure that an answer's status tells.
+// refused is the failure that an answer's status tells. It reads the body.
 func (c *call) refused(ctx context.Context, resp *http.Response) *Error {
+	const enough = 64 << 10
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, enough)) // half a message is better than none
+	discard(resp.Body)
 	e := c.fail(resp.StatusCode, nil)
 	e.RetryAfter = retryAfter(resp.Header, c.h.now())
 	if resp.StatusCode >= 300 && resp.StatusCode <= 399 {
@@ -270,10 +280,7 @@ func (c *call) refused(ctx context.Context, resp *http.Response) *Error {
 		}
 		return e
 	}
-	const enough = 64 << 10
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, enough)) // half a message is better than none
-	discard(resp.Body)
-	e.Message = c.h.creds.redact(message(body), c.bearer)
+	e.Message = message(c.redact(body))
 	if ended := ctx.Err(); ended != nil && e.retryable() {
 		e.Err = ended // it would have gone on
 	}

@@ -11,24 +11,26 @@ import (
 )
 
 // again decides whether an attempt is followed by another (SPEC C2). It is the
-// one place that does. The library asks twice about a good answer: before and
-// after the body was read. A finished call stays a success when its context
-// has ended meanwhile; otherwise a task that was acquired would be lost.
+// one place that does, and it keeps why the attempt failed. The library asks a
+// second time about an answer that it gave to call.answer. A call that has
+// succeeded stays a success when its context has ended meanwhile; otherwise a
+// task that was acquired would be lost.
 func (c *call) again(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	var own *Error
+	retry := true
 	switch {
-	case errors.As(err, &own):
+	case errors.As(err, &own): // from call.answer
 		c.last = own
-		return ctx.Err() == nil && c.worthReading(own), nil
+		retry = good(own.Status) && c.worthReading(own)
 	case err != nil:
 		c.last = c.fail(0, c.cause(ctx, err))
-		return ctx.Err() == nil, nil
 	case good(resp.StatusCode):
 		return false, nil
+	default:
+		c.last = c.refused(ctx, resp)
+		retry = c.last.retryable()
 	}
-	c.last = c.fail(resp.StatusCode, nil)
-	c.last.RetryAfter = retryAfter(resp.Header, c.h.now())
-	return ctx.Err() == nil && c.last.retryable(), nil
+	return retry && ctx.Err() == nil, nil
 }
 
 // worthReading tells whether a good answer that could not be read is asked for

@@ -1,0 +1,365 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/task"
+)
+
+var protocols = map[string]client.Protocol{"v1": client.V1, "v2": client.V2}
+
+// both runs a test for each protocol.
+func both(t *testing.T, f func(t *testing.T, p client.Option)) {
+	t.Helper()
+	for name, p := range protocols {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, client.WithProtocol(p))
+		})
+	}
+}
+
+var (
+	event = task.Event{TaskID: "t", TaskType: "A"}
+	tsk   = &task.Task{ID: "t", Type: "A"}
+	done  = &task.Response{Code: task.OK, Data: []byte(`{"x":1}`)}
+)
+
+// SPEC C2: 429, 500 and 502-504 are tried again; the rest is not, and each is
+// told apart.
+func TestStatusesDecideAboutRetries(t *testing.T) {
+	t.Parallel()
+	kinds := []error{client.ErrUnauthorized, client.ErrGone, client.ErrConflict, client.ErrRetryable, client.ErrMalformed, client.ErrTooLarge}
+	for status, tc := range map[int]struct {
+		attempts int
+		kind     error
+	}{
+		400: {1, nil}, 401: {1, client.ErrUnauthorized}, 403: {1, client.ErrUnauthorized}, 404: {1, client.ErrGone},
+		408: {1, nil}, 409: {1, client.ErrConflict}, 410: {1, client.ErrGone}, 413: {1, nil}, 422: {1, nil},
+		429: {3, client.ErrRetryable}, 500: {3, client.ErrRetryable}, 501: {1, nil}, 502: {3, client.ErrRetryable},
+		503: {3, client.ErrRetryable}, 504: {3, client.ErrRetryable}, 505: {1, nil}, 300: {1, nil}, 304: {1, nil},
+	} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			both(t, func(t *testing.T, p client.Option) {
+				s := serve(t, always(status, `{"error_msg":"because","code":7}`))
+				c := connectAs(t, s.URL, "", client.WithToken("fake-ready-made-token"), p)
+				_, err := c.Acquire(within(t), "d", event)
+				var e *client.Error
+				require.ErrorAs(t, err, &e)
+				assert.Equal(t, status, e.Status)
+				assert.Len(t, s.requests(), tc.attempts)
+				for _, kind := range kinds {
+					assert.Equal(t, kind == tc.kind, errors.Is(err, kind), kind)
+				}
+				if status >= 400 {
+					assert.Equal(t, "because", e.Message)
+				}
+			})
+		})
+	}
+}
+
+// SPEC C2: what failed once succeeds, and the body is sent whole each time. A
+// retry that sends an empty body is a classic.
+func TestRetriesSendTheWholeBodyAgain(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, p client.Option) {
+		s := serve(t, func(w http.ResponseWriter, _ *http.Request, n int) {
+			switch n {
+			case 1:
+				answer(w, 503, "")
+			case 2:
+				panic(http.ErrAbortHandler) // no answer at all
+			default:
+				answer(w, 200, "")
+			}
+		})
+		c := connect(t, s.URL, p)
+		require.NoError(t, c.Respond(within(t), "d", tsk, done))
+		seen := s.requests()
+		require.Len(t, seen, 3)
+		assert.NotEmpty(t, seen[0].Body)
+		assert.Equal(t, seen[0].Body, seen[1].Body)
+		assert.Equal(t, seen[0].Body, seen[2].Body)
+	})
+}
+
+// SPEC C2: a manager that cannot be reached is tried again.
+func TestConnectionErrorsAreRetried(t *testing.T) {
+	t.Parallel()
+	tries := 0
+	c := connect(t, "http://manager.invalid", client.WithTransport(roundTripper(func(*http.Request) (*http.Response, error) {
+		tries++
+		return nil, errors.New("connection refused")
+	})))
+	_, err := c.Register(within(t), &client.Registration{})
+	require.ErrorIs(t, err, client.ErrRetryable)
+	assert.Equal(t, 3, tries)
+	assert.Equal(t, "POST /api/agent/delegates/register: connection refused", err.Error(), "no query")
+}
+
+// SPEC P7: a heartbeat is attempted once, the next one is its retry.
+func TestAHeartbeatIsAttemptedOnce(t *testing.T) {
+	t.Parallel()
+	s := serve(t, always(503, "busy"))
+	err := connect(t, s.URL).Heartbeat(within(t), &client.Registration{DelegateID: "d"})
+	require.ErrorIs(t, err, client.ErrRetryable)
+	assert.Len(t, s.requests(), 1)
+}
+
+// SPEC C3: an answer is retried for as long as the context allows, far beyond
+// the attempts of other calls.
+func TestAnAnswerIsRetriedUntilItIsDelivered(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, p client.Option) {
+		const needed = 20
+		s := serve(t, func(w http.ResponseWriter, _ *http.Request, n int) {
+			if n < needed {
+				answer(w, 500, "")
+			}
+		})
+		require.NoError(t, connect(t, s.URL, p).Respond(within(t), "d", tsk, done))
+		assert.Len(t, s.requests(), needed)
+	})
+}
+
+// SPEC C3: 4xx on an answer ends it; the manager has spoken.
+func TestAnAnswerThatIsRefusedIsNotRetried(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, p client.Option) {
+		s := serve(t, always(404, ""))
+		require.ErrorIs(t, connect(t, s.URL, p).Respond(within(t), "d", tsk, done), client.ErrGone)
+		assert.Len(t, s.requests(), 1)
+	})
+}
+
+// SPEC C2: back-off ends with the context, at once, and the error says both
+// what ended and what it had waited for.
+func TestBackOffEndsWithTheContext(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, p client.Option) {
+		ctx, cancel := context.WithCancel(within(t))
+		s := serve(t, always(503, ""))
+		hour := client.Retries{MinWait: time.Hour, MaxWait: time.Hour}
+		backingOff := func(r *http.Request) (*http.Response, error) {
+			resp, err := http.DefaultTransport.RoundTrip(r)
+			time.AfterFunc(10*time.Millisecond, cancel) // the pause has begun, or is about to
+			return resp, err
+		}
+		c := connect(t, s.URL, p, client.WithRetries(hour), client.WithTransport(roundTripper(backingOff)))
+		t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
+		err := c.Respond(ctx, "d", tsk, done)
+		require.ErrorIs(t, err, context.Canceled)
+		var e *client.Error
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, 503, e.Status)
+		assert.Len(t, s.requests(), 1)
+	})
+}
+
+// SPEC C3: a server that says nothing, or begins an answer and stalls, costs
+// one attempt's time-out and not an executor.
+func TestEveryAttemptHasATimeout(t *testing.T) {
+	t.Parallel()
+	for name, stall := range map[string]func(w http.ResponseWriter){
+		"before the head": func(http.ResponseWriter) {},
+		"in the body": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = io.WriteString(w, `{"delegateTaskEvents":[`)
+			_ = http.NewResponseController(w).Flush()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			both(t, func(t *testing.T, p client.Option) {
+				s := serve(t, func(w http.ResponseWriter, r *http.Request, n int) {
+					if n < 3 {
+						stall(w)
+						<-r.Context().Done() // until the client gives up
+						return
+					}
+					answer(w, 200, `{}`)
+				})
+				c := connect(t, s.URL, p, client.WithTimeout(100*time.Millisecond))
+				_, err := c.Poll(within(t), "d", client.PollQuery{})
+				require.NoError(t, err)
+				assert.Len(t, s.requests(), 3)
+			})
+		})
+	}
+}
+
+// SPEC C7: an attempt of a poll that waits has the wait on top of the time-out.
+func TestAPollThatWaitsIsGivenTheTime(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, p client.Option) {
+		s := serve(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+			select {
+			case <-time.After(300 * time.Millisecond): // three time-outs
+			case <-r.Context().Done():
+			}
+			answer(w, 200, `{}`)
+		})
+		c := connect(t, s.URL, p, client.WithTimeout(100*time.Millisecond))
+		_, err := c.Poll(within(t), "d", client.PollQuery{Wait: time.Second})
+		require.NoError(t, err)
+		assert.Len(t, s.requests(), 1)
+	})
+}
+
+// PROTOCOL 1: redirects are not followed; the error says where they lead, and
+// no token travels there.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	elsewhere := serve(t, always(200, `{}`))
+	s := serve(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+		http.Redirect(w, r, elsewhere.URL+"/there?token=x", http.StatusTemporaryRedirect)
+	})
+	_, err := connect(t, s.URL).Poll(within(t), "d", client.PollQuery{})
+	require.ErrorContains(t, err, "307 Temporary Redirect: redirects are not followed: set the endpoint to where it leads, "+elsewhere.URL+"/there")
+	assert.NotContains(t, err.Error(), "token=x")
+	assert.False(t, errors.Is(err, client.ErrRetryable))
+	assert.Empty(t, elsewhere.requests())
+}
+
+// PROTOCOL 1: a token that the client made and the manager refuses is replaced,
+// once. A foreign manager may have restarted, or lost its clock.
+func TestARefusedTokenIsReplacedOnce(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, p client.Option) {
+		s := serve(t, func(w http.ResponseWriter, _ *http.Request, n int) {
+			if n == 1 {
+				answer(w, 401, "")
+				return
+			}
+			answer(w, 200, `{}`)
+		})
+		c := connect(t, s.URL, p)
+		_, err := c.Poll(within(t), "d", client.PollQuery{})
+		require.NoError(t, err)
+		seen := s.requests()
+		require.Len(t, seen, 2)
+		assertToken(t, seen[1])
+		assert.NotEqual(t, seen[0].Header.Get("Authorization"), seen[1].Header.Get("Authorization"))
+
+		refusing := serve(t, always(401, "no"))
+		_, err = connect(t, refusing.URL, p).Poll(within(t), "d", client.PollQuery{})
+		require.ErrorIs(t, err, client.ErrUnauthorized)
+		assert.Len(t, refusing.requests(), 2)
+	})
+}
+
+// PROTOCOL 1: a token is replaced at half its life of 20 minutes.
+func TestATokenIsReplacedAtHalfItsLife(t *testing.T) {
+	t.Parallel()
+	s := serve(t, always(200, `{}`))
+	var mu sync.Mutex
+	now := time.Now()
+	c := connect(t, s.URL, client.WithClock(func() time.Time { mu.Lock(); defer mu.Unlock(); return now }))
+	for _, step := range []time.Duration{0, 10*time.Minute - time.Second, time.Second} {
+		mu.Lock()
+		now = now.Add(step)
+		mu.Unlock()
+		_, err := c.Poll(within(t), "d", client.PollQuery{})
+		require.NoError(t, err)
+	}
+	seen := s.requests()
+	assert.Equal(t, seen[0].Header.Get("Authorization"), seen[1].Header.Get("Authorization"))
+	assert.NotEqual(t, seen[1].Header.Get("Authorization"), seen[2].Header.Get("Authorization"))
+}
+
+// SPEC S3: an error page that shows the request does not leak through the error.
+func TestErrorsHideCredentials(t *testing.T) {
+	t.Parallel()
+	for name, status := range map[string]int{"refused": 400, "malformed": 200} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+				answer(w, status, "you sent "+fakeSecret+" and "+r.Header.Get("Authorization")+"\x1b[31m\n\tsecond line")
+			})
+			_, err := connect(t, s.URL).Poll(within(t), "d", client.PollQuery{})
+			require.Error(t, err)
+			token := strings.TrimPrefix(s.requests()[0].Header.Get("Authorization"), "Delegate ")
+			assert.NotContains(t, err.Error(), token[:40])
+			assert.NotContains(t, err.Error(), fakeSecret)
+			assert.NotContains(t, err.Error(), "accountId")
+			assert.NotContains(t, err.Error(), "\x1b")
+			assert.Contains(t, err.Error(), "you sent [secret]")
+		})
+	}
+}
+
+// Sequential calls share one connection, also after errors, and parallel ones
+// keep theirs: an executor that dials for each task is slow and runs out of ports.
+func TestConnectionsAreReused(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request, n int) {
+		answer(w, []int{200, 404, 503, 302, 204}[n%5], strings.Repeat(" ", 5000*(n%2)))
+	})
+	c := connect(t, s.URL)
+	ctx := within(t)
+	for range 20 {
+		_ = c.ReportCapacity(ctx, "d", 1)
+		_, _ = c.Poll(ctx, "d", client.PollQuery{})
+		_, _ = c.Register(ctx, &client.Registration{})
+	}
+	// A 204 with a body is cut by the server, so the connection may end there.
+	assert.LessOrEqual(t, s.conns.Load(), int64(1))
+
+	const parallel = 64
+	var gate, all sync.WaitGroup
+	gate.Add(parallel)
+	p := serve(t, func(w http.ResponseWriter, _ *http.Request, n int) {
+		if n <= parallel { // the first round is all at once
+			gate.Done()
+			gate.Wait()
+		}
+		answer(w, 200, `{}`)
+	})
+	c = connect(t, p.URL)
+	for range parallel {
+		all.Go(func() {
+			for range 10 {
+				_, err := c.Poll(ctx, "d", client.PollQuery{})
+				assert.NoError(t, err)
+			}
+		})
+	}
+	all.Wait()
+	assert.LessOrEqual(t, p.conns.Load(), int64(parallel+parallel/8), "connections for %d calls", 10*parallel)
+}
+
+// A caller whose context ends while the answer is already there keeps the
+// answer: a task that was acquired must not get lost.
+func TestASuccessIsNotLostToTheContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(within(t))
+	c := connect(t, "http://manager.invalid", client.WithTransport(roundTripper(func(r *http.Request) (*http.Response, error) {
+		body := io.MultiReader(strings.NewReader(`{"id":"t","type":"A"}`), funcReader(func([]byte) (int, error) {
+			cancel()
+			return 0, io.EOF
+		}))
+		return &http.Response{StatusCode: 200, ContentLength: -1, Header: http.Header{}, Body: io.NopCloser(body), Request: r}, nil
+	})))
+	got, err := c.Acquire(ctx, "d", event)
+	require.NoError(t, err)
+	assert.Equal(t, "t", got.ID)
+	require.Error(t, ctx.Err())
+}
+
+type funcReader func([]byte) (int, error)
+
+func (f funcReader) Read(b []byte) (int, error) { return f(b) }
