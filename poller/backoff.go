@@ -8,7 +8,7 @@ import (
 
 // Bounds of the waits between calls that fail.
 const (
-	backoffMin = 100 * time.Millisecond
+	backoffMin = 200 * time.Millisecond
 	backoffMax = 30 * time.Second
 )
 
@@ -19,9 +19,7 @@ type backoff struct {
 	next time.Duration
 }
 
-func newBackoff(first time.Duration) *backoff {
-	return &backoff{next: min(max(first, backoffMin), backoffMax)}
-}
+func newBackoff() *backoff { return &backoff{next: backoffMin} }
 
 // sleep waits, no longer than ctx. It says whether ctx still goes on.
 func (b *backoff) sleep(ctx context.Context) bool {

@@ -26,7 +26,7 @@ func (s *session) deliver(work context.Context, id string, t *task.Task, r *task
 		defer stop()
 	}
 	log := s.log.With().Str("task_id", t.ID).Str("task_type", t.Type).Str("code", string(r.Code)).Logger()
-	wait := newBackoff(s.interval)
+	wait := newBackoff()
 	for {
 		err := s.client.Respond(ctx, id, t, r)
 		switch current := s.delegateID(); {

@@ -89,8 +89,8 @@ func (s *session) handle(j *job, id string, t *task.Task) {
 	returned, watched := make(chan struct{}), make(chan struct{})
 	unwatch := context.AfterFunc(ctx, func() {
 		defer close(watched)
-		if outlasts(returned, overrun) {
-			answer(overdue(ctx, t))
+		if outlasts(returned, s.overrun) {
+			answer(s.overdue(ctx, t))
 		}
 	})
 	resp, stack := task.Serve(ctx, s.router, t)
@@ -129,12 +129,12 @@ func judge(ctx context.Context, r *task.Response) *task.Response {
 }
 
 // overdue answers for a handler that does not return.
-func overdue(ctx context.Context, t *task.Task) *task.Response {
+func (s *session) overdue(ctx context.Context, t *task.Task) *task.Response {
 	code := task.Failed
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		code = task.Timeout
 	}
-	return task.Fail(t, code, fmt.Errorf("%w, and the handler has not returned %s later", context.Cause(ctx), overrun))
+	return task.Fail(t, code, fmt.Errorf("%w, and the handler has not returned %s later", context.Cause(ctx), s.overrun))
 }
 
 // poke makes a plain manager be polled at once: the next task may be there.

@@ -37,6 +37,7 @@ type config struct {
 	wait                time.Duration
 	grace               time.Duration
 	idle                time.Duration
+	overrun             time.Duration
 }
 
 func defaults() config {
@@ -46,7 +47,7 @@ func defaults() config {
 	}
 	return config{
 		name: host, host: host, kind: "DOCKER", log: zerolog.Nop(),
-		heartbeat: DefaultHeartbeat, wait: DefaultWait, grace: DefaultGrace,
+		heartbeat: DefaultHeartbeat, wait: DefaultWait, grace: DefaultGrace, overrun: overrun,
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // during a drain: the open transactions have tasks to come.
 func (s *session) pollLoop() {
 	var cursor string
-	wait := newBackoff(s.interval)
+	wait := newBackoff()
 	for s.polling.Err() == nil {
 		if why := s.lost.reason(); why != nil {
 			s.registerAgain(why)
@@ -22,7 +22,7 @@ func (s *session) pollLoop() {
 		switch {
 		case err == nil:
 			s.board.list(p, time.Now())
-			wait = newBackoff(s.interval)
+			wait = newBackoff()
 			cursor = p.Cursor
 			if !p.Held {
 				s.pauseBetweenPolls()

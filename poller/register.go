@@ -40,7 +40,7 @@ func (p *Poller) register(ctx context.Context, id string) (*client.Delegate, err
 func (s *session) registerAgain(why error) {
 	s.log.Warn().Err(why).Msg("the manager does not know this delegate: registering again")
 	s.counters.registrations.Add(1)
-	wait := newBackoff(s.interval)
+	wait := newBackoff()
 	for wait.sleep(s.polling) {
 		d, err := s.register(s.polling, s.delegateID())
 		if err == nil {

@@ -1,0 +1,353 @@
+package poller_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/client/clienttest"
+	"github.com/delegate-io/dlite/poller"
+	"github.com/delegate-io/dlite/router"
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/capacity"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Names of tasks in three of the lanes; "echo" is a standalone one.
+const (
+	initTask    = "local_init"
+	executeTask = "local_execute"
+	cleanupTask = "local_cleanup"
+)
+
+// delegate is a poller under test and the manager it talks to.
+type delegate struct {
+	*poller.Poller
+	srv  *clienttest.Server
+	id   string
+	stop context.CancelFunc
+	over chan struct{}
+	err  error
+}
+
+// start runs a delegate until the test ends. The interval is long, so that what
+// happens quickly does so because of the held poll.
+func start(t *testing.T, srv *clienttest.Server, routes router.RouteMap, opts ...poller.Option) *delegate {
+	t.Helper()
+	return startEvery(t, srv, time.Minute, 2, routes, opts...)
+}
+
+func startEvery(t *testing.T, srv *clienttest.Server, every time.Duration, executors int, routes router.RouteMap, opts ...poller.Option) *delegate {
+	t.Helper()
+	c, err := client.New(srv.URL, srv.Account, srv.Secret,
+		client.WithRetries(client.Retries{MinWait: time.Millisecond, MaxWait: 10 * time.Millisecond}))
+	require.NoError(t, err)
+	t.Cleanup(c.CloseIdleConnections)
+	d := &delegate{srv: srv, over: make(chan struct{})}
+	d.Poller = poller.New(c, router.New(routes), opts...)
+	info, err := d.Register(t.Context())
+	require.NoError(t, err)
+	d.id = info.ID
+	var ctx context.Context
+	ctx, d.stop = context.WithCancel(context.Background())
+	go func() {
+		defer close(d.over)
+		d.err = d.Poll(ctx, executors, info.ID, every)
+	}()
+	t.Cleanup(func() { d.stop(); <-d.over })
+	return d
+}
+
+func server(t *testing.T) *clienttest.Server {
+	t.Helper()
+	srv := clienttest.NewServer()
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// within bounds what must happen soon.
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func wait(t *testing.T, c *clienttest.Submission) *clienttest.Response {
+	t.Helper()
+	r, err := c.Wait(within(t))
+	require.NoError(t, err)
+	return r
+}
+
+func receive[T any](t *testing.T, ch <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-ch:
+	case <-within(t).Done():
+		require.FailNow(t, "nothing arrived in time")
+	}
+	return v
+}
+
+// echo answers with the task's data.
+var echo = task.HandlerFunc(func(_ context.Context, r *task.Request[json.RawMessage]) (json.RawMessage, error) {
+	return r.Data, nil
+})
+
+// gate is a handler that waits to be let through, or for its context.
+type gate struct {
+	entered chan *task.Task
+	let     chan struct{}
+}
+
+func newGate() *gate { return &gate{entered: make(chan *task.Task, 100), let: make(chan struct{})} }
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	t, _ := task.FromContext(r.Context())
+	g.entered <- t
+	select {
+	case <-g.let:
+		task.WriteJSON(w, "through", 200)
+	case <-r.Context().Done():
+		task.WriteError(w, context.Cause(r.Context()))
+	}
+}
+
+func submit(srv *clienttest.Server, typ, data string) *clienttest.Submission {
+	return srv.Submit(&task.Task{Type: typ, Data: json.RawMessage(data)})
+}
+
+// P1: register, poll, acquire, execute, respond.
+func TestATaskTravelsFromTheManagerToItsHandlerAndBack(t *testing.T) {
+	t.Parallel()
+	srv := server(t)
+	start(t, srv, router.RouteMap{"echo": echo})
+	r := wait(t, submit(srv, "echo", `{"n":12345678901234567890}`))
+	assert.Equal(t, task.OK, r.Code)
+	assert.Equal(t, `{"n":12345678901234567890}`, string(r.Data))
+}
+
+// P1: nothing outlives Poll; TestMain looks for goroutines. The delegate says
+// good-bye.
+func TestPollReturnsWhenItsContextEndsAndUnregisters(t *testing.T) {
+	t.Parallel()
+	srv := server(t)
+	d := start(t, srv, router.RouteMap{"echo": echo})
+	wait(t, submit(srv, "echo", `1`))
+	d.stop()
+	receive(t, d.over)
+	require.NoError(t, d.err)
+	assert.Equal(t, 1, srv.Count(clienttest.CallUnregister))
+}
+
+// P4: the ways in which a handler can fail all reach the manager as failures
+// with a reason, and the delegate lives on.
+func TestAHandlerThatFailsInAnyWayIsAnsweredFailed(t *testing.T) {
+	t.Parallel()
+	srv := server(t)
+	d := start(t, srv, router.RouteMap{
+		"panic":  http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("out of cheese") }),
+		"status": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no cheese", 500) }),
+		"silent": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+		"typed":  task.HandlerFunc(func(context.Context, *task.Request[any]) (any, error) { return nil, errors.New("bad cheese") }),
+		"elsewho": task.HandlerFunc(func(context.Context, *task.Request[any]) (any, error) {
+			return nil, task.Errorf(task.RetryOnOtherDelegate, "not here")
+		}),
+		"echo": echo,
+	})
+	for typ, want := range map[string]string{
+		"panic": "out of cheese", "status": "no cheese", "silent": "no answer", "typed": "bad cheese", "unrouted": "unrouted",
+	} {
+		r := wait(t, srv.Submit(&task.Task{Type: typ, Data: json.RawMessage(`{}`)}, clienttest.To(d.id)))
+		assert.Equal(t, task.Failed, r.Code, typ)
+		assert.Contains(t, r.Error+string(r.Data), want, typ)
+	}
+	assert.Equal(t, task.RetryOnOtherDelegate, wait(t, submit(srv, "elsewho", `{}`)).Code)
+	assert.Equal(t, task.OK, wait(t, submit(srv, "echo", `{}`)).Code)
+}
+
+// P4: a task's own time-out is enforced, also on a handler that does not look at
+// its context.
+func TestATimeOutIsAnsweredAlsoForAHandlerThatIgnoresIt(t *testing.T) {
+	t.Parallel()
+	srv := server(t)
+	deaf := make(chan struct{})
+	g := newGate()
+	start(t, srv, router.RouteMap{
+		"polite": g,
+		"deaf":   http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-deaf }),
+	}, poller.WithOverrun(10*time.Millisecond))
+	t.Cleanup(func() { close(deaf) }) // before the poller's end, which waits for it
+	for _, typ := range []string{"polite", "deaf"} {
+		sub := srv.Submit(&task.Task{Type: typ, Timeout: 50, RunnerResponse: true})
+		assert.Equal(t, task.Timeout, wait(t, sub).Code, typ)
+	}
+}
+
+// P3: with every executor busy, cleanups and standalone tasks run at once, and
+// further executes wait with the manager.
+func TestRunningStepsStarveNoOtherLane(t *testing.T) {
+	t.Parallel()
+	srv := server(t)
+	g := newGate()
+	d := start(t, srv, router.RouteMap{executeTask: g, cleanupTask: echo, "echo": echo, initTask: echo})
+	for range 3 {
+		submit(srv, executeTask, `{}`)
+	}
+	receive(t, g.entered)
+	receive(t, g.entered)
+	assert.Equal(t, task.OK, wait(t, submit(srv, cleanupTask, `{}`)).Code)
+	assert.Equal(t, task.OK, wait(t, submit(srv, "echo", `{}`)).Code)
+	assert.Equal(t, task.OK, wait(t, submit(srv, initTask, `{}`)).Code)
+	assert.Empty(t, g.entered, "two executors run two steps")
+	assert.Equal(t, 2, d.Stats().Running[task.Execute])
+	close(g.let)
+	receive(t, g.entered)
+}
+
+// P3, Q1: an init is acquired when it has a slot, not before; the slot that a
+// transaction keeps is free for the next one when it is released.
+func TestAnInitWaitsWithTheManagerForASlot(t *testing.T) {
+	t.Parallel()
+	srv := server(t)
+	slots := capacity.NewSlots(1)
+	kept := make(chan *capacity.Slot, 2)
+	d := start(t, srv, router.RouteMap{initTask: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s, ok := capacity.FromContext(r.Context())
+		if !ok || !s.Keep() {
+			panic("no slot")
+		}
+		kept <- s
+		task.WriteJSON(w, nil, 200)
+	})}, poller.WithSlots(slots))
+	first, second := submit(srv, initTask, `1`), submit(srv, initTask, `2`)
+	assert.Equal(t, task.OK, wait(t, first).Code)
+	require.Eventually(t, func() bool { return d.Stats().Refused[poller.RefusedCapacity] == 1 }, 20*time.Second, time.Millisecond)
+	assert.EqualValues(t, 1, d.Stats().Acquired)
+	receive(t, kept).Release()
+	assert.Equal(t, task.OK, wait(t, second).Code)
+	receive(t, kept).Release()
+	assert.Zero(t, slots.Used())
+	assert.Equal(t, 1, srv.Delegates()[0].Capacity, "the manager was told")
+}
+
+// Q1: an init whose handler does not keep the slot gives it back by itself.
+func TestASlotThatNobodyKeepsIsGivenBack(t *testing.T) {
+	t.Parallel()
+	srv := server(t)
+	slots := capacity.NewSlots(1)
+	start(t, srv, router.RouteMap{initTask: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("early") })},
+		poller.WithSlots(slots))
+	for range 3 {
+		assert.Equal(t, task.Failed, wait(t, submit(srv, initTask, `{}`)).Code)
+	}
+	require.Eventually(t, func() bool { return slots.Used() == 0 }, 20*time.Second, time.Millisecond)
+}
+
+// C3: an answer that the manager does not take is tried again, and holds no
+// executor meanwhile.
+func TestAnAnswerThatIsRetriedHoldsNoExecutor(t *testing.T) {
+	t.Parallel()
+	srv := server(t)
+	stuck := srv.Submit(&task.Task{ID: "stuck", Type: executeTask, Data: json.RawMessage(`1`)})
+	away := srv.Inject(clienttest.Fault{Call: clienttest.CallRespond, TaskID: "stuck", Kind: clienttest.AnswerStatus, Status: 503})
+	startEvery(t, srv, time.Minute, 1, router.RouteMap{executeTask: echo})
+	require.NoError(t, away.Wait(within(t), 2))
+	for range 3 {
+		assert.Equal(t, task.OK, wait(t, submit(srv, executeTask, `2`)).Code)
+	}
+	away.Remove()
+	assert.Equal(t, task.OK, wait(t, stuck).Code)
+}
+
+// C4: a manager that has forgotten the delegate, or refuses its token for a
+// while, gets a new registration and goes on with the same delegate.
+func TestADelegateThatTheManagerForgotRegistersAgain(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]clienttest.Fault{
+		"poll says 404":      {Call: clienttest.CallPoll, Kind: clienttest.AnswerStatus, Status: 404, Times: 1},
+		"poll says 401":      {Call: clienttest.CallPoll, Kind: clienttest.AnswerStatus, Status: 401, Times: 2},
+		"heartbeat says 404": {Call: clienttest.CallHeartbeat, Kind: clienttest.AnswerStatus, Status: 404, Times: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := server(t)
+			fault := srv.Inject(f)
+			d := start(t, srv, router.RouteMap{"echo": echo}, poller.WithHeartbeat(20*time.Millisecond))
+			require.NoError(t, fault.Wait(within(t), f.Times))
+			assert.Equal(t, task.OK, wait(t, submit(srv, "echo", `1`)).Code)
+			require.Eventually(t, func() bool { return d.Stats().Registrations >= 1 }, 20*time.Second, time.Millisecond)
+			assert.Less(t, d.Stats().Registrations, int64(5), "with back-off, not in a spin")
+		})
+	}
+}
+
+// P7: heartbeats go on while every executor is busy.
+func TestHeartbeatsGoOnWhileEveryExecutorIsBusy(t *testing.T) {
+	t.Parallel()
+	srv := server(t)
+	g := newGate()
+	d := startEvery(t, srv, time.Minute, 1, router.RouteMap{executeTask: g}, poller.WithHeartbeat(5*time.Millisecond))
+	submit(srv, executeTask, `{}`)
+	receive(t, g.entered)
+	before := d.Stats().Heartbeats
+	require.Eventually(t, func() bool { return d.Stats().Heartbeats > before+5 }, 20*time.Second, time.Millisecond)
+	close(g.let)
+}
+
+// P6: what the filter refuses stays with the manager and counts once; it is
+// taken when the filter changes its mind.
+func TestAFilterLeavesTasksWithTheManager(t *testing.T) {
+	t.Parallel()
+	srv := server(t)
+	open := make(chan struct{})
+	d := startEvery(t, srv, 5*time.Millisecond, 2, router.RouteMap{"echo": echo}, poller.WithFilter(func(e task.Event) error {
+		select {
+		case <-open:
+			return nil
+		default:
+			return errors.New("not now")
+		}
+	}))
+	sub := submit(srv, "echo", `1`)
+	require.Eventually(t, func() bool { return d.Stats().Refused[poller.RefusedFilter] == 1 }, 20*time.Second, time.Millisecond)
+	close(open)
+	wait(t, sub)
+	assert.EqualValues(t, 1, d.Stats().Refused[poller.RefusedFilter])
+}
+
+// P6: a busy host takes no new stages, but goes on with those that it has.
+func TestThresholdsRefuseInitsAlone(t *testing.T) {
+	t.Parallel()
+	srv := server(t)
+	d := startEvery(t, srv, 5*time.Millisecond, 2, router.RouteMap{initTask: echo, executeTask: echo},
+		poller.WithThresholds(&capacity.Thresholds{CPU: 80, Measure: func(context.Context) (capacity.Load, error) {
+			return capacity.Load{CPU: 95}, nil
+		}}))
+	submit(srv, initTask, `1`)
+	assert.Equal(t, task.OK, wait(t, submit(srv, executeTask, `1`)).Code)
+	require.Eventually(t, func() bool { return d.Stats().Refused[poller.RefusedThresholds] == 1 }, 20*time.Second, time.Millisecond)
+}
+
+// T7: a task that the manager aborts ends, and its answer says why.
+func TestAnAbortEndsTheTask(t *testing.T) {
+	t.Parallel()
+	srv := server(t)
+	g := newGate()
+	start(t, srv, router.RouteMap{executeTask: g})
+	sub := submit(srv, executeTask, `{}`)
+	receive(t, g.entered)
+	srv.Abort(sub.ID)
+	r := wait(t, sub)
+	assert.Equal(t, task.Failed, r.Code)
+	assert.Contains(t, r.Error+string(r.Data), "aborted")
+}
