@@ -126,7 +126,7 @@ func (s *Server) wait(r *http.Request) (time.Duration, uint64) {
 func (s *Server) look(d *delegate, since uint64) pending {
 	p := pending{cursor: s.seq}
 	for _, sub := range s.listed {
-		if sub.to != "" && sub.to != d.ID || !d.supports(sub.task.Type) {
+		if !sub.isFor(d) {
 			continue
 		}
 		if !sub.pending && sub.owner != d.ID {

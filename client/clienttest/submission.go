@@ -71,8 +71,16 @@ type Submission struct {
 // SubmitOption changes how a task is handed out.
 type SubmitOption func(*Submission)
 
-// To hands the task to one delegate alone.
+// To hands the task to one delegate alone, whatever types it supports.
 func To(delegateID string) SubmitOption { return func(s *Submission) { s.to = delegateID } }
+
+// isFor says whether a delegate is offered the task.
+func (s *Submission) isFor(d *delegate) bool {
+	if s.to != "" {
+		return s.to == d.ID
+	}
+	return d.supports(s.task.Type)
+}
 
 // KeepListed goes on listing the task in polls until it is answered, as some
 // managers do. A delegate has to acquire it once all the same (SPEC P2).
