@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -14,6 +13,7 @@ import (
 const (
 	kindDirectory = "directory"
 	kindHostDir   = "host-directory"
+	kindParent    = "host-parent" // a folder above one; removed only when empty
 	kindNetwork   = "network"
 	kindContainer = "container"
 	kindProcess   = "process"
@@ -35,20 +35,29 @@ type gateEntry struct {
 	done      chan struct{}
 }
 
-// create records r and makes it, unless a cleanup of r comes first.
+// create records r and makes it, unless a cleanup of r comes first. Creations
+// of one resource come one after the other.
 func (g *gate) create(ctx context.Context, l driver.Ledger, r driver.Resource, create func() error) error {
 	key := r.Kind + " " + r.ID
 	e := &gateEntry{done: make(chan struct{})}
-	g.mu.Lock()
-	if _, busy := g.entries[key]; busy {
+	for {
+		g.mu.Lock()
+		busy := g.entries[key]
+		if busy == nil {
+			if g.entries == nil {
+				g.entries = map[string]*gateEntry{}
+			}
+			g.entries[key] = e
+			g.mu.Unlock()
+			break
+		}
 		g.mu.Unlock()
-		return fmt.Errorf("%s %s is being created already", r.Kind, r.ID)
+		select {
+		case <-busy.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	if g.entries == nil {
-		g.entries = map[string]*gateEntry{}
-	}
-	g.entries[key] = e
-	g.mu.Unlock()
 	defer func() {
 		g.mu.Lock()
 		delete(g.entries, key)
@@ -87,17 +96,4 @@ func (g *gate) condemn(ctx context.Context, rs []driver.Resource) error {
 		}
 	}
 	return nil
-}
-
-// resource makes a record; data is the kind's own, or nil.
-func resource(kind, id string, labels map[string]string, data any) (driver.Resource, error) {
-	r := driver.Resource{Kind: kind, ID: id, Labels: labels}
-	if data != nil {
-		b, err := json.Marshal(data)
-		if err != nil {
-			return r, fmt.Errorf("record %s %s: %w", kind, id, err)
-		}
-		r.Data = b
-	}
-	return r, nil
 }

@@ -109,7 +109,10 @@ type run struct {
 }
 
 func (r *run) execute(ctx context.Context) (res *driver.Result, err error) {
-	if r.volumes, err = r.d.openVolumes(ctx, r.tx, r.env, r.step.ExtraVolumes, r.ledger); err != nil {
+	if err = r.d.makeVolumes(ctx, r.tx, r.step.ExtraVolumes, r.ledger); err != nil {
+		return nil, r.fail(err)
+	}
+	if r.volumes, err = findVolumes(r.tx, r.env.Volumes, r.step.ExtraVolumes); err != nil {
 		return nil, r.fail(err)
 	}
 	if r.files, err = r.newHandover(); err != nil {

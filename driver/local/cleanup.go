@@ -1,0 +1,228 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/delegate-io/dlite/driver"
+)
+
+// parallelRemovals bounds how many containers are removed at once.
+const parallelRemovals = 8
+
+// Cleanup removes what the records name: processes first, then containers,
+// networks and folders (SPEC T2, T3). It needs nothing else, so that it works in
+// another process too, as long as the work folder is the same. It contacts the
+// engine only for containers and networks, removes only what carries a name of
+// this driver, and follows no link.
+func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.Resource, error) {
+	// From here on nobody makes any of it any more.
+	if err := d.gate.condemn(ctx, rs); err != nil {
+		return rs, fmt.Errorf("cleanup: %w", err)
+	}
+	c := &cleanup{d: d}
+	byKind := map[string][]driver.Resource{}
+	for _, r := range rs {
+		byKind[r.Kind] = append(byKind[r.Kind], r)
+	}
+	order := []struct {
+		kind   string
+		remove func(context.Context, driver.Resource) error
+	}{
+		{kindProcess, c.process},
+		{kindContainer, c.container},
+		{kindNetwork, c.network},
+		{kindDirectory, c.directory},
+		{kindHostDir, c.hostDir},
+		{kindParent, c.parent},
+	}
+	c.processes(byKind[kindProcess])
+	for _, o := range order {
+		list := byKind[o.kind]
+		delete(byKind, o.kind)
+		// Deeper folders first.
+		slices.SortStableFunc(list, func(a, b driver.Resource) int { return len(b.ID) - len(a.ID) })
+		limit := 1
+		if o.kind == kindContainer {
+			limit = parallelRemovals
+		}
+		c.each(ctx, list, limit, o.remove)
+	}
+	for kind, list := range byKind {
+		for _, r := range list {
+			c.leave(r, fmt.Errorf("kind %q is not known to this driver", kind))
+		}
+	}
+	return c.left, errors.Join(c.errs...)
+}
+
+type cleanup struct {
+	d         *Driver
+	processOK error // why marked processes are left
+
+	mu   sync.Mutex
+	left []driver.Resource // guarded by mu
+	errs []error           // guarded by mu
+}
+
+func (c *cleanup) leave(r driver.Resource, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left = append(c.left, r)
+	c.errs = append(c.errs, fmt.Errorf("remove %s %s: %w", r.Kind, r.ID, err))
+}
+
+// each removes list, limit at a time.
+func (c *cleanup) each(ctx context.Context, list []driver.Resource, limit int, remove func(context.Context, driver.Resource) error) {
+	var wg sync.WaitGroup
+	tokens := make(chan struct{}, limit)
+	for _, r := range list {
+		if err := ctx.Err(); err != nil {
+			c.leave(r, err)
+			continue
+		}
+		tokens <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-tokens }()
+			if err := remove(ctx, r); err != nil {
+				c.leave(r, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// processes kills all that carry one of the markers, in one go.
+func (c *cleanup) processes(list []driver.Resource) {
+	if len(list) == 0 {
+		return
+	}
+	markers := map[string]bool{}
+	for _, r := range list {
+		markers[r.ID] = true
+	}
+	delete(markers, "")
+	c.processOK = killMarked(markers)
+}
+
+func (c *cleanup) process(ctx context.Context, r driver.Resource) error {
+	if c.processOK != nil {
+		return c.processOK
+	}
+	if len(r.Data) > 0 {
+		var data processData
+		if err := json.Unmarshal(r.Data, &data); err != nil {
+			return fmt.Errorf("read record: %w", err)
+		}
+		if data.PID > 1 {
+			if err := killRecorded(data); err != nil {
+				return err
+			}
+		}
+	}
+	return c.d.unfollow(ctx, kindProcess+" "+r.ID)
+}
+
+func (c *cleanup) container(ctx context.Context, r driver.Resource) error {
+	if !isOurs(r.ID) {
+		return errors.New("the name is not this driver's")
+	}
+	cli, err := c.d.engine.client()
+	if err != nil {
+		return err
+	}
+	if err := removeContainer(ctx, cli, r.ID); err != nil {
+		return explainEngine(cli, err)
+	}
+	return c.d.unfollow(ctx, kindContainer+" "+r.ID)
+}
+
+func (c *cleanup) network(ctx context.Context, r driver.Resource) error {
+	if !isName(r.ID) {
+		return errors.New("the name is not this driver's")
+	}
+	cli, err := c.d.engine.client()
+	if err != nil {
+		return err
+	}
+	if err := removeNetwork(ctx, cli, r.ID); err != nil {
+		return explainEngine(cli, err)
+	}
+	c.d.forgetNetwork(r.ID)
+	return nil
+}
+
+func (c *cleanup) directory(_ context.Context, r driver.Resource) error {
+	parent := filepath.Dir(r.ID)
+	if filepath.Clean(r.ID) != r.ID || !isName(filepath.Base(r.ID)) ||
+		parent != c.d.cfg.workDir && parent != c.d.cfg.memoryDir {
+		return fmt.Errorf("it is not a transaction's folder below %s", c.d.cfg.workDir)
+	}
+	return removeTree(r.ID)
+}
+
+func (c *cleanup) hostDir(_ context.Context, r driver.Resource) error {
+	if !filepath.IsAbs(r.ID) {
+		return errors.New("the path is not absolute")
+	}
+	if err := c.d.mayRemove(r.ID, nil); err != nil {
+		return err
+	}
+	return removeTree(r.ID)
+}
+
+// parent removes a folder that was made for a host volume, unless something
+// else has come into it.
+func (c *cleanup) parent(_ context.Context, r driver.Resource) error {
+	entries, err := os.ReadDir(r.ID)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) > 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.Remove(r.ID)
+}
+
+// removeTree removes a folder with all that is in it, read-only folders too. It
+// follows no link: a path that has become one is unlinked.
+func removeTree(dir string) error {
+	err := os.RemoveAll(dir)
+	if err == nil {
+		return nil
+	}
+	info, statErr := os.Lstat(dir)
+	if statErr != nil || !info.IsDir() {
+		return err
+	}
+	root, openErr := openForRemoval(dir, info)
+	if openErr != nil {
+		return errors.Join(err, openErr)
+	}
+	_ = fs.WalkDir(root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
+		// WalkDir comes here before it reads the folder.
+		if err == nil && entry.IsDir() {
+			_ = root.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	_ = root.Close()
+	return os.RemoveAll(dir)
+}
+
+// openForRemoval opens a folder that may have lost its permissions.
+func openForRemoval(dir string, info fs.FileInfo) (*os.Root, error) {
+	if info.Mode().Perm()&0o700 != 0o700 {
+		if err := os.Chmod(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	return os.OpenRoot(dir)
+}

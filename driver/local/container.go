@@ -1,0 +1,259 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/client"
+	"github.com/docker/docker/pkg/stdcopy"
+
+	"github.com/delegate-io/dlite/driver"
+)
+
+// container runs the step in a container.
+func (r *run) container(ctx context.Context) (*driver.Result, error) {
+	spec, err := r.containerSpec()
+	if err != nil {
+		return nil, err
+	}
+	cli, err := r.d.engine.client()
+	if err != nil {
+		return nil, err
+	}
+	r.mountSocket(spec, cli)
+	if spec.ownNetwork {
+		if err := r.d.ensureNetwork(ctx, cli, r); err != nil {
+			return nil, explainEngine(cli, err)
+		}
+	}
+	c := &containerRun{run: r, cli: cli, name: r.tx.Name + "-" + slug(r.step.ID) + "-" + randomHex(4)}
+	if err := c.create(ctx, spec); err != nil {
+		return nil, explainEngine(cli, err)
+	}
+	res, err := c.start(ctx, spec)
+	if err != nil || !res.Detached {
+		// Also after ctx has ended. What cannot be removed now is on record.
+		rmCtx, cancel := detach(ctx, engineTimeout)
+		defer cancel()
+		if rmErr := removeContainer(rmCtx, cli, c.name); rmErr != nil {
+			r.d.cfg.log.Warn().Err(rmErr).Str("container", c.name).Msg("remove container after its step")
+		}
+		c.finish()
+	}
+	return res, err
+}
+
+// containerRun is a step's container.
+type containerRun struct {
+	*run
+	cli  client.APIClient
+	name string
+
+	stream *types.HijackedResponse
+	copied chan error // gets the end of the output; nil before the attach
+}
+
+// create makes the container, and pulls its image when it must.
+func (c *containerRun) create(ctx context.Context, spec *containerSpec) error {
+	policy, err := policyOf(c.step.Pull, c.step.Image)
+	if err != nil {
+		return err
+	}
+	switch policy {
+	case pullAlways:
+		err = c.pull(ctx, c.cli)
+	case pullPreferred:
+		err = c.pullIfBetter(ctx, c.cli)
+	}
+	if err != nil {
+		return err
+	}
+	// Just trying tells whether the image is there, without asking first.
+	err = c.tryCreate(ctx, spec)
+	if policy == pullMissing && isMissingImage(err) {
+		if err := c.pull(ctx, c.cli); err != nil {
+			return err
+		}
+		err = c.tryCreate(ctx, spec)
+	}
+	return err
+}
+
+func (c *containerRun) tryCreate(ctx context.Context, spec *containerSpec) error {
+	res := driver.Resource{Kind: kindContainer, ID: c.name, Labels: c.labels()}
+	return c.d.gate.create(ctx, c.ledger, res, func() error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		// Seen through even when ctx ends: an abandoned call might still make it.
+		ctx, cancel := detach(ctx, engineTimeout)
+		defer cancel()
+		_, err := c.cli.ContainerCreate(ctx, spec.config, spec.host, spec.network, nil, c.name)
+		if err != nil {
+			return fmt.Errorf("create container: %w", err)
+		}
+		return nil
+	})
+}
+
+// start starts the container and, unless it is detached, waits for its end. The
+// output is attached before the start and read to its end before anything is
+// waited for, so that none of it is lost.
+func (c *containerRun) start(ctx context.Context, spec *containerSpec) (*driver.Result, error) {
+	for _, n := range c.step.Networks {
+		if n == spec.primaryNetwork || c.isOwnNetwork(n) {
+			continue
+		}
+		endpoint := &network.EndpointSettings{Aliases: c.aliases()}
+		if err := c.cli.NetworkConnect(ctx, n, c.name, endpoint); err != nil {
+			return nil, fmt.Errorf("connect to network %q: %w", n, err)
+		}
+	}
+	stream, err := c.cli.ContainerAttach(ctx, c.name, container.AttachOptions{Stream: true, Stdout: true, Stderr: true})
+	if err != nil {
+		return nil, fmt.Errorf("attach to container: %w", err)
+	}
+	c.stream, c.copied = &stream, make(chan error, 1)
+	go func() {
+		_, err := stdcopy.StdCopy(c.out, c.out, stream.Reader)
+		c.copied <- err
+		close(c.copied)
+	}()
+
+	var ended <-chan containerEnd
+	if !c.step.Detach {
+		waitCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		ended = c.wait(waitCtx)
+		defer func() {
+			cancel()
+			for range ended {
+			}
+		}()
+	}
+	if err := c.cli.ContainerStart(ctx, c.name, container.StartOptions{}); err != nil {
+		return nil, fmt.Errorf("start container: %w", err)
+	}
+	if c.step.Detach {
+		return c.followContainer()
+	}
+	select {
+	case err = <-c.copied:
+	case <-ctx.Done():
+		c.stop(ctx)
+		return nil, stopped(ctx, c.step)
+	}
+	if err != nil {
+		c.d.cfg.log.Warn().Err(err).Str("container", c.name).Msg("read output of container")
+	}
+	select {
+	case end := <-ended:
+		if end.err != nil {
+			return nil, fmt.Errorf("wait for container: %w", end.err)
+		}
+		return c.result(ctx, end.code), nil
+	case <-ctx.Done():
+		c.stop(ctx)
+		return nil, stopped(ctx, c.step)
+	}
+}
+
+// containerEnd is how a container ended, or why nobody knows.
+type containerEnd struct {
+	code int
+	err  error
+}
+
+// wait reports the container's end. The channel is closed when nothing goes on
+// in the background any more.
+func (c *containerRun) wait(ctx context.Context) <-chan containerEnd {
+	ended, lost := c.cli.ContainerWait(ctx, c.name, container.WaitConditionNextExit)
+	ch := make(chan containerEnd, 1)
+	go func() {
+		defer close(ch)
+		select {
+		case end := <-ended:
+			if end.Error != nil {
+				ch <- containerEnd{err: errors.New(end.Error.Message)}
+				return
+			}
+			ch <- containerEnd{code: int(end.StatusCode)}
+		case err := <-lost:
+			ch <- containerEnd{err: err}
+		}
+	}()
+	return ch
+}
+
+// result asks whether memory ran out: the exit code alone does not tell, and is
+// 0 when a child was killed for it.
+func (c *containerRun) result(ctx context.Context, code int) *driver.Result {
+	res := &driver.Result{ExitCode: code}
+	info, err := c.cli.ContainerInspect(ctx, c.name)
+	if err == nil && info.ContainerJSONBase != nil && info.State != nil && info.State.OOMKilled {
+		res.OOMKilled = true
+		if res.ExitCode == 0 {
+			res.ExitCode = 137
+		}
+	}
+	return res
+}
+
+// stop ends the container, politely when there is a grace. Its removal, which
+// follows, ends it at once.
+func (c *containerRun) stop(ctx context.Context) {
+	grace := c.grace()
+	if grace <= 0 {
+		return
+	}
+	seconds := int((grace + time.Second - 1) / time.Second)
+	ctx, cancel := detach(ctx, grace+engineTimeout)
+	defer cancel()
+	err := c.cli.ContainerStop(ctx, c.name, container.StopOptions{Signal: "SIGTERM", Timeout: &seconds})
+	if err != nil && !errdefs.IsNotFound(err) {
+		c.d.cfg.log.Warn().Err(err).Str("container", c.name).Msg("stop container")
+	}
+}
+
+// finish waits for the rest of the output of a container that is gone.
+func (c *containerRun) finish() {
+	if c.stream == nil {
+		return
+	}
+	timer := time.NewTimer(drainTime)
+	defer timer.Stop()
+	select {
+	case <-c.copied:
+	case <-timer.C: // it is not gone after all
+	}
+	c.stream.Close()
+	for range c.copied {
+	}
+}
+
+// followContainer lets a detached step's output go on until Cleanup.
+func (c *containerRun) followContainer() (*driver.Result, error) {
+	stop := make(chan struct{}, 1)
+	ask := func() {
+		select {
+		case stop <- struct{}{}:
+		default:
+		}
+	}
+	ok := c.d.follow(kindContainer+" "+c.name, ask, func() {
+		select {
+		case <-c.copied:
+		case <-stop:
+		}
+		c.finish()
+	})
+	if !ok {
+		return nil, errors.New("the driver is closed")
+	}
+	return &driver.Result{Detached: true}, nil
+}

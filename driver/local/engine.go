@@ -1,0 +1,188 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/client"
+
+	"github.com/delegate-io/dlite/driver"
+)
+
+// engineTimeout bounds a call to the engine that must be seen through, since
+// otherwise nobody would know whether it has made something.
+const engineTimeout = time.Minute
+
+// engine is the connection to Docker, made when it is first needed.
+type engine struct {
+	given bool   // by the embedder, who closes it
+	host  string // empty is the environment's
+
+	mu  sync.Mutex
+	cli client.APIClient // guarded by mu
+}
+
+func (e *engine) client() (client.APIClient, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cli != nil {
+		return e.cli, nil
+	}
+	opts := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
+	if e.host != "" {
+		opts = append(opts, client.WithHost(e.host))
+	}
+	cli, err := client.NewClientWithOpts(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("docker client: %w", err)
+	}
+	e.cli = cli
+	return cli, nil
+}
+
+func (e *engine) close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.given || e.cli == nil {
+		return nil
+	}
+	return e.cli.Close()
+}
+
+// explainEngine says what is missing when no engine answers.
+func explainEngine(cli client.APIClient, err error) error {
+	if client.IsErrConnectionFailed(err) {
+		return fmt.Errorf("no Docker engine answers at %s, which a step with an image needs: %w", cli.DaemonHost(), err)
+	}
+	return err
+}
+
+// socketPath is the engine's socket on this machine.
+func socketPath(cli client.APIClient) string {
+	if u, err := url.Parse(cli.DaemonHost()); err == nil && u.Scheme == "unix" && u.Path != "" {
+		return u.Path
+	}
+	return "/var/run/docker.sock"
+}
+
+// detach gives a context for a call that goes on when ctx ends.
+func detach(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), limit)
+}
+
+// networkState is a transaction's network in this process.
+type networkState struct {
+	done chan struct{} // closed when it is made, or failed
+	err  error         // valid after done
+}
+
+// ensureNetwork makes the transaction's network when it is not there yet.
+// Parallel steps make it once.
+func (d *Driver) ensureNetwork(ctx context.Context, cli client.APIClient, r *run) error {
+	name := r.tx.Name
+	d.mu.Lock()
+	n, found := d.networks[name]
+	if !found {
+		n = &networkState{done: make(chan struct{})}
+		d.networks[name] = n
+	}
+	d.mu.Unlock()
+	if found {
+		select {
+		case <-n.done:
+			return n.err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	res := driver.Resource{Kind: kindNetwork, ID: name, Labels: r.tx.labels}
+	n.err = d.gate.create(ctx, r.ledger, res, func() error { return makeNetwork(ctx, cli, r) })
+	if n.err != nil {
+		n.err = fmt.Errorf("network: %w", n.err)
+		d.forgetNetwork(name)
+	}
+	close(n.done)
+	return n.err
+}
+
+func makeNetwork(ctx context.Context, cli client.APIClient, r *run) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := detach(ctx, engineTimeout)
+	defer cancel()
+	labels := maps.Clone(r.env.Network.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, r.tx.labels)
+	_, err := cli.NetworkCreate(ctx, r.tx.Name, network.CreateOptions{Labels: labels, Options: r.env.Network.Options})
+	if errdefs.IsConflict(err) {
+		return nil // made before this process started
+	}
+	return err
+}
+
+func (d *Driver) forgetNetwork(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.networks, name)
+}
+
+// removeContainer removes a container, whatever it does, with its anonymous
+// volumes, and returns when it is gone.
+func removeContainer(ctx context.Context, cli client.APIClient, id string) error {
+	err := cli.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	// A conflict means that somebody else is removing it.
+	for wait := 10 * time.Millisecond; errdefs.IsConflict(err); wait *= 2 {
+		if _, inspectErr := cli.ContainerInspect(ctx, id); errdefs.IsNotFound(inspectErr) {
+			return nil
+		}
+		if wait > 2*time.Second {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		}
+		err = cli.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	}
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// removeNetwork removes a network after it has disconnected whatever is still
+// attached to it.
+func removeNetwork(ctx context.Context, cli client.APIClient, name string) error {
+	err := cli.NetworkRemove(ctx, name)
+	if err == nil || errdefs.IsNotFound(err) {
+		return nil
+	}
+	info, inspectErr := cli.NetworkInspect(ctx, name, network.InspectOptions{})
+	if errdefs.IsNotFound(inspectErr) {
+		return nil
+	}
+	if inspectErr != nil {
+		return errors.Join(err, inspectErr)
+	}
+	for id := range info.Containers {
+		if err := cli.NetworkDisconnect(ctx, name, id, true); err != nil && !errdefs.IsNotFound(err) {
+			return fmt.Errorf("disconnect container %s: %w", id, err)
+		}
+	}
+	if err = cli.NetworkRemove(ctx, name); errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

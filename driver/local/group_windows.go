@@ -1,0 +1,104 @@
+package local
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// group is a job object: it ends everything in it when it is closed, also when
+// the delegate dies. A process that the step starts before it has been put into
+// the job is not in it; there are microseconds for that.
+type group struct {
+	cmd    *exec.Cmd
+	marker string
+	job    windows.Handle
+}
+
+func prepareCommand(cmd *exec.Cmd, acct *account) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP, HideWindow: true}
+	return nil
+}
+
+func startGroup(cmd *exec.Cmd, marker string) (*group, error) {
+	job, err := windows.CreateJobObject(nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("create job object: %w", err)
+	}
+	info := windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION{
+		BasicLimitInformation: windows.JOBOBJECT_BASIC_LIMIT_INFORMATION{LimitFlags: windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE},
+	}
+	_, err = windows.SetInformationJobObject(job, windows.JobObjectExtendedLimitInformation,
+		uintptr(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)))
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		_ = windows.CloseHandle(job)
+		return nil, err
+	}
+	if err := assign(job, cmd.Process.Pid); err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = windows.CloseHandle(job)
+		return nil, fmt.Errorf("put process into job object: %w", err)
+	}
+	return &group{cmd: cmd, marker: marker, job: job}, nil
+}
+
+func assign(job windows.Handle, pid int) error {
+	h, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE, false, uint32(pid))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = windows.CloseHandle(h) }()
+	return windows.AssignProcessToJobObject(job, h)
+}
+
+// terminate asks the group with Ctrl-Break, the nearest thing to SIGTERM.
+func (g *group) terminate() {
+	_ = windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(g.cmd.Process.Pid))
+}
+
+func (g *group) kill() { _ = windows.TerminateJobObject(g.job, 137) }
+
+// alive says no: a grace ends with the first process.
+func (g *group) alive() bool { return false }
+
+func (g *group) close() { _ = windows.CloseHandle(g.job) }
+
+// killRecorded ends a process of which only the record is left. Its job object
+// has ended its children together with the delegate that started it.
+func killRecorded(data processData) error {
+	if start, err := processStart(data.PID); err != nil || start != data.Start {
+		return nil // ended
+	}
+	p, err := os.FindProcess(data.PID)
+	if err != nil {
+		return nil
+	}
+	return p.Kill()
+}
+
+func exitCode(s *os.ProcessState) int {
+	if s == nil {
+		return 255
+	}
+	return s.ExitCode()
+}
+
+// account is a user to run a step as; there are none on Windows.
+type account struct {
+	name, home string
+}
+
+func findAccount(spec string) (*account, error) {
+	if spec == "" {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("user %q: steps on a Windows host run as the delegate's user", spec)
+}

@@ -1,0 +1,367 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+const (
+	// markerVariable holds a process resource's id in the environment of all
+	// that a host step starts.
+	markerVariable = "DLITE_PROCESS"
+	// drainTime is how long what a step leaves running may go on writing.
+	drainTime = time.Second
+)
+
+// processData is kept with a process resource, once the process runs.
+type processData struct {
+	PID int `json:"pid"`
+	// Start tells the process from a later one with the same id.
+	Start string `json:"start"`
+}
+
+// host runs the step as a process of this machine.
+func (r *run) host(ctx context.Context) (*driver.Result, error) {
+	cmd, marker, err := r.command()
+	if err != nil {
+		return nil, err
+	}
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	// One pipe for both streams keeps their order.
+	cmd.Stdout, cmd.Stderr = writer, writer
+	var g *group
+	res := driver.Resource{Kind: kindProcess, ID: marker, Labels: r.labels()}
+	err = r.d.gate.create(ctx, r.ledger, res, func() error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var err error
+		g, err = startGroup(cmd, marker)
+		return err
+	})
+	_ = writer.Close()
+	if err != nil {
+		_ = reader.Close()
+		return nil, fmt.Errorf("start: %w", explainStart(err, r.step.User))
+	}
+	p := &hostProcess{group: g, reader: reader, out: r.out, exited: make(chan struct{}), drained: make(chan struct{})}
+	go p.copy()
+	go p.wait()
+
+	if err := r.recordStarted(ctx, res, cmd.Process.Pid); err != nil {
+		p.stop(0)
+		return nil, err
+	}
+	if r.step.Detach {
+		return r.followHost(p, marker)
+	}
+	select {
+	case <-p.exited:
+		p.finish()
+		return &driver.Result{ExitCode: exitCode(cmd.ProcessState)}, nil
+	case <-ctx.Done():
+		p.stop(r.grace())
+		return nil, stopped(ctx, r.step)
+	}
+}
+
+// followHost lets a detached step go on until Cleanup.
+func (r *run) followHost(p *hostProcess, marker string) (*driver.Result, error) {
+	stop := make(chan struct{}, 1)
+	ask := func() {
+		select {
+		case stop <- struct{}{}:
+		default:
+		}
+	}
+	ok := r.d.follow(kindProcess+" "+marker, ask, func() {
+		select {
+		case <-p.drained:
+			// A service may have put itself in the background and closed its
+			// output: that is no reason to end it.
+			<-p.exited
+			p.group.close()
+			_ = p.reader.Close()
+		case <-stop:
+			p.stop(0)
+		}
+	})
+	if !ok {
+		p.stop(0)
+		return nil, errors.New("the driver is closed")
+	}
+	return &driver.Result{Detached: true}, nil
+}
+
+// recordStarted adds to the record what finds the process where its
+// environment cannot be read.
+func (r *run) recordStarted(ctx context.Context, res driver.Resource, pid int) error {
+	start, err := processStart(pid)
+	if err != nil {
+		return nil // it has ended, or the platform cannot tell
+	}
+	if res.Data, err = json.Marshal(processData{PID: pid, Start: start}); err != nil {
+		return err
+	}
+	if err := r.ledger.Record(ctx, res); err != nil {
+		return fmt.Errorf("record process: %w", err)
+	}
+	return nil
+}
+
+// command prepares the step's process.
+func (r *run) command() (*exec.Cmd, string, error) {
+	argv := r.argv()
+	if len(r.step.Run.Entrypoint) == 0 {
+		return nil, "", errors.New("a step on the host needs an entrypoint")
+	}
+	acct, err := findAccount(r.step.User)
+	if err != nil {
+		return nil, "", err
+	}
+	env, err := r.environ(hostEnvironment(acct))
+	if err != nil {
+		return nil, "", err
+	}
+	for _, m := range r.step.Volumes {
+		v, err := r.mounted(m)
+		if err != nil {
+			return nil, "", err
+		}
+		env["DLITE_VOLUME_"+variableName(m.Name)] = v.path
+	}
+	marker := randomHex(16)
+	env[markerVariable] = marker
+	dir, err := r.hostDir()
+	if err != nil {
+		return nil, "", err
+	}
+	file, err := lookPath(argv[0], dir, env["PATH"])
+	if err != nil {
+		return nil, "", err
+	}
+	if acct != nil {
+		// The step's user is on the way to the workspace.
+		for _, d := range []string{r.tx.Dir, r.tx.Memory} {
+			if err := os.Chmod(d, 0o711); err != nil {
+				return nil, "", err
+			}
+		}
+	}
+	cmd := &exec.Cmd{Path: file, Args: argv, Dir: dir, Env: environList(env)}
+	if err := prepareCommand(cmd, acct); err != nil {
+		return nil, "", err
+	}
+	return cmd, marker, nil
+}
+
+// mounted finds the volume that m names.
+func (r *run) mounted(m *stage.VolumeMount) (*volume, error) {
+	if m == nil {
+		return nil, errors.New("a volume mount is null")
+	}
+	v, ok := r.volumes[m.Name]
+	if !ok {
+		return nil, fmt.Errorf("volume %q is neither the transaction's nor the step's", m.Name)
+	}
+	return v, nil
+}
+
+// hostDir is the working directory. In the workspace it is made when missing.
+func (r *run) hostDir() (string, error) {
+	if r.step.WorkingDir == "" {
+		return r.tx.workspace(), nil
+	}
+	if rel, ok := r.tx.inWorkspace(r.step.WorkingDir); ok {
+		f := &stage.File{Path: r.step.WorkingDir, IsDir: true, Mode: 0o777}
+		return filepath.Join(r.tx.workspace(), rel), writeFile(r.tx.workspace(), rel, f)
+	}
+	if !filepath.IsAbs(r.step.WorkingDir) {
+		return "", fmt.Errorf("working directory %q leaves the workspace", r.step.WorkingDir)
+	}
+	if info, err := os.Stat(r.step.WorkingDir); err != nil || !info.IsDir() {
+		return "", fmt.Errorf("working directory %q is no folder of this machine", r.step.WorkingDir)
+	}
+	return r.step.WorkingDir, nil
+}
+
+// hostEnvironment is what a host step inherits: enough to find programs and a
+// home, and nothing of the delegate's configuration.
+func hostEnvironment(acct *account) map[string]string {
+	names := []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "TZ"}
+	if runtime.GOOS == "windows" {
+		names = []string{"PATH", "PATHEXT", "SystemRoot", "SystemDrive", "windir", "ComSpec", "TEMP", "TMP",
+			"USERPROFILE", "USERNAME", "APPDATA", "LOCALAPPDATA", "ProgramData", "ProgramFiles", "ProgramFiles(x86)",
+			"PROCESSOR_ARCHITECTURE", "NUMBER_OF_PROCESSORS", "PSModulePath"}
+	}
+	env := map[string]string{}
+	for _, n := range names {
+		if v, ok := os.LookupEnv(n); ok {
+			env[n] = v
+		}
+	}
+	if env["PATH"] == "" && runtime.GOOS != "windows" {
+		env["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	}
+	if acct != nil {
+		delete(env, "SHELL")
+		delete(env, "TMPDIR")
+		env["HOME"], env["USER"], env["LOGNAME"] = acct.home, acct.name, acct.name
+	}
+	return env
+}
+
+func environList(env map[string]string) []string {
+	list := make([]string, 0, len(env))
+	for k, v := range env {
+		list = append(list, k+"="+v)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// lookPath finds a program in the step's own PATH, as seen from dir.
+func lookPath(name, dir, pathList string) (string, error) {
+	if strings.ContainsRune(name, '/') || strings.ContainsRune(name, filepath.Separator) {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		return name, nil
+	}
+	extensions := []string{""}
+	if runtime.GOOS == "windows" {
+		extensions = append(extensions, ".exe", ".com", ".bat", ".cmd")
+	}
+	for _, p := range filepath.SplitList(pathList) {
+		if p == "" {
+			continue // would mean the working directory, which steps write to
+		}
+		if !filepath.IsAbs(p) {
+			p = filepath.Join(dir, p)
+		}
+		for _, ext := range extensions {
+			file := filepath.Join(p, name+ext)
+			info, err := os.Stat(file)
+			if err == nil && info.Mode().IsRegular() && (runtime.GOOS == "windows" || info.Mode()&0o111 != 0) {
+				return file, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%q was not found in the step's PATH", name)
+}
+
+func explainStart(err error, user string) error {
+	if user != "" && errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("as user %q: %w (only root may run steps as other users)", user, err)
+	}
+	return err
+}
+
+// hostProcess is a step's first process and everything it started.
+type hostProcess struct {
+	group   *group
+	reader  *os.File
+	out     io.Writer
+	exited  chan struct{} // the first process has ended
+	drained chan struct{} // nobody writes any more
+	ending  atomic.Bool   // nobody should write any more
+}
+
+// copy reads the output to its end. Once everybody who may write has been
+// killed it takes silence for the end, since one that escaped may still hold
+// the pipe.
+func (p *hostProcess) copy() {
+	defer close(p.drained)
+	buf := make([]byte, 32<<10)
+	var limit time.Time
+	for silent := 0; silent < 3; {
+		if p.ending.Load() {
+			if limit.IsZero() {
+				limit = time.Now().Add(10 * drainTime)
+			}
+			if time.Now().After(limit) {
+				return
+			}
+			_ = p.reader.SetReadDeadline(time.Now().Add(drainTime / 20))
+		}
+		n, err := p.reader.Read(buf)
+		_, _ = p.out.Write(buf[:n])
+		switch {
+		case err == nil:
+			silent = 0
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			silent++
+		default:
+			return
+		}
+	}
+}
+
+func (p *hostProcess) wait() {
+	defer close(p.exited)
+	_ = p.group.cmd.Wait() // the state tells everything
+}
+
+// finish reads the output to its end after the first process has exited, and
+// ends what it left behind.
+func (p *hostProcess) finish() {
+	timer := time.NewTimer(drainTime)
+	select {
+	case <-p.drained:
+	case <-timer.C:
+	}
+	timer.Stop()
+	p.end()
+}
+
+// stop ends everything, politely when there is a grace.
+func (p *hostProcess) stop(grace time.Duration) {
+	if grace > 0 {
+		p.group.terminate()
+		deadline := time.NewTimer(grace)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer deadline.Stop()
+		defer tick.Stop()
+		for exited := p.exited; p.group.alive() || exited != nil; {
+			select {
+			case <-exited:
+				exited = nil
+				continue
+			case <-tick.C:
+				continue
+			case <-deadline.C:
+			}
+			break
+		}
+	}
+	p.end()
+}
+
+// end kills what is left and waits for it.
+func (p *hostProcess) end() {
+	p.group.kill()
+	<-p.exited
+	p.ending.Store(true)
+	_ = p.reader.SetReadDeadline(time.Now()) // wakes copy
+	<-p.drained
+	_ = p.reader.Close()
+	p.group.close()
+}

@@ -1,0 +1,194 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// transaction is what Init leaves in an environment's state.
+type transaction struct {
+	// Name is the Docker network's and part of every other name.
+	Name string `json:"name"`
+	// Dir is the transaction's folder, Memory the one in memory, or Dir.
+	Dir    string `json:"dir"`
+	Memory string `json:"memory"`
+
+	labels map[string]string
+}
+
+func (t *transaction) workspace() string { return filepath.Join(t.Dir, "workspace") }
+
+// Init makes the folders of a transaction, its volumes and files (SPEC D2). It
+// contacts no engine: the network is made for the first step that needs it. A
+// second Init of an environment finds what the first one made.
+//
+// Paths in env.Files are relative to the workspace, or absolute and below it or
+// below [WorkspaceMount]. A host volume that nobody asked to create must exist.
+func (d *Driver) Init(ctx context.Context, env *driver.Environment, l driver.Ledger) error {
+	if env.ID == "" {
+		return errors.New("init: the transaction has no id")
+	}
+	tx := &transaction{}
+	if len(env.State) > 0 {
+		var err error
+		if tx, err = openTransaction(env); err != nil {
+			return err
+		}
+	} else {
+		tx.Name = newName(env.ID)
+		tx.Dir = filepath.Join(d.cfg.workDir, tx.Name)
+		tx.Memory = tx.Dir
+		if d.cfg.memoryDir != "" {
+			tx.Memory = filepath.Join(d.cfg.memoryDir, tx.Name)
+		}
+	}
+	tx.labels = labelsOf(env)
+	if err := d.makeFolders(ctx, tx, l); err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	if err := d.makeVolumes(ctx, tx, env.Volumes, l); err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	for _, f := range env.Files {
+		if f == nil {
+			continue
+		}
+		rel, ok := tx.inWorkspace(f.Path)
+		if !ok {
+			return fmt.Errorf("init: file %q is not in the workspace", f.Path)
+		}
+		if err := writeFile(tx.workspace(), rel, f); err != nil {
+			return fmt.Errorf("init: %w", err)
+		}
+	}
+	state, err := json.Marshal(tx)
+	if err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	env.State = state
+	return nil
+}
+
+// makeFolders makes what the steps share. Everything below the two folders that
+// are recorded goes with them.
+func (d *Driver) makeFolders(ctx context.Context, tx *transaction, l driver.Ledger) error {
+	dirs := []string{tx.Dir}
+	if tx.Memory != tx.Dir {
+		dirs = append(dirs, tx.Memory)
+	}
+	for _, dir := range dirs {
+		r := driver.Resource{Kind: kindDirectory, ID: dir, Labels: tx.labels}
+		// Nobody but us gets in; what is inside is open to whatever user a
+		// container runs as.
+		err := d.gate.create(ctx, l, r, func() error { return makeDir(dir, 0o700) })
+		if err != nil {
+			return err
+		}
+		for _, sub := range []string{"volumes", "steps"} {
+			if err := makeDir(filepath.Join(dir, sub), 0o711); err != nil {
+				return err
+			}
+		}
+	}
+	return makeDir(tx.workspace(), 0o777)
+}
+
+// openTransaction reads what Init left.
+func openTransaction(env *driver.Environment) (*transaction, error) {
+	if len(env.State) == 0 {
+		return nil, fmt.Errorf("transaction %q: its init has not run on this driver", env.ID)
+	}
+	tx := &transaction{labels: labelsOf(env)}
+	if err := json.Unmarshal(env.State, tx); err != nil {
+		return nil, fmt.Errorf("transaction %q: read the driver's state: %w", env.ID, err)
+	}
+	if !isName(tx.Name) || filepath.Base(tx.Dir) != tx.Name || filepath.Base(tx.Memory) != tx.Name {
+		return nil, fmt.Errorf("transaction %q: the state is not this driver's", env.ID)
+	}
+	return tx, nil
+}
+
+func labelsOf(env *driver.Environment) map[string]string {
+	labels := maps.Clone(env.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[driver.LabelTransaction] = env.ID
+	return labels
+}
+
+// inWorkspace finds the place in the workspace that p means, if it means one.
+func (t *transaction) inWorkspace(p string) (rel string, ok bool) {
+	if p == "" {
+		return "", false
+	}
+	if p == WorkspaceMount {
+		return ".", true
+	}
+	if inner, ok := strings.CutPrefix(path.Clean(p), WorkspaceMount+"/"); ok {
+		return filepath.FromSlash(inner), true
+	}
+	if filepath.IsAbs(p) {
+		return below(t.workspace(), p)
+	}
+	p = filepath.Clean(p)
+	return p, filepath.IsLocal(p)
+}
+
+// makeDir makes dir with exactly that mode; one that is there already is left
+// as it is.
+func makeDir(dir string, mode fs.FileMode) error {
+	err := os.Mkdir(dir, mode)
+	if errors.Is(err, fs.ErrExist) {
+		if info, statErr := os.Lstat(dir); statErr == nil && info.IsDir() {
+			return nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return os.Chmod(dir, mode) // the umask had its say in Mkdir
+}
+
+// writeFile makes f at rel below dir, and never outside of it.
+func writeFile(dir, rel string, f *stage.File) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	mode := fs.FileMode(f.Mode) & fs.ModePerm
+	if f.IsDir {
+		if mode == 0 {
+			mode = 0o755
+		}
+		if err := root.MkdirAll(rel, mode); err != nil {
+			return fmt.Errorf("make folder %q: %w", f.Path, err)
+		}
+		return nil
+	}
+	if mode == 0 {
+		mode = 0o644
+	}
+	if err := root.MkdirAll(filepath.Dir(rel), 0o755); err != nil {
+		return fmt.Errorf("make folder of %q: %w", f.Path, err)
+	}
+	if err := root.WriteFile(rel, []byte(f.Data), mode); err != nil {
+		return fmt.Errorf("write file %q: %w", f.Path, err)
+	}
+	if err := root.Chmod(rel, mode); err != nil {
+		return fmt.Errorf("write file %q: %w", f.Path, err)
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+package local
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/client"
+	"github.com/docker/go-connections/nat"
+
+	"github.com/delegate-io/dlite/driver"
+)
+
+// containerSpec is what the engine is asked for.
+type containerSpec struct {
+	config  *container.Config
+	host    *container.HostConfig
+	network *network.NetworkingConfig
+	// primaryNetwork is what the container is created with; ownNetwork says
+	// that it is the transaction's.
+	primaryNetwork string
+	ownNetwork     bool
+}
+
+func (r *run) containerSpec() (*containerSpec, error) {
+	env, err := r.environ(nil)
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := r.mounts(env)
+	if err != nil {
+		return nil, err
+	}
+	devices, err := r.devices()
+	if err != nil {
+		return nil, err
+	}
+	exposed, bindings, err := r.ports()
+	if err != nil {
+		return nil, err
+	}
+	argv := r.argv()
+	entry := len(r.step.Run.Entrypoint)
+	s := &containerSpec{
+		config: &container.Config{
+			Image:        r.step.Image,
+			User:         r.step.User,
+			Env:          environList(env),
+			Entrypoint:   argv[:entry],
+			Cmd:          argv[entry:],
+			WorkingDir:   r.containerDir(),
+			Labels:       r.labels(),
+			ExposedPorts: exposed,
+			AttachStdout: true,
+			AttachStderr: true,
+		},
+		host: &container.HostConfig{
+			Mounts:       mounts,
+			PortBindings: bindings,
+			DNS:          r.step.DNS,
+			DNSSearch:    r.step.DNSSearch,
+			ExtraHosts:   r.step.ExtraHosts,
+			Privileged:   r.step.Privileged,
+			ShmSize:      r.step.ShmSize,
+			Resources: container.Resources{
+				CPUPeriod:  r.step.CPUPeriod,
+				CPUQuota:   r.step.CPUQuota,
+				CPUShares:  r.step.CPUShares,
+				CpusetCpus: strings.Join(r.step.CPUSet, ","),
+				Memory:     r.step.MemLimit,
+				MemorySwap: r.step.MemSwapLimit,
+				Devices:    devices,
+			},
+		},
+	}
+	r.join(s)
+	return s, nil
+}
+
+// join sets the network: the transaction's, unless the step names another one.
+func (r *run) join(s *containerSpec) {
+	s.primaryNetwork = r.step.Network
+	if r.isOwnNetwork(r.step.Network) {
+		s.primaryNetwork, s.ownNetwork = r.tx.Name, true
+	}
+	mode := container.NetworkMode(s.primaryNetwork)
+	s.host.NetworkMode = mode
+	if mode.IsUserDefined() {
+		s.network = &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
+			s.primaryNetwork: {Aliases: r.aliases()},
+		}}
+	}
+}
+
+// isOwnNetwork reports whether a step means its transaction's network. Managers
+// name it by the init's network id or by the transaction's.
+func (r *run) isOwnNetwork(name string) bool {
+	return name == "" || name == r.env.Network.ID || name == r.env.ID
+}
+
+// aliases are the names by which other steps reach this one: those it asks for
+// and its id.
+func (r *run) aliases() []string {
+	list := slices.Clone(r.step.NetworkAliases)
+	if id := slug(r.step.ID); !slices.Contains(list, id) {
+		list = append(list, id)
+	}
+	return list
+}
+
+// labels go on the step's resources. What identifies them cannot be overridden.
+func (r *run) labels() map[string]string {
+	labels := maps.Clone(r.step.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, r.tx.labels)
+	labels[driver.LabelStep] = r.step.ID
+	return labels
+}
+
+func (r *run) containerDir() string {
+	dir := r.step.WorkingDir
+	switch {
+	case dir == "":
+		return WorkspaceMount
+	case path.IsAbs(dir):
+		return dir
+	}
+	return path.Join(WorkspaceMount, dir)
+}
+
+// mounts lists the workspace, the step's own folder and its volumes, and tells
+// the step about the latter in env.
+func (r *run) mounts(env map[string]string) ([]mount.Mount, error) {
+	list := []mount.Mount{{Type: mount.TypeBind, Source: r.tx.workspace(), Target: WorkspaceMount}}
+	for _, b := range r.files.mounts {
+		list = append(list, mount.Mount{Type: mount.TypeBind, Source: b.source, Target: b.target, ReadOnly: b.readOnly})
+	}
+	for _, m := range r.step.Volumes {
+		v, err := r.mounted(m)
+		if err != nil {
+			return nil, err
+		}
+		if !path.IsAbs(m.Path) && !strings.Contains(m.Path, ":") {
+			return nil, fmt.Errorf("volume %q: mount path %q is not absolute", m.Name, m.Path)
+		}
+		env["DLITE_VOLUME_"+variableName(m.Name)] = m.Path
+		one := mount.Mount{Type: mount.TypeBind, Source: v.path, Target: m.Path, ReadOnly: v.readOnly}
+		if strings.HasPrefix(v.path, `\\.\`) {
+			one.Type = mount.TypeNamedPipe
+		}
+		// A volume may take the place of the workspace or of another mount.
+		list = slices.DeleteFunc(list, func(o mount.Mount) bool { return path.Clean(o.Target) == path.Clean(m.Path) })
+		list = append(list, one)
+	}
+	return list, nil
+}
+
+func (r *run) devices() ([]container.DeviceMapping, error) {
+	var list []container.DeviceMapping
+	for _, dev := range r.step.Devices {
+		if dev == nil {
+			continue
+		}
+		v, ok := r.volumes[dev.Name]
+		if !ok {
+			return nil, fmt.Errorf("device %q is no volume of the transaction or the step", dev.Name)
+		}
+		inside := dev.DevicePath
+		if inside == "" {
+			inside = v.path
+		}
+		permissions := "rwm"
+		if v.readOnly {
+			permissions = "rm"
+		}
+		list = append(list, container.DeviceMapping{PathOnHost: v.path, PathInContainer: inside, CgroupPermissions: permissions})
+	}
+	return list, nil
+}
+
+// ports reads host port to container port; the host's may begin with an
+// address, the container's may end with a protocol.
+func (r *run) ports() (nat.PortSet, nat.PortMap, error) {
+	if len(r.step.PortBindings) == 0 {
+		return nil, nil, nil
+	}
+	exposed, bindings := nat.PortSet{}, nat.PortMap{}
+	for host, inside := range r.step.PortBindings {
+		mappings, err := nat.ParsePortSpec(host + ":" + inside)
+		if err != nil {
+			return nil, nil, fmt.Errorf("port binding %q to %q: %w", host, inside, err)
+		}
+		for _, m := range mappings {
+			exposed[m.Port] = struct{}{}
+			bindings[m.Port] = append(bindings[m.Port], m.Binding)
+		}
+	}
+	return exposed, bindings, nil
+}
+
+// mountSocket gives the step the engine's socket when somebody asked for it.
+func (r *run) mountSocket(s *containerSpec, cli client.APIClient) {
+	if !r.step.MountDockerSocket && !r.env.MountDockerSocket {
+		return
+	}
+	s.host.Mounts = append(s.host.Mounts, mount.Mount{
+		Type: mount.TypeBind, Source: socketPath(cli), Target: "/var/run/docker.sock",
+	})
+}

@@ -1,0 +1,157 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// volume is a folder of this machine that steps share.
+type volume struct {
+	path     string
+	readOnly bool
+}
+
+// makeVolumes makes what is missing of list.
+func (d *Driver) makeVolumes(ctx context.Context, tx *transaction, list []*stage.Volume, l driver.Ledger) error {
+	for _, v := range list {
+		switch {
+		case v == nil:
+		case v.Temp != nil:
+			p, err := tx.tempPath(v.Temp)
+			if err != nil {
+				return err
+			}
+			if err := makeDir(p, 0o777); err != nil {
+				return fmt.Errorf("volume %q: %w", v.Temp.Name, err)
+			}
+		case v.Host != nil:
+			if err := d.makeHostVolume(ctx, tx, v.Host, l); err != nil {
+				return fmt.Errorf("volume %q: %w", v.Host.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// findVolumes gives the volumes of the lists by name and by id. Later ones win.
+func findVolumes(tx *transaction, lists ...[]*stage.Volume) (map[string]*volume, error) {
+	found := map[string]*volume{}
+	add := func(v *volume, keys ...string) {
+		for _, k := range keys {
+			if k != "" {
+				found[k] = v
+			}
+		}
+	}
+	for _, list := range lists {
+		for _, v := range list {
+			switch {
+			case v == nil:
+			case v.Temp != nil:
+				p, err := tx.tempPath(v.Temp)
+				if err != nil {
+					return nil, err
+				}
+				add(&volume{path: p}, v.Temp.ID, v.Temp.Name)
+			case v.Host != nil:
+				add(&volume{path: filepath.Clean(v.Host.Path), readOnly: v.Host.ReadOnly}, v.Host.ID, v.Host.Name)
+			}
+		}
+	}
+	return found, nil
+}
+
+func (t *transaction) tempPath(v *stage.TempVolume) (string, error) {
+	id := v.ID
+	if id == "" {
+		id = v.Name
+	}
+	if id == "" {
+		return "", errors.New("a temporary volume has neither id nor name")
+	}
+	dir := t.Dir
+	if v.Medium == "memory" {
+		dir = t.Memory
+	}
+	return filepath.Join(dir, "volumes", uniqueSlug(id)), nil
+}
+
+func (d *Driver) makeHostVolume(ctx context.Context, tx *transaction, v *stage.HostVolume, l driver.Ledger) error {
+	if !filepath.IsAbs(v.Path) {
+		return fmt.Errorf("path %q is not absolute", v.Path)
+	}
+	if runtime.GOOS == "windows" && strings.HasPrefix(v.Path, `\\.\`) {
+		return nil // a named pipe, which cannot be looked at
+	}
+	p := filepath.Clean(v.Path)
+	info, err := os.Lstat(p)
+	missing := errors.Is(err, fs.ErrNotExist)
+	switch {
+	case err != nil && !missing:
+		return err
+	case missing && !v.Create:
+		return fmt.Errorf("path %s does not exist and create is not set", p)
+	case !v.Remove && missing:
+		return os.MkdirAll(p, 0o755)
+	case !v.Remove:
+		return nil
+	}
+	if err := d.mayRemove(p, info); err != nil {
+		return err
+	}
+	// Parents have records of their own, the deepest last.
+	var parents []string
+	for dir := filepath.Dir(p); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		parents = append(parents, dir)
+	}
+	for _, dir := range slices.Backward(parents) {
+		r := driver.Resource{Kind: kindParent, ID: dir, Labels: tx.labels}
+		if err := d.gate.create(ctx, l, r, func() error { return makeDir(dir, 0o755) }); err != nil {
+			return err
+		}
+	}
+	r := driver.Resource{Kind: kindHostDir, ID: p, Labels: tx.labels}
+	return d.gate.create(ctx, l, r, func() error {
+		if !missing {
+			return nil
+		}
+		return makeDir(p, 0o755)
+	})
+}
+
+// mayRemove refuses to promise the removal of what is not one folder's content.
+// info is nil where the path does not exist yet.
+func (d *Driver) mayRemove(p string, info fs.FileInfo) error {
+	if p == filepath.Dir(p) {
+		return errors.New("the root of the file system cannot be removed")
+	}
+	if info != nil && info.Mode()&fs.ModeSymlink != 0 {
+		return fmt.Errorf("path %s is a link, and remove is set", p)
+	}
+	keep := []string{d.cfg.workDir, d.cfg.memoryDir}
+	if home, err := os.UserHomeDir(); err == nil {
+		keep = append(keep, home)
+	}
+	for _, k := range keep {
+		if k == "" {
+			continue
+		}
+		if _, ok := below(p, k); ok {
+			return fmt.Errorf("path %s holds %s and cannot be removed", p, k)
+		}
+	}
+	return nil
+}
