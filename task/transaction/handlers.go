@@ -1,0 +1,273 @@
+package transaction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/secrets"
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/capacity"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// init opens a transaction. A driver that fails is an answer with status
+// FAILURE, after the transaction has cleaned itself up (SPEC T3).
+func (m *Manager) init(ctx context.Context, req *task.Request[stage.InitRequest]) (*stage.InitResponse, error) {
+	id := req.Data.TransactionID()
+	if id == "" {
+		return nil, task.BadRequest(errors.New("the init names no transaction: group_id or network.id is needed"))
+	}
+	t, isNew, err := m.admit(id, req)
+	if err != nil {
+		return nil, err
+	}
+	if !isNew { // the same init again: its first answer may have been lost
+		select {
+		case <-t.ready:
+			return m.initAnswer(t, t.initErr), nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	m.takeSlot(ctx, t)
+	err = t.start(ctx)
+	t.initErr = err
+	close(t.ready)
+	if err != nil {
+		err = errors.Join(err, t.close(ctx))
+		m.log.Warn().Str("transaction", id).Str("error", t.secrets.Mask(err.Error())).Msg("an init failed")
+	}
+	return m.initAnswer(t, err), nil
+}
+
+// admit makes the transaction of a new init, or finds the one that a repeated
+// init means.
+func (m *Manager) admit(id string, req *task.Request[stage.InitRequest]) (*transaction, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if t := m.open[id]; t != nil {
+		return t, false, nil
+	}
+	if _, ok := m.closed[id]; ok {
+		return nil, false, &task.Error{Status: 409, Err: fmt.Errorf("transaction %s has been cleaned up already", id)}
+	}
+	if m.shutdown {
+		return nil, false, task.Errorf(task.RetryOnOtherDelegate, "this delegate (%s) is shutting down", m.delegate)
+	}
+	t := m.newTransaction(m.environment(id, req))
+	t.secrets.Add(req.Data.Secrets...)
+	m.open[id] = t
+	return t, true, nil
+}
+
+// takeSlot makes the transaction the owner of the slot that the poller took for
+// its init. An init that came another way counts too.
+func (m *Manager) takeSlot(ctx context.Context, t *transaction) {
+	if slot, ok := capacity.FromContext(ctx); ok && slot.Keep() {
+		t.slot = slot
+	} else if m.slots != nil {
+		t.slot = m.slots.Force()
+	}
+}
+
+func (m *Manager) environment(id string, req *task.Request[stage.InitRequest]) driver.Environment {
+	d := &req.Data
+	labels := map[string]string{}
+	maps.Copy(labels, d.Network.Labels)
+	labels[driver.LabelTransaction] = id
+	labels[driver.LabelDelegate] = m.delegate
+	if req.Task.Account != "" {
+		labels[driver.LabelAccount] = req.Task.Account
+	}
+	return driver.Environment{
+		ID: id, Labels: labels, Network: d.Network, Volumes: d.Volumes,
+		MountDockerSocket: d.MountDockerSocket, Envs: d.Envs, Files: d.Files,
+	}
+}
+
+// start begins the record and runs the driver's init, for as long as both ctx
+// and the transaction live.
+func (t *transaction) start(ctx context.Context) error {
+	ctx, stop := join(ctx, t.alive)
+	defer stop()
+	j, err := t.manager.ledger.begin(&t.env)
+	if err != nil {
+		return fmt.Errorf("nothing was started: %w", err)
+	}
+	t.journal = j
+	if err := t.manager.driver.Init(ctx, &t.env, t); err != nil {
+		return withCause(ctx, err)
+	}
+	return j.append(entry{Open: &t.env}) // with the driver's state
+}
+
+func (m *Manager) initAnswer(t *transaction, err error) *stage.InitResponse {
+	r := &stage.InitResponse{
+		Status: status(err), InfraType: m.driver.Infra(),
+		DelegateMeta: stage.DelegateMeta{ID: m.delegate, HostName: m.delegate},
+	}
+	if err != nil {
+		r.ErrorMessage = t.secrets.Mask(err.Error())
+	}
+	return r
+}
+
+// execute runs a step. A step that ran and failed, and a driver that fails, are
+// answers with status FAILURE or TIMEOUT.
+func (m *Manager) execute(ctx context.Context, req *task.Request[stage.ExecuteRequest]) (*stage.ExecuteResponse, error) {
+	ids := req.Data.TransactionIDs()
+	t, ok := m.find(ids)
+	if !ok || !t.enter() {
+		return nil, m.refusal(ids)
+	}
+	defer t.leave()
+	select {
+	case <-t.ready:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if t.initErr != nil {
+		return nil, m.refusal(ids)
+	}
+	ctx, stop := join(ctx, t.alive)
+	defer stop()
+	t.secrets.Add(req.Data.Secrets...)
+
+	env := t.env
+	env.Envs = t.variables()
+	step := &driver.Step{Step: req.Data.Step, ExtraVolumes: req.Data.VolumesActual}
+	log := m.resolveLog(ctx, step.LogConfig, step.LogKey)
+	masked := secrets.NewMasker(log, t.secrets)
+	res, err := m.driver.Execute(ctx, &env, step, masked, t)
+	if err != nil {
+		err = withCause(ctx, err)
+		// The reason belongs where people look first.
+		_, _ = fmt.Fprintf(masked, "%v\n", err)
+	}
+	if res != nil && res.Detached {
+		t.keepLog(&maskedLog{Masker: masked, log: log})
+	} else if lost := errors.Join(masked.Close(), log.Close(context.WithoutCancel(ctx))); lost != nil {
+		m.log.Warn().Str("transaction", t.env.ID).Str("step", step.ID).
+			Str("error", t.secrets.Mask(lost.Error())).Msg("a step's log is not complete")
+	}
+	return t.answer(res, err), nil
+}
+
+// answer masks whatever is not declared a secret.
+func (t *transaction) answer(res *driver.Result, err error) *stage.ExecuteResponse {
+	r := &stage.ExecuteResponse{Status: status(err)}
+	if err != nil {
+		r.ErrorMessage = t.secrets.Mask(err.Error())
+	}
+	if res == nil {
+		return r
+	}
+	t.export(res.Env)
+	t.secrets.Add(slices.Collect(maps.Values(res.Secrets))...)
+	r.ExitCode, r.OOMKilled, r.Artifact = res.ExitCode, res.OOMKilled, res.Artifact
+	switch {
+	case err != nil:
+	case res.OOMKilled:
+		r.Status, r.ErrorMessage = stage.Failure, fmt.Sprintf("the step ran out of memory (exit code %d)", res.ExitCode)
+	case res.ExitCode != 0:
+		r.Status, r.ErrorMessage = stage.Failure, fmt.Sprintf("exit code %d", res.ExitCode)
+	}
+	for _, k := range slices.Sorted(maps.Keys(res.Outputs)) {
+		v := t.secrets.Mask(res.Outputs[k])
+		if r.OutputVars == nil {
+			r.OutputVars = map[string]string{}
+		}
+		r.OutputVars[k] = v
+		r.Outputs = append(r.Outputs, stage.Output{Key: k, Value: v, Type: stage.OutputString})
+	}
+	for _, k := range slices.Sorted(maps.Keys(res.Secrets)) {
+		r.Outputs = append(r.Outputs, stage.Output{Key: k, Value: res.Secrets[k], Type: stage.OutputSecret})
+	}
+	return r
+}
+
+// clean ends a transaction. It needs nothing but the id: a transaction that is
+// not here, never was, or has ended already, is clean (SPEC T3).
+func (m *Manager) clean(ctx context.Context, req *task.Request[stage.CleanupRequest]) (*stage.CleanupResponse, error) {
+	ids := req.Data.TransactionIDs()
+	if len(ids) == 0 {
+		return nil, task.BadRequest(errors.New("the cleanup names no transaction: group_id or network is needed"))
+	}
+	t := m.findOrBar(ids)
+	mask := func(s string) string { return s }
+	var err error
+	if t != nil {
+		mask = t.secrets.Mask
+		err = t.close(ctx)
+	} else {
+		err = m.sweepStray(ctx, ids)
+	}
+	if err != nil {
+		return &stage.CleanupResponse{Status: stage.Failure, ErrorMessage: mask(err.Error())}, nil
+	}
+	return &stage.CleanupResponse{Status: stage.Success}, nil
+}
+
+// sweepStray removes what carries the labels of a transaction that this process
+// does not know: only what this delegate made.
+func (m *Manager) sweepStray(ctx context.Context, ids []string) error {
+	finder, ok := m.driver.(driver.Finder)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.cleanup)
+	defer cancel()
+	var errs []error
+	for _, id := range ids {
+		rs, err := finder.Find(ctx, map[string]string{driver.LabelTransaction: id, driver.LabelDelegate: m.delegate})
+		if err == nil && len(rs) > 0 {
+			_, err = m.driver.Cleanup(ctx, rs)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func status(err error) stage.Status {
+	switch {
+	case err == nil:
+		return stage.Success
+	case errors.Is(err, context.DeadlineExceeded):
+		return stage.Timeout
+	default:
+		return stage.Failure
+	}
+}
+
+// join returns a context that ends with either of two.
+func join(ctx, other context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// withCause tells why ctx ended, where the error does not.
+func withCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+// maskedLog closes a masker and the log below it.
+type maskedLog struct {
+	*secrets.Masker
+	log Log
+}
+
+// Close flushes the masker, then closes the log.
+func (l *maskedLog) Close(ctx context.Context) error {
+	return errors.Join(l.Masker.Close(), l.log.Close(ctx))
+}
+
+var _ io.Writer = (*maskedLog)(nil)

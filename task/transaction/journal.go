@@ -1,0 +1,289 @@
+package transaction
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/gofrs/flock"
+)
+
+// A journal is the ledger's file of one transaction: one entry a line, each
+//
+//	<version> <CRC-32C of the JSON, 8 hexadecimal digits> <JSON>
+//
+// An entry is on the disk before what it announces is done. A line that is torn
+// or damaged is an entry whose deed had not begun, so it is passed over.
+const (
+	journalVersion = "1"
+	journalSuffix  = ".ledger"
+	lockName       = "lock"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// entry is one line of a journal; exactly one field is set.
+type entry struct {
+	// Open begins a transaction.
+	Open *driver.Environment `json:"open,omitempty"`
+	// Resource is about to be created.
+	Resource *driver.Resource `json:"resource,omitempty"`
+	// Gone has been removed.
+	Gone *driver.Resource `json:"gone,omitempty"`
+}
+
+// ledger is the folder of all journals. One process at a time may have it.
+type ledger struct {
+	dir string
+
+	mu   sync.Mutex
+	lock *flock.Flock // nil until opened
+}
+
+// open makes the folder and locks it, once.
+func (l *ledger) open() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lock != nil {
+		return nil
+	}
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+		return fmt.Errorf("making the ledger's folder: %w", err)
+	}
+	lock := flock.New(filepath.Join(l.dir, lockName))
+	switch ok, err := lock.TryLock(); {
+	case err != nil:
+		return fmt.Errorf("locking the ledger's folder %s: %w", l.dir, err)
+	case !ok:
+		return fmt.Errorf("the ledger's folder %s is in use by another delegate: give each its own", l.dir)
+	}
+	l.lock = lock
+	return nil
+}
+
+func (l *ledger) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lock == nil {
+		return nil
+	}
+	err := l.lock.Close()
+	l.lock = nil
+	return err
+}
+
+// begin makes the journal of a new transaction, with its first entry.
+func (l *ledger) begin(env *driver.Environment) (*journal, error) {
+	if err := l.open(); err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256([]byte(env.ID))
+	path := filepath.Join(l.dir, hex.EncodeToString(sum[:16])+journalSuffix)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("making the record of transaction %s: %w", env.ID, err)
+	}
+	j := &journal{path: path, file: f}
+	err = j.append(entry{Open: env})
+	if err == nil {
+		err = syncDir(l.dir) // the file's name must survive too
+	}
+	if err != nil {
+		return nil, errors.Join(err, j.remove())
+	}
+	return j, nil
+}
+
+// leftover is what a journal of an earlier process says.
+type leftover struct {
+	path      string
+	env       driver.Environment
+	resources []driver.Resource
+}
+
+// leftovers reads all journals. A journal that cannot be read is an error among
+// others and stays where it is.
+func (l *ledger) leftovers() ([]leftover, error) {
+	if err := l.open(); err != nil {
+		return nil, err
+	}
+	paths, err := filepath.Glob(filepath.Join(l.dir, "*"+journalSuffix))
+	if err != nil {
+		return nil, err
+	}
+	var all []leftover
+	var problems []error
+	for _, path := range paths {
+		left, err := readJournal(path)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		all = append(all, left)
+	}
+	return all, errors.Join(problems...)
+}
+
+func readJournal(path string) (leftover, error) {
+	left := leftover{path: path}
+	f, err := os.Open(path)
+	if err != nil {
+		return left, fmt.Errorf("reading a transaction's record: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // only read from
+	type key struct{ kind, id string }
+	index := map[key]int{}
+	err = eachEntry(f, func(e entry) {
+		switch {
+		case e.Open != nil:
+			left.env = *e.Open
+		case e.Resource != nil:
+			k := key{e.Resource.Kind, e.Resource.ID}
+			if i, ok := index[k]; ok {
+				left.resources[i] = *e.Resource
+				return
+			}
+			index[k] = len(left.resources)
+			left.resources = append(left.resources, *e.Resource)
+		case e.Gone != nil:
+			k := key{e.Gone.Kind, e.Gone.ID}
+			if i, ok := index[k]; ok {
+				left.resources[i].Kind = "" // filtered below
+				delete(index, k)
+			}
+		}
+	})
+	kept := left.resources[:0]
+	for _, r := range left.resources {
+		if r.Kind != "" {
+			kept = append(kept, r)
+		}
+	}
+	left.resources = kept
+	if err != nil {
+		return left, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return left, nil
+}
+
+// eachEntry calls f for every good line. A line of another version is an error:
+// what it says must not be guessed.
+func eachEntry(r io.Reader, f func(entry)) error {
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil // what is after the last newline is torn
+			}
+			return err
+		}
+		version, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		sum, text, ok := strings.Cut(rest, " ")
+		if !ok || fmt.Sprintf("%08x", crc32.Checksum([]byte(text), castagnoli)) != sum {
+			continue
+		}
+		if version != journalVersion {
+			return fmt.Errorf("the record has version %q; this program knows %s", version, journalVersion)
+		}
+		var e entry
+		if err := json.Unmarshal([]byte(text), &e); err != nil {
+			return fmt.Errorf("an entry with a good checksum cannot be decoded: %w", err)
+		}
+		f(e)
+	}
+}
+
+// journal is an open transaction's record. Safe for concurrent use.
+type journal struct {
+	path string
+
+	mu   sync.Mutex
+	file *os.File // nil for a journal that was read back, until it is written
+	size int64
+}
+
+// reopen continues the journal of an earlier process.
+func reopen(path string) *journal { return &journal{path: path} }
+
+// append makes an entry durable, or leaves the journal as it was.
+func (j *journal) append(e entry) error {
+	b, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("encoding a record: %w", err)
+	}
+	var line bytes.Buffer
+	fmt.Fprintf(&line, "%s %08x %s\n", journalVersion, crc32.Checksum(b, castagnoli), b)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.opened(); err != nil {
+		return err
+	}
+	_, err = j.file.Write(line.Bytes())
+	if err == nil {
+		err = j.file.Sync()
+	}
+	if err != nil {
+		// A half line would swallow the next one.
+		return errors.Join(fmt.Errorf("recording in the ledger: %w", err), j.file.Truncate(j.size))
+	}
+	j.size += int64(line.Len())
+	return nil
+}
+
+// opened opens a journal that was read back and ends a torn line. The caller
+// holds mu.
+func (j *journal) opened() error {
+	if j.file != nil {
+		return nil
+	}
+	f, err := os.OpenFile(j.path, os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("opening a transaction's record: %w", err)
+	}
+	b, err := io.ReadAll(f)
+	if err == nil {
+		j.size = int64(bytes.LastIndexByte(b, '\n') + 1)
+		err = f.Truncate(j.size)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("opening a transaction's record: %w", err), f.Close())
+	}
+	j.file = f
+	return nil
+}
+
+// remove ends the journal: the transaction is over.
+func (j *journal) remove() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.file != nil {
+		_ = j.file.Close() // its content is void
+		j.file = nil
+	}
+	if err := os.Remove(j.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing a transaction's record: %w", err)
+	}
+	return nil
+}
+
+// close lets go of the file and keeps the record.
+func (j *journal) close() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.file != nil {
+		_ = j.file.Close() // every entry was synced
+		j.file = nil
+	}
+}

@@ -1,0 +1,333 @@
+package transaction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/capacity"
+	"github.com/delegate-io/dlite/task/stage"
+	"github.com/rs/zerolog"
+)
+
+// Defaults of the options.
+const (
+	DefaultLease          = 24 * time.Hour
+	DefaultCleanupTimeout = 5 * time.Minute
+)
+
+// rememberClosed is how long an id stays known after its cleanup, so that an
+// init or execute that comes late is refused (SPEC T3, T4).
+const rememberClosed = time.Hour
+
+// Manager owns the transactions of a delegate and their ledger. Its methods are
+// safe for concurrent use.
+type Manager struct {
+	driver driver.Driver
+	config
+	ledger *ledger
+
+	mu       sync.Mutex
+	open     map[string]*transaction
+	closed   map[string]time.Time // ids whose cleanup has come, until when
+	stuck    []*transaction       // cleaned up but for resources that would not go
+	shutdown bool
+}
+
+// Option configures a [Manager].
+type Option func(*config)
+
+type config struct {
+	dir      string
+	slots    *capacity.Slots
+	delegate string
+	lease    time.Duration
+	cleanup  time.Duration
+	log      zerolog.Logger
+	openLog  OpenLog
+	http     *http.Client // of the default openLog
+	now      func() time.Time
+}
+
+// WithLedger sets the ledger's folder, which only one process at a time can use.
+// The default is dlite/transactions in the user's cache folder, or else in the
+// folder for temporary files.
+func WithLedger(dir string) Option { return func(c *config) { c.dir = dir } }
+
+// WithSlots sets the slots that the poller takes from (SPEC Q1). A transaction
+// keeps its slot until its cleanup is done. The default counts none.
+func WithSlots(s *capacity.Slots) Option { return func(c *config) { c.slots = s } }
+
+// WithDelegate sets the delegate's name for the labels on resources, and for an
+// init's answer. The default is the host's name.
+func WithDelegate(name string) Option { return func(c *config) { c.delegate = name } }
+
+// WithLease sets how long a transaction may go untouched before it is cleaned up
+// (SPEC T6). The default is 24 h.
+func WithLease(d time.Duration) Option { return func(c *config) { c.lease = d } }
+
+// WithCleanupTimeout bounds one attempt to clean up. What is left then is tried
+// again later. The default is 5 minutes.
+func WithCleanupTimeout(d time.Duration) Option { return func(c *config) { c.cleanup = d } }
+
+// WithLogger sets the delegate's own log. The default is none.
+func WithLogger(log zerolog.Logger) Option { return func(c *config) { c.log = log } }
+
+// WithLog sets where the output of steps goes. The default is [ServiceLog] with
+// a client of the manager's own, which obeys HTTP_PROXY and its companions.
+func WithLog(open OpenLog) Option { return func(c *config) { c.openLog = open } }
+
+// WithClock replaces time.Now for leases.
+func WithClock(now func() time.Time) Option { return func(c *config) { c.now = now } }
+
+// New makes a manager of the transactions that d runs. It touches no disk yet;
+// a ledger that cannot be had makes Recover and every init fail. It panics when
+// d is nil.
+func New(d driver.Driver, opts ...Option) *Manager {
+	if d == nil {
+		panic("transaction: New needs a driver")
+	}
+	c := config{
+		dir: defaultDir(), lease: DefaultLease, cleanup: DefaultCleanupTimeout,
+		log: zerolog.Nop(), now: time.Now,
+	}
+	c.delegate, _ = os.Hostname() // no name is a name too
+	for _, o := range opts {
+		o(&c)
+	}
+	if c.openLog == nil {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.MaxIdleConnsPerHost = 16
+		c.http = &http.Client{Transport: t}
+		c.openLog = ServiceLog(c.http)
+	}
+	return &Manager{
+		driver: d, config: c, ledger: &ledger{dir: c.dir},
+		open: map[string]*transaction{}, closed: map[string]time.Time{},
+	}
+}
+
+func defaultDir() string {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		base = os.TempDir()
+	}
+	return filepath.Join(base, "dlite", "transactions")
+}
+
+// Routes are the handlers of init, execute and cleanup under the names that both
+// protocols have for stages on this machine. They go into a router.RouteMap.
+func (m *Manager) Routes() map[string]task.Handler {
+	handlers := m.Handlers()
+	return map[string]task.Handler{
+		"CI_DOCKER_INITIALIZE_TASK": handlers.Init,
+		"CI_DOCKER_EXECUTE_TASK":    handlers.Execute,
+		"CI_DOCKER_CLEANUP_TASK":    handlers.Cleanup,
+		"local_init":                handlers.Init,
+		"local_execute":             handlers.Execute,
+		"local_cleanup":             handlers.Cleanup,
+	}
+}
+
+// Handlers are the three handlers of a transaction.
+type Handlers struct {
+	Init    task.Handler // data: stage.InitRequest
+	Execute task.Handler // data: stage.ExecuteRequest
+	Cleanup task.Handler // data: stage.CleanupRequest
+}
+
+// Handlers returns the handlers, for routes under other names.
+func (m *Manager) Handlers() Handlers {
+	return Handlers{
+		Init:    task.HandlerFunc(m.init),
+		Execute: task.HandlerFunc(m.execute),
+		Cleanup: task.HandlerFunc(m.clean),
+	}
+}
+
+// Open counts the transactions between init and cleanup.
+func (m *Manager) Open() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.open)
+}
+
+// Recover removes what an earlier process left behind (SPEC T2). Call it before
+// the first task. Its error tells what could not be read or removed; that stays
+// on record and is tried again by Tend. The delegate can work all the same,
+// unless the ledger itself could not be opened.
+func (m *Manager) Recover(ctx context.Context) error {
+	lefts, err := m.ledger.leftovers()
+	problems := []error{err}
+	for _, l := range lefts {
+		if m.opened(l.env.ID) {
+			continue // of this process
+		}
+		t := m.restore(l)
+		m.log.Warn().Str("transaction", t.env.ID).Int("resources", len(l.resources)).
+			Msg("cleaning up what an earlier process left")
+		if err := t.sweep(ctx); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// Tend cleans up transactions whose lease has ended (SPEC T6) and tries again
+// what could not be removed, every so often until ctx ends. 0 is every minute.
+func (m *Manager) Tend(ctx context.Context, every time.Duration) {
+	if every <= 0 {
+		every = time.Minute
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			m.tend(ctx)
+		}
+	}
+}
+
+func (m *Manager) tend(ctx context.Context) {
+	for _, t := range m.expired() {
+		m.log.Warn().Str("transaction", t.env.ID).Dur("lease", m.lease).Msg("nobody has touched a transaction: cleaning up")
+		if err := t.close(ctx); err != nil {
+			m.log.Error().Err(err).Str("transaction", t.env.ID).Msg("could not clean up")
+		}
+	}
+	m.mu.Lock()
+	stuck := m.stuck
+	m.stuck = nil
+	m.mu.Unlock()
+	for _, t := range stuck {
+		if err := t.sweep(ctx); err != nil {
+			m.log.Error().Err(err).Str("transaction", t.env.ID).Msg("could not clean up")
+		}
+	}
+}
+
+// Close ends every open transaction: it stops what runs, cleans up, and lets go
+// of the ledger. Inits are refused from then on. Its error names what could not
+// be removed; the next process's Recover tries again.
+func (m *Manager) Close(ctx context.Context) error {
+	m.mu.Lock()
+	m.shutdown = true
+	var all []*transaction
+	for _, t := range m.open {
+		all = append(all, t)
+	}
+	m.mu.Unlock()
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, t := range all {
+		wg.Go(func() { errs[i] = t.close(ctx) })
+	}
+	wg.Wait()
+	m.mu.Lock()
+	for _, t := range m.stuck {
+		t.journal.close()
+	}
+	m.mu.Unlock()
+	if m.http != nil {
+		m.http.CloseIdleConnections()
+	}
+	return errors.Join(errors.Join(errs...), m.ledger.close())
+}
+
+func (m *Manager) expired() []*transaction {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	m.forget(now)
+	var out []*transaction
+	for _, t := range m.open {
+		if t.idleSince(now) >= m.lease {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// findOrBar returns the open transaction that goes by one of the ids, or makes
+// sure that none will be opened: the cleanup has come.
+func (m *Manager) findOrBar(ids []string) *transaction {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range ids {
+		if t := m.open[id]; t != nil {
+			return t
+		}
+	}
+	m.bar(ids...)
+	return nil
+}
+
+// bar keeps ids from being opened again for a while. The caller holds mu.
+func (m *Manager) bar(ids ...string) {
+	now := m.now()
+	for _, id := range ids {
+		m.closed[id] = now.Add(rememberClosed)
+	}
+	if len(m.closed)%256 == 0 { // now and then, should nobody call Tend
+		m.forget(now)
+	}
+}
+
+// forget drops ids whose time is over. The caller holds mu.
+func (m *Manager) forget(now time.Time) {
+	for id, until := range m.closed {
+		if now.After(until) {
+			delete(m.closed, id)
+		}
+	}
+}
+
+func (m *Manager) opened(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.open[id] != nil
+}
+
+// find returns the open transaction that goes by one of the ids.
+func (m *Manager) find(ids []string) (*transaction, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range ids {
+		if t := m.open[id]; t != nil {
+			return t, true
+		}
+	}
+	return nil, false
+}
+
+// refusal is the answer to a task that comes for no open transaction.
+func (m *Manager) refusal(ids []string) error {
+	if len(ids) == 0 {
+		return task.BadRequest(errors.New("the task names no transaction: group_id or network is needed"))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range ids {
+		if _, ok := m.closed[id]; ok {
+			return &task.Error{Status: 409, Err: fmt.Errorf("transaction %s has been cleaned up already", id)}
+		}
+	}
+	return &task.Error{Status: 409, Err: fmt.Errorf(
+		"this delegate (%s) does not own transaction %s: its init did not run here", m.delegate, ids[0])}
+}
+
+// resolveLog is the log of a task's step.
+func (m *Manager) resolveLog(ctx context.Context, cfg *stage.LogConfig, key string) Log {
+	t, _ := task.FromContext(ctx)
+	return m.openLog(ctx, logTarget(t, cfg, key))
+}

@@ -1,0 +1,71 @@
+package transaction
+
+import (
+	"context"
+	"io"
+	"net/http"
+
+	"github.com/delegate-io/dlite/logger"
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// Log takes the output of one step, masked already. Write is called from one
+// goroutine at a time.
+type Log interface {
+	io.Writer
+	// Close is called once, after the last Write. Its error says what was lost.
+	Close(ctx context.Context) error
+}
+
+// OpenLog opens the log of a step. It must return at once: what can fail, fails
+// in Write or Close, and fails no step.
+type OpenLog func(ctx context.Context, target LogTarget) Log
+
+// LogTarget is where the manager wants a step's output. URL and Key are empty
+// when it does not say.
+type LogTarget struct {
+	stage.LogConfig
+	Key string
+}
+
+// ServiceLog sends output to the log service that the task names (PROTOCOL 4),
+// or drops it when it names none. All logs share the client.
+func ServiceLog(hc *http.Client) OpenLog {
+	return func(ctx context.Context, t LogTarget) Log {
+		if t.URL == "" || t.Key == "" {
+			return discard{}
+		}
+		return logger.OpenStream(ctx, logger.StreamConfig{
+			URL: t.URL, Token: t.Token, Account: t.AccountID, Key: t.Key, HTTPClient: hc,
+			IndirectUpload: t.IndirectUpload, TrimNewLineSuffix: t.TrimNewLineSuffix,
+			SkipOpeningStream: t.SkipOpeningStream, SkipClosingStream: t.SkipClosingStream,
+		})
+	}
+}
+
+// logTarget takes the payload's log configuration, else that of a v2 task.
+func logTarget(t *task.Task, cfg *stage.LogConfig, key string) LogTarget {
+	target := LogTarget{Key: key}
+	switch {
+	case cfg != nil:
+		target.LogConfig = *cfg
+	case t != nil && t.Logger != nil:
+		l := t.Logger
+		target.LogConfig = stage.LogConfig{
+			AccountID: l.Account, URL: l.Address, Token: l.Token, IndirectUpload: l.IndirectUpload,
+			TrimNewLineSuffix: l.TrimNewLineSuffix, SkipOpeningStream: l.SkipOpeningStream,
+			SkipClosingStream: l.SkipClosingStream,
+		}
+		if target.Key == "" {
+			target.Key = l.Key
+		}
+	}
+	return target
+}
+
+type discard struct{}
+
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+
+func (discard) Close(context.Context) error { return nil }
