@@ -1,11 +1,14 @@
 package client_test
 
 import (
+	"errors"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"sync/atomic"
+
+	"github.com/delegate-io/dlite/client"
 )
 
 // quiet is a log for servers whose complaints are part of the test.
@@ -26,3 +29,5 @@ func countNew(n *atomic.Int64, next func(net.Conn, http.ConnState)) func(net.Con
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func isUnauthorized(err error) bool { return errors.Is(err, client.ErrUnauthorized) }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/delegate-io/dlite/task"
@@ -85,6 +86,7 @@ func decodeTaskV1(body []byte, e task.Event) (*task.Task, error) {
 	if err := json.Unmarshal(body, t); err != nil {
 		return nil, err
 	}
+	t.Secrets = slices.DeleteFunc(t.Secrets, func(s *task.Task) bool { return s == nil })
 	return identify(t, e), nil
 }
 
