@@ -92,16 +92,17 @@ func (q *Queue) Task(account, id string) (TaskState, error) {
 	return s, nil
 }
 
-// Place is where a work stands in the queue (SPEC Q5).
+// Place is where a work stands in the queue (SPEC Q5). The zero value is that of
+// a work that does not wait any more.
 type Place struct {
-	// Ahead counts the account's works of the same kind that come before it.
-	Ahead int
-	// Reason says why it waits. Empty when it does not.
+	// Number counts the account's waiting works of the same kind, stages or
+	// single tasks, from 1. It is 0 for one that is on its way to a delegate.
+	Number int
+	// Reason says why it waits.
 	Reason string
 }
 
-// Place tells where a work waits. For one that does not wait it is the zero
-// value. It fails with [ErrUnknownWork].
+// Place tells where a work waits. It fails with [ErrUnknownWork].
 func (q *Queue) Place(account, id string) (Place, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -109,28 +110,63 @@ func (q *Queue) Place(account, id string) (Place, error) {
 	if err != nil {
 		return Place{}, err
 	}
-	if w.state == given {
-		return Place{Reason: fmt.Sprintf("waiting for the delegate %q to take it", w.d.label())}, nil
-	}
-	if w.class == nil {
-		return Place{}, nil
-	}
 	p := Place{Reason: q.why(w)}
+	if w.class == nil {
+		return p, nil
+	}
+	p.Number = 1
 	for _, c := range w.acc.classes {
 		if c.works[0].Stage != w.Stage {
 			continue
 		}
 		for _, o := range c.works {
 			if o.compare(w) < 0 {
-				p.Ahead++
+				p.Number++
 			}
 		}
 	}
 	return p, nil
 }
 
+// Places tells where all stages of an account wait, by their ids, in one go.
+func (q *Queue) Places(account string) map[string]Place {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	out := map[string]Place{}
+	a := q.accounts[account]
+	if a == nil {
+		return out
+	}
+	var all []*work
+	for _, c := range a.classes {
+		if c.works[0].Stage {
+			all = append(all, c.works...)
+		}
+	}
+	slices.SortFunc(all, (*work).compare)
+	reasons := map[*class]string{} // the same for all of a class
+	for i, w := range all {
+		if reasons[w.class] == "" {
+			reasons[w.class] = q.why(w)
+		}
+		out[w.ID] = Place{Number: i + 1, Reason: reasons[w.class]}
+	}
+	for _, d := range a.delegates {
+		for _, w := range d.offered() {
+			out[w.ID] = Place{Reason: q.why(w)}
+		}
+	}
+	return out
+}
+
 // why says what keeps a work waiting. The caller holds mu.
 func (q *Queue) why(w *work) string {
+	if w.state == given {
+		return fmt.Sprintf("waiting for the delegate %q to take it", w.d.label())
+	}
+	if w.class == nil {
+		return ""
+	}
 	var all, tagged, able, present, willing, full, slots int
 	for _, d := range w.acc.delegates {
 		all++

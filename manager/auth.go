@@ -1,0 +1,93 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/delegate-io/dlite/internal/token"
+)
+
+type accountKey struct{}
+
+// account is the account that a request was let in for.
+func account(r *http.Request) string {
+	id, _ := r.Context().Value(accountKey{}).(string)
+	return id
+}
+
+// authenticate lets in whoever has a token of the account in the query. A token
+// that the account's secret does not open is 401, one that it opens and that
+// names another account 403.
+func (m *Manager) authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.URL.Query().Get("accountId")
+		if id == "" {
+			fail(w, http.StatusBadRequest, "the query has no accountId: add ?accountId=<account>")
+			return
+		}
+		scheme, tok, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		tok = strings.TrimSpace(tok)
+		if tok == "" || !strings.EqualFold(scheme, "Delegate") && !strings.EqualFold(scheme, "Bearer") {
+			fail(w, http.StatusUnauthorized, "no token: send the header Authorization: Delegate <token>")
+			return
+		}
+		subject, err := m.tokens.verify(m.secrets[id], tok, m.cfg.Clock.Now())
+		switch {
+		case errors.Is(err, token.ErrExpired):
+			fail(w, http.StatusUnauthorized, "the token has expired, or is not valid yet: make a new one and compare the clocks")
+		case err != nil: // also for an account that does not exist, which is nobody's business
+			fail(w, http.StatusUnauthorized, "the token is not one of this account: compare the account id and the secret")
+		case subject != id:
+			fail(w, http.StatusForbidden, "the token stands for another account than accountId")
+		default:
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), accountKey{}, id)))
+		}
+	})
+}
+
+// tokenCache remembers tokens that were found good, because a client sends each
+// for minutes. The zero value is ready.
+type tokenCache struct {
+	mu   sync.Mutex
+	good map[cachedToken]goodToken
+}
+
+type cachedToken struct {
+	secret token.Secret
+	text   string
+}
+
+type goodToken struct {
+	subject string
+	until   time.Time
+}
+
+// maxCached bounds the cache. A full one starts anew: that costs one check per
+// token in use.
+const maxCached = 4096
+
+// verify is the account that a token stands for.
+func (c *tokenCache) verify(secret token.Secret, text string, now time.Time) (string, error) {
+	k := cachedToken{secret, text}
+	c.mu.Lock()
+	g, ok := c.good[k]
+	c.mu.Unlock()
+	if ok && now.Before(g.until) {
+		return g.subject, nil
+	}
+	claims, err := secret.Verify(text, now)
+	if err != nil {
+		return "", err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.good == nil || len(c.good) >= maxCached {
+		c.good = map[cachedToken]goodToken{}
+	}
+	c.good[k] = goodToken{subject: claims.Account, until: claims.Expires}
+	return claims.Account, nil
+}

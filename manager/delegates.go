@@ -1,0 +1,146 @@
+package manager
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/delegate-io/dlite/manager/queue"
+)
+
+// Delegate is a delegate as the API shows it.
+type Delegate struct {
+	ID       string `json:"id"`
+	Name     string `json:"name,omitempty"`
+	HostName string `json:"host_name,omitempty"`
+	Type     string `json:"type,omitempty"`
+	Version  string `json:"version,omitempty"`
+	// State is ALIVE, DRAINING (finishes its stages and takes no new ones) or
+	// LOST (has stopped sending heartbeats).
+	State queue.DelegateState `json:"state"`
+	Tags  []string            `json:"tags"`
+	// TaskTypes are those that it supports. None means that it does not say.
+	TaskTypes []string `json:"task_types"`
+	// MaxStages is its capacity, 0 is unbounded; Stages is how much of it is in
+	// use; Running counts the tasks that it works on.
+	MaxStages     int       `json:"max_stages"`
+	Stages        int       `json:"stages"`
+	Running       int       `json:"running"`
+	RegisteredAt  time.Time `json:"registered_at"`
+	LastHeartbeat time.Time `json:"last_heartbeat"`
+}
+
+// Delegates are an account's delegates in the order of their registration, lost
+// ones included.
+func (m *Manager) Delegates(account string) []Delegate {
+	known := m.queue.Delegates(account)
+	out := make([]Delegate, 0, len(known))
+	for _, d := range known {
+		out = append(out, Delegate{
+			ID: d.ID, Name: d.Name, HostName: d.HostName, Type: d.Type, Version: d.Version,
+			State: d.State, Tags: orEmpty(d.Tags), TaskTypes: orEmpty(d.Types),
+			MaxStages: d.MaxStages, Stages: d.Stages, Running: d.Running,
+			RegisteredAt: d.Registered, LastHeartbeat: d.LastHeartbeatSeen,
+		})
+	}
+	return out
+}
+
+// registration is RegisterRequest of PROTOCOL 1, as far as the manager uses it.
+type registration struct {
+	DelegateID   string   `json:"delegateId"`
+	Name         string   `json:"delegateName"`
+	DelegateType string   `json:"delegateType"`
+	HostName     string   `json:"hostName"`
+	TaskTypes    []string `json:"supportedTaskTypes"`
+	Tags         []string `json:"tags"`
+	Version      string   `json:"version"`
+	Draining     bool     `json:"draining"` // ours
+}
+
+func (r *registration) forQueue() queue.Registration {
+	return queue.Registration{
+		ID: r.DelegateID, Name: r.Name, HostName: r.HostName, Type: r.DelegateType, Version: r.Version,
+		Tags: r.Tags, Types: r.TaskTypes, Draining: r.Draining,
+	}
+}
+
+func (m *Manager) register(w http.ResponseWriter, r *http.Request) {
+	var in registration
+	if !m.read(w, r, &in) {
+		return
+	}
+	id := m.queue.Register(account(r), in.forQueue())
+	m.settle()
+	m.cfg.Logger.Info().Str("account_id", account(r)).Str("delegate_id", id).Str("name", in.Name).
+		Strs("tags", in.Tags).Msg("a delegate has registered")
+	var out struct {
+		Resource struct {
+			DelegateID string `json:"delegateId"`
+		} `json:"resource"`
+	}
+	out.Resource.DelegateID = id
+	answer(w, http.StatusOK, out)
+}
+
+func (m *Manager) heartbeat(w http.ResponseWriter, r *http.Request) {
+	var in registration
+	if !m.read(w, r, &in) {
+		return
+	}
+	err := m.queue.Heartbeat(account(r), in.forQueue())
+	m.settle()
+	if err != nil {
+		failWith(w, err)
+		return
+	}
+	answer(w, http.StatusOK, struct{}{})
+}
+
+func (m *Manager) unregister(w http.ResponseWriter, r *http.Request) {
+	var in struct {
+		DelegateID string `json:"delegateId"`
+	}
+	if !m.read(w, r, &in) {
+		return
+	}
+	err := m.queue.Unregister(account(r), in.DelegateID)
+	m.settle()
+	if err != nil {
+		failWith(w, err)
+		return
+	}
+	m.cfg.Logger.WithLevel(zerolog.InfoLevel).Str("account_id", account(r)).Str("delegate_id", in.DelegateID).
+		Msg("a delegate has unregistered")
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (m *Manager) capacity(w http.ResponseWriter, r *http.Request) {
+	var in struct {
+		MaxStages int `json:"maximumNumberOfBuilds"`
+	}
+	if !m.read(w, r, &in) {
+		return
+	}
+	err := m.queue.SetCapacity(account(r), param(r, "delegate"), in.MaxStages)
+	m.settle()
+	if err != nil {
+		failWith(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (m *Manager) listDelegates(w http.ResponseWriter, r *http.Request) {
+	answer(w, http.StatusOK, struct {
+		Delegates []Delegate `json:"delegates"`
+	}{m.Delegates(account(r))})
+}
+
+func orEmpty(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}

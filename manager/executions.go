@@ -1,0 +1,155 @@
+package manager
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/delegate-io/dlite/task"
+)
+
+func (m *Manager) acquireV1(w http.ResponseWriter, r *http.Request) {
+	id := param(r, "delegate")
+	t := m.acquire(w, r, id)
+	if t == nil {
+		return
+	}
+	own := *t
+	own.Delegate.ID, own.Delegate.InstanceID = id, r.URL.Query().Get("delegateInstanceId")
+	answer(w, http.StatusOK, &own)
+}
+
+func (m *Manager) acquireV2(w http.ResponseWriter, r *http.Request) {
+	t := m.acquire(w, r, r.URL.Query().Get("delegateId"))
+	if t == nil {
+		return
+	}
+	request, err := requestV2(t, account(r))
+	if err != nil {
+		fail(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	answer(w, http.StatusOK, struct {
+		Requests []any `json:"requests"`
+	}{[]any{request}})
+}
+
+// acquire takes a task for a delegate. When there is none to have it has
+// answered.
+func (m *Manager) acquire(w http.ResponseWriter, r *http.Request, delegate string) *task.Task {
+	t, err := m.queue.Acquire(account(r), delegate, param(r, "task"))
+	m.settle()
+	switch {
+	case err != nil:
+		failWith(w, err)
+		return nil
+	case t == nil:
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	return t
+}
+
+// requestV2 puts a task into the form of PROTOCOL 2: its payload and the
+// driver's configuration are base64, and its secrets and account stand beside
+// it.
+func requestV2(t *task.Task, account string) (any, error) {
+	runner, err := runnerTask(t)
+	if err != nil {
+		return nil, err
+	}
+	secrets := make([]map[string]json.RawMessage, 0, len(t.Secrets))
+	for _, s := range t.Secrets {
+		if s == nil {
+			continue
+		}
+		secret, err := runnerTask(s)
+		if err != nil {
+			return nil, err
+		}
+		secrets = append(secrets, secret)
+	}
+	return struct {
+		Task    map[string]json.RawMessage   `json:"task"`
+		Secrets []map[string]json.RawMessage `json:"secrets"`
+		Account string                       `json:"account"`
+		ID      string                       `json:"id"`
+	}{runner, secrets, account, t.ID}, nil
+}
+
+func runnerTask(t *task.Task) (map[string]json.RawMessage, error) {
+	b, err := json.Marshal(t)
+	if err != nil {
+		return nil, err
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(b, &members); err != nil {
+		return nil, fmt.Errorf("encoding task %s: %w", t.ID, err)
+	}
+	delete(members, "secrets")
+	delete(members, "account")
+	for _, name := range []string{"data", "config"} {
+		inside := members[name]
+		delete(members, name)
+		if len(inside) == 0 || string(inside) == "null" {
+			continue
+		}
+		if members[name], err = json.Marshal([]byte(inside)); err != nil {
+			return nil, err
+		}
+	}
+	return members, nil
+}
+
+func (m *Manager) respondLegacy(w http.ResponseWriter, r *http.Request) {
+	var in struct {
+		Data json.RawMessage `json:"data"`
+		Code task.Code       `json:"code"`
+	}
+	if !m.read(w, r, &in) {
+		return
+	}
+	if string(in.Data) == "null" {
+		in.Data = nil
+	}
+	m.respond(w, r, param(r, "delegate"), in.Code, "", in.Data)
+}
+
+// respondRunner takes a RunnerTaskResponse; the query names the delegate as the
+// path's form wants.
+func (m *Manager) respondRunner(delegateParam string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var in struct {
+			Code  task.Code `json:"code"`
+			Error string    `json:"error"`
+			Data  []byte    `json:"data"`
+		}
+		if !m.read(w, r, &in) {
+			return
+		}
+		data := json.RawMessage(in.Data)
+		if len(data) > 0 && !json.Valid(data) {
+			data, _ = json.Marshal(string(in.Data)) // a string always encodes
+		}
+		if string(data) == "null" {
+			data = nil
+		}
+		m.respond(w, r, r.URL.Query().Get(delegateParam), in.Code, in.Error, data)
+	}
+}
+
+// respond takes a task's answer (PROTOCOL 1). One that comes again or too late
+// is accepted like the first: the delegate has done its part.
+func (m *Manager) respond(w http.ResponseWriter, r *http.Request, delegate string, code task.Code, reason string, data json.RawMessage) {
+	a, id := account(r), param(r, "task")
+	s, err := m.queue.Task(a, id)
+	if err == nil {
+		err = m.queue.Complete(a, delegate, id, reading(s.Task.Type, code, reason, data))
+		m.settle()
+	}
+	if err != nil {
+		failWith(w, fmt.Errorf("task %s: %w", id, err))
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}

@@ -1,0 +1,93 @@
+package manager
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/delegate-io/dlite/manager/queue"
+)
+
+// cursorHeader tells a client that its poll was held (SPEC C7).
+const cursorHeader = "Dlite-Cursor"
+
+// eventV1 and eventV2 announce a task in the two protocols.
+type eventV1 struct {
+	Account string `json:"accountId"`
+	Task    string `json:"delegateTaskId"`
+	Sync    bool   `json:"sync"`
+	Type    string `json:"taskType"`
+}
+
+type eventV2 struct {
+	Account string `json:"accountId"`
+	Task    string `json:"taskId"`
+	Runner  string `json:"runnerType"`
+	Type    string `json:"taskType"`
+}
+
+func (m *Manager) pollV1(w http.ResponseWriter, r *http.Request) {
+	l, ok := m.held(w, r)
+	if !ok {
+		return
+	}
+	events := make([]eventV1, 0, len(l.Events))
+	for _, e := range l.Events {
+		events = append(events, eventV1{Account: e.Account, Task: e.TaskID, Sync: e.Sync, Type: e.TaskType})
+	}
+	answer(w, http.StatusOK, struct {
+		Events  []eventV1 `json:"delegateTaskEvents"`
+		Aborted []string  `json:"abortedTaskIds"`
+	}{events, orEmpty(l.Aborted)})
+}
+
+func (m *Manager) pollV2(w http.ResponseWriter, r *http.Request) {
+	l, ok := m.held(w, r)
+	if !ok {
+		return
+	}
+	events := make([]eventV2, 0, len(l.Events))
+	for _, e := range l.Events {
+		events = append(events, eventV2{Account: e.Account, Task: e.TaskID, Runner: e.RunnerType, Type: e.TaskType})
+	}
+	answer(w, http.StatusOK, struct {
+		Events  []eventV2 `json:"delegateRunnerEvents"`
+		Aborted []string  `json:"abortedTaskIds"`
+	}{events, orEmpty(l.Aborted)})
+}
+
+// held is the list for a poll, after waiting for it when the poll asks for that.
+// Otherwise it has answered, or the client is gone.
+func (m *Manager) held(w http.ResponseWriter, r *http.Request) (queue.List, bool) {
+	wait, given, ok := m.waiting(w, r)
+	if !ok {
+		return queue.List{}, false
+	}
+	since := r.URL.Query().Get("since")
+	var over <-chan time.Time
+	for {
+		l, err := m.queue.List(account(r), param(r, "delegate"), since)
+		if err != nil {
+			failWith(w, err)
+			return queue.List{}, false
+		}
+		if over == nil && wait > 0 && !l.Fresh {
+			var stop func()
+			over, stop = m.cfg.Clock.After(wait)
+			defer stop()
+		}
+		if !l.Fresh && wait > 0 {
+			select {
+			case <-l.Changed:
+				continue
+			case <-r.Context().Done():
+				return queue.List{}, false
+			case <-over:
+			case <-m.closing:
+			}
+		}
+		if given {
+			w.Header().Set(cursorHeader, l.Cursor)
+		}
+		return l, true
+	}
+}

@@ -1,0 +1,87 @@
+package manager
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+
+	"github.com/delegate-io/dlite/manager/queue"
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// findings is what the data of an answer says, as far as it says it in the way
+// of PROTOCOL 3. A member of another type than expected counts as absent.
+type findings struct {
+	status     stage.Status
+	message    string
+	exitCode   int
+	outputVars map[string]string
+	outputs    []stage.Output
+	artifact   []byte
+}
+
+func findingsIn(data json.RawMessage) (f findings) {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(data, &members) != nil {
+		return f
+	}
+	var long, short string
+	for name, into := range map[string]any{
+		"command_execution_status": &f.status,
+		"error_message":            &long,
+		"error_msg":                &short,
+		"exit_code":                &f.exitCode,
+		"output_vars":              &f.outputVars,
+		"outputs":                  &f.outputs,
+		"artifact":                 &f.artifact,
+	} {
+		if raw, ok := members[name]; ok {
+			_ = json.Unmarshal(raw, into) // whoever sends something else means something else
+		}
+	}
+	f.message = cmp.Or(long, short)
+	if f.status == "" && short != "" {
+		f.status = stage.Failure
+	}
+	return f
+}
+
+// reading is what an answer means. A client may say OK whatever happened, and
+// leave it to the data (PROTOCOL 1).
+func reading(taskType string, code task.Code, reason string, data json.RawMessage) queue.Answer {
+	f := findingsIn(data)
+	a := queue.Answer{Code: code, Data: data, Error: cmp.Or(reason, f.message)}
+	switch code {
+	case task.OK:
+	case "":
+		if reason != "" {
+			f.status = stage.Failure
+		}
+		a.Code = task.Unknown
+	case task.RetryOnOtherDelegate:
+		a.Retry, a.Outcome = true, queue.Failure
+		return a
+	case task.Timeout:
+		f.status = stage.Timeout
+	default:
+		if f.status != stage.Timeout {
+			f.status = stage.Failure
+		}
+	}
+	switch f.status {
+	case "", stage.Success, stage.Skipped:
+		a.Outcome, a.Error = queue.Success, ""
+	case stage.Running:
+		if task.KindOf(taskType) == task.Execute {
+			a.Running = true
+			return a
+		}
+		a.Outcome, a.Error = queue.Failure, cmp.Or(a.Error, "the delegate answered RUNNING, which only a step may")
+	case stage.Timeout:
+		a.Outcome, a.Error = queue.TimedOut, cmp.Or(a.Error, "the delegate answered TIMEOUT")
+	default:
+		a.Outcome, a.Error = queue.Failure, cmp.Or(a.Error, fmt.Sprintf("the delegate answered %s", cmp.Or(string(f.status), string(code))))
+	}
+	return a
+}

@@ -1,0 +1,135 @@
+package manager
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/delegate-io/dlite/manager/queue"
+)
+
+func (m *Manager) routes() http.Handler {
+	r := chi.NewRouter()
+	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
+		fail(w, http.StatusNotFound, "there is no "+r.URL.Path)
+	})
+	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+		fail(w, http.StatusMethodNotAllowed, r.URL.Path+" does not know the method "+r.Method)
+	})
+	r.Group(func(r chi.Router) {
+		r.Use(m.authenticate)
+		r.Route("/api/agent", func(r chi.Router) {
+			r.Post("/delegates/register", m.register)
+			r.Post("/delegates/heartbeat-with-polling", m.heartbeat)
+			r.Post("/delegates/unregister", m.unregister)
+			r.Post("/delegates/register-delegate-capacity/{delegate}", m.capacity)
+			r.Get("/delegates/{delegate}/task-events", m.pollV1)
+			r.Put("/v2/delegates/{delegate}/tasks/{task}/acquire", m.acquireV1)
+			r.Post("/v2/tasks/{task}/delegates/{delegate}", m.respondLegacy)
+		})
+		r.Route("/api/executions", func(r chi.Router) {
+			r.Get("/{delegate}/runner-events", m.pollV2)
+			r.Get("/{task}/request", m.acquireV2)
+			r.Post("/{task}/response", m.respondRunner("delegateId"))
+			r.Post("/{task}/task-response", m.respondRunner("runnerId"))
+		})
+		r.Post("/api/stages", m.postStage)
+		r.Get("/api/stages", m.listStages)
+		r.Get("/api/stages/{id}", m.showStage)
+		r.Post("/api/stages/{id}/abort", m.abortStage)
+		r.Post("/api/tasks", m.postTask)
+		r.Get("/api/tasks/{id}", m.showTask)
+		r.Post("/api/tasks/{id}/abort", m.abortTask)
+		r.Get("/api/delegates", m.listDelegates)
+	})
+	return r
+}
+
+// param is a path parameter as it was meant: chi leaves what was escaped in the
+// path as it is.
+func param(r *http.Request, name string) string {
+	p := chi.URLParam(r, name)
+	if r.URL.RawPath == "" {
+		return p
+	}
+	if plain, err := url.PathUnescape(p); err == nil {
+		return plain
+	}
+	return p
+}
+
+// read decodes a request's body into v. When it cannot, it has answered.
+func (m *Manager) read(w http.ResponseWriter, r *http.Request, v any) bool {
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, m.cfg.MaxBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		fail(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit))
+		return false
+	case err != nil:
+		fail(w, http.StatusBadRequest, "the body broke off")
+		return false
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		fail(w, http.StatusBadRequest, "the body is not the JSON that this call takes: "+err.Error())
+		return false
+	}
+	return true
+}
+
+// waiting reads the query's wait, and says whether it has one. When it makes no
+// sense, ok is false and the answer is given.
+func (m *Manager) waiting(w http.ResponseWriter, r *http.Request) (wait time.Duration, given, ok bool) {
+	text := r.URL.Query().Get("wait")
+	if text == "" {
+		return 0, false, true
+	}
+	seconds, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		fail(w, http.StatusBadRequest, "wait is not a number of whole seconds: "+strconv.Quote(text))
+		return 0, true, false
+	}
+	return min(time.Duration(seconds)*time.Second, m.cfg.MaxWait), true, true
+}
+
+// answer writes v as JSON.
+func answer(w http.ResponseWriter, status int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		fail(w, http.StatusInternalServerError, "encoding the answer: "+err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(b) // a client that is gone asks again
+}
+
+// fail writes an error.
+func fail(w http.ResponseWriter, status int, message string) {
+	answer(w, status, struct {
+		Message string `json:"error_msg"`
+	}{message})
+}
+
+// failWith writes an error with the status that it stands for.
+func failWith(w http.ResponseWriter, err error) {
+	switch {
+	case errors.Is(err, ErrInvalid):
+		fail(w, http.StatusBadRequest, err.Error())
+	case errors.Is(err, ErrConflict), errors.Is(err, queue.ErrNotOwner):
+		fail(w, http.StatusConflict, err.Error())
+	case errors.Is(err, queue.ErrUnknownDelegate):
+		fail(w, http.StatusNotFound, "unknown delegate: register again")
+	case errors.Is(err, ErrNotFound), errors.Is(err, queue.ErrUnknownTask):
+		fail(w, http.StatusNotFound, err.Error())
+	default:
+		fail(w, http.StatusInternalServerError, err.Error())
+	}
+}

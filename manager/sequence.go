@@ -1,0 +1,245 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/delegate-io/dlite/manager/queue"
+	"github.com/delegate-io/dlite/task"
+)
+
+// What comes after what in a stage: the init, the steps in their order, the
+// cleanup, always. All of it happens in apply, which follows the queue's events
+// one at a time.
+
+// apply follows one event. The caller holds mu.
+func (m *Manager) apply(e *queue.Event) {
+	switch e.Kind {
+	case queue.Lost:
+		m.note(zerolog.WarnLevel, "a delegate is lost: it sends no heartbeats", note{account: e.Account, delegate: e.Delegate})
+		return
+	case queue.Returned:
+		m.note(zerolog.InfoLevel, "a lost delegate is back", note{account: e.Account, delegate: e.Delegate})
+		return
+	}
+	k := key{e.Account, e.Work}
+	if e.Kind == queue.Forgotten {
+		delete(m.stages, k)
+		delete(m.tasks, k)
+		return
+	}
+	n := m.stages[k]
+	if n == nil {
+		return // a single task: the queue has all there is to know
+	}
+	switch e.Kind {
+	case queue.Acquired:
+		m.started(n, e)
+	case queue.Requeued:
+		n.Status, n.DelegateID = Queued, ""
+		n.StartedAt, n.init.StartedAt = time.Time{}, time.Time{}
+		n.init.Status = Queued
+	case queue.Expired:
+		m.stop(n, Timeout, fmt.Sprintf("the stage ran longer than its time-out of %s", n.timeout.Duration()))
+	case queue.Ended:
+		m.ended(n, e)
+	}
+}
+
+// started notes that a delegate has a part of the stage.
+func (m *Manager) started(n *run, e *queue.Event) {
+	p := n.part(e.Task)
+	if p == nil {
+		return
+	}
+	p.Status, p.StartedAt = Running, e.At
+	if p.kind == task.Init {
+		n.Status, n.StartedAt = Running, e.At
+		n.DelegateID, n.variant = e.Delegate, e.Variant
+	}
+}
+
+// part finds the part of a stage that a task is for.
+func (n *run) part(id string) *step {
+	switch id {
+	case n.init.TaskID:
+		return &n.init
+	case n.cleanup.TaskID:
+		return &n.cleanup
+	}
+	for i := range n.steps {
+		if n.steps[i].TaskID == id {
+			return &n.steps[i]
+		}
+	}
+	return nil
+}
+
+// ended notes how a part has ended and does what follows.
+func (m *Manager) ended(n *run, e *queue.Event) {
+	p := n.part(e.Task)
+	if p == nil {
+		return
+	}
+	p.record(e)
+	switch {
+	case n.Status.Ended():
+		// A cleanup that waited for its delegate's return: only itself to tell of.
+	case e.Result.Outcome == queue.Abandoned:
+		m.abandoned(n, p)
+	case p.kind == task.Cleanup:
+		m.finish(n)
+	case p.kind == task.Init && !e.Started:
+		n.fail(p)
+		n.skip()
+		n.cleanup.Status = Skipped // nothing was made anywhere
+		m.finish(n)
+	default:
+		if p.Status != Success {
+			n.fail(p)
+		}
+		m.proceed(n)
+	}
+}
+
+// record notes a task's result.
+func (p *step) record(e *queue.Event) {
+	p.EndedAt = e.At
+	p.Error = e.Result.Error
+	switch e.Result.Outcome {
+	case queue.Success:
+		p.Status = Success
+	case queue.TimedOut:
+		p.Status = Timeout
+	case queue.Aborted:
+		p.Status = Aborted
+	default:
+		p.Status = Failure
+	}
+	f := findingsIn(e.Result.Data)
+	p.ExitCode, p.OutputVars, p.Outputs, p.Artifact = f.exitCode, f.outputVars, f.outputs, f.artifact
+}
+
+// fail notes the first failure of a stage: it decides the stage's status.
+func (n *run) fail(p *step) {
+	if n.failed != "" {
+		return
+	}
+	n.failed = p.Status
+	name := p.ID
+	if p.kind == task.Execute {
+		name = fmt.Sprintf("step %q", p.ID)
+	}
+	n.Error = cmp.Or(n.Error, name+": "+p.Error)
+}
+
+// proceed gives the delegate what comes next. The caller holds mu.
+func (m *Manager) proceed(n *run) {
+	for n.next < len(n.steps) {
+		p := &n.steps[n.next]
+		n.next++
+		if n.runs(p) {
+			m.send(n, p)
+			return
+		}
+		p.Status = Skipped
+	}
+	m.send(n, &n.cleanup)
+}
+
+// runs tells whether a step is to run as things stand.
+func (n *run) runs(p *step) bool {
+	if n.stopping != "" || n.init.Status != Success {
+		return false
+	}
+	switch p.runOn {
+	case RunOnAlways:
+		return true
+	case RunOnFailure:
+		return n.failed != ""
+	default:
+		return n.failed == ""
+	}
+}
+
+// send gives the stage's delegate a part. The caller holds mu.
+func (m *Manager) send(n *run, p *step) {
+	n.current = p
+	err := m.queue.Append(n.account, n.ID, p.task(n, n.variant))
+	if err == nil {
+		return
+	}
+	// The queue does not know the stage, or its task's random id is taken.
+	p.Status, p.Error = Failure, err.Error()
+	n.fail(p)
+	n.skip()
+	m.finish(n)
+}
+
+// abandoned ends a stage whose delegate is gone. When the delegate comes back, a
+// cleanup waits for it. The caller holds mu.
+func (m *Manager) abandoned(n *run, p *step) {
+	if p.kind != task.Cleanup { // otherwise all that mattered has ended
+		n.fail(p)
+	}
+	n.skip()
+	again := newStep(n.cleanup.ID, task.Cleanup, n.cleanup.timeout)
+	again.data = n.cleanup.data
+	if m.queue.AppendDetached(n.account, n.ID, again.task(n, n.variant)) == nil {
+		n.cleanup = again
+	} else if p.kind != task.Cleanup {
+		n.cleanup.Status, n.cleanup.Error = Skipped, "the delegate is gone for good"
+	}
+	m.finish(n)
+}
+
+// skip marks the steps that will not run any more.
+func (n *run) skip() {
+	for ; n.next < len(n.steps); n.next++ {
+		n.steps[n.next].Status = Skipped
+	}
+}
+
+// finish ends a stage and frees its slot. The caller holds mu.
+func (m *Manager) finish(n *run) {
+	n.current = nil
+	n.Status = cmp.Or(n.stopping, n.failed, Success)
+	n.EndedAt = m.cfg.Clock.Now()
+	close(n.done)
+	m.note(zerolog.InfoLevel, "a stage has ended",
+		note{account: n.account, stage: n.ID, delegate: n.DelegateID, what: string(n.Status)})
+	_ = m.queue.Release(n.account, n.ID) // all its tasks have ended, or are detached
+}
+
+// stop makes a stage end early: the part that runs is aborted, then comes the
+// cleanup. A stage that is being cleaned up has its status already. The caller
+// holds mu.
+func (m *Manager) stop(n *run, why Status, reason string) {
+	if n.stopping != "" || n.Status.Ended() || n.current == &n.cleanup {
+		return
+	}
+	n.stopping, n.Error = why, reason
+	_ = m.queue.Abort(n.account, n.current.TaskID, reason) // the queue has every current task
+}
+
+// AbortStage aborts a stage: at once while it is queued; otherwise what runs is
+// stopped and the cleanup runs before the stage ends as [Aborted]. A stage that
+// has ended or is being cleaned up stays as it is. It fails with [ErrNotFound].
+func (m *Manager) AbortStage(_ context.Context, account, id string) (Stage, error) {
+	m.mu.Lock()
+	if n := m.stages[key{account, id}]; n != nil {
+		m.stop(n, Aborted, "the stage was aborted")
+	}
+	m.mu.Unlock()
+	m.settle()
+	return m.Stage(account, id)
+}
+
+func (m *Manager) note(level zerolog.Level, message string, n note) {
+	n.level, n.message = level, message
+	m.notes = append(m.notes, n)
+}

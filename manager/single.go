@@ -1,0 +1,241 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/delegate-io/dlite/manager/queue"
+	"github.com/delegate-io/dlite/task"
+)
+
+// TaskRequest describes a single task: one that belongs to no stage and holds no
+// slot. As JSON it is the task, as PROTOCOL 1 and 2 describe it, with the fields
+// below next to the task's own; what the manager does not know goes to the
+// delegate as it is.
+type TaskRequest struct {
+	// Task is what is sent. Its Type is required. An empty ID lets the manager
+	// choose; a Timeout of 0 is [Config.TaskTimeout]. Async is set from Sync.
+	Task task.Task
+	// Selectors and Priority are those of a [StageRequest].
+	Selectors []string
+	Priority  string
+	// QueueTimeout bounds the wait for a delegate. 0 is the task's time-out.
+	QueueTimeout task.Millis
+	// Sync says that the submitter waits. Over HTTP the call is then held until
+	// the task has ended, at most for [Config.MaxSync]; in Go, call [Manager.WaitTask].
+	Sync bool
+}
+
+// control are the members that are the manager's alone.
+type control struct {
+	Selectors    []string    `json:"selectors,omitempty"`
+	Priority     string      `json:"priority,omitempty"`
+	Timeout      task.Millis `json:"timeout_ms,omitempty"`
+	QueueTimeout task.Millis `json:"queue_timeout_ms,omitempty"`
+	Sync         bool        `json:"sync,omitempty"`
+}
+
+// UnmarshalJSON reads the task and the manager's members from one object.
+func (t *TaskRequest) UnmarshalJSON(b []byte) error {
+	var c control
+	if err := json.Unmarshal(b, &c); err != nil {
+		return err
+	}
+	o := object{}
+	if err := json.Unmarshal(b, &o); err != nil {
+		return err
+	}
+	for _, name := range []string{"selectors", "priority", "timeout_ms", "queue_timeout_ms", "sync"} {
+		delete(o, name)
+	}
+	rest, err := o.encode()
+	if err != nil {
+		return err
+	}
+	*t = TaskRequest{Selectors: c.Selectors, Priority: c.Priority, QueueTimeout: c.QueueTimeout, Sync: c.Sync}
+	if err := json.Unmarshal(rest, &t.Task); err != nil {
+		return err
+	}
+	t.Task.Timeout = cmp.Or(c.Timeout, t.Task.Timeout)
+	return nil
+}
+
+// MarshalJSON writes the task and the manager's members as one object.
+func (t TaskRequest) MarshalJSON() ([]byte, error) {
+	b, err := json.Marshal(&t.Task)
+	if err != nil {
+		return nil, err
+	}
+	o := object{}
+	if err := json.Unmarshal(b, &o); err != nil {
+		return nil, err
+	}
+	if b, err = json.Marshal(control{
+		Selectors: t.Selectors, Priority: t.Priority, QueueTimeout: t.QueueTimeout, Sync: t.Sync,
+	}); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(b, &o); err != nil {
+		return nil, err
+	}
+	return o.encode()
+}
+
+// Task is the state of a single task.
+type Task struct {
+	ID     string `json:"id"`
+	Type   string `json:"type"`
+	Status Status `json:"status"`
+	// Reason says why it is queued.
+	Reason string `json:"reason,omitempty"`
+	// Error says why it has not succeeded.
+	Error string `json:"error_msg,omitempty"`
+	// Code and Data are the delegate's answer, absent without one.
+	Code task.Code       `json:"code,omitempty"`
+	Data json.RawMessage `json:"data,omitempty"`
+	// DelegateID is the delegate that has it or had it last.
+	DelegateID  string    `json:"delegate_id,omitempty"`
+	SubmittedAt time.Time `json:"submitted_at"`
+	StartedAt   time.Time `json:"started_at,omitzero"`
+	EndedAt     time.Time `json:"ended_at,omitzero"`
+}
+
+// single is a single task. The manager's lock guards it.
+type single struct{ digest [sha256.Size]byte }
+
+// SubmitTask queues a single task. When the account has the same task under the
+// id already, it returns that one. It fails with [ErrInvalid], and with
+// [ErrConflict] when the id belongs to something else.
+func (m *Manager) SubmitTask(_ context.Context, account string, req TaskRequest) (Task, error) {
+	t, _, err := m.submitTask(account, req)
+	return t, err
+}
+
+func (m *Manager) submitTask(account string, req TaskRequest) (t Task, existed bool, err error) {
+	w, sum, err := m.newTask(account, &req)
+	if err != nil {
+		return Task{}, false, err
+	}
+	if existed, err = m.enterTask(key{account, w.ID}, w, sum); err != nil {
+		return Task{}, existed, err
+	}
+	m.settle()
+	t, err = m.Task(account, w.ID)
+	return t, existed, err
+}
+
+// newTask checks a request.
+func (m *Manager) newTask(account string, req *TaskRequest) (*queue.Work, [sha256.Size]byte, error) {
+	var sum [sha256.Size]byte
+	priority, err := m.check(account, req.Task.ID, &req.Priority, &req.Selectors, req.Task.Timeout, req.QueueTimeout)
+	if err != nil {
+		return nil, sum, err
+	}
+	body := req.Task
+	if body.Type == "" {
+		return nil, sum, fmt.Errorf("%w: the task has no type", ErrInvalid)
+	}
+	body.Async = !req.Sync
+	body.Timeout = cmp.Or(body.Timeout, millis(m.cfg.TaskTimeout))
+	req.Task = body
+	if sum, err = digest(*req); err != nil {
+		return nil, sum, err
+	}
+	body.ID = cmp.Or(body.ID, rand.Text())
+	return &queue.Work{
+		ID: body.ID, Priority: priority, Selectors: req.Selectors,
+		QueueTimeout: cmp.Or(req.QueueTimeout, body.Timeout).Duration(),
+		Variants:     []queue.Variant{{Types: []string{body.Type}, Task: &body}},
+	}, sum, nil
+}
+
+// enterTask makes a single task known, unless it is.
+func (m *Manager) enterTask(k key, w *queue.Work, sum [sha256.Size]byte) (existed bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old := m.tasks[k]; old != nil {
+		if old.digest != sum {
+			return true, fmt.Errorf("%w: there is another task %q", ErrConflict, k.id)
+		}
+		return true, nil
+	}
+	if err := m.queue.Submit(k.account, w); err != nil {
+		return false, fmt.Errorf("%w: %w", ErrConflict, err)
+	}
+	m.tasks[k] = &single{digest: sum}
+	return false, nil
+}
+
+// Task is the state of a single task. It fails with [ErrNotFound].
+func (m *Manager) Task(account, id string) (Task, error) {
+	t, _, err := m.task(account, id)
+	return t, err
+}
+
+// task is a single task's state and a channel that is closed at its end.
+func (m *Manager) task(account, id string) (Task, <-chan struct{}, error) {
+	m.mu.Lock()
+	known := m.tasks[key{account, id}] != nil
+	m.mu.Unlock()
+	s, err := m.queue.Task(account, id)
+	if err != nil || !known { // the tasks of a stage are the stage's business
+		return Task{}, nil, fmt.Errorf("task %q: %w", id, ErrNotFound)
+	}
+	t := Task{
+		ID: id, Type: s.Task.Type, Status: Queued, DelegateID: s.Delegate,
+		SubmittedAt: s.Submitted, StartedAt: s.Acquired, EndedAt: s.Ended,
+		Error: s.Result.Error, Code: s.Result.Code, Data: s.Result.Data,
+	}
+	switch s.Result.Outcome {
+	case queue.Success:
+		t.Status = Success
+	case queue.TimedOut:
+		t.Status = Timeout
+	case queue.Aborted:
+		t.Status = Aborted
+	case queue.Failure, queue.Abandoned:
+		t.Status = Failure
+	default:
+		if !s.Acquired.IsZero() {
+			t.Status = Running
+		} else if p, err := m.queue.Place(account, id); err == nil {
+			t.Reason = p.Reason
+		}
+	}
+	return t, s.Done, nil
+}
+
+// WaitTask waits until a single task has ended. When ctx ends or the manager
+// closes before that, it returns the state of that moment with an error. It also
+// fails with [ErrNotFound].
+func (m *Manager) WaitTask(ctx context.Context, account, id string) (Task, error) {
+	t, done, err := m.task(account, id)
+	if err != nil {
+		return t, err
+	}
+	err = m.await(ctx, done)
+	if now, gone := m.Task(account, id); gone == nil {
+		t = now
+	}
+	return t, err
+}
+
+// AbortTask aborts a single task: at once while no delegate has it, otherwise it
+// ends with the delegate's answer, or after [Config.AbortGrace]. One that has
+// ended stays as it is. It fails with [ErrNotFound].
+func (m *Manager) AbortTask(_ context.Context, account, id string) (Task, error) {
+	if _, err := m.Task(account, id); err != nil {
+		return Task{}, err
+	}
+	if err := m.queue.Abort(account, id, "the task was aborted"); err != nil && !errors.Is(err, queue.ErrUnknownTask) {
+		return Task{}, err
+	}
+	m.settle()
+	return m.Task(account, id)
+}

@@ -1,0 +1,201 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/delegate-io/dlite/manager/queue"
+	"github.com/delegate-io/dlite/task"
+)
+
+// SubmitStage queues a stage. When the account has the same stage under the id
+// already, it returns that one. It fails with [ErrInvalid], and with
+// [ErrConflict] when the id belongs to something else.
+func (m *Manager) SubmitStage(_ context.Context, account string, req StageRequest) (Stage, error) {
+	s, _, err := m.submitStage(account, req)
+	return s, err
+}
+
+func (m *Manager) submitStage(account string, req StageRequest) (s Stage, existed bool, err error) {
+	n, w, err := m.newRun(account, req)
+	if err != nil {
+		return Stage{}, false, err
+	}
+	k := key{account, n.ID}
+	if s, existed, err = m.enter(k, n, w); err != nil || existed {
+		return s, existed, err
+	}
+	m.settle() // it may have been offered already
+	s, err = m.Stage(account, n.ID)
+	return s, false, err
+}
+
+// enter makes a run known, unless it is.
+func (m *Manager) enter(k key, n *run, w *queue.Work) (s Stage, existed bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old := m.stages[k]; old != nil {
+		if old.digest != n.digest {
+			return Stage{}, true, fmt.Errorf("%w: there is another stage %q", ErrConflict, n.ID)
+		}
+		return m.placed(old), true, nil
+	}
+	if err := m.queue.Submit(k.account, w); err != nil {
+		return Stage{}, false, fmt.Errorf("%w: %w", ErrConflict, err)
+	}
+	m.order++
+	n.order = m.order
+	m.stages[k] = n
+	return Stage{}, false, nil
+}
+
+// infra are the task types of an infrastructure, the preferred first: init,
+// execute and cleanup. It is nil for one that is unknown.
+func infra(name string) [][3]string {
+	if name != "local" {
+		return nil
+	}
+	return [][3]string{
+		{"CI_DOCKER_INITIALIZE_TASK", "CI_DOCKER_EXECUTE_TASK", "CI_DOCKER_CLEANUP_TASK"},
+		{"local_init", "local_execute", "local_cleanup"},
+	}
+}
+
+// newRun checks a request and prepares all that is sent for it.
+func (m *Manager) newRun(account string, req StageRequest) (*run, *queue.Work, error) {
+	priority, err := m.check(account, req.ID, &req.Priority, &req.Selectors, req.Timeout, req.QueueTimeout)
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Infra = cmp.Or(req.Infra, "local")
+	kinds := infra(req.Infra)
+	if kinds == nil {
+		return nil, nil, fmt.Errorf("%w: infra %q is unknown; it may be local", ErrInvalid, req.Infra)
+	}
+	n := &run{
+		account: account, done: make(chan struct{}), kinds: kinds, timeout: req.Timeout,
+		Stage: Stage{
+			ID: cmp.Or(req.ID, rand.Text()), Name: req.Name, Status: Queued, Selectors: orEmpty(req.Selectors),
+			Priority: req.Priority, Infra: req.Infra, SubmittedAt: m.cfg.Clock.Now(),
+		},
+	}
+	if err := m.prepare(n, &req); err != nil {
+		return nil, nil, err
+	}
+	if n.digest, err = digest(req); err != nil {
+		return nil, nil, err
+	}
+	n.current = &n.init
+	w := &queue.Work{
+		ID: n.ID, Stage: true, Priority: priority, Selectors: req.Selectors,
+		QueueTimeout: cmp.Or(req.QueueTimeout.Duration(), m.cfg.QueueTimeout), RunTimeout: req.Timeout.Duration(),
+	}
+	for v := range kinds {
+		w.Variants = append(w.Variants, queue.Variant{Types: kinds[v][:], Task: n.init.task(n, v)})
+	}
+	return n, w, nil
+}
+
+// check checks what stages and single tasks have in common, and gives it its
+// usual form.
+func (m *Manager) check(account, id string, priority *string, selectors *[]string, timeouts ...task.Millis) (queue.Priority, error) {
+	if _, ok := m.secrets[account]; !ok {
+		return 0, fmt.Errorf("%w: there is no account %q", ErrInvalid, account)
+	}
+	if len(id) > maxID {
+		return 0, fmt.Errorf("%w: the id is longer than %d bytes", ErrInvalid, maxID)
+	}
+	for _, t := range timeouts {
+		if t < 0 {
+			return 0, fmt.Errorf("%w: a time-out is negative", ErrInvalid)
+		}
+	}
+	*selectors = slices.DeleteFunc(slices.Clone(*selectors), func(s string) bool { return strings.TrimSpace(s) == "" })
+	switch *priority {
+	case "", "NORMAL":
+		*priority = "NORMAL"
+		return queue.Normal, nil
+	case "HIGH":
+		return queue.High, nil
+	}
+	return 0, fmt.Errorf("%w: priority is %q; it may be NORMAL or HIGH", ErrInvalid, *priority)
+}
+
+// maxID bounds, in bytes, ids that submitters choose: they travel in paths.
+const maxID = 256
+
+// digest tells equal requests.
+func digest(req any) ([sha256.Size]byte, error) {
+	b, err := json.Marshal(req)
+	if err != nil {
+		return [sha256.Size]byte{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return sha256.Sum256(b), nil
+}
+
+// prepare makes the payloads, and brings the request into the form that tells
+// equal ones.
+func (m *Manager) prepare(n *run, req *StageRequest) error {
+	var t ties
+	var err error
+	n.init = newStep("init", task.Init, millis(m.cfg.TaskTimeout))
+	if n.init.data, err = payload("init", &req.Init, func(o object) error {
+		t, err = fillInit(o, n.ID)
+		return err
+	}); err != nil {
+		return err
+	}
+	req.Steps = slices.Clone(req.Steps)
+	seen := map[string]bool{}
+	for i := range req.Steps {
+		s := &req.Steps[i]
+		if err := s.complete(i); err != nil {
+			return err
+		}
+		if seen[s.ID] {
+			return fmt.Errorf("%w: two steps have the id %q", ErrInvalid, s.ID)
+		}
+		seen[s.ID] = true
+		p := newStep(s.ID, task.Execute, s.Timeout)
+		p.Name, p.runOn = s.Name, s.RunOn
+		if p.data, err = payload("the data of step "+s.ID, &s.Data, func(o object) error {
+			p.timeout = cmp.Or(p.timeout, o.seconds("timeout"), millis(m.cfg.TaskTimeout))
+			fillStep(o, s, t)
+			return nil
+		}); err != nil {
+			return err
+		}
+		n.steps = append(n.steps, p)
+	}
+	n.cleanup = newStep("cleanup", task.Cleanup, millis(m.cfg.CleanupTimeout))
+	n.cleanup.data, err = payload("cleanup", &req.Cleanup, func(o object) error {
+		fillCleanup(o, t)
+		return nil
+	})
+	return err
+}
+
+// complete checks the i-th step and sets what it leaves out.
+func (s *StepRequest) complete(i int) error {
+	s.ID = cmp.Or(s.ID, fmt.Sprintf("step%d", i+1))
+	s.Name = cmp.Or(s.Name, s.ID)
+	s.RunOn = cmp.Or(s.RunOn, RunOnSuccess)
+	switch s.RunOn {
+	case RunOnSuccess, RunOnFailure, RunOnAlways:
+	default:
+		return fmt.Errorf("%w: run_on of step %q is %q; it may be success, failure or always", ErrInvalid, s.ID, s.RunOn)
+	}
+	if s.Timeout < 0 {
+		return fmt.Errorf("%w: the time-out of step %q is negative", ErrInvalid, s.ID)
+	}
+	return nil
+}
+
+func millis(d time.Duration) task.Millis { return task.Millis(d.Milliseconds()) }
