@@ -129,19 +129,20 @@ func (s *spool) end() int64 {
 	return s.base + s.fileLen + int64(len(s.mem))
 }
 
-// forget drops everything if off is the end. It reports whether it did.
-func (s *spool) forget(off int64) bool {
+// forget drops what is before off, but a file only as a whole.
+func (s *spool) forget(off int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if off != s.base+s.fileLen+int64(len(s.mem)) {
-		return false
+	gone := off - s.base - s.fileLen // bytes of mem
+	if gone < 0 {
+		return
 	}
-	s.base, s.fileLen, s.mem = off, 0, s.mem[:0]
+	s.base, s.fileLen = off, 0
+	s.mem = s.mem[:copy(s.mem, s.mem[gone:])]
 	if s.file != nil {
 		// The space comes back with the file at the latest.
 		_ = s.file.Truncate(0)
 	}
-	return true
 }
 
 // whole is a reader of all that is kept and its size. Nothing may be added or
