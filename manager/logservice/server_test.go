@@ -1,0 +1,458 @@
+package logservice_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/delegate-io/dlite/manager/logservice"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	token = "fake-token"
+	query = "?accountID=acc&key=run/1:step"
+)
+
+// bench is a server and a client without our own code on the wire.
+type bench struct {
+	t    *testing.T
+	logs *logservice.Server
+	http *httptest.Server
+	now  atomic.Int64 // added to the clock
+}
+
+func setUp(t *testing.T, change ...func(*logservice.Config)) *bench {
+	t.Helper()
+	b := &bench{t: t}
+	cfg := logservice.Config{
+		Authorize: logservice.Tokens(map[string]string{"acc": token, "other": "fake-other"}),
+		Now:       func() time.Time { return time.Now().Add(time.Duration(b.now.Load())) },
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	b.logs = logservice.New(cfg)
+	b.http = httptest.NewServer(b.logs)
+	t.Cleanup(func() {
+		b.logs.Close()
+		b.http.Close()
+	})
+	return b
+}
+
+// do sends a request without a Content-Type and answers status and body.
+func (b *bench) do(method, pathAndQuery, body string, header ...string) (int, string) {
+	b.t.Helper()
+	url := pathAndQuery
+	if strings.HasPrefix(url, "/") {
+		url = b.http.URL + pathAndQuery
+	}
+	req, err := http.NewRequestWithContext(b.t.Context(), method, url, strings.NewReader(body))
+	require.NoError(b.t, err)
+	req.Header.Set("X-Harness-Token", token)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := b.http.Client().Do(req)
+	require.NoError(b.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(b.t, err)
+	return resp.StatusCode, string(text)
+}
+
+func (b *bench) ok(method, pathAndQuery, body string, header ...string) string {
+	b.t.Helper()
+	status, text := b.do(method, pathAndQuery, body, header...)
+	require.True(b.t, status >= 200 && status < 300, "%s %s: %d %s", method, pathAndQuery, status, text)
+	return text
+}
+
+// lines is a PUT's body with positions from first on.
+func lines(first int, outs ...string) string {
+	var b strings.Builder
+	for i, out := range outs {
+		fmt.Fprintf(&b, `,{"level":"info","pos":%d,"out":%q,"time":"2024-05-06T07:08:09.123456789Z","args":null}`, first+i, out)
+	}
+	return "[" + strings.TrimPrefix(b.String(), ",") + "]"
+}
+
+// outs are the texts of newline-delimited lines.
+func outs(t *testing.T, blob string) (texts []string) {
+	t.Helper()
+	for raw := range strings.Lines(blob) {
+		var l struct{ Out string }
+		require.NoError(t, json.Unmarshal([]byte(raw), &l), raw)
+		texts = append(texts, l.Out)
+	}
+	return texts
+}
+
+// events are a finished event stream's lines; the last one has to be an eof.
+func events(t *testing.T, body string) (texts []string) {
+	t.Helper()
+	body, ok := strings.CutSuffix(body, "event: eof\ndata: eof\n\n")
+	require.True(t, ok, "no eof in %q", body)
+	for l := range strings.Lines(body) {
+		if data, ok := strings.CutPrefix(l, "data: "); ok {
+			texts = append(texts, outs(t, data)...)
+		}
+	}
+	return texts
+}
+
+// PROTOCOL 4: the call sequences, as a foreign writer sends them.
+func TestForeignWriterSequences(t *testing.T) {
+	t.Parallel()
+	const blob = `{"level":"info","pos":7,"out":"archived\n","time":"2024-05-06T07:08:09Z","args":null}` + "\n"
+	t.Run("upload by link", func(t *testing.T) {
+		t.Parallel()
+		b := setUp(t)
+		b.ok("POST", "/stream"+query, "")
+		b.ok("PUT", "/stream"+query, lines(0, "a\n", "b\n"))
+		b.ok("PUT", "/stream"+query, lines(2, "c"))
+		var link struct {
+			Link    string
+			Expires int64
+		}
+		require.NoError(t, json.Unmarshal([]byte(b.ok("POST", "/blob/link/upload"+query, "")), &link))
+		assert.EqualValues(t, time.Hour, link.Expires)
+		b.ok("PUT", link.Link, blob, "X-Harness-Token", "")
+		b.ok("DELETE", "/stream"+query, "")
+		assert.Equal(t, blob, b.ok("GET", "/blob"+query, ""))
+		assert.Equal(t, []string{"archived\n"}, events(t, b.ok("GET", "/stream"+query, "")))
+	})
+	t.Run("indirect upload", func(t *testing.T) {
+		t.Parallel()
+		b := setUp(t)
+		b.ok("POST", "/stream"+query, "")
+		b.ok("PUT", "/stream"+query, lines(0, "a\n"))
+		b.ok("POST", "/blob"+query, blob)
+		b.ok("DELETE", "/stream"+query, "")
+		assert.Equal(t, blob, b.ok("GET", "/blob"+query, ""))
+	})
+	t.Run("skip opening", func(t *testing.T) {
+		t.Parallel()
+		b := setUp(t)
+		b.ok("PUT", "/stream"+query, lines(0, "a\n", "b"))
+		b.ok("DELETE", "/stream"+query+"&snapshot=true", "")
+		assert.Equal(t, []string{"a\n", "b"}, outs(t, b.ok("GET", "/blob"+query, "")))
+		assert.Equal(t, []string{"a\n", "b"}, events(t, b.ok("GET", "/stream"+query, "")))
+	})
+	t.Run("skip closing", func(t *testing.T) {
+		t.Parallel()
+		b := setUp(t)
+		b.ok("POST", "/stream"+query, "")
+		b.ok("PUT", "/stream"+query, lines(0, "a\n"))
+		status, _ := b.do("GET", "/blob"+query, "")
+		assert.Equal(t, 404, status, "still open")
+		b.ok("DELETE", "/stream"+query+"&snapshot=true", "") // by somebody else
+		assert.Equal(t, []string{"a\n"}, outs(t, b.ok("GET", "/blob"+query, "")))
+	})
+}
+
+func TestKeysAreTheSameRawAndEscaped(t *testing.T) {
+	t.Parallel()
+	b := setUp(t)
+	b.ok("POST", "/blob?accountID=acc&key=a/b:c", "raw")
+	assert.Equal(t, "raw", b.ok("GET", "/blob?accountID=acc&key=a%2Fb%3Ac", ""))
+}
+
+func TestOnlyTheAccountsTokenOpensItsLogs(t *testing.T) {
+	t.Parallel()
+	b := setUp(t)
+	b.ok("POST", "/blob"+query, "x")
+	for _, path := range []string{"/stream" + query, "/blob" + query} {
+		for _, wrong := range []string{"", "fake-other", "fake-tokens"} {
+			status, text := b.do("GET", path, "", "X-Harness-Token", wrong)
+			assert.Equal(t, 401, status)
+			assert.Contains(t, text, `"error_msg"`)
+		}
+	}
+	status, _ := b.do("GET", "/blob?accountID=other&key=run/1:step", "", "X-Harness-Token", "fake-other")
+	assert.Equal(t, 404, status, "the same key in another account is another log")
+	status, _ = b.do("GET", "/blob?accountID=unknown&key=k", "", "X-Harness-Token", "")
+	assert.Equal(t, 401, status)
+	assert.Panics(t, func() { logservice.New(logservice.Config{}) })
+}
+
+func TestBadRequestsAreNamed(t *testing.T) {
+	t.Parallel()
+	b := setUp(t)
+	for _, tt := range []struct {
+		method, path, body string
+		status             int
+		message            string
+	}{
+		{"POST", "/stream?accountID=acc", "", 400, "key are required"},
+		{"PUT", "/stream" + query, "{", 400, "decoding the lines"},
+		{"PUT", "/stream" + query, `["x"]`, 400, "line 0"},
+		{"GET", "/stream" + query + "&from=x", "", 400, "line number"},
+		{"GET", "/stream" + query, "", 404, "no such log"},
+		{"DELETE", "/stream" + query, "", 404, "no such log"},
+		{"GET", "/blob" + query, "", 404, "no such log"},
+		{"GET", "/nothing", "", 404, "no such call"},
+		{"PATCH", "/stream" + query, "", 405, "no such method"},
+		{"PUT", "/blob/upload/forged.link", "x", 403, "not valid"},
+	} {
+		status, text := b.do(tt.method, tt.path, tt.body)
+		assert.Equal(t, tt.status, status, "%s %s", tt.method, tt.path)
+		var e map[string]string
+		require.NoError(t, json.Unmarshal([]byte(text), &e), text)
+		assert.Contains(t, e["error_msg"], tt.message)
+	}
+}
+
+func TestLinksAreGoodOnceAndForATime(t *testing.T) {
+	t.Parallel()
+	b := setUp(t)
+	issue := func() string {
+		var link struct{ Link string }
+		require.NoError(t, json.Unmarshal([]byte(b.ok("POST", "/blob/link/upload"+query, "")), &link))
+		return link.Link
+	}
+	link := issue()
+	b.ok("PUT", link, "first")
+	status, _ := b.do("PUT", link, "second")
+	assert.Equal(t, 410, status)
+	assert.Equal(t, "first", b.ok("GET", "/blob"+query, ""))
+
+	tampered := issue()
+	status, _ = b.do("PUT", tampered[:len(tampered)-2]+"xx", "forged")
+	assert.Equal(t, 403, status)
+
+	late := issue()
+	b.now.Store(int64(2 * time.Hour))
+	status, text := b.do("PUT", late, "late")
+	assert.Equal(t, 403, status)
+	assert.Contains(t, text, "expired")
+	assert.Equal(t, "first", b.ok("GET", "/blob"+query, ""))
+}
+
+func TestALinkSurvivesAnUploadThatBreaksOff(t *testing.T) {
+	t.Parallel()
+	b := setUp(t)
+	var link struct{ Link string }
+	require.NoError(t, json.Unmarshal([]byte(b.ok("POST", "/blob/link/upload"+query, "")), &link))
+
+	// More is announced than is sent.
+	body, pipe := io.Pipe()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, link.Link, body)
+	require.NoError(t, err)
+	req.ContentLength = 100
+	go func() {
+		_, _ = io.WriteString(pipe, "half")
+		_ = pipe.CloseWithError(io.ErrUnexpectedEOF)
+	}()
+	resp, err := b.http.Client().Do(req)
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	status, _ := b.do("GET", "/blob"+query, "")
+	assert.Equal(t, 404, status, "half an upload is none")
+	b.ok("PUT", link.Link, "whole")
+	assert.Equal(t, "whole", b.ok("GET", "/blob"+query, ""))
+}
+
+func TestLinksWorkUnderAPrefix(t *testing.T) {
+	t.Parallel()
+	b := setUp(t)
+	outer := httptest.NewServer(http.StripPrefix("/a/logs", b.logs))
+	defer outer.Close()
+	var link struct{ Link string }
+	require.NoError(t, json.Unmarshal([]byte(b.ok("POST", outer.URL+"/a/logs/blob/link/upload"+query, "")), &link))
+	assert.True(t, strings.HasPrefix(link.Link, outer.URL+"/a/logs/blob/upload/"), link.Link)
+	b.ok("PUT", link.Link, "x")
+	assert.Equal(t, "x", b.ok("GET", "/blob"+query, ""))
+
+	p := setUp(t, func(c *logservice.Config) { c.PublicURL = "https://logs.example.com/x/" })
+	assert.Contains(t, p.ok("POST", "/blob/link/upload"+query, ""), `"https://logs.example.com/x/blob/upload/`)
+}
+
+func TestLimitsAreClear(t *testing.T) {
+	t.Parallel()
+	b := setUp(t, func(c *logservice.Config) {
+		c.MaxPut, c.MaxStream, c.MaxBlob, c.MaxTotal = 2000, 3000, 1000, 4000
+	})
+	long := strings.Repeat("x", 1200)
+	status, text := b.do("PUT", "/stream"+query, lines(0, long, long))
+	assert.Equal(t, 413, status)
+	assert.Contains(t, text, "limit of 2000 bytes")
+	b.ok("PUT", "/stream"+query, lines(0, long))
+	b.ok("PUT", "/stream"+query, lines(1, long))
+	status, text = b.do("PUT", "/stream"+query, lines(2, long))
+	assert.Equal(t, 413, status)
+	assert.Contains(t, text, "limit of 3000 bytes")
+	status, text = b.do("POST", "/blob"+query, long)
+	assert.Equal(t, 413, status)
+	assert.Contains(t, text, "limit of 1000 bytes")
+
+	other := "?accountID=acc&key=other"
+	b.ok("POST", "/blob"+other, strings.Repeat("x", 900))
+	status, text = b.do("PUT", "/stream?accountID=acc&key=third", lines(0, long, "y"))
+	assert.Equal(t, 507, status, "the open stream stays")
+	assert.Contains(t, text, "full")
+	status, _ = b.do("GET", "/blob"+other, "")
+	assert.Equal(t, 404, status, "a closed log goes first")
+	b.ok("DELETE", "/stream"+query, "")
+	b.ok("PUT", "/stream?accountID=acc&key=third", lines(0, long, "y"))
+	status, _ = b.do("GET", "/blob"+query, "")
+	assert.Equal(t, 404, status)
+}
+
+func TestTheNumberOfLogsIsBounded(t *testing.T) {
+	t.Parallel()
+	b := setUp(t, func(c *logservice.Config) { c.MaxLogs = 2 })
+	key := func(k string) string { return "?accountID=acc&key=" + k }
+	b.ok("POST", "/blob"+key("1"), "1")
+	b.ok("POST", "/stream"+key("2"), "")
+	b.ok("POST", "/stream"+key("3"), "")
+	status, _ := b.do("GET", "/blob"+key("1"), "")
+	assert.Equal(t, 404, status)
+	status, _ = b.do("POST", "/stream"+key("4"), "")
+	assert.Equal(t, 507, status)
+}
+
+func TestIdleStreamsAreClosed(t *testing.T) {
+	t.Parallel()
+	b := setUp(t)
+	b.ok("PUT", "/stream"+query, lines(0, "abandoned\n"))
+	b.now.Store(int64(25 * time.Hour))
+	b.ok("POST", "/stream?accountID=acc&key=another", "")
+	assert.Equal(t, []string{"abandoned\n"}, events(t, b.ok("GET", "/stream"+query, "")))
+}
+
+// A repeated call finds its work done.
+func TestRepeatedCallsRepeatNothing(t *testing.T) {
+	t.Parallel()
+	b := setUp(t)
+	us := []string{"Dlite-Log-Writer", "w1"}
+	b.ok("POST", "/stream"+query, "", us...)
+	b.ok("PUT", "/stream"+query, lines(0, "a\n"), us...)
+	b.ok("POST", "/stream"+query, "", us...)
+	b.ok("PUT", "/stream"+query, lines(0, "a\n", "b\n"), us...)
+	b.ok("PUT", "/stream"+query, lines(0, "another writer's\n"), "Dlite-Log-Writer", "w2")
+	b.ok("DELETE", "/stream"+query, "")
+	b.ok("DELETE", "/stream"+query, "")
+	b.ok("PUT", "/stream"+query, lines(0, "a\n", "b\n"), us...)
+	b.ok("POST", "/stream"+query, "", us...)
+	want := []string{"a\n", "b\n", "another writer's\n"}
+	assert.Equal(t, want, events(t, b.ok("GET", "/stream"+query, "")), "closed still")
+	status, _ := b.do("POST", "/stream"+query, "", "Dlite-Log-Writer", strings.Repeat("x", 129))
+	assert.Equal(t, 400, status)
+}
+
+func TestAStreamBeginsAnew(t *testing.T) {
+	t.Parallel()
+	b := setUp(t)
+	b.ok("PUT", "/stream"+query, lines(0, "first run\n"))
+	b.ok("DELETE", "/stream"+query, "")
+	b.ok("POST", "/stream"+query, "")
+	assert.Equal(t, []string{"first run\n"}, outs(t, b.ok("GET", "/blob"+query, "")), "until there is another")
+	b.ok("PUT", "/stream"+query, lines(0, "second run\n"))
+	b.ok("DELETE", "/stream"+query, "")
+	assert.Equal(t, []string{"second run\n"}, outs(t, b.ok("GET", "/blob"+query, "")))
+	assert.Equal(t, []string{"second run\n"}, events(t, b.ok("GET", "/stream"+query, "")))
+}
+
+// follow reads events one at a time.
+func (b *bench) follow(pathAndQuery string, header ...string) (next func() string, closeIt func()) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.http.URL+pathAndQuery, nil)
+	require.NoError(b.t, err)
+	req.Header.Set("X-Harness-Token", token)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := b.http.Client().Do(req)
+	require.NoError(b.t, err)
+	require.Equal(b.t, 200, resp.StatusCode)
+	require.Equal(b.t, "text/event-stream", resp.Header.Get("Content-Type"))
+	r := bufio.NewReader(resp.Body)
+	next = func() string {
+		var event []string
+		for {
+			l, err := r.ReadString('\n')
+			if err != nil {
+				return "broken off"
+			}
+			if l = strings.TrimSuffix(l, "\n"); l == "" {
+				return strings.Join(event, "|")
+			}
+			event = append(event, l)
+		}
+	}
+	return next, func() { _ = resp.Body.Close(); cancel() }
+}
+
+func TestReadersFollowFromAnyPlace(t *testing.T) {
+	t.Parallel()
+	b := setUp(t, func(c *logservice.Config) { c.PingInterval = time.Hour })
+	b.ok("POST", "/stream"+query, "")
+	all, closeAll := b.follow("/stream" + query)
+	defer closeAll()
+	b.ok("PUT", "/stream"+query, lines(0, "a\n", "b\n"))
+	assert.Contains(t, all(), `"out":"a\n"`)
+	assert.Contains(t, all(), `"out":"b\n"`)
+
+	from, closeFrom := b.follow("/stream" + query + "&from=1")
+	defer closeFrom()
+	assert.Regexp(t, `^id: 1\|data: .*"out":"b\\n"`, from())
+	again, closeAgain := b.follow("/stream"+query, "Last-Event-ID", "1")
+	defer closeAgain()
+
+	b.ok("PUT", "/stream"+query, lines(2, "c\n"))
+	b.ok("DELETE", "/stream"+query, "")
+	for _, next := range []func() string{all, from, again} {
+		assert.Regexp(t, `^id: 2\|data: .*"out":"c\\n"`, next())
+		assert.Equal(t, "event: eof|data: eof", next())
+		assert.Equal(t, "broken off", next(), "the answer ends after eof")
+	}
+	assert.Equal(t, []string{"b\n", "c\n"}, events(t, b.ok("GET", "/stream"+query+"&from=1", "")))
+}
+
+func TestSilentStreamsPing(t *testing.T) {
+	t.Parallel()
+	b := setUp(t, func(c *logservice.Config) { c.PingInterval = time.Millisecond })
+	b.ok("POST", "/stream"+query, "")
+	next, closeIt := b.follow("/stream" + query)
+	defer closeIt()
+	assert.Equal(t, ": ping", next())
+}
+
+func TestCloseBreaksReadersOff(t *testing.T) {
+	t.Parallel()
+	b := setUp(t)
+	b.ok("PUT", "/stream"+query, lines(0, "a\n"))
+	next, closeIt := b.follow("/stream" + query)
+	defer closeIt()
+	assert.Contains(t, next(), "a")
+	b.logs.Close()
+	assert.Equal(t, "broken off", next(), "an eof would say that the log is complete")
+	status, _ := b.do("POST", "/stream"+query, "")
+	assert.Equal(t, 503, status)
+	b.logs.Close()
+}
+
+func TestArchivesOfAnyKindAreServed(t *testing.T) {
+	t.Parallel()
+	b := setUp(t)
+	b.ok("POST", "/blob"+query, `{"pos":41,"out":"x"}`+"\r\n\nno JSON\n"+`{"pos":43,"out":"y"}`)
+	body := b.ok("GET", "/stream"+query+"&from=42", "")
+	assert.Equal(t, "id: 42\ndata: no JSON\n\nid: 43\ndata: {\"pos\":43,\"out\":\"y\"}\n\nevent: eof\ndata: eof\n\n", body)
+}
