@@ -36,7 +36,7 @@ func Deadline(most time.Duration) Middleware {
 			}
 			ctx, cancel := context.WithTimeout(r.Context(), limit)
 			defer cancel()
-			answer := &late{seen: seen{ResponseWriter: w}, ctx: ctx}
+			answer := &late{seen: seen{ResponseWriter: w}, err: ctx.Err}
 			next.ServeHTTP(answer, r.WithContext(ctx))
 			if answer.status == 0 && answer.isLate() {
 				task.WriteError(w, fmt.Errorf("the task's time of %s is up: %w", limit, context.DeadlineExceeded))
@@ -48,10 +48,10 @@ func Deadline(most time.Duration) Middleware {
 // late makes a failure TIMEOUT when it is written after the deadline.
 type late struct {
 	seen
-	ctx context.Context // the request's; it lives no longer than the request
+	err func() error // the context's
 }
 
-func (w *late) isLate() bool { return errors.Is(w.ctx.Err(), context.DeadlineExceeded) }
+func (w *late) isLate() bool { return errors.Is(w.err(), context.DeadlineExceeded) }
 
 func (w *late) WriteHeader(status int) {
 	if w.status == 0 && status >= 200 && w.isLate() && task.CodeOf(status, w.Header()) == task.Failed {

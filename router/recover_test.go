@@ -28,7 +28,7 @@ func TestRecoverAnswersEveryPanicAsFailed(t *testing.T) {
 	}{
 		"text":         {func(http.ResponseWriter, *http.Request) { panic("boom") }, "boom"},
 		"error":        {func(http.ResponseWriter, *http.Request) { panic(errors.New("bad disk")) }, "bad disk"},
-		"nil":          {func(http.ResponseWriter, *http.Request) { panic(nil) }, "nil"}, //nolint:govet // the case
+		"nil":          {func(http.ResponseWriter, *http.Request) { panic(nil) }, "nil"},
 		"nil map":      {func(http.ResponseWriter, *http.Request) { nilMap()["a"] = 1 }, "nil map"},
 		"ErrAbort":     {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "abort"},
 		"after header": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); panic("late") }, "late"},

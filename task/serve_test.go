@@ -99,7 +99,7 @@ func TestPanicIsAnsweredFailedWithItsStack(t *testing.T) {
 	}{
 		"text":       {func(http.ResponseWriter, *http.Request) { panic("boom") }, "boom"},
 		"error":      {func(http.ResponseWriter, *http.Request) { panic(io.EOF) }, "EOF"},
-		"nil":        {func(http.ResponseWriter, *http.Request) { panic(nil) }, "nil"}, //nolint:govet // the case
+		"nil":        {func(http.ResponseWriter, *http.Request) { panic(nil) }, "nil"},
 		"abort":      {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "abort"},
 		"after 200":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); panic("late") }, "late"},
 		"after data": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"half":`)); panic("late") }, "late"},
