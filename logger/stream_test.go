@@ -148,7 +148,8 @@ func TestStreamLosesNothingToFailures(t *testing.T) {
 			s := logger.OpenStream(t.Context(), config(f))
 			var want strings.Builder
 			for i := range 500 {
-				fmt.Fprintf(io.MultiWriter(&want, s), "line %d\n", i)
+				_, err := fmt.Fprintf(io.MultiWriter(&want, s), "line %d\n", i)
+				require.NoError(t, err)
 			}
 			require.NoError(t, s.Close(t.Context()))
 			ops := f.ops()
@@ -251,7 +252,8 @@ func TestAHangingServiceNeitherBlocksNorFillsMemory(t *testing.T) {
 	var want strings.Builder
 	out := io.MultiWriter(&want, s)
 	for i := range 20_000 {
-		fmt.Fprintf(out, "line %d <&> é\n", i)
+		_, err := fmt.Fprintf(out, "line %d <&> é\n", i)
+		require.NoError(t, err)
 	}
 	close(release)
 	require.NoError(t, s.Close(t.Context()))
@@ -349,4 +351,24 @@ func TestTheEndOfTheStepsContextDoesNotEndTheLog(t *testing.T) {
 	_, _ = io.WriteString(s, "killed\n")
 	require.NoError(t, s.Close(t.Context()))
 	assert.Equal(t, "killed\n", text(f.live(t)))
+}
+
+func ExampleOpenStream() {
+	logs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/blob" {
+			body, _ := io.ReadAll(r.Body)
+			fmt.Printf("archived %d lines of %s\n", strings.Count(string(body), "\n"), r.URL.Query().Get("key"))
+		}
+	}))
+	defer logs.Close()
+
+	ctx := context.Background()
+	s := logger.OpenStream(ctx, logger.StreamConfig{
+		URL: logs.URL, Token: "fake-token", Account: "account", Key: "build/1", IndirectUpload: true,
+	})
+	_, _ = io.WriteString(s, "compiling\nno newline at the end")
+	if err := s.Close(ctx); err != nil {
+		fmt.Println(err)
+	}
+	// Output: archived 2 lines of build/1
 }

@@ -379,7 +379,7 @@ func (b *bench) follow(pathAndQuery string, header ...string) (next func() strin
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := b.http.Client().Do(req)
+	resp, err := b.http.Client().Do(req) //nolint:bodyclose // closeIt does
 	require.NoError(b.t, err)
 	require.Equal(b.t, 200, resp.StatusCode)
 	require.Equal(b.t, "text/event-stream", resp.Header.Get("Content-Type"))
