@@ -96,22 +96,19 @@ func (s *Slot) Keep() bool {
 
 // Drop releases the slot unless somebody keeps it. The poller calls it when the
 // init task has ended.
-func (s *Slot) Drop() {
-	s.mu.Lock()
-	kept := s.kept
-	s.mu.Unlock()
-	if !kept {
-		s.Release()
-	}
-}
+func (s *Slot) Drop() { s.end(true) }
 
 // Release gives the slot back. Only the first call counts.
-func (s *Slot) Release() {
+func (s *Slot) Release() { s.end(false) }
+
+// end decides and marks under one lock: a Keep that reported true must not lose
+// the slot to a Drop at the same time.
+func (s *Slot) end(unlessKept bool) {
 	s.mu.Lock()
-	first := !s.released
-	s.released = true
+	stays := s.released || unlessKept && s.kept
+	s.released = s.released || !stays
 	s.mu.Unlock()
-	if !first {
+	if stays {
 		return
 	}
 	s.slots.mu.Lock()

@@ -72,8 +72,11 @@ func (t *Thresholds) load(ctx context.Context) (Load, error) {
 	t.mu.Lock() // held while measuring: one reading serves all who wait
 	defer t.mu.Unlock()
 	if at := now(); t.at.IsZero() || at.Sub(t.at) >= every {
-		t.last, t.err = measure(ctx)
-		t.at = at
+		load, err := measure(ctx)
+		if err != nil && ctx.Err() != nil {
+			return load, err // the caller's end says nothing to the next one
+		}
+		t.last, t.err, t.at = load, err, at
 	}
 	return t.last, t.err
 }
