@@ -1,0 +1,271 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/joho/godotenv"
+
+	"github.com/delegate-io/dlite/task/capacity"
+)
+
+// config is what config.env and the environment say (SPEC X2). The help tags
+// are printed by "delegate settings".
+type config struct {
+	AccountID string   `env:"ACCOUNT_ID,required,notEmpty" help:"the account's id"`
+	Token     string   `env:"TOKEN,required,notEmpty" help:"the account's secret (32 hexadecimal characters, or the base64 of those), or a ready-made token"`
+	URL       string   `env:"URL,required,notEmpty" help:"the manager's address"`
+	Name      string   `env:"NAME" help:"the delegate's name, a tag too; default: the host's name"`
+	Tags      []string `env:"TAGS" help:"comma-separated tags that selectors match"`
+	Protocol  protocol `env:"PROTOCOL" envDefault:"v1" help:"delegate protocol: v1 or v2"`
+
+	MaxStages    maxStages `env:"MAX_STAGES" help:"stages at once, a positive integer; default: no limit"`
+	Workers      int       `env:"PARALLEL_WORKERS" envDefault:"100" help:"tasks at once of each kind"`
+	PollInterval int       `env:"POLL_INTERVAL_MILLISECS" envDefault:"3000" help:"time between polls of a manager that does not hold them"`
+
+	WatchHost bool    `env:"DYNAMIC_REQUEST_HANDLING" envDefault:"false" help:"refuse new stages while CPU or memory is above the threshold"`
+	Threshold float64 `env:"DELEGATE_RESOURCE_THRESHOLD" envDefault:"80" help:"that threshold, in percent"`
+
+	CleanupGrace int `env:"CLEANUP_GRACE_PERIOD_SECONDS" envDefault:"0" help:"time between SIGTERM and SIGKILL for what is stopped"`
+	IdleWait     int `env:"IDLE_WAIT_SECS_BEFORE_STOP" envDefault:"0" help:"how long a drain waits after the last task"`
+
+	ProxyHost     string `env:"PROXY_HOST" help:"proxy to the manager; default: HTTP_PROXY, HTTPS_PROXY and NO_PROXY"`
+	ProxyPort     int    `env:"PROXY_PORT" help:"the proxy's port"`
+	ProxyScheme   string `env:"PROXY_SCHEME" envDefault:"http" help:"http or https"`
+	ProxyUser     string `env:"PROXY_USER" help:"the proxy's user"`
+	ProxyPassword string `env:"PROXY_PASSWORD" help:"and password"`
+	NoProxy       string `env:"NO_PROXY" help:"comma-separated hosts to reach without the proxy"`
+
+	CertsDir   string `env:"CERTS_DIR" help:"folder of CA certificates to trust as well"`
+	ClientCert string `env:"CLIENT_CERT_FILE" help:"client certificate for mutual TLS"`
+	ClientKey  string `env:"CLIENT_KEY_FILE" help:"and its key"`
+
+	WorkDir    string `env:"WORK_DIR" help:"folder for workspaces; default: dlite in the temporary folder"`
+	LedgerDir  string `env:"LEDGER_DIR" help:"folder that remembers what has to be cleaned up; default: dlite in the user's cache folder, by delegate name"`
+	DockerHost string `env:"DOCKER_HOST" help:"the Docker engine's address"`
+
+	LogLevel   string `env:"LOG_LEVEL" envDefault:"info" help:"trace, debug, info, warn or error"`
+	LogFormat  string `env:"LOG_FORMAT" envDefault:"console" help:"console or json"`
+	LogToFile  bool   `env:"LOG_ENABLE_FILE_LOGGING" envDefault:"false" help:"write the log to a file too"`
+	LogFile    string `env:"LOG_FILE" envDefault:"delegate.log" help:"that file"`
+	LogMaxSize int    `env:"LOG_MAX_SIZE_MB" help:"size at which the file is rotated; default: 100"`
+	LogBackups int    `env:"LOG_MAX_BACKUPS" help:"rotated files to keep; default: 10"`
+	LogMaxAge  int    `env:"LOG_MAX_AGE_DAYS" help:"days to keep them; default: 30"`
+	LogCompact bool   `env:"LOG_COMPRESS" envDefault:"false" help:"compress them"`
+}
+
+type protocol string
+
+// UnmarshalText reads PROTOCOL.
+func (p *protocol) UnmarshalText(b []byte) error {
+	switch v := protocol(strings.ToLower(string(b))); v {
+	case "v1", "v2":
+		*p = v
+		return nil
+	default:
+		return errors.New("it must be v1 or v2")
+	}
+}
+
+type maxStages int
+
+// UnmarshalText reads MAX_STAGES (SPEC Q1).
+func (n *maxStages) UnmarshalText(b []byte) error {
+	v, err := capacity.ParseMaxStages(string(b))
+	*n = maxStages(v)
+	return err
+}
+
+// prefix may stand before every name; where both are set, the short name wins.
+const prefix = "HARNESS_"
+
+// otherNames are names that some settings have elsewhere.
+var otherNames = map[string]string{
+	"DELEGATE_TOKEN": "TOKEN", "DELEGATE_TAGS": "TAGS", "DELEGATE_NAME": "NAME", "MANAGER_HOST_AND_PORT": "URL",
+}
+
+// loadConfig reads the file, when there is one, and the environment, which goes
+// before it. The warnings name settings of the file that nobody knows. No error
+// and no warning shows a value of a secret setting.
+func loadConfig(file string, environ []string) (config, []string, error) {
+	var c config
+	fromFile := map[string]string{}
+	if file != "" {
+		var err error
+		if fromFile, err = godotenv.Read(file); err != nil {
+			return c, nil, fmt.Errorf("reading %s: %s", file, fileProblem(err))
+		}
+	}
+	known := settingNames()
+	var warnings []string
+	for _, name := range slices.Sorted(maps.Keys(fromFile)) {
+		if !slices.Contains(known, canonical(name)) {
+			warnings = append(warnings, fmt.Sprintf("%s: %s is no setting; valid are %s", file, name, strings.Join(known, ", ")))
+		}
+	}
+	values := canonicalValues(fromFile)
+	maps.Copy(values, canonicalValues(env.ToMap(environ)))
+	for name, v := range values {
+		if strings.TrimSpace(v) == "" {
+			delete(values, name) // NAME= is as good as no NAME
+		}
+	}
+	if err := env.ParseWithOptions(&c, env.Options{Environment: values}); err != nil {
+		return c, warnings, settingErrors(err)
+	}
+	return c, warnings, c.complete()
+}
+
+// fileProblem keeps a parser's error from quoting a line, which may hold a
+// secret.
+func fileProblem(err error) string {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		return path.Err.Error()
+	}
+	return `a line is not of the form NAME="value"`
+}
+
+// canonical is the short name of a setting.
+func canonical(name string) string {
+	name = strings.TrimPrefix(name, prefix)
+	if short, ok := otherNames[name]; ok {
+		return short
+	}
+	return name
+}
+
+// canonicalValues gives every setting its short name. A setting under its own
+// name wins over the same under another one.
+func canonicalValues(in map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(in)) {
+		if short := canonical(name); short != name && in[short] == "" {
+			out[short] = in[name]
+		}
+	}
+	for name, v := range in {
+		if canonical(name) == name {
+			out[name] = v
+		}
+	}
+	return out
+}
+
+// settingErrors says which settings are wrong, without their values.
+func settingErrors(err error) error {
+	var all env.AggregateError
+	if !errors.As(err, &all) {
+		return err
+	}
+	var out []error
+	for _, e := range all.Errors {
+		var parse env.ParseError
+		if errors.As(e, &parse) {
+			name := settingOf(parse.Name)
+			if e = parse.Err; !strings.HasPrefix(e.Error(), name) {
+				e = fmt.Errorf("%s: %w", name, e)
+			}
+		}
+		out = append(out, e)
+	}
+	return errors.Join(out...)
+}
+
+// complete checks what the types do not, and fills in defaults.
+func (c *config) complete() error {
+	var errs []error
+	wrong := func(setting string, bad bool, must string) {
+		if bad {
+			errs = append(errs, fmt.Errorf("%s: it must be %s", setting, must))
+		}
+	}
+	wrong("PARALLEL_WORKERS", c.Workers < 1, "at least 1")
+	wrong("POLL_INTERVAL_MILLISECS", c.PollInterval < 1, "at least 1")
+	wrong("CLEANUP_GRACE_PERIOD_SECONDS", c.CleanupGrace < 0, "0 or more")
+	wrong("IDLE_WAIT_SECS_BEFORE_STOP", c.IdleWait < 0, "0 or more")
+	wrong("DELEGATE_RESOURCE_THRESHOLD", c.Threshold <= 0 || c.Threshold > 100, "above 0 and at most 100")
+	wrong("PROXY_PORT", c.ProxyPort < 0 || c.ProxyPort > 65535, "from 1 to 65535")
+	wrong("LOG_FORMAT", c.LogFormat != "console" && c.LogFormat != "json", "console or json")
+	if !strings.Contains(c.URL, "://") {
+		c.URL = "https://" + c.URL // MANAGER_HOST_AND_PORT may come without a scheme
+	}
+	if c.Name == "" {
+		host, err := os.Hostname()
+		wrong("NAME", err != nil, "set: this machine has no host name")
+		c.Name = host
+	}
+	for i, tag := range c.Tags {
+		c.Tags[i] = strings.TrimSpace(tag)
+	}
+	c.Tags = slices.DeleteFunc(c.Tags, func(t string) bool { return t == "" })
+	if c.WorkDir == "" {
+		c.WorkDir = filepath.Join(os.TempDir(), "dlite")
+	}
+	if c.LedgerDir == "" {
+		cache, err := os.UserCacheDir()
+		wrong("LEDGER_DIR", err != nil, "set: this user has no cache folder")
+		c.LedgerDir = filepath.Join(cache, "dlite", "ledger-"+fileName(c.Name))
+	}
+	return errors.Join(errs...)
+}
+
+// fileName makes a delegate's name fit for a path.
+func fileName(name string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune(`/\:*?"<>|`, r) || r < ' ' {
+			return '_'
+		}
+		return r
+	}, name)
+}
+
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
+
+func settingNames() []string {
+	var names []string
+	eachSetting(func(name, _, _, _ string) { names = append(names, name) })
+	slices.Sort(names)
+	return names
+}
+
+// settingOf is the setting that a field holds.
+func settingOf(field string) string {
+	setting := field
+	eachSetting(func(name, f, _, _ string) {
+		if f == field {
+			setting = name
+		}
+	})
+	return setting
+}
+
+func eachSetting(f func(name, field, fallback, help string)) {
+	t := reflect.TypeFor[config]()
+	for i := range t.NumField() {
+		tag := t.Field(i).Tag
+		name, _, _ := strings.Cut(tag.Get("env"), ",")
+		f(name, t.Field(i).Name, tag.Get("envDefault"), tag.Get("help"))
+	}
+}
+
+func describeSettings(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	eachSetting(func(name, _, fallback, help string) {
+		if fallback != "" {
+			help += "; default: " + fallback
+		}
+		fmt.Fprintf(t, "%s\t%s\n", name, help) //nolint:errcheck // Flush tells
+	})
+	return t.Flush()
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// secret is what no message may show.
+const secret = "visibly-fake-secret"
+
+func load(t *testing.T, file string, environ ...string) (config, []string, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.env")
+	require.NoError(t, os.WriteFile(path, []byte(file), 0o600))
+	return loadConfig(path, environ)
+}
+
+const required = "ACCOUNT_ID=a\nTOKEN=" + secret + "\nURL=http://127.0.0.1:1\n"
+
+// X2: the file of the source document's page is understood.
+func TestTheDocumentedFileIsUnderstood(t *testing.T) {
+	t.Parallel()
+	c, warnings, err := load(t, `ACCOUNT_ID="acct"
+TOKEN="`+secret+`"
+TAGS="macos-arm64, local"
+URL="https://manager.example"
+NAME="DelegateTest"
+MAX_STAGES=1
+`)
+	require.NoError(t, err)
+	assert.Empty(t, warnings)
+	assert.Equal(t, "acct", c.AccountID)
+	assert.Equal(t, []string{"macos-arm64", "local"}, c.Tags)
+	assert.Equal(t, "DelegateTest", c.Name)
+	assert.EqualValues(t, 1, c.MaxStages)
+	assert.Equal(t, "v1", string(c.Protocol))
+}
+
+// X2: other names of settings, and who wins: the short name over a long one, the
+// environment over the file.
+func TestWhichNameWins(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		file    string
+		environ []string
+		want    string
+	}{
+		"a prefix":                            {"HARNESS_NAME=p\n", nil, "p"},
+		"another name":                        {"DELEGATE_NAME=d\n", nil, "d"},
+		"a prefixed other name":               {"HARNESS_DELEGATE_NAME=hd\n", nil, "hd"},
+		"the short name wins":                 {"HARNESS_NAME=p\nNAME=n\nDELEGATE_NAME=d\n", nil, "n"},
+		"the environment wins":                {"NAME=n\n", []string{"NAME=e"}, "e"},
+		"a long name of the environment wins": {"NAME=n\n", []string{"DELEGATE_NAME=e"}, "e"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, _, err := load(t, required+tc.file, tc.environ...)
+			require.NoError(t, err)
+			assert.Equal(t, tc.want, c.Name)
+		})
+	}
+	c, _, err := load(t, "ACCOUNT_ID=a\nTOKEN=x\nMANAGER_HOST_AND_PORT=manager.example:8443\n")
+	require.NoError(t, err)
+	assert.Equal(t, "https://manager.example:8443", c.URL)
+}
+
+// X2, Q1: what is wrong is named with what would be right, all at once, and no
+// value of a secret is shown.
+func TestWrongSettingsAreNamed(t *testing.T) {
+	t.Parallel()
+	for setting, message := range map[string]string{
+		"MAX_STAGES=0":                      "MAX_STAGES is \"0\": it must be a positive integer",
+		"MAX_STAGES=many":                   "positive integer",
+		"PARALLEL_WORKERS=0":                "PARALLEL_WORKERS: it must be at least 1",
+		"POLL_INTERVAL_MILLISECS=fast":      "POLL_INTERVAL_MILLISECS",
+		"PROTOCOL=v3":                       "PROTOCOL: it must be v1 or v2",
+		"CLEANUP_GRACE_PERIOD_SECONDS=-1":   "CLEANUP_GRACE_PERIOD_SECONDS: it must be 0 or more",
+		"DELEGATE_RESOURCE_THRESHOLD=120":   "DELEGATE_RESOURCE_THRESHOLD: it must be above 0",
+		"LOG_FORMAT=xml":                    "LOG_FORMAT: it must be console or json",
+		"DYNAMIC_REQUEST_HANDLING=possibly": "DYNAMIC_REQUEST_HANDLING",
+	} {
+		_, _, err := load(t, required+setting+"\n")
+		require.ErrorContains(t, err, message, setting)
+		assert.NotContains(t, err.Error(), secret)
+	}
+	_, _, err := load(t, "TOKEN="+secret+"\nMAX_STAGES=x\n")
+	require.ErrorContains(t, err, "ACCOUNT_ID")
+	require.ErrorContains(t, err, "URL")
+	require.ErrorContains(t, err, "MAX_STAGES")
+}
+
+// X2: a setting that nobody knows is named, with those that are known.
+func TestAnUnknownSettingIsNamed(t *testing.T) {
+	t.Parallel()
+	_, warnings, err := load(t, required+"MAX_STAGE=3\n")
+	require.NoError(t, err)
+	require.Len(t, warnings, 1)
+	assert.Contains(t, warnings[0], "MAX_STAGE is no setting")
+	assert.Contains(t, warnings[0], "MAX_STAGES")
+}
+
+func TestAFileThatCannotBeReadIsAnErrorWithoutItsContent(t *testing.T) {
+	t.Parallel()
+	_, _, err := loadConfig(filepath.Join(t.TempDir(), "missing.env"), nil)
+	require.ErrorContains(t, err, "no such file")
+	_, _, err = load(t, "TOKEN \""+secret+"\n")
+	require.Error(t, err)
+	assert.NotContains(t, err.Error(), secret)
+}
+
+func TestSettingsAreListed(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	require.NoError(t, describeSettings(&out))
+	for _, name := range settingNames() {
+		assert.Contains(t, out.String(), name)
+	}
+	assert.Equal(t, len(settingNames()), strings.Count(out.String(), "\n"))
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/logger"
+	"github.com/delegate-io/dlite/poller"
+	"github.com/delegate-io/dlite/router"
+	"github.com/delegate-io/dlite/secrets"
+	"github.com/delegate-io/dlite/task/capacity"
+	"github.com/delegate-io/dlite/task/transaction"
+)
+
+// closeTimeout bounds the cleanup of what is open at the end.
+const closeTimeout = 2 * time.Minute
+
+// serve is the delegate's life. The first signal drains, the second one cancels.
+func serve(ctx context.Context, cfg config, signals <-chan os.Signal) (err error) {
+	hidden := secrets.NewSet(secrets.Config{}, cfg.Token, cfg.ProxyPassword)
+	log, closeLog, err := logger.New(logger.Config{
+		Level: cfg.LogLevel, Format: logger.Format(cfg.LogFormat), Mask: hidden,
+		EnableFileLogging: cfg.LogToFile, File: cfg.LogFile, MaxSizeMB: cfg.LogMaxSize,
+		MaxBackups: cfg.LogBackups, MaxAgeDays: cfg.LogMaxAge, Compress: cfg.LogCompact,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeLog.Close()) }()
+
+	c, err := newClient(cfg, log)
+	if err != nil {
+		return err
+	}
+	defer c.CloseIdleConnections()
+	slots := capacity.NewSlots(int(cfg.MaxStages))
+	stages, closeStages, err := newStages(ctx, cfg, slots, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeStages()) }()
+
+	routes := router.New(router.RouteMap(stages.Routes()),
+		router.WithMiddleware(router.Recover(log), router.Log(log)))
+	p := poller.New(c, routes, pollerOptions(cfg, slots, log)...)
+	return run(ctx, p, cfg, signals)
+}
+
+// run registers and polls until the signals have ended it.
+func run(ctx context.Context, p *poller.Poller, cfg config, signals <-chan os.Signal) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	registered, giveUp := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() {
+		select {
+		case <-signals:
+		case <-ctx.Done():
+			return
+		}
+		giveUp() // a registration that is under way
+		second, end := context.WithCancel(ctx)
+		defer end()
+		wg.Go(func() {
+			select {
+			case <-signals:
+				end()
+			case <-second.Done():
+			}
+		})
+		_ = p.Shutdown(second) // Poll returns the error that counts
+	})
+	info, err := p.Register(registered)
+	if err != nil {
+		return err
+	}
+	err = p.Poll(ctx, cfg.Workers, info.ID, time.Duration(cfg.PollInterval)*time.Millisecond)
+	if errors.Is(err, poller.ErrShutdown) {
+		return nil // the signal came between registration and poll
+	}
+	return err
+}
+
+func newStages(ctx context.Context, cfg config, slots *capacity.Slots, log zerolog.Logger) (*transaction.Manager, func() error, error) {
+	options := []local.Option{
+		local.WithWorkDir(cfg.WorkDir), local.WithGrace(seconds(cfg.CleanupGrace)), local.WithLogger(log),
+	}
+	if cfg.DockerHost != "" {
+		options = append(options, local.WithDockerHost(cfg.DockerHost))
+	}
+	driver, err := local.New(options...)
+	if err != nil {
+		return nil, nil, err
+	}
+	stages := transaction.New(driver, transaction.WithLedger(cfg.LedgerDir), transaction.WithSlots(slots),
+		transaction.WithDelegate(cfg.Name), transaction.WithLogger(log))
+	if err := stages.Recover(ctx); err != nil {
+		// The rest is tried again while the delegate works.
+		log.Error().Err(err).Msg("could not remove everything that an earlier run left")
+	}
+	tending, stop := context.WithCancel(ctx)
+	var tend sync.WaitGroup
+	tend.Go(func() { stages.Tend(tending, time.Minute) })
+	return stages, func() error {
+		stop()
+		tend.Wait()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		return errors.Join(stages.Close(ctx), driver.Close())
+	}, nil
+}
+
+func newClient(cfg config, log zerolog.Logger) (*client.HTTP, error) {
+	options := []client.Option{client.WithLogger(log)}
+	if cfg.Protocol == "v2" {
+		options = append(options, client.WithProtocol(client.V2))
+	}
+	if cfg.CertsDir != "" {
+		options = append(options, client.WithCACertsDir(cfg.CertsDir))
+	}
+	if cfg.ClientCert != "" || cfg.ClientKey != "" {
+		options = append(options, client.WithClientCert(cfg.ClientCert, cfg.ClientKey))
+	}
+	if cfg.ProxyHost != "" {
+		options = append(options, client.WithProxy(client.ProxyConfig{
+			Scheme: cfg.ProxyScheme, Host: cfg.ProxyHost, Port: cfg.ProxyPort,
+			User: cfg.ProxyUser, Password: cfg.ProxyPassword, NoProxy: cfg.NoProxy,
+		}))
+	}
+	secret := cfg.Token
+	if strings.Count(secret, ".") == 4 { // a compact JWE has five parts
+		options, secret = append(options, client.WithToken(secret)), ""
+	}
+	return client.New(cfg.URL, cfg.AccountID, secret, options...)
+}
+
+func pollerOptions(cfg config, slots *capacity.Slots, log zerolog.Logger) []poller.Option {
+	options := []poller.Option{
+		poller.WithName(cfg.Name), poller.WithTags(cfg.Tags...), poller.WithSlots(slots), poller.WithLogger(log),
+		poller.WithIdleWait(seconds(cfg.IdleWait)),
+	}
+	if cfg.WatchHost {
+		options = append(options, poller.WithThresholds(&capacity.Thresholds{CPU: cfg.Threshold, Memory: cfg.Threshold}))
+	}
+	return options
+}

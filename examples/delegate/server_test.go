@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/delegate-io/dlite/client/clienttest"
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// running is the bundled delegate, configured by a file, against a manager.
+type running struct {
+	*clienttest.Server
+	t       *testing.T
+	signals chan os.Signal
+	over    chan error
+	workDir string
+}
+
+func start(t *testing.T, extra string) *running {
+	t.Helper()
+	r := &running{
+		Server: clienttest.NewServer(), t: t, signals: make(chan os.Signal, 2), over: make(chan error, 1),
+		workDir: filepath.Join(t.TempDir(), "work"),
+	}
+	t.Cleanup(r.Close)
+	file := filepath.Join(t.TempDir(), "config.env")
+	require.NoError(t, os.WriteFile(file, []byte(
+		`ACCOUNT_ID="`+r.Account+`"
+DELEGATE_TOKEN="`+r.Secret+`"
+URL="`+r.URL+`"
+HARNESS_NAME="e2e"
+LOG_LEVEL=error
+WORK_DIR="`+r.workDir+`"
+LEDGER_DIR="`+t.TempDir()+`"
+`+extra), 0o600))
+	cfg, warnings, err := loadConfig(file, os.Environ())
+	require.NoError(t, err)
+	require.Empty(t, warnings)
+	go func() { r.over <- serve(context.Background(), cfg, r.signals) }()
+	return r
+}
+
+// submit sends a payload as a task of a type.
+func (r *running) submit(typ string, payload any) *clienttest.Submission {
+	b, err := json.Marshal(payload)
+	require.NoError(r.t, err)
+	return r.Submit(&task.Task{Type: typ, Data: b})
+}
+
+// answer waits for the task's end and decodes it.
+func answer[T any](r *running, s *clienttest.Submission) (out T) {
+	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
+	defer cancel()
+	resp, err := s.Wait(ctx)
+	require.NoError(r.t, err)
+	require.Equal(r.t, task.OK, resp.Code, resp.Error)
+	require.NoError(r.t, json.Unmarshal(resp.Data, &out))
+	return out
+}
+
+func (r *running) init(id string) {
+	got := answer[stage.InitResponse](r, r.submit("CI_DOCKER_INITIALIZE_TASK", stage.InitRequest{Network: stage.Network{ID: id}}))
+	require.Equal(r.t, stage.Success, got.Status, got.ErrorMessage)
+}
+
+func script(id, step, text string) stage.ExecuteRequest {
+	return stage.ExecuteRequest{GroupID: id, Step: stage.Step{
+		ID: step, Run: stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{text}},
+	}}
+}
+
+func (r *running) cleanup(id string) *clienttest.Submission {
+	return r.submit("CI_DOCKER_CLEANUP_TASK", stage.CleanupRequest{Network: id})
+}
+
+func (r *running) wait() error {
+	select {
+	case err := <-r.over:
+		return err
+	case <-time.After(30 * time.Second):
+		require.FailNow(r.t, "the delegate does not end")
+		return nil
+	}
+}
+
+// X2, T1: the bundled delegate runs a stage on the host; a signal ends it, and
+// nothing is left in its work folder.
+func TestTheDelegateRunsAStageAndDrainsOnASignal(t *testing.T) {
+	t.Parallel()
+	r := start(t, "MAX_STAGES=1\n")
+	r.init("tx")
+	first := answer[stage.ExecuteResponse](r, r.submit("CI_DOCKER_EXECUTE_TASK",
+		script("tx", "one", `echo "GREETING=hello" >> "$DRONE_ENV"; echo done > result`)))
+	assert.Equal(t, stage.Success, first.Status, first.ErrorMessage)
+
+	r.signals <- syscall.SIGTERM
+	// The stage is open: it goes on.
+	second := answer[stage.ExecuteResponse](r, r.submit("CI_DOCKER_EXECUTE_TASK",
+		script("tx", "two", `echo "OUT=$GREETING $(cat result)" >> "$HARNESS_OUTPUT_FILE"; exit 3`)))
+	assert.Equal(t, stage.Failure, second.Status)
+	assert.Equal(t, 3, second.ExitCode)
+	assert.Equal(t, map[string]string{"OUT": "hello done"}, second.OutputVars)
+	answer[stage.CleanupResponse](r, r.cleanup("tx"))
+	require.NoError(t, r.wait())
+	left, err := os.ReadDir(r.workDir)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	assert.Equal(t, 1, r.Count(clienttest.CallUnregister))
+}
+
+// P5, T7: the second signal cancels what runs, and what was open is cleaned up.
+func TestASecondSignalCancelsAndCleansUp(t *testing.T) {
+	t.Parallel()
+	r := start(t, "")
+	r.init("tx")
+	step := r.submit("CI_DOCKER_EXECUTE_TASK", script("tx", "one", `echo $$ > "$HARNESS_SCRATCH_DIR/../pid"; sleep 600`))
+	select {
+	case <-step.Acquired():
+	case <-time.After(30 * time.Second):
+		require.FailNow(t, "the step does not start")
+	}
+	r.signals <- os.Interrupt
+	r.signals <- os.Interrupt
+	require.ErrorContains(t, r.wait(), "grace")
+	left, err := os.ReadDir(r.workDir)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
