@@ -85,24 +85,19 @@ func (c *call) run(ctx context.Context) *Error {
 		retry.RetryMax = c.attempts - 1
 	}
 	if c.wait > 0 { // the same transport, with more patience
-		patient := *c.h.client
-		patient.Timeout += c.wait
-		retry.HTTPClient = &patient
+		retry.HTTPClient = c.h.bounded(c.h.timeout + c.wait)
 	}
 	resp, err := retry.Do(req)
 	if resp != nil {
 		defer resp.Body.Close() //nolint:errcheck // it was read; there is nothing to lose
 	}
-	var own *Error
-	switch {
-	case errors.As(err, &own): // the answer was no good
-		return own
-	case err != nil:
-		return c.noAnswer(ctx, err)
-	case !good(resp.StatusCode): // the last of all attempts
-		return c.last
+	if err == nil && good(resp.StatusCode) {
+		return nil
 	}
-	return nil
+	if own := (*Error)(nil); err == nil || errors.As(err, &own) {
+		return c.last // an answer came, and it was no good
+	}
+	return c.noAnswer(ctx, err)
 }
 
 func good(status int) bool { return status >= 200 && status <= 299 }
@@ -119,7 +114,7 @@ func (c *call) request(ctx context.Context) (*retryablehttp.Request, error) {
 	}
 	header := make(http.Header, 3)
 	header["Authorization"] = c.bearer.header
-	header["Content-Type"] = jsonType()
+	header["Content-Type"] = c.h.jsonType
 	if c.h.creds.hash != nil {
 		header[hashHeader] = c.h.creds.hash
 	}
@@ -142,8 +137,6 @@ func (c *call) request(ctx context.Context) (*retryablehttp.Request, error) {
 
 // hashHeader is spelled as the protocol spells it; net/http would change it.
 const hashHeader = "delegateTokenHash"
-
-func jsonType() []string { return []string{"application/json"} }
 
 // answer reads an answer that is worth no retry by its status. It is part of
 // the attempt: what goes wrong here can be retried too, under the same time-out.
@@ -240,7 +233,7 @@ func (c *call) fail(status int, err error) *Error {
 func (c *call) noAnswer(ctx context.Context, err error) *Error {
 	ended := ctx.Err()
 	if ended == nil {
-		return c.fail(0, c.cause(ctx, err))
+		return c.fail(0, cause(err))
 	}
 	e := c.fail(0, ended)
 	if l := c.last; l != nil { // what the caller waited for in vain
@@ -252,17 +245,13 @@ func (c *call) noAnswer(ctx context.Context, err error) *Error {
 	return e
 }
 
-// cause takes off net/http's wrapping, which quotes the URL with its query, and
-// says so when it was the time-out of the attempt.
-func (c *call) cause(ctx context.Context, err error) error {
+// cause takes off net/http's wrapping, which quotes the URL with its query.
+func cause(err error) error {
 	var u *url.Error
-	if !errors.As(err, &u) {
-		return err
+	if errors.As(err, &u) {
+		return u.Err
 	}
-	if u.Timeout() && ctx.Err() == nil {
-		return fmt.Errorf("no answer within %s: %w", c.h.timeout+c.wait, u.Err)
-	}
-	return u.Err
+	return err
 }
 
 // refused is the failure that an answer's status tells. It reads the body.

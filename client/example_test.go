@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -92,14 +93,14 @@ func ExampleError() {
 	// 404 no such delegate
 }
 
-// A corporate network: a proxy with credentials, an own CA, mutual TLS.
+// A corporate network: a proxy with credentials, and CA certificates in a
+// directory. What cannot work shows when the client is made.
 func ExampleNew() {
 	_, err := client.New("https://manager.example/delegates", "account", "0000000000000000000000000000fa4e",
 		client.WithProtocol(client.V2),
 		client.WithProxy(client.ProxyConfig{Host: "proxy.example", Port: 3128, User: "user", Password: "fake-password", NoProxy: "10.0.0.0/8"}),
-		client.WithCACertsDir("/path/that/does/not/exist"),
+		client.WithCACertsDir("/a/directory/that/does/not/exist"),
 	)
-	fmt.Println(err)
-	// Output:
-	// making a manager client: reading the directory of CA certificates: open /path/that/does/not/exist: no such file or directory
+	fmt.Println(errors.Is(err, fs.ErrNotExist))
+	// Output: true
 }

@@ -28,11 +28,14 @@ type HTTP struct {
 	log      zerolog.Logger
 	now      func() time.Time
 
-	client  *http.Client
-	retries Retries
-	timeout time.Duration
-	maxBody int64
-	buffers sync.Pool // of *bytes.Buffer, for answers
+	transport http.RoundTripper
+	client    *http.Client // over the transport, with the usual time-out
+	retries   Retries
+	timeout   time.Duration
+	maxBody   int64
+	buffers   sync.Pool // of *bytes.Buffer, for answers
+
+	jsonType []string // the Content-Type header, shared by all requests
 
 	// names of the delegates that registered, by id: v2 wants them to acquire.
 	names sync.Map
@@ -79,17 +82,23 @@ func newHTTP(endpoint, accountID, secret string, cfg *config) (*HTTP, error) {
 			return nil, err
 		}
 	}
-	return &HTTP{
+	h := &HTTP{
 		protocol: cfg.protocol, base: base, prefix: base.EscapedPath(),
 		account: accountID, query: "accountId=" + url.QueryEscape(accountID),
 		creds: creds, log: cfg.log, now: cfg.now,
-		client: &http.Client{
-			Transport:     steady{transport},
-			Timeout:       cfg.timeout,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-		retries: cfg.retries, timeout: cfg.timeout, maxBody: cfg.maxBody,
-	}, nil
+		transport: transport, retries: cfg.retries, timeout: cfg.timeout, maxBody: cfg.maxBody,
+		jsonType: []string{"application/json"},
+	}
+	h.client = h.bounded(h.timeout)
+	return h, nil
+}
+
+// bounded makes calls of which each attempt has a time-out.
+func (h *HTTP) bounded(timeout time.Duration) *http.Client {
+	return &http.Client{
+		Transport:     bounded{h.transport, timeout},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 // parseEndpoint does not quote what it refuses: it may hold a password.
@@ -118,9 +127,7 @@ func parseEndpoint(endpoint string) (*url.URL, error) {
 // CloseIdleConnections closes the connections that no call uses. The client
 // stays usable.
 func (h *HTTP) CloseIdleConnections() {
-	if t, ok := h.client.Transport.(interface{ closeIdle() }); ok {
-		t.closeIdle()
-	}
+	(&http.Client{Transport: h.transport}).CloseIdleConnections()
 }
 
 // Register implements [Client]. The copy of r that is sent has the account's

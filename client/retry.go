@@ -16,6 +16,9 @@ import (
 // succeeded stays a success when its context has ended meanwhile; otherwise a
 // task that was acquired would be lost.
 func (c *call) again(ctx context.Context, resp *http.Response, err error) (bool, error) {
+	if err == nil && good(resp.StatusCode) {
+		return false, nil
+	}
 	var own *Error
 	retry := true
 	switch {
@@ -23,9 +26,7 @@ func (c *call) again(ctx context.Context, resp *http.Response, err error) (bool,
 		c.last = own
 		retry = good(own.Status) && c.worthReading(own)
 	case err != nil:
-		c.last = c.fail(0, c.cause(ctx, err))
-	case good(resp.StatusCode):
-		return false, nil
+		c.last = c.fail(0, cause(err))
 	default:
 		c.last = c.refused(ctx, resp)
 		retry = c.last.retryable()

@@ -112,13 +112,3 @@ func (t *reloading) refresh() {
 
 // CloseIdleConnections is what http.Client looks for.
 func (t *reloading) CloseIdleConnections() { t.current.Load().CloseIdleConnections() }
-
-// steady keeps the idle connections of a transport: the retrying library closes
-// them all whenever a call fails, and then every other executor dials anew.
-type steady struct{ transport http.RoundTripper }
-
-func (s steady) RoundTrip(r *http.Request) (*http.Response, error) { return s.transport.RoundTrip(r) }
-
-func (s steady) closeIdle() {
-	(&http.Client{Transport: s.transport}).CloseIdleConnections()
-}

@@ -83,7 +83,7 @@ func decodeTaskV1(body []byte, e task.Event) (*task.Task, error) {
 		return nil, nil //nolint:nilnil // not ours
 	}
 	t := new(task.Task)
-	if err := json.Unmarshal(body, t); err != nil {
+	if err := t.UnmarshalJSON(body); err != nil { // json.Unmarshal would read it twice
 		return nil, err
 	}
 	t.Secrets = slices.DeleteFunc(t.Secrets, func(s *task.Task) bool { return s == nil })
