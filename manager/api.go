@@ -78,7 +78,7 @@ func (m *Manager) hold(ctx context.Context, done <-chan struct{}, wait time.Dura
 	if wait <= 0 {
 		return false
 	}
-	over, stop := m.cfg.Clock.After(wait)
+	over, stop := m.after(wait)
 	defer stop()
 	select {
 	case <-done:

@@ -6,16 +6,21 @@ import "time"
 type Clock interface {
 	// Now is the time.
 	Now() time.Time
-	// After sends once when d has passed, at once when d is not positive. Stop
-	// frees what that takes; it may be called at any time, once.
-	After(d time.Duration) (c <-chan time.Time, stop func())
+	// At sends once when it is the time t or later, also when that is past. Stop
+	// frees what that takes; it is called once, at any time.
+	At(t time.Time) (c <-chan time.Time, stop func())
 }
 
 type wallClock struct{}
 
 func (wallClock) Now() time.Time { return time.Now() }
 
-func (wallClock) After(d time.Duration) (<-chan time.Time, func()) {
-	t := time.NewTimer(d)
+func (wallClock) At(at time.Time) (<-chan time.Time, func()) {
+	t := time.NewTimer(time.Until(at))
 	return t.C, func() { t.Stop() }
+}
+
+// after is a clock's signal when d has passed.
+func (m *Manager) after(d time.Duration) (<-chan time.Time, func()) {
+	return m.cfg.Clock.At(m.cfg.Clock.Now().Add(d))
 }

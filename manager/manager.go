@@ -184,13 +184,12 @@ func (m *Manager) Close() error {
 func (m *Manager) loop() {
 	defer close(m.stopped)
 	for {
-		now := m.cfg.Clock.Now()
-		m.queue.Tick(now)
+		m.queue.Tick(m.cfg.Clock.Now())
 		m.settle()
 		var due <-chan time.Time
 		stop := func() {}
 		if at, ok := m.queue.NextDeadline(); ok {
-			due, stop = m.cfg.Clock.After(at.Sub(now))
+			due, stop = m.cfg.Clock.At(at)
 		}
 		select {
 		case <-due:

@@ -72,7 +72,7 @@ func (m *Manager) held(w http.ResponseWriter, r *http.Request) (queue.List, bool
 		}
 		if over == nil && wait > 0 && !l.Fresh {
 			var stop func()
-			over, stop = m.cfg.Clock.After(wait)
+			over, stop = m.after(wait)
 			defer stop()
 		}
 		if !l.Fresh && wait > 0 {

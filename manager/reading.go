@@ -65,6 +65,7 @@ func reading(taskType string, code task.Code, reason string, data json.RawMessag
 	case task.Timeout:
 		f.status = stage.Timeout
 	default:
+		a.Error = cmp.Or(a.Error, fmt.Sprintf("the delegate answered %s without a reason", code))
 		if f.status != stage.Timeout {
 			f.status = stage.Failure
 		}
@@ -81,7 +82,7 @@ func reading(taskType string, code task.Code, reason string, data json.RawMessag
 	case stage.Timeout:
 		a.Outcome, a.Error = queue.TimedOut, cmp.Or(a.Error, "the delegate answered TIMEOUT")
 	default:
-		a.Outcome, a.Error = queue.Failure, cmp.Or(a.Error, fmt.Sprintf("the delegate answered %s", cmp.Or(string(f.status), string(code))))
+		a.Outcome, a.Error = queue.Failure, cmp.Or(a.Error, fmt.Sprintf("the delegate answered %s", f.status))
 	}
 	return a
 }
