@@ -22,7 +22,7 @@ func (r *run) container(ctx context.Context) (*driver.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	cli, err := r.d.engine.client()
+	cli, err := r.d.engine.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func (c *containerRun) start(ctx context.Context, spec *containerSpec) (*driver.
 			}
 		}()
 	}
-	if err := c.cli.ContainerStart(ctx, c.name, container.StartOptions{}); err != nil {
+	if err := c.startContainer(ctx); err != nil {
 		return nil, fmt.Errorf("start container: %w", err)
 	}
 	if c.step.Detach {
@@ -161,6 +161,17 @@ func (c *containerRun) start(ctx context.Context, spec *containerSpec) (*driver.
 		c.stop(ctx)
 		return nil, stopped(ctx, c.step)
 	}
+}
+
+// startContainer sees the call through: a container that may have started has a
+// right to its grace.
+func (c *containerRun) startContainer(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := detach(ctx, engineTimeout)
+	defer cancel()
+	return c.cli.ContainerStart(ctx, c.name, container.StartOptions{})
 }
 
 // containerEnd is how a container ended, or why nobody knows.
@@ -204,8 +215,8 @@ func (c *containerRun) result(ctx context.Context, code int) *driver.Result {
 	return res
 }
 
-// stop ends the container, politely when there is a grace. Its removal, which
-// follows, ends it at once.
+// stop ends the container, politely when there is a grace: with SIGTERM, or what
+// its image asks for instead. Its removal, which follows, ends it at once.
 func (c *containerRun) stop(ctx context.Context) {
 	grace := c.grace()
 	if grace <= 0 {
@@ -214,7 +225,7 @@ func (c *containerRun) stop(ctx context.Context) {
 	seconds := int((grace + time.Second - 1) / time.Second)
 	ctx, cancel := detach(ctx, grace+engineTimeout)
 	defer cancel()
-	err := c.cli.ContainerStop(ctx, c.name, container.StopOptions{Signal: "SIGTERM", Timeout: &seconds})
+	err := c.cli.ContainerStop(ctx, c.name, container.StopOptions{Timeout: &seconds})
 	if err != nil && !errdefs.IsNotFound(err) {
 		c.d.cfg.log.Warn().Err(err).Str("container", c.name).Msg("stop container")
 	}

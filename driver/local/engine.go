@@ -26,8 +26,35 @@ type engine struct {
 	given bool   // by the embedder, who closes it
 	host  string // empty is the environment's
 
-	mu  sync.Mutex
-	cli client.APIClient // guarded by mu
+	mu       sync.Mutex
+	cli      client.APIClient // guarded by mu
+	answered bool             // guarded by mu
+}
+
+// ready gives a client whose engine has answered once. Nothing is recorded
+// before that: nobody could tell later that it was never made.
+func (e *engine) ready(ctx context.Context) (client.APIClient, error) {
+	cli, err := e.client()
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	answered := e.answered
+	e.mu.Unlock()
+	if answered {
+		return cli, nil
+	}
+	ping, err := cli.Ping(ctx)
+	if err != nil {
+		return nil, explainEngine(cli, err)
+	}
+	if !e.given {
+		cli.NegotiateAPIVersionPing(ping) // saves the client a ping of its own
+	}
+	e.mu.Lock()
+	e.answered = true
+	e.mu.Unlock()
+	return cli, nil
 }
 
 func (e *engine) client() (client.APIClient, error) {

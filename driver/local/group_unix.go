@@ -35,8 +35,9 @@ func startGroup(cmd *exec.Cmd, marker string) (*group, error) {
 }
 
 func (g *group) terminate() {
+	// Nobody gets it twice: it might be taken for impatience.
 	_ = syscall.Kill(-g.cmd.Process.Pid, syscall.SIGTERM)
-	signalMarked(map[string]bool{g.marker: true}, syscall.SIGTERM)
+	signalMarked(map[string]bool{g.marker: true}, syscall.SIGTERM, g.cmd.Process.Pid)
 }
 
 func (g *group) kill() {

@@ -251,3 +251,5 @@ func newRigChecked(t *testing.T, engine *testbed.Engine, opts ...local.Option) *
 var errRefused = errors.New("the ledger is full")
 
 var _ io.Writer = (*buffer)(nil)
+
+func withGrace(d time.Duration) []local.Option { return []local.Option{local.WithGrace(d)} }

@@ -43,8 +43,9 @@ func processStart(pid int) (string, error) {
 }
 
 // signalMarked sends sig to every process with one of the markers and says how
-// many there were.
-func signalMarked(markers map[string]bool, sig syscall.Signal) int {
+// many there were. It passes over those of the process group except, if that is
+// not 0.
+func signalMarked(markers map[string]bool, sig syscall.Signal, except int) int {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return 0
@@ -56,6 +57,11 @@ func signalMarked(markers map[string]bool, sig syscall.Signal) int {
 		pid, err := strconv.Atoi(name)
 		if err != nil || !isMarked(pid, markers) {
 			continue
+		}
+		if except != 0 {
+			if group, err := syscall.Getpgid(pid); err != nil || group == except {
+				continue
+			}
 		}
 		n++
 		// A handle, checked again, so that a process which takes over the id in
@@ -98,7 +104,7 @@ func killMarked(markers map[string]bool) error {
 	const rounds = 400
 	n := 0
 	for i := range rounds {
-		if n = signalMarked(markers, syscall.SIGKILL); n == 0 {
+		if n = signalMarked(markers, syscall.SIGKILL, 0); n == 0 {
 			return nil
 		}
 		// The first rounds catch forks; later ones wait for the kernel.

@@ -26,7 +26,7 @@ func processStart(pid int) (string, error) {
 }
 
 // signalMarked does nothing: the environment of other processes cannot be read.
-func signalMarked(map[string]bool, syscall.Signal) int { return 0 }
+func signalMarked(map[string]bool, syscall.Signal, int) int { return 0 }
 
 // killMarked does nothing, like signalMarked.
 func killMarked(map[string]bool) error { return nil }

@@ -51,8 +51,8 @@ func (r *run) containerSpec() (*containerSpec, error) {
 			Image:        r.step.Image,
 			User:         r.step.User,
 			Env:          environList(env),
-			Entrypoint:   argv[:entry],
-			Cmd:          argv[entry:],
+			Entrypoint:   nonEmpty(argv[:entry]),
+			Cmd:          nonEmpty(argv[entry:]),
 			WorkingDir:   r.containerDir(),
 			Labels:       r.labels(),
 			ExposedPorts: exposed,
@@ -122,6 +122,14 @@ func (r *run) labels() map[string]string {
 	maps.Copy(labels, r.tx.labels)
 	labels[driver.LabelStep] = r.step.ID
 	return labels
+}
+
+// nonEmpty is nil for an empty list, which would replace the image's own.
+func nonEmpty(list []string) []string {
+	if len(list) == 0 {
+		return nil
+	}
+	return list
 }
 
 func (r *run) containerDir() string {

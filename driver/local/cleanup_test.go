@@ -1,0 +1,307 @@
+//go:build unix
+
+package local_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// SPEC T2: a record comes before what it names, and without it nothing is made.
+func TestNothingIsMadeThatTheLedgerRefuses(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"directory", "process", "host-directory", "host-parent"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			host := filepath.Join(t.TempDir(), "parent", "volume")
+			r.env.Volumes = []*stage.Volume{{Host: &stage.HostVolume{ID: "h", Path: host, Create: true, Remove: true}}}
+			var refused []string
+			r.ledger.refuse = func(res driver.Resource) error {
+				if res.Kind != kind {
+					return nil
+				}
+				refused = append(refused, res.ID)
+				return errRefused
+			}
+			err := r.d.Init(t.Context(), r.env, r.ledger)
+			if kind == "process" {
+				require.NoError(t, err)
+				_, err = r.fail(sh("step", "touch made"))
+				require.NoFileExists(t, filepath.Join(workspace(r), "made"))
+			}
+			require.ErrorIs(t, err, errRefused)
+			require.Len(t, refused, 1)
+			if kind != "process" {
+				require.NoFileExists(t, refused[0])
+			}
+		})
+	}
+}
+
+func TestRecordsComeBeforeWhatTheyName(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	host := filepath.Join(t.TempDir(), "parent", "volume")
+	r.env.Volumes = []*stage.Volume{{Host: &stage.HostVolume{ID: "h", Path: host, Create: true, Remove: true}}}
+	var seen []string
+	r.ledger.before = func(res driver.Resource) {
+		if strings.HasPrefix(res.ID, "/") {
+			require.NoFileExists(t, res.ID)
+		}
+		require.Equal(t, r.env.ID, res.Labels[driver.LabelTransaction])
+		seen = append(seen, res.Kind)
+	}
+	r.init()
+	require.DirExists(t, host)
+	r.run(sh("step", "true"))
+	require.Contains(t, seen, "process")
+	r.cleanup()
+	require.NoDirExists(t, filepath.Dir(host))
+}
+
+// SPEC T2, T3: the records alone are enough, in another process.
+func TestCleanupNeedsNothingButTheRecords(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	out := newBuffer()
+	step := sh("service", "setsid sleep 600 & echo up; sleep 600")
+	step.Detach = true
+	_, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: step}, out, r.ledger)
+	require.NoError(t, err)
+	out.waitFor(t, "up")
+
+	other, err := local.New(local.WithWorkDir(r.work), local.WithMemoryDir(r.memory), local.WithDockerHost("unix:///no/such/engine.sock"))
+	require.NoError(t, err)
+	records, err := json.Marshal(r.ledger.resources())
+	require.NoError(t, err)
+	var rs []driver.Resource
+	require.NoError(t, json.Unmarshal(records, &rs))
+	for range 2 { // it is idempotent
+		left, err := other.Cleanup(t.Context(), rs)
+		require.NoError(t, err)
+		require.Empty(t, left)
+		requireNoProcess(t, r)
+		requireEmpty(t, r.work)
+		requireEmpty(t, r.memory)
+	}
+	require.NoError(t, other.Close())
+}
+
+// The record of a process that was only about to start, and one whose id now
+// belongs to somebody else.
+func TestCleanupSparesForeignProcesses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	self := os.Getpid()
+	data, err := json.Marshal(map[string]any{"pid": self, "start": "another"})
+	require.NoError(t, err)
+	left, err := r.d.Cleanup(t.Context(), []driver.Resource{
+		{Kind: "process", ID: "0123"}, {Kind: "process", ID: ""}, {Kind: "process", ID: "4567", Data: data},
+	})
+	require.NoError(t, err) // and we are still here
+	require.Empty(t, left)
+}
+
+func TestCleanupRefusesWhatIsNotOurs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	outside := t.TempDir()
+	named := filepath.Join(outside, "dlite-0123456789ab-0123456789abcdef")
+	require.NoError(t, os.Mkdir(named, 0o700))
+	rs := []driver.Resource{
+		{Kind: "directory", ID: outside},
+		{Kind: "directory", ID: named},
+		{Kind: "directory", ID: r.work},
+		{Kind: "directory", ID: r.work + "/../" + filepath.Base(outside)},
+		{Kind: "directory", ID: "relative"},
+		{Kind: "host-directory", ID: "/"},
+		{Kind: "host-directory", ID: filepath.Dir(r.work)},
+		{Kind: "host-directory", ID: "relative"},
+		{Kind: "container", ID: "somebody-elses"},
+		{Kind: "container", ID: ""},
+		{Kind: "network", ID: "bridge"},
+		{Kind: "pod", ID: "x"},
+	}
+	left, err := r.d.Cleanup(t.Context(), rs)
+	require.ElementsMatch(t, rs, left)
+	for _, res := range rs {
+		require.ErrorContains(t, err, "remove "+res.Kind+" "+res.ID+": ")
+	}
+	require.DirExists(t, named)
+}
+
+func TestCleanupRemovesOddFilesAndFollowsNoLink(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	outside := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(outside, "keep"), nil, 0o600))
+	r.run(sh("step", `mkdir -p a/b/c; touch a/b/c/f; ln -s `+outside+` link; ln -s `+outside+` a/b/link; chmod 000 a/b/c; chmod 500 a/b a; mkfifo p`))
+	r.cleanup()
+	requireEmpty(t, r.work)
+	require.FileExists(t, filepath.Join(outside, "keep"))
+}
+
+func TestCleanupReportsWhatIsLeftWhenItsTimeIsOver(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	rs := r.ledger.resources()
+	left, err := r.d.Cleanup(ctx, rs)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ElementsMatch(t, rs, left)
+}
+
+// SPEC T3: a cleanup may come during an init or a step. What is recorded but not
+// made yet is not made afterwards.
+func TestCleanupDuringCreationWins(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"directory", "process"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			cleaned := make(chan error, 1)
+			recorded := make(chan struct{})
+			r.ledger.refuse = func(res driver.Resource) error {
+				if res.Kind != kind {
+					return nil
+				}
+				r.ledger.refuse = nil
+				go func() {
+					close(recorded)
+					_, err := r.d.Cleanup(t.Context(), append(r.ledger.resources(), res))
+					cleaned <- err
+				}()
+				<-recorded
+				// Either order is right; the gate sorts it out.
+				return nil
+			}
+			err := r.d.Init(t.Context(), r.env, r.ledger)
+			if kind == "process" {
+				require.NoError(t, err)
+				_, _ = r.d.Execute(t.Context(), r.env, &driver.Step{Step: sh("step", "exec sleep 600")}, newBuffer(), r.ledger)
+				requireNoProcess(t, r)
+			}
+			require.NoError(t, receive(t, cleaned))
+		})
+	}
+}
+
+func TestHostVolumes(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	existing := filepath.Join(base, "existing")
+	require.NoError(t, os.Mkdir(existing, 0o700))
+	removed := filepath.Join(base, "removed")
+	require.NoError(t, os.Mkdir(removed, 0o700))
+	require.NoError(t, os.Symlink(existing, filepath.Join(base, "link")))
+	made, kept := filepath.Join(base, "p", "q", "made"), filepath.Join(base, "kept")
+
+	r := newRig(t)
+	host := func(id, path string, create, remove bool) *stage.Volume {
+		return &stage.Volume{Host: &stage.HostVolume{ID: id, Name: id, Path: path, Create: create, Remove: remove}}
+	}
+	r.env.Volumes = []*stage.Volume{
+		host("existing", existing, false, false), host("removed", removed, false, true),
+		host("made", made, true, true), host("kept", kept, true, false),
+		{Temp: &stage.TempVolume{ID: "temp-1", Name: "my temp"}}, {Temp: &stage.TempVolume{ID: "m", Medium: "memory"}},
+	}
+	r.init()
+	step := sh("step", `for d in "$DLITE_VOLUME_EXISTING" "$DLITE_VOLUME_REMOVED" "$DLITE_VOLUME_MADE" "$DLITE_VOLUME_KEPT" "$DLITE_VOLUME_MY_TEMP" "$DLITE_VOLUME_M" "$DLITE_VOLUME_LATE"; do
+		touch $d/file || exit 1; done; echo $DLITE_VOLUME_M`)
+	for _, name := range []string{"existing", "removed", "made", "kept", "my temp", "m", "late"} {
+		step.Volumes = append(step.Volumes, &stage.VolumeMount{Name: name, Path: "/" + name})
+	}
+	out := newBuffer()
+	late := host("late", filepath.Join(base, "late"), true, true)
+	res, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: step, ExtraVolumes: []*stage.Volume{late}}, out, r.ledger)
+	require.NoError(t, err)
+	require.Zero(t, res.ExitCode, out.String())
+	require.True(t, strings.HasPrefix(out.String(), r.memory), out.String())
+	r.cleanup()
+	require.FileExists(t, filepath.Join(existing, "file"))
+	require.FileExists(t, filepath.Join(kept, "file"))
+	require.NoDirExists(t, removed)
+	require.NoDirExists(t, filepath.Join(base, "p"))
+	require.NoDirExists(t, filepath.Join(base, "late"))
+
+	for path, want := range map[string]string{
+		"relative": "not absolute", filepath.Join(base, "missing"): "does not exist", "/": "root of the file system",
+		filepath.Dir(r.work): "cannot be removed", filepath.Join(base, "link"): "is a link",
+	} {
+		bad := newRig(t)
+		bad.env.Volumes = []*stage.Volume{host("bad", path, false, true)}
+		require.ErrorContains(t, bad.d.Init(t.Context(), bad.env, bad.ledger), want)
+	}
+}
+
+// A parent that has got other content stays.
+func TestHostVolumeParentsStayWhenTheyAreUsed(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	r := newRig(t)
+	r.env.Volumes = []*stage.Volume{{Host: &stage.HostVolume{ID: "v", Path: filepath.Join(base, "p", "v"), Create: true, Remove: true}}}
+	r.init()
+	require.NoError(t, os.WriteFile(filepath.Join(base, "p", "other"), nil, 0o600))
+	r.cleanup()
+	require.FileExists(t, filepath.Join(base, "p", "other"))
+	require.NoDirExists(t, filepath.Join(base, "p", "v"))
+}
+
+// SPEC D2: works without Docker when nothing asks for a container.
+func TestHostStepsNeedNoEngine(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, local.WithDockerHost("unix:///no/such/engine.sock")).init()
+	res, _ := r.run(sh("step", "true"))
+	require.Zero(t, res.ExitCode)
+	_, err := r.fail(in("busybox:1", sh("container", "true")))
+	require.ErrorContains(t, err, "no Docker engine answers at unix:///no/such/engine.sock")
+	// Nothing of it is on record, so the cleanup needs no engine either.
+	require.Empty(t, r.ledger.ofKind("network"))
+	require.Empty(t, r.ledger.ofKind("container"))
+}
+
+// Where it cannot ask, it does not claim that something is gone.
+func TestCleanupKeepsContainersOfAnEngineThatIsAway(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, local.WithDockerHost("unix:///no/such/engine.sock"))
+	rs := []driver.Resource{
+		{Kind: "container", ID: "dlite-0123456789ab-0123456789abcdef-step"},
+		{Kind: "network", ID: "dlite-0123456789ab-0123456789abcdef"},
+	}
+	left, err := r.d.Cleanup(t.Context(), rs)
+	require.ElementsMatch(t, rs, left)
+	require.ErrorContains(t, err, "no Docker engine answers")
+}
+
+func TestInitTwiceFindsTheSameTransaction(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	r.run(sh("step", "touch here"))
+	before := string(r.env.State)
+	r.init()
+	require.Equal(t, before, string(r.env.State))
+	_, out := r.run(sh("step", "ls"))
+	require.Equal(t, "here\n", out)
+}
+
+func TestNewRefusesWrongOptions(t *testing.T) {
+	t.Parallel()
+	for _, opt := range []local.Option{
+		local.WithGrace(-1), local.WithFileLimit(0), local.WithWorkDir(""), local.WithMemoryDir("/no/such/folder"), local.WithWorkDir("/dev/null/x"),
+	} {
+		_, err := local.New(opt)
+		require.Error(t, err)
+	}
+}

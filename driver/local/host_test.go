@@ -1,0 +1,440 @@
+//go:build unix
+
+package local_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// SPEC D3, D4: the exit code is the step's own; a signal is told apart from it.
+func TestHostStepReportsItsExitCode(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	for script, want := range map[string]int{
+		"true": 0, "exit 3": 3, "exit 255": 255, "kill -KILL $$": 137, "kill -TERM $$": 143,
+	} {
+		res, out := r.run(sh("step", script))
+		assert.Equal(t, want, res.ExitCode, "%s: %s", script, out)
+		assert.False(t, res.OOMKilled)
+	}
+}
+
+func TestHostStepOutputIsCompleteAndInOrder(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	_, out := r.run(sh("step", `i=0; while [ $i -lt 500 ]; do echo out$i; echo err$i >&2; i=$((i+1)); done; printf 'no newline'`))
+	var want strings.Builder
+	for i := range 500 {
+		fmt.Fprintf(&want, "out%d\nerr%d\n", i, i)
+	}
+	require.Equal(t, want.String()+"no newline", out)
+}
+
+// The step is long gone when its output is finally taken.
+func TestHostStepOutputSurvivesASlowReader(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	out := &slowWriter{delay: 1500 * time.Millisecond}
+	res, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: sh("step", `head -c 60000 /dev/zero | tr '\0' x; echo end`)}, out, r.ledger)
+	require.NoError(t, err)
+	require.Zero(t, res.ExitCode)
+	require.Len(t, out.b.String(), 60004)
+	require.True(t, strings.HasSuffix(out.b.String(), "xend\n"))
+}
+
+// slowWriter takes its time for each write.
+type slowWriter struct {
+	delay time.Duration
+	b     strings.Builder
+}
+
+func (s *slowWriter) Write(p []byte) (int, error) {
+	<-time.After(s.delay)
+	return s.b.Write(p)
+}
+
+func TestHostStepDoesNotStopWhenItsReaderFails(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	res, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: sh("step", "echo one; echo two; exit 4")}, failingWriter{}, r.ledger)
+	require.NoError(t, err)
+	require.Equal(t, 4, res.ExitCode)
+}
+
+type failingWriter struct{}
+
+func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("no") }
+
+// SPEC D4, T8: nothing of the delegate's own configuration gets into a step.
+func TestHostStepHasACleanEnvironment(t *testing.T) {
+	t.Setenv("DELEGATE_TOKEN", "not-for-steps")
+	r := newRig(t).init()
+	r.env.Envs = map[string]string{"SHARED": "stage", "STEP": "stage"}
+	step := sh("step", "env")
+	step.Environment = map[string]string{"STEP": "step", "DRONE_OUTPUT": "elsewhere"}
+	_, out := r.run(step)
+	require.NotContains(t, out, "not-for-steps")
+	lines := strings.Split(out, "\n")
+	require.Contains(t, lines, "SHARED=stage")
+	require.Contains(t, lines, "STEP=step")
+	require.NotContains(t, lines, "DRONE_OUTPUT=elsewhere")
+	require.Contains(t, out, "\nPATH=")
+}
+
+// PROTOCOL 5: a host step without an entrypoint is an error.
+func TestHostStepNeedsAnEntrypoint(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	_, err := r.fail(stage.Step{ID: "step", Run: stage.Run{Command: []string{"echo"}}})
+	require.ErrorContains(t, err, "entrypoint")
+	_, err = r.fail(stage.Step{ID: "step", Run: stage.Run{Entrypoint: []string{"no-such-program"}}})
+	require.ErrorContains(t, err, `"no-such-program" was not found`)
+	_, err = r.fail(stage.Step{ID: "step", Environment: map[string]string{"A": "secret\x00value"}, Run: stage.Run{Entrypoint: []string{"true"}}})
+	require.ErrorContains(t, err, "variable A")
+	require.NotContains(t, err.Error(), "secret")
+}
+
+func TestHostStepFindsProgramsInItsOwnPath(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.env.Files = []*stage.File{{Path: "bin/tool", Mode: 0o755, Data: "#!/bin/sh\necho tool \"$@\"\n"}}
+	r.init()
+	for _, path := range []string{"bin", filepath.Join(workspace(r), "bin")} {
+		_, out := r.run(stage.Step{
+			ID: "step", Environment: map[string]string{"PATH": path + ":/bin:/usr/bin"},
+			Run: stage.Run{Entrypoint: []string{"tool", "a"}, Command: []string{"b c"}},
+		})
+		require.Equal(t, "tool a b c\n", out)
+	}
+	_, out := r.run(stage.Step{ID: "step", WorkingDir: "bin", Run: stage.Run{Entrypoint: []string{"./tool"}}})
+	require.Equal(t, "tool\n", out)
+}
+
+func TestHostStepWorkingDirectory(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	for dir, want := range map[string]string{
+		"": workspace(r), "a/b": workspace(r) + "/a/b", "/workspace/c": workspace(r) + "/c", "/": "/",
+	} {
+		step := sh("step", "pwd; echo $DLITE_WORKSPACE")
+		step.WorkingDir = dir
+		_, out := r.run(step)
+		require.Equal(t, want+"\n"+workspace(r)+"\n", out)
+	}
+	for _, dir := range []string{"..", "a/../../b", "/workspace/../x", "/no/such/folder"} {
+		step := sh("step", "pwd")
+		step.WorkingDir = dir
+		_, err := r.fail(step)
+		require.ErrorContains(t, err, "working directory")
+	}
+}
+
+// workspace finds the only transaction's workspace.
+func workspace(r *rig) string {
+	r.t.Helper()
+	found, err := filepath.Glob(filepath.Join(r.work, "*", "workspace"))
+	require.NoError(r.t, err)
+	require.Len(r.t, found, 1)
+	return found[0]
+}
+
+// SPEC D4, T7: a time-out ends the whole process group, and who left it.
+func TestHostStepTimeOutKillsAllItStarted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	step := sh("step", `sleep 600 & setsid sleep 600 & (trap '' TERM; sleep 600) & echo started; wait`)
+	step.Timeout = 1
+	_, err := r.fail(step)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "time-out of 1s")
+	requireNoProcess(t, r)
+}
+
+func TestHostStepAbortKillsAllItStarted(t *testing.T) {
+	t.Parallel()
+	for _, grace := range []time.Duration{0, 300 * time.Millisecond} {
+		r := newRig(t, withGrace(grace)...).init()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		out := newBuffer()
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.d.Execute(ctx, r.env, &driver.Step{Step: sh("step", `trap '' TERM; setsid sleep 600 & echo started; sleep 600; sleep 600`)}, out, r.ledger)
+			done <- err
+		}()
+		out.waitFor(t, "started")
+		cancel(errors.New("the user does not want it"))
+		err := receive(t, done)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, "the user does not want it")
+		requireNoProcess(t, r)
+	}
+}
+
+// SPEC T7: SIGTERM first, SIGKILL only after the grace.
+func TestHostStepMayUseItsGrace(t *testing.T) {
+	t.Parallel()
+	for _, soft := range []bool{false, true} {
+		grace := time.Minute
+		if soft {
+			grace = 0
+		}
+		r := newRig(t, withGrace(grace)...).init()
+		ctx, cancel := context.WithCancel(t.Context())
+		out := newBuffer()
+		done := make(chan error, 1)
+		step := sh("step", `trap 'echo bye; exit 0' TERM; echo started; while :; do sleep 0.05; done`)
+		step.SoftStop = soft
+		go func() {
+			_, err := r.d.Execute(ctx, r.env, &driver.Step{Step: step}, out, r.ledger)
+			done <- err
+		}()
+		out.waitFor(t, "started")
+		start := time.Now()
+		cancel()
+		require.ErrorIs(t, receive(t, done), context.Canceled)
+		require.Equal(t, 1, strings.Count(out.String(), "bye\n"), out.String())
+		require.Less(t, time.Since(start), 8*time.Second, "the grace was waited for in full")
+	}
+}
+
+// PITFALLS: a host step's children survive; only the shell is killed.
+func TestHostStepEndsWhatItLeftBehind(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{
+		"holds the output":        `sleep 600 & echo done`,
+		"closed the output":       `sleep 600 >/dev/null 2>&1 & echo done`,
+		"left the group":          `setsid sleep 600 >/dev/null 2>&1 & echo done`,
+		"left with output":        `setsid sleep 600 & echo done`,
+		"ignores polite requests": `(trap '' TERM HUP; sleep 600) & echo done`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t).init()
+			start := time.Now()
+			res, out := r.run(sh("step", script))
+			require.Zero(t, res.ExitCode)
+			require.Equal(t, "done\n", out)
+			require.Less(t, time.Since(start), 20*time.Second)
+			requireNoProcess(t, r)
+		})
+	}
+}
+
+// A child that finishes its output after the shell has gone is heard.
+func TestHostStepChildMayFinishItsOutput(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	_, out := r.run(sh("step", `(sleep 0.2; echo late) & echo early`))
+	require.Equal(t, "early\nlate\n", out)
+}
+
+// A process that clears its environment and leaves the group escapes, but holds
+// nobody up.
+func TestHostStepIsNotHeldUpByAnEscapedProcess(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	start := time.Now()
+	_, out := r.run(sh("step", `setsid env -i sleep 6 & echo done`))
+	require.Equal(t, "done\n", out)
+	require.Less(t, time.Since(start), 5*time.Second)
+}
+
+// PITFALLS: only the user id is set, not the groups.
+func TestHostStepRunsAsAnotherUserWithItsGroups(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED, THIS WAS NOT TESTED: only root may run steps as other users")
+	}
+	r := newRig(t).init()
+	for _, name := range someUsers(t) {
+		u, err := user.Lookup(name)
+		require.NoError(t, err)
+		groups, err := u.GroupIds()
+		require.NoError(t, err)
+		step := sh("step", `id -u; id -g; id -G; echo $HOME $USER; echo a=1 >> $DRONE_OUTPUT; touch by-$USER`)
+		step.User = name
+		res, out := r.run(step)
+		lines := strings.Split(out, "\n")
+		require.Equal(t, u.Uid, lines[0])
+		require.Equal(t, u.Gid, lines[1])
+		require.ElementsMatch(t, groups, strings.Fields(lines[2]))
+		require.Equal(t, u.HomeDir+" "+name, lines[3])
+		require.Equal(t, "1", res.Outputs["a"], out)
+		require.FileExists(t, filepath.Join(workspace(r), "by-"+name))
+	}
+	step := sh("step", `id -u; id -g; id -G`)
+	step.User = "54321:54322"
+	_, out := r.run(step)
+	require.Equal(t, "54321\n54322\n54322\n", out)
+	step.User = "54321"
+	_, out = r.run(step)
+	require.Equal(t, "54321\n54321\n54321\n", out, "never root's groups")
+	step.User = "no-such-user"
+	_, err := r.fail(step)
+	require.ErrorContains(t, err, `user "no-such-user"`)
+}
+
+// someUsers are "nobody" and, where there is one, a user with several groups.
+func someUsers(t *testing.T) []string {
+	t.Helper()
+	users := []string{"nobody"}
+	f, err := os.Open("/etc/group")
+	require.NoError(t, err)
+	defer func() { _ = f.Close() }()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		fields := strings.Split(s.Text(), ":")
+		if len(fields) < 4 || fields[3] == "" {
+			continue
+		}
+		name, _, _ := strings.Cut(fields[3], ",")
+		if u, err := user.Lookup(name); err == nil && u.Uid != "0" && !slices.Contains(users, name) {
+			return append(users, name)
+		}
+	}
+	return users
+}
+
+// SPEC T1: the steps of a transaction may run in parallel.
+func TestHostStepsRunInParallel(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	// Each waits for the other, so that one after the other would never end.
+	script := `mkfifo $1 2>/dev/null; echo x > $2 & cat $1`
+	var wg sync.WaitGroup
+	for _, args := range [][]string{{"p", "q"}, {"q", "p"}} {
+		wg.Go(func() {
+			step := sh(args[0], `mkfifo -m 666 p q 2>/dev/null; `+script)
+			step.Run.Command = append(step.Run.Command, "sh", args[0], args[1])
+			step.Timeout = 30
+			res, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: step}, newBuffer(), r.ledger)
+			if assert.NoError(t, err) {
+				assert.Zero(t, res.ExitCode)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// SPEC D2: a detached step goes on until Cleanup, and so does its output.
+func TestDetachedHostStepRunsUntilCleanup(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	out := newBuffer()
+	step := sh("service", `echo up; setsid sleep 600 & while [ ! -e go ]; do sleep 0.02; done; echo went; sleep 600`)
+	step.Detach = true
+	step.Timeout = 1
+	res, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: step}, out, r.ledger)
+	require.NoError(t, err)
+	require.True(t, res.Detached)
+	out.waitFor(t, "up\n")
+	r.run(sh("other", "touch go"))
+	out.waitFor(t, "went\n")
+	r.cleanup()
+	requireNoProcess(t, r)
+	// Nothing is written after Cleanup: the race detector would see it.
+	out.b.Reset()
+}
+
+func TestCloseEndsDetachedHostSteps(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	out := newBuffer()
+	step := sh("service", `echo up; sleep 600`)
+	step.Detach = true
+	_, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: step}, out, r.ledger)
+	require.NoError(t, err)
+	out.waitFor(t, "up\n")
+	require.NoError(t, r.d.Close())
+	requireNoProcess(t, r)
+	_, err = r.d.Execute(t.Context(), r.env, &driver.Step{Step: step}, out, r.ledger)
+	require.ErrorContains(t, err, "closed")
+	requireNoProcess(t, r)
+}
+
+// SPEC T8: two transactions see nothing of each other.
+func TestTransactionsAreApart(t *testing.T) {
+	t.Parallel()
+	a := newRig(t).init()
+	b := &driver.Environment{ID: a.env.ID, Volumes: []*stage.Volume{{Temp: &stage.TempVolume{ID: "v"}}}}
+	require.NoError(t, a.d.Init(t.Context(), b, a.ledger))
+	a.run(sh("step", "echo a > file; pwd"))
+	out := newBuffer()
+	_, err := a.d.Execute(t.Context(), b, &driver.Step{Step: sh("step", "ls -A")}, out, a.ledger)
+	require.NoError(t, err)
+	require.Empty(t, out.String())
+	step := sh("step", "true")
+	step.Volumes = []*stage.VolumeMount{{Name: "v", Path: "/v"}}
+	_, err = a.fail(step)
+	require.ErrorContains(t, err, `volume "v"`)
+}
+
+func TestExecuteNeedsAnInit(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	_, err := r.fail(sh("step", "true"))
+	require.ErrorContains(t, err, "init has not run")
+	r.env.State = []byte(`{"name":"x","dir":"/etc","memory":"/etc"}`)
+	_, err = r.fail(sh("step", "true"))
+	require.ErrorContains(t, err, "not this driver's")
+}
+
+func TestExecuteWithAnEndedContextStartsNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	before := len(r.ledger.resources())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := r.d.Execute(ctx, r.env, &driver.Step{Step: sh("step", "true")}, newBuffer(), r.ledger)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Len(t, r.ledger.resources(), before)
+}
+
+// requireNoProcess looks for the processes of all recorded steps.
+func requireNoProcess(t *testing.T, r *rig) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return
+	}
+	var markers []string
+	for _, p := range r.ledger.ofKind("process") {
+		markers = append(markers, "DLITE_PROCESS="+p.ID)
+	}
+	require.NotEmpty(t, markers)
+	environs, err := filepath.Glob("/proc/[0-9]*/environ")
+	require.NoError(t, err)
+	for _, file := range environs {
+		b, _ := os.ReadFile(file)
+		for _, m := range markers {
+			require.NotContains(t, string(b), m, "a process is left: %s", file)
+		}
+	}
+}
+
+func receive[T any](t *testing.T, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(60 * time.Second):
+		t.Fatal("nothing came within a minute")
+		panic("unreachable")
+	}
+}

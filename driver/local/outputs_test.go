@@ -1,0 +1,189 @@
+//go:build unix
+
+package local_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// SPEC D5, PROTOCOL 5: every file through which a step hands something on.
+func TestStepHandsOnOutputsSecretsEnvironmentAndArtifact(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	step := sh("step", `
+		echo "A=one" >> $DRONE_OUTPUT; echo "B=__B64__dHdv" >> $HARNESS_OUTPUT_FILE; echo SECRET=1 >> $DRONE_OUTPUT
+		echo "S=hidden" >> $HARNESS_OUTPUT_SECRET_FILE
+		echo "E=next" >> $DRONE_ENV
+		printf '{"kind":"x"}' > $PLUGIN_ARTIFACT_FILE
+		touch $HARNESS_SCRATCH_DIR/file`)
+	step.Outputs = []stage.Output{{Key: "SECRET", Value: "UNSET", Type: stage.OutputSecret}}
+	res, out := r.run(step)
+	require.Empty(t, out)
+	require.Equal(t, map[string]string{"A": "one", "B": "two"}, res.Outputs)
+	require.Equal(t, map[string]string{"S": "hidden", "SECRET": "1"}, res.Secrets)
+	require.Equal(t, map[string]string{"E": "next"}, res.Env)
+	require.JSONEq(t, `{"kind":"x"}`, string(res.Artifact))
+	// SPEC S5: what a step hands on does not stay on disk.
+	left, err := filepath.Glob(filepath.Join(r.work, "*", "steps", "*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+	left, err = filepath.Glob(filepath.Join(r.memory, "*", "steps", "*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+func TestStepWithoutOutputsHandsOnNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	res, out := r.run(sh("step", "rm $DRONE_OUTPUT $DRONE_ENV; rm -r $(dirname $HARNESS_OUTPUT_SECRET_FILE)"))
+	require.Empty(t, res.Outputs)
+	require.Empty(t, res.Secrets)
+	require.Nil(t, res.Artifact)
+	require.NotContains(t, out, "malformed")
+}
+
+// PROTOCOL 5: output_vars and outputs name shell variables to read after the
+// script, whose exit code stays its own.
+func TestStepHandsOnShellVariables(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"sh", "bash", "busybox sh"} {
+		program := strings.Fields(shell)[0]
+		if _, err := exec.LookPath(program); err != nil {
+			t.Logf("NOT TESTED: there is no %s", program)
+			continue
+		}
+		if shell == "busybox sh" {
+			continue // argv is busybox's; containers cover its shell
+		}
+		for _, c := range []struct {
+			name, script string
+			code         int
+			want         map[string]string
+			out          string
+		}{
+			{"plain", "A=1; B='two words'", 0, map[string]string{"A": "1", "B": "two words"}, ""},
+			{"exit code", "A=1; false", 1, map[string]string{"A": "1"}, ""},
+			{"exit", "A=1; exit 7", 7, map[string]string{"A": "1"}, ""},
+			{"exit 0 in the middle", "A=1; exit 0; A=2", 0, map[string]string{"A": "1"}, ""},
+			{"set -e", "set -e; A=1; false; A=2", 1, map[string]string{"A": "1"}, ""},
+			{"set -u", "set -u; A=1", 0, map[string]string{"A": "1"}, ""},
+			{"empty and unset", "A=; unset B", 0, map[string]string{"A": ""}, ""},
+			{"multi-line", "A='x\ny=z\n'; B='\"'", 0, map[string]string{"A": "x\ny=z\n", "B": `"`}, ""},
+			{"noclobber", "set -C; A=1", 0, map[string]string{"A": "1"}, ""},
+			{"comment at the end", "A=1 # done", 0, map[string]string{"A": "1"}, ""},
+			{"backslash at the end", `A=1; echo x \`, 0, map[string]string{"A": "1"}, "x\n"},
+			{"interpreter line", "#!/bin/sh\nA=1", 0, map[string]string{"A": "1"}, ""},
+			{"own trap", "trap 'echo mine' EXIT; A=1", 0, map[string]string{"A": "1"}, "mine\n"},
+			{"signal", "A=1; kill -KILL $$", 137, map[string]string{}, ""},
+			{"subshell", "A=1; (A=2; exit 3); true", 0, map[string]string{"A": "1"}, ""},
+			{"written to the file too", "A=1; echo A=file >> $DRONE_OUTPUT; echo C=3 >> $DRONE_OUTPUT", 0, map[string]string{"A": "1", "C": "3"}, ""},
+			{"positional", `A=$0; B="$1-$#"`, 0, map[string]string{"A": "zero", "B": "one-2"}, ""},
+		} {
+			t.Run(shell+" "+c.name, func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t).init()
+				step := stage.Step{ID: "step", Run: stage.Run{Entrypoint: []string{shell, "-c"}, Command: []string{c.script, "zero", "one", "two"}}}
+				step.OutputVars = []string{"A", "B"}
+				res, out := r.run(step)
+				assert.Equal(t, c.code, res.ExitCode)
+				assert.Equal(t, c.want, res.Outputs)
+				assert.Equal(t, c.out, out)
+			})
+		}
+	}
+}
+
+func TestStepHandsOnSecretVariablesWithoutPrintingThem(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	step := sh("step", `TOKEN=hun; TOKEN=${TOKEN}ter2; NAME=n; set -x; :`)
+	step.Outputs = []stage.Output{{Key: "token", Value: "TOKEN", Type: stage.OutputSecret}, {Key: "NAME", Value: "NAME"}}
+	res, out := r.run(step)
+	require.Equal(t, map[string]string{"token": "hunter2"}, res.Secrets)
+	require.Equal(t, map[string]string{"NAME": "n"}, res.Outputs)
+	require.NotContains(t, out, "hunter2")
+
+	step.Outputs[0].Value = "X;rm -rf /"
+	_, err := r.fail(step)
+	require.ErrorContains(t, err, "not a variable's name")
+
+	step = stage.Step{ID: "step", OutputVars: []string{"A"}, Run: stage.Run{Entrypoint: []string{"env"}, Command: []string{"true"}}}
+	_, out = r.run(step)
+	require.Contains(t, out, "DRONE_OUTPUT alone")
+}
+
+// PITFALLS: files that steps write are read with limits, no link is followed,
+// and nothing of a malformed file is printed.
+func TestStepCannotMakeTheDriverReadSomethingElse(t *testing.T) {
+	t.Parallel()
+	secret := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(secret, []byte("K=hunter2"), 0o600))
+	for name, c := range map[string]struct{ script, want string }{
+		"link":        {`ln -sf ` + secret + ` $DRONE_OUTPUT`, "not a regular file"},
+		"inner link":  {`echo K=hunter2 > $DRONE_OUTPUT.x; ln -sf $(basename $DRONE_OUTPUT).x $DRONE_OUTPUT`, "not a regular file"},
+		"pipe":        {`rm $DRONE_OUTPUT; mkfifo $DRONE_OUTPUT`, "not a regular file"},
+		"folder":      {`rm $DRONE_OUTPUT; mkdir $DRONE_OUTPUT`, "not a regular file"},
+		"linked dir":  {`d=$(dirname $DRONE_OUTPUT); rm -r $d; ln -s ` + filepath.Dir(secret) + ` $d; mv -f ` + secret + ` ` + secret + `x`, ""},
+		"too large":   {`head -c 2000 /dev/zero | tr '\0' K > $DRONE_OUTPUT`, "larger than 1000 bytes"},
+		"malformed":   {`echo hunter2 > $DRONE_OUTPUT`, "line 1: not of the form KEY=VALUE"},
+		"large value": {`printf K= > $PLUGIN_ARTIFACT_FILE; head -c 2000 /dev/zero >> $PLUGIN_ARTIFACT_FILE`, "artifact file could not be read: it is larger than 1000 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, local.WithFileLimit(1000)).init()
+			res, out := r.run(sh("step", c.script))
+			require.Contains(t, out, c.want)
+			require.NotContains(t, out, "hunter2")
+			require.NotContains(t, res.Outputs, "K")
+			require.Nil(t, res.Artifact)
+		})
+	}
+}
+
+func TestStepMayNameItsOutputFiles(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	step := sh("step", `echo A=1 >> out/vars; echo B=2 >> "$DRONE_OUTPUT"; echo C=3 >> secrets; touch $HARNESS_SCRATCH_DIR/x; ls scratch`)
+	step.OutputVarFile, step.SecretVarFile, step.ScratchDir = "out/vars", "/workspace/secrets", "scratch"
+	res, out := r.run(step)
+	require.Equal(t, "x\n", out)
+	require.Equal(t, map[string]string{"A": "1", "B": "2"}, res.Outputs)
+	require.Equal(t, map[string]string{"C": "3"}, res.Secrets)
+	for _, bad := range []string{"/etc/vars", "../vars"} {
+		step.OutputVarFile = bad
+		_, err := r.fail(step)
+		require.ErrorContains(t, err, "not in the workspace")
+	}
+}
+
+func TestFilesAreMadeInTheWorkspaceAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.env.Files = []*stage.File{
+		{Path: "a/run.sh", Mode: 0o755, Data: "echo hi"}, {Path: "/workspace/plain", Data: "x"}, {Path: "d", IsDir: true, Mode: 0o700}, nil,
+	}
+	r.init()
+	_, out := r.run(sh("step", "a/run.sh; stat -c '%a %n' a/run.sh plain d"))
+	require.Equal(t, "hi\n755 a/run.sh\n644 plain\n700 d\n", out)
+	for _, bad := range []string{"/etc/x", "../x", "", "a/../../x"} {
+		step := sh("step", "true")
+		step.Files = []*stage.File{{Path: bad}}
+		_, err := r.fail(step)
+		require.ErrorContains(t, err, "not in the workspace")
+	}
+	// Nor through a link that an earlier step left.
+	r.run(sh("step", "ln -s "+r.work+" link"))
+	step := sh("step", "true")
+	step.Files = []*stage.File{{Path: "link/x"}}
+	_, err := r.fail(step)
+	require.ErrorContains(t, err, "escapes")
+}
