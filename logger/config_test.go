@@ -108,6 +108,16 @@ func TestNewMasksEverything(t *testing.T) {
 	}
 }
 
+func TestNewKeepsEventsApartWhateverIsMasked(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	log, _, err := logger.New(logger.Config{Output: &out, Mask: mask{"}\n", "******"}})
+	require.NoError(t, err)
+	log.Info().Msg("one")
+	log.Info().Msg("two")
+	assert.Equal(t, 2, strings.Count(out.String(), "\n"))
+}
+
 func TestNewKeepsAnEventThatMaskingBroke(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -191,6 +192,24 @@ func TestStreamResendsTheSameLinesInOrder(t *testing.T) {
 	assert.Contains(t, string(puts[3].body), `"pos":1`)
 }
 
+func TestOneRefusalDoesNotEndTheLiveStream(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, status("PUT /stream", 413, 1))
+	cfg := config(f)
+	cfg.SkipOpeningStream = true
+	s := logger.OpenStream(t.Context(), cfg)
+	_, _ = io.WriteString(s, "too much\n")
+	f.await(t, "PUT /stream", 1)
+	_, _ = io.WriteString(s, "taken\n")
+	f.await(t, "PUT /stream", 2)
+	err := s.Close(t.Context())
+	var loss *logger.LossError
+	require.ErrorAs(t, err, &loss)
+	assert.EqualValues(t, 1, loss.Lines)
+	assert.ErrorContains(t, err, "on purpose", "the service's reason")
+	assert.Contains(t, string(f.of("PUT /stream")[1].body), "taken")
+}
+
 // SPEC L2: what was lost is Close's error, within bounded time.
 func TestCloseReportsWhatWasLost(t *testing.T) {
 	t.Parallel()
@@ -255,9 +274,16 @@ func TestAHangingServiceNeitherBlocksNorFillsMemory(t *testing.T) {
 		_, err := fmt.Fprintf(out, "line %d <&> é\n", i)
 		require.NoError(t, err)
 	}
+	if runtime.GOOS != "windows" {
+		files, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		assert.Empty(t, files, "a crash would leave nothing either")
+	}
 	close(release)
 	require.NoError(t, s.Close(t.Context()))
-	lines := archive(t, f.of("POST /blob")[0].body)
+	blob := f.of("POST /blob")[0]
+	lines := archive(t, blob.body)
+	assert.EqualValues(t, len(blob.body), blob.length, "a body from disk has a Content-Length too")
 	assert.Equal(t, want.String(), text(lines))
 	assert.EqualValues(t, 19_999, lines[len(lines)-1].Pos)
 	assert.Equal(t, lines, f.live(t))

@@ -268,6 +268,18 @@ func TestALinkSurvivesAnUploadThatBreaksOff(t *testing.T) {
 	assert.Equal(t, "whole", b.ok("GET", "/blob"+query, ""))
 }
 
+func TestALinkSurvivesAFullService(t *testing.T) {
+	t.Parallel()
+	b := setUp(t, func(c *logservice.Config) { c.MaxTotal = 1000 })
+	b.ok("PUT", "/stream?accountID=acc&key=big", lines(0, strings.Repeat("x", 700)))
+	var link struct{ Link string }
+	require.NoError(t, json.Unmarshal([]byte(b.ok("POST", "/blob/link/upload"+query, "")), &link))
+	status, _ := b.do("PUT", link.Link, strings.Repeat("y", 500))
+	assert.Equal(t, 507, status)
+	b.ok("DELETE", "/stream?accountID=acc&key=big", "")
+	b.ok("PUT", link.Link, strings.Repeat("y", 500))
+}
+
 func TestLinksWorkUnderAPrefix(t *testing.T) {
 	t.Parallel()
 	b := setUp(t)
@@ -292,6 +304,10 @@ func TestLimitsAreClear(t *testing.T) {
 	status, text := b.do("PUT", "/stream"+query, lines(0, long, long))
 	assert.Equal(t, 413, status)
 	assert.Contains(t, text, "limit of 2000 bytes")
+	status, _ = b.do("PUT", "/stream"+query, "["+strings.Repeat(`{},`, 300)+"{}]")
+	assert.Equal(t, 413, status, "lines cost memory, however short")
+	status, _ = b.do("GET", "/stream"+query, "")
+	assert.Equal(t, 404, status, "what was refused left nothing")
 	b.ok("PUT", "/stream"+query, lines(0, long))
 	b.ok("PUT", "/stream"+query, lines(1, long))
 	status, text = b.do("PUT", "/stream"+query, lines(2, long))
@@ -447,6 +463,18 @@ func TestCloseBreaksReadersOff(t *testing.T) {
 	status, _ := b.do("POST", "/stream"+query, "")
 	assert.Equal(t, 503, status)
 	b.logs.Close()
+}
+
+func TestASnapshotReplacesWhatWasUploaded(t *testing.T) {
+	t.Parallel()
+	b := setUp(t)
+	b.ok("POST", "/blob"+query, "uploaded")
+	b.ok("PUT", "/stream"+query, "[{\n\"out\":\r\n\"live\"}]")
+	b.ok("DELETE", "/stream"+query+"&snapshot=true", "")
+	assert.Equal(t, `{"out":"live"}`+"\n", b.ok("GET", "/blob"+query, ""), "one line, however it was sent")
+	b.ok("POST", "/stream"+query, "")
+	b.ok("DELETE", "/stream"+query+"&snapshot=true", "")
+	assert.Equal(t, `{"out":"live"}`+"\n", b.ok("GET", "/blob"+query, ""), "nothing replaces nothing")
 }
 
 func TestArchivesOfAnyKindAreServed(t *testing.T) {
