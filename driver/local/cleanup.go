@@ -43,7 +43,7 @@ func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.Re
 		{kindHostDir, c.hostDir},
 		{kindParent, c.parent},
 	}
-	c.processes(byKind[kindProcess])
+	c.processes(ctx, byKind[kindProcess])
 	for _, o := range order {
 		list := byKind[o.kind]
 		delete(byKind, o.kind)
@@ -64,8 +64,8 @@ func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.Re
 }
 
 type cleanup struct {
-	d         *Driver
-	processOK error // why marked processes are left
+	d          *Driver
+	processErr error // why marked processes are left
 
 	mu   sync.Mutex
 	left []driver.Resource // guarded by mu
@@ -100,7 +100,7 @@ func (c *cleanup) each(ctx context.Context, list []driver.Resource, limit int, r
 }
 
 // processes kills all that carry one of the markers, in one go.
-func (c *cleanup) processes(list []driver.Resource) {
+func (c *cleanup) processes(ctx context.Context, list []driver.Resource) {
 	if len(list) == 0 {
 		return
 	}
@@ -109,12 +109,12 @@ func (c *cleanup) processes(list []driver.Resource) {
 		markers[r.ID] = true
 	}
 	delete(markers, "")
-	c.processOK = killMarked(markers)
+	c.processErr = killMarked(ctx.Done(), markers)
 }
 
 func (c *cleanup) process(ctx context.Context, r driver.Resource) error {
-	if c.processOK != nil {
-		return c.processOK
+	if c.processErr != nil {
+		return c.processErr
 	}
 	if len(r.Data) > 0 {
 		var data processData

@@ -55,8 +55,9 @@ type containerRun struct {
 	cli  client.APIClient
 	name string
 
-	stream *types.HijackedResponse
-	copied chan error // gets the end of the output; nil before the attach
+	stream  *types.HijackedResponse // nil before the attach
+	copied  chan struct{}           // closed at the end of the output
+	copyErr error                   // valid after copied
 }
 
 // create makes the container, and pulls its image when it must.
@@ -119,11 +120,10 @@ func (c *containerRun) start(ctx context.Context, spec *containerSpec) (*driver.
 	if err != nil {
 		return nil, fmt.Errorf("attach to container: %w", err)
 	}
-	c.stream, c.copied = &stream, make(chan error, 1)
+	c.stream, c.copied = &stream, make(chan struct{})
 	go func() {
-		_, err := stdcopy.StdCopy(c.out, c.out, stream.Reader)
-		c.copied <- err
-		close(c.copied)
+		defer close(c.copied)
+		_, c.copyErr = stdcopy.StdCopy(c.out, c.out, stream.Reader)
 	}()
 
 	var ended <-chan containerEnd
@@ -143,13 +143,13 @@ func (c *containerRun) start(ctx context.Context, spec *containerSpec) (*driver.
 		return c.followContainer()
 	}
 	select {
-	case err = <-c.copied:
+	case <-c.copied:
 	case <-ctx.Done():
 		c.stop(ctx)
 		return nil, stopped(ctx, c.step)
 	}
-	if err != nil {
-		c.d.cfg.log.Warn().Err(err).Str("container", c.name).Msg("read output of container")
+	if c.copyErr != nil {
+		c.d.cfg.log.Warn().Err(c.copyErr).Str("container", c.name).Msg("read output of container")
 	}
 	select {
 	case end := <-ended:
@@ -243,8 +243,7 @@ func (c *containerRun) finish() {
 	case <-timer.C: // it is not gone after all
 	}
 	c.stream.Close()
-	for range c.copied {
-	}
+	<-c.copied
 }
 
 // followContainer lets a detached step's output go on until Cleanup.

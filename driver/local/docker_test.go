@@ -156,7 +156,8 @@ func TestContainerIsPrivilegedWhenTheStepSays(t *testing.T) {
 			if info, err := engine.Client.ContainerInspect(ctx, e.Actor.ID); err == nil {
 				privileged = info.HostConfig.Privileged
 			}
-		case <-errs:
+		case err := <-errs:
+			t.Errorf("watch the engine: %v", err)
 		}
 	}()
 	// Where it may not start, the driver says so, and removes it again.
@@ -587,7 +588,7 @@ func inspect(t *testing.T, engine *testbed.Engine, r *rig) container.InspectResp
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()
 	_, port, err := net.SplitHostPort(l.Addr().String())

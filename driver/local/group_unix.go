@@ -42,7 +42,8 @@ func (g *group) terminate() {
 
 func (g *group) kill() {
 	_ = syscall.Kill(-g.cmd.Process.Pid, syscall.SIGKILL)
-	_ = killMarked(map[string]bool{g.marker: true})
+	// Whatever ended the step, this is seen through; it is bounded.
+	_ = killMarked(nil, map[string]bool{g.marker: true})
 }
 
 // alive reports whether the group has a member.

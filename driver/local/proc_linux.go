@@ -99,8 +99,9 @@ func isMarked(pid int, markers map[string]bool) bool {
 }
 
 // killMarked kills every process with one of the markers and returns when they
-// are gone. It goes on until it finds none, since they may fork meanwhile.
-func killMarked(markers map[string]bool) error {
+// are gone, or stop is closed. It goes on until it finds none, since they may
+// fork meanwhile.
+func killMarked(stop <-chan struct{}, markers map[string]bool) error {
 	const rounds = 400
 	n := 0
 	for i := range rounds {
@@ -108,7 +109,11 @@ func killMarked(markers map[string]bool) error {
 			return nil
 		}
 		// The first rounds catch forks; later ones wait for the kernel.
-		time.Sleep(min(time.Duration(i), 20) * time.Millisecond)
+		select {
+		case <-time.After(min(time.Duration(i), 20) * time.Millisecond):
+		case <-stop:
+			return fmt.Errorf("%d processes have not ended yet", n)
+		}
 	}
 	return fmt.Errorf("%d processes do not end", n)
 }

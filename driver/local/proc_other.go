@@ -29,4 +29,4 @@ func processStart(pid int) (string, error) {
 func signalMarked(map[string]bool, syscall.Signal, int) int { return 0 }
 
 // killMarked does nothing, like signalMarked.
-func killMarked(map[string]bool) error { return nil }
+func killMarked(<-chan struct{}, map[string]bool) error { return nil }

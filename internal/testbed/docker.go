@@ -183,7 +183,7 @@ func (e *Engine) ensureImage(ctx context.Context) error {
 }
 
 func (e *Engine) importImage(ctx context.Context, ref string, changes []string) error {
-	rootfs, err := busyboxTar()
+	rootfs, err := busyboxTar(ctx)
 	if err != nil {
 		return err
 	}
@@ -211,11 +211,11 @@ func (e *Engine) importImage(ctx context.Context, ref string, changes []string) 
 var errNoBusybox = errors.New("there is no static busybox (package busybox-static)")
 
 // busyboxTar makes the root of an image out of this machine's busybox.
-func busyboxTar() (io.Reader, error) {
+func busyboxTar(ctx context.Context) (io.Reader, error) {
 	var binary []byte
 	var applets []string
 	for _, p := range []string{"/bin/busybox", "/usr/bin/busybox"} {
-		list, err := exec.Command(p, "--list").Output()
+		list, err := exec.CommandContext(ctx, p, "--list").Output()
 		if err != nil {
 			continue
 		}

@@ -36,7 +36,7 @@ type Registry struct {
 // is empty. It ends with the test, and the engine forgets its image.
 func (e *Engine) NewRegistry(tb testing.TB, user, password string) *Registry {
 	tb.Helper()
-	rootfs, err := busyboxTar()
+	rootfs, err := busyboxTar(tb.Context())
 	if err != nil {
 		Unavailable(tb, "docker", "%v", err)
 	}
