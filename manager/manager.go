@@ -12,6 +12,7 @@ import (
 	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/manager/queue"
 	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/stage"
 )
 
 // What a call can fail with, for [errors.Is].
@@ -72,6 +73,12 @@ type Config struct {
 	MaxSync time.Duration
 	// MaxBody bounds a request's body in bytes. Defaults to [task.MaxBody].
 	MaxBody int64
+
+	// Logs says where the output of an account's steps goes that name no log
+	// service themselves; the key is the stage's id, a slash and the step's id.
+	// Nil, as a function or an answer, leaves such output with the delegate. It
+	// must be safe for concurrent use.
+	Logs func(account string) *stage.LogConfig
 
 	// Clock defaults to the wall clock.
 	Clock Clock

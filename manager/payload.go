@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/delegate-io/dlite/task"
 )
@@ -111,6 +112,30 @@ func fillStep(o object, s *StepRequest, t ties) {
 	o.setDefault("environment", struct{}{})
 	o.setDefault("group_id", t.group)
 	o.setDefault("network", t.network)
+}
+
+// fillLog sends a step's output to the manager's log service, unless the step
+// names one, and returns the key of its log.
+func (m *Manager) fillLog(o object, n *run, step string) string {
+	if m.cfg.Logs != nil && o.absent("log_config") {
+		if c := m.cfg.Logs(n.account); c != nil {
+			o.setDefault("log_config", c)
+			o.setDefault("log_key", logKey(n.ID, step))
+		}
+	}
+	return o.text("log_key")
+}
+
+// logKey names the log of a step with the characters that every writer passes on
+// as they are (PROTOCOL 4).
+func logKey(stageID, step string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune("/:._-", r):
+			return r
+		}
+		return '_'
+	}, stageID+"/"+step)
 }
 
 func fillCleanup(o object, t ties) {

@@ -109,6 +109,8 @@ type StepState struct {
 	// Status is QUEUED until a delegate has taken it.
 	Status Status `json:"status"`
 	TaskID string `json:"task_id,omitempty"`
+	// LogKey is the key of the step's log in its log service.
+	LogKey string `json:"log_key,omitempty"`
 	// Error says why it has not succeeded.
 	Error      string            `json:"error_msg,omitempty"`
 	ExitCode   int               `json:"exit_code"`

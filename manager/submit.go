@@ -168,6 +168,7 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 		if p.data, err = payload("the data of step "+s.ID, &s.Data, func(o object) error {
 			p.timeout = cmp.Or(p.timeout, o.seconds("timeout"), millis(m.cfg.TaskTimeout))
 			fillStep(o, s, t)
+			p.LogKey = m.fillLog(o, n, s.ID)
 			return nil
 		}); err != nil {
 			return err

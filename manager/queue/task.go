@@ -47,7 +47,8 @@ func (q *Queue) newRecord(w *work, body *task.Task, now time.Time) *record {
 
 // Append gives a stage's delegate another task. When the delegate is lost, the
 // task ends as [Abandoned] at once. It fails with [ErrUnknownWork],
-// [ErrFinished] and [ErrExists].
+// [ErrUnknownDelegate] while the stage waits, [ErrExists], and [ErrFinished],
+// also for a single task.
 func (q *Queue) Append(account, work string, t *task.Task) error {
 	return q.append(account, work, t, false)
 }
@@ -67,6 +68,8 @@ func (q *Queue) append(account, work string, t *task.Task, detached bool) error 
 	switch {
 	case err != nil:
 		return err
+	case !w.Stage:
+		return fmt.Errorf("%s is a single task: %w", work, ErrFinished)
 	case w.state == over:
 		return ErrFinished
 	case w.acc.tasks[t.ID] != nil:

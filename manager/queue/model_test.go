@@ -1,0 +1,316 @@
+package queue
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/delegate-io/dlite/task"
+)
+
+// model drives a queue at random and checks, after every step, what must hold at
+// any time (SPEC Q1-Q4).
+type model struct {
+	*bench
+	n      int               // for names
+	had    map[string]string // who has acquired a task and not handed it back
+	ended  map[string]int    // how often a task has ended
+	before map[string]*delegate
+}
+
+func newModel(t *rapid.T) *model {
+	return &model{
+		bench: newBench(t, Config{
+			HeartbeatTimeout: time.Minute, AcquireTimeout: 20 * time.Second, AbortGrace: 10 * time.Second,
+			AnswerGrace: time.Second, ForgetLost: 3 * time.Minute, Retention: 5 * time.Minute, MaxFinished: 8,
+		}),
+		had: map[string]string{}, ended: map[string]int{}, before: map[string]*delegate{},
+	}
+}
+
+func (m *model) name(prefix string) string {
+	m.n++
+	return fmt.Sprint(prefix, m.n)
+}
+
+func (m *model) anyDelegate(t *rapid.T) string {
+	ids := []string{"nobody"}
+	for _, d := range m.Delegates(acc) {
+		ids = append(ids, d.ID)
+	}
+	return ids[rapid.IntRange(0, len(ids)-1).Draw(t, "delegate")] // ids are random, their order is not
+}
+
+// anyTask is a task, preferably an open one.
+func (m *model) anyTask(t *rapid.T) *record {
+	var open, all []*record
+	if a := m.accounts[acc]; a != nil {
+		for _, r := range a.tasks {
+			all = append(all, r)
+			if r.state != done {
+				open = append(open, r)
+			}
+		}
+	}
+	if len(open) > 0 && rapid.IntRange(0, 9).Draw(t, "open") > 0 {
+		all = open
+	}
+	if len(all) == 0 {
+		t.Skip("no task")
+	}
+	slices.SortFunc(all, func(a, b *record) int { return cmp.Compare(a.body.ID, b.body.ID) })
+	return all[rapid.IntRange(0, len(all)-1).Draw(t, "task")]
+}
+
+var tags = []string{"a", "b"}
+
+func anyTags(t *rapid.T) []string {
+	return rapid.SliceOfN(rapid.SampledFrom(tags), 0, 2).Draw(t, "tags")
+}
+
+func (m *model) actions() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
+		"register": func(t *rapid.T) {
+			if len(m.Delegates(acc)) >= 4 {
+				t.Skip("enough")
+			}
+			id := m.Register(acc, Registration{Name: m.name("d"), Tags: anyTags(t), Types: rapid.SampledFrom([][]string{
+				nil, {"init", "custom"}, {"other"},
+			}).Draw(t, "types")})
+			if rapid.Bool().Draw(t, "bounded") {
+				require.NoError(t, m.SetCapacity(acc, id, rapid.IntRange(1, 3).Draw(t, "max")))
+			}
+		},
+		"heartbeat": func(t *rapid.T) {
+			_ = m.Heartbeat(acc, Registration{ID: m.anyDelegate(t), Draining: rapid.IntRange(0, 5).Draw(t, "drain") == 0})
+		},
+		"capacity": func(t *rapid.T) {
+			_ = m.SetCapacity(acc, m.anyDelegate(t), rapid.IntRange(0, 3).Draw(t, "max"))
+		},
+		"unregister": func(t *rapid.T) {
+			if rapid.IntRange(0, 3).Draw(t, "really") == 0 {
+				_ = m.Unregister(acc, m.anyDelegate(t))
+			}
+		},
+		"submit": func(t *rapid.T) {
+			id := m.name("w")
+			w := &Work{
+				ID: id, Stage: rapid.IntRange(0, 3).Draw(t, "single") > 0, Selectors: anyTags(t),
+				Priority:     Priority(rapid.IntRange(0, 1).Draw(t, "priority")),
+				QueueTimeout: rapid.SampledFrom([]time.Duration{0, 90 * time.Second}).Draw(t, "queue"),
+				RunTimeout:   rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "run"),
+			}
+			w.Variants = append(one(id, "init"), one(id, "other")...)
+			if !w.Stage {
+				w.Variants = one(id, "custom")
+			}
+			require.NoError(t, m.Submit(acc, w))
+		},
+		"acquire": func(t *rapid.T) {
+			r := m.anyTask(t)
+			d := r.owner
+			if rapid.IntRange(0, 4).Draw(t, "stranger") == 0 {
+				d = m.anyDelegate(t)
+			}
+			if got, err := m.Acquire(acc, d, r.body.ID); err == nil && got != nil {
+				if h, ok := m.had[r.body.ID]; ok && h != d {
+					t.Fatalf("%s and %s have %s", h, d, r.body.ID)
+				}
+				m.had[r.body.ID] = d
+			}
+		},
+		"complete": func(t *rapid.T) {
+			r := m.anyTask(t)
+			d := r.owner
+			if rapid.IntRange(0, 4).Draw(t, "stranger") == 0 {
+				d = m.anyDelegate(t)
+			}
+			_ = m.Complete(acc, d, r.body.ID, Answer{
+				Outcome: Success, Code: task.OK, Retry: rapid.IntRange(0, 4).Draw(t, "retry") == 0,
+				Running: rapid.IntRange(0, 9).Draw(t, "running") == 0,
+			})
+		},
+		"append": func(t *rapid.T) {
+			r := m.anyTask(t)
+			next := &task.Task{ID: m.name("t"), Type: "step", Timeout: 30_000}
+			if rapid.IntRange(0, 4).Draw(t, "detached") == 0 {
+				_ = m.AppendDetached(acc, r.work.ID, next)
+			} else if r.work.first.state == done {
+				_ = m.Append(acc, r.work.ID, next)
+			}
+		},
+		"release": func(t *rapid.T) { _ = m.Release(acc, m.anyTask(t).work.ID) },
+		"abort":   func(t *rapid.T) { _ = m.Abort(acc, m.anyTask(t).body.ID, "because") },
+		"advance": func(t *rapid.T) {
+			m.advance(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second)
+		},
+	}
+}
+
+// follow takes the events of a step.
+func (m *model) follow(t require.TestingT) (moved int) {
+	for _, e := range m.Events() {
+		switch e.Kind {
+		case Requeued:
+			delete(m.had, e.Work)
+			moved++
+		case Ended:
+			delete(m.had, e.Task)
+			m.ended[e.Task]++
+			require.Equal(t, 1, m.ended[e.Task], "%s ends once", e.Task)
+			require.NotEmpty(t, e.Result.Outcome)
+			moved++
+		default:
+		}
+	}
+	return moved
+}
+
+// check checks what must always hold.
+func (m *model) check(t *rapid.T) {
+	moved := m.follow(t)
+	a := m.accounts[acc]
+	if a == nil {
+		return
+	}
+	kept := 0
+	for _, w := range a.works {
+		m.checkWork(t, a, w)
+		if w.state == over {
+			kept++
+		}
+	}
+	require.Equal(t, kept, m.kept)
+	require.LessOrEqual(t, len(m.finished), 2*m.kept+16)
+	for _, d := range a.delegates {
+		m.checkDelegate(t, a, d, moved <= 1)
+	}
+	m.before = map[string]*delegate{}
+	for _, w := range a.works {
+		if w.state == given {
+			m.before[w.ID] = w.d
+		}
+	}
+}
+
+// checkWork: a work is in one place, the one that its state says.
+func (m *model) checkWork(t *rapid.T, a *account, w *work) {
+	places := 0
+	for _, c := range a.classes {
+		require.NotEmpty(t, c.works)
+		for i, o := range c.works {
+			require.Equal(t, i, o.index)
+			if o == w {
+				places++
+				require.Same(t, c, w.class)
+			}
+		}
+	}
+	slots, open := 0, 0
+	for _, d := range a.delegates {
+		if d.slots[w.ID] == w {
+			slots++
+			require.Same(t, d, w.d)
+		}
+		if d.open[w.first.body.ID] == w.first {
+			open++
+			require.Equal(t, d.info.ID, w.first.owner)
+		}
+	}
+	waits := w.state == waiting && w.first.state == idle
+	require.Equal(t, waits, places == 1, "%s waits in one place", w.ID)
+	require.LessOrEqual(t, places+slots, 1, "%s is in two places", w.ID)
+	switch {
+	case w.state == over:
+		require.Zero(t, slots, "%s has ended and holds a slot", w.ID)
+	case w.Stage && (w.state == given || w.state == running) && a.delegates[w.d.info.ID] == w.d:
+		require.Equal(t, 1, slots, "%s holds its slot", w.ID)
+	}
+	require.Equal(t, w.first.state == offered || w.first.state == acquired, open == 1)
+}
+
+// checkDelegate: no slot over the maximum, nothing waits that it could have, and
+// what it was just given came before all that it could have had.
+func (m *model) checkDelegate(t *rapid.T, a *account, d *delegate, inOrder bool) {
+	stagesOffered := 0
+	for _, w := range d.offered() {
+		if w.Stage {
+			stagesOffered++
+		}
+	}
+	if d.max > 0 && stagesOffered > 0 {
+		require.LessOrEqual(t, len(d.slots), d.max, "more stages than slots")
+	}
+	if d.lost || d.info.Draining {
+		require.Empty(t, d.offered(), "it can take nothing")
+	}
+	for _, c := range a.classes {
+		for _, w := range c.works {
+			_, ok := d.eligible(w)
+			require.False(t, ok && d.hasRoom(w), "%s waits and %s is free", w.ID, d.info.Name)
+			if !ok || !inOrder {
+				continue
+			}
+			for _, o := range d.offered() {
+				if m.before[o.ID] != d && o.Stage && w.Stage {
+					require.Negative(t, o.compare(w), "%s was given away before %s", o.ID, w.ID)
+				}
+			}
+		}
+	}
+}
+
+// SPEC Q1-Q4, by random steps.
+func TestTheQueueKeepsItsPromises(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		m := newModel(t)
+		actions := m.actions()
+		actions[""] = m.check
+		t.Repeat(actions)
+		m.finishAll(t)
+	})
+}
+
+// finishAll ends everything: nothing may be left.
+func (m *model) finishAll(t *rapid.T) {
+	for _, d := range m.Delegates(acc) {
+		require.NoError(t, m.Unregister(acc, d.ID))
+	}
+	m.follow(t)
+	a := m.accounts[acc]
+	if a == nil {
+		return
+	}
+	for id := range a.works {
+		for _, r := range slices.Clone(a.works[id].tasks) {
+			require.NoError(t, m.Abort(acc, r.body.ID, "the end"))
+		}
+		if a.works[id] != nil {
+			require.NoError(t, m.Release(acc, id))
+		}
+	}
+	m.advance(time.Hour)
+	m.follow(t)
+	require.Empty(t, a.works)
+	require.Empty(t, a.tasks)
+	require.Empty(t, a.classes)
+	require.Empty(t, a.delegates)
+	require.Empty(t, m.timers)
+	require.Zero(t, m.kept)
+	for i := range m.n {
+		for _, kind := range []string{"w", "t"} {
+			id := fmt.Sprint(kind, i+1)
+			require.LessOrEqual(t, m.ended[id], 1, id)
+		}
+		if id := fmt.Sprint("w", i+1); m.ended[id] == 0 {
+			_, err := m.Task(acc, id)
+			require.ErrorIs(t, err, ErrUnknownTask)
+		}
+	}
+}

@@ -1,0 +1,301 @@
+package queue
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/task"
+)
+
+// SPEC Q2: the highest free capacity, unbounded counts as the highest, then the
+// fewest stages, then the longest idle.
+func TestAStageGoesToTheFreestDelegate(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		max  []int    // of the delegates d0, d1, ...
+		busy []string // stages that are there already, by their delegate
+		want string
+	}{
+		"more slots":                          {[]int{1, 3, 2}, nil, "d1"},
+		"free ones count":                     {[]int{2, 4}, []string{"d1", "d1", "d1"}, "d0"},
+		"unbounded is the most":               {[]int{9, 0}, []string{"d1", "d1"}, "d1"},
+		"unbounded ones by stages":            {[]int{0, 0}, []string{"d0", "d0", "d1"}, "d1"},
+		"the same free, fewest stages":        {[]int{3, 2}, []string{"d0"}, "d1"},
+		"all the same, the first to register": {[]int{2, 2}, nil, "d0"},
+		"none free":                           {[]int{1}, []string{"d0"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, Config{})
+			names := map[string]string{}
+			for i, n := range c.max {
+				d := fmt.Sprintf("d%d", i)
+				names[b.add(d, n)] = d
+			}
+			for i, d := range c.busy {
+				b.stage(fmt.Sprintf("busy%d", i), Normal, d)
+			}
+			b.stage("new", Normal)
+			assert.Equal(t, c.want, names[b.holder("new")])
+		})
+	}
+}
+
+// SPEC Q2: ties go to the delegate that has been idle for longest.
+func TestTheLongestIdleDelegateWinsATie(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	d0, d1 := b.add("d0", 1), b.add("d1", 1)
+	for i, want := range []string{d0, d1, d0, d1} {
+		b.now = b.now.Add(time.Second)
+		id := fmt.Sprint("s", i)
+		b.stage(id, Normal)
+		require.Equal(t, want, b.holder(id))
+		b.acquire(want, id)
+		b.complete(want, id)
+		require.NoError(t, b.Release(acc, id))
+	}
+}
+
+// SPEC Q2: on a freed slot HIGH comes before NORMAL, then the oldest, among
+// those that the delegate is eligible for.
+func TestAFreedSlotGoesToTheFirstInLine(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	d := b.add("d", 1, "linux")
+	b.stage("now", Normal)
+	b.stage("n1", Normal)
+	b.stage("gpu", High, "gpu")
+	b.stage("n2", Normal, "Linux")
+	b.stage("h1", High, " LINUX ")
+	b.stage("h2", High)
+	got := []string{}
+	for range 5 {
+		id := b.offers(d)[0]
+		got = append(got, id)
+		b.acquire(d, id)
+		b.complete(d, id)
+		require.NoError(t, b.Release(acc, id))
+	}
+	assert.Equal(t, []string{"now", "h1", "h2", "n1", "n2"}, got)
+	assert.Empty(t, b.offers(d))
+	p, err := b.Place(acc, "gpu")
+	require.NoError(t, err)
+	assert.Equal(t, Place{1, `no delegate has the tags "gpu"`}, p)
+}
+
+// SPEC Q3: who may have a task.
+func TestEligible(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		r         Registration
+		selectors []string
+		want      bool
+	}{
+		"no selectors":           {Registration{}, nil, true},
+		"all tags":               {Registration{Tags: []string{"a", "b", "c"}}, []string{"b", "a"}, true},
+		"one tag is missing":     {Registration{Tags: []string{"a"}}, []string{"a", "b"}, false},
+		"the name is a tag":      {Registration{Name: "Mac 1"}, []string{"mac 1"}, true},
+		"case and space":         {Registration{Tags: []string{" Linux"}}, []string{"linux "}, true},
+		"the type is supported":  {Registration{Types: []string{"x", "custom"}}, nil, true},
+		"the type is not":        {Registration{Types: []string{"x"}}, nil, false},
+		"types have their case":  {Registration{Types: []string{"Custom"}}, nil, false},
+		"draining":               {Registration{Draining: true}, nil, false},
+		"a part of a tag is not": {Registration{Tags: []string{"linux-arm"}}, []string{"linux"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, Config{})
+			b.Register(acc, c.r)
+			b.single("t", c.selectors...)
+			assert.Equal(t, c.want, b.holder("t") != "")
+			b.Register("another account", Registration{Name: "x", Tags: c.selectors})
+		})
+	}
+}
+
+// SPEC Q4: what was not acquired in time goes back to its old place, before what
+// came later, and another delegate is preferred for it.
+func TestAMissedOfferKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{AcquireTimeout: 10 * time.Second, HeartbeatTimeout: time.Hour})
+	deaf := b.add("deaf", 1)
+	b.stage("old", Normal)
+	b.stage("young", Normal)
+	b.advance(10 * time.Second)
+	assert.Equal(t, []string{"old"}, b.offers(deaf), "there is nobody else, and it is the first in line")
+	other := b.add("other", 0)
+	assert.Equal(t, []string{"young"}, b.offers(other))
+	b.advance(10 * time.Second)
+	assert.ElementsMatch(t, []string{"old"}, b.offers(other), "each has let the one lie that the other has now")
+	assert.ElementsMatch(t, []string{"young"}, b.offers(deaf))
+}
+
+// A delegate reports its capacity after it has registered; what it was offered
+// meanwhile and does not fit goes back, the youngest first.
+func TestALoweredCapacityTakesOffersBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	for _, id := range []string{"a", "b", "c", "d"} {
+		b.stage(id, Normal)
+	}
+	b.single("t")
+	d := b.Register(acc, Registration{Name: "d"})
+	assert.Equal(t, []string{"a", "b", "c", "d", "t"}, b.offers(d))
+	b.acquire(d, "d")
+	require.NoError(t, b.SetCapacity(acc, d, 2))
+	assert.Equal(t, []string{"a", "t"}, b.offers(d))
+	require.NoError(t, b.SetCapacity(acc, d, 1))
+	assert.Equal(t, []string{"t"}, b.offers(d), "what it has acquired stays")
+	require.NoError(t, b.SetCapacity(acc, d, -1))
+	assert.Equal(t, []string{"a", "b", "c", "t"}, sorted(b.offers(d)))
+}
+
+func sorted(ids []string) []string {
+	s := strings.Fields(strings.Join(ids, " "))
+	for i := range s {
+		for j := range i {
+			if s[i] < s[j] {
+				s[i], s[j] = s[j], s[i]
+			}
+		}
+	}
+	return s
+}
+
+// A detached task waits for a lost delegate, and is forgotten with it.
+func TestADetachedTaskWaitsForItsDelegate(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{HeartbeatTimeout: time.Minute, ForgetLost: time.Hour, Retention: time.Minute})
+	d := b.add("d", 1)
+	b.stage("s", Normal)
+	b.acquire(d, "s")
+	b.advance(time.Minute)
+	require.NoError(t, b.AppendDetached(acc, "s", &task.Task{ID: "clean", Type: "cleanup"}))
+	require.NoError(t, b.Append(acc, "s", &task.Task{ID: "step", Type: "execute"}))
+	s, err := b.Task(acc, "step")
+	require.NoError(t, err)
+	assert.Equal(t, Abandoned, s.Result.Outcome)
+	require.NoError(t, b.Release(acc, "s"))
+	require.ErrorIs(t, b.Append(acc, "s", &task.Task{ID: "more", Type: "execute"}), ErrFinished)
+	b.advance(30 * time.Minute)
+	assert.Equal(t, []string{"clean"}, b.offers(d), "longer than the retention")
+	b.advance(30 * time.Minute)
+	_, err = b.List(acc, d, "")
+	require.ErrorIs(t, err, ErrUnknownDelegate)
+	b.advance(time.Minute)
+	_, err = b.Task(acc, "clean")
+	require.ErrorIs(t, err, ErrUnknownTask)
+	_, ok := b.NextDeadline()
+	assert.False(t, ok, "nothing is left")
+	assert.Empty(t, b.accounts[acc].tasks)
+	assert.Empty(t, b.accounts[acc].works)
+}
+
+func TestMisuseIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	require.Error(t, b.Submit(acc, &Work{}))
+	require.Error(t, b.Submit(acc, &Work{ID: "x", Variants: []Variant{{}}}))
+	require.Error(t, b.Submit(acc, &Work{ID: "x", Variants: append(one("x", "a"), one("y", "b")...)}))
+	b.stage("s", Normal)
+	require.ErrorIs(t, b.Submit(acc, &Work{ID: "s", Variants: one("other", "a")}), ErrExists)
+	require.ErrorIs(t, b.Submit(acc, &Work{ID: "other", Variants: one("s", "a")}), ErrExists)
+	require.ErrorIs(t, b.Append(acc, "s", &task.Task{ID: "step"}), ErrUnknownDelegate, "it has no delegate yet")
+	b.single("single")
+	require.ErrorIs(t, b.Append(acc, "single", &task.Task{ID: "step"}), ErrFinished)
+	require.ErrorIs(t, b.Append(acc, "none", &task.Task{ID: "step"}), ErrUnknownWork)
+	require.Error(t, b.Release(acc, "s"), "its init has not ended")
+	d := b.add("d", 1)
+	require.ErrorIs(t, b.Append(acc, "s", &task.Task{ID: "s"}), ErrExists)
+	require.ErrorIs(t, b.Abort(acc, "none", ""), ErrUnknownTask)
+	require.ErrorIs(t, b.Complete(acc, d, "none", Answer{}), ErrUnknownTask)
+	require.ErrorIs(t, b.Complete("none", d, "s", Answer{}), ErrUnknownTask)
+	require.ErrorIs(t, b.Release(acc, "none"), ErrUnknownWork)
+	_, err := b.Place(acc, "none")
+	require.ErrorIs(t, err, ErrUnknownWork)
+	assert.Empty(t, b.Delegates("none"))
+	assert.Empty(t, b.Places("none"))
+}
+
+// Wake tells the owner of an earlier deadline, so that it need not look often.
+func TestWakeTellsOfAnEarlierDeadline(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	b.add("d", 1)
+	<-b.Wake()
+	at, ok := b.NextDeadline()
+	require.True(t, ok)
+	assert.Equal(t, b.now.Add(time.Minute), at)
+	b.stage("s", Normal) // is to be acquired within 30 seconds
+	<-b.Wake()
+	at, _ = b.NextDeadline()
+	assert.Equal(t, b.now.Add(30*time.Second), at)
+	b.add("later", 1)
+	select {
+	case <-b.Wake():
+		t.Error("a later deadline is no reason")
+	default:
+	}
+}
+
+// SPEC Q4, PITFALLS "Two delegates acquire one task": under contention every
+// single task is handed out once.
+func TestConcurrentDelegatesShareTheWork(t *testing.T) {
+	t.Parallel()
+	q := New(Config{})
+	const tasks, workers = 400, 8
+	var had sync.Map
+	var wg sync.WaitGroup
+	for w := range workers {
+		id := q.Register(acc, Registration{Name: fmt.Sprint("d", w)})
+		wg.Go(func() {
+			cursor := ""
+			for {
+				l, err := q.List(acc, id, cursor)
+				if err != nil {
+					return // unregistered: the end
+				}
+				cursor = l.Cursor
+				for _, e := range l.Events {
+					if got, _ := q.Acquire(acc, id, e.TaskID); got == nil {
+						continue
+					}
+					if other, twice := had.LoadOrStore(e.TaskID, id); twice {
+						t.Errorf("%s and %s have %s", other, id, e.TaskID)
+					}
+					if err := q.Complete(acc, id, e.TaskID, Answer{Outcome: Success, Code: task.OK}); err != nil {
+						t.Error(err)
+					}
+				}
+				<-l.Changed
+			}
+		})
+	}
+	for i := range tasks {
+		id := fmt.Sprint("t", i)
+		require.NoError(t, q.Submit(acc, &Work{ID: id, Variants: one(id, "custom")}))
+	}
+	for i := range tasks {
+		s, err := q.Task(acc, fmt.Sprint("t", i))
+		require.NoError(t, err)
+		<-s.Done
+	}
+	for _, d := range q.Delegates(acc) {
+		require.NoError(t, q.Unregister(acc, d.ID))
+	}
+	wg.Wait()
+	ended := 0
+	for _, e := range q.Events() {
+		if e.Kind == Ended {
+			ended++
+		}
+	}
+	assert.Equal(t, tasks, ended)
+}
