@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/poller"
+	"github.com/delegate-io/dlite/router"
+	"github.com/delegate-io/dlite/task/capacity"
+	"github.com/delegate-io/dlite/task/transaction"
+)
+
+// delegate is the delegate's side. It knows of the manager's side nothing but
+// its address.
+type delegate struct {
+	client *client.HTTP
+	driver *local.Driver
+	stages *transaction.Manager
+	poller *poller.Poller
+	polled chan error
+	dir    string
+}
+
+func startDelegate(ctx context.Context, url, secret string, log zerolog.Logger) (_ *delegate, err error) {
+	d := &delegate{polled: make(chan error, 1)}
+	if d.dir, err = os.MkdirTemp("", "dlite-quickstart-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(d.dir))
+		}
+	}()
+	if d.client, err = client.New(url, account, secret, client.WithLogger(log)); err != nil {
+		return nil, err
+	}
+	if d.driver, err = local.New(local.WithWorkDir(filepath.Join(d.dir, "work")), local.WithLogger(log)); err != nil {
+		return nil, err
+	}
+	slots := capacity.NewSlots(1)
+	d.stages = transaction.New(d.driver, transaction.WithSlots(slots), transaction.WithLogger(log),
+		transaction.WithLedger(filepath.Join(d.dir, "ledger")))
+	routes := router.New(router.RouteMap(d.stages.Routes()),
+		router.WithMiddleware(router.Recover(log), router.Log(log)))
+	d.poller = poller.New(d.client, routes, poller.WithName("quickstart"), poller.WithSlots(slots), poller.WithLogger(log))
+	info, err := d.poller.Register(ctx)
+	if err != nil {
+		return nil, err
+	}
+	go func() { d.polled <- d.poller.Poll(context.WithoutCancel(ctx), 4, info.ID, time.Second) }()
+	return d, nil
+}
+
+// drain ends the delegate when its stages are over, or at once on a signal, and
+// removes what it made.
+func (d *delegate) drain(signals <-chan os.Signal) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-signals:
+			stop()
+		case <-waiting.Done():
+		}
+	}()
+	_ = d.poller.Shutdown(waiting) // Poll returns the error that counts
+	err := errors.Join(<-d.polled, d.stages.Close(ctx), d.driver.Close())
+	d.client.CloseIdleConnections()
+	return errors.Join(err, os.RemoveAll(d.dir))
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/rs/zerolog"
+
+	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/logservice"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// account is the only one.
+const account = "quickstart"
+
+// server is the manager's side: the manager and the log service on one address.
+type server struct {
+	*manager.Manager
+	logs   *logservice.Server
+	http   *http.Server
+	served chan error
+	url    string
+	secret string
+	log    zerolog.Logger
+}
+
+func startServer(verbose bool) (*server, error) {
+	s := &server{secret: random(), served: make(chan error, 1), log: zerolog.Nop()}
+	if verbose {
+		s.log = zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly}).With().Timestamp().Logger()
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s.url = "http://" + listener.Addr().String()
+	logToken := random()
+	s.logs = logservice.New(logservice.Config{Authorize: logservice.Tokens(map[string]string{account: logToken})})
+	s.Manager, err = manager.New(manager.Config{
+		Accounts: map[string]string{account: s.secret}, Logger: s.log,
+		Logs: func(account string) *stage.LogConfig {
+			return &stage.LogConfig{AccountID: account, URL: s.url, Token: logToken}
+		},
+	})
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	routes := chi.NewRouter()
+	routes.Handle("/api/*", s.Manager)
+	routes.Handle("/*", s.logs)
+	s.http = &http.Server{Handler: routes, ReadHeaderTimeout: 10 * time.Second}
+	go func() { s.served <- s.http.Serve(listener) }()
+	return s, nil
+}
+
+func (s *server) close() error {
+	err := s.Manager.Close()
+	s.logs.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	err = errors.Join(err, s.http.Shutdown(ctx))
+	if served := <-s.served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
+
+// random is a secret in the form of an account's: 16 bytes in hexadecimal.
+func random() string {
+	b := make([]byte, 16)
+	_, _ = io.ReadFull(rand.Reader, b) // never fails
+	return hex.EncodeToString(b)
+}
