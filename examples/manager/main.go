@@ -1,0 +1,93 @@
+// Command manager is the server side as one program: the manager's API for
+// delegates and submitters, and the log service.
+//
+//	go run ./examples/manager server
+//
+// Without an account it makes one for trying things out and prints the settings
+// that a delegate needs. To keep accounts, put them into the environment or into
+// a file that --env-file names:
+//
+//	ACCOUNTS="demo=<32 hexadecimal characters>,other=<...>"
+//
+// A submitter needs a token, which
+//
+//	go run ./examples/manager token demo --env-file manager.env
+//
+// makes. State is in memory: it is gone when the program ends.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/joho/godotenv"
+)
+
+type commands struct {
+	Server serverCommand `cmd:"" help:"Serve until interrupted."`
+	Token  tokenCommand  `cmd:"" help:"Print a token for calling the API on behalf of an account."`
+}
+
+type serverCommand struct {
+	Listen    string `default:"127.0.0.1:3460" help:"Address to listen on." env:"LISTEN"`
+	PublicURL string `help:"How delegates reach this server; default: the address that it listens on." env:"PUBLIC_URL" name:"public-url"`
+	TLSCert   string `help:"Certificate file; without one it serves plain HTTP." env:"TLS_CERT_FILE" name:"tls-cert" type:"existingfile"`
+	TLSKey    string `help:"The certificate's key file." env:"TLS_KEY_FILE" name:"tls-key" type:"existingfile"`
+	LogLevel  string `default:"info" help:"trace, debug, info, warn or error." env:"LOG_LEVEL"`
+	EnvFile   string `name:"env-file" help:"File with ACCOUNTS." type:"existingfile" placeholder:"FILE"`
+}
+
+// Run serves until it is interrupted.
+func (c *serverCommand) Run() error {
+	accounts, err := readAccounts(c.EnvFile)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return serve(ctx, c, accounts, os.Stdout)
+}
+
+type tokenCommand struct {
+	Account string        `arg:"" help:"The account's id."`
+	For     time.Duration `default:"1h" help:"How long the token is good."`
+	EnvFile string        `name:"env-file" help:"File with ACCOUNTS." type:"existingfile" placeholder:"FILE"`
+}
+
+// Run prints a token.
+func (c *tokenCommand) Run() error {
+	accounts, err := readAccounts(c.EnvFile)
+	if err != nil {
+		return err
+	}
+	token, err := issue(accounts, c.Account, c.For)
+	if err != nil {
+		return err
+	}
+	fmt.Println(token)
+	return nil
+}
+
+// readAccounts reads ACCOUNTS from the environment, or else from the file.
+func readAccounts(file string) (map[string]string, error) {
+	text, ok := os.LookupEnv("ACCOUNTS")
+	if !ok && file != "" {
+		values, err := godotenv.Read(file)
+		if err != nil {
+			return nil, fmt.Errorf(`reading %s: a line is not of the form NAME="value"`, file) // which may be a secret
+		}
+		text = values["ACCOUNTS"]
+	}
+	return parseAccounts(text)
+}
+
+func main() {
+	var c commands
+	k := kong.Parse(&c, kong.Name("manager"), kong.Description("Hands stages and tasks to delegates."), kong.UsageOnError())
+	k.FatalIfErrorf(k.Run())
+}
