@@ -303,6 +303,30 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
+// SPEC C6: of an answer without end no more is read than the limit, and its
+// connection is closed.
+func TestAnEndlessAnswerIsCut(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, p client.Option) {
+		ended := make(chan struct{})
+		s := serve(t, func(w http.ResponseWriter, r *http.Request, _ int) {
+			defer close(ended)
+			for r.Context().Err() == nil {
+				if _, err := w.Write(make([]byte, 4096)); err != nil {
+					return
+				}
+			}
+		})
+		_, err := connect(t, s.URL, p, client.WithMaxBody(100_000)).Poll(within(t), "d", client.PollQuery{})
+		require.ErrorIs(t, err, client.ErrTooLarge)
+		select {
+		case <-ended:
+		case <-within(t).Done():
+			t.Fatal("the connection stays open")
+		}
+	})
+}
+
 // SPEC C6: a body over the limit is refused before anything is sent.
 func TestRequestsAreBounded(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -36,7 +37,8 @@ type request struct {
 // rawServer is a manager written from PROTOCOL, a function per test.
 type rawServer struct {
 	*httptest.Server
-	conns atomic.Int64 // connections made
+	conns atomic.Int64  // connections made
+	gone  chan struct{} // a value for each connection that ended, the first few
 
 	mu   sync.Mutex
 	seen []request
@@ -53,7 +55,7 @@ func serve(t testing.TB, answer func(w http.ResponseWriter, r *http.Request, n i
 }
 
 func newRawServer(answer func(w http.ResponseWriter, r *http.Request, n int)) *rawServer {
-	s := new(rawServer)
+	s := &rawServer{gone: make(chan struct{}, 16)}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		s.mu.Lock()
@@ -63,8 +65,20 @@ func newRawServer(answer func(w http.ResponseWriter, r *http.Request, n int)) *r
 		answer(w, r, n)
 	}))
 	s.Config.ErrorLog = quiet()
-	s.Config.ConnState = countNew(&s.conns, s.Config.ConnState)
+	s.Config.ConnState = s.count
 	return s
+}
+
+func (s *rawServer) count(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		s.conns.Add(1)
+	case http.StateClosed:
+		select {
+		case s.gone <- struct{}{}:
+		default:
+		}
+	}
 }
 
 func (s *rawServer) requests() []request {

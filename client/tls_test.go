@@ -179,6 +179,7 @@ func TestTheClientCertificateIsShownAndReloaded(t *testing.T) {
 
 	_, err := register(t, connect(t, s.URL, client.WithCACertsDir(dir), client.WithRetries(client.Retries{Attempts: 1})))
 	require.Error(t, err, "without a certificate")
+	<-s.gone
 
 	show("first")
 	var log bytes.Buffer
@@ -193,6 +194,11 @@ func TestTheClientCertificateIsShownAndReloaded(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "second", name)
 	assert.Contains(t, log.String(), "in force")
+	select {
+	case <-s.gone: // the connection that was made with the first one
+	case <-within(t).Done():
+		t.Fatal("the old connection stays open")
+	}
 
 	// Half a change: the certificate is there, its key not yet.
 	log.Reset()
