@@ -18,6 +18,7 @@ import (
 
 	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/task"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -298,3 +299,9 @@ func withHeader(c *http.Client, authorization string) *http.Client {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+var custom = task.Task{Type: "custom"}
+
+func wallNow() time.Time { return time.Now() }
+
+func reader(s string) io.Reader { return strings.NewReader(s) }
