@@ -16,6 +16,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -27,7 +28,7 @@ func main() {
 	flag.Parse()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	ok, err := run(context.Background(), *file, *verbose, signals)
+	ok, err := run(context.Background(), os.Stdout, *file, *verbose, signals)
 	switch {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "quickstart:", err)
@@ -38,12 +39,12 @@ func main() {
 }
 
 // run says whether every stage succeeded.
-func run(ctx context.Context, file string, verbose bool, signals <-chan os.Signal) (ok bool, err error) {
+func run(ctx context.Context, out io.Writer, file string, verbose bool, signals <-chan os.Signal) (ok bool, err error) {
 	p, err := readPipeline(file)
 	if err != nil {
 		return false, err
 	}
-	t := newTerminal(os.Stdout)
+	t := newTerminal(out)
 	if p.containers() {
 		name, remove, imageErr := ownImageName(ctx)
 		if imageErr != nil {

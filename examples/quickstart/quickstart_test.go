@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/delegate-io/dlite/internal/testbed"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// screen is what a person would see; it calls back for every line.
+type screen struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	seen func(line string)
+}
+
+func (s *screen) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seen != nil {
+		s.seen(string(b))
+	}
+	return s.text.Write(b)
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// temp makes the programs' temporary files visible: nothing may be left in it.
+func temp(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	t.Cleanup(func() {
+		left, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		assert.Empty(t, left, "left behind in the temporary folder")
+	})
+}
+
+func write(t *testing.T, pipeline string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "pipeline.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(pipeline), 0o600))
+	return file
+}
+
+// X1: the pipeline that everybody sees first, with its container steps.
+func TestTheBuiltInPipelineSucceeds(t *testing.T) {
+	testbed.Docker(t)
+	temp(t)
+	out := &screen{}
+	ok, err := run(t.Context(), out, "", false, nil)
+	require.NoError(t, err)
+	assert.True(t, ok, out)
+	for _, want := range []string{
+		"compiling parser", "packaging the release build", "checksum=", "the token is ******", "and hello from the next one",
+	} {
+		assert.Contains(t, out.String(), want)
+	}
+	assert.NotContains(t, out.String(), "not-a-real-token")
+	assert.NotContains(t, out.String(), "LEFT OUT")
+}
+
+// X1: without an engine the host steps run, and the rest is said to be missing.
+func TestWithoutAnEngineHostStepsRun(t *testing.T) {
+	temp(t)
+	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(t.TempDir(), "no-engine.sock"))
+	out := &screen{}
+	ok, err := run(t.Context(), out, "", false, nil)
+	require.NoError(t, err)
+	assert.True(t, ok, out)
+	assert.Contains(t, out.String(), "container steps are LEFT OUT")
+	assert.Contains(t, out.String(), "packaging the release build")
+}
+
+// X1: the pipeline's outcome is the program's, and says what failed.
+func TestAStepThatFailsEndsThePipeline(t *testing.T) {
+	temp(t)
+	out := &screen{}
+	ok, err := run(t.Context(), out, write(t, `
+stages:
+  - name: first
+    steps:
+      - {name: good, run: "echo fine"}
+      - {name: bad, run: "echo broken >&2; exit 7"}
+      - {name: after, run: "echo never"}
+  - name: second
+    steps: [{name: also never, run: "echo never"}]
+`), false, nil)
+	require.NoError(t, err)
+	assert.False(t, ok)
+	assert.Contains(t, out.String(), "| broken")
+	assert.Contains(t, out.String(), "exit code 7")
+	assert.Regexp(t, `after\s+SKIPPED`, out.String())
+	assert.Regexp(t, `second\s+NOT RUN`, out.String())
+	assert.NotContains(t, out.String(), "| never")
+}
+
+// P5, T7: the first interrupt finishes the running stage, the second aborts it.
+func TestInterrupts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		script string
+		times  int
+		want   string
+	}{
+		"one finishes": {"echo begun; sleep 1; echo finished", 1, `one\s+SUCCESS`},
+		"two abort":    {"echo begun; sleep 600; echo finished", 2, `one\s+ABORTED`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			temp(t)
+			signals := make(chan os.Signal, 2)
+			out := &screen{}
+			out.seen = func(line string) {
+				if strings.Contains(line, "| begun") {
+					for range tc.times {
+						signals <- syscall.SIGINT
+					}
+				}
+			}
+			ok, err := run(t.Context(), out, write(t, `
+stages:
+  - name: one
+    steps: [{name: long, run: "`+tc.script+`"}]
+  - name: two
+    steps: [{name: never, run: "echo never"}]
+`), false, signals)
+			require.NoError(t, err)
+			assert.False(t, ok, "an interrupted pipeline has not succeeded")
+			assert.Regexp(t, tc.want, out.String())
+			assert.Regexp(t, `two\s+NOT RUN`, out.String())
+			assert.Equal(t, tc.times == 1, strings.Contains(out.String(), "| finished"))
+		})
+	}
+}
+
+func TestAPipelineThatMakesNoSenseIsRefused(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"stages: []":                             "no stages",
+		"stages: [{steps: [{name: x}]}]":         "either run, a script, or command",
+		"stages: [{steps: [{name: x, rnu: y}]}]": "rnu",
+		"stages: {":                              "reading the pipeline",
+	} {
+		_, err := run(t.Context(), io.Discard, write(t, text), false, nil)
+		require.ErrorContains(t, err, want)
+	}
+	_, err := run(t.Context(), io.Discard, "missing.yaml", false, nil)
+	require.ErrorContains(t, err, "missing.yaml")
+}
