@@ -18,7 +18,7 @@ func ExampleManager_SubmitStage() {
 		fmt.Println(err)
 		return
 	}
-	defer m.Close()
+	defer func() { _ = m.Close() }()
 	server := httptest.NewServer(m) // delegates connect to server.URL
 	defer server.Close()
 
@@ -46,7 +46,7 @@ func ExampleManager_SubmitTask() {
 		fmt.Println(err)
 		return
 	}
-	defer m.Close()
+	defer func() { _ = m.Close() }()
 
 	t, err := m.SubmitTask(context.Background(), "account", manager.TaskRequest{
 		Task: task.Task{ID: "t1", Type: "greet", Data: json.RawMessage(`{"name":"world"}`), Timeout: 5000},

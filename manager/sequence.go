@@ -209,6 +209,10 @@ func (m *Manager) finish(n *run) {
 	n.current = nil
 	n.Status = cmp.Or(n.stopping, n.failed, Success)
 	n.EndedAt = m.cfg.Clock.Now()
+	n.init.data, n.cleanup.data = nil, nil // the payloads are done with, and may be large
+	for i := range n.steps {
+		n.steps[i].data = nil
+	}
 	close(n.done)
 	m.note(zerolog.InfoLevel, "a stage has ended",
 		note{account: n.account, stage: n.ID, delegate: n.DelegateID, what: string(n.Status)})

@@ -364,6 +364,28 @@ func TestALostDelegate(t *testing.T) {
 	assert.Equal(t, manager.Success, st.Cleanup.Status)
 }
 
+// What a stage has come to is settled before its cleanup: neither an abort nor
+// the loss of the delegate changes it then.
+func TestACleanupDoesNotChangeTheOutcome(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.register("d", dockerTypes)
+	s.submit(`{"id":"s1","steps":[{}]}`)
+	s.pass(id, initTask, succeeded)
+	s.pass(id, executeTask, succeeded)
+	s.take(id, cleanupTask)
+	s.ok("POST", "/api/stages/s1/abort?accountId=acc", "", nil)
+	assert.Empty(t, s.poll(id).Aborted)
+	s.clock.Advance(time.Minute)
+	st := s.ended("s1")
+	assert.Equal(t, manager.Success, st.Status)
+	assert.Empty(t, st.Error)
+	assert.Equal(t, manager.Queued, st.Cleanup.Status, "it waits for the delegate's return")
+	require.Equal(t, 200, s.beat(id))
+	s.pass(id, cleanupTask, succeeded)
+	assert.Equal(t, manager.Success, s.stage("s1").Cleanup.Status)
+}
+
 // A delegate that drains gets no new stages, and finishes its own.
 func TestADrainingDelegateFinishesItsStages(t *testing.T) {
 	t.Parallel()

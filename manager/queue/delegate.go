@@ -129,7 +129,6 @@ func (q *Queue) alive(d *delegate, r Registration, now time.Time) {
 		d.lost = false
 		d.idleSince = now
 		q.events = append(q.events, Event{Kind: Returned, At: now, Account: d.acc.id, Delegate: d.info.ID})
-		d.bump() // stops and cleanups of what it had before
 	}
 	if d.info.Draining {
 		q.withdraw(d, now)

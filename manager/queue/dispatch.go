@@ -149,7 +149,7 @@ func (q *Queue) requeue(w *work, now time.Time) {
 	w.first.state, w.first.owner = idle, ""
 	w.first.offered, w.first.acquired, w.first.result = time.Time{}, time.Time{}, Result{}
 	q.emit(Requeued, now, w.first)
-	q.wait(w, now)
+	q.wait(w)
 	q.place(w, now)
 	q.fill(d, now)
 }

@@ -198,6 +198,72 @@ func TestADetachedTaskWaitsForItsDelegate(t *testing.T) {
 	assert.Empty(t, b.accounts[acc].works)
 }
 
+// An aborted task is not given out again, and ends after the grace also when it
+// has no time-out of its own.
+func TestAnAbortEndsAfterItsGrace(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{AbortGrace: 5 * time.Second})
+	d := b.add("d", 0)
+	require.NoError(t, b.Submit(acc, &Work{ID: "t", Variants: []Variant{{Task: &task.Task{ID: "t", Type: "custom"}}}}))
+	b.acquire(d, "t")
+	require.NoError(t, b.Abort(acc, "t", "because"))
+	got, err := b.Acquire(acc, d, "t")
+	require.NoError(t, err)
+	assert.Nil(t, got)
+	b.advance(5 * time.Second)
+	s, err := b.Task(acc, "t")
+	require.NoError(t, err)
+	assert.Equal(t, Result{Outcome: Aborted, Error: "because"}, s.Result)
+	assert.Equal(t, []string{"t"}, b.stops(d), "it has not answered yet")
+	require.NoError(t, b.Complete(acc, d, "t", Answer{Outcome: Success, Code: task.OK}))
+	assert.Empty(t, b.stops(d))
+}
+
+// A stage's time runs from the start that counts: not while it waits again.
+func TestARetriedStageStartsItsTimeAnew(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{HeartbeatTimeout: time.Hour})
+	d0 := b.add("d0", 1)
+	require.NoError(t, b.Submit(acc, &Work{ID: "s", Stage: true, RunTimeout: time.Minute, Variants: one("s", "init")}))
+	b.acquire(d0, "s")
+	require.NoError(t, b.Complete(acc, d0, "s", Answer{Outcome: Failure, Retry: true, Code: task.RetryOnOtherDelegate}))
+	p, err := b.Place(acc, "s")
+	require.NoError(t, err)
+	assert.Equal(t, Place{1, "every delegate that could take it has asked for another one"}, p)
+	b.Events()
+	b.advance(time.Minute)
+	assert.Empty(t, b.Events())
+	d1 := b.add("d1", 1)
+	b.acquire(d1, "s")
+	b.complete(d1, "s")
+	b.Events()
+	b.advance(time.Minute)
+	events := b.Events()
+	require.Len(t, events, 1)
+	assert.Equal(t, Expired, events[0].Kind)
+}
+
+// A delegate may be lost in the middle of a cleanup that waited for it: that one
+// stays its own.
+func TestADetachedTaskSurvivesAnotherLoss(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{HeartbeatTimeout: time.Minute})
+	d := b.add("d", 1)
+	b.stage("s", Normal)
+	b.acquire(d, "s")
+	b.advance(time.Minute)
+	require.NoError(t, b.AppendDetached(acc, "s", &task.Task{ID: "clean", Type: "cleanup"}))
+	require.NoError(t, b.Release(acc, "s"))
+	require.NoError(t, b.Heartbeat(acc, Registration{ID: d}))
+	b.acquire(d, "clean")
+	b.advance(time.Minute)
+	assert.Equal(t, Gone, b.Delegates(acc)[0].State)
+	b.complete(d, "clean")
+	s, err := b.Task(acc, "clean")
+	require.NoError(t, err)
+	assert.Equal(t, Success, s.Result.Outcome)
+}
+
 func TestMisuseIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})

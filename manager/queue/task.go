@@ -203,7 +203,7 @@ func (q *Queue) Complete(account, delegate, id string, a Answer) error {
 	if d := r.work.acc.delegates[delegate]; d != nil {
 		delete(d.stops, id)
 	}
-	if a.Retry && q.another(r, a, now) {
+	if a.Retry && q.another(r, now) {
 		return nil
 	}
 	r.answered = true
@@ -221,7 +221,7 @@ func (q *Queue) Complete(account, delegate, id string, a Answer) error {
 
 // another gives a task that its delegate does not want to another one. It
 // refuses when the task cannot move or has moved too often. The caller holds mu.
-func (q *Queue) another(r *record, a Answer, now time.Time) bool {
+func (q *Queue) another(r *record, now time.Time) bool {
 	w := r.work
 	if r != w.first || r.stopping || r.half {
 		return false
@@ -259,7 +259,10 @@ func (q *Queue) end(r *record, now time.Time, res Result) {
 		q.disarm(&w.pickup)
 	}
 	q.emit(Ended, now, r)
-	if !w.Stage {
+	r.body = &task.Task{ID: r.body.ID, Type: r.body.Type} // the payload is done with, and may be large
+	if w.Stage {
+		r.result.Data = nil // whoever follows the events has it
+	} else {
 		q.finish(w, now)
 	}
 }

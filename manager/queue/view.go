@@ -63,12 +63,15 @@ func (q *Queue) List(account, delegate, since string) (List, error) {
 
 // TaskState is what the queue knows about a task.
 type TaskState struct {
-	Task *task.Task // must not be changed
+	// Task must not be changed. Of one that has ended only the ID and the Type
+	// are left.
+	Task *task.Task
 	// Delegate has the task, or had it last; empty while it waits.
 	Delegate string
 	// The zero times have not come yet.
 	Submitted, Offered, Acquired, Ended time.Time
-	// Result is the zero value until the end.
+	// Result is the zero value until the end. The Data of a stage's task is in
+	// its event alone.
 	Result Result
 	// Done is closed at the end.
 	Done <-chan struct{}

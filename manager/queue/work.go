@@ -108,7 +108,7 @@ func (q *Queue) Submit(account string, w *Work) error {
 	if n.QueueTimeout > 0 {
 		n.until = now.Add(n.QueueTimeout)
 	}
-	q.wait(n, now)
+	q.wait(n)
 	q.place(n, now)
 	return nil
 }
@@ -138,7 +138,7 @@ func (q *Queue) finish(w *work, now time.Time) {
 		return
 	}
 	q.unwait(w)
-	w.state = over
+	w.state, w.Variants = over, nil
 	q.disarm(&w.pickup)
 	q.disarm(&w.expiry)
 	q.arm(&w.retention, now.Add(q.cfg.Retention), func(now time.Time) { q.forget(w, now) })
@@ -242,7 +242,7 @@ func (w *work) needs() string {
 }
 
 // wait puts a work, back, in its place. The caller holds mu.
-func (q *Queue) wait(w *work, now time.Time) {
+func (q *Queue) wait(w *work) {
 	key := w.needs()
 	c := w.acc.classes[key]
 	if c == nil {
