@@ -365,12 +365,15 @@ func TestASuccessIsNotLostToTheContext(t *testing.T) {
 // timer is gone and a transport cannot go on with it.
 func TestAnAttemptEndsWithItsCall(t *testing.T) {
 	t.Parallel()
-	for name, body := range map[string]string{"success": `{}`, "malformed": `x`} {
+	for name, body := range map[string]string{"success": `{}`, "malformed": `x`, "no answer": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var attempt context.Context
 			c := connect(t, "http://manager.invalid", client.WithTransport(roundTripper(func(r *http.Request) (*http.Response, error) {
 				attempt = r.Context()
+				if body == "" {
+					return nil, errors.New("connection refused")
+				}
 				return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 			})))
 			_, _ = c.Poll(within(t), "d", client.PollQuery{})

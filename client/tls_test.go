@@ -291,6 +291,7 @@ func TestUnusableCertificateFilesAreRefused(t *testing.T) {
 		write(t, filepath.Join(dir, name), content)
 	}
 	write(t, filepath.Join(empty, "key"), key)
+	write(t, filepath.Join(empty, ".hidden.pem"), ca.pem)
 	in := func(name string) string { return filepath.Join(dir, name) }
 	for name, tc := range map[string]struct {
 		opt  client.Option
