@@ -128,6 +128,12 @@ func TestRecoverKeepsNoContentApartFromNothing(t *testing.T) {
 	nothing := serve(t, r, "nothing")
 	assert.Equal(t, task.Failed, nothing.Code)
 	assert.Equal(t, "the handler wrote no answer", nothing.Error)
+
+	// A real writer panics on a status of 0.
+	assert.NotPanics(t, func() {
+		r.ServeHTTP(httptest.NewRecorder(),
+			httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(`{"type":"nothing"}`)))
+	})
 }
 
 // P4: an answer that was cut at the limit must not pass for a whole one.

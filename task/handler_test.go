@@ -164,25 +164,31 @@ func TestDecodeOfABadPayloadStillReturnsTheTask(t *testing.T) {
 
 func TestReadingATaskFailsWith400(t *testing.T) {
 	t.Parallel()
-	for name, body := range map[string]io.Reader{
-		"no body":   nil,
-		"no JSON":   strings.NewReader("x"),
-		"broken":    iotest.ErrReader(errors.New("reset")),
-		"too large": io.MultiReader(strings.NewReader(`{"id":"`), strings.NewReader(strings.Repeat("a", task.MaxBody)), strings.NewReader(`"}`)),
+	tooLarge := func() io.Reader {
+		return io.MultiReader(strings.NewReader(`{"id":"`), strings.NewReader(strings.Repeat("a", task.MaxBody)), strings.NewReader(`"}`))
+	}
+	for name, tc := range map[string]struct {
+		body func() io.Reader
+		want string
+	}{
+		"no body":   {nil, "no body"},
+		"no JSON":   {func() io.Reader { return strings.NewReader("x") }, "invalid character"},
+		"broken":    {func() io.Reader { return iotest.ErrReader(errors.New("reset")) }, "reading a task: reset"},
+		"too large": {tooLarge, "larger than"},
 	} {
-		r := request(t, nil)
-		r.Body = nil
-		if body != nil {
-			r.Body = io.NopCloser(body)
-		}
-		for _, read := range []func() (*task.Task, error){
-			func() (*task.Task, error) { return task.Peek(r) },
-			func() (*task.Task, error) { return task.Decode(r, nil) },
+		for _, read := range []func(*http.Request) (*task.Task, error){
+			task.Peek, func(r *http.Request) (*task.Task, error) { return task.Decode(r, nil) },
 		} {
-			_, err := read()
+			r := request(t, nil)
+			r.Body = nil
+			if tc.body != nil {
+				r.Body = io.NopCloser(tc.body())
+			}
+			_, err := read(r)
 			var e *task.Error
 			require.ErrorAs(t, err, &e, name)
 			assert.Equal(t, http.StatusBadRequest, e.Status, name)
+			assert.ErrorContains(t, err, tc.want, name)
 		}
 	}
 }

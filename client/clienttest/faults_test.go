@@ -263,6 +263,37 @@ func TestFaultsWrapAnyHandler(t *testing.T) {
 	assert.EqualValues(t, 3, ran.Load())
 }
 
+// In front of a handler that would have read the body: without that, a server does
+// not notice that the client goes away.
+func TestHangInFrontOfAnyHandlerEndsWithTheClient(t *testing.T) {
+	t.Parallel()
+	faults := clienttest.NewFaults(1)
+	hung := faults.Inject(clienttest.Fault{Kind: clienttest.Hang})
+	ended := make(chan struct{})
+	wrapped := faults.Wrap(http.NotFoundHandler())
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		wrapped.ServeHTTP(w, r)
+	}))
+	defer srv.Close()
+	defer faults.Release()
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, srv.URL, strings.NewReader(strings.Repeat("x", 1<<20)))
+	require.NoError(t, err)
+	gone := make(chan error, 1)
+	go func() {
+		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		gone <- err
+	}()
+	require.NoError(t, hung.Wait(t.Context(), 1))
+	cancel()
+	assert.ErrorIs(t, <-gone, context.Canceled)
+	<-ended
+}
+
 // With HTTP/2 the stream is cut, not the connection.
 func TestFaultsCutHTTP2Streams(t *testing.T) {
 	t.Parallel()

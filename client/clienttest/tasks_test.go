@@ -148,10 +148,21 @@ func TestAbort(t *testing.T) {
 	assert.False(t, srv.Abort("unknown"))
 }
 
-// waiting is a poll that is held.
+// waiting is a poll that the server has received: what happens from now on, it
+// sees happen.
 func waiting(raw *raw, delegate, query string) <-chan answer {
-	c := make(chan answer, 1)
+	raw.t.Helper()
+	seen := func() (at time.Time) {
+		for _, d := range raw.srv.Delegates() {
+			if d.ID == delegate {
+				at = d.Seen
+			}
+		}
+		return at
+	}
+	before, c := seen(), make(chan answer, 1)
 	go func() { c <- raw.do("GET /api/agent/delegates/"+delegate+"/task-events?"+query, "") }()
+	require.Eventually(raw.t, func() bool { return seen().After(before) }, 10*time.Second, time.Millisecond)
 	return c
 }
 
