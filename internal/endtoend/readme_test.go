@@ -1,0 +1,30 @@
+package endtoend_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The programs that the README shows compile as they stand.
+func TestTheProgramsOfTheReadmeCompile(t *testing.T) {
+	t.Parallel()
+	const root = "../.."
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	programs := regexp.MustCompile("(?s)```go\n(package main.*?)```").FindAllSubmatch(text, -1)
+	require.NotEmpty(t, programs)
+	for _, p := range programs {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "main.go")
+		require.NoError(t, os.WriteFile(file, p[1], 0o600))
+		build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "program"), file)
+		build.Dir = root
+		out, err := build.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+}
