@@ -8,8 +8,8 @@ import (
 
 // Bounds of the waits between calls that fail.
 const (
-	backoffMin = 200 * time.Millisecond
-	backoffMax = 30 * time.Second
+	shortestBackoff = 200 * time.Millisecond
+	longestBackoff  = 30 * time.Second
 )
 
 // backoff doubles from one wait to the next. Each wait is drawn from its upper
@@ -19,12 +19,12 @@ type backoff struct {
 	next time.Duration
 }
 
-func newBackoff() *backoff { return &backoff{next: backoffMin} }
+func newBackoff() *backoff { return &backoff{next: shortestBackoff} }
 
 // sleep waits, no longer than ctx. It says whether ctx still goes on.
 func (b *backoff) sleep(ctx context.Context) bool {
 	d := b.next
-	b.next = min(2*d, backoffMax)
+	b.next = min(2*d, longestBackoff)
 	return pause(ctx, d/2+rand.N(d/2+1), nil)
 }
 

@@ -154,7 +154,7 @@ func bareLoop(b *testing.B, url string, src *source) {
 		if err != nil {
 			panic(err)
 		}
-		defer resp.Body.Close()
+		defer resp.Body.Close() //nolint:errcheck // read to its end
 		out, err := io.ReadAll(resp.Body)
 		if err != nil {
 			panic(err)

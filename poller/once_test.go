@@ -33,7 +33,7 @@ func (f *forgetful) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	part := strings.Split(strings.TrimPrefix(r.URL.Path, "/api/agent/"), "/")
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/register"):
-		fmt.Fprint(w, `{"resource":{"delegateId":"d1"}}`)
+		_, _ = fmt.Fprint(w, `{"resource":{"delegateId":"d1"}}`)
 	case strings.HasSuffix(r.URL.Path, "/task-events"):
 		var events []map[string]any
 		for i := range 40 {
@@ -47,7 +47,7 @@ func (f *forgetful) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case strings.HasSuffix(r.URL.Path, "/acquire"): // v2/delegates/D/tasks/T/acquire
 		f.acquired[part[4]]++
-		fmt.Fprintf(w, `{"id":%q,"type":"echo","data":1}`, part[4])
+		_, _ = fmt.Fprintf(w, `{"id":%q,"type":"echo","data":1}`, part[4])
 	case r.Method == http.MethodPost && len(part) == 5: // v2/tasks/T/delegates/D
 		f.answered[part[2]]++
 	}

@@ -19,7 +19,7 @@ const (
 	DefaultGrace     = 30 * time.Second
 )
 
-// Unbounded, given to [WithGrace], lets a drain take as long as it takes.
+// Unbounded is for [WithGrace]: a drain takes as long as it takes.
 const Unbounded time.Duration = 1<<63 - 1
 
 // Option configures a [Poller]. A value that makes no sense panics in [New].

@@ -32,7 +32,7 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	}
 	defer func() { err = errors.Join(err, closeLog.Close()) }()
 
-	listener, err := net.Listen("tcp", c.Listen)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Listen)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,9 @@ func listen(ctx context.Context, c *serverCommand, l net.Listener, h http.Handle
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	err = errors.Join(err, srv.Shutdown(closing))
-	<-served
+	if served := <-served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
 	return err
 }
 

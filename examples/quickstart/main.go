@@ -55,7 +55,7 @@ func run(ctx context.Context, out io.Writer, file string, verbose bool, signals 
 			p = p.withImage(name)
 		}
 	}
-	s, err := startServer(verbose)
+	s, err := startServer(ctx, verbose)
 	if err != nil {
 		return false, err
 	}

@@ -34,7 +34,7 @@ func runPipeline(ctx context.Context, p pipeline, s *server, t *terminal, signal
 // runStage runs a stage to its end. The first signal lets it finish, the second
 // one aborts it.
 func runStage(ctx context.Context, req manager.StageRequest, s *server, t *terminal, signals <-chan os.Signal) (result manager.Stage, interrupted bool, err error) {
-	submitted, err := s.SubmitStage(ctx, account, req)
+	submitted, err := s.manager.SubmitStage(ctx, account, req)
 	if err != nil {
 		return result, false, err
 	}
@@ -52,7 +52,7 @@ func runStage(ctx context.Context, req manager.StageRequest, s *server, t *termi
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		result, err = s.WaitStage(ctx, account, submitted.ID)
+		result, err = s.manager.WaitStage(ctx, account, submitted.ID)
 	}()
 	for running := true; running; {
 		select {
@@ -65,7 +65,7 @@ func runStage(ctx context.Context, req manager.StageRequest, s *server, t *termi
 				continue
 			}
 			t.note("aborting stage %q", submitted.Name)
-			if _, err := s.AbortStage(ctx, account, submitted.ID); err != nil {
+			if _, err := s.manager.AbortStage(ctx, account, submitted.ID); err != nil {
 				t.note("%v", err)
 			}
 		}

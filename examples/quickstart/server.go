@@ -24,28 +24,28 @@ const account = "quickstart"
 
 // server is the manager's side: the manager and the log service on one address.
 type server struct {
-	*manager.Manager
-	logs   *logservice.Server
-	http   *http.Server
-	served chan error
-	url    string
-	secret string
-	log    zerolog.Logger
+	manager *manager.Manager
+	logs    *logservice.Server
+	http    *http.Server
+	served  chan error
+	url     string
+	secret  string
+	log     zerolog.Logger
 }
 
-func startServer(verbose bool) (*server, error) {
+func startServer(ctx context.Context, verbose bool) (*server, error) {
 	s := &server{secret: random(), served: make(chan error, 1), log: zerolog.Nop()}
 	if verbose {
 		s.log = zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly}).With().Timestamp().Logger()
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	s.url = "http://" + listener.Addr().String()
 	logToken := random()
 	s.logs = logservice.New(logservice.Config{Authorize: logservice.Tokens(map[string]string{account: logToken})})
-	s.Manager, err = manager.New(manager.Config{
+	s.manager, err = manager.New(manager.Config{
 		Accounts: map[string]string{account: s.secret}, Logger: s.log,
 		Logs: func(account string) *stage.LogConfig {
 			return &stage.LogConfig{AccountID: account, URL: s.url, Token: logToken}
@@ -55,7 +55,7 @@ func startServer(verbose bool) (*server, error) {
 		return nil, errors.Join(err, listener.Close())
 	}
 	routes := chi.NewRouter()
-	routes.Handle("/api/*", s.Manager)
+	routes.Handle("/api/*", s.manager)
 	routes.Handle("/*", s.logs)
 	s.http = &http.Server{Handler: routes, ReadHeaderTimeout: 10 * time.Second}
 	go func() { s.served <- s.http.Serve(listener) }()
@@ -63,7 +63,7 @@ func startServer(verbose bool) (*server, error) {
 }
 
 func (s *server) close() error {
-	err := s.Manager.Close()
+	err := s.manager.Close()
 	s.logs.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
