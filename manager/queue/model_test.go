@@ -249,6 +249,10 @@ func (m *model) checkDelegate(t *rapid.T, a *account, d *delegate, inOrder bool)
 	if d.lost || d.info.Draining {
 		require.Empty(t, d.offered(), "it can take nothing")
 	}
+	for id, r := range d.stops {
+		require.Same(t, a.tasks[id], r, "it is told to stop what is forgotten")
+		require.Equal(t, d.info.ID, r.owner)
+	}
 	for _, c := range a.classes {
 		for _, w := range c.works {
 			_, ok := d.eligible(w)

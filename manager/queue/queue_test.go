@@ -215,8 +215,17 @@ func TestAnAbortEndsAfterItsGrace(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, Result{Outcome: Aborted, Error: "because"}, s.Result)
 	assert.Equal(t, []string{"t"}, b.stops(d), "it has not answered yet")
+	b.single("never answered")
+	b.acquire(d, "never answered")
+	require.NoError(t, b.Abort(acc, "never answered", ""))
+	b.advance(5 * time.Second)
+	require.Len(t, b.stops(d), 2)
 	require.NoError(t, b.Complete(acc, d, "t", Answer{Outcome: Success, Code: task.OK}))
-	assert.Empty(t, b.stops(d))
+	assert.Equal(t, []string{"never answered"}, b.stops(d))
+	b.now = b.now.Add(time.Hour)
+	require.NoError(t, b.Heartbeat(acc, Registration{ID: d}))
+	b.Tick(b.now)
+	assert.Empty(t, b.stops(d), "in the end it is forgotten")
 }
 
 // A stage's time runs from the start that counts: not while it waits again.
