@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"runtime/debug"
 )
 
@@ -24,30 +25,41 @@ const MaxBody = 32 << 20
 // The second result is the panic's stack, for the log; it is nil otherwise.
 func Serve(ctx context.Context, h Handler, t *Task) (resp *Response, stack []byte) {
 	resp = &Response{ID: t.ID, Type: t.Type}
-	req, err := newRequest(ctx, t)
-	if err != nil {
-		resp.Code, resp.Error = Failed, err.Error()
-		return resp, nil
-	}
 	w := &recorder{header: make(http.Header)}
-	stack, cause := call(h, w, req)
+	stack, cause := call(h, w, newRequest(ctx, t))
 	w.finish(ctx, resp, cause)
 	return resp, stack
 }
 
-func newRequest(ctx context.Context, t *Task) (*http.Request, error) {
-	body, err := json.Marshal(t)
-	if err != nil {
-		return nil, err
+func newRequest(ctx context.Context, t *Task) *http.Request {
+	req := &http.Request{
+		Method: http.MethodPost, URL: &url.URL{Path: "/"}, RequestURI: "/", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: &body{task: t}, ContentLength: -1,
 	}
-	req, err := http.NewRequestWithContext(NewContext(ctx, t), http.MethodPost, "/", bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("making a handler's request: %w", err)
-	}
-	req.RequestURI = "/" // as a server's request has it; some middleware looks
-	req.Header.Set("Content-Type", "application/json")
-	return req, nil
+	return req.WithContext(NewContext(ctx, t))
 }
+
+// body is the task as JSON, encoded when somebody reads it: most handlers find
+// the task in their context.
+type body struct {
+	task *Task
+	text *bytes.Reader
+}
+
+// Read implements [io.Reader].
+func (b *body) Read(p []byte) (int, error) {
+	if b.text == nil {
+		text, err := json.Marshal(b.task)
+		if err != nil {
+			return 0, err
+		}
+		b.text = bytes.NewReader(text)
+	}
+	return b.text.Read(p)
+}
+
+// Close implements [io.Closer].
+func (b *body) Close() error { return nil }
 
 // call runs the handler on a goroutine of its own, because it may end it:
 // runtime.Goexit, which a test's FailNow uses, must not take the caller along.

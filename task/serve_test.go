@@ -41,7 +41,7 @@ func TestHandlerIsCalledAsTheProtocolSays(t *testing.T) {
 	assert.Equal(t, "/", r.URL.Path)
 	assert.Equal(t, "/", r.RequestURI)
 	assert.Equal(t, "application/json", r.Header.Get("Content-Type"))
-	assert.EqualValues(t, len(body), r.ContentLength)
+	assert.EqualValues(t, -1, r.ContentLength, "unknown: the body is made when it is read")
 	assert.Equal(t, `{"id":"t","type":"x","data":{"n":12345678901234567890},"new":1}`, string(body))
 	got, ok := task.FromContext(r.Context())
 	assert.True(t, ok)
@@ -144,7 +144,10 @@ func TestTooLargeAnswerIsFailed(t *testing.T) {
 
 func TestTaskThatCannotBeEncodedIsFailed(t *testing.T) {
 	t.Parallel()
-	resp, _ := task.Serve(t.Context(), http.NotFoundHandler(), &task.Task{ID: "t", Data: json.RawMessage("{")})
+	resp, _ := task.Serve(t.Context(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadAll(r.Body)
+		task.WriteBadRequest(w, err)
+	}), &task.Task{ID: "t", Data: json.RawMessage("{")})
 	assert.Equal(t, task.Failed, resp.Code)
 	assert.Contains(t, resp.Error, "encoding a task")
 }
