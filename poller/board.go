@@ -12,14 +12,6 @@ import (
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
-// The board remembers tasks that have been handled for as long as the manager
-// lists them and this much longer, but no more than so many: a manager may list
-// a task again whose answer it has (SPEC P2).
-const (
-	rememberFor = time.Hour
-	rememberMax = 1 << 16
-)
-
 // errAborted is the cause that a task's context ends with on an abort.
 var errAborted = errors.New("the task has been aborted")
 
@@ -37,10 +29,11 @@ type board struct {
 	pending  [len(kinds)][]task.Event // by kind, in the manager's order
 	running  map[string]*job
 	inLane   [len(kinds)]int
-	handled  map[string]time.Time // until when an acquired task is remembered
+	handled  *memory              // ids of tasks that were acquired
 	later    map[string]time.Time // when to look again at an event that was refused
 	refused  map[string]Reason    // as counted
-	watch    chan struct{}
+	wake     chan struct{}        // for the scheduler
+	watch    chan struct{}        // for everybody else; nil while nobody asks
 }
 
 // job is a task between its event and its answer.
@@ -56,8 +49,8 @@ type job struct {
 
 func newBoard(lanes int) *board {
 	return &board{
-		lanes: lanes, running: map[string]*job{}, handled: map[string]time.Time{},
-		later: map[string]time.Time{}, refused: map[string]Reason{}, watch: make(chan struct{}),
+		lanes: lanes, running: map[string]*job{}, handled: newMemory(),
+		later: map[string]time.Time{}, refused: map[string]Reason{}, wake: make(chan struct{}, 1),
 	}
 }
 
@@ -74,16 +67,12 @@ func (b *board) list(p *client.Pending, now time.Time) {
 			continue
 		}
 		listed[e.TaskID] = true
-		if _, ok := b.handled[e.TaskID]; ok {
-			b.handled[e.TaskID] = now.Add(rememberFor)
-			continue
-		}
-		if b.running[e.TaskID] == nil {
+		if b.running[e.TaskID] == nil && !b.handled.knows(e.TaskID, now) {
 			k := task.KindOf(e.TaskType)
 			b.pending[k] = append(b.pending[k], e)
 		}
 	}
-	b.forget(listed, now)
+	b.forget(listed)
 	for _, id := range p.Aborted {
 		b.abort(id)
 	}
@@ -91,7 +80,7 @@ func (b *board) list(p *client.Pending, now time.Time) {
 }
 
 // forget drops what need not be remembered. The caller holds mu.
-func (b *board) forget(listed map[string]bool, now time.Time) {
+func (b *board) forget(listed map[string]bool) {
 	for id := range b.later {
 		if !listed[id] {
 			delete(b.later, id)
@@ -100,11 +89,6 @@ func (b *board) forget(listed map[string]bool, now time.Time) {
 	for id := range b.refused {
 		if !listed[id] {
 			delete(b.refused, id)
-		}
-	}
-	for id, until := range b.handled {
-		if !listed[id] && (now.After(until) || len(b.handled) > rememberMax) {
-			delete(b.handled, id)
 		}
 	}
 }
@@ -158,7 +142,11 @@ func (b *board) claim(e task.Event, kind task.Kind, slot *capacity.Slot) *job {
 	if i < 0 {
 		return nil
 	}
-	b.pending[kind] = slices.Delete(b.pending[kind], i, i+1)
+	if i == 0 { // as nearly always
+		b.pending[kind] = b.pending[kind][1:]
+	} else {
+		b.pending[kind] = slices.Delete(b.pending[kind], i, i+1)
+	}
 	delete(b.later, e.TaskID)
 	delete(b.refused, e.TaskID)
 	j := &job{event: e, kind: kind, slot: slot}
@@ -202,7 +190,7 @@ func (b *board) done(j *job, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.running, j.event.TaskID)
-	b.handled[j.event.TaskID] = now.Add(rememberFor)
+	b.handled.add(j.event.TaskID, now)
 	b.notify()
 }
 
@@ -253,11 +241,20 @@ func (b *board) lane(kind task.Kind) int {
 func (b *board) changed() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.watch == nil {
+		b.watch = make(chan struct{})
+	}
 	return b.watch
 }
 
-// notify wakes who waits for changed. The caller holds mu.
+// notify wakes the scheduler and who waits for changed. The caller holds mu.
 func (b *board) notify() {
-	close(b.watch)
-	b.watch = make(chan struct{})
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+	if b.watch != nil {
+		close(b.watch)
+		b.watch = nil
+	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/task"
+	"github.com/rs/zerolog"
 )
 
 // deliverAtLeast is how long an answer is tried when its task's deadline is near
@@ -18,14 +19,15 @@ const deliverAtLeast = time.Minute
 // manager has it, the task's deadline has passed or the shutdown's grace has
 // ended (SPEC C3).
 func (s *session) deliver(work context.Context, id string, t *task.Task, r *task.Response) {
-	ctx, cancel := context.WithCancel(s.delivery)
-	defer cancel()
+	ctx := s.delivery
 	if end, ok := work.Deadline(); ok {
 		var stop context.CancelFunc
 		ctx, stop = context.WithDeadline(ctx, later(end, time.Now().Add(deliverAtLeast)))
 		defer stop()
 	}
-	log := s.log.With().Str("task_id", t.ID).Str("task_type", t.Type).Str("code", string(r.Code)).Logger()
+	failed := func(e *zerolog.Event, err error, what string) {
+		e.Err(err).Str("task_id", t.ID).Str("task_type", t.Type).Str("code", string(r.Code)).Msg(what)
+	}
 	wait := newBackoff()
 	for {
 		err := s.client.Respond(ctx, id, t, r)
@@ -35,17 +37,17 @@ func (s *session) deliver(work context.Context, id string, t *task.Task, r *task
 			return
 		case ctx.Err() != nil:
 			s.counters.undelivered.Add(1)
-			log.Error().Err(err).Msg("gave up delivering an answer")
+			failed(s.log.Error(), err, "gave up delivering an answer")
 			return
 		case errors.Is(err, client.ErrTooLarge):
 			if len(r.Data) == 0 && len(r.Error) <= maxReason {
 				s.counters.undelivered.Add(1)
-				log.Error().Err(err).Msg("the manager refuses an answer of any size")
+				failed(s.log.Error(), err, "the manager refuses an answer of any size")
 				return
 			}
 			r = task.Fail(t, task.Failed, fmt.Errorf("the answer could not be sent: %w", err))
 		case errors.Is(err, client.ErrUnauthorized):
-			log.Warn().Err(err).Msg("could not deliver an answer")
+			failed(s.log.Warn(), err, "could not deliver an answer")
 			s.lost.report(err)
 			wait.sleep(ctx)
 		case errors.Is(err, client.ErrGone) && id != current:
@@ -54,7 +56,7 @@ func (s *session) deliver(work context.Context, id string, t *task.Task, r *task
 			wait.sleep(ctx)
 		default:
 			s.counters.undelivered.Add(1)
-			log.Error().Err(err).Msg("the manager does not take an answer")
+			failed(s.log.Error(), err, "the manager does not take an answer")
 			return
 		}
 	}

@@ -13,7 +13,7 @@ func (s *session) scheduleLoop() {
 	again := time.NewTicker(s.interval) // for events that were refused for a while
 	defer again.Stop()
 	for {
-		board, slots := s.board.changed(), s.slots.Changed()
+		slots := s.slots.Changed()
 		for _, kind := range kinds {
 			s.schedule(kind)
 		}
@@ -22,7 +22,7 @@ func (s *session) scheduleLoop() {
 			tick = again.C
 		}
 		select {
-		case <-board:
+		case <-s.board.wake:
 		case <-slots:
 		case <-tick:
 		case <-s.polling.Done():
