@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -349,8 +350,39 @@ func TestDetachedHostStepRunsUntilCleanup(t *testing.T) {
 	out.waitFor(t, "went\n")
 	r.cleanup()
 	requireNoProcess(t, r)
-	// Nothing is written after Cleanup: the race detector would see it.
-	out.b.Reset()
+}
+
+// The output of a detached step is not used after Cleanup.
+func TestCleanupWaitsForTheOutputOfDetachedSteps(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	out := &watchedWriter{first: make(chan struct{})}
+	step := sh("service", `while :; do echo line; done`)
+	step.Detach = true
+	_, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: step}, out, r.ledger)
+	require.NoError(t, err)
+	receive(t, out.first)
+	r.cleanup()
+	out.closed.Store(true)
+	require.NoError(t, r.d.Close())
+	require.False(t, out.late.Load())
+}
+
+// watchedWriter is slow, so that there is always something left to write, and
+// notes writes that come too late.
+type watchedWriter struct {
+	once         sync.Once
+	first        chan struct{}
+	closed, late atomic.Bool
+}
+
+func (w *watchedWriter) Write(p []byte) (int, error) {
+	w.once.Do(func() { close(w.first) })
+	<-time.After(50 * time.Millisecond)
+	if w.closed.Load() {
+		w.late.Store(true)
+	}
+	return len(p), nil
 }
 
 func TestCloseEndsDetachedHostSteps(t *testing.T) {

@@ -113,6 +113,16 @@ func TestStepHandsOnSecretVariablesWithoutPrintingThem(t *testing.T) {
 	require.Equal(t, map[string]string{"NAME": "n"}, res.Outputs)
 	require.NotContains(t, out, "hunter2")
 
+	// bash may send its trace anywhere.
+	if _, err := exec.LookPath("bash"); err == nil {
+		step.Run.Entrypoint[0] = "bash"
+		step.Run.Command[0] = `TOKEN=hun; TOKEN=${TOKEN}ter2; exec 9>&1; BASH_XTRACEFD=9; set -x; echo traced`
+		res, out = r.run(step)
+		require.Equal(t, map[string]string{"token": "hunter2"}, res.Secrets)
+		require.Contains(t, out, "+ echo traced")
+		require.NotContains(t, out, "hunter2")
+	}
+
 	step.Outputs[0].Value = "X;rm -rf /"
 	_, err := r.fail(step)
 	require.ErrorContains(t, err, "not a variable's name")
