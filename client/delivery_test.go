@@ -167,7 +167,31 @@ func TestBackOffEndsWithTheContext(t *testing.T) {
 		var e *client.Error
 		require.ErrorAs(t, err, &e)
 		assert.Equal(t, 503, e.Status)
+		assert.NotErrorIs(t, err, client.ErrRetryable, "nobody wants it any more")
 		assert.Len(t, s.requests(), 1)
+	})
+}
+
+// SPEC C2: a caller that loops on what is retryable must not go on with a call
+// that it has cancelled; one whose time was up may.
+func TestACancelledCallIsNotRetryable(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, p client.Option) {
+		hang := connect(t, "http://manager.invalid", p, client.WithTransport(roundTripper(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})))
+		ctx, cancel := context.WithCancel(within(t))
+		time.AfterFunc(time.Millisecond, cancel)
+		_, err := hang.Poll(ctx, "d", client.PollQuery{})
+		require.ErrorIs(t, err, context.Canceled)
+		assert.NotErrorIs(t, err, client.ErrRetryable)
+
+		ctx, cancel = context.WithTimeout(within(t), time.Millisecond)
+		defer cancel()
+		_, err = hang.Poll(ctx, "d", client.PollQuery{})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, client.ErrRetryable)
 	})
 }
 

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,7 +18,9 @@ var (
 	// ErrConflict: 409. Somebody else was first.
 	ErrConflict = errors.New("conflict")
 	// ErrRetryable: a connection error, 429, 500, 502, 503 or 504. The call may
-	// succeed later.
+	// succeed later. A call whose caller has cancelled it is never retryable,
+	// whatever its last attempt came to: nobody wants it any more. One that ran
+	// into a deadline is.
 	ErrRetryable = errors.New("retryable")
 	// ErrMalformed: the answer's status was good and its body was not.
 	ErrMalformed = errors.New("malformed answer")
@@ -73,6 +76,9 @@ func (e *Error) Is(target error) bool {
 }
 
 func (e *Error) retryable() bool {
+	if errors.Is(e.Err, context.Canceled) {
+		return false
+	}
 	switch e.Status {
 	case 0:
 		return !errors.Is(e.Err, ErrTooLarge)

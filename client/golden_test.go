@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -166,7 +167,15 @@ func TestResponseForms(t *testing.T) {
 		"legacy failure without data": {client.V1, legacy, task.Response{Code: task.Failed, Error: `say "no"`},
 			`{"id":"t","data":{"error_msg":"say \"no\""},"type":"A","code":"FAILED"}`},
 		"legacy time-out": {client.V1, legacy, task.Response{Code: task.Timeout, Error: "late"},
-			`{"id":"t","data":{"error_msg":"late"},"type":"A","code":"FAILED"}`},
+			`{"id":"t","data":{"code":504,"command_execution_status":"TIMEOUT","error_message":"late","error_msg":"late"},"type":"A","code":"FAILED"}`},
+		"legacy time-out without a reason": {client.V1, legacy, task.Response{Code: task.Timeout, Data: []byte("null")},
+			`{"id":"t","data":{"code":504,"command_execution_status":"TIMEOUT","error_message":"the task's time-out has passed","error_msg":"the task's time-out has passed"},"type":"A","code":"FAILED"}`},
+		"legacy time-out with data": {client.V1, legacy, task.Response{Code: task.Timeout, Error: "late", Data: []byte(`{"n":12345678901234567890,"error_msg":"m","command_execution_status":""}`)},
+			`{"id":"t","data":{"code":504,"command_execution_status":"TIMEOUT","error_message":"late","error_msg":"m","n":12345678901234567890},"type":"A","code":"FAILED"}`},
+		"legacy time-out with text": {client.V1, legacy, task.Response{Code: task.Timeout, Error: "late", Data: []byte(`too late`)},
+			`{"id":"t","data":{"code":504,"command_execution_status":"TIMEOUT","error_message":"late","error_msg":"late"},"type":"A","code":"FAILED"}`},
+		"legacy time-out with a status": {client.V1, legacy, task.Response{Code: task.Timeout, Error: "late", Data: []byte(`{"command_execution_status":"FAILURE"}`)},
+			`{"id":"t","data":{"command_execution_status":"FAILURE"},"type":"A","code":"FAILED"}`},
 		"legacy unknown":        {client.V1, legacy, task.Response{Code: task.Unknown}, `{"id":"t","data":null,"type":"A","code":"FAILED"}`},
 		"legacy without a code": {client.V1, legacy, task.Response{}, `{"id":"t","data":null,"type":"A","code":"FAILED"}`},
 		"legacy on another":     {client.V1, legacy, task.Response{Code: task.RetryOnOtherDelegate}, `{"id":"t","data":null,"type":"A","code":"RETRY_ON_OTHER_DELEGATE"}`},
@@ -183,9 +192,11 @@ func TestResponseForms(t *testing.T) {
 		"runner unknown":    {client.V1, runner, task.Response{Code: task.Unknown}, `{"id":"t","type":"A","code":"UNKNOWN","error":"","data":""}`},
 		"runner on another": {client.V1, runner, task.Response{Code: task.RetryOnOtherDelegate}, `{"id":"t","type":"A","code":"FAILED","error":"","data":""}`},
 		"runner text":       {client.V1, runner, task.Response{Code: task.OK, Data: []byte("text\n")}, `{"id":"t","type":"A","code":"OK","error":"","data":"dGV4dAo="}`},
-		"v2 time-out":       {client.V2, legacy, task.Response{Code: task.Timeout, Error: "late"}, `{"id":"t","type":"A","code":"FAILED","error":"late","data":""}`},
-		"v2 on another":     {client.V2, legacy, task.Response{Code: task.RetryOnOtherDelegate}, `{"id":"t","type":"A","code":"FAILED","error":"","data":""}`},
-		"v2 success":        {client.V2, legacy, task.Response{Code: task.OK, Data: []byte(`1`)}, `{"id":"t","type":"A","code":"OK","error":"","data":"MQ=="}`},
+		"v2 time-out": {client.V2, legacy, task.Response{Code: task.Timeout, Error: "late"},
+			`{"id":"t","type":"A","code":"FAILED","error":"late","data":"` + base64.StdEncoding.EncodeToString(
+				[]byte(`{"code":504,"command_execution_status":"TIMEOUT","error_message":"late","error_msg":"late"}`)) + `"}`},
+		"v2 on another": {client.V2, legacy, task.Response{Code: task.RetryOnOtherDelegate}, `{"id":"t","type":"A","code":"FAILED","error":"","data":""}`},
+		"v2 success":    {client.V2, legacy, task.Response{Code: task.OK, Data: []byte(`1`)}, `{"id":"t","type":"A","code":"OK","error":"","data":"MQ=="}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -97,7 +97,8 @@ func (h *HTTP) name(delegateID string) string {
 
 // Respond implements [Client]. In protocol v1 the task decides between the
 // legacy and the runner's form; v2 has one. A code that the form does not have
-// travels as FAILED. [ErrGone] and [ErrConflict] mean that the manager does not
+// travels as FAILED; a TIMEOUT is then told in the data, as
+// "command_execution_status", unless the data has one. [ErrGone] and [ErrConflict] mean that the manager does not
 // want the answer, or has it already from an attempt whose answer was lost.
 func (h *HTTP) Respond(ctx context.Context, delegateID string, t *task.Task, r *task.Response) error {
 	d, err := segment("delegate", delegateID)

@@ -2,11 +2,14 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/delegate-io/dlite/task"
@@ -204,11 +207,45 @@ func codeV2(c task.Code) task.Code {
 	return task.Failed
 }
 
+// late is the data of an answer for a form whose codes do not tell a TIMEOUT
+// from a FAILED: then the data says so, as managers understand it (PROTOCOL 1),
+// next to what the handler wrote. Data that has a status of its own, and that of
+// all other answers, stays as it is.
+func late(r *task.Response) []byte {
+	if r.Code != task.Timeout {
+		return r.Data
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(r.Data, &members) != nil || members == nil {
+		members = map[string]json.RawMessage{}
+	}
+	if status := members[statusMember]; !isNull(status) && string(status) != `""` {
+		return r.Data
+	}
+	members[statusMember] = quote(string(task.Timeout))
+	reason := quote(cmp.Or(r.Error, "the task's time-out has passed"))
+	for name, value := range map[string][]byte{
+		"error_message": reason, "error_msg": reason, "code": []byte(strconv.Itoa(http.StatusGatewayTimeout)),
+	} {
+		if isNull(members[name]) {
+			members[name] = value
+		}
+	}
+	b, err := json.Marshal(members)
+	if err != nil {
+		return r.Data // cannot be: all members were JSON
+	}
+	return b
+}
+
+// statusMember holds the outcome in the data of an answer (PROTOCOL 3).
+const statusMember = "command_execution_status"
+
 // encodeLegacy makes a TaskResponse. It has no field for an error, so the reason
 // becomes the data when there is none. Data that is not JSON travels as a JSON
 // string: the manager gets something that it can show.
 func encodeLegacy(t *task.Task, r *task.Response) []byte {
-	data := bytes.TrimSpace(r.Data)
+	data := bytes.TrimSpace(late(r))
 	switch {
 	case len(data) == 0 && r.Error != "":
 		data = append(append([]byte(`{"error_msg":`), quote(r.Error)...), '}')
@@ -230,13 +267,16 @@ func encodeLegacy(t *task.Task, r *task.Response) []byte {
 // encodeRunner makes a RunnerTaskResponse; its data is base64 of the bytes as
 // they are.
 func encodeRunner(t *task.Task, r *task.Response, code task.Code) []byte {
-	reason := quote(r.Error)
-	b := make([]byte, 0, base64.StdEncoding.EncodedLen(len(r.Data))+len(reason)+len(t.ID)+len(t.Type)+80)
+	reason, data := quote(r.Error), []byte(r.Data)
+	if code != r.Code {
+		data = late(r)
+	}
+	b := make([]byte, 0, base64.StdEncoding.EncodedLen(len(data))+len(reason)+len(t.ID)+len(t.Type)+80)
 	b = append(append(b, `{"id":`...), quote(t.ID)...)
 	b = append(append(b, `,"type":`...), quote(t.Type)...)
 	b = append(append(b, `,"code":`...), quote(string(code))...)
 	b = append(append(b, `,"error":`...), reason...)
-	b = base64.StdEncoding.AppendEncode(append(b, `,"data":"`...), r.Data)
+	b = base64.StdEncoding.AppendEncode(append(b, `,"data":"`...), data)
 	return append(b, `"}`...)
 }
 

@@ -74,6 +74,16 @@ func FuzzEncodeResponse(f *testing.F) {
 		if b := encodeLegacy(tsk, r); !json.Valid(b) {
 			t.Fatalf("legacy: %q", b)
 		}
+		r.Code = task.Timeout
+		var told struct {
+			Data struct {
+				Status any `json:"command_execution_status"`
+			}
+		}
+		if err := json.Unmarshal(encodeLegacy(tsk, r), &told); err != nil || told.Data.Status == nil || told.Data.Status == "" {
+			t.Fatalf("legacy time-out: %v, %v", err, told)
+		}
+		r.Code = task.OK
 		var back struct{ Data []byte }
 		if err := json.Unmarshal(encodeRunner(tsk, r, task.OK), &back); err != nil || string(back.Data) != string(data) {
 			t.Fatalf("runner: %v, %q", err, back.Data)

@@ -137,8 +137,10 @@ func TestAnswersAreReadForWhatTheyMean(t *testing.T) {
 		"failed":             {`{"code":"FAILED","data":{"error_msg":"no"}}`, manager.Failure, "no"},
 		"failed-and-success": {`{"code":"FAILED","data":{"command_execution_status":"SUCCESS"}}`, manager.Failure, "the delegate answered FAILED without a reason"},
 		"failed-and-timeout": {`{"code":"FAILED","data":{"command_execution_status":"TIMEOUT"}}`, manager.Timeout, "the delegate answered FAILED without a reason"},
-		"unknown":            {`{"code":"UNKNOWN"}`, manager.Failure, "the delegate answered UNKNOWN without a reason"},
-		"odd-types":          {`{"code":"OK","data":{"command_execution_status":7,"error_msg":[],"exit_code":"x"}}`, manager.Success, ""},
+		"late-in-the-old-form": {`{"code":"FAILED","data":{"code":504,"command_execution_status":"TIMEOUT","error_message":"late","error_msg":"late"}}`,
+			manager.Timeout, "late"},
+		"unknown":   {`{"code":"UNKNOWN"}`, manager.Failure, "the delegate answered UNKNOWN without a reason"},
+		"odd-types": {`{"code":"OK","data":{"command_execution_status":7,"error_msg":[],"exit_code":"x"}}`, manager.Success, ""},
 	} {
 		s.ok("POST", "/api/tasks?accountId=acc", `{"id":"`+name+`","type":"custom"}`, nil)
 		require.Equal(t, 200, s.acquire(id, name).status)
