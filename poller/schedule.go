@@ -58,7 +58,7 @@ func (s *session) schedule(kind task.Kind) {
 			}
 			continue
 		}
-		s.tasks.Go(func() { s.do(j) })
+		s.start(j)
 	}
 }
 

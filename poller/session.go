@@ -37,9 +37,11 @@ type session struct {
 	delivery    context.Context //nolint:containedctx // as above
 	endDelivery context.CancelFunc
 
-	tasks sync.WaitGroup // running tasks and deliveries
-	nudge chan struct{}  // a task has been answered: poll a plain manager at once
-	lost  lostSignal
+	tasks  sync.WaitGroup // of the workers
+	jobs   chan *job      // to a worker that has nothing to do
+	parked atomic.Int64   // how many such there are
+	nudge  chan struct{}  // a task has been answered: poll a plain manager at once
+	lost   lostSignal
 }
 
 func newSession(ctx context.Context, p *Poller, executors int, id string, interval time.Duration) *session {
@@ -51,6 +53,7 @@ func newSession(ctx context.Context, p *Poller, executors int, id string, interv
 		draining: make(chan struct{}),
 		over:     make(chan struct{}),
 		nudge:    make(chan struct{}, 1),
+		jobs:     make(chan *job),
 	}
 	s.id.Store(&id)
 	s.polling, s.endPolling = context.WithCancel(base)

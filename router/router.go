@@ -95,6 +95,10 @@ func New(routes RouteMap, opts ...Option) *Router {
 // ServeHTTP runs the task that the request carries, in its context or else as
 // its body.
 func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if _, ok := task.FromContext(req.Context()); ok { // from a poller
+		r.handler.ServeHTTP(w, req)
+		return
+	}
 	t, err := task.Peek(req)
 	if err != nil {
 		task.WriteError(w, err)

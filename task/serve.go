@@ -32,11 +32,11 @@ func Serve(ctx context.Context, h Handler, t *Task) (resp *Response, stack []byt
 }
 
 func newRequest(ctx context.Context, t *Task) *http.Request {
-	req := &http.Request{
+	req := http.Request{
 		Method: http.MethodPost, URL: &url.URL{Path: "/"}, RequestURI: "/", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{"Content-Type": {"application/json"}}, Body: &body{task: t}, ContentLength: -1,
 	}
-	return req.WithContext(NewContext(ctx, t))
+	return req.WithContext(NewContext(ctx, t)) // the one copy that leaves the stack
 }
 
 // body is the task as JSON, encoded when somebody reads it: most handlers find
