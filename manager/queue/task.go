@@ -115,11 +115,18 @@ func (q *Queue) give(r *record, d *delegate, now time.Time) {
 	d.bump()
 }
 
-// take removes a task from its delegate, if one has it. The caller holds mu.
+// take removes a task from its delegate, if one has it. The delegate is told
+// when it could still acquire it; that it has answered it knows by itself, and
+// telling would make it poll without a pause. The caller holds mu.
 func (q *Queue) take(r *record) {
 	q.disarm(&r.deadline)
-	if d := r.work.acc.delegates[r.owner]; d != nil {
-		delete(d.open, r.body.ID)
+	d := r.work.acc.delegates[r.owner]
+	if d == nil {
+		return
+	}
+	delete(d.open, r.body.ID)
+	if r.state == offered {
+		d.bump()
 	}
 }
 

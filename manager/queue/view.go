@@ -21,11 +21,12 @@ type List struct {
 	Aborted []string
 	// Cursor stands for this list.
 	Cursor string
-	// Fresh says that there is something that the cursor in the call has not
-	// seen; without a cursor, that there is anything.
+	// Fresh says that there is a change that the cursor in the call has not seen;
+	// without a cursor, that there is anything.
 	Fresh bool
-	// Changed is closed when the delegate's list has got something new, and when
-	// the delegate is removed.
+	// Changed is closed when others change the delegate's list, by an offer, a
+	// withdrawal or an abort, and when the delegate is removed. What the delegate
+	// acquires and answers is no change.
 	Changed <-chan struct{}
 }
 
