@@ -34,6 +34,7 @@ type board struct {
 	refused  map[string]Reason    // as counted
 	wake     chan struct{}        // for the scheduler
 	watch    chan struct{}        // for everybody else; nil while nobody asks
+	hungry   chan struct{}        // for the poll loop: little is left to claim
 }
 
 // job is a task between its event and its answer.
@@ -51,6 +52,7 @@ func newBoard(lanes int) *board {
 	return &board{
 		lanes: lanes, running: map[string]*job{}, handled: newMemory(),
 		later: map[string]time.Time{}, refused: map[string]Reason{}, wake: make(chan struct{}, 1),
+		hungry: make(chan struct{}, 1),
 	}
 }
 
@@ -149,6 +151,9 @@ func (b *board) claim(e task.Event, kind task.Kind, slot *capacity.Slot) *job {
 	}
 	delete(b.later, e.TaskID)
 	delete(b.refused, e.TaskID)
+	if len(b.pending[kind]) < b.lanes {
+		signal(b.hungry)
+	}
 	j := &job{event: e, kind: kind, slot: slot}
 	b.running[e.TaskID] = j
 	b.inLane[kind]++
@@ -249,12 +254,17 @@ func (b *board) changed() <-chan struct{} {
 
 // notify wakes the scheduler and who waits for changed. The caller holds mu.
 func (b *board) notify() {
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
+	signal(b.wake)
 	if b.watch != nil {
 		close(b.watch)
 		b.watch = nil
+	}
+}
+
+// signal leaves one signal in a channel with room for one.
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
 	}
 }

@@ -139,8 +139,5 @@ func (s *session) overdue(ctx context.Context, t *task.Task) *task.Response {
 
 // poke makes a plain manager be polled at once: the next task may be there.
 func (s *session) poke() {
-	select {
-	case s.nudge <- struct{}{}:
-	default:
-	}
+	signal(s.nudge)
 }

@@ -24,7 +24,9 @@ func (s *session) pollLoop() {
 			s.board.list(p, time.Now())
 			wait = newBackoff()
 			cursor = p.Cursor
-			if !p.Held {
+			if p.Held {
+				s.pauseWhileCrowded()
+			} else {
 				s.pauseBetweenPolls()
 			}
 		case s.polling.Err() != nil || s.lost.reason() != nil:
@@ -46,6 +48,22 @@ func (s *session) poll(cursor string) (*client.Pending, error) {
 	s.lost.interrupt(cancel)
 	s.counters.polls.Add(1)
 	return s.client.Poll(ctx, s.delegateID(), client.PollQuery{Wait: s.wait, Since: cursor})
+}
+
+// crowdedPause is how long a delegate that has more on its list than it can start
+// leaves a manager alone that would answer at once.
+const crowdedPause = 10 * time.Millisecond
+
+// pauseWhileCrowded keeps a long list from being fetched again for every task
+// that is added to it.
+func (s *session) pauseWhileCrowded() {
+	select {
+	case <-s.board.hungry: // of the list before
+	default:
+	}
+	if s.board.waiting() > s.board.lanes {
+		pause(s.polling, crowdedPause, s.board.hungry)
+	}
 }
 
 // pauseBetweenPolls waits for the interval, less when a task has been answered

@@ -128,12 +128,11 @@ type plain Task
 // UnmarshalJSON decodes a task and keeps the fields that it does not know.
 func (t *Task) UnmarshalJSON(b []byte) error {
 	var p plain
-	extra, err := decodeWith(b, &p, taskFields)
-	if err != nil {
+	if err := json.Unmarshal(b, &p); err != nil {
 		return fmt.Errorf("decoding a task: %w", err)
 	}
 	*t = Task(p)
-	t.extra = extra
+	t.keepUnknown(b)
 	return nil
 }
 

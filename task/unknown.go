@@ -15,7 +15,7 @@ import (
 // that was decoded into a field must not come back next to it.
 func unknown(b []byte, fields []string) string {
 	var out []byte
-	eachMember(b, func(name string, member []byte) {
+	eachMember(b, func(name string, member, _ []byte) {
 		if slices.ContainsFunc(fields, func(f string) bool { return strings.EqualFold(f, name) }) {
 			return
 		}
@@ -27,10 +27,10 @@ func unknown(b []byte, fields []string) string {
 	return string(out)
 }
 
-// eachMember calls f with the name and the text of every member of b, a JSON
-// text that has been decoded already: it is not checked again, which makes this
+// eachMember calls f with the name, the text and the value of every member of b,
+// a JSON text that has been decoded already: it is not checked again, which makes this
 // many times faster than decoding it into a map.
-func eachMember(b []byte, f func(name string, member []byte)) {
+func eachMember(b []byte, f func(name string, member, value []byte)) {
 	const space = " \t\r\n"
 	b, ok := bytes.CutPrefix(bytes.TrimLeft(b, space), []byte("{"))
 	for ok {
@@ -40,12 +40,13 @@ func eachMember(b []byte, f func(name string, member []byte)) {
 		}
 		key := b[:valueEnd(b)]
 		rest := bytes.TrimLeft(b[len(key):], space+":")
-		end := len(b) - len(rest) + valueEnd(rest)
+		value := rest[:valueEnd(rest)]
+		end := len(b) - len(rest) + len(value)
 		name := string(key[1 : len(key)-1])
 		if strings.Contains(name, `\`) && json.Unmarshal(key, &name) != nil {
 			return
 		}
-		f(name, b[:end])
+		f(name, b[:end], value)
 		b = b[end:]
 	}
 }
@@ -106,13 +107,36 @@ var (
 	}
 )
 
-// decodeWith decodes b into v, which has no methods, and returns what was
-// unknown in it.
-func decodeWith(b []byte, v any, fields []string) (string, error) {
-	if err := json.Unmarshal(b, v); err != nil {
-		return "", err
-	}
-	return unknown(b, fields), nil
+// keepUnknown stores what is unknown in the text that t was decoded from, in the
+// task and in its sections. The sections have no UnmarshalJSON of their own for
+// it: each would make encoding/json read its text another two times.
+func (t *Task) keepUnknown(b []byte) {
+	t.extra = unknown(b, taskFields)
+	eachMember(b, func(name string, _, value []byte) {
+		switch strings.ToLower(name) {
+		case "logging":
+			t.Logging.extra = unknown(value, loggingFields)
+		case "delegate":
+			t.Delegate.extra = unknown(value, delegateFields)
+		case "logger":
+			if t.Logger != nil {
+				t.Logger.extra = unknown(value, loggerFields)
+			}
+		case "forward":
+			if t.Forward != nil {
+				t.Forward.keepUnknown(value)
+			}
+		}
+	})
+}
+
+func (f *Forward) keepUnknown(b []byte) {
+	f.extra = unknown(b, forwardFields)
+	eachMember(b, func(name string, _, value []byte) {
+		if strings.EqualFold(name, "certs") && f.Certs != nil {
+			f.Certs.extra = unknown(value, certsFields)
+		}
+	})
 }
 
 // encodeWith encodes v, which has no methods, with what was unknown in it.
@@ -124,30 +148,10 @@ func encodeWith(v any, members string) ([]byte, error) {
 	return withUnknown(b, members), nil
 }
 
-// UnmarshalJSON keeps the members that it does not know.
-func (l *Logging) UnmarshalJSON(b []byte) error {
-	type plain Logging
-	var p plain
-	extra, err := decodeWith(b, &p, loggingFields)
-	*l = Logging(p)
-	l.extra = extra
-	return err
-}
-
 // MarshalJSON encodes l with the members that it does not know.
 func (l Logging) MarshalJSON() ([]byte, error) {
 	type plain Logging
 	return encodeWith(plain(l), l.extra)
-}
-
-// UnmarshalJSON keeps the members that it does not know.
-func (d *Delegate) UnmarshalJSON(b []byte) error {
-	type plain Delegate
-	var p plain
-	extra, err := decodeWith(b, &p, delegateFields)
-	*d = Delegate(p)
-	d.extra = extra
-	return err
 }
 
 // MarshalJSON encodes d with the members that it does not know.
@@ -156,46 +160,16 @@ func (d Delegate) MarshalJSON() ([]byte, error) {
 	return encodeWith(plain(d), d.extra)
 }
 
-// UnmarshalJSON keeps the members that it does not know.
-func (f *Forward) UnmarshalJSON(b []byte) error {
-	type plain Forward
-	var p plain
-	extra, err := decodeWith(b, &p, forwardFields)
-	*f = Forward(p)
-	f.extra = extra
-	return err
-}
-
 // MarshalJSON encodes f with the members that it does not know.
 func (f Forward) MarshalJSON() ([]byte, error) {
 	type plain Forward
 	return encodeWith(plain(f), f.extra)
 }
 
-// UnmarshalJSON keeps the members that it does not know.
-func (c *Certs) UnmarshalJSON(b []byte) error {
-	type plain Certs
-	var p plain
-	extra, err := decodeWith(b, &p, certsFields)
-	*c = Certs(p)
-	c.extra = extra
-	return err
-}
-
 // MarshalJSON encodes c with the members that it does not know.
 func (c Certs) MarshalJSON() ([]byte, error) {
 	type plain Certs
 	return encodeWith(plain(c), c.extra)
-}
-
-// UnmarshalJSON keeps the members that it does not know.
-func (l *Logger) UnmarshalJSON(b []byte) error {
-	type plain Logger
-	var p plain
-	extra, err := decodeWith(b, &p, loggerFields)
-	*l = Logger(p)
-	l.extra = extra
-	return err
 }
 
 // MarshalJSON encodes l with the members that it does not know.

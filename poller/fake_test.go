@@ -1,0 +1,100 @@
+package poller_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/poller"
+	"github.com/delegate-io/dlite/router"
+	"github.com/delegate-io/dlite/task"
+)
+
+// script is a client whose manager is a few functions, for what depends on time:
+// it works in a bubble of synctest, where a real connection does not. The zero
+// hooks succeed at once: an empty list, a task as its event announces it.
+type script struct {
+	onRegister func() error
+	onPoll     func(ctx context.Context, q client.PollQuery) (*client.Pending, error)
+	onAcquire  func(ctx context.Context, e task.Event) (*task.Task, error)
+	onRespond  func(ctx context.Context, r *task.Response) error
+
+	mu            sync.Mutex
+	polls         int
+	registrations []*client.Registration
+	acquired      []string
+	answers       []*task.Response
+}
+
+func (s *script) Register(_ context.Context, r *client.Registration) (*client.Delegate, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.registrations = append(s.registrations, r)
+	if s.onRegister != nil {
+		if err := s.onRegister(); err != nil {
+			return nil, err
+		}
+	}
+	return &client.Delegate{ID: "d1"}, nil
+}
+
+func (s *script) Heartbeat(context.Context, *client.Registration) error { return nil }
+
+func (s *script) Unregister(context.Context, *client.Unregistration) error { return nil }
+
+func (s *script) ReportCapacity(context.Context, string, int) error { return nil }
+
+func (s *script) Poll(ctx context.Context, _ string, q client.PollQuery) (*client.Pending, error) {
+	s.mu.Lock()
+	s.polls++
+	s.mu.Unlock()
+	if s.onPoll == nil {
+		return &client.Pending{}, nil
+	}
+	return s.onPoll(ctx, q)
+}
+
+func (s *script) Acquire(ctx context.Context, _ string, e task.Event) (*task.Task, error) {
+	s.mu.Lock()
+	s.acquired = append(s.acquired, e.TaskID)
+	s.mu.Unlock()
+	if s.onAcquire == nil {
+		return &task.Task{ID: e.TaskID, Type: e.TaskType}, nil
+	}
+	return s.onAcquire(ctx, e)
+}
+
+func (s *script) Respond(ctx context.Context, _ string, _ *task.Task, r *task.Response) error {
+	if s.onRespond != nil {
+		if err := s.onRespond(ctx, r); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers = append(s.answers, r)
+	return ctx.Err()
+}
+
+// lists is a plain manager's list that never changes.
+func lists(events ...task.Event) func(context.Context, client.PollQuery) (*client.Pending, error) {
+	return func(context.Context, client.PollQuery) (*client.Pending, error) {
+		return &client.Pending{Events: events}, nil
+	}
+}
+
+// polling runs a delegate with one executor and an interval of a second, until
+// stop is called; over has its error.
+func (s *script) polling(t *testing.T, routes router.RouteMap, opts ...poller.Option) (p *poller.Poller, stop func(), over chan error) {
+	t.Helper()
+	p = poller.New(s, router.New(routes), opts...)
+	ctx, cancel := context.WithCancel(t.Context())
+	over = make(chan error, 1)
+	go func() { over <- p.Poll(ctx, 1, "d1", time.Second) }()
+	t.Cleanup(cancel)
+	synctest.Wait()
+	return p, cancel, over
+}
