@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bufio"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/manager"
+)
+
+// idleFor is how long the delegate has nothing to do while it is watched.
+const idleFor = 30 * time.Second
+
+// BenchmarkIdle is a delegate that has nothing to do: the size of its stripped
+// program, how long after its start it is registered, and what it takes to wait.
+func BenchmarkIdle(b *testing.B) {
+	program := filepath.Join(b.TempDir(), "customrunner")
+	build := exec.CommandContext(b.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	require.NoError(b, err, "%s", out)
+	info, err := os.Stat(program)
+	require.NoError(b, err)
+
+	const account, secret = "demo", "00000000000000000000000000000000"
+	m, err := manager.New(manager.Config{Accounts: map[string]string{account: secret}})
+	require.NoError(b, err)
+	srv := httptest.NewServer(m)
+	defer srv.Close()
+	defer m.Close() //nolint:errcheck // a benchmark
+
+	for b.Loop() {
+		delegate := exec.CommandContext(b.Context(), program, "-url", srv.URL, "-account", account)
+		delegate.Env = append(os.Environ(), "TOKEN="+secret)
+		log, err := delegate.StderrPipe()
+		require.NoError(b, err)
+		begin := time.Now()
+		require.NoError(b, delegate.Start())
+		for lines := bufio.NewScanner(log); lines.Scan() && !strings.Contains(lines.Text(), "registered"); {
+		}
+		b.ReportMetric(float64(time.Since(begin).Microseconds())/1000, "ms-to-registered")
+		before := cpuTime(b, delegate.Process.Pid)
+		<-time.After(idleFor)
+		b.ReportMetric(float64((cpuTime(b, delegate.Process.Pid) - before).Milliseconds()), "ms-CPU/30s")
+		b.ReportMetric(residentMiB(b, delegate.Process.Pid), "MiB-resident")
+		require.NoError(b, delegate.Process.Signal(syscall.SIGTERM))
+		require.NoError(b, delegate.Wait())
+	}
+	b.ReportMetric(float64(info.Size())/1e6, "MB-program")
+}
+
+// cpuTime is what a process has used, in clock ticks of 10 ms.
+func cpuTime(b *testing.B, pid int) time.Duration {
+	b.Helper()
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	require.NoError(b, err)
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	user, err := strconv.Atoi(fields[11])
+	require.NoError(b, err)
+	system, err := strconv.Atoi(fields[12])
+	require.NoError(b, err)
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
+func residentMiB(b *testing.B, pid int) float64 {
+	b.Helper()
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	require.NoError(b, err)
+	kib := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(text)
+	require.NotNil(b, kib)
+	n, err := strconv.Atoi(string(kib[1]))
+	require.NoError(b, err)
+	return float64(n) / 1024
+}
