@@ -53,6 +53,9 @@ type Config struct {
 	// MaxFinished bounds how many ended stages and single tasks are remembered.
 	// Defaults to 10,000.
 	MaxFinished int
+	// MaxFinishedBytes bounds what the answers of those take, in bytes; the newest
+	// is always remembered. Defaults to 256 MiB.
+	MaxFinishedBytes int
 	// MaxAttempts bounds how many delegates are asked to do what others answered
 	// with RETRY_ON_OTHER_DELEGATE. Defaults to 3.
 	MaxAttempts int
@@ -155,7 +158,8 @@ func New(cfg Config) (*Manager, error) {
 		queue: queue.New(queue.Config{
 			HeartbeatTimeout: cfg.HeartbeatTimeout, AcquireTimeout: cfg.AcquireTimeout,
 			AbortGrace: cfg.AbortGrace, AnswerGrace: cfg.AnswerGrace, ForgetLost: cfg.ForgetLost,
-			Retention: cfg.Retention, MaxFinished: cfg.MaxFinished, MaxAttempts: cfg.MaxAttempts,
+			Retention: cfg.Retention, MaxFinished: cfg.MaxFinished,
+			MaxFinishedBytes: cfg.MaxFinishedBytes, MaxAttempts: cfg.MaxAttempts,
 			Now: cfg.Clock.Now,
 		}),
 	}
@@ -212,7 +216,15 @@ func (m *Manager) loop() {
 // settle makes the stages follow what has happened in the queue. Whoever changes
 // the queue calls it afterwards.
 func (m *Manager) settle() {
+	for _, n := range m.follow() {
+		n.write(&m.cfg.Logger)
+	}
+}
+
+// follow applies all events and returns what is to be logged.
+func (m *Manager) follow() []note {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	for {
 		events := m.queue.Events()
 		if len(events) == 0 {
@@ -224,10 +236,7 @@ func (m *Manager) settle() {
 	}
 	notes := m.notes
 	m.notes = nil
-	m.mu.Unlock()
-	for _, n := range notes {
-		n.write(&m.cfg.Logger)
-	}
+	return notes
 }
 
 // note is a line for the log, kept until no lock is held.

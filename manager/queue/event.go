@@ -61,7 +61,7 @@ func (q *Queue) Events() []Event {
 
 func (q *Queue) emit(kind EventKind, now time.Time, r *record) {
 	q.events = append(q.events, Event{
-		Kind: kind, At: now, Account: r.work.acc.id, Work: r.work.ID, Task: r.body.ID,
+		Kind: kind, At: now, Account: r.work.acc.id, Work: r.work.ID, Task: r.id,
 		Started: !r.acquired.IsZero(), Delegate: r.owner, Variant: r.work.variant, Result: r.result,
 	})
 }

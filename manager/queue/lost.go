@@ -30,11 +30,11 @@ func (q *Queue) remove(d *delegate, now time.Time, reason string) {
 	q.disarm(&d.beat)
 	delete(d.acc.delegates, d.info.ID)
 	for _, w := range d.offered() {
-		delete(d.open, w.first.body.ID)
+		delete(d.open, w.first.id)
 		q.requeue(w, now)
 	}
 	for _, r := range d.tasks() {
-		delete(d.open, r.body.ID)
+		delete(d.open, r.id)
 		q.end(r, now, Result{Outcome: Abandoned, Error: reason})
 	}
 	clear(d.stops)

@@ -63,7 +63,7 @@ func (m *model) anyTask(t *rapid.T) *record {
 	if len(all) == 0 {
 		t.Skip("no task")
 	}
-	slices.SortFunc(all, func(a, b *record) int { return cmp.Compare(a.body.ID, b.body.ID) })
+	slices.SortFunc(all, func(a, b *record) int { return cmp.Compare(a.id, b.id) })
 	return all[rapid.IntRange(0, len(all)-1).Draw(t, "task")]
 }
 
@@ -117,11 +117,11 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			if rapid.IntRange(0, 4).Draw(t, "stranger") == 0 {
 				d = m.anyDelegate(t)
 			}
-			if got, err := m.Acquire(acc, d, r.body.ID); err == nil && got != nil {
-				if h, ok := m.had[r.body.ID]; ok && h != d {
-					t.Fatalf("%s and %s have %s", h, d, r.body.ID)
+			if got, err := m.Acquire(acc, d, r.id); err == nil && got != nil {
+				if h, ok := m.had[r.id]; ok && h != d {
+					t.Fatalf("%s and %s have %s", h, d, r.id)
 				}
-				m.had[r.body.ID] = d
+				m.had[r.id] = d
 			}
 		},
 		"complete": func(t *rapid.T) {
@@ -130,7 +130,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			if rapid.IntRange(0, 4).Draw(t, "stranger") == 0 {
 				d = m.anyDelegate(t)
 			}
-			_ = m.Complete(acc, d, r.body.ID, Answer{
+			_ = m.Complete(acc, d, r.id, Answer{
 				Outcome: Success, Code: task.OK, Retry: rapid.IntRange(0, 4).Draw(t, "retry") == 0,
 				Running: rapid.IntRange(0, 9).Draw(t, "running") == 0,
 			})
@@ -145,7 +145,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			}
 		},
 		"release": func(t *rapid.T) { _ = m.Release(acc, m.anyTask(t).work.ID) },
-		"abort":   func(t *rapid.T) { _ = m.Abort(acc, m.anyTask(t).body.ID, "because") },
+		"abort":   func(t *rapid.T) { _ = m.Abort(acc, m.anyTask(t).id, "because") },
 		"advance": func(t *rapid.T) {
 			m.advance(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second)
 		},
@@ -217,7 +217,7 @@ func (m *model) checkWork(t *rapid.T, a *account, w *work) {
 			slots++
 			require.Same(t, d, w.d)
 		}
-		if d.open[w.first.body.ID] == w.first {
+		if d.open[w.first.id] == w.first {
 			open++
 			require.Equal(t, d.info.ID, w.first.owner)
 		}
@@ -293,7 +293,7 @@ func (m *model) finishAll(t *rapid.T) {
 	}
 	for id := range a.works {
 		for _, r := range slices.Clone(a.works[id].tasks) {
-			require.NoError(t, m.Abort(acc, r.body.ID, "the end"))
+			require.NoError(t, m.Abort(acc, r.id, "the end"))
 		}
 		if a.works[id] != nil {
 			require.NoError(t, m.Release(acc, id))

@@ -48,6 +48,9 @@ type Config struct {
 	// MaxFinished bounds how many ended stages and single tasks are remembered,
 	// the newest. Defaults to 10,000.
 	MaxFinished int
+	// MaxFinishedBytes bounds what the answers of those take, in bytes; the newest
+	// is always remembered. Defaults to 256 MiB.
+	MaxFinishedBytes int
 	// MaxAttempts bounds how many delegates are asked to run a task that is
 	// answered RETRY_ON_OTHER_DELEGATE. Defaults to 3.
 	MaxAttempts int
@@ -74,6 +77,9 @@ func (c *Config) setDefaults() {
 	if c.MaxFinished <= 0 {
 		c.MaxFinished = 10_000
 	}
+	if c.MaxFinishedBytes <= 0 {
+		c.MaxFinishedBytes = 256 << 20
+	}
 	if c.MaxAttempts <= 0 {
 		c.MaxAttempts = 3
 	}
@@ -94,6 +100,7 @@ type Queue struct {
 	timers   timers
 	finished []*work // ended, the oldest first; forgotten ones are skipped
 	kept     int     // of finished, not forgotten
+	bytes    int     // in the answers of kept
 	events   []Event
 }
 

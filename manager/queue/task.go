@@ -21,7 +21,9 @@ const (
 // record is a task. The queue's lock guards it.
 type record struct {
 	work     *work
-	body     *task.Task
+	id       string
+	body     *task.Task // nil after the end: it may be large
+	kind     string     // the body's type, from the end on
 	state    taskState
 	seq      uint64
 	owner    string          // the delegate's id
@@ -39,9 +41,9 @@ type record struct {
 }
 
 func (q *Queue) newRecord(w *work, body *task.Task, now time.Time) *record {
-	r := &record{work: w, body: body, submitted: now, over: make(chan struct{})}
+	r := &record{work: w, id: body.ID, body: body, submitted: now, over: make(chan struct{})}
 	w.tasks = append(w.tasks, r)
-	w.acc.tasks[body.ID] = r
+	w.acc.tasks[r.id] = r
 	return r
 }
 
@@ -111,7 +113,7 @@ func (q *Queue) until(t *task.Task, now time.Time) time.Time {
 // give offers a task to a delegate. The caller holds mu.
 func (q *Queue) give(r *record, d *delegate, now time.Time) {
 	r.state, r.owner, r.offered, r.seq = offered, d.info.ID, now, q.next()
-	d.open[r.body.ID] = r
+	d.open[r.id] = r
 	d.bump()
 }
 
@@ -124,7 +126,7 @@ func (q *Queue) take(r *record) {
 	if d == nil {
 		return
 	}
-	delete(d.open, r.body.ID)
+	delete(d.open, r.id)
 	if r.state == offered {
 		d.bump()
 	}
@@ -254,8 +256,8 @@ func (q *Queue) end(r *record, now time.Time, res Result) {
 	}
 	q.take(r)
 	d := r.work.acc.delegates[r.owner]
-	if d != nil && r.state == acquired && !r.answered && d.stops[r.body.ID] == nil {
-		d.stops[r.body.ID] = r // it runs there, and is to stop
+	if d != nil && r.state == acquired && !r.answered && d.stops[r.id] == nil {
+		d.stops[r.id] = r // it runs there, and is to stop
 		d.bump()
 	}
 	r.state, r.ended, r.result = done, now, res
@@ -266,7 +268,8 @@ func (q *Queue) end(r *record, now time.Time, res Result) {
 		q.disarm(&w.pickup)
 	}
 	q.emit(Ended, now, r)
-	r.body = &task.Task{ID: r.body.ID, Type: r.body.Type} // the payload is done with, and may be large
+	r.kind, r.body = r.body.Type, nil
+	q.keep(w, len(res.Data)+len(res.Error))
 	if w.Stage {
 		r.result.Data = nil // whoever follows the events has it
 	} else {

@@ -13,8 +13,9 @@ func (q *Queue) Tick(now time.Time) {
 	defer q.mu.Unlock()
 	for len(q.timers) > 0 && !q.timers[0].at.After(now) {
 		t := q.timers[0]
+		fire := t.fire
 		q.disarm(t)
-		t.fire(now)
+		fire(now)
 	}
 }
 
@@ -61,6 +62,7 @@ func (q *Queue) arm(t *timer, at time.Time, fire func(now time.Time)) {
 func (q *Queue) disarm(t *timer) {
 	if t.index != 0 {
 		heap.Remove(&q.timers, t.index-1)
+		t.fire = nil // it holds on to what it would do
 	}
 }
 

@@ -45,7 +45,7 @@ func (q *Queue) List(account, delegate, since string) (List, error) {
 	for _, r := range d.tasks() {
 		if r.state == offered {
 			l.Events = append(l.Events, task.Event{
-				TaskID: r.body.ID, TaskType: r.body.Type, Account: account, Sync: !r.body.Async, RunnerType: r.body.Driver,
+				TaskID: r.id, TaskType: r.body.Type, Account: account, Sync: !r.body.Async, RunnerType: r.body.Driver,
 			})
 		}
 	}
@@ -91,7 +91,7 @@ func (q *Queue) Task(account, id string) (TaskState, error) {
 		Submitted: r.submitted, Offered: r.offered, Acquired: r.acquired, Ended: r.ended,
 	}
 	if r.state == done {
-		s.Result = r.result
+		s.Task, s.Result = &task.Task{ID: r.id, Type: r.kind}, r.result
 	}
 	return s, nil
 }

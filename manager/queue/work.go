@@ -70,6 +70,7 @@ type work struct {
 	variant  int       // that d was given
 	first    *record
 	tasks    []*record
+	size     int             // bytes in the answers
 	attempts int             // answers that asked for another delegate
 	refused  map[string]bool // delegates that gave them
 	missed   map[string]bool // delegates that did not acquire it in time
@@ -125,7 +126,7 @@ func (q *Queue) Release(account, id string) error {
 	}
 	for _, r := range w.tasks {
 		if r.state != done && !r.detached {
-			return fmt.Errorf("releasing %s: its task %s has not ended", id, r.body.ID)
+			return fmt.Errorf("releasing %s: its task %s has not ended", id, r.id)
 		}
 	}
 	q.finish(w, q.cfg.Now())
@@ -141,9 +142,10 @@ func (q *Queue) finish(w *work, now time.Time) {
 	w.state, w.Variants = over, nil
 	q.disarm(&w.pickup)
 	q.disarm(&w.expiry)
-	q.arm(&w.retention, now.Add(q.cfg.Retention), func(now time.Time) { q.forget(w, now) })
+	q.retain(w, now)
 	q.finished = append(q.finished, w)
 	q.kept++
+	q.bytes += w.size
 	if d := w.d; d != nil {
 		delete(d.slots, w.ID)
 		d.idleSince = now
@@ -152,18 +154,43 @@ func (q *Queue) finish(w *work, now time.Time) {
 	q.trim(now)
 }
 
-// trim forgets the oldest ended works above the limit. The caller holds mu.
+// keep notes that a work has an answer of so many bytes. The caller holds mu.
+func (q *Queue) keep(w *work, size int) {
+	w.size += size
+	if w.state == over {
+		q.bytes += size
+	}
+}
+
+// trim forgets the oldest ended works above the limits. The caller holds mu.
 func (q *Queue) trim(now time.Time) {
-	for n := len(q.finished); n > 0 && q.kept > q.cfg.MaxFinished; n-- {
+	tooMuch := func() bool {
+		return q.kept > q.cfg.MaxFinished || q.bytes > q.cfg.MaxFinishedBytes && q.kept > 1
+	}
+	for n := len(q.finished); n > 0 && tooMuch(); n-- {
 		w := q.finished[0]
 		q.finished = q.finished[1:]
 		if w.acc.works[w.ID] == w && !q.forget(w, now) {
 			q.finished = append(q.finished, w) // a cleanup waits for its delegate
 		}
 	}
+	q.compact()
+}
+
+// compact drops the forgotten works from the list once they are many. The caller
+// holds mu.
+func (q *Queue) compact() {
 	if len(q.finished) > 2*q.kept+16 {
 		q.finished = slices.DeleteFunc(q.finished, func(w *work) bool { return w.acc.works[w.ID] != w })
 	}
+}
+
+// retain sets when an ended work is forgotten. The caller holds mu.
+func (q *Queue) retain(w *work, now time.Time) {
+	q.arm(&w.retention, now.Add(q.cfg.Retention), func(now time.Time) {
+		q.forget(w, now)
+		q.compact()
+	})
 }
 
 // forget drops an ended work and its tasks, unless one is still open: then it
@@ -171,17 +198,18 @@ func (q *Queue) trim(now time.Time) {
 func (q *Queue) forget(w *work, now time.Time) bool {
 	for _, r := range w.tasks {
 		if r.state != done {
-			q.arm(&w.retention, now.Add(q.cfg.Retention), func(now time.Time) { q.forget(w, now) })
+			q.retain(w, now)
 			return false
 		}
 	}
 	q.disarm(&w.retention)
 	q.kept--
+	q.bytes -= w.size
 	delete(w.acc.works, w.ID)
 	for _, r := range w.tasks {
-		delete(w.acc.tasks, r.body.ID)
+		delete(w.acc.tasks, r.id)
 		if d := w.acc.delegates[r.owner]; d != nil {
-			delete(d.stops, r.body.ID)
+			delete(d.stops, r.id)
 		}
 	}
 	q.events = append(q.events, Event{Kind: Forgotten, At: now, Account: w.acc.id, Work: w.ID})
