@@ -1,0 +1,62 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/client"
+
+	"github.com/delegate-io/dlite/driver"
+)
+
+var _ driver.Finder = (*Driver)(nil)
+
+// Find returns the containers and networks of this driver that carry all of
+// labels. Folders and processes carry none; they are known by records alone. A
+// machine on which no engine has ever answered has nothing to find.
+func (d *Driver) Find(ctx context.Context, labels map[string]string) ([]driver.Resource, error) {
+	args := filters.NewArgs()
+	for k, v := range labels {
+		if k == "" || v == "" {
+			return nil, nil
+		}
+		args.Add("label", k+"="+v)
+	}
+	if args.Len() == 0 {
+		return nil, nil
+	}
+	cli, err := d.engine.ready(ctx)
+	if client.IsErrConnectionFailed(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find by labels: %w", err)
+	}
+	containers, err := cli.ContainerList(ctx, container.ListOptions{All: true, Filters: args})
+	if err != nil {
+		return nil, fmt.Errorf("find containers by labels: %w", explainEngine(cli, err))
+	}
+	networks, err := cli.NetworkList(ctx, network.ListOptions{Filters: args})
+	if err != nil {
+		return nil, fmt.Errorf("find networks by labels: %w", explainEngine(cli, err))
+	}
+	var found []driver.Resource
+	for _, c := range containers {
+		for _, name := range c.Names {
+			if name = strings.TrimPrefix(name, "/"); isOurs(name) {
+				found = append(found, driver.Resource{Kind: kindContainer, ID: name, Labels: c.Labels})
+				break
+			}
+		}
+	}
+	for _, n := range networks {
+		if isName(n.Name) {
+			found = append(found, driver.Resource{Kind: kindNetwork, ID: n.Name, Labels: n.Labels})
+		}
+	}
+	return found, nil
+}
