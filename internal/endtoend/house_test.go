@@ -1,0 +1,103 @@
+package endtoend_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/delegate-io/dlite"
+
+// listed is what go list says of a package.
+type listed struct {
+	ImportPath string
+	Imports    []string
+	Module     *struct{ Path string }
+}
+
+func golist(t *testing.T, args ...string) []listed {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,Imports,Module"}, args...)...)
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	var all []listed
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		err := d.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		require.NoError(t, err)
+		all = append(all, p)
+	}
+}
+
+// Who embeds the SDK gets few modules with it, and neither Docker, Kubernetes,
+// SQL nor Redis.
+func TestTheCorePullsInFewModules(t *testing.T) {
+	t.Parallel()
+	modules := map[string]bool{}
+	for _, p := range golist(t, "-deps", "./client", "./poller", "./router", "./task", "./logger", "./secrets") {
+		if p.Module != nil && p.Module.Path != module {
+			modules[p.Module.Path] = true
+		}
+	}
+	assert.LessOrEqual(t, len(modules), 12, "%v", modules)
+	for m := range modules {
+		for _, heavy := range []string{"docker", "k8s.io", "sql", "redis", "chi"} {
+			assert.NotContains(t, m, heavy)
+		}
+	}
+}
+
+// mayImport are the packages of ours that each package may import. The examples
+// and this package may import everything.
+var mayImport = map[string][]string{
+	"logger":           {},
+	"secrets":          {},
+	"task":             {},
+	"task/stage":       {},
+	"task/capacity":    {},
+	"driver":           {"task", "task/stage"},
+	"driver/local":     {"driver", "task", "task/stage", "logger", "secrets"},
+	"task/transaction": {"task", "task/stage", "task/capacity", "driver", "logger", "secrets"},
+	"router":           {"task", "logger", "secrets"},
+	"client":           {"task", "internal/token"},
+	"client/clienttest": {
+		"client", "task", "internal/token",
+	},
+	"poller":             {"client", "router", "task", "task/capacity", "logger"},
+	"manager":            {"manager/queue", "manager/logservice", "task", "task/stage", "internal/token"},
+	"manager/queue":      {"task", "task/stage"},
+	"manager/logservice": {"logger"},
+	"internal/token":     {},
+	"internal/testbed":   {"driver"},
+}
+
+// The packages import each other in the directions that the design allows.
+func TestImportsGoOneWay(t *testing.T) {
+	t.Parallel()
+	for _, p := range golist(t, "./...") {
+		name := strings.TrimPrefix(p.ImportPath, module+"/")
+		if strings.HasPrefix(name, "examples/") || name == "internal/endtoend" {
+			continue
+		}
+		allowed, known := mayImport[name]
+		if !assert.True(t, known, "package %s has no place in the design: add it to this test, on purpose", name) {
+			continue
+		}
+		for _, imp := range p.Imports {
+			if ours, ok := strings.CutPrefix(imp, module+"/"); ok {
+				assert.True(t, slices.Contains(allowed, ours), "%s must not import %s", name, ours)
+			}
+		}
+	}
+}
