@@ -48,7 +48,7 @@ func TestStatusesDecideAboutRetries(t *testing.T) {
 		kind     error
 	}{
 		400: {1, nil}, 401: {1, client.ErrUnauthorized}, 403: {1, client.ErrUnauthorized}, 404: {1, client.ErrGone},
-		408: {1, nil}, 409: {1, client.ErrConflict}, 410: {1, client.ErrGone}, 413: {1, nil}, 422: {1, nil},
+		408: {1, nil}, 409: {1, client.ErrConflict}, 410: {1, client.ErrGone}, 413: {1, client.ErrTooLarge}, 422: {1, nil},
 		429: {3, client.ErrRetryable}, 500: {3, client.ErrRetryable}, 501: {1, nil}, 502: {3, client.ErrRetryable},
 		503: {3, client.ErrRetryable}, 504: {3, client.ErrRetryable}, 505: {1, nil}, 300: {1, nil}, 304: {1, nil},
 	} {

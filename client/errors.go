@@ -24,7 +24,8 @@ var (
 	ErrRetryable = errors.New("retryable")
 	// ErrMalformed: the answer's status was good and its body was not.
 	ErrMalformed = errors.New("malformed answer")
-	// ErrTooLarge: a body, either way, is over the limit.
+	// ErrTooLarge: a body, either way, is over the limit, the client's own or, with
+	// 413, the manager's.
 	ErrTooLarge = errors.New("body too large")
 )
 
@@ -69,6 +70,8 @@ func (e *Error) Is(target error) bool {
 		return e.Status == http.StatusNotFound || e.Status == http.StatusGone
 	case ErrConflict:
 		return e.Status == http.StatusConflict
+	case ErrTooLarge:
+		return e.Status == http.StatusRequestEntityTooLarge
 	case ErrRetryable:
 		return e.retryable()
 	}

@@ -78,7 +78,8 @@ type Config struct {
 	MaxBody int64
 
 	// Logs says where the output of an account's steps goes that name no log
-	// service themselves; the key is the stage's id, a slash and the step's id.
+	// service themselves; the key is the stage's id, a slash and the step's id,
+	// changed where one holds what not every writer can send.
 	// Nil, as a function or an answer, leaves such output with the delegate. It
 	// must be safe for concurrent use.
 	Logs func(account string) *stage.LogConfig

@@ -2,9 +2,12 @@ package manager
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/delegate-io/dlite/task"
@@ -127,15 +130,23 @@ func (m *Manager) fillLog(o object, n *run, step string) string {
 }
 
 // logKey names the log of a step with the characters that every writer passes on
-// as they are (PROTOCOL 4).
+// as they are (PROTOCOL 4), and so that no two steps of an account have the same.
 func logKey(stageID, step string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune("/:._-", r):
-			return r
-		}
-		return '_'
-	}, stageID+"/"+step)
+	plain := func(s string) string {
+		return strings.ReplaceAll(strings.Map(func(r rune) rune {
+			switch {
+			case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune(":._-", r):
+				return r
+			}
+			return '_'
+		}, s), "..", "__")
+	}
+	k := plain(stageID) + "/" + plain(step)
+	if raw := stageID + "/" + step; k != raw {
+		sum := sha256.Sum256([]byte(strconv.Itoa(len(stageID)) + ":" + raw))
+		k += ":" + hex.EncodeToString(sum[:8])
+	}
+	return k
 }
 
 func fillCleanup(o object, t ties) {

@@ -83,6 +83,7 @@ func (m *Manager) held(w http.ResponseWriter, r *http.Request) (queue.List, bool
 				return queue.List{}, false
 			case <-over:
 			case <-m.closing:
+				given = false // nothing is held any more: the client is to pause
 			}
 		}
 		if given {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/delegate-io/dlite/manager/queue"
 	"github.com/delegate-io/dlite/task"
@@ -47,9 +48,33 @@ func findingsIn(data json.RawMessage) (f findings) {
 	return f
 }
 
+// maxMessage bounds, in bytes, what is kept of a delegate's words: they are shown
+// in lists and logs.
+const maxMessage = 4 << 10
+
+// cut is the beginning of a text, without half a character.
+func cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most] + "..."
+}
+
 // reading is what an answer means. A client may say OK whatever happened, and
 // leave it to the data (PROTOCOL 1).
 func reading(taskType string, code task.Code, reason string, data json.RawMessage) queue.Answer {
+	a := interpret(taskType, code, reason, data)
+	a.Error, a.Code = cut(a.Error, maxMessage), task.Code(cut(string(a.Code), maxCode))
+	return a
+}
+
+// maxCode is far longer than any code.
+const maxCode = 64
+
+func interpret(taskType string, code task.Code, reason string, data json.RawMessage) queue.Answer {
 	f := findingsIn(data)
 	a := queue.Answer{Code: code, Data: data, Error: cmp.Or(reason, f.message)}
 	switch code {

@@ -122,12 +122,17 @@ func (m *Manager) submitTask(account string, req TaskRequest) (t Task, existed b
 	if err != nil {
 		return Task{}, false, err
 	}
-	if existed, err = m.enterTask(key{account, w.ID}, w, sum); err != nil {
-		return Task{}, existed, err
+	for {
+		if existed, err = m.enterTask(key{account, w.ID}, w, sum); err != nil {
+			return Task{}, existed, err
+		}
+		m.settle()
+		t, err = m.Task(account, w.ID)
+		if existed && errors.Is(err, ErrNotFound) {
+			continue // it was forgotten in between: this one is new
+		}
+		return t, existed, err
 	}
-	m.settle()
-	t, err = m.Task(account, w.ID)
-	return t, existed, err
 }
 
 // newTask checks a request.

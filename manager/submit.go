@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/delegate-io/dlite/manager/queue"
 	"github.com/delegate-io/dlite/task"
@@ -109,8 +111,8 @@ func (m *Manager) check(account, id string, priority *string, selectors *[]strin
 	if _, ok := m.secrets[account]; !ok {
 		return 0, fmt.Errorf("%w: there is no account %q", ErrInvalid, account)
 	}
-	if len(id) > maxID {
-		return 0, fmt.Errorf("%w: the id is longer than %d bytes", ErrInvalid, maxID)
+	if err := checkID("the id", id); err != nil {
+		return 0, err
 	}
 	for _, t := range timeouts {
 		if t < 0 {
@@ -130,6 +132,20 @@ func (m *Manager) check(account, id string, priority *string, selectors *[]strin
 
 // maxID bounds, in bytes, ids that submitters choose: they travel in paths.
 const maxID = 256
+
+// checkID refuses an id that cannot be a segment of a path: no delegate could
+// acquire the task.
+func checkID(what, id string) error {
+	switch {
+	case len(id) > maxID:
+		return fmt.Errorf("%w: %s is longer than %d bytes", ErrInvalid, what, maxID)
+	case id == "." || id == "..":
+		return fmt.Errorf("%w: %s is %q, which means something else in a path", ErrInvalid, what, id)
+	case strings.ContainsFunc(id, unicode.IsControl) || !utf8.ValidString(id):
+		return fmt.Errorf("%w: %s holds a character that does not print", ErrInvalid, what)
+	}
+	return nil
+}
 
 // digest tells equal requests.
 func digest(req any) ([sha256.Size]byte, error) {
@@ -186,6 +202,9 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 // complete checks the i-th step and sets what it leaves out.
 func (s *StepRequest) complete(i int) error {
 	s.ID = cmp.Or(s.ID, fmt.Sprintf("step%d", i+1))
+	if err := checkID("the id of a step", s.ID); err != nil {
+		return err
+	}
 	s.Name = cmp.Or(s.Name, s.ID)
 	s.RunOn = cmp.Or(s.RunOn, RunOnSuccess)
 	switch s.RunOn {

@@ -1,0 +1,218 @@
+package manager_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// What a delegate says about a failure is shown in lists and logs, so it is cut.
+func TestTheWordsOfADelegateAreCut(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.register("d", []string{"custom"})
+	long := strings.Repeat("é", 100_000)
+	for name, body := range map[string]string{
+		"error": `{"code":"FAILED","data":{"error_msg":"` + long + `"}}`,
+		"code":  `{"code":"` + long + `"}`,
+		"state": `{"code":"OK","data":{"command_execution_status":"` + long + `"}}`,
+	} {
+		s.ok("POST", "/api/tasks?accountId=acc", `{"id":"`+name+`","type":"custom"}`, nil)
+		require.Equal(t, 200, s.acquire(id, name).status)
+		require.Equal(t, 204, s.respond(id, name, body))
+		got := s.task(name)
+		assert.Equal(t, manager.Failure, got.Status)
+		assert.Contains(t, got.Error, "éé", name)
+		assert.Less(t, len(got.Error)+len(got.Code), 5<<10, name)
+		assert.NotContains(t, got.Error, "\uFFFD", name)
+	}
+}
+
+// PROTOCOL 1: an id travels in a path. One that cannot would never be acquired.
+func TestIdsThatCannotTravelAreRefused(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for _, id := range []string{".", "..", "a\nb", "a\x00", "a\x7f", strings.Repeat("a", 257)} {
+		text := asJSON(t, id)
+		assert.Equal(t, 400, s.call("POST", "/api/stages?accountId=acc", `{"id":`+text+`}`).status, text)
+		assert.Equal(t, 400, s.call("POST", "/api/tasks?accountId=acc", `{"type":"x","id":`+text+`}`).status, text)
+		assert.Equal(t, 400, s.call("POST", "/api/stages?accountId=acc", `{"steps":[{"id":`+text+`}]}`).status, text)
+	}
+	id := s.register("d", []string{"custom"})
+	for _, odd := range []string{"a/b", "a b", "ä%2F?#&", "...", "a+b"} {
+		s.ok("POST", "/api/tasks?accountId=acc", `{"type":"custom","id":`+asJSON(t, odd)+`}`, nil)
+		path := url.PathEscape(odd)
+		require.Equal(t, 200, s.acquire(id, path).status, odd)
+		require.Equal(t, 204, s.respond(id, path, succeeded), odd)
+		assert.Equal(t, odd, s.task(path).ID)
+	}
+}
+
+// SPEC T8, PROTOCOL 4: steps have logs of their own, under keys that every writer
+// can send, whatever their ids are.
+func TestLogKeysAreTheStepsOwn(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(c *manager.Config) {
+		c.Logs = func(string) *stage.LogConfig { return &stage.LogConfig{URL: "http://logs.invalid"} }
+	})
+	seen := map[string]string{}
+	for id, steps := range map[string][]string{
+		"build-1": {"test"}, "a": {"b/c", "b_c", "..."}, "a/b": {"c"}, "a b": {"c"}, "a_b": {"c"}, "../x": {"c"}, "é": {"è", "e"},
+	} {
+		req := manager.StageRequest{ID: id}
+		for _, step := range steps {
+			req.Steps = append(req.Steps, manager.StepRequest{ID: step})
+		}
+		st, err := s.m.SubmitStage(t.Context(), account, req)
+		require.NoError(t, err)
+		for _, step := range st.Steps {
+			assert.Regexp(t, `^[A-Za-z0-9/:._-]+$`, step.LogKey)
+			assert.NotContains(t, step.LogKey, "..")
+			assert.Equal(t, 1, strings.Count(step.LogKey, "/"), step.LogKey)
+			assert.Empty(t, seen[step.LogKey], "%s is the key of two steps", step.LogKey)
+			seen[step.LogKey] = id + " " + step.ID
+		}
+	}
+	assert.Equal(t, "build-1 test", seen["build-1/test"], "an ordinary key stays as it is")
+}
+
+// What a stranger writes into names and ids cannot forge a line of the log.
+func TestTheLogCannotBeForged(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	s := start(t, func(c *manager.Config) { c.Logger = zerolog.New(zerolog.SyncWriter(&log)) })
+	evil := "x\"}\n{\"level\":\"error\",\"message\":\"forged"
+	id := s.register(evil, nil, evil)
+	s.call("POST", "/api/agent/delegates/unregister?accountId=acc", `{"delegateId":`+asJSON(t, evil)+`}`)
+	s.ok("POST", "/api/agent/delegates/unregister?accountId=acc", `{"delegateId":"`+id+`"}`, nil)
+	require.NoError(t, s.m.Close())
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	require.Len(t, lines, 2)
+	for _, l := range lines {
+		var fields map[string]any
+		require.NoError(t, json.Unmarshal([]byte(l), &fields))
+		assert.Equal(t, "info", fields["level"])
+	}
+}
+
+// A closed manager holds nothing, and does not make its clients poll without a
+// pause until the server is gone.
+func TestAClosedManagerLetsItsClientsPause(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.register("d", []string{"custom"})
+	held := s.held(t.Context(), id, "")
+	s.waits(1)
+	require.NoError(t, s.m.Close())
+	for _, r := range []reply{within5(t, held), within5(t, s.held(t.Context(), id, ""))} {
+		assert.Equal(t, 200, r.status)
+		assert.NotContains(t, r.header, http.CanonicalHeaderKey("Dlite-Cursor"))
+	}
+	sync := make(chan int, 1)
+	go func() {
+		r, _ := s.do(context.Background(), "POST", "/api/tasks?accountId=acc", `{"type":"custom","sync":true}`)
+		sync <- r.status
+	}()
+	assert.Equal(t, 202, within5(t, sync))
+}
+
+// SPEC Q1: whatever state a stage is aborted in, it ends, says what came of it
+// and gives its slot back.
+func TestAbortingAStageInEveryState(t *testing.T) {
+	t.Parallel()
+	offer := func(taskType string) func(*server, string) {
+		return func(s *server, id string) { s.pending(id, taskType) }
+	}
+	take := func(taskType string) func(*server, string) {
+		return func(s *server, id string) { s.take(id, taskType) }
+	}
+	pass := func(taskType string) func(*server, string) {
+		return func(s *server, id string) { s.pass(id, taskType, succeeded) }
+	}
+	for name, c := range map[string]struct {
+		before  []func(*server, string)
+		want    manager.Status
+		steps   string // of the init, the step and the cleanup
+		running bool   // what runs has to be answered
+		cleans  bool
+	}{
+		"its init is offered": {[]func(*server, string){offer(initTask)}, manager.Aborted, "ABORTED SKIPPED SKIPPED", false, false},
+		"its init runs":       {[]func(*server, string){take(initTask)}, manager.Aborted, "ABORTED SKIPPED SUCCESS", true, true},
+		"its step is offered": {[]func(*server, string){pass(initTask), offer(executeTask)}, manager.Aborted, "SUCCESS ABORTED SUCCESS", false, true},
+		"its step runs":       {[]func(*server, string){pass(initTask), take(executeTask)}, manager.Aborted, "SUCCESS ABORTED SUCCESS", true, true},
+		"its cleanup is offered": {[]func(*server, string){pass(initTask), pass(executeTask), offer(cleanupTask)}, manager.Success,
+			"SUCCESS SUCCESS SUCCESS", false, true},
+		"it has ended": {[]func(*server, string){pass(initTask), pass(executeTask), pass(cleanupTask)}, manager.Success,
+			"SUCCESS SUCCESS SUCCESS", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			id := s.register("d", dockerTypes)
+			s.ok("POST", "/api/agent/delegates/register-delegate-capacity/"+id+"?accountId=acc", `{"maximumNumberOfBuilds":1}`, nil)
+			s.submit(`{"id":"s1","steps":[{}]}`)
+			s.submit(`{"id":"s2"}`)
+			for _, f := range c.before {
+				f(s, id)
+			}
+			for range 2 {
+				s.ok("POST", "/api/stages/s1/abort?accountId=acc", "", nil)
+			}
+			if c.running {
+				stops := s.poll(id).Aborted
+				require.Len(t, stops, 1)
+				require.Equal(t, 204, s.respond(id, stops[0], failure))
+			}
+			if c.cleans {
+				s.pass(id, cleanupTask, succeeded)
+			}
+			st := s.ended("s1")
+			assert.Equal(t, c.want, st.Status)
+			assert.Equal(t, c.steps, fmt.Sprint(st.Init.Status, " ", st.Steps[0].Status, " ", st.Cleanup.Status))
+			assert.Empty(t, s.poll(id).Aborted)
+			s.pass(id, initTask, succeeded) // the slot is s2's now
+			s.pass(id, cleanupTask, succeeded)
+			assert.Equal(t, manager.Success, s.ended("s2").Status)
+			assert.Zero(t, s.m.Delegates(account)[0].Stages)
+			assert.Zero(t, s.m.Delegates(account)[0].Running)
+		})
+	}
+}
+
+// SPEC Q4: a delegate that starts anew comes with its old name and another id.
+// It is another delegate: what the old one has is not its own, and the old one's
+// stages end when that is lost.
+func TestADelegateThatStartsAnewHasNothingOfItsOldSelf(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	old := s.register("d", dockerTypes)
+	s.submit(`{"id":"s1","steps":[{}]}`)
+	s.pass(old, initTask, succeeded)
+	step := s.take(old, executeTask)
+	anew := s.register("d", dockerTypes)
+	assert.NotEqual(t, old, anew)
+	assert.Empty(t, s.poll(anew).Events)
+	assert.Equal(t, 204, s.acquire(anew, step.ID).status, "it is not its own")
+	assert.Equal(t, 409, s.respond(anew, step.ID, succeeded))
+	assert.Equal(t, manager.Running, s.stage("s1").Status)
+	s.clock.Advance(59 * time.Second)
+	require.Equal(t, 200, s.beat(anew))
+	s.clock.Advance(time.Second)
+	assert.Equal(t, manager.Failure, s.ended("s1").Status)
+	assert.Zero(t, s.m.Delegates(account)[0].Stages)
+	s.submit(`{"id":"s2"}`)
+	s.take(anew, initTask)
+}
