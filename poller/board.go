@@ -30,6 +30,9 @@ type board struct {
 	running  map[string]*job
 	inLane   [len(kinds)]int
 	handled  *memory              // ids of tasks that were acquired
+	claims   int                  // tasks that were ever claimed
+	retired  bool                 // nothing is claimed any more
+	listed   map[string]bool      // by the latest poll
 	later    map[string]time.Time // when to look again at an event that was refused
 	refused  map[string]Reason    // as counted
 	wake     chan struct{}        // for the scheduler
@@ -56,8 +59,9 @@ func newBoard(lanes int) *board {
 	}
 }
 
-// list takes over the manager's list and aborts what it wants aborted.
-func (b *board) list(p *client.Pending, now time.Time) {
+// list takes over the manager's list and aborts what it wants aborted. It says
+// whether the list has something that the one before had not.
+func (b *board) list(p *client.Pending, now time.Time) (news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for k := range b.pending {
@@ -69,47 +73,51 @@ func (b *board) list(p *client.Pending, now time.Time) {
 			continue
 		}
 		listed[e.TaskID] = true
+		news = news || !b.listed[e.TaskID]
 		if b.running[e.TaskID] == nil && !b.handled.knows(e.TaskID, now) {
 			k := task.KindOf(e.TaskType)
 			b.pending[k] = append(b.pending[k], e)
 		}
 	}
-	b.forget(listed)
+	b.listed = listed
+	b.forget()
 	for _, id := range p.Aborted {
-		b.abort(id)
+		news = b.abort(id) || news
 	}
 	b.notify()
+	return news
 }
 
-// forget drops what need not be remembered. The caller holds mu.
-func (b *board) forget(listed map[string]bool) {
+// forget drops what was refused and is not listed any more. The caller holds mu.
+func (b *board) forget() {
 	for id := range b.later {
-		if !listed[id] {
+		if !b.listed[id] {
 			delete(b.later, id)
 		}
 	}
 	for id := range b.refused {
-		if !listed[id] {
+		if !b.listed[id] {
 			delete(b.refused, id)
 		}
 	}
 }
 
-// abort ends a running task. The caller holds mu.
-func (b *board) abort(id string) {
+// abort ends a running task. It says whether that is news. The caller holds mu.
+func (b *board) abort(id string) bool {
 	j := b.running[id]
 	if j == nil || j.aborted {
-		return
+		return false
 	}
 	j.aborted = true
 	if j.abort != nil {
 		j.abort(errAborted)
 	}
+	return true
 }
 
-// candidates are the events of a kind that may start now, as many as the lane
-// has room for.
-func (b *board) candidates(kind task.Kind, now time.Time) []task.Event {
+// candidates are the first events of a kind that may start now: as many as the
+// lane has room for, or the given number when that is more.
+func (b *board) candidates(kind task.Kind, now time.Time, least int) []task.Event {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	room := b.lanes - b.inLane[kind]
@@ -121,7 +129,7 @@ func (b *board) candidates(kind task.Kind, now time.Time) []task.Event {
 		if now.Before(b.later[e.TaskID]) {
 			continue
 		}
-		if out = append(out, e); len(out) == room {
+		if out = append(out, e); len(out) >= max(room, least) {
 			break
 		}
 	}
@@ -136,12 +144,12 @@ func (b *board) closed(kind task.Kind) bool {
 }
 
 // claim moves an event into its lane. It is nil when the manager has taken the
-// event off its list in the meantime.
+// event off its list in the meantime, or the drain has ended.
 func (b *board) claim(e task.Event, kind task.Kind, slot *capacity.Slot) *job {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	i := slices.IndexFunc(b.pending[kind], func(p task.Event) bool { return p.TaskID == e.TaskID })
-	if i < 0 {
+	if i < 0 || b.retired {
 		return nil
 	}
 	if i == 0 { // as nearly always
@@ -157,6 +165,7 @@ func (b *board) claim(e task.Event, kind task.Kind, slot *capacity.Slot) *job {
 	j := &job{event: e, kind: kind, slot: slot}
 	b.running[e.TaskID] = j
 	b.inLane[kind]++
+	b.claims++
 	return j
 }
 
@@ -217,11 +226,21 @@ func (b *board) drain() {
 	b.notify()
 }
 
-// quiet says that no task runs or is being answered.
-func (b *board) quiet() bool {
+// quiet says whether no task runs or is being answered, and how many were ever
+// claimed.
+func (b *board) quiet() (bool, int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.running) == 0
+	return len(b.running) == 0, b.claims
+}
+
+// retire keeps everything from being claimed, unless something was since quiet
+// told the number of claims.
+func (b *board) retire(claims int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.retired = b.retired || len(b.running) == 0 && b.claims == claims
+	return b.retired
 }
 
 // waiting says how many events have not been claimed.

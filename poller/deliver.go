@@ -17,13 +17,15 @@ const deliverAtLeast = time.Minute
 
 // deliver brings an answer to the manager, at least once: it goes on until the
 // manager has it, the task's deadline has passed or the shutdown's grace has
-// ended (SPEC C3).
+// ended (SPEC C3). A handler may take long to stop, so an answer that comes after
+// the grace has finalCalls of its own.
 func (s *session) deliver(work context.Context, id string, t *task.Task, r *task.Response) {
-	ctx := s.delivery
-	if end, ok := work.Deadline(); ok {
-		var stop context.CancelFunc
+	ctx, stop := s.delivery, func() {}
+	defer func() { stop() }()
+	if s.work.Err() != nil {
+		ctx, stop = context.WithTimeout(context.WithoutCancel(ctx), finalCalls)
+	} else if end, ok := work.Deadline(); ok {
 		ctx, stop = context.WithDeadline(ctx, later(end, time.Now().Add(deliverAtLeast)))
-		defer stop()
 	}
 	failed := func(e *zerolog.Event, err error, what string) {
 		e.Err(err).Str("task_id", t.ID).Str("task_type", t.Type).Str("code", string(r.Code)).Msg(what)
@@ -52,6 +54,8 @@ func (s *session) deliver(work context.Context, id string, t *task.Task, r *task
 			wait.sleep(ctx)
 		case errors.Is(err, client.ErrGone) && id != current:
 			id = current // the manager knows us by another id by now
+		case errors.Is(err, client.ErrGone) && s.lost.reason() != nil:
+			wait.sleep(ctx) // it may know the task once it knows us again
 		case errors.Is(err, client.ErrRetryable):
 			wait.sleep(ctx)
 		default:

@@ -18,16 +18,13 @@ const overrun = 5 * time.Second
 
 // do is a task's life on this delegate: acquire, handle, answer.
 func (s *session) do(j *job) {
-	if j.slot != nil {
-		defer j.slot.Drop()
-	}
 	id := s.delegateID() // the answer goes where the task was acquired
 	t, err := s.client.Acquire(s.work, id, j.event)
 	switch {
 	case errors.Is(err, client.ErrMalformed):
 		// It is ours now, whatever it was: say so, or its stage waits for a time-out.
 		t = &task.Task{ID: j.event.TaskID, Type: j.event.TaskType}
-		s.board.vacate(j)
+		s.vacate(j)
 		s.deliver(s.work, id, t, task.Fail(t, task.Failed, fmt.Errorf("the delegate could not read the task: %w", err)))
 		s.board.done(j, time.Now())
 		return
@@ -50,8 +47,17 @@ func (s *session) missed(j *job, err error) {
 	case err != nil && !errors.Is(err, client.ErrGone) && !errors.Is(err, client.ErrConflict):
 		s.log.Warn().Err(err).Str("task_id", j.event.TaskID).Msg("could not acquire a task")
 	}
-	s.board.vacate(j)
+	s.vacate(j)
 	s.board.missed(j, time.Now().Add(max(s.interval, time.Second)))
+}
+
+// vacate ends a job's hold on the executor and, unless somebody keeps it, on the
+// slot: an answer under way needs neither (SPEC C3).
+func (s *session) vacate(j *job) {
+	s.board.vacate(j)
+	if j.slot != nil {
+		j.slot.Drop()
+	}
 }
 
 // complete fills in what a manager may leave out of a task, because its event
@@ -95,7 +101,7 @@ func (s *session) handle(j *job, id string, t *task.Task) {
 	})
 	resp, stack := task.Serve(ctx, s.router, t)
 	close(returned)
-	s.board.vacate(j)
+	s.vacate(j)
 	if stack != nil {
 		s.log.Error().Str("task_id", t.ID).Str("task_type", t.Type).Bytes("stack", stack).Msg(resp.Error)
 	}

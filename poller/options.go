@@ -94,7 +94,7 @@ func WithThresholds(t *capacity.Thresholds) Option { return func(c *config) { c.
 
 // WithFilter refuses events: those for which f returns an error, the reason, are
 // not acquired. It is asked again about an event that stays on the manager's
-// list, about once an interval. f must be safe for concurrent use and quick.
+// list, about once an interval. f must be quick; one that panics refuses.
 func WithFilter(f func(task.Event) error) Option { return func(c *config) { c.filter = f } }
 
 // WithHeartbeat sets the interval of the heartbeats. The default is 10 s, which
@@ -111,9 +111,9 @@ func WithWait(d time.Duration) Option {
 	return func(c *config) { c.wait = d }
 }
 
-// WithGrace sets how long the drain may take that the end of Poll's context
-// begins. The default is 30 s. 0 cancels what runs at once, [Unbounded] never.
-// It does not apply to [Poller.Shutdown], whose own context says it.
+// WithGrace sets how long a drain may go on after the end of Poll's context. The
+// default is 30 s. 0 cancels what runs at once, [Unbounded] never. It does not
+// apply to [Poller.Shutdown], whose own context says it, while Poll's goes on.
 func WithGrace(d time.Duration) Option {
 	notNegative("WithGrace", d)
 	return func(c *config) { c.grace = d }

@@ -7,10 +7,16 @@ import (
 	"github.com/delegate-io/dlite/client"
 )
 
+// mostFruitless is how many polls in a row may end at once without news before
+// the poller stops to believe that the manager holds them. A few are usual: a
+// list changes also when it gets shorter.
+const mostFruitless = 20
+
 // pollLoop keeps the board's list up to date until polling ends. It goes on
 // during a drain: the open transactions have tasks to come.
 func (s *session) pollLoop() {
 	var cursor string
+	fruitless := 0 // polls in a row that ended at once without news
 	wait := newBackoff()
 	for s.polling.Err() == nil {
 		if why := s.lost.reason(); why != nil {
@@ -18,13 +24,17 @@ func (s *session) pollLoop() {
 			cursor = ""
 			continue
 		}
+		begun := time.Now()
 		p, err := s.poll(cursor)
 		switch {
 		case err == nil:
-			s.board.list(p, time.Now())
+			now := time.Now()
+			if fruitless++; s.board.list(p, now) || now.Sub(begun) > time.Second {
+				fruitless = 0
+			}
 			wait = newBackoff()
 			cursor = p.Cursor
-			if p.Held {
+			if p.Held && fruitless <= mostFruitless {
 				s.pauseWhileCrowded()
 			} else {
 				s.pauseBetweenPolls()

@@ -54,7 +54,7 @@ func New(c client.Client, r *router.Router, opts ...Option) *Poller {
 // types that the router has routes for, and reports its capacity where that is
 // bounded. A manager that does not take the capacity is logged and no error.
 func (p *Poller) Register(ctx context.Context) (*client.Delegate, error) {
-	return p.register(ctx, "")
+	return p.register(ctx, "", false)
 }
 
 // Poll is the delegate's life: it sends heartbeats, takes tasks and answers

@@ -20,8 +20,8 @@ func (p *Poller) registration(id string, draining bool) *client.Registration {
 	}
 }
 
-func (p *Poller) register(ctx context.Context, id string) (*client.Delegate, error) {
-	d, err := p.client.Register(ctx, p.registration(id, false))
+func (p *Poller) register(ctx context.Context, id string, draining bool) (*client.Delegate, error) {
+	d, err := p.client.Register(ctx, p.registration(id, draining))
 	if err != nil {
 		return nil, fmt.Errorf("registering the delegate %q: %w", p.name, err)
 	}
@@ -36,14 +36,19 @@ func (p *Poller) register(ctx context.Context, id string) (*client.Delegate, err
 }
 
 // registerAgain makes the delegate known to a manager that does not know it any
-// more, with back-off, for as long as polling goes on (SPEC C4).
+// more, with back-off, for as long as polling goes on (SPEC C4). The back-off
+// goes on from one loss to the next when they come quickly: a manager may take
+// the registration and refuse the delegate all the same.
 func (s *session) registerAgain(why error) {
 	s.log.Warn().Err(why).Msg("the manager does not know this delegate: registering again")
 	s.counters.registrations.Add(1)
-	wait := newBackoff()
-	for wait.sleep(s.polling) {
-		d, err := s.register(s.polling, s.delegateID())
+	if s.reregister == nil || time.Since(s.registeredAt) > 2*longestBackoff {
+		s.reregister = newBackoff()
+	}
+	for s.reregister.sleep(s.polling) {
+		d, err := s.register(s.polling, s.delegateID(), s.isDraining())
 		if err == nil {
+			s.registeredAt = time.Now()
 			s.id.Store(&d.ID)
 			s.lost.clear()
 			return

@@ -1,6 +1,7 @@
 package poller
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/delegate-io/dlite/task"
@@ -31,35 +32,51 @@ func (s *session) scheduleLoop() {
 	}
 }
 
-// schedule starts the tasks of one kind that may start.
+// schedule starts the tasks of one kind that may start. It looks on behind those
+// that are refused, at ever more at a time: nearly all of a long list may be.
 func (s *session) schedule(kind task.Kind) {
 	now := time.Now()
-	for _, e := range s.board.candidates(kind, now) {
-		slot, why, reason := s.admit(e, kind)
-		if why != "" {
-			until := now.Add(s.interval)
-			if why == RefusedCapacity {
-				until = now // a slot may become free at any time
+	for least := 0; ; least = max(16, 2*least) {
+		refused := false
+		for _, e := range s.board.candidates(kind, now, least) {
+			if least > 0 && s.board.lane(kind) >= s.board.lanes {
+				return
 			}
-			if s.board.refuse(e, why, until) {
-				s.counters.refused(why)
-				s.log.Info().Str("task_id", e.TaskID).Str("task_type", e.TaskType).
-					Str("refused", string(why)).AnErr("reason", reason).Msg("task left with the manager")
-			}
-			if why == RefusedCapacity {
+			switch s.try(e, kind, now) {
+			case "":
+			case RefusedCapacity:
 				return // the others of its kind fare alike
+			default:
+				refused = true
 			}
-			continue
 		}
-		j := s.board.claim(e, kind, slot)
-		if j == nil {
-			if slot != nil {
-				slot.Drop()
-			}
-			continue
+		if !refused {
+			return
 		}
-		s.start(j)
 	}
+}
+
+// try starts a task, or says why it stays with the manager.
+func (s *session) try(e task.Event, kind task.Kind, now time.Time) Reason {
+	slot, why, reason := s.admit(e, kind)
+	if why != "" {
+		until := now.Add(s.interval)
+		if why == RefusedCapacity {
+			until = now // a slot may become free at any time
+		}
+		if s.board.refuse(e, why, until) {
+			s.counters.refused(why)
+			s.log.Info().Str("task_id", e.TaskID).Str("task_type", e.TaskType).
+				Str("refused", string(why)).AnErr("reason", reason).Msg("task left with the manager")
+		}
+		return why
+	}
+	if j := s.board.claim(e, kind, slot); j != nil {
+		s.start(j)
+	} else if slot != nil {
+		slot.Drop()
+	}
+	return ""
 }
 
 // admit says whether a task may start: why not, with a reason for the log, or
@@ -68,10 +85,8 @@ func (s *session) admit(e task.Event, kind task.Kind) (*capacity.Slot, Reason, e
 	if s.board.closed(kind) {
 		return nil, RefusedDraining, nil
 	}
-	if s.filter != nil {
-		if err := s.filter(e); err != nil {
-			return nil, RefusedFilter, err
-		}
+	if err := s.ask(e); err != nil {
+		return nil, RefusedFilter, err
 	}
 	if kind != task.Init {
 		return nil, "", nil
@@ -88,4 +103,18 @@ func (s *session) admit(e task.Event, kind task.Kind) (*capacity.Slot, Reason, e
 		return nil, RefusedCapacity, nil
 	}
 	return slot, "", nil
+}
+
+// ask is the filter's opinion. One that panics must not take along what else
+// runs in this process.
+func (s *session) ask(e task.Event) (err error) {
+	if s.filter == nil {
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the filter panicked: %v", p)
+		}
+	}()
+	return s.filter(e)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/delegate-io/dlite/client"
 )
 
-// finalCalls bounds what is said to the manager after the end: answers of
-// cancelled tasks, and the unregistration.
+// finalCalls bounds each thing that is said to the manager after the end: the
+// answer of a cancelled task, and the unregistration.
 const finalCalls = 5 * time.Second
 
 // session is one run of Poll. Its contexts end one after the other:
@@ -19,7 +19,7 @@ const finalCalls = 5 * time.Second
 //	Poll's ctx ends, or Shutdown   -> draining is closed
 //	nothing left to do             -> polling ends
 //	the grace is over              -> polling and work end
-//	finalCalls later               -> delivery ends
+//	finalCalls later               -> delivery ends, for the answers of before
 type session struct {
 	*Poller
 	board    *board
@@ -42,6 +42,10 @@ type session struct {
 	parked atomic.Int64   // how many such there are
 	nudge  chan struct{}  // a task has been answered: poll a plain manager at once
 	lost   lostSignal
+
+	// The poll loop's, for registering again.
+	registeredAt time.Time
+	reregister   *backoff
 }
 
 func newSession(ctx context.Context, p *Poller, executors int, id string, interval time.Duration) *session {
@@ -95,6 +99,15 @@ func (s *session) drain() {
 	})
 }
 
+func (s *session) isDraining() bool {
+	select {
+	case <-s.draining:
+		return true
+	default:
+		return false
+	}
+}
+
 // stop cancels what runs.
 func (s *session) stop(cause error) {
 	s.drain()
@@ -102,22 +115,16 @@ func (s *session) stop(cause error) {
 	s.endPolling()
 }
 
-// awaitEnd waits for the end of Poll's context, then for the end of the work,
-// and enforces the grace. It returns when polling has ended.
+// awaitEnd waits for the beginning of the drain, then for its end. It returns
+// when polling has ended.
 func (s *session) awaitEnd(ctx context.Context) {
-	var grace <-chan time.Time
 	select {
 	case <-ctx.Done():
 		s.drain()
-		if s.grace != Unbounded {
-			t := time.NewTimer(s.grace)
-			defer t.Stop()
-			grace = t.C
-		}
 	case <-s.draining:
 	case <-s.polling.Done():
 	}
-	s.awaitQuiet(grace)
+	s.awaitQuiet(ctx.Done())
 	s.endPolling()
 	if context.Cause(s.work) != nil {
 		s.boundDelivery()
@@ -125,24 +132,36 @@ func (s *session) awaitEnd(ctx context.Context) {
 }
 
 // awaitQuiet returns when no task runs and no stage is open, and has been so for
-// the idle period; or when the grace has ended, after cancelling what runs.
-func (s *session) awaitQuiet(grace <-chan time.Time) {
-	for {
+// the idle period; or when the grace, which begins with ended, is over, after
+// cancelling what runs.
+func (s *session) awaitQuiet(ended <-chan struct{}) {
+	var idle, grace <-chan time.Time
+	for last := 0; ; {
 		board, slots := s.board.changed(), s.slots.Changed()
-		var idle <-chan time.Time
-		if s.board.quiet() && s.slots.Used() == 0 {
-			if s.idle == 0 {
+		switch quiet, claims := s.board.quiet(); {
+		case !quiet || s.slots.Used() > 0:
+			idle = nil
+		case s.idle == 0:
+			if s.board.retire(claims) {
 				return
 			}
-			t := time.NewTimer(s.idle)
-			defer t.Stop() // a drain has few quiet spells
-			idle = t.C
+			continue
+		case idle == nil || claims != last: // a list that comes in does not prolong the quiet
+			idle, last = time.After(s.idle), claims
 		}
 		select {
 		case <-board:
 		case <-slots:
+		case <-ended:
+			ended = nil
+			if s.grace != Unbounded {
+				grace = time.After(s.grace)
+			}
 		case <-idle:
-			return
+			if s.board.retire(last) {
+				return
+			}
+			idle = nil
 		case <-s.polling.Done():
 			return
 		case <-grace:
@@ -153,7 +172,7 @@ func (s *session) awaitQuiet(grace <-chan time.Time) {
 	}
 }
 
-// boundDelivery gives the answers of cancelled tasks a last chance.
+// boundDelivery gives the answers that are under way a last chance.
 func (s *session) boundDelivery() {
 	t := time.NewTimer(finalCalls)
 	defer t.Stop()
