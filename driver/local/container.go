@@ -201,18 +201,53 @@ func (c *containerRun) wait(ctx context.Context) <-chan containerEnd {
 	return ch
 }
 
+// The engine may learn that memory ran out a moment after it learns of the end.
+// It is given this long where that is likely, and where it is only possible.
+const (
+	oomLikely   = time.Second
+	oomPossible = 100 * time.Millisecond
+	oomLook     = 10 * time.Millisecond
+)
+
 // result asks whether memory ran out: the exit code alone does not tell, and is
 // 0 when a child was killed for it.
 func (c *containerRun) result(ctx context.Context, code int) *driver.Result {
 	res := &driver.Result{ExitCode: code}
-	info, err := c.cli.ContainerInspect(ctx, c.name)
-	if err == nil && info.ContainerJSONBase != nil && info.State != nil && info.State.OOMKilled {
+	if c.oomKilled(ctx, code) {
 		res.OOMKilled = true
 		if res.ExitCode == 0 {
 			res.ExitCode = 137
 		}
 	}
 	return res
+}
+
+func (c *containerRun) oomKilled(ctx context.Context, code int) bool {
+	patience := time.Duration(0) // without a limit of its own
+	switch {
+	case c.step.MemLimit > 0 && code == 137:
+		patience = oomLikely
+	case c.step.MemLimit > 0:
+		patience = oomPossible
+	}
+	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
+	defer cancel()
+	look := time.NewTicker(oomLook)
+	defer look.Stop()
+	for begin := time.Now(); ; {
+		info, err := c.cli.ContainerInspect(ctx, c.name)
+		if err != nil || info.ContainerJSONBase == nil || info.State == nil {
+			return false
+		}
+		if info.State.OOMKilled || time.Since(begin) >= patience {
+			return info.State.OOMKilled
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 // stop ends the container, politely when there is a grace: with SIGTERM, or what
