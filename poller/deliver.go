@@ -20,12 +20,15 @@ const deliverAtLeast = time.Minute
 // ended (SPEC C3). A handler may take long to stop, so an answer that comes after
 // the grace has finalCalls of its own.
 func (s *session) deliver(work context.Context, id string, t *task.Task, r *task.Response) {
-	ctx, stop := s.delivery, func() {}
-	defer func() { stop() }()
+	ctx := s.delivery
 	if s.work.Err() != nil {
+		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(context.WithoutCancel(ctx), finalCalls)
+		defer stop()
 	} else if end, ok := work.Deadline(); ok {
+		var stop context.CancelFunc
 		ctx, stop = context.WithDeadline(ctx, later(end, time.Now().Add(deliverAtLeast)))
+		defer stop()
 	}
 	failed := func(e *zerolog.Event, err error, what string) {
 		e.Err(err).Str("task_id", t.ID).Str("task_type", t.Type).Str("code", string(r.Code)).Msg(what)

@@ -31,8 +31,8 @@ type script struct {
 
 func (s *script) Register(_ context.Context, r *client.Registration) (*client.Delegate, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.registrations = append(s.registrations, r)
+	s.mu.Unlock()
 	if s.onRegister != nil {
 		if err := s.onRegister(); err != nil {
 			return nil, err
@@ -73,10 +73,13 @@ func (s *script) Respond(ctx context.Context, _ string, _ *task.Task, r *task.Re
 			return err
 		}
 	}
+	if err := ctx.Err(); err != nil {
+		return &client.Error{Err: err}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers = append(s.answers, r)
-	return ctx.Err()
+	return nil
 }
 
 // lists is a plain manager's list that never changes.

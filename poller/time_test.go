@@ -224,35 +224,37 @@ func TestAManagerThatDoesNotHoldIsNotPolledInASpin(t *testing.T) {
 	})
 }
 
-// C3: an answer that a manager refuses because it has lost the delegate waits
+// C3, C4: an answer that a manager refuses because it has lost the delegate waits
 // for the new registration.
 func TestAnAnswerSurvivesTheLossOfTheDelegate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var lost atomic.Bool
+		back := make(chan struct{})
 		m := &script{}
-		m.onRegister = func() error { lost.Store(false); return nil }
-		m.onPoll = func(context.Context, client.PollQuery) (*client.Pending, error) {
-			if lost.Load() {
-				return nil, &client.Error{Status: 404}
-			}
-			return &client.Pending{Events: []task.Event{{TaskID: "one", TaskType: executeTask}}}, nil
-		}
-		m.onRespond = func(context.Context, *task.Response) error {
+		known := func() error {
 			if lost.Load() {
 				return &client.Error{Status: 404}
 			}
 			return nil
 		}
-		g := newGate()
-		_, stop, over := m.polling(t, router.RouteMap{executeTask: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			g.ServeHTTP(w, r)
-		})})
-		lost.Store(true)
-		after(1250 * time.Millisecond) // the next poll has heard of it
-		if len(m.registrations) == 0 {
-			close(g.let)
+		m.onRegister = func() error {
+			<-back
+			lost.Store(false)
+			return nil
 		}
+		m.onPoll = func(context.Context, client.PollQuery) (*client.Pending, error) {
+			return &client.Pending{Events: []task.Event{{TaskID: "one", TaskType: executeTask}}}, known()
+		}
+		m.onRespond = func(context.Context, *task.Response) error { return known() }
+		g := newGate()
+		_, stop, over := m.polling(t, router.RouteMap{executeTask: g})
+		lost.Store(true)
+		after(2 * time.Second)
+		close(g.let)
+		after(time.Second)
+		assert.Empty(t, m.answers)
+		close(back)
 		after(time.Minute)
 		assert.Len(t, m.answers, 1)
 		stop()
