@@ -223,12 +223,10 @@ func late(r *task.Response) []byte {
 		return r.Data
 	}
 	members[statusMember] = quote(string(task.Timeout))
-	reason := quote(cmp.Or(r.Error, "the task's time-out has passed"))
-	for name, value := range map[string][]byte{
-		"error_message": reason, "error_msg": reason, "code": []byte(strconv.Itoa(http.StatusGatewayTimeout)),
-	} {
+	members["code"] = []byte(strconv.Itoa(http.StatusGatewayTimeout))
+	for _, name := range []string{"error_message", "error_msg"} {
 		if isNull(members[name]) {
-			members[name] = value
+			members[name] = quote(cmp.Or(r.Error, "the task's time-out has passed"))
 		}
 	}
 	b, err := json.Marshal(members)
