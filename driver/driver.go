@@ -87,6 +87,10 @@ type Environment struct {
 	Envs map[string]string `json:"-"`
 	// Files are to be made by Init. They may hold secrets.
 	Files []*stage.File `json:"-"`
+	// Clone is to be checked out by Init. It may hold credentials.
+	Clone *stage.Clone `json:"-"`
+	// Log takes what Init has to say to people; nil drops it.
+	Log io.Writer `json:"-"`
 }
 
 // Step is a step to run.
@@ -113,6 +117,8 @@ type Result struct {
 	Env     map[string]string
 	// Artifact is the content of the step's artifact file.
 	Artifact []byte
+	// Tests summarises the step's test reports, nil without any.
+	Tests *stage.TestSummary
 }
 
 // Labels that every resource with labels carries. A sweep and an operator find

@@ -31,6 +31,32 @@ type InitRequest struct {
 	// MountDockerSocket gives every container step the engine's socket.
 	MountDockerSocket bool    `json:"mount_docker_socket,omitempty"`
 	Files             []*File `json:"files,omitempty"`
+	// Clone checks a repository out into the workspace. Ours: plain managers
+	// clone in a step.
+	Clone *Clone `json:"clone,omitempty"`
+}
+
+// Clone says what to check out. Of Commit, Tag, Branch and Ref the first that is
+// set counts; none is the repository's default branch.
+type Clone struct {
+	// URL is anything that git takes: https, ssh, git, or a path on the delegate.
+	URL    string `json:"url"`
+	Branch string `json:"branch,omitempty"`
+	Tag    string `json:"tag,omitempty"`
+	// Commit is a full object name. With Branch or Ref set as well, that is
+	// fetched and Commit must be part of it.
+	Commit string `json:"commit,omitempty"`
+	// Ref is any other ref, such as "refs/pull/7/head".
+	Ref string `json:"ref,omitempty"`
+	// Depth is how many commits to fetch; 0 is all of them.
+	Depth      int  `json:"depth,omitempty"`
+	Submodules bool `json:"submodules,omitempty"`
+	LFS        bool `json:"lfs,omitempty"`
+	// Dir is the folder below the workspace; empty is the workspace itself.
+	Dir string `json:"dir,omitempty"`
+	// Auth are credentials for the URL's host. They reach git without touching a
+	// disk or a command line.
+	Auth *Auth `json:"auth,omitempty"`
 }
 
 // TransactionID is the id under which execute and cleanup will come back: the
@@ -78,6 +104,31 @@ type ExecuteResponse struct {
 	// ExitCode and OOMKilled are ours: plain managers ignore them.
 	ExitCode  int  `json:"exit_code,omitempty"`
 	OOMKilled bool `json:"oom_killed,omitempty"`
+	// Tests summarises the step's test reports. Ours.
+	Tests *TestSummary `json:"tests,omitempty"`
+}
+
+// TestSummary is what the reports of a step say.
+type TestSummary struct {
+	Total   int `json:"total"`
+	Passed  int `json:"passed"`
+	Failed  int `json:"failed"`
+	Errors  int `json:"errors"`
+	Skipped int `json:"skipped"`
+	// DurationMillis is the tests' own time, in milliseconds.
+	DurationMillis int64 `json:"duration_ms"`
+	// Failures are the first of the tests that failed or had an error.
+	Failures []TestFailure `json:"failures,omitempty"`
+	// Problems are reports that could not be read, with the reason.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// TestFailure is a test that failed or had an error.
+type TestFailure struct {
+	Suite   string `json:"suite,omitempty"`
+	Class   string `json:"class,omitempty"`
+	Name    string `json:"name"`
+	Message string `json:"message,omitempty"`
 }
 
 // CleanupRequest is the data of a cleanup task. It ends a transaction.

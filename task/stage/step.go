@@ -11,7 +11,11 @@ type Step struct {
 	Run  Run    `json:"run"`
 	// Detach makes it a background step: it is started and the answer is given
 	// without waiting for its end.
-	Detach      bool              `json:"detach,omitempty"`
+	Detach bool `json:"detach,omitempty"`
+	// Ready makes the answer of a background step wait until it can be used.
+	Ready *Ready `json:"ready,omitempty"`
+	// Plugin is a program to fetch and run on the host instead of Run.
+	Plugin      *Plugin           `json:"plugin,omitempty"`
 	Environment map[string]string `json:"environment"`
 	WorkingDir  string            `json:"working_dir,omitempty"`
 	// Timeout is in seconds; 0 is none.
@@ -62,6 +66,9 @@ type Step struct {
 	MemSwapLimit   int64             `json:"memswap_limit,omitempty"` // bytes
 	ShmSize        int64             `json:"shm_size,omitempty"`      // bytes
 
+	// Ulimits are limits of the container's processes. Ours.
+	Ulimits []*Ulimit `json:"ulimits,omitempty"`
+
 	MountDockerSocket bool           `json:"mount_docker_socket,omitempty"`
 	ProcessConfig     *ProcessConfig `json:"process_config,omitempty"`
 	StepStatus        *StepStatus    `json:"step_status,omitempty"`
@@ -71,6 +78,42 @@ type Step struct {
 type Run struct {
 	Entrypoint []string `json:"entrypoint,omitempty"`
 	Command    []string `json:"commands,omitempty"`
+}
+
+// Ready says when a background step can be used. Exactly one of Port, HTTP and
+// Command is set. Ours: plain managers do not send it.
+type Ready struct {
+	// Port is a TCP port of the step that must accept a connection.
+	Port int `json:"port,omitempty"`
+	// HTTP is a URL, on the step itself with "localhost" as its host, that must
+	// answer with a status below 400.
+	HTTP string `json:"http,omitempty"`
+	// Command must exit with 0 where the step runs.
+	Command []string `json:"command,omitempty"`
+	// Timeout is in seconds; 0 is 60. The step is stopped and fails when it is
+	// not ready by then.
+	Timeout int `json:"timeout,omitempty"`
+	// IntervalMillis is the time between attempts, in milliseconds; 0 is 200.
+	IntervalMillis int `json:"interval_ms,omitempty"`
+}
+
+// Plugin is a program named by URL, fetched once, verified and cached (D4). Its
+// settings become variables with the prefix PLUGIN_. Ours.
+type Plugin struct {
+	Executables []Executable      `json:"executables"`
+	Settings    map[string]string `json:"settings,omitempty"`
+	Args        []string          `json:"args,omitempty"`
+}
+
+// Executable is a plugin's program for one platform, in Go's names for those.
+type Executable struct {
+	OS   string `json:"os"`
+	Arch string `json:"arch"`
+	URL  string `json:"url"`
+	// SHA256 is the checksum of what the URL serves, in hexadecimal. Required.
+	SHA256 string `json:"sha256"`
+	// Compressed says that it is compressed with zstd.
+	Compressed bool `json:"compressed,omitempty"`
 }
 
 // Output is a variable that a step hands on. In a request Value is the name of
@@ -130,4 +173,12 @@ type StepStatus struct {
 	TaskID         string `json:"task_id,omitempty"`
 	RunnerResponse bool   `json:"runner_response,omitempty"`
 	TaskStatusV2   bool   `json:"task_status_v2,omitempty"`
+}
+
+// Ulimit is one limit, under the name that the engine has for it: "nofile",
+// "nproc", ... A Hard of 0 is the same as Soft.
+type Ulimit struct {
+	Name string `json:"name"`
+	Soft int64  `json:"soft"`
+	Hard int64  `json:"hard,omitempty"`
 }
