@@ -47,8 +47,9 @@ type entry struct {
 type ledger struct {
 	dir string
 
-	mu   sync.Mutex
-	lock *flock.Flock // nil until opened
+	mu     sync.Mutex
+	lock   *flock.Flock // nil until opened
+	closed bool
 }
 
 // open makes the folder and locks it, once.
@@ -58,15 +59,18 @@ func (l *ledger) open() error {
 	if l.lock != nil {
 		return nil
 	}
+	if l.closed {
+		return fmt.Errorf("%w: it has been closed", ErrLedger)
+	}
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
-		return fmt.Errorf("making the ledger's folder: %w", err)
+		return fmt.Errorf("%w: making its folder: %w", ErrLedger, err)
 	}
 	lock := flock.New(filepath.Join(l.dir, lockName))
 	switch ok, err := lock.TryLock(); {
 	case err != nil:
-		return fmt.Errorf("locking the ledger's folder %s: %w", l.dir, err)
+		return fmt.Errorf("%w: locking its folder %s: %w", ErrLedger, l.dir, err)
 	case !ok:
-		return fmt.Errorf("the ledger's folder %s is in use by another delegate: give each its own", l.dir)
+		return fmt.Errorf("%w: its folder %s is in use by another delegate: give each its own", ErrLedger, l.dir)
 	}
 	l.lock = lock
 	return nil
@@ -75,6 +79,7 @@ func (l *ledger) open() error {
 func (l *ledger) close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.closed = true
 	if l.lock == nil {
 		return nil
 	}
@@ -83,14 +88,19 @@ func (l *ledger) close() error {
 	return err
 }
 
+// path is where a transaction's journal is. An id may be any text.
+func (l *ledger) path(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return filepath.Join(l.dir, hex.EncodeToString(sum[:16])+journalSuffix)
+}
+
 // begin makes the journal of a new transaction, with its first entry.
 func (l *ledger) begin(env *driver.Environment) (*journal, error) {
 	if err := l.open(); err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256([]byte(env.ID))
-	path := filepath.Join(l.dir, hex.EncodeToString(sum[:16])+journalSuffix)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	path := l.path(env.ID)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("making the record of transaction %s: %w", env.ID, err)
 	}
@@ -126,6 +136,9 @@ func (l *ledger) leftovers() ([]leftover, error) {
 	var problems []error
 	for _, path := range paths {
 		left, err := readJournal(path)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // a transaction of this process has ended
+		}
 		if err != nil {
 			problems = append(problems, err)
 			continue
@@ -211,7 +224,7 @@ type journal struct {
 
 	mu   sync.Mutex
 	file *os.File // nil for a journal that was read back, until it is written
-	size int64
+	size int64    // of what is whole; the next entry goes there, over a torn one
 }
 
 // reopen continues the journal of an earlier process.
@@ -230,12 +243,11 @@ func (j *journal) append(e entry) error {
 	if err := j.opened(); err != nil {
 		return err
 	}
-	_, err = j.file.Write(line.Bytes())
+	_, err = j.file.WriteAt(line.Bytes(), j.size)
 	if err == nil {
 		err = j.file.Sync()
 	}
 	if err != nil {
-		// A half line would swallow the next one.
 		return errors.Join(fmt.Errorf("recording in the ledger: %w", err), j.file.Truncate(j.size))
 	}
 	j.size += int64(line.Len())
@@ -248,7 +260,7 @@ func (j *journal) opened() error {
 	if j.file != nil {
 		return nil
 	}
-	f, err := os.OpenFile(j.path, os.O_RDWR|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(j.path, os.O_RDWR, 0o600)
 	if err != nil {
 		return fmt.Errorf("opening a transaction's record: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +24,11 @@ const (
 	DefaultCleanupTimeout = 5 * time.Minute
 )
 
+// ErrLedger: the ledger cannot be opened, for instance because another process
+// has it. Without it every init is refused, so [Manager.Recover] is the place to
+// give up.
+var ErrLedger = errors.New("the ledger cannot be used")
+
 // rememberClosed is how long an id stays known after its cleanup, so that an
 // init or execute that comes late is refused (SPEC T3, T4).
 const rememberClosed = time.Hour
@@ -36,12 +42,13 @@ type Manager struct {
 
 	mu       sync.Mutex
 	open     map[string]*transaction
-	closed   map[string]time.Time // ids whose cleanup has come, until when
-	stuck    []*transaction       // cleaned up but for resources that would not go
+	closed   map[string]time.Time      // ids whose cleanup has come, until when
+	forgotAt time.Time                 // when closed was last searched for what can go
+	stuck    map[*transaction]struct{} // cleaned up but for resources that would not go
 	shutdown bool
 }
 
-// Option configures a [Manager].
+// Option configures a [Manager]. A value that makes no sense panics in [New].
 type Option func(*config)
 
 type config struct {
@@ -102,6 +109,10 @@ func New(d driver.Driver, opts ...Option) *Manager {
 	for _, o := range opts {
 		o(&c)
 	}
+	if c.dir == "" || c.lease <= 0 || c.cleanup <= 0 {
+		panic(fmt.Sprintf("transaction: the ledger's folder is %q, the lease %s, the cleanup's time-out %s: "+
+			"none may be empty or below 1 ns", c.dir, c.lease, c.cleanup))
+	}
 	if c.openLog == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.MaxIdleConnsPerHost = 16
@@ -111,6 +122,7 @@ func New(d driver.Driver, opts ...Option) *Manager {
 	return &Manager{
 		driver: d, config: c, ledger: &ledger{dir: c.dir},
 		open: map[string]*transaction{}, closed: map[string]time.Time{},
+		stuck: map[*transaction]struct{}{},
 	}
 }
 
@@ -162,13 +174,13 @@ func (m *Manager) Open() int {
 // Recover removes what an earlier process left behind (SPEC T2). Call it before
 // the first task. Its error tells what could not be read or removed; that stays
 // on record and is tried again by Tend. The delegate can work all the same,
-// unless the ledger itself could not be opened.
+// unless the ledger itself could not be opened, which is [ErrLedger].
 func (m *Manager) Recover(ctx context.Context) error {
 	lefts, err := m.ledger.leftovers()
 	problems := []error{err}
 	for _, l := range lefts {
-		if m.opened(l.env.ID) {
-			continue // of this process
+		if m.has(l.path) {
+			continue
 		}
 		t := m.restore(l)
 		m.log.Warn().Str("transaction", t.env.ID).Int("resources", len(l.resources)).
@@ -182,6 +194,7 @@ func (m *Manager) Recover(ctx context.Context) error {
 
 // Tend cleans up transactions whose lease has ended (SPEC T6) and tries again
 // what could not be removed, every so often until ctx ends. 0 is every minute.
+// End it before Close: a cleanup that it waits for holds Close back.
 func (m *Manager) Tend(ctx context.Context, every time.Duration) {
 	if every <= 0 {
 		every = time.Minute
@@ -202,18 +215,18 @@ func (m *Manager) tend(ctx context.Context) {
 	for _, t := range m.expired() {
 		m.log.Warn().Str("transaction", t.env.ID).Dur("lease", m.lease).Msg("nobody has touched a transaction: cleaning up")
 		if err := t.close(ctx); err != nil {
-			m.log.Error().Err(err).Str("transaction", t.env.ID).Msg("could not clean up")
+			m.logCleanup(t, err)
 		}
 	}
-	m.mu.Lock()
-	stuck := m.stuck
-	m.stuck = nil
-	m.mu.Unlock()
-	for _, t := range stuck {
+	for _, t := range m.unfinished() {
 		if err := t.sweep(ctx); err != nil {
-			m.log.Error().Err(err).Str("transaction", t.env.ID).Msg("could not clean up")
+			m.logCleanup(t, err)
 		}
 	}
+}
+
+func (m *Manager) logCleanup(t *transaction, err error) {
+	m.log.Error().Str("transaction", t.env.ID).Str("error", t.secrets.Mask(err.Error())).Msg("could not clean up")
 }
 
 // Close ends every open transaction: it stops what runs, cleans up, and lets go
@@ -233,11 +246,9 @@ func (m *Manager) Close(ctx context.Context) error {
 		wg.Go(func() { errs[i] = t.close(ctx) })
 	}
 	wg.Wait()
-	m.mu.Lock()
-	for _, t := range m.stuck {
-		t.journal.close()
+	for _, t := range m.unfinished() {
+		t.abandon(ctx)
 	}
-	m.mu.Unlock()
 	if m.http != nil {
 		m.http.CloseIdleConnections()
 	}
@@ -259,17 +270,23 @@ func (m *Manager) expired() []*transaction {
 }
 
 // findOrBar returns the open transaction that goes by one of the ids, or makes
-// sure that none will be opened: the cleanup has come.
-func (m *Manager) findOrBar(ids []string) *transaction {
+// sure that none will be opened: the cleanup has come. The second result is one
+// whose earlier cleanup left something behind.
+func (m *Manager) findOrBar(ids []string) (open, stuck *transaction) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, id := range ids {
 		if t := m.open[id]; t != nil {
-			return t
+			return t, nil
 		}
 	}
 	m.bar(ids...)
-	return nil
+	for t := range m.stuck {
+		if slices.Contains(ids, t.env.ID) {
+			return nil, t
+		}
+	}
+	return nil, nil
 }
 
 // bar keeps ids from being opened again for a while. The caller holds mu.
@@ -278,24 +295,19 @@ func (m *Manager) bar(ids ...string) {
 	for _, id := range ids {
 		m.closed[id] = now.Add(rememberClosed)
 	}
-	if len(m.closed)%256 == 0 { // now and then, should nobody call Tend
+	if now.Sub(m.forgotAt) >= rememberClosed { // should nobody call Tend
 		m.forget(now)
 	}
 }
 
 // forget drops ids whose time is over. The caller holds mu.
 func (m *Manager) forget(now time.Time) {
+	m.forgotAt = now
 	for id, until := range m.closed {
 		if now.After(until) {
 			delete(m.closed, id)
 		}
 	}
-}
-
-func (m *Manager) opened(id string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.open[id] != nil
 }
 
 // find returns the open transaction that goes by one of the ids.
@@ -318,6 +330,9 @@ func (m *Manager) refusal(ids []string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, id := range ids {
+		if m.open[id] != nil {
+			return &task.Error{Status: 409, Err: fmt.Errorf("transaction %s is being cleaned up", id)}
+		}
 		if _, ok := m.closed[id]; ok {
 			return &task.Error{Status: 409, Err: fmt.Errorf("transaction %s has been cleaned up already", id)}
 		}
