@@ -43,7 +43,8 @@ type Config struct {
 	// os.Stderr; io.Discard leaves only the file.
 	Output io.Writer
 
-	// NoColor turns the colours of [Console] off.
+	// NoColor turns the colours of [Console] off. They are off anyway where
+	// Output is a file or a pipe.
 	NoColor bool
 
 	// EnableFileLogging writes the log to File as well
@@ -128,11 +129,21 @@ func (cfg *Config) output() (io.Writer, error) {
 		return out, nil
 	case Console:
 		return consoleWriter{out: out, console: zerolog.ConsoleWriter{
-			Out: out, NoColor: cfg.NoColor, TimeFormat: "15:04:05.000", TimeLocation: time.Local,
+			Out: out, NoColor: cfg.NoColor || redirected(out), TimeFormat: "15:04:05.000", TimeLocation: time.Local,
 		}}, nil
 	default:
 		return nil, fmt.Errorf("log format %q: want %s or %s", cfg.Format, JSON, Console)
 	}
+}
+
+// redirected tells whether out is a file that is no terminal.
+func redirected(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice == 0
 }
 
 func (cfg *Config) file() (*lumberjack.Logger, error) {

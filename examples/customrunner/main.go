@@ -1,12 +1,13 @@
 // Command customrunner is a delegate with a task type of its own, on a page.
 //
-// Start a manager (go run ./examples/manager), then this:
+// Start a manager (go run ./examples/manager server), which prints an account's
+// secret and an API token, then this:
 //
-//	go run ./examples/customrunner -url http://127.0.0.1:3460 -account demo -secret SECRET
+//	TOKEN=<the account's secret> go run ./examples/customrunner -url http://127.0.0.1:3460 -account demo
 //
 // and submit a task of type "word_count":
 //
-//	curl -s -H "Authorization: Bearer $TOKEN" 'http://127.0.0.1:3460/api/tasks?accountId=demo' \
+//	curl -H 'Authorization: Bearer <the API token>' 'http://127.0.0.1:3460/api/tasks?accountId=demo' \
 //	    -d '{"type":"word_count","data":{"text":"how many words"},"sync":true}'
 package main
 
@@ -22,10 +23,10 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/task"
-	"github.com/rs/zerolog"
 )
 
 type input struct {
@@ -53,20 +54,27 @@ func main() {
 func run() error {
 	url := flag.String("url", "http://127.0.0.1:3460", "the manager's `address`")
 	account := flag.String("account", "demo", "the account's `id`")
-	secret := flag.String("secret", os.Getenv("TOKEN"), "the account's `secret`; the default is $TOKEN")
 	flag.Parse()
-	log := zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly}).With().Timestamp().Logger()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends us at once
+	// A command line is there for all to see, so the secret is in the environment.
+	return serve(ctx, *url, *account, os.Getenv("TOKEN"))
+}
 
-	c, err := client.New(*url, *account, *secret)
+func serve(ctx context.Context, url, account, secret string) error {
+	log, _, err := logger.New(logger.Config{Format: logger.Console})
 	if err != nil {
 		return err
 	}
+	c, err := client.New(url, account, secret)
+	if err != nil {
+		return err
+	}
+	defer c.CloseIdleConnections()
 	routes := router.New(router.RouteMap{"word_count": task.HandlerFunc(count)},
 		router.WithMiddleware(router.Recover(log), router.Log(log)))
 	p := poller.New(c, routes, poller.WithLogger(log), poller.WithTags("custom"))
-
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	info, err := p.Register(ctx)
 	if err != nil {
 		return err

@@ -9,12 +9,14 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/caarlos0/env/v11"
 	"github.com/joho/godotenv"
+	"github.com/rs/zerolog"
 
 	"github.com/delegate-io/dlite/task/capacity"
 )
@@ -171,15 +173,34 @@ func settingErrors(err error) error {
 	var out []error
 	for _, e := range all.Errors {
 		var parse env.ParseError
-		if errors.As(e, &parse) {
+		var missing env.VarIsNotSetError
+		switch {
+		case errors.As(e, &parse):
 			name := settingOf(parse.Name)
-			if e = parse.Err; !strings.HasPrefix(e.Error(), name) {
+			if e = valueError(parse); !strings.HasPrefix(e.Error(), name) {
 				e = fmt.Errorf("%s: %w", name, e)
 			}
+		case errors.As(e, &missing):
+			e = fmt.Errorf("%s: it must be set", missing.Key)
 		}
 		out = append(out, e)
 	}
 	return errors.Join(out...)
+}
+
+// valueError says what would be valid.
+func valueError(e env.ParseError) error {
+	var syntax *strconv.NumError
+	switch {
+	case !errors.As(e.Err, &syntax):
+		return e.Err
+	case e.Type.Kind() == reflect.Bool:
+		return errors.New("it must be true or false")
+	case e.Type.Kind() == reflect.Float64:
+		return errors.New("it must be a number")
+	default:
+		return errors.New("it must be a whole number")
+	}
 }
 
 // complete checks what the types do not, and fills in defaults.
@@ -196,6 +217,8 @@ func (c *config) complete() error {
 	wrong("IDLE_WAIT_SECS_BEFORE_STOP", c.IdleWait < 0, "0 or more")
 	wrong("DELEGATE_RESOURCE_THRESHOLD", c.Threshold <= 0 || c.Threshold > 100, "above 0 and at most 100")
 	wrong("PROXY_PORT", c.ProxyPort < 0 || c.ProxyPort > 65535, "from 1 to 65535")
+	_, err := zerolog.ParseLevel(strings.ToLower(c.LogLevel))
+	wrong("LOG_LEVEL", err != nil, "trace, debug, info, warn or error")
 	wrong("LOG_FORMAT", c.LogFormat != "console" && c.LogFormat != "json", "console or json")
 	if !strings.Contains(c.URL, "://") {
 		c.URL = "https://" + c.URL // MANAGER_HOST_AND_PORT may come without a scheme

@@ -9,9 +9,12 @@
 //	TOKEN="<the account's secret>"
 //	URL="http://127.0.0.1:3460"
 //
-// "delegate settings" lists every setting. The first interrupt drains: running
-// stages are finished, new ones refused. The second one cancels what runs and
-// cleans up.
+// "delegate settings" lists every setting; the environment goes before the file.
+// The manager has to be there at the start and may come and go afterwards. The
+// first interrupt drains: running stages are finished, new ones refused. The
+// second one cancels what runs and cleans up. What a delegate that was killed left
+// behind is removed when it starts again; so that it finds that, a machine with
+// several delegates gives each a NAME or a LEDGER_DIR of its own.
 package main
 
 import (
@@ -36,12 +39,15 @@ type serverCommand struct {
 // Run starts the delegate.
 func (c *serverCommand) Run() error {
 	cfg, warnings, err := loadConfig(c.EnvFile, os.Environ())
-	if err != nil {
-		return err
-	}
 	for _, w := range warnings {
 		fmt.Fprintln(os.Stderr, "delegate: warning:", w)
 	}
+	if err != nil {
+		return err
+	}
+	// Whoever reads our output may be gone before us, as tee is after a Ctrl-C:
+	// that must not keep us from cleaning up.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	// The signals are taken over here, so that the second one is ours as well.
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

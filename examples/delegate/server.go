@@ -104,7 +104,10 @@ func newStages(ctx context.Context, cfg config, slots *capacity.Slots, log zerol
 	}
 	stages := transaction.New(driver, transaction.WithLedger(cfg.LedgerDir), transaction.WithSlots(slots),
 		transaction.WithDelegate(cfg.Name), transaction.WithLogger(log))
-	if err := stages.Recover(ctx); err != nil {
+	switch err := stages.Recover(ctx); {
+	case errors.Is(err, transaction.ErrLedger):
+		return nil, nil, errors.Join(err, driver.Close())
+	case err != nil:
 		// The rest is tried again while the delegate works.
 		log.Error().Err(err).Msg("could not remove everything that an earlier run left")
 	}

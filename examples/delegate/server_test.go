@@ -16,6 +16,7 @@ import (
 	"github.com/delegate-io/dlite/client/clienttest"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
+	"github.com/delegate-io/dlite/task/transaction"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,6 +28,7 @@ type running struct {
 	signals chan os.Signal
 	over    chan error
 	workDir string
+	config  config
 }
 
 func start(t *testing.T, extra string) *running {
@@ -49,6 +51,7 @@ LEDGER_DIR="`+t.TempDir()+`"
 	cfg, warnings, err := loadConfig(file, os.Environ())
 	require.NoError(t, err)
 	require.Empty(t, warnings)
+	r.config = cfg
 	go func() { r.over <- serve(context.Background(), cfg, r.signals) }()
 	return r
 }
@@ -138,4 +141,19 @@ func TestASecondSignalCancelsAndCleansUp(t *testing.T) {
 	left, err := os.ReadDir(r.workDir)
 	require.NoError(t, err)
 	assert.Empty(t, left)
+}
+
+// T2, X2: a second delegate on the same ledger gives up before it registers,
+// because it could run no stage.
+func TestASecondDelegateOnTheSameLedgerGivesUp(t *testing.T) {
+	t.Parallel()
+	r := start(t, "")
+	r.init("tx")
+	second := r.config
+	second.Name = "second"
+	require.ErrorIs(t, serve(t.Context(), second, nil), transaction.ErrLedger)
+	assert.Equal(t, 1, r.Count(clienttest.CallRegister))
+	answer[stage.CleanupResponse](r, r.cleanup("tx"))
+	r.signals <- syscall.SIGTERM
+	require.NoError(t, r.wait())
 }

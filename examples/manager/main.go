@@ -3,17 +3,23 @@
 //
 //	go run ./examples/manager server
 //
-// Without an account it makes one for trying things out and prints the settings
-// that a delegate needs. To keep accounts, put them into the environment or into
-// a file that --env-file names:
+// Without an account it makes one for trying things out, and prints the settings
+// of a delegate and the calls that submit a stage, watch it, abort it and read its
+// log. To keep accounts, put them into the environment or into a file that
+// --env-file names:
 //
 //	ACCOUNTS="demo=<32 hexadecimal characters>,other=<...>"
 //
-// A submitter needs a token, which
+// Submitters and readers of logs need a token of the account, which
 //
 //	go run ./examples/manager token demo --env-file manager.env
 //
-// makes. State is in memory: it is gone when the program ends.
+// makes. It goes into the header "Authorization: Bearer <token>" of the manager's
+// API (go doc ./manager), and into "X-Harness-Token: <token>" of the log service
+// (go doc ./manager/logservice), where a step's log is under its log_key.
+//
+// State is in memory: it is gone when the program ends. The first interrupt ends
+// it in an orderly way, the second one at once.
 package main
 
 import (
@@ -36,8 +42,8 @@ type commands struct {
 type serverCommand struct {
 	Listen    string `default:"127.0.0.1:3460" help:"Address to listen on." env:"LISTEN"`
 	PublicURL string `help:"How delegates reach this server; default: the address that it listens on." env:"PUBLIC_URL" name:"public-url"`
-	TLSCert   string `help:"Certificate file; without one it serves plain HTTP." env:"TLS_CERT_FILE" name:"tls-cert" type:"existingfile"`
-	TLSKey    string `help:"The certificate's key file." env:"TLS_KEY_FILE" name:"tls-key" type:"existingfile"`
+	TLSCert   string `help:"Certificate file; without one it serves plain HTTP." env:"TLS_CERT_FILE" name:"tls-cert" type:"existingfile" and:"tls"`
+	TLSKey    string `help:"The certificate's key file." env:"TLS_KEY_FILE" name:"tls-key" type:"existingfile" and:"tls"`
 	LogLevel  string `default:"info" help:"trace, debug, info, warn or error." env:"LOG_LEVEL"`
 	EnvFile   string `name:"env-file" help:"File with ACCOUNTS." type:"existingfile" placeholder:"FILE"`
 }
@@ -50,6 +56,7 @@ func (c *serverCommand) Run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends us at once
 	return serve(ctx, c, accounts, os.Stdout)
 }
 

@@ -44,11 +44,11 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	if made {
 		accounts = map[string]string{demo: random()}
 	}
-	logTokens := map[string]string{}
+	logTokens := map[string]string{} // for the steps' writers
 	for account := range accounts {
 		logTokens[account] = random()
 	}
-	logs := logservice.New(logservice.Config{Authorize: logservice.Tokens(logTokens), PublicURL: url})
+	logs := logservice.New(logservice.Config{Authorize: authorize(accounts, logTokens), PublicURL: url})
 	defer logs.Close()
 	m, err := manager.New(manager.Config{
 		Accounts: accounts, Logger: log,
@@ -73,6 +73,23 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	return listen(ctx, c, listener, routes, m, logs)
 }
 
+// authorize lets the steps' writers at an account's logs, and whoever may call the
+// manager's API.
+func authorize(accounts, logTokens map[string]string) func(account, token string) bool {
+	writer := logservice.Tokens(logTokens)
+	return func(account, text string) bool {
+		if writer(account, text) {
+			return true
+		}
+		secret, err := token.ParseSecret(accounts[account])
+		if err != nil {
+			return false
+		}
+		claims, err := secret.Verify(text, time.Now())
+		return err == nil && claims.Account == account
+	}
+}
+
 // introduce prints what a delegate and a submitter need for the demo account.
 func introduce(out io.Writer, accounts map[string]string, url string) error {
 	t, err := issue(accounts, demo, 24*time.Hour)
@@ -87,9 +104,16 @@ ACCOUNT_ID="%[1]s"
 TOKEN="%[2]s"
 URL="%[3]s"
 
-A task:
+A token for the API, and what to do with it:
 
-curl -s -H 'Authorization: Bearer %[4]s' '%[3]s/api/delegates?accountId=%[1]s'
+API_TOKEN='%[4]s'
+curl -H "Authorization: Bearer $API_TOKEN" '%[3]s/api/delegates?accountId=%[1]s'
+curl -H "Authorization: Bearer $API_TOKEN" '%[3]s/api/stages?accountId=%[1]s' -d '{"id":"build-1","steps":[
+  {"id":"compile","data":{"run":{"entrypoint":["sh","-ec"],"commands":["echo compiling; sleep 2; echo done"]}}},
+  {"id":"test","data":{"run":{"entrypoint":["sh","-ec"],"commands":["echo testing"]}}}]}'
+curl -H "Authorization: Bearer $API_TOKEN" '%[3]s/api/stages/build-1?accountId=%[1]s&wait=30'
+curl -H "Authorization: Bearer $API_TOKEN" -X POST '%[3]s/api/stages/build-1/abort?accountId=%[1]s'
+curl -H "X-Harness-Token: $API_TOKEN" '%[3]s/blob?accountID=%[1]s&key=build-1/compile'
 
 `, demo, accounts[demo], url, t)
 	return err

@@ -4,6 +4,7 @@
 //
 //	go run ./examples/quickstart              # the pipeline in pipeline.yaml
 //	go run ./examples/quickstart -f FILE      # another one
+//	go run ./examples/quickstart -v           # with the manager's and the delegate's log
 //
 // Steps run on the host; steps with an image need a Docker engine, and are left
 // out, loudly, when none answers. The first interrupt finishes the running stage,
@@ -26,8 +27,16 @@ func main() {
 	file := flag.String("f", "", "pipeline `file` in YAML; default: the built-in one")
 	verbose := flag.Bool("v", false, "show the manager's and the delegate's own log")
 	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "quickstart: unexpected argument %q\n", flag.Arg(0))
+		flag.Usage()
+		os.Exit(2)
+	}
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	// Whoever reads our output may be gone before us, as tee is after a Ctrl-C:
+	// that must not keep us from cleaning up.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ok, err := run(context.Background(), os.Stdout, *file, *verbose, signals)
 	switch {
 	case err != nil:

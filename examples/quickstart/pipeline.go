@@ -51,7 +51,10 @@ func readPipeline(file string) (pipeline, error) {
 	if err := yaml.UnmarshalWithOptions(text, &p, yaml.Strict()); err != nil {
 		return p, fmt.Errorf("reading the pipeline: %w", err)
 	}
-	for _, st := range p.Stages {
+	for i, st := range p.Stages {
+		if st.Name == "" {
+			p.Stages[i].Name = fmt.Sprintf("stage %d", i+1)
+		}
 		for _, s := range st.Steps {
 			if (s.Run == "") == (len(s.Command) == 0) {
 				return p, fmt.Errorf("stage %q, step %q: give either run, a script, or command, a list of words", st.Name, s.Name)

@@ -14,6 +14,11 @@ func runPipeline(ctx context.Context, p pipeline, s *server, t *terminal, signal
 	ok := true
 	var ended []manager.Stage
 	for _, st := range p.Stages {
+		if len(signals) > 0 {
+			t.note("interrupted before stage %q", st.Name)
+			ok = false
+			break
+		}
 		req, err := st.request()
 		if err != nil {
 			return false, err

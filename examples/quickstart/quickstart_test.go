@@ -149,6 +149,19 @@ stages:
 	}
 }
 
+// P5: an interrupt while there is no stage yet begins none.
+func TestAnInterruptBeforeTheFirstStage(t *testing.T) {
+	temp(t)
+	signals := make(chan os.Signal, 2)
+	signals <- syscall.SIGINT
+	out := &screen{}
+	ok, err := run(t.Context(), out, write(t, `stages: [{steps: [{run: "echo never"}]}]`), false, signals)
+	require.NoError(t, err)
+	assert.False(t, ok)
+	assert.Regexp(t, `stage 1\s+NOT RUN`, out.String())
+	assert.NotContains(t, out.String(), "| never")
+}
+
 func TestAPipelineThatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -8,12 +8,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/rs/zerolog"
 
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/manager/logservice"
 	"github.com/delegate-io/dlite/task/stage"
@@ -36,7 +36,10 @@ type server struct {
 func startServer(ctx context.Context, verbose bool) (*server, error) {
 	s := &server{secret: random(), served: make(chan error, 1), log: zerolog.Nop()}
 	if verbose {
-		s.log = zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly}).With().Timestamp().Logger()
+		var err error
+		if s.log, _, err = logger.New(logger.Config{Level: "debug", Format: logger.Console}); err != nil {
+			return nil, err
+		}
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

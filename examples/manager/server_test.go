@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/poller"
+	"github.com/delegate-io/dlite/router"
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/transaction"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	fakeSecret  = "00000000000000000000000000000001"
+	otherSecret = "00000000000000000000000000000002"
+)
+
+// writes hands on what the program prints.
+type writes chan string
+
+func (w writes) Write(b []byte) (int, error) {
+	w <- string(b)
+	return len(b), nil
+}
+
+// program is the manager while it serves.
+type program struct {
+	t    *testing.T
+	url  string
+	http *http.Client
+	out  writes
+	stop context.CancelFunc
+	over chan error
+}
+
+func start(t *testing.T, c *serverCommand, accounts map[string]string, tlsConfig *tls.Config) *program {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	transport := &http.Transport{TLSClientConfig: tlsConfig}
+	p := &program{t: t, out: make(writes, 10), stop: stop, over: make(chan error, 1), http: &http.Client{Transport: transport}}
+	c.Listen, c.LogLevel = "127.0.0.1:0", "error"
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.over <- serve(ctx, c, accounts, p.out)
+	}()
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		stop()
+		<-ended
+	})
+	p.url = strings.TrimSpace(strings.TrimPrefix(p.printed(), "serving at "))
+	return p
+}
+
+func (p *program) printed() string {
+	p.t.Helper()
+	select {
+	case s := <-p.out:
+		return s
+	case err := <-p.over:
+		require.FailNow(p.t, "the manager has ended", "%v", err)
+	case <-time.After(30 * time.Second):
+		require.FailNow(p.t, "the manager prints nothing")
+	}
+	return ""
+}
+
+// end stops the program and says how it ended.
+func (p *program) end() error {
+	p.t.Helper()
+	p.stop()
+	select {
+	case err := <-p.over:
+		return err
+	case <-time.After(8 * time.Second): // less than the wait of a held poll
+		require.FailNow(p.t, "the manager does not end")
+		return nil
+	}
+}
+
+// call sends a request with a header and returns status and body.
+func (p *program) call(method, path, body, header, value string) (int, string) {
+	p.t.Helper()
+	req, err := http.NewRequestWithContext(p.t.Context(), method, p.url+path, strings.NewReader(body))
+	require.NoError(p.t, err)
+	req.Header.Set(header, value)
+	resp, err := p.http.Do(req)
+	require.NoError(p.t, err)
+	defer func() { require.NoError(p.t, resp.Body.Close()) }()
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(p.t, err)
+	return resp.StatusCode, string(b)
+}
+
+// delegate runs stages on the host, and tasks of the type "echo", until the test
+// ends.
+func (p *program) delegate(account, secret string) {
+	t := p.t
+	t.Helper()
+	c, err := client.New(p.url, account, secret)
+	require.NoError(t, err)
+	d, err := local.New(local.WithWorkDir(t.TempDir()))
+	require.NoError(t, err)
+	stages := transaction.New(d, transaction.WithLedger(t.TempDir()))
+	echo := task.HandlerFunc(func(_ context.Context, r *task.Request[string]) (string, error) { return r.Data, nil })
+	routes := router.RouteMap(stages.Routes()).Merge(router.RouteMap{"echo": echo})
+	polls := poller.New(c, router.New(routes))
+	info, err := polls.Register(t.Context())
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	polled := make(chan error, 1)
+	go func() { polled <- polls.Poll(ctx, 2, info.ID, 0) }()
+	t.Cleanup(func() {
+		stop()
+		assert.NoError(t, <-polled)
+		assert.NoError(t, stages.Close(context.Background()))
+		assert.NoError(t, d.Close())
+		c.CloseIdleConnections()
+	})
+}
+
+// X3: what the program prints for the account that it made is enough to run a
+// task and a stage, and to read the stage's log; nobody else can.
+func TestTheSettingsThatAreShownRunATaskAndAStage(t *testing.T) {
+	t.Parallel()
+	p := start(t, &serverCommand{}, nil, nil)
+	shown := p.printed()
+	secret := regexp.MustCompile(`(?m)^TOKEN="(.*)"$`).FindStringSubmatch(shown)
+	apiToken := regexp.MustCompile(`(?m)^API_TOKEN='(.*)'$`).FindStringSubmatch(shown)
+	stage := regexp.MustCompile(`(?s)-d '(.*?)'\n`).FindStringSubmatch(shown)
+	require.NotNil(t, secret, shown)
+	require.NotNil(t, apiToken, shown)
+	require.NotNil(t, stage, shown)
+	p.delegate(demo, secret[1])
+	bearer := "Bearer " + apiToken[1]
+
+	status, body := p.call(http.MethodPost, "/api/tasks?accountId=demo", `{"type":"echo","data":"hi","sync":true}`, "Authorization", bearer)
+	assert.Equal(t, http.StatusOK, status, body)
+	assert.Contains(t, body, `"data":"hi"`)
+
+	status, body = p.call(http.MethodPost, "/api/stages?accountId=demo", strings.Replace(stage[1], "sleep 2; ", "", 1), "Authorization", bearer)
+	require.Equal(t, http.StatusAccepted, status, body)
+	_, body = p.call(http.MethodGet, "/api/stages/build-1?accountId=demo&wait=30", "", "Authorization", bearer)
+	var ended struct {
+		Status, Error string
+		Steps         []struct {
+			LogKey string `json:"log_key"`
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(body), &ended))
+	require.Equal(t, "SUCCESS", ended.Status, body)
+	require.Len(t, ended.Steps, 2)
+	assert.Equal(t, "build-1/compile", ended.Steps[0].LogKey)
+
+	const blob = "/blob?accountID=demo&key=build-1/compile"
+	status, body = p.call(http.MethodGet, blob, "", "X-Harness-Token", apiToken[1])
+	assert.Equal(t, http.StatusOK, status)
+	assert.Contains(t, body, `compiling\n`)
+	assert.Contains(t, body, `done\n`)
+	foreign, err := issue(map[string]string{demo: fakeSecret}, demo, time.Minute)
+	require.NoError(t, err)
+	for _, wrong := range []string{"", "wrong", foreign} {
+		status, _ = p.call(http.MethodGet, blob, "", "X-Harness-Token", wrong)
+		assert.Equal(t, http.StatusUnauthorized, status)
+		status, _ = p.call(http.MethodGet, "/api/stages?accountId=demo", "", "Authorization", "Bearer "+wrong)
+		assert.Equal(t, http.StatusUnauthorized, status)
+	}
+}
+
+// A token of one account opens no log of another one, not even where both have
+// the same secret.
+func TestAnAccountsTokenOpensItsOwnLogsAlone(t *testing.T) {
+	t.Parallel()
+	accounts := map[string]string{"a": fakeSecret, "b": fakeSecret}
+	allowed := authorize(accounts, map[string]string{"a": "writer-a"})
+	text, err := issue(accounts, "a", time.Minute)
+	require.NoError(t, err)
+	assert.True(t, allowed("a", text))
+	assert.True(t, allowed("a", "writer-a"))
+	assert.False(t, allowed("b", text))
+	assert.False(t, allowed("b", "writer-a"))
+	assert.False(t, allowed("nobody", text))
+	assert.False(t, allowed("nobody", ""))
+	expired, err := issue(accounts, "a", -time.Hour)
+	require.NoError(t, err)
+	assert.False(t, allowed("a", expired))
+}
+
+// C7: a poll that is held does not hold up the end of the program.
+func TestAHeldPollEndsWithTheProgram(t *testing.T) {
+	t.Parallel()
+	p := start(t, &serverCommand{}, map[string]string{"a": fakeSecret}, nil)
+	c, err := client.New(p.url, "a", fakeSecret, client.WithRetries(client.Retries{Attempts: 1}))
+	require.NoError(t, err)
+	defer c.CloseIdleConnections()
+	d, err := c.Register(t.Context(), &client.Registration{DelegateName: "d"})
+	require.NoError(t, err)
+	first, err := c.Poll(t.Context(), d.ID, client.PollQuery{Wait: time.Second})
+	require.NoError(t, err)
+
+	sent := make(chan struct{}, 1)
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { sent <- struct{}{} }})
+	polled := make(chan struct{})
+	go func() {
+		defer close(polled)
+		_, _ = c.Poll(ctx, d.ID, client.PollQuery{Wait: 20 * time.Second, Since: first.Cursor})
+	}()
+	<-sent
+	require.NoError(t, p.end())
+	<-polled
+}
+
+// C5: with a certificate it serves HTTPS, and says so.
+func TestWithACertificateItServesHTTPS(t *testing.T) {
+	t.Parallel()
+	cert, key, roots := certificate(t)
+	p := start(t, &serverCommand{TLSCert: cert, TLSKey: key}, map[string]string{"a": fakeSecret}, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})
+	require.True(t, strings.HasPrefix(p.url, "https://"), p.url)
+	text, err := issue(map[string]string{"a": fakeSecret}, "a", time.Minute)
+	require.NoError(t, err)
+	status, body := p.call(http.MethodGet, "/api/delegates?accountId=a", "", "Authorization", "Bearer "+text)
+	assert.Equal(t, http.StatusOK, status)
+	assert.JSONEq(t, `{"delegates":[]}`, body)
+	require.NoError(t, p.end())
+}
+
+// certificate makes one for 127.0.0.1 that signs itself.
+func certificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	require.NoError(t, os.WriteFile(certFile, certPEM, 0o600))
+	require.NoError(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
+	roots = x509.NewCertPool()
+	require.True(t, roots.AppendCertsFromPEM(certPEM))
+	return certFile, keyFile, roots
+}
