@@ -29,6 +29,9 @@ func (m *Manager) init(ctx context.Context, req *task.Request[stage.InitRequest]
 	if !isNew { // the same init again: its first answer may have been lost
 		select {
 		case <-t.ready:
+			if t.initErr == nil && t.isClosing() {
+				return nil, m.refusal([]string{id})
+			}
 			return m.initAnswer(t, t.initErr), nil
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -100,7 +103,7 @@ func (t *transaction) start(ctx context.Context) error {
 		return fmt.Errorf("nothing was started: %w", err)
 	}
 	t.journal = j
-	if err := t.manager.driver.Init(ctx, &t.env, t); err != nil {
+	if err := t.manager.guard("init", func() error { return t.manager.driver.Init(ctx, &t.env, t) }); err != nil {
 		return withCause(ctx, err)
 	}
 	return j.append(entry{Open: &t.env}) // with the driver's state
@@ -143,7 +146,11 @@ func (m *Manager) execute(ctx context.Context, req *task.Request[stage.ExecuteRe
 	step := &driver.Step{Step: req.Data.Step, ExtraVolumes: req.Data.VolumesActual}
 	log := m.resolveLog(ctx, step.LogConfig, step.LogKey)
 	masked := secrets.NewMasker(log, t.secrets)
-	res, err := m.driver.Execute(ctx, &env, step, masked, t)
+	var res *driver.Result
+	err := m.guard("execution", func() (err error) {
+		res, err = m.driver.Execute(ctx, &env, step, masked, t)
+		return err
+	})
 	if err != nil {
 		err = withCause(ctx, err)
 		// The reason belongs where people look first.
@@ -161,6 +168,9 @@ func (m *Manager) execute(ctx context.Context, req *task.Request[stage.ExecuteRe
 // answer masks whatever is not declared a secret.
 func (t *transaction) answer(res *driver.Result, err error) *stage.ExecuteResponse {
 	r := &stage.ExecuteResponse{Status: status(err)}
+	if res != nil {
+		t.secrets.Add(slices.Collect(maps.Values(res.Secrets))...)
+	}
 	if err != nil {
 		r.ErrorMessage = t.secrets.Mask(err.Error())
 	}
@@ -168,7 +178,6 @@ func (t *transaction) answer(res *driver.Result, err error) *stage.ExecuteRespon
 		return r
 	}
 	t.export(res.Env)
-	t.secrets.Add(slices.Collect(maps.Values(res.Secrets))...)
 	r.ExitCode, r.OOMKilled, r.Artifact = res.ExitCode, res.OOMKilled, res.Artifact
 	switch {
 	case err != nil:
@@ -198,13 +207,14 @@ func (m *Manager) clean(ctx context.Context, req *task.Request[stage.CleanupRequ
 	if len(ids) == 0 {
 		return nil, task.BadRequest(errors.New("the cleanup names no transaction: group_id or network is needed"))
 	}
-	t := m.findOrBar(ids)
 	mask := func(s string) string { return s }
 	var err error
-	if t != nil {
-		mask = t.secrets.Mask
-		err = t.close(ctx)
-	} else {
+	switch open, stuck := m.findOrBar(ids); {
+	case open != nil:
+		mask, err = open.secrets.Mask, open.close(ctx)
+	case stuck != nil:
+		mask, err = stuck.secrets.Mask, stuck.sweep(context.WithoutCancel(ctx))
+	default:
 		err = m.sweepStray(ctx, ids)
 	}
 	if err != nil {
@@ -226,7 +236,10 @@ func (m *Manager) sweepStray(ctx context.Context, ids []string) error {
 	for _, id := range ids {
 		rs, err := finder.Find(ctx, map[string]string{driver.LabelTransaction: id, driver.LabelDelegate: m.delegate})
 		if err == nil && len(rs) > 0 {
-			_, err = m.driver.Cleanup(ctx, rs)
+			err = m.guard("cleanup", func() error {
+				_, err := m.driver.Cleanup(ctx, rs)
+				return err
+			})
 		}
 		errs = append(errs, err)
 	}

@@ -2,7 +2,6 @@ package transaction
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,7 +14,8 @@ import (
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
-// The causes that a step's context ends with when its transaction does.
+// errClosing is the cause that a step's context ends with when its transaction
+// does.
 var errClosing = errors.New("the transaction is being cleaned up")
 
 // transaction is one stage on this delegate.
@@ -34,6 +34,9 @@ type transaction struct {
 	ready chan struct{} // closed when the init has ended
 	gone  chan struct{} // closed when the cleanup has ended
 
+	sweeping chan struct{} // holds one: who removes resources now
+	settled  bool          // by who is sweeping: nothing is left to remove here
+
 	mu        sync.Mutex
 	resources []driver.Resource
 	exports   map[string]string // what steps gave to later ones
@@ -50,6 +53,7 @@ func (m *Manager) newTransaction(env driver.Environment) *transaction {
 	t := &transaction{
 		manager: m, env: env, secrets: secrets.NewSet(secrets.Config{}), exports: map[string]string{},
 		ready: make(chan struct{}), gone: make(chan struct{}), quiet: make(chan struct{}), touched: m.now(),
+		sweeping: make(chan struct{}, 1),
 	}
 	close(t.quiet)
 	t.alive, t.end = context.WithCancelCause(context.Background())
@@ -71,7 +75,7 @@ func (t *transaction) Record(ctx context.Context, r driver.Resource) error {
 		return err
 	}
 	if r.Kind == "" || r.ID == "" {
-		return fmt.Errorf("recording a resource without kind or id: %+v", r)
+		return fmt.Errorf("recording a resource without kind or id: %q, %q", r.Kind, r.ID)
 	}
 	if err := t.journal.append(entry{Resource: &r}); err != nil {
 		return err
@@ -100,6 +104,12 @@ func (t *transaction) enter() bool {
 	t.running++
 	t.touched = t.manager.now()
 	return true
+}
+
+func (t *transaction) isClosing() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.closing
 }
 
 func (t *transaction) leave() {
@@ -169,40 +179,13 @@ func (t *transaction) close(ctx context.Context) error {
 	<-t.ready
 	<-quiet
 	t.cleanErr = t.sweep(context.WithoutCancel(ctx))
+	if t.slot != nil {
+		t.slot.Release() // the logs may take a while
+	}
 	t.closeLogs(context.WithoutCancel(ctx))
 	t.manager.remove(t)
 	close(t.gone)
 	return t.cleanErr
-}
-
-// sweep removes the transaction's resources and then its record. What would not
-// go stays on record, and the transaction joins those that Tend tries again.
-func (t *transaction) sweep(ctx context.Context) error {
-	if t.journal == nil {
-		return nil // without a record nothing was made
-	}
-	ctx, cancel := context.WithTimeout(ctx, t.manager.cleanup)
-	defer cancel()
-	t.mu.Lock()
-	resources := slices.Clone(t.resources)
-	t.mu.Unlock()
-	left, err := t.manager.driver.Cleanup(ctx, resources)
-	t.mu.Lock()
-	t.resources = left
-	t.mu.Unlock()
-	if len(left) == 0 && err == nil {
-		return t.journal.remove()
-	}
-	for _, r := range resources {
-		if !slices.ContainsFunc(left, func(l driver.Resource) bool { return l.Kind == r.Kind && l.ID == r.ID }) {
-			err = errors.Join(err, t.journal.append(entry{Gone: &r}))
-		}
-	}
-	t.manager.mu.Lock()
-	t.manager.stuck = append(t.manager.stuck, t)
-	t.manager.mu.Unlock()
-	names, _ := json.Marshal(left) // plain structs
-	return fmt.Errorf("cleaning up transaction %s: %w (left: %s)", t.env.ID, err, names)
 }
 
 func (t *transaction) closeLogs(ctx context.Context) {
@@ -210,22 +193,24 @@ func (t *transaction) closeLogs(ctx context.Context) {
 	logs := t.logs
 	t.logs = nil
 	t.mu.Unlock()
+	var wg sync.WaitGroup
 	for _, l := range logs {
-		if err := l.Close(ctx); err != nil {
-			t.manager.log.Warn().Err(err).Str("transaction", t.env.ID).Msg("a log is not complete")
-		}
+		wg.Go(func() {
+			if err := l.Close(ctx); err != nil {
+				t.manager.log.Warn().Str("transaction", t.env.ID).Str("error", t.secrets.Mask(err.Error())).
+					Msg("a log is not complete")
+			}
+		})
 	}
+	wg.Wait()
 }
 
-// remove forgets an ended transaction and gives its slot back.
+// remove forgets an ended transaction.
 func (m *Manager) remove(t *transaction) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.open[t.env.ID] == t {
 		delete(m.open, t.env.ID)
 	}
 	m.bar(t.env.ID)
-	m.mu.Unlock()
-	if t.slot != nil {
-		t.slot.Release()
-	}
 }

@@ -1,0 +1,141 @@
+package transaction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/delegate-io/dlite/driver"
+)
+
+// sweep removes the transaction's resources and then its record. What would not
+// go stays on record, and the transaction joins those that are tried again. One
+// sweep of a transaction runs at a time; the others wait for it.
+func (t *transaction) sweep(ctx context.Context) error {
+	select {
+	case t.sweeping <- struct{}{}:
+		defer func() { <-t.sweeping }()
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the cleanup of transaction %s: %w", t.env.ID, context.Cause(ctx))
+	}
+	if t.journal == nil || t.settled {
+		return nil // without a record nothing was made
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.manager.cleanup)
+	defer cancel()
+	t.mu.Lock()
+	resources := slices.Clone(t.resources)
+	t.mu.Unlock()
+	left, err := t.clean(ctx, resources)
+	t.mu.Lock()
+	t.resources = left
+	t.mu.Unlock()
+	if len(left) == 0 && err == nil {
+		err = t.journal.remove()
+	}
+	if len(left) == 0 && err == nil {
+		t.settled = true
+		t.manager.settle(t)
+		return nil
+	}
+	for _, r := range resources {
+		if !slices.ContainsFunc(left, func(l driver.Resource) bool { return l.Kind == r.Kind && l.ID == r.ID }) {
+			err = errors.Join(err, t.journal.append(entry{Gone: &r}))
+		}
+	}
+	t.manager.keep(t)
+	return fmt.Errorf("cleaning up transaction %s: %w (left: %s)", t.env.ID, err, names(left))
+}
+
+// clean has the driver remove resources. A driver that fails without saying what
+// is left may have removed nothing.
+func (t *transaction) clean(ctx context.Context, rs []driver.Resource) (left []driver.Resource, err error) {
+	err = t.manager.guard("cleanup", func() error {
+		left, err = t.manager.driver.Cleanup(ctx, rs)
+		return err
+	})
+	switch {
+	case err != nil && len(left) == 0:
+		left = rs
+	case err == nil && len(left) > 0:
+		err = errors.New("the driver gave no reason")
+	}
+	return left, err
+}
+
+// names tells which resources, and nothing of what their driver noted.
+func names(rs []driver.Resource) string {
+	var all []string
+	for _, r := range rs {
+		all = append(all, r.Kind+" "+r.ID)
+	}
+	return strings.Join(all, ", ")
+}
+
+// abandon leaves the rest to the next process: nothing is swept here any more.
+func (t *transaction) abandon(ctx context.Context) {
+	select {
+	case t.sweeping <- struct{}{}:
+		t.settled = true
+		t.journal.close()
+		<-t.sweeping
+	case <-ctx.Done():
+	}
+}
+
+// guard calls a driver. One that panics has failed, and no more than that: its
+// transaction still has to end.
+func (m *Manager) guard(what string, call func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the driver's %s panicked: %v", what, p)
+			m.log.Error().Bytes("stack", debug.Stack()).Msg("the driver's " + what + " panicked")
+		}
+	}()
+	return call()
+}
+
+// keep makes a transaction one that Tend tries to clean up again.
+func (m *Manager) keep(t *transaction) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stuck[t] = struct{}{}
+}
+
+// settle ends the attempts to clean up a transaction.
+func (m *Manager) settle(t *transaction) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.stuck, t)
+}
+
+// unfinished are the transactions whose cleanup is to be tried again.
+func (m *Manager) unfinished() []*transaction {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*transaction
+	for t := range m.stuck {
+		all = append(all, t)
+	}
+	return all
+}
+
+// has says whether this process takes care of a record.
+func (m *Manager) has(path string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for t := range m.stuck {
+		if t.journal.path == path {
+			return true
+		}
+	}
+	for id := range m.open {
+		if m.ledger.path(id) == path {
+			return true
+		}
+	}
+	return false
+}
