@@ -24,7 +24,7 @@ const (
 	DefaultCleanupTimeout = 5 * time.Minute
 )
 
-// ErrLedger: the ledger cannot be opened, for instance because another process
+// ErrLedger says that the ledger cannot be opened, for instance because another process
 // has it. Without it every init is refused, so [Manager.Recover] is the place to
 // give up.
 var ErrLedger = errors.New("the ledger cannot be used")
