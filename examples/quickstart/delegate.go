@@ -73,7 +73,11 @@ func (d *delegate) drain(signals <-chan os.Signal) error {
 		}
 	}()
 	_ = d.poller.Shutdown(waiting) // Poll returns the error that counts
-	err := errors.Join(<-d.polled, d.stages.Close(ctx), d.driver.Close())
+	polled := <-d.polled
+	if errors.Is(polled, poller.ErrShutdown) {
+		polled = nil // there was nothing to do, and the end came before the first poll
+	}
+	err := errors.Join(polled, d.stages.Close(ctx), d.driver.Close())
 	d.client.CloseIdleConnections()
 	return errors.Join(err, os.RemoveAll(d.dir))
 }

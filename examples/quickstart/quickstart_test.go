@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -17,7 +19,16 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// asProgram makes the test's binary the program.
+const asProgram = "DLITE_TEST_QUICKSTART"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // screen is what a person would see; it calls back for every line.
 type screen struct {
@@ -160,6 +171,29 @@ func TestAnInterruptBeforeTheFirstStage(t *testing.T) {
 	assert.False(t, ok)
 	assert.Regexp(t, `stage 1\s+NOT RUN`, out.String())
 	assert.NotContains(t, out.String(), "| never")
+}
+
+// X1: when the reader of its output is gone, as after "| head -1", the program
+// runs the pipeline to its end and cleans up.
+func TestAReaderThatGoesAwayStopsNothing(t *testing.T) {
+	temp(t)
+	ran := filepath.Join(t.TempDir(), "ran")
+	program := exec.CommandContext(t.Context(), os.Args[0], "-f", write(t, `
+stages:
+  - name: one
+    steps:
+      - {name: talk, run: "echo begun; sleep 0.3; echo more"}
+      - {name: after, run: "echo > `+ran+`"}
+`))
+	program.Env = append(os.Environ(), asProgram+"=1")
+	out, err := program.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, program.Start())
+	_, err = bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.NoError(t, out.Close())
+	require.NoError(t, program.Wait())
+	assert.FileExists(t, ran)
 }
 
 func TestAPipelineThatMakesNoSenseIsRefused(t *testing.T) {
