@@ -3,5 +3,10 @@
 // (PROTOCOL 5). One set of types serves the manager that sends them, the
 // transaction that handles them and every driver that runs them.
 //
+//	data, err := json.Marshal(stage.ExecuteRequest{Step: stage.Step{
+//		ID:  "test",
+//		Run: stage.Run{Entrypoint: []string{"sh", "-ec"}, Command: []string{"make test"}},
+//	}})
+//
 // Start reading at [InitRequest], [Step] and [CleanupRequest].
 package stage
