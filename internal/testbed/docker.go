@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,6 +41,8 @@ type Engine struct {
 	Client *client.Client
 	// Image is a small image with a shell.
 	Image string
+
+	listen func() (net.Listener, error) // on the engine's loopback; nil is ours
 }
 
 // Docker finds the engine, as DOCKER_HOST says or at the usual place, and makes

@@ -49,7 +49,16 @@ func (e *Engine) NewRegistry(tb testing.TB, user, password string) *Registry {
 	blobs := map[string][]byte{}
 	r := &Registry{}
 	mux := http.NewServeMux()
-	server := httptest.NewServer(r.guard(user, password, mux))
+	server := httptest.NewUnstartedServer(r.guard(user, password, mux))
+	if e.listen != nil {
+		l, err := e.listen()
+		if err != nil {
+			tb.Fatalf("listen on the engine's loopback: %v", err)
+		}
+		_ = server.Listener.Close()
+		server.Listener = l
+	}
+	server.Start()
 	tb.Cleanup(server.Close)
 	r.Host = strings.TrimPrefix(server.URL, "http://")
 	r.Image = r.Host + "/team/tool:1"

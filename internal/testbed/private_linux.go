@@ -1,0 +1,241 @@
+package testbed
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/client"
+	"golang.org/x/sys/unix"
+)
+
+// Private is an engine that belongs to one test, which may stop and kill it. It
+// has processes, mounts and a network of its own, so that nothing of it can get
+// in the way of the machine's engine or outlive the test. Its methods are for
+// one goroutine at a time.
+type Private struct {
+	*Engine
+	// Host is the engine's address, as DOCKER_HOST takes it.
+	Host string
+
+	tb      testing.TB
+	dir     string
+	name    string
+	args    []string
+	init    *exec.Cmd
+	control io.WriteCloser
+	answers *bufio.Reader
+	stopped sync.Once
+}
+
+// keeper is the first process of the engine's namespaces. It does as it is told
+// and ends with its input, and everything in the namespaces ends with it, also
+// when the test process is killed.
+const keeper = `
+mount --make-rprivate / && mount -t proc proc /proc && mount -t tmpfs tmpfs /run || exit 1
+ip link set lo up 2>/dev/null || busybox ip link set lo up || exit 1
+echo ready
+while read -r order; do
+  case $order in
+  start) dockerd "$@" >>"$LOG" 2>&1 & pid=$! ;;
+  kill) kill -KILL $pid; wait $pid ;;
+  stop) kill -TERM $pid; wait $pid ;;
+  esac 2>/dev/null
+  echo done
+done`
+
+// PrivateEngine starts an engine with these further arguments, such as
+// "--live-restore", and gives it [Image]. It needs root, dockerd and a static
+// busybox; without them the test ends, see [Unavailable]. The engine is stopped
+// and its folder removed when the test ends.
+func PrivateEngine(tb testing.TB, args ...string) *Private {
+	tb.Helper()
+	if os.Geteuid() != 0 {
+		Unavailable(tb, "docker", "only root can start an engine of its own")
+	}
+	if _, err := exec.LookPath("dockerd"); err != nil {
+		Unavailable(tb, "docker", "there is no dockerd to start")
+	}
+	dir, err := os.MkdirTemp("", "dlite-engine-")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	b := make([]byte, 6)
+	_, _ = rand.Read(b)
+	p := &Private{tb: tb, dir: dir, name: "dlite-engine-" + hex.EncodeToString(b), Host: "unix://" + filepath.Join(dir, "docker.sock")}
+	tb.Cleanup(p.end)
+	// What the machine's engine is configured with is not for this one.
+	config := filepath.Join(dir, "daemon.json")
+	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	p.args = append([]string{
+		"--config-file", config, "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
+		"--pidfile", filepath.Join(dir, "pid"), "-H", p.Host, "--cgroup-parent", "/" + p.name,
+		"--iptables=false", "--ip-forward=false", "--ip-masq=false",
+	}, args...)
+	p.keep()
+	cli, err := client.NewClientWithOpts(client.WithHost(p.Host), client.WithAPIVersionNegotiation())
+	if err != nil {
+		tb.Fatalf("docker client: %v", err)
+	}
+	tb.Cleanup(func() { _ = cli.Close() })
+	p.Engine = &Engine{Client: cli, Image: Image, listen: p.listen}
+	p.Start()
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	if err := p.importImage(ctx, Image, nil); err != nil {
+		tb.Fatalf("make image %s: %v\n%s", Image, err, p.log())
+	}
+	return p
+}
+
+func (p *Private) keep() {
+	p.tb.Helper()
+	// Killed with its input at the latest: no context is needed.
+	p.init = exec.CommandContext(context.Background(), "sh", append([]string{"-c", keeper, "sh"}, p.args...)...)
+	p.init.Env = append(os.Environ(), "LOG="+filepath.Join(p.dir, "log"))
+	p.init.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
+	in, err := p.init.StdinPipe()
+	if err != nil {
+		p.tb.Fatal(err)
+	}
+	out, err := p.init.StdoutPipe()
+	if err != nil {
+		p.tb.Fatal(err)
+	}
+	if err := p.init.Start(); err != nil {
+		p.init = nil
+		Unavailable(p.tb, "docker", "an engine of its own cannot be started: %v", err)
+	}
+	p.control, p.answers = in, bufio.NewReader(out)
+	if line, err := p.answers.ReadString('\n'); err != nil || line != "ready\n" {
+		Unavailable(p.tb, "docker", "the namespaces of an engine of its own cannot be set up")
+	}
+}
+
+// Start starts the engine after [Private.Stop] or [Private.Kill], and returns
+// when it answers. The engine first ends what still runs of the one before, for
+// which it allows ten seconds.
+func (p *Private) Start() {
+	p.tb.Helper()
+	p.Launch()
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	for {
+		_, err := p.Client.Ping(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			p.tb.Fatalf("the engine does not answer: %v\n%s", err, p.log())
+		}
+	}
+}
+
+// Launch is Start that does not wait until the engine answers.
+func (p *Private) Launch() { p.tb.Helper(); p.order("start") }
+
+// Stop ends the engine as an operator would, and returns when it is gone.
+func (p *Private) Stop() { p.tb.Helper(); p.order("stop") }
+
+// Kill ends the engine with SIGKILL. Its containers go on.
+func (p *Private) Kill() { p.tb.Helper(); p.order("kill") }
+
+func (p *Private) order(order string) {
+	p.tb.Helper()
+	if _, err := io.WriteString(p.control, order+"\n"); err != nil {
+		p.tb.Fatalf("%s the engine: %v", order, err)
+	}
+	if line, err := p.answers.ReadString('\n'); err != nil || line != "done\n" {
+		p.tb.Fatalf("%s the engine: %q, %v\n%s", order, line, err, p.log())
+	}
+}
+
+// log is the end of what the engine said.
+func (p *Private) log() string {
+	b, _ := os.ReadFile(filepath.Join(p.dir, "log"))
+	return string(b[max(0, len(b)-4096):])
+}
+
+// listen opens a port of the engine's loopback.
+func (p *Private) listen() (net.Listener, error) {
+	type result struct {
+		l   net.Listener
+		err error
+	}
+	// A thread that has been in another network is not used again: its
+	// goroutine ends without unlocking it.
+	done := make(chan result)
+	go func() {
+		runtime.LockOSThread()
+		ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", p.init.Process.Pid))
+		if err != nil {
+			done <- result{err: err}
+			return
+		}
+		defer func() { _ = ns.Close() }()
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- result{err: err}
+			return
+		}
+		l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+		done <- result{l, err}
+	}()
+	r := <-done
+	return r.l, r.err
+}
+
+// end stops everything and removes what it left.
+func (p *Private) end() {
+	p.stopped.Do(func() {
+		if p.init != nil {
+			_ = p.control.Close()
+			_ = p.init.Wait() // its status says nothing
+		}
+		// The last mounts and control groups may be let go a moment later.
+		var err error
+		for range 100 {
+			if err = p.sweep(); err == nil {
+				return
+			}
+			<-time.After(20 * time.Millisecond)
+		}
+		p.tb.Errorf("remove the engine's folder: %v", err)
+	})
+}
+
+func (p *Private) sweep() error {
+	var groups []string
+	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && strings.Contains(path, p.name) {
+			groups = append(groups, path)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i := len(groups) - 1; i >= 0; i-- {
+		if err := os.Remove(groups[i]); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	}
+	return os.RemoveAll(p.dir)
+}
