@@ -188,3 +188,18 @@ func ExampleNew() {
 	logger.FromContext(ctx).Debug().Msg("below the level")
 	// Output:
 }
+
+// L1: what goes to a file or a pipe has no colours, also when nobody says so.
+func TestColoursAreForTerminals(t *testing.T) {
+	t.Parallel()
+	out, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	require.NoError(t, err)
+	defer func() { _ = out.Close() }()
+	log, _, err := logger.New(logger.Config{Output: out, Format: logger.Console})
+	require.NoError(t, err)
+	log.Info().Str("k", "v").Msg("plain")
+	b, err := os.ReadFile(out.Name())
+	require.NoError(t, err)
+	assert.Contains(t, string(b), "plain k=v")
+	assert.NotContains(t, string(b), "\x1b")
+}
