@@ -1,0 +1,48 @@
+package poller
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/task"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// PITFALLS "keeps stale and duplicate events": what the manager lists no more is
+// not tried any more, and what it lists twice waits once.
+func TestTheBoardKeepsNeitherStaleNorDuplicateEvents(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	events := func(ids ...string) (out []task.Event) {
+		for _, id := range ids {
+			out = append(out, task.Event{TaskID: id, TaskType: "local_execute"})
+		}
+		return out
+	}
+	b := newBoard(10)
+	b.list(&client.Pending{Events: events("stale", "stays")}, now)
+	b.list(&client.Pending{Events: events("stays", "new", "stays")}, now)
+	assert.Equal(t, events("stays", "new"), b.candidates(task.Execute, now, 0))
+	assert.Nil(t, b.claim(events("stale")[0], task.Execute, nil), "it went between the look and the claim")
+	b.list(&client.Pending{}, now)
+	assert.Empty(t, b.candidates(task.Execute, now, 0))
+	assert.Zero(t, b.waiting())
+}
+
+// PITFALLS "back-off sleeps ignore the context": a wait of an hour ends at once.
+func TestBackOffEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan bool, 1)
+	go func() { over <- (&backoff{next: time.Hour}).sleep(ctx) }()
+	cancel()
+	select {
+	case goesOn := <-over:
+		require.False(t, goesOn)
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "it goes on waiting")
+	}
+}
