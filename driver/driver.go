@@ -128,4 +128,7 @@ const (
 	LabelDelegate    = "io.dlite.delegate"
 	LabelAccount     = "io.dlite.account"
 	LabelStep        = "io.dlite.step"
+	// LabelLedger is a random id of the delegate's ledger. Names of delegates may
+	// be the same, ledgers are not: what carries this label is this delegate's.
+	LabelLedger = "io.dlite.ledger"
 )

@@ -215,35 +215,12 @@ func (m *Manager) clean(ctx context.Context, req *task.Request[stage.CleanupRequ
 	case stuck != nil:
 		mask, err = stuck.secrets.Mask, stuck.sweep(context.WithoutCancel(ctx))
 	default:
-		err = m.sweepStray(ctx, ids)
+		err = m.sweepByLabels(context.WithoutCancel(ctx))
 	}
 	if err != nil {
 		return &stage.CleanupResponse{Status: stage.Failure, ErrorMessage: mask(err.Error())}, nil
 	}
 	return &stage.CleanupResponse{Status: stage.Success}, nil
-}
-
-// sweepStray removes what carries the labels of a transaction that this process
-// does not know: only what this delegate made.
-func (m *Manager) sweepStray(ctx context.Context, ids []string) error {
-	finder, ok := m.driver.(driver.Finder)
-	if !ok {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.cleanup)
-	defer cancel()
-	var errs []error
-	for _, id := range ids {
-		rs, err := finder.Find(ctx, map[string]string{driver.LabelTransaction: id, driver.LabelDelegate: m.delegate})
-		if err == nil && len(rs) > 0 {
-			err = m.guard("cleanup", func() error {
-				_, err := m.driver.Cleanup(ctx, rs)
-				return err
-			})
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
 }
 
 func status(err error) stage.Status {

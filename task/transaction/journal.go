@@ -3,6 +3,7 @@ package transaction
 import (
 	"bufio"
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/gofrs/flock"
@@ -29,6 +31,7 @@ const (
 	journalVersion = "1"
 	journalSuffix  = ".ledger"
 	lockName       = "lock"
+	idName         = "id"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -49,6 +52,7 @@ type ledger struct {
 
 	mu     sync.Mutex
 	lock   *flock.Flock // nil until opened
+	id     string       // the folder's own, see [driver.LabelLedger]
 	closed bool
 }
 
@@ -72,8 +76,32 @@ func (l *ledger) open() error {
 	case !ok:
 		return fmt.Errorf("%w: its folder %s is in use by another delegate: give each its own", ErrLedger, l.dir)
 	}
-	l.lock = lock
+	id, err := l.identify()
+	if err != nil {
+		return errors.Join(fmt.Errorf("%w: %w", ErrLedger, err), lock.Close())
+	}
+	l.lock, l.id = lock, id
 	return nil
+}
+
+// identify reads the folder's id, or gives it one. The caller has the lock.
+func (l *ledger) identify() (string, error) {
+	path := filepath.Join(l.dir, idName)
+	b, err := os.ReadFile(path)
+	if err == nil && len(b) > 0 {
+		return string(b), nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("reading the ledger's id: %w", err)
+	}
+	id := rand.Text()
+	if err := os.WriteFile(path+".new", []byte(id), 0o600); err != nil {
+		return "", fmt.Errorf("giving the ledger an id: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return "", fmt.Errorf("giving the ledger an id: %w", err)
+	}
+	return id, syncDir(l.dir)
 }
 
 func (l *ledger) close() error {
@@ -99,6 +127,10 @@ func (l *ledger) begin(env *driver.Environment) (*journal, error) {
 	if err := l.open(); err != nil {
 		return nil, err
 	}
+	if env.Labels == nil {
+		env.Labels = map[string]string{}
+	}
+	env.Labels[driver.LabelLedger] = l.id
 	path := l.path(env.ID)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -118,6 +150,7 @@ func (l *ledger) begin(env *driver.Environment) (*journal, error) {
 // leftover is what a journal of an earlier process says.
 type leftover struct {
 	path      string
+	written   time.Time // when the last entry was
 	env       driver.Environment
 	resources []driver.Resource
 }
@@ -155,6 +188,11 @@ func readJournal(path string) (leftover, error) {
 		return left, fmt.Errorf("reading a transaction's record: %w", err)
 	}
 	defer f.Close() //nolint:errcheck // only read from
+	info, err := f.Stat()
+	if err != nil {
+		return left, fmt.Errorf("reading a transaction's record: %w", err)
+	}
+	left.written = info.ModTime()
 	type key struct{ kind, id string }
 	index := map[key]int{}
 	err = eachEntry(f, func(e entry) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/task/stage"
@@ -28,6 +29,8 @@ func crashed(t *testing.T, w *world) (dir, record string) {
 	require.NoError(t, err)
 	record = dir + "/copy.ledger"
 	require.NoError(t, os.WriteFile(record, b, 0o600))
+	longAgo := time.Now().Add(-time.Hour) // nothing is in flight any more
+	require.NoError(t, os.Chtimes(record, longAgo, longAgo))
 	// The first process's own copy must not clean up the world at the test's end.
 	require.NoError(t, os.Remove(s.records()[0]))
 	return dir, record

@@ -189,26 +189,43 @@ func (m *Manager) Recover(ctx context.Context) error {
 			problems = append(problems, err)
 		}
 	}
+	if !errors.Is(err, ErrLedger) {
+		problems = append(problems, m.sweepByLabels(ctx))
+	}
 	return errors.Join(problems...)
 }
 
-// Tend cleans up transactions whose lease has ended (SPEC T6) and tries again
-// what could not be removed, every so often until ctx ends. 0 is every minute.
+// Tend cleans up transactions whose lease has ended (SPEC T6), tries again what
+// could not be removed, and looks for what no record names, every so often until
+// ctx ends. 0 is every minute. After a Recover that found the work of a process
+// that was killed just before, it also looks once more within 10 s: an engine may
+// still be making what that process asked for.
+//
 // End it before Close: a cleanup that it waits for holds Close back.
 func (m *Manager) Tend(ctx context.Context, every time.Duration) {
 	if every <= 0 {
 		every = time.Minute
 	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
 	for {
+		wait := time.NewTimer(m.untilTend(every))
 		select {
 		case <-ctx.Done():
+			wait.Stop()
 			return
-		case <-tick.C:
+		case <-wait.C:
 			m.tend(ctx)
 		}
 	}
+}
+
+// untilTend is the time until the next look, sooner when something is due.
+func (m *Manager) untilTend(every time.Duration) time.Duration {
+	if at := m.due(); !at.IsZero() {
+		if d := at.Sub(m.now()); d > 0 {
+			return min(every, d)
+		}
+	}
+	return every
 }
 
 func (m *Manager) tend(ctx context.Context) {
@@ -222,6 +239,9 @@ func (m *Manager) tend(ctx context.Context) {
 		if err := t.sweep(ctx); err != nil {
 			m.logCleanup(t, err)
 		}
+	}
+	if err := m.sweepByLabels(ctx); err != nil {
+		m.log.Error().Err(err).Msg("could not clean up")
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/delegate-io/dlite/driver"
 )
@@ -29,7 +30,12 @@ func (t *transaction) sweep(ctx context.Context) error {
 	t.mu.Lock()
 	resources := slices.Clone(t.resources)
 	t.mu.Unlock()
+	early := t.manager.now().Before(t.lateUntil)
 	left, err := t.clean(ctx, resources)
+	if early && err == nil {
+		t.manager.keep(t) // once more, a little later
+		return nil
+	}
 	t.mu.Lock()
 	t.resources = left
 	t.mu.Unlock()
@@ -48,6 +54,66 @@ func (t *transaction) sweep(ctx context.Context) error {
 	}
 	t.manager.keep(t)
 	return fmt.Errorf("cleaning up transaction %s: %w (left: %s)", t.env.ID, err, names(left))
+}
+
+// inFlight is how long after a process was killed a call that it made to an
+// engine may still take effect: the engine goes on with what it was asked for,
+// and what is not there yet cannot be removed.
+const inFlight = 10 * time.Second
+
+// sweepByLabels removes what carries this ledger's label, and belongs to no
+// transaction that is open or on record: what no ledger knows any more.
+func (m *Manager) sweepByLabels(ctx context.Context) error {
+	finder, ok := m.driver.(driver.Finder)
+	if !ok {
+		return nil
+	}
+	if err := m.ledger.open(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.cleanup)
+	defer cancel()
+	found, err := finder.Find(ctx, map[string]string{driver.LabelLedger: m.ledger.id})
+	if err != nil {
+		return fmt.Errorf("looking for what no record names: %w", err)
+	}
+	stray := slices.DeleteFunc(found, func(r driver.Resource) bool { return m.knows(r.Labels[driver.LabelTransaction]) })
+	if len(stray) == 0 {
+		return nil
+	}
+	m.log.Warn().Str("resources", names(stray)).Msg("removing what no record names")
+	if err := m.guard("cleanup", func() error { _, err := m.driver.Cleanup(ctx, stray); return err }); err != nil {
+		return fmt.Errorf("removing what no record names: %w", err)
+	}
+	return nil
+}
+
+// knows says whether a transaction is open or on record here.
+func (m *Manager) knows(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.open[id] != nil {
+		return true
+	}
+	for t := range m.stuck {
+		if t.env.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// due is when a transaction that is kept for it has to be swept again; zero
+// means that there is none.
+func (m *Manager) due() (at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for t := range m.stuck {
+		if at.IsZero() || t.lateUntil.Before(at) {
+			at = t.lateUntil
+		}
+	}
+	return at
 }
 
 // clean has the driver remove resources. A driver that fails without saying what

@@ -36,6 +36,9 @@ type transaction struct {
 
 	sweeping chan struct{} // holds one: who removes resources now
 	settled  bool          // by who is sweeping: nothing is left to remove here
+	// lateUntil is how long what a killed process asked for may still come to be:
+	// until then, removing it once is not enough.
+	lateUntil time.Time
 
 	mu        sync.Mutex
 	resources []driver.Resource
@@ -65,6 +68,7 @@ func (m *Manager) newTransaction(env driver.Environment) *transaction {
 func (m *Manager) restore(l leftover) *transaction {
 	t := m.newTransaction(l.env)
 	t.journal, t.resources = reopen(l.path), l.resources
+	t.lateUntil = l.written.Add(inFlight)
 	t.end(errClosing)
 	return t
 }
