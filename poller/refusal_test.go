@@ -1,12 +1,15 @@
 package poller_test
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/client/clienttest"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
@@ -30,4 +33,35 @@ func TestAnAnswerThatTheManagerRefusesIsGivenUp(t *testing.T) {
 	d.stop()
 	receive(t, d.over)
 	assert.Equal(t, 1, refused.Count())
+}
+
+// C3: an answer is tried until its task's deadline has passed, and for a minute
+// when that is near.
+func TestAnAnswerIsTriedUntilItsTasksDeadline(t *testing.T) {
+	t.Parallel()
+	for timeout, want := range map[time.Duration]time.Duration{
+		10 * time.Minute: 10 * time.Minute,
+		time.Second:      time.Minute,
+	} {
+		t.Run(timeout.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				m := &script{
+					onPoll: lists(task.Event{TaskID: "one", TaskType: "echo"}),
+					onAcquire: func(_ context.Context, e task.Event) (*task.Task, error) {
+						return &task.Task{ID: e.TaskID, Type: e.TaskType, Timeout: task.Millis(timeout.Milliseconds())}, nil
+					},
+					onRespond: func(context.Context, *task.Response) error { return &client.Error{Status: 503} },
+				}
+				p, stop, over := m.polling(t, router.RouteMap{"echo": echo})
+				after(want - time.Second - time.Since(begun))
+				assert.Zero(t, p.Stats().Undelivered)
+				after(time.Minute)
+				assert.EqualValues(t, 1, p.Stats().Undelivered)
+				stop()
+				require.NoError(t, <-over)
+			})
+		})
+	}
 }
