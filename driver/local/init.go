@@ -35,12 +35,15 @@ func (t *transaction) workspace() string { return filepath.Join(t.Dir, "workspac
 //
 // Paths in env.Files are relative to the workspace, or absolute and below it or
 // below [WorkspaceMount]. A host volume that nobody asked to create must exist.
+// env.Clone is checked out before the files are made; what git has to say goes
+// to env.Log.
 func (d *Driver) Init(ctx context.Context, env *driver.Environment, l driver.Ledger) error {
 	if env.ID == "" {
 		return errors.New("init: the transaction has no id")
 	}
 	tx := &transaction{}
-	if len(env.State) > 0 {
+	again := len(env.State) > 0
+	if again {
 		var err error
 		if tx, err = openTransaction(env); err != nil {
 			return err
@@ -59,6 +62,12 @@ func (d *Driver) Init(ctx context.Context, env *driver.Environment, l driver.Led
 	}
 	if err := d.makeVolumes(ctx, tx, env.Volumes, l); err != nil {
 		return fmt.Errorf("init: %w", err)
+	}
+	if env.Clone != nil && !again {
+		// Before the files, which may be meant to replace some of the repository's.
+		if err := d.clone(ctx, tx, env, l); err != nil {
+			return fmt.Errorf("init: %w", err)
+		}
 	}
 	for _, f := range env.Files {
 		if f == nil {
