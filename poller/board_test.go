@@ -1,6 +1,7 @@
 package poller
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -30,4 +31,27 @@ func TestARetiredBoardGivesNothingAway(t *testing.T) {
 	require.True(t, b.retire(claims))
 	b.list(&client.Pending{Events: []task.Event{{TaskID: "two", TaskType: "local_execute"}}}, now)
 	assert.Nil(t, b.claim(task.Event{TaskID: "two"}, task.Execute, nil))
+}
+
+// P2: a task is remembered for as long as it is listed, and its like in bounded
+// memory.
+func TestMemoryIsBoundedAndKeepsWhatIsAskedFor(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	m := newMemory()
+	m.add("asked", now)
+	for i := range 5 * rememberMax {
+		m.add(fmt.Sprint(i), now)
+		if i%1000 == 0 {
+			require.True(t, m.knows("asked", now))
+		}
+	}
+	require.True(t, m.knows("asked", now))
+	assert.LessOrEqual(t, len(m.young)+len(m.old), 2*rememberMax)
+	for range 10 {
+		now = now.Add(rememberFor)
+		m.add(now.String(), now)
+		require.True(t, m.knows("asked", now))
+	}
+	assert.Less(t, len(m.young)+len(m.old), 10)
 }

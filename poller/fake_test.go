@@ -1,6 +1,7 @@
 package poller_test
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"testing"
@@ -23,7 +24,10 @@ type script struct {
 	onRespond  func(ctx context.Context, r *task.Response) error
 
 	mu            sync.Mutex
+	id            string // what Register answers; empty is d1
 	polls         int
+	since         []string
+	answeredAs    []string
 	registrations []*client.Registration
 	acquired      []string
 	answers       []*task.Response
@@ -38,7 +42,9 @@ func (s *script) Register(_ context.Context, r *client.Registration) (*client.De
 			return nil, err
 		}
 	}
-	return &client.Delegate{ID: "d1"}, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &client.Delegate{ID: cmp.Or(s.id, "d1")}, nil
 }
 
 func (s *script) Heartbeat(context.Context, *client.Registration) error { return nil }
@@ -50,6 +56,7 @@ func (s *script) ReportCapacity(context.Context, string, int) error { return nil
 func (s *script) Poll(ctx context.Context, _ string, q client.PollQuery) (*client.Pending, error) {
 	s.mu.Lock()
 	s.polls++
+	s.since = append(s.since, q.Since)
 	s.mu.Unlock()
 	if s.onPoll == nil {
 		return &client.Pending{}, nil
@@ -67,7 +74,7 @@ func (s *script) Acquire(ctx context.Context, _ string, e task.Event) (*task.Tas
 	return s.onAcquire(ctx, e)
 }
 
-func (s *script) Respond(ctx context.Context, _ string, _ *task.Task, r *task.Response) error {
+func (s *script) Respond(ctx context.Context, id string, _ *task.Task, r *task.Response) error {
 	if s.onRespond != nil {
 		if err := s.onRespond(ctx, r); err != nil {
 			return err
@@ -79,6 +86,7 @@ func (s *script) Respond(ctx context.Context, _ string, _ *task.Task, r *task.Re
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers = append(s.answers, r)
+	s.answeredAs = append(s.answeredAs, id)
 	return nil
 }
 

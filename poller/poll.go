@@ -79,9 +79,18 @@ func (s *session) pauseWhileCrowded() {
 // pauseBetweenPolls waits for the interval, less when a task has been answered
 // and nothing is left on the list: what follows it may be there.
 func (s *session) pauseBetweenPolls() {
-	wake := s.nudge
-	if s.board.waiting() > 0 {
-		wake = nil
+	t := time.NewTimer(jitter(s.interval))
+	defer t.Stop()
+	for {
+		select {
+		case <-s.nudge:
+			if s.board.waiting() == 0 { // not before: what was just listed still waits then
+				return
+			}
+		case <-t.C:
+			return
+		case <-s.polling.Done():
+			return
+		}
 	}
-	pause(s.polling, jitter(s.interval), wake)
 }
