@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/delegate-io/dlite/driver"
@@ -23,8 +24,7 @@ type git struct {
 	dir     string // the working tree
 	home    string // holds the configuration, which has no secrets
 	env     []string
-	// record is one for all the processes of the clone.
-	record driver.Resource
+	labels  map[string]string
 }
 
 // The variables through which the credential helper gets the credentials. They
@@ -51,11 +51,10 @@ func (d *Driver) newGit(tx *transaction, dir string, from *remote, l driver.Ledg
 	if err != nil {
 		return nil, errors.New("git was not found in the PATH of this machine's delegate")
 	}
-	marker := randomHex(16)
 	g := &git{
 		d: d, ledger: l, program: program, dir: dir,
 		home:   filepath.Join(tx.Dir, "git-"+randomHex(4)),
-		record: driver.Resource{Kind: kindProcess, ID: marker, Labels: tx.labels},
+		labels: tx.labels,
 	}
 	env := map[string]string{}
 	for _, name := range gitInherited {
@@ -71,7 +70,6 @@ func (d *Driver) newGit(tx *transaction, dir string, from *remote, l driver.Ledg
 		"LC_ALL": "C", // its messages are read
 		// Filters are not set up: without LFS the pointers stay what they are.
 		"GIT_LFS_SKIP_SMUDGE": "1",
-		markerVariable:        marker,
 	} {
 		env[k] = v
 	}
@@ -137,7 +135,11 @@ func (g *git) close() { _ = removeTree(g.home) }
 // run executes git in the working tree. Everything it prints goes to out. It is
 // recorded, and ends with ctx, like a host step (SPEC T2, T7).
 func (g *git) run(ctx context.Context, out io.Writer, args ...string) error {
-	cmd := &exec.Cmd{Path: g.program, Args: append([]string{"git"}, args...), Dir: g.dir, Env: g.env}
+	marker := randomHex(16)
+	cmd := &exec.Cmd{
+		Path: g.program, Args: append([]string{"git"}, args...), Dir: g.dir,
+		Env: append(slices.Clone(g.env), markerVariable+"="+marker),
+	}
 	if err := prepareCommand(cmd, nil); err != nil {
 		return err
 	}
@@ -147,12 +149,13 @@ func (g *git) run(ctx context.Context, out io.Writer, args ...string) error {
 	}
 	cmd.Stdout, cmd.Stderr = writer, writer
 	var started *group
-	err = g.d.gate.create(ctx, g.ledger, g.record, func() error {
+	res := driver.Resource{Kind: kindProcess, ID: marker, Labels: g.labels}
+	err = g.d.gate.create(ctx, g.ledger, res, func() error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		var err error
-		started, err = startGroup(cmd, g.record.ID)
+		started, err = startGroup(cmd, marker)
 		return err
 	})
 	_ = writer.Close()
@@ -164,7 +167,7 @@ func (g *git) run(ctx context.Context, out io.Writer, args ...string) error {
 	go p.copy()
 	go p.wait()
 	r := &run{d: g.d, ledger: g.ledger}
-	if err := r.recordStarted(ctx, g.record, cmd.Process.Pid); err != nil {
+	if err := r.recordStarted(ctx, res, cmd.Process.Pid); err != nil {
 		p.stop(0)
 		return err
 	}
