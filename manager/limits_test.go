@@ -61,6 +61,17 @@ func TestIdsThatCannotTravelAreRefused(t *testing.T) {
 	}
 }
 
+// A small request must not take much memory.
+func TestTheStepsOfAStageAreBounded(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	steps := func(n int) string { return `{"steps":[{}` + strings.Repeat(",{}", n-1) + `]}` }
+	assert.Equal(t, 202, s.call("POST", "/api/stages?accountId=acc", steps(10_000)).status)
+	r := s.call("POST", "/api/stages?accountId=acc", steps(10_001))
+	assert.Equal(t, 400, r.status)
+	assert.Contains(t, r.body, "it may have 10000")
+}
+
 // SPEC T8, PROTOCOL 4: steps have logs of their own, under keys that every writer
 // can send, whatever their ids are.
 func TestLogKeysAreTheStepsOwn(t *testing.T) {

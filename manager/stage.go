@@ -53,7 +53,7 @@ type StageRequest struct {
 	QueueTimeout task.Millis `json:"queue_timeout_ms,omitempty"`
 	// Init is the JSON of a [stage.InitRequest], may be empty.
 	Init json.RawMessage `json:"init,omitempty"`
-	// Steps run in their order.
+	// Steps run in their order. There may be 10,000.
 	Steps []StepRequest `json:"steps,omitempty"`
 	// Cleanup is the JSON of a [stage.CleanupRequest], may be empty.
 	Cleanup json.RawMessage `json:"cleanup,omitempty"`

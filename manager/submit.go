@@ -133,6 +133,10 @@ func (m *Manager) check(account, id string, priority *string, selectors *[]strin
 // maxID bounds, in bytes, ids that submitters choose: they travel in paths.
 const maxID = 256
 
+// maxSteps bounds the steps of a stage: an empty one takes three bytes of a
+// request and hundreds in memory.
+const maxSteps = 10_000
+
 // checkID refuses an id that cannot be a segment of a path: no delegate could
 // acquire the task.
 func checkID(what, id string) error {
@@ -167,6 +171,9 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 		return err
 	}); err != nil {
 		return err
+	}
+	if len(req.Steps) > maxSteps {
+		return fmt.Errorf("%w: the stage has %d steps; it may have %d", ErrInvalid, len(req.Steps), maxSteps)
 	}
 	req.Steps = slices.Clone(req.Steps)
 	seen := map[string]bool{}
