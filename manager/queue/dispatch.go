@@ -67,14 +67,14 @@ func (d *delegate) compare(o *delegate, w *work) int {
 }
 
 // place gives a work that waits to the best delegate that is free for it, if
-// there is one. One that let it lie before is taken only when there is no
-// other. The caller holds mu.
-func (q *Queue) place(w *work, now time.Time) {
+// there is one, but not to the one that it has just left, nil for none. One that
+// let it lie before is taken only when there is no other. The caller holds mu.
+func (q *Queue) place(w *work, left *delegate, now time.Time) {
 	var best *delegate
 	var variant int
 	for _, d := range w.acc.delegates {
 		v, ok := d.eligible(w)
-		if !ok || !d.hasRoom(w) {
+		if !ok || !d.hasRoom(w) || d == left {
 			continue
 		}
 		if best != nil {
@@ -141,7 +141,8 @@ func (q *Queue) miss(w *work, now time.Time) {
 }
 
 // requeue takes a work from its delegate, back to its old place, and tries
-// another one. The caller holds mu.
+// another one. The slot that it leaves goes to the first in line, which it may
+// be itself. The caller holds mu.
 func (q *Queue) requeue(w *work, now time.Time) {
 	d := w.d
 	delete(d.slots, w.ID)
@@ -150,7 +151,7 @@ func (q *Queue) requeue(w *work, now time.Time) {
 	w.first.offered, w.first.acquired, w.first.result = time.Time{}, time.Time{}, Result{}
 	q.emit(Requeued, now, w.first)
 	q.wait(w)
-	q.place(w, now)
+	q.place(w, d, now)
 	q.fill(d, now)
 }
 

@@ -137,6 +137,27 @@ func TestAMissedOfferKeepsItsPlace(t *testing.T) {
 	assert.ElementsMatch(t, []string{"young"}, b.offers(deaf))
 }
 
+// SPEC Q2, Q4: what goes back keeps its age and its priority, no more: a slot that
+// it leaves goes to the first in line.
+func TestWhatGoesBackIsNotServedBeforeItsTurn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{AcquireTimeout: 10 * time.Second, HeartbeatTimeout: time.Hour})
+	d := b.add("d", 1)
+	b.stage("old", Normal)
+	b.stage("young", Normal)
+	require.Equal(t, []string{"old"}, b.offers(d))
+	require.NoError(t, b.Heartbeat(acc, Registration{ID: d, Draining: true}))
+	p, err := b.Place(acc, "old")
+	require.NoError(t, err)
+	assert.Equal(t, 1, p.Number)
+	require.NoError(t, b.Heartbeat(acc, Registration{ID: d}))
+	assert.Equal(t, []string{"old"}, b.offers(d), "it is the older one still")
+	b.stage("urgent", High)
+	assert.Equal(t, []string{"old"}, b.offers(d), "what is offered stays offered")
+	b.advance(10 * time.Second)
+	assert.Equal(t, []string{"urgent"}, b.offers(d))
+}
+
 // A delegate reports its capacity after it has registered; what it was offered
 // meanwhile and does not fit goes back, the youngest first.
 func TestALoweredCapacityTakesOffersBack(t *testing.T) {

@@ -110,7 +110,7 @@ func (q *Queue) Submit(account string, w *Work) error {
 		n.until = now.Add(n.QueueTimeout)
 	}
 	q.wait(n)
-	q.place(n, now)
+	q.place(n, nil, now)
 	return nil
 }
 
