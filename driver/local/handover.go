@@ -3,14 +3,12 @@ package local
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/task/stage"
@@ -18,6 +16,9 @@ import (
 
 // stepMount is where a container sees the folder of its step.
 const stepMount = "/dlite"
+
+// artifactVariable holds the path of the artifact file (PROTOCOL 5).
+const artifactVariable = "PLUGIN_ARTIFACT_FILE"
 
 // bind is a file or folder of this machine in a container.
 type bind struct {
@@ -31,6 +32,9 @@ type handover struct {
 	step  *stage.Step
 	limit int64
 	dirs  []string // to be removed with the step
+	// Folders as they were before the step could put something else in their
+	// place.
+	out, workspace *os.Root
 
 	output, secret, env, artifact, vars place
 	scratch                             string // as the step sees it
@@ -41,6 +45,7 @@ type handover struct {
 // place is a file below a folder that the step can write to, and its path as
 // the step sees it.
 type place struct {
+	root           *os.Root
 	dir, rel, view string
 }
 
@@ -80,6 +85,13 @@ func (r *run) fill(h *handover, disk, out, scratch string) error {
 			return err
 		}
 	}
+	var err error
+	if h.out, err = os.OpenRoot(out); err != nil {
+		return err
+	}
+	if h.workspace, err = os.OpenRoot(r.tx.workspace()); err != nil {
+		return err
+	}
 	inside := func(name string) string {
 		if r.step.Image == "" {
 			return filepath.Join(out, name)
@@ -89,7 +101,7 @@ func (r *run) fill(h *handover, disk, out, scratch string) error {
 	for name, p := range map[string]*place{
 		"output": &h.output, "secret": &h.secret, "env": &h.env, "artifact": &h.artifact, "vars": &h.vars,
 	} {
-		*p = place{dir: out, rel: name, view: inside(name)}
+		*p = place{root: h.out, dir: out, rel: name, view: inside(name)}
 	}
 	h.mounts = []bind{
 		{source: out, target: path.Join(stepMount, "out")},
@@ -117,7 +129,7 @@ func (r *run) fillWished(h *handover, scratch string) error {
 			continue
 		}
 		if rel, ok := r.tx.inWorkspace(wish); ok {
-			*p = place{dir: r.tx.workspace(), rel: rel, view: r.viewOf(rel)}
+			*p = place{root: h.workspace, dir: r.tx.workspace(), rel: rel, view: r.viewOf(rel)}
 			continue
 		}
 		if r.step.Image == "" || !path.IsAbs(wish) {
@@ -189,7 +201,7 @@ func (r *run) environ(base map[string]string) (map[string]string, error) {
 		"HARNESS_OUTPUT_FILE":        r.files.output.view,
 		"HARNESS_OUTPUT_SECRET_FILE": r.files.secret.view,
 		"DRONE_ENV":                  r.files.env.view,
-		"PLUGIN_ARTIFACT_FILE":       r.files.artifact.view,
+		artifactVariable:             r.files.artifact.view,
 		"HARNESS_SCRATCH_DIR":        r.files.scratch,
 		"DLITE_WORKSPACE":            r.viewOf("."),
 	})
@@ -221,7 +233,10 @@ func (r *run) argv() []string {
 // collect fills in what the step handed on. What cannot be read is said in out.
 func (h *handover) collect(res *driver.Result, out *output) {
 	read := func(p place, what string) string {
-		b, err := p.read(h.limit)
+		b, err := readFile(p.root, p.rel, h.limit)
+		if errors.Is(err, fs.ErrNotExist) {
+			return "" // the step had nothing to say
+		}
 		if err != nil {
 			out.printf("The step's %s could not be read: %v", what, err)
 		}
@@ -236,6 +251,10 @@ func (h *handover) collect(res *driver.Result, out *output) {
 	}
 	res.Outputs = parse(h.output, "output file")
 	res.Secrets = parse(h.secret, "secret output file")
+	if h.secret.root == h.workspace {
+		// Nobody but us is to find it there.
+		_ = h.workspace.Remove(h.secret.rel)
+	}
 	res.Env = parse(h.env, "environment file")
 	if artifact := read(h.artifact, "artifact file"); artifact != "" {
 		res.Artifact = []byte(artifact)
@@ -262,47 +281,20 @@ func (h *handover) collect(res *driver.Result, out *output) {
 	}
 }
 
-func (h *handover) remove() {
-	for _, dir := range h.dirs {
-		_ = removeTree(dir) // what is left goes with the transaction
+// close lets go of the folders. What the step hands on cannot be read any more.
+func (h *handover) close() {
+	for _, root := range []*os.Root{h.out, h.workspace} {
+		if root != nil {
+			_ = root.Close()
+		}
 	}
 }
 
-// read gives the content of a file that the step wrote, if it did. The step
-// may have put a link, a pipe or anything else in its place.
-func (p place) read(limit int64) ([]byte, error) {
-	root, err := os.OpenRoot(p.dir)
-	if err != nil {
-		return nil, errors.New("its folder is gone")
+func (h *handover) remove() {
+	h.close()
+	for _, dir := range h.dirs {
+		_ = removeTree(dir) // what is left goes with the transaction
 	}
-	defer func() { _ = root.Close() }()
-	info, err := root.Lstat(p.rel)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a regular file")
-	}
-	f, err := root.OpenFile(p.rel, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	// Only now it is certain what was opened.
-	if opened, err := f.Stat(); err != nil || !os.SameFile(info, opened) {
-		return nil, errors.New("it is not a regular file")
-	}
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(b)) > limit {
-		return nil, fmt.Errorf("it is larger than %d bytes", limit)
-	}
-	return b, nil
 }
 
 // outputNames lists the shell variables that the step wants read.

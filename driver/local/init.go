@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/task/stage"
 )
 
 // transaction is what Init leaves in an environment's state.
@@ -168,36 +167,4 @@ func makeDir(dir string, mode fs.FileMode) error {
 		return err
 	}
 	return os.Chmod(dir, mode) // the umask had its say in Mkdir
-}
-
-// writeFile makes f at rel below dir, and never outside of it.
-func writeFile(dir, rel string, f *stage.File) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }()
-	mode := fs.FileMode(f.Mode) & fs.ModePerm
-	if f.IsDir {
-		if mode == 0 {
-			mode = 0o755
-		}
-		if err := root.MkdirAll(rel, mode); err != nil {
-			return fmt.Errorf("make folder %q: %w", f.Path, err)
-		}
-		return nil
-	}
-	if mode == 0 {
-		mode = 0o644
-	}
-	if err := root.MkdirAll(filepath.Dir(rel), 0o755); err != nil {
-		return fmt.Errorf("make folder of %q: %w", f.Path, err)
-	}
-	if err := root.WriteFile(rel, []byte(f.Data), mode); err != nil {
-		return fmt.Errorf("write file %q: %w", f.Path, err)
-	}
-	if err := root.Chmod(rel, mode); err != nil {
-		return fmt.Errorf("write file %q: %w", f.Path, err)
-	}
-	return nil
 }

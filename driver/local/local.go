@@ -132,8 +132,11 @@ func (r *run) execute(ctx context.Context) (res *driver.Result, err error) {
 	if err != nil {
 		return nil, r.fail(err)
 	}
-	if !res.Detached {
+	if res.Detached {
+		r.files.close()
+	} else {
 		r.files.collect(res, r.out)
+		r.report(ctx, res)
 	}
 	return res, nil
 }
