@@ -20,14 +20,15 @@ const parallelRemovals = 8
 // Cleanup removes what the records name: processes first, then containers,
 // networks and folders (SPEC T2, T3). It needs nothing else, so that it works in
 // another process too, as long as the work folder is the same. It contacts the
-// engine only for containers and networks, removes only what carries a name of
-// this driver, and follows no link.
+// engine only for containers and networks, waits for one that is away
+// ([WithEngineWait]), removes only what carries a name of this driver, and
+// follows no link.
 func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.Resource, error) {
 	// From here on nobody makes any of it any more.
 	if err := d.gate.condemn(ctx, rs); err != nil {
 		return rs, fmt.Errorf("cleanup: %w", err)
 	}
-	c := &cleanup{d: d}
+	c := &cleanup{d: d, outage: outage{limit: d.cfg.engineWait}}
 	byKind := map[string][]driver.Resource{}
 	for _, r := range rs {
 		byKind[r.Kind] = append(byKind[r.Kind], r)
@@ -65,6 +66,7 @@ func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.Re
 
 type cleanup struct {
 	d          *Driver
+	outage     outage
 	processErr error // why marked processes are left
 
 	mu   sync.Mutex
@@ -138,7 +140,8 @@ func (c *cleanup) container(ctx context.Context, r driver.Resource) error {
 	if err != nil {
 		return err
 	}
-	if err := removeContainer(ctx, cli, r.ID); err != nil {
+	err = c.outage.insist(ctx, cli, func(ctx context.Context) error { return removeContainer(ctx, cli, r.ID) })
+	if err != nil {
 		return explainEngine(cli, err)
 	}
 	return c.d.unfollow(ctx, kindContainer+" "+r.ID)
@@ -152,7 +155,8 @@ func (c *cleanup) network(ctx context.Context, r driver.Resource) error {
 	if err != nil {
 		return err
 	}
-	if err := removeNetwork(ctx, cli, r.ID); err != nil {
+	err = c.outage.insist(ctx, cli, func(ctx context.Context) error { return removeNetwork(ctx, cli, r.ID) })
+	if err != nil {
 		return explainEngine(cli, err)
 	}
 	c.d.forgetNetwork(r.ID)

@@ -275,7 +275,7 @@ func TestHostStepsNeedNoEngine(t *testing.T) {
 // Where it cannot ask, it does not claim that something is gone.
 func TestCleanupKeepsContainersOfAnEngineThatIsAway(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, local.WithDockerHost("unix:///no/such/engine.sock"))
+	r := newRig(t, local.WithDockerHost("unix:///no/such/engine.sock"), local.WithEngineWait(0))
 	rs := []driver.Resource{
 		{Kind: "container", ID: "dlite-0123456789ab-0123456789abcdef-step"},
 		{Kind: "network", ID: "dlite-0123456789ab-0123456789abcdef"},
@@ -299,7 +299,7 @@ func TestInitTwiceFindsTheSameTransaction(t *testing.T) {
 func TestNewRefusesWrongOptions(t *testing.T) {
 	t.Parallel()
 	for _, opt := range []local.Option{
-		local.WithGrace(-1), local.WithFileLimit(0), local.WithWorkDir(""), local.WithMemoryDir("/no/such/folder"), local.WithWorkDir("/dev/null/x"),
+		local.WithGrace(-1), local.WithEngineWait(-1), local.WithFileLimit(0), local.WithWorkDir(""), local.WithMemoryDir("/no/such/folder"), local.WithWorkDir("/dev/null/x"),
 	} {
 		_, err := local.New(opt)
 		require.Error(t, err)

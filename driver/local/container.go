@@ -37,11 +37,10 @@ func (r *run) container(ctx context.Context) (*driver.Result, error) {
 		return nil, explainEngine(cli, err)
 	}
 	res, err := c.start(ctx, spec)
+	err = explainEngine(cli, err)
 	if err != nil || !res.Detached {
-		// Also after ctx has ended. What cannot be removed now is on record.
-		rmCtx, cancel := detach(ctx, engineTimeout)
-		defer cancel()
-		if rmErr := removeContainer(rmCtx, cli, c.name); rmErr != nil {
+		rmErr := c.remove(ctx)
+		if rmErr != nil { // it is on record
 			r.d.cfg.log.Warn().Err(rmErr).Str("container", c.name).Msg("remove container after its step")
 		}
 		c.finish()
@@ -49,11 +48,23 @@ func (r *run) container(ctx context.Context) (*driver.Result, error) {
 	return res, err
 }
 
+// errEngineLost is why nobody knows how a step's container ended.
+var errEngineLost = errors.New("the Docker engine went away while the step ran")
+
+// outage waits for the engine on behalf of the step, and says so.
+func (r *run) outage() *outage {
+	limit := r.d.cfg.engineWait
+	return &outage{limit: limit, notice: func() {
+		r.out.printf("The Docker engine does not answer; waiting for it for up to %v", limit)
+	}}
+}
+
 // containerRun is a step's container.
 type containerRun struct {
 	*run
-	cli  client.APIClient
-	name string
+	cli   client.APIClient
+	name  string
+	tried bool // the engine was asked to create it
 
 	stream  *types.HijackedResponse // nil before the attach
 	copied  chan struct{}           // closed at the end of the output
@@ -68,22 +79,31 @@ func (c *containerRun) create(ctx context.Context, spec *containerSpec) error {
 	}
 	switch policy {
 	case pullAlways:
-		err = c.pull(ctx, c.cli)
+		err = c.pull(ctx, c.cli, false)
 	case pullPreferred:
-		err = c.pullIfBetter(ctx, c.cli)
+		err = c.pull(ctx, c.cli, true)
 	}
 	if err != nil {
 		return err
 	}
 	// Just trying tells whether the image is there, without asking first.
-	err = c.tryCreate(ctx, spec)
+	lost := c.outage()
+	err = lost.insist(ctx, c.cli, func(ctx context.Context) error { return c.tryCreate(ctx, spec) })
 	if policy == pullMissing && isMissingImage(err) {
-		if err := c.pull(ctx, c.cli); err != nil {
+		if err := c.pull(ctx, c.cli, false); err != nil {
 			return err
 		}
-		err = c.tryCreate(ctx, spec)
+		err = lost.insist(ctx, c.cli, func(ctx context.Context) error { return c.tryCreate(ctx, spec) })
 	}
 	return err
+}
+
+// remove removes the container, also after ctx has ended: a step that is over
+// must not go on. It waits for an engine that is away.
+func (c *containerRun) remove(ctx context.Context) error {
+	return c.outage().insist(context.WithoutCancel(ctx), c.cli, func(ctx context.Context) error {
+		return removeContainer(ctx, c.cli, c.name)
+	})
 }
 
 func (c *containerRun) tryCreate(ctx context.Context, spec *containerSpec) error {
@@ -96,6 +116,10 @@ func (c *containerRun) tryCreate(ctx context.Context, spec *containerSpec) error
 		ctx, cancel := detach(ctx, engineTimeout)
 		defer cancel()
 		_, err := c.cli.ContainerCreate(ctx, spec.config, spec.host, spec.network, nil, c.name)
+		if errdefs.IsConflict(err) && c.tried {
+			return nil // by a call whose answer was lost: nobody else has the name
+		}
+		c.tried = true
 		if err != nil {
 			return fmt.Errorf("create container: %w", err)
 		}
@@ -137,6 +161,9 @@ func (c *containerRun) start(ctx context.Context, spec *containerSpec) (*driver.
 		}()
 	}
 	if err := c.startContainer(ctx); err != nil {
+		if isAway(err) { // it may have started
+			err = fmt.Errorf("%w (%w)", errEngineLost, err)
+		}
 		return nil, fmt.Errorf("start container: %w", err)
 	}
 	if c.step.Detach {
@@ -156,7 +183,13 @@ func (c *containerRun) start(ctx context.Context, spec *containerSpec) (*driver.
 		if end.err != nil {
 			return nil, fmt.Errorf("wait for container: %w", end.err)
 		}
-		return c.result(ctx, end.code), nil
+		res := c.result(ctx, end.code)
+		if signal := end.code - 128; (signal == 15 || signal == 9) && !res.OOMKilled && !listens(ctx, c.cli) {
+			// An engine that shuts down ends its containers as somebody else
+			// might, and goes on to answer on the connections that it has.
+			return nil, fmt.Errorf("%w, which ended the step with signal %d", errEngineLost, signal)
+		}
+		return res, nil
 	case <-ctx.Done():
 		c.stop(ctx)
 		return nil, stopped(ctx, c.step)
@@ -195,6 +228,9 @@ func (c *containerRun) wait(ctx context.Context) <-chan containerEnd {
 			}
 			ch <- containerEnd{code: int(end.StatusCode)}
 		case err := <-lost:
+			if ctx.Err() == nil && !errdefs.IsNotFound(err) {
+				err = fmt.Errorf("%w (%w)", errEngineLost, err)
+			}
 			ch <- containerEnd{err: err}
 		}
 	}()
@@ -210,9 +246,13 @@ const (
 )
 
 // result asks whether memory ran out: the exit code alone does not tell, and is
-// 0 when a child was killed for it.
+// 0 when a child was killed for it. Without a limit of its own a step that
+// succeeded is believed.
 func (c *containerRun) result(ctx context.Context, code int) *driver.Result {
 	res := &driver.Result{ExitCode: code}
+	if code == 0 && c.step.MemLimit <= 0 {
+		return res
+	}
 	if c.oomKilled(ctx, code) {
 		res.OOMKilled = true
 		if res.ExitCode == 0 {

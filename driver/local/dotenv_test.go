@@ -157,13 +157,13 @@ func TestPullPolicy(t *testing.T) {
 // PITFALLS: a pull error inside the progress stream goes unnoticed.
 func TestReadPullNoticesErrorsInTheStream(t *testing.T) {
 	t.Parallel()
-	status, err := readPull(strings.NewReader(`{"status":"Pulling from x","id":"1"}{"status":"Downloading","id":"l"}{"status":"Status: Image is up to date"}`))
+	status, err := readPull(strings.NewReader(`{"status":"Pulling from x","id":"1"}{"status":"Downloading","id":"l"}{"status":"Status: Image is up to date"}`), func(*pullMessage) {})
 	require.NoError(t, err)
 	require.Equal(t, "Status: Image is up to date", status)
-	_, err = readPull(strings.NewReader(`{"status":"a"}{"errorDetail":{"message":"toomanyrequests"},"error":"toomanyrequests"}{"status":"b"}`))
+	_, err = readPull(strings.NewReader(`{"status":"a"}{"errorDetail":{"message":"toomanyrequests"},"error":"toomanyrequests"}{"status":"b"}`), func(*pullMessage) {})
 	require.EqualError(t, err, "toomanyrequests")
-	_, err = readPull(strings.NewReader(`{"status":"a"}{"error":"no space left"}`))
+	_, err = readPull(strings.NewReader(`{"status":"a"}{"error":"no space left"}`), func(*pullMessage) {})
 	require.EqualError(t, err, "no space left")
-	_, err = readPull(strings.NewReader(`{"status":"a"}{"sta`))
+	_, err = readPull(strings.NewReader(`{"status":"a"}{"sta`), func(*pullMessage) {})
 	require.ErrorContains(t, err, "read progress")
 }

@@ -86,7 +86,7 @@ func (e *engine) close() error {
 
 // explainEngine says what is missing when no engine answers.
 func explainEngine(cli client.APIClient, err error) error {
-	if client.IsErrConnectionFailed(err) {
+	if client.IsErrConnectionFailed(err) && !errors.Is(err, errEngineLost) {
 		return fmt.Errorf("no Docker engine answers at %s, which a step with an image needs: %w", cli.DaemonHost(), err)
 	}
 	return err
@@ -131,7 +131,9 @@ func (d *Driver) ensureNetwork(ctx context.Context, cli client.APIClient, r *run
 		}
 	}
 	res := driver.Resource{Kind: kindNetwork, ID: name, Labels: r.tx.labels}
-	n.err = d.gate.create(ctx, r.ledger, res, func() error { return makeNetwork(ctx, cli, r) })
+	n.err = r.outage().insist(ctx, cli, func(ctx context.Context) error {
+		return d.gate.create(ctx, r.ledger, res, func() error { return makeNetwork(ctx, cli, r) })
+	})
 	if n.err != nil {
 		n.err = fmt.Errorf("network: %w", n.err)
 		d.forgetNetwork(name)

@@ -19,6 +19,8 @@ type config struct {
 	dockerHost         string
 	docker             client.APIClient
 	grace              time.Duration
+	engineWait         time.Duration
+	pull               pullTimes
 	fileLimit          int64
 	log                zerolog.Logger
 }
@@ -86,6 +88,21 @@ func WithGrace(grace time.Duration) Option {
 	}
 }
 
+// WithEngineWait sets how long to wait for an engine that has gone away: when it
+// does not answer while something is made or removed, that is tried again until
+// the engine is back. The time counts once for each Cleanup and each step. The
+// default is 30 seconds; 0 waits for nothing. A step that wants an engine where
+// none has ever answered fails at once.
+func WithEngineWait(limit time.Duration) Option {
+	return func(c *config) error {
+		if limit < 0 {
+			return fmt.Errorf("wait for the engine: %v is negative", limit)
+		}
+		c.engineWait = limit
+		return nil
+	}
+}
+
 // WithFileLimit sets how many bytes are read of each file that a step hands on:
 // outputs, secret outputs, environment, artifact. A larger file is not read at
 // all. The default is 1 MiB.
@@ -110,10 +127,12 @@ func WithLogger(log zerolog.Logger) Option {
 
 func newConfig(opts []Option) (*config, error) {
 	c := &config{
-		workDir:   os.TempDir(),
-		memoryDir: defaultMemoryDir(),
-		fileLimit: 1 << 20,
-		log:       zerolog.Nop(),
+		workDir:    os.TempDir(),
+		memoryDir:  defaultMemoryDir(),
+		engineWait: 30 * time.Second,
+		pull:       defaultPullTimes,
+		fileLimit:  1 << 20,
+		log:        zerolog.Nop(),
 	}
 	for _, opt := range opts {
 		if err := opt(c); err != nil {

@@ -1,19 +1,14 @@
 package local
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
-	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/registry"
-	"github.com/docker/docker/client"
 
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -55,72 +50,6 @@ func policyOf(policy, ref string) (pullPolicy, error) {
 	return pullMissing, nil
 }
 
-// pull gets the step's image from its registry and says so in the output.
-func (r *run) pull(ctx context.Context, cli client.APIClient) error {
-	auth, err := r.registryAuth()
-	if err != nil {
-		return err
-	}
-	r.out.printf("Pulling image %s", r.step.Image)
-	body, err := cli.ImagePull(ctx, r.step.Image, image.PullOptions{RegistryAuth: auth})
-	if err != nil {
-		return fmt.Errorf("pull image %s: %w", r.step.Image, explainEngine(cli, err))
-	}
-	defer func() { _ = body.Close() }()
-	status, err := readPull(body)
-	if err != nil {
-		return fmt.Errorf("pull image %s: %w", r.step.Image, err)
-	}
-	if status != "" {
-		r.out.printf("%s", status)
-	}
-	return nil
-}
-
-// pullIfBetter pulls, and makes do with the image on this machine when that
-// fails.
-func (r *run) pullIfBetter(ctx context.Context, cli client.APIClient) error {
-	err := r.pull(ctx, cli)
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	if _, inspectErr := cli.ImageInspect(ctx, r.step.Image); inspectErr != nil {
-		return err
-	}
-	r.out.printf("Using the image that is on this machine already, as it could not be pulled: %v", err)
-	return nil
-}
-
-// readPull reads a pull's progress to its end. An error is one of its messages;
-// the answer's status was long written by then. It returns the last status.
-func readPull(body io.Reader) (string, error) {
-	var status string
-	dec := json.NewDecoder(body)
-	for {
-		var m struct {
-			ID     string `json:"id"`
-			Status string `json:"status"`
-			Error  string `json:"error"`
-			Detail struct {
-				Message string `json:"message"`
-			} `json:"errorDetail"`
-		}
-		err := dec.Decode(&m)
-		switch {
-		case errors.Is(err, io.EOF):
-			return status, nil
-		case err != nil:
-			return status, fmt.Errorf("read progress: %w", err)
-		case m.Detail.Message != "":
-			return status, errors.New(m.Detail.Message)
-		case m.Error != "":
-			return status, errors.New(m.Error)
-		case m.ID == "" && m.Status != "":
-			status = m.Status // of the image; those with an id are of one layer
-		}
-	}
-}
-
 // registryAuth encodes the step's credentials, if they are for the registry of
 // its image: the engine would send them to any other too.
 func (r *run) registryAuth() (string, error) {
@@ -133,7 +62,7 @@ func (r *run) registryAuth() (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("image %q: %w", r.step.Image, err)
 		}
-		if want, have := reference.Domain(named), registryHost(a.Address); want != have {
+		if want, have := registryHost(reference.Domain(named)), registryHost(a.Address); want != have {
 			r.out.printf("The credentials for %s are not used: the image is on %s", have, want)
 			return "", nil
 		}
@@ -142,8 +71,12 @@ func (r *run) registryAuth() (string, error) {
 }
 
 func encodeAuth(a *stage.Auth) (string, error) {
+	address := registryHost(a.Address)
+	if address == dockerHub {
+		address = "https://index.docker.io/v1/" // as its logins are known
+	}
 	s, err := registry.EncodeAuthConfig(registry.AuthConfig{
-		Username: a.Username, Password: a.Password, ServerAddress: a.Address,
+		Username: a.Username, Password: a.Password, ServerAddress: address,
 	})
 	if err != nil {
 		return "", errors.New("encode registry credentials") // err might show them
@@ -151,8 +84,15 @@ func encodeAuth(a *stage.Auth) (string, error) {
 	return s, nil
 }
 
-// registryHost is an address's host. Docker Hub goes by many names.
+// dockerHub is how images name it.
+const dockerHub = "docker.io"
+
+// registryHost is an address's host, without the port that its scheme has
+// anyway; empty when there is none. Docker Hub goes by many names.
 func registryHost(address string) string {
+	if address == "" {
+		return ""
+	}
 	if !strings.Contains(address, "://") {
 		address = "https://" + address
 	}
@@ -160,12 +100,14 @@ func registryHost(address string) string {
 	if err != nil {
 		return ""
 	}
-	switch host := strings.ToLower(u.Host); host {
-	case "index.docker.io", "registry-1.docker.io", "registry.hub.docker.com", "hub.docker.com":
-		return "docker.io"
-	default:
-		return host
+	host := strings.ToLower(u.Host)
+	if port, ok := map[string]string{"https": ":443", "http": ":80"}[strings.ToLower(u.Scheme)]; ok {
+		host = strings.TrimSuffix(host, port)
 	}
+	if host == dockerHub || strings.HasSuffix(host, "."+dockerHub) || host == "hub.docker.com" || host == "registry.hub.docker.com" {
+		return dockerHub
+	}
+	return host
 }
 
 // isMissingImage reports whether a container could not be made for want of its

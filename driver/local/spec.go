@@ -1,6 +1,7 @@
 package local
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -40,6 +41,10 @@ func (r *run) containerSpec() (*containerSpec, error) {
 	if err != nil {
 		return nil, err
 	}
+	ulimits, err := r.ulimits()
+	if err != nil {
+		return nil, err
+	}
 	exposed, bindings, err := r.ports()
 	if err != nil {
 		return nil, err
@@ -75,6 +80,7 @@ func (r *run) containerSpec() (*containerSpec, error) {
 				Memory:     r.step.MemLimit,
 				MemorySwap: r.step.MemSwapLimit,
 				Devices:    devices,
+				Ulimits:    ulimits,
 			},
 		},
 	}
@@ -193,6 +199,27 @@ func (r *run) devices() ([]container.DeviceMapping, error) {
 	return list, nil
 }
 
+func (r *run) ulimits() ([]*container.Ulimit, error) {
+	var list []*container.Ulimit
+	for _, u := range r.step.Ulimits {
+		if u == nil {
+			continue
+		}
+		hard := u.Hard
+		if hard == 0 {
+			hard = u.Soft
+		}
+		switch {
+		case u.Name == "":
+			return nil, errors.New("a limit of processes has no name")
+		case hard >= 0 && (u.Soft > hard || u.Soft < 0): // below 0 is no limit
+			return nil, fmt.Errorf("limit %s: the soft limit %d is above the hard limit %d", u.Name, u.Soft, hard)
+		}
+		list = append(list, &container.Ulimit{Name: u.Name, Soft: u.Soft, Hard: hard})
+	}
+	return list, nil
+}
+
 // ports reads host port to container port; the host's may begin with an
 // address, the container's may end with a protocol.
 func (r *run) ports() (nat.PortSet, nat.PortMap, error) {
@@ -218,7 +245,9 @@ func (r *run) mountSocket(s *containerSpec, cli client.APIClient) {
 	if !r.step.MountDockerSocket && !r.env.MountDockerSocket {
 		return
 	}
-	s.host.Mounts = append(s.host.Mounts, mount.Mount{
-		Type: mount.TypeBind, Source: socketPath(cli), Target: "/var/run/docker.sock",
-	})
+	const target = "/var/run/docker.sock"
+	if slices.ContainsFunc(s.host.Mounts, func(m mount.Mount) bool { return path.Clean(m.Target) == target }) {
+		return // a volume of the step has taken its place
+	}
+	s.host.Mounts = append(s.host.Mounts, mount.Mount{Type: mount.TypeBind, Source: socketPath(cli), Target: target})
 }

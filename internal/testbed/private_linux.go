@@ -52,9 +52,12 @@ echo ready
 while read -r order; do
   case $order in
   start) dockerd "$@" >>"$LOG" 2>&1 & pid=$! ;;
-  kill) kill -KILL $pid; wait $pid ;;
+  kill) kill -KILL $pid; kill -KILL $(cat "$BELOW"); wait $pid ;;
   stop) kill -TERM $pid; wait $pid ;;
   esac 2>/dev/null
+  # Waiting for any command reaps the orphans too: the next engine would take a
+  # dead containerd for a live one.
+  while [ "$order" != start ] && kill -0 $(cat "$BELOW") 2>/dev/null; do sleep 0.02; done
   echo done
 done`
 
@@ -108,7 +111,7 @@ func (p *Private) keep() {
 	p.tb.Helper()
 	// Killed with its input at the latest: no context is needed.
 	p.init = exec.CommandContext(context.Background(), "sh", append([]string{"-c", keeper, "sh"}, p.args...)...)
-	p.init.Env = append(os.Environ(), "LOG="+filepath.Join(p.dir, "log"))
+	p.init.Env = append(os.Environ(), "LOG="+filepath.Join(p.dir, "log"), "BELOW="+filepath.Join(p.dir, "exec", "containerd", "containerd.pid"))
 	p.init.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
 	in, err := p.init.StdinPipe()
 	if err != nil {

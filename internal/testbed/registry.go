@@ -30,6 +30,7 @@ type Registry struct {
 	manifests   int      // guarded by mu
 	failure     string   // guarded by mu
 	credentials []string // guarded by mu
+	beforeBlobs func()   // guarded by mu; nil does nothing
 }
 
 // NewRegistry starts a registry that wants these credentials, or none when user
@@ -93,8 +94,11 @@ func (e *Engine) NewRegistry(tb testing.TB, user, password string) *Registry {
 	mux.HandleFunc("GET /v2/team/tool/blobs/{digest}", func(w http.ResponseWriter, req *http.Request) {
 		blob, ok := blobs[req.PathValue("digest")]
 		r.mu.Lock()
-		failure := r.failure
+		failure, before := r.failure, r.beforeBlobs
 		r.mu.Unlock()
+		if before != nil {
+			before()
+		}
 		if !ok || failure != "" {
 			http.Error(w, `{"errors":[{"code":"DENIED","message":"`+failure+`"}]}`, http.StatusForbidden)
 			return
@@ -124,6 +128,14 @@ func (r *Registry) FailBlobs(message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failure = message
+}
+
+// BeforeBlobs makes the registry call f before it answers a request for a part
+// of the image, each in a goroutine of its own.
+func (r *Registry) BeforeBlobs(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.beforeBlobs = f
 }
 
 func (r *Registry) guard(user, password string, next http.Handler) http.Handler {

@@ -1,0 +1,186 @@
+package local_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/internal/testbed"
+)
+
+// privateRig is a rig with an engine of its own, which the test may kill.
+func privateRig(t *testing.T, opts ...local.Option) (*rig, *testbed.Private) {
+	t.Helper()
+	engine := testbed.PrivateEngine(t)
+	opts = append([]local.Option{local.WithDockerHost(engine.Host), local.WithEngineWait(time.Minute)}, opts...)
+	return newRigChecked(t, engine.Engine, opts...), engine
+}
+
+// goes executes a step in the background.
+func (r *rig) goes(step driver.Step, out *buffer) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		res, err := r.d.Execute(r.t.Context(), r.env, &step, out, r.ledger)
+		if err == nil && res.ExitCode != 0 {
+			err = fmt.Errorf("exit code %d", res.ExitCode)
+		}
+		done <- err
+	}()
+	return done
+}
+
+// SPEC D3, T2: an engine that goes away in the middle of a step, for the ten
+// seconds in which a new one ends what the old one left, ends the step with an
+// error that says so, and the container is gone when the step has ended.
+func TestStepWhoseEngineGoesAwayEndsWithAClearError(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]func(*testbed.Private){"killed": (*testbed.Private).Kill, "stopped": (*testbed.Private).Stop} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, engine := privateRig(t)
+			r.init()
+			out := newBuffer()
+			done := r.goes(driver.Step{Step: in(engine.Image, sh("step", "echo started; exec sleep 600"))}, out)
+			out.waitFor(t, "started")
+			away(engine)
+			engine.Start()
+			err := receive(t, done)
+			require.ErrorContains(t, err, "the Docker engine went away while the step ran")
+			require.Empty(t, containers(t, engine.Engine, r.env.ID))
+
+			// The transaction goes on.
+			_, got := r.run(in(engine.Image, sh("next", "echo next")))
+			require.Equal(t, "next\n", got)
+		})
+	}
+}
+
+// SPEC T3: a cleanup waits for the engine.
+func TestCleanupWaitsForTheEngine(t *testing.T) {
+	t.Parallel()
+	r, engine := privateRig(t)
+	r.init()
+	step := in(engine.Image, sh("service", "exec sleep 600"))
+	step.Detach = true
+	r.run(step)
+	engine.Kill()
+	done := make(chan error, 1)
+	go func() {
+		left, err := r.d.Cleanup(t.Context(), r.ledger.resources())
+		assert.Empty(t, left)
+		done <- err
+	}()
+	engine.Start()
+	require.NoError(t, receive(t, done))
+	require.Empty(t, engine.Leftovers(t, r.env.ID))
+
+	// It does not wait for ever, and says what it left.
+	engine.Kill()
+	short, err := local.New(local.WithWorkDir(r.work), local.WithMemoryDir(r.memory), local.WithDockerHost(engine.Host), local.WithEngineWait(300*time.Millisecond))
+	require.NoError(t, err)
+	start := time.Now()
+	left, err := short.Cleanup(t.Context(), append(r.ledger.ofKind("container"), r.ledger.ofKind("network")...))
+	require.Len(t, left, 2)
+	require.ErrorContains(t, err, "no Docker engine answers")
+	require.GreaterOrEqual(t, time.Since(start), 300*time.Millisecond)
+	require.Less(t, time.Since(start), 10*time.Second)
+	require.NoError(t, short.Close())
+	engine.Start()
+}
+
+// SPEC T2: whatever the engine was doing when it was killed, nothing is left
+// when it is back: creating, starting, removing, or all of that at once.
+func TestEngineKilledAtRandomLeavesNothing(t *testing.T) {
+	t.Parallel()
+	r, engine := privateRig(t)
+	const rounds = 8
+	ended := map[string]int{}
+	for round := range rounds {
+		one := &rig{t: t, d: r.d, ledger: &ledger{}, env: &driver.Environment{ID: fmt.Sprint(r.env.ID, "-", round)}, work: r.work}
+		one.init()
+		recorded := make(chan struct{})
+		var once sync.Once
+		one.ledger.before = func(res driver.Resource) {
+			if res.Kind == "network" {
+				once.Do(func() { close(recorded) })
+			}
+		}
+		var steps []<-chan error
+		for i := range 3 {
+			step := in(engine.Image, sh(fmt.Sprint("step-", i), "trap exit TERM; echo ran; sleep 0.2 & wait"))
+			step.Detach = i == 2
+			steps = append(steps, one.goes(driver.Step{Step: step}, newBuffer()))
+		}
+		receive(t, recorded)
+		pause(t, rand.N(600*time.Millisecond))
+		engine.Kill()
+		engine.Start()
+		for _, done := range steps {
+			if err := receive(t, done); err != nil {
+				ended["failed"]++
+				t.Logf("round %d: %v", round, err)
+			} else {
+				ended["went on"]++
+			}
+		}
+		cleaned := make(chan error, 1)
+		go func() {
+			left, err := one.d.Cleanup(context.WithoutCancel(t.Context()), one.ledger.resources())
+			assert.Empty(t, left)
+			cleaned <- err
+		}()
+		if round%2 == 0 {
+			pause(t, rand.N(300*time.Millisecond))
+			engine.Kill()
+			engine.Start()
+		}
+		require.NoError(t, receive(t, cleaned), "round %d", round)
+		require.Empty(t, engine.Leftovers(t, one.env.ID), "round %d", round)
+	}
+	t.Logf("%d rounds, steps: %v", rounds, ended)
+}
+
+// SPEC D3: an engine that is killed during a pull is a reason to pull again.
+func TestPullGoesOnAfterTheEngineWasKilled(t *testing.T) {
+	t.Parallel()
+	r, engine := privateRig(t)
+	r.init()
+	registry := engine.NewRegistry(t, "", "")
+	asked, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	registry.BeforeBlobs(func() {
+		once.Do(func() {
+			close(asked)
+			<-release
+		})
+	})
+	step := sh("step", "echo ran")
+	step.Image = registry.Image
+	out := newBuffer()
+	done := r.goes(driver.Step{Step: step}, out)
+	receive(t, asked)
+	engine.Kill()
+	close(release)
+	engine.Start()
+	require.NoError(t, receive(t, done), out.String())
+	require.Contains(t, out.String(), "attempt 2 of 4")
+	require.Contains(t, out.String(), "\nran\n")
+}
+
+// pause lets time pass that no signal stands for: the point is to hit the engine
+// at any instant.
+func pause(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case <-time.After(d):
+	case <-t.Context().Done():
+	}
+}
