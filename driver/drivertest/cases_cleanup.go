@@ -1,0 +1,245 @@
+package drivertest
+
+import (
+	"context"
+	"maps"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver"
+)
+
+func cleanupCases() []testCase {
+	return []testCase{
+		{
+			name: "a cleanup removes all that a transaction made", spec: "T2, T3",
+			run: func(s *stand) {
+				tx := s.begin(withVolumes(temp("data", ""), temp("ram", "memory")))
+				tx.out("echo x > file; seq 1 100 > $HARNESS_SCRATCH_DIR/numbers")
+				tx.detach(tx.sh("service", "echo up; sleep 600")).waitFor(s, "up\n")
+				require.NotEmpty(s, s.site.Remains(s, tx.env.ID))
+				require.NotEmpty(s, s.site.Running(s, tx.env.ID))
+				tx.cleanup()
+				tx.gone()
+			},
+		},
+		{
+			name: "a cleanup may come again and again", spec: "T3",
+			run: func(s *stand) {
+				tx := s.begin()
+				tx.out("true")
+				for range 3 {
+					tx.cleanup()
+				}
+				tx.inOtherProcess().cleanup()
+			},
+		},
+		{
+			name: "a cleanup may come without an init", spec: "T3",
+			run: func(s *stand) {
+				tx := s.prepare()
+				tx.cleanup()
+				require.NoError(s, tx.init())
+				tx.out("true")
+			},
+		},
+		{
+			name: "records alone are enough in another process", spec: "T2, T3",
+			run: func(s *stand) {
+				tx := s.begin(withVolumes(temp("data", "")))
+				tx.detach(tx.sh("service", tree+"echo up; wait")).waitFor(s, "up\n")
+				r := tx.start(tx.sh("step", tree+"echo up; wait"))
+				r.out.waitFor(s, "up\n")
+				tx.inOtherProcess().cleanup()
+				require.Empty(s, s.site.Running(s, tx.env.ID))
+				_ = r.wait() // whatever it says about that
+				tx.cleanup()
+				tx.gone()
+			},
+		},
+		{
+			name: "a cleanup during a step ends it", spec: "T3",
+			run: func(s *stand) {
+				tx := s.begin()
+				r := tx.start(tx.sh("step", tree+"echo started; wait"))
+				r.out.waitFor(s, "started")
+				tx.cleanup()
+				require.Empty(s, s.site.Running(s, tx.env.ID))
+				if end := r.wait(); end.err == nil {
+					require.NotZero(s, end.res.ExitCode, "it was killed and did not succeed")
+				}
+			},
+		},
+		{
+			name: "two cleanups at once get along", spec: "T3",
+			run: func(s *stand) {
+				tx := s.begin()
+				tx.detach(tx.sh("service", tree+"echo up; wait")).waitFor(s, "up\n")
+				done := make(chan error, 2)
+				for range 2 {
+					go func() {
+						_, err := tx.d.Cleanup(context.WithoutCancel(s.Context()), tx.records())
+						done <- err
+					}()
+				}
+				require.NoError(s, receive(s, done))
+				require.NoError(s, receive(s, done))
+				tx.gone()
+			},
+		},
+		{
+			name: "a cleanup whose time is over says what is left", spec: "T3",
+			run: func(s *stand) {
+				tx := s.begin()
+				tx.out("true")
+				ctx, cancel := context.WithCancel(s.Context())
+				cancel()
+				left, err := tx.d.Cleanup(ctx, tx.records())
+				require.Error(s, err)
+				require.ElementsMatch(s, tx.records(), left)
+				tx.cleanupOf(left)
+				tx.gone()
+			},
+		},
+		{
+			name: "a cleanup of nothing removes nothing", spec: "T3, PITFALLS",
+			run: func(s *stand) {
+				tx := s.begin()
+				tx.detach(tx.sh("service", "echo up; sleep 600")).waitFor(s, "up\n")
+				before := s.site.Remains(s, tx.env.ID)
+				tx.cleanupOf(nil)
+				tx.cleanupOf([]driver.Resource{})
+				require.ElementsMatch(s, before, s.site.Remains(s, tx.env.ID))
+				require.NotEmpty(s, s.site.Running(s, tx.env.ID))
+			},
+		},
+		{
+			name: "a cleanup leaves what it does not know and does the rest", spec: "T3",
+			run: func(s *stand) {
+				tx := s.begin()
+				tx.out("true")
+				strange := driver.Resource{Kind: "drivertest-strange", ID: "x"}
+				left, err := tx.d.Cleanup(s.Context(), append([]driver.Resource{strange}, tx.records()...))
+				require.ErrorContains(s, err, "drivertest-strange")
+				require.Equal(s, []driver.Resource{strange}, left)
+				tx.gone()
+			},
+		},
+		{
+			name: "a cleanup touches no record that has lost its id", spec: "T3, PITFALLS",
+			run: func(s *stand) {
+				tx := s.begin()
+				tx.detach(tx.sh("service", "echo up; sleep 600")).waitFor(s, "up\n")
+				before := s.site.Remains(s, tx.env.ID)
+				var spoiled []driver.Resource
+				for _, r := range tx.records() {
+					spoiled = append(spoiled, driver.Resource{Kind: r.Kind, Labels: r.Labels})
+				}
+				_, _ = tx.d.Cleanup(s.Context(), spoiled) // left or taken for gone: both are right
+				require.ElementsMatch(s, before, s.site.Remains(s, tx.env.ID))
+				require.NotEmpty(s, s.site.Running(s, tx.env.ID))
+			},
+		},
+		{
+			name: "a cleanup of one transaction spares the others", spec: "T8",
+			run: func(s *stand) {
+				tx, other := s.begin(), s.begin()
+				out := other.detach(other.sh("service", "echo up; while [ ! -e go ]; do sleep 0.05; done; echo went; sleep 600"))
+				out.waitFor(s, "up\n")
+				tx.out("true")
+				before := s.site.Remains(s, other.env.ID)
+				tx.cleanup()
+				require.ElementsMatch(s, before, s.site.Remains(s, other.env.ID))
+				other.out("touch go")
+				out.waitFor(s, "went\n")
+			},
+		},
+		{
+			name: "a cleanup removes files whatever their mode", spec: "T2",
+			run: func(s *stand) {
+				tx := s.begin()
+				tx.out(`mkdir -p a/b/c; echo x > a/b/c/f; mkfifo p; ln -s / root; ln -s nowhere dangling; chmod 000 a/b/c; chmod 500 a/b a; chmod 000 .`)
+				tx.cleanup()
+				tx.gone()
+			},
+		},
+		{
+			name: "a step before the init is refused", spec: "T4",
+			run: func(s *stand) {
+				tx := s.prepare()
+				out, _ := tx.fails(tx.sh("step", "echo RAN"))
+				require.Empty(s, out)
+				require.Zero(s, tx.ledger.count())
+			},
+		},
+		{
+			name: "a step after the cleanup is refused and makes nothing", spec: "T4",
+			run: func(s *stand) {
+				tx := s.begin()
+				tx.out("true")
+				tx.cleanup()
+				out, _ := tx.fails(tx.sh("step", "echo RAN"))
+				require.NotContains(s, out, "RAN")
+				tx.gone()
+			},
+		},
+		{
+			name: "a second init finds what the first one made", spec: "T3, T5",
+			run: func(s *stand) {
+				tx := s.begin()
+				tx.out("echo kept > file")
+				require.NoError(s, tx.init())
+				require.Equal(s, "kept\n", tx.out("cat file"))
+			},
+		},
+		{
+			name: "a restarted driver goes on with a transaction", spec: "T5",
+			run: func(s *stand) {
+				tx := s.begin(withVolumes(temp("data", "")))
+				tx.out("echo kept > file")
+				s.shares(tx, "data")
+				other := tx.inOtherProcess()
+				require.Equal(s, "kept\n", other.out("cat file"))
+				s.shares(other, "data")
+				other.cleanup()
+				tx.gone()
+			},
+		},
+		{
+			name: "what runs is found by its labels and can be removed", spec: "T2", needs: []Capability{Labels},
+			run: func(s *stand) {
+				tx, other := s.begin(), s.begin()
+				for _, one := range []*transaction{tx, other} {
+					one.detach(one.sh("service", "echo up; sleep 600")).waitFor(s, "up\n")
+				}
+				finder := s.driver().(driver.Finder)
+				found, err := finder.Find(s.Context(), maps.Clone(tx.env.Labels))
+				require.NoError(s, err)
+				require.NotEmpty(s, found)
+				tx.cleanupOf(found)
+				require.Empty(s, s.site.Running(s, tx.env.ID))
+				require.NotEmpty(s, s.site.Running(s, other.env.ID))
+				found, err = finder.Find(s.Context(), maps.Clone(tx.env.Labels))
+				require.NoError(s, err)
+				require.Empty(s, found)
+			},
+		},
+		{
+			name: "empty and foreign labels find nothing", spec: "T2, PITFALLS", needs: []Capability{Labels},
+			run: func(s *stand) {
+				tx := s.begin()
+				tx.detach(tx.sh("service", "echo up; sleep 600")).waitFor(s, "up\n")
+				finder := s.driver().(driver.Finder)
+				for name, labels := range map[string]map[string]string{
+					"none": nil, "an empty value": {driver.LabelDelegate: ""}, "an empty name": {"": "drivertest"},
+					"one empty of two":   {driver.LabelTransaction: tx.env.ID, driver.LabelDelegate: ""},
+					"another delegate's": {driver.LabelTransaction: tx.env.ID, driver.LabelDelegate: "another"},
+				} {
+					found, err := finder.Find(s.Context(), labels)
+					require.NoError(s, err)
+					require.Empty(s, found, name)
+				}
+			},
+		},
+	}
+}

@@ -1,0 +1,209 @@
+package drivertest
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+func exitCases() []testCase {
+	list := []testCase{
+		{
+			name: "a program that does not exist fails by its name", spec: "D3, D4",
+			run: func(s *stand) {
+				tx := s.begin()
+				_, err := tx.fails(tx.step("step", stage.Run{Entrypoint: []string{"no-such-program"}}))
+				require.ErrorContains(s, err, "no-such-program")
+				require.Empty(s, s.site.Running(s, tx.env.ID))
+			},
+		},
+		{
+			name: "out of memory is told from other ends", spec: "D3", joint: true, needs: []Capability{OOM},
+			run: func(s *stand) {
+				tx := s.begin()
+				step := tx.sh("step", "tail /dev/zero")
+				step.MemLimit, step.MemSwapLimit = 16<<20, 16<<20
+				res, out := tx.run(step)
+				require.True(s, res.OOMKilled, out)
+				require.NotZero(s, res.ExitCode, out)
+			},
+		},
+		{
+			name: "out of memory of a child fails a step that goes on", spec: "D3", joint: true, needs: []Capability{OOM},
+			run: func(s *stand) {
+				tx := s.begin()
+				step := tx.sh("step", "tail /dev/zero; exit 0")
+				step.MemLimit, step.MemSwapLimit = 16<<20, 16<<20
+				res, out := tx.run(step)
+				require.True(s, res.OOMKilled, out)
+				require.NotZero(s, res.ExitCode, out)
+			},
+		},
+		{
+			name: "a step that failed does not stop the next one", spec: "T1",
+			run: func(s *stand) {
+				tx := s.begin()
+				res, _ := tx.run(tx.sh("one", "echo kept > file; exit 9"))
+				require.Equal(s, 9, res.ExitCode)
+				require.Equal(s, "kept\n", tx.out("cat file"))
+			},
+		},
+	}
+	for _, code := range []int{0, 1, 3, 255} {
+		list = append(list, exitCase(fmt.Sprintf("exit code %d is the step's", code), fmt.Sprintf("exit %d", code), code))
+	}
+	return append(list,
+		exitCase("exit code 127 comes from a shell that misses a command", "no-such-command", 127),
+		exitCase("exit code 126 comes from a shell that may not run a file", "touch file; ./file", 126),
+		// The first process of a container cannot be killed from inside; its shell
+		// tells of its child in the same way.
+		exitCase("SIGKILL is told as 137", `[ $$ = 1 ] && { sh -c 'kill -KILL $$'; exit $?; }; kill -KILL $$`, 137),
+		exitCase("SIGTERM is told as 143", `[ $$ = 1 ] && { sh -c 'kill -TERM $$'; exit $?; }; kill -TERM $$`, 143),
+	)
+}
+
+func exitCase(name, script string, code int) testCase {
+	return testCase{name: name, spec: "D3, D4", joint: true, run: func(s *stand) {
+		res, out := s.begin().run(s.sh("step", script))
+		require.Equal(s, code, res.ExitCode, out)
+		require.False(s, res.OOMKilled)
+		require.False(s, res.Detached)
+	}}
+}
+
+func outputCases() []testCase {
+	return []testCase{
+		outputCase("a silent step has no output", "true", ""),
+		outputCase("standard output arrives", "echo out", "out\n"),
+		outputCase("standard error arrives", "echo err >&2", "err\n"),
+		outputCase("the last line needs no newline", "echo one; printf two", "one\ntwo"),
+		outputCase("the last line of standard error needs no newline", "printf end >&2", "end"),
+		outputCase("output is bytes and not text", `printf '\000\001\033[31m\r\377\376\200\n\000'`, "\x00\x01\x1b[31m\r\xff\xfe\x80\n\x00"),
+		outputCase("five megabytes arrive whole", "seq 1 800000", sequence(800000)),
+		outputCase("a line of a megabyte arrives whole", `head -c 1048576 /dev/zero | tr '\000' x; echo .`, strings.Repeat("x", 1<<20)+".\n"),
+		outputCase("the tail of a failing step arrives", "seq 1 5000; exec 1>&-; exit 1", sequence(5000)),
+		outputCase("a child may finish its output after the shell", `(sleep 0.2; echo late) & echo early; wait`, "early\nlate\n"),
+		{
+			name: "both streams come in their own order", spec: "D1", joint: true,
+			run: func(s *stand) {
+				_, out := s.begin().run(s.sh("step", `i=0; while [ $i -lt 300 ]; do echo o$i; echo e$i >&2; i=$((i+1)); done`))
+				var stdout, stderr, want strings.Builder
+				for line := range strings.Lines(out) {
+					if strings.HasPrefix(line, "o") {
+						stdout.WriteString(line[1:])
+					} else {
+						stderr.WriteString(line[1:])
+					}
+				}
+				for i := range 300 {
+					fmt.Fprintln(&want, i)
+				}
+				require.Equal(s, want.String(), stdout.String())
+				require.Equal(s, want.String(), stderr.String())
+			},
+		},
+		{
+			name: "both streams come in the order of their writes", spec: "D1", joint: true, needs: []Capability{Interleaved},
+			run: func(s *stand) {
+				_, out := s.begin().run(s.sh("step", `i=0; while [ $i -lt 300 ]; do echo o$i; echo e$i >&2; i=$((i+1)); done`))
+				var want strings.Builder
+				for i := range 300 {
+					fmt.Fprintf(&want, "o%d\ne%d\n", i, i)
+				}
+				require.Equal(s, want.String(), out)
+			},
+		},
+		{
+			name: "output arrives while the step runs", spec: "D1, L2",
+			run: func(s *stand) {
+				tx := s.begin()
+				r := tx.start(tx.sh("step", `echo first; while [ ! -e go ]; do sleep 0.05; done; echo second`))
+				r.out.waitFor(s, "first\n")
+				require.NotEmpty(s, s.site.Running(s, tx.env.ID))
+				tx.out("touch go")
+				end := r.wait()
+				require.NoError(s, end.err)
+				require.Equal(s, "first\nsecond\n", r.out.String())
+			},
+		},
+		{
+			name: "a slow reader gets all of it", spec: "PITFALLS", joint: true,
+			run: func(s *stand) {
+				tx := s.begin()
+				// Longer than any patience with what a step leaves behind: when the
+				// reader is done, the step is long gone.
+				out := &slowOutput{delay: 1300 * time.Millisecond}
+				res, err := tx.execute(s.Context(), tx.sh("step", `head -c 60000 /dev/zero | tr '\000' x; echo end`), out)
+				require.NoError(s, err)
+				require.Zero(s, res.ExitCode)
+				require.Equal(s, strings.Repeat("x", 60000)+"end\n", out.b.String())
+			},
+		},
+		{
+			name: "a reader that fails does not fail the step", spec: "D1", joint: true,
+			run: func(s *stand) {
+				tx := s.begin()
+				res, err := tx.execute(s.Context(), tx.sh("step", "seq 1 50000; exit 4"), brokenOutput{})
+				require.NoError(s, err)
+				require.Equal(s, 4, res.ExitCode)
+			},
+		},
+		{
+			name: "nothing is written after the step has ended", spec: "D1",
+			run: func(s *stand) {
+				tx := s.begin()
+				out := newOutput()
+				res, err := tx.execute(s.Context(), tx.sh("step", `(while :; do echo more; sleep 0.01; done) & echo done`), out)
+				out.seal()
+				require.NoError(s, err)
+				require.Zero(s, res.ExitCode)
+				tx.cleanup()
+				require.Contains(s, out.String(), "done\n")
+				require.False(s, out.wasLate(), "the output was used after Execute had returned")
+			},
+		},
+	}
+}
+
+func outputCase(name, script, want string) testCase {
+	return testCase{name: name, spec: "D1, D3, D4", joint: true, run: func(s *stand) {
+		_, out := s.begin().run(s.sh("step", script))
+		if len(want) > 1000 {
+			require.Len(s, out, len(want))
+			require.True(s, want == out, "the output is not what the step wrote")
+			return
+		}
+		require.Equal(s, want, out)
+	}}
+}
+
+// sequence is what seq prints.
+func sequence(n int) string {
+	b := make([]byte, 0, 7*n)
+	for i := 1; i <= n; i++ {
+		b = append(strconv.AppendInt(b, int64(i), 10), '\n')
+	}
+	return string(b)
+}
+
+// slowOutput takes its time for the first write.
+type slowOutput struct {
+	delay time.Duration
+	b     strings.Builder
+}
+
+func (o *slowOutput) Write(p []byte) (int, error) {
+	<-time.After(o.delay)
+	o.delay = 0
+	return o.b.Write(p)
+}
+
+type brokenOutput struct{}
+
+func (brokenOutput) Write([]byte) (int, error) { return 0, errors.New("nobody reads this") }

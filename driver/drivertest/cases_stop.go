@@ -1,0 +1,310 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver"
+)
+
+// tree is a script whose processes are not easy to find: children of children,
+// one that has left the session, one that ignores polite requests.
+const tree = `sleep 600 & (trap '' TERM HUP INT; sleep 600) & setsid sleep 600 & setsid sh -c 'trap "" TERM; sleep 600 & wait' & `
+
+var errUnwanted = errors.New("nobody wants it any more")
+
+func stopCases() []testCase {
+	return []testCase{
+		{
+			name: "a time-out is told as one", spec: "D3, D4, P4",
+			run: func(s *stand) {
+				tx := s.begin()
+				step := tx.sh("step", "sleep 600")
+				step.Timeout = 1
+				begin := time.Now()
+				_, err := tx.fails(step)
+				require.ErrorIs(s, err, context.DeadlineExceeded)
+				require.GreaterOrEqual(s, time.Since(begin), time.Second)
+				require.Less(s, time.Since(begin), 30*time.Second)
+			},
+		},
+		{
+			name: "a time-out kills all that the step started", spec: "D3, D4, T7, PITFALLS",
+			run: func(s *stand) {
+				tx := s.begin()
+				step := tx.sh("step", tree+"wait")
+				step.Timeout = 2
+				_, err := tx.fails(step)
+				require.ErrorIs(s, err, context.DeadlineExceeded)
+				require.Empty(s, s.site.Running(s, tx.env.ID))
+			},
+		},
+		{
+			name: "a time-out that is not reached changes nothing", spec: "D3, D4", joint: true,
+			run: func(s *stand) {
+				step := s.sh("step", "echo done; exit 3")
+				step.Timeout = 50
+				res, out := s.begin().run(step)
+				require.Equal(s, 3, res.ExitCode)
+				require.Equal(s, "done\n", out)
+			},
+		},
+		{
+			name: "an abort kills all that the step started", spec: "T7, PITFALLS",
+			run: func(s *stand) {
+				tx := s.begin()
+				r := tx.start(tx.sh("step", tree+"echo started; wait"))
+				r.out.waitFor(s, "started")
+				require.NotEmpty(s, s.site.Running(s, tx.env.ID))
+				r.stop(errUnwanted)
+				end := r.wait()
+				require.ErrorIs(s, end.err, context.Canceled)
+				require.ErrorContains(s, end.err, errUnwanted.Error())
+				require.Nil(s, end.res)
+				require.Empty(s, s.site.Running(s, tx.env.ID))
+			},
+		},
+		{
+			name: "an abort kills a step that ignores SIGTERM", spec: "T7",
+			run: func(s *stand) {
+				tx := s.begin()
+				r := tx.start(tx.sh("step", `trap '' TERM INT HUP; echo started; while :; do sleep 1; done`))
+				r.out.waitFor(s, "started")
+				r.stop(nil)
+				require.ErrorIs(s, r.wait().err, context.Canceled)
+				require.Empty(s, s.site.Running(s, tx.env.ID))
+			},
+		},
+		{
+			name: "a soft stop begins with SIGTERM and waits no longer than it must", spec: "T7",
+			run: func(s *stand) {
+				tx := s.begin()
+				step := tx.sh("step", `trap 'echo bye; exit 0' TERM; echo started; while :; do sleep 0.05; done`)
+				step.SoftStop = true
+				r := tx.start(step)
+				r.out.waitFor(s, "started")
+				begin := time.Now()
+				r.stop(nil)
+				require.ErrorIs(s, r.wait().err, context.Canceled)
+				require.Equal(s, 1, strings.Count(r.out.String(), "bye\n"), r.out.String()) // the shell may tell of its child
+				require.Less(s, time.Since(begin), 8*time.Second, "the whole grace was waited for")
+			},
+		},
+		{
+			name: "without a soft stop nobody is asked", spec: "T7",
+			run: func(s *stand) {
+				tx := s.begin()
+				r := tx.start(tx.sh("step", `trap 'echo bye; exit 0' TERM; echo started; while :; do sleep 0.05; done`))
+				r.out.waitFor(s, "started")
+				r.stop(nil)
+				require.ErrorIs(s, r.wait().err, context.Canceled)
+				require.Equal(s, "started\n", r.out.String())
+			},
+		},
+		{
+			name: "output from before an abort arrives", spec: "D1",
+			run: func(s *stand) {
+				tx := s.begin()
+				r := tx.start(tx.sh("step", `seq 1 2000; printf 'no newline'; sleep 600`))
+				r.out.waitFor(s, "no newline")
+				r.stop(nil)
+				require.ErrorIs(s, r.wait().err, context.Canceled)
+				require.Equal(s, sequence(2000)+"no newline", r.out.String())
+			},
+		},
+		{
+			name: "a step that ends takes along what it left in the background", spec: "D4, PITFALLS",
+			run: func(s *stand) {
+				tx := s.begin()
+				begin := time.Now()
+				res, out := tx.run(tx.sh("step", tree+"echo done"))
+				require.Zero(s, res.ExitCode)
+				require.Equal(s, "done\n", out)
+				require.Less(s, time.Since(begin), 30*time.Second)
+				require.Empty(s, s.site.Running(s, tx.env.ID))
+			},
+		},
+		{
+			name: "a stopped step leaves nothing but the transaction", spec: "T2, PITFALLS",
+			run: func(s *stand) {
+				tx := s.begin()
+				tx.out("true")
+				before := s.site.Remains(s, tx.env.ID)
+				require.NotEmpty(s, before)
+				r := tx.start(tx.sh("step", "echo started; sleep 600"))
+				r.out.waitFor(s, "started")
+				require.NotEmpty(s, s.site.Running(s, tx.env.ID))
+				r.stop(nil)
+				require.Error(s, r.wait().err)
+				require.ElementsMatch(s, before, s.site.Remains(s, tx.env.ID))
+				require.Empty(s, s.site.Running(s, tx.env.ID))
+			},
+		},
+		{
+			name: "a stopped step takes no other one along", spec: "T7, T8",
+			run: func(s *stand) {
+				tx, other := s.begin(), s.begin()
+				script := `echo started; while [ ! -e go ]; do sleep 0.05; done; echo end`
+				beside, elsewhere := tx.start(tx.sh("step", script)), other.start(s.sh("step", script))
+				r := tx.start(tx.sh("step", "echo started; sleep 600"))
+				for _, one := range []*running{beside, elsewhere, r} {
+					one.out.waitFor(s, "started")
+				}
+				r.stop(nil)
+				require.Error(s, r.wait().err)
+				tx.out("touch go")
+				other.out("touch go")
+				for _, one := range []*running{beside, elsewhere} {
+					end := one.wait()
+					require.NoError(s, end.err)
+					require.Zero(s, end.res.ExitCode)
+					require.Equal(s, "started\nend\n", one.out.String())
+				}
+			},
+		},
+		{
+			name: "a step whose context has ended is not begun", spec: "D1",
+			run: func(s *stand) {
+				tx := s.begin()
+				records := tx.ledger.count()
+				ctx, cancel := context.WithCancel(s.Context())
+				cancel()
+				out := newOutput()
+				res, err := tx.execute(ctx, tx.sh("step", "echo RAN"), out)
+				require.ErrorIs(s, err, context.Canceled)
+				require.Nil(s, res)
+				require.Empty(s, out.String())
+				require.Equal(s, records, tx.ledger.count())
+			},
+		},
+		{
+			name: "a step whose deadline has passed is told so", spec: "D1, P4",
+			run: func(s *stand) {
+				tx := s.begin()
+				ctx, cancel := context.WithTimeoutCause(s.Context(), 500*time.Millisecond, errUnwanted)
+				defer cancel()
+				_, err := tx.execute(ctx, tx.sh("step", "sleep 600"), newOutput())
+				require.ErrorIs(s, err, context.DeadlineExceeded)
+				require.Empty(s, s.site.Running(s, tx.env.ID))
+			},
+		},
+	}
+}
+
+func detachedCases() []testCase {
+	return []testCase{
+		{
+			name: "a detached step is answered at once and goes on", spec: "D2",
+			run: func(s *stand) {
+				tx := s.begin()
+				out := tx.detach(tx.sh("service", `echo up; while [ ! -e go ]; do sleep 0.05; done; echo went; sleep 600`))
+				out.waitFor(s, "up\n")
+				require.NotEmpty(s, s.site.Running(s, tx.env.ID))
+				tx.out("touch go")
+				out.waitFor(s, "went\n")
+			},
+		},
+		{
+			name: "a cleanup ends a detached step and all that it started", spec: "D2, T3",
+			run: func(s *stand) {
+				tx := s.begin()
+				out := tx.detach(tx.sh("service", tree+"echo up; wait"))
+				out.waitFor(s, "up\n")
+				tx.cleanup()
+				tx.gone()
+			},
+		},
+		{
+			name: "the output of a detached step is not used after a cleanup", spec: "D1",
+			run: func(s *stand) {
+				tx := s.begin()
+				out := tx.detach(tx.sh("service", `while :; do echo line; done`))
+				out.waitFor(s, "line\n")
+				tx.cleanup()
+				out.seal()
+				if c, ok := tx.d.(interface{ Close() error }); ok {
+					require.NoError(s, c.Close())
+				}
+				require.False(s, out.wasLate())
+			},
+		},
+		{
+			name: "several detached steps run at once", spec: "D2",
+			run: func(s *stand) {
+				tx := s.begin()
+				var outs []*output
+				for _, id := range []string{"db", "cache", "queue"} {
+					outs = append(outs, tx.detach(tx.sh(id, `echo `+id+` up; while [ ! -e go ]; do sleep 0.05; done; echo `+id+` went; sleep 600`)))
+				}
+				tx.out("touch go")
+				for i, id := range []string{"db", "cache", "queue"} {
+					outs[i].waitFor(s, id+" went\n")
+					require.Equal(s, id+" up\n"+id+" went\n", outs[i].String())
+				}
+			},
+		},
+		{
+			name: "a detached step outlives the call that started it", spec: "D2",
+			run: func(s *stand) {
+				tx := s.begin()
+				ctx, cancel := context.WithCancel(s.Context())
+				step := tx.sh("service", `while [ ! -e go ]; do sleep 0.05; done; echo went; sleep 600`)
+				step.Detach = true
+				out := newOutput()
+				res, err := tx.d.Execute(ctx, tx.env, &driver.Step{Step: step}, out, tx.ledger)
+				require.NoError(s, err)
+				require.True(s, res.Detached)
+				cancel()
+				tx.out("touch go")
+				out.waitFor(s, "went\n")
+			},
+		},
+		{
+			name: "a detached step takes no notice of a time-out", spec: "D2",
+			run: func(s *stand) {
+				tx := s.begin()
+				step := tx.sh("service", `echo up; sleep 1.5; echo still; sleep 600`)
+				step.Timeout = 1
+				out := tx.detach(step)
+				out.waitFor(s, "still\n")
+			},
+		},
+		{
+			name: "a detached step may end by itself", spec: "D2",
+			run: func(s *stand) {
+				tx := s.begin()
+				out := tx.detach(tx.sh("service", `echo up; printf tail; exit 3`))
+				out.waitFor(s, "tail")
+				require.Equal(s, "up\ntail", out.String())
+				tx.cleanup()
+			},
+		},
+		{
+			name: "a detached step that cannot start is an error", spec: "D2",
+			run: func(s *stand) {
+				tx := s.begin()
+				step := tx.sh("service", "true")
+				step.Detach, step.Run.Entrypoint = true, []string{"no-such-program"}
+				_, err := tx.fails(step)
+				require.ErrorContains(s, err, "no-such-program")
+				require.Empty(s, s.site.Running(s, tx.env.ID))
+			},
+		},
+		{
+			name: "a detached step is reached by its id and its aliases", spec: "D2", needs: []Capability{Names},
+			run: func(s *stand) {
+				tx := s.begin()
+				step := s.serve("service", "page")
+				step.NetworkAliases = []string{"web", "www.internal"}
+				tx.detach(step).waitFor(s, "up\n")
+				for _, name := range []string{"service", "web", "www.internal"} {
+					require.Equal(s, "page\n", tx.out("wget -q -O - http://"+name+":8080/"), name)
+				}
+			},
+		},
+	}
+}

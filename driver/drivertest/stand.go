@@ -1,0 +1,306 @@
+package drivertest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// patience bounds every wait for something that has to come.
+const patience = time.Minute
+
+// stand is where a case is under way.
+type stand struct {
+	*testing.T
+	target Target
+	site   Site
+	d      driver.Driver
+	joint  *transaction // that of all joint cases, nil in the other ones
+}
+
+func newStand(t *testing.T, target Target) *stand {
+	s := &stand{T: t, target: target, site: target.Site(t)}
+	s.d = s.driver()
+	return s
+}
+
+// driver makes another driver, as a restart would.
+func (s *stand) driver() driver.Driver {
+	s.Helper()
+	d := s.site.Driver(s)
+	s.Cleanup(func() {
+		if c, ok := d.(io.Closer); ok {
+			require.NoError(s, c.Close())
+		}
+	})
+	return d
+}
+
+// transaction is one of a case's. Nothing of it may remain at the case's end.
+type transaction struct {
+	*stand
+	d      driver.Driver
+	env    *driver.Environment
+	ledger *ledger
+}
+
+// prepare makes a transaction without an init.
+func (s *stand) prepare() *transaction {
+	s.Helper()
+	id := s.Name() + " " + randomHex()
+	tx := &transaction{stand: s, d: s.d, ledger: &ledger{}, env: &driver.Environment{
+		ID:      id,
+		Labels:  map[string]string{driver.LabelTransaction: id, driver.LabelDelegate: "drivertest", driver.LabelAccount: "acme"},
+		Network: stage.Network{ID: "net-" + randomHex()},
+		Envs:    map[string]string{TransactionVariable: id},
+	}}
+	s.Cleanup(func() {
+		tx.ledger.before = nil
+		tx.cleanup()
+		tx.gone()
+	})
+	return tx
+}
+
+// begin makes a transaction and runs its init. Changes are made before that. A
+// joint case gets the one that there is.
+func (s *stand) begin(changes ...func(env *driver.Environment)) *transaction {
+	s.Helper()
+	if s.joint != nil {
+		return &transaction{stand: s, d: s.d, env: s.joint.env, ledger: s.joint.ledger}
+	}
+	tx := s.prepare()
+	for _, change := range changes {
+		change(tx.env)
+	}
+	require.NoError(s, tx.init())
+	return tx
+}
+
+func (tx *transaction) init() error {
+	ctx, cancel := context.WithTimeout(tx.Context(), patience)
+	defer cancel()
+	return tx.d.Init(ctx, tx.env, tx.ledger)
+}
+
+// records are those of the ledger.
+func (tx *transaction) records() []driver.Resource {
+	tx.Helper()
+	rs, err := tx.ledger.resources()
+	require.NoError(tx, err)
+	return rs
+}
+
+func (tx *transaction) cleanup() {
+	tx.Helper()
+	tx.cleanupOf(tx.records())
+}
+
+func (tx *transaction) cleanupOf(rs []driver.Resource) {
+	tx.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tx.Context()), patience)
+	defer cancel()
+	left, err := tx.d.Cleanup(ctx, rs)
+	require.NoError(tx, err)
+	require.Empty(tx, left)
+}
+
+// gone checks that nothing is left.
+func (tx *transaction) gone() {
+	tx.Helper()
+	require.Empty(tx, tx.site.Running(tx, tx.env.ID), "still running")
+	require.Empty(tx, tx.site.Remains(tx, tx.env.ID), "left behind")
+}
+
+// inOtherProcess is the transaction as a restarted delegate has it, from JSON.
+func (tx *transaction) inOtherProcess() *transaction {
+	tx.Helper()
+	b, err := json.Marshal(tx.env)
+	require.NoError(tx, err)
+	env := &driver.Environment{}
+	require.NoError(tx, json.Unmarshal(b, env))
+	env.Envs = tx.env.Envs
+	return &transaction{stand: tx.stand, d: tx.driver(), env: env, ledger: tx.ledger}
+}
+
+// step is a step of the target's with any command line.
+func (s *stand) step(id string, run stage.Run) stage.Step {
+	step := stage.Step{ID: id, Run: run}
+	if s.target.Step != nil {
+		s.target.Step(&step)
+	}
+	return step
+}
+
+// sh is a step that runs a script; "$0" is the first of args.
+func (s *stand) sh(id, script string, args ...string) stage.Step {
+	return s.step(id, stage.Run{Entrypoint: []string{"sh", "-c"}, Command: append([]string{script}, args...)})
+}
+
+// run executes a step that the driver has to be fine with.
+func (tx *transaction) run(step stage.Step, extra ...*stage.Volume) (*driver.Result, string) {
+	tx.Helper()
+	out := newOutput()
+	res, err := tx.execute(tx.Context(), step, out, extra...)
+	require.NoError(tx, err, out.String())
+	require.NotNil(tx, res)
+	return res, out.String()
+}
+
+// out runs a script, which must succeed, and gives its output.
+func (tx *transaction) out(script string, args ...string) string {
+	tx.Helper()
+	res, out := tx.run(tx.sh("step", script, args...))
+	require.Zero(tx, res.ExitCode, out)
+	return out
+}
+
+// fails executes a step that the driver has to refuse or give up on.
+func (tx *transaction) fails(step stage.Step) (string, error) {
+	tx.Helper()
+	out := newOutput()
+	res, err := tx.execute(tx.Context(), step, out)
+	require.Error(tx, err, out.String())
+	require.Nil(tx, res)
+	return out.String(), err
+}
+
+func (tx *transaction) execute(ctx context.Context, step stage.Step, out io.Writer, extra ...*stage.Volume) (*driver.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return tx.d.Execute(ctx, tx.env, &driver.Step{Step: step, ExtraVolumes: extra}, out, tx.ledger)
+}
+
+// running is a step under way.
+type running struct {
+	tx   *transaction
+	out  *output
+	stop context.CancelCauseFunc
+	done chan ending
+}
+
+type ending struct {
+	res *driver.Result
+	err error
+}
+
+// start executes a step in the background. It ends with the case at the latest.
+func (tx *transaction) start(step stage.Step) *running {
+	tx.Helper()
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(tx.Context()))
+	r := &running{tx: tx, out: newOutput(), stop: cancel, done: make(chan ending, 1)}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		res, err := tx.execute(ctx, step, r.out)
+		r.done <- ending{res, err}
+	}()
+	tx.Cleanup(func() {
+		cancel(nil)
+		<-ended
+	})
+	return r
+}
+
+func (r *running) wait() ending {
+	r.tx.Helper()
+	return receive(r.tx, r.done)
+}
+
+// detach starts a detached step and gives its output.
+func (tx *transaction) detach(step stage.Step) *output {
+	tx.Helper()
+	step.Detach = true
+	out := newOutput()
+	res, err := tx.execute(tx.Context(), step, out)
+	require.NoError(tx, err, out.String())
+	require.True(tx, res.Detached)
+	return out
+}
+
+// at is where a step finds a volume that it mounts at path.
+func (s *stand) at(name, path string) string {
+	if s.target.can(Mounts) {
+		return path
+	}
+	return "$DLITE_VOLUME_" + strings.ToUpper(name)
+}
+
+// receive waits for what has to come.
+func receive[T any](t testing.TB, ch <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("nothing came within %v", patience)
+		panic("unreachable")
+	}
+}
+
+// output keeps what a step writes.
+type output struct {
+	wrote chan struct{} // gets a value after a write
+
+	mu     sync.Mutex
+	b      bytes.Buffer // guarded by mu
+	sealed bool         // no more may come; guarded by mu
+	late   bool         // more came all the same; guarded by mu
+}
+
+func newOutput() *output { return &output{wrote: make(chan struct{}, 1)} }
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.late = o.late || o.sealed
+	n, err := o.b.Write(p)
+	select {
+	case o.wrote <- struct{}{}:
+	default:
+	}
+	return n, err
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// seal makes every further write a late one.
+func (o *output) seal() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sealed = true
+}
+
+func (o *output) wasLate() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.late
+}
+
+// waitFor returns when the output holds text.
+func (o *output) waitFor(t testing.TB, text string) {
+	t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for !strings.Contains(o.String(), text) {
+		select {
+		case <-o.wrote:
+		case <-timer.C:
+			t.Fatalf("the output never held %q: %q", text, o.String())
+		}
+	}
+}

@@ -1,0 +1,177 @@
+//go:build unix
+
+package local_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/drivertest"
+	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/internal/testbed"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// SPEC D1: the conformance suite with processes of this machine.
+func TestConformanceOnTheHost(t *testing.T) {
+	can := []drivertest.Capability{drivertest.HostFolders, drivertest.Interleaved}
+	if os.Geteuid() == 0 {
+		can = append(can, drivertest.Users)
+	}
+	drivertest.Run(t, drivertest.Target{
+		Site: func(tb testing.TB) drivertest.Site { return newSite(tb, nil) },
+		Can:  can,
+	})
+}
+
+// SPEC D1: the conformance suite with containers.
+func TestConformanceOnDocker(t *testing.T) {
+	engine := testbed.Docker(t)
+	drivertest.Run(t, drivertest.Target{
+		Site: func(tb testing.TB) drivertest.Site { return newSite(tb, engine) },
+		Step: func(step *stage.Step) { step.Image, step.Pull = engine.Image, "Never" },
+		Can: []drivertest.Capability{
+			drivertest.OOM, drivertest.Users, drivertest.Mounts, drivertest.HostFolders,
+			drivertest.Names, drivertest.IsolatedNetwork, drivertest.Labels,
+		},
+	})
+}
+
+// site is this machine, with folders of its own.
+type site struct {
+	work, memory string
+	engine       *testbed.Engine // nil where no case may need one
+}
+
+func newSite(tb testing.TB, engine *testbed.Engine) *site {
+	tb.Helper()
+	s := &site{engine: engine}
+	for dir, parent := range map[*string]string{&s.work: "", &s.memory: memoryParent()} {
+		made, err := os.MkdirTemp(parent, "dlite-conformance-")
+		require.NoError(tb, err)
+		require.NoError(tb, os.Chmod(made, 0o711))
+		tb.Cleanup(func() {
+			left, err := os.ReadDir(made)
+			require.NoError(tb, err)
+			require.NoError(tb, os.RemoveAll(made))
+			require.Empty(tb, left, "left behind in %s", made)
+		})
+		*dir = made
+	}
+	return s
+}
+
+func memoryParent() string {
+	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
+		return "/dev/shm"
+	}
+	return ""
+}
+
+func (s *site) Driver(tb testing.TB) driver.Driver {
+	tb.Helper()
+	opts := []local.Option{local.WithWorkDir(s.work), local.WithMemoryDir(s.memory)}
+	if s.engine == nil {
+		opts = append(opts, local.WithDockerHost("unix:///no/such/engine.sock"))
+	}
+	d, err := local.New(opts...)
+	require.NoError(tb, err)
+	return d
+}
+
+func (s *site) Running(tb testing.TB, transaction string) []string {
+	tb.Helper()
+	found := processesWith("environ", drivertest.TransactionVariable+"="+transaction+"\x00")
+	if s.engine != nil {
+		for _, what := range s.engine.Leftovers(tb, transaction) {
+			if strings.HasPrefix(what, "container") && strings.HasSuffix(what, "(running)") {
+				found = append(found, what)
+			}
+		}
+	}
+	return found
+}
+
+func (s *site) Remains(tb testing.TB, transaction string) []string {
+	tb.Helper()
+	var found []string
+	sum := sha256.Sum256([]byte(transaction))
+	for _, dir := range []string{s.work, s.memory} {
+		folders, err := filepath.Glob(filepath.Join(dir, "dlite-"+hex.EncodeToString(sum[:6])+"-*"))
+		require.NoError(tb, err)
+		found = append(found, folders...)
+	}
+	if s.engine != nil {
+		found = append(found, s.engine.Leftovers(tb, transaction)...)
+	}
+	return found
+}
+
+func (s *site) Has(tb testing.TB, r driver.Resource) bool {
+	tb.Helper()
+	ctx := context.WithoutCancel(tb.Context())
+	switch r.Kind {
+	case "process":
+		return len(processesWith("environ", "DLITE_PROCESS="+r.ID+"\x00")) > 0
+	case "container":
+		_, err := s.engine.Client.ContainerInspect(ctx, r.ID)
+		return err == nil
+	case "network":
+		_, err := s.engine.Client.NetworkInspect(ctx, r.ID, network.InspectOptions{})
+		return err == nil
+	}
+	_, err := os.Lstat(r.ID)
+	return err == nil
+}
+
+// Traces does not look at what the engine keeps about a container: that it
+// writes a container's environment to its own disk cannot be helped.
+func (s *site) Traces(tb testing.TB, text string) []string {
+	tb.Helper()
+	found := processesWith("cmdline", text)
+	if s.engine != nil {
+		list, err := s.engine.Client.ContainerList(tb.Context(), container.ListOptions{All: true})
+		require.NoError(tb, err)
+		for _, c := range list {
+			if strings.Contains(c.Command, text) {
+				found = append(found, "command line of container "+c.ID)
+			}
+		}
+	}
+	err := filepath.WalkDir(s.work, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return nil // what goes away meanwhile holds nothing
+		}
+		if b, err := os.ReadFile(path); err == nil && bytes.Contains(b, []byte(text)) {
+			found = append(found, path)
+		}
+		return nil
+	})
+	require.NoError(tb, err)
+	return found
+}
+
+// processesWith looks for text in a file of /proc that every process has. It
+// finds nothing where there is no /proc.
+func processesWith(file, text string) []string {
+	var found []string
+	files, _ := filepath.Glob("/proc/[0-9]*/" + file)
+	for _, f := range files {
+		if b, err := os.ReadFile(f); err == nil && bytes.Contains(b, []byte(text)) {
+			found = append(found, f)
+		}
+	}
+	return found
+}
