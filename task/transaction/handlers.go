@@ -38,7 +38,10 @@ func (m *Manager) init(ctx context.Context, req *task.Request[stage.InitRequest]
 		}
 	}
 	m.takeSlot(ctx, t)
+	log := t.initLog(ctx, req)
+	t.env.Log = log
 	err = t.start(ctx)
+	t.endInit(ctx, log, err)
 	t.initErr = err
 	close(t.ready)
 	if err != nil {
@@ -64,6 +67,7 @@ func (m *Manager) admit(id string, req *task.Request[stage.InitRequest]) (*trans
 	}
 	t := m.newTransaction(m.environment(id, req))
 	t.secrets.Add(req.Data.Secrets...)
+	t.secrets.Add(cloneSecrets(req.Data.Clone)...)
 	m.open[id] = t
 	return t, true, nil
 }
@@ -89,7 +93,7 @@ func (m *Manager) environment(id string, req *task.Request[stage.InitRequest]) d
 	}
 	return driver.Environment{
 		ID: id, Labels: labels, Network: d.Network, Volumes: d.Volumes,
-		MountDockerSocket: d.MountDockerSocket, Envs: d.Envs, Files: d.Files,
+		MountDockerSocket: d.MountDockerSocket, Envs: d.Envs, Files: d.Files, Clone: d.Clone,
 	}
 }
 
@@ -179,6 +183,7 @@ func (t *transaction) answer(res *driver.Result, err error) *stage.ExecuteRespon
 	}
 	t.export(res.Env)
 	r.ExitCode, r.OOMKilled, r.Artifact = res.ExitCode, res.OOMKilled, res.Artifact
+	r.Tests = t.maskTests(res.Tests)
 	switch {
 	case err != nil:
 	case res.OOMKilled:
