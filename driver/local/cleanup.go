@@ -109,6 +109,13 @@ func (c *cleanup) processes(ctx context.Context, list []driver.Resource) {
 	markers := map[string]bool{}
 	for _, r := range list {
 		markers[r.ID] = true
+		// First those who cannot get away while the others are looked for. What
+		// goes wrong is found again by process.
+		if data, err := readProcess(r); err == nil {
+			if cg, err := recordedCgroup(data.Cgroup); err == nil {
+				_ = cg.kill(ctx.Done())
+			}
+		}
 	}
 	delete(markers, "")
 	c.processErr = killMarked(ctx.Done(), markers)
@@ -118,18 +125,37 @@ func (c *cleanup) process(ctx context.Context, r driver.Resource) error {
 	if c.processErr != nil {
 		return c.processErr
 	}
-	if len(r.Data) > 0 {
-		var data processData
-		if err := json.Unmarshal(r.Data, &data); err != nil {
-			return fmt.Errorf("read record: %w", err)
-		}
-		if data.PID > 1 {
-			if err := killRecorded(data); err != nil {
-				return err
-			}
+	data, err := readProcess(r)
+	if err != nil {
+		return err
+	}
+	if data.PID > 1 {
+		if err := killRecorded(data); err != nil {
+			return err
 		}
 	}
-	return c.d.unfollow(ctx, kindProcess+" "+r.ID)
+	cg, err := recordedCgroup(data.Cgroup)
+	if err != nil {
+		return err
+	}
+	if err := cg.kill(ctx.Done()); err != nil {
+		return err
+	}
+	if err := c.d.unfollow(ctx, kindProcess+" "+r.ID); err != nil {
+		return err
+	}
+	return cg.remove()
+}
+
+func readProcess(r driver.Resource) (processData, error) {
+	var data processData
+	if len(r.Data) == 0 {
+		return data, nil
+	}
+	if err := json.Unmarshal(r.Data, &data); err != nil {
+		return data, fmt.Errorf("read record: %w", err)
+	}
+	return data, nil
 }
 
 func (c *cleanup) container(ctx context.Context, r driver.Resource) error {

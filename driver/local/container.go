@@ -167,7 +167,7 @@ func (c *containerRun) start(ctx context.Context, spec *containerSpec) (*driver.
 		return nil, fmt.Errorf("start container: %w", err)
 	}
 	if c.step.Detach {
-		return c.followContainer()
+		return c.followContainer(ctx, spec)
 	}
 	select {
 	case <-c.copied:
@@ -319,26 +319,4 @@ func (c *containerRun) finish() {
 	}
 	c.stream.Close()
 	<-c.copied
-}
-
-// followContainer lets a detached step's output go on until Cleanup.
-func (c *containerRun) followContainer() (*driver.Result, error) {
-	stop := make(chan struct{}, 1)
-	ask := func() {
-		select {
-		case stop <- struct{}{}:
-		default:
-		}
-	}
-	ok := c.d.follow(kindContainer+" "+c.name, ask, func() {
-		select {
-		case <-c.copied:
-		case <-stop:
-		}
-		c.finish()
-	})
-	if !ok {
-		return nil, errors.New("the driver is closed")
-	}
-	return &driver.Result{Detached: true}, nil
 }

@@ -17,6 +17,7 @@ import (
 type group struct {
 	cmd    *exec.Cmd
 	marker string
+	cg     *cgroup // nil where there is none
 }
 
 func prepareCommand(cmd *exec.Cmd, acct *account) error {
@@ -27,31 +28,82 @@ func prepareCommand(cmd *exec.Cmd, acct *account) error {
 	return nil
 }
 
-func startGroup(cmd *exec.Cmd, marker string) (*group, error) {
+// startGroup starts cmd in cg, which it makes, or without where the system does
+// not let us. A nil cg is none.
+func startGroup(cmd *exec.Cmd, marker string, cg *cgroup) (*group, error) {
+	if cg != nil {
+		err := cg.make()
+		if err == nil {
+			if err = cg.start(cmd); err == nil {
+				return &group{cmd: cmd, marker: marker, cg: cg}, nil
+			}
+			_ = cg.remove()
+		}
+		if errors.Is(err, syscall.ETXTBSY) {
+			return nil, err
+		}
+		*cmd = fresh(cmd)
+		if startErr := cmd.Start(); startErr != nil {
+			return nil, startErr // it was not the control group's fault
+		}
+		cg.all.giveUp()
+		return &group{cmd: cmd, marker: marker}, nil
+	}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	return &group{cmd: cmd, marker: marker}, nil
 }
 
+// join starts cmd among what g holds together, in a process group of its own:
+// killing the returned group kills that alone, while what cmd leaves behind goes
+// with g.
+func (g *group) join(cmd *exec.Cmd) (*group, error) {
+	start := cmd.Start
+	if g.cg != nil {
+		start = func() error { return g.cg.start(cmd) }
+	}
+	if err := start(); err != nil {
+		return nil, err
+	}
+	return &group{cmd: cmd}, nil
+}
+
 func (g *group) terminate() {
 	// Nobody gets it twice: it might be taken for impatience.
 	_ = syscall.Kill(-g.cmd.Process.Pid, syscall.SIGTERM)
+	if g.cg != nil {
+		g.cg.signal(syscall.SIGTERM, g.cmd.Process.Pid)
+		return
+	}
 	signalMarked(map[string]bool{g.marker: true}, syscall.SIGTERM, g.cmd.Process.Pid)
 }
 
 func (g *group) kill() {
 	_ = syscall.Kill(-g.cmd.Process.Pid, syscall.SIGKILL)
-	// Whatever ended the step, this is seen through; it is bounded.
-	_ = killMarked(nil, map[string]bool{g.marker: true})
+	// Whatever ended the step, this is seen through; it is bounded. What Cleanup
+	// has to look at again is on record.
+	if g.cg != nil {
+		_ = g.cg.kill(nil)
+	} else if g.marker != "" {
+		_ = killMarked(nil, map[string]bool{g.marker: true})
+	}
 }
 
 // alive reports whether the group has a member.
 func (g *group) alive() bool {
-	return !errors.Is(syscall.Kill(-g.cmd.Process.Pid, 0), syscall.ESRCH)
+	return g.cg.populated() || !errors.Is(syscall.Kill(-g.cmd.Process.Pid, 0), syscall.ESRCH)
 }
 
-func (g *group) close() {}
+// left reports whether anything of the step is still there after its first
+// process has ended.
+func (g *group) left() bool {
+	return g.alive() || g.cg == nil && signalMarked(map[string]bool{g.marker: true}, 0, 0) > 0
+}
+
+// close removes the control group. One that a service still lives in stays until
+// Cleanup.
+func (g *group) close() { _ = g.cg.remove() }
 
 // killRecorded kills the group of a process of which only the record is left.
 func killRecorded(data processData) error {

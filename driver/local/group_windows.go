@@ -17,6 +17,7 @@ type group struct {
 	cmd    *exec.Cmd
 	marker string
 	job    windows.Handle
+	cg     *cgroup // always nil
 }
 
 func prepareCommand(cmd *exec.Cmd, acct *account) error {
@@ -24,7 +25,7 @@ func prepareCommand(cmd *exec.Cmd, acct *account) error {
 	return nil
 }
 
-func startGroup(cmd *exec.Cmd, marker string) (*group, error) {
+func startGroup(cmd *exec.Cmd, marker string, _ *cgroup) (*group, error) {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("create job object: %w", err)
@@ -50,6 +51,10 @@ func startGroup(cmd *exec.Cmd, marker string) (*group, error) {
 	return &group{cmd: cmd, marker: marker, job: job}, nil
 }
 
+// join starts cmd in a job of its own: it ends with g's step at the latest, as
+// the step waits for it.
+func (g *group) join(cmd *exec.Cmd) (*group, error) { return startGroup(cmd, g.marker, nil) }
+
 func assign(job windows.Handle, pid int) error {
 	h, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE, false, uint32(pid))
 	if err != nil {
@@ -68,6 +73,9 @@ func (g *group) kill() { _ = windows.TerminateJobObject(g.job, 137) }
 
 // alive says no: a grace ends with the first process.
 func (g *group) alive() bool { return false }
+
+// left says no: whatever a step leaves is in its job and is not asked for.
+func (g *group) left() bool { return false }
 
 func (g *group) close() { _ = windows.CloseHandle(g.job) }
 

@@ -194,6 +194,11 @@ func (r *run) environ(base map[string]string) (map[string]string, error) {
 	if env == nil {
 		env = map[string]string{}
 	}
+	services, err := r.serviceVariables()
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(env, services)
 	maps.Copy(env, r.env.Envs)
 	maps.Copy(env, r.step.Environment)
 	maps.Copy(env, map[string]string{

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -13,7 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/delegate-io/dlite/driver"
@@ -28,11 +27,14 @@ const (
 	drainTime = time.Second
 )
 
-// processData is kept with a process resource, once the process runs.
+// processData is kept with a process resource.
 type processData struct {
-	PID int `json:"pid"`
+	// Cgroup is the path of the control group, where there is one. It is known
+	// before the process runs, and tells all that the other two would.
+	Cgroup string `json:"cgroup,omitempty"`
+	PID    int    `json:"pid,omitempty"`
 	// Start tells the process from a later one with the same id.
-	Start string `json:"start"`
+	Start string `json:"start,omitempty"`
 }
 
 // host runs the step as a process of this machine.
@@ -49,12 +51,18 @@ func (r *run) host(ctx context.Context) (*driver.Result, error) {
 	cmd.Stdout, cmd.Stderr = writer, writer
 	var g *group
 	res := driver.Resource{Kind: kindProcess, ID: marker, Labels: r.labels()}
+	cg := r.d.cgroups.named(r.tx.Name + "-" + marker)
+	if cg != nil {
+		if res.Data, err = json.Marshal(processData{Cgroup: cg.path}); err != nil {
+			return nil, err
+		}
+	}
 	err = r.d.gate.create(ctx, r.ledger, res, func() error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		var err error
-		g, err = startGroup(cmd, marker)
+		g, err = startWhenWritten(ctx, cmd, marker, cg)
 		return err
 	})
 	_ = writer.Close()
@@ -62,58 +70,62 @@ func (r *run) host(ctx context.Context) (*driver.Result, error) {
 		_ = reader.Close()
 		return nil, fmt.Errorf("start: %w", explainStart(err, r.step.User))
 	}
+	if cg != nil && g.cg == nil {
+		r.d.cfg.log.Warn().Str("cgroup", cg.path).Msg("no control group can be made for host steps; what hides from its step may escape")
+	}
 	p := &hostProcess{group: g, reader: reader, out: r.out, exited: make(chan struct{}), drained: make(chan struct{})}
 	go p.copy()
 	go p.wait()
 
-	if err := r.recordStarted(ctx, res, cmd.Process.Pid); err != nil {
-		p.stop(0)
+	if err := r.recordStarted(ctx, res, g); err != nil {
+		p.stop(patience{})
 		return nil, err
 	}
 	if r.step.Detach {
-		return r.followHost(p, marker)
+		return r.followHost(ctx, p, marker)
 	}
 	select {
 	case <-p.exited:
 		p.finish()
 		return &driver.Result{ExitCode: exitCode(cmd.ProcessState)}, nil
 	case <-ctx.Done():
-		p.stop(r.grace())
+		p.stop(r.patience())
 		return nil, stopped(ctx, r.step)
 	}
 }
 
-// followHost lets a detached step go on until Cleanup.
-func (r *run) followHost(p *hostProcess, marker string) (*driver.Result, error) {
-	stop := make(chan struct{}, 1)
-	ask := func() {
+// startWhenWritten is startGroup for programs that we have just written: while
+// another step is being started, its process may hold the file open.
+func startWhenWritten(ctx context.Context, cmd *exec.Cmd, marker string, cg *cgroup) (*group, error) {
+	for wait := time.Millisecond; ; wait *= 2 {
+		g, err := startGroup(cmd, marker, cg)
+		if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
+			return g, err
+		}
+		*cmd = fresh(cmd)
 		select {
-		case stop <- struct{}{}:
-		default:
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, err
 		}
 	}
-	ok := r.d.follow(kindProcess+" "+marker, ask, func() {
-		select {
-		case <-p.drained:
-			// A service may have put itself in the background and closed its
-			// output: that is no reason to end it.
-			<-p.exited
-			p.group.close()
-			_ = p.reader.Close()
-		case <-stop:
-			p.stop(0)
-		}
-	})
-	if !ok {
-		p.stop(0)
-		return nil, errors.New("the driver is closed")
+}
+
+// fresh is cmd before its start was tried.
+func fresh(cmd *exec.Cmd) exec.Cmd {
+	return exec.Cmd{
+		Path: cmd.Path, Args: cmd.Args, Dir: cmd.Dir, Env: cmd.Env,
+		Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, ExtraFiles: cmd.ExtraFiles, SysProcAttr: cmd.SysProcAttr,
 	}
-	return &driver.Result{Detached: true}, nil
 }
 
 // recordStarted adds to the record what finds the process where its
 // environment cannot be read.
-func (r *run) recordStarted(ctx context.Context, res driver.Resource, pid int) error {
+func (r *run) recordStarted(ctx context.Context, res driver.Resource, g *group) error {
+	if g.cg != nil {
+		return nil
+	}
+	pid := g.cmd.Process.Pid
 	start, err := processStart(pid)
 	if err != nil {
 		return nil // it has ended, or the platform cannot tell
@@ -273,95 +285,4 @@ func explainStart(err error, user string) error {
 		return fmt.Errorf("as user %q: %w (only root may run steps as other users)", user, err)
 	}
 	return err
-}
-
-// hostProcess is a step's first process and everything it started.
-type hostProcess struct {
-	group   *group
-	reader  *os.File
-	out     io.Writer
-	exited  chan struct{} // the first process has ended
-	drained chan struct{} // nobody writes any more
-	ending  atomic.Bool   // nobody should write any more
-}
-
-// copy reads the output to its end. Once everybody who may write has been
-// killed it takes silence for the end, since one that escaped may still hold
-// the pipe.
-func (p *hostProcess) copy() {
-	defer close(p.drained)
-	buf := make([]byte, 32<<10)
-	var limit time.Time
-	for silent := 0; silent < 3; {
-		if p.ending.Load() {
-			if limit.IsZero() {
-				limit = time.Now().Add(10 * drainTime)
-			}
-			if time.Now().After(limit) {
-				return
-			}
-			_ = p.reader.SetReadDeadline(time.Now().Add(drainTime / 20))
-		}
-		n, err := p.reader.Read(buf)
-		_, _ = p.out.Write(buf[:n])
-		switch {
-		case err == nil:
-			silent = 0
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			silent++
-		default:
-			return
-		}
-	}
-}
-
-func (p *hostProcess) wait() {
-	defer close(p.exited)
-	_ = p.group.cmd.Wait() // the state tells everything
-}
-
-// finish reads the output to its end after the first process has exited, and
-// ends what it left behind.
-func (p *hostProcess) finish() {
-	timer := time.NewTimer(drainTime)
-	select {
-	case <-p.drained:
-	case <-timer.C:
-	}
-	timer.Stop()
-	p.end()
-}
-
-// stop ends everything, politely when there is a grace.
-func (p *hostProcess) stop(grace time.Duration) {
-	if grace > 0 {
-		p.group.terminate()
-		deadline := time.NewTimer(grace)
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer deadline.Stop()
-		defer tick.Stop()
-		for exited := p.exited; p.group.alive() || exited != nil; {
-			select {
-			case <-exited:
-				exited = nil
-				continue
-			case <-tick.C:
-				continue
-			case <-deadline.C:
-			}
-			break
-		}
-	}
-	p.end()
-}
-
-// end kills what is left and waits for it.
-func (p *hostProcess) end() {
-	p.group.kill()
-	<-p.exited
-	p.ending.Store(true)
-	_ = p.reader.SetReadDeadline(time.Now()) // wakes copy
-	<-p.drained
-	_ = p.reader.Close()
-	p.group.close()
 }

@@ -16,9 +16,10 @@ const WorkspaceMount = "/workspace"
 
 // Driver runs steps on this machine. It is safe for concurrent use. Use [New].
 type Driver struct {
-	cfg    *config
-	engine engine
-	gate   gate
+	cfg     *config
+	engine  engine
+	gate    gate
+	cgroups cgroups
 
 	mu        sync.Mutex
 	networks  map[string]*networkState // by name; guarded by mu
@@ -84,11 +85,11 @@ func (d *Driver) Execute(ctx context.Context, env *driver.Environment, step *dri
 		return nil, stopped(ctx, step)
 	}
 	w := &output{w: out}
-	if !step.Detach {
-		defer w.close()
-	}
 	r := &run{d: d, tx: tx, env: env, step: step, out: w, ledger: l}
 	res, err := r.execute(ctx)
+	if err != nil || !res.Detached {
+		w.close()
+	}
 	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 		return nil, fmt.Errorf("%w (%w)", stopped(ctx, step), err)
 	}
@@ -109,6 +110,9 @@ type run struct {
 }
 
 func (r *run) execute(ctx context.Context) (res *driver.Result, err error) {
+	if err = checkStep(&r.step.Step); err != nil {
+		return nil, r.fail(err)
+	}
 	if err = r.d.makeVolumes(ctx, r.tx, r.step.ExtraVolumes, r.ledger); err != nil {
 		return nil, r.fail(err)
 	}
@@ -124,9 +128,12 @@ func (r *run) execute(ctx context.Context) (res *driver.Result, err error) {
 			r.files.remove()
 		}
 	}()
-	if r.step.Image != "" {
+	switch {
+	case r.step.Image != "":
 		res, err = r.container(ctx)
-	} else {
+	case r.step.Plugin != nil:
+		res, err = r.plugin(ctx)
+	default:
 		res, err = r.host(ctx)
 	}
 	if err != nil {

@@ -19,6 +19,9 @@ type config struct {
 	dockerHost         string
 	docker             client.APIClient
 	grace              time.Duration
+	attempts           int
+	interval           time.Duration
+	pluginCache        string
 	engineWait         time.Duration
 	pull               pullTimes
 	fileLimit          int64
@@ -99,6 +102,46 @@ func WithEngineWait(limit time.Duration) Option {
 			return fmt.Errorf("wait for the engine: %v is negative", limit)
 		}
 		c.engineWait = limit
+		return nil
+	}
+}
+
+// WithTermination makes the driver send SIGTERM to a host step that is stopped
+// as often as attempts, one every interval, before it sends SIGKILL
+// (HARNESS_SUBPROCESS_KILL_PROCESS_GROUP_MAX_SIGTERM_ATTEMPTS and
+// ..._RETRY_INTERVAL_SECS, SPEC D4). SIGKILL comes an interval after the last
+// attempt, and not before the grace of [WithGrace] is over; a step that ends
+// earlier is not waited for. The default is 0 attempts: the grace alone counts,
+// with one SIGTERM at its beginning.
+func WithTermination(attempts int, interval time.Duration) Option {
+	return func(c *config) error {
+		if attempts < 0 {
+			return fmt.Errorf("termination: %d attempts", attempts)
+		}
+		if attempts > 0 && interval <= 0 {
+			return fmt.Errorf("termination: the interval %v is not positive", interval)
+		}
+		c.attempts, c.interval = attempts, interval
+		return nil
+	}
+}
+
+// WithPluginCache sets the folder that keeps the programs of plugin steps, each
+// under its checksum, for all transactions. Several drivers and processes may
+// share it. It is made when it is first needed, and nothing is ever removed from
+// it. The default is dlite/plugins in [os.UserCacheDir].
+//
+// What is in it is run: nobody else may be able to write to it.
+func WithPluginCache(dir string) Option {
+	return func(c *config) error {
+		if dir == "" {
+			return errors.New("plugin cache: the path is empty")
+		}
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return fmt.Errorf("plugin cache: %w", err)
+		}
+		c.pluginCache = abs
 		return nil
 	}
 }

@@ -49,6 +49,10 @@ func (r *run) containerSpec() (*containerSpec, error) {
 	if err != nil {
 		return nil, err
 	}
+	hosts, err := r.extraHosts()
+	if err != nil {
+		return nil, err
+	}
 	argv := r.argv()
 	entry := len(r.step.Run.Entrypoint)
 	s := &containerSpec{
@@ -69,7 +73,7 @@ func (r *run) containerSpec() (*containerSpec, error) {
 			PortBindings: bindings,
 			DNS:          r.step.DNS,
 			DNSSearch:    r.step.DNSSearch,
-			ExtraHosts:   r.step.ExtraHosts,
+			ExtraHosts:   hosts,
 			Privileged:   r.step.Privileged,
 			ShmSize:      r.step.ShmSize,
 			Resources: container.Resources{
@@ -110,11 +114,15 @@ func (r *run) isOwnNetwork(name string) bool {
 }
 
 // aliases are the names by which other steps reach this one: those it asks for
-// and its id.
+// its id, and the name of a background step.
 func (r *run) aliases() []string {
 	list := slices.Clone(r.step.NetworkAliases)
 	if id := slug(r.step.ID); !slices.Contains(list, id) {
 		list = append(list, id)
+	}
+	// Others than services may well share a name.
+	if name := slug(r.step.Name); r.step.Detach && r.step.Name != "" && !slices.Contains(list, name) {
+		list = append(list, name)
 	}
 	return list
 }

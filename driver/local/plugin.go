@@ -1,0 +1,142 @@
+package local
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// checkPlugin refuses a plugin that cannot be run.
+func checkPlugin(step *stage.Step) error {
+	p := step.Plugin
+	if p == nil {
+		return nil
+	}
+	switch {
+	case step.Image != "":
+		return errors.New("a plugin runs on the host, and the step has an image")
+	case len(step.Run.Entrypoint)+len(step.Run.Command) > 0:
+		return errors.New("a plugin is what a step runs, and the step has a run of its own")
+	}
+	exe, err := chooseExecutable(p.Executables, runtime.GOOS, runtime.GOARCH)
+	if err != nil {
+		return err
+	}
+	if sum, err := hex.DecodeString(exe.SHA256); err != nil || len(sum) != 32 {
+		return errors.New("plugin: sha256 must be 64 hexadecimal digits")
+	}
+	if u, err := url.Parse(exe.URL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return errors.New("plugin: url must begin with http:// or https:// and a host")
+	}
+	_, err = pluginVariables(p.Settings)
+	return err
+}
+
+// chooseExecutable finds the program for a platform.
+func chooseExecutable(list []stage.Executable, goos, goarch string) (*stage.Executable, error) {
+	var there []string
+	for i, e := range list {
+		if e.OS == goos && e.Arch == goarch {
+			return &list[i], nil
+		}
+		there = append(there, e.OS+"/"+e.Arch)
+	}
+	if len(there) == 0 {
+		there = []string{"nothing"}
+	}
+	return nil, fmt.Errorf("the plugin has no program for %s/%s; it has %s", goos, goarch, strings.Join(there, ", "))
+}
+
+// pluginVariables turns settings into variables. Two settings that would be the
+// same one, and one that is ours, are refused, since one of the two would be
+// lost.
+func pluginVariables(settings map[string]string) (map[string]string, error) {
+	env := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		variable := "PLUGIN_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(name))
+		if _, ok := env[variable]; ok || variable == artifactVariable {
+			return nil, fmt.Errorf("plugin: setting %q and another one are both %s", name, variable)
+		}
+		env[variable] = settings[name]
+	}
+	return env, nil
+}
+
+// plugin fetches the step's program and runs it like any step of the host.
+func (r *run) plugin(ctx context.Context) (*driver.Result, error) {
+	p := r.step.Plugin
+	exe, err := chooseExecutable(p.Executables, runtime.GOOS, runtime.GOARCH)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := pluginVariables(p.Settings)
+	if err != nil {
+		return nil, err
+	}
+	cache, err := r.d.cfg.plugins()
+	if err != nil {
+		return nil, err
+	}
+	file, err := cache.fetch(ctx, exe, r.out.printf)
+	if err != nil {
+		return nil, fmt.Errorf("plugin: %w", err)
+	}
+	if r.step.User != "" {
+		// The cache is ours alone.
+		own := filepath.Join(r.files.dirs[0], filepath.Base(file))
+		if err := copyFile(own, file); err != nil {
+			return nil, fmt.Errorf("plugin: %w", err)
+		}
+		file = own
+	}
+	step := *r.step
+	step.Run = stage.Run{Entrypoint: []string{file}, Command: p.Args}
+	if step.Environment = maps.Clone(r.step.Environment); step.Environment == nil {
+		step.Environment = map[string]string{}
+	}
+	maps.Copy(step.Environment, settings)
+	r.step = &step
+	return r.host(ctx)
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	if err = errors.Join(err, out.Chmod(0o755), out.Close()); err != nil {
+		_ = os.Remove(to)
+	}
+	return err
+}
+
+// plugins is the cache, in its default place unless an option says otherwise.
+func (c *config) plugins() (*pluginCache, error) {
+	dir := c.pluginCache
+	if dir == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return nil, fmt.Errorf("this user has no cache folder for plugins, and WithPluginCache names none: %w", err)
+		}
+		dir = filepath.Join(user, "dlite", "plugins")
+	}
+	return newPluginCache(dir), nil
+}

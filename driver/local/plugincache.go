@@ -1,0 +1,252 @@
+package local
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// pluginCache keeps programs under their checksums. A program gets its name only
+// when it is whole and verified, so that whatever is there may be used.
+type pluginCache struct {
+	dir string
+	// Bounds of what is served and of what it becomes, in bytes.
+	maxServed, maxProgram int64
+	// whole bounds an attempt, stall the time without a byte.
+	whole, stall time.Duration
+	// pauses are between attempts: there is one attempt more than pauses.
+	pauses []time.Duration
+}
+
+func newPluginCache(dir string) *pluginCache {
+	return &pluginCache{
+		dir: dir, maxServed: 512 << 20, maxProgram: 1 << 30,
+		whole: 15 * time.Minute, stall: 30 * time.Second,
+		pauses: []time.Duration{300 * time.Millisecond, time.Second, 3 * time.Second, 6 * time.Second},
+	}
+}
+
+// lockPoll is how often a process that waits for another one's download looks.
+const lockPoll = 20 * time.Millisecond
+
+// fetch gives the path of a program, which it downloads when nobody has yet.
+// Who else wants it meanwhile, in this process or another one, waits for that.
+func (c *pluginCache) fetch(ctx context.Context, exe *stage.Executable, say func(string, ...any)) (string, error) {
+	name := strings.ToLower(exe.SHA256)
+	if exe.Compressed {
+		name += "-unpacked" // the same bytes may be a program themselves
+	}
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	file := filepath.Join(c.dir, name)
+	if isProgram(file) {
+		return file, nil
+	}
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+		return "", fmt.Errorf("cache: %w", err)
+	}
+	lock := flock.New(filepath.Join(c.dir, name+".lock"))
+	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
+		return "", fmt.Errorf("wait for another download: %w", err)
+	}
+	defer func() { _ = lock.Unlock() }()
+	if isProgram(file) {
+		return file, nil
+	}
+	// Whoever wrote these is dead, or would hold the lock.
+	if stale, err := filepath.Glob(filepath.Join(c.dir, name+".part-*")); err == nil {
+		for _, part := range stale {
+			_ = os.Remove(part)
+		}
+	}
+	say("Fetching the plugin from %s", shortURL(exe.URL))
+	if err := c.download(ctx, exe, file, say); err != nil {
+		return "", fmt.Errorf("fetch from %s: %w", shortURL(exe.URL), err)
+	}
+	return file, nil
+}
+
+func isProgram(file string) bool {
+	info, err := os.Lstat(file)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// shortURL leaves out what may be a credential.
+func shortURL(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return "its URL"
+	}
+	return u.Scheme + "://" + u.Host + u.EscapedPath()
+}
+
+// errTransient marks what another attempt may get past.
+var errTransient = errors.New("gave up")
+
+func (c *pluginCache) download(ctx context.Context, exe *stage.Executable, file string, say func(string, ...any)) error {
+	for i := 0; ; i++ {
+		err := c.attempt(ctx, exe, file)
+		if err == nil || ctx.Err() != nil || !errors.Is(err, errTransient) || i == len(c.pauses) {
+			return err
+		}
+		pause := c.pauses[i]
+		pause += rand.N(pause/4 + 1)
+		say("That failed and is tried again in %v: %v", pause.Round(100*time.Millisecond), err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// attempt downloads, verifies and unpacks, in this order, and leaves the program
+// or nothing.
+func (c *pluginCache) attempt(ctx context.Context, exe *stage.Executable, file string) (err error) {
+	served, err := os.CreateTemp(c.dir, filepath.Base(file)+".part-*")
+	if err != nil {
+		return err
+	}
+	program := served
+	defer func() {
+		for _, f := range []*os.File{served, program} {
+			_ = f.Close()
+			_ = os.Remove(f.Name()) // of what has been renamed nothing is left to remove
+		}
+	}()
+	sum, err := c.serve(ctx, exe.URL, served)
+	if err != nil {
+		return err
+	}
+	if !strings.EqualFold(sum, exe.SHA256) {
+		return fmt.Errorf("the checksum is %s and should be %s", sum, strings.ToLower(exe.SHA256))
+	}
+	if exe.Compressed {
+		if program, err = os.CreateTemp(c.dir, filepath.Base(file)+".part-*"); err != nil {
+			program = served
+			return err
+		}
+		if err := c.unpack(program, served); err != nil {
+			return fmt.Errorf("decompress: %w", err)
+		}
+	}
+	// Synced before it has its name: a crash must not leave the name alone.
+	if err := errors.Join(program.Chmod(0o755), program.Sync(), program.Close()); err != nil {
+		return err
+	}
+	return os.Rename(program.Name(), file)
+}
+
+// serve writes what the URL serves to w and gives its checksum.
+func (c *pluginCache) serve(ctx context.Context, target string, w io.Writer) (string, error) {
+	whole, cancel := context.WithTimeout(ctx, c.whole)
+	defer cancel()
+	watched, stalled := context.WithCancelCause(whole)
+	defer stalled(nil)
+	watch := time.AfterFunc(c.stall, func() { stalled(fmt.Errorf("nothing came for %v", c.stall)) })
+	defer watch.Stop()
+
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, DisableCompression: true,
+		DialContext:         (&net.Dialer{Timeout: c.stall}).DialContext,
+		TLSHandshakeTimeout: c.stall,
+	}
+	req, err := http.NewRequestWithContext(watched, http.MethodGet, target, http.NoBody)
+	if err != nil {
+		return "", withoutURL(err)
+	}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return "", transient(watched, withoutURL(err))
+	}
+	defer func() { _ = resp.Body.Close() }()
+	switch code := resp.StatusCode; {
+	case code == http.StatusOK:
+	case code == http.StatusRequestTimeout, code == http.StatusTooManyRequests, code >= 500:
+		return "", transient(watched, fmt.Errorf("the server answers %d", code))
+	default:
+		return "", fmt.Errorf("the server answers %d", code)
+	}
+	if resp.ContentLength > c.maxServed {
+		return "", fmt.Errorf("it has %d bytes, more than %d", resp.ContentLength, c.maxServed)
+	}
+	hash := sha256.New()
+	body := &watchedReader{r: io.LimitReader(resp.Body, c.maxServed+1), watch: watch, stall: c.stall}
+	n, err := io.Copy(io.MultiWriter(w, hash), body)
+	switch {
+	case body.err != nil:
+		return "", transient(watched, fmt.Errorf("the download broke off: %w", body.err))
+	case err != nil:
+		return "", err // a full disk
+	case n > c.maxServed:
+		return "", fmt.Errorf("it has more than %d bytes", c.maxServed)
+	}
+	return hex.EncodeToString(hash.Sum(nil)), nil
+}
+
+// transient marks err, and says why when it was us who gave up.
+func transient(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w (%w)", err, cause)
+	}
+	return fmt.Errorf("%w: %w", errTransient, err)
+}
+
+// watchedReader puts the watch off with every byte, and tells its own errors
+// from those of who writes.
+type watchedReader struct {
+	r     io.Reader
+	watch *time.Timer
+	stall time.Duration
+	err   error
+}
+
+func (r *watchedReader) Read(p []byte) (int, error) {
+	n, err := r.r.Read(p)
+	if n > 0 {
+		r.watch.Reset(r.stall)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.err = err
+	}
+	return n, err
+}
+
+// unpack decompresses what has been verified. It is bounded nevertheless: a
+// checksum says who made it, not that he was careful.
+func (c *pluginCache) unpack(to io.Writer, from *os.File) error {
+	if _, err := from.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	z, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20))
+	if err != nil {
+		return err
+	}
+	defer z.Close()
+	n, err := io.Copy(to, io.LimitReader(z, c.maxProgram+1))
+	if err != nil {
+		return err
+	}
+	if n > c.maxProgram {
+		return fmt.Errorf("it has more than %d bytes", c.maxProgram)
+	}
+	return nil
+}

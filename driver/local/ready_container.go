@@ -1,0 +1,188 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"runtime"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
+	"github.com/docker/docker/pkg/stdcopy"
+
+	"github.com/delegate-io/dlite/driver"
+)
+
+// followContainer lets a detached step's output go on until Cleanup, and returns
+// when it is ready.
+func (c *containerRun) followContainer(ctx context.Context, spec *containerSpec) (*driver.Result, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := make(chan struct{}, 1)
+	ask := func() {
+		select {
+		case stop <- struct{}{}:
+		default:
+		}
+	}
+	probed, ended := make(chan struct{}), make(chan struct{})
+	ok := c.d.follow(kindContainer+" "+c.name, ask, func() {
+		defer close(ended)
+		select {
+		case <-c.copied:
+		case <-stop:
+			cancel(errEnded)
+		}
+		c.finish()
+		select {
+		case <-probed:
+		case <-stop:
+			cancel(errEnded)
+			<-probed
+		}
+	})
+	if !ok {
+		return nil, errClosed
+	}
+	err := c.becomeService(ctx, spec)
+	close(probed)
+	if err != nil {
+		c.stop(ctx)
+		rmCtx, done := detach(ctx, engineTimeout)
+		defer done()
+		if rmErr := removeContainer(rmCtx, c.cli, c.name); rmErr != nil {
+			c.d.cfg.log.Warn().Err(rmErr).Str("container", c.name).Msg("remove container that was not ready")
+		}
+		ask()
+		<-ended
+		return nil, err
+	}
+	return &driver.Result{Detached: true}, nil
+}
+
+// becomeService waits until the container is ready and lets the following steps
+// find it.
+func (c *containerRun) becomeService(ctx context.Context, spec *containerSpec) error {
+	info, err := c.cli.ContainerInspect(ctx, c.name)
+	if err != nil {
+		return fmt.Errorf("inspect container: %w", err)
+	}
+	s := service{Address: c.addressFromHere(info, spec)}
+	if spec.ownNetwork {
+		s.Alias = slug(c.step.ID)
+	}
+	if err := c.awaitReady(ctx, &containerService{containerRun: c, at: s.Address}); err != nil {
+		return err
+	}
+	// Where the engine is elsewhere, what it publishes is what we reach.
+	if s.Address == "" && len(c.step.PortBindings) > 0 && isLocal(c.cli) {
+		s.Address = loopback
+	}
+	return c.announce(s)
+}
+
+// addressFromHere is where this process reaches the container's ports. On Linux
+// that is its address in the bridge; elsewhere the engine is in a VM.
+func (c *containerRun) addressFromHere(info container.InspectResponse, spec *containerSpec) string {
+	if runtime.GOOS != "linux" || !isLocal(c.cli) {
+		return ""
+	}
+	if info.HostConfig != nil && info.HostConfig.NetworkMode.IsHost() {
+		return loopback
+	}
+	if info.NetworkSettings == nil {
+		return ""
+	}
+	if n := info.NetworkSettings.Networks[spec.primaryNetwork]; n != nil && n.IPAddress != "" {
+		return n.IPAddress
+	}
+	for _, n := range info.NetworkSettings.Networks {
+		if n != nil && n.IPAddress != "" {
+			return n.IPAddress
+		}
+	}
+	return ""
+}
+
+// isLocal reports whether the engine is on this machine, or in a VM of it.
+func isLocal(cli client.APIClient) bool {
+	u, err := url.Parse(cli.DaemonHost())
+	return err == nil && (u.Scheme == "unix" || u.Scheme == "npipe")
+}
+
+// containerService is a background container that gets ready.
+type containerService struct {
+	*containerRun
+	at string
+}
+
+func (s *containerService) address() string { return s.at }
+
+func (s *containerService) wake() <-chan struct{} { return s.copied }
+
+func (s *containerService) ended(ctx context.Context) error {
+	info, err := s.cli.ContainerInspect(ctx, s.name)
+	switch {
+	case errdefs.IsNotFound(err):
+		return errEnded
+	case err != nil || info.ContainerJSONBase == nil || info.State == nil:
+		return nil // the next attempt tells
+	case info.State.Running:
+		return nil
+	}
+	return endedError(info.State.ExitCode, info.State.OOMKilled)
+}
+
+// run runs argv in the container. When ctx ends first the command goes on until
+// the container is removed, which comes next.
+func (s *containerService) run(ctx context.Context, argv []string) (int, string, error) {
+	created, err := s.cli.ContainerExecCreate(ctx, s.name, container.ExecOptions{
+		Cmd: argv, AttachStdout: true, AttachStderr: true,
+	})
+	if err != nil {
+		return 0, "", fmt.Errorf("start the check: %w", err)
+	}
+	stream, err := s.cli.ContainerExecAttach(ctx, created.ID, container.ExecAttachOptions{})
+	if err != nil {
+		return 0, "", fmt.Errorf("start the check: %w", err)
+	}
+	var out limitedOutput
+	copied := make(chan error, 1)
+	go func() {
+		_, err := stdcopy.StdCopy(&out, &out, stream.Reader)
+		copied <- err
+	}()
+	select {
+	case err = <-copied:
+		stream.Close()
+	case <-ctx.Done():
+		stream.Close()
+		<-copied
+		return 0, string(out.b), ctx.Err()
+	}
+	if err != nil {
+		return 0, string(out.b), fmt.Errorf("read the check's output: %w", err)
+	}
+	code, err := s.execEnd(ctx, created.ID)
+	return code, string(out.b), err
+}
+
+// execEnd waits for the end of a command whose output has ended.
+func (s *containerService) execEnd(ctx context.Context, id string) (int, error) {
+	for wait := time.Millisecond; ; wait = min(2*wait, readyInterval) {
+		info, err := s.cli.ContainerExecInspect(ctx, id)
+		if err != nil {
+			return 0, fmt.Errorf("the check's end: %w", err)
+		}
+		if !info.Running {
+			return info.ExitCode, nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// hostService is a background step on the host that gets ready.
+type hostService struct {
+	p *hostProcess
+}
+
+func (s *hostService) address() string { return loopback }
+
+func (s *hostService) wake() <-chan struct{} { return s.p.exited }
+
+// ended: a service that put itself in the background goes on without its first
+// process.
+func (s *hostService) ended(context.Context) error {
+	select {
+	case <-s.p.exited:
+	default:
+		return nil
+	}
+	code := exitCode(s.p.group.cmd.ProcessState)
+	if code == 0 && s.p.group.left() {
+		return nil
+	}
+	return endedError(code, false)
+}
+
+// run runs argv as the step is run: in its folder, with its environment and user.
+func (s *hostService) run(ctx context.Context, argv []string) (int, string, error) {
+	step := s.p.group.cmd
+	var path string
+	for _, v := range step.Env {
+		if name, value, _ := strings.Cut(v, "="); name == "PATH" {
+			path = value
+		}
+	}
+	file, err := lookPath(argv[0], step.Dir, path)
+	if err != nil {
+		return 0, "", err
+	}
+	var out limitedOutput
+	attr := *step.SysProcAttr
+	cmd := &exec.Cmd{
+		Path: file, Args: argv, Dir: step.Dir, Env: step.Env, SysProcAttr: &attr,
+		Stdout: &out, Stderr: &out, WaitDelay: drainTime,
+	}
+	g, err := s.p.group.join(cmd)
+	if err != nil {
+		return 0, "", fmt.Errorf("start the check: %w", err)
+	}
+	defer g.close()
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		g.kill()
+		<-done
+		return 0, string(out.b), ctx.Err()
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
+		return 0, string(out.b), fmt.Errorf("wait for the check: %w", err)
+	}
+	return exitCode(cmd.ProcessState), string(out.b), nil
+}
