@@ -1,0 +1,402 @@
+package endtoend_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/testbed"
+	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// atOnce is how many transactions run in parallel when the delegate is killed.
+const atOnce = 4
+
+// instants is how often the delegate is killed at a random moment.
+const instants = 300
+
+// scene is a manager, an engine with things on it that are none of the
+// delegate's business, and a delegate that is killed and started again.
+type scene struct {
+	t       *testing.T
+	engine  *testbed.Engine
+	manager *manager.Manager
+	url     string
+	dir     string
+	memory  string
+	token   string // in the arguments of every process that a step starts
+	name    string // the delegate's
+
+	bystander, network string
+	submitted          int
+	stages             []string // whose end the manager has to know
+	ends               map[manager.Status]int
+	cmd                *exec.Cmd
+	stdin              io.WriteCloser
+	stdout             *bufio.Scanner
+}
+
+func newScene(t *testing.T) *scene {
+	t.Helper()
+	s := &scene{t: t, ends: map[manager.Status]int{}, engine: testbed.Docker(t), dir: t.TempDir(), token: fmt.Sprintf("7%08d", rand.N(100_000_000))}
+	s.name = "crash-test-" + s.token
+	require.NoError(t, os.Chmod(s.dir, 0o711)) //nolint:gosec // steps get through
+	require.NoError(t, os.Mkdir(filepath.Join(s.dir, "work"), 0o711))
+	var err error
+	s.memory, err = os.MkdirTemp("/dev/shm", "dlite-crash-")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(s.memory) })
+	s.manager, err = manager.New(manager.Config{
+		Accounts: map[string]string{account: secret}, HeartbeatTimeout: 700 * time.Millisecond, AcquireTimeout: 300 * time.Millisecond,
+		QueueTimeout: 2 * time.Minute,
+	})
+	require.NoError(t, err)
+	srv := httptest.NewServer(s.manager)
+	s.url = srv.URL
+	t.Cleanup(func() {
+		require.NoError(t, s.manager.Close())
+		srv.Close()
+	})
+	s.addBystanders()
+	t.Cleanup(func() {
+		if s.cmd != nil {
+			s.kill()
+		}
+	})
+	return s
+}
+
+// addBystanders puts on the engine what the delegate must leave alone: a
+// container with its labels but another name, and a network.
+func (s *scene) addBystanders() {
+	labels := map[string]string{driver.LabelDelegate: s.name, driver.LabelTransaction: "somebody-elses"}
+	c, err := s.engine.Client.ContainerCreate(s.t.Context(), &container.Config{
+		Image: s.engine.Image, Cmd: []string{"sleep", "3600"}, Labels: labels,
+	}, &container.HostConfig{NetworkMode: "none"}, nil, nil, "")
+	require.NoError(s.t, err)
+	require.NoError(s.t, s.engine.Client.ContainerStart(s.t.Context(), c.ID, container.StartOptions{}))
+	n, err := s.engine.Client.NetworkCreate(s.t.Context(), "bystander-"+s.token, network.CreateOptions{})
+	require.NoError(s.t, err)
+	s.bystander, s.network = c.ID, n.ID
+	s.t.Cleanup(func() {
+		ctx := context.WithoutCancel(s.t.Context())
+		assert.NoError(s.t, s.engine.Client.ContainerRemove(ctx, c.ID, container.RemoveOptions{Force: true}))
+		assert.NoError(s.t, s.engine.Client.NetworkRemove(ctx, n.ID))
+	})
+}
+
+// submit hands the manager a stage with a host step that leaves children behind
+// and a container step.
+func (s *scene) submit() {
+	sh := func(id, image, script string) manager.StepRequest {
+		data, err := json.Marshal(stage.Step{
+			ID: id, Image: image, Pull: "Never", Run: stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{script}},
+		})
+		require.NoError(s.t, err)
+		return manager.StepRequest{ID: id, Data: data}
+	}
+	s.submitted++
+	st, err := s.manager.SubmitStage(s.t.Context(), account, manager.StageRequest{
+		ID: fmt.Sprintf("crash-%s-%d", s.token, s.submitted),
+		Steps: []manager.StepRequest{
+			sh("host", "", "echo x > file; sleep 600."+s.token+" & (sleep 600."+s.token+" &) ; sleep 0.1"),
+			sh("container", s.engine.Image, "sleep 0.2"),
+			sh("last", "", "cat file"),
+		},
+	})
+	require.NoError(s.t, err)
+	s.stages = append(s.stages, st.ID)
+}
+
+// start runs the delegate up to the point where it has cleaned up. It is false
+// when the delegate was told to die before that, and has.
+func (s *scene) start(o orders) bool {
+	o.URL, o.Name, o.Dir, o.Memory = s.url, s.name, s.dir, s.memory
+	text, err := json.Marshal(o)
+	require.NoError(s.t, err)
+	self, err := os.Executable()
+	require.NoError(s.t, err)
+	s.cmd = exec.Command(self) //nolint:noctx // it is killed by hand
+	s.cmd.Env = append(os.Environ(), victimEnv+"="+string(text))
+	s.cmd.Stderr = os.Stderr
+	s.stdin, err = s.cmd.StdinPipe()
+	require.NoError(s.t, err)
+	out, err := s.cmd.StdoutPipe()
+	require.NoError(s.t, err)
+	s.stdout = bufio.NewScanner(out)
+	require.NoError(s.t, s.cmd.Start())
+	if o.Fault != "" && !s.stdout.Scan() {
+		s.wait()
+		return false
+	}
+	if o.Fault == "" {
+		s.expect("recovered")
+	}
+	return true
+}
+
+func (s *scene) expect(line string) {
+	s.t.Helper()
+	require.True(s.t, s.stdout.Scan(), "the delegate ended before it said %q", line)
+	require.Equal(s.t, line, s.stdout.Text())
+}
+
+// work lets a delegate that has cleaned up take tasks.
+func (s *scene) work() {
+	_, err := io.WriteString(s.stdin, "\n")
+	require.NoError(s.t, err)
+}
+
+// kill ends the delegate with SIGKILL, unless it is gone already.
+func (s *scene) kill() {
+	_ = s.cmd.Process.Kill()
+	s.wait()
+}
+
+func (s *scene) wait() {
+	_ = s.cmd.Wait() // killed is an error
+	s.cmd = nil
+}
+
+// late is how long after a kill the engine may still come up with something that
+// the killed process had asked for, and the delegate has until then to remove it.
+const late = 20 * time.Second
+
+// assertClean looks for anything that earlier stages have left, while none runs.
+// Folders and processes must be gone at once; what the engine made within
+// tolerance may still be removed.
+func (s *scene) assertClean(when string, tolerance time.Duration) {
+	s.t.Helper()
+	for _, dir := range []string{filepath.Join(s.dir, "work"), s.memory} {
+		left, err := os.ReadDir(dir)
+		require.NoError(s.t, err)
+		require.Empty(s.t, left, "%s %s", dir, when)
+	}
+	require.Empty(s.t, processesWith(s.t, s.token), "processes %s", when)
+	require.Empty(s.t, s.leftOnEngine(tolerance), "on the engine %s", when)
+	require.Empty(s.t, s.leftOnRecord(tolerance), "on record %s", when)
+	s.assertBystanders(when)
+}
+
+// leftOnEngine names the delegate's containers and networks that are older than
+// tolerance.
+func (s *scene) leftOnEngine(tolerance time.Duration) (left []string) {
+	ctx := s.t.Context()
+	limit := time.Now().Add(-tolerance)
+	mine := filters.NewArgs(filters.Arg("label", driver.LabelDelegate+"="+s.name))
+	containers, err := s.engine.Client.ContainerList(ctx, container.ListOptions{All: true, Filters: mine})
+	require.NoError(s.t, err)
+	for _, c := range containers {
+		if c.ID != s.bystander && time.Unix(c.Created, 0).Before(limit) {
+			left = append(left, fmt.Sprintf("container %v of %s", c.Names, c.Labels[driver.LabelTransaction]))
+		}
+	}
+	networks, err := s.engine.Client.NetworkList(ctx, network.ListOptions{Filters: mine})
+	require.NoError(s.t, err)
+	for _, n := range networks {
+		if n.Created.Before(limit) {
+			left = append(left, fmt.Sprintf("network %s of %s", n.Name, n.Labels[driver.LabelTransaction]))
+		}
+	}
+	return left
+}
+
+func (s *scene) leftOnRecord(tolerance time.Duration) (left []string) {
+	records, err := filepath.Glob(filepath.Join(s.dir, "ledger", "*.ledger"))
+	require.NoError(s.t, err)
+	for _, path := range records {
+		if info, err := os.Stat(path); err == nil && info.ModTime().Before(time.Now().Add(-tolerance)) {
+			left = append(left, path)
+		}
+	}
+	return left
+}
+
+func (s *scene) assertBystanders(when string) {
+	s.t.Helper()
+	c, err := s.engine.Client.ContainerInspect(s.t.Context(), s.bystander)
+	require.NoError(s.t, err, "the bystander %s", when)
+	require.True(s.t, c.State.Running, "the bystander runs %s", when)
+	_, err = s.engine.Client.NetworkInspect(s.t.Context(), s.network, network.InspectOptions{})
+	require.NoError(s.t, err, "the bystander's network %s", when)
+}
+
+// processesWith finds processes that have a text in their arguments. The
+// delegate itself has it in its environment only.
+func processesWith(t *testing.T, text string) []string {
+	t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	require.NoError(t, err)
+	var found []string
+	for _, dir := range dirs {
+		args, _ := os.ReadFile(filepath.Join(dir, "cmdline")) // it may have ended
+		if strings.Contains(string(args), text) {
+			found = append(found, strings.ReplaceAll(string(args), "\x00", " "))
+		}
+	}
+	return found
+}
+
+// settle waits until the manager knows how every stage has ended.
+func (s *scene) settle() {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Minute)
+	defer cancel()
+	for _, id := range s.stages {
+		st, err := s.manager.WaitStage(ctx, account, id)
+		require.NoError(s.t, err, "the manager does not know how %s ended", id)
+		s.ends[st.Status]++
+	}
+	s.stages = nil
+}
+
+// T2, T3: a delegate that kills itself at any point leaves nothing once it has
+// been started again.
+func TestAKillAtEveryFaultPointLeavesNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes minutes")
+	}
+	s := newScene(t)
+	points := s.faultPoints()
+	for i, point := range slices.Sorted(maps.Keys(points)) {
+		s.fill()
+		for n := 1 + i%min(points[point], atOnce); !s.start(orders{Fault: point, N: n}); n++ {
+			// It died while it cleaned up after the one before: a fault point as
+			// any other. The next one gets past it.
+		}
+		s.assertClean("before a kill "+point, late)
+		s.work()
+		s.untilDead(point)
+	}
+	ends := s.finish()
+	t.Logf("killed at %d fault points with %d transactions at once: %d stages submitted, which ended %v; nothing was left",
+		len(points), atOnce, s.submitted, ends)
+}
+
+// untilDead keeps the delegate busy until it has passed its fault point.
+func (s *scene) untilDead(point string) {
+	dead := make(chan struct{})
+	go func() {
+		defer close(dead)
+		for s.stdout.Scan() {
+		}
+	}()
+	more := time.NewTicker(100 * time.Millisecond)
+	defer more.Stop()
+	for limit := time.After(time.Minute); ; {
+		select {
+		case <-dead:
+			s.wait()
+			return
+		case <-more.C:
+			s.fill()
+		case <-limit:
+			require.NoError(s.t, s.cmd.Process.Kill())
+			<-dead
+			require.FailNow(s.t, "the delegate did not come to its fault point", point)
+		}
+	}
+}
+
+// faultPoints runs the stages once, without a kill, and counts what they pass.
+func (s *scene) faultPoints() map[string]int {
+	s.fill()
+	s.start(orders{Count: true})
+	s.work()
+	s.expect("working")
+	s.settle()
+	require.Equal(s.t, map[manager.Status]int{manager.Success: atOnce}, s.ends)
+	require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGTERM))
+	require.True(s.t, s.stdout.Scan())
+	var points map[string]int
+	require.NoError(s.t, json.Unmarshal(s.stdout.Bytes(), &points), s.stdout.Text())
+	s.wait()
+	s.assertClean("without a kill", 0)
+	require.Greater(s.t, len(points), 20, "%v", points)
+	return points
+}
+
+// finish lets a last delegate work until every stage has ended and nothing is
+// left, and then drain. It says how the stages ended.
+func (s *scene) finish() map[manager.Status]int {
+	s.start(orders{})
+	s.assertClean("after the last kill", late)
+	s.work()
+	s.expect("working")
+	s.settle()
+	require.Eventually(s.t, func() bool { return len(s.leftOnEngine(0))+len(s.leftOnRecord(0)) == 0 }, 2*late, 100*time.Millisecond)
+	require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGTERM))
+	s.wait()
+	s.assertClean("at the end", 0)
+	for _, d := range s.manager.Delegates(account) {
+		require.Zero(s.t, d.Stages, "slots taken on delegate %s (%s)", d.ID, d.State)
+	}
+	return s.ends
+}
+
+// fill submits stages until as many are under way as are to run at once.
+func (s *scene) fill() {
+	s.forgetEnded()
+	for len(s.stages) < atOnce {
+		s.submit()
+	}
+}
+
+// T2, T3: the same at random moments, with the stages in any state.
+func TestKillsAtRandomInstantsLeaveNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes minutes")
+	}
+	s := newScene(t)
+	var busy int
+	begin := time.Now()
+	for i := range instants {
+		s.fill()
+		started := time.Now()
+		s.start(orders{})
+		s.assertClean(fmt.Sprintf("before run %d", i), late)
+		s.work()
+		s.expect("working")
+		<-time.After(time.Duration(rand.N(600)) * time.Millisecond)
+		s.kill()
+		if len(s.leftOnRecord(0)) > len(s.leftOnRecord(time.Since(started))) {
+			busy++
+		}
+	}
+	ends := s.finish()
+	require.Greater(t, busy, instants/4, "most kills should hit open transactions")
+	t.Logf("killed %d times in %s, %d times with transactions open: %d stages submitted, which ended %v; nothing was left",
+		instants, time.Since(begin).Round(time.Second), busy, s.submitted, ends)
+}
+
+// forgetEnded keeps only stages that the manager still has to decide on.
+func (s *scene) forgetEnded() {
+	s.stages = slices.DeleteFunc(s.stages, func(id string) bool {
+		st, err := s.manager.Stage(account, id)
+		require.NoError(s.t, err)
+		if st.Status.Ended() {
+			s.ends[st.Status]++
+		}
+		return st.Status.Ended()
+	})
+}

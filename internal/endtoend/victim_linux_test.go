@@ -1,0 +1,197 @@
+package endtoend_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	docker "github.com/docker/docker/client"
+
+	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/poller"
+	"github.com/delegate-io/dlite/router"
+	"github.com/delegate-io/dlite/task/capacity"
+	"github.com/delegate-io/dlite/task/transaction"
+)
+
+// orders are what a victim is told, as JSON in its environment.
+type orders struct {
+	URL    string
+	Name   string // the same for a restarted one: it is the same delegate
+	Dir    string // its ledger and folders are below
+	Memory string // its folder in memory
+	// Fault is the fault point at whose Nth passing the victim kills itself.
+	Fault string
+	N     int
+	// Count makes it print all fault points that it has passed when it ends.
+	Count bool
+}
+
+// victim is a delegate as examples/delegate composes one, in a process of its
+// own. It cleans up what an earlier one left, says so, and waits for a line on
+// its standard input before it goes to work.
+func victim() {
+	if err := runVictim(); err != nil {
+		fmt.Fprintln(os.Stderr, "victim:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func runVictim() error {
+	var o orders
+	if err := json.Unmarshal([]byte(os.Getenv(victimEnv)), &o); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	faults := &faultPoints{orders: o, passed: map[string]int{}}
+	engine, err := faults.engine()
+	if err != nil {
+		return err
+	}
+	d, err := local.New(local.WithWorkDir(filepath.Join(o.Dir, "work")), local.WithMemoryDir(o.Memory), local.WithDockerClient(engine))
+	if err != nil {
+		return err
+	}
+	slots := capacity.NewSlots(4)
+	stages := transaction.New(&faultyDriver{d, faults}, transaction.WithSlots(slots), transaction.WithDelegate(o.Name),
+		transaction.WithLedger(filepath.Join(o.Dir, "ledger")))
+	if err := stages.Recover(ctx); err != nil {
+		return err
+	}
+	tending, endTending := context.WithCancel(context.Background())
+	var tend sync.WaitGroup
+	tend.Go(func() { stages.Tend(tending, time.Second) })
+	defer tend.Wait()
+	defer endTending()
+	fmt.Println("recovered")
+	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
+		return err
+	}
+	c, err := client.New(o.URL, account, secret, client.WithRetries(
+		client.Retries{Attempts: 10, MinWait: 5 * time.Millisecond, MaxWait: 50 * time.Millisecond}))
+	if err != nil {
+		return err
+	}
+	p := poller.New(c, router.New(router.RouteMap(stages.Routes())), poller.WithName(o.Name),
+		poller.WithSlots(slots), poller.WithHeartbeat(100*time.Millisecond))
+	info, err := p.Register(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Println("working")
+	if err := p.Poll(ctx, 8, info.ID, 50*time.Millisecond); err != nil {
+		return err
+	}
+	endTending()
+	tend.Wait()
+	if err := stages.Close(context.Background()); err != nil {
+		return err
+	}
+	if o.Count {
+		return json.NewEncoder(os.Stdout).Encode(faults.passed)
+	}
+	return nil
+}
+
+// faultPoints kills this process at one of the points that it passes: before and
+// after each record and each call to the engine.
+type faultPoints struct {
+	orders
+
+	mu     sync.Mutex
+	passed map[string]int
+}
+
+func (f *faultPoints) pass(point string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.passed[point]++
+	if point == f.Fault && f.passed[point] == f.N {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {} // it takes a moment
+	}
+}
+
+// faultyDriver puts fault points around the records of a driver.
+type faultyDriver struct {
+	*local.Driver
+	faults *faultPoints
+}
+
+func (d *faultyDriver) Init(ctx context.Context, env *driver.Environment, l driver.Ledger) error {
+	return d.Driver.Init(ctx, env, &faultyLedger{l, d.faults})
+}
+
+func (d *faultyDriver) Execute(ctx context.Context, env *driver.Environment, s *driver.Step, out io.Writer, l driver.Ledger) (*driver.Result, error) {
+	return d.Driver.Execute(ctx, env, s, out, &faultyLedger{l, d.faults})
+}
+
+func (d *faultyDriver) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.Resource, error) {
+	d.faults.pass("before cleanup")
+	defer d.faults.pass("after cleanup")
+	return d.Driver.Cleanup(ctx, rs)
+}
+
+type faultyLedger struct {
+	driver.Ledger
+	faults *faultPoints
+}
+
+func (l *faultyLedger) Record(ctx context.Context, r driver.Resource) error {
+	l.faults.pass("before record " + r.Kind)
+	defer l.faults.pass("after record " + r.Kind)
+	return l.Ledger.Record(ctx, r)
+}
+
+// engine is a client of the real engine with fault points around its calls.
+func (f *faultPoints) engine() (*docker.Client, error) {
+	plain, err := docker.NewClientWithOpts(docker.FromEnv)
+	if err != nil {
+		return nil, err
+	}
+	host := plain.DaemonHost()
+	path, ok := strings.CutPrefix(host, "unix://")
+	if !ok {
+		return nil, fmt.Errorf("the engine's address %s is no socket", host)
+	}
+	base := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}
+	return docker.NewClientWithOpts(docker.WithHost(host), docker.WithHTTPClient(&http.Client{Transport: &faultyTransport{base, f}}),
+		docker.WithAPIVersionNegotiation())
+}
+
+type faultyTransport struct {
+	http.RoundTripper
+	faults *faultPoints
+}
+
+// variable is what differs from one transaction to the next in a path.
+var variable = regexp.MustCompile(`^/v[0-9.]+|dlite-[^/]*|[0-9a-f]{64}`)
+
+func (t *faultyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	call := r.Method + " " + variable.ReplaceAllString(r.URL.Path, "")
+	if slices.Contains([]string{"HEAD /_ping", "GET /_ping"}, call) {
+		return t.RoundTripper.RoundTrip(r)
+	}
+	t.faults.pass("before " + call)
+	defer t.faults.pass("after " + call)
+	return t.RoundTripper.RoundTrip(r)
+}

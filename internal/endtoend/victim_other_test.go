@@ -1,0 +1,5 @@
+//go:build !linux
+
+package endtoend_test
+
+func victim() {}
