@@ -1,0 +1,347 @@
+//go:build unix
+
+package local
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// program is what the servers of these tests serve.
+var program = []byte("#!/bin/sh\necho plugin\n# " + strings.Repeat("0123456789abcdef", 4096) + "\n")
+
+// store serves what handle wants and counts the requests.
+type store struct {
+	*httptest.Server
+	calls atomic.Int32
+}
+
+func newStore(t *testing.T, handle func(call int, w http.ResponseWriter, r *http.Request)) *store {
+	t.Helper()
+	s := &store{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handle(int(s.calls.Add(1)), w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func serveBytes(b []byte) func(int, http.ResponseWriter, *http.Request) {
+	return func(_ int, w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(b) }
+}
+
+func (s *store) executable(served []byte) *stage.Executable {
+	return &stage.Executable{URL: s.URL + "/plugin?token=not-for-logs", SHA256: checksum(served)}
+}
+
+func checksum(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// impatient is a cache whose attempts follow each other at once.
+func impatient(t *testing.T) *pluginCache {
+	t.Helper()
+	c := newPluginCache(filepath.Join(t.TempDir(), "cache"))
+	c.pauses = []time.Duration{time.Millisecond, time.Millisecond}
+	return c
+}
+
+func quiet(string, ...any) {}
+
+// requireNoHit looks for a program, and for parts of one.
+func requireNoHit(t *testing.T, c *pluginCache) {
+	t.Helper()
+	entries, err := os.ReadDir(c.dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		require.True(t, strings.HasSuffix(e.Name(), ".lock"), "%s is left", e.Name())
+	}
+}
+
+// SPEC D4: fetched once, verified, executable.
+func TestPluginIsFetchedOnce(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, serveBytes(program))
+	c := impatient(t)
+	exe := s.executable(program)
+	for range 3 {
+		file, err := c.fetch(t.Context(), exe, quiet)
+		require.NoError(t, err)
+		b, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, program, b)
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o755), info.Mode())
+		exe.SHA256 = strings.ToUpper(exe.SHA256)
+	}
+	require.EqualValues(t, 1, s.calls.Load())
+}
+
+func TestParallelStepsAndProcessesShareOneDownload(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(program[:100])
+		_ = http.NewResponseController(w).Flush()
+		<-time.After(200 * time.Millisecond) // long enough for all to come
+		_, _ = w.Write(program[100:])
+	})
+	dir := impatient(t).dir
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			if i%5 == 0 { // another process
+				out, err := helper(t, dir, s.executable(program)).CombinedOutput()
+				assert.NoError(t, err, string(out))
+				return
+			}
+			file, err := newPluginCache(dir).fetch(t.Context(), s.executable(program), quiet)
+			if assert.NoError(t, err) {
+				b, err := os.ReadFile(file)
+				assert.NoError(t, err)
+				assert.Equal(t, program, b)
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 1, s.calls.Load())
+}
+
+// PITFALLS: a partial download is a cache hit.
+func TestAPartialDownloadIsTriedAgainAndNeverAHit(t *testing.T) {
+	t.Parallel()
+	truncated := func(w http.ResponseWriter) {
+		w.Header().Set("Content-Length", strconv.Itoa(len(program)))
+		_, _ = w.Write(program[:len(program)/2])
+		panic(http.ErrAbortHandler)
+	}
+	s := newStore(t, func(call int, w http.ResponseWriter, _ *http.Request) {
+		if call == 1 {
+			truncated(w)
+		}
+		_, _ = w.Write(program)
+	})
+	var said []string
+	_, err := impatient(t).fetch(t.Context(), s.executable(program), func(f string, args ...any) { said = append(said, fmt.Sprintf(f, args...)) })
+	require.NoError(t, err)
+	require.EqualValues(t, 2, s.calls.Load())
+	require.Len(t, said, 2)
+	require.Contains(t, said[1], "broke off")
+	require.NotContains(t, strings.Join(said, " "), "not-for-logs")
+
+	s = newStore(t, func(_ int, w http.ResponseWriter, _ *http.Request) { truncated(w) })
+	c := impatient(t)
+	_, err = c.fetch(t.Context(), s.executable(program), quiet)
+	require.ErrorContains(t, err, "broke off")
+	require.NotContains(t, err.Error(), "not-for-logs")
+	require.EqualValues(t, 3, s.calls.Load())
+	requireNoHit(t, c)
+}
+
+func TestOnlyTransientFailuresAreTriedAgain(t *testing.T) {
+	t.Parallel()
+	for status, calls := range map[int]int32{500: 3, 503: 3, 429: 3, 408: 3, 404: 1, 403: 1, 400: 1, 204: 1} {
+		s := newStore(t, func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+		c := impatient(t)
+		_, err := c.fetch(t.Context(), s.executable(program), quiet)
+		require.ErrorContains(t, err, fmt.Sprintf("the server answers %d", status))
+		require.Equal(t, calls, s.calls.Load(), status)
+		requireNoHit(t, c)
+	}
+	s := newStore(t, func(call int, w http.ResponseWriter, _ *http.Request) {
+		if call == 1 {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		_, _ = w.Write(program)
+	})
+	_, err := impatient(t).fetch(t.Context(), s.executable(program), quiet)
+	require.NoError(t, err)
+	s.Close()
+	_, err = impatient(t).fetch(t.Context(), s.executable(program), quiet)
+	require.ErrorContains(t, err, "refused")
+	require.NotContains(t, err.Error(), "not-for-logs")
+}
+
+func TestAWrongChecksumIsFinalAndNeverAHit(t *testing.T) {
+	t.Parallel()
+	// Compressed and broken: nobody may look into it before it is verified.
+	for _, compressed := range []bool{false, true} {
+		s := newStore(t, serveBytes([]byte("something else")))
+		c := impatient(t)
+		exe := s.executable(program)
+		exe.Compressed = compressed
+		for i := range int32(2) {
+			_, err := c.fetch(t.Context(), exe, quiet)
+			require.ErrorContains(t, err, "the checksum is "+checksum([]byte("something else"))+" and should be "+checksum(program))
+			require.NotContains(t, err.Error(), "decompress")
+			require.Equal(t, i+1, s.calls.Load())
+			requireNoHit(t, c)
+		}
+	}
+}
+
+func TestCompressedPluginsAreUnpackedAndBounded(t *testing.T) {
+	t.Parallel()
+	pack := func(b []byte) []byte {
+		z, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+		require.NoError(t, err)
+		return z.EncodeAll(b, nil)
+	}
+	packed := pack(program)
+	s := newStore(t, serveBytes(packed))
+	c := impatient(t)
+	exe := s.executable(packed)
+	raw, err := c.fetch(t.Context(), exe, quiet)
+	require.NoError(t, err)
+	exe.Compressed = true
+	file, err := c.fetch(t.Context(), exe, quiet)
+	require.NoError(t, err)
+	require.NotEqual(t, raw, file, "the same bytes may be a program themselves")
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, program, b)
+
+	bomb := pack(make([]byte, 10<<20))
+	s = newStore(t, serveBytes(bomb))
+	c = impatient(t)
+	c.maxProgram = 1 << 20
+	exe = s.executable(bomb)
+	exe.Compressed = true
+	_, err = c.fetch(t.Context(), exe, quiet)
+	require.ErrorContains(t, err, "more than 1048576 bytes")
+	requireNoHit(t, c)
+
+	s = newStore(t, serveBytes(packed[:len(packed)-10]))
+	c = impatient(t)
+	exe = s.executable(packed[:len(packed)-10])
+	exe.Compressed = true
+	_, err = c.fetch(t.Context(), exe, quiet)
+	require.ErrorContains(t, err, "decompress")
+	requireNoHit(t, c)
+}
+
+func TestDownloadsAreBoundedInSizeAndTime(t *testing.T) {
+	t.Parallel()
+	endless := func(_ int, w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+				return
+			}
+		}
+	}
+	announced := func(_ int, w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "1048577") }
+	for _, handle := range []func(int, http.ResponseWriter, *http.Request){endless, announced} {
+		s := newStore(t, handle)
+		c := impatient(t)
+		c.maxServed = 1 << 20
+		_, err := c.fetch(t.Context(), s.executable(program), quiet)
+		require.ErrorContains(t, err, "1048576")
+		require.EqualValues(t, 1, s.calls.Load())
+		requireNoHit(t, c)
+	}
+	// Slow but steady is fine; silence is not.
+	s := newStore(t, func(call int, w http.ResponseWriter, r *http.Request) {
+		if call < 3 {
+			_, _ = w.Write(program[:10])
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return
+		}
+		_, _ = w.Write(program)
+	})
+	c := impatient(t)
+	c.stall = 300 * time.Millisecond
+	_, err := c.fetch(t.Context(), s.executable(program), quiet)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, s.calls.Load())
+
+	ctx, cancel := context.WithCancel(t.Context())
+	s = newStore(t, func(_ int, _ http.ResponseWriter, r *http.Request) {
+		cancel()
+		<-r.Context().Done()
+	})
+	c = impatient(t)
+	_, err = c.fetch(ctx, s.executable(program), quiet)
+	require.ErrorIs(t, err, context.Canceled)
+	require.EqualValues(t, 1, s.calls.Load())
+	requireNoHit(t, c)
+}
+
+// A download that a SIGKILL ended leaves no hit, and the next one clears up.
+func TestAKilledDownloadIsNeverAHit(t *testing.T) {
+	t.Parallel()
+	half := make(chan struct{})
+	s := newStore(t, func(call int, w http.ResponseWriter, r *http.Request) {
+		if call > 1 {
+			_, _ = w.Write(program)
+			return
+		}
+		_, _ = w.Write(program[:len(program)/2])
+		_ = http.NewResponseController(w).Flush()
+		close(half)
+		<-r.Context().Done()
+	})
+	c := impatient(t)
+	require.NoError(t, os.MkdirAll(c.dir, 0o700))
+	cmd := helper(t, c.dir, s.executable(program))
+	require.NoError(t, cmd.Start())
+	<-half
+	parts := func() []string {
+		list, err := filepath.Glob(filepath.Join(c.dir, "*.part-*"))
+		require.NoError(t, err)
+		return list
+	}
+	require.Len(t, parts(), 1)
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait())
+	require.False(t, isProgram(filepath.Join(c.dir, checksum(program))))
+	require.Len(t, parts(), 1)
+
+	file, err := c.fetch(t.Context(), s.executable(program), quiet)
+	require.NoError(t, err)
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(program, b))
+	require.Empty(t, parts())
+}
+
+const helperVariable = "DLITE_TEST_FETCH_INTO"
+
+// helper is another process that fetches.
+func helper(t *testing.T, dir string, exe *stage.Executable) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFetchHelper$")
+	cmd.Env = append(os.Environ(), helperVariable+"="+dir, "FETCH_URL="+exe.URL, "FETCH_SHA="+exe.SHA256)
+	return cmd
+}
+
+func TestFetchHelper(t *testing.T) {
+	dir := os.Getenv(helperVariable)
+	if dir == "" {
+		return // it is no test, but what helper runs
+	}
+	exe := &stage.Executable{URL: os.Getenv("FETCH_URL"), SHA256: os.Getenv("FETCH_SHA")}
+	_, err := newPluginCache(dir).fetch(t.Context(), exe, quiet)
+	require.NoError(t, err)
+}
