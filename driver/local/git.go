@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ type git struct {
 	dir     string // the working tree
 	home    string // holds the configuration, which has no secrets
 	env     []string
+	name    string // of the transaction
 	labels  map[string]string
 }
 
@@ -53,8 +55,8 @@ func (d *Driver) newGit(tx *transaction, dir string, from *remote, l driver.Ledg
 	}
 	g := &git{
 		d: d, ledger: l, program: program, dir: dir,
-		home:   filepath.Join(tx.Dir, "git-"+randomHex(4)),
-		labels: tx.labels,
+		home: filepath.Join(tx.Dir, "git-"+randomHex(4)),
+		name: tx.Name, labels: tx.labels,
 	}
 	env := map[string]string{}
 	for _, name := range gitInherited {
@@ -150,12 +152,18 @@ func (g *git) run(ctx context.Context, out io.Writer, args ...string) error {
 	cmd.Stdout, cmd.Stderr = writer, writer
 	var started *group
 	res := driver.Resource{Kind: kindProcess, ID: marker, Labels: g.labels}
+	cg := g.d.cgroups.named(g.name + "-" + marker)
+	if cg != nil {
+		if res.Data, err = json.Marshal(processData{Cgroup: cg.path}); err != nil {
+			return err
+		}
+	}
 	err = g.d.gate.create(ctx, g.ledger, res, func() error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		var err error
-		started, err = startGroup(cmd, marker)
+		started, err = startGroup(cmd, marker, cg)
 		return err
 	})
 	_ = writer.Close()
@@ -167,15 +175,15 @@ func (g *git) run(ctx context.Context, out io.Writer, args ...string) error {
 	go p.copy()
 	go p.wait()
 	r := &run{d: g.d, ledger: g.ledger}
-	if err := r.recordStarted(ctx, res, cmd.Process.Pid); err != nil {
-		p.stop(0)
+	if err := r.recordStarted(ctx, res, started); err != nil {
+		p.stop(patience{})
 		return err
 	}
 	select {
 	case <-p.exited:
 		p.finish()
 	case <-ctx.Done():
-		p.stop(0)
+		p.stop(patience{})
 		return gitStopped(ctx)
 	}
 	if code := exitCode(cmd.ProcessState); code != 0 {
