@@ -33,7 +33,7 @@ func (s *session) deliver(work context.Context, id string, t *task.Task, r *task
 	failed := func(e *zerolog.Event, err error, what string) {
 		e.Err(err).Str("task_id", t.ID).Str("task_type", t.Type).Str("code", string(r.Code)).Msg(what)
 	}
-	wait := newBackoff()
+	wait, moved := newBackoff(), false
 	for {
 		err := s.client.Respond(ctx, id, t, r)
 		switch current := s.delegateID(); {
@@ -56,7 +56,7 @@ func (s *session) deliver(work context.Context, id string, t *task.Task, r *task
 			s.lost.report(err)
 			wait.sleep(ctx)
 		case errors.Is(err, client.ErrGone) && id != current:
-			id = current // the manager knows us by another id by now
+			id, moved = current, true // the manager knows us by another id by now
 		case errors.Is(err, client.ErrGone) && s.lost.reason() != nil:
 			wait.sleep(ctx) // it may know the task once it knows us again
 		case errors.Is(err, client.ErrRetryable):
@@ -64,6 +64,9 @@ func (s *session) deliver(work context.Context, id string, t *task.Task, r *task
 		default:
 			s.counters.undelivered.Add(1)
 			failed(s.log.Error(), err, "the manager does not take an answer")
+			if s.orphan != nil && moved && errors.Is(err, client.ErrGone) {
+				s.orphan(ctx, t)
+			}
 			return
 		}
 	}

@@ -1,6 +1,7 @@
 package poller
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -38,6 +39,7 @@ type config struct {
 	grace               time.Duration
 	idle                time.Duration
 	overrun             time.Duration
+	orphan              func(context.Context, *task.Task)
 }
 
 func defaults() config {
@@ -124,6 +126,15 @@ func WithGrace(d time.Duration) Option {
 func WithIdleWait(d time.Duration) Option {
 	notNegative("WithIdleWait", d)
 	return func(c *config) { c.idle = d }
+}
+
+// WithOrphan sets what to call with a task whose manager has forgotten both the
+// delegate and the task, as one does that was started anew: nobody waits for
+// what belongs to the task. A 404 alone does not mean that; it may also come
+// from a manager that had the answer already. The context ends with the
+// shutdown's grace. f must be safe for concurrent use.
+func WithOrphan(f func(context.Context, *task.Task)) Option {
+	return func(c *config) { c.orphan = f }
 }
 
 func positive(name string, d time.Duration) {

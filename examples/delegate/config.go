@@ -39,6 +39,8 @@ type config struct {
 	Threshold float64 `env:"DELEGATE_RESOURCE_THRESHOLD" envDefault:"80" help:"that threshold, in percent"`
 
 	CleanupGrace int `env:"CLEANUP_GRACE_PERIOD_SECONDS" envDefault:"0" help:"time between SIGTERM and SIGKILL for what is stopped"`
+	TermAttempts int `env:"SUBPROCESS_KILL_PROCESS_GROUP_MAX_SIGTERM_ATTEMPTS" envDefault:"0" help:"how often a host step that is stopped gets SIGTERM before SIGKILL; 0 leaves it to CLEANUP_GRACE_PERIOD_SECONDS"`
+	TermInterval int `env:"SUBPROCESS_KILL_PROCESS_GROUP_RETRY_INTERVAL_SECS" envDefault:"1" help:"time from one SIGTERM to the next"`
 	IdleWait     int `env:"IDLE_WAIT_SECS_BEFORE_STOP" envDefault:"0" help:"how long a drain waits after the last task"`
 
 	ProxyHost     string `env:"PROXY_HOST" help:"proxy to the manager; default: HTTP_PROXY, HTTPS_PROXY and NO_PROXY"`
@@ -214,6 +216,8 @@ func (c *config) complete() error {
 	wrong("PARALLEL_WORKERS", c.Workers < 1, "at least 1")
 	wrong("POLL_INTERVAL_MILLISECS", c.PollInterval < 1, "at least 1")
 	wrong("CLEANUP_GRACE_PERIOD_SECONDS", c.CleanupGrace < 0, "0 or more")
+	wrong("SUBPROCESS_KILL_PROCESS_GROUP_MAX_SIGTERM_ATTEMPTS", c.TermAttempts < 0, "0 or more")
+	wrong("SUBPROCESS_KILL_PROCESS_GROUP_RETRY_INTERVAL_SECS", c.TermInterval < 1, "at least 1")
 	wrong("IDLE_WAIT_SECS_BEFORE_STOP", c.IdleWait < 0, "0 or more")
 	wrong("DELEGATE_RESOURCE_THRESHOLD", c.Threshold <= 0 || c.Threshold > 100, "above 0 and at most 100")
 	wrong("PROXY_PORT", c.ProxyPort < 0 || c.ProxyPort > 65535, "from 1 to 65535")

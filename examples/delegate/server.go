@@ -50,12 +50,12 @@ func serve(ctx context.Context, cfg config, signals <-chan os.Signal) (err error
 
 	routes := router.New(router.RouteMap(stages.Routes()),
 		router.WithMiddleware(router.Recover(log), router.Log(log)))
-	p := poller.New(c, routes, pollerOptions(cfg, slots, log)...)
-	return run(ctx, p, cfg, signals)
+	p := poller.New(c, routes, append(pollerOptions(cfg, slots, log), poller.WithOrphan(stages.Orphan))...)
+	return run(ctx, p, cfg, log, signals)
 }
 
 // run registers and polls until the signals have ended it.
-func run(ctx context.Context, p *poller.Poller, cfg config, signals <-chan os.Signal) error {
+func run(ctx context.Context, p *poller.Poller, cfg config, log zerolog.Logger, signals <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	registered, giveUp := context.WithCancel(ctx)
@@ -80,7 +80,7 @@ func run(ctx context.Context, p *poller.Poller, cfg config, signals <-chan os.Si
 		})
 		_ = p.Shutdown(second) // Poll returns the error that counts
 	})
-	info, err := p.Register(registered)
+	info, err := register(registered, p, log)
 	if err != nil {
 		return err
 	}
@@ -91,9 +91,27 @@ func run(ctx context.Context, p *poller.Poller, cfg config, signals <-chan os.Si
 	return err
 }
 
+// register goes on while the manager is away: a service may start before it.
+func register(ctx context.Context, p *poller.Poller, log zerolog.Logger) (*client.Delegate, error) {
+	const longest = 30 * time.Second
+	for wait := time.Second; ; wait = min(2*wait, longest) {
+		info, err := p.Register(ctx)
+		if err == nil || ctx.Err() != nil || !errors.Is(err, client.ErrRetryable) {
+			return info, err
+		}
+		log.Warn().Err(err).Stringer("again_in", wait).Msg("the manager cannot be reached")
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
 func newStages(ctx context.Context, cfg config, slots *capacity.Slots, log zerolog.Logger) (*transaction.Manager, func() error, error) {
 	options := []local.Option{
 		local.WithWorkDir(cfg.WorkDir), local.WithGrace(seconds(cfg.CleanupGrace)), local.WithLogger(log),
+		local.WithTermination(cfg.TermAttempts, seconds(cfg.TermInterval)),
 	}
 	if cfg.DockerHost != "" {
 		options = append(options, local.WithDockerHost(cfg.DockerHost))

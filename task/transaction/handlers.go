@@ -2,6 +2,7 @@ package transaction
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -226,6 +227,35 @@ func (m *Manager) clean(ctx context.Context, req *task.Request[stage.CleanupRequ
 		return &stage.CleanupResponse{Status: stage.Failure, ErrorMessage: mask(err.Error())}, nil
 	}
 	return &stage.CleanupResponse{Status: stage.Success}, nil
+}
+
+// Orphan cleans up the transaction that a task of this manager's routes belongs
+// to: the task's manager has forgotten it, so that no cleanup will come. It fits
+// poller.WithOrphan.
+func (m *Manager) Orphan(ctx context.Context, t *task.Task) {
+	var ids []string
+	switch task.KindOf(t.Type) {
+	case task.Init:
+		var in stage.InitRequest
+		if json.Unmarshal(t.Data, &in) == nil {
+			ids = []string{in.TransactionID()}
+		}
+	case task.Execute:
+		var in stage.ExecuteRequest
+		if json.Unmarshal(t.Data, &in) == nil {
+			ids = in.TransactionIDs()
+		}
+	default:
+		return
+	}
+	tx, ok := m.find(ids)
+	if !ok {
+		return
+	}
+	m.log.Warn().Str("transaction", tx.env.ID).Msg("the manager has forgotten a transaction: cleaning up")
+	if err := tx.close(ctx); err != nil {
+		m.logCleanup(tx, err)
+	}
 }
 
 func status(err error) stage.Status {

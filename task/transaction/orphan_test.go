@@ -1,0 +1,31 @@
+package transaction_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/delegate-io/dlite/task"
+)
+
+// T6: what the manager has forgotten is cleaned up at once, not at the end of its
+// lease; a task of another kind or another transaction changes nothing.
+func TestAnOrphanIsCleanedUp(t *testing.T) {
+	t.Parallel()
+	for typ, data := range map[string]string{
+		"local_init": `{"network":{"id":"tx"}}`, "CI_DOCKER_EXECUTE_TASK": `{"group_id":"tx","id":"step"}`,
+	} {
+		w := newWorld()
+		s := newStages(t, w)
+		s.init("tx")
+		s.Orphan(t.Context(), &task.Task{Type: typ, Data: json.RawMessage(`{"group_id":"other"}`)})
+		s.Orphan(t.Context(), &task.Task{Type: typ, Data: json.RawMessage(`7`)})
+		s.Orphan(t.Context(), &task.Task{Type: "other", Data: json.RawMessage(data)})
+		assert.Equal(t, 1, s.Open(), typ)
+		s.Orphan(t.Context(), &task.Task{Type: typ, Data: json.RawMessage(data)})
+		assert.Zero(t, s.Open(), typ)
+		assert.Empty(t, w.left(), typ)
+		assert.Zero(t, s.slots.Used(), typ)
+	}
+}
