@@ -43,14 +43,60 @@
 // ([WithFileLimit]), is reported in the step's output, without its content, and
 // does not fail the step.
 //
+// # Background steps
+//
+// A detached step with a readiness (ready) is answered when it can be used. It
+// fails when it ends before that, or is not ready in time; it is stopped then. A
+// step on the host that puts itself in the background and exits with 0 has not
+// ended as long as anything of it is left.
+//
+// On Linux a port and a URL of a container are tried from here, at the
+// container's address: its image needs no tools and no port is published, and a
+// service that listens on its own loopback alone is not ready. With an engine
+// elsewhere they are tried in the container, which takes a shell for a port, and
+// curl or wget for a URL. A host step is tried at 127.0.0.1. A URL's certificate
+// is not verified and no redirect is followed. A command runs where the step
+// runs, with its environment, one at a time; its output is shown when it never
+// succeeded.
+//
+// From then on the other steps of the transaction find it. Containers reach a
+// container by its id, its name and its network_aliases, in lower case and with
+// "-" for what a host's name cannot have; a step on the host by the same names
+// and as host.docker.internal. Every step has the address that is right for it
+// in DLITE_SERVICE_<NAME>_HOST, for each of these names (upper case, "_" for
+// what is no letter or digit): 127.0.0.1 for host steps with each other. A
+// service on the host that containers are to reach must listen on all addresses,
+// or on the bridge's. Steps that run already when a service starts learn nothing
+// of it.
+//
+// # Plugins
+//
+// A plugin's program is downloaded once and kept under its checksum
+// ([WithPluginCache]). It is verified before it is decompressed or run. A
+// download that fails for a reason that may pass is tried again, up to five
+// times; it may have 512 MiB, and 1 GiB decompressed. It runs like any step of
+// the host. Its settings become variables PLUGIN_<SETTING>, in upper case with
+// "_" for "-" and ".", and go before the step's own.
+//
 // # How things end
 //
-// Whatever a step started ends with it, a detached step excepted: when the
-// first process of a host step is gone, the others have one second to finish
-// their output and are then killed. They are found by their process group and,
-// on Linux, by a random variable (DLITE_PROCESS) in their environment, so that a
-// process which left the group is found too. A process that leaves the group and
-// clears its environment is not. On Windows a job object holds them together.
+// Whatever a step on the host started ends with it, a detached step excepted:
+// when its first process is gone, the others have one second to finish their
+// output and are then killed. [WithGrace] and [WithTermination] say how a step
+// that is stopped is asked to end before it is killed.
+//
+// On Linux each step on the host has a control group, made beside the delegate's
+// own processes in version 2, or else in the freezer of version 1. Nothing that
+// a step starts gets out of that by leaving its process group or session or by
+// clearing its environment; only who may write to the control groups of the
+// machine, as root may, can move out. In systemd a service needs Delegate=yes
+// for it unless it runs as root. Where no control group may be made, as in most
+// containers, the driver logs that once and finds the processes by their group
+// and by a random variable (DLITE_PROCESS) in their environment: one that leaves
+// the group and also clears its environment escapes. Cleanup looks for that
+// variable everywhere. On macOS only the process group holds a step together. On
+// Windows a job object does, from which nothing escapes but what the step starts
+// in the microseconds before it is put there.
 //
 // Start reading at local.go.
 package local

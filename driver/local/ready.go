@@ -134,7 +134,7 @@ func (r *run) awaitReady(ctx context.Context, p probed) error {
 			if said != "" {
 				r.out.printf("The last readiness check printed:\n%s", strings.TrimSuffix(said, "\n"))
 			}
-			return fmt.Errorf("the step was not ready within %v (%v): %w", timeout, last, context.DeadlineExceeded)
+			return fmt.Errorf("the step was not ready within %v (%v): %w", timeout, last.Error(), context.DeadlineExceeded)
 		}
 	}
 }

@@ -149,13 +149,13 @@ func (s *containerService) run(ctx context.Context, argv []string) (int, string,
 		return 0, "", fmt.Errorf("start the check: %w", err)
 	}
 	var out limitedOutput
-	copied := make(chan error, 1)
+	copied := make(chan struct{})
 	go func() {
-		_, err := stdcopy.StdCopy(&out, &out, stream.Reader)
-		copied <- err
+		defer close(copied)
+		_, err = stdcopy.StdCopy(&out, &out, stream.Reader)
 	}()
 	select {
-	case err = <-copied:
+	case <-copied:
 		stream.Close()
 	case <-ctx.Done():
 		stream.Close()

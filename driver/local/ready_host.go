@@ -56,10 +56,13 @@ func (s *hostService) run(ctx context.Context, argv []string) (int, string, erro
 		return 0, "", fmt.Errorf("start the check: %w", err)
 	}
 	defer g.close()
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err = cmd.Wait()
+	}()
 	select {
-	case err = <-done:
+	case <-done:
 	case <-ctx.Done():
 		g.kill()
 		<-done

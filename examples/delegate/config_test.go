@@ -75,20 +75,19 @@ func TestWhichNameWins(t *testing.T) {
 func TestWrongSettingsAreNamed(t *testing.T) {
 	t.Parallel()
 	for setting, message := range map[string]string{
-		"MAX_STAGES=0":                      "MAX_STAGES is \"0\": it must be a positive integer",
-		"MAX_STAGES=many":                   "positive integer",
-		"PARALLEL_WORKERS=0":                "PARALLEL_WORKERS: it must be at least 1",
-		"POLL_INTERVAL_MILLISECS=fast":      "POLL_INTERVAL_MILLISECS: it must be a whole number",
-		"PROTOCOL=v3":                       "PROTOCOL: it must be v1 or v2",
-		"CLEANUP_GRACE_PERIOD_SECONDS=-1":   "CLEANUP_GRACE_PERIOD_SECONDS: it must be 0 or more",
-
+		"MAX_STAGES=0":                    "MAX_STAGES is \"0\": it must be a positive integer",
+		"MAX_STAGES=many":                 "positive integer",
+		"PARALLEL_WORKERS=0":              "PARALLEL_WORKERS: it must be at least 1",
+		"POLL_INTERVAL_MILLISECS=fast":    "POLL_INTERVAL_MILLISECS: it must be a whole number",
+		"PROTOCOL=v3":                     "PROTOCOL: it must be v1 or v2",
+		"CLEANUP_GRACE_PERIOD_SECONDS=-1": "CLEANUP_GRACE_PERIOD_SECONDS: it must be 0 or more",
 		"HARNESS_SUBPROCESS_KILL_PROCESS_GROUP_MAX_SIGTERM_ATTEMPTS=-1": "SUBPROCESS_KILL_PROCESS_GROUP_MAX_SIGTERM_ATTEMPTS: it must be 0 or more",
 		"HARNESS_SUBPROCESS_KILL_PROCESS_GROUP_RETRY_INTERVAL_SECS=0":   "SUBPROCESS_KILL_PROCESS_GROUP_RETRY_INTERVAL_SECS: it must be at least 1",
-		"DELEGATE_RESOURCE_THRESHOLD=120":   "DELEGATE_RESOURCE_THRESHOLD: it must be above 0",
-		"LOG_FORMAT=xml":                    "LOG_FORMAT: it must be console or json",
-		"DYNAMIC_REQUEST_HANDLING=possibly": "DYNAMIC_REQUEST_HANDLING: it must be true or false",
-		"DELEGATE_RESOURCE_THRESHOLD=high":  "DELEGATE_RESOURCE_THRESHOLD: it must be a number",
-		"LOG_LEVEL=loud":                    "LOG_LEVEL: it must be trace",
+		"DELEGATE_RESOURCE_THRESHOLD=120":                               "DELEGATE_RESOURCE_THRESHOLD: it must be above 0",
+		"LOG_FORMAT=xml":                                                "LOG_FORMAT: it must be console or json",
+		"DYNAMIC_REQUEST_HANDLING=possibly":                             "DYNAMIC_REQUEST_HANDLING: it must be true or false",
+		"DELEGATE_RESOURCE_THRESHOLD=high":                              "DELEGATE_RESOURCE_THRESHOLD: it must be a number",
+		"LOG_LEVEL=loud":                                                "LOG_LEVEL: it must be trace",
 	} {
 		_, _, err := load(t, required+setting+"\n")
 		require.ErrorContains(t, err, message, setting)
