@@ -33,10 +33,10 @@ const fakePassword = "not-a-real-password-123"
 type gitServer struct {
 	*httptest.Server
 	dir string
-	// first sees each request; it answers by returning true.
-	first func(w http.ResponseWriter, r *http.Request) bool
 }
 
+// newGitServer starts one. first, if any, sees each request and returns whether
+// it has answered it.
 func newGitServer(t *testing.T, first func(w http.ResponseWriter, r *http.Request) bool) *gitServer {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "git", "--exec-path").Output()
@@ -162,7 +162,7 @@ func TestInitClonesWhatIsAskedFor(t *testing.T) {
 				clone  stage.Clone
 				head   string
 				branch string
-				count  string // of commits; "" does not matter
+				count  string // of commits
 				fails  string // in part, when it must
 			}{
 				{"default branch", stage.Clone{}, p.three, "trunk", "3", ""},
@@ -204,11 +204,7 @@ func TestInitClonesWhatIsAskedFor(t *testing.T) {
 					dir := filepath.Join(r.workspace(), strings.TrimPrefix(c.clone.Dir, local.WorkspaceMount))
 					assert.Equal(t, c.head, gitIn(t, dir, "rev-parse", "HEAD"))
 					assert.Equal(t, c.branch, gitIn(t, dir, "branch", "--show-current"))
-					if c.count != "" {
-						if !(name == "tips alone" && c.clone.Commit == p.one && c.clone.Depth == 1) {
-							assert.Equal(t, c.count, gitIn(t, dir, "rev-list", "--count", "HEAD"))
-						}
-					}
+					assert.Equal(t, c.count, gitIn(t, dir, "rev-list", "--count", "HEAD"))
 					assert.Equal(t, "", gitIn(t, dir, "status", "--porcelain"))
 					assert.Equal(t, address, gitIn(t, dir, "remote", "get-url", "origin"))
 					assert.Contains(t, log, "Checked out "+c.head[:7])
@@ -302,6 +298,12 @@ func requireNowhere(t *testing.T, dir, text string) {
 func TestCloneSaysWhatWentWrongWithoutTheSecret(t *testing.T) {
 	t.Parallel()
 	open, closed := newGitServer(t, nil), newGitServer(t, locked)
+	talking := newGitServer(t, func(w http.ResponseWriter, _ *http.Request) bool {
+		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+		said := "ERR I know " + fakePassword
+		_, _ = fmt.Fprintf(w, "001e# service=git-upload-pack\n0000%04x%s", len(said)+4, said)
+		return true
+	})
 	forbidden := newGitServer(t, func(w http.ResponseWriter, _ *http.Request) bool {
 		http.Error(w, "no entry for "+fakePassword, http.StatusForbidden)
 		return true
@@ -320,6 +322,7 @@ func TestCloneSaysWhatWentWrongWithoutTheSecret(t *testing.T) {
 		"wrong password":        {stage.Clone{URL: closed.URL + "/project/.git", Auth: wrong}, "authentication failed"},
 		"no password":           {stage.Clone{URL: closed.URL + "/project/.git"}, "authentication failed"},
 		"forbidden":             {stage.Clone{URL: forbidden.URL + "/project/.git", Auth: good}, "authentication failed"},
+		"talking":               {stage.Clone{URL: talking.URL + "/project/.git", Auth: good}, "I know ***"},
 		"wrong password in url": {stage.Clone{URL: strings.Replace(closed.URL, "//", "//user:wrong-"+fakePassword+"@", 1) + "/project/.git"}, "authentication failed"},
 		"another host":          {stage.Clone{URL: closed.URL + "/project/.git", Auth: &stage.Auth{Address: "example.invalid", Password: fakePassword}}, "credentials are not for 127.0.0.1"},
 		"ssh password":          {stage.Clone{URL: "git@example.invalid:x/y", Auth: good}, "for http and https alone"},
@@ -422,6 +425,12 @@ func TestCloneIsNotStartedWithoutARecord(t *testing.T) {
 	s := newGitServer(t, nil)
 	s.addProject(t, "project")
 	r := newRig(t)
+	var first string
+	r.ledger.before = func(res driver.Resource) {
+		if res.Kind == "process" && first == "" {
+			first = "record " + string(res.Data)
+		}
+	}
 	r.ledger.refuse = func(res driver.Resource) error {
 		if res.Kind == "process" {
 			return errRefused
@@ -430,6 +439,8 @@ func TestCloneIsNotStartedWithoutARecord(t *testing.T) {
 	}
 	_, err := r.clone(t.Context(), stage.Clone{URL: s.URL + "/project/.git"})
 	require.ErrorIs(t, err, errRefused)
+	require.NotEmpty(t, first)
+	require.NotContains(t, first, `"pid"`)
 	_, err = os.Stat(filepath.Join(r.workspace(), ".git"))
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }

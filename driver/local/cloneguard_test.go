@@ -166,7 +166,7 @@ func TestCloneIgnoresTheMachinesConfiguration(t *testing.T) {
 	r.cloned(stage.Clone{URL: s.URL + "/project/.git", Auth: &stage.Auth{Username: "u", Password: fakePassword}})
 	require.FileExists(t, filepath.Join(r.workspace(), "file"))
 	require.NoFileExists(t, ran)
-	require.NoFileExists(t, filepath.Join(r.workspace(), ".git", "hooks", "post-checkout"))
+	require.NoDirExists(t, filepath.Join(r.workspace(), ".git", "hooks"))
 }
 
 // A path that the manager names is cloned whoever owns it.
