@@ -138,7 +138,7 @@ func outputCases() []testCase {
 				tx := s.begin()
 				// Longer than any patience with what a step leaves behind: when the
 				// reader is done, the step is long gone.
-				out := &slowOutput{delay: 1300 * time.Millisecond}
+				out := &slowOutput{delay: 2500 * time.Millisecond}
 				res, err := tx.execute(s.Context(), tx.sh("step", `head -c 60000 /dev/zero | tr '\000' x; echo end`), out)
 				require.NoError(s, err)
 				require.Zero(s, res.ExitCode)

@@ -3,7 +3,6 @@
 package local_test
 
 import (
-	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -16,87 +15,6 @@ import (
 	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/task/stage"
 )
-
-// SPEC T2: a record comes before what it names, and without it nothing is made.
-func TestNothingIsMadeThatTheLedgerRefuses(t *testing.T) {
-	t.Parallel()
-	for _, kind := range []string{"directory", "process", "host-directory", "host-parent"} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			host := filepath.Join(t.TempDir(), "parent", "volume")
-			r.env.Volumes = []*stage.Volume{{Host: &stage.HostVolume{ID: "h", Path: host, Create: true, Remove: true}}}
-			var refused []string
-			r.ledger.refuse = func(res driver.Resource) error {
-				if res.Kind != kind {
-					return nil
-				}
-				refused = append(refused, res.ID)
-				return errRefused
-			}
-			err := r.d.Init(t.Context(), r.env, r.ledger)
-			if kind == "process" {
-				require.NoError(t, err)
-				_, err = r.fail(sh("step", "touch made"))
-				require.NoFileExists(t, filepath.Join(workspace(r), "made"))
-			}
-			require.ErrorIs(t, err, errRefused)
-			require.Len(t, refused, 1)
-			if kind != "process" {
-				require.NoFileExists(t, refused[0])
-			}
-		})
-	}
-}
-
-func TestRecordsComeBeforeWhatTheyName(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	host := filepath.Join(t.TempDir(), "parent", "volume")
-	r.env.Volumes = []*stage.Volume{{Host: &stage.HostVolume{ID: "h", Path: host, Create: true, Remove: true}}}
-	var seen []string
-	r.ledger.before = func(res driver.Resource) {
-		if strings.HasPrefix(res.ID, "/") {
-			require.NoFileExists(t, res.ID)
-		}
-		require.Equal(t, r.env.ID, res.Labels[driver.LabelTransaction])
-		seen = append(seen, res.Kind)
-	}
-	r.init()
-	require.DirExists(t, host)
-	r.run(sh("step", "true"))
-	require.Contains(t, seen, "process")
-	r.cleanup()
-	require.NoDirExists(t, filepath.Dir(host))
-}
-
-// SPEC T2, T3: the records alone are enough, in another process.
-func TestCleanupNeedsNothingButTheRecords(t *testing.T) {
-	t.Parallel()
-	r := newRig(t).init()
-	out := newBuffer()
-	step := sh("service", "setsid sleep 600 & echo up; sleep 600")
-	step.Detach = true
-	_, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: step}, out, r.ledger)
-	require.NoError(t, err)
-	out.waitFor(t, "up")
-
-	other, err := local.New(local.WithWorkDir(r.work), local.WithMemoryDir(r.memory), local.WithDockerHost("unix:///no/such/engine.sock"))
-	require.NoError(t, err)
-	records, err := json.Marshal(r.ledger.resources())
-	require.NoError(t, err)
-	var rs []driver.Resource
-	require.NoError(t, json.Unmarshal(records, &rs))
-	for range 2 { // it is idempotent
-		left, err := other.Cleanup(t.Context(), rs)
-		require.NoError(t, err)
-		require.Empty(t, left)
-		requireNoProcess(t, r)
-		requireEmpty(t, r.work)
-		requireEmpty(t, r.memory)
-	}
-	require.NoError(t, other.Close())
-}
 
 // The record of a process that was only about to start, and one whose id now
 // belongs to somebody else.
@@ -150,52 +68,6 @@ func TestCleanupRemovesOddFilesAndFollowsNoLink(t *testing.T) {
 	r.cleanup()
 	requireEmpty(t, r.work)
 	require.FileExists(t, filepath.Join(outside, "keep"))
-}
-
-func TestCleanupReportsWhatIsLeftWhenItsTimeIsOver(t *testing.T) {
-	t.Parallel()
-	r := newRig(t).init()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	rs := r.ledger.resources()
-	left, err := r.d.Cleanup(ctx, rs)
-	require.ErrorIs(t, err, context.Canceled)
-	require.ElementsMatch(t, rs, left)
-}
-
-// SPEC T3: a cleanup may come during an init or a step. What is recorded but not
-// made yet is not made afterwards.
-func TestCleanupDuringCreationWins(t *testing.T) {
-	t.Parallel()
-	for _, kind := range []string{"directory", "process"} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			cleaned := make(chan error, 1)
-			recorded := make(chan struct{})
-			r.ledger.refuse = func(res driver.Resource) error {
-				if res.Kind != kind {
-					return nil
-				}
-				r.ledger.refuse = nil
-				go func() {
-					close(recorded)
-					_, err := r.d.Cleanup(t.Context(), append(r.ledger.resources(), res))
-					cleaned <- err
-				}()
-				<-recorded
-				// Either order is right; the gate sorts it out.
-				return nil
-			}
-			err := r.d.Init(t.Context(), r.env, r.ledger)
-			if kind == "process" {
-				require.NoError(t, err)
-				_, _ = r.d.Execute(t.Context(), r.env, &driver.Step{Step: sh("step", "exec sleep 600")}, newBuffer(), r.ledger)
-				requireNoProcess(t, r)
-			}
-			require.NoError(t, receive(t, cleaned))
-		})
-	}
 }
 
 func TestHostVolumes(t *testing.T) {
@@ -283,17 +155,6 @@ func TestCleanupKeepsContainersOfAnEngineThatIsAway(t *testing.T) {
 	left, err := r.d.Cleanup(t.Context(), rs)
 	require.ElementsMatch(t, rs, left)
 	require.ErrorContains(t, err, "no Docker engine answers")
-}
-
-func TestInitTwiceFindsTheSameTransaction(t *testing.T) {
-	t.Parallel()
-	r := newRig(t).init()
-	r.run(sh("step", "touch here"))
-	before := string(r.env.State)
-	r.init()
-	require.Equal(t, before, string(r.env.State))
-	_, out := r.run(sh("step", "ls"))
-	require.Equal(t, "here\n", out)
 }
 
 func TestNewRefusesWrongOptions(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
@@ -22,30 +21,6 @@ import (
 	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/internal/testbed"
 )
-
-// SPEC D2: a detached step is reached by name from the others, and runs until
-// Cleanup.
-func TestDetachedContainerStepServesTheOthers(t *testing.T) {
-	t.Parallel()
-	r, engine := dockerRig(t)
-	r.init()
-	out := newBuffer()
-	step := in(engine.Image, sh("service", "mkdir /www; echo page > /www/index.html; httpd -p 80 -h /www; echo up; while [ ! -e stop ]; do sleep 0.05; done; echo stopping; sleep 600"))
-	step.Detach, step.NetworkAliases = true, []string{"web"}
-	step.Timeout = 1
-	res, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: step}, out, r.ledger)
-	require.NoError(t, err)
-	require.True(t, res.Detached)
-	out.waitFor(t, "up\n")
-	for _, name := range []string{"web", "service"} {
-		res, got := r.run(in(engine.Image, sh("client", "wget -q -O - http://"+name+"/; touch stop")))
-		require.Zero(t, res.ExitCode, got)
-		require.Equal(t, "page\n", got)
-	}
-	out.waitFor(t, "stopping\n")
-	r.cleanup()
-	require.Empty(t, engine.Leftovers(t, r.env.ID))
-}
 
 // Close lets go of detached containers; the records still remove them.
 func TestCloseLeavesDetachedContainersToCleanup(t *testing.T) {
@@ -98,27 +73,6 @@ func TestParallelContainerStepsShareOneNetwork(t *testing.T) {
 	require.Zero(t, res.ExitCode)
 	require.NoError(t, other.Close())
 	require.Len(t, networks(t, engine, r.env.ID), 1)
-}
-
-func TestTransactionsDoNotReachEachOther(t *testing.T) {
-	t.Parallel()
-	a, engine := dockerRig(t)
-	b := newRigChecked(t, engine)
-	a.init()
-	b.init()
-	service := in(engine.Image, sh("service", "echo a > file; httpd -p 80 -h /tmp; hostname -i; sleep 600"))
-	service.Detach = true
-	out := newBuffer()
-	_, err := a.d.Execute(t.Context(), a.env, &driver.Step{Step: service}, out, a.ledger)
-	require.NoError(t, err)
-	out.waitFor(t, "\n")
-	ip := strings.TrimSpace(out.String())
-	require.NotEmpty(t, ip)
-	res, got := b.run(in(engine.Image, sh("client", "ls -A; wget -T 2 -q -O - http://service/ && echo BY NAME; wget -T 2 -q -O - http://"+ip+"/ && echo BY ADDRESS; true")))
-	require.Zero(t, res.ExitCode)
-	require.NotContains(t, got, "file")
-	require.NotContains(t, got, "BY NAME")
-	require.NotContains(t, got, "BY ADDRESS")
 }
 
 // PITFALLS: an error while connecting a network is returned as success; a

@@ -4,55 +4,18 @@ package local_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/task/stage"
 )
-
-// SPEC D3: exit codes and signals are the step's own.
-func TestContainerStepReportsItsExitCode(t *testing.T) {
-	t.Parallel()
-	r, engine := dockerRig(t)
-	r.init()
-	for script, want := range map[string]int{"true": 0, "exit 3": 3, "kill -KILL $$; kill -KILL -1; sleep 1 & kill -KILL $!; wait $!": 137} {
-		res, out := r.run(in(engine.Image, sh("step", script)))
-		assert.Equal(t, want, res.ExitCode, "%s: %s", script, out)
-		assert.False(t, res.OOMKilled)
-	}
-	// A step's container does not outlive it.
-	require.Empty(t, containers(t, engine, r.env.ID))
-}
-
-// PITFALLS: the tail of a step's log is lost because the container is waited for
-// before its log is read to the end.
-func TestContainerStepOutputIsCompleteAndInOrder(t *testing.T) {
-	t.Parallel()
-	r, engine := dockerRig(t)
-	r.init()
-	out := &slowWriter{delay: 5 * time.Millisecond}
-	step := in(engine.Image, sh("step", `i=0; while [ $i -lt 3000 ]; do echo line-$i; i=$((i+1)); done; printf 'no newline'; exit 1`))
-	res, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: step}, out, r.ledger)
-	require.NoError(t, err)
-	require.Equal(t, 1, res.ExitCode)
-	var want strings.Builder
-	for i := range 3000 {
-		fmt.Fprintf(&want, "line-%d\n", i)
-	}
-	require.Equal(t, want.String()+"no newline", out.b.String())
-	// Both streams, without the frames in which they travel.
-	_, both := r.run(in(engine.Image, sh("step", `echo out; echo err >&2`)))
-	require.Contains(t, []string{"out\nerr\n", "err\nout\n"}, both)
-}
 
 func TestContainerStepGetsWhatItAsksFor(t *testing.T) {
 	t.Parallel()
@@ -226,34 +189,6 @@ b"; set -x; exit 5`))
 	require.Equal(t, map[string]string{"C": "3"}, res.Secrets)
 }
 
-// PITFALLS: a step that times out or is cancelled leaves its container running
-// until the whole stage is destroyed.
-func TestContainerStepThatIsStoppedIsGone(t *testing.T) {
-	t.Parallel()
-	r, engine := dockerRig(t)
-	r.init()
-	step := in(engine.Image, sh("step", "echo started; sleep 600"))
-	step.Timeout = 2
-	_, err := r.fail(step)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Empty(t, containers(t, engine, r.env.ID))
-
-	step.Timeout = 0
-	ctx, cancel := context.WithCancel(t.Context())
-	out := newBuffer()
-	done := make(chan error, 1)
-	go func() {
-		_, err := r.d.Execute(ctx, r.env, &driver.Step{Step: step}, out, r.ledger)
-		done <- err
-	}()
-	out.waitFor(t, "started")
-	start := time.Now()
-	cancel()
-	require.ErrorIs(t, receive(t, done), context.Canceled)
-	require.Less(t, time.Since(start), 8*time.Second)
-	require.Empty(t, containers(t, engine, r.env.ID))
-}
-
 // SPEC T7.
 func TestContainerStepMayUseItsGrace(t *testing.T) {
 	t.Parallel()
@@ -273,84 +208,6 @@ func TestContainerStepMayUseItsGrace(t *testing.T) {
 	require.ErrorIs(t, receive(t, done), context.Canceled)
 	require.Equal(t, "started\nbye\n", out.String())
 	require.Less(t, time.Since(start), 30*time.Second)
-}
-
-// Out of memory is told apart, also when only a child was killed for it.
-func TestContainerStepReportsOutOfMemory(t *testing.T) {
-	t.Parallel()
-	r, engine := dockerRig(t)
-	r.init()
-	for _, script := range []string{"tail /dev/zero", "tail /dev/zero; exit 0"} {
-		step := in(engine.Image, sh("step", script))
-		step.MemLimit, step.MemSwapLimit = 16<<20, 16<<20
-		res, out := r.run(step)
-		require.True(t, res.OOMKilled, out)
-		require.NotZero(t, res.ExitCode, out)
-	}
-}
-
-// SPEC T2: what the ledger refuses is not made, and records come first.
-func TestNothingIsMadeOnTheEngineThatTheLedgerRefuses(t *testing.T) {
-	t.Parallel()
-	for _, kind := range []string{"network", "container"} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			r, engine := dockerRig(t)
-			r.init()
-			r.ledger.refuse = func(res driver.Resource) error {
-				if res.Kind == kind {
-					return errRefused
-				}
-				return nil
-			}
-			_, err := r.fail(in(engine.Image, sh("step", "true")))
-			require.ErrorIs(t, err, errRefused)
-			require.Empty(t, containers(t, engine, r.env.ID))
-			if kind == "network" {
-				require.Empty(t, networks(t, engine, r.env.ID))
-			}
-		})
-	}
-}
-
-// SPEC T3: a cleanup in the middle of a step ends it, whatever it is doing.
-func TestCleanupDuringAContainerStep(t *testing.T) {
-	t.Parallel()
-	r, engine := dockerRig(t)
-	r.init()
-	out := newBuffer()
-	done := make(chan error, 1)
-	go func() {
-		_, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: in(engine.Image, sh("step", "echo started; sleep 600"))}, out, r.ledger)
-		done <- err
-	}()
-	out.waitFor(t, "started")
-	r.cleanup()
-	_ = receive(t, done) // killed or removed: either is told
-	require.Empty(t, engine.Leftovers(t, r.env.ID))
-
-	// And one that comes between a record and what it names.
-	for _, kind := range []string{"network", "container"} {
-		r, engine := dockerRig(t)
-		r.init()
-		cleaned := make(chan error, 1)
-		r.ledger.refuse = func(res driver.Resource) error {
-			if res.Kind == kind {
-				r.ledger.refuse = nil
-				started := make(chan struct{})
-				go func() {
-					close(started)
-					_, err := r.d.Cleanup(t.Context(), append(r.ledger.resources(), res))
-					cleaned <- err
-				}()
-				<-started
-			}
-			return nil
-		}
-		_, _ = r.d.Execute(t.Context(), r.env, &driver.Step{Step: in(engine.Image, sh("step", "sleep 1"))}, newBuffer(), r.ledger)
-		require.NoError(t, receive(t, cleaned))
-		require.Empty(t, containers(t, engine, r.env.ID))
-	}
 }
 
 func TestContainerStepThatCannotStart(t *testing.T) {

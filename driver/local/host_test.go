@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -18,71 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/task/stage"
 )
-
-// SPEC D3, D4: the exit code is the step's own; a signal is told apart from it.
-func TestHostStepReportsItsExitCode(t *testing.T) {
-	t.Parallel()
-	r := newRig(t).init()
-	for script, want := range map[string]int{
-		"true": 0, "exit 3": 3, "exit 255": 255, "kill -KILL $$": 137, "kill -TERM $$": 143,
-	} {
-		res, out := r.run(sh("step", script))
-		assert.Equal(t, want, res.ExitCode, "%s: %s", script, out)
-		assert.False(t, res.OOMKilled)
-	}
-}
-
-func TestHostStepOutputIsCompleteAndInOrder(t *testing.T) {
-	t.Parallel()
-	r := newRig(t).init()
-	_, out := r.run(sh("step", `i=0; while [ $i -lt 500 ]; do echo out$i; echo err$i >&2; i=$((i+1)); done; printf 'no newline'`))
-	var want strings.Builder
-	for i := range 500 {
-		fmt.Fprintf(&want, "out%d\nerr%d\n", i, i)
-	}
-	require.Equal(t, want.String()+"no newline", out)
-}
-
-// The step is long gone when its output is finally taken.
-func TestHostStepOutputSurvivesASlowReader(t *testing.T) {
-	t.Parallel()
-	r := newRig(t).init()
-	out := &slowWriter{delay: 1500 * time.Millisecond}
-	res, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: sh("step", `head -c 60000 /dev/zero | tr '\0' x; echo end`)}, out, r.ledger)
-	require.NoError(t, err)
-	require.Zero(t, res.ExitCode)
-	require.Len(t, out.b.String(), 60004)
-	require.True(t, strings.HasSuffix(out.b.String(), "xend\n"))
-}
-
-// slowWriter takes its time for each write.
-type slowWriter struct {
-	delay time.Duration
-	b     strings.Builder
-}
-
-func (s *slowWriter) Write(p []byte) (int, error) {
-	<-time.After(s.delay)
-	return s.b.Write(p)
-}
-
-func TestHostStepDoesNotStopWhenItsReaderFails(t *testing.T) {
-	t.Parallel()
-	r := newRig(t).init()
-	res, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: sh("step", "echo one; echo two; exit 4")}, failingWriter{}, r.ledger)
-	require.NoError(t, err)
-	require.Equal(t, 4, res.ExitCode)
-}
-
-type failingWriter struct{}
-
-func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("no") }
 
 // SPEC D4, T8: nothing of the delegate's own configuration gets into a step.
 func TestHostStepHasACleanEnvironment(t *testing.T) {
@@ -155,18 +94,6 @@ func workspace(r *rig) string {
 	require.NoError(r.t, err)
 	require.Len(r.t, found, 1)
 	return found[0]
-}
-
-// SPEC D4, T7: a time-out ends the whole process group, and who left it.
-func TestHostStepTimeOutKillsAllItStarted(t *testing.T) {
-	t.Parallel()
-	r := newRig(t).init()
-	step := sh("step", `sleep 600 & setsid sleep 600 & (trap '' TERM; sleep 600) & echo started; wait`)
-	step.Timeout = 1
-	_, err := r.fail(step)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorContains(t, err, "time-out of 1s")
-	requireNoProcess(t, r)
 }
 
 func TestHostStepAbortKillsAllItStarted(t *testing.T) {
@@ -313,45 +240,6 @@ func someUsers(t *testing.T) []string {
 	return users
 }
 
-// SPEC T1: the steps of a transaction may run in parallel.
-func TestHostStepsRunInParallel(t *testing.T) {
-	t.Parallel()
-	r := newRig(t).init()
-	// Each waits for the other, so that one after the other would never end.
-	script := `mkfifo $1 2>/dev/null; echo x > $2 & cat $1`
-	var wg sync.WaitGroup
-	for _, args := range [][]string{{"p", "q"}, {"q", "p"}} {
-		wg.Go(func() {
-			step := sh(args[0], `mkfifo -m 666 p q 2>/dev/null; `+script)
-			step.Run.Command = append(step.Run.Command, "sh", args[0], args[1])
-			step.Timeout = 30
-			res, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: step}, newBuffer(), r.ledger)
-			if assert.NoError(t, err) {
-				assert.Zero(t, res.ExitCode)
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// SPEC D2: a detached step goes on until Cleanup, and so does its output.
-func TestDetachedHostStepRunsUntilCleanup(t *testing.T) {
-	t.Parallel()
-	r := newRig(t).init()
-	out := newBuffer()
-	step := sh("service", `echo up; setsid sleep 600 & while [ ! -e go ]; do sleep 0.02; done; echo went; sleep 600`)
-	step.Detach = true
-	step.Timeout = 1
-	res, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: step}, out, r.ledger)
-	require.NoError(t, err)
-	require.True(t, res.Detached)
-	out.waitFor(t, "up\n")
-	r.run(sh("other", "touch go"))
-	out.waitFor(t, "went\n")
-	r.cleanup()
-	requireNoProcess(t, r)
-}
-
 // The output of a detached step is not used after Cleanup.
 func TestCleanupWaitsForTheOutputOfDetachedSteps(t *testing.T) {
 	t.Parallel()
@@ -426,17 +314,6 @@ func TestExecuteNeedsAnInit(t *testing.T) {
 	r.env.State = []byte(`{"name":"x","dir":"/etc","memory":"/etc"}`)
 	_, err = r.fail(sh("step", "true"))
 	require.ErrorContains(t, err, "not this driver's")
-}
-
-func TestExecuteWithAnEndedContextStartsNothing(t *testing.T) {
-	t.Parallel()
-	r := newRig(t).init()
-	before := len(r.ledger.resources())
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := r.d.Execute(ctx, r.env, &driver.Step{Step: sh("step", "true")}, newBuffer(), r.ledger)
-	require.ErrorIs(t, err, context.Canceled)
-	require.Len(t, r.ledger.resources(), before)
 }
 
 // requireNoProcess looks for the processes of all recorded steps.
