@@ -31,6 +31,26 @@
 // its volumes in DLITE_VOLUME_<NAME> (upper case, "_" for what is no letter or
 // digit), and a mount's path and read_only mean nothing to it.
 //
+// # Clones
+//
+// Init checks a repository out with the git of the delegate's PATH, and LFS
+// objects with its git-lfs. Neither the machine's nor the user's configuration
+// has a say, nor templates, hooks, credential helpers and .netrc: only the
+// variables for proxies, certificates (SSL_CERT_FILE, GIT_SSL_CAINFO, ...), the
+// ssh agent (SSH_AUTH_SOCK) and GIT_SSH_COMMAND reach git. ssh uses the keys and
+// the known hosts of the delegate's user and asks nothing. The files belong to
+// the delegate's user and have git's modes.
+//
+// Credentials, of the clone or in its URL, are for http and https, and for that
+// scheme, host and port alone: a submodule or a redirect elsewhere gets none.
+// They are in the environment of git's own processes, and neither on a command
+// line nor on disk. A submodule may come by http, https, ssh and git, never from
+// a path of this machine.
+//
+// What may be the network's fault is tried three times. A commit alone is asked
+// for by its name, and found among all branches and tags where the server does
+// not give it so. Tags follow a clone without depth.
+//
 // # What a step hands on
 //
 // Beside the files of PROTOCOL 5, the variables that output_vars and outputs
@@ -41,7 +61,19 @@
 //
 // A line of an output file that is malformed, or a file that is too large
 // ([WithFileLimit]), is reported in the step's output, without its content, and
-// does not fail the step.
+// does not fail the step. An output file for secrets that is in the workspace is
+// removed when it has been read; until then it is on disk.
+//
+// # Test reports
+//
+// The paths of a step's JUnit reports are patterns as seen from its working
+// directory, with "*", "?" and "[...]" within a name and "**" for any number of
+// folders. Up to 1000 reports of up to 16 MiB each are read after the step, also
+// when it has failed; links are not followed out of the workspace, and a report
+// that is a link is not read. What cannot be read is among the summary's
+// problems, and so is a pattern that nothing matches. Tests that failed do not
+// fail the step: only its exit code does. The reports of a container whose
+// working directory is outside of the workspace are not found.
 //
 // # Background steps
 //
