@@ -1,0 +1,241 @@
+//go:build unix
+
+package local_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/internal/testbed"
+)
+
+// Each pair runs in turns, so that both see the same machine. The metric
+// "ratio" is our time by theirs.
+
+// fileLedger makes records as durable as the one of task/transaction: each is
+// on the disk before Record returns.
+type fileLedger struct {
+	mu   sync.Mutex
+	file *os.File
+	all  []driver.Resource
+}
+
+func newFileLedger(b *testing.B, dir string) *fileLedger {
+	b.Helper()
+	f, err := os.CreateTemp(dir, "*.ledger")
+	require.NoError(b, err)
+	return &fileLedger{file: f}
+}
+
+func (l *fileLedger) Record(_ context.Context, r driver.Resource) error {
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, err := l.file.Write(append(line, '\n')); err != nil {
+		return err
+	}
+	l.all = append(l.all, r)
+	return l.file.Sync()
+}
+
+func (l *fileLedger) resources() []driver.Resource {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	byID := map[string]int{}
+	var list []driver.Resource
+	for _, r := range l.all {
+		if i, ok := byID[r.Kind+r.ID]; ok {
+			list[i] = r
+			continue
+		}
+		byID[r.Kind+r.ID] = len(list)
+		list = append(list, r)
+	}
+	return list
+}
+
+// stageOf runs a whole stage: init, steps, cleanup.
+func stageOf(b *testing.B, d *local.Driver, dir string, steps ...*driver.Step) {
+	b.Helper()
+	l := newFileLedger(b, dir)
+	defer func() {
+		_ = l.file.Close()
+		_ = os.Remove(l.file.Name())
+	}()
+	env := &driver.Environment{ID: randomName()}
+	require.NoError(b, d.Init(b.Context(), env, l))
+	for _, step := range steps {
+		res, err := d.Execute(b.Context(), env, step, io.Discard, l)
+		require.NoError(b, err)
+		require.Zero(b, res.ExitCode)
+	}
+	left, err := d.Cleanup(b.Context(), l.resources())
+	require.NoError(b, err)
+	require.Empty(b, left)
+}
+
+func randomName() string {
+	name := make([]byte, 6)
+	_, _ = rand.Read(name)
+	return "bench-" + hex.EncodeToString(name)
+}
+
+func benchDriver(b *testing.B, opts ...local.Option) (*local.Driver, string) {
+	b.Helper()
+	dir := b.TempDir()
+	d, err := local.New(append([]local.Option{local.WithWorkDir(dir)}, opts...)...)
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = d.Close() })
+	return d, dir
+}
+
+// inTurns times both and reports them.
+func inTurns(b *testing.B, ours, theirs func()) {
+	b.Helper()
+	b.ReportAllocs()
+	ours() // what is made once: connections, folders
+	theirs()
+	var mine, other time.Duration
+	for b.Loop() {
+		start := time.Now()
+		ours()
+		middle := time.Now()
+		theirs()
+		mine, other = mine+middle.Sub(start), other+time.Since(middle)
+	}
+	b.ReportMetric(float64(mine.Microseconds())/1000/float64(b.N), "ours-ms")
+	b.ReportMetric(float64(other.Microseconds())/1000/float64(b.N), "theirs-ms")
+	b.ReportMetric(float64(mine)/float64(other), "ratio")
+}
+
+func command(b *testing.B, name string, args ...string) {
+	b.Helper()
+	if out, err := exec.CommandContext(b.Context(), name, args...).CombinedOutput(); err != nil {
+		b.Fatalf("%s %v: %v: %s", name, args, err, out)
+	}
+}
+
+// A stage of container steps, against the shortest sequence of docker commands
+// that does the same.
+func BenchmarkContainerStageAgainstDockerCommands(b *testing.B) {
+	engine := testbed.Docker(b)
+	if _, err := exec.LookPath("docker"); err != nil {
+		testbed.Unavailable(b, "docker", "there is no docker command")
+	}
+	for _, steps := range []int{1, 10} {
+		b.Run(fmt.Sprintf("steps=%d", steps), func(b *testing.B) {
+			d, dir := benchDriver(b)
+			var list []*driver.Step
+			for i := range steps {
+				list = append(list, &driver.Step{Step: in(engine.Image, sh(fmt.Sprint("step-", i), "echo hello"))})
+			}
+			inTurns(b,
+				func() { stageOf(b, d, dir, list...) },
+				func() {
+					name := randomName()
+					workspace := filepath.Join(dir, name)
+					require.NoError(b, os.Mkdir(workspace, 0o700))
+					command(b, "docker", "network", "create", name)
+					for range steps {
+						command(b, "docker", "run", "--rm", "--network", name, "-v", workspace+":/workspace", "-w", "/workspace",
+							engine.Image, "sh", "-c", "echo hello")
+					}
+					command(b, "docker", "network", "rm", name)
+					require.NoError(b, os.RemoveAll(workspace))
+				})
+		})
+	}
+}
+
+// A step on the host, against nothing but starting the same process. The short
+// one shows what a step costs, the other one what that means for a step that
+// does something.
+func BenchmarkHostStepAgainstForkAndExec(b *testing.B) {
+	for name, script := range map[string]string{
+		"nothing":   "true",
+		"something": "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; echo $i",
+	} {
+		b.Run(name, func(b *testing.B) {
+			d, dir := benchDriver(b)
+			l := newFileLedger(b, dir)
+			env := &driver.Environment{ID: randomName()}
+			require.NoError(b, d.Init(b.Context(), env, l))
+			step := &driver.Step{Step: sh("step", script)}
+			inTurns(b,
+				func() {
+					res, err := d.Execute(b.Context(), env, step, io.Discard, l)
+					require.NoError(b, err)
+					require.Zero(b, res.ExitCode)
+				},
+				func() { command(b, "sh", "-c", script) })
+			_, err := d.Cleanup(b.Context(), l.resources())
+			require.NoError(b, err)
+			require.NoError(b, l.file.Close())
+		})
+	}
+}
+
+// Fifty stages at once: how many end in a second, and what the delegate's memory
+// grows to meanwhile. The engine is one whose address pool holds fifty networks.
+func BenchmarkFiftyStagesAtOnce(b *testing.B) {
+	const stages = 50
+	run := func(b *testing.B, d *local.Driver, dir string, step *driver.Step) {
+		b.Helper()
+		var peak uint64
+		var before runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		look := time.NewTicker(50 * time.Millisecond)
+		defer look.Stop()
+		for b.Loop() {
+			var wg sync.WaitGroup
+			for range stages {
+				wg.Go(func() { stageOf(b, d, dir, step) })
+			}
+			done := make(chan struct{})
+			go func() {
+				wg.Wait()
+				close(done)
+			}()
+			for ended := false; !ended; {
+				select {
+				case <-done:
+					ended = true
+				case <-look.C:
+					var now runtime.MemStats
+					runtime.ReadMemStats(&now)
+					peak = max(peak, now.HeapInuse+now.StackInuse)
+				}
+			}
+		}
+		b.ReportMetric(float64(stages*b.N)/b.Elapsed().Seconds(), "stages/s")
+		b.ReportMetric(float64(peak-min(peak, before.HeapInuse+before.StackInuse))/(1<<20), "MiB-more")
+	}
+	b.Run("host", func(b *testing.B) {
+		d, dir := benchDriver(b)
+		run(b, d, dir, &driver.Step{Step: sh("step", "echo hello")})
+	})
+	b.Run("container", func(b *testing.B) {
+		engine := testbed.PrivateEngine(b, "--default-address-pool", "base=10.200.0.0/16,size=24")
+		d, dir := benchDriver(b, local.WithDockerHost(engine.Host))
+		run(b, d, dir, &driver.Step{Step: in(engine.Image, sh("step", "echo hello"))})
+	})
+}
