@@ -162,6 +162,9 @@ func (c *cleanup) container(ctx context.Context, r driver.Resource) error {
 	if !isOurs(r.ID) {
 		return errors.New("the name is not this driver's")
 	}
+	if c.d.wasRemoved(r.ID) {
+		return nil // with its step, which nobody follows
+	}
 	cli, err := c.d.engine.client()
 	if err != nil {
 		return err

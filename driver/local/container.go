@@ -42,6 +42,8 @@ func (r *run) container(ctx context.Context) (*driver.Result, error) {
 		rmErr := c.remove(ctx)
 		if rmErr != nil { // it is on record
 			r.d.cfg.log.Warn().Err(rmErr).Str("container", c.name).Msg("remove container after its step")
+		} else {
+			r.d.removed(c.name)
 		}
 		c.finish()
 	}

@@ -51,6 +51,21 @@
 // for by its name, and found among all branches and tags where the server does
 // not give it so. Tags follow a clone without depth.
 //
+// # Containers
+//
+// An image is pulled as the step's policy says: always for the tag latest,
+// where an image that is here serves when the pull fails, and otherwise when it
+// is missing. Credentials go to no registry but the one that they are for. An
+// error that may go away (connection, time-out, 5xx) is tried again, four times
+// in all; the output says so, and how far a long pull is.
+//
+// An engine that goes away, as for a restart, ends the steps that run with an
+// error that says so; their containers are removed when it is back. What was to
+// be made or removed meanwhile waits for it ([WithEngineWait]).
+//
+// How many transactions can have a network at once is the engine's to say: about
+// thirty, unless its default-address-pools hold more.
+//
 // # What a step hands on
 //
 // Beside the files of PROTOCOL 5, the variables that output_vars and outputs

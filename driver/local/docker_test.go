@@ -52,13 +52,18 @@ func TestContainerIsConfiguredAsTheStepSays(t *testing.T) {
 	step.CPUPeriod, step.CPUQuota, step.CPUShares, step.CPUSet = 100000, 50000, 512, []string{"0"}
 	step.MemLimit, step.MemSwapLimit = 64<<20, 64<<20
 	step.DNS = []string{"192.0.2.53"}
+	step.Ulimits = []*stage.Ulimit{{Name: "nofile", Soft: 100, Hard: 200}, {Name: "core", Soft: 0}}
 	step.Devices = []*stage.DeviceMount{{Name: "null", DevicePath: "/dev/xnull"}}
 	step.PortBindings = map[string]string{"127.0.0.1:" + port: "80"}
 	step.NetworkAliases = []string{"web"}
 	step.Labels = map[string]string{"mine": "yes", driver.LabelDelegate: "forged", driver.LabelStep: "forged"}
 	step.Volumes = []*stage.VolumeMount{{Name: "etc", Path: "/host-etc"}}
 	step.MountDockerSocket = true
-	_, _ = r.run(step)
+	step.Run.Command[0] = "ulimit -n; ulimit -c; exec sleep 600"
+	out := newBuffer()
+	_, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: step}, out, r.ledger)
+	require.NoError(t, err)
+	out.waitFor(t, "100\n0\n")
 
 	c := inspect(t, engine, r)
 	require.Equal(t, int64(100000), c.HostConfig.CPUPeriod)
@@ -71,6 +76,7 @@ func TestContainerIsConfiguredAsTheStepSays(t *testing.T) {
 	require.Equal(t, []container.DeviceMapping{{PathOnHost: "/dev/null", PathInContainer: "/dev/xnull", CgroupPermissions: "rwm"}}, c.HostConfig.Devices)
 	require.Equal(t, port, c.HostConfig.PortBindings["80/tcp"][0].HostPort)
 	require.Equal(t, "127.0.0.1", c.HostConfig.PortBindings["80/tcp"][0].HostIP)
+	require.Equal(t, []*container.Ulimit{{Name: "nofile", Soft: 100, Hard: 200}, {Name: "core"}}, c.HostConfig.Ulimits)
 	require.False(t, c.HostConfig.Privileged)
 	require.Equal(t, "yes", c.Config.Labels["mine"])
 	require.Equal(t, "d1", c.Config.Labels[driver.LabelDelegate])

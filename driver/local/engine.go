@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -157,6 +158,9 @@ func makeNetwork(ctx context.Context, cli client.APIClient, r *run) error {
 	if errdefs.IsConflict(err) {
 		return nil // made before this process started
 	}
+	if err != nil && strings.Contains(err.Error(), "non-overlapping") {
+		return fmt.Errorf("%w (the engine's default-address-pools bound how many transactions can have a network at once)", err)
+	}
 	return err
 }
 
@@ -189,6 +193,23 @@ func removeContainer(ctx context.Context, cli client.APIClient, id string) error
 		return nil
 	}
 	return err
+}
+
+// removed remembers that a container is gone, so that its cleanup, which is sure
+// to come, need not ask the engine.
+func (d *Driver) removed(container string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.gone[container] = struct{}{}
+}
+
+// wasRemoved reports what removed has remembered, and forgets it.
+func (d *Driver) wasRemoved(container string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.gone[container]
+	delete(d.gone, container)
+	return ok
 }
 
 // removeNetwork removes a network after it has disconnected whatever is still

@@ -24,6 +24,7 @@ type Driver struct {
 	mu        sync.Mutex
 	networks  map[string]*networkState // by name; guarded by mu
 	followers map[string]*follower     // by resource; guarded by mu
+	gone      map[string]struct{}      // containers removed before their cleanup; guarded by mu
 	closed    bool                     // guarded by mu
 }
 
@@ -41,6 +42,7 @@ func New(opts ...Option) (*Driver, error) {
 		engine:    engine{cli: cfg.docker, given: cfg.docker != nil, host: cfg.dockerHost},
 		networks:  map[string]*networkState{},
 		followers: map[string]*follower{},
+		gone:      map[string]struct{}{},
 	}, nil
 }
 

@@ -1,0 +1,70 @@
+//go:build unix
+
+package local_test
+
+import (
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/docker/docker/client"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/internal/testbed"
+)
+
+// callCounter lists the calls to an engine, but for those that take the
+// connection over: attaching to a container.
+type callCounter struct {
+	next  http.RoundTripper
+	mu    sync.Mutex
+	calls []string // guarded by mu
+}
+
+func (c *callCounter) RoundTrip(req *http.Request) (*http.Response, error) {
+	what := req.Method + " " + path.Base(req.URL.Path)
+	if req.Method == http.MethodDelete { // the last part is a name
+		what = req.Method + " " + path.Base(path.Dir(req.URL.Path))
+	}
+	c.mu.Lock()
+	c.calls = append(c.calls, what)
+	c.mu.Unlock()
+	return c.next.RoundTrip(req)
+}
+
+// taken lists the calls since the last time.
+func (c *callCounter) taken() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := strings.Join(c.calls, ", ")
+	c.calls = nil
+	return list
+}
+
+// A step costs as few calls as it can: the engine is asked for nothing that is
+// known, and told nothing twice.
+func TestContainerStepsMakeFewCalls(t *testing.T) {
+	t.Parallel()
+	engine := testbed.Docker(t)
+	transport := engine.Client.HTTPClient()
+	counter := &callCounter{next: transport.Transport}
+	transport.Transport = counter
+	cli, err := client.NewClientWithOpts(client.FromEnv, client.WithHTTPClient(transport), client.WithAPIVersionNegotiation())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = cli.Close() })
+	r := newRigChecked(t, engine, local.WithDockerClient(cli))
+	r.init()
+	require.Empty(t, counter.taken(), "init asks the engine for nothing")
+
+	r.run(in(engine.Image, sh("first", "true")))
+	counter.taken() // how often a client that is given pings is its own affair
+	r.run(in(engine.Image, sh("second", "true")))
+	require.Equal(t, "POST create, POST wait, POST start, DELETE containers", counter.taken())
+	r.run(in(engine.Image, sh("failing", "exit 1")))
+	require.Equal(t, "POST create, POST wait, POST start, GET json, DELETE containers", counter.taken())
+	r.cleanup()
+	require.Equal(t, "DELETE networks", counter.taken(), "the containers are gone, and known to be")
+}
