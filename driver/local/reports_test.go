@@ -151,3 +151,25 @@ func TestReportsOfAStepThatWorksElsewhere(t *testing.T) {
 	require.Equal(t, 2, res.Tests.Total)
 	require.Len(t, res.Tests.Problems, 2, res.Tests.Problems)
 }
+
+// SPEC D2, D5: what init cloned is in containers too, and their reports are
+// read like those of the host.
+func TestContainersHaveTheCloneAndTheirReportsAreRead(t *testing.T) {
+	t.Parallel()
+	s := newGitServer(t, nil)
+	s.addProject(t, "project")
+	r, engine := dockerRig(t)
+	r.cloned(stage.Clone{URL: s.URL + "/project/.git", Dir: "src"})
+	step := in(engine.Image, reporting(`cat file; mkdir out; echo "$good" > out/r.xml; echo "$bad" > ../r.xml; ln -s /etc/passwd link.xml`,
+		"out/*.xml", "/workspace/r.xml", "link.xml", "/etc/*"))
+	step.WorkingDir = "src"
+	res, out := r.run(step)
+	require.True(t, strings.HasPrefix(out, "three"), out)
+	require.Equal(t, 3, res.Tests.Total)
+	require.Equal(t, []string{`"/etc/*" is not in the workspace`, "src/link.xml: it is not a regular file"}, res.Tests.Problems)
+
+	step.WorkingDir = "/tmp"
+	step.Run.Command = []string{"true"}
+	res, _ = r.run(step)
+	require.Contains(t, res.Tests.Problems[0], "not in the workspace")
+}
