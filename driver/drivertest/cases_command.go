@@ -160,7 +160,7 @@ func environmentCases() []testCase {
 		{
 			name: "variables arrive exactly", spec: "D3, D4", joint: true,
 			run: func(s *stand) {
-				value := strings.Join(awkward(), "\n")
+				value := " \t" + strings.Join(awkward(), "\n") + "\n \n"
 				step := s.sh("step", `printf %s "$VALUE"`)
 				step.Environment = map[string]string{"VALUE": value}
 				_, out := s.begin().run(step)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/task/stage"
 )
 
 // tree is a script whose processes are not easy to find: children of children,
@@ -281,6 +282,41 @@ func detachedCases() []testCase {
 				out.waitFor(s, "tail")
 				require.Equal(s, "up\ntail", out.String())
 				tx.cleanup()
+			},
+		},
+		{
+			name: "a detached step is answered when it is ready", spec: "D2",
+			run: func(s *stand) {
+				tx := s.begin()
+				step := tx.sh("service", "sleep 0.5; echo getting ready; touch ready; sleep 600")
+				step.Ready = &stage.Ready{Command: []string{"test", "-e", "ready"}, IntervalMillis: 50}
+				require.Equal(s, "getting ready\n", tx.detach(step).String())
+			},
+		},
+		{
+			name: "a detached step that is not ready in time is stopped", spec: "D2",
+			run: func(s *stand) {
+				tx := s.begin()
+				step := tx.sh("service", tree+"wait")
+				step.Detach = true
+				step.Ready = &stage.Ready{Command: []string{"false"}, Timeout: 1}
+				_, err := tx.fails(step)
+				require.ErrorIs(s, err, context.DeadlineExceeded)
+				require.Empty(s, s.site.Running(s, tx.env.ID))
+			},
+		},
+		{
+			name: "a detached step that ends before it is ready fails at once", spec: "D2",
+			run: func(s *stand) {
+				tx := s.begin()
+				step := tx.sh("service", "echo what went wrong; exit 7")
+				step.Detach = true
+				step.Ready = &stage.Ready{Command: []string{"false"}, Timeout: 50}
+				begin := time.Now()
+				out, err := tx.fails(step)
+				require.NotErrorIs(s, err, context.DeadlineExceeded)
+				require.Equal(s, "what went wrong\n", out)
+				require.Less(s, time.Since(begin), 30*time.Second)
 			},
 		},
 		{

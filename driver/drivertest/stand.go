@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
@@ -40,7 +41,7 @@ func (s *stand) driver() driver.Driver {
 	d := s.site.Driver(s)
 	s.Cleanup(func() {
 		if c, ok := d.(io.Closer); ok {
-			require.NoError(s, c.Close())
+			assert.NoError(s, c.Close())
 		}
 	})
 	return d
@@ -111,15 +112,16 @@ func (tx *transaction) cleanupOf(rs []driver.Resource) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tx.Context()), patience)
 	defer cancel()
 	left, err := tx.d.Cleanup(ctx, rs)
-	require.NoError(tx, err)
-	require.Empty(tx, left)
+	assert.NoError(tx, err)
+	assert.Empty(tx, left)
 }
 
-// gone checks that nothing is left.
+// gone checks that nothing is left. Like cleanup it goes on after a failure, as
+// it is used when a case is over.
 func (tx *transaction) gone() {
 	tx.Helper()
-	require.Empty(tx, tx.site.Running(tx, tx.env.ID), "still running")
-	require.Empty(tx, tx.site.Remains(tx, tx.env.ID), "left behind")
+	assert.Empty(tx, tx.site.Running(tx, tx.env.ID), "still running")
+	assert.Empty(tx, tx.site.Remains(tx, tx.env.ID), "left behind")
 }
 
 // inOtherProcess is the transaction as a restarted delegate has it, from JSON.

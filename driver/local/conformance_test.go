@@ -15,6 +15,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
@@ -64,9 +65,9 @@ func newSite(tb testing.TB, engine *testbed.Engine) *site {
 		require.NoError(tb, os.Chmod(made, 0o711))
 		tb.Cleanup(func() {
 			left, err := os.ReadDir(made)
-			require.NoError(tb, err)
-			require.NoError(tb, os.RemoveAll(made))
-			require.Empty(tb, left, "left behind in %s", made)
+			assert.NoError(tb, err)
+			assert.NoError(tb, os.RemoveAll(made))
+			assert.Empty(tb, left, "left behind in %s", made)
 		})
 		*dir = made
 	}
