@@ -15,7 +15,7 @@ test:
 	@internal/testbed/run.sh $(MAKE) --no-print-directory race
 
 race:
-	go test $(if $(DLITE_NO_RACE),,-race) -timeout 10m $(TESTFLAGS) ./...
+	go test $(if $(DLITE_NO_RACE),,-race) -timeout 25m $(TESTFLAGS) ./...
 
 ## bench: the figures in docs/benchmarks.md
 bench:

@@ -61,6 +61,7 @@ type config struct {
 	openLog  OpenLog
 	http     *http.Client // of the default openLog
 	now      func() time.Time
+	inFlight time.Duration
 }
 
 // WithLedger sets the ledger's folder, which only one process at a time can use.
@@ -103,7 +104,7 @@ func New(d driver.Driver, opts ...Option) *Manager {
 	}
 	c := config{
 		dir: defaultDir(), lease: DefaultLease, cleanup: DefaultCleanupTimeout,
-		log: zerolog.Nop(), now: time.Now,
+		log: zerolog.Nop(), now: time.Now, inFlight: inFlight,
 	}
 	c.delegate, _ = os.Hostname() // no name is a name too
 	for _, o := range opts {

@@ -68,7 +68,7 @@ func (m *Manager) newTransaction(env driver.Environment) *transaction {
 func (m *Manager) restore(l leftover) *transaction {
 	t := m.newTransaction(l.env)
 	t.journal, t.resources = reopen(l.path), l.resources
-	t.lateUntil = l.written.Add(inFlight)
+	t.lateUntil = l.written.Add(m.inFlight)
 	t.end(errClosing)
 	return t
 }

@@ -161,12 +161,18 @@ func newStages(t *testing.T, w *world, opts ...transaction.Option) *stages {
 
 func reopenStages(t *testing.T, w *world, dir string, opts ...transaction.Option) *stages {
 	t.Helper()
+	s := unmanagedStages(t, w, dir, opts...)
+	t.Cleanup(func() { _ = s.Close(context.Background()) }) // a test that cares looks itself
+	return s
+}
+
+// unmanagedStages are closed by the caller.
+func unmanagedStages(t *testing.T, w *world, dir string, opts ...transaction.Option) *stages {
 	s := &stages{t: t, world: w, logs: newLogs(), ledger: dir, slots: capacity.NewSlots(0)}
 	s.Manager = transaction.New(w, append([]transaction.Option{
 		transaction.WithLedger(dir), transaction.WithSlots(s.slots), transaction.WithLog(s.logs.open),
 		transaction.WithDelegate("tester"),
 	}, opts...)...)
-	t.Cleanup(func() { _ = s.Close(context.Background()) }) // a test that cares looks itself
 	return s
 }
 
@@ -369,7 +375,7 @@ func TestWhatCannotBeRemovedIsReportedAndTriedAgain(t *testing.T) {
 	require.Len(t, s.records(), 1)
 	require.NoError(t, s.Close(t.Context()))
 
-	again := reopenStages(t, w, s.ledger)
+	again := reopenStages(t, w, s.ledger, transaction.WithInFlight(0))
 	require.ErrorContains(t, again.Recover(t.Context()), "somebody is attached")
 	w.mu.Lock()
 	w.stubborn = nil
