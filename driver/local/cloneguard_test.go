@@ -210,3 +210,27 @@ func TestInitPutsItsFilesOverTheClone(t *testing.T) {
 	_, out := r.run(sh("step", "git status --short; git log --oneline | wc -l"))
 	require.Equal(t, " M file\n3\n", out)
 }
+
+// The real git-lfs, where there is one: with LFS the objects come, without it
+// the pointers do.
+func TestCloneWithTheRealLFS(t *testing.T) {
+	t.Parallel()
+	if exec.CommandContext(t.Context(), "git", "lfs", "version").Run() != nil {
+		t.Skip("NOT TESTED: git-lfs is not installed")
+	}
+	s := newGitServer(t, nil)
+	dir := filepath.Join(s.dir, "large")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	gitIn(t, dir, "init", "-q")
+	gitIn(t, dir, "lfs", "install", "--local")
+	gitIn(t, dir, "lfs", "track", "*.bin")
+	commit(t, dir, "a.bin", "large content")
+	for lfs, want := range map[bool]string{true: "large content", false: "version https://git-lfs.github.com/spec/v1"} {
+		r := newRig(t)
+		r.cloned(stage.Clone{URL: dir, LFS: lfs})
+		b, err := os.ReadFile(filepath.Join(r.workspace(), "a.bin"))
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(string(b), want), string(b))
+		require.Empty(t, gitIn(t, r.workspace(), "status", "--porcelain"))
+	}
+}
