@@ -69,7 +69,7 @@ func TestACleanupOutlivesItsTaskWithinItsOwnTime(t *testing.T) {
 	go func() { closed <- s.Close(t.Context()) }()
 	close(let)
 	wg.Wait()
-	<-closed
+	assert.NoError(t, <-closed)
 }
 
 // T2, T8: resources can be found by whose they are, the driver's state is on
