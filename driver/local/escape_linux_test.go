@@ -176,17 +176,18 @@ func TestCleanupLeavesForeignControlGroupsAlone(t *testing.T) {
 func TestHostStepGetsSIGTERMAgainAndThenSIGKILL(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		option local.Option
+		option []local.Option
 		script string
 		want   int
 	}{
-		"ends at the second": {local.WithTermination(5, 100*time.Millisecond), `n=0; trap 'n=$((n+1)); echo TERM$n; [ $n -lt 2 ] || exit 0' TERM`, 2},
-		"never ends":         {local.WithTermination(3, 100*time.Millisecond), `n=0; trap 'n=$((n+1)); echo TERM$n' TERM`, 3},
-		"is not asked":       {local.WithTermination(0, 0), `n=0; trap 'n=$((n+1)); echo TERM$n' TERM`, 0},
+		"ends at the second": {graceAndTermination(0, 5, 100*time.Millisecond), `n=0; trap 'n=$((n+1)); echo TERM$n; [ $n -lt 2 ] || exit 0' TERM`, 2},
+		"never ends":         {graceAndTermination(0, 3, 100*time.Millisecond), `n=0; trap 'n=$((n+1)); echo TERM$n' TERM`, 3},
+		"has more grace":     {graceAndTermination(time.Second, 2, 100*time.Millisecond), `n=0; trap 'n=$((n+1)); echo TERM$n' TERM`, 2},
+		"is not asked":       {graceAndTermination(0, 0, 0), `n=0; trap 'n=$((n+1)); echo TERM$n' TERM`, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, c.option).init()
+			r := newRig(t, c.option...).init()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			out, done := newBuffer(), make(chan error, 1)
@@ -201,6 +202,10 @@ func TestHostStepGetsSIGTERMAgainAndThenSIGKILL(t *testing.T) {
 			requireNoProcess(t, r)
 		})
 	}
+}
+
+func graceAndTermination(grace time.Duration, attempts int, interval time.Duration) []local.Option {
+	return []local.Option{local.WithGrace(grace), local.WithTermination(attempts, interval)}
 }
 
 // The member of a step that hides gets its SIGTERM like the others, once.
