@@ -24,6 +24,8 @@ import (
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/task/stage"
+
+	"github.com/delegate-io/dlite/internal/testbed"
 )
 
 const fakePassword = "not-a-real-password-123"
@@ -41,7 +43,7 @@ func newGitServer(t *testing.T, first func(w http.ResponseWriter, r *http.Reques
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "git", "--exec-path").Output()
 	if err != nil {
-		t.Skip("NOT TESTED: there is no git")
+		testbed.Unavailable(t, "git", "there is none")
 	}
 	s := &gitServer{dir: workDir(t)}
 	backend := &cgi.Handler{

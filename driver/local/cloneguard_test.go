@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/task/stage"
+
+	"github.com/delegate-io/dlite/internal/testbed"
 )
 
 // addParent makes a repository with a submodule at each of the URLs.
@@ -173,7 +175,7 @@ func TestCloneIgnoresTheMachinesConfiguration(t *testing.T) {
 func TestCloneOfAPathOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("NOT TESTED: only root can give files away")
+		testbed.Unavailable(t, "root", "only root can give files away")
 	}
 	s := newGitServer(t, nil)
 	p := s.addProject(t, "project")
@@ -216,7 +218,7 @@ func TestInitPutsItsFilesOverTheClone(t *testing.T) {
 func TestCloneWithTheRealLFS(t *testing.T) {
 	t.Parallel()
 	if exec.CommandContext(t.Context(), "git", "lfs", "version").Run() != nil {
-		t.Skip("NOT TESTED: git-lfs is not installed")
+		testbed.Unavailable(t, "git-lfs", "it is not installed")
 	}
 	s := newGitServer(t, nil)
 	dir := filepath.Join(s.dir, "large")

@@ -12,8 +12,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +19,8 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/task/stage"
+
+	"github.com/delegate-io/dlite/internal/testbed"
 )
 
 // SPEC D4, T8: nothing of the delegate's own configuration gets into a step.
@@ -189,7 +189,7 @@ func TestHostStepIsNotHeldUpByAnEscapedProcess(t *testing.T) {
 func TestHostStepRunsAsAnotherUserWithItsGroups(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED, THIS WAS NOT TESTED: only root may run steps as other users")
+		testbed.Unavailable(t, "root", "nobody else may run steps as other users")
 	}
 	r := newRig(t).init()
 	for _, name := range someUsers(t) {
@@ -238,39 +238,6 @@ func someUsers(t *testing.T) []string {
 		}
 	}
 	return users
-}
-
-// The output of a detached step is not used after Cleanup.
-func TestCleanupWaitsForTheOutputOfDetachedSteps(t *testing.T) {
-	t.Parallel()
-	r := newRig(t).init()
-	out := &watchedWriter{first: make(chan struct{})}
-	step := sh("service", `while :; do echo line; done`)
-	step.Detach = true
-	_, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: step}, out, r.ledger)
-	require.NoError(t, err)
-	receive(t, out.first)
-	r.cleanup()
-	out.closed.Store(true)
-	require.NoError(t, r.d.Close())
-	require.False(t, out.late.Load())
-}
-
-// watchedWriter is slow, so that there is always something left to write, and
-// notes writes that come too late.
-type watchedWriter struct {
-	once         sync.Once
-	first        chan struct{}
-	closed, late atomic.Bool
-}
-
-func (w *watchedWriter) Write(p []byte) (int, error) {
-	w.once.Do(func() { close(w.first) })
-	<-time.After(50 * time.Millisecond)
-	if w.closed.Load() {
-		w.late.Store(true)
-	}
-	return len(p), nil
 }
 
 func TestCloseEndsDetachedHostSteps(t *testing.T) {

@@ -17,6 +17,8 @@ import (
 
 	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/task/stage"
+
+	"github.com/delegate-io/dlite/internal/testbed"
 )
 
 // pluginStep is a step whose plugin is a script on a real server.
@@ -65,7 +67,7 @@ exit 5
 func TestPluginStepRunsAsAnotherUser(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED, THIS WAS NOT TESTED: only root may run steps as other users")
+		testbed.Unavailable(t, "root", "nobody else may run steps as other users")
 	}
 	r := newRig(t, local.WithPluginCache(filepath.Join(t.TempDir(), "cache"))).init()
 	step := pluginStep(t, "#!/bin/sh\nid -u\n")

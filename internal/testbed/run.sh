@@ -68,6 +68,8 @@ engine_answers || start_engine ||
   left_out+=("container tests: no Docker engine answers and none could be started")
 static_busybox || install busybox-static ||
   left_out+=("container tests: no static busybox to make an image of (package busybox-static)")
+command -v git >/dev/null || install git ca-certificates || left_out+=("clones: there is no git")
+command -v git-lfs >/dev/null || install git-lfs || left_out+=("clones with LFS: there is no git-lfs")
 command -v "$(go env CC)" >/dev/null || install gcc libc6-dev || {
   left_out+=("the race detector: it needs a C compiler")
   export DLITE_NO_RACE=1
