@@ -17,11 +17,11 @@ func fileCases() []testCase {
 			run: func(s *stand) {
 				tx := s.begin(func(env *driver.Environment) {
 					env.Files = []*stage.File{
-						{Path: "bin/tool", Mode: 0o755, Data: "#!/bin/sh\necho tool \"$@\"\n"}, {Path: "plain", Data: "ä\n"},
+						{Path: "bin/tool", Mode: 0o755, Data: "#!/bin/sh\necho tool \"$@\"\n"}, {Path: "plain", Mode: 0o666, Data: "ä\n"},
 						{Path: "folder", IsDir: true, Mode: 0o700}, nil,
 					}
 				})
-				require.Equal(s, "tool a\nä\n755 bin/tool\n644 plain\n700 folder\n", tx.out("bin/tool a; cat plain; stat -c '%a %n' bin/tool plain folder"))
+				require.Equal(s, "tool a\nä\n755 bin/tool\n666 plain\n700 folder\n", tx.out("bin/tool a; cat plain; stat -c '%a %n' bin/tool plain folder"))
 			},
 		},
 		{

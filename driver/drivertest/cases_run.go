@@ -138,11 +138,12 @@ func outputCases() []testCase {
 				tx := s.begin()
 				// Longer than any patience with what a step leaves behind: when the
 				// reader is done, the step is long gone.
-				out := &slowOutput{delay: 2500 * time.Millisecond}
+				text := newOutput()
+				out := &slowOutput{delay: 2500 * time.Millisecond, to: text}
 				res, err := tx.execute(s.Context(), tx.sh("step", `head -c 60000 /dev/zero | tr '\000' x; echo end`), out)
 				require.NoError(s, err)
 				require.Zero(s, res.ExitCode)
-				require.Equal(s, strings.Repeat("x", 60000)+"end\n", out.b.String())
+				require.Equal(s, strings.Repeat("x", 60000)+"end\n", text.String())
 			},
 		},
 		{
@@ -192,16 +193,19 @@ func sequence(n int) string {
 	return string(b)
 }
 
-// slowOutput takes its time for the first write.
+// slowOutput takes its time for the first write, or always.
 type slowOutput struct {
-	delay time.Duration
-	b     strings.Builder
+	delay  time.Duration
+	always bool
+	to     *output
 }
 
 func (o *slowOutput) Write(p []byte) (int, error) {
 	<-time.After(o.delay)
-	o.delay = 0
-	return o.b.Write(p)
+	if !o.always {
+		o.delay = 0
+	}
+	return o.to.Write(p)
 }
 
 type brokenOutput struct{}

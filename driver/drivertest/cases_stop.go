@@ -223,7 +223,12 @@ func detachedCases() []testCase {
 			name: "the output of a detached step is not used after a cleanup", spec: "D1",
 			run: func(s *stand) {
 				tx := s.begin()
-				out := tx.detach(tx.sh("service", `while :; do echo line; done`))
+				step := tx.sh("service", `while :; do echo line; done`)
+				step.Detach = true
+				// It takes its time, so that there is always something left to write.
+				out := newOutput()
+				_, err := tx.execute(s.Context(), step, &slowOutput{delay: 50 * time.Millisecond, always: true, to: out})
+				require.NoError(s, err)
 				out.waitFor(s, "line\n")
 				tx.cleanup()
 				out.seal()
