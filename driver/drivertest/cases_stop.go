@@ -223,7 +223,7 @@ func detachedCases() []testCase {
 			name: "the output of a detached step is not used after a cleanup", spec: "D1",
 			run: func(s *stand) {
 				tx := s.begin()
-				step := tx.sh("service", `while :; do echo line; done`)
+				step := tx.sh("service", `long=$(seq 1 1000); while :; do echo "$long line"; done`)
 				step.Detach = true
 				// It takes its time, so that there is always something left to write.
 				out := newOutput()
