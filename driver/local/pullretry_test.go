@@ -92,6 +92,7 @@ func TestPullEndsAtOnceWhenTheRegistryMeansIt(t *testing.T) {
 		"wrong password":         fails(500, "Get \"https://r.example/v2/\": unauthorized: incorrect username or password"),
 		"wrong password, basic":  fails(500, "Head \"http://127.0.0.1:5000/v2/x/manifests/1\": unauthorized: authentication required"),
 		"no password":            fails(500, "Head \"http://127.0.0.1:5000/v2/x/manifests/1\": no basic auth credentials"),
+		"wrong token":            fails(500, `Get "https://r.example/v2/": unauthorized: HTTP Basic: rejected`),
 		"forbidden":              fails(403, "policy forbids it"),
 		"bad request":            fails(400, "invalid reference format"),
 		"not for this platform":  streams(`{"status":"Pulling from x","id":"1"}`, `{"error":"no matching manifest for linux/arm64/v8 in the manifest list entries"}`),
@@ -178,6 +179,27 @@ func TestPullGivesUpOnSilence(t *testing.T) {
 		require.ErrorContains(t, err, "makes no progress for 50ms")
 		require.Equal(t, 2, engine.count())
 	}
+}
+
+// One that takes long and says so is not given up.
+func TestPullHasPatienceWithSlowRegistries(t *testing.T) {
+	t.Parallel()
+	times := quickPull
+	times.attempts, times.silence = 1, time.Second
+	r, _, _ := newPullRun(t, times, "x:1", func(w http.ResponseWriter, req *http.Request) {
+		tick := time.NewTicker(times.silence / 3)
+		defer tick.Stop()
+		for range 5 {
+			_, _ = fmt.Fprintln(w, `{"status":"Downloading","id":"l"}`)
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-tick.C:
+			case <-req.Context().Done():
+				return
+			}
+		}
+	})
+	require.NoError(t, r.tryPull(t))
 }
 
 // Progress goes to the log in numbers, and not with every message.

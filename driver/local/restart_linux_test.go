@@ -101,7 +101,7 @@ func TestCleanupWaitsForTheEngine(t *testing.T) {
 func TestEngineKilledAtRandomLeavesNothing(t *testing.T) {
 	t.Parallel()
 	r, engine := privateRig(t)
-	const rounds = 8
+	const rounds = 5
 	ended := map[string]int{}
 	for round := range rounds {
 		one := &rig{t: t, d: r.d, ledger: &ledger{}, env: &driver.Environment{ID: fmt.Sprint(r.env.ID, "-", round)}, work: r.work}
@@ -120,7 +120,7 @@ func TestEngineKilledAtRandomLeavesNothing(t *testing.T) {
 			steps = append(steps, one.goes(driver.Step{Step: step}, newBuffer()))
 		}
 		receive(t, recorded)
-		pause(t, rand.N(600*time.Millisecond))
+		pause(t, rand.N(1500*time.Millisecond))
 		engine.Kill()
 		engine.Start()
 		for _, done := range steps {
