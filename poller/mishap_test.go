@@ -171,7 +171,9 @@ func TestAPlainManagerIsPolledAtOnceAfterATask(t *testing.T) {
 				assert.Equal(t, want, m.polls)
 				m.mu.Unlock()
 				stop()
-				_ = <-over // what Poll says does not matter here
+				if err := <-over; err != nil {
+					t.Log(err) // the handler that hangs is not what this is about
+				}
 			})
 		})
 	}
