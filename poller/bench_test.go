@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -170,10 +171,10 @@ func startBare(b *testing.B, url string) func() {
 func BenchmarkPickup(b *testing.B) {
 	for name, tc := range map[string]struct {
 		wait  time.Duration
-		tasks int // an op's
+		pause time.Duration // at most, before a submission, so that it meets any moment between two polls
 	}{
-		"held polls":          {poller.DefaultWait, 1},
-		"polled every second": {0, 1},
+		"held polls":          {poller.DefaultWait, 0},
+		"polled every second": {0, 2 * time.Second},
 	} {
 		b.Run(name, func(b *testing.B) {
 			m, srv := benchManager(b)
@@ -192,6 +193,9 @@ func BenchmarkPickup(b *testing.B) {
 			go func() { over <- p.Poll(b.Context(), executors, info.ID, time.Second) }()
 			var took []time.Duration
 			for b.Loop() {
+				if tc.pause > 0 {
+					<-time.After(rand.N(tc.pause))
+				}
 				begin := time.Now()
 				t, err := m.SubmitTask(b.Context(), benchAccount, manager.TaskRequest{Task: task.Task{Type: "now"}})
 				require.NoError(b, err)
