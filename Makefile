@@ -48,7 +48,9 @@ build:
 ## cross: everything, tests included, for every platform
 cross:
 	@for p in $(PLATFORMS); do \
-	  echo "vet $$p"; GOOS=$${p%/*} GOARCH=$${p#*/} CGO_ENABLED=0 go vet ./... || exit 1; \
+	  echo "build and vet $$p"; \
+	  export GOOS=$${p%/*} GOARCH=$${p#*/} CGO_ENABLED=0; \
+	  go build ./... && go vet ./... || exit 1; \
 	done
 
 clean:
