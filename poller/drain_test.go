@@ -110,6 +110,22 @@ func TestShutdownDrainsAndItsContextIsTheGrace(t *testing.T) {
 	require.NoError(t, d.Shutdown(t.Context()))
 }
 
+// P5: a shutdown whose context is over already has nothing to cancel on an idle
+// delegate, whose Poll then ends like after any other drain.
+func TestAShutdownWithoutGraceOfAnIdleDelegateIsNoFailure(t *testing.T) {
+	t.Parallel()
+	srv := server(t)
+	d := start(t, srv, router.RouteMap{"echo": echo})
+	require.Eventually(t, func() bool { return d.Stats().Polls > 0 }, 20*time.Second, time.Millisecond)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.Shutdown(over); err != nil {
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	receive(t, d.over)
+	require.NoError(t, d.err)
+}
+
 // P5: the manager hears of the drain at once, not with the next heartbeat.
 func TestTheManagerHearsOfADrain(t *testing.T) {
 	t.Parallel()

@@ -108,10 +108,13 @@ func (s *session) isDraining() bool {
 	}
 }
 
-// stop cancels what runs.
+// stop cancels what runs. With nothing to cancel it is the end of a drain like any
+// other.
 func (s *session) stop(cause error) {
 	s.drain()
-	s.endWork(cause)
+	if quiet, claims := s.board.quiet(); !quiet || s.slots.Used() > 0 || !s.board.retire(claims) {
+		s.endWork(cause)
+	}
 	s.endPolling()
 }
 

@@ -14,7 +14,7 @@ func runPipeline(ctx context.Context, p pipeline, s *server, t *terminal, signal
 	ok := true
 	var ended []manager.Stage
 	for _, st := range p.Stages {
-		if len(signals) > 0 {
+		if interrupted(signals) {
 			t.note("interrupted before stage %q", st.Name)
 			ok = false
 			break
@@ -34,6 +34,16 @@ func runPipeline(ctx context.Context, p pipeline, s *server, t *terminal, signal
 	}
 	t.summary(p, ended)
 	return ok, nil
+}
+
+// interrupted takes a signal that has come already. A further one is for the drain.
+func interrupted(signals <-chan os.Signal) bool {
+	select {
+	case <-signals:
+		return true
+	default:
+		return false
+	}
 }
 
 // runStage runs a stage to its end. The first signal lets it finish, the second
