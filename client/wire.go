@@ -17,28 +17,39 @@ import (
 
 // eventsV1 is the answer to a v1 poll.
 type eventsV1 struct {
-	Events []struct {
-		AccountID string `json:"accountId"`
-		TaskID    string `json:"delegateTaskId"`
-		Sync      bool   `json:"sync"`
-		TaskType  string `json:"taskType"`
-	} `json:"delegateTaskEvents"`
-	Aborted []string `json:"abortedTaskIds"`
+	Events  []eventV1 `json:"delegateTaskEvents"`
+	Aborted []string  `json:"abortedTaskIds"`
+}
+
+type eventV1 struct {
+	AccountID string `json:"accountId"`
+	TaskID    string `json:"delegateTaskId"`
+	Sync      bool   `json:"sync"`
+	TaskType  string `json:"taskType"`
+}
+
+func (e eventV1) event() task.Event {
+	return task.Event{TaskID: e.TaskID, TaskType: e.TaskType, Account: e.AccountID, Sync: e.Sync}
 }
 
 // eventsV2 is the answer to a v2 poll.
 type eventsV2 struct {
-	Events []struct {
-		AccountID  string `json:"accountId"`
-		TaskID     string `json:"taskId"`
-		RunnerType string `json:"runnerType"`
-		TaskType   string `json:"taskType"`
-	} `json:"delegateRunnerEvents"`
-	Aborted []string `json:"abortedTaskIds"`
+	Events  []eventV2 `json:"delegateRunnerEvents"`
+	Aborted []string  `json:"abortedTaskIds"`
 }
 
-// decodeEventsV1 adds what a v1 poll lists. An empty body lists nothing; an
-// entry without a task id cannot be acquired and is left out.
+type eventV2 struct {
+	AccountID  string `json:"accountId"`
+	TaskID     string `json:"taskId"`
+	RunnerType string `json:"runnerType"`
+	TaskType   string `json:"taskType"`
+}
+
+func (e eventV2) event() task.Event {
+	return task.Event{TaskID: e.TaskID, TaskType: e.TaskType, Account: e.AccountID, RunnerType: e.RunnerType}
+}
+
+// decodeEventsV1 adds what a v1 poll lists. An empty body lists nothing.
 func decodeEventsV1(p *Pending, body []byte) error {
 	if body == nil {
 		return nil
@@ -47,15 +58,7 @@ func decodeEventsV1(p *Pending, body []byte) error {
 	if err := json.Unmarshal(body, &w); err != nil {
 		return err
 	}
-	p.Events = make([]task.Event, 0, len(w.Events))
-	for _, e := range w.Events {
-		if e.TaskID != "" {
-			p.Events = append(p.Events, task.Event{
-				TaskID: e.TaskID, TaskType: e.TaskType, Account: e.AccountID, Sync: e.Sync,
-			})
-		}
-	}
-	p.Aborted = w.Aborted
+	list(p, w.Events, w.Aborted)
 	return nil
 }
 
@@ -68,16 +71,20 @@ func decodeEventsV2(p *Pending, body []byte) error {
 	if err := json.Unmarshal(body, &w); err != nil {
 		return err
 	}
-	p.Events = make([]task.Event, 0, len(w.Events))
-	for _, e := range w.Events {
-		if e.TaskID != "" {
-			p.Events = append(p.Events, task.Event{
-				TaskID: e.TaskID, TaskType: e.TaskType, Account: e.AccountID, RunnerType: e.RunnerType,
-			})
+	list(p, w.Events, w.Aborted)
+	return nil
+}
+
+// list takes over a poll's answer. An entry without a task id cannot be acquired
+// and is left out.
+func list[E interface{ event() task.Event }](p *Pending, events []E, aborted []string) {
+	p.Events = make([]task.Event, 0, len(events))
+	for _, e := range events {
+		if ev := e.event(); ev.TaskID != "" {
+			p.Events = append(p.Events, ev)
 		}
 	}
-	p.Aborted = w.Aborted
-	return nil
+	p.Aborted = aborted
 }
 
 // decodeTaskV1 reads an acquired task, nil when the answer holds none.
