@@ -3,183 +3,189 @@ package secrets
 import (
 	"bytes"
 	"encoding/base64"
-	"encoding/json"
-	"fmt"
-	"net/url"
+	"encoding/hex"
 	"slices"
 	"strings"
-	"unicode/utf16"
-	"unicode/utf8"
 )
 
-// forms are the texts by which a value gives itself away, the value itself
-// among them.
-func forms(value string, minLine int) []string {
-	out := escapes(value)
-	out = append(out, base64Forms(value)...)
+// formMaker makes the texts by which values give themselves away.
+type formMaker struct {
+	minLine int
+	plain   bool // the values by themselves, for comparison
+	out     texts
+
+	group   int // the forms from here on are of one text
+	scratch []byte
+}
+
+// grow makes room for the forms of values, as many as they usually have.
+func (m *formMaker) grow(values []string) {
+	number, size := 0, 0
+	for _, v := range values {
+		n := 14
+		if bitsOf(v) != 0 {
+			n = 26
+		}
+		number += n
+		size += n * len(v) * 3 / 2
+	}
+	m.out.ends = slices.Grow(m.out.ends, number)
+	m.out.bytes = slices.Grow(m.out.bytes, size)
+}
+
+// forms adds the forms of a value, the value itself among them.
+func (m *formMaker) forms(value string) {
+	if m.plain {
+		m.any(value)
+		return
+	}
+	m.every(value)
 	if !strings.ContainsAny(value, "\r\n") {
-		return distinct(out)
+		return
 	}
-	lf := strings.ReplaceAll(value, "\r\n", "\n")
-	crlf := strings.ReplaceAll(lf, "\n", "\r\n")
-	for _, v := range []string{lf, crlf} {
-		if v != value {
-			out = append(out, escapes(v)...)
-			out = append(out, base64Forms(v)...)
+	lf := lineEnds.Replace(value)
+	for _, end := range []string{"\n", "\r\n"} {
+		if v := strings.ReplaceAll(lf, "\n", end); v != value {
+			m.every(v)
 		}
 	}
-	for line := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == '\n' || r == '\r' }) {
-		if line = strings.TrimSpace(line); longEnough(line, minLine, 8) {
-			out = append(out, escapes(line)...)
+	// What terminals make of them.
+	m.group = m.out.len()
+	m.add(strings.ReplaceAll(lf, "\n", "\r"))
+	m.add(strings.ReplaceAll(lf, "\n", "\r\r\n"))
+	for line := range strings.SplitSeq(lf, "\n") {
+		if line = strings.TrimSpace(line); longEnough(line, m.minLine, 8) {
+			m.escapes(line)
 		}
 	}
-	return distinct(out)
 }
 
-func distinct(texts []string) []string {
-	slices.Sort(texts)
-	return slices.Compact(texts)
+var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
+// every adds a text and everything that is written in its place.
+func (m *formMaker) every(v string) {
+	m.escapes(v)
+	m.scratch = append(append(m.scratch[:0], 0, 0), v...)
+	m.base64(len(v))
+	m.hex(len(v))
 }
 
-// escapes are the value and the ways to write it within other text.
-func escapes(v string) []string {
-	out := []string{v}
-	out = append(out, jsonForms(v)...)
-	out = append(out, urlForms(v)...)
-	return append(out, shellForms(v)...)
+// any adds a form.
+func (m *formMaker) any(text string) {
+	m.out.bytes = append(m.out.bytes, text...)
+	m.out.end()
 }
 
-// base64Forms are the encodings of v by itself, and those of its characters that
-// v alone decides when it begins at the first, second or third byte of a group.
-func base64Forms(v string) []string {
-	var out []string
-	for _, enc := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
-		whole := enc.EncodeToString([]byte(v))
-		out = append(out, whole, strings.TrimRight(whole, "="))
-		for _, width := range []int{64, 76} {
-			out = append(out, wrapped(whole, width)...)
+// add adds a form, unless the group has it.
+func (m *formMaker) add(text string) {
+	m.out.bytes = append(m.out.bytes, text...)
+	m.end()
+}
+
+// end adds what has been appended to the last form's bytes as another one, unless
+// the group has it.
+func (m *formMaker) end() {
+	form := m.out.bytes[m.out.begin(m.out.len()):]
+	for i := m.group; i < m.out.len(); i++ {
+		if bytes.Equal(m.out.at(i), form) {
+			m.out.drop()
+			return
 		}
-		for lead := range 3 {
-			padded := enc.EncodeToString(append(make([]byte, lead), v...))
-			end := strings.TrimRight(padded, "=")
-			// The first characters hold bits of what is before v.
-			from := (lead*8 + 5) / 6
-			// The last one holds bits of what is after v, unless v ends a group.
-			to := (lead + len(v)) * 8 / 6
-			// A form of few characters is found everywhere by accident.
-			if to-from >= 6 {
-				out = append(out, end[from:to])
+	}
+	m.out.end()
+}
+
+// base64 adds the encodings of the last size bytes of scratch, before which there
+// are two more, by themselves, and those of their characters that they alone
+// decide when they begin at the first, second or third byte of a group.
+func (m *formMaker) base64(size int) {
+	n := len(m.scratch)
+	for lead := range 3 {
+		m.scratch = base64.StdEncoding.AppendEncode(m.scratch[:n], m.scratch[2-lead:n])
+		enc := m.scratch[n:]
+		m.base64At(lead, size, enc)
+		foreign := false
+		for i, b := range enc {
+			switch b {
+			case '+':
+				enc[i], foreign = '-', true
+			case '/':
+				enc[i], foreign = '_', true
 			}
-			if len(end)-from >= 6 {
-				// v at the end of the encoded text: the rest is padding.
-				out = append(out, end[from:], padded[from:])
-			}
+		}
+		if foreign {
+			m.base64At(lead, size, enc)
 		}
 	}
-	return out
+	m.scratch = m.scratch[:n]
 }
 
-// wrapped are an encoding's whole and its lines when it is wrapped.
-func wrapped(text string, width int) []string {
+// base64At adds what is found of an encoding in which size bytes follow lead others.
+func (m *formMaker) base64At(lead, size int, padded []byte) {
+	end := bytes.TrimRight(padded, "=")
+	// The first characters hold bits of what is before the value.
+	from := (lead*8 + 5) / 6
+	// The last one holds bits of what is after it, unless the value ends a group.
+	to := (lead + size) * 8 / 6
+	// A form of few characters is found everywhere by accident.
+	if to-from >= 6 {
+		m.out.add(end[from:to])
+	}
+	if lead == 0 || len(end)-from >= 6 {
+		// The value at the end of the encoded text: the rest is padding.
+		if to < len(end) || to-from < 6 {
+			m.out.add(end[from:])
+		}
+		if len(end) < len(padded) {
+			m.out.add(padded[from:])
+		}
+	}
+	if lead == 0 {
+		m.wrapped(padded, 64)
+		m.wrapped(padded, 76)
+	}
+}
+
+// wrapped adds an encoding's whole and its lines when it is wrapped.
+func (m *formMaker) wrapped(text []byte, width int) {
 	if len(text) <= width {
-		return nil
+		return
 	}
-	var lines []string
-	for chunk := range slices.Chunk([]byte(text), width) {
-		lines = append(lines, string(chunk))
+	for _, end := range []string{"\n", "\r\n"} {
+		for i := 0; i < len(text); i += width {
+			if i > 0 {
+				m.out.bytes = append(m.out.bytes, end...)
+			}
+			m.out.bytes = append(m.out.bytes, text[i:min(i+width, len(text))]...)
+		}
+		m.out.end()
 	}
-	out := []string{strings.Join(lines, "\n"), strings.Join(lines, "\r\n")}
-	for _, l := range lines {
+	for l := range slices.Chunk(text, width) {
 		if len(l) >= 16 {
-			out = append(out, l)
+			m.out.add(l)
 		}
 	}
-	return out
 }
 
-// jsonForms are the contents of JSON strings: plain, with <, > and & escaped,
-// with / escaped, and in nothing but ASCII.
-func jsonForms(v string) []string {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if enc.Encode(v) != nil {
-		return nil
+// hex adds the hexadecimal digits of the last size bytes of scratch, in either
+// case, unless so few that numbers and checksums have them by accident.
+func (m *formMaker) hex(size int) {
+	if size < 4 {
+		return
 	}
-	// Without the quotes and the newline around it.
-	plain := buf.String()[1 : buf.Len()-2]
-	html := strings.NewReplacer("<", `\u003c`, ">", `\u003e`, "&", `\u0026`).Replace(plain)
-	return []string{plain, html, strings.ReplaceAll(plain, "/", `\/`), ascii(plain)}
-}
-
-func ascii(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		switch {
-		case r < utf8.RuneSelf:
-			b.WriteRune(r)
-		case r > 0xFFFF:
-			hi, lo := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, `\u%04x\u%04x`, hi, lo)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
+	n := len(m.scratch)
+	m.scratch = hex.AppendEncode(m.scratch, m.scratch[n-size:])
+	digits := m.scratch[n:]
+	m.out.add(digits)
+	m.wrapped(digits, 60) // as xxd -p does
+	letters := false
+	for i, d := range digits {
+		if d >= 'a' {
+			digits[i], letters = d-'a'+'A', true
 		}
 	}
-	return b.String()
-}
-
-// urlForms are the encodings of v within URLs.
-func urlForms(v string) []string {
-	query, path := url.QueryEscape(v), url.PathEscape(v)
-	component := strings.ReplaceAll(query, "+", "%20")
-	// What JavaScript's encodeURIComponent leaves alone beyond that.
-	script := strings.NewReplacer("%21", "!", "%27", "'", "%28", "(", "%29", ")", "%2A", "*").Replace(component)
-	return []string{
-		query, path, component, script,
-		lowerEscapes(query), lowerEscapes(path), lowerEscapes(component), lowerEscapes(script),
+	if letters {
+		m.out.add(digits)
 	}
-}
-
-// lowerEscapes turns %2F into %2f.
-func lowerEscapes(text string) string {
-	b := []byte(text)
-	for i := 0; i+2 < len(b); i++ {
-		if b[i] == '%' {
-			copy(b[i+1:i+3], bytes.ToLower(b[i+1:i+3]))
-			i += 2
-		}
-	}
-	return string(b)
-}
-
-// shellForms are the contents of shell words that mean v.
-func shellForms(v string) []string {
-	double := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`")
-	return []string{
-		strings.ReplaceAll(v, "'", `'\''`),
-		strings.ReplaceAll(v, "'", `'"'"'`),
-		double.Replace(v),
-		backslashed(v),
-		dollarQuoted(v),
-	}
-}
-
-// backslashed is how printf %q writes a word without control characters.
-func backslashed(v string) string {
-	var b strings.Builder
-	for _, c := range []byte(v) {
-		if strings.IndexByte(" \t!\"#$&'()*,;<>?[\\]^`{|}~", c) >= 0 {
-			b.WriteByte('\\')
-		}
-		b.WriteByte(c)
-	}
-	return b.String()
-}
-
-// dollarQuoted is how bash writes a word with control characters.
-func dollarQuoted(v string) string {
-	return strings.NewReplacer(
-		`\`, `\\`, "'", `\'`, "\n", `\n`, "\r", `\r`, "\t", `\t`, "\x1b", `\E`,
-		"\a", `\a`, "\b", `\b`, "\f", `\f`, "\v", `\v`,
-	).Replace(v)
+	m.scratch = m.scratch[:n]
 }

@@ -12,8 +12,9 @@ import (
 //
 // A Masker holds back text only while it may turn out to be the beginning of a
 // secret, which is at most the length of the longest form of any value. Flush or
-// Close pass it on. A byte costs two steps of an automaton at most on average,
-// however many secrets there are and whatever they begin with.
+// Close pass it on. A write of more than 64 KiB reaches the other writer as several.
+// What passes through unchanged may be passed on as part of the very slice that
+// was written.
 type Masker struct {
 	set *Set
 
@@ -21,10 +22,13 @@ type Masker struct {
 	mu     sync.Mutex
 	w      io.Writer
 	c      coverer
-	out    []byte
 	err    error
 	closed bool
 }
+
+// maxPiece is the number of bytes that are masked at once, so that a large write
+// costs no large buffer.
+const maxPiece = 64 << 10
 
 var errClosed = errors.New("write to a closed masker")
 
@@ -34,22 +38,27 @@ func NewMasker(w io.Writer, set *Set) *Masker {
 	if set == nil {
 		panic("secrets: a masker without a set")
 	}
-	return &Masker{set: set, w: w}
+	return &Masker{set: set, w: w, c: newCoverer(set.index())}
 }
 
-// Write masks p. When w has failed once, Write fails with its error from then on.
+// Write masks p. When the other writer has failed once, Write fails with its error
+// from then on.
 func (m *Masker) Write(p []byte) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return 0, errClosed
 	}
-	m.c.use(m.set.compiled())
-	m.out = m.c.write(m.out[:0], p)
-	if err := m.pass(); err != nil {
-		return 0, err
+	for n := 0; ; {
+		m.renew()
+		piece := p[n:min(n+maxPiece, len(p))]
+		if err := m.pass(m.c.write(piece)); err != nil {
+			return n, err
+		}
+		if n += len(piece); n == len(p) {
+			return n, nil
+		}
 	}
-	return len(p), nil
 }
 
 // Flush passes on what is held back. If it was the beginning of a secret, that
@@ -74,17 +83,23 @@ func (m *Masker) Close() error {
 }
 
 func (m *Masker) flush() error {
-	m.c.use(m.set.compiled())
-	m.out = m.c.flush(m.out[:0])
-	return m.pass()
+	m.renew()
+	return m.pass(m.c.flush())
 }
 
-func (m *Masker) pass() error {
-	if m.err != nil || len(m.out) == 0 {
+// renew looks for what the set has by now.
+func (m *Masker) renew() {
+	if x := m.set.index(); x != m.c.index {
+		m.c.use(x)
+	}
+}
+
+func (m *Masker) pass(text []byte) error {
+	if m.err != nil || len(text) == 0 {
 		return m.err
 	}
-	n, err := m.w.Write(m.out)
-	if err == nil && n < len(m.out) {
+	n, err := m.w.Write(text)
+	if err == nil && n < len(text) {
 		err = io.ErrShortWrite
 	}
 	m.err = err

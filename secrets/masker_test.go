@@ -22,7 +22,7 @@ func reference(needles []string, text string) string {
 	for _, n := range needles {
 		for i := 0; n != "" && i+len(n) <= len(text); i++ {
 			if text[i:i+len(n)] == n {
-				for j := range n {
+				for j := range len(n) {
 					marked[i+j] = true
 				}
 			}
@@ -146,6 +146,17 @@ func TestAddFindsAValueThatHeldTextBegins(t *testing.T) {
 	assert.Equal(t, "ab******", out.String())
 }
 
+func TestFlushMasksWhatWasAddedSinceTheLastWrite(t *testing.T) {
+	t.Parallel()
+	set := secrets.NewSet(secrets.Config{}, "abcdefgh")
+	var out strings.Builder
+	m := secrets.NewMasker(&out, set)
+	_, _ = io.WriteString(m, "abcdef")
+	set.Add("bcd")
+	require.NoError(t, m.Flush())
+	assert.Equal(t, "a******ef", out.String())
+}
+
 func TestMaskerPassesOnErrors(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
@@ -189,7 +200,7 @@ func TestMaskersAndSetWorkConcurrently(t *testing.T) {
 }
 
 // A small alphabet makes values overlap, nest and repeat.
-func TestMaskerEqualsTheReferenceOnRandomText(t *testing.T) {
+func TestMaskerEqualsTheSlowOneOnRandomText(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	word := func(n int) string {
@@ -199,57 +210,104 @@ func TestMaskerEqualsTheReferenceOnRandomText(t *testing.T) {
 		}
 		return string(b)
 	}
-	for range 3000 {
+	random := func(n int) []byte {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		return b
+	}
+	for i := range 1000 {
 		var values []string
 		for range r.IntN(5) {
-			values = append(values, word(1+r.IntN(7)))
+			values = append(values, word(1+r.IntN(7)*(1+r.IntN(5))))
 		}
-		text := word(r.IntN(60))
-		cuts := []int{}
-		for at := 0; at < len(text); at += 1 + r.IntN(8) {
-			cuts = append(cuts, at)
+		script := word(r.IntN(60))
+		if i%3 > 0 {
+			script = string(random(r.IntN(40)))
 		}
-		set := secrets.NewSet(secrets.Config{}, values...)
-		want := reference(secrets.Needles(set), text)
-		require.Equal(t, want, masked(t, set, text, cuts...), "secrets %q, text %q, cuts %v", values, text, cuts)
-		require.Equal(t, want, set.Mask(text), "secrets %q, text %q", values, text)
+		ops := random(r.IntN(30))
+		checkMasker(t, strings.Join(values, "\x00"), script, ops, uint8(r.IntN(256)>>r.IntN(9)), uint8(r.IntN(256)))
 	}
 }
 
-func FuzzMasker(f *testing.F) {
-	f.Add("password\x00pass", "my password is pass", []byte{3, 4})
-	f.Add("aab", "aaab", []byte{1, 1, 1})
-	f.Add("line one is long\nline two is long", "line one is long\r\nline two is long", []byte{17})
-	f.Add(`a"b'c$d`, `{"x":"a\"b'c$d"}`, []byte{2})
-	f.Add("abc\x00bcdef\x00deg", "xabcdefg", []byte{5})
-	f.Fuzz(func(t *testing.T, values, text string, cuts []byte) {
-		if len(values) > 200 || len(text) > 2000 {
-			return
+// A write is masked in pieces, whatever its size; what the error leaves out is
+// told in bytes of the write.
+func TestMaskerWritesLargeTextInPieces(t *testing.T) {
+	t.Parallel()
+	set := secrets.NewSet(secrets.Config{}, "visibly-fake-value")
+	line := strings.Repeat(".", 981) + "visibly-fake-value\n"
+	text := strings.Repeat(line, 1000)
+	assert.Equal(t, strings.ReplaceAll(text, "visibly-fake-value", "******"), masked(t, set, text))
+
+	boom := errors.New("boom")
+	var passed int
+	m := secrets.NewMasker(writerFunc(func(p []byte) (int, error) {
+		assert.LessOrEqual(t, len(p), 1<<17)
+		if passed > 300_000 {
+			return 0, boom
 		}
-		set := secrets.NewSet(secrets.Config{}, strings.Split(values, "\x00")...)
-		want := reference(secrets.Needles(set), text)
-		var at []int
-		for i, sum := 0, 0; i < len(cuts) && sum+int(cuts[i]) <= len(text); i++ {
-			sum += int(cuts[i])
-			at = append(at, sum)
+		passed += len(p)
+		return len(p), nil
+	}), set)
+	n, err := io.WriteString(m, text)
+	require.ErrorIs(t, err, boom)
+	assert.Greater(t, n, 200_000)
+	assert.Less(t, n, 400_000)
+}
+
+// Text that keeps looking like secrets goes to the automaton, what follows to
+// the finders again, and nothing is lost at either seam.
+func TestTheAutomatonTakesOverAndHandsBack(t *testing.T) {
+	t.Parallel()
+	set := secrets.NewSet(secrets.Config{}, strings.Repeat("a", 40)+"b", "visibly-fake-value")
+	var out bytes.Buffer
+	m := secrets.NewMasker(&out, set)
+	secrets.Tighten(m, 1000, 20_000)
+	var want strings.Builder
+	modes := map[bool]int{}
+	for range 20 {
+		for _, text := range []string{
+			strings.Repeat("a", 10_000) + "visibly-fake-value" + strings.Repeat("a", 40) + "b\n",
+			strings.Repeat("nothing at all\n", 3000), "visibly-fake-value\n",
+		} {
+			_, err := io.WriteString(m, text)
+			require.NoError(t, err)
+			want.WriteString(reference(secrets.Needles(set), text))
+			modes[secrets.AutomatonAtWork(m)]++
 		}
-		if got := masked(t, set, text, at...); got != want {
-			t.Fatalf("cut: got %q, want %q", got, want)
+	}
+	require.NoError(t, m.Close())
+	require.Equal(t, want.String(), out.String())
+	assert.Greater(t, modes[true], 10)
+	assert.Greater(t, modes[false], 10)
+}
+
+// A text that is the beginning of a secret all the time, with others in it, needs no
+// more memory the longer it is.
+func TestMaskerBuffersStaySmall(t *testing.T) {
+	t.Parallel()
+	for _, credit := range []int{0, 1 << 10, 1 << 20} {
+		set := secrets.NewSet(secrets.Config{}, strings.Repeat("abc-", 10)+"!", "abc")
+		m := secrets.NewMasker(io.Discard, set)
+		secrets.Tighten(m, credit, 100_000)
+		eachCut(bytes.Repeat([]byte("abc-"), 100_000), 100, func(p []byte) { _, _ = m.Write(p) })
+		assert.Less(t, secrets.Buffered(m), 16<<10, "credit %d", credit)
+	}
+}
+
+// Not parallel: allocations are counted.
+func TestMaskerAllocatesNothingInTheSteadyState(t *testing.T) {
+	set := secrets.NewSet(secrets.Config{}, fakeSecrets(100)...)
+	text := ciLog(1<<20, fakeSecrets(100))
+	attack := bytes.Repeat([]byte(fakeSecrets(1)[0][:19]), 50_000)
+	m := secrets.NewMasker(io.Discard, set)
+	write := func() {
+		for _, text := range [][]byte{text, attack} {
+			eachCut(text, 100, func(p []byte) { _, _ = m.Write(p) })
+			eachCut(text, 32<<10, func(p []byte) { _, _ = m.Write(p) })
 		}
-		if got := set.Mask(text); got != want {
-			t.Fatalf("whole: got %q, want %q", got, want)
-		}
-		// Added on the way, a value is masked in all that comes after.
-		late := new(secrets.Set)
-		var out strings.Builder
-		m := secrets.NewMasker(&out, late)
-		half := len(text) / 2
-		_, _ = io.WriteString(m, text[:half])
-		late.Add(strings.Split(values, "\x00")...)
-		_, _ = io.WriteString(m, text[half:])
-		_ = m.Close()
-		if got, want := out.String(), text[:half]+set.Mask(text[half:]); got != want {
-			t.Fatalf("late: got %q, want %q", got, want)
-		}
-	})
+	}
+	write()
+	assert.Zero(t, testing.AllocsPerRun(3, write))
 }

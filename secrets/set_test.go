@@ -2,6 +2,7 @@ package secrets_test
 
 import (
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -27,6 +28,11 @@ func TestSetMasksEncodings(t *testing.T) {
 		"JSON of JavaScript":         `not-a\"real'$ecret/<of>&course+é`,
 		"JSON of Python":             `not-a\"real'$ecret/<of>&course+\u00e9`,
 		"JSON of PHP":                `not-a\"real'$ecret\/<of>&course+é`,
+		"JSON of PHP, by default":    `not-a\"real'$ecret\/<of>&course+\u00e9`,
+		"JSON of .NET":               `not-a\u0022real\u0027$ecret/\u003Cof\u003E\u0026course\u002B\u00E9`,
+		"JSON for HTML":              `not-a\"real'$ecret/\u003cof\u003e\u0026course+é`,
+		"hexadecimal":                hex.EncodeToString([]byte(fake)),
+		"hexadecimal in upper case":  strings.ToUpper(hex.EncodeToString([]byte(fake))),
 		"query":                      url.QueryEscape(fake),
 		"path":                       url.PathEscape(fake),
 		"component in lower case":    strings.ToLower(url.QueryEscape(fake)),
@@ -35,6 +41,7 @@ func TestSetMasksEncodings(t *testing.T) {
 		"single in double quotes":    `not-a"real'"'"'$ecret/<of>&course+é`,
 		"double quotes":              `not-a\"real'\$ecret/<of>&course+é`,
 		"printf %q":                  `not-a\"real\'\$ecret/\<of\>\&course+é`,
+		"dollar quotes in ASCII":     `not-a"real\'$ecret/<of>&course+\303\251`,
 		"dollar quotes":              `not-a"real\'$ecret/<of>&course+é`,
 		"base64":                     base64.StdEncoding.EncodeToString([]byte(fake)),
 		"base64 for URLs":            base64.URLEncoding.EncodeToString([]byte(fake)),
@@ -76,8 +83,13 @@ func TestSetMasksMultiLineValues(t *testing.T) {
 	assert.Equal(t, "{ }", set.Mask("{ }"), "lines that are too short mean nothing")
 	assert.Equal(t, "******", set.Mask(`{\n  \"key\": \"fake-key-value\",\n  \"id\": 1\n}`), "as a JSON string")
 
-	crlf := secrets.NewSet(secrets.Config{}, "first fake line\r\nsecond fake line\r\n")
-	assert.Equal(t, "******", crlf.Mask("first fake line\nsecond fake line"))
+	for _, ends := range []string{"\n", "\r\n", "\r"} {
+		// Both are too short for lines of their own.
+		set := secrets.NewSet(secrets.Config{}, "1: fake"+ends+"2: fake"+ends)
+		for _, shown := range []string{"\n", "\r\n", "\r", "\r\r\n"} {
+			assert.Equal(t, "<******>", set.Mask("<1: fake"+shown+"2: fake>"), "%q as %q", ends, shown)
+		}
+	}
 }
 
 func TestSetMasksWrappedBase64(t *testing.T) {
@@ -92,6 +104,33 @@ func TestSetMasksWrappedBase64(t *testing.T) {
 		}
 		assert.Equal(t, "<******>", set.Mask("<"+strings.Join(lines, "\n")+">"))
 		assert.Equal(t, "# ******\n# ******", set.Mask("# "+lines[0]+"\n# "+lines[1]))
+	}
+}
+
+func TestSetMasksWrappedHexadecimal(t *testing.T) {
+	t.Parallel()
+	value := strings.Repeat("fake-value-", 10)
+	enc := hex.EncodeToString([]byte(value))
+	set := secrets.NewSet(secrets.Config{}, value)
+	assert.Equal(t, "******", set.Mask(enc[:60]+"\n"+enc[60:120]+"\n"+enc[120:180]+"\n"+enc[180:]))
+	assert.Equal(t, "616263 is no secret", secrets.NewSet(secrets.Config{}, "abc").Mask("616263 is no secret"))
+}
+
+// The tables say what the standard library does.
+func TestSetMasksWhatTheStandardLibraryMakesOfEveryByte(t *testing.T) {
+	t.Parallel()
+	for c := range 256 {
+		value := "fake" + string([]byte{byte(c)}) + "value"
+		set := secrets.NewSet(secrets.Config{}, value)
+		for _, text := range []string{
+			url.QueryEscape(value), url.PathEscape(value),
+			hex.EncodeToString([]byte(value)), base64.URLEncoding.EncodeToString([]byte(value)),
+		} {
+			assert.Equal(t, "<******>", set.Mask("<"+text+">"), "%q", text)
+		}
+		if enc, err := json.Marshal(value); assert.NoError(t, err) {
+			assert.Equal(t, `"******"`, set.Mask(string(enc)), "%q", value)
+		}
 	}
 }
 
@@ -118,4 +157,20 @@ func TestSetNeverPrintsItsValues(t *testing.T) {
 		assert.NotContains(t, text, "76697369626c79")
 	}
 	assert.Contains(t, set.String(), "1 values")
+}
+
+// What an addition costs does not depend on what is there: the finders grow like
+// the digits of a number.
+func TestAddingOneByOneKeepsFindersFewAndFindsEverything(t *testing.T) {
+	t.Parallel()
+	set := new(secrets.Set)
+	values := fakeTokens(300)
+	for i, v := range values {
+		set.Add(v)
+		require.Equal(t, "<******>", set.Mask("<"+v+">"), "just added")
+		require.LessOrEqual(t, secrets.Finders(set), 5*3, "after %d values", i+1)
+	}
+	for _, v := range values {
+		require.Equal(t, "<******>", set.Mask("<"+v+">"))
+	}
 }

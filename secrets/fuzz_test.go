@@ -1,0 +1,266 @@
+package secrets_test
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"net/url"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/delegate-io/dlite/secrets"
+)
+
+// slowMasker is a masker as its documentation reads. It looks at all of the text
+// again with every write.
+type slowMasker struct {
+	since   map[string]int // where in the text each needle was added
+	text    string
+	open    int // begin of the longest end of the text that a needle begins with
+	decided int
+	masking bool
+	out     strings.Builder
+}
+
+// use adds needles: they are found in what has not been passed on.
+func (s *slowMasker) use(needles []string) {
+	if s.since == nil {
+		s.since = map[string]int{}
+	}
+	for _, n := range needles {
+		if _, ok := s.since[n]; !ok {
+			s.since[n] = s.open
+		}
+	}
+	s.find()
+}
+
+func (s *slowMasker) find() {
+	for s.open < len(s.text) && !s.begun(s.text[s.open:]) {
+		s.open++
+	}
+}
+
+// begun tells whether a needle goes on from a text at open.
+func (s *slowMasker) begun(text string) bool {
+	for n, since := range s.since {
+		if since <= s.open && len(n) > len(text) && strings.HasPrefix(n, text) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *slowMasker) write(text string) {
+	s.text += text
+	s.find()
+	s.emit(s.open)
+}
+
+// emit passes on or masks what is before until, and what is masked from there.
+func (s *slowMasker) emit(until int) {
+	marked := make([]bool, len(s.text))
+	for n, since := range s.since {
+		for i := since; i+len(n) <= len(s.text); i++ {
+			if s.text[i:i+len(n)] == n {
+				for j := range len(n) {
+					marked[i+j] = true
+				}
+			}
+		}
+	}
+	for ; s.decided < len(s.text) && (s.decided < until || marked[s.decided]); s.decided++ {
+		switch {
+		case !marked[s.decided]:
+			s.out.WriteByte(s.text[s.decided])
+		case !s.masking:
+			s.out.WriteString(secrets.Replacement)
+		}
+		s.masking = marked[s.decided]
+	}
+}
+
+// nearSecrets makes a text of a script. Bytes from 0xC0 on stand for a piece of a
+// needle, of which the next byte says how much; others stand for themselves.
+func nearSecrets(script string, needles []string) string {
+	var b strings.Builder
+	for i := 0; i < len(script) && b.Len() < 4000; i++ {
+		c := script[i]
+		if c < 0xC0 || len(needles) == 0 || i+1 == len(script) {
+			b.WriteByte(c)
+			continue
+		}
+		n := needles[int(c-0xC0)*37%len(needles)]
+		i++
+		switch much := int(script[i]); {
+		case much < 0x80:
+			b.WriteString(n)
+		case much < 0xC0:
+			b.WriteString(n[:much%len(n)])
+		default:
+			b.WriteString(n[much%len(n):])
+		}
+	}
+	return b.String()
+}
+
+// Any values, any text, any cuts, values added and text flushed on the way, with
+// finders and with the automaton and with both in turns: every write passes on
+// what the slow masker passes on.
+func FuzzMasker(f *testing.F) {
+	f.Add("password\x00pass", "my password is pass", []byte{3, 4}, uint8(0), uint8(255))
+	f.Add("aab", "aaab", []byte{1, 1, 1}, uint8(0), uint8(0))
+	f.Add("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", strings.Repeat("a", 100), []byte{9, 50}, uint8(40), uint8(1))
+	f.Add("line one is long\nline two is long", "line one is long\r\nline two is long", []byte{17}, uint8(9), uint8(1))
+	f.Add(`a"b'c$d`, `{"x":"a\"b'c$d"}`, []byte{2}, uint8(9), uint8(1))
+	f.Add("abc\x00bcdef\x00deg", "xabcdefg", []byte{5, 0x80, 0x81, 0x41}, uint8(9), uint8(1))
+	f.Add("not-a-real-secret-1\x00not-a-real-secret-22", "\xc1\x90..\xc2\x30,\xc3\xd1\xc4\x99\xc5\xa0",
+		[]byte{60, 0xbf, 63, 0x7f, 1, 1, 1}, uint8(20), uint8(60))
+	f.Fuzz(checkMasker)
+}
+
+// checkMasker compares a masker and Set.Mask with the slow ones. Each of ops is the
+// length of a write, and tells whether to add a value before and to flush after it.
+func checkMasker(t *testing.T, values, script string, ops []byte, credit, deep uint8) {
+	if len(values) > 300 || len(script) > 600 || len(ops) > 200 {
+		return
+	}
+	all := strings.Split(values, "\x00")
+	text := nearSecrets(script, secrets.Needles(secrets.NewSet(secrets.Config{}, all...)))
+
+	set := new(secrets.Set)
+	var out strings.Builder
+	m := secrets.NewMasker(&out, set)
+	secrets.Tighten(m, int(credit)*4, int(deep))
+	var slow slowMasker
+	add := func() {
+		if len(all) > 0 {
+			set.Add(all[0])
+			all = all[1:]
+		}
+	}
+	same := func(what string) {
+		t.Helper()
+		if got, want := out.String(), slow.out.String(); got != want {
+			t.Fatalf("%s of %q: got %q, want %q", what, text, got, want)
+		}
+	}
+	add()
+	for _, op := range ops {
+		if op&0x80 != 0 {
+			add()
+		}
+		n := min(int(op&0x3f), len(text))
+		_, _ = m.Write([]byte(text[:n]))
+		slow.use(secrets.Needles(set))
+		slow.write(text[:n])
+		text = text[n:]
+		same("write")
+		if op&0x40 != 0 {
+			_ = m.Flush()
+			slow.emit(len(slow.text))
+			same("flush")
+		}
+	}
+	if len(all) > 0 {
+		set.Add(all...)
+	}
+	_, _ = m.Write([]byte(text))
+	slow.use(secrets.Needles(set))
+	slow.write(text)
+	same("last write")
+	_ = m.Close()
+	slow.emit(len(slow.text))
+	same("close")
+
+	if got, want := set.Mask(slow.text), reference(secrets.Needles(set), slow.text); got != want {
+		t.Fatalf("whole %q: got %q, want %q", slow.text, got, want)
+	}
+}
+
+// shown are the texts that must not be in an output after value was in the
+// input, as other code makes them.
+func shown(value string, before, after []byte) (inputs, never []string) {
+	both := func(s string) {
+		inputs = append(inputs, s)
+		never = append(never, s)
+	}
+	both(value)
+	for _, enc := range []*base64.Encoding{base64.StdEncoding, base64.RawURLEncoding} {
+		both(enc.EncodeToString([]byte(value)))
+		whole := enc.EncodeToString([]byte(string(before) + value + string(after)))
+		inputs = append(inputs, whole)
+		from, to := (len(before)*8+5)/6, (len(before)+len(value))*8/6
+		if to-from >= 6 {
+			never = append(never, whole[from:to])
+		}
+	}
+	both(url.QueryEscape(value))
+	both(url.PathEscape(value))
+	both(strings.ReplaceAll(value, "'", `'\''`))
+	both(strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`").Replace(value))
+	if len(value) >= 4 {
+		both(hex.EncodeToString([]byte(value)))
+		both(strings.ToUpper(hex.EncodeToString([]byte(value))))
+	}
+	if enc, err := json.Marshal(value); err == nil && utf8.ValidString(value) &&
+		!strings.ContainsAny(value, "\u2028\u2029") {
+		both(string(enc[1 : len(enc)-1]))
+	}
+	if !strings.Contains(value, "\r") {
+		for _, end := range []string{"\r\n", "\r", "\r\r\n"} {
+			both(strings.ReplaceAll(value, "\n", end))
+		}
+	}
+	return inputs, never
+}
+
+// No value and no encoding of one is in an output as a whole, however it is cut and
+// flushed: what a flush shows lacks its end. cut is the length of the writes, and its
+// highest bit tells whether to flush after each.
+func FuzzNothingShows(f *testing.F) {
+	f.Add("hunter22\x00not-a-real-secret", "user:", []byte("u:"), []byte("@h"), uint8(7))
+	f.Add("two lines\nof a \"value\"", "\n", []byte(""), []byte("\n"), uint8(1))
+	f.Add("it's <b>&é$(x)`\\", "%20", []byte("a"), []byte("b"), uint8(3))
+	f.Add("not-a-real-secret\x00real-sec", "", []byte("u:"), []byte(""), uint8(0x80|5))
+	f.Fuzz(func(t *testing.T, values, between string, before, after []byte, cut uint8) {
+		// A value with a part of the Replacement may come about by accident.
+		if len(values) > 300 || len(between)+len(before)+len(after) > 100 || strings.Contains(values, "*") {
+			return
+		}
+		set := new(secrets.Set)
+		var text strings.Builder
+		var all []string
+		for v := range strings.SplitSeq(values, "\x00") {
+			v = strings.TrimRight(v, "\r\n")
+			if utf8.RuneCountInString(v) < 3 || strings.TrimSpace(v) == "" {
+				continue // not masked, as documented
+			}
+			set.Add(v)
+			inputs, never := shown(v, before, after)
+			all = append(all, never...)
+			for _, in := range inputs {
+				text.WriteString(between + in)
+			}
+		}
+		var out strings.Builder
+		m := secrets.NewMasker(&out, set)
+		size := int(cut & 0x7f)
+		if size == 0 {
+			size = max(text.Len(), 1)
+		}
+		eachCut([]byte(text.String()), size, func(p []byte) {
+			_, _ = m.Write(p)
+			if cut&0x80 != 0 {
+				_ = m.Flush()
+			}
+		})
+		_ = m.Close()
+		for _, n := range all {
+			if strings.Contains(out.String(), n) {
+				t.Fatalf("%q shows in %q", n, out.String())
+			}
+		}
+	})
+}

@@ -1,0 +1,142 @@
+// Package kubernetes fetches secrets from the Secret objects of a Kubernetes
+// cluster (SPEC S1).
+//
+//	p, err := kubernetes.New(kubernetes.Config{Namespaces: []string{"ci"}})
+//	defer p.Close()
+//	cfg := secrets.ResolverConfig{Providers: secrets.Providers{kubernetes.Scheme: p}}
+//
+// A reference names the namespace, the object and the key in it:
+//
+//	${{secrets.k8s://ci/database#password}}
+//
+// The key may be left out when the object has just one. Who may read what is the
+// cluster's business; Namespaces narrows it further, as a delegate's own account
+// often sees more than the tasks that it runs should.
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/delegate-io/dlite/secrets"
+)
+
+// Scheme is what references to a cluster normally begin with.
+const Scheme = "k8s"
+
+// Config configures a [Provider].
+type Config struct {
+	// Kubeconfig is the file that says where the cluster is and who we are there;
+	// Context is which of its contexts, its current one by default. Without a
+	// file it is the service account of the pod that the process runs in.
+	Kubeconfig, Context string
+	// Namespaces are those that tasks may refer to. None means all that the
+	// cluster lets us read.
+	Namespaces []string
+	// Timeout bounds each request. 0 means 10 seconds.
+	Timeout time.Duration
+}
+
+// Provider fetches secrets from one cluster. It is safe for concurrent use.
+type Provider struct {
+	api        corev1.SecretsGetter
+	http       *http.Client
+	namespaces []string
+}
+
+// New makes a provider. It does not call the cluster.
+func New(cfg Config) (*Provider, error) {
+	rc, err := restConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	if rc.Timeout = cfg.Timeout; rc.Timeout <= 0 {
+		rc.Timeout = 10 * time.Second
+	}
+	hc, err := rest.HTTPClientFor(rc)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	api, err := corev1.NewForConfigAndClient(rc, hc)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	return &Provider{api, hc, slices.Clone(cfg.Namespaces)}, nil
+}
+
+func restConfig(cfg Config) (*rest.Config, error) {
+	if cfg.Kubeconfig == "" {
+		return rest.InClusterConfig()
+	}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: cfg.Kubeconfig},
+		&clientcmd.ConfigOverrides{CurrentContext: cfg.Context},
+	).ClientConfig()
+}
+
+// Close closes idle connections.
+func (p *Provider) Close() error {
+	p.http.CloseIdleConnections()
+	return nil
+}
+
+// Fetch implements [secrets.Provider].
+func (p *Provider) Fetch(ctx context.Context, ref *url.URL) (string, error) {
+	namespace, name := ref.Host, strings.TrimPrefix(ref.Path, "/")
+	if namespace == "" || name == "" || strings.Contains(name, "/") || ref.RawQuery != "" {
+		return "", errors.New("it must be of the form k8s://namespace/name#key")
+	}
+	if len(p.namespaces) > 0 && !slices.Contains(p.namespaces, namespace) {
+		return "", fmt.Errorf("the namespace %q is not one that tasks may refer to", namespace)
+	}
+	s, err := p.api.Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", secrets.ErrNotFound
+	case err != nil:
+		return "", explain(err)
+	}
+	key := ref.Fragment
+	if key == "" {
+		if len(s.Data) != 1 {
+			return "", fmt.Errorf("the secret has %d keys: say which one with #key", len(s.Data))
+		}
+		for key = range s.Data {
+		}
+	}
+	v, ok := s.Data[key]
+	if !ok {
+		return "", fmt.Errorf("%w: it has no key %q", secrets.ErrNotFound, key)
+	}
+	return string(v), nil
+}
+
+// explain keeps what the API server gives as a reason, and nothing of an answer
+// that is not its own.
+func explain(err error) error {
+	var status apierrors.APIStatus
+	var network *url.Error
+	switch {
+	case errors.As(err, &network), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return err
+	case !errors.As(err, &status):
+		return errors.New("the cluster's answer cannot be read")
+	}
+	s := status.Status()
+	if s.Details != nil && len(s.Details.Causes) > 0 { // the client's own wording, with the answer in it
+		return fmt.Errorf("the cluster answered %d %s", s.Code, s.Reason)
+	}
+	return fmt.Errorf("the cluster answered %d: %s", s.Code, s.Message)
+}
