@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 )
@@ -34,7 +35,8 @@ func (s *Stream) finishLive(ctx context.Context) {
 func (s *Stream) finish(ctx context.Context) error {
 	stored, lost, lostErr := s.spool.counts()
 	missing := tally{stored.lines - s.delivered.lines, stored.bytes - s.delivered.bytes}
-	snapshot := s.cfg.SkipOpeningStream
+	// What was given up is in the live stream alone.
+	snapshot := s.cfg.SkipOpeningStream || !s.spool.intact()
 
 	var archiveErr, closeErr error
 	if s.archives() {
@@ -82,7 +84,9 @@ func (s *Stream) archive(ctx context.Context) error {
 			return nil
 		}
 	}
-	err := persist(ctx, func() error { return s.api.postBlob(ctx, s.spool.whole) })
+	err := persist(ctx, func() error {
+		return s.watched(ctx, s.spool.whole, s.api.postBlob)
+	})
 	if err != nil {
 		return fmt.Errorf("archiving the log: %w", errors.Join(linkErr, err))
 	}
@@ -97,10 +101,16 @@ func (s *Stream) archiveByLink(ctx context.Context) error {
 	for try := range linkAttempts {
 		// A new link each time: the old one may be used up.
 		var link string
-		if link, err = s.api.uploadLink(ctx); err == nil {
-			err = s.api.putLink(ctx, link, s.spool.whole)
+		err = s.once(ctx, func(ctx context.Context) (err error) {
+			link, err = s.api.uploadLink(ctx)
+			return err
+		})
+		if err == nil {
+			err = s.watched(ctx, s.spool.whole, func(ctx context.Context, body bodyFunc) error {
+				return s.api.putLink(ctx, link, body)
+			})
 		}
-		if err == nil || !retryable(err) || !sleep(ctx, nil, jitter(try)) {
+		if err == nil || !retryable(err) || !sleep(ctx, nil, delay(try, err)) {
 			return err
 		}
 	}
@@ -108,13 +118,42 @@ func (s *Stream) archiveByLink(ctx context.Context) error {
 }
 
 func (s *Stream) closeStream(ctx context.Context, snapshot bool) error {
-	err := persist(ctx, func() error { return s.api.closeStream(ctx, snapshot) })
+	err := persist(ctx, func() error {
+		return s.watched(ctx, nil, func(ctx context.Context, _ bodyFunc) error { return s.api.closeStream(ctx, snapshot) })
+	})
 	// A stream that could not be opened is not there to be closed.
 	if e := (*statusError)(nil); !snapshot && errors.As(err, &e) && e.status == http.StatusNotFound {
 		return nil
 	}
 	return err
 }
+
+var errStalled = errors.New("nothing moved any more")
+
+// watched makes a request that may take long, but not stand still: it ends when
+// neither the body moves nor an answer comes.
+func (s *Stream) watched(ctx context.Context, body bodyFunc, call func(context.Context, bodyFunc) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	patience := 3 * s.cfg.RequestTimeout
+	t := time.AfterFunc(patience, func() { cancel(errStalled) })
+	defer t.Stop()
+	err := call(ctx, func() (io.Reader, int64) {
+		r, size := body()
+		return readerFunc(func(p []byte) (int, error) {
+			t.Reset(patience)
+			return r.Read(p)
+		}), size
+	})
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errStalled) {
+		return &statusError{op: "archiving", err: cause}
+	}
+	return err
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // part is a context with a share of the time that ctx has left. ctx has a
 // deadline.

@@ -72,6 +72,10 @@ type Config struct {
 	// default.
 	Compress bool
 
+	// Export receives every event as JSON, masked, one a call; see package
+	// logger/otlp. Its errors and its end are its owner's. Nil exports nothing.
+	Export io.Writer
+
 	// Mask hides secrets in everything that is logged (SPEC S3). Nil masks
 	// nothing.
 	Mask Mask
@@ -111,6 +115,9 @@ func New(cfg Config) (zerolog.Logger, io.Closer, error) {
 			return zerolog.Nop(), nil, err
 		}
 		out, closer = zerolog.MultiLevelWriter(out, file), file
+	}
+	if cfg.Export != nil {
+		out = zerolog.MultiLevelWriter(out, cfg.Export)
 	}
 	if cfg.Mask != nil {
 		out = maskWriter{mask: cfg.Mask, w: out}

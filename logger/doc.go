@@ -24,5 +24,8 @@
 // what is written to a Stream must be masked already, because a Stream may keep
 // it in a temporary file (SPEC S5).
 //
+// What the delegate logs can go to a collector as well: see Config.Export and package
+// logger/otlp.
+//
 // Start reading at config.go for the one and stream.go for the other.
 package logger

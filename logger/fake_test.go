@@ -2,6 +2,7 @@ package logger_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 // call is a request that arrived.
 type call struct {
 	op, token, key, account, rawQuery string
+	header                            http.Header
 	length                            int64
 	body                              []byte
 }
@@ -30,6 +32,7 @@ type fake struct {
 	counts map[string]int
 	seen   chan struct{} // one for each call, as long as there is room
 	fail   func(w http.ResponseWriter, op string, n int) int
+	link   string // what links lead to; empty for the fake itself
 }
 
 func newFake(t *testing.T, fail func(w http.ResponseWriter, op string, n int) int) *fake {
@@ -56,6 +59,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.calls = append(f.calls, call{
 		op: op, token: r.Header.Get(logger.TokenHeader), key: q.Get("key"), account: q.Get("accountID"),
 		rawQuery: r.URL.RawQuery, length: r.ContentLength, body: body,
+		header: r.Header,
 	})
 	f.mu.Unlock()
 	select {
@@ -69,7 +73,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if r.URL.Path == "/blob/link/upload" {
-		_ = json.NewEncoder(w).Encode(map[string]any{"link": f.URL + "/third/party?sig=1", "expires": int64(time.Hour)})
+		_ = json.NewEncoder(w).Encode(map[string]any{"link": cmp.Or(f.link, f.URL) + "/third/party?sig=1", "expires": int64(time.Hour)})
 	}
 }
 

@@ -2,13 +2,16 @@ package logger
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 )
 
@@ -19,6 +22,11 @@ const (
 	// extension: a log service that knows it drops lines that the same writer
 	// has sent before, so that a repeated request does not repeat lines.
 	WriterHeader = "Dlite-Log-Writer"
+	// ResumeHeader is a pos. In a writer's PUT it is the one behind the last line
+	// that the log service has acknowledged. A service that has fewer lines of
+	// that writer, because it lost some, answers 409 and in the same header says
+	// from which pos on it needs them. Both are extensions.
+	ResumeHeader = "Dlite-Log-Next"
 )
 
 // service makes the calls of PROTOCOL 4 for one log. Each makes one attempt.
@@ -35,7 +43,7 @@ func newService(cfg *StreamConfig) *service {
 		base:   cfg.URL,
 		query:  url.Values{"accountID": {cfg.Account}, "key": {cfg.Key}}.Encode(),
 		token:  cfg.Token,
-		writer: newWriterID(),
+		writer: cmp.Or(cfg.Writer, newWriterID()),
 	}
 	if cfg.HTTPClient != nil {
 		s.client = *cfg.HTTPClient
@@ -57,19 +65,14 @@ func (s *service) close() {
 }
 
 func (s *service) openStream(ctx context.Context) error {
-	return s.call(ctx, http.MethodPost, "/stream", "", nil, nil)
+	return s.call(ctx, http.MethodPost, "/stream", "", nil, nil, nil)
 }
 
-// put appends newline-delimited lines to the live stream.
-func (s *service) put(ctx context.Context, lines []byte) error {
-	body := make([]byte, 0, len(lines)+1)
-	body = append(body, '[')
-	// No encoded line has a newline inside.
-	body = append(body, bytes.ReplaceAll(bytes.TrimSuffix(lines, []byte("\n")), []byte("\n"), []byte(","))...)
-	body = append(body, ']')
-	return s.call(ctx, http.MethodPut, "/stream", "", func() (io.Reader, int64) {
-		return bytes.NewReader(body), int64(len(body))
-	}, nil)
+// put appends a list of lines to the live stream, which has those before pos
+// next.
+func (s *service) put(ctx context.Context, next int64, list bodyFunc) error {
+	header := http.Header{ResumeHeader: {strconv.FormatInt(next, 10)}}
+	return s.call(ctx, http.MethodPut, "/stream", "", header, list, nil)
 }
 
 func (s *service) closeStream(ctx context.Context, snapshot bool) error {
@@ -77,11 +80,11 @@ func (s *service) closeStream(ctx context.Context, snapshot bool) error {
 	if snapshot {
 		extra = "&snapshot=true"
 	}
-	return s.call(ctx, http.MethodDelete, "/stream", extra, nil, nil)
+	return s.call(ctx, http.MethodDelete, "/stream", extra, nil, nil, nil)
 }
 
 func (s *service) postBlob(ctx context.Context, body bodyFunc) error {
-	return s.call(ctx, http.MethodPost, "/blob", "", body, nil)
+	return s.call(ctx, http.MethodPost, "/blob", "", nil, body, nil)
 }
 
 // uploadLink asks for a link that takes the archive.
@@ -89,7 +92,7 @@ func (s *service) uploadLink(ctx context.Context) (string, error) {
 	var answer struct {
 		Link string `json:"link"`
 	}
-	if err := s.call(ctx, http.MethodPost, "/blob/link/upload", "", nil, &answer); err != nil {
+	if err := s.call(ctx, http.MethodPost, "/blob/link/upload", "", nil, nil, &answer); err != nil {
 		return "", err
 	}
 	if answer.Link == "" {
@@ -109,18 +112,20 @@ func (s *service) putLink(ctx context.Context, link string, body bodyFunc) error
 	return s.do(req, "PUT to the upload link", nil)
 }
 
-func (s *service) call(ctx context.Context, method, path, extra string, body bodyFunc, answer any) error {
+func (s *service) call(ctx context.Context, method, path, extra string, header http.Header, body bodyFunc, answer any) error {
 	op := method + " " + path
 	req, err := newRequest(ctx, method, s.base+path+"?"+s.query+extra, body)
 	if err != nil {
 		return &statusError{op: op, err: err, final: true}
 	}
+	maps.Copy(req.Header, header)
 	req.Header.Set(TokenHeader, s.token)
 	req.Header.Set(WriterHeader, s.writer)
 	return s.do(req, op, answer)
 }
 
-// bodyFunc makes a body anew for every attempt.
+// bodyFunc makes a body anew for every attempt. One that can be closed is closed
+// when nobody reads it any more.
 type bodyFunc func() (r io.Reader, size int64)
 
 func newRequest(ctx context.Context, method, url string, body bodyFunc) (*http.Request, error) {
@@ -138,6 +143,9 @@ func newRequest(ctx context.Context, method, url string, body bodyFunc) (*http.R
 	req.ContentLength = size
 	req.GetBody = func() (io.ReadCloser, error) {
 		r, _ := body()
+		if c, ok := r.(io.ReadCloser); ok {
+			return c, nil
+		}
 		return io.NopCloser(r), nil
 	}
 	return req, nil
@@ -155,7 +163,10 @@ func (s *service) do(req *http.Request, op string, answer any) error {
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return &statusError{op: op, status: resp.StatusCode, message: excerpt(body)}
+		return &statusError{
+			op: op, status: resp.StatusCode, message: excerpt(body),
+			retryAfter: retryAfter(resp.Header.Get("Retry-After")), next: nextPos(resp.Header.Get(ResumeHeader)),
+		}
 	}
 	if err != nil {
 		return &statusError{op: op, err: fmt.Errorf("reading the answer: %w", err)}
@@ -179,6 +190,26 @@ func excerpt(body []byte) string {
 	return string(bytes.TrimSpace(body[:min(len(body), 200)]))
 }
 
+// retryAfter is how long to wait, as a Retry-After header says it; 0 where it
+// says nothing.
+func retryAfter(text string) time.Duration {
+	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return time.Duration(n) * time.Second
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(0, time.Until(at))
+	}
+	return 0
+}
+
+// nextPos is the pos that a ResumeHeader holds, -1 without one.
+func nextPos(text string) int64 {
+	if n, err := strconv.ParseUint(text, 10, 63); err == nil {
+		return int64(n)
+	}
+	return -1
+}
+
 // statusError is a call that failed.
 type statusError struct {
 	op      string
@@ -186,6 +217,10 @@ type statusError struct {
 	message string
 	err     error
 	final   bool // another attempt would fail the same way
+
+	// What the service's headers say.
+	retryAfter time.Duration
+	next       int64 // -1 for nothing
 }
 
 func (e *statusError) Error() string {

@@ -1,6 +1,7 @@
 package logger
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -20,6 +21,10 @@ type StreamConfig struct {
 	// Account owns the log and Key names it. Any text will do; both are escaped.
 	Account string
 	Key     string
+	// Writer is what the stream calls itself in [WriterHeader]: the same name
+	// as before for who goes on with a log from its first line. Empty is a random
+	// name.
+	Writer string
 
 	// IndirectUpload archives the log through the service (POST /blob) instead
 	// of an upload link.
@@ -43,18 +48,27 @@ type StreamConfig struct {
 	MaxLine int
 	// FlushInterval is how long lines wait for company. 0 means 50 ms.
 	FlushInterval time.Duration
-	// RequestTimeout bounds one live request. 0 means 10 s.
+	// RequestTimeout bounds one live request. An upload may take longer, but is
+	// tried again when nothing has moved for three times as long. 0 means 10 s.
 	RequestTimeout time.Duration
-	// CloseTimeout bounds Close beyond what its context allows. 0 means 30 s.
+	// CloseTimeout bounds Close beyond what its context allows; each MiB of log
+	// adds a second to it. 0 means 2 min, which outlasts a short absence of the
+	// log service.
 	CloseTimeout time.Duration
 
 	// MaxMemory is how many bytes of encoded log stay in memory; what is older
-	// goes to a temporary file. 0 means 1 MiB.
+	// goes to temporary files. 0 means 1 MiB.
 	MaxMemory int
-	// MaxSpool bounds memory and file together, in bytes. What does not fit is
-	// lost and counted in Close's error. 0 means 1 GiB.
+	// MaxSpool bounds memory and files together, in bytes. 0 means 4 GiB. When it
+	// is reached, or the disk is full, lines that the log service has make room,
+	// and its stream becomes the archive in place of an upload. When that is not
+	// enough, Write waits; see MaxWait.
 	MaxSpool int64
-	// TempDir is the folder of the temporary file. Empty means os.TempDir().
+	// MaxWait is how long Write waits for room while the log service takes
+	// nothing. Then lines are lost, and counted in Close's error, until it takes
+	// something again. 0 means 2 s.
+	MaxWait time.Duration
+	// TempDir is the folder of the temporary files. Empty means os.TempDir().
 	TempDir string
 }
 
@@ -82,10 +96,12 @@ func (e *LossError) Unwrap() error { return e.Err }
 // into lines itself. Text that is not UTF-8 arrives with U+FFFD in the place of
 // each wrong byte, because the lines travel as JSON.
 //
-// A log service that is slow, away or failing never fails or stalls a writer:
-// lines gather in memory and then in a temporary file until they can be sent,
-// in order, each one again until it arrives. The file has no name where the
-// system allows that, so that nothing remains of it after a crash.
+// A log service that is slow, away or failing never fails a writer: lines gather
+// in memory and then in temporary files until they can be sent, in order, each
+// one again until it arrives. A writer is held up only when that room is full,
+// and never for long. The files have no name where the system allows that, so
+// that nothing remains of them after a crash. A log service that knows
+// [ResumeHeader] and has lost lines gets them once more.
 //
 // A Stream is safe for concurrent use. It has to be closed.
 type Stream struct {
@@ -93,19 +109,18 @@ type Stream struct {
 	api   *service
 	spool *spool
 
-	mu     sync.Mutex // guards cut and closed
-	cut    cutter
-	closed bool
-
-	wake    chan struct{} // there is something to send; capacity 1
-	closing chan struct{} // closed when Close begins
-	done    chan struct{} // closed when the sender has ended
+	mu      sync.Mutex // guards what follows to gaveUp; held while a writer waits for room
+	cut     cutter
+	stamp   stamp
+	closed  bool
+	gaveUp  <-chan struct{} // the progress that was waited for in vain
+	hurry   chan struct{}   // closed when Close begins: nobody waits for room any more
+	wake    chan struct{}   // there is something to send; capacity 1
+	closing chan struct{}   // closed when the last line is stored
+	done    chan struct{}   // closed when the sender has ended
 	stop    context.CancelFunc
 
-	// The sender's; read by Close after done.
-	sent      int64 // offset in the spool up to which lines were sent or refused
-	delivered tally // lines that the service took
-	liveErr   error // why a live request failed for good
+	sender // the goroutine's until done
 
 	closeOnce sync.Once
 	closeErr  error
@@ -123,12 +138,14 @@ func OpenStream(ctx context.Context, cfg StreamConfig) *Stream {
 	s := &Stream{
 		cfg:     cfg,
 		api:     newService(&cfg),
-		spool:   &spool{maxMemory: cfg.MaxMemory, max: cfg.MaxSpool, dir: cfg.TempDir},
+		spool:   newSpool(&cfg),
 		cut:     cutter{max: cfg.MaxLine},
+		hurry:   make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 		closing: make(chan struct{}),
 		done:    make(chan struct{}),
 		stop:    stop,
+		sender:  sender{batch: maxBatch},
 	}
 	go s.send(ctx)
 	return s
@@ -146,39 +163,71 @@ func (cfg *StreamConfig) setDefaults() {
 		cfg.RequestTimeout = 10 * time.Second
 	}
 	if cfg.CloseTimeout <= 0 {
-		cfg.CloseTimeout = 30 * time.Second
+		cfg.CloseTimeout = 2 * time.Minute
 	}
 	if cfg.MaxMemory <= 0 {
 		cfg.MaxMemory = 1 << 20
 	}
 	if cfg.MaxSpool <= 0 {
-		cfg.MaxSpool = 1 << 30
+		cfg.MaxSpool = 4 << 30
+	}
+	if cfg.MaxWait <= 0 {
+		cfg.MaxWait = 2 * time.Second
 	}
 }
 
-// Write takes output. It fails only after Close, with os.ErrClosed; what cannot
-// be kept is counted in Close's error instead.
+// Write takes output. It waits only as MaxWait says. It fails only after Close,
+// with os.ErrClosed; what cannot be kept is counted in Close's error instead.
 func (s *Stream) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return 0, fmt.Errorf("log stream: %w", os.ErrClosed)
 	}
-	s.cut.write(p, s.line)
+	now := s.stamp.format(time.Now())
+	s.cut.write(p, func(text []byte) { s.line(text, now) })
 	s.signal()
 	return len(p), nil
 }
 
-// line stores one line. It is called with mu held, so that lines get their
-// numbers in the order in which they are stored.
-func (s *Stream) line(text []byte) {
-	out := string(text)
+// line stores one line, and waits for room where it has to. It is called with mu
+// held, so that lines get their numbers in the order in which they are stored.
+func (s *Stream) line(text, now []byte) {
 	if s.cfg.TrimNewLineSuffix {
-		if t, ok := strings.CutSuffix(out, "\n"); ok {
-			out = strings.TrimSuffix(t, "\r")
+		if t, ok := bytes.CutSuffix(text, []byte("\n")); ok {
+			text = bytes.TrimSuffix(t, []byte("\r"))
 		}
 	}
-	s.spool.add(out, time.Now().UTC())
+	for {
+		moved, err := s.spool.add(text, now)
+		if err == nil {
+			return
+		}
+		if !s.room(moved) {
+			s.spool.lose(text, now, err)
+			return
+		}
+	}
+}
+
+// room waits until the log service has taken something, but no longer than
+// MaxWait, and not a second time for what was waited for in vain.
+func (s *Stream) room(moved <-chan struct{}) bool {
+	if s.gaveUp == moved {
+		return false
+	}
+	s.signal()
+	t := time.NewTimer(s.cfg.MaxWait)
+	defer t.Stop()
+	select {
+	case <-moved:
+		return true
+	case <-t.C:
+	case <-s.hurry:
+	case <-s.done:
+	}
+	s.gaveUp = moved
+	return false
 }
 
 func (s *Stream) signal() {
@@ -202,12 +251,15 @@ func (s *Stream) Close(ctx context.Context) error {
 }
 
 func (s *Stream) close(ctx context.Context) error {
+	close(s.hurry)
 	s.mu.Lock()
-	s.cut.flush(s.line)
+	now := s.stamp.format(time.Now())
+	s.cut.flush(func(text []byte) { s.line(text, now) })
 	s.closed = true
 	s.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.CloseTimeout)
+	limit := s.cfg.CloseTimeout + time.Duration(s.spool.size()>>20)*time.Second
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	defer s.api.close()
 	defer s.spool.close()
@@ -217,5 +269,5 @@ func (s *Stream) close(ctx context.Context) error {
 
 // archives tells whether this stream uploads the whole log.
 func (s *Stream) archives() bool {
-	return !s.cfg.SkipOpeningStream && !s.cfg.SkipClosingStream
+	return !s.cfg.SkipOpeningStream && !s.cfg.SkipClosingStream && s.spool.intact()
 }

@@ -294,9 +294,9 @@ func TestAHangingServiceNeitherBlocksNorFillsMemory(t *testing.T) {
 
 func TestStreamIsBoundedOnDiskToo(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, nil)
+	f := newFake(t, status("PUT /stream", 403, 1000))
 	cfg := config(f)
-	cfg.MaxMemory, cfg.MaxSpool, cfg.TempDir = 1<<10, 10<<10, t.TempDir()
+	cfg.MaxMemory, cfg.MaxSpool, cfg.TempDir, cfg.MaxWait = 1<<10, 10<<10, t.TempDir(), time.Millisecond
 	s := logger.OpenStream(t.Context(), cfg)
 	for range 1000 {
 		_, err := io.WriteString(s, "0123456789\n")
@@ -305,9 +305,11 @@ func TestStreamIsBoundedOnDiskToo(t *testing.T) {
 	err := s.Close(t.Context())
 	var loss *logger.LossError
 	require.ErrorAs(t, err, &loss)
-	kept := archive(t, f.of("PUT /third/party")[0].body)
+	body := f.of("PUT /third/party")[0].body
+	kept := archive(t, body)
 	assert.EqualValues(t, 1000, int64(len(kept))+loss.Lines)
 	assert.NotEmpty(t, kept)
+	assert.LessOrEqual(t, len(body), 10<<10)
 }
 
 func TestStreamForgetsWhatNobodyWillArchive(t *testing.T) {
