@@ -2,8 +2,12 @@ package logservice
 
 import (
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 )
@@ -11,32 +15,91 @@ import (
 // uploadPath is where upload links point to.
 const uploadPath = "/blob/upload/"
 
+// contentType is that of archives.
+const contentType = "application/x-ndjson"
+
 func (s *Server) postBlob(w http.ResponseWriter, r *http.Request) {
-	body, err := readBody(w, r, s.cfg.MaxBlob)
-	if err == nil {
-		err = s.store.upload(idOf(r), body)
-	}
-	done(w, err)
+	done(w, s.takeBlob(w, r, idOf(r)))
 }
 
-// readBlob answers with the archive: newline-delimited lines.
-func (s *Server) readBlob(w http.ResponseWriter, r *http.Request) {
-	v, err := s.store.look(idOf(r))
-	if err == nil && v.open && !v.hasBlob {
-		err = &httpError{http.StatusNotFound, "the log is not archived yet"}
+// takeBlob archives a body, as it arrives.
+func (s *Server) takeBlob(w http.ResponseWriter, r *http.Request, id ID) error {
+	if r.ContentLength > s.cfg.MaxBlob {
+		return &http.MaxBytesError{Limit: s.cfg.MaxBlob}
 	}
-	if err != nil {
+	body := &bodyReader{r: http.MaxBytesReader(w, r.Body, s.cfg.MaxBlob), rc: http.NewResponseController(w)}
+	defer body.end()
+	return s.store.upload(r.Context(), id, body, r.ContentLength)
+}
+
+// bodyReader gives up on a writer that sends nothing any more, and tells its
+// errors from those of the archive.
+type bodyReader struct {
+	r  io.Reader
+	rc *http.ResponseController
+}
+
+func (b *bodyReader) Read(p []byte) (int, error) {
+	_ = b.rc.SetReadDeadline(time.Now().Add(patience)) // not every connection can
+	n, err := b.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = bodyError(err)
+	}
+	return n, err
+}
+
+func (b *bodyReader) end() { _ = b.rc.SetReadDeadline(time.Time{}) }
+
+// readBlob answers with the archive: newline-delimited lines. Until there is one
+// it is the content of the stream, when that is complete.
+func (s *Server) readBlob(w http.ResponseWriter, r *http.Request) {
+	id := idOf(r)
+	st, err := s.store.streams.State(r.Context(), id)
+	if err != nil && !errors.Is(err, ErrUnknown) {
 		fail(w, err)
 		return
 	}
-	blob := v.blob
-	if !v.hasBlob {
-		blob = join(v.lines)
+	var src io.Reader
+	if err == nil && st.pending() {
+		src = s.store.content(r.Context(), id, st)
+	} else {
+		blob, archiveErr := s.store.archive.open(r.Context(), id)
+		switch {
+		case archiveErr == nil:
+			defer func() { _ = blob.Close() }()
+			src = blob
+			w.Header().Set("Content-Length", strconv.FormatInt(blob.Size(), 10))
+		case errors.Is(archiveErr, ErrUnknown) && err == nil && st.Open:
+			fail(w, &httpError{http.StatusNotFound, "the log is not archived yet"})
+			return
+		case errors.Is(archiveErr, ErrUnknown) && err == nil:
+			src = strings.NewReader("") // a stream without a line
+		default:
+			fail(w, archiveErr)
+			return
+		}
 	}
-	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	_, _ = w.Write(blob) // the reader's connection is the reader's problem
+	out := patientWriter{w: w, rc: http.NewResponseController(w)}
+	defer out.end()
+	if _, err := io.Copy(out, src); err != nil {
+		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
+	}
 }
+
+// patientWriter drops a reader that takes nothing any more.
+type patientWriter struct {
+	w  io.Writer
+	rc *http.ResponseController
+}
+
+func (p patientWriter) Write(b []byte) (int, error) {
+	_ = p.rc.SetWriteDeadline(time.Now().Add(patience))
+	return p.w.Write(b)
+}
+
+func (p patientWriter) end() { _ = p.rc.SetWriteDeadline(time.Time{}) }
 
 // uploadLink answers with a link that takes the archive without a token.
 func (s *Server) uploadLink(w http.ResponseWriter, r *http.Request) {
@@ -63,28 +126,19 @@ func (s *Server) base(r *http.Request) string {
 	return scheme + "://" + r.Host + prefix
 }
 
-// putLink takes the archive that a link is for. The link is used up when the
-// whole of it has arrived, so that an upload that broke off can be repeated.
+// putLink takes the archive that a link is for. An upload that broke off can be
+// repeated with the same link, also before we know that it broke off.
 func (s *Server) putLink(w http.ResponseWriter, r *http.Request) {
 	link := chi.URLParam(r, "link")
-	if _, err := s.links.check(link); err != nil {
-		fail(w, err)
-		return
-	}
-	body, err := readBody(w, r, s.cfg.MaxBlob)
+	g, err := s.links.check(link)
 	if err != nil {
 		fail(w, err)
 		return
 	}
-	g, err := s.links.use(link)
-	if err != nil {
+	if err := s.takeBlob(w, r, ID{g.Account, g.Key}); err != nil {
 		fail(w, err)
 		return
 	}
-	if err := s.store.upload(logID{g.Account, g.Key}, body); err != nil {
-		s.links.restore(g)
-		fail(w, err)
-		return
-	}
+	s.links.use(g)
 	w.WriteHeader(http.StatusOK)
 }

@@ -1,10 +1,12 @@
 package logservice
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"iter"
 	"time"
 
@@ -18,27 +20,26 @@ import (
 // as their text.
 func (s *Server) Tail(ctx context.Context, account, key string) iter.Seq[logger.Line] {
 	return func(yield func(logger.Line) bool) {
-		f := follower{store: s.store, id: logID{account, key}}
+		f := follower{store: s.store, id: ID{account, key}}
+		defer f.close()
 		for ctx.Err() == nil {
-			appeared := s.store.appeared()
-			u, err := f.read()
-			wait := u.changed
-			switch {
-			case errors.Is(err, errUnknown) && !f.begun:
-				wait = appeared
-			case err != nil:
+			u, err := f.read(ctx)
+			if err != nil && (f.begun || !errors.Is(err, ErrUnknown)) {
 				return
 			}
 			for _, l := range u.lines {
-				if !yield(decode(l.raw)) {
+				if !yield(decode(l.Raw)) {
 					return
 				}
 			}
 			if u.end {
 				return
 			}
+			if u.more {
+				continue
+			}
 			select {
-			case <-wait:
+			case <-u.changed:
 			case <-ctx.Done():
 			}
 		}
@@ -76,65 +77,118 @@ func decode(raw json.RawMessage) logger.Line {
 }
 
 // follower reads a log piece by piece. It is one reader's and holds nothing in
-// the store, so a reader that goes away or stands still costs nothing there.
+// the store, so a reader that goes away or stands still delays nobody.
 type follower struct {
 	store *store
-	id    logID
+	id    ID
 	next  int64 // number of the next line
 	begun bool
-	run   int
+	run   int64
+	old   *archived // what is read instead of a stream
 }
 
 // update is what is new in a log.
 type update struct {
-	lines   []line // pos is the line's number
-	end     bool   // nothing will follow
-	changed <-chan struct{}
+	lines   []Line          // Pos is the line's number
+	end     bool            // nothing will follow
+	more    bool            // there is more already
+	changed <-chan struct{} // closed when there is
+}
+
+// close frees what the follower reads from.
+func (f *follower) close() {
+	if f.old != nil {
+		_ = f.old.r.Close()
+	}
 }
 
 // read gives what is new since the last call.
-func (f *follower) read() (update, error) {
-	v, err := f.store.look(f.id)
-	if err != nil {
-		return update{}, err
+func (f *follower) read(ctx context.Context) (update, error) {
+	if f.old != nil {
+		return f.old.read(f.next)
 	}
-	joined := !f.begun
-	if f.begun && v.run != f.run {
+	changed := f.store.streams.Watch(f.id)
+	st, err := f.store.streams.State(ctx, f.id)
+	// An archive that is complete is what counts for who comes late.
+	if !f.begun && (errors.Is(err, ErrUnknown) || err == nil && !st.Open && !st.pending()) {
+		r, archiveErr := f.store.archive.open(ctx, f.id)
+		if archiveErr == nil {
+			f.begun, f.old = true, &archived{r: r, lines: bufio.NewReader(r), number: -1}
+			return f.old.read(f.next)
+		}
+		if !errors.Is(archiveErr, ErrUnknown) {
+			return update{}, archiveErr
+		}
+	}
+	if err != nil {
+		return update{changed: changed}, err
+	}
+	if f.begun && st.Run != f.run {
 		return update{end: true}, nil // another log by now
 	}
-	f.begun, f.run = true, v.run
-
-	u := update{end: !v.open, changed: v.changed}
-	if joined && !v.open && v.hasBlob {
-		u.lines = archived(v.blob, f.next)
-		return u, nil
+	f.begun, f.run = true, st.Run
+	u := update{changed: changed}
+	if f.next < st.Lines {
+		if u.lines, err = f.store.streams.Read(ctx, f.id, st.Run, f.next); err != nil {
+			return u, err
+		}
 	}
-	from := min(f.next, int64(len(v.lines)))
-	for i, raw := range v.lines[from:] {
-		u.lines = append(u.lines, line{raw: raw, pos: from + int64(i)})
+	if n := len(u.lines); n > 0 {
+		f.next = u.lines[n-1].Pos + 1
 	}
-	f.next = max(f.next, int64(len(v.lines)))
+	u.more = f.next < st.Lines
+	u.end = !u.more && !st.Open
 	return u, nil
 }
 
-// archived are the lines of an archive from number from on. An archive may lack
-// its beginning, so a line's number is its pos, where it has one.
-func archived(blob []byte, from int64) []line {
-	var out []line
-	number := int64(-1)
-	for raw := range bytes.Lines(blob) {
-		raw = bytes.TrimRight(raw, "\r\n")
-		if len(raw) == 0 {
-			continue
+// archived reads an archive's lines. It may lack its beginning, so a line's
+// number is its pos, where it has one.
+type archived struct {
+	r      io.ReadCloser
+	lines  *bufio.Reader
+	number int64
+}
+
+// maxArchiveLine bounds a line of an archive: any bytes may be uploaded.
+const maxArchiveLine = 1 << 20
+
+func (a *archived) read(from int64) (update, error) {
+	u := update{more: true}
+	for size := 0; size < linesPerFrame; {
+		raw, err := a.line()
+		if err != nil && !errors.Is(err, io.EOF) {
+			return u, err
 		}
-		var l struct{ Pos *int64 }
-		number++
-		if json.Unmarshal(raw, &l) == nil && l.Pos != nil {
-			number = *l.Pos
+		if text := bytes.TrimRight(raw, "\r\n"); len(text) > 0 {
+			var l struct{ Pos *int64 }
+			a.number++
+			if json.Unmarshal(text, &l) == nil && l.Pos != nil {
+				a.number = *l.Pos
+			}
+			if a.number >= from {
+				u.lines = append(u.lines, Line{Raw: text, Pos: a.number})
+				size += len(text)
+			}
 		}
-		if number >= from {
-			out = append(out, line{raw: raw, pos: number})
+		if err != nil {
+			u.end, u.more = true, false
+			return u, nil
 		}
 	}
-	return out
+	return u, nil
+}
+
+// line is the next line, or the beginning of one that is too long.
+func (a *archived) line() ([]byte, error) {
+	var out []byte
+	for {
+		part, err := a.lines.ReadSlice('\n')
+		out = append(out, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) || len(out) >= maxArchiveLine {
+			if errors.Is(err, bufio.ErrBufferFull) {
+				err = nil
+			}
+			return out, err
+		}
+	}
 }

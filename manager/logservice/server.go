@@ -1,43 +1,77 @@
 package logservice
 
 import (
-	"crypto/rand"
-	"crypto/subtle"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/delegate-io/dlite/logger"
 )
 
-// Config configures a [Server]. Authorize is required.
+// Config configures a [Server]. Authorize is required. What is left out makes a
+// log service in memory, which is gone with the process; Dir makes it a durable
+// one.
 type Config struct {
-	// Authorize tells whether a token gives access to the logs of an account,
-	// for reading and writing. It must be safe for concurrent use. See [Tokens].
-	Authorize func(account, token string) bool
+	// Authorize tells whether a request may have what it asks for. It must be safe
+	// for concurrent use. See [Signer] and [Tokens].
+	Authorize func(Access) bool
+
+	// Dir is the folder for streams and archives. It is made when it is not there,
+	// and belongs to one process at a time. Everything that was acknowledged
+	// survives the end of the process, also by SIGKILL; streams survive the end of
+	// the machine but for their last second, which a writer that still runs sends
+	// again. Empty means memory.
+	Dir string
+	// Archive is the URL of a bucket for archives, as gocloud.dev/blob knows it,
+	// such as "s3://logs?region=eu-west-1&prefix=dlite/", and of this log service
+	// alone. The program imports the driver, such as gocloud.dev/blob/s3blob. Empty
+	// means the folder "archive" in Dir, or memory.
+	Archive string
+	// Streams keeps the live streams. Nil means [OpenStreams] on the folder
+	// "streams" in Dir, or [NewStreams]. Close closes it.
+	Streams Streams
+	// Key signs upload links; at least 32 bytes. Nil means one that is kept in
+	// Dir, or that lasts as long as the process.
+	Key []byte
 
 	// PublicURL is the base URL by which writers reach the server, for upload
 	// links. Empty means what the request for the link was sent to, which is
 	// wrong behind a proxy that changes host, scheme or path.
 	PublicURL string
 
-	// MaxPut bounds the body of one PUT /stream, in bytes. 0 means 32 MiB.
+	// MaxPut bounds the body of one PUT /stream, in bytes; over it a request is
+	// refused with status 413. As many such bodies are read at once as fit into
+	// four times that. 0 means 16 MiB.
 	MaxPut int64
-	// MaxStream bounds the lines of one live stream, in bytes. 0 means 64 MiB.
+	// MaxStream bounds one live stream, in bytes, likewise. 0 means 64 MiB in
+	// memory and 4 GiB with Dir.
 	MaxStream int64
-	// MaxBlob bounds one archive, in bytes. 0 means 64 MiB.
+	// MaxBlob bounds one archive, in bytes, likewise. 0 means as MaxStream.
 	MaxBlob int64
 	// MaxTotal bounds all streams and archives together, in bytes. Where it is
-	// exceeded, closed logs go first, those closed longest ago before others; a
-	// request that does not fit even then is refused with status 507. 0 means
-	// 512 MiB.
+	// exceeded, complete logs go, those that were completed longest ago before
+	// others; a request that does not fit even then is refused with status 507. 0
+	// means 512 MiB in memory and 64 GiB with Dir.
 	MaxTotal int64
-	// MaxLogs bounds the number of logs likewise. 0 means 10,000.
+	// MaxLogs bounds the number of streams and archives likewise. 0 means 10,000
+	// in memory and 1,000,000 with Dir.
 	MaxLogs int
+	// MaxAge is how long an archive is kept; they are looked through hourly. 0
+	// means until the room is needed.
+	MaxAge time.Duration
+	// MaxReaders bounds the readers of streams at one time; over it they are
+	// answered with status 503. Each takes about 1 MiB at most. 0 means 1,000.
+	MaxReaders int
 	// IdleTimeout is how long an open stream that nobody writes to counts as
 	// open. After that it is closed like one whose writer did so. 0 means 24 h.
 	IdleTimeout time.Duration
@@ -49,14 +83,22 @@ type Config struct {
 
 	// Now is the clock. Nil means time.Now.
 	Now func() time.Time
+	// Logger tells of what fails behind the scenes. The zero value is silent.
+	Logger zerolog.Logger
 }
 
 func (c *Config) setDefaults() {
-	def(&c.MaxPut, 32<<20)
-	def(&c.MaxStream, 64<<20)
-	def(&c.MaxBlob, 64<<20)
-	def(&c.MaxTotal, 512<<20)
-	def(&c.MaxLogs, 10_000)
+	def(&c.MaxPut, 16<<20)
+	if c.Dir == "" {
+		def(&c.MaxStream, 64<<20)
+		def(&c.MaxTotal, 512<<20)
+		def(&c.MaxLogs, 10_000)
+	}
+	def(&c.MaxStream, 4<<30)
+	def(&c.MaxTotal, 64<<30)
+	def(&c.MaxLogs, 1_000_000)
+	def(&c.MaxBlob, c.MaxStream)
+	def(&c.MaxReaders, 1000)
 	def(&c.IdleTimeout, 24*time.Hour)
 	def(&c.LinkTTL, time.Hour)
 	def(&c.PingInterval, 15*time.Second)
@@ -71,44 +113,81 @@ func def[T int | int64 | time.Duration](v *T, d T) {
 	}
 }
 
-// Tokens authorises one fixed token for each account, given as a map of
-// accounts to tokens. Accounts without a token, and an empty token, are refused.
-func Tokens(tokens map[string]string) func(account, token string) bool {
-	return func(account, token string) bool {
-		want := tokens[account]
-		return want != "" && subtle.ConstantTimeCompare([]byte(want), []byte(token)) == 1
-	}
-}
-
 // Server is a log service. It is an http.Handler, at the root or under any
 // prefix, and safe for concurrent use.
 type Server struct {
 	cfg     Config
 	store   *store
 	links   *links
+	bodies  *semaphore.Weighted // bytes of PUTs that are read
+	readers atomic.Int64
 	handler http.Handler
+
+	closeOnce sync.Once
+	closeErr  error
 }
 
-// New makes a log service. It panics without Authorize: a log service that
-// shows every log to everybody is a mistake in the program.
-func New(cfg Config) *Server {
+// New makes a log service, which has to be closed. It fails when Dir or Archive
+// cannot be opened. It panics without Authorize: a log service that shows every
+// log to everybody is a mistake in the program.
+func New(cfg Config) (*Server, error) {
 	if cfg.Authorize == nil {
 		panic("logservice: no Authorize in the configuration")
 	}
 	cfg.setDefaults()
-	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails
-	s := &Server{cfg: cfg, store: newStore(&cfg), links: newLinks(key, cfg.LinkTTL, cfg.Now)}
+	s := &Server{cfg: cfg, bodies: semaphore.NewWeighted(4 * cfg.MaxPut)}
+	if err := s.open(); err != nil {
+		return nil, err
+	}
 	s.handler = s.routes()
-	return s
+	return s, nil
+}
+
+// open opens what the configuration names.
+func (s *Server) open() (err error) {
+	key, archiveDir := s.cfg.Key, ""
+	if key == nil {
+		key = newKey()
+	}
+	if dir := s.cfg.Dir; dir != "" {
+		archiveDir = filepath.Join(dir, "archive")
+		if s.cfg.Key == nil {
+			if key, err = LoadKey(filepath.Join(dir, "key")); err != nil {
+				return err
+			}
+		}
+	}
+	a, err := openArchive(context.Background(), s.cfg.Archive, archiveDir)
+	if err != nil {
+		return err
+	}
+	streams := s.cfg.Streams
+	switch {
+	case streams != nil:
+	case s.cfg.Dir != "":
+		streams, err = openFolder(filepath.Join(s.cfg.Dir, "streams"), s.cfg.Now)
+	default:
+		streams, err = openJournals(newMemory(), s.cfg.Now)
+	}
+	if err != nil {
+		return errors.Join(err, a.close())
+	}
+	lazy := s.cfg.Dir == "" && s.cfg.Archive == "" && s.cfg.Streams == nil
+	s.links = newLinks(key, s.cfg.LinkTTL, s.cfg.Now)
+	s.store = newStore(&s.cfg, streams, a, lazy)
+	return nil
 }
 
 // ServeHTTP answers the calls of PROTOCOL 4.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Close ends all readers, those of Tail too, and frees all logs. Calls that
-// arrive later are answered with status 503.
-func (s *Server) Close() { s.store.close() }
+// Close ends all readers, those of Tail too, makes durable what is there, and
+// frees the rest. Calls that arrive later are answered with status 503. Called
+// again it does nothing.
+func (s *Server) Close() error {
+	s.closeOnce.Do(func() { s.closeErr = s.store.close() })
+	return s.closeErr
+}
 
 func (s *Server) routes() http.Handler {
 	r := chi.NewRouter()
@@ -137,10 +216,12 @@ func (s *Server) authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := idOf(r)
 		switch {
-		case id.account == "" || id.key == "":
+		case id.Account == "" || id.Key == "":
 			fail(w, &httpError{http.StatusBadRequest, "accountID and key are required"})
-		case !s.cfg.Authorize(id.account, r.Header.Get(logger.TokenHeader)):
-			fail(w, &httpError{http.StatusUnauthorized, "the token gives no access to the account"})
+		case !s.cfg.Authorize(Access{
+			Account: id.Account, Key: id.Key, Token: r.Header.Get(logger.TokenHeader), Write: r.Method != http.MethodGet,
+		}):
+			fail(w, &httpError{http.StatusUnauthorized, "the token gives no access to this log"})
 		default:
 			next.ServeHTTP(w, r)
 		}
@@ -148,9 +229,9 @@ func (s *Server) authorize(next http.Handler) http.Handler {
 }
 
 // idOf is the log that a request is about. "/" and ":" may be escaped or not.
-func idOf(r *http.Request) logID {
+func idOf(r *http.Request) ID {
 	q := r.URL.Query()
-	return logID{account: q.Get("accountID"), key: q.Get("key")}
+	return ID{Account: q.Get("accountID"), Key: q.Get("key")}
 }
 
 // httpError is an error with its answer.
@@ -170,6 +251,16 @@ func fail(w http.ResponseWriter, err error) {
 	if big := (*http.MaxBytesError)(nil); errors.As(err, &big) {
 		status = http.StatusRequestEntityTooLarge
 		err = fmt.Errorf("the body is over the limit of %d bytes", big.Limit)
+	}
+	for known, code := range map[error]int{
+		ErrUnknown: http.StatusNotFound, ErrClosed: http.StatusServiceUnavailable, ErrTooLong: http.StatusRequestEntityTooLarge,
+	} {
+		if errors.Is(err, known) {
+			status = code
+		}
+	}
+	if behind := (*BehindError)(nil); errors.As(err, &behind) {
+		status = http.StatusConflict
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

@@ -2,19 +2,21 @@ package logservice
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/delegate-io/dlite/logger"
 )
 
-// readerPatience is how long one write to a reader may take.
-const readerPatience = 30 * time.Second
+// patience is how long one read or write may take on a connection.
+const patience = 30 * time.Second
+
+// ready is closed: there is nothing to wait for.
+var ready = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // maxWriter bounds the name of a writer.
 const maxWriter = 128
@@ -31,31 +33,75 @@ func writerOf(r *http.Request) (string, error) {
 func (s *Server) openStream(w http.ResponseWriter, r *http.Request) {
 	writer, err := writerOf(r)
 	if err == nil {
-		err = s.store.start(idOf(r), writer)
+		err = s.store.start(r.Context(), idOf(r), writer)
 	}
 	done(w, err)
+}
+
+// put is the memory of one PUT, for the next one.
+type put struct {
+	body  bytes.Buffer
+	lines []Line
+}
+
+// maxKept bounds a body whose memory is kept, in bytes. That of its lines is a
+// quarter of it, or little more.
+const maxKept = 2 << 20
+
+var puts = sync.Pool{New: func() any { return new(put) }}
+
+func (p *put) free() {
+	if p.body.Cap() > maxKept || cap(p.lines) > maxKept/32 {
+		return
+	}
+	clear(p.lines[:cap(p.lines)]) // they may hold on to memory of their own
+	p.body.Reset()
+	puts.Put(p)
 }
 
 func (s *Server) appendStream(w http.ResponseWriter, r *http.Request) {
-	writer, err := writerOf(r)
-	if err != nil {
-		fail(w, err)
-		return
-	}
-	body, err := readBody(w, r, s.cfg.MaxPut)
-	if err != nil {
-		fail(w, err)
-		return
-	}
-	lines, err := parse(body)
+	p := puts.Get().(*put)
+	defer p.free()
+	batch, err := s.batchOf(w, r, p)
 	if err == nil {
-		err = s.store.append(idOf(r), writer, lines)
+		err = s.store.append(r.Context(), idOf(r), batch)
+	}
+	if behind := (*BehindError)(nil); errors.As(err, &behind) {
+		w.Header().Set(logger.ResumeHeader, strconv.FormatInt(behind.Next, 10))
 	}
 	done(w, err)
 }
 
+// batchOf reads a PUT. The batch is in p's memory.
+func (s *Server) batchOf(w http.ResponseWriter, r *http.Request, p *put) (b Batch, err error) {
+	if b.Writer, err = writerOf(r); err != nil {
+		return b, err
+	}
+	if text := r.Header.Get(logger.ResumeHeader); text != "" {
+		if b.Next, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return b, &httpError{http.StatusBadRequest, logger.ResumeHeader + " is no number"}
+		}
+	}
+	size := s.cfg.MaxPut
+	if n := r.ContentLength; n >= 0 && n < size {
+		size = n
+	}
+	if err := s.bodies.Acquire(r.Context(), size); err != nil {
+		return b, err
+	}
+	defer s.bodies.Release(size)
+	if err := readBody(w, r, &p.body, s.cfg.MaxPut); err != nil {
+		return b, err
+	}
+	b.Lines, err = parse(p.lines[:0], p.body.Bytes())
+	if b.Lines != nil {
+		p.lines = b.Lines
+	}
+	return b, err
+}
+
 func (s *Server) closeStream(w http.ResponseWriter, r *http.Request) {
-	done(w, s.store.finish(idOf(r), r.URL.Query().Get("snapshot") == "true"))
+	done(w, s.store.finish(r.Context(), idOf(r), r.URL.Query().Get("snapshot") == "true"))
 }
 
 // done answers a call that has no answer.
@@ -68,46 +114,40 @@ func done(w http.ResponseWriter, err error) {
 }
 
 // readBody reads a body of at most limit bytes, whatever its Content-Type.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	if big := (*http.MaxBytesError)(nil); err != nil && !errors.As(err, &big) {
-		return nil, &httpError{http.StatusBadRequest, fmt.Sprintf("reading the body: %v", err)}
+func readBody(w http.ResponseWriter, r *http.Request, body *bytes.Buffer, limit int64) error {
+	if n := r.ContentLength; n > 0 && n <= limit {
+		body.Grow(int(n) + bytes.MinRead) // read in one go
 	}
-	return body, err
+	if _, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, limit)); err != nil {
+		return bodyError(err)
+	}
+	return nil
 }
 
-// parse reads the lines of a PUT. They are kept as they are; an object is all
-// that is asked of them.
-func parse(body []byte) ([]line, error) {
-	var raws []json.RawMessage
-	if err := json.Unmarshal(body, &raws); err != nil {
-		return nil, &httpError{http.StatusBadRequest, fmt.Sprintf("decoding the lines: %v", err)}
+// bodyError is the answer to a body that cannot be read.
+func bodyError(err error) error {
+	if big := (*http.MaxBytesError)(nil); errors.As(err, &big) {
+		return err
 	}
-	lines := make([]line, 0, len(raws))
-	for i, raw := range raws {
-		var l struct{ Pos int64 }
-		if err := json.Unmarshal(raw, &l); err != nil || bytes.Equal(raw, []byte("null")) {
-			return nil, &httpError{http.StatusBadRequest, fmt.Sprintf("line %d is no line object", i)}
-		}
-		if bytes.ContainsAny(raw, "\r\n") {
-			// One line each, for events and archive.
-			var b bytes.Buffer
-			_ = json.Compact(&b, raw) // it is JSON
-			raw = b.Bytes()
-		}
-		lines = append(lines, line{raw: raw, pos: l.Pos})
-	}
-	return lines, nil
+	return &httpError{http.StatusBadRequest, fmt.Sprintf("reading the body: %v", err)}
 }
 
 // readStream sends a log as server-sent events.
 func (s *Server) readStream(w http.ResponseWriter, r *http.Request) {
+	if s.readers.Add(1) > int64(s.cfg.MaxReaders) {
+		s.readers.Add(-1)
+		w.Header().Set("Retry-After", "5")
+		fail(w, &httpError{http.StatusServiceUnavailable, "too many readers at once"})
+		return
+	}
+	defer s.readers.Add(-1)
 	f := follower{store: s.store, id: idOf(r)}
+	defer f.close()
 	if err := f.begin(r); err != nil {
 		fail(w, err)
 		return
 	}
-	u, err := f.read()
+	u, err := f.read(r.Context())
 	if err != nil {
 		fail(w, err)
 		return
@@ -118,6 +158,9 @@ func (s *Server) readStream(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Accel-Buffering", "no") // for proxies that would wait for more
 	out := events{w: w, rc: http.NewResponseController(w)}
 	defer out.end()
+	if out.flush() != nil { // the reader sees that it is connected
+		return
+	}
 	ping := time.NewTicker(s.cfg.PingInterval)
 	defer ping.Stop()
 	for {
@@ -127,6 +170,9 @@ func (s *Server) readStream(w http.ResponseWriter, r *http.Request) {
 		if u.end {
 			out.eof()
 			return
+		}
+		if u.more {
+			u.changed = ready
 		}
 		select {
 		case <-u.changed:
@@ -139,9 +185,9 @@ func (s *Server) readStream(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		}
-		u, err = f.read()
+		u, err = f.read(r.Context())
 		switch {
-		case errors.Is(err, errUnknown):
+		case errors.Is(err, ErrUnknown):
 			u = update{end: true} // forgotten meanwhile
 		case err != nil:
 			return // not the log's end: the reader should come back
@@ -173,9 +219,9 @@ type events struct {
 	buf bytes.Buffer
 }
 
-func (e *events) lines(lines []line) error {
+func (e *events) lines(lines []Line) error {
 	for _, l := range lines {
-		fmt.Fprintf(&e.buf, "id: %d\ndata: %s\n\n", l.pos, l.raw)
+		fmt.Fprintf(&e.buf, "id: %d\ndata: %s\n\n", l.Pos, l.Raw)
 		if e.buf.Len() > 64<<10 {
 			if err := e.flush(); err != nil {
 				return err
@@ -197,7 +243,7 @@ func (e *events) eof() {
 
 func (e *events) flush() error {
 	// A reader that reads nothing is dropped. Not every ResponseWriter can.
-	_ = e.rc.SetWriteDeadline(time.Now().Add(readerPatience))
+	_ = e.rc.SetWriteDeadline(time.Now().Add(patience))
 	if _, err := e.buf.WriteTo(e.w); err != nil {
 		return err
 	}

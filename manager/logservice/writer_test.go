@@ -230,7 +230,7 @@ func TestTailEndsWithItsContextAndTheServer(t *testing.T) {
 	go tail(t.Context(), "never")
 	b.ok("POST", "/stream?accountID=acc&key=silent", "")
 	go tail(t.Context(), "silent")
-	b.logs.Close()
+	require.NoError(t, b.logs.Close())
 	<-ends
 	<-ends
 }
@@ -253,10 +253,14 @@ func TestTailReadsWhatForeignWritersSend(t *testing.T) {
 }
 
 func ExampleServer_Tail() {
-	logs := logservice.New(logservice.Config{
+	logs, err := logservice.New(logservice.Config{
 		Authorize: logservice.Tokens(map[string]string{"account": "fake-token"}),
 	})
-	defer logs.Close()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = logs.Close() }()
 	server := httptest.NewServer(logs)
 	defer server.Close()
 

@@ -1,0 +1,187 @@
+package logservice
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"gocloud.dev/blob"
+	"gocloud.dev/blob/fileblob"
+	"gocloud.dev/blob/memblob"
+	"gocloud.dev/gcerrors"
+)
+
+// archive keeps complete logs in a bucket, one object each.
+type archive struct {
+	bucket *blob.Bucket
+
+	mu    sync.Mutex // guards what follows
+	count int        // objects, as far as is known
+	size  int64      // their bytes
+}
+
+// openArchive opens the bucket that url names. Empty means the folder, and
+// without a folder memory.
+func openArchive(ctx context.Context, url, dir string) (*archive, error) {
+	a := &archive{}
+	var err error
+	switch {
+	case url != "":
+		a.bucket, err = blob.OpenBucket(ctx, url)
+	case dir == "":
+		a.bucket = memblob.OpenBucket(nil)
+		return a, nil
+	default:
+		if err = removeTemporary(dir); err == nil {
+			a.bucket, err = fileblob.OpenBucket(dir, &fileblob.Options{
+				CreateDir: true, DirFileMode: 0o700, NoTempDir: true, Metadata: fileblob.MetadataDontWrite,
+			})
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the archive: %w", err)
+	}
+	return a, nil
+}
+
+// removeTemporary removes what uploads have left that a crash broke off.
+func removeTemporary(dir string) error {
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && strings.HasSuffix(path, ".tmp") {
+			err = os.Remove(path)
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// objectOf is the name of a log's object: readable, for whoever looks into the
+// bucket, and with a hash, so that no two logs share one, whatever the bucket
+// makes of upper and lower case or of odd characters.
+func objectOf(id ID) string {
+	sum := sha256.Sum256([]byte(fmt.Sprintf("%d:%s%s", len(id.Account), id.Account, id.Key)))
+	return plain(id.Account, 64) + "/" + plain(id.Key, 128) + "-" + hex.EncodeToString(sum[:12]) + ".ndjson"
+}
+
+func plain(s string, most int) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-':
+			return r
+		}
+		return '_'
+	}, s)
+	return s[:min(len(s), most)]
+}
+
+// put archives a log. What was there stays until the new one is complete.
+func (a *archive) put(ctx context.Context, id ID, r io.Reader) error {
+	name := objectOf(id)
+	before, had := int64(0), false
+	switch attrs, err := a.bucket.Attributes(ctx, name); {
+	case err == nil:
+		before, had = attrs.Size, true
+	case gcerrors.Code(err) != gcerrors.NotFound:
+		return fmt.Errorf("looking into the archive: %w", err)
+	}
+	// The end of its context before Close is what keeps half an object out.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w, err := a.bucket.NewWriter(ctx, name, &blob.WriterOptions{
+		ContentType: contentType, DisableContentTypeDetection: true, MaxConcurrency: 2,
+	})
+	if err != nil {
+		return fmt.Errorf("writing to the archive: %w", err)
+	}
+	n, err := io.Copy(w, r)
+	if err != nil {
+		cancel()
+		_ = w.Close()
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return fmt.Errorf("writing to the archive: %w", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.size += n - before
+	if !had {
+		a.count++
+	}
+	return nil
+}
+
+// open reads an archived log. It fails with ErrUnknown when there is none.
+func (a *archive) open(ctx context.Context, id ID) (*blob.Reader, error) {
+	r, err := a.bucket.NewReader(ctx, objectOf(id), nil)
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		return nil, ErrUnknown
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the archive: %w", err)
+	}
+	return r, nil
+}
+
+// usage is how many archives there are and what they take.
+func (a *archive) usage() (count int, size int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.count, a.size
+}
+
+// object is an archived log as retention sees it.
+type object struct {
+	name string
+	at   time.Time
+	size int64
+}
+
+// list calls each for every archived log and counts them anew.
+func (a *archive) list(ctx context.Context, each func(object)) error {
+	count, size := 0, int64(0)
+	for it := a.bucket.List(nil); ; {
+		o, err := it.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("listing the archive: %w", err)
+		}
+		if !strings.HasSuffix(o.Key, ".ndjson") {
+			continue
+		}
+		count++
+		size += o.Size
+		each(object{o.Key, o.ModTime, o.Size})
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.count, a.size = count, size
+	return nil
+}
+
+func (a *archive) remove(ctx context.Context, o object) error {
+	if err := a.bucket.Delete(ctx, o.name); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
+		return fmt.Errorf("removing from the archive: %w", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.count--
+	a.size -= o.size
+	return nil
+}
+
+func (a *archive) close() error { return a.bucket.Close() }

@@ -1,0 +1,396 @@
+// Package logservicetest is what every implementation of logservice.Streams must
+// pass:
+//
+//	func TestStreams(t *testing.T) {
+//		logservicetest.Run(t, func(t *testing.T) logservicetest.Opener {
+//			return func() (logservice.Streams, error) { return redis.Open(...) }
+//		})
+//	}
+//
+// Start reading at suite.go; model.go compares random histories with a model.
+package logservicetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/manager/logservice"
+)
+
+// Opener opens streams. A durable implementation finds what the last ones that it
+// opened have left, closed or not; see [Volatile].
+type Opener func() (logservice.Streams, error)
+
+// Option changes what the suite asks for.
+type Option func(*options)
+
+type options struct{ volatile bool }
+
+// Volatile says that streams are gone when they are closed.
+func Volatile() Option { return func(o *options) { o.volatile = true } }
+
+// Run runs the suite. fresh is called for each case, and gives an Opener of a
+// place with no streams in it.
+func Run(t *testing.T, fresh func(t *testing.T) Opener, with ...Option) {
+	var o options
+	for _, f := range with {
+		f(&o)
+	}
+	for _, c := range []struct {
+		name string
+		run  func(*testing.T, logservice.Streams)
+	}{
+		{"a stream has its life", life},
+		{"what is repeated changes nothing", repetitions},
+		{"a writer that is ahead is told so", ahead},
+		{"a batch is taken whole or not at all", tooLong},
+		{"a stream begins anew as another run", runs},
+		{"logs have nothing in common", apart},
+		{"what is archived is on record", archives},
+		{"watchers hear of every change", watching},
+		{"a long stream is read from any line", anyLine},
+		{"many write and read at once", crowd},
+		{"the end is an end", ending},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.run(t, open(t, fresh(t)))
+		})
+	}
+	t.Run("random histories go as in the model", func(t *testing.T) {
+		t.Parallel()
+		histories(t, fresh, o.volatile)
+	})
+}
+
+func open(t *testing.T, o Opener) logservice.Streams {
+	t.Helper()
+	s, err := o()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+const plenty = 1 << 40
+
+var id = logservice.ID{Account: "acc", Key: "run/1:step"}
+
+// lines have the texts, as JSON strings, with pos from first on.
+func lines(first int64, texts ...string) (out []logservice.Line) {
+	for i, text := range texts {
+		raw, _ := json.Marshal(text)
+		out = append(out, logservice.Line{Raw: raw, Pos: first + int64(i)})
+	}
+	return out
+}
+
+func put(t *testing.T, s logservice.Streams, id logservice.ID, writer string, first int64, texts ...string) {
+	t.Helper()
+	require.NoError(t, s.Append(t.Context(), id, logservice.Batch{Writer: writer, Lines: lines(first, texts...), MaxStream: plenty}))
+}
+
+func state(t *testing.T, s logservice.Streams, id logservice.ID) logservice.State {
+	t.Helper()
+	st, err := s.State(t.Context(), id)
+	require.NoError(t, err)
+	return st
+}
+
+// all reads a stream and checks the numbers.
+func all(t *testing.T, s logservice.Streams, id logservice.ID, from int64) (texts []string) {
+	t.Helper()
+	st := state(t, s, id)
+	for next := from; ; {
+		part, err := s.Read(t.Context(), id, st.Run, next)
+		require.NoError(t, err)
+		if len(part) == 0 {
+			return texts
+		}
+		for _, l := range part {
+			require.Equal(t, next, l.Pos)
+			next++
+			var text string
+			require.NoError(t, json.Unmarshal(l.Raw, &text))
+			texts = append(texts, text)
+		}
+	}
+}
+
+func life(t *testing.T, s logservice.Streams) {
+	_, err := s.State(t.Context(), id)
+	require.ErrorIs(t, err, logservice.ErrUnknown)
+	require.ErrorIs(t, s.Finish(t.Context(), id, false), logservice.ErrUnknown)
+	require.NoError(t, s.Start(t.Context(), id, ""))
+	st := state(t, s, id)
+	assert.True(t, st.Open)
+	assert.Zero(t, st.Lines)
+	assert.Empty(t, all(t, s, id, 0))
+	put(t, s, id, "", 0, "a", "b")
+	put(t, s, id, "", 2, "c")
+	assert.Equal(t, []string{"a", "b", "c"}, all(t, s, id, 0))
+	assert.Equal(t, []string{"c"}, all(t, s, id, 2))
+	assert.Empty(t, all(t, s, id, 3))
+	assert.Empty(t, all(t, s, id, 100))
+	require.NoError(t, s.Finish(t.Context(), id, false))
+	st = state(t, s, id)
+	assert.False(t, st.Open)
+	assert.EqualValues(t, 3, st.Lines)
+	assert.Positive(t, st.Size)
+	assert.False(t, st.Touched.IsZero())
+	put(t, s, id, "", 3, "d")
+	assert.True(t, state(t, s, id).Open, "a log that was complete goes on")
+	assert.Equal(t, []string{"a", "b", "c", "d"}, all(t, s, id, 0))
+	n, size := s.Usage()
+	assert.Equal(t, 1, n)
+	assert.Equal(t, state(t, s, id).Size, size)
+	require.NoError(t, s.Sync())
+	require.NoError(t, s.Remove(t.Context(), id, st.Run))
+	require.NoError(t, s.Remove(t.Context(), id, st.Run))
+	_, err = s.State(t.Context(), id)
+	require.ErrorIs(t, err, logservice.ErrUnknown)
+	n, size = s.Usage()
+	assert.Zero(t, n)
+	assert.Zero(t, size)
+}
+
+func repetitions(t *testing.T, s logservice.Streams) {
+	require.NoError(t, s.Start(t.Context(), id, "w1"))
+	put(t, s, id, "w1", 0, "a")
+	require.NoError(t, s.Start(t.Context(), id, "w1"))
+	put(t, s, id, "w1", 0, "a", "b")
+	put(t, s, id, "w2", 0, "other")
+	put(t, s, id, "w1", 1, "b", "c")
+	put(t, s, id, "w1", 7, "gaps are the writer's")
+	want := []string{"a", "b", "other", "c", "gaps are the writer's"}
+	assert.Equal(t, want, all(t, s, id, 0))
+	require.NoError(t, s.Finish(t.Context(), id, false))
+	require.NoError(t, s.Finish(t.Context(), id, false))
+	put(t, s, id, "w1", 0, "a", "b", "c")
+	require.NoError(t, s.Start(t.Context(), id, "w1"))
+	assert.False(t, state(t, s, id).Open, "it was complete already")
+	assert.Equal(t, want, all(t, s, id, 0))
+}
+
+func ahead(t *testing.T, s logservice.Streams) {
+	behind := func(writer string, next int64) int64 {
+		err := s.Append(t.Context(), id, logservice.Batch{
+			Writer: writer, Next: next, Lines: lines(next, "x"), MaxStream: plenty,
+		})
+		var b *logservice.BehindError
+		require.ErrorAs(t, err, &b)
+		return b.Next
+	}
+	assert.EqualValues(t, 0, behind("w1", 3))
+	_, err := s.State(t.Context(), id)
+	require.ErrorIs(t, err, logservice.ErrUnknown, "what is refused leaves nothing")
+	put(t, s, id, "w1", 0, "a", "b")
+	assert.EqualValues(t, 2, behind("w1", 3))
+	assert.EqualValues(t, 0, behind("w2", 1))
+	require.NoError(t, s.Append(t.Context(), id, logservice.Batch{
+		Writer: "w1", Next: 1, Lines: lines(1, "b", "c"), MaxStream: plenty,
+	}))
+	assert.Equal(t, []string{"a", "b", "c"}, all(t, s, id, 0))
+}
+
+func tooLong(t *testing.T, s logservice.Streams) {
+	long := strings.Repeat("x", 1000)
+	limited := func(texts ...string) error {
+		return s.Append(t.Context(), id, logservice.Batch{Lines: lines(0, texts...), MaxStream: 3000})
+	}
+	require.ErrorIs(t, limited(long, long, long), logservice.ErrTooLong)
+	_, err := s.State(t.Context(), id)
+	require.ErrorIs(t, err, logservice.ErrUnknown, "what is refused leaves nothing")
+	require.NoError(t, limited(long))
+	require.ErrorIs(t, limited("short", long, long), logservice.ErrTooLong)
+	assert.Equal(t, []string{long}, all(t, s, id, 0))
+	require.NoError(t, limited("short"))
+}
+
+func runs(t *testing.T, s logservice.Streams) {
+	put(t, s, id, "w1", 0, "first run")
+	first := state(t, s, id)
+	require.NoError(t, s.Finish(t.Context(), id, false))
+	require.NoError(t, s.SetArchived(t.Context(), id, first.Run, 1))
+	require.NoError(t, s.Start(t.Context(), id, "w2"))
+	second := state(t, s, id)
+	assert.Greater(t, second.Run, first.Run)
+	assert.True(t, second.Open)
+	assert.Zero(t, second.Lines)
+	assert.Zero(t, second.Archived)
+	put(t, s, id, "w1", 0, "second run")
+	assert.Equal(t, []string{"second run"}, all(t, s, id, 0), "writers are the run's")
+	_, err := s.Read(t.Context(), id, first.Run, 0)
+	require.ErrorIs(t, err, logservice.ErrUnknown)
+	require.NoError(t, s.Remove(t.Context(), id, first.Run))
+	require.NoError(t, s.SetArchived(t.Context(), id, first.Run, 5))
+	assert.Zero(t, state(t, s, id).Archived, "the first run's affairs are its own")
+}
+
+func apart(t *testing.T, s logservice.Streams) {
+	ids := []logservice.ID{
+		{Account: "a", Key: "b/c"}, {Account: "a/b", Key: "c"}, {Account: "A", Key: "b/c"}, {Account: "a", Key: "B/C"},
+		{Account: "a", Key: "../../x"}, {Account: "..", Key: "."}, {Account: "a", Key: "b"}, {Account: "a", Key: " \x00ä\xff"},
+		{Account: "a", Key: strings.Repeat("long/", 1000)}, {Account: "1:a", Key: "b"}, {Account: "1", Key: "a:b"},
+	}
+	for i, id := range ids {
+		put(t, s, id, "w", 0, fmt.Sprint(i))
+	}
+	for i, id := range ids {
+		assert.Equal(t, []string{fmt.Sprint(i)}, all(t, s, id, 0), "%q", id)
+	}
+	seen := map[logservice.ID]bool{}
+	for id, st := range s.All(t.Context()) {
+		seen[id] = true
+		assert.EqualValues(t, 1, st.Lines)
+	}
+	assert.Len(t, seen, len(ids))
+	n, _ := s.Usage()
+	assert.Equal(t, len(ids), n)
+}
+
+func archives(t *testing.T, s logservice.Streams) {
+	require.NoError(t, s.SetArchived(t.Context(), id, 1, 1), "of a log that is not there")
+	put(t, s, id, "", 0, "a", "b")
+	run := state(t, s, id).Run
+	require.NoError(t, s.SetArchived(t.Context(), id, run, 2))
+	assert.EqualValues(t, 2, state(t, s, id).Archived)
+	require.NoError(t, s.SetArchived(t.Context(), id, run, logservice.Uploaded))
+	require.NoError(t, s.Finish(t.Context(), id, false))
+	assert.EqualValues(t, logservice.Uploaded, state(t, s, id).Archived)
+	require.NoError(t, s.Finish(t.Context(), id, true))
+	assert.Zero(t, state(t, s, id).Archived, "a snapshot replaces it")
+
+	empty := logservice.ID{Account: "acc", Key: "empty"}
+	require.NoError(t, s.Start(t.Context(), empty, ""))
+	require.NoError(t, s.SetArchived(t.Context(), empty, state(t, s, empty).Run, logservice.Uploaded))
+	require.NoError(t, s.Finish(t.Context(), empty, true))
+	assert.EqualValues(t, logservice.Uploaded, state(t, s, empty).Archived, "nothing replaces nothing")
+}
+
+func watching(t *testing.T, s logservice.Streams) {
+	heard := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	appeared := s.Watch(id)
+	assert.False(t, heard(appeared))
+	require.NoError(t, s.Start(t.Context(), id, ""))
+	<-appeared
+	for _, change := range []func(){
+		func() { put(t, s, id, "", 0, "a") },
+		func() { require.NoError(t, s.Finish(t.Context(), id, false)) },
+		func() { require.NoError(t, s.Start(t.Context(), id, "")) },
+		func() { require.NoError(t, s.Remove(t.Context(), id, state(t, s, id).Run)) },
+	} {
+		c := s.Watch(id)
+		assert.False(t, heard(c))
+		change()
+		<-c
+	}
+	unborn := s.Watch(id)
+	put(t, s, logservice.ID{Account: "acc", Key: "other"}, "", 0, "x")
+	<-unborn
+	live, none := s.Watch(logservice.ID{Account: "acc", Key: "other"}), s.Watch(id)
+	require.NoError(t, s.Close())
+	<-live
+	<-none
+}
+
+func anyLine(t *testing.T, s logservice.Streams) {
+	const n = 20_000
+	var texts []string
+	for i := range n {
+		texts = append(texts, fmt.Sprintf("%d %s", i, strings.Repeat("x", i%200)))
+	}
+	for i := 0; i < n; {
+		size := min(1+i%977, n-i)
+		put(t, s, id, "w", int64(i), texts[i:i+size]...)
+		i += size
+	}
+	for _, from := range []int64{0, 1, 976, 977, 978, n / 2, n - 1} {
+		require.Equal(t, texts[from:], all(t, s, id, from), "from %d", from)
+	}
+	part, err := s.Read(t.Context(), id, state(t, s, id).Run, 0)
+	require.NoError(t, err)
+	size := 0
+	for _, l := range part {
+		size += len(l.Raw)
+	}
+	assert.Less(t, size, 1<<20, "a reader's memory is bounded")
+}
+
+func crowd(t *testing.T, s logservice.Streams) {
+	const writers, readers, each = 8, 4, 300
+	require.NoError(t, s.Start(t.Context(), id, ""))
+	var work sync.WaitGroup
+	for w := range writers {
+		work.Go(func() {
+			name := fmt.Sprint("w", w)
+			for i := range int64(each) {
+				// Everything twice, as if the answer had been lost.
+				for range 2 {
+					assert.NoError(t, s.Append(t.Context(), id, logservice.Batch{
+						Writer: name, Lines: lines(i, fmt.Sprintf("%s %d", name, i)), MaxStream: plenty,
+					}))
+				}
+			}
+		})
+	}
+	var reading sync.WaitGroup
+	for range readers {
+		reading.Go(func() {
+			last := map[string]int{}
+			for next := int64(0); next < writers*each; {
+				changed := s.Watch(id)
+				st, err := s.State(t.Context(), id)
+				if !assert.NoError(t, err) {
+					return
+				}
+				part, err := s.Read(t.Context(), id, st.Run, next)
+				if !assert.NoError(t, err) {
+					return
+				}
+				if len(part) == 0 {
+					<-changed
+				}
+				for _, l := range part {
+					assert.Equal(t, next, l.Pos)
+					next++
+					var w string
+					var n int
+					_, err := fmt.Sscanf(strings.Trim(string(l.Raw), `"`), "%s %d", &w, &n)
+					assert.NoError(t, err)
+					assert.Equal(t, last[w], n, "a writer's lines are in order, and each is there once")
+					last[w] = n + 1
+				}
+			}
+		})
+	}
+	work.Wait()
+	reading.Wait()
+	assert.EqualValues(t, writers*each, state(t, s, id).Lines)
+}
+
+func ending(t *testing.T, s logservice.Streams) {
+	put(t, s, id, "", 0, "a")
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Close())
+	_, err := s.State(t.Context(), id)
+	require.ErrorIs(t, err, logservice.ErrClosed)
+	_, err = s.Read(t.Context(), id, 1, 0)
+	require.ErrorIs(t, err, logservice.ErrClosed)
+	require.ErrorIs(t, s.Start(t.Context(), id, ""), logservice.ErrClosed)
+	require.ErrorIs(t, s.Append(t.Context(), id, logservice.Batch{Lines: lines(0, "x"), MaxStream: plenty}), logservice.ErrClosed)
+	require.ErrorIs(t, s.Finish(t.Context(), id, false), logservice.ErrClosed)
+	<-s.Watch(id)
+}

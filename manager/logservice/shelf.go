@@ -1,0 +1,168 @@
+package logservice
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// shelf is where journals stand: a folder, or memory.
+type shelf interface {
+	// list are the names of all journals.
+	list() ([]string, error)
+	// write writes p at an offset, which is the journal's end; it makes the
+	// journal when there is none. It writes all or nothing.
+	write(name string, p []byte, at int64) error
+	// open reads a journal from an offset on.
+	open(name string, at int64) (io.ReadCloser, error)
+	// cut shortens a journal.
+	cut(name string, size int64) error
+	// changed is when a journal was last written.
+	changed(name string) time.Time
+	sync(name string) error
+	remove(name string) error
+	close() error
+}
+
+// folder is a shelf of files. They are opened for each call: thousands of logs
+// may be open at once, and file descriptors are few.
+type folder struct{ dir string }
+
+const journalExt = ".journal"
+
+// path spreads the files, so that no folder has too many.
+func (f folder) path(name string) string {
+	return filepath.Join(f.dir, name[:2], name+journalExt)
+}
+
+func (f folder) list() (names []string, err error) {
+	err = filepath.WalkDir(f.dir, func(path string, d fs.DirEntry, err error) error {
+		if name, ok := strings.CutSuffix(filepath.Base(path), journalExt); ok && err == nil && d.Type().IsRegular() {
+			names = append(names, name)
+		}
+		return err
+	})
+	return names, err
+}
+
+func (f folder) write(name string, p []byte, at int64) (err error) {
+	path := f.path(name)
+	flags := os.O_WRONLY
+	if at == 0 {
+		flags |= os.O_CREATE
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return err
+		}
+	}
+	file, err := os.OpenFile(path, flags, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err = file.WriteAt(p, at); err != nil {
+		// What is half there must not be read as lines that were taken.
+		err = errors.Join(err, file.Truncate(at))
+	}
+	return errors.Join(err, file.Close())
+}
+
+func (f folder) open(name string, at int64) (io.ReadCloser, error) {
+	file, err := os.Open(f.path(name))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := file.Seek(at, io.SeekStart); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+func (f folder) cut(name string, size int64) error { return os.Truncate(f.path(name), size) }
+
+func (f folder) changed(name string) time.Time {
+	info, err := os.Stat(f.path(name))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
+func (f folder) sync(name string) error {
+	file, err := os.OpenFile(f.path(name), os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // removed meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	err = errors.Join(file.Sync(), file.Close())
+	if d, openErr := os.Open(filepath.Dir(f.path(name))); openErr == nil {
+		_ = d.Sync() // the name as well, where the system can sync a folder
+		_ = d.Close()
+	}
+	return err
+}
+
+func (f folder) remove(name string) error {
+	if err := os.Remove(f.path(name)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (f folder) close() error { return nil }
+
+// memory is a shelf that is gone with the process.
+type memory struct {
+	mu    sync.Mutex        // guards files
+	files map[string][]byte // only ever appended to: a reader keeps what it has
+}
+
+func newMemory() *memory { return &memory{files: map[string][]byte{}} }
+
+func (m *memory) list() ([]string, error) { return nil, nil }
+
+func (m *memory) write(name string, p []byte, at int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.files[name]
+	if int64(len(b)) != at {
+		return fmt.Errorf("writing at %d of %d bytes", at, len(b))
+	}
+	m.files[name] = append(b, p...)
+	return nil
+}
+
+func (m *memory) open(name string, at int64) (io.ReadCloser, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b, ok := m.files[name]
+	if !ok {
+		return nil, fs.ErrNotExist
+	}
+	return io.NopCloser(bytes.NewReader(b[at:])), nil
+}
+
+func (m *memory) cut(string, int64) error  { return nil }
+func (m *memory) changed(string) time.Time { return time.Time{} }
+func (m *memory) sync(string) error        { return nil }
+
+func (m *memory) remove(name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.files, name)
+	return nil
+}
+
+func (m *memory) close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.files = map[string][]byte{}
+	return nil
+}

@@ -1,0 +1,161 @@
+package logservice_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/manager/logservice"
+	"github.com/delegate-io/dlite/manager/logservice/logservicetest"
+)
+
+func TestStreamsInMemory(t *testing.T) {
+	t.Parallel()
+	logservicetest.Run(t, func(*testing.T) logservicetest.Opener {
+		return func() (logservice.Streams, error) { return logservice.NewStreams(), nil }
+	}, logservicetest.Volatile())
+}
+
+func TestStreamsInFiles(t *testing.T) {
+	t.Parallel()
+	logservicetest.Run(t, func(t *testing.T) logservicetest.Opener {
+		dir := filepath.Join(t.TempDir(), "not", "there", "yet")
+		// Histories need a folder each, and there are many.
+		require.NoError(t, os.MkdirAll(dir, 0o700))
+		dir, err := os.MkdirTemp(dir, "")
+		require.NoError(t, err)
+		return func() (logservice.Streams, error) { return logservice.OpenStreams(dir) }
+	})
+}
+
+// journal is the one journal below a folder.
+func journal(t *testing.T, dir string) (path string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if strings.HasSuffix(p, ".journal") {
+			require.Empty(t, path)
+			path = p
+		}
+		return err
+	}))
+	require.NotEmpty(t, path)
+	return path
+}
+
+// A crash tears the end of a file at any byte. What was whole before is there, and
+// writing goes on behind it.
+func TestAStreamThatIsTornEndsBeforeTheTear(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	id := logservice.ID{Account: "a", Key: "k"}
+	batch := func(pos int64, text string) logservice.Batch {
+		return logservice.Batch{
+			Writer: "w", MaxStream: 1 << 20, Lines: []logservice.Line{{Raw: []byte(`"` + text + `"`), Pos: pos}},
+		}
+	}
+	s, err := logservice.OpenStreams(dir)
+	require.NoError(t, err)
+	require.NoError(t, s.Append(t.Context(), id, batch(0, "first")))
+	path := journal(t, dir)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	whole := info.Size()
+	require.NoError(t, s.Append(t.Context(), id, batch(1, "second")))
+	require.NoError(t, s.Close())
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+
+	texts := func(dir string, damaged []byte, flip int) (out []string) {
+		if flip >= 0 {
+			damaged = append([]byte(nil), damaged...)
+			damaged[flip] ^= 0x40
+		}
+		at := filepath.Join(dir, filepath.Base(filepath.Dir(path)), filepath.Base(path))
+		require.NoError(t, os.MkdirAll(filepath.Dir(at), 0o700))
+		require.NoError(t, os.WriteFile(at, damaged, 0o600))
+		s, err := logservice.OpenStreams(dir)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, s.Close()) }()
+		err = s.Append(t.Context(), id, logservice.Batch{Writer: "w", MaxStream: 1 << 20, Next: 1, Lines: batch(1, "again").Lines})
+		if err != nil {
+			return nil
+		}
+		st, err := s.State(t.Context(), id)
+		require.NoError(t, err)
+		got, err := s.Read(t.Context(), id, st.Run, 0)
+		require.NoError(t, err)
+		for _, l := range got {
+			out = append(out, string(l.Raw))
+		}
+		return out
+	}
+	for n := range content {
+		got := texts(t.TempDir(), content[:n], -1)
+		if int64(n) < whole {
+			assert.Nil(t, got, "%d bytes: the writer has to come again from 0", n)
+		} else {
+			assert.Equal(t, []string{`"first"`, `"again"`}, got, "%d bytes", n)
+		}
+	}
+	for i := int(whole); i < len(content); i++ {
+		assert.Equal(t, []string{`"first"`, `"again"`}, texts(t.TempDir(), content, i), "byte %d flipped", i)
+	}
+	zeros := append(append([]byte(nil), content[:whole]...), make([]byte, 4096)...)
+	assert.Equal(t, []string{`"first"`, `"again"`}, texts(t.TempDir(), zeros, -1), "a power failure leaves zeros")
+	assert.Equal(t, []string{`"first"`, `"second"`}, texts(t.TempDir(), content, -1))
+}
+
+// A file of a later version is not taken for a torn one.
+func TestAStreamOfALaterVersionIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, err := logservice.OpenStreams(dir)
+	require.NoError(t, err)
+	require.NoError(t, s.Start(t.Context(), logservice.ID{Account: "a", Key: "k"}, ""))
+	require.NoError(t, s.Close())
+	path := journal(t, dir)
+	require.NoError(t, os.WriteFile(path, logservice.FrameOfVersion(2), 0o600))
+	_, err = logservice.OpenStreams(dir)
+	require.ErrorContains(t, err, "newer than this program")
+	assert.FileExists(t, path)
+}
+
+// What lies behind a tear must not come back when as much is written in its place.
+func TestWhatLiesBehindATearIsGoneForGood(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	id := logservice.ID{Account: "a", Key: "k"}
+	s, err := logservice.OpenStreams(dir)
+	require.NoError(t, err)
+	put := func(text string) {
+		require.NoError(t, s.Append(t.Context(), id, logservice.Batch{
+			Lines: []logservice.Line{{Raw: []byte(text)}}, MaxStream: 1 << 20,
+		}))
+	}
+	put(`1`)
+	info, err := os.Stat(journal(t, dir))
+	require.NoError(t, err)
+	put(`2`)
+	put(`3`)
+	require.NoError(t, s.Close())
+	content, err := os.ReadFile(journal(t, dir))
+	require.NoError(t, err)
+	content[info.Size()+4] ^= 1 // of the second batch
+	require.NoError(t, os.WriteFile(journal(t, dir), content, 0o600))
+	for _, text := range []string{`4`, ``} {
+		s, err = logservice.OpenStreams(dir)
+		require.NoError(t, err)
+		if text != "" {
+			put(text)
+		}
+		st, err := s.State(t.Context(), id)
+		require.NoError(t, err)
+		assert.EqualValues(t, 2, st.Lines)
+		require.NoError(t, s.Close())
+	}
+}
