@@ -61,15 +61,19 @@ type delegate struct {
 	order      uint64 // of registration
 	registered time.Time
 	seen       time.Time
-	idleSince  time.Time
+	idleSince  instant
 	beat       timer // of the next heartbeat, then of being forgotten
 
 	slots map[string]*work   // stages that hold a slot
 	open  map[string]*record // tasks offered and acquired
 	stops map[string]*record // tasks that it acquired and is to stop
 
+	crew    *crew   // nil when it is removed
+	seats   [2]seat // in the crew, by kind
+	touched bool    // since account.settle
+
 	version uint64        // of what it can see
-	changed chan struct{} // closed at the next version
+	changed chan struct{} // closed at the next version; nil while nobody watches
 }
 
 // Register makes a delegate known and returns its id: a new one, unless the
@@ -84,10 +88,10 @@ func (q *Queue) Register(account string, r Registration) string {
 	if d == nil {
 		r.ID = rand.Text()
 		d = &delegate{
-			acc: a, order: q.next(), registered: now, idleSince: now,
+			acc: a, order: q.next(), registered: now, idleSince: q.instant(now),
 			slots: map[string]*work{}, open: map[string]*record{}, stops: map[string]*record{},
-			changed: make(chan struct{}),
 		}
+		d.seats[singles].d, d.seats[stages].d = d, d
 		a.delegates[r.ID] = d
 	}
 	q.alive(d, r, now)
@@ -123,11 +127,12 @@ func (q *Queue) Heartbeat(account string, r Registration) error {
 // alive takes over what a delegate says and gives it work. The caller holds mu.
 func (q *Queue) alive(d *delegate, r Registration, now time.Time) {
 	d.describe(r)
+	d.touch()
 	d.seen = now
 	q.arm(&d.beat, now.Add(q.cfg.HeartbeatTimeout), func(now time.Time) { q.lose(d, now) })
 	if d.lost {
 		d.lost = false
-		d.idleSince = now
+		d.idleSince = q.instant(now)
 		q.events = append(q.events, Event{Kind: Returned, At: now, Account: d.acc.id, Delegate: d.info.ID})
 	}
 	if d.info.Draining {
@@ -138,13 +143,18 @@ func (q *Queue) alive(d *delegate, r Registration, now time.Time) {
 
 // describe takes over what a delegate says about itself.
 func (d *delegate) describe(r Registration) {
-	r.Tags, r.Types = slices.Clone(r.Tags), slices.Clone(r.Types)
+	old := d.info
 	d.info = r
-	d.tags = map[string]bool{fold(r.Name): true}
-	for _, t := range r.Tags {
-		d.tags[fold(t)] = true
+	if d.crew != nil && r.Name == old.Name && slices.Equal(r.Tags, old.Tags) && slices.Equal(r.Types, old.Types) {
+		d.info.Tags, d.info.Types = old.Tags, old.Types
+		return
 	}
-	delete(d.tags, "") // no name, or an empty one in a list
+	d.info.Tags, d.info.Types = slices.Clone(r.Tags), slices.Clone(r.Types)
+	tags := map[string]bool{fold(r.Name): true}
+	for _, t := range r.Tags {
+		tags[fold(t)] = true
+	}
+	delete(tags, "") // no name, or an empty one in a list
 	d.types = nil
 	for _, t := range r.Types {
 		if d.types == nil {
@@ -152,6 +162,8 @@ func (d *delegate) describe(r Registration) {
 		}
 		d.types[t] = true
 	}
+	d.acc.hold(d, tags)
+	d.acc.crewUp(d)
 }
 
 // fold is the form in which tags and selectors are compared.
@@ -170,6 +182,7 @@ func (q *Queue) SetCapacity(account, id string, maxStages int) error {
 	}
 	now := q.cfg.Now()
 	d.max = max(maxStages, 0)
+	d.touch()
 	if offered := d.offered(); d.max > 0 && len(d.slots) > d.max {
 		offered = slices.DeleteFunc(offered, func(w *work) bool { return !w.Stage })
 		tooMany := min(len(d.slots)-d.max, len(offered))
@@ -255,6 +268,8 @@ func (d *delegate) offered() []*work {
 // bump makes a held poll look again.
 func (d *delegate) bump() {
 	d.version++
-	close(d.changed)
-	d.changed = make(chan struct{})
+	if d.changed != nil {
+		close(d.changed)
+		d.changed = nil
+	}
 }

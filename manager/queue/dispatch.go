@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -10,17 +9,26 @@ import (
 // Who gets what (SPEC Q2, Q3). Two decisions keep the invariant that no work
 // waits while a delegate that may have it is free: place gives a work that has
 // come to the best free delegate, fill gives a delegate that has become free the
-// first works that it is eligible for. Both look at classes and delegates only,
-// never at all that waits.
+// first works that it is eligible for. Neither looks at all that waits or at all
+// delegates:
+//
+//   - works that need the same are a class (class.go); of those with one
+//     priority, in a lane, only the first counts (lane.go);
+//   - delegates that no class can tell apart are a crew, of which only the first
+//     counts (crew.go);
+//   - a class queues at one of its selectors, the rarest, in a line (tag.go), and
+//     crews serve the lines of their tags. A decision searches the lines of one
+//     delegate's tags, or the one of a work's class, in their order, and stops at
+//     the first that fits.
+//
+// So it costs the logarithm of what stands in these lines, and a step for each
+// neighbour that comes before the one chosen and does not fit it: one that asks
+// for another tag besides, or lacks one. At worst these are the classes, or
+// crews, of one tag.
 
-// eligible tells whether a delegate may get a work, free or not, and which of
-// the work's variants it would do.
-func (d *delegate) eligible(w *work) (variant int, ok bool) {
-	if d.lost || d.info.Draining || w.refused[d.info.ID] || !d.hasTags(w.Selectors) {
-		return 0, false
-	}
-	variant = d.variant(w)
-	return variant, variant >= 0
+// eligible tells whether a delegate may get a work, free or not.
+func (d *delegate) eligible(w *work) bool {
+	return !d.lost && !d.info.Draining && !w.refused[d.info.ID] && d.hasTags(w.Selectors) && d.variant(w) >= 0
 }
 
 func (d *delegate) hasTags(selectors []string) bool {
@@ -34,10 +42,12 @@ func (d *delegate) hasTags(selectors []string) bool {
 
 // variant is the first of the work's variants that the delegate supports, -1
 // when there is none.
-func (d *delegate) variant(w *work) int {
-	return slices.IndexFunc(w.Variants, func(v Variant) bool {
+func (d *delegate) variant(w *work) int { return variant(w.Variants, d.types) }
+
+func variant(all []Variant, types map[string]bool) int {
+	return slices.IndexFunc(all, func(v Variant) bool {
 		for _, t := range v.Types {
-			if d.types != nil && !d.types[t] {
+			if types != nil && !types[t] {
 				return false
 			}
 		}
@@ -55,87 +65,129 @@ func (d *delegate) free() int {
 
 func (d *delegate) hasRoom(w *work) bool { return !w.Stage || d.free() > 0 }
 
-// compare orders delegates by how much they are to be preferred for a work: the
-// most free slots, the fewest stages and tasks, the longest idle.
-func (d *delegate) compare(o *delegate, w *work) int {
-	var bySlots int
-	if w.Stage {
-		bySlots = cmp.Or(cmp.Compare(o.free(), d.free()), cmp.Compare(len(d.slots), len(o.slots)))
-	}
-	return cmp.Or(bySlots, cmp.Compare(len(d.open), len(o.open)),
-		d.idleSince.Compare(o.idleSince), cmp.Compare(d.order, o.order))
-}
-
 // place gives a work that waits to the best delegate that is free for it, if
 // there is one, but not to the one that it has just left, nil for none. One that
 // let it lie before is taken only when there is no other. The caller holds mu.
 func (q *Queue) place(w *work, left *delegate, now time.Time) {
-	var best *delegate
-	var variant int
-	for _, d := range w.acc.delegates {
-		v, ok := d.eligible(w)
-		if !ok || !d.hasRoom(w) || d == left {
+	d := w.acc.best(w, left)
+	if q.placing != nil {
+		q.placing(w, left, d)
+	}
+	if d != nil {
+		q.offer(w, d, d.variant(w), now)
+	}
+}
+
+// best finds the delegate for a work that waits, nil when none is free.
+func (a *account) best(w *work, left *delegate) *delegate {
+	a.settle()
+	var best *seat
+	consider := func(s *seat) bool {
+		if best != nil && !s.before(best) {
+			return false
+		}
+		if d := s.d; d == left || w.refused[d.info.ID] || w.missed[d.info.ID] {
+			return true
+		}
+		best = s
+		return false
+	}
+	k := w.kind()
+	w.class.line.crews.walk(func(s *stall) bool {
+		if best != nil && !s.best.before(&best.rank) {
+			return false
+		}
+		if s.crew.can(w.class) {
+			s.crew.free[k].walk(consider)
+		}
+		return true
+	})
+	if best != nil {
+		return best.d
+	}
+	for id := range w.missed {
+		d := a.delegates[id]
+		if d == nil || d == left || w.refused[id] || d.seats[k].index == 0 || !d.crew.can(w.class) {
 			continue
 		}
-		if best != nil {
-			missed, bestMissed := w.missed[d.info.ID], w.missed[best.info.ID]
-			if missed && !bestMissed || missed == bestMissed && d.compare(best, w) > 0 {
-				continue
-			}
+		if best == nil || d.seats[k].before(best) {
+			best = &d.seats[k]
 		}
-		best, variant = d, v
 	}
 	if best != nil {
-		q.offer(w, best, variant, now)
+		return best.d
 	}
+	return nil
 }
 
 // fill gives a delegate all that waits and that it has room for, in the queue's
 // order. The caller holds mu.
 func (q *Queue) fill(d *delegate, now time.Time) {
-	if d.lost || d.info.Draining {
-		return
-	}
-	for {
-		var best *work
-		var variant int
-		for _, c := range d.acc.classes {
-			w := c.works[0]
-			if !d.hasRoom(w) || best != nil && w.compare(best) > 0 {
-				continue
-			}
-			if v, ok := d.eligible(w); ok {
-				best, variant = w, v
-			}
+	for !d.lost && !d.info.Draining {
+		w := d.next()
+		if q.filling != nil {
+			q.filling(d, w)
 		}
-		if best == nil {
+		if w == nil {
 			return
 		}
-		q.offer(best, d, variant, now)
+		q.offer(w, d, d.variant(w), now)
 	}
+}
+
+// next finds the first work that waits for a delegate such as this, nil when it
+// has no room for any.
+func (d *delegate) next() *work {
+	var best *lane
+	consider := func(n *lane) bool {
+		if best != nil && !n.before(best) {
+			return false
+		}
+		if n.refused[d.info.ID] || !d.crew.can(n.class) {
+			return true
+		}
+		best = n
+		return false
+	}
+	room := d.free() > 0
+	for _, t := range d.crew.tags {
+		if l := t.lines[stages]; l != nil && room {
+			l.lanes.walk(consider)
+		}
+		if l := t.lines[singles]; l != nil {
+			l.lanes.walk(consider)
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	return best.first
 }
 
 // offer gives a work to a delegate, which has until AcquireTimeout to take it.
 // The caller holds mu.
 func (q *Queue) offer(w *work, d *delegate, variant int, now time.Time) {
 	q.unwait(w)
-	w.state, w.d, w.variant = given, d, variant
+	w.state, w.d, w.variant = given, d, int32(variant) //nolint:gosec // a caller has not so many
 	if w.Stage {
 		d.slots[w.ID] = w
 	}
 	w.first.body = w.Variants[variant].Task
 	q.give(w.first, d, now)
 	at := now.Add(q.cfg.AcquireTimeout)
-	if !w.until.IsZero() && w.until.Before(at) {
-		q.arm(&w.pickup, w.until, func(now time.Time) { q.late(w, now) })
+	if w.until() < q.instant(at) {
+		q.expire(w)
 		return
 	}
-	q.arm(&w.pickup, at, func(now time.Time) { q.miss(w, now) })
+	q.arm(&w.clock, at, func(now time.Time) { q.miss(w, now) })
 }
 
 // miss takes back an offer that was not acquired in time (SPEC Q4). The caller
 // holds mu.
 func (q *Queue) miss(w *work, now time.Time) {
+	if w.missed == nil {
+		w.missed = map[string]bool{}
+	}
 	w.missed[w.d.info.ID] = true
 	q.requeue(w, now)
 }
@@ -148,7 +200,7 @@ func (q *Queue) requeue(w *work, now time.Time) {
 	delete(d.slots, w.ID)
 	q.take(w.first)
 	w.first.state, w.first.owner = idle, ""
-	w.first.offered, w.first.acquired, w.first.result = time.Time{}, time.Time{}, Result{}
+	w.first.offered, w.first.acquired, w.first.end = 0, 0, nil
 	q.emit(Requeued, now, w.first)
 	q.wait(w)
 	q.place(w, d, now)

@@ -20,6 +20,11 @@
 // [Config.Now]: whoever owns it calls [Queue.Tick] when [Queue.NextDeadline]
 // comes, and takes what happened from [Queue.Events].
 //
+// What a decision costs does not depend on how much waits, and hardly on how many
+// delegates there are, as long as many of them or of the works are alike; see
+// dispatch.go, and docs/benchmarks.md for figures. [Queue.Place], [Queue.Places]
+// and [Queue.Waiting] do look at all that waits, or all it needs.
+//
 // Nothing of one account is visible or reachable from another: ids of delegates,
 // stages and tasks are unique within their account.
 //

@@ -55,14 +55,14 @@ func (q *Queue) Events() []Event {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	events := q.events
-	q.events = nil
+	q.events = make([]Event, 0, min(len(events), 1024)) // as many will come again
 	return events
 }
 
 func (q *Queue) emit(kind EventKind, now time.Time, r *record) {
 	q.events = append(q.events, Event{
 		Kind: kind, At: now, Account: r.work.acc.id, Work: r.work.ID, Task: r.id,
-		Started: !r.acquired.IsZero(), Delegate: r.owner, Variant: r.work.variant, Result: r.result,
+		Started: r.acquired != 0, Delegate: r.owner, Variant: int(r.work.variant), Result: r.result(),
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 // which wait for its return. The caller holds mu.
 func (q *Queue) lose(d *delegate, now time.Time) {
 	d.lost = true
+	d.touch()
 	q.events = append(q.events, Event{Kind: Lost, At: now, Account: d.acc.id, Delegate: d.info.ID})
 	q.withdraw(d, now)
 	for _, r := range d.tasks() {
@@ -29,6 +30,8 @@ func (q *Queue) remove(d *delegate, now time.Time, reason string) {
 	d.lost = true // nothing is given to it meanwhile
 	q.disarm(&d.beat)
 	delete(d.acc.delegates, d.info.ID)
+	d.acc.hold(d, nil)
+	d.acc.uncrew(d)
 	for _, w := range d.offered() {
 		delete(d.open, w.first.id)
 		q.requeue(w, now)

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"encoding/json"
+	"runtime"
 	"testing"
 	"time"
 
@@ -54,6 +55,15 @@ func (b *bench) single(id string, selectors ...string) {
 
 func one(id, taskType string) []Variant {
 	return []Variant{{Types: []string{taskType}, Task: &task.Task{ID: id, Type: taskType, Timeout: 60_000}}}
+}
+
+// heapInUse is for tests that are not parallel.
+func heapInUse() int {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc) //nolint:gosec // far below
 }
 
 // offers are the ids that a delegate may acquire.

@@ -3,7 +3,6 @@ package queue
 import (
 	"bytes"
 	"fmt"
-	"runtime"
 	"testing"
 	"time"
 
@@ -78,17 +77,10 @@ func TestTheForgottenIsLetGoOf(t *testing.T) {
 // The default of 10,000 ended stages fits a small machine: an init, three steps
 // and a cleanup take a few kilobytes. Not parallel: it measures the heap.
 func TestEndedStagesAreSmall(t *testing.T) {
-	heap := func() int {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int(m.HeapAlloc) //nolint:gosec // far below
-	}
 	const stages = 2000
 	b := newBench(t, Config{})
 	d := b.add("d", 1)
-	before := heap()
+	before := heapInUse()
 	for i := range stages {
 		id := fmt.Sprint("s", i)
 		b.stage(id, Normal)
@@ -103,7 +95,7 @@ func TestEndedStagesAreSmall(t *testing.T) {
 		require.NoError(t, b.Release(acc, id))
 		b.Events()
 	}
-	each := (heap() - before) / stages
+	each := (heapInUse() - before) / stages
 	t.Logf("%d bytes for an ended stage of five tasks", each)
 	assert.Less(t, each, 6<<10)
 	require.Equal(t, stages, b.kept)

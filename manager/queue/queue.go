@@ -93,6 +93,7 @@ type Queue struct {
 	cfg   Config
 	epoch string // tells this queue's cursors from those of an earlier one
 	wake  chan struct{}
+	start time.Time // of the instants
 
 	mu       sync.Mutex
 	seq      uint64 // the order of things
@@ -102,6 +103,11 @@ type Queue struct {
 	kept     int     // of finished, not forgotten
 	bytes    int     // in the answers of kept
 	events   []Event
+
+	// placing and filling are told of each decision before it is carried out, in
+	// tests.
+	placing func(w *work, left, to *delegate)
+	filling func(d *delegate, with *work)
 }
 
 // account is all that one account has.
@@ -110,18 +116,29 @@ type account struct {
 	delegates map[string]*delegate
 	works     map[string]*work
 	tasks     map[string]*record
-	classes   map[string]*class // what waits, by what it needs
+
+	classes  map[string]*class // of works, by what they need
+	idle     int               // of classes, that have no work
+	crews    map[string]*crew  // of delegates, by what they have
+	tags     map[string]*tag
+	bits     uint64      // those that tags have
+	everyone *tag        // that all delegates have
+	touched  []*delegate // since the orders were brought up to date
 }
 
 // New makes an empty queue. Negative and zero settings are the defaults.
 func New(cfg Config) *Queue {
 	cfg.setDefaults()
-	return &Queue{
+	q := &Queue{
 		cfg:      cfg,
 		epoch:    rand.Text(),
 		wake:     make(chan struct{}, 1),
+		start:    cfg.Now().Add(-1),
 		accounts: map[string]*account{},
+		timers:   timers{far: map[int64][]*timer{}},
 	}
+	q.timers.approach(0)
+	return q
 }
 
 // account finds or makes an account. The caller holds mu.
@@ -130,7 +147,8 @@ func (q *Queue) account(id string) *account {
 	if a == nil {
 		a = &account{
 			id: id, delegates: map[string]*delegate{}, works: map[string]*work{},
-			tasks: map[string]*record{}, classes: map[string]*class{},
+			tasks: map[string]*record{}, classes: map[string]*class{}, crews: map[string]*crew{}, tags: map[string]*tag{},
+			everyone: &tag{crews: map[*crew]struct{}{}},
 		}
 		q.accounts[id] = a
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-type taskState int
+type taskState uint8
 
 const (
 	idle     taskState = iota // a work's first task, while that waits
@@ -23,28 +23,42 @@ type record struct {
 	work     *work
 	id       string
 	body     *task.Task // nil after the end: it may be large
-	kind     string     // the body's type, from the end on
-	state    taskState
 	seq      uint64
-	owner    string          // the delegate's id
-	past     map[string]bool // delegates that had it and handed it back
+	owner    string // the delegate's id
+	state    taskState
 	detached bool
-
-	submitted, offered, acquired, ended time.Time
-
 	half     bool // the delegate has said that an agent will answer
 	stopping bool // it is being aborted
 	answered bool
+
+	submitted, offered, acquired, ended instant
+
 	deadline timer
-	result   Result
-	over     chan struct{} // closed at the end
+	end      *ending       // from the end or an abort on
+	over     chan struct{} // closed at the end; nil while nobody has asked for it
 }
 
-func (q *Queue) newRecord(w *work, body *task.Task, now time.Time) *record {
-	r := &record{work: w, id: body.ID, body: body, submitted: now, over: make(chan struct{})}
-	w.tasks = append(w.tasks, r)
-	w.acc.tasks[r.id] = r
-	return r
+// ending is what is left of a task in the end.
+type ending struct {
+	kind   string // the task's type
+	result Result
+}
+
+// enlist makes a task known. The caller holds mu.
+func (q *Queue) enlist(r *record, body *task.Task, now time.Time) {
+	r.id, r.body, r.submitted = body.ID, body, q.instant(now)
+	if r != r.work.first {
+		r.work.more = append(r.work.more, r)
+	}
+	r.work.acc.tasks[r.id] = r
+}
+
+// result is how the task ended, if it has.
+func (r *record) result() Result {
+	if r.end == nil {
+		return Result{}
+	}
+	return r.end.result
 }
 
 // Append gives a stage's delegate another task. When the delegate is lost, the
@@ -84,8 +98,8 @@ func (q *Queue) append(account, work string, t *task.Task, detached bool) error 
 	if detached && !known {
 		return fmt.Errorf("%s: %w", d.info.ID, ErrUnknownDelegate)
 	}
-	r := q.newRecord(w, t, now)
-	r.detached = detached
+	r := &record{work: w, detached: detached}
+	q.enlist(r, t, now)
 	if !detached && (d.lost || !known) {
 		r.owner = d.info.ID
 		q.end(r, now, Result{Outcome: Abandoned, Error: d.absence(known)})
@@ -112,8 +126,9 @@ func (q *Queue) until(t *task.Task, now time.Time) time.Time {
 
 // give offers a task to a delegate. The caller holds mu.
 func (q *Queue) give(r *record, d *delegate, now time.Time) {
-	r.state, r.owner, r.offered, r.seq = offered, d.info.ID, now, q.next()
+	r.state, r.owner, r.offered, r.seq = offered, d.info.ID, q.instant(now), q.next()
 	d.open[r.id] = r
+	d.touch()
 	d.bump()
 }
 
@@ -127,6 +142,7 @@ func (q *Queue) take(r *record) {
 		return
 	}
 	delete(d.open, r.id)
+	d.touch()
 	if r.state == offered {
 		d.bump()
 	}
@@ -151,7 +167,7 @@ func (q *Queue) Acquire(account, delegate, id string) (*task.Task, error) {
 		return r.body, nil
 	}
 	now, w := q.cfg.Now(), r.work
-	r.state, r.acquired = acquired, now
+	r.state, r.acquired = acquired, q.instant(now)
 	q.disarm(&r.deadline)
 	if at := q.until(r.body, now); !at.IsZero() {
 		q.arm(&r.deadline, at, func(now time.Time) {
@@ -161,9 +177,9 @@ func (q *Queue) Acquire(account, delegate, id string) (*task.Task, error) {
 	}
 	if r == w.first {
 		w.state = running
-		q.disarm(&w.pickup)
+		q.disarm(&w.clock)
 		if w.RunTimeout > 0 {
-			q.arm(&w.expiry, now.Add(w.RunTimeout), func(now time.Time) { q.emit(Expired, now, w.first) })
+			q.arm(&w.clock, now.Add(w.RunTimeout), func(now time.Time) { q.emit(Expired, now, w.first) })
 		}
 	}
 	q.emit(Acquired, now, r)
@@ -195,7 +211,7 @@ func (q *Queue) Complete(account, delegate, id string, a Answer) error {
 	switch {
 	case err != nil:
 		return err
-	case r.past[delegate]:
+	case r == r.work.first && r.work.refused[delegate]: // it handed it back
 		return nil
 	case r.owner != delegate || r.state == offered || r.state == idle:
 		return ErrNotOwner
@@ -219,7 +235,7 @@ func (q *Queue) Complete(account, delegate, id string, a Answer) error {
 	res := Result{Outcome: a.Outcome, Code: a.Code, Error: a.Error, Data: a.Data}
 	switch {
 	case r.stopping:
-		res.Outcome, res.Error = Aborted, cmp.Or(r.result.Error, a.Error)
+		res.Outcome, res.Error = Aborted, cmp.Or(r.result().Error, a.Error)
 	case a.Retry:
 		res.Outcome = Failure
 		res.Error = cmp.Or(a.Error, "the delegate asked for another delegate, and there may be none")
@@ -235,16 +251,14 @@ func (q *Queue) another(r *record, now time.Time) bool {
 	if r != w.first || r.stopping || r.half {
 		return false
 	}
-	w.attempts++
-	if w.attempts >= q.cfg.MaxAttempts {
+	if len(w.refused)+1 >= q.cfg.MaxAttempts {
 		return false
 	}
-	if r.past == nil {
-		r.past = map[string]bool{}
+	if w.refused == nil {
+		w.refused = map[string]bool{}
 	}
-	r.past[r.owner] = true
 	w.refused[r.owner] = true
-	q.disarm(&w.expiry)
+	q.disarm(&w.clock)
 	q.requeue(w, now)
 	return true
 }
@@ -260,18 +274,20 @@ func (q *Queue) end(r *record, now time.Time, res Result) {
 		d.stops[r.id] = r // it runs there, and is to stop
 		d.bump()
 	}
-	r.state, r.ended, r.result = done, now, res
-	close(r.over)
+	r.state, r.ended, r.end = done, q.instant(now), &ending{r.body.Type, res}
+	if r.over != nil {
+		close(r.over)
+	}
 	w := r.work
-	if r == w.first {
+	if r == w.first && w.state != running {
 		q.unwait(w)
-		q.disarm(&w.pickup)
+		q.disarm(&w.clock)
 	}
 	q.emit(Ended, now, r)
-	r.kind, r.body = r.body.Type, nil
+	r.body = nil
 	q.keep(w, len(res.Data)+len(res.Error))
 	if w.Stage {
-		r.result.Data = nil // whoever follows the events has it
+		r.end.result.Data = nil // whoever follows the events has it
 	} else {
 		q.finish(w, now)
 	}
@@ -296,12 +312,12 @@ func (q *Queue) Abort(account, id, reason string) error {
 		q.end(r, now, res)
 		return nil
 	}
-	r.stopping, r.result = true, res
+	r.stopping, r.end = true, &ending{result: res}
 	if d := r.work.acc.delegates[r.owner]; d != nil {
 		d.stops[id] = r
 		d.bump()
 	}
-	if at := now.Add(q.cfg.AbortGrace); r.deadline.index == 0 || at.Before(r.deadline.at) {
+	if at := now.Add(q.cfg.AbortGrace); r.deadline.index == 0 || q.instant(at) < r.deadline.at {
 		q.arm(&r.deadline, at, func(now time.Time) { q.end(r, now, res) })
 	}
 	return nil

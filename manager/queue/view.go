@@ -1,7 +1,9 @@
 package queue
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +41,9 @@ func (q *Queue) List(account, delegate, since string) (List, error) {
 	d, err := q.delegate(account, delegate)
 	if err != nil {
 		return List{}, err
+	}
+	if d.changed == nil {
+		d.changed = make(chan struct{})
 	}
 	prefix := q.epoch + "-" + strconv.FormatUint(d.order, 36) + "-"
 	l := List{Cursor: prefix + strconv.FormatUint(d.version, 36), Changed: d.changed}
@@ -86,12 +91,18 @@ func (q *Queue) Task(account, id string) (TaskState, error) {
 	if err != nil {
 		return TaskState{}, err
 	}
+	if r.over == nil {
+		r.over = make(chan struct{})
+		if r.state == done {
+			close(r.over)
+		}
+	}
 	s := TaskState{
 		Task: r.body, Delegate: r.owner, Done: r.over,
-		Submitted: r.submitted, Offered: r.offered, Acquired: r.acquired, Ended: r.ended,
+		Submitted: q.time(r.submitted), Offered: q.time(r.offered), Acquired: q.time(r.acquired), Ended: q.time(r.ended),
 	}
 	if r.state == done {
-		s.Task, s.Result = &task.Task{ID: r.id, Type: r.kind}, r.result
+		s.Task, s.Result = &task.Task{ID: r.id, Type: r.end.kind}, r.result()
 	}
 	return s, nil
 }
@@ -115,18 +126,13 @@ func (q *Queue) Place(account, id string) (Place, error) {
 		return Place{}, err
 	}
 	p := Place{Reason: q.why(w)}
-	if w.class == nil {
+	if w.lane == nil {
 		return p, nil
 	}
 	p.Number = 1
-	for _, c := range w.acc.classes {
-		if c.works[0].Stage != w.Stage {
-			continue
-		}
-		for _, o := range c.works {
-			if o.compare(w) < 0 {
-				p.Number++
-			}
+	for o := range w.acc.waiting(w.kind()) {
+		if o.before(w) {
+			p.Number++
 		}
 	}
 	return p, nil
@@ -141,19 +147,12 @@ func (q *Queue) Places(account string) map[string]Place {
 	if a == nil {
 		return out
 	}
-	var all []*work
-	for _, c := range a.classes {
-		if c.works[0].Stage {
-			all = append(all, c.works...)
+	reasons := map[*lane]string{} // the same for all of a lane
+	for i, w := range slices.SortedFunc(a.waiting(stages), (*work).compare) {
+		if reasons[w.lane] == "" {
+			reasons[w.lane] = q.why(w)
 		}
-	}
-	slices.SortFunc(all, (*work).compare)
-	reasons := map[*class]string{} // the same for all of a class
-	for i, w := range all {
-		if reasons[w.class] == "" {
-			reasons[w.class] = q.why(w)
-		}
-		out[w.ID] = Place{Number: i + 1, Reason: reasons[w.class]}
+		out[w.ID] = Place{Number: i + 1, Reason: reasons[w.lane]}
 	}
 	for _, d := range a.delegates {
 		for _, w := range d.offered() {
@@ -163,12 +162,70 @@ func (q *Queue) Places(account string) map[string]Place {
 	return out
 }
 
+// Waiting is works of an account that wait for a delegate and that need the
+// same.
+type Waiting struct {
+	// Stage tells stages from single tasks.
+	Stage bool
+	// Selectors are those of the works; not to be changed.
+	Selectors []string
+	Count     int
+	// Since is when the oldest of them was submitted.
+	Since time.Time
+}
+
+// Waiting counts what waits in an account, in no order. What has been offered
+// waits no more.
+func (q *Queue) Waiting(account string) []Waiting {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.accounts[account]
+	if a == nil {
+		return nil
+	}
+	out := make([]Waiting, 0, len(a.classes))
+	for _, c := range a.classes {
+		if c.waiting > 0 {
+			first := c.oldest()
+			out = append(out, Waiting{
+				Stage: first.Stage, Selectors: first.Selectors, Count: c.waiting, Since: q.time(first.first.submitted),
+			})
+		}
+	}
+	return out
+}
+
+// Ping returns when the queue can be used: when its store answers.
+func (q *Queue) Ping(context.Context) error {
+	q.mu.Lock() // the store is this memory
+	defer q.mu.Unlock()
+	return nil
+}
+
+// waiting are all works of a kind that wait, in no order.
+func (a *account) waiting(k kind) iter.Seq[*work] {
+	return func(yield func(*work) bool) {
+		for _, c := range a.classes {
+			if c.kind != k {
+				continue
+			}
+			for n := range c.lanes {
+				for w := range n.works {
+					if !yield(w) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
 // why says what keeps a work waiting. The caller holds mu.
 func (q *Queue) why(w *work) string {
 	if w.state == given {
 		return fmt.Sprintf("waiting for the delegate %q to take it", w.d.label())
 	}
-	if w.class == nil {
+	if w.lane == nil {
 		return ""
 	}
 	var all, tagged, able, present, willing, full, slots int

@@ -2,11 +2,9 @@ package queue
 
 import (
 	"cmp"
-	"container/heap"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/delegate-io/dlite/task"
@@ -50,7 +48,7 @@ type Variant struct {
 	Task *task.Task
 }
 
-type workState int
+type workState uint8
 
 const (
 	waiting workState = iota
@@ -59,27 +57,29 @@ const (
 	over
 )
 
-// work is a Work in the queue. The queue's lock guards it.
+// work is a Work in the queue. The queue's lock guards it. There may be millions:
+// mind what a field takes (TestWaitingStagesAreSmall).
 type work struct {
 	Work
 	acc   *account
 	seq   uint64 // its place among its priority, for good
 	state workState
 
-	d        *delegate // that has it, nil while it waits
-	variant  int       // that d was given
-	first    *record
-	tasks    []*record
-	size     int             // bytes in the answers
-	attempts int             // answers that asked for another delegate
-	refused  map[string]bool // delegates that gave them
-	missed   map[string]bool // delegates that did not acquire it in time
+	variant int32     // that d was given
+	d       *delegate // that has it, nil while it waits
+	first   *record
+	more    []*record       // its other tasks
+	size    int             // bytes in the answers
+	refused map[string]bool // delegates that asked for another one
+	missed  map[string]bool // delegates that did not acquire it in time
 
-	class *class // while it waits
-	index int    // in the class
-	until time.Time
+	class *class // until it ends
+	lane  *lane  // while it waits
+	index int    // in the lane
 
-	pickup, expiry, retention timer
+	// clock is the end of its wait or of its offer, then of its run, then of its
+	// retention.
+	clock timer
 }
 
 // Submit adds a work. It is offered at once when an eligible delegate is free,
@@ -94,6 +94,8 @@ func (q *Queue) Submit(account string, w *Work) error {
 			return errors.New("all variants of a work need one task with one id")
 		}
 	}
+	var space [256]byte
+	key := w.needs(space[:0])
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.account(account)
@@ -102,13 +104,11 @@ func (q *Queue) Submit(account string, w *Work) error {
 		return fmt.Errorf("%s: %w", w.ID, ErrExists)
 	}
 	now := q.cfg.Now()
-	n := &work{Work: *w, acc: a, seq: q.next(), refused: map[string]bool{}, missed: map[string]bool{}}
-	n.Selectors = slices.Clone(w.Selectors)
-	n.first = q.newRecord(n, w.Variants[0].Task, now)
+	n := newWork(w, a)
+	n.seq = q.next()
+	a.join(n, key)
+	q.enlist(n.first, w.Variants[0].Task, now)
 	a.works[n.ID] = n
-	if n.QueueTimeout > 0 {
-		n.until = now.Add(n.QueueTimeout)
-	}
 	q.wait(n)
 	q.place(n, nil, now)
 	return nil
@@ -124,7 +124,7 @@ func (q *Queue) Release(account, id string) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range w.tasks {
+	for r := range w.tasks {
 		if r.state != done && !r.detached {
 			return fmt.Errorf("releasing %s: its task %s has not ended", id, r.id)
 		}
@@ -140,15 +140,15 @@ func (q *Queue) finish(w *work, now time.Time) {
 	}
 	q.unwait(w)
 	w.state, w.Variants = over, nil
-	q.disarm(&w.pickup)
-	q.disarm(&w.expiry)
+	w.acc.quit(w)
 	q.retain(w, now)
 	q.finished = append(q.finished, w)
 	q.kept++
 	q.bytes += w.size
 	if d := w.d; d != nil {
 		delete(d.slots, w.ID)
-		d.idleSince = now
+		d.idleSince = q.instant(now)
+		d.touch()
 		q.fill(d, now)
 	}
 	q.trim(now)
@@ -187,7 +187,7 @@ func (q *Queue) compact() {
 
 // retain sets when an ended work is forgotten. The caller holds mu.
 func (q *Queue) retain(w *work, now time.Time) {
-	q.arm(&w.retention, now.Add(q.cfg.Retention), func(now time.Time) {
+	q.arm(&w.clock, now.Add(q.cfg.Retention), func(now time.Time) {
 		q.forget(w, now)
 		q.compact()
 	})
@@ -196,17 +196,17 @@ func (q *Queue) retain(w *work, now time.Time) {
 // forget drops an ended work and its tasks, unless one is still open: then it
 // tries again later. The caller holds mu.
 func (q *Queue) forget(w *work, now time.Time) bool {
-	for _, r := range w.tasks {
+	for r := range w.tasks {
 		if r.state != done {
 			q.retain(w, now)
 			return false
 		}
 	}
-	q.disarm(&w.retention)
+	q.disarm(&w.clock)
 	q.kept--
 	q.bytes -= w.size
 	delete(w.acc.works, w.ID)
-	for _, r := range w.tasks {
+	for r := range w.tasks {
 		delete(w.acc.tasks, r.id)
 		if d := w.acc.delegates[r.owner]; d != nil {
 			delete(d.stops, r.id)
@@ -221,81 +221,62 @@ func (w *work) compare(o *work) int {
 	return cmp.Or(cmp.Compare(o.Priority, w.Priority), cmp.Compare(w.seq, o.seq))
 }
 
-// class is works that wait and that need the same: what holds for the first
-// holds for all, so that a decision looks at one work of each class, however
-// many wait.
-type class struct {
-	key   string
-	works []*work // a heap, the next first
+func (w *work) before(o *work) bool { return w.compare(o) < 0 }
+func (w *work) place() *int         { return &w.index }
+
+// newWork makes a work and its first task in one piece.
+func newWork(w *Work, a *account) *work {
+	n := &struct {
+		work
+		first record
+	}{}
+	n.work = work{Work: *w, acc: a, first: &n.first}
+	n.first.work = &n.work
+	return &n.work
 }
 
-func (c *class) Len() int           { return len(c.works) }
-func (c *class) Less(i, j int) bool { return c.works[i].seq < c.works[j].seq }
-func (c *class) Swap(i, j int) {
-	c.works[i], c.works[j] = c.works[j], c.works[i]
-	c.works[i].index, c.works[j].index = i, j
-}
-
-func (c *class) Push(x any) {
-	w := x.(*work)
-	w.index = len(c.works)
-	c.works = append(c.works, w)
-}
-
-func (c *class) Pop() any {
-	w := c.works[len(c.works)-1]
-	c.works[len(c.works)-1] = nil
-	c.works = c.works[:len(c.works)-1]
-	return w
-}
-
-// needs is the key of the work's class.
-func (w *work) needs() string {
-	selectors := make([]string, 0, len(w.Selectors))
-	for _, s := range w.Selectors {
-		selectors = append(selectors, fold(s))
+// tasks are all of the work's, the first one first.
+func (w *work) tasks(yield func(*record) bool) {
+	if !yield(w.first) {
+		return
 	}
-	slices.Sort(selectors)
-	refused := make([]string, 0, len(w.refused))
-	for id := range w.refused {
-		refused = append(refused, id)
+	for _, r := range w.more {
+		if !yield(r) {
+			return
+		}
 	}
-	slices.Sort(refused)
-	var b strings.Builder
-	fmt.Fprintf(&b, "%t %d %q %q", w.Stage, w.Priority, slices.Compact(selectors), refused)
-	for _, v := range w.Variants {
-		fmt.Fprintf(&b, " %q", v.Types)
+}
+
+// until is when the work has waited for too long.
+func (w *work) until() instant {
+	if w.QueueTimeout <= 0 || instant(w.QueueTimeout) > never-w.first.submitted {
+		return never
 	}
-	return b.String()
+	return w.first.submitted + instant(w.QueueTimeout)
 }
 
 // wait puts a work, back, in its place. The caller holds mu.
 func (q *Queue) wait(w *work) {
-	key := w.needs()
-	c := w.acc.classes[key]
-	if c == nil {
-		c = &class{key: key}
-		w.acc.classes[key] = c
-	}
-	heap.Push(c, w)
-	w.class, w.state, w.d = c, waiting, nil
-	if w.until.IsZero() {
-		q.disarm(&w.pickup)
-		return
-	}
-	q.arm(&w.pickup, w.until, func(now time.Time) { q.late(w, now) })
+	w.class.enter(w)
+	w.state, w.d = waiting, nil
+	q.expire(w)
 }
 
 // unwait takes a work out of what waits, if it does. The caller holds mu.
 func (q *Queue) unwait(w *work) {
-	if w.class == nil {
+	if w.lane != nil {
+		w.lane.take(w)
+	}
+}
+
+// expire sets the end of the work's wait. The caller holds mu.
+func (q *Queue) expire(w *work) {
+	if at := w.until(); at != never {
+		w.clock.late = w
+		q.arm(&w.clock, q.time(at), nil)
 		return
 	}
-	heap.Remove(w.class, w.index)
-	if len(w.class.works) == 0 {
-		delete(w.acc.classes, w.class.key)
-	}
-	w.class = nil
+	q.disarm(&w.clock)
 }
 
 // late ends a work that nobody took in time. The caller holds mu.

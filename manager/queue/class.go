@@ -1,0 +1,225 @@
+package queue
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// kind tells works that hold a slot from those that do not.
+type kind int
+
+const (
+	singles kind = iota
+	stages
+)
+
+func (w *work) kind() kind {
+	if w.Stage {
+		return stages
+	}
+	return singles
+}
+
+// class is works that need the same of a delegate's tags and types.
+type class struct {
+	acc      *account
+	key      string
+	kind     kind
+	tags     []*tag
+	mask     uint64 // the bits of tags
+	rest     []*tag // those of them that share their bit
+	variants []Variant
+	spelled  []string // the selectors of one of its works
+
+	line    *line // where it queues
+	plain   []*lane
+	picky   map[string]*lane // with refusals, by them
+	waiting int              // its works that wait
+	entered int              // of all that have come
+	members int              // its works that have not ended
+}
+
+// unused is how many classes without a work are kept for works to come.
+const unused = 1024
+
+// needs appends the key of the work's class to b.
+func (w *Work) needs(b []byte) []byte {
+	var few [8]string
+	selectors := few[:0]
+	for _, s := range w.Selectors {
+		selectors = append(selectors, fold(s))
+	}
+	slices.Sort(selectors)
+	b = strconv.AppendBool(b, w.Stage)
+	for _, s := range slices.Compact(selectors) {
+		b = strconv.AppendQuote(b, s)
+	}
+	for _, v := range w.Variants {
+		b = append(b, '|')
+		for _, t := range v.Types {
+			b = strconv.AppendQuote(b, t)
+		}
+	}
+	return b
+}
+
+// join makes a work a member of its class.
+func (a *account) join(w *work, key []byte) {
+	c := a.classes[string(key)]
+	if c == nil {
+		c = a.newClass(w, string(key))
+	}
+	if c.members == 0 {
+		a.idle--
+	}
+	c.members++
+	w.class = c
+	if slices.Equal(c.spelled, w.Selectors) {
+		w.Selectors = c.spelled // one copy for all
+	} else {
+		w.Selectors = slices.Clone(w.Selectors)
+	}
+}
+
+func (a *account) newClass(w *work, key string) *class {
+	c := &class{acc: a, key: key, kind: w.kind(), spelled: slices.Clone(w.Selectors)}
+	for _, v := range w.Variants {
+		c.variants = append(c.variants, Variant{Types: slices.Clone(v.Types)})
+	}
+	names := map[string]bool{}
+	for _, s := range w.Selectors {
+		if s = fold(s); !names[s] {
+			names[s] = true
+			t := a.ask(s)
+			c.tags = append(c.tags, t)
+			c.mask |= t.bit
+			if t.bit == shared {
+				c.rest = append(c.rest, t)
+			}
+		}
+	}
+	a.classes[key] = c
+	a.idle++
+	return c
+}
+
+// quit ends a work's membership.
+func (a *account) quit(w *work) {
+	c := w.class
+	w.class = nil
+	if c == nil {
+		return
+	}
+	c.members--
+	if c.members > 0 {
+		return
+	}
+	if a.idle++; a.idle > unused && a.idle > len(a.classes)/2 {
+		a.dropIdle()
+	}
+}
+
+func (a *account) dropIdle() {
+	for key, c := range a.classes {
+		if c.members > 0 {
+			continue
+		}
+		delete(a.classes, key)
+		if c.line != nil {
+			a.withdrawFrom(c.line)
+		}
+		for _, t := range c.tags {
+			a.unask(t)
+		}
+	}
+	a.idle = 0
+}
+
+// enter puts a work where it waits.
+func (c *class) enter(w *work) {
+	if c.waiting == 0 || c.entered%1024 == 0 {
+		c.queueUp()
+	}
+	c.entered++
+	c.lane(w).add(w)
+}
+
+// lane finds or makes the work's lane.
+func (c *class) lane(w *work) *lane {
+	if len(w.refused) == 0 {
+		for _, n := range c.plain {
+			if n.priority == w.Priority {
+				return n
+			}
+		}
+		n := &lane{class: c, priority: w.Priority}
+		c.plain = append(c.plain, n)
+		return n
+	}
+	key := strconv.Itoa(int(w.Priority)) + " " + strings.Join(slices.Sorted(maps.Keys(w.refused)), " ")
+	n := c.picky[key]
+	if n == nil {
+		n = &lane{class: c, priority: w.Priority, refused: maps.Clone(w.refused), key: key}
+		if c.picky == nil {
+			c.picky = map[string]*lane{}
+		}
+		c.picky[key] = n
+	}
+	return n
+}
+
+// lanes are the class's lanes, empty ones included.
+func (c *class) lanes(yield func(*lane) bool) {
+	for _, n := range c.plain {
+		if !yield(n) {
+			return
+		}
+	}
+	for _, n := range c.picky {
+		if !yield(n) {
+			return
+		}
+	}
+}
+
+// oldest is the first of the class's works to have come, nil when none waits.
+func (c *class) oldest() *work {
+	var oldest *work
+	for n := range c.lanes {
+		if n.first != nil && (oldest == nil || n.first.seq < oldest.seq) {
+			oldest = n.first
+		}
+	}
+	return oldest
+}
+
+// queueUp chooses the line in which the class queues: that of the selector which
+// the fewest delegates have, since a decision looks at its neighbours there.
+func (c *class) queueUp() {
+	best := c.acc.everyone
+	for _, t := range c.tags {
+		if len(t.holders) < len(best.holders) || best == c.acc.everyone {
+			best = t
+		}
+	}
+	if c.line != nil && len(best.holders) >= len(c.line.tag.holders) {
+		return
+	}
+	old := c.line
+	if old != nil {
+		for n := range c.lanes {
+			old.lanes.remove(n)
+		}
+	}
+	c.line = c.acc.lineAt(best, c.kind)
+	for n := range c.lanes {
+		if n.first != nil {
+			c.line.lanes.fix(n)
+		}
+	}
+	if old != nil {
+		c.acc.withdrawFrom(old)
+	}
+}
