@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 
 	"github.com/delegate-io/dlite/task/stage"
@@ -31,7 +32,9 @@ type Driver interface {
 	//
 	// The error says that the infrastructure failed; a step that ran and failed
 	// is a Result with an exit code and no error. When ctx ends first, the step
-	// is stopped as ctx's cause asks and the error is ctx's.
+	// is stopped as ctx's cause asks, nothing of it is left running, and the error
+	// is ctx's. What remains of a step that has ended may be removed later, at the
+	// latest by Cleanup.
 	Execute(ctx context.Context, env *Environment, step *Step, out io.Writer, l Ledger) (*Result, error)
 
 	// Cleanup removes resources, in an order of its own choosing, and returns
@@ -49,10 +52,32 @@ type Finder interface {
 	Find(ctx context.Context, labels map[string]string) ([]Resource, error)
 }
 
+// Reattacher is a [Driver] that can go on with a step that an earlier process of
+// the delegate has begun (SPEC T5).
+type Reattacher interface {
+	// Reattach does for such a step what Execute would have done: it follows the
+	// step to its end, or lets a detached one go on. begun are the resources that
+	// were recorded for the step, at least one. out gets the step's output from
+	// its beginning as far as the infrastructure has kept it; lines that the driver
+	// itself had written before come as empty ones, so that a reader that counts
+	// lines finds its place.
+	//
+	// The error is [ErrNotBegun] when nothing of the step has run: it may be
+	// executed. With any other error the step is over as far as the driver is
+	// concerned, and what is left of it waits for Cleanup; [ErrLost] says that
+	// nobody can tell how it ended.
+	Reattach(ctx context.Context, env *Environment, step *Step, out io.Writer, l Ledger, begun []Resource) (*Result, error)
+}
+
+// What Reattach may fail with.
+var (
+	ErrNotBegun = errors.New("the step has not begun")
+	ErrLost     = errors.New("the delegate was restarted while the step ran, and how the step ended is not known")
+)
+
 // Ledger keeps a transaction's resources.
 type Ledger interface {
-	// Record makes r durable. A driver calls it before it creates r, and does
-	// not create r when it fails. Recording the same kind and id again replaces
+	// Record makes r durable, a volatile one later. A driver calls it before it creates r, and does not create r when it fails. Recording the same kind and id again replaces
 	// the record. Safe for concurrent use.
 	Record(ctx context.Context, r Resource) error
 }
@@ -67,6 +92,12 @@ type Resource struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	// Data is whatever else the driver needs to remove the resource.
 	Data json.RawMessage `json:"data,omitempty"`
+	// Volatile says that a ledger need not wait for the disk. It is for what is
+	// gone when the machine stops and is part of a resource with a durable record,
+	// and for what is recorded before another one and made after that. The record
+	// survives the end of the delegate's process all the same, and gets to the
+	// disk with the next one that is not volatile.
+	Volatile bool `json:"-"`
 }
 
 // Environment is what the steps of a transaction share. It goes to the ledger
@@ -91,6 +122,11 @@ type Environment struct {
 	Clone *stage.Clone `json:"-"`
 	// Log takes what Init has to say to people; nil drops it.
 	Log io.Writer `json:"-"`
+	// Mask hides the secrets that are known in a text. What a driver quotes of a step
+	// and shortens goes through it first: of a secret that is cut off the rest could
+	// not be recognised any more. What is handed on whole is masked by whoever gets
+	// it. Nil changes nothing.
+	Mask func(text string) string `json:"-"`
 }
 
 // Step is a step to run.
@@ -99,6 +135,9 @@ type Step struct {
 	// Volumes that this step brings along and the transaction's init did not
 	// name.
 	ExtraVolumes []*stage.Volume
+	// Conceal says that the command holds a secret, which no command line may show
+	// (SPEC S5): the driver finds another way for it, or fails.
+	Conceal bool
 }
 
 // Result is how a step ended.
@@ -117,6 +156,10 @@ type Result struct {
 	Env     map[string]string
 	// Artifact is the content of the step's artifact file.
 	Artifact []byte
+	// Lost tells what the step handed on and could not be read, because it is too
+	// large or no file, and why. A step that lost something has failed, whatever its
+	// exit code: who comes next would miss it. Empty is nothing.
+	Lost string
 	// Tests summarises the step's test reports, nil without any.
 	Tests *stage.TestSummary
 }

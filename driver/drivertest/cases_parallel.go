@@ -144,7 +144,7 @@ func parallelCases() []testCase {
 				out := a.detach(s.serve("service", "page"))
 				out.waitFor(s, "up\n")
 				address, _, _ := strings.Cut(out.String(), "\n")
-				require.Equal(s, "page\n", a.out("timeout 2 wget -q -O - http://"+address+":8080/"))
+				require.Equal(s, "page\n", a.out("timeout 30 wget -q -O - http://"+address+":8080/"))
 				require.Equal(s, "end\n", b.out("timeout 2 wget -q -O - http://service:8080/ 2>/dev/null; timeout 2 wget -q -O - http://"+address+":8080/ 2>/dev/null; echo end"))
 			},
 		},

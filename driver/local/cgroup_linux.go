@@ -40,6 +40,9 @@ type cgroup struct {
 	path string
 	v1   bool
 	all  *cgroups
+	// outside is called before a process that should have been in it is started
+	// without; nil where that makes no difference.
+	outside func() error
 }
 
 // named gives the control group of that name, which nobody has made yet, or nil
@@ -52,6 +55,19 @@ func (a *cgroups) named(name string) *cgroup {
 		return nil
 	}
 	return &cgroup{path: filepath.Join(a.parent.path, name), v1: a.parent.v1, all: a}
+}
+
+// within gives the control group of that name in one that is on record, or nil
+// where that is gone.
+func (a *cgroups) within(parent, name string) *cgroup {
+	if parent == "" {
+		return nil
+	}
+	cg, err := recordedCgroup(parent)
+	if cg == nil || err != nil {
+		return nil
+	}
+	return &cgroup{path: filepath.Join(parent, name), v1: cg.v1, all: a}
 }
 
 // giveUp makes named answer nil from now on.
@@ -304,9 +320,16 @@ func (c *cgroup) freeze(on bool) {
 	})
 }
 
+// vacate removes the control group if nothing is in it, which is the usual end of
+// a step, and reports whether it did.
+func (c *cgroup) vacate() bool { return syscall.Rmdir(c.path) == nil }
+
 // remove removes an empty control group with those that its step made in it.
 func (c *cgroup) remove() error {
 	if c == nil {
+		return nil
+	}
+	if c.vacate() {
 		return nil
 	}
 	var dirs []string

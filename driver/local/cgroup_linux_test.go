@@ -2,6 +2,7 @@ package local
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -104,8 +105,18 @@ func TestStepsRunWithoutControlGroupsToo(t *testing.T) {
 	all := &cgroups{parent: cgroupParent{path: t.TempDir()}}
 	all.once.Do(func() {})
 	cg = all.named("dlite-000000000000-0000000000000000-1")
+	outside := errors.New("it cannot be recorded")
+	cg.outside = func() error { return outside }
+	cmd = &exec.Cmd{Path: "/bin/true"}
+	require.NoError(t, prepareCommand(cmd, nil))
+	_, err = startGroup(cmd, "", cg)
+	require.ErrorIs(t, err, outside)
+	require.Nil(t, cmd.Process, "nothing runs outside without a record")
+	asked := false
+	cg.outside = func() error { asked = true; return nil }
 	g, up := startScript(t, cg, `echo up >&3`)
 	require.Nil(t, g.cg)
+	require.True(t, asked)
 	line, err := up.ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, "up\n", line)

@@ -10,12 +10,14 @@ import (
 // cgroups makes nothing: only Linux has control groups.
 type cgroups struct{}
 
-func (*cgroups) named(string) *cgroup { return nil }
+func (*cgroups) named(string) *cgroup          { return nil }
+func (*cgroups) within(string, string) *cgroup { return nil }
 
 // cgroup is always nil.
 type cgroup struct {
-	path string
-	all  *cgroups
+	path    string
+	all     *cgroups
+	outside func() error
 }
 
 func (*cgroups) giveUp() {}
@@ -26,5 +28,6 @@ func (*cgroup) populated() bool            { return false }
 func (*cgroup) signal(syscall.Signal, int) {}
 func (*cgroup) kill(<-chan struct{}) error { return nil }
 func (*cgroup) remove() error              { return nil }
+func (*cgroup) vacate() bool               { return true }
 
 func recordedCgroup(string) (*cgroup, error) { return nil, nil }

@@ -17,10 +17,13 @@ import (
 // parallelRemovals bounds how many containers are removed at once.
 const parallelRemovals = 8
 
-// Cleanup removes what the records name: processes first, then containers,
-// networks and folders (SPEC T2, T3). It needs nothing else, so that it works in
+// Cleanup removes what the records name. With a grace ([WithGrace],
+// [WithTermination]) all that still runs is asked to end first, all of it at once,
+// and may take that long, but no more than half of the time that ctx leaves: then
+// it is killed. Removed are processes first, then containers,
+// their volumes, networks and folders (SPEC T2, T3). It needs nothing else, so that it works in
 // another process too, as long as the work folder is the same. It contacts the
-// engine only for containers and networks, waits for one that is away
+// engine only for containers, volumes and networks, waits for one that is away
 // ([WithEngineWait]), removes only what carries a name of this driver, and
 // follows no link.
 func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.Resource, error) {
@@ -38,12 +41,16 @@ func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.Re
 		remove func(context.Context, driver.Resource) error
 	}{
 		{kindProcess, c.process},
+		{kindGroup, c.group},
 		{kindContainer, c.container},
+		{kindVolume, c.volume},
 		{kindNetwork, c.network},
+		{kindMount, c.mount},
 		{kindDirectory, c.directory},
 		{kindHostDir, c.hostDir},
 		{kindParent, c.parent},
 	}
+	c.terminate(ctx, byKind)
 	c.processes(ctx, byKind[kindProcess])
 	for _, o := range order {
 		list := byKind[o.kind]
@@ -51,7 +58,7 @@ func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.Re
 		// Deeper folders first.
 		slices.SortStableFunc(list, func(a, b driver.Resource) int { return len(b.ID) - len(a.ID) })
 		limit := 1
-		if o.kind == kindContainer {
+		if o.kind == kindContainer || o.kind == kindVolume {
 			limit = parallelRemovals
 		}
 		c.each(ctx, list, limit, o.remove)
@@ -147,6 +154,18 @@ func (c *cleanup) process(ctx context.Context, r driver.Resource) error {
 	return cg.remove()
 }
 
+// group removes the control group of a transaction with all that is in it.
+func (c *cleanup) group(ctx context.Context, r driver.Resource) error {
+	cg, err := recordedCgroup(r.ID)
+	if err != nil {
+		return err
+	}
+	if err := cg.kill(ctx.Done()); err != nil {
+		return err
+	}
+	return cg.remove()
+}
+
 func readProcess(r driver.Resource) (processData, error) {
 	var data processData
 	if len(r.Data) == 0 {
@@ -161,6 +180,9 @@ func readProcess(r driver.Resource) (processData, error) {
 func (c *cleanup) container(ctx context.Context, r driver.Resource) error {
 	if !isOurs(r.ID) {
 		return errors.New("the name is not this driver's")
+	}
+	if err := c.d.unfollow(ctx, removalOf(r.ID)); err != nil {
+		return err
 	}
 	if c.d.wasRemoved(r.ID) {
 		return nil // with its step, which nobody follows
@@ -177,7 +199,7 @@ func (c *cleanup) container(ctx context.Context, r driver.Resource) error {
 }
 
 func (c *cleanup) network(ctx context.Context, r driver.Resource) error {
-	if !isName(r.ID) {
+	if !isOurs(r.ID) {
 		return errors.New("the name is not this driver's")
 	}
 	cli, err := c.d.engine.client()
@@ -188,16 +210,37 @@ func (c *cleanup) network(ctx context.Context, r driver.Resource) error {
 	if err != nil {
 		return explainEngine(cli, err)
 	}
-	c.d.forgetNetwork(r.ID)
+	c.d.forgetNetwork(r.ID[:nameLength])
+	return nil
+}
+
+// mount unmounts a volume, which has to be in a transaction's folder.
+func (c *cleanup) mount(_ context.Context, r driver.Resource) error {
+	volumes := filepath.Dir(r.ID)
+	if filepath.Clean(r.ID) != r.ID || filepath.Base(volumes) != "volumes" {
+		return errors.New("it is not a transaction's volume")
+	}
+	if err := c.isTransactions(filepath.Dir(volumes)); err != nil {
+		return err
+	}
+	return unmount(r.ID)
+}
+
+// isTransactions refuses whatever is not a transaction's folder.
+func (c *cleanup) isTransactions(dir string) error {
+	parent := filepath.Dir(dir)
+	if filepath.Clean(dir) != dir || !isName(filepath.Base(dir)) ||
+		parent != c.d.cfg.workDir && parent != c.d.cfg.memoryDir {
+		return fmt.Errorf("it is not a transaction's folder below %s", c.d.cfg.workDir)
+	}
 	return nil
 }
 
 func (c *cleanup) directory(_ context.Context, r driver.Resource) error {
-	parent := filepath.Dir(r.ID)
-	if filepath.Clean(r.ID) != r.ID || !isName(filepath.Base(r.ID)) ||
-		parent != c.d.cfg.workDir && parent != c.d.cfg.memoryDir {
-		return fmt.Errorf("it is not a transaction's folder below %s", c.d.cfg.workDir)
+	if err := c.isTransactions(r.ID); err != nil {
+		return err
 	}
+	c.d.scratches.forget(r.ID)
 	return removeTree(r.ID)
 }
 

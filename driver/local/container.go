@@ -2,16 +2,16 @@ package local
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
-	"github.com/docker/docker/pkg/stdcopy"
 
 	"github.com/delegate-io/dlite/driver"
 )
@@ -28,26 +28,49 @@ func (r *run) container(ctx context.Context) (*driver.Result, error) {
 	}
 	r.mountSocket(spec, cli)
 	if spec.ownNetwork {
-		if err := r.d.ensureNetwork(ctx, cli, r); err != nil {
+		name, err := r.d.ensureNetwork(ctx, cli, r)
+		if err != nil {
 			return nil, explainEngine(cli, err)
 		}
+		r.attach(spec, name)
 	}
 	c := &containerRun{run: r, cli: cli, name: r.tx.Name + "-" + slug(r.step.ID) + "-" + randomHex(4)}
 	if err := c.create(ctx, spec); err != nil {
 		return nil, explainEngine(cli, err)
 	}
 	res, err := c.start(ctx, spec)
-	err = explainEngine(cli, err)
-	if err != nil || !res.Detached {
-		rmErr := c.remove(ctx)
-		if rmErr != nil { // it is on record
-			r.d.cfg.log.Warn().Err(rmErr).Str("container", c.name).Msg("remove container after its step")
-		} else {
-			r.d.removed(c.name)
-		}
-		c.finish()
+	return c.over(ctx, res, err)
+}
+
+// over removes the container of a step that does not go on. That of a step that
+// has ended by itself goes behind the step's back: its end is what others wait
+// for, and a process that takes over from this one in the meantime finds out from
+// the container how the step ended.
+func (c *containerRun) over(ctx context.Context, res *driver.Result, err error) (*driver.Result, error) {
+	err = explainEngine(c.cli, err)
+	if err == nil && res.Detached {
+		return res, nil
 	}
+	if err == nil {
+		c.finish()
+		if c.d.follow(removalOf(c.name), func() {}, func() { c.discard(ctx) }) {
+			return res, nil
+		}
+	}
+	c.discard(ctx)
+	c.finish()
 	return res, err
+}
+
+// removalOf is what a follower that removes a container is known by.
+func removalOf(container string) string { return "removal of " + container }
+
+func (c *containerRun) discard(ctx context.Context) {
+	if err := c.remove(ctx); err != nil { // it is on record
+		c.d.cfg.log.Warn().Err(err).Str("container", c.name).Msg("remove container after its step")
+		return
+	}
+	c.d.removed(c.name, c.volumes...)
 }
 
 // errEngineLost is why nobody knows how a step's container ended.
@@ -61,6 +84,16 @@ func (r *run) outage() *outage {
 	}}
 }
 
+// containerData is kept with a container resource, for Reattach.
+type containerData struct {
+	// Files is the name of the step's folder.
+	Files string `json:"files,omitempty"`
+	// Said is how many lines the driver had written before the container.
+	Said int `json:"said,omitempty"`
+	// Started says that the container may have been started.
+	Started bool `json:"started,omitempty"`
+}
+
 // containerRun is a step's container.
 type containerRun struct {
 	*run
@@ -68,9 +101,14 @@ type containerRun struct {
 	name  string
 	tried bool // the engine was asked to create it
 
-	stream  *types.HijackedResponse // nil before the attach
-	copied  chan struct{}           // closed at the end of the output
-	copyErr error                   // valid after copied
+	volumes      []string // that the image wants, see nameVolumes
+	volumesNamed bool
+
+	announced bool // it is a service already, of an earlier process
+
+	stream  io.Closer     // of the output; nil before the attach
+	copied  chan struct{} // closed at the end of the output
+	copyErr error         // valid after copied
 }
 
 // create makes the container, and pulls its image when it must.
@@ -104,13 +142,22 @@ func (c *containerRun) create(ctx context.Context, spec *containerSpec) error {
 // must not go on. It waits for an engine that is away.
 func (c *containerRun) remove(ctx context.Context) error {
 	return c.outage().insist(context.WithoutCancel(ctx), c.cli, func(ctx context.Context) error {
-		return removeContainer(ctx, c.cli, c.name)
+		if err := removeContainer(ctx, c.cli, c.name); err != nil {
+			return err
+		}
+		return c.removeVolumes(ctx)
 	})
 }
 
 func (c *containerRun) tryCreate(ctx context.Context, spec *containerSpec) error {
-	res := driver.Resource{Kind: kindContainer, ID: c.name, Labels: c.labels()}
-	return c.d.gate.create(ctx, c.ledger, res, func() error {
+	if err := c.nameVolumes(ctx, spec); err != nil {
+		return err
+	}
+	res, err := c.resource(false)
+	if err != nil {
+		return err
+	}
+	return c.d.gate.create(ctx, c.ledger, res, c.withVolumes(ctx, func() error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -126,7 +173,13 @@ func (c *containerRun) tryCreate(ctx context.Context, spec *containerSpec) error
 			return fmt.Errorf("create container: %w", err)
 		}
 		return nil
-	})
+	}))
+}
+
+// resource is the container's record.
+func (c *containerRun) resource(started bool) (driver.Resource, error) {
+	data, err := json.Marshal(containerData{Files: c.files.name, Said: c.out.said(), Started: started})
+	return driver.Resource{Kind: kindContainer, ID: c.name, Labels: c.labels(), Data: data}, err
 }
 
 // start starts the container and, unless it is detached, waits for its end. The
@@ -146,21 +199,13 @@ func (c *containerRun) start(ctx context.Context, spec *containerSpec) (*driver.
 	if err != nil {
 		return nil, fmt.Errorf("attach to container: %w", err)
 	}
-	c.stream, c.copied = &stream, make(chan struct{})
-	go func() {
-		defer close(c.copied)
-		_, c.copyErr = stdcopy.StdCopy(c.out, c.out, stream.Reader)
-	}()
+	c.copyFrom(stream.Reader, closer(stream.Close), c.out, c.out)
 
 	var ended <-chan containerEnd
 	if !c.step.Detach {
 		waitCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		ended = c.wait(waitCtx)
-		defer func() {
-			cancel()
-			for range ended {
-			}
-		}()
+		ended = c.wait(waitCtx, container.WaitConditionNextExit)
+		defer drain(cancel, ended)
 	}
 	if err := c.startContainer(ctx); err != nil {
 		if isAway(err) { // it may have started
@@ -171,11 +216,16 @@ func (c *containerRun) start(ctx context.Context, spec *containerSpec) (*driver.
 	if c.step.Detach {
 		return c.followContainer(ctx, spec)
 	}
+	return c.await(ctx, ended)
+}
+
+// await follows the container to its end.
+func (c *containerRun) await(ctx context.Context, ended <-chan containerEnd) (*driver.Result, error) {
 	select {
 	case <-c.copied:
 	case <-ctx.Done():
 		c.stop(ctx)
-		return nil, stopped(ctx, c.step)
+		return nil, stopped(ctx)
 	}
 	if c.copyErr != nil {
 		c.d.cfg.log.Warn().Err(c.copyErr).Str("container", c.name).Msg("read output of container")
@@ -194,14 +244,32 @@ func (c *containerRun) start(ctx context.Context, spec *containerSpec) (*driver.
 		return res, nil
 	case <-ctx.Done():
 		c.stop(ctx)
-		return nil, stopped(ctx, c.step)
+		return nil, stopped(ctx)
 	}
 }
+
+// copyFrom takes the container's output from a stream.
+func (c *containerRun) copyFrom(r io.Reader, stream io.Closer, stdout, stderr io.Writer) {
+	c.stream, c.copied = stream, make(chan struct{})
+	go func() {
+		defer close(c.copied)
+		c.copyErr = copyStreams(stdout, stderr, r)
+	}()
+}
+
+type closer func()
+
+func (c closer) Close() error { c(); return nil }
 
 // startContainer sees the call through: a container that may have started has a
 // right to its grace.
 func (c *containerRun) startContainer(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
+	res, err := c.resource(true)
+	if err != nil {
+		return err
+	}
+	res.Volatile = true // the container is on the disk; that it runs ends with the machine
+	if err := c.ledger.Record(ctx, res); err != nil {
 		return err
 	}
 	ctx, cancel := detach(ctx, engineTimeout)
@@ -217,8 +285,8 @@ type containerEnd struct {
 
 // wait reports the container's end. The channel is closed when nothing goes on
 // in the background any more.
-func (c *containerRun) wait(ctx context.Context) <-chan containerEnd {
-	ended, lost := c.cli.ContainerWait(ctx, c.name, container.WaitConditionNextExit)
+func (c *containerRun) wait(ctx context.Context, until container.WaitCondition) <-chan containerEnd {
+	ended, lost := c.cli.ContainerWait(ctx, c.name, until)
 	ch := make(chan containerEnd, 1)
 	go func() {
 		defer close(ch)
@@ -239,10 +307,17 @@ func (c *containerRun) wait(ctx context.Context) <-chan containerEnd {
 	return ch
 }
 
+// drain ends a wait and returns when it has.
+func drain(cancel context.CancelFunc, ended <-chan containerEnd) {
+	cancel()
+	for range ended {
+	}
+}
+
 // The engine may learn that memory ran out a moment after it learns of the end.
 // It is given this long where that is likely, and where it is only possible.
 const (
-	oomLikely   = time.Second
+	oomLikely   = 5 * time.Second
 	oomPossible = 100 * time.Millisecond
 	oomLook     = 10 * time.Millisecond
 )
@@ -308,7 +383,7 @@ func (c *containerRun) stop(ctx context.Context) {
 	}
 }
 
-// finish waits for the rest of the output of a container that is gone.
+// finish waits for the rest of the output of a container that has ended.
 func (c *containerRun) finish() {
 	if c.stream == nil {
 		return
@@ -319,6 +394,6 @@ func (c *containerRun) finish() {
 	case <-c.copied:
 	case <-timer.C: // it is not gone after all
 	}
-	c.stream.Close()
+	_ = c.stream.Close() // it has nothing more to say
 	<-c.copied
 }

@@ -17,7 +17,8 @@
 // first are the workspace, the temporary volumes and the scratch folders; in the
 // second what steps hand on, secrets among it, so that these never touch a disk.
 // A Docker network of the same name is made when the first container step asks
-// for it.
+// for it. The volumes that a step's image declares get the container's name and go
+// with it.
 //
 // The workspace is the default working directory of every step. Containers see
 // it as [WorkspaceMount]; host steps have it at its real path, which
@@ -26,8 +27,9 @@
 //
 // A temporary volume is a folder that is bind mounted into containers, so that
 // host steps and container steps see the same data; with medium "memory" it is
-// in the memory folder, or on disk where the machine has none. Its size limit is
-// not enforced. A host step has no mounts: it finds the host's path of each of
+// in the memory folder, or on disk where the machine has none. The size limit of
+// one in memory is enforced by a mount of its own, which takes Linux and root; any
+// other size limit is not enforced, and the init's log says so. A host step has no mounts: it finds the host's path of each of
 // its volumes in DLITE_VOLUME_<NAME> (upper case, "_" for what is no letter or
 // digit), and a mount's path and read_only mean nothing to it.
 //
@@ -51,7 +53,21 @@
 // for by its name, and found among all branches and tags where the server does
 // not give it so. Tags follow a clone without depth.
 //
+// # Command lines
+//
+// Every process of a machine can read the command lines of the others. So the
+// script of a step that holds a secret (driver.Step.Conceal) is handed over in the
+// variable DLITE_SCRIPT, which the shell, or Python, forgets before it runs the script. A
+// command that holds a secret and is not such a script is refused: secrets
+// belong into variables.
+//
 // # Containers
+//
+// Until a container is removed, at the end of its step, the engine keeps its
+// variables and its output, which it needs for Reattach, in files that only root can
+// read. They are not masked there, so the output is never given to another kind of
+// log that the engine may be set up for (SPEC S3); who must not have even that on
+// the engine's disk gives the engine a data folder in memory.
 //
 // An image is pulled as the step's policy says: always for the tag latest,
 // where an image that is here serves when the pull fails, and otherwise when it
@@ -74,9 +90,10 @@
 // under the same names. A script that sets an EXIT trap of its own and then
 // calls exit hands on what it wrote to DRONE_OUTPUT alone.
 //
-// A line of an output file that is malformed, or a file that is too large
-// ([WithFileLimit]), is reported in the step's output, without its content, and
-// does not fail the step. An output file for secrets that is in the workspace is
+// A line of an output file that is malformed is reported in the step's output,
+// without its content, and does not fail the step. A file that is too large
+// ([WithFileLimit]) or no regular file is not read: that is reported too, and fails
+// the step, since who comes next would miss it. An output file for secrets that is in the workspace is
 // removed when it has been read; until then it is on disk.
 //
 // # Test reports
@@ -130,10 +147,13 @@
 // Whatever a step on the host started ends with it, a detached step excepted:
 // when its first process is gone, the others have one second to finish their
 // output and are then killed. [WithGrace] and [WithTermination] say how a step
-// that is stopped is asked to end before it is killed.
+// that is stopped is asked to end before it is killed. Cleanup asks everything that
+// runs in the background at once, containers and processes alike.
 //
-// On Linux each step on the host has a control group, made beside the delegate's
-// own processes in version 2, or else in the freezer of version 1. Nothing that
+// On Linux each step on the host has a control group in that of its transaction,
+// made beside the delegate's own processes in version 2, or else in the freezer of
+// version 1. The record of the transaction's group is on the disk from the init on,
+// so that no step waits for the disk. Nothing that
 // a step starts gets out of that by leaving its process group or session or by
 // clearing its environment; only who may write to the control groups of the
 // machine, as root may, can move out. In systemd a service needs Delegate=yes

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/internal/testbed"
+	"github.com/delegate-io/dlite/task/stage"
 )
 
 // Close lets go of detached containers; the records still remove them.
@@ -144,6 +146,56 @@ func TestAnonymousVolumesGoWithTheirContainer(t *testing.T) {
 	r.cleanup()
 	_, err := engine.Client.VolumeInspect(t.Context(), names[0])
 	require.True(t, errdefs.IsNotFound(err), "%v", err)
+}
+
+// SPEC T2: an engine that dies between the removal of a container and that of its
+// volumes leaves them without an owner; the record has them all the same, and so
+// has the search by labels.
+func TestVolumesOfAnImageAreOnRecord(t *testing.T) {
+	t.Parallel()
+	r, engine := dockerRig(t)
+	r.env.Labels = map[string]string{driver.LabelTransaction: r.env.ID}
+	r.env.Volumes = []*stage.Volume{{Temp: &stage.TempVolume{ID: "own", Name: "own"}}}
+	r.init()
+	step := in(engine.ImageWith(t, "VOLUME /one/ /two /own"), sh("step", "exec sleep 600"))
+	step.Detach = true
+	step.Volumes = []*stage.VolumeMount{{Name: "own", Path: "/own"}}
+	r.run(step)
+	recorded := r.ledger.ofKind("volume")
+	require.Len(t, recorded, 2, "a folder that the step mounts needs none")
+	for i, mounted := range []string{"/one", "/two"} {
+		require.True(t, slices.ContainsFunc(inspect(t, engine, r).Mounts, func(m container.MountPoint) bool {
+			return m.Destination == mounted && m.Name == recorded[i].ID
+		}), mounted)
+	}
+	require.NoError(t, engine.Client.ContainerRemove(t.Context(), inspect(t, engine, r).ID, container.RemoveOptions{Force: true, RemoveVolumes: true}))
+	_, err := engine.Client.VolumeInspect(t.Context(), recorded[0].ID)
+	require.NoError(t, err, "its container is gone")
+
+	found, err := r.d.Find(t.Context(), r.env.Labels)
+	require.NoError(t, err)
+	require.Equal(t, []string{recorded[0].ID, recorded[1].ID}, idsOf(found, "volume"))
+	left, err := r.d.Cleanup(t.Context(), recorded)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	for _, v := range recorded {
+		_, err := engine.Client.VolumeInspect(t.Context(), v.ID)
+		require.True(t, errdefs.IsNotFound(err), "%v", err)
+	}
+	// Nobody else's is ever removed.
+	left, err = r.d.Cleanup(t.Context(), []driver.Resource{{Kind: "volume", ID: "somebody-elses"}})
+	require.ErrorContains(t, err, "not this driver's")
+	require.Len(t, left, 1)
+}
+
+func idsOf(rs []driver.Resource, kind string) (ids []string) {
+	for _, r := range rs {
+		if r.Kind == kind {
+			ids = append(ids, r.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 func containers(t *testing.T, engine *testbed.Engine, id string) []container.Summary {

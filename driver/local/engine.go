@@ -4,18 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
-
-	"github.com/delegate-io/dlite/driver"
 )
 
 // engineTimeout bounds a call to the engine that must be seen through, since
@@ -106,70 +101,6 @@ func detach(ctx context.Context, limit time.Duration) (context.Context, context.
 	return context.WithTimeout(context.WithoutCancel(ctx), limit)
 }
 
-// networkState is a transaction's network in this process.
-type networkState struct {
-	done chan struct{} // closed when it is made, or failed
-	err  error         // valid after done
-}
-
-// ensureNetwork makes the transaction's network when it is not there yet.
-// Parallel steps make it once.
-func (d *Driver) ensureNetwork(ctx context.Context, cli client.APIClient, r *run) error {
-	name := r.tx.Name
-	d.mu.Lock()
-	n, found := d.networks[name]
-	if !found {
-		n = &networkState{done: make(chan struct{})}
-		d.networks[name] = n
-	}
-	d.mu.Unlock()
-	if found {
-		select {
-		case <-n.done:
-			return n.err
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	res := driver.Resource{Kind: kindNetwork, ID: name, Labels: r.tx.labels}
-	n.err = r.outage().insist(ctx, cli, func(ctx context.Context) error {
-		return d.gate.create(ctx, r.ledger, res, func() error { return makeNetwork(ctx, cli, r) })
-	})
-	if n.err != nil {
-		n.err = fmt.Errorf("network: %w", n.err)
-		d.forgetNetwork(name)
-	}
-	close(n.done)
-	return n.err
-}
-
-func makeNetwork(ctx context.Context, cli client.APIClient, r *run) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	ctx, cancel := detach(ctx, engineTimeout)
-	defer cancel()
-	labels := maps.Clone(r.env.Network.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	maps.Copy(labels, r.tx.labels)
-	_, err := cli.NetworkCreate(ctx, r.tx.Name, network.CreateOptions{Labels: labels, Options: r.env.Network.Options})
-	if errdefs.IsConflict(err) {
-		return nil // made before this process started
-	}
-	if err != nil && strings.Contains(err.Error(), "non-overlapping") {
-		return fmt.Errorf("%w (the engine's default-address-pools bound how many transactions can have a network at once)", err)
-	}
-	return err
-}
-
-func (d *Driver) forgetNetwork(name string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.networks, name)
-}
-
 // removeContainer removes a container, whatever it does, with its anonymous
 // volumes, and returns when it is gone.
 func removeContainer(ctx context.Context, cli client.APIClient, id string) error {
@@ -195,12 +126,15 @@ func removeContainer(ctx context.Context, cli client.APIClient, id string) error
 	return err
 }
 
-// removed remembers that a container is gone, so that its cleanup, which is sure
-// to come, need not ask the engine.
-func (d *Driver) removed(container string) {
+// removed remembers that a container and its volumes are gone, so that their
+// cleanup, which is sure to come, need not ask the engine.
+func (d *Driver) removed(container string, volumes ...string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.gone[container] = struct{}{}
+	for _, name := range volumes {
+		d.gone[name] = struct{}{}
+	}
 }
 
 // wasRemoved reports what removed has remembered, and forgets it.
@@ -210,29 +144,4 @@ func (d *Driver) wasRemoved(container string) bool {
 	_, ok := d.gone[container]
 	delete(d.gone, container)
 	return ok
-}
-
-// removeNetwork removes a network after it has disconnected whatever is still
-// attached to it.
-func removeNetwork(ctx context.Context, cli client.APIClient, name string) error {
-	err := cli.NetworkRemove(ctx, name)
-	if err == nil || errdefs.IsNotFound(err) {
-		return nil
-	}
-	info, inspectErr := cli.NetworkInspect(ctx, name, network.InspectOptions{})
-	if errdefs.IsNotFound(inspectErr) {
-		return nil
-	}
-	if inspectErr != nil {
-		return errors.Join(err, inspectErr)
-	}
-	for id := range info.Containers {
-		if err := cli.NetworkDisconnect(ctx, name, id, true); err != nil && !errdefs.IsNotFound(err) {
-			return fmt.Errorf("disconnect container %s: %w", id, err)
-		}
-	}
-	if err = cli.NetworkRemove(ctx, name); errdefs.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
+	enginevolume "github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
 
 	"github.com/delegate-io/dlite/driver"
@@ -15,7 +16,7 @@ import (
 
 var _ driver.Finder = (*Driver)(nil)
 
-// Find returns the containers and networks of this driver that carry all of
+// Find returns the containers, volumes and networks of this driver that carry all of
 // labels. Folders and processes carry none; they are known by records alone. A
 // machine on which no engine has ever answered has nothing to find.
 func (d *Driver) Find(ctx context.Context, labels map[string]string) ([]driver.Resource, error) {
@@ -44,6 +45,10 @@ func (d *Driver) Find(ctx context.Context, labels map[string]string) ([]driver.R
 	if err != nil {
 		return nil, fmt.Errorf("find networks by labels: %w", explainEngine(cli, err))
 	}
+	volumes, err := cli.VolumeList(ctx, enginevolume.ListOptions{Filters: args})
+	if err != nil {
+		return nil, fmt.Errorf("find volumes by labels: %w", explainEngine(cli, err))
+	}
 	var found []driver.Resource
 	for _, c := range containers {
 		for _, name := range c.Names {
@@ -51,6 +56,11 @@ func (d *Driver) Find(ctx context.Context, labels map[string]string) ([]driver.R
 				found = append(found, driver.Resource{Kind: kindContainer, ID: name, Labels: c.Labels})
 				break
 			}
+		}
+	}
+	for _, v := range volumes.Volumes {
+		if isOurs(v.Name) {
+			found = append(found, driver.Resource{Kind: kindVolume, ID: v.Name, Labels: v.Labels})
 		}
 	}
 	for _, n := range networks {

@@ -24,7 +24,7 @@ func TestStrayContainersAreFoundByTheirLabels(t *testing.T) {
 	r, engine := dockerRig(t)
 	r.env.Labels = map[string]string{driver.LabelTransaction: r.env.ID, driver.LabelDelegate: "finder"}
 	r.init()
-	background := in(engine.Image, sh("background", "sleep 600"))
+	background := in(engine.ImageWith(t, "VOLUME /data"), sh("background", "sleep 600"))
 	background.Detach = true
 	r.run(background)
 
@@ -48,7 +48,7 @@ func TestStrayContainersAreFoundByTheirLabels(t *testing.T) {
 		assert.Equal(t, r.env.ID, f.Labels[driver.LabelTransaction])
 	}
 	slices.Sort(kinds)
-	assert.Equal(t, []string{"container", "network"}, kinds)
+	assert.Equal(t, []string{"container", "network", "volume"}, kinds)
 	for name, labels := range map[string]map[string]string{
 		"none": nil, "an empty value": {driver.LabelDelegate: ""}, "an empty name": {"": "x"},
 		"another delegate's": {driver.LabelTransaction: r.env.ID, driver.LabelDelegate: "other"},

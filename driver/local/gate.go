@@ -16,7 +16,10 @@ const (
 	kindParent    = "host-parent" // a folder above one; removed only when empty
 	kindNetwork   = "network"
 	kindContainer = "container"
+	kindVolume    = "volume" // of a container
+	kindMount     = "mount"  // on the folder of a volume in memory
 	kindProcess   = "process"
+	kindGroup     = "control-group" // of all processes of a transaction
 )
 
 // errCleanedUp says that a cleanup overtook the creation of a resource.

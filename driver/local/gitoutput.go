@@ -14,6 +14,7 @@ import (
 type gitOutput struct {
 	to   io.Writer // nil keeps only
 	line []byte
+	long bool // the line goes on
 	kept []string
 	next time.Time
 }
@@ -41,11 +42,22 @@ func (o *gitOutput) Write(b []byte) (int, error) {
 }
 
 func (o *gitOutput) add(b []byte) {
-	o.line = append(o.line, b[:min(len(b), gitLineLimit-len(o.line))]...)
+	n := min(len(b), gitLineLimit-len(o.line))
+	o.line, o.long = append(o.line, b[:n]...), o.long || n < len(b)
+}
+
+// cut ends a line that is too long before its last word: half a password, which
+// nothing after this would recognise, is never left (SPEC S3).
+func (o *gitOutput) cut() {
+	if o.long {
+		o.line = append(o.line[:bytes.LastIndexAny(o.line, " \t")+1], "..."...)
+		o.long = false
+	}
 }
 
 // flush ends the line.
 func (o *gitOutput) flush() {
+	o.cut()
 	// The remote's lines are padded and cleared to their end.
 	line := strings.TrimRight(strings.ReplaceAll(string(o.line), "\x1b[K", ""), " \t")
 	o.line = o.line[:0]

@@ -90,3 +90,13 @@ func TestNamesOfRefs(t *testing.T) {
 		require.False(t, isRef(bad), bad)
 	}
 }
+
+// S3: a line that is cut shows no part of a word, which may be a password.
+func TestAGitLineIsCutBetweenWords(t *testing.T) {
+	t.Parallel()
+	out := &gitOutput{}
+	word := strings.Repeat("x", gitLineLimit-40)
+	_, _ = out.Write([]byte("remote: see " + word + " https://me:" + strings.Repeat("visibly-fake", 10) + "@host\n"))
+	_, _ = out.Write([]byte(strings.Repeat("y", 2*gitLineLimit) + "\nremote: short\n"))
+	require.Equal(t, "remote: see "+word+" ...\n...\nremote: short", out.text())
+}

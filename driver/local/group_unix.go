@@ -43,6 +43,11 @@ func startGroup(cmd *exec.Cmd, marker string, cg *cgroup) (*group, error) {
 			return nil, err
 		}
 		*cmd = fresh(cmd)
+		if cg.outside != nil {
+			if recordErr := cg.outside(); recordErr != nil {
+				return nil, recordErr
+			}
+		}
 		if startErr := cmd.Start(); startErr != nil {
 			return nil, startErr // it was not the control group's fault
 		}
@@ -84,7 +89,9 @@ func (g *group) kill() {
 	// Whatever ended the step, this is seen through; it is bounded. What Cleanup
 	// has to look at again is on record.
 	if g.cg != nil {
-		_ = g.cg.kill(nil)
+		if !g.cg.vacate() {
+			_ = g.cg.kill(nil)
+		}
 	} else if g.marker != "" {
 		_ = killMarked(nil, map[string]bool{g.marker: true})
 	}
@@ -106,11 +113,13 @@ func (g *group) left() bool {
 func (g *group) close() { _ = g.cg.remove() }
 
 // killRecorded kills the group of a process of which only the record is left.
-func killRecorded(data processData) error {
-	if start, err := processStart(data.PID); err != nil || start != data.Start {
+func killRecorded(data processData) error { return signalRecorded(data, syscall.SIGKILL) }
+
+func signalRecorded(data processData, sig syscall.Signal) error {
+	if data.PID <= 1 || !runs(data) {
 		return nil // ended
 	}
-	err := syscall.Kill(-data.PID, syscall.SIGKILL)
+	err := syscall.Kill(-data.PID, sig)
 	if errors.Is(err, syscall.ESRCH) {
 		return nil
 	}

@@ -92,6 +92,9 @@ func killRecorded(data processData) error {
 	return p.Kill()
 }
 
+// signalRecorded does nothing: there is no polite way to end a process.
+func signalRecorded(processData, syscall.Signal) error { return nil }
+
 func exitCode(s *os.ProcessState) int {
 	if s == nil {
 		return 255

@@ -29,9 +29,12 @@ type bind struct {
 // handover is the folder of one step: the files through which it hands
 // variables on (PROTOCOL 5), and its scratch folder.
 type handover struct {
+	name  string
 	step  *stage.Step
 	limit int64
 	dirs  []string // to be removed with the step
+	lent  scratch  // of a step on the host; to be given back
+	pool  *scratches
 	// Folders as they were before the step could put something else in their
 	// place.
 	out, workspace *os.Root
@@ -49,30 +52,54 @@ type place struct {
 	dir, rel, view string
 }
 
+// newHandover makes the folder.
 func (r *run) newHandover() (*handover, error) {
-	h := &handover{step: &r.step.Step, limit: r.d.cfg.fileLimit}
+	return r.handover(slug(r.step.ID)+"-"+randomHex(4), true)
+}
+
+// handover makes the folder of that name, or opens one that an earlier process
+// made.
+func (r *run) handover(name string, fresh bool) (*handover, error) {
+	h := &handover{name: name, step: &r.step.Step, limit: r.d.cfg.fileLimit, pool: &r.d.scratches}
 	names, err := outputNames(h.step)
 	if err != nil {
 		return nil, err
 	}
 	h.names = names
 
-	name := slug(r.step.ID) + "-" + randomHex(4)
 	disk := filepath.Join(r.tx.Dir, "steps", name)
 	memory := filepath.Join(r.tx.Memory, "steps", name)
-	h.dirs = []string{disk}
-	if memory != disk {
-		h.dirs = append(h.dirs, memory)
-	}
 	out, scratch := filepath.Join(memory, "out"), filepath.Join(disk, "scratch")
-	if err := r.fill(h, disk, out, scratch); err != nil {
+	h.dirs = []string{memory}
+	if r.step.Image != "" && disk != memory {
+		h.dirs = append(h.dirs, disk)
+	}
+	err = nil
+	switch {
+	case !fresh:
+	case r.step.Image != "":
+		err = h.makeDirs(out, scratch)
+	default:
+		if h.lent, err = h.pool.take(r.tx.Dir); err == nil {
+			scratch = h.lent.path
+			err = h.makeDirs(out)
+		}
+	}
+	if err == nil {
+		err = r.place(h, out, scratch)
+	}
+	if err == nil && fresh {
+		err = r.fill(h, disk)
+	}
+	if err != nil {
 		h.remove()
 		return nil, err
 	}
 	return h, nil
 }
 
-func (r *run) fill(h *handover, disk, out, scratch string) error {
+// makeDirs makes the step's own folders and those in them that it may use.
+func (h *handover) makeDirs(open ...string) error {
 	for _, dir := range h.dirs {
 		if err := makeDir(dir, 0o711); err != nil {
 			return err
@@ -80,11 +107,16 @@ func (r *run) fill(h *handover, disk, out, scratch string) error {
 	}
 	// Open to all: the step may run as any user. The transaction's folder above
 	// keeps everybody else away.
-	for _, dir := range []string{out, scratch} {
+	for _, dir := range open {
 		if err := makeDir(dir, 0o777); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// place says where everything is.
+func (r *run) place(h *handover, out, scratch string) error {
 	var err error
 	if h.out, err = os.OpenRoot(out); err != nil {
 		return err
@@ -111,19 +143,27 @@ func (r *run) fill(h *handover, disk, out, scratch string) error {
 	if r.step.Image != "" {
 		h.scratch = path.Join(stepMount, "scratch")
 	}
-	if err := r.fillWished(h, scratch); err != nil {
-		return err
-	}
+	return r.placeWished(h, scratch)
+}
+
+// fill makes the files.
+func (r *run) fill(h *handover, disk string) error {
 	for _, p := range []place{h.output, h.secret, h.env} {
-		if err := writeFile(p.dir, p.rel, &stage.File{Path: p.rel, Mode: 0o666}); err != nil {
+		var err error
+		if p.root == h.out { // which is new, and nobody else's yet
+			err = fillFile(p.root, p.rel, nil, 0o666)
+		} else {
+			err = writeFile(p.dir, p.rel, &stage.File{Path: p.rel, Mode: 0o666})
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return r.writeFiles(h, disk)
 }
 
-// fillWished puts the files where the step's fields want them.
-func (r *run) fillWished(h *handover, scratch string) error {
+// placeWished puts the files where the step's fields want them.
+func (r *run) placeWished(h *handover, scratch string) error {
 	for wish, p := range map[string]*place{h.step.OutputVarFile: &h.output, h.step.SecretVarFile: &h.secret} {
 		if wish == "" {
 			continue
@@ -223,19 +263,25 @@ func (r *run) environ(base map[string]string) (map[string]string, error) {
 
 // argv is the step's command line, which hands the wanted shell variables on
 // where it is a shell's.
-func (r *run) argv() []string {
+// What it may not show goes to env.
+func (r *run) argv(env map[string]string) ([]string, error) {
 	argv := append(append([]string{}, r.step.Run.Entrypoint...), r.step.Run.Command...)
-	if len(r.files.names) == 0 {
-		return argv
+	if len(r.files.names) > 0 {
+		var ok bool
+		if argv, ok = readOut(argv, r.files.names, r.files.vars.view); !ok {
+			r.out.printf("Outputs are read from the file in DRONE_OUTPUT alone: the step is not a shell with -c.")
+		}
 	}
-	argv, ok := readOut(argv, r.files.names, r.files.vars.view)
-	if !ok {
-		r.out.printf("Outputs are read from the file in DRONE_OUTPUT alone: the step is not a shell with -c.")
+	if !r.step.Conceal {
+		return argv, nil
 	}
-	return argv
+	argv, script, err := conceal(argv)
+	env[scriptVariable] = script
+	return argv, err
 }
 
-// collect fills in what the step handed on. What cannot be read is said in out.
+// collect fills in what the step handed on. What cannot be read is said in out,
+// and lost.
 func (h *handover) collect(res *driver.Result, out *output) {
 	read := func(p place, what string) string {
 		b, err := readFile(p.root, p.rel, h.limit)
@@ -243,7 +289,12 @@ func (h *handover) collect(res *driver.Result, out *output) {
 			return "" // the step had nothing to say
 		}
 		if err != nil {
-			out.printf("The step's %s could not be read: %v", what, err)
+			lost := fmt.Sprintf("the step's %s could not be read: %v", what, err)
+			out.printf("%s", strings.ToUpper(lost[:1])+lost[1:])
+			if res.Lost != "" {
+				res.Lost += "; "
+			}
+			res.Lost += lost
 		}
 		return string(b)
 	}
@@ -300,6 +351,7 @@ func (h *handover) remove() {
 	for _, dir := range h.dirs {
 		_ = removeTree(dir) // what is left goes with the transaction
 	}
+	h.pool.giveBack(h.lent)
 }
 
 // outputNames lists the shell variables that the step wants read.

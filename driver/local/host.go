@@ -51,8 +51,12 @@ func (r *run) host(ctx context.Context) (*driver.Result, error) {
 	cmd.Stdout, cmd.Stderr = writer, writer
 	var g *group
 	res := driver.Resource{Kind: kindProcess, ID: marker, Labels: r.labels()}
-	cg := r.d.cgroups.named(r.tx.Name + "-" + marker)
+	cg := r.cgroup(marker, func() error {
+		res.Volatile = false
+		return r.ledger.Record(ctx, res)
+	})
 	if cg != nil {
+		res.Volatile = cg.outside != nil
 		if res.Data, err = json.Marshal(processData{Cgroup: cg.path}); err != nil {
 			return nil, err
 		}
@@ -90,8 +94,21 @@ func (r *run) host(ctx context.Context) (*driver.Result, error) {
 		return &driver.Result{ExitCode: exitCode(cmd.ProcessState)}, nil
 	case <-ctx.Done():
 		p.stop(r.patience())
-		return nil, stopped(ctx, r.step)
+		return nil, stopped(ctx)
 	}
+}
+
+// cgroup is the step's control group: in that of the transaction, whose record is
+// on the disk already, so that the step's own need not be until a process is
+// started outside, which outside is for. Without that one the step's is by
+// itself. It is nil where there can be none.
+func (r *run) cgroup(marker string, outside func() error) *cgroup {
+	name := r.tx.Name + "-" + marker
+	if cg := r.d.cgroups.within(r.tx.Cgroup, name); cg != nil {
+		cg.outside = outside
+		return cg
+	}
+	return r.d.cgroups.named(name)
 }
 
 // startWhenWritten is startGroup for programs that we have just written: while
@@ -141,7 +158,6 @@ func (r *run) recordStarted(ctx context.Context, res driver.Resource, g *group) 
 
 // command prepares the step's process.
 func (r *run) command() (*exec.Cmd, string, error) {
-	argv := r.argv()
 	if len(r.step.Run.Entrypoint) == 0 {
 		return nil, "", errors.New("a step on the host needs an entrypoint")
 	}
@@ -150,6 +166,10 @@ func (r *run) command() (*exec.Cmd, string, error) {
 		return nil, "", err
 	}
 	env, err := r.environ(hostEnvironment(acct))
+	if err != nil {
+		return nil, "", err
+	}
+	argv, err := r.argv(env)
 	if err != nil {
 		return nil, "", err
 	}

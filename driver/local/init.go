@@ -22,6 +22,11 @@ type transaction struct {
 	// Dir is the transaction's folder, Memory the one in memory, or Dir.
 	Dir    string `json:"dir"`
 	Memory string `json:"memory"`
+	// Cgroup is the control group of all its host steps, empty where there is
+	// none.
+	Cgroup string `json:"cgroup,omitempty"`
+	// Maker is the id of the driver that ran Init.
+	Maker string `json:"maker,omitempty"`
 
 	labels map[string]string
 }
@@ -48,18 +53,21 @@ func (d *Driver) Init(ctx context.Context, env *driver.Environment, l driver.Led
 			return err
 		}
 	} else {
-		tx.Name = newName(env.ID)
+		tx.Name, tx.Maker = newName(env.ID), d.id
 		tx.Dir = filepath.Join(d.cfg.workDir, tx.Name)
 		tx.Memory = tx.Dir
 		if d.cfg.memoryDir != "" {
 			tx.Memory = filepath.Join(d.cfg.memoryDir, tx.Name)
 		}
+		if cg := d.cgroups.named(tx.Name); cg != nil {
+			tx.Cgroup = cg.path
+		}
 	}
 	tx.labels = labelsOf(env)
-	if err := d.makeFolders(ctx, tx, l); err != nil {
+	if err := d.makeGroup(ctx, tx, l, func() error { return d.makeFolders(ctx, tx, l) }); err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
-	if err := d.makeVolumes(ctx, tx, env.Volumes, l); err != nil {
+	if err := d.makeVolumes(ctx, tx, env.Volumes, l, env.Log); err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
 	if env.Clone != nil && !again {
@@ -86,6 +94,25 @@ func (d *Driver) Init(ctx context.Context, env *driver.Environment, l driver.Led
 	}
 	env.State = state
 	return nil
+}
+
+// makeGroup makes the control group of a transaction's host steps, after what
+// else is to be made: the record of that is durable, and so the group's is too.
+// Where none can be made, each step sees for itself.
+func (d *Driver) makeGroup(ctx context.Context, tx *transaction, l driver.Ledger, makeElse func() error) error {
+	if tx.Cgroup == "" {
+		return makeElse()
+	}
+	r := driver.Resource{Kind: kindGroup, ID: tx.Cgroup, Labels: tx.labels, Volatile: true}
+	return d.gate.create(ctx, l, r, func() error {
+		if err := makeElse(); err != nil {
+			return err
+		}
+		if err := os.Mkdir(tx.Cgroup, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			tx.Cgroup = ""
+		}
+		return nil
+	})
 }
 
 // makeFolders makes what the steps share. Everything below the two folders that

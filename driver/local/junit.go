@@ -33,6 +33,7 @@ type junit struct {
 	millis float64
 	limit  int  // of sum.Failures
 	begun  bool // the root element has been read
+	mask   func(string) string
 
 	suites []junitSuite
 	test   *junitCase
@@ -52,9 +53,9 @@ type junitCase struct {
 }
 
 // parseJUnit summarises a report. Its errors quote nothing of it. Of the
-// failures the first limit are kept.
-func parseJUnit(report []byte, limit int) (*stage.TestSummary, error) {
-	j := &junit{limit: limit}
+// failures the first limit are kept, with their texts masked before they are cut.
+func parseJUnit(report []byte, limit int, mask func(string) string) (*stage.TestSummary, error) {
+	j := &junit{limit: limit, mask: mask}
 	d := xml.NewDecoder(bytes.NewReader(report))
 	d.CharsetReader = charset
 	depth := 0
@@ -81,8 +82,8 @@ func parseJUnit(report []byte, limit int) (*stage.TestSummary, error) {
 			depth--
 			j.end(t.Name.Local)
 		case xml.CharData:
-			if j.text != nil && j.text.Len() < junitTextLimit {
-				j.text.Write(t[:min(len(t), junitTextLimit)])
+			if j.text != nil {
+				j.text.Write(t)
 			}
 		}
 	}
@@ -98,7 +99,7 @@ func (j *junit) start(t xml.StartElement) {
 	case "testsuites", "testsuite":
 		if j.test == nil {
 			attrs := attributes(t)
-			j.suites = append(j.suites, junitSuite{name: attrs["name"], attrs: attrs})
+			j.suites = append(j.suites, junitSuite{name: j.shorten(attrs["name"], junitNameLimit), attrs: attrs})
 		}
 	case "testcase":
 		if j.test == nil && len(j.suites) > 0 {
@@ -112,9 +113,9 @@ func (j *junit) start(t xml.StartElement) {
 func (j *junit) startTest(attrs map[string]string) {
 	j.test = &junitCase{
 		failure: stage.TestFailure{
-			Suite: cut(j.suites[len(j.suites)-1].name, junitNameLimit),
-			Class: cut(attrs["classname"], junitNameLimit),
-			Name:  cut(attrs["name"], junitNameLimit),
+			Suite: j.suites[len(j.suites)-1].name,
+			Class: j.shorten(attrs["classname"], junitNameLimit),
+			Name:  j.shorten(attrs["name"], junitNameLimit),
 		},
 		millis: milliseconds(attrs["time"]),
 	}
@@ -151,7 +152,7 @@ func (j *junit) outcome(t xml.StartElement) {
 		return
 	}
 	if message := attrs["message"]; first && message != "" {
-		j.test.failure.Message = cut(message, junitTextLimit)
+		j.test.failure.Message = j.shorten(message, junitTextLimit)
 	} else if first {
 		j.text = &strings.Builder{}
 	}
@@ -161,7 +162,7 @@ func (j *junit) end(name string) {
 	switch name {
 	case "failure", "error":
 		if j.text != nil && j.test != nil {
-			j.test.failure.Message = cut(strings.TrimSpace(j.text.String()), junitTextLimit)
+			j.test.failure.Message = j.shorten(strings.TrimSpace(j.text.String()), junitTextLimit)
 		}
 		j.text = nil
 	case "testcase":
@@ -248,6 +249,9 @@ func milliseconds(s string) float64 {
 	}
 	return min(v, junitSecondLimit) * 1000
 }
+
+// shorten masks s, then cuts it.
+func (j *junit) shorten(s string, limit int) string { return cut(j.mask(s), limit) }
 
 // cut shortens s to so many bytes, on the border of a character.
 func cut(s string, limit int) string {

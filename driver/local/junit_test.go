@@ -5,6 +5,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/task/stage"
@@ -49,7 +50,7 @@ func TestJUnitReportsAreSummarised(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			sum, err := parseJUnit([]byte(c.report), 3)
+			sum, err := parseJUnit([]byte(c.report), 3, asItIs)
 			require.NoError(t, err)
 			require.Equal(t, c.want, *sum)
 		})
@@ -74,7 +75,7 @@ func TestJUnitRefusesWhatIsNoReportWithoutQuotingIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			sum, err := parseJUnit([]byte(c.report), 3)
+			sum, err := parseJUnit([]byte(c.report), 3, asItIs)
 			require.ErrorContains(t, err, c.want)
 			require.NotContains(t, err.Error(), "hunter2")
 			require.Nil(t, sum)
@@ -85,7 +86,7 @@ func TestJUnitRefusesWhatIsNoReportWithoutQuotingIt(t *testing.T) {
 func TestJUnitCutsLongTextOnACharacter(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ü", 3000)
-	sum, err := parseJUnit([]byte(`<testsuite><testcase name="`+long+`"><failure>`+long+`</failure></testcase></testsuite>`), 1)
+	sum, err := parseJUnit([]byte(`<testsuite><testcase name="`+long+`"><failure>`+long+`</failure></testcase></testsuite>`), 1, asItIs)
 	require.NoError(t, err)
 	f := sum.Failures[0]
 	require.Equal(t, strings.Repeat("ü", 150)+"...", f.Name)
@@ -98,7 +99,7 @@ func FuzzJUnit(f *testing.F) {
 	f.Add(`<testsuite tests="3" failures="1" errors="1" skipped="9"><testcase><error/><skipped/></testcase><testsuite><testcase/></testcase></testsuite>`)
 	f.Add(`<testsuite><testcase><testcase><failure><testsuite><error>x</error></testsuite></failure></testcase></testcase></testsuite>`)
 	f.Fuzz(func(t *testing.T, report string) {
-		sum, err := parseJUnit([]byte(report), 2)
+		sum, err := parseJUnit([]byte(report), 2, asItIs)
 		if err != nil {
 			require.Nil(t, sum)
 			return
@@ -114,4 +115,37 @@ func FuzzJUnit(f *testing.F) {
 			require.LessOrEqual(t, len(f.Message), junitTextLimit+3)
 		}
 	})
+}
+
+func asItIs(s string) string { return s }
+
+// S3: of a secret that is cut off the head would show, which nobody could
+// recognise afterwards.
+func TestTextIsMaskedBeforeItIsCut(t *testing.T) {
+	t.Parallel()
+	const secret = "visibly-fake-secret"
+	mask := func(s string) string { return strings.ReplaceAll(s, secret, "******") }
+	name, text := strings.Repeat("n", junitNameLimit-8)+secret, strings.Repeat("t", junitTextLimit-8)+secret
+	for _, failure := range []string{
+		`<failure message="` + text + `"/>`, `<failure>` + text + `</failure>`, `<failure>` + text[:9] + `<!-- -->` + text[9:] + `</failure>`,
+	} {
+		sum, err := parseJUnit([]byte(`<testsuite name="`+name+`"><testcase classname="`+name+`" name="`+name+`">`+failure+`</testcase></testsuite>`), 1, mask)
+		require.NoError(t, err)
+		require.Len(t, sum.Failures, 1)
+		f := sum.Failures[0]
+		for _, got := range []string{f.Suite, f.Class, f.Name, f.Message} {
+			assert.Contains(t, got, "******")
+			assert.NotContains(t, got, "visibly")
+		}
+	}
+}
+
+func TestALimitedOutputHasWholeLines(t *testing.T) {
+	t.Parallel()
+	var o limitedOutput
+	line := strings.Repeat("x", 1000) + "\n"
+	for range 2 * probeRead / len(line) {
+		_, _ = o.Write([]byte(line))
+	}
+	assert.Equal(t, strings.Repeat(line, probeRead/len(line)), o.String())
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,14 +18,17 @@ const WorkspaceMount = "/workspace"
 // Driver runs steps on this machine. It is safe for concurrent use. Use [New].
 type Driver struct {
 	cfg     *config
+	id      string // tells this driver from one of an earlier process
 	engine  engine
 	gate    gate
 	cgroups cgroups
+	// scratches are the scratch folders of host steps that have ended.
+	scratches scratches
 
 	mu        sync.Mutex
 	networks  map[string]*networkState // by name; guarded by mu
 	followers map[string]*follower     // by resource; guarded by mu
-	gone      map[string]struct{}      // containers removed before their cleanup; guarded by mu
+	gone      map[string]struct{}      // containers and volumes removed before their cleanup; guarded by mu
 	closed    bool                     // guarded by mu
 }
 
@@ -39,6 +43,7 @@ func New(opts ...Option) (*Driver, error) {
 	}
 	return &Driver{
 		cfg:       cfg,
+		id:        randomHex(8),
 		engine:    engine{cli: cfg.docker, given: cfg.docker != nil, host: cfg.dockerHost},
 		networks:  map[string]*networkState{},
 		followers: map[string]*follower{},
@@ -83,19 +88,22 @@ func (d *Driver) Execute(ctx context.Context, env *driver.Environment, step *dri
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("its time-out of %v is over", limit))
 		defer cancel()
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, stopped(ctx, step)
-	}
 	w := &output{w: out}
 	r := &run{d: d, tx: tx, env: env, step: step, out: w, ledger: l}
+	if ctx.Err() != nil {
+		return nil, r.fail(stopped(ctx))
+	}
 	res, err := r.execute(ctx)
 	if err != nil || !res.Detached {
 		w.close()
 	}
 	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
-		return nil, fmt.Errorf("%w (%w)", stopped(ctx, step), err)
+		err = fmt.Errorf("%w (%w)", stopped(ctx), err)
 	}
-	return res, err
+	if err != nil {
+		return nil, r.fail(err)
+	}
+	return res, nil
 }
 
 // run is one step under way.
@@ -113,16 +121,16 @@ type run struct {
 
 func (r *run) execute(ctx context.Context) (res *driver.Result, err error) {
 	if err = checkStep(&r.step.Step); err != nil {
-		return nil, r.fail(err)
+		return nil, err
 	}
-	if err = r.d.makeVolumes(ctx, r.tx, r.step.ExtraVolumes, r.ledger); err != nil {
-		return nil, r.fail(err)
+	if err = r.d.makeVolumes(ctx, r.tx, r.step.ExtraVolumes, r.ledger, r.out); err != nil {
+		return nil, err
 	}
 	if r.volumes, err = findVolumes(r.tx, r.env.Volumes, r.step.ExtraVolumes); err != nil {
-		return nil, r.fail(err)
+		return nil, err
 	}
 	if r.files, err = r.newHandover(); err != nil {
-		return nil, r.fail(err)
+		return nil, err
 	}
 	defer func() {
 		// A detached step that has started goes on using its files.
@@ -139,7 +147,7 @@ func (r *run) execute(ctx context.Context) (res *driver.Result, err error) {
 		res, err = r.host(ctx)
 	}
 	if err != nil {
-		return nil, r.fail(err)
+		return nil, err
 	}
 	if res.Detached {
 		r.files.close()
@@ -150,15 +158,24 @@ func (r *run) execute(ctx context.Context) (res *driver.Result, err error) {
 	return res, nil
 }
 
+// mask hides secrets in what is about to be shortened.
+func (r *run) mask(text string) string {
+	if r.env.Mask == nil {
+		return text
+	}
+	return r.env.Mask(text)
+}
+
+// fail says which step it was. It is called once, by who was asked for the step.
 func (r *run) fail(err error) error { return fmt.Errorf("step %q: %w", r.step.ID, err) }
 
 // stopped is the error of a step whose context has ended.
-func stopped(ctx context.Context, step *driver.Step) error {
+func stopped(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil || errors.Is(cause, err) {
-		return fmt.Errorf("step %q was stopped: %w", step.ID, err)
+		return fmt.Errorf("stopped: %w", err)
 	}
-	return fmt.Errorf("step %q was stopped: %w: %w", step.ID, cause, err)
+	return fmt.Errorf("stopped: %w: %w", cause, err)
 }
 
 // grace is how long the step has between SIGTERM and SIGKILL.
@@ -219,6 +236,8 @@ type output struct {
 	mu  sync.Mutex
 	w   io.Writer // nil when no more is wanted; guarded by mu
 	err error     // guarded by mu
+	// lines is how many printf has written; guarded by mu.
+	lines int
 }
 
 func (o *output) Write(b []byte) (int, error) {
@@ -234,7 +253,18 @@ func (o *output) Write(b []byte) (int, error) {
 
 // printf writes a line of the driver's own.
 func (o *output) printf(format string, args ...any) {
-	_, _ = fmt.Fprintf(o, format+"\n", args...)
+	text := fmt.Sprintf(format+"\n", args...)
+	o.mu.Lock()
+	o.lines += strings.Count(text, "\n")
+	o.mu.Unlock()
+	_, _ = io.WriteString(o, text)
+}
+
+// said is how many lines printf has written.
+func (o *output) said() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.lines
 }
 
 func (o *output) close() {

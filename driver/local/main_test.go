@@ -5,9 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,7 +26,18 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain lets more tests run at once than there are processors, unless -parallel
+// says how many: most of their time they wait, for an engine or for a second that
+// has to pass.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // ledger keeps records as a ledger on disk would: as JSON.
 type ledger struct {
@@ -72,6 +87,13 @@ func (l *ledger) resources() []driver.Resource {
 		rs = append(rs, r)
 	}
 	return rs
+}
+
+// forget drops the records of a kind, whose resources are gone.
+func (l *ledger) forget(kind string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.order = slices.DeleteFunc(l.order, func(key string) bool { return strings.HasPrefix(key, kind+" ") })
 }
 
 func (l *ledger) ofKind(kind string) []driver.Resource {

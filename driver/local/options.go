@@ -148,7 +148,7 @@ func WithPluginCache(dir string) Option {
 
 // WithFileLimit sets how many bytes are read of each file that a step hands on:
 // outputs, secret outputs, environment, artifact. A larger file is not read at
-// all. The default is 1 MiB.
+// all, which fails the step ([driver.Result], Lost). The default is 1 MiB.
 func WithFileLimit(bytes int64) Option {
 	return func(c *config) error {
 		if bytes <= 0 {

@@ -155,6 +155,12 @@ func TestStepCannotMakeTheDriverReadSomethingElse(t *testing.T) {
 			require.NotContains(t, out, "hunter2")
 			require.NotContains(t, res.Outputs, "K")
 			require.Nil(t, res.Artifact)
+			require.Zero(t, res.ExitCode)
+			if name == "malformed" || name == "linked dir" {
+				require.Empty(t, res.Lost)
+			} else {
+				require.Contains(t, res.Lost, c.want)
+			}
 		})
 	}
 }

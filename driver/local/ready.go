@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -128,11 +129,11 @@ func (r *run) awaitReady(ctx context.Context, p probed) error {
 		case <-limited.Done():
 		}
 		if ctx.Err() != nil {
-			return stopped(ctx, r.step)
+			return stopped(ctx)
 		}
 		if limited.Err() != nil {
 			if said != "" {
-				r.out.printf("The last readiness check printed:\n%s", strings.TrimSuffix(said, "\n"))
+				r.out.printf("The last readiness check printed:\n%s", strings.TrimSuffix(cut(r.mask(said), probeOutput), "\n"))
 			}
 			return fmt.Errorf("the step was not ready within %v (%v): %w", timeout, last.Error(), context.DeadlineExceeded)
 		}
@@ -239,13 +240,28 @@ func withoutURL(err error) error {
 
 // limitedOutput keeps the beginning of what is written to it.
 type limitedOutput struct {
-	b []byte
+	b    []byte
+	torn bool
 }
+
+// probeRead is how much of a command's output is kept, in bytes: so much more
+// than is shown that a secret in what is shown is there as a whole.
+const probeRead = 64 << 10
 
 // Write never fails.
 func (l *limitedOutput) Write(p []byte) (int, error) {
-	l.b = append(l.b, p[:min(len(p), probeOutput-len(l.b))]...)
+	room := probeRead - len(l.b)
+	l.torn = l.torn || len(p) > room
+	l.b = append(l.b, p[:min(len(p), room)]...)
 	return len(p), nil
+}
+
+// String is what was written, as far as lines are whole.
+func (l *limitedOutput) String() string {
+	if l.torn {
+		return string(l.b[:bytes.LastIndexByte(l.b, '\n')+1])
+	}
+	return string(l.b)
 }
 
 func endedError(code int, oom bool) error {

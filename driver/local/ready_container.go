@@ -10,7 +10,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
-	"github.com/docker/docker/pkg/stdcopy"
 
 	"github.com/delegate-io/dlite/driver"
 )
@@ -46,7 +45,10 @@ func (c *containerRun) followContainer(ctx context.Context, spec *containerSpec)
 	if !ok {
 		return nil, errClosed
 	}
-	err := c.becomeService(ctx, spec)
+	var err error
+	if !c.announced {
+		err = c.becomeService(ctx, spec)
+	}
 	close(probed)
 	if err != nil {
 		c.stop(ctx)
@@ -152,7 +154,7 @@ func (s *containerService) run(ctx context.Context, argv []string) (int, string,
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
-		_, err = stdcopy.StdCopy(&out, &out, stream.Reader)
+		err = copyStreams(&out, &out, stream.Reader)
 	}()
 	select {
 	case <-copied:
@@ -160,13 +162,13 @@ func (s *containerService) run(ctx context.Context, argv []string) (int, string,
 	case <-ctx.Done():
 		stream.Close()
 		<-copied
-		return 0, string(out.b), ctx.Err()
+		return 0, out.String(), ctx.Err()
 	}
 	if err != nil {
-		return 0, string(out.b), fmt.Errorf("read the check's output: %w", err)
+		return 0, out.String(), fmt.Errorf("read the check's output: %w", err)
 	}
 	code, err := s.execEnd(ctx, created.ID)
-	return code, string(out.b), err
+	return code, out.String(), err
 }
 
 // execEnd waits for the end of a command whose output has ended.

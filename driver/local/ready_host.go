@@ -66,11 +66,11 @@ func (s *hostService) run(ctx context.Context, argv []string) (int, string, erro
 	case <-ctx.Done():
 		g.kill()
 		<-done
-		return 0, string(out.b), ctx.Err()
+		return 0, out.String(), ctx.Err()
 	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
-		return 0, string(out.b), fmt.Errorf("wait for the check: %w", err)
+		return 0, out.String(), fmt.Errorf("wait for the check: %w", err)
 	}
-	return exitCode(cmd.ProcessState), string(out.b), nil
+	return exitCode(cmd.ProcessState), out.String(), nil
 }

@@ -34,10 +34,10 @@ func (r *run) report(ctx context.Context, res *driver.Result) {
 	if wish == nil || wish.Kind == "" && len(wish.Junit.Paths) == 0 {
 		return
 	}
-	s := &reports{ctx: ctx, sum: &stage.TestSummary{}}
+	s := &reports{ctx: ctx, sum: &stage.TestSummary{}, mask: r.mask}
 	res.Tests = s.sum
 	if !strings.EqualFold(wish.Kind, "junit") && wish.Kind != "" {
-		s.problem(fmt.Sprintf("reports of kind %q are not known", cut(wish.Kind, junitNameLimit)))
+		s.problem(fmt.Sprintf("reports of kind %q are not known", cut(r.mask(wish.Kind), junitNameLimit)))
 	} else if root, base, err := r.reportRoot(); err != nil {
 		s.problem(err.Error())
 	} else {
@@ -101,6 +101,7 @@ type reports struct {
 	ctx  context.Context //nolint:containedctx // lives as long as one call of report
 	root *os.Root
 	sum  *stage.TestSummary
+	mask func(string) string
 
 	files    []string
 	found    map[string]bool
@@ -120,7 +121,7 @@ func (s *reports) problem(text string) {
 // search finds the files that match pattern. "*", "?" and "[...]" match within
 // a name, "**" any number of folders.
 func (s *reports) search(pattern, wish string) {
-	wish = cut(wish, junitNameLimit)
+	wish = cut(s.mask(wish), junitNameLimit)
 	if pattern == "" {
 		s.problem(fmt.Sprintf("%q is not in the workspace", wish))
 		return
@@ -229,10 +230,10 @@ func (s *reports) read() {
 		}
 		var one *stage.TestSummary
 		if err == nil {
-			one, err = parseJUnit(b, reportFailures-len(s.sum.Failures))
+			one, err = parseJUnit(b, reportFailures-len(s.sum.Failures), s.mask)
 		}
 		if err != nil {
-			s.problem(fmt.Sprintf("%s: %v", cut(name, junitNameLimit), err))
+			s.problem(fmt.Sprintf("%s: %v", cut(s.mask(name), junitNameLimit), err))
 			continue
 		}
 		s.add(one)
@@ -252,11 +253,20 @@ func (s *reports) add(one *stage.TestSummary) {
 
 // String is the line for the step's log.
 func (s *reports) String() string {
-	line := fmt.Sprintf("Tests: %d (%d passed, %d failed, %d errors, %d skipped) in %v, from %d reports",
-		s.sum.Total, s.sum.Passed, s.sum.Failed, s.sum.Errors, s.sum.Skipped,
-		time.Duration(s.sum.DurationMillis)*time.Millisecond, s.count)
+	line := fmt.Sprintf("Tests: %d (%d passed, %d failed, %d errors, %d skipped)",
+		s.sum.Total, s.sum.Passed, s.sum.Failed, s.sum.Errors, s.sum.Skipped)
+	if s.sum.DurationMillis > 0 { // not every tool measures
+		line += fmt.Sprintf(" in %v", time.Duration(s.sum.DurationMillis)*time.Millisecond)
+	}
+	if line += fmt.Sprintf(", from %d report", s.count); s.count != 1 {
+		line += "s"
+	}
 	if s.problems > 0 {
-		line += fmt.Sprintf("; %d problems, the first: %s", s.problems, strings.ReplaceAll(s.sum.Problems[0], "\n", " "))
+		first := strings.ReplaceAll(s.sum.Problems[0], "\n", " ")
+		if s.problems == 1 {
+			return line + "; a problem: " + first
+		}
+		line += fmt.Sprintf("; %d problems, the first: %s", s.problems, first)
 	}
 	return line
 }

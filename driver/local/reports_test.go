@@ -173,3 +173,35 @@ func TestContainersHaveTheCloneAndTheirReportsAreRead(t *testing.T) {
 	res, _ = r.run(step)
 	require.Contains(t, res.Tests.Problems[0], "not in the workspace")
 }
+
+// The line for people says what there is to say, and counts like people.
+func TestTheLineAboutReportsReadsWell(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	untimed := `echo '<testsuite><testcase name="a"/></testsuite>' > `
+	for want, step := range map[string]stage.Step{
+		"Tests: 1 (1 passed, 0 failed, 0 errors, 0 skipped), from 1 report\n":  reporting(untimed+"a.xml", "a.xml"),
+		"Tests: 2 (2 passed, 0 failed, 0 errors, 0 skipped), from 2 reports\n": reporting(untimed+"b1.xml;"+untimed+"b2.xml", "b*.xml"),
+		"Tests: 1 (1 passed, 0 failed, 0 errors, 0 skipped) in 1.5s, from 1 report\n": reporting(
+			`echo '<testsuite><testcase name="a" time="1.5"/></testsuite>' > c.xml`, "c.xml"),
+		"Tests: 0 (0 passed, 0 failed, 0 errors, 0 skipped), from 0 reports; a problem: no file matches \"d.xml\"\n": reporting("true", "d.xml"),
+	} {
+		_, out := r.run(step)
+		require.Equal(t, want, out)
+	}
+}
+
+// An error says once which step it is about.
+func TestAnErrorNamesItsStepOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).init()
+	late := sh("late", "sleep 600")
+	late.Timeout = 1
+	refused := sh("refused", "true")
+	refused.WorkingDir = "../x"
+	for _, step := range []stage.Step{late, refused} {
+		_, err := r.fail(step)
+		require.Equal(t, 1, strings.Count(err.Error(), "step \""), err)
+		require.True(t, strings.HasPrefix(err.Error(), "step \""+step.ID+"\": "), err)
+	}
+}

@@ -51,7 +51,7 @@ func (r *run) announce(s service) error {
 		return fmt.Errorf("announce service: %w", err)
 	}
 	// Under another name first, so that nobody reads half of it.
-	file := filepath.Join(r.tx.services(), uniqueSlug(r.step.ID)+".json")
+	file := r.serviceFile()
 	part := file + "-" + randomHex(4)
 	if err := os.WriteFile(part, b, 0o600); err != nil {
 		return fmt.Errorf("announce service: %w", err)
@@ -60,6 +60,15 @@ func (r *run) announce(s service) error {
 		return fmt.Errorf("announce service: %w", err)
 	}
 	return nil
+}
+
+func (r *run) serviceFile() string {
+	return filepath.Join(r.tx.services(), uniqueSlug(r.step.ID)+".json")
+}
+
+func (r *run) isAnnounced() bool {
+	_, err := os.Lstat(r.serviceFile())
+	return err == nil
 }
 
 // listServices gives the background steps that have been announced.

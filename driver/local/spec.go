@@ -53,7 +53,10 @@ func (r *run) containerSpec() (*containerSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	argv := r.argv()
+	argv, err := r.argv(env)
+	if err != nil {
+		return nil, err
+	}
 	entry := len(r.step.Run.Entrypoint)
 	s := &containerSpec{
 		config: &container.Config{
@@ -76,6 +79,9 @@ func (r *run) containerSpec() (*containerSpec, error) {
 			ExtraHosts:   hosts,
 			Privileged:   r.step.Privileged,
 			ShmSize:      r.step.ShmSize,
+			// Not where the engine sends the logs of others: this output is not masked.
+			// Kept until the container is removed, so that Reattach can read it.
+			LogConfig: container.LogConfig{Type: "json-file"},
 			Resources: container.Resources{
 				CPUPeriod:  r.step.CPUPeriod,
 				CPUQuota:   r.step.CPUQuota,
@@ -98,11 +104,17 @@ func (r *run) join(s *containerSpec) {
 	if r.isOwnNetwork(r.step.Network) {
 		s.primaryNetwork, s.ownNetwork = r.tx.Name, true
 	}
-	mode := container.NetworkMode(s.primaryNetwork)
+	r.attach(s, s.primaryNetwork)
+}
+
+// attach makes a network the container's first.
+func (r *run) attach(s *containerSpec, name string) {
+	s.primaryNetwork = name
+	mode := container.NetworkMode(name)
 	s.host.NetworkMode = mode
 	if mode.IsUserDefined() {
 		s.network = &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
-			s.primaryNetwork: {Aliases: r.aliases()},
+			name: {Aliases: r.aliases()},
 		}}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,8 +22,8 @@ type volume struct {
 	readOnly bool
 }
 
-// makeVolumes makes what is missing of list.
-func (d *Driver) makeVolumes(ctx context.Context, tx *transaction, list []*stage.Volume, l driver.Ledger) error {
+// makeVolumes makes what is missing of list. It says what people should know.
+func (d *Driver) makeVolumes(ctx context.Context, tx *transaction, list []*stage.Volume, l driver.Ledger, say io.Writer) error {
 	for _, v := range list {
 		switch {
 		case v == nil:
@@ -34,6 +35,11 @@ func (d *Driver) makeVolumes(ctx context.Context, tx *transaction, list []*stage
 			if err := makeDir(p, 0o777); err != nil {
 				return fmt.Errorf("volume %q: %w", v.Temp.Name, err)
 			}
+			if v.Temp.SizeLimit > 0 {
+				if err := d.limitVolume(ctx, tx, v.Temp, p, l, say); err != nil {
+					return fmt.Errorf("volume %q: %w", v.Temp.Name, err)
+				}
+			}
 		case v.Host != nil:
 			if err := d.makeHostVolume(ctx, tx, v.Host, l); err != nil {
 				return fmt.Errorf("volume %q: %w", v.Host.Name, err)
@@ -41,6 +47,33 @@ func (d *Driver) makeVolumes(ctx context.Context, tx *transaction, list []*stage
 		}
 	}
 	return nil
+}
+
+// limitVolume bounds a volume in memory by a file system of its own. What is on a
+// disk has no bounds, nor has anything where nothing may be mounted.
+func (d *Driver) limitVolume(ctx context.Context, tx *transaction, v *stage.TempVolume, dir string, l driver.Ledger, say io.Writer) error {
+	unlimited := func(why string) {
+		if say != nil {
+			_, _ = fmt.Fprintf(say, "The size limit of volume %q is not enforced: %s\n", v.Name, why)
+		}
+	}
+	if v.Medium != "memory" {
+		unlimited("only that of a volume in memory can be")
+		return nil
+	}
+	if mounted, err := isMount(dir); mounted || err != nil {
+		return err
+	}
+	r := driver.Resource{Kind: kindMount, ID: dir, Labels: tx.labels}
+	return d.gate.create(ctx, l, r, func() error {
+		if mounted, err := isMount(dir); mounted || err != nil {
+			return err // somebody else was faster
+		}
+		if err := mountMemory(dir, v.SizeLimit); err != nil {
+			unlimited(err.Error())
+		}
+		return nil
+	})
 }
 
 // findVolumes gives the volumes of the lists by name and by id. Later ones win.
