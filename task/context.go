@@ -1,6 +1,9 @@
 package task
 
-import "context"
+import (
+	"context"
+	"net/http"
+)
 
 type contextKey struct{}
 
@@ -14,4 +17,16 @@ func NewContext(ctx context.Context, t *Task) context.Context {
 func FromContext(ctx context.Context) (*Task, bool) {
 	t, ok := ctx.Value(contextKey{}).(*Task)
 	return t, ok
+}
+
+// WithTask returns r for another task: t is in its context and, as JSON that is
+// encoded when somebody reads it, its body. It returns r when that has t already.
+// A middleware uses it that changes a task, which it copies first.
+func WithTask(r *http.Request, t *Task) *http.Request {
+	if old, ok := FromContext(r.Context()); ok && old == t {
+		return r
+	}
+	r = r.WithContext(NewContext(r.Context(), t))
+	r.Body, r.ContentLength = &body{task: t}, -1
+	return r
 }

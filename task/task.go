@@ -49,6 +49,12 @@ type Task struct {
 	// in order (protocol v2).
 	Secrets []*Task `json:"secrets,omitempty"`
 
+	// Traceparent and Tracestate name the span that the task's run is a part of,
+	// in the forms of W3C Trace Context (SPEC L3). Ours: plain managers do not
+	// send them. They are as they came; see [Task.TraceContext].
+	Traceparent Text `json:"traceparent,omitempty"`
+	Tracestate  Text `json:"tracestate,omitempty"`
+
 	// extra holds the unknown members, see unknown. So do the sections below.
 	extra string
 }

@@ -96,6 +96,7 @@ var (
 	taskFields = []string{
 		"id", "type", "data", "async", "runnerResponse", "timeout", "logging", "delegate", "capabilities",
 		"account", "driver", "config", "forward", "logger", "secrets",
+		"traceparent", "tracestate",
 	}
 	loggingFields  = []string{"token", "abstractions"}
 	delegateFields = []string{"id", "instance_id", "token"}

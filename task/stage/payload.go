@@ -182,7 +182,8 @@ type Volume struct {
 }
 
 // TempVolume lives as long as its transaction. Medium "memory" keeps it in
-// memory; SizeLimit is in bytes, 0 is no limit.
+// memory; SizeLimit is in bytes, 0 is no limit. The local driver enforces it in
+// memory alone, see package driver/local.
 type TempVolume struct {
 	ID        string            `json:"id,omitempty"`
 	Name      string            `json:"name,omitempty"`

@@ -55,6 +55,52 @@ func TestADriverThatPanicsFailsItsTaskAlone(t *testing.T) {
 	assert.Len(t, s.records(), 1)
 }
 
+// D5: a step that loses what it hands on has failed, and says why; a failure of
+// its own comes first.
+func TestAStepThatLosesWhatItHandsOnHasFailed(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	res := driver.Result{Lost: "the step's artifact file could not be read: hunter2-lost", Outputs: map[string]string{"k": "v"}}
+	w.onExecute = func(context.Context, *driver.Environment, *driver.Step, io.Writer) (*driver.Result, error) {
+		one := res
+		return &one, nil
+	}
+	s := newStages(t, w)
+	s.init("tx")
+	execute := func() (r stage.ExecuteResponse) {
+		answer := s.run(t.Context(), "local_execute", stage.ExecuteRequest{
+			GroupID: "tx", Step: stage.Step{ID: "one", Secrets: []string{"hunter2-lost"}},
+		})
+		require.NoError(t, json.Unmarshal(answer.Data, &r))
+		return r
+	}
+	r := execute()
+	assert.Equal(t, stage.Failure, r.Status)
+	assert.Contains(t, r.ErrorMessage, "the step's artifact file could not be read")
+	assert.NotContains(t, r.ErrorMessage, "hunter2")
+	assert.Equal(t, map[string]string{"k": "v"}, r.OutputVars, "the rest is handed on")
+	res.ExitCode = 3
+	assert.Equal(t, "exit code 3", execute().ErrorMessage)
+}
+
+// S2: the password for an image's registry is a secret, whoever forgot to say so.
+func TestRegistryPasswordsAreMasked(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.onExecute = func(_ context.Context, _ *driver.Environment, st *driver.Step, out io.Writer) (*driver.Result, error) {
+		_, err := io.WriteString(out, "logging in with "+st.Auth.Password+"\n")
+		return &driver.Result{}, err
+	}
+	s := newStages(t, w)
+	s.init("tx")
+	s.run(t.Context(), "local_execute", stage.ExecuteRequest{GroupID: "tx", Step: stage.Step{
+		ID: "one", LogKey: "one", Auth: &stage.Auth{Username: "robot", Password: "not-a-real-password"},
+	}})
+	text, _ := s.logs.get("one")
+	assert.Contains(t, text, "logging in with ")
+	assert.NotContains(t, text, "not-a-real-password")
+}
+
 // T3, T4: what comes while the transaction is being cleaned up is refused with
 // that reason, a repeated init too.
 func TestWhatComesDuringTheCleanupIsRefused(t *testing.T) {

@@ -5,12 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/capacity"
 	"github.com/delegate-io/dlite/task/stage"
@@ -38,6 +37,7 @@ func (m *Manager) init(ctx context.Context, req *task.Request[stage.InitRequest]
 			return nil, context.Cause(ctx)
 		}
 	}
+	t.hide(ctx)
 	m.takeSlot(ctx, t)
 	log := t.initLog(ctx, req)
 	t.env.Log = log
@@ -103,6 +103,9 @@ func (m *Manager) environment(id string, req *task.Request[stage.InitRequest]) d
 func (t *transaction) start(ctx context.Context) error {
 	ctx, stop := join(ctx, t.alive)
 	defer stop()
+	if err := t.manager.awaitSettled(ctx, t.env.ID); err != nil {
+		return fmt.Errorf("an earlier attempt at the transaction has to be cleaned up first: %w", err)
+	}
 	j, err := t.manager.ledger.begin(&t.env)
 	if err != nil {
 		return fmt.Errorf("nothing was started: %w", err)
@@ -111,7 +114,10 @@ func (t *transaction) start(ctx context.Context) error {
 	if err := t.manager.guard("init", func() error { return t.manager.driver.Init(ctx, &t.env, t) }); err != nil {
 		return withCause(ctx, err)
 	}
-	return j.append(entry{Open: &t.env}) // with the driver's state
+	t.note()
+	// With the driver's state. A later process has use for it as long as there are
+	// notes, which are in memory.
+	return j.append(entry{Open: &t.env, Ready: t.notes != nil}, !durable)
 }
 
 func (m *Manager) initAnswer(t *transaction, err error) *stage.InitResponse {
@@ -144,30 +150,23 @@ func (m *Manager) execute(ctx context.Context, req *task.Request[stage.ExecuteRe
 	}
 	ctx, stop := join(ctx, t.alive)
 	defer stop()
-	t.secrets.Add(req.Data.Secrets...)
+	id := taskID(ctx, req.Data.ID)
+	if r := t.answered(id); r != nil {
+		return r, nil // it was on its way when the delegate ended
+	}
+	t.hide(ctx, req.Data.Secrets...)
+	if req.Data.Auth != nil {
+		t.secrets.Add(req.Data.Auth.Password) // registries' words come back as errors
+	}
 
-	env := t.env
-	env.Envs = t.variables()
-	step := &driver.Step{Step: req.Data.Step, ExtraVolumes: req.Data.VolumesActual}
-	log := m.resolveLog(ctx, step.LogConfig, step.LogKey)
-	masked := secrets.NewMasker(log, t.secrets)
-	var res *driver.Result
-	err := m.guard("execution", func() (err error) {
-		res, err = m.driver.Execute(ctx, &env, step, masked, t)
-		return err
-	})
-	if err != nil {
-		err = withCause(ctx, err)
-		// The reason belongs where people look first.
-		_, _ = fmt.Fprintf(masked, "%v\n", err)
+	e := t.newExecution(ctx, req, id)
+	if s, begun := t.begunBefore(id); !begun || !t.goOn(ctx, e, s) {
+		t.perform(ctx, e)
 	}
-	if res != nil && res.Detached {
-		t.keepLog(&maskedLog{Masker: masked, log: log})
-	} else if lost := errors.Join(masked.Close(), log.Close(context.WithoutCancel(ctx))); lost != nil {
-		m.log.Warn().Str("transaction", t.env.ID).Str("step", step.ID).
-			Str("error", t.secrets.Mask(lost.Error())).Msg("a step's log is not complete")
-	}
-	return t.answer(res, err), nil
+	t.endStep(ctx, e)
+	r := t.answer(e.res, e.err)
+	t.remember(e, r)
+	return r, nil
 }
 
 // answer masks whatever is not declared a secret.
@@ -183,7 +182,7 @@ func (t *transaction) answer(res *driver.Result, err error) *stage.ExecuteRespon
 		return r
 	}
 	t.export(res.Env)
-	r.ExitCode, r.OOMKilled, r.Artifact = res.ExitCode, res.OOMKilled, res.Artifact
+	r.ExitCode, r.OOMKilled, r.Artifact = res.ExitCode, res.OOMKilled, t.maskArtifact(res.Artifact)
 	r.Tests = t.maskTests(res.Tests)
 	switch {
 	case err != nil:
@@ -191,9 +190,12 @@ func (t *transaction) answer(res *driver.Result, err error) *stage.ExecuteRespon
 		r.Status, r.ErrorMessage = stage.Failure, fmt.Sprintf("the step ran out of memory (exit code %d)", res.ExitCode)
 	case res.ExitCode != 0:
 		r.Status, r.ErrorMessage = stage.Failure, fmt.Sprintf("exit code %d", res.ExitCode)
+	case res.Lost != "":
+		r.Status, r.ErrorMessage = stage.Failure, t.secrets.Mask(res.Lost)
 	}
 	for _, k := range slices.Sorted(maps.Keys(res.Outputs)) {
 		v := t.secrets.Mask(res.Outputs[k])
+		k = t.secrets.Mask(k)
 		if r.OutputVars == nil {
 			r.OutputVars = map[string]string{}
 		}
@@ -201,9 +203,18 @@ func (t *transaction) answer(res *driver.Result, err error) *stage.ExecuteRespon
 		r.Outputs = append(r.Outputs, stage.Output{Key: k, Value: v, Type: stage.OutputString})
 	}
 	for _, k := range slices.Sorted(maps.Keys(res.Secrets)) {
-		r.Outputs = append(r.Outputs, stage.Output{Key: k, Value: res.Secrets[k], Type: stage.OutputSecret})
+		r.Outputs = append(r.Outputs, stage.Output{Key: t.secrets.Mask(k), Value: res.Secrets[k], Type: stage.OutputSecret})
 	}
 	return r
+}
+
+// maskArtifact masks an artifact that is text, which most are: a list of what has
+// been uploaded where. Other content would not be what it was.
+func (t *transaction) maskArtifact(b []byte) []byte {
+	if len(b) == 0 || !utf8.Valid(b) {
+		return b
+	}
+	return []byte(t.secrets.Mask(string(b)))
 }
 
 // clean ends a transaction. It needs nothing but the id: a transaction that is
@@ -283,16 +294,3 @@ func withCause(ctx context.Context, err error) error {
 	}
 	return err
 }
-
-// maskedLog closes a masker and the log below it.
-type maskedLog struct {
-	*secrets.Masker
-	log Log
-}
-
-// Close flushes the masker, then closes the log.
-func (l *maskedLog) Close(ctx context.Context) error {
-	return errors.Join(l.Masker.Close(), l.log.Close(ctx))
-}
-
-var _ io.Writer = (*maskedLog)(nil)

@@ -26,10 +26,7 @@ func (t *transaction) endInit(ctx context.Context, log *maskedLog, err error) {
 	if err != nil {
 		_, _ = fmt.Fprintf(log, "%v\n", err)
 	}
-	if lost := log.Close(context.WithoutCancel(ctx)); lost != nil {
-		t.manager.log.Warn().Str("transaction", t.env.ID).
-			Str("error", t.secrets.Mask(lost.Error())).Msg("an init's log is not complete")
-	}
+	t.endLog(ctx, log, "")
 }
 
 // lazyLog opens its log when it is first written to.

@@ -3,6 +3,7 @@ package transaction
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,6 +14,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -25,23 +28,38 @@ import (
 //
 //	<version> <CRC-32C of the JSON, 8 hexadecimal digits> <JSON>
 //
-// An entry is on the disk before what it announces is done. A line that is torn
+// An entry is on the disk before what it announces is done; one that matters to
+// no later run of the machine is with the kernel. A line that is torn
 // or damaged is an entry whose deed had not begun, so it is passed over.
+//
+// Every version that has been released is read for ever: an upgraded delegate
+// cleans up what the one before it left. Members may be added to an entry of the
+// same version when an older program can do without them; what it must not
+// overlook is a new version. A record with an entry of a newer version is left
+// alone.
 const (
-	journalVersion = "1"
+	journalVersion = 1
 	journalSuffix  = ".ledger"
 	lockName       = "lock"
 	idName         = "id"
 )
 
+// lockWait is how long a ledger's lock is waited for: a process that is killed
+// while it starts another one leaves the lock to that until it has started.
+const lockWait = 2 * time.Second
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// entry is one line of a journal; exactly one field is set.
+// entry is one line of a journal: Open, Resource or Gone.
 type entry struct {
-	// Open begins a transaction.
-	Open *driver.Environment `json:"open,omitempty"`
-	// Resource is about to be created.
+	// Open begins a transaction. With Ready its init has ended, and there are
+	// notes.
+	Open  *driver.Environment `json:"open,omitempty"`
+	Ready bool                `json:"ready,omitempty"`
+	// Resource is about to be created, on behalf of Task, which is empty for
+	// that of an init.
 	Resource *driver.Resource `json:"resource,omitempty"`
+	Task     string           `json:"task,omitempty"`
 	// Gone has been removed.
 	Gone *driver.Resource `json:"gone,omitempty"`
 }
@@ -70,10 +88,12 @@ func (l *ledger) open() error {
 		return fmt.Errorf("%w: making its folder: %w", ErrLedger, err)
 	}
 	lock := flock.New(filepath.Join(l.dir, lockName))
-	switch ok, err := lock.TryLock(); {
-	case err != nil:
+	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
+	defer cancel()
+	switch _, err := lock.TryLockContext(ctx, lockWait/100); {
+	case err != nil && ctx.Err() == nil:
 		return fmt.Errorf("%w: locking its folder %s: %w", ErrLedger, l.dir, err)
-	case !ok:
+	case err != nil:
 		return fmt.Errorf("%w: its folder %s is in use by another delegate: give each its own", ErrLedger, l.dir)
 	}
 	id, err := l.identify()
@@ -137,7 +157,7 @@ func (l *ledger) begin(env *driver.Environment) (*journal, error) {
 		return nil, fmt.Errorf("making the record of transaction %s: %w", env.ID, err)
 	}
 	j := &journal{path: path, file: f}
-	err = j.append(entry{Open: env})
+	err = j.append(entry{Open: env}, durable)
 	if err == nil {
 		err = syncDir(l.dir) // the file's name must survive too
 	}
@@ -152,7 +172,9 @@ type leftover struct {
 	path      string
 	written   time.Time // when the last entry was
 	env       driver.Environment
+	ready     bool
 	resources []driver.Resource
+	begun     map[string][]driver.Resource // of resources, by the task they are for
 }
 
 // leftovers reads all journals. A journal that cannot be read is an error among
@@ -195,12 +217,14 @@ func readJournal(path string) (leftover, error) {
 	left.written = info.ModTime()
 	type key struct{ kind, id string }
 	index := map[key]int{}
+	tasks := map[key]string{}
 	err = eachEntry(f, func(e entry) {
 		switch {
 		case e.Open != nil:
-			left.env = *e.Open
+			left.env, left.ready = *e.Open, e.Ready
 		case e.Resource != nil:
 			k := key{e.Resource.Kind, e.Resource.ID}
+			tasks[k] = e.Task
 			if i, ok := index[k]; ok {
 				left.resources[i] = *e.Resource
 				return
@@ -215,21 +239,29 @@ func readJournal(path string) (leftover, error) {
 			}
 		}
 	})
-	kept := left.resources[:0]
+	left.resources = slices.DeleteFunc(left.resources, func(r driver.Resource) bool { return r.Kind == "" })
+	left.begun = map[string][]driver.Resource{}
 	for _, r := range left.resources {
-		if r.Kind != "" {
-			kept = append(kept, r)
+		if t := tasks[key{r.Kind, r.ID}]; t != "" {
+			left.begun[t] = append(left.begun[t], r)
 		}
 	}
-	left.resources = kept
 	if err != nil {
 		return left, fmt.Errorf("reading %s: %w", path, err)
 	}
 	return left, nil
 }
 
-// eachEntry calls f for every good line. A line of another version is an error:
-// what it says must not be guessed.
+// newerError says that a newer program has written into a record.
+type newerError struct{ version int }
+
+func (e *newerError) Error() string {
+	return fmt.Sprintf("it has version %d and this program knows %d, so it is left alone: start a delegate at least as new as the one "+
+		"that wrote it, which cleans up and removes it, or remove by hand what it names and then the file", e.version, journalVersion)
+}
+
+// eachEntry calls f for every good line. A line of a newer version is a
+// [newerError]: what it says, or its checksum, must not be guessed.
 func eachEntry(r io.Reader, f func(entry)) error {
 	lines := bufio.NewReader(r)
 	for {
@@ -241,12 +273,16 @@ func eachEntry(r io.Reader, f func(entry)) error {
 			return err
 		}
 		version, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		v, err := strconv.Atoi(version)
+		if err != nil || v < 1 {
+			continue
+		}
+		if v > journalVersion {
+			return &newerError{version: v}
+		}
 		sum, text, ok := strings.Cut(rest, " ")
 		if !ok || fmt.Sprintf("%08x", crc32.Checksum([]byte(text), castagnoli)) != sum {
 			continue
-		}
-		if version != journalVersion {
-			return fmt.Errorf("the record has version %q; this program knows %s", version, journalVersion)
 		}
 		var e entry
 		if err := json.Unmarshal([]byte(text), &e); err != nil {
@@ -268,21 +304,26 @@ type journal struct {
 // reopen continues the journal of an earlier process.
 func reopen(path string) *journal { return &journal{path: path} }
 
-// append makes an entry durable, or leaves the journal as it was.
-func (j *journal) append(e entry) error {
+// durable makes append wait for the disk.
+const durable = true
+
+// append makes an entry durable, or leaves the journal as it was. One that need
+// not be durable is with the kernel when append returns, safe from what happens
+// to this process, and gets to the disk with the next one that must be.
+func (j *journal) append(e entry, durable bool) error {
 	b, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encoding a record: %w", err)
 	}
 	var line bytes.Buffer
-	fmt.Fprintf(&line, "%s %08x %s\n", journalVersion, crc32.Checksum(b, castagnoli), b)
+	fmt.Fprintf(&line, "%d %08x %s\n", journalVersion, crc32.Checksum(b, castagnoli), b)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := j.opened(); err != nil {
 		return err
 	}
 	_, err = j.file.WriteAt(line.Bytes(), j.size)
-	if err == nil {
+	if err == nil && durable {
 		err = j.file.Sync()
 	}
 	if err != nil {

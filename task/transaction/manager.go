@@ -1,6 +1,7 @@
 package transaction
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,9 @@ import (
 const (
 	DefaultLease          = 24 * time.Hour
 	DefaultCleanupTimeout = 5 * time.Minute
+	// ResumeWait is how long a transaction of an earlier process waits for its
+	// manager to ask for it.
+	ResumeWait = 10 * time.Minute
 )
 
 // ErrLedger says that the ledger cannot be opened, for instance because another process
@@ -39,6 +43,8 @@ type Manager struct {
 	driver driver.Driver
 	config
 	ledger *ledger
+
+	counters counters
 
 	mu       sync.Mutex
 	open     map[string]*transaction
@@ -59,9 +65,12 @@ type config struct {
 	cleanup  time.Duration
 	log      zerolog.Logger
 	openLog  OpenLog
+	logWait  time.Duration
 	http     *http.Client // of the default openLog
 	now      func() time.Time
 	inFlight time.Duration
+	resume   bool   // as the option says
+	memory   string // the folder of the notes; as the option says
 }
 
 // WithLedger sets the ledger's folder, which only one process at a time can use.
@@ -92,6 +101,32 @@ func WithLogger(log zerolog.Logger) Option { return func(c *config) { c.log = lo
 // a client of the manager's own, which obeys HTTP_PROXY and its companions.
 func WithLog(open OpenLog) Option { return func(c *config) { c.openLog = open } }
 
+// WithLogWait bounds how long the answer of an init or a step waits until its log
+// is archived. While the log service is away the answer goes first; the log ends
+// behind it, and the answer of the cleanup waits for it. A delegate that is killed
+// in between loses what the log service did not have. With 0 no answer waits.
+// The default is [DefaultLogWait].
+func WithLogWait(d time.Duration) Option { return func(c *config) { c.logWait = d } }
+
+// WithResume makes a transaction survive the death of the delegate's process
+// (SPEC T5): Recover takes up those whose init had ended, instead of cleaning them
+// up, where the driver is a [driver.Reattacher] and every background step can be
+// followed further. When the manager then hands the task of a step out again, a
+// step that still runs is followed to its end, one that had ended is answered as
+// before, and one that cannot be followed fails with [driver.ErrLost]: no step is
+// run twice. It needs a delegate that keeps its id and its tasks in mind, see
+// poller.WithState. A transaction that nobody asks for within [ResumeWait] is
+// cleaned up.
+//
+// What steps hand on may hold secrets, so it is kept in memory alone: dir is a
+// folder in memory, and empty is /dev/shm. Where that is not in memory, as on
+// systems other than Linux, nothing is taken up.
+func WithResume(dir string) Option {
+	return func(c *config) {
+		c.resume, c.memory = true, cmp.Or(dir, defaultMemory)
+	}
+}
+
 // WithClock replaces time.Now for leases.
 func WithClock(now func() time.Time) Option { return func(c *config) { c.now = now } }
 
@@ -104,7 +139,7 @@ func New(d driver.Driver, opts ...Option) *Manager {
 	}
 	c := config{
 		dir: defaultDir(), lease: DefaultLease, cleanup: DefaultCleanupTimeout,
-		log: zerolog.Nop(), now: time.Now, inFlight: inFlight,
+		log: zerolog.Nop(), now: time.Now, inFlight: inFlight, logWait: DefaultLogWait,
 	}
 	c.delegate, _ = os.Hostname() // no name is a name too
 	for _, o := range opts {
@@ -120,11 +155,13 @@ func New(d driver.Driver, opts ...Option) *Manager {
 		c.http = &http.Client{Transport: t}
 		c.openLog = ServiceLog(c.http)
 	}
-	return &Manager{
+	m := &Manager{
 		driver: d, config: c, ledger: &ledger{dir: c.dir},
 		open: map[string]*transaction{}, closed: map[string]time.Time{},
 		stuck: map[*transaction]struct{}{},
 	}
+	m.openLog = m.counters.count(c.openLog)
+	return m
 }
 
 func defaultDir() string {
@@ -172,28 +209,46 @@ func (m *Manager) Open() int {
 	return len(m.open)
 }
 
-// Recover removes what an earlier process left behind (SPEC T2). Call it before
-// the first task. Its error tells what could not be read or removed; that stays
+// Recover removes what an earlier process left behind (SPEC T2), or takes it up
+// where [WithResume] says so. Call it before the first task. Its error tells what could not be read or removed; that stays
 // on record and is tried again by Tend. The delegate can work all the same,
 // unless the ledger itself could not be opened, which is [ErrLedger].
 func (m *Manager) Recover(ctx context.Context) error {
 	lefts, err := m.ledger.leftovers()
-	problems := []error{err}
-	for _, l := range lefts {
+	problems := make([]error, len(lefts), len(lefts)+2)
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, parallelRecovery)
+	for i, l := range lefts {
 		if m.has(l.path) {
 			continue
 		}
-		t := m.restore(l)
-		m.log.Warn().Str("transaction", t.env.ID).Int("resources", len(l.resources)).
-			Msg("cleaning up what an earlier process left")
-		if err := t.sweep(ctx); err != nil {
-			problems = append(problems, err)
-		}
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			problems[i] = m.recoverOne(ctx, l)
+		})
 	}
+	wg.Wait()
+	problems = append(problems, err)
 	if !errors.Is(err, ErrLedger) {
+		m.dropNotes()
 		problems = append(problems, m.sweepByLabels(ctx))
 	}
 	return errors.Join(problems...)
+}
+
+// parallelRecovery bounds how many transactions are recovered at once: together
+// they wait once for an engine that is away.
+const parallelRecovery = 16
+
+func (m *Manager) recoverOne(ctx context.Context, l leftover) error {
+	if m.takeUp(ctx, l) {
+		return nil
+	}
+	t := m.restore(l)
+	m.log.Warn().Str("transaction", t.env.ID).Int("resources", len(l.resources)).
+		Msg("cleaning up what an earlier process left")
+	return t.sweep(ctx)
 }
 
 // Tend cleans up transactions whose lease has ended (SPEC T6), tries again what
@@ -273,6 +328,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	if m.http != nil {
 		m.http.CloseIdleConnections()
 	}
+	m.dropNotes()
 	return errors.Join(errors.Join(errs...), m.ledger.close())
 }
 
@@ -283,7 +339,7 @@ func (m *Manager) expired() []*transaction {
 	m.forget(now)
 	var out []*transaction
 	for _, t := range m.open {
-		if t.idleSince(now) >= m.lease {
+		if idle, resumed := t.idleSince(now); idle >= m.lease || resumed && idle >= ResumeWait {
 			out = append(out, t)
 		}
 	}

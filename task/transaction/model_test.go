@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 
@@ -40,7 +43,7 @@ func TestAnyOrderOfTasksFollowsTheModel(t *testing.T) {
 }
 
 func tryOrders(t *testing.T, rt *rapid.T) {
-	m := newModel(t, rt)
+	m := newModel(t, rt, rapid.Bool().Draw(rt, "resumes"))
 	defer m.end()
 	id := rapid.SampledFrom([]string{"a", "b", "c"})
 	rt.Repeat(map[string]func(*rapid.T){
@@ -59,20 +62,21 @@ type model struct {
 	*stages
 	rt           *rapid.T
 	dir          string
+	resumes      bool // transactions survive a crash
 	open, closed map[string]bool
 
 	mu    sync.Mutex
 	fails map[string]bool // inits that are to fail
 }
 
-func newModel(t *testing.T, rt *rapid.T) *model {
+func newModel(t *testing.T, rt *rapid.T, resumes bool) *model {
 	// In memory where there is such a folder: what a disk does is tested elsewhere.
 	dir, err := os.MkdirTemp("/dev/shm", "dlite-model-")
 	if err != nil {
 		dir, err = os.MkdirTemp("", "dlite-model-")
 	}
 	require.NoError(rt, err)
-	m := &model{rt: rt, dir: dir, open: map[string]bool{}, closed: map[string]bool{}, fails: map[string]bool{}}
+	m := &model{rt: rt, dir: dir, resumes: resumes && dirInMemory(dir), open: map[string]bool{}, closed: map[string]bool{}, fails: map[string]bool{}}
 	w := newWorld()
 	w.onInit = func(_ context.Context, env *driver.Environment) error {
 		m.mu.Lock()
@@ -89,8 +93,20 @@ func newModel(t *testing.T, rt *rapid.T) *model {
 		}
 		return &driver.Result{}, nil
 	}
-	m.stages = unmanagedStages(t, w, dir, transaction.WithInFlight(0))
+	m.stages = m.process(t, w)
 	return m
+}
+
+func (m *model) process(t *testing.T, w *world) *stages {
+	opts := []transaction.Option{transaction.WithInFlight(0)}
+	if m.resumes {
+		opts = append(opts, transaction.WithResume(m.dir))
+	}
+	return unmanagedStages(t, w, m.dir, opts...)
+}
+
+func dirInMemory(dir string) bool {
+	return strings.HasPrefix(dir, "/dev/shm/") && runtime.GOOS == "linux"
 }
 
 func (m *model) end() {
@@ -98,6 +114,9 @@ func (m *model) end() {
 	require.Empty(m.rt, m.world.left())
 	require.Zero(m.rt, m.slots.Used())
 	require.Empty(m.rt, m.records())
+	notes, err := filepath.Glob(filepath.Join(m.dir, "dlite-*"))
+	require.NoError(m.rt, err)
+	require.Empty(m.rt, notes)
 	require.NoError(m.rt, os.RemoveAll(m.dir))
 }
 
@@ -160,12 +179,16 @@ func (m *model) everything(rt *rapid.T, id string) {
 }
 
 // crash ends the process and starts another one, which remembers nothing but the
-// record.
+// record, and takes up what is open where transactions survive.
 func (m *model) crash(rt *rapid.T) {
 	require.NoError(rt, m.Crash())
-	m.stages = unmanagedStages(m.t, m.world, m.dir, transaction.WithInFlight(0))
+	m.stages = m.process(m.t, m.world)
 	require.NoError(rt, m.Recover(context.Background()))
-	m.open, m.closed = map[string]bool{}, map[string]bool{}
+	m.closed = map[string]bool{}
+	if m.resumes {
+		return
+	}
+	m.open = map[string]bool{}
 	require.Empty(rt, m.world.left())
 }
 

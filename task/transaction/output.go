@@ -2,10 +2,12 @@ package transaction
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 
 	"github.com/delegate-io/dlite/logger"
+	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -27,6 +29,9 @@ type OpenLog func(ctx context.Context, target LogTarget) Log
 type LogTarget struct {
 	stage.LogConfig
 	Key string
+	// Writer names who writes the live stream ([logger.WriterHeader]), so that a
+	// step that goes on after a restart repeats no lines. Empty is a new name.
+	Writer string `json:",omitempty"`
 }
 
 // ServiceLog sends output to the log service that the task names (PROTOCOL 4),
@@ -37,7 +42,7 @@ func ServiceLog(hc *http.Client) OpenLog {
 			return discard{}
 		}
 		return logger.OpenStream(ctx, logger.StreamConfig{
-			URL: t.URL, Token: t.Token, Account: t.AccountID, Key: t.Key, HTTPClient: hc,
+			URL: t.URL, Token: t.Token, Account: t.AccountID, Key: t.Key, Writer: t.Writer, HTTPClient: hc,
 			IndirectUpload: t.IndirectUpload, TrimNewLineSuffix: t.TrimNewLineSuffix,
 			SkipOpeningStream: t.SkipOpeningStream, SkipClosingStream: t.SkipClosingStream,
 		})
@@ -69,3 +74,14 @@ type discard struct{}
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
 
 func (discard) Close(context.Context) error { return nil }
+
+// maskedLog closes a masker and the log below it.
+type maskedLog struct {
+	*secrets.Masker
+	log Log
+}
+
+// Close flushes the masker, then closes the log.
+func (l *maskedLog) Close(ctx context.Context) error {
+	return errors.Join(l.Masker.Close(), l.log.Close(ctx))
+}

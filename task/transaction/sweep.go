@@ -49,7 +49,7 @@ func (t *transaction) sweep(ctx context.Context) error {
 	}
 	for _, r := range resources {
 		if !slices.ContainsFunc(left, func(l driver.Resource) bool { return l.Kind == r.Kind && l.ID == r.ID }) {
-			err = errors.Join(err, t.journal.append(entry{Gone: &r}))
+			err = errors.Join(err, t.journal.append(entry{Gone: &r}, durable))
 		}
 	}
 	t.manager.keep(t)

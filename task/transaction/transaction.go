@@ -11,6 +11,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/secrets"
+	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
@@ -28,6 +29,7 @@ type transaction struct {
 	journal *journal       // set before ready is closed; nil when there is no record
 	slot    *capacity.Slot // set before ready is closed; nil when nothing counts
 	secrets *secrets.Set
+	notes   *notes // nil when nothing is kept for a later process
 
 	alive context.Context //nolint:containedctx // ends when the transaction does, whoever called
 	end   context.CancelCauseFunc
@@ -44,12 +46,17 @@ type transaction struct {
 	resources []driver.Resource
 	exports   map[string]string // what steps gave to later ones
 	logs      []Log             // of detached steps
+	ending    sync.WaitGroup    // logs that are closed behind answers
 	running   int
 	quiet     chan struct{} // closed while nothing runs
 	touched   time.Time
 	initErr   error // set before ready is closed
 	closing   bool
 	cleanErr  error // set before gone is closed
+	noted     int   // how many secrets the notes hold
+	// Of a transaction that an earlier process began.
+	resumed bool               // and nobody has asked for yet
+	earlier map[string]earlier // what is known of its steps, by task
 }
 
 func (m *Manager) newTransaction(env driver.Environment) *transaction {
@@ -73,15 +80,32 @@ func (m *Manager) restore(l leftover) *transaction {
 	return t
 }
 
-// Record implements [driver.Ledger]: on the disk first, then in memory.
+// Record implements [driver.Ledger] for an init.
 func (t *transaction) Record(ctx context.Context, r driver.Resource) error {
+	return t.record(ctx, r, "")
+}
+
+// stepLedger is the ledger of a step.
+type stepLedger struct {
+	t    *transaction
+	task string
+}
+
+// Record implements [driver.Ledger].
+func (l stepLedger) Record(ctx context.Context, r driver.Resource) error {
+	return l.t.record(ctx, r, l.task)
+}
+
+// record makes a resource durable, unless it is volatile: on the disk first, then
+// in memory.
+func (t *transaction) record(ctx context.Context, r driver.Resource, task string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if r.Kind == "" || r.ID == "" {
 		return fmt.Errorf("recording a resource without kind or id: %q, %q", r.Kind, r.ID)
 	}
-	if err := t.journal.append(entry{Resource: &r}); err != nil {
+	if err := t.journal.append(entry{Resource: &r, Task: task}, !r.Volatile); err != nil {
 		return err
 	}
 	t.mu.Lock()
@@ -106,7 +130,7 @@ func (t *transaction) enter() bool {
 		t.quiet = make(chan struct{})
 	}
 	t.running++
-	t.touched = t.manager.now()
+	t.touched, t.resumed = t.manager.now(), false
 	return true
 }
 
@@ -125,15 +149,15 @@ func (t *transaction) leave() {
 	}
 }
 
-// idleSince is how long nobody has touched the transaction; a running step
-// touches it all the time.
-func (t *transaction) idleSince(now time.Time) time.Duration {
+// idleSince is how long nobody has touched the transaction, and whether nobody
+// has since it was taken up; a running step touches it all the time.
+func (t *transaction) idleSince(now time.Time) (idle time.Duration, resumed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.running > 0 || t.closing {
-		return 0
+		return 0, false
 	}
-	return now.Sub(t.touched)
+	return now.Sub(t.touched), t.resumed
 }
 
 // variables are what the transaction adds to a step's environment: what the init
@@ -149,17 +173,21 @@ func (t *transaction) variables() map[string]string {
 	return all
 }
 
+// hide keeps values, the secrets of the task that is handled in ctx, and what it
+// wants to have masked (PROTOCOL 2), out of everything that leaves the transaction
+// as text.
+func (t *transaction) hide(ctx context.Context, values ...string) {
+	t.secrets.Include(secrets.FromContext(ctx))
+	if tk, ok := task.FromContext(ctx); ok && tk.Logger != nil {
+		t.secrets.Add(tk.Logger.Masks...)
+	}
+	t.secrets.Add(values...)
+}
+
 func (t *transaction) export(vars map[string]string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	maps.Copy(t.exports, vars)
-}
-
-// keepLog leaves a detached step's log open until the transaction ends.
-func (t *transaction) keepLog(l Log) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.logs = append(t.logs, l)
 }
 
 // close ends the transaction, once: it stops what runs and removes what was
@@ -186,27 +214,11 @@ func (t *transaction) close(ctx context.Context) error {
 	if t.slot != nil {
 		t.slot.Release() // the logs may take a while
 	}
+	t.notes.remove()
 	t.closeLogs(context.WithoutCancel(ctx))
 	t.manager.remove(t)
 	close(t.gone)
 	return t.cleanErr
-}
-
-func (t *transaction) closeLogs(ctx context.Context) {
-	t.mu.Lock()
-	logs := t.logs
-	t.logs = nil
-	t.mu.Unlock()
-	var wg sync.WaitGroup
-	for _, l := range logs {
-		wg.Go(func() {
-			if err := l.Close(ctx); err != nil {
-				t.manager.log.Warn().Str("transaction", t.env.ID).Str("error", t.secrets.Mask(err.Error())).
-					Msg("a log is not complete")
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // remove forgets an ended transaction.

@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/delegate-io/dlite/driver"
@@ -28,6 +30,7 @@ type world struct {
 	mu      sync.Mutex
 	exists  map[string]driver.Resource
 	cleaned [][]driver.Resource
+	tasks   atomic.Int64 // ids given, by all processes
 
 	onInit    func(ctx context.Context, env *driver.Environment) error
 	onExecute func(ctx context.Context, env *driver.Environment, s *driver.Step, out io.Writer) (*driver.Result, error)
@@ -68,6 +71,13 @@ func (w *world) Execute(ctx context.Context, env *driver.Environment, s *driver.
 		return w.onExecute(ctx, env, s, out)
 	}
 	return &driver.Result{}, nil
+}
+
+// Reattach finds nothing that goes on: see lasting.
+func (w *world) Reattach(
+	context.Context, *driver.Environment, *driver.Step, io.Writer, driver.Ledger, []driver.Resource,
+) (*driver.Result, error) {
+	return nil, driver.ErrLost
 }
 
 func (w *world) Cleanup(_ context.Context, rs []driver.Resource) (left []driver.Resource, err error) {
@@ -178,7 +188,9 @@ func (s *stages) run(ctx context.Context, typ string, data any) *task.Response {
 	if err != nil {
 		panic(err)
 	}
-	r, _ := task.Serve(ctx, s.Routes()[typ], &task.Task{ID: typ, Type: typ, Data: b, Account: "acct"})
+	r, _ := task.Serve(ctx, s.Routes()[typ], &task.Task{
+		ID: fmt.Sprint(typ, s.world.tasks.Add(1)), Type: typ, Data: b, Account: "acct",
+	})
 	return r
 }
 
