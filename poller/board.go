@@ -45,6 +45,7 @@ type job struct {
 	event task.Event
 	kind  task.Kind
 	slot  *capacity.Slot // of an init
+	owed  *taken         // by an earlier process; nil for an event of this one
 
 	// The board's lock guards these.
 	abort   context.CancelCauseFunc // nil until the handler runs
@@ -167,6 +168,16 @@ func (b *board) claim(e task.Event, kind task.Kind, slot *capacity.Slot) *job {
 	b.inLane[kind]++
 	b.claims++
 	return j
+}
+
+// adopt puts a task in its lane that an earlier process of the delegate had
+// taken, however full the lane is.
+func (b *board) adopt(j *job) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.running[j.event.TaskID] = j
+	b.inLane[j.kind]++
+	b.claims++
 }
 
 // refuse leaves an event on the list until at least a time. It reports whether

@@ -39,6 +39,7 @@ func (s *session) deliver(work context.Context, id string, t *task.Task, r *task
 		switch current := s.delegateID(); {
 		case err == nil:
 			s.counters.answered(r.Code)
+			s.forget(t.ID)
 			return
 		case ctx.Err() != nil:
 			s.counters.undelivered.Add(1)
@@ -48,6 +49,7 @@ func (s *session) deliver(work context.Context, id string, t *task.Task, r *task
 			if len(r.Data) == 0 && len(r.Error) <= maxReason {
 				s.counters.undelivered.Add(1)
 				failed(s.log.Error(), err, "the manager refuses an answer of any size")
+				s.forget(t.ID)
 				return
 			}
 			r = task.Fail(t, task.Failed, fmt.Errorf("the answer could not be sent: %w", err))
@@ -64,6 +66,7 @@ func (s *session) deliver(work context.Context, id string, t *task.Task, r *task
 		default:
 			s.counters.undelivered.Add(1)
 			failed(s.log.Error(), err, "the manager does not take an answer")
+			s.forget(t.ID)
 			if s.orphan != nil && moved && errors.Is(err, client.ErrGone) {
 				s.orphan(ctx, t)
 			}

@@ -16,6 +16,7 @@ func (s *session) heartbeats(ctx context.Context) {
 	defer tick.Stop()
 	draining := s.draining
 	for {
+		s.pulse.heartbeat.now()
 		select {
 		case <-tick.C:
 		case <-draining: // tell at once: no more stages
@@ -35,6 +36,7 @@ func (s *session) beat(ctx context.Context, draining bool) {
 	switch {
 	case err == nil:
 		s.counters.heartbeats.Add(1)
+		s.pulse.contact.now()
 		return
 	case errors.Is(ctx.Err(), context.Canceled): // the end
 		return

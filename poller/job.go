@@ -19,22 +19,44 @@ const overrun = 5 * time.Second
 // do is a task's life on this delegate: acquire, handle, answer.
 func (s *session) do(j *job) {
 	id := s.delegateID() // the answer goes where the task was acquired
+	if j.owed != nil {
+		s.takeUp(j, id)
+		return
+	}
+	s.keep(taken{Event: j.event, Delegate: id})
 	t, err := s.client.Acquire(s.work, id, j.event)
 	switch {
 	case errors.Is(err, client.ErrMalformed):
 		// It is ours now, whatever it was: say so, or its stage waits for a time-out.
-		t = &task.Task{ID: j.event.TaskID, Type: j.event.TaskType}
-		s.vacate(j)
-		s.deliver(s.work, id, t, task.Fail(t, task.Failed, fmt.Errorf("the delegate could not read the task: %w", err)))
-		s.board.done(j, time.Now())
+		s.unreadable(j, id, err)
 		return
 	case err != nil || t == nil:
 		s.missed(j, err)
 		return
 	}
+	s.acquired(j, id, t)
+}
+
+// acquired goes on with a task that is ours now.
+func (s *session) acquired(j *job, id string, t *task.Task) {
 	complete(t, j.event)
 	s.counters.acquired.Add(1)
+	s.keep(taken{Event: j.event, Delegate: id, Acquired: true, RunnerResponse: t.RunnerResponse})
 	s.handle(j, id, t)
+}
+
+// unreadable answers for a task that the manager gave away and that did not
+// arrive in one piece.
+func (s *session) unreadable(j *job, id string, err error) {
+	s.fail(j, id, fmt.Errorf("the delegate could not read the task: %w", err))
+}
+
+// fail answers for a task that no handler sees.
+func (s *session) fail(j *job, id string, why error) {
+	t := &task.Task{ID: j.event.TaskID, Type: j.event.TaskType, RunnerResponse: j.owed != nil && j.owed.RunnerResponse}
+	s.vacate(j)
+	s.deliver(s.work, id, t, task.Fail(t, task.Failed, why))
+	s.board.done(j, time.Now())
 }
 
 // missed leaves alone a task that was not to be had.
@@ -48,6 +70,9 @@ func (s *session) missed(j *job, err error) {
 		s.log.Warn().Err(err).Str("task_id", j.event.TaskID).Msg("could not acquire a task")
 	}
 	s.vacate(j)
+	if s.work.Err() == nil { // otherwise it may be ours, and the next process asks again
+		s.forget(j.event.TaskID)
+	}
 	s.board.missed(j, time.Now().Add(max(s.interval, time.Second)))
 }
 

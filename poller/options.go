@@ -40,6 +40,8 @@ type config struct {
 	idle                time.Duration
 	overrun             time.Duration
 	orphan              func(context.Context, *task.Task)
+	state               *state // nil keeps nothing
+	disowned            func(context.Context)
 }
 
 func defaults() config {
@@ -135,6 +137,30 @@ func WithIdleWait(d time.Duration) Option {
 // shutdown's grace. f must be safe for concurrent use.
 func WithOrphan(f func(context.Context, *task.Task)) Option {
 	return func(c *config) { c.orphan = f }
+}
+
+// WithState keeps the delegate's id, and what it has acquired and not answered,
+// in a folder, which is made when it is missing and which only one poller at a
+// time may use. It holds no payloads. A poller that is started again after its
+// process died then goes on as the same delegate (SPEC T5): it registers under
+// the old id, acquires the tasks of stages that it owes an answer again, and
+// hands them to their handlers a second time; a handler that must not do its work
+// twice has to recognise the task's id, as those of transaction.Manager do. A
+// standalone task that had been acquired, and a task that the manager does not
+// give again, are answered FAILED. The default keeps nothing.
+func WithState(dir string) Option {
+	if dir == "" {
+		panic("poller: WithState of no folder")
+	}
+	return func(c *config) { c.state = &state{dir: dir} }
+}
+
+// WithDisowned sets what to call when Poll begins and the manager has not taken
+// the delegate's old id ([WithState]): nobody will ask for the stages that it had
+// then. transaction.Manager.Disown fits. The context ends with the
+// shutdown's grace.
+func WithDisowned(f func(context.Context)) Option {
+	return func(c *config) { c.disowned = f }
 }
 
 func positive(name string, d time.Duration) {

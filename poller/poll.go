@@ -19,6 +19,7 @@ func (s *session) pollLoop() {
 	fruitless := 0 // polls in a row that ended at once without news
 	wait := newBackoff()
 	for s.polling.Err() == nil {
+		s.pulse.poll.now()
 		if why := s.lost.reason(); why != nil {
 			s.registerAgain(why)
 			cursor = ""

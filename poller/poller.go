@@ -29,10 +29,12 @@ type Poller struct {
 	router *router.Router
 	config
 	counters counters
+	pulse    pulse
 
 	mu       sync.Mutex
 	session  *session // while Poll runs
 	shutdown bool
+	renamed  bool // the manager did not take the id that was kept
 }
 
 // New makes a poller. It panics when c or r is nil.
@@ -53,8 +55,26 @@ func New(c client.Client, r *router.Router, opts ...Option) *Poller {
 // Register makes the delegate known to the manager, with its name, tags and the
 // types that the router has routes for, and reports its capacity where that is
 // bounded. A manager that does not take the capacity is logged and no error.
+// With [WithState] it asks for the id of before.
 func (p *Poller) Register(ctx context.Context) (*client.Delegate, error) {
-	return p.register(ctx, "", false)
+	if p.state == nil {
+		return p.register(ctx, "", false)
+	}
+	old, err := p.state.id()
+	if err != nil {
+		p.log.Warn().Err(err).Msg("the delegate will be a new one")
+	}
+	d, err := p.register(ctx, old, false)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	p.renamed = old != "" && d.ID != old
+	p.mu.Unlock()
+	if err := p.state.setID(d.ID); err != nil {
+		p.log.Warn().Err(err).Msg("a restarted delegate will be a new one")
+	}
+	return d, nil
 }
 
 // Poll is the delegate's life: it sends heartbeats, takes tasks and answers
@@ -122,6 +142,9 @@ func (p *Poller) begin(ctx context.Context, executors int, id string, interval t
 		return nil, ErrRunning
 	}
 	p.session = newSession(ctx, p, executors, id, interval)
+	p.pulse.heartbeat.now() // the turns of an earlier Poll say nothing
+	p.pulse.poll.now()
+	p.session.renamed, p.renamed = p.renamed, false
 	return p.session, nil
 }
 

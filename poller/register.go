@@ -25,6 +25,7 @@ func (p *Poller) register(ctx context.Context, id string, draining bool) (*clien
 	if err != nil {
 		return nil, fmt.Errorf("registering the delegate %q: %w", p.name, err)
 	}
+	p.pulse.contact.now()
 	p.log.Info().Str("delegate_id", d.ID).Str("name", p.name).Strs("tags", p.tags).
 		Strs("task_types", p.router.Types()).Int("max_stages", p.slots.Max()).Msg("registered")
 	if p.slots.Max() > 0 {
@@ -46,11 +47,17 @@ func (s *session) registerAgain(why error) {
 		s.reregister = newBackoff()
 	}
 	for s.reregister.sleep(s.polling) {
+		s.pulse.poll.now()
 		d, err := s.register(s.polling, s.delegateID(), s.isDraining())
 		if err == nil {
 			s.registeredAt = time.Now()
 			s.id.Store(&d.ID)
 			s.lost.clear()
+			if s.state != nil {
+				if err := s.state.setID(d.ID); err != nil {
+					s.log.Warn().Err(err).Msg("a restarted delegate will be a new one")
+				}
+			}
 			return
 		}
 		if s.polling.Err() == nil {

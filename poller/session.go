@@ -24,6 +24,7 @@ type session struct {
 	*Poller
 	board    *board
 	interval time.Duration
+	renamed  bool // since an earlier process, see WithDisowned
 
 	id       atomic.Pointer[string]
 	draining chan struct{}
@@ -73,7 +74,11 @@ func (s *session) run(ctx context.Context) error {
 	var loops, scheduling sync.WaitGroup
 	beating, endBeating := context.WithCancel(context.WithoutCancel(ctx))
 	loops.Go(func() { s.heartbeats(beating) })
+	s.resume() // before awaitEnd: it may find nothing to do
 	loops.Go(func() { s.awaitEnd(ctx) })
+	if s.renamed && s.disowned != nil {
+		loops.Go(func() { s.disowned(s.work) })
+	}
 	scheduling.Go(s.scheduleLoop)
 
 	s.pollLoop()
@@ -192,7 +197,12 @@ func (s *session) unregister(ctx context.Context) {
 	err := s.client.Unregister(ctx, &client.Unregistration{
 		DelegateID: s.delegateID(), HostName: s.host, NG: true, DelegateType: s.kind, IPAddress: s.ip,
 	})
-	if err != nil && !errors.Is(err, client.ErrGone) {
+	switch {
+	case err != nil && !errors.Is(err, client.ErrGone):
 		s.log.Warn().Err(err).Msg("could not unregister: the manager will miss our heartbeats")
+	case s.state != nil:
+		if err := s.state.setID(""); err != nil {
+			s.log.Warn().Err(err).Msg("the delegate will ask for an id that is gone")
+		}
 	}
 }
