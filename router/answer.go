@@ -8,32 +8,6 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// seen passes an answer on and remembers its status.
-type seen struct {
-	http.ResponseWriter
-	status int
-}
-
-func (w *seen) WriteHeader(status int) {
-	if w.status == 0 && status >= 200 { // 1xx does not end the head
-		w.status = status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *seen) Write(b []byte) (int, error) {
-	if w.status == 0 {
-		w.WriteHeader(http.StatusOK)
-	}
-	return w.ResponseWriter.Write(b)
-}
-
-// Unwrap lets [http.ResponseController] reach what is underneath.
-func (w *seen) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// code is the outcome that the answer stands for, as [task.Serve] sees it.
-func (w *seen) code() task.Code { return task.CodeOf(w.status, w.Header()) }
-
 // held keeps an answer back until it is whole. It has no Unwrap: nothing may
 // reach the writer underneath before that.
 type held struct {

@@ -36,9 +36,9 @@ func Deadline(most time.Duration) Middleware {
 			}
 			ctx, cancel := context.WithTimeout(r.Context(), limit)
 			defer cancel()
-			answer := &late{seen: seen{ResponseWriter: w}, err: ctx.Err}
+			answer := &late{Watched: task.Watch(w), err: ctx.Err}
 			next.ServeHTTP(answer, r.WithContext(ctx))
-			if answer.status == 0 && answer.isLate() {
+			if answer.Status == 0 && answer.isLate() {
 				task.WriteError(w, fmt.Errorf("the task's time of %s is up: %w", limit, context.DeadlineExceeded))
 			}
 		})
@@ -47,22 +47,22 @@ func Deadline(most time.Duration) Middleware {
 
 // late makes a failure TIMEOUT when it is written after the deadline.
 type late struct {
-	seen
+	*task.Watched
 	err func() error // the context's
 }
 
 func (w *late) isLate() bool { return errors.Is(w.err(), context.DeadlineExceeded) }
 
 func (w *late) WriteHeader(status int) {
-	if w.status == 0 && status >= 200 && w.isLate() && task.CodeOf(status, w.Header()) == task.Failed {
+	if w.Status == 0 && status >= 200 && w.isLate() && task.CodeOf(status, w.Header()) == task.Failed {
 		w.Header().Set(task.CodeHeader, string(task.Timeout))
 	}
-	w.seen.WriteHeader(status)
+	w.Watched.WriteHeader(status)
 }
 
 func (w *late) Write(b []byte) (int, error) {
-	if w.status == 0 {
+	if w.Status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	return w.seen.Write(b)
+	return w.Watched.Write(b)
 }

@@ -95,3 +95,14 @@ func TestLogOutsideRecoverKnowsTheCode(t *testing.T) {
 	assert.Equal(t, "FAILED", got[0]["code"])
 	assert.EqualValues(t, 500, got[0]["status"])
 }
+
+// L3: the log of a task that is part of a trace names both ids.
+func TestLogNamesTheTrace(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	r := router.New(router.RouteMap{"x": answer("x")}, router.WithMiddleware(router.Log(zerolog.New(&out))))
+	task.Serve(t.Context(), r, &task.Task{
+		ID: "t", Type: "x", Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+	})
+	assert.Contains(t, out.String(), `"trace_id":"0af7651916cd43dd8448eb211c80319c","span_id":"b7ad6b7169203331"`)
+}

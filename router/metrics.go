@@ -41,11 +41,11 @@ func Metrics(observe func(Observation)) Middleware {
 			if t, ok := task.FromContext(r.Context()); ok {
 				o.Type, o.Kind = t.Type, task.KindOf(t.Type)
 			}
-			answer, start := &seen{ResponseWriter: w}, time.Now()
+			answer, start := task.Watch(w), time.Now()
 			o.Panicked = true
 			defer func() {
 				o.Duration = time.Since(start)
-				o.Code, o.Status = answer.code(), answer.status
+				o.Code, o.Status = answer.Code(), answer.Status
 				if o.Panicked {
 					o.Code = task.Failed
 				}

@@ -1,0 +1,109 @@
+// Package tracing makes a span of each task's run, in the trace that the task's
+// manager began (SPEC L3, R3):
+//
+//	r := router.New(routes, router.WithMiddleware(
+//		tracing.Middleware(provider), router.Recover(log), router.Log(log)))
+//
+// It is a package of its own so that the router does not pull in OpenTelemetry.
+package tracing
+
+import (
+	"net/http"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/delegate-io/dlite/task"
+)
+
+// scope names who makes the spans.
+const scope = "github.com/delegate-io/dlite/router/tracing"
+
+// Middleware makes a span around everything inside it: "init", "execute",
+// "cleanup" or, for a task that belongs to no stage, "task". Its parent is the
+// span that the task names, [task.Task.TraceContext]; without one it begins a
+// trace. The handler's context carries the span, and the task that it finds
+// names it, so that [github.com/delegate-io/dlite/router.Log] and the steps of
+// transactions join in.
+//
+// A span has the task's id, type and kind, and its outcome; nothing of what the
+// task carries or answers. A provider that records nothing passes the manager's
+// span on. Put it outside of everything that logs. It panics when tp is nil.
+func Middleware(tp trace.TracerProvider) func(http.Handler) http.Handler {
+	if tp == nil {
+		panic("tracing: Middleware of a nil provider")
+	}
+	tracer := tp.Tracer(scope)
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			t, err := task.Peek(r)
+			if err != nil { // the handler's to refuse
+				next.ServeHTTP(w, r)
+				return
+			}
+			kind := task.KindOf(t.Type)
+			ctx, span := tracer.Start(propagation.TraceContext{}.Extract(r.Context(), carrier{t}), name(kind),
+				trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+					attribute.String("dlite.task.id", t.ID), attribute.String("dlite.task.type", t.Type),
+					attribute.String("dlite.task.kind", kind.String())))
+			own := *t
+			propagation.TraceContext{}.Inject(ctx, carrier{&own})
+			r = task.WithTask(r.WithContext(ctx), &own)
+			if !span.IsRecording() {
+				next.ServeHTTP(w, r)
+				return
+			}
+			answer, returned := task.Watch(w), false
+			defer func() {
+				code := answer.Code()
+				if !returned {
+					code = task.Failed
+				}
+				span.SetAttributes(attribute.String("dlite.task.code", string(code)))
+				if code != task.OK {
+					span.SetStatus(codes.Error, string(code))
+				}
+				span.End()
+			}()
+			next.ServeHTTP(answer, r)
+			returned = true
+		})
+	}
+}
+
+func name(k task.Kind) string {
+	if k == task.Standalone {
+		return "task"
+	}
+	return k.String()
+}
+
+// carrier is the trace context of a task.
+type carrier struct{ task *task.Task }
+
+// Get implements [propagation.TextMapCarrier].
+func (c carrier) Get(key string) string {
+	parent, state := c.task.TraceContext()
+	switch key {
+	case "traceparent":
+		return parent
+	case "tracestate":
+		return state
+	}
+	return ""
+}
+
+// Set implements [propagation.TextMapCarrier].
+func (c carrier) Set(key, value string) {
+	switch key {
+	case "traceparent":
+		c.task.Traceparent = task.Text(value)
+	case "tracestate":
+		c.task.Tracestate = task.Text(value)
+	}
+}
+
+// Keys implements [propagation.TextMapCarrier].
+func (c carrier) Keys() []string { return []string{"traceparent", "tracestate"} }
