@@ -11,7 +11,7 @@ func (m *Manager) postStage(w http.ResponseWriter, r *http.Request) {
 	if !m.read(w, r, &req) {
 		return
 	}
-	s, existed, err := m.submitStage(account(r), req)
+	s, existed, err := m.submitStage(extract(r), account(r), req)
 	if err != nil {
 		failWith(w, err)
 		return
@@ -103,7 +103,7 @@ func (m *Manager) postTask(w http.ResponseWriter, r *http.Request) {
 	if !m.read(w, r, &req) {
 		return
 	}
-	t, existed, err := m.submitTask(account(r), req)
+	t, existed, err := m.submitTask(extract(r), account(r), req)
 	if err != nil {
 		failWith(w, err)
 		return

@@ -222,3 +222,17 @@ func TestUnregisteringEndsWhatRuns(t *testing.T) {
 	assert.Equal(t, manager.Skipped, st.Cleanup.Status)
 	assert.Equal(t, 204, s.respond(id, step.ID, succeeded), "late, and it may")
 }
+
+// A step is named once, also by delegates that name it themselves.
+func TestAStageSaysOnceWhichStepFailed(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.register("d", dockerTypes)
+	for stage, message := range map[string]string{"told": `step \"a\": no such image`, "untold": "no such image"} {
+		s.submit(`{"id":"` + stage + `","steps":[{"id":"a"}]}`)
+		s.pass(id, initTask, succeeded)
+		s.pass(id, executeTask, `{"code":"OK","data":{"command_execution_status":"FAILURE","error_message":"`+message+`"}}`)
+		s.pass(id, cleanupTask, succeeded)
+		assert.Equal(t, `step "a": no such image`, s.ended(stage).Error)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/delegate-io/dlite/task"
 )
@@ -14,9 +15,8 @@ func (m *Manager) acquireV1(w http.ResponseWriter, r *http.Request) {
 	if t == nil {
 		return
 	}
-	own := *t
-	own.Delegate.ID, own.Delegate.InstanceID = id, r.URL.Query().Get("delegateInstanceId")
-	answer(w, http.StatusOK, &own)
+	t.Delegate.ID, t.Delegate.InstanceID = id, r.URL.Query().Get("delegateInstanceId")
+	answer(w, http.StatusOK, t)
 }
 
 func (m *Manager) acquireV2(w http.ResponseWriter, r *http.Request) {
@@ -34,9 +34,10 @@ func (m *Manager) acquireV2(w http.ResponseWriter, r *http.Request) {
 	}{[]any{request}})
 }
 
-// acquire takes a task for a delegate. When there is none to have it has
+// acquire takes a task for a delegate: a copy. When there is none to have it has
 // answered.
 func (m *Manager) acquire(w http.ResponseWriter, r *http.Request, delegate string) *task.Task {
+	begun := time.Now()
 	t, err := m.queue.Acquire(account(r), delegate, param(r, "task"))
 	m.settle()
 	switch {
@@ -47,7 +48,7 @@ func (m *Manager) acquire(w http.ResponseWriter, r *http.Request, delegate strin
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	return t
+	return m.handOver(r.Context(), t, account(r), delegate, begun)
 }
 
 // requestV2 puts a task into the form of PROTOCOL 2: its payload and the

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -76,11 +77,16 @@ func TestTheStepsOfAStageAreBounded(t *testing.T) {
 // can send, whatever their ids are.
 func TestLogKeysAreTheStepsOwn(t *testing.T) {
 	t.Parallel()
+	var prefixes sync.Map
 	s := start(t, func(c *manager.Config) {
-		c.Logs = func(string) *stage.LogConfig { return &stage.LogConfig{URL: "http://logs.invalid"} }
+		c.Logs = func(_, prefix string) *stage.LogConfig {
+			prefixes.Store(prefix, true)
+			return &stage.LogConfig{URL: "http://logs.invalid"}
+		}
 	})
 	seen := map[string]string{}
 	for id, steps := range map[string][]string{
+		":init": {":init"}, "b": {"init", ":init", "_init"}, "c/": {":init", ":init:0"}, "c_": {":init"}, "c:": {"init"},
 		"build-1": {"test"}, "a": {"b/c", "b_c", "..."}, "a/b": {"c"}, "a b": {"c"}, "a_b": {"c"}, "../x": {"c"}, "é": {"è", "e"},
 	} {
 		req := manager.StageRequest{ID: id}
@@ -89,15 +95,18 @@ func TestLogKeysAreTheStepsOwn(t *testing.T) {
 		}
 		st, err := s.m.SubmitStage(t.Context(), account, req)
 		require.NoError(t, err)
-		for _, step := range st.Steps {
+		for _, step := range append(st.Steps, st.Init) {
 			assert.Regexp(t, `^[A-Za-z0-9/:._-]+$`, step.LogKey)
 			assert.NotContains(t, step.LogKey, "..")
 			assert.Equal(t, 1, strings.Count(step.LogKey, "/"), step.LogKey)
 			assert.Empty(t, seen[step.LogKey], "%s is the key of two steps", step.LogKey)
 			seen[step.LogKey] = id + " " + step.ID
+			_, told := prefixes.Load(step.LogKey[:strings.Index(step.LogKey, "/")+1])
+			assert.True(t, told, step.LogKey)
 		}
 	}
 	assert.Equal(t, "build-1 test", seen["build-1/test"], "an ordinary key stays as it is")
+	assert.Equal(t, "build-1 init", seen["build-1/:init"], "and so does that of its init")
 }
 
 // What a stranger writes into names and ids cannot forge a line of the log.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/manager/queue"
@@ -77,18 +79,24 @@ type Config struct {
 	// MaxBody bounds a request's body in bytes. Defaults to [task.MaxBody].
 	MaxBody int64
 
-	// Logs says where the output of an account's steps goes that name no log
-	// service themselves; the key is the stage's id, a slash and the step's id,
-	// changed where one holds what not every writer can send.
+	// Logs says where the output of a step goes that names no log service itself.
+	// The key of its log begins with prefix: the stage's id, changed where it holds
+	// what not every writer can send, and a slash. A token may be limited to it.
 	// Nil, as a function or an answer, leaves such output with the delegate. It
 	// must be safe for concurrent use.
-	Logs func(account string) *stage.LogConfig
+	Logs func(account, prefix string) *stage.LogConfig
 
 	// Clock defaults to the wall clock.
 	Clock Clock
 	// Logger tells of delegates that come and go and of stages that end. The zero
 	// value is silent.
 	Logger zerolog.Logger
+
+	// TracerProvider takes the spans of stages and tasks, which join the trace that
+	// a submission's header traceparent, or in Go its context, names; tasks carry
+	// it on to their delegates (SPEC L3). Nil records nothing and carries on what
+	// the submission says.
+	TracerProvider trace.TracerProvider
 }
 
 // maxWait is the longest that a poll may be held, whatever is configured: a
@@ -117,6 +125,9 @@ func (c *Config) setDefaults() {
 	if c.Clock == nil {
 		c.Clock = wallClock{}
 	}
+	if c.TracerProvider == nil {
+		c.TracerProvider = noop.NewTracerProvider()
+	}
 }
 
 // Manager is the server. It is an [http.Handler] and safe for concurrent use.
@@ -125,17 +136,20 @@ type Manager struct {
 	secrets map[string]token.Secret
 	tokens  tokenCache
 	queue   *queue.Queue
+	tracer  trace.Tracer
 	handler http.Handler
 
 	closeOnce sync.Once
 	closing   chan struct{} // closed by Close
 	stopped   chan struct{} // closed when the loop has ended
 
-	mu     sync.Mutex
-	stages map[key]*run
-	order  uint64
-	tasks  map[key]*single
-	notes  []note // to be logged when mu is free
+	mu       sync.Mutex
+	stages   map[key]*run
+	order    uint64
+	tasks    map[key]*single
+	counts   map[string]*counts // by account
+	notes    []note             // to be logged when mu is free
+	deferred []func()           // to be called then
 }
 
 // key is an id within an account.
@@ -156,6 +170,8 @@ func New(cfg Config) (*Manager, error) {
 		stopped: make(chan struct{}),
 		stages:  map[key]*run{},
 		tasks:   map[key]*single{},
+		counts:  map[string]*counts{},
+		tracer:  cfg.TracerProvider.Tracer(scope),
 		queue: queue.New(queue.Config{
 			HeartbeatTimeout: cfg.HeartbeatTimeout, AcquireTimeout: cfg.AcquireTimeout,
 			AbortGrace: cfg.AbortGrace, AnswerGrace: cfg.AnswerGrace, ForgetLost: cfg.ForgetLost,
@@ -217,13 +233,17 @@ func (m *Manager) loop() {
 // settle makes the stages follow what has happened in the queue. Whoever changes
 // the queue calls it afterwards.
 func (m *Manager) settle() {
-	for _, n := range m.follow() {
+	notes, deferred := m.follow()
+	for _, n := range notes {
 		n.write(&m.cfg.Logger)
+	}
+	for _, f := range deferred {
+		f()
 	}
 }
 
-// follow applies all events and returns what is to be logged.
-func (m *Manager) follow() []note {
+// follow applies all events and returns what is to be logged, and to be done.
+func (m *Manager) follow() ([]note, []func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for {
@@ -235,9 +255,9 @@ func (m *Manager) follow() []note {
 			m.apply(&events[i])
 		}
 	}
-	notes := m.notes
-	m.notes = nil
-	return notes
+	notes, deferred := m.notes, m.deferred
+	m.notes, m.deferred = nil, nil
+	return notes, deferred
 }
 
 // note is a line for the log, kept until no lock is held.
@@ -245,6 +265,7 @@ type note struct {
 	level                          zerolog.Level
 	message                        string
 	account, stage, delegate, what string
+	span                           trace.Span // nil without one
 }
 
 func (n *note) write(l *zerolog.Logger) {
@@ -257,6 +278,9 @@ func (n *note) write(l *zerolog.Logger) {
 	}
 	if n.what != "" {
 		e = e.Str("status", n.what)
+	}
+	if n.span != nil && n.span.SpanContext().IsValid() {
+		e = e.Stringer("trace_id", n.span.SpanContext().TraceID()).Stringer("span_id", n.span.SpanContext().SpanID())
 	}
 	e.Msg(n.message)
 }

@@ -117,36 +117,56 @@ func fillStep(o object, s *StepRequest, t ties) {
 	o.setDefault("network", t.network)
 }
 
-// fillLog sends a step's output to the manager's log service, unless the step
-// names one, and returns the key of its log.
-func (m *Manager) fillLog(o object, n *run, step string) string {
+// fillLog sends what a payload's task has to say to the manager's log service
+// under key, unless the payload names one, and returns the key of its log.
+func (m *Manager) fillLog(o object, n *run, key string) string {
 	if m.cfg.Logs != nil && o.absent("log_config") {
-		if c := m.cfg.Logs(n.account); c != nil {
+		if c := m.cfg.Logs(n.account, key[:strings.IndexByte(key, '/')+1]); c != nil {
 			o.setDefault("log_config", c)
-			o.setDefault("log_key", logKey(n.ID, step))
+			o.setDefault("log_key", key)
 		}
 	}
 	return o.text("log_key")
 }
 
+// initLog stands for the init where a log's key has a step.
+const initLog = ":init"
+
+// initLogKey names the log of a stage's init as logKey does that of a step, and
+// so that no step of the account has the same.
+func initLogKey(stageID string) string {
+	stage := plain(stageID)
+	k := stage + "/" + initLog
+	if stage != stageID {
+		k += ":" + digestOf("init:"+stageID)
+	}
+	return k
+}
+
 // logKey names the log of a step with the characters that every writer passes on
 // as they are (PROTOCOL 4), and so that no two steps of an account have the same.
 func logKey(stageID, step string) string {
-	plain := func(s string) string {
-		return strings.ReplaceAll(strings.Map(func(r rune) rune {
-			switch {
-			case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune(":._-", r):
-				return r
-			}
-			return '_'
-		}, s), "..", "__")
-	}
 	k := plain(stageID) + "/" + plain(step)
-	if raw := stageID + "/" + step; k != raw {
-		sum := sha256.Sum256([]byte(strconv.Itoa(len(stageID)) + ":" + raw))
-		k += ":" + hex.EncodeToString(sum[:8])
+	if raw := stageID + "/" + step; k != raw || step == initLog {
+		k += ":" + digestOf(strconv.Itoa(len(stageID))+":"+raw)
 	}
 	return k
+}
+
+// plain puts "_" for what a key cannot have.
+func plain(s string) string {
+	return strings.ReplaceAll(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune(":._-", r):
+			return r
+		}
+		return '_'
+	}, s), "..", "__")
+}
+
+func digestOf(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:8])
 }
 
 func fillCleanup(o object, t ties) {

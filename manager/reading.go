@@ -20,6 +20,7 @@ type findings struct {
 	outputVars map[string]string
 	outputs    []stage.Output
 	artifact   []byte
+	tests      *stage.TestSummary
 }
 
 func findingsIn(data json.RawMessage) (f findings) {
@@ -36,6 +37,7 @@ func findingsIn(data json.RawMessage) (f findings) {
 		"output_vars":              &f.outputVars,
 		"outputs":                  &f.outputs,
 		"artifact":                 &f.artifact,
+		"tests":                    &f.tests,
 	} {
 		if raw, ok := members[name]; ok {
 			_ = json.Unmarshal(raw, into) // whoever sends something else means something else

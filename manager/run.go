@@ -31,6 +31,7 @@ type run struct {
 	kinds    [][3]string // by variant: the types of init, execute and cleanup
 	variant  int
 	done     chan struct{} // closed at the end
+	trace    tracing
 }
 
 // step is a part of a run: its init, a step or its cleanup.
@@ -61,6 +62,7 @@ func (p *step) task(n *run, variant int) *task.Task {
 	if n.Infra == "local" {
 		t.Driver = "local"
 	}
+	n.trace.join(t)
 	return t
 }
 

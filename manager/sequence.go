@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -20,6 +21,7 @@ import (
 func (m *Manager) apply(e *queue.Event) {
 	switch e.Kind {
 	case queue.Lost:
+		m.count(e.Account).DelegatesLost++
 		m.note(zerolog.WarnLevel, "a delegate is lost: it sends no heartbeats", note{account: e.Account, delegate: e.Delegate})
 		return
 	case queue.Returned:
@@ -32,15 +34,20 @@ func (m *Manager) apply(e *queue.Event) {
 		delete(m.tasks, k)
 		return
 	}
+	if e.Kind == queue.Requeued {
+		m.count(e.Account).Requeued++
+	}
 	n := m.stages[k]
 	if n == nil {
-		return // a single task: the queue has all there is to know
+		m.followTask(k, e)
+		return
 	}
 	switch e.Kind {
 	case queue.Acquired:
 		m.started(n, e)
 	case queue.Requeued:
 		n.Status, n.DelegateID = Queued, ""
+		n.trace.since = e.At
 		n.StartedAt, n.init.StartedAt = time.Time{}, time.Time{}
 		n.init.Status = Queued
 	case queue.Expired:
@@ -58,6 +65,8 @@ func (m *Manager) started(n *run, e *queue.Event) {
 	}
 	p.Status, p.StartedAt = Running, e.At
 	if p.kind == task.Init {
+		m.count(n.account).Stages.Waits.add(e.At.Sub(n.trace.since))
+		m.waited(&n.trace, e.At)
 		n.Status, n.StartedAt = Running, e.At
 		n.DelegateID, n.variant = e.Delegate, e.Variant
 	}
@@ -94,6 +103,7 @@ func (m *Manager) ended(n *run, e *queue.Event) {
 	case p.kind == task.Cleanup:
 		m.finish(n)
 	case p.kind == task.Init && !e.Started:
+		m.waited(&n.trace, e.At)
 		n.fail(p)
 		n.skip()
 		n.cleanup.Status = Skipped // nothing was made anywhere
@@ -110,18 +120,23 @@ func (m *Manager) ended(n *run, e *queue.Event) {
 func (p *step) record(e *queue.Event) {
 	p.EndedAt = e.At
 	p.Error = e.Result.Error
-	switch e.Result.Outcome {
-	case queue.Success:
-		p.Status = Success
-	case queue.TimedOut:
-		p.Status = Timeout
-	case queue.Aborted:
-		p.Status = Aborted
-	default:
-		p.Status = Failure
-	}
+	p.Status = statusOf(e.Result.Outcome)
 	f := findingsIn(e.Result.Data)
-	p.ExitCode, p.OutputVars, p.Outputs, p.Artifact = f.exitCode, f.outputVars, f.outputs, f.artifact
+	p.ExitCode, p.OutputVars, p.Outputs, p.Artifact, p.Tests = f.exitCode, f.outputVars, f.outputs, f.artifact, f.tests
+}
+
+// statusOf is the status of what has ended.
+func statusOf(o queue.Outcome) Status {
+	switch o {
+	case queue.Success:
+		return Success
+	case queue.TimedOut:
+		return Timeout
+	case queue.Aborted:
+		return Aborted
+	default:
+		return Failure
+	}
 }
 
 // fail notes the first failure of a stage: it decides the stage's status.
@@ -134,7 +149,8 @@ func (n *run) fail(p *step) {
 	if p.kind == task.Execute {
 		name = fmt.Sprintf("step %q", p.ID)
 	}
-	n.Error = cmp.Or(n.Error, name+": "+p.Error)
+	// Delegates tend to say which step they mean, too.
+	n.Error = cmp.Or(n.Error, name+": "+strings.TrimPrefix(p.Error, name+": "))
 }
 
 // proceed gives the delegate what comes next. The caller holds mu.
@@ -215,7 +231,9 @@ func (m *Manager) finish(n *run) {
 	}
 	close(n.done)
 	m.note(zerolog.InfoLevel, "a stage has ended",
-		note{account: n.account, stage: n.ID, delegate: n.DelegateID, what: string(n.Status)})
+		note{account: n.account, stage: n.ID, delegate: n.DelegateID, what: string(n.Status), span: n.trace.span})
+	m.count(n.account).Stages.end(n.Status, n.StartedAt, n.EndedAt)
+	m.over(&n.trace, n.Status, n.DelegateID, n.EndedAt)
 	_ = m.queue.Release(n.account, n.ID) // all its tasks have ended, or are detached
 }
 

@@ -107,23 +107,31 @@ type Task struct {
 }
 
 // single is a single task. The manager's lock guards it.
-type single struct{ digest [sha256.Size]byte }
+type single struct {
+	digest  [sha256.Size]byte
+	trace   tracing
+	started time.Time
+}
 
 // SubmitTask queues a single task. When the account has the same task under the
 // id already, it returns that one. It fails with [ErrInvalid], and with
 // [ErrConflict] when the id belongs to something else.
-func (m *Manager) SubmitTask(_ context.Context, account string, req TaskRequest) (Task, error) {
-	t, _, err := m.submitTask(account, req)
+func (m *Manager) SubmitTask(ctx context.Context, account string, req TaskRequest) (Task, error) {
+	t, _, err := m.submitTask(ctx, account, req)
 	return t, err
 }
 
-func (m *Manager) submitTask(account string, req TaskRequest) (t Task, existed bool, err error) {
+func (m *Manager) submitTask(ctx context.Context, account string, req TaskRequest) (t Task, existed bool, err error) {
+	ctx, span := m.startSubmit(inTrace(ctx, &req.Task), account)
+	defer func() { endSubmit(span, err) }()
 	w, sum, err := m.newTask(account, &req)
 	if err != nil {
 		return Task{}, false, err
 	}
+	traced := m.begin(ctx, "task", account, w.ID, m.cfg.Clock.Now()) // dropped when there is the same already
+	traced.join(w.Variants[0].Task)
 	for {
-		if existed, err = m.enterTask(key{account, w.ID}, w, sum); err != nil {
+		if existed, err = m.enterTask(key{account, w.ID}, w, sum, traced); err != nil {
 			return Task{}, existed, err
 		}
 		m.settle()
@@ -148,6 +156,7 @@ func (m *Manager) newTask(account string, req *TaskRequest) (*queue.Work, [sha25
 	}
 	body.Async = !req.Sync
 	body.Timeout = cmp.Or(body.Timeout, millis(m.cfg.TaskTimeout))
+	body.Traceparent, body.Tracestate = "", "" // who submits the same again does it in another trace
 	req.Task = body
 	if sum, err = digest(*req); err != nil {
 		return nil, sum, err
@@ -161,7 +170,7 @@ func (m *Manager) newTask(account string, req *TaskRequest) (*queue.Work, [sha25
 }
 
 // enterTask makes a single task known, unless it is.
-func (m *Manager) enterTask(k key, w *queue.Work, sum [sha256.Size]byte) (existed bool, err error) {
+func (m *Manager) enterTask(k key, w *queue.Work, sum [sha256.Size]byte, traced tracing) (existed bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if old := m.tasks[k]; old != nil {
@@ -173,7 +182,8 @@ func (m *Manager) enterTask(k key, w *queue.Work, sum [sha256.Size]byte) (existe
 	if err := m.queue.Submit(k.account, w); err != nil {
 		return false, fmt.Errorf("%w: %w", ErrConflict, err)
 	}
-	m.tasks[k] = &single{digest: sum}
+	m.tasks[k] = &single{digest: sum, trace: traced}
+	m.count(k.account).Tasks.Submitted++
 	return false, nil
 }
 
@@ -198,14 +208,8 @@ func (m *Manager) task(account, id string) (Task, <-chan struct{}, error) {
 		Error: s.Result.Error, Code: s.Result.Code, Data: s.Result.Data,
 	}
 	switch s.Result.Outcome {
-	case queue.Success:
-		t.Status = Success
-	case queue.TimedOut:
-		t.Status = Timeout
-	case queue.Aborted:
-		t.Status = Aborted
-	case queue.Failure, queue.Abandoned:
-		t.Status = Failure
+	case queue.Success, queue.TimedOut, queue.Aborted, queue.Failure, queue.Abandoned:
+		t.Status = statusOf(s.Result.Outcome)
 	default:
 		if !s.Acquired.IsZero() {
 			t.Status = Running
@@ -243,4 +247,29 @@ func (m *Manager) AbortTask(_ context.Context, account, id string) (Task, error)
 	}
 	m.settle()
 	return m.Task(account, id)
+}
+
+// followTask follows one event of a single task; the queue has all else that
+// there is to know. The caller holds mu.
+func (m *Manager) followTask(k key, e *queue.Event) {
+	t := m.tasks[k]
+	if t == nil {
+		return
+	}
+	c := m.count(k.account)
+	switch e.Kind {
+	case queue.Acquired:
+		c.Tasks.Waits.add(e.At.Sub(t.trace.since))
+		m.waited(&t.trace, e.At)
+		t.started = e.At
+	case queue.Requeued:
+		t.trace.since, t.started = e.At, time.Time{}
+	case queue.Ended:
+		if t.started.IsZero() {
+			m.waited(&t.trace, e.At)
+		}
+		status := statusOf(e.Result.Outcome)
+		c.Tasks.end(status, t.started, e.At)
+		m.over(&t.trace, status, e.Delegate, e.At)
+	}
 }

@@ -109,15 +109,19 @@ type StepState struct {
 	// Status is QUEUED until a delegate has taken it.
 	Status Status `json:"status"`
 	TaskID string `json:"task_id,omitempty"`
-	// LogKey is the key of the step's log in its log service.
+	// LogKey is the key of its log in its log service. An init has one too, for a
+	// clone's output and for why it failed; the log begins with the first word.
 	LogKey string `json:"log_key,omitempty"`
 	// Error says why it has not succeeded.
 	Error      string            `json:"error_msg,omitempty"`
 	ExitCode   int               `json:"exit_code"`
 	OutputVars map[string]string `json:"output_vars,omitempty"`
 	// Outputs are the declared outputs. The values of secret ones are not shown.
-	Outputs   []stage.Output `json:"outputs,omitempty"`
-	Artifact  []byte         `json:"artifact,omitempty"`
-	StartedAt time.Time      `json:"started_at,omitzero"`
-	EndedAt   time.Time      `json:"ended_at,omitzero"`
+	Outputs []stage.Output `json:"outputs,omitempty"`
+	// Artifact is what the step left in its artifact file, base64 in JSON.
+	Artifact []byte `json:"artifact,omitempty"`
+	// Tests summarises the step's test reports.
+	Tests     *stage.TestSummary `json:"tests,omitempty"`
+	StartedAt time.Time          `json:"started_at,omitzero"`
+	EndedAt   time.Time          `json:"ended_at,omitzero"`
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/manager/queue"
+	"github.com/delegate-io/dlite/task/stage"
 )
 
 const (
@@ -42,7 +43,8 @@ func TestAStageRunsFromInitToCleanup(t *testing.T) {
 	require.Equal(t, 204, s.respond(id, got.ID, succeeded))
 
 	got = s.pass(id, executeTask, `{"code":"OK","data":{"command_execution_status":"SUCCESS","output_vars":{"K":"v"},
-		"outputs":[{"key":"a","value":"b","type":"STRING"},{"key":"p","value":"fake-value","type":"SECRET"}]}}`)
+		"outputs":[{"key":"a","value":"b","type":"STRING"},{"key":"p","value":"fake-value","type":"SECRET"}],
+		"artifact":"aGVsbG8=","tests":{"total":2,"passed":1,"failed":1,"failures":[{"name":"TestIt"}]}}}`)
 	assert.Equal(t, int64(7000), got.Timeout)
 	assert.Contains(t, string(got.Data), `12345678901234567890`)
 	assert.JSONEq(t, `{"run":{"commands":["make"]},"cpu_quota":12345678901234567890,"id":"one","name":"one","environment":{},
@@ -58,6 +60,8 @@ func TestAStageRunsFromInitToCleanup(t *testing.T) {
 	assert.Equal(t, manager.Success, st.Status)
 	assert.Equal(t, map[string]string{"K": "v"}, st.Steps[0].OutputVars)
 	assert.Equal(t, "b", st.Steps[0].Outputs[0].Value)
+	assert.Equal(t, "hello", string(st.Steps[0].Artifact))
+	assert.Equal(t, &stage.TestSummary{Total: 2, Passed: 1, Failed: 1, Failures: []stage.TestFailure{{Name: "TestIt"}}}, st.Steps[0].Tests, "SPEC D5")
 	assert.NotContains(t, asJSON(t, st), "fake-value", "SPEC S3: a secret output is not shown")
 	for _, p := range []manager.StepState{st.Init, st.Steps[0], st.Steps[1], st.Cleanup} {
 		assert.Equal(t, manager.Success, p.Status)

@@ -20,13 +20,15 @@ import (
 // SubmitStage queues a stage. When the account has the same stage under the id
 // already, it returns that one. It fails with [ErrInvalid], and with
 // [ErrConflict] when the id belongs to something else.
-func (m *Manager) SubmitStage(_ context.Context, account string, req StageRequest) (Stage, error) {
-	s, _, err := m.submitStage(account, req)
+func (m *Manager) SubmitStage(ctx context.Context, account string, req StageRequest) (Stage, error) {
+	s, _, err := m.submitStage(ctx, account, req)
 	return s, err
 }
 
-func (m *Manager) submitStage(account string, req StageRequest) (s Stage, existed bool, err error) {
-	n, w, err := m.newRun(account, req)
+func (m *Manager) submitStage(ctx context.Context, account string, req StageRequest) (s Stage, existed bool, err error) {
+	ctx, span := m.startSubmit(ctx, account)
+	defer func() { endSubmit(span, err) }()
+	n, w, err := m.newRun(ctx, account, req)
 	if err != nil {
 		return Stage{}, false, err
 	}
@@ -55,6 +57,7 @@ func (m *Manager) enter(k key, n *run, w *queue.Work) (s Stage, existed bool, er
 	m.order++
 	n.order = m.order
 	m.stages[k] = n
+	m.count(k.account).Stages.Submitted++
 	return Stage{}, false, nil
 }
 
@@ -71,7 +74,7 @@ func infra(name string) [][3]string {
 }
 
 // newRun checks a request and prepares all that is sent for it.
-func (m *Manager) newRun(account string, req StageRequest) (*run, *queue.Work, error) {
+func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) (*run, *queue.Work, error) {
 	priority, err := m.check(account, req.ID, &req.Priority, &req.Selectors, req.Timeout, req.QueueTimeout)
 	if err != nil {
 		return nil, nil, err
@@ -95,6 +98,7 @@ func (m *Manager) newRun(account string, req StageRequest) (*run, *queue.Work, e
 		return nil, nil, err
 	}
 	n.current = &n.init
+	n.trace = m.begin(ctx, "stage", account, n.ID, n.SubmittedAt) // dropped when there is the same already
 	w := &queue.Work{
 		ID: n.ID, Stage: true, Priority: priority, Selectors: req.Selectors,
 		QueueTimeout: cmp.Or(req.QueueTimeout.Duration(), m.cfg.QueueTimeout), RunTimeout: req.Timeout.Duration(),
@@ -168,6 +172,7 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 	n.init = newStep("init", task.Init, millis(m.cfg.TaskTimeout))
 	if n.init.data, err = payload("init", &req.Init, func(o object) error {
 		t, err = fillInit(o, n.ID)
+		n.init.LogKey = m.fillLog(o, n, initLogKey(n.ID))
 		return err
 	}); err != nil {
 		return err
@@ -191,7 +196,7 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 		if p.data, err = payload("the data of step "+s.ID, &s.Data, func(o object) error {
 			p.timeout = cmp.Or(p.timeout, o.seconds("timeout"), millis(m.cfg.TaskTimeout))
 			fillStep(o, s, t)
-			p.LogKey = m.fillLog(o, n, s.ID)
+			p.LogKey = m.fillLog(o, n, logKey(n.ID, s.ID))
 			return nil
 		}); err != nil {
 			return err

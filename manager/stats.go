@@ -1,0 +1,140 @@
+package manager
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/delegate-io/dlite/manager/queue"
+)
+
+// Stats counts what an account's stages and single tasks have done since the
+// manager was made, and tells what they do now.
+type Stats struct {
+	Stages, Tasks WorkStats
+	// Requeued counts offers that were withdrawn, refused or not taken in time.
+	Requeued int64
+	// DelegatesLost counts delegates that stopped sending heartbeats.
+	DelegatesLost int64
+
+	// Waiting is what waits for a delegate, in no order.
+	Waiting []queue.Waiting
+	// Delegates counts those that are known, by state.
+	Delegates map[queue.DelegateState]int
+	// Slots are those of the delegates that are alive and have a bound; Unbounded
+	// counts those that have none. SlotsUsed are the stages that all delegates
+	// have, Running the tasks that they work on.
+	Slots, Unbounded, SlotsUsed, Running int
+}
+
+// WorkStats counts stages or single tasks.
+type WorkStats struct {
+	Submitted int64
+	// Ended counts by final status.
+	Ended map[Status]int64
+	// Waits are the times from the submission, or from the last requeueing, until
+	// a delegate took them; Durations those from then to the end.
+	Waits, Durations Times
+}
+
+// Times is how many times were how long.
+type Times struct {
+	Count int64
+	Sum   time.Duration
+	// AtMost counts the times of at most each of [TimeBounds].
+	AtMost [len(TimeBounds)]int64
+}
+
+// TimeBounds are the bounds by which [Times] counts.
+var TimeBounds = [...]time.Duration{
+	time.Millisecond, 5 * time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 8 * time.Hour,
+}
+
+func (t *Times) add(d time.Duration) {
+	t.Count++
+	t.Sum += d
+	for i, bound := range TimeBounds {
+		if d <= bound {
+			t.AtMost[i]++
+		}
+	}
+}
+
+// Stats returns the counts of an account; they are zero for one that there is
+// not. It may be called at any time.
+func (m *Manager) Stats(account string) Stats {
+	var st Stats
+	m.mu.Lock()
+	if c := m.counts[account]; c != nil {
+		st = c.Stats
+		st.Stages.Ended, st.Tasks.Ended = maps.Clone(st.Stages.Ended), maps.Clone(st.Tasks.Ended)
+	}
+	m.mu.Unlock()
+	st.Waiting = m.queue.Waiting(account)
+	st.Delegates = map[queue.DelegateState]int{}
+	for _, d := range m.queue.Delegates(account) {
+		st.Delegates[d.State]++
+		st.SlotsUsed += d.Stages
+		st.Running += d.Running
+		switch {
+		case d.State != queue.Alive:
+		case d.MaxStages == 0:
+			st.Unbounded++
+		default:
+			st.Slots += d.MaxStages
+		}
+	}
+	return st
+}
+
+// counts is an account's counters. The manager's lock guards it.
+type counts struct{ Stats }
+
+// count finds or makes an account's counters. The caller holds mu.
+func (m *Manager) count(account string) *counts {
+	c := m.counts[account]
+	if c == nil {
+		c = &counts{}
+		c.Stages.Ended, c.Tasks.Ended = map[Status]int64{}, map[Status]int64{}
+		m.counts[account] = c
+	}
+	return c
+}
+
+// end counts a work's end; a zero start is that of one that never ran.
+func (w *WorkStats) end(status Status, start, now time.Time) {
+	w.Ended[status]++
+	if !start.IsZero() {
+		w.Durations.add(now.Sub(start))
+	}
+}
+
+// Accounts are the ids of the accounts, in no order.
+func (m *Manager) Accounts() []string {
+	out := make([]string, 0, len(m.secrets))
+	for id := range m.secrets {
+		out = append(out, id)
+	}
+	return out
+}
+
+// Ready tells whether the manager takes submissions and serves delegates: it is
+// not closed, and its store answers. It fails with [ErrClosed] or with what the
+// store says, and when ctx has ended.
+func (m *Manager) Ready(ctx context.Context) error {
+	select {
+	case <-m.closing:
+		return ErrClosed
+	default:
+	}
+	return m.Alive(ctx)
+}
+
+// Alive returns when the manager's state can be had; a manager that is stuck does
+// not. It fails with what the store says.
+func (m *Manager) Alive(ctx context.Context) error {
+	m.mu.Lock()   // waits for whoever is stuck
+	m.mu.Unlock() //nolint:staticcheck // there is nothing to do with it
+	return m.queue.Ping(ctx)
+}
