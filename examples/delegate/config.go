@@ -41,6 +41,7 @@ type config struct {
 	CleanupGrace int `env:"CLEANUP_GRACE_PERIOD_SECONDS" envDefault:"0" help:"time between SIGTERM and SIGKILL for what is stopped"`
 	TermAttempts int `env:"SUBPROCESS_KILL_PROCESS_GROUP_MAX_SIGTERM_ATTEMPTS" envDefault:"0" help:"how often a host step that is stopped gets SIGTERM before SIGKILL; 0 leaves it to CLEANUP_GRACE_PERIOD_SECONDS"`
 	TermInterval int `env:"SUBPROCESS_KILL_PROCESS_GROUP_RETRY_INTERVAL_SECS" envDefault:"1" help:"time from one SIGTERM to the next"`
+	FileLimit    int `env:"OUTPUT_FILE_LIMIT_BYTES" envDefault:"1048576" help:"size of each file that a step may hand on: outputs, secret outputs, environment, artifact; a larger one fails the step"`
 	IdleWait     int `env:"IDLE_WAIT_SECS_BEFORE_STOP" envDefault:"0" help:"how long a drain waits after the last task"`
 
 	ProxyHost     string `env:"PROXY_HOST" help:"proxy to the manager; default: HTTP_PROXY, HTTPS_PROXY and NO_PROXY"`
@@ -54,9 +55,14 @@ type config struct {
 	ClientCert string `env:"CLIENT_CERT_FILE" help:"client certificate for mutual TLS"`
 	ClientKey  string `env:"CLIENT_KEY_FILE" help:"and its key"`
 
+	SecretConfig
+
 	WorkDir    string `env:"WORK_DIR" help:"folder for workspaces; default: dlite in the temporary folder"`
 	LedgerDir  string `env:"LEDGER_DIR" help:"folder that remembers what has to be cleaned up; default: dlite in the user's cache folder, by delegate name"`
+	Resume     bool   `env:"RESUME" envDefault:"true" help:"go on with the stages that a delegate had when it was killed, where they can be followed; false cleans them up"`
 	DockerHost string `env:"DOCKER_HOST" help:"the Docker engine's address"`
+
+	HTTPBind string `env:"HTTP_BIND" help:"address that /metrics, /healthz and /readyz are served at, or off; default: :3000, unless that is taken"`
 
 	LogLevel   string `env:"LOG_LEVEL" envDefault:"info" help:"trace, debug, info, warn or error"`
 	LogFormat  string `env:"LOG_FORMAT" envDefault:"console" help:"console or json"`
@@ -66,6 +72,7 @@ type config struct {
 	LogBackups int    `env:"LOG_MAX_BACKUPS" help:"rotated files to keep; default: 10"`
 	LogMaxAge  int    `env:"LOG_MAX_AGE_DAYS" help:"days to keep them; default: 30"`
 	LogCompact bool   `env:"LOG_COMPRESS" envDefault:"false" help:"compress them"`
+	LogRemote  bool   `env:"ENABLE_REMOTE_LOGGING" envDefault:"false" help:"send the log over OTLP to where OTEL_EXPORTER_OTLP_ENDPOINT says"`
 }
 
 type protocol string
@@ -113,7 +120,9 @@ func loadConfig(file string, environ []string) (config, []string, error) {
 	known := settingNames()
 	var warnings []string
 	for _, name := range slices.Sorted(maps.Keys(fromFile)) {
-		if !slices.Contains(known, canonical(name)) {
+		if strings.HasPrefix(name, "OTEL_") {
+			warnings = append(warnings, fmt.Sprintf("%s: %s is read from the environment alone", file, name))
+		} else if !slices.Contains(known, canonical(name)) {
 			warnings = append(warnings, fmt.Sprintf("%s: %s is no setting; valid are %s", file, name, strings.Join(known, ", ")))
 		}
 	}
@@ -218,12 +227,14 @@ func (c *config) complete() error {
 	wrong("CLEANUP_GRACE_PERIOD_SECONDS", c.CleanupGrace < 0, "0 or more")
 	wrong("SUBPROCESS_KILL_PROCESS_GROUP_MAX_SIGTERM_ATTEMPTS", c.TermAttempts < 0, "0 or more")
 	wrong("SUBPROCESS_KILL_PROCESS_GROUP_RETRY_INTERVAL_SECS", c.TermInterval < 1, "at least 1")
+	wrong("OUTPUT_FILE_LIMIT_BYTES", c.FileLimit < 1, "at least 1")
 	wrong("IDLE_WAIT_SECS_BEFORE_STOP", c.IdleWait < 0, "0 or more")
 	wrong("DELEGATE_RESOURCE_THRESHOLD", c.Threshold <= 0 || c.Threshold > 100, "above 0 and at most 100")
 	wrong("PROXY_PORT", c.ProxyPort < 0 || c.ProxyPort > 65535, "from 1 to 65535")
 	_, err := zerolog.ParseLevel(strings.ToLower(c.LogLevel))
 	wrong("LOG_LEVEL", err != nil, "trace, debug, info, warn or error")
 	wrong("LOG_FORMAT", c.LogFormat != "console" && c.LogFormat != "json", "console or json")
+	c.check(wrong)
 	if !strings.Contains(c.URL, "://") {
 		c.URL = "https://" + c.URL // MANAGER_HOST_AND_PORT may come without a scheme
 	}
@@ -278,11 +289,13 @@ func settingOf(field string) string {
 }
 
 func eachSetting(f func(name, field, fallback, help string)) {
-	t := reflect.TypeFor[config]()
-	for i := range t.NumField() {
-		tag := t.Field(i).Tag
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[config]()) {
+		if field.Anonymous {
+			continue // its fields come by themselves
+		}
+		tag := field.Tag
 		name, _, _ := strings.Cut(tag.Get("env"), ",")
-		f(name, t.Field(i).Name, tag.Get("envDefault"), tag.Get("help"))
+		f(name, field.Name, tag.Get("envDefault"), tag.Get("help"))
 	}
 }
 

@@ -12,7 +12,8 @@
 // "delegate settings" lists every setting; the environment goes before the file.
 // The manager has to be there at the start and may come and go afterwards. The
 // first interrupt drains: running stages are finished, new ones refused. The
-// second one cancels what runs and cleans up. What a delegate that was killed left
+// second one cancels what runs and cleans up. On Linux neither the delegate nor a
+// step writes a core dump; a step that wants one raises its limit (ulimit -c). What a delegate that was killed left
 // behind is removed when it starts again; so that it finds that, a machine with
 // several delegates gives each a NAME or a LEDGER_DIR of its own.
 package main
@@ -38,6 +39,9 @@ type serverCommand struct {
 
 // Run starts the delegate.
 func (c *serverCommand) Run() error {
+	if err := keepMemory(); err != nil {
+		fmt.Fprintln(os.Stderr, "delegate: warning: a crash may write a core dump, with secrets:", err)
+	}
 	cfg, warnings, err := loadConfig(c.EnvFile, os.Environ())
 	for _, w := range warnings {
 		fmt.Fprintln(os.Stderr, "delegate: warning:", w)

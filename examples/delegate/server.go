@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/logger"
+	"github.com/delegate-io/dlite/logger/otlp"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/secrets"
@@ -23,11 +27,20 @@ import (
 // closeTimeout bounds the cleanup of what is open at the end.
 const closeTimeout = 2 * time.Minute
 
+// remoteTimeout bounds the sending of the last events at the end.
+const remoteTimeout = 5 * time.Second
+
 // serve is the delegate's life. The first signal drains, the second one cancels.
 func serve(ctx context.Context, cfg config, signals <-chan os.Signal) (err error) {
-	hidden := secrets.NewSet(secrets.Config{}, cfg.Token, cfg.ProxyPassword)
+	hidden := secrets.NewSet(secrets.Config{}, append(cfg.values(), cfg.Token, cfg.ProxyPassword)...)
+	remote, closeRemote, err := openRemote(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeRemote()) }()
 	log, closeLog, err := logger.New(logger.Config{
-		Level: cfg.LogLevel, Format: logger.Format(cfg.LogFormat), Mask: hidden,
+		Export: remote,
+		Level:  cfg.LogLevel, Format: logger.Format(cfg.LogFormat), Mask: hidden,
 		EnableFileLogging: cfg.LogToFile, File: cfg.LogFile, MaxSizeMB: cfg.LogMaxSize,
 		MaxBackups: cfg.LogBackups, MaxAgeDays: cfg.LogMaxAge, Compress: cfg.LogCompact,
 	})
@@ -35,6 +48,12 @@ func serve(ctx context.Context, cfg config, signals <-chan os.Signal) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, closeLog.Close()) }()
+
+	seen, err := observeDelegate(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, seen.close()) }()
 
 	c, err := newClient(cfg, log)
 	if err != nil {
@@ -48,10 +67,40 @@ func serve(ctx context.Context, cfg config, signals <-chan os.Signal) (err error
 	}
 	defer func() { err = errors.Join(err, closeStages()) }()
 
-	routes := router.New(router.RouteMap(stages.Routes()),
-		router.WithMiddleware(router.Recover(log), router.Log(log)))
-	p := poller.New(c, routes, append(pollerOptions(cfg, slots, log), poller.WithOrphan(stages.Orphan))...)
+	sources, err := openSecrets(ctx, cfg.SecretConfig)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sources.close()) }()
+
+	types := router.RouteMap(stages.Routes()).Merge(sources.routes)
+	routes := router.New(types, router.WithMiddleware(append(seen.middleware(types),
+		router.Recover(log), router.Log(log), router.Secrets(secrets.ResolverConfig{Providers: sources.providers}))...))
+	p := poller.New(c, routes, append(pollerOptions(cfg, slots, log), poller.WithOrphan(stages.Orphan), poller.WithDisowned(stages.Disown))...)
+	seen.watch(p, slots, stages)
 	return run(ctx, p, cfg, log, signals)
+}
+
+// openRemote opens the export of the log, nil where it is not wanted. Events that
+// the collector did not get are no failure of the delegate's.
+func openRemote(ctx context.Context, cfg config) (io.Writer, func() error, error) {
+	if !cfg.LogRemote {
+		return nil, func() error { return nil }, nil
+	}
+	e, err := otlp.Open(ctx, otlp.Config{
+		Attributes: map[string]string{"dlite.account": cfg.AccountID, "dlite.delegate": cfg.Name},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return e, func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), remoteTimeout)
+		defer cancel()
+		if err := e.Close(ctx); err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, err)
+		}
+		return nil
+	}, nil
 }
 
 // run registers and polls until the signals have ended it.
@@ -111,7 +160,7 @@ func register(ctx context.Context, p *poller.Poller, log zerolog.Logger) (*clien
 func newStages(ctx context.Context, cfg config, slots *capacity.Slots, log zerolog.Logger) (*transaction.Manager, func() error, error) {
 	options := []local.Option{
 		local.WithWorkDir(cfg.WorkDir), local.WithGrace(seconds(cfg.CleanupGrace)), local.WithLogger(log),
-		local.WithTermination(cfg.TermAttempts, seconds(cfg.TermInterval)),
+		local.WithTermination(cfg.TermAttempts, seconds(cfg.TermInterval)), local.WithFileLimit(int64(cfg.FileLimit)),
 	}
 	if cfg.DockerHost != "" {
 		options = append(options, local.WithDockerHost(cfg.DockerHost))
@@ -120,8 +169,13 @@ func newStages(ctx context.Context, cfg config, slots *capacity.Slots, log zerol
 	if err != nil {
 		return nil, nil, err
 	}
-	stages := transaction.New(driver, transaction.WithLedger(cfg.LedgerDir), transaction.WithSlots(slots),
-		transaction.WithDelegate(cfg.Name), transaction.WithLogger(log))
+	kept := []transaction.Option{
+		transaction.WithLedger(cfg.LedgerDir), transaction.WithSlots(slots), transaction.WithDelegate(cfg.Name), transaction.WithLogger(log),
+	}
+	if cfg.Resume {
+		kept = append(kept, transaction.WithResume(""))
+	}
+	stages := transaction.New(driver, kept...)
 	switch err := stages.Recover(ctx); {
 	case errors.Is(err, transaction.ErrLedger):
 		return nil, nil, errors.Join(err, driver.Close())
@@ -169,6 +223,9 @@ func pollerOptions(cfg config, slots *capacity.Slots, log zerolog.Logger) []poll
 	options := []poller.Option{
 		poller.WithName(cfg.Name), poller.WithTags(cfg.Tags...), poller.WithSlots(slots), poller.WithLogger(log),
 		poller.WithIdleWait(seconds(cfg.IdleWait)),
+	}
+	if cfg.Resume {
+		options = append(options, poller.WithState(filepath.Join(cfg.LedgerDir, "poller")))
 	}
 	if cfg.WatchHost {
 		options = append(options, poller.WithThresholds(&capacity.Thresholds{CPU: cfg.Threshold, Memory: cfg.Threshold}))

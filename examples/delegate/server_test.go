@@ -45,6 +45,7 @@ DELEGATE_TOKEN="`+r.Secret+`"
 URL="`+r.URL+`"
 HARNESS_NAME="e2e"
 LOG_LEVEL=error
+HTTP_BIND=off
 WORK_DIR="`+r.workDir+`"
 LEDGER_DIR="`+t.TempDir()+`"
 `+extra), 0o600))

@@ -18,8 +18,10 @@
 // API (go doc ./manager), and into "X-Harness-Token: <token>" of the log service
 // (go doc ./manager/logservice), where a step's log is under its log_key.
 //
-// State is in memory: it is gone when the program ends. The first interrupt ends
-// it in an orderly way, the second one at once.
+// With --logs-dir, logs outlive the program, and with --logs-archive complete ones
+// go to a bucket (S3, Google Cloud Storage, Azure). The rest of its state is in
+// memory: it is gone when the program ends. The first interrupt ends it in an
+// orderly way, the second one at once.
 package main
 
 import (
@@ -46,6 +48,12 @@ type serverCommand struct {
 	TLSKey    string `help:"The certificate's key file." env:"TLS_KEY_FILE" name:"tls-key" type:"existingfile" and:"tls"`
 	LogLevel  string `default:"info" help:"trace, debug, info, warn or error." env:"LOG_LEVEL"`
 	EnvFile   string `name:"env-file" help:"File with ACCOUNTS." type:"existingfile" placeholder:"FILE"`
+
+	HTTPBind string `help:"Address that /metrics, /healthz and /readyz are served at, or off; default: 127.0.0.1:3000, unless that is taken." env:"HTTP_BIND" name:"http-bind"`
+
+	LogsDir        string `help:"Folder for the logs of steps; without one they are in memory." env:"LOGS_DIR"`
+	LogsArchive    string `help:"Bucket for complete logs: a URL that begins with s3, gs, azblob or file; default: in the folder." env:"LOGS_ARCHIVE" placeholder:"URL"`
+	LogsMaxAgeDays int    `help:"How many days a complete log is kept; 0 keeps it until the room is needed." env:"LOGS_MAX_AGE_DAYS"`
 }
 
 // Run serves until it is interrupted.

@@ -9,15 +9,19 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/rs/zerolog"
 
 	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/logger"
+	"github.com/delegate-io/dlite/logger/telemetry"
 	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/manager/logservice"
+	"github.com/delegate-io/dlite/manager/observe"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -44,16 +48,22 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	if made {
 		accounts = map[string]string{demo: random()}
 	}
-	logTokens := map[string]string{} // for the steps' writers
-	for account := range accounts {
-		logTokens[account] = random()
+	logs, signer, err := openLogs(c, accounts, url, log)
+	if err != nil {
+		return errors.Join(err, listener.Close())
 	}
-	logs := logservice.New(logservice.Config{Authorize: authorize(accounts, logTokens), PublicURL: url})
-	defer logs.Close()
+	defer func() { err = errors.Join(err, logs.Close()) }()
+	tracer, closeTraces, err := telemetry.Traces(ctx, "dlite-manager", log)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer func() { err = errors.Join(err, closing(ctx, closeTraces)) }()
 	m, err := manager.New(manager.Config{
-		Accounts: accounts, Logger: log,
-		Logs: func(account string) *stage.LogConfig {
-			return &stage.LogConfig{AccountID: account, URL: url, Token: logTokens[account]}
+		Accounts: accounts, Logger: log, TracerProvider: tracer,
+		Logs: func(account, prefix string) *stage.LogConfig {
+			return &stage.LogConfig{AccountID: account, URL: url, Token: signer.Issue(logservice.Grant{
+				Account: account, Prefix: prefix, Expires: time.Now().Add(logTokenTTL),
+			})}
 		},
 	})
 	if err != nil {
@@ -67,26 +77,52 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 			return errors.Join(err, listener.Close())
 		}
 	}
+	metrics, err := serveMetrics(ctx, c, m, log)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer func() { err = errors.Join(err, closing(ctx, metrics.Close)) }()
 	routes := chi.NewRouter()
+	telemetry.Health(routes, observe.Live(m), observe.Ready(m)) // for who balances the load over managers
 	routes.Handle("/api/*", m)
 	routes.Handle("/*", logs)
 	return listen(ctx, c, listener, routes, m, logs)
 }
 
-// authorize lets the steps' writers at an account's logs, and whoever may call the
-// manager's API.
-func authorize(accounts, logTokens map[string]string) func(account, token string) bool {
-	writer := logservice.Tokens(logTokens)
-	return func(account, text string) bool {
-		if writer(account, text) {
-			return true
+// logTokenTTL is how long a stage may write its logs from its submission on.
+const logTokenTTL = 7 * 24 * time.Hour
+
+// openLogs opens the log service, and the signer of its tokens.
+func openLogs(c *serverCommand, accounts map[string]string, url string, log zerolog.Logger) (*logservice.Server, *logservice.Signer, error) {
+	key := make([]byte, 32)
+	_, _ = io.ReadFull(rand.Reader, key) // never fails
+	if c.LogsDir != "" {
+		var err error
+		if key, err = logservice.LoadKey(filepath.Join(c.LogsDir, "key")); err != nil {
+			return nil, nil, err
 		}
-		secret, err := token.ParseSecret(accounts[account])
+	}
+	signer := logservice.NewSigner(key)
+	logs, err := logservice.New(logservice.Config{
+		Authorize: authorize(accounts, signer), PublicURL: url, Logger: log, Key: key,
+		Dir: c.LogsDir, Archive: c.LogsArchive, MaxAge: time.Duration(c.LogsMaxAgeDays) * 24 * time.Hour,
+	})
+	return logs, signer, err
+}
+
+// authorize lets a stage's writers at its logs, and whoever may call the
+// manager's API for an account at all of the account's.
+func authorize(accounts map[string]string, signer *logservice.Signer) func(logservice.Access) bool {
+	return func(a logservice.Access) bool {
+		if signer.Authorize(a) {
+			return accounts[a.Account] != "" // it may be gone
+		}
+		secret, err := token.ParseSecret(accounts[a.Account])
 		if err != nil {
 			return false
 		}
-		claims, err := secret.Verify(text, time.Now())
-		return err == nil && claims.Account == account
+		claims, err := secret.Verify(a.Token, time.Now())
+		return err == nil && claims.Account == a.Account
 	}
 }
 
@@ -136,7 +172,7 @@ func listen(ctx context.Context, c *serverCommand, l net.Listener, h http.Handle
 	case <-ctx.Done():
 	}
 	err := m.Close() // long polls end
-	logs.Close()
+	err = errors.Join(err, logs.Close())
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	err = errors.Join(err, srv.Shutdown(closing))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/manager/logservice"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/task"
@@ -63,7 +65,7 @@ func start(t *testing.T, c *serverCommand, accounts map[string]string, tlsConfig
 	ctx, stop := context.WithCancel(t.Context())
 	transport := &http.Transport{TLSClientConfig: tlsConfig}
 	p := &program{t: t, out: make(writes, 10), stop: stop, over: make(chan error, 1), http: &http.Client{Transport: transport}}
-	c.Listen, c.LogLevel = "127.0.0.1:0", "error"
+	c.Listen, c.LogLevel, c.HTTPBind = "127.0.0.1:0", "error", cmp.Or(c.HTTPBind, "off")
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -198,14 +200,23 @@ func TestTheSettingsThatAreShownRunATaskAndAStage(t *testing.T) {
 func TestAnAccountsTokenOpensItsOwnLogsAlone(t *testing.T) {
 	t.Parallel()
 	accounts := map[string]string{"a": fakeSecret, "b": fakeSecret}
-	allowed := authorize(accounts, map[string]string{"a": "writer-a"})
+	signer := logservice.NewSigner([]byte(fakeSecret))
+	authorized := authorize(accounts, signer)
+	allowed := func(account, token string) bool {
+		return authorized(logservice.Access{Account: account, Key: "build-1/compile", Token: token, Write: true})
+	}
 	text, err := issue(accounts, "a", time.Minute)
 	require.NoError(t, err)
+	writer := func(account, prefix string) string {
+		return signer.Issue(logservice.Grant{Account: account, Prefix: prefix, Expires: time.Now().Add(time.Minute)})
+	}
 	assert.True(t, allowed("a", text))
-	assert.True(t, allowed("a", "writer-a"))
+	assert.True(t, allowed("a", writer("a", "build-1/")))
+	assert.False(t, allowed("a", writer("a", "build-2/")))
 	assert.False(t, allowed("b", text))
-	assert.False(t, allowed("b", "writer-a"))
+	assert.False(t, allowed("b", writer("a", "build-1/")))
 	assert.False(t, allowed("nobody", text))
+	assert.False(t, allowed("nobody", writer("nobody", "")))
 	assert.False(t, allowed("nobody", ""))
 	expired, err := issue(accounts, "a", -time.Hour)
 	require.NoError(t, err)

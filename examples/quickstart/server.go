@@ -47,10 +47,13 @@ func startServer(ctx context.Context, verbose bool) (*server, error) {
 	}
 	s.url = "http://" + listener.Addr().String()
 	logToken := random()
-	s.logs = logservice.New(logservice.Config{Authorize: logservice.Tokens(map[string]string{account: logToken})})
+	s.logs, err = logservice.New(logservice.Config{Authorize: logservice.Tokens(map[string]string{account: logToken})})
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
 	s.manager, err = manager.New(manager.Config{
 		Accounts: map[string]string{account: s.secret}, Logger: s.log,
-		Logs: func(account string) *stage.LogConfig {
+		Logs: func(account, _ string) *stage.LogConfig {
 			return &stage.LogConfig{AccountID: account, URL: s.url, Token: logToken}
 		},
 	})
@@ -66,8 +69,7 @@ func startServer(ctx context.Context, verbose bool) (*server, error) {
 }
 
 func (s *server) close() error {
-	err := s.manager.Close()
-	s.logs.Close()
+	err := errors.Join(s.manager.Close(), s.logs.Close())
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	err = errors.Join(err, s.http.Shutdown(ctx))

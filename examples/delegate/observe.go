@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/delegate-io/dlite/logger/telemetry"
+	"github.com/delegate-io/dlite/poller"
+	"github.com/delegate-io/dlite/poller/observe"
+	"github.com/delegate-io/dlite/router"
+	"github.com/delegate-io/dlite/router/tracing"
+	"github.com/delegate-io/dlite/task/capacity"
+	"github.com/delegate-io/dlite/task/transaction"
+)
+
+// observed is the delegate's side that is seen from outside: metrics, health and
+// traces (SPEC L3).
+type observed struct {
+	registry *prometheus.Registry
+	tracer   trace.TracerProvider
+	server   *telemetry.Server
+	closers  []func(context.Context) error
+
+	poller atomic.Pointer[poller.Poller] // nil while the delegate starts
+}
+
+// observeDelegate serves from the start: removing what an earlier process left
+// may take its time, and whoever looks after this one is not to take it for dead.
+func observeDelegate(ctx context.Context, cfg config, log zerolog.Logger) (*observed, error) {
+	o := &observed{registry: prometheus.NewRegistry()}
+	tracer, closeTraces, err := telemetry.Traces(ctx, "dlite-delegate", log)
+	if err != nil {
+		return nil, err
+	}
+	o.tracer, o.closers = tracer, append(o.closers, closeTraces)
+	o.registry.MustRegister(telemetry.Host(cfg.WorkDir),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	live := telemetry.Checks{{Name: "loops", Run: o.check(observe.Live, nil)}}
+	ready := telemetry.Checks{{Name: "manager", Run: o.check(observe.Ready, errors.New("the delegate is starting"))}}
+	o.server, err = telemetry.ListenAt(ctx, cfg.HTTPBind, ":"+telemetry.DefaultPort, telemetry.Handler(o.registry, live, ready), log)
+	if err != nil {
+		return nil, errors.Join(err, o.close())
+	}
+	o.closers = append(o.closers, o.server.Close)
+	return o, nil
+}
+
+// check runs the checks of the poller, or says what counts until there is one.
+func (o *observed) check(checks func(*poller.Poller) telemetry.Checks, before error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		p := o.poller.Load()
+		if p == nil {
+			return before
+		}
+		for _, c := range checks(p) {
+			if err := c.Run(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// middleware goes outside of everything that logs or answers.
+func (o *observed) middleware(routes router.RouteMap) []router.Middleware {
+	tasks := observe.NewTasks(slices.Collect(maps.Keys(routes))...)
+	o.registry.MustRegister(tasks)
+	return []router.Middleware{router.Metrics(tasks.Observe), tracing.Middleware(o.tracer)}
+}
+
+// watch adds what the delegate's parts tell.
+func (o *observed) watch(p *poller.Poller, slots *capacity.Slots, stages *transaction.Manager) {
+	o.registry.MustRegister(observe.Poller(p, slots),
+		observe.Stages(func() observe.StageStats { return observe.StageStats(stages.Stats()) }))
+	o.poller.Store(p)
+}
+
+// close exports what is left to export, and ends the server last.
+func (o *observed) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	var errs []error
+	for _, f := range o.closers {
+		errs = append(errs, f(ctx))
+	}
+	return errors.Join(errs...)
+}

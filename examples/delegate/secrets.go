@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/delegate-io/dlite/router"
+	"github.com/delegate-io/dlite/secrets"
+	"github.com/delegate-io/dlite/secrets/aws"
+	"github.com/delegate-io/dlite/secrets/azure"
+	"github.com/delegate-io/dlite/secrets/env"
+	"github.com/delegate-io/dlite/secrets/file"
+	"github.com/delegate-io/dlite/secrets/google"
+	"github.com/delegate-io/dlite/secrets/kubernetes"
+	"github.com/delegate-io/dlite/secrets/vault"
+)
+
+// SecretConfig says where the secrets come from that tasks refer to (SPEC S1). It
+// is exported so that its fields can be set as parts of a config.
+type SecretConfig struct {
+	EnvPrefix string `env:"SECRETS_ENV_PREFIX" envDefault:"DLITE_SECRET_" help:"prefix of the environment variables that tasks may refer to as env://NAME"`
+	Dir       string `env:"SECRETS_DIR" help:"folder of files that tasks may refer to as file://PATH#FIELD; default: none"`
+
+	VaultAddr         string `env:"VAULT_ADDR" help:"HashiCorp Vault's address, for vault://MOUNT/PATH#FIELD; default: none"`
+	VaultNamespace    string `env:"VAULT_NAMESPACE" help:"its namespace"`
+	VaultCACert       string `env:"VAULT_CACERT" help:"file of CA certificates for it"`
+	VaultToken        string `env:"VAULT_TOKEN" help:"a token for it"`
+	VaultTokenFile    string `env:"VAULT_TOKEN_FILE" help:"or a file with one"`
+	VaultRoleID       string `env:"VAULT_ROLE_ID" help:"or an AppRole's role id"`
+	VaultSecretID     string `env:"VAULT_SECRET_ID" help:"the AppRole's secret id"`
+	VaultSecretIDFile string `env:"VAULT_SECRET_ID_FILE" help:"or a file with it"`
+	VaultWrapped      bool   `env:"VAULT_SECRET_ID_WRAPPED" envDefault:"false" help:"whether the secret id is a wrapping token"`
+	VaultMount        string `env:"VAULT_APPROLE_MOUNT" envDefault:"approle" help:"where the AppRole login is mounted"`
+
+	Managers      []string `env:"SECRET_MANAGERS" help:"comma-separated secret managers that tasks may refer to, with the login that their own tools have: aws, google, azure, kubernetes"`
+	AWSRegion     string   `env:"AWS_REGION" help:"region of aws-sm:///NAME#FIELD"`
+	Kubeconfig    string   `env:"KUBECONFIG" help:"cluster of k8s://NAMESPACE/NAME#KEY; default: the one that the delegate runs in"`
+	KubeNamespace []string `env:"SECRET_NAMESPACES" help:"comma-separated namespaces that tasks may refer to; default: all that the cluster allows"`
+}
+
+// secretManagers are the values of SECRET_MANAGERS.
+var secretManagers = []string{"aws", "google", "azure", "kubernetes"}
+
+// check completes the configuration and returns what is wrong with it.
+func (c *SecretConfig) check(wrong func(setting string, bad bool, must string)) {
+	trim := func(list []string) []string {
+		for i := range list {
+			list[i] = strings.TrimSpace(list[i])
+		}
+		return slices.DeleteFunc(list, func(s string) bool { return s == "" })
+	}
+	c.Managers, c.KubeNamespace = trim(c.Managers), trim(c.KubeNamespace)
+	for _, m := range c.Managers {
+		wrong("SECRET_MANAGERS", !slices.Contains(secretManagers, m), "a list of "+strings.Join(secretManagers, ", "))
+	}
+	ways := 0
+	for _, s := range []string{c.VaultToken, c.VaultTokenFile, c.VaultRoleID} {
+		if s != "" {
+			ways++
+		}
+	}
+	wrong("VAULT_ADDR", c.VaultAddr != "" && ways != 1, "set together with exactly one of VAULT_TOKEN, VAULT_TOKEN_FILE and VAULT_ROLE_ID")
+	wrong("VAULT_SECRET_ID", c.VaultSecretID != "" && c.VaultSecretIDFile != "", "set without VAULT_SECRET_ID_FILE, or the other way round")
+}
+
+// values are the settings that are secrets themselves.
+func (c *SecretConfig) values() []string { return []string{c.VaultToken, c.VaultSecretID} }
+
+// secretSources are the providers, the handlers of secret tasks, and what is to
+// be closed at the end.
+type secretSources struct {
+	providers secrets.Providers
+	routes    router.RouteMap
+	closers   []func() error
+}
+
+// openSecrets makes the providers that the configuration asks for. None of them
+// is called yet: they may come and go.
+func openSecrets(ctx context.Context, c SecretConfig) (_ *secretSources, err error) {
+	s := &secretSources{providers: secrets.Providers{env.Scheme: env.New(env.Config{Prefix: c.EnvPrefix})}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if c.Dir != "" {
+		p, err := file.New(c.Dir)
+		if err != nil {
+			return nil, fmt.Errorf("SECRETS_DIR: %w", err)
+		}
+		s.add(file.Scheme, p, p.Close)
+	}
+	own, err := s.openVault(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	s.routes = vault.Routes(own)
+	for _, name := range c.Managers {
+		if err := s.openManager(ctx, name, c); err != nil {
+			return nil, fmt.Errorf("SECRET_MANAGERS: %w", err)
+		}
+	}
+	return s, nil
+}
+
+func (s *secretSources) add(scheme string, p secrets.Provider, close func() error) {
+	s.providers[scheme] = p
+	s.closers = append(s.closers, close)
+}
+
+// openVault makes the delegate's own Vault, nil when it has none, and keeps its
+// token alive.
+func (s *secretSources) openVault(ctx context.Context, c SecretConfig) (*vault.Provider, error) {
+	if c.VaultAddr == "" {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	cfg := vault.Config{
+		Address: c.VaultAddr, Namespace: c.VaultNamespace, CAFile: c.VaultCACert, Token: c.VaultToken, TokenFile: c.VaultTokenFile,
+	}
+	if c.VaultRoleID != "" {
+		cfg.AppRole = &vault.AppRole{
+			Mount: c.VaultMount, RoleID: c.VaultRoleID, SecretID: c.VaultSecretID, SecretIDFile: c.VaultSecretIDFile, Wrapped: c.VaultWrapped,
+		}
+	}
+	p, err := vault.New(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("VAULT_ADDR: %w", err)
+	}
+	keeping, stop := context.WithCancel(ctx)
+	var keep sync.WaitGroup
+	keep.Go(func() { _ = p.Keep(keeping) }) // never fails
+	s.add(vault.Scheme, p, func() error {
+		stop()
+		keep.Wait()
+		return p.Close()
+	})
+	return p, nil
+}
+
+func (s *secretSources) openManager(ctx context.Context, name string, c SecretConfig) error {
+	switch name {
+	case "aws":
+		p, err := aws.New(ctx, aws.Config{Region: c.AWSRegion})
+		if err != nil {
+			return err
+		}
+		s.add(aws.Scheme, p, p.Close)
+	case "google":
+		p, err := google.New(ctx, google.Config{})
+		if err != nil {
+			return err
+		}
+		s.add(google.Scheme, p, p.Close)
+	case "azure":
+		p, err := azure.New(azure.Config{})
+		if err != nil {
+			return err
+		}
+		s.add(azure.Scheme, p, p.Close)
+	case "kubernetes":
+		p, err := kubernetes.New(kubernetes.Config{Kubeconfig: c.Kubeconfig, Namespaces: c.KubeNamespace})
+		if err != nil {
+			return err
+		}
+		s.add(kubernetes.Scheme, p, p.Close)
+	}
+	return nil
+}
+
+func (s *secretSources) close() error {
+	var errs []error
+	for _, f := range slices.Backward(s.closers) {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}

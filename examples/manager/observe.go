@@ -1,0 +1,31 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/rs/zerolog"
+
+	"github.com/delegate-io/dlite/logger/telemetry"
+	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/observe"
+)
+
+// serveMetrics serves metrics and health apart from the API: the metrics name all
+// accounts, and are for whoever runs the manager.
+func serveMetrics(ctx context.Context, c *serverCommand, m *manager.Manager, log zerolog.Logger) (*telemetry.Server, error) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(observe.Manager(m), telemetry.Host(c.LogsDir),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	handler := telemetry.Handler(registry, observe.Live(m), observe.Ready(m))
+	return telemetry.ListenAt(ctx, c.HTTPBind, "127.0.0.1:"+telemetry.DefaultPort, handler, log)
+}
+
+// closing gives something a while to close, also when ctx has ended.
+func closing(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	return f(ctx)
+}

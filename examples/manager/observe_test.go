@@ -1,0 +1,69 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// L3, X3: health is at the API's address and next to the metrics; the metrics,
+// which name accounts, are not at the API's.
+func TestTheManagerIsSeenFromOutside(t *testing.T) {
+	t.Parallel()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := l.Addr().String()
+	require.NoError(t, l.Close())
+	p := start(t, &serverCommand{HTTPBind: addr, LogsDir: t.TempDir()}, map[string]string{"a": fakeSecret}, nil)
+	for _, path := range []string{"/healthz", "/readyz"} {
+		status, body := p.call(http.MethodGet, path, "", "Accept", "*/*")
+		assert.Equal(t, http.StatusOK, status, body)
+		assert.Contains(t, body, `"status":"ok"`)
+	}
+	_, body := p.call(http.MethodGet, "/metrics", "", "Accept", "*/*")
+	assert.NotContains(t, body, "dlite_")
+
+	own := *p
+	own.url = "http://" + addr
+	for _, path := range []string{"/healthz", "/readyz"} {
+		status, body := own.call(http.MethodGet, path, "", "Accept", "*/*")
+		assert.Equal(t, http.StatusOK, status, body)
+	}
+	_, text := p.call(http.MethodGet, "/healthz", "", "Accept", "*/*")
+	assert.NotContains(t, text, "account")
+	status, body := p.call(http.MethodPost, "/api/tasks?accountId=a", `{"type":"x","selectors":["nobody"]}`,
+		"Authorization", "Bearer "+tokenFor(t))
+	require.Equal(t, http.StatusAccepted, status, body)
+	status, body = own.call(http.MethodGet, "/metrics", "", "Accept", "*/*")
+	require.Equal(t, http.StatusOK, status, body)
+	assert.Contains(t, body, `dlite_manager_queue_waiting{account="a",kind="task",selectors="nobody"} 1`)
+	assert.NotContains(t, body, fakeSecret)
+
+	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "observability.md"))
+	require.NoError(t, err)
+	var table, found []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `(dlite_(?:manager|host)_[a-z_]+)`").FindAllStringSubmatch(string(doc), -1) {
+		if m[1] != "dlite_manager_contact_timestamp_seconds" { // the delegate's
+			table = append(table, m[1])
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (dlite_\S+)`).FindAllStringSubmatch(body, -1) {
+		found = append(found, m[1])
+	}
+	sort.Strings(table)
+	assert.Equal(t, table, found, "docs/observability.md has other names than the manager")
+}
+
+func tokenFor(t *testing.T) string {
+	t.Helper()
+	text, err := issue(map[string]string{"a": fakeSecret}, "a", 1<<36)
+	require.NoError(t, err)
+	return text
+}
