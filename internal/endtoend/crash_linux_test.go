@@ -21,6 +21,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
+	docker "github.com/docker/docker/client"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -41,6 +42,7 @@ const instants = 300
 type scene struct {
 	t       *testing.T
 	engine  *testbed.Engine
+	host    string // the engine's address, when it is not that of the environment
 	manager *manager.Manager
 	url     string
 	dir     string
@@ -59,7 +61,19 @@ type scene struct {
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	s := &scene{t: t, ends: map[manager.Status]int{}, engine: testbed.Docker(t), dir: t.TempDir(), token: fmt.Sprintf("7%08d", rand.N(100_000_000))}
+	s := newSceneOn(t, testbed.Docker(t), "")
+	t.Cleanup(s.removeBystanders)
+	s.addBystanders("")
+	return s
+}
+
+// newSceneOn is a scene without bystanders on this engine. An address is that of
+// an engine which goes when the test ends, with everything that is on it.
+func newSceneOn(t *testing.T, engine *testbed.Engine, host string) *scene {
+	t.Helper()
+	s := &scene{
+		t: t, ends: map[manager.Status]int{}, engine: engine, host: host, dir: t.TempDir(), token: fmt.Sprintf("7%08d", rand.N(100_000_000)),
+	}
 	s.name = "crash-test-" + s.token
 	require.NoError(t, os.Chmod(s.dir, 0o711)) //nolint:gosec // steps get through
 	require.NoError(t, os.Mkdir(filepath.Join(s.dir, "work"), 0o711))
@@ -78,7 +92,6 @@ func newScene(t *testing.T) *scene {
 		require.NoError(t, s.manager.Close())
 		srv.Close()
 	})
-	s.addBystanders()
 	t.Cleanup(func() {
 		if s.cmd != nil {
 			s.kill()
@@ -87,44 +100,56 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// addBystanders puts on the engine what the delegate must leave alone: a
-// container with its labels but another name, and a network.
-func (s *scene) addBystanders() {
-	labels := map[string]string{driver.LabelDelegate: s.name, driver.LabelTransaction: "somebody-elses"}
-	c, err := s.engine.Client.ContainerCreate(s.t.Context(), &container.Config{
-		Image: s.engine.Image, Cmd: []string{"sleep", "3600"}, Labels: labels,
-	}, &container.HostConfig{NetworkMode: "none"}, nil, nil, "")
-	require.NoError(s.t, err)
-	require.NoError(s.t, s.engine.Client.ContainerStart(s.t.Context(), c.ID, container.StartOptions{}))
+// addBystanders puts on the engine what the delegate must leave alone: a network,
+// and on it a container with the delegate's labels but another name.
+func (s *scene) addBystanders(restart container.RestartPolicyMode) {
 	n, err := s.engine.Client.NetworkCreate(s.t.Context(), "bystander-"+s.token, network.CreateOptions{})
 	require.NoError(s.t, err)
-	s.bystander, s.network = c.ID, n.ID
-	s.t.Cleanup(func() {
-		ctx := context.WithoutCancel(s.t.Context())
-		assert.NoError(s.t, s.engine.Client.ContainerRemove(ctx, c.ID, container.RemoveOptions{Force: true}))
-		assert.NoError(s.t, s.engine.Client.NetworkRemove(ctx, n.ID))
-	})
+	s.network = n.ID
+	c, err := s.engine.Client.ContainerCreate(s.t.Context(), &container.Config{
+		Image: s.engine.Image, Cmd: []string{"sh", "-c", "trap exit TERM; sleep 3600 & wait"},
+		Labels: map[string]string{driver.LabelDelegate: s.name, driver.LabelTransaction: "somebody-elses"},
+	}, &container.HostConfig{
+		NetworkMode: container.NetworkMode(n.ID), RestartPolicy: container.RestartPolicy{Name: restart},
+	}, nil, nil, "")
+	require.NoError(s.t, err)
+	s.bystander = c.ID
+	require.NoError(s.t, s.engine.Client.ContainerStart(s.t.Context(), c.ID, container.StartOptions{}))
 }
 
 // submit hands the manager a stage with a host step that leaves children behind
 // and a container step.
 func (s *scene) submit() {
-	sh := func(id, image, script string) manager.StepRequest {
-		data, err := json.Marshal(stage.Step{
-			ID: id, Image: image, Pull: "Never", Run: stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{script}},
-		})
-		require.NoError(s.t, err)
-		return manager.StepRequest{ID: id, Data: data}
+	s.submitSteps(
+		s.step("host", "", "echo x > file; sleep 600."+s.token+" & (sleep 600."+s.token+" &) ; sleep 0.1"),
+		s.step("container", s.engine.Image, "sleep 0.2"),
+		s.step("last", "", "cat file"),
+	)
+}
+
+func (s *scene) removeBystanders() {
+	ctx := context.WithoutCancel(s.t.Context())
+	if s.bystander != "" {
+		assert.NoError(s.t, s.engine.Client.ContainerRemove(ctx, s.bystander, container.RemoveOptions{Force: true}))
 	}
+	if s.network != "" {
+		assert.NoError(s.t, s.engine.Client.NetworkRemove(ctx, s.network))
+	}
+}
+
+func (s *scene) step(id, image, script string) stage.Step {
+	return stage.Step{ID: id, Image: image, Pull: "Never", Run: stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{script}}}
+}
+
+func (s *scene) submitSteps(steps ...stage.Step) {
 	s.submitted++
-	st, err := s.manager.SubmitStage(s.t.Context(), account, manager.StageRequest{
-		ID: fmt.Sprintf("crash-%s-%d", s.token, s.submitted),
-		Steps: []manager.StepRequest{
-			sh("host", "", "echo x > file; sleep 600."+s.token+" & (sleep 600."+s.token+" &) ; sleep 0.1"),
-			sh("container", s.engine.Image, "sleep 0.2"),
-			sh("last", "", "cat file"),
-		},
-	})
+	req := manager.StageRequest{ID: fmt.Sprintf("crash-%s-%d", s.token, s.submitted)}
+	for _, step := range steps {
+		data, err := json.Marshal(step)
+		require.NoError(s.t, err)
+		req.Steps = append(req.Steps, manager.StepRequest{ID: step.ID, Data: data})
+	}
+	st, err := s.manager.SubmitStage(s.t.Context(), account, req)
 	require.NoError(s.t, err)
 	s.stages = append(s.stages, st.ID)
 }
@@ -132,20 +157,7 @@ func (s *scene) submit() {
 // start runs the delegate up to the point where it has cleaned up. It is false
 // when the delegate was told to die before that, and has.
 func (s *scene) start(o orders) bool {
-	o.URL, o.Name, o.Dir, o.Memory = s.url, s.name, s.dir, s.memory
-	text, err := json.Marshal(o)
-	require.NoError(s.t, err)
-	self, err := os.Executable()
-	require.NoError(s.t, err)
-	s.cmd = exec.Command(self) //nolint:noctx // it is killed by hand
-	s.cmd.Env = append(os.Environ(), victimEnv+"="+string(text))
-	s.cmd.Stderr = os.Stderr
-	s.stdin, err = s.cmd.StdinPipe()
-	require.NoError(s.t, err)
-	out, err := s.cmd.StdoutPipe()
-	require.NoError(s.t, err)
-	s.stdout = bufio.NewScanner(out)
-	require.NoError(s.t, s.cmd.Start())
+	s.launch(o)
 	if o.Fault != "" && !s.stdout.Scan() {
 		s.wait()
 		return false
@@ -154,6 +166,27 @@ func (s *scene) start(o orders) bool {
 		s.expect("recovered")
 	}
 	return true
+}
+
+// launch runs the delegate, which cleans up first.
+func (s *scene) launch(o orders) {
+	o.URL, o.Name, o.Dir, o.Memory = s.url, s.name, s.dir, s.memory
+	text, err := json.Marshal(o)
+	require.NoError(s.t, err)
+	self, err := os.Executable()
+	require.NoError(s.t, err)
+	s.cmd = exec.Command(self) //nolint:noctx // it is killed by hand
+	s.cmd.Env = append(os.Environ(), victimEnv+"="+string(text))
+	if s.host != "" {
+		s.cmd.Env = append(s.cmd.Env, docker.EnvOverrideHost+"="+s.host)
+	}
+	s.cmd.Stderr = os.Stderr
+	s.stdin, err = s.cmd.StdinPipe()
+	require.NoError(s.t, err)
+	out, err := s.cmd.StdoutPipe()
+	require.NoError(s.t, err)
+	s.stdout = bufio.NewScanner(out)
+	require.NoError(s.t, s.cmd.Start())
 }
 
 func (s *scene) expect(line string) {

@@ -228,6 +228,8 @@ func TestOurDelegateServesForeignManagers(t *testing.T) {
 			srv := httptest.NewServer(m)
 			t.Cleanup(srv.Close)
 			infra := serveForeign(t, srv.URL, c.protocol, m.finished)
+			m.mu.Lock() // the last call may not have returned
+			defer m.mu.Unlock()
 
 			assert.Empty(t, infra.exists)
 			assert.Equal(t, map[string]int{"g init": 1, "g one": 1, "g two": 1, "g three": 1}, infra.done)

@@ -11,6 +11,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(victimEnv) != "" {
 		victim() // does not return
 	}
+	if os.Getenv(stormEnv) != "" {
+		runStorm() // does not return
+	}
 	goleak.VerifyTestMain(m)
 }
 

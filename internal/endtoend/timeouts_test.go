@@ -54,10 +54,10 @@ func TestATimeOutIsToldInEveryForm(t *testing.T) {
 			go func() { over <- p.Poll(ctx, 2, info.ID, time.Minute) }()
 
 			var req manager.TaskRequest
-			require.NoError(t, req.UnmarshalJSON([]byte(`{"type":"late","timeout":30,"runnerResponse":`+c.runner+`}`)))
+			require.NoError(t, req.UnmarshalJSON([]byte(`{"type":"late","timeout":1000,"runnerResponse":`+c.runner+`}`)))
 			single, err := m.SubmitTask(ctx, account, req)
 			require.NoError(t, err)
-			st, err := m.SubmitStage(ctx, account, manager.StageRequest{Steps: []manager.StepRequest{{ID: "slow", Timeout: 30}}})
+			st, err := m.SubmitStage(ctx, account, manager.StageRequest{Steps: []manager.StepRequest{{ID: "slow", Timeout: 1000}}})
 			require.NoError(t, err)
 			single, err = m.WaitTask(ctx, account, single.ID)
 			require.NoError(t, err)

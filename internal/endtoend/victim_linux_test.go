@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -38,6 +39,12 @@ type orders struct {
 	// Fault is the fault point at whose Nth passing the victim kills itself.
 	Fault string
 	N     int
+	// EngineWait is how long it waits for an engine that is away. 0 is the
+	// driver's default. What it gives up on at the start it tries again later;
+	// with the default it must not give up.
+	EngineWait time.Duration
+	// Resume makes it go on with what an earlier one had begun.
+	Resume bool
 	// Count makes it print all fault points that it has passed when it ends.
 	Count bool
 }
@@ -65,14 +72,23 @@ func runVictim() error {
 	if err != nil {
 		return err
 	}
-	d, err := local.New(local.WithWorkDir(filepath.Join(o.Dir, "work")), local.WithMemoryDir(o.Memory), local.WithDockerClient(engine))
+	opts := []local.Option{local.WithWorkDir(filepath.Join(o.Dir, "work")), local.WithMemoryDir(o.Memory), local.WithDockerClient(engine)}
+	if o.EngineWait > 0 {
+		opts = append(opts, local.WithEngineWait(o.EngineWait))
+	}
+	d, err := local.New(opts...)
 	if err != nil {
 		return err
 	}
 	slots := capacity.NewSlots(4)
-	stages := transaction.New(&faultyDriver{d, faults}, transaction.WithSlots(slots), transaction.WithDelegate(o.Name),
-		transaction.WithLedger(filepath.Join(o.Dir, "ledger")))
-	if err := stages.Recover(ctx); err != nil {
+	options := []transaction.Option{
+		transaction.WithSlots(slots), transaction.WithDelegate(o.Name), transaction.WithLedger(filepath.Join(o.Dir, "ledger")),
+	}
+	if o.Resume {
+		options = append(options, transaction.WithResume(o.Memory))
+	}
+	stages := transaction.New(&faultyDriver{d, faults}, options...)
+	if err := stages.Recover(ctx); err != nil && (o.EngineWait == 0 || errors.Is(err, transaction.ErrLedger)) {
 		return err
 	}
 	tending, endTending := context.WithCancel(context.Background())
@@ -89,8 +105,11 @@ func runVictim() error {
 	if err != nil {
 		return err
 	}
-	p := poller.New(c, router.New(router.RouteMap(stages.Routes())), poller.WithName(o.Name),
-		poller.WithSlots(slots), poller.WithHeartbeat(100*time.Millisecond))
+	polling := []poller.Option{poller.WithName(o.Name), poller.WithSlots(slots), poller.WithHeartbeat(100 * time.Millisecond)}
+	if o.Resume {
+		polling = append(polling, poller.WithState(filepath.Join(o.Dir, "state")), poller.WithDisowned(stages.Disown))
+	}
+	p := poller.New(c, router.New(router.RouteMap(stages.Routes())), polling...)
 	info, err := p.Register(ctx)
 	if err != nil {
 		return err

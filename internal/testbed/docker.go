@@ -42,7 +42,8 @@ type Engine struct {
 	// Image is a small image with a shell.
 	Image string
 
-	listen func() (net.Listener, error) // on the engine's loopback; nil is ours
+	private bool                         // it goes with everything that is on it
+	listen  func() (net.Listener, error) // on the engine's loopback; nil is ours
 }
 
 // Docker finds the engine, as DOCKER_HOST says or at the usual place, and makes
@@ -82,7 +83,9 @@ func (e *Engine) ImageWith(tb testing.TB, changes ...string) string {
 	if err := e.importImage(ctx, ref, changes); err != nil {
 		tb.Fatalf("make image %s: %v", ref, err)
 	}
-	tb.Cleanup(func() { e.RemoveImage(tb, ref) })
+	if !e.private {
+		tb.Cleanup(func() { e.RemoveImage(tb, ref) })
+	}
 	return ref
 }
 
@@ -190,7 +193,11 @@ func (e *Engine) importImage(ctx context.Context, ref string, changes []string) 
 	if err != nil {
 		return err
 	}
-	changes = append([]string{`ENV PATH=/bin`, `CMD ["/bin/sh"]`}, changes...)
+	return e.importRoot(ctx, ref, rootfs, append([]string{`ENV PATH=/bin`, `CMD ["/bin/sh"]`}, changes...))
+}
+
+// importRoot makes an image of a tar of its root.
+func (e *Engine) importRoot(ctx context.Context, ref string, rootfs io.Reader, changes []string) error {
 	body, err := e.Client.ImageImport(ctx, image.ImportSource{Source: rootfs, SourceName: "-"}, ref, image.ImportOptions{Changes: changes})
 	if err != nil {
 		return err

@@ -2,9 +2,11 @@ package testbed
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -39,6 +41,7 @@ type Private struct {
 	init    *exec.Cmd
 	control io.WriteCloser
 	answers *bufio.Reader
+	said    int // the length of the log when the engine was started last
 	stopped sync.Once
 }
 
@@ -97,7 +100,7 @@ func PrivateEngine(tb testing.TB, args ...string) *Private {
 		tb.Fatalf("docker client: %v", err)
 	}
 	tb.Cleanup(func() { _ = cli.Close() })
-	p.Engine = &Engine{Client: cli, Image: Image, listen: p.listen}
+	p.Engine = &Engine{Client: cli, Image: Image, listen: p.listen, private: true}
 	p.Start()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -111,7 +114,7 @@ func (p *Private) keep() {
 	p.tb.Helper()
 	// Killed with its input at the latest: no context is needed.
 	p.init = exec.CommandContext(context.Background(), "sh", append([]string{"-c", keeper, "sh"}, p.args...)...)
-	p.init.Env = append(os.Environ(), "LOG="+filepath.Join(p.dir, "log"), "BELOW="+filepath.Join(p.dir, "exec", "containerd", "containerd.pid"))
+	p.init.Env = append(os.Environ(), "LOG="+p.logPath(), "BELOW="+filepath.Join(p.dir, "exec", "containerd", "containerd.pid"))
 	p.init.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
 	in, err := p.init.StdinPipe()
 	if err != nil {
@@ -137,23 +140,45 @@ func (p *Private) keep() {
 func (p *Private) Start() {
 	p.tb.Helper()
 	p.Launch()
+	if err := p.Await(); err != nil {
+		p.tb.Fatalf("%v\n%s", err, p.log())
+	}
+}
+
+// ErrRuined says that a new engine panicked over what the one before had left on
+// its disk: a defect of the engine, and its end.
+var ErrRuined = errors.New("the engine cannot be started any more")
+
+// Await returns when an engine that was launched answers. Its error is
+// [ErrRuined] when it never will.
+func (p *Private) Await() error {
+	p.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	for {
 		_, err := p.Client.Ping(ctx)
 		if err == nil {
-			return
+			return nil
+		}
+		if b, _ := os.ReadFile(p.logPath()); bytes.Contains(b[min(p.said, len(b)):], []byte("\npanic: ")) {
+			return ErrRuined
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			p.tb.Fatalf("the engine does not answer: %v\n%s", err, p.log())
+			return fmt.Errorf("the engine does not answer: %w", err)
 		}
 	}
 }
 
-// Launch is Start that does not wait until the engine answers.
-func (p *Private) Launch() { p.tb.Helper(); p.order("start") }
+// Launch is Start that does not wait until the engine answers, which
+// [Private.Await] does.
+func (p *Private) Launch() {
+	p.tb.Helper()
+	b, _ := os.ReadFile(p.logPath()) // there is none before the first start
+	p.said = len(b)
+	p.order("start")
+}
 
 // Stop ends the engine as an operator would, and returns when it is gone.
 func (p *Private) Stop() { p.tb.Helper(); p.order("stop") }
@@ -173,9 +198,11 @@ func (p *Private) order(order string) {
 
 // log is the end of what the engine said.
 func (p *Private) log() string {
-	b, _ := os.ReadFile(filepath.Join(p.dir, "log"))
+	b, _ := os.ReadFile(p.logPath())
 	return string(b[max(0, len(b)-4096):])
 }
+
+func (p *Private) logPath() string { return filepath.Join(p.dir, "log") }
 
 // listen opens a port of the engine's loopback.
 func (p *Private) listen() (net.Listener, error) {

@@ -2,7 +2,10 @@
 
 package testbed
 
-import "testing"
+import (
+	"errors"
+	"testing"
+)
 
 // Private is an engine that belongs to one test. There is none but on Linux.
 type Private struct {
@@ -29,3 +32,21 @@ func (p *Private) Stop() {}
 
 // Kill has nothing to kill.
 func (p *Private) Kill() {}
+
+// ErrRuined is never returned.
+var ErrRuined = errors.New("the engine cannot be started any more")
+
+// Await has nothing to wait for.
+func (p *Private) Await() error { return nil }
+
+// Interfaces are none.
+func (p *Private) Interfaces() []string { return nil }
+
+// Mounts are none.
+func (p *Private) Mounts() []string { return nil }
+
+// Rules are none.
+func (p *Private) Rules() string { return "" }
+
+// Cgroups are none.
+func (p *Private) Cgroups() []string { return nil }

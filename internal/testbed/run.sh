@@ -4,6 +4,9 @@
 #
 #   internal/testbed/run.sh COMMAND...
 #
+# What tests fetch and build is kept in .cache, or in DLITE_TEST_CACHE, which
+# several clones can share.
+#
 # Says at the end what had to be left out. With DLITE_TEST_REQUIRE=all that is a
 # failure, and so is every test that would skip for want of a part.
 set -euo pipefail
@@ -57,6 +60,12 @@ start_engine() {
   return 1
 }
 
+# Debian starts the server that it installs; the tests start their own.
+install_for_projects() {
+  install redis-server redis-tools make debian-archive-keyring || return 1
+  service redis-server stop >/dev/null 2>&1 || true
+}
+
 static_busybox() {
   for b in /bin/busybox /usr/bin/busybox; do
     [ -x "$b" ] && ! ldd "$b" >/dev/null 2>&1 && return 0
@@ -74,5 +83,8 @@ command -v "$(go env CC)" >/dev/null || install gcc libc6-dev || {
   left_out+=("the race detector: it needs a C compiler")
   export DLITE_NO_RACE=1
 }
+{ command -v redis-server && command -v redis-cli && command -v make && command -v apt-get && [ -e /usr/share/keyrings/debian-archive-keyring.gpg ]; } >/dev/null ||
+  install_for_projects ||
+  left_out+=("real projects: they need redis, make, and packages of Debian")
 
 "$@"

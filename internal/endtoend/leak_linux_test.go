@@ -1,0 +1,117 @@
+package endtoend_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/internal/testbed"
+	"github.com/delegate-io/dlite/manager"
+)
+
+// S1-S5: the bundled programs run stages that do to their secrets whatever comes
+// to a script's mind, on the host and in containers, and none shows in any log,
+// archive, answer, file, command line, container or core dump. What counts as
+// showing is in leakforms_test.go, where it is looked for in leakhunt_linux_test.go;
+// leak.md lists the leaks that were made for a moment to see it fail.
+func TestNoSecretLeaks(t *testing.T) {
+	t.Parallel()
+	engine := testbed.Docker(t)
+	needTool(t, "git", "bash", "dash", "base64", "od", "xxd")
+	values := fakes()
+	h := newHunt(values)
+	h.needles.add("DERIVED", derivedFrom(values))
+	h.engine, h.delegate = engine, "v1"
+	s := startSite(t, h)
+	references := map[string]string{"ENV": "${{secrets.env://DEPLOY}}"}
+	for _, name := range []string{"PLAIN", "ODD", "KEY", "CRLFKEY", "EXPRESSION"} {
+		references[name] = "${{secrets.file://values.json#" + name + "}}"
+	}
+	kept, err := json.Marshal(values)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(s.given, "values.json"), kept, 0o600))
+	h.works = []string{filepath.Join(s.dir, "work-v1"), filepath.Join(s.dir, "work-v2")}
+
+	git := newForge(t)
+	git.password = values["GIT"]
+	git.add(t, "part", "testdata/realuse")
+	git.add(t, "project", "testdata/realuse", "part")
+	open, talks := engine.NewRegistry(t, "team", values["REGISTRY"]), engine.NewRegistry(t, "team", values["REGISTRY"])
+	talks.FailBlobs("denied to team:" + values["REGISTRY"])
+	plugins := newPluginServer(t)
+
+	watching, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	var watch sync.WaitGroup
+	watch.Go(func() { h.watch(watching, t) })
+	t.Cleanup(func() {
+		stop()
+		watch.Wait()
+		s.readers.Wait()
+		h.round(context.WithoutCancel(t.Context()), t)
+		h.memory(t)
+		h.report(t)
+	})
+	first := s.crashing(t, s.delegate(t, "v1", s.url, "TAGS=v1\nLOG_FORMAT=json\n", "DLITE_SECRET_DEPLOY="+values["ENV"]))
+	second := s.second(t)
+	vars := secretVariables(values, references, said...)
+
+	t.Run("stages", func(t *testing.T) {
+		start := func(request object, check func(*testing.T, manager.Stage)) {
+			id := request["id"].(string)
+			engine.LeavesNothing(t, id)
+			t.Run(id, func(t *testing.T) {
+				t.Parallel()
+				var abort chan struct{}
+				if id == "aborted" {
+					abort = s.onHold(id + ".hangs")
+				}
+				check(t, s.run(t, request, abort))
+			})
+		}
+		start(onTheHost(t, values, vars, plugins), func(t *testing.T, st manager.Stage) {
+			checkSaid(t, s, st, map[string]string{
+				"bash": "SUCCESS", "dash": "SUCCESS", "give": "SUCCESS", "later": "SUCCESS", "nowhere": "FAILURE", "noprogram": "FAILURE",
+				"fails": "FAILURE", "hangs": "TIMEOUT", "unready": "TIMEOUT", "serves": "SUCCESS", "unresolved": "FAILURE",
+				"plugin": "FAILURE", "noplugin": "FAILURE",
+			})
+		})
+		start(inContainers(t, values, vars, open, talks), func(t *testing.T, st manager.Stage) {
+			checkSaid(t, s, st, map[string]string{
+				"say": "SUCCESS", "give": "SUCCESS", "later": "SUCCESS", "fails": "FAILURE", "noprogram": "FAILURE", "hangs": "TIMEOUT",
+				"unready": "TIMEOUT", "serves": "SUCCESS", "talking": "FAILURE", "refused": "FAILURE", "pulled": "SUCCESS",
+			})
+		})
+		for _, c := range clones(t, values, vars, git) {
+			start(c, func(t *testing.T, st manager.Stage) {
+				want := manager.Success
+				if !strings.HasSuffix(st.ID, "-auth") && !strings.HasSuffix(st.ID, "-url") {
+					want = manager.Failure
+				}
+				assert.Equal(t, want, st.Status, st.Error)
+			})
+		}
+		start(brokenInit(t, values, vars), func(t *testing.T, st manager.Stage) { assert.Equal(t, manager.Failure, st.Init.Status) })
+		start(aborted(t, values, vars), func(t *testing.T, st manager.Stage) { assert.Equal(t, manager.Aborted, st.Status) })
+		t.Run("protocol 2", func(t *testing.T) {
+			t.Parallel()
+			s.protocol2(t, second, values)
+		})
+	})
+	s.metrics(t)
+	s.crash(t, first, values, vars)
+
+	for _, path := range []string{"/api/stages", "/api/delegates", "/api/stages/host", "/none"} {
+		s.call(t, http.MethodGet, path+"?accountId="+s.account, "")
+	}
+	s.call(t, http.MethodPost, "/api/stages?accountId="+s.account, `{"id":"host","init":"`+values["PREFIX"]+`"`)
+	s.call(t, http.MethodPost, "/api/stages?accountId="+s.account, `{"id":"host","init":"`+values["PREFIX"]+`"}`)
+	s.call(t, http.MethodPost, "/api/stages?accountId="+s.account, `{"id":"host","timeout_ms":"`+values["PREFIX"]+`"}`)
+}

@@ -1,0 +1,31 @@
+package endtoend_test
+
+import (
+	"crypto/rand"
+	"strings"
+)
+
+// fakes are the secrets, other ones each time.
+func fakes() map[string]string {
+	text := func() string { return rand.Text() + rand.Text() }
+	prefix := text()
+	var pem strings.Builder
+	for range 6 {
+		pem.WriteString(strings.ToLower(rand.Text())[:20] + text()[:44] + "\n")
+	}
+	key := "-----BEGIN FAKE KEY-----\n" + pem.String() + "-----END FAKE KEY-----"
+	return map[string]string{
+		"PLAIN": text(),
+		// Words of a shell, JSON, URLs and others have something to do here.
+		"ODD":    `o"d'd\$&<` + text() + " +/%é`" + text() + `!`,
+		"PREFIX": prefix, "LONGER": prefix + text(),
+		"KEY": key, "CRLFKEY": strings.ReplaceAll(strings.ReplaceAll(key, "\n", "x\n"), "\n", "\r\n"),
+		"EXPRESSION": "${{secrets.none}}<{" + text() + " | getAsBase64}>" + text(),
+		"WORD":       "K" + text(), // fit for a variable's name
+		"MASKED":     text(),
+		"ENV":        text(),
+		"MADE":       text(), // by a step
+		"GIT":        text(), "WRONGGIT": text(), "REGISTRY": text(), "WRONGREGISTRY": text(),
+		"PLUGIN": text(),
+	}
+}

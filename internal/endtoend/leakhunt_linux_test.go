@@ -1,0 +1,358 @@
+package endtoend_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/klauspost/compress/zstd"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/testbed"
+)
+
+// hunt looks for secrets where they have no business. It is safe for concurrent
+// use.
+type hunt struct {
+	needles needles
+	engine  *testbed.Engine
+	// delegate is the label's value of the containers that it looks at.
+	delegate string
+	// folders are searched, files and names, but for what a step writes there: see
+	// skipped.
+	folders []string
+	// works are the work folders below them.
+	works []string
+	// held is called, once, for each step that waits to be looked at, by the name
+	// that the step gives itself.
+	held func(name string)
+
+	mu       sync.Mutex
+	finds    map[string]string              // what was found where, and an excerpt
+	searched map[string]int64               // bytes, by kind of place
+	seen     map[[sha256.Size]byte]struct{} // texts that were searched
+	files    map[string]read                // how far files were
+	stages   map[string]struct{}            // the names of transactions' folders
+}
+
+// read is how far a file was read, which may have grown.
+type read struct {
+	inode    uint64
+	size     int64
+	modified time.Time
+}
+
+func newHunt(values map[string]string) *hunt {
+	h := &hunt{
+		finds: map[string]string{}, searched: map[string]int64{}, seen: map[[sha256.Size]byte]struct{}{}, files: map[string]read{},
+		stages: map[string]struct{}{}, held: func(string) {},
+	}
+	for name, v := range values {
+		h.needles.add(name, v)
+	}
+	return h
+}
+
+// search looks into a text. The kind of place is what the counts are by.
+func (h *hunt) search(kind, place string, text []byte) {
+	sum := sha256.Sum256(text)
+	h.mu.Lock()
+	_, known := h.seen[sum]
+	h.seen[sum] = struct{}{}
+	h.mu.Unlock()
+	if known {
+		return
+	}
+	found := h.needles.find(text)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.searched[kind] += int64(len(text))
+	for _, f := range found {
+		h.finds[kind+": "+place+": "+f.name] = f.text
+	}
+	delete(h.seen, sum)
+	if len(found) == 0 {
+		h.seen[sum] = struct{}{}
+	}
+}
+
+// searchDecoded looks into JSON, and into its strings.
+func (h *hunt) searchDecoded(kind, place string, text []byte) {
+	h.search(kind, place, text)
+	var plain strings.Builder
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case string:
+			plain.WriteString(v + "\n")
+		case []any:
+			for _, e := range v {
+				walk(e)
+			}
+		case map[string]any:
+			for k, e := range v {
+				plain.WriteString(k + "\n")
+				walk(e)
+			}
+		}
+	}
+	for d := json.NewDecoder(bytes.NewReader(text)); ; {
+		var v any
+		if d.Decode(&v) != nil {
+			break
+		}
+		walk(v)
+	}
+	h.search(kind, place+" (its strings)", []byte(plain.String()))
+}
+
+// watch looks at everything again and again until ctx ends, and at the list of
+// processes all the time.
+func (h *hunt) watch(ctx context.Context, t *testing.T) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			h.processes()
+			<-tick.C
+		}
+	})
+	wg.Go(func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			h.round(ctx, t)
+			<-tick.C
+		}
+	})
+	wg.Wait()
+}
+
+// round looks at everything once. A step that waited for that before may go on
+// then: so everything is looked at while each of them runs.
+func (h *hunt) round(ctx context.Context, t *testing.T) {
+	var waiting []string
+	for _, folder := range h.works {
+		found, _ := filepath.Glob(filepath.Join(folder, "dlite-*", "workspace", "own", "wait-*"))
+		waiting = append(waiting, found...)
+	}
+	h.processes()
+	h.containers(ctx, t)
+	for _, folder := range h.folders {
+		h.folder(folder)
+	}
+	for _, w := range waiting {
+		dir, name := filepath.Split(w)
+		name = strings.TrimPrefix(name, "wait-")
+		h.held(name)
+		_ = os.Rename(w, filepath.Join(dir, "go-"+name))
+	}
+}
+
+// processes looks at the command line of whatever runs.
+func (h *hunt) processes() {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return
+	}
+	names, _ := dir.Readdirnames(-1)
+	_ = dir.Close()
+	for _, name := range names {
+		if name[0] < '0' || name[0] > '9' {
+			continue
+		}
+		if line, err := os.ReadFile("/proc/" + name + "/cmdline"); err == nil && len(line) > 0 {
+			h.search("command lines", string(bytes.ReplaceAll(line[:min(len(line), 60)], []byte{0}, []byte{' '})), line)
+		}
+	}
+}
+
+// containers looks at what the engine tells of ours, except the environment.
+func (h *hunt) containers(ctx context.Context, t *testing.T) {
+	list, err := h.engine.Client.ContainerList(ctx, container.ListOptions{
+		All: true, Filters: filters.NewArgs(filters.Arg("label", driver.LabelDelegate+"="+h.delegate)),
+	})
+	if err != nil {
+		if ctx.Err() == nil {
+			t.Errorf("list containers: %v", err)
+		}
+		return
+	}
+	for _, c := range list {
+		_, text, err := h.engine.Client.ContainerInspectWithRaw(ctx, c.ID, false)
+		if err != nil {
+			continue // it has gone
+		}
+		var all map[string]any
+		if err := json.Unmarshal(text, &all); err != nil {
+			t.Errorf("inspect: %v", err)
+			continue
+		}
+		if config, ok := all["Config"].(map[string]any); ok {
+			delete(config, "Env")
+		}
+		text, _ = json.Marshal(all) // it was JSON before
+		h.searchDecoded("containers", strings.Join(c.Names, " "), text)
+	}
+}
+
+// skipped is what a step itself writes into its workspace: there it is the step's
+// business. Everything else below a work folder, the rest of the workspace
+// included, is ours.
+func skipped(path string) bool {
+	return strings.HasSuffix(filepath.Dir(path), "/workspace") && filepath.Base(path) == "own"
+}
+
+// folder looks at the files below a folder, and at their names.
+func (h *hunt) folder(folder string) {
+	_ = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // it has gone
+		}
+		if d.IsDir() && skipped(path) {
+			return fs.SkipDir
+		}
+		if d.IsDir() && strings.HasPrefix(d.Name(), "dlite-") {
+			h.mu.Lock()
+			h.stages[d.Name()] = struct{}{}
+			h.mu.Unlock()
+		}
+		h.search("names of files", path, []byte(path))
+		if d.Type()&fs.ModeSymlink != 0 {
+			target, _ := os.Readlink(path)
+			h.search("names of files", path, []byte(target))
+		}
+		if d.Type().IsRegular() {
+			h.file(path)
+		}
+		return nil
+	})
+}
+
+// file looks at what is new in a file.
+func (h *hunt) file(path string) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return // it has gone
+	}
+	stat, _ := info.Sys().(*syscall.Stat_t)
+	now := read{stat.Ino, info.Size(), info.ModTime()}
+	h.mu.Lock()
+	before := h.files[path]
+	h.files[path] = now
+	h.mu.Unlock()
+	if before == now {
+		return
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return
+	}
+	defer func() { _ = f.Close() }()
+	head := make([]byte, 18)
+	n, _ := f.ReadAt(head, 0)
+	if head = head[:n]; isProgram(head) {
+		return
+	}
+	const overlap = 8 << 10 // longer than any needle
+	from := int64(0)
+	if before.inode == now.inode && before.size < now.size {
+		from = max(0, before.size-overlap)
+	}
+	text, err := io.ReadAll(io.NewSectionReader(f, from, now.size-from))
+	if err != nil {
+		return
+	}
+	h.search("files", path, text)
+	if from > 0 && len(head) > 2 && head[0] < 0x80 && head[0] != 0x1f {
+		return // text that has grown
+	}
+	switch {
+	case bytes.HasPrefix(text, []byte{0x1f, 0x8b}):
+		if z, err := gzip.NewReader(bytes.NewReader(text)); err == nil {
+			plain, _ := io.ReadAll(z) // what there is of it
+			h.searchDecoded("files", path, plain)
+		}
+	case bytes.HasPrefix(text, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		if z, err := zstd.NewReader(bytes.NewReader(text)); err == nil {
+			plain, _ := io.ReadAll(z)
+			z.Close()
+			h.searchDecoded("files", path, plain)
+		}
+	case json.Valid(text), bytes.HasPrefix(text, []byte("{")):
+		h.searchDecoded("files", path, text)
+	}
+}
+
+// isProgram tells ours, which hold no secrets, from core dumps.
+func isProgram(head []byte) bool {
+	return len(head) == 18 && bytes.HasPrefix(head, []byte("\x7fELF")) && (head[16] == 2 || head[16] == 3)
+}
+
+// memory checks that what was kept in memory is gone.
+func (h *hunt) memory(t *testing.T) {
+	t.Helper()
+	entries, err := os.ReadDir("/dev/shm")
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	require.NoError(t, err)
+	h.mu.Lock()
+	stages := h.stages
+	h.mu.Unlock()
+	for _, e := range entries {
+		if _, ours := stages[e.Name()]; ours {
+			t.Errorf("/dev/shm/%s is left", e.Name())
+		}
+		_ = filepath.WalkDir(filepath.Join("/dev/shm", e.Name()), func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return nil // of another test, and gone
+			}
+			if info, err := d.Info(); err == nil && info.Mode().IsRegular() && info.Size() < 16<<20 {
+				if text, err := os.ReadFile(path); err == nil {
+					h.search("memory", path, text)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// report says what was found, and fails the test for it.
+func (h *hunt) report(t *testing.T) {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var finds []string
+	for where, what := range h.finds {
+		finds = append(finds, fmt.Sprintf("%s: %q", where, what))
+	}
+	slices.Sort(finds)
+	const most = 60
+	for i, f := range finds {
+		if i == most {
+			t.Errorf("and %d more", len(finds)-most)
+			break
+		}
+		t.Error(f)
+	}
+	t.Logf("bytes searched: %v", h.searched)
+}

@@ -1,0 +1,181 @@
+package endtoend_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/manager"
+)
+
+// programs are the bundled manager and delegate, as whoever tries them has them:
+// built, started, and brought together by what the manager prints.
+type programs struct {
+	url, account, token string
+}
+
+// startPrograms builds and starts both. When the test ends they are interrupted,
+// and have to leave in an orderly way and leave nothing.
+func startPrograms(t *testing.T) *programs {
+	t.Helper()
+	dir := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "./examples/manager", "./examples/delegate")
+	build.Dir = "../.."
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	stdout, err := os.Create(filepath.Join(dir, "manager.out"))
+	require.NoError(t, err)
+	m := program(t, filepath.Join(dir, "manager"), "server", "--listen", "127.0.0.1:0", "--http-bind", "off")
+	r, w := io.Pipe()
+	m.Stdout = io.MultiWriter(stdout, w)
+	begin(t, m, func() { assert.NoError(t, errors.Join(w.Close(), stdout.Close())) })
+	var printed strings.Builder
+	lines := bufio.NewScanner(r)
+	for lines.Scan() && !strings.Contains(lines.Text(), "/blob?") {
+		fmt.Fprintln(&printed, lines.Text())
+	}
+	go func() { _, _ = io.Copy(io.Discard, r) }()
+	find := func(pattern string) string {
+		found := regexp.MustCompile(pattern).FindStringSubmatch(printed.String())
+		require.NotNil(t, found, "%s is not in what the manager prints:\n%s", pattern, printed.String())
+		return found[1]
+	}
+
+	work, ledger := filepath.Join(dir, "work"), filepath.Join(dir, "ledger")
+	config := filepath.Join(dir, "config.env")
+	require.NoError(t, os.WriteFile(config, []byte(find(`(?s)config\.env:\s+(ACCOUNT_ID=.*?)\n\n`)+
+		"\nNAME=real-use\nTAGS=linux\nMAX_STAGES=4\nLOG_LEVEL=warn\nHTTP_BIND=off\nCLEANUP_GRACE_PERIOD_SECONDS=10\n"+
+		"WORK_DIR="+work+"\nLEDGER_DIR="+ledger+"\n"), 0o600))
+	d := program(t, filepath.Join(dir, "delegate"), "server", "--env-file", config)
+	begin(t, d, func() {
+		assert.Empty(t, filesBelow(t, work), "left in the work folder")
+		assert.ElementsMatch(t, []string{"id", "lock"}, filesBelow(t, ledger), "records left in the ledger")
+	})
+	return &programs{
+		url: find(`URL="(.*)"`), account: find(`ACCOUNT_ID="(.*)"`), token: find(`API_TOKEN='(.*)'`),
+	}
+}
+
+// program is one with an environment that nothing of this test's gets into.
+func program(t *testing.T, path string, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, path, args...)
+	for _, name := range []string{"PATH", "HOME", "DOCKER_HOST", "TMPDIR"} {
+		if v, ok := os.LookupEnv(name); ok {
+			cmd.Env = append(cmd.Env, name+"="+v)
+		}
+	}
+	return cmd
+}
+
+// begin starts a program; when the test ends it is interrupted and must end well.
+func begin(t *testing.T, cmd *exec.Cmd, then func()) {
+	t.Helper()
+	said, err := os.Create(cmd.Path + ".log")
+	require.NoError(t, err)
+	cmd.Stderr = said
+	if cmd.Stdout == nil {
+		cmd.Stdout = said
+	}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		assert.NoError(t, cmd.Process.Signal(os.Interrupt))
+		late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+		assert.NoError(t, cmd.Wait(), filepath.Base(cmd.Path))
+		late.Stop()
+		then()
+		assert.NoError(t, said.Close())
+		text, err := os.ReadFile(said.Name())
+		assert.NoError(t, err)
+		t.Logf("%s said:\n%s", filepath.Base(cmd.Path), text)
+	})
+}
+
+func filesBelow(t *testing.T, dir string) []string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			rel, _ := filepath.Rel(dir, path)
+			files = append(files, rel)
+		}
+		return err
+	})
+	assert.NoError(t, err)
+	return files
+}
+
+// run submits a stage under an id and waits for its end.
+func (p *programs) run(t *testing.T, id, request string) manager.Stage {
+	t.Helper()
+	var body map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal([]byte(request), &body))
+	body["id"], _ = json.Marshal(id)
+	text, err := json.Marshal(body)
+	require.NoError(t, err)
+	answer := p.call(t, http.MethodPost, "/api/stages?accountId="+p.account, string(text))
+	for begun := time.Now(); ; {
+		var st manager.Stage
+		require.NoError(t, json.Unmarshal(answer, &st), "%s", answer)
+		if st.Status.Ended() {
+			return st
+		}
+		require.Less(t, time.Since(begun), 15*time.Minute, "%s", answer) // after the stage's own time-out
+		answer = p.call(t, http.MethodGet, "/api/stages/"+id+"?wait=60&accountId="+p.account, "")
+	}
+}
+
+// log is the text of an archived log.
+func (p *programs) log(t *testing.T, key string) string {
+	t.Helper()
+	answer := p.call(t, http.MethodGet, "/blob?accountID="+p.account+"&key="+url.QueryEscape(key), "")
+	var text strings.Builder
+	for d := json.NewDecoder(strings.NewReader(string(answer))); ; {
+		var line struct {
+			Out string `json:"out"`
+		}
+		err := d.Decode(&line)
+		if errors.Is(err, io.EOF) {
+			return text.String()
+		}
+		require.NoError(t, err)
+		text.WriteString(line.Out)
+	}
+}
+
+func (p *programs) call(t *testing.T, method, path, body string) []byte {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, p.url+path, strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+p.token)
+	req.Header.Set("X-Harness-Token", p.token)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := client.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	answer, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.Less(t, res.StatusCode, 300, "%s %s: %s", method, path, answer)
+	return answer
+}

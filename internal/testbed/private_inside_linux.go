@@ -1,0 +1,76 @@
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Interfaces names the engine's network interfaces but the loopback: a bridge
+// for each network, and one more for each container on one.
+func (p *Private) Interfaces() []string {
+	p.tb.Helper()
+	var names []string
+	for line := range strings.Lines(p.proc("net/dev")) {
+		if name, _, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && name != "lo" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Mounts are the places where the engine has mounted something for containers.
+func (p *Private) Mounts() []string {
+	p.tb.Helper()
+	var places []string
+	for line := range strings.Lines(p.proc("mountinfo")) {
+		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], p.dir+"/") {
+			places = append(places, f[4])
+		}
+	}
+	return places
+}
+
+// Rules are the engine's packet filter rules. It has some when it was started
+// with "--iptables=true".
+func (p *Private) Rules() string {
+	p.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "nsenter", "-t", strconv.Itoa(p.init.Process.Pid), "-m", "-n", "iptables-save").Output()
+	if err != nil {
+		p.tb.Fatalf("list the engine's packet filter rules: %v", err)
+	}
+	return string(out)
+}
+
+// Cgroups are the control groups of containers in which there are processes.
+func (p *Private) Cgroups() []string {
+	p.tb.Helper()
+	found := map[string]bool{} // once, however many hierarchies there are
+	for _, pattern := range []string{"/sys/fs/cgroup/%s/*", "/sys/fs/cgroup/*/%s/*"} {
+		dirs, _ := filepath.Glob(fmt.Sprintf(pattern, p.name)) // the pattern is a good one
+		for _, dir := range dirs {
+			if procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs")); len(procs) > 0 {
+				found[filepath.Base(dir)] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// proc reads a file about the first process of the engine's namespaces.
+func (p *Private) proc(name string) string {
+	p.tb.Helper()
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.init.Process.Pid), name))
+	if err != nil {
+		p.tb.Fatalf("look into the engine's namespaces: %v", err)
+	}
+	return string(b)
+}

@@ -1,0 +1,196 @@
+package testbed
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// CacheVariable names the folder for what is built once for all tests. By
+// default it is .cache in the project's folder.
+const CacheVariable = "DLITE_TEST_CACHE"
+
+// VaultServer is a real Vault with its storage in memory. Nothing is mounted but
+// what a test mounts.
+type VaultServer struct {
+	// Address is its URL.
+	Address string
+	// Token is a root token.
+	Token string
+
+	stop func()
+}
+
+// Vault starts a Vault, which ends with the test. The first one on a machine is
+// built from its modules, which takes minutes and, if they are not there yet, a
+// network.
+func Vault(tb testing.TB) *VaultServer {
+	tb.Helper()
+	program, err := buildVault()
+	if err != nil {
+		Unavailable(tb, "vault", "it cannot be built: %v", err)
+	}
+	v := &VaultServer{Token: "root-token-of-a-test"}
+	cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), program, "-root", v.Token, "-listen", "127.0.0.1:0")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		tb.Fatalf("starting Vault: %v", err)
+	}
+	stopped := false
+	v.stop = func() {
+		if !stopped {
+			stopped = true
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}
+	tb.Cleanup(v.stop)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		v.stop()
+		tb.Fatalf("Vault did not start: %v: %s", err, &stderr)
+	}
+	v.Address = strings.TrimSpace(line)
+	return v
+}
+
+// Stop kills the server, as a crash would.
+func (v *VaultServer) Stop() { v.stop() }
+
+// Do makes a request with the root token and returns the answer's JSON. Headers
+// are names and values in turn. A status over 299 fails the test.
+func (v *VaultServer) Do(tb testing.TB, method, path string, body any, header ...string) map[string]any {
+	tb.Helper()
+	status, text := v.send(tb, method, path, body, header)
+	if status > 299 {
+		tb.Fatalf("%s %s: %d %s", method, path, status, text)
+	}
+	var answer map[string]any
+	if len(text) > 0 {
+		if err := json.Unmarshal(text, &answer); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return answer
+}
+
+// Try makes a request with the root token and returns the answer's status.
+func (v *VaultServer) Try(tb testing.TB, method, path string, body any) int {
+	tb.Helper()
+	status, _ := v.send(tb, method, path, body, nil)
+	return status
+}
+
+// Ask makes a request that may fail with the root token and returns the answer's
+// JSON, nil when there is none.
+func (v *VaultServer) Ask(tb testing.TB, method, path string, body any) map[string]any {
+	tb.Helper()
+	var answer map[string]any
+	if status, text := v.send(tb, method, path, body, nil); status > 299 || json.Unmarshal(text, &answer) != nil {
+		return nil
+	}
+	return answer
+}
+
+func (v *VaultServer) send(tb testing.TB, method, path string, body any, header []string) (int, []byte) {
+	tb.Helper()
+	b, err := json.Marshal(body)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(tb.Context(), method, v.Address+"/v1/"+path, bytes.NewReader(b))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	req.Header.Set("X-Vault-Token", v.Token)
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+	resp, err := client.Do(req)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return resp.StatusCode, text
+}
+
+// buildVault builds the program once for each content of its folder.
+func buildVault() (program string, err error) {
+	_, file, _, ok := runtime.Caller(0)
+	if !ok || !filepath.IsAbs(file) {
+		return "", fmt.Errorf("its sources cannot be found (built with -trimpath)")
+	}
+	source := filepath.Join(filepath.Dir(file), "vault")
+	key, err := contentOf(source)
+	if err != nil {
+		return "", err
+	}
+	cache := os.Getenv(CacheVariable)
+	if cache == "" {
+		cache = filepath.Join(filepath.Dir(file), "..", "..", ".cache")
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", err
+	}
+	program = filepath.Join(cache, "vault-"+key)
+	if runtime.GOOS == "windows" {
+		program += ".exe"
+	}
+	unlock, err := lockFile(filepath.Join(cache, "vault.lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if _, err := os.Stat(program); err == nil {
+		return program, nil
+	}
+	const longest = 15 * time.Minute
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-trimpath", "-ldflags=-s -w", "-o", program+".new", ".")
+	cmd.Dir, cmd.Env = source, append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out[max(0, len(out)-1000):])
+	}
+	return program, os.Rename(program+".new", program)
+}
+
+// contentOf is a name for what a folder holds and what compiles it.
+func contentOf(dir string) (string, error) {
+	sum := sha256.New()
+	_, _ = fmt.Fprintln(sum, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		_, _ = fmt.Fprintln(sum, filepath.ToSlash(strings.TrimPrefix(path, dir)), len(b))
+		sum.Write(b)
+		return err
+	})
+	return hex.EncodeToString(sum.Sum(nil))[:16], err
+}
