@@ -21,10 +21,11 @@ race:
 bench:
 	@internal/testbed/run.sh go test -run '^$$' -bench . -benchmem -timeout 20m ./...
 
-## fuzz: every fuzz target for FUZZTIME (default 1m)
+## fuzz: every fuzz target of FUZZPKGS (default all) for FUZZTIME (default 1m)
 FUZZTIME ?= 1m
+FUZZPKGS ?= ./...
 fuzz:
-	@for pkg in $$(go list ./...); do \
+	@for pkg in $$(go list $(FUZZPKGS)); do \
 	  for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
 	    echo "$$pkg $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
 	  done; \
