@@ -92,6 +92,7 @@ var mayImport = map[string][]string{
 	"poller":             {"client", "router", "task", "task/capacity", "logger"},
 	"manager":            {"manager/queue", "manager/logservice", "task", "task/stage", "internal/token"},
 	"manager/queue":      {"task", "task/stage"},
+	"manager/journal":    {},
 	"manager/logservice": {"logger"},
 	"manager/logservice/logservicetest": {
 		"manager/logservice",
