@@ -97,6 +97,9 @@ var mayImport = map[string][]string{
 	"manager/logservice/logservicetest": {
 		"manager/logservice",
 	},
+	"manager/logservice/redis": {
+		"manager/logservice",
+	},
 	"internal/token":   {},
 	"internal/testbed": {"driver"},
 }

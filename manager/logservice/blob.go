@@ -130,15 +130,18 @@ func (s *Server) base(r *http.Request) string {
 // repeated with the same link, also before we know that it broke off.
 func (s *Server) putLink(w http.ResponseWriter, r *http.Request) {
 	link := chi.URLParam(r, "link")
-	g, err := s.links.check(link)
+	g, err := s.links.check(r.Context(), link)
 	if err != nil {
 		fail(w, err)
 		return
 	}
-	if err := s.takeBlob(w, r, ID{g.Account, g.Key}); err != nil {
+	err = s.takeBlob(w, r, ID{g.Account, g.Key})
+	if err == nil {
+		err = s.links.use(r.Context(), g)
+	}
+	if err != nil {
 		fail(w, err)
 		return
 	}
-	s.links.use(g)
 	w.WriteHeader(http.StatusOK)
 }

@@ -24,6 +24,13 @@ func (s *Server) Tail(ctx context.Context, account, key string) iter.Seq[logger.
 		defer f.close()
 		for ctx.Err() == nil {
 			u, err := f.read(ctx)
+			if errors.Is(err, ErrUnavailable) {
+				select {
+				case <-time.After(patience / 30):
+				case <-ctx.Done():
+				}
+				continue
+			}
 			if err != nil && (f.begun || !errors.Is(err, ErrUnknown)) {
 				return
 			}

@@ -1,6 +1,7 @@
 package logservice
 
 import (
+	"context"
 	"crypto/rand"
 	"net/http"
 	"sync"
@@ -8,19 +9,20 @@ import (
 )
 
 // links makes and checks upload links: what they allow is in them, signed. Only
-// those that were used are remembered, until they expire or the
-// process ends.
+// those that were used are remembered, until they expire: by the servers that
+// share streams together, otherwise as long as the process lasts.
 type links struct {
-	key []byte
-	ttl time.Duration
-	now func() time.Time
+	key    []byte
+	ttl    time.Duration
+	now    func() time.Time
+	shared Shared // may be nil
 
 	mu   sync.Mutex           // guards used
 	used map[string]time.Time // by nonce, when the link expires
 }
 
-func newLinks(key []byte, ttl time.Duration, now func() time.Time) *links {
-	return &links{key: derive(key, "link"), ttl: ttl, now: now, used: map[string]time.Time{}}
+func newLinks(key []byte, ttl time.Duration, now func() time.Time, shared Shared) *links {
+	return &links{key: derive(key, "link"), ttl: ttl, now: now, shared: shared, used: map[string]time.Time{}}
 }
 
 // grant is what a link allows.
@@ -45,13 +47,20 @@ func (l *links) issue(id ID) string {
 }
 
 // check tells what a link allows now.
-func (l *links) check(link string) (grant, error) {
+func (l *links) check(ctx context.Context, link string) (grant, error) {
 	var g grant
 	if !unseal(l.key, link, &g) {
 		return grant{}, errLink
 	}
 	if l.now().UnixMilli() >= g.Expires {
 		return grant{}, errExpired
+	}
+	if l.shared != nil {
+		used, err := l.shared.Spent(ctx, g.Nonce)
+		if err == nil && used {
+			err = errUsed
+		}
+		return g, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,7 +71,10 @@ func (l *links) check(link string) (grant, error) {
 }
 
 // use uses a link up.
-func (l *links) use(g grant) {
+func (l *links) use(ctx context.Context, g grant) error {
+	if l.shared != nil {
+		return l.shared.Spend(ctx, g.Nonce, time.UnixMilli(g.Expires))
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
@@ -72,4 +84,5 @@ func (l *links) use(g grant) {
 		}
 	}
 	l.used[g.Nonce] = time.UnixMilli(g.Expires)
+	return nil
 }

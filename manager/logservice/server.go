@@ -34,11 +34,13 @@ type Config struct {
 	Dir string
 	// Archive is the URL of a bucket for archives, as gocloud.dev/blob knows it,
 	// such as "s3://logs?region=eu-west-1&prefix=dlite/", and of this log service
-	// alone. The program imports the driver, such as gocloud.dev/blob/s3blob. Empty
+	// alone, with all servers that share its Streams. The program imports the driver, such as gocloud.dev/blob/s3blob. Empty
 	// means the folder "archive" in Dir, or memory.
 	Archive string
 	// Streams keeps the live streams. Nil means [OpenStreams] on the folder
-	// "streams" in Dir, or [NewStreams]. Close closes it.
+	// "streams" in Dir, or [NewStreams]. Close closes it. When they are [Shared],
+	// any number of servers with the same Streams, Archive and Key are one log
+	// service: each request may go to another one.
 	Streams Streams
 	// Key signs upload links; at least 32 bytes. Nil means one that is kept in
 	// Dir, or that lasts as long as the process.
@@ -54,17 +56,17 @@ type Config struct {
 	// four times that. 0 means 16 MiB.
 	MaxPut int64
 	// MaxStream bounds one live stream, in bytes, likewise. 0 means 64 MiB in
-	// memory and 4 GiB with Dir.
+	// memory and 4 GiB with Dir or Streams, which may have a limit of their own.
 	MaxStream int64
 	// MaxBlob bounds one archive, in bytes, likewise. 0 means as MaxStream.
 	MaxBlob int64
 	// MaxTotal bounds all streams and archives together, in bytes. Where it is
 	// exceeded, complete logs go, those that were completed longest ago before
 	// others; a request that does not fit even then is refused with status 507. 0
-	// means 512 MiB in memory and 64 GiB with Dir.
+	// means 512 MiB in memory and 64 GiB with Dir or Streams.
 	MaxTotal int64
 	// MaxLogs bounds the number of streams and archives likewise. 0 means 10,000
-	// in memory and 1,000,000 with Dir.
+	// in memory and 1,000,000 with Dir or Streams.
 	MaxLogs int
 	// MaxAge is how long an archive is kept; they are looked through hourly. 0
 	// means until the room is needed.
@@ -89,7 +91,7 @@ type Config struct {
 
 func (c *Config) setDefaults() {
 	def(&c.MaxPut, 16<<20)
-	if c.Dir == "" {
+	if c.Dir == "" && c.Streams == nil {
 		def(&c.MaxStream, 64<<20)
 		def(&c.MaxTotal, 512<<20)
 		def(&c.MaxLogs, 10_000)
@@ -128,8 +130,9 @@ type Server struct {
 }
 
 // New makes a log service, which has to be closed. It fails when Dir or Archive
-// cannot be opened. It panics without Authorize: a log service that shows every
-// log to everybody is a mistake in the program.
+// cannot be opened, and when Streams are [Shared] without an Archive and a Key to
+// share. It panics without Authorize: a log service that shows every log to
+// everybody is a mistake in the program.
 func New(cfg Config) (*Server, error) {
 	if cfg.Authorize == nil {
 		panic("logservice: no Authorize in the configuration")
@@ -145,6 +148,10 @@ func New(cfg Config) (*Server, error) {
 
 // open opens what the configuration names.
 func (s *Server) open() (err error) {
+	shared, _ := s.cfg.Streams.(Shared)
+	if shared != nil && s.cfg.Dir == "" && (s.cfg.Archive == "" || s.cfg.Key == nil) {
+		return errors.New("servers that share streams need the same Archive, and the same Key for upload links")
+	}
 	key, archiveDir := s.cfg.Key, ""
 	if key == nil {
 		key = newKey()
@@ -173,7 +180,7 @@ func (s *Server) open() (err error) {
 		return errors.Join(err, a.close())
 	}
 	lazy := s.cfg.Dir == "" && s.cfg.Archive == "" && s.cfg.Streams == nil
-	s.links = newLinks(key, s.cfg.LinkTTL, s.cfg.Now)
+	s.links = newLinks(key, s.cfg.LinkTTL, s.cfg.Now, shared)
 	s.store = newStore(&s.cfg, streams, a, lazy)
 	return nil
 }
@@ -254,6 +261,7 @@ func fail(w http.ResponseWriter, err error) {
 	}
 	for known, code := range map[error]int{
 		ErrUnknown: http.StatusNotFound, ErrClosed: http.StatusServiceUnavailable, ErrTooLong: http.StatusRequestEntityTooLarge,
+		ErrUnavailable: http.StatusServiceUnavailable, ErrFull: http.StatusInsufficientStorage,
 	} {
 		if errors.Is(err, known) {
 			status = code
@@ -261,6 +269,9 @@ func fail(w http.ResponseWriter, err error) {
 	}
 	if behind := (*BehindError)(nil); errors.As(err, &behind) {
 		status = http.StatusConflict
+	}
+	if errors.Is(err, ErrUnavailable) {
+		w.Header().Set("Retry-After", "1")
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

@@ -3,6 +3,7 @@ package logservice_test
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,7 +21,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/manager/logservice"
+	"github.com/delegate-io/dlite/manager/logservice/redis"
 )
 
 func TestMain(m *testing.M) {
@@ -32,16 +36,32 @@ func TestMain(m *testing.M) {
 // inFiles has the tests of this package use a log service on files.
 const inFiles = "DLITE_TEST_LOGS_IN_FILES"
 
+// inRedis has them use one whose streams are in the Redis with that URL.
+const inRedis = "DLITE_TEST_LOGS_IN_REDIS"
+
 // Everything that holds for a log service in memory holds for one on files.
 func TestTheSameOnFiles(t *testing.T) {
 	t.Parallel()
-	if os.Getenv(inFiles) != "" {
+	testTheSame(t, inFiles+"=1")
+}
+
+// And for one whose live streams are in Redis.
+func TestTheSameOnRedis(t *testing.T) {
+	t.Parallel()
+	testTheSame(t, inRedis+"="+testbed.Redis(t, "--appendfsync", "no").URL())
+}
+
+// testTheSame runs the tests in another process, with something in its
+// environment, but for those that have a place for logs of their own.
+func testTheSame(t *testing.T, env string) {
+	t.Helper()
+	if os.Getenv(inFiles)+os.Getenv(inRedis) != "" {
 		t.Skip("this is it")
 	}
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), exe, "-test.count=1", "-test.skip=^TestStreamsIn|^TestKill|Bucket")
-	cmd.Env = append(os.Environ(), inFiles+"=1")
+	cmd := exec.CommandContext(t.Context(), exe, "-test.count=1", "-test.skip=^TestStreamsIn|^TestKill|Bucket|^TestTheSame")
+	cmd.Env = append(os.Environ(), env)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
@@ -68,6 +88,11 @@ func setUp(t *testing.T, change ...func(*logservice.Config)) *bench {
 	}
 	if os.Getenv(inFiles) != "" {
 		cfg.Dir = t.TempDir()
+	}
+	if url := os.Getenv(inRedis); url != "" {
+		streams, err := redis.Open(t.Context(), redis.Config{URL: url, Prefix: rand.Text()})
+		require.NoError(t, err)
+		cfg.Streams, cfg.Archive, cfg.Key = streams, "file://"+filepath.ToSlash(t.TempDir()), make([]byte, 32)
 	}
 	for _, c := range change {
 		c(&cfg)
@@ -327,33 +352,33 @@ func TestLinksWorkUnderAPrefix(t *testing.T) {
 func TestLimitsAreClear(t *testing.T) {
 	t.Parallel()
 	b := setUp(t, func(c *logservice.Config) {
-		c.MaxPut, c.MaxStream, c.MaxBlob, c.MaxTotal = 2000, 3000, 1000, 4000
+		c.MaxPut, c.MaxStream, c.MaxBlob, c.MaxTotal = 20_000, 30_000, 10_000, 38_000
 	})
-	long := strings.Repeat("x", 1200)
+	long := strings.Repeat("x", 12_000)
 	status, text := b.do("PUT", "/stream"+query, lines(0, long, long))
 	assert.Equal(t, 413, status)
-	assert.Contains(t, text, "limit of 2000 bytes")
+	assert.Contains(t, text, "limit of 20000 bytes")
 	status, _ = b.do("GET", "/stream"+query, "")
 	assert.Equal(t, 404, status, "what was refused left nothing")
 	b.ok("PUT", "/stream"+query, lines(0, long))
 	b.ok("PUT", "/stream"+query, lines(1, long))
 	status, text = b.do("PUT", "/stream"+query, lines(2, long))
 	assert.Equal(t, 413, status)
-	assert.Contains(t, text, "limit of 3000 bytes")
+	assert.Contains(t, text, "limit of 30000 bytes")
 	status, text = b.do("POST", "/blob"+query, long)
 	assert.Equal(t, 413, status)
-	assert.Contains(t, text, "limit of 1000 bytes")
+	assert.Contains(t, text, "limit of 10000 bytes")
 
 	other := "?accountID=acc&key=other"
-	b.ok("POST", "/blob"+other, strings.Repeat("x", 900))
-	status, text = b.do("PUT", "/stream?accountID=acc&key=third", lines(0, long, "y"))
+	b.ok("POST", "/blob"+other, strings.Repeat("x", 9000))
+	status, text = b.do("PUT", "/stream?accountID=acc&key=third", lines(0, long, long[:3000]))
 	assert.Equal(t, 507, status, "the open stream stays")
 	assert.Contains(t, text, "full")
 	status, _ = b.do("GET", "/blob"+other, "")
 	assert.Equal(t, 404, status, "a closed log goes first")
 	b.ok("DELETE", "/stream"+query, "")
-	b.ok("PUT", "/stream?accountID=acc&key=third", lines(0, long, "y"))
-	if os.Getenv(inFiles) == "" { // there the stream goes, and the archive stays
+	b.ok("PUT", "/stream?accountID=acc&key=third", lines(0, long, long[:3000]))
+	if os.Getenv(inFiles)+os.Getenv(inRedis) == "" { // there the stream goes, and the archive stays
 		status, _ = b.do("GET", "/blob"+query, "")
 		assert.Equal(t, 404, status)
 	}

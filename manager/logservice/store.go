@@ -23,6 +23,9 @@ const (
 	ageEvery = time.Hour
 	// archivers is how many streams are archived at once.
 	archivers = 4
+	// claimEvery is how often a log's archive is asked for that another server
+	// works on.
+	claimEvery = 100 * time.Millisecond
 )
 
 var errFull = &httpError{http.StatusInsufficientStorage, "the log service is full"}
@@ -31,6 +34,7 @@ var errFull = &httpError{http.StatusInsufficientStorage, "the log service is ful
 type store struct {
 	cfg     *Config
 	streams Streams
+	shared  Shared // streams, when other servers use them too
 	archive *archive
 	// lazy has streams without an upload stay their own archive, in memory.
 	lazy bool
@@ -63,6 +67,7 @@ func newStore(cfg *Config, streams Streams, a *archive, lazy bool) *store {
 		busy: map[ID]*turn{}, due: map[ID]struct{}{}, tends: cfg.Now(),
 	}
 	s.evicter <- struct{}{}
+	s.shared, _ = streams.(Shared)
 	if !lazy {
 		for id, st := range streams.All(ctx) {
 			if st.pending() {
@@ -104,6 +109,29 @@ func (s *store) lock(ctx context.Context, id ID) (unlock func(), err error) {
 	}
 }
 
+// claim has this server alone work on a log's archive, among those that share the
+// streams. It waits for others.
+func (s *store) claim(ctx context.Context, id ID) (held context.Context, release func(), err error) {
+	for {
+		held, release, err = s.tryClaim(ctx, id)
+		if !errors.Is(err, ErrClaimed) {
+			return held, release, err
+		}
+		select {
+		case <-time.After(claimEvery):
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
+}
+
+func (s *store) tryClaim(ctx context.Context, id ID) (held context.Context, release func(), err error) {
+	if s.shared == nil {
+		return ctx, func() {}, nil
+	}
+	return s.shared.Claim(ctx, id)
+}
+
 // start opens a stream. The one that was there before is archived first, if that
 // has not been done yet.
 func (s *store) start(ctx context.Context, id ID, writer string) error {
@@ -121,31 +149,34 @@ func (s *store) start(ctx context.Context, id ID, writer string) error {
 	case err != nil:
 		return err
 	case st.pending():
-		if err := s.snapshot(ctx, id); err != nil {
+		if err := s.snapshot(ctx, id, s.claim); err != nil {
 			return err
 		}
 	}
-	return s.streams.Start(ctx, id, writer)
+	return s.squeeze(ctx, func() error { return s.streams.Start(ctx, id, writer) })
 }
 
 // append adds lines to a stream.
 func (s *store) append(ctx context.Context, id ID, b Batch) error {
 	s.look()
-	size, fresh := int64(0), 0
+	size := int64(0)
 	for _, l := range b.Lines {
 		size += int64(len(l.Raw)) + 1
-	}
-	if _, err := s.streams.State(ctx, id); errors.Is(err, ErrUnknown) {
-		fresh = 1
 	}
 	b.MaxStream = s.cfg.MaxStream
 	if size > b.MaxStream {
 		return fmt.Errorf("%w of %d bytes", ErrTooLong, b.MaxStream)
 	}
-	if err := s.reserve(ctx, size, fresh); err != nil {
-		return err
+	if !s.fits(size, 1) {
+		fresh := 0
+		if _, err := s.streams.State(ctx, id); errors.Is(err, ErrUnknown) {
+			fresh = 1
+		}
+		if err := s.reserve(ctx, size, fresh); err != nil {
+			return err
+		}
 	}
-	return s.streams.Append(ctx, id, b)
+	return s.squeeze(ctx, func() error { return s.streams.Append(ctx, id, b) })
 }
 
 // finish completes a stream. Its content becomes the archive when snapshot says
@@ -175,6 +206,11 @@ func (s *store) upload(ctx context.Context, id ID, r io.Reader, size int64) erro
 	if err := s.reserve(ctx, max(size, 0), 1); err != nil {
 		return err
 	}
+	ctx, release, err := s.claim(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if err := s.archive.put(ctx, id, r); err != nil {
 		return err
 	}
@@ -189,13 +225,27 @@ func (s *store) upload(ctx context.Context, id ID, r io.Reader, size int64) erro
 }
 
 // snapshot archives a complete stream, if that is due. It is called with the
-// log's turn.
-func (s *store) snapshot(ctx context.Context, id ID) error {
-	st, err := s.streams.State(ctx, id)
-	if errors.Is(err, ErrUnknown) || err == nil && !st.pending() {
-		return nil
+// log's turn, and with claim or tryClaim.
+func (s *store) snapshot(
+	ctx context.Context, id ID, claim func(context.Context, ID) (context.Context, func(), error),
+) error {
+	pending := func() (State, bool, error) {
+		st, err := s.streams.State(ctx, id)
+		if errors.Is(err, ErrUnknown) {
+			err = nil
+		}
+		return st, err == nil && st.pending(), err
 	}
+	if _, is, err := pending(); !is {
+		return err
+	}
+	ctx, release, err := claim(ctx, id)
 	if err != nil {
+		return err
+	}
+	defer release()
+	st, is, err := pending() // still?
+	if !is {
 		return err
 	}
 	if err := s.archive.put(ctx, id, s.content(ctx, id, st)); err != nil {

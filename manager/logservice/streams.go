@@ -88,8 +88,8 @@ type Streams interface {
 	// the stream, from 0. It fails with [ErrUnknown] when that run is gone.
 	Read(ctx context.Context, id ID, run, from int64) ([]Line, error)
 
-	// Watch returns a channel that is closed at the next change of the stream;
-	// when there is none, at the next stream's appearance.
+	// Watch returns a channel that is closed at the next change of the stream,
+	// which its appearance is too, and maybe without one.
 	Watch(id ID) <-chan struct{}
 
 	// Remove forgets a run, and does nothing when it is another one by now.
@@ -108,11 +108,32 @@ type Streams interface {
 	Close() error
 }
 
-// Errors of [Streams].
+// Shared is implemented by [Streams] that several servers use at the same time,
+// as package redis does.
+type Shared interface {
+	Streams
+
+	// Claim gives a log's archive to the caller alone, until release is called or
+	// nothing was heard of the caller for some time. It fails with [ErrClaimed]. held ends
+	// with ctx, and when the claim is lost.
+	Claim(ctx context.Context, id ID) (held context.Context, release func(), err error)
+
+	// Spend notes until some time that a name was used, and Spent tells whether
+	// it was.
+	Spend(ctx context.Context, name string, until time.Time) error
+	Spent(ctx context.Context, name string) (bool, error)
+}
+
+// Errors of [Streams]. All calls may fail with ErrUnavailable; it is unknown then
+// whether something has changed, and the same call may come again. Start and
+// Append may fail with ErrFull.
 var (
-	ErrUnknown = errors.New("no such log")
-	ErrTooLong = errors.New("the stream would be over the limit")
-	ErrClosed  = errors.New("the log service is closed")
+	ErrUnknown     = errors.New("no such log")
+	ErrTooLong     = errors.New("the stream would be over the limit")
+	ErrClosed      = errors.New("the log service is closed")
+	ErrFull        = errors.New("there is no room for live logs")
+	ErrUnavailable = errors.New("the store of live logs does not answer")
+	ErrClaimed     = errors.New("another server works on the log's archive")
 )
 
 // BehindError says that lines which a writer believes to be there are not.

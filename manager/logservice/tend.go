@@ -57,6 +57,11 @@ func (s *store) tend(ctx context.Context) {
 		switch {
 		case st.Open && idle >= s.cfg.IdleTimeout:
 			s.complain("closing a stream", s.finish(ctx, id, false))
+		case st.pending() && !s.lazy:
+			// Another server was to archive it, and may be gone.
+			s.mu.Lock()
+			s.due[id] = struct{}{}
+			s.mu.Unlock()
 		case !st.Open && !st.pending() && idle >= linger,
 			s.lazy && !st.Open && s.tooOld(now, st.Touched):
 			s.complain("removing a stream", s.streams.Remove(ctx, id, st.Run))
@@ -122,10 +127,13 @@ func (s *store) archiveOne(ctx context.Context, id ID) error {
 	s.mu.Lock()
 	delete(s.due, id)
 	s.mu.Unlock()
-	if err = s.snapshot(ctx, id); err != nil {
+	if err = s.snapshot(ctx, id, s.tryClaim); err != nil {
 		s.mu.Lock()
 		s.due[id] = struct{}{}
 		s.mu.Unlock()
+	}
+	if errors.Is(err, ErrClaimed) {
+		return nil // we look again whether that one has succeeded
 	}
 	return err
 }
@@ -160,6 +168,12 @@ func (s *store) reserve(ctx context.Context, size int64, logs int) error {
 	if s.fits(size, logs) {
 		return nil
 	}
+	s.getStuck()
+	return errFull
+}
+
+// getStuck notes for some seconds that evicting does not help.
+func (s *store) getStuck() {
 	s.mu.Lock()
 	s.stuck = true
 	s.mu.Unlock()
@@ -168,7 +182,36 @@ func (s *store) reserve(ctx context.Context, size int64, logs int) error {
 		defer s.mu.Unlock()
 		s.stuck = false
 	})
-	return errFull
+}
+
+// squeeze makes a call that needs room in the store of streams, whose limits may
+// be narrower than ours: when it has none, streams that have an archive go early.
+func (s *store) squeeze(ctx context.Context, call func() error) error {
+	err := call()
+	if !errors.Is(err, ErrFull) {
+		return err
+	}
+	s.mu.Lock()
+	stuck := s.stuck
+	s.mu.Unlock()
+	if stuck {
+		return err
+	}
+	removed := false
+	for id, st := range s.streams.All(ctx) {
+		if st.Open || st.pending() {
+			continue
+		}
+		if err := s.streams.Remove(ctx, id, st.Run); err != nil {
+			return err
+		}
+		removed = true
+	}
+	if removed {
+		return call()
+	}
+	s.getStuck()
+	return err
 }
 
 // evict forgets complete logs until there is room: first streams that have an

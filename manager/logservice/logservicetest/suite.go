@@ -297,9 +297,7 @@ func watching(t *testing.T, s logservice.Streams) {
 		change()
 		<-c
 	}
-	unborn := s.Watch(id)
 	put(t, s, logservice.ID{Account: "acc", Key: "other"}, "", 0, "x")
-	<-unborn
 	live, none := s.Watch(logservice.ID{Account: "acc", Key: "other"}), s.Watch(id)
 	require.NoError(t, s.Close())
 	<-live

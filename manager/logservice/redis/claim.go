@@ -1,0 +1,104 @@
+package redis
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed" // the script
+	"errors"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/delegate-io/dlite/manager/logservice"
+)
+
+//go:embed hold.lua
+var hold string
+
+var holdScript = goredis.NewScript(hold)
+
+var errLost = errors.New("another manager may archive this log by now: Redis was away for too long")
+
+// Claim gives a log's archive to this process, until release or, when the
+// process is gone, for Config.Lease.
+func (s *Streams) Claim(ctx context.Context, id logservice.ID) (held context.Context, release func(), err error) {
+	if s.isClosed() {
+		return nil, nil, logservice.ErrClosed
+	}
+	p, token := placeOfLog(id), rand.Text()
+	key := s.key(p.shard, "x", p.id)
+	began := time.Now()
+	ok, err := s.client.SetNX(ctx, key, token, s.cfg.Lease).Result()
+	if err == nil && !ok {
+		// Ours after all, when the answer was lost and the client asked again.
+		var owner string
+		owner, err = s.client.Get(ctx, key).Result()
+		if ok = owner == token; errors.Is(err, goredis.Nil) {
+			err = nil // gone just now
+		}
+	}
+	if err != nil {
+		return nil, nil, s.explain(ctx, err)
+	}
+	if !ok {
+		return nil, nil, logservice.ErrClaimed
+	}
+	held, lose := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.prolong(held, key, token, began.Add(s.cfg.Lease), lose)
+	}()
+	return held, func() {
+		lose(nil)
+		<-done
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Lease)
+		defer cancel()
+		_ = holdScript.Run(ctx, s.client, []string{key}, token, 0).Err() // it ends by itself otherwise
+	}, nil
+}
+
+// prolong keeps a claim that is good until some time, until held ends.
+func (s *Streams) prolong(held context.Context, key, token string, until time.Time, lose func(error)) {
+	tick := time.NewTicker(s.cfg.Lease / 4)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-held.Done():
+			return
+		}
+		now := time.Now()
+		// The last quarter is for what Redis' clock and ours do not have in common.
+		ctx, cancel := context.WithDeadline(held, until.Add(-s.cfg.Lease/4))
+		n, err := holdScript.Run(ctx, s.client, []string{key}, token, s.cfg.Lease.Milliseconds()).Int()
+		cancel()
+		switch {
+		case err == nil && n == 1:
+			until = now.Add(s.cfg.Lease)
+		case err == nil || !time.Now().Before(until.Add(-s.cfg.Lease/4)):
+			lose(errLost)
+			return
+		}
+	}
+}
+
+// Spend notes until some time that a name was used.
+func (s *Streams) Spend(ctx context.Context, name string, until time.Time) error {
+	if s.isClosed() {
+		return logservice.ErrClosed
+	}
+	ttl := max(time.Until(until), time.Second)
+	p := placeOf(name)
+	return s.explain(ctx, s.client.Set(ctx, s.key(p.shard, "u", p.id), 1, ttl).Err())
+}
+
+// Spent tells whether a name was used.
+func (s *Streams) Spent(ctx context.Context, name string) (bool, error) {
+	if s.isClosed() {
+		return false, logservice.ErrClosed
+	}
+	p := placeOf(name)
+	n, err := s.client.Exists(ctx, s.key(p.shard, "u", p.id)).Result()
+	return n > 0, s.explain(ctx, err)
+}

@@ -1,0 +1,239 @@
+package redis
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/rs/zerolog"
+
+	"github.com/delegate-io/dlite/manager/logservice"
+)
+
+// Config configures [Open]. URL or Client is required.
+type Config struct {
+	// URL names one Redis: redis://user:password@host:port/db, rediss:// for TLS,
+	// or unix:///path.
+	URL string
+	// Client makes clients in place of URL, for a cluster, sentinels, or settings
+	// that a URL does not know. It is called twice; Close closes what it has made.
+	Client func() goredis.UniversalClient
+	// Prefix is what all keys begin with. Empty means "dlite:logs:".
+	Prefix string
+
+	// MaxStream bounds one live stream, in bytes, below what the log service
+	// allows. 0 means 64 MiB.
+	MaxStream int64
+	// MaxTotal bounds all streams together, in bytes, nearly: several managers may
+	// exceed it by what they take within the time of an answer. 0 means 1 GiB.
+	MaxTotal int64
+	// Lease is after which time another manager may go on with the archive that a
+	// dead one was making. 0 means 30 s.
+	Lease time.Duration
+
+	// Logger tells of what fails behind the scenes. The zero value is silent.
+	Logger zerolog.Logger
+}
+
+func (c *Config) setDefaults() {
+	if c.Prefix == "" {
+		c.Prefix = "dlite:logs:"
+	}
+	if c.MaxStream <= 0 {
+		c.MaxStream = 64 << 20
+	}
+	if c.MaxTotal <= 0 {
+		c.MaxTotal = 1 << 30
+	}
+	if c.Lease <= 0 {
+		c.Lease = 30 * time.Second
+	}
+}
+
+// clients makes the two clients: a connection that waits for news is ended by
+// closing its client, and by nothing else.
+func (c *Config) clients() (work, news goredis.UniversalClient, err error) {
+	if c.Client != nil {
+		return c.Client(), c.Client(), nil
+	}
+	if c.URL == "" {
+		return nil, nil, errors.New("log streams in Redis: neither URL nor Client is set")
+	}
+	o, err := goredis.ParseURL(c.URL)
+	if err != nil {
+		// The error may quote the URL, and with it the password.
+		return nil, nil, errors.New("log streams in Redis: the URL is none that a client knows, such as redis://user:password@host:port/0")
+	}
+	o.ContextTimeoutEnabled = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return goredis.NewClient(o), goredis.NewClient(o), nil
+}
+
+const (
+	// shards is a part of the layout.
+	shards = 16
+	// layout is the version of what is in Redis.
+	layout = 1
+)
+
+// Streams are logservice.Streams in Redis, shared with other processes.
+type Streams struct {
+	cfg    Config
+	client goredis.UniversalClient
+	news   goredis.UniversalClient
+
+	ctx      context.Context //nolint:containedctx // the background's, ended by Close
+	stop     context.CancelFunc
+	work     sync.WaitGroup
+	watchers watchers
+	follows  bool // whether news are followed; set by Open
+
+	mu     sync.Mutex // guards what follows
+	totals [shards]total
+	closed bool
+}
+
+var _ logservice.Shared = (*Streams)(nil)
+
+// total is what a shard holds, as of a version of it.
+type total struct{ streams, size, version int64 }
+
+// Open connects to Redis and goes on with the streams that are there. It fails
+// when Redis does not answer, is older than 7, or holds streams of a later
+// version of this package.
+func Open(ctx context.Context, cfg Config) (*Streams, error) {
+	cfg.setDefaults()
+	work, news, err := cfg.clients()
+	if err != nil {
+		return nil, err
+	}
+	s := &Streams{cfg: cfg, client: work, news: news}
+	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	if err := s.open(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("log streams in Redis: %w", err), s.Close())
+	}
+	return s, nil
+}
+
+func (s *Streams) open(ctx context.Context) error {
+	if err := s.suits(ctx); err != nil {
+		return err
+	}
+	key := s.cfg.Prefix + "{0}:v"
+	if err := s.client.SetNX(ctx, key, layout, 0).Err(); err != nil {
+		return err
+	}
+	switch v, err := s.client.Get(ctx, key).Int(); {
+	case err != nil:
+		return err
+	case v > layout:
+		return fmt.Errorf("the streams at %q are of version %d, which is newer than this program", s.cfg.Prefix, v)
+	}
+	return s.follow(ctx)
+}
+
+// suits tells whether Redis can do what we need.
+func (s *Streams) suits(ctx context.Context) error {
+	info, err := s.client.Info(ctx, "server", "memory").Result()
+	if err != nil {
+		return err
+	}
+	fields := map[string]string{}
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		fields[name] = value
+	}
+	version := fields["redis_version"]
+	major, _, _ := strings.Cut(version, ".")
+	if n, err := strconv.Atoi(major); err == nil && n < 7 {
+		return fmt.Errorf("this is Redis %s; it must be 7 or later", version)
+	}
+	if policy := fields["maxmemory_policy"]; policy != "" && policy != "noeviction" {
+		s.cfg.Logger.Warn().Str("maxmemory_policy", policy).
+			Msg("log streams: Redis may evict them when it is full: set maxmemory-policy to noeviction")
+	}
+	return nil
+}
+
+// Ping tells whether Redis answers. It fails with logservice.ErrUnavailable.
+func (s *Streams) Ping(ctx context.Context) error { return s.explain(ctx, s.client.Ping(ctx).Err()) }
+
+// Close frees the connections and wakes all watchers. What is in Redis stays.
+func (s *Streams) Close() error {
+	s.mu.Lock()
+	was := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if was {
+		return nil
+	}
+	s.stop()
+	if s.follows {
+		s.nudge()
+	}
+	err := errors.Join(s.news.Close(), s.client.Close())
+	s.work.Wait()
+	s.watchers.close()
+	return err
+}
+
+func (s *Streams) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// explain makes an error one of logservice's.
+func (s *Streams) explain(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case s.isClosed():
+		return logservice.ErrClosed
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case goredis.HasErrorPrefix(err, "OOM"):
+		return fmt.Errorf("%w: %w", logservice.ErrFull, err)
+	default:
+		return fmt.Errorf("%w: %w", logservice.ErrUnavailable, err)
+	}
+}
+
+// place is where something is in Redis.
+type place struct {
+	id    string // of 32 hexadecimal digits
+	shard int
+}
+
+// placeOf spreads names of any kind.
+func placeOf(parts ...string) place {
+	sum := sha256.New()
+	for _, p := range parts {
+		_, _ = fmt.Fprintf(sum, "%d:%s", len(p), p) // never fails
+	}
+	b := sum.Sum(nil)
+	return place{hex.EncodeToString(b[:16]), int(b[16]) % shards}
+}
+
+func placeOfLog(id logservice.ID) place { return placeOf(id.Account, id.Key) }
+
+// key is the key of a shard's part, such as "t", or of something in it.
+func (s *Streams) key(shard int, part string, id ...string) string {
+	return s.cfg.Prefix + "{" + strconv.Itoa(shard) + "}:" + strings.Join(append([]string{part}, id...), ":")
+}
+
+// keys are those of a stream's scripts.
+func (s *Streams) keys(p place) []string {
+	return []string{
+		s.key(p.shard, "s", p.id), s.key(p.shard, "l", p.id),
+		s.key(p.shard, "t"), s.key(p.shard, "c"), s.key(p.shard, "i"),
+	}
+}

@@ -1,0 +1,362 @@
+package redis
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	_ "embed" // the scripts
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/delegate-io/dlite/manager/logservice"
+)
+
+// The scripts. Redis forgets them when it restarts; they are sent again then.
+var (
+	//go:embed common.lua
+	common string
+	//go:embed start.lua
+	start string
+	//go:embed append.lua
+	appending string
+	//go:embed finish.lua
+	finish string
+	//go:embed archived.lua
+	archived string
+	//go:embed remove.lua
+	remove string
+	//go:embed read.lua
+	read string
+
+	startScript    = goredis.NewScript(common + start)
+	appendScript   = goredis.NewScript(common + appending)
+	finishScript   = goredis.NewScript(common + finish)
+	archivedScript = goredis.NewScript(common + archived)
+	removeScript   = goredis.NewScript(common + remove)
+	readScript     = goredis.NewScript(common + read)
+)
+
+// What things take in Redis besides their text, in bytes, about.
+const (
+	streamSize = 256
+	writerSize = 96
+	chunkSize  = 48
+)
+
+const (
+	// maxChunk is the size at which an entry takes no more lines.
+	maxChunk = 64 << 10
+	// maxRead is about how many bytes a reader gets at once.
+	maxRead = 256 << 10
+)
+
+var uploaded = strconv.FormatInt(logservice.Uploaded, 10)
+
+// run runs a script that answers with a status, and something about it.
+func (s *Streams) run(ctx context.Context, script *goredis.Script, p place, args ...any) (status, extra string, err error) {
+	if s.isClosed() {
+		return "", "", logservice.ErrClosed
+	}
+	answer, err := script.Run(ctx, s.client, s.keys(p), append([]any{p.id}, args...)...).StringSlice()
+	if err != nil {
+		return "", "", s.explain(ctx, err)
+	}
+	if len(answer) != 5 {
+		return "", "", fmt.Errorf("%w: an answer of %d parts", logservice.ErrUnavailable, len(answer))
+	}
+	s.count(p.shard, answer[2], answer[3], answer[4])
+	return answer[0], answer[1], nil
+}
+
+// Start opens the log's stream.
+func (s *Streams) Start(ctx context.Context, id logservice.ID, writer string) error {
+	size := headSize(id)
+	if writer != "" {
+		size += writerSize + int64(len(writer))
+	}
+	if err := s.reserve(size); err != nil {
+		return err
+	}
+	_, _, err := s.run(ctx, startScript, placeOfLog(id), id.Account, id.Key, writer, size)
+	return err
+}
+
+func headSize(id logservice.ID) int64 { return streamSize + int64(len(id.Account)+len(id.Key)) }
+
+// reserve tells whether there is room for so many bytes.
+func (s *Streams) reserve(size int64) error {
+	if _, taken := s.Usage(); taken+size > s.cfg.MaxTotal {
+		return fmt.Errorf("%w: all live streams may take %d bytes", logservice.ErrFull, s.cfg.MaxTotal)
+	}
+	return nil
+}
+
+// Append adds lines to the stream.
+func (s *Streams) Append(ctx context.Context, id logservice.ID, b logservice.Batch) error {
+	// Where the writer is, is known in Redis alone. This is where it is as long as
+	// nothing was lost or repeated; otherwise the answer says where.
+	next := max(b.Next, 0)
+	if b.Next <= 0 && len(b.Lines) > 0 {
+		next = b.Lines[0].Pos
+	}
+	once := ""
+	if b.Writer == "" {
+		once, next = rand.Text(), 0
+	}
+	for {
+		lines := b.Lines
+		if b.Writer != "" {
+			lines = fresh(lines, next)
+		}
+		status, known, err := s.append(ctx, id, &b, lines, next, once)
+		if err != nil {
+			return err
+		}
+		switch status {
+		case "next":
+			at, err := strconv.ParseInt(known, 10, 64)
+			if err != nil {
+				return fmt.Errorf("%w: the writer is at %q", logservice.ErrUnavailable, known)
+			}
+			if b.Next > at {
+				return &logservice.BehindError{Next: at}
+			}
+			if len(b.Lines) > 0 && len(fresh(b.Lines, at)) == 0 {
+				return nil // the stream may be complete by now, and stays so
+			}
+			next = at
+		case "long":
+			return fmt.Errorf("%w of %d bytes", logservice.ErrTooLong, min(b.MaxStream, s.cfg.MaxStream))
+		default:
+			return nil
+		}
+	}
+}
+
+// append sends lines for the case that the writer's next one has pos next.
+func (s *Streams) append(
+	ctx context.Context, id logservice.ID, b *logservice.Batch, lines []logservice.Line, next int64, once string,
+) (status, known string, err error) {
+	buf := buffers.Get().(*[]byte)
+	defer func() {
+		if cap(*buf) <= 2<<20 {
+			buffers.Put(buf)
+		}
+	}()
+	size, after := int64(0), next
+	for _, l := range lines {
+		size += int64(len(l.Raw)) + 1
+		after = l.Pos + 1
+	}
+	*buf = slices.Grow((*buf)[:0], int(size)) // so that chunks stay where they are
+	var chunks []any
+	for rest := lines; len(rest) > 0; {
+		from, n := len(*buf), 0
+		for n < len(rest) && len(*buf)-from < maxChunk {
+			*buf = append(append(*buf, rest[n].Raw...), '\n')
+			n++
+		}
+		chunks = append(chunks, n, (*buf)[from:])
+		rest = rest[n:]
+		size += chunkSize
+	}
+	if err := s.reserve(size); err != nil {
+		return "", "", err
+	}
+	args := append([]any{
+		id.Account, id.Key, b.Writer, next, after, once,
+		headSize(id), writerSize + len(b.Writer), size, min(b.MaxStream, s.cfg.MaxStream),
+	}, chunks...)
+	return s.run(ctx, appendScript, placeOfLog(id), args...)
+}
+
+// buffers are for what is sent to Redis.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// fresh are the lines whose pos is above those before them, and not below next.
+func fresh(lines []logservice.Line, next int64) []logservice.Line {
+	for i, l := range lines {
+		if l.Pos < next {
+			out := slices.Clip(lines[:i])
+			for _, l := range lines[i:] {
+				if l.Pos >= next {
+					out = append(out, l)
+					next = l.Pos + 1
+				}
+			}
+			return out
+		}
+		next = l.Pos + 1
+	}
+	return lines
+}
+
+// Finish completes the stream.
+func (s *Streams) Finish(ctx context.Context, id logservice.ID, snapshot bool) error {
+	status, _, err := s.run(ctx, finishScript, placeOfLog(id), snapshot, uploaded)
+	if err == nil && status == "unknown" {
+		return logservice.ErrUnknown
+	}
+	return err
+}
+
+// SetArchived notes how many lines the archive covers.
+func (s *Streams) SetArchived(ctx context.Context, id logservice.ID, run, lines int64) error {
+	_, _, err := s.run(ctx, archivedScript, placeOfLog(id), run, lines)
+	return err
+}
+
+// Remove forgets a run.
+func (s *Streams) Remove(ctx context.Context, id logservice.ID, run int64) error {
+	_, _, err := s.run(ctx, removeScript, placeOfLog(id), run)
+	return err
+}
+
+// stateFields are a stream's, as stateOf reads them.
+var stateFields = []string{"run", "open", "lines", "size", "archived", "touched", "account", "key"}
+
+// State is what is known of the stream.
+func (s *Streams) State(ctx context.Context, id logservice.ID) (logservice.State, error) {
+	if s.isClosed() {
+		return logservice.State{}, logservice.ErrClosed
+	}
+	p := placeOfLog(id)
+	fields, err := s.client.HMGet(ctx, s.key(p.shard, "s", p.id), stateFields...).Result()
+	if err != nil {
+		return logservice.State{}, s.explain(ctx, err)
+	}
+	_, st, ok := stateOf(fields)
+	if !ok {
+		return logservice.State{}, logservice.ErrUnknown
+	}
+	return st, nil
+}
+
+// stateOf reads stateFields. It is false where there is no stream.
+func stateOf(fields []any) (id logservice.ID, st logservice.State, ok bool) {
+	text := func(i int) string { t, _ := fields[i].(string); return t }
+	number := func(i int) int64 { n, _ := strconv.ParseInt(text(i), 10, 64); return n }
+	if text(0) == "" {
+		return id, st, false
+	}
+	return logservice.ID{Account: text(6), Key: text(7)}, logservice.State{
+		Run: number(0), Open: text(1) == "1", Lines: number(2), Size: number(3), Archived: number(4),
+		Touched: time.UnixMicro(number(5)),
+	}, true
+}
+
+// Read returns lines of a run.
+func (s *Streams) Read(ctx context.Context, id logservice.ID, run, from int64) ([]logservice.Line, error) {
+	if s.isClosed() {
+		return nil, logservice.ErrClosed
+	}
+	p := placeOfLog(id)
+	// Entries count from 1.
+	chunks, err := readScript.Run(ctx, s.client, s.keys(p), p.id, run, uint64(from)+1, maxRead).StringSlice()
+	if errors.Is(err, goredis.Nil) {
+		return nil, logservice.ErrUnknown
+	}
+	if err != nil {
+		return nil, s.explain(ctx, err)
+	}
+	var out []logservice.Line
+	for i := 0; i+1 < len(chunks); i += 2 {
+		first, _, _ := strings.Cut(chunks[i], "-")
+		n, err := strconv.ParseInt(first, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%w: lines at %q", logservice.ErrUnavailable, chunks[i])
+		}
+		text := []byte(chunks[i+1])
+		for raw := range bytes.Lines(text) {
+			n++
+			if pos := n - 2; pos >= from {
+				raw = raw[:len(raw)-1]
+				out = append(out, logservice.Line{Raw: slices.Clip(raw), Pos: pos})
+			}
+		}
+	}
+	return out, nil
+}
+
+// All are the streams. When Redis does not answer they end early.
+func (s *Streams) All(ctx context.Context) iter.Seq2[logservice.ID, logservice.State] {
+	return func(yield func(logservice.ID, logservice.State) bool) {
+		for shard := range shards {
+			more, err := s.some(ctx, shard, yield)
+			if err != nil && ctx.Err() == nil && !s.isClosed() {
+				s.cfg.Logger.Warn().Err(err).Msg("log streams: looking through them")
+			}
+			if !more || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// some are a shard's streams. It is false when yield was.
+func (s *Streams) some(ctx context.Context, shard int, yield func(logservice.ID, logservice.State) bool) (bool, error) {
+	const page = 500
+	var cursor uint64
+	seen := map[string]struct{}{} // a scan may name one twice
+	for {
+		ids, next, err := s.client.SScan(ctx, s.key(shard, "i"), cursor, "", page).Result()
+		if err != nil {
+			return false, err
+		}
+		pipe := s.client.Pipeline()
+		var states []*goredis.SliceCmd
+		for _, id := range ids {
+			if _, twice := seen[id]; !twice {
+				seen[id] = struct{}{}
+				states = append(states, pipe.HMGet(ctx, s.key(shard, "s", id), stateFields...))
+			}
+		}
+		if len(states) > 0 {
+			if _, err := pipe.Exec(ctx); err != nil {
+				return false, err
+			}
+		}
+		for _, cmd := range states {
+			if id, st, ok := stateOf(cmd.Val()); ok && !yield(id, st) {
+				return false, nil
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return true, nil
+		}
+	}
+}
+
+// Usage is how many streams there are and what they take, in bytes, as this
+// process heard it last.
+func (s *Streams) Usage() (streams int, size int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.totals {
+		streams += int(t.streams)
+		size += t.size
+	}
+	return streams, size
+}
+
+// count takes what a script or the news tell of a shard.
+func (s *Streams) count(shard int, streams, size, version string) {
+	number := func(text string) int64 { n, _ := strconv.ParseInt(text, 10, 64); return n }
+	t := total{number(streams), number(size), number(version)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.version >= s.totals[shard].version {
+		s.totals[shard] = t
+	}
+}
+
+// Sync does nothing: what was acknowledged is as durable as Redis makes it.
+func (s *Streams) Sync() error { return nil }

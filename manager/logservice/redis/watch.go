@@ -1,0 +1,249 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/delegate-io/dlite/manager/logservice"
+)
+
+const (
+	// newsWait is how long one request waits for news.
+	newsWait = 5 * time.Second
+	// newsPage is how many news of a shard are taken at once, well below what is kept.
+	newsPage = 1024
+	// newsKept is about how many news of a shard are kept, as in common.lua.
+	newsKept = 4096
+	// maxWatched bounds the streams that are remembered for watchers.
+	maxWatched = 10_000
+	// maxPause bounds the time between attempts to reach Redis.
+	maxPause = time.Second
+)
+
+// watchers wait for news of streams, by the streams' ids.
+type watchers struct {
+	mu     sync.Mutex // guards what follows
+	wait   map[string]chan struct{}
+	closed bool
+}
+
+// watch is closed at the stream's next change.
+func (w *watchers) watch(id string) <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.wait[id]
+	if c == nil {
+		// Who asks for streams that never change, or never come, must not fill the memory.
+		if len(w.wait) >= maxWatched {
+			w.wakeAll()
+		}
+		c = make(chan struct{})
+		if w.closed {
+			close(c)
+			return c
+		}
+		if w.wait == nil {
+			w.wait = map[string]chan struct{}{}
+		}
+		w.wait[id] = c
+	}
+	return c
+}
+
+// wake wakes those who watch a stream.
+func (w *watchers) wake(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c := w.wait[id]; c != nil {
+		close(c)
+		delete(w.wait, id)
+	}
+}
+
+// wakeAll wakes everybody: it is right to wake those for whom there is nothing.
+// It is called with mu held.
+func (w *watchers) wakeAll() {
+	for _, c := range w.wait {
+		close(c)
+	}
+	clear(w.wait)
+}
+
+func (w *watchers) missed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wakeAll()
+}
+
+func (w *watchers) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	w.wakeAll()
+}
+
+// Watch returns a channel that is closed at the next change of the stream, also
+// its appearance, and now and then without one.
+func (s *Streams) Watch(id logservice.ID) <-chan struct{} { return s.watchers.watch(placeOfLog(id).id) }
+
+// follow begins to follow the news.
+func (s *Streams) follow(ctx context.Context) error {
+	pipe := s.client.Pipeline()
+	var lasts [shards]*goredis.XMessageSliceCmd
+	for shard := range lasts {
+		lasts[shard] = pipe.XRevRangeN(ctx, s.key(shard, "c"), "+", "-", 1)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return err
+	}
+	all := make([]listener, shards)
+	for shard, cmd := range lasts {
+		all[shard] = listener{shard: shard, key: s.key(shard, "c"), last: "0-0"}
+		if last := cmd.Val(); len(last) > 0 {
+			all[shard].last = last[0].ID
+		}
+	}
+	if err := s.recount(ctx); err != nil {
+		return err
+	}
+	s.follows = true
+	for each := s.perRequest(); len(all) > 0; all = all[each:] {
+		part := all[:each]
+		s.work.Go(func() { s.listen(part) })
+	}
+	return nil
+}
+
+// perRequest is of how many shards one request asks for the news.
+func (s *Streams) perRequest() int {
+	if _, cluster := s.news.(*goredis.ClusterClient); cluster {
+		return 1 // which is one slot
+	}
+	return shards
+}
+
+// nudge ends the requests that wait for news: closing their connections does so
+// too, but less quietly.
+func (s *Streams) nudge() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for shard := 0; shard < shards; shard += s.perRequest() {
+		args := &goredis.XAddArgs{Stream: s.key(shard, "c"), MaxLen: newsKept, Approx: true, Values: []string{"id", ""}}
+		if s.client.XAdd(ctx, args).Err() != nil {
+			return
+		}
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); s.work.Wait() }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// recount asks for all totals, whatever was heard before.
+func (s *Streams) recount(ctx context.Context) error {
+	pipe := s.client.Pipeline()
+	var counts [shards]*goredis.SliceCmd
+	for shard := range counts {
+		counts[shard] = pipe.HMGet(ctx, s.key(shard, "t"), "n", "size", "v")
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return err
+	}
+	for shard, cmd := range counts {
+		var text [3]string
+		for i, v := range cmd.Val() {
+			text[i], _ = v.(string)
+		}
+		s.mu.Lock()
+		s.totals[shard] = total{}
+		s.mu.Unlock()
+		s.count(shard, text[0], text[1], text[2])
+	}
+	return nil
+}
+
+// listener is where we are in a shard's news.
+type listener struct {
+	shard     int
+	key, last string
+}
+
+// listen passes the news of some shards on, over one connection.
+func (s *Streams) listen(part []listener) {
+	pause := time.Duration(0)
+	for s.ctx.Err() == nil {
+		wait := newsWait
+		if pause > 0 {
+			wait = -1 // is Redis there again?
+		}
+		err := s.hear(part, wait)
+		switch {
+		case s.ctx.Err() != nil:
+			return
+		case err == nil && pause == 0:
+			continue
+		case err == nil:
+			// What it has lost, if it was restarted, it does not tell.
+			if err = s.recount(s.ctx); err == nil {
+				pause = 0
+				s.watchers.missed()
+				s.cfg.Logger.Info().Msg("log streams: Redis is there again")
+				continue
+			}
+		case pause == 0:
+			s.cfg.Logger.Warn().Err(err).Msg("log streams: no news from Redis")
+		}
+		pause = min(max(2*pause, 20*time.Millisecond), maxPause)
+		select {
+		case <-time.After(pause):
+		case <-s.ctx.Done():
+		}
+	}
+}
+
+// hear waits for news, and passes them on.
+func (s *Streams) hear(part []listener, wait time.Duration) error {
+	names := make([]string, 0, 2*len(part))
+	for _, l := range part {
+		names = append(names, l.key)
+	}
+	for _, l := range part {
+		names = append(names, l.last)
+	}
+	heard, err := s.news.XRead(s.ctx, &goredis.XReadArgs{Streams: names, Count: newsPage, Block: wait}).Result()
+	if errors.Is(err, goredis.Nil) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, h := range heard {
+		for i := range part {
+			if part[i].key == h.Stream {
+				s.pass(&part[i], h.Messages)
+			}
+		}
+	}
+	return nil
+}
+
+// pass passes a shard's news on.
+func (s *Streams) pass(l *listener, news []goredis.XMessage) {
+	for _, m := range news {
+		text := func(name string) string { t, _ := m.Values[name].(string); return t }
+		l.last = m.ID
+		if id := text("id"); id != "" { // no nudge
+			s.count(l.shard, text("n"), text("size"), text("v"))
+			s.watchers.wake(id)
+		}
+	}
+	if len(news) >= newsPage {
+		s.watchers.missed() // we are far behind: some may have gone before we came
+	}
+}
