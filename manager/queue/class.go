@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,30 +65,30 @@ func (w *Work) needs(b []byte) []byte {
 }
 
 // join makes a work a member of its class.
-func (a *account) join(w *work, key []byte) {
+func (a *account) join(w *work, selectors []string, key []byte) {
 	c := a.classes[string(key)]
 	if c == nil {
-		c = a.newClass(w, string(key))
+		c = a.newClass(w, selectors, string(key))
 	}
 	if c.members == 0 {
 		a.idle--
 	}
 	c.members++
 	w.class = c
-	if slices.Equal(c.spelled, w.Selectors) {
-		w.Selectors = c.spelled // one copy for all
-	} else {
-		w.Selectors = slices.Clone(w.Selectors)
+	w.Selectors = &c.spelled // one copy for all
+	if !slices.Equal(c.spelled, selectors) {
+		own := slices.Clone(selectors)
+		w.Selectors = &own
 	}
 }
 
-func (a *account) newClass(w *work, key string) *class {
-	c := &class{acc: a, key: key, kind: w.kind(), spelled: slices.Clone(w.Selectors)}
+func (a *account) newClass(w *work, selectors []string, key string) *class {
+	c := &class{acc: a, key: key, kind: w.kind(), spelled: slices.Clone(selectors)}
 	for _, v := range w.Variants {
 		c.variants = append(c.variants, Variant{Types: slices.Clone(v.Types)})
 	}
 	names := map[string]bool{}
-	for _, s := range w.Selectors {
+	for _, s := range selectors {
 		if s = fold(s); !names[s] {
 			names[s] = true
 			t := a.ask(s)
@@ -148,7 +147,13 @@ func (c *class) enter(w *work) {
 
 // lane finds or makes the work's lane.
 func (c *class) lane(w *work) *lane {
-	if len(w.refused) == 0 {
+	var no []string
+	for id, f := range w.was {
+		if f == refused {
+			no = append(no, id)
+		}
+	}
+	if len(no) == 0 {
 		for _, n := range c.plain {
 			if n.priority == w.Priority {
 				return n
@@ -158,10 +163,11 @@ func (c *class) lane(w *work) *lane {
 		c.plain = append(c.plain, n)
 		return n
 	}
-	key := strconv.Itoa(int(w.Priority)) + " " + strings.Join(slices.Sorted(maps.Keys(w.refused)), " ")
+	slices.Sort(no)
+	key := strconv.Itoa(int(w.Priority)) + " " + strings.Join(no, " ")
 	n := c.picky[key]
 	if n == nil {
-		n = &lane{class: c, priority: w.Priority, refused: maps.Clone(w.refused), key: key}
+		n = &lane{class: c, priority: w.Priority, refused: no, key: key}
 		if c.picky == nil {
 			c.picky = map[string]*lane{}
 		}

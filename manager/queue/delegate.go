@@ -2,9 +2,9 @@ package queue
 
 import (
 	"cmp"
-	"crypto/rand"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -13,6 +13,10 @@ import (
 type Registration struct {
 	// ID is the delegate's id, where it has one already.
 	ID string
+	// NewID is the id for a delegate that the account does not know by ID. Without
+	// it, or when it is taken, [Queue.Register] makes one that no other delegate of
+	// this queue ever had.
+	NewID string
 	// Name is for people, and a tag too.
 	Name     string
 	HostName string
@@ -58,11 +62,12 @@ type delegate struct {
 	types      map[string]bool // nil: all
 	max        int             // stages, 0 is unbounded
 	lost       bool
+	removed    bool   // and known only to the tasks that it had; it counts as lost
 	order      uint64 // of registration
-	registered time.Time
-	seen       time.Time
+	registered instant
+	seen       instant
 	idleSince  instant
-	beat       timer // of the next heartbeat, then of being forgotten
+	timer      timer // until the next heartbeat, then until it is forgotten
 
 	slots map[string]*work   // stages that hold a slot
 	open  map[string]*record // tasks offered and acquired
@@ -82,20 +87,28 @@ type delegate struct {
 func (q *Queue) Register(account string, r Registration) string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	now := q.cfg.Now()
+	now := q.now()
 	a := q.account(account)
 	d := a.delegates[r.ID]
 	if d == nil {
-		r.ID = rand.Text()
-		d = &delegate{
-			acc: a, order: q.next(), registered: now, idleSince: q.instant(now),
-			slots: map[string]*work{}, open: map[string]*record{}, stops: map[string]*record{},
+		d = newDelegate(a, q.next())
+		d.registered, d.idleSince = now, now
+		if r.ID = r.NewID; r.ID == "" || a.delegates[r.ID] != nil {
+			r.ID = q.epoch + "-" + strconv.FormatUint(d.order, 36)
 		}
-		d.seats[singles].d, d.seats[stages].d = d, d
 		a.delegates[r.ID] = d
 	}
 	q.alive(d, r, now)
 	return d.info.ID
+}
+
+func newDelegate(a *account, order uint64) *delegate {
+	d := &delegate{
+		acc: a, order: order,
+		slots: map[string]*work{}, open: map[string]*record{}, stops: map[string]*record{},
+	}
+	d.seats[singles].d, d.seats[stages].d = d, d
+	return d
 }
 
 // Heartbeat tells that a delegate is alive, and what may have changed about it:
@@ -120,20 +133,20 @@ func (q *Queue) Heartbeat(account string, r Registration) error {
 	if r.Types == nil {
 		r.Types = d.info.Types
 	}
-	q.alive(d, r, q.cfg.Now())
+	q.alive(d, r, q.now())
 	return nil
 }
 
 // alive takes over what a delegate says and gives it work. The caller holds mu.
-func (q *Queue) alive(d *delegate, r Registration, now time.Time) {
+func (q *Queue) alive(d *delegate, r Registration, now instant) {
 	d.describe(r)
 	d.touch()
 	d.seen = now
-	q.arm(&d.beat, now.Add(q.cfg.HeartbeatTimeout), func(now time.Time) { q.lose(d, now) })
+	q.arm(d, now.after(q.cfg.HeartbeatTimeout))
 	if d.lost {
 		d.lost = false
-		d.idleSince = q.instant(now)
-		q.events = append(q.events, Event{Kind: Returned, At: now, Account: d.acc.id, Delegate: d.info.ID})
+		d.idleSince = now
+		q.events = append(q.events, Event{Kind: Returned, At: now.time(), Account: d.acc.id, Delegate: d.info.ID})
 	}
 	if d.info.Draining {
 		q.withdraw(d, now)
@@ -144,7 +157,7 @@ func (q *Queue) alive(d *delegate, r Registration, now time.Time) {
 // describe takes over what a delegate says about itself.
 func (d *delegate) describe(r Registration) {
 	old := d.info
-	d.info = r
+	d.info, d.info.NewID = r, ""
 	if d.crew != nil && r.Name == old.Name && slices.Equal(r.Tags, old.Tags) && slices.Equal(r.Types, old.Types) {
 		d.info.Tags, d.info.Types = old.Tags, old.Types
 		return
@@ -180,7 +193,7 @@ func (q *Queue) SetCapacity(account, id string, maxStages int) error {
 	if err != nil {
 		return err
 	}
-	now := q.cfg.Now()
+	now := q.now()
 	d.max = max(maxStages, 0)
 	d.touch()
 	if offered := d.offered(); d.max > 0 && len(d.slots) > d.max {
@@ -203,7 +216,7 @@ func (q *Queue) Unregister(account, id string) error {
 	if err != nil {
 		return err
 	}
-	q.remove(d, q.cfg.Now(), fmt.Sprintf("the delegate %q has unregistered", d.label()))
+	q.remove(d, q.now(), fmt.Sprintf("the delegate %q has unregistered", d.label()))
 	return nil
 }
 
@@ -220,7 +233,7 @@ func (q *Queue) Delegates(account string) []Delegate {
 	for _, d := range a.sorted() {
 		v := Delegate{
 			Registration: d.info, State: Alive, MaxStages: d.max, Stages: len(d.slots),
-			Registered: d.registered, LastHeartbeatSeen: d.seen,
+			Registered: d.registered.time(), LastHeartbeatSeen: d.seen.time(),
 		}
 		v.Tags, v.Types = slices.Clone(v.Tags), slices.Clone(v.Types)
 		switch {
@@ -247,6 +260,14 @@ func (a *account) sorted() []*delegate {
 	}
 	slices.SortFunc(out, func(x, y *delegate) int { return cmp.Compare(x.order, y.order) })
 	return out
+}
+
+// id is empty for nobody.
+func (d *delegate) id() string {
+	if d == nil {
+		return ""
+	}
+	return d.info.ID
 }
 
 // label is what people call the delegate.

@@ -3,7 +3,6 @@ package queue
 import (
 	"math"
 	"slices"
-	"time"
 )
 
 // Who gets what (SPEC Q2, Q3). Two decisions keep the invariant that no work
@@ -28,7 +27,7 @@ import (
 
 // eligible tells whether a delegate may get a work, free or not.
 func (d *delegate) eligible(w *work) bool {
-	return !d.lost && !d.info.Draining && !w.refused[d.info.ID] && d.hasTags(w.Selectors) && d.variant(w) >= 0
+	return !d.lost && !d.info.Draining && w.was[d.info.ID] != refused && d.hasTags(*w.Selectors) && d.variant(w) >= 0
 }
 
 func (d *delegate) hasTags(selectors []string) bool {
@@ -68,7 +67,7 @@ func (d *delegate) hasRoom(w *work) bool { return !w.Stage || d.free() > 0 }
 // place gives a work that waits to the best delegate that is free for it, if
 // there is one, but not to the one that it has just left, nil for none. One that
 // let it lie before is taken only when there is no other. The caller holds mu.
-func (q *Queue) place(w *work, left *delegate, now time.Time) {
+func (q *Queue) place(w *work, left *delegate, now instant) {
 	d := w.acc.best(w, left)
 	if q.placing != nil {
 		q.placing(w, left, d)
@@ -86,7 +85,7 @@ func (a *account) best(w *work, left *delegate) *delegate {
 		if best != nil && !s.before(best) {
 			return false
 		}
-		if d := s.d; d == left || w.refused[d.info.ID] || w.missed[d.info.ID] {
+		if d := s.d; d == left || w.was[d.info.ID] != 0 {
 			return true
 		}
 		best = s
@@ -105,9 +104,9 @@ func (a *account) best(w *work, left *delegate) *delegate {
 	if best != nil {
 		return best.d
 	}
-	for id := range w.missed {
+	for id, f := range w.was {
 		d := a.delegates[id]
-		if d == nil || d == left || w.refused[id] || d.seats[k].index == 0 || !d.crew.can(w.class) {
+		if f != missed || d == nil || d == left || d.seats[k].index == 0 || !d.crew.can(w.class) {
 			continue
 		}
 		if best == nil || d.seats[k].before(best) {
@@ -122,7 +121,7 @@ func (a *account) best(w *work, left *delegate) *delegate {
 
 // fill gives a delegate all that waits and that it has room for, in the queue's
 // order. The caller holds mu.
-func (q *Queue) fill(d *delegate, now time.Time) {
+func (q *Queue) fill(d *delegate, now instant) {
 	for !d.lost && !d.info.Draining {
 		w := d.next()
 		if q.filling != nil {
@@ -143,7 +142,7 @@ func (d *delegate) next() *work {
 		if best != nil && !n.before(best) {
 			return false
 		}
-		if n.refused[d.info.ID] || !d.crew.can(n.class) {
+		if slices.Contains(n.refused, d.info.ID) || !d.crew.can(n.class) {
 			return true
 		}
 		best = n
@@ -166,7 +165,7 @@ func (d *delegate) next() *work {
 
 // offer gives a work to a delegate, which has until AcquireTimeout to take it.
 // The caller holds mu.
-func (q *Queue) offer(w *work, d *delegate, variant int, now time.Time) {
+func (q *Queue) offer(w *work, d *delegate, variant int, now instant) {
 	q.unwait(w)
 	w.state, w.d, w.variant = given, d, int32(variant) //nolint:gosec // a caller has not so many
 	if w.Stage {
@@ -174,32 +173,32 @@ func (q *Queue) offer(w *work, d *delegate, variant int, now time.Time) {
 	}
 	w.first.body = w.Variants[variant].Task
 	q.give(w.first, d, now)
-	at := now.Add(q.cfg.AcquireTimeout)
-	if w.until() < q.instant(at) {
-		q.expire(w)
-		return
-	}
-	q.arm(&w.clock, at, func(now time.Time) { q.miss(w, now) })
+	q.arm(w, min(now.after(q.cfg.AcquireTimeout), w.until()))
 }
 
 // miss takes back an offer that was not acquired in time (SPEC Q4). The caller
 // holds mu.
-func (q *Queue) miss(w *work, now time.Time) {
-	if w.missed == nil {
-		w.missed = map[string]bool{}
-	}
-	w.missed[w.d.info.ID] = true
+func (q *Queue) miss(w *work, now instant) {
+	w.note(w.d, missed)
 	q.requeue(w, now)
+}
+
+// note remembers what became of a work at a delegate.
+func (w *work) note(d *delegate, f fate) {
+	if w.was == nil {
+		w.was = map[string]fate{}
+	}
+	w.was[d.info.ID] = f
 }
 
 // requeue takes a work from its delegate, back to its old place, and tries
 // another one. The slot that it leaves goes to the first in line, which it may
 // be itself. The caller holds mu.
-func (q *Queue) requeue(w *work, now time.Time) {
+func (q *Queue) requeue(w *work, now instant) {
 	d := w.d
 	delete(d.slots, w.ID)
 	q.take(w.first)
-	w.first.state, w.first.owner = idle, ""
+	w.first.state, w.first.owner = idle, nil
 	w.first.offered, w.first.acquired, w.first.end = 0, 0, nil
 	q.emit(Requeued, now, w.first)
 	q.wait(w)
@@ -208,7 +207,7 @@ func (q *Queue) requeue(w *work, now time.Time) {
 }
 
 // withdraw takes back all that a delegate was offered. The caller holds mu.
-func (q *Queue) withdraw(d *delegate, now time.Time) {
+func (q *Queue) withdraw(d *delegate, now instant) {
 	for _, w := range d.offered() {
 		q.requeue(w, now)
 	}

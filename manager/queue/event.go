@@ -59,10 +59,10 @@ func (q *Queue) Events() []Event {
 	return events
 }
 
-func (q *Queue) emit(kind EventKind, now time.Time, r *record) {
+func (q *Queue) emit(kind EventKind, now instant, r *record) {
 	q.events = append(q.events, Event{
-		Kind: kind, At: now, Account: r.work.acc.id, Work: r.work.ID, Task: r.id,
-		Started: r.acquired != 0, Delegate: r.owner, Variant: int(r.work.variant), Result: r.result(),
+		Kind: kind, At: now.time(), Account: r.work.acc.id, Work: r.work.ID, Task: r.id,
+		Started: r.acquired != 0, Delegate: r.owner.id(), Variant: int(r.work.variant), Result: r.result(),
 	})
 }
 

@@ -9,9 +9,9 @@ import "slices"
 type lane struct {
 	class    *class
 	priority Priority
-	refused  map[string]bool // never changed; nil in a plain lane
-	key      string          // in class.picky
-	index    int             // in the order of its line
+	refused  []string // ids of delegates, sorted, never changed; nil in a plain lane
+	key      string   // in class.picky
+	index    int      // in the order of its line
 
 	first *work // nil when it is empty
 	list  []*work

@@ -10,25 +10,35 @@ import (
 // lose marks a delegate that was silent for too long: what it was offered goes
 // to others, what it had taken ends as [Abandoned], except the detached tasks,
 // which wait for its return. The caller holds mu.
-func (q *Queue) lose(d *delegate, now time.Time) {
+func (q *Queue) lose(d *delegate, now instant) {
 	d.lost = true
 	d.touch()
-	q.events = append(q.events, Event{Kind: Lost, At: now, Account: d.acc.id, Delegate: d.info.ID})
+	q.events = append(q.events, Event{Kind: Lost, At: now.time(), Account: d.acc.id, Delegate: d.info.ID})
 	q.withdraw(d, now)
 	for _, r := range d.tasks() {
 		if !r.detached {
-			q.end(r, now, Result{Outcome: Abandoned, Error: d.absence(true)})
+			q.end(r, now, Result{Outcome: Abandoned, Error: d.absence()})
 		}
 	}
-	q.arm(&d.beat, now.Add(q.cfg.ForgetLost), func(now time.Time) {
+	q.arm(d, now.after(q.cfg.ForgetLost))
+}
+
+func (d *delegate) clock() *timer { return &d.timer }
+func (d *delegate) age() uint64   { return d.order }
+
+// due is what silence leads to, first to one and then to the other.
+func (d *delegate) due(q *Queue, now instant) {
+	if d.lost {
 		q.remove(d, now, fmt.Sprintf("the delegate %q was lost and has not come back", d.label()))
-	})
+	} else {
+		q.lose(d, now)
+	}
 }
 
 // remove drops a delegate that will not come back. The caller holds mu.
-func (q *Queue) remove(d *delegate, now time.Time, reason string) {
-	d.lost = true // nothing is given to it meanwhile
-	q.disarm(&d.beat)
+func (q *Queue) remove(d *delegate, now instant, reason string) {
+	d.lost, d.removed = true, true
+	q.disarm(d)
 	delete(d.acc.delegates, d.info.ID)
 	d.acc.hold(d, nil)
 	d.acc.uncrew(d)
@@ -56,10 +66,10 @@ func (d *delegate) tasks() []*record {
 }
 
 // absence says why a delegate cannot do anything.
-func (d *delegate) absence(known bool) string {
-	if !known {
+func (d *delegate) absence() string {
+	if d.removed {
 		return fmt.Sprintf("the delegate %q has unregistered", d.label())
 	}
 	return fmt.Sprintf("the delegate %q is lost: it has sent no heartbeat since %s", d.label(),
-		d.seen.UTC().Format(time.RFC3339))
+		d.seen.time().Format(time.RFC3339))
 }

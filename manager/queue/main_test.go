@@ -24,7 +24,7 @@ type bench struct {
 }
 
 func newBench(t require.TestingT, cfg Config) *bench {
-	b := &bench{t: t, now: time.Unix(1_700_000_000, 0)}
+	b := &bench{t: t, now: time.Unix(1_700_000_000, 0).UTC()}
 	cfg.Now = func() time.Time { return b.now }
 	b.Queue = New(cfg)
 	return b

@@ -123,7 +123,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		},
 		"acquire": func(t *rapid.T) {
 			r := m.anyTask(t)
-			d := r.owner
+			d := r.owner.id()
 			if rapid.IntRange(0, 4).Draw(t, "stranger") == 0 {
 				d = m.anyDelegate(t)
 			}
@@ -136,7 +136,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		},
 		"complete": func(t *rapid.T) {
 			r := m.anyTask(t)
-			d := r.owner
+			d := r.owner.id()
 			if rapid.IntRange(0, 4).Draw(t, "stranger") == 0 {
 				d = m.anyDelegate(t)
 			}
@@ -231,7 +231,7 @@ func (m *model) checkWork(t *rapid.T, a *account, w *work) {
 		}
 		if d.open[w.first.id] == w.first {
 			open++
-			require.Equal(t, d.info.ID, w.first.owner)
+			require.Same(t, d, w.first.owner)
 		}
 	}
 	waits := w.state == waiting && w.first.state == idle
@@ -263,7 +263,7 @@ func (m *model) checkDelegate(t *rapid.T, a *account, d *delegate, inOrder bool)
 	}
 	for id, r := range d.stops {
 		require.Same(t, a.tasks[id], r, "it is told to stop what is forgotten")
-		require.Equal(t, d.info.ID, r.owner)
+		require.Same(t, d, r.owner)
 	}
 	for w := range waitingWorks(a) {
 		ok := d.eligible(w)

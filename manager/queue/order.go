@@ -21,7 +21,8 @@ func (o *order[T]) fix(x T) {
 		*o = append(*o, x)
 		*p = len(*o)
 	}
-	if i := *p - 1; !o.up(i) {
+	i := *p - 1
+	if (*o)[i] = x; !o.up(i) {
 		o.down(i)
 	}
 }

@@ -54,7 +54,13 @@ type Config struct {
 	// MaxAttempts bounds how many delegates are asked to run a task that is
 	// answered RETRY_ON_OTHER_DELEGATE. Defaults to 3.
 	MaxAttempts int
-	// Now is the clock. Defaults to time.Now.
+	// Epoch tells the cursors of this queue, and the ids that it makes, from those
+	// of another one. Queues that are to be replicas of each other need the same.
+	// Defaults to a random text.
+	Epoch string
+	// Now is the clock: the time of the operation that is being carried out. Each
+	// operation asks once at most; a time before an earlier one counts as that.
+	// Defaults to the time of the system, without its jumps.
 	Now func() time.Time
 }
 
@@ -83,31 +89,41 @@ func (c *Config) setDefaults() {
 	if c.MaxAttempts <= 0 {
 		c.MaxAttempts = 3
 	}
+	if c.Epoch == "" {
+		c.Epoch = rand.Text()
+	}
 	if c.Now == nil {
-		c.Now = time.Now
+		start := time.Now()
+		c.Now = func() time.Time { return start.Add(time.Since(start)) }
 	}
 }
 
 // Queue is the queue in memory. Make one with [New].
 type Queue struct {
-	cfg   Config
-	epoch string // tells this queue's cursors from those of an earlier one
-	wake  chan struct{}
-	start time.Time // of the instants
+	cfg  Config
+	wake chan struct{}
 
-	mu       sync.Mutex
-	seq      uint64 // the order of things
-	accounts map[string]*account
-	timers   timers
-	finished []*work // ended, the oldest first; forgotten ones are skipped
-	kept     int     // of finished, not forgotten
-	bytes    int     // in the answers of kept
-	events   []Event
+	mu sync.Mutex
+	state
+	events []Event
 
 	// placing and filling are told of each decision before it is carried out, in
 	// tests.
 	placing func(w *work, left, to *delegate)
 	filling func(d *delegate, with *work)
+}
+
+// state is what a queue knows. Its future depends on this, and on what it is told,
+// alone: see save.go.
+type state struct {
+	epoch    string
+	last     instant // the time of the last operation
+	seq      uint64  // the order of things
+	accounts map[string]*account
+	timers   timers
+	finished []*work // ended, the oldest first; forgotten ones are skipped
+	kept     int     // of finished, not forgotten
+	bytes    int     // in the answers of kept
 }
 
 // account is all that one account has.
@@ -129,16 +145,11 @@ type account struct {
 // New makes an empty queue. Negative and zero settings are the defaults.
 func New(cfg Config) *Queue {
 	cfg.setDefaults()
-	q := &Queue{
-		cfg:      cfg,
-		epoch:    rand.Text(),
-		wake:     make(chan struct{}, 1),
-		start:    cfg.Now().Add(-1),
-		accounts: map[string]*account{},
-		timers:   timers{far: map[int64][]*timer{}},
-	}
-	q.timers.approach(0)
-	return q
+	return &Queue{cfg: cfg, wake: make(chan struct{}, 1), state: newState(cfg.Epoch)}
+}
+
+func newState(epoch string) state {
+	return state{epoch: epoch, accounts: map[string]*account{}, timers: timers{far: map[int64][]owner{}}}
 }
 
 // account finds or makes an account. The caller holds mu.

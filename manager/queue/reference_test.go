@@ -66,8 +66,8 @@ func scanDelegates(w *work, left *delegate) *delegate {
 			continue
 		}
 		if best != nil {
-			missed, bestMissed := w.missed[d.info.ID], w.missed[best.info.ID]
-			if missed && !bestMissed || missed == bestMissed && preferred(best, d, w.Stage) {
+			late, bestLate := w.was[d.info.ID] == missed, w.was[best.info.ID] == missed
+			if late && !bestLate || late == bestLate && preferred(best, d, w.Stage) {
 				continue
 			}
 		}
@@ -98,11 +98,21 @@ func checkIndex(t require.TestingT, a *account) {
 				continue
 			}
 			members++
-			require.Equal(t, key, string(w.needs(nil)))
+			if w.Variants != nil {
+				like := Work{Stage: w.Stage, Selectors: *w.Selectors, Variants: w.Variants}
+				require.Equal(t, key, string(like.needs(nil)))
+			}
 			if w.lane != nil {
 				waiting++
 				require.Equal(t, w.Priority, w.lane.priority)
-				require.Equal(t, len(w.refused), len(w.lane.refused))
+				no := 0
+				for id, f := range w.was {
+					if f == refused {
+						no++
+						require.Contains(t, w.lane.refused, id)
+					}
+				}
+				require.Len(t, w.lane.refused, no)
 			}
 		}
 		require.Equal(t, members, c.members)

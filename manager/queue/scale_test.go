@@ -152,8 +152,8 @@ func (c *crowd) cycle(tb testing.TB) (fill, place time.Duration) {
 		tb.Fatal(err)
 	}
 	d.info.Draining = false
-	now := time.Now()
-	c.fill(d, now)
+	at, now := c.last, time.Now()
+	c.fill(d, at)
 	fill = time.Since(now)
 	id := c.spare[0].ID
 	if err := c.Submit(acc, c.spare[0]); err != nil {
@@ -162,7 +162,7 @@ func (c *crowd) cycle(tb testing.TB) (fill, place time.Duration) {
 	d.touch()
 	if next := c.accounts[acc].works[id]; next.lane != nil {
 		now = time.Now()
-		c.place(next, nil, now) // once more
+		c.place(next, nil, at) // once more
 		place = time.Since(now)
 	}
 	n, _ := strconv.Atoi(strings.TrimPrefix(w.ID, "stage-"))

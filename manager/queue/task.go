@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/delegate-io/dlite/task"
 )
@@ -24,7 +23,7 @@ type record struct {
 	id       string
 	body     *task.Task // nil after the end: it may be large
 	seq      uint64
-	owner    string // the delegate's id
+	owner    *delegate // that has it, or had it last; it may be removed
 	state    taskState
 	detached bool
 	half     bool // the delegate has said that an agent will answer
@@ -33,9 +32,9 @@ type record struct {
 
 	submitted, offered, acquired, ended instant
 
-	deadline timer
-	end      *ending       // from the end or an abort on
-	over     chan struct{} // closed at the end; nil while nobody has asked for it
+	timer timer         // the end of its run, or of an offer to a stage's delegate
+	end   *ending       // from the end or an abort on
+	over  chan struct{} // closed at the end; nil while nobody has asked for it
 }
 
 // ending is what is left of a task in the end.
@@ -45,8 +44,8 @@ type ending struct {
 }
 
 // enlist makes a task known. The caller holds mu.
-func (q *Queue) enlist(r *record, body *task.Task, now time.Time) {
-	r.id, r.body, r.submitted = body.ID, body, q.instant(now)
+func (q *Queue) enlist(r *record, body *task.Task, now instant) {
+	r.id, r.body, r.submitted = body.ID, body, now
 	if r != r.work.first {
 		r.work.more = append(r.work.more, r)
 	}
@@ -93,40 +92,54 @@ func (q *Queue) append(account, work string, t *task.Task, detached bool) error 
 	case w.d == nil:
 		return fmt.Errorf("no delegate has %s: %w", work, ErrUnknownDelegate)
 	}
-	d, now := w.d, q.cfg.Now()
-	known := w.acc.delegates[d.info.ID] == d
-	if detached && !known {
+	d, now := w.d, q.now()
+	if detached && d.removed {
 		return fmt.Errorf("%s: %w", d.info.ID, ErrUnknownDelegate)
 	}
 	r := &record{work: w, detached: detached}
 	q.enlist(r, t, now)
-	if !detached && (d.lost || !known) {
-		r.owner = d.info.ID
-		q.end(r, now, Result{Outcome: Abandoned, Error: d.absence(known)})
+	if !detached && d.lost {
+		r.owner = d
+		q.end(r, now, Result{Outcome: Abandoned, Error: d.absence()})
 		return nil
 	}
 	q.give(r, d, now)
-	if at := q.until(t, now); !detached && !at.IsZero() {
-		q.arm(&r.deadline, at, func(now time.Time) {
-			q.end(r, now, Result{Outcome: TimedOut, Error: fmt.Sprintf(
-				"the delegate %q did not take the task within its time-out of %s", d.label(), t.Timeout.Duration())})
-		})
+	if !detached {
+		q.arm(r, q.until(t, now))
 	}
 	return nil
 }
 
-// until is the manager's end of a task that begins now; zero without a
+// until is the manager's end of a task that begins now; never without a
 // time-out.
-func (q *Queue) until(t *task.Task, now time.Time) time.Time {
+func (q *Queue) until(t *task.Task, now instant) instant {
 	if t.Timeout <= 0 {
-		return time.Time{}
+		return never
 	}
-	return now.Add(t.Timeout.Duration()).Add(q.cfg.AnswerGrace)
+	return now.after(t.Timeout.Duration()).after(q.cfg.AnswerGrace)
+}
+
+func (r *record) clock() *timer { return &r.timer }
+func (r *record) age() uint64   { return r.seq }
+
+// due ends a task that was not taken or not answered in time.
+func (r *record) due(q *Queue, now instant) {
+	res := Result{Outcome: TimedOut}
+	switch {
+	case r.stopping:
+		res = r.result() // what the abort said
+	case r.state == offered:
+		res.Error = fmt.Sprintf("the delegate %q did not take the task within its time-out of %s",
+			r.owner.label(), r.body.Timeout.Duration())
+	default:
+		res.Error = fmt.Sprintf("the task was not answered within its time-out of %s", r.body.Timeout.Duration())
+	}
+	q.end(r, now, res)
 }
 
 // give offers a task to a delegate. The caller holds mu.
-func (q *Queue) give(r *record, d *delegate, now time.Time) {
-	r.state, r.owner, r.offered, r.seq = offered, d.info.ID, q.instant(now), q.next()
+func (q *Queue) give(r *record, d *delegate, now instant) {
+	r.state, r.owner, r.offered, r.seq = offered, d, now, q.next()
 	d.open[r.id] = r
 	d.touch()
 	d.bump()
@@ -136,9 +149,9 @@ func (q *Queue) give(r *record, d *delegate, now time.Time) {
 // when it could still acquire it; that it has answered it knows by itself, and
 // telling would make it poll without a pause. The caller holds mu.
 func (q *Queue) take(r *record) {
-	q.disarm(&r.deadline)
-	d := r.work.acc.delegates[r.owner]
-	if d == nil {
+	q.disarm(r)
+	d := r.owner
+	if d == nil || d.removed {
 		return
 	}
 	delete(d.open, r.id)
@@ -166,20 +179,14 @@ func (q *Queue) Acquire(account, delegate, id string) (*task.Task, error) {
 	case r.state == acquired:
 		return r.body, nil
 	}
-	now, w := q.cfg.Now(), r.work
-	r.state, r.acquired = acquired, q.instant(now)
-	q.disarm(&r.deadline)
-	if at := q.until(r.body, now); !at.IsZero() {
-		q.arm(&r.deadline, at, func(now time.Time) {
-			q.end(r, now, Result{Outcome: TimedOut, Error: fmt.Sprintf(
-				"the task was not answered within its time-out of %s", r.body.Timeout.Duration())})
-		})
-	}
+	now, w := q.now(), r.work
+	r.state, r.acquired = acquired, now
+	q.arm(r, q.until(r.body, now))
 	if r == w.first {
 		w.state = running
-		q.disarm(&w.clock)
+		q.disarm(w)
 		if w.RunTimeout > 0 {
-			q.arm(&w.clock, now.Add(w.RunTimeout), func(now time.Time) { q.emit(Expired, now, w.first) })
+			q.arm(w, now.after(w.RunTimeout))
 		}
 	}
 	q.emit(Acquired, now, r)
@@ -211,23 +218,21 @@ func (q *Queue) Complete(account, delegate, id string, a Answer) error {
 	switch {
 	case err != nil:
 		return err
-	case r == r.work.first && r.work.refused[delegate]: // it handed it back
+	case r == r.work.first && r.work.was[delegate] == refused: // it handed it back
 		return nil
-	case r.owner != delegate || r.state == offered || r.state == idle:
+	case r.owner == nil || r.owner.info.ID != delegate || r.state == offered || r.state == idle:
 		return ErrNotOwner
 	case r.state == done:
-		if d := r.work.acc.delegates[delegate]; d != nil && !a.Running {
-			delete(d.stops, id)
+		if !a.Running {
+			delete(r.owner.stops, id)
 		}
 		return nil
 	case a.Running:
 		r.half = true
 		return nil
 	}
-	now := q.cfg.Now()
-	if d := r.work.acc.delegates[delegate]; d != nil {
-		delete(d.stops, id)
-	}
+	now := q.now()
+	delete(r.owner.stops, id)
 	if a.Retry && q.another(r, now) {
 		return nil
 	}
@@ -246,45 +251,50 @@ func (q *Queue) Complete(account, delegate, id string, a Answer) error {
 
 // another gives a task that its delegate does not want to another one. It
 // refuses when the task cannot move or has moved too often. The caller holds mu.
-func (q *Queue) another(r *record, now time.Time) bool {
+func (q *Queue) another(r *record, now instant) bool {
 	w := r.work
 	if r != w.first || r.stopping || r.half {
 		return false
 	}
-	if len(w.refused)+1 >= q.cfg.MaxAttempts {
+	refusals := 1
+	for _, f := range w.was {
+		if f == refused {
+			refusals++
+		}
+	}
+	if refusals >= q.cfg.MaxAttempts {
 		return false
 	}
-	if w.refused == nil {
-		w.refused = map[string]bool{}
-	}
-	w.refused[r.owner] = true
-	q.disarm(&w.clock)
+	w.note(r.owner, refused)
+	q.disarm(w)
 	q.requeue(w, now)
 	return true
 }
 
 // end gives a task its result. The caller holds mu.
-func (q *Queue) end(r *record, now time.Time, res Result) {
+func (q *Queue) end(r *record, now instant, res Result) {
 	if r.state == done {
 		return
 	}
 	q.take(r)
-	d := r.work.acc.delegates[r.owner]
-	if d != nil && r.state == acquired && !r.answered && d.stops[r.id] == nil {
+	if d := r.owner; d != nil && !d.removed && r.state == acquired && !r.answered && d.stops[r.id] == nil {
 		d.stops[r.id] = r // it runs there, and is to stop
 		d.bump()
 	}
-	r.state, r.ended, r.end = done, q.instant(now), &ending{r.body.Type, res}
+	r.state, r.ended, r.end = done, now, &ending{r.body.Type, res}
 	if r.over != nil {
 		close(r.over)
 	}
 	w := r.work
 	if r == w.first && w.state != running {
 		q.unwait(w)
-		q.disarm(&w.clock)
+		q.disarm(w)
 	}
 	q.emit(Ended, now, r)
 	r.body = nil
+	if r == w.first {
+		w.Variants = nil
+	}
 	q.keep(w, len(res.Data)+len(res.Error))
 	if w.Stage {
 		r.end.result.Data = nil // whoever follows the events has it
@@ -304,7 +314,7 @@ func (q *Queue) Abort(account, id, reason string) error {
 	if err != nil {
 		return err
 	}
-	now, res := q.cfg.Now(), Result{Outcome: Aborted, Error: reason}
+	now, res := q.now(), Result{Outcome: Aborted, Error: reason}
 	switch {
 	case r.state == done || r.stopping:
 		return nil
@@ -313,12 +323,10 @@ func (q *Queue) Abort(account, id, reason string) error {
 		return nil
 	}
 	r.stopping, r.end = true, &ending{result: res}
-	if d := r.work.acc.delegates[r.owner]; d != nil {
-		d.stops[id] = r
-		d.bump()
-	}
-	if at := now.Add(q.cfg.AbortGrace); r.deadline.index == 0 || q.instant(at) < r.deadline.at {
-		q.arm(&r.deadline, at, func(now time.Time) { q.end(r, now, res) })
+	r.owner.stops[id] = r
+	r.owner.bump()
+	if at := now.after(q.cfg.AbortGrace); !r.timer.armed() || at < r.timer.at {
+		q.arm(r, at)
 	}
 	return nil
 }

@@ -8,21 +8,16 @@ import (
 
 // Tick does what is due at the time now: delegates that were silent for too
 // long are lost, offers and tasks whose time is up end, what is old is
-// forgotten. Calling it early, late or twice does no harm.
+// forgotten. What is due at the same instant happens in the order in which it
+// came to be. Calling it early, late or twice does no harm.
 func (q *Queue) Tick(now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	at := q.instant(now)
-	q.timers.approach(at)
+	at := q.reach(now)
 	for len(q.timers.near) > 0 && q.timers.near[0].at <= at {
-		t := q.timers.near[0]
-		fire, late := t.fire, t.late
-		q.disarm(t)
-		if fire != nil {
-			fire(now)
-		} else {
-			q.late(late, now)
-		}
+		first := q.timers.near[0].of
+		q.disarm(first)
+		first.due(q, at)
 	}
 }
 
@@ -32,45 +27,104 @@ func (q *Queue) NextDeadline() (time.Time, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.timers.next()
-	return q.time(at), at != never
+	return at.time(), at != never
 }
 
 // Wake receives a value when [Queue.NextDeadline] has become earlier. It is for
 // one reader.
 func (q *Queue) Wake() <-chan struct{} { return q.wake }
 
-// instant is a time as the queue keeps it, in nanoseconds from its start, by the
-// monotonic clock where there is one. 0 is before the start: unset.
+// instant is a time as the queue keeps it, in nanoseconds since 1970, the same in
+// every process. 0 is unset.
 type instant int64
 
 const never instant = math.MaxInt64
 
-func (q *Queue) instant(t time.Time) instant { return instant(t.Sub(q.start)) }
+// moment is the instant of a time; those out of reach are the nearest one.
+func moment(t time.Time) instant {
+	switch s := t.Unix(); {
+	case s < 0:
+		return 1
+	case s >= int64(never/1e9):
+		return never - 1
+	}
+	return max(1, instant(t.UnixNano()))
+}
+
+// after is the instant a while later.
+func (i instant) after(d time.Duration) instant {
+	if instant(d) >= never-i {
+		return never
+	}
+	return i + instant(d)
+}
 
 // time is the zero time for an unset instant.
-func (q *Queue) time(i instant) time.Time {
+func (i instant) time() time.Time {
 	if i == 0 {
 		return time.Time{}
 	}
-	return q.start.Add(time.Duration(i))
+	return time.Unix(0, int64(i)).UTC()
 }
 
-// timer is something that is to happen at a time, unless it is disarmed.
+// now is the time of an operation. The caller holds mu and calls it once.
+func (q *Queue) now() instant { return q.reach(q.cfg.Now()) }
+
+// reach makes a time that of an operation, which is never before that of an
+// earlier one. The caller holds mu.
+func (q *Queue) reach(t time.Time) instant {
+	q.last = max(q.last, moment(t))
+	q.timers.approach(q.last)
+	return q.last
+}
+
+// owner is what something happens to at a time: a delegate, a stage or single
+// task, a task. What it is follows from its state, so that a saved queue does the
+// same.
+type owner interface {
+	clock() *timer
+	// age is its number in the queue's order of things, of which each has its own.
+	age() uint64
+	due(q *Queue, now instant)
+}
+
+// timer is when something happens to its owner.
 type timer struct {
 	at    instant
-	fire  func(now time.Time)
-	late  *work // without fire: whose wait is over; a function for each would be large
-	index int   // in timers.near, from 1; in its bucket, from -1; 0 when not armed
+	index int // in timers.near, from 1; in its bucket, from -1; 0 when not armed
 }
 
-func (t *timer) before(o *timer) bool { return t.at < o.at }
-func (t *timer) place() *int          { return &t.index }
+func (t *timer) armed() bool { return t.index != 0 }
+
+// alarm is an armed timer.
+type alarm struct {
+	at instant
+	of owner
+}
+
+func (a alarm) before(o alarm) bool {
+	if a.at != o.at {
+		return a.at < o.at
+	}
+	return a.of.age() < o.of.age()
+}
+
+func (a alarm) place() *int { return &a.of.clock().index }
 
 // arm sets or moves a timer. The caller holds mu.
-func (q *Queue) arm(t *timer, at time.Time, fire func(now time.Time)) {
+func (q *Queue) arm(o owner, at instant) {
+	if at == never {
+		q.disarm(o)
+		return
+	}
 	before := q.timers.next()
-	q.timers.move(t, q.instant(at))
-	t.fire = fire
+	q.timers.move(o, at)
+	q.hurry(before)
+}
+
+// hurry tells the owner that something is due before what was due first. The
+// caller holds mu.
+func (q *Queue) hurry(before instant) {
 	if q.timers.next() < before {
 		select {
 		case q.wake <- struct{}{}:
@@ -80,18 +134,15 @@ func (q *Queue) arm(t *timer, at time.Time, fire func(now time.Time)) {
 }
 
 // disarm takes a timer back, armed or not. The caller holds mu.
-func (q *Queue) disarm(t *timer) {
-	q.timers.remove(t)
-	t.fire = nil // it holds on to what it would do
-}
+func (q *Queue) disarm(o owner) { q.timers.remove(o) }
 
 // timers are the armed ones. Nearly all that are far away are disarmed before
 // they are due, like the queue time-outs of a million stages: they lie in
 // buckets, in no order, until their time comes near.
 type timers struct {
-	near  order[*timer]
+	near  order[alarm]
 	edge  int64 // the first bucket that is far
-	far   map[int64][]*timer
+	far   map[int64][]owner
 	slots []int64 // the buckets of far, ascending
 }
 
@@ -104,9 +155,10 @@ const (
 func (h *timers) approach(now instant) {
 	h.edge = max(h.edge, int64(now)>>bucketBits+nearby)
 	for len(h.slots) > 0 && h.slots[0] < h.edge {
-		for _, t := range h.far[h.slots[0]] {
+		for _, o := range h.far[h.slots[0]] {
+			t := o.clock()
 			t.index = 0
-			h.near.fix(t)
+			h.near.fix(alarm{t.at, o})
 		}
 		delete(h.far, h.slots[0])
 		h.slots = slices.Delete(h.slots, 0, 1)
@@ -126,36 +178,37 @@ func (h *timers) next() instant {
 }
 
 // move arms a timer for another time, or at all.
-func (h *timers) move(t *timer, at instant) {
-	slot := int64(at) >> bucketBits
+func (h *timers) move(o owner, at instant) {
+	slot, t := int64(at)>>bucketBits, o.clock()
 	if slot < h.edge {
 		if t.index < 0 {
-			h.remove(t)
+			h.remove(o)
 		}
 		t.at = at
-		h.near.fix(t)
+		h.near.fix(alarm{at, o})
 		return
 	}
-	h.remove(t)
+	h.remove(o)
 	t.at = at
 	bucket, ok := h.far[slot]
 	if !ok {
 		i, _ := slices.BinarySearch(h.slots, slot)
 		h.slots = slices.Insert(h.slots, i, slot)
 	}
-	h.far[slot] = append(bucket, t)
+	h.far[slot] = append(bucket, o)
 	t.index = -len(bucket) - 1
 }
 
-func (h *timers) remove(t *timer) {
+func (h *timers) remove(o owner) {
+	t := o.clock()
 	if t.index >= 0 {
-		h.near.remove(t)
+		h.near.remove(alarm{t.at, o})
 		return
 	}
 	slot := int64(t.at) >> bucketBits
 	bucket := h.far[slot]
 	last := len(bucket) - 1
-	bucket[last].index, bucket[-t.index-1] = t.index, bucket[last]
+	bucket[last].clock().index, bucket[-t.index-1] = t.index, bucket[last]
 	bucket[last], t.index = nil, 0
 	if last > 0 {
 		h.far[slot] = bucket[:last]

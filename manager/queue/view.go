@@ -98,8 +98,8 @@ func (q *Queue) Task(account, id string) (TaskState, error) {
 		}
 	}
 	s := TaskState{
-		Task: r.body, Delegate: r.owner, Done: r.over,
-		Submitted: q.time(r.submitted), Offered: q.time(r.offered), Acquired: q.time(r.acquired), Ended: q.time(r.ended),
+		Task: r.body, Delegate: r.owner.id(), Done: r.over,
+		Submitted: r.submitted.time(), Offered: r.offered.time(), Acquired: r.acquired.time(), Ended: r.ended.time(),
 	}
 	if r.state == done {
 		s.Task, s.Result = &task.Task{ID: r.id, Type: r.end.kind}, r.result()
@@ -188,7 +188,7 @@ func (q *Queue) Waiting(account string) []Waiting {
 		if c.waiting > 0 {
 			first := c.oldest()
 			out = append(out, Waiting{
-				Stage: first.Stage, Selectors: first.Selectors, Count: c.waiting, Since: q.time(first.first.submitted),
+				Stage: first.Stage, Selectors: *first.Selectors, Count: c.waiting, Since: first.first.submitted.time(),
 			})
 		}
 	}
@@ -231,7 +231,7 @@ func (q *Queue) why(w *work) string {
 	var all, tagged, able, present, willing, full, slots int
 	for _, d := range w.acc.delegates {
 		all++
-		if !d.hasTags(w.Selectors) {
+		if !d.hasTags(*w.Selectors) {
 			continue
 		}
 		tagged++
@@ -243,7 +243,7 @@ func (q *Queue) why(w *work) string {
 			continue
 		}
 		present++
-		if w.refused[d.info.ID] {
+		if w.was[d.info.ID] == refused {
 			continue
 		}
 		willing++
@@ -256,7 +256,7 @@ func (q *Queue) why(w *work) string {
 	case all == 0:
 		return "no delegate is registered"
 	case tagged == 0:
-		return fmt.Sprintf("no delegate has the tags %s", quoted(w.Selectors))
+		return fmt.Sprintf("no delegate has the tags %s", quoted(*w.Selectors))
 	case able == 0:
 		return fmt.Sprintf("no delegate with the right tags supports %s", w.types())
 	case present == 0:

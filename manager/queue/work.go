@@ -11,7 +11,7 @@ import (
 )
 
 // Priority orders what waits: High before Normal, then by age (SPEC Q2).
-type Priority int
+type Priority int8
 
 // The priorities. The zero value is Normal.
 const (
@@ -60,27 +60,40 @@ const (
 // work is a Work in the queue. The queue's lock guards it. There may be millions:
 // mind what a field takes (TestWaitingStagesAreSmall).
 type work struct {
-	Work
-	acc   *account
-	seq   uint64 // its place among its priority, for good
-	state workState
+	ID           string
+	Selectors    *[]string // as they were spelled
+	Variants     []Variant // until the first task has ended
+	QueueTimeout time.Duration
+	RunTimeout   time.Duration
+	Priority     Priority
+	Stage        bool
 
-	variant int32     // that d was given
+	state   workState
+	variant int32 // that d was given
+	acc     *account
+	seq     uint64    // its place among its priority, for good
 	d       *delegate // that has it, nil while it waits
 	first   *record
 	more    []*record       // its other tasks
 	size    int             // bytes in the answers
-	refused map[string]bool // delegates that asked for another one
-	missed  map[string]bool // delegates that did not acquire it in time
+	was     map[string]fate // with delegates that have it no more, by their ids
 
 	class *class // until it ends
 	lane  *lane  // while it waits
 	index int    // in the lane
 
-	// clock is the end of its wait or of its offer, then of its run, then of its
+	// timer is the end of its wait or of its offer, then of its run, then of its
 	// retention.
-	clock timer
+	timer timer
 }
+
+// fate is what became of a work at a delegate.
+type fate int8
+
+const (
+	missed  fate = iota + 1 // it did not acquire it in time
+	refused                 // it asked for another delegate
+)
 
 // Submit adds a work. It is offered at once when an eligible delegate is free,
 // otherwise it waits. It fails with [ErrExists] when a work or task of the
@@ -103,10 +116,10 @@ func (q *Queue) Submit(account string, w *Work) error {
 	if a.works[w.ID] != nil || a.tasks[id] != nil {
 		return fmt.Errorf("%s: %w", w.ID, ErrExists)
 	}
-	now := q.cfg.Now()
+	now := q.now()
 	n := newWork(w, a)
 	n.seq = q.next()
-	a.join(n, key)
+	a.join(n, w.Selectors, key)
 	q.enlist(n.first, w.Variants[0].Task, now)
 	a.works[n.ID] = n
 	q.wait(n)
@@ -129,12 +142,12 @@ func (q *Queue) Release(account, id string) error {
 			return fmt.Errorf("releasing %s: its task %s has not ended", id, r.id)
 		}
 	}
-	q.finish(w, q.cfg.Now())
+	q.finish(w, q.now())
 	return nil
 }
 
 // finish ends a work and gives its slot away. The caller holds mu.
-func (q *Queue) finish(w *work, now time.Time) {
+func (q *Queue) finish(w *work, now instant) {
 	if w.state == over {
 		return
 	}
@@ -147,7 +160,7 @@ func (q *Queue) finish(w *work, now time.Time) {
 	q.bytes += w.size
 	if d := w.d; d != nil {
 		delete(d.slots, w.ID)
-		d.idleSince = q.instant(now)
+		d.idleSince = now
 		d.touch()
 		q.fill(d, now)
 	}
@@ -163,7 +176,7 @@ func (q *Queue) keep(w *work, size int) {
 }
 
 // trim forgets the oldest ended works above the limits. The caller holds mu.
-func (q *Queue) trim(now time.Time) {
+func (q *Queue) trim(now instant) {
 	tooMuch := func() bool {
 		return q.kept > q.cfg.MaxFinished || q.bytes > q.cfg.MaxFinishedBytes && q.kept > 1
 	}
@@ -186,33 +199,30 @@ func (q *Queue) compact() {
 }
 
 // retain sets when an ended work is forgotten. The caller holds mu.
-func (q *Queue) retain(w *work, now time.Time) {
-	q.arm(&w.clock, now.Add(q.cfg.Retention), func(now time.Time) {
-		q.forget(w, now)
-		q.compact()
-	})
+func (q *Queue) retain(w *work, now instant) {
+	q.arm(w, now.after(q.cfg.Retention))
 }
 
 // forget drops an ended work and its tasks, unless one is still open: then it
 // tries again later. The caller holds mu.
-func (q *Queue) forget(w *work, now time.Time) bool {
+func (q *Queue) forget(w *work, now instant) bool {
 	for r := range w.tasks {
 		if r.state != done {
 			q.retain(w, now)
 			return false
 		}
 	}
-	q.disarm(&w.clock)
+	q.disarm(w)
 	q.kept--
 	q.bytes -= w.size
 	delete(w.acc.works, w.ID)
 	for r := range w.tasks {
 		delete(w.acc.tasks, r.id)
-		if d := w.acc.delegates[r.owner]; d != nil {
-			delete(d.stops, r.id)
+		if r.owner != nil {
+			delete(r.owner.stops, r.id)
 		}
 	}
-	q.events = append(q.events, Event{Kind: Forgotten, At: now, Account: w.acc.id, Work: w.ID})
+	q.events = append(q.events, Event{Kind: Forgotten, At: now.time(), Account: w.acc.id, Work: w.ID})
 	return true
 }
 
@@ -230,7 +240,10 @@ func newWork(w *Work, a *account) *work {
 		work
 		first record
 	}{}
-	n.work = work{Work: *w, acc: a, first: &n.first}
+	n.work = work{
+		ID: w.ID, Stage: w.Stage, Priority: w.Priority, Variants: w.Variants,
+		QueueTimeout: w.QueueTimeout, RunTimeout: w.RunTimeout, acc: a, first: &n.first,
+	}
 	n.first.work = &n.work
 	return &n.work
 }
@@ -249,17 +262,17 @@ func (w *work) tasks(yield func(*record) bool) {
 
 // until is when the work has waited for too long.
 func (w *work) until() instant {
-	if w.QueueTimeout <= 0 || instant(w.QueueTimeout) > never-w.first.submitted {
+	if w.QueueTimeout <= 0 {
 		return never
 	}
-	return w.first.submitted + instant(w.QueueTimeout)
+	return w.first.submitted.after(w.QueueTimeout)
 }
 
 // wait puts a work, back, in its place. The caller holds mu.
 func (q *Queue) wait(w *work) {
 	w.class.enter(w)
 	w.state, w.d = waiting, nil
-	q.expire(w)
+	q.arm(w, w.until())
 }
 
 // unwait takes a work out of what waits, if it does. The caller holds mu.
@@ -269,18 +282,30 @@ func (q *Queue) unwait(w *work) {
 	}
 }
 
-// expire sets the end of the work's wait. The caller holds mu.
-func (q *Queue) expire(w *work) {
-	if at := w.until(); at != never {
-		w.clock.late = w
-		q.arm(&w.clock, q.time(at), nil)
-		return
+func (w *work) clock() *timer { return &w.timer }
+func (w *work) age() uint64   { return w.seq }
+
+// due does what the work's state says is due.
+func (w *work) due(q *Queue, now instant) {
+	switch w.state {
+	case waiting:
+		q.late(w, now)
+	case given:
+		if now >= w.until() {
+			q.late(w, now)
+		} else {
+			q.miss(w, now)
+		}
+	case running:
+		q.emit(Expired, now, w.first)
+	case over:
+		q.forget(w, now)
+		q.compact()
 	}
-	q.disarm(&w.clock)
 }
 
 // late ends a work that nobody took in time. The caller holds mu.
-func (q *Queue) late(w *work, now time.Time) {
+func (q *Queue) late(w *work, now instant) {
 	q.end(w.first, now, Result{
 		Outcome: TimedOut,
 		Error:   fmt.Sprintf("no delegate took it within %s: %s", w.QueueTimeout, q.why(w)),
