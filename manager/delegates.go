@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"crypto/rand"
 	"net/http"
 	"time"
 
@@ -61,7 +62,7 @@ type registration struct {
 
 func (r *registration) forQueue() queue.Registration {
 	return queue.Registration{
-		ID: r.DelegateID, Name: r.Name, HostName: r.HostName, Type: r.DelegateType, Version: r.Version,
+		ID: r.DelegateID, NewID: rand.Text(), Name: r.Name, HostName: r.HostName, Type: r.DelegateType, Version: r.Version,
 		Tags: r.Tags, Types: r.TaskTypes, Draining: r.Draining,
 	}
 }

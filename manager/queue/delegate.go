@@ -226,7 +226,7 @@ func (q *Queue) Delegates(account string) []Delegate {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.accounts[account]
-	if a == nil {
+	if a == nil || len(a.delegates) == 0 {
 		return nil
 	}
 	out := make([]Delegate, 0, len(a.delegates))
@@ -258,9 +258,11 @@ func (a *account) sorted() []*delegate {
 	for _, d := range a.delegates {
 		out = append(out, d)
 	}
-	slices.SortFunc(out, func(x, y *delegate) int { return cmp.Compare(x.order, y.order) })
+	slices.SortFunc(out, byOrder)
 	return out
 }
+
+func byOrder(x, y *delegate) int { return cmp.Compare(x.order, y.order) }
 
 // id is empty for nobody.
 func (d *delegate) id() string {

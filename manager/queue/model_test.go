@@ -16,21 +16,21 @@ import (
 // model drives a queue at random and checks, after every step, what must hold at
 // any time (SPEC Q1-Q4).
 type model struct {
-	*bench
+	*replicas
 	n         int               // for names
 	had       map[string]string // who has acquired a task and not handed it back
 	ended     map[string]int    // how often a task has ended
-	before    map[string]*delegate
+	before    map[string]string // who was offered a work
 	decisions *int
 }
 
 func newModel(t *rapid.T) *model {
 	return &model{
-		bench: newBench(t, Config{
+		replicas: newReplicas(t, Config{
 			HeartbeatTimeout: time.Minute, AcquireTimeout: 20 * time.Second, AbortGrace: 10 * time.Second,
 			AnswerGrace: time.Second, ForgetLost: 3 * time.Minute, Retention: 5 * time.Minute, MaxFinished: 8,
 		}),
-		had: map[string]string{}, ended: map[string]int{}, before: map[string]*delegate{},
+		had: map[string]string{}, ended: map[string]int{}, before: map[string]string{},
 	}
 }
 
@@ -159,12 +159,16 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"advance": func(t *rapid.T) {
 			m.advance(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second)
 		},
+		"reload": func(t *rapid.T) {
+			m.reload(rapid.SampledFrom([]**Queue{&m.Queue, &m.twin}).Draw(t, "replica"))
+			m.decisions = compare(t, m.Queue)
+		},
 	}
 }
 
 // follow takes the events of a step.
 func (m *model) follow(t require.TestingT) (moved int) {
-	for _, e := range m.Events() {
+	for _, e := range m.events() {
 		switch e.Kind {
 		case Requeued:
 			delete(m.had, e.Work)
@@ -184,6 +188,7 @@ func (m *model) follow(t require.TestingT) (moved int) {
 // check checks what must always hold.
 func (m *model) check(t *rapid.T) {
 	moved := m.follow(t)
+	m.alike()
 	a := m.accounts[acc]
 	if a == nil {
 		return
@@ -201,10 +206,10 @@ func (m *model) check(t *rapid.T) {
 		m.checkDelegate(t, a, d, moved <= 1)
 	}
 	checkIndex(t, a)
-	m.before = map[string]*delegate{}
+	m.before = map[string]string{}
 	for _, w := range a.works {
 		if w.state == given {
-			m.before[w.ID] = w.d
+			m.before[w.ID] = w.d.info.ID
 		}
 	}
 }
@@ -272,7 +277,7 @@ func (m *model) checkDelegate(t *rapid.T, a *account, d *delegate, inOrder bool)
 			continue
 		}
 		for _, o := range d.offered() {
-			if m.before[o.ID] != d && o.Stage && w.Stage {
+			if m.before[o.ID] != d.info.ID && o.Stage && w.Stage {
 				require.Negative(t, o.compare(w), "%s was given away before %s", o.ID, w.ID)
 			}
 		}

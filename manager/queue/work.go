@@ -152,7 +152,7 @@ func (q *Queue) finish(w *work, now instant) {
 		return
 	}
 	q.unwait(w)
-	w.state, w.Variants = over, nil
+	w.state, w.Variants, w.Selectors = over, nil, nil
 	w.acc.quit(w)
 	q.retain(w, now)
 	q.finished = append(q.finished, w)

@@ -1,0 +1,293 @@
+package queue
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/task"
+)
+
+// replicas are two queues that are told the same. They must stay the same
+// whatever happens, also when one of them is saved and loaded (SPEC Q4, Q7). That
+// their maps are in different orders shows where one counts.
+type replicas struct {
+	*bench
+	twin *Queue
+}
+
+func newReplicas(t require.TestingT, cfg Config) *replicas {
+	cfg.Epoch = "epoch"
+	p := &replicas{bench: newBench(t, cfg)}
+	p.twin = New(p.Queue.cfg)
+	return p
+}
+
+// both carries out an operation on both and returns what came out.
+func both[R any](p *replicas, op func(q *Queue) (R, error)) (R, error) {
+	got, err := op(p.Queue)
+	other, otherErr := op(p.twin)
+	require.Equal(p.t, got, other)
+	require.Equal(p.t, fmt.Sprint(err), fmt.Sprint(otherErr))
+	return got, err
+}
+
+func (p *replicas) each(op func(q *Queue) error) error {
+	_, err := both(p, func(q *Queue) (bool, error) { return true, op(q) })
+	return err
+}
+
+func (p *replicas) Register(account string, r Registration) string {
+	id, _ := both(p, func(q *Queue) (string, error) { return q.Register(account, r), nil })
+	return id
+}
+
+func (p *replicas) Heartbeat(account string, r Registration) error {
+	return p.each(func(q *Queue) error { return q.Heartbeat(account, r) })
+}
+
+func (p *replicas) SetCapacity(account, id string, n int) error {
+	return p.each(func(q *Queue) error { return q.SetCapacity(account, id, n) })
+}
+
+func (p *replicas) Unregister(account, id string) error {
+	return p.each(func(q *Queue) error { return q.Unregister(account, id) })
+}
+
+func (p *replicas) Submit(account string, w *Work) error {
+	return p.each(func(q *Queue) error { return q.Submit(account, w) })
+}
+
+func (p *replicas) Acquire(account, delegate, id string) (*task.Task, error) {
+	return both(p, func(q *Queue) (*task.Task, error) { return q.Acquire(account, delegate, id) })
+}
+
+func (p *replicas) Complete(account, delegate, id string, a Answer) error {
+	return p.each(func(q *Queue) error { return q.Complete(account, delegate, id, a) })
+}
+
+func (p *replicas) Append(account, work string, t *task.Task) error {
+	return p.each(func(q *Queue) error { return q.Append(account, work, t) })
+}
+
+func (p *replicas) AppendDetached(account, work string, t *task.Task) error {
+	return p.each(func(q *Queue) error { return q.AppendDetached(account, work, t) })
+}
+
+func (p *replicas) Release(account, id string) error {
+	return p.each(func(q *Queue) error { return q.Release(account, id) })
+}
+
+func (p *replicas) Abort(account, id, reason string) error {
+	return p.each(func(q *Queue) error { return q.Abort(account, id, reason) })
+}
+
+func (p *replicas) advance(d time.Duration) {
+	p.now = p.now.Add(d)
+	_ = p.each(func(q *Queue) error { q.Tick(p.now); return nil })
+}
+
+// events takes those of both.
+func (p *replicas) events() []Event {
+	events, _ := both(p, func(q *Queue) ([]Event, error) { return append([]Event(nil), q.Events()...), nil })
+	return events
+}
+
+// alike checks that there is no difference between the two that anybody can see.
+func (p *replicas) alike() {
+	require.Equal(p.t, save(p.t, p.Queue), save(p.t, p.twin))
+	at, ok := p.NextDeadline()
+	twinAt, twinOK := p.twin.NextDeadline()
+	require.Equal(p.t, at, twinAt)
+	require.Equal(p.t, ok, twinOK)
+	for name, a := range p.accounts {
+		require.Equal(p.t, p.Delegates(name), p.twin.Delegates(name))
+		require.Equal(p.t, p.Places(name), p.twin.Places(name))
+		require.ElementsMatch(p.t, p.Waiting(name), p.twin.Waiting(name))
+		for id := range a.delegates {
+			_, _ = both(p, func(q *Queue) (List, error) {
+				l, err := q.List(name, id, "")
+				l.Changed = nil
+				return l, err
+			})
+		}
+		for id := range a.tasks {
+			_, _ = both(p, func(q *Queue) (TaskState, error) {
+				s, err := q.Task(name, id)
+				s.Done = nil
+				return s, err
+			})
+		}
+	}
+}
+
+// reload replaces a replica by what it saves.
+func (p *replicas) reload(q **Queue) {
+	fresh := New((*q).cfg)
+	require.NoError(p.t, fresh.Load(bytes.NewReader(save(p.t, *q))))
+	*q = fresh
+}
+
+// save is what a queue saves, as text that shows what differs.
+func save(t require.TestingT, q *Queue) []byte {
+	var b bytes.Buffer
+	require.NoError(t, q.Save(&b))
+	return b.Bytes()
+}
+
+// everything is a queue with something in each state.
+func everything(t *testing.T) *bench {
+	t.Helper()
+	b := newBench(t, Config{Epoch: "epoch", HeartbeatTimeout: time.Minute, AbortGrace: 10 * time.Second})
+	d, gone, lost := b.add("d", 3, "a"), b.add("gone", 1, "gone"), b.add("lost", 1, "lost")
+	for _, id := range []string{"running", "offered", "aborted"} {
+		b.stage(id, High, "a")
+	}
+	b.stage("was gone", Normal, "gone")
+	b.stage("was lost", Normal, "lost")
+	for id, d := range map[string]string{"running": d, "aborted": d, "was gone": gone, "was lost": lost} {
+		b.acquire(d, id)
+	}
+	b.complete(d, "running")
+	require.NoError(t, b.Append(acc, "running", &task.Task{
+		ID: "step", Type: "execute", Timeout: 60_000, Data: json.RawMessage(`{"a": "<b>"}`),
+		Config: json.RawMessage(`{"c":1}`), Secrets: []*task.Task{{ID: "secret", Data: json.RawMessage(`1`)}},
+	}))
+	b.complete(gone, "was gone")
+	require.NoError(t, b.Unregister(acc, gone))
+	b.advance(30 * time.Second)
+	require.NoError(t, b.Heartbeat(acc, Registration{ID: d}))
+	b.advance(30 * time.Second)
+	require.NoError(t, b.AppendDetached(acc, "was lost", &task.Task{ID: "clean", Type: "cleanup"}))
+	require.NoError(t, b.Abort(acc, "aborted", "because"))
+	require.NoError(t, b.Submit(acc, &Work{
+		ID: "waits", Stage: true, Selectors: []string{"a", " B"}, QueueTimeout: 2 * time.Minute, RunTimeout: time.Hour,
+		Variants: append(one("w", "init"), one("w", "other")...),
+	}))
+	b.stage("not taken", Normal, "a")
+	b.single("answered", "a")
+	b.acquire(d, "answered")
+	b.complete(d, "answered")
+	require.NoError(t, b.Submit("other account", &Work{ID: "running", Variants: one("running", "custom")}))
+	b.Events()
+	return b
+}
+
+func TestALoadedQueueIsTheSavedOne(t *testing.T) {
+	t.Parallel()
+	b := everything(t)
+	saved := save(t, b.Queue)
+	p := &replicas{bench: b, twin: New(b.cfg)}
+	require.NoError(t, p.twin.Load(iotest.OneByteReader(bytes.NewReader(saved))))
+	p.alike()
+	d := b.Delegates(acc)[0].ID
+	_, err := p.Acquire(acc, d, "step")
+	require.NoError(t, err)
+	for range 40 { // all that is due, in its time
+		p.advance(10 * time.Second)
+		require.NotContains(t, p.events(), Event{})
+		p.alike()
+		_ = p.Heartbeat(acc, Registration{ID: d})
+	}
+}
+
+// A payload leaves a queue as it came, whatever its white space.
+func TestALoadedPayloadIsTheSameText(t *testing.T) {
+	t.Parallel()
+	b := everything(t)
+	p := &replicas{bench: b, twin: b.Queue}
+	p.reload(&p.Queue)
+	s, err := p.Task(acc, "step")
+	require.NoError(t, err)
+	assert.Equal(t, `{"a": "<b>"}`, string(s.Task.Data)) //nolint:testifylint // the text counts
+	assert.JSONEq(t, `{"c":1}`, string(s.Task.Config))
+	assert.Equal(t, "1", string(s.Task.Secrets[0].Data))
+}
+
+// Who waits for something of the old state is told to look again, and what was
+// offered to another queue's delegate is offered still.
+func TestLoadWakesAllWhoWait(t *testing.T) {
+	t.Parallel()
+	b := everything(t)
+	saved := save(t, b.Queue)
+	d := b.Delegates(acc)[0].ID
+	list, err := b.List(acc, d, "")
+	require.NoError(t, err)
+	s, err := b.Task(acc, "step")
+	require.NoError(t, err)
+	ended, err := b.Task(acc, "answered")
+	require.NoError(t, err)
+	require.NoError(t, b.Load(bytes.NewReader(saved)))
+	<-list.Changed
+	<-s.Done
+	<-ended.Done
+	again, err := b.List(acc, d, list.Cursor)
+	require.NoError(t, err)
+	assert.False(t, again.Fresh, "a cursor means the same")
+	assert.Equal(t, list.Events, again.Events)
+	s, err = b.Task(acc, "step")
+	require.NoError(t, err)
+	select {
+	case <-s.Done:
+		t.Error("it has not ended")
+	default:
+	}
+}
+
+// A queue that cannot be loaded changes nothing, and one with events that somebody
+// would miss is not saved.
+func TestALoadThatFailsChangesNothing(t *testing.T) {
+	t.Parallel()
+	b := everything(t)
+	saved := save(t, b.Queue)
+	list, err := b.List(acc, b.Delegates(acc)[0].ID, "")
+	require.NoError(t, err)
+	for i := range len(saved) {
+		require.ErrorIs(t, b.Load(bytes.NewReader(saved[:i])), io.ErrUnexpectedEOF, "%d bytes", i)
+	}
+	newer := strings.Replace(string(saved), `{"version":1,`, `{"version":2,`, 1)
+	require.ErrorIs(t, b.Load(strings.NewReader(newer)), ErrVersion)
+	select {
+	case <-list.Changed:
+		t.Error("nothing has happened")
+	default:
+	}
+	assert.Equal(t, saved, save(t, b.Queue))
+
+	b.single("t")
+	require.NoError(t, b.Abort(acc, "t", "because"))
+	require.ErrorContains(t, b.Save(io.Discard), "events")
+	b.Events()
+	require.ErrorIs(t, b.Save(fullDisk{}), io.ErrShortWrite)
+}
+
+// Whatever somebody wrote, Load does not panic.
+func FuzzLoad(f *testing.F) {
+	b := newBench(f, Config{Epoch: "epoch"})
+	d := b.add("d", 1, "a")
+	b.stage("s", Normal, "a")
+	b.stage("t", Normal, "a", "b")
+	b.acquire(d, "s")
+	b.Events()
+	f.Add(save(f, b.Queue))
+	f.Fuzz(func(t *testing.T, saved []byte) {
+		q := New(Config{})
+		if q.Load(bytes.NewReader(saved)) == nil {
+			var b bytes.Buffer
+			require.NoError(t, q.Save(&b))
+		}
+	})
+}
+
+// fullDisk takes nothing.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, io.ErrShortWrite }

@@ -1,0 +1,149 @@
+package queue
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+)
+
+// Save writes the whole state, piece by piece, for [Queue.Load]. The owner has
+// taken all [Queue.Events]: they are not saved, and Save fails while there are
+// some. Queues that have carried out the same operations at the same times save
+// the same bytes. What is saved holds the tasks' payloads, with all that may be
+// secret in them (SPEC S5).
+//
+// Nothing else can be done meanwhile. A task whose fields are not valid JSON
+// cannot be saved.
+func (q *Queue) Save(w io.Writer) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.events) > 0 {
+		return errors.New("saving the queue: it has events that nobody has taken")
+	}
+	s := saver{recordWriter: recordWriter{w: bufio.NewWriterSize(w, 64<<10)}, ended: map[*work]int{}}
+	for _, w := range q.finished {
+		if w.acc.works[w.ID] == w {
+			s.ended[w] = len(s.ended) + 1
+		}
+	}
+	s.json(recordHeader, savedHeader{Version: savedVersion, Epoch: q.epoch, Last: q.last, Seq: q.seq})
+	for _, id := range slices.Sorted(maps.Keys(q.accounts)) {
+		s.account(q.accounts[id])
+	}
+	s.bytes(recordEnd, nil)
+	if s.err != nil {
+		return s.err
+	}
+	return s.w.Flush()
+}
+
+// saver saves a queue.
+type saver struct {
+	recordWriter
+	ended map[*work]int // numbers from 1
+}
+
+func (s *saver) account(a *account) {
+	if len(a.delegates)+len(a.works) == 0 {
+		return // as if nobody had asked for it
+	}
+	s.json(recordAccount, savedAccount{ID: a.id})
+	works := slices.SortedFunc(maps.Values(a.works), func(x, y *work) int { return cmp.Compare(x.seq, y.seq) })
+	for _, d := range withRemoved(a, works) {
+		s.json(recordDelegate, savedDelegate{
+			Order: d.order, ID: d.info.ID, Name: d.info.Name, HostName: d.info.HostName,
+			Type: d.info.Type, Runs: d.info.Version, Tags: d.info.Tags, Types: d.info.Types,
+			Draining: d.info.Draining, Max: d.max, Lost: d.lost, Removed: d.removed,
+			Registered: d.registered, Seen: d.seen, Idle: d.idleSince, Version: d.version, Due: d.timer.due(),
+		})
+	}
+	for _, w := range works {
+		s.work(w)
+	}
+}
+
+// withRemoved are the account's delegates, and those that are no more but known to
+// their tasks, in the order of their registration.
+func withRemoved(a *account, works []*work) []*delegate {
+	removed := map[*delegate]bool{}
+	for _, w := range works {
+		if w.d != nil && w.d.removed {
+			removed[w.d] = true
+		}
+		for r := range w.tasks {
+			if r.owner != nil && r.owner.removed {
+				removed[r.owner] = true
+			}
+		}
+	}
+	all := slices.AppendSeq(slices.Collect(maps.Values(a.delegates)), maps.Keys(removed))
+	slices.SortFunc(all, byOrder)
+	return all
+}
+
+func (s *saver) work(w *work) {
+	v := savedWork{
+		ID: w.ID, Seq: w.seq, Stage: w.Stage, Priority: w.Priority,
+		QueueTimeout: w.QueueTimeout, RunTimeout: w.RunTimeout,
+		State: w.state, Bodies: w.Variants != nil, Variant: w.variant, Delegate: w.d.number(),
+		Size: w.size, Was: w.was, Due: w.timer.due(), Tasks: 1 + len(w.more), Ended: s.ended[w],
+	}
+	if w.class != nil {
+		v.Selectors = *w.Selectors
+		for _, way := range w.class.variants {
+			v.Types = append(v.Types, way.Types)
+		}
+	}
+	s.json(recordWork, v)
+	for _, way := range w.Variants {
+		s.body(way.Task)
+	}
+	for r := range w.tasks {
+		s.task(r)
+	}
+}
+
+func (s *saver) task(r *record) {
+	v := savedTask{
+		ID: r.id, Seq: r.seq, Owner: r.owner.number(), State: r.state,
+		Detached: r.detached, Half: r.half, Stopping: r.stopping, Answered: r.answered,
+		Stop:      r.owner != nil && r.owner.stops[r.id] == r,
+		Submitted: r.submitted, Offered: r.offered, Acquired: r.acquired, Ended: r.ended,
+		Due: r.timer.due(), Body: r.body != nil && !r.shared(),
+	}
+	if r.end != nil {
+		v.End = &savedEnding{
+			Kind: r.end.kind, Outcome: r.end.result.Outcome, Error: r.end.result.Error,
+			Code: r.end.result.Code, Data: r.end.result.Data != nil,
+		}
+	}
+	s.json(recordTask, v)
+	if v.Body {
+		s.body(r.body)
+	}
+	if v.End != nil && v.End.Data {
+		s.bytes(recordData, r.end.result.Data)
+	}
+}
+
+// shared tells whether the task's body is that of its work's variant.
+func (r *record) shared() bool { return r == r.work.first && r.work.Variants != nil }
+
+// number is 0 for nobody.
+func (d *delegate) number() uint64 {
+	if d == nil {
+		return 0
+	}
+	return d.order
+}
+
+// due is when the timer is, unset when it is not armed.
+func (t *timer) due() instant {
+	if !t.armed() {
+		return 0
+	}
+	return t.at
+}

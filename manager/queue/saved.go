@@ -1,0 +1,235 @@
+package queue
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/delegate-io/dlite/task"
+)
+
+// The form in which a queue is saved: records, each a byte that tells its kind, the
+// length of what follows, and that. The entities are JSON; what they carry of
+// others is beside them as it is. An entity refers to a delegate by its number, and
+// belongs to the account or work before it.
+const (
+	recordHeader   = 'H'
+	recordAccount  = 'A'
+	recordDelegate = 'D'
+	recordWork     = 'W' // followed by the bodies of its variants
+	recordTask     = 'T' // followed by its data, and its body when that is no variant's
+	recordBody     = 'B' // of a task without its data, and then
+	recordData     = '='
+	recordEnd      = 'Z'
+)
+
+// savedVersion is that of the form. A change that an older version would not
+// understand makes it higher.
+const savedVersion = 1
+
+type savedHeader struct {
+	Version int     `json:"version"`
+	Epoch   string  `json:"epoch"`
+	Last    instant `json:"last"`
+	Seq     uint64  `json:"seq"`
+}
+
+type savedAccount struct {
+	ID string `json:"id"`
+}
+
+type savedDelegate struct {
+	Order      uint64   `json:"order"`
+	ID         string   `json:"id"`
+	Name       string   `json:"name,omitempty"`
+	HostName   string   `json:"host,omitempty"`
+	Type       string   `json:"type,omitempty"`
+	Runs       string   `json:"runs,omitempty"` // its version
+	Tags       []string `json:"tags"`           // none is not the same as an empty list
+	Types      []string `json:"types"`
+	Draining   bool     `json:"draining,omitempty"`
+	Max        int      `json:"max,omitempty"`
+	Lost       bool     `json:"lost,omitempty"`
+	Removed    bool     `json:"removed,omitempty"`
+	Registered instant  `json:"registered"`
+	Seen       instant  `json:"seen"`
+	Idle       instant  `json:"idle"`
+	Version    uint64   `json:"version"`
+	Due        instant  `json:"due,omitempty"`
+}
+
+type savedWork struct {
+	ID           string          `json:"id"`
+	Seq          uint64          `json:"seq"`
+	Stage        bool            `json:"stage,omitempty"`
+	Priority     Priority        `json:"priority,omitempty"`
+	Selectors    []string        `json:"selectors"` // none is not the same as an empty list
+	QueueTimeout time.Duration   `json:"queue,omitempty"`
+	RunTimeout   time.Duration   `json:"run,omitempty"`
+	State        workState       `json:"state,omitempty"`
+	Types        [][]string      `json:"types,omitempty"`  // of its variants
+	Bodies       bool            `json:"bodies,omitempty"` // of the variants follow
+	Variant      int32           `json:"variant,omitempty"`
+	Delegate     uint64          `json:"delegate,omitempty"`
+	Size         int             `json:"size,omitempty"`
+	Was          map[string]fate `json:"was,omitempty"`
+	Due          instant         `json:"due,omitempty"`
+	Tasks        int             `json:"tasks"`
+	Ended        int             `json:"ended,omitempty"` // its number among those that have ended
+}
+
+type savedTask struct {
+	ID        string       `json:"id"`
+	Seq       uint64       `json:"seq,omitempty"`
+	Owner     uint64       `json:"owner,omitempty"`
+	State     taskState    `json:"state,omitempty"`
+	Detached  bool         `json:"detached,omitempty"`
+	Half      bool         `json:"half,omitempty"`
+	Stopping  bool         `json:"stopping,omitempty"`
+	Answered  bool         `json:"answered,omitempty"`
+	Stop      bool         `json:"stop,omitempty"` // its delegate is to be told
+	Submitted instant      `json:"submitted,omitempty"`
+	Offered   instant      `json:"offered,omitempty"`
+	Acquired  instant      `json:"acquired,omitempty"`
+	Ended     instant      `json:"ended,omitempty"`
+	Due       instant      `json:"due,omitempty"`
+	Body      bool         `json:"body,omitempty"` // its own one follows
+	End       *savedEnding `json:"end,omitempty"`
+}
+
+type savedEnding struct {
+	Kind    string    `json:"kind,omitempty"`
+	Outcome Outcome   `json:"outcome,omitempty"`
+	Error   string    `json:"error,omitempty"`
+	Code    task.Code `json:"code,omitempty"`
+	Data    bool      `json:"data,omitempty"` // follows
+}
+
+// ErrVersion: a queue was saved by a version of this package that this one does not
+// know. An update of the program helps.
+var ErrVersion = errors.New("the queue was saved by a newer version")
+
+// recordWriter writes records until one fails.
+type recordWriter struct {
+	w   *bufio.Writer
+	buf bytes.Buffer
+	err error
+}
+
+// bytes writes a record.
+func (w *recordWriter) bytes(kind byte, b []byte) {
+	if w.err != nil {
+		return
+	}
+	var head [1 + binary.MaxVarintLen64]byte
+	head[0] = kind
+	n := binary.PutUvarint(head[1:], uint64(len(b)))
+	if _, w.err = w.w.Write(head[:1+n]); w.err == nil {
+		_, w.err = w.w.Write(b)
+	}
+}
+
+// json writes a record of an entity.
+func (w *recordWriter) json(kind byte, v any) {
+	if w.err != nil {
+		return
+	}
+	w.buf.Reset()
+	if w.err = json.NewEncoder(&w.buf).Encode(v); w.err == nil {
+		w.bytes(kind, w.buf.Bytes())
+	}
+}
+
+// body writes a task. Its data may be large, and stays as it is.
+func (w *recordWriter) body(t *task.Task) {
+	plain := *t
+	plain.Data = nil
+	w.json(recordBody, &plain)
+	w.bytes(recordData, t.Data)
+}
+
+// recordReader reads records.
+type recordReader struct {
+	r    *bufio.Reader
+	kind byte // of the next record, 0 when it is not known yet
+	buf  bytes.Buffer
+}
+
+// next is the kind of the next record.
+func (r *recordReader) next() (byte, error) {
+	if r.kind == 0 {
+		b, err := r.r.ReadByte()
+		if err != nil {
+			return 0, cut(err)
+		}
+		r.kind = b
+	}
+	return r.kind, nil
+}
+
+// cut is the error for what ends too early.
+func cut(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// bytes reads a record of a kind. The result is valid until the next call.
+func (r *recordReader) bytes(kind byte) ([]byte, error) {
+	got, err := r.next()
+	if err != nil {
+		return nil, err
+	}
+	if got != kind {
+		return nil, fmt.Errorf("a record of kind %q where %q was expected", got, kind)
+	}
+	r.kind = 0
+	n, err := binary.ReadUvarint(r.r)
+	if err != nil {
+		return nil, cut(err)
+	}
+	if n > 1<<40 {
+		return nil, fmt.Errorf("a record of %d bytes", n)
+	}
+	r.buf.Reset()
+	if _, err := io.CopyN(&r.buf, r.r, int64(n)); err != nil { // takes no more than there is
+		return nil, cut(err)
+	}
+	return r.buf.Bytes(), nil
+}
+
+func (r *recordReader) json(kind byte, v any) error {
+	b, err := r.bytes(kind)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("a record of kind %q: %w", kind, err)
+	}
+	return nil
+}
+
+func (r *recordReader) body() (*task.Task, error) {
+	t := &task.Task{}
+	if err := r.json(recordBody, t); err != nil {
+		return nil, err
+	}
+	var err error
+	t.Data, err = r.data()
+	return t, err
+}
+
+// data reads a record of bytes to keep, nil when there are none.
+func (r *recordReader) data() (json.RawMessage, error) {
+	b, err := r.bytes(recordData)
+	if len(b) == 0 {
+		return nil, err
+	}
+	return bytes.Clone(b), err
+}
