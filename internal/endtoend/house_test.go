@@ -89,10 +89,16 @@ var mayImport = map[string][]string{
 	"client/clienttest": {
 		"client", "task", "internal/token",
 	},
-	"poller":             {"client", "router", "task", "task/capacity", "logger"},
-	"manager":            {"manager/queue", "manager/logservice", "task", "task/stage", "internal/token"},
-	"manager/queue":      {"task", "task/stage"},
-	"manager/journal":    {},
+	"poller":          {"client", "router", "task", "task/capacity", "logger"},
+	"manager":         {"manager/queue", "manager/logservice", "task", "task/stage", "internal/token"},
+	"manager/queue":   {"task", "task/stage"},
+	"manager/journal": {},
+	"manager/journal/sqlite": {
+		"manager/journal",
+	},
+	"manager/journal/journaltest": {
+		"manager/journal",
+	},
 	"manager/logservice": {"logger"},
 	"manager/logservice/logservicetest": {
 		"manager/logservice",

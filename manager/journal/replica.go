@@ -1,0 +1,194 @@
+package journal
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// replica is a machine and how far it has come in the log.
+type replica[C any] struct {
+	machine Machine[C]
+	rules   int // the highest that are known
+	seal    *sealer
+
+	pos  Position
+	at   time.Time
+	seen map[string]mark // by origin, its last entry
+	base Snapshot        // where it began
+
+	entries, bytes int64 // since the base
+}
+
+// mark is an origin's last entry.
+type mark struct {
+	counter uint64
+	at      time.Time
+}
+
+// errGap: an entry does not follow the last one, so that what lies between them
+// is missing, or this replica has what the log lost.
+var errGap = errors.New("an entry is missing")
+
+func newReplica[C any](machine Machine[C], rules int, seal *sealer) *replica[C] {
+	return &replica[C]{machine: machine, rules: rules, seal: seal, seen: map[string]mark{}}
+}
+
+func checkRules(rules, known int) error {
+	if rules > known {
+		return fmt.Errorf("%w: it was written by rules %d, this program knows rules up to %d: use a newer program", ErrNewer, rules, known)
+	}
+	return nil
+}
+
+// open returns the commands of an entry, if it is the next one.
+func (r *replica[C]) open(e Entry) ([]C, error) {
+	if e.Seq != r.pos.Seq+1 || e.Prev != r.pos.Token {
+		return nil, fmt.Errorf("%w: after %d comes %d", errGap, r.pos.Seq, e.Seq)
+	}
+	if err := checkRules(e.Rules, r.rules); err != nil {
+		return nil, err
+	}
+	if e.Counter <= r.seen[e.Origin].counter {
+		return nil, fmt.Errorf("%w: entry %d is there twice, or not in its place", ErrDamaged, e.Seq)
+	}
+	body, err := r.seal.open(entryPlace(e.Batch), e.Body)
+	if err != nil {
+		return nil, fmt.Errorf("entry %d: %w", e.Seq, err)
+	}
+	encoded, err := splitCommands(body)
+	if err != nil {
+		return nil, fmt.Errorf("entry %d: %w", e.Seq, err)
+	}
+	commands := make([]C, len(encoded))
+	for i, b := range encoded {
+		if commands[i], err = r.machine.Decode(b); err != nil {
+			return nil, fmt.Errorf("%w: entry %d: command %d cannot be decoded: %w", ErrDamaged, e.Seq, i, err)
+		}
+	}
+	return commands, nil
+}
+
+// apply carries out an entry, wholly or not at all.
+func (r *replica[C]) apply(e Entry, own bool, result func(i int, result any)) error {
+	commands, err := r.open(e)
+	if err != nil {
+		return err
+	}
+	if e.At.After(r.at) {
+		r.at = e.At
+	}
+	for i, c := range commands {
+		result(i, r.machine.Apply(r.at, c, own))
+	}
+	r.pos, r.seen[e.Origin] = e.Position, mark{e.Counter, r.at}
+	r.entries++
+	r.bytes += int64(len(e.Body))
+	return nil
+}
+
+// attempts at a log of which others drop what is being read. More than a few are
+// no coincidence.
+const attempts = 10
+
+// restore brings the machine to the log's end, from whatever state it is in.
+func (r *replica[C]) restore(ctx context.Context, log Log, blank func() Machine[C]) error {
+	end, err := retry(ctx, func() (End, error) { return log.End(ctx) })
+	if err != nil {
+		return fmt.Errorf("looking for the log's end: %w", err)
+	}
+	for range attempts {
+		if err = r.load(ctx, log, blank); err == nil {
+			err = r.catchUp(ctx, log, end.Seq)
+		}
+		if !errors.Is(err, ErrMoved) && !errors.Is(err, errGap) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrDamaged, err)
+}
+
+// load puts the machine into the saved state.
+func (r *replica[C]) load(ctx context.Context, log Log, blank func() Machine[C]) error {
+	s, err := retry(ctx, func() (Snapshot, error) { return log.Snapshot(ctx) })
+	if err != nil {
+		return fmt.Errorf("looking for the saved state: %w", err)
+	}
+	if s.ID == "" {
+		if r.pos.Seq > 0 {
+			err = r.takeOver(newReplica(blank(), r.rules, r.seal))
+		}
+		return err
+	}
+	if err := checkRules(s.Rules, r.rules); err != nil {
+		return err
+	}
+	from := &snapshotReader{ctx: ctx, log: log, seal: r.seal, snapshot: s}
+	err = func() error {
+		buffered := bufio.NewReaderSize(from, chunkSize)
+		seen, err := readSeen(buffered)
+		if err != nil {
+			return err
+		}
+		if err := r.machine.Load(buffered); err != nil {
+			return err
+		}
+		if _, err := io.Copy(io.Discard, buffered); err != nil { // to see that it is whole
+			return err
+		}
+		r.pos, r.at, r.seen, r.base, r.entries, r.bytes = s.Position, s.At, seen, s, 0, 0
+		return nil
+	}()
+	if err != nil {
+		// What failed to be read is the cause, whatever the machine made of it.
+		if from.err != nil && !errors.Is(from.err, io.EOF) {
+			err = from.err
+		}
+		return fmt.Errorf("reading the saved state: %w", err)
+	}
+	return nil
+}
+
+// catchUp carries out what is in the log up to an entry, or further.
+func (r *replica[C]) catchUp(ctx context.Context, log Log, until uint64) error {
+	for r.pos.Seq < until {
+		entries, err := retry(ctx, func() ([]Entry, error) { return log.Read(ctx, r.pos.Seq) })
+		if err != nil {
+			return fmt.Errorf("reading the log: %w", err)
+		}
+		if len(entries) == 0 {
+			return fmt.Errorf("%w: the log ends after %d, before %d", errGap, r.pos.Seq, until)
+		}
+		for _, e := range entries {
+			if err := r.apply(e, false, func(int, any) {}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// takeOver puts the machine into the state of another one.
+func (r *replica[C]) takeOver(other *replica[C]) error {
+	from, to := io.Pipe()
+	saved := make(chan error, 1)
+	go func() {
+		w := bufio.NewWriterSize(to, chunkSize)
+		err := errors.Join(other.machine.Save(w), w.Flush())
+		_ = to.CloseWithError(err) // always nil
+		saved <- err
+	}()
+	err := r.machine.Load(bufio.NewReaderSize(from, chunkSize))
+	if err == nil {
+		_, err = io.Copy(io.Discard, from)
+	}
+	_ = from.CloseWithError(errors.New("nobody reads this")) // always nil
+	if err := errors.Join(<-saved, err); err != nil {
+		return fmt.Errorf("taking over a state: %w", err)
+	}
+	r.pos, r.at, r.seen, r.base, r.entries, r.bytes = other.pos, other.at, other.seen, other.base, other.entries, other.bytes
+	return nil
+}

@@ -1,0 +1,215 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// call is a command that somebody waits for.
+type call struct {
+	body []byte
+	done chan answer // has room for one
+
+	// Guarded by queueMu.
+	flight *flight // nil while it is pending
+	gone   bool    // nobody waits any more
+}
+
+type answer struct {
+	result any
+	err    error
+}
+
+// flight is what goes into the log as one entry.
+type flight struct {
+	calls     []*call
+	acked     bool          // it is in the log; guarded by mu
+	left      int           // calls that somebody waits for; guarded by queueMu
+	abandoned chan struct{} // closed when there are none
+}
+
+// resendFor bounds how long a batch is sent again. A log may forget after a day
+// which batches it has.
+const resendFor = time.Hour
+
+func fail(calls []*call, err error) {
+	for _, c := range calls {
+		select {
+		case c.done <- answer{err: err}:
+		default: // it has its answer
+		}
+	}
+}
+
+func (j *Journal[C]) enqueue(c *call) error {
+	if err := j.err(); err != nil {
+		return err
+	}
+	j.queueMu.Lock()
+	defer j.queueMu.Unlock()
+	if j.closed {
+		return ErrClosed
+	}
+	j.pending = append(j.pending, c)
+	poke(j.wake)
+	return nil
+}
+
+// withdraw keeps a command from being sent, if it is not too late.
+func (j *Journal[C]) withdraw(c *call) {
+	j.queueMu.Lock()
+	defer j.queueMu.Unlock()
+	c.gone = true
+	if f := c.flight; f != nil {
+		if f.left--; f.left == 0 {
+			close(f.abandoned)
+		}
+		return
+	}
+	c.body = nil
+	if j.gone++; 2*j.gone > len(j.pending) {
+		j.pending = slices.DeleteFunc(j.pending, func(c *call) bool { return c.gone })
+		j.gone = 0
+	}
+}
+
+// take returns what goes into the next entry: all that has gathered, within
+// bounds. It returns nil if there is nothing.
+func (j *Journal[C]) take() *flight {
+	j.queueMu.Lock()
+	defer j.queueMu.Unlock()
+	f := &flight{abandoned: make(chan struct{})}
+	n, size := 0, 0
+	for _, c := range j.pending {
+		if !c.gone {
+			if size += len(c.body); size > j.cfg.MaxBatch && len(f.calls) > 0 {
+				break
+			}
+			c.flight = f
+			f.calls = append(f.calls, c)
+		} else {
+			j.gone--
+		}
+		n++
+	}
+	j.pending = slices.Delete(j.pending, 0, n)
+	f.left = len(f.calls)
+	if f.left == 0 {
+		return nil
+	}
+	return f
+}
+
+// write puts commands into the log. While one entry is being written the next
+// one gathers, so that one sync of a disk serves as many as there are.
+func (j *Journal[C]) write() {
+	for counter := uint64(1); ; {
+		select {
+		case <-j.stopping.Done():
+			return
+		case <-j.wake:
+		}
+		for f := j.take(); f != nil; f = j.take() {
+			j.send(f, counter)
+			counter++
+		}
+	}
+}
+
+func (j *Journal[C]) send(f *flight, counter uint64) {
+	b := Batch{Origin: j.origin, Counter: counter, At: j.cfg.Now(), Rules: j.cfg.Rules}
+	size := 64 // what sealing adds, and more
+	for _, c := range f.calls {
+		size += len(c.body) + 10
+	}
+	body := make([]byte, 0, size)
+	for _, c := range f.calls {
+		body = appendCommand(body, c.body)
+		c.body = nil
+	}
+	var err error
+	if b.Body, err = j.seal.seal(entryPlace(b), body); err != nil {
+		fail(f.calls, fmt.Errorf("sealing the commands: %w", err))
+		return
+	}
+	j.mu.Lock()
+	j.sent[counter] = f
+	j.mu.Unlock()
+	e, err := j.append(f, b)
+	if err != nil {
+		if !errors.Is(err, ErrReadOnly) && !errors.Is(err, ErrClosed) {
+			err = asUnavailable(err)
+		}
+		j.mu.Lock()
+		delete(j.sent, counter)
+		j.mu.Unlock()
+		fail(f.calls, err) // if no other process has told that it is in the log
+		return
+	}
+	j.acknowledge(f, e)
+}
+
+// append sends a batch until there is an answer, or nobody waits for one.
+func (j *Journal[C]) append(f *flight, b Batch) (Entry, error) {
+	var wait backOff
+	first := time.Now()
+	for {
+		before := j.cfg.Now()
+		e, err := j.log.Append(j.ctx, j.seal.log, b)
+		if err == nil {
+			if wait.d == 0 {
+				j.learnClock(before, e.At)
+			}
+			j.noTrouble()
+			return e, nil
+		}
+		if !errors.Is(err, ErrRetry) {
+			return e, err
+		}
+		j.troubled(err)
+		again := wait.wait(j.stopping, f.abandoned)
+		if j.stopping.Err() != nil {
+			return e, fmt.Errorf("%w: %w", ErrUnavailable, ErrClosed)
+		}
+		if !again || time.Since(first) > resendFor || j.arrivedOtherwise(b.Counter) {
+			return e, err
+		}
+	}
+}
+
+// arrivedOtherwise: the log has told that it has a batch, though not in answer to
+// that.
+func (j *Journal[C]) arrivedOtherwise(counter uint64) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.sent[counter] == nil
+}
+
+// acknowledge carries out what is in the log now, if it is its turn.
+func (j *Journal[C]) acknowledge(f *flight, e Entry) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.sent[e.Counter] != f {
+		return // somebody was faster
+	}
+	f.acked = true
+	if e.Seq <= j.live.pos.Seq {
+		// It is among what was taken over from the log, or the log went back: then
+		// it will be. In both cases its result is unknown.
+		delete(j.sent, e.Counter)
+		fail(f.calls, errLostResult)
+		poke(j.doubt)
+		return
+	}
+	err := j.carryOut(e)
+	if !errors.Is(err, errGap) || j.log.Shared() {
+		return // what is missing comes, and this after it
+	}
+	if err := j.readMissing(e.Seq); err != nil {
+		j.fail(err)
+	}
+}
+
+var errLostResult = fmt.Errorf("%w: the log lost its end; the command may be carried out or not", ErrUnavailable)
