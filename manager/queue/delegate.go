@@ -91,7 +91,7 @@ func (q *Queue) Register(account string, r Registration) string {
 	a := q.account(account)
 	d := a.delegates[r.ID]
 	if d == nil {
-		d = newDelegate(a, q.next())
+		d = newDelegate(a, q.number())
 		d.registered, d.idleSince = now, now
 		if r.ID = r.NewID; r.ID == "" || a.delegates[r.ID] != nil {
 			r.ID = q.epoch + "-" + strconv.FormatUint(d.order, 36)
@@ -141,8 +141,13 @@ func (q *Queue) Heartbeat(account string, r Registration) error {
 func (q *Queue) alive(d *delegate, r Registration, now instant) {
 	d.describe(r)
 	d.touch()
+	before := q.next()
+	if d.lost || d.seen == 0 { // back, or new
+		q.present++
+	}
 	d.seen = now
 	q.arm(d, now.after(q.cfg.HeartbeatTimeout))
+	q.hurry(before)
 	if d.lost {
 		d.lost = false
 		d.idleSince = now

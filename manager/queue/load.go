@@ -132,6 +132,9 @@ func (l *loader) delegate(a *account) error {
 		return nil
 	}
 	a.delegates[v.ID] = d
+	if !d.lost {
+		l.q.present++
+	}
 	d.describe(r)
 	l.rearm(d, v.Due)
 	return nil

@@ -12,6 +12,7 @@ import (
 // which wait for its return. The caller holds mu.
 func (q *Queue) lose(d *delegate, now instant) {
 	d.lost = true
+	q.present--
 	d.touch()
 	q.events = append(q.events, Event{Kind: Lost, At: now.time(), Account: d.acc.id, Delegate: d.info.ID})
 	q.withdraw(d, now)
@@ -37,6 +38,9 @@ func (d *delegate) due(q *Queue, now instant) {
 
 // remove drops a delegate that will not come back. The caller holds mu.
 func (q *Queue) remove(d *delegate, now instant, reason string) {
+	if !d.lost {
+		q.present--
+	}
 	d.lost, d.removed = true, true
 	q.disarm(d)
 	delete(d.acc.delegates, d.info.ID)

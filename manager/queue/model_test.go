@@ -29,6 +29,7 @@ func newModel(t *rapid.T) *model {
 		replicas: newReplicas(t, Config{
 			HeartbeatTimeout: time.Minute, AcquireTimeout: 20 * time.Second, AbortGrace: 10 * time.Second,
 			AnswerGrace: time.Second, ForgetLost: 3 * time.Minute, Retention: 5 * time.Minute, MaxFinished: 8,
+			Gap: rapid.SampledFrom([]time.Duration{0, 15 * time.Second}).Draw(t, "gap"),
 		}),
 		had: map[string]string{}, ended: map[string]int{}, before: map[string]string{},
 	}

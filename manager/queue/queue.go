@@ -23,6 +23,9 @@ var (
 	ErrNotOwner = errors.New("the task belongs to another delegate")
 	// ErrFinished: the stage has been released and takes no more tasks.
 	ErrFinished = errors.New("the stage has ended")
+	// ErrVersion: the queue was saved by a version of this package that this one
+	// does not know. Running the newer program helps.
+	ErrVersion = errors.New("the queue was saved by a newer version")
 )
 
 // Config sets a queue's limits. The zero value is useful.
@@ -51,6 +54,11 @@ type Config struct {
 	// MaxFinishedBytes bounds what the answers of those take, in bytes; the newest
 	// is always remembered. Defaults to 256 MiB.
 	MaxFinishedBytes int
+	// Gap is how long it takes without an operation, [Queue.Tick] included, until it
+	// counts as a time in which delegates could not reach the queue: see gap.go. It
+	// is to be longer than the owner's slowest answer and shorter than
+	// HeartbeatTimeout and AcquireTimeout, like 10 seconds. Zero and below: never.
+	Gap time.Duration
 	// MaxAttempts bounds how many delegates are asked to run a task that is
 	// answered RETRY_ON_OTHER_DELEGATE. Defaults to 3.
 	MaxAttempts int
@@ -124,6 +132,8 @@ type state struct {
 	finished []*work // ended, the oldest first; forgotten ones are skipped
 	kept     int     // of finished, not forgotten
 	bytes    int     // in the answers of kept
+	present  int     // delegates that are not lost
+	answers  int     // timers of tasks that are armed
 }
 
 // account is all that one account has.
@@ -196,7 +206,7 @@ func (q *Queue) work(account, id string) (*work, error) {
 	return nil, ErrUnknownWork
 }
 
-func (q *Queue) next() uint64 {
+func (q *Queue) number() uint64 {
 	q.seq++
 	return q.seq
 }

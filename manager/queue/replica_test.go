@@ -27,7 +27,7 @@ type replicas struct {
 func newReplicas(t require.TestingT, cfg Config) *replicas {
 	cfg.Epoch = "epoch"
 	p := &replicas{bench: newBench(t, cfg)}
-	p.twin = New(p.Queue.cfg)
+	p.twin = New(p.cfg)
 	return p
 }
 

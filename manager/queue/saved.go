@@ -110,10 +110,6 @@ type savedEnding struct {
 	Data    bool      `json:"data,omitempty"` // follows
 }
 
-// ErrVersion: a queue was saved by a version of this package that this one does not
-// know. An update of the program helps.
-var ErrVersion = errors.New("the queue was saved by a newer version")
-
 // recordWriter writes records until one fails.
 type recordWriter struct {
 	w   *bufio.Writer

@@ -139,7 +139,7 @@ func (r *record) due(q *Queue, now instant) {
 
 // give offers a task to a delegate. The caller holds mu.
 func (q *Queue) give(r *record, d *delegate, now instant) {
-	r.state, r.owner, r.offered, r.seq = offered, d, now, q.next()
+	r.state, r.owner, r.offered, r.seq = offered, d, now, q.number()
 	d.open[r.id] = r
 	d.touch()
 	d.bump()

@@ -26,9 +26,12 @@ func (q *Queue) Tick(now time.Time) {
 func (q *Queue) NextDeadline() (time.Time, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	at := q.timers.next()
+	at := q.next()
 	return at.time(), at != never
 }
+
+// next is the next deadline. The caller holds mu.
+func (q *Queue) next() instant { return min(q.timers.next(), q.pulse()) }
 
 // Wake receives a value when [Queue.NextDeadline] has become earlier. It is for
 // one reader.
@@ -73,8 +76,12 @@ func (q *Queue) now() instant { return q.reach(q.cfg.Now()) }
 // reach makes a time that of an operation, which is never before that of an
 // earlier one. The caller holds mu.
 func (q *Queue) reach(t time.Time) instant {
+	before := q.last
 	q.last = max(q.last, moment(t))
 	q.timers.approach(q.last)
+	if q.cfg.Gap > 0 && q.last > before.after(q.cfg.Gap) {
+		q.bridge(q.last)
+	}
 	return q.last
 }
 
@@ -117,7 +124,10 @@ func (q *Queue) arm(o owner, at instant) {
 		q.disarm(o)
 		return
 	}
-	before := q.timers.next()
+	before := q.next()
+	if _, ok := o.(*record); ok && !o.clock().armed() {
+		q.answers++
+	}
 	q.timers.move(o, at)
 	q.hurry(before)
 }
@@ -125,7 +135,7 @@ func (q *Queue) arm(o owner, at instant) {
 // hurry tells the owner that something is due before what was due first. The
 // caller holds mu.
 func (q *Queue) hurry(before instant) {
-	if q.timers.next() < before {
+	if q.next() < before {
 		select {
 		case q.wake <- struct{}{}:
 		default:
@@ -134,7 +144,12 @@ func (q *Queue) hurry(before instant) {
 }
 
 // disarm takes a timer back, armed or not. The caller holds mu.
-func (q *Queue) disarm(o owner) { q.timers.remove(o) }
+func (q *Queue) disarm(o owner) {
+	if _, ok := o.(*record); ok && o.clock().armed() {
+		q.answers--
+	}
+	q.timers.remove(o)
+}
 
 // timers are the armed ones. Nearly all that are far away are disarmed before
 // they are due, like the queue time-outs of a million stages: they lie in

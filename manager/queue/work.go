@@ -118,7 +118,7 @@ func (q *Queue) Submit(account string, w *Work) error {
 	}
 	now := q.now()
 	n := newWork(w, a)
-	n.seq = q.next()
+	n.seq = q.number()
 	a.join(n, w.Selectors, key)
 	q.enlist(n.first, w.Variants[0].Task, now)
 	a.works[n.ID] = n
