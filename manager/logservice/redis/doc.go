@@ -45,6 +45,9 @@
 // While Redis is away every call fails with logservice.ErrUnavailable, which is an
 // answer 503 with Retry-After: writers keep what they have, and readers come back.
 //
+// The client prints on standard error that it cannot connect; goredis.SetLogger
+// changes that for the program.
+//
 // Lines are in Redis as the writers sent them. Delegates mask secrets before
 // that (SPEC S3); whoever may read Redis may read the logs, so have it ask for a
 // password and use TLS (rediss://) where others are on the network.

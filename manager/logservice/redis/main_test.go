@@ -1,11 +1,13 @@
 package redis_test
 
 import (
+	"context"
 	"os"
 	"strconv"
 	"sync/atomic"
 	"testing"
 
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -17,8 +19,13 @@ func TestMain(m *testing.M) {
 	if url := os.Getenv(victimRedis); url != "" {
 		victim(url) // and never comes back
 	}
+	goredis.SetLogger(silent{}) // of what tests do on purpose
 	goleak.VerifyTestMain(m)
 }
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
 
 var prefixes atomic.Int64
 

@@ -73,6 +73,7 @@ func (c *Config) clients() (work, news goredis.UniversalClient, err error) {
 		return nil, nil, errors.New("log streams in Redis: the URL is none that a client knows, such as redis://user:password@host:port/0")
 	}
 	o.ContextTimeoutEnabled = true
+	o.DialerRetries, o.MaxRetries = 1, 2 // whoever calls us comes again
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return goredis.NewClient(o), goredis.NewClient(o), nil
 }

@@ -1,0 +1,475 @@
+package redis_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/internal/testbed"
+	"github.com/delegate-io/dlite/logger"
+	"github.com/delegate-io/dlite/manager/logservice"
+	"github.com/delegate-io/dlite/manager/logservice/redis"
+)
+
+const (
+	token = "fake-token"
+	query = "?accountID=acc&key=log"
+)
+
+var id = logservice.ID{Account: "acc", Key: "log"}
+
+// fleet is several servers on one Redis and one archive.
+type fleet struct {
+	t       testing.TB
+	redis   *testbed.RedisServer
+	streams []*redis.Streams
+	logs    []*logservice.Server
+	http    []*httptest.Server
+	// any is a balancer that sends each request to another one.
+	any     *httptest.Server
+	archive string
+	prefix  string
+	now     atomic.Int64 // added to the clock
+}
+
+// newFleet starts n servers. wrap may change what they have for streams.
+func newFleet(t testing.TB, r *testbed.RedisServer, n int, cfg redis.Config, wrap func(i int, s *redis.Streams) logservice.Streams) *fleet {
+	t.Helper()
+	f := &fleet{t: t, redis: r, archive: t.TempDir(), prefix: prefix()}
+	cfg.Prefix = f.prefix
+	for i := range n {
+		s := open(t, r, cfg)
+		f.streams = append(f.streams, s)
+		c := f.config(s)
+		if wrap != nil {
+			c.Streams = wrap(i, s)
+		}
+		logs, err := logservice.New(c)
+		require.NoError(t, err)
+		f.logs = append(f.logs, logs)
+		f.http = append(f.http, httptest.NewServer(logs))
+	}
+	var turn atomic.Int64
+	f.any = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		f.logs[int(turn.Add(1))%n].ServeHTTP(w, req)
+	}))
+	t.Cleanup(func() {
+		for i := range n {
+			assert.NoError(t, f.logs[i].Close())
+			f.http[i].Close()
+		}
+		f.any.Close()
+	})
+	return f
+}
+
+func (f *fleet) config(s logservice.Streams) logservice.Config {
+	return logservice.Config{
+		Streams: s, Archive: bucket(f.archive), Key: make([]byte, 32), PublicURL: "http://logs.example",
+		Authorize: logservice.Tokens(map[string]string{"acc": token}),
+		Now:       func() time.Time { return time.Now().Add(time.Duration(f.now.Load())) },
+	}
+}
+
+func bucket(dir string) string { return "file://" + filepath.ToSlash(dir) + "?no_tmp_dir=true" }
+
+// archived are the files of the archive.
+func (f *fleet) archived() []string {
+	f.t.Helper()
+	files, err := filepath.Glob(filepath.Join(f.archive, "*", "*.ndjson"))
+	require.NoError(f.t, err)
+	return files
+}
+
+func send(t testing.TB, method, url, body string, header ...string) (status int, answer string, h http.Header) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set(logger.TokenHeader, token)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(text), resp.Header
+}
+
+func ok(t testing.TB, method, url, body string, header ...string) string {
+	t.Helper()
+	status, text, _ := send(t, method, url, body, header...)
+	require.True(t, status >= 200 && status < 300, "%s %s: %d %s", method, url, status, text)
+	return text
+}
+
+// put is a PUT's body.
+func put(pos int, texts ...string) string {
+	var lines []string
+	for i, text := range texts {
+		lines = append(lines, fmt.Sprintf(`{"level":"info","pos":%d,"out":%q}`, pos+i, text))
+	}
+	return "[" + strings.Join(lines, ",") + "]"
+}
+
+// text is what newline-delimited lines say.
+func text(t testing.TB, blob string) string {
+	var b strings.Builder
+	for raw := range strings.Lines(blob) {
+		var l struct{ Out string }
+		assert.NoError(t, json.Unmarshal([]byte(raw), &l), raw)
+		b.WriteString(l.Out)
+	}
+	return b.String()
+}
+
+// readAll follows a log to its end, and comes back where it was as often as it is
+// cut off. seen is called with all that was read, when there is more.
+func readAll(t testing.TB, url string, seen func(string)) string {
+	var all strings.Builder
+	last := ""
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	pause := time.NewTicker(10 * time.Millisecond) // as a browser would
+	defer pause.Stop()
+	for t.Context().Err() == nil {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if !assert.NoError(t, err) {
+			return ""
+		}
+		req.Header.Set(logger.TokenHeader, token)
+		if last != "" {
+			req.Header.Set("Last-Event-ID", last)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			<-pause.C
+			continue
+		}
+		r := bufio.NewReader(resp.Body)
+		for id := ""; resp.StatusCode == http.StatusOK; {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				break
+			}
+			if n, ok := strings.CutPrefix(line, "id: "); ok {
+				id = strings.TrimSpace(n)
+			}
+			if data, ok := strings.CutPrefix(line, "data: "); ok && id != "" {
+				all.WriteString(text(t, data))
+				last, id = id, ""
+				if seen != nil {
+					seen(all.String())
+				}
+			}
+			if line == "event: eof\n" {
+				_ = resp.Body.Close()
+				return all.String()
+			}
+		}
+		_ = resp.Body.Close()
+		<-pause.C
+	}
+	return all.String()
+}
+
+// SPEC Q7, L2: a writer whose requests go to one server after the other, and
+// readers on each of them. Everybody sees all lines once, in order, and so does the archive.
+func TestAnyServerTakesAnyRequest(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, testbed.Redis(t), 2, redis.Config{}, nil)
+	var want strings.Builder
+	s := logger.OpenStream(t.Context(), logger.StreamConfig{
+		URL: f.any.URL, Token: token, Account: "acc", Key: "log", SkipOpeningStream: true, FlushInterval: time.Millisecond,
+	})
+	var reading sync.WaitGroup
+	const readers = 6
+	got := make([]string, readers)
+	half := make(chan struct{}, readers)
+	for i := range readers {
+		reading.Go(func() {
+			once := sync.OnceFunc(func() { half <- struct{}{} })
+			got[i] = readAll(t, f.http[i%2].URL+"/stream"+query, func(all string) {
+				if strings.Contains(all, "half\n") {
+					once()
+				}
+			})
+			once()
+		})
+	}
+	write := func(n int) {
+		for i := range n {
+			_, _ = fmt.Fprintf(io.MultiWriter(s, &want), "line %d %s\n", i, strings.Repeat("x", i%300))
+		}
+	}
+	write(2000)
+	_, _ = io.WriteString(io.MultiWriter(s, &want), "half\n")
+	for range readers {
+		<-half // lines come while the log is open
+	}
+	write(2000)
+	require.NoError(t, s.Close(t.Context()))
+	reading.Wait()
+	for i := range got {
+		assert.True(t, want.String() == got[i], "reader %d: %d bytes, want %d", i, len(got[i]), want.Len())
+	}
+	for i := range f.http {
+		assert.True(t, want.String() == text(t, ok(t, "GET", f.http[i].URL+"/blob"+query, "")), "archive of %d", i)
+	}
+	whenArchived(t, f.streams[1])
+	assert.Len(t, f.archived(), 1)
+}
+
+// whenArchived returns when the log is archived whole.
+func whenArchived(t testing.TB, s *redis.Streams) {
+	t.Helper()
+	for {
+		changed := s.Watch(id)
+		st, err := s.State(t.Context(), id)
+		require.NoError(t, err)
+		if !st.Open && st.Archived >= st.Lines {
+			return
+		}
+		<-changed
+	}
+}
+
+// archiver has streams whose archiving can be seen, and held up.
+type archiver struct {
+	*redis.Streams
+	claimed func(error)
+	read    func()
+	noted   func()
+}
+
+func (a *archiver) Claim(ctx context.Context, id logservice.ID) (context.Context, func(), error) {
+	held, release, err := a.Streams.Claim(ctx, id)
+	a.claimed(err)
+	return held, release, err
+}
+
+func (a *archiver) Read(ctx context.Context, id logservice.ID, run, from int64) ([]logservice.Line, error) {
+	a.read()
+	return a.Streams.Read(ctx, id, run, from)
+}
+
+func (a *archiver) SetArchived(ctx context.Context, id logservice.ID, run, lines int64) error {
+	a.noted()
+	return a.Streams.SetArchived(ctx, id, run, lines)
+}
+
+// A log that is closed on two servers at once is archived by one of them.
+func TestALogIsArchivedByOneServer(t *testing.T) {
+	t.Parallel()
+	var archived, claims atomic.Int64
+	both := make(chan struct{})
+	meet := sync.OnceFunc(func() { close(both) })
+	f := newFleet(t, testbed.Redis(t), 2, redis.Config{}, func(_ int, s *redis.Streams) logservice.Streams {
+		return &archiver{
+			Streams: s,
+			claimed: func(error) {
+				if claims.Add(1) == 2 {
+					meet()
+				}
+			},
+			// Whoever archives waits for the other one to try.
+			read:  func() { <-both },
+			noted: func() { archived.Add(1) },
+		}
+	})
+	ok(t, "PUT", f.any.URL+"/stream"+query, put(0, "a\n", "b\n"))
+	ok(t, "DELETE", f.http[0].URL+"/stream"+query, "")
+	ok(t, "DELETE", f.http[1].URL+"/stream"+query+"&snapshot=true", "")
+	// Were there no claims, both would read.
+	time.AfterFunc(20*time.Second, meet)
+	whenArchived(t, f.streams[0])
+	assert.Equal(t, "a\nb\n", text(t, ok(t, "GET", f.any.URL+"/blob"+query, "")))
+	f.now.Add(int64(2 * time.Minute)) // they look again
+	ok(t, "POST", f.http[0].URL+"/stream?accountID=acc&key=other", "")
+	ok(t, "POST", f.http[1].URL+"/stream?accountID=acc&key=other", "")
+	for i := range f.logs {
+		require.NoError(t, f.logs[i].Close()) // which waits for what they do
+	}
+	assert.EqualValues(t, 1, archived.Load())
+}
+
+// SPEC L2: Redis is killed while lines are written and read, and comes back with its
+// append-only file. Nothing is lost or there twice.
+func TestRedisIsKilledAndComesBack(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, testbed.Redis(t), 2, redis.Config{}, nil)
+	var want strings.Builder
+	s := logger.OpenStream(t.Context(), logger.StreamConfig{
+		URL: f.any.URL, Token: token, Account: "acc", Key: "log", SkipOpeningStream: true,
+		FlushInterval: time.Millisecond, MaxMemory: 4 << 10, TempDir: t.TempDir(),
+	})
+	var got [2]string
+	var reading sync.WaitGroup
+	read := make(chan string, 100_000)
+	for i := range got {
+		reading.Go(func() {
+			got[i] = readAll(t, f.http[i].URL+"/stream"+query, func(all string) {
+				if i == 0 {
+					read <- all
+				}
+			})
+		})
+	}
+	n := 0
+	write := func(lines int) string {
+		for range lines {
+			_, _ = fmt.Fprintf(io.MultiWriter(s, &want), "line %d %s\n", n, strings.Repeat("x", n%100))
+			n++
+		}
+		return fmt.Sprintf("line %d ", n-1)
+	}
+	for range 4 {
+		last := write(500)
+		for all := range read {
+			if strings.Contains(all, last) {
+				break
+			}
+		}
+		write(300) // under way
+		f.redis.Kill()
+		write(300) // to nobody
+		f.redis.Start(t)
+	}
+	go func() {
+		for range read { //nolint:revive // only to empty it
+		}
+	}()
+	require.NoError(t, s.Close(t.Context()))
+	reading.Wait()
+	close(read)
+	for i := range got {
+		assert.True(t, want.String() == got[i], "reader %d: %d bytes, want %d", i, len(got[i]), want.Len())
+	}
+	assert.True(t, want.String() == text(t, ok(t, "GET", f.any.URL+"/blob"+query, "")))
+}
+
+// A Redis that has lost everything gets the lines again from writers that have them.
+func TestARedisThatForgotIsToldAgain(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, testbed.Redis(t, "--appendonly", "no"), 2, redis.Config{}, nil)
+	s := logger.OpenStream(t.Context(), logger.StreamConfig{
+		URL: f.any.URL, Token: token, Account: "acc", Key: "log", FlushInterval: time.Millisecond,
+	})
+	_, _ = io.WriteString(s, "before\n")
+	for changed := f.streams[0].Watch(id); ; changed = f.streams[0].Watch(id) {
+		if st, err := f.streams[0].State(t.Context(), id); err == nil && st.Lines == 1 {
+			break
+		}
+		<-changed
+	}
+	f.redis.Kill()
+	_, _ = io.WriteString(s, "while it is away\n")
+	f.redis.Start(t)
+	_, _ = io.WriteString(s, "after\n")
+	seen := make(chan struct{})
+	go func() {
+		defer close(seen)
+		assert.Equal(t, "before\nwhile it is away\nafter\n", readAll(t, f.any.URL+"/stream"+query, nil))
+	}()
+	require.NoError(t, s.Close(t.Context()))
+	<-seen
+	n, size := f.streams[0].Usage()
+	assert.Equal(t, 1, n)
+	assert.Less(t, size, int64(1000), "what is lost is not counted")
+}
+
+// While Redis is away writers are told to come again, which is what they do.
+func TestAnswersWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, testbed.Redis(t), 1, redis.Config{}, nil)
+	require.NoError(t, f.streams[0].Ping(t.Context()))
+	ok(t, "PUT", f.any.URL+"/stream"+query, put(0, "a\n"))
+	tail := make(chan string, 2)
+	go func() {
+		for l := range f.logs[0].Tail(t.Context(), "acc", "log") {
+			tail <- l.Out
+		}
+		close(tail)
+	}()
+	assert.Equal(t, "a\n", <-tail)
+	f.redis.Kill()
+	for _, call := range []string{"POST /stream", "PUT /stream", "DELETE /stream", "GET /stream", "GET /blob", "POST /blob"} {
+		method, path, _ := strings.Cut(call, " ")
+		status, text, h := send(t, method, f.any.URL+path+query, "[]")
+		assert.Equal(t, 503, status, "%s: %s", call, text)
+		assert.Equal(t, "1", h.Get("Retry-After"), call)
+	}
+	require.ErrorIs(t, f.streams[0].Ping(t.Context()), logservice.ErrUnavailable)
+	for range f.streams[0].All(t.Context()) {
+		t.Error("a stream from nowhere")
+	}
+	f.redis.Start(t)
+	for again := time.NewTicker(20 * time.Millisecond); f.streams[0].Ping(t.Context()) != nil; {
+		<-again.C // a client that could not connect waits a little
+	}
+	ok(t, "PUT", f.any.URL+"/stream"+query, put(1, "b\n"))
+	assert.Equal(t, "b\n", <-tail, "who follows the log goes on")
+	ok(t, "DELETE", f.any.URL+"/stream"+query, "")
+	_, more := <-tail
+	assert.False(t, more)
+}
+
+// A link that one server has given is good for another one, and for one upload.
+func TestUploadLinksAreOfAllServers(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, testbed.Redis(t), 2, redis.Config{}, nil)
+	var link struct{ Link string }
+	require.NoError(t, json.Unmarshal([]byte(ok(t, "POST", f.http[0].URL+"/blob/link/upload"+query, "")), &link))
+	at := func(i int) string { return strings.Replace(link.Link, "http://logs.example", f.http[i].URL, 1) }
+	ok(t, "PUT", at(1), `{"out":"x"}`)
+	for i := range f.http {
+		status, _, _ := send(t, "PUT", at(i), `{"out":"y"}`)
+		assert.Equal(t, 410, status)
+		assert.Equal(t, "x", text(t, ok(t, "GET", f.http[i].URL+"/blob"+query, "")))
+	}
+}
+
+// However many readers there are, each server has one request waiting in Redis.
+func TestReadersShareAConnection(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, testbed.Redis(t), 2, redis.Config{}, nil)
+	const readers = 60
+	key := func(i int) string { return fmt.Sprintf("?accountID=acc&key=log%d", i%5) }
+	var reading sync.WaitGroup
+	saw := make(chan struct{}, readers)
+	for i := range readers {
+		ok(t, "PUT", f.any.URL+"/stream"+key(i), put(i, "x\n"))
+	}
+	for i := range readers {
+		reading.Go(func() {
+			once := sync.OnceFunc(func() { saw <- struct{}{} })
+			readAll(t, f.http[i%2].URL+"/stream"+key(i), func(string) { once() })
+		})
+	}
+	for range readers {
+		<-saw
+	}
+	admin := goredis.NewClient(&goredis.Options{Addr: f.redis.Address})
+	defer func() { _ = admin.Close() }()
+	info, err := admin.Info(t.Context(), "clients").Result()
+	require.NoError(t, err)
+	assert.Contains(t, info, "blocked_clients:2\r\n")
+	for i := range 5 {
+		ok(t, "DELETE", f.any.URL+"/stream"+key(i), "")
+	}
+	reading.Wait()
+}
