@@ -39,16 +39,12 @@ func (m *Manager) showStage(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	s, done, err := m.stage(account(r), id)
-	if err != nil {
+	ctx, cancel := m.hold(r.Context(), wait)
+	defer cancel()
+	s, err := m.WaitStage(ctx, account(r), id)
+	if err != nil && s.ID == "" {
 		failWith(w, err)
 		return
-	}
-	if m.hold(r.Context(), done, wait) {
-		if s, err = m.Stage(account(r), id); err != nil {
-			failWith(w, err)
-			return
-		}
 	}
 	answer(w, http.StatusOK, s)
 }
@@ -59,34 +55,33 @@ func (m *Manager) showTask(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	t, done, err := m.task(account(r), id)
-	if err != nil {
+	ctx, cancel := m.hold(r.Context(), wait)
+	defer cancel()
+	t, err := m.WaitTask(ctx, account(r), id)
+	if err != nil && t.ID == "" {
 		failWith(w, err)
 		return
-	}
-	if m.hold(r.Context(), done, wait) {
-		if t, err = m.Task(account(r), id); err != nil {
-			failWith(w, err)
-			return
-		}
 	}
 	answer(w, http.StatusOK, t)
 }
 
-// hold waits for the end of something for a while, and tells whether it waited.
-func (m *Manager) hold(ctx context.Context, done <-chan struct{}, wait time.Duration) bool {
+// hold is ctx for as long as a call may be held.
+func (m *Manager) hold(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
 	if wait <= 0 {
-		return false
+		cancel()
+		return ctx, cancel
 	}
 	over, stop := m.after(wait)
-	defer stop()
-	select {
-	case <-done:
-	case <-over:
-	case <-ctx.Done():
-	case <-m.closing:
-	}
-	return true
+	go func() {
+		defer stop()
+		select {
+		case <-over:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 func (m *Manager) abortStage(w http.ResponseWriter, r *http.Request) {
@@ -108,24 +103,15 @@ func (m *Manager) postTask(w http.ResponseWriter, r *http.Request) {
 		failWith(w, err)
 		return
 	}
-	if req.Sync && m.holdTask(r.Context(), &t, account(r)) {
+	if req.Sync {
+		ctx, cancel := m.hold(r.Context(), m.cfg.MaxSync)
+		defer cancel()
+		if now, _ := m.WaitTask(ctx, account(r), t.ID); now.ID != "" { // otherwise it is forgotten
+			t = now
+		}
 		existed = t.Status.Ended()
 	}
 	answer(w, accepted(existed), t)
-}
-
-// holdTask waits for a task's end on behalf of a synchronous submission.
-func (m *Manager) holdTask(ctx context.Context, t *Task, account string) bool {
-	_, done, err := m.task(account, t.ID)
-	if err != nil {
-		return false
-	}
-	m.hold(ctx, done, m.cfg.MaxSync)
-	now, _, err := m.task(account, t.ID)
-	if err == nil {
-		*t = now
-	}
-	return err == nil
 }
 
 func (m *Manager) abortTask(w http.ResponseWriter, r *http.Request) {

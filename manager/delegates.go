@@ -35,7 +35,7 @@ type Delegate struct {
 // Delegates are an account's delegates in the order of their registration, lost
 // ones included.
 func (m *Manager) Delegates(account string) []Delegate {
-	known := m.queue.Delegates(account)
+	known := m.core.queue.Delegates(account)
 	out := make([]Delegate, 0, len(known))
 	for _, d := range known {
 		out = append(out, Delegate{
@@ -72,16 +72,21 @@ func (m *Manager) register(w http.ResponseWriter, r *http.Request) {
 	if !m.read(w, r, &in) {
 		return
 	}
-	id := m.queue.Register(account(r), in.forQueue())
-	m.settle()
-	m.cfg.Logger.Info().Str("account_id", account(r)).Str("delegate_id", id).Str("name", in.Name).
+	reg := in.forQueue()
+	reg.NewID = rand.Text()
+	got, err := m.do(r.Context(), &command{Account: account(r), Register: &reg})
+	if err != nil {
+		failWith(w, err)
+		return
+	}
+	m.cfg.Logger.Info().Str("account_id", account(r)).Str("delegate_id", got.id).Str("name", in.Name).
 		Strs("tags", in.Tags).Msg("a delegate has registered")
 	var out struct {
 		Resource struct {
 			DelegateID string `json:"delegateId"`
 		} `json:"resource"`
 	}
-	out.Resource.DelegateID = id
+	out.Resource.DelegateID = got.id
 	answer(w, http.StatusOK, out)
 }
 
@@ -90,9 +95,8 @@ func (m *Manager) heartbeat(w http.ResponseWriter, r *http.Request) {
 	if !m.read(w, r, &in) {
 		return
 	}
-	err := m.queue.Heartbeat(account(r), in.forQueue())
-	m.settle()
-	if err != nil {
+	beat := in.forQueue()
+	if _, err := m.do(r.Context(), &command{Account: account(r), Heartbeat: &beat}); err != nil {
 		failWith(w, err)
 		return
 	}
@@ -106,9 +110,7 @@ func (m *Manager) unregister(w http.ResponseWriter, r *http.Request) {
 	if !m.read(w, r, &in) {
 		return
 	}
-	err := m.queue.Unregister(account(r), in.DelegateID)
-	m.settle()
-	if err != nil {
+	if _, err := m.do(r.Context(), &command{Account: account(r), Unregister: &delegateCommand{in.DelegateID}}); err != nil {
 		failWith(w, err)
 		return
 	}
@@ -124,9 +126,7 @@ func (m *Manager) capacity(w http.ResponseWriter, r *http.Request) {
 	if !m.read(w, r, &in) {
 		return
 	}
-	err := m.queue.SetCapacity(account(r), param(r, "delegate"), in.MaxStages)
-	m.settle()
-	if err != nil {
+	if _, err := m.do(r.Context(), &command{Account: account(r), Capacity: &capacityCommand{param(r, "delegate"), in.MaxStages}}); err != nil {
 		failWith(w, err)
 		return
 	}

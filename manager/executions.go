@@ -38,17 +38,16 @@ func (m *Manager) acquireV2(w http.ResponseWriter, r *http.Request) {
 // answered.
 func (m *Manager) acquire(w http.ResponseWriter, r *http.Request, delegate string) *task.Task {
 	begun := time.Now()
-	t, err := m.queue.Acquire(account(r), delegate, param(r, "task"))
-	m.settle()
+	got, err := m.do(r.Context(), &command{Account: account(r), Acquire: &acquireCommand{delegate, param(r, "task")}})
 	switch {
 	case err != nil:
 		failWith(w, err)
 		return nil
-	case t == nil:
+	case got.task == nil:
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	return m.handOver(r.Context(), t, account(r), delegate, begun)
+	return m.handOver(r.Context(), got.task, account(r), delegate, begun)
 }
 
 // requestV2 puts a task into the form of PROTOCOL 2: its payload and the
@@ -139,17 +138,12 @@ func (m *Manager) respondRunner(delegateParam string) http.HandlerFunc {
 	}
 }
 
-// respond takes a task's answer (PROTOCOL 1). One that comes again or too late
-// is accepted like the first: the delegate has done its part.
+// respond takes a task's answer.
 func (m *Manager) respond(w http.ResponseWriter, r *http.Request, delegate string, code task.Code, reason string, data json.RawMessage) {
-	a, id := account(r), param(r, "task")
-	s, err := m.queue.Task(a, id)
-	if err == nil {
-		err = m.queue.Complete(a, delegate, id, reading(s.Task.Type, code, reason, data))
-		m.settle()
-	}
-	if err != nil {
-		failWith(w, fmt.Errorf("task %s: %w", id, err))
+	if _, err := m.do(r.Context(), &command{Account: account(r), Answer: &answerCommand{
+		Delegate: delegate, Task: param(r, "task"), Code: code, Reason: reason, Data: data,
+	}}); err != nil {
+		failWith(w, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -146,7 +146,7 @@ func TestAClosedManagerLetsItsClientsPause(t *testing.T) {
 		r, _ := s.do(context.Background(), "POST", "/api/tasks?accountId=acc", `{"type":"custom","sync":true}`)
 		sync <- r.status
 	}()
-	assert.Equal(t, 202, within5(t, sync))
+	assert.Equal(t, 503, within5(t, sync), "it is told to come again")
 }
 
 // SPEC Q1: whatever state a stage is aborted in, it ends, says what came of it

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,7 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/delegate-io/dlite/internal/token"
-	"github.com/delegate-io/dlite/manager/queue"
+	"github.com/delegate-io/dlite/manager/journal"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -135,25 +136,19 @@ type Manager struct {
 	cfg     Config
 	secrets map[string]token.Secret
 	tokens  tokenCache
-	queue   *queue.Queue
+	core    *core
+	journal *journal.Journal[*command]
 	tracer  trace.Tracer
 	handler http.Handler
 
-	closeOnce sync.Once
-	closing   chan struct{} // closed by Close
-	stopped   chan struct{} // closed when the loop has ended
+	stop    context.CancelFunc // ends the loop and its commands
+	closing <-chan struct{}    // closed by Close
+	stopped chan struct{}      // closed when the loop has ended
 
-	mu       sync.Mutex
-	stages   map[key]*run
-	order    uint64
-	tasks    map[key]*single
-	counts   map[string]*counts // by account
-	notes    []note             // to be logged when mu is free
-	deferred []func()           // to be called then
+	mu     sync.Mutex // guards what this process alone has
+	counts map[string]*counts
+	spans  map[string]trace.Span // of stages and single tasks, by their traceparent
 }
-
-// key is an id within an account.
-type key struct{ account, id string }
 
 // New makes a manager and starts its one goroutine, which ends with
 // [Manager.Close]. It fails when there is no account, or when a secret has no
@@ -163,36 +158,48 @@ func New(cfg Config) (*Manager, error) {
 	if len(cfg.Accounts) == 0 {
 		return nil, errors.New("manager: no account is configured; Config.Accounts needs an id and its secret")
 	}
+	ctx, stop := context.WithCancel(context.Background())
 	m := &Manager{
 		cfg:     cfg,
 		secrets: make(map[string]token.Secret, len(cfg.Accounts)),
-		closing: make(chan struct{}),
+		stop:    stop,
+		closing: ctx.Done(),
 		stopped: make(chan struct{}),
-		stages:  map[key]*run{},
-		tasks:   map[key]*single{},
 		counts:  map[string]*counts{},
+		spans:   map[string]trace.Span{},
 		tracer:  cfg.TracerProvider.Tracer(scope),
-		queue: queue.New(queue.Config{
-			HeartbeatTimeout: cfg.HeartbeatTimeout, AcquireTimeout: cfg.AcquireTimeout,
-			AbortGrace: cfg.AbortGrace, AnswerGrace: cfg.AnswerGrace, ForgetLost: cfg.ForgetLost,
-			Retention: cfg.Retention, MaxFinished: cfg.MaxFinished,
-			MaxFinishedBytes: cfg.MaxFinishedBytes, MaxAttempts: cfg.MaxAttempts,
-			Now: cfg.Clock.Now,
-		}),
+		core:    newCore(cfg.settings(), false),
 	}
 	for id, text := range cfg.Accounts {
 		secret, err := token.ParseSecret(text)
 		if err != nil {
+			stop()
 			return nil, fmt.Errorf("manager: account %q: %w", id, err)
 		}
 		if id == "" {
+			stop()
 			return nil, errors.New("manager: an account has no id")
 		}
 		m.secrets[id] = secret
 	}
+	var err error
+	if m.journal, err = journal.Open(ctx, journal.Config[*command]{Now: cfg.Clock.Now}, journal.Machine[*command](m.core)); err != nil {
+		stop()
+		return nil, fmt.Errorf("manager: %w", err)
+	}
 	m.handler = m.routes()
-	go m.loop()
+	go m.loop(ctx)
 	return m, nil
+}
+
+// settings are those that all managers share.
+func (c *Config) settings() settings {
+	return settings{
+		HeartbeatTimeout: c.HeartbeatTimeout, AcquireTimeout: c.AcquireTimeout,
+		AbortGrace: c.AbortGrace, AnswerGrace: c.AnswerGrace, ForgetLost: c.ForgetLost,
+		Retention: c.Retention, MaxFinished: c.MaxFinished,
+		MaxFinishedBytes: c.MaxFinishedBytes, MaxAttempts: c.MaxAttempts,
+	}
 }
 
 // ServeHTTP serves the delegate protocols and the API of the package
@@ -201,28 +208,29 @@ func (m *Manager) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.
 
 // Close ends the manager: held calls are answered at once, time-outs end nothing
 // any more. Call it before the server's Shutdown, which waits for held calls.
-// Closing twice does no harm. The error is always nil.
+// Closing twice does no harm.
 func (m *Manager) Close() error {
-	m.closeOnce.Do(func() { close(m.closing) })
+	m.stop()
 	<-m.stopped
-	return nil
+	return m.journal.Close()
 }
 
 // loop does what is due.
-func (m *Manager) loop() {
+func (m *Manager) loop(ctx context.Context) {
 	defer close(m.stopped)
 	for {
-		m.queue.Tick(m.cfg.Clock.Now())
-		m.settle()
+		_, _ = m.do(ctx, &command{Tick: &struct{}{}}) // tried again when it is due
 		var due <-chan time.Time
 		stop := func() {}
-		if at, ok := m.queue.NextDeadline(); ok {
+		if at, ok := m.core.queue.NextDeadline(); ok {
 			due, stop = m.cfg.Clock.At(at)
 		}
 		select {
 		case <-due:
-		case <-m.queue.Wake():
-		case <-m.closing:
+		case <-m.core.queue.Wake():
+		case <-m.core.woken:
+			m.settle()
+		case <-ctx.Done():
 			stop()
 			return
 		}
@@ -230,57 +238,16 @@ func (m *Manager) loop() {
 	}
 }
 
-// settle makes the stages follow what has happened in the queue. Whoever changes
-// the queue calls it afterwards.
-func (m *Manager) settle() {
-	notes, deferred := m.follow()
-	for _, n := range notes {
-		n.write(&m.cfg.Logger)
+// do has a command carried out, with what it leads to.
+func (m *Manager) do(ctx context.Context, cmd *command) (result, error) {
+	r, err := m.journal.Do(ctx, cmd)
+	m.settle()
+	switch {
+	case errors.Is(err, journal.ErrClosed):
+		return result{}, ErrClosed
+	case err != nil:
+		return result{}, err
 	}
-	for _, f := range deferred {
-		f()
-	}
-}
-
-// follow applies all events and returns what is to be logged, and to be done.
-func (m *Manager) follow() ([]note, []func()) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for {
-		events := m.queue.Events()
-		if len(events) == 0 {
-			break
-		}
-		for i := range events {
-			m.apply(&events[i])
-		}
-	}
-	notes, deferred := m.notes, m.deferred
-	m.notes, m.deferred = nil, nil
-	return notes, deferred
-}
-
-// note is a line for the log, kept until no lock is held.
-type note struct {
-	level                          zerolog.Level
-	message                        string
-	account, stage, delegate, what string
-	span                           trace.Span // nil without one
-}
-
-func (n *note) write(l *zerolog.Logger) {
-	e := l.WithLevel(n.level).Str("account_id", n.account)
-	if n.stage != "" {
-		e = e.Str("stage_id", n.stage)
-	}
-	if n.delegate != "" {
-		e = e.Str("delegate_id", n.delegate)
-	}
-	if n.what != "" {
-		e = e.Str("status", n.what)
-	}
-	if n.span != nil && n.span.SpanContext().IsValid() {
-		e = e.Stringer("trace_id", n.span.SpanContext().TraceID()).Stringer("span_id", n.span.SpanContext().SpanID())
-	}
-	e.Msg(n.message)
+	out := r.(result) //nolint:forcetypeassert // it is what Apply returns
+	return out, out.err
 }

@@ -65,7 +65,7 @@ func (m *Manager) held(w http.ResponseWriter, r *http.Request) (queue.List, bool
 	since := r.URL.Query().Get("since")
 	var over <-chan time.Time
 	for {
-		l, err := m.queue.List(account(r), param(r, "delegate"), since)
+		l, err := m.core.queue.List(account(r), param(r, "delegate"), since)
 		if err != nil {
 			failWith(w, err)
 			return queue.List{}, false

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/delegate-io/dlite/manager/journal"
 	"github.com/delegate-io/dlite/manager/queue"
 )
 
@@ -127,6 +128,9 @@ func failWith(w http.ResponseWriter, err error) {
 		fail(w, http.StatusConflict, err.Error())
 	case errors.Is(err, queue.ErrUnknownDelegate):
 		fail(w, http.StatusNotFound, "unknown delegate: register again")
+	case errors.Is(err, ErrClosed), errors.Is(err, journal.ErrUnavailable), errors.Is(err, journal.ErrReadOnly):
+		w.Header().Set("Retry-After", "1")
+		fail(w, http.StatusServiceUnavailable, err.Error())
 	case errors.Is(err, ErrNotFound), errors.Is(err, queue.ErrUnknownTask):
 		fail(w, http.StatusNotFound, err.Error())
 	default:

@@ -4,34 +4,35 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// run is a stage and what has become of it. The manager's lock guards it.
+// run is a stage and what has become of it. The core's lock guards it.
 type run struct {
-	Stage
+	Stage   // but for its parts
 	account string
 	order   uint64
-	digest  [sha256.Size]byte
+	digest  string
 	init    step
 	steps   []step
 	cleanup step
 
-	timeout  task.Millis
-	current  *step       // whose task the queue has
-	next     int         // of steps
-	stopping Status      // Aborted or Timeout, once the stage is to stop
-	failed   Status      // of the first part that failed
-	kinds    [][3]string // by variant: the types of init, execute and cleanup
-	variant  int
-	done     chan struct{} // closed at the end
-	trace    tracing
+	timeout      task.Millis
+	queueTimeout time.Duration
+	current      *step       // whose task the queue has
+	next         int         // of steps
+	stopping     Status      // Aborted or Timeout, once the stage is to stop
+	failed       Status      // of the first part that failed
+	kinds        [][3]string // by variant: the types of init, execute and cleanup
+	variant      int
+	done         chan struct{} // closed at the end
+	trace        tracing
 }
 
 // step is a part of a run: its init, a step or its cleanup.
@@ -84,10 +85,10 @@ func (n *run) view() Stage {
 
 // placed is the run as it is shown, with its place in the queue. The caller
 // holds mu.
-func (m *Manager) placed(n *run) Stage {
+func (c *core) placed(n *run) Stage {
 	s := n.view()
 	if s.Status == Queued {
-		if p, err := m.queue.Place(n.account, n.ID); err == nil {
+		if p, err := c.queue.Place(n.account, n.ID); err == nil {
 			s.Place, s.Reason = p.Number, p.Reason
 		}
 	}
@@ -108,33 +109,35 @@ func (p *step) show() StepState {
 
 // Stage is the state of a stage. It fails with [ErrNotFound].
 func (m *Manager) Stage(account, id string) (Stage, error) {
-	s, _, err := m.stage(account, id)
+	s, _, err := m.core.stage(account, id)
 	return s, err
 }
 
-// stage is a stage's state and a channel that is closed at its end.
-func (m *Manager) stage(account, id string) (Stage, <-chan struct{}, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := m.stages[key{account, id}]
+// stage is a stage's state and a channel that is closed when it has ended, or has
+// to be looked at again.
+func (c *core) stage(account, id string) (Stage, <-chan struct{}, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.stages[key{account, id}]
 	if n == nil {
 		return Stage{}, nil, fmt.Errorf("stage %q: %w", id, ErrNotFound)
 	}
-	return m.placed(n), n.done, nil
+	return c.placed(n), n.done, nil
 }
 
 // Stages are the account's stages, the oldest first.
 func (m *Manager) Stages(account string) []Stage {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	c := m.core
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var runs []*run
-	for k, n := range m.stages {
+	for k, n := range c.stages {
 		if k.account == account {
 			runs = append(runs, n)
 		}
 	}
 	slices.SortFunc(runs, func(a, b *run) int { return cmp.Compare(a.order, b.order) })
-	places := m.queue.Places(account)
+	places := c.queue.Places(account)
 	out := make([]Stage, 0, len(runs))
 	for _, n := range runs {
 		s := n.view()
@@ -150,15 +153,18 @@ func (m *Manager) Stages(account string) []Stage {
 // before that, it returns the state of that moment with an error. It also fails
 // with [ErrNotFound].
 func (m *Manager) WaitStage(ctx context.Context, account, id string) (Stage, error) {
-	s, done, err := m.stage(account, id)
-	if err != nil {
-		return s, err
+	for {
+		s, done, err := m.core.stage(account, id)
+		if err != nil || s.Status.Ended() {
+			return s, err
+		}
+		if err := m.await(ctx, done); err != nil {
+			if now, gone := m.Stage(account, id); gone == nil {
+				s = now
+			}
+			return s, err
+		}
 	}
-	err = m.await(ctx, done)
-	if now, gone := m.Stage(account, id); gone == nil {
-		s = now
-	}
-	return s, err
 }
 
 // await waits for the end of something.
@@ -176,4 +182,14 @@ func (m *Manager) await(ctx context.Context, done <-chan struct{}) error {
 	case <-m.closing:
 		return ErrClosed
 	}
+}
+
+// AbortStage aborts a stage: at once while it is queued; otherwise what runs is
+// stopped and the cleanup runs before the stage ends as [Aborted]. A stage that
+// has ended or is being cleaned up stays as it is. It fails with [ErrNotFound].
+func (m *Manager) AbortStage(ctx context.Context, account, id string) (Stage, error) {
+	if _, err := m.do(ctx, &command{Account: account, AbortStage: &abortCommand{id}}); err != nil {
+		return Stage{}, err
+	}
+	return m.Stage(account, id)
 }

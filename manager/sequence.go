@@ -2,7 +2,6 @@ package manager
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -14,59 +13,60 @@ import (
 )
 
 // What comes after what in a stage: the init, the steps in their order, the
-// cleanup, always. All of it happens in apply, which follows the queue's events
+// cleanup, always. All of it happens in follow, which follows the queue's events
 // one at a time.
 
-// apply follows one event. The caller holds mu.
-func (m *Manager) apply(e *queue.Event) {
+// follow follows one event.
+func (c *core) follow(e *queue.Event) {
 	switch e.Kind {
 	case queue.Lost:
-		m.count(e.Account).DelegatesLost++
-		m.note(zerolog.WarnLevel, "a delegate is lost: it sends no heartbeats", note{account: e.Account, delegate: e.Delegate})
+		c.count(e.Account, func(s *Stats) { s.DelegatesLost++ })
+		c.note(zerolog.WarnLevel, "a delegate is lost: it sends no heartbeats", note{account: e.Account, delegate: e.Delegate})
 		return
 	case queue.Returned:
-		m.note(zerolog.InfoLevel, "a lost delegate is back", note{account: e.Account, delegate: e.Delegate})
+		c.note(zerolog.InfoLevel, "a lost delegate is back", note{account: e.Account, delegate: e.Delegate})
 		return
 	}
 	k := key{e.Account, e.Work}
 	if e.Kind == queue.Forgotten {
-		delete(m.stages, k)
-		delete(m.tasks, k)
+		delete(c.stages, k)
+		delete(c.tasks, k)
 		return
 	}
 	if e.Kind == queue.Requeued {
-		m.count(e.Account).Requeued++
+		c.count(e.Account, func(s *Stats) { s.Requeued++ })
 	}
-	n := m.stages[k]
+	n := c.stages[k]
 	if n == nil {
-		m.followTask(k, e)
+		c.followTask(k, e)
 		return
 	}
 	switch e.Kind {
 	case queue.Acquired:
-		m.started(n, e)
+		c.started(n, e)
 	case queue.Requeued:
 		n.Status, n.DelegateID = Queued, ""
-		n.trace.since = e.At
+		n.trace.Since = e.At
 		n.StartedAt, n.init.StartedAt = time.Time{}, time.Time{}
 		n.init.Status = Queued
 	case queue.Expired:
-		m.stop(n, Timeout, fmt.Sprintf("the stage ran longer than its time-out of %s", n.timeout.Duration()))
+		c.stop(n, Timeout, fmt.Sprintf("the stage ran longer than its time-out of %s", n.timeout.Duration()))
 	case queue.Ended:
-		m.ended(n, e)
+		c.ended(n, e)
 	}
 }
 
 // started notes that a delegate has a part of the stage.
-func (m *Manager) started(n *run, e *queue.Event) {
+func (c *core) started(n *run, e *queue.Event) {
 	p := n.part(e.Task)
 	if p == nil {
 		return
 	}
 	p.Status, p.StartedAt = Running, e.At
 	if p.kind == task.Init {
-		m.count(n.account).Stages.Waits.add(e.At.Sub(n.trace.since))
-		m.waited(&n.trace, e.At)
+		waited := e.At.Sub(n.trace.Since)
+		c.count(n.account, func(s *Stats) { s.Stages.Waits.add(waited) })
+		c.waited(n.trace, e.At)
 		n.Status, n.StartedAt = Running, e.At
 		n.DelegateID, n.variant = e.Delegate, e.Variant
 	}
@@ -89,7 +89,7 @@ func (n *run) part(id string) *step {
 }
 
 // ended notes how a part has ended and does what follows.
-func (m *Manager) ended(n *run, e *queue.Event) {
+func (c *core) ended(n *run, e *queue.Event) {
 	p := n.part(e.Task)
 	if p == nil {
 		return
@@ -99,20 +99,20 @@ func (m *Manager) ended(n *run, e *queue.Event) {
 	case n.Status.Ended():
 		// A cleanup that waited for its delegate's return: only itself to tell of.
 	case e.Result.Outcome == queue.Abandoned:
-		m.abandoned(n, p)
+		c.abandoned(n, p)
 	case p.kind == task.Cleanup:
-		m.finish(n)
+		c.finish(n)
 	case p.kind == task.Init && !e.Started:
-		m.waited(&n.trace, e.At)
+		c.waited(n.trace, e.At)
 		n.fail(p)
 		n.skip()
 		n.cleanup.Status = Skipped // nothing was made anywhere
-		m.finish(n)
+		c.finish(n)
 	default:
 		if p.Status != Success {
 			n.fail(p)
 		}
-		m.proceed(n)
+		c.proceed(n)
 	}
 }
 
@@ -153,18 +153,18 @@ func (n *run) fail(p *step) {
 	n.Error = cmp.Or(n.Error, name+": "+strings.TrimPrefix(p.Error, name+": "))
 }
 
-// proceed gives the delegate what comes next. The caller holds mu.
-func (m *Manager) proceed(n *run) {
+// proceed gives the delegate what comes next.
+func (c *core) proceed(n *run) {
 	for n.next < len(n.steps) {
 		p := &n.steps[n.next]
 		n.next++
 		if n.runs(p) {
-			m.send(n, p)
+			c.send(n, p)
 			return
 		}
 		p.Status = Skipped
 	}
-	m.send(n, &n.cleanup)
+	c.send(n, &n.cleanup)
 }
 
 // runs tells whether a step is to run as things stand.
@@ -182,10 +182,10 @@ func (n *run) runs(p *step) bool {
 	}
 }
 
-// send gives the stage's delegate a part. The caller holds mu.
-func (m *Manager) send(n *run, p *step) {
+// send gives the stage's delegate a part.
+func (c *core) send(n *run, p *step) {
 	n.current = p
-	err := m.queue.Append(n.account, n.ID, p.task(n, n.variant))
+	err := c.queue.Append(n.account, n.ID, p.task(n, n.variant))
 	if err == nil {
 		return
 	}
@@ -193,24 +193,24 @@ func (m *Manager) send(n *run, p *step) {
 	p.Status, p.Error = Failure, err.Error()
 	n.fail(p)
 	n.skip()
-	m.finish(n)
+	c.finish(n)
 }
 
 // abandoned ends a stage whose delegate is gone. When the delegate comes back, a
-// cleanup waits for it. The caller holds mu.
-func (m *Manager) abandoned(n *run, p *step) {
+// cleanup waits for it.
+func (c *core) abandoned(n *run, p *step) {
 	if p.kind != task.Cleanup { // otherwise all that mattered has ended
 		n.fail(p)
 	}
 	n.skip()
 	again := newStep(n.cleanup.ID, task.Cleanup, n.cleanup.timeout)
-	again.data = n.cleanup.data
-	if m.queue.AppendDetached(n.account, n.ID, again.task(n, n.variant)) == nil {
+	again.TaskID, again.data = n.cleanup.TaskID+"-again", n.cleanup.data
+	if c.queue.AppendDetached(n.account, n.ID, again.task(n, n.variant)) == nil {
 		n.cleanup = again
 	} else if p.kind != task.Cleanup {
 		n.cleanup.Status, n.cleanup.Error = Skipped, "the delegate is gone for good"
 	}
-	m.finish(n)
+	c.finish(n)
 }
 
 // skip marks the steps that will not run any more.
@@ -220,48 +220,30 @@ func (n *run) skip() {
 	}
 }
 
-// finish ends a stage and frees its slot. The caller holds mu.
-func (m *Manager) finish(n *run) {
+// finish ends a stage and frees its slot.
+func (c *core) finish(n *run) {
 	n.current = nil
 	n.Status = cmp.Or(n.stopping, n.failed, Success)
-	n.EndedAt = m.cfg.Clock.Now()
+	n.EndedAt = c.at
 	n.init.data, n.cleanup.data = nil, nil // the payloads are done with, and may be large
 	for i := range n.steps {
 		n.steps[i].data = nil
 	}
 	close(n.done)
-	m.note(zerolog.InfoLevel, "a stage has ended",
-		note{account: n.account, stage: n.ID, delegate: n.DelegateID, what: string(n.Status), span: n.trace.span})
-	m.count(n.account).Stages.end(n.Status, n.StartedAt, n.EndedAt)
-	m.over(&n.trace, n.Status, n.DelegateID, n.EndedAt)
-	_ = m.queue.Release(n.account, n.ID) // all its tasks have ended, or are detached
+	c.note(zerolog.InfoLevel, "a stage has ended",
+		note{account: n.account, stage: n.ID, delegate: n.DelegateID, what: string(n.Status), trace: n.trace})
+	status, started, ended := n.Status, n.StartedAt, n.EndedAt
+	c.count(n.account, func(s *Stats) { s.Stages.end(status, started, ended) })
+	c.over(n.trace, n.Status, n.DelegateID, n.EndedAt)
+	_ = c.queue.Release(n.account, n.ID) // all its tasks have ended, or are detached
 }
 
 // stop makes a stage end early: the part that runs is aborted, then comes the
-// cleanup. A stage that is being cleaned up has its status already. The caller
-// holds mu.
-func (m *Manager) stop(n *run, why Status, reason string) {
+// cleanup. A stage that is being cleaned up has its status already.
+func (c *core) stop(n *run, why Status, reason string) {
 	if n.stopping != "" || n.Status.Ended() || n.current == &n.cleanup {
 		return
 	}
 	n.stopping, n.Error = why, reason
-	_ = m.queue.Abort(n.account, n.current.TaskID, reason) // the queue has every current task
-}
-
-// AbortStage aborts a stage: at once while it is queued; otherwise what runs is
-// stopped and the cleanup runs before the stage ends as [Aborted]. A stage that
-// has ended or is being cleaned up stays as it is. It fails with [ErrNotFound].
-func (m *Manager) AbortStage(_ context.Context, account, id string) (Stage, error) {
-	m.mu.Lock()
-	if n := m.stages[key{account, id}]; n != nil {
-		m.stop(n, Aborted, "the stage was aborted")
-	}
-	m.mu.Unlock()
-	m.settle()
-	return m.Stage(account, id)
-}
-
-func (m *Manager) note(level zerolog.Level, message string, n note) {
-	n.level, n.message = level, message
-	m.notes = append(m.notes, n)
+	_ = c.queue.Abort(n.account, n.current.TaskID, reason) // the queue has every current task
 }

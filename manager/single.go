@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -106,11 +104,12 @@ type Task struct {
 	EndedAt     time.Time `json:"ended_at,omitzero"`
 }
 
-// single is a single task. The manager's lock guards it.
+// single is a single task: what the queue does not know of it. The core's lock
+// guards it.
 type single struct {
-	digest  [sha256.Size]byte
-	trace   tracing
-	started time.Time
+	Digest  string    `json:"digest"`
+	Trace   tracing   `json:"trace,omitzero"`
+	Started time.Time `json:"started,omitzero"`
 }
 
 // SubmitTask queues a single task. When the account has the same task under the
@@ -124,82 +123,84 @@ func (m *Manager) SubmitTask(ctx context.Context, account string, req TaskReques
 func (m *Manager) submitTask(ctx context.Context, account string, req TaskRequest) (t Task, existed bool, err error) {
 	ctx, span := m.startSubmit(inTrace(ctx, &req.Task), account)
 	defer func() { endSubmit(span, err) }()
-	w, sum, err := m.newTask(account, &req)
+	s, err := m.newTask(account, &req)
 	if err != nil {
 		return Task{}, false, err
 	}
-	traced := m.begin(ctx, "task", account, w.ID, m.cfg.Clock.Now()) // dropped when there is the same already
-	traced.join(w.Variants[0].Task)
-	for {
-		if existed, err = m.enterTask(key{account, w.ID}, w, sum, traced); err != nil {
-			return Task{}, existed, err
-		}
-		m.settle()
-		t, err = m.Task(account, w.ID)
-		if existed && errors.Is(err, ErrNotFound) {
-			continue // it was forgotten in between: this one is new
-		}
-		return t, existed, err
+	id, traced := s.Task.ID, m.begin(ctx, "task", account, s.Task.ID, m.cfg.Clock.Now())
+	traced.join(s.Task)
+	s.Single.Trace = traced
+	r, err := m.do(ctx, &command{Account: account, SubmitTask: s})
+	if err != nil || r.existed {
+		m.drop(traced)
 	}
+	if err != nil {
+		return Task{}, r.existed, err
+	}
+	t, err = m.Task(account, id)
+	return t, r.existed, err
+}
+
+// submitTask makes a single task known, unless it is.
+func (c *core) submitTask(account string, s *submitTaskCommand) (existed bool, err error) {
+	k := key{account, s.Task.ID}
+	if old := c.tasks[k]; old != nil {
+		if old.Digest != s.Single.Digest {
+			return true, fmt.Errorf("%w: there is another task %q", ErrConflict, k.id)
+		}
+		return true, nil
+	}
+	if err := c.queue.Submit(account, &queue.Work{
+		ID: k.id, Priority: s.Priority, Selectors: s.Selectors, QueueTimeout: s.QueueTimeout,
+		Variants: []queue.Variant{{Types: []string{s.Task.Type}, Task: s.Task}},
+	}); err != nil {
+		return false, fmt.Errorf("%w: %w", ErrConflict, err)
+	}
+	t := s.Single
+	t.Trace.Since = c.at
+	c.tasks[k] = &t
+	c.count(account, func(s *Stats) { s.Tasks.Submitted++ })
+	return false, nil
 }
 
 // newTask checks a request.
-func (m *Manager) newTask(account string, req *TaskRequest) (*queue.Work, [sha256.Size]byte, error) {
-	var sum [sha256.Size]byte
+func (m *Manager) newTask(account string, req *TaskRequest) (*submitTaskCommand, error) {
 	priority, err := m.check(account, req.Task.ID, &req.Priority, &req.Selectors, req.Task.Timeout, req.QueueTimeout)
 	if err != nil {
-		return nil, sum, err
+		return nil, err
 	}
 	body := req.Task
 	if body.Type == "" {
-		return nil, sum, fmt.Errorf("%w: the task has no type", ErrInvalid)
+		return nil, fmt.Errorf("%w: the task has no type", ErrInvalid)
 	}
 	body.Async = !req.Sync
 	body.Timeout = cmp.Or(body.Timeout, millis(m.cfg.TaskTimeout))
 	body.Traceparent, body.Tracestate = "", "" // who submits the same again does it in another trace
 	req.Task = body
-	if sum, err = digest(*req); err != nil {
-		return nil, sum, err
+	sum, err := digest(*req)
+	if err != nil {
+		return nil, err
 	}
 	body.ID = cmp.Or(body.ID, rand.Text())
-	return &queue.Work{
-		ID: body.ID, Priority: priority, Selectors: req.Selectors,
+	return &submitTaskCommand{
+		Single: single{Digest: sum}, Task: &body, Priority: priority, Selectors: req.Selectors,
 		QueueTimeout: cmp.Or(req.QueueTimeout, body.Timeout).Duration(),
-		Variants:     []queue.Variant{{Types: []string{body.Type}, Task: &body}},
-	}, sum, nil
-}
-
-// enterTask makes a single task known, unless it is.
-func (m *Manager) enterTask(k key, w *queue.Work, sum [sha256.Size]byte, traced tracing) (existed bool, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if old := m.tasks[k]; old != nil {
-		if old.digest != sum {
-			return true, fmt.Errorf("%w: there is another task %q", ErrConflict, k.id)
-		}
-		return true, nil
-	}
-	if err := m.queue.Submit(k.account, w); err != nil {
-		return false, fmt.Errorf("%w: %w", ErrConflict, err)
-	}
-	m.tasks[k] = &single{digest: sum, trace: traced}
-	m.count(k.account).Tasks.Submitted++
-	return false, nil
+	}, nil
 }
 
 // Task is the state of a single task. It fails with [ErrNotFound].
 func (m *Manager) Task(account, id string) (Task, error) {
-	t, _, err := m.task(account, id)
+	t, _, err := m.core.task(account, id)
 	return t, err
 }
 
-// task is a single task's state and a channel that is closed at its end.
-func (m *Manager) task(account, id string) (Task, <-chan struct{}, error) {
-	m.mu.Lock()
-	known := m.tasks[key{account, id}] != nil
-	m.mu.Unlock()
-	s, err := m.queue.Task(account, id)
-	if err != nil || !known { // the tasks of a stage are the stage's business
+// task is a single task's state and a channel that is closed when it has ended,
+// or has to be looked at again.
+func (c *core) task(account, id string) (Task, <-chan struct{}, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, err := c.queue.Task(account, id)
+	if err != nil || c.tasks[key{account, id}] == nil { // the tasks of a stage are the stage's business
 		return Task{}, nil, fmt.Errorf("task %q: %w", id, ErrNotFound)
 	}
 	t := Task{
@@ -213,7 +214,7 @@ func (m *Manager) task(account, id string) (Task, <-chan struct{}, error) {
 	default:
 		if !s.Acquired.IsZero() {
 			t.Status = Running
-		} else if p, err := m.queue.Place(account, id); err == nil {
+		} else if p, err := c.queue.Place(account, id); err == nil {
 			t.Reason = p.Reason
 		}
 	}
@@ -224,52 +225,58 @@ func (m *Manager) task(account, id string) (Task, <-chan struct{}, error) {
 // closes before that, it returns the state of that moment with an error. It also
 // fails with [ErrNotFound].
 func (m *Manager) WaitTask(ctx context.Context, account, id string) (Task, error) {
-	t, done, err := m.task(account, id)
-	if err != nil {
-		return t, err
+	for {
+		t, done, err := m.core.task(account, id)
+		if err != nil || t.Status.Ended() {
+			return t, err
+		}
+		if err := m.await(ctx, done); err != nil {
+			if now, gone := m.Task(account, id); gone == nil {
+				t = now
+			}
+			return t, err
+		}
 	}
-	err = m.await(ctx, done)
-	if now, gone := m.Task(account, id); gone == nil {
-		t = now
-	}
-	return t, err
 }
 
 // AbortTask aborts a single task: at once while no delegate has it, otherwise it
 // ends with the delegate's answer, or after [Config.AbortGrace]. One that has
 // ended stays as it is. It fails with [ErrNotFound].
-func (m *Manager) AbortTask(_ context.Context, account, id string) (Task, error) {
-	if _, err := m.Task(account, id); err != nil {
+func (m *Manager) AbortTask(ctx context.Context, account, id string) (Task, error) {
+	if _, err := m.do(ctx, &command{Account: account, AbortTask: &abortCommand{id}}); err != nil {
 		return Task{}, err
 	}
-	if err := m.queue.Abort(account, id, "the task was aborted"); err != nil && !errors.Is(err, queue.ErrUnknownTask) {
-		return Task{}, err
-	}
-	m.settle()
 	return m.Task(account, id)
 }
 
+func (c *core) abortTask(account, id string) error {
+	if c.tasks[key{account, id}] == nil {
+		return fmt.Errorf("task %q: %w", id, ErrNotFound)
+	}
+	return c.queue.Abort(account, id, "the task was aborted")
+}
+
 // followTask follows one event of a single task; the queue has all else that
-// there is to know. The caller holds mu.
-func (m *Manager) followTask(k key, e *queue.Event) {
-	t := m.tasks[k]
+// there is to know.
+func (c *core) followTask(k key, e *queue.Event) {
+	t := c.tasks[k]
 	if t == nil {
 		return
 	}
-	c := m.count(k.account)
 	switch e.Kind {
 	case queue.Acquired:
-		c.Tasks.Waits.add(e.At.Sub(t.trace.since))
-		m.waited(&t.trace, e.At)
-		t.started = e.At
+		waited := e.At.Sub(t.Trace.Since)
+		c.count(k.account, func(s *Stats) { s.Tasks.Waits.add(waited) })
+		c.waited(t.Trace, e.At)
+		t.Started = e.At
 	case queue.Requeued:
-		t.trace.since, t.started = e.At, time.Time{}
+		t.Trace.Since, t.Started = e.At, time.Time{}
 	case queue.Ended:
-		if t.started.IsZero() {
-			m.waited(&t.trace, e.At)
+		if t.Started.IsZero() {
+			c.waited(t.Trace, e.At)
 		}
-		status := statusOf(e.Result.Outcome)
-		c.Tasks.end(status, t.started, e.At)
-		m.over(&t.trace, status, e.Delegate, e.At)
+		status, started, ended := statusOf(e.Result.Outcome), t.Started, e.At
+		c.count(k.account, func(s *Stats) { s.Tasks.end(status, started, ended) })
+		c.over(t.Trace, status, e.Delegate, e.At)
 	}
 }

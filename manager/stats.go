@@ -71,9 +71,9 @@ func (m *Manager) Stats(account string) Stats {
 		st.Stages.Ended, st.Tasks.Ended = maps.Clone(st.Stages.Ended), maps.Clone(st.Tasks.Ended)
 	}
 	m.mu.Unlock()
-	st.Waiting = m.queue.Waiting(account)
+	st.Waiting = m.core.queue.Waiting(account)
 	st.Delegates = map[queue.DelegateState]int{}
-	for _, d := range m.queue.Delegates(account) {
+	for _, d := range m.core.queue.Delegates(account) {
 		st.Delegates[d.State]++
 		st.SlotsUsed += d.Stages
 		st.Running += d.Running
@@ -91,15 +91,20 @@ func (m *Manager) Stats(account string) Stats {
 // counts is an account's counters. The manager's lock guards it.
 type counts struct{ Stats }
 
-// count finds or makes an account's counters. The caller holds mu.
-func (m *Manager) count(account string) *counts {
-	c := m.counts[account]
-	if c == nil {
-		c = &counts{}
-		c.Stages.Ended, c.Tasks.Ended = map[Status]int64{}, map[Status]int64{}
-		m.counts[account] = c
-	}
-	return c
+// count counts what happens, in the process that the command came from: the
+// counts of several managers add up.
+func (c *core) count(account string, add func(*Stats)) {
+	c.later(func(m *Manager) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		n := m.counts[account]
+		if n == nil {
+			n = &counts{}
+			n.Stages.Ended, n.Tasks.Ended = map[Status]int64{}, map[Status]int64{}
+			m.counts[account] = n
+		}
+		add(&n.Stats)
+	})
 }
 
 // end counts a work's end; a zero start is that of one that never ran.
@@ -134,7 +139,7 @@ func (m *Manager) Ready(ctx context.Context) error {
 // Alive returns when the manager's state can be had; a manager that is stuck does
 // not. It fails with what the store says.
 func (m *Manager) Alive(ctx context.Context) error {
-	m.mu.Lock()   // waits for whoever is stuck
-	m.mu.Unlock() //nolint:staticcheck // there is nothing to do with it
-	return m.queue.Ping(ctx)
+	m.core.mu.Lock()   // waits for whoever is stuck
+	m.core.mu.Unlock() //nolint:staticcheck // there is nothing to do with it
+	return m.journal.Ping(ctx)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -28,37 +29,52 @@ func (m *Manager) SubmitStage(ctx context.Context, account string, req StageRequ
 func (m *Manager) submitStage(ctx context.Context, account string, req StageRequest) (s Stage, existed bool, err error) {
 	ctx, span := m.startSubmit(ctx, account)
 	defer func() { endSubmit(span, err) }()
-	n, w, err := m.newRun(ctx, account, req)
+	n, err := m.newRun(ctx, account, req)
 	if err != nil {
 		return Stage{}, false, err
 	}
-	k := key{account, n.ID}
-	if s, existed, err = m.enter(k, n, w); err != nil || existed {
-		return s, existed, err
+	trace, id := n.trace, n.ID // the run is the core's from here on
+	r, err := m.do(ctx, &command{Account: account, SubmitStage: n})
+	if err != nil || r.existed {
+		m.drop(trace)
 	}
-	m.settle() // it may have been offered already
-	s, err = m.Stage(account, n.ID)
-	return s, false, err
+	if err != nil {
+		return Stage{}, r.existed, err
+	}
+	s, err = m.Stage(account, id)
+	return s, r.existed, err
 }
 
-// enter makes a run known, unless it is.
-func (m *Manager) enter(k key, n *run, w *queue.Work) (s Stage, existed bool, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if old := m.stages[k]; old != nil {
+// submitStage makes a run known, unless it is.
+func (c *core) submitStage(account string, n *run) (existed bool, err error) {
+	k := key{account, n.ID}
+	if old := c.stages[k]; old != nil {
 		if old.digest != n.digest {
-			return Stage{}, true, fmt.Errorf("%w: there is another stage %q", ErrConflict, n.ID)
+			return true, fmt.Errorf("%w: there is another stage %q", ErrConflict, n.ID)
 		}
-		return m.placed(old), true, nil
+		return true, nil
 	}
-	if err := m.queue.Submit(k.account, w); err != nil {
-		return Stage{}, false, fmt.Errorf("%w: %w", ErrConflict, err)
+	n.SubmittedAt, n.trace.Since = c.at, c.at
+	if err := c.queue.Submit(account, n.work()); err != nil {
+		return false, fmt.Errorf("%w: %w", ErrConflict, err)
 	}
-	m.order++
-	n.order = m.order
-	m.stages[k] = n
-	m.count(k.account).Stages.Submitted++
-	return Stage{}, false, nil
+	c.order++
+	n.order = c.order
+	c.stages[k] = n
+	c.count(account, func(s *Stats) { s.Stages.Submitted++ })
+	return false, nil
+}
+
+// work is what the queue has to know of a run.
+func (n *run) work() *queue.Work {
+	w := &queue.Work{
+		ID: n.ID, Stage: true, Priority: priorities[n.Priority], Selectors: n.Selectors,
+		QueueTimeout: n.queueTimeout, RunTimeout: n.timeout.Duration(),
+	}
+	for v := range n.kinds {
+		w.Variants = append(w.Variants, queue.Variant{Types: n.kinds[v][:], Task: n.init.task(n, v)})
+	}
+	return w
 }
 
 // infra are the task types of an infrastructure, the preferred first: init,
@@ -74,39 +90,33 @@ func infra(name string) [][3]string {
 }
 
 // newRun checks a request and prepares all that is sent for it.
-func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) (*run, *queue.Work, error) {
-	priority, err := m.check(account, req.ID, &req.Priority, &req.Selectors, req.Timeout, req.QueueTimeout)
+func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) (*run, error) {
+	_, err := m.check(account, req.ID, &req.Priority, &req.Selectors, req.Timeout, req.QueueTimeout)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	req.Infra = cmp.Or(req.Infra, "local")
 	kinds := infra(req.Infra)
 	if kinds == nil {
-		return nil, nil, fmt.Errorf("%w: infra %q is unknown; it may be local", ErrInvalid, req.Infra)
+		return nil, fmt.Errorf("%w: infra %q is unknown; it may be local", ErrInvalid, req.Infra)
 	}
 	n := &run{
 		account: account, done: make(chan struct{}), kinds: kinds, timeout: req.Timeout,
+		queueTimeout: cmp.Or(req.QueueTimeout.Duration(), m.cfg.QueueTimeout),
 		Stage: Stage{
 			ID: cmp.Or(req.ID, rand.Text()), Name: req.Name, Status: Queued, Selectors: orEmpty(req.Selectors),
 			Priority: req.Priority, Infra: req.Infra, SubmittedAt: m.cfg.Clock.Now(),
 		},
 	}
 	if err := m.prepare(n, &req); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if n.digest, err = digest(req); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	n.current = &n.init
-	n.trace = m.begin(ctx, "stage", account, n.ID, n.SubmittedAt) // dropped when there is the same already
-	w := &queue.Work{
-		ID: n.ID, Stage: true, Priority: priority, Selectors: req.Selectors,
-		QueueTimeout: cmp.Or(req.QueueTimeout.Duration(), m.cfg.QueueTimeout), RunTimeout: req.Timeout.Duration(),
-	}
-	for v := range kinds {
-		w.Variants = append(w.Variants, queue.Variant{Types: kinds[v][:], Task: n.init.task(n, v)})
-	}
-	return n, w, nil
+	n.trace = m.begin(ctx, "stage", account, n.ID, n.SubmittedAt)
+	return n, nil
 }
 
 // check checks what stages and single tasks have in common, and gives it its
@@ -124,15 +134,15 @@ func (m *Manager) check(account, id string, priority *string, selectors *[]strin
 		}
 	}
 	*selectors = slices.DeleteFunc(slices.Clone(*selectors), func(s string) bool { return strings.TrimSpace(s) == "" })
-	switch *priority {
-	case "", "NORMAL":
-		*priority = "NORMAL"
-		return queue.Normal, nil
-	case "HIGH":
-		return queue.High, nil
+	*priority = cmp.Or(*priority, "NORMAL")
+	p, ok := priorities[*priority]
+	if !ok {
+		return 0, fmt.Errorf("%w: priority is %q; it may be NORMAL or HIGH", ErrInvalid, *priority)
 	}
-	return 0, fmt.Errorf("%w: priority is %q; it may be NORMAL or HIGH", ErrInvalid, *priority)
+	return p, nil
 }
+
+var priorities = map[string]queue.Priority{"NORMAL": queue.Normal, "HIGH": queue.High}
 
 // maxID bounds, in bytes, ids that submitters choose: they travel in paths.
 const maxID = 256
@@ -156,12 +166,13 @@ func checkID(what, id string) error {
 }
 
 // digest tells equal requests.
-func digest(req any) ([sha256.Size]byte, error) {
+func digest(req any) (string, error) {
 	b, err := json.Marshal(req)
 	if err != nil {
-		return [sha256.Size]byte{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return "", fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	return sha256.Sum256(b), nil
+	sum := sha256.Sum256(b)
+	return base64.RawStdEncoding.EncodeToString(sum[:]), nil
 }
 
 // prepare makes the payloads, and brings the request into the form that tells

@@ -58,44 +58,82 @@ func endSubmit(span trace.Span, err error) {
 	span.End()
 }
 
-// tracing is the trace of a stage or single task. The manager's lock guards it.
+// tracing is the trace of a stage or single task, as far as it is state: its span
+// is with the manager that it was submitted to.
 type tracing struct {
-	ctx   context.Context //nolint:containedctx // carries the span, no end
-	span  trace.Span
-	since time.Time // when it began to wait
+	Parent string    `json:"parent,omitempty"`
+	State  string    `json:"state,omitempty"`
+	Since  time.Time `json:"since,omitzero"` // when it began to wait
 }
 
-// begin begins the span of a stage or single task.
+// begin begins the span of a stage or single task. It ends with [core.over], or
+// with [Manager.drop] when there is the same already.
 func (m *Manager) begin(ctx context.Context, name, account, id string, at time.Time) tracing {
-	t := tracing{since: at}
-	_, t.span = m.tracer.Start(ctx, name, trace.WithTimestamp(at), trace.WithAttributes(
+	ctx, span := m.tracer.Start(ctx, name, trace.WithTimestamp(at), trace.WithAttributes(
 		attribute.String(accountAttribute, account), attribute.String("dlite."+name+".id", id)))
-	t.ctx = trace.ContextWithSpan(context.Background(), t.span) // ctx would hold on to the whole request
+	t := tracingOf(ctx)
+	if span.IsRecording() {
+		m.mu.Lock()
+		m.spans[t.Parent] = span
+		m.mu.Unlock()
+	}
 	return t
+}
+
+// drop forgets a span that tells of nothing.
+func (m *Manager) drop(t tracing) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.spans, t.Parent)
+}
+
+func tracingOf(ctx context.Context) tracing {
+	c := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, c)
+	return tracing{Parent: c["traceparent"], State: c["tracestate"]}
+}
+
+// context is one in the trace.
+func (t *tracing) context(ctx context.Context) context.Context {
+	if t.Parent == "" {
+		return ctx
+	}
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": t.Parent, "tracestate": t.State})
+}
+
+// span names the trace's span.
+func (t *tracing) span() trace.SpanContext {
+	return trace.SpanContextFromContext(t.context(context.Background()))
 }
 
 // join makes a task a part of the trace.
 func (t *tracing) join(to *task.Task) {
-	c := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(t.ctx, c)
-	if parent := c["traceparent"]; parent != "" {
-		to.Traceparent, to.Tracestate = task.Text(parent), task.Text(c["tracestate"])
+	if t.Parent != "" {
+		to.Traceparent, to.Tracestate = task.Text(t.Parent), task.Text(t.State)
 	}
 }
 
-// waited makes the span of a wait that is over. The caller holds mu.
-func (m *Manager) waited(t *tracing, until time.Time) {
-	ctx, since := t.ctx, t.since
-	m.deferred = append(m.deferred, func() {
-		_, span := m.tracer.Start(ctx, "queue wait", trace.WithTimestamp(since))
+// waited makes the span of a wait that is over.
+func (c *core) waited(t tracing, until time.Time) {
+	c.later(func(m *Manager) {
+		_, span := m.tracer.Start(t.context(context.Background()), "queue wait", trace.WithTimestamp(t.Since))
 		span.End(trace.WithTimestamp(until))
 	})
 }
 
-// over ends the span of a stage or single task. The caller holds mu.
-func (m *Manager) over(t *tracing, status Status, delegate string, at time.Time) {
-	span := t.span
-	m.deferred = append(m.deferred, func() {
+// over ends the span of a stage or single task, in the process that began it.
+func (c *core) over(t tracing, status Status, delegate string, at time.Time) {
+	if t.Parent == "" {
+		return
+	}
+	c.everywhere(func(m *Manager) {
+		m.mu.Lock()
+		span := m.spans[t.Parent]
+		delete(m.spans, t.Parent)
+		m.mu.Unlock()
+		if span == nil {
+			return
+		}
 		span.SetAttributes(attribute.String("dlite.status", string(status)))
 		if delegate != "" {
 			span.SetAttributes(attribute.String("dlite.delegate.id", delegate))
@@ -115,12 +153,13 @@ func (m *Manager) handOver(ctx context.Context, t *task.Task, account, delegate 
 	if parent == "" {
 		return &own
 	}
-	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": parent, "tracestate": state})
-	ctx, span := m.tracer.Start(ctx, "acquire", trace.WithTimestamp(begun), trace.WithSpanKind(trace.SpanKindProducer),
+	given := tracing{Parent: parent, State: state}
+	ctx, span := m.tracer.Start(given.context(ctx), "acquire", trace.WithTimestamp(begun), trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(attribute.String(accountAttribute, account), attribute.String("dlite.delegate.id", delegate),
 			attribute.String("dlite.task.id", t.ID), attribute.String("dlite.task.type", t.Type),
 			attribute.String("dlite.task.kind", task.KindOf(t.Type).String())))
 	defer span.End()
-	(&tracing{ctx: ctx}).join(&own)
+	call := tracingOf(ctx)
+	call.join(&own)
 	return &own
 }

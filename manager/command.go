@@ -1,0 +1,101 @@
+package manager
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/delegate-io/dlite/manager/queue"
+	"github.com/delegate-io/dlite/task"
+)
+
+// command is what can happen to a manager's state: one of its pointers is set.
+// What a command holds was made by whoever had it put into the journal, ids
+// included, so that carrying it out leaves nothing to chance. Commands are read
+// by later versions: a member keeps its name and meaning.
+type command struct {
+	Account string `json:"account,omitempty"`
+
+	Configure   *settings           `json:"configure,omitempty"`
+	Tick        *struct{}           `json:"tick,omitempty"`
+	Register    *queue.Registration `json:"register,omitempty"`
+	Heartbeat   *queue.Registration `json:"heartbeat,omitempty"`
+	Unregister  *delegateCommand    `json:"unregister,omitempty"`
+	Capacity    *capacityCommand    `json:"capacity,omitempty"`
+	Acquire     *acquireCommand     `json:"acquire,omitempty"`
+	Answer      *answerCommand      `json:"answer,omitempty"`
+	SubmitStage *run                `json:"submit_stage,omitempty"`
+	AbortStage  *abortCommand       `json:"abort_stage,omitempty"`
+	SubmitTask  *submitTaskCommand  `json:"submit_task,omitempty"`
+	AbortTask   *abortCommand       `json:"abort_task,omitempty"`
+}
+
+type delegateCommand struct {
+	ID string `json:"id"`
+}
+
+type capacityCommand struct {
+	ID        string `json:"id"`
+	MaxStages int    `json:"max_stages"`
+}
+
+type acquireCommand struct {
+	Delegate string `json:"delegate"`
+	Task     string `json:"task"`
+}
+
+type answerCommand struct {
+	Delegate string          `json:"delegate"`
+	Task     string          `json:"task"`
+	Code     task.Code       `json:"code,omitempty"`
+	Reason   string          `json:"reason,omitempty"`
+	Data     json.RawMessage `json:"data,omitempty"`
+}
+
+type submitTaskCommand struct {
+	Single       single         `json:"single"`
+	Task         *task.Task     `json:"task"`
+	Selectors    []string       `json:"selectors,omitempty"`
+	Priority     queue.Priority `json:"priority,omitempty"`
+	QueueTimeout time.Duration  `json:"queue_timeout"`
+}
+
+type abortCommand struct {
+	ID string `json:"id"`
+}
+
+// settings are what the rules depend on besides the state: part of the state,
+// since all managers must have the same.
+type settings struct {
+	HeartbeatTimeout time.Duration `json:"heartbeat_timeout"`
+	AcquireTimeout   time.Duration `json:"acquire_timeout"`
+	AbortGrace       time.Duration `json:"abort_grace"`
+	AnswerGrace      time.Duration `json:"answer_grace"`
+	ForgetLost       time.Duration `json:"forget_lost"`
+	Retention        time.Duration `json:"retention"`
+	MaxFinished      int           `json:"max_finished"`
+	MaxFinishedBytes int           `json:"max_finished_bytes"`
+	MaxAttempts      int           `json:"max_attempts"`
+}
+
+// Encode is the command's form in the journal. Payloads stay the text that they
+// are.
+func (c *core) Encode(cmd *command) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(cmd); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// Decode reads what Encode has written.
+func (c *core) Decode(b []byte) (*command, error) {
+	var cmd command
+	if err := json.Unmarshal(b, &cmd); err != nil {
+		return nil, fmt.Errorf("reading a command: %w", err)
+	}
+	return &cmd, nil
+}

@@ -1,0 +1,185 @@
+package manager
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/delegate-io/dlite/manager/queue"
+	"github.com/delegate-io/dlite/task"
+)
+
+// core is the manager's state and its rules: a [journal.Machine]. Whatever
+// changes it is a command; carrying out the same commands in the same order makes
+// the same state in every process.
+type core struct {
+	mu     sync.Mutex
+	queue  *queue.Queue
+	stages map[key]*run
+	tasks  map[key]*single
+	order  uint64
+	set    settings
+
+	// The command that is being carried out.
+	at  time.Time
+	own bool
+
+	// effects are what the commands lead to outside of the state, until the
+	// manager takes them; a silent core has none.
+	silent  bool
+	effects []func(*Manager)
+	woken   chan struct{} // receives a value when there are effects that nobody waits for
+}
+
+// key is an id within an account.
+type key struct{ account, id string }
+
+func newCore(set settings, silent bool) *core {
+	c := &core{
+		stages: map[key]*run{}, tasks: map[key]*single{}, set: set, silent: silent, woken: make(chan struct{}, 1),
+		at: time.Unix(0, 0), // the queue's times count from here
+	}
+	c.queue = queue.New(set.queue(func() time.Time { return c.at }))
+	return c
+}
+
+func (s *settings) queue(now func() time.Time) queue.Config {
+	return queue.Config{
+		HeartbeatTimeout: s.HeartbeatTimeout, AcquireTimeout: s.AcquireTimeout,
+		AbortGrace: s.AbortGrace, AnswerGrace: s.AnswerGrace, ForgetLost: s.ForgetLost,
+		Retention: s.Retention, MaxFinished: s.MaxFinished,
+		MaxFinishedBytes: s.MaxFinishedBytes, MaxAttempts: s.MaxAttempts,
+		Now: now,
+	}
+}
+
+// result is what came of a command.
+type result struct {
+	err     error
+	id      string
+	task    *task.Task
+	existed bool
+}
+
+// Apply carries out a command.
+func (c *core) Apply(at time.Time, cmd *command, own bool) any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at, c.own = at, own
+	r := c.carryOut(cmd)
+	for events := c.queue.Events(); len(events) > 0; events = c.queue.Events() {
+		for i := range events {
+			c.follow(&events[i])
+		}
+	}
+	if len(c.effects) > 0 && !own {
+		select {
+		case c.woken <- struct{}{}:
+		default:
+		}
+	}
+	return r
+}
+
+func (c *core) carryOut(cmd *command) (r result) {
+	a := cmd.Account
+	switch {
+	case cmd.Tick != nil:
+		c.queue.Tick(c.at)
+	case cmd.Configure != nil:
+		c.set = *cmd.Configure
+		c.queue.Configure(c.set.queue(nil))
+	case cmd.Register != nil:
+		r.id = c.queue.Register(a, *cmd.Register)
+	case cmd.Heartbeat != nil:
+		r.err = c.queue.Heartbeat(a, *cmd.Heartbeat)
+	case cmd.Unregister != nil:
+		r.err = c.queue.Unregister(a, cmd.Unregister.ID)
+	case cmd.Capacity != nil:
+		r.err = c.queue.SetCapacity(a, cmd.Capacity.ID, cmd.Capacity.MaxStages)
+	case cmd.Acquire != nil:
+		r.task, r.err = c.queue.Acquire(a, cmd.Acquire.Delegate, cmd.Acquire.Task)
+	case cmd.Answer != nil:
+		r.err = c.answer(a, cmd.Answer)
+	case cmd.SubmitStage != nil:
+		r.existed, r.err = c.submitStage(a, cmd.SubmitStage)
+	case cmd.AbortStage != nil:
+		if n := c.stages[key{a, cmd.AbortStage.ID}]; n != nil {
+			c.stop(n, Aborted, "the stage was aborted")
+		}
+	case cmd.SubmitTask != nil:
+		r.existed, r.err = c.submitTask(a, cmd.SubmitTask)
+	case cmd.AbortTask != nil:
+		r.err = c.abortTask(a, cmd.AbortTask.ID)
+	default:
+		r.err = errors.New("the store holds a command that this version does not know; run the version that wrote it, or a newer one")
+	}
+	return r
+}
+
+// answer takes a delegate's answer to a task (PROTOCOL 1). One that comes again
+// or too late is accepted like the first: the delegate has done its part.
+func (c *core) answer(account string, a *answerCommand) error {
+	s, err := c.queue.Task(account, a.Task)
+	if err == nil {
+		err = c.queue.Complete(account, a.Delegate, a.Task, reading(s.Task.Type, a.Code, a.Reason, a.Data))
+	}
+	if err != nil {
+		return fmt.Errorf("task %s: %w", a.Task, err)
+	}
+	return nil
+}
+
+// later has something done outside of the state by the process that the command
+// came from.
+func (c *core) later(f func(*Manager)) {
+	if c.own {
+		c.everywhere(f)
+	}
+}
+
+// everywhere has something done outside of the state by every process.
+func (c *core) everywhere(f func(*Manager)) {
+	if !c.silent {
+		c.effects = append(c.effects, f)
+	}
+}
+
+// settle does what the commands have led to outside of the state.
+func (m *Manager) settle() {
+	m.core.mu.Lock()
+	effects := m.core.effects
+	m.core.effects = nil
+	m.core.mu.Unlock()
+	for _, f := range effects {
+		f(m)
+	}
+}
+
+// note is a line for the log.
+type note struct {
+	account, stage, delegate, what string
+	trace                          tracing
+}
+
+func (c *core) note(level zerolog.Level, message string, n note) {
+	c.later(func(m *Manager) {
+		e := m.cfg.Logger.WithLevel(level).Str("account_id", n.account)
+		if n.stage != "" {
+			e = e.Str("stage_id", n.stage)
+		}
+		if n.delegate != "" {
+			e = e.Str("delegate_id", n.delegate)
+		}
+		if n.what != "" {
+			e = e.Str("status", n.what)
+		}
+		if span := n.trace.span(); span.IsValid() {
+			e = e.Stringer("trace_id", span.TraceID()).Stringer("span_id", span.SpanID())
+		}
+		e.Msg(message)
+	})
+}

@@ -1,0 +1,222 @@
+package manager
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/delegate-io/dlite/task"
+)
+
+// What is saved of the core: a head, the stages, the single tasks, each a length
+// and as much JSON, and then the queue.
+
+// saved is the version of all this.
+const saved = 1
+
+type savedHead struct {
+	Version  int      `json:"version"`
+	Settings settings `json:"settings"`
+	Order    uint64   `json:"order"`
+	Stages   int      `json:"stages"`
+	Tasks    int      `json:"tasks"`
+}
+
+type savedTask struct {
+	Account string `json:"account"`
+	ID      string `json:"id"`
+	single
+}
+
+// savedRun is a run as JSON, in a command or saved.
+type savedRun struct {
+	Stage        Stage         `json:"stage"`
+	Account      string        `json:"account"`
+	Order        uint64        `json:"order,omitempty"`
+	Digest       string        `json:"digest"`
+	Parts        []savedPart   `json:"parts"` // init, steps, cleanup
+	Timeout      task.Millis   `json:"timeout,omitempty"`
+	QueueTimeout time.Duration `json:"queue_timeout,omitempty"`
+	Current      int           `json:"current"` // of parts; -1 is none
+	Next         int           `json:"next"`
+	Stopping     Status        `json:"stopping,omitempty"`
+	Failed       Status        `json:"failed,omitempty"`
+	Variant      int           `json:"variant"`
+	Trace        tracing       `json:"trace,omitzero"`
+}
+
+// savedPart is what the stage's state does not have of a part.
+type savedPart struct {
+	Data    json.RawMessage `json:"data,omitempty"`
+	Timeout task.Millis     `json:"timeout,omitempty"`
+	RunOn   string          `json:"run_on,omitempty"`
+}
+
+// parts are all of the run's, in their order.
+func (n *run) parts(yield func(int, *step) bool) {
+	if !yield(0, &n.init) {
+		return
+	}
+	for i := range n.steps {
+		if !yield(i+1, &n.steps[i]) {
+			return
+		}
+	}
+	yield(len(n.steps)+1, &n.cleanup)
+}
+
+// MarshalJSON writes all of the run.
+func (n *run) MarshalJSON() ([]byte, error) {
+	s := savedRun{
+		Stage: n.Stage, Account: n.account, Order: n.order, Digest: n.digest, Timeout: n.timeout,
+		QueueTimeout: n.queueTimeout, Current: -1, Next: n.next, Stopping: n.stopping, Failed: n.failed,
+		Variant: n.variant, Trace: n.trace, Parts: make([]savedPart, 0, len(n.steps)+2),
+	}
+	s.Stage.Init, s.Stage.Cleanup = n.init.StepState, n.cleanup.StepState
+	for i, p := range n.parts {
+		if p == n.current {
+			s.Current = i
+		}
+		if p.kind == task.Execute {
+			s.Stage.Steps = append(s.Stage.Steps, p.StepState)
+		}
+		s.Parts = append(s.Parts, savedPart{p.data, p.timeout, p.runOn})
+	}
+	return json.Marshal(s)
+}
+
+// UnmarshalJSON reads what MarshalJSON has written.
+func (n *run) UnmarshalJSON(b []byte) error {
+	var s savedRun
+	if err := json.Unmarshal(b, &s); err != nil {
+		return err
+	}
+	if len(s.Parts) != len(s.Stage.Steps)+2 || s.Current >= len(s.Parts) || infra(s.Stage.Infra) == nil {
+		return fmt.Errorf("stage %q is damaged", s.Stage.ID)
+	}
+	*n = run{
+		Stage: s.Stage, account: s.Account, order: s.Order, digest: s.Digest, timeout: s.Timeout,
+		queueTimeout: s.QueueTimeout, next: s.Next, stopping: s.Stopping, failed: s.Failed, variant: s.Variant,
+		trace: s.Trace, kinds: infra(s.Stage.Infra), done: make(chan struct{}),
+		init:    step{StepState: s.Stage.Init, kind: task.Init},
+		cleanup: step{StepState: s.Stage.Cleanup, kind: task.Cleanup},
+	}
+	for _, state := range s.Stage.Steps {
+		n.steps = append(n.steps, step{StepState: state, kind: task.Execute})
+	}
+	n.Stage.Init, n.Stage.Steps, n.Stage.Cleanup = StepState{}, nil, StepState{}
+	for i, p := range n.parts {
+		p.data, p.timeout, p.runOn = s.Parts[i].Data, s.Parts[i].Timeout, s.Parts[i].RunOn
+		if i == s.Current {
+			n.current = p
+		}
+	}
+	if n.Status.Ended() {
+		close(n.done)
+	}
+	return nil
+}
+
+// Save writes the state.
+func (c *core) Save(to io.Writer) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := bufio.NewWriter(to)
+	if err := writeRecord(w, savedHead{saved, c.set, c.order, len(c.stages), len(c.tasks)}); err != nil {
+		return err
+	}
+	for _, n := range slices.SortedFunc(maps.Values(c.stages), func(a, b *run) int { return cmp.Compare(a.order, b.order) }) {
+		if err := writeRecord(w, n); err != nil {
+			return err
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(c.tasks), func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.account, b.account), cmp.Compare(a.id, b.id))
+	}) {
+		if err := writeRecord(w, savedTask{k.account, k.id, *c.tasks[k]}); err != nil {
+			return err
+		}
+	}
+	if err := c.queue.Save(w); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// Load replaces the state by one that Save has written. Whoever waits for
+// something looks again.
+func (c *core) Load(from io.Reader) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := bufio.NewReader(from)
+	var head savedHead
+	if err := readRecord(r, &head); err != nil {
+		return fmt.Errorf("reading the saved state: %w", err)
+	}
+	if head.Version != saved {
+		return fmt.Errorf("the saved state has version %d, this program knows %d: run the version that wrote it", head.Version, saved)
+	}
+	stages, tasks := make(map[key]*run, head.Stages), make(map[key]*single, head.Tasks)
+	for range head.Stages {
+		n := &run{}
+		if err := readRecord(r, n); err != nil {
+			return fmt.Errorf("reading a saved stage: %w", err)
+		}
+		stages[key{n.account, n.ID}] = n
+	}
+	for range head.Tasks {
+		var t savedTask
+		if err := readRecord(r, &t); err != nil {
+			return fmt.Errorf("reading a saved task: %w", err)
+		}
+		tasks[key{t.Account, t.ID}] = &t.single
+	}
+	c.queue.Configure(head.Settings.queue(nil))
+	if err := c.queue.Load(r); err != nil {
+		return err
+	}
+	for _, n := range c.stages {
+		if !n.Status.Ended() {
+			close(n.done)
+		}
+	}
+	c.stages, c.tasks, c.order, c.set = stages, tasks, head.Order, head.Settings
+	return nil
+}
+
+// maxRecord is far more than a stage can have.
+const maxRecord = 1 << 31
+
+func writeRecord(w *bufio.Writer, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(binary.AppendUvarint(w.AvailableBuffer(), uint64(len(b)))); err != nil {
+		return err
+	}
+	_, err = w.Write(b)
+	return err
+}
+
+func readRecord(r *bufio.Reader, v any) error {
+	n, err := binary.ReadUvarint(r)
+	if err != nil {
+		return err
+	}
+	if n > maxRecord {
+		return errors.New("a record has an impossible length")
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return err
+	}
+	return json.Unmarshal(b, v)
+}
