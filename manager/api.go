@@ -28,6 +28,10 @@ func accepted(existed bool) int {
 }
 
 func (m *Manager) listStages(w http.ResponseWriter, r *http.Request) {
+	if err := m.journal.Sync(r.Context()); err != nil {
+		failWith(w, err)
+		return
+	}
 	answer(w, http.StatusOK, struct {
 		Stages []Stage `json:"stages"`
 	}{m.Stages(account(r))})
@@ -39,10 +43,15 @@ func (m *Manager) showStage(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	ctx, cancel := m.hold(r.Context(), wait)
-	defer cancel()
-	s, err := m.WaitStage(ctx, account(r), id)
-	if err != nil && s.ID == "" {
+	s, err := m.fresh(r.Context(), account(r), id)
+	if err == nil && wait > 0 {
+		ctx, cancel := m.hold(r.Context(), wait)
+		defer cancel()
+		if now, _ := m.WaitStage(ctx, account(r), id); now.ID != "" { // otherwise it is forgotten
+			s = now
+		}
+	}
+	if err != nil {
 		failWith(w, err)
 		return
 	}
@@ -55,10 +64,15 @@ func (m *Manager) showTask(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	ctx, cancel := m.hold(r.Context(), wait)
-	defer cancel()
-	t, err := m.WaitTask(ctx, account(r), id)
-	if err != nil && t.ID == "" {
+	t, err := m.freshTask(r.Context(), account(r), id)
+	if err == nil && wait > 0 {
+		ctx, cancel := m.hold(r.Context(), wait)
+		defer cancel()
+		if now, _ := m.WaitTask(ctx, account(r), id); now.ID != "" { // otherwise it is forgotten
+			t = now
+		}
+	}
+	if err != nil {
 		failWith(w, err)
 		return
 	}
@@ -68,10 +82,6 @@ func (m *Manager) showTask(w http.ResponseWriter, r *http.Request) {
 // hold is ctx for as long as a call may be held.
 func (m *Manager) hold(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	if wait <= 0 {
-		cancel()
-		return ctx, cancel
-	}
 	over, stop := m.after(wait)
 	go func() {
 		defer stop()

@@ -21,18 +21,18 @@ type command struct {
 	Tick        *struct{}           `json:"tick,omitempty"`
 	Register    *queue.Registration `json:"register,omitempty"`
 	Heartbeat   *queue.Registration `json:"heartbeat,omitempty"`
-	Unregister  *delegateCommand    `json:"unregister,omitempty"`
+	Unregister  *idCommand          `json:"unregister,omitempty"`
 	Capacity    *capacityCommand    `json:"capacity,omitempty"`
 	Acquire     *acquireCommand     `json:"acquire,omitempty"`
 	Answer      *answerCommand      `json:"answer,omitempty"`
 	SubmitStage *run                `json:"submit_stage,omitempty"`
-	AbortStage  *abortCommand       `json:"abort_stage,omitempty"`
+	AbortStage  *idCommand          `json:"abort_stage,omitempty"`
 	SubmitTask  *submitTaskCommand  `json:"submit_task,omitempty"`
-	AbortTask   *abortCommand       `json:"abort_task,omitempty"`
-}
+	AbortTask   *idCommand          `json:"abort_task,omitempty"`
 
-type delegateCommand struct {
-	ID string `json:"id"`
+	SetSchedule    *Schedule    `json:"set_schedule,omitempty"`
+	DeleteSchedule *idCommand   `json:"delete_schedule,omitempty"`
+	Fire           *fireCommand `json:"fire,omitempty"`
 }
 
 type capacityCommand struct {
@@ -61,13 +61,15 @@ type submitTaskCommand struct {
 	QueueTimeout time.Duration  `json:"queue_timeout"`
 }
 
-type abortCommand struct {
+type idCommand struct {
 	ID string `json:"id"`
 }
 
 // settings are what the rules depend on besides the state: part of the state,
 // since all managers must have the same.
 type settings struct {
+	// Epoch is random and never changes: it tells this state from all others.
+	Epoch            string        `json:"epoch,omitempty"`
 	HeartbeatTimeout time.Duration `json:"heartbeat_timeout"`
 	AcquireTimeout   time.Duration `json:"acquire_timeout"`
 	AbortGrace       time.Duration `json:"abort_grace"`
@@ -77,6 +79,7 @@ type settings struct {
 	MaxFinished      int           `json:"max_finished"`
 	MaxFinishedBytes int           `json:"max_finished_bytes"`
 	MaxAttempts      int           `json:"max_attempts"`
+	Gap              time.Duration `json:"gap,omitempty"`
 }
 
 // Encode is the command's form in the journal. Payloads stay the text that they

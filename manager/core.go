@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -16,12 +17,14 @@ import (
 // changes it is a command; carrying out the same commands in the same order makes
 // the same state in every process.
 type core struct {
-	mu     sync.Mutex
-	queue  *queue.Queue
-	stages map[key]*run
-	tasks  map[key]*single
-	order  uint64
-	set    settings
+	mu        sync.Mutex
+	queue     *queue.Queue
+	stages    map[key]*run
+	tasks     map[key]*single
+	feeds     map[string]*feed // by account
+	schedules map[key]*Schedule
+	order     uint64
+	set       settings
 
 	// The command that is being carried out.
 	at  time.Time
@@ -37,12 +40,16 @@ type core struct {
 // key is an id within an account.
 type key struct{ account, id string }
 
+func (k key) compare(o key) int {
+	return cmp.Or(cmp.Compare(k.account, o.account), cmp.Compare(k.id, o.id))
+}
+
 func newCore(set settings, silent bool) *core {
 	c := &core{
-		stages: map[key]*run{}, tasks: map[key]*single{}, set: set, silent: silent, woken: make(chan struct{}, 1),
+		stages: map[key]*run{}, tasks: map[key]*single{}, feeds: map[string]*feed{}, schedules: map[key]*Schedule{}, set: set, silent: silent, woken: make(chan struct{}, 1),
 		at: time.Unix(0, 0), // the queue's times count from here
 	}
-	c.queue = queue.New(set.queue(func() time.Time { return c.at }))
+	c.queue = queue.New(set.queue(func() time.Time { return c.at })) // configured by the first command
 	return c
 }
 
@@ -51,17 +58,18 @@ func (s *settings) queue(now func() time.Time) queue.Config {
 		HeartbeatTimeout: s.HeartbeatTimeout, AcquireTimeout: s.AcquireTimeout,
 		AbortGrace: s.AbortGrace, AnswerGrace: s.AnswerGrace, ForgetLost: s.ForgetLost,
 		Retention: s.Retention, MaxFinished: s.MaxFinished,
-		MaxFinishedBytes: s.MaxFinishedBytes, MaxAttempts: s.MaxAttempts,
+		MaxFinishedBytes: s.MaxFinishedBytes, MaxAttempts: s.MaxAttempts, Gap: s.Gap, Epoch: s.Epoch,
 		Now: now,
 	}
 }
 
 // result is what came of a command.
 type result struct {
-	err     error
-	id      string
-	task    *task.Task
-	existed bool
+	err      error
+	id       string
+	task     *task.Task
+	existed  bool
+	schedule *Schedule
 }
 
 // Apply carries out a command.
@@ -76,10 +84,7 @@ func (c *core) Apply(at time.Time, cmd *command, own bool) any {
 		}
 	}
 	if len(c.effects) > 0 && !own {
-		select {
-		case c.woken <- struct{}{}:
-		default:
-		}
+		c.poke()
 	}
 	return r
 }
@@ -90,7 +95,9 @@ func (c *core) carryOut(cmd *command) (r result) {
 	case cmd.Tick != nil:
 		c.queue.Tick(c.at)
 	case cmd.Configure != nil:
+		epoch := c.set.Epoch
 		c.set = *cmd.Configure
+		c.set.Epoch = cmp.Or(epoch, c.set.Epoch)
 		c.queue.Configure(c.set.queue(nil))
 	case cmd.Register != nil:
 		r.id = c.queue.Register(a, *cmd.Register)
@@ -114,6 +121,16 @@ func (c *core) carryOut(cmd *command) (r result) {
 		r.existed, r.err = c.submitTask(a, cmd.SubmitTask)
 	case cmd.AbortTask != nil:
 		r.err = c.abortTask(a, cmd.AbortTask.ID)
+	case cmd.SetSchedule != nil:
+		r.schedule = c.setSchedule(a, *cmd.SetSchedule)
+	case cmd.DeleteSchedule != nil:
+		k := key{a, cmd.DeleteSchedule.ID}
+		if c.schedules[k] == nil {
+			r.err = fmt.Errorf("schedule %q: %w", k.id, ErrNotFound)
+		}
+		delete(c.schedules, k)
+	case cmd.Fire != nil:
+		r.existed = c.fire(a, cmd.Fire)
 	default:
 		r.err = errors.New("the store holds a command that this version does not know; run the version that wrote it, or a newer one")
 	}

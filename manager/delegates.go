@@ -110,7 +110,7 @@ func (m *Manager) unregister(w http.ResponseWriter, r *http.Request) {
 	if !m.read(w, r, &in) {
 		return
 	}
-	if _, err := m.do(r.Context(), &command{Account: account(r), Unregister: &delegateCommand{in.DelegateID}}); err != nil {
+	if _, err := m.do(r.Context(), &command{Account: account(r), Unregister: &idCommand{in.DelegateID}}); err != nil {
 		failWith(w, err)
 		return
 	}
@@ -134,6 +134,10 @@ func (m *Manager) capacity(w http.ResponseWriter, r *http.Request) {
 }
 
 func (m *Manager) listDelegates(w http.ResponseWriter, r *http.Request) {
+	if err := m.journal.Sync(r.Context()); err != nil {
+		failWith(w, err)
+		return
+	}
 	answer(w, http.StatusOK, struct {
 		Delegates []Delegate `json:"delegates"`
 	}{m.Delegates(account(r))})

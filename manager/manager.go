@@ -219,12 +219,9 @@ func (m *Manager) Close() error {
 func (m *Manager) loop(ctx context.Context) {
 	defer close(m.stopped)
 	for {
-		_, _ = m.do(ctx, &command{Tick: &struct{}{}}) // tried again when it is due
-		var due <-chan time.Time
-		stop := func() {}
-		if at, ok := m.core.queue.NextDeadline(); ok {
-			due, stop = m.cfg.Clock.At(at)
-		}
+		_, err := m.do(ctx, &command{Tick: &struct{}{}})
+		m.fireDue(ctx)
+		due, stop := m.due(err != nil)
 		select {
 		case <-due:
 		case <-m.core.queue.Wake():
@@ -236,6 +233,21 @@ func (m *Manager) loop(ctx context.Context) {
 		}
 		stop()
 	}
+}
+
+// due is when there is something to do; soon, when it could not be done.
+func (m *Manager) due(soon bool) (<-chan time.Time, func()) {
+	if soon {
+		return m.after(time.Second)
+	}
+	at, ok := m.core.queue.NextDeadline()
+	if t, one := m.core.nextSchedule(); one && (!ok || t.Before(at)) {
+		at, ok = t, true
+	}
+	if !ok {
+		return nil, func() {}
+	}
+	return m.after(at.Sub(m.journal.Now()))
 }
 
 // do has a command carried out, with what it leads to.

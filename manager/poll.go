@@ -66,6 +66,9 @@ func (m *Manager) held(w http.ResponseWriter, r *http.Request) (queue.List, bool
 	var over <-chan time.Time
 	for {
 		l, err := m.core.queue.List(account(r), param(r, "delegate"), since)
+		if err != nil && m.journal.Sync(r.Context()) == nil { // it may have registered elsewhere, a moment ago
+			l, err = m.core.queue.List(account(r), param(r, "delegate"), since)
+		}
 		if err != nil {
 			failWith(w, err)
 			return queue.List{}, false

@@ -49,6 +49,12 @@ func (m *Manager) routes() http.Handler {
 		r.Get("/api/tasks/{id}", m.showTask)
 		r.Post("/api/tasks/{id}/abort", m.abortTask)
 		r.Get("/api/delegates", m.listDelegates)
+		r.Get("/api/events", m.streamEvents)
+		r.Get("/api/schedules", m.listSchedules)
+		r.Put("/api/schedules/{id}", m.putSchedule)
+		r.Get("/api/schedules/{id}", m.showSchedule)
+		r.Delete("/api/schedules/{id}", m.deleteSchedule)
+		r.Post("/api/schedules/{id}/trigger", m.triggerSchedule)
 	})
 	return r
 }

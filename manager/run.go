@@ -113,6 +113,15 @@ func (m *Manager) Stage(account, id string) (Stage, error) {
 	return s, err
 }
 
+// fresh is a stage's state, also when another manager took it a moment ago.
+func (m *Manager) fresh(ctx context.Context, account, id string) (Stage, error) {
+	s, err := m.Stage(account, id)
+	if err != nil && m.journal.Sync(ctx) == nil {
+		return m.Stage(account, id)
+	}
+	return s, err
+}
+
 // stage is a stage's state and a channel that is closed when it has ended, or has
 // to be looked at again.
 func (c *core) stage(account, id string) (Stage, <-chan struct{}, error) {
@@ -153,6 +162,9 @@ func (m *Manager) Stages(account string) []Stage {
 // before that, it returns the state of that moment with an error. It also fails
 // with [ErrNotFound].
 func (m *Manager) WaitStage(ctx context.Context, account, id string) (Stage, error) {
+	if _, err := m.fresh(ctx, account, id); err != nil {
+		return Stage{}, err
+	}
 	for {
 		s, done, err := m.core.stage(account, id)
 		if err != nil || s.Status.Ended() {
@@ -188,7 +200,7 @@ func (m *Manager) await(ctx context.Context, done <-chan struct{}) error {
 // stopped and the cleanup runs before the stage ends as [Aborted]. A stage that
 // has ended or is being cleaned up stays as it is. It fails with [ErrNotFound].
 func (m *Manager) AbortStage(ctx context.Context, account, id string) (Stage, error) {
-	if _, err := m.do(ctx, &command{Account: account, AbortStage: &abortCommand{id}}); err != nil {
+	if _, err := m.do(ctx, &command{Account: account, AbortStage: &idCommand{id}}); err != nil {
 		return Stage{}, err
 	}
 	return m.Stage(account, id)

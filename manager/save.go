@@ -27,6 +27,15 @@ type savedHead struct {
 	Order    uint64   `json:"order"`
 	Stages   int      `json:"stages"`
 	Tasks    int      `json:"tasks"`
+	// Schedules is how many there are.
+	Schedules int `json:"schedules"`
+	// Events are the ids of the last ones, by account.
+	Events map[string]uint64 `json:"events,omitempty"`
+}
+
+type savedSchedule struct {
+	Account string `json:"account"`
+	Schedule
 }
 
 type savedTask struct {
@@ -129,7 +138,15 @@ func (c *core) Save(to io.Writer) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w := bufio.NewWriter(to)
-	if err := writeRecord(w, savedHead{saved, c.set, c.order, len(c.stages), len(c.tasks)}); err != nil {
+	head := savedHead{
+		Version: saved, Settings: c.set, Order: c.order, Stages: len(c.stages), Tasks: len(c.tasks), Schedules: len(c.schedules), Events: map[string]uint64{},
+	}
+	for account, f := range c.feeds {
+		if f.last > 0 { // whoever asked for one made the others
+			head.Events[account] = f.last
+		}
+	}
+	if err := writeRecord(w, head); err != nil {
 		return err
 	}
 	for _, n := range slices.SortedFunc(maps.Values(c.stages), func(a, b *run) int { return cmp.Compare(a.order, b.order) }) {
@@ -137,10 +154,13 @@ func (c *core) Save(to io.Writer) error {
 			return err
 		}
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(c.tasks), func(a, b key) int {
-		return cmp.Or(cmp.Compare(a.account, b.account), cmp.Compare(a.id, b.id))
-	}) {
+	for _, k := range slices.SortedFunc(maps.Keys(c.tasks), key.compare) {
 		if err := writeRecord(w, savedTask{k.account, k.id, *c.tasks[k]}); err != nil {
+			return err
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(c.schedules), key.compare) {
+		if err := writeRecord(w, savedSchedule{k.account, *c.schedules[k]}); err != nil {
 			return err
 		}
 	}
@@ -178,6 +198,14 @@ func (c *core) Load(from io.Reader) error {
 		}
 		tasks[key{t.Account, t.ID}] = &t.single
 	}
+	schedules := make(map[key]*Schedule, head.Schedules)
+	for range head.Schedules {
+		var s savedSchedule
+		if err := readRecord(r, &s); err != nil {
+			return fmt.Errorf("reading a saved schedule: %w", err)
+		}
+		schedules[key{s.Account, s.ID}] = &s.Schedule
+	}
 	c.queue.Configure(head.Settings.queue(nil))
 	if err := c.queue.Load(r); err != nil {
 		return err
@@ -187,7 +215,15 @@ func (c *core) Load(from io.Reader) error {
 			close(n.done)
 		}
 	}
-	c.stages, c.tasks, c.order, c.set = stages, tasks, head.Order, head.Settings
+	for _, f := range c.feeds {
+		f.wake()
+	}
+	c.feeds = map[string]*feed{}
+	for account, last := range head.Events {
+		c.feeds[account] = &feed{last: last}
+	}
+	c.stages, c.tasks, c.schedules, c.order, c.set = stages, tasks, schedules, head.Order, head.Settings
+	c.poke()
 	return nil
 }
 

@@ -21,9 +21,11 @@ func (c *core) follow(e *queue.Event) {
 	switch e.Kind {
 	case queue.Lost:
 		c.count(e.Account, func(s *Stats) { s.DelegatesLost++ })
+		c.publish(e.Account, Event{Type: DelegateEvent, Delegate: e.Delegate, Status: Status(queue.Gone)})
 		c.note(zerolog.WarnLevel, "a delegate is lost: it sends no heartbeats", note{account: e.Account, delegate: e.Delegate})
 		return
 	case queue.Returned:
+		c.publish(e.Account, Event{Type: DelegateEvent, Delegate: e.Delegate, Status: Status(queue.Alive)})
 		c.note(zerolog.InfoLevel, "a lost delegate is back", note{account: e.Account, delegate: e.Delegate})
 		return
 	}
@@ -49,6 +51,7 @@ func (c *core) follow(e *queue.Event) {
 		n.trace.Since = e.At
 		n.StartedAt, n.init.StartedAt = time.Time{}, time.Time{}
 		n.init.Status = Queued
+		c.publishStage(n)
 	case queue.Expired:
 		c.stop(n, Timeout, fmt.Sprintf("the stage ran longer than its time-out of %s", n.timeout.Duration()))
 	case queue.Ended:
@@ -69,7 +72,9 @@ func (c *core) started(n *run, e *queue.Event) {
 		c.waited(n.trace, e.At)
 		n.Status, n.StartedAt = Running, e.At
 		n.DelegateID, n.variant = e.Delegate, e.Variant
+		c.publishStage(n)
 	}
+	c.publishStep(n, p)
 }
 
 // part finds the part of a stage that a task is for.
@@ -95,6 +100,7 @@ func (c *core) ended(n *run, e *queue.Event) {
 		return
 	}
 	p.record(e)
+	c.publishStep(n, p)
 	switch {
 	case n.Status.Ended():
 		// A cleanup that waited for its delegate's return: only itself to tell of.
@@ -230,6 +236,7 @@ func (c *core) finish(n *run) {
 		n.steps[i].data = nil
 	}
 	close(n.done)
+	c.publishStage(n)
 	c.note(zerolog.InfoLevel, "a stage has ended",
 		note{account: n.account, stage: n.ID, delegate: n.DelegateID, what: string(n.Status), trace: n.trace})
 	status, started, ended := n.Status, n.StartedAt, n.EndedAt

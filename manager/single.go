@@ -159,6 +159,7 @@ func (c *core) submitTask(account string, s *submitTaskCommand) (existed bool, e
 	t := s.Single
 	t.Trace.Since = c.at
 	c.tasks[k] = &t
+	c.publish(account, Event{Type: TaskEvent, Task: k.id, Status: Queued})
 	c.count(account, func(s *Stats) { s.Tasks.Submitted++ })
 	return false, nil
 }
@@ -194,6 +195,16 @@ func (m *Manager) Task(account, id string) (Task, error) {
 	return t, err
 }
 
+// freshTask is a single task's state, also when another manager took it a moment
+// ago.
+func (m *Manager) freshTask(ctx context.Context, account, id string) (Task, error) {
+	t, err := m.Task(account, id)
+	if err != nil && m.journal.Sync(ctx) == nil {
+		return m.Task(account, id)
+	}
+	return t, err
+}
+
 // task is a single task's state and a channel that is closed when it has ended,
 // or has to be looked at again.
 func (c *core) task(account, id string) (Task, <-chan struct{}, error) {
@@ -225,6 +236,9 @@ func (c *core) task(account, id string) (Task, <-chan struct{}, error) {
 // closes before that, it returns the state of that moment with an error. It also
 // fails with [ErrNotFound].
 func (m *Manager) WaitTask(ctx context.Context, account, id string) (Task, error) {
+	if _, err := m.freshTask(ctx, account, id); err != nil {
+		return Task{}, err
+	}
 	for {
 		t, done, err := m.core.task(account, id)
 		if err != nil || t.Status.Ended() {
@@ -243,7 +257,7 @@ func (m *Manager) WaitTask(ctx context.Context, account, id string) (Task, error
 // ends with the delegate's answer, or after [Config.AbortGrace]. One that has
 // ended stays as it is. It fails with [ErrNotFound].
 func (m *Manager) AbortTask(ctx context.Context, account, id string) (Task, error) {
-	if _, err := m.do(ctx, &command{Account: account, AbortTask: &abortCommand{id}}); err != nil {
+	if _, err := m.do(ctx, &command{Account: account, AbortTask: &idCommand{id}}); err != nil {
 		return Task{}, err
 	}
 	return m.Task(account, id)
@@ -269,8 +283,10 @@ func (c *core) followTask(k key, e *queue.Event) {
 		c.count(k.account, func(s *Stats) { s.Tasks.Waits.add(waited) })
 		c.waited(t.Trace, e.At)
 		t.Started = e.At
+		c.publish(k.account, Event{Type: TaskEvent, Task: k.id, Delegate: e.Delegate, Status: Running})
 	case queue.Requeued:
 		t.Trace.Since, t.Started = e.At, time.Time{}
+		c.publish(k.account, Event{Type: TaskEvent, Task: k.id, Status: Queued})
 	case queue.Ended:
 		if t.Started.IsZero() {
 			c.waited(t.Trace, e.At)
@@ -278,5 +294,6 @@ func (c *core) followTask(k key, e *queue.Event) {
 		status, started, ended := statusOf(e.Result.Outcome), t.Started, e.At
 		c.count(k.account, func(s *Stats) { s.Tasks.end(status, started, ended) })
 		c.over(t.Trace, status, e.Delegate, e.At)
+		c.publish(k.account, Event{Type: TaskEvent, Task: k.id, Delegate: e.Delegate, Status: status, Error: e.Result.Error})
 	}
 }

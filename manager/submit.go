@@ -61,6 +61,7 @@ func (c *core) submitStage(account string, n *run) (existed bool, err error) {
 	c.order++
 	n.order = c.order
 	c.stages[k] = n
+	c.publishStage(n)
 	c.count(account, func(s *Stats) { s.Stages.Submitted++ })
 	return false, nil
 }

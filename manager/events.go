@@ -1,0 +1,290 @@
+package manager
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// EventType says what an [Event] is about.
+type EventType string
+
+// The types of events.
+const (
+	StageEvent    EventType = "stage"
+	StepEvent     EventType = "step"
+	TaskEvent     EventType = "task"
+	DelegateEvent EventType = "delegate"
+)
+
+// Event is a change of something's status.
+type Event struct {
+	// ID counts an account's events from 1, the same on all managers.
+	ID   uint64    `json:"id,omitempty"`
+	Type EventType `json:"type"`
+	At   time.Time `json:"at"`
+	// Stage, Step, Task and Delegate are the ids of what it is about, as far as
+	// they apply. A step is also an init or a cleanup.
+	Stage    string `json:"stage_id,omitempty"`
+	Step     string `json:"step_id,omitempty"`
+	Task     string `json:"task_id,omitempty"`
+	Delegate string `json:"delegate_id,omitempty"`
+	// Status is the new status; of a delegate it is its state.
+	Status Status `json:"status"`
+	// Place, Reason and Waited say how a stage waits when the event is sent: its
+	// place counts from 1, Waited is in milliseconds.
+	Place  int    `json:"place,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	Waited int64  `json:"waited_ms,omitempty"`
+	Error  string `json:"error_msg,omitempty"`
+}
+
+// maxEvents is how many events of an account are kept for who comes back.
+const maxEvents = 4096
+
+// feed is an account's events. The core's lock guards it. Last is state; the
+// events themselves are with whoever has seen them happen.
+type feed struct {
+	last    uint64
+	kept    []Event // the newest, without a gap
+	changed chan struct{}
+}
+
+func (c *core) feed(account string) *feed {
+	f := c.feeds[account]
+	if f == nil {
+		f = &feed{}
+		c.feeds[account] = f
+	}
+	return f
+}
+
+// publish tells of a change.
+func (c *core) publish(account string, e Event) {
+	f := c.feed(account)
+	f.last++
+	if c.silent {
+		return
+	}
+	e.ID, e.At = f.last, c.at
+	if len(f.kept) >= 2*maxEvents {
+		f.kept = append(f.kept[:0], f.kept[maxEvents:]...)
+	}
+	f.kept = append(f.kept, e)
+	f.wake()
+}
+
+func (f *feed) wake() {
+	if f.changed != nil {
+		close(f.changed)
+		f.changed = nil
+	}
+}
+
+func (c *core) publishStage(n *run) {
+	c.publish(n.account, Event{Type: StageEvent, Stage: n.ID, Delegate: n.DelegateID, Status: n.Status, Error: n.Error})
+}
+
+func (c *core) publishStep(n *run, p *step) {
+	c.publish(n.account, Event{
+		Type: StepEvent, Stage: n.ID, Step: p.ID, Task: p.TaskID, Delegate: n.DelegateID, Status: p.Status, Error: p.Error,
+	})
+}
+
+// Feed is a part of an account's events.
+type Feed struct {
+	// Events are those after the one that was asked for.
+	Events []Event
+	// Last is the id of the account's newest event.
+	Last uint64
+	// Missed says that there were others before Events that are not kept any more,
+	// or that the account never had the one that was asked for: read the state of
+	// what matters again.
+	Missed bool
+	// Changed is closed when there are more, or when the store has lost some.
+	Changed <-chan struct{}
+}
+
+// Events are an account's events after the one with an id; 0 is before the first.
+// The newest 4,096 are kept, at least, from when this process was started or
+// has read the store.
+func (m *Manager) Events(account string, after uint64) Feed {
+	c := m.core
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.feed(account)
+	if f.changed == nil {
+		f.changed = make(chan struct{})
+	}
+	out := Feed{Last: f.last, Changed: f.changed}
+	oldest := f.last - uint64(len(f.kept)) // the one before the kept
+	if after > f.last || after < oldest {
+		out.Missed = true
+		after = oldest
+	}
+	out.Events = slices.Clone(f.kept[after-oldest:])
+	return out
+}
+
+// How often a stream of events tells where stages wait, and that it is there.
+const (
+	placesEvery = time.Second
+	beatEvery   = 15 * time.Second
+	maxPlaces   = 1000 // stages whose place is told
+)
+
+// streamEvents serves an account's events as server-sent events.
+func (m *Manager) streamEvents(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	s := &eventStream{m: m, w: w, account: account(r), stage: q.Get("stage"), told: map[string]Event{}}
+	since := cmp.Or(r.Header.Get("Last-Event-ID"), q.Get("since"))
+	after := m.Events(s.account, 0).Last
+	if since != "" {
+		var err error
+		if after, err = strconv.ParseUint(since, 10, 64); err != nil {
+			fail(w, http.StatusBadRequest, "since is not the id of an event: "+strconv.Quote(since))
+			return
+		}
+	}
+	if s.stage != "" {
+		if _, err := m.fresh(r.Context(), s.account, s.stage); err != nil {
+			failWith(w, err)
+			return
+		}
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusOK)
+	s.run(r, after)
+}
+
+type eventStream struct {
+	m              *Manager
+	w              http.ResponseWriter
+	account, stage string
+	told           map[string]Event // by stage, what was said of its place
+	err            error
+}
+
+func (s *eventStream) run(r *http.Request, after uint64) {
+	flush := http.NewResponseController(s.w).Flush
+	beat, stop := s.m.after(beatEvery)
+	places, stopPlaces := s.m.after(0)
+	defer func() { stop(); stopPlaces() }()
+	for {
+		f := s.m.Events(s.account, after)
+		if f.Missed {
+			s.send("missed", Event{Type: StageEvent})
+		}
+		for _, e := range f.Events {
+			s.tell(e)
+		}
+		after = f.Last
+		if s.err != nil || flush() != nil {
+			return
+		}
+		select {
+		case <-f.Changed:
+		case <-places:
+			s.places()
+			stopPlaces()
+			places, stopPlaces = s.m.after(placesEvery)
+		case <-beat:
+			_, s.err = fmt.Fprint(s.w, ": still here\n\n")
+			stop()
+			beat, stop = s.m.after(beatEvery)
+		case <-r.Context().Done():
+			return
+		case <-s.m.closing:
+			return
+		}
+	}
+}
+
+// tell sends an event, and with one of a stage that waits how it does now.
+func (s *eventStream) tell(e Event) {
+	if s.stage != "" && e.Stage != s.stage {
+		return
+	}
+	if e.Type == StageEvent && e.Status == Queued {
+		if now, err := s.m.Stage(s.account, e.Stage); err == nil && now.Status == Queued {
+			e.Place, e.Reason, e.Waited = now.Place, now.Reason, now.waited(s.m.journal.Now())
+			s.told[e.Stage] = Event{Place: e.Place, Reason: e.Reason}
+		}
+	}
+	s.send("status", e)
+}
+
+// places tells of stages whose place in the queue, or whose reason to wait, has
+// changed.
+func (s *eventStream) places() {
+	waiting := s.m.queued(s.account, s.stage)
+	if len(waiting) > maxPlaces {
+		waiting = waiting[:maxPlaces]
+	}
+	before := s.told
+	s.told = make(map[string]Event, len(waiting))
+	for _, w := range waiting {
+		now := Event{Place: w.Place, Reason: w.Reason}
+		s.told[w.ID] = now
+		if before[w.ID] == now {
+			continue
+		}
+		at := s.m.journal.Now()
+		s.send("place", Event{
+			Type: StageEvent, At: at, Stage: w.ID, Status: Queued, Place: w.Place, Reason: w.Reason, Waited: w.waited(at),
+		})
+	}
+}
+
+func (s *eventStream) send(kind string, e Event) {
+	if s.err != nil {
+		return
+	}
+	b, err := json.Marshal(e)
+	if err != nil {
+		s.err = err
+		return
+	}
+	if e.ID != 0 {
+		_, s.err = fmt.Fprintf(s.w, "id: %d\nevent: %s\ndata: %s\n\n", e.ID, kind, b)
+		return
+	}
+	_, s.err = fmt.Fprintf(s.w, "event: %s\ndata: %s\n\n", kind, b)
+}
+
+// queued are an account's stages that wait, or the one with the id if it does, in
+// the order of the queue.
+func (m *Manager) queued(account, id string) []Stage {
+	c := m.core
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if id != "" {
+		if n := c.stages[key{account, id}]; n != nil && n.Status == Queued {
+			return []Stage{c.placed(n)}
+		}
+		return nil
+	}
+	var out []Stage
+	for id, p := range c.queue.Places(account) {
+		if n := c.stages[key{account, id}]; n != nil {
+			s := n.Stage
+			s.Place, s.Reason = p.Number, p.Reason
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, func(a, b Stage) int { return cmp.Or(cmp.Compare(a.Place, b.Place), cmp.Compare(a.ID, b.ID)) })
+	return out
+}
+
+// waited is how long a stage has waited in the queue, in milliseconds.
+func (s *Stage) waited(now time.Time) int64 {
+	if s.Status != Queued {
+		return 0
+	}
+	return max(now.Sub(s.SubmittedAt).Milliseconds(), 0)
+}
