@@ -44,12 +44,12 @@ func (k key) compare(o key) int {
 	return cmp.Or(cmp.Compare(k.account, o.account), cmp.Compare(k.id, o.id))
 }
 
-func newCore(set settings, silent bool) *core {
+func newCore(silent bool) *core {
 	c := &core{
-		stages: map[key]*run{}, tasks: map[key]*single{}, feeds: map[string]*feed{}, schedules: map[key]*Schedule{}, set: set, silent: silent, woken: make(chan struct{}, 1),
-		at: time.Unix(0, 0), // the queue's times count from here
+		stages: map[key]*run{}, tasks: map[key]*single{}, feeds: map[string]*feed{}, schedules: map[key]*Schedule{}, silent: silent, woken: make(chan struct{}, 1),
+		at: time.Unix(0, 0),
 	}
-	c.queue = queue.New(set.queue(func() time.Time { return c.at })) // configured by the first command
+	c.queue = queue.New(queue.Config{Now: func() time.Time { return c.at }}) // the first command configures it
 	return c
 }
 

@@ -93,6 +93,7 @@ func start(t testing.TB, change ...func(*manager.Config)) *server {
 	cfg := manager.Config{
 		Accounts: map[string]string{account: fakeSecret, otherAccount: otherSecret},
 		Clock:    s.clock,
+		Gap:      -1, // the clock jumps
 	}
 	for _, f := range change {
 		f(&cfg)

@@ -1,9 +1,12 @@
 package manager
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net/http"
 	"sync"
 	"time"
@@ -87,6 +90,23 @@ type Config struct {
 	// must be safe for concurrent use.
 	Logs func(account, prefix string) *stage.LogConfig
 
+	// Gap is how long no manager was there, or could reach the store, when delegates
+	// get a fresh time to send heartbeats and answers in, as nobody could hear them.
+	// Defaults to 10 seconds; below zero is never.
+	Gap time.Duration
+
+	// Store keeps the state: package journal/sqlite has one for a single manager,
+	// journal/redis one for any number of managers, which then must all have the
+	// same settings: those of the last one to start hold for all. The manager owns
+	// it from [New] on, also when New fails. Nil keeps the state in memory.
+	Store journal.Log
+	// StoreKeys are secrets of 16 random bytes or more: what is kept in the store is
+	// encrypted, since payloads and answers may hold secrets (SPEC S5), and any one
+	// of them opens it. To replace one, give the new one besides, once. Required
+	// with a Store, unless StoreUnsealed says that nothing is to be encrypted.
+	StoreKeys     [][]byte
+	StoreUnsealed bool
+
 	// Clock defaults to the wall clock.
 	Clock Clock
 	// Logger tells of delegates that come and go and of stages that end. The zero
@@ -120,6 +140,7 @@ func (c *Config) setDefaults() {
 		}
 	}
 	c.MaxWait = min(c.MaxWait, maxWait)
+	c.Gap = max(cmp.Or(c.Gap, 10*time.Second), 0)
 	if c.MaxBody <= 0 {
 		c.MaxBody = task.MaxBody
 	}
@@ -151,45 +172,91 @@ type Manager struct {
 }
 
 // New makes a manager and starts its one goroutine, which ends with
-// [Manager.Close]. It fails when there is no account, or when a secret has no
-// valid form.
+// [Manager.Close]. It fails when there is no account, when a secret has no valid
+// form, and when the store cannot be read.
 func New(cfg Config) (*Manager, error) {
+	m, err := open(&cfg)
+	if err != nil {
+		if m == nil && cfg.Store != nil { // otherwise the journal has closed it
+			err = errors.Join(err, cfg.Store.Close())
+		}
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	return m, nil
+}
+
+func open(cfg *Config) (*Manager, error) {
 	cfg.setDefaults()
-	if len(cfg.Accounts) == 0 {
-		return nil, errors.New("manager: no account is configured; Config.Accounts needs an id and its secret")
+	secrets, err := parseSecrets(cfg.Accounts)
+	if err != nil {
+		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	m := &Manager{
-		cfg:     cfg,
-		secrets: make(map[string]token.Secret, len(cfg.Accounts)),
+		cfg:     *cfg,
+		secrets: secrets,
 		stop:    stop,
 		closing: ctx.Done(),
 		stopped: make(chan struct{}),
 		counts:  map[string]*counts{},
 		spans:   map[string]trace.Span{},
 		tracer:  cfg.TracerProvider.Tracer(scope),
-		core:    newCore(cfg.settings(), false),
+		core:    newCore(false),
 	}
-	for id, text := range cfg.Accounts {
-		secret, err := token.ParseSecret(text)
-		if err != nil {
-			stop()
-			return nil, fmt.Errorf("manager: account %q: %w", id, err)
-		}
-		if id == "" {
-			stop()
-			return nil, errors.New("manager: an account has no id")
-		}
-		m.secrets[id] = secret
-	}
-	var err error
-	if m.journal, err = journal.Open(ctx, journal.Config[*command]{Now: cfg.Clock.Now}, journal.Machine[*command](m.core)); err != nil {
+	if m.journal, err = journal.Open(ctx, journal.Config[*command]{
+		Log: cfg.Store, Keys: cfg.StoreKeys, Unsealed: cfg.StoreUnsealed, Rules: rules,
+		New: func() journal.Machine[*command] { return newCore(true) },
+		Now: cfg.Clock.Now, Logger: cfg.Logger,
+	}, journal.Machine[*command](m.core)); err != nil {
 		stop()
-		return nil, fmt.Errorf("manager: %w", err)
+		return m, err
+	}
+	if err := m.configure(ctx); err != nil {
+		stop()
+		return m, errors.Join(err, m.journal.Close())
 	}
 	m.handler = m.routes()
 	go m.loop(ctx)
 	return m, nil
+}
+
+// rules is the version of the core's rules: of what the commands in a store do.
+const rules = 1
+
+func parseSecrets(accounts map[string]string) (map[string]token.Secret, error) {
+	if len(accounts) == 0 {
+		return nil, errors.New("no account is configured; Config.Accounts needs an id and its secret")
+	}
+	secrets := make(map[string]token.Secret, len(accounts))
+	for id, text := range accounts {
+		secret, err := token.ParseSecret(text)
+		if err != nil {
+			return nil, fmt.Errorf("account %q: %w", id, err)
+		}
+		if id == "" {
+			return nil, errors.New("an account has no id")
+		}
+		secrets[id] = secret
+	}
+	return secrets, nil
+}
+
+// configure makes this manager's settings those of all. A store that can only be
+// read keeps the ones that it has.
+func (m *Manager) configure(ctx context.Context) error {
+	set := m.cfg.settings()
+	m.core.mu.Lock()
+	set.Epoch = m.core.set.Epoch
+	same := set == m.core.set
+	m.core.mu.Unlock()
+	if same && set.Epoch != "" {
+		return nil
+	}
+	set.Epoch = cmp.Or(set.Epoch, rand.Text())
+	if _, err := m.do(ctx, &command{Configure: &set}); err != nil && !errors.Is(err, journal.ErrReadOnly) {
+		return err
+	}
+	return nil
 }
 
 // settings are those that all managers share.
@@ -198,7 +265,7 @@ func (c *Config) settings() settings {
 		HeartbeatTimeout: c.HeartbeatTimeout, AcquireTimeout: c.AcquireTimeout,
 		AbortGrace: c.AbortGrace, AnswerGrace: c.AnswerGrace, ForgetLost: c.ForgetLost,
 		Retention: c.Retention, MaxFinished: c.MaxFinished,
-		MaxFinishedBytes: c.MaxFinishedBytes, MaxAttempts: c.MaxAttempts,
+		MaxFinishedBytes: c.MaxFinishedBytes, MaxAttempts: c.MaxAttempts, Gap: c.Gap,
 	}
 }
 
@@ -219,9 +286,8 @@ func (m *Manager) Close() error {
 func (m *Manager) loop(ctx context.Context) {
 	defer close(m.stopped)
 	for {
-		_, err := m.do(ctx, &command{Tick: &struct{}{}})
-		m.fireDue(ctx)
-		due, stop := m.due(err != nil)
+		soon := !m.tick(ctx) || !m.fireDue(ctx)
+		due, stop := m.due(soon)
 		select {
 		case <-due:
 		case <-m.core.queue.Wake():
@@ -235,7 +301,18 @@ func (m *Manager) loop(ctx context.Context) {
 	}
 }
 
-// due is when there is something to do; soon, when it could not be done.
+// tick does what is due in the queue. It is false when the store did not let it.
+func (m *Manager) tick(ctx context.Context) bool {
+	at, ok := m.core.queue.NextDeadline()
+	if !ok || at.After(m.journal.Now()) {
+		return true
+	}
+	_, err := m.do(ctx, &command{Tick: &struct{}{}})
+	return err == nil
+}
+
+// due is when there is something to do; soon, when it could not be done. Managers
+// on one store take turns by chance, so that they do not all do the same.
 func (m *Manager) due(soon bool) (<-chan time.Time, func()) {
 	if soon {
 		return m.after(time.Second)
@@ -247,8 +324,14 @@ func (m *Manager) due(soon bool) (<-chan time.Time, func()) {
 	if !ok {
 		return nil, func() {}
 	}
-	return m.after(at.Sub(m.journal.Now()))
+	wait := at.Sub(m.journal.Now())
+	if m.cfg.Store != nil && m.cfg.Store.Shared() {
+		wait += mathrand.N(turns)
+	}
+	return m.after(wait)
 }
+
+const turns = 20 * time.Millisecond
 
 // do has a command carried out, with what it leads to.
 func (m *Manager) do(ctx context.Context, cmd *command) (result, error) {

@@ -185,14 +185,16 @@ func (m *Manager) discard(f *fireCommand) {
 }
 
 // fireDue has all schedules that are due submit what they are to. Other managers
-// may be doing the same: the first one counts.
-func (m *Manager) fireDue(ctx context.Context) {
+// may be doing the same: the first one counts. It is false when the store did not
+// let it.
+func (m *Manager) fireDue(ctx context.Context) bool {
 	for _, k := range m.core.due(m.journal.Now()) {
 		if err := m.fire(ctx, k); err != nil {
 			m.cfg.Logger.Warn().Err(err).Str("account_id", k.account).Str("schedule_id", k.id).Msg("a schedule could not submit")
-			return // the store does not answer; it is tried again
+			return false
 		}
 	}
+	return true
 }
 
 // fire does it for one schedule, until nothing is due.
