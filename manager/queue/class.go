@@ -14,8 +14,8 @@ const (
 	stages
 )
 
-func (w *work) kind() kind {
-	if w.Stage {
+func kindOf(stage bool) kind {
+	if stage {
 		return stages
 	}
 	return singles
@@ -31,6 +31,8 @@ type class struct {
 	rest     []*tag // those of them that share their bit
 	variants []Variant
 	spelled  []string // the selectors of one of its works
+
+	groups []*group // all of whose limits count for it; none for single tasks
 
 	line    *line // where it queues
 	plain   []*lane
@@ -61,14 +63,30 @@ func (w *Work) needs(b []byte) []byte {
 			b = strconv.AppendQuote(b, t)
 		}
 	}
+	for _, g := range w.groupNames(few[:0]) {
+		b = append(b, '#')
+		b = strconv.AppendQuote(b, g)
+	}
 	return b
 }
 
+// groupNames appends the names of the groups to which the work belongs to few, in
+// order.
+func (w *Work) groupNames(few []string) []string {
+	if !w.Stage {
+		return nil
+	}
+	names := append(append(few, ""), w.Groups...) // all belong to their account's
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // join makes a work a member of its class.
-func (a *account) join(w *work, selectors []string, key []byte) {
+func (a *account) join(w *work, like *Work, key []byte) {
+	selectors := like.Selectors
 	c := a.classes[string(key)]
 	if c == nil {
-		c = a.newClass(w, selectors, string(key))
+		c = a.newClass(like, string(key))
 	}
 	if c.members == 0 {
 		a.idle--
@@ -82,13 +100,13 @@ func (a *account) join(w *work, selectors []string, key []byte) {
 	}
 }
 
-func (a *account) newClass(w *work, selectors []string, key string) *class {
-	c := &class{acc: a, key: key, kind: w.kind(), spelled: slices.Clone(selectors)}
+func (a *account) newClass(w *Work, key string) *class {
+	c := &class{acc: a, key: key, kind: kindOf(w.Stage), spelled: slices.Clone(w.Selectors)}
 	for _, v := range w.Variants {
 		c.variants = append(c.variants, Variant{Types: slices.Clone(v.Types)})
 	}
 	names := map[string]bool{}
-	for _, s := range selectors {
+	for _, s := range w.Selectors {
 		if s = fold(s); !names[s] {
 			names[s] = true
 			t := a.ask(s)
@@ -98,6 +116,11 @@ func (a *account) newClass(w *work, selectors []string, key string) *class {
 				c.rest = append(c.rest, t)
 			}
 		}
+	}
+	for _, name := range w.groupNames(nil) {
+		g := a.group(name)
+		g.classes++
+		c.groups = append(c.groups, g)
 	}
 	a.classes[key] = c
 	a.idle++
@@ -131,6 +154,10 @@ func (a *account) dropIdle() {
 		}
 		for _, t := range c.tags {
 			a.unask(t)
+		}
+		for _, g := range c.groups {
+			g.classes--
+			a.tidyGroup(g)
 		}
 	}
 	a.idle = 0
@@ -216,12 +243,14 @@ func (c *class) queueUp() {
 	old := c.line
 	if old != nil {
 		for n := range c.lanes {
-			old.lanes.remove(n)
+			if n.parked == nil {
+				old.lanes.remove(n)
+			}
 		}
 	}
 	c.line = c.acc.lineAt(best, c.kind)
 	for n := range c.lanes {
-		if n.first != nil {
+		if n.first != nil && n.parked == nil {
 			c.line.lanes.fix(n)
 		}
 	}

@@ -63,7 +63,7 @@ func (d *delegate) rank(k kind) (r rank, ok bool) {
 	if k == stages {
 		r.free, r.slots = d.free(), len(d.slots)
 	}
-	return r, !d.lost && !d.info.Draining && (k == singles || r.free > 0)
+	return r, d.takes() && (k == singles || r.free > 0)
 }
 
 // touch notes that a delegate's rank may have changed.

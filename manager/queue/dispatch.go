@@ -27,8 +27,11 @@ import (
 
 // eligible tells whether a delegate may get a work, free or not.
 func (d *delegate) eligible(w *work) bool {
-	return !d.lost && !d.info.Draining && w.was[d.info.ID] != refused && d.hasTags(*w.Selectors) && d.variant(w) >= 0
+	return d.takes() && w.was[d.info.ID] != refused && d.hasTags(*w.Selectors) && d.variant(w) >= 0
 }
+
+// takes tells whether the delegate gets anything new at all.
+func (d *delegate) takes() bool { return !d.lost && !d.info.Draining }
 
 func (d *delegate) hasTags(selectors []string) bool {
 	for _, s := range selectors {
@@ -68,7 +71,12 @@ func (d *delegate) hasRoom(w *work) bool { return !w.Stage || d.free() > 0 }
 // there is one, but not to the one that it has just left, nil for none. One that
 // let it lie before is taken only when there is no other. The caller holds mu.
 func (q *Queue) place(w *work, left *delegate, now instant) {
-	d := w.acc.best(w, left)
+	var d *delegate
+	if g := w.class.full(); g == nil {
+		d = w.acc.best(w, left)
+	} else if w.lane.parked == nil {
+		w.lane.park(g)
+	}
 	if q.placing != nil {
 		q.placing(w, left, d)
 	}
@@ -122,7 +130,7 @@ func (a *account) best(w *work, left *delegate) *delegate {
 // fill gives a delegate all that waits and that it has room for, in the queue's
 // order. The caller holds mu.
 func (q *Queue) fill(d *delegate, now instant) {
-	for !d.lost && !d.info.Draining {
+	for d.takes() {
 		w := d.next()
 		if q.filling != nil {
 			q.filling(d, w)
@@ -138,11 +146,17 @@ func (q *Queue) fill(d *delegate, now instant) {
 // has no room for any.
 func (d *delegate) next() *work {
 	var best *lane
+	var few [8]*lane
+	full := few[:0]
 	consider := func(n *lane) bool {
 		if best != nil && !n.before(best) {
 			return false
 		}
 		if slices.Contains(n.refused, d.info.ID) || !d.crew.can(n.class) {
+			return true
+		}
+		if n.class.full() != nil {
+			full = append(full, n)
 			return true
 		}
 		best = n
@@ -157,6 +171,9 @@ func (d *delegate) next() *work {
 			l.lanes.walk(consider)
 		}
 	}
+	for _, n := range full {
+		n.park(n.class.full()) // the next decisions need not meet it
+	}
 	if best == nil {
 		return nil
 	}
@@ -170,6 +187,7 @@ func (q *Queue) offer(w *work, d *delegate, variant int, now instant) {
 	w.state, w.d, w.variant = given, d, int32(variant) //nolint:gosec // a caller has not so many
 	if w.Stage {
 		d.slots[w.ID] = w
+		w.class.count(1)
 	}
 	w.first.body = w.Variants[variant].Task
 	q.give(w.first, d, now)
@@ -201,8 +219,17 @@ func (q *Queue) requeue(w *work, now instant) {
 	w.first.state, w.first.owner = idle, nil
 	w.first.offered, w.first.acquired, w.first.end = 0, 0, nil
 	q.emit(Requeued, now, w.first)
+	groups := w.class.groups
+	if w.Stage {
+		w.class.count(-1)
+	}
 	q.wait(w)
-	q.place(w, d, now)
+	if n := room(groups); n == nil {
+		q.place(w, d, now)
+	} else if w.lane.parked == nil {
+		w.lane.park(n.parked) // it has its turn among them
+	}
+	q.admit(groups, d, w, now)
 	q.fill(d, now)
 }
 

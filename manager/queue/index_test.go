@@ -133,6 +133,21 @@ func TestWhoLetItLieComesLast(t *testing.T) {
 	assert.Equal(t, deaf, b.holder("s"))
 }
 
+// Of several that all let it lie, the best gets it.
+func TestTheBestOfThoseWhoLetItLie(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{AcquireTimeout: 10 * time.Second, HeartbeatTimeout: time.Hour})
+	decisions := compare(t, b.Queue)
+	for i := range 6 {
+		b.add(fmt.Sprint("d", i), 1+i%3)
+	}
+	b.stage("s", Normal)
+	for range 30 {
+		b.advance(10 * time.Second)
+	}
+	assert.Greater(t, *decisions, 30)
+}
+
 // What a delegate hands back it may answer again: its answer may have been lost.
 func TestAnAnswerThatHandsBackMayComeTwice(t *testing.T) {
 	t.Parallel()

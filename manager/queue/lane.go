@@ -11,7 +11,8 @@ type lane struct {
 	priority Priority
 	refused  []string // ids of delegates, sorted, never changed; nil in a plain lane
 	key      string   // in class.picky
-	index    int      // in the order of its line
+	index    int      // in the order of its line, or of the group that it is parked at
+	parked   *group   // where it waits instead of in its line, see group.go
 
 	first *work // nil when it is empty
 	list  []*work
@@ -79,7 +80,7 @@ func (n *lane) trim() {
 	}
 }
 
-// settle finds the lane's new place in its line.
+// settle finds the lane's new place where it stands.
 func (n *lane) settle() {
 	n.first = nil
 	if len(n.list) > 0 {
@@ -88,11 +89,16 @@ func (n *lane) settle() {
 	if len(n.back) > 0 && (n.first == nil || n.back[0].before(n.first)) {
 		n.first = n.back[0]
 	}
+	where := &n.class.line.lanes
+	if n.parked != nil {
+		where = &n.parked.parked
+	}
 	if n.first != nil {
-		n.class.line.lanes.fix(n)
+		where.fix(n)
 		return
 	}
-	n.class.line.lanes.remove(n)
+	where.remove(n)
+	n.parked = nil
 	if n.refused != nil {
 		delete(n.class.picky, n.key)
 	}

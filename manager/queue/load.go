@@ -94,6 +94,9 @@ func (l *loader) account() error {
 		return err
 	}
 	a := l.q.account(v.ID)
+	for name, n := range v.Limits {
+		a.group(name).max = n
+	}
 	l.numbers = map[uint64]*delegate{}
 	for {
 		kind, err := l.next()
@@ -106,6 +109,7 @@ func (l *loader) account() error {
 		case recordWork:
 			err = l.work(a)
 		default:
+			a.parkFull()
 			return nil
 		}
 		if err != nil {
@@ -140,6 +144,17 @@ func (l *loader) delegate(a *account) error {
 	return nil
 }
 
+// parkFull parks all lanes of which nothing can be given out.
+func (a *account) parkFull() {
+	for _, c := range a.classes {
+		for n := range c.lanes {
+			if g := c.full(); g != nil && n.first != nil && n.parked == nil {
+				n.park(g)
+			}
+		}
+	}
+}
+
 // rearm arms what was armed.
 func (l *loader) rearm(o owner, due instant) {
 	if due != 0 {
@@ -163,7 +178,7 @@ func (l *loader) work(a *account) error {
 		return err
 	}
 	like := Work{
-		ID: v.ID, Stage: v.Stage, Priority: v.Priority, Selectors: v.Selectors,
+		ID: v.ID, Stage: v.Stage, Priority: v.Priority, Selectors: v.Selectors, Groups: v.Groups,
 		QueueTimeout: v.QueueTimeout, RunTimeout: v.RunTimeout,
 	}
 	for _, types := range v.Types {
@@ -179,7 +194,7 @@ func (l *loader) work(a *account) error {
 		w.Selectors, w.Variants = nil, nil
 		l.ended[v.Ended] = w
 	} else {
-		a.join(w, like.Selectors, like.needs(nil))
+		a.join(w, &like, like.needs(nil))
 		for i := range w.Variants {
 			w.Variants[i].Types = w.class.variants[i].Types // one copy for all
 		}
@@ -193,9 +208,11 @@ func (l *loader) work(a *account) error {
 	switch {
 	case w.state == waiting && w.first.state == idle:
 		w.class.enter(w)
-	case w.Stage && (w.state == given || w.state == running) && !w.d.removed:
-		w.d.slots[w.ID] = w
-		w.d.touch()
+	case w.Stage && (w.state == given || w.state == running):
+		w.class.count(1)
+		if !w.d.removed {
+			w.d.slots[w.ID] = w
+		}
 	}
 	l.rearm(w, v.Due)
 	return nil
@@ -261,7 +278,6 @@ func (l *loader) task(r *record) error {
 	r.work.acc.tasks[r.id] = r
 	if r.state == offered || r.state == acquired {
 		r.owner.open[r.id] = r
-		r.owner.touch()
 	}
 	if v.Stop {
 		r.owner.stops[r.id] = r

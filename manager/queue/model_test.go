@@ -116,6 +116,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 				QueueTimeout: rapid.SampledFrom([]time.Duration{0, 90 * time.Second}).Draw(t, "queue"),
 				RunTimeout:   rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "run"),
 			}
+			w.Groups = rapid.SliceOfN(rapid.SampledFrom([]string{"g", "g", "h", ""}), 0, 3).Draw(t, "groups")
 			w.Variants = append(one(id, "init"), one(id, "other")...)
 			if !w.Stage {
 				w.Variants = one(id, "custom")
@@ -159,6 +160,9 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"abort":   func(t *rapid.T) { _ = m.Abort(acc, m.anyTask(t).id, "because") },
 		"advance": func(t *rapid.T) {
 			m.advance(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second)
+		},
+		"limit": func(t *rapid.T) {
+			m.SetLimit(acc, rapid.SampledFrom([]string{"", "g", "h"}).Draw(t, "group"), rapid.IntRange(0, 3).Draw(t, "most"))
 		},
 		"reload": func(t *rapid.T) {
 			m.reload(rapid.SampledFrom([]**Queue{&m.Queue, &m.twin}).Draw(t, "replica"))
@@ -272,7 +276,7 @@ func (m *model) checkDelegate(t *rapid.T, a *account, d *delegate, inOrder bool)
 		require.Same(t, d, r.owner)
 	}
 	for w := range waitingWorks(a) {
-		ok := d.eligible(w)
+		ok := d.eligible(w) && !blocked(w)
 		require.False(t, ok && d.hasRoom(w), "%s waits and %s is free", w.ID, d.info.Name)
 		if !ok || !inOrder {
 			continue
@@ -319,6 +323,9 @@ func (m *model) finishAll(t *rapid.T) {
 	}
 	m.advance(time.Hour)
 	m.follow(t)
+	for _, l := range m.Limits(acc) {
+		m.SetLimit(acc, l.Group, 0)
+	}
 	require.Empty(t, a.works)
 	require.Empty(t, a.tasks)
 	require.Empty(t, a.delegates)
@@ -329,6 +336,7 @@ func (m *model) finishAll(t *rapid.T) {
 	a.dropIdle()
 	a.settle()
 	require.Empty(t, a.classes)
+	require.Empty(t, a.groups)
 	require.Empty(t, a.crews)
 	require.Empty(t, a.tags)
 	require.Empty(t, a.everyone.crews)

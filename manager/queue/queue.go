@@ -144,6 +144,7 @@ type account struct {
 	tasks     map[string]*record
 
 	classes  map[string]*class // of works, by what they need
+	groups   map[string]*group // of stages, by their names
 	idle     int               // of classes, that have no work
 	crews    map[string]*crew  // of delegates, by what they have
 	tags     map[string]*tag
@@ -168,7 +169,7 @@ func (q *Queue) account(id string) *account {
 	if a == nil {
 		a = &account{
 			id: id, delegates: map[string]*delegate{}, works: map[string]*work{},
-			tasks: map[string]*record{}, classes: map[string]*class{}, crews: map[string]*crew{}, tags: map[string]*tag{},
+			tasks: map[string]*record{}, classes: map[string]*class{}, crews: map[string]*crew{}, groups: map[string]*group{}, tags: map[string]*tag{},
 			everyone: &tag{crews: map[*crew]struct{}{}},
 		}
 		q.accounts[id] = a

@@ -3,6 +3,7 @@ package queue
 import (
 	"cmp"
 	"iter"
+	"slices"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -49,10 +50,30 @@ func waitingWorks(a *account) iter.Seq[*work] {
 	}
 }
 
+// blocked tells whether a limit keeps a work from everybody.
+func blocked(w *work) bool {
+	for _, g := range w.class.groups {
+		if g.max > 0 && usage(w.acc, g) >= g.max {
+			return true
+		}
+	}
+	return false
+}
+
+// usage counts the stages of a group that delegates have.
+func usage(a *account, g *group) (n int) {
+	for _, w := range a.works {
+		if w.Stage && (w.state == given || w.state == running) && slices.Contains(w.class.groups, g) {
+			n++
+		}
+	}
+	return n
+}
+
 func scanWorks(d *delegate) *work {
 	var best *work
 	for w := range waitingWorks(d.acc) {
-		if d.eligible(w) && d.hasRoom(w) && (best == nil || w.compare(best) < 0) {
+		if d.eligible(w) && d.hasRoom(w) && !blocked(w) && (best == nil || w.compare(best) < 0) {
 			best = w
 		}
 	}
@@ -61,6 +82,9 @@ func scanWorks(d *delegate) *work {
 
 func scanDelegates(w *work, left *delegate) *delegate {
 	var best *delegate
+	if blocked(w) {
+		return nil
+	}
 	for _, d := range w.acc.delegates {
 		if d == left || !d.eligible(w) || !d.hasRoom(w) {
 			continue
@@ -100,6 +124,11 @@ func checkIndex(t require.TestingT, a *account) {
 			members++
 			if w.Variants != nil {
 				like := Work{Stage: w.Stage, Selectors: *w.Selectors, Variants: w.Variants}
+				for _, g := range c.groups {
+					if g.name != "" {
+						like.Groups = append(like.Groups, g.name)
+					}
+				}
 				require.Equal(t, key, string(like.needs(nil)))
 			}
 			if w.lane != nil {
@@ -125,6 +154,7 @@ func checkIndex(t require.TestingT, a *account) {
 		}
 	}
 	require.Equal(t, idle, a.idle)
+	checkGroups(t, a)
 	members := 0
 	for key, c := range a.crews {
 		members += len(c.members)
@@ -160,6 +190,27 @@ func checkIndex(t require.TestingT, a *account) {
 	require.Equal(t, bits, a.bits)
 }
 
+// checkGroups: a lane waits for a group only while that is full.
+func checkGroups(t require.TestingT, a *account) {
+	for name, g := range a.groups {
+		require.Equal(t, name, g.name)
+		require.Equal(t, usage(a, g), g.used)
+		require.True(t, g.max > 0 || g.classes > 0, "a group that nobody needs")
+		require.True(t, g.full() || len(g.parked) == 0, "%s has room and is waited for", name)
+		checkOrder(t, g.parked)
+		classes := 0
+		for _, c := range a.classes {
+			if slices.Contains(c.groups, g) {
+				classes++
+			}
+		}
+		require.Equal(t, classes, g.classes)
+		for _, n := range g.parked {
+			require.Same(t, g, n.parked)
+		}
+	}
+}
+
 func checkLane(t require.TestingT, n *lane) {
 	var first *work
 	for w := range n.works {
@@ -174,7 +225,12 @@ func checkLane(t require.TestingT, n *lane) {
 	checkOrder(t, n.back)
 	require.Same(t, first, n.first)
 	require.Equal(t, first != nil, n.index > 0)
-	if first != nil {
+	switch {
+	case first == nil:
+		require.Nil(t, n.parked)
+	case n.parked != nil:
+		require.Same(t, n, n.parked.parked[n.index-1])
+	default:
 		require.Same(t, n, n.class.line.lanes[n.index-1])
 		checkOrder(t, n.class.line.lanes)
 	}

@@ -58,6 +58,10 @@ func (p *replicas) SetCapacity(account, id string, n int) error {
 	return p.each(func(q *Queue) error { return q.SetCapacity(account, id, n) })
 }
 
+func (p *replicas) SetLimit(account, group string, most int) {
+	_ = p.each(func(q *Queue) error { q.SetLimit(account, group, most); return nil })
+}
+
 func (p *replicas) Unregister(account, id string) error {
 	return p.each(func(q *Queue) error { return q.Unregister(account, id) })
 }
@@ -104,12 +108,14 @@ func (p *replicas) events() []Event {
 // alike checks that there is no difference between the two that anybody can see.
 func (p *replicas) alike() {
 	require.Equal(p.t, save(p.t, p.Queue), save(p.t, p.twin))
+	require.Equal(p.t, p.facts(), p.twin.facts())
 	at, ok := p.NextDeadline()
 	twinAt, twinOK := p.twin.NextDeadline()
 	require.Equal(p.t, at, twinAt)
 	require.Equal(p.t, ok, twinOK)
 	for name, a := range p.accounts {
 		require.Equal(p.t, p.Delegates(name), p.twin.Delegates(name))
+		require.Equal(p.t, p.Limits(name), p.twin.Limits(name))
 		require.Equal(p.t, p.Places(name), p.twin.Places(name))
 		require.ElementsMatch(p.t, p.Waiting(name), p.twin.Waiting(name))
 		for id := range a.delegates {
@@ -127,6 +133,35 @@ func (p *replicas) alike() {
 			})
 		}
 	}
+}
+
+// facts are all that the queue knows by itself of each thing, but for how it finds
+// it.
+func (q *Queue) facts() map[string]any {
+	all := map[string]any{"kept": []int{q.kept, q.bytes, q.present, q.answers}}
+	at := func(t timer) timer { return timer{at: t.due()} }
+	for name, a := range q.accounts {
+		for id, d := range a.delegates {
+			all["delegate "+name+id] = delegate{
+				info: d.info, tags: d.tags, max: d.max, lost: d.lost, removed: d.removed, order: d.order,
+				registered: d.registered, seen: d.seen, idleSince: d.idleSince, timer: at(d.timer), version: d.version,
+			}
+		}
+		for id, w := range a.works {
+			v := *w
+			v.acc, v.d, v.first, v.more, v.class, v.lane, v.index, v.timer = nil, nil, nil, nil, nil, nil, 0, at(w.timer)
+			if len(v.was) == 0 {
+				v.was = nil
+			}
+			all["work "+name+id] = v
+		}
+		for id, r := range a.tasks {
+			v := *r
+			v.work, v.owner, v.over, v.timer = nil, nil, nil, at(r.timer)
+			all["task "+name+id] = v
+		}
+	}
+	return all
 }
 
 // reload replaces a replica by what it saves.

@@ -47,10 +47,14 @@ type saver struct {
 }
 
 func (s *saver) account(a *account) {
-	if len(a.delegates)+len(a.works) == 0 {
+	v := savedAccount{ID: a.id, Limits: map[string]int{}}
+	for _, l := range a.limits() {
+		v.Limits[l.Group] = l.Max
+	}
+	if len(a.delegates)+len(a.works)+len(v.Limits) == 0 {
 		return // as if nobody had asked for it
 	}
-	s.json(recordAccount, savedAccount{ID: a.id})
+	s.json(recordAccount, v)
 	works := slices.SortedFunc(maps.Values(a.works), func(x, y *work) int { return cmp.Compare(x.seq, y.seq) })
 	for _, d := range withRemoved(a, works) {
 		s.json(recordDelegate, savedDelegate{
@@ -95,6 +99,11 @@ func (s *saver) work(w *work) {
 		v.Selectors = *w.Selectors
 		for _, way := range w.class.variants {
 			v.Types = append(v.Types, way.Types)
+		}
+		for _, g := range w.class.groups {
+			if g.name != "" {
+				v.Groups = append(v.Groups, g.name)
+			}
 		}
 	}
 	s.json(recordWork, v)

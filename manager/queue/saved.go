@@ -40,7 +40,8 @@ type savedHeader struct {
 }
 
 type savedAccount struct {
-	ID string `json:"id"`
+	ID     string         `json:"id"`
+	Limits map[string]int `json:"limits,omitempty"`
 }
 
 type savedDelegate struct {
@@ -68,6 +69,7 @@ type savedWork struct {
 	Seq          uint64          `json:"seq"`
 	Stage        bool            `json:"stage,omitempty"`
 	Priority     Priority        `json:"priority,omitempty"`
+	Groups       []string        `json:"groups,omitempty"`
 	Selectors    []string        `json:"selectors"` // none is not the same as an empty list
 	QueueTimeout time.Duration   `json:"queue,omitempty"`
 	RunTimeout   time.Duration   `json:"run,omitempty"`

@@ -263,6 +263,8 @@ func (q *Queue) why(w *work) string {
 		return "every delegate that could take it is lost or draining"
 	case willing == 0:
 		return "every delegate that could take it has asked for another one"
+	case w.class.full() != nil:
+		return w.class.full().reason()
 	case full > 0:
 		return fmt.Sprintf("all %d stage slots of the %s that could take it are in use", slots, plural(full, "delegate"))
 	default:

@@ -28,6 +28,10 @@ type Work struct {
 	Priority Priority
 	// Selectors must all be among the delegate's tags.
 	Selectors []string
+	// Groups are those to which a stage belongs, besides that of all stages of its
+	// account, like "pipeline:web" or "label:env=prod": see [Queue.SetLimit]. A
+	// single task belongs to none.
+	Groups []string
 	// Variants are the ways to do it, the preferred first; at least one.
 	Variants []Variant
 	// QueueTimeout bounds the time until the first task is acquired; 0 is no
@@ -119,7 +123,7 @@ func (q *Queue) Submit(account string, w *Work) error {
 	now := q.now()
 	n := newWork(w, a)
 	n.seq = q.number()
-	a.join(n, w.Selectors, key)
+	a.join(n, w, key)
 	q.enlist(n.first, w.Variants[0].Task, now)
 	a.works[n.ID] = n
 	q.wait(n)
@@ -152,6 +156,11 @@ func (q *Queue) finish(w *work, now instant) {
 		return
 	}
 	q.unwait(w)
+	var groups []*group
+	if w.Stage && w.d != nil {
+		groups = w.class.groups
+		w.class.count(-1)
+	}
 	w.state, w.Variants, w.Selectors = over, nil, nil
 	w.acc.quit(w)
 	q.retain(w, now)
@@ -162,6 +171,7 @@ func (q *Queue) finish(w *work, now instant) {
 		delete(d.slots, w.ID)
 		d.idleSince = now
 		d.touch()
+		q.admit(groups, d, nil, now)
 		q.fill(d, now)
 	}
 	q.trim(now)
@@ -233,6 +243,7 @@ func (w *work) compare(o *work) int {
 
 func (w *work) before(o *work) bool { return w.compare(o) < 0 }
 func (w *work) place() *int         { return &w.index }
+func (w *work) kind() kind          { return kindOf(w.Stage) }
 
 // newWork makes a work and its first task in one piece.
 func newWork(w *Work, a *account) *work {

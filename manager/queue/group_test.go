@@ -1,0 +1,195 @@
+package queue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// of submits a stage of some groups.
+func (b *bench) of(id string, p Priority, groups ...string) {
+	require.NoError(b.t, b.Submit(acc, &Work{ID: id, Stage: true, Priority: p, Groups: groups, Variants: one(id, "init")}))
+}
+
+// through takes a stage from its offer to its release.
+func (b *bench) through(d, id string) {
+	b.acquire(d, id)
+	b.complete(d, id)
+	require.NoError(b.t, b.Release(acc, id))
+}
+
+func (b *bench) reason(id string) string {
+	p, err := b.Place(acc, id)
+	require.NoError(b.t, err)
+	return p.Reason
+}
+
+// At most so many stages of a group are given out, however much room there is, and
+// the next is the best one of the group.
+func TestAGroupHasNoMoreStagesThanItsLimit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	compare(t, b.Queue)
+	b.SetLimit(acc, "pipeline:web", 2)
+	d := b.add("d", 0)
+	for i := range 4 {
+		b.of(fmt.Sprint("web", i), Normal, "pipeline:web", "label:env=prod")
+	}
+	b.of("urgent", High, "pipeline:web")
+	b.of("other", Normal, "pipeline:other")
+	b.single("single")
+	assert.Equal(t, []string{"web0", "web1", "other", "single"}, b.offers(d))
+	assert.Equal(t, `the limit of 2 for "pipeline:web" is reached`, b.reason("web2"))
+	assert.Equal(t, []Limit{{"pipeline:web", 2, 2}}, b.Limits(acc))
+
+	b.through(d, "web1")
+	assert.Equal(t, []string{"web0", "other", "single", "urgent"}, b.offers(d))
+	b.SetLimit(acc, "pipeline:web", 3)
+	assert.Equal(t, []string{"web0", "other", "single", "urgent", "web2"}, b.offers(d), "at once")
+	b.SetLimit(acc, "pipeline:web", 1)
+	assert.Equal(t, []string{"web0", "other", "single", "urgent", "web2"}, b.offers(d), "nothing is taken back")
+	for _, id := range []string{"web0", "urgent"} {
+		b.through(d, id)
+		assert.NotContains(t, b.offers(d), "web3")
+	}
+	b.through(d, "web2")
+	assert.Equal(t, []string{"other", "single", "web3"}, b.offers(d))
+	b.SetLimit(acc, "pipeline:web", 0)
+	assert.Empty(t, b.Limits(acc))
+}
+
+// The account's own limit counts for all of its stages and for no other account's.
+func TestAnAccountHasALimitOfItsOwn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	compare(t, b.Queue)
+	b.SetLimit(acc, "", 1)
+	d, other := b.add("d", 0), b.Register("other", Registration{Name: "d"})
+	b.of("a", Normal, "g")
+	b.of("b", Normal)
+	require.NoError(t, b.Submit("other", &Work{ID: "a", Stage: true, Variants: one("a", "init")}))
+	require.NoError(t, b.Submit("other", &Work{ID: "b", Stage: true, Variants: one("b", "init")}))
+	assert.Equal(t, []string{"a"}, b.offers(d))
+	assert.Equal(t, "the limit of 1 for the account is reached", b.reason("b"))
+	l, err := b.List("other", other, "")
+	require.NoError(t, err)
+	assert.Len(t, l.Events, 2)
+	b.through(d, "a")
+	assert.Equal(t, []string{"b"}, b.offers(d))
+}
+
+// A stage gives its room back however it ends, and while it waits again.
+func TestRoomInAGroupComesBack(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(b *bench, d string){
+		"released": func(b *bench, d string) { b.through(d, "a") },
+		"aborted": func(b *bench, _ string) {
+			require.NoError(b.t, b.Abort(acc, "a", ""))
+			require.NoError(b.t, b.Release(acc, "a"))
+		},
+		"not taken": func(b *bench, _ string) { b.advance(time.Minute) },
+		"handed back": func(b *bench, d string) {
+			b.acquire(d, "a")
+			require.NoError(b.t, b.Complete(acc, d, "a", Answer{Retry: true}))
+		},
+		"unregistered": func(b *bench, d string) {
+			b.acquire(d, "a")
+			require.NoError(b.t, b.Unregister(acc, d))
+			require.NoError(b.t, b.Release(acc, "a"))
+		},
+		"less capacity": func(b *bench, d string) {
+			b.stage("more", Normal, "d")
+			b.acquire(d, "more")
+			require.NoError(b.t, b.SetCapacity(acc, d, 1))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, Config{HeartbeatTimeout: time.Hour})
+			compare(t, b.Queue)
+			b.SetLimit(acc, "g", 1)
+			d := b.add("d", 2)
+			require.NoError(t, b.Submit(acc, &Work{
+				ID: "a", Stage: true, Groups: []string{"g"}, Selectors: []string{"d"}, Variants: one("a", "init"),
+			}))
+			e := b.add("e", 2)
+			require.NoError(t, b.Submit(acc, &Work{
+				ID: "b", Stage: true, Priority: High, Groups: []string{"g"}, Selectors: []string{"e"}, Variants: one("b", "init"),
+			}))
+			require.Empty(t, b.offers(e))
+			end(b, d)
+			assert.Equal(t, []string{"b"}, b.offers(e), "another delegate was free all the time")
+			checkIndex(t, b.accounts[acc])
+		})
+	}
+}
+
+// SPEC Q2: what has become possible by a release goes by the order of all that
+// waits: a stage of the group does not pass one that is older and needs the slot.
+func TestALimitDoesNotChangeTheOrder(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	compare(t, b.Queue)
+	b.SetLimit(acc, "g", 1)
+	d := b.add("d", 1)
+	b.of("first", Normal, "g")
+	b.of("free", Normal)
+	b.of("limited", Normal, "g")
+	idle := b.add("idle", 1, "only")
+	require.NoError(t, b.SetCapacity(acc, idle, 1))
+	require.Equal(t, []string{"free"}, b.offers(idle))
+	b.of("more", Normal)
+	b.through(d, "first")
+	assert.Equal(t, []string{"limited"}, b.offers(d))
+	b.through(idle, "free")
+	assert.Equal(t, []string{"more"}, b.offers(idle))
+	b.of("more limited", High, "g")
+	b.of("last", Normal)
+	b.of("urgent", High)
+	b.through(d, "limited")
+	assert.Equal(t, []string{"more limited"}, b.offers(d), "it is urgent too, and older")
+}
+
+// A stage may be in many groups: each has to have room.
+func TestAllGroupsOfAStageCount(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	compare(t, b.Queue)
+	d := b.add("d", 0)
+	b.SetLimit(acc, "g", 1)
+	b.SetLimit(acc, "h", 1)
+	b.of("g", Normal, "g")
+	b.of("both", High, "h", "g", "g", "")
+	b.of("h", Normal, "h")
+	require.Equal(t, []string{"g", "h"}, b.offers(d))
+	b.of("next g", Normal, "g")
+	b.through(d, "g")
+	assert.Equal(t, []string{"h", "next g"}, b.offers(d))
+	b.through(d, "h")
+	assert.Equal(t, []string{"next g"}, b.offers(d))
+	b.through(d, "next g")
+	assert.Equal(t, []string{"both"}, b.offers(d))
+	checkIndex(t, b.accounts[acc])
+}
+
+// A decision does not look at what waits for a limit again and again: it is parked
+// once.
+func TestWhatWaitsForALimitIsOutOfTheWay(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	d := b.add("d", 2)
+	b.SetLimit(acc, "g", 1)
+	for i := range 100 {
+		b.of(fmt.Sprint("s", i), Normal, "g", fmt.Sprint("own", i))
+	}
+	a := b.accounts[acc]
+	assert.Len(t, a.groups["g"].parked, 99)
+	assert.Empty(t, a.everyone.lines[stages].lanes)
+	b.through(d, "s0")
+	assert.Equal(t, []string{"s1"}, b.offers(d))
+	assert.Len(t, a.groups["g"].parked, 98)
+	assert.Empty(t, a.everyone.lines[stages].lanes)
+}
