@@ -148,8 +148,9 @@ func (f *follower) read(ctx context.Context) (update, error) {
 	return u, nil
 }
 
-// archived reads an archive's lines. It may lack its beginning, so a line's
-// number is its pos, where it has one.
+// archived reads an archive's lines. It may lack its beginning, so the number of
+// the first line is its pos, where it has one. The others follow, whatever their
+// writers' pos are: those of several writers begin anew.
 type archived struct {
 	r      io.ReadCloser
 	lines  *bufio.Reader
@@ -169,7 +170,7 @@ func (a *archived) read(from int64) (update, error) {
 		if text := bytes.TrimRight(raw, "\r\n"); len(text) > 0 {
 			var l struct{ Pos *int64 }
 			a.number++
-			if json.Unmarshal(text, &l) == nil && l.Pos != nil {
+			if a.number == 0 && json.Unmarshal(text, &l) == nil && l.Pos != nil {
 				a.number = *l.Pos
 			}
 			if a.number >= from {

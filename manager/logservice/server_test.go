@@ -349,6 +349,22 @@ func TestLinksWorkUnderAPrefix(t *testing.T) {
 	assert.Contains(t, p.ok("POST", "/blob/link/upload"+query, ""), `"https://logs.example.com/x/blob/upload/`)
 }
 
+// Each writer counts its lines from 0; a reader that comes back finds the next one
+// of the log, live and in the archive.
+func TestLinesOfSeveralWritersAreNumberedThroughout(t *testing.T) {
+	t.Parallel()
+	b := setUp(t)
+	b.ok("PUT", "/stream"+query, lines(0, "a\n", "b\n", "c\n"), "Dlite-Log-Writer", "w1")
+	b.ok("PUT", "/stream"+query, lines(0, "d\n", "e\n"), "Dlite-Log-Writer", "w2")
+	b.ok("DELETE", "/stream"+query, "")
+	want := []string{"d\n", "e\n"}
+	assert.Equal(t, want, events(t, b.ok("GET", "/stream"+query+"&from=3", "")))
+	blob := b.ok("GET", "/blob"+query, "")
+	other := "?accountID=acc&key=other"
+	b.ok("POST", "/blob"+other, blob)
+	assert.Equal(t, want, events(t, b.ok("GET", "/stream"+other, "", "Last-Event-ID", "2")))
+}
+
 func TestLimitsAreClear(t *testing.T) {
 	t.Parallel()
 	b := setUp(t, func(c *logservice.Config) {
