@@ -106,6 +106,7 @@ var mayImport = map[string][]string{
 	"manager/logservice/redis": {
 		"manager/logservice",
 	},
+	"manager/queuelog": {"logger", "task/stage"},
 	"internal/token":   {},
 	"internal/testbed": {"driver"},
 }

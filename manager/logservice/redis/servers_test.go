@@ -350,7 +350,7 @@ func TestRedisIsKilledAndComesBack(t *testing.T) {
 		f.redis.Start(t)
 	}
 	go func() {
-		for range read { //nolint:revive // only to empty it
+		for range read { // to empty it
 		}
 	}()
 	require.NoError(t, s.Close(t.Context()))

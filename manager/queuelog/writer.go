@@ -1,0 +1,464 @@
+package queuelog
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/delegate-io/dlite/logger"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// Config configures a [Writer]. The zero value will do.
+type Config struct {
+	// Delay is how long a stage waits before anything is told of it, and the time
+	// between two lines of one stage at least. 0 means 1 s.
+	Delay time.Duration
+	// Interval is the time between two lines of a stage of which only the place
+	// has changed. 0 means 10 s.
+	Interval time.Duration
+	// Rate bounds the requests per second for all stages. Those of stages that are
+	// taken go before those of stages whose place has changed. 0 means 50.
+	Rate int
+	// MaxStages bounds the stages that are kept in mind; nothing is told of others.
+	// Each takes less than 1 KiB. 0 means 10,000.
+	MaxStages int
+	// CloseDelay is the time between the end of an init and that of its log, in
+	// which a delegate can send what it has to send still. 0 means 5 s.
+	CloseDelay time.Duration
+	// Timeout bounds one request. 0 means 5 s.
+	Timeout time.Duration
+
+	// Ask tells a queued stage's state, where not every change of its place comes
+	// by Tell. It is called every Interval for each queued stage, as far as Rate
+	// allows, from any goroutine and without a lock held; ok is false when it is
+	// not known. Nil is fine.
+	Ask func(account, stageID string) (s State, ok bool)
+
+	// HTTPClient makes the requests. Redirects are not followed, whatever it says:
+	// they would carry the token away. Nil means a client that obeys HTTP_PROXY.
+	HTTPClient *http.Client
+	// Logger tells of log services that refuse, on level debug. The zero value is
+	// silent.
+	Logger zerolog.Logger
+}
+
+func (c *Config) setDefaults() {
+	c.Delay = cmp.Or(max(c.Delay, 0), time.Second)
+	c.Interval = cmp.Or(max(c.Interval, 0), 10*time.Second)
+	c.Rate = cmp.Or(max(c.Rate, 0), 50)
+	c.MaxStages = cmp.Or(max(c.MaxStages, 0), 10_000)
+	c.CloseDelay = cmp.Or(max(c.CloseDelay, 0), 5*time.Second)
+	c.Timeout = cmp.Or(max(c.Timeout, 0), 5*time.Second)
+}
+
+const (
+	// senders is how many requests are made at once.
+	senders = 8
+	// attempts is how often the end of a log is tried.
+	attempts = 10
+	// maxBackoff bounds the time between attempts.
+	maxBackoff = time.Minute
+	// urgent is how much earlier than it is due something counts as due that
+	// must not stand behind all that waits for its turn.
+	urgent = 24 * time.Hour
+)
+
+// Writer writes to the logs of inits. It is safe for concurrent use.
+type Writer struct {
+	cfg    Config
+	client http.Client
+	own    bool
+	name   string // of the writer, before the stage's
+
+	stop context.CancelFunc
+	work sync.WaitGroup
+	wake chan struct{} // something is due earlier, or somebody is done; capacity 1
+
+	mu      sync.Mutex // guards what follows, and the entries; never held over I/O
+	entries map[key]*entry
+	due     schedule
+	order   int // of stages, by when they were told first
+	sending int
+	next    time.Time // when Rate allows another request
+	closed  bool
+}
+
+type key struct{ account, stage string }
+
+// New makes a writer, which has to be closed.
+func New(cfg Config) *Writer {
+	cfg.setDefaults()
+	ctx, stop := context.WithCancel(context.Background())
+	w := &Writer{cfg: cfg, name: newName(), stop: stop, wake: make(chan struct{}, 1), entries: map[key]*entry{}}
+	w.client, w.own = newClient(cfg.HTTPClient)
+	w.work.Go(func() { w.run(ctx) })
+	return w
+}
+
+// Close ends the writer. What was not sent by now is not sent.
+func (w *Writer) Close() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.stop()
+	w.work.Wait()
+	if w.own {
+		w.client.CloseIdleConnections()
+	}
+}
+
+// Tell takes a stage's state, and says what is worth saying of it in the init's
+// log, which config and logKey name; without both it does nothing. It returns at
+// once. Equal states may be told again. The end of an init must be told, for it
+// ends the log.
+func (w *Writer) Tell(account, stageID string, config *stage.LogConfig, logKey string, s State) {
+	if config == nil || config.URL == "" || logKey == "" {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return
+	}
+	now := time.Now()
+	k := key{account, stageID}
+	e := w.entries[k]
+	if e == nil {
+		if e = w.newEntry(k, s, now); e == nil {
+			return
+		}
+		e.log = *config
+		e.log.AccountID = cmp.Or(config.AccountID, account)
+		e.logKey = logKey
+	}
+	e.tell(s, now)
+	w.plan(e, now)
+	w.signal()
+}
+
+// newEntry is nil for a stage of which nothing is to be told.
+func (w *Writer) newEntry(k key, s State, now time.Time) *entry {
+	switch {
+	case s.Status != Queued && s.Status != Running,
+		s.Status == Running && now.Sub(s.Since) < w.cfg.Delay,
+		len(w.entries) >= w.cfg.MaxStages:
+		return nil
+	}
+	w.order++
+	e := &entry{key: k, order: w.order, began: now, index: -1}
+	w.entries[k] = e
+	return e
+}
+
+// plan notes when the next thing is to be done for an entry, or forgets it. It is
+// called with mu held.
+func (w *Writer) plan(e *entry, now time.Time) {
+	if e.busy {
+		return
+	}
+	at, keep := e.next(&w.cfg, now)
+	if !keep {
+		delete(w.entries, e.key)
+		at = time.Time{}
+	}
+	switch e.due = at; {
+	case at.IsZero() && e.index >= 0:
+		heap.Remove(&w.due, e.index)
+	case at.IsZero():
+	case e.index >= 0:
+		heap.Fix(&w.due, e.index)
+	default:
+		heap.Push(&w.due, e)
+	}
+}
+
+func (w *Writer) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run does what is due when it is.
+func (w *Writer) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		e, wait := w.take()
+		if e != nil {
+			w.work.Go(func() { w.serve(ctx, e) })
+			continue
+		}
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+		case <-w.wake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// take is the entry that is due, or how long nothing is.
+func (w *Writer) take() (*entry, time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	if len(w.due) == 0 || w.sending >= senders {
+		return nil, time.Hour // we are woken
+	}
+	e := w.due[0]
+	at := e.due
+	if w.next.After(at) {
+		at = w.next
+	}
+	if at.After(now) {
+		return nil, at.Sub(now)
+	}
+	heap.Pop(&w.due)
+	e.busy = true
+	w.sending++
+	w.next = now.Add(time.Second / time.Duration(w.cfg.Rate))
+	return e, 0
+}
+
+// serve does what is due for an entry.
+func (w *Writer) serve(ctx context.Context, e *entry) {
+	if w.cfg.Ask != nil {
+		w.ask(e)
+	}
+	w.mu.Lock()
+	now := time.Now()
+	e.compose(now)
+	j := job{lines: e.lines, log: &e.log, key: e.logKey, writer: w.name + "-" + e.key.stage, closes: e.closes(&w.cfg, now)}
+	w.mu.Unlock()
+
+	var err error
+	if len(j.lines) > 0 || j.closes {
+		err = w.do(ctx, &j)
+	}
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e.busy = false
+	w.sending--
+	w.after(e, &j, err)
+	w.plan(e, time.Now())
+	w.signal()
+}
+
+// ask has the owner tell where a queued stage is.
+func (w *Writer) ask(e *entry) {
+	w.mu.Lock()
+	queued := e.state.Status == Queued
+	version := e.version
+	w.mu.Unlock()
+	if !queued {
+		return
+	}
+	s, ok := w.cfg.Ask(e.key.account, e.key.stage)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e.asked = time.Now()
+	// What was told meanwhile is newer.
+	if ok && e.version == version && s.Status == Queued {
+		e.tell(s, e.asked)
+	}
+}
+
+// after notes what has become of a job.
+func (w *Writer) after(e *entry, j *job, err error) {
+	var refused *refusal
+	switch {
+	case err == nil:
+		if len(j.lines) > 0 {
+			e.wrote = true
+			e.lines = e.lines[len(j.lines):]
+		}
+		e.closed = e.closed || j.closes
+		e.tries, e.retry = 0, time.Time{}
+	case errors.As(err, &refused) && refused.final:
+		w.cfg.Logger.Debug().Err(err).Str("stage", e.key.stage).Msg("the log service refuses the lines of a queued stage")
+		e.mute, e.lines = true, nil
+	default:
+		e.tries++
+		wait := min(time.Second<<min(e.tries-1, 10), maxBackoff)
+		if refused != nil {
+			wait = max(wait, min(refused.after, maxBackoff))
+		}
+		e.retry = time.Now().Add(wait)
+	}
+}
+
+// entry is a stage.
+type entry struct {
+	key    key
+	order  int
+	log    stage.LogConfig
+	logKey string
+
+	state   State
+	version int       // counts what was told
+	began   time.Time // when the present wait was first told
+	ended   time.Time // when the end was told
+
+	// What was said, as lines, of the present wait.
+	said   State
+	saidAt time.Time
+	again  bool // it was taken before
+	taken  bool // a delegate has it, and that was said
+
+	lines  []logger.Line // to be sent
+	pos    int64
+	wrote  bool
+	closed bool
+	mute   bool // the log service refuses what we send
+	tries  int
+	retry  time.Time
+	asked  time.Time
+
+	busy  bool      // somebody works on it
+	due   time.Time // when something is to be done; zero for never
+	index int       // in the schedule, -1 when it is not there
+}
+
+// tell takes a state.
+func (e *entry) tell(s State, now time.Time) {
+	was := e.state.Status
+	e.state = s
+	e.version++
+	switch {
+	case s.Status == Queued && was != Queued:
+		// Back from a delegate, or new.
+		e.began, e.ended = now, time.Time{}
+		e.again = was != ""
+		e.taken, e.closed = false, false
+		e.said, e.saidAt = State{}, time.Time{}
+		e.tries, e.retry = 0, time.Time{}
+	case s.Status != Queued && s.Status != Running && e.ended.IsZero():
+		e.ended, e.tries = now, 0
+	}
+}
+
+// next is when something is to be done, zero for never. keep is false when there
+// never will be.
+func (e *entry) next(cfg *Config, now time.Time) (at time.Time, keep bool) {
+	over := !e.ended.IsZero()
+	switch {
+	case over && (e.mute || e.closed || e.tries >= attempts || !e.wrote && len(e.lines) == 0 && !e.ends()):
+		return at, false
+	case e.mute:
+		return at, true
+	case !e.retry.IsZero():
+		return e.retry, true
+	case len(e.lines) > 0:
+		return now, true
+	case over && e.ends():
+		return now.Add(-urgent), true
+	case over:
+		return e.ended.Add(cfg.CloseDelay), true
+	case e.state.Status == Running:
+		if e.taken {
+			return at, true
+		}
+		if !e.wrote && e.waited() < cfg.Delay {
+			return at, false // it has not waited
+		}
+		return now.Add(-urgent), true
+	case e.saidAt.IsZero():
+		return e.began.Add(cfg.Delay), true
+	case e.state.Reason != e.said.Reason:
+		return e.saidAt.Add(cfg.Delay), true
+	case e.state.Place != e.said.Place:
+		return e.saidAt.Add(cfg.Interval), true
+	case cfg.Ask != nil:
+		return later(e.saidAt, e.asked).Add(cfg.Interval), true
+	default:
+		return at, true
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// waited is how long the stage waited, as far as we were told.
+func (e *entry) waited() time.Duration { return time.Since(e.state.Since) }
+
+// ends tells whether the end of a stage that no delegate has taken is to be said.
+func (e *entry) ends() bool {
+	return !e.ended.IsZero() && !e.taken && e.wrote && e.said.Status == Queued
+}
+
+// compose makes lines of what is not said yet.
+func (e *entry) compose(now time.Time) {
+	if len(e.lines) > 0 || e.mute {
+		return // first those: nobody knows what will be true when they are sent
+	}
+	text := ""
+	switch {
+	case e.ends():
+		text = endedText(e.state, now)
+	case !e.ended.IsZero():
+		return
+	case e.state.Status == Running && !e.taken:
+		text, e.taken = takenText(e.state, now), true
+	case e.state.Status == Queued && (e.saidAt.IsZero() || e.state.Reason != e.said.Reason || e.state.Place != e.said.Place):
+		text = queuedText(e.state, e.again && e.saidAt.IsZero(), now)
+	default:
+		return
+	}
+	e.said, e.saidAt = e.state, now
+	if !e.log.TrimNewLineSuffix {
+		text += "\n"
+	}
+	e.lines = append(e.lines, logger.Line{Level: "info", Pos: e.pos, Out: text, Time: now.UTC()})
+	e.pos++
+}
+
+// closes tells whether the log is to be closed now, with all lines.
+func (e *entry) closes(cfg *Config, now time.Time) bool {
+	if e.ended.IsZero() || e.closed || e.mute {
+		return false
+	}
+	// Nobody else writes to it when no delegate has taken the stage.
+	return !e.taken || !now.Before(e.ended.Add(cfg.CloseDelay))
+}
+
+// schedule is a heap of entries by when they are due.
+type schedule []*entry
+
+func (s schedule) Len() int { return len(s) }
+
+func (s schedule) Less(i, j int) bool {
+	return cmp.Or(s[i].due.Compare(s[j].due), cmp.Compare(s[i].order, s[j].order)) < 0
+}
+
+func (s schedule) Swap(i, j int) {
+	s[i], s[j] = s[j], s[i]
+	s[i].index, s[j].index = i, j
+}
+
+func (s *schedule) Push(x any) {
+	e := x.(*entry)
+	e.index = len(*s)
+	*s = append(*s, e)
+}
+
+func (s *schedule) Pop() any {
+	last := len(*s) - 1
+	e := (*s)[last]
+	(*s)[last] = nil
+	*s = (*s)[:last]
+	e.index = -1
+	return e
+}
