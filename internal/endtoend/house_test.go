@@ -96,6 +96,9 @@ var mayImport = map[string][]string{
 	"manager/journal/sqlite": {
 		"manager/journal",
 	},
+	"manager/journal/redis": {
+		"manager/journal",
+	},
 	"manager/journal/journaltest": {
 		"manager/journal",
 	},

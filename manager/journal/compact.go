@@ -7,8 +7,10 @@ import (
 )
 
 const (
-	compactAgain = time.Minute      // after it failed
-	compactLook  = 10 * time.Second // for what another process does
+	compactAgain = time.Minute // after it failed
+	// compactShared lies between two times on a shared log: who is less far behind
+	// than that finds all that it needs.
+	compactShared = 10 * time.Second
 )
 
 // Compact saves the state and drops the log before it. It is done at times
@@ -47,7 +49,8 @@ func (j *Journal[C]) compact(ctx context.Context) error {
 		return nil
 	}
 	r := newReplica(j.cfg.New(), j.cfg.Rules, j.seal)
-	if err := r.restore(ctx, j.log, j.cfg.New); err != nil {
+	// What this process has not carried out yet stays in the log.
+	if err := r.restore(ctx, j.log, begun.Position, j.cfg.New, ignore); err != nil {
 		return err
 	}
 	s, err := r.save(ctx, j.log, j.cfg.Now())
@@ -81,13 +84,13 @@ func (j *Journal[C]) compactAtTimes() {
 		}
 		begun := j.Stats()
 		err := j.Compact(j.stopping)
-		if err == nil {
-			continue
-		}
 		pause := compactAgain
-		if errors.Is(err, ErrBusy) {
-			pause = compactLook
-		} else if j.stopping.Err() == nil {
+		switch {
+		case err == nil && !j.log.Shared():
+			continue
+		case err == nil, errors.Is(err, ErrBusy):
+			pause = compactShared
+		case j.stopping.Err() == nil:
 			j.cfg.Logger.Warn().Err(err).Msg("The state could not be saved; the log becomes longer")
 		}
 		t := time.NewTimer(pause)

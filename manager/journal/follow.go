@@ -147,8 +147,13 @@ func (j *Journal[C]) followOn() error {
 	if err != nil {
 		return err
 	}
-	if end.Seq < from.Seq || end.Seq == from.Seq && end.Token != from.Token {
-		return j.reload(fmt.Errorf("the log ends with %d, after %d there", end.Seq, from.Seq))
+	if end.Seq > from.Seq {
+		if entries, err = j.log.Read(j.ctx, from.Seq); err != nil || len(entries) > 0 {
+			return err // they are read again
+		}
+	}
+	if end.Seq != from.Seq || end.Token != from.Token {
+		return j.reload(fmt.Errorf("the log ends with entry %d, and there is none after %d", end.Seq, from.Seq))
 	}
 	return nil
 }
@@ -158,8 +163,17 @@ func (j *Journal[C]) followOn() error {
 // process dropped entries that this one did not read in time.
 func (j *Journal[C]) reload(why error) error {
 	j.cfg.Logger.Warn().Err(why).Msg("The journal reads the whole log again")
+	end, err := j.logEnd(j.ctx)
+	if err != nil {
+		return err
+	}
 	r := newReplica(j.cfg.New(), j.cfg.Rules, j.seal)
-	err := r.restore(j.ctx, j.log, j.cfg.New)
+	results := map[uint64][]any{} // by counter
+	err = r.restore(j.ctx, j.log, end.Seq, j.cfg.New, func(e Entry, i int, result any) {
+		if e.Origin == j.origin && !j.arrivedOtherwise(e.Counter) {
+			results[e.Counter] = append(results[e.Counter][:i], result) // it may be read several times
+		}
+	})
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.failed != nil {
@@ -179,9 +193,12 @@ func (j *Journal[C]) reload(why error) error {
 		return err
 	}
 	for counter, f := range j.sent {
-		if f.acked {
+		for i, x := range results[counter] {
+			f.calls[i].done <- answer{result: x}
+		}
+		if f.acked || results[counter] != nil {
 			delete(j.sent, counter)
-			fail(f.calls, errLostResult)
+			fail(f.calls, errLostResult) // who has none
 		}
 	}
 	j.reloads++

@@ -166,13 +166,12 @@ func (j *Journal[C]) open(ctx context.Context) error {
 		return err
 	}
 	j.live.seal = j.seal
-	if err := j.live.restore(ctx, j.log, j.cfg.New); err != nil {
-		return err
+	end, err := retry(ctx, func() (End, error) { return j.logEnd(ctx) })
+	if err != nil {
+		return fmt.Errorf("looking for the log's end: %w", err)
 	}
-	if j.log.Shared() {
-		if _, err := j.logEnd(ctx); err != nil {
-			return err
-		}
+	if err := j.live.restore(ctx, j.log, end.Seq, j.cfg.New, ignore); err != nil {
+		return err
 	}
 	j.arrived()
 	return nil

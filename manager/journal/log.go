@@ -99,8 +99,10 @@ type Log interface {
 	// PutChunk keeps a part of a state that is being saved, one after the other.
 	PutChunk(ctx context.Context, id string, n int, chunk []byte) error
 	// Commit makes the chunks with this ID the saved state, in one step, and drops
-	// the one before as well as the entries that it covers. It does nothing when
-	// there is one already that is as new.
+	// the one before as well as the entries that it covers. A shared log drops those
+	// only that the state before covered, for others may be a bit behind. It does
+	// nothing when there is a saved state already that is as new, and fails with
+	// ErrMoved when the log has lost what the state was made of.
 	Commit(context.Context, Snapshot) error
 	// Lead lets one process at a time save the state. It fails with ErrBusy for the
 	// others. Release is called when it is saved, or was not.

@@ -94,15 +94,13 @@ func (r *replica[C]) apply(e Entry, own bool, result func(i int, result any)) er
 // no coincidence.
 const attempts = 10
 
-// restore brings the machine to the log's end, from whatever state it is in.
-func (r *replica[C]) restore(ctx context.Context, log Log, blank func() Machine[C]) error {
-	end, err := retry(ctx, func() (End, error) { return log.End(ctx) })
-	if err != nil {
-		return fmt.Errorf("looking for the log's end: %w", err)
-	}
+// restore brings the machine to an entry, from whatever state it is in. Of the
+// entries that are still there it tells the results.
+func (r *replica[C]) restore(ctx context.Context, log Log, until uint64, blank func() Machine[C], result func(Entry, int, any)) error {
+	var err error
 	for range attempts {
 		if err = r.load(ctx, log, blank); err == nil {
-			err = r.catchUp(ctx, log, end.Seq)
+			err = r.catchUp(ctx, log, until, result)
 		}
 		if !errors.Is(err, ErrMoved) && !errors.Is(err, errGap) {
 			return err
@@ -152,8 +150,8 @@ func (r *replica[C]) load(ctx context.Context, log Log, blank func() Machine[C])
 	return nil
 }
 
-// catchUp carries out what is in the log up to an entry, or further.
-func (r *replica[C]) catchUp(ctx context.Context, log Log, until uint64) error {
+// catchUp carries out what is in the log up to an entry.
+func (r *replica[C]) catchUp(ctx context.Context, log Log, until uint64, result func(Entry, int, any)) error {
 	for r.pos.Seq < until {
 		entries, err := retry(ctx, func() ([]Entry, error) { return log.Read(ctx, r.pos.Seq) })
 		if err != nil {
@@ -163,7 +161,10 @@ func (r *replica[C]) catchUp(ctx context.Context, log Log, until uint64) error {
 			return fmt.Errorf("%w: the log ends after %d, before %d", errGap, r.pos.Seq, until)
 		}
 		for _, e := range entries {
-			if err := r.apply(e, false, func(int, any) {}); err != nil {
+			if e.Seq > until {
+				break
+			}
+			if err := r.apply(e, false, func(i int, x any) { result(e, i, x) }); err != nil {
 				return err
 			}
 		}
@@ -192,3 +193,6 @@ func (r *replica[C]) takeOver(other *replica[C]) error {
 	r.pos, r.at, r.seen, r.base, r.entries, r.bytes = other.pos, other.at, other.seen, other.base, other.entries, other.bytes
 	return nil
 }
+
+// ignore is for those who want no results.
+func ignore(Entry, int, any) {}

@@ -212,4 +212,4 @@ func (j *Journal[C]) acknowledge(f *flight, e Entry) {
 	}
 }
 
-var errLostResult = fmt.Errorf("%w: the log lost its end; the command may be carried out or not", ErrUnavailable)
+var errLostResult = fmt.Errorf("%w: the log lost its end, or this process was far behind; the command may be carried out or not", ErrUnavailable)
