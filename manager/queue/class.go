@@ -127,13 +127,8 @@ func (a *account) newClass(w *Work, key string) *class {
 	return c
 }
 
-// quit ends a work's membership.
-func (a *account) quit(w *work) {
-	c := w.class
-	w.class = nil
-	if c == nil {
-		return
-	}
+// quit ends the membership of one of a class's works.
+func (a *account) quit(c *class) {
 	c.members--
 	if c.members > 0 {
 		return

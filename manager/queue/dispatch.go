@@ -210,8 +210,7 @@ func (w *work) note(d *delegate, f fate) {
 }
 
 // requeue takes a work from its delegate, back to its old place, and tries
-// another one. The slot that it leaves goes to the first in line, which it may
-// be itself. The caller holds mu.
+// another one. The caller holds mu.
 func (q *Queue) requeue(w *work, now instant) {
 	d := w.d
 	delete(d.slots, w.ID)
@@ -219,18 +218,28 @@ func (q *Queue) requeue(w *work, now instant) {
 	w.first.state, w.first.owner = idle, nil
 	w.first.offered, w.first.acquired, w.first.end = 0, 0, nil
 	q.emit(Requeued, now, w.first)
-	groups := w.class.groups
 	if w.Stage {
 		w.class.count(-1)
 	}
-	q.wait(w)
-	if n := room(groups); n == nil {
-		q.place(w, d, now)
-	} else if w.lane.parked == nil {
-		w.lane.park(n.parked) // it has its turn among them
+	q.wait(w, now)
+	q.again(w, d, w.class.groups, now)
+}
+
+// again gives away a work that has begun to wait, and the slot and the room in
+// groups that it has left: with the slot of d, nil for none. The slot goes to the
+// first in line, which it may be itself. The caller holds mu.
+func (q *Queue) again(w *work, d *delegate, left []*group, now instant) {
+	if n := room(left); w.lane != nil {
+		if n == nil {
+			q.place(w, d, now)
+		} else if w.lane.parked == nil {
+			w.lane.park(n.parked) // it has its turn among them
+		}
 	}
-	q.admit(groups, d, w, now)
-	q.fill(d, now)
+	q.admit(left, d, w, now)
+	if d != nil {
+		q.fill(d, now)
+	}
 }
 
 // withdraw takes back all that a delegate was offered. The caller holds mu.

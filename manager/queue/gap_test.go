@@ -30,6 +30,9 @@ func gapped(t *testing.T, gap time.Duration) (b *bench, d string) {
 	require.NoError(t, b.Submit(acc, &Work{
 		ID: "waits", Stage: true, QueueTimeout: 2 * time.Minute, Selectors: []string{"gpu"}, Variants: one("waits", "init"),
 	}))
+	require.NoError(t, b.Submit(acc, &Work{ID: "soon late", QueueTimeout: 310 * time.Second, Variants: one("soon late", "custom")}))
+	require.NoError(t, b.Submit(acc, &Work{ID: "long", Variants: []Variant{{Task: &task.Task{ID: "long", Timeout: 3_600_000}}}}))
+	b.acquire(d, "long")
 	b.Events()
 	return b, d
 }
@@ -57,7 +60,7 @@ func TestAfterAGapDelegatesHaveAFreshTime(t *testing.T) {
 	b, d := gapped(t, 10*time.Second)
 	b.advance(5 * time.Minute)
 	assert.Equal(t, []string{"ended waits TIMEOUT", "expired runs"}, b.happened())
-	assert.Equal(t, []string{"offered"}, b.offers(d))
+	assert.Equal(t, []string{"offered", "soon late"}, b.offers(d))
 	assert.Equal(t, Alive, b.Delegates(acc)[0].State)
 
 	keep := func(d time.Duration) {
@@ -66,7 +69,7 @@ func TestAfterAGapDelegatesHaveAFreshTime(t *testing.T) {
 		}
 	}
 	keep(29 * time.Second)
-	assert.Empty(t, b.happened())
+	assert.Equal(t, []string{"ended soon late TIMEOUT"}, b.happened(), "it has waited for too long")
 	keep(time.Second)
 	assert.Equal(t, []string{"requeued offered"}, b.happened())
 	require.NoError(t, b.Heartbeat(acc, Registration{ID: d}))
@@ -92,6 +95,19 @@ func TestAnyOperationEndsAGap(t *testing.T) {
 	b.advance(5 * time.Second)
 	require.NoError(t, b.Heartbeat(acc, Registration{ID: second}))
 	assert.Equal(t, []string(nil), b.happened())
+}
+
+// Time does not go back: what was to come comes no later for it.
+func TestTimeDoesNotGoBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{HeartbeatTimeout: time.Minute})
+	d := b.add("d", 1)
+	start := b.now
+	b.now = start.Add(-time.Hour)
+	require.NoError(t, b.Heartbeat(acc, Registration{ID: d}))
+	assert.Equal(t, start, b.Delegates(acc)[0].LastHeartbeatSeen)
+	b.Tick(start.Add(time.Minute))
+	assert.Equal(t, Gone, b.Delegates(acc)[0].State)
 }
 
 // Without a gap all is as it was, and so it is with Gap off.

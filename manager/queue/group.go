@@ -91,6 +91,16 @@ func (a *account) tidyGroup(g *group) {
 	}
 }
 
+// groupNames are those of the class's groups, but for the account's.
+func (c *class) groupNames() (names []string) {
+	for _, g := range c.groups {
+		if g.name != "" {
+			names = append(names, g.name)
+		}
+	}
+	return names
+}
+
 // full is a group for whose sake none of the class's works can be given out, nil
 // when there is none.
 func (c *class) full() *group {

@@ -153,6 +153,38 @@ func TestALimitDoesNotChangeTheOrder(t *testing.T) {
 	assert.Equal(t, []string{"more limited"}, b.offers(d), "it is urgent too, and older")
 }
 
+// The slot that a stage of a full group leaves goes to the first in line, of whatever
+// group that is.
+func TestAFreedSlotIsNotForTheGroupAlone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	compare(t, b.Queue)
+	b.SetLimit(acc, "g", 1)
+	d := b.add("d", 1)
+	b.of("first", Normal, "g")
+	b.of("older", Normal)
+	b.of("younger", Normal, "g")
+	b.through(d, "first")
+	assert.Equal(t, []string{"older"}, b.offers(d))
+}
+
+// With more room, as many come as fit, the oldest first, of whatever they need.
+func TestAHigherLimitLetsManyIn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	compare(t, b.Queue)
+	b.SetLimit(acc, "g", 1)
+	d := b.add("d", 0)
+	for i := range 8 {
+		b.of(fmt.Sprint("s", i), Normal, "g", fmt.Sprint("h", i%2))
+	}
+	b.SetLimit(acc, "g", 4)
+	assert.Equal(t, []string{"s0", "s1", "s2", "s3"}, b.offers(d))
+	b.SetLimit(acc, "h1", 2)
+	b.SetLimit(acc, "g", 0)
+	assert.Equal(t, []string{"s0", "s1", "s2", "s3", "s4", "s6"}, b.offers(d))
+}
+
 // A stage may be in many groups: each has to have room.
 func TestAllGroupsOfAStageCount(t *testing.T) {
 	t.Parallel()

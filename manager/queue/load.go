@@ -186,6 +186,7 @@ func (l *loader) work(a *account) error {
 	}
 	w := newWork(&like, a)
 	w.seq, w.state, w.variant, w.size, w.was = v.Seq, v.State, v.Variant, v.Size, v.Was
+	w.notBefore = v.NotBefore
 	if w.d, err = l.owner(v.Delegate); err != nil {
 		return err
 	}
@@ -251,6 +252,7 @@ func (l *loader) task(r *record) error {
 	}
 	r.id, r.seq, r.state = v.ID, v.Seq, v.State
 	r.detached, r.half, r.stopping, r.answered = v.Detached, v.Half, v.Stopping, v.Answered
+	r.former = v.Former
 	r.submitted, r.offered, r.acquired, r.ended = v.Submitted, v.Offered, v.Acquired, v.Ended
 	if r.owner, err = l.owner(v.Owner); err != nil {
 		return err

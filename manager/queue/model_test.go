@@ -22,6 +22,7 @@ type model struct {
 	ended     map[string]int    // how often a task has ended
 	before    map[string]string // who was offered a work
 	decisions *int
+	plain     bool // works and delegates are all the same
 }
 
 func newModel(t *rapid.T) *model {
@@ -31,7 +32,8 @@ func newModel(t *rapid.T) *model {
 			AnswerGrace: time.Second, ForgetLost: 3 * time.Minute, Retention: 5 * time.Minute, MaxFinished: 8,
 			Gap: rapid.SampledFrom([]time.Duration{0, 15 * time.Second}).Draw(t, "gap"),
 		}),
-		had: map[string]string{}, ended: map[string]int{}, before: map[string]string{},
+		plain: rapid.Bool().Draw(t, "plain"),
+		had:   map[string]string{}, ended: map[string]int{}, before: map[string]string{},
 	}
 }
 
@@ -72,11 +74,17 @@ func (m *model) anyTask(t *rapid.T) *record {
 // The tags include names of delegates.
 var tags = []string{"a", "a", "A ", "b", "b", "c", "d1", "d2", "d3"}
 
-func anyTags(t *rapid.T) []string {
+func (m *model) anyTags(t *rapid.T) []string {
+	if m.plain {
+		return nil
+	}
 	return rapid.SliceOfN(rapid.SampledFrom(tags), 0, 3).Draw(t, "tags")
 }
 
-func anyTypes(t *rapid.T) []string {
+func (m *model) anyTypes(t *rapid.T) []string {
+	if m.plain {
+		return nil
+	}
 	return rapid.SampledFrom([][]string{nil, nil, {}, {"init", "custom"}, {"other"}, {"custom"}}).Draw(t, "types")
 }
 
@@ -86,7 +94,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			if len(m.Delegates(acc)) >= 4 {
 				t.Skip("enough")
 			}
-			id := m.Register(acc, Registration{Name: m.name("d"), Tags: anyTags(t), Types: anyTypes(t)})
+			id := m.Register(acc, Registration{Name: m.name("d"), Tags: m.anyTags(t), Types: m.anyTypes(t)})
 			if rapid.Bool().Draw(t, "bounded") {
 				require.NoError(t, m.SetCapacity(acc, id, rapid.IntRange(1, 3).Draw(t, "max")))
 			}
@@ -97,7 +105,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"change": func(t *rapid.T) {
 			_ = m.Heartbeat(acc, Registration{
 				ID: m.anyDelegate(t), Name: rapid.SampledFrom([]string{"", "", "d1", "d9"}).Draw(t, "name"),
-				Tags: anyTags(t), Types: anyTypes(t),
+				Tags: m.anyTags(t), Types: m.anyTypes(t),
 			})
 		},
 		"capacity": func(t *rapid.T) {
@@ -111,9 +119,10 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"submit": func(t *rapid.T) {
 			id := m.name("w")
 			w := &Work{
-				ID: id, Stage: rapid.IntRange(0, 3).Draw(t, "single") > 0, Selectors: anyTags(t),
+				ID: id, Stage: rapid.IntRange(0, 3).Draw(t, "single") > 0, Selectors: m.anyTags(t),
 				Priority:     Priority(rapid.IntRange(0, 1).Draw(t, "priority")),
 				QueueTimeout: rapid.SampledFrom([]time.Duration{0, 90 * time.Second}).Draw(t, "queue"),
+				NotBefore:    m.now.Add(rapid.SampledFrom([]time.Duration{-1, 0, 0, 20 * time.Second}).Draw(t, "delay")),
 				RunTimeout:   rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "run"),
 			}
 			w.Groups = rapid.SliceOfN(rapid.SampledFrom([]string{"g", "g", "h", ""}), 0, 3).Draw(t, "groups")
@@ -156,6 +165,17 @@ func (m *model) actions() map[string]func(*rapid.T) {
 				_ = m.Append(acc, r.work.ID, next)
 			}
 		},
+		"retry": func(t *rapid.T) {
+			w := m.anyTask(t).work
+			for _, r := range slices.Collect(w.tasks) { // so that it may be
+				if r.state == acquired && !r.detached {
+					_ = m.Complete(acc, r.owner.id(), r.id, Answer{Outcome: Failure})
+				}
+			}
+			next := m.name("t")
+			delay := time.Duration(rapid.IntRange(0, 60).Draw(t, "delay")) * time.Second
+			_ = m.Retry(acc, w.ID, one(next, rapid.SampledFrom([]string{"init", "other"}).Draw(t, "type")), m.now.Add(delay))
+		},
 		"release": func(t *rapid.T) { _ = m.Release(acc, m.anyTask(t).work.ID) },
 		"abort":   func(t *rapid.T) { _ = m.Abort(acc, m.anyTask(t).id, "because") },
 		"advance": func(t *rapid.T) {
@@ -176,7 +196,7 @@ func (m *model) follow(t require.TestingT) (moved int) {
 	for _, e := range m.events() {
 		switch e.Kind {
 		case Requeued:
-			delete(m.had, e.Work)
+			delete(m.had, e.Task)
 			moved++
 		case Ended:
 			delete(m.had, e.Task)

@@ -43,7 +43,7 @@ func name(d *delegate) string {
 func waitingWorks(a *account) iter.Seq[*work] {
 	return func(yield func(*work) bool) {
 		for _, w := range a.works {
-			if w.first.state == idle && !yield(w) {
+			if w.state == waiting && w.first.state == idle && !yield(w) {
 				return
 			}
 		}
@@ -124,11 +124,7 @@ func checkIndex(t require.TestingT, a *account) {
 			members++
 			if w.Variants != nil {
 				like := Work{Stage: w.Stage, Selectors: *w.Selectors, Variants: w.Variants}
-				for _, g := range c.groups {
-					if g.name != "" {
-						like.Groups = append(like.Groups, g.name)
-					}
-				}
+				like.Groups = c.groupNames()
 				require.Equal(t, key, string(like.needs(nil)))
 			}
 			if w.lane != nil {

@@ -90,6 +90,10 @@ func (p *replicas) Release(account, id string) error {
 	return p.each(func(q *Queue) error { return q.Release(account, id) })
 }
 
+func (p *replicas) Retry(account, id string, v []Variant, at time.Time) error {
+	return p.each(func(q *Queue) error { return q.Retry(account, id, v, at) })
+}
+
 func (p *replicas) Abort(account, id, reason string) error {
 	return p.each(func(q *Queue) error { return q.Abort(account, id, reason) })
 }

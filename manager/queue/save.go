@@ -91,7 +91,7 @@ func withRemoved(a *account, works []*work) []*delegate {
 func (s *saver) work(w *work) {
 	v := savedWork{
 		ID: w.ID, Seq: w.seq, Stage: w.Stage, Priority: w.Priority,
-		QueueTimeout: w.QueueTimeout, RunTimeout: w.RunTimeout,
+		QueueTimeout: w.QueueTimeout, RunTimeout: w.RunTimeout, NotBefore: w.notBefore,
 		State: w.state, Bodies: w.Variants != nil, Variant: w.variant, Delegate: w.d.number(),
 		Size: w.size, Was: w.was, Due: w.timer.due(), Tasks: 1 + len(w.more), Ended: s.ended[w],
 	}
@@ -100,11 +100,7 @@ func (s *saver) work(w *work) {
 		for _, way := range w.class.variants {
 			v.Types = append(v.Types, way.Types)
 		}
-		for _, g := range w.class.groups {
-			if g.name != "" {
-				v.Groups = append(v.Groups, g.name)
-			}
-		}
+		v.Groups = w.class.groupNames()
 	}
 	s.json(recordWork, v)
 	for _, way := range w.Variants {
@@ -118,7 +114,7 @@ func (s *saver) work(w *work) {
 func (s *saver) task(r *record) {
 	v := savedTask{
 		ID: r.id, Seq: r.seq, Owner: r.owner.number(), State: r.state,
-		Detached: r.detached, Half: r.half, Stopping: r.stopping, Answered: r.answered,
+		Detached: r.detached, Half: r.half, Stopping: r.stopping, Answered: r.answered, Former: r.former,
 		Stop:      r.owner != nil && r.owner.stops[r.id] == r,
 		Submitted: r.submitted, Offered: r.offered, Acquired: r.acquired, Ended: r.ended,
 		Due: r.timer.due(), Body: r.body != nil && !r.shared(),

@@ -73,6 +73,7 @@ type savedWork struct {
 	Selectors    []string        `json:"selectors"` // none is not the same as an empty list
 	QueueTimeout time.Duration   `json:"queue,omitempty"`
 	RunTimeout   time.Duration   `json:"run,omitempty"`
+	NotBefore    instant         `json:"notBefore,omitempty"`
 	State        workState       `json:"state,omitempty"`
 	Types        [][]string      `json:"types,omitempty"`  // of its variants
 	Bodies       bool            `json:"bodies,omitempty"` // of the variants follow
@@ -94,6 +95,7 @@ type savedTask struct {
 	Half      bool         `json:"half,omitempty"`
 	Stopping  bool         `json:"stopping,omitempty"`
 	Answered  bool         `json:"answered,omitempty"`
+	Former    bool         `json:"former,omitempty"`
 	Stop      bool         `json:"stop,omitempty"` // its delegate is to be told
 	Submitted instant      `json:"submitted,omitempty"`
 	Offered   instant      `json:"offered,omitempty"`

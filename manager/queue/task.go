@@ -29,6 +29,7 @@ type record struct {
 	half     bool // the delegate has said that an agent will answer
 	stopping bool // it is being aborted
 	answered bool
+	former   bool // was the first task of its stage before a retry
 
 	submitted, offered, acquired, ended instant
 
@@ -219,6 +220,8 @@ func (q *Queue) Complete(account, delegate, id string, a Answer) error {
 	case err != nil:
 		return err
 	case r == r.work.first && r.work.was[delegate] == refused: // it handed it back
+		return nil
+	case r.former && r.work.was[delegate] == missed: // it may have handed it back, before the retry
 		return nil
 	case r.owner == nil || r.owner.info.ID != delegate || r.state == offered || r.state == idle:
 		return ErrNotOwner

@@ -111,7 +111,8 @@ func (q *Queue) Task(account, id string) (TaskState, error) {
 // a work that does not wait any more.
 type Place struct {
 	// Number counts the account's waiting works of the same kind, stages or
-	// single tasks, from 1. It is 0 for one that is on its way to a delegate.
+	// single tasks, from 1. It is 0 for one that is on its way to a delegate
+	// or waits for its time.
 	Number int
 	// Reason says why it waits.
 	Reason string
@@ -154,8 +155,8 @@ func (q *Queue) Places(account string) map[string]Place {
 		}
 		out[w.ID] = Place{Number: i + 1, Reason: reasons[w.lane]}
 	}
-	for _, d := range a.delegates {
-		for _, w := range d.offered() {
+	for _, w := range a.works {
+		if w.Stage && (w.state == later || w.state == given && w.first.state == offered) {
 			out[w.ID] = Place{Reason: q.why(w)}
 		}
 	}
@@ -170,12 +171,12 @@ type Waiting struct {
 	// Selectors are those of the works; not to be changed.
 	Selectors []string
 	Count     int
-	// Since is when the oldest of them was submitted.
+	// Since is when the oldest of them was submitted, or put back by a retry.
 	Since time.Time
 }
 
 // Waiting counts what waits in an account, in no order. What has been offered
-// waits no more.
+// waits no more, and what waits for its time does not wait yet.
 func (q *Queue) Waiting(account string) []Waiting {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -224,6 +225,9 @@ func (a *account) waiting(k kind) iter.Seq[*work] {
 func (q *Queue) why(w *work) string {
 	if w.state == given {
 		return fmt.Sprintf("waiting for the delegate %q to take it", w.d.label())
+	}
+	if w.state == later {
+		return "it is not to begin before " + w.notBefore.time().Format(time.RFC3339)
 	}
 	if w.lane == nil {
 		return ""

@@ -37,6 +37,9 @@ type Work struct {
 	// QueueTimeout bounds the time until the first task is acquired; 0 is no
 	// bound. Then the first task ends as [TimedOut].
 	QueueTimeout time.Duration
+	// NotBefore is when it may be given to a delegate first; it counts as waiting
+	// from then, also for QueueTimeout, and keeps its age. The zero value is at once.
+	NotBefore time.Time
 	// RunTimeout is how long after that a stage's [Expired] event comes; 0 is
 	// never.
 	RunTimeout time.Duration
@@ -56,6 +59,7 @@ type workState uint8
 
 const (
 	waiting workState = iota
+	later             // it waits for its time, and then for a delegate
 	given             // its first task is offered to a delegate
 	running           // its first task has been acquired
 	over
@@ -69,6 +73,7 @@ type work struct {
 	Variants     []Variant // until the first task has ended
 	QueueTimeout time.Duration
 	RunTimeout   time.Duration
+	notBefore    instant
 	Priority     Priority
 	Stage        bool
 
@@ -103,13 +108,11 @@ const (
 // otherwise it waits. It fails with [ErrExists] when a work or task of the
 // account has its id or its task's.
 func (q *Queue) Submit(account string, w *Work) error {
-	if w.ID == "" || len(w.Variants) == 0 {
-		return errors.New("a work needs an id and a variant")
+	if w.ID == "" {
+		return errors.New("a work needs an id")
 	}
-	for _, v := range w.Variants {
-		if v.Task == nil || v.Task.ID == "" || v.Task.ID != w.Variants[0].Task.ID {
-			return errors.New("all variants of a work need one task with one id")
-		}
+	if err := check(w.Variants); err != nil {
+		return err
 	}
 	var space [256]byte
 	key := w.needs(space[:0])
@@ -126,8 +129,21 @@ func (q *Queue) Submit(account string, w *Work) error {
 	a.join(n, w, key)
 	q.enlist(n.first, w.Variants[0].Task, now)
 	a.works[n.ID] = n
-	q.wait(n)
-	q.place(n, nil, now)
+	q.wait(n, now)
+	q.again(n, nil, nil, now)
+	return nil
+}
+
+// check finds what is wrong with the variants of a work.
+func check(all []Variant) error {
+	if len(all) == 0 {
+		return errors.New("a work needs a variant")
+	}
+	for _, v := range all {
+		if v.Task == nil || v.Task.ID == "" || v.Task.ID != all[0].Task.ID {
+			return errors.New("all variants of a work need one task with one id")
+		}
+	}
 	return nil
 }
 
@@ -141,12 +157,20 @@ func (q *Queue) Release(account, id string) error {
 	if err != nil {
 		return err
 	}
-	for r := range w.tasks {
-		if r.state != done && !r.detached {
-			return fmt.Errorf("releasing %s: its task %s has not ended", id, r.id)
-		}
+	if err := w.idle(); err != nil {
+		return fmt.Errorf("releasing %s: %w", id, err)
 	}
 	q.finish(w, q.now())
+	return nil
+}
+
+// idle fails while the work has a task that has not ended and is not detached.
+func (w *work) idle() error {
+	for r := range w.tasks {
+		if r.state != done && !r.detached {
+			return fmt.Errorf("its task %s has not ended", r.id)
+		}
+	}
 	return nil
 }
 
@@ -162,7 +186,8 @@ func (q *Queue) finish(w *work, now instant) {
 		w.class.count(-1)
 	}
 	w.state, w.Variants, w.Selectors = over, nil, nil
-	w.acc.quit(w)
+	w.acc.quit(w.class)
+	w.class = nil
 	q.retain(w, now)
 	q.finished = append(q.finished, w)
 	q.kept++
@@ -255,8 +280,16 @@ func newWork(w *Work, a *account) *work {
 		ID: w.ID, Stage: w.Stage, Priority: w.Priority, Variants: w.Variants,
 		QueueTimeout: w.QueueTimeout, RunTimeout: w.RunTimeout, acc: a, first: &n.first,
 	}
+	n.postpone(w.NotBefore)
 	n.first.work = &n.work
 	return &n.work
+}
+
+// postpone sets when the work may be given away.
+func (w *work) postpone(t time.Time) {
+	if w.notBefore = 0; !t.IsZero() {
+		w.notBefore = moment(t)
+	}
 }
 
 // tasks are all of the work's, the first one first.
@@ -276,13 +309,19 @@ func (w *work) until() instant {
 	if w.QueueTimeout <= 0 {
 		return never
 	}
-	return w.first.submitted.after(w.QueueTimeout)
+	return max(w.first.submitted, w.notBefore).after(w.QueueTimeout)
 }
 
-// wait puts a work, back, in its place. The caller holds mu.
-func (q *Queue) wait(w *work) {
+// wait puts a work, back, in its place, once its time has come. The caller holds mu.
+func (q *Queue) wait(w *work, now instant) {
+	w.d = nil
+	if w.notBefore > now {
+		w.state = later
+		q.arm(w, w.notBefore)
+		return
+	}
+	w.state = waiting
 	w.class.enter(w)
-	w.state, w.d = waiting, nil
 	q.arm(w, w.until())
 }
 
@@ -301,6 +340,9 @@ func (w *work) due(q *Queue, now instant) {
 	switch w.state {
 	case waiting:
 		q.late(w, now)
+	case later:
+		q.wait(w, now)
+		q.again(w, nil, nil, now)
 	case given:
 		if now >= w.until() {
 			q.late(w, now)
