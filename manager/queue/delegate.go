@@ -46,6 +46,8 @@ const (
 type Delegate struct {
 	Registration
 	State DelegateState
+	// Drained says that [Queue.SetDraining] drains it, whatever it says of itself.
+	Drained bool
 	// MaxStages bounds Stages, the stages that it has; 0 is unbounded.
 	MaxStages, Stages int
 	// Running counts the tasks that it has acquired and not answered.
@@ -61,6 +63,7 @@ type delegate struct {
 	tags       map[string]bool
 	types      map[string]bool // nil: all
 	max        int             // stages, 0 is unbounded
+	drained    bool            // by its manager
 	lost       bool
 	removed    bool   // and known only to the tasks that it had; it counts as lost
 	order      uint64 // of registration
@@ -153,10 +156,7 @@ func (q *Queue) alive(d *delegate, r Registration, now instant) {
 		d.idleSince = now
 		q.events = append(q.events, Event{Kind: Returned, At: now.time(), Account: d.acc.id, Delegate: d.info.ID})
 	}
-	if d.info.Draining {
-		q.withdraw(d, now)
-	}
-	q.fill(d, now)
+	q.refill(d, now)
 }
 
 // describe takes over what a delegate says about itself.
@@ -212,6 +212,31 @@ func (q *Queue) SetCapacity(account, id string, maxStages int) error {
 	return nil
 }
 
+// SetDraining drains a delegate or ends that, independent of what it says of itself:
+// it gets nothing new, offers go back to their places, and it keeps what it has
+// acquired. It fails with [ErrUnknownDelegate].
+func (q *Queue) SetDraining(account, id string, draining bool) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	d, err := q.delegate(account, id)
+	if err != nil {
+		return err
+	}
+	d.drained = draining
+	d.touch()
+	q.refill(d, q.now())
+	return nil
+}
+
+// refill makes what a delegate has fit to whether it takes anything. The caller holds
+// mu.
+func (q *Queue) refill(d *delegate, now instant) {
+	if !d.takes() {
+		q.withdraw(d, now)
+	}
+	q.fill(d, now)
+}
+
 // Unregister removes a delegate. What it was offered goes to others, what it
 // had taken ends as [Abandoned]. It fails with [ErrUnknownDelegate].
 func (q *Queue) Unregister(account, id string) error {
@@ -237,14 +262,14 @@ func (q *Queue) Delegates(account string) []Delegate {
 	out := make([]Delegate, 0, len(a.delegates))
 	for _, d := range a.sorted() {
 		v := Delegate{
-			Registration: d.info, State: Alive, MaxStages: d.max, Stages: len(d.slots),
+			Registration: d.info, State: Alive, Drained: d.drained, MaxStages: d.max, Stages: len(d.slots),
 			Registered: d.registered.time(), LastHeartbeatSeen: d.seen.time(),
 		}
 		v.Tags, v.Types = slices.Clone(v.Tags), slices.Clone(v.Types)
 		switch {
 		case d.lost:
 			v.State = Gone
-		case d.info.Draining:
+		case !d.takes():
 			v.State = Draining
 		}
 		for _, r := range d.open {

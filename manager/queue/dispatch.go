@@ -31,7 +31,7 @@ func (d *delegate) eligible(w *work) bool {
 }
 
 // takes tells whether the delegate gets anything new at all.
-func (d *delegate) takes() bool { return !d.lost && !d.info.Draining }
+func (d *delegate) takes() bool { return !d.lost && !d.info.Draining && !d.drained }
 
 func (d *delegate) hasTags(selectors []string) bool {
 	for _, s := range selectors {

@@ -17,15 +17,19 @@ import (
 type group struct {
 	name    string // empty: all stages of the account
 	max     int    // 0: no limit
+	closed  bool   // nothing is given out
 	used    int    // stages that are given out
 	classes int    // whose stages belong to it
 	parked  order[*lane]
 }
 
-func (g *group) full() bool { return g.max > 0 && g.used >= g.max }
+func (g *group) full() bool { return g.closed || g.max > 0 && g.used >= g.max }
 
 // reason says what keeps a stage waiting while the group is full.
 func (g *group) reason() string {
+	if g.closed {
+		return "the account is paused, nothing is given to delegates until it is resumed"
+	}
 	if g.name == "" {
 		return fmt.Sprintf("the limit of %d for the account is reached", g.max)
 	}
@@ -53,6 +57,31 @@ func (q *Queue) SetLimit(account, name string, most int) {
 	g.max = max(most, 0)
 	q.admit([]*group{g}, nil, nil, now)
 	a.tidyGroup(g)
+}
+
+// Pause keeps everything that waits in an account from its delegates, or ends that:
+// then what waits is given away in its order. Offers go back to their places;
+// delegates keep what they have acquired, and get further tasks of their stages.
+func (q *Queue) Pause(account string, paused bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now, a := q.now(), q.account(account)
+	a.gate.closed = paused
+	if !paused {
+		q.admit([]*group{&a.gate}, nil, nil, now)
+		return
+	}
+	for _, d := range a.sorted() {
+		q.withdraw(d, now)
+	}
+}
+
+// Paused tells whether an account is paused.
+func (q *Queue) Paused(account string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.accounts[account]
+	return a != nil && a.gate.closed
 }
 
 // Limits are those of an account, by the names of their groups.
@@ -104,6 +133,9 @@ func (c *class) groupNames() (names []string) {
 // full is a group for whose sake none of the class's works can be given out, nil
 // when there is none.
 func (c *class) full() *group {
+	if c.acc.gate.closed {
+		return &c.acc.gate
+	}
 	for _, g := range c.groups {
 		if g.full() {
 			return g

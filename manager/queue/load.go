@@ -94,6 +94,7 @@ func (l *loader) account() error {
 		return err
 	}
 	a := l.q.account(v.ID)
+	a.gate.closed = v.Paused
 	for name, n := range v.Limits {
 		a.group(name).max = n
 	}
@@ -124,7 +125,7 @@ func (l *loader) delegate(a *account) error {
 		return err
 	}
 	d := newDelegate(a, v.Order)
-	d.max, d.lost, d.removed = v.Max, v.Lost, v.Removed
+	d.max, d.drained, d.lost, d.removed = v.Max, v.Drained, v.Lost, v.Removed
 	d.registered, d.seen, d.idleSince, d.version = v.Registered, v.Seen, v.Idle, v.Version
 	l.numbers[v.Order] = d
 	r := Registration{

@@ -181,6 +181,10 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"advance": func(t *rapid.T) {
 			m.advance(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second)
 		},
+		"drain": func(t *rapid.T) {
+			_ = m.SetDraining(acc, m.anyDelegate(t), rapid.Bool().Draw(t, "draining"))
+		},
+		"pause": func(t *rapid.T) { m.Pause(acc, rapid.IntRange(0, 2).Draw(t, "paused") == 0) },
 		"limit": func(t *rapid.T) {
 			m.SetLimit(acc, rapid.SampledFrom([]string{"", "g", "h"}).Draw(t, "group"), rapid.IntRange(0, 3).Draw(t, "most"))
 		},
@@ -288,7 +292,7 @@ func (m *model) checkDelegate(t *rapid.T, a *account, d *delegate, inOrder bool)
 	if d.max > 0 && stagesOffered > 0 {
 		require.LessOrEqual(t, len(d.slots), d.max, "more stages than slots")
 	}
-	if d.lost || d.info.Draining {
+	if d.lost || d.info.Draining || d.drained || a.gate.closed {
 		require.Empty(t, d.offered(), "it can take nothing")
 	}
 	for id, r := range d.stops {

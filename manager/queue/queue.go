@@ -145,6 +145,7 @@ type account struct {
 
 	classes  map[string]*class // of works, by what they need
 	groups   map[string]*group // of stages, by their names
+	gate     group             // of everything; see Queue.Pause
 	idle     int               // of classes, that have no work
 	crews    map[string]*crew  // of delegates, by what they have
 	tags     map[string]*tag

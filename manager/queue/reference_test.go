@@ -52,6 +52,9 @@ func waitingWorks(a *account) iter.Seq[*work] {
 
 // blocked tells whether a limit keeps a work from everybody.
 func blocked(w *work) bool {
+	if w.acc.gate.closed {
+		return true
+	}
 	for _, g := range w.class.groups {
 		if g.max > 0 && usage(w.acc, g) >= g.max {
 			return true
@@ -188,6 +191,8 @@ func checkIndex(t require.TestingT, a *account) {
 
 // checkGroups: a lane waits for a group only while that is full.
 func checkGroups(t require.TestingT, a *account) {
+	require.True(t, a.gate.closed || len(a.gate.parked) == 0)
+	checkOrder(t, a.gate.parked)
 	for name, g := range a.groups {
 		require.Equal(t, name, g.name)
 		require.Equal(t, usage(a, g), g.used)

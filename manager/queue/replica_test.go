@@ -58,6 +58,14 @@ func (p *replicas) SetCapacity(account, id string, n int) error {
 	return p.each(func(q *Queue) error { return q.SetCapacity(account, id, n) })
 }
 
+func (p *replicas) SetDraining(account, id string, draining bool) error {
+	return p.each(func(q *Queue) error { return q.SetDraining(account, id, draining) })
+}
+
+func (p *replicas) Pause(account string, paused bool) {
+	_ = p.each(func(q *Queue) error { q.Pause(account, paused); return nil })
+}
+
 func (p *replicas) SetLimit(account, group string, most int) {
 	_ = p.each(func(q *Queue) error { q.SetLimit(account, group, most); return nil })
 }
@@ -120,6 +128,7 @@ func (p *replicas) alike() {
 	for name, a := range p.accounts {
 		require.Equal(p.t, p.Delegates(name), p.twin.Delegates(name))
 		require.Equal(p.t, p.Limits(name), p.twin.Limits(name))
+		require.Equal(p.t, p.Paused(name), p.twin.Paused(name))
 		require.Equal(p.t, p.Places(name), p.twin.Places(name))
 		require.ElementsMatch(p.t, p.Waiting(name), p.twin.Waiting(name))
 		for id := range a.delegates {
@@ -147,7 +156,7 @@ func (q *Queue) facts() map[string]any {
 	for name, a := range q.accounts {
 		for id, d := range a.delegates {
 			all["delegate "+name+id] = delegate{
-				info: d.info, tags: d.tags, max: d.max, lost: d.lost, removed: d.removed, order: d.order,
+				info: d.info, tags: d.tags, max: d.max, drained: d.drained, lost: d.lost, removed: d.removed, order: d.order,
 				registered: d.registered, seen: d.seen, idleSince: d.idleSince, timer: at(d.timer), version: d.version,
 			}
 		}

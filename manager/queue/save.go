@@ -47,11 +47,11 @@ type saver struct {
 }
 
 func (s *saver) account(a *account) {
-	v := savedAccount{ID: a.id, Limits: map[string]int{}}
+	v := savedAccount{ID: a.id, Paused: a.gate.closed, Limits: map[string]int{}}
 	for _, l := range a.limits() {
 		v.Limits[l.Group] = l.Max
 	}
-	if len(a.delegates)+len(a.works)+len(v.Limits) == 0 {
+	if len(a.delegates)+len(a.works)+len(v.Limits) == 0 && !v.Paused {
 		return // as if nobody had asked for it
 	}
 	s.json(recordAccount, v)
@@ -60,7 +60,7 @@ func (s *saver) account(a *account) {
 		s.json(recordDelegate, savedDelegate{
 			Order: d.order, ID: d.info.ID, Name: d.info.Name, HostName: d.info.HostName,
 			Type: d.info.Type, Runs: d.info.Version, Tags: d.info.Tags, Types: d.info.Types,
-			Draining: d.info.Draining, Max: d.max, Lost: d.lost, Removed: d.removed,
+			Draining: d.info.Draining, Drained: d.drained, Max: d.max, Lost: d.lost, Removed: d.removed,
 			Registered: d.registered, Seen: d.seen, Idle: d.idleSince, Version: d.version, Due: d.timer.due(),
 		})
 	}

@@ -41,6 +41,7 @@ type savedHeader struct {
 
 type savedAccount struct {
 	ID     string         `json:"id"`
+	Paused bool           `json:"paused,omitempty"`
 	Limits map[string]int `json:"limits,omitempty"`
 }
 
@@ -54,6 +55,7 @@ type savedDelegate struct {
 	Tags       []string `json:"tags"`           // none is not the same as an empty list
 	Types      []string `json:"types"`
 	Draining   bool     `json:"draining,omitempty"`
+	Drained    bool     `json:"drained,omitempty"`
 	Max        int      `json:"max,omitempty"`
 	Lost       bool     `json:"lost,omitempty"`
 	Removed    bool     `json:"removed,omitempty"`

@@ -243,7 +243,7 @@ func (q *Queue) why(w *work) string {
 			continue
 		}
 		able++
-		if d.lost || d.info.Draining {
+		if !d.takes() {
 			continue
 		}
 		present++

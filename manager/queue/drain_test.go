@@ -1,0 +1,88 @@
+package queue
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/task"
+)
+
+// SPEC Q3: a delegate drains when its manager or itself says so.
+func TestADelegateIsDrainedByEitherSide(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	compare(t, b.Queue)
+	d := b.add("d", 2)
+	b.stage("has", Normal)
+	b.acquire(d, "has")
+	b.complete(d, "has")
+	b.stage("s", Normal)
+	b.single("t")
+	beat := func(draining bool) { require.NoError(t, b.Heartbeat(acc, Registration{ID: d, Draining: draining})) }
+	drain := func(draining bool) { require.NoError(t, b.SetDraining(acc, d, draining)) }
+	state := func() DelegateState { return b.Delegates(acc)[0].State }
+
+	require.Equal(t, []string{"s", "t"}, b.offers(d))
+	drain(true)
+	assert.Empty(t, b.offers(d))
+	assert.Equal(t, Draining, state())
+	assert.True(t, b.Delegates(acc)[0].Drained)
+	assert.Equal(t, "every delegate that could take it is lost or draining", b.reason("s"))
+	beat(false)
+	assert.Empty(t, b.offers(d), "what it says does not count")
+	require.NoError(t, b.Append(acc, "has", &task.Task{ID: "step", Type: "execute"}))
+	assert.Equal(t, []string{"step"}, b.offers(d), "its stage goes on")
+	b.acquire(d, "step")
+	beat(true)
+	drain(false)
+	assert.Empty(t, b.offers(d), "what its manager says does not count")
+	beat(false)
+	assert.Equal(t, []string{"s", "t"}, b.offers(d))
+	assert.Equal(t, Alive, state())
+	require.ErrorIs(t, b.SetDraining(acc, "none", true), ErrUnknownDelegate)
+}
+
+// While an account is paused nothing of it begins, and afterwards all does, in its
+// order.
+func TestAPausedAccountBeginsNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	compare(t, b.Queue)
+	d := b.add("d", 2)
+	b.stage("has", Normal)
+	b.acquire(d, "has")
+	b.complete(d, "has")
+	b.stage("offered", Normal)
+	b.single("t")
+	b.Pause(acc, true)
+	b.Pause(acc, true)
+	assert.True(t, b.Paused(acc))
+	b.stage("urgent", High)
+	b.single("more")
+	late := b.add("late", 1)
+	require.NoError(t, b.Append(acc, "has", &task.Task{ID: "step", Type: "execute"}))
+	assert.Equal(t, []string{"step"}, b.offers(d))
+	assert.Empty(t, b.offers(late))
+	assert.Equal(t, "the account is paused, nothing is given to delegates until it is resumed", b.reason("more"))
+	require.NoError(t, b.Submit("other", &Work{ID: "x", Variants: one("x", "custom")}))
+	b.Register("other", Registration{NewID: "o"})
+	l, err := b.List("other", "o", "")
+	require.NoError(t, err)
+	assert.Len(t, l.Events, 1, "others go on")
+
+	b.Events()
+	saved := save(t, b.Queue)
+	require.NoError(t, b.Load(bytes.NewReader(saved)))
+	compare(t, b.Queue)
+	assert.True(t, b.Paused(acc))
+	assert.Equal(t, saved, save(t, b.Queue))
+	checkIndex(t, b.accounts[acc])
+	b.Pause(acc, false)
+	assert.False(t, b.Paused(acc))
+	assert.ElementsMatch(t, []string{"urgent", "offered", "t", "more"},
+		append(b.offers(late), b.offers(d)[1:]...))
+	assert.False(t, b.Paused("none"))
+}
