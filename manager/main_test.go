@@ -98,6 +98,7 @@ func start(t testing.TB, change ...func(*manager.Config)) *server {
 	for _, f := range change {
 		f(&cfg)
 	}
+	withStore(t, &cfg)
 	var err error
 	s.m, err = manager.New(cfg)
 	require.NoError(t, err)

@@ -1,0 +1,106 @@
+package manager_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/journal"
+	"github.com/delegate-io/dlite/manager/journal/sqlite"
+)
+
+// onStore names the store that the managers of these tests use.
+const onStore = "DLITE_TEST_STORE"
+
+var storeKeys = [][]byte{[]byte("visibly fake key of tests")}
+
+func openSQLite(t testing.TB, dir string) journal.Log {
+	t.Helper()
+	l, err := sqlite.Open(t.Context(), filepath.Join(dir, "manager.db"), sqlite.Config{})
+	require.NoError(t, err)
+	return l
+}
+
+// withStore gives a manager the store that the tests are run on.
+func withStore(t testing.TB, cfg *manager.Config) {
+	t.Helper()
+	if os.Getenv(onStore) == "sqlite" && cfg.Store == nil {
+		cfg.Store, cfg.StoreKeys = openSQLite(t, t.TempDir()), storeKeys
+	}
+}
+
+// Q7: what holds in memory holds on every store: all tests of this package run
+// there as well.
+func TestOnSQLite(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(onStore) != "" {
+		t.Skip("this is the run on a store")
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^Test", "-test.timeout=5m") //nolint:gosec // this program
+	cmd.Env = append(os.Environ(), onStore+"=sqlite")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// Q4, Q7: a manager that is started again has all that the one before had: what
+// runs goes on, what waits keeps its place, held polls and cursors fit.
+func TestAManagerIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := newClock()
+	up := func() *server {
+		return start(t, func(cfg *manager.Config) {
+			cfg.Clock, cfg.Store, cfg.StoreKeys = c, openSQLite(t, dir), storeKeys
+			cfg.Gap = 10 * time.Second
+		})
+	}
+	s := up()
+	d := s.register("d", dockerTypes)
+	s.ok("POST", "/api/agent/delegates/register-delegate-capacity/"+d+"?accountId=acc", `{"maximumNumberOfBuilds":1}`, nil)
+	for _, id := range []string{"first", "second", "third"} {
+		s.ok("POST", "/api/stages?accountId=acc", `{"id":"`+id+`","priority":"`+map[bool]string{true: "HIGH", false: "NORMAL"}[id == "third"]+
+			`","steps":[{"id":"s","data":{"run":{"commands":["<true> & \"x\""]}}}]}`, nil)
+	}
+	s.ok("PUT", "/api/schedules/nightly?accountId=acc", `{"cron":"0 3 * * *","stage":{"selectors":["nobody"]}}`, nil)
+	before := s.take(d, dockerTypes[0])
+	require.NoError(t, s.m.Close())
+
+	c.Advance(10 * time.Minute) // far more than the heartbeat's time-out
+	s = up()
+	first, err := s.m.Stage(account, "first")
+	require.NoError(t, err)
+	assert.Equal(t, manager.Running, first.Status)
+	assert.Equal(t, d, first.DelegateID)
+	for id, place := range map[string]int{"third": 1, "second": 2} {
+		got, err := s.m.Stage(account, id)
+		require.NoError(t, err)
+		assert.Equal(t, manager.Queued, got.Status)
+		assert.Equal(t, place, got.Place, id)
+	}
+	require.Len(t, s.m.Delegates(account), 1)
+	assert.EqualValues(t, "ALIVE", s.m.Delegates(account)[0].State, "nobody could hear it")
+	assert.Equal(t, 200, s.beat(d))
+	require.Len(t, s.m.Schedules(account), 1)
+
+	r := s.acquire(d, before.ID) // the first answer may have been lost with the old manager
+	require.Equal(t, 200, r.status, r.body)
+	var again taken
+	require.NoError(t, json.Unmarshal([]byte(r.body), &again))
+	assert.Equal(t, before.ID, again.ID)
+	assert.JSONEq(t, string(before.Data), string(again.Data))
+	require.Equal(t, 204, s.respond(d, before.ID, succeeded))
+	step := s.pass(d, dockerTypes[1], succeeded)
+	assert.Contains(t, string(step.Data), "true")
+	s.pass(d, dockerTypes[2], succeeded)
+	assert.Equal(t, manager.Success, s.ended("first").Status)
+	third, err := s.m.Stage(account, "third")
+	require.NoError(t, err)
+	assert.Contains(t, third.Reason, "to take it")
+}
