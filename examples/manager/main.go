@@ -18,10 +18,13 @@
 // API (go doc ./manager), and into "X-Harness-Token: <token>" of the log service
 // (go doc ./manager/logservice), where a step's log is under its log_key.
 //
-// With --logs-dir, logs outlive the program, and with --logs-archive complete ones
-// go to a bucket (S3, Google Cloud Storage, Azure). The rest of its state is in
-// memory: it is gone when the program ends. The first interrupt ends it in an
-// orderly way, the second one at once.
+// What it knows is in a database in the data folder (--data-dir), encrypted with a
+// key next to it unless STORE_KEY has one, and the logs are there too: both
+// survive the program's end, also by kill -9. With --logs-archive complete logs go
+// to a bucket (S3, Google Cloud Storage, Azure). The commands backup, restore and
+// check are for the database. With STORE=redis://... any number of managers with
+// the same settings are one, behind any load balancer. The first interrupt ends it
+// in an orderly way, the second one at once.
 package main
 
 import (
@@ -39,9 +42,15 @@ import (
 type commands struct {
 	Server serverCommand `cmd:"" help:"Serve until interrupted."`
 	Token  tokenCommand  `cmd:"" help:"Print a token for calling the API on behalf of an account."`
+
+	Backup  backupCommand  `cmd:"" help:"Copy the database to a file, also while the manager serves."`
+	Restore restoreCommand `cmd:"" help:"Make a backup the database; there must be none."`
+	Check   checkCommand   `cmd:"" help:"Read through the database and tell whether it is whole."`
 }
 
 type serverCommand struct {
+	storeOptions
+
 	Listen    string `default:"127.0.0.1:3460" help:"Address to listen on." env:"LISTEN"`
 	PublicURL string `help:"How delegates reach this server; default: the address that it listens on." env:"PUBLIC_URL" name:"public-url"`
 	TLSCert   string `help:"Certificate file; without one it serves plain HTTP." env:"TLS_CERT_FILE" name:"tls-cert" type:"existingfile" and:"tls"`
@@ -51,8 +60,8 @@ type serverCommand struct {
 
 	HTTPBind string `help:"Address that /metrics, /healthz and /readyz are served at, or off; default: 127.0.0.1:3000, unless that is taken." env:"HTTP_BIND" name:"http-bind"`
 
-	LogsDir        string `help:"Folder for the logs of steps; without one they are in memory." env:"LOGS_DIR"`
-	LogsArchive    string `help:"Bucket for complete logs: a URL that begins with s3, gs, azblob or file; default: in the folder." env:"LOGS_ARCHIVE" placeholder:"URL"`
+	LogsDir        string `help:"Folder for the logs of steps; default: in the data folder, or in memory with STORE=memory." env:"LOGS_DIR"`
+	LogsArchive    string `help:"Bucket for complete logs: a URL that begins with s3, gs, azblob or file; default: in the folder. Required with Redis." env:"LOGS_ARCHIVE" placeholder:"URL"`
 	LogsMaxAgeDays int    `help:"How many days a complete log is kept; 0 keeps it until the room is needed." env:"LOGS_MAX_AGE_DAYS"`
 }
 

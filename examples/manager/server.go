@@ -46,9 +46,15 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	}
 	made := len(accounts) == 0
 	if made {
-		accounts = map[string]string{demo: random()}
+		if accounts, err = c.demoAccount(); err != nil {
+			return errors.Join(err, listener.Close())
+		}
 	}
-	logs, signer, err := openLogs(c, accounts, url, log)
+	keys, err := c.keys()
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	logs, signer, err := openLogs(ctx, c, accounts, keys, url, log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -58,8 +64,12 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 		return errors.Join(err, listener.Close())
 	}
 	defer func() { err = errors.Join(err, closing(ctx, closeTraces)) }()
+	store, err := c.open(ctx, log)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	m, err := manager.New(manager.Config{
-		Accounts: accounts, Logger: log, TracerProvider: tracer,
+		Store: store, StoreKeys: keys, Accounts: accounts, Logger: log, TracerProvider: tracer,
 		Logs: func(account, prefix string) *stage.LogConfig {
 			return &stage.LogConfig{AccountID: account, URL: url, Token: signer.Issue(logservice.Grant{
 				Account: account, Prefix: prefix, Expires: time.Now().Add(logTokenTTL),
@@ -93,21 +103,66 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 const logTokenTTL = 7 * 24 * time.Hour
 
 // openLogs opens the log service, and the signer of its tokens.
-func openLogs(c *serverCommand, accounts map[string]string, url string, log zerolog.Logger) (*logservice.Server, *logservice.Signer, error) {
-	key := make([]byte, 32)
-	_, _ = io.ReadFull(rand.Reader, key) // never fails
-	if c.LogsDir != "" {
-		var err error
-		if key, err = logservice.LoadKey(filepath.Join(c.LogsDir, "key")); err != nil {
+func openLogs(
+	ctx context.Context, c *serverCommand, accounts map[string]string, keys [][]byte, url string, log zerolog.Logger,
+) (_ *logservice.Server, _ *logservice.Signer, err error) {
+	cfg := logservice.Config{
+		PublicURL: url, Logger: log,
+		Dir: c.LogsDir, Archive: c.LogsArchive, MaxAge: time.Duration(c.LogsMaxAgeDays) * 24 * time.Hour,
+	}
+	switch {
+	case c.onRedis():
+		if c.LogsArchive == "" {
+			return nil, nil, errors.New("LOGS_ARCHIVE is missing: managers on one Redis need a bucket for complete logs that all of them reach")
+		}
+		cfg.Dir = ""
+		if cfg.Key, err = c.logKey(keys); err != nil {
 			return nil, nil, err
 		}
+		if cfg.Streams, err = c.streams(ctx, log); err != nil {
+			return nil, nil, err
+		}
+	case cfg.Dir == "" && !c.inMemory():
+		dir, err := c.dir()
+		if err != nil {
+			return nil, nil, err
+		}
+		cfg.Dir = filepath.Join(dir, "logs")
 	}
-	signer := logservice.NewSigner(key)
-	logs, err := logservice.New(logservice.Config{
-		Authorize: authorize(accounts, signer), PublicURL: url, Logger: log, Key: key,
-		Dir: c.LogsDir, Archive: c.LogsArchive, MaxAge: time.Duration(c.LogsMaxAgeDays) * 24 * time.Hour,
-	})
+	switch {
+	case cfg.Key != nil:
+	case cfg.Dir != "":
+		if cfg.Key, err = logservice.LoadKey(filepath.Join(cfg.Dir, "key")); err != nil {
+			return nil, nil, err
+		}
+	default:
+		cfg.Key = make([]byte, 32)
+		_, _ = io.ReadFull(rand.Reader, cfg.Key) // never fails
+	}
+	signer := logservice.NewSigner(cfg.Key)
+	cfg.Authorize = authorize(accounts, signer)
+	logs, err := logservice.New(cfg)
 	return logs, signer, err
+}
+
+// demoAccount is an account for trying things out, the same as long as there is
+// the data folder.
+func (c *serverCommand) demoAccount() (map[string]string, error) {
+	if c.inMemory() {
+		return map[string]string{demo: random()}, nil
+	}
+	if c.onRedis() {
+		return nil, errors.New("ACCOUNTS is missing: managers on one Redis serve the same accounts")
+	}
+	dir, err := c.dir()
+	if err != nil {
+		return nil, err
+	}
+	secret, err := logservice.LoadKey(filepath.Join(dir, "demo-account"))
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{demo: hex.EncodeToString(secret[:16])}, nil
 }
 
 // authorize lets a stage's writers at its logs, and whoever may call the
@@ -133,7 +188,7 @@ func introduce(out io.Writer, accounts map[string]string, url string) error {
 		return err
 	}
 	_, err = fmt.Fprintf(out, `
-There is no account yet, so here is one that lasts as long as this program.
+There is no account yet, so here is one for trying things out.
 A delegate's config.env:
 
 ACCOUNT_ID="%[1]s"
