@@ -30,6 +30,11 @@ type command struct {
 	SubmitTask  *submitTaskCommand  `json:"submit_task,omitempty"`
 	AbortTask   *idCommand          `json:"abort_task,omitempty"`
 
+	Lead     *idCommand     `json:"lead,omitempty"`
+	SetLimit *Limit         `json:"set_limit,omitempty"`
+	Drain    *switchCommand `json:"drain,omitempty"`
+	Pause    *switchCommand `json:"pause,omitempty"`
+
 	SetSchedule    *Schedule    `json:"set_schedule,omitempty"`
 	DeleteSchedule *idCommand   `json:"delete_schedule,omitempty"`
 	Fire           *fireCommand `json:"fire,omitempty"`
@@ -63,6 +68,13 @@ type submitTaskCommand struct {
 
 type idCommand struct {
 	ID string `json:"id"`
+}
+
+// switchCommand turns something on or off.
+type switchCommand struct {
+	ID       string   `json:"id,omitempty"`
+	Accounts []string `json:"accounts,omitempty"`
+	On       bool     `json:"on"`
 }
 
 // settings are what the rules depend on besides the state: part of the state,

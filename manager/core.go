@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ type core struct {
 	schedules map[key]*Schedule
 	order     uint64
 	set       settings
+	leader    leader
 
 	// The command that is being carried out.
 	at  time.Time
@@ -121,6 +123,16 @@ func (c *core) carryOut(cmd *command) (r result) {
 		r.existed, r.err = c.submitTask(a, cmd.SubmitTask)
 	case cmd.AbortTask != nil:
 		r.err = c.abortTask(a, cmd.AbortTask.ID)
+	case cmd.Lead != nil:
+		c.lead(cmd.Lead.ID)
+	case cmd.SetLimit != nil:
+		c.queue.SetLimit(a, strings.TrimPrefix(cmd.SetLimit.Group, wholeAccount), cmd.SetLimit.Max)
+	case cmd.Drain != nil:
+		r.err = c.queue.SetDraining(a, cmd.Drain.ID, cmd.Drain.On)
+	case cmd.Pause != nil:
+		for _, account := range cmd.Pause.Accounts {
+			c.queue.Pause(account, cmd.Pause.On)
+		}
 	case cmd.SetSchedule != nil:
 		r.schedule = c.setSchedule(a, *cmd.SetSchedule)
 	case cmd.DeleteSchedule != nil:

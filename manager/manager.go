@@ -17,6 +17,7 @@ import (
 
 	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/manager/journal"
+	"github.com/delegate-io/dlite/manager/queuelog"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -155,11 +156,13 @@ func (c *Config) setDefaults() {
 // Manager is the server. It is an [http.Handler] and safe for concurrent use.
 type Manager struct {
 	cfg     Config
+	id      string // of this process
 	secrets map[string]token.Secret
 	tokens  tokenCache
 	core    *core
 	journal *journal.Journal[*command]
 	tracer  trace.Tracer
+	lines   *queuelog.Writer
 	handler http.Handler
 
 	stop    context.CancelFunc // ends the loop and its commands
@@ -194,6 +197,7 @@ func open(cfg *Config) (*Manager, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	m := &Manager{
 		cfg:     *cfg,
+		id:      rand.Text(),
 		secrets: secrets,
 		stop:    stop,
 		closing: ctx.Done(),
@@ -216,6 +220,10 @@ func open(cfg *Config) (*Manager, error) {
 		return m, errors.Join(err, m.journal.Close())
 	}
 	m.handler = m.routes()
+	m.lines = queuelog.New(queuelog.Config{Ask: m.ask, Logger: cfg.Logger})
+	if !m.shared() {
+		m.tellAll()
+	}
 	go m.loop(ctx)
 	return m, nil
 }
@@ -279,6 +287,7 @@ func (m *Manager) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.
 func (m *Manager) Close() error {
 	m.stop()
 	<-m.stopped
+	m.lines.Close()
 	return m.journal.Close()
 }
 
@@ -286,7 +295,7 @@ func (m *Manager) Close() error {
 func (m *Manager) loop(ctx context.Context) {
 	defer close(m.stopped)
 	for {
-		soon := !m.tick(ctx) || !m.fireDue(ctx)
+		soon := !m.tick(ctx) || !m.fireDue(ctx) || !m.lead(ctx)
 		due, stop := m.due(soon)
 		select {
 		case <-due:
@@ -321,14 +330,16 @@ func (m *Manager) due(soon bool) (<-chan time.Time, func()) {
 	if t, one := m.core.nextSchedule(); one && (!ok || t.Before(at)) {
 		at, ok = t, true
 	}
+	if t := m.nextLead(); m.shared() && (!ok || t.Before(at)) {
+		at, ok = t, true
+	}
 	if !ok {
 		return nil, func() {}
 	}
-	wait := at.Sub(m.journal.Now())
-	if m.cfg.Store != nil && m.cfg.Store.Shared() {
-		wait += mathrand.N(turns)
+	if !m.shared() {
+		return m.after(at.Sub(m.journal.Now()))
 	}
-	return m.after(wait)
+	return m.after(at.Sub(m.journal.Now()) + mathrand.N(turns))
 }
 
 const turns = 20 * time.Millisecond

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/stage"
 )
 
 // object is a JSON object whose values stay the text they are: a number that
@@ -127,6 +128,15 @@ func (m *Manager) fillLog(o object, n *run, key string) string {
 		}
 	}
 	return o.text("log_key")
+}
+
+// logConfig is the log service that a payload names, nil without one.
+func (o object) logConfig() *stage.LogConfig {
+	var c stage.LogConfig
+	if json.Unmarshal(o["log_config"], &c) != nil || c.URL == "" {
+		return nil
+	}
+	return &c
 }
 
 // initLog stands for the init where a log's key has a step.

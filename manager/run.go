@@ -25,11 +25,15 @@ type run struct {
 
 	timeout      task.Millis
 	queueTimeout time.Duration
-	current      *step       // whose task the queue has
-	next         int         // of steps
-	stopping     Status      // Aborted or Timeout, once the stage is to stop
-	failed       Status      // of the first part that failed
-	kinds        [][3]string // by variant: the types of init, execute and cleanup
+	current      *step // whose task the queue has
+	next         int   // of steps
+	groups       []string
+	retry        *Retry
+	lost         bool             // its delegate was
+	log          *stage.LogConfig // of its init
+	stopping     Status           // Aborted or Timeout, once the stage is to stop
+	failed       Status           // of the first part that failed
+	kinds        [][3]string      // by variant: the types of init, execute and cleanup
 	variant      int
 	done         chan struct{} // closed at the end
 	trace        tracing
@@ -42,10 +46,14 @@ type step struct {
 	data    json.RawMessage
 	timeout task.Millis
 	runOn   string
+
+	first, firstLog string // the ids of the task and the log in the first attempt
 }
 
 func newStep(id string, kind task.Kind, timeout task.Millis) step {
-	return step{StepState: StepState{ID: id, Status: Queued, TaskID: rand.Text()}, kind: kind, timeout: timeout}
+	p := step{StepState: StepState{ID: id, Status: Queued, TaskID: rand.Text()}, kind: kind, timeout: timeout}
+	p.first = p.TaskID
+	return p
 }
 
 // task is what is sent for the step.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/stage"
 )
 
 // What is saved of the core: a head, the stages, the single tasks, each a length
@@ -28,7 +29,8 @@ type savedHead struct {
 	Stages   int      `json:"stages"`
 	Tasks    int      `json:"tasks"`
 	// Schedules is how many there are.
-	Schedules int `json:"schedules"`
+	Schedules int    `json:"schedules"`
+	Leader    leader `json:"leader,omitzero"`
 	// Events are the ids of the last ones, by account.
 	Events map[string]uint64 `json:"events,omitempty"`
 }
@@ -46,19 +48,23 @@ type savedTask struct {
 
 // savedRun is a run as JSON, in a command or saved.
 type savedRun struct {
-	Stage        Stage         `json:"stage"`
-	Account      string        `json:"account"`
-	Order        uint64        `json:"order,omitempty"`
-	Digest       string        `json:"digest"`
-	Parts        []savedPart   `json:"parts"` // init, steps, cleanup
-	Timeout      task.Millis   `json:"timeout,omitempty"`
-	QueueTimeout time.Duration `json:"queue_timeout,omitempty"`
-	Current      int           `json:"current"` // of parts; -1 is none
-	Next         int           `json:"next"`
-	Stopping     Status        `json:"stopping,omitempty"`
-	Failed       Status        `json:"failed,omitempty"`
-	Variant      int           `json:"variant"`
-	Trace        tracing       `json:"trace,omitzero"`
+	Stage        Stage            `json:"stage"`
+	Account      string           `json:"account"`
+	Order        uint64           `json:"order,omitempty"`
+	Digest       string           `json:"digest"`
+	Parts        []savedPart      `json:"parts"` // init, steps, cleanup
+	Timeout      task.Millis      `json:"timeout,omitempty"`
+	QueueTimeout time.Duration    `json:"queue_timeout,omitempty"`
+	Current      int              `json:"current"` // of parts; -1 is none
+	Next         int              `json:"next"`
+	Stopping     Status           `json:"stopping,omitempty"`
+	Failed       Status           `json:"failed,omitempty"`
+	Variant      int              `json:"variant"`
+	Groups       []string         `json:"groups,omitempty"`
+	Retry        *Retry           `json:"retry,omitempty"`
+	Lost         bool             `json:"lost,omitempty"`
+	Log          *stage.LogConfig `json:"log,omitempty"`
+	Trace        tracing          `json:"trace,omitzero"`
 }
 
 // savedPart is what the stage's state does not have of a part.
@@ -66,6 +72,9 @@ type savedPart struct {
 	Data    json.RawMessage `json:"data,omitempty"`
 	Timeout task.Millis     `json:"timeout,omitempty"`
 	RunOn   string          `json:"run_on,omitempty"`
+	// First and FirstLog are the ids in the first attempt, where they differ.
+	First    string `json:"first,omitempty"`
+	FirstLog string `json:"first_log,omitempty"`
 }
 
 // parts are all of the run's, in their order.
@@ -86,7 +95,7 @@ func (n *run) MarshalJSON() ([]byte, error) {
 	s := savedRun{
 		Stage: n.Stage, Account: n.account, Order: n.order, Digest: n.digest, Timeout: n.timeout,
 		QueueTimeout: n.queueTimeout, Current: -1, Next: n.next, Stopping: n.stopping, Failed: n.failed,
-		Variant: n.variant, Trace: n.trace, Parts: make([]savedPart, 0, len(n.steps)+2),
+		Variant: n.variant, Trace: n.trace, Groups: n.groups, Retry: n.retry, Lost: n.lost, Log: n.log, Parts: make([]savedPart, 0, len(n.steps)+2),
 	}
 	s.Stage.Init, s.Stage.Cleanup = n.init.StepState, n.cleanup.StepState
 	for i, p := range n.parts {
@@ -96,7 +105,11 @@ func (n *run) MarshalJSON() ([]byte, error) {
 		if p.kind == task.Execute {
 			s.Stage.Steps = append(s.Stage.Steps, p.StepState)
 		}
-		s.Parts = append(s.Parts, savedPart{p.data, p.timeout, p.runOn})
+		part := savedPart{Data: p.data, Timeout: p.timeout, RunOn: p.runOn}
+		if len(n.Attempts) > 0 {
+			part.First, part.FirstLog = p.first, p.firstLog
+		}
+		s.Parts = append(s.Parts, part)
 	}
 	return json.Marshal(s)
 }
@@ -113,6 +126,7 @@ func (n *run) UnmarshalJSON(b []byte) error {
 	*n = run{
 		Stage: s.Stage, account: s.Account, order: s.Order, digest: s.Digest, timeout: s.Timeout,
 		queueTimeout: s.QueueTimeout, next: s.Next, stopping: s.Stopping, failed: s.Failed, variant: s.Variant,
+		groups: s.Groups, retry: s.Retry, lost: s.Lost, log: s.Log,
 		trace: s.Trace, kinds: infra(s.Stage.Infra), done: make(chan struct{}),
 		init:    step{StepState: s.Stage.Init, kind: task.Init},
 		cleanup: step{StepState: s.Stage.Cleanup, kind: task.Cleanup},
@@ -122,7 +136,9 @@ func (n *run) UnmarshalJSON(b []byte) error {
 	}
 	n.Stage.Init, n.Stage.Steps, n.Stage.Cleanup = StepState{}, nil, StepState{}
 	for i, p := range n.parts {
-		p.data, p.timeout, p.runOn = s.Parts[i].Data, s.Parts[i].Timeout, s.Parts[i].RunOn
+		saved := &s.Parts[i]
+		p.data, p.timeout, p.runOn = saved.Data, saved.Timeout, saved.RunOn
+		p.first, p.firstLog = cmp.Or(saved.First, p.TaskID), cmp.Or(saved.FirstLog, p.LogKey)
 		if i == s.Current {
 			n.current = p
 		}
@@ -139,7 +155,7 @@ func (c *core) Save(to io.Writer) error {
 	defer c.mu.Unlock()
 	w := bufio.NewWriter(to)
 	head := savedHead{
-		Version: saved, Settings: c.set, Order: c.order, Stages: len(c.stages), Tasks: len(c.tasks), Schedules: len(c.schedules), Events: map[string]uint64{},
+		Version: saved, Settings: c.set, Order: c.order, Stages: len(c.stages), Tasks: len(c.tasks), Schedules: len(c.schedules), Leader: c.leader, Events: map[string]uint64{},
 	}
 	for account, f := range c.feeds {
 		if f.last > 0 { // whoever asked for one made the others
@@ -222,7 +238,7 @@ func (c *core) Load(from io.Reader) error {
 	for account, last := range head.Events {
 		c.feeds[account] = &feed{last: last}
 	}
-	c.stages, c.tasks, c.schedules, c.order, c.set = stages, tasks, schedules, head.Order, head.Settings
+	c.stages, c.tasks, c.schedules, c.order, c.set, c.leader = stages, tasks, schedules, head.Order, head.Settings, head.Leader
 	c.poke()
 	return nil
 }

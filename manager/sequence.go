@@ -52,6 +52,7 @@ func (c *core) follow(e *queue.Event) {
 		n.StartedAt, n.init.StartedAt = time.Time{}, time.Time{}
 		n.init.Status = Queued
 		c.publishStage(n)
+		c.tell(n)
 	case queue.Expired:
 		c.stop(n, Timeout, fmt.Sprintf("the stage ran longer than its time-out of %s", n.timeout.Duration()))
 	case queue.Ended:
@@ -73,6 +74,7 @@ func (c *core) started(n *run, e *queue.Event) {
 		n.Status, n.StartedAt = Running, e.At
 		n.DelegateID, n.variant = e.Delegate, e.Variant
 		c.publishStage(n)
+		c.tell(n)
 	}
 	c.publishStep(n, p)
 }
@@ -101,6 +103,9 @@ func (c *core) ended(n *run, e *queue.Event) {
 	}
 	p.record(e)
 	c.publishStep(n, p)
+	if p.kind == task.Init {
+		c.tell(n)
+	}
 	switch {
 	case n.Status.Ended():
 		// A cleanup that waited for its delegate's return: only itself to tell of.
@@ -205,6 +210,7 @@ func (c *core) send(n *run, p *step) {
 // abandoned ends a stage whose delegate is gone. When the delegate comes back, a
 // cleanup waits for it.
 func (c *core) abandoned(n *run, p *step) {
+	n.lost = true
 	if p.kind != task.Cleanup { // otherwise all that mattered has ended
 		n.fail(p)
 	}
@@ -228,6 +234,9 @@ func (n *run) skip() {
 
 // finish ends a stage and frees its slot.
 func (c *core) finish(n *run) {
+	if c.again(n) {
+		return
+	}
 	n.current = nil
 	n.Status = cmp.Or(n.stopping, n.failed, Success)
 	n.EndedAt = c.at

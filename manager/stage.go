@@ -51,6 +51,14 @@ type StageRequest struct {
 	Timeout task.Millis `json:"timeout_ms,omitempty"`
 	// QueueTimeout bounds the wait for a delegate. 0 is [Config.QueueTimeout].
 	QueueTimeout task.Millis `json:"queue_timeout_ms,omitempty"`
+	// InitTimeout bounds the init. 0 is [Config.TaskTimeout].
+	InitTimeout task.Millis `json:"init_timeout_ms,omitempty"`
+	// Pipeline and Labels are for people, and for limits: see [Manager.SetLimit].
+	// There may be 20 labels.
+	Pipeline string            `json:"pipeline,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	// Retry says when the stage is run again. Nil is never.
+	Retry *Retry `json:"retry,omitempty"`
 	// Init is the JSON of a [stage.InitRequest], may be empty.
 	Init json.RawMessage `json:"init,omitempty"`
 	// Steps run in their order. There may be 10,000.
@@ -78,12 +86,16 @@ type StepRequest struct {
 
 // Stage is the state of a stage.
 type Stage struct {
-	ID        string   `json:"id"`
-	Name      string   `json:"name,omitempty"`
-	Status    Status   `json:"status"`
-	Selectors []string `json:"selectors"`
-	Priority  string   `json:"priority"`
-	Infra     string   `json:"infra"`
+	ID        string            `json:"id"`
+	Name      string            `json:"name,omitempty"`
+	Status    Status            `json:"status"`
+	Selectors []string          `json:"selectors"`
+	Priority  string            `json:"priority"`
+	Infra     string            `json:"infra"`
+	Pipeline  string            `json:"pipeline,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	// Attempts are the runs before this one, see [Retry].
+	Attempts []Attempt `json:"attempts,omitempty"`
 	// Place counts from 1 while the stage is queued; 0 otherwise (SPEC Q5).
 	Place int `json:"place,omitempty"`
 	// Reason says why it is queued.

@@ -14,6 +14,8 @@ type Stats struct {
 	Stages, Tasks WorkStats
 	// Requeued counts offers that were withdrawn, refused or not taken in time.
 	Requeued int64
+	// Retried counts stages that were run again.
+	Retried int64
 	// DelegatesLost counts delegates that stopped sending heartbeats.
 	DelegatesLost int64
 

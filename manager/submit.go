@@ -62,6 +62,7 @@ func (c *core) submitStage(account string, n *run) (existed bool, err error) {
 	n.order = c.order
 	c.stages[k] = n
 	c.publishStage(n)
+	c.tell(n)
 	c.count(account, func(s *Stats) { s.Stages.Submitted++ })
 	return false, nil
 }
@@ -69,7 +70,7 @@ func (c *core) submitStage(account string, n *run) (existed bool, err error) {
 // work is what the queue has to know of a run.
 func (n *run) work() *queue.Work {
 	w := &queue.Work{
-		ID: n.ID, Stage: true, Priority: priorities[n.Priority], Selectors: n.Selectors,
+		ID: n.ID, Stage: true, Priority: priorities[n.Priority], Selectors: n.Selectors, Groups: n.groups,
 		QueueTimeout: n.queueTimeout, RunTimeout: n.timeout.Duration(),
 	}
 	for v := range n.kinds {
@@ -92,8 +93,11 @@ func infra(name string) [][3]string {
 
 // newRun checks a request and prepares all that is sent for it.
 func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) (*run, error) {
-	_, err := m.check(account, req.ID, &req.Priority, &req.Selectors, req.Timeout, req.QueueTimeout)
+	_, err := m.check(account, req.ID, &req.Priority, &req.Selectors, req.Timeout, req.QueueTimeout, req.InitTimeout)
 	if err != nil {
+		return nil, err
+	}
+	if err := req.completeLimits(); err != nil {
 		return nil, err
 	}
 	req.Infra = cmp.Or(req.Infra, "local")
@@ -107,7 +111,9 @@ func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) 
 		Stage: Stage{
 			ID: cmp.Or(req.ID, rand.Text()), Name: req.Name, Status: Queued, Selectors: orEmpty(req.Selectors),
 			Priority: req.Priority, Infra: req.Infra, SubmittedAt: m.cfg.Clock.Now(),
+			Pipeline: req.Pipeline, Labels: req.Labels,
 		},
+		groups: req.groups(), retry: req.Retry,
 	}
 	if err := m.prepare(n, &req); err != nil {
 		return nil, err
@@ -118,6 +124,33 @@ func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) 
 	n.current = &n.init
 	n.trace = m.begin(ctx, "stage", account, n.ID, n.SubmittedAt)
 	return n, nil
+}
+
+// maxLabels bounds the labels of a stage.
+const maxLabels = 20
+
+// completeLimits checks what bounds a stage, and says when it is run again.
+func (req *StageRequest) completeLimits() error {
+	if err := checkID("the pipeline", req.Pipeline); err != nil {
+		return err
+	}
+	if len(req.Labels) > maxLabels {
+		return fmt.Errorf("%w: the stage has %d labels; it may have %d", ErrInvalid, len(req.Labels), maxLabels)
+	}
+	for name, value := range req.Labels {
+		if err := cmp.Or(checkID("a label", name), checkID("the label "+name, value)); err != nil {
+			return err
+		}
+		if name == "" || strings.Contains(name, "=") {
+			return fmt.Errorf("%w: a label is named %q; it needs a name without =", ErrInvalid, name)
+		}
+	}
+	if req.Retry == nil {
+		return nil
+	}
+	own := *req.Retry
+	req.Retry = &own
+	return req.Retry.complete()
 }
 
 // check checks what stages and single tasks have in common, and gives it its
@@ -181,10 +214,12 @@ func digest(req any) (string, error) {
 func (m *Manager) prepare(n *run, req *StageRequest) error {
 	var t ties
 	var err error
-	n.init = newStep("init", task.Init, millis(m.cfg.TaskTimeout))
+	n.init = newStep("init", task.Init, cmp.Or(req.InitTimeout, millis(m.cfg.TaskTimeout)))
 	if n.init.data, err = payload("init", &req.Init, func(o object) error {
 		t, err = fillInit(o, n.ID)
 		n.init.LogKey = m.fillLog(o, n, initLogKey(n.ID))
+		n.init.firstLog = n.init.LogKey
+		n.log = o.logConfig()
 		return err
 	}); err != nil {
 		return err
@@ -209,6 +244,7 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 			p.timeout = cmp.Or(p.timeout, o.seconds("timeout"), millis(m.cfg.TaskTimeout))
 			fillStep(o, s, t)
 			p.LogKey = m.fillLog(o, n, logKey(n.ID, s.ID))
+			p.firstLog = p.LogKey
 			return nil
 		}); err != nil {
 			return err

@@ -90,7 +90,7 @@ var mayImport = map[string][]string{
 		"client", "task", "internal/token",
 	},
 	"poller":          {"client", "router", "task", "task/capacity", "logger"},
-	"manager":         {"manager/queue", "manager/journal", "manager/logservice", "task", "task/stage", "internal/token"},
+	"manager":         {"manager/queue", "manager/queuelog", "manager/journal", "manager/logservice", "task", "task/stage", "internal/token"},
 	"manager/queue":   {"task", "task/stage"},
 	"manager/journal": {},
 	"manager/journal/sqlite": {

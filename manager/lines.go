@@ -1,0 +1,129 @@
+package manager
+
+import (
+	"context"
+	"time"
+
+	"github.com/delegate-io/dlite/manager/queuelog"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// A stage that waits says so in its init's log (SPEC Q5). Of several managers the
+// one that leads writes these lines: they would come several times otherwise.
+
+// leader is the manager that leads, and until when.
+type leader struct {
+	ID    string    `json:"id,omitempty"`
+	Until time.Time `json:"until,omitzero"`
+}
+
+// term is how long a manager leads after it last said so; it says so again in
+// half that time.
+const term = 10 * time.Second
+
+// lead makes this manager the one that leads, if there is none, and keeps it so.
+// It is false when the store did not let it.
+func (m *Manager) lead(ctx context.Context) bool {
+	if !m.shared() {
+		return true
+	}
+	c := m.core
+	c.mu.Lock()
+	now, l := m.journal.Now(), c.leader
+	c.mu.Unlock()
+	if l.ID == m.id && now.Before(l.Until.Add(-term/2)) || l.ID != m.id && now.Before(l.Until) {
+		return true
+	}
+	_, err := m.do(ctx, &command{Lead: &idCommand{m.id}})
+	if err == nil && l.ID != m.id && m.leads() {
+		m.tellAll()
+	}
+	return err == nil
+}
+
+// nextLead is when lead is to be called next.
+func (m *Manager) nextLead() time.Time {
+	m.core.mu.Lock()
+	defer m.core.mu.Unlock()
+	if l := m.core.leader; l.ID == m.id {
+		return l.Until.Add(-term / 2)
+	}
+	return m.core.leader.Until
+}
+
+func (c *core) lead(id string) {
+	if c.leader.ID == id || !c.at.Before(c.leader.Until) {
+		c.leader = leader{ID: id, Until: c.at.Add(term)}
+	}
+}
+
+// leads tells whether this manager is the one that leads.
+func (m *Manager) leads() bool {
+	if !m.shared() {
+		return true
+	}
+	m.core.mu.Lock()
+	defer m.core.mu.Unlock()
+	return m.core.leader.ID == m.id
+}
+
+func (m *Manager) shared() bool { return m.cfg.Store != nil && m.cfg.Store.Shared() }
+
+// tell has the log of a stage's init say how things stand.
+func (c *core) tell(n *run) {
+	if n.log == nil {
+		return
+	}
+	k := key{n.account, n.ID}
+	c.everywhere(func(m *Manager) {
+		if m.leads() {
+			m.tell(k)
+		}
+	})
+}
+
+func (m *Manager) tell(k key) {
+	if log, logKey, s, ok := m.core.line(k); ok {
+		m.lines.Tell(k.account, k.id, log, logKey, s)
+	}
+}
+
+// tellAll begins with all stages that wait.
+func (m *Manager) tellAll() {
+	m.core.mu.Lock()
+	var waiting []key
+	for k, n := range m.core.stages {
+		if n.log != nil && n.Status == Queued {
+			waiting = append(waiting, k)
+		}
+	}
+	m.core.mu.Unlock()
+	for _, k := range waiting {
+		m.tell(k)
+	}
+}
+
+// line is what is to be said of a stage.
+func (c *core) line(k key) (log *stage.LogConfig, logKey string, s queuelog.State, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.stages[k]
+	if n == nil || n.log == nil {
+		return nil, "", s, false
+	}
+	s = queuelog.State{Status: string(n.init.Status), Since: n.trace.Since, Reason: n.init.Error}
+	if n.init.Status == Queued {
+		p, _ := c.queue.Place(n.account, n.ID) // the stage is there
+		s.Place, s.Reason = p.Number, p.Reason
+	}
+	if n.DelegateID != "" {
+		s.Delegate = c.queue.Label(n.account, n.DelegateID)
+	}
+	return n.log, n.init.LogKey, s, true
+}
+
+// ask tells the writer of lines how a stage waits now.
+func (m *Manager) ask(account, id string) (queuelog.State, bool) {
+	_, _, s, ok := m.core.line(key{account, id})
+	return s, ok && m.leads()
+}

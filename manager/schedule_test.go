@@ -1,0 +1,130 @@
+package manager_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/manager"
+)
+
+func (s *server) schedule(id, body string) (out manager.Schedule) {
+	s.t.Helper()
+	s.ok("PUT", "/api/schedules/"+id+"?accountId=acc", body, &out)
+	return out
+}
+
+// submitted are the ids of the stages that a schedule has submitted.
+func (s *server) submitted(schedule string) (ids []string) {
+	for _, st := range s.m.Stages(account) {
+		if strings.HasPrefix(st.ID, schedule+"-") {
+			ids = append(ids, strings.TrimPrefix(st.ID, schedule+"-"))
+		}
+	}
+	return ids
+}
+
+// Q6: a schedule submits at its times, in its time zone, through a change of the
+// clock.
+func TestASchedule(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.clock.Advance(time.Date(2024, 3, 29, 12, 0, 0, 0, time.UTC).Sub(s.clock.Now()))
+	s = s.as(fakeSecret, account) // with a token of this time
+	got := s.schedule("nightly", `{"cron":"30 3 * * *","time_zone":"Europe/Berlin","missed":"all","stage":{"selectors":["x"]}}`)
+	assert.Equal(t, time.Date(2024, 3, 30, 2, 30, 0, 0, time.UTC), got.Next)
+	s.settled(14*time.Hour+30*time.Minute, func() bool { return len(s.submitted("nightly")) == 1 })
+	s.settled(24*time.Hour, func() bool { return len(s.submitted("nightly")) == 2 }) // the clock went forward
+	assert.Equal(t, []string{"20240330T023000Z", "20240331T013000Z"}, s.submitted("nightly"))
+	s = s.as(fakeSecret, account)
+	var shown manager.Schedule
+	s.ok("GET", "/api/schedules/nightly?accountId=acc", "", &shown)
+	assert.Equal(t, "nightly-20240331T013000Z", shown.LastID)
+
+	var made struct{ ID string }
+	s.ok("POST", "/api/schedules/nightly/trigger?accountId=acc", "", &made)
+	assert.Equal(t, manager.Queued, s.stage(made.ID).Status)
+	s.ok("DELETE", "/api/schedules/nightly?accountId=acc", "", nil)
+	assert.Equal(t, 404, s.call("DELETE", "/api/schedules/nightly?accountId=acc", "").status)
+	assert.Equal(t, 404, s.as(otherSecret, otherAccount).call("GET", "/api/schedules/nightly?accountId=other", "").status)
+}
+
+// Q6: what becomes of times at which nobody was there.
+func TestMissedTimes(t *testing.T) {
+	t.Parallel()
+	for missed, want := range map[string]int{"": 1, "once": 1, "skip": 0, "all": 5} {
+		s := start(t)
+		s.schedule("s", `{"cron":"@every 1h","missed":"`+missed+`","stage":{"selectors":["x"]}}`)
+		s.settled(5*time.Hour+10*time.Minute, func() bool {
+			now, err := s.m.Schedule(account, "s")
+			return err == nil && now.Next.After(s.clock.Now())
+		})
+		assert.Len(t, s.submitted("s"), want, missed)
+	}
+	s := start(t)
+	s.schedule("s", `{"cron":"@every 1m","missed":"all","stage":{"selectors":["x"]}}`)
+	s.settled(1000*time.Minute, func() bool {
+		now, err := s.m.Schedule(account, "s")
+		return err == nil && now.Next.After(s.clock.Now())
+	})
+	assert.Len(t, s.submitted("s"), 101, "not without end: the first, and the newest hundred")
+}
+
+// Q6: a schedule may wait for its last run, be paused, and submit single tasks.
+func TestASchedulesRunsMayNotOverlap(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.schedule("t", `{"cron":"@every 10m","overlap":"skip","task":{"type":"custom","timeout_ms":86400000}}`)
+	fired := func() bool {
+		now, err := s.m.Schedule(account, "t")
+		return err == nil && now.Last.Equal(s.clock.Now())
+	}
+	s.settled(10*time.Minute, fired)
+	s.settled(10*time.Minute, fired)
+	now, err := s.m.Schedule(account, "t")
+	require.NoError(t, err)
+	assert.Contains(t, now.LastError, "has not ended")
+	_, err = s.m.AbortTask(t.Context(), account, now.LastID)
+	require.NoError(t, err)
+	s.settled(10*time.Minute, fired)
+	again, err := s.m.Schedule(account, "t")
+	require.NoError(t, err)
+	assert.NotEqual(t, now.LastID, again.LastID)
+	assert.Empty(t, again.LastError)
+
+	paused := s.schedule("t", `{"cron":"@every 10m","paused":true,"task":{"type":"custom"}}`)
+	assert.True(t, paused.Next.IsZero())
+	assert.Equal(t, again.LastID, paused.LastID)
+}
+
+func TestSchedulesThatMakeNoSense(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for body, want := range map[string]string{
+		`{"cron":"x","stage":{}}`:                              "cron",
+		`{"cron":"0 0 30 2 *","stage":{}}`:                     "never comes",
+		`{"cron":"TZ=UTC 0 0 * * *","stage":{}}`:               "time_zone",
+		`{"cron":"@daily"}`:                                    "one of them",
+		`{"cron":"@daily","stage":{},"task":{}}`:               "one of them",
+		`{"cron":"@daily","stage":{"priority":"LOW"}}`:         "priority",
+		`{"cron":"@daily","task":{}}`:                          "type",
+		`{"cron":"@daily","stage":{},"time_zone":"Mars/Base"}`: "Europe/Berlin",
+		`{"cron":"@daily","stage":{},"missed":"some"}`:         "missed",
+		`{"cron":"@daily","stage":{},"overlap":"some"}`:        "overlap",
+		`{"cron":"@daily","stage":{},"id":"other"}`:            "other",
+	} {
+		r := s.call("PUT", "/api/schedules/s?accountId=acc", body)
+		assert.Equal(t, 400, r.status, body)
+		assert.Contains(t, r.body, want, body)
+	}
+	assert.Empty(t, s.m.Schedules(account))
+	_, err := s.m.SetSchedule(context.Background(), account, manager.Schedule{Cron: "@daily", Stage: json.RawMessage(`{}`)})
+	require.ErrorIs(t, err, manager.ErrInvalid)
+	assert.False(t, slices.Contains(s.m.Accounts(), "nobody"))
+}
