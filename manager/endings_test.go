@@ -74,7 +74,7 @@ func TestTimeouts(t *testing.T) {
 	s.clock.Advance(time.Second)
 	st := s.ended("nobody")
 	assert.Equal(t, manager.Timeout, st.Status)
-	assert.Equal(t, "init: no delegate took it within 1s: no delegate is registered", st.Error)
+	assert.Equal(t, "init: no delegate took it within 1s: no delegate is registered: start one", st.Error)
 	assert.Equal(t, manager.Timeout, s.task("t1").Status)
 
 	id := s.register("d", dockerTypes)
@@ -197,7 +197,7 @@ func TestADrainingDelegateFinishesItsStages(t *testing.T) {
 	s.submit(`{"id":"s2"}`)
 	s.ok("POST", "/api/agent/delegates/heartbeat-with-polling?accountId=acc", `{"delegateId":"`+id+`","draining":true}`, nil)
 	assert.Equal(t, queue.Draining, s.m.Delegates(account)[0].State)
-	assert.Equal(t, "every delegate that could take it is lost or draining", s.stage("s2").Reason)
+	assert.Equal(t, "every delegate that could take it is lost or draining: bring one back, or start another", s.stage("s2").Reason)
 	s.pass(id, executeTask, succeeded)
 	s.pass(id, cleanupTask, succeeded)
 	assert.Equal(t, manager.Success, s.ended("s1").Status)

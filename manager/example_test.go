@@ -35,7 +35,7 @@ func ExampleManager_SubmitStage() {
 	s, _ = m.AbortStage(ctx, "account", "build-1")
 	fmt.Println(s.Status, s.Steps[0].Status)
 	// Output:
-	// build-1 QUEUED 1 no delegate is registered <nil>
+	// build-1 QUEUED 1 no delegate is registered: start one <nil>
 	// ABORTED SKIPPED
 }
 
@@ -52,5 +52,5 @@ func ExampleManager_SubmitTask() {
 		Task: task.Task{ID: "t1", Type: "greet", Data: json.RawMessage(`{"name":"world"}`), Timeout: 5000},
 	})
 	fmt.Println(t.ID, t.Status, t.Reason, err)
-	// Output: t1 QUEUED no delegate is registered <nil>
+	// Output: t1 QUEUED no delegate is registered: start one <nil>
 }

@@ -139,8 +139,8 @@ func TestRunOnDecidesAfterAFailure(t *testing.T) {
 func TestStagesQueueForASlot(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	assert.Equal(t, "no delegate is registered", s.submit(`{"id":"a"}`).Reason)
-	assert.Equal(t, `no delegate has the tags "gpu"`, func() string {
+	assert.Equal(t, "no delegate is registered: start one", s.submit(`{"id":"a"}`).Reason)
+	assert.Equal(t, `no delegate has the tags "gpu": give them to one, or change the selectors`, func() string {
 		s.register("other", []string{"custom"})
 		return s.submit(`{"id":"gpu","selectors":["gpu"]}`).Reason
 	}())
@@ -150,7 +150,7 @@ func TestStagesQueueForASlot(t *testing.T) {
 	s.submit(`{"id":"c"}`)
 	s.submit(`{"id":"h","priority":"HIGH"}`)
 	assert.Equal(t, "no delegate with the right tags supports CI_DOCKER_INITIALIZE_TASK, CI_DOCKER_EXECUTE_TASK, "+
-		"CI_DOCKER_CLEANUP_TASK; or local_init, local_execute, local_cleanup", s.submit(`{"id":"o","selectors":["other"]}`).Reason)
+		"CI_DOCKER_CLEANUP_TASK; or local_init, local_execute, local_cleanup: start one that does", s.submit(`{"id":"o","selectors":["other"]}`).Reason)
 	for place, id := range []string{"h", "gpu", "b", "c", "o"} {
 		assert.Equal(t, place+1, s.stage(id).Place, id)
 	}
@@ -161,7 +161,7 @@ func TestStagesQueueForASlot(t *testing.T) {
 		ids = append(ids, fmt.Sprintf("%s%d", st.ID, st.Place))
 	}
 	assert.Equal(t, []string{"a0", "gpu2", "b3", "c4", "h1", "o5"}, ids)
-	assert.Equal(t, "all 1 stage slots of the one delegate that could take it are in use", s.stage("h").Reason)
+	assert.Equal(t, "one eligible delegate, at capacity (one slot)", s.stage("h").Reason)
 	for _, next := range []string{"a", "h", "b", "c"} {
 		got := s.pass(id, initTask, succeeded)
 		assert.Contains(t, string(got.Data), `"group_id":"`+next+`"`)

@@ -19,10 +19,39 @@ type crew struct {
 	members map[*delegate]struct{}
 	free    [2]order[*seat]     // who can take a work, by kind, while the crew has a stall
 	stalls  [2]map[*line]*stall // in the lines of its tags
+	tally   tally
+}
+
+// tally counts delegates, to say why something waits.
+type tally struct {
+	takers int // that take anything
+	slots  int // of those without room for a stage
+}
+
+func (t *tally) add(o tally, sign int) {
+	t.takers += sign * o.takers
+	t.slots += sign * o.slots
+}
+
+// count is what the delegate counts for.
+func (d *delegate) count() (t tally) {
+	if !d.takes() {
+		return t
+	}
+	t.takers = 1
+	if d.free() <= 0 {
+		t.slots = d.max
+	}
+	return t
 }
 
 // can tells whether the crew's delegates have what a class needs.
 func (c *crew) can(k *class) bool {
+	return c.tagged(k) && c.runs(k)
+}
+
+// tagged tells whether they have the tags, runs whether they have the types.
+func (c *crew) tagged(k *class) bool {
 	if k.mask&^c.mask != 0 {
 		return false
 	}
@@ -31,8 +60,10 @@ func (c *crew) can(k *class) bool {
 			return false
 		}
 	}
-	return c.types == nil || variant(k.variants, c.types) >= 0
+	return true
 }
+
+func (c *crew) runs(k *class) bool { return c.types == nil || variant(k.variants, c.types) >= 0 }
 
 // seat is a delegate's place among its crew's for one kind of works.
 type seat struct {
@@ -89,6 +120,9 @@ func (a *account) settle() {
 
 // sit puts a delegate where it belongs among its crew.
 func (c *crew) sit(d *delegate) {
+	c.tally.add(d.counted, -1)
+	d.counted = d.count()
+	c.tally.add(d.counted, 1)
 	for k := range d.seats {
 		s := &d.seats[k]
 		if len(c.stalls[k]) == 0 {
@@ -112,6 +146,8 @@ func (c *crew) sit(d *delegate) {
 
 // stand takes a delegate out of the orders.
 func (c *crew) stand(d *delegate) {
+	c.tally.add(d.counted, -1)
+	d.counted = tally{}
 	for k := range d.seats {
 		if s := &d.seats[k]; s.index > 0 {
 			c.free[k].remove(s)

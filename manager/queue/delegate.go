@@ -79,6 +79,7 @@ type delegate struct {
 	crew    *crew   // nil when it is removed
 	seats   [2]seat // in the crew, by kind
 	touched bool    // since account.settle
+	counted tally   // in the crew
 
 	version uint64        // of what it can see
 	changed chan struct{} // closed at the next version; nil while nobody watches

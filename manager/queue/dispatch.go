@@ -236,7 +236,7 @@ func (q *Queue) again(w *work, d *delegate, left []*group, now instant) {
 			w.lane.park(n.parked) // it has its turn among them
 		}
 	}
-	q.admit(left, d, w, now)
+	q.admit(left, d, now)
 	if d != nil {
 		q.fill(d, now)
 	}

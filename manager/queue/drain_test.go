@@ -30,7 +30,7 @@ func TestADelegateIsDrainedByEitherSide(t *testing.T) {
 	assert.Empty(t, b.offers(d))
 	assert.Equal(t, Draining, state())
 	assert.True(t, b.Delegates(acc)[0].Drained)
-	assert.Equal(t, "every delegate that could take it is lost or draining", b.reason("s"))
+	assert.Equal(t, "every delegate that could take it is lost or draining: bring one back, or start another", b.reason("s"))
 	beat(false)
 	assert.Empty(t, b.offers(d), "what it says does not count")
 	require.NoError(t, b.Append(acc, "has", &task.Task{ID: "step", Type: "execute"}))

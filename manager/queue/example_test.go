@@ -28,7 +28,7 @@ func ExampleQueue() {
 	_ = q.Release("account", "build")
 	fmt.Println(q.Delegates("account")[0].Stages)
 	// Output:
-	// 1 no delegate is registered
+	// 1 no delegate is registered: start one
 	// t1 local_init
 	// 1
 	// 0

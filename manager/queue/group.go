@@ -55,7 +55,7 @@ func (q *Queue) SetLimit(account, name string, most int) {
 	now, a := q.now(), q.account(account)
 	g := a.group(name)
 	g.max = max(most, 0)
-	q.admit([]*group{g}, nil, nil, now)
+	q.admit([]*group{g}, nil, now)
 	a.tidyGroup(g)
 }
 
@@ -68,7 +68,7 @@ func (q *Queue) Pause(account string, paused bool) {
 	now, a := q.now(), q.account(account)
 	a.gate.closed = paused
 	if !paused {
-		q.admit([]*group{&a.gate}, nil, nil, now)
+		q.admit([]*group{&a.gate}, nil, now)
 		return
 	}
 	for _, d := range a.sorted() {
@@ -179,19 +179,15 @@ func room(groups []*group) *lane {
 
 // admit gives works away for which groups have room now. A slot of the delegate d,
 // nil for nobody, may have become free with it: whichever work comes first is served
-// first. The work back has just left d, nil for none. The caller holds mu.
-func (q *Queue) admit(groups []*group, d *delegate, back *work, now instant) {
+// first. The caller holds mu.
+func (q *Queue) admit(groups []*group, d *delegate, now instant) {
 	for n := room(groups); n != nil; n = room(groups) {
 		if q.fillBefore(d, n.first, now) {
 			continue
 		}
 		g, w := n.parked, n.first
 		n.unpark()
-		var left *delegate
-		if w == back {
-			left = d
-		}
-		if q.place(w, left, now); n.first != nil && n.first != w {
+		if q.place(w, nil, now); n.first != nil && n.first != w {
 			n.park(g) // its next one has its own turn
 		}
 	}

@@ -168,6 +168,77 @@ func TestAFreedSlotIsNotForTheGroupAlone(t *testing.T) {
 	assert.Equal(t, []string{"older"}, b.offers(d))
 }
 
+// What comes back is served in its turn among those that wait for the same room,
+// and by another delegate when its own has handed it back.
+func TestWhatComesBackHasItsTurnInItsGroup(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{AcquireTimeout: 10 * time.Second, HeartbeatTimeout: time.Hour})
+	compare(t, b.Queue)
+	b.SetLimit(acc, "g", 1)
+	d := b.add("d", 1)
+	b.of("older", Normal, "g")
+	b.of("younger", Normal, "g", "other")
+	b.advance(10 * time.Second)
+	assert.Equal(t, []string{"older"}, b.offers(d), "it let it lie, and there is nobody else")
+	b.acquire(d, "older")
+	free := b.add("free", 1)
+	require.NoError(t, b.Complete(acc, d, "older", Answer{Retry: true}))
+	assert.Equal(t, []string{"older"}, b.offers(free))
+	assert.Empty(t, b.offers(d))
+}
+
+// Of those that wait for different groups the first comes first too.
+func TestTheFirstOfSeveralGroupsComesFirst(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	compare(t, b.Queue)
+	for _, g := range []string{"g", "h", "i"} {
+		b.SetLimit(acc, g, 1)
+	}
+	d := b.add("d", 1)
+	b.of("first", Normal, "g", "h", "i")
+	b.of("second", Normal, "h")
+	b.of("third", Normal, "g")
+	b.of("fourth", Normal, "i")
+	for _, id := range []string{"first", "second", "third"} {
+		require.Equal(t, []string{id}, b.offers(d))
+		b.through(d, id)
+	}
+}
+
+// A class may change its line while it waits for a group.
+func TestAParkedClassChangesItsLine(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	b.SetLimit(acc, "g", 1)
+	for i := range 10 {
+		b.add(fmt.Sprint("d", i), 1, "linux", "fast")
+	}
+	b.add("both", 1, "linux", "gpu", "fast")
+	b.of("busy", Normal, "g")
+	submit := func(i int, groups ...string) {
+		id := fmt.Sprint("s", len(groups), "-", i)
+		require.NoError(t, b.Submit(acc, &Work{
+			ID: id, Stage: true, Selectors: []string{"linux", "rare"}, Groups: groups, Variants: one(id, "init"),
+		}))
+	}
+	for i := range 20 {
+		submit(i)
+		submit(i, "g")
+	}
+	for i := range 3 {
+		b.add(fmt.Sprint("rare", i), 1, "rare", "slow")
+	}
+	a := b.accounts[acc]
+	for i := range 1024 {
+		submit(100+i, "g")
+		submit(100 + i)
+	}
+	checkIndex(t, a)
+	b.SetLimit(acc, "g", 0)
+	checkIndex(t, a)
+}
+
 // With more room, as many come as fit, the oldest first, of whatever they need.
 func TestAHigherLimitLetsManyIn(t *testing.T) {
 	t.Parallel()
@@ -205,6 +276,29 @@ func TestAllGroupsOfAStageCount(t *testing.T) {
 	b.through(d, "next g")
 	assert.Equal(t, []string{"both"}, b.offers(d))
 	checkIndex(t, b.accounts[acc])
+}
+
+// Why something waits, by all that keeps it.
+func TestReasons(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	b.stage("s", Normal, "a", "b")
+	assert.Equal(t, "no delegate is registered: start one", b.reason("s"))
+	b.add("d", 1, "a")
+	assert.Equal(t, `no delegate has the tags "a", "b": give them to one, or change the selectors`, b.reason("s"))
+	d := b.Register(acc, Registration{Tags: []string{"a", "b"}, Types: []string{"other"}})
+	assert.Equal(t, "no delegate with the right tags supports init: start one that does", b.reason("s"))
+	require.NoError(t, b.SetCapacity(acc, d, 2))
+	require.NoError(t, b.Heartbeat(acc, Registration{ID: d, Types: []string{"init"}}))
+	b.acquire(d, "s")
+	for i := range 3 {
+		b.stage(fmt.Sprint("s", i), Normal, "a", "b")
+	}
+	assert.Equal(t, "one eligible delegate, at capacity (2 slots)", b.reason("s2"))
+	b.add("e", 1, "a", "b")
+	b.stage("s3", Normal, "a", "b")
+	assert.Equal(t, "2 eligible delegates, all at capacity (3 slots)", b.reason("s3"))
+	assert.Equal(t, b.reason("s2"), b.Places(acc)["s2"].Reason)
 }
 
 // A decision does not look at what waits for a limit again and again: it is parked

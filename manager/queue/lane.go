@@ -1,6 +1,9 @@
 package queue
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // lane is what waits of one class with one priority and the same refusals: what
 // holds for the first holds for all. It is a list, since nearly everything comes
@@ -15,12 +18,23 @@ type lane struct {
 	parked   *group   // where it waits instead of in its line, see group.go
 
 	first *work // nil when it is empty
-	list  []*work
-	base  int    // list[0] is number base of all that were ever in the list
-	last  uint64 // the list's youngest, at least
-	holes int    // in the list, where works were taken out of its middle
+	list  []spot
+	base  int         // list[0] is number base of all that were ever in the list
+	last  uint64      // the list's youngest, at least
+	holes int         // in the list, where works were taken out of its middle
+	gaps  map[int]int // how many of them there are, by their blocks of the list
 	back  order[*work]
 }
+
+// spot is a work's place in a lane's list. What has left keeps it until it is
+// dropped: the list is in order all the time.
+type spot struct {
+	seq  uint64
+	work *work
+}
+
+// block is that of a number in a lane's list.
+func block(number int) int { return number >> 10 }
 
 func (n *lane) before(o *lane) bool {
 	if n.priority != o.priority {
@@ -36,7 +50,7 @@ func (n *lane) add(w *work) {
 	w.lane = n
 	n.class.waiting++
 	if len(n.list) == 0 || w.seq > n.last {
-		n.list = append(n.list, w)
+		n.list = append(n.list, spot{w.seq, w})
 		n.last = w.seq
 		w.index = -(n.base + len(n.list)) // below zero: in the list
 	} else {
@@ -52,31 +66,49 @@ func (n *lane) take(w *work) {
 	if w.index > 0 {
 		n.back.remove(w)
 	} else {
-		n.list[-w.index-1-n.base] = nil
-		n.holes++
+		n.hole(-w.index - 1)
 		w.index = 0
 		n.trim()
 	}
 	n.settle()
 }
 
+// hole makes one in the list.
+func (n *lane) hole(number int) {
+	n.list[number-n.base].work = nil
+	n.holes++
+	if n.gaps == nil {
+		n.gaps = map[int]int{}
+	}
+	n.gaps[block(number)]++
+}
+
+// dropFirst drops the list's first place, which is a hole.
+func (n *lane) dropFirst() {
+	b := block(n.base)
+	if n.gaps[b]--; n.gaps[b] == 0 {
+		delete(n.gaps, b)
+	}
+	n.list = n.list[1:]
+	n.base++
+	n.holes--
+}
+
 // trim drops the holes at the list's ends, and all of them once they are the
 // most of it.
 func (n *lane) trim() {
-	for len(n.list) > 0 && n.list[0] == nil {
-		n.list = n.list[1:]
-		n.base++
-		n.holes--
+	for len(n.list) > 0 && n.list[0].work == nil {
+		n.dropFirst()
 	}
 	if n.holes > 32 && n.holes > len(n.list)/2 {
-		n.list = slices.DeleteFunc(n.list, func(w *work) bool { return w == nil })
-		for i, w := range n.list {
-			w.index = -(n.base + i + 1)
+		n.list = slices.DeleteFunc(n.list, func(s spot) bool { return s.work == nil })
+		for i, s := range n.list {
+			s.work.index = -(n.base + i + 1)
 		}
-		n.holes = 0
+		n.holes, n.gaps = 0, nil
 	}
 	if len(n.list) == 0 {
-		n.list, n.base = nil, 0
+		n.list, n.base, n.gaps = nil, 0, nil
 	}
 }
 
@@ -84,7 +116,7 @@ func (n *lane) trim() {
 func (n *lane) settle() {
 	n.first = nil
 	if len(n.list) > 0 {
-		n.first = n.list[0]
+		n.first = n.list[0].work
 	}
 	if len(n.back) > 0 && (n.first == nil || n.back[0].before(n.first)) {
 		n.first = n.back[0]
@@ -106,8 +138,8 @@ func (n *lane) settle() {
 
 // works are all that wait here, in no order.
 func (n *lane) works(yield func(*work) bool) {
-	for _, w := range n.list {
-		if w != nil && !yield(w) {
+	for _, s := range n.list {
+		if s.work != nil && !yield(s.work) {
 			return
 		}
 	}
@@ -116,4 +148,43 @@ func (n *lane) works(yield func(*work) bool) {
 			return
 		}
 	}
+}
+
+// ahead counts those that come before w, of this lane or of another one. It looks at
+// none of them but those that came back late.
+func (n *lane) ahead(w *work) int {
+	if n.priority < w.Priority {
+		return 0
+	}
+	count := len(n.list) - n.holes + len(n.back)
+	if n.priority > w.Priority {
+		return count
+	}
+	i, _ := slices.BinarySearchFunc(n.list, w.seq, func(s spot, seq uint64) int { return cmp.Compare(s.seq, seq) })
+	count = i - n.holesBefore(i)
+	n.back.walk(func(o *work) bool {
+		if !o.before(w) {
+			return false
+		}
+		count++
+		return true
+	})
+	return count
+}
+
+// holesBefore counts the holes in the first part of the list.
+func (n *lane) holesBefore(end int) (count int) {
+	if n.holes == 0 {
+		return 0
+	}
+	last := block(n.base + end)
+	for b := block(n.base); b < last; b++ {
+		count += n.gaps[b]
+	}
+	for i := max(0, last<<10-n.base); i < end; i++ {
+		if n.list[i].work == nil {
+			count++
+		}
+	}
+	return count
 }

@@ -269,6 +269,15 @@ func (m *model) checkWork(t *rapid.T, a *account, w *work) {
 		}
 	}
 	waits := w.state == waiting && w.first.state == idle
+	if waits {
+		p, err := m.Place(acc, w.ID)
+		require.NoError(t, err)
+		require.Equal(t, scanNumber(w), p.Number)
+		require.Contains(t, p.Reason, scanWhy(w))
+		if w.Stage {
+			require.Equal(t, p.Number, m.Places(acc)[w.ID].Number)
+		}
+	}
 	require.Equal(t, waits, places == 1, "%s waits in one place", w.ID)
 	require.LessOrEqual(t, places+slots, 1, "%s is in two places", w.ID)
 	switch {

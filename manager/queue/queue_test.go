@@ -87,7 +87,7 @@ func TestAFreedSlotGoesToTheFirstInLine(t *testing.T) {
 	assert.Empty(t, b.offers(d))
 	p, err := b.Place(acc, "gpu")
 	require.NoError(t, err)
-	assert.Equal(t, Place{1, `no delegate has the tags "gpu"`}, p)
+	assert.Equal(t, Place{1, `no delegate has the tags "gpu": give them to one, or change the selectors`}, p)
 }
 
 // SPEC Q3: who may have a task.
@@ -259,7 +259,7 @@ func TestARetriedStageStartsItsTimeAnew(t *testing.T) {
 	require.NoError(t, b.Complete(acc, d0, "s", Answer{Outcome: Failure, Retry: true, Code: task.RetryOnOtherDelegate}))
 	p, err := b.Place(acc, "s")
 	require.NoError(t, err)
-	assert.Equal(t, Place{1, "every delegate that could take it has asked for another one"}, p)
+	assert.Equal(t, Place{1, "every delegate that could take it has asked for another one: start another"}, p)
 	b.Events()
 	b.advance(time.Minute)
 	assert.Empty(t, b.Events())

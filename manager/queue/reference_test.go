@@ -2,6 +2,7 @@ package queue
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"slices"
 
@@ -101,6 +102,62 @@ func scanDelegates(w *work, left *delegate) *delegate {
 		best = d
 	}
 	return best
+}
+
+// scanNumber is a work's place in the queue.
+func scanNumber(w *work) int {
+	n := 1
+	for o := range waitingWorks(w.acc) {
+		if o.Stage == w.Stage && o.compare(w) < 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// scanWhy is why a work waits.
+func scanWhy(w *work) string {
+	var tagged, able, present, willing, slots int
+	for _, d := range w.acc.delegates {
+		switch {
+		case !d.hasTags(*w.Selectors):
+			continue
+		case d.variant(w) < 0:
+			tagged++
+			continue
+		}
+		tagged++
+		able++
+		if d.lost || d.info.Draining || d.drained {
+			continue
+		}
+		present++
+		if w.was[d.info.ID] == refused {
+			continue
+		}
+		willing++
+		slots += d.max
+	}
+	switch {
+	case w.acc.gate.closed:
+		return "paused"
+	case len(w.acc.delegates) == 0:
+		return "no delegate is registered"
+	case tagged == 0:
+		return "no delegate has the tags"
+	case able == 0:
+		return "no delegate with the right tags supports"
+	case present == 0:
+		return "lost or draining"
+	case willing == 0:
+		return "has asked for another one"
+	case blocked(w):
+		return "is reached"
+	default:
+		return fmt.Sprintf("%s at capacity (%s)", map[bool]string{
+			true: "one eligible delegate,", false: fmt.Sprintf("%d eligible delegates, all", willing),
+		}[willing == 1], plural(slots, "slot"))
+	}
 }
 
 // preferred tells whether d comes before o.
@@ -220,10 +277,18 @@ func checkLane(t require.TestingT, n *lane) {
 			first = w
 		}
 		if w.index < 0 {
-			require.Same(t, w, n.list[-w.index-1-n.base])
+			require.Same(t, w, n.list[-w.index-1-n.base].work)
 		}
 	}
 	checkOrder(t, n.back)
+	holes := 0
+	for i, s := range n.list {
+		require.Equal(t, holes, n.holesBefore(i))
+		if s.work == nil {
+			holes++
+		}
+	}
+	require.Equal(t, holes, n.holes)
 	require.Same(t, first, n.first)
 	require.Equal(t, first != nil, n.index > 0)
 	switch {
@@ -232,6 +297,9 @@ func checkLane(t require.TestingT, n *lane) {
 	case n.parked != nil:
 		require.Same(t, n, n.parked.parked[n.index-1])
 	default:
+		for _, d := range n.class.acc.delegates {
+			require.False(t, d.eligible(first) && d.hasRoom(first), "%s is not parked and %s is free", first.ID, name(d))
+		}
 		require.Same(t, n, n.class.line.lanes[n.index-1])
 		checkOrder(t, n.class.line.lanes)
 	}

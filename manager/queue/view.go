@@ -131,9 +131,11 @@ func (q *Queue) Place(account, id string) (Place, error) {
 		return p, nil
 	}
 	p.Number = 1
-	for o := range w.acc.waiting(w.kind()) {
-		if o.before(w) {
-			p.Number++
+	for _, c := range w.acc.classes {
+		if c.waiting > 0 && c.kind == w.kind() {
+			for n := range c.lanes {
+				p.Number += n.ahead(w)
+			}
 		}
 	}
 	return p, nil
@@ -148,7 +150,7 @@ func (q *Queue) Places(account string) map[string]Place {
 	if a == nil {
 		return out
 	}
-	reasons := map[*lane]string{} // the same for all of a lane
+	reasons := map[*lane]string{} // nearly the same for all of a lane: see account.why
 	for i, w := range slices.SortedFunc(a.waiting(stages), (*work).compare) {
 		if reasons[w.lane] == "" {
 			reasons[w.lane] = q.why(w)
@@ -232,47 +234,50 @@ func (q *Queue) why(w *work) string {
 	if w.lane == nil {
 		return ""
 	}
-	var all, tagged, able, present, willing, full, slots int
-	for _, d := range w.acc.delegates {
-		all++
-		if !d.hasTags(*w.Selectors) {
-			continue
+	return w.acc.why(w)
+}
+
+// why says it of a work that waits in a lane: the same for all of the lane but for
+// how they spell their selectors.
+func (a *account) why(w *work) string {
+	a.settle()
+	c := w.class
+	var tagged, able bool
+	var t tally
+	for crew := range c.line.all { // those that can have one of its tags
+		if crew.tagged(c) {
+			tagged = true
+			if crew.runs(c) {
+				able = true
+				t.add(crew.tally, 1)
+			}
 		}
-		tagged++
-		if d.variant(w) < 0 {
-			continue
-		}
-		able++
-		if !d.takes() {
-			continue
-		}
-		present++
-		if w.was[d.info.ID] == refused {
-			continue
-		}
-		willing++
-		if !d.hasRoom(w) {
-			full++
-			slots += d.max
+	}
+	present := t.takers
+	for id, f := range w.was {
+		if d := a.delegates[id]; f == refused && d != nil && d.crew.can(c) {
+			t.add(d.counted, -1)
 		}
 	}
 	switch {
-	case all == 0:
-		return "no delegate is registered"
-	case tagged == 0:
-		return fmt.Sprintf("no delegate has the tags %s", quoted(*w.Selectors))
-	case able == 0:
-		return fmt.Sprintf("no delegate with the right tags supports %s", w.types())
+	case c.acc.gate.closed:
+		return c.acc.gate.reason()
+	case len(a.delegates) == 0:
+		return "no delegate is registered: start one"
+	case !tagged:
+		return fmt.Sprintf("no delegate has the tags %s: give them to one, or change the selectors", quoted(*w.Selectors))
+	case !able:
+		return fmt.Sprintf("no delegate with the right tags supports %s: start one that does", w.types())
 	case present == 0:
-		return "every delegate that could take it is lost or draining"
-	case willing == 0:
-		return "every delegate that could take it has asked for another one"
-	case w.class.full() != nil:
-		return w.class.full().reason()
-	case full > 0:
-		return fmt.Sprintf("all %d stage slots of the %s that could take it are in use", slots, plural(full, "delegate"))
+		return "every delegate that could take it is lost or draining: bring one back, or start another"
+	case t.takers == 0:
+		return "every delegate that could take it has asked for another one: start another"
+	case c.full() != nil:
+		return c.full().reason()
+	case t.takers == 1:
+		return fmt.Sprintf("one eligible delegate, at capacity (%s)", plural(t.slots, "slot"))
 	default:
-		return fmt.Sprintf("waiting for a delegate to take it; %s could", plural(willing, "delegate"))
+		return fmt.Sprintf("%s, all at capacity (%s)", plural(t.takers, "eligible delegate"), plural(t.slots, "slot"))
 	}
 }
 
