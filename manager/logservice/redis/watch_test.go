@@ -1,0 +1,52 @@
+package redis
+
+import (
+	"fmt"
+	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/delegate-io/dlite/manager/logservice"
+)
+
+func heard(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// Who watches for logs that never come must not fill the memory.
+func TestWatchersAreBounded(t *testing.T) {
+	t.Parallel()
+	s := &Streams{}
+	first := s.Watch(logservice.ID{Account: "acc", Key: "first"})
+	for i := range maxWatched - 1 {
+		s.Watch(logservice.ID{Account: "acc", Key: fmt.Sprint(i)})
+	}
+	assert.False(t, heard(first))
+	s.Watch(logservice.ID{Account: "acc", Key: "one more"})
+	assert.True(t, heard(first), "it asks again")
+	assert.Len(t, s.watchers.wait, 1)
+}
+
+// A process that was away for long finds more news than it takes at once. Some may
+// be gone; so everybody looks.
+func TestWhoMissesNewsLooks(t *testing.T) {
+	t.Parallel()
+	s := &Streams{}
+	c := s.Watch(logservice.ID{Account: "acc", Key: "log"})
+	var news []goredis.XMessage
+	for i := range newsPage {
+		news = append(news, goredis.XMessage{ID: fmt.Sprint(i, "-0"), Values: map[string]any{"id": "other"}})
+	}
+	l := listener{}
+	s.pass(&l, news[:newsPage-1])
+	assert.False(t, heard(c))
+	s.pass(&l, news)
+	assert.True(t, heard(c))
+	assert.Equal(t, news[newsPage-1].ID, l.last)
+}
