@@ -235,7 +235,7 @@ func (w *Writer) serve(ctx context.Context, e *entry) {
 	}
 	w.mu.Lock()
 	now := time.Now()
-	e.compose(now)
+	e.compose(&w.cfg, now)
 	j := job{lines: e.lines, log: &e.log, key: e.logKey, writer: w.name + "-" + e.key.stage, closes: e.closes(&w.cfg, now)}
 	w.mu.Unlock()
 
@@ -306,13 +306,15 @@ type entry struct {
 	state   State
 	version int       // counts what was told
 	began   time.Time // when the present wait was first told
+	runner  State     // the state with who has it
+	held    time.Time // when that was told, zero while nobody has it
 	ended   time.Time // when the end was told
 
 	// What was said, as lines, of the present wait.
 	said   State
 	saidAt time.Time
 	again  bool // it was taken before
-	taken  bool // a delegate has it, and that was said
+	taken  bool // that a delegate has it was said
 
 	lines  []logger.Line // to be sent
 	pos    int64
@@ -336,11 +338,13 @@ func (e *entry) tell(s State, now time.Time) {
 	switch {
 	case s.Status == Queued && was != Queued:
 		// Back from a delegate, or new.
-		e.began, e.ended = now, time.Time{}
+		e.began, e.held, e.ended = now, time.Time{}, time.Time{}
 		e.again = was != ""
 		e.taken, e.closed = false, false
 		e.said, e.saidAt = State{}, time.Time{}
 		e.tries, e.retry = 0, time.Time{}
+	case s.Status == Running && e.held.IsZero():
+		e.runner, e.held = s, now
 	case s.Status != Queued && s.Status != Running && e.ended.IsZero():
 		e.ended, e.tries = now, 0
 	}
@@ -351,7 +355,7 @@ func (e *entry) tell(s State, now time.Time) {
 func (e *entry) next(cfg *Config, now time.Time) (at time.Time, keep bool) {
 	over := !e.ended.IsZero()
 	switch {
-	case over && (e.mute || e.closed || e.tries >= attempts || !e.wrote && len(e.lines) == 0 && !e.ends()):
+	case over && (e.mute || e.closed || e.tries >= attempts):
 		return at, false
 	case e.mute:
 		return at, true
@@ -359,18 +363,14 @@ func (e *entry) next(cfg *Config, now time.Time) (at time.Time, keep bool) {
 		return e.retry, true
 	case len(e.lines) > 0:
 		return now, true
-	case over && e.ends():
+	case e.takes(cfg), e.ends():
 		return now.Add(-urgent), true
+	case !e.wrote && (over || !e.held.IsZero()):
+		return at, false // it has not waited
 	case over:
-		return e.ended.Add(cfg.CloseDelay), true
-	case e.state.Status == Running:
-		if e.taken {
-			return at, true
-		}
-		if !e.wrote && e.waited() < cfg.Delay {
-			return at, false // it has not waited
-		}
-		return now.Add(-urgent), true
+		return e.closeAt(cfg), true
+	case !e.held.IsZero():
+		return at, true
 	case e.saidAt.IsZero():
 		return e.began.Add(cfg.Delay), true
 	case e.state.Reason != e.said.Reason:
@@ -391,27 +391,36 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// waited is how long the stage waited, as far as we were told.
-func (e *entry) waited() time.Duration { return time.Since(e.state.Since) }
+// takes tells whether it is to be said that a delegate has the stage.
+func (e *entry) takes(cfg *Config) bool {
+	return !e.held.IsZero() && !e.taken && (e.wrote || e.held.Sub(e.runner.Since) >= cfg.Delay)
+}
 
 // ends tells whether the end of a stage that no delegate has taken is to be said.
 func (e *entry) ends() bool {
-	return !e.ended.IsZero() && !e.taken && e.wrote && e.said.Status == Queued
+	return !e.ended.IsZero() && e.held.IsZero() && e.wrote && e.said.Status == Queued
+}
+
+// closeAt is when the log of a stage that has ended is to be closed. Where no
+// delegate has taken it nobody else writes to it.
+func (e *entry) closeAt(cfg *Config) time.Time {
+	if e.held.IsZero() {
+		return e.ended
+	}
+	return e.ended.Add(cfg.CloseDelay)
 }
 
 // compose makes lines of what is not said yet.
-func (e *entry) compose(now time.Time) {
+func (e *entry) compose(cfg *Config, now time.Time) {
 	if len(e.lines) > 0 || e.mute {
 		return // first those: nobody knows what will be true when they are sent
 	}
 	text := ""
 	switch {
+	case e.takes(cfg):
+		text, e.taken = takenText(e.runner, e.held), true
 	case e.ends():
-		text = endedText(e.state, now)
-	case !e.ended.IsZero():
-		return
-	case e.state.Status == Running && !e.taken:
-		text, e.taken = takenText(e.state, now), true
+		text = endedText(e.state, e.ended)
 	case e.state.Status == Queued && (e.saidAt.IsZero() || e.state.Reason != e.said.Reason || e.state.Place != e.said.Place):
 		text = queuedText(e.state, e.again && e.saidAt.IsZero(), now)
 	default:
@@ -427,11 +436,7 @@ func (e *entry) compose(now time.Time) {
 
 // closes tells whether the log is to be closed now, with all lines.
 func (e *entry) closes(cfg *Config, now time.Time) bool {
-	if e.ended.IsZero() || e.closed || e.mute {
-		return false
-	}
-	// Nobody else writes to it when no delegate has taken the stage.
-	return !e.taken || !now.Before(e.ended.Add(cfg.CloseDelay))
+	return !e.ended.IsZero() && !e.closed && !e.mute && !now.Before(e.closeAt(cfg))
 }
 
 // schedule is a heap of entries by when they are due.

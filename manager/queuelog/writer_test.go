@@ -333,11 +333,15 @@ func TestAStageThatReturnsToTheQueueGoesOn(t *testing.T) {
 		pass(10 * time.Second)
 		w.tell(queuelog.State{Status: queuelog.Running, Since: since, Delegate: "b"})
 		w.tell(queuelog.State{Status: "FAILURE", Since: since})
-		pass(10 * time.Second)
-		assert.Equal(t, []string{
+		want := []string{
 			"queued: place 1: " + busy, "taken by delegate a after 10s",
-			"queued again for 21s: place 1: delegate a is lost",
-		}, w.blob()[:3])
+			"queued again for 21s: place 1: delegate a is lost", "taken by delegate b after 30s",
+		}
+		pass(5*time.Second - 1)
+		assert.Equal(t, want, w.live())
+		assert.Nil(t, w.blob(), "the delegate may have something to send")
+		pass(1)
+		assert.Equal(t, want, w.blob())
 	})
 }
 
@@ -504,6 +508,22 @@ func TestTheOwnerIsAsked(t *testing.T) {
 		w.tell(queuelog.State{Status: queuelog.Running, Since: since})
 		pass(time.Hour)
 		assert.EqualValues(t, 8, asked.Load())
+	})
+}
+
+// What was asked for is older than what is told meanwhile.
+func TestWhatIsToldCountsMoreThanWhatIsAskedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var w *world
+		since := time.Now().Add(-time.Minute)
+		w = newWorld(t, queuelog.Config{Ask: func(string, string) (queuelog.State, bool) {
+			w.tell(queuelog.State{Status: queuelog.Running, Since: since, Delegate: "d"})
+			return queued(9, busy, since), true
+		}})
+		w.tell(queued(30, busy, since))
+		pass(time.Minute)
+		assert.Equal(t, []string{"taken by delegate d after 1m1s"}, w.live())
 	})
 }
 
