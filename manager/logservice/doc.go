@@ -24,7 +24,8 @@
 //
 // Writers never wait for readers: a reader fetches what it wants when it can, and
 // one that takes nothing for half a minute is dropped. Streams is the interface
-// for other places for live streams.
+// for other places for live streams; package redis has one, which any number of
+// servers use together.
 //
 // Beyond PROTOCOL 4, for writers and readers that know of it:
 //

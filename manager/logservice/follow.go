@@ -13,6 +13,9 @@ import (
 	"github.com/delegate-io/dlite/logger"
 )
 
+// comeBack is after which time Tail asks again for streams that were away.
+const comeBack = time.Second
+
 // Tail gives the lines of a log from its first one on, as they arrive, and ends
 // when the log is closed, ctx ends or the server closes. A log that does not
 // exist is waited for. Of a log that is closed it gives the archive. A caller
@@ -26,7 +29,7 @@ func (s *Server) Tail(ctx context.Context, account, key string) iter.Seq[logger.
 			u, err := f.read(ctx)
 			if errors.Is(err, ErrUnavailable) {
 				select {
-				case <-time.After(patience / 30):
+				case <-time.After(comeBack):
 				case <-ctx.Done():
 				}
 				continue

@@ -43,5 +43,9 @@
 //
 // A stage that returns to the queue goes on in the same log.
 //
+// With several managers one at a time tells of a stage: two would both say the
+// same. A manager that goes on for another one, or after a restart, says once more where the
+// stage stands if it still waits, and who takes it.
+//
 // Start reading at writer.go.
 package queuelog
