@@ -337,7 +337,7 @@ func (m *Manager) due(soon bool) (<-chan time.Time, func()) {
 		return nil, func() {}
 	}
 	if !m.shared() {
-		return m.after(at.Sub(m.journal.Now()))
+		return m.cfg.Clock.At(at)
 	}
 	return m.after(at.Sub(m.journal.Now()) + mathrand.N(turns))
 }

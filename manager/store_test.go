@@ -11,8 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/manager/journal"
+	"github.com/delegate-io/dlite/manager/journal/redis"
 	"github.com/delegate-io/dlite/manager/journal/sqlite"
 )
 
@@ -24,6 +26,13 @@ var storeKeys = [][]byte{[]byte("visibly fake key of tests")}
 func openSQLite(t testing.TB, dir string) journal.Log {
 	t.Helper()
 	l, err := sqlite.Open(t.Context(), filepath.Join(dir, "manager.db"), sqlite.Config{})
+	require.NoError(t, err)
+	return l
+}
+
+func openRedis(t testing.TB, url, prefix string) journal.Log {
+	t.Helper()
+	l, err := redis.Open(t.Context(), redis.Config{URL: url, Prefix: prefix})
 	require.NoError(t, err)
 	return l
 }
@@ -103,4 +112,77 @@ func TestAManagerIsStartedAgain(t *testing.T) {
 	third, err := s.m.Stage(account, "third")
 	require.NoError(t, err)
 	assert.Contains(t, third.Reason, "to take it")
+}
+
+// several starts managers on one Redis, by the wall clock.
+func several(t *testing.T, n int) (all []*server) {
+	t.Helper()
+	r := testbed.Redis(t)
+	for range n {
+		s := start(t, func(c *manager.Config) {
+			c.Store, c.StoreKeys, c.Clock = openRedis(t, r.URL(), "test"), storeKeys, nil
+			c.Gap = 0
+		})
+		s.token = issue(t, fakeSecret, account, wallNow(), time.Hour)
+		all = append(all, s)
+	}
+	return all
+}
+
+// Q7: each call of a stage's life goes to another manager, as a load balancer may
+// have it: submitting, held polls, acquiring, answering, watching. What one has
+// answered the others know.
+func TestManagersOnOneRedis(t *testing.T) {
+	t.Parallel()
+	all := several(t, 3)
+	turn := 0
+	some := func() *server { turn++; return all[turn%len(all)] }
+	d := some().register("d", dockerTypes)
+	some().ok("POST", "/api/agent/delegates/register-delegate-capacity/"+d+"?accountId=acc", `{"maximumNumberOfBuilds":1}`, nil)
+	events := some().events("&since=0", "")
+	held := some().held(t.Context(), d, "")
+	some().submit(`{"id":"one","steps":[{"id":"s","data":{}}]}`)
+	require.Contains(t, within5(t, held).body, dockerTypes[0])
+	some().submit(`{"id":"two"}`)
+	require.Equal(t, 1, some().stage("two").Place)
+	for i, kind := range dockerTypes {
+		got := some().take(d, kind)
+		r := some().acquire(d, got.ID)
+		require.Equal(t, 200, r.status, "its first answer may have been lost")
+		if i == 1 {
+			require.Equal(t, 404, some().acquire("nobody", got.ID).status)
+		}
+		require.Equal(t, 204, some().respond(d, got.ID, succeeded))
+		require.Equal(t, 204, some().respond(d, got.ID, succeeded), "twice is like once")
+		some().call("GET", "/api/stages?accountId=acc", "") // and with it all that was before it
+	}
+	require.Equal(t, manager.Success, some().ended("one").Status)
+	for e := next(t, events, "status"); e.Stage != "one" || e.Type != manager.StageEvent || e.Status != manager.Success; {
+		e = next(t, events, "status")
+	}
+	some().ok("POST", "/api/stages/two/abort?accountId=acc", "", nil)
+	for _, s := range all {
+		assert.Equal(t, manager.Aborted, s.stage("two").Status)
+		assert.Equal(t, manager.Success, s.stage("one").Status)
+		assert.Zero(t, s.m.Delegates(account)[0].Stages)
+	}
+}
+
+// Q6: a schedule submits once for each time, with any number of managers, also
+// when one of them ends.
+func TestAScheduleOfSeveralManagers(t *testing.T) {
+	t.Parallel()
+	all := several(t, 3)
+	events := all[1].events("&since=0", "")
+	all[0].schedule("s", `{"cron":"* * * * * *","task":{"type":"x"}}`)
+	seen := map[string]bool{}
+	for len(seen) < 4 {
+		e := next(t, events, "status")
+		require.Equal(t, manager.TaskEvent, e.Type)
+		require.False(t, seen[e.Task], e.Task)
+		seen[e.Task] = true
+		if len(seen) == 2 {
+			require.NoError(t, all[0].m.Close())
+		}
+	}
 }

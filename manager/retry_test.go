@@ -1,0 +1,179 @@
+package manager_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+const failed = `{"code":"OK","data":{"command_execution_status":"FAILURE","error_message":"it broke"}}`
+
+// ids are what ties the payloads of a stage together.
+type ids struct {
+	GroupID string          `json:"group_id"`
+	Network json.RawMessage `json:"network"`
+	LogKey  string          `json:"log_key"`
+}
+
+func idsOf(t *testing.T, x taken) (i ids) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal(x.Data, &i))
+	return i
+}
+
+// Q4, Q6: a stage whose delegate is lost begins anew on another one, after a
+// back-off, and under ids of its own: the lost delegate's cleanup cannot touch it.
+func TestAStageIsRunAgain(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(c *manager.Config) {
+		c.HeartbeatTimeout = 30 * time.Second
+		c.Logs = func(string, string) *stage.LogConfig { return &stage.LogConfig{URL: "http://127.0.0.1:9"} }
+	})
+	first := s.register("first", dockerTypes)
+	s.submit(`{"id":"s","steps":[{"id":"a","data":{}}],"retry":{"max_attempts":3,"backoff_ms":5000}}`)
+	init := idsOf(t, s.pass(first, initTask, succeeded))
+	step := s.take(first, executeTask)
+	second := s.register("second", dockerTypes)
+	s.clock.Advance(20 * time.Second)
+	require.Equal(t, 200, s.beat(second))
+	s.settled(10*time.Second, func() bool { return s.stage("s").Status == manager.Queued })
+	st := s.stage("s")
+	require.Len(t, st.Attempts, 1)
+	assert.Equal(t, manager.Failure, st.Attempts[0].Status)
+	assert.Contains(t, st.Attempts[0].Error, "lost")
+	assert.Equal(t, first, st.Attempts[0].DelegateID)
+	assert.Empty(t, s.poll(second).Events, "not before its time")
+	require.Equal(t, 200, s.beat(second))
+	require.Equal(t, 200, s.beat(first)) // it is back, and has the slot for the stage too
+	s.settled(5*time.Second, func() bool { return len(s.poll(second).Events) == 1 })
+
+	again := idsOf(t, s.pass(second, initTask, succeeded))
+	assert.NotEqual(t, init.GroupID, again.GroupID)
+	assert.NotEqual(t, string(init.Network), string(again.Network))
+	assert.NotEqual(t, init.LogKey, again.LogKey)
+	next := s.take(second, executeTask)
+	assert.NotEqual(t, step.ID, next.ID)
+	assert.Equal(t, again.GroupID, idsOf(t, next).GroupID)
+	assert.JSONEq(t, `"`+again.GroupID+`"`, string(idsOf(t, next).Network))
+	assert.Equal(t, 204, s.respond(first, step.ID, failed), "too late, and of no consequence")
+	old := idsOf(t, s.pass(first, cleanupTask, succeeded))
+	assert.Equal(t, init.GroupID, old.GroupID, "the first attempt is cleaned up where it ran")
+	require.Equal(t, 204, s.respond(second, next.ID, succeeded))
+	assert.Equal(t, again.GroupID, idsOf(t, s.pass(second, cleanupTask, succeeded)).GroupID)
+	st = s.ended("s")
+	assert.Equal(t, manager.Success, st.Status)
+	assert.Empty(t, st.Error)
+	assert.Equal(t, second, st.DelegateID)
+	assert.Equal(t, again.LogKey, st.Init.LogKey)
+}
+
+// Q6: what is run again, how often and when.
+func TestRetryPolicies(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	d := s.register("d", dockerTypes)
+	fail := func(want manager.Status) {
+		s.pass(d, initTask, succeeded)
+		s.pass(d, executeTask, failed)
+		s.pass(d, cleanupTask, succeeded)
+		require.Equal(t, want, s.stage("s").Status)
+	}
+	s.submit(`{"id":"s","steps":[{"data":{}}],"retry":{"max_attempts":4,"on":["failure"],"backoff_ms":1000,"max_backoff_ms":3000}}`)
+	for _, wait := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second} {
+		fail(manager.Queued)
+		s.clock.Advance(wait - time.Millisecond)
+		require.Equal(t, 200, s.beat(d))
+		require.Empty(t, s.poll(d).Events)
+		s.settled(time.Millisecond, func() bool { return len(s.poll(d).Events) == 1 })
+	}
+	fail(manager.Failure)
+	assert.Len(t, s.stage("s").Attempts, 3)
+	assert.Equal(t, `step "step1": it broke`, s.stage("s").Error)
+
+	s.submit(`{"id":"lost-only","steps":[{"data":{}}],"retry":{"max_attempts":2}}`)
+	s.pass(d, initTask, failed)
+	s.pass(d, cleanupTask, succeeded)
+	assert.Equal(t, manager.Failure, s.ended("lost-only").Status)
+
+	s.submit(`{"id":"aborted","steps":[{"data":{}}],"retry":{"max_attempts":2,"on":["failure","lost","timeout"]}}`)
+	init := s.take(d, initTask)
+	s.ok("POST", "/api/stages/aborted/abort?accountId=acc", "", nil)
+	require.Equal(t, 204, s.respond(d, init.ID, failed))
+	s.pass(d, cleanupTask, succeeded)
+	assert.Equal(t, manager.Aborted, s.ended("aborted").Status, "whoever aborts a stage does not want it again")
+
+	for body, want := range map[string]string{
+		`{"retry":{"max_attempts":101}}`:                "max_attempts",
+		`{"retry":{"max_attempts":2,"on":["success"]}}`: "retry.on",
+		`{"retry":{"max_attempts":2,"backoff_ms":-1}}`:  "negative",
+		`{"labels":{"":"x"}}`:                           "label",
+		`{"labels":{"a=b":"x"}}`:                        "label",
+		`{"pipeline":"a\u0007"}`:                        "pipeline",
+		`{"init_timeout_ms":-1}`:                        "negative",
+	} {
+		r := s.call("POST", "/api/stages?accountId=acc", body)
+		assert.Equal(t, 400, r.status, body)
+		assert.Contains(t, r.body, want, body)
+	}
+}
+
+// Q6: limits by account, pipeline and label hold what exceeds them back, and say
+// so; raising one gives it out at once.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	d := s.register("d", dockerTypes)
+	limit := func(group string, most string) {
+		s.ok("PUT", "/api/limits?accountId=acc", `{"group":"`+group+`","max":`+most+`}`, nil)
+	}
+	limit("pipeline:web", "1")
+	limit("label:env=prod", "1")
+	s.submit(`{"id":"w1","pipeline":"web"}`)
+	s.submit(`{"id":"w2","pipeline":"web","labels":{"env":"prod"}}`)
+	s.submit(`{"id":"p1","pipeline":"api","labels":{"env":"prod"}}`)
+	assert.Len(t, s.poll(d).Events, 2)
+	assert.Contains(t, s.stage("w2").Reason, "limit of 1 for")
+	limit("pipeline:web", "0")
+	assert.Contains(t, s.stage("w2").Reason, `limit of 1 for "label:env=prod"`)
+	limit("account", "2")
+	limit("label:env=prod", "9")
+	assert.Contains(t, s.stage("w2").Reason, "limit of 2 for the account")
+	var shown struct{ Limits []manager.Limit }
+	s.ok("GET", "/api/limits?accountId=acc", "", &shown)
+	assert.Equal(t, []manager.Limit{{Group: "account", Max: 2, Used: 2}, {Group: "label:env=prod", Max: 9, Used: 1}}, shown.Limits)
+	limit("account", "3")
+	assert.Len(t, s.poll(d).Events, 3)
+	for _, body := range []string{`{"group":"x","max":1}`, `{"group":"pipeline:","max":1}`, `{"group":"account","max":-1}`} {
+		assert.Equal(t, 400, s.call("PUT", "/api/limits?accountId=acc", body).status, body)
+	}
+}
+
+// Q6: a delegate and an account are drained from the manager's side, whatever the
+// delegate says of itself.
+func TestDraining(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	d := s.register("d", dockerTypes)
+	s.submit(`{"id":"before"}`)
+	s.pass(d, initTask, succeeded)
+	s.ok("POST", "/api/delegates/"+d+"/drain?accountId=acc", "", nil)
+	s.submit(`{"id":"during"}`)
+	require.Equal(t, 200, s.beat(d))
+	assert.EqualValues(t, "DRAINING", s.m.Delegates(account)[0].State)
+	s.pass(d, cleanupTask, succeeded)
+	assert.Equal(t, manager.Success, s.ended("before").Status, "what it has it finishes")
+	assert.Contains(t, s.stage("during").Reason, "draining")
+	s.ok("POST", "/api/pause?accountId=acc", "", nil)
+	s.ok("POST", "/api/delegates/"+d+"/resume?accountId=acc", "", nil)
+	assert.Empty(t, s.poll(d).Events)
+	assert.Contains(t, s.stage("during").Reason, "pause")
+	require.NoError(t, s.m.Pause(t.Context(), false))
+	s.pending(d, initTask)
+	assert.Equal(t, 404, s.call("POST", "/api/delegates/nobody/drain?accountId=acc", "").status)
+}
