@@ -187,6 +187,21 @@ func TestWhatComesBackHasItsTurnInItsGroup(t *testing.T) {
 	assert.Empty(t, b.offers(d))
 }
 
+// Nor does it pass what is more urgent.
+func TestWhatComesBackDoesNotPassTheUrgent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	compare(t, b.Queue)
+	b.SetLimit(acc, "g", 1)
+	d, free := b.add("d", 2), b.add("free", 1)
+	b.of("s", Normal, "g")
+	b.of("urgent", High, "g")
+	b.acquire(d, "s")
+	require.NoError(t, b.Complete(acc, d, "s", Answer{Retry: true}))
+	assert.Equal(t, []string{"urgent"}, b.offers(d))
+	assert.Empty(t, b.offers(free))
+}
+
 // Of those that wait for different groups the first comes first too.
 func TestTheFirstOfSeveralGroupsComesFirst(t *testing.T) {
 	t.Parallel()
