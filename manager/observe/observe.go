@@ -35,12 +35,22 @@ func Manager(m *manager.Manager) prometheus.Collector {
 	c.waiting = desc("queue_waiting", "Stages and single tasks that wait for a delegate, by their selectors.", "kind", "selectors")
 	c.oldest = desc("queue_oldest_timestamp_seconds", "When the oldest that waits was submitted.", "kind", "selectors")
 	c.requeued = desc("requeued_total", "Offers that were withdrawn, refused or not taken in time.")
+	c.retried = desc("retried_total", "Stages that were run again.")
 	c.lost = desc("delegates_lost_total", "Delegates that stopped sending heartbeats.")
 	c.delegates = desc("delegates", "Delegates by state.", "state")
 	c.slots = desc("slots", "Stages that the delegates that are alive and have a bound may run at once.")
 	c.unbounded = desc("delegates_unbounded", "Delegates that are alive and have no bound.")
 	c.slotsUsed = desc("slots_used", "Stages that delegates have.")
 	c.running = desc("tasks_running", "Tasks that delegates work on.")
+	store := func(name, help string) *prometheus.Desc {
+		d := prometheus.NewDesc("dlite_manager_store_"+name, help, nil, nil)
+		c.all = append(c.all, d)
+		return d
+	}
+	c.storeEntries = store("entries_total", "Entries of the store's log that were carried out, ever.")
+	c.storeBytes = store("log_bytes", "What the store's log has grown by since the state was last saved.")
+	c.storeSaved = store("saved_timestamp_seconds", "When the state was last saved.")
+	c.storePending = store("pending", "Commands that wait for the store.")
 	return c
 }
 
@@ -49,8 +59,9 @@ type collector struct {
 	sets    sets
 	all     []*prometheus.Desc
 
-	submitted, ended, wait, duration, waiting, oldest, requeued, lost,
-	delegates, slots, unbounded, slotsUsed, running *prometheus.Desc
+	submitted, ended, wait, duration, waiting, oldest, requeued, retried, lost,
+	delegates, slots, unbounded, slotsUsed, running,
+	storeEntries, storeBytes, storeSaved, storePending *prometheus.Desc
 }
 
 // Describe implements [prometheus.Collector].
@@ -68,6 +79,7 @@ const (
 
 // Collect implements [prometheus.Collector].
 func (c *collector) Collect(out chan<- prometheus.Metric) {
+	c.collectStore(out)
 	for _, account := range c.manager.Accounts() {
 		st := c.manager.Stats(account)
 		c.collectWork(out, account, kindStage, &st.Stages)
@@ -80,6 +92,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), append([]string{account}, labels...)...)
 		}
 		counter(c.requeued, st.Requeued)
+		counter(c.retried, st.Retried)
 		counter(c.lost, st.DelegatesLost)
 		for state, label := range map[queue.DelegateState]string{
 			queue.Alive: "alive", queue.Draining: "draining", queue.Gone: "lost",
@@ -91,6 +104,18 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		gauge(c.slotsUsed, st.SlotsUsed)
 		gauge(c.running, st.Running)
 	}
+}
+
+func (c *collector) collectStore(out chan<- prometheus.Metric) {
+	s := c.manager.Store()
+	saved := 0.0
+	if !s.Snapshot.Saved.IsZero() {
+		saved = float64(s.Snapshot.Saved.UnixNano()) / 1e9
+	}
+	out <- prometheus.MustNewConstMetric(c.storeEntries, prometheus.CounterValue, float64(s.Position))
+	out <- prometheus.MustNewConstMetric(c.storeBytes, prometheus.GaugeValue, float64(s.Bytes))
+	out <- prometheus.MustNewConstMetric(c.storeSaved, prometheus.GaugeValue, saved)
+	out <- prometheus.MustNewConstMetric(c.storePending, prometheus.GaugeValue, float64(s.Pending))
 }
 
 func (c *collector) collectWork(out chan<- prometheus.Metric, account, kind string, w *manager.WorkStats) {
