@@ -226,29 +226,27 @@ func TestAParkedClassChangesItsLine(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
 	b.SetLimit(acc, "g", 1)
-	for i := range 10 {
-		b.add(fmt.Sprint("d", i), 1, "linux", "fast")
-	}
-	b.add("both", 1, "linux", "gpu", "fast")
+	b.add("busy", 1, "busy")
 	b.of("busy", Normal, "g")
 	submit := func(i int, groups ...string) {
 		id := fmt.Sprint("s", len(groups), "-", i)
 		require.NoError(t, b.Submit(acc, &Work{
-			ID: id, Stage: true, Selectors: []string{"linux", "rare"}, Groups: groups, Variants: one(id, "init"),
+			ID: id, Stage: true, Selectors: []string{"linux", "gpu"}, Groups: groups, Variants: one(id, "init"),
 		}))
 	}
-	for i := range 20 {
-		submit(i)
-		submit(i, "g")
+	submit(0)
+	submit(0, "g")
+	for i := range 10 {
+		b.add(fmt.Sprint("d", i), 1, "linux")
 	}
-	for i := range 3 {
-		b.add(fmt.Sprint("rare", i), 1, "rare", "slow")
-	}
+	b.add("g", 1, "gpu")
 	a := b.accounts[acc]
 	for i := range 1024 {
 		submit(100+i, "g")
 		submit(100 + i)
 	}
+	require.Equal(t, "gpu", a.works["s1-0"].class.line.tag.name)
+	require.NotNil(t, a.works["s1-0"].lane.parked)
 	checkIndex(t, a)
 	b.SetLimit(acc, "g", 0)
 	checkIndex(t, a)

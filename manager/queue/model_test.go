@@ -17,7 +17,8 @@ import (
 // any time (SPEC Q1-Q4).
 type model struct {
 	*replicas
-	n         int               // for names
+	in        string            // the account of the step
+	n         map[string]int    // for names, which accounts share
 	had       map[string]string // who has acquired a task and not handed it back
 	ended     map[string]int    // how often a task has ended
 	before    map[string]string // who was offered a work
@@ -33,18 +34,22 @@ func newModel(t *rapid.T) *model {
 			Gap: rapid.SampledFrom([]time.Duration{0, 15 * time.Second}).Draw(t, "gap"),
 		}),
 		plain: rapid.Bool().Draw(t, "plain"),
-		had:   map[string]string{}, ended: map[string]int{}, before: map[string]string{},
+		in:    acc, n: map[string]int{},
+		had: map[string]string{}, ended: map[string]int{}, before: map[string]string{},
 	}
 }
 
 func (m *model) name(prefix string) string {
-	m.n++
-	return fmt.Sprint(prefix, m.n)
+	m.n[m.in]++
+	return fmt.Sprint(prefix, m.n[m.in])
 }
+
+// of is the name by which the model knows something of the account.
+func (m *model) of(id string) string { return m.in + "/" + id }
 
 func (m *model) anyDelegate(t *rapid.T) string {
 	ids := []string{"nobody"}
-	for _, d := range m.Delegates(acc) {
+	for _, d := range m.Delegates(m.in) {
 		ids = append(ids, d.ID)
 	}
 	return ids[rapid.IntRange(0, len(ids)-1).Draw(t, "delegate")] // ids are random, their order is not
@@ -53,7 +58,7 @@ func (m *model) anyDelegate(t *rapid.T) string {
 // anyTask is a task, preferably an open one.
 func (m *model) anyTask(t *rapid.T) *record {
 	var open, all []*record
-	if a := m.accounts[acc]; a != nil {
+	if a := m.accounts[m.in]; a != nil {
 		for _, r := range a.tasks {
 			all = append(all, r)
 			if r.state != done {
@@ -91,29 +96,30 @@ func (m *model) anyTypes(t *rapid.T) []string {
 func (m *model) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"register": func(t *rapid.T) {
-			if len(m.Delegates(acc)) >= 4 {
+			if len(m.Delegates(m.in)) >= 4 {
 				t.Skip("enough")
 			}
-			id := m.Register(acc, Registration{Name: m.name("d"), Tags: m.anyTags(t), Types: m.anyTypes(t)})
+			name := m.name("d")
+			id := m.Register(m.in, Registration{NewID: name, Name: name, Tags: m.anyTags(t), Types: m.anyTypes(t)})
 			if rapid.Bool().Draw(t, "bounded") {
-				require.NoError(t, m.SetCapacity(acc, id, rapid.IntRange(1, 3).Draw(t, "max")))
+				require.NoError(t, m.SetCapacity(m.in, id, rapid.IntRange(1, 3).Draw(t, "max")))
 			}
 		},
 		"heartbeat": func(t *rapid.T) {
-			_ = m.Heartbeat(acc, Registration{ID: m.anyDelegate(t), Draining: rapid.IntRange(0, 5).Draw(t, "drain") == 0})
+			_ = m.Heartbeat(m.in, Registration{ID: m.anyDelegate(t), Draining: rapid.IntRange(0, 5).Draw(t, "drain") == 0})
 		},
 		"change": func(t *rapid.T) {
-			_ = m.Heartbeat(acc, Registration{
+			_ = m.Heartbeat(m.in, Registration{
 				ID: m.anyDelegate(t), Name: rapid.SampledFrom([]string{"", "", "d1", "d9"}).Draw(t, "name"),
 				Tags: m.anyTags(t), Types: m.anyTypes(t),
 			})
 		},
 		"capacity": func(t *rapid.T) {
-			_ = m.SetCapacity(acc, m.anyDelegate(t), rapid.IntRange(0, 3).Draw(t, "max"))
+			_ = m.SetCapacity(m.in, m.anyDelegate(t), rapid.IntRange(0, 3).Draw(t, "max"))
 		},
 		"unregister": func(t *rapid.T) {
 			if rapid.IntRange(0, 3).Draw(t, "really") == 0 {
-				_ = m.Unregister(acc, m.anyDelegate(t))
+				_ = m.Unregister(m.in, m.anyDelegate(t))
 			}
 		},
 		"submit": func(t *rapid.T) {
@@ -130,7 +136,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			if !w.Stage {
 				w.Variants = one(id, "custom")
 			}
-			require.NoError(t, m.Submit(acc, w))
+			require.NoError(t, m.Submit(m.in, w))
 		},
 		"acquire": func(t *rapid.T) {
 			r := m.anyTask(t)
@@ -138,11 +144,11 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			if rapid.IntRange(0, 4).Draw(t, "stranger") == 0 {
 				d = m.anyDelegate(t)
 			}
-			if got, err := m.Acquire(acc, d, r.id); err == nil && got != nil {
-				if h, ok := m.had[r.id]; ok && h != d {
+			if got, err := m.Acquire(m.in, d, r.id); err == nil && got != nil {
+				if h, ok := m.had[m.of(r.id)]; ok && h != d {
 					t.Fatalf("%s and %s have %s", h, d, r.id)
 				}
-				m.had[r.id] = d
+				m.had[m.of(r.id)] = d
 			}
 		},
 		"complete": func(t *rapid.T) {
@@ -151,7 +157,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			if rapid.IntRange(0, 4).Draw(t, "stranger") == 0 {
 				d = m.anyDelegate(t)
 			}
-			_ = m.Complete(acc, d, r.id, Answer{
+			_ = m.Complete(m.in, d, r.id, Answer{
 				Outcome: Success, Code: task.OK, Retry: rapid.IntRange(0, 4).Draw(t, "retry") == 0,
 				Running: rapid.IntRange(0, 9).Draw(t, "running") == 0,
 			})
@@ -160,33 +166,33 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			r := m.anyTask(t)
 			next := &task.Task{ID: m.name("t"), Type: "step", Timeout: 30_000}
 			if rapid.IntRange(0, 4).Draw(t, "detached") == 0 {
-				_ = m.AppendDetached(acc, r.work.ID, next)
+				_ = m.AppendDetached(m.in, r.work.ID, next)
 			} else if r.work.first.state == done {
-				_ = m.Append(acc, r.work.ID, next)
+				_ = m.Append(m.in, r.work.ID, next)
 			}
 		},
 		"retry": func(t *rapid.T) {
 			w := m.anyTask(t).work
 			for _, r := range slices.Collect(w.tasks) { // so that it may be
 				if r.state == acquired && !r.detached {
-					_ = m.Complete(acc, r.owner.id(), r.id, Answer{Outcome: Failure})
+					_ = m.Complete(m.in, r.owner.id(), r.id, Answer{Outcome: Failure})
 				}
 			}
 			next := m.name("t")
 			delay := time.Duration(rapid.IntRange(0, 60).Draw(t, "delay")) * time.Second
-			_ = m.Retry(acc, w.ID, one(next, rapid.SampledFrom([]string{"init", "other"}).Draw(t, "type")), m.now.Add(delay))
+			_ = m.Retry(m.in, w.ID, one(next, rapid.SampledFrom([]string{"init", "other"}).Draw(t, "type")), m.now.Add(delay))
 		},
-		"release": func(t *rapid.T) { _ = m.Release(acc, m.anyTask(t).work.ID) },
-		"abort":   func(t *rapid.T) { _ = m.Abort(acc, m.anyTask(t).id, "because") },
+		"release": func(t *rapid.T) { _ = m.Release(m.in, m.anyTask(t).work.ID) },
+		"abort":   func(t *rapid.T) { _ = m.Abort(m.in, m.anyTask(t).id, "because") },
 		"advance": func(t *rapid.T) {
 			m.advance(time.Duration(rapid.IntRange(0, 40).Draw(t, "seconds")) * time.Second)
 		},
 		"drain": func(t *rapid.T) {
-			_ = m.SetDraining(acc, m.anyDelegate(t), rapid.Bool().Draw(t, "draining"))
+			_ = m.SetDraining(m.in, m.anyDelegate(t), rapid.Bool().Draw(t, "draining"))
 		},
-		"pause": func(t *rapid.T) { m.Pause(acc, rapid.IntRange(0, 2).Draw(t, "paused") == 0) },
+		"pause": func(t *rapid.T) { m.Pause(m.in, rapid.IntRange(0, 2).Draw(t, "paused") == 0) },
 		"limit": func(t *rapid.T) {
-			m.SetLimit(acc, rapid.SampledFrom([]string{"", "g", "h"}).Draw(t, "group"), rapid.IntRange(0, 3).Draw(t, "most"))
+			m.SetLimit(m.in, rapid.SampledFrom([]string{"", "g", "h"}).Draw(t, "group"), rapid.IntRange(0, 3).Draw(t, "most"))
 		},
 		"reload": func(t *rapid.T) {
 			m.reload(rapid.SampledFrom([]**Queue{&m.Queue, &m.twin}).Draw(t, "replica"))
@@ -200,12 +206,13 @@ func (m *model) follow(t require.TestingT) (moved int) {
 	for _, e := range m.events() {
 		switch e.Kind {
 		case Requeued:
-			delete(m.had, e.Task)
+			delete(m.had, e.Account+"/"+e.Task)
 			moved++
 		case Ended:
-			delete(m.had, e.Task)
-			m.ended[e.Task]++
-			require.Equal(t, 1, m.ended[e.Task], "%s ends once", e.Task)
+			delete(m.had, e.Account+"/"+e.Task)
+			id := e.Account + "/" + e.Task
+			m.ended[id]++
+			require.Equal(t, 1, m.ended[id], "%s ends once", id)
 			require.NotEmpty(t, e.Result.Outcome)
 			moved++
 		default:
@@ -218,29 +225,27 @@ func (m *model) follow(t require.TestingT) (moved int) {
 func (m *model) check(t *rapid.T) {
 	moved := m.follow(t)
 	m.alike()
-	a := m.accounts[acc]
-	if a == nil {
-		return
-	}
-	kept := 0
-	for _, w := range a.works {
-		m.checkWork(t, a, w)
-		if w.state == over {
-			kept++
+	kept, before := 0, map[string]string{}
+	for id, a := range m.accounts {
+		m.in = id
+		for _, w := range a.works {
+			m.checkWork(t, a, w)
+			switch w.state {
+			case over:
+				kept++
+			case given:
+				before[m.of(w.ID)] = w.d.info.ID
+			default:
+			}
 		}
+		for _, d := range a.delegates {
+			m.checkDelegate(t, a, d, moved <= 1)
+		}
+		checkIndex(t, a)
 	}
+	m.before = before
 	require.Equal(t, kept, m.kept)
 	require.LessOrEqual(t, len(m.finished), 2*m.kept+16)
-	for _, d := range a.delegates {
-		m.checkDelegate(t, a, d, moved <= 1)
-	}
-	checkIndex(t, a)
-	m.before = map[string]string{}
-	for _, w := range a.works {
-		if w.state == given {
-			m.before[w.ID] = w.d.info.ID
-		}
-	}
 }
 
 // checkWork: a work is in one place, the one that its state says.
@@ -270,12 +275,12 @@ func (m *model) checkWork(t *rapid.T, a *account, w *work) {
 	}
 	waits := w.state == waiting && w.first.state == idle
 	if waits {
-		p, err := m.Place(acc, w.ID)
+		p, err := m.Place(m.in, w.ID)
 		require.NoError(t, err)
 		require.Equal(t, scanNumber(w), p.Number)
 		require.Contains(t, p.Reason, scanWhy(w))
 		if w.Stage {
-			require.Equal(t, p.Number, m.Places(acc)[w.ID].Number)
+			require.Equal(t, p.Number, m.Places(m.in)[w.ID].Number)
 		}
 	}
 	require.Equal(t, waits, places == 1, "%s waits in one place", w.ID)
@@ -315,7 +320,7 @@ func (m *model) checkDelegate(t *rapid.T, a *account, d *delegate, inOrder bool)
 			continue
 		}
 		for _, o := range d.offered() {
-			if m.before[o.ID] != d.info.ID && o.Stage && w.Stage {
+			if m.before[m.of(o.ID)] != d.info.ID && o.Stage && w.Stage {
 				require.Negative(t, o.compare(w), "%s was given away before %s", o.ID, w.ID)
 			}
 		}
@@ -330,61 +335,81 @@ func TestTheQueueKeepsItsPromises(t *testing.T) {
 		m := newModel(t)
 		m.decisions = compare(t, m.Queue)
 		actions := m.actions()
+		for name, act := range actions {
+			actions[name] = func(t *rapid.T) {
+				m.in = rapid.SampledFrom([]string{acc, acc, acc, "other"}).Draw(t, "account")
+				act(t)
+			}
+		}
 		actions[""] = m.check
 		t.Repeat(actions)
+		for _, m.in = range []string{acc, "other"} {
+			m.endAll(t)
+		}
 		m.finishAll(t)
 	})
 }
 
-// finishAll ends everything: nothing may be left.
-func (m *model) finishAll(t *rapid.T) {
-	for _, d := range m.Delegates(acc) {
-		require.NoError(t, m.Unregister(acc, d.ID))
+// endAll ends everything of an account.
+func (m *model) endAll(t *rapid.T) {
+	for _, d := range m.Delegates(m.in) {
+		require.NoError(t, m.Unregister(m.in, d.ID))
 	}
 	m.follow(t)
-	a := m.accounts[acc]
+	a := m.accounts[m.in]
 	if a == nil {
 		return
 	}
 	for id := range a.works {
 		for _, r := range slices.Collect(a.works[id].tasks) {
-			require.NoError(t, m.Abort(acc, r.id, "the end"))
+			require.NoError(t, m.Abort(m.in, r.id, "the end"))
 		}
 		if a.works[id] != nil {
-			require.NoError(t, m.Release(acc, id))
+			require.NoError(t, m.Release(m.in, id))
 		}
 	}
+	for _, l := range m.Limits(m.in) {
+		m.SetLimit(m.in, l.Group, 0)
+	}
+}
+
+// finishAll lets time go by: nothing may be left.
+func (m *model) finishAll(t *rapid.T) {
 	m.advance(time.Hour)
 	m.follow(t)
-	for _, l := range m.Limits(acc) {
-		m.SetLimit(acc, l.Group, 0)
-	}
-	require.Empty(t, a.works)
-	require.Empty(t, a.tasks)
-	require.Empty(t, a.delegates)
 	require.Empty(t, m.timers.near)
 	require.Empty(t, m.timers.far)
 	require.Empty(t, m.timers.slots)
-	require.Len(t, a.classes, a.idle)
-	a.dropIdle()
-	a.settle()
-	require.Empty(t, a.classes)
-	require.Empty(t, a.groups)
-	require.Empty(t, a.crews)
-	require.Empty(t, a.tags)
-	require.Empty(t, a.everyone.crews)
-	require.Equal(t, [2]*line{}, a.everyone.lines)
-	require.Zero(t, a.bits)
+	require.Zero(t, m.present)
+	require.Zero(t, m.answers)
+	for _, a := range m.accounts {
+		require.Empty(t, a.works)
+		require.Empty(t, a.tasks)
+		require.Empty(t, a.delegates)
+		require.Len(t, a.classes, a.idle)
+		a.dropIdle()
+		a.settle()
+		require.Empty(t, a.classes)
+		require.Empty(t, a.groups)
+		require.Empty(t, a.crews)
+		require.Empty(t, a.tags)
+		require.Empty(t, a.everyone.crews)
+		require.Equal(t, [2]*line{}, a.everyone.lines)
+		require.Zero(t, a.bits)
+	}
 	m.finished = nil
 	require.Zero(t, m.kept)
-	for i := range m.n {
-		for _, kind := range []string{"w", "t"} {
-			id := fmt.Sprint(kind, i+1)
-			require.LessOrEqual(t, m.ended[id], 1, id)
-		}
-		if id := fmt.Sprint("w", i+1); m.ended[id] == 0 {
-			_, err := m.Task(acc, id)
-			require.ErrorIs(t, err, ErrUnknownTask)
+	for account, n := range m.n {
+		m.in = account
+		for i := range n {
+			for _, kind := range []string{"w", "t"} {
+				id := m.of(fmt.Sprint(kind, i+1))
+				require.LessOrEqual(t, m.ended[id], 1, id)
+			}
+			if id := fmt.Sprint("w", i+1); m.ended[m.of(id)] == 0 {
+				_, err := m.Task(m.in, id)
+				require.ErrorIs(t, err, ErrUnknownTask)
+			}
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -244,6 +245,61 @@ func TestALoadedQueueIsTheSavedOne(t *testing.T) {
 		require.NotContains(t, p.events(), Event{})
 		p.alike()
 		_ = p.Heartbeat(acc, Registration{ID: d})
+	}
+}
+
+// Two queues of many delegates that are told the same do the same, step by step; of
+// what happens at once much has an order that a map must not decide.
+func TestTwoQueuesThatAreToldTheSameAreTheSame(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(11, 11)) //nolint:gosec // the same each time
+	p := newReplicas(t, Config{HeartbeatTimeout: time.Minute, Retention: time.Minute, Gap: 20 * time.Second, MaxFinished: 50})
+	p.SetLimit(acc, "g", 5)
+	p.SetLimit(acc, "h", 3)
+	some := func(all ...string) []string { return all[:r.IntN(len(all)+1)] }
+	delegates := map[int]string{}
+	owner := func(id string) string {
+		s, _ := p.Task(acc, id) // it may be forgotten
+		return s.Delegate
+	}
+	for i := range 3000 {
+		n := r.IntN(12)
+		d, id := delegates[n], fmt.Sprint("w", max(0, i-1-r.IntN(60)))
+		switch r.IntN(10) {
+		case 0:
+			if p.Heartbeat(acc, Registration{ID: d, Draining: r.IntN(9) == 0}) != nil {
+				delegates[n] = p.Register(acc, Registration{Name: fmt.Sprint("d", n), Tags: some("a", "b")})
+				_ = p.SetCapacity(acc, delegates[n], r.IntN(4))
+			}
+		case 1:
+			p.advance(time.Duration(r.IntN(30)) * time.Second)
+		case 2:
+			_, _ = p.Acquire(acc, owner(id), id)
+		case 3:
+			_ = p.Complete(acc, owner(id), id, Answer{Outcome: Success, Retry: r.IntN(4) == 0})
+		case 4:
+			_ = p.Retry(acc, id, one(fmt.Sprint("r", i), "init"), p.now.Add(time.Duration(r.IntN(30))*time.Second))
+		case 5:
+			if p.Release(acc, id) != nil && r.IntN(3) == 0 {
+				_ = p.Abort(acc, id, "because")
+			}
+		case 6:
+			p.Pause(acc, r.IntN(3) == 0)
+		default:
+		}
+		require.NoError(t, p.Submit(acc, &Work{
+			ID: fmt.Sprint("w", i), Stage: r.IntN(4) > 0, Selectors: some("a", "b"), Groups: some("g", "h"),
+			Priority: Priority(r.IntN(2)), QueueTimeout: time.Duration(r.IntN(3)) * time.Minute, Variants: one(fmt.Sprint("w", i), "init"),
+		}))
+		p.events()
+		if i%20 == 0 {
+			require.Equal(t, string(save(t, p.Queue)), string(save(t, p.twin)))
+		}
+		if i%500 == 0 {
+			p.alike()
+			p.reload(&p.twin)
+			p.alike()
+		}
 	}
 }
 
