@@ -58,7 +58,7 @@ func startSite(t *testing.T, h *hunt) *site {
 	accounts := filepath.Join(s.given, "manager.env")
 	require.NoError(t, os.WriteFile(accounts, []byte("ACCOUNTS="+"leaky="+s.secret+"\n"), 0o600))
 	m := s.program(t, "manager", "server", "--listen", "127.0.0.1:0", "--log-level", "trace", "--env-file", accounts, "--http-bind", s.observed(t),
-		"--logs-dir", filepath.Join(s.dir, "logs"))
+		"--data-dir", filepath.Join(s.dir, "data")) // the database and the logs
 	r, w := io.Pipe()
 	stdout, err := os.Create(filepath.Join(s.dir, "manager.out"))
 	require.NoError(t, err)

@@ -42,7 +42,8 @@ func startPrograms(t *testing.T) *programs {
 
 	stdout, err := os.Create(filepath.Join(dir, "manager.out"))
 	require.NoError(t, err)
-	m := program(t, filepath.Join(dir, "manager"), "server", "--listen", "127.0.0.1:0", "--http-bind", "off")
+	m := program(t, filepath.Join(dir, "manager"), "server", "--listen", "127.0.0.1:0", "--http-bind", "off",
+		"--data-dir", filepath.Join(dir, "data"))
 	r, w := io.Pipe()
 	m.Stdout = io.MultiWriter(stdout, w)
 	begin(t, m, func() { assert.NoError(t, errors.Join(w.Close(), stdout.Close())) })

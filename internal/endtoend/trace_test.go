@@ -219,7 +219,7 @@ func TestOneTraceFromTheSubmissionToTheStep(t *testing.T) {
 			}
 			assert.Len(t, acquires, 3, "each task has an acquire of its own")
 			wait, whole := one(t, all, "queue wait"), one(t, all, "stage")
-			assert.Equal(t, whole.StartTime, wait.StartTime)
+			assert.False(t, wait.StartTime.Before(whole.StartTime))
 			assert.True(t, wait.EndTime.After(wait.StartTime))
 			assert.False(t, whole.EndTime.Before(wait.EndTime))
 
