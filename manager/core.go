@@ -35,6 +35,7 @@ type core struct {
 	// effects are what the commands lead to outside of the state, until the
 	// manager takes them; a silent core has none.
 	silent  bool
+	loose   bool // a caller left before its command was carried out: nobody may wait for it
 	effects []func(*Manager)
 	woken   chan struct{} // receives a value when there are effects that nobody waits for
 }
@@ -85,7 +86,7 @@ func (c *core) Apply(at time.Time, cmd *command, own bool) any {
 			c.follow(&events[i])
 		}
 	}
-	if len(c.effects) > 0 && !own {
+	if len(c.effects) > 0 && (!own || c.loose) {
 		c.poke()
 	}
 	return r
@@ -134,7 +135,7 @@ func (c *core) carryOut(cmd *command) (r result) {
 			c.queue.Pause(account, cmd.Pause.On)
 		}
 	case cmd.SetSchedule != nil:
-		r.schedule = c.setSchedule(a, *cmd.SetSchedule)
+		r.schedule, r.err = c.setSchedule(a, *cmd.SetSchedule)
 	case cmd.DeleteSchedule != nil:
 		k := key{a, cmd.DeleteSchedule.ID}
 		if c.schedules[k] == nil {

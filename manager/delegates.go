@@ -96,6 +96,9 @@ func (m *Manager) heartbeat(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	beat := in.forQueue()
+	if m.core.queue.Knows(account(r), beat) {
+		beat = queue.Registration{ID: beat.ID, Draining: beat.Draining} // there are many
+	}
 	if _, err := m.do(r.Context(), &command{Account: account(r), Heartbeat: &beat}); err != nil {
 		failWith(w, err)
 		return

@@ -207,7 +207,9 @@ func open(cfg *Config) (*Manager, error) {
 		tracer:  cfg.TracerProvider.Tracer(scope),
 		core:    newCore(false),
 	}
-	if m.journal, err = journal.Open(ctx, journal.Config[*command]{
+	opening, cancel := context.WithTimeout(ctx, openFor)
+	defer cancel()
+	if m.journal, err = journal.Open(opening, journal.Config[*command]{
 		Log: cfg.Store, Keys: cfg.StoreKeys, Unsealed: cfg.StoreUnsealed, Rules: rules,
 		New: func() journal.Machine[*command] { return newCore(true) },
 		Now: cfg.Clock.Now, Logger: cfg.Logger,
@@ -227,6 +229,9 @@ func open(cfg *Config) (*Manager, error) {
 	go m.loop(ctx)
 	return m, nil
 }
+
+// openFor is how long a store may take until its state is there.
+const openFor = 5 * time.Minute
 
 // rules is the version of the core's rules: of what the commands in a store do.
 const rules = 1
@@ -347,6 +352,11 @@ const turns = 20 * time.Millisecond
 // do has a command carried out, with what it leads to.
 func (m *Manager) do(ctx context.Context, cmd *command) (result, error) {
 	r, err := m.journal.Do(ctx, cmd)
+	if err != nil {
+		m.core.mu.Lock()
+		m.core.loose = true
+		m.core.mu.Unlock()
+	}
 	m.settle()
 	switch {
 	case errors.Is(err, journal.ErrClosed):

@@ -67,6 +67,8 @@ const (
 	lateness = time.Minute
 	// maxMissed bounds the runs for times that were missed.
 	maxMissed = 100
+	// maxSchedules bounds those of all accounts: each command looks at them all.
+	maxSchedules = 10_000
 )
 
 var cronSyntax = cron.NewParser(
@@ -302,15 +304,17 @@ func (c *core) runs(account, id string) bool {
 }
 
 // setSchedule adds or replaces a schedule.
-func (c *core) setSchedule(account string, s Schedule) *Schedule {
+func (c *core) setSchedule(account string, s Schedule) (*Schedule, error) {
 	k := key{account, s.ID}
 	if old := c.schedules[k]; old != nil {
 		s.Last, s.LastID, s.LastError = old.Last, old.LastID, old.LastError
+	} else if len(c.schedules) >= maxSchedules {
+		return nil, fmt.Errorf("%w: there are %d schedules already; remove some", ErrInvalid, maxSchedules)
 	}
 	c.schedules[k] = &s
 	c.poke()
 	shown := s
-	return &shown
+	return &shown, nil
 }
 
 // poke makes the manager's loop look at what is due.

@@ -1,6 +1,7 @@
 package manager_test
 
 import (
+	"database/sql"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -185,4 +186,34 @@ func TestAScheduleOfSeveralManagers(t *testing.T) {
 			require.NoError(t, all[0].m.Close())
 		}
 	}
+}
+
+// A database that this version must not change is served as it is: its state can
+// be read, and whoever wants to change it is told why not.
+func TestADatabaseOfANewerVersionIsReadOnly(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	up := func() *server {
+		return start(t, func(cfg *manager.Config) { cfg.Store, cfg.StoreKeys = openSQLite(t, dir), storeKeys })
+	}
+	s := up()
+	s.submit(`{"id":"s"}`)
+	require.NoError(t, s.m.Close())
+	db, err := sql.Open("sqlite", filepath.Join(dir, "manager.db"))
+	require.NoError(t, err)
+	_, err = db.ExecContext(t.Context(), "PRAGMA user_version = 1000")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+
+	s = up()
+	assert.Equal(t, manager.Queued, s.stage("s").Status)
+	for _, r := range []reply{
+		s.call("POST", "/api/stages?accountId=acc", `{"id":"new"}`),
+		s.call("POST", "/api/stages/s/abort?accountId=acc", ""),
+	} {
+		assert.Equal(t, 503, r.status)
+		assert.Contains(t, r.body, "read-only")
+		assert.Contains(t, r.body, "1000")
+	}
+	require.ErrorIs(t, s.m.Ready(t.Context()), journal.ErrReadOnly)
 }

@@ -116,7 +116,8 @@ func newDelegate(a *account, order uint64) *delegate {
 }
 
 // Heartbeat tells that a delegate is alive, and what may have changed about it:
-// nil tags and types, and an empty name, are those of before. A lost delegate
+// nil tags and types, and an empty name, host, type and version, are those of
+// before. A lost delegate
 // is back with it. It fails with [ErrUnknownDelegate].
 func (q *Queue) Heartbeat(account string, r Registration) error {
 	q.mu.Lock()
@@ -125,12 +126,8 @@ func (q *Queue) Heartbeat(account string, r Registration) error {
 	if err != nil {
 		return err
 	}
-	if r.Name == "" {
-		r.Name = d.info.Name
-	}
-	if r.HostName == "" {
-		r.HostName = d.info.HostName
-	}
+	r.Name, r.HostName = cmp.Or(r.Name, d.info.Name), cmp.Or(r.HostName, d.info.HostName)
+	r.Type, r.Version = cmp.Or(r.Type, d.info.Type), cmp.Or(r.Version, d.info.Version)
 	if r.Tags == nil {
 		r.Tags = d.info.Tags
 	}
