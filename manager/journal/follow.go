@@ -114,10 +114,32 @@ func (j *Journal[C]) follow() {
 
 // followOn reads once.
 func (j *Journal[C]) followOn() error {
-	from := j.position()
-	entries, err := j.log.Read(j.ctx, from.Seq)
+	some, err := j.readOn()
 	if err != nil {
 		return err
+	}
+	doubted := false
+	select {
+	case <-j.doubt:
+		doubted = true
+	default:
+	}
+	if some && !doubted {
+		return nil
+	}
+	if err := j.lookForLoss(); err != nil {
+		poke(j.doubt)
+		return err
+	}
+	return nil
+}
+
+// readOn carries out some of what comes next, and returns false if there is
+// nothing.
+func (j *Journal[C]) readOn() (bool, error) {
+	entries, err := j.log.Read(j.ctx, j.position().Seq)
+	if err != nil {
+		return false, err
 	}
 	for _, e := range entries {
 		j.mu.Lock()
@@ -126,36 +148,58 @@ func (j *Journal[C]) followOn() error {
 		}
 		j.mu.Unlock()
 		if errors.Is(err, errGap) {
-			return j.reload(err)
+			return true, j.reload(err)
 		}
 		if err != nil {
-			return err
+			return true, err
 		}
 	}
-	doubted := false
-	select {
-	case <-j.doubt:
-		doubted = true
-	default:
-	}
-	if len(entries) > 0 && !doubted {
-		return nil
-	}
-	// A log that lost its end has nothing that comes after it.
-	from = j.position()
+	return len(entries) > 0, nil
+}
+
+// lookForLoss sees when the log lost its end: then nothing comes that follows it.
+func (j *Journal[C]) lookForLoss() error {
+	acked, reloads, from := j.acked(), j.reloadCount(), j.position()
 	end, err := j.logEnd(j.ctx)
 	if err != nil {
 		return err
 	}
-	if end.Seq > from.Seq {
-		if entries, err = j.log.Read(j.ctx, from.Seq); err != nil || len(entries) > 0 {
-			return err // they are read again
+	if end.Seq < from.Seq || end.Seq == from.Seq && end.Token != from.Token {
+		return j.reload(fmt.Errorf("the log ends with entry %d, and not with %d", end.Seq, from.Seq))
+	}
+	for j.position().Seq < end.Seq {
+		some, err := j.readOn()
+		if err == nil && !some {
+			err = j.reload(fmt.Errorf("entry %d is missing", from.Seq+1))
+		}
+		if err != nil || j.reloadCount() != reloads {
+			return err
 		}
 	}
-	if end.Seq != from.Seq || end.Token != from.Token {
-		return j.reload(fmt.Errorf("the log ends with entry %d, and there is none after %d", end.Seq, from.Seq))
+	// All that was there is carried out. What had been there before and is not was
+	// lost.
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, counter := range acked {
+		if f := j.sent[counter]; f != nil {
+			delete(j.sent, counter)
+			fail(f.calls, errLostResult)
+		}
 	}
 	return nil
+}
+
+// acked are the counters of what was in the log and is not carried out.
+func (j *Journal[C]) acked() []uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var acked []uint64
+	for counter, f := range j.sent {
+		if f.seq > 0 {
+			acked = append(acked, counter)
+		}
+	}
+	return acked
 }
 
 // reload brings the machine to what the log has now, when that is not what it had
@@ -196,11 +240,12 @@ func (j *Journal[C]) reload(why error) error {
 		for i, x := range results[counter] {
 			f.calls[i].done <- answer{result: x}
 		}
-		if f.acked || results[counter] != nil {
+		if counter <= j.live.seen[j.origin].counter {
 			delete(j.sent, counter)
 			fail(f.calls, errLostResult) // who has none
 		}
 	}
+	poke(j.doubt) // what of the rest is in the log
 	j.reloads++
 	j.arrived()
 	return nil

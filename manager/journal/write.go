@@ -25,7 +25,7 @@ type answer struct {
 // flight is what goes into the log as one entry.
 type flight struct {
 	calls     []*call
-	acked     bool          // it is in the log; guarded by mu
+	seq       uint64        // where it is in the log, as far as is known; guarded by mu
 	left      int           // calls that somebody waits for; guarded by queueMu
 	abandoned chan struct{} // closed when there are none
 }
@@ -194,12 +194,9 @@ func (j *Journal[C]) acknowledge(f *flight, e Entry) {
 	if j.sent[e.Counter] != f {
 		return // somebody was faster
 	}
-	f.acked = true
+	f.seq = e.Seq
 	if e.Seq <= j.live.pos.Seq {
-		// It is among what was taken over from the log, or the log went back: then
-		// it will be. In both cases its result is unknown.
-		delete(j.sent, e.Counter)
-		fail(f.calls, errLostResult)
+		// The log lost its end and has gone on without it. Reading it again brings this.
 		poke(j.doubt)
 		return
 	}
@@ -212,4 +209,5 @@ func (j *Journal[C]) acknowledge(f *flight, e Entry) {
 	}
 }
 
+// errLostResult is for what a saved state covers, or what the log lost.
 var errLostResult = fmt.Errorf("%w: the log lost its end, or this process was far behind; the command may be carried out or not", ErrUnavailable)

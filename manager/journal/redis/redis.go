@@ -114,7 +114,7 @@ func (c *Config) client() (goredis.UniversalClient, error) {
 		return nil, errors.New("the URL is none that a client knows, such as redis://user:password@host:port/0")
 	}
 	o.ContextTimeoutEnabled = true
-	o.MaxRetries = -1 // the journal tries again, and tells why
+	o.MaxRetries, o.DialerRetries = -1, 1 // the journal tries again, and tells why
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return goredis.NewClient(o), nil
 }
