@@ -15,10 +15,7 @@ import (
 // acknowledged before Backup was called, and the keys' wrapped form that opens
 // it. The file must not exist.
 func (l *Log) Backup(ctx context.Context, file string) error {
-	if err := backup(ctx, l.read, file, false); err != nil {
-		return fmt.Errorf("writing a backup: %w", explain(err))
-	}
-	return nil
+	return Backup(ctx, l.path, file)
 }
 
 // Backup writes a copy of a database that this or another process may have in

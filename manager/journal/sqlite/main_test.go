@@ -1,9 +1,15 @@
 package sqlite_test
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if path := os.Getenv(victimPath); path != "" {
+		victim(path)
+	}
+	goleak.VerifyTestMain(m)
+}

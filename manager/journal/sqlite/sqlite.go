@@ -153,6 +153,9 @@ func (l *Log) Close() error {
 // Shared says that no other process appends.
 func (l *Log) Shared() bool { return false }
 
+// Path is the database's file.
+func (l *Log) Path() string { return l.path }
+
 // ReadOnly says why nothing can be appended, and returns nil if it can.
 func (l *Log) ReadOnly() error { return l.readOnly }
 
