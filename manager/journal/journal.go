@@ -34,8 +34,9 @@ type Machine[C any] interface {
 	// Apply carries out a command at a time, which is never before that of an
 	// earlier one. The new state and the result depend on the state, the command
 	// and the time alone: on no clock, no chance and no order of a map. Own says
-	// that the command came through this journal's Do, so that what is no part of
-	// the state, like a line in a log, is done by one process alone.
+	// that the command comes from this journal's Do, so that what is no part of the
+	// state, like a line in a log, is done by one process alone and not again when
+	// the log is read again. In rare cases no process is told so.
 	Apply(at time.Time, command C, own bool) (result any)
 	// Encode and Decode are a command's form in the log. A later version must
 	// understand what an earlier one has written. They depend on the command alone

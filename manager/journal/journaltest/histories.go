@@ -55,19 +55,64 @@ func (f *flaky) Read(ctx context.Context, after uint64) ([]journal.Entry, error)
 	return f.Log.Read(ctx, after)
 }
 
-func histories(t *testing.T, fresh func(testing.TB) Opener) {
+// histories drives journals on logs, of which some can lose so many of their last
+// entries.
+func histories(t *testing.T, fresh func(testing.TB) (open Opener, lose func(int))) {
 	rapid.Check(t, func(rt *rapid.T) {
-		h := &history{open: fresh(t), said: map[string]Receipt{}, unclear: map[string]bool{}}
+		open, lose := fresh(t)
+		h := &history{open: open, said: map[string]Receipt{}, unclear: map[string]bool{}}
 		defer func() {
 			for _, j := range h.journals {
 				_ = j.Close() // the second time it says nothing
 			}
 		}()
 		h.start(rt)
-		rt.Repeat(map[string]func(*rapid.T){
+		actions := map[string]func(*rapid.T){
 			"do": h.do, "give up": h.giveUp, "reopen": h.reopen, "compact": h.compact, "start": h.start, "stop": h.stop, "": h.check,
-		})
+		}
+		if lose != nil {
+			actions["lose"] = func(t *rapid.T) { h.lose(t, lose) }
+		}
+		rt.Repeat(actions)
 	})
+}
+
+// lose makes the log lose its end, at rest or not.
+func (h *history) lose(t *rapid.T, lose func(int)) {
+	before := h.journals[0].IDs() // all that there is, since the check before
+	lose(rapid.IntRange(0, 5).Draw(t, "entries"))
+	if rapid.Bool().Draw(t, "and write at once") {
+		h.do(t)
+	}
+	h.settle(t)
+	places := map[string]int{}
+	for i, id := range h.journals[0].IDs() {
+		places[id] = i
+	}
+	for _, id := range before {
+		if place, kept := places[id]; !kept || place != h.said[id].Place {
+			delete(h.said, id)
+			h.unclear[id] = true
+		}
+	}
+}
+
+// settle returns when what was given up is over: something that came later has
+// come through everywhere.
+func (h *history) settle(t *rapid.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for _, j := range h.journals {
+		h.n++
+		id := fmt.Sprint(h.n)
+		r, err := j.Do(ctx, Command{ID: id, Account: "settle"})
+		h.note(t, id, r, err)
+	}
+	for _, j := range h.journals {
+		if err := j.Sync(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func (h *history) start(t *rapid.T) {
@@ -173,21 +218,9 @@ func (h *history) giveUp(t *rapid.T) {
 }
 
 func (h *history) check(t *rapid.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	// What was given up may still be on its way: it is over when something that
-	// came later has come through.
-	for _, j := range h.journals {
-		h.n++
-		id := fmt.Sprint(h.n)
-		r, err := j.Do(ctx, Command{ID: id, Account: "check"})
-		h.note(t, id, r, err)
-	}
+	h.settle(t)
 	var first string
 	for i, j := range h.journals {
-		if err := j.Sync(ctx); err != nil {
-			t.Fatal(err)
-		}
 		if f := j.Faults(); len(f) > 0 {
 			t.Fatal(f)
 		}

@@ -44,7 +44,15 @@ func Run(t *testing.T, fresh func(testing.TB) Opener) {
 	}
 	t.Run("histories", func(t *testing.T) {
 		t.Parallel()
-		histories(t, fresh)
+		histories(t, func(tb testing.TB) (Opener, func(int)) { return fresh(tb), nil })
+	})
+}
+
+// RunLosing tests journals on a [Memory] that loses its end at any time.
+func RunLosing(t *testing.T) {
+	histories(t, func(testing.TB) (Opener, func(int)) {
+		m := NewMemory()
+		return m.Open, m.Lose
 	})
 }
 
