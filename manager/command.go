@@ -59,7 +59,12 @@ type answerCommand struct {
 }
 
 type submitTaskCommand struct {
-	Single       single         `json:"single"`
+	Single single `json:"single"`
+	singleWork
+}
+
+// singleWork is what the queue has to know of a single task.
+type singleWork struct {
 	Task         *task.Task     `json:"task"`
 	Selectors    []string       `json:"selectors,omitempty"`
 	Priority     queue.Priority `json:"priority,omitempty"`

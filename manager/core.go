@@ -22,6 +22,7 @@ type core struct {
 	queue     *queue.Queue
 	stages    map[key]*run
 	tasks     map[key]*single
+	attempts  map[key]string   // ids of single tasks, by those of their later attempts
 	feeds     map[string]*feed // by account
 	schedules map[key]*Schedule
 	order     uint64
@@ -49,7 +50,7 @@ func (k key) compare(o key) int {
 
 func newCore(silent bool) *core {
 	c := &core{
-		stages: map[key]*run{}, tasks: map[key]*single{}, feeds: map[string]*feed{}, schedules: map[key]*Schedule{}, silent: silent, woken: make(chan struct{}, 1),
+		stages: map[key]*run{}, tasks: map[key]*single{}, attempts: map[key]string{}, feeds: map[string]*feed{}, schedules: map[key]*Schedule{}, silent: silent, woken: make(chan struct{}, 1),
 		at: time.Unix(0, 0),
 	}
 	c.queue = queue.New(queue.Config{Now: func() time.Time { return c.at }}) // the first command configures it

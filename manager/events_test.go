@@ -31,7 +31,7 @@ func (s *server) events(query, lastID string) <-chan sent {
 	if lastID != "" {
 		req.Header.Set("Last-Event-ID", lastID)
 	}
-	resp, err := s.http.Do(req)
+	resp, err := s.http.Do(req) //nolint:bodyclose // when the test ends
 	require.NoError(s.t, err)
 	require.Equal(s.t, 200, resp.StatusCode)
 	out, over := make(chan sent, 1000), make(chan struct{})

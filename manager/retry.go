@@ -14,11 +14,12 @@ import (
 )
 
 // Retry says when a stage that has ended badly is run again, as a whole: in its old
-// place in the queue, and on another delegate if there is one.
+// place in the queue, and on another delegate if there is one. A single task is
+// submitted again.
 type Retry struct {
 	// MaxAttempts counts the first one too, at most 100. 0 and 1 are no retry.
 	MaxAttempts int `json:"max_attempts"`
-	// On are the ends after which the stage is run again: "lost", its delegate was;
+	// On are the ends after which it is run again: "lost", its delegate was;
 	// "timeout"; "failure", which is every other end that is no success and no abort.
 	// Empty is lost alone.
 	On []string `json:"on,omitempty"`
@@ -118,7 +119,7 @@ func (c *core) again(n *run) bool {
 // does not allow that.
 func (n *run) renewed(attempt int) *run {
 	next := *n
-	next.Stage.Status, next.Stage.Error, next.DelegateID = Queued, "", ""
+	next.Status, next.Error, next.DelegateID = Queued, "", ""
 	next.StartedAt, next.EndedAt = time.Time{}, time.Time{}
 	next.next, next.failed, next.lost, next.variant = 0, "", false, 0
 	next.steps = slices.Clone(n.steps)

@@ -123,6 +123,35 @@ func TestRetryPolicies(t *testing.T) {
 	}
 }
 
+// Q6: a single task is submitted again, as the same one for who waits for it.
+func TestATaskIsSubmittedAgain(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(c *manager.Config) { c.Retention = time.Hour })
+	d := s.register("d", []string{"custom"})
+	s.ok("POST", "/api/tasks?accountId=acc", `{"id":"t","type":"custom","data":{"n":1},"retry":{"max_attempts":3,"on":["failure"]}}`, nil)
+	first := s.pass(d, "custom", failed)
+	assert.Equal(t, manager.Queued, s.task("t").Status)
+	assert.Equal(t, 204, s.respond(d, first.ID, succeeded), "too late")
+	s.settled(time.Second, func() bool { return len(s.poll(d).Events) == 1 })
+	second := s.take(d, "custom")
+	assert.NotEqual(t, first.ID, second.ID)
+	assert.JSONEq(t, string(first.Data), string(second.Data))
+	assert.Equal(t, manager.Running, s.task("t").Status)
+	assert.Equal(t, 1, s.task("t").Attempts)
+	require.Equal(t, 200, s.beat(d))
+	s.clock.Advance(59 * time.Second)
+	require.Equal(t, 200, s.beat(d))
+	require.Equal(t, 204, s.respond(d, second.ID, failed))
+	s.settled(2*time.Second, func() bool { return len(s.poll(d).Events) == 1 })
+	s.pass(d, "custom", succeeded)
+	assert.Equal(t, manager.Success, s.task("t").Status)
+	assert.Equal(t, 2, s.task("t").Attempts)
+	s.ok("POST", "/api/tasks?accountId=acc", `{"id":"t","type":"custom","data":{"n":1},"retry":{"max_attempts":3,"on":["failure"]}}`, nil)
+	s.settled(59*time.Minute-2*time.Second, func() bool { return true }) // the first attempt is forgotten
+	assert.Equal(t, manager.Success, s.task("t").Status)
+	s.settled(2*time.Minute, func() bool { return s.call("GET", "/api/tasks/t?accountId=acc", "").status == 404 })
+}
+
 // Q6: limits by account, pipeline and label hold what exceeds them back, and say
 // so; raising one gives it out at once.
 func TestLimits(t *testing.T) {

@@ -134,7 +134,7 @@ func (n *run) UnmarshalJSON(b []byte) error {
 	for _, state := range s.Stage.Steps {
 		n.steps = append(n.steps, step{StepState: state, kind: task.Execute})
 	}
-	n.Stage.Init, n.Stage.Steps, n.Stage.Cleanup = StepState{}, nil, StepState{}
+	n.Init, n.Steps, n.Cleanup = StepState{}, nil, StepState{}
 	for i, p := range n.parts {
 		saved := &s.Parts[i]
 		p.data, p.timeout, p.runOn = saved.Data, saved.Timeout, saved.RunOn
@@ -207,12 +207,16 @@ func (c *core) Load(from io.Reader) error {
 		}
 		stages[key{n.account, n.ID}] = n
 	}
+	attempts := map[key]string{}
 	for range head.Tasks {
 		var t savedTask
 		if err := readRecord(r, &t); err != nil {
 			return fmt.Errorf("reading a saved task: %w", err)
 		}
 		tasks[key{t.Account, t.ID}] = &t.single
+		if t.single.again() {
+			attempts[key{t.Account, t.Current}] = t.ID
+		}
 	}
 	schedules := make(map[key]*Schedule, head.Schedules)
 	for range head.Schedules {
@@ -238,7 +242,7 @@ func (c *core) Load(from io.Reader) error {
 	for account, last := range head.Events {
 		c.feeds[account] = &feed{last: last}
 	}
-	c.stages, c.tasks, c.schedules, c.order, c.set, c.leader = stages, tasks, schedules, head.Order, head.Settings, head.Leader
+	c.stages, c.tasks, c.attempts, c.schedules, c.order, c.set, c.leader = stages, tasks, attempts, schedules, head.Order, head.Settings, head.Leader
 	c.poke()
 	return nil
 }

@@ -299,8 +299,12 @@ func (c *core) runs(account, id string) bool {
 	if n := c.stages[key{account, id}]; n != nil {
 		return !n.Status.Ended()
 	}
-	t, err := c.queue.Task(account, id)
-	return err == nil && t.Ended.IsZero()
+	t := c.tasks[key{account, id}]
+	if t == nil {
+		return false
+	}
+	s, err := c.queue.Task(account, cmp.Or(t.Current, id))
+	return err == nil && s.Ended.IsZero()
 }
 
 // setSchedule adds or replaces a schedule.

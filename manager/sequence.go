@@ -32,7 +32,7 @@ func (c *core) follow(e *queue.Event) {
 	k := key{e.Account, e.Work}
 	if e.Kind == queue.Forgotten {
 		delete(c.stages, k)
-		delete(c.tasks, k)
+		c.forgetTask(k)
 		return
 	}
 	if e.Kind == queue.Requeued {

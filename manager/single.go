@@ -6,6 +6,8 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/delegate-io/dlite/manager/queue"
@@ -25,6 +27,8 @@ type TaskRequest struct {
 	Priority  string
 	// QueueTimeout bounds the wait for a delegate. 0 is the task's time-out.
 	QueueTimeout task.Millis
+	// Retry says when the task is submitted again. Nil is never.
+	Retry *Retry
 	// Sync says that the submitter waits. Over HTTP the call is then held until
 	// the task has ended, at most for [Config.MaxSync]; in Go, call [Manager.WaitTask].
 	Sync bool
@@ -37,6 +41,7 @@ type control struct {
 	Timeout      task.Millis `json:"timeout_ms,omitempty"`
 	QueueTimeout task.Millis `json:"queue_timeout_ms,omitempty"`
 	Sync         bool        `json:"sync,omitempty"`
+	Retry        *Retry      `json:"retry,omitempty"`
 }
 
 // UnmarshalJSON reads the task and the manager's members from one object.
@@ -49,14 +54,14 @@ func (t *TaskRequest) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &o); err != nil {
 		return err
 	}
-	for _, name := range []string{"selectors", "priority", "timeout_ms", "queue_timeout_ms", "sync"} {
+	for _, name := range []string{"selectors", "priority", "timeout_ms", "queue_timeout_ms", "sync", "retry"} {
 		delete(o, name)
 	}
 	rest, err := o.encode()
 	if err != nil {
 		return err
 	}
-	*t = TaskRequest{Selectors: c.Selectors, Priority: c.Priority, QueueTimeout: c.QueueTimeout, Sync: c.Sync}
+	*t = TaskRequest{Selectors: c.Selectors, Priority: c.Priority, QueueTimeout: c.QueueTimeout, Sync: c.Sync, Retry: c.Retry}
 	if err := json.Unmarshal(rest, &t.Task); err != nil {
 		return err
 	}
@@ -75,7 +80,7 @@ func (t TaskRequest) MarshalJSON() ([]byte, error) {
 		return nil, err
 	}
 	if b, err = json.Marshal(control{
-		Selectors: t.Selectors, Priority: t.Priority, QueueTimeout: t.QueueTimeout, Sync: t.Sync,
+		Selectors: t.Selectors, Priority: t.Priority, QueueTimeout: t.QueueTimeout, Sync: t.Sync, Retry: t.Retry,
 	}); err != nil {
 		return nil, err
 	}
@@ -98,7 +103,10 @@ type Task struct {
 	Code task.Code       `json:"code,omitempty"`
 	Data json.RawMessage `json:"data,omitempty"`
 	// DelegateID is the delegate that has it or had it last.
-	DelegateID  string    `json:"delegate_id,omitempty"`
+	DelegateID string `json:"delegate_id,omitempty"`
+	// Attempts counts the runs before this one, see [Retry]; SubmittedAt and what
+	// follows are those of this one.
+	Attempts    int       `json:"attempts,omitempty"`
 	SubmittedAt time.Time `json:"submitted_at"`
 	StartedAt   time.Time `json:"started_at,omitzero"`
 	EndedAt     time.Time `json:"ended_at,omitzero"`
@@ -110,7 +118,16 @@ type single struct {
 	Digest  string    `json:"digest"`
 	Trace   tracing   `json:"trace,omitzero"`
 	Started time.Time `json:"started,omitzero"`
+
+	// Retry, and what is submitted again, until the end.
+	Retry    *Retry      `json:"retry,omitempty"`
+	Work     *singleWork `json:"work,omitempty"`
+	Attempts int         `json:"attempts,omitempty"`
+	Current  string      `json:"current,omitempty"` // the id of the later attempt
 }
+
+// again tells whether this is not the first attempt.
+func (t *single) again() bool { return t.Current != "" }
 
 // SubmitTask queues a single task. When the account has the same task under the
 // id already, it returns that one. It fails with [ErrInvalid], and with
@@ -150,18 +167,68 @@ func (c *core) submitTask(account string, s *submitTaskCommand) (existed bool, e
 		}
 		return true, nil
 	}
-	if err := c.queue.Submit(account, &queue.Work{
-		ID: k.id, Priority: s.Priority, Selectors: s.Selectors, QueueTimeout: s.QueueTimeout,
-		Variants: []queue.Variant{{Types: []string{s.Task.Type}, Task: s.Task}},
-	}); err != nil {
+	if err := c.queue.Submit(account, s.queued(time.Time{})); err != nil {
 		return false, fmt.Errorf("%w: %w", ErrConflict, err)
 	}
 	t := s.Single
 	t.Trace.Since = c.at
+	if t.Retry != nil {
+		t.Work = &s.singleWork
+	}
 	c.tasks[k] = &t
 	c.publish(account, Event{Type: TaskEvent, Task: k.id, Status: Queued})
 	c.count(account, func(s *Stats) { s.Tasks.Submitted++ })
 	return false, nil
+}
+
+func (w *singleWork) queued(notBefore time.Time) *queue.Work {
+	return &queue.Work{
+		ID: w.Task.ID, Priority: w.Priority, Selectors: w.Selectors, QueueTimeout: w.QueueTimeout, NotBefore: notBefore,
+		Variants: []queue.Variant{{Types: []string{w.Task.Type}, Task: w.Task}},
+	}
+}
+
+// submitAgain submits a task that has ended once more, under an id of its own, if
+// its policy says so.
+func (c *core) submitAgain(k key, t *single, o queue.Outcome) bool {
+	why := map[queue.Outcome]string{queue.Abandoned: OnLost, queue.TimedOut: OnTimeout, queue.Failure: OnFailure}[o]
+	if t.Retry == nil || t.Started.IsZero() || t.Attempts+1 >= t.Retry.MaxAttempts || !slices.Contains(t.Retry.On, why) {
+		return false
+	}
+	next, body := *t.Work, *t.Work.Task
+	body.ID = k.id + "-" + strconv.Itoa(t.Attempts+2)
+	next.Task = &body
+	if c.queue.Submit(k.account, next.queued(c.at.Add(t.Retry.wait(t.Attempts+2)))) != nil {
+		return false // something else has the id
+	}
+	delete(c.attempts, key{k.account, t.Current})
+	t.Attempts++
+	t.Current, t.Started, t.Trace.Since = body.ID, time.Time{}, c.at
+	c.attempts[key{k.account, t.Current}] = k.id
+	c.count(k.account, func(s *Stats) { s.Retried++ })
+	c.publish(k.account, Event{Type: TaskEvent, Task: k.id, Status: Queued})
+	return true
+}
+
+// taskOf finds the single task that a work is an attempt of; nil for one that is
+// over, with another one after it.
+func (c *core) taskOf(work key) (key, *single) {
+	k := work
+	if id, ok := c.attempts[work]; ok {
+		k.id = id
+	}
+	t := c.tasks[k]
+	if t != nil && cmp.Or(t.Current, k.id) != work.id {
+		return k, nil
+	}
+	return k, t
+}
+
+func (c *core) forgetTask(work key) {
+	if k, t := c.taskOf(work); t != nil {
+		delete(c.tasks, k)
+	}
+	delete(c.attempts, work)
 }
 
 // newTask checks a request.
@@ -174,6 +241,13 @@ func (m *Manager) newTask(account string, req *TaskRequest) (*submitTaskCommand,
 	if body.Type == "" {
 		return nil, fmt.Errorf("%w: the task has no type", ErrInvalid)
 	}
+	if req.Retry != nil {
+		own := *req.Retry
+		if err := own.complete(); err != nil {
+			return nil, err
+		}
+		req.Retry = &own
+	}
 	body.Async = !req.Sync
 	body.Timeout = cmp.Or(body.Timeout, millis(m.cfg.TaskTimeout))
 	body.Traceparent, body.Tracestate = "", "" // who submits the same again does it in another trace
@@ -184,8 +258,11 @@ func (m *Manager) newTask(account string, req *TaskRequest) (*submitTaskCommand,
 	}
 	body.ID = cmp.Or(body.ID, rand.Text())
 	return &submitTaskCommand{
-		Single: single{Digest: sum}, Task: &body, Priority: priority, Selectors: req.Selectors,
-		QueueTimeout: cmp.Or(req.QueueTimeout, body.Timeout).Duration(),
+		Single: single{Digest: sum, Retry: req.Retry},
+		singleWork: singleWork{
+			Task: &body, Priority: priority, Selectors: req.Selectors,
+			QueueTimeout: cmp.Or(req.QueueTimeout, body.Timeout).Duration(),
+		},
 	}, nil
 }
 
@@ -210,12 +287,17 @@ func (m *Manager) freshTask(ctx context.Context, account, id string) (Task, erro
 func (c *core) task(account, id string) (Task, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s, err := c.queue.Task(account, id)
-	if err != nil || c.tasks[key{account, id}] == nil { // the tasks of a stage are the stage's business
+	one := c.tasks[key{account, id}]
+	if one == nil { // the tasks of a stage are the stage's business
+		return Task{}, nil, fmt.Errorf("task %q: %w", id, ErrNotFound)
+	}
+	current := cmp.Or(one.Current, id)
+	s, err := c.queue.Task(account, current)
+	if err != nil {
 		return Task{}, nil, fmt.Errorf("task %q: %w", id, ErrNotFound)
 	}
 	t := Task{
-		ID: id, Type: s.Task.Type, Status: Queued, DelegateID: s.Delegate,
+		ID: id, Type: s.Task.Type, Status: Queued, DelegateID: s.Delegate, Attempts: one.Attempts,
 		SubmittedAt: s.Submitted, StartedAt: s.Acquired, EndedAt: s.Ended,
 		Error: s.Result.Error, Code: s.Result.Code, Data: s.Result.Data,
 	}
@@ -225,7 +307,7 @@ func (c *core) task(account, id string) (Task, <-chan struct{}, error) {
 	default:
 		if !s.Acquired.IsZero() {
 			t.Status = Running
-		} else if p, err := c.queue.Place(account, id); err == nil {
+		} else if p, err := c.queue.Place(account, current); err == nil {
 			t.Reason = p.Reason
 		}
 	}
@@ -264,16 +346,17 @@ func (m *Manager) AbortTask(ctx context.Context, account, id string) (Task, erro
 }
 
 func (c *core) abortTask(account, id string) error {
-	if c.tasks[key{account, id}] == nil {
+	t := c.tasks[key{account, id}]
+	if t == nil {
 		return fmt.Errorf("task %q: %w", id, ErrNotFound)
 	}
-	return c.queue.Abort(account, id, "the task was aborted")
+	return c.queue.Abort(account, cmp.Or(t.Current, id), "the task was aborted")
 }
 
 // followTask follows one event of a single task; the queue has all else that
 // there is to know.
-func (c *core) followTask(k key, e *queue.Event) {
-	t := c.tasks[k]
+func (c *core) followTask(work key, e *queue.Event) {
+	k, t := c.taskOf(work)
 	if t == nil {
 		return
 	}
@@ -288,6 +371,10 @@ func (c *core) followTask(k key, e *queue.Event) {
 		t.Trace.Since, t.Started = e.At, time.Time{}
 		c.publish(k.account, Event{Type: TaskEvent, Task: k.id, Status: Queued})
 	case queue.Ended:
+		if c.submitAgain(k, t, e.Result.Outcome) {
+			return
+		}
+		t.Work = nil // it may be large
 		if t.Started.IsZero() {
 			c.waited(t.Trace, e.At)
 		}
