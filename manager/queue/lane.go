@@ -66,16 +66,22 @@ func (n *lane) take(w *work) {
 	if w.index > 0 {
 		n.back.remove(w)
 	} else {
-		n.hole(-w.index - 1)
+		n.leave(-w.index - 1)
 		w.index = 0
 		n.trim()
 	}
 	n.settle()
 }
 
-// hole makes one in the list.
-func (n *lane) hole(number int) {
+// leave takes the work of a number out of the list. That makes a hole, but for the
+// first one.
+func (n *lane) leave(number int) {
 	n.list[number-n.base].work = nil
+	if number == n.base {
+		n.list = n.list[1:]
+		n.base++
+		return
+	}
 	n.holes++
 	if n.gaps == nil {
 		n.gaps = map[int]int{}

@@ -105,8 +105,9 @@ func (t *timer) armed() bool { return t.index != 0 }
 
 // alarm is an armed timer.
 type alarm struct {
-	at instant
-	of owner
+	at    instant
+	timer *timer
+	of    owner
 }
 
 func (a alarm) before(o alarm) bool {
@@ -116,7 +117,7 @@ func (a alarm) before(o alarm) bool {
 	return a.of.age() < o.of.age()
 }
 
-func (a alarm) place() *int { return &a.of.clock().index }
+func (a alarm) place() *int { return &a.timer.index }
 
 // arm sets or moves a timer. The caller holds mu.
 func (q *Queue) arm(o owner, at instant) {
@@ -173,7 +174,7 @@ func (h *timers) approach(now instant) {
 		for _, o := range h.far[h.slots[0]] {
 			t := o.clock()
 			t.index = 0
-			h.near.fix(alarm{t.at, o})
+			h.near.fix(alarm{t.at, t, o})
 		}
 		delete(h.far, h.slots[0])
 		h.slots = slices.Delete(h.slots, 0, 1)
@@ -200,7 +201,7 @@ func (h *timers) move(o owner, at instant) {
 			h.remove(o)
 		}
 		t.at = at
-		h.near.fix(alarm{at, o})
+		h.near.fix(alarm{at, t, o})
 		return
 	}
 	h.remove(o)
@@ -217,7 +218,7 @@ func (h *timers) move(o owner, at instant) {
 func (h *timers) remove(o owner) {
 	t := o.clock()
 	if t.index >= 0 {
-		h.near.remove(alarm{t.at, o})
+		h.near.remove(alarm{t.at, t, o})
 		return
 	}
 	slot := int64(t.at) >> bucketBits
