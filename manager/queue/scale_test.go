@@ -3,7 +3,9 @@
 package queue
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"runtime"
@@ -66,6 +68,7 @@ type crowd struct {
 	spare     []*Work // those that have ended, or were not submitted yet; oldest first
 	at        int     // in delegates
 	r         *rand.Rand
+	limited   bool // stages belong to pipelines, half of which could be busy at a time
 }
 
 // payloads are stages to submit. They are made in advance: what they take is the
@@ -85,12 +88,28 @@ func (c *crowd) payloads(n int) []*Work {
 		if i%10 == 9 {
 			out[i].Priority = High
 		}
+		if c.limited {
+			out[i].Groups = []string{pipelines[i%len(pipelines)]}
+		}
 	}
 	return out
 }
 
-func newCrowd(tb testing.TB, fleet string, waiting int) (c *crowd, bytesEach int) {
-	c = &crowd{Queue: New(Config{MaxFinished: 100}), r: rand.New(rand.NewPCG(1, 2))} //nolint:gosec // the same each time
+// pipelines are groups with a limit.
+var pipelines = func() (names [100]string) {
+	for i := range names {
+		names[i] = fmt.Sprint("pipeline:", i)
+	}
+	return names
+}()
+
+func newCrowd(tb testing.TB, fleet string, waiting int, limited bool) (c *crowd, bytesEach int) {
+	c = &crowd{Queue: New(Config{MaxFinished: 100}), limited: limited, r: rand.New(rand.NewPCG(1, 2))} //nolint:gosec // the same each time
+	if limited {
+		for _, name := range pipelines {
+			c.SetLimit(acc, name, fleetSize/2/len(pipelines))
+		}
+	}
 	tags, selectors := fleets[fleet](c.r)
 	seen := map[string]bool{}
 	for i := 0; len(c.sets) < selectorSets; i++ {
@@ -180,7 +199,7 @@ func BenchmarkDecisions(b *testing.B) {
 	for _, fleet := range slices.Sorted(maps.Keys(fleets)) {
 		for _, waiting := range []int{1_000, 100_000, 1_000_000} {
 			b.Run(fmt.Sprintf("%s/waiting=%d", fleet, waiting), func(b *testing.B) {
-				c, each := newCrowd(b, fleet, waiting)
+				c, each := newCrowd(b, fleet, waiting, false)
 				for range 3 * fleetSize { // until the queue is as it will be
 					c.cycle(b)
 				}
@@ -209,6 +228,68 @@ func BenchmarkDecisions(b *testing.B) {
 			})
 		}
 	}
+}
+
+// Limits of which all are reached, while half of the delegates are free and half of
+// the rest is full: a stage's life costs the same, however many others wait.
+func BenchmarkLimits(b *testing.B) {
+	for _, waiting := range []int{1_000, 100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
+			c, each := newCrowd(b, "pools", waiting, true)
+			for range 3 * fleetSize {
+				c.cycle(b)
+			}
+			runtime.GC()
+			before := processorTime(b)
+			b.ReportAllocs()
+			for b.Loop() {
+				c.cycle(b)
+			}
+			b.ReportMetric(float64(b.N)/(processorTime(b)-before).Seconds(), "lives/cpu-s")
+			b.ReportMetric(float64(each), "B/waiting")
+			b.ReportMetric(float64(len(c.accounts[acc].classes)), "classes")
+		})
+	}
+}
+
+// Where a stage stands among many, and why.
+func BenchmarkPlace(b *testing.B) {
+	for _, waiting := range []int{1_000, 100_000} {
+		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
+			c, _ := newCrowd(b, "pools", waiting, false)
+			for i := 0; b.Loop(); i++ {
+				if _, err := c.Place(acc, c.works[fleetSize+i*7919%waiting].ID); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// Saving and loading a queue in which much waits.
+func BenchmarkSaveAndLoad(b *testing.B) {
+	const waiting = 100_000
+	c, _ := newCrowd(b, "pools", waiting, false)
+	var saved bytes.Buffer
+	if err := c.Save(&saved); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("save", func(b *testing.B) {
+		for b.Loop() {
+			if err := c.Save(io.Discard); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(saved.Len())/(waiting+fleetSize), "B/stage")
+	})
+	b.Run("load", func(b *testing.B) {
+		q := New(Config{})
+		for b.Loop() {
+			if err := q.Load(bytes.NewReader(saved.Bytes())); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }
 
 // processorTime is what this process has used.
