@@ -17,7 +17,8 @@ type lane struct {
 	index    int      // in the order of its line, or of the group that it is parked at
 	parked   *group   // where it waits instead of in its line, see group.go
 
-	first *work // nil when it is empty
+	first *work  // nil when it is empty
+	seq   uint64 // that of first: a decision that passes by need not look there
 	list  []spot
 	base  int         // list[0] is number base of all that were ever in the list
 	last  uint64      // the list's youngest, at least
@@ -40,7 +41,7 @@ func (n *lane) before(o *lane) bool {
 	if n.priority != o.priority {
 		return n.priority > o.priority
 	}
-	return n.first.seq < o.first.seq
+	return n.seq < o.seq
 }
 
 func (n *lane) place() *int { return &n.index }
@@ -122,10 +123,10 @@ func (n *lane) trim() {
 func (n *lane) settle() {
 	n.first = nil
 	if len(n.list) > 0 {
-		n.first = n.list[0].work
+		n.first, n.seq = n.list[0].work, n.list[0].seq
 	}
-	if len(n.back) > 0 && (n.first == nil || n.back[0].before(n.first)) {
-		n.first = n.back[0]
+	if len(n.back) > 0 && (n.first == nil || n.back[0].seq < n.seq) {
+		n.first, n.seq = n.back[0], n.back[0].seq
 	}
 	where := &n.class.line.lanes
 	if n.parked != nil {

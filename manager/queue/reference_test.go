@@ -291,6 +291,9 @@ func checkLane(t require.TestingT, n *lane) {
 	require.Equal(t, holes, n.holes)
 	require.Same(t, first, n.first)
 	require.Equal(t, first != nil, n.index > 0)
+	if first != nil {
+		require.Equal(t, first.seq, n.seq)
+	}
 	switch {
 	case first == nil:
 		require.Nil(t, n.parked)

@@ -59,7 +59,6 @@ func (q *Queue) leave(w *work, now instant) []*group {
 	if d == nil {
 		return nil
 	}
-	q.disarm(w)
 	delete(d.slots, w.ID)
 	d.idleSince = now
 	d.touch()

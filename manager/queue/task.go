@@ -19,7 +19,6 @@ const (
 
 // record is a task. The queue's lock guards it.
 type record struct {
-	work     *work
 	id       string
 	body     *task.Task // nil after the end: it may be large
 	seq      uint64
@@ -33,6 +32,7 @@ type record struct {
 
 	submitted, offered, acquired, ended instant
 
+	work  *work
 	timer timer         // the end of its run, or of an offer to a stage's delegate
 	end   *ending       // from the end or an abort on
 	over  chan struct{} // closed at the end; nil while nobody has asked for it

@@ -66,34 +66,35 @@ const (
 )
 
 // work is a Work in the queue. The queue's lock guards it. There may be millions:
-// mind what a field takes (TestWaitingStagesAreSmall).
+// mind what a field takes (TestWaitingStagesAreSmall), and that what one decision
+// needs lies together, since hardly any of it is in the processor's cache.
 type work struct {
-	ID           string
-	Selectors    *[]string // as they were spelled
-	Variants     []Variant // until the first task has ended
-	QueueTimeout time.Duration
-	RunTimeout   time.Duration
-	notBefore    instant
-	Priority     Priority
-	Stage        bool
+	state    workState
+	Stage    bool
+	Priority Priority
+	variant  int32 // that d was given
 
-	state   workState
-	variant int32 // that d was given
-	acc     *account
-	seq     uint64    // its place among its priority, for good
-	d       *delegate // that has it, nil while it waits
-	first   *record
-	more    []*record       // its other tasks
-	size    int             // bytes in the answers
-	was     map[string]fate // with delegates that have it no more, by their ids
-
-	class *class // until it ends
-	lane  *lane  // while it waits
-	index int    // in the lane
-
+	lane  *lane     // while it waits
+	index int       // in the lane
+	class *class    // until it ends
+	d     *delegate // that has it, nil while it waits
+	first *record
 	// timer is the end of its wait or of its offer, then of its run, then of its
 	// retention.
 	timer timer
+
+	ID           string
+	Variants     []Variant // until the first task has ended
+	QueueTimeout time.Duration
+	notBefore    instant
+	acc          *account
+
+	seq        uint64    // its place among its priority, for good
+	Selectors  *[]string // as they were spelled
+	RunTimeout time.Duration
+	more       []*record       // its other tasks
+	size       int             // bytes in the answers
+	was        map[string]fate // with delegates that have it no more, by their ids
 }
 
 // fate is what became of a work at a delegate.
