@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"net/http"
 	"time"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/rs/zerolog"
@@ -19,8 +21,23 @@ func serveMetrics(ctx context.Context, c *serverCommand, m *manager.Manager, log
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(observe.Manager(m), telemetry.Host(c.LogsDir),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	handler := telemetry.Handler(registry, observe.Live(m), observe.Ready(m))
-	return telemetry.ListenAt(ctx, c.HTTPBind, "127.0.0.1:"+telemetry.DefaultPort, handler, log)
+	routes := chi.NewRouter()
+	routes.Post("/pause", pause(m, true))
+	routes.Post("/resume", pause(m, false))
+	routes.Handle("/*", telemetry.Handler(registry, observe.Live(m), observe.Ready(m)))
+	return telemetry.ListenAt(ctx, c.HTTPBind, "127.0.0.1:"+telemetry.DefaultPort, routes, log)
+}
+
+// pause stops giving out work of all accounts, before an upgrade for instance, or
+// goes on with it.
+func pause(m *manager.Manager, on bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := m.Pause(r.Context(), on); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}
 }
 
 // closing gives something a while to close, also when ctx has ended.

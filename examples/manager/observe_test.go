@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"sort"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -38,13 +39,20 @@ func TestTheManagerIsSeenFromOutside(t *testing.T) {
 	}
 	_, text := p.call(http.MethodGet, "/healthz", "", "Accept", "*/*")
 	assert.NotContains(t, text, "account")
-	status, body := p.call(http.MethodPost, "/api/tasks?accountId=a", `{"type":"x","selectors":["nobody"]}`,
+	status, body := p.call(http.MethodPost, "/api/tasks?accountId=a", `{"id":"waits","type":"x","selectors":["nobody"]}`,
 		"Authorization", "Bearer "+tokenFor(t))
 	require.Equal(t, http.StatusAccepted, status, body)
-	status, body = own.call(http.MethodGet, "/metrics", "", "Accept", "*/*")
-	require.Equal(t, http.StatusOK, status, body)
-	assert.Contains(t, body, `dlite_manager_queue_waiting{account="a",kind="task",selectors="nobody"} 1`)
-	assert.NotContains(t, body, fakeSecret)
+	status, metrics := own.call(http.MethodGet, "/metrics", "", "Accept", "*/*")
+	require.Equal(t, http.StatusOK, status, metrics)
+	assert.Contains(t, metrics, `dlite_manager_queue_waiting{account="a",kind="task",selectors="nobody"} 1`)
+	assert.NotContains(t, metrics, fakeSecret)
+
+	for _, path := range []string{"/pause", "/resume"} {
+		status, body = own.call(http.MethodPost, path, "", "Accept", "*/*")
+		require.Equal(t, http.StatusNoContent, status, body)
+		_, body = p.call(http.MethodGet, "/api/tasks/waits?accountId=a", "", "Authorization", "Bearer "+tokenFor(t))
+		assert.Equal(t, path == "/pause", strings.Contains(body, "pause"), body)
+	}
 
 	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "observability.md"))
 	require.NoError(t, err)
@@ -54,7 +62,7 @@ func TestTheManagerIsSeenFromOutside(t *testing.T) {
 			table = append(table, m[1])
 		}
 	}
-	for _, m := range regexp.MustCompile(`(?m)^# TYPE (dlite_\S+)`).FindAllStringSubmatch(body, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (dlite_\S+)`).FindAllStringSubmatch(metrics, -1) {
 		found = append(found, m[1])
 	}
 	sort.Strings(table)
