@@ -181,8 +181,17 @@ func room(groups []*group) *lane {
 // nil for nobody, may have become free with it: whichever work comes first is served
 // first. The caller holds mu.
 func (q *Queue) admit(groups []*group, d *delegate, now instant) {
-	for n := room(groups); n != nil; n = room(groups) {
-		if q.fillBefore(d, n.first, now) {
+	n := room(groups)
+	if n == nil {
+		return
+	}
+	for next := d.first(); n != nil; n = room(groups) { // next is the first in d's lines
+		if next != nil && next.before(n.first) {
+			if q.filling != nil {
+				q.filling(d, next)
+			}
+			q.offer(next, d, d.variant(next), now)
+			next = d.first()
 			continue
 		}
 		g, w := n.parked, n.first
@@ -190,22 +199,16 @@ func (q *Queue) admit(groups []*group, d *delegate, now instant) {
 		if q.place(w, nil, now); n.first != nil && n.first != w {
 			n.park(g) // its next one has its own turn
 		}
+		if next != nil && (w.d == d || next.class.full() != nil) {
+			next = d.first()
+		}
 	}
 }
 
-// fillBefore gives a delegate the first work that waits for it in the lines, if that
-// comes before o. The caller holds mu.
-func (q *Queue) fillBefore(d *delegate, o *work, now instant) bool {
+// first is what waits for the delegate first, nil when it takes nothing.
+func (d *delegate) first() *work {
 	if d == nil || !d.takes() {
-		return false
+		return nil
 	}
-	w := d.next()
-	if w == nil || !w.before(o) {
-		return false
-	}
-	if q.filling != nil {
-		q.filling(d, w)
-	}
-	q.offer(w, d, d.variant(w), now)
-	return true
+	return d.next()
 }

@@ -221,6 +221,30 @@ func TestTheFirstOfSeveralGroupsComesFirst(t *testing.T) {
 	}
 }
 
+// What one release makes possible for one stage it may make impossible for another.
+func TestRoomInOneGroupMayFillAnother(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	compare(t, b.Queue)
+	for _, g := range []string{"g", "h", "i"} {
+		b.SetLimit(acc, g, 1)
+	}
+	d, e := b.add("d", 1), b.add("e", 1)
+	submit := func(id string, p Priority, selector string, groups ...string) {
+		require.NoError(t, b.Submit(acc, &Work{
+			ID: id, Stage: true, Priority: p, Selectors: []string{selector}, Groups: groups, Variants: one(id, "init"),
+		}))
+	}
+	submit("has", Normal, "d", "g", "i")
+	submit("older", Normal, "d", "h")
+	submit("younger", Normal, "d", "i")
+	submit("urgent", High, "e", "g", "h")
+	b.through(d, "has")
+	assert.Equal(t, []string{"urgent"}, b.offers(e))
+	assert.Equal(t, []string{"younger"}, b.offers(d), "the older one has to wait for the urgent one's end")
+	checkIndex(t, b.accounts[acc])
+}
+
 // A class may change its line while it waits for a group.
 func TestAParkedClassChangesItsLine(t *testing.T) {
 	t.Parallel()

@@ -262,7 +262,7 @@ func TestTwoQueuesThatAreToldTheSameAreTheSame(t *testing.T) {
 		s, _ := p.Task(acc, id) // it may be forgotten
 		return s.Delegate
 	}
-	for i := range 3000 {
+	for i := range 1500 {
 		n := r.IntN(12)
 		d, id := delegates[n], fmt.Sprint("w", max(0, i-1-r.IntN(60)))
 		switch r.IntN(10) {

@@ -225,7 +225,7 @@ func (a *account) waiting(k kind) iter.Seq[*work] {
 
 // why says what keeps a work waiting. The caller holds mu.
 func (q *Queue) why(w *work) string {
-	if w.state == given {
+	if w.state == given && w.first.state == offered {
 		return fmt.Sprintf("waiting for the delegate %q to take it", w.d.label())
 	}
 	if w.state == later {
