@@ -338,3 +338,24 @@ func TestLongLines(t *testing.T) {
 		require.True(t, slices.Equal(want[from:], got), "from %d", from)
 	}
 }
+
+// A run has a number of its own, also when Redis' clock was set back.
+func TestRunsHaveNumbersOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	r := testbed.Redis(t)
+	s := open(t, r, redis.Config{})
+	const later = 8_000_000_000_000_000 // the clock was there
+	run := func() int64 {
+		require.NoError(t, s.Start(t.Context(), id, ""))
+		st, err := s.State(t.Context(), id)
+		require.NoError(t, err)
+		require.NoError(t, s.Remove(t.Context(), id, st.Run))
+		return st.Run
+	}
+	assert.Less(t, run(), int64(later))
+	keys, err := admin(t, r).Keys(t.Context(), "*:t").Result()
+	require.NoError(t, err)
+	require.Len(t, keys, 1)
+	require.NoError(t, admin(t, r).HSet(t.Context(), keys[0], "run", later).Err())
+	assert.EqualValues(t, later+1, run())
+}

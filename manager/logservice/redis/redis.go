@@ -95,6 +95,7 @@ type Streams struct {
 	stop     context.CancelFunc
 	work     sync.WaitGroup
 	watchers watchers
+	dialed   dialHook
 	follows  bool // whether news are followed; set by Open
 
 	mu     sync.Mutex // guards what follows
@@ -116,7 +117,8 @@ func Open(ctx context.Context, cfg Config) (*Streams, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Streams{cfg: cfg, client: work, news: news}
+	s := &Streams{cfg: cfg, client: work, news: news, dialed: make(dialHook, 1)}
+	s.dialed.add(news)
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("log streams in Redis: %w", err), s.Close())

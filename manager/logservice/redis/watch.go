@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"time"
 
@@ -111,6 +112,7 @@ func (s *Streams) follow(ctx context.Context) error {
 		return err
 	}
 	s.follows = true
+	s.work.Go(s.lookAgain)
 	for each := s.perRequest(); len(all) > 0; all = all[each:] {
 		part := all[:each]
 		s.work.Go(func() { s.listen(part) })
@@ -145,8 +147,12 @@ func (s *Streams) nudge() {
 	}
 }
 
-// recount asks for all totals, whatever was heard before.
+// recount asks for all totals, which may be earlier ones than were heard before,
+// when Redis has lost something.
 func (s *Streams) recount(ctx context.Context) error {
+	s.mu.Lock()
+	before := s.totals
+	s.mu.Unlock()
 	pipe := s.client.Pipeline()
 	var counts [shards]*goredis.SliceCmd
 	for shard := range counts {
@@ -161,7 +167,9 @@ func (s *Streams) recount(ctx context.Context) error {
 			text[i], _ = v.(string)
 		}
 		s.mu.Lock()
-		s.totals[shard] = total{}
+		if s.totals[shard] == before[shard] { // otherwise we heard later ones meanwhile
+			s.totals[shard] = total{}
+		}
 		s.mu.Unlock()
 		s.count(shard, text[0], text[1], text[2])
 	}
@@ -178,37 +186,80 @@ type listener struct {
 func (s *Streams) listen(part []listener) {
 	pause := time.Duration(0)
 	for s.ctx.Err() == nil {
-		wait := newsWait
-		if pause > 0 {
-			wait = -1 // is Redis there again?
-		}
-		err := s.hear(part, wait)
+		err := s.hear(part)
 		switch {
 		case s.ctx.Err() != nil:
-			return
-		case err == nil && pause == 0:
-			continue
 		case err == nil:
-			// What it has lost, if it was restarted, it does not tell.
-			if err = s.recount(s.ctx); err == nil {
-				pause = 0
-				s.watchers.missed()
-				s.cfg.Logger.Info().Msg("log streams: Redis is there again")
-				continue
+			pause = 0
+		default:
+			if pause == 0 {
+				s.cfg.Logger.Warn().Err(err).Msg("log streams: no news from Redis")
 			}
-		case pause == 0:
-			s.cfg.Logger.Warn().Err(err).Msg("log streams: no news from Redis")
-		}
-		pause = min(max(2*pause, 20*time.Millisecond), maxPause)
-		select {
-		case <-time.After(pause):
-		case <-s.ctx.Done():
+			pause = s.rest(pause)
 		}
 	}
 }
 
+// rest waits after an error, longer than after the last one, and says how long.
+func (s *Streams) rest(last time.Duration) time.Duration {
+	pause := min(max(2*last, 20*time.Millisecond), maxPause)
+	select {
+	case <-time.After(pause):
+	case <-s.ctx.Done():
+	}
+	return pause
+}
+
+// lookAgain has everybody look after each new connection for news: what a Redis
+// has lost that was restarted, or replaced by another one, it does not tell.
+func (s *Streams) lookAgain() {
+	for {
+		select {
+		case <-s.dialed:
+		case <-s.ctx.Done():
+			return
+		}
+		for pause := time.Duration(0); s.recount(s.ctx) != nil && s.ctx.Err() == nil; {
+			pause = s.rest(pause)
+		}
+		s.watchers.missed()
+	}
+}
+
+// dialHook tells of the connections that a client makes, also when it tries
+// again by itself.
+type dialHook chan struct{}
+
+func (h dialHook) DialHook(next goredis.DialHook) goredis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := next(ctx, network, addr)
+		if err == nil {
+			select {
+			case h <- struct{}{}:
+			default:
+			}
+		}
+		return conn, err
+	}
+}
+
+func (dialHook) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
+
+func (dialHook) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}
+
+// add has a client tell.
+func (h dialHook) add(client goredis.UniversalClient) {
+	if c, cluster := client.(*goredis.ClusterClient); cluster {
+		c.OnNewNode(func(node *goredis.Client) { node.AddHook(h) })
+		return
+	}
+	client.AddHook(h)
+}
+
 // hear waits for news, and passes them on.
-func (s *Streams) hear(part []listener, wait time.Duration) error {
+func (s *Streams) hear(part []listener) error {
 	names := make([]string, 0, 2*len(part))
 	for _, l := range part {
 		names = append(names, l.key)
@@ -216,7 +267,7 @@ func (s *Streams) hear(part []listener, wait time.Duration) error {
 	for _, l := range part {
 		names = append(names, l.last)
 	}
-	heard, err := s.news.XRead(s.ctx, &goredis.XReadArgs{Streams: names, Count: newsPage, Block: wait}).Result()
+	heard, err := s.news.XRead(s.ctx, &goredis.XReadArgs{Streams: names, Count: newsPage, Block: newsWait}).Result()
 	if errors.Is(err, goredis.Nil) {
 		return nil
 	}

@@ -50,3 +50,14 @@ func TestWhoMissesNewsLooks(t *testing.T) {
 	assert.True(t, heard(c))
 	assert.Equal(t, news[newsPage-1].ID, l.last)
 }
+
+// News may be heard after the answer to a later call.
+func TestOldNewsCountNothing(t *testing.T) {
+	t.Parallel()
+	s := &Streams{}
+	s.count(3, "2", "500", "7")
+	s.count(3, "1", "200", "6")
+	n, size := s.Usage()
+	assert.Equal(t, 2, n)
+	assert.EqualValues(t, 500, size)
+}
