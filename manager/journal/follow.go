@@ -236,16 +236,15 @@ func (j *Journal[C]) reload(why error) error {
 		j.fail(err)
 		return err
 	}
-	for counter, f := range j.sent {
-		for i, x := range results[counter] {
-			f.calls[i].done <- answer{result: x}
-		}
-		if counter <= j.live.seen[j.origin].counter {
+	for counter, all := range results {
+		if f := j.sent[counter]; f != nil {
 			delete(j.sent, counter)
-			fail(f.calls, errLostResult) // who has none
+			for i, x := range all {
+				f.calls[i].done <- answer{result: x}
+			}
 		}
 	}
-	poke(j.doubt) // what of the rest is in the log
+	poke(j.doubt) // which of the rest are in the log
 	j.reloads++
 	j.arrived()
 	return nil

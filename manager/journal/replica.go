@@ -78,9 +78,7 @@ func (r *replica[C]) apply(e Entry, own bool, result func(i int, result any)) er
 	if err != nil {
 		return err
 	}
-	if e.At.After(r.at) {
-		r.at = e.At
-	}
+	r.at = e.At
 	for i, c := range commands {
 		result(i, r.machine.Apply(r.at, c, own))
 	}

@@ -92,7 +92,8 @@ func (h *Hammer) Said() map[string]int {
 	return said
 }
 
-// NothingWrong: no command failed but for want of an answer.
+// NothingWrong fails if a command failed for another reason than that there was
+// no answer.
 func (h *Hammer) NothingWrong(tb testing.TB) {
 	tb.Helper()
 	h.mu.Lock()

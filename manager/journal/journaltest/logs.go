@@ -2,7 +2,9 @@ package journaltest
 
 import (
 	"bytes"
+	"context"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -301,4 +303,31 @@ func sealing(t *testing.T, open Opener) {
 	} {
 		require.ErrorIs(t, reads(change), journal.ErrDamaged, what)
 	}
+}
+
+// cut says that the saved state has a part less.
+type cut struct{ journal.Log }
+
+func (c cut) Snapshot(ctx context.Context) (journal.Snapshot, error) {
+	s, err := c.Log.Snapshot(ctx)
+	s.Chunks--
+	return s, err
+}
+
+// A large state is in parts, and is refused when one is missing.
+func parts(t *testing.T, open Opener) {
+	j := Open(t, open)
+	long := strings.Repeat("x", 300<<10)
+	j.Add(t, long+"1")
+	j.Add(t, long+"2")
+	require.NoError(t, j.Compact(t.Context()))
+	assert.Greater(t, j.Stats().Snapshot.Chunks, 2)
+	saved := j.Saved()
+	require.NoError(t, j.Close())
+	log, err := open()
+	require.NoError(t, err)
+	_, err = openJournal(Config(cut{log}))
+	require.ErrorIs(t, err, journal.ErrDamaged)
+	assert.ErrorContains(t, err, "part")
+	assert.Equal(t, saved, Open(t, open).Saved())
 }

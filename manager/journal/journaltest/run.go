@@ -35,6 +35,7 @@ func Run(t *testing.T, fresh func(testing.TB) Opener) {
 		"each key opens it":                                 keys,
 		"what is kept cannot be read":                       sealing,
 		"newer rules are refused":                           rules,
+		"a large state is in parts":                         parts,
 		"the state is saved at times":                       compacting,
 	} {
 		t.Run(name, func(t *testing.T) {

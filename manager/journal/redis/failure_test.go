@@ -380,3 +380,44 @@ func TestOneLeads(t *testing.T) {
 	_, err = log.Lead(t.Context())
 	require.ErrorIs(t, err, journal.ErrBusy)
 }
+
+// Two logs that differ in the past differ for ever, though the same is appended
+// to both.
+func TestATokenDependsOnAllBefore(t *testing.T) {
+	t.Parallel()
+	server := testbed.Redis(t)
+	var tokens []string
+	for _, first := range []string{"x", "y"} {
+		log, err := opener(t, server.URL())()
+		require.NoError(t, err)
+		_, err = log.SetHeader(t.Context(), journal.Header{}, journal.Header{ID: "log", Body: []byte("b")})
+		require.NoError(t, err)
+		for _, origin := range []string{first, "a"} {
+			e, err := log.Append(t.Context(), "log", journal.Batch{Origin: origin, Counter: 1})
+			require.NoError(t, err)
+			tokens = append(tokens, e.Token)
+		}
+		require.NoError(t, log.Close())
+	}
+	assert.NotEqual(t, tokens[1], tokens[3])
+}
+
+// A state that was made of what the log has lost is not saved.
+func TestAStateOfWhatWasLostIsNotSaved(t *testing.T) {
+	t.Parallel()
+	log, err := opener(t, testbed.Redis(t).URL())()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, log.Close()) }()
+	_, err = log.SetHeader(t.Context(), journal.Header{}, journal.Header{ID: "log", Body: []byte("b")})
+	require.NoError(t, err)
+	e, err := log.Append(t.Context(), "log", journal.Batch{Origin: "a", Counter: 1})
+	require.NoError(t, err)
+	require.NoError(t, log.PutChunk(t.Context(), "s", 0, []byte("b")))
+	s := journal.Snapshot{ID: "s", Position: e.Position, At: e.At, Saved: e.At, Chunks: 1}
+	s.Token = "another"
+	require.ErrorIs(t, log.Commit(t.Context(), s), journal.ErrMoved)
+	s.Position, s.Chunks = e.Position, 2
+	require.ErrorIs(t, log.Commit(t.Context(), s), journal.ErrMoved, "a part is missing")
+	s.Chunks = 1
+	require.NoError(t, log.Commit(t.Context(), s))
+}

@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"io/fs"
@@ -58,6 +59,34 @@ func TestOnlyTheOwnerReadsIt(t *testing.T) {
 		info, err := f.Info()
 		require.NoError(t, err)
 		assert.Equal(t, fs.FileMode(0o600), info.Mode().Perm(), f.Name())
+	}
+}
+
+// SPEC S5: what is in commands and in the state is on the disk as nothing that
+// could be read.
+func TestSecretsAreNotOnTheDisk(t *testing.T) {
+	t.Parallel()
+	const secret = "only for the right eyes"
+	for _, unsealed := range []bool{false, true} {
+		dir := t.TempDir()
+		j := journaltest.Open(t, opener(t, filepath.Join(dir, "log.db")), func(c *journal.Config[journaltest.Command]) {
+			if unsealed {
+				c.Keys, c.Unsealed = nil, true
+			}
+		})
+		j.Add(t, secret+"1")
+		require.NoError(t, j.Compact(t.Context()))
+		j.Add(t, secret+"2")
+		require.NoError(t, j.Close())
+		found := false
+		files, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		for _, f := range files {
+			b, err := os.ReadFile(filepath.Join(dir, f.Name()))
+			require.NoError(t, err)
+			found = found || bytes.Contains(b, []byte(secret))
+		}
+		assert.Equal(t, unsealed, found)
 	}
 }
 
