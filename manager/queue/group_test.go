@@ -245,6 +245,23 @@ func TestRoomInOneGroupMayFillAnother(t *testing.T) {
 	checkIndex(t, b.accounts[acc])
 }
 
+// A slot is given away once, whoever gets it first.
+func TestAFreedSlotIsGivenAwayOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	compare(t, b.Queue)
+	b.SetLimit(acc, "g", 1)
+	b.SetLimit(acc, "i", 1)
+	d := b.add("d", 1)
+	b.of("has", Normal, "g", "i")
+	b.of("older", Normal)
+	b.of("younger", Normal, "i")
+	b.of("urgent", High, "g")
+	b.through(d, "has")
+	assert.Equal(t, []string{"urgent"}, b.offers(d))
+	checkIndex(t, b.accounts[acc])
+}
+
 // A class may change its line while it waits for a group.
 func TestAParkedClassChangesItsLine(t *testing.T) {
 	t.Parallel()
