@@ -2,8 +2,10 @@ package queue
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -271,6 +273,31 @@ func TestTiesAreBrokenByAge(t *testing.T) {
 		}
 		b.advance(wait)
 		assert.Equal(t, want, got)
+	}
+}
+
+// A place is counted right in a long lane with holes, before and after that is tidied,
+// and among lanes of other needs and priorities.
+func TestAPlaceIsCountedRightInALongLane(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(4, 4)) //nolint:gosec // the same each time
+	b := newBench(t, Config{})
+	for i := range 5000 {
+		b.stage(fmt.Sprint("s", i), Priority(i%50/49), []string{"a", "b"}[i%10/9])
+	}
+	ids := slices.Collect(maps.Keys(b.accounts[acc].works))
+	slices.Sort(ids)
+	r.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	for round := range 6 {
+		for _, id := range ids[round*700 : (round+1)*700] {
+			require.NoError(t, b.Abort(acc, id, ""))
+			require.NoError(t, b.Release(acc, id))
+		}
+		waits := slices.SortedFunc(waitingWorks(b.accounts[acc]), (*work).compare)
+		require.Len(t, waits, 5000-(round+1)*700)
+		for i := 0; i < len(waits); i += 1 + len(waits)/100 {
+			require.Equal(t, i+1, b.number(waits[i].ID))
+		}
 	}
 }
 
