@@ -359,6 +359,8 @@ func TestALoadThatFailsChangesNothing(t *testing.T) {
 	}
 	newer := strings.Replace(string(saved), `{"version":1,`, `{"version":2,`, 1)
 	require.ErrorIs(t, b.Load(strings.NewReader(newer)), ErrVersion)
+	odd := strings.ReplaceAll(string(saved), `"stage":true`, `"variant":99`) // as long
+	require.ErrorContains(t, b.Load(strings.NewReader(odd)), "is in no state")
 	select {
 	case <-list.Changed:
 		t.Error("nothing has happened")
