@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 
 	"github.com/delegate-io/dlite/manager/journal"
@@ -82,12 +83,18 @@ func (o *storeOptions) keys() ([][]byte, error) {
 	return [][]byte{key}, err
 }
 
+// redisLog has the Redis client say in our log, on level debug, what it would print.
+type redisLog struct{ zerolog.Logger }
+
+func (l redisLog) Printf(_ context.Context, format string, v ...any) { l.Debug().Msgf(format, v...) }
+
 // open opens the store; nil is the memory.
 func (o *storeOptions) open(ctx context.Context, log zerolog.Logger) (journal.Log, error) {
 	switch {
 	case o.inMemory():
 		return nil, nil
 	case o.onRedis():
+		goredis.SetLogger(redisLog{log})
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
 		return redis.Open(ctx, redis.Config{URL: o.Store, Logger: log})
