@@ -214,7 +214,7 @@ func (c *core) Load(from io.Reader) error {
 			return fmt.Errorf("reading a saved task: %w", err)
 		}
 		tasks[key{t.Account, t.ID}] = &t.single
-		if t.single.again() {
+		if t.again() {
 			attempts[key{t.Account, t.Current}] = t.ID
 		}
 	}
