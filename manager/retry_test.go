@@ -206,3 +206,28 @@ func TestDraining(t *testing.T) {
 	s.pending(d, initTask)
 	assert.Equal(t, 404, s.call("POST", "/api/delegates/nobody/drain?accountId=acc", "").status)
 }
+
+// Q4, Q7: what a stage is run again as is the same for every manager of a store, and
+// for one that is started anew: the ids of its tasks are no chance, also when a
+// cleanup was left to a lost delegate.
+func TestAStageIsRunAgainAsTheSame(t *testing.T) {
+	t.Parallel()
+	dir, c := t.TempDir(), newClock()
+	up := func() *server {
+		return start(t, func(cfg *manager.Config) {
+			cfg.HeartbeatTimeout = 30 * time.Second
+			cfg.Clock, cfg.Store, cfg.StoreKeys = c, openSQLite(t, dir), storeKeys
+		})
+	}
+	s := up()
+	s.clock = c
+	d := s.register("d", dockerTypes)
+	submitted := s.submit(`{"id":"s","steps":[{"id":"a","data":{}}],"retry":{"max_attempts":2}}`)
+	s.pass(d, initTask, succeeded)
+	s.take(d, executeTask)
+	s.settled(30*time.Second, func() bool { return len(s.stage("s").Attempts) == 1 })
+	again := s.stage("s")
+	assert.Equal(t, submitted.Cleanup.TaskID+"-2", again.Cleanup.TaskID)
+	require.NoError(t, s.m.Close())
+	assert.Equal(t, again, up().stage("s"))
+}

@@ -215,8 +215,8 @@ func (c *core) abandoned(n *run, p *step) {
 		n.fail(p)
 	}
 	n.skip()
-	again := newStep(n.cleanup.ID, task.Cleanup, n.cleanup.timeout)
-	again.TaskID, again.data = n.cleanup.TaskID+"-again", n.cleanup.data
+	again := n.cleanup
+	again.StepState = StepState{ID: n.cleanup.ID, Status: Queued, TaskID: n.cleanup.TaskID + "-again"}
 	if c.queue.AppendDetached(n.account, n.ID, again.task(n, n.variant)) == nil {
 		n.cleanup = again
 	} else if p.kind != task.Cleanup {
