@@ -107,6 +107,9 @@ type Config struct {
 	// with a Store, unless StoreUnsealed says that nothing is to be encrypted.
 	StoreKeys     [][]byte
 	StoreUnsealed bool
+	// CompactAfter is how many bytes the store's log grows before the state is saved
+	// and the log dropped. Defaults to 16 MiB.
+	CompactAfter int64
 
 	// Clock defaults to the wall clock.
 	Clock Clock
@@ -211,8 +214,9 @@ func open(cfg *Config) (*Manager, error) {
 	defer cancel()
 	if m.journal, err = journal.Open(opening, journal.Config[*command]{
 		Log: cfg.Store, Keys: cfg.StoreKeys, Unsealed: cfg.StoreUnsealed, Rules: rules,
-		New: func() journal.Machine[*command] { return newCore(true) },
-		Now: cfg.Clock.Now, Logger: cfg.Logger,
+		CompactAfter: max(cfg.CompactAfter, 0),
+		New:          func() journal.Machine[*command] { return newCore(true) },
+		Now:          cfg.Clock.Now, Logger: cfg.Logger,
 	}, journal.Machine[*command](m.core)); err != nil {
 		stop()
 		return m, err
