@@ -8,7 +8,7 @@ TESTSUM_VERSION = v1.13.0
 TESTSUM = $(CACHE)/gotestsum-$(TESTSUM_VERSION)
 PLATFORMS = linux/amd64 linux/arm64 darwin/arm64 windows/amd64
 
-.PHONY: all test race bench fuzz lint vet build cross clean
+.PHONY: all test race bench queuetest fuzz lint vet build cross clean
 
 all: build vet lint test
 
@@ -31,6 +31,10 @@ endif
 ## bench: the figures in docs/benchmarks.md
 bench:
 	@internal/testbed/run.sh go test -run '^$$' -bench . -benchmem -timeout 20m ./...
+
+## queuetest: 100,000 random operations on managers in memory, on SQLite and on Redis, against a model
+queuetest:
+	@internal/testbed/run.sh env DLITE_QUEUETEST_OPS=100000 go test -run '^TestTheQueue' -v -timeout 60m ./manager
 
 ## fuzz: every fuzz target of FUZZPKGS (default all) for FUZZTIME (default 1m)
 FUZZTIME ?= 1m

@@ -89,9 +89,12 @@ var mayImport = map[string][]string{
 	"client/clienttest": {
 		"client", "task", "internal/token",
 	},
-	"poller":          {"client", "router", "task", "task/capacity", "logger"},
-	"manager":         {"manager/queue", "manager/queuelog", "manager/journal", "manager/logservice", "task", "task/stage", "internal/token"},
-	"manager/queue":   {"task", "task/stage"},
+	"poller":        {"client", "router", "task", "task/capacity", "logger"},
+	"manager":       {"manager/queue", "manager/queuelog", "manager/journal", "manager/logservice", "task", "task/stage", "internal/token"},
+	"manager/queue": {"task", "task/stage"},
+	"manager/queuetest": {
+		"manager", "manager/journal", "task", "internal/token",
+	},
 	"manager/journal": {},
 	"manager/journal/sqlite": {
 		"manager/journal",

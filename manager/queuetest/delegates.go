@@ -1,0 +1,161 @@
+package queuetest
+
+import "slices"
+
+// What delegates do.
+
+// alive takes over what a delegate says.
+func (m *model) alive(d *delegate) {
+	d.at = m.now + m.set.heartbeat
+	if d.lost {
+		d.lost, d.idle = false, m.now
+		d.acc.news = append(d.acc.news, "delegate "+d.id+" ALIVE")
+	}
+	m.refill(d)
+}
+
+// refill makes what a delegate has fit to whether it takes anything.
+func (m *model) refill(d *delegate) {
+	if !d.takes() {
+		m.withdraw(d)
+	}
+	m.settle(d.acc)
+}
+
+// resize sets a delegate's capacity.
+func (m *model) resize(d *delegate, most int) {
+	d.most = most
+	offers := slices.DeleteFunc(d.offers(), func(w *work) bool { return w.stage == nil })
+	if most > 0 {
+		for _, w := range offers[max(0, len(offers)-max(0, d.slots()-most)):] {
+			m.requeue(w)
+		}
+	}
+	m.settle(d.acc)
+}
+
+// lose is what silence leads to.
+func (m *model) lose(d *delegate) {
+	d.lost, d.at = true, m.now+m.set.forget
+	m.emit(event{kind: lost, d: d})
+	m.withdraw(d)
+	for _, r := range slices.Clone(d.open) {
+		if !r.detached {
+			m.end(r, abandoned)
+		}
+	}
+}
+
+// remove drops a delegate for good.
+func (m *model) remove(d *delegate) {
+	offers := d.offers()
+	d.lost, d.removed, d.at = true, true, never
+	a := d.acc
+	a.delegates = slices.DeleteFunc(a.delegates, func(o *delegate) bool { return o == d })
+	a.gone = append(a.gone, d.id)
+	for _, w := range offers {
+		m.requeue(w)
+	}
+	for _, r := range slices.Clone(d.open) {
+		m.end(r, abandoned)
+	}
+	clear(d.stops)
+}
+
+// acquire gives a delegate a task, or says that it is not its to have.
+func (m *model) acquire(d *delegate, id string) *record {
+	i := slices.IndexFunc(d.open, func(r *record) bool { return r.id == id })
+	if i < 0 || d.open[i].stopping || d.open[i].half {
+		return nil
+	}
+	r, w := d.open[i], d.open[i].w
+	if r.state == acquired {
+		return r
+	}
+	r.state, r.begun = acquired, true
+	r.at = m.now + r.timeout + m.set.answer
+	if r == w.first {
+		w.state, w.at = running, never
+		if w.stage != nil && w.timeout > 0 {
+			w.at = m.now + w.timeout
+		}
+	}
+	m.emit(event{kind: begun, w: w, r: r, d: d, variant: w.variant})
+	return r
+}
+
+// answer is what a delegate answers, and the status with which it is taken.
+type answer struct {
+	body           string
+	outcome        string
+	another, going bool // it asks for another delegate; an agent will answer
+}
+
+var answers = []answer{
+	{body: `{"code":"OK","data":{"command_execution_status":"SUCCESS"}}`, outcome: success},
+	{body: `{"code":"OK","data":{"command_execution_status":"SUCCESS"}}`, outcome: success},
+	{body: `{"code":"OK","data":{"command_execution_status":"SUCCESS"}}`, outcome: success},
+	{body: `{"code":"OK","data":{"command_execution_status":"FAILURE"}}`, outcome: failure},
+	{body: `{"code":"FAILED"}`, outcome: failure},
+	{body: `{"code":"TIMEOUT"}`, outcome: timedOut},
+	{body: `{"code":"RETRY_ON_OTHER_DELEGATE"}`, outcome: failure, another: true},
+	{body: `{"code":"OK","data":{"command_execution_status":"RUNNING"}}`, outcome: failure, going: true},
+}
+
+// answer takes an answer and returns its status.
+func (m *model) answer(a *account, delegate, id string, with answer) int {
+	r := a.task(id)
+	if r == nil {
+		return 404
+	}
+	w := r.w
+	with.going = with.going && execute[r.kind]
+	switch {
+	case r == w.first && w.was[delegate] == refused,
+		r.former && w.was[delegate] == missed:
+		return 204
+	case r.d == nil || r.d.id != delegate || r.state == offered || r.state == idle:
+		return 409
+	case r.state == done:
+		if !with.going {
+			delete(r.d.stops, id)
+		}
+		return 204
+	case with.going:
+		r.half = true
+		return 204
+	}
+	delete(r.d.stops, id)
+	if with.another && r == w.first && !r.stopping && !r.half && w.refusals()+1 < m.set.attempts {
+		w.was[delegate] = refused
+		m.requeue(w)
+		return 204
+	}
+	r.answered = true
+	if r.stopping {
+		with.outcome = aborted
+	}
+	m.end(r, with.outcome)
+	return 204
+}
+
+func (w *work) refusals() (n int) {
+	for _, f := range w.was {
+		if f == refused {
+			n++
+		}
+	}
+	return n
+}
+
+// task finds a task that the managers still know.
+func (a *account) task(id string) *record {
+	for _, w := range a.works {
+		for _, r := range w.tasks {
+			if r.id == id {
+				return r
+			}
+		}
+	}
+	return nil
+}

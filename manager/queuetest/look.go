@@ -1,0 +1,308 @@
+package queuetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"pgregory.net/rapid"
+
+	"github.com/delegate-io/dlite/manager"
+)
+
+// check looks at the managers and at what must hold at any time.
+func (h *history) check(rt *rapid.T) {
+	h.look(rt)
+	h.promises(rt)
+}
+
+// look compares what the managers show with the model. All of them have carried out
+// the same: the first one is read, and the others must show the very same.
+func (h *history) look(rt *rapid.T) {
+	for _, a := range h.accounts {
+		var first []string
+		for i, m := range h.managers {
+			shown := h.texts(m, a)
+			if i == 0 {
+				first = shown
+				want, got := h.expected(a), h.read(rt, a, shown)
+				if d := difference(want, got); d != "" {
+					rt.Fatalf("account %s:\n%s\nthe model has\n%s", a.name, d, h.story())
+				}
+			}
+			if d := difference(first, shown); d != "" {
+				rt.Fatalf("manager %d shows something else than the first one:\n%s", i, d)
+			}
+		}
+		h.lookAtEvents(rt, a)
+	}
+}
+
+func difference(want, got []string) string {
+	var b strings.Builder
+	for i := range max(len(want), len(got)) {
+		var w, g string
+		if i < len(want) {
+			w = want[i]
+		}
+		if i < len(got) {
+			g = got[i]
+		}
+		if w != g {
+			fmt.Fprintf(&b, "expected %s\nshown    %s\n", w, g)
+		}
+	}
+	return b.String()
+}
+
+// texts are all that a manager shows of an account. The first call brings it up to
+// date with its store.
+func (h *history) texts(m *manager.Manager, a *account) (all []string) {
+	get := func(path string) {
+		r := h.call(m, a, "GET", path, "")
+		all = append(all, fmt.Sprint(r.status, " ", r.body.String()))
+	}
+	get("/api/stages")
+	get("/api/delegates")
+	get("/api/limits")
+	for _, d := range a.delegates {
+		get("/api/agent/delegates/" + d.id + "/task-events")
+	}
+	for _, w := range a.works {
+		if w.stage == nil {
+			get("/api/tasks/" + w.id)
+		}
+	}
+	return all
+}
+
+// expected are the lines that [history.read] must find.
+func (h *history) expected(a *account) (all []string) {
+	waits := slices.DeleteFunc(a.waits(), func(w *work) bool { return w.stage == nil })
+	for _, w := range a.works {
+		if w.stage == nil {
+			continue
+		}
+		s := fmt.Sprintf("%s of %s %s place %d by %q attempts %q:", w.id, a.name, w.status, slices.Index(waits, w)+1, w.by, w.attempts)
+		for _, p := range w.parts {
+			s += fmt.Sprintf(" %s(%s) %s", p.id, p.task, p.status)
+		}
+		all = append(all, s+"; "+w.reason())
+	}
+	for _, d := range a.delegates {
+		state := "ALIVE"
+		switch {
+		case d.lost:
+			state = "LOST"
+		case !d.takes():
+			state = "DRAINING"
+		}
+		works := 0
+		for _, r := range d.open {
+			if r.state == acquired {
+				works++
+			}
+		}
+		all = append(all, fmt.Sprintf("%s %q %s %q %q: %d of %d, %d tasks", d.id, d.name, state, d.tags, d.types, d.slots(), d.most, works))
+	}
+	for _, g := range []string{"account", "label:env=prod", "pipeline:web"} {
+		if most := a.limits[g]; most > 0 {
+			all = append(all, fmt.Sprintf("%s %d of %d", g, a.used(g), most))
+		}
+	}
+	for _, d := range a.delegates {
+		list := "offered"
+		for _, r := range d.open {
+			if r.state == offered {
+				list += " " + r.kind + " " + r.id
+			}
+		}
+		list += ", to stop"
+		for _, r := range stopsOf(d) {
+			list += " " + r
+		}
+		all = append(all, list)
+	}
+	for _, w := range a.works {
+		if w.stage == nil {
+			all = append(all, w.task())
+		}
+	}
+	return all
+}
+
+func stopsOf(d *delegate) (ids []string) {
+	for id := range d.stops {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// task is the line of a single task.
+func (w *work) task() string {
+	r, now := w.first, queued
+	switch {
+	case r.state == done:
+		now = status(r.outcome)
+	case r.begun:
+		now = isRunning
+	}
+	by := ""
+	if r.d != nil {
+		by = r.d.id
+	}
+	return fmt.Sprintf("%s %s by %q; %s", w.id, now, by, w.reason())
+}
+
+// reason is how the reason begins why a work has no delegate yet.
+func (w *work) reason() string {
+	switch {
+	case w.first.state == done:
+		return ""
+	case w.state == given:
+		return "waiting for"
+	case w.state == later:
+		return "it is not"
+	case w.state == waiting && w.acc.paused:
+		return "the account is paused"
+	case w.state == waiting:
+		return "waits"
+	}
+	return ""
+}
+
+// read makes the model's lines of what a manager shows.
+func (h *history) read(rt *rapid.T, a *account, shown []string) (all []string) {
+	next := func(into any) {
+		text, ok := strings.CutPrefix(shown[0], "200 ")
+		if !ok || json.Unmarshal([]byte(text), into) != nil {
+			rt.Fatalf("account %s: %s\nthe model has\n%s", a.name, shown[0], h.story())
+		}
+		shown = shown[1:]
+	}
+	var stages struct{ Stages []manager.Stage }
+	next(&stages)
+	for _, s := range stages.Stages {
+		var attempts []string
+		for _, t := range s.Attempts {
+			attempts = append(attempts, string(t.Status))
+		}
+		line := fmt.Sprintf("%s of %s %s place %d by %q attempts %q:", s.ID, s.Name, s.Status, s.Place, s.DelegateID, attempts)
+		for _, p := range append(append([]manager.StepState{s.Init}, s.Steps...), s.Cleanup) {
+			line += fmt.Sprintf(" %s(%s) %s", p.ID, p.TaskID, p.Status)
+		}
+		all = append(all, line+"; "+beginning(s.Reason))
+	}
+	var delegates struct{ Delegates []manager.Delegate }
+	next(&delegates)
+	for _, d := range delegates.Delegates {
+		all = append(all, fmt.Sprintf("%s %q %s %q %q: %d of %d, %d tasks", d.ID, d.Name, d.State, d.Tags, d.TaskTypes, d.Stages, d.MaxStages, d.Running))
+	}
+	var limits struct{ Limits []manager.Limit }
+	next(&limits)
+	for _, l := range limits.Limits {
+		all = append(all, fmt.Sprintf("%s %d of %d", l.Group, l.Used, l.Max))
+	}
+	for range a.delegates {
+		var l list
+		next(&l)
+		line := "offered"
+		for _, e := range l.Events {
+			line += " " + e.Type + " " + e.Task
+		}
+		all = append(all, line+", to stop"+strings.Join(append([]string{""}, l.Aborted...), " "))
+	}
+	for len(shown) > 0 {
+		var t manager.Task
+		next(&t)
+		all = append(all, fmt.Sprintf("%s %s by %q; %s", t.ID, t.Status, t.DelegateID, beginning(t.Reason)))
+	}
+	return all
+}
+
+// list is what a poll gives.
+type list struct {
+	Events []struct {
+		Task string `json:"delegateTaskId"`
+		Type string `json:"taskType"`
+	} `json:"delegateTaskEvents"`
+	Aborted []string `json:"abortedTaskIds"`
+}
+
+// beginning is how a reason begins, as far as the model knows it.
+func beginning(reason string) string {
+	for _, b := range []string{"waiting for", "it is not", "the account is paused"} {
+		if strings.HasPrefix(reason, b) {
+			return b
+		}
+	}
+	if reason != "" {
+		return "waits"
+	}
+	return ""
+}
+
+// whoHas is the delegate that has been offered a task.
+func (h *history) whoHas(r *record) *delegate {
+	m, a := h.managers[0], r.w.acc
+	h.call(m, a, "GET", "/api/stages", "")
+	for _, d := range a.delegates {
+		var l list
+		if b := h.call(m, a, "GET", "/api/agent/delegates/"+d.id+"/task-events", ""); json.Unmarshal(b.body.Bytes(), &l) != nil {
+			continue
+		}
+		for _, e := range l.Events {
+			if e.Task == r.id {
+				return d
+			}
+		}
+	}
+	return nil
+}
+
+// lookAtEvents reads the events since the last time: each is there once, in its
+// order, and none of another account.
+func (h *history) lookAtEvents(rt *rapid.T, a *account) {
+	r := h.call(h.some(rt), a, "GET", fmt.Sprint("/api/events?since=", a.last), "")
+	var news []string
+	for _, text := range strings.Split(r.body.String(), "\n\n") {
+		var e manager.Event
+		for _, line := range strings.Split(text, "\n") {
+			if data, ok := strings.CutPrefix(line, "data: "); ok {
+				if err := json.Unmarshal([]byte(data), &e); err != nil {
+					rt.Fatalf("%v in %s", err, line)
+				}
+			}
+			if line == "event: missed" {
+				rt.Fatalf("events after %d are missed", a.last)
+			}
+		}
+		if e.ID == 0 {
+			continue // of where a stage waits
+		}
+		if e.ID != uint64(a.last+1) { //nolint:gosec // it counts
+			rt.Fatalf("after event %d comes %d", a.last, e.ID)
+		}
+		a.last++
+		news = append(news, said(&e))
+	}
+	if d := difference(a.news, news); d != "" {
+		rt.Fatalf("events of account %s:\n%s\nthe model has\n%s", a.name, d, h.story())
+	}
+	a.news = nil
+}
+
+func said(e *manager.Event) string {
+	switch e.Type {
+	case manager.StageEvent:
+		return fmt.Sprintf("stage %s %s", e.Stage, e.Status)
+	case manager.StepEvent:
+		return fmt.Sprintf("step %s/%s %s", e.Stage, e.Step, e.Status)
+	case manager.TaskEvent:
+		return fmt.Sprintf("task %s %s", e.Task, e.Status)
+	default:
+		return fmt.Sprintf("delegate %s %s", e.Delegate, e.Status)
+	}
+}

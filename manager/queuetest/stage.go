@@ -1,0 +1,312 @@
+package queuetest
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// What comes after what in a stage (SPEC T1, Q4).
+
+// The statuses and outcomes.
+const (
+	queued    = "QUEUED"
+	isRunning = "RUNNING"
+	success   = "SUCCESS"
+	failure   = "FAILURE"
+	timedOut  = "TIMEOUT"
+	aborted   = "ABORTED"
+	skipped   = "SKIPPED"
+	abandoned = "LOST" // the delegate is
+)
+
+// status is the one that an outcome stands for.
+func status(outcome string) string {
+	if outcome == abandoned {
+		return failure
+	}
+	return outcome
+}
+
+// stage is what the manager knows of a stage besides its work.
+type stage struct {
+	status   string
+	parts    []*part // init, steps, cleanup
+	current  *part
+	next     int // of parts
+	stopping string
+	failed   string
+	lost     bool
+	started  bool
+	by       string   // id of the delegate that runs it or ran it
+	attempts []string // their statuses
+	timeout  time.Duration
+	retries  retries
+}
+
+type retries struct {
+	most    int
+	on      []string
+	backoff time.Duration
+}
+
+// part is the init, a step or the cleanup.
+type part struct {
+	id, first, task string // the first attempt's task, and this one's
+	status, runOn   string
+	timeout         time.Duration
+}
+
+func (s *stage) init() *part    { return s.parts[0] }
+func (s *stage) cleanup() *part { return s.parts[len(s.parts)-1] }
+
+// kinds are the task types of a stage, by variant: init, execute, cleanup.
+var kinds = [][]string{
+	{"CI_DOCKER_INITIALIZE_TASK", "CI_DOCKER_EXECUTE_TASK", "CI_DOCKER_CLEANUP_TASK"},
+	{"local_init", "local_execute", "local_cleanup"},
+}
+
+var execute = map[string]bool{kinds[0][1]: true, kinds[1][1]: true}
+
+type eventKind int
+
+const (
+	begun eventKind = iota
+	requeued
+	expired
+	ended
+	lost
+)
+
+// event is what has happened in the queue.
+type event struct {
+	kind    eventKind
+	w       *work
+	r       *record
+	d       *delegate
+	outcome string
+	begun   bool
+	variant int
+}
+
+func (m *model) emit(e event) { m.events = append(m.events, e) }
+
+// follow has the stages follow what has happened, until nothing more does.
+func (m *model) follow() {
+	for len(m.events) > 0 {
+		e := m.events[0]
+		m.events = m.events[1:]
+		switch {
+		case e.kind == lost:
+			e.d.acc.news = append(e.d.acc.news, "delegate "+e.d.id+" LOST")
+		case e.w.stage == nil:
+			m.followTask(&e)
+		default:
+			m.followStage(&e)
+		}
+	}
+}
+
+func (m *model) followTask(e *event) {
+	now := queued
+	switch e.kind {
+	case begun:
+		now = isRunning
+	case ended:
+		now = status(e.outcome)
+	default:
+	}
+	e.w.tell(now)
+}
+
+// tell expects the event that a stage or a single task has a status.
+func (w *work) tell(status string) {
+	kind := "stage "
+	if w.stage == nil {
+		kind = "task "
+	}
+	w.acc.news = append(w.acc.news, kind+w.id+" "+status)
+}
+
+func (w *work) tellStep(p *part) {
+	w.acc.news = append(w.acc.news, fmt.Sprintf("step %s/%s %s", w.id, p.id, p.status))
+}
+
+func (m *model) followStage(e *event) {
+	w := e.w
+	i := slices.IndexFunc(w.parts, func(p *part) bool { return p.task == e.r.id })
+	switch e.kind {
+	case begun:
+		if i < 0 {
+			return // of an earlier attempt
+		}
+		p := w.parts[i]
+		p.status = isRunning
+		if p == w.init() {
+			w.status, w.started, w.by, w.variant = isRunning, true, e.d.id, e.variant
+			w.tell(isRunning)
+		}
+		w.tellStep(p)
+	case requeued:
+		w.status, w.started, w.by, w.init().status = queued, false, "", queued
+		w.tell(queued)
+	case expired:
+		m.halt(w, timedOut)
+	case ended:
+		if i >= 0 {
+			m.followEnd(e, w.parts[i])
+		}
+	default:
+	}
+}
+
+func (m *model) followEnd(e *event, p *part) {
+	w := e.w
+	p.status = status(e.outcome)
+	w.tellStep(p)
+	switch {
+	case w.over():
+	case e.outcome == abandoned:
+		m.abandon(w, p)
+	case p == w.cleanup():
+		m.finish(w)
+	case p == w.init() && !e.begun:
+		w.fail(p)
+		w.skip()
+		p := w.cleanup()
+		p.status = skipped
+		m.finish(w)
+	default:
+		if p.status != success {
+			w.fail(p)
+		}
+		m.proceed(w)
+	}
+}
+
+func (s *stage) over() bool { return s.status != queued && s.status != isRunning }
+
+func (s *stage) fail(p *part) {
+	if s.failed == "" {
+		s.failed = p.status
+	}
+}
+
+func (s *stage) skip() {
+	for ; s.next < len(s.parts)-1; s.next++ {
+		s.parts[s.next].status = skipped
+	}
+}
+
+// proceed gives the delegate the next step that is to run, or the cleanup.
+func (m *model) proceed(w *work) {
+	for ; w.next < len(w.parts)-1; w.next++ {
+		p := w.parts[w.next]
+		runs := p.runOn == "always" || (p.runOn == "failure") == (w.failed != "")
+		if runs && w.stopping == "" && w.init().status == success {
+			w.next++
+			m.send(w, p)
+			return
+		}
+		p.status = skipped
+	}
+	m.send(w, w.cleanup())
+}
+
+// send gives the stage's delegate a part.
+func (m *model) send(w *work, p *part) {
+	w.current = p
+	r := m.task(w, p)
+	if w.d.lost {
+		r.d = w.d
+		m.end(r, abandoned)
+		return
+	}
+	m.give(r, w.d)
+	r.at = m.now + r.timeout + m.set.answer
+}
+
+// task makes the task of a part.
+func (m *model) task(w *work, p *part) *record {
+	kind := 1
+	switch p {
+	case w.init():
+		kind = 0
+	case w.cleanup():
+		kind = 2
+	}
+	r := &record{w: w, id: p.task, kind: kinds[w.variant][kind], timeout: p.timeout, submitted: m.now, at: never}
+	w.tasks = append(w.tasks, r)
+	return r
+}
+
+// abandon ends a stage whose delegate is gone. A cleanup waits for its return.
+func (m *model) abandon(w *work, p *part) {
+	w.lost = true
+	last := w.cleanup()
+	if p != last {
+		w.fail(p)
+	}
+	w.skip()
+	switch {
+	case !w.d.removed:
+		last.task, last.status = last.task+"-again", queued
+		r := m.task(w, last)
+		r.detached = true
+		m.give(r, w.d)
+	case p != last:
+		last.status = skipped
+	}
+	m.finish(w)
+}
+
+// finish ends a stage, or runs it again.
+func (m *model) finish(w *work) {
+	if m.again(w) {
+		return
+	}
+	w.current = nil
+	w.status = success
+	if w.failed != "" {
+		w.status = w.failed
+	}
+	if w.stopping != "" {
+		w.status = w.stopping
+	}
+	w.tell(w.status)
+	m.release(w)
+}
+
+// again runs a stage once more, if its policy says so.
+func (m *model) again(w *work) bool {
+	why := "failure"
+	switch {
+	case w.lost:
+		why = "lost"
+	case w.failed == timedOut:
+		why = "timeout"
+	}
+	n := len(w.attempts) + 2
+	if w.stopping != "" || w.failed == "" || !w.started || n > w.retries.most || !slices.Contains(w.retries.on, why) {
+		return false
+	}
+	w.attempts = append(w.attempts, w.failed)
+	w.status, w.failed, w.lost, w.started, w.by, w.next = queued, "", false, false, "", 1
+	for _, p := range w.parts {
+		p.task, p.status = p.first+"-"+strconv.Itoa(n), queued
+	}
+	w.current = w.init()
+	first := &record{w: w, id: w.init().task, timeout: w.init().timeout, at: never}
+	m.retry(w, first, m.now+w.retries.backoff<<(n-2))
+	w.tell(queued)
+	return true
+}
+
+// halt makes a stage end early.
+func (m *model) halt(w *work, why string) {
+	if w.stopping == "" && !w.over() && w.current != w.cleanup() {
+		w.stopping = why
+		m.stop(w.acc.task(w.current.task))
+	}
+}

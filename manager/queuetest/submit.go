@@ -1,0 +1,160 @@
+package queuetest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/task"
+)
+
+// most is how many stages and single tasks there are that have not ended.
+const most = 12
+
+func (h *history) newID(rt *rapid.T, prefix string) string {
+	live := 0
+	for _, a := range h.accounts {
+		for _, w := range a.works {
+			if w.state != over {
+				live++
+			}
+		}
+	}
+	if live >= most {
+		rt.Skip("enough")
+	}
+	h.in.names++
+	return fmt.Sprint(prefix, h.in.names)
+}
+
+// timeout is none, or in a jump's reach, or far away where time does not jump.
+func (h *history) timeout(rt *rapid.T, what string, seconds int) task.Millis {
+	if h.clock == nil || !rarely(rt, what, 3) {
+		return 0
+	}
+	return task.Millis(seconds * 1000)
+}
+
+// or is a time-out, or what it is by default.
+func or(t task.Millis, d time.Duration) time.Duration {
+	if t == 0 {
+		return d
+	}
+	return t.Duration()
+}
+
+func (h *history) anySelectors(rt *rapid.T) []string {
+	return rapid.SliceOfN(rapid.SampledFrom(selectors), 0, 2).Draw(rt, "selectors")
+}
+
+var priorities = []string{"", "NORMAL", "HIGH"}
+
+func (h *history) submitStage(rt *rapid.T) {
+	req := manager.StageRequest{
+		ID: h.newID(rt, "s"), Name: h.in.name, Selectors: h.anySelectors(rt), Priority: rapid.SampledFrom(priorities).Draw(rt, "priority"),
+		Timeout: h.timeout(rt, "timeout", 50), QueueTimeout: h.timeout(rt, "queue", 40), InitTimeout: h.timeout(rt, "init", 15),
+		Pipeline: rapid.SampledFrom([]string{"", "web"}).Draw(rt, "pipeline"),
+	}
+	if rarely(rt, "label", 3) {
+		req.Labels = map[string]string{"env": "prod"}
+	}
+	if rarely(rt, "retry", 3) {
+		req.Retry = &manager.Retry{
+			MaxAttempts: rapid.IntRange(1, 3).Draw(rt, "attempts"), Backoff: 10_000, MaxBackoff: 40_000,
+			On: rapid.SampledFrom([][]string{{"lost"}, {"timeout"}, {"failure"}, {"lost", "failure", "timeout"}}).Draw(rt, "on"),
+		}
+		if h.clock == nil {
+			req.Retry.Backoff, req.Retry.MaxBackoff = 3_600_000, 14_400_000
+		}
+	}
+	for i := range rapid.IntRange(0, 2).Draw(rt, "steps") {
+		req.Steps = append(req.Steps, manager.StepRequest{
+			ID: fmt.Sprint("step", i+1), RunOn: rapid.SampledFrom([]string{"", "", "failure", "always"}).Draw(rt, "run on"),
+			Timeout: h.timeout(rt, "step", 15),
+		})
+	}
+	w := &work{
+		acc: h.in, id: req.ID, request: asJSON(req), high: req.Priority == "HIGH", selectors: req.Selectors,
+		variants: kinds, groups: []string{"account"}, queueTimeout: or(req.QueueTimeout, h.set.queue),
+		stage: &stage{status: queued, timeout: req.Timeout.Duration(), next: 1},
+	}
+	if req.Pipeline != "" {
+		w.groups = append(w.groups, "pipeline:web")
+	}
+	if req.Labels != nil {
+		w.groups = append(w.groups, "label:env=prod")
+	}
+	if r := req.Retry; r != nil {
+		w.retries = retries{r.MaxAttempts, r.On, r.Backoff.Duration()}
+	}
+	var got manager.Stage
+	h.expect(rt, 202, "POST", "/api/stages", w.request).into(rt, &got)
+	if got.ID != w.id || len(got.Steps) != len(req.Steps) {
+		rt.Fatalf("submitted %s and got %+v", w.request, got)
+	}
+	add := func(s manager.StepState, runOn string, timeout time.Duration) {
+		w.parts = append(w.parts, &part{id: s.ID, first: s.TaskID, task: s.TaskID, status: queued, runOn: runOn, timeout: timeout})
+	}
+	add(got.Init, "", or(req.InitTimeout, h.set.task))
+	for i, s := range got.Steps {
+		add(s, req.Steps[i].RunOn, or(req.Steps[i].Timeout, h.set.task))
+	}
+	add(got.Cleanup, "", h.set.cleanup)
+	w.current = w.init()
+	h.submit(w, w.init().task, w.init().timeout)
+}
+
+func (h *history) submitTask(rt *rapid.T) {
+	req := manager.TaskRequest{
+		Task:      task.Task{ID: h.newID(rt, "t"), Type: rapid.SampledFrom([]string{"custom", "custom", "rare"}).Draw(rt, "type")},
+		Selectors: h.anySelectors(rt), Priority: rapid.SampledFrom(priorities).Draw(rt, "priority"),
+		QueueTimeout: h.timeout(rt, "queue", 40),
+	}
+	req.Task.Timeout = h.timeout(rt, "timeout", 20)
+	timeout := or(req.Task.Timeout, h.set.task)
+	w := &work{
+		acc: h.in, id: req.Task.ID, request: asJSON(req), high: req.Priority == "HIGH", selectors: req.Selectors,
+		variants: [][]string{{req.Task.Type}}, queueTimeout: or(req.QueueTimeout, timeout),
+	}
+	h.expect(rt, 202, "POST", "/api/tasks", w.request)
+	h.submit(w, w.id, timeout)
+}
+
+// submit makes a work wait, or gives it away.
+func (m *model) submit(w *work, first string, timeout time.Duration) {
+	w.seq, w.was, w.at = m.number(), map[string]fate{}, never
+	w.first = &record{w: w, id: first, kind: w.variants[0][0], timeout: timeout, submitted: m.now, at: never}
+	w.tasks = []*record{w.first}
+	w.acc.works = append(w.acc.works, w)
+	m.wait(w)
+	m.settle(w.acc)
+	now := queued
+	w.tell(now)
+}
+
+// submitAgain submits under an id that is taken: the same, or something else.
+func (h *history) submitAgain(rt *rapid.T) {
+	if len(h.in.works) == 0 {
+		rt.Skip("nothing was submitted")
+	}
+	w := h.in.works[rapid.IntRange(0, len(h.in.works)-1).Draw(rt, "work")]
+	path := "/api/stages"
+	if w.stage == nil {
+		path = "/api/tasks"
+	}
+	switch rapid.IntRange(0, 2).Draw(rt, "what") {
+	case 0:
+		h.expect(rt, 200, "POST", path, w.request)
+	case 1:
+		i := slices.Index(priorities, "HIGH")
+		if w.high {
+			i--
+		}
+		h.expect(rt, 409, "POST", "/api/stages", asJSON(manager.StageRequest{ID: w.id, Priority: priorities[i]}))
+	default:
+		h.expect(rt, 409, "POST", "/api/tasks", fmt.Sprintf(`{"id":%q,"type":"yet another"}`, w.id))
+	}
+}

@@ -1,0 +1,81 @@
+package queuetest
+
+import "time"
+
+// timer is something that happens at a time.
+type timer struct {
+	at  time.Duration
+	age int
+	due func()
+}
+
+// first is what happens first, of what is due together what is older.
+func (m *model) first() timer {
+	first := timer{at: never}
+	add := func(at time.Duration, age int, due func()) {
+		if at < first.at || at == first.at && age < first.age {
+			first = timer{at, age, due}
+		}
+	}
+	for _, a := range m.accounts {
+		for _, d := range a.delegates {
+			add(d.at, d.order, func() { m.silent(d) })
+		}
+		for _, w := range a.works {
+			add(w.at, w.seq, func() { m.dueWork(w) })
+			for _, r := range w.tasks {
+				add(r.at, r.seq, func() { m.dueTask(r) })
+			}
+		}
+	}
+	return first
+}
+
+// pass lets time go by. What has become due is done in one go: the stages follow
+// afterwards.
+func (m *model) pass(d time.Duration) {
+	m.now += d
+	for t := m.first(); t.at <= m.now; t = m.first() {
+		t.due()
+	}
+	m.follow()
+}
+
+func (m *model) silent(d *delegate) {
+	if d.lost {
+		m.remove(d)
+	} else {
+		m.lose(d)
+	}
+}
+
+func (m *model) dueWork(w *work) {
+	w.at = never
+	switch w.state {
+	case waiting:
+		m.end(w.first, timedOut)
+	case later:
+		m.wait(w)
+		m.settle(w.acc)
+	case given:
+		if m.now >= w.until() {
+			m.end(w.first, timedOut)
+			return
+		}
+		w.was[w.d.id] = missed
+		m.requeue(w)
+	case running:
+		m.emit(event{kind: expired, w: w, r: w.first})
+	case over:
+		m.forget(w)
+	}
+}
+
+func (m *model) dueTask(r *record) {
+	r.at = never
+	if r.stopping {
+		m.end(r, aborted)
+	} else {
+		m.end(r, timedOut)
+	}
+}
