@@ -421,3 +421,13 @@ func TestAStateOfWhatWasLostIsNotSaved(t *testing.T) {
 	s.Chunks = 1
 	require.NoError(t, log.Commit(t.Context(), s))
 }
+
+// A Redis that does not take connections in time is one that is away: whoever
+// waits for it, waits. What the network says of that looks like the end of a context.
+func TestAConnectionThatTakesTooLongIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	_, err := redis.Open(t.Context(), redis.Config{Client: func() goredis.UniversalClient {
+		return goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1", DialTimeout: time.Nanosecond, MaxRetries: -1})
+	}})
+	require.ErrorIs(t, err, journal.ErrRetry)
+}

@@ -5,6 +5,7 @@ import (
 	_ "embed" // for the scripts
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -219,7 +220,10 @@ var passing = []string{
 // explain makes an error one of the journal's.
 func explain(err error) error {
 	var answer goredis.Error
+	var network *net.OpError
 	switch {
+	case errors.As(err, &network): // also where it says that it is the end of a context, as when dialling takes too long
+		return fmt.Errorf("%w: %w", journal.ErrRetry, err)
 	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, goredis.ErrClosed):
