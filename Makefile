@@ -8,7 +8,7 @@ TESTSUM_VERSION = v1.13.0
 TESTSUM = $(CACHE)/gotestsum-$(TESTSUM_VERSION)
 PLATFORMS = linux/amd64 linux/arm64 darwin/arm64 windows/amd64
 
-.PHONY: all test race bench queuetest fuzz lint vet build cross clean
+.PHONY: all test race chaos bench queuetest fuzz lint vet build cross clean
 
 all: build vet lint test
 
@@ -27,6 +27,12 @@ ifdef DLITE_TEST_RERUN
 else
 	go test $(FLAGS) ./...
 endif
+
+## chaos: thousands of stages while all that takes part is killed, paused and cut off;
+## DLITE_CHAOS_SEED=... draws the same again
+CHAOS_STAGES ?= 20000
+chaos:
+	@DLITE_CHAOS_STAGES=$(CHAOS_STAGES) internal/testbed/run.sh go test -v -count=1 -timeout 3h ./internal/chaos
 
 ## bench: the figures in docs/benchmarks.md
 bench:

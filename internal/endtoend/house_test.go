@@ -115,6 +115,7 @@ var mayImport = map[string][]string{
 	"manager/queuelog": {"logger", "task/stage"},
 	"internal/token":   {},
 	"internal/testbed": {"driver"},
+	"internal/chaos":   {},
 }
 
 // The packages import each other in the directions that the design allows.

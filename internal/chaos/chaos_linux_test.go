@@ -1,0 +1,295 @@
+package chaos_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/internal/testbed"
+)
+
+// How many stages are run, and the seed of what is drawn; by default few, and a new
+// one.
+const (
+	stagesEnv = "DLITE_CHAOS_STAGES"
+	seedEnv   = "DLITE_CHAOS_SEED"
+)
+
+const fewStages = 1500
+
+// slower is how much less is done under the race detector, which all processes
+// have then.
+const slower = 3
+
+// Three managers on one Redis, twenty delegates, and nothing to rely on: managers,
+// delegates and Redis are killed and started again, managers and delegates are
+// paused, also for longer than their heartbeats may be absent, and all are cut off
+// from each other and slowed. SPEC Q1, Q4, Q6, Q7.
+func TestChaosOnRedis(t *testing.T) {
+	s := newScene(t)
+	s.redis = testbed.Redis(t)
+	for i := range 3 {
+		l := newLink(t, s.toxics, fmt.Sprint("redis of manager-", i), s.redis.Address)
+		s.stores = append(s.stores, l)
+		s.addManager("redis://" + l.address() + "?dial_timeout=1s&read_timeout=1s&write_timeout=1s")
+	}
+	s.run()
+}
+
+// The same with one manager on a database. The two are not run at the same time:
+// each has two dozen processes.
+func TestChaosOnSQLite(t *testing.T) {
+	s := newScene(t)
+	s.addManager(filepath.Join(s.dir, "manager.db"))
+	s.run()
+}
+
+// scene is all that takes part.
+type scene struct {
+	t      *testing.T
+	dir    string
+	seed   uint64
+	random *rand.Rand
+	orders []order
+	toxics *toxiproxy.ApiServer
+
+	redis     *testbed.RedisServer // nil without one
+	stores    []*link              // of the managers
+	managers  []*process
+	apis      []*api // of each manager
+	delegates []*process
+	fields    []*link // between delegates and managers
+	known     map[string]delegateOrder
+
+	mu   sync.Mutex
+	done map[string]int // what was done to them
+	busy map[any]bool   // what something is being done to
+}
+
+func newScene(t *testing.T) *scene {
+	seed, stages := rand.Uint64()>>32, fewStages
+	if raceEnabled {
+		stages /= slower
+	}
+	if text := os.Getenv(seedEnv); text != "" {
+		_, err := fmt.Sscan(text, &seed)
+		require.NoError(t, err)
+	}
+	if text := os.Getenv(stagesEnv); text != "" {
+		var err error
+		stages, err = strconv.Atoi(text)
+		require.NoError(t, err)
+	}
+	t.Logf("seed %d: %s=%[1]d draws the same again", seed, seedEnv)
+	r := rand.New(rand.NewPCG(seed, 0))
+	// A socket's path must be short.
+	dir, err := os.MkdirTemp("", "chaos-")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the logs and records are in %s", dir)
+			return
+		}
+		_ = os.RemoveAll(dir)
+	})
+	s := &scene{
+		t: t, dir: dir, seed: seed, random: r, orders: makeOrders(r, stages), toxics: newToxiproxy(),
+		known: map[string]delegateOrder{}, done: map[string]int{}, busy: map[any]bool{},
+	}
+	for _, sub := range []string{"effects", "records", "state"} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, sub), 0o700))
+	}
+	return s
+}
+
+func (s *scene) addManager(store string) {
+	name := fmt.Sprint("manager-", len(s.managers))
+	o := managerOrders{Socket: filepath.Join(s.dir, name), Store: store}
+	s.managers = append(s.managers, newProcess(s.t, name, managerEnv, s.dir, o))
+	s.apis = append(s.apis, newAPI(s.t, "unix", o.Socket))
+}
+
+// addDelegates makes twenty delegates: eight have a process for themselves.
+func (s *scene) addDelegates(address string) {
+	for i := range 4 {
+		s.fields = append(s.fields, newLink(s.t, s.toxics, fmt.Sprint("field-", i), address))
+	}
+	number := 0
+	for i := range 12 {
+		o := delegateOrders{Effects: filepath.Join(s.dir, "effects"), Records: filepath.Join(s.dir, "records")}
+		o.URL = "http://" + s.fields[i%len(s.fields)].address()
+		for range 1 + 2*(i/8) {
+			d := delegateOrder{Name: fmt.Sprintf("d%02d", number), MaxStages: 1 + s.random.IntN(4), Trusting: number%2 == 0}
+			d.Tags = []string{[]string{"even", "odd"}[number%2]}
+			if number%3 == 0 {
+				d.State = filepath.Join(s.dir, "state", d.Name)
+				d.Trusting = false
+			}
+			s.known[d.Name] = d
+			o.Delegates = append(o.Delegates, d)
+			number++
+		}
+		s.delegates = append(s.delegates, newProcess(s.t, fmt.Sprintf("delegates-%02d", i), delegateEnv, s.dir, o))
+	}
+}
+
+// warFor and warForEach bound the chaos, if the stages do not end it before.
+const (
+	warFor     = 15 * time.Second
+	warForEach = 40 * time.Millisecond // of the stages
+)
+
+// patience is how long everything may take to end when there is peace.
+const patience = 2 * time.Minute
+
+// run runs all stages in chaos, then looks at what is left.
+func (s *scene) run() {
+	begun := time.Now()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer cancel()
+	sockets := make([]string, 0, len(s.apis))
+	watchers := newWatchers(s.t)
+	for _, a := range s.apis {
+		sockets = append(sockets, a.name)
+		background.Go(func() { watchers.follow(ctx, a) })
+	}
+	b := newBalancer(s.t, sockets)
+	s.addDelegates(b.address())
+	for _, p := range append(s.managers[:len(s.managers):len(s.managers)], s.delegates...) {
+		p.start()
+	}
+	work := &submitters{t: s.t, api: newAPI(s.t, "tcp", b.address()), most: 200, progress: watchers}
+	warring, peace := context.WithTimeout(ctx, warFor+time.Duration(len(s.orders))*warForEach)
+	defer peace()
+	var war sync.WaitGroup
+	war.Go(func() { s.war(warring) })
+	work.run(ctx, s.orders)
+	peace()
+	war.Wait()
+	chaotic := time.Since(begun)
+	v := &verdict{scene: s, watchers: watchers, work: work}
+	v.look(ctx)
+	s.t.Logf("%d stages on %s in %v, of it %v in chaos\n%s", len(s.orders), s.store(),
+		time.Since(begun).Round(time.Second), chaotic.Round(time.Second), v.table())
+	if s.t.Failed() {
+		s.t.Logf("seed %d", s.seed)
+	}
+}
+
+func (s *scene) store() string {
+	if s.redis != nil {
+		return "Redis"
+	}
+	return "SQLite"
+}
+
+// mischief is something that is done to a part, for a while.
+type mischief struct {
+	name   string
+	victim any
+	begin  func() (undo func())
+	most   time.Duration // it lasts
+}
+
+// war does one thing after the other, several at a time, until ctx ends. Then all
+// is as before.
+func (s *scene) war(ctx context.Context) {
+	var under sync.WaitGroup
+	defer under.Wait()
+	for pause(ctx, 50*time.Millisecond+upTo(s.random, 400*time.Millisecond)) {
+		m := s.draw()
+		lasts := upTo(s.random, m.most)
+		if !s.take(m) {
+			continue
+		}
+		undo := m.begin()
+		under.Go(func() {
+			pause(ctx, lasts)
+			undo()
+			s.giveBack(m)
+		})
+	}
+}
+
+func (s *scene) take(m mischief) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy[m.victim] {
+		return false
+	}
+	s.busy[m.victim] = true
+	s.done[m.name]++
+	return true
+}
+
+func (s *scene) giveBack(m mischief) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.busy, m.victim)
+}
+
+// draw draws what is done next.
+func (s *scene) draw() mischief {
+	r := s.random
+	m, d, f := s.managers[r.IntN(len(s.managers))], s.delegates[r.IntN(len(s.delegates))], s.fields[r.IntN(len(s.fields))]
+	choices := []mischief{
+		{"manager killed", m, killed9(m), time.Second},
+		{"manager paused", m, paused(m), 2 * time.Second},
+		{"delegates killed", d, killed9(d), time.Second},
+		{"delegates killed", d, killed9(d), time.Second},
+		{"delegates paused", d, paused(d), heartbeatTimeout / 2},
+		{"delegates paused for long", d, paused(d), 2 * heartbeatTimeout},
+		{"delegates cut off", f, f.cut, 2 * time.Second},
+		{"delegates not heard", f, f.swallow, 2 * time.Second},
+		{"delegates slowed", f, f.slow, 3 * time.Second},
+	}
+	if s.redis != nil {
+		l := s.stores[r.IntN(len(s.stores))]
+		choices = append(choices,
+			mischief{"manager paused for long", m, paused(m), 2 * heartbeatTimeout},
+			mischief{"Redis killed", s.redis, s.redisKilled, time.Second},
+			mischief{"manager cut off from Redis", l, l.cut, 3 * time.Second},
+			mischief{"manager not heard by Redis", l, l.swallow, 3 * time.Second},
+			mischief{"manager's Redis slowed", l, l.slow, 3 * time.Second},
+		)
+	}
+	return choices[r.IntN(len(choices))]
+}
+
+func killed9(p *process) func() func() {
+	return func() func() { p.kill(); return p.start }
+}
+
+func paused(p *process) func() func() {
+	return func() func() {
+		p.signal(syscall.SIGSTOP)
+		return func() { p.signal(syscall.SIGCONT) }
+	}
+}
+
+func (s *scene) redisKilled() func() {
+	s.redis.Kill()
+	return func() { s.redis.Start(s.t) }
+}
+
+// table says what was done.
+func (s *scene) table() string {
+	var b strings.Builder
+	for _, name := range sorted(s.done) {
+		_, _ = fmt.Fprintf(&b, "  %-58s %6d\n", name, s.done[name])
+	}
+	return b.String()
+}

@@ -1,0 +1,47 @@
+package chaos_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// The tests' program is its own managers and delegates: one of these has its
+// orders, as JSON.
+const (
+	managerEnv  = "DLITE_CHAOS_MANAGER"
+	delegateEnv = "DLITE_CHAOS_DELEGATE"
+)
+
+const (
+	account = "acc"
+	secret  = "00000000000000000000000000000001"
+)
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(managerEnv); text != "" {
+		play(text, runManager)
+	}
+	if text := os.Getenv(delegateEnv); text != "" {
+		play(text, runDelegates)
+	}
+	// The proxy forgets a goroutine when a connection ends while a toxic is added.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"))
+}
+
+// play does what the orders say, and does not return.
+func play[O any](text string, run func(O) error) {
+	var o O
+	err := json.Unmarshal([]byte(text), &o)
+	if err == nil {
+		err = run(o)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "ended:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}

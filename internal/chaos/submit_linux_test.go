@@ -1,0 +1,114 @@
+package chaos_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/delegate-io/dlite/manager"
+)
+
+// order is a stage that is submitted.
+type order struct {
+	manager.StageRequest
+	abort time.Duration // after its submission; 0 is never
+}
+
+// makeOrders draws the stages.
+func makeOrders(r *rand.Rand, n int) []order {
+	orders := make([]order, n)
+	for i := range orders {
+		o := &orders[i]
+		o.ID = fmt.Sprintf("s%05d", i)
+		for s := range r.IntN(4) {
+			o.Steps = append(o.Steps, manager.StepRequest{ID: fmt.Sprint("step", s)})
+		}
+		switch r.IntN(10) {
+		case 0, 1:
+			o.Selectors = []string{"even"}
+		case 2, 3:
+			o.Selectors = []string{"odd"}
+		}
+		if r.IntN(10) == 0 {
+			o.Priority = "HIGH"
+		}
+		if r.IntN(2) == 0 {
+			o.Retry = &manager.Retry{MaxAttempts: 3, On: []string{manager.OnLost}, Backoff: 200}
+		}
+		if r.IntN(12) == 0 {
+			o.abort = time.Millisecond + upTo(r, 300*time.Millisecond)
+		}
+	}
+	return orders
+}
+
+// submitters submit stages, several at a time, and abort some of them.
+type submitters struct {
+	t        *testing.T
+	api      *api
+	most     int // stages that have not ended
+	progress *watchers
+
+	submitted, repeated, found, aborts atomic.Int64
+}
+
+const parallelSubmitters = 8
+
+// run returns when all is submitted.
+func (s *submitters) run(ctx context.Context, orders []order) {
+	next := make(chan order)
+	var all sync.WaitGroup
+	defer all.Wait()
+	for range parallelSubmitters {
+		all.Go(func() {
+			for o := range next {
+				s.submit(ctx, o)
+			}
+		})
+	}
+	defer close(next)
+	for i, o := range orders {
+		for i-s.progress.ended() >= s.most {
+			if !pause(ctx, 5*time.Millisecond) {
+				return
+			}
+		}
+		select {
+		case next <- o:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// submit submits a stage, the same again until a manager has said that it has it.
+func (s *submitters) submit(ctx context.Context, o order) {
+	status, calls, err := s.api.insist(ctx, http.MethodPost, "/api/stages", o.StageRequest, nil)
+	if err != nil {
+		s.t.Errorf("submitting %s: %v", o.ID, err)
+		return
+	}
+	s.submitted.Add(1)
+	s.repeated.Add(int64(calls - 1))
+	if status == http.StatusOK {
+		s.found.Add(1)
+		if calls == 1 {
+			s.t.Errorf("%s was there before it was submitted", o.ID)
+		}
+	}
+	if o.abort == 0 || !pause(ctx, o.abort) {
+		return
+	}
+	s.aborts.Add(1)
+	if _, _, err := s.api.insist(ctx, http.MethodPost, "/api/stages/"+o.ID+"/abort", nil, nil); err != nil {
+		s.t.Errorf("aborting %s: %v", o.ID, err)
+	}
+}
+
+// upTo draws a time below d.
+func upTo(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }

@@ -1,0 +1,101 @@
+package chaos_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/delegate-io/dlite/manager"
+)
+
+// watchers read the events of each manager, for as long as it lives and again when
+// it is back, and see that all tell the same.
+type watchers struct {
+	t *testing.T
+
+	mu     sync.Mutex
+	events map[uint64]manager.Event
+	ends   map[string]int // of stages
+	last   uint64
+	missed int
+	told   int // by any
+	odd    int // events that managers tell differently
+}
+
+func newWatchers(t *testing.T) *watchers {
+	return &watchers{t: t, events: map[uint64]manager.Event{}, ends: map[string]int{}}
+}
+
+// ended is how many stages have ended so far.
+func (w *watchers) ended() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.ends)
+}
+
+// follow reads a manager's events until ctx ends.
+func (w *watchers) follow(ctx context.Context, a *api) {
+	since := uint64(0)
+	for ctx.Err() == nil {
+		since = w.read(ctx, a, since)
+		pause(ctx, 20*time.Millisecond)
+	}
+}
+
+// read reads what comes after an event until the manager dies, and returns the
+// last that came.
+func (w *watchers) read(ctx context.Context, a *api, since uint64) uint64 {
+	resp, err := a.request(ctx, http.MethodGet, fmt.Sprintf("/api/events?since=%d", since), nil)
+	if err != nil {
+		return since
+	}
+	defer func() { _ = resp.Body.Close() }()
+	kind := ""
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), ": ")
+		switch name {
+		case "event":
+			kind = value
+		case "data":
+			var e manager.Event
+			if err := json.Unmarshal([]byte(value), &e); err != nil {
+				return since // it broke off
+			}
+			if kind != "place" {
+				w.note(a, kind, e)
+				since = max(since, e.ID)
+			}
+		}
+	}
+	return since
+}
+
+func (w *watchers) note(a *api, kind string, e manager.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if kind == "missed" {
+		w.missed++
+		return
+	}
+	w.told++
+	e.Place, e.Reason, e.Waited = 0, "", 0 // of the time when it was sent
+	if before, ok := w.events[e.ID]; ok {
+		if before != e {
+			if w.odd++; w.odd <= 5 {
+				w.t.Errorf("%s tells event %d as %+v, before it was %+v", a.name, e.ID, e, before)
+			}
+		}
+		return
+	}
+	w.events[e.ID] = e
+	w.last = max(w.last, e.ID)
+	if e.Type == manager.StageEvent && e.Status.Ended() {
+		w.ends[e.Stage]++
+	}
+}
