@@ -22,6 +22,7 @@ type model struct {
 	had       map[string]string // who has acquired a task and not handed it back
 	ended     map[string]int    // how often a task has ended
 	before    map[string]string // who was offered a work
+	later     map[string]bool   // works that waited for their time
 	decisions *int
 	plain     bool // works and delegates are all the same
 }
@@ -223,7 +224,7 @@ func (m *model) follow(t require.TestingT) (moved int) {
 
 // check checks what must always hold.
 func (m *model) check(t *rapid.T) {
-	moved := m.follow(t)
+	moved := m.follow(t) + m.come()
 	m.alike()
 	kept, before := 0, map[string]string{}
 	for id, a := range m.accounts {
@@ -246,6 +247,22 @@ func (m *model) check(t *rapid.T) {
 	m.before = before
 	require.Equal(t, kept, m.kept)
 	require.LessOrEqual(t, len(m.finished), 2*m.kept+16)
+}
+
+// come counts the works whose time has come.
+func (m *model) come() (n int) {
+	waits := map[string]bool{}
+	for id, a := range m.accounts {
+		for _, w := range a.works {
+			if of := id + "/" + w.ID; w.state == later {
+				waits[of] = true
+			} else if m.later[of] {
+				n++
+			}
+		}
+	}
+	m.later = waits
+	return n
 }
 
 // checkWork: a work is in one place, the one that its state says.
