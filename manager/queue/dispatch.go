@@ -227,16 +227,19 @@ func (q *Queue) requeue(w *work, now instant) {
 
 // again gives away a work that has begun to wait, and the slot and the room in
 // groups that it has left: with the slot of d, nil for none. The slot goes to the
-// first in line, which it may be itself. The caller holds mu.
+// first in line, which it may be itself. All have their turn in their order, parked
+// at a group or not: what comes is the same whether a lane has been met or not, as
+// after a Load. The caller holds mu.
 func (q *Queue) again(w *work, d *delegate, left []*group, now instant) {
 	if n := room(left); w.lane != nil {
 		if n == nil {
+			q.fillBefore(d, w, left, now)
 			q.place(w, d, now)
 		} else if w.lane.parked == nil {
 			w.lane.park(n.parked) // it has its turn among them
 		}
 	}
-	q.admit(left, d, now)
+	q.admit(left, d, w, now)
 	if d != nil {
 		q.fill(d, now)
 	}

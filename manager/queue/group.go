@@ -55,7 +55,7 @@ func (q *Queue) SetLimit(account, name string, most int) {
 	now, a := q.now(), q.account(account)
 	g := a.group(name)
 	g.max = max(most, 0)
-	q.admit([]*group{g}, nil, now)
+	q.admit([]*group{g}, nil, nil, now)
 	a.tidyGroup(g)
 }
 
@@ -68,7 +68,7 @@ func (q *Queue) Pause(account string, paused bool) {
 	now, a := q.now(), q.account(account)
 	a.gate.closed = paused
 	if !paused {
-		q.admit([]*group{&a.gate}, nil, now)
+		q.admit([]*group{&a.gate}, nil, nil, now)
 		return
 	}
 	for _, d := range a.sorted() {
@@ -179,30 +179,51 @@ func room(groups []*group) *lane {
 
 // admit gives works away for which groups have room now. A slot of the delegate d,
 // nil for nobody, may have become free with it: whichever work comes first is served
-// first. The caller holds mu.
-func (q *Queue) admit(groups []*group, d *delegate, now instant) {
+// first. The one that has left it, nil for none, tries the others before. The caller
+// holds mu.
+func (q *Queue) admit(groups []*group, d *delegate, from *work, now instant) {
 	n := room(groups)
 	if n == nil {
 		return
 	}
 	for next := d.first(); n != nil; n = room(groups) { // next is the first in d's lines
 		if next != nil && next.before(n.first) {
-			if q.filling != nil {
-				q.filling(d, next)
-			}
-			q.offer(next, d, d.variant(next), now)
+			q.hand(next, d, now)
 			next = d.first()
 			continue
 		}
 		g, w := n.parked, n.first
 		n.unpark()
-		if q.place(w, nil, now); n.first != nil && n.first != w {
+		var left *delegate
+		if w == from {
+			left = d
+		}
+		if q.place(w, left, now); n.first != nil && n.first != w {
 			n.park(g) // its next one has its own turn
 		}
-		if next != nil && (w.d == d || next.class.full() != nil) {
+		if w == from || next != nil && (w.d == d || next.class.full() != nil) {
 			next = d.first()
 		}
 	}
+}
+
+// fillBefore gives a delegate what waits for it and comes before a work that has left
+// it, and the groups: it may need the room there.
+func (q *Queue) fillBefore(d *delegate, w *work, left []*group, now instant) {
+	if !slices.ContainsFunc(left, func(g *group) bool { return g.max > 0 }) {
+		return // then it makes no difference who is first
+	}
+	for o := d.first(); o != nil && o.before(w); o = d.first() {
+		q.hand(o, d, now)
+	}
+}
+
+// hand gives a delegate what waits for it first.
+func (q *Queue) hand(w *work, d *delegate, now instant) {
+	if q.filling != nil {
+		q.filling(d, w)
+	}
+	q.offer(w, d, d.variant(w), now)
 }
 
 // first is what waits for the delegate first, nil when it takes nothing.

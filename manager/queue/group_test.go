@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 	"time"
@@ -372,4 +373,38 @@ func TestWhatWaitsForALimitIsOutOfTheWay(t *testing.T) {
 	assert.Equal(t, []string{"s1"}, b.offers(d))
 	assert.Len(t, a.groups["g"].parked, 98)
 	assert.Empty(t, a.everyone.lines[stages].lanes)
+}
+
+// A stage that nobody takes leaves its slot and its room in a group: whoever comes
+// before it and waits for the slot has them first, whether or not a decision has met
+// it since the group was full. A queue that was loaded decides the same.
+func TestWhoComesFirstHasTheRoomThatAnotherLeaves(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{AcquireTimeout: 20 * time.Second, Epoch: "epoch"})
+	compare(t, b.Queue)
+	b.SetLimit(acc, "g", 2)
+	of := func(id string, p Priority, selectors ...string) {
+		require.NoError(t, b.Submit(acc, &Work{
+			ID: id, Stage: true, Priority: p, Selectors: selectors, Groups: []string{"g"}, Variants: one(id, "init"),
+		}))
+	}
+	first, second := b.add("first", 1), b.add("second", 1)
+	of("left", Normal)
+	b.advance(time.Second)
+	third := b.add("third", 1)
+	of("urgent", High, "first")
+	of("last", Normal, "second")
+	require.Equal(t, []string{"left"}, b.offers(first))
+	require.Equal(t, []string{"last"}, b.offers(second))
+
+	b.Events()
+	var saved bytes.Buffer
+	require.NoError(t, b.Save(&saved))
+	loaded := &bench{t: t, Queue: New(b.cfg), now: b.now}
+	require.NoError(t, loaded.Load(&saved))
+	for _, b := range []*bench{b, loaded} {
+		b.Tick(b.now.Add(19 * time.Second))
+		assert.Equal(t, []string{"urgent"}, b.offers(first))
+		assert.Empty(t, b.offers(third), "the group is full")
+	}
 }

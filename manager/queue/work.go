@@ -197,7 +197,7 @@ func (q *Queue) finish(w *work, now instant) {
 		delete(d.slots, w.ID)
 		d.idleSince = now
 		d.touch()
-		q.admit(groups, d, now)
+		q.admit(groups, d, nil, now)
 		q.fill(d, now)
 	}
 	q.trim(now)
