@@ -37,7 +37,6 @@ var secrets = map[string]string{
 
 func start(t *testing.T, rt *rapid.T, target Target) *history {
 	h := &history{t: t, ctx: t.Context(), target: target, model: &model{}}
-	h.holder = func(r *record) *delegate { return h.whoHas(r) }
 	h.config = manager.Config{Accounts: secrets, StoreKeys: target.Keys, CompactAfter: 8 << 10, MaxFinished: 6, MaxAttempts: 3, Gap: -1}
 	h.set = settings{finished: h.config.MaxFinished, attempts: h.config.MaxAttempts}
 	h.setTimes(target.OwnClock)

@@ -244,24 +244,6 @@ func beginning(reason string) string {
 	return ""
 }
 
-// whoHas is the delegate that has been offered a task.
-func (h *history) whoHas(r *record) *delegate {
-	m, a := h.managers[0], r.w.acc
-	h.call(m, a, "GET", "/api/stages", "")
-	for _, d := range a.delegates {
-		var l list
-		if b := h.call(m, a, "GET", "/api/agent/delegates/"+d.id+"/task-events", ""); json.Unmarshal(b.body.Bytes(), &l) != nil {
-			continue
-		}
-		for _, e := range l.Events {
-			if e.Task == r.id {
-				return d
-			}
-		}
-	}
-	return nil
-}
-
 // lookAtEvents reads the events since the last time: each is there once, in its
 // order, and none of another account.
 func (h *history) lookAtEvents(rt *rapid.T, a *account) {

@@ -16,10 +16,6 @@ type model struct {
 	accounts []*account
 	ended    []*work // in the order of their ends
 	events   []event // that the stages have not followed yet
-
-	// holder is the delegate that a manager has given a task to, for the one choice
-	// that the rules leave open.
-	holder func(*record) *delegate
 }
 
 // settings are those of the managers.
@@ -225,8 +221,8 @@ func (m *model) best(w *work, not *delegate) *delegate {
 	if w.held() {
 		return nil
 	}
-	rank := func(d *delegate) [5]int {
-		r := [5]int{0, 0, len(d.open), int(d.idle), d.order}
+	rank := func(d *delegate) []int {
+		r := []int{0, 0, len(d.open), int(d.idle), d.order}
 		if w.stage != nil {
 			r[0], r[1] = -d.free(), d.slots()
 		}
@@ -238,7 +234,7 @@ func (m *model) best(w *work, not *delegate) *delegate {
 			if d == not || w.was[d.id] != f || !d.freeFor(w) {
 				continue
 			}
-			if best == nil || slices.Compare(ofRank(rank(d)), ofRank(rank(best))) < 0 {
+			if best == nil || slices.Compare(rank(d), rank(best)) < 0 {
 				best = d
 			}
 		}
@@ -249,15 +245,24 @@ func (m *model) best(w *work, not *delegate) *delegate {
 	return nil
 }
 
-func ofRank(r [5]int) []int { return r[:] }
-
 // settle gives away all that can be, the first in the queue first.
-func (m *model) settle(a *account) {
+func (m *model) settle(a *account) { m.settleFrom(a, nil, nil) }
+
+// settleFrom does it when a delegate has just been left by a work, which goes to
+// another one if there is one.
+func (m *model) settleFrom(a *account, w *work, left *delegate) {
 	for again := true; again; {
 		again = false
-		for _, w := range a.waits() {
-			if d := m.best(w, nil); d != nil {
-				m.offer(w, d)
+		for _, o := range a.waits() {
+			var d *delegate
+			if o == w {
+				d = m.best(o, left)
+			}
+			if d == nil {
+				d = m.best(o, nil)
+			}
+			if d != nil {
+				m.offer(o, d)
 				again = true
 				break
 			}
@@ -306,30 +311,7 @@ func (m *model) requeue(w *work) {
 	w.first.state, w.first.d, w.first.begun = idle, nil, false
 	m.emit(event{kind: requeued, w: w, r: w.first})
 	m.wait(w)
-	m.elsewhere(w, left)
-	m.settle(w.acc)
-}
-
-// elsewhere places a work that a delegate has left at another one, if there is one.
-// When it has left room in a group, others that have waited for that have their turn
-// first. Those that the queue has not met since the group was full have not waited
-// for it: then it is seen from what it did.
-func (m *model) elsewhere(w *work, left *delegate) {
-	if w.state != waiting {
-		return
-	}
-	d := m.best(w, left)
-	if d == nil {
-		return
-	}
-	for _, g := range w.groups {
-		most := w.acc.limits[g]
-		rival := slices.ContainsFunc(w.acc.waits(), func(o *work) bool { return o != w && slices.Contains(o.groups, g) })
-		if most > 0 && rival && w.acc.used(g) == most-1 && m.holder(w.first) != d {
-			return
-		}
-	}
-	m.offer(w, d)
+	m.settleFrom(w.acc, w, left)
 }
 
 // withdraw takes back all that a delegate was offered.
@@ -426,6 +408,5 @@ func (m *model) retry(w *work, first *record, notBefore time.Duration) {
 	first.submitted = m.now
 	w.tasks = append(w.tasks, first)
 	m.wait(w)
-	m.elsewhere(w, left)
-	m.settle(w.acc)
+	m.settleFrom(w.acc, w, left)
 }
