@@ -389,9 +389,9 @@ func (s *engineScene) leftBelow() (left []string) {
 			left = append(left, "packet filter rule for "+field)
 		}
 	}
-	for _, name := range s.private.Cgroups() {
+	for name, programs := range s.private.Cgroups() {
 		if name != s.bystander {
-			left = append(left, "control group "+name)
+			left = append(left, fmt.Sprintf("control group %s of %v", name, programs))
 		}
 	}
 	var roots int

@@ -3,11 +3,9 @@ package testbed
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -50,19 +48,25 @@ func (p *Private) Rules() string {
 	return string(out)
 }
 
-// Cgroups are the control groups of containers in which there are processes.
-func (p *Private) Cgroups() []string {
+// Cgroups are the control groups of containers, and what runs in them. An engine
+// that is killed between making a container's first process and starting it
+// leaves that behind, waiting in runc, and forgets it: such do not count.
+func (p *Private) Cgroups() map[string][]string {
 	p.tb.Helper()
-	found := map[string]bool{} // once, however many hierarchies there are
+	found := map[string][]string{}
 	for _, pattern := range []string{"/sys/fs/cgroup/%s/*", "/sys/fs/cgroup/*/%s/*"} {
 		dirs, _ := filepath.Glob(fmt.Sprintf(pattern, p.name)) // the pattern is a good one
 		for _, dir := range dirs {
-			if procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs")); len(procs) > 0 {
-				found[filepath.Base(dir)] = true
+			procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+			for _, pid := range strings.Fields(string(procs)) {
+				comm, _ := os.ReadFile(filepath.Join("/proc", pid, "comm"))
+				if name := strings.TrimSpace(string(comm)); name != "" && !strings.HasPrefix(name, "runc:[") {
+					found[filepath.Base(dir)] = append(found[filepath.Base(dir)], name)
+				}
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(found))
+	return found
 }
 
 // proc reads a file about the first process of the engine's namespaces.

@@ -49,4 +49,4 @@ func (p *Private) Mounts() []string { return nil }
 func (p *Private) Rules() string { return "" }
 
 // Cgroups are none.
-func (p *Private) Cgroups() []string { return nil }
+func (p *Private) Cgroups() map[string][]string { return nil }
