@@ -16,5 +16,6 @@
 // What must hold at any time is checked on top, in the model's state, which is that
 // of the managers: see promises.go.
 //
-// Start reading at run.go; who gets what is in model.go.
+// Start reading at run.go. What the model knows is in model.go, who gets what in
+// rules.go, what comes after what in stage.go.
 package queuetest

@@ -165,4 +165,15 @@ func (h *history) finish(rt *rapid.T) {
 		}
 	}
 	h.look(rt)
+	if h.clock == nil {
+		return
+	}
+	h.clock.jump(h.set.retention)
+	h.pass(h.set.retention)
+	h.look(rt)
+	for _, a := range h.accounts {
+		if len(a.works)+len(a.delegates) > 0 {
+			rt.Fatalf("something is left:\n%s", h.story())
+		}
+	}
 }

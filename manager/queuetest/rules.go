@@ -1,0 +1,293 @@
+package queuetest
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Who may have what (SPEC Q1, Q3).
+
+func (d *delegate) takes() bool { return !d.lost && !d.says && !d.told }
+
+func (d *delegate) slots() (n int) {
+	for _, w := range d.acc.works {
+		if w.stage != nil && w.d == d && (w.state == given || w.state == running) {
+			n++
+		}
+	}
+	return n
+}
+
+func (d *delegate) free() int {
+	if d.most == 0 {
+		return math.MaxInt
+	}
+	return d.most - d.slots()
+}
+
+func (d *delegate) eligible(w *work) bool {
+	tags := []string{strings.ToLower(d.name)}
+	for _, t := range d.tags {
+		tags = append(tags, strings.ToLower(strings.TrimSpace(t)))
+	}
+	for _, s := range w.selectors {
+		if !slices.Contains(tags, strings.ToLower(s)) {
+			return false
+		}
+	}
+	return d.takes() && w.was[d.id] != refused && d.way(w) >= 0
+}
+
+// way is the first of the work's variants that the delegate supports.
+func (d *delegate) way(w *work) int {
+	return slices.IndexFunc(w.variants, func(types []string) bool {
+		for _, t := range types {
+			if len(d.types) > 0 && !slices.Contains(d.types, t) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (d *delegate) freeFor(w *work) bool { return d.eligible(w) && (w.stage == nil || d.free() > 0) }
+
+// used is how many stages of a group are given out.
+func (a *account) used(group string) (n int) {
+	for _, w := range a.works {
+		if slices.Contains(w.groups, group) && (w.state == given || w.state == running) {
+			n++
+		}
+	}
+	return n
+}
+
+// held tells whether a limit or a pause keeps a work from all delegates.
+func (w *work) held() bool {
+	return w.acc.paused || slices.ContainsFunc(w.groups, func(g string) bool {
+		most := w.acc.limits[g]
+		return most > 0 && w.acc.used(g) >= most
+	})
+}
+
+// before orders what waits (SPEC Q2).
+func before(a, b *work) int {
+	switch {
+	case a.high != b.high && a.high:
+		return -1
+	case a.high != b.high:
+		return 1
+	}
+	return cmp.Compare(a.seq, b.seq)
+}
+
+// waits are an account's works that wait, in their order.
+func (a *account) waits() (all []*work) {
+	for _, w := range a.works {
+		if w.state == waiting && w.first.state == idle {
+			all = append(all, w)
+		}
+	}
+	slices.SortFunc(all, before)
+	return all
+}
+
+// best is the delegate that is free for a work, has the highest free capacity, then
+// the fewest that it works on, then the longest rest; one that let it lie only when
+// there is no other (SPEC Q2).
+func (m *model) best(w *work, not *delegate) *delegate {
+	if w.held() {
+		return nil
+	}
+	rank := func(d *delegate) []int {
+		r := []int{0, 0, len(d.open), int(d.idle), d.order}
+		if w.stage != nil {
+			r[0], r[1] = -d.free(), d.slots()
+		}
+		return r
+	}
+	for _, f := range []fate{0, missed} {
+		var best *delegate
+		for _, d := range w.acc.delegates {
+			if d == not || w.was[d.id] != f || !d.freeFor(w) {
+				continue
+			}
+			if best == nil || slices.Compare(rank(d), rank(best)) < 0 {
+				best = d
+			}
+		}
+		if best != nil {
+			return best
+		}
+	}
+	return nil
+}
+
+// settle gives away all that can be, the first in the queue first.
+func (m *model) settle(a *account) { m.settleFrom(a, nil, nil) }
+
+// settleFrom does it when a delegate has just been left by a work, which goes to
+// another one if there is one.
+func (m *model) settleFrom(a *account, w *work, left *delegate) {
+	for again := true; again; {
+		again = false
+		for _, o := range a.waits() {
+			var d *delegate
+			if o == w {
+				d = m.best(o, left)
+			}
+			if d == nil {
+				d = m.best(o, nil)
+			}
+			if d != nil {
+				m.offer(o, d)
+				again = true
+				break
+			}
+		}
+	}
+}
+
+func (m *model) offer(w *work, d *delegate) {
+	w.state, w.d, w.variant = given, d, d.way(w)
+	w.first.kind = w.variants[w.variant][0]
+	m.give(w.first, d)
+	w.at = min(m.now+m.set.acquire, w.until())
+}
+
+func (m *model) give(r *record, d *delegate) {
+	r.state, r.d, r.seq = offered, d, m.number()
+	d.open = append(d.open, r)
+}
+
+// take takes a task from its delegate.
+func (m *model) take(r *record) {
+	r.at = never
+	if r.d != nil {
+		r.d.open = slices.DeleteFunc(r.d.open, func(o *record) bool { return o == r })
+	}
+}
+
+// until is when a work has waited for too long.
+func (w *work) until() time.Duration {
+	return max(w.first.submitted, w.notBefore) + w.queueTimeout
+}
+
+// wait puts a work into its place, once its time has come.
+func (m *model) wait(w *work) {
+	w.d, w.state, w.at = nil, waiting, w.until()
+	if w.notBefore > m.now {
+		w.state, w.at = later, w.notBefore
+	}
+}
+
+// requeue takes an offer back. The delegate that it was made to comes last, and its
+// slot goes to the first in the queue.
+func (m *model) requeue(w *work) {
+	left := w.d
+	m.take(w.first)
+	w.first.state, w.first.d, w.first.begun = idle, nil, false
+	m.emit(event{kind: requeued, w: w, r: w.first})
+	m.wait(w)
+	m.settleFrom(w.acc, w, left)
+}
+
+// withdraw takes back all that a delegate was offered.
+func (m *model) withdraw(d *delegate) {
+	for _, w := range d.offers() {
+		m.requeue(w)
+	}
+}
+
+// offers are the works that a delegate could take and has not.
+func (d *delegate) offers() (all []*work) {
+	for _, r := range d.open {
+		if r.state == offered && r == r.w.first {
+			all = append(all, r.w)
+		}
+	}
+	slices.SortFunc(all, before)
+	return all
+}
+
+// end gives a task its outcome.
+func (m *model) end(r *record, outcome string) {
+	w := r.w
+	m.take(r)
+	if d := r.d; d != nil && !d.removed && r.state == acquired && !r.answered {
+		d.stops[r.id] = r
+	}
+	r.state, r.outcome = done, outcome
+	if r == w.first && w.state != running {
+		w.at = never
+	}
+	m.emit(event{kind: ended, w: w, r: r, outcome: outcome, begun: r.begun})
+	if w.stage == nil {
+		m.release(w)
+	}
+}
+
+// release ends a work and gives its slot away.
+func (m *model) release(w *work) {
+	if w.d != nil {
+		w.d.idle = m.now
+	}
+	w.state, w.at = over, m.now+m.set.retention
+	m.ended = append(m.ended, w)
+	m.settle(w.acc)
+	for n := len(m.ended); n > 0 && len(m.ended) > m.set.finished; n-- {
+		first := m.ended[0]
+		m.ended = m.ended[1:]
+		if !m.forget(first) {
+			m.ended = append(m.ended, first)
+		}
+	}
+}
+
+// forget drops an ended work, unless a delegate still has something of it to do.
+func (m *model) forget(w *work) bool {
+	if slices.ContainsFunc(w.tasks, func(r *record) bool { return r.state != done }) {
+		w.at = m.now + m.set.retention
+		return false
+	}
+	w.acc.works = slices.DeleteFunc(w.acc.works, func(o *work) bool { return o == w })
+	m.ended = slices.DeleteFunc(m.ended, func(o *work) bool { return o == w })
+	for _, r := range w.tasks {
+		if r.d != nil {
+			delete(r.d.stops, r.id)
+		}
+	}
+	return true
+}
+
+// stop aborts a task.
+func (m *model) stop(r *record) {
+	switch {
+	case r.state == done || r.stopping:
+	case r.state != acquired:
+		m.end(r, aborted)
+	default:
+		r.stopping = true
+		r.d.stops[r.id] = r
+		r.at = min(r.at, m.now+m.set.abort)
+	}
+}
+
+// retry puts a stage back to where it waited.
+func (m *model) retry(w *work, first *record, notBefore time.Duration) {
+	left := w.d
+	left.idle = m.now
+	w.was[left.id] = missed
+	w.first.former = true
+	for id := range w.was {
+		w.was[id] = missed
+	}
+	w.notBefore, w.first = notBefore, first
+	first.submitted = m.now
+	w.tasks = append(w.tasks, first)
+	m.wait(w)
+	m.settleFrom(w.acc, w, left)
+}
