@@ -9,37 +9,63 @@ import (
 	"pgregory.net/rapid"
 )
 
-// actions are the operations, some of them more than once, for they are to happen
-// more often.
-func (h *history) actions() map[string]func(*rapid.T) {
-	all := map[string]func(*rapid.T){
-		"register": h.register, "heartbeat": h.beat, "change a delegate": h.change, "capacity": h.capacity,
-		"unregister": h.leave, "drain": h.drain, "pause": h.pause, "limit": h.limit,
-		"submit a stage": h.submitStage, "submit a stage ": h.submitStage, "submit a stage  ": h.submitStage,
-		"submit a task": h.submitTask, "submit again": h.submitAgain,
-		"acquire": h.take, "acquire ": h.take, "acquire  ": h.take, "acquire   ": h.take,
-		"answer": h.respond, "answer ": h.respond, "answer  ": h.respond, "answer   ": h.respond,
-		"abort": h.abortSome, "foreign": h.foreign, "reopen": h.reopen, "pass": h.passTime,
-	}
-	for name, act := range all {
-		all[name] = func(rt *rapid.T) {
-			h.in = h.accounts[rapid.SampledFrom([]int{0, 0, 1}).Draw(rt, "account")]
-			act(rt)
-			h.did()
+// operations are what is done, by how often.
+func (h *history) operations() (all []operation) {
+	for _, o := range []struct {
+		weight int
+		operation
+	}{
+		{6, operation{"submit a stage", h.submitStage}},
+		{2, operation{"submit a task", h.submitTask}},
+		{1, operation{"submit again", h.submitAgain}},
+		{10, operation{"acquire", h.take}},
+		{11, operation{"answer", h.respond}},
+		{1, operation{"abort", h.abortSome}},
+		{2, operation{"register", h.register}},
+		{1, operation{"heartbeat", h.beat}},
+		{2, operation{"silence", h.silence}},
+		{1, operation{"change a delegate", h.change}},
+		{1, operation{"capacity", h.capacity}},
+		{1, operation{"unregister", h.leave}},
+		{1, operation{"drain", h.drain}},
+		{1, operation{"pause", h.pause}},
+		{1, operation{"limit", h.limit}},
+		{1, operation{"foreign", h.foreign}},
+		{1, operation{"reopen", h.reopen}},
+		{2, operation{"pass time", h.passTime}},
+	} {
+		for range o.weight {
+			all = append(all, o.operation)
 		}
 	}
-	all[""] = h.check
 	return all
 }
 
-// rarely is true once in n times.
-func rarely(rt *rapid.T, what string, n int) bool { return rapid.IntRange(1, n).Draw(rt, what) == n }
+type operation struct {
+	name string
+	do   func(*rapid.T)
+}
+
+// actions are one for rapid, which would prefer some.
+func (h *history) actions() map[string]func(*rapid.T) {
+	all := h.operations()
+	return map[string]func(*rapid.T){
+		"": h.check,
+		"operation": func(rt *rapid.T) {
+			h.in = h.accounts[one(rt, "account", []int{0, 0, 1})]
+			o := one(rt, "operation", all)
+			rt.Log(o.name)
+			o.do(rt)
+			h.did()
+		},
+	}
+}
 
 // anyDelegate is the id of one that the account has, or has not.
 func (h *history) anyDelegate(rt *rapid.T) string {
 	a := h.in
 	if len(a.delegates) > 0 && !rarely(rt, "stranger", 12) {
-		return a.delegates[rapid.IntRange(0, len(a.delegates)-1).Draw(rt, "delegate")].id
+		return a.delegates[below(rt, "delegate", len(a.delegates))].id
 	}
 	strangers := append([]string{"nobody"}, a.gone...)
 	for _, o := range h.accounts {
@@ -49,7 +75,7 @@ func (h *history) anyDelegate(rt *rapid.T) string {
 			}
 		}
 	}
-	return strangers[rapid.IntRange(0, len(strangers)-1).Draw(rt, "delegate")]
+	return strangers[below(rt, "delegate", len(strangers))]
 }
 
 // known finds a delegate of the account.
@@ -79,7 +105,7 @@ func (h *history) anyTask(rt *rapid.T, preferred taskState) (delegate, id string
 	if len(all) == 0 {
 		return h.anyDelegate(rt), "nothing"
 	}
-	r := all[rapid.IntRange(0, len(all)-1).Draw(rt, "task")]
+	r := all[below(rt, "task", len(all))]
 	if r.d == nil || rarely(rt, "stranger", 10) {
 		return h.anyDelegate(rt), r.id
 	}
@@ -88,16 +114,20 @@ func (h *history) anyTask(rt *rapid.T, preferred taskState) (delegate, id string
 
 var (
 	tags      = []string{"a", "A ", "b", "c"}
-	selectors = []string{"a", "a", "b", "B", "c", "d1", "D2"}
+	selectors = [][]string{nil, nil, nil, nil, nil, {"a"}, {"a"}, {"B"}, {"a", "b"}, {"c"}, {"d1"}, {"D2"}}
 	abilities = [][]string{
-		nil, {"CI_DOCKER_INITIALIZE_TASK", "CI_DOCKER_EXECUTE_TASK", "CI_DOCKER_CLEANUP_TASK", "custom"},
-		{"local_init", "local_execute", "local_cleanup"},
+		nil, nil, nil, nil, {"CI_DOCKER_INITIALIZE_TASK", "CI_DOCKER_EXECUTE_TASK", "CI_DOCKER_CLEANUP_TASK", "custom"},
+		{"local_init", "local_execute", "local_cleanup", "custom"},
 		{"CI_DOCKER_INITIALIZE_TASK", "local_init", "local_execute", "local_cleanup", "custom", "rare"}, {"custom"},
 	}
 )
 
 func (h *history) anyTags(rt *rapid.T) []string {
-	return rapid.SliceOfN(rapid.SampledFrom(tags), 0, 3).Draw(rt, "tags")
+	some := []string{}
+	for range below(rt, "tags", 6) {
+		some = append(some, one(rt, "tag", tags))
+	}
+	return some
 }
 
 func (h *history) register(rt *rapid.T) {
@@ -112,9 +142,9 @@ func (h *history) register(rt *rapid.T) {
 	if d == nil && len(a.delegates) >= 5 {
 		rt.Skip("enough")
 	}
-	says := rarely(rt, "draining", 10)
-	name := "d" + fmt.Sprint(rapid.IntRange(1, 3).Draw(rt, "name"))
-	tags, types := h.anyTags(rt), rapid.SampledFrom(abilities).Draw(rt, "types")
+	says := rarely(rt, "draining", 15)
+	name := "d" + fmt.Sprint(1+below(rt, "name", 3))
+	tags, types := h.anyTags(rt), one(rt, "types", abilities)
 	body["delegateName"], body["tags"], body["supportedTaskTypes"], body["draining"] = name, tags, types, says
 	var out struct{ Resource struct{ DelegateID string } }
 	h.expect(rt, 200, "POST", "/api/agent/delegates/register", asJSON(body)).into(rt, &out)
@@ -131,8 +161,9 @@ func (h *history) register(rt *rapid.T) {
 		rt.Fatalf("%q has registered again as %q", d.id, out.Resource.DelegateID)
 	}
 	d.name, d.tags, d.types, d.says = name, tags, types, says
+	d.silent = false
 	h.alive(d)
-	if most := rapid.IntRange(0, 3).Draw(rt, "most"); most > 0 {
+	if most := below(rt, "most", 4); most > 0 {
 		h.did()
 		h.setCapacity(rt, d.id, most)
 	}
@@ -148,11 +179,11 @@ func (h *history) found(d *delegate, status int) int {
 
 func (h *history) heartbeat(rt *rapid.T, body map[string]any) *delegate {
 	id := h.anyDelegate(rt)
-	d, says := h.known(id), rarely(rt, "draining", 6)
+	d, says := h.known(id), rarely(rt, "draining", 8)
 	body["delegateId"], body["draining"] = id, says
 	h.expect(rt, h.found(d, 200), "POST", "/api/agent/delegates/heartbeat-with-polling", asJSON(body))
 	if d != nil {
-		d.says = says
+		d.says, d.silent = says, false
 	}
 	return d
 }
@@ -163,9 +194,29 @@ func (h *history) beat(rt *rapid.T) {
 	}
 }
 
+// silence keeps a delegate from sending heartbeats, as a broken network would.
+func (h *history) silence(rt *rapid.T) {
+	if d := h.known(h.anyDelegate(rt)); d != nil {
+		d.silent = true
+	}
+}
+
+// beatAll has all delegates send a heartbeat that can.
+func (h *history) beatAll(rt *rapid.T) {
+	for _, h.in = range h.accounts {
+		for _, d := range h.in.delegates {
+			if !d.silent {
+				h.expect(rt, 200, "POST", "/api/agent/delegates/heartbeat-with-polling",
+					asJSON(map[string]any{"delegateId": d.id, "draining": d.says}))
+				h.alive(d)
+			}
+		}
+	}
+}
+
 func (h *history) change(rt *rapid.T) {
-	tags, types := h.anyTags(rt), rapid.SampledFrom(abilities).Draw(rt, "types")
-	name := rapid.SampledFrom([]string{"", "d1", "d3"}).Draw(rt, "name")
+	tags, types := h.anyTags(rt), one(rt, "types", abilities)
+	name := one(rt, "name", []string{"", "d1", "d3"})
 	d := h.heartbeat(rt, map[string]any{"tags": tags, "supportedTaskTypes": types, "delegateName": name})
 	if d == nil {
 		return
@@ -181,7 +232,7 @@ func (h *history) change(rt *rapid.T) {
 }
 
 func (h *history) capacity(rt *rapid.T) {
-	h.setCapacity(rt, h.anyDelegate(rt), rapid.IntRange(0, 3).Draw(rt, "most"))
+	h.setCapacity(rt, h.anyDelegate(rt), below(rt, "most", 4))
 }
 
 func (h *history) setCapacity(rt *rapid.T, id string, most int) {
@@ -194,7 +245,7 @@ func (h *history) setCapacity(rt *rapid.T, id string, most int) {
 }
 
 func (h *history) leave(rt *rapid.T) {
-	if !rarely(rt, "really", 3) {
+	if !rarely(rt, "really", 2) {
 		rt.Skip("they are to have work")
 	}
 	h.unregister(rt, h.anyDelegate(rt))
@@ -209,7 +260,7 @@ func (h *history) unregister(rt *rapid.T, id string) {
 }
 
 func (h *history) drain(rt *rapid.T) {
-	id, verb := h.anyDelegate(rt), rapid.SampledFrom([]string{"drain", "resume", "resume"}).Draw(rt, "verb")
+	id, verb := h.anyDelegate(rt), one(rt, "verb", []string{"drain", "resume", "resume", "resume"})
 	d := h.known(id)
 	h.expect(rt, h.found(d, 204), "POST", "/api/delegates/"+id+"/"+verb, "")
 	if d != nil {
@@ -219,7 +270,7 @@ func (h *history) drain(rt *rapid.T) {
 }
 
 func (h *history) pause(rt *rapid.T) {
-	verb := rapid.SampledFrom([]string{"pause", "resume", "resume"}).Draw(rt, "verb")
+	verb := one(rt, "verb", []string{"pause", "resume", "resume", "resume"})
 	h.expect(rt, 204, "POST", "/api/"+verb, "")
 	h.in.paused = verb == "pause"
 	for _, d := range h.in.delegates {
@@ -231,8 +282,8 @@ func (h *history) pause(rt *rapid.T) {
 }
 
 func (h *history) limit(rt *rapid.T) {
-	group := rapid.SampledFrom([]string{"account", "pipeline:web", "label:env=prod", "queue:x"}).Draw(rt, "group")
-	most := rapid.SampledFrom([]int{0, 0, 1, 2, 3}).Draw(rt, "most")
+	group := one(rt, "group", []string{"account", "pipeline:web", "label:env=prod", "queue:x"})
+	most := one(rt, "most", []int{0, 0, 0, 1, 2, 3})
 	status := 204
 	if group == "queue:x" {
 		status = 400
@@ -268,7 +319,7 @@ func (h *history) take(rt *rapid.T) {
 // respond has a delegate answer something.
 func (h *history) respond(rt *rapid.T) {
 	delegate, id := h.anyTask(rt, acquired)
-	with := rapid.SampledFrom(answers).Draw(rt, "answer")
+	with := one(rt, "answer", answers)
 	got := h.ask(rt, "POST", "/api/agent/v2/tasks/"+id+"/delegates/"+delegate, with.body)
 	if want := h.answer(h.in, delegate, id, with); got.status != want {
 		rt.Fatalf("%s answers %s: %d %s, and not %d\n%s", delegate, id, got.status, got.body.String(), want, h.story())
@@ -276,9 +327,9 @@ func (h *history) respond(rt *rapid.T) {
 }
 
 func (h *history) abortSome(rt *rapid.T) {
-	single, id := rapid.Bool().Draw(rt, "single"), "nothing"
+	single, id := rarely(rt, "single", 2), "nothing"
 	if n := len(h.in.works); n > 0 {
-		w := h.in.works[rapid.IntRange(0, n-1).Draw(rt, "work")]
+		w := h.in.works[below(rt, "work", n)]
 		id = w.id
 		if !rarely(rt, "other kind", 8) {
 			single = w.stage == nil
@@ -309,7 +360,7 @@ func (h *history) abort(rt *rapid.T, single bool, id string) {
 
 // foreign asks with the token of another account.
 func (h *history) foreign(rt *rapid.T) {
-	a, path := *h.in, rapid.SampledFrom([]string{"/api/stages", "/api/stages/s1", "/api/delegates", "/api/events"}).Draw(rt, "path")
+	a, path := *h.in, one(rt, "path", []string{"/api/stages", "/api/stages/s1", "/api/delegates", "/api/events"})
 	for _, o := range h.accounts {
 		if o != h.in {
 			a.token = o.token
@@ -324,7 +375,8 @@ func (h *history) passTime(rt *rapid.T) {
 	if h.clock == nil {
 		rt.Skip("the time is the store's")
 	}
-	d := time.Duration(rapid.IntRange(1, 30).Draw(rt, "seconds")) * time.Second
+	d := time.Duration(1+below(rt, "seconds", 30)) * time.Second
+	h.beatAll(rt)
 	h.clock.jump(d)
 	h.pass(d)
 }

@@ -95,10 +95,15 @@ var answers = []answer{
 	{body: `{"code":"OK","data":{"command_execution_status":"SUCCESS"}}`, outcome: success},
 	{body: `{"code":"OK","data":{"command_execution_status":"SUCCESS"}}`, outcome: success},
 	{body: `{"code":"OK","data":{"command_execution_status":"SUCCESS"}}`, outcome: success},
+	{body: `{"code":"OK","data":{"command_execution_status":"SUCCESS"}}`, outcome: success},
+	{body: `{"code":"OK","data":{"command_execution_status":"SUCCESS"}}`, outcome: success},
+	{body: `{"code":"OK","data":{"command_execution_status":"SUCCESS"}}`, outcome: success},
 	{body: `{"code":"OK","data":{"command_execution_status":"FAILURE"}}`, outcome: failure},
 	{body: `{"code":"FAILED"}`, outcome: failure},
 	{body: `{"code":"TIMEOUT"}`, outcome: timedOut},
 	{body: `{"code":"RETRY_ON_OTHER_DELEGATE"}`, outcome: failure, another: true},
+	{body: `{"code":"RETRY_ON_OTHER_DELEGATE"}`, outcome: failure, another: true},
+	{body: `{"code":"OK","data":{"command_execution_status":"RUNNING"}}`, outcome: failure, going: true},
 	{body: `{"code":"OK","data":{"command_execution_status":"RUNNING"}}`, outcome: failure, going: true},
 }
 

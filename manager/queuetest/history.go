@@ -118,7 +118,7 @@ func (h *history) some(rt *rapid.T) *manager.Manager {
 	if len(h.managers) == 1 {
 		return h.managers[0]
 	}
-	return h.managers[rapid.IntRange(0, len(h.managers)-1).Draw(rt, "manager")]
+	return h.managers[below(rt, "manager", len(h.managers))]
 }
 
 // reopen ends a manager and starts another one on the store.
@@ -126,7 +126,7 @@ func (h *history) reopen(rt *rapid.T) {
 	if h.open == nil {
 		rt.Skip("it has its state in memory")
 	}
-	i := rapid.IntRange(0, len(h.managers)-1).Draw(rt, "which")
+	i := below(rt, "which", len(h.managers))
 	if err := h.managers[i].Close(); err != nil {
 		rt.Fatalf("closing a manager: %v", err)
 	}

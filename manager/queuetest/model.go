@@ -42,6 +42,7 @@ type delegate struct {
 	tags, types   []string
 	most          int  // stages, 0 is unbounded
 	says, told    bool // to drain: itself, and its manager
+	silent        bool // sends no heartbeats
 	lost, removed bool
 	order         int
 	idle          time.Duration

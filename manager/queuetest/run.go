@@ -74,8 +74,14 @@ func (b *budget) history(t *testing.T, rt *rapid.T, target Target) {
 	defer h.close()
 	whole := false
 	defer func() { b.failed = b.failed || !whole }()
+	for _, h.in = range h.accounts {
+		for range 2 {
+			h.register(rt)
+			h.did()
+		}
+	}
 	actions := h.actions()
-	for range rapid.IntRange(1, 8).Draw(rt, "rounds") {
+	for range 1 + below(rt, "rounds", 12) {
 		rt.Repeat(actions)
 	}
 	h.finish(rt)

@@ -47,32 +47,32 @@ func or(t task.Millis, d time.Duration) time.Duration {
 }
 
 func (h *history) anySelectors(rt *rapid.T) []string {
-	return rapid.SliceOfN(rapid.SampledFrom(selectors), 0, 2).Draw(rt, "selectors")
+	return one(rt, "selectors", selectors)
 }
 
 var priorities = []string{"", "NORMAL", "HIGH"}
 
 func (h *history) submitStage(rt *rapid.T) {
 	req := manager.StageRequest{
-		ID: h.newID(rt, "s"), Name: h.in.name, Selectors: h.anySelectors(rt), Priority: rapid.SampledFrom(priorities).Draw(rt, "priority"),
+		ID: h.newID(rt, "s"), Name: h.in.name, Selectors: h.anySelectors(rt), Priority: one(rt, "priority", priorities),
 		Timeout: h.timeout(rt, "timeout", 50), QueueTimeout: h.timeout(rt, "queue", 40), InitTimeout: h.timeout(rt, "init", 15),
-		Pipeline: rapid.SampledFrom([]string{"", "web"}).Draw(rt, "pipeline"),
+		Pipeline: one(rt, "pipeline", []string{"", "web"}),
 	}
 	if rarely(rt, "label", 3) {
 		req.Labels = map[string]string{"env": "prod"}
 	}
 	if rarely(rt, "retry", 3) {
 		req.Retry = &manager.Retry{
-			MaxAttempts: rapid.IntRange(1, 3).Draw(rt, "attempts"), Backoff: 10_000, MaxBackoff: 40_000,
-			On: rapid.SampledFrom([][]string{{"lost"}, {"timeout"}, {"failure"}, {"lost", "failure", "timeout"}}).Draw(rt, "on"),
+			MaxAttempts: 1 + below(rt, "attempts", 3), Backoff: 10_000, MaxBackoff: 40_000,
+			On: one(rt, "on", [][]string{{"lost"}, {"timeout"}, {"failure"}, {"lost", "failure", "timeout"}}),
 		}
 		if h.clock == nil {
 			req.Retry.Backoff, req.Retry.MaxBackoff = 3_600_000, 14_400_000
 		}
 	}
-	for i := range rapid.IntRange(0, 2).Draw(rt, "steps") {
+	for i := range below(rt, "steps", 3) {
 		req.Steps = append(req.Steps, manager.StepRequest{
-			ID: fmt.Sprint("step", i+1), RunOn: rapid.SampledFrom([]string{"", "", "failure", "always"}).Draw(rt, "run on"),
+			ID: fmt.Sprint("step", i+1), RunOn: one(rt, "run on", []string{"", "", "failure", "always"}),
 			Timeout: h.timeout(rt, "step", 15),
 		})
 	}
@@ -109,8 +109,8 @@ func (h *history) submitStage(rt *rapid.T) {
 
 func (h *history) submitTask(rt *rapid.T) {
 	req := manager.TaskRequest{
-		Task:      task.Task{ID: h.newID(rt, "t"), Type: rapid.SampledFrom([]string{"custom", "custom", "rare"}).Draw(rt, "type")},
-		Selectors: h.anySelectors(rt), Priority: rapid.SampledFrom(priorities).Draw(rt, "priority"),
+		Task:      task.Task{ID: h.newID(rt, "t"), Type: one(rt, "type", []string{"custom", "custom", "custom", "rare"})},
+		Selectors: h.anySelectors(rt), Priority: one(rt, "priority", priorities),
 		QueueTimeout: h.timeout(rt, "queue", 40),
 	}
 	req.Task.Timeout = h.timeout(rt, "timeout", 20)
@@ -140,12 +140,12 @@ func (h *history) submitAgain(rt *rapid.T) {
 	if len(h.in.works) == 0 {
 		rt.Skip("nothing was submitted")
 	}
-	w := h.in.works[rapid.IntRange(0, len(h.in.works)-1).Draw(rt, "work")]
+	w := h.in.works[below(rt, "work", len(h.in.works))]
 	path := "/api/stages"
 	if w.stage == nil {
 		path = "/api/tasks"
 	}
-	switch rapid.IntRange(0, 2).Draw(rt, "what") {
+	switch below(rt, "what", 3) {
 	case 0:
 		h.expect(rt, 200, "POST", path, w.request)
 	case 1:
