@@ -22,7 +22,7 @@ func (h *history) operations() (all []operation) {
 		{11, operation{"answer", h.respond}},
 		{1, operation{"abort", h.abortSome}},
 		{2, operation{"register", h.register}},
-		{1, operation{"heartbeat", h.beat}},
+		{2, operation{"heartbeat", h.beat}},
 		{2, operation{"silence", h.silence}},
 		{1, operation{"change a delegate", h.change}},
 		{1, operation{"capacity", h.capacity}},
@@ -87,8 +87,7 @@ func (h *history) known(id string) *delegate {
 	return h.in.delegates[i]
 }
 
-// anyTask is a task that a delegate has been given and a delegate that may be that
-// one.
+// anyTask is a task, preferably in a state, and mostly the delegate that has it.
 func (h *history) anyTask(rt *rapid.T, preferred taskState) (delegate, id string) {
 	var best, all []*record
 	for _, w := range h.in.works {
@@ -297,7 +296,7 @@ func (h *history) limit(rt *rapid.T) {
 
 // take has a delegate acquire something.
 func (h *history) take(rt *rapid.T) {
-	delegate, id := h.anyTask(rt, offered)
+	delegate, id := h.anyTask(rt, one(rt, "preferred", []taskState{offered, offered, offered, offered, acquired}))
 	d := h.known(delegate)
 	var r *record
 	status := h.found(d, 204)

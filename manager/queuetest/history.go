@@ -78,7 +78,7 @@ func (h *history) setTimes(ownClock bool) {
 		model, config *time.Duration
 		units         int
 	}{
-		{&h.set.heartbeat, &h.config.HeartbeatTimeout, 60},
+		{&h.set.heartbeat, &h.config.HeartbeatTimeout, 35},
 		{&h.set.acquire, &h.config.AcquireTimeout, 20},
 		{&h.set.abort, &h.config.AbortGrace, 10},
 		{&h.set.answer, &h.config.AnswerGrace, 1},
