@@ -2,12 +2,10 @@ package local
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -15,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/artifact"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -30,33 +29,15 @@ func checkPlugin(step *stage.Step) error {
 	case len(step.Run.Entrypoint)+len(step.Run.Command) > 0:
 		return errors.New("a plugin is what a step runs, and the step has a run of its own")
 	}
-	exe, err := chooseExecutable(p.Executables, runtime.GOOS, runtime.GOARCH)
+	exe, err := artifact.Choose(p.Executables, runtime.GOOS, runtime.GOARCH)
 	if err != nil {
-		return err
+		return fmt.Errorf("plugin: %w", err)
 	}
-	if sum, err := hex.DecodeString(exe.SHA256); err != nil || len(sum) != 32 {
+	if exe.SHA256 == "" {
 		return errors.New("plugin: sha256 must be 64 hexadecimal digits")
-	}
-	if u, err := url.Parse(exe.URL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return errors.New("plugin: url must begin with http:// or https:// and a host")
 	}
 	_, err = pluginVariables(p.Settings)
 	return err
-}
-
-// chooseExecutable finds the program for a platform.
-func chooseExecutable(list []stage.Executable, goos, goarch string) (*stage.Executable, error) {
-	var there []string
-	for i, e := range list {
-		if e.OS == goos && e.Arch == goarch {
-			return &list[i], nil
-		}
-		there = append(there, e.OS+"/"+e.Arch)
-	}
-	if len(there) == 0 {
-		there = []string{"nothing"}
-	}
-	return nil, fmt.Errorf("the plugin has no program for %s/%s; it has %s", goos, goarch, strings.Join(there, ", "))
 }
 
 // pluginVariables turns settings into variables. Two settings that would be the
@@ -77,7 +58,7 @@ func pluginVariables(settings map[string]string) (map[string]string, error) {
 // plugin fetches the step's program and runs it like any step of the host.
 func (r *run) plugin(ctx context.Context) (*driver.Result, error) {
 	p := r.step.Plugin
-	exe, err := chooseExecutable(p.Executables, runtime.GOOS, runtime.GOARCH)
+	exe, err := artifact.Choose(p.Executables, runtime.GOOS, runtime.GOARCH)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +70,7 @@ func (r *run) plugin(ctx context.Context) (*driver.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := cache.fetch(ctx, exe, r.out.printf)
+	file, err := cache.Fetch(ctx, exe, "", r.out.printf)
 	if err != nil {
 		return nil, fmt.Errorf("plugin: %w", err)
 	}
@@ -129,7 +110,7 @@ func copyFile(to, from string) error {
 }
 
 // plugins is the cache, in its default place unless an option says otherwise.
-func (c *config) plugins() (*pluginCache, error) {
+func (c *config) plugins() (*artifact.Cache, error) {
 	dir := c.pluginCache
 	if dir == "" {
 		user, err := os.UserCacheDir()
@@ -138,5 +119,5 @@ func (c *config) plugins() (*pluginCache, error) {
 		}
 		dir = filepath.Join(user, "dlite", "plugins")
 	}
-	return newPluginCache(dir), nil
+	return artifact.New(dir, "plugin"), nil
 }

@@ -83,10 +83,10 @@ func TestPluginStepIsChecked(t *testing.T) {
 	for want, change := range map[string]func(*stage.Step){
 		"has an image":   func(s *stage.Step) { s.Image = "busybox" },
 		"run of its own": func(s *stage.Step) { s.Run.Entrypoint = []string{"sh"} },
-		"no program for " + runtime.GOOS + "/" + runtime.GOARCH + "; it has plan9/mips": func(s *stage.Step) {
+		"no program for " + runtime.GOOS + "/" + runtime.GOARCH + "; there is plan9/mips": func(s *stage.Step) {
 			s.Plugin.Executables = s.Plugin.Executables[:1]
 		},
-		"it has nothing":                func(s *stage.Step) { s.Plugin.Executables = nil },
+		"there is nothing":              func(s *stage.Step) { s.Plugin.Executables = nil },
 		"64 hexadecimal digits":         func(s *stage.Step) { s.Plugin.Executables[1].SHA256 = "" },
 		"must be 64":                    func(s *stage.Step) { s.Plugin.Executables[1].SHA256 = strings.Repeat("g", 64) },
 		"begin with http:// or https:/": func(s *stage.Step) { s.Plugin.Executables[1].URL = "file:///etc/passwd" },

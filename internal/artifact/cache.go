@@ -1,4 +1,12 @@
-package local
+// Package artifact keeps what delegates download: programs that tasks and steps
+// name by URL, and folders that are made once. A cache is a folder that any number
+// of processes share; whatever is in it under its own name is whole, so that neither
+// a broken download nor a crash leaves a hit (SPEC D4, D8).
+//
+//	file, err := artifact.New(dir, "plugin").Fetch(ctx, executable, "", say)
+//
+// Start reading at cache.go.
+package artifact
 
 import (
 	"context"
@@ -7,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -23,10 +32,13 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// pluginCache keeps programs under their checksums. A program gets its name only
-// when it is whole and verified, so that whatever is there may be used.
-type pluginCache struct {
+// Cache is a folder of programs. A program gets its name only when it is whole and,
+// where there is a checksum, verified, so that whatever is there may be used. A
+// Cache is safe for concurrent use, and several may have the same folder.
+type Cache struct {
 	dir string
+	// what a program is called in messages.
+	what string
 	// Bounds of what is served and of what it becomes, in bytes.
 	maxServed, maxProgram int64
 	// whole bounds an attempt, stall the time without a byte.
@@ -35,9 +47,11 @@ type pluginCache struct {
 	pauses []time.Duration
 }
 
-func newPluginCache(dir string) *pluginCache {
-	return &pluginCache{
-		dir: dir, maxServed: 512 << 20, maxProgram: 1 << 30,
+// New makes a cache in dir, an absolute path, which is made when something is put
+// there. Its messages say "the <what>".
+func New(dir, what string) *Cache {
+	return &Cache{
+		dir: dir, what: what, maxServed: 512 << 20, maxProgram: 1 << 30,
 		whole: 15 * time.Minute, stall: 30 * time.Second,
 		pauses: []time.Duration{300 * time.Millisecond, time.Second, 3 * time.Second, 6 * time.Second},
 	}
@@ -46,18 +60,58 @@ func newPluginCache(dir string) *pluginCache {
 // lockPoll is how often a process that waits for another one's download looks.
 const lockPoll = 20 * time.Millisecond
 
-// fetch gives the path of a program, which it downloads when nobody has yet.
+// Fetch gives the path of a program, which it downloads when nobody has yet.
 // Who else wants it meanwhile, in this process or another one, waits for that.
-func (c *pluginCache) fetch(ctx context.Context, exe *stage.Executable, say func(string, ...any)) (string, error) {
+// What it says while it downloads shows no credentials of the URL.
+//
+// A program without a checksum is kept under its URL and version, which has no
+// meaning of its own, for as long as the folder lasts. That it is whole is then the
+// transport's word, so a server that marks no end of what it serves is refused.
+func (c *Cache) Fetch(ctx context.Context, exe *stage.Executable, version string, say func(string, ...any)) (string, error) {
 	name := strings.ToLower(exe.SHA256)
+	if name == "" {
+		name = Key("url", exe.URL, version)
+	}
 	if exe.Compressed {
 		name += "-unpacked" // the same bytes may be a program themselves
 	}
 	if runtime.GOOS == "windows" {
 		name += ".exe"
 	}
+	return c.once(ctx, name, isProgram, func(file string) error {
+		say("Fetching the %s from %s", c.what, ShortURL(exe.URL))
+		if err := c.download(ctx, exe, file, say); err != nil {
+			return fmt.Errorf("fetch from %s: %w", ShortURL(exe.URL), err)
+		}
+		return nil
+	})
+}
+
+// Dir gives the path of a folder of that name, which fill fills when nobody has
+// yet. The name is a [Key]. A fill that fails leaves nothing; what a process that
+// died left behind is removed.
+func (c *Cache) Dir(ctx context.Context, name string, fill func(dir string) error) (string, error) {
+	return c.once(ctx, name, isDir, func(final string) (err error) {
+		dir, err := os.MkdirTemp(c.dir, name+".part-*")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(dir) }() // of what has been renamed nothing is left to remove
+		if err := fill(dir); err != nil {
+			return err
+		}
+		// Synced before it has its name: a crash must not leave the name alone.
+		if err := syncTree(dir); err != nil {
+			return err
+		}
+		return os.Rename(dir, final)
+	})
+}
+
+// once gives the path of a name, which fill makes while nobody else does.
+func (c *Cache) once(ctx context.Context, name string, there func(string) bool, fill func(file string) error) (string, error) {
 	file := filepath.Join(c.dir, name)
-	if isProgram(file) {
+	if there(file) {
 		return file, nil
 	}
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
@@ -68,20 +122,47 @@ func (c *pluginCache) fetch(ctx context.Context, exe *stage.Executable, say func
 		return "", fmt.Errorf("wait for another download: %w", err)
 	}
 	defer func() { _ = lock.Unlock() }()
-	if isProgram(file) {
+	if there(file) {
 		return file, nil
 	}
 	// Whoever wrote these is dead, or would hold the lock.
 	if stale, err := filepath.Glob(filepath.Join(c.dir, name+".part-*")); err == nil {
 		for _, part := range stale {
-			_ = os.Remove(part)
+			_ = os.RemoveAll(part)
 		}
 	}
-	say("Fetching the plugin from %s", shortURL(exe.URL))
-	if err := c.download(ctx, exe, file, say); err != nil {
-		return "", fmt.Errorf("fetch from %s: %w", shortURL(exe.URL), err)
+	if err := fill(file); err != nil {
+		return "", err
 	}
 	return file, nil
+}
+
+// Key makes a file's name of what tells one artifact from another.
+func Key(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		_, _ = fmt.Fprintf(h, "%d:%s,", len(p), p) // a hash takes everything
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// syncTree brings every file of a folder to the disk.
+func syncTree(dir string) error {
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Sync(), f.Close())
+	})
+}
+
+func isDir(file string) bool {
+	info, err := os.Lstat(file)
+	return err == nil && info.IsDir()
 }
 
 func isProgram(file string) bool {
@@ -89,8 +170,8 @@ func isProgram(file string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// shortURL leaves out what may be a credential.
-func shortURL(s string) string {
+// ShortURL leaves out what may be a credential.
+func ShortURL(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
 		return "its URL"
@@ -101,7 +182,7 @@ func shortURL(s string) string {
 // errTransient marks what another attempt may get past.
 var errTransient = errors.New("gave up")
 
-func (c *pluginCache) download(ctx context.Context, exe *stage.Executable, file string, say func(string, ...any)) error {
+func (c *Cache) download(ctx context.Context, exe *stage.Executable, file string, say func(string, ...any)) error {
 	for i := 0; ; i++ {
 		err := c.attempt(ctx, exe, file)
 		if err == nil || ctx.Err() != nil || !errors.Is(err, errTransient) || i == len(c.pauses) {
@@ -120,7 +201,7 @@ func (c *pluginCache) download(ctx context.Context, exe *stage.Executable, file 
 
 // attempt downloads, verifies and unpacks, in this order, and leaves the program
 // or nothing.
-func (c *pluginCache) attempt(ctx context.Context, exe *stage.Executable, file string) (err error) {
+func (c *Cache) attempt(ctx context.Context, exe *stage.Executable, file string) (err error) {
 	served, err := os.CreateTemp(c.dir, filepath.Base(file)+".part-*")
 	if err != nil {
 		return err
@@ -132,11 +213,11 @@ func (c *pluginCache) attempt(ctx context.Context, exe *stage.Executable, file s
 			_ = os.Remove(f.Name()) // of what has been renamed nothing is left to remove
 		}
 	}()
-	sum, err := c.serve(ctx, exe.URL, served)
+	sum, err := c.serve(ctx, exe, served)
 	if err != nil {
 		return err
 	}
-	if !strings.EqualFold(sum, exe.SHA256) {
+	if exe.SHA256 != "" && !strings.EqualFold(sum, exe.SHA256) {
 		return fmt.Errorf("the checksum is %s and should be %s", sum, strings.ToLower(exe.SHA256))
 	}
 	if exe.Compressed {
@@ -156,7 +237,7 @@ func (c *pluginCache) attempt(ctx context.Context, exe *stage.Executable, file s
 }
 
 // serve writes what the URL serves to w and gives its checksum.
-func (c *pluginCache) serve(ctx context.Context, target string, w io.Writer) (string, error) {
+func (c *Cache) serve(ctx context.Context, exe *stage.Executable, w io.Writer) (string, error) {
 	whole, cancel := context.WithTimeout(ctx, c.whole)
 	defer cancel()
 	watched, stalled := context.WithCancelCause(whole)
@@ -169,7 +250,7 @@ func (c *pluginCache) serve(ctx context.Context, target string, w io.Writer) (st
 		DialContext:         (&net.Dialer{Timeout: c.stall}).DialContext,
 		TLSHandshakeTimeout: c.stall,
 	}
-	req, err := http.NewRequestWithContext(watched, http.MethodGet, target, http.NoBody)
+	req, err := http.NewRequestWithContext(watched, http.MethodGet, exe.URL, http.NoBody)
 	if err != nil {
 		return "", withoutURL(err)
 	}
@@ -188,6 +269,9 @@ func (c *pluginCache) serve(ctx context.Context, target string, w io.Writer) (st
 	if resp.ContentLength > c.maxServed {
 		return "", fmt.Errorf("it has %d bytes, more than %d", resp.ContentLength, c.maxServed)
 	}
+	if exe.SHA256 == "" && !hasEnd(resp) {
+		return "", errors.New("the server does not tell where it ends, and there is no checksum")
+	}
 	hash := sha256.New()
 	body := &watchedReader{r: io.LimitReader(resp.Body, c.maxServed+1), watch: watch, stall: c.stall}
 	n, err := io.Copy(io.MultiWriter(w, hash), body)
@@ -200,6 +284,20 @@ func (c *pluginCache) serve(ctx context.Context, target string, w io.Writer) (st
 		return "", fmt.Errorf("it has more than %d bytes", c.maxServed)
 	}
 	return hex.EncodeToString(hash.Sum(nil)), nil
+}
+
+// hasEnd reports whether an answer that breaks off can be told from a whole one.
+func hasEnd(resp *http.Response) bool {
+	return resp.ContentLength >= 0 || resp.ProtoMajor > 1 || len(resp.TransferEncoding) > 0
+}
+
+// withoutURL keeps a URL, which may hold credentials, out of an error.
+func withoutURL(err error) error {
+	var e *url.Error
+	if errors.As(err, &e) {
+		return e.Err
+	}
+	return err
 }
 
 // transient marks err, and says why when it was us who gave up.
@@ -232,7 +330,7 @@ func (r *watchedReader) Read(p []byte) (int, error) {
 
 // unpack decompresses what has been verified. It is bounded nevertheless: a
 // checksum says who made it, not that he was careful.
-func (c *pluginCache) unpack(to io.Writer, from *os.File) error {
+func (c *Cache) unpack(to io.Writer, from *os.File) error {
 	if _, err := from.Seek(0, io.SeekStart); err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package local
+package artifact
 
 import (
 	"bytes"
@@ -60,9 +60,9 @@ func checksum(b []byte) string {
 }
 
 // impatient is a cache whose attempts follow each other at once.
-func impatient(t *testing.T) *pluginCache {
+func impatient(t *testing.T) *Cache {
 	t.Helper()
-	c := newPluginCache(filepath.Join(t.TempDir(), "cache"))
+	c := New(filepath.Join(t.TempDir(), "cache"), "plugin")
 	c.pauses = []time.Duration{time.Millisecond, time.Millisecond}
 	return c
 }
@@ -70,7 +70,7 @@ func impatient(t *testing.T) *pluginCache {
 func quiet(string, ...any) {}
 
 // requireNoHit looks for a program, and for parts of one.
-func requireNoHit(t *testing.T, c *pluginCache) {
+func requireNoHit(t *testing.T, c *Cache) {
 	t.Helper()
 	entries, err := os.ReadDir(c.dir)
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestPluginIsFetchedOnce(t *testing.T) {
 	c := impatient(t)
 	exe := s.executable(program)
 	for range 3 {
-		file, err := c.fetch(t.Context(), exe, quiet)
+		file, err := c.Fetch(t.Context(), exe, "", quiet)
 		require.NoError(t, err)
 		b, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -116,7 +116,7 @@ func TestParallelStepsAndProcessesShareOneDownload(t *testing.T) {
 				assert.NoError(t, err, string(out))
 				return
 			}
-			file, err := newPluginCache(dir).fetch(t.Context(), s.executable(program), quiet)
+			file, err := New(dir, "plugin").Fetch(t.Context(), s.executable(program), "", quiet)
 			if assert.NoError(t, err) {
 				b, err := os.ReadFile(file)
 				assert.NoError(t, err)
@@ -143,7 +143,7 @@ func TestAPartialDownloadIsTriedAgainAndNeverAHit(t *testing.T) {
 		_, _ = w.Write(program)
 	})
 	var said []string
-	_, err := impatient(t).fetch(t.Context(), s.executable(program), func(f string, args ...any) { said = append(said, fmt.Sprintf(f, args...)) })
+	_, err := impatient(t).Fetch(t.Context(), s.executable(program), "", func(f string, args ...any) { said = append(said, fmt.Sprintf(f, args...)) })
 	require.NoError(t, err)
 	require.EqualValues(t, 2, s.calls.Load())
 	require.Len(t, said, 2)
@@ -152,7 +152,7 @@ func TestAPartialDownloadIsTriedAgainAndNeverAHit(t *testing.T) {
 
 	s = newStore(t, func(_ int, w http.ResponseWriter, _ *http.Request) { truncated(w) })
 	c := impatient(t)
-	_, err = c.fetch(t.Context(), s.executable(program), quiet)
+	_, err = c.Fetch(t.Context(), s.executable(program), "", quiet)
 	require.ErrorContains(t, err, "broke off")
 	require.NotContains(t, err.Error(), "not-for-logs")
 	require.EqualValues(t, 3, s.calls.Load())
@@ -164,7 +164,7 @@ func TestOnlyTransientFailuresAreTriedAgain(t *testing.T) {
 	for status, calls := range map[int]int32{500: 3, 503: 3, 429: 3, 408: 3, 404: 1, 403: 1, 400: 1, 204: 1} {
 		s := newStore(t, func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 		c := impatient(t)
-		_, err := c.fetch(t.Context(), s.executable(program), quiet)
+		_, err := c.Fetch(t.Context(), s.executable(program), "", quiet)
 		require.ErrorContains(t, err, fmt.Sprintf("the server answers %d", status))
 		require.Equal(t, calls, s.calls.Load(), status)
 		requireNoHit(t, c)
@@ -175,10 +175,10 @@ func TestOnlyTransientFailuresAreTriedAgain(t *testing.T) {
 		}
 		_, _ = w.Write(program)
 	})
-	_, err := impatient(t).fetch(t.Context(), s.executable(program), quiet)
+	_, err := impatient(t).Fetch(t.Context(), s.executable(program), "", quiet)
 	require.NoError(t, err)
 	s.Close()
-	_, err = impatient(t).fetch(t.Context(), s.executable(program), quiet)
+	_, err = impatient(t).Fetch(t.Context(), s.executable(program), "", quiet)
 	require.ErrorContains(t, err, "refused")
 	require.NotContains(t, err.Error(), "not-for-logs")
 }
@@ -192,7 +192,7 @@ func TestAWrongChecksumIsFinalAndNeverAHit(t *testing.T) {
 		exe := s.executable(program)
 		exe.Compressed = compressed
 		for i := range int32(2) {
-			_, err := c.fetch(t.Context(), exe, quiet)
+			_, err := c.Fetch(t.Context(), exe, "", quiet)
 			require.ErrorContains(t, err, "the checksum is "+checksum([]byte("something else"))+" and should be "+checksum(program))
 			require.NotContains(t, err.Error(), "decompress")
 			require.Equal(t, i+1, s.calls.Load())
@@ -212,10 +212,10 @@ func TestCompressedPluginsAreUnpackedAndBounded(t *testing.T) {
 	s := newStore(t, serveBytes(packed))
 	c := impatient(t)
 	exe := s.executable(packed)
-	raw, err := c.fetch(t.Context(), exe, quiet)
+	raw, err := c.Fetch(t.Context(), exe, "", quiet)
 	require.NoError(t, err)
 	exe.Compressed = true
-	file, err := c.fetch(t.Context(), exe, quiet)
+	file, err := c.Fetch(t.Context(), exe, "", quiet)
 	require.NoError(t, err)
 	require.NotEqual(t, raw, file, "the same bytes may be a program themselves")
 	b, err := os.ReadFile(file)
@@ -228,7 +228,7 @@ func TestCompressedPluginsAreUnpackedAndBounded(t *testing.T) {
 	c.maxProgram = 1 << 20
 	exe = s.executable(bomb)
 	exe.Compressed = true
-	_, err = c.fetch(t.Context(), exe, quiet)
+	_, err = c.Fetch(t.Context(), exe, "", quiet)
 	require.ErrorContains(t, err, "more than 1048576 bytes")
 	requireNoHit(t, c)
 
@@ -236,7 +236,7 @@ func TestCompressedPluginsAreUnpackedAndBounded(t *testing.T) {
 	c = impatient(t)
 	exe = s.executable(packed[:len(packed)-10])
 	exe.Compressed = true
-	_, err = c.fetch(t.Context(), exe, quiet)
+	_, err = c.Fetch(t.Context(), exe, "", quiet)
 	require.ErrorContains(t, err, "decompress")
 	requireNoHit(t, c)
 }
@@ -255,7 +255,7 @@ func TestDownloadsAreBoundedInSizeAndTime(t *testing.T) {
 		s := newStore(t, handle)
 		c := impatient(t)
 		c.maxServed = 1 << 20
-		_, err := c.fetch(t.Context(), s.executable(program), quiet)
+		_, err := c.Fetch(t.Context(), s.executable(program), "", quiet)
 		require.ErrorContains(t, err, "1048576")
 		require.EqualValues(t, 1, s.calls.Load())
 		requireNoHit(t, c)
@@ -272,7 +272,7 @@ func TestDownloadsAreBoundedInSizeAndTime(t *testing.T) {
 	})
 	c := impatient(t)
 	c.stall = 300 * time.Millisecond
-	_, err := c.fetch(t.Context(), s.executable(program), quiet)
+	_, err := c.Fetch(t.Context(), s.executable(program), "", quiet)
 	require.NoError(t, err)
 	require.EqualValues(t, 3, s.calls.Load())
 
@@ -282,7 +282,7 @@ func TestDownloadsAreBoundedInSizeAndTime(t *testing.T) {
 		<-r.Context().Done()
 	})
 	c = impatient(t)
-	_, err = c.fetch(ctx, s.executable(program), quiet)
+	_, err = c.Fetch(ctx, s.executable(program), "", quiet)
 	require.ErrorIs(t, err, context.Canceled)
 	require.EqualValues(t, 1, s.calls.Load())
 	requireNoHit(t, c)
@@ -318,7 +318,7 @@ func TestAKilledDownloadIsNeverAHit(t *testing.T) {
 	require.False(t, isProgram(filepath.Join(c.dir, checksum(program))))
 	require.Len(t, parts(), 1)
 
-	file, err := c.fetch(t.Context(), s.executable(program), quiet)
+	file, err := c.Fetch(t.Context(), s.executable(program), "", quiet)
 	require.NoError(t, err)
 	b, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -342,6 +342,6 @@ func TestFetchHelper(t *testing.T) {
 		return // it is no test, but what helper runs
 	}
 	exe := &stage.Executable{URL: os.Getenv("FETCH_URL"), SHA256: os.Getenv("FETCH_SHA")}
-	_, err := newPluginCache(dir).fetch(t.Context(), exe, quiet)
+	_, err := New(dir, "plugin").Fetch(t.Context(), exe, "", quiet)
 	require.NoError(t, err)
 }

@@ -1,4 +1,4 @@
-package local
+package artifact
 
 import (
 	"syscall"
@@ -20,7 +20,7 @@ func TestAFullDiskIsClearedUp(t *testing.T) {
 	s := newStore(t, serveBytes(program))
 	c := impatient(t)
 	c.dir = dir
-	_, err := c.fetch(t.Context(), s.executable(program), quiet)
+	_, err := c.Fetch(t.Context(), s.executable(program), "", quiet)
 	require.ErrorIs(t, err, syscall.ENOSPC)
 	require.EqualValues(t, 1, s.calls.Load(), "another attempt would not help")
 	requireNoHit(t, c)

@@ -1,0 +1,44 @@
+package artifact
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// Choose finds the program for a platform and checks that it can be fetched. Its
+// errors quote no URL.
+func Choose(list []stage.Executable, goos, goarch string) (*stage.Executable, error) {
+	var there []string
+	for i, e := range list {
+		if e.OS == goos && e.Arch == goarch {
+			return &list[i], check(&list[i])
+		}
+		there = append(there, e.OS+"/"+e.Arch)
+	}
+	if len(there) == 0 {
+		there = []string{"nothing"}
+	}
+	return nil, fmt.Errorf("there is no program for %s/%s; there is %s", goos, goarch, strings.Join(there, ", "))
+}
+
+func check(exe *stage.Executable) error {
+	if exe.SHA256 != "" {
+		if sum, err := hex.DecodeString(exe.SHA256); err != nil || len(sum) != 32 {
+			return errors.New("sha256 must be 64 hexadecimal digits")
+		}
+	}
+	return CheckURL(exe.URL)
+}
+
+// CheckURL refuses what cannot be downloaded from. Its error quotes nothing of it.
+func CheckURL(s string) error {
+	if u, err := url.Parse(s); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return errors.New("url must begin with http:// or https:// and a host")
+	}
+	return nil
+}
