@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/process"
 )
 
 // git runs git for one clone, in an environment of its own: neither the
@@ -81,7 +82,7 @@ func (d *Driver) newGit(tx *transaction, dir string, from *remote, l driver.Ledg
 	if from.username != "" || from.password != "" {
 		env[gitUsername], env[gitPassword] = from.username, from.password
 	}
-	g.env = environList(env)
+	g.env = process.List(env)
 	if err := makeDir(g.home, 0o700); err != nil {
 		return nil, err
 	}

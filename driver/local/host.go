@@ -10,12 +10,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/process"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -198,7 +198,7 @@ func (r *run) command() (*exec.Cmd, string, error) {
 			}
 		}
 	}
-	cmd := &exec.Cmd{Path: file, Args: argv, Dir: dir, Env: environList(env)}
+	cmd := &exec.Cmd{Path: file, Args: argv, Dir: dir, Env: process.List(env)}
 	if err := prepareCommand(cmd, acct); err != nil {
 		return nil, "", err
 	}
@@ -238,36 +238,13 @@ func (r *run) hostDir() (string, error) {
 // hostEnvironment is what a host step inherits: enough to find programs and a
 // home, and nothing of the delegate's configuration.
 func hostEnvironment(acct *account) map[string]string {
-	names := []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "TZ"}
-	if runtime.GOOS == "windows" {
-		names = []string{"PATH", "PATHEXT", "SystemRoot", "SystemDrive", "windir", "ComSpec", "TEMP", "TMP",
-			"USERPROFILE", "USERNAME", "APPDATA", "LOCALAPPDATA", "ProgramData", "ProgramFiles", "ProgramFiles(x86)",
-			"PROCESSOR_ARCHITECTURE", "NUMBER_OF_PROCESSORS", "PSModulePath"}
-	}
-	env := map[string]string{}
-	for _, n := range names {
-		if v, ok := os.LookupEnv(n); ok {
-			env[n] = v
-		}
-	}
-	if env["PATH"] == "" && runtime.GOOS != "windows" {
-		env["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	}
+	env := process.Environment()
 	if acct != nil {
 		delete(env, "SHELL")
 		delete(env, "TMPDIR")
 		env["HOME"], env["USER"], env["LOGNAME"] = acct.home, acct.name, acct.name
 	}
 	return env
-}
-
-func environList(env map[string]string) []string {
-	list := make([]string, 0, len(env))
-	for k, v := range env {
-		list = append(list, k+"="+v)
-	}
-	slices.Sort(list)
-	return list
 }
 
 // lookPath finds a program in the step's own PATH, as seen from dir.

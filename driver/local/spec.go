@@ -15,6 +15,7 @@ import (
 	"github.com/docker/go-connections/nat"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/process"
 )
 
 // containerSpec is what the engine is asked for.
@@ -62,7 +63,7 @@ func (r *run) containerSpec() (*containerSpec, error) {
 		config: &container.Config{
 			Image:        r.step.Image,
 			User:         r.step.User,
-			Env:          environList(env),
+			Env:          process.List(env),
 			Entrypoint:   nonEmpty(argv[:entry]),
 			Cmd:          nonEmpty(argv[entry:]),
 			WorkingDir:   r.containerDir(),

@@ -1,0 +1,141 @@
+//go:build unix
+
+package process
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// start runs a shell script whose output is a pipe; the pipe's end is the end of
+// everything that the script started.
+func start(t *testing.T, script string) (*Group, *bufio.Reader) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = r.Close() })
+	// A test that fails must not wait for ever.
+	require.NoError(t, r.SetReadDeadline(time.Now().Add(time.Minute)))
+	g, err := Start(t.Context(), &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Stdout: w, Stderr: w})
+	require.NoError(t, w.Close())
+	require.NoError(t, err)
+	t.Cleanup(func() { g.End() })
+	return g, bufio.NewReader(r)
+}
+
+func readLine(t *testing.T, r *bufio.Reader) string {
+	t.Helper()
+	s, err := r.ReadString('\n')
+	require.NoError(t, err)
+	return s
+}
+
+func TestExitCodesAreTheShells(t *testing.T) {
+	t.Parallel()
+	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -9 $$": 137, "kill -TERM $$": 143} {
+		g, _ := start(t, script)
+		<-g.Exited()
+		assert.Equal(t, want, Code(g.End()), script)
+		assert.Equal(t, want, Code(g.Stop(time.Hour)), "again")
+	}
+	assert.Equal(t, 255, Code(nil))
+}
+
+// What the first process leaves behind in its group goes with it.
+func TestEndKillsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	g, out := start(t, `sh -c 'trap "" TERM HUP; echo up; sleep 600' & sleep 600 & echo gone; exit 3`)
+	readLine(t, out)
+	readLine(t, out)
+	<-g.Exited()
+	assert.Equal(t, 3, Code(g.End()))
+	_, err := io.ReadAll(out)
+	require.NoError(t, err, "all who could write have ended")
+}
+
+func TestEndKillsWhatRuns(t *testing.T) {
+	t.Parallel()
+	g, out := start(t, `trap "" TERM; echo up; while :; do sleep 600; done`)
+	readLine(t, out)
+	assert.Equal(t, 137, Code(g.End()))
+	_, err := io.ReadAll(out)
+	require.NoError(t, err)
+}
+
+// Everybody in the group is asked and has the grace, also when the first process
+// has ended.
+func TestStopGivesTheWholeGroupTheGrace(t *testing.T) {
+	t.Parallel()
+	g, out := start(t, `sh -c 'trap "sleep 0.3; echo cleaned up; exit" TERM; echo up; while :; do sleep 0.05; done' & trap "exit 5" TERM; while :; do sleep 0.05; done`)
+	readLine(t, out)
+	assert.Equal(t, 5, Code(g.Stop(time.Minute)))
+	rest, err := io.ReadAll(out)
+	require.NoError(t, err)
+	assert.Contains(t, string(rest), "cleaned up")
+}
+
+func TestStopKillsAfterTheGrace(t *testing.T) {
+	t.Parallel()
+	// The first ignores the signal; in the second one the first process goes and
+	// another one ignores it.
+	for script, code := range map[string]int{
+		`trap "" TERM; echo up; while :; do sleep 600; done`:                     137,
+		`sh -c 'trap "" TERM; echo up; while :; do sleep 600; done' & sleep 600`: 143,
+	} {
+		g, out := start(t, script)
+		readLine(t, out)
+		assert.Equal(t, code, Code(g.Stop(100*time.Millisecond)))
+		_, err := io.ReadAll(out)
+		require.NoError(t, err)
+	}
+}
+
+// A program that is being written when it is started is tried again.
+func TestAProgramThatIsHeldOpenIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "program")
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o755)
+	require.NoError(t, err)
+	b, err := os.ReadFile("/bin/true")
+	require.NoError(t, err)
+	_, err = f.Write(b)
+	require.NoError(t, err)
+	time.AfterFunc(50*time.Millisecond, func() { _ = f.Close() })
+	g, err := Start(t.Context(), &exec.Cmd{Path: file, Args: []string{file}})
+	require.NoError(t, err)
+	<-g.Exited()
+	assert.Zero(t, Code(g.End()))
+
+	_, err = Start(t.Context(), &exec.Cmd{Path: file + "-missing"})
+	require.ErrorIs(t, err, os.ErrNotExist)
+
+	held, err := os.OpenFile(file, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = Start(ctx, &exec.Cmd{Path: file})
+	require.ErrorIs(t, err, syscall.ETXTBSY)
+	require.NoError(t, held.Close())
+}
+
+// Not parallel: it sets variables of the test's process.
+func TestTheEnvironmentIsNotInherited(t *testing.T) {
+	t.Setenv("DLITE_TEST_TOKEN", "x")
+	t.Setenv("HOME", "/somewhere")
+	t.Setenv("PATH", "")
+	env := Environment()
+	assert.NotContains(t, env, "DLITE_TEST_TOKEN")
+	assert.Equal(t, "/somewhere", env["HOME"])
+	assert.NotEmpty(t, env["PATH"])
+	assert.Equal(t, []string{"A=b=c", "B="}, List(map[string]string{"B": "", "A": "b=c"}))
+}
