@@ -7,12 +7,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/gitremote"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -31,7 +31,7 @@ const wholeHistory = "2147483647"
 type cloning struct {
 	*stage.Clone
 	git  *git
-	from *remote
+	from *gitremote.Remote
 	log  io.Writer
 }
 
@@ -43,7 +43,7 @@ func (d *Driver) clone(ctx context.Context, tx *transaction, env *driver.Environ
 		c.log = io.Discard
 	}
 	var err error
-	if c.from, err = newRemote(c.Clone); err != nil {
+	if c.from, err = gitremote.New(c.Clone); err != nil {
 		return err
 	}
 	if err := c.check(); err != nil {
@@ -54,15 +54,15 @@ func (d *Driver) clone(ctx context.Context, tx *transaction, env *driver.Environ
 		return err
 	}
 	if c.git, err = d.newGit(tx, dir, c.from, l); err != nil {
-		return fmt.Errorf("clone %s: %w", c.from.url, err)
+		return fmt.Errorf("clone %s: %w", c.from.URL, err)
 	}
 	defer c.git.close()
 	if err = c.all(ctx); err == nil {
 		return nil
 	}
 	hidden := secrets.NewSet(secrets.Config{})
-	hidden.Add(c.from.secrets()...)
-	err = &cloneError{text: hidden.Mask(fmt.Sprintf("clone %s: %v", c.from.url, err)), cause: err}
+	hidden.Add(c.from.Secrets()...)
+	err = &cloneError{text: hidden.Mask(fmt.Sprintf("clone %s: %v", c.from.URL, err)), cause: err}
 	_, _ = fmt.Fprintln(c.log, err)
 	return err
 }
@@ -92,14 +92,12 @@ func cloneDir(tx *transaction, wish string) (string, error) {
 	return filepath.Join(tx.workspace(), rel), err
 }
 
-var objectName = regexp.MustCompile(`^([0-9a-fA-F]{40}|[0-9a-fA-F]{64})$`)
-
 func (c *cloning) check() error {
-	if c.Commit != "" && !objectName.MatchString(c.Commit) {
+	if c.Commit != "" && !gitremote.IsCommit(c.Commit) {
 		return fmt.Errorf("commit %q is not a full object name", c.Commit)
 	}
 	for what, name := range map[string]string{"branch": c.Branch, "tag": c.Tag, "ref": c.Ref} {
-		if name != "" && !isRef(name) {
+		if name != "" && !gitremote.IsRef(name) {
 			return fmt.Errorf("%s %q is not a valid name", what, name)
 		}
 	}
@@ -107,20 +105,6 @@ func (c *cloning) check() error {
 		return fmt.Errorf("depth %d is negative", c.Depth)
 	}
 	return nil
-}
-
-// isRef reports whether s can name a ref, and is neither an option nor a
-// refspec.
-func isRef(s string) bool {
-	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune(`~^:?*[\`, r) }) {
-		return false
-	}
-	for _, part := range strings.Split(s, "/") {
-		if part == "" || part[0] == '.' || strings.HasSuffix(part, ".lock") {
-			return false
-		}
-	}
-	return s[0] != '-' && s[0] != '+' && s != "@" && !strings.HasSuffix(s, ".") && !strings.Contains(s, "..") && !strings.Contains(s, "@{")
 }
 
 // all does the whole of it.
@@ -131,7 +115,7 @@ func (c *cloning) all(ctx context.Context) error {
 			return c.unless(ctx, err, "lfs is wanted, but git-lfs is not installed on this machine")
 		}
 	}
-	_, _ = fmt.Fprintf(c.log, "Cloning %s (%s)\n", c.from.url, c.what())
+	_, _ = fmt.Fprintf(c.log, "Cloning %s (%s)\n", c.from.URL, c.what())
 	start := []string{"init", "--quiet", "--template="}
 	if len(c.Commit) == 64 {
 		start = append(start, "--object-format=sha256")
@@ -139,7 +123,7 @@ func (c *cloning) all(ctx context.Context) error {
 	if err := c.must(ctx, start...); err != nil {
 		return err
 	}
-	if err := c.must(ctx, "remote", "add", "origin", c.from.url); err != nil {
+	if err := c.must(ctx, "remote", "add", "origin", c.from.URL); err != nil {
 		return err
 	}
 	target, err := c.fetchTarget(ctx)
@@ -225,7 +209,7 @@ func (c *cloning) fetchTarget(ctx context.Context) ([]string, error) {
 	}
 	for _, line := range heads.kept {
 		if after, ok := strings.CutPrefix(line, "ref: refs/heads/"); ok {
-			if branch, _, ok := strings.Cut(after, "\t"); ok && isRef(branch) {
+			if branch, _, ok := strings.Cut(after, "\t"); ok && gitremote.IsRef(branch) {
 				return c.fetchBranch(ctx, branch)
 			}
 		}

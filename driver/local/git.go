@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/gitremote"
 	"github.com/delegate-io/dlite/internal/process"
 )
 
@@ -30,26 +31,9 @@ type git struct {
 	labels  map[string]string
 }
 
-// The variables through which the credential helper gets the credentials. They
-// are in the environment of git's own processes and nowhere else.
-const (
-	gitUsername = "DLITE_GIT_USERNAME"
-	gitPassword = "DLITE_GIT_PASSWORD"
-)
-
-// gitInherited are the variables of the delegate that git sees: how to get at
-// programs, the network and ssh's agent.
-var gitInherited = []string{
-	"PATH", "TMPDIR", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
-	"http_proxy", "https_proxy", "all_proxy", "no_proxy",
-	"SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_SSL_CERT", "GIT_SSL_KEY",
-	"SSH_AUTH_SOCK", "GIT_SSH_COMMAND",
-	"SystemRoot", "SystemDrive", "windir", "ComSpec", "PATHEXT", "TEMP", "TMP", "ProgramFiles", "ProgramData",
-}
-
 // newGit sets git up to work in dir for a remote. home is a folder that does
 // not exist yet; close removes it.
-func (d *Driver) newGit(tx *transaction, dir string, from *remote, l driver.Ledger) (*git, error) {
+func (d *Driver) newGit(tx *transaction, dir string, from *gitremote.Remote, l driver.Ledger) (*git, error) {
 	program, err := exec.LookPath("git")
 	if err != nil {
 		return nil, errors.New("git was not found in the PATH of this machine's delegate")
@@ -59,78 +43,15 @@ func (d *Driver) newGit(tx *transaction, dir string, from *remote, l driver.Ledg
 		home: filepath.Join(tx.Dir, "git-"+randomHex(4)),
 		name: tx.Name, labels: tx.labels,
 	}
-	env := map[string]string{}
-	for _, name := range gitInherited {
-		if v, ok := os.LookupEnv(name); ok {
-			env[name] = v
-		}
-	}
-	config := filepath.Join(g.home, ".gitconfig")
-	for k, v := range map[string]string{
-		"HOME": g.home, "XDG_CONFIG_HOME": g.home, "USERPROFILE": g.home,
-		"GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": config,
-		"GIT_TERMINAL_PROMPT": "0", "GCM_INTERACTIVE": "never",
-		"LC_ALL": "C", // its messages are read
-		// Filters are not set up: without LFS the pointers stay what they are.
-		"GIT_LFS_SKIP_SMUDGE": "1",
-	} {
-		env[k] = v
-	}
-	if env["GIT_SSH_COMMAND"] == "" {
-		env["GIT_SSH_COMMAND"] = "ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15 -oServerAliveCountMax=4"
-	}
-	if from.username != "" || from.password != "" {
-		env[gitUsername], env[gitPassword] = from.username, from.password
-	}
-	g.env = process.List(env)
+	g.env = process.List(from.Environment(g.home))
 	if err := makeDir(g.home, 0o700); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(config, []byte(gitConfig(from)), 0o600); err != nil {
+	if err := from.WriteConfig(g.home); err != nil {
 		g.close()
 		return nil, err
 	}
 	return g, nil
-}
-
-// gitConfig is the only configuration that git reads.
-func gitConfig(from *remote) string {
-	var b strings.Builder
-	section := func(name string, lines ...string) {
-		fmt.Fprintf(&b, "[%s]\n", name)
-		for _, l := range lines {
-			fmt.Fprintf(&b, "\t%s\n", l)
-		}
-	}
-	section("init", "defaultBranch = main")
-	section("core", "hooksPath = "+configQuote(os.DevNull))
-	section("advice", "detachedHead = false")
-	// Nothing goes on in the background.
-	section("gc", "auto = 0", "autoDetach = false")
-	section("maintenance", "auto = false")
-	// A connection over which nothing comes for a minute is dead.
-	section("http", "lowSpeedLimit = 1", "lowSpeedTime = 60")
-	// No transport that runs a command. Paths of this machine are for the URL
-	// that the manager named, not for a submodule that a repository names.
-	section("protocol", "allow = never")
-	for _, name := range []string{"http", "https", "ssh", "git"} {
-		section(`protocol "`+name+`"`, "allow = always")
-	}
-	section(`protocol "file"`, "allow = user")
-	if from.local != "" {
-		// Named by the manager, whoever owns it.
-		section("safe", "directory = "+configQuote(from.local), "directory = "+configQuote(filepath.Join(from.local, ".git")))
-	}
-	if from.scope != "" {
-		// printf is part of every shell, so that nothing gets on a command line.
-		section(`credential "`+from.scope+`"`, "helper = "+configQuote(
-			`!f() { if test "$1" = get; then printf 'username=%s\npassword=%s\n' "$`+gitUsername+`" "$`+gitPassword+`"; fi; }; f`))
-	}
-	return b.String()
-}
-
-func configQuote(s string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s) + `"`
 }
 
 func (g *git) close() { _ = removeTree(g.home) }

@@ -1,4 +1,8 @@
-package local
+// Package gitremote prepares git for one remote: it takes the credentials out of a
+// URL, and makes an environment in which neither the machine's nor the user's
+// configuration, attributes, hooks, templates, credential helpers and .netrc have a
+// say, and nothing is ever asked. Start reading at remote.go.
+package gitremote
 
 import (
 	"errors"
@@ -12,14 +16,14 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// remote is where a clone comes from, without credentials in the URL.
-type remote struct {
-	url string
-	// local is the path on this machine, if it is one.
-	local string
-	// scope is what the credentials are for: scheme, host and port. It is empty
+// Remote is where a clone comes from, without credentials in the URL.
+type Remote struct {
+	URL string
+	// Local is the path on this machine, if it is one.
+	Local string
+	// Scope is what the credentials are for: scheme, host and port. It is empty
 	// without credentials.
-	scope, username, password string
+	Scope, Username, Password string
 }
 
 var (
@@ -29,9 +33,9 @@ var (
 	windowsDrive = regexp.MustCompile(`^[A-Za-z]:[\\/]`)
 )
 
-// newRemote splits the URL. Its errors quote nothing of it, as it may hold
+// New splits the URL. Its errors quote nothing of it, as it may hold
 // credentials.
-func newRemote(c *stage.Clone) (*remote, error) {
+func New(c *stage.Clone) (*Remote, error) {
 	raw := c.URL
 	switch {
 	case raw == "":
@@ -41,38 +45,38 @@ func newRemote(c *stage.Clone) (*remote, error) {
 	case gitHelperURL.MatchString(raw):
 		return nil, errors.New("the clone's url names a transport that runs commands")
 	}
-	r := &remote{url: raw}
+	r := &Remote{URL: raw}
 	switch {
 	case strings.Contains(raw, "://"):
 		if err := r.split(c); err != nil {
 			return nil, err
 		}
 	case runtime.GOOS == "windows" && windowsDrive.MatchString(raw), filepath.IsAbs(raw):
-		r.local = filepath.Clean(raw)
+		r.Local = filepath.Clean(raw)
 	case gitScpURL.MatchString(raw): // user@host:path, over ssh
 	default:
 		return nil, errors.New("the clone's url is neither a URL nor an absolute path")
 	}
 	if c.Auth != nil && (c.Auth.Username != "" || c.Auth.Password != "") {
-		r.username, r.password = c.Auth.Username, c.Auth.Password
-		if r.scope == "" {
+		r.Username, r.Password = c.Auth.Username, c.Auth.Password
+		if r.Scope == "" {
 			return nil, errors.New("credentials of a clone are for http and https alone; ssh takes its keys from the agent or the user's folder")
 		}
 		if err := r.checkAddress(c.Auth.Address); err != nil {
 			return nil, err
 		}
 	}
-	if strings.ContainsAny(r.username+r.password, "\r\n\x00") {
+	if strings.ContainsAny(r.Username+r.Password, "\r\n\x00") {
 		return nil, errors.New("the clone's credentials hold a line break or a zero byte")
 	}
-	if r.username == "" && r.password == "" {
-		r.scope = ""
+	if r.Username == "" && r.Password == "" {
+		r.Scope = ""
 	}
 	return r, nil
 }
 
 // split takes what has a scheme apart.
-func (r *remote) split(c *stage.Clone) error {
+func (r *Remote) split(c *stage.Clone) error {
 	u, err := url.Parse(c.URL)
 	if err != nil {
 		return errors.New("the clone's url is not valid") // err quotes it
@@ -81,7 +85,7 @@ func (r *remote) split(c *stage.Clone) error {
 		if u.Host != "" && u.Host != "localhost" || u.User != nil {
 			return errors.New("the clone's file url names a host")
 		}
-		r.local = filepath.FromSlash(u.Path)
+		r.Local = filepath.FromSlash(u.Path)
 		return nil
 	}
 	if !gitHost.MatchString(u.Host) {
@@ -90,9 +94,9 @@ func (r *remote) split(c *stage.Clone) error {
 	password, hasPassword := u.User.Password()
 	switch u.Scheme {
 	case "http", "https":
-		r.username, r.password = u.User.Username(), password
+		r.Username, r.Password = u.User.Username(), password
 		u.User = nil
-		r.scope = u.Scheme + "://" + u.Host
+		r.Scope = u.Scheme + "://" + u.Host
 	case "ssh", "git":
 		if hasPassword {
 			return errors.New("the clone's url has a password, which is for http and https alone")
@@ -100,12 +104,12 @@ func (r *remote) split(c *stage.Clone) error {
 	default:
 		return fmt.Errorf("the clone's url has the scheme %q; http, https, ssh, git and file are known", u.Scheme)
 	}
-	r.url = u.String()
+	r.URL = u.String()
 	return nil
 }
 
 // checkAddress refuses credentials that are meant for another host.
-func (r *remote) checkAddress(address string) error {
+func (r *Remote) checkAddress(address string) error {
 	if address == "" {
 		return nil
 	}
@@ -113,7 +117,7 @@ func (r *remote) checkAddress(address string) error {
 		address = u.Host
 	}
 	address, _, _ = strings.Cut(address, "/")
-	_, host, _ := strings.Cut(r.scope, "://")
+	_, host, _ := strings.Cut(r.Scope, "://")
 	name, _, _ := strings.Cut(host, ":")
 	if !strings.EqualFold(address, host) && !strings.EqualFold(address, name) {
 		return fmt.Errorf("the clone's credentials are not for %s", host)
@@ -121,13 +125,32 @@ func (r *remote) checkAddress(address string) error {
 	return nil
 }
 
-// secrets are what no output may show. A name alone is a token.
-func (r *remote) secrets() []string {
-	if r.password != "" {
-		return []string{r.password}
+// Secrets are what no output may show. A name alone is a token.
+func (r *Remote) Secrets() []string {
+	if r.Password != "" {
+		return []string{r.Password}
 	}
-	if r.username != "" {
-		return []string{r.username}
+	if r.Username != "" {
+		return []string{r.Username}
 	}
 	return nil
+}
+
+var objectName = regexp.MustCompile(`^([0-9a-fA-F]{40}|[0-9a-fA-F]{64})$`)
+
+// IsCommit reports whether s is the full name of a commit.
+func IsCommit(s string) bool { return objectName.MatchString(s) }
+
+// IsRef reports whether s can name a ref, and is neither an option nor a
+// refspec.
+func IsRef(s string) bool {
+	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune(`~^:?*[\`, r) }) {
+		return false
+	}
+	for _, part := range strings.Split(s, "/") {
+		if part == "" || part[0] == '.' || strings.HasSuffix(part, ".lock") {
+			return false
+		}
+	}
+	return s[0] != '-' && s[0] != '+' && s != "@" && !strings.HasSuffix(s, ".") && !strings.Contains(s, "..") && !strings.Contains(s, "@{")
 }
