@@ -79,12 +79,18 @@ func (c *Cache) Fetch(ctx context.Context, exe *stage.Executable, version string
 		name += ".exe"
 	}
 	return c.once(ctx, name, isProgram, func(file string) error {
-		say("Fetching the %s from %s", c.what, ShortURL(exe.URL))
-		if err := c.download(ctx, exe, file, say); err != nil {
-			return fmt.Errorf("fetch from %s: %w", ShortURL(exe.URL), err)
-		}
-		return nil
+		return c.Download(ctx, exe, file, say)
 	})
+}
+
+// Download puts what the URL serves into file, which is there afterwards whole and
+// verified or not at all. It is for what [Cache.Dir] fills its folder with.
+func (c *Cache) Download(ctx context.Context, exe *stage.Executable, file string, say func(string, ...any)) error {
+	say("Fetching the %s from %s", c.what, ShortURL(exe.URL))
+	if err := c.download(ctx, exe, file, say); err != nil {
+		return fmt.Errorf("fetch from %s: %w", ShortURL(exe.URL), err)
+	}
+	return nil
 }
 
 // Dir gives the path of a folder of that name, which fill fills when nobody has
@@ -202,7 +208,7 @@ func (c *Cache) download(ctx context.Context, exe *stage.Executable, file string
 // attempt downloads, verifies and unpacks, in this order, and leaves the program
 // or nothing.
 func (c *Cache) attempt(ctx context.Context, exe *stage.Executable, file string) (err error) {
-	served, err := os.CreateTemp(c.dir, filepath.Base(file)+".part-*")
+	served, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".part-*")
 	if err != nil {
 		return err
 	}
@@ -221,7 +227,7 @@ func (c *Cache) attempt(ctx context.Context, exe *stage.Executable, file string)
 		return fmt.Errorf("the checksum is %s and should be %s", sum, strings.ToLower(exe.SHA256))
 	}
 	if exe.Compressed {
-		if program, err = os.CreateTemp(c.dir, filepath.Base(file)+".part-*"); err != nil {
+		if program, err = os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".part-*"); err != nil {
 			program = served
 			return err
 		}

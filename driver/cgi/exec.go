@@ -1,0 +1,216 @@
+package cgi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"time"
+
+	"github.com/delegate-io/dlite/internal/process"
+)
+
+const (
+	// drainTime is how long what a program leaves running may go on writing.
+	drainTime = time.Second
+	// pipeSize is what every pipe takes without a reader.
+	pipeSize = 4 << 10
+)
+
+// errEnough is what a writer says to have a program stopped.
+var errEnough = errors.New("enough")
+
+// exec runs cmd to its end. Both outputs are read while it runs, and its input is
+// written meanwhile, so that it can wait for none of the three. A writer that fails
+// ends it. Nothing of its process group is left when exec returns.
+func (h *Handler) exec(ctx context.Context, cmd *exec.Cmd, stdin []byte, stdout, stderr io.Writer) (*os.ProcessState, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	in, err := newFeed(stdin)
+	if err != nil {
+		return nil, err
+	}
+	out, err := newStream(stdout)
+	if err != nil {
+		in.abandon()
+		return nil, err
+	}
+	errs, err := newStream(stderr)
+	if err != nil {
+		in.abandon()
+		out.abandon()
+		return nil, err
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in.theirs, out.theirs, errs.theirs
+	g, err := process.Start(ctx, cmd)
+	if err != nil {
+		in.abandon()
+		out.abandon()
+		errs.abandon()
+		return nil, err
+	}
+	in.start()
+	out.start()
+	errs.start()
+
+	var state *os.ProcessState
+	select {
+	case <-g.Exited():
+		drained(out, errs)
+		state = g.End()
+	case <-out.failed:
+		state = g.End()
+	case <-ctx.Done():
+		state = g.Stop(h.cfg.Grace)
+	}
+	in.end()
+	out.end()
+	errs.end()
+	return state, nil
+}
+
+// drained gives what the first process has left behind the time to say the rest.
+func drained(streams ...*stream) {
+	over := time.NewTimer(drainTime)
+	defer over.Stop()
+	for _, s := range streams {
+		select {
+		case <-s.done:
+		case <-over.C:
+			return
+		}
+	}
+}
+
+// stream reads one output of a program to its end.
+type stream struct {
+	ours, theirs *os.File
+	to           io.Writer
+	ending       atomic.Bool   // nobody should write any more
+	failed       chan struct{} // closed when the writer wants no more
+	done         chan struct{}
+}
+
+func newStream(to io.Writer) (*stream, error) {
+	s := &stream{to: to, failed: make(chan struct{}), done: make(chan struct{})}
+	var err error
+	s.ours, s.theirs, err = os.Pipe()
+	return s, err
+}
+
+func (s *stream) abandon() {
+	_ = s.ours.Close()
+	_ = s.theirs.Close()
+}
+
+func (s *stream) start() {
+	_ = s.theirs.Close()
+	go s.copy()
+}
+
+// copy reads to the end. Once everybody who may write has been killed, it takes
+// silence for the end: one that left the process group may still hold the pipe.
+func (s *stream) copy() {
+	defer close(s.done)
+	buf := make([]byte, 32<<10)
+	to := s.to
+	var limit time.Time
+	for silent := 0; silent < 3; {
+		if s.ending.Load() {
+			if limit.IsZero() {
+				limit = time.Now().Add(10 * drainTime)
+			}
+			if time.Now().After(limit) {
+				return
+			}
+			_ = s.ours.SetReadDeadline(time.Now().Add(drainTime / 20))
+		}
+		n, err := s.ours.Read(buf)
+		if n > 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				to = io.Discard
+				close(s.failed)
+			}
+		}
+		switch {
+		case err == nil:
+			silent = 0
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			silent++
+		default:
+			return
+		}
+	}
+}
+
+// end returns when all that was written has been read.
+func (s *stream) end() {
+	s.ending.Store(true)
+	_ = s.ours.SetReadDeadline(time.Now()) // wakes copy
+	<-s.done
+	_ = s.ours.Close()
+}
+
+// feed writes a program's input.
+type feed struct {
+	ours, theirs *os.File
+	rest         []byte
+	done         chan struct{}
+}
+
+func newFeed(b []byte) (*feed, error) {
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	f := &feed{ours: ours, theirs: theirs, rest: b, done: make(chan struct{})}
+	if len(b) <= pipeSize { // nobody has to wait for the program to read that
+		_, _ = ours.Write(b)
+		_ = ours.Close()
+		f.rest = nil
+	}
+	return f, nil
+}
+
+func (f *feed) abandon() {
+	_ = f.ours.Close()
+	_ = f.theirs.Close()
+}
+
+func (f *feed) start() {
+	_ = f.theirs.Close()
+	if f.rest == nil {
+		close(f.done)
+		return
+	}
+	go func() {
+		defer close(f.done)
+		_, _ = f.ours.Write(f.rest) // a program need not read what it is given
+		_ = f.ours.Close()
+	}()
+}
+
+func (f *feed) end() {
+	_ = f.ours.Close()
+	<-f.done
+}
+
+// limited keeps what is written to it, up to a bound.
+type limited struct {
+	b    []byte
+	max  int
+	full bool
+}
+
+// Write implements [io.Writer].
+func (l *limited) Write(p []byte) (int, error) {
+	if len(l.b)+len(p) > l.max {
+		l.full = true
+		return 0, errEnough
+	}
+	l.b = append(l.b, p...)
+	return len(p), nil
+}

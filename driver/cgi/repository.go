@@ -1,0 +1,215 @@
+package cgi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/delegate-io/dlite/internal/artifact"
+	"github.com/delegate-io/dlite/internal/process"
+	"github.com/delegate-io/dlite/secrets"
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// What a cached repository is made of.
+const (
+	sourceDir = "source"
+	binary    = "task.exe" // on every platform
+	taskFile  = "task.yml"
+)
+
+// taskSpec is a repository's task.yml.
+type taskSpec struct {
+	Task struct {
+		Deps map[string]any `yaml:"deps"`
+		Run  struct {
+			Go *struct {
+				Module string `yaml:"module"`
+			} `yaml:"go"`
+			Bash *struct {
+				Script string `yaml:"script"`
+			} `yaml:"bash"`
+		} `yaml:"run"`
+	} `yaml:"task"`
+}
+
+// built gives the program of a repository, which it fetches and builds when nobody
+// has yet.
+func (h *Handler) built(ctx context.Context, r *repository, log *taskLog, set *secrets.Set) (*program, error) {
+	var key string
+	var fetch func(dir string) error
+	switch {
+	case r.Download != "":
+		if err := artifact.CheckURL(r.Download); err != nil {
+			return nil, task.BadRequest(fmt.Errorf("repository: %w", err))
+		}
+		key = artifact.Key("archive", r.Download, r.Ref, r.SHA)
+		fetch = func(dir string) error { return h.fetchArchive(ctx, r.Download, dir, log) }
+	default:
+		g, err := h.newGit(r, log, set)
+		if err != nil {
+			return nil, err
+		}
+		defer g.close()
+		if err := g.resolve(ctx); err != nil {
+			return nil, fmt.Errorf("repository: %w", err)
+		}
+		key = artifact.Key("git", g.from.URL, g.commit)
+		fetch = func(dir string) error { return g.checkout(ctx, dir) }
+	}
+	dir, err := h.cache.Dir(ctx, key, func(dir string) error {
+		source := filepath.Join(dir, sourceDir)
+		if err := os.Mkdir(source, 0o700); err != nil {
+			return err
+		}
+		if err := fetch(source); err != nil {
+			return err
+		}
+		return h.build(ctx, dir, log)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("repository: %w", err)
+	}
+	return find(dir)
+}
+
+// readSpec reads the task.yml of a cached repository.
+func readSpec(dir string) (*taskSpec, error) {
+	root, err := os.OpenRoot(filepath.Join(dir, sourceDir))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	f, err := root.Open(taskFile)
+	if err != nil {
+		return nil, fmt.Errorf("it has no %s: %w", taskFile, err)
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	if err != nil {
+		return nil, err
+	}
+	spec := &taskSpec{}
+	if err := yaml.Unmarshal(text, spec); err != nil {
+		return nil, fmt.Errorf("%s: %s", taskFile, yaml.FormatError(err, false, false))
+	}
+	run := spec.Task.Run
+	switch {
+	case run.Go != nil && run.Go.Module != "":
+		return spec, nil
+	case run.Bash != nil && filepath.IsLocal(filepath.FromSlash(run.Bash.Script)):
+		info, err := root.Stat(filepath.FromSlash(run.Bash.Script))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", taskFile, err)
+		}
+		if !info.Mode().IsRegular() {
+			return nil, fmt.Errorf("%s: the script is no file", taskFile)
+		}
+		return spec, nil
+	}
+	return nil, fmt.Errorf("%s names neither a Go module nor a script of the repository to run", taskFile)
+}
+
+// build makes of a repository what can be run.
+func (h *Handler) build(ctx context.Context, dir string, log *taskLog) error {
+	spec, err := readSpec(dir)
+	if err != nil {
+		return err
+	}
+	if len(spec.Task.Deps) > 0 {
+		log.say("The dependencies that %s names are not installed: that is up to who runs this machine", taskFile)
+	}
+	if spec.Task.Run.Go == nil || spec.Task.Run.Go.Module == "" {
+		return nil
+	}
+	compiler, err := exec.LookPath("go")
+	if err != nil {
+		return errors.New("it is a Go module, and go was not found in the PATH of this machine's delegate")
+	}
+	module := spec.Task.Run.Go.Module
+	log.say("Building %s", module)
+	cmd := &exec.Cmd{
+		Path: compiler, Dir: filepath.Join(dir, sourceDir),
+		Args: []string{"go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(dir, binary), "--", module},
+		Env:  h.buildEnvironment(),
+	}
+	state, err := h.exec(ctx, cmd, nil, log, log)
+	if err != nil {
+		return fmt.Errorf("go build: %w", err)
+	}
+	if code := process.Code(state); code != 0 {
+		return because(fmt.Errorf("go build: exit code %d", code), log.last)
+	}
+	// The compiler has written it in one go, and may have died of it.
+	if _, err := os.Stat(filepath.Join(dir, binary)); err != nil {
+		return fmt.Errorf("go build: %s is no program: %w", module, err)
+	}
+	return nil
+}
+
+// buildInherited are the variables of the delegate that a build sees beside the
+// basics: how to get at modules.
+var buildInherited = []string{
+	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+	"SSL_CERT_FILE", "SSL_CERT_DIR", "SSH_AUTH_SOCK", "GIT_SSH_COMMAND",
+	"GOPROXY", "GOPRIVATE", "GONOPROXY", "GOSUMDB", "GONOSUMDB", "GOINSECURE", "GOTOOLCHAIN",
+}
+
+func (h *Handler) buildEnvironment() []string {
+	env := process.Environment()
+	for _, name := range buildInherited {
+		if v, ok := os.LookupEnv(name); ok {
+			env[name] = v
+		}
+	}
+	for name, dir := range map[string]string{"GOPATH": "go", "GOMODCACHE": "go-mod", "GOCACHE": "go-build"} {
+		env[name] = filepath.Join(h.cfg.Cache, dir)
+	}
+	env["GOFLAGS"] = "-modcacherw" // so that the cache can be deleted
+	env["GIT_TERMINAL_PROMPT"] = "0"
+	return process.List(env)
+}
+
+// find gives the program of a repository that is ready.
+func find(dir string) (*program, error) {
+	spec, err := readSpec(dir)
+	if err != nil {
+		return nil, fmt.Errorf("repository: %w", err)
+	}
+	p := &program{dir: filepath.Join(dir, sourceDir)}
+	if run := spec.Task.Run; run.Go != nil && run.Go.Module != "" {
+		p.file = filepath.Join(dir, binary)
+		return p, nil
+	}
+	p.file = filepath.Join(p.dir, filepath.FromSlash(spec.Task.Run.Bash.Script))
+	info, err := os.Stat(p.file)
+	if err != nil {
+		return nil, fmt.Errorf("repository: %w", err)
+	}
+	if runtime.GOOS == "windows" || info.Mode()&0o111 == 0 {
+		if p.interpreter, err = exec.LookPath("bash"); err != nil {
+			return nil, errors.New("repository: its script takes bash, which was not found in the PATH of this machine's delegate")
+		}
+	}
+	return p, nil
+}
+
+// fetchArchive downloads an archive and unpacks it.
+func (h *Handler) fetchArchive(ctx context.Context, url, dir string, log *taskLog) error {
+	file := dir + ".archive"
+	if err := h.cache.Download(ctx, &stage.Executable{URL: url}, file, log.say); err != nil {
+		return err
+	}
+	if err := unpack(file, dir); err != nil {
+		return fmt.Errorf("unpack %s: %w", artifact.ShortURL(url), err)
+	}
+	return os.Remove(file)
+}
