@@ -48,9 +48,11 @@ type Config struct {
 type Handler struct {
 	cfg   Config
 	cache *artifact.Cache
-	logs  sync.WaitGroup
-	ended context.Context // ends the delivery of logs
-	end   context.CancelFunc
+
+	scratch scratch
+	logs    sync.WaitGroup
+	ended   context.Context // ends the delivery of logs
+	end     context.CancelFunc
 }
 
 // New makes a handler. It fails on a variable that is none, and when there is no
@@ -91,6 +93,7 @@ func (h *Handler) Close(ctx context.Context) error {
 		h.logs.Wait()
 	}()
 	defer h.end()
+	defer h.scratch.close()
 	select {
 	case <-done:
 		return nil
@@ -145,10 +148,10 @@ func (h *Handler) answer(ctx context.Context, t *task.Task, cfg *config, log *ta
 		return nil, err
 	}
 	if p.dir == "" {
-		if p.dir, err = os.MkdirTemp("", "dlite-cgi-"); err != nil {
-			return nil, fmt.Errorf("working directory: %w", err)
+		if p.dir, err = h.scratch.take(); err != nil {
+			return nil, err
 		}
-		defer func() { _ = os.RemoveAll(p.dir) }()
+		defer h.scratch.give(p.dir)
 	}
 	cmd := p.command()
 	if cmd.Env, err = cfg.environment(h.cfg.Env, p.file, len(t.Data)); err != nil {

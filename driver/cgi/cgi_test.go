@@ -71,7 +71,23 @@ func TestAProgramIsCalledByTheProtocol(t *testing.T) {
 	}
 	dir = strings.TrimSpace(dir)
 	assert.NotContains(t, dir, "\n", "the working directory is empty")
-	assert.NoDirExists(t, dir, "and gone afterwards")
+	require.NoError(t, r.h.Close(t.Context()))
+	assert.NoDirExists(t, dir, "and gone in the end")
+}
+
+// No call sees what another one left in its working directory, or has it changed.
+func TestWorkingDirectoriesAreEmpty(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := r.script(`printf 'A: b\n\n%s' "$(pwd) $(ls -A) $(stat -c %a . 2>/dev/null)"; touch left; mkdir -p deep/er; chmod 777 .`)
+	first := string(r.answer(w, "1").Body)
+	second := string(r.answer(w, "1").Body)
+	for _, got := range []string{first, second} {
+		dir, rest, _ := strings.Cut(got, " ")
+		assert.NotContains(t, rest, "left")
+		assert.NotContains(t, rest, "777")
+		assert.NoDirExists(t, dir)
+	}
 }
 
 func TestTheDefaultsOfACall(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -111,11 +112,16 @@ func (s *stream) start() {
 	go s.copy()
 }
 
+// buffers are for copy.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+
 // copy reads to the end. Once everybody who may write has been killed, it takes
 // silence for the end: one that left the process group may still hold the pipe.
 func (s *stream) copy() {
 	defer close(s.done)
-	buf := make([]byte, 32<<10)
+	kept := buffers.Get().(*[]byte) //nolint:errcheck // it holds nothing else
+	defer buffers.Put(kept)
+	buf := *kept
 	to := s.to
 	var limit time.Time
 	for silent := 0; silent < 3; {

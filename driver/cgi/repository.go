@@ -156,11 +156,12 @@ func (h *Handler) build(ctx context.Context, dir string, log *taskLog) error {
 }
 
 // buildInherited are the variables of the delegate that a build sees beside the
-// basics: how to get at modules.
+// basics: how to get at modules, and where they are kept.
 var buildInherited = []string{
 	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
 	"SSL_CERT_FILE", "SSL_CERT_DIR", "SSH_AUTH_SOCK", "GIT_SSH_COMMAND",
 	"GOPROXY", "GOPRIVATE", "GONOPROXY", "GOSUMDB", "GONOSUMDB", "GOINSECURE", "GOTOOLCHAIN",
+	"GOPATH", "GOMODCACHE", "GOCACHE", "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
 }
 
 func (h *Handler) buildEnvironment() []string {
@@ -170,10 +171,13 @@ func (h *Handler) buildEnvironment() []string {
 			env[name] = v
 		}
 	}
-	for name, dir := range map[string]string{"GOPATH": "go", "GOMODCACHE": "go-mod", "GOCACHE": "go-build"} {
-		env[name] = filepath.Join(h.cfg.Cache, dir)
+	if env["HOME"] == "" && runtime.GOOS != "windows" { // a service; go has no place of its own then
+		for name, dir := range map[string]string{"GOPATH": "go", "GOCACHE": "go-build"} {
+			if env[name] == "" {
+				env[name] = filepath.Join(h.cfg.Cache, dir)
+			}
+		}
 	}
-	env["GOFLAGS"] = "-modcacherw" // so that the cache can be deleted
 	env["GIT_TERMINAL_PROMPT"] = "0"
 	return process.List(env)
 }

@@ -1,0 +1,72 @@
+package cgi
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// Whatever the order of writes and reads: what comes out is what went in but for
+// whole lines, and what is missing is counted.
+func TestABufferLosesWholeLinesAndCountsThem(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		steps := rapid.SliceOfN(rapid.IntRange(-1, 3*maxBuffer/4), 1, 12).Draw(rt, "steps")
+		synctest.Test(t, func(t *testing.T) {
+			b := newBuffer()
+			var in, out strings.Builder
+			lost := int64(0)
+			n := 0
+			take := func() {
+				text, l, ok := b.next()
+				require.True(t, ok)
+				out.Write(text)
+				lost += l
+			}
+			pending := false
+			for _, size := range steps {
+				if size < 0 { // the log takes something
+					if pending {
+						take()
+						pending = false
+					}
+					continue
+				}
+				var w strings.Builder
+				for w.Len() <= size {
+					fmt.Fprintf(&w, "line %d %s\n", n, strings.Repeat("x", n%5000))
+					n++
+				}
+				// Cut anywhere; the rest comes with the next write.
+				text := w.String()
+				half := len(text) / 3
+				for _, part := range []string{text[:half], text[half:]} {
+					_, _ = b.Write([]byte(part)) // time passes at once when it waits
+				}
+				in.WriteString(text)
+				pending = true
+			}
+			b.close()
+			for {
+				text, l, ok := b.next()
+				if !ok {
+					break
+				}
+				out.Write(text)
+				lost += l
+			}
+			require.EqualValues(t, in.Len(), int64(out.Len())+lost)
+			all := map[string]bool{}
+			for line := range strings.Lines(in.String()) {
+				all[line] = true
+			}
+			for line := range strings.Lines(out.String()) {
+				require.True(t, all[line], "%.40q is no line that was written", line)
+			}
+		})
+	})
+}

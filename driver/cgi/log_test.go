@@ -1,0 +1,121 @@
+//go:build unix
+
+package cgi_test
+
+import (
+	"context"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver/cgi"
+	"github.com/delegate-io/dlite/logger"
+	"github.com/delegate-io/dlite/manager/logservice"
+	"github.com/delegate-io/dlite/task"
+)
+
+// D8, L2: a v2 task's log goes to the log service that it names, whole.
+func TestTheLogServiceHasTheLog(t *testing.T) {
+	t.Parallel()
+	logs, err := logservice.New(logservice.Config{Authorize: logservice.Tokens(map[string]string{"acme": "visibly-fake-token"})})
+	require.NoError(t, err)
+	srv := httptest.NewServer(logs)
+	t.Cleanup(func() {
+		srv.Close()
+		require.NoError(t, logs.Close())
+	})
+	r := newRig(t, func(c *cgi.Config) { c.OpenLog, c.LogWait = cgi.ServiceLog(nil), time.Minute })
+	tk := r.task(r.script(`echo one >&2; printf 'two' >&2; printf 'A: b\n\nok'`), "1")
+	tk.Logger = &task.Logger{Address: srv.URL, Token: "visibly-fake-token", Account: "acme", Key: "k"}
+	resp, _ := task.Serve(t.Context(), r.h, tk)
+	require.Equal(t, task.OK, resp.Code, resp.Error)
+	var text strings.Builder
+	for line := range logs.Tail(t.Context(), "acme", "k") {
+		text.WriteString(line.Out)
+	}
+	assert.True(t, strings.HasSuffix(text.String(), "\none\ntwo"), text.String())
+}
+
+// A task that names no log service logs where its handler does.
+func TestWithoutALogServiceLinesGoToTheDelegatesLog(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *cgi.Config) { c.OpenLog = nil })
+	out := &logs{wrote: make(chan struct{}, 1)}
+	ctx := logger.NewContext(t.Context(), zerolog.New(out))
+	resp := r.call(ctx, r.script(`printf 'one\r\ntwo\nthree' >&2; head -c 70000 /dev/zero | tr '\0' x >&2; printf 'A: b\n\nok'`), "1")
+	require.Equal(t, task.OK, resp.Code, resp.Error)
+	got := out.String()
+	for _, line := range []string{`{"level":"info","output":"one","message":"task output"}`, `"output":"two"`, `"output":"threexxx`} {
+		assert.Contains(t, got, line)
+	}
+	assert.Equal(t, 5, strings.Count(got, "\n"), "a line of 70 kB is two")
+}
+
+// deaf is a log that takes nothing until it is told to.
+type deaf struct {
+	logs
+	hear chan struct{}
+}
+
+func (d *deaf) open(context.Context, *task.Task) cgi.Log { return d }
+
+func (d *deaf) Write(p []byte) (int, error) {
+	<-d.hear
+	return d.logs.Write(p)
+}
+
+// D8: whatever the log does, it holds no program up, and what is lost is said.
+func TestALogThatTakesNothingHoldsNoProgramUp(t *testing.T) {
+	t.Parallel()
+	d := &deaf{hear: make(chan struct{})}
+	d.wrote = make(chan struct{}, 1)
+	r := newRig(t, func(c *cgi.Config) { c.OpenLog, c.LogWait = d.open, time.Millisecond })
+	a := r.answer(r.script(`yes 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde | head -c 10485760 >&2; printf 'A: b\n\nok'`), "1")
+	assert.Equal(t, "ok", string(a.Body))
+	close(d.hear)
+	require.NoError(t, r.h.Close(t.Context()), "what is there is delivered behind the answer's back")
+	got := d.String()
+	assert.Contains(t, got, "bytes of output are lost: the log took nothing for 2s]\n")
+	assert.Less(t, len(got), 2<<20)
+	for line := range strings.Lines(got) {
+		if line[0] == '0' {
+			assert.Len(t, line, 64, "only whole lines are lost")
+		}
+	}
+}
+
+// A log that cannot be delivered ends with the handler.
+func TestCloseGivesLogsUp(t *testing.T) {
+	t.Parallel()
+	closing := make(chan struct{})
+	h, err := cgi.New(cgi.Config{Cache: t.TempDir(), LogWait: -1, OpenLog: func(context.Context, *task.Task) cgi.Log {
+		return &endless{closing: closing}
+	}})
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, _ = task.Serve(t.Context(), h, &task.Task{ID: "t", Type: "x", Config: []byte(`{"repository":{"clone":"/nowhere"}}`)})
+	})
+	wg.Wait()
+	<-closing
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, h.Close(ctx), context.Canceled)
+}
+
+// endless is a log whose Close takes as long as it may.
+type endless struct{ closing chan struct{} }
+
+func (e *endless) Write(p []byte) (int, error) { return len(p), nil }
+
+func (e *endless) Close(ctx context.Context) error {
+	close(e.closing)
+	<-ctx.Done()
+	return ctx.Err()
+}

@@ -1,0 +1,77 @@
+package cgi
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+)
+
+// maxScratch is how many empty folders are kept.
+const maxScratch = 64
+
+// scratch are the working directories of calls. One that is as good as new serves
+// the next call: making and removing it costs a good part of what a small program
+// takes.
+type scratch struct {
+	mu   sync.Mutex
+	free []string // guarded by mu
+}
+
+// take gives an empty folder.
+func (s *scratch) take() (string, error) {
+	s.mu.Lock()
+	if n := len(s.free); n > 0 {
+		dir := s.free[n-1]
+		s.free = s.free[:n-1]
+		s.mu.Unlock()
+		if _, err := os.Lstat(dir); err == nil { // something may have cleared the temporary folder up
+			return dir, nil
+		}
+	} else {
+		s.mu.Unlock()
+	}
+	dir, err := os.MkdirTemp("", "dlite-cgi-")
+	if err != nil {
+		return "", fmt.Errorf("working directory: %w", err)
+	}
+	return dir, nil
+}
+
+// give takes a folder back that nobody uses any more.
+func (s *scratch) give(dir string) {
+	if isEmpty(dir) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.free) < maxScratch {
+			s.free = append(s.free, dir)
+			return
+		}
+	}
+	_ = os.RemoveAll(dir)
+}
+
+func (s *scratch) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, dir := range s.free {
+		_ = os.RemoveAll(dir)
+	}
+	s.free = nil
+}
+
+// isEmpty reports whether dir is an empty folder as it was made.
+func isEmpty(dir string) bool {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 && os.PathSeparator == '/' {
+		return false
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	_, err = f.Readdirnames(1)
+	return errors.Is(err, io.EOF)
+}
