@@ -3,7 +3,6 @@
 package cgi_test
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,7 +74,7 @@ func BenchmarkCall(b *testing.B) {
 			b.ReportMetric(float64(bare[m].Microseconds()), "bare-µs")
 			b.ReportMetric(float64(ours[m].Microseconds()), "ours-µs")
 			b.ReportMetric(float64(ours[m])/float64(bare[m]), "ratio")
-			b.Log(fmt.Sprintf("%d turns", len(bare)))
+			b.Logf("%d turns", len(bare))
 		})
 	}
 }

@@ -119,7 +119,7 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }
 // silence for the end: one that left the process group may still hold the pipe.
 func (s *stream) copy() {
 	defer close(s.done)
-	kept := buffers.Get().(*[]byte) //nolint:errcheck // it holds nothing else
+	kept := buffers.Get().(*[]byte)
 	defer buffers.Put(kept)
 	buf := *kept
 	to := s.to

@@ -84,7 +84,7 @@ func TestWithoutAChecksumTheVersionCounts(t *testing.T) {
 // checksum tells that it is partial, there is no download.
 func TestWithoutAChecksumTheServerMustMarkTheEnd(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	done := make(chan struct{})
 	go func() {
