@@ -23,7 +23,8 @@ func (h *history) operations() (all []operation) {
 		{1, operation{"abort", h.abortSome}},
 		{2, operation{"register", h.register}},
 		{2, operation{"heartbeat", h.beat}},
-		{2, operation{"silence", h.silence}},
+		{1, operation{"silence", h.silence}},
+		{1, operation{"outage", h.outage}},
 		{1, operation{"change a delegate", h.change}},
 		{1, operation{"capacity", h.capacity}},
 		{1, operation{"unregister", h.leave}},
@@ -178,6 +179,13 @@ func (h *history) found(d *delegate, status int) int {
 
 func (h *history) heartbeat(rt *rapid.T, body map[string]any) *delegate {
 	id := h.anyDelegate(rt)
+	if rarely(rt, "lost", 2) {
+		for _, d := range h.in.delegates {
+			if d.lost {
+				id = d.id
+			}
+		}
+	}
 	d, says := h.known(id), rarely(rt, "draining", 8)
 	body["delegateId"], body["draining"] = id, says
 	h.expect(rt, h.found(d, 200), "POST", "/api/agent/delegates/heartbeat-with-polling", asJSON(body))
@@ -199,6 +207,14 @@ func (h *history) silence(rt *rapid.T) {
 	if d := h.known(h.anyDelegate(rt)); d != nil {
 		d.silent = true
 	}
+}
+
+// outage keeps a delegate away until it is lost.
+func (h *history) outage(rt *rapid.T) {
+	h.silence(rt)
+	h.jump(rt, h.set.heartbeat/2)
+	h.did()
+	h.jump(rt, h.set.heartbeat/2)
 }
 
 // beatAll has all delegates send a heartbeat that can.
@@ -372,10 +388,14 @@ func (h *history) foreign(rt *rapid.T) {
 }
 
 func (h *history) passTime(rt *rapid.T) {
+	h.jump(rt, time.Duration(1+below(rt, "seconds", 30))*time.Second)
+}
+
+// jump lets time go by, where it does not by itself.
+func (h *history) jump(rt *rapid.T, d time.Duration) {
 	if h.clock == nil {
 		rt.Skip("the time is the store's")
 	}
-	d := time.Duration(1+below(rt, "seconds", 30)) * time.Second
 	h.beatAll(rt)
 	h.clock.jump(d)
 	h.pass(d)
