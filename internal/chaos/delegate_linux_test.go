@@ -60,10 +60,11 @@ func runDelegates(o delegateOrders) error {
 // A delegate's records: one line for each thing that happened, which a kill cannot
 // take back.
 const (
-	noteIs    = "is"    // and the id that the manager gave it
-	noteBegin = "begin" // a stage, before its init is answered
-	noteEnd   = "end"   // a stage, before its cleanup is answered
-	noteDone  = "drained"
+	noteIs     = "is"     // and the id that the manager gave it
+	noteBegin  = "begin"  // a stage, before its init is answered
+	noteEnd    = "end"    // a stage, before its cleanup is answered
+	noteClosed = "closed" // a stage that had not begun, likewise
+	noteDone   = "drained"
 )
 
 // worker is a delegate whose stages do next to nothing.
@@ -73,12 +74,13 @@ type worker struct {
 	notes   *os.File
 	slots   *capacity.Slots
 
-	mu   sync.Mutex
-	open map[string]*capacity.Slot // stages, by group
+	mu     sync.Mutex
+	open   map[string]*capacity.Slot // stages, by group
+	closed map[string]bool           // stages that have been cleaned up
 }
 
 func runDelegate(ctx context.Context, o delegateOrders, order delegateOrder, log zerolog.Logger) error {
-	w := &worker{delegateOrder: order, effects: o.Effects, open: map[string]*capacity.Slot{}, slots: capacity.NewSlots(0)}
+	w := &worker{delegateOrder: order, effects: o.Effects, open: map[string]*capacity.Slot{}, closed: map[string]bool{}, slots: capacity.NewSlots(0)}
 	if !w.Trusting {
 		w.slots = capacity.NewSlots(w.MaxStages)
 	}
@@ -154,6 +156,9 @@ func (w *worker) recall(file string) {
 			open[group] = true
 		case noteEnd:
 			delete(open, group)
+			w.closed[group] = true
+		case noteClosed:
+			w.closed[group] = true
 		}
 	}
 	for group := range open {
@@ -186,6 +191,9 @@ func (w *worker) begin(ctx context.Context, r *task.Request[payload]) (outcome, 
 	defer w.mu.Unlock()
 	if w.open[r.Data.Group] != nil { // of before the process was killed
 		return succeeded, nil
+	}
+	if w.closed[r.Data.Group] { // SPEC T3: the cleanup may come before the init
+		return outcome{}, errors.New("the stage has been cleaned up")
 	}
 	slot, ok := capacity.FromContext(ctx)
 	if !ok || !slot.Keep() {
@@ -259,10 +267,14 @@ func (w *worker) effect(name, id string) error {
 func (w *worker) finish(_ context.Context, r *task.Request[payload]) (outcome, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if slot := w.open[r.Data.Group]; slot != nil {
-		w.note(noteEnd, r.Data.Group)
-		delete(w.open, r.Data.Group)
-		slot.Release()
+	w.closed[r.Data.Group] = true
+	slot := w.open[r.Data.Group]
+	if slot == nil {
+		w.note(noteClosed, r.Data.Group)
+		return succeeded, nil
 	}
+	w.note(noteEnd, r.Data.Group)
+	delete(w.open, r.Data.Group)
+	slot.Release()
 	return succeeded, nil
 }
