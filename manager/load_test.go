@@ -126,38 +126,6 @@ func TestManyStagesThroughTwoDelegates(t *testing.T) {
 	wg.Wait()
 }
 
-// From the submission of a task to the answer of the poll that waits for it.
-func BenchmarkPickup(b *testing.B) {
-	s := start(b, wall)
-	s.token = issue(b, fakeSecret, account, wallNow(), 3600e9)
-	id := s.register("d", []string{"custom"})
-	next, got := make(chan string), make(chan string)
-	go func() {
-		defer close(got)
-		for since := range next {
-			r, _ := s.do(b.Context(), "GET", "/api/agent/delegates/"+id+"/task-events?accountId=acc&wait=60&since="+since, "")
-			got <- r.header.Get("Dlite-Cursor")
-		}
-	}()
-	since := s.call("GET", "/api/agent/delegates/"+id+"/task-events?accountId=acc&wait=0", "").header.Get("Dlite-Cursor")
-	b.ReportAllocs()
-	for b.Loop() {
-		next <- since
-		t, err := s.m.SubmitTask(b.Context(), account, manager.TaskRequest{Task: custom})
-		if err != nil {
-			b.Fatal(err)
-		}
-		since = <-got
-		if _, err := s.m.AbortTask(b.Context(), account, t.ID); err != nil {
-			b.Fatal(err)
-		}
-	}
-	close(next)
-	for range got {
-		b.Fatal("one poll too many")
-	}
-}
-
 // FuzzBodies sends what a stranger with a token could: the manager refuses it or
 // takes it, and stays whole.
 func FuzzBodies(f *testing.F) {

@@ -1,0 +1,423 @@
+package manager_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/delegate-io/dlite/internal/testbed"
+	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/journal/journaltest"
+	"github.com/delegate-io/dlite/task"
+)
+
+// bench is a group of managers on one store, which are called without a network.
+type bench struct {
+	testing.TB
+	managers []*server
+}
+
+// onStores runs a benchmark on each store: redis-of-3 has three managers.
+func onStores(b *testing.B, run func(*testing.B, *bench), stores ...string) {
+	for _, store := range stores {
+		b.Run("store="+store, func(b *testing.B) {
+			run(b, openBench(b, store))
+		})
+	}
+}
+
+func openBench(b *testing.B, store string) *bench {
+	own := func(c *manager.Config) { c.Clock, c.Gap, c.MaxFinished = nil, 0, 1000 }
+	g := &bench{TB: b}
+	switch store {
+	case "memory":
+		g.managers = append(g.managers, start(b, own))
+	case "sqlite":
+		g.managers = append(g.managers, start(b, own, func(c *manager.Config) {
+			c.Store, c.StoreKeys = openSQLite(b, b.TempDir()), storeKeys
+		}))
+	default: // synced before each answer
+		r := testbed.Redis(b)
+		for range map[string]int{"redis": 1, "redis-of-3": 3}[store] {
+			g.managers = append(g.managers, start(b, own, func(c *manager.Config) {
+				c.Store, c.StoreKeys = openRedis(b, r.URL(), "bench"), storeKeys
+			}))
+		}
+	}
+	for _, s := range g.managers {
+		s.token = issue(b, fakeSecret, account, wallNow(), time.Hour)
+	}
+	return g
+}
+
+// some is a manager, another one for the next number.
+func (g *bench) some(i int) *server { return g.managers[i%len(g.managers)] }
+
+// handle calls a manager's handler, and fails when it does.
+func (s *server) handle(method, path, body string) ([]byte, error) {
+	r, err := http.NewRequestWithContext(context.Background(), method, path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Delegate "+s.token)
+	w := httptest.NewRecorder()
+	s.m.ServeHTTP(w, r)
+	if w.Code >= 300 {
+		return nil, fmt.Errorf("%s %s: %d %s", method, path, w.Code, w.Body)
+	}
+	return w.Body.Bytes(), nil
+}
+
+// answerer is a delegate that does nothing but answer.
+type answerer struct {
+	*bench
+	id     string
+	name   string
+	cursor string
+}
+
+func (g *bench) answerer(i int, types ...string) *answerer {
+	a := &answerer{bench: g, name: fmt.Sprint("d", i)}
+	a.id = g.some(i).register(a.name, types)
+	return a
+}
+
+// next waits for a task and acquires it; each call goes to another manager.
+func (a *answerer) next(i int) (string, error) {
+	for {
+		b, err := a.some(i).handle("GET", "/api/agent/delegates/"+a.id+"/task-events?accountId=acc&wait=10", "")
+		if err != nil {
+			return "", err
+		}
+		var l list
+		if err := json.Unmarshal(b, &l); err != nil {
+			return "", err
+		}
+		for _, e := range l.Events { // this manager may not know yet what another one has heard
+			if got, err := a.acquire(i+1, e.TaskID); got || err != nil {
+				return e.TaskID, err
+			}
+		}
+	}
+}
+
+// acquire is false when there is nothing to have.
+func (a *answerer) acquire(i int, id string) (bool, error) {
+	b, err := a.some(i).handle("PUT", "/api/agent/v2/delegates/"+a.id+"/tasks/"+id+"/acquire?accountId=acc", "")
+	return len(b) > 0, err
+}
+
+func (a *answerer) answer(i int, id string) error {
+	_, err := a.some(i).handle("POST", "/api/agent/v2/tasks/"+id+"/delegates/"+a.id+"?accountId=acc", succeeded)
+	return err
+}
+
+// measure has several callers, each with a delegate of its own; do is told which of
+// them it is done for. What is done in a second of one processor's time, the
+// callers' part included, does not depend on what else the machine does.
+func measure(b *testing.B, callers int, do func(caller, i int) error) {
+	free := make(chan int, callers)
+	for c := range callers {
+		free <- c
+	}
+	used := cpuTime()
+	journaltest.Measure(b, callers, func(i int) error {
+		c := <-free
+		defer func() { free <- c }()
+		return do(c, i)
+	})
+	b.ReportMetric(float64(b.N)/(cpuTime()-used).Seconds(), "per-cpu-s")
+}
+
+// Stages from their submission to their end: an init, a step and a cleanup, each
+// polled for, acquired and answered. One call after the other for each stage, the
+// handlers without the network, 256 delegates at the same time.
+func BenchmarkLifeCycles(b *testing.B) {
+	onStores(b, func(b *testing.B, g *bench) {
+		const delegates = 256
+		var all []*answerer
+		for i := range delegates {
+			all = append(all, g.answerer(i, dockerTypes...))
+		}
+		measure(b, delegates, func(c, i int) error {
+			d := all[c]
+			if _, err := g.some(i).handle("POST", "/api/stages?accountId=acc", fmt.Sprintf(
+				`{"id":"s%d","selectors":[%q],"steps":[{"data":{"run":{"commands":["make"]}}}]}`, i, d.name)); err != nil {
+				return err
+			}
+			for range 3 {
+				id, err := d.next(i)
+				if err == nil {
+					err = d.answer(i+2, id)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}, "memory", "sqlite", "redis", "redis-of-3")
+}
+
+// Submissions of stages that nobody can take yet.
+func BenchmarkSubmits(b *testing.B) {
+	onStores(b, func(b *testing.B, g *bench) {
+		step := json.RawMessage(`{"run":{"commands":["make"]}}`)
+		measure(b, 256, func(_, i int) error {
+			_, err := g.some(i).m.SubmitStage(b.Context(), account, manager.StageRequest{
+				ID: fmt.Sprint("s", i), Steps: []manager.StepRequest{{ID: "make", Data: step}},
+			})
+			return err
+		})
+	}, "memory", "sqlite", "redis", "redis-of-3")
+}
+
+// Assignments: a single task is submitted and acquired by its delegate, through
+// another manager if there is one.
+func BenchmarkAssignments(b *testing.B) {
+	onStores(b, func(b *testing.B, g *bench) {
+		const callers = 1024
+		var all []*answerer
+		for i := range callers {
+			all = append(all, g.answerer(i, "custom"))
+		}
+		measure(b, callers, func(c, i int) error {
+			d, id := all[c], fmt.Sprint("t", i)
+			if _, err := g.some(i).m.SubmitTask(b.Context(), account, manager.TaskRequest{
+				Task: task.Task{ID: id, Type: "custom"}, Selectors: []string{d.name},
+			}); err != nil {
+				return err
+			}
+			_, err := d.acquire(i+1, id)
+			return err
+		})
+	}, "memory", "sqlite", "redis", "redis-of-3")
+}
+
+// Pickup over HTTP, from the submission of a task to its having been acquired by a
+// delegate whose poll is held.
+func BenchmarkPickup(b *testing.B) {
+	onStores(b, func(b *testing.B, g *bench) {
+		d := g.answerer(0, "custom")
+		polled, acquired := make(chan struct{}), make(chan error)
+		go func() {
+			defer close(acquired)
+			for range polled {
+				acquired <- d.pickUp(b.Context(), "&wait=60")
+			}
+		}()
+		var took []time.Duration
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			id := fmt.Sprint("t", i)
+			polled <- struct{}{}
+			begun := time.Now()
+			d.submit(b, id)
+			if err := <-acquired; err != nil {
+				b.Fatal(err)
+			}
+			took = append(took, time.Since(begun))
+			if err := d.answer(0, id); err != nil {
+				b.Fatal(err)
+			}
+		}
+		close(polled)
+		if err, more := <-acquired; more {
+			b.Fatal("one poll too many", err)
+		}
+		report(b, took)
+	}, "memory", "sqlite", "redis")
+}
+
+// Pickup by a delegate that polls every 3 s, of tasks that come at any moment. It is
+// measured once, whatever b.N is.
+func BenchmarkPlainPolls(b *testing.B) {
+	const every, tasks = 3 * time.Second, 40
+	d := openBench(b, "memory").answerer(0, "custom")
+	ticks := time.NewTicker(every)
+	defer ticks.Stop()
+	var mu sync.Mutex
+	submitted := map[string]time.Time{}
+	var all sync.WaitGroup
+	for i := range tasks {
+		all.Go(func() {
+			wait(rand.N(5 * every))
+			id := fmt.Sprint("t", i)
+			mu.Lock()
+			submitted[id] = time.Now()
+			mu.Unlock()
+			d.submit(b, id)
+		})
+	}
+	var took []time.Duration
+	for len(took) < tasks {
+		<-ticks.C
+		for _, e := range d.some(0).poll(d.id).Events {
+			_, err := d.acquire(0, e.TaskID)
+			if err = errors.Join(err, d.answer(0, e.TaskID)); err != nil {
+				b.Fatal(err)
+			}
+			mu.Lock()
+			took = append(took, time.Since(submitted[e.TaskID]))
+			mu.Unlock()
+		}
+	}
+	all.Wait()
+	report(b, took)
+}
+
+func report(b *testing.B, took []time.Duration) {
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+}
+
+func (a *answerer) submit(b *testing.B, id string) {
+	if _, err := a.some(0).m.SubmitTask(b.Context(), account, manager.TaskRequest{Task: task.Task{ID: id, Type: "custom"}}); err != nil {
+		b.Error(err)
+	}
+}
+
+// pickUp polls over HTTP until there is a task, and acquires it.
+func (a *answerer) pickUp(ctx context.Context, query string) error {
+	s := a.some(0)
+	for {
+		r, err := s.do(ctx, "GET", "/api/agent/delegates/"+a.id+"/task-events?accountId=acc&since="+a.cursor+query, "")
+		if err != nil {
+			return err
+		}
+		a.cursor = r.header.Get("Dlite-Cursor")
+		var l list
+		if err := json.Unmarshal([]byte(r.body), &l); err != nil {
+			return err
+		}
+		if len(l.Events) > 0 {
+			_, err := s.do(ctx, "PUT", "/api/agent/v2/delegates/"+a.id+"/tasks/"+l.Events[0].TaskID+"/acquire?accountId=acc", "")
+			return err
+		}
+	}
+}
+
+// BenchmarkIdleDelegates is a manager to whom 10,000 delegates send polls of 20 s
+// and a heartbeat every 10 s, and for whom there is nothing to do: its memory, the
+// HTTP server's and its connections' included, and the CPU time that it and the
+// delegates' ends take. It is measured once, for 20 s, whatever b.N is.
+func BenchmarkIdleDelegates(b *testing.B) {
+	const delegates, round = 10_000, 20 * time.Second
+	s := start(b, func(c *manager.Config) { c.Clock, c.Gap = nil, 0 })
+	s.token = issue(b, fakeSecret, account, wallNow(), time.Hour)
+	ids := make([]string, delegates)
+	for i := range ids {
+		ids[i] = s.register(fmt.Sprint("d", i), dockerTypes, "linux", "docker")
+	}
+	before := memory()
+	l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+	srv := &http.Server{Handler: s.m, ReadHeaderTimeout: time.Minute}
+	go func() { _ = srv.Serve(l) }() // it ends when it is closed
+	ctx, cancel := context.WithCancel(b.Context())
+	var all sync.WaitGroup
+	for _, id := range ids {
+		all.Go(func() {
+			idle(ctx, l, s.token, "GET", "/api/agent/delegates/"+id+"/task-events?accountId=acc&wait=20", "", 0)
+		})
+		all.Go(func() {
+			idle(ctx, l, s.token, "POST", "/api/agent/delegates/heartbeat-with-polling?accountId=acc", `{"delegateId":"`+id+`"}`, 10*time.Second)
+		})
+	}
+	wait(round)
+	begun := cpuTime()
+	wait(round)
+	b.ReportMetric(100*(cpuTime()-begun).Seconds()/round.Seconds(), "%cpu")
+	b.ReportMetric(float64(memory()-before)/delegates, "B/delegate")
+	cancel()
+	_ = srv.Close()
+	_ = l.Close()
+	all.Wait()
+}
+
+func wait(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	<-t.C
+}
+
+// memory is what heap and stacks take.
+func memory() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse + m.StackInuse
+}
+
+// idle makes one request after the other, each on the connection of the one before.
+func idle(ctx context.Context, l *pipes, token, method, path, body string, every time.Duration) {
+	c, err := l.dial()
+	if err != nil {
+		return
+	}
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+	defer func() { _ = c.Close() }()
+	request := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: m\r\nAuthorization: Delegate %s\r\nContent-Length: %d\r\n\r\n%s",
+		method, path, token, len(body), body)
+	for r := bufio.NewReaderSize(c, 512); ctx.Err() == nil; {
+		if every > 0 {
+			wait(rand.N(2 * every))
+		}
+		if _, err := io.WriteString(c, request); err != nil {
+			return
+		}
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			return
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}
+}
+
+// pipes is a listener without a network: so many connections need more files than
+// a process may open.
+type pipes struct {
+	conns  chan net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (p *pipes) dial() (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case p.conns <- there:
+		return here, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "pipe"} }
