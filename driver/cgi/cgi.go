@@ -51,7 +51,7 @@ type Handler struct {
 
 	scratch scratch
 	logs    sync.WaitGroup
-	ended   context.Context // ends the delivery of logs
+	ended   context.Context //nolint:containedctx // the handler's own life: its end ends the delivery of logs
 	end     context.CancelFunc
 }
 
