@@ -19,7 +19,13 @@ const deliverAtLeast = time.Minute
 // manager has it, the task's deadline has passed or the shutdown's grace has
 // ended (SPEC C3). A handler may take long to stop, so an answer that comes after
 // the grace has finalCalls of its own.
+//
+// What somebody else answers is not ours to deliver.
 func (s *session) deliver(work context.Context, id string, t *task.Task, r *task.Response) {
+	if r.Code == task.AnsweredElsewhere {
+		s.forget(t.ID)
+		return
+	}
 	ctx := s.delivery
 	if s.work.Err() != nil {
 		var stop context.CancelFunc

@@ -20,6 +20,10 @@ const (
 	Unknown Code = "UNKNOWN"
 	// RetryOnOtherDelegate asks the manager to hand the task to another delegate.
 	RetryOnOtherDelegate Code = "RETRY_ON_OTHER_DELEGATE"
+	// AnsweredElsewhere means that somebody else answers the manager, as a legacy
+	// process next to the delegate does (SPEC D9): the task has no answer of ours. No
+	// wire knows it.
+	AnsweredElsewhere Code = "ANSWERED_ELSEWHERE"
 )
 
 // Response is the answer to a task. The client gives it the form that the

@@ -123,7 +123,7 @@ func (w *recorder) finish(ctx context.Context, resp *Response, cause error) {
 	} else {
 		resp.Code, resp.Data = CodeOf(w.status, w.header), w.body.Bytes()
 	}
-	if resp.Code == OK {
+	if resp.Code == OK || resp.Code == AnsweredElsewhere {
 		return
 	}
 	if resp.Error == "" {
