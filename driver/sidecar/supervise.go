@@ -1,0 +1,223 @@
+package sidecar
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/delegate-io/dlite/internal/process"
+)
+
+// Run looks after the sidecar until ctx ends: it starts the command, starts it again
+// when it ends or is not healthy any more, and stops it at the end. It returns when
+// nothing of it is left. Without a command it just waits. End ctx after the last task.
+//
+// A sidecar that cannot be started is an event in the log and tried again: the delegate
+// has other work to do. On Linux the process is killed when the delegate dies.
+func (s *Sidecar) Run(ctx context.Context) {
+	if s.program == "" {
+		<-ctx.Done()
+		return
+	}
+	pause := s.cfg.Pause
+	for ctx.Err() == nil {
+		healthy, err := s.once(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if healthy >= s.cfg.MaxPause {
+			pause = s.cfg.Pause
+		}
+		s.cfg.Log.Warn().Err(err).Stringer("again_in", pause).Msg("the sidecar has ended")
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+		pause = min(2*pause, s.cfg.MaxPause)
+	}
+}
+
+// once is the life of one process. It says how long it was healthy and why it ended.
+func (s *Sidecar) once(ctx context.Context) (time.Duration, error) {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	env := process.Environment()
+	for _, v := range s.cfg.Env {
+		name, value, _ := strings.Cut(v, "=")
+		env[name] = value
+	}
+	g, err := process.Start(ctx, &exec.Cmd{
+		Path: s.program, Args: s.cfg.Command, Dir: s.cfg.Dir, Env: process.List(env), Stdout: writer, Stderr: writer,
+	})
+	_ = writer.Close()
+	if err != nil {
+		_ = reader.Close()
+		return 0, fmt.Errorf("start: %w", err)
+	}
+	var printing sync.WaitGroup
+	printing.Go(func() { s.print(reader) })
+	s.cfg.Log.Info().Msg("the sidecar is started")
+	healthy, why := s.watch(ctx, g)
+	s.state.set(false)
+	var state *os.ProcessState
+	select {
+	case <-g.Exited():
+		state = g.End()
+		why = fmt.Errorf("it ended by itself: %s", state)
+	default:
+		g.Stop(s.cfg.Grace)
+	}
+	// One that left the process group may hold the pipe.
+	_ = reader.SetReadDeadline(time.Now().Add(time.Second))
+	printing.Wait()
+	_ = reader.Close()
+	return healthy, why
+}
+
+// errEnded says that the process ended; how is seen later.
+var errEnded = errors.New("ended")
+
+// watch returns when the process has ended, is not healthy any more, or ctx has ended.
+func (s *Sidecar) watch(ctx context.Context, g *process.Group) (healthy time.Duration, why error) {
+	if why = s.awaitHealth(ctx, g); why != nil {
+		return 0, why
+	}
+	s.cfg.Log.Info().Msg("the sidecar is healthy")
+	s.state.set(true)
+	since := time.Now()
+	look := time.NewTicker(s.cfg.HealthInterval)
+	defer look.Stop()
+	for failures := 0; ; {
+		select {
+		case <-g.Exited():
+			return time.Since(since), errEnded
+		case <-ctx.Done():
+			return time.Since(since), ctx.Err()
+		case <-look.C:
+		}
+		err := s.check(ctx, s.cfg.HealthInterval)
+		if err == nil {
+			failures = 0
+			continue
+		}
+		if failures++; failures >= s.cfg.HealthFailures {
+			return time.Since(since), fmt.Errorf("it is not healthy: %w", err)
+		}
+	}
+}
+
+// awaitHealth returns when a process that has been started is healthy.
+func (s *Sidecar) awaitHealth(ctx context.Context, g *process.Group) error {
+	over := time.NewTimer(s.cfg.StartTimeout)
+	defer over.Stop()
+	look := time.NewTicker(min(retryInterval, s.cfg.StartTimeout))
+	defer look.Stop()
+	for {
+		err := s.check(ctx, dialTimeout)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-g.Exited():
+			return errEnded
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-over.C:
+			return fmt.Errorf("it was not healthy within %s: %w", s.cfg.StartTimeout, err)
+		case <-look.C:
+		}
+	}
+}
+
+// check looks whether the sidecar is healthy.
+func (s *Sidecar) check(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, min(limit, dialTimeout))
+	defer cancel()
+	if s.cfg.Health == "" {
+		conn, err := (&net.Dialer{}).DialContext(ctx, s.network, s.address)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/"+strings.TrimLeft(s.cfg.Health, "/"), http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return err
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return fmt.Errorf("%s answers %d", s.cfg.Health, resp.StatusCode)
+	}
+	return nil
+}
+
+// print logs what the process prints.
+func (s *Sidecar) print(r io.Reader) {
+	const longest = 64 << 10
+	lines := bufio.NewReaderSize(r, longest)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if text := strings.TrimRight(string(line), "\r\n"); text != "" {
+			s.cfg.Log.Info().Str("output", text).Msg("sidecar output")
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return
+		}
+	}
+}
+
+// state says whether the process is healthy.
+type state struct {
+	mu sync.Mutex
+	up chan struct{} // guarded by mu; closed while it is healthy
+}
+
+func (s *state) set(up bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.up:
+		if !up {
+			s.up = make(chan struct{})
+		}
+	default:
+		if up {
+			close(s.up)
+		}
+	}
+}
+
+// await returns when the process is healthy.
+func (s *state) await(ctx context.Context) error {
+	s.mu.Lock()
+	up := s.up
+	s.mu.Unlock()
+	select {
+	case <-up:
+		return nil
+	default:
+	}
+	select {
+	case <-up:
+		return nil
+	case <-ctx.Done():
+		return errors.New("it is not healthy")
+	}
+}
