@@ -48,7 +48,8 @@ type Config struct {
 	// Health is the path that a healthy sidecar answers with a status of 2xx. With
 	// an empty one it has to accept connections.
 	Health string
-	// HealthInterval is the time between two looks at it. 0 means 10 s.
+	// HealthInterval is the time between two looks at it, each of which may take 5 s.
+	// 0 means 10 s.
 	HealthInterval time.Duration
 	// HealthFailures is how many looks in a row have to fail before the process is
 	// started again. 0 means 3.

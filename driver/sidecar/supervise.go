@@ -108,7 +108,7 @@ func (s *Sidecar) watch(ctx context.Context, g *process.Group) (healthy time.Dur
 			return time.Since(since), ctx.Err()
 		case <-look.C:
 		}
-		err := s.check(ctx, s.cfg.HealthInterval)
+		err := s.check(ctx)
 		if err == nil {
 			failures = 0
 			continue
@@ -126,7 +126,7 @@ func (s *Sidecar) awaitHealth(ctx context.Context, g *process.Group) error {
 	look := time.NewTicker(min(retryInterval, s.cfg.StartTimeout))
 	defer look.Stop()
 	for {
-		err := s.check(ctx, dialTimeout)
+		err := s.check(ctx)
 		if err == nil {
 			return nil
 		}
@@ -143,8 +143,8 @@ func (s *Sidecar) awaitHealth(ctx context.Context, g *process.Group) error {
 }
 
 // check looks whether the sidecar is healthy.
-func (s *Sidecar) check(ctx context.Context, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, min(limit, dialTimeout))
+func (s *Sidecar) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	if s.cfg.Health == "" {
 		conn, err := (&net.Dialer{}).DialContext(ctx, s.network, s.address)
