@@ -9,6 +9,9 @@
 //	r := router.New(routes, router.WithNotFound(programs),
 //		router.WithMiddleware(router.Secrets(cfg)))
 //
+// A manager that goes by the task types of the registration has to be told those of
+// such tasks: give each the handler as its route, too.
+//
 // The task's config names a program (PROTOCOL 2), which is called as a CGI program:
 // the task's data is its standard input, what it writes to its standard output is
 // the answer. Go's net/http/cgi makes such a program of an http.Handler; so does a

@@ -56,6 +56,7 @@ type config struct {
 	ClientKey  string `env:"CLIENT_KEY_FILE" help:"and its key"`
 
 	SecretConfig
+	StandaloneConfig
 
 	WorkDir    string `env:"WORK_DIR" help:"folder for workspaces; default: dlite in the temporary folder"`
 	LedgerDir  string `env:"LEDGER_DIR" help:"folder that remembers what has to be cleaned up; default: dlite in the user's cache folder, by delegate name"`
@@ -235,6 +236,7 @@ func (c *config) complete() error {
 	wrong("LOG_LEVEL", err != nil, "trace, debug, info, warn or error")
 	wrong("LOG_FORMAT", c.LogFormat != "console" && c.LogFormat != "json", "console or json")
 	c.check(wrong)
+	c.checkStandalone(wrong)
 	if !strings.Contains(c.URL, "://") {
 		c.URL = "https://" + c.URL // MANAGER_HOST_AND_PORT may come without a scheme
 	}

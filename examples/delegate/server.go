@@ -74,7 +74,13 @@ func serve(ctx context.Context, cfg config, signals <-chan os.Signal) (err error
 	defer func() { err = errors.Join(err, sources.close()) }()
 
 	types := router.RouteMap(stages.Routes()).Merge(sources.routes)
-	routes := router.New(types, router.WithMiddleware(append(seen.middleware(types),
+	single, err := openStandalone(ctx, cfg.StandaloneConfig, seconds(cfg.CleanupGrace), types, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, single.close(ctx)) }()
+	types = types.Merge(single.routes)
+	routes := router.New(types, router.WithNotFound(single.programs), router.WithMiddleware(append(seen.middleware(types),
 		router.Recover(log), router.Log(log), router.Secrets(secrets.ResolverConfig{Providers: sources.providers}))...))
 	p := poller.New(c, routes, append(pollerOptions(cfg, slots, log), poller.WithOrphan(stages.Orphan), poller.WithDisowned(stages.Disown))...)
 	seen.watch(p, slots, stages)

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/delegate-io/dlite/driver/cgi"
+	"github.com/delegate-io/dlite/driver/sidecar"
+	"github.com/delegate-io/dlite/router"
+	"github.com/delegate-io/dlite/task"
+)
+
+// StandaloneConfig says how tasks are run that belong to no stage (SPEC D8, D9). It
+// is exported so that its fields can be set as parts of a config.
+type StandaloneConfig struct {
+	CGITypes []string `env:"CGI_TYPES" help:"comma-separated task types to announce for programs that tasks name (CGI); a manager that sends others has them run as well"`
+	CGICache string   `env:"CGI_CACHE_DIR" help:"folder of the programs of standalone tasks; default: dlite/cgi in the user's cache folder"`
+	CGIEnv   []string `env:"CGI_ENV" help:"comma-separated variables for these programs, as NAME=value; they inherit none"`
+
+	SidecarURL     string   `env:"SIDECAR_URL" help:"where a legacy process takes tasks: http://host:port or unix:///path; default: none, or http://localhost:3461 when another setting for it is set"`
+	SidecarTypes   []string `env:"SIDECAR_TYPES" help:"comma-separated task types that it gets, beside delegate_task"`
+	SidecarCommand string   `env:"SIDECAR_COMMAND" help:"program and arguments, separated by spaces, that start it; default: somebody else does"`
+	SidecarHealth  string   `env:"SIDECAR_HEALTH" help:"path that it answers with 2xx when it is healthy; default: it has to accept connections"`
+}
+
+// checkStandalone completes the configuration and returns what is wrong with it.
+func (c *StandaloneConfig) checkStandalone(wrong func(setting string, bad bool, must string)) {
+	for _, list := range []*[]string{&c.CGITypes, &c.SidecarTypes} {
+		for i := range *list {
+			(*list)[i] = strings.TrimSpace((*list)[i])
+		}
+		*list = slices.DeleteFunc(*list, func(s string) bool { return s == "" })
+	}
+	for _, v := range c.CGIEnv {
+		name, _, ok := strings.Cut(v, "=")
+		wrong("CGI_ENV", !ok || name == "", "a list of NAME=value")
+	}
+}
+
+// hasSidecar reports whether there is a legacy process.
+func (c *StandaloneConfig) hasSidecar() bool {
+	return c.SidecarURL != "" || len(c.SidecarTypes) > 0 || c.SidecarCommand != ""
+}
+
+// standalone runs the tasks that belong to no stage.
+type standalone struct {
+	programs *cgi.Handler
+	routes   router.RouteMap
+	stop     context.CancelFunc
+	running  sync.WaitGroup
+}
+
+// openStandalone starts the legacy process, if there is one. taken are the task types
+// that the delegate runs by itself.
+func openStandalone(ctx context.Context, c StandaloneConfig, grace time.Duration, taken router.RouteMap, log zerolog.Logger) (*standalone, error) {
+	s := &standalone{stop: func() {}, routes: router.RouteMap{}}
+	var err error
+	if s.programs, err = cgi.New(cgi.Config{Cache: c.CGICache, Env: c.CGIEnv, Grace: grace}); err != nil {
+		return nil, err
+	}
+	if err := s.route(ctx, c, grace, taken, log); err != nil {
+		return nil, errors.Join(err, s.close(ctx))
+	}
+	return s, nil
+}
+
+func (s *standalone) route(ctx context.Context, c StandaloneConfig, grace time.Duration, taken router.RouteMap, log zerolog.Logger) error {
+	add := func(setting, typ string, h task.Handler) error {
+		if taken[typ] != nil || s.routes[typ] != nil {
+			return fmt.Errorf("%s: %s is run by something else already", setting, typ)
+		}
+		s.routes[typ] = h
+		return nil
+	}
+	for _, typ := range c.CGITypes {
+		if err := add("CGI_TYPES", typ, s.programs); err != nil {
+			return err
+		}
+	}
+	if !c.hasSidecar() {
+		return nil
+	}
+	legacy, err := sidecar.New(sidecar.Config{
+		URL: c.SidecarURL, Types: c.SidecarTypes, Command: strings.Fields(c.SidecarCommand), Health: c.SidecarHealth,
+		Grace: grace, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	for typ, h := range legacy.Routes() {
+		if err := add("SIDECAR_TYPES", typ, h); err != nil {
+			return err
+		}
+	}
+	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.running.Go(func() { legacy.Run(ctx) })
+	return nil
+}
+
+// close ends what openStandalone has started, after the last task.
+func (s *standalone) close(ctx context.Context) error {
+	s.stop()
+	s.running.Wait()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	return s.programs.Close(ctx)
+}
