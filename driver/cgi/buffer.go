@@ -61,18 +61,23 @@ func (b *buffer) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// waitForRoom is called with mu held.
+// waitForRoom is called with mu held. It returns when the log has taken something,
+// which an old signal does not prove, or when it was waited for in vain.
 func (b *buffer) waitForRoom() {
 	before := b.taken
-	b.mu.Unlock()
 	over := time.NewTimer(patience)
 	defer over.Stop()
-	select {
-	case <-b.room:
-	case <-over.C:
+	for b.taken == before && !b.stuck {
+		b.mu.Unlock()
+		vain := false
+		select {
+		case <-b.room:
+		case <-over.C:
+			vain = true
+		}
+		b.mu.Lock()
+		b.stuck = vain && b.taken == before
 	}
-	b.mu.Lock()
-	b.stuck = b.taken == before
 }
 
 // next returns what was written since the last time, and how much was lost after

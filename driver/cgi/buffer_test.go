@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -68,5 +69,34 @@ func TestABufferLosesWholeLinesAndCountsThem(t *testing.T) {
 				require.True(t, all[line], "%.40q is no line that was written", line)
 			}
 		})
+	})
+}
+
+// A log that takes something, however slowly, loses nothing.
+func TestASlowLogLosesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBuffer()
+		var got, lost int64
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				text, l, ok := b.next()
+				if !ok {
+					return
+				}
+				got, lost = got+int64(len(text)), lost+l
+				<-time.After(patience - time.Millisecond)
+			}
+		}()
+		line := []byte(strings.Repeat("x", 1<<15-1) + "\n")
+		for range 400 {
+			_, _ = b.Write(line)
+		}
+		b.close()
+		<-done
+		require.Zero(t, lost)
+		require.EqualValues(t, 400*len(line), got)
 	})
 }

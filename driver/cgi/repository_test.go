@@ -7,6 +7,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	"io"
 	"net/http"
 	netcgi "net/http/cgi"
 	"net/http/httptest"
@@ -194,7 +195,7 @@ func TestAPrivateRepository(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "git", "--exec-path").Output()
 	require.NoError(t, err)
 	backend := &netcgi.Handler{
-		Path: filepath.Join(strings.TrimSpace(string(out)), "git-http-backend"), Root: "/",
+		Path: filepath.Join(strings.TrimSpace(string(out)), "git-http-backend"), Root: "/", Stderr: io.Discard,
 		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(src.dir), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"},
 	}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
