@@ -77,6 +77,8 @@ type worker struct {
 	mu     sync.Mutex
 	open   map[string]*capacity.Slot // stages, by group
 	closed map[string]bool           // stages that have been cleaned up
+
+	recalled []string // stages of an earlier process
 }
 
 func runDelegate(ctx context.Context, o delegateOrders, order delegateOrder, log zerolog.Logger) error {
@@ -106,7 +108,7 @@ func runDelegate(ctx context.Context, o delegateOrders, order delegateOrder, log
 		poller.WithHeartbeat(500 * time.Millisecond), poller.WithWait(2 * time.Second), poller.WithGrace(poller.Unbounded),
 	}
 	if w.State != "" {
-		options = append(options, poller.WithState(w.State))
+		options = append(options, poller.WithState(w.State), poller.WithDisowned(w.disown))
 	}
 	p := poller.New(c, router.New(router.RouteMap{
 		"local_init": task.HandlerFunc(w.begin), "local_execute": task.HandlerFunc(w.step), "local_cleanup": task.HandlerFunc(w.finish),
@@ -163,6 +165,14 @@ func (w *worker) recall(file string) {
 	}
 	for group := range open {
 		w.open[group] = w.slots.Force()
+		w.recalled = append(w.recalled, group)
+	}
+}
+
+// disown drops the stages of an earlier process, which the manager has forgotten.
+func (w *worker) disown(context.Context) {
+	for _, group := range w.recalled {
+		w.drop(group)
 	}
 }
 
@@ -265,16 +275,20 @@ func (w *worker) effect(name, id string) error {
 
 // finish is the cleanup: the slot is free.
 func (w *worker) finish(_ context.Context, r *task.Request[payload]) (outcome, error) {
+	w.drop(r.Data.Group)
+	return succeeded, nil
+}
+
+func (w *worker) drop(group string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.closed[r.Data.Group] = true
-	slot := w.open[r.Data.Group]
+	w.closed[group] = true
+	slot := w.open[group]
 	if slot == nil {
-		w.note(noteClosed, r.Data.Group)
-		return succeeded, nil
+		w.note(noteClosed, group)
+		return
 	}
-	w.note(noteEnd, r.Data.Group)
-	delete(w.open, r.Data.Group)
+	w.note(noteEnd, group)
+	delete(w.open, group)
 	slot.Release()
-	return succeeded, nil
 }

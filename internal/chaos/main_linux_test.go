@@ -28,8 +28,10 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(delegateEnv); text != "" {
 		play(text, runDelegates)
 	}
-	// The proxy forgets a goroutine when a connection ends while a toxic is added.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"))
+	// The proxy forgets goroutines when a connection ends while a toxic changes.
+	const proxy = "github.com/Shopify/toxiproxy/v2"
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(proxy+"/toxics.(*ToxicStub).Run"),
+		goleak.IgnoreAnyFunction(proxy+".(*ToxicLink).read"), goleak.IgnoreAnyFunction(proxy+".(*ToxicLink).write"))
 }
 
 // play does what the orders say, and does not return.

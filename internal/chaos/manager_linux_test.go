@@ -22,7 +22,7 @@ import (
 // The times of the managers, short so that much happens.
 const (
 	heartbeatTimeout = 3 * time.Second
-	forgetLost       = 10 * time.Second
+	forgetLost       = 20 * time.Second
 	taskTimeout      = 20 * time.Second
 )
 

@@ -50,11 +50,13 @@ func (v *verdict) look(ctx context.Context) {
 	if !quiet {
 		return
 	}
-	if !v.await(ctx, "all delegates to be forgotten", func(_ []manager.Stage, delegates []manager.Delegate) string {
-		if len(delegates) > 0 {
-			return fmt.Sprintf("%d delegates are left: %+v", len(delegates), delegates)
+	if !v.await(ctx, "all delegates to be gone", func(_ []manager.Stage, delegates []manager.Delegate) string {
+		for _, d := range delegates {
+			if d.State != queue.Gone { // those that were killed are lost
+				return fmt.Sprintf("%s (%s) is %s", d.Name, d.ID, d.State)
+			}
 		}
-		return ""
+		return occupied(delegates)
 	}) {
 		return
 	}
@@ -181,7 +183,14 @@ func (v *verdict) ends(ctx context.Context, stages []manager.Stage) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	statuses, attempts, never := map[string]int{}, map[string]int{}, 0
+	policies := map[string]*manager.Retry{}
+	for _, o := range v.orders {
+		policies[o.ID] = o.Retry
+	}
 	for _, s := range stages {
+		if p := policies[s.ID]; p != nil && s.Status == manager.Failure && strings.Contains(s.Error, "is lost") && len(s.Attempts)+1 < p.MaxAttempts {
+			v.t.Errorf("%s was to run again after its delegate was lost, and ran %d times: %s", s.ID, len(s.Attempts)+1, s.Error)
+		}
 		statuses[string(s.Status)]++
 		attempts[fmt.Sprint("stages run ", len(s.Attempts)+1, " times")]++
 		switch n := w.ends[s.ID]; {
