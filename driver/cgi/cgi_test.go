@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -219,6 +220,14 @@ func TestAProgramThatNeverEndsIsStoppedInTime(t *testing.T) {
 	assert.Equal(t, task.Timeout, resp.Code)
 	assert.Contains(t, resp.Error, "time was up")
 	g.requireGone(t)
+
+	// Also under a plain server, where nobody else tells why.
+	ctx, cancel := context.WithTimeout(task.NewContext(t.Context(), tk), 100*time.Millisecond)
+	defer cancel()
+	answer := httptest.NewRecorder()
+	r.h.ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil))
+	assert.Equal(t, http.StatusGatewayTimeout, answer.Code)
+	assert.Equal(t, task.Timeout, task.CodeOf(answer.Code, answer.Header()))
 }
 
 // SPEC D8: cancel is SIGTERM, the grace, and SIGKILL for who is left then.
@@ -359,6 +368,13 @@ func TestSecretsAreMasked(t *testing.T) {
 	tk := r.task(r.script(`echo it is visibly-fake-2 >&2; exit 1`), "1")
 	tk.Logger = &task.Logger{Masks: []string{"visibly-fake-2"}}
 	resp, _ = task.Serve(t.Context(), r.h, tk)
+	assert.NotContains(t, resp.Error, "visibly-fake")
+	w := r.script("exit 5")
+	w.Executable.Name, w.Executable.Executables = "visibly-fake-2", nil
+	tk = r.task(w, "1")
+	tk.Logger = &task.Logger{Masks: []string{"visibly-fake-2"}}
+	resp, _ = task.Serve(t.Context(), r.h, tk)
+	assert.Contains(t, resp.Error, "there is nothing")
 	assert.NotContains(t, resp.Error, "visibly-fake")
 }
 
