@@ -76,7 +76,7 @@ func TestEndKillsWhatRuns(t *testing.T) {
 // has ended.
 func TestStopGivesTheWholeGroupTheGrace(t *testing.T) {
 	t.Parallel()
-	g, out := start(t, `sh -c 'trap "sleep 0.3; echo cleaned up; exit" TERM; echo up; while :; do sleep 0.05; done' & trap "exit 5" TERM; while :; do sleep 0.05; done`)
+	g, out := start(t, `trap "exit 5" TERM; sh -c 'trap "sleep 0.3; echo cleaned up; exit" TERM; echo up; while :; do sleep 0.05; done' & while :; do sleep 0.05; done`)
 	readLine(t, out)
 	assert.Equal(t, 5, Code(g.Stop(time.Minute)))
 	rest, err := io.ReadAll(out)
