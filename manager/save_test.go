@@ -1,0 +1,116 @@
+package manager
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/manager/queue"
+	"github.com/delegate-io/dlite/task"
+)
+
+// busyCore is one with something of everything, and the time of its last command.
+func busyCore(t *testing.T) (*core, time.Time) {
+	t.Helper()
+	m, err := New(Config{Accounts: map[string]string{"acc": "00000000000000000000000000000001"}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, m.Close()) })
+	c, at := newCore(true), time.Unix(1_700_000_000, 0).UTC()
+	do := func(cmd *command) result {
+		cmd.Account, at = "acc", at.Add(time.Second)
+		b, err := c.Encode(cmd)
+		require.NoError(t, err)
+		decoded, err := c.Decode(b)
+		require.NoError(t, err)
+		r, ok := c.Apply(at, decoded, false).(result)
+		require.True(t, ok)
+		require.NoError(t, r.err)
+		return r
+	}
+	set := m.cfg.settings()
+	set.Epoch = "epoch"
+	do(&command{Configure: &set})
+	do(&command{Lead: &idCommand{"leader"}})
+	do(&command{SetLimit: &Limit{Group: "pipeline:p", Max: 7}})
+	do(&command{SetSchedule: &Schedule{ID: "nightly", Cron: "@daily", Stage: json.RawMessage(`{}`), Next: at.Add(time.Hour), Last: at, LastID: "x"}})
+	d := do(&command{Register: &queue.Registration{NewID: "d", Name: "d"}}).id
+	var stage StageRequest
+	require.NoError(t, json.Unmarshal([]byte(`{"id":"s","pipeline":"p","labels":{"a":"b"},"retry":{"max_attempts":3,"on":["failure"]},
+		"init":{"log_config":{"url":"http://127.0.0.1:9"},"log_key":"s/init"},"steps":[{"data":{"n":12345678901234567890}}]}`), &stage))
+	n, err := m.newRun(t.Context(), "acc", stage)
+	require.NoError(t, err)
+	do(&command{SubmitStage: n})
+	end := func(data string) {
+		l, err := c.queue.List("acc", d, "")
+		require.NoError(t, err)
+		require.NotEmpty(t, l.Events)
+		id := l.Events[len(l.Events)-1].TaskID
+		do(&command{Acquire: &acquireCommand{d, id}})
+		do(&command{Answer: &answerCommand{Delegate: d, Task: id, Code: task.OK, Data: json.RawMessage(data)}})
+	}
+	end(`{"command_execution_status":"FAILURE","error_message":"first"}`)
+	end(`{}`) // the cleanup: the stage is to begin anew
+	single, err := m.newTask("acc", &TaskRequest{Task: task.Task{ID: "t", Type: "custom"}, Retry: &Retry{MaxAttempts: 2, On: []string{OnFailure}}})
+	require.NoError(t, err)
+	do(&command{SubmitTask: single})
+	end(`{"command_execution_status":"FAILURE"}`)
+	require.Len(t, c.stages[key{"acc", "s"}].Attempts, 1)
+	require.Equal(t, "t-2", c.tasks[key{"acc", "t"}].Current)
+	return c, at
+}
+
+// Q7: a core that was saved and loaded is the one that it was.
+func TestACoreIsSavedAndLoaded(t *testing.T) {
+	t.Parallel()
+	c, at := busyCore(t)
+	var saved, again bytes.Buffer
+	require.NoError(t, c.Save(&saved))
+	loaded := newCore(true)
+	require.NoError(t, loaded.Load(bytes.NewReader(saved.Bytes())))
+	require.NoError(t, loaded.Save(&again))
+	assert.Equal(t, saved.String(), again.String())
+	assert.Equal(t, c.schedules, loaded.schedules)
+	assert.Equal(t, c.attempts, loaded.attempts)
+	assert.Equal(t, c.leader, loaded.leader)
+	assert.Equal(t, c.set, loaded.set)
+	assert.Equal(t, c.feeds["acc"].last, loaded.feeds["acc"].last)
+	assert.Equal(t, c.queue.Limits("acc"), loaded.queue.Limits("acc"))
+	assert.Contains(t, saved.String(), "12345678901234567890")
+
+	for _, x := range []*core{c, loaded} { // and goes on in the same way
+		x.Apply(at.Add(time.Minute), &command{Tick: &struct{}{}}, false)
+	}
+	for _, id := range []string{"s", "t"} {
+		then, err := c.queue.Place("acc", map[string]string{"s": "s", "t": "t-2"}[id])
+		require.NoError(t, err)
+		now, err := loaded.queue.Place("acc", map[string]string{"s": "s", "t": "t-2"}[id])
+		require.NoError(t, err)
+		assert.Equal(t, then, now)
+	}
+	saved.Reset()
+	again.Reset()
+	require.NoError(t, c.Save(&saved))
+	require.NoError(t, loaded.Save(&again))
+	assert.Equal(t, saved.String(), again.String())
+}
+
+// What is cut off, or of a version to come, is refused and changes nothing.
+func TestASavedCoreThatCannotBeLoaded(t *testing.T) {
+	t.Parallel()
+	c, _ := busyCore(t)
+	var saved bytes.Buffer
+	require.NoError(t, c.Save(&saved))
+	for _, n := range []int{0, 1, 100, saved.Len() / 2, saved.Len() - 1} {
+		x, _ := busyCore(t)
+		require.Error(t, x.Load(bytes.NewReader(saved.Bytes()[:n])), n)
+		assert.Len(t, x.stages, 1)
+		assert.Len(t, x.schedules, 1)
+	}
+	later := strings.Replace(saved.String(), `"version":1`, `"version":9`, 1)
+	require.ErrorContains(t, newCore(true).Load(strings.NewReader(later)), "version 9")
+}
