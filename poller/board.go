@@ -34,11 +34,23 @@ type board struct {
 	retired  bool                 // nothing is claimed any more
 	listed   map[string]bool      // by the latest poll
 	later    map[string]time.Time // when to look again at an event that was refused
+	unsure   map[string]unsure    // what may be ours, though the manager does not list it
 	refused  map[string]Reason    // as counted
 	wake     chan struct{}        // for the scheduler
 	watch    chan struct{}        // for everybody else; nil while nobody asks
 	hungry   chan struct{}        // for the poll loop: little is left to claim
 }
+
+// unsure is an event whose acquire got no answer: the manager may have given us the
+// task, and takes it off its list.
+type unsure struct {
+	task.Event
+	since time.Time
+}
+
+// unsureFor is how long we ask for such a task. A manager has given it up by then,
+// or it was never ours.
+const unsureFor = time.Hour
 
 // job is a task between its event and its answer.
 type job struct {
@@ -55,7 +67,7 @@ type job struct {
 func newBoard(lanes int) *board {
 	return &board{
 		lanes: lanes, running: map[string]*job{}, handled: newMemory(),
-		later: map[string]time.Time{}, refused: map[string]Reason{}, wake: make(chan struct{}, 1),
+		later: map[string]time.Time{}, unsure: map[string]unsure{}, refused: map[string]Reason{}, wake: make(chan struct{}, 1),
 		hungry: make(chan struct{}, 1),
 	}
 }
@@ -80,6 +92,12 @@ func (b *board) list(p *client.Pending, now time.Time) (news bool) {
 			b.pending[k] = append(b.pending[k], e)
 		}
 	}
+	for id, u := range b.unsure {
+		if !listed[id] && b.running[id] == nil {
+			k := task.KindOf(u.TaskType)
+			b.pending[k] = append(b.pending[k], u.Event)
+		}
+	}
 	b.listed = listed
 	b.forget()
 	for _, id := range p.Aborted {
@@ -92,7 +110,7 @@ func (b *board) list(p *client.Pending, now time.Time) (news bool) {
 // forget drops what was refused and is not listed any more. The caller holds mu.
 func (b *board) forget() {
 	for id := range b.later {
-		if !b.listed[id] {
+		if _, ours := b.unsure[id]; !ours && !b.listed[id] {
 			delete(b.later, id)
 		}
 	}
@@ -215,17 +233,28 @@ func (b *board) done(j *job, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.running, j.event.TaskID)
+	delete(b.unsure, j.event.TaskID)
 	b.handled.add(j.event.TaskID, now)
 	b.notify()
 }
 
 // missed ends a job whose task could not be acquired. It may be tried again at
-// the given time, should the manager still list it then.
-func (b *board) missed(j *job, again time.Time) {
+// the given time, should the manager still list it then, or when there was no
+// answer: a manager takes what it gives away off its list, and its answer may be
+// what was lost.
+func (b *board) missed(j *job, unanswered bool, again time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.running, j.event.TaskID)
-	b.later[j.event.TaskID] = again
+	id, now := j.event.TaskID, time.Now()
+	delete(b.running, id)
+	u, known := b.unsure[id]
+	switch {
+	case !unanswered || known && now.Sub(u.since) > unsureFor:
+		delete(b.unsure, id)
+	case !known:
+		b.unsure[id] = unsure{j.event, now}
+	}
+	b.later[id] = again
 	b.pending[j.kind] = append(b.pending[j.kind], j.event)
 	b.notify()
 }

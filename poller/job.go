@@ -70,10 +70,11 @@ func (s *session) missed(j *job, err error) {
 		s.log.Warn().Err(err).Str("task_id", j.event.TaskID).Msg("could not acquire a task")
 	}
 	s.vacate(j)
-	if s.work.Err() == nil { // otherwise it may be ours, and the next process asks again
+	unanswered := errors.Is(err, client.ErrRetryable)
+	if s.work.Err() == nil && !unanswered { // otherwise it may be ours, and the next process asks again
 		s.forget(j.event.TaskID)
 	}
-	s.board.missed(j, time.Now().Add(max(s.interval, time.Second)))
+	s.board.missed(j, unanswered, time.Now().Add(max(s.interval, time.Second)))
 }
 
 // vacate ends a job's hold on the executor and, unless somebody keeps it, on the

@@ -1,0 +1,59 @@
+package poller_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/client/clienttest"
+	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/poller"
+	"github.com/delegate-io/dlite/router"
+	"github.com/delegate-io/dlite/task"
+)
+
+// PITFALLS, Q4: an acquire whose answers are all lost leaves no task assigned for
+// ever. The manager has given it away and lists it no more; the delegate asks
+// again until it has an answer.
+func TestAnAcquireWhoseAnswersAreAllLost(t *testing.T) {
+	t.Parallel()
+	m, err := manager.New(manager.Config{Accounts: map[string]string{benchAccount: benchSecret}})
+	require.NoError(t, err)
+	faults := clienttest.NewFaults(1)
+	srv := httptest.NewServer(faults.Wrap(m))
+	t.Cleanup(func() {
+		assert.NoError(t, m.Close())
+		srv.Close()
+	})
+	c, err := client.New(srv.URL, benchAccount, benchSecret,
+		client.WithRetries(client.Retries{Attempts: 2, MinWait: time.Millisecond, MaxWait: time.Millisecond}))
+	require.NoError(t, err)
+	defer c.CloseIdleConnections()
+	p := poller.New(c, router.New(router.RouteMap{"echo": echo}))
+	info, err := p.Register(t.Context())
+	require.NoError(t, err)
+	faults.Inject(clienttest.Fault{Call: clienttest.CallAcquire, TaskID: "first", Kind: clienttest.LoseResponse, Times: 4}) // two rounds
+	over := make(chan error, 1)
+	go func() { over <- p.Poll(context.WithoutCancel(t.Context()), 1, info.ID, time.Millisecond) }()
+	submit := func(id string) {
+		_, err := m.SubmitTask(t.Context(), benchAccount, manager.TaskRequest{Task: task.Task{ID: id, Type: "echo", Data: json.RawMessage(`1`)}})
+		require.NoError(t, err)
+	}
+	submit("first")
+	require.Eventually(t, func() bool { return faults.Count(clienttest.LoseResponse) >= 2 }, 10*time.Second, time.Millisecond)
+	submit("second") // the delegate hears of it, and in the same list no more of the first
+	for _, id := range []string{"second", "first"} {
+		got, err := m.WaitTask(within(t), benchAccount, id)
+		require.NoError(t, err)
+		assert.Equal(t, manager.Success, got.Status)
+	}
+	assert.Equal(t, 4, faults.Count(clienttest.LoseResponse))
+	require.NoError(t, p.Shutdown(within(t)))
+	require.NoError(t, receive(t, over))
+}
