@@ -16,12 +16,12 @@ all: build vet lint test
 test:
 	@internal/testbed/run.sh $(MAKE) --no-print-directory race
 
-# DLITE_TEST_RERUN=1 gives up to three tests that fail a second run by themselves,
+# DLITE_TEST_RERUN=1 gives tests that fail, if they are few, a second run by themselves,
 # and lists them: such a test has an error of its own, mostly with time, and is to be mended.
 race: FLAGS = $(if $(DLITE_NO_RACE),,-race) -timeout 25m $(TESTFLAGS)
 race: $(if $(DLITE_TEST_RERUN),$(TESTSUM))
 ifdef DLITE_TEST_RERUN
-	$(TESTSUM) --format standard-quiet --rerun-fails=1 --rerun-fails-max-failures=3 \
+	$(TESTSUM) --format standard-quiet --rerun-fails=1 --rerun-fails-max-failures=12 \
 	  --rerun-fails-report=$(CACHE)/rerun.txt --packages=./... -- $(FLAGS)
 	@[ ! -s $(CACHE)/rerun.txt ] || { echo "FAILED AT FIRST, passed alone:"; cat $(CACHE)/rerun.txt; }
 else
