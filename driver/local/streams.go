@@ -15,7 +15,7 @@ const (
 	maxHeld = 64 << 10
 	// longestHold is how long they do: a prompt or a row of dots is no reason to
 	// show nothing else.
-	longestHold = time.Second
+	longestHold = 5 * time.Second
 )
 
 // copyStreams reads the two streams of a container's output, which the engine
