@@ -50,8 +50,9 @@ func (k key) compare(o key) int {
 
 func newCore(silent bool) *core {
 	c := &core{
-		stages: map[key]*run{}, tasks: map[key]*single{}, attempts: map[key]string{}, feeds: map[string]*feed{}, schedules: map[key]*Schedule{}, silent: silent, woken: make(chan struct{}, 1),
-		at: time.Unix(0, 0),
+		stages: map[key]*run{}, tasks: map[key]*single{}, attempts: map[key]string{},
+		feeds: map[string]*feed{}, schedules: map[key]*Schedule{},
+		silent: silent, woken: make(chan struct{}, 1), at: time.Unix(0, 0),
 	}
 	c.queue = queue.New(queue.Config{Now: func() time.Time { return c.at }}) // the first command configures it
 	return c

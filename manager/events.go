@@ -130,6 +130,13 @@ func (m *Manager) Events(account string, after uint64) Feed {
 	return out
 }
 
+// lastEvent is the id of an account's newest event.
+func (c *core) lastEvent(account string) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.feed(account).last
+}
+
 // How often a stream of events tells where stages wait, and that it is there.
 const (
 	placesEvery = time.Second
@@ -142,7 +149,7 @@ func (m *Manager) streamEvents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	s := &eventStream{m: m, w: w, account: account(r), stage: q.Get("stage"), told: map[string]Event{}}
 	since := cmp.Or(r.Header.Get("Last-Event-ID"), q.Get("since"))
-	after := m.Events(s.account, 0).Last
+	after := m.core.lastEvent(s.account)
 	if since != "" {
 		var err error
 		if after, err = strconv.ParseUint(since, 10, 64); err != nil {

@@ -27,15 +27,12 @@ func (m *Manager) lead(ctx context.Context) bool {
 	if !m.shared() {
 		return true
 	}
-	c := m.core
-	c.mu.Lock()
-	now, l := m.journal.Now(), c.leader
-	c.mu.Unlock()
-	if l.ID == m.id && now.Before(l.Until.Add(-term/2)) || l.ID != m.id && now.Before(l.Until) {
+	if m.journal.Now().Before(m.nextLead()) {
 		return true
 	}
+	led := m.leads()
 	_, err := m.do(ctx, &command{Lead: &idCommand{m.id}})
-	if err == nil && l.ID != m.id && m.leads() {
+	if err == nil && !led && m.leads() {
 		m.tellAll()
 	}
 	return err == nil
@@ -45,10 +42,11 @@ func (m *Manager) lead(ctx context.Context) bool {
 func (m *Manager) nextLead() time.Time {
 	m.core.mu.Lock()
 	defer m.core.mu.Unlock()
-	if l := m.core.leader; l.ID == m.id {
+	l := m.core.leader
+	if l.ID == m.id {
 		return l.Until.Add(-term / 2)
 	}
-	return m.core.leader.Until
+	return l.Until
 }
 
 func (c *core) lead(id string) {

@@ -123,20 +123,26 @@ func (n *run) renewed(attempt int) *run {
 	next.StartedAt, next.EndedAt = time.Time{}, time.Time{}
 	next.next, next.failed, next.lost, next.variant = 0, "", false, 0
 	next.steps = slices.Clone(n.steps)
-	suffix := "-" + strconv.Itoa(attempt)
 	for _, p := range next.parts {
-		state := StepState{ID: p.ID, Name: p.Name, Status: Queued, LogKey: p.LogKey}
-		state.TaskID = p.first + suffix
+		state := StepState{ID: p.ID, Name: p.Name, Status: Queued, TaskID: p.first + suffix(attempt)}
 		if p.LogKey != "" {
 			state.LogKey = attemptLogKey(p.firstLog, attempt)
 		}
-		data, err := retied(p.data, p.kind, suffix, attempt, state.LogKey)
+		data, err := retied(p.data, p.kind, attempt, state.LogKey)
 		if err != nil {
 			return nil
 		}
 		p.StepState, p.data = state, data
 	}
 	return &next
+}
+
+// suffix is what the ids of an attempt end with; nothing for the first one.
+func suffix(attempt int) string {
+	if attempt == 1 {
+		return ""
+	}
+	return "-" + strconv.Itoa(attempt)
 }
 
 // attemptLogKey names the log of a later attempt, which no other part of the stage
@@ -147,18 +153,14 @@ func attemptLogKey(key string, attempt int) string {
 }
 
 // retied is a payload with the ids of an attempt: the first one's, and a suffix.
-func retied(data json.RawMessage, kind task.Kind, suffix string, attempt int, logKey string) (json.RawMessage, error) {
+func retied(data json.RawMessage, kind task.Kind, attempt int, logKey string) (json.RawMessage, error) {
 	o, err := parseObject("a payload", data)
 	if err != nil {
 		return nil, err
 	}
-	old := ""
-	if attempt > 2 {
-		old = "-" + strconv.Itoa(attempt-1)
-	}
 	renew := func(o object, name string) {
 		if id := o.text(name); id != "" {
-			o[name], _ = json.Marshal(strings.TrimSuffix(id, old) + suffix) // a string always encodes
+			o[name], _ = json.Marshal(strings.TrimSuffix(id, suffix(attempt-1)) + suffix(attempt)) // a string always encodes
 		}
 	}
 	renew(o, "group_id")
