@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver/cgi"
+	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task"
@@ -280,7 +281,7 @@ printf 'A: b\n\nok'`), "1")
 func TestAProcessThatEscapesHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/usr/bin/setsid"); err != nil {
-		t.Skip("there is no setsid on this machine")
+		testbed.Unavailable(t, "setsid", "there is no setsid on this machine")
 	}
 	r := newRig(t)
 	g := newGuard(t)
