@@ -5,18 +5,17 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/delegate-io/dlite/internal/process"
 )
 
-// group is a job object: it ends everything in it when it is closed, also when
-// the delegate dies. A process that the step starts before it has been put into
-// the job is not in it; there are microseconds for that.
+// group is a process and what it starts, in a job object.
 type group struct {
 	cmd    *exec.Cmd
 	marker string
-	job    windows.Handle
+	job    process.Job
 	cg     *cgroup // always nil
 }
 
@@ -26,27 +25,9 @@ func prepareCommand(cmd *exec.Cmd, acct *account) error {
 }
 
 func startGroup(cmd *exec.Cmd, marker string, _ *cgroup) (*group, error) {
-	job, err := windows.CreateJobObject(nil, nil)
+	job, err := process.StartInJob(cmd)
 	if err != nil {
-		return nil, fmt.Errorf("create job object: %w", err)
-	}
-	info := windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION{
-		BasicLimitInformation: windows.JOBOBJECT_BASIC_LIMIT_INFORMATION{LimitFlags: windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE},
-	}
-	_, err = windows.SetInformationJobObject(job, windows.JobObjectExtendedLimitInformation,
-		uintptr(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)))
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		_ = windows.CloseHandle(job)
 		return nil, err
-	}
-	if err := assign(job, cmd.Process.Pid); err != nil {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = windows.CloseHandle(job)
-		return nil, fmt.Errorf("put process into job object: %w", err)
 	}
 	return &group{cmd: cmd, marker: marker, job: job}, nil
 }
@@ -55,21 +36,12 @@ func startGroup(cmd *exec.Cmd, marker string, _ *cgroup) (*group, error) {
 // the step waits for it.
 func (g *group) join(cmd *exec.Cmd) (*group, error) { return startGroup(cmd, g.marker, nil) }
 
-func assign(job windows.Handle, pid int) error {
-	h, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE, false, uint32(pid))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = windows.CloseHandle(h) }()
-	return windows.AssignProcessToJobObject(job, h)
-}
-
 // terminate asks the group with Ctrl-Break, the nearest thing to SIGTERM.
 func (g *group) terminate() {
 	_ = windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(g.cmd.Process.Pid))
 }
 
-func (g *group) kill() { _ = windows.TerminateJobObject(g.job, 137) }
+func (g *group) kill() { g.job.Kill() }
 
 // alive says no: a grace ends with the first process.
 func (g *group) alive() bool { return false }
@@ -77,7 +49,7 @@ func (g *group) alive() bool { return false }
 // left says no: whatever a step leaves is in its job and is not asked for.
 func (g *group) left() bool { return false }
 
-func (g *group) close() { _ = windows.CloseHandle(g.job) }
+func (g *group) close() { g.job.Close() }
 
 // killRecorded ends a process of which only the record is left. Its job object
 // has ended its children together with the delegate that started it.
