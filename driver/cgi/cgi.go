@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/internal/artifact"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task"
 )
@@ -18,17 +19,38 @@ import (
 // DefaultLogWait is how long an answer waits for its task's log.
 const DefaultLogWait = 2 * time.Second
 
+// Bounds of the cache.
+const (
+	DefaultCacheSize = 10 << 30
+	DefaultCacheAge  = 30 * 24 * time.Hour
+)
+
 // Config says how a [Handler] runs programs. The zero value is ready.
 type Config struct {
 	// Cache is the folder of fetched programs and built repositories, which any
-	// number of delegates on this machine may share. It needs room: a program may
-	// have 1 GiB. It is never cleared. Empty means dlite/cgi in the user's cache
-	// folder.
+	// number of delegates on this machine may share. Empty means dlite/cgi in the
+	// user's cache folder.
 	Cache string
+
+	// CacheSize and CacheAge bound the cache: its size in bytes, and how long ago
+	// something was used last. What was used longest ago goes first, and nothing
+	// that a call of any delegate uses. It is cleared after something was put
+	// there, and about once an hour while tasks come, so a new program (up to 1 GiB)
+	// needs room beside the size. What go keeps for builds is not in it. 0 means
+	// [DefaultCacheSize] and [DefaultCacheAge], a negative value unbounded. Where
+	// delegates share a cache, the smallest bound counts.
+	CacheSize int64
+	CacheAge  time.Duration
 
 	// Env are variables for every program, as NAME=value: those of a proxy, say.
 	// A task's own go before them.
 	Env []string
+
+	// InstallDeps installs the packages that a repository's task.yml names (deps),
+	// with apt-get on Linux, through sudo where the delegate is not root, and with
+	// brew on macOS. It lets whoever may send tasks change this machine, so the
+	// default is to say in the task's log that it was not done.
+	InstallDeps bool
 
 	// Grace is the time between SIGTERM and SIGKILL for a program that is stopped
 	// because its task's time is up or it was aborted. 0 means no SIGTERM.
@@ -50,6 +72,7 @@ type Handler struct {
 	cache *artifact.Cache
 
 	scratch scratch
+	tidy    tidy
 	logs    sync.WaitGroup
 	ended   context.Context //nolint:containedctx // the handler's own life: its end ends the delivery of logs
 	end     context.CancelFunc
@@ -79,18 +102,20 @@ func New(cfg Config) (*Handler, error) {
 		cfg.LogWait = DefaultLogWait
 	}
 	h := &Handler{cfg: cfg, cache: artifact.New(cfg.Cache, "program")}
+	h.tidy.limits = artifact.Limits{Size: bound(cfg.CacheSize, DefaultCacheSize), Age: bound(cfg.CacheAge, DefaultCacheAge)}
 	h.ended, h.end = context.WithCancel(context.Background())
 	return h, nil
 }
 
-// Close waits until the logs of all tasks are delivered, and gives them up when
-// ctx ends; its error is then ctx's. Tasks end with their own contexts, so call it
+// Close waits until the logs of all tasks are delivered and the cache is cleared, and
+// gives logs up when ctx ends; its error is then ctx's. Tasks end with their own contexts, so call it
 // after them.
 func (h *Handler) Close(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		h.logs.Wait()
+		h.tidy.work.Wait()
 	}()
 	defer h.end()
 	defer h.scratch.close()
@@ -136,6 +161,7 @@ func (h *Handler) run(ctx context.Context, t *task.Task, set *secrets.Set) (*Ans
 	log := h.openLog(ctx, t, set)
 	answer, err := h.answer(ctx, t, cfg, log, set)
 	log.close(h.cfg.LogWait)
+	h.tidy.start(h.cache, logger.FromContext(ctx))
 	if err != nil && ctx.Err() != nil {
 		return nil, stopped(ctx)
 	}
@@ -147,6 +173,7 @@ func (h *Handler) answer(ctx context.Context, t *task.Task, cfg *config, log *ta
 	if err != nil {
 		return nil, err
 	}
+	defer p.held.Release()
 	if p.dir == "" {
 		if p.dir, err = h.scratch.take(); err != nil {
 			return nil, err

@@ -446,3 +446,34 @@ func TestProgramsAreFetchedOnce(t *testing.T) {
 	assert.EqualValues(t, 1, r.store.calls.Load())
 	assert.Equal(t, 1, strings.Count(r.logs.String(), "Fetching the program from http://127.0.0.1:"))
 }
+
+// SPEC D8: the cache has bounds; what a call uses stays.
+func TestTheCacheIsBounded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *cgi.Config) { c.CacheSize = 1 })
+	more := filepath.Join(t.TempDir(), "more")
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		// A script that is read while it runs.
+		assert.Equal(t, "held", string(r.answer(r.script(`echo up >&2; while [ ! -e `+more+` ]; do sleep 0.01; done
+printf 'A: b\n\nheld'; [ -e "$0" ]`), "1").Body))
+	})
+	r.logs.waitFor(t, "up\n")
+	for n := range 3 {
+		assert.Equal(t, "ok", string(r.answer(r.script(fmt.Sprintf(`printf 'A: b\n\nok'; # %d`, n)), "1").Body))
+	}
+	assert.NoError(t, os.WriteFile(more, nil, 0o600))
+	wg.Wait()
+	require.NoError(t, r.h.Close(t.Context()))
+	left, err := os.ReadDir(r.cache)
+	require.NoError(t, err)
+	assert.LessOrEqual(t, len(left), 2, "what a call used when the cache was cleared last, and its lock")
+	for _, unbounded := range []int64{0, -1} {
+		r := newRig(t, func(c *cgi.Config) { c.CacheSize, c.CacheAge = unbounded, time.Duration(unbounded) })
+		r.answer(r.script(`printf 'A: b\n\nok'`), "1")
+		require.NoError(t, r.h.Close(t.Context()))
+		left, err := os.ReadDir(r.cache)
+		require.NoError(t, err)
+		assert.Len(t, left, 2)
+	}
+}

@@ -39,9 +39,19 @@
 // It is fetched and built once for each commit. A ref is resolved at every call,
 // since a branch moves; with sha nothing is asked of the network once it is cached.
 // Git sees neither the machine's nor the user's configuration, and the
-// credentials of a URL are on no command line. The deps of a task.yml are not
-// installed. A program of a repository runs in the repository's folder, which other
+// credentials of a URL are on no command line. The deps of a task.yml
+//
+//	task:
+//	  deps: {apt: [{name: jq}], brew: [{name: jq}]}
+//
+// are installed, before the first build of a commit, where [Config].InstallDeps is
+// set. The target of executable_config has no meaning that would be known, and is
+// ignored. A program of a repository runs in the repository's folder, which other
 // calls share; any other has an empty folder of its own.
+//
+// What was used longest ago is removed from the cache when it exceeds
+// [Config].CacheSize, and what was not used for [Config].CacheAge; never what a call
+// uses, of whatever delegate.
 //
 // # The call
 //

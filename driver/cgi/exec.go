@@ -46,7 +46,7 @@ func (h *Handler) exec(ctx context.Context, cmd *exec.Cmd, stdin []byte, stdout,
 		return nil, err
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in.theirs, out.theirs, errs.theirs
-	g, err := process.Start(ctx, cmd)
+	g, err := process.StartThen(ctx, cmd, func() { drained(out, errs) })
 	if err != nil {
 		in.abandon()
 		out.abandon()
@@ -59,8 +59,7 @@ func (h *Handler) exec(ctx context.Context, cmd *exec.Cmd, stdin []byte, stdout,
 
 	var state *os.ProcessState
 	select {
-	case <-g.Exited():
-		drained(out, errs)
+	case <-g.Ended():
 		state = g.End()
 	case <-out.failed:
 		state = g.End()
@@ -98,7 +97,7 @@ type stream struct {
 func newStream(to io.Writer) (*stream, error) {
 	s := &stream{to: to, failed: make(chan struct{}), done: make(chan struct{})}
 	var err error
-	s.ours, s.theirs, err = os.Pipe()
+	s.ours, s.theirs, err = readingPipe()
 	return s, err
 }
 
@@ -162,34 +161,31 @@ func (s *stream) end() {
 
 // feed writes a program's input.
 type feed struct {
-	ours, theirs *os.File
-	rest         []byte
-	done         chan struct{}
+	theirs *os.File
+	ours   *os.File // nil when all is written
+	rest   []byte
+	done   chan struct{}
 }
 
 func newFeed(b []byte) (*feed, error) {
-	theirs, ours, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	f := &feed{ours: ours, theirs: theirs, rest: b, done: make(chan struct{})}
 	if len(b) <= pipeSize { // nobody has to wait for the program to read that
-		_, _ = ours.Write(b)
-		_ = ours.Close()
-		f.rest = nil
+		theirs, err := filledPipe(b)
+		return &feed{theirs: theirs}, err
 	}
-	return f, nil
+	theirs, ours, err := os.Pipe()
+	return &feed{ours: ours, theirs: theirs, rest: b, done: make(chan struct{})}, err
 }
 
 func (f *feed) abandon() {
-	_ = f.ours.Close()
 	_ = f.theirs.Close()
+	if f.ours != nil {
+		_ = f.ours.Close()
+	}
 }
 
 func (f *feed) start() {
 	_ = f.theirs.Close()
-	if f.rest == nil {
-		close(f.done)
+	if f.ours == nil {
 		return
 	}
 	go func() {
@@ -200,6 +196,9 @@ func (f *feed) start() {
 }
 
 func (f *feed) end() {
+	if f.ours == nil {
+		return
+	}
 	_ = f.ours.Close()
 	<-f.done
 }

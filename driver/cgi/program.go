@@ -18,6 +18,8 @@ type program struct {
 	interpreter string
 	// dir is the working directory; empty is one of the call's own.
 	dir string
+	// held keeps it in the cache.
+	held *artifact.Held
 }
 
 func (p *program) command() *exec.Cmd {
@@ -28,7 +30,8 @@ func (p *program) command() *exec.Cmd {
 	return cmd
 }
 
-// program finds what a task's config names, and fetches it when it is not there.
+// program finds what a task's config names, and fetches it when it is not there. It
+// is the caller's to release.
 func (h *Handler) program(ctx context.Context, c *config, log *taskLog, set *secrets.Set) (*program, error) {
 	if c.Executable == nil {
 		return h.built(ctx, c.Repository, log, set)
@@ -38,9 +41,9 @@ func (h *Handler) program(ctx context.Context, c *config, log *taskLog, set *sec
 		return nil, task.BadRequest(fmt.Errorf("program %q: %w", c.Executable.Name, err))
 	}
 	exe.Compressed = exe.Compressed || c.Executable.Compressed
-	file, err := h.cache.Fetch(ctx, exe, c.Executable.Name+" "+c.Executable.Version, log.say)
+	held, err := h.cache.Program(ctx, exe, c.Executable.Name+" "+c.Executable.Version, log.say)
 	if err != nil {
 		return nil, fmt.Errorf("program %q: %w", c.Executable.Name, err)
 	}
-	return &program{file: file}, nil
+	return &program{file: held.Path, held: held}, nil
 }

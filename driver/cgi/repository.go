@@ -29,7 +29,7 @@ const (
 // taskSpec is a repository's task.yml.
 type taskSpec struct {
 	Task struct {
-		Deps map[string]any `yaml:"deps"`
+		Deps deps `yaml:"deps"`
 		Run  struct {
 			Go *struct {
 				Module string `yaml:"module"`
@@ -65,7 +65,7 @@ func (h *Handler) built(ctx context.Context, r *repository, log *taskLog, set *s
 		key = artifact.Key("git", g.from.URL, g.commit)
 		fetch = func(dir string) error { return g.checkout(ctx, dir) }
 	}
-	dir, err := h.cache.Dir(ctx, key, func(dir string) error {
+	held, err := h.cache.Dir(ctx, key, func(dir string) error {
 		source := filepath.Join(dir, sourceDir)
 		if err := os.Mkdir(source, 0o700); err != nil {
 			return err
@@ -78,7 +78,13 @@ func (h *Handler) built(ctx context.Context, r *repository, log *taskLog, set *s
 	if err != nil {
 		return nil, fmt.Errorf("repository: %w", err)
 	}
-	return find(dir)
+	p, err := find(held.Path)
+	if err != nil {
+		held.Release()
+		return nil, err
+	}
+	p.held = held
+	return p, nil
 }
 
 // readSpec reads the task.yml of a cached repository.
@@ -124,8 +130,8 @@ func (h *Handler) build(ctx context.Context, dir string, log *taskLog) error {
 	if err != nil {
 		return err
 	}
-	if len(spec.Task.Deps) > 0 {
-		log.say("The dependencies that %s names are not installed: that is up to who runs this machine", taskFile)
+	if err := h.install(ctx, spec.Task.Deps, log); err != nil {
+		return err
 	}
 	if spec.Task.Run.Go == nil || spec.Task.Run.Go.Module == "" {
 		return nil

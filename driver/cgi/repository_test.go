@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -144,6 +145,51 @@ func TestAGoModuleOfARepository(t *testing.T) {
 		assert.Equal(t, 200, a.StatusCode)
 	}
 	assert.Equal(t, 1, strings.Count(r.logs.String(), "Building task.example/x/cmd"))
+}
+
+// Not parallel: it sets the PATH. The package managers are stand-ins, as real ones
+// would change the machine.
+func TestDependenciesAreInstalledWhereThatIsAllowed(t *testing.T) {
+	bin := t.TempDir()
+	calls := filepath.Join(bin, "calls")
+	for name, text := range map[string]string{
+		"sudo": `[ "$1" = -n ] && shift; exec "$@"`, "apt-get": `echo "apt-get $*" >>` + calls, "brew": `echo "brew $*" >>` + calls,
+		"dpkg-query": `for p; do [ "$p" != missing ] || exit 1; done; printf 'installed\ninstalled\n'`,
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755)) //nolint:gosec // a program
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	run := func(packages string, install bool) (string, *task.Response) {
+		_ = os.Remove(calls)
+		src := newRepo(t)
+		files := scriptFiles("x")
+		files["task.yml"] = "task:\n  deps:\n    apt: " + packages + "\n    brew: " + packages + "\n  run:\n    bash:\n      script: bin/run.sh\n"
+		src.commit(files)
+		r := newRig(t, func(c *cgi.Config) { c.InstallDeps = install })
+		resp := r.call(t.Context(), fromRepo(map[string]string{"clone": src.dir}), "1")
+		b, _ := os.ReadFile(calls)
+		return string(b), resp
+	}
+	did, resp := run("[{name: missing}, golang-go=1.2]", true)
+	require.Equal(t, task.OK, resp.Code, resp.Error)
+	if runtime.GOOS == "darwin" {
+		assert.Equal(t, "brew install -- missing golang-go=1.2\n", did)
+		return
+	}
+	assert.Equal(t, "apt-get -q -y -o DPkg::Lock::Timeout=300 update\napt-get -q -y -o DPkg::Lock::Timeout=300 install -- missing golang-go=1.2\n", did)
+	for packages, install := range map[string]bool{"[{name: missing}]": false, "[jq, curl]": true, "[]": true} {
+		did, resp = run(packages, install)
+		assert.Equal(t, task.OK, resp.Code, resp.Error)
+		assert.Empty(t, did, packages)
+	}
+	for _, packages := range []string{"['--reinstall']", "[./evil.deb]", "[{name: 'a b'}]", "[{}]"} {
+		did, resp = run(packages, true)
+		assert.Contains(t, resp.Error, "is no name of a package", packages)
+		assert.Empty(t, did)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "apt-get"), []byte("#!/bin/sh\necho 'E: no network' >&2; exit 100\n"), 0o755)) //nolint:gosec // a program
+	_, resp = run("[missing]", true)
+	assert.Contains(t, resp.Error, "install the dependencies: exit code 100; it said: E: no network")
 }
 
 func TestARepositoryThatCannotBeRun(t *testing.T) {

@@ -24,9 +24,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"time"
 
-	"github.com/gofrs/flock"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/delegate-io/dlite/task/stage"
@@ -45,6 +45,8 @@ type Cache struct {
 	whole, stall time.Duration
 	// pauses are between attempts: there is one attempt more than pauses.
 	pauses []time.Duration
+	// made counts what was put there.
+	made atomic.Uint64
 }
 
 // New makes a cache in dir, an absolute path, which is made when something is put
@@ -57,9 +59,6 @@ func New(dir, what string) *Cache {
 	}
 }
 
-// lockPoll is how often a process that waits for another one's download looks.
-const lockPoll = 20 * time.Millisecond
-
 // Fetch gives the path of a program, which it downloads when nobody has yet.
 // Who else wants it meanwhile, in this process or another one, waits for that.
 // What it says while it downloads shows no credentials of the URL.
@@ -67,7 +66,19 @@ const lockPoll = 20 * time.Millisecond
 // A program without a checksum is kept under its URL and version, which has no
 // meaning of its own, for as long as the folder lasts. That it is whole is then the
 // transport's word, so a server that marks no end of what it serves is refused.
+//
+// It is for a cache that is never trimmed; [Cache.Program] is for one that is.
 func (c *Cache) Fetch(ctx context.Context, exe *stage.Executable, version string, say func(string, ...any)) (string, error) {
+	held, err := c.Program(ctx, exe, version, say)
+	if err != nil {
+		return "", err
+	}
+	held.Release()
+	return held.Path, nil
+}
+
+// Program is [Cache.Fetch], and keeps the program there until it is released.
+func (c *Cache) Program(ctx context.Context, exe *stage.Executable, version string, say func(string, ...any)) (*Held, error) {
 	name := strings.ToLower(exe.SHA256)
 	if name == "" {
 		name = Key("url", exe.URL, version)
@@ -78,7 +89,7 @@ func (c *Cache) Fetch(ctx context.Context, exe *stage.Executable, version string
 	if runtime.GOOS == "windows" {
 		name += ".exe"
 	}
-	return c.once(ctx, name, isProgram, func(file string) error {
+	return c.hold(ctx, name, isProgram, func(file string) error {
 		return c.Download(ctx, exe, file, say)
 	})
 }
@@ -93,11 +104,11 @@ func (c *Cache) Download(ctx context.Context, exe *stage.Executable, file string
 	return nil
 }
 
-// Dir gives the path of a folder of that name, which fill fills when nobody has
-// yet. The name is a [Key]. A fill that fails leaves nothing; what a process that
-// died left behind is removed.
-func (c *Cache) Dir(ctx context.Context, name string, fill func(dir string) error) (string, error) {
-	return c.once(ctx, name, isDir, func(final string) (err error) {
+// Dir gives a folder of that name, which fill fills when nobody has yet, and keeps it
+// there until it is released. The name is a [Key]. A fill that fails leaves
+// nothing; what a process that died left behind is removed.
+func (c *Cache) Dir(ctx context.Context, name string, fill func(dir string) error) (*Held, error) {
+	return c.hold(ctx, name, isDir, func(final string) (err error) {
 		dir, err := os.MkdirTemp(c.dir, name+".part-*")
 		if err != nil {
 			return err
@@ -112,35 +123,6 @@ func (c *Cache) Dir(ctx context.Context, name string, fill func(dir string) erro
 		}
 		return os.Rename(dir, final)
 	})
-}
-
-// once gives the path of a name, which fill makes while nobody else does.
-func (c *Cache) once(ctx context.Context, name string, there func(string) bool, fill func(file string) error) (string, error) {
-	file := filepath.Join(c.dir, name)
-	if there(file) {
-		return file, nil
-	}
-	if err := os.MkdirAll(c.dir, 0o700); err != nil {
-		return "", fmt.Errorf("cache: %w", err)
-	}
-	lock := flock.New(filepath.Join(c.dir, name+".lock"))
-	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
-		return "", fmt.Errorf("wait for another download: %w", err)
-	}
-	defer func() { _ = lock.Unlock() }()
-	if there(file) {
-		return file, nil
-	}
-	// Whoever wrote these is dead, or would hold the lock.
-	if stale, err := filepath.Glob(filepath.Join(c.dir, name+".part-*")); err == nil {
-		for _, part := range stale {
-			_ = os.RemoveAll(part)
-		}
-	}
-	if err := fill(file); err != nil {
-		return "", err
-	}
-	return file, nil
 }
 
 // Key makes a file's name of what tells one artifact from another.

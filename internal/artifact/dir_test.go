@@ -38,12 +38,13 @@ func TestAFolderIsFilledOnceAndWholeOrNotAtAll(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
-			dir, err := New(c.dir, "task").Dir(t.Context(), Key("a"), func(dir string) error {
+			held, err := New(c.dir, "task").Dir(t.Context(), Key("a"), func(dir string) error {
 				fills.Add(1)
 				return os.WriteFile(filepath.Join(dir, "whole"), []byte("x"), 0o600)
 			})
 			if assert.NoError(t, err) {
-				assert.FileExists(t, filepath.Join(dir, "whole"))
+				assert.FileExists(t, filepath.Join(held.Path, "whole"))
+				held.Release()
 			}
 		})
 	}

@@ -21,7 +21,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -34,8 +34,9 @@ type Group struct {
 	job    job
 	exited chan struct{} // the first process has ended
 	reaped chan struct{} // its id may be somebody else's from now on
-	once   sync.Once
-	how    chan ending // closed when all has been said
+	then   func()        // what comes before the rest is killed; nil where somebody ends the group
+	taken  atomic.Bool   // somebody ends the group
+	how    chan ending   // closed when all has been said
 }
 
 // ending says how the owner of the process goes on after its end.
@@ -52,10 +53,16 @@ const startPatience = 2 * time.Second
 // Start starts cmd, whose streams must be files and which must have no context of
 // its own. A program that has just been written may be held open for a moment by
 // another process that is being started; it is tried again then.
-func Start(ctx context.Context, cmd *exec.Cmd) (*Group, error) {
+func Start(ctx context.Context, cmd *exec.Cmd) (*Group, error) { return StartThen(ctx, cmd, nil) }
+
+// StartThen is [Start] for a group that ends with its first process: when that has
+// ended, and nobody has stopped the group before, then is called, what is left is
+// killed, and Ended is closed. It spares who waits for the end the way there and
+// back between two threads.
+func StartThen(ctx context.Context, cmd *exec.Cmd, then func()) (*Group, error) {
 	prepare(cmd)
 	for wait := time.Millisecond; ; wait *= 2 {
-		g := &Group{cmd: fresh(cmd), exited: make(chan struct{}), reaped: make(chan struct{}), how: make(chan ending, 1)}
+		g := &Group{cmd: fresh(cmd), exited: make(chan struct{}), reaped: make(chan struct{}), then: then, how: make(chan ending, 1)}
 		started := make(chan error, 1)
 		go g.own(started)
 		err := <-started
@@ -95,6 +102,11 @@ func (g *Group) own(started chan<- error) {
 	}
 	g.await()
 	close(g.exited)
+	if g.then != nil && g.taken.CompareAndSwap(false, true) {
+		defer g.job.close()
+		g.then()
+		close(g.how)
+	}
 	if <-g.how == killRest {
 		g.kill()
 	}
@@ -103,6 +115,10 @@ func (g *Group) own(started chan<- error) {
 
 // Exited is closed when the first process has ended.
 func (g *Group) Exited() <-chan struct{} { return g.exited }
+
+// Ended is closed when nothing of a group that was stopped, or ends by itself, is left
+// to be killed. End gives the state then.
+func (g *Group) Ended() <-chan struct{} { return g.reaped }
 
 // End kills what is there of the group and returns how its first process ended.
 // It may be called again.
@@ -113,23 +129,25 @@ func (g *Group) End() *os.ProcessState { return g.Stop(0) }
 // Windows Ctrl-Break is sent, and the grace ends with the first process. The first
 // call counts.
 func (g *Group) Stop(grace time.Duration) *os.ProcessState {
-	g.once.Do(func() {
-		defer g.job.close()
-		if grace > 0 {
-			g.terminate()
-			if g.outlasts(grace) {
-				g.kill()
-			}
-		} else {
-			select {
-			case <-g.exited: // the owner kills the rest, while the group's id is taken for sure
-			default:
-				g.kill()
-			}
-		}
-		close(g.how)
+	if !g.taken.CompareAndSwap(false, true) {
 		<-g.reaped
-	})
+		return g.cmd.ProcessState
+	}
+	defer g.job.close()
+	if grace > 0 {
+		g.terminate()
+		if g.outlasts(grace) {
+			g.kill()
+		}
+	} else {
+		select {
+		case <-g.exited: // the owner kills the rest, while the group's id is taken for sure
+		default:
+			g.kill()
+		}
+	}
+	close(g.how)
+	<-g.reaped
 	return g.cmd.ProcessState
 }
 

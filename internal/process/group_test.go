@@ -139,3 +139,53 @@ func TestTheEnvironmentIsNotInherited(t *testing.T) {
 	assert.NotEmpty(t, env["PATH"])
 	assert.Equal(t, []string{"A=b=c", "B="}, List(map[string]string{"B": "", "A": "b=c"}))
 }
+
+// A group that ends by itself: what comes then, comes while the rest is still there,
+// and the rest is killed after it.
+func TestAGroupEndsWithItsFirstProcess(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close() //nolint:errcheck // only read from
+	out := bufio.NewReader(r)
+	said := make(chan string, 1)
+	cmd := &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", `(trap "" TERM; read -r _; echo last words; sleep 600) <&3 3<&- & exit 3`}, Stdout: w}
+	in, more, err := os.Pipe()
+	require.NoError(t, err)
+	cmd.Stdin = in
+	cmd.Args[2] = `exec 3<&0; ` + cmd.Args[2]
+	g, err := StartThen(t.Context(), cmd, func() {
+		_, _ = more.WriteString("go on\n")
+		s, _ := out.ReadString('\n')
+		said <- s
+	})
+	require.NoError(t, w.Close())
+	require.NoError(t, in.Close())
+	require.NoError(t, err)
+	<-g.Ended()
+	assert.Equal(t, "last words\n", <-said)
+	_, err = io.ReadAll(out)
+	require.NoError(t, err, "all who could write have ended")
+	assert.Equal(t, 3, Code(g.End()))
+	assert.Equal(t, 3, Code(g.Stop(time.Hour)))
+	require.NoError(t, more.Close())
+}
+
+// One that is stopped first has the grace, as any other.
+func TestAGroupThatWouldEndByItselfCanBeStopped(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close() //nolint:errcheck // only read from
+	script := `sh -c 'trap "sleep 0.3; echo cleaned up; exit" TERM; echo up; while :; do sleep 0.05; done' & while :; do sleep 0.05; done`
+	g, err := StartThen(t.Context(), &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Stdout: w}, func() { t.Error("it did not end by itself") })
+	require.NoError(t, w.Close())
+	require.NoError(t, err)
+	out := bufio.NewReader(r)
+	readLine(t, out)
+	assert.Equal(t, 143, Code(g.Stop(time.Minute)))
+	<-g.Ended()
+	rest, err := io.ReadAll(out)
+	require.NoError(t, err)
+	assert.Contains(t, string(rest), "cleaned up")
+}
