@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -50,6 +51,33 @@ type Finder interface {
 	// empty value among them, find nothing: what matches everything belongs to
 	// somebody else.
 	Find(ctx context.Context, labels map[string]string) ([]Resource, error)
+}
+
+// Reserver is a [Driver] that can set apart what the init of a transaction needs,
+// such as a machine of a pool.
+type Reserver interface {
+	// Reserve sets it apart for limit, which must be positive, or until the Init or
+	// Unreserve of the same id. Of env it reads the id, and the options of the
+	// network, which are those that Init gets. It does not wait for what is in use:
+	// then the transaction has a place in the queue, which its Init takes over. For
+	// an id that has a reservation it returns that one, which lasts no longer for it.
+	Reserve(ctx context.Context, env *Environment, limit time.Duration) (*Reservation, error)
+
+	// Unreserve gives back what no Init has used. An id without a reservation is no
+	// error.
+	Unreserve(ctx context.Context, transaction string) error
+}
+
+// Reservation is what a [Reserver] has set apart.
+type Reservation struct {
+	// Pool is what it is taken from.
+	Pool string
+	// Machine is what the Init will get. It is empty while all are in use; then Place
+	// counts, from 1, who is served first.
+	Machine string
+	Place   int
+	// Until is when it ends by itself.
+	Until time.Time
 }
 
 // Reattacher is a [Driver] that can go on with a step that an earlier process of
@@ -120,6 +148,10 @@ type Environment struct {
 	Files []*stage.File `json:"-"`
 	// Clone is to be checked out by Init. It may hold credentials.
 	Clone *stage.Clone `json:"-"`
+	// Steps are known to come, or some of them: a driver may prepare for them, such
+	// as have their images at hand. What a step is, Execute says; here it has no
+	// command and no environment. They may hold credentials of registries.
+	Steps []*stage.Step `json:"-"`
 	// Log takes what Init has to say to people; nil drops it.
 	Log io.Writer `json:"-"`
 	// Mask hides the secrets that are known in a text. What a driver quotes of a step

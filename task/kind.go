@@ -31,14 +31,18 @@ func (k Kind) String() string {
 }
 
 // KindOf classifies the task types that the protocols define (PROTOCOL 1 and
-// 2). Every other type is Standalone.
+// 2), and kubernetes_*, which are ours. Every other type is Standalone, also
+// DLITE_CI_VM_CAPACITY_TASK, which belongs to a stage but begins nothing of it.
 func KindOf(taskType string) Kind {
 	switch taskType {
-	case "CI_DOCKER_INITIALIZE_TASK", "DLITE_CI_VM_INITIALIZE_TASK", "local_init", "vm_init":
+	case "CI_DOCKER_INITIALIZE_TASK", "DLITE_CI_VM_INITIALIZE_TASK", "local_init", "vm_init",
+		"kubernetes_init":
 		return Init
-	case "CI_DOCKER_EXECUTE_TASK", "DLITE_CI_VM_EXECUTE_TASK", "DLITE_CI_VM_EXECUTE_TASK_V2", "local_execute", "vm_execute":
+	case "CI_DOCKER_EXECUTE_TASK", "DLITE_CI_VM_EXECUTE_TASK", "DLITE_CI_VM_EXECUTE_TASK_V2", "local_execute",
+		"vm_execute", "kubernetes_execute":
 		return Execute
-	case "CI_DOCKER_CLEANUP_TASK", "DLITE_CI_VM_CLEANUP_TASK", "DLITE_CI_VM_CLEANUP_TASK_V2", "local_cleanup", "vm_cleanup":
+	case "CI_DOCKER_CLEANUP_TASK", "DLITE_CI_VM_CLEANUP_TASK", "DLITE_CI_VM_CLEANUP_TASK_V2", "local_cleanup",
+		"vm_cleanup", "kubernetes_cleanup":
 		return Cleanup
 	default:
 		return Standalone

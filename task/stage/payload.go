@@ -34,6 +34,9 @@ type InitRequest struct {
 	// Clone checks a repository out into the workspace. Ours: plain managers
 	// clone in a step.
 	Clone *Clone `json:"clone,omitempty"`
+	// Steps announces steps, so that a driver can prepare for them: see
+	// [Step.Announcement]. Ours; no step needs to be announced.
+	Steps []*Step `json:"steps,omitempty"`
 }
 
 // Clone says what to check out. Of Commit, Tag, Branch and Ref the first that is
@@ -174,11 +177,13 @@ func (n *Network) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*plain)(n))
 }
 
-// Volume is one volume of a transaction: a temporary one, or a folder of the
-// host. Exactly one of the two is set.
+// Volume is one volume of a transaction: a temporary one, a folder of the host, or
+// a claim of the cluster. Exactly one of them is set.
 type Volume struct {
 	Temp *TempVolume `json:"temp,omitempty"`
 	Host *HostVolume `json:"host,omitempty"`
+	// Claim is ours, and for Kubernetes alone.
+	Claim *ClaimVolume `json:"claim,omitempty"`
 }
 
 // TempVolume lives as long as its transaction. Medium "memory" keeps it in
@@ -202,6 +207,15 @@ type HostVolume struct {
 	Remove   bool              `json:"remove,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`
 	ReadOnly bool              `json:"read_only,omitempty"`
+}
+
+// ClaimVolume is a PersistentVolumeClaim that exists in the namespace of the pod. It
+// outlives the transaction.
+type ClaimVolume struct {
+	ID       string `json:"id,omitempty"`
+	Name     string `json:"name,omitempty"`
+	Claim    string `json:"claim,omitempty"`
+	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
 // LogConfig says how to reach the log service (PROTOCOL 4).

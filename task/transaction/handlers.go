@@ -2,7 +2,6 @@ package transaction
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -69,6 +68,11 @@ func (m *Manager) admit(id string, req *task.Request[stage.InitRequest]) (*trans
 	t := m.newTransaction(m.environment(id, req))
 	t.secrets.Add(req.Data.Secrets...)
 	t.secrets.Add(cloneSecrets(req.Data.Clone)...)
+	for _, step := range req.Data.Steps {
+		if step != nil && step.Auth != nil {
+			t.secrets.Add(step.Auth.Password)
+		}
+	}
 	m.open[id] = t
 	return t, true, nil
 }
@@ -94,7 +98,7 @@ func (m *Manager) environment(id string, req *task.Request[stage.InitRequest]) d
 	}
 	return driver.Environment{
 		ID: id, Labels: labels, Network: d.Network, Volumes: d.Volumes,
-		MountDockerSocket: d.MountDockerSocket, Envs: d.Envs, Files: d.Files, Clone: d.Clone,
+		MountDockerSocket: d.MountDockerSocket, Envs: d.Envs, Files: d.Files, Clone: d.Clone, Steps: d.Steps,
 	}
 }
 
@@ -234,6 +238,7 @@ func (m *Manager) clean(ctx context.Context, req *task.Request[stage.CleanupRequ
 	default:
 		err = m.sweepByLabels(context.WithoutCancel(ctx))
 	}
+	err = errors.Join(err, m.unreserve(ctx, ids...))
 	if err != nil {
 		return &stage.CleanupResponse{Status: stage.Failure, ErrorMessage: mask(err.Error())}, nil
 	}
@@ -244,22 +249,7 @@ func (m *Manager) clean(ctx context.Context, req *task.Request[stage.CleanupRequ
 // to: the task's manager has forgotten it, so that no cleanup will come. It fits
 // poller.WithOrphan.
 func (m *Manager) Orphan(ctx context.Context, t *task.Task) {
-	var ids []string
-	switch task.KindOf(t.Type) {
-	case task.Init:
-		var in stage.InitRequest
-		if json.Unmarshal(t.Data, &in) == nil {
-			ids = []string{in.TransactionID()}
-		}
-	case task.Execute:
-		var in stage.ExecuteRequest
-		if json.Unmarshal(t.Data, &in) == nil {
-			ids = in.TransactionIDs()
-		}
-	default:
-		return
-	}
-	tx, ok := m.find(ids)
+	tx, ok := m.find(transactionIDs(t))
 	if !ok {
 		return
 	}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/atomicfile"
 	"github.com/gofrs/flock"
 )
 
@@ -115,13 +116,10 @@ func (l *ledger) identify() (string, error) {
 		return "", fmt.Errorf("reading the ledger's id: %w", err)
 	}
 	id := rand.Text()
-	if err := os.WriteFile(path+".new", []byte(id), 0o600); err != nil {
+	if err := atomicfile.WriteFile(path, []byte(id)); err != nil {
 		return "", fmt.Errorf("giving the ledger an id: %w", err)
 	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return "", fmt.Errorf("giving the ledger an id: %w", err)
-	}
-	return id, syncDir(l.dir)
+	return id, nil
 }
 
 func (l *ledger) close() error {
@@ -159,7 +157,7 @@ func (l *ledger) begin(env *driver.Environment) (*journal, error) {
 	j := &journal{path: path, file: f}
 	err = j.append(entry{Open: env}, durable)
 	if err == nil {
-		err = syncDir(l.dir) // the file's name must survive too
+		err = atomicfile.SyncDir(l.dir) // the file's name must survive too
 	}
 	if err != nil {
 		return nil, errors.Join(err, j.remove())

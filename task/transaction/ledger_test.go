@@ -161,3 +161,26 @@ func TestNewWithoutADriverPanics(t *testing.T) {
 	t.Parallel()
 	assert.Panics(t, func() { transaction.New(nil) })
 }
+
+// T2, T3: a process that dies between the file of a record and its first entry has
+// begun nothing, and the same init may come again at once.
+func TestAnEmptyRecordIsInNobodysWay(t *testing.T) {
+	t.Parallel()
+	for name, content := range map[string]string{"empty": "", "torn": `1 00000000 {"open":{"id":"t`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld()
+			s := newStages(t, w)
+			require.Equal(t, stage.Success, statusOf(s.init("tx")))
+			path := s.records()[0]
+			require.Equal(t, stage.Success, statusOf(s.cleanup("tx")))
+			require.NoError(t, s.Close(t.Context()))
+			require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+
+			again := reopenStages(t, w, s.ledger)
+			require.NoError(t, again.Recover(t.Context()))
+			r := again.init("tx")
+			require.Equal(t, stage.Success, statusOf(r), string(r.Data))
+		})
+	}
+}

@@ -174,17 +174,7 @@ func defaultDir() string {
 
 // Routes are the handlers of init, execute and cleanup under the names that both
 // protocols have for stages on this machine. They go into a router.RouteMap.
-func (m *Manager) Routes() map[string]task.Handler {
-	handlers := m.Handlers()
-	return map[string]task.Handler{
-		"CI_DOCKER_INITIALIZE_TASK": handlers.Init,
-		"CI_DOCKER_EXECUTE_TASK":    handlers.Execute,
-		"CI_DOCKER_CLEANUP_TASK":    handlers.Cleanup,
-		"local_init":                handlers.Init,
-		"local_execute":             handlers.Execute,
-		"local_cleanup":             handlers.Cleanup,
-	}
-}
+func (m *Manager) Routes() map[string]task.Handler { return m.RoutesFor(Local) }
 
 // Handlers are the three handlers of a transaction.
 type Handlers struct {
@@ -242,6 +232,14 @@ func (m *Manager) Recover(ctx context.Context) error {
 const parallelRecovery = 16
 
 func (m *Manager) recoverOne(ctx context.Context, l leftover) error {
+	if l.env.ID == "" && len(l.resources) == 0 {
+		// Its process died before the first entry was there, so nothing had begun. It
+		// must not stand in the way when the same init comes again.
+		if err := os.Remove(l.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("removing an empty record: %w", err)
+		}
+		return nil
+	}
 	if m.takeUp(ctx, l) {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/task"
@@ -35,6 +36,34 @@ type world struct {
 	onInit    func(ctx context.Context, env *driver.Environment) error
 	onExecute func(ctx context.Context, env *driver.Environment, s *driver.Step, out io.Writer) (*driver.Result, error)
 	stubborn  func(driver.Resource) error // why a resource does not go
+}
+
+// pooled is a world with a pool of one machine.
+type pooled struct {
+	*world
+	asked    []*driver.Environment
+	limits   []time.Duration
+	returned []string
+	onAsk    func() error
+}
+
+func (p *pooled) Reserve(_ context.Context, env *driver.Environment, limit time.Duration) (*driver.Reservation, error) {
+	p.mu.Lock()
+	p.asked, p.limits = append(p.asked, env), append(p.limits, limit)
+	p.mu.Unlock()
+	if p.onAsk != nil {
+		if err := p.onAsk(); err != nil {
+			return nil, err
+		}
+	}
+	return &driver.Reservation{Pool: "linux", Machine: "machine-1", Until: time.UnixMilli(1_700_000_000_000)}, nil
+}
+
+func (p *pooled) Unreserve(_ context.Context, transaction string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.returned = append(p.returned, transaction)
+	return nil
 }
 
 func newWorld() *world { return &world{exists: map[string]driver.Resource{}} }
@@ -174,8 +203,13 @@ func reopenStages(t *testing.T, w *world, dir string, opts ...transaction.Option
 
 // unmanagedStages are closed by the caller.
 func unmanagedStages(t *testing.T, w *world, dir string, opts ...transaction.Option) *stages {
+	return stagesOn(t, w, w, dir, opts...)
+}
+
+// stagesOn are unmanaged stages of a driver that has more to it than its world.
+func stagesOn(t *testing.T, d driver.Driver, w *world, dir string, opts ...transaction.Option) *stages {
 	s := &stages{t: t, world: w, logs: newLogs(), ledger: dir, slots: capacity.NewSlots(0)}
-	s.Manager = transaction.New(w, append([]transaction.Option{
+	s.Manager = transaction.New(d, append([]transaction.Option{
 		transaction.WithLedger(dir), transaction.WithSlots(s.slots), transaction.WithLog(s.logs.open),
 		transaction.WithDelegate("tester"),
 	}, opts...)...)

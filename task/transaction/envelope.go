@@ -1,0 +1,103 @@
+package transaction
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// The infrastructures that a manager may mean with a task's type.
+const (
+	Local      = "local"
+	VM         = "vm"
+	Kubernetes = "kubernetes"
+)
+
+// RoutesFor are the handlers of init, execute and cleanup under the names of the
+// task types that mean one of the infrastructures (PROTOCOL 1 to 3):
+//
+//	Local       CI_DOCKER_*, local_*
+//	VM          DLITE_CI_VM_*, vm_*
+//	Kubernetes  kubernetes_*, which are ours
+//
+// Among those for VM is DLITE_CI_VM_CAPACITY_TASK, with which a stage reserves what
+// its init will need where the driver is a [driver.Reserver].
+//
+// Which driver the manager has is not for the names to say: a driver of pods may
+// well take the stages that are meant for this machine. Several managers, each
+// with a ledger of its own, make one delegate of several drivers. An unknown
+// infrastructure panics.
+func (m *Manager) RoutesFor(infras ...string) map[string]task.Handler {
+	plain := m.Handlers()
+	wrapped := Handlers{
+		Init:    task.HandlerFunc(inside(m.init, (*stage.VMInit).Init)),
+		Execute: task.HandlerFunc(inside(m.execute, (*stage.VMExecute).Step)),
+		Cleanup: task.HandlerFunc(inside(m.clean, (*stage.VMCleanup).Cleanup)),
+	}
+	routes := map[string]task.Handler{}
+	for _, infra := range infras {
+		switch infra {
+		case Local:
+			routes["CI_DOCKER_INITIALIZE_TASK"] = plain.Init
+			routes["CI_DOCKER_EXECUTE_TASK"] = plain.Execute
+			routes["CI_DOCKER_CLEANUP_TASK"] = plain.Cleanup
+		case VM:
+			routes["DLITE_CI_VM_INITIALIZE_TASK"] = wrapped.Init
+			routes["DLITE_CI_VM_EXECUTE_TASK"] = wrapped.Execute
+			routes["DLITE_CI_VM_EXECUTE_TASK_V2"] = wrapped.Execute
+			routes["DLITE_CI_VM_CLEANUP_TASK"] = wrapped.Cleanup
+			routes["DLITE_CI_VM_CLEANUP_TASK_V2"] = wrapped.Cleanup
+			routes["DLITE_CI_VM_CAPACITY_TASK"] = task.HandlerFunc(m.reserve)
+		case Kubernetes:
+		default:
+			panic(fmt.Sprintf("transaction: infrastructure %q is none of local, vm and kubernetes", infra))
+		}
+		maps.Copy(routes, map[string]task.Handler{
+			infra + "_init": plain.Init, infra + "_execute": plain.Execute, infra + "_cleanup": plain.Cleanup,
+		})
+	}
+	return routes
+}
+
+// inside hands on what is in the envelope.
+func inside[Envelope, In, Out any](
+	fn func(context.Context, *task.Request[In]) (Out, error), open func(*Envelope) In,
+) func(context.Context, *task.Request[Envelope]) (Out, error) {
+	return func(ctx context.Context, req *task.Request[Envelope]) (Out, error) {
+		return fn(ctx, &task.Request[In]{Task: req.Task, Data: open(&req.Data)})
+	}
+}
+
+// transactionIDs are the ids under which a task's transaction may be known.
+func transactionIDs(t *task.Task) []string {
+	inEnvelope := strings.HasPrefix(t.Type, "DLITE_CI_VM_")
+	var ids []string
+	switch task.KindOf(t.Type) {
+	case task.Init:
+		in := decoded(t.Data, inEnvelope, (*stage.VMInit).Init)
+		ids = []string{in.TransactionID()}
+	case task.Execute:
+		in := decoded(t.Data, inEnvelope, (*stage.VMExecute).Step)
+		ids = in.TransactionIDs()
+	}
+	return slices.DeleteFunc(ids, func(id string) bool { return id == "" })
+}
+
+// decoded is a payload, empty where it is none.
+func decoded[Envelope, In any](b []byte, inEnvelope bool, open func(*Envelope) In) (in In) {
+	if inEnvelope {
+		var e Envelope
+		if json.Unmarshal(b, &e) == nil {
+			in = open(&e)
+		}
+		return in
+	}
+	_ = json.Unmarshal(b, &in) // what is half read may still have an id
+	return in
+}
