@@ -61,7 +61,7 @@
 //	 "name":"build",
 //	 "selectors":["macos"],              // all must be tags or names of the delegate
 //	 "priority":"HIGH",                  // or NORMAL, the default
-//	 "infra":"local",                    // the default
+//	 "infra":"local",                    // the default; or vm, kubernetes
 //	 "timeout_ms":3600000,               // from its start; absent is no bound
 //	 "queue_timeout_ms":600000,          // until a delegate has taken it
 //	 "init_timeout_ms":60000,
@@ -75,7 +75,9 @@
 //	 "cleanup":{}}                       // stage.CleanupRequest
 //
 // The manager fills in the ids that tie the three kinds of payload together
-// where they are absent: network and group_id. It changes nothing else in them.
+// where they are absent: network and group_id. It announces steps with an image to
+// the init (stage.InitRequest, steps), unless the init has a list of its own or the
+// step an expression. It changes nothing else in them.
 //
 // [Stage], [StepState], [Task], [Delegate], [Limit] and [Schedule] document the
 // answers.

@@ -68,9 +68,7 @@ func (p *step) task(n *run, variant int) *task.Task {
 	default:
 		t.Type = types[1]
 	}
-	if n.Infra == "local" {
-		t.Driver = "local"
-	}
+	t.Driver, t.Data = n.Infra, enveloped(t, n.account)
 	n.trace.join(t)
 	return t
 }

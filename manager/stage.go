@@ -44,8 +44,9 @@ type StageRequest struct {
 	Selectors []string `json:"selectors,omitempty"`
 	// Priority is "NORMAL" or "HIGH". Empty is NORMAL.
 	Priority string `json:"priority,omitempty"`
-	// Infra is "local": the task types CI_DOCKER_* of a delegate that supports
-	// them, otherwise local_*. Empty is local.
+	// Infra says what the stage runs on, by the types of its tasks: "local",
+	// CI_DOCKER_* for a delegate that supports them, otherwise local_*; "vm", vm_* or
+	// else DLITE_CI_VM_*; "kubernetes", kubernetes_*. Empty is local.
 	Infra string `json:"infra,omitempty"`
 	// Timeout bounds the stage from its start, without its cleanup. 0 is no bound.
 	Timeout task.Millis `json:"timeout_ms,omitempty"`

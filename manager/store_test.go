@@ -163,6 +163,7 @@ func TestManagersOnOneRedis(t *testing.T) {
 	}
 	some().ok("POST", "/api/stages/two/abort?accountId=acc", "", nil)
 	for _, s := range all {
+		s.call("GET", "/api/stages?accountId=acc", "") // and with it all that was before it
 		assert.Equal(t, manager.Aborted, s.stage("two").Status)
 		assert.Equal(t, manager.Success, s.stage("one").Status)
 		assert.Zero(t, s.m.Delegates(account)[0].Stages)

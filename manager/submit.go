@@ -79,18 +79,6 @@ func (n *run) work() *queue.Work {
 	return w
 }
 
-// infra are the task types of an infrastructure, the preferred first: init,
-// execute and cleanup. It is nil for one that is unknown.
-func infra(name string) [][3]string {
-	if name != "local" {
-		return nil
-	}
-	return [][3]string{
-		{"CI_DOCKER_INITIALIZE_TASK", "CI_DOCKER_EXECUTE_TASK", "CI_DOCKER_CLEANUP_TASK"},
-		{"local_init", "local_execute", "local_cleanup"},
-	}
-}
-
 // newRun checks a request and prepares all that is sent for it.
 func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) (*run, error) {
 	_, err := m.check(account, req.ID, &req.Priority, &req.Selectors, req.Timeout, req.QueueTimeout, req.InitTimeout)
@@ -103,7 +91,7 @@ func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) 
 	req.Infra = cmp.Or(req.Infra, "local")
 	kinds := infra(req.Infra)
 	if kinds == nil {
-		return nil, fmt.Errorf("%w: infra %q is unknown; it may be local", ErrInvalid, req.Infra)
+		return nil, fmt.Errorf("%w: infra %q is unknown; it may be local, vm or kubernetes", ErrInvalid, req.Infra)
 	}
 	n := &run{
 		account: account, done: make(chan struct{}), kinds: kinds, timeout: req.Timeout,
@@ -220,6 +208,7 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 		n.init.LogKey = m.fillLog(o, n, initLogKey(n.ID))
 		n.init.firstLog = n.init.LogKey
 		n.log = o.logConfig()
+		announce(o, req.Steps)
 		return err
 	}); err != nil {
 		return err

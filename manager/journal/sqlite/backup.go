@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/delegate-io/dlite/internal/atomicfile"
 )
 
 // Backup writes a copy of the database while it is in use: all that was
@@ -132,5 +134,5 @@ func install(part, file string) error {
 	if err := os.Rename(part, file); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(file))
+	return atomicfile.SyncDir(filepath.Dir(file))
 }

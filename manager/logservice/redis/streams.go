@@ -349,13 +349,17 @@ func (s *Streams) Usage() (streams int, size int64) {
 
 // count takes what a script or the news tell of a shard.
 func (s *Streams) count(shard int, streams, size, version string) {
-	number := func(text string) int64 { n, _ := strconv.ParseInt(text, 10, 64); return n }
-	t := total{number(streams), number(size), number(version)}
+	t := totalOf(streams, size, version)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.version >= s.totals[shard].version {
 		s.totals[shard] = t
 	}
+}
+
+func totalOf(streams, size, version string) total {
+	number := func(text string) int64 { n, _ := strconv.ParseInt(text, 10, 64); return n }
+	return total{number(streams), number(size), number(version)}
 }
 
 // Sync does nothing: what was acknowledged is as durable as Redis makes it.

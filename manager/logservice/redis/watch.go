@@ -166,12 +166,13 @@ func (s *Streams) recount(ctx context.Context) error {
 		for i, v := range cmd.Val() {
 			text[i], _ = v.(string)
 		}
+		t := totalOf(text[0], text[1], text[2])
 		s.mu.Lock()
-		if s.totals[shard] == before[shard] { // otherwise we heard later ones meanwhile
-			s.totals[shard] = total{}
+		// Otherwise we heard others meanwhile, which count if they are later ones.
+		if now := &s.totals[shard]; *now == before[shard] || t.version >= now.version {
+			*now = t
 		}
 		s.mu.Unlock()
-		s.count(shard, text[0], text[1], text[2])
 	}
 	return nil
 }

@@ -6,7 +6,9 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/manager/logservice"
 )
 
@@ -60,4 +62,33 @@ func TestOldNewsCountNothing(t *testing.T) {
 	n, size := s.Usage()
 	assert.Equal(t, 2, n)
 	assert.EqualValues(t, 500, size)
+}
+
+// Whoever asks while everything is counted again hears no part of it.
+func TestRecountsAreNotSeenHalfDone(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.Context(), Config{URL: testbed.Redis(t).URL()})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, s.Close()) }()
+	for i := range 3 {
+		require.NoError(t, s.Start(t.Context(), logservice.ID{Account: "acc", Key: fmt.Sprint(i)}, ""))
+	}
+	counted := make(chan error, 1)
+	go func() {
+		var err error
+		for i := 0; i < 300 && err == nil; i++ {
+			err = s.recount(t.Context())
+		}
+		counted <- err
+	}()
+	for {
+		n, _ := s.Usage()
+		require.Equal(t, 3, n)
+		select {
+		case err := <-counted:
+			require.NoError(t, err)
+			return
+		default:
+		}
+	}
 }
