@@ -18,7 +18,7 @@ func cleanupCases() []testCase {
 				tx.out("echo x > file; seq 1 100 > $HARNESS_SCRATCH_DIR/numbers")
 				tx.detach(tx.sh("service", "echo up; sleep 600")).waitFor(s, "up\n")
 				require.NotEmpty(s, s.site.Remains(s, tx.env.ID))
-				require.NotEmpty(s, s.site.Running(s, tx.env.ID))
+				tx.runs()
 				tx.cleanup()
 				tx.gone()
 			},
@@ -110,7 +110,7 @@ func cleanupCases() []testCase {
 				tx.cleanupOf(nil)
 				tx.cleanupOf([]driver.Resource{})
 				require.ElementsMatch(s, before, s.site.Remains(s, tx.env.ID))
-				require.NotEmpty(s, s.site.Running(s, tx.env.ID))
+				tx.runs()
 			},
 		},
 		{
@@ -137,7 +137,7 @@ func cleanupCases() []testCase {
 				}
 				_, _ = tx.d.Cleanup(s.Context(), spoiled) // left or taken for gone: both are right
 				require.ElementsMatch(s, before, s.site.Remains(s, tx.env.ID))
-				require.NotEmpty(s, s.site.Running(s, tx.env.ID))
+				tx.runs()
 			},
 		},
 		{
@@ -158,7 +158,7 @@ func cleanupCases() []testCase {
 			name: "a cleanup removes files whatever their mode", spec: "T2",
 			run: func(s *stand) {
 				tx := s.begin()
-				tx.out(`mkdir -p a/b/c; echo x > a/b/c/f; mkfifo p; ln -s / root; ln -s nowhere dangling; chmod 000 a/b/c; chmod 500 a/b a; chmod 000 .`)
+				tx.out(`mkdir -p a/b/c; echo x > a/b/c/f; mkfifo p; ln -s / root; ln -s nowhere dangling; chmod 000 a/b/c; chmod 500 a/b a; [ ! -O . ] || chmod 000 .`)
 				tx.cleanup()
 				tx.gone()
 			},
@@ -218,7 +218,7 @@ func cleanupCases() []testCase {
 				require.NotEmpty(s, found)
 				tx.cleanupOf(found)
 				require.Empty(s, s.site.Running(s, tx.env.ID))
-				require.NotEmpty(s, s.site.Running(s, other.env.ID))
+				other.runs()
 				found, err = finder.Find(s.Context(), maps.Clone(tx.env.Labels))
 				require.NoError(s, err)
 				require.Empty(s, found)

@@ -178,7 +178,8 @@ func volumeCases() []testCase {
 			},
 		},
 		{
-			name: "a host volume to create and remove does not outlive its transaction", spec: "D2, T2", needs: []Capability{HostFolders},
+			name: "a host volume to create and remove does not outlive its transaction", spec: "D2, T2",
+			needs: []Capability{HostFolders, FolderRemoval},
 			run: func(s *stand) {
 				dir := s.TempDir()
 				tx := s.begin(withVolumes(hostFolder(filepath.Join(dir, "parent", "made"), true, true)))
@@ -203,7 +204,7 @@ func volumeCases() []testCase {
 			run: func(s *stand) {
 				tx := s.prepare()
 				dir := filepath.Join(s.TempDir(), "missing")
-				tx.env.Volumes = []*stage.Volume{hostFolder(dir, false, true)}
+				tx.env.Volumes = []*stage.Volume{hostFolder(dir, false, s.target.can(FolderRemoval))}
 				require.ErrorContains(s, tx.init(), dir)
 				require.NoDirExists(s, dir)
 			},

@@ -129,10 +129,14 @@ func parallelCases() []testCase {
 		{
 			name: "a name means the transaction's own step", spec: "T8", needs: []Capability{Names},
 			run: func(s *stand) {
-				a, b := s.begin(), s.begin()
-				for tx, line := range map[*transaction]string{a: "of-a", b: "of-b"} {
-					tx.detach(s.serve("service", line)).waitFor(s, "up\n")
+				begin := func(line string) *transaction {
+					step := s.serve("service", line)
+					step.Detach = true
+					tx := s.begin(announcing(step))
+					tx.detach(step).waitFor(s, "up\n")
+					return tx
 				}
+				a, b := begin("of-a"), begin("of-b")
 				require.Equal(s, "of-a\n", a.out("wget -q -O - http://service:8080/"))
 				require.Equal(s, "of-b\n", b.out("wget -q -O - http://service:8080/"))
 			},

@@ -24,23 +24,21 @@ func exitCases() []testCase {
 			},
 		},
 		{
-			name: "out of memory is told from other ends", spec: "D3", joint: true, needs: []Capability{OOM},
+			name: "out of memory is told from other ends", spec: "D3", needs: []Capability{OOM},
 			run: func(s *stand) {
-				tx := s.begin()
-				step := tx.sh("step", "tail /dev/zero")
+				step := s.sh("step", "tail /dev/zero")
 				step.MemLimit, step.MemSwapLimit = 16<<20, 16<<20
-				res, out := tx.run(step)
+				res, out := s.begin(announcing(step)).run(step)
 				require.True(s, res.OOMKilled, out)
 				require.NotZero(s, res.ExitCode, out)
 			},
 		},
 		{
-			name: "out of memory of a child fails a step that goes on", spec: "D3", joint: true, needs: []Capability{OOM},
+			name: "out of memory of a child fails a step that goes on", spec: "D3", needs: []Capability{OOM},
 			run: func(s *stand) {
-				tx := s.begin()
-				step := tx.sh("step", "tail /dev/zero; exit 0")
+				step := s.sh("step", "tail /dev/zero; exit 0")
 				step.MemLimit, step.MemSwapLimit = 16<<20, 16<<20
-				res, out := tx.run(step)
+				res, out := s.begin(announcing(step)).run(step)
 				require.True(s, res.OOMKilled, out)
 				require.NotZero(s, res.ExitCode, out)
 			},
@@ -125,7 +123,7 @@ func outputCases() []testCase {
 				tx := s.begin()
 				r := tx.start(tx.sh("step", `echo first; while [ ! -e go ]; do sleep 0.05; done; echo second`))
 				r.out.waitFor(s, "first\n")
-				require.NotEmpty(s, s.site.Running(s, tx.env.ID))
+				tx.runs()
 				tx.out("touch go")
 				end := r.wait()
 				require.NoError(s, end.err)

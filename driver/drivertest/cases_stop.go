@@ -60,7 +60,7 @@ func stopCases() []testCase {
 				tx := s.begin()
 				r := tx.start(tx.sh("step", tree+"echo started; wait"))
 				r.out.waitFor(s, "started")
-				require.NotEmpty(s, s.site.Running(s, tx.env.ID))
+				tx.runs()
 				r.stop(errUnwanted)
 				end := r.wait()
 				require.ErrorIs(s, end.err, context.Canceled)
@@ -136,7 +136,7 @@ func stopCases() []testCase {
 				stopped := func() []string {
 					r := tx.start(tx.sh("step", "echo started; sleep 600"))
 					r.out.waitFor(s, "started")
-					require.NotEmpty(s, s.site.Running(s, tx.env.ID))
+					tx.runs()
 					r.stop(nil)
 					require.Error(s, r.wait().err)
 					require.Empty(s, s.site.Running(s, tx.env.ID))
@@ -206,7 +206,7 @@ func detachedCases() []testCase {
 				tx := s.begin()
 				out := tx.detach(tx.sh("service", `echo up; while [ ! -e go ]; do sleep 0.05; done; echo went; sleep 600`))
 				out.waitFor(s, "up\n")
-				require.NotEmpty(s, s.site.Running(s, tx.env.ID))
+				tx.runs()
 				tx.out("touch go")
 				out.waitFor(s, "went\n")
 			},
@@ -224,6 +224,7 @@ func detachedCases() []testCase {
 		{
 			name: "the output of a detached step is not used after a cleanup", spec: "D1",
 			run: func(s *stand) {
+				other := s.driver()
 				tx := s.begin()
 				step := tx.sh("service", `long=$(seq 1 1000); while :; do echo "$long line"; done`)
 				step.Detach = true
@@ -236,6 +237,7 @@ func detachedCases() []testCase {
 				out.seal()
 				if c, ok := tx.d.(interface{ Close() error }); ok {
 					require.NoError(s, c.Close())
+					tx.d = other // a driver that is closed is asked for nothing
 				}
 				require.False(s, out.wasLate())
 			},
@@ -243,10 +245,17 @@ func detachedCases() []testCase {
 		{
 			name: "several detached steps run at once", spec: "D2",
 			run: func(s *stand) {
-				tx := s.begin()
-				var outs []*output
+				var steps []stage.Step
+				var announced []func(*driver.Environment)
 				for _, id := range []string{"db", "cache", "queue"} {
-					outs = append(outs, tx.detach(tx.sh(id, `echo `+id+` up; while [ ! -e go ]; do sleep 0.05; done; echo `+id+` went; sleep 600`)))
+					step := s.sh(id, `echo `+id+` up; while [ ! -e go ]; do sleep 0.05; done; echo `+id+` went; sleep 600`)
+					step.Detach = true
+					steps, announced = append(steps, step), append(announced, announcing(step))
+				}
+				tx := s.begin(announced...)
+				var outs []*output
+				for _, step := range steps {
+					outs = append(outs, tx.detach(step))
 				}
 				tx.out("touch go")
 				for i, id := range []string{"db", "cache", "queue"} {
@@ -284,8 +293,10 @@ func detachedCases() []testCase {
 		{
 			name: "a detached step may end by itself", spec: "D2",
 			run: func(s *stand) {
-				tx := s.begin()
-				out := tx.detach(tx.sh("service", `echo up; printf tail; exit 3`))
+				step := s.sh("service", `echo up; printf tail; exit 3`)
+				step.Detach = true
+				tx := s.begin(announcing(step))
+				out := tx.detach(step)
 				out.waitFor(s, "tail")
 				require.Equal(s, "up\ntail", out.String())
 				tx.cleanup()
@@ -317,10 +328,10 @@ func detachedCases() []testCase {
 		{
 			name: "a detached step that ends before it is ready fails at once", spec: "D2",
 			run: func(s *stand) {
-				tx := s.begin()
-				step := tx.sh("service", "echo what went wrong; exit 7")
+				step := s.sh("service", "echo what went wrong; exit 7")
 				step.Detach = true
 				step.Ready = &stage.Ready{Command: []string{"false"}, Timeout: 50}
+				tx := s.begin(announcing(step))
 				begin := time.Now()
 				out, err := tx.fails(step)
 				require.NotErrorIs(s, err, context.DeadlineExceeded)
@@ -342,9 +353,9 @@ func detachedCases() []testCase {
 		{
 			name: "a detached step is reached by its id and its aliases", spec: "D2", needs: []Capability{Names},
 			run: func(s *stand) {
-				tx := s.begin()
 				step := s.serve("service", "page")
-				step.NetworkAliases = []string{"web", "www.internal"}
+				step.Detach, step.NetworkAliases = true, []string{"web", "www.internal"}
+				tx := s.begin(announcing(step))
 				tx.detach(step).waitFor(s, "up\n")
 				for _, name := range []string{"service", "web", "www.internal"} {
 					require.Equal(s, "page\n", tx.out("wget -q -O - http://"+name+":8080/"), name)

@@ -19,6 +19,9 @@ const TransactionVariable = "DRIVERTEST_TRANSACTION"
 
 // Target is an infrastructure and the driver for it.
 type Target struct {
+	// Name is the infrastructure's, for a report; see [ReportVariable]. It may be
+	// empty.
+	Name string
 	// Site prepares a place for one case. It may be called at any time, also for
 	// several cases at once. What it makes ends with tb, and it fails tb when
 	// there is something left that no transaction accounts for.
@@ -27,6 +30,9 @@ type Target struct {
 	// for example. Programs of the steps are those of a POSIX shell and of
 	// busybox. Nil leaves the steps as they are.
 	Step func(step *stage.Step)
+	// Only, if not nil, chooses cases by their names, where another target of the same
+	// driver has shown what the rest would. No report is made then.
+	Only func(name string) bool
 	// Can is what the infrastructure is able to do. A case that needs more is
 	// not run.
 	Can []Capability
@@ -65,7 +71,10 @@ const (
 	Mounts Capability = "Mounts"
 	// HostFolders: host volumes are folders of the machine that runs the test.
 	HostFolders Capability = "HostFolders"
-	// Names: steps reach each other by id and by network alias.
+	// FolderRemoval: a host volume to remove goes with its transaction.
+	FolderRemoval Capability = "FolderRemoval"
+	// Names: steps reach background steps that were announced to the init by id and by
+	// network alias.
 	Names Capability = "Names"
 	// IsolatedNetwork: steps of another transaction cannot be reached at all.
 	IsolatedNetwork Capability = "IsolatedNetwork"
@@ -97,16 +106,25 @@ type testCase struct {
 func Run(t *testing.T, target Target) {
 	t.Helper()
 	t.Setenv(delegateVariable, delegateValue)
+	seen := &recorder{outcomes: map[string]CaseOutcome{}}
+	if target.Only == nil {
+		defer seen.write(t, target.Name)
+	}
 	t.Run("cases", func(t *testing.T) {
 		joint := newStand(t, target).begin()
 		var left []string
 		for _, c := range cases() {
+			if target.Only != nil && !target.Only(c.name) {
+				continue
+			}
 			if lacking := target.lacks(c.needs); len(lacking) > 0 {
 				left = append(left, fmt.Sprintf("%q needs %v", c.name, lacking))
+				seen.keep(CaseOutcome{Name: c.name, Spec: c.spec, Lacks: lacking})
 				continue
 			}
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
+				t.Cleanup(func() { seen.keep(CaseOutcome{Name: c.name, Spec: c.spec, Passed: !t.Failed() && !t.Skipped()}) })
 				if c.joint {
 					c.run(&stand{T: t, target: target, site: joint.site, d: joint.d, joint: joint})
 					return

@@ -38,6 +38,17 @@ func TestMutationListKnowsEveryCase(t *testing.T) {
 	}
 }
 
+// The page of results is of this suite. "make conformance" makes it anew.
+func TestThePageOfResultsKnowsEveryCase(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("../../docs/conformance.md")
+	require.NoError(t, err)
+	for _, c := range cases() {
+		require.Equal(t, 1, strings.Count(string(b), "\n| "+c.name+" | "+c.spec+" |"), "docs/conformance.md and %q: run make conformance", c.name)
+	}
+	require.NotContains(t, string(b), "FAILED")
+}
+
 func TestTargetLacksWhatItDoesNotDeclare(t *testing.T) {
 	t.Parallel()
 	target := Target{Can: []Capability{OOM, Users}}

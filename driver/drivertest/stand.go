@@ -88,6 +88,12 @@ func (s *stand) begin(changes ...func(env *driver.Environment)) *transaction {
 	return tx
 }
 
+// announcing tells the init of a step that is to come: some infrastructures can give
+// a limit or a name to no other one.
+func announcing(step stage.Step) func(*driver.Environment) {
+	return func(env *driver.Environment) { env.Steps = append(env.Steps, step.Announcement()) }
+}
+
 func (tx *transaction) init() error {
 	ctx, cancel := context.WithTimeout(tx.Context(), patience)
 	defer cancel()
@@ -114,6 +120,15 @@ func (tx *transaction) cleanupOf(rs []driver.Resource) {
 	left, err := tx.d.Cleanup(ctx, rs)
 	assert.NoError(tx, err)
 	assert.Empty(tx, left)
+}
+
+// runs waits until something of the transaction is seen to run: a process that is
+// about to become another program shows nothing of either for a moment.
+func (tx *transaction) runs() {
+	tx.Helper()
+	for limit := time.Now().Add(patience); len(tx.site.Running(tx, tx.env.ID)) == 0; {
+		require.True(tx, time.Now().Before(limit), "nothing runs")
+	}
 }
 
 // gone checks that nothing is left. Like cleanup it goes on after a failure, as

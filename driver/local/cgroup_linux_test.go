@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/internal/recorded"
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
@@ -138,7 +139,7 @@ func newTestCgroup(t *testing.T, v1 bool) *cgroup {
 		}
 		all := &cgroups{parent: p}
 		all.once.Do(func() {})
-		cg := all.named(newName(t.Name()) + "-" + randomHex(16))
+		cg := all.named(recorded.NewName(t.Name()) + "-" + recorded.RandomHex(16))
 		t.Cleanup(func() {
 			_ = cg.kill(nil)
 			require.NoError(t, cg.remove())
@@ -157,7 +158,7 @@ func startScript(t *testing.T, cg *cgroup, script string) (*group, *bufio.Reader
 	t.Cleanup(func() { _ = r.Close() })
 	cmd := &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", script}, ExtraFiles: []*os.File{w}}
 	require.NoError(t, prepareCommand(cmd, nil))
-	g, err := startGroup(cmd, randomHex(16), cg)
+	g, err := startGroup(cmd, recorded.RandomHex(16), cg)
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	return g, bufio.NewReader(r)

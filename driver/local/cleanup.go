@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/recorded"
 )
 
 // parallelRemovals bounds how many containers are removed at once.
@@ -28,7 +29,7 @@ const parallelRemovals = 8
 // follows no link.
 func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.Resource, error) {
 	// From here on nobody makes any of it any more.
-	if err := d.gate.condemn(ctx, rs); err != nil {
+	if err := d.gate.Condemn(ctx, rs); err != nil {
 		return rs, fmt.Errorf("cleanup: %w", err)
 	}
 	c := &cleanup{d: d, outage: outage{limit: d.cfg.engineWait}}
@@ -210,7 +211,7 @@ func (c *cleanup) network(ctx context.Context, r driver.Resource) error {
 	if err != nil {
 		return explainEngine(cli, err)
 	}
-	c.d.forgetNetwork(r.ID[:nameLength])
+	c.d.forgetNetwork(r.ID[:recorded.NameLength])
 	return nil
 }
 
@@ -229,7 +230,7 @@ func (c *cleanup) mount(_ context.Context, r driver.Resource) error {
 // isTransactions refuses whatever is not a transaction's folder.
 func (c *cleanup) isTransactions(dir string) error {
 	parent := filepath.Dir(dir)
-	if filepath.Clean(dir) != dir || !isName(filepath.Base(dir)) ||
+	if filepath.Clean(dir) != dir || !recorded.IsName(filepath.Base(dir)) ||
 		parent != c.d.cfg.workDir && parent != c.d.cfg.memoryDir {
 		return fmt.Errorf("it is not a transaction's folder below %s", c.d.cfg.workDir)
 	}

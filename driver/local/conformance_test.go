@@ -3,11 +3,9 @@
 package local_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,11 +25,12 @@ import (
 
 // SPEC D1: the conformance suite with processes of this machine.
 func TestConformanceOnTheHost(t *testing.T) {
-	can := []drivertest.Capability{drivertest.HostFolders, drivertest.Interleaved}
+	can := []drivertest.Capability{drivertest.HostFolders, drivertest.FolderRemoval, drivertest.Interleaved}
 	if os.Geteuid() == 0 {
 		can = append(can, drivertest.Users)
 	}
 	drivertest.Run(t, drivertest.Target{
+		Name: "host",
 		Site: func(tb testing.TB) drivertest.Site { return newSite(tb, nil) },
 		Can:  can,
 	})
@@ -41,10 +40,11 @@ func TestConformanceOnTheHost(t *testing.T) {
 func TestConformanceOnDocker(t *testing.T) {
 	engine := testbed.Docker(t)
 	drivertest.Run(t, drivertest.Target{
+		Name: "docker",
 		Site: func(tb testing.TB) drivertest.Site { return newSite(tb, engine) },
 		Step: func(step *stage.Step) { step.Image, step.Pull = engine.Image, "Never" },
 		Can: []drivertest.Capability{
-			drivertest.OOM, drivertest.Users, drivertest.Mounts, drivertest.HostFolders,
+			drivertest.OOM, drivertest.Users, drivertest.Mounts, drivertest.HostFolders, drivertest.FolderRemoval,
 			drivertest.Names, drivertest.IsolatedNetwork, drivertest.Labels,
 		},
 	})
@@ -94,7 +94,7 @@ func (s *site) Driver(tb testing.TB) driver.Driver {
 
 func (s *site) Running(tb testing.TB, transaction string) []string {
 	tb.Helper()
-	found := processesWith("environ", drivertest.TransactionVariable+"="+transaction+"\x00")
+	found := testbed.ProcessesWith("environ", drivertest.TransactionVariable+"="+transaction+"\x00")
 	if s.engine != nil {
 		for _, what := range s.engine.Leftovers(tb, transaction) {
 			if strings.HasPrefix(what, "container") && strings.HasSuffix(what, "(running)") {
@@ -125,7 +125,7 @@ func (s *site) Has(tb testing.TB, r driver.Resource) bool {
 	ctx := context.WithoutCancel(tb.Context())
 	switch r.Kind {
 	case "process":
-		return len(processesWith("environ", "DLITE_PROCESS="+r.ID+"\x00")) > 0
+		return len(testbed.ProcessesWith("environ", "DLITE_PROCESS="+r.ID+"\x00")) > 0
 	case "container":
 		_, err := s.engine.Client.ContainerInspect(ctx, r.ID)
 		return err == nil
@@ -141,7 +141,7 @@ func (s *site) Has(tb testing.TB, r driver.Resource) bool {
 // writes a container's environment to its own disk cannot be helped.
 func (s *site) Traces(tb testing.TB, text string) []string {
 	tb.Helper()
-	found := processesWith("cmdline", text)
+	found := testbed.ProcessesWith("cmdline", text)
 	if s.engine != nil {
 		list, err := s.engine.Client.ContainerList(tb.Context(), container.ListOptions{All: true})
 		require.NoError(tb, err)
@@ -151,28 +151,5 @@ func (s *site) Traces(tb testing.TB, text string) []string {
 			}
 		}
 	}
-	err := filepath.WalkDir(s.work, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() {
-			return nil // what goes away meanwhile holds nothing
-		}
-		if b, err := os.ReadFile(path); err == nil && bytes.Contains(b, []byte(text)) {
-			found = append(found, path)
-		}
-		return nil
-	})
-	require.NoError(tb, err)
-	return found
-}
-
-// processesWith looks for text in a file of /proc that every process has. It
-// finds nothing where there is no /proc.
-func processesWith(file, text string) []string {
-	var found []string
-	files, _ := filepath.Glob("/proc/[0-9]*/" + file)
-	for _, f := range files {
-		if b, err := os.ReadFile(f); err == nil && bytes.Contains(b, []byte(text)) {
-			found = append(found, f)
-		}
-	}
-	return found
+	return append(found, testbed.FilesWith(tb, s.work, text)...)
 }

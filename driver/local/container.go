@@ -14,6 +14,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/recorded"
 )
 
 // container runs the step in a container.
@@ -34,7 +35,7 @@ func (r *run) container(ctx context.Context) (*driver.Result, error) {
 		}
 		r.attach(spec, name)
 	}
-	c := &containerRun{run: r, cli: cli, name: r.tx.Name + "-" + slug(r.step.ID) + "-" + randomHex(4)}
+	c := &containerRun{run: r, cli: cli, name: r.tx.Name + "-" + slug(r.step.ID) + "-" + recorded.RandomHex(4)}
 	if err := c.create(ctx, spec); err != nil {
 		return nil, explainEngine(cli, err)
 	}
@@ -157,7 +158,7 @@ func (c *containerRun) tryCreate(ctx context.Context, spec *containerSpec) error
 	if err != nil {
 		return err
 	}
-	return c.d.gate.create(ctx, c.ledger, res, c.withVolumes(ctx, func() error {
+	return c.d.gate.Create(ctx, c.ledger, res, c.withVolumes(ctx, func() error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}

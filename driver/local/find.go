@@ -12,6 +12,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/recorded"
 )
 
 var _ driver.Finder = (*Driver)(nil)
@@ -64,7 +65,7 @@ func (d *Driver) Find(ctx context.Context, labels map[string]string) ([]driver.R
 		}
 	}
 	for _, n := range networks {
-		if isName(n.Name) {
+		if recorded.IsName(n.Name) {
 			found = append(found, driver.Resource{Kind: kindNetwork, ID: n.Name, Labels: n.Labels})
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/internal/gitremote"
 	"github.com/delegate-io/dlite/internal/process"
+	"github.com/delegate-io/dlite/internal/recorded"
 )
 
 // git runs git for one clone, in an environment of its own: neither the
@@ -40,7 +41,7 @@ func (d *Driver) newGit(tx *transaction, dir string, from *gitremote.Remote, l d
 	}
 	g := &git{
 		d: d, ledger: l, program: program, dir: dir,
-		home: filepath.Join(tx.Dir, "git-"+randomHex(4)),
+		home: filepath.Join(tx.Dir, "git-"+recorded.RandomHex(4)),
 		name: tx.Name, labels: tx.labels,
 	}
 	g.env = process.List(from.Environment(g.home))
@@ -59,7 +60,7 @@ func (g *git) close() { _ = removeTree(g.home) }
 // run executes git in the working tree. Everything it prints goes to out. It is
 // recorded, and ends with ctx, like a host step (SPEC T2, T7).
 func (g *git) run(ctx context.Context, out io.Writer, args ...string) error {
-	marker := randomHex(16)
+	marker := recorded.RandomHex(16)
 	cmd := &exec.Cmd{
 		Path: g.program, Args: append([]string{"git"}, args...), Dir: g.dir,
 		Env: append(slices.Clone(g.env), markerVariable+"="+marker),
@@ -80,7 +81,7 @@ func (g *git) run(ctx context.Context, out io.Writer, args ...string) error {
 			return err
 		}
 	}
-	err = g.d.gate.create(ctx, g.ledger, res, func() error {
+	err = g.d.gate.Create(ctx, g.ledger, res, func() error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}

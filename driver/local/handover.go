@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/recorded"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -54,7 +55,7 @@ type place struct {
 
 // newHandover makes the folder.
 func (r *run) newHandover() (*handover, error) {
-	return r.handover(slug(r.step.ID)+"-"+randomHex(4), true)
+	return r.handover(slug(r.step.ID)+"-"+recorded.RandomHex(4), true)
 }
 
 // handover makes the folder of that name, or opens one that an earlier process

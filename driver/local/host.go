@@ -16,6 +16,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/internal/process"
+	"github.com/delegate-io/dlite/internal/recorded"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -61,7 +62,7 @@ func (r *run) host(ctx context.Context) (*driver.Result, error) {
 			return nil, err
 		}
 	}
-	err = r.d.gate.create(ctx, r.ledger, res, func() error {
+	err = r.d.gate.Create(ctx, r.ledger, res, func() error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -178,9 +179,9 @@ func (r *run) command() (*exec.Cmd, string, error) {
 		if err != nil {
 			return nil, "", err
 		}
-		env["DLITE_VOLUME_"+variableName(m.Name)] = v.path
+		env["DLITE_VOLUME_"+recorded.VariableName(m.Name)] = v.path
 	}
-	marker := randomHex(16)
+	marker := recorded.RandomHex(16)
 	env[markerVariable] = marker
 	dir, err := r.hostDir()
 	if err != nil {

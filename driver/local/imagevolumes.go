@@ -58,7 +58,7 @@ func (c *containerRun) nameVolumes(ctx context.Context, spec *containerSpec) err
 func (c *containerRun) withVolumes(ctx context.Context, create func() error) func() error {
 	for _, name := range slices.Backward(c.volumes) {
 		next, res := create, driver.Resource{Kind: kindVolume, ID: name, Labels: c.labels()}
-		create = func() error { return c.d.gate.create(ctx, c.ledger, res, next) }
+		create = func() error { return c.d.gate.Create(ctx, c.ledger, res, next) }
 	}
 	return create
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/recorded"
 )
 
 // transaction is what Init leaves in an environment's state.
@@ -22,6 +23,8 @@ type transaction struct {
 	// Dir is the transaction's folder, Memory the one in memory, or Dir.
 	Dir    string `json:"dir"`
 	Memory string `json:"memory"`
+	// Workspace is a folder that was there before, if there is one.
+	Workspace string `json:"workspace,omitempty"`
 	// Cgroup is the control group of all its host steps, empty where there is
 	// none.
 	Cgroup string `json:"cgroup,omitempty"`
@@ -31,7 +34,12 @@ type transaction struct {
 	labels map[string]string
 }
 
-func (t *transaction) workspace() string { return filepath.Join(t.Dir, "workspace") }
+func (t *transaction) workspace() string {
+	if t.Workspace != "" {
+		return t.Workspace
+	}
+	return filepath.Join(t.Dir, "workspace")
+}
 
 // Init makes the folders of a transaction, its volumes and files (SPEC D2). It
 // contacts no engine: the network is made for the first step that needs it. A
@@ -53,7 +61,7 @@ func (d *Driver) Init(ctx context.Context, env *driver.Environment, l driver.Led
 			return err
 		}
 	} else {
-		tx.Name, tx.Maker = newName(env.ID), d.id
+		tx.Name, tx.Maker, tx.Workspace = recorded.NewName(env.ID), d.id, d.cfg.workspace
 		tx.Dir = filepath.Join(d.cfg.workDir, tx.Name)
 		tx.Memory = tx.Dir
 		if d.cfg.memoryDir != "" {
@@ -104,7 +112,7 @@ func (d *Driver) makeGroup(ctx context.Context, tx *transaction, l driver.Ledger
 		return makeElse()
 	}
 	r := driver.Resource{Kind: kindGroup, ID: tx.Cgroup, Labels: tx.labels, Volatile: true}
-	return d.gate.create(ctx, l, r, func() error {
+	return d.gate.Create(ctx, l, r, func() error {
 		if err := makeElse(); err != nil {
 			return err
 		}
@@ -126,7 +134,7 @@ func (d *Driver) makeFolders(ctx context.Context, tx *transaction, l driver.Ledg
 		r := driver.Resource{Kind: kindDirectory, ID: dir, Labels: tx.labels}
 		// Nobody but us gets in; what is inside is open to whatever user a
 		// container runs as.
-		err := d.gate.create(ctx, l, r, func() error { return makeDir(dir, 0o700) })
+		err := d.gate.Create(ctx, l, r, func() error { return makeDir(dir, 0o700) })
 		if err != nil {
 			return err
 		}
@@ -135,6 +143,9 @@ func (d *Driver) makeFolders(ctx context.Context, tx *transaction, l driver.Ledg
 				return err
 			}
 		}
+	}
+	if tx.Workspace != "" {
+		return nil
 	}
 	return makeDir(tx.workspace(), 0o777)
 }
@@ -148,7 +159,7 @@ func openTransaction(env *driver.Environment) (*transaction, error) {
 	if err := json.Unmarshal(env.State, tx); err != nil {
 		return nil, fmt.Errorf("transaction %q: read the driver's state: %w", env.ID, err)
 	}
-	if !isName(tx.Name) || filepath.Base(tx.Dir) != tx.Name || filepath.Base(tx.Memory) != tx.Name {
+	if !recorded.IsName(tx.Name) || filepath.Base(tx.Dir) != tx.Name || filepath.Base(tx.Memory) != tx.Name {
 		return nil, fmt.Errorf("transaction %q: the state is not this driver's", env.ID)
 	}
 	return tx, nil

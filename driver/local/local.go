@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/recorded"
 )
 
 // WorkspaceMount is where containers see the transaction's workspace.
@@ -20,7 +21,7 @@ type Driver struct {
 	cfg     *config
 	id      string // tells this driver from one of an earlier process
 	engine  engine
-	gate    gate
+	gate    recorded.Gate
 	cgroups cgroups
 	// scratches are the scratch folders of host steps that have ended.
 	scratches scratches
@@ -43,7 +44,7 @@ func New(opts ...Option) (*Driver, error) {
 	}
 	return &Driver{
 		cfg:       cfg,
-		id:        randomHex(8),
+		id:        recorded.RandomHex(8),
 		engine:    engine{cli: cfg.docker, given: cfg.docker != nil, host: cfg.dockerHost},
 		networks:  map[string]*networkState{},
 		followers: map[string]*follower{},
@@ -97,7 +98,7 @@ func (d *Driver) Execute(ctx context.Context, env *driver.Environment, step *dri
 	if err != nil || !res.Detached {
 		w.close()
 	}
-	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
+	if err != nil && ctx.Err() != nil && (!errors.Is(err, ctx.Err()) || !errors.Is(err, context.Cause(ctx))) {
 		err = fmt.Errorf("%w (%w)", stopped(ctx), err)
 	}
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/recorded"
 )
 
 // networkState is a transaction's network in this process.
@@ -64,10 +65,10 @@ func (d *Driver) network(ctx context.Context, cli client.APIClient, r *run) (str
 		if err != nil || used != "" {
 			return used, err
 		}
-		name += "-" + randomHex(4)
+		name += "-" + recorded.RandomHex(4)
 	}
 	res := driver.Resource{Kind: kindNetwork, ID: name, Labels: r.tx.labels}
-	return name, d.gate.create(ctx, r.ledger, res, func() error { return makeNetwork(ctx, cli, r, name) })
+	return name, d.gate.Create(ctx, r.ledger, res, func() error { return makeNetwork(ctx, cli, r, name) })
 }
 
 func makeNetwork(ctx context.Context, cli client.APIClient, r *run, name string) error {

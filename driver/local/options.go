@@ -16,6 +16,7 @@ type Option func(*config) error
 
 type config struct {
 	workDir, memoryDir string
+	workspace          string // empty is a folder of the transaction's own
 	dockerHost         string
 	docker             client.APIClient
 	grace              time.Duration
@@ -53,6 +54,21 @@ func WithWorkDir(dir string) Option {
 func WithMemoryDir(dir string) Option {
 	return func(c *config) error {
 		c.memoryDir = dir
+		return nil
+	}
+}
+
+// WithWorkspace makes dir, which must exist, the workspace of every transaction, in
+// the place of a folder of its own: what has been mounted there for the steps of a
+// pod, each of which has a driver in its own container. It is made ready by nobody
+// and never removed, so that it is for a driver with one transaction. The default is
+// a folder for each transaction.
+func WithWorkspace(dir string) Option {
+	return func(c *config) error {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return fmt.Errorf("workspace: %q is no folder", dir)
+		}
+		c.workspace = dir
 		return nil
 	}
 }
@@ -184,7 +200,7 @@ func newConfig(opts []Option) (*config, error) {
 	}
 	// Records hold resolved paths, so that they compare equal however the folder
 	// was named.
-	for _, dir := range []*string{&c.workDir, &c.memoryDir} {
+	for _, dir := range []*string{&c.workDir, &c.memoryDir, &c.workspace} {
 		if *dir == "" {
 			continue
 		}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/delegate-io/dlite/internal/recorded"
 )
 
 // scratches keeps the scratch folders of host steps that have ended for the next
@@ -37,7 +39,7 @@ func (s *scratches) take(owner string) (scratch, error) {
 		}
 		one.remove()
 	}
-	one := scratch{owner: owner, path: filepath.Join(owner, "steps", "scratch-"+randomHex(8))}
+	one := scratch{owner: owner, path: filepath.Join(owner, "steps", "scratch-"+recorded.RandomHex(8))}
 	err := makeDir(one.path, 0o777)
 	if err == nil {
 		one.info, err = os.Lstat(one.path)

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/docker/docker/api/types/container"
+
+	"github.com/delegate-io/dlite/internal/recorded"
 )
 
 const (
@@ -52,7 +54,7 @@ func (r *run) announce(s service) error {
 	}
 	// Under another name first, so that nobody reads half of it.
 	file := r.serviceFile()
-	part := file + "-" + randomHex(4)
+	part := file + "-" + recorded.RandomHex(4)
 	if err := os.WriteFile(part, b, 0o600); err != nil {
 		return fmt.Errorf("announce service: %w", err)
 	}
@@ -111,7 +113,7 @@ func (r *run) serviceVariables() (map[string]string, error) {
 			continue
 		}
 		for _, name := range s.Names {
-			env["DLITE_SERVICE_"+variableName(name)+"_HOST"] = address
+			env["DLITE_SERVICE_"+recorded.VariableName(name)+"_HOST"] = address
 		}
 	}
 	return env, nil

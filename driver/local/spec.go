@@ -16,6 +16,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/internal/process"
+	"github.com/delegate-io/dlite/internal/recorded"
 )
 
 // containerSpec is what the engine is asked for.
@@ -185,7 +186,7 @@ func (r *run) mounts(env map[string]string) ([]mount.Mount, error) {
 		if !path.IsAbs(m.Path) && !strings.Contains(m.Path, ":") {
 			return nil, fmt.Errorf("volume %q: mount path %q is not absolute", m.Name, m.Path)
 		}
-		env["DLITE_VOLUME_"+variableName(m.Name)] = m.Path
+		env["DLITE_VOLUME_"+recorded.VariableName(m.Name)] = m.Path
 		one := mount.Mount{Type: mount.TypeBind, Source: v.path, Target: m.Path, ReadOnly: v.readOnly}
 		if strings.HasPrefix(v.path, `\\.\`) {
 			one.Type = mount.TypeNamedPipe

@@ -44,6 +44,8 @@ func (d *Driver) makeVolumes(ctx context.Context, tx *transaction, list []*stage
 			if err := d.makeHostVolume(ctx, tx, v.Host, l); err != nil {
 				return fmt.Errorf("volume %q: %w", v.Host.Name, err)
 			}
+		case v.Claim != nil:
+			return fmt.Errorf("volume %q: it is a claim of a Kubernetes cluster, which only the Kubernetes driver can mount", v.Claim.Name)
 		}
 	}
 	return nil
@@ -65,7 +67,7 @@ func (d *Driver) limitVolume(ctx context.Context, tx *transaction, v *stage.Temp
 		return err
 	}
 	r := driver.Resource{Kind: kindMount, ID: dir, Labels: tx.labels}
-	return d.gate.create(ctx, l, r, func() error {
+	return d.gate.Create(ctx, l, r, func() error {
 		if mounted, err := isMount(dir); mounted || err != nil {
 			return err // somebody else was faster
 		}
@@ -152,12 +154,12 @@ func (d *Driver) makeHostVolume(ctx context.Context, tx *transaction, v *stage.H
 	}
 	for _, dir := range slices.Backward(parents) {
 		r := driver.Resource{Kind: kindParent, ID: dir, Labels: tx.labels}
-		if err := d.gate.create(ctx, l, r, func() error { return makeDir(dir, 0o755) }); err != nil {
+		if err := d.gate.Create(ctx, l, r, func() error { return makeDir(dir, 0o755) }); err != nil {
 			return err
 		}
 	}
 	r := driver.Resource{Kind: kindHostDir, ID: p, Labels: tx.labels}
-	return d.gate.create(ctx, l, r, func() error {
+	return d.gate.Create(ctx, l, r, func() error {
 		if !missing {
 			return nil
 		}
@@ -174,7 +176,7 @@ func (d *Driver) mayRemove(p string, info fs.FileInfo) error {
 	if info != nil && info.Mode()&fs.ModeSymlink != 0 {
 		return fmt.Errorf("path %s is a link, and remove is set", p)
 	}
-	keep := []string{d.cfg.workDir, d.cfg.memoryDir}
+	keep := []string{d.cfg.workDir, d.cfg.memoryDir, d.cfg.workspace}
 	if home, err := os.UserHomeDir(); err == nil {
 		keep = append(keep, home)
 	}
