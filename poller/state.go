@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/delegate-io/dlite/internal/atomicfile"
 	"github.com/delegate-io/dlite/task"
 )
 
@@ -116,16 +117,13 @@ func (s *state) all() ([]taken, error) {
 // write replaces a file as a whole.
 func (s *state) write(name string, b []byte) error {
 	path := filepath.Join(s.dir, name)
-	err := os.WriteFile(path+".new", b, 0o600)
+	err := atomicfile.ReplaceFile(path, b)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = os.MkdirAll(s.dir, 0o700); err == nil {
-			err = os.WriteFile(path+".new", b, 0o600)
+			err = atomicfile.ReplaceFile(path, b)
 		}
 	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return err
 }
 
 // takenName is a file's name for an id, which may be any text.

@@ -26,6 +26,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -88,7 +89,8 @@ func restConfig(cfg Config) (*rest.Config, error) {
 
 // Close closes idle connections.
 func (p *Provider) Close() error {
-	p.http.CloseIdleConnections()
+	// The client's own method does not get through what it has around its transport.
+	utilnet.CloseIdleConnectionsFor(p.http.Transport)
 	return nil
 }
 
