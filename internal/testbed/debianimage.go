@@ -20,6 +20,9 @@ import (
 // debianRecipe changes with what debianRoot makes of the same packages.
 const debianRecipe = "1"
 
+// debianPath is where the programs are.
+const debianPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 // debianBase is what every image has: a shell, and the tools that scripts take
 // for granted.
 var debianBase = []string{
@@ -33,7 +36,7 @@ var debianBase = []string{
 // for what it needs.
 func (e *Engine) Debian(tb testing.TB, packages ...string) string {
 	tb.Helper()
-	packages = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(debianBase), packages...))))
+	packages = debianPackages(packages)
 	ref := "dlite-test/debian:" + hashOf(append([]string{debianRecipe, debianRelease}, packages...)...)
 	ctx, cancel := context.WithTimeout(context.Background(), debianTimeout)
 	defer cancel()
@@ -64,13 +67,18 @@ func (e *Engine) Debian(tb testing.TB, packages ...string) string {
 		written <- err
 	}()
 	err = e.importRoot(ctx, ref, root, []string{
-		`ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin`, `CMD ["/bin/bash"]`,
+		`ENV ` + debianPath, `CMD ["/bin/bash"]`,
 	})
 	_ = root.CloseWithError(errors.New("the engine takes no more"))
 	if err := errors.Join(<-written, err); err != nil {
 		tb.Fatalf("make image %s: %v", ref, err)
 	}
 	return ref
+}
+
+// debianPackages are those of an image, each once.
+func debianPackages(wanted []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(debianBase), wanted...))))
 }
 
 // merged are the folders that are links into /usr in an installed system, and

@@ -222,20 +222,9 @@ var errNoBusybox = errors.New("there is no static busybox (package busybox-stati
 
 // busyboxTar makes the root of an image out of this machine's busybox.
 func busyboxTar(ctx context.Context) (io.Reader, error) {
-	var binary []byte
-	var applets []string
-	for _, p := range []string{"/bin/busybox", "/usr/bin/busybox"} {
-		list, err := exec.CommandContext(ctx, p, "--list").Output()
-		if err != nil {
-			continue
-		}
-		if binary, err = os.ReadFile(p); err == nil && !bytes.Contains(binary, []byte("/ld-linux")) {
-			applets = strings.Fields(string(list))
-			break
-		}
-	}
-	if len(applets) == 0 {
-		return nil, errNoBusybox
+	binary, applets, err := staticBusybox(ctx)
+	if err != nil {
+		return nil, err
 	}
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
@@ -263,4 +252,19 @@ func busyboxTar(ctx context.Context) (io.Reader, error) {
 	}
 	errs = append(errs, w.Close())
 	return &buf, errors.Join(errs...)
+}
+
+// staticBusybox is this machine's busybox and the names of its programs.
+func staticBusybox(ctx context.Context) (binary []byte, applets []string, err error) {
+	for _, p := range []string{"/bin/busybox", "/usr/bin/busybox"} {
+		list, err := exec.CommandContext(ctx, p, "--list").Output()
+		if err != nil {
+			continue
+		}
+		binary, err := os.ReadFile(p)
+		if applets := strings.Fields(string(list)); err == nil && len(applets) > 0 && !bytes.Contains(binary, []byte("/ld-linux")) {
+			return binary, applets, nil
+		}
+	}
+	return nil, nil, errNoBusybox
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -37,6 +38,21 @@ type Registry struct {
 // is empty. It ends with the test, and the engine forgets its image.
 func (e *Engine) NewRegistry(tb testing.TB, user, password string) *Registry {
 	tb.Helper()
+	var l net.Listener
+	if e.listen != nil {
+		var err error
+		if l, err = e.listen(); err != nil {
+			tb.Fatalf("listen on the engine's loopback: %v", err)
+		}
+	}
+	r := newRegistry(tb, l, user, password)
+	tb.Cleanup(func() { e.RemoveImage(tb, r.Image) })
+	return r
+}
+
+// newRegistry serves on l, or on our loopback when it is nil.
+func newRegistry(tb testing.TB, l net.Listener, user, password string) *Registry {
+	tb.Helper()
 	rootfs, err := busyboxTar(tb.Context())
 	if err != nil {
 		Unavailable(tb, "docker", "%v", err)
@@ -51,11 +67,7 @@ func (e *Engine) NewRegistry(tb testing.TB, user, password string) *Registry {
 	r := &Registry{}
 	mux := http.NewServeMux()
 	server := httptest.NewUnstartedServer(r.guard(user, password, mux))
-	if e.listen != nil {
-		l, err := e.listen()
-		if err != nil {
-			tb.Fatalf("listen on the engine's loopback: %v", err)
-		}
+	if l != nil {
 		_ = server.Listener.Close()
 		server.Listener = l
 	}
@@ -63,7 +75,6 @@ func (e *Engine) NewRegistry(tb testing.TB, user, password string) *Registry {
 	tb.Cleanup(server.Close)
 	r.Host = strings.TrimPrefix(server.URL, "http://")
 	r.Image = r.Host + "/team/tool:1"
-	tb.Cleanup(func() { e.RemoveImage(tb, r.Image) })
 
 	config := mustJSON(tb, map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux",

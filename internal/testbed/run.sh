@@ -87,4 +87,20 @@ command -v "$(go env CC)" >/dev/null || install gcc libc6-dev || {
   install_for_projects ||
   left_out+=("real projects: they need redis, make, and packages of Debian")
 
+for tool in containerd ctr runc iptables ip unshare flock /usr/lib/cni/bridge; do
+  command -v "$tool" >/dev/null || {
+    install containerd runc containernetworking-plugins iptables iproute2 util-linux ||
+      left_out+=("Kubernetes: a cluster needs containerd, runc, containernetworking-plugins, iptables and iproute2")
+    break
+  }
+done
+
+guests() {
+  command -v qemu-system-x86_64 && command -v qemu-img && command -v lz4 && command -v mke2fs && compgen -G '/boot/vmlinuz-*-cloud-amd64'
+}
+guests >/dev/null || install qemu-system-x86 qemu-utils linux-image-cloud-amd64 lz4 e2fsprogs ||
+  left_out+=("virtual machines: they need qemu-system-x86, qemu-utils, linux-image-cloud-amd64, lz4 and e2fsprogs")
+command -v libvirtd >/dev/null || install libvirt-daemon libvirt-daemon-driver-qemu ||
+  left_out+=("virtual machines of libvirt: there is no libvirtd (package libvirt-daemon-driver-qemu)")
+
 "$@"

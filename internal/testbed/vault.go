@@ -4,25 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 )
-
-// CacheVariable names the folder for what is built once for all tests. By
-// default it is .cache in the project's folder.
-const CacheVariable = "DLITE_TEST_CACHE"
 
 // VaultServer is a real Vault with its storage in memory. Nothing is mounted but
 // what a test mounts.
@@ -40,7 +29,7 @@ type VaultServer struct {
 // network.
 func Vault(tb testing.TB) *VaultServer {
 	tb.Helper()
-	program, err := buildVault()
+	program, err := buildProgram("vault", ".", "-s -w")
 	if err != nil {
 		Unavailable(tb, "vault", "it cannot be built: %v", err)
 	}
@@ -136,61 +125,4 @@ func (v *VaultServer) send(tb testing.TB, method, path string, body any, header 
 		tb.Fatal(err)
 	}
 	return resp.StatusCode, text
-}
-
-// buildVault builds the program once for each content of its folder.
-func buildVault() (program string, err error) {
-	_, file, _, ok := runtime.Caller(0)
-	if !ok || !filepath.IsAbs(file) {
-		return "", fmt.Errorf("its sources cannot be found (built with -trimpath)")
-	}
-	source := filepath.Join(filepath.Dir(file), "vault")
-	key, err := contentOf(source)
-	if err != nil {
-		return "", err
-	}
-	cache := os.Getenv(CacheVariable)
-	if cache == "" {
-		cache = filepath.Join(filepath.Dir(file), "..", "..", ".cache")
-	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return "", err
-	}
-	program = filepath.Join(cache, "vault-"+key)
-	if runtime.GOOS == "windows" {
-		program += ".exe"
-	}
-	unlock, err := lockFile(filepath.Join(cache, "vault.lock"))
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	if _, err := os.Stat(program); err == nil {
-		return program, nil
-	}
-	const longest = 15 * time.Minute
-	ctx, cancel := context.WithTimeout(context.Background(), longest)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-trimpath", "-ldflags=-s -w", "-o", program+".new", ".")
-	cmd.Dir, cmd.Env = source, append(os.Environ(), "GOFLAGS=", "GOWORK=off", "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out[max(0, len(out)-1000):])
-	}
-	return program, os.Rename(program+".new", program)
-}
-
-// contentOf is a name for what a folder holds and what compiles it.
-func contentOf(dir string) (string, error) {
-	sum := sha256.New()
-	_, _ = fmt.Fprintln(sum, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		b, err := os.ReadFile(path)
-		_, _ = fmt.Fprintln(sum, filepath.ToSlash(strings.TrimPrefix(path, dir)), len(b))
-		sum.Write(b)
-		return err
-	})
-	return hex.EncodeToString(sum.Sum(nil))[:16], err
 }

@@ -1,0 +1,136 @@
+package testbed
+
+import (
+	"bufio"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+//go:embed kubernetes.sh
+var clusterScript string
+
+//go:embed kubernetes_keeper.sh
+var keeperScript string
+
+// clusterKeeper is the process that a cluster lives and ends with. It ends when its
+// input does, and so, at the latest, when this process ends, killed or not.
+type clusterKeeper struct {
+	mu      sync.Mutex     // one conversation at a time
+	control io.WriteCloser // guarded by mu
+	answers *bufio.Reader  // guarded by mu
+	cmd     *exec.Cmd
+	network clusterNetwork
+}
+
+// clusterNetwork joins a cluster to this machine: two ends of a cable, which goes
+// with the cluster's.
+type clusterNetwork struct {
+	host, node string
+}
+
+// begin makes the cluster's namespaces. It removes what other clusters left, so
+// only one process may do so at a time.
+func (k *clusterKeeper) begin(ctx context.Context, dir string) error {
+	for _, name := range []string{"run", "log", "pid"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			return err
+		}
+	}
+	log, err := os.Create(filepath.Join(dir, "log", "keeper"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	// It is to outlive this process, if only for as long as it takes to clean up.
+	k.cmd = exec.CommandContext(context.Background(), "sh", "-c", clusterScript, "sh", dir, keeperScript)
+	k.cmd.Stderr = log
+	in, err := k.cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := k.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := k.cmd.Start(); err != nil {
+		return err
+	}
+	k.control, k.answers = in, bufio.NewReader(out)
+	line, err := k.answers.ReadString('\n')
+	pid, up := strings.CutPrefix(strings.TrimSpace(line), "up ")
+	if err != nil || !up {
+		return fmt.Errorf("%w: the namespaces of a cluster cannot be set up", errUnavailable)
+	}
+	return k.connect(ctx, pid)
+}
+
+// connect lays a cable into the network of a process. The name of our end is
+// what tells clusters apart: the kernel gives it away once.
+func (k *clusterKeeper) connect(ctx context.Context, pid string) error {
+	var errs []error
+	for n := range 64 {
+		name := fmt.Sprintf("dlitekube%d", n)
+		host, node := net.IPv4(198, 18, byte(n), 1).String(), net.IPv4(198, 18, byte(n), 2).String()
+		if err := ip(ctx, "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", pid); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		k.network = clusterNetwork{host: host, node: node}
+		return errors.Join(ip(ctx, "addr", "add", host+"/30", "dev", name), ip(ctx, "link", "set", name, "up"),
+			k.order("network", node+"/30", host))
+	}
+	return fmt.Errorf("connect the cluster: %w", errors.Join(errs...))
+}
+
+func ip(ctx context.Context, args ...string) error {
+	if out, err := exec.CommandContext(ctx, "ip", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// order has the keeper do something.
+func (k *clusterKeeper) order(words ...string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	order := strings.Join(words, " ")
+	if _, err := io.WriteString(k.control, order+"\n"); err != nil {
+		return fmt.Errorf("%s: %w", order, err)
+	}
+	line, err := k.answers.ReadString('\n')
+	if err == nil && line != "done\n" {
+		err = fmt.Errorf("the cluster's keeper says %q", strings.TrimSpace(line))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", order, err)
+	}
+	return nil
+}
+
+// end ends the cluster and returns when nothing of it is left.
+func (k *clusterKeeper) end() {
+	if k.control != nil {
+		_ = k.control.Close()
+		_ = k.cmd.Wait() // its status says nothing
+	}
+}
+
+// logs is the end of what each part of the cluster said.
+func (c *Cluster) logs() string {
+	var all strings.Builder
+	entries, _ := os.ReadDir(filepath.Join(c.dir, "log")) // an early failure has none
+	for _, e := range entries {
+		b, _ := os.ReadFile(filepath.Join(c.dir, "log", e.Name()))
+		_, _ = fmt.Fprintf(&all, "--- %s\n%s\n", e.Name(), b[max(0, len(b)-1500):])
+	}
+	return all.String()
+}
