@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/delegate-io/dlite/logger"
+	"github.com/delegate-io/dlite/secrets"
+)
+
+// stepLog is where a step's output goes on to, beside those who read it here.
+type stepLog interface {
+	io.Writer
+	Close(ctx context.Context) error
+}
+
+// openLog opens the step's log in the log service, where the driver leaves that
+// to the agent (PROTOCOL 5): what it sends is masked (SPEC S3).
+func (s *step) openLog() stepLog {
+	cfg := s.req.LogConfig
+	if cfg == nil {
+		cfg = s.tx.log
+	}
+	if s.req.LogDrone || s.req.LogKey == "" || cfg == nil || cfg.URL == "" {
+		return noLog{}
+	}
+	a := s.tx.agent
+	stream := logger.OpenStream(s.tx.alive, logger.StreamConfig{
+		URL: cfg.URL, Token: cfg.Token, Account: cfg.AccountID, Key: s.req.LogKey, HTTPClient: a.http,
+		IndirectUpload: cfg.IndirectUpload, TrimNewLineSuffix: cfg.TrimNewLineSuffix,
+		SkipOpeningStream: cfg.SkipOpeningStream, SkipClosingStream: cfg.SkipClosingStream,
+		TempDir: a.cfg.TempDir,
+	})
+	return &maskedLog{Masker: secrets.NewMasker(stream, s.tx.masks), stream: stream}
+}
+
+// closeLog sends the rest. The answer waits for it: the machine may be gone soon
+// after.
+func (s *step) closeLog(l stepLog) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), s.tx.agent.cfg.ReportTimeout)
+	defer cancel()
+	if lost := l.Close(ctx); lost != nil {
+		s.tx.agent.cfg.Log.Warn().Str("step", s.req.ID).Str("error", s.tx.masks.Mask(lost.Error())).Msg("a log is not complete")
+	}
+}
+
+type noLog struct{}
+
+func (noLog) Write(p []byte) (int, error) { return len(p), nil }
+
+func (noLog) Close(context.Context) error { return nil }
+
+type maskedLog struct {
+	*secrets.Masker
+	stream *logger.Stream
+}
+
+// Close flushes the masker, then closes the stream.
+func (l *maskedLog) Close(ctx context.Context) error {
+	return errors.Join(l.Masker.Close(), l.stream.Close(ctx))
+}

@@ -1,0 +1,288 @@
+package agent
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+)
+
+// chunkSize is how much output is kept as one piece, in bytes.
+const chunkSize = 32 << 10
+
+// output keeps all that a step prints, for readers that may come at any time and
+// start anywhere. It never waits for a reader. Beyond a bound it goes to a file, so
+// that only its latest part is in memory.
+//
+// The file is encrypted: the agent knows not all secrets, and a disk may outlive
+// it (SPEC S5).
+type output struct {
+	dir       string
+	maxMemory int
+	over      chan struct{} // closed by end
+
+	writing sync.Mutex // one writer at a time; what follows to mu is the writer's
+	stream  cipher.Block
+	buf     []byte
+	spilled int // chunks that are in the file
+	failed  error
+
+	mu      sync.Mutex
+	chunks  [][]byte      // nil where the file has it; all but the last one are full; guarded by mu
+	file    *os.File      // guarded by mu
+	size    int64         // guarded by mu
+	lost    int64         // bytes that found no room; guarded by mu
+	ended   bool          // nothing comes any more; guarded by mu
+	changed chan struct{} // closed when size or ended changes; nil when nobody waits; guarded by mu
+	readers int           // guarded by mu
+	dropped bool          // guarded by mu
+}
+
+func newOutput(dir string, maxMemory int) *output {
+	return &output{dir: dir, maxMemory: maxMemory, over: make(chan struct{})}
+}
+
+// Write implements [io.Writer]. It never fails: a step is not held up by what
+// becomes of its output.
+func (o *output) Write(p []byte) (int, error) {
+	o.writing.Lock()
+	defer o.writing.Unlock()
+	for rest := p; len(rest) > 0; {
+		n := o.add(rest)
+		rest = rest[n:]
+		o.spill()
+	}
+	return len(p), nil
+}
+
+// add takes as much of p as one chunk has room for.
+func (o *output) add(p []byte) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.ended:
+		return len(p)
+	case o.failed != nil:
+		o.lost += int64(len(p))
+		return len(p)
+	}
+	last := len(o.chunks) - 1
+	switch {
+	case last < 0:
+		o.chunks = append(o.chunks, nil) // most steps print little
+		last++
+	case len(o.chunks[last]) == chunkSize:
+		o.chunks = append(o.chunks, make([]byte, 0, chunkSize))
+		last++
+	}
+	p = p[:min(len(p), chunkSize-len(o.chunks[last]))]
+	o.chunks[last] = append(o.chunks[last], p...) // readers have what was there before
+	o.size += int64(len(p))
+	o.tell()
+	return len(p)
+}
+
+// tell wakes who waits for more. The caller holds mu.
+func (o *output) tell() {
+	if o.changed != nil {
+		close(o.changed)
+		o.changed = nil
+	}
+}
+
+// spill moves full chunks to the file until memory is within its bound. What finds
+// no room there is lost from then on: the step goes on without.
+func (o *output) spill() {
+	for o.failed == nil {
+		o.mu.Lock()
+		full := len(o.chunks) - 1
+		var chunk []byte
+		if (full-o.spilled)*chunkSize > o.maxMemory {
+			chunk = o.chunks[o.spilled]
+		}
+		f, over := o.file, o.ended
+		o.mu.Unlock()
+		if chunk == nil || over {
+			return
+		}
+		if err := o.keep(f, chunk); err != nil {
+			o.failed = err
+			return
+		}
+		o.mu.Lock()
+		o.chunks[o.spilled] = nil
+		o.mu.Unlock()
+		o.spilled++
+	}
+}
+
+// keep writes the next chunk to f, which is made when it is nil.
+func (o *output) keep(f *os.File, chunk []byte) error {
+	if f == nil {
+		var err error
+		if f, err = o.create(); err != nil {
+			return err
+		}
+	}
+	if o.buf == nil {
+		o.buf = make([]byte, chunkSize)
+	}
+	o.crypt(o.spilled, o.buf, chunk)
+	_, err := f.WriteAt(o.buf, int64(o.spilled)*chunkSize)
+	return err
+}
+
+func (o *output) create() (*os.File, error) {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails, says its documentation
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.CreateTemp(o.dir, "dlite-output-*")
+	if err != nil {
+		return nil, err
+	}
+	// Without a name it goes with the process. Where an open file cannot be removed,
+	// drop tries again.
+	_ = os.Remove(f.Name())
+	o.stream = block
+	o.mu.Lock()
+	o.file = f
+	o.mu.Unlock()
+	return f, nil
+}
+
+// crypt encrypts or decrypts a chunk. The key is the output's own and each chunk
+// is written once, so that no counter is used twice.
+func (o *output) crypt(chunk int, to, from []byte) {
+	var iv [aes.BlockSize]byte
+	binary.BigEndian.PutUint64(iv[:8], uint64(chunk)) //nolint:gosec // not negative
+	cipher.NewCTR(o.stream, iv[:]).XORKeyStream(to, from)
+}
+
+// end says that nothing comes any more. What was lost is told at the end.
+func (o *output) end() {
+	o.writing.Lock()
+	defer o.writing.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended {
+		return
+	}
+	if o.lost > 0 {
+		note := fmt.Appendf(nil, "\n(%d bytes of output are lost: the agent has no room for them: %v)\n", o.lost, o.failed)
+		last := len(o.chunks) - 1
+		if len(o.chunks[last]) == chunkSize {
+			o.chunks = append(o.chunks, nil)
+			last++
+		}
+		o.chunks[last] = append(o.chunks[last], note...)
+		o.size += int64(len(note))
+	}
+	o.ended = true
+	o.tell()
+	close(o.over)
+}
+
+// length is how much there is.
+func (o *output) length() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.size
+}
+
+// drop gives back what the output takes, when its last reader has gone. The output
+// must have ended.
+func (o *output) drop() {
+	o.mu.Lock()
+	o.dropped = true
+	o.mu.Unlock()
+	o.leave(0)
+}
+
+// leave takes n readers off, and frees what nobody needs any more.
+func (o *output) leave(n int) {
+	o.mu.Lock()
+	o.readers -= n
+	var f *os.File
+	if o.dropped && o.readers == 0 {
+		f, o.file, o.chunks = o.file, nil, nil
+	}
+	o.mu.Unlock()
+	if f != nil {
+		_ = f.Close()
+		_ = os.Remove(f.Name())
+	}
+}
+
+// copyTo writes what there is from offset on, and what comes, until the output
+// ends, ctx ends or w fails. Each piece is at most a chunk. An offset beyond the end
+// waits for it.
+func (o *output) copyTo(ctx context.Context, w io.Writer, offset int64) error {
+	o.mu.Lock()
+	if o.dropped {
+		o.mu.Unlock()
+		return nil
+	}
+	o.readers++
+	o.mu.Unlock()
+	defer o.leave(1)
+	buf := make([]byte, 0, chunkSize)
+	for {
+		piece, more, err := o.at(offset, buf)
+		switch {
+		case err != nil:
+			return err
+		case len(piece) > 0:
+			n, err := w.Write(piece)
+			offset += int64(n)
+			if err != nil {
+				return err
+			}
+		case more == nil:
+			return nil
+		default:
+			select {
+			case <-more:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+}
+
+// at is a piece of what begins at offset. Without one, more is closed when there
+// may be; it is nil at the end.
+func (o *output) at(offset int64, buf []byte) (piece []byte, more <-chan struct{}, err error) {
+	o.mu.Lock()
+	if offset >= o.size {
+		defer o.mu.Unlock()
+		if o.ended {
+			return nil, nil, nil
+		}
+		if o.changed == nil {
+			o.changed = make(chan struct{})
+		}
+		return nil, o.changed, nil
+	}
+	i := min(int(offset/chunkSize), len(o.chunks)-1) // the last one may be longer, by a note
+	from := offset - int64(i)*chunkSize
+	if chunk := o.chunks[i]; chunk != nil {
+		o.mu.Unlock()
+		return chunk[from:], nil, nil
+	}
+	f := o.file
+	o.mu.Unlock()
+	buf = buf[:chunkSize]
+	if _, err := f.ReadAt(buf, int64(i)*chunkSize); err != nil {
+		return nil, nil, fmt.Errorf("read the output: %w", err)
+	}
+	o.crypt(i, buf, buf)
+	return buf[from:], nil, nil
+}

@@ -1,0 +1,281 @@
+//go:build unix
+
+package agentclient_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver/vm/agent"
+	"github.com/delegate-io/dlite/driver/vm/agentclient"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// foreignAgent is an agent of other people, written from PROTOCOL 5 alone, with what
+// is awkward about them: it never answers a step without environment, a second poll
+// steals the answer, none comes with a stage_runtime_id, the output is there only with
+// log_drone and the outputs only without, and it cannot stop a step.
+type foreignAgent struct {
+	t *testing.T
+
+	mu     sync.Mutex
+	steps  map[string]*foreignStep
+	begun  []map[string]any
+	polls  map[string]int
+	health string
+}
+
+type foreignStep struct {
+	req    map[string]any
+	out    *buffer
+	done   chan struct{}
+	answer map[string]any
+}
+
+func newForeignAgent(t *testing.T) (*foreignAgent, *agentclient.Client) {
+	t.Helper()
+	f := &foreignAgent{t: t, steps: map[string]*foreignStep{}, polls: map[string]int{}}
+	server := httptest.NewServer(f)
+	transport := &http.Transport{}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		server.CloseClientConnections()
+		server.Close()
+		for _, s := range f.steps {
+			<-s.done
+		}
+	})
+	return f, agentclient.New(server.URL, transport)
+}
+
+func (f *foreignAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var body map[string]any
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	id, _ := body["id"].(string)
+	f.mu.Lock()
+	s := f.steps[id]
+	f.mu.Unlock()
+	switch r.URL.Path {
+	case "/healthz":
+		f.mu.Lock()
+		f.health = r.URL.RawQuery
+		f.mu.Unlock()
+		_, _ = io.WriteString(w, `{"version":"0.5.122","docker_installed":true,"git_installed":true,"lite_engine_log":"","ok":true}`)
+	case "/setup", "/suspend":
+		_, _ = io.WriteString(w, `{}`)
+	case "/destroy":
+		_, _ = io.WriteString(w, `{"os_stats":{"cpu":1}}`)
+	case "/start_step":
+		if body["environment"] == nil {
+			<-r.Context().Done()
+			return
+		}
+		f.start(id, body)
+		_, _ = io.WriteString(w, `{}`)
+	case "/poll_step":
+		f.mu.Lock()
+		f.polls[id]++
+		f.mu.Unlock()
+		if s == nil {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, `{"error_msg":"Step has not started"}`)
+			return
+		}
+		if s.req["stage_runtime_id"] != nil {
+			<-r.Context().Done()
+			return
+		}
+		if s.req["detach"] == true {
+			_, _ = io.WriteString(w, `{}`)
+			return
+		}
+		<-s.done
+		_ = json.NewEncoder(w).Encode(s.answer)
+	case "/stream_output":
+		if s == nil || s.req["log_drone"] != true {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, `{"error_msg":"Step has not started"}`)
+			return
+		}
+		<-s.done
+		offset, _ := body["offset"].(float64)
+		_, _ = io.WriteString(w, s.out.String()[int(offset):])
+	default:
+		http.NotFound(w, r) // in plain text
+	}
+}
+
+// start runs a script of the host. "late" and "oom" are ends that it cannot have here.
+func (f *foreignAgent) start(id string, req map[string]any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.steps[id] != nil {
+		return
+	}
+	f.begun = append(f.begun, req)
+	s := &foreignStep{req: req, out: newBuffer(), done: make(chan struct{}), answer: map[string]any{}}
+	f.steps[id] = s
+	go func() {
+		defer close(s.done)
+		run, _ := req["run"].(map[string]any)
+		commands, _ := run["commands"].([]any)
+		text, _ := commands[0].(string)
+		cmd := exec.Command("sh", "-c", text) //nolint:gosec,noctx // a test's own script
+		cmd.Stdout, cmd.Stderr = s.out, s.out
+		err := cmd.Run()
+		s.answer["exited"] = true
+		switch {
+		case strings.HasPrefix(text, "exit 99"):
+			s.answer["exit_code"], s.answer["error"] = 255, "context deadline exceeded"
+		case strings.HasPrefix(text, "exit 98"):
+			s.answer["exit_code"], s.answer["error"], s.answer["oom_killed"] = 255, "oom killed", true
+		case strings.HasPrefix(text, "exit 97"):
+			s.answer["exit_code"], s.answer["error"] = 255, "1 error occurred: cannot find the image"
+		case err != nil:
+			s.answer["exit_code"], s.answer["error"] = cmd.ProcessState.ExitCode(), "exit status "+cmd.ProcessState.String()[len("exit status "):]
+		}
+		if req["log_drone"] != true {
+			s.answer["outputs"] = map[string]string{"A": "1", "S": "hunter2"}
+			s.answer["outputV2"] = []map[string]string{{"key": "A", "value": "1", "type": "STRING"}, {"key": "S", "value": "hunter2", "type": "SECRET"}}
+			s.answer["envs"] = map[string]string{"E": "2"}
+			s.answer["artifact"] = []byte("{}")
+		}
+	}()
+}
+
+// PROTOCOL 5: a stage at an agent of other people.
+func TestAStageRunsAtAForeignAgent(t *testing.T) {
+	t.Parallel()
+	f, c := newForeignAgent(t)
+	h, err := c.Health(t.Context())
+	require.NoError(t, err)
+	assert.True(t, h.OK)
+	assert.Empty(t, h.Agent)
+	assert.Contains(t, f.health, "perform_dns_lookup=false")
+	_, err = c.Setup(t.Context(), &agent.SetupRequest{ID: "s"})
+	require.NoError(t, err)
+	_, err = c.Setup(t.Context(), &agent.SetupRequest{ID: "s", Clone: &stage.Clone{URL: "http://127.0.0.1:1"}})
+	require.ErrorContains(t, err, "cannot clone")
+
+	// Without outputs, the output comes here.
+	req, out := script("step", "echo hello; exit 3"), newBuffer()
+	req.Key, req.StageRuntimeID = "key-1", "sr"
+	res, err := c.Run(t.Context(), req, out)
+	require.NoError(t, err)
+	assert.Equal(t, 3, res.ExitCode)
+	assert.Equal(t, "hello\n", out.String())
+	sent := f.begun[0]
+	assert.Equal(t, "key-1", sent["id"], "it starts an id once")
+	assert.Equal(t, map[string]any{}, sent["environment"])
+	assert.Equal(t, true, sent["log_drone"])
+	assert.Equal(t, "Run", sent["kind"])
+	assert.Equal(t, map[string]any{"kill_process_on_context_cancel": true}, sent["process_config"])
+	assert.NotContains(t, sent, "stage_runtime_id", "a poll would never be answered")
+
+	// With outputs, it goes to the log service.
+	req, out = script("outputs", "echo hello"), newBuffer()
+	req.LogKey, req.LogConfig = "k", &stage.LogConfig{URL: "http://127.0.0.1:1"}
+	req.Outputs = []stage.Output{{Key: "A", Value: "A"}}
+	res, err = c.Run(t.Context(), req, out)
+	require.NoError(t, err)
+	assert.Empty(t, out.String())
+	assert.Equal(t, map[string]string{"A": "1"}, res.Outputs)
+	assert.Equal(t, map[string]string{"S": "hunter2"}, res.Secrets)
+	assert.Equal(t, map[string]string{"E": "2"}, res.Env)
+	assert.Equal(t, []byte("{}"), res.Artifact)
+	assert.Equal(t, "k", f.begun[1]["log_key"])
+	assert.Equal(t, 1, f.polls["outputs"])
+
+	require.NoError(t, c.Destroy(t.Context(), &agent.DestroyRequest{}))
+}
+
+// PROTOCOL 5: what 255 means, and what it does not.
+func TestTheEndsOfStepsAtAForeignAgent(t *testing.T) {
+	t.Parallel()
+	_, c := newForeignAgent(t)
+	_, err := c.Run(t.Context(), script("late", "exit 99"), io.Discard)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, `step "late"`)
+	res, err := c.Run(t.Context(), script("oom", "exit 98"), io.Discard)
+	require.NoError(t, err)
+	assert.True(t, res.OOMKilled)
+	assert.Equal(t, 255, res.ExitCode)
+	_, err = c.Run(t.Context(), script("image", "exit 97"), io.Discard)
+	require.ErrorContains(t, err, "cannot find the image")
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
+	res, err = c.Run(t.Context(), script("own", "exit 255"), io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, 255, res.ExitCode)
+}
+
+// PROTOCOL 5: a foreign agent cannot stop a step, so nobody waits for that; a detached
+// step is answered at once, and one whose end the agent reports itself is not polled.
+func TestAForeignAgentIsNotWaitedForInVain(t *testing.T) {
+	t.Parallel()
+	f, c := newForeignAgent(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	_, err := c.Run(ctx, script("long", "sleep 3"), io.Discard)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.Less(t, time.Since(begin), 2500*time.Millisecond)
+
+	service, out := script("service", "echo up"), newBuffer()
+	service.Detach = true
+	res, follower, err := c.Start(t.Context(), service, out)
+	require.NoError(t, err)
+	assert.True(t, res.Detached)
+	out.waitFor(t, "up\n")
+	follower.Stop()
+
+	reported := script("reported", "true")
+	reported.StageRuntimeID, reported.StepStatus = "sr", &stage.StepStatus{TaskID: "t"}
+	res, follower, err = c.Start(t.Context(), reported, newBuffer())
+	require.NoError(t, err)
+	assert.True(t, res.Detached)
+	follower.Stop()
+	assert.Zero(t, f.polls["reported"])
+	require.ErrorContains(t, c.Stop(t.Context(), "long"), "cannot stop a step")
+}
+
+// C6: an answer that is none is an error with an excerpt.
+func TestAnAnswerThatIsNoneIsAnError(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/healthz":
+			_, _ = io.WriteString(w, `<html>`)
+		case "/setup":
+			w.WriteHeader(http.StatusInternalServerError) // with an empty body
+		case "/destroy":
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write(bytes.Repeat([]byte("x"), 10_000))
+		case "/suspend":
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}
+	}))
+	defer server.Close()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	c := agentclient.New(server.URL, transport)
+	_, err := c.Health(t.Context())
+	require.ErrorContains(t, err, "not understood")
+	_, err = c.Setup(t.Context(), &agent.SetupRequest{})
+	require.ErrorContains(t, err, "500 Internal Server Error")
+	err = c.Destroy(t.Context(), &agent.DestroyRequest{})
+	require.ErrorContains(t, err, "xxx")
+	assert.Less(t, len(err.Error()), 1000)
+	require.ErrorContains(t, c.Suspend(t.Context()), "307")
+}

@@ -1,0 +1,172 @@
+package agentclient_test
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+)
+
+// proxy is a bad network on the way to an agent.
+type proxy struct {
+	target   string
+	listener net.Listener
+	end      chan struct{}
+	work     sync.WaitGroup
+
+	mu     sync.Mutex
+	conns  map[net.Conn]bool // both ends of all connections; guarded by mu
+	down   bool              // new connections are closed at once; guarded by mu
+	frozen chan struct{}     // nothing passes until it is closed; nil passes; guarded by mu
+	count  int               // connections so far; guarded by mu
+}
+
+func newProxy(target string) (*proxy, error) {
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &proxy{target: target, listener: l, end: make(chan struct{}), conns: map[net.Conn]bool{}}
+	p.work.Go(p.accept)
+	return p, nil
+}
+
+func (p *proxy) address() string { return p.listener.Addr().String() }
+
+func (p *proxy) accept() {
+	for {
+		c, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.work.Go(func() { p.serve(c) })
+	}
+}
+
+func (p *proxy) serve(c net.Conn) {
+	server, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", p.target)
+	if err != nil {
+		_ = c.Close()
+		return
+	}
+	if !p.keep(c, server) {
+		return
+	}
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{c, server}, {server, c}} {
+		both.Go(func() {
+			_, _ = io.Copy(&gate{way[0], p}, way[1])
+			p.drop(c, server)
+		})
+	}
+	both.Wait()
+}
+
+func (p *proxy) keep(conns ...net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.count++
+	for _, c := range conns {
+		if p.down {
+			_ = c.Close()
+			continue
+		}
+		p.conns[c] = true
+	}
+	return !p.down
+}
+
+func (p *proxy) drop(conns ...net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close()
+		delete(p.conns, c)
+	}
+}
+
+// gate lets bytes through unless the proxy is frozen.
+type gate struct {
+	net.Conn
+	p *proxy
+}
+
+// Write implements [io.Writer].
+func (g *gate) Write(b []byte) (int, error) {
+	g.p.mu.Lock()
+	frozen := g.p.frozen
+	g.p.mu.Unlock()
+	if frozen != nil {
+		select {
+		case <-frozen:
+		case <-g.p.end:
+		}
+	}
+	return g.Conn.Write(b)
+}
+
+// cut cuts all connections that there are.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		if tcp, ok := c.(*net.TCPConn); ok && rand.IntN(2) == 0 {
+			_ = tcp.SetLinger(0) // a reset, and what was on its way is lost
+		}
+		_ = c.Close()
+		delete(p.conns, c)
+	}
+}
+
+// setDown cuts all connections and refuses new ones, or takes them again.
+func (p *proxy) setDown(down bool) {
+	p.mu.Lock()
+	p.down = down
+	p.mu.Unlock()
+	p.cut()
+}
+
+// freeze lets nothing through and says nothing, until thaw is called.
+func (p *proxy) freeze() (thaw func()) {
+	frozen := make(chan struct{})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.frozen = frozen
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.frozen = nil
+		close(frozen)
+	}
+}
+
+// connections is how many there have been.
+func (p *proxy) connections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.count
+}
+
+// cutEvery cuts all connections again and again for as long as the proxy lives: mostly
+// soon, and now and then so late that a large answer gets through on a busy machine.
+func (p *proxy) cutEvery(least time.Duration) {
+	p.work.Go(func() {
+		for {
+			select {
+			case <-time.After(least << rand.IntN(8)):
+				p.cut()
+			case <-p.end:
+				return
+			}
+		}
+	})
+}
+
+func (p *proxy) close() {
+	close(p.end)
+	_ = p.listener.Close()
+	p.setDown(true)
+	p.work.Wait()
+}
