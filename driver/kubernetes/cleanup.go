@@ -1,0 +1,124 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/recorded"
+)
+
+// Cleanup deletes the pods among rs and waits until the cluster does not know them
+// any more; what is in a pod goes with it, and so do the objects that it owns. What
+// still runs is asked to end first, for as long as Config.Grace says.
+func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) (left []driver.Resource, err error) {
+	if err := ctx.Err(); err != nil && len(rs) > 0 {
+		return rs, fmt.Errorf("cleanup: %w", err)
+	}
+	if err := d.gate.Condemn(ctx, rs); err != nil {
+		return rs, fmt.Errorf("cleanup: %w", err)
+	}
+	errs := make([]error, len(rs))
+	var all sync.WaitGroup
+	for i, r := range rs {
+		switch r.Kind {
+		case kindPod:
+			all.Go(func() { errs[i] = d.removePod(ctx, r.ID) })
+		case kindStep:
+			// After the pods: nearly always it is in one of them.
+		default:
+			errs[i] = errors.New("its kind is none of this driver's")
+		}
+	}
+	all.Wait()
+	for i, r := range rs {
+		if r.Kind == kindStep {
+			all.Go(func() { errs[i] = d.removeStep(ctx, r.ID) })
+		}
+	}
+	all.Wait()
+	var failed []error
+	for i, r := range rs {
+		if errs[i] != nil {
+			left = append(left, r)
+			failed = append(failed, fmt.Errorf("%s %s: %w", r.Kind, r.ID, errs[i]))
+		}
+	}
+	if len(failed) > 0 {
+		return left, fmt.Errorf("cleanup: %w", errors.Join(failed...))
+	}
+	return nil, nil
+}
+
+// parts takes a resource's id apart. What has another form is nobody's.
+func parts(id string) (namespace, name, container string, ok bool) {
+	namespace, rest, _ := strings.Cut(id, "/")
+	name, container, _ = strings.Cut(rest, "/")
+	return namespace, name, container, namespace != "" && recorded.IsName(name)
+}
+
+// removePod returns when there is no such pod any more.
+func (d *Driver) removePod(ctx context.Context, id string) error {
+	namespace, name, _, ok := parts(id)
+	if !ok {
+		return errors.New("it is not the id of a pod of this driver")
+	}
+	p, err := d.follow(namespace, name)
+	if err != nil {
+		return err
+	}
+	if err := d.deletePod(ctx, p); err != nil {
+		return err
+	}
+	return d.forget(ctx, p)
+}
+
+func (d *Driver) deletePod(ctx context.Context, p *pod) error {
+	calling, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err := d.api.Pods(p.namespace).Delete(calling, p.name, metav1.DeleteOptions{})
+	if err != nil && !isGone(err) {
+		return fmt.Errorf("delete it: %w", err)
+	}
+	if err == nil {
+		select {
+		case <-p.gone:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for its end: %w", ctx.Err())
+		}
+	}
+	// It goes with the pod all the same, but when is the cluster's business.
+	err = d.api.Secrets(p.namespace).Delete(calling, p.name, metav1.DeleteOptions{})
+	if err != nil && !isGone(err) {
+		return fmt.Errorf("delete the credentials of registries: %w", err)
+	}
+	return nil
+}
+
+// removeStep ends what runs in a step's container. The container itself goes with
+// its pod.
+func (d *Driver) removeStep(ctx context.Context, id string) error {
+	namespace, name, container, ok := parts(id)
+	if !ok || container == "" {
+		return errors.New("it is not the id of a step's container of this driver")
+	}
+	calling, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := d.api.Pods(namespace).Get(calling, name, metav1.GetOptions{})
+	if isGone(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for its pod: %w", err)
+	}
+	p, err := d.follow(namespace, name)
+	if err != nil {
+		return err
+	}
+	return p.end(ctx, container)
+}

@@ -1,0 +1,152 @@
+package kubernetes_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/kubernetes"
+	"github.com/delegate-io/dlite/internal/testbed"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+const gitPassword = "visibly-fake-of-git"
+
+// newGitServer serves a repository to pods that know the password, and returns its
+// address. It has the branches trunk and side, with a file that says which it is.
+func newGitServer(t *testing.T, p *place) string {
+	t.Helper()
+	programs, err := exec.CommandContext(t.Context(), "git", "--exec-path").Output()
+	if err != nil {
+		testbed.Unavailable(t, "git", "there is none")
+	}
+	root := t.TempDir()
+	quiet := append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null")
+	script := `
+git init -q -b trunk project && cd project
+git config user.name Test && git config user.email test@example.invalid
+for branch in trunk side; do
+  git checkout -q -B $branch && echo $branch >file && git add file && git commit -q -m $branch
+done
+git checkout -q trunk`
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec", script)
+	cmd.Dir, cmd.Env = root, quiet
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	backend := &cgi.Handler{
+		Path: filepath.Join(strings.TrimSpace(string(programs)), "git-http-backend"), Root: "/",
+		Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"},
+	}
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, password, _ := r.BasicAuth(); password != gitPassword {
+			w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		backend.ServeHTTP(w, r)
+	}))
+	_ = srv.Listener.Close()
+	srv.Listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(p.HostIP, "0"))
+	require.NoError(t, err)
+	srv.Start()
+	t.Cleanup(srv.Close)
+	return srv.URL + "/project/.git"
+}
+
+// SPEC D7, S5: a repository is checked out before the first step, by the git of an image
+// that is no step's, in a container of its own or in the hub's. The credentials are in no object of the cluster, in no log, and not
+// in the checkout.
+func TestACloneIsThereForTheSteps(t *testing.T) {
+	t.Parallel()
+	p, _ := newFault(t)
+	address := newGitServer(t, p)
+	image := p.Debian(t, "git")
+	apart := p.driver(t, func(c *kubernetes.Config) { c.GitImage = image })
+	inHub := p.driver(t, func(c *kubernetes.Config) {
+		// An image that has git beside the agent.
+		c.PodTemplate = fmt.Appendf(nil, `{"spec":{"initContainers":[{"name":"install","image":%q}]}}`, c.AgentImage)
+		c.AgentImage = image
+	})
+	for name, c := range map[string]struct {
+		d     *kubernetes.Driver
+		clone stage.Clone
+		want  string
+	}{
+		"by the hub": {inHub, stage.Clone{URL: address, Auth: &stage.Auth{Username: "user", Password: gitPassword}}, "trunk"},
+		"default":    {apart, stage.Clone{URL: address, Auth: &stage.Auth{Username: "user", Password: gitPassword}}, "trunk"},
+		"branch":     {apart, stage.Clone{URL: address, Branch: "side", Depth: 1, Auth: &stage.Auth{Username: "user", Password: gitPassword}}, "side"},
+		"in the url": {apart, stage.Clone{URL: strings.Replace(address, "//", "//user:"+gitPassword+"@", 1), Dir: "below"}, "trunk"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tx := p.begin(t, c.d, func(env *driver.Environment) {
+				env.Clone = &c.clone
+				env.Files = []*stage.File{{Path: "/workspace/ours", Data: "ours\n"}}
+			})
+			look := p.sh("look", "cat ours; cd /workspace/"+c.clone.Dir+" && cat file; grep -r '"+gitPassword+"' /workspace || echo clean")
+			assert.Equal(t, "ours\n"+c.want+"\nclean\n", tx.run(t, look))
+			// Another program's git works with it too.
+			status := p.sh("status", "cd /workspace/"+c.clone.Dir+" && git status --short --branch --untracked-files=no && git remote get-url origin")
+			status.Image = image
+			assert.Contains(t, tx.run(t, status), address)
+			assert.Contains(t, tx.log.String(), "Checked out ")
+			texts := map[string]string{
+				"the log":    tx.log.String(),
+				"an object":  p.kubectl(t, "get", "pods,secrets,configmaps,events", "--output", "yaml"),
+				"the record": recorded(tx.ledger),
+			}
+			for _, name := range strings.Fields(p.kubectl(t, "get", "pod", tx.pod(t), "--output", "jsonpath={.spec.containers[*].name}")) {
+				texts["container "+name] = p.kubectl(t, "logs", tx.pod(t), "--container", name)
+			}
+			for what, text := range texts {
+				assert.NotContains(t, text, gitPassword, what)
+			}
+		})
+	}
+}
+
+func recorded(l *ledger) string {
+	var all strings.Builder
+	for _, r := range l.all() {
+		all.WriteString(r.ID + " " + string(r.Data) + "\n")
+	}
+	return all.String()
+}
+
+// SPEC D7: what is wrong with a clone is said by the init, and nothing of its
+// credentials.
+func TestACloneSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	p, _ := newFault(t)
+	address := newGitServer(t, p)
+	d := p.driver(t, func(c *kubernetes.Config) { c.GitImage = p.Debian(t, "git") })
+	good := &stage.Auth{Username: "user", Password: gitPassword}
+	for name, c := range map[string]struct {
+		clone stage.Clone
+		want  string
+	}{
+		"ref":      {stage.Clone{URL: address, Branch: "none", Auth: good}, "the repository has no branch none"},
+		"password": {stage.Clone{URL: address, Auth: &stage.Auth{Username: "user", Password: "wrong-" + gitPassword}}, "authentication failed"},
+		"host":     {stage.Clone{URL: "http://no-such.invalid/project", Auth: good}, "no-such.invalid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tx := p.prepare(t, d, func(env *driver.Environment) { env.Clone = &c.clone })
+			err := tx.init(t)
+			require.ErrorContains(t, err, c.want)
+			assert.NotContains(t, err.Error(), gitPassword)
+			assert.NotContains(t, tx.log.String(), gitPassword)
+		})
+	}
+}

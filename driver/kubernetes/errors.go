@@ -1,0 +1,287 @@
+package kubernetes
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// Reason is why the cluster did not do what a transaction or a step wanted.
+type Reason string
+
+// The reasons of an [Error].
+const (
+	// Refused: the API server does not take the pod: an admission policy, a missing
+	// permission, a field that it does not allow.
+	Refused Reason = "refused"
+	// Quota: the namespace's quota has no room for it.
+	Quota Reason = "quota"
+	// Unschedulable: no node took the pod in time, none ever can, or the one that was
+	// to have it refuses it.
+	Unschedulable Reason = "unschedulable"
+	// Volume: a volume cannot be mounted.
+	Volume Reason = "volume"
+	// Image: a container's image cannot be pulled, or is none.
+	Image Reason = "image"
+	// Start: a container cannot be made or started.
+	Start Reason = "start"
+	// Evicted: the node needed the pod's room, or another pod did.
+	Evicted Reason = "evicted"
+	// Deleted: somebody has deleted the pod.
+	Deleted Reason = "deleted"
+	// NodeLost: the pod's node does not answer any more.
+	NodeLost Reason = "node lost"
+	// Unreachable: the cluster says that the pod runs, but there is no way to it.
+	Unreachable Reason = "unreachable"
+	// Deadline: the pod's lifetime is over ([Config], Lifetime).
+	Deadline Reason = "deadline"
+	// Ended: the pod or one of its containers has ended in some other way.
+	Ended Reason = "ended"
+)
+
+// Error is what the cluster did not do. Callers find it with [errors.As].
+type Error struct {
+	Reason Reason
+	// Pod is the pod's namespace and name, Container the container's name where it
+	// is about one.
+	Pod, Container string
+	// Message is in the cluster's own words.
+	Message string
+	err     error
+	told    bool // the container's agent ended because it was told to
+}
+
+// Error says all of it.
+func (e *Error) Error() string {
+	what := "pod " + e.Pod
+	if e.Container != "" {
+		what += ", container " + e.Container
+	}
+	text := map[Reason]string{
+		Refused: "the cluster refuses it", Quota: "the namespace's quota has no room for it",
+		Unschedulable: "no node takes it", Volume: "a volume cannot be mounted",
+		Image: "its image cannot be had", Start: "it cannot be started", Evicted: "it was evicted",
+		Deleted: "it was deleted", NodeLost: "its node does not answer", Unreachable: "it cannot be reached", Deadline: "its lifetime is over",
+		Ended: "it has ended",
+	}[e.Reason]
+	if e.Message != "" {
+		text += ": " + e.Message
+	}
+	return what + ": " + text
+}
+
+func (e *Error) Unwrap() error { return e.err }
+
+// refusal tells a quota and a policy from other failures of a request.
+func refusal(pod string, err error) error {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return err
+	}
+	s := status.Status()
+	switch {
+	case s.Code == http.StatusForbidden && strings.Contains(s.Message, "exceeded quota"):
+		return &Error{Reason: Quota, Pod: pod, Message: s.Message, err: err}
+	case s.Code == http.StatusForbidden, s.Code == http.StatusUnprocessableEntity, s.Code == http.StatusBadRequest, s.Code == http.StatusUnauthorized:
+		return &Error{Reason: Refused, Pod: pod, Message: s.Message, err: err}
+	}
+	return err
+}
+
+// podError is why nothing of the pod can be used any more, nil as long as it can.
+func podError(pod *corev1.Pod, p *patience) error {
+	e := &Error{Pod: pod.Namespace + "/" + pod.Name, Message: pod.Status.Message}
+	disrupted := condition(pod, corev1.DisruptionTarget)
+	switch {
+	case pod.Status.Reason == "Evicted", disrupted != nil && disrupted.Reason != "DeletionByTaintManager" && disrupted.Status == corev1.ConditionTrue:
+		e.Reason = Evicted
+	case pod.Status.Reason == "NodeLost", disrupted != nil && disrupted.Status == corev1.ConditionTrue:
+		e.Reason = NodeLost
+	case pod.Status.Reason == "DeadlineExceeded":
+		e.Reason = Deadline
+	case pod.DeletionTimestamp != nil:
+		e.Reason = Deleted
+	case isRejected(pod):
+		e.Reason, e.Message = Unschedulable, pod.Status.Reason+": "+e.Message
+	case pod.Status.Phase == corev1.PodFailed, pod.Status.Phase == corev1.PodSucceeded:
+		e.Reason = Ended
+	default:
+		return hubError(pod, p)
+	}
+	if e.Message == "" && disrupted != nil {
+		e.Message = disrupted.Message
+	}
+	if e.Message == "" && e.Reason == Ended {
+		if err := hubError(pod, p); err != nil {
+			return err
+		}
+		e.Message = pod.Status.Reason
+	}
+	return e
+}
+
+// isRejected reports whether the node that the pod was given did not take it. Such a
+// pod has never had containers, and the node does not think again.
+func isRejected(pod *corev1.Pod) bool {
+	if pod.Status.Phase != corev1.PodFailed {
+		return false
+	}
+	switch reason := pod.Status.Reason; reason {
+	case "NodeAffinity", "NodeName", "NodePorts", "TaintToleration", "TopologyAffinityError", "UnexpectedAdmissionError":
+		return true
+	default:
+		return strings.HasPrefix(reason, "OutOf")
+	}
+}
+
+// hubError is why the containers without which there is no pod do not run.
+func hubError(pod *corev1.Pod, p *patience) error {
+	for _, s := range pod.Status.InitContainerStatuses {
+		if s.Name != installContainer {
+			continue
+		}
+		if err := p.startError(pod, s, false); err != nil {
+			return err
+		}
+		if t := s.State.Terminated; t != nil && t.ExitCode != 0 {
+			return ended(pod, s)
+		}
+	}
+	for _, s := range pod.Status.ContainerStatuses {
+		if s.Name != hubContainer {
+			continue
+		}
+		if err := p.startError(pod, s, false); err != nil {
+			return err
+		}
+		if s.State.Terminated != nil {
+			return ended(pod, s)
+		}
+	}
+	return nil
+}
+
+// ended is the error of a container that should not have ended.
+func ended(pod *corev1.Pod, s corev1.ContainerStatus) error {
+	t := s.State.Terminated
+	text := fmt.Sprintf("%s, exit code %d", t.Reason, t.ExitCode)
+	if t.Message != "" {
+		text += ": " + strings.TrimSpace(t.Message)
+	}
+	return &Error{Reason: Ended, Pod: pod.Namespace + "/" + pod.Name, Container: s.Name, Message: text,
+		told: t.ExitCode == 0 || t.ExitCode == 128+int32(syscall.SIGTERM)}
+}
+
+// pullPatience is for how long a pull is left to the node that fails for what may
+// pass: it tries again after ten seconds and twenty more.
+const pullPatience = 25 * time.Second
+
+// patience knows since when containers of a pod fail to start for what may pass. The
+// zero value is ready.
+type patience struct {
+	mu    sync.Mutex
+	since map[string]time.Time // by container; guarded by mu
+}
+
+// lasts reports whether it is worth to wait longer.
+func (p *patience) lasts(container string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.since == nil {
+		p.since = map[string]time.Time{}
+	}
+	if p.since[container].IsZero() {
+		p.since[container] = time.Now()
+	}
+	return time.Since(p.since[container]) < pullPatience
+}
+
+// startError is why a container will not start. What the node tries again, and may
+// succeed with, is none. New credentials may not have come to the node yet.
+func (p *patience) startError(pod *corev1.Pod, s corev1.ContainerStatus, credentials bool) error {
+	e := &Error{Pod: pod.Namespace + "/" + pod.Name, Container: s.Name}
+	if t := s.State.Terminated; t != nil && (t.Reason == "StartError" || t.Reason == "ContainerCannotRun") {
+		e.Reason, e.Message = Start, strings.TrimSpace(t.Message)
+		return e
+	}
+	w := s.State.Waiting
+	if w == nil {
+		return nil
+	}
+	e.Message = w.Reason
+	if w.Message != "" {
+		e.Message += ": " + w.Message
+	}
+	switch w.Reason {
+	case "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "SignatureValidationFailed":
+		e.Reason = Image
+	case "ErrImagePull", "ImagePullBackOff", "RegistryUnavailable":
+		if (mayPass(w.Message) || credentials && isCredentials(w.Message)) && p.lasts(s.Name) {
+			return nil
+		}
+		e.Reason = Image
+	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreStartHookError":
+		if strings.Contains(w.Message, "context deadline exceeded") {
+			return nil // a busy node
+		}
+		e.Reason = Start
+	default:
+		return nil
+	}
+	return e
+}
+
+// mayPass reports whether a pull that failed like that is worth the node's next
+// attempt. What a registry or its address denies is not.
+func mayPass(message string) bool {
+	text := strings.ToLower(message)
+	for _, final := range []string{
+		"not found", "manifest unknown", "name unknown", "no match for platform", "no matching manifest", "no such host", "invalid reference",
+		"unauthorized", "authorization failed", "authentication required", "denied", "forbidden", "insufficient_scope",
+		"http response to https client",
+	} {
+		if strings.Contains(text, final) {
+			return false
+		}
+	}
+	return true
+}
+
+// isCredentials reports whether a pull failed for want of the right credentials.
+func isCredentials(message string) bool {
+	text := strings.ToLower(message)
+	for _, word := range []string{"unauthorized", "authorization failed", "authentication required", "denied", "forbidden", "insufficient_scope"} {
+		if strings.Contains(text, word) {
+			return true
+		}
+	}
+	return false
+}
+
+func condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+	for i, c := range pod.Status.Conditions {
+		if c.Type == kind {
+			return &pod.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// statusOf finds a container's status among all of the pod's.
+func statusOf(pod *corev1.Pod, container string) (corev1.ContainerStatus, bool) {
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+		for _, s := range list {
+			if s.Name == container {
+				return s, true
+			}
+		}
+	}
+	return corev1.ContainerStatus{}, false
+}

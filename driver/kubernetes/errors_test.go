@@ -1,0 +1,113 @@
+package kubernetes_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/kubernetes"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// told is the error that the cluster's words became.
+func told(t *testing.T, err error) *kubernetes.Error {
+	t.Helper()
+	var e *kubernetes.Error
+	require.ErrorAs(t, err, &e)
+	return e
+}
+
+// SPEC D7: what cannot be mounted fails the init, with the folder's path.
+func TestAFolderThatTheNodeDoesNotHaveFailsTheInit(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	tx := p.prepare(t, p.driver(t), func(env *driver.Environment) {
+		env.Volumes = []*stage.Volume{{Host: &stage.HostVolume{ID: "h", Name: "h", Path: "/no/such/folder"}}}
+	})
+	e := told(t, tx.init(t))
+	assert.Equal(t, kubernetes.Volume, e.Reason)
+	assert.Contains(t, e.Error(), "/no/such/folder")
+}
+
+// SPEC D7
+func TestAClaimThatDoesNotExistFailsTheInit(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	tx := p.prepare(t, p.driver(t), func(env *driver.Environment) {
+		env.Volumes = []*stage.Volume{{Claim: &stage.ClaimVolume{ID: "c", Name: "c", Claim: "no-such-claim"}}}
+	})
+	e := told(t, tx.init(t))
+	assert.Equal(t, kubernetes.Volume, e.Reason)
+	assert.Contains(t, e.Error(), "no-such-claim")
+}
+
+// A folder that nobody would ever remove is not made (T2).
+func TestAHostFolderToRemoveIsRefused(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	tx := p.prepare(t, p.driver(t), func(env *driver.Environment) {
+		env.Volumes = []*stage.Volume{{Host: &stage.HostVolume{ID: "h", Path: "/tmp/x", Create: true, Remove: true}}}
+	})
+	require.ErrorContains(t, tx.init(t), "cannot remove")
+	assert.Empty(t, tx.ledger.all())
+}
+
+// SPEC D7: a pod that no node can ever take says why while it waits, and when it has
+// waited for long enough.
+func TestAPodThatNoNodeTakesSaysSo(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	d := p.driver(t, func(c *kubernetes.Config) {
+		c.NodeSelector, c.StartTimeout = map[string]string{"no-such": "node"}, 5*time.Second
+	})
+	tx := p.prepare(t, d)
+	e := told(t, tx.init(t))
+	assert.Equal(t, kubernetes.Unschedulable, e.Reason)
+	assert.Contains(t, e.Error(), "selector")
+	assert.Contains(t, tx.log.String(), "No node takes the pod yet")
+}
+
+// SPEC D7: a registry that cannot be reached is tried again by the node, for a while.
+func TestARegistryThatCannotBeReachedIsTold(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	tx := p.begin(t, p.driver(t))
+	step := p.sh("step", "echo RAN")
+	step.Image = "no-such.invalid/image:1"
+	_, err := tx.execute(t, step, newOutput())
+	e := told(t, err)
+	assert.Equal(t, kubernetes.Image, e.Reason)
+	assert.Contains(t, e.Error(), "no-such.invalid/image:1")
+	assert.Equal(t, "still\n", tx.run(t, p.sh("step", "echo still")), "the pod goes on")
+}
+
+// SPEC D7: a lifetime that is over ends the pod and is told.
+func TestALifetimeThatIsOverIsTold(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	tx := p.begin(t, p.driver(t, func(c *kubernetes.Config) { c.Lifetime = 12 * time.Second }))
+	_, err := tx.execute(t, p.sh("step", "sleep 600"), newOutput())
+	assert.Equal(t, kubernetes.Deadline, told(t, err).Reason)
+}
+
+// D7: a clone that fails fails the init, and what git has to say is in the log. The
+// images here have no git.
+func TestACloneThatFailsFailsTheInit(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	for name, image := range map[string]string{"hub": "", "container of its own": p.Image} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tx := p.prepare(t, p.driver(t, func(c *kubernetes.Config) { c.GitImage = image }), func(env *driver.Environment) {
+				env.Clone = &stage.Clone{URL: "https://user:hunter2@git.test/repo.git"}
+			})
+			err := tx.init(t)
+			require.ErrorContains(t, err, "git")
+			assert.NotContains(t, err.Error(), "hunter2")
+			assert.NotContains(t, tx.log.String(), "hunter2")
+		})
+	}
+}

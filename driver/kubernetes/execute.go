@@ -1,0 +1,455 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/kubernetes/podagent"
+	"github.com/delegate-io/dlite/driver/vm/agent"
+	"github.com/delegate-io/dlite/driver/vm/agentclient"
+	"github.com/delegate-io/dlite/internal/recorded"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// Execute runs a step in a container of its own (SPEC D7): one that waits for it, if
+// the step was announced to Init and is still the same, or else one that is added to
+// the pod. A step's own time-out, of which a detached step takes no notice, gives an
+// error that wraps [context.DeadlineExceeded].
+func (d *Driver) Execute(ctx context.Context, env *driver.Environment, step *driver.Step, out io.Writer, l driver.Ledger) (*driver.Result, error) {
+	fail := func(err error) error { return fmt.Errorf("step %q: %w", step.ID, err) }
+	p, err := d.open(env)
+	if err != nil {
+		return nil, fail(err)
+	}
+	defer d.drop(p)
+	ctx, cancel := bounded(ctx, step)
+	defer cancel()
+	if ctx.Err() != nil {
+		return nil, fail(stopped(ctx))
+	}
+	r := &run{p: p, env: env, step: step, out: out, ledger: l}
+	res, err := r.execute(ctx)
+	if err != nil {
+		if told := (*stepError)(nil); errors.As(err, &told) {
+			return nil, told.err
+		}
+		return nil, fail(err)
+	}
+	return res, nil
+}
+
+// bounded is ctx with the step's own time-out.
+func bounded(ctx context.Context, step *driver.Step) (context.Context, context.CancelFunc) {
+	if step.Timeout <= 0 || step.Detach {
+		return ctx, func() {}
+	}
+	limit := time.Duration(step.Timeout) * time.Second
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("its time-out of %v is over", limit))
+}
+
+// stepError is an error that says which step it is about.
+type stepError struct{ err error }
+
+func (e *stepError) Error() string { return e.err.Error() }
+
+func (e *stepError) Unwrap() error { return e.err }
+
+// run is one step under way.
+type run struct {
+	p      *pod
+	env    *driver.Environment
+	step   *driver.Step
+	out    io.Writer
+	ledger driver.Ledger
+
+	container string
+	command   stage.Run // with what the image has to say
+}
+
+// stepData is kept with a step's resource.
+type stepData struct {
+	// Said is how many lines the driver has written to the step's output before
+	// anything else.
+	Said int `json:"said,omitempty"`
+}
+
+func (r *run) execute(ctx context.Context) (*driver.Result, error) {
+	if err := r.known(ctx); err != nil {
+		return nil, err
+	}
+	s, err := r.shape(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if r.command, err = r.p.commandOf(ctx, &r.step.Step); err != nil {
+		if ctx.Err() != nil {
+			return nil, stopped(ctx)
+		}
+		return nil, err
+	}
+	if err := r.introduce(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.p.learnNames(ctx); err != nil {
+		return nil, err
+	}
+	waits, err := r.find(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	notes := append(r.unknown(), s.notes(waits)...)
+	data, err := json.Marshal(stepData{Said: len(notes)})
+	if err != nil {
+		return nil, err
+	}
+	record := driver.Resource{Kind: kindStep, ID: r.p.key() + "/" + r.container, Labels: r.labels(), Data: data}
+	err = r.p.d.gate.Create(ctx, r.ledger, record, func() error {
+		if err := ctx.Err(); err != nil || waits {
+			return err
+		}
+		return r.add(ctx, s)
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			err = stopped(ctx)
+		}
+		return nil, r.p.explain(err)
+	}
+	for _, note := range notes {
+		_, _ = io.WriteString(r.out, note+"\n")
+	}
+	return r.follow(ctx, true)
+}
+
+// known returns when the pod has been looked at, or is lost.
+func (r *run) known(ctx context.Context) error {
+	err := r.p.await(ctx, func(*corev1.Pod) (bool, error) { return true, nil })
+	if ctx.Err() != nil && r.p.err() == nil {
+		return stopped(ctx)
+	}
+	return r.p.explain(err)
+}
+
+// shape is what the step's container has to look like.
+func (r *run) shape(ctx context.Context) (*shape, error) {
+	volumes, _, err := volumesOf(r.env.Volumes)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.p.d.allowsVolumes(r.step.ExtraVolumes); err != nil {
+		return nil, err
+	}
+	if err := r.p.brought(ctx, r.step.ExtraVolumes, volumes); err != nil {
+		return nil, err
+	}
+	s, err := r.p.d.shapeOf(&r.step.Step, volumes, r.env.MountDockerSocket)
+	if err != nil {
+		return nil, err
+	}
+	auths := authOf(r.step.Auth, r.step.Image)
+	if len(auths) == 0 {
+		return s, nil
+	}
+	pod, _, _ := r.p.look()
+	if pod == nil {
+		return nil, r.p.explain(recorded.ErrCleanedUp)
+	}
+	calling, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return s, r.p.addCredentials(calling, pod, auths)
+}
+
+// introduce makes the names known that the step wants to know.
+func (r *run) introduce(ctx context.Context) error {
+	var hosts []podagent.Host
+	for _, extra := range r.step.ExtraHosts {
+		name, address, ok := extraHost(extra)
+		if !ok {
+			return fmt.Errorf("extra host %q is not of the form name:address", extra)
+		}
+		if address == "host-gateway" {
+			if pod, _, _ := r.p.look(); pod != nil {
+				address = pod.Status.HostIP
+			}
+		}
+		hosts = append(hosts, podagent.Host{Name: name, Address: address})
+	}
+	return r.p.addNames(ctx, hosts)
+}
+
+// extraHost reads "name:address" or "name=address".
+func extraHost(text string) (name, address string, ok bool) {
+	if name, address, ok = strings.Cut(text, "="); ok {
+		return name, address, true
+	}
+	return strings.Cut(text, ":")
+}
+
+// unknown are the lines for the step's log about names that the pod will not know:
+// where the hub is not root, those that were not announced to the init.
+func (r *run) unknown() []string {
+	pod, _, _ := r.p.look()
+	if pod == nil || !r.p.namesAreFixed() {
+		return nil
+	}
+	known := map[string]bool{}
+	for _, a := range pod.Spec.HostAliases {
+		for _, name := range a.Hostnames {
+			known[name] = true
+		}
+	}
+	var lines []string
+	for _, extra := range r.step.ExtraHosts {
+		if name, _, _ := extraHost(extra); !known[name] {
+			lines = append(lines, "A pod in which nobody is root cannot have the extra host "+name+" (it was not announced to the init with an address).")
+		}
+	}
+	if !r.step.Detach {
+		return lines
+	}
+	for _, name := range serviceNames(&r.step.Step) {
+		if name = hostName(name); !known[name] {
+			lines = append(lines, "A pod in which nobody is root cannot have the name "+name+" (it was not announced to the init): other steps have DLITE_SERVICE_"+recorded.VariableName(name)+"_HOST.")
+		}
+	}
+	return lines
+}
+
+// find looks for a container that waits for this very step.
+func (r *run) find(ctx context.Context, s *shape) (bool, error) {
+	pod, _, _ := r.p.look()
+	if pod == nil {
+		return false, r.p.explain(recorded.ErrCleanedUp)
+	}
+	list := map[string]waiting{}
+	if text := pod.Annotations[annotationSteps]; text != "" {
+		if err := json.Unmarshal([]byte(text), &list); err != nil {
+			return false, fmt.Errorf("read the pod's annotation %s: %w", annotationSteps, err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		if list[name].Step != r.step.ID || list[name].Shape != s.fingerprint() {
+			continue
+		}
+		if status, ok := statusOf(pod, name); ok && status.State.Terminated != nil {
+			continue
+		}
+		var got podagent.Claimed
+		if err := r.p.insist(ctx, "POST", "/claims/"+name, struct{}{}, &got); err != nil {
+			return false, err
+		}
+		if got.OK {
+			r.container = name
+			return true, nil
+		}
+	}
+	r.container = "s-" + recorded.Slug(firstOf(r.step.ID, r.step.Name), slugLength) + "-" + recorded.RandomHex(4)
+	return false, nil
+}
+
+func (r *run) labels() map[string]string {
+	labels := labelsOf(r.env)
+	labels[driver.LabelStep] = r.step.ID
+	return labels
+}
+
+// add adds the step's container to the pod.
+func (r *run) add(ctx context.Context, s *shape) error {
+	pod, _, _ := r.p.look()
+	if pod == nil {
+		return recorded.ErrCleanedUp
+	}
+	token := ""
+	for _, c := range pod.Spec.Containers {
+		if c.Name == hubContainer {
+			for _, v := range c.Env {
+				if v.Name == podagent.EnvToken {
+					token = v.Value
+				}
+			}
+		}
+	}
+	c := s.complete(r.container, token, r.p.d.cfg.Grace.String())
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"ephemeralContainers": []any{ephemeral(c)}}})
+	if err != nil {
+		return err
+	}
+	// Not bounded by ctx: of a request that is cut off nobody knows what it did.
+	making, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	_, err = r.p.d.api.Pods(r.p.namespace).Patch(making, r.p.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "ephemeralcontainers")
+	if err != nil {
+		return refusal(r.p.key(), err)
+	}
+	return nil
+}
+
+// follow runs the step, or goes on with it, in its container.
+func (r *run) follow(ctx context.Context, begins bool) (res *driver.Result, err error) {
+	defer func() {
+		if err != nil || !res.Detached {
+			err = errors.Join(err, r.leave(ctx))
+		}
+	}()
+	if err := r.p.awaitAgent(ctx, r.container, r.p.d.cfg.PullTimeout, r.step.Auth != nil); err != nil {
+		return nil, err
+	}
+	watching, stop := context.WithCancel(r.p.alive)
+	defer func() {
+		if err != nil || !res.Detached {
+			stop()
+		}
+	}()
+	ended, err := r.p.ended(watching, r.container)
+	if err != nil {
+		return nil, err
+	}
+	c := r.p.agent(r.container, ended)
+	if begins {
+		if _, err = c.Setup(ctx, r.setup()); err != nil {
+			return nil, r.why(ctx, err)
+		}
+	}
+	run := c.Start
+	if !begins {
+		run = c.Attach
+	}
+	res, f, err := run(ctx, r.request(), r.out)
+	switch {
+	case errors.Is(err, agentclient.ErrGone):
+		return r.killed(ctx, err)
+	case errors.Is(err, driver.ErrNotBegun):
+		return nil, err
+	case err != nil:
+		if e := r.p.explain(err); e != err { //nolint:errorlint // it is the same one or another
+			return nil, e
+		}
+		return nil, &stepError{err}
+	}
+	if res.Detached {
+		return res, r.announce(ctx, f, stop)
+	}
+	return res, nil
+}
+
+// why prefers what the cluster says about the container's end.
+func (r *run) why(ctx context.Context, err error) error {
+	if errors.Is(err, agentclient.ErrGone) {
+		_, err = r.killed(ctx, err)
+		if err == nil {
+			err = errors.New("its container was killed for want of memory before it began")
+		}
+		return err
+	}
+	if ctx.Err() != nil {
+		return stopped(ctx)
+	}
+	return r.p.explain(err)
+}
+
+// killed says how the container ended with the step in it.
+func (r *run) killed(ctx context.Context, err error) (*driver.Result, error) {
+	if end := r.p.err(); end != nil {
+		return nil, end
+	}
+	pod, _, _ := r.p.look()
+	if pod == nil {
+		return nil, r.p.explain(err)
+	}
+	status, ok := statusOf(pod, r.container)
+	if !ok || status.State.Terminated == nil {
+		return nil, r.p.explain(err)
+	}
+	if t := status.State.Terminated; t.Reason == "OOMKilled" {
+		return &driver.Result{ExitCode: max(int(t.ExitCode), 1), OOMKilled: true}, nil
+	}
+	if ctx.Err() != nil {
+		return nil, stopped(ctx)
+	}
+	end := ended(pod, status)
+	if wasTold(end) {
+		// The pod is about to say who told it.
+		limited, cancel := context.WithTimeout(ctx, toldTime)
+		defer cancel()
+		_ = r.p.await(limited, func(*corev1.Pod) (bool, error) { return false, nil })
+		if said := r.p.err(); said != nil {
+			return nil, said
+		}
+	}
+	return nil, end
+}
+
+// announce lets a detached step go on, and the others find it.
+func (r *run) announce(ctx context.Context, f *agentclient.Follower, stop func()) error {
+	following := r.p.goes(func() {
+		defer stop()
+		select {
+		case <-f.Done():
+		case <-r.p.alive.Done():
+		}
+		f.Stop()
+	})
+	if !following {
+		f.Stop()
+		return r.p.explain(errClosed)
+	}
+	var hosts []podagent.Host
+	for _, name := range serviceNames(&r.step.Step) {
+		hosts = append(hosts, podagent.Host{Name: hostName(name), Address: loopback, Service: true})
+	}
+	return r.p.addNames(ctx, hosts)
+}
+
+// leave ends the step's container: whatever is left in it goes with that. Nobody
+// waits for a container that has not started yet: it ends when it does.
+func (r *run) leave(ctx context.Context) error {
+	if r.p.err() != nil {
+		return nil // it ends with the pod
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer cancel()
+	if err := r.p.end(ctx, r.container); err != nil && r.p.err() == nil && r.p.alive.Err() == nil {
+		return fmt.Errorf("end its container: %w", err)
+	}
+	return nil
+}
+
+// setup tells the container's agent what the transaction is.
+func (r *run) setup() *agent.SetupRequest {
+	envs := r.p.serviceVariables()
+	maps.Copy(envs, r.env.Envs)
+	return &agent.SetupRequest{ID: r.env.ID, Labels: labelsOf(r.env), Envs: envs}
+}
+
+// request is the step as the agent in its container sees it: a step of the host,
+// for all that is the container's has been done.
+func (r *run) request() *agent.StartStepRequest {
+	step := r.step.Step
+	step.Image, step.Pull, step.Auth, step.Volumes, step.Devices, step.Labels = "", "", nil, nil, nil, nil
+	step.Network, step.Networks, step.NetworkAliases, step.ExtraHosts, step.PortBindings = "", nil, nil, nil, nil
+	step.DNS, step.DNSSearch, step.Ulimits, step.Privileged, step.MountDockerSocket = nil, nil, nil, false, false
+	step.CPUPeriod, step.CPUQuota, step.CPUShares, step.CPUSet, step.MemLimit, step.MemSwapLimit, step.ShmSize = 0, 0, 0, nil, 0, 0, 0
+	// Whoever asked us cares for the log and for the report.
+	step.LogConfig, step.LogKey, step.LogDrone, step.StepStatus, step.StageRuntimeID = nil, "", false, nil, ""
+	if _, _, ok := numeric(step.User); ok {
+		step.User = "" // the container runs as that
+	}
+	step.Run = r.command
+	step.ID = firstOf(step.ID, r.container)
+	if step.Environment == nil {
+		step.Environment = map[string]string{}
+	}
+	return &agent.StartStepRequest{Step: step, Key: r.container, Conceal: r.step.Conceal}
+}

@@ -1,0 +1,61 @@
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	klabels "k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/recorded"
+)
+
+// Find returns the pods of the namespace that carry all of labels.
+func (d *Driver) Find(ctx context.Context, labels map[string]string) ([]driver.Resource, error) {
+	if len(labels) == 0 {
+		return nil, nil
+	}
+	selector := klabels.Set{labelManaged: managed}
+	for k, v := range labels {
+		if v == "" || len(validation.IsQualifiedName(k)) > 0 {
+			return nil, nil
+		}
+		selector[k] = labelValue(v)
+	}
+	calling, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	list, err := d.api.Pods(d.cfg.Namespace).List(calling, metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return nil, fmt.Errorf("find pods by labels: %w", err)
+	}
+	var found []driver.Resource
+	for _, pod := range list.Items {
+		if recorded.IsName(pod.Name) && carries(pod.Annotations, labels) {
+			found = append(found, driver.Resource{Kind: kindPod, ID: pod.Namespace + "/" + pod.Name, Labels: own(&pod.ObjectMeta)})
+		}
+	}
+	return found, nil
+}
+
+// carries reports whether the values are the same, and not their hashes alone.
+func carries(annotations, labels map[string]string) bool {
+	for k, v := range labels {
+		if annotations[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// own are the transaction's labels of an object, with their true values.
+func own(o *metav1.ObjectMeta) map[string]string {
+	labels := map[string]string{}
+	for k, v := range o.Annotations {
+		if o.Labels[k] == labelValue(v) {
+			labels[k] = v
+		}
+	}
+	return labels
+}

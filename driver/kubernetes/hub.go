@@ -1,0 +1,181 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/delegate-io/dlite/driver/kubernetes/podagent"
+	"github.com/delegate-io/dlite/driver/vm/agent"
+	"github.com/delegate-io/dlite/internal/recorded"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+const loopback = "127.0.0.1"
+
+// serviceNames are those by which other steps find a background step.
+func serviceNames(step *stage.Step) []string {
+	var names []string
+	for _, name := range append([]string{step.ID, step.Name}, step.NetworkAliases...) {
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// insist is call, again until the connection is back. What is called must not mind
+// that.
+func (p *pod) insist(ctx context.Context, method, path string, in, out any) error {
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		err := p.call(ctx, method, path, in, out)
+		var said *hubAnswer
+		if err == nil || p.isOver(err) || errors.As(err, &said) {
+			return p.explain(err)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-p.lost:
+		case <-p.alive.Done():
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%w (%w)", stopped(ctx), err)
+		}
+		timer.Stop()
+	}
+}
+
+// addNames makes names known in all containers of the pod.
+func (p *pod) addNames(ctx context.Context, hosts []podagent.Host) error {
+	if len(hosts) == 0 {
+		return nil
+	}
+	var all podagent.Names
+	if err := p.insist(ctx, "POST", "/names", podagent.Names{Hosts: hosts}, &all); err != nil {
+		return err
+	}
+	p.learn(all)
+	return nil
+}
+
+// learnNames asks for the names that the hub has, if an earlier process of the delegate
+// may have given them to it.
+func (p *pod) learnNames(ctx context.Context) error {
+	p.d.mu.Lock()
+	learned := p.learned
+	p.d.mu.Unlock()
+	if learned {
+		return nil
+	}
+	var all podagent.Names
+	if err := p.insist(ctx, "GET", "/names", nil, &all); err != nil {
+		return err
+	}
+	p.learn(all)
+	return nil
+}
+
+// learn keeps the names that the hub has.
+func (p *pod) learn(all podagent.Names) {
+	p.d.mu.Lock()
+	defer p.d.mu.Unlock()
+	p.names, p.fixed, p.learned = all.Hosts, all.Fixed, true
+}
+
+// namesAreFixed reports whether containers find no further names.
+func (p *pod) namesAreFixed() bool {
+	p.d.mu.Lock()
+	defer p.d.mu.Unlock()
+	return p.fixed
+}
+
+// serviceVariables tell a step where the background steps are.
+func (p *pod) serviceVariables() map[string]string {
+	p.d.mu.Lock()
+	defer p.d.mu.Unlock()
+	env := map[string]string{}
+	for _, h := range p.names {
+		if h.Service {
+			env["DLITE_SERVICE_"+recorded.VariableName(h.Name)+"_HOST"] = h.Address
+		}
+	}
+	return env
+}
+
+// awaitAgent returns when the agent of a container has come to the hub, or will
+// not.
+func (p *pod) awaitAgent(ctx context.Context, container string, limit time.Duration, credentials bool) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errPullTime)
+	defer cancel()
+	ctx, fail := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	defer func() { fail(nil); <-watched }()
+	go func() {
+		defer close(watched)
+		err := p.await(ctx, func(pod *corev1.Pod) (bool, error) {
+			status, ok := statusOf(pod, container)
+			if !ok {
+				return false, nil
+			}
+			if err := p.patience.startError(pod, status, credentials); err != nil {
+				return false, err
+			}
+			if status.State.Terminated != nil {
+				return false, ended(pod, status)
+			}
+			return false, nil
+		})
+		fail(err)
+	}()
+	err := p.insist(ctx, "GET", "/steps/"+container+"/ready", nil, nil)
+	cause := context.Cause(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case p.err() != nil:
+		return p.err()
+	case errors.As(cause, new(*Error)):
+		return cause
+	case errors.Is(cause, errPullTime):
+		e := &Error{Reason: Start, Pod: p.key(), Container: container, Message: errPullTime.Error(), err: context.DeadlineExceeded}
+		if pod, _, _ := p.look(); pod != nil {
+			if s, _ := statusOf(pod, container); s.State.Waiting != nil {
+				e.Message += ": " + s.State.Waiting.Reason + ": " + s.State.Waiting.Message
+			}
+		}
+		return e
+	case ctx.Err() != nil:
+		return stopped(ctx)
+	}
+	return p.explain(err)
+}
+
+var errPullTime = errors.New("the time for its start is over")
+
+// ended gives what is closed when a container has, or the pod is lost.
+func (p *pod) ended(ctx context.Context, container string) (<-chan struct{}, error) {
+	done := newSignal()
+	ok := p.goes(func() {
+		err := p.await(ctx, func(pod *corev1.Pod) (bool, error) {
+			status, ok := statusOf(pod, container)
+			return ok && status.State.Terminated != nil, nil
+		})
+		if err == nil || p.err() != nil || p.alive.Err() != nil {
+			close(done)
+		}
+	})
+	if !ok {
+		return nil, p.explain(errClosed)
+	}
+	return done, nil
+}
+
+// end ends a container, and what runs in it.
+func (p *pod) end(ctx context.Context, container string) error {
+	return p.insist(ctx, "POST", "/end/"+container, agent.DestroyRequest{}, nil)
+}

@@ -1,0 +1,270 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/vm/agent"
+	"github.com/delegate-io/dlite/driver/vm/agentclient"
+	"github.com/delegate-io/dlite/internal/recorded"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// state is what Init leaves in an environment's state.
+type state struct {
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+}
+
+// Init makes the transaction's pod and waits until it runs (SPEC D7). The steps that
+// env.Steps announces get containers that wait for them. A second Init of an
+// environment finds what the first one made.
+func (d *Driver) Init(ctx context.Context, env *driver.Environment, l driver.Ledger) error {
+	if err := d.init(ctx, env, l); err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	return nil
+}
+
+func (d *Driver) init(ctx context.Context, env *driver.Environment, l driver.Ledger) error {
+	if env.ID == "" {
+		return errors.New("the transaction has no id")
+	}
+	if len(env.State) > 0 {
+		p, err := d.open(env)
+		if err != nil {
+			return err
+		}
+		return d.settle(ctx, p, env, nil)
+	}
+	t := &draft{name: recorded.NewName(env.ID), token: recorded.RandomHex(16), env: env}
+	wanted, err := d.makePod(t)
+	if err != nil {
+		return err
+	}
+	owner, err := d.owner(ctx)
+	if err != nil {
+		return err
+	}
+	wanted.OwnerReferences = append(wanted.OwnerReferences, owner...)
+	r := driver.Resource{Kind: kindPod, ID: d.cfg.Namespace + "/" + t.name, Labels: labelsOf(env)}
+	var p *pod
+	err = d.gate.Create(ctx, l, r, func() error {
+		// Not bounded by ctx: of a request that is cut off nobody knows what it did.
+		making, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+		defer cancel()
+		made, err := d.api.Pods(d.cfg.Namespace).Create(making, wanted, metav1.CreateOptions{})
+		if err != nil {
+			return refusal(r.ID, err)
+		}
+		if p, err = d.follow(made.Namespace, made.Name); err != nil {
+			return err
+		}
+		return p.credentials(making, made, env.Steps)
+	})
+	if err != nil {
+		return err
+	}
+	if env.State, err = json.Marshal(state{Namespace: p.namespace, Pod: p.name}); err != nil {
+		return err
+	}
+	if err := d.settle(ctx, p, env, env.Clone); err != nil {
+		env.State = nil
+		return err
+	}
+	return nil
+}
+
+// callTimeout bounds one call to the API server.
+const callTimeout = time.Minute
+
+// settle waits for the hub and has it make what the steps share.
+func (d *Driver) settle(ctx context.Context, p *pod, env *driver.Environment, clone *stage.Clone) error {
+	if err := p.awaitHub(ctx, env.Log); err != nil {
+		return err
+	}
+	hub := p.agent(hubContainer, p.lost)
+	req := &agent.SetupRequest{ID: env.ID, Labels: labelsOf(env)}
+	if clone != nil {
+		// Before the files, which may be meant to replace some of the repository's.
+		at := hub
+		if d.cfg.GitImage != d.cfg.AgentImage {
+			if err := p.awaitAgent(ctx, cloneContainer, d.cfg.PullTimeout, false); err != nil {
+				return err
+			}
+			at = p.agent(cloneContainer, p.lost)
+		}
+		if err := p.setup(ctx, at, &agent.SetupRequest{ID: env.ID, Labels: labelsOf(env), Clone: clone}, env.Log); err != nil {
+			return err
+		}
+		if at != hub {
+			if err := p.end(ctx, cloneContainer); err != nil {
+				return err
+			}
+		} else if err := at.Destroy(ctx, &agent.DestroyRequest{}); err != nil {
+			// The hub's stage has to begin anew for what else there is to make.
+			return p.explain(err)
+		}
+	}
+	req.Files = env.Files
+	return p.setup(ctx, hub, req, env.Log)
+}
+
+func (p *pod) setup(ctx context.Context, at *agentclient.Client, req *agent.SetupRequest, log io.Writer) error {
+	res, err := at.Setup(ctx, req)
+	text := ""
+	if failed := (*agentclient.Error)(nil); errors.As(err, &failed) {
+		text = failed.Log
+	} else if res != nil {
+		text = res.Log
+	}
+	if log != nil && text != "" {
+		_, _ = io.WriteString(log, text)
+	}
+	return p.explain(err)
+}
+
+// agent is the client for a container's agent, which gone says has ended.
+func (p *pod) agent(container string, gone <-chan struct{}) *agentclient.Client {
+	return agentclient.New("http://hub/steps/"+container, p.link, agentclient.WithGone(gone), agentclient.WithStopTimeout(p.d.cfg.Grace+stopTime))
+}
+
+// stopTime is how long a step may take to stop, beside its grace. A soft stop has
+// ten seconds of its own.
+const stopTime = 30 * time.Second
+
+// explain puts why the pod is lost in the place of what failed for that.
+func (p *pod) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(p.alive); cause != nil {
+		return fmt.Errorf("pod %s: %w", p.key(), cause)
+	}
+	if end := p.err(); end != nil {
+		return end
+	}
+	return err
+}
+
+// awaitHub returns when the hub can be talked to. It tells log what is in the way.
+func (p *pod) awaitHub(ctx context.Context, log io.Writer) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.d.cfg.StartTimeout, errStartTime)
+	defer cancel()
+	s := &said{to: log}
+	watching, stop := context.WithCancel(p.alive)
+	defer stop()
+	failed := make(chan error, 1)
+	if !p.goes(func() { p.watchEvents(watching, s, failed) }) {
+		return p.explain(errClosed)
+	}
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	if !p.goes(func() {
+		select {
+		case err := <-failed:
+			fail(err)
+		case <-ctx.Done():
+		}
+	}) {
+		return p.explain(errClosed)
+	}
+	err := p.await(ctx, func(pod *corev1.Pod) (bool, error) {
+		if c := condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+			s.line("No node takes the pod yet: " + c.Message)
+			if strings.Contains(c.Message, "persistentvolumeclaim") && strings.Contains(c.Message, "not found") {
+				return false, &Error{Reason: Volume, Pod: p.key(), Message: c.Message}
+			}
+		}
+		status, ok := statusOf(pod, hubContainer)
+		return ok && status.State.Running != nil, nil
+	})
+	if err == nil {
+		err = p.call(ctx, "GET", "/names", nil, nil)
+	}
+	return p.whyNot(ctx, err)
+}
+
+var errStartTime = errors.New("the time for its start is over")
+
+// whyNot says what stood in the way of a start.
+func (p *pod) whyNot(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case p.err() != nil:
+		return p.err()
+	case errors.As(cause, new(*Error)):
+		return cause
+	case errors.Is(cause, errStartTime):
+		e := &Error{Reason: Start, Pod: p.key(), Message: errStartTime.Error(), err: context.DeadlineExceeded}
+		if pod, _, _ := p.look(); pod != nil {
+			if c := condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+				e.Reason, e.Message = Unschedulable, c.Message
+			}
+		}
+		return e
+	case ctx.Err() != nil:
+		return stopped(ctx)
+	}
+	return p.explain(err)
+}
+
+// stopped is the error of what its context has ended.
+func stopped(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == nil || errors.Is(cause, err) {
+		return fmt.Errorf("stopped: %w", err)
+	}
+	return fmt.Errorf("stopped: %w: %w", cause, err)
+}
+
+// said writes each line once.
+type said struct {
+	mu   sync.Mutex
+	to   io.Writer
+	seen map[string]bool // guarded by mu
+}
+
+func (s *said) line(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.to == nil || s.seen[text] {
+		return
+	}
+	if s.seen == nil {
+		s.seen = map[string]bool{}
+	}
+	s.seen[text] = true
+	_, _ = io.WriteString(s.to, text+"\n")
+}
+
+// open finds the pod that Init has made.
+func (d *Driver) open(env *driver.Environment) (*pod, error) {
+	if len(env.State) == 0 {
+		return nil, fmt.Errorf("transaction %q: its init has not run on this driver", env.ID)
+	}
+	var s state
+	if err := json.Unmarshal(env.State, &s); err != nil {
+		return nil, fmt.Errorf("transaction %q: read the driver's state: %w", env.ID, err)
+	}
+	if !recorded.IsName(s.Pod) || s.Namespace == "" {
+		return nil, fmt.Errorf("transaction %q: the state is not this driver's", env.ID)
+	}
+	return d.follow(s.Namespace, s.Pod)
+}
+
+// isGone reports whether the cluster does not know what was asked for.
+func isGone(err error) bool { return apierrors.IsNotFound(err) }

@@ -1,0 +1,204 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/delegate-io/dlite/driver/kubernetes/podagent"
+)
+
+const (
+	// dialTimeout bounds the making of one connection to a pod.
+	dialTimeout = 30 * time.Second
+	// pingEvery is how long a connection may be silent before it is asked whether
+	// it is still there, and pingTimeout how long it may take to say so.
+	pingEvery   = 15 * time.Second
+	pingTimeout = 15 * time.Second
+)
+
+// link is the one connection to a pod's hub. It is an [http.RoundTripper]: when the
+// connection is cut, by an API server that restarts for example, the next request
+// makes a new one.
+type link struct {
+	dial func(ctx context.Context) (net.Conn, error)
+	// alive bounds everything.
+	alive context.Context //nolint:containedctx // a life, and not a call's
+	// limit is how long connections may fail before dead is called with the last
+	// error.
+	limit time.Duration
+	dead  func(error)
+
+	mu      sync.Mutex
+	conn    *http.ClientConn // guarded by mu
+	opening *opening         // one at a time; guarded by mu
+	failing time.Time        // since when they do; guarded by mu
+}
+
+type opening struct {
+	done chan struct{}
+	conn *http.ClientConn
+	err  error
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
+	conn, err := l.get(req.Context())
+	if err != nil {
+		return nil, err
+	}
+	res, err := conn.RoundTrip(req)
+	if err == nil && res.Header.Get(podagent.HeaderLost) != "" {
+		// It is the hub's word and not the agent's: to the client the agent's
+		// connection is cut.
+		text, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
+		_ = res.Body.Close()
+		return nil, fmt.Errorf("the agent cannot be reached: %s", text)
+	}
+	return res, err
+}
+
+func (l *link) get(ctx context.Context) (*http.ClientConn, error) {
+	l.mu.Lock()
+	if l.conn != nil && l.conn.Err() == nil {
+		defer l.mu.Unlock()
+		return l.conn, nil
+	}
+	o := l.opening
+	if o == nil {
+		o = &opening{done: newSignal()}
+		l.opening = o
+		go l.open(o) // ends with alive, or dialTimeout
+	}
+	l.mu.Unlock()
+	select {
+	case <-o.done:
+		return o.conn, o.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (l *link) open(o *opening) {
+	ctx, cancel := context.WithTimeout(l.alive, dialTimeout)
+	defer cancel()
+	o.conn, o.err = l.connect(ctx)
+	l.mu.Lock()
+	l.opening = nil
+	tooLong := false
+	switch {
+	case o.err == nil:
+		l.conn, l.failing = o.conn, time.Time{}
+	case l.failing.IsZero():
+		l.failing = time.Now()
+	default:
+		tooLong = time.Since(l.failing) > l.limit
+	}
+	l.mu.Unlock()
+	if tooLong {
+		l.dead(o.err)
+	}
+	close(o.done)
+}
+
+func (l *link) connect(ctx context.Context) (*http.ClientConn, error) {
+	t := &http.Transport{
+		Protocols:          new(http.Protocols),
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dial(ctx) },
+		DisableCompression: true,
+		HTTP2:              &http.HTTP2Config{SendPingTimeout: pingEvery, PingTimeout: pingTimeout},
+	}
+	t.Protocols.SetUnencryptedHTTP2(true)
+	return t.NewClientConn(ctx, "http", "hub:80")
+}
+
+// close cuts the connection.
+func (l *link) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != nil {
+		_ = l.conn.Close()
+	}
+}
+
+// exec runs a command in a container of a pod and gives its standard input and
+// output as a connection. The stream ends with the connection or with the pod's
+// use; its goroutine is the driver's.
+func (d *Driver) exec(ctx context.Context, alive context.Context, namespace, name, container string, command ...string) (net.Conn, error) {
+	url := d.api.RESTClient().Post().Namespace(namespace).Resource("pods").Name(name).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdin: true, Stdout: true}, scheme.ParameterCodec).URL()
+	spdy, err := remotecommand.NewSPDYExecutor(d.rest, "POST", url)
+	if err != nil {
+		return nil, err
+	}
+	socket, err := remotecommand.NewWebSocketExecutor(d.rest, "GET", url.String())
+	if err != nil {
+		return nil, err
+	}
+	executor, err := remotecommand.NewFallbackExecutor(socket, spdy, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	ours, theirs := net.Pipe()
+	streaming, cut := context.WithCancel(alive)
+	begun := &firstRead{Conn: theirs, read: newSignal()}
+	failed := make(chan error, 1)
+	ok := d.goes(func() {
+		defer cut()
+		err := executor.StreamWithContext(streaming, remotecommand.StreamOptions{Stdin: begun, Stdout: theirs})
+		if err == nil {
+			err = errors.New("the command has ended")
+		}
+		failed <- err
+		_ = theirs.Close()
+	})
+	if !ok {
+		cut()
+		return nil, errClosed
+	}
+	conn := &stream{Conn: ours, cut: cut}
+	select {
+	case <-begun.read: // the other end is there: nothing is read before
+		return conn, nil
+	case err := <-failed:
+		return nil, fmt.Errorf("exec in pod %s/%s: %w", namespace, name, err)
+	case <-ctx.Done():
+		_ = conn.Close()
+		return nil, fmt.Errorf("exec in pod %s/%s: %w", namespace, name, ctx.Err())
+	}
+}
+
+// firstRead tells when it is read for the first time.
+type firstRead struct {
+	net.Conn
+	once sync.Once
+	read chan struct{}
+}
+
+func (f *firstRead) Read(p []byte) (int, error) {
+	f.once.Do(func() { close(f.read) })
+	return f.Conn.Read(p)
+}
+
+// stream is a connection that ends its exec when it is closed.
+type stream struct {
+	net.Conn
+	cut context.CancelFunc
+}
+
+func (s *stream) Close() error {
+	s.cut()
+	return s.Conn.Close()
+}

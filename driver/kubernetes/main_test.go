@@ -1,0 +1,214 @@
+package kubernetes_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/kubernetes"
+	"github.com/delegate-io/dlite/internal/testbed"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		// Most of a pod's time is waited for and not computed.
+		_ = flag.Set("test.parallel", "10")
+	}
+	goleak.VerifyTestMain(m,
+		// The client library's own: it ends at the next beat of an exec that has ended.
+		goleak.IgnoreAnyFunction("k8s.io/client-go/tools/remotecommand.(*heartbeat).start"))
+}
+
+// patience bounds every wait for something that has to come.
+const patience = 2 * time.Minute
+
+// place is a namespace of the cluster that the tests of this package share.
+type place struct {
+	*testbed.Cluster
+	namespace string
+	rest      *rest.Config
+}
+
+func newPlace(tb testing.TB) *place {
+	tb.Helper()
+	c := testbed.Kubernetes(tb)
+	rc, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	require.NoError(tb, err)
+	require.NoError(tb, rest.LoadTLSFiles(rc)) // otherwise the client watches them for ever
+	return &place{Cluster: c, namespace: c.NewNamespace(tb), rest: rc}
+}
+
+// driver makes a driver, which is closed when the test ends.
+func (p *place) driver(tb testing.TB, changes ...func(*kubernetes.Config)) *kubernetes.Driver {
+	tb.Helper()
+	cfg := kubernetes.Config{REST: p.rest, Namespace: p.namespace, AgentImage: p.AgentImage(tb)}
+	for _, change := range changes {
+		change(&cfg)
+	}
+	d, err := kubernetes.New(cfg)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { assert.NoError(tb, d.Close()) })
+	return d
+}
+
+// ledger keeps records in memory.
+type ledger struct {
+	mu   sync.Mutex
+	list []driver.Resource // guarded by mu
+}
+
+func (l *ledger) Record(_ context.Context, r driver.Resource) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, r)
+	return nil
+}
+
+func (l *ledger) all() []driver.Resource {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]driver.Resource(nil), l.list...)
+}
+
+// output keeps what a step writes.
+type output struct {
+	wrote chan struct{} // gets a value after a write
+
+	mu sync.Mutex
+	b  bytes.Buffer // guarded by mu
+}
+
+func newOutput() *output { return &output{wrote: make(chan struct{}, 1)} }
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n, err := o.b.Write(p)
+	select {
+	case o.wrote <- struct{}{}:
+	default:
+	}
+	return n, err
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// waitFor returns when the output holds text.
+func (o *output) waitFor(tb testing.TB, text string) {
+	tb.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for !strings.Contains(o.String(), text) {
+		select {
+		case <-o.wrote:
+		case <-timer.C:
+			tb.Fatalf("the output never held %q: %q", text, o.String())
+		}
+	}
+}
+
+// transaction is one that is cleaned up when its test ends.
+type transaction struct {
+	d      *kubernetes.Driver
+	env    *driver.Environment
+	ledger *ledger
+	log    *output
+	p      *place
+}
+
+func (p *place) prepare(tb testing.TB, d *kubernetes.Driver, changes ...func(*driver.Environment)) *transaction {
+	tb.Helper()
+	tx := &transaction{d: d, ledger: &ledger{}, log: newOutput(), p: p, env: &driver.Environment{
+		ID: tb.Name(), Labels: map[string]string{driver.LabelDelegate: "test", driver.LabelTransaction: tb.Name()},
+	}}
+	tx.env.Log = tx.log
+	for _, change := range changes {
+		change(tx.env)
+	}
+	tb.Cleanup(func() { tx.cleanup(tb) })
+	return tx
+}
+
+func (p *place) begin(tb testing.TB, d *kubernetes.Driver, changes ...func(*driver.Environment)) *transaction {
+	tb.Helper()
+	tx := p.prepare(tb, d, changes...)
+	require.NoError(tb, tx.init(tb), tx.log.String())
+	return tx
+}
+
+func (tx *transaction) init(tb testing.TB) error {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	defer cancel()
+	return tx.d.Init(ctx, tx.env, tx.ledger)
+}
+
+func (tx *transaction) cleanup(tb testing.TB) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), patience)
+	defer cancel()
+	left, err := tx.d.Cleanup(ctx, tx.ledger.all())
+	assert.NoError(tb, err)
+	assert.Empty(tb, left)
+}
+
+func (tx *transaction) execute(tb testing.TB, step stage.Step, out *output) (*driver.Result, error) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	defer cancel()
+	return tx.d.Execute(ctx, tx.env, &driver.Step{Step: step}, out, tx.ledger)
+}
+
+// run executes a script, which must succeed, and gives its output.
+func (tx *transaction) run(tb testing.TB, step stage.Step) string {
+	tb.Helper()
+	out := newOutput()
+	res, err := tx.execute(tb, step, out)
+	require.NoError(tb, err, out.String())
+	require.Zero(tb, res.ExitCode, out.String())
+	return out.String()
+}
+
+func (p *place) sh(id, script string) stage.Step {
+	return stage.Step{ID: id, Image: p.Image, Run: stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{script}}}
+}
+
+// pod is the transaction's pod.
+func (tx *transaction) pod(tb testing.TB) string {
+	tb.Helper()
+	for _, r := range tx.ledger.all() {
+		if r.Kind == "pod" {
+			_, name, _ := strings.Cut(r.ID, "/")
+			return name
+		}
+	}
+	tb.Fatal("no pod is on record")
+	return ""
+}
+
+// kubectl must succeed.
+func (p *place) kubectl(tb testing.TB, args ...string) string {
+	tb.Helper()
+	out, err := p.Kubectl(tb, append([]string{"--namespace", p.namespace}, args...)...)
+	require.NoError(tb, err, out)
+	return out
+}

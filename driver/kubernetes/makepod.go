@@ -1,0 +1,323 @@
+package kubernetes
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/kubernetes/podagent"
+	"github.com/delegate-io/dlite/internal/recorded"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+const (
+	hubContainer     = podagent.HubContainer
+	installContainer = "install"
+	cloneContainer   = "clone"
+	// program is where the agent is in its image.
+	program = "/agent"
+)
+
+const (
+	labelManaged = "app.kubernetes.io/managed-by"
+	managed      = "dlite"
+	// annotationSteps maps the names of the containers that wait for announced
+	// steps to what they are for.
+	annotationSteps = "io.dlite.steps"
+)
+
+// waiting is a container that waits for an announced step.
+type waiting struct {
+	Step string `json:"step"`
+	// Shape tells whether the step is still what was announced.
+	Shape string `json:"shape"`
+}
+
+// draft is a pod to be made.
+type draft struct {
+	name, token string
+	env         *driver.Environment
+}
+
+// makePod makes a transaction's pod, with the template laid over it.
+func (d *Driver) makePod(t *draft) (*corev1.Pod, error) {
+	if err := d.allowsEnvironment(t.env); err != nil {
+		return nil, err
+	}
+	byName, volumes, err := volumesOf(t.env.Volumes)
+	if err != nil {
+		return nil, err
+	}
+	no, linger := false, int64((d.cfg.Grace+2*time.Second-1)/time.Second)
+	pod := &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: t.name, Namespace: d.cfg.Namespace, Labels: maps.Clone(d.cfg.Labels), Annotations: maps.Clone(d.cfg.Annotations),
+		},
+		Spec: corev1.PodSpec{
+			RestartPolicy:                 corev1.RestartPolicyNever,
+			TerminationGracePeriodSeconds: &linger,
+			EnableServiceLinks:            &no,
+			ServiceAccountName:            d.cfg.ServiceAccount,
+			NodeSelector:                  d.cfg.NodeSelector,
+			Tolerations:                   d.cfg.Tolerations,
+			Affinity:                      d.cfg.Affinity,
+			PriorityClassName:             d.cfg.PriorityClass,
+			SecurityContext:               d.cfg.SecurityContext,
+			ImagePullSecrets:              []corev1.LocalObjectReference{{Name: t.name}},
+			Volumes:                       append(d.ownVolumes(t.env.MountDockerSocket), volumes...),
+			InitContainers: []corev1.Container{{
+				Name: installContainer, Image: d.cfg.AgentImage, Command: []string{program, "install", podagent.BinDir},
+				VolumeMounts:    []corev1.VolumeMount{{Name: volumeBin, MountPath: podagent.BinDir}},
+				SecurityContext: d.cfg.ContainerSecurityContext, Resources: d.cfg.HubResources,
+				TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+			}},
+			Containers: []corev1.Container{d.hub(t, volumes)},
+		},
+	}
+	d.ownClaims(pod)
+	if d.cfg.ServiceAccount == "" {
+		pod.Spec.AutomountServiceAccountToken = &no
+	}
+	if d.cfg.RuntimeClass != "" {
+		pod.Spec.RuntimeClassName = &d.cfg.RuntimeClass
+	}
+	if d.cfg.Lifetime > 0 {
+		seconds := max(1, int64(d.cfg.Lifetime/time.Second))
+		pod.Spec.ActiveDeadlineSeconds = &seconds
+	}
+	for _, name := range d.cfg.ImagePullSecrets {
+		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: name})
+	}
+	if err := d.addWaiting(pod, t, byName); err != nil {
+		return nil, err
+	}
+	label(&pod.ObjectMeta, t.env)
+	made, err := d.overlay(pod)
+	if err != nil {
+		return nil, fmt.Errorf("PodTemplate: %w", err)
+	}
+	return made, nil
+}
+
+// hub is the container that the driver talks to. The volumes that are not the pod's
+// own are mounted there too, so that one which cannot be fails the init: nodes mount
+// nothing that no container wants.
+func (d *Driver) hub(t *draft, volumes []corev1.Volume) corev1.Container {
+	c := corev1.Container{
+		Name: hubContainer, Image: d.cfg.AgentImage, Command: []string{podagent.Program, "hub"},
+		Env: []corev1.EnvVar{{Name: podagent.EnvToken, Value: t.token}},
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: volumeBin, MountPath: podagent.BinDir}, {Name: volumeControl, MountPath: podagent.ControlDir},
+			{Name: volumeWork, MountPath: podagent.WorkDir}, {Name: volumeMemory, MountPath: podagent.MemoryDir},
+			{Name: volumeWorkspace, MountPath: podagent.Workspace},
+		},
+		SecurityContext: d.cfg.ContainerSecurityContext, Resources: d.cfg.HubResources, WorkingDir: "/",
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+	}
+	for _, v := range volumes {
+		if v.HostPath != nil || v.PersistentVolumeClaim != nil {
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: "/dlite/volumes/" + v.Name, ReadOnly: true})
+		}
+	}
+	return c
+}
+
+// addWaiting gives the announced steps containers that wait for them, and the clone
+// one where it needs an image of its own.
+func (d *Driver) addWaiting(pod *corev1.Pod, t *draft, volumes map[string]*mountable) error {
+	if t.env.Clone != nil && d.cfg.GitImage != d.cfg.AgentImage {
+		s, err := d.shapeOf(&stage.Step{Image: d.cfg.GitImage}, nil, false)
+		if err != nil {
+			return err
+		}
+		pod.Spec.Containers = append(pod.Spec.Containers, s.complete(cloneContainer, t.token, "0s"))
+	}
+	list := map[string]waiting{}
+	for i, step := range t.env.Steps {
+		if step == nil {
+			continue
+		}
+		s, err := d.shapeOf(step, volumes, t.env.MountDockerSocket)
+		if err != nil {
+			continue // it is told when the step is to be executed, if it ever is
+		}
+		name := "w" + strconv.Itoa(i) + "-" + recorded.Slug(firstOf(step.ID, step.Name), slugLength)
+		c := s.complete(name, t.token, d.cfg.Grace.String())
+		c.Resources = s.resources
+		if s.shm > 0 {
+			shm := corev1.Volume{Name: "dlite-shm-" + strconv.Itoa(i), VolumeSource: corev1.VolumeSource{EmptyDir: emptyDir(true, s.shm)}}
+			pod.Spec.Volumes = append(pod.Spec.Volumes, shm)
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: shm.Name, MountPath: "/dev/shm"})
+		}
+		pod.Spec.Containers = append(pod.Spec.Containers, c)
+		list[name] = waiting{Step: step.ID, Shape: s.fingerprint()}
+		pod.Spec.HostAliases = append(pod.Spec.HostAliases, aliases(step)...)
+		pod.Spec.HostAliases = append(pod.Spec.HostAliases, d.extraAliases(step)...)
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	b, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Annotations[annotationSteps] = string(b)
+	return nil
+}
+
+// aliases are the names of an announced background step: so they are known at all
+// times, whatever the node does to the pod's file of hosts.
+func aliases(step *stage.Step) []corev1.HostAlias {
+	names := serviceNames(step)
+	if !step.Detach || len(names) == 0 {
+		return nil
+	}
+	a := corev1.HostAlias{IP: loopback}
+	for _, name := range names {
+		a.Hostnames = append(a.Hostnames, hostName(name))
+	}
+	return []corev1.HostAlias{a}
+}
+
+// fingerprint tells shapes apart.
+func (s *shape) fingerprint() string {
+	b, err := json.Marshal([]any{s.container, s.resources, s.shm})
+	if err != nil {
+		return "" // like no other
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
+}
+
+// label puts the transaction's labels on an object. A label's value may be
+// anything, which a cluster's may not: those are hashes, and the values are
+// annotations.
+func label(o *metav1.ObjectMeta, env *driver.Environment) {
+	if o.Labels == nil {
+		o.Labels = map[string]string{}
+	}
+	if o.Annotations == nil {
+		o.Annotations = map[string]string{}
+	}
+	o.Labels[labelManaged] = managed
+	for k, v := range labelsOf(env) {
+		if len(validation.IsQualifiedName(k)) == 0 {
+			o.Labels[k], o.Annotations[k] = labelValue(v), v
+		}
+	}
+}
+
+func labelsOf(env *driver.Environment) map[string]string {
+	labels := maps.Clone(env.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[driver.LabelTransaction] = env.ID
+	return labels
+}
+
+// overlay lays the template over pod and sees that it is still one that the driver
+// can work with.
+func (d *Driver) overlay(pod *corev1.Pod) (*corev1.Pod, error) {
+	if len(d.cfg.PodTemplate) == 0 {
+		return pod, nil
+	}
+	b, err := json.Marshal(pod)
+	if err != nil {
+		return nil, err
+	}
+	if b, err = strategicpatch.StrategicMergePatch(b, d.cfg.PodTemplate, corev1.Pod{}); err != nil {
+		return nil, err
+	}
+	merged := &corev1.Pod{}
+	if err := json.Unmarshal(b, merged); err != nil {
+		return nil, err
+	}
+	return merged, essential(pod, merged)
+}
+
+// essential checks that what the driver needs of made is in merged too.
+func essential(made, merged *corev1.Pod) error {
+	switch {
+	case merged.Name != made.Name || merged.Namespace != made.Namespace:
+		return errors.New("the pod's name and namespace are the driver's")
+	case merged.Spec.RestartPolicy != corev1.RestartPolicyNever:
+		return errors.New("restartPolicy must be Never")
+	case merged.Spec.ShareProcessNamespace != nil && *merged.Spec.ShareProcessNamespace:
+		return errors.New("shareProcessNamespace: each step needs processes of its own")
+	}
+	for k, v := range made.Labels {
+		if merged.Labels[k] != v {
+			return fmt.Errorf("the label %s is the driver's", k)
+		}
+	}
+	for k, v := range made.Annotations {
+		if merged.Annotations[k] != v {
+			return fmt.Errorf("the annotation %s is the driver's", k)
+		}
+	}
+	volumes := map[string]bool{}
+	for _, v := range merged.Spec.Volumes {
+		volumes[v.Name] = true
+	}
+	for _, v := range made.Spec.Volumes {
+		if !volumes[v.Name] {
+			return fmt.Errorf("the volume %s is missing", v.Name)
+		}
+	}
+	if err := sameContainers(made.Spec.InitContainers, merged.Spec.InitContainers); err != nil {
+		return err
+	}
+	return sameContainers(made.Spec.Containers, merged.Spec.Containers)
+}
+
+// sameContainers checks what the agents in the containers need.
+func sameContainers(made, merged []corev1.Container) error {
+	byName := map[string]corev1.Container{}
+	for _, c := range merged {
+		byName[c.Name] = c
+	}
+	for _, c := range made {
+		m, ok := byName[c.Name]
+		if !ok {
+			return fmt.Errorf("the container %s is missing", c.Name)
+		}
+		if fmt.Sprint(m.Command, m.Args) != fmt.Sprint(c.Command, c.Args) {
+			return fmt.Errorf("container %s: the command is the driver's", c.Name)
+		}
+		at := map[string]string{}
+		for _, v := range m.VolumeMounts {
+			at[v.MountPath] = v.Name
+		}
+		for _, v := range c.VolumeMounts {
+			if at[v.MountPath] != v.Name {
+				return fmt.Errorf("container %s: %s is not mounted at %s", c.Name, v.Name, v.MountPath)
+			}
+		}
+		env := map[string]string{}
+		for _, v := range m.Env {
+			env[v.Name] = v.Value
+		}
+		for _, v := range c.Env {
+			if env[v.Name] != v.Value {
+				return fmt.Errorf("container %s: the variable %s is the driver's", c.Name, v.Name)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package kubernetes_test
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/delegate-io/dlite/driver"
+	secretsource "github.com/delegate-io/dlite/secrets/kubernetes"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// claim makes a volume of the cluster that is what source says, and a claim to it
+// with the name "cache".
+func (p *place) claim(t *testing.T, mode, source string) {
+	t.Helper()
+	objects := filepath.Join(t.TempDir(), "claim.yaml")
+	require.NoError(t, os.WriteFile(objects, fmt.Appendf(nil, `
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: %[1]s}
+spec:
+  capacity: {storage: 1Mi}
+  accessModes: [%[2]s]
+  storageClassName: ""
+  claimRef: {namespace: %[1]s, name: cache}
+  %[3]s
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: cache}
+spec:
+  storageClassName: ""
+  accessModes: [%[2]s]
+  resources: {requests: {storage: 1Mi}}
+`, p.namespace, mode, source), 0o600))
+	t.Cleanup(func() { _, _ = p.Kubectl(t, "delete", "pv", p.namespace, "--wait=false") })
+	p.kubectl(t, "apply", "-f", objects)
+	p.kubectl(t, "wait", "--for=jsonpath={.status.phase}=Bound", "pvc/cache", "--timeout=100s")
+}
+
+// SPEC D7: a claim is mounted where the steps want it, outlives the transaction, and
+// is read-only where that is asked for.
+func TestAClaimOutlivesItsTransaction(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.claim(t, "ReadWriteMany", fmt.Sprintf("hostPath: {path: %s}", t.TempDir()))
+	use := func(readOnly bool) *transaction {
+		return p.begin(t, p.driver(t), func(env *driver.Environment) {
+			env.Volumes = []*stage.Volume{{Claim: &stage.ClaimVolume{ID: "c", Name: "c", Claim: "cache", ReadOnly: readOnly}}}
+		})
+	}
+	step := func(script string) stage.Step {
+		s := p.sh("step", script)
+		s.Volumes = []*stage.VolumeMount{{Name: "c", Path: "/cache"}}
+		return s
+	}
+	first := use(false)
+	assert.Empty(t, first.run(t, step("echo kept > /cache/file")))
+	first.cleanup(t)
+	assert.Equal(t, "kept\nread-only\n", use(true).run(t, step("cat /cache/file; touch /cache/x 2>/dev/null || echo read-only")))
+}
+
+// SPEC S1: the provider of secrets reads those of a real cluster, and says what the
+// cluster says.
+func TestSecretsOfARealCluster(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.kubectl(t, "create", "secret", "generic", "database", "--from-literal=password=visibly-fake")
+	// Without files beside it: those the client would watch until it is collected.
+	config, err := clientcmd.LoadFromFile(p.Kubeconfig)
+	require.NoError(t, err)
+	require.NoError(t, clientcmdapi.FlattenConfig(config))
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(*config, file))
+	source, err := secretsource.New(secretsource.Config{Kubeconfig: file, Namespaces: []string{p.namespace}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, source.Close()) })
+	fetch := func(ref string) (string, error) {
+		u, err := url.Parse(ref)
+		require.NoError(t, err)
+		return source.Fetch(t.Context(), u)
+	}
+	v, err := fetch("k8s://" + p.namespace + "/database#password")
+	require.NoError(t, err)
+	assert.Equal(t, "visibly-fake", v)
+	_, err = fetch("k8s://" + p.namespace + "/none#password")
+	require.ErrorContains(t, err, "there is no such secret")
+	_, err = fetch("k8s://" + p.namespace + "/database#user")
+	require.ErrorContains(t, err, `no key "user"`)
+}

@@ -1,0 +1,128 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// registries is the content of a Secret with credentials for registries.
+type registries struct {
+	Auths map[string]registryAuth `json:"auths"`
+}
+
+type registryAuth struct {
+	Username string `json:"username,omitempty"`
+	Password string `json:"password,omitempty"`
+	// Auth is both of them in base64, as other programs write it.
+	Auth string `json:"auth,omitempty"`
+}
+
+// dockerHub is the name by which nodes look Docker's registry up.
+const dockerHub = "https://index.docker.io/v1/"
+
+// credentials gives the pod the credentials that the announced steps have. Nothing
+// is made when they have none.
+func (p *pod) credentials(ctx context.Context, owner *corev1.Pod, steps []*stage.Step) error {
+	auths := map[string]registryAuth{}
+	for _, step := range steps {
+		if step != nil {
+			maps.Copy(auths, authOf(step.Auth, step.Image))
+		}
+	}
+	if len(auths) == 0 {
+		return nil
+	}
+	return p.addCredentials(ctx, owner, auths)
+}
+
+// authOf is for the registry that the credentials name, or else that of the image.
+func authOf(a *stage.Auth, image string) map[string]registryAuth {
+	if a == nil || a.Username == "" && a.Password == "" {
+		return nil
+	}
+	address := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(a.Address, "https://"), "http://"), "/")
+	if address == "" {
+		address = registryOf(image)
+	}
+	if host, _, _ := strings.Cut(address, "/"); host == "docker.io" || host == "index.docker.io" || host == "registry-1.docker.io" {
+		address = dockerHub
+	}
+	return map[string]registryAuth{address: {Username: a.Username, Password: a.Password}}
+}
+
+// registryOf is the registry of an image's name.
+func registryOf(image string) string {
+	first, _, ok := strings.Cut(image, "/")
+	if ok && (strings.ContainsAny(first, ".:") || first == "localhost") {
+		return first
+	}
+	return "docker.io"
+}
+
+// addCredentials keeps credentials in the one Secret of the pod. It belongs to the
+// pod, so that the cluster removes it with that, whatever happens to the delegate.
+func (p *pod) addCredentials(ctx context.Context, owner *corev1.Pod, auths map[string]registryAuth) error {
+	p.secret.Lock() // over calls, which is what it is for: one change at a time
+	defer p.secret.Unlock()
+	secrets := p.d.api.Secrets(p.namespace)
+	for range 5 {
+		old, err := secrets.Get(ctx, p.name, metav1.GetOptions{})
+		if err != nil && !isGone(err) {
+			return fmt.Errorf("credentials of registries: %w", refusal(p.key(), err))
+		}
+		known := registries{Auths: map[string]registryAuth{}}
+		if err == nil {
+			if err := json.Unmarshal(old.Data[corev1.DockerConfigJsonKey], &known); err != nil || known.Auths == nil {
+				known.Auths = map[string]registryAuth{}
+			}
+		}
+		changed := false
+		for k, v := range auths {
+			changed = changed || known.Auths[k] != v
+			known.Auths[k] = v
+		}
+		if err == nil && !changed {
+			return nil
+		}
+		content, marshalErr := json.Marshal(known)
+		if marshalErr != nil {
+			return marshalErr
+		}
+		if err == nil {
+			old.Data = map[string][]byte{corev1.DockerConfigJsonKey: content}
+			_, err = secrets.Update(ctx, old, metav1.UpdateOptions{})
+		} else {
+			_, err = secrets.Create(ctx, p.newSecret(owner, content), metav1.CreateOptions{})
+		}
+		if err == nil {
+			return nil
+		}
+		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("credentials of registries: %w", refusal(p.key(), err))
+		}
+	}
+	return fmt.Errorf("credentials of registries: the secret %s changes all the time", p.key())
+}
+
+func (p *pod) newSecret(owner *corev1.Pod, content []byte) *corev1.Secret {
+	yes := true
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: p.name, Namespace: p.namespace, Labels: owner.Labels, Annotations: owner.Annotations,
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "v1", Kind: "Pod", Name: owner.Name, UID: owner.UID, Controller: &yes,
+			}},
+		},
+		Type: corev1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{corev1.DockerConfigJsonKey: content},
+	}
+}

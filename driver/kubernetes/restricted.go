@@ -1,0 +1,158 @@
+package kubernetes
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// defaultRunAs is whom the containers of a restricted pod run as. The number is
+// nobody's in most images.
+const defaultRunAs = "65532:65532"
+
+// restrict makes the security contexts those of the Pod Security level "restricted".
+// What they say already stays where it allows no more than that.
+func (c *Config) restrict() error {
+	if !c.Restricted {
+		if c.RunAs != "" {
+			return errors.New("RunAs is for Restricted pods: set that too, or SecurityContext instead")
+		}
+		return nil
+	}
+	if c.RunAs == "" {
+		c.RunAs = defaultRunAs
+	}
+	uid, gid, ok := numeric(c.RunAs)
+	if !ok || uid == 0 {
+		return fmt.Errorf("RunAs: %q must be uid:gid, in numbers, of somebody else than root", c.RunAs)
+	}
+	c.SecurityContext = restrictedPod(c.SecurityContext, uid, gid)
+	c.ContainerSecurityContext = restrictedContainer(c.ContainerSecurityContext)
+	return nil
+}
+
+func restrictedPod(from *corev1.PodSecurityContext, uid, gid int64) *corev1.PodSecurityContext {
+	sc := from.DeepCopy()
+	if sc == nil {
+		sc = &corev1.PodSecurityContext{}
+	}
+	yes := true
+	sc.RunAsNonRoot, sc.RunAsUser, sc.RunAsGroup = &yes, &uid, &gid
+	if sc.FSGroupChangePolicy == nil {
+		// A cache of a million files is not gone through for each pod.
+		policy := corev1.FSGroupChangeOnRootMismatch
+		sc.FSGroupChangePolicy = &policy
+	}
+	if sc.SeccompProfile == nil || sc.SeccompProfile.Type == corev1.SeccompProfileTypeUnconfined {
+		sc.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
+	}
+	if sc.Sysctls == nil {
+		// Services listen where they always do, which root alone may otherwise.
+		sc.Sysctls = []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"}}
+	}
+	return sc
+}
+
+func restrictedContainer(from *corev1.SecurityContext) *corev1.SecurityContext {
+	sc := from.DeepCopy()
+	if sc == nil {
+		sc = &corev1.SecurityContext{}
+	}
+	yes, no := true, false
+	sc.RunAsNonRoot, sc.AllowPrivilegeEscalation, sc.Privileged, sc.ProcMount = &yes, &no, nil, nil
+	sc.RunAsUser, sc.RunAsGroup = nil, nil // the pod's
+	sc.Capabilities = &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}
+	if sc.SeccompProfile != nil && sc.SeccompProfile.Type == corev1.SeccompProfileTypeUnconfined {
+		sc.SeccompProfile = nil
+	}
+	return sc
+}
+
+// errRestricted says why what a restricted pod cannot have is refused.
+func errRestricted(what, instead string) error {
+	return fmt.Errorf(`%s: the pods are restricted (Pod Security level "restricted"): %s`, what, instead)
+}
+
+// allows refuses a step that no restricted pod can run as it is meant.
+func (d *Driver) allows(step *stage.Step) error {
+	if !d.cfg.Restricted {
+		return nil
+	}
+	switch {
+	case step.Privileged:
+		return errRestricted("it wants to be privileged", "leave privileged out, or run it where that is allowed")
+	case step.MountDockerSocket:
+		return errRestricted("it wants the Docker socket", "leave it out; images can be built without an engine")
+	case step.User == "":
+		return nil
+	}
+	uid, _, ok := numeric(step.User)
+	name, _, _ := strings.Cut(step.User, ":")
+	switch {
+	case ok && uid > 0:
+		return nil
+	case ok || name == "root":
+		return errRestricted("it wants to run as root", "name another user, in numbers, or none for "+d.cfg.RunAs)
+	}
+	return errRestricted(fmt.Sprintf("it wants to run as user %q", step.User),
+		"only root can become somebody whom the image knows by name: name the user and the group in numbers, such as 1000:1000, or none for "+d.cfg.RunAs)
+}
+
+// allowsVolumes refuses those that no restricted pod can have.
+func (d *Driver) allowsVolumes(list []*stage.Volume) error {
+	if !d.cfg.Restricted {
+		return nil
+	}
+	for _, v := range list {
+		if v != nil && v.Host != nil {
+			return errRestricted(fmt.Sprintf("volume %q is a folder of the node", firstOf(v.Host.Name, v.Host.ID)), "use a temp volume or a claim")
+		}
+	}
+	return nil
+}
+
+// allowsEnvironment refuses a transaction that no restricted pod can be made for.
+func (d *Driver) allowsEnvironment(env *driver.Environment) error {
+	if d.cfg.Restricted && env.MountDockerSocket {
+		return errRestricted("it wants the Docker socket", "leave it out; images can be built without an engine")
+	}
+	return d.allowsVolumes(env.Volumes)
+}
+
+// ownClaims gives what is in claims to the group of the pod's user, who is not root.
+// Empty volumes are everybody's anyway.
+func (d *Driver) ownClaims(pod *corev1.Pod) {
+	if !d.cfg.Restricted || pod.Spec.SecurityContext.FSGroup != nil {
+		return
+	}
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			pod.Spec.SecurityContext = pod.Spec.SecurityContext.DeepCopy()
+			pod.Spec.SecurityContext.FSGroup = pod.Spec.SecurityContext.RunAsGroup
+			return
+		}
+	}
+}
+
+// extraAliases are the extra hosts of an announced step, where nobody can add them
+// later.
+func (d *Driver) extraAliases(step *stage.Step) []corev1.HostAlias {
+	if !d.cfg.Restricted {
+		return nil
+	}
+	var list []corev1.HostAlias
+	for _, extra := range step.ExtraHosts {
+		name, address, ok := extraHost(extra)
+		if ok && net.ParseIP(address) != nil && len(validation.IsDNS1123Subdomain(name)) == 0 {
+			list = append(list, corev1.HostAlias{IP: address, Hostnames: []string{name}})
+		}
+	}
+	return list
+}

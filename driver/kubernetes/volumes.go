@@ -1,0 +1,240 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/delegate-io/dlite/driver/kubernetes/podagent"
+	"github.com/delegate-io/dlite/internal/recorded"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// The pod's own volumes.
+const (
+	volumeBin       = "dlite-bin"
+	volumeControl   = "dlite-control"
+	volumeWork      = "dlite-work"
+	volumeMemory    = "dlite-memory"
+	volumeWorkspace = "dlite-workspace"
+	volumeSocket    = "dlite-docker-socket"
+	spareDisk       = "dlite-spare-"
+	spareMemory     = "dlite-spare-memory-"
+)
+
+// dockerSocket is where nodes that have a Docker engine have its socket.
+const dockerSocket = "/var/run/docker.sock"
+
+// mountable is a volume of the transaction as it is in its pod.
+type mountable struct {
+	volume   corev1.Volume
+	readOnly bool
+}
+
+// named are the ids and names under which a step may mean a volume.
+func named(v *stage.Volume) (id, name string, err error) {
+	kinds := 0
+	if v.Temp != nil {
+		kinds, id, name = kinds+1, v.Temp.ID, v.Temp.Name
+	}
+	if v.Host != nil {
+		kinds, id, name = kinds+1, v.Host.ID, v.Host.Name
+	}
+	if v.Claim != nil {
+		kinds, id, name = kinds+1, v.Claim.ID, v.Claim.Name
+	}
+	switch {
+	case kinds != 1:
+		return "", "", errors.New("a volume must be one of temp, host and claim")
+	case id == "" && name == "":
+		return "", "", errors.New("a volume has neither id nor name")
+	}
+	return id, name, nil
+}
+
+// volumesOf makes the pod's volumes of those of the transaction. Those with one id
+// are one.
+func volumesOf(list []*stage.Volume) (map[string]*mountable, []corev1.Volume, error) {
+	byName, volumes := map[string]*mountable{}, []corev1.Volume(nil)
+	for i, v := range list {
+		if v == nil {
+			continue
+		}
+		id, name, err := named(v)
+		if err != nil {
+			return nil, nil, err
+		}
+		m := byName[id]
+		if m == nil || id == "" {
+			if m, err = mountableOf(v, "v"+strconv.Itoa(i)+"-"+recorded.Slug(name, slugLength)); err != nil {
+				return nil, nil, fmt.Errorf("volume %q: %w", firstOf(name, id), err)
+			}
+			volumes = append(volumes, m.volume)
+		}
+		for _, key := range []string{id, name} {
+			if key != "" {
+				byName[key] = m
+			}
+		}
+	}
+	return byName, volumes, nil
+}
+
+func mountableOf(v *stage.Volume, name string) (*mountable, error) {
+	m := &mountable{volume: corev1.Volume{Name: name}}
+	switch {
+	case v.Temp != nil:
+		m.volume.EmptyDir = emptyDir(v.Temp.Medium == "memory", v.Temp.SizeLimit)
+	case v.Host != nil:
+		if !path.IsAbs(v.Host.Path) {
+			return nil, fmt.Errorf("the host's folder %q is not an absolute path", v.Host.Path)
+		}
+		if v.Host.Remove {
+			return nil, errors.New("a pod cannot remove a folder of its node: use a temp volume, or leave remove out")
+		}
+		kind := corev1.HostPathDirectory
+		if v.Host.Create {
+			kind = corev1.HostPathDirectoryOrCreate
+		}
+		m.volume.HostPath = &corev1.HostPathVolumeSource{Path: v.Host.Path, Type: &kind}
+		m.readOnly = v.Host.ReadOnly
+	default:
+		if v.Claim.Claim == "" {
+			return nil, errors.New("the claim has no name")
+		}
+		m.volume.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.Claim.Claim, ReadOnly: v.Claim.ReadOnly}
+		m.readOnly = v.Claim.ReadOnly
+	}
+	return m, nil
+}
+
+func emptyDir(memory bool, limit int64) *corev1.EmptyDirVolumeSource {
+	e := &corev1.EmptyDirVolumeSource{}
+	if memory {
+		e.Medium = corev1.StorageMediumMemory
+	}
+	if limit > 0 {
+		e.SizeLimit = resource.NewQuantity(limit, resource.BinarySI)
+	}
+	return e
+}
+
+// ownVolumes are those that every pod has.
+func (d *Driver) ownVolumes(socket bool) []corev1.Volume {
+	list := []corev1.Volume{
+		{Name: volumeBin, VolumeSource: corev1.VolumeSource{EmptyDir: emptyDir(false, 0)}},
+		{Name: volumeControl, VolumeSource: corev1.VolumeSource{EmptyDir: emptyDir(false, 0)}},
+		{Name: volumeWork, VolumeSource: corev1.VolumeSource{EmptyDir: emptyDir(false, 0)}},
+		{Name: volumeMemory, VolumeSource: corev1.VolumeSource{EmptyDir: emptyDir(true, 0)}},
+		{Name: volumeWorkspace, VolumeSource: corev1.VolumeSource{EmptyDir: emptyDir(false, 0)}},
+	}
+	for _, name := range d.spares(false) {
+		list = append(list, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: emptyDir(false, 0)}})
+	}
+	for _, name := range d.spares(true) {
+		list = append(list, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: emptyDir(true, 0)}})
+	}
+	if socket {
+		kind := corev1.HostPathSocket
+		list = append(list, corev1.Volume{Name: volumeSocket, VolumeSource: corev1.VolumeSource{
+			HostPath: &corev1.HostPathVolumeSource{Path: dockerSocket, Type: &kind},
+		}})
+	}
+	return list
+}
+
+// spares are the names of the pod's spare volumes.
+func (d *Driver) spares(memory bool) []string {
+	n, prefix := d.cfg.SpareVolumes, spareDisk
+	if memory {
+		n, prefix = (n+1)/2, spareMemory
+	}
+	var list []string
+	for i := range n {
+		list = append(list, prefix+strconv.Itoa(i))
+	}
+	return list
+}
+
+// ownMounts are those of every step's container.
+func ownMounts(socket bool) []corev1.VolumeMount {
+	list := []corev1.VolumeMount{
+		{Name: volumeBin, MountPath: podagent.BinDir, ReadOnly: true},
+		{Name: volumeWork, MountPath: podagent.WorkDir},
+		{Name: volumeMemory, MountPath: podagent.MemoryDir},
+		{Name: volumeWorkspace, MountPath: podagent.Workspace},
+	}
+	if socket {
+		list = append(list, corev1.VolumeMount{Name: volumeSocket, MountPath: dockerSocket})
+	}
+	return list
+}
+
+// mounts are those that a step names.
+func mounts(step *stage.Step, volumes map[string]*mountable) ([]corev1.VolumeMount, error) {
+	var list []corev1.VolumeMount
+	for _, m := range step.Volumes {
+		if m == nil {
+			return nil, errors.New("a volume mount is null")
+		}
+		v := volumes[m.Name]
+		if v == nil {
+			return nil, fmt.Errorf("volume %q is neither the transaction's nor the step's", m.Name)
+		}
+		if !path.IsAbs(m.Path) {
+			return nil, fmt.Errorf("volume %q: the path %q is not absolute", m.Name, m.Path)
+		}
+		list = append(list, corev1.VolumeMount{Name: v.volume.Name, MountPath: path.Clean(m.Path), ReadOnly: v.readOnly})
+	}
+	return list, nil
+}
+
+// brought finds a place for the volumes that a step brings along: a spare one of
+// the pod's, which the hub keeps for later steps with the same volume.
+func (p *pod) brought(ctx context.Context, list []*stage.Volume, volumes map[string]*mountable) error {
+	for _, v := range list {
+		if v == nil {
+			continue
+		}
+		id, name, err := named(v)
+		if err != nil {
+			return err
+		}
+		if m := volumes[firstOf(id, name)]; m != nil {
+			volumes[firstOf(name, id)] = m
+			continue
+		}
+		if v.Temp == nil {
+			return fmt.Errorf("volume %q: the volumes of a pod cannot be changed: name it in the init, only temp volumes may come later", firstOf(name, id))
+		}
+		var got podagent.Spared
+		wish := podagent.Spare{ID: firstOf(id, name), Of: p.d.spares(v.Temp.Medium == "memory")}
+		if err := p.call(ctx, "POST", "/spares", wish, &got); err != nil {
+			return fmt.Errorf("volume %q: %w", firstOf(name, id), err)
+		}
+		if got.Name == "" {
+			return fmt.Errorf("volume %q: the pod has no spare volume left: name it in the init, or raise SpareVolumes", firstOf(name, id))
+		}
+		m := &mountable{volume: corev1.Volume{Name: got.Name}}
+		for _, key := range []string{id, name} {
+			if key != "" {
+				volumes[key] = m
+			}
+		}
+	}
+	return nil
+}
+
+func firstOf(texts ...string) string {
+	for _, text := range texts {
+		if text != "" {
+			return text
+		}
+	}
+	return ""
+}
