@@ -1,0 +1,39 @@
+package vm_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver/vm"
+)
+
+// SPEC D6: a Destroy ends the Create of its machine, and no other one.
+func TestADestroyEndsTheCreateThatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	var c vm.Creating
+	require.NoError(t, c.Stop(t.Context(), "dlite-a"))
+	a, endA, err := c.Begin(t.Context(), "dlite-a")
+	require.NoError(t, err)
+	b, endB, err := c.Begin(t.Context(), "dlite-b")
+	require.NoError(t, err)
+	_, _, err = c.Begin(t.Context(), "dlite-a")
+	require.Error(t, err)
+
+	given, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, c.Stop(given, "dlite-a"), context.Canceled, "it does not wait for ever")
+	<-a.Done()
+	require.ErrorIs(t, context.Cause(a), vm.ErrDestroyed)
+	require.NoError(t, b.Err())
+
+	stopped := make(chan error, 1)
+	go func() { stopped <- c.Stop(t.Context(), "dlite-a") }()
+	endA()
+	require.NoError(t, <-stopped)
+	endB()
+	_, end, err := c.Begin(t.Context(), "dlite-a")
+	require.NoError(t, err, "the one before has ended")
+	end()
+}

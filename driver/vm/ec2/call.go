@@ -1,0 +1,141 @@
+package ec2
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	"github.com/aws/smithy-go"
+)
+
+// attempts is how often a call is tried, at least: EC2 throttles an account as a
+// whole, and a pool that fills up calls it a good deal.
+const attempts = 8
+
+// patient sets how a call is retried.
+func patient(o *ec2.Options) {
+	r := o.Retryer
+	if n := r.MaxAttempts(); n > 0 && n < attempts {
+		r = retry.AddWithMaxAttempts(r, attempts)
+	}
+	if r, ok := r.(aws.RetryerV2); ok {
+		o.Retryer = decided{r}
+	}
+}
+
+// decided takes a lack of capacity for an answer. It comes with a status of 500,
+// which is retried otherwise: another subnet is the better try.
+type decided struct{ aws.RetryerV2 }
+
+// IsErrorRetryable implements [aws.Retryer].
+func (d decided) IsErrorRetryable(err error) bool {
+	return !noRoom(err) && d.RetryerV2.IsErrorRetryable(err)
+}
+
+// noRoomCodes are EC2's for what another subnet or time may have.
+var noRoomCodes = []string{
+	"InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity", "InsufficientCapacity",
+	"InsufficientFreeAddressesInSubnet", "InsufficientAddressCapacity", "InsufficientVolumeCapacity",
+	"Unsupported", // the type in the zone
+	"SpotMaxPriceTooLow", "MaxSpotInstanceCountExceeded",
+	"InstanceLimitExceeded", "VcpuLimitExceeded", "VolumeLimitExceeded",
+}
+
+func noRoom(err error) bool {
+	var api smithy.APIError
+	return errors.As(err, &api) && slices.Contains(noRoomCodes, api.ErrorCode())
+}
+
+// call bounds a call.
+func (p *Provider) call(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.CallTimeout)
+	defer cancel()
+	return f(ctx)
+}
+
+func filter(name string, values ...string) types.Filter {
+	return types.Filter{Name: aws.String(name), Values: values}
+}
+
+// instances gives what EC2 shows for an id, in whatever state. There is one at most,
+// unless somebody has copied tags.
+func (p *Provider) instances(ctx context.Context, id string) ([]types.Instance, error) {
+	return p.describe(ctx, filter("tag:"+TagID, id))
+}
+
+func (p *Provider) describe(ctx context.Context, filters ...types.Filter) ([]types.Instance, error) {
+	var all []types.Instance
+	pages := ec2.NewDescribeInstancesPaginator(p.cfg.Client, &ec2.DescribeInstancesInput{Filters: filters, MaxResults: aws.Int32(500)})
+	for pages.HasMorePages() {
+		err := p.call(ctx, func(ctx context.Context) error {
+			page, err := pages.NextPage(ctx, patient)
+			if err == nil {
+				all = append(all, gather(page)...)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func gather(page *ec2.DescribeInstancesOutput) []types.Instance {
+	var all []types.Instance
+	for _, r := range page.Reservations {
+		all = append(all, r.Instances...)
+	}
+	return all
+}
+
+// bounded is a client whose calls are bounded, for the SDK's waiter.
+type bounded struct{ *Provider }
+
+// DescribeInstances implements [ec2.DescribeInstancesAPIClient].
+func (b bounded) DescribeInstances(ctx context.Context, in *ec2.DescribeInstancesInput, options ...func(*ec2.Options)) (out *ec2.DescribeInstancesOutput, err error) {
+	err = b.call(ctx, func(ctx context.Context) error {
+		out, err = b.cfg.Client.DescribeInstances(ctx, in, options...)
+		return err
+	})
+	return out, err
+}
+
+// errTimeout says that something has not come about in its time.
+var errTimeout = errors.New("it takes too long")
+
+// await looks at what EC2 shows for an id until done says so or fails.
+func (p *Provider) await(ctx context.Context, limit time.Duration, id string, done func([]types.Instance) (bool, error)) error {
+	var failed error
+	waiter := ec2.NewInstanceExistsWaiter(bounded{p}, func(o *ec2.InstanceExistsWaiterOptions) {
+		o.MinDelay, o.MaxDelay = p.cfg.Poll, 5*p.cfg.Poll
+		o.ClientOptions = []func(*ec2.Options){patient}
+		o.Retryable = func(_ context.Context, _ *ec2.DescribeInstancesInput, out *ec2.DescribeInstancesOutput, err error) (bool, error) {
+			if err == nil {
+				var ok bool
+				if ok, err = done(gather(out)); ok {
+					return false, nil
+				}
+			}
+			failed = err
+			return err == nil, err
+		}
+	})
+	// One machine is one page. Nothing of this is asked in parts.
+	err := waiter.Wait(ctx, &ec2.DescribeInstancesInput{Filters: []types.Filter{filter("tag:"+TagID, id)}}, limit)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case failed != nil && !errors.Is(failed, context.DeadlineExceeded):
+		return failed
+	}
+	return fmt.Errorf("%w: more than %v", errTimeout, limit)
+}

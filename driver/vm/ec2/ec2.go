@@ -1,0 +1,189 @@
+package ec2
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"github.com/delegate-io/dlite/driver/vm"
+)
+
+// Tags of everything that a Provider makes.
+const (
+	// TagID is the machine's id (vm.Spec).
+	TagID = "dlite-id"
+	// TagOwner is its owner.
+	TagOwner = "dlite-owner"
+)
+
+// ErrCapacity is in the error of a Create for which EC2 had no room: none of the
+// kind in any of the subnets, or none left of what the account may have. Another
+// try later may succeed.
+var ErrCapacity = errors.New("EC2 has no capacity for it")
+
+// Provider is a [vm.Provider] on EC2. It keeps nothing that another process would
+// miss, and is safe for concurrent use.
+type Provider struct {
+	cfg  Config
+	root device
+}
+
+var _ vm.Provider = (*Provider)(nil)
+
+// New makes a provider. It asks EC2 nothing, and fails on a configuration that
+// cannot work.
+func New(cfg Config) (*Provider, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	return &Provider{cfg: cfg}, nil
+}
+
+// Name implements [vm.Provider].
+func (p *Provider) Name() string { return "ec2" }
+
+// made is what a machine's record shows of it.
+type made struct {
+	Instance string `json:"instance"`
+	Type     string `json:"type"`
+	Zone     string `json:"zone,omitempty"`
+	Spot     bool   `json:"spot,omitempty"`
+}
+
+// Create implements [vm.Provider]. It returns when the machine is running, as EC2
+// has it, which is before its agent serves.
+func (p *Provider) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.CreateTimeout)
+	defer cancel()
+	port, err := p.run(ctx, spec)
+	if err != nil {
+		return vm.Machine{}, fmt.Errorf("machine %s: %w", spec.ID, err)
+	}
+	i, err := p.running(ctx, spec.ID)
+	if err != nil {
+		return vm.Machine{}, fmt.Errorf("machine %s: %w", spec.ID, err)
+	}
+	if err := p.bindVolumes(ctx, spec.ID, i); err != nil {
+		return vm.Machine{}, fmt.Errorf("machine %s: %w", spec.ID, err)
+	}
+	m := made{Instance: aws.ToString(i.InstanceId), Type: string(i.InstanceType), Spot: i.InstanceLifecycle == types.InstanceLifecycleTypeSpot}
+	if i.Placement != nil {
+		m.Zone = aws.ToString(i.Placement.AvailabilityZone)
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		return vm.Machine{}, err
+	}
+	created := aws.ToTime(i.LaunchTime)
+	if created.IsZero() {
+		created = time.Now()
+	}
+	return vm.Machine{Address: net.JoinHostPort(p.address(i), port), Created: created, Data: data}, nil
+}
+
+// run starts the machine in the first subnet that has room, and gives the port of
+// its agent. An error that leaves open whether a machine was made ends it, so that
+// there are never two.
+func (p *Provider) run(ctx context.Context, spec vm.Spec) (port string, err error) {
+	device, err := p.rootDevice(ctx)
+	if err != nil {
+		return "", err
+	}
+	data, port, err := p.userData(spec.Boot())
+	if err != nil {
+		return "", err
+	}
+	var full []error
+	for n, subnet := range p.cfg.SubnetIDs {
+		in := p.request(spec, data, device, n)
+		err := p.call(ctx, func(ctx context.Context) error {
+			_, err := p.cfg.Client.RunInstances(ctx, in, patient)
+			return err
+		})
+		switch {
+		case err == nil:
+			return port, nil
+		case !noRoom(err):
+			return "", fmt.Errorf("start it: %w", err)
+		case subnet != "":
+			err = fmt.Errorf("%s: %w", subnet, err)
+		}
+		full = append(full, err)
+	}
+	return "", fmt.Errorf("%w: %w", ErrCapacity, errors.Join(full...))
+}
+
+// running waits until the machine runs and has its address.
+func (p *Provider) running(ctx context.Context, id string) (*types.Instance, error) {
+	var last *types.Instance
+	err := p.await(ctx, p.cfg.CreateTimeout, id, func(found []types.Instance) (bool, error) {
+		if len(found) == 0 {
+			return false, nil // EC2 does not show it yet
+		}
+		last = &found[0]
+		switch state(last) {
+		case types.InstanceStateNamePending:
+			return false, nil
+		case types.InstanceStateNameRunning:
+			return p.address(last) != "", nil
+		}
+		return false, fmt.Errorf("it is %s: %s", state(last), reason(last))
+	})
+	switch {
+	case err == nil:
+		return last, nil
+	case last == nil:
+		return nil, fmt.Errorf("EC2 has started it and does not show it: %w", err)
+	case state(last) == types.InstanceStateNameRunning:
+		return nil, fmt.Errorf("%s runs and has no address: %w", aws.ToString(last.InstanceId), err)
+	}
+	return nil, fmt.Errorf("wait for %s to run: %w", aws.ToString(last.InstanceId), err)
+}
+
+// address is where the delegate reaches a machine; empty as long as it has none.
+func (p *Provider) address(i *types.Instance) string {
+	if p.cfg.PublicAddress {
+		return aws.ToString(i.PublicIpAddress)
+	}
+	return aws.ToString(i.PrivateIpAddress)
+}
+
+// Alive implements [vm.Provider]. A machine that is still being started counts.
+func (p *Provider) Alive(ctx context.Context, id string) (bool, error) {
+	found, err := p.instances(ctx, id)
+	if err != nil {
+		return false, fmt.Errorf("look for machine %s: %w", id, err)
+	}
+	for n := range found {
+		switch state(&found[n]) {
+		case types.InstanceStateNamePending, types.InstanceStateNameRunning:
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// List implements [vm.Provider]. Machines that are ending are not in it.
+func (p *Provider) List(ctx context.Context, owner string) ([]string, error) {
+	found, err := p.describe(ctx,
+		filter("tag:"+TagOwner, owner),
+		filter("instance-state-name", "pending", "running", "stopping", "stopped"))
+	if err != nil {
+		return nil, fmt.Errorf("list the machines of %s: %w", owner, err)
+	}
+	seen := map[string]bool{}
+	var ids []string
+	for n := range found {
+		if id := tag(&found[n], TagID); id != "" && !seen[id] {
+			seen[id] = true
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}

@@ -1,0 +1,440 @@
+package ec2_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	awsec2 "github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/goccy/go-yaml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/delegate-io/dlite/driver/vm"
+	"github.com/delegate-io/dlite/driver/vm/agent"
+	"github.com/delegate-io/dlite/driver/vm/ec2"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// provider is one for the cloud, in a hurry.
+func (c *cloud) provider(change ...func(*ec2.Config)) *ec2.Provider {
+	c.tb.Helper()
+	cfg := ec2.Config{
+		Client: c.client(), AMI: "ami-1", InstanceType: "m7i.large",
+		Poll: time.Millisecond, Settle: 100 * time.Millisecond, CreateTimeout: 20 * time.Second,
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	p, err := ec2.New(cfg)
+	require.NoError(c.tb, err)
+	return p
+}
+
+const id, owner = "dlite-machine-1", "dlite-owner-1"
+
+func spec(id string) vm.Spec {
+	return vm.Spec{ID: id, Owner: owner, Labels: map[string]string{"team": "blue"}, Boot: boot}
+}
+
+// boot is one with a clearly fake key.
+func boot() []byte {
+	b, err := json.Marshal(agent.Boot{
+		CA: []byte("ca"), Cert: []byte("cert"), Key: []byte("visibly-fake-key"), Time: time.Now().UnixNano(), Seed: []byte("seed"),
+	})
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// D6: a machine's life, seen by EC2 late as it does, and by another process.
+func TestAMachineIsMadeFoundAndDestroyed(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	c.hidden, c.pending, c.stale = 2, 3, 2
+	p := c.provider()
+	assert.Equal(t, "ec2", p.Name())
+	before := time.Now()
+	m, err := p.Create(t.Context(), spec(id))
+	require.NoError(t, err)
+	assert.Equal(t, "127.88.0.2:9079", m.Address)
+	assert.WithinDuration(t, before, m.Created, 10*time.Second)
+	assert.JSONEq(t, `{"instance":"i-00000000000000001","type":"m7i.large","zone":"eu-central-1a"}`, string(m.Data))
+
+	other := c.provider()
+	alive, err := other.Alive(t.Context(), id)
+	require.NoError(t, err)
+	assert.True(t, alive)
+	ids, err := other.List(t.Context(), owner)
+	require.NoError(t, err)
+	assert.Equal(t, []string{id}, ids)
+	ids, err = other.List(t.Context(), "dlite-somebody-else")
+	require.NoError(t, err)
+	assert.Empty(t, ids)
+
+	require.NoError(t, other.Destroy(t.Context(), id))
+	assert.Empty(t, c.left())
+	ids, err = p.List(t.Context(), owner)
+	require.NoError(t, err)
+	assert.Empty(t, ids, "also when EC2 showed it running for a while")
+	alive, err = p.Alive(t.Context(), id)
+	require.NoError(t, err)
+	assert.False(t, alive)
+	require.NoError(t, other.Destroy(t.Context(), id), "again")
+	assert.Equal(t, 1, c.count("TerminateInstances"), "what ends is not ended again")
+	require.NoError(t, other.Destroy(t.Context(), "dlite-never-was"))
+}
+
+// Everything that a request must say, by its documented names.
+func TestTheRequest(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	p := c.provider(func(cfg *ec2.Config) {
+		cfg.SubnetIDs, cfg.SecurityGroupIDs = []string{"subnet-1"}, []string{"sg-1", "sg-2"}
+		cfg.KeyName, cfg.InstanceProfile = "people", "arn:aws:iam::123456789012:instance-profile/x"
+		cfg.RootVolume = ec2.RootVolume{SizeGiB: 50, Type: "gp3", IOPS: 4000, ThroughputMiBs: 250}
+		cfg.Spot, cfg.SpotMaxPrice = true, "0.05"
+		cfg.Tags = map[string]string{"cost": "ci", "dlite-id": "mine"}
+		cfg.Adjust = func(in *awsec2.RunInstancesInput) { yes := true; in.EbsOptimized = &yes }
+	})
+	s := spec(id)
+	s.Labels = map[string]string{"team": "blue", "aws:x": "no", "bad": "a\nb", "long": strings.Repeat("x", 257), "cost": "mine"}
+	_, err := p.Create(t.Context(), s)
+	require.NoError(t, err)
+	form := c.forms["RunInstances"][0]
+	for name, want := range map[string]string{
+		"ClientToken": id + "-0", "ImageId": "ami-1", "InstanceType": "m7i.large", "MinCount": "1", "MaxCount": "1",
+		"KeyName": "people", "IamInstanceProfile.Arn": "arn:aws:iam::123456789012:instance-profile/x", "EbsOptimized": "true",
+		"NetworkInterface.1.DeviceIndex": "0", "NetworkInterface.1.SubnetId": "subnet-1",
+		"NetworkInterface.1.SecurityGroupId.1": "sg-1", "NetworkInterface.1.SecurityGroupId.2": "sg-2",
+		"NetworkInterface.1.AssociatePublicIpAddress": "false", "NetworkInterface.1.DeleteOnTermination": "true",
+		"BlockDeviceMapping.1.DeviceName": "/dev/xvda", "BlockDeviceMapping.1.Ebs.VolumeSize": "50", "BlockDeviceMapping.1.Ebs.VolumeType": "gp3",
+		"BlockDeviceMapping.1.Ebs.Iops": "4000", "BlockDeviceMapping.1.Ebs.Throughput": "250",
+		"BlockDeviceMapping.1.Ebs.Encrypted": "true", "BlockDeviceMapping.1.Ebs.DeleteOnTermination": "true",
+		"InstanceMarketOptions.MarketType": "spot", "InstanceMarketOptions.SpotOptions.MaxPrice": "0.05",
+		"InstanceMarketOptions.SpotOptions.SpotInstanceType":             "one-time",
+		"InstanceMarketOptions.SpotOptions.InstanceInterruptionBehavior": "terminate",
+		"InstanceInitiatedShutdownBehavior":                              "terminate",
+		"MetadataOptions.HttpTokens":                                     "required", "MetadataOptions.HttpPutResponseHopLimit": "1",
+	} {
+		assert.Equal(t, want, form.Get(name), name)
+	}
+	want := map[string]string{"Name": id, "dlite-id": id, "dlite-owner": owner, "team": "blue", "cost": "ci"}
+	for _, kind := range []string{"instance", "volume", "network-interface", "spot-instances-request"} {
+		assert.Equal(t, want, tagsOf(form, kind), kind)
+	}
+	assert.Contains(t, string(c.instances[0].userData), "#cloud-config\n")
+
+	// The root device's name is asked for once.
+	_, err = p.Create(t.Context(), spec("dlite-machine-2"))
+	require.NoError(t, err)
+	assert.Equal(t, 1, c.count("DescribeImages"))
+}
+
+func TestALaunchTemplateGivesWhatIsNotSet(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	_, err := c.provider(func(cfg *ec2.Config) {
+		cfg.AMI, cfg.InstanceType = "", ""
+		cfg.LaunchTemplate = ec2.LaunchTemplate{Name: "ci", Version: "7"}
+	}).Create(t.Context(), spec(id))
+	require.NoError(t, err)
+	form := c.forms["RunInstances"][0]
+	assert.Equal(t, "ci", form.Get("LaunchTemplate.LaunchTemplateName"))
+	assert.Equal(t, "7", form.Get("LaunchTemplate.Version"))
+	for name := range form {
+		assert.False(t, name == "ImageId" || name == "InstanceType" || strings.HasPrefix(name, "NetworkInterface") || strings.HasPrefix(name, "BlockDevice"), name)
+	}
+}
+
+func TestAPublicAddressIsUsedWhenItIsWanted(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	c.pending = 2
+	m, err := c.provider(func(cfg *ec2.Config) { cfg.PublicAddress = true }).Create(t.Context(), spec(id))
+	require.NoError(t, err)
+	assert.Equal(t, "127.99.0.2:9079", m.Address)
+}
+
+// A call whose answer is lost has made a machine; the same call again must not make
+// another.
+func TestALostAnswerMakesOneMachine(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	c.loseAnswer = func(action string, call int) bool { return action == "RunInstances" && call <= 2 }
+	p := c.provider()
+	_, err := p.Create(t.Context(), spec(id))
+	require.NoError(t, err)
+	assert.Equal(t, 3, c.count("RunInstances"))
+	assert.Len(t, c.left(), 1)
+	require.NoError(t, p.Destroy(t.Context(), id))
+	assert.Empty(t, c.left())
+}
+
+// T2: of a Create that never heard an answer everything is found, although EC2 does
+// not show it at first.
+func TestWhatALostCreateHasMadeIsDestroyed(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	c.hidden = 4
+	c.loseAnswer = func(action string, _ int) bool { return action == "RunInstances" }
+	p := c.provider(func(cfg *ec2.Config) { cfg.Settle = 10 * time.Second })
+	_, err := p.Create(t.Context(), spec(id))
+	require.Error(t, err)
+	require.Len(t, c.left(), 1)
+	require.NoError(t, c.provider(func(cfg *ec2.Config) { cfg.Settle = 10 * time.Second }).Destroy(t.Context(), id))
+	assert.Empty(t, c.left())
+	// Nothing goes to another subnet when it is open what became of the first.
+	c = newCloud(t)
+	c.loseAnswer = func(action string, _ int) bool { return action == "RunInstances" }
+	_, err = c.provider(func(cfg *ec2.Config) { cfg.SubnetIDs = []string{"subnet-1", "subnet-2"} }).Create(t.Context(), spec(id))
+	require.Error(t, err)
+	assert.Len(t, c.left(), 1)
+}
+
+func TestThrottlingIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	c.fail = func(_ string, call int) (int, string) {
+		if call <= 5 {
+			return 503, "RequestLimitExceeded"
+		}
+		return 0, ""
+	}
+	p := c.provider()
+	_, err := p.Create(t.Context(), spec(id))
+	require.NoError(t, err, "more attempts than the SDK has by default")
+	require.NoError(t, p.Destroy(t.Context(), id))
+	assert.Empty(t, c.left())
+}
+
+// A subnet without room is left for the next one, without trying it again first.
+func TestSubnetsAreTriedInTurn(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	c.full = map[string]string{"subnet-1": "InsufficientInstanceCapacity", "subnet-2": "InsufficientFreeAddressesInSubnet"}
+	three := func(cfg *ec2.Config) { cfg.SubnetIDs = []string{"subnet-1", "subnet-2", "subnet-3"} }
+	_, err := c.provider(three).Create(t.Context(), spec(id))
+	require.NoError(t, err)
+	assert.Equal(t, 3, c.count("RunInstances"))
+	assert.Equal(t, "subnet-3", c.instances[0].subnet)
+	assert.Equal(t, id+"-2", c.instances[0].token)
+
+	c.with(func() { c.full["subnet-3"] = "VcpuLimitExceeded" })
+	_, err = c.provider(three).Create(t.Context(), spec("dlite-machine-2"))
+	require.ErrorIs(t, err, ec2.ErrCapacity)
+	for _, want := range []string{"dlite-machine-2", "subnet-1: ", "InsufficientInstanceCapacity", "subnet-2: ", "subnet-3: ", "VcpuLimitExceeded"} {
+		assert.ErrorContains(t, err, want)
+	}
+	assert.NotContains(t, err.Error(), "visibly-fake")
+
+	c.fail = func(action string, _ int) (int, string) { return 403, "UnauthorizedOperation" }
+	_, err = c.provider(three).Create(t.Context(), spec("dlite-machine-3"))
+	require.ErrorContains(t, err, "UnauthorizedOperation")
+	require.NotErrorIs(t, err, ec2.ErrCapacity)
+	assert.Equal(t, 7, c.count("RunInstances"), "no other subnet for that")
+}
+
+// A machine that EC2 gives up says why.
+func TestAMachineThatDoesNotComeUpSaysWhy(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	c.launch = func(i *instance) {
+		i.state, i.reason = "terminated", "Client.InvalidKMSKey.InvalidState: the key is disabled"
+	}
+	_, err := c.provider().Create(t.Context(), spec(id))
+	require.ErrorContains(t, err, "the key is disabled")
+
+	c.launch = func(i *instance) { i.pending = 1 << 30 }
+	short := func(cfg *ec2.Config) { cfg.CreateTimeout = 50 * time.Millisecond }
+	_, err = c.provider(short).Create(t.Context(), spec("dlite-machine-2"))
+	require.ErrorContains(t, err, "wait for i-00000000000000002 to run")
+
+	c.launch, c.hidden = nil, 1<<30
+	_, err = c.provider(short).Create(t.Context(), spec("dlite-machine-3"))
+	require.ErrorContains(t, err, "does not show it")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = c.provider().Create(ctx, spec("dlite-machine-4"))
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, c.provider().Destroy(ctx, id), context.Canceled, "nothing seen is not nothing there")
+}
+
+// A Destroy whose search fails says so: it must not count as nothing found.
+func TestADestroyThatCannotLookFails(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	p := c.provider()
+	_, err := p.Create(t.Context(), spec(id))
+	require.NoError(t, err)
+	c.with(func() { c.fail = func(string, int) (int, string) { return 403, "UnauthorizedOperation" } })
+	require.ErrorContains(t, p.Destroy(t.Context(), id), "UnauthorizedOperation")
+	_, err = p.Alive(t.Context(), id)
+	require.Error(t, err)
+	_, err = p.List(t.Context(), owner)
+	require.Error(t, err)
+	// Nor may one that was found and cannot be ended.
+	c.with(func() {
+		c.fail = func(action string, _ int) (int, string) {
+			if action == "TerminateInstances" {
+				return 400, "OperationNotPermitted"
+			}
+			return 0, ""
+		}
+	})
+	require.ErrorContains(t, p.Destroy(t.Context(), id), "OperationNotPermitted")
+}
+
+// A call that is never answered is given up.
+func TestACallThatHangsIsBounded(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	p := c.provider(func(cfg *ec2.Config) { cfg.CallTimeout = 50 * time.Millisecond })
+	c.mu.Lock()
+	start := time.Now()
+	_, err := p.Alive(t.Context(), id)
+	c.mu.Unlock()
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.Less(t, time.Since(start), 5*time.Second)
+}
+
+// Volumes that an image wants to keep go with the machine, also of one that was
+// made half; what somebody has attached stays.
+func TestVolumesGoWithTheirMachine(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	c.volumes = func(i *instance) []*volume {
+		return []*volume{
+			{id: "vol-root-" + i.id, device: "/dev/xvda", goes: true},
+			{id: "vol-data-" + i.id, device: "/dev/sdb"},
+			{id: "vol-other-" + i.id, device: "/dev/sdc", foreign: true},
+		}
+	}
+	p := c.provider()
+	_, err := p.Create(t.Context(), spec(id))
+	require.NoError(t, err)
+	assert.True(t, c.instances[0].volumes[1].goes, "at once: it may end without us")
+	require.NoError(t, p.Destroy(t.Context(), id))
+	assert.Empty(t, c.left())
+	assert.False(t, c.instances[0].volumes[2].gone)
+
+	c.loseAnswer = func(action string, _ int) bool { return action == "RunInstances" }
+	_, err = p.Create(t.Context(), spec("dlite-machine-2"))
+	require.Error(t, err)
+	require.NoError(t, p.Destroy(t.Context(), "dlite-machine-2"))
+	assert.Empty(t, c.left())
+}
+
+// A list has everything, however it is cut into pages, and what is half made.
+func TestAListHasAllPages(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	c.page = 3
+	p := c.provider()
+	var wg sync.WaitGroup
+	for n := range 10 {
+		wg.Go(func() {
+			_, err := p.Create(t.Context(), spec(fmt.Sprintf("dlite-many-%d", n)))
+			assert.NoError(t, err)
+		})
+	}
+	wg.Wait()
+	c.with(func() { c.instances[3].state, c.instances[3].pending = "pending", 100 })
+	ids, err := p.List(t.Context(), owner)
+	require.NoError(t, err)
+	assert.Len(t, ids, 10)
+}
+
+// What a machine is told: its boot in memory, and to start the agent.
+func TestUserDataIsACloudConfig(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	_, err := c.provider(func(cfg *ec2.Config) {
+		cfg.MaxLife = 90 * time.Minute
+		cfg.Agent = ec2.Agent{URL: "https://example.com/agent", SHA256: strings.Repeat("aB", 32)}
+	}).Create(t.Context(), spec(id))
+	require.NoError(t, err)
+	b, script := readCloudConfig(t, c.instances[0].userData)
+	assert.Equal(t, agent.Boot{CA: []byte("ca"), Cert: []byte("cert"), Key: []byte("visibly-fake-key")}, b, "its clock is right already")
+	assert.Contains(t, script, "shutdown -P +90\n")
+	assert.Contains(t, script, "curl -fsSL --retry 5 -o \"$part\" 'https://example.com/agent'")
+	assert.Contains(t, script, strings.Repeat("ab", 32)+"  ")
+	assert.NotContains(t, script, "visibly-fake", "a script can be seen in the list of processes")
+
+	c = newCloud(t)
+	_, err = c.provider(func(cfg *ec2.Config) {
+		cfg.UserData = func(boot []byte) ([]byte, error) { return append([]byte("<powershell>"), boot[:5]...), nil }
+	}).Create(t.Context(), spec(id))
+	require.NoError(t, err)
+	assert.Equal(t, `<powershell>{"ca"`, string(c.instances[0].userData))
+
+	_, err = c.provider(func(cfg *ec2.Config) {
+		cfg.UserData = func([]byte) ([]byte, error) { return make([]byte, 16<<10+1), nil }
+	}).Create(t.Context(), spec("dlite-machine-2"))
+	require.ErrorContains(t, err, "EC2 takes 16384")
+	s := spec("dlite-machine-3")
+	s.Boot = func() []byte { return []byte(`{"listen":"10.0.0.1:7000"}`) }
+	m, err := c.provider().Create(t.Context(), s)
+	require.NoError(t, err)
+	assert.Equal(t, "127.88.0.3:7000", m.Address, "the port that the agent is told")
+}
+
+// readCloudConfig is what cloud-init makes of user data.
+func readCloudConfig(tb testing.TB, data []byte) (b agent.Boot, script string) {
+	tb.Helper()
+	var cfg struct {
+		WriteFiles []struct {
+			Path, Permissions, Encoding string
+			Content                     string
+		} `yaml:"write_files"`
+		RunCmd [][]string `yaml:"runcmd"`
+	}
+	require.True(tb, strings.HasPrefix(string(data), "#cloud-config\n"))
+	require.NoError(tb, yaml.Unmarshal(data, &cfg))
+	require.Len(tb, cfg.WriteFiles, 1)
+	f := cfg.WriteFiles[0]
+	assert.Equal(tb, [3]string{"/run/dlite/boot.json", "0600", "b64"}, [3]string{f.Path, f.Permissions, f.Encoding})
+	text, err := base64.StdEncoding.DecodeString(f.Content)
+	require.NoError(tb, err)
+	require.NoError(tb, json.Unmarshal(text, &b))
+	require.Len(tb, cfg.RunCmd, 1)
+	require.Equal(tb, []string{"/bin/sh", "-c"}, cfg.RunCmd[0][:2])
+	return b, cfg.RunCmd[0][2]
+}
+
+func TestAConfigurationThatCannotWorkIsRefused(t *testing.T) {
+	t.Parallel()
+	good := ec2.Config{Client: newCloud(t).client(), AMI: "ami-1", InstanceType: "t3.small"}
+	_, err := ec2.New(good)
+	require.NoError(t, err)
+	for want, change := range map[string]func(*ec2.Config){
+		"there is no client":          func(c *ec2.Config) { c.Client = nil },
+		"an AMI or a launch template": func(c *ec2.Config) { c.AMI = "" },
+		"leave one out":               func(c *ec2.Config) { c.LaunchTemplate = ec2.LaunchTemplate{ID: "lt-1", Name: "x"} },
+		"name an instance type":       func(c *ec2.Config) { c.InstanceType = "" },
+		"name the root volume's":      func(c *ec2.Config) { c.AMI, c.LaunchTemplate.ID, c.RootVolume.SizeGiB = "", "lt-1", 5 },
+		"encrypted and unencrypted":   func(c *ec2.Config) { c.RootVolume = ec2.RootVolume{Encrypted: true, Unencrypted: true} },
+		"needs the SHA-256":           func(c *ec2.Config) { c.Agent.URL = "https://example.com/x" },
+		"path or URL is not valid":    func(c *ec2.Config) { c.Agent.Path = "/x'; rm -rf /; '" },
+		"less than a minute":          func(c *ec2.Config) { c.MaxLife = time.Second },
+		"MaxLife takes cloud-init": func(c *ec2.Config) {
+			c.MaxLife, c.UserData = time.Hour, func(b []byte) ([]byte, error) { return b, nil }
+		},
+		"Spot is not set":              func(c *ec2.Config) { c.SpotMaxPrice = "1" },
+		`the tag "aws:x" is not valid`: func(c *ec2.Config) { c.Tags = map[string]string{"aws:x": "y"} },
+	} {
+		cfg := good
+		change(&cfg)
+		_, err := ec2.New(cfg)
+		assert.ErrorContains(t, err, want)
+	}
+}

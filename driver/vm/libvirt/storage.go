@@ -1,0 +1,90 @@
+package libvirt
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/digitalocean/go-libvirt"
+)
+
+// volume is the name of a machine's disk.
+func volume(machine string) string { return machine + ".qcow2" }
+
+// diskPath is where a machine's disk is to be.
+func (p *Provider) diskPath(daemon *libvirt.Libvirt, machine string) (string, error) {
+	pool, err := daemon.StoragePoolLookupByName(p.config.Pool)
+	if err != nil {
+		return "", fmt.Errorf("find the storage pool %s: %w", p.config.Pool, err)
+	}
+	text, err := daemon.StoragePoolGetXMLDesc(pool, 0)
+	if err != nil {
+		return "", fmt.Errorf("read the storage pool %s: %w", p.config.Pool, err)
+	}
+	var description struct {
+		Path string `xml:"target>path"`
+	}
+	if err := xml.Unmarshal([]byte(text), &description); err != nil || description.Path == "" {
+		return "", fmt.Errorf("the storage pool %s is not one of a folder", p.config.Pool)
+	}
+	return filepath.Join(description.Path, volume(machine)), nil
+}
+
+// makeDisk makes a layer above the image, of the same size.
+func (p *Provider) makeDisk(daemon *libvirt.Libvirt, machine string) error {
+	pool, err := daemon.StoragePoolLookupByName(p.config.Pool)
+	if err != nil {
+		return fmt.Errorf("find the storage pool %s: %w", p.config.Pool, err)
+	}
+	type format struct {
+		Type string `xml:"type,attr"`
+	}
+	text, err := xml.Marshal(struct {
+		XMLName xml.Name `xml:"volume"`
+		Name    string   `xml:"name"`
+		Format  format   `xml:"target>format"`
+		Below   string   `xml:"backingStore>path"`
+		BelowIs format   `xml:"backingStore>format"`
+	}{Name: volume(machine), Format: format{"qcow2"}, Below: p.config.Image, BelowIs: format{p.config.ImageFormat}})
+	if err != nil {
+		return err
+	}
+	if _, err := daemon.StorageVolCreateXML(pool, string(text), 0); err != nil {
+		return fmt.Errorf("make the machine's disk: %w", err)
+	}
+	return nil
+}
+
+// deleteDisk is fine with a disk, or a pool, that is not there.
+func (p *Provider) deleteDisk(daemon *libvirt.Libvirt, machine string) error {
+	pool, err := daemon.StoragePoolLookupByName(p.config.Pool)
+	if is(err, libvirt.ErrNoStoragePool) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("find the storage pool %s: %w", p.config.Pool, err)
+	}
+	disk, err := daemon.StorageVolLookupByName(pool, volume(machine))
+	if err == nil {
+		err = daemon.StorageVolDelete(disk, 0)
+	}
+	if err != nil && !is(err, libvirt.ErrNoStorageVol) {
+		return fmt.Errorf("delete the machine's disk: %w", err)
+	}
+	return nil
+}
+
+// is reports whether the daemon's error has one of the codes.
+func is(err error, codes ...libvirt.ErrorNumber) bool {
+	var said libvirt.Error
+	if !errors.As(err, &said) {
+		return false
+	}
+	for _, c := range codes {
+		if said.Code == uint32(c) {
+			return true
+		}
+	}
+	return false
+}

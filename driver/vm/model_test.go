@@ -1,0 +1,422 @@
+package vm
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/delegate-io/dlite/driver"
+)
+
+// move is a step of the model's.
+type move struct {
+	Kind string
+	N    int
+}
+
+// modelTest is a pool on a provider in memory, in a bubble with a clock of its
+// own.
+type modelTest struct {
+	fake *fakeProvider
+	cfg  PoolConfig
+	pool *Pool
+
+	asked []*asker // who has asked, in this order
+	turns int      // how often somebody has asked or reserved
+	// kept are the reservations that no init has used, and which have not ended.
+	kept map[string]*modelReservation
+}
+
+// modelReservation is one as its owner sees it.
+type modelReservation struct {
+	turn  int
+	until time.Time
+	// restarted says that another process has taken it over, in an order of its own.
+	restarted bool
+}
+
+// asker wants a machine. Its turn is that of its reservation where it has one.
+type asker struct {
+	n       int
+	turn    int
+	noOrder bool // another process has taken its reservation over
+	cancel  context.CancelFunc
+	done    chan struct{}
+	m       *machine
+	token   string
+	err     error
+	unlucky bool // was given a machine that was dead
+	over    bool // cancelled, or has given it back
+}
+
+func (mt *modelTest) waiting() (ws []*asker) {
+	for _, a := range mt.asked {
+		if closed(a.done) {
+			continue
+		}
+		ws = append(ws, a)
+	}
+	return ws
+}
+
+func (mt *modelTest) holding() (hs []*asker) {
+	for _, a := range mt.asked {
+		if closed(a.done) && a.err == nil && !a.over {
+			hs = append(hs, a)
+		}
+	}
+	return hs
+}
+
+func closed(done chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (mt *modelTest) open(ctx context.Context) error {
+	var err error
+	if mt.pool, err = NewPool(mt.fake, mt.cfg); err != nil {
+		return err
+	}
+	mt.pool.probe = mt.fake.probe
+	mt.pool.dial = nil
+	return mt.pool.Start(ctx)
+}
+
+// ask begins the init of a transaction. An empty one has reserved nothing.
+func (mt *modelTest) ask(ctx context.Context, transaction string) {
+	ctx, cancel := context.WithCancel(ctx)
+	a := &asker{n: len(mt.asked), turn: mt.turn(), cancel: cancel, done: make(chan struct{})}
+	if r := mt.kept[transaction]; r != nil {
+		a.turn, a.noOrder = r.turn, r.restarted
+		delete(mt.kept, transaction)
+	}
+	if transaction == "" {
+		transaction = fmt.Sprintf("transaction %d", a.n)
+	}
+	mt.asked = append(mt.asked, a)
+	pool := mt.pool
+	go func() {
+		defer close(a.done)
+		env := &driver.Environment{ID: transaction}
+		a.m, a.err = pool.claim(ctx, env, &notes{}, func(ctx context.Context, m *machine, r *record) error {
+			err := mt.fake.probe(ctx, r)
+			a.unlucky = a.unlucky || err != nil
+			return err
+		})
+		if a.err == nil {
+			a.token = a.m.claim.Token
+		}
+	}()
+}
+
+func (mt *modelTest) turn() int {
+	mt.turns++
+	return mt.turns
+}
+
+// reserve reserves a machine for a while, for a new transaction.
+func (mt *modelTest) reserve(ctx context.Context, limit time.Duration) error {
+	turn := mt.turn()
+	id := fmt.Sprintf("reserved %d", turn)
+	var first *driver.Reservation
+	for range 2 { // the second time changes nothing
+		r, err := mt.pool.reserve(ctx, id, limit)
+		if err != nil {
+			return err
+		}
+		if first == nil {
+			first = r
+		}
+		if *r != *first || r.Until != time.Now().Add(limit) || (r.Machine == "") != (r.Place > 0) {
+			return fmt.Errorf("reserved %+v, then %+v", first, r)
+		}
+	}
+	mt.kept[id] = &modelReservation{turn: turn, until: first.Until}
+	return nil
+}
+
+// oneKept is one of the reservations.
+func (mt *modelTest) oneKept(n int) string {
+	ids := slices.Sorted(maps.Keys(mt.kept))
+	if len(ids) == 0 {
+		return ""
+	}
+	return ids[n%len(ids)]
+}
+
+// restarted leaves those reservations that have a machine, which the new process
+// must know.
+func (mt *modelTest) restarted() {
+	mt.pool.mu.Lock()
+	defer mt.pool.mu.Unlock()
+	for id, r := range mt.kept {
+		if mt.pool.reservations[id] == nil {
+			delete(mt.kept, id)
+		}
+		r.restarted = true
+	}
+}
+
+// checkReservations compares them with the pool's.
+func (mt *modelTest) checkReservations() error {
+	for id, r := range mt.kept {
+		if !time.Now().Before(r.until) {
+			delete(mt.kept, id)
+		}
+	}
+	held := map[string]bool{}
+	for _, a := range mt.holding() {
+		held[a.m.id] = true
+	}
+	mt.pool.mu.Lock()
+	defer mt.pool.mu.Unlock()
+	for id, r := range mt.pool.reservations {
+		if mt.kept[id] == nil {
+			return fmt.Errorf("%s is kept and should not be", id)
+		}
+		if r.machine != nil && (held[r.machine.id] || r.machine.reservation != r) {
+			return fmt.Errorf("the machine of %s is somebody else's", id)
+		}
+	}
+	if len(mt.pool.reservations) != len(mt.kept) {
+		return fmt.Errorf("reservations are lost: there should be %d and are %d", len(mt.kept), len(mt.pool.reservations))
+	}
+	return nil
+}
+
+func (mt *modelTest) giveBack(ctx context.Context, a *asker) {
+	a.over = true
+	pool := mt.pool
+	go func() {
+		reset := func(ctx context.Context, _ *machine, r *record) error { return mt.fake.probe(ctx, r) }
+		_ = pool.release(ctx, a.m.id, a.token, reset) // it goes on when it fails
+	}()
+}
+
+func (mt *modelTest) make(ctx context.Context, mv move) error {
+	switch mv.Kind {
+	case "ask":
+		mt.ask(ctx, "")
+	case "reserve":
+		return mt.reserve(ctx, time.Duration(1+mv.N*10)*time.Second)
+	case "come":
+		if id := mt.oneKept(mv.N); id != "" {
+			mt.ask(ctx, id)
+		}
+	case "unreserve":
+		if id := mt.oneKept(mv.N); id != "" {
+			delete(mt.kept, id)
+			return (&Driver{pools: map[string]*Pool{"": mt.pool}}).Unreserve(ctx, id)
+		}
+	case "give back":
+		if hs := mt.holding(); len(hs) > 0 {
+			mt.giveBack(ctx, hs[mv.N%len(hs)])
+		}
+	case "cancel":
+		if ws := mt.waiting(); len(ws) > 0 {
+			ws[mv.N%len(ws)].cancel()
+		}
+	case "kill":
+		mt.fake.set(func(f *fakeProvider) {
+			ids := make([]string, 0, len(f.owned))
+			for id := range f.owned {
+				ids = append(ids, id)
+			}
+			slices.Sort(ids)
+			if len(ids) > 0 {
+				f.dead[ids[mv.N%len(ids)]] = true
+			}
+		})
+	case "wait":
+		return pass(ctx, time.Duration(mv.N)*time.Second)
+	case "restart":
+		for _, a := range mt.waiting() {
+			a.cancel()
+			<-a.done
+		}
+		bounded, cancel := context.WithTimeout(ctx, time.Duration(mv.N)*time.Second)
+		defer cancel()
+		_ = mt.pool.Close(bounded) // what is left the next one finishes
+		if err := mt.open(ctx); err != nil {
+			return err
+		}
+		mt.restarted()
+	}
+	return nil
+}
+
+// check looks at what always holds.
+func (mt *modelTest) check() error {
+	synctest.Wait()
+	s := mt.pool.Stats()
+	if all := s.Warm + s.Reserved + s.Claimed + s.Creating + s.Destroying; all > mt.cfg.Max {
+		return fmt.Errorf("%d machines of %d: %+v", all, mt.cfg.Max, s)
+	}
+	if s.Warm > 0 && s.Waiting > 0 {
+		return fmt.Errorf("somebody waits beside a warm machine: %+v", s)
+	}
+	if err := mt.checkReservations(); err != nil {
+		return err
+	}
+	mt.fake.mu.Lock()
+	defer mt.fake.mu.Unlock()
+	if len(mt.fake.broken) > 0 {
+		return fmt.Errorf("the pool broke a rule: %v", mt.fake.broken)
+	}
+	// Nobody is served before one who asked earlier.
+	first := mt.turns + 1
+	for _, a := range mt.waiting() {
+		if !a.unlucky && !a.noOrder {
+			first = min(first, a.turn)
+		}
+	}
+	for _, a := range mt.holding() {
+		if a.turn > first && !a.noOrder {
+			return fmt.Errorf("%d has a machine and %d, who asked before, waits", a.turn, first)
+		}
+	}
+	held := map[string]int{}
+	for _, a := range mt.holding() {
+		held[a.m.id]++
+		if held[a.m.id] > 1 {
+			return fmt.Errorf("machine %s is claimed twice", a.m.id)
+		}
+	}
+	return nil
+}
+
+// finish gives back everything, lets all go well, and wants the pool to be as it
+// should be, and nothing to be left when it is closed.
+func (mt *modelTest) finish(ctx context.Context) error {
+	mt.fake.set(func(f *fakeProvider) { f.faults = 0 })
+	for range 3*len(mt.asked) + 3 { // in which reservations end, too
+		for _, a := range mt.holding() {
+			mt.giveBack(ctx, a)
+		}
+		if err := pass(ctx, 5*time.Minute); err != nil {
+			return err
+		}
+		if err := mt.check(); err != nil {
+			return err
+		}
+		if len(mt.waiting())+len(mt.holding()) == 0 {
+			break
+		}
+	}
+	if n := len(mt.waiting()); n > 0 {
+		return fmt.Errorf("%d still wait: %+v", n, mt.pool.Stats())
+	}
+	// Machines that become too old are replaced all the time, so the pool is not
+	// full and quiet at every moment.
+	for range 100 {
+		if err := pass(ctx, 7*time.Second); err != nil {
+			return err
+		}
+		synctest.Wait()
+		if s := mt.pool.Stats(); s.Warm >= mt.cfg.Min && s.Reserved+s.Claimed+s.Creating+s.Destroying+s.Waiting == 0 {
+			return mt.end(ctx)
+		}
+	}
+	return fmt.Errorf("the pool is not full and quiet again: %+v", mt.pool.Stats())
+}
+
+// end closes a quiet pool.
+func (mt *modelTest) end(ctx context.Context) error {
+	if there, s := mt.fake.there(), mt.pool.Stats(); there != s.Warm {
+		return fmt.Errorf("%d machines are there, the pool has %d", there, s.Warm)
+	}
+	records, err := filepath.Glob(filepath.Join(mt.cfg.Dir, "dlite-*"))
+	if err != nil || len(records) != mt.pool.Stats().Warm {
+		return fmt.Errorf("records %v, machines %+v (%w)", records, mt.pool.Stats(), err)
+	}
+	all, err := mt.pool.records.read()
+	if err != nil || slices.ContainsFunc(all, func(r *record) bool { return r.Reserved != nil }) {
+		return fmt.Errorf("reservations are left on record (%w)", err)
+	}
+	mt.pool.cfg.KeepWarm = false
+	if err := mt.pool.Close(ctx); err != nil {
+		return err
+	}
+	if there := mt.fake.there(); there > 0 {
+		return fmt.Errorf("%d machines are left", there)
+	}
+	left, err := filepath.Glob(filepath.Join(mt.cfg.Dir, "dlite-*"))
+	if err != nil || len(left) > 0 {
+		return fmt.Errorf("records are left: %v (%w)", left, err)
+	}
+	return nil
+}
+
+func (mt *modelTest) run(ctx context.Context, moves []move) error {
+	if err := mt.open(ctx); err != nil {
+		return err
+	}
+	defer func() { _ = mt.pool.Close(ctx) }()
+	for i, mv := range moves {
+		if err := mt.make(ctx, mv); err != nil {
+			return fmt.Errorf("move %d, %v: %w", i, mv, err)
+		}
+		if err := mt.check(); err != nil {
+			return fmt.Errorf("after move %d, %v: %w", i, mv, err)
+		}
+	}
+	return mt.finish(ctx)
+}
+
+// SPEC D6, PITFALLS: whatever is asked of a pool, and whatever its provider does,
+// there are never too many machines, none is lost or given to two, who asked first
+// is served first, what is reserved is kept for its owner and for nobody else, until
+// it ends, and in the end the pool is full again.
+func TestThePoolKeepsItsPromises(t *testing.T) {
+	t.Parallel()
+	kinds := []string{"reserve", "reserve", "come", "come", "unreserve", "ask", "ask", "ask", "give back", "give back", "cancel", "kill", "wait", "wait", "restart"}
+	rapid.Check(t, func(rt *rapid.T) {
+		dir, err := os.MkdirTemp(inMemory(), "dlite-model-")
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer os.RemoveAll(dir) //nolint:errcheck // it is a temporary one
+		cfg := PoolConfig{Name: "model", Dir: dir, Max: rapid.IntRange(1, 6).Draw(rt, "max"), KeepWarm: true}
+		cfg.Min = rapid.IntRange(0, cfg.Max).Draw(rt, "min")
+		cfg.Parallel = rapid.IntRange(1, 3).Draw(rt, "parallel")
+		cfg.MaxUses = rapid.IntRange(0, 3).Draw(rt, "uses")
+		cfg.MaxIdle = time.Duration(rapid.SampledFrom([]int{0, 120, 600}).Draw(rt, "idle")) * time.Second
+		cfg.MaxAge = time.Duration(rapid.SampledFrom([]int{0, 300, 900}).Draw(rt, "age")) * time.Second
+		fake := newFake(rapid.Uint64().Draw(rt, "seed"))
+		fake.faults = rapid.SampledFrom([]int{0, 10, 50}).Draw(rt, "faults")
+		fake.slow = time.Duration(rapid.IntRange(0, 20).Draw(rt, "slow")) * time.Second
+		fake.max, fake.dir = cfg.Max, dir
+		moves := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) move {
+			return move{rapid.SampledFrom(kinds).Draw(rt, "kind"), rapid.IntRange(0, 60).Draw(rt, "n")}
+		}), 1, 60).Draw(rt, "moves")
+		var failure error
+		synctest.Test(t, func(t *testing.T) {
+			failure = (&modelTest{fake: fake, cfg: cfg, kept: map[string]*modelReservation{}}).run(context.WithoutCancel(t.Context()), moves)
+		})
+		if failure != nil {
+			rt.Fatal(failure)
+		}
+	})
+}
+
+// inMemory is a folder in memory, or "" where there is none: a disk makes waiting
+// for it the most of what the test does.
+func inMemory() string {
+	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
+		return "/dev/shm"
+	}
+	return ""
+}

@@ -1,0 +1,550 @@
+package vm
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver"
+)
+
+// bubble is a pool on a provider in memory, with a clock of its own.
+type bubble struct {
+	*testing.T
+	fake *fakeProvider
+	pool *Pool
+	cfg  PoolConfig
+}
+
+// inBubble runs f with a pool that has been started, and wants nothing to be left
+// when it is closed.
+func inBubble(t *testing.T, cfg PoolConfig, f func(b *bubble)) {
+	t.Parallel()
+	cfg.Name, cfg.Dir = "test", t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bubble{T: t, fake: newFake(1), cfg: cfg}
+		b.fake.max, b.fake.dir = cfg.Max, cfg.Dir
+		b.open()
+		synctest.Wait()
+		defer func() { // also when f has failed: a bubble wants all to end
+			b.fake.set(func(f *fakeProvider) { f.faults = 0 })
+			b.pool.cfg.KeepWarm = false
+			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+			defer cancel()
+			assert.NoError(t, b.pool.Close(ctx))
+			assert.Empty(t, b.fake.broken)
+		}()
+		f(b)
+	})
+}
+
+func (b *bubble) open() {
+	b.Helper()
+	var err error
+	b.pool, err = NewPool(b.fake, b.cfg)
+	require.NoError(b, err)
+	b.pool.probe = b.fake.probe
+	b.pool.dial = nil
+	require.NoError(b, b.pool.Start(b.Context()))
+}
+
+// restart closes the pool and opens another one.
+func (b *bubble) restart() {
+	b.Helper()
+	require.NoError(b, b.pool.Close(b.Context()))
+	b.open()
+	synctest.Wait()
+}
+
+func (b *bubble) wait(d time.Duration) {
+	b.Helper()
+	require.NoError(b, pass(b.Context(), d))
+	synctest.Wait()
+}
+
+// healthyCheck is the check of a claim.
+func (b *bubble) healthyCheck(ctx context.Context, _ *machine, r *record) error {
+	return b.fake.probe(ctx, r)
+}
+
+func (b *bubble) claim(ctx context.Context, l driver.Ledger) (*machine, error) {
+	return b.pool.claim(ctx, &driver.Environment{ID: "stage"}, l, b.healthyCheck)
+}
+
+func (b *bubble) mustClaim() *machine {
+	b.Helper()
+	m, err := b.claim(b.Context(), &notes{})
+	require.NoError(b, err)
+	return m
+}
+
+func (b *bubble) release(m *machine) error {
+	return b.pool.release(b.Context(), m.id, m.claim.Token, b.healthyCheck)
+}
+
+func (b *bubble) requireStats(want Stats) {
+	b.Helper()
+	synctest.Wait()
+	got := b.pool.Stats()
+	got.Failures = want.Failures
+	require.Equal(b, want, got)
+}
+
+// SPEC D6: a pool that is exhausted makes a transaction wait, tells it, and serves
+// it when a machine is free again.
+func TestAnExhaustedPoolQueues(t *testing.T) {
+	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
+		m := b.mustClaim()
+		said, done := &bytes.Buffer{}, make(chan *machine, 1)
+		go func() {
+			next, err := b.pool.claim(b.Context(), &driver.Environment{ID: "second", Log: said}, &notes{}, b.healthyCheck)
+			require.NoError(b, err)
+			done <- next
+		}()
+		b.requireStats(Stats{Claimed: 1, Waiting: 1})
+		require.Equal(b, "Waiting for a machine of pool test: all 1 are in use or being made.\n", said.String())
+		require.NoError(b, b.release(m))
+		next := <-done
+		require.NotEqual(b, m.id, next.id)
+		require.NoError(b, b.release(next))
+	})
+}
+
+// SPEC D6: the end of a context ends the wait, and the error says what holds the
+// pool up.
+func TestAWaitEndsWithItsContext(t *testing.T) {
+	inBubble(t, PoolConfig{Max: 1}, func(b *bubble) {
+		b.fake.set(func(f *fakeProvider) { f.faults = 100 })
+		ctx, cancel := context.WithTimeoutCause(b.Context(), time.Minute, errors.New("the stage's time is over"))
+		defer cancel()
+		_, err := b.claim(ctx, &notes{})
+		require.ErrorContains(b, err, "the stage's time is over")
+		require.ErrorContains(b, err, errUnlucky.Error())
+		require.Zero(b, b.pool.Stats().Waiting)
+	})
+}
+
+// PITFALLS: a failed replenish is tried again, ever more slowly, and for ever.
+func TestAPoolNeverGivesUp(t *testing.T) {
+	inBubble(t, PoolConfig{Max: 2, MinRetry: time.Second, MaxRetry: time.Minute}, func(b *bubble) {
+		b.pool.cfg.Min = 2
+		b.fake.set(func(f *fakeProvider) { f.faults = 100 })
+		b.pool.stir()
+		b.wait(time.Hour)
+		// A machine that could not be made and cannot be destroyed counts.
+		require.Equal(b, 2, b.fake.there())
+		made := b.fake.created
+		require.LessOrEqual(b, made, 2)
+		b.fake.set(func(f *fakeProvider) { f.faults = 0 })
+		b.wait(3 * time.Minute)
+		b.requireStats(Stats{Warm: 2})
+	})
+}
+
+// SPEC D6: attempts to make a machine are not more than the back-off allows.
+func TestAttemptsSlowDown(t *testing.T) {
+	inBubble(t, PoolConfig{Max: 1, MinRetry: time.Second, MaxRetry: time.Minute}, func(b *bubble) {
+		b.pool.cfg.Min = 1
+		b.fake.set(func(f *fakeProvider) { f.mute = true })
+		b.pool.cfg.BootTimeout = time.Second
+		b.pool.stir()
+		b.wait(time.Hour)
+		require.Less(b, b.fake.created, 2*60+15)
+		require.Greater(b, b.fake.created, 50)
+		b.fake.set(func(f *fakeProvider) { f.mute = false })
+		b.wait(2 * time.Minute)
+		b.requireStats(Stats{Warm: 1})
+	})
+}
+
+// PITFALLS: what cannot be destroyed counts, is tried again until it is gone, and
+// the one who waits for it is told.
+func TestADestroyIsTriedUntilItWorks(t *testing.T) {
+	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
+		m := b.mustClaim()
+		b.fake.set(func(f *fakeProvider) { f.faults = 100 })
+		require.ErrorIs(b, b.release(m), errUnlucky)
+		require.ErrorIs(b, b.release(m), errUnlucky, "asked again, it tries again")
+		b.wait(time.Hour)
+		b.requireStats(Stats{Destroying: 1})
+		b.fake.set(func(f *fakeProvider) { f.faults = 0 })
+		require.NoError(b, b.release(m))
+		b.wait(time.Second)
+		b.requireStats(Stats{Warm: 1})
+	})
+}
+
+// SPEC T3: a cleanup between the record and the claim wins, and costs no machine.
+func TestACleanupBeforeAClaimTakesEffectWins(t *testing.T) {
+	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
+		l := &notes{}
+		l.before = func(r driver.Resource) error {
+			var data machineData
+			require.NoError(b, json.Unmarshal(r.Data, &data))
+			return b.pool.release(b.Context(), r.ID, data.Claim, b.healthyCheck)
+		}
+		_, err := b.claim(b.Context(), l)
+		require.ErrorContains(b, err, "has been cleaned up")
+		b.requireStats(Stats{Warm: 1})
+		require.Equal(b, 1, b.fake.created)
+	})
+}
+
+// SPEC T2: what the ledger does not take is not claimed.
+func TestAClaimThatIsNotOnRecordIsNone(t *testing.T) {
+	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
+		refused := errors.New("the ledger is full")
+		_, err := b.claim(b.Context(), &notes{before: func(driver.Resource) error { return refused }})
+		require.ErrorIs(b, err, refused)
+		b.requireStats(Stats{Warm: 1})
+		require.Equal(b, warm, b.record(b.only()).Phase)
+	})
+}
+
+// SPEC D6: a machine is not at fault when who wanted it goes away.
+func TestAnEndedClaimCostsNoMachine(t *testing.T) {
+	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
+		ctx, cancel := context.WithCancel(b.Context())
+		_, err := b.pool.claim(ctx, &driver.Environment{ID: "stage"}, &notes{}, func(ctx context.Context, _ *machine, _ *record) error {
+			cancel()
+			return ctx.Err()
+		})
+		require.ErrorIs(b, err, context.Canceled)
+		b.requireStats(Stats{Warm: 1})
+		require.Equal(b, 1, b.fake.created)
+	})
+}
+
+// SPEC T2: a claim that comes to nothing while the pool is being closed leaves no
+// machine.
+func TestAClaimAtTheEndLeavesNothing(t *testing.T) {
+	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
+		closed := make(chan error, 1)
+		_, err := b.claim(b.Context(), &notes{before: func(driver.Resource) error {
+			go func() { closed <- b.pool.Close(b.Context()) }()
+			return pass(b.Context(), time.Second)
+		}})
+		require.ErrorIs(b, err, errClosed)
+		require.NoError(b, <-closed)
+		require.Zero(b, b.fake.there())
+		b.open()
+	})
+}
+
+// SPEC D6: warm machines are looked at; one that is dead goes at once, one that
+// does not answer after the second look, and another one comes.
+func TestAWarmMachineThatIsNotHealthyIsReplaced(t *testing.T) {
+	inBubble(t, PoolConfig{Min: 1, Max: 2, HealthInterval: time.Minute}, func(b *bubble) {
+		first := b.only()
+		b.fake.set(func(f *fakeProvider) { f.dead[first] = true })
+		b.wait(time.Minute + 5*time.Second)
+		second := b.only()
+		require.NotEqual(b, first, second)
+		b.requireStats(Stats{Warm: 1})
+		b.fake.set(func(f *fakeProvider) { f.mute = true })
+		b.wait(time.Minute)
+		require.Equal(b, second, b.only(), "once may be chance")
+		b.wait(10 * time.Second)
+		b.fake.set(func(f *fakeProvider) { f.mute = false })
+		b.wait(time.Minute)
+		b.requireStats(Stats{Warm: 1})
+		require.NotEqual(b, second, b.only())
+	})
+}
+
+// SPEC D6: a machine that has died since the last look is not handed out.
+func TestADeadMachineIsNotHandedOut(t *testing.T) {
+	inBubble(t, PoolConfig{Min: 1, Max: 2}, func(b *bubble) {
+		dead := b.only()
+		b.fake.set(func(f *fakeProvider) { f.dead[dead] = true })
+		m := b.mustClaim()
+		require.NotEqual(b, dead, m.id)
+		require.NotContains(b, b.fake.ids(), dead)
+		require.NoError(b, b.release(m))
+	})
+}
+
+// SPEC D6: machines age out, whether idle or old.
+func TestMachinesAgeOut(t *testing.T) {
+	for name, cfg := range map[string]PoolConfig{
+		"idle": {Min: 1, Max: 2, MaxIdle: time.Hour},
+		"old":  {Min: 1, Max: 2, MaxAge: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, cfg, func(b *bubble) {
+				first := b.only()
+				b.wait(50 * time.Minute)
+				require.Equal(b, first, b.only())
+				b.wait(10*time.Minute + time.Second)
+				require.NotEqual(b, first, b.only())
+				m := b.mustClaim()
+				b.wait(2 * time.Hour)
+				b.pool.mu.Lock()
+				require.Equal(b, claimed, m.phase, "a claimed one stays")
+				b.pool.mu.Unlock()
+				require.NoError(b, b.release(m))
+			})
+		})
+	}
+}
+
+// SPEC D6: a machine is used again as often as it may be, when it could be cleaned
+// up, and never by two at once.
+func TestAMachineIsUsedAgainWithinBounds(t *testing.T) {
+	inBubble(t, PoolConfig{Min: 1, Max: 1, MaxUses: 3}, func(b *bubble) {
+		first, last := b.only(), claim{}
+		for range 3 {
+			m := b.mustClaim()
+			require.Equal(b, first, m.id)
+			old := *m.claim
+			require.NoError(b, b.release(m))
+			b.wait(time.Second)
+			// The cleanup of the transaction before may come again at any time.
+			require.NoError(b, b.pool.release(b.Context(), first, old.Token, b.healthyCheck))
+			last = old
+		}
+		m := b.mustClaim()
+		require.NoError(b, b.pool.release(b.Context(), m.id, last.Token, b.healthyCheck))
+		b.requireStats(Stats{Claimed: 1})
+		require.NotEqual(b, first, m.id)
+		failing := errors.New("something would not go")
+		require.NoError(b, b.pool.release(b.Context(), m.id, m.claim.Token, func(context.Context, *machine, *record) error { return failing }))
+		next := b.mustClaim()
+		require.NotEqual(b, m.id, next.id)
+		require.NoError(b, b.release(next))
+	})
+}
+
+// SPEC T6: a claimed machine whose cleanup never comes does not stay for ever.
+func TestAClaimEndsWithItsLease(t *testing.T) {
+	inBubble(t, PoolConfig{Max: 1, Lease: time.Hour}, func(b *bubble) {
+		m := b.mustClaim()
+		held, err := b.pool.hold(m.id, m.claim.Token)
+		require.NoError(b, err)
+		b.wait(2 * time.Hour)
+		b.requireStats(Stats{Claimed: 1})
+		held.done()
+		b.wait(50 * time.Minute)
+		b.requireStats(Stats{Claimed: 1})
+		b.wait(11 * time.Minute)
+		b.requireStats(Stats{})
+	})
+}
+
+// SPEC T2: what an earlier process left is taken over or destroyed, as its record
+// says, and what no record knows is destroyed.
+func TestAPoolTakesOverWhatIsLeft(t *testing.T) {
+	inBubble(t, PoolConfig{Min: 2, Max: 6, KeepWarm: true, HealthInterval: time.Hour}, func(b *bubble) {
+		kept := b.mustClaim()
+		b.wait(time.Second)
+		warmBefore := b.fake.ids()
+		require.Len(b, warmBefore, 3)
+		require.NoError(b, b.pool.Close(b.Context()))
+		owner, err := os.ReadFile(filepath.Join(b.cfg.Dir, ownerName))
+		require.NoError(b, err)
+		half, torn, stray, dead := newID(), newID(), newID(), ""
+		for _, id := range warmBefore {
+			if id != kept.id {
+				dead = id
+			}
+		}
+		b.fake.set(func(f *fakeProvider) {
+			for _, id := range []string{half, torn, stray} {
+				f.owned[id] = string(owner)
+			}
+			f.dead[dead] = true
+		})
+		b.write(half, `{"version":1,"id":"`+half+`","phase":"creating"}`)
+		b.write(torn, `{"version":1,"id":"`)
+		require.NoError(b, os.WriteFile(filepath.Join(b.cfg.Dir, half+".json.new"), []byte("{"), 0o600))
+		b.open()
+		b.wait(time.Minute)
+		after := b.fake.ids()
+		require.Len(b, after, 3)
+		require.Contains(b, after, kept.id)
+		for _, id := range []string{half, torn, stray, dead} {
+			require.NotContains(b, after, id)
+		}
+		b.requireStats(Stats{Warm: 2, Claimed: 1})
+		// The claim is still the transaction's, and nobody else's.
+		held, err := b.pool.hold(kept.id, kept.claim.Token)
+		require.NoError(b, err)
+		held.done()
+		_, err = b.pool.hold(kept.id, newID())
+		require.Error(b, err)
+		require.Len(b, b.pool.find(map[string]string{driver.LabelTransaction: "stage"}), 1)
+		require.Empty(b, b.pool.find(map[string]string{driver.LabelTransaction: "another"}))
+		require.NoError(b, b.pool.release(b.Context(), kept.id, kept.claim.Token, b.healthyCheck))
+		files, err := filepath.Glob(filepath.Join(b.cfg.Dir, "*.new"))
+		require.NoError(b, err)
+		require.Empty(b, files)
+	})
+}
+
+// SPEC T3: a cleanup that an earlier process was killed in waits for what that one
+// had begun.
+func TestACleanupWaitsForTheDestructionThatAnEarlierProcessBegan(t *testing.T) {
+	inBubble(t, PoolConfig{Max: 2}, func(b *bubble) {
+		m := b.mustClaim()
+		require.NoError(b, b.pool.Close(b.Context()))
+		rec := b.record(m.id)
+		rec.Phase = destroying
+		text, err := json.Marshal(rec)
+		require.NoError(b, err)
+		b.write(m.id, string(text))
+		b.fake.set(func(f *fakeProvider) { f.slow = time.Minute })
+		b.open()
+		require.NoError(b, b.pool.release(b.Context(), m.id, m.claim.Token, b.healthyCheck))
+		require.Zero(b, b.fake.there())
+	})
+}
+
+// SPEC T2: a machine that the pool's folder has lost is destroyed by the record of
+// its transaction alone.
+func TestARecordOfATransactionIsEnough(t *testing.T) {
+	inBubble(t, PoolConfig{Max: 2, SweepInterval: time.Hour}, func(b *bubble) {
+		b.wait(time.Second)
+		lost := newID()
+		b.fake.set(func(f *fakeProvider) { f.owned[lost] = "somebody" })
+		require.NoError(b, b.pool.release(b.Context(), lost, newID(), b.healthyCheck))
+		require.Zero(b, b.fake.there())
+		require.Error(b, b.pool.release(b.Context(), "../../etc", newID(), b.healthyCheck))
+		require.Error(b, b.pool.release(b.Context(), "", "", b.healthyCheck))
+	})
+}
+
+// SPEC D6: two processes never have one state folder, and a folder of a newer
+// version is left alone.
+func TestAStateFolderHasOneUser(t *testing.T) {
+	inBubble(t, PoolConfig{Max: 1, KeepWarm: true}, func(b *bubble) {
+		other, err := NewPool(b.fake, b.cfg)
+		require.NoError(b, err)
+		require.ErrorContains(b, other.Start(b.Context()), "in use by another delegate")
+		require.NoError(b, other.Close(b.Context()))
+		require.NoError(b, b.pool.Close(b.Context()))
+		newer := newID()
+		b.write(newer, `{"version":2,"id":"`+newer+`","phase":"warm"}`)
+		b.fake.set(func(f *fakeProvider) { f.owned[newer] = "x" })
+		other, err = NewPool(b.fake, b.cfg)
+		require.NoError(b, err)
+		require.ErrorContains(b, other.Start(b.Context()), "version 2")
+		require.Equal(b, 1, b.fake.there())
+		require.NoError(b, other.Close(b.Context()))
+		require.NoError(b, os.Remove(filepath.Join(b.cfg.Dir, newer+recordSuffix)))
+		b.open()
+	})
+}
+
+// PITFALLS: a machine that is being made when the pool is closed does not leak.
+func TestAMachineThatIsBeingMadeAtTheEndIsDestroyed(t *testing.T) {
+	inBubble(t, PoolConfig{Min: 3, Max: 3}, func(b *bubble) {
+		b.restart() // all made at once
+		b.fake.set(func(f *fakeProvider) { f.slow = time.Minute })
+		m := b.mustClaim()
+		require.NoError(b, b.release(m))
+		b.requireStats(Stats{Warm: 2, Creating: 1})
+		require.NoError(b, b.pool.Close(b.Context()))
+		require.Zero(b, b.fake.there())
+		b.fake.set(func(f *fakeProvider) { f.slow = 0 })
+		b.open()
+	})
+}
+
+// SPEC D6: a pool that cannot destroy something is closed all the same when its
+// time is over, says what is left, and the next one sees to it.
+func TestACloseDoesNotHang(t *testing.T) {
+	inBubble(t, PoolConfig{Min: 2, Max: 2}, func(b *bubble) {
+		b.fake.set(func(f *fakeProvider) { f.faults = 100 })
+		ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+		defer cancel()
+		err := b.pool.Close(ctx)
+		require.ErrorContains(b, err, "is left")
+		require.ErrorIs(b, err, errUnlucky)
+		_, err = b.claim(b.Context(), &notes{})
+		require.ErrorIs(b, err, errClosed)
+		left := b.fake.ids()
+		b.fake.set(func(f *fakeProvider) { f.faults = 0 })
+		b.open()
+		b.wait(time.Minute)
+		b.requireStats(Stats{Warm: 2})
+		for _, id := range left {
+			require.NotContains(b, b.fake.ids(), id)
+		}
+	})
+}
+
+// SPEC S5: a record is for the delegate's eyes alone.
+func TestRecordsArePrivate(t *testing.T) {
+	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
+		info, err := os.Stat(filepath.Join(b.cfg.Dir, b.only()+recordSuffix))
+		require.NoError(b, err)
+		require.Equal(b, os.FileMode(0o600), info.Mode().Perm())
+		require.Contains(b, string(b.record(b.only()).Key), "PRIVATE KEY")
+	})
+}
+
+func TestAPoolRefusesWhatMakesNoSense(t *testing.T) {
+	t.Parallel()
+	good := PoolConfig{Name: "linux", Dir: t.TempDir(), Max: 1}
+	_, err := NewPool(newFake(1), good)
+	require.NoError(t, err)
+	_, err = NewPool(nil, good)
+	require.Error(t, err)
+	for name, change := range map[string]func(c *PoolConfig){
+		"no name":            func(c *PoolConfig) { c.Name = "" },
+		"a name with a path": func(c *PoolConfig) { c.Name = "../x" },
+		"no folder":          func(c *PoolConfig) { c.Dir = "" },
+		"no machines":        func(c *PoolConfig) { c.Max = 0 },
+		"a minimum above":    func(c *PoolConfig) { c.Min = 2 },
+		"a negative minimum": func(c *PoolConfig) { c.Min = -1 },
+		"a negative age":     func(c *PoolConfig) { c.MaxAge = -1 },
+		"negative uses":      func(c *PoolConfig) { c.MaxUses = -1 },
+	} {
+		bad := good
+		change(&bad)
+		_, err := NewPool(newFake(1), bad)
+		require.Error(t, err, name)
+	}
+}
+
+func (f *fakeProvider) ids() (ids []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id := range f.owned {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// only is the id of the one machine that there is.
+func (b *bubble) only() string {
+	b.Helper()
+	ids := b.fake.ids()
+	require.Len(b, ids, 1)
+	return ids[0]
+}
+
+func (b *bubble) record(id string) *record {
+	b.Helper()
+	text, err := os.ReadFile(filepath.Join(b.cfg.Dir, id+recordSuffix))
+	require.NoError(b, err)
+	r := &record{}
+	require.NoError(b, json.Unmarshal(text, r))
+	return r
+}
+
+func (b *bubble) write(id, text string) {
+	b.Helper()
+	require.NoError(b, os.WriteFile(filepath.Join(b.cfg.Dir, id+recordSuffix), []byte(text), 0o600))
+}

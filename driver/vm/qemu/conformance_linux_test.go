@@ -1,0 +1,24 @@
+package qemu_test
+
+import (
+	"testing"
+
+	"github.com/delegate-io/dlite/driver/vm"
+	"github.com/delegate-io/dlite/driver/vm/qemu"
+	"github.com/delegate-io/dlite/driver/vm/vmtest"
+)
+
+// SPEC D6: the suite of providers, with machines that start and machines that go on
+// from a snapshot.
+func TestTheSuiteOfProviders(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]qemu.Config{
+		"starting": config(t), "from a snapshot": config(t, onDisk(t), withSnapshot),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			vmtest.TestProvider(t, func(tb testing.TB) vm.Provider { return open(tb, c) })
+			nothingLeft(t, c)
+		})
+	}
+}

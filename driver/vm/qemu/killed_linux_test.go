@@ -1,0 +1,50 @@
+package qemu_test
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/internal/testbed"
+)
+
+// killedVariable makes a process of this test one that is killed.
+const killedVariable = "DLITE_QEMU_KILLED_RUN"
+
+// Machines survive whoever made them, but not a test run that is killed: it leaves
+// no emulator and no folder.
+func TestAKilledTestRunLeavesNoMachine(t *testing.T) {
+	if os.Getenv(killedVariable) != "" {
+		c := config(t)
+		g := create(t, open(t, c))
+		g.healthy(t)
+		_, _ = os.Stdout.WriteString("made " + g.id + " " + c.StateDir + "\n")
+		select {}
+	}
+	t.Parallel()
+	config(t) // has the guest made, or ends the test
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	child.Env = append(os.Environ(), killedVariable+"=1", "TMPDIR="+t.TempDir())
+	said, err := child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	var made []string
+	for lines := bufio.NewScanner(said); len(made) == 0 && lines.Scan(); {
+		if line, ok := strings.CutPrefix(lines.Text(), "made "); ok {
+			made = strings.Fields(line)
+		}
+	}
+	running := len(made) == 2 && len(testbed.CommandLines(made[0])) > 0
+	require.NoError(t, child.Process.Kill())
+	_ = child.Wait() // killed is an error
+	require.True(t, running, "%q", made)
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(made[1])
+		return os.IsNotExist(err) && len(testbed.CommandLines(made[0])) == 0
+	}, patience, 10*time.Millisecond, "the machine, or its folder, is left")
+}

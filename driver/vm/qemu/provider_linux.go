@@ -1,0 +1,211 @@
+package qemu
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/delegate-io/dlite/driver/vm"
+)
+
+// Provider is a [vm.Provider]. It is safe for concurrent use.
+type Provider struct {
+	config   Config
+	creating vm.Creating
+
+	mu      sync.Mutex
+	started map[string]*machine // those of this process, by id; guarded by mu
+}
+
+// New checks the configuration. It starts nothing.
+func New(config Config) (*Provider, error) {
+	c, err := config.complete()
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(c.StateDir, "machines"), 0o700)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("machines with QEMU: %w", err)
+	}
+	return &Provider{config: c, started: map[string]*machine{}}, nil
+}
+
+// Name is "qemu".
+func (p *Provider) Name() string { return "qemu" }
+
+// Create starts a machine, from the snapshot where there is to be one, and tells
+// its agent what it needs (SPEC D6). The first Create of a configuration with a
+// snapshot makes that before, and others wait for it.
+func (p *Provider) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error) {
+	m, err := p.create(ctx, spec)
+	if err != nil {
+		if p.config.guessed && ctx.Err() == nil {
+			// Within another machine it may be there and not do.
+			err = fmt.Errorf("%w (its accelerator is kvm, as /dev/kvm makes machines here; where they do not run, set Accel to tcg)", err)
+		}
+		return vm.Machine{}, fmt.Errorf("create machine %s with QEMU: %w", spec.ID, err)
+	}
+	return m, nil
+}
+
+// id is the form of a machine's id and of an owner.
+var id = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+func (p *Provider) create(ctx context.Context, spec vm.Spec) (_ vm.Machine, err error) {
+	if !id.MatchString(spec.ID) || !id.MatchString(spec.Owner) {
+		return vm.Machine{}, fmt.Errorf("its id or its owner %q is none", spec.Owner)
+	}
+	ctx, end, err := p.creating.Begin(ctx, spec.ID)
+	if err != nil {
+		return vm.Machine{}, err
+	}
+	defer end()
+
+	mem, snap := memory{}, (*snapshot)(nil)
+	if p.config.Snapshot {
+		if snap, err = p.config.snapshot(ctx); err != nil {
+			return vm.Machine{}, fmt.Errorf("make the snapshot: %w", err)
+		}
+		mem.file = snap.memory()
+	}
+	dir := p.dir(spec.Owner, spec.ID)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return vm.Machine{}, err
+	}
+	m, err := p.config.start(ctx, dir, spec.ID, mem, snap)
+	if err != nil {
+		return vm.Machine{}, errors.Join(err, os.RemoveAll(dir))
+	}
+	made, err := p.bringUp(ctx, m, snap, spec)
+	if err != nil {
+		m.kill()
+		return vm.Machine{}, errors.Join(err, os.RemoveAll(dir))
+	}
+	p.mu.Lock()
+	p.started[spec.ID] = m
+	p.mu.Unlock()
+	return made, nil
+}
+
+// bringUp gets a started machine to where its agent serves.
+func (p *Provider) bringUp(ctx context.Context, m *machine, snap *snapshot, spec vm.Spec) (vm.Machine, error) {
+	if snap != nil {
+		if err := m.restore(ctx, snap); err != nil {
+			return vm.Machine{}, err
+		}
+	}
+	if err := m.ready(ctx, p.config.BootTimeout, snap != nil); err != nil {
+		return vm.Machine{}, err
+	}
+	forwards, err := m.monitor.forwards(ctx)
+	if err != nil {
+		return vm.Machine{}, err
+	}
+	if err := m.boot(ctx, p.config.BootTimeout, spec.Boot); err != nil {
+		return vm.Machine{}, fmt.Errorf("tell the agent its boot: %w", err)
+	}
+	m.settle()
+	address := forwards[AgentPort]
+	if address == "" {
+		return vm.Machine{}, errors.New("the emulator forwards no port to the agent")
+	}
+	delete(forwards, AgentPort)
+	data, err := json.Marshal(Data{PID: m.cmd.Process.Pid, Forward: forwards})
+	return vm.Machine{Address: address, Created: time.Now(), Data: data}, err
+}
+
+// Destroy ends the machine's process, waits until it is gone and removes its
+// folder. A Create of this process that is under way ends first.
+func (p *Provider) Destroy(ctx context.Context, machine string) error {
+	if err := p.destroy(ctx, machine); err != nil {
+		return fmt.Errorf("destroy machine %s of QEMU: %w", machine, err)
+	}
+	return nil
+}
+
+func (p *Provider) destroy(ctx context.Context, machine string) error {
+	if err := p.creating.Stop(ctx, machine); err != nil {
+		return err
+	}
+	dir, err := p.find(machine)
+	if err != nil {
+		return err
+	}
+	if err := endProcess(ctx, machine, dir); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	ours := p.started[machine]
+	delete(p.started, machine)
+	p.mu.Unlock()
+	if ours != nil {
+		<-ours.gone // its process has ended: this takes no time
+	}
+	if dir == "" {
+		return nil
+	}
+	return os.RemoveAll(dir)
+}
+
+// Alive reports whether the machine's process runs.
+func (p *Provider) Alive(_ context.Context, machine string) (bool, error) {
+	dir, err := p.find(machine)
+	if err != nil || dir == "" {
+		return false, err
+	}
+	return held(dir)
+}
+
+// List returns the machines of an owner.
+func (p *Provider) List(_ context.Context, owner string) ([]string, error) {
+	if !id.MatchString(owner) {
+		return nil, fmt.Errorf("list machines of QEMU: %q is no owner", owner)
+	}
+	ids, err := p.machines(func(o, _ string) bool { return o == owner })
+	if err != nil {
+		return nil, fmt.Errorf("list machines of QEMU: %w", err)
+	}
+	for i := range ids {
+		_, ids[i], _ = strings.Cut(ids[i], ".")
+	}
+	return ids, nil
+}
+
+// machines are the names of the folders of those machines that are wanted. A state
+// folder that cannot be read is an error: to find nothing means that they are gone.
+func (p *Provider) machines(wanted func(owner, machine string) bool) (names []string, err error) {
+	entries, err := os.ReadDir(filepath.Join(p.config.StateDir, "machines"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		if owner, machine, ok := strings.Cut(e.Name(), "."); ok && wanted(owner, machine) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// dir is a machine's folder. Its name is the first thing that there is of a machine.
+func (p *Provider) dir(owner, machine string) string {
+	return filepath.Join(p.config.StateDir, "machines", owner+"."+machine)
+}
+
+// find is the folder of a machine whose owner is not known; empty is none.
+func (p *Provider) find(machine string) (string, error) {
+	if !id.MatchString(machine) {
+		return "", fmt.Errorf("%q is no machine", machine)
+	}
+	names, err := p.machines(func(_, m string) bool { return m == machine })
+	if err != nil || len(names) == 0 {
+		return "", err
+	}
+	return filepath.Join(p.config.StateDir, "machines", names[0]), nil
+}

@@ -1,0 +1,56 @@
+package vm_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver/vm"
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/stage"
+	"github.com/delegate-io/dlite/task/transaction"
+)
+
+// ask sends a task to the transactions and wants it to succeed.
+func ask[Answer any](t *testing.T, stages *transaction.Manager, typ string, data any) (answer Answer) {
+	t.Helper()
+	text, err := json.Marshal(data)
+	require.NoError(t, err)
+	r, _ := task.Serve(t.Context(), stages.RoutesFor(transaction.VM)[typ], &task.Task{ID: typ, Type: typ, Data: text})
+	require.Contains(t, string(r.Data), `"command_execution_status":"SUCCESS"`)
+	require.NoError(t, json.Unmarshal(r.Data, &answer))
+	return answer
+}
+
+// PROTOCOL 3, SPEC D6: from the tasks of a manager to real machines: what is
+// reserved is what the init of that stage gets, the next stage gets a place, and
+// cleanups give back both.
+func TestTasksReserveMachines(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, agentProgram(t), vm.PoolConfig{Min: 1, Max: 1})
+	stages := transaction.New(newDriver(t, []*vm.Pool{s.pool}), transaction.WithLedger(t.TempDir()), transaction.WithLog(dropLog))
+	t.Cleanup(func() { require.NoError(t, stages.Close(context.WithoutCancel(t.Context()))) })
+	require.Eventually(t, func() bool { return s.pool.Stats().Warm == 1 }, time.Minute, time.Millisecond)
+
+	first := ask[stage.CapacityResponse](t, stages, capacityTask, reservation("one", time.Hour)).Reservation
+	require.NotEmpty(t, first.InstanceID)
+	require.Equal(t, "linux", first.PoolName)
+	second := ask[stage.CapacityResponse](t, stages, capacityTask, reservation("two", time.Hour)).Reservation
+	require.Empty(t, second.InstanceID)
+	require.Equal(t, 1, second.Place)
+
+	ask[stage.InitResponse](t, stages, "vm_init", stage.InitRequest{GroupID: "one"})
+	require.Equal(t, 1, s.pool.Stats().Claimed)
+	for _, m := range s.records(t) {
+		require.Equal(t, first.InstanceID, m.ID)
+		require.Equal(t, "one", m.Claim.Transaction)
+	}
+	ask[stage.ExecuteResponse](t, stages, "vm_execute", stage.ExecuteRequest{GroupID: "one", Step: sh("step", "true")})
+	ask[stage.CleanupResponse](t, stages, "vm_cleanup", stage.CleanupRequest{GroupID: "one"})
+	require.Eventually(t, func() bool { return s.pool.Stats().Reserved == 1 }, time.Minute, time.Millisecond)
+	ask[stage.CleanupResponse](t, stages, "vm_cleanup", stage.CleanupRequest{GroupID: "two"})
+	require.Eventually(t, func() bool { return s.pool.Stats() == vm.Stats{Warm: 1} }, time.Minute, time.Millisecond)
+}
