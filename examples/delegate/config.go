@@ -31,7 +31,7 @@ type config struct {
 	Tags      []string `env:"TAGS" help:"comma-separated tags that selectors match"`
 	Protocol  protocol `env:"PROTOCOL" envDefault:"v1" help:"delegate protocol: v1 or v2"`
 
-	MaxStages    maxStages `env:"MAX_STAGES" help:"stages at once, a positive integer; default: no limit"`
+	MaxStages    maxStages `env:"MAX_STAGES" help:"stages at once, a positive integer; default: no limit, or the sum of the pools where vm is the only driver"`
 	Workers      int       `env:"PARALLEL_WORKERS" envDefault:"100" help:"tasks at once of each kind"`
 	PollInterval int       `env:"POLL_INTERVAL_MILLISECS" envDefault:"3000" help:"time between polls of a manager that does not hold them"`
 
@@ -55,6 +55,7 @@ type config struct {
 	ClientCert string `env:"CLIENT_CERT_FILE" help:"client certificate for mutual TLS"`
 	ClientKey  string `env:"CLIENT_KEY_FILE" help:"and its key"`
 
+	DriverConfig
 	SecretConfig
 	StandaloneConfig
 
@@ -235,6 +236,7 @@ func (c *config) complete() error {
 	_, err := zerolog.ParseLevel(strings.ToLower(c.LogLevel))
 	wrong("LOG_LEVEL", err != nil, "trace, debug, info, warn or error")
 	wrong("LOG_FORMAT", c.LogFormat != "console" && c.LogFormat != "json", "console or json")
+	c.checkDrivers(wrong)
 	c.check(wrong)
 	c.checkStandalone(wrong)
 	if !strings.Contains(c.URL, "://") {
@@ -256,6 +258,9 @@ func (c *config) complete() error {
 		cache, err := os.UserCacheDir()
 		wrong("LEDGER_DIR", err != nil, "set: this user has no cache folder")
 		c.LedgerDir = filepath.Join(cache, "dlite", "ledger-"+fileName(c.Name))
+	}
+	if c.VMStateDir == "" {
+		c.VMStateDir = filepath.Join(c.LedgerDir, "machines")
 	}
 	return errors.Join(errs...)
 }

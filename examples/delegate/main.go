@@ -26,6 +26,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/delegate-io/dlite/internal/process"
 )
 
 type commands struct {
@@ -39,7 +41,7 @@ type serverCommand struct {
 
 // Run starts the delegate.
 func (c *serverCommand) Run() error {
-	if err := keepMemory(); err != nil {
+	if err := process.KeepMemory(); err != nil {
 		fmt.Fprintln(os.Stderr, "delegate: warning: a crash may write a core dump, with secrets:", err)
 	}
 	cfg, warnings, err := loadConfig(c.EnvFile, os.Environ())

@@ -13,13 +13,13 @@ import (
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace"
 
+	vmobserve "github.com/delegate-io/dlite/driver/vm/observe"
 	"github.com/delegate-io/dlite/logger/telemetry"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/poller/observe"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/router/tracing"
 	"github.com/delegate-io/dlite/task/capacity"
-	"github.com/delegate-io/dlite/task/transaction"
 )
 
 // observed is the delegate's side that is seen from outside: metrics, health and
@@ -78,9 +78,14 @@ func (o *observed) middleware(routes router.RouteMap) []router.Middleware {
 }
 
 // watch adds what the delegate's parts tell.
-func (o *observed) watch(p *poller.Poller, slots *capacity.Slots, stages *transaction.Manager) {
+func (o *observed) watch(p *poller.Poller, slots *capacity.Slots, stages *stages) {
 	o.registry.MustRegister(observe.Poller(p, slots),
-		observe.Stages(func() observe.StageStats { return observe.StageStats(stages.Stats()) }))
+		observe.Stages(stages.stats))
+	for _, d := range stages.drivers {
+		if m, ok := d.(*machines); ok {
+			o.registry.MustRegister(vmobserve.Pools(m.pools...))
+		}
+	}
 	o.poller.Store(p)
 }
 

@@ -38,7 +38,7 @@ type SecretConfig struct {
 
 	Managers      []string `env:"SECRET_MANAGERS" help:"comma-separated secret managers that tasks may refer to, with the login that their own tools have: aws, google, azure, kubernetes"`
 	AWSRegion     string   `env:"AWS_REGION" help:"region of aws-sm:///NAME#FIELD"`
-	Kubeconfig    string   `env:"KUBECONFIG" help:"cluster of k8s://NAMESPACE/NAME#KEY; default: the one that the delegate runs in"`
+	Kubeconfig    string   `env:"KUBECONFIG" help:"cluster of k8s://NAMESPACE/NAME#KEY and of the pods of DRIVERS=kubernetes; default: the one that the delegate runs in"`
 	KubeNamespace []string `env:"SECRET_NAMESPACES" help:"comma-separated namespaces that tasks may refer to; default: all that the cluster allows"`
 }
 

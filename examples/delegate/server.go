@@ -14,18 +14,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/delegate-io/dlite/client"
-	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/logger/otlp"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task/capacity"
-	"github.com/delegate-io/dlite/task/transaction"
 )
-
-// closeTimeout bounds the cleanup of what is open at the end.
-const closeTimeout = 2 * time.Minute
 
 // remoteTimeout bounds the sending of the last events at the end.
 const remoteTimeout = 5 * time.Second
@@ -60,12 +55,12 @@ func serve(ctx context.Context, cfg config, signals <-chan os.Signal) (err error
 		return err
 	}
 	defer c.CloseIdleConnections()
-	slots := capacity.NewSlots(int(cfg.MaxStages))
-	stages, closeStages, err := newStages(ctx, cfg, slots, log)
+	slots := capacity.NewSlots(cfg.slots())
+	stages, err := openStages(ctx, cfg, slots, log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeStages()) }()
+	defer func() { err = errors.Join(err, stages.close(ctx)) }()
 
 	sources, err := openSecrets(ctx, cfg.SecretConfig)
 	if err != nil {
@@ -73,7 +68,7 @@ func serve(ctx context.Context, cfg config, signals <-chan os.Signal) (err error
 	}
 	defer func() { err = errors.Join(err, sources.close()) }()
 
-	types := router.RouteMap(stages.Routes()).Merge(sources.routes)
+	types := stages.routes.Merge(sources.routes)
 	single, err := openStandalone(ctx, cfg.StandaloneConfig, seconds(cfg.CleanupGrace), types, log)
 	if err != nil {
 		return err
@@ -82,7 +77,7 @@ func serve(ctx context.Context, cfg config, signals <-chan os.Signal) (err error
 	types = types.Merge(single.routes)
 	routes := router.New(types, router.WithNotFound(single.programs), router.WithMiddleware(append(seen.middleware(types),
 		router.Recover(log), router.Log(log), router.Secrets(secrets.ResolverConfig{Providers: sources.providers}))...))
-	p := poller.New(c, routes, append(pollerOptions(cfg, slots, log), poller.WithOrphan(stages.Orphan), poller.WithDisowned(stages.Disown))...)
+	p := poller.New(c, routes, append(pollerOptions(cfg, slots, log), poller.WithOrphan(stages.orphan), poller.WithDisowned(stages.disown))...)
 	seen.watch(p, slots, stages)
 	return run(ctx, p, cfg, log, signals)
 }
@@ -161,44 +156,6 @@ func register(ctx context.Context, p *poller.Poller, log zerolog.Logger) (*clien
 			return nil, err
 		}
 	}
-}
-
-func newStages(ctx context.Context, cfg config, slots *capacity.Slots, log zerolog.Logger) (*transaction.Manager, func() error, error) {
-	options := []local.Option{
-		local.WithWorkDir(cfg.WorkDir), local.WithGrace(seconds(cfg.CleanupGrace)), local.WithLogger(log),
-		local.WithTermination(cfg.TermAttempts, seconds(cfg.TermInterval)), local.WithFileLimit(int64(cfg.FileLimit)),
-	}
-	if cfg.DockerHost != "" {
-		options = append(options, local.WithDockerHost(cfg.DockerHost))
-	}
-	driver, err := local.New(options...)
-	if err != nil {
-		return nil, nil, err
-	}
-	kept := []transaction.Option{
-		transaction.WithLedger(cfg.LedgerDir), transaction.WithSlots(slots), transaction.WithDelegate(cfg.Name), transaction.WithLogger(log),
-	}
-	if cfg.Resume {
-		kept = append(kept, transaction.WithResume(""))
-	}
-	stages := transaction.New(driver, kept...)
-	switch err := stages.Recover(ctx); {
-	case errors.Is(err, transaction.ErrLedger):
-		return nil, nil, errors.Join(err, driver.Close())
-	case err != nil:
-		// The rest is tried again while the delegate works.
-		log.Error().Err(err).Msg("could not remove everything that an earlier run left")
-	}
-	tending, stop := context.WithCancel(ctx)
-	var tend sync.WaitGroup
-	tend.Go(func() { stages.Tend(tending, time.Minute) })
-	return stages, func() error {
-		stop()
-		tend.Wait()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-		defer cancel()
-		return errors.Join(stages.Close(ctx), driver.Close())
-	}, nil
 }
 
 func newClient(cfg config, log zerolog.Logger) (*client.HTTP, error) {

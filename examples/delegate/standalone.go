@@ -22,6 +22,9 @@ import (
 type StandaloneConfig struct {
 	CGITypes []string `env:"CGI_TYPES" help:"comma-separated task types to announce for programs that tasks name (CGI); a manager that sends others has them run as well"`
 	CGICache string   `env:"CGI_CACHE_DIR" help:"folder of the programs of standalone tasks; default: dlite/cgi in the user's cache folder"`
+	CGISize  int64    `env:"CGI_CACHE_MAX_SIZE_MB" help:"size in MiB that this folder is kept below, what was used longest ago going first; default: 10240"`
+	CGIAge   int      `env:"CGI_CACHE_MAX_AGE_DAYS" help:"days after which an unused program is removed from it; default: 30"`
+	CGIDeps  bool     `env:"CGI_INSTALL_DEPS" help:"install the packages that a task's repository names (apt-get, brew); default: false"`
 	CGIEnv   []string `env:"CGI_ENV" help:"comma-separated variables for these programs, as NAME=value; they inherit none"`
 
 	SidecarURL     string   `env:"SIDECAR_URL" help:"where a legacy process takes tasks: http://host:port or unix:///path; default: none, or http://localhost:3461 when another setting for it is set"`
@@ -29,6 +32,12 @@ type StandaloneConfig struct {
 	SidecarCommand string   `env:"SIDECAR_COMMAND" help:"program and arguments, separated by spaces, that start it; default: somebody else does"`
 	SidecarHealth  string   `env:"SIDECAR_HEALTH" help:"path that it answers with 2xx when it is healthy; default: it has to accept connections"`
 }
+
+// Bounds of the settings that bound the cache.
+const (
+	maxCGISize = 1 << 40 // in MiB
+	maxCGIAge  = 36500
+)
 
 // checkStandalone completes the configuration and returns what is wrong with it.
 func (c *StandaloneConfig) checkStandalone(wrong func(setting string, bad bool, must string)) {
@@ -38,6 +47,8 @@ func (c *StandaloneConfig) checkStandalone(wrong func(setting string, bad bool, 
 		}
 		*list = slices.DeleteFunc(*list, func(s string) bool { return s == "" })
 	}
+	wrong("CGI_CACHE_MAX_SIZE_MB", c.CGISize < 0 || c.CGISize > maxCGISize, fmt.Sprintf("from 1 to %d, or 0 for the default", maxCGISize))
+	wrong("CGI_CACHE_MAX_AGE_DAYS", c.CGIAge < 0 || c.CGIAge > maxCGIAge, fmt.Sprintf("from 1 to %d, or 0 for the default", maxCGIAge))
 	for _, v := range c.CGIEnv {
 		name, _, ok := strings.Cut(v, "=")
 		wrong("CGI_ENV", !ok || name == "", "a list of NAME=value")
@@ -62,7 +73,11 @@ type standalone struct {
 func openStandalone(ctx context.Context, c StandaloneConfig, grace time.Duration, taken router.RouteMap, log zerolog.Logger) (*standalone, error) {
 	s := &standalone{stop: func() {}, routes: router.RouteMap{}}
 	var err error
-	if s.programs, err = cgi.New(cgi.Config{Cache: c.CGICache, Env: c.CGIEnv, Grace: grace}); err != nil {
+	s.programs, err = cgi.New(cgi.Config{
+		Cache: c.CGICache, CacheSize: c.CGISize << 20, CacheAge: time.Duration(c.CGIAge) * 24 * time.Hour,
+		InstallDeps: c.CGIDeps, Env: c.CGIEnv, Grace: grace,
+	})
+	if err != nil {
 		return nil, err
 	}
 	if err := s.route(ctx, c, grace, taken, log); err != nil {

@@ -39,7 +39,7 @@ func TestTheDelegateRunsStandaloneTasks(t *testing.T) {
 		task.WriteJSON(w, "from the legacy process", 0)
 	}))
 	t.Cleanup(legacy.Close)
-	r := start(t, "CGI_CACHE_DIR=\""+t.TempDir()+"\"\nCGI_TYPES=custom/check\nCGI_ENV=SETTING=given\nSIDECAR_URL="+legacy.URL+"\nSIDECAR_TYPES=HELM\n")
+	r := start(t, "CGI_CACHE_DIR=\""+t.TempDir()+"\"\nCGI_TYPES=custom/check\nCGI_CACHE_MAX_SIZE_MB=1\nCGI_CACHE_MAX_AGE_DAYS=1\nCGI_ENV=SETTING=given\nSIDECAR_URL="+legacy.URL+"\nSIDECAR_TYPES=HELM\n")
 
 	got := answer[cgi.Answer](r, r.Submit(&task.Task{Type: "custom/check", Data: json.RawMessage("1"), Config: json.RawMessage(
 		`{"executable_config":{"name":"x","version":"1","executables":[{"os":"` + runtime.GOOS + `","arch":"` + runtime.GOARCH + `","url":"` + srv.URL + `"}]}}`)}))
@@ -58,6 +58,9 @@ func TestStandaloneSettingsThatAreWrong(t *testing.T) {
 	t.Parallel()
 	_, _, err := loadConfig("", []string{"ACCOUNT_ID=a", "TOKEN=t", "URL=http://x", "CGI_ENV=A=b,visibly-fake"})
 	require.ErrorContains(t, err, "CGI_ENV: it must be a list of NAME=value")
+	_, _, err = loadConfig("", []string{"ACCOUNT_ID=a", "TOKEN=t", "URL=http://x", "CGI_CACHE_MAX_SIZE_MB=-1", "CGI_CACHE_MAX_AGE_DAYS=40000"})
+	require.ErrorContains(t, err, "CGI_CACHE_MAX_SIZE_MB: it must be from 1 to ")
+	require.ErrorContains(t, err, "CGI_CACHE_MAX_AGE_DAYS: it must be from 1 to ")
 	require.NotContains(t, err.Error(), "visibly-fake")
 	_, err = openStandalone(context.Background(), StandaloneConfig{SidecarTypes: []string{"vm_init"}}, 0,
 		map[string]task.Handler{"vm_init": http.NotFoundHandler()}, zerolog.Nop())

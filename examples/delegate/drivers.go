@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/kubernetes"
+	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/task/transaction"
+)
+
+// DriverConfig says what stages run on (SPEC D1). It is exported so that its
+// fields can be set as parts of a config.
+type DriverConfig struct {
+	Drivers     []string `env:"DRIVERS" envDefault:"local" help:"comma-separated, what stages run on: local (this machine: containers and processes), vm (machines of pools), kubernetes (pods)"`
+	LocalStages string   `env:"LOCAL_STAGES" help:"which of DRIVERS runs the stages that a manager means for the delegate's own machine (CI_DOCKER_*, local_*); default: local where it is one of them, or else the first"`
+
+	KubeContext        string `env:"KUBERNETES_CONTEXT" help:"context of the file in KUBECONFIG; default: its current one"`
+	KubePods           string `env:"KUBERNETES_NAMESPACE" help:"namespace of the pods; default: the context's or the delegate's own"`
+	KubeAgentImage     string `env:"KUBERNETES_AGENT_IMAGE" help:"image with the agent's binary as /agent (deploy/images); needed for kubernetes"`
+	KubeGitImage       string `env:"KUBERNETES_GIT_IMAGE" help:"image with git for clones; default: the agent's, which has none"`
+	KubeStepImage      string `env:"KUBERNETES_STEP_IMAGE" help:"image for steps that name none; default: they are refused"`
+	KubeServiceAccount string `env:"KUBERNETES_SERVICE_ACCOUNT" help:"service account of the pods; default: the namespace's, without its token"`
+	KubeRestricted     bool   `env:"KUBERNETES_RESTRICTED" envDefault:"false" help:"make pods that a namespace with the Pod Security level restricted takes: nobody is root in them"`
+	KubeRunAs          string `env:"KUBERNETES_RUN_AS" help:"whom the containers of restricted pods run as where the step names no user, as uid:gid in numbers; default: 65532:65532"`
+	KubePodTemplate    string `env:"KUBERNETES_POD_TEMPLATE" help:"file with a Pod in YAML that is laid over each pod (strategic merge)"`
+	KubeOwner          string `env:"KUBERNETES_OWNER" help:"ConfigMap in the namespace of the pods: when it is removed, the cluster removes the pods too; default: none"`
+
+	VMPools    string `env:"VM_POOLS" help:"YAML file that describes the pools of machines, see docs/drivers.md; needed for vm"`
+	VMStateDir string `env:"VM_STATE_DIR" help:"folder that remembers the machines, with their keys; default: machines in LEDGER_DIR"`
+}
+
+// drivers are the values of DRIVERS.
+var drivers = []string{transaction.Local, transaction.VM, transaction.Kubernetes}
+
+// checkDrivers completes the configuration and returns what is wrong with it.
+func (c *DriverConfig) checkDrivers(wrong func(setting string, bad bool, must string)) {
+	var names []string
+	for _, name := range c.Drivers {
+		if name = strings.ToLower(strings.TrimSpace(name)); name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	c.Drivers = names
+	known := func(name string) bool { return slices.Contains(drivers, name) }
+	all := len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool { return !known(n) })
+	wrong("DRIVERS", !all, "a list of "+strings.Join(drivers, ", "))
+	if !all {
+		return
+	}
+	switch {
+	case c.LocalStages != "":
+		wrong("LOCAL_STAGES", !slices.Contains(names, c.LocalStages), "one of DRIVERS, "+strings.Join(names, " or "))
+	case slices.Contains(names, transaction.Local):
+		c.LocalStages = transaction.Local
+	default:
+		c.LocalStages = names[0]
+	}
+	wrong("KUBERNETES_AGENT_IMAGE", slices.Contains(names, transaction.Kubernetes) && c.KubeAgentImage == "", "set, as kubernetes is one of DRIVERS")
+	wrong("VM_POOLS", slices.Contains(names, transaction.VM) && c.VMPools == "", "set, as vm is one of DRIVERS")
+	wrong("LOCAL_STAGES", c.LocalStages != transaction.Local && slices.Contains(names, transaction.Local),
+		"local, which is one of DRIVERS: leave it out there to have another one run these stages")
+}
+
+// slots is how many stages the delegate takes at once. Where all of them need a
+// machine of a pool, it is by default as many as there can be machines: what does
+// not fit waits on the manager's side, for any delegate (SPEC Q2).
+func (c *config) slots() int {
+	if c.MaxStages > 0 || len(c.Drivers) != 1 || c.Drivers[0] != transaction.VM {
+		return int(c.MaxStages)
+	}
+	list, err := readPools(c.VMPools)
+	if err != nil {
+		return 0 // which opening them tells
+	}
+	sum := 0
+	for _, p := range list {
+		sum += p.Max
+	}
+	return sum
+}
+
+func openDriver(ctx context.Context, cfg config, name string, log zerolog.Logger) (driver.Driver, error) {
+	switch name {
+	case transaction.Local:
+		return openLocal(cfg, log)
+	case transaction.VM:
+		return openMachines(ctx, cfg, log)
+	case transaction.Kubernetes:
+		return openKubernetes(cfg, log)
+	}
+	return nil, fmt.Errorf("DRIVERS: there is no driver %q", name)
+}
+
+func openKubernetes(cfg config, log zerolog.Logger) (driver.Driver, error) {
+	c := kubernetes.Config{
+		Kubeconfig: cfg.Kubeconfig, Context: cfg.KubeContext, Namespace: cfg.KubePods,
+		AgentImage: cfg.KubeAgentImage, GitImage: cfg.KubeGitImage, StepImage: cfg.KubeStepImage,
+		ServiceAccount: cfg.KubeServiceAccount, Restricted: cfg.KubeRestricted, RunAs: cfg.KubeRunAs, Owner: cfg.KubeOwner,
+		Grace: seconds(cfg.CleanupGrace), Log: log,
+	}
+	if cfg.KubePodTemplate != "" {
+		b, err := os.ReadFile(cfg.KubePodTemplate)
+		if err != nil {
+			return nil, fmt.Errorf("KUBERNETES_POD_TEMPLATE: %w", err)
+		}
+		c.PodTemplate = b
+	}
+	return kubernetes.New(c)
+}
+
+func openLocal(cfg config, log zerolog.Logger) (driver.Driver, error) {
+	options := []local.Option{
+		local.WithWorkDir(cfg.WorkDir), local.WithGrace(seconds(cfg.CleanupGrace)), local.WithLogger(log),
+		local.WithTermination(cfg.TermAttempts, seconds(cfg.TermInterval)), local.WithFileLimit(int64(cfg.FileLimit)),
+	}
+	if cfg.DockerHost != "" {
+		options = append(options, local.WithDockerHost(cfg.DockerHost))
+	}
+	return local.New(options...)
+}
