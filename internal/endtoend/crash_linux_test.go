@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -49,6 +48,7 @@ type scene struct {
 	memory  string
 	token   string // in the arguments of every process that a step starts
 	name    string // the delegate's
+	infra   string // what the stages are for; empty is this machine
 
 	bystander, network string
 	submitted          int
@@ -143,7 +143,7 @@ func (s *scene) step(id, image, script string) stage.Step {
 
 func (s *scene) submitSteps(steps ...stage.Step) {
 	s.submitted++
-	req := manager.StageRequest{ID: fmt.Sprintf("crash-%s-%d", s.token, s.submitted)}
+	req := manager.StageRequest{ID: fmt.Sprintf("crash-%s-%d", s.token, s.submitted), Infra: s.infra}
 	for _, step := range steps {
 		data, err := json.Marshal(step)
 		require.NoError(s.t, err)
@@ -226,7 +226,7 @@ func (s *scene) assertClean(when string, tolerance time.Duration) {
 		require.NoError(s.t, err)
 		require.Empty(s.t, left, "%s %s", dir, when)
 	}
-	require.Empty(s.t, processesWith(s.t, s.token), "processes %s", when)
+	require.Empty(s.t, testbed.CommandLines(s.token), "processes %s", when)
 	require.Empty(s.t, s.leftOnEngine(tolerance), "on the engine %s", when)
 	require.Empty(s.t, s.leftOnRecord(tolerance), "on record %s", when)
 	s.assertBystanders(when)
@@ -275,22 +275,6 @@ func (s *scene) assertBystanders(when string) {
 	require.NoError(s.t, err, "the bystander's network %s", when)
 }
 
-// processesWith finds processes that have a text in their arguments. The
-// delegate itself has it in its environment only.
-func processesWith(t *testing.T, text string) []string {
-	t.Helper()
-	dirs, err := filepath.Glob("/proc/[0-9]*")
-	require.NoError(t, err)
-	var found []string
-	for _, dir := range dirs {
-		args, _ := os.ReadFile(filepath.Join(dir, "cmdline")) // it may have ended
-		if strings.Contains(string(args), text) {
-			found = append(found, strings.ReplaceAll(string(args), "\x00", " "))
-		}
-	}
-	return found
-}
-
 // settle waits until the manager knows how every stage has ended.
 func (s *scene) settle() {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Minute)
@@ -310,7 +294,7 @@ func TestAKillAtEveryFaultPointLeavesNothing(t *testing.T) {
 		t.Skip("takes minutes")
 	}
 	s := newScene(t)
-	points := s.faultPoints()
+	points := s.faultPoints(s, atOnce, 20)
 	for i, point := range slices.Sorted(maps.Keys(points)) {
 		s.fill()
 		for n := 1 + i%min(points[point], atOnce); !s.start(orders{Fault: point, N: n}); n++ {
@@ -319,7 +303,7 @@ func TestAKillAtEveryFaultPointLeavesNothing(t *testing.T) {
 		}
 		s.assertClean("before a kill "+point, late)
 		s.work()
-		s.untilDead(point)
+		s.untilDead(point, s.fill)
 	}
 	ends := s.finish()
 	t.Logf("killed at %d fault points with %d transactions at once: %d stages submitted, which ended %v; nothing was left",
@@ -327,7 +311,7 @@ func TestAKillAtEveryFaultPointLeavesNothing(t *testing.T) {
 }
 
 // untilDead keeps the delegate busy until it has passed its fault point.
-func (s *scene) untilDead(point string) {
+func (s *scene) untilDead(point string, fill func()) {
 	dead := make(chan struct{})
 	go func() {
 		defer close(dead)
@@ -342,7 +326,7 @@ func (s *scene) untilDead(point string) {
 			s.wait()
 			return
 		case <-more.C:
-			s.fill()
+			fill()
 		case <-limit:
 			require.NoError(s.t, s.cmd.Process.Kill())
 			<-dead
@@ -351,21 +335,30 @@ func (s *scene) untilDead(point string) {
 	}
 }
 
-// faultPoints runs the stages once, without a kill, and counts what they pass.
-func (s *scene) faultPoints() map[string]int {
-	s.fill()
-	s.start(orders{Count: true})
+// world is a scene and what its stages run on.
+type world interface {
+	fill()
+	start(o orders) bool
+	assertClean(when string, tolerance time.Duration)
+}
+
+// faultPoints runs the stages of a world once, without a kill, and counts what they
+// pass.
+func (s *scene) faultPoints(w world, stages, least int) map[string]int {
+	s.t.Helper()
+	w.fill()
+	w.start(orders{Count: true})
 	s.work()
 	s.expect("working")
 	s.settle()
-	require.Equal(s.t, map[manager.Status]int{manager.Success: atOnce}, s.ends)
+	require.Equal(s.t, map[manager.Status]int{manager.Success: stages}, s.ends)
 	require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGTERM))
 	require.True(s.t, s.stdout.Scan())
 	var points map[string]int
 	require.NoError(s.t, json.Unmarshal(s.stdout.Bytes(), &points), s.stdout.Text())
 	s.wait()
-	s.assertClean("without a kill", 0)
-	require.Greater(s.t, len(points), 20, "%v", points)
+	w.assertClean("without a kill", 0)
+	require.Greater(s.t, len(points), least, "%v", points)
 	return points
 }
 

@@ -46,7 +46,11 @@ type engineScene struct {
 	// belongs to no network any more, and interfaces of a container that it was
 	// starting; that is its own affair.
 	bridges map[string]bool
-	ruined  bool // no engine can be started any more
+	// roots are mounts of containers' file systems that say nothing: the bystander's,
+	// and those that a killed engine had. One that was killed in the middle of making
+	// a container may leave the mount in which it prepared it, and forgets it.
+	roots  map[string]bool
+	ruined bool // no engine can be started any more
 }
 
 // calamity is something that happens to the engine, the delegate or both. When
@@ -59,7 +63,7 @@ type calamity struct {
 type act func(*engineScene) error
 
 var (
-	killEngine   act = func(s *engineScene) error { s.private.Kill(); return nil }
+	killEngine   act = func(s *engineScene) error { s.private.Kill(); s.seeRoots(); return nil }
 	stopEngine   act = func(s *engineScene) error { s.private.Stop(); return nil }
 	launchEngine act = func(s *engineScene) error { s.private.Launch(); return nil }
 	awaitEngine  act = func(s *engineScene) error { return s.private.Await() }
@@ -202,12 +206,29 @@ func (s *engineScene) live(ahead chan calamity) {
 func newEngineScene(t *testing.T) *engineScene {
 	t.Helper()
 	p := testbed.PrivateEngine(t, "--iptables=true", "--ip-masq=true")
-	s := &engineScene{scene: newSceneOn(t, p.Engine, p.Host), private: p, bridges: map[string]bool{}, image: p.ImageWith(t, "VOLUME /data")}
+	s := &engineScene{scene: newSceneOn(t, p.Engine, p.Host), private: p, bridges: map[string]bool{}, roots: map[string]bool{}, image: p.ImageWith(t, "VOLUME /data")}
 	s.addBystanders(container.RestartPolicyAlways)
 	v, err := p.Client.VolumeCreate(t.Context(), volume.CreateOptions{})
 	require.NoError(t, err)
 	s.volume = v.Name
+	s.seeRoots()
 	return s
+}
+
+// mountedRoots are the file systems of containers that are mounted.
+func (s *engineScene) mountedRoots() (places []string) {
+	for _, place := range s.private.Mounts() {
+		if strings.HasSuffix(place, "/merged") || strings.Contains(place, "/rootfs") {
+			places = append(places, place)
+		}
+	}
+	return places
+}
+
+func (s *engineScene) seeRoots() {
+	for _, place := range s.mountedRoots() {
+		s.roots[place] = true
+	}
 }
 
 // fill submits stages with processes on the host and a container, of which every
@@ -314,7 +335,7 @@ func (s *engineScene) remains(tolerance time.Duration) (left []string) {
 			left = append(left, "folder "+filepath.Join(dir, e.Name()))
 		}
 	}
-	add("process", processesWith(s.t, s.token))
+	add("process", testbed.CommandLines(s.token))
 	add("control group", s.cgroups())
 	add("record", s.leftOnRecord(tolerance))
 	add("on the engine:", s.leftInside())
@@ -394,12 +415,9 @@ func (s *engineScene) leftBelow() (left []string) {
 			left = append(left, fmt.Sprintf("control group %s of %v", name, programs))
 		}
 	}
-	var roots int
-	for _, place := range s.private.Mounts() {
-		if strings.HasSuffix(place, "/merged") || strings.Contains(place, "/rootfs") {
-			if roots++; roots > 1 {
-				left = append(left, "mount "+place)
-			}
+	for _, place := range s.mountedRoots() {
+		if !s.roots[place] {
+			left = append(left, "mount "+place)
 		}
 	}
 	return left

@@ -78,23 +78,41 @@ var mayImport = map[string][]string{
 	"secrets/google":     {"secrets"},
 	"secrets/azure":      {"secrets"},
 	"secrets/kubernetes": {"secrets"},
-	"driver/local":       {"driver", "task", "task/stage", "logger", "secrets", "internal/artifact", "internal/gitremote", "internal/process"},
+	"driver/local":       {"driver", "task", "task/stage", "logger", "secrets", "internal/artifact", "internal/gitremote", "internal/process", "internal/recorded"},
 	"driver/cgi":         {"task", "task/stage", "logger", "secrets", "internal/artifact", "internal/gitremote", "internal/process"},
 	"driver/sidecar":     {"task", "internal/process"},
-	"internal/artifact":  {"task/stage"},
-	"internal/gitremote": {"task/stage"},
-	"internal/process":   {},
-	"task/transaction":   {"task", "task/stage", "task/capacity", "driver", "logger", "secrets"},
-	"router":             {"task", "logger", "secrets"},
-	"router/tracing":     {"task"},
-	"logger/telemetry":   {},
-	"poller/observe":     {"poller", "router", "task", "task/capacity", "logger/telemetry"},
-	"manager/observe":    {"manager", "manager/queue", "logger/telemetry"},
-	"client":             {"task", "internal/token"},
+	"driver/vm":          {"driver", "driver/vm/agent", "driver/vm/agentclient", "task", "task/stage", "logger", "secrets", "internal/atomicfile"},
+	"driver/vm/agent":    {"driver", "driver/local", "task", "task/stage", "logger", "secrets"},
+	"driver/vm/agentclient": {
+		"driver", "driver/vm/agent", "task/stage",
+	},
+	"driver/vm/vmtest":  {"driver", "driver/vm", "driver/vm/agent", "driver/vm/agentclient", "task/stage"},
+	"driver/vm/qemu":    {"driver/vm", "driver/vm/agent", "internal/atomicfile", "internal/process"},
+	"driver/vm/libvirt": {"driver/vm", "driver/vm/agent"},
+	"driver/vm/observe": {"driver/vm"},
+	"driver/vm/ec2":     {"driver/vm", "driver/vm/agent"},
+	// A pod runs the same agent as a machine.
+	"driver/kubernetes": {
+		"driver", "driver/kubernetes/podagent", "driver/vm/agent", "driver/vm/agentclient", "task", "task/stage", "logger", "secrets",
+		"internal/recorded",
+	},
+	"driver/kubernetes/podagent": {"driver", "driver/vm/agent", "task/stage"},
+	"internal/artifact":          {"task/stage"},
+	"internal/atomicfile":        {},
+	"internal/gitremote":         {"task/stage"},
+	"internal/process":           {},
+	"internal/recorded":          {"driver"},
+	"task/transaction":           {"task", "task/stage", "task/capacity", "driver", "logger", "secrets", "internal/atomicfile"},
+	"router":                     {"task", "logger", "secrets"},
+	"router/tracing":             {"task"},
+	"logger/telemetry":           {},
+	"poller/observe":             {"poller", "router", "task", "task/capacity", "logger/telemetry"},
+	"manager/observe":            {"manager", "manager/queue", "logger/telemetry"},
+	"client":                     {"task", "internal/token"},
 	"client/clienttest": {
 		"client", "task", "internal/token",
 	},
-	"poller":        {"client", "router", "task", "task/capacity", "logger"},
+	"poller":        {"client", "router", "task", "task/capacity", "logger", "internal/atomicfile"},
 	"manager":       {"manager/queue", "manager/queuelog", "manager/journal", "manager/logservice", "task", "task/stage", "internal/token"},
 	"manager/queue": {"task", "task/stage"},
 	"manager/queuetest": {
@@ -102,7 +120,7 @@ var mayImport = map[string][]string{
 	},
 	"manager/journal": {},
 	"manager/journal/sqlite": {
-		"manager/journal",
+		"manager/journal", "internal/atomicfile",
 	},
 	"manager/journal/redis": {
 		"manager/journal",
@@ -120,7 +138,12 @@ var mayImport = map[string][]string{
 	"manager/queuelog": {"logger", "task/stage"},
 	"internal/token":   {},
 	"internal/testbed": {"driver"},
-	"internal/chaos":   {},
+	// A program of guests, with nothing of ours in it.
+	"internal/testbed/spy": {},
+	"internal/chaos":       {},
+	"internal/conformance": {
+		"driver/drivertest",
+	},
 }
 
 // The packages import each other in the directions that the design allows.

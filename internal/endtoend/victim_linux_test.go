@@ -24,6 +24,7 @@ import (
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/task/capacity"
@@ -45,6 +46,8 @@ type orders struct {
 	EngineWait time.Duration
 	// Resume makes it go on with what an earlier one had begun.
 	Resume bool
+	// Pods, where it is set, makes it run its stages in a cluster and not here.
+	Pods *podOrders
 	// Count makes it print all fault points that it has passed when it ends.
 	Count bool
 }
@@ -67,16 +70,8 @@ func runVictim() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	faults := &faultPoints{orders: o, passed: map[string]int{}}
-	engine, err := faults.engine()
-	if err != nil {
-		return err
-	}
-	opts := []local.Option{local.WithWorkDir(filepath.Join(o.Dir, "work")), local.WithMemoryDir(o.Memory), local.WithDockerClient(engine)}
-	if o.EngineWait > 0 {
-		opts = append(opts, local.WithEngineWait(o.EngineWait))
-	}
-	d, err := local.New(opts...)
+	faults := &faultPoints{o, &testbed.Faults{At: o.Fault, N: o.N}}
+	d, err := faults.driver()
 	if err != nil {
 		return err
 	}
@@ -109,7 +104,7 @@ func runVictim() error {
 	if o.Resume {
 		polling = append(polling, poller.WithState(filepath.Join(o.Dir, "state")), poller.WithDisowned(stages.Disown))
 	}
-	p := poller.New(c, router.New(router.RouteMap(stages.Routes())), polling...)
+	p := poller.New(c, router.New(router.RouteMap(stages.RoutesFor(faults.infra()))), polling...)
 	info, err := p.Register(ctx)
 	if err != nil {
 		return err
@@ -124,7 +119,7 @@ func runVictim() error {
 		return err
 	}
 	if o.Count {
-		return json.NewEncoder(os.Stdout).Encode(faults.passed)
+		return json.NewEncoder(os.Stdout).Encode(faults.Counts())
 	}
 	return nil
 }
@@ -133,39 +128,57 @@ func runVictim() error {
 // after each record and each call to the engine.
 type faultPoints struct {
 	orders
-
-	mu     sync.Mutex
-	passed map[string]int
+	*testbed.Faults
 }
 
-func (f *faultPoints) pass(point string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.passed[point]++
-	if point == f.Fault && f.passed[point] == f.N {
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {} // it takes a moment
+// driver is what the victim's stages run on.
+func (f *faultPoints) driver() (victimDriver, error) {
+	if f.Pods != nil {
+		return f.pods()
 	}
+	engine, err := f.engine()
+	if err != nil {
+		return nil, err
+	}
+	opts := []local.Option{local.WithWorkDir(filepath.Join(f.Dir, "work")), local.WithMemoryDir(f.Memory), local.WithDockerClient(engine)}
+	if f.EngineWait > 0 {
+		opts = append(opts, local.WithEngineWait(f.EngineWait))
+	}
+	return local.New(opts...)
+}
+
+func (f *faultPoints) infra() string {
+	if f.Pods != nil {
+		return transaction.Kubernetes
+	}
+	return transaction.Local
+}
+
+// victimDriver is a driver that can do everything.
+type victimDriver interface {
+	driver.Driver
+	driver.Finder
+	driver.Reattacher
 }
 
 // faultyDriver puts fault points around the records of a driver.
 type faultyDriver struct {
-	*local.Driver
+	victimDriver
 	faults *faultPoints
 }
 
 func (d *faultyDriver) Init(ctx context.Context, env *driver.Environment, l driver.Ledger) error {
-	return d.Driver.Init(ctx, env, &faultyLedger{l, d.faults})
+	return d.victimDriver.Init(ctx, env, &faultyLedger{l, d.faults})
 }
 
 func (d *faultyDriver) Execute(ctx context.Context, env *driver.Environment, s *driver.Step, out io.Writer, l driver.Ledger) (*driver.Result, error) {
-	return d.Driver.Execute(ctx, env, s, out, &faultyLedger{l, d.faults})
+	return d.victimDriver.Execute(ctx, env, s, out, &faultyLedger{l, d.faults})
 }
 
 func (d *faultyDriver) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.Resource, error) {
-	d.faults.pass("before cleanup")
-	defer d.faults.pass("after cleanup")
-	return d.Driver.Cleanup(ctx, rs)
+	d.faults.Pass("before cleanup")
+	defer d.faults.Pass("after cleanup")
+	return d.victimDriver.Cleanup(ctx, rs)
 }
 
 type faultyLedger struct {
@@ -174,8 +187,8 @@ type faultyLedger struct {
 }
 
 func (l *faultyLedger) Record(ctx context.Context, r driver.Resource) error {
-	l.faults.pass("before record " + r.Kind)
-	defer l.faults.pass("after record " + r.Kind)
+	l.faults.Pass("before record " + r.Kind)
+	defer l.faults.Pass("after record " + r.Kind)
 	return l.Ledger.Record(ctx, r)
 }
 
@@ -210,7 +223,7 @@ func (t *faultyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if slices.Contains([]string{"HEAD /_ping", "GET /_ping"}, call) {
 		return t.RoundTripper.RoundTrip(r)
 	}
-	t.faults.pass("before " + call)
-	defer t.faults.pass("after " + call)
+	t.faults.Pass("before " + call)
+	defer t.faults.Pass("after " + call)
 	return t.RoundTripper.RoundTrip(r)
 }

@@ -1,0 +1,181 @@
+package endtoend_test
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/internal/testbed"
+	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+const (
+	// podScenes is how many delegates are killed at the same time, each in a
+	// namespace of its own: most of a pod's life is waiting.
+	podScenes = 4
+	// podInstants is how often they are killed at a random moment, all together.
+	podInstants = 100
+	// podsAtOnce is how many transactions each of them has.
+	podsAtOnce = 2
+)
+
+// podScene is a scene whose delegate makes pods.
+type podScene struct {
+	*scene
+	cluster *testbed.Cluster
+	pods    *podOrders
+}
+
+func newPodScene(t *testing.T) *podScene {
+	t.Helper()
+	c := testbed.Kubernetes(t)
+	s := &podScene{scene: newSceneOn(t, nil, ""), cluster: c, pods: &podOrders{
+		Kubeconfig: c.Kubeconfig, Namespace: c.NewNamespace(t), AgentImage: c.AgentImage(t),
+	}}
+	s.infra = "kubernetes"
+	// Somebody else's, in the same namespace.
+	out, err := c.Kubectl(t, "--namespace", s.pods.Namespace, "run", "bystander", "--image", c.Image, "--restart=Never", "--", "sleep", "3600")
+	require.NoError(t, err, out)
+	return s
+}
+
+// fill submits stages until as many are under way as are to be. Each has a step
+// that leaves children behind, a background step and credentials for a registry.
+func (s *podScene) fill() {
+	s.forgetEnded()
+	for len(s.stages) < podsAtOnce {
+		first := s.step("first", s.cluster.Image, "echo x > file; sleep 600."+s.token+" & (sleep 600."+s.token+" &) ; sleep 0.1")
+		first.Auth = &stage.Auth{Address: "test.invalid", Username: "somebody", Password: "no real password"}
+		service := s.step("service", s.cluster.Image, "sleep 600."+s.token)
+		service.Detach = true
+		s.submitSteps(first, service, s.step("last", s.cluster.Image, "cat file"))
+	}
+}
+
+// start runs the delegate up to the point where it has cleaned up; see
+// [scene.start].
+func (s *podScene) start(o orders) bool {
+	o.Pods = s.pods
+	return s.scene.start(o)
+}
+
+// assertClean looks for anything that earlier stages have left, while none runs.
+// What the cluster made within tolerance may still be removed.
+func (s *podScene) assertClean(when string, tolerance time.Duration) {
+	s.t.Helper()
+	require.Empty(s.t, s.inCluster(tolerance), "in the cluster %s", when)
+	require.Empty(s.t, s.leftOnRecord(tolerance), "on record %s", when)
+	if tolerance == 0 {
+		require.Empty(s.t, testbed.CommandLines("600."+s.token), "processes %s", when)
+	}
+}
+
+// inCluster names the pods and Secrets of the namespace that are older than
+// tolerance, without the bystander, which must be there.
+func (s *podScene) inCluster(tolerance time.Duration) (left []string) {
+	s.t.Helper()
+	out, err := s.cluster.Kubectl(s.t, "--namespace", s.pods.Namespace, "get", "pods,secrets", "-o",
+		`jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.creationTimestamp}{"\n"}{end}`)
+	require.NoError(s.t, err, out)
+	require.Contains(s.t, out, "Pod/bystander ")
+	limit := time.Now().Add(-tolerance)
+	for line := range strings.Lines(out) {
+		name, created, _ := strings.Cut(strings.TrimSpace(line), " ")
+		at, err := time.Parse(time.RFC3339, created)
+		require.NoError(s.t, err, line)
+		if name != "Pod/bystander" && !at.After(limit) {
+			left = append(left, name)
+		}
+	}
+	return left
+}
+
+// finish is [scene.finish] for pods.
+func (s *podScene) finish() map[manager.Status]int {
+	s.t.Helper()
+	s.start(orders{})
+	s.work()
+	s.expect("working")
+	s.settle()
+	require.Eventually(s.t, func() bool { return len(s.inCluster(0))+len(s.leftOnRecord(0)) == 0 }, 3*late, 200*time.Millisecond)
+	require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGTERM))
+	s.wait()
+	s.assertClean("at the end", 0)
+	for _, d := range s.manager.Delegates(account) {
+		require.Zero(s.t, d.Stages, "slots taken on delegate %s (%s)", d.ID, d.State)
+	}
+	return s.ends
+}
+
+// T2, D7: a delegate that kills itself at any point leaves no pod and no Secret
+// once it has been started again.
+func TestAKillAtEveryFaultPointLeavesNothingInTheCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	t.Parallel()
+	first := newPodScene(t)
+	points := first.faultPoints(first, podsAtOnce, 15)
+	names := slices.Sorted(maps.Keys(points))
+	t.Logf("%d fault points: %s", len(names), strings.Join(names, ", "))
+	for share := range podScenes {
+		t.Run(fmt.Sprint(share), func(t *testing.T) {
+			t.Parallel()
+			s := newPodScene(t)
+			killed := 0
+			for i := share; i < len(names); i += podScenes {
+				s.fill()
+				for n := 1 + i%min(points[names[i]], podsAtOnce); !s.start(orders{Fault: names[i], N: n}); n++ {
+					// It died while it cleaned up after the one before, which is a fault
+					// point as any other.
+				}
+				s.assertClean("before a kill "+names[i], late)
+				_, _ = io.WriteString(s.stdin, "\n") // it may have come to its end already: what it watches it watches on
+				s.untilDead(names[i], s.fill)
+				killed++
+			}
+			t.Logf("killed at %d fault points, %d stages submitted, which ended %v", killed, s.submitted, s.finish())
+		})
+	}
+}
+
+// T2, D7: the same at random moments, with the stages in any state.
+func TestKillsAtRandomInstantsLeaveNothingInTheCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	t.Parallel()
+	for share := range podScenes {
+		t.Run(fmt.Sprint(share), func(t *testing.T) {
+			t.Parallel()
+			s := newPodScene(t)
+			busy, begin := 0, time.Now()
+			for i := range podInstants / podScenes {
+				s.fill()
+				started := time.Now()
+				s.start(orders{})
+				s.assertClean(fmt.Sprintf("before run %d", i), late)
+				s.work()
+				s.expect("working")
+				<-time.After(time.Duration(rand.N(3000)) * time.Millisecond)
+				s.kill()
+				if len(s.leftOnRecord(0)) > len(s.leftOnRecord(time.Since(started))) {
+					busy++
+				}
+			}
+			ends := s.finish()
+			require.Greater(t, busy, podInstants/podScenes/4, "most kills should hit open transactions")
+			t.Logf("killed %d times in %s, %d times with transactions open: %d stages submitted, which ended %v",
+				podInstants/podScenes, time.Since(begin).Round(time.Second), busy, s.submitted, ends)
+		})
+	}
+}
