@@ -233,7 +233,7 @@ func (q *Queue) requeue(w *work, now instant) {
 func (q *Queue) again(w *work, d *delegate, left []*group, now instant) {
 	if n := room(left); w.lane != nil {
 		if n == nil {
-			q.fillBefore(d, w, left, now)
+			q.fillBefore(d, w, now)
 			q.place(w, d, now)
 		} else if w.lane.parked == nil {
 			w.lane.park(n.parked) // it has its turn among them

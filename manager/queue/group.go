@@ -208,11 +208,9 @@ func (q *Queue) admit(groups []*group, d *delegate, from *work, now instant) {
 }
 
 // fillBefore gives a delegate what waits for it and comes before a work that has left
-// it, and the groups: it may need the room there.
-func (q *Queue) fillBefore(d *delegate, w *work, left []*group, now instant) {
-	if !slices.ContainsFunc(left, func(g *group) bool { return g.max > 0 }) {
-		return // then it makes no difference who is first
-	}
+// it. That one may need the room in the groups; and without any limit the numbers of
+// the offers decide what is done first of what is due at once.
+func (q *Queue) fillBefore(d *delegate, w *work, now instant) {
 	for o := d.first(); o != nil && o.before(w); o = d.first() {
 		q.hand(o, d, now)
 	}

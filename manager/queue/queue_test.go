@@ -158,6 +158,25 @@ func TestWhatGoesBackIsNotServedBeforeItsTurn(t *testing.T) {
 	assert.Equal(t, []string{"urgent"}, b.offers(d))
 }
 
+// SPEC Q4: the slot that it leaves is given away before itself, also where no limit
+// joins the two: tasks that end at the same instant end in the order of their offers.
+func TestASlotIsGivenAwayBeforeWhatHasLeftIt(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{AcquireTimeout: 10 * time.Second, HeartbeatTimeout: time.Hour})
+	d := b.add("d", 1, "only")
+	b.stage("old", Normal)
+	other := b.add("other", 1)
+	b.stage("urgent", High, "only")
+	b.advance(10 * time.Second)
+	require.Equal(t, []string{"urgent"}, b.offers(d))
+	require.Equal(t, []string{"old"}, b.offers(other))
+	b.acquire(other, "old")
+	b.acquire(d, "urgent")
+	b.Events()
+	b.advance(time.Hour - 10*time.Second)
+	assert.Equal(t, []string{"ended urgent TIMEOUT", "ended old TIMEOUT"}, b.happened()[:2])
+}
+
 // A delegate reports its capacity after it has registered; what it was offered
 // meanwhile and does not fit goes back, the youngest first.
 func TestALoweredCapacityTakesOffersBack(t *testing.T) {
