@@ -29,8 +29,9 @@ func stopCases() []testCase {
 				begin := time.Now()
 				_, err := tx.fails(step)
 				require.ErrorIs(s, err, context.DeadlineExceeded)
-				require.GreaterOrEqual(s, time.Since(begin), time.Second)
-				require.Less(s, time.Since(begin), 30*time.Second)
+				took := time.Since(begin)
+				require.Greater(s, took, 900*time.Millisecond, "the clock of a machine may be some percent fast")
+				require.Less(s, took, 30*time.Second)
 			},
 		},
 		{
