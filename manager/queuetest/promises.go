@@ -9,12 +9,12 @@ import (
 // mark is what was so after the operation before.
 type mark struct {
 	holders map[*record]*delegate
-	waited  map[*work]bool // for a delegate alone
+	waited  map[*record]int // for a delegate alone, since its last offer
 }
 
 // promises checks what must hold after each operation (SPEC Q1 to Q4).
 func (h *history) promises(rt *rapid.T) {
-	now := mark{holders: map[*record]*delegate{}, waited: map[*work]bool{}}
+	now := mark{holders: map[*record]*delegate{}, waited: map[*record]int{}}
 	for _, a := range h.accounts {
 		for _, d := range a.delegates {
 			h.capacityHolds(rt, d)
@@ -58,9 +58,9 @@ func (h *history) inOrder(rt *rapid.T, a *account, now *mark) {
 		if w.stage == nil || w.held() {
 			continue
 		}
-		now.waited[w] = true
-		if !h.mark.waited[w] {
-			continue // it has come, or become possible, with this operation, maybe after what was given
+		now.waited[w.first] = w.first.seq
+		if seq, waited := h.mark.waited[w.first]; !waited || seq != w.first.seq {
+			continue // it has come, come back or become possible with this operation, maybe after what was given
 		}
 		for _, d := range a.delegates {
 			for _, given := range d.offers() {
