@@ -177,7 +177,9 @@ type Result struct {
 	// ExitCode is the process's. A process that a signal ended has 128 plus the
 	// signal's number.
 	ExitCode int
-	// OOMKilled says that the step ran out of memory; ExitCode is then not 0.
+	// OOMKilled says that the step ran out of memory; ExitCode is then not 0. It is
+	// what the infrastructure knows: a container engine under load may lose such an
+	// event, and the step shows exit code 137 alone.
 	OOMKilled bool
 	// Detached says that the step was started and has no end to report yet.
 	Detached bool
