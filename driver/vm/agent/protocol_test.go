@@ -37,7 +37,7 @@ func TestAForeignDriverRunsAStage(t *testing.T) {
 	f.ok("/start_step", step("two", `echo ${E-none}`, `,"stage_runtime_id":"sr"`))
 	f.ok("/start_step", step("three", `echo ${E-none}; exit 3`, ``))
 	assert.JSONEq(t, `{"exited":true}`, f.poll("two"))
-	assert.JSONEq(t, `{"exited":true,"exit_code":3}`, f.poll("three"))
+	assert.JSONEq(t, `{"exited":true,"exit_code":3,"error":"exit status 3"}`, f.poll("three"))
 	assert.Equal(t, "2\n", f.ok("/stream_output", `{"id":"two"}`))
 	assert.Equal(t, "none\n", f.ok("/stream_output", `{"id":"three"}`))
 
@@ -75,7 +75,7 @@ func TestAStepIsStartedOnceAndEveryPollIsAnswered(t *testing.T) {
 	f.ok("/start_step", step("go", "touch go", ""))
 	polls.Wait()
 	f.ok("/start_step", body)
-	assert.JSONEq(t, `{"exited":true,"exit_code":4}`, f.poll("once"))
+	assert.JSONEq(t, `{"exited":true,"exit_code":4,"error":"exit status 4"}`, f.poll("once"))
 	assert.Equal(t, "ran\n", out.rest(t))
 }
 
@@ -121,6 +121,25 @@ func TestInternalErrorsAndTimeoutsAreExitCode255(t *testing.T) {
 	assert.NotContains(t, none, "visibly-fake-secret")
 	f.ok("/start_step", step("large", `head -c 3000000 /dev/zero > $DRONE_OUTPUT`, ""))
 	assert.Contains(t, f.poll("large"), `"exit_code":255`, "what was lost is a failure")
+}
+
+// endedDriver has one result for every step.
+type endedDriver struct {
+	brokenDriver
+	res *driver.Result
+}
+
+func (d *endedDriver) Execute(context.Context, *driver.Environment, *driver.Step, io.Writer, driver.Ledger) (*driver.Result, error) {
+	return d.res, nil
+}
+
+// PROTOCOL 5: drivers of others take an answer without an error for a success.
+func TestEveryFailureHasAnError(t *testing.T) {
+	t.Parallel()
+	f := newAgentOn(t, &endedDriver{brokenDriver{init: fine, cleanup: fine}, &driver.Result{ExitCode: 137, OOMKilled: true}}, agent.Config{})
+	f.setup("")
+	f.ok("/start_step", step("oom", "true", ""))
+	assert.JSONEq(t, `{"exited":true,"exit_code":255,"oom_killed":true,"error":"the step ran out of memory"}`, f.poll("oom"))
 }
 
 // PROTOCOL 5: a detached step is answered at once, without exited; its output goes on

@@ -127,8 +127,11 @@ func (s *step) newAnswer(res *driver.Result, err error) *PollStepResponse {
 	a.Exited, a.ExitCode, a.OOMKilled = true, res.ExitCode, res.OOMKilled
 	switch {
 	case res.OOMKilled:
-		a.ExitCode = internalError
-	case res.Lost != "" && res.ExitCode == 0:
+	// Drivers of others tell a failure by its error, and not by the exit code.
+		a.ExitCode, a.Error = internalError, "the step ran out of memory"
+	case res.ExitCode != 0:
+		a.Error = fmt.Sprintf("exit status %d", res.ExitCode)
+	case res.Lost != "":
 		a.ExitCode, a.Error = internalError, s.tx.masks.Mask(res.Lost)
 	}
 	a.Outputs, a.Envs, a.Artifact = res.Outputs, res.Env, res.Artifact
