@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,7 +97,8 @@ var (
 	errNoSetup = errors.New("the agent has no stage: call /setup first")
 )
 
-// setup begins a stage, or waits for the one that an earlier request has begun.
+// setup begins a stage, or waits for the one that an earlier request has begun. One
+// that is being destroyed already is waited for, and another one begins after it.
 func (a *Agent) setup(ctx context.Context, req *SetupRequest) (*SetupResponse, error) {
 	id := firstOf(req.ID, req.Network.ID, "stage")
 	for {
@@ -104,6 +106,7 @@ func (a *Agent) setup(ctx context.Context, req *SetupRequest) (*SetupResponse, e
 		if err != nil {
 			return nil, err
 		}
+		over := t.alive.Err() != nil
 		if began {
 			t.init()
 			close(t.ready)
@@ -114,22 +117,38 @@ func (a *Agent) setup(ctx context.Context, req *SetupRequest) (*SetupResponse, e
 			return nil, context.Cause(ctx)
 		}
 		switch {
-		case t.initErr == nil:
+		case t.initErr == nil && t.alive.Err() == nil:
 			return &SetupResponse{Log: t.masks.Mask(t.initLog.String())}, nil
 		case began:
 			// What it has made goes at once. What stays waits for a destroy.
-			err := t.initErr
+			err := cmp.Or(t.initErr, context.Cause(t.alive))
 			if left := a.destroyOne(ctx, t); left != nil {
 				err = fmt.Errorf("%w (and %w)", err, left)
 			}
 			return nil, &setupError{text: t.masks.Mask(err.Error()), log: t.masks.Mask(t.initLog.String())}
+		case !over && (t.initErr == nil || errors.Is(t.initErr, errDestroyed)):
+			return nil, badRequest(errDestroyed) // who has destroyed it wants no other one
 		}
 		// Somebody else's setup has failed, or is over: this is another try.
 		if err := a.destroyOne(ctx, t); err != nil {
 			return nil, err
 		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx) // nobody would destroy it
+		}
 	}
 }
+
+// maskedError is an error whose text is masked (SPEC S3): a driver may name what it
+// has tried to remove.
+type maskedError struct {
+	text string
+	err  error
+}
+
+func (e *maskedError) Error() string { return e.text }
+
+func (e *maskedError) Unwrap() error { return e.err }
 
 // setupError is a failed init with its log, both masked.
 type setupError struct{ text, log string }
@@ -177,7 +196,7 @@ func (a *Agent) destroyOne(ctx context.Context, t *transaction) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.CleanupTimeout)
 	defer cancel()
 	if err := t.end(ctx); err != nil {
-		return err
+		return &maskedError{t.masks.Mask(err.Error()), err}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

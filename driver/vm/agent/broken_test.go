@@ -7,7 +7,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
@@ -56,4 +58,39 @@ func TestAStreamThatBreaksDoesNotLookComplete(t *testing.T) {
 	_, err = post("/stream_output", `{"id":"x"}`)
 	require.Error(t, err)
 	require.NoError(t, a.Close(t.Context()))
+}
+
+// waiter is a driver whose inits wait for their end.
+type waiter struct {
+	talker
+	inits int
+}
+
+func (w *waiter) Init(ctx context.Context, _ *driver.Environment, _ driver.Ledger) error {
+	w.inits++
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// T3: a setup that was repeated, and destroyed meanwhile, does not begin after that.
+func TestADestroyEndsTheSetupsThatWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &waiter{}
+		a := New(w, Config{})
+		errs := make(chan error, 2)
+		for range 2 {
+			go func() {
+				_, err := a.setup(t.Context(), &SetupRequest{})
+				errs <- err
+			}()
+			synctest.Wait()
+		}
+		require.NoError(t, a.destroy(t.Context()))
+		for range 2 {
+			assert.ErrorContains(t, <-errs, errDestroyed.Error())
+		}
+		assert.Equal(t, 1, w.inits)
+		require.NoError(t, a.Close(t.Context()))
+	})
 }

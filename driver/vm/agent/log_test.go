@@ -1,11 +1,13 @@
 package agent_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,6 +15,27 @@ import (
 	"github.com/delegate-io/dlite/driver/vm/agent"
 	"github.com/delegate-io/dlite/manager/logservice"
 )
+
+// T3: what a stage has made goes also while its log service is away.
+func TestADestroyRemovesThingsBeforeItWaitsForLogs(t *testing.T) {
+	t.Parallel()
+	back := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-back }))
+	defer server.Close()
+	cleaned := 0
+	d := &brokenDriver{init: fine, execute: fine, cleanup: func(context.Context) error { cleaned++; return nil }}
+	f := newAgentOn(t, d, agent.Config{CleanupTimeout: 200 * time.Millisecond})
+	f.setup(fmt.Sprintf(`,"log_config":{"account_id":"acme","url":%q,"indirect_upload":true}`, server.URL))
+	f.ok("/start_step", step("x", "true", `,"log_key":"k"`))
+	status, answer := f.post("/destroy", "")
+	assert.Equal(t, http.StatusInternalServerError, status)
+	assert.Contains(t, answer, "all is removed, but logs or reports could not be sent")
+	assert.Equal(t, 1, cleaned)
+	close(back)
+	for status != http.StatusOK {
+		status, _ = f.post("/destroy", "")
+	}
+}
 
 // PROTOCOL 5, S3, L2: where a driver leaves a step's log to the agent, it is all in the
 // log service when the poll is answered, and the secrets of setup and step are masked.

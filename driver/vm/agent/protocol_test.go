@@ -308,6 +308,32 @@ func TestADestroyThatLeavesSomethingFailsAndIsTriedAgain(t *testing.T) {
 	assert.Zero(t, d.left)
 }
 
+// T3: a stage that could not be destroyed yet takes no steps, and is not what the next
+// setup gets.
+func TestASetupDuringADestroyBeginsAnotherStage(t *testing.T) {
+	t.Parallel()
+	d := &brokenDriver{init: fine, execute: fine, cleanup: fine, left: 1}
+	f := newAgentOn(t, d, agent.Config{})
+	f.setup("")
+	status, _ := f.post("/destroy", "")
+	require.Equal(t, 500, status)
+	f.setup("")
+	f.ok("/start_step", step("x", "true", ""))
+}
+
+// S3: what a destroy says is masked.
+func TestTheErrorOfADestroyIsMasked(t *testing.T) {
+	t.Parallel()
+	d := &brokenDriver{init: fine, cleanup: func(context.Context) error { return errors.New("cannot remove /tmp/visibly-fake-secret") }}
+	f := newAgentOn(t, d, agent.Config{})
+	f.setup(`,"secrets":["visibly-fake-secret"]`)
+	status, answer := f.post("/destroy", "")
+	assert.Equal(t, 500, status)
+	assert.Contains(t, answer, "cannot remove /tmp/******")
+	d.cleanup = fine
+	f.ok("/destroy", "")
+}
+
 // T3: a destroy may overtake its setup.
 func TestADestroyDuringASetupEndsIt(t *testing.T) {
 	t.Parallel()

@@ -21,13 +21,14 @@ type step struct {
 	stop context.CancelCauseFunc
 	ctx  context.Context //nolint:containedctx // a life, and not a call's: ends when the step has to
 
+	over   chan struct{}     // closed when the driver is done with it
 	done   chan struct{}     // closed when answer is there
 	answer *PollStepResponse // before done
 }
 
 func newStep(t *transaction, req *StartStepRequest) *step {
 	s := &step{
-		tx: t, req: req, done: make(chan struct{}),
+		tx: t, req: req, over: make(chan struct{}), done: make(chan struct{}),
 		out: newOutput(t.agent.cfg.TempDir, t.agent.cfg.MaxMemory),
 	}
 	s.ctx, s.stop = context.WithCancelCause(t.alive)
@@ -46,6 +47,7 @@ func (s *step) run() {
 	}
 	log := s.openLog()
 	res, err := s.execute(tee{s.out, log})
+	close(s.over)
 	t.agent.cfg.Log.Debug().Str("step", s.req.ID).Bool("ok", err == nil).Msg("a step has ended")
 	if res != nil {
 		t.masks.Add(slices.Collect(maps.Values(res.Secrets))...)
@@ -125,9 +127,9 @@ func (s *step) newAnswer(res *driver.Result, err error) *PollStepResponse {
 		return a
 	}
 	a.Exited, a.ExitCode, a.OOMKilled = true, res.ExitCode, res.OOMKilled
+	// Drivers of others tell a failure by its error, and not by the exit code.
 	switch {
 	case res.OOMKilled:
-	// Drivers of others tell a failure by its error, and not by the exit code.
 		a.ExitCode, a.Error = internalError, "the step ran out of memory"
 	case res.ExitCode != 0:
 		a.Error = fmt.Sprintf("exit status %d", res.ExitCode)
@@ -166,5 +168,5 @@ func (s *step) end(ctx context.Context, cause string) error {
 		err = errors.New(cause)
 	}
 	s.stop(err)
-	return await(ctx, s.done)
+	return await(ctx, s.over)
 }

@@ -192,7 +192,7 @@ func (t *transaction) end(ctx context.Context) error {
 	steps := maps.Clone(t.steps)
 	t.mu.Unlock()
 	for _, s := range steps {
-		if err := await(ctx, s.done); err != nil {
+		if err := await(ctx, s.over); err != nil {
 			return fmt.Errorf("stop step %q: %w", s.req.ID, err)
 		}
 	}
@@ -206,7 +206,10 @@ func (t *transaction) end(ctx context.Context) error {
 	for _, s := range steps {
 		s.out.drop()
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("all is removed, but logs or reports could not be sent yet: %w", err)
+	}
+	return nil
 }
 
 // worked is closed when nothing is done for the stage any more: logs have been
