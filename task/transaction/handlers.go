@@ -41,6 +41,7 @@ func (m *Manager) init(ctx context.Context, req *task.Request[stage.InitRequest]
 	log := t.initLog(ctx, req)
 	t.env.Log = log
 	err = t.start(ctx)
+	m.giveBack(ctx, id) // what an init has left that did not get to its driver, or that wanted another pool
 	t.endInit(ctx, log, err)
 	t.initErr = err
 	close(t.ready)

@@ -49,9 +49,7 @@ func (m *Manager) reserve(ctx context.Context, req *task.Request[stage.VMCapacit
 	// An init or a cleanup that has come meanwhile did not find it.
 	late := m.reservable(in.ID)
 	if _, begun := m.find([]string{in.ID}); begun || late != nil {
-		if err := m.unreserve(ctx, in.ID); err != nil {
-			m.log.Warn().Err(err).Str("transaction", in.ID).Msg("could not give back a reservation; it ends with its time")
-		}
+		m.giveBack(ctx, in.ID)
 		return r, late
 	}
 	if err != nil {
@@ -74,6 +72,13 @@ func (m *Manager) reservable(id string) error {
 		return task.Errorf(task.RetryOnOtherDelegate, "this delegate (%s) is shutting down", m.delegate)
 	}
 	return nil
+}
+
+// giveBack ends a reservation where nobody waits to be told that it cannot.
+func (m *Manager) giveBack(ctx context.Context, id string) {
+	if err := m.unreserve(ctx, id); err != nil {
+		m.log.Warn().Err(err).Str("transaction", id).Msg("could not give back a reservation; it ends with its time")
+	}
 }
 
 // unreserve gives back what no init has used.

@@ -3,12 +3,15 @@ package transaction_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -84,10 +87,27 @@ func TestAReservationAfterItsInit(t *testing.T) {
 		assert.Contains(t, string(r.Data), `"capacity_reservation":{"stage_id":"stage1"}`)
 	}
 	assert.Len(t, p.asked, 1)
-	assert.Equal(t, []string{"stage1"}, p.returned)
+	assert.Equal(t, []string{"stage1", "stage1"}, p.returned, "by the init, then by the reservation that it overtook")
 	require.NoError(t, s.Close(t.Context()))
 	r := s.send("DLITE_CI_VM_CAPACITY_TASK", `{"capacity_reservation_request":{"id":"stage2"}}`)
 	assert.Equal(t, task.RetryOnOtherDelegate, r.Code)
+}
+
+// SPEC T3: an init that fails before its driver has heard of it, as on a full disk,
+// gives back what was reserved for it.
+func TestAnInitThatDoesNotGetToItsDriverGivesBackItsReservation(t *testing.T) {
+	t.Parallel()
+	p, s := newPooled(t)
+	p.onInit = func(context.Context, *driver.Environment) error {
+		t.Error("nothing may be made without a record")
+		return nil
+	}
+	s.send("DLITE_CI_VM_CAPACITY_TASK", capacityTask)
+	require.Empty(t, p.returned)
+	require.NoError(t, os.Mkdir(filepath.Join(s.ledger, "lock"), 0o700)) // so that the ledger cannot be had
+	r := s.send("DLITE_CI_VM_INITIALIZE_TASK", `{"setup_vm_request":{"id":"stage1","setup_request":{}}}`)
+	require.Equal(t, stage.Failure, statusOf(r), string(r.Data))
+	assert.Equal(t, []string{"stage1"}, p.returned)
 }
 
 // PROTOCOL 3: what cannot be reserved is an answer with the reason, and a driver
