@@ -73,6 +73,8 @@ type InitResponse struct {
 	InfraType    string       `json:"infra_type,omitempty"`
 	Status       Status       `json:"command_execution_status"`
 	ErrorMessage string       `json:"error_message,omitempty"`
+	// Services are those of a [VMInit], in their order.
+	Services []ServiceStatus `json:"service_statuses,omitempty"`
 }
 
 // DelegateMeta names the delegate that owns a transaction.

@@ -1,6 +1,9 @@
 package stage
 
-import "cmp"
+import (
+	"cmp"
+	"strconv"
+)
 
 // PoolOption is the network option that names the pool of machines for a
 // transaction.
@@ -19,7 +22,9 @@ type VMInit struct {
 		LogKey string      `json:"log_key,omitempty"`
 		Setup  InitRequest `json:"setup_request"`
 	} `json:"setup_vm_request"`
-	Distributed bool `json:"distributed,omitempty"`
+	// Services run in the background from the init to the cleanup.
+	Services    []*VMStep `json:"services,omitempty"`
+	Distributed bool      `json:"distributed,omitempty"`
 }
 
 // Init is the init in it. The stage's id becomes the transaction's.
@@ -49,13 +54,16 @@ func (n Network) InPool(pool string) Network {
 
 // VMExecute is the data of a DLITE_CI_VM_EXECUTE_TASK and ..._V2.
 type VMExecute struct {
-	Execute struct {
-		StageRuntimeID string         `json:"stage_runtime_id"`
-		TaskID         string         `json:"task_id,omitempty"`
-		Distributed    bool           `json:"distributed,omitempty"`
-		IPAddress      string         `json:"ip_address,omitempty"`
-		Start          ExecuteRequest `json:"start_step_request"`
-	} `json:"execute_step_request"`
+	Execute VMStep `json:"execute_step_request"`
+}
+
+// VMStep is a step in its envelope, or a service of a [VMInit].
+type VMStep struct {
+	StageRuntimeID string         `json:"stage_runtime_id"`
+	TaskID         string         `json:"task_id,omitempty"`
+	Distributed    bool           `json:"distributed,omitempty"`
+	IPAddress      string         `json:"ip_address,omitempty"`
+	Start          ExecuteRequest `json:"start_step_request"`
 }
 
 // Step is the step in it. Whoever runs it answers for it: that an agent shall
@@ -66,6 +74,35 @@ func (r *VMExecute) Step() ExecuteRequest {
 	e.StepStatus = nil
 	return e
 }
+
+// Service is the i-th service, as a step in the background of the init's
+// transaction. One without an id is called by its number.
+func (r *VMInit) Service(i int) ExecuteRequest {
+	var e ExecuteRequest
+	if r.Services[i] != nil {
+		e = r.Services[i].Start
+	}
+	in := r.Init()
+	e.GroupID, e.Detach, e.StepStatus = in.TransactionID(), true, nil
+	if e.ID == "" {
+		e.ID = "service-" + strconv.Itoa(i)
+	}
+	return e
+}
+
+// ServiceStatus is how a service of a [VMInit] has begun: Running, or
+// [ServiceError] with the reason.
+type ServiceStatus struct {
+	ID           string `json:"identifier"`
+	Name         string `json:"name"`
+	Image        string `json:"image"`
+	LogKey       string `json:"log_key"`
+	Status       Status `json:"status"`
+	ErrorMessage string `json:"error_message"`
+}
+
+// ServiceError is the status of a service that could not be started.
+const ServiceError Status = "ERROR"
 
 // VMCleanup is the data of a DLITE_CI_VM_CLEANUP_TASK and ..._V2.
 type VMCleanup struct {

@@ -26,7 +26,8 @@ const (
 //	VM          DLITE_CI_VM_*, vm_*
 //	Kubernetes  kubernetes_*, which are ours
 //
-// Among those for VM is DLITE_CI_VM_CAPACITY_TASK, with which a stage reserves what
+// An init for VM may bring services, which are started before it is answered. Among
+// the types is DLITE_CI_VM_CAPACITY_TASK, with which a stage reserves what
 // its init will need where the driver is a [driver.Reserver].
 //
 // Which driver the manager has is not for the names to say: a driver of pods may
@@ -36,7 +37,7 @@ const (
 func (m *Manager) RoutesFor(infras ...string) map[string]task.Handler {
 	plain := m.Handlers()
 	wrapped := Handlers{
-		Init:    task.HandlerFunc(inside(m.init, (*stage.VMInit).Init)),
+		Init:    task.HandlerFunc(m.initWithServices),
 		Execute: task.HandlerFunc(inside(m.execute, (*stage.VMExecute).Step)),
 		Cleanup: task.HandlerFunc(inside(m.clean, (*stage.VMCleanup).Cleanup)),
 	}

@@ -422,3 +422,36 @@ func receive[T any](t *testing.T, ch <-chan T) (v T) {
 	}
 	return v
 }
+
+// T5, PROTOCOL 3: a later process tells the services of an init from one another. An
+// init that is asked for again starts none of those that it knows of.
+func TestServicesSurviveTheDelegate(t *testing.T) {
+	t.Parallel()
+	l := newLife(t)
+	var started, followed atomic.Int32
+	l.w.onExecute = func(_ context.Context, _ *driver.Environment, s *driver.Step, _ io.Writer) (*driver.Result, error) {
+		started.Add(1)
+		if s.Image == "" {
+			return nil, errors.New("it names nothing to run")
+		}
+		return &driver.Result{Detached: true}, nil
+	}
+	l.w.onReattach = func(context.Context, *driver.Step, io.Writer, []driver.Resource) (*driver.Result, error) {
+		followed.Add(1)
+		return &driver.Result{Detached: true}, nil
+	}
+	s := l.process()
+	first := s.send("DLITE_CI_VM_INITIALIZE_TASK", initWithServices)
+	require.EqualValues(t, 3, started.Load())
+	l.kill(s)
+	s = l.process()
+	assert.EqualValues(t, 2, followed.Load())
+	again := s.send("DLITE_CI_VM_INITIALIZE_TASK", initWithServices)
+	assert.EqualValues(t, 3, started.Load())
+	var was, is stage.InitResponse
+	require.NoError(t, json.Unmarshal(first.Data, &was))
+	require.NoError(t, json.Unmarshal(again.Data, &is))
+	assert.Equal(t, was.Services, is.Services)
+	require.NoError(t, s.Close(t.Context()))
+	assert.Empty(t, l.w.left())
+}

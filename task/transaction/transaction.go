@@ -36,6 +36,8 @@ type transaction struct {
 	ready chan struct{} // closed when the init has ended
 	gone  chan struct{} // closed when the cleanup has ended
 
+	services services
+
 	sweeping chan struct{} // holds one: who removes resources now
 	settled  bool          // by who is sweeping: nothing is left to remove here
 	// lateUntil is how long what a killed process asked for may still come to be:
