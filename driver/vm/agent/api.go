@@ -19,13 +19,15 @@ const Ours = "dlite"
 
 // SetupRequest is the body of POST /setup (PROTOCOL 5).
 type SetupRequest struct {
-	Network           stage.Network     `json:"network"`
-	Volumes           []*stage.Volume   `json:"volumes,omitempty"`
-	Envs              map[string]string `json:"envs,omitempty"`
-	Secrets           []string          `json:"secrets,omitempty"`
-	LogConfig         *stage.LogConfig  `json:"log_config,omitempty"`
-	Files             []*stage.File     `json:"files,omitempty"`
-	MountDockerSocket bool              `json:"mount_docker_socket"`
+	Network   stage.Network     `json:"network"`
+	Volumes   []*stage.Volume   `json:"volumes,omitempty"`
+	Envs      map[string]string `json:"envs,omitempty"`
+	Secrets   []string          `json:"secrets,omitempty"`
+	LogConfig *stage.LogConfig  `json:"log_config,omitempty"`
+	Files     []*stage.File     `json:"files,omitempty"`
+	// MountDockerSocket gives the engine's socket to every step. Without it nothing is
+	// said of it: another agent takes false for a machine without an engine.
+	MountDockerSocket bool `json:"mount_docker_socket,omitempty"`
 	// ID and Labels are the transaction's. Ours.
 	ID     string            `json:"id,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`

@@ -117,13 +117,13 @@ func (c *Client) ours(ctx context.Context) (bool, error) {
 // Setup begins a stage. When ctx ends first, the setup goes on until a Destroy. Another
 // agent than ours clones nothing: to ask it to is an error.
 func (c *Client) Setup(ctx context.Context, req *agent.SetupRequest) (*agent.SetupResponse, error) {
-	if req.Clone != nil {
-		switch ours, err := c.ours(ctx); {
-		case err != nil:
-			return nil, fmt.Errorf("agent's setup: %w", err)
-		case !ours:
-			return nil, errors.New("agent's setup: this agent cannot clone a repository: let a step do that")
-		}
+	switch ours, err := c.ours(ctx); {
+	case err != nil:
+		return nil, fmt.Errorf("agent's setup: %w", err)
+	case !ours && req.Clone != nil:
+		return nil, errors.New("agent's setup: this agent cannot clone a repository: let a step do that")
+	case !ours:
+		req = setupForOthers(req)
 	}
 	resp := &agent.SetupResponse{}
 	if err := c.post(ctx, "/setup", req, resp); err != nil {

@@ -83,6 +83,11 @@ func (c *Client) follow(ctx context.Context, req *agent.StartStepRequest, out io
 		}
 		return nil, nil, fail(err)
 	}
+	if !ours {
+		if err := unable(req); err != nil {
+			return nil, nil, fail(err)
+		}
+	}
 	s := newSession(c, req, out, ours)
 	f := s.begin(ctx, begins)
 	defer close(s.settled)

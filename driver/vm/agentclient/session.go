@@ -17,11 +17,12 @@ import (
 // session is one step that is followed. It has a life of its own, for it goes on
 // while the step is being stopped, and for detached steps after that.
 type session struct {
-	c    *Client
-	req  *agent.StartStepRequest
-	key  string
-	ours bool
-	out  sink
+	c     *Client
+	req   *agent.StartStepRequest
+	start any // req as the agent wants it
+	key   string
+	ours  bool
+	out   sink
 	// begins says that the step is to be started; started that it has been, before
 	// answered.
 	begins, started bool
@@ -47,8 +48,10 @@ func newSession(c *Client, req *agent.StartStepRequest, out io.Writer, ours bool
 	}
 	if ours {
 		s.req = forOurs(req)
+		s.start = s.req
 	} else {
-		s.req = forOthers(req)
+		foreign := forOthers(req)
+		s.req, s.start = &foreign.StartStepRequest, foreign
 	}
 	s.key = s.req.StepKey()
 	return s
@@ -99,7 +102,7 @@ func (s *session) bound(ctx context.Context) {
 func (s *session) converse(begins bool) {
 	s.begins = begins
 	if begins {
-		if s.pollErr = s.post("/start_step", s.req, &struct{}{}); s.pollErr != nil {
+		if s.pollErr = s.post("/start_step", s.start, &struct{}{}); s.pollErr != nil {
 			close(s.streamed)
 			close(s.answered)
 			return
@@ -115,10 +118,13 @@ func (s *session) converse(begins bool) {
 
 func (s *session) post(path string, in, out any) error { return s.c.post(s.life, path, in, out) }
 
+// reported is a step whose end the agent tells the manager by itself: it never answers
+// a poll.
+func (s *session) reported() bool { return !s.ours && s.req.StageRuntimeID != "" }
+
 // poll waits for the step's end, or for a detached one's beginning.
 func (s *session) poll() {
-	if !s.ours && s.req.StageRuntimeID != "" {
-		// That agent never answers: it tells the manager by itself.
+	if s.reported() {
 		s.answer = &agent.PollStepResponse{}
 		return
 	}
@@ -133,7 +139,10 @@ func (s *session) poll() {
 func (s *session) stream() {
 	defer close(s.streamed)
 	if !s.ours && !s.req.LogDrone {
-		return // it goes to a log service
+		if !s.reported() {
+			s.out.note("(the output of a step that hands something on goes to the log service of this agent, and is not shown here)")
+		}
+		return
 	}
 	for wait := newBackoff(); ; {
 		n, err := s.read()
@@ -198,8 +207,11 @@ func (s *session) awaitOutput() error {
 	select {
 	case <-s.streamed:
 	case <-limit.C:
-		s.end(errFollowed)
+		s.end(fmt.Errorf("it has not ended %v after the step", restOfOutput))
 		<-s.streamed
+	}
+	if s.cut != nil {
+		s.out.note(fmt.Sprintf("(the rest of the step's output could not be read from the agent: %v)", s.cut))
 	}
 	return nil
 }
@@ -224,6 +236,9 @@ func (o *sink) Write(p []byte) (int, error) {
 	o.n += int64(len(p))
 	return len(p), nil
 }
+
+// note tells people about the output, on a line of its own.
+func (o *sink) note(text string) { _, _ = o.Write([]byte("\n" + text + "\n")) }
 
 func (o *sink) count() int64 {
 	o.mu.Lock()
