@@ -105,6 +105,9 @@ func (m *machine) hurry() {
 // takeOver makes a machine of an earlier process one of this pool. The caller
 // holds mu.
 func (p *Pool) takeOver(r *record) {
+	// It counts from now on whatever becomes of the clock, and from now at the latest:
+	// the clock by which it was born may have been ahead.
+	r.Born = time.Now().Add(min(0, -time.Since(r.Born)))
 	m := p.newMachine(r.ID, r.Phase, r)
 	// Also of one that is being destroyed: its transaction's cleanup waits for that.
 	m.claim, m.recorded = r.Claim, r.Claim != nil

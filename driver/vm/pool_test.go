@@ -325,6 +325,31 @@ func TestAMachineIsUsedAgainWithinBounds(t *testing.T) {
 	})
 }
 
+// PITFALLS, SPEC D6: a machine that is dead goes at once, also where it could be used
+// again: nobody waits for an agent that does not answer any more.
+func TestADeadMachineIsNotCleanedUp(t *testing.T) {
+	for name, die := range map[string]func(b *bubble, m *machine){
+		"known": func(b *bubble, m *machine) { b.pool.lost(m, m.gone, errDead) },
+		"not noticed": func(b *bubble, m *machine) {
+			b.fake.set(func(f *fakeProvider) { f.dead[m.id] = true })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, PoolConfig{Max: 1, MaxUses: 3}, func(b *bubble) {
+				m := b.mustClaim()
+				die(b, m)
+				begin := time.Now()
+				require.NoError(b, b.pool.release(b.Context(), m.id, m.claim.Token, func(ctx context.Context, _ *machine, _ *record) error {
+					<-ctx.Done() // an agent is asked until it answers
+					return ctx.Err()
+				}))
+				require.Zero(b, time.Since(begin))
+				b.requireStats(Stats{})
+			})
+		})
+	}
+}
+
 // SPEC T6: a claimed machine whose cleanup never comes does not stay for ever.
 func TestAClaimEndsWithItsLease(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, Lease: time.Hour}, func(b *bubble) {
@@ -480,6 +505,52 @@ func TestACloseDoesNotHang(t *testing.T) {
 		for _, id := range left {
 			require.NotContains(b, b.fake.ids(), id)
 		}
+	})
+}
+
+// SPEC D6: neither does one that destroys what it has no record of.
+func TestACloseDoesNotWaitForWhatItDoesNotKnow(t *testing.T) {
+	inBubble(t, PoolConfig{Max: 1, SweepInterval: time.Hour}, func(b *bubble) {
+		b.fake.set(func(f *fakeProvider) { f.slow = 1000 * time.Hour })
+		released := make(chan error, 1)
+		go func() { released <- b.pool.release(b.Context(), newID(), newID(), b.healthyCheck) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(b.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		require.NoError(b, b.pool.Close(ctx))
+		require.Equal(b, time.Second, time.Since(begin))
+		require.Error(b, <-released, "it is to be tried again")
+		b.fake.set(func(f *fakeProvider) { f.slow = 0 })
+		b.open()
+	})
+}
+
+// SPEC D6: ages that an earlier process has put down by a clock that was ahead, or is
+// set back meanwhile, keep no machine for ever.
+func TestAClockThatWasAheadKeepsNothing(t *testing.T) {
+	inBubble(t, PoolConfig{Min: 1, Max: 1, KeepWarm: true, MaxAge: time.Hour, Lease: 2 * time.Hour}, func(b *bubble) {
+		ahead := func(change func(r *record, later time.Time)) {
+			require.NoError(b, b.pool.Close(b.Context()))
+			rec := b.record(b.only())
+			change(rec, time.Now().AddDate(10, 0, 0))
+			text, err := json.Marshal(rec)
+			require.NoError(b, err)
+			b.write(rec.ID, string(text))
+			b.open()
+			b.wait(time.Second)
+		}
+		first := b.only()
+		ahead(func(r *record, later time.Time) { r.Born = later })
+		require.Equal(b, first, b.only())
+		b.wait(time.Hour)
+		require.NotEqual(b, first, b.only(), "its age")
+
+		ahead(func(r *record, later time.Time) { r.Reserved = &reserved{Transaction: "stage", Until: later} })
+		b.requireStats(Stats{Reserved: 1})
+		b.wait(2 * time.Hour)
+		b.requireStats(Stats{Warm: 1})
+		b.requireNobodyOnRecord()
 	})
 }
 

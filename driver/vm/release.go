@@ -27,6 +27,9 @@ func (p *Pool) release(ctx context.Context, id, token string, reset func(context
 	if m == nil {
 		p.mu.Unlock()
 		// Ids are never used again, so whatever there is of it is the transaction's.
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(p.last, func() { cancel(errClosed) })()
 		return p.destroyOnce(ctx, id)
 	}
 	attempts := m.attempts
@@ -38,9 +41,10 @@ func (p *Pool) release(ctx context.Context, id, token string, reset func(context
 			p.mu.Unlock()
 			return nil
 		case m.phase == claimed && p.running:
+			lost := m.reason
 			m.become(returning)
 			m.fail(errors.New("the transaction has been cleaned up"))
-			p.work.Go(func() { p.takeBack(m, reset) })
+			p.work.Go(func() { p.takeBack(m, lost, reset) })
 		case m.attempts > attempts:
 			defer p.mu.Unlock()
 			return m.err
@@ -60,14 +64,15 @@ func (p *Pool) release(ctx context.Context, id, token string, reset func(context
 	return nil
 }
 
-// takeBack makes a machine warm again, or destroys it.
-func (p *Pool) takeBack(m *machine, reset func(context.Context, *machine, *record) error) {
+// takeBack makes a machine warm again, or destroys it: one that was lost in any
+// case, as nobody may answer there for as long as a clean-up may take.
+func (p *Pool) takeBack(m *machine, lost error, reset func(context.Context, *machine, *record) error) {
 	p.mu.Lock()
 	rec := *m.rec
 	p.mu.Unlock()
 	rec.Uses++
 	why := errors.New("its transaction is over")
-	if rec.Uses < p.cfg.MaxUses && (p.cfg.MaxAge == 0 || time.Since(rec.Born) < p.cfg.MaxAge) {
+	if lost == nil && rec.Uses < p.cfg.MaxUses && (p.cfg.MaxAge == 0 || time.Since(rec.Born) < p.cfg.MaxAge) {
 		if why = p.renew(m, &rec, reset); why == nil {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -86,6 +91,10 @@ func (p *Pool) takeBack(m *machine, reset func(context.Context, *machine, *recor
 func (p *Pool) renew(m *machine, rec *record, reset func(context.Context, *machine, *record) error) error {
 	ctx, cancel := context.WithTimeout(p.last, p.cfg.DestroyTimeout)
 	defer cancel()
+	// One that died while nobody talked to it would be waited for, too.
+	if alive, err := p.alive(ctx, m.id); err == nil && !alive {
+		return errDead
+	}
 	if err := reset(ctx, m, rec); err != nil {
 		return fmt.Errorf("clean it up: %w", err)
 	}

@@ -289,7 +289,9 @@ func (p *Pool) takeOverReservation(m *machine) {
 		return
 	}
 	p.tickets++
-	r := &reservation{transaction: old.Transaction, ticket: p.tickets, until: old.Until, machine: m}
+	// The clock by which that was written may have been another one.
+	until := time.Now().Add(min(time.Until(old.Until), p.cfg.Lease))
+	r := &reservation{transaction: old.Transaction, ticket: p.tickets, until: until, machine: m}
 	p.reservations[r.transaction], m.reservation = r, r
 }
 
