@@ -84,7 +84,9 @@ func (c Config) start(ctx context.Context, dir, name string, mem memory, snap *s
 	cmd.ExtraFiles = []*os.File{qmpEnd, agentEnd, lock}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if mem.shared {
-		cmd.SysProcAttr.Pdeathsig = unix.SIGKILL // nobody would look for the maker of a snapshot
+		// Nobody looks for the maker of a snapshot before the next one is made. With
+		// User the kernel forgets this.
+		cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
 	}
 	if err := cmd.Start(); err != nil {
 		_, _ = qmp.Close(), agent.Close()

@@ -28,6 +28,14 @@ func (s *snapshot) memory() string { return filepath.Join(s.dir, memoryFile) }
 func (s *snapshot) disk() string   { return filepath.Join(s.dir, diskFile) }
 func (s *snapshot) state() string  { return filepath.Join(s.dir, "state") }
 
+// unfinished ends the name of the folder of a snapshot that is being made.
+const unfinished = ".making"
+
+// maker is what QEMU is called that makes the snapshot in a folder.
+func maker(dir string) string {
+	return "dlite-snapshot-" + strings.TrimSuffix(filepath.Base(dir), unfinished)
+}
+
 // unusedFor is how long a snapshot is kept that no machine was made from.
 const unusedFor = 7 * 24 * time.Hour
 
@@ -56,10 +64,10 @@ func (c Config) snapshot(ctx context.Context) (*snapshot, error) {
 		return s, nil
 	}
 	removeUnused(parent, time.Now())
-	making := s.dir + ".making" // of a maker that died
-	if err := os.RemoveAll(making); err != nil {
-		return nil, err
+	if err := removeUnfinished(ctx, parent); err != nil {
+		return nil, fmt.Errorf("remove what an earlier maker has left: %w", err)
 	}
+	making := s.dir + unfinished
 	if err := os.Mkdir(making, 0o700); err != nil {
 		return nil, err
 	}
@@ -106,7 +114,7 @@ func (c Config) makeSnapshot(ctx context.Context, s *snapshot) error {
 	// Its process dies with the thread that has started it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	m, err := c.start(ctx, s.dir, "dlite-snapshot-"+strings.TrimSuffix(filepath.Base(s.dir), ".making"), memory{file: s.memory(), shared: true}, nil)
+	m, err := c.start(ctx, s.dir, maker(s.dir), memory{file: s.memory(), shared: true}, nil)
 	if err != nil {
 		return err
 	}
@@ -193,10 +201,33 @@ func removeUnused(parent string, now time.Time) {
 	entries, _ := os.ReadDir(parent)
 	for _, e := range entries {
 		info, err := e.Info()
-		if err == nil && e.IsDir() && !strings.HasSuffix(e.Name(), ".making") && now.Sub(info.ModTime()) > unusedFor {
+		if err == nil && e.IsDir() && !strings.HasSuffix(e.Name(), unfinished) && now.Sub(info.ModTime()) > unusedFor {
 			_ = os.RemoveAll(filepath.Join(parent, e.Name()))
 		}
 	}
+}
+
+// removeUnfinished removes what makers have left that died, of any configuration,
+// and ends their emulators: one that has become another user does not die with its
+// maker. The caller holds the lock, so nobody else makes one.
+func removeUnfinished(ctx context.Context, parent string) error {
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), unfinished) {
+			continue
+		}
+		dir := filepath.Join(parent, e.Name())
+		if err := endProcess(ctx, maker(dir), dir); err != nil {
+			return err
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func syncFile(path string) error {
