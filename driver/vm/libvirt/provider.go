@@ -19,8 +19,12 @@ import (
 	"github.com/delegate-io/dlite/driver/vm"
 )
 
-// callTime bounds what the daemon is asked for at once.
-const callTime = time.Minute
+const (
+	// callTime bounds what the daemon is asked for at once.
+	callTime = time.Minute
+	// leaveTime bounds the wait for its answer that it has heard the end of that.
+	leaveTime = time.Second
+)
 
 // Provider is a [vm.Provider]. It is safe for concurrent use, and keeps no
 // connection: the daemon may be restarted at any time.
@@ -50,18 +54,19 @@ func (p *Provider) with(ctx context.Context, do func(daemon *libvirt.Libvirt) er
 	if err != nil {
 		return fmt.Errorf("connect to libvirt (does the daemon run?): %w", err)
 	}
+	defer conn.Close() //nolint:errcheck // all is said
 	// The library takes the end of a deadline for something that passes.
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	daemon := libvirt.NewWithDialer(dialers.NewAlreadyConnected(conn))
 	if err := daemon.ConnectToURI(libvirt.ConnectURI(p.config.URI)); err != nil {
-		_ = conn.Close()
 		return ended(ctx, fmt.Errorf("open %s of libvirt: %w", p.config.URI, err))
 	}
 	err = do(daemon)
-	if stop() {
-		_ = daemon.Disconnect()
-	}
+	// To leave without a word is an error in the daemon's log, and to wait for its
+	// answer takes for ever where it hangs.
+	leaving := time.AfterFunc(leaveTime, func() { _ = conn.Close() })
+	defer leaving.Stop()
+	_ = daemon.Disconnect()
 	return ended(ctx, err)
 }
 
