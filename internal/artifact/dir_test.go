@@ -21,7 +21,7 @@ import (
 // SPEC D8: made once, whoever wants it meanwhile; what fails leaves nothing.
 func TestAFolderIsFilledOnceAndWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
-	c := New(filepath.Join(t.TempDir(), "cache"), "task")
+	c := New(filepath.Join(t.TempDir(), "[a cache]*"), "task")
 	broken := errors.New("no disk")
 	_, err := c.Dir(t.Context(), Key("a"), func(dir string) error {
 		assert.NoError(t, os.WriteFile(filepath.Join(dir, "half"), nil, 0o600))

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -114,9 +115,10 @@ func stands(lock *flock.Flock) (fs.FileInfo, bool) {
 }
 
 func (c *Cache) removeParts(name string) {
-	if parts, err := filepath.Glob(filepath.Join(c.dir, name+partSuffix+"*")); err == nil {
-		for _, part := range parts {
-			_ = os.RemoveAll(part)
+	entries, _ := os.ReadDir(c.dir) // what there is of it, when it fails
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), name+partSuffix) {
+			_ = os.RemoveAll(filepath.Join(c.dir, e.Name()))
 		}
 	}
 }
