@@ -19,7 +19,8 @@
 //
 // A task of type [DelegateTask] brings a package for the sidecar along (PROTOCOL 2),
 // which is posted as it is. The sidecar answers the manager by itself, so the delegate
-// does not, unless the sidecar did not take the package. A sidecar may say of any
+// does not, unless the sidecar did not take the package: with a status of 2xx it has,
+// whatever follows. A sidecar may say of any
 // other task, too, that it answers by itself: with the header Dlite-Task-Code:
 // ANSWERED_ELSEWHERE.
 //

@@ -60,13 +60,15 @@ func (s *Sidecar) deliver(w http.ResponseWriter, r *http.Request) {
 	}
 	a, err := s.post(r.Context(), "application/octet-stream", in.Package)
 	switch {
-	case err != nil:
-		task.WriteError(w, err)
-	case a.status < 200 || a.status > 299:
-		task.WriteError(w, task.Errorf(task.Failed, "the sidecar did not take the task: status %d: %.500s", a.status, bytes.TrimSpace(a.body)))
-	default:
+	case a != nil && a.status >= 200 && a.status <= 299:
+		// It has taken the task, whatever becomes of the rest of its answer: an answer
+		// of ours would be a second one.
 		w.Header().Set(task.CodeHeader, string(task.AnsweredElsewhere))
 		w.WriteHeader(http.StatusAccepted)
+	case err != nil:
+		task.WriteError(w, err)
+	default:
+		task.WriteError(w, task.Errorf(task.Failed, "the sidecar did not take the task: status %d: %.500s", a.status, bytes.TrimSpace(a.body)))
 	}
 }
 
@@ -112,6 +114,7 @@ func (s *Sidecar) ready(ctx context.Context) error {
 	return s.state.await(ctx)
 }
 
+// send gives what there is of an answer along with an error.
 func (s *Sidecar) send(ctx context.Context, contentType string, body []byte) (*answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
 	if err != nil {
@@ -125,10 +128,10 @@ func (s *Sidecar) send(ctx context.Context, contentType string, body []byte) (*a
 	defer func() { _ = resp.Body.Close() }()
 	a := &answer{status: resp.StatusCode, header: resp.Header}
 	if a.body, err = io.ReadAll(io.LimitReader(resp.Body, task.MaxBody+1)); err != nil {
-		return nil, err
+		return a, err
 	}
 	if len(a.body) > task.MaxBody {
-		return nil, task.Errorf(task.Failed, "the sidecar's answer is larger than %d bytes", task.MaxBody)
+		return a, task.Errorf(task.Failed, "the sidecar's answer is larger than %d bytes", task.MaxBody)
 	}
 	return a, nil
 }

@@ -57,7 +57,6 @@ func legacy(socket string) {
 	case "sleep":
 		select {}
 	}
-	_ = os.Remove(socket)
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", socket)
 	if err != nil {
 		panic(err)
@@ -237,6 +236,18 @@ func TestADelegateTaskIsHandedOver(t *testing.T) {
 	assert.Nil(t, got)
 }
 
+// D9: once it has taken the task, nothing that follows makes a second answer.
+func TestADelegateTaskThatWasTakenIsNotAnsweredTwice(t *testing.T) {
+	t.Parallel()
+	s := newSidecar(t, sidecar.Config{URL: serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("taken, and"))
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})})
+	resp := call(t.Context(), s, sidecar.DelegateTask, pack("x"))
+	assert.Equal(t, task.AnsweredElsewhere, resp.Code, resp.Error)
+}
+
 // D9: what the sidecar answers by itself has no answer of ours, in a real delegate.
 func TestTheDelegateDoesNotAnswerForTheSidecar(t *testing.T) {
 	t.Parallel()
@@ -386,6 +397,35 @@ func TestASidecarIsStartedAndStopped(t *testing.T) {
 	s.stop()
 	assert.ErrorIs(t, syscall.Kill(a.PID, 0), syscall.ESRCH, "nothing is left")
 	assert.NotContains(t, s.events.String(), "has ended", "a stop is no accident")
+}
+
+// D9: what a sidecar left that was killed keeps no other one from starting.
+func TestASocketThatNobodyListensOnIsRemoved(t *testing.T) {
+	t.Parallel()
+	s := supervise(t, func(c *sidecar.Config) {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", strings.TrimPrefix(c.URL, "unix://"))
+		require.NoError(t, err)
+		l.(*net.UnixListener).SetUnlinkOnClose(false)
+		require.NoError(t, l.Close())
+	})
+	assert.NotZero(t, s.ask(t).PID)
+}
+
+// D9: somebody else in its place gets no task, and is told of.
+func TestSomebodyElseInTheSidecarsPlace(t *testing.T) {
+	t.Parallel()
+	var other net.Listener
+	s := supervise(t, func(c *sidecar.Config) {
+		var err error
+		other, err = (&net.ListenConfig{}).Listen(t.Context(), "unix", strings.TrimPrefix(c.URL, "unix://"))
+		require.NoError(t, err)
+		c.Health = ""
+	})
+	s.events.waitFor(t, "somebody else listens at ", 2)
+	assert.NotContains(t, s.events.String(), "is healthy")
+	assert.NotContains(t, s.events.String(), "is started")
+	require.NoError(t, other.Close())
+	assert.NotZero(t, s.ask(t).PID, "it comes when there is room")
 }
 
 // D9: one that dies, and one that is sick, is started again, and tasks wait for it.

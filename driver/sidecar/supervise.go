@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/delegate-io/dlite/internal/process"
@@ -20,6 +22,9 @@ import (
 // Run looks after the sidecar until ctx ends: it starts the command, starts it again
 // when it ends or is not healthy any more, and stops it at the end. It returns when
 // nothing of it is left. Without a command it just waits. End ctx after the last task.
+//
+// It is not started while somebody else listens in its place, who would get its tasks.
+// A unix socket that nobody listens on is removed before.
 //
 // A sidecar that cannot be started is an event in the log and tried again: the delegate
 // has other work to do. On Linux the process is killed when the delegate dies.
@@ -50,6 +55,9 @@ func (s *Sidecar) Run(ctx context.Context) {
 
 // once is the life of one process. It says how long it was healthy and why it ended.
 func (s *Sidecar) once(ctx context.Context) (time.Duration, error) {
+	if err := s.makeRoom(ctx); err != nil {
+		return 0, err
+	}
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		return 0, err
@@ -85,6 +93,25 @@ func (s *Sidecar) once(ctx context.Context) (time.Duration, error) {
 	printing.Wait()
 	_ = reader.Close()
 	return healthy, why
+}
+
+// makeRoom sees that nobody is in the sidecar's place, who would get its tasks while it
+// cannot start, and removes the socket that one left which was killed.
+func (s *Sidecar) makeRoom(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, s.network, s.address)
+	if err == nil {
+		_ = conn.Close()
+		return fmt.Errorf("start: somebody else listens at %s", s.address)
+	}
+	if s.network != "unix" || !errors.Is(err, syscall.ECONNREFUSED) {
+		return nil
+	}
+	if info, err := os.Lstat(s.address); err == nil && info.Mode().Type() == fs.ModeSocket {
+		return os.Remove(s.address)
+	}
+	return nil
 }
 
 // errEnded says that the process ended; how is seen later.
