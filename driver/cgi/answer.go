@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/textproto"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -111,11 +113,19 @@ func (a *Answer) parseHead(out []byte) ([]byte, error) {
 			return rest, nil
 		}
 		name, value, ok := strings.Cut(string(line), ":")
-		if !ok || !isToken(name) {
+		if !ok || !a.add(name, strings.TrimSpace(value)) {
 			return nil, fmt.Errorf("line %d is no header", n)
 		}
-		a.Headers.Add(textproto.CanonicalMIMEHeaderKey(name), strings.TrimSpace(value))
 	}
+}
+
+// add adds a header, unless it is none: whoever writes it on must not find two in it.
+func (a *Answer) add(name, value string) bool {
+	if !isToken(name) || strings.ContainsAny(value, "\r\n\x00") {
+		return false
+	}
+	a.Headers.Add(textproto.CanonicalMIMEHeaderKey(name), value)
+	return true
 }
 
 // statusOf is the status that the headers stand for.
@@ -165,8 +175,12 @@ func parseJSON(b []byte) (*Answer, error) {
 		return nil, errors.New("it is no JSON of the form {\"status_code\",\"headers\",\"body\"}") // err may quote it
 	}
 	a := &Answer{StatusCode: in.StatusCode, Headers: http.Header{}, Body: in.Body}
-	for name, v := range in.Headers {
-		a.Headers[textproto.CanonicalMIMEHeaderKey(name)] = v
+	for _, name := range slices.Sorted(maps.Keys(in.Headers)) { // some may differ in case alone
+		for _, value := range in.Headers[name] {
+			if !a.add(name, value) {
+				return nil, errors.New("one of its headers is none")
+			}
+		}
 	}
 	return a, checkStatus(a.StatusCode)
 }

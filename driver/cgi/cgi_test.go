@@ -111,6 +111,7 @@ func TestTheAnswerIsTheProgramsWhateverItsStatus(t *testing.T) {
 		`Content-Length: 2\nA: b\n\nokay`:                        {StatusCode: 200, Headers: http.Header{"A": {"b"}, "Content-Length": {"2"}}, Body: []byte("ok")},
 		`{"status_code":404,"headers":{"a":"b"},"body":"bm8="}`:  {StatusCode: 404, Headers: http.Header{"A": {"b"}}, Body: []byte("no")},
 		` \n{"status_code":200,"headers":{"A":["b","c"]},"x":1}`: {StatusCode: 200, Headers: http.Header{"A": {"b", "c"}}},
+		`{"status_code":200,"headers":{"x-a":"2","X-A":"1"}}`:    {StatusCode: 200, Headers: http.Header{"X-A": {"1", "2"}}},
 	} {
 		a := r.answer(r.script(`printf '`+out+`'`), "1")
 		assert.Equal(t, want, *a, out)
@@ -130,20 +131,24 @@ func TestAnAnswerThatIsNotValidFailsTheTask(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for script, want := range map[string]string{
-		`:`:                                    "it is empty",
-		`printf 'hello\n\n'`:                   "line 1 is no header",
-		`printf 'A: b\nnot a header: x\n\n'`:   "line 2 is no header",
-		`printf 'A: b\n: c\n\n'`:               "line 2 is no header",
-		`printf '\n\nbody'`:                    "it has no headers",
-		`printf 'A: b\n'`:                      "no empty line ends its headers",
-		`printf 'A: b'`:                        "no empty line ends its headers",
-		`printf 'Status: fine\n\n'`:            "its Status is no number",
-		`printf 'Status: 99\n\n'`:              "its status is 99",
-		`printf 'Status: 101 Switching\n\n'`:   "its status is 101",
-		`printf 'Content-Length: x\n\n'`:       "its Content-Length is no length",
-		`printf 'Content-Length: 10\n\nshort'`: "it broke off after 5 of 10 bytes",
-		`printf '{"status_code":200'`:          "it is no JSON",
-		`printf '{"body":"eA=="}'`:             "its status is 0",
+		`:`:                                  "it is empty",
+		`printf 'hello\n\n'`:                 "line 1 is no header",
+		`printf 'A: b\nnot a header: x\n\n'`: "line 2 is no header",
+		`printf 'A: b\n: c\n\n'`:             "line 2 is no header",
+		`printf '\n\nbody'`:                  "it has no headers",
+		`printf 'A: b\n'`:                    "no empty line ends its headers",
+		`printf 'A: b'`:                      "no empty line ends its headers",
+		`printf 'A: b\nC: d\rE: f\n\n'`:      "line 2 is no header",
+		`printf 'A: b\0c\n\n'`:               "line 1 is no header",
+		`printf '%s' '{"status_code":200,"headers":{"A":"b\r\nC: d"}}'`:      "one of its headers is none",
+		`printf '%s' '{"status_code":200,"headers":{"A\nB":"c"}}'`:           "one of its headers is none",
+		`printf 'Status: fine\n\n'`:                                          "its Status is no number",
+		`printf 'Status: 99\n\n'`:                                            "its status is 99",
+		`printf 'Status: 101 Switching\n\n'`:                                 "its status is 101",
+		`printf 'Content-Length: x\n\n'`:                                     "its Content-Length is no length",
+		`printf 'Content-Length: 10\n\nshort'`:                               "it broke off after 5 of 10 bytes",
+		`printf '{"status_code":200'`:                                        "it is no JSON",
+		`printf '{"body":"eA=="}'`:                                           "its status is 0",
 		`printf 'A: '; head -c 2000000 /dev/zero | tr '\0' a; printf '\n\n'`: "its headers have more than",
 	} {
 		resp := r.call(t.Context(), r.script(script), "1")
