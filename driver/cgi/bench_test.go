@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/driver/cgi"
 	"github.com/delegate-io/dlite/task"
 )
 
@@ -50,7 +51,7 @@ func BenchmarkCall(b *testing.B) {
 		"shell": func(*testing.B) []byte { return []byte("#!/bin/sh\nprintf 'A: b\\n\\nok'\n") },
 	} {
 		b.Run(name, func(b *testing.B) {
-			r := newRig(b)
+			r := newRig(b, func(c *cgi.Config) { c.OpenLog = nil })
 			w := r.program(program(b))
 			tk := r.task(w, `{"id":1}`)
 			r.answer(w, `{"id":1}`) // it is in the cache now

@@ -35,7 +35,7 @@ func TestAProgramIsCalledByTheProtocol(t *testing.T) {
 	})
 	w := r.script(`printf 'Status: 201 Created\nX-Two: a\nx-two: b\r\nContent-Type: text/plain\n\n'; env; echo "--"; cat; pwd; ls -A`)
 	w.Method, w.Endpoint = "PUT", "users/find?x=1&y=a%20b"
-	w.Headers = map[string]string{"X-Trace-Id": "7", "content-type": "text/x", "Proxy": "http://evil", "Host": "task.example:81"}
+	w.Headers = map[string]string{"X-Trace-Id": "7", "content-type": "text/x", "Proxy": "http://evil", "Host": "[::1]:81"}
 	w.Envs = []string{"OVERRIDDEN=task", "EQUALS=a=b", "EMPTY=", "REQUEST_METHOD=DELETE", "HOME=/task"}
 
 	a := r.answer(w, `{"id":7}`)
@@ -55,8 +55,8 @@ func TestAProgramIsCalledByTheProtocol(t *testing.T) {
 	for name, value := range map[string]string{
 		"RUN_AS_CGI": "true", "GATEWAY_INTERFACE": "CGI/1.1", "SERVER_PROTOCOL": "HTTP/1.1", "REQUEST_METHOD": "PUT",
 		"PATH_INFO": "/users/find", "QUERY_STRING": "x=1&y=a%20b", "REQUEST_URI": "/users/find?x=1&y=a%20b",
-		"CONTENT_TYPE": "text/x", "CONTENT_LENGTH": "8", "HTTP_X_TRACE_ID": "7", "HTTP_HOST": "task.example:81",
-		"SERVER_NAME": "task.example", "SERVER_PORT": "81", "HTTPS_PROXY": "http://proxy:1", "OVERRIDDEN": "task",
+		"CONTENT_TYPE": "text/x", "CONTENT_LENGTH": "8", "HTTP_X_TRACE_ID": "7", "HTTP_HOST": "[::1]:81",
+		"SERVER_NAME": "[::1]", "SERVER_PORT": "81", "HTTPS_PROXY": "http://proxy:1", "OVERRIDDEN": "task",
 		"EQUALS": "a=b", "EMPTY": "", "HOME": "/task",
 	} {
 		assert.Equal(t, value, got[name], name)

@@ -108,13 +108,11 @@ func (c *config) environment(common []string, file string, length int) ([]string
 	if host == "" {
 		host = "localhost"
 	}
-	env := process.Environment()
-	for _, list := range [][]string{common, c.Envs} {
-		for _, v := range list {
-			name, value, _ := strings.Cut(v, "=")
-			env[name] = value
-		}
+	var env []string // of several of one name the last one counts
+	for name, value := range process.Environment() {
+		env = append(env, name+"="+value)
 	}
+	env = append(append(env, common...), c.Envs...)
 	contentType := "application/json"
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
 		value := c.Headers[name]
@@ -126,31 +124,30 @@ func (c *config) environment(common []string, file string, length int) ([]string
 		case "content-length":
 		case "proxy": // would become HTTP_PROXY, which is something else
 		default:
-			env["HTTP_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))] = value
+			env = append(env, "HTTP_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))+"="+value)
 		}
 	}
-	name, port, ok := strings.Cut(host, ":")
-	if !ok {
-		port = "80"
+	name, port := host, "80"
+	if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
+		name, port = host[:i], host[i+1:]
 	}
-	maps.Copy(env, map[string]string{
-		"RUN_AS_CGI":        "true",
-		"GATEWAY_INTERFACE": "CGI/1.1",
-		"SERVER_SOFTWARE":   "dlite",
-		"SERVER_PROTOCOL":   "HTTP/1.1",
-		"SERVER_NAME":       name,
-		"SERVER_PORT":       port,
-		"HTTP_HOST":         host,
-		"REMOTE_ADDR":       "127.0.0.1",
-		"REMOTE_HOST":       "127.0.0.1",
-		"REQUEST_METHOD":    c.Method,
-		"REQUEST_URI":       u.RequestURI(),
-		"QUERY_STRING":      u.RawQuery,
-		"PATH_INFO":         u.Path,
-		"SCRIPT_NAME":       "",
-		"SCRIPT_FILENAME":   file,
-		"CONTENT_TYPE":      contentType,
-		"CONTENT_LENGTH":    strconv.Itoa(length),
-	})
-	return process.List(env), nil
+	return append(env,
+		"RUN_AS_CGI=true",
+		"GATEWAY_INTERFACE=CGI/1.1",
+		"SERVER_SOFTWARE=dlite",
+		"SERVER_PROTOCOL=HTTP/1.1",
+		"SERVER_NAME="+name,
+		"SERVER_PORT="+port,
+		"HTTP_HOST="+host,
+		"REMOTE_ADDR=127.0.0.1",
+		"REMOTE_HOST=127.0.0.1",
+		"REQUEST_METHOD="+c.Method,
+		"REQUEST_URI="+u.RequestURI(),
+		"QUERY_STRING="+u.RawQuery,
+		"PATH_INFO="+u.Path,
+		"SCRIPT_NAME=",
+		"SCRIPT_FILENAME="+file,
+		"CONTENT_TYPE="+contentType,
+		"CONTENT_LENGTH="+strconv.Itoa(length),
+	), nil
 }

@@ -25,7 +25,7 @@ var errEnough = errors.New("enough")
 
 // exec runs cmd to its end. Both outputs are read while it runs, and its input is
 // written meanwhile, so that it can wait for none of the three. A writer that fails
-// ends it. Nothing of its process group is left when exec returns.
+// stops it. Nothing of its process group is left when exec returns.
 func (h *Handler) exec(ctx context.Context, cmd *exec.Cmd, stdin []byte, stdout, stderr io.Writer) (*os.ProcessState, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -46,25 +46,18 @@ func (h *Handler) exec(ctx context.Context, cmd *exec.Cmd, stdin []byte, stdout,
 		return nil, err
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in.theirs, out.theirs, errs.theirs
-	g, err := process.StartThen(ctx, cmd, func() { drained(out, errs) })
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	state, err := process.Run(ctx, cmd, h.cfg.Grace, func() {
+		in.start()
+		out.start(stop)
+		errs.start(stop)
+	}, func() { drained(out, errs) })
 	if err != nil {
 		in.abandon()
 		out.abandon()
 		errs.abandon()
 		return nil, err
-	}
-	in.start()
-	out.start()
-	errs.start()
-
-	var state *os.ProcessState
-	select {
-	case <-g.Ended():
-		state = g.End()
-	case <-out.failed:
-		state = g.End()
-	case <-ctx.Done():
-		state = g.Stop(h.cfg.Grace)
 	}
 	in.end()
 	out.end()
@@ -89,13 +82,12 @@ func drained(streams ...*stream) {
 type stream struct {
 	ours, theirs *os.File
 	to           io.Writer
-	ending       atomic.Bool   // nobody should write any more
-	failed       chan struct{} // closed when the writer wants no more
+	ending       atomic.Bool // nobody should write any more
 	done         chan struct{}
 }
 
 func newStream(to io.Writer) (*stream, error) {
-	s := &stream{to: to, failed: make(chan struct{}), done: make(chan struct{})}
+	s := &stream{to: to, done: make(chan struct{})}
 	var err error
 	s.ours, s.theirs, err = readingPipe()
 	return s, err
@@ -106,9 +98,9 @@ func (s *stream) abandon() {
 	_ = s.theirs.Close()
 }
 
-func (s *stream) start() {
+func (s *stream) start(enough func()) {
 	_ = s.theirs.Close()
-	go s.copy()
+	go s.copy(enough)
 }
 
 // buffers are for copy.
@@ -116,7 +108,8 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }
 
 // copy reads to the end. Once everybody who may write has been killed, it takes
 // silence for the end: one that left the process group may still hold the pipe.
-func (s *stream) copy() {
+// A writer that fails has had enough.
+func (s *stream) copy(enough func()) {
 	defer close(s.done)
 	kept := buffers.Get().(*[]byte)
 	defer buffers.Put(kept)
@@ -137,7 +130,7 @@ func (s *stream) copy() {
 		if n > 0 {
 			if _, err := to.Write(buf[:n]); err != nil {
 				to = io.Discard
-				close(s.failed)
+				enough()
 			}
 		}
 		switch {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -90,29 +91,39 @@ func (l *lineLog) event(line []byte) {
 // for long, whatever the log does.
 type taskLog struct {
 	*buffer
-	log    Log
-	masker *secrets.Masker
-	tail   tail
-	done   chan struct{}
+	log   Log
+	tail  tail
+	start func() // has what is written delivered from now on
+	began atomic.Bool
+	done  chan struct{}
 }
 
 func (h *Handler) openLog(ctx context.Context, t *task.Task, set *secrets.Set) *taskLog {
 	l := &taskLog{log: h.cfg.OpenLog(ctx, t), done: make(chan struct{}), buffer: newBuffer()}
-	l.masker = secrets.NewMasker(io.MultiWriter(&l.tail, l.log), set)
-	h.logs.Go(func() {
-		defer close(l.done)
-		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		defer cancel()
-		defer context.AfterFunc(h.ended, cancel)()
-		if err := l.deliver(ctx); err != nil {
-			logger.FromContext(ctx).Warn().Err(err).Msg("a part of a task's log is lost")
-		}
+	l.start = sync.OnceFunc(func() {
+		l.began.Store(true)
+		h.logs.Go(func() {
+			defer close(l.done)
+			ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+			defer cancel()
+			defer context.AfterFunc(h.ended, cancel)()
+			if err := l.deliver(ctx, set); err != nil {
+				logger.FromContext(ctx).Warn().Err(err).Msg("a part of a task's log is lost")
+			}
+		})
 	})
 	return l
 }
 
+// Write implements [io.Writer]. It takes everything.
+func (l *taskLog) Write(p []byte) (int, error) {
+	l.start()
+	return l.buffer.Write(p)
+}
+
 // deliver takes what is written until close.
-func (l *taskLog) deliver(ctx context.Context) error {
+func (l *taskLog) deliver(ctx context.Context, set *secrets.Set) error {
+	masker := secrets.NewMasker(io.MultiWriter(&l.tail, l.log), set)
 	var failed error
 	for {
 		b, lost, ok := l.next()
@@ -122,11 +133,11 @@ func (l *taskLog) deliver(ctx context.Context) error {
 		if lost > 0 {
 			b = fmt.Appendf(b, "[%d bytes of output are lost: the log took nothing for %s]\n", lost, patience)
 		}
-		if _, err := l.masker.Write(b); err != nil {
+		if _, err := masker.Write(b); err != nil {
 			failed = err // what follows is taken all the same
 		}
 	}
-	if err := l.masker.Close(); err != nil {
+	if err := masker.Close(); err != nil {
 		failed = err
 	}
 	if err := l.log.Close(ctx); err != nil {
@@ -143,6 +154,10 @@ func (l *taskLog) say(format string, args ...any) {
 // close ends the log, and returns when it is delivered or the time is over.
 func (l *taskLog) close(wait time.Duration) {
 	l.buffer.close()
+	if _, ok := l.log.(*lineLog); ok && !l.began.Load() {
+		return // most programs say nothing, and then there is nothing to close either
+	}
+	l.start()
 	if wait < 0 {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,6 +88,27 @@ func TestALogThatTakesNothingHoldsNoProgramUp(t *testing.T) {
 		if line[0] == '0' {
 			assert.Len(t, line, 64, "only whole lines are lost")
 		}
+	}
+}
+
+// closing counts how often it is closed.
+type closing struct{ n atomic.Int32 }
+
+func (c *closing) Write(p []byte) (int, error) { return len(p), nil }
+
+func (c *closing) Close(context.Context) error { c.n.Add(1); return nil }
+
+// Also the log of a program that says nothing is closed, before the answer.
+func TestALogIsClosedWhateverWasSaid(t *testing.T) {
+	t.Parallel()
+	c := &closing{}
+	r := newRig(t, func(cfg *cgi.Config) {
+		cfg.LogWait = time.Minute
+		cfg.OpenLog = func(context.Context, *task.Task) cgi.Log { return c }
+	})
+	for n := range int32(3) { // the first one says that the program is fetched
+		r.answer(r.script(`printf 'A: b\n\nok'`), "1")
+		assert.Equal(t, n+1, c.n.Load())
 	}
 }
 

@@ -1,9 +1,7 @@
 package cgi
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"sync"
 )
@@ -26,7 +24,9 @@ func (s *scratch) take() (string, error) {
 		dir := s.free[n-1]
 		s.free = s.free[:n-1]
 		s.mu.Unlock()
-		if _, err := os.Lstat(dir); err == nil { // something may have cleared the temporary folder up
+		// Something may have cleared the temporary folder up, and then anybody may have
+		// made another one of that name.
+		if isEmpty(dir) {
 			return dir, nil
 		}
 	} else {
@@ -59,19 +59,4 @@ func (s *scratch) close() {
 		_ = os.RemoveAll(dir)
 	}
 	s.free = nil
-}
-
-// isEmpty reports whether dir is an empty folder as it was made.
-func isEmpty(dir string) bool {
-	info, err := os.Lstat(dir)
-	if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 && os.PathSeparator == '/' {
-		return false
-	}
-	f, err := os.Open(dir)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = f.Close() }()
-	_, err = f.Readdirnames(1)
-	return errors.Is(err, io.EOF)
 }

@@ -34,7 +34,6 @@ type Group struct {
 	job    job
 	exited chan struct{} // the first process has ended
 	reaped chan struct{} // its id may be somebody else's from now on
-	then   func()        // what comes before the rest is killed; nil where somebody ends the group
 	taken  atomic.Bool   // somebody ends the group
 	how    chan ending   // closed when all has been said
 }
@@ -53,20 +52,66 @@ const startPatience = 2 * time.Second
 // Start starts cmd, whose streams must be files and which must have no context of
 // its own. A program that has just been written may be held open for a moment by
 // another process that is being started; it is tried again then.
-func Start(ctx context.Context, cmd *exec.Cmd) (*Group, error) { return StartThen(ctx, cmd, nil) }
+func Start(ctx context.Context, cmd *exec.Cmd) (*Group, error) {
+	type started struct {
+		g   *Group
+		err error
+	}
+	starts := make(chan started, 1)
+	go func() {
+		// It keeps its thread, because on Linux the process is tied to the thread that
+		// started it and not to the whole delegate.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		g, err := begin(ctx, cmd)
+		starts <- started{g, err}
+		if err == nil {
+			g.await()
+			close(g.exited)
+			g.reap()
+		}
+	}()
+	s := <-starts
+	return s.g, s.err
+}
 
-// StartThen is [Start] for a group that ends with its first process: when that has
-// ended, and nobody has stopped the group before, then is called, what is left is
-// killed, and Ended is closed. It spares who waits for the end the way there and
-// back between two threads.
-func StartThen(ctx context.Context, cmd *exec.Cmd, then func()) (*Group, error) {
+// Run is [Start] for who waits for the end all the same, which takes no second thread
+// then. It calls running when the process runs. When that has ended, it calls rest,
+// kills what is left of the group, and returns how the process ended. When ctx ends
+// before that, it stops the group with the grace ([Group.Stop]).
+func Run(ctx context.Context, cmd *exec.Cmd, grace time.Duration, running, rest func()) (*os.ProcessState, error) {
+	runtime.LockOSThread() // as above
+	defer runtime.UnlockOSThread()
+	g, err := begin(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	running()
+	stopped := make(chan struct{})
+	keep := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		g.Stop(grace)
+	})
+	g.await()
+	close(g.exited)
+	if g.taken.CompareAndSwap(false, true) {
+		defer g.job.close()
+		rest()
+		close(g.how)
+	}
+	g.reap()
+	if !keep() {
+		<-stopped
+	}
+	return g.cmd.ProcessState, nil
+}
+
+func begin(ctx context.Context, cmd *exec.Cmd) (*Group, error) {
 	prepare(cmd)
 	for wait := time.Millisecond; ; wait *= 2 {
-		g := &Group{cmd: fresh(cmd), exited: make(chan struct{}), reaped: make(chan struct{}), then: then, how: make(chan ending, 1)}
-		started := make(chan error, 1)
-		go g.own(started)
-		err := <-started
-		if err == nil {
+		g := &Group{cmd: fresh(cmd), exited: make(chan struct{}), reaped: make(chan struct{}), how: make(chan ending, 1)}
+		var err error
+		if g.job, err = startIn(g.cmd); err == nil {
 			return g, nil
 		}
 		if !errors.Is(err, syscall.ETXTBSY) || wait > startPatience {
@@ -88,25 +133,9 @@ func fresh(cmd *exec.Cmd) *exec.Cmd {
 	}
 }
 
-// own is the process's life. It keeps its thread, because on Linux the process
-// is tied to the thread that started it and not to the whole delegate.
-func (g *Group) own(started chan<- error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+// reap waits for a process that has ended, once it is known what becomes of the rest.
+func (g *Group) reap() {
 	defer close(g.reaped)
-	var err error
-	g.job, err = startIn(g.cmd)
-	started <- err
-	if err != nil {
-		return
-	}
-	g.await()
-	close(g.exited)
-	if g.then != nil && g.taken.CompareAndSwap(false, true) {
-		defer g.job.close()
-		g.then()
-		close(g.how)
-	}
 	if <-g.how == killRest {
 		g.kill()
 	}
@@ -115,10 +144,6 @@ func (g *Group) own(started chan<- error) {
 
 // Exited is closed when the first process has ended.
 func (g *Group) Exited() <-chan struct{} { return g.exited }
-
-// Ended is closed when nothing of a group that was stopped, or ends by itself, is left
-// to be killed. End gives the state then.
-func (g *Group) Ended() <-chan struct{} { return g.reaped }
 
 // End kills what is there of the group and returns how its first process ended.
 // It may be called again.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -148,26 +149,23 @@ func TestAGroupEndsWithItsFirstProcess(t *testing.T) {
 	require.NoError(t, err)
 	defer r.Close() //nolint:errcheck // only read from
 	out := bufio.NewReader(r)
-	said := make(chan string, 1)
 	cmd := &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", `(trap "" TERM; read -r _; echo last words; sleep 600) <&3 3<&- & exit 3`}, Stdout: w}
 	in, more, err := os.Pipe()
 	require.NoError(t, err)
 	cmd.Stdin = in
 	cmd.Args[2] = `exec 3<&0; ` + cmd.Args[2]
-	g, err := StartThen(t.Context(), cmd, func() {
+	state, err := Run(t.Context(), cmd, time.Hour, func() {
+		assert.NoError(t, w.Close())
+		assert.NoError(t, in.Close())
+	}, func() {
 		_, _ = more.WriteString("go on\n")
-		s, _ := out.ReadString('\n')
-		said <- s
+		said, _ := out.ReadString('\n')
+		assert.Equal(t, "last words\n", said)
 	})
-	require.NoError(t, w.Close())
-	require.NoError(t, in.Close())
 	require.NoError(t, err)
-	<-g.Ended()
-	assert.Equal(t, "last words\n", <-said)
 	_, err = io.ReadAll(out)
 	require.NoError(t, err, "all who could write have ended")
-	assert.Equal(t, 3, Code(g.End()))
-	assert.Equal(t, 3, Code(g.Stop(time.Hour)))
+	assert.Equal(t, 3, Code(state))
 	require.NoError(t, more.Close())
 }
 
@@ -177,14 +175,21 @@ func TestAGroupThatWouldEndByItselfCanBeStopped(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer r.Close() //nolint:errcheck // only read from
-	script := `sh -c 'trap "sleep 0.3; echo cleaned up; exit" TERM; echo up; while :; do sleep 0.05; done' & while :; do sleep 0.05; done`
-	g, err := StartThen(t.Context(), &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Stdout: w}, func() { t.Error("it did not end by itself") })
-	require.NoError(t, w.Close())
-	require.NoError(t, err)
 	out := bufio.NewReader(r)
-	readLine(t, out)
-	assert.Equal(t, 143, Code(g.Stop(time.Minute)))
-	<-g.Ended()
+	script := `sh -c 'trap "sleep 0.3; echo cleaned up; exit" TERM; echo up; while :; do sleep 0.05; done' & while :; do sleep 0.05; done`
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var reading sync.WaitGroup
+	state, err := Run(ctx, &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Stdout: w}, time.Minute, func() {
+		assert.NoError(t, w.Close())
+		reading.Go(func() {
+			_, _ = out.ReadString('\n')
+			stop()
+		})
+	}, func() { t.Error("it did not end by itself") })
+	require.NoError(t, err)
+	assert.Equal(t, 143, Code(state))
+	reading.Wait()
 	rest, err := io.ReadAll(out)
 	require.NoError(t, err)
 	assert.Contains(t, string(rest), "cleaned up")

@@ -1,0 +1,24 @@
+//go:build !linux
+
+package cgi
+
+import (
+	"errors"
+	"io"
+	"os"
+)
+
+// isEmpty reports whether dir is an empty folder as it was made.
+func isEmpty(dir string) bool {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 && os.PathSeparator == '/' {
+		return false
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	_, err = f.Readdirnames(1)
+	return errors.Is(err, io.EOF)
+}
