@@ -102,12 +102,16 @@ type Sidecar struct {
 }
 
 // New makes a sidecar; nothing is started. It fails on a URL that is none, on an empty
-// task type, on a variable that is none and on a command that is not found.
+// task type, on a variable that is none, on a time below 0 and on a command that is not
+// found.
 func New(cfg Config) (*Sidecar, error) {
 	cfg.setDefaults()
 	s := &Sidecar{cfg: cfg, state: state{up: make(chan struct{})}}
 	if err := s.locate(); err != nil {
 		return nil, err
+	}
+	if min(cfg.HealthInterval, cfg.StartTimeout, cfg.Pause, cfg.MaxPause, cfg.Grace) < 0 || cfg.HealthFailures < 0 {
+		return nil, errors.New("sidecar: of its times only Wait may be negative, and HealthFailures may not either")
 	}
 	for _, typ := range cfg.Types {
 		if typ == "" {

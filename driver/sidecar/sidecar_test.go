@@ -332,6 +332,8 @@ func TestAConfigurationThatIsWrong(t *testing.T) {
 		"url must be http":      {URL: "unix:relative"},
 		"is not valid":          {URL: "http://visibly-fake:\x7f@x"},
 		"task type is empty":    {Types: []string{""}},
+		"only Wait may be":      {HealthInterval: -1},
+		"HealthFailures may":    {HealthFailures: -1},
 		"variable 1 of 1":       {Env: []string{"visibly-fake"}},
 		"executable file not f": {Command: []string{"no-such-program-anywhere"}},
 	} {
