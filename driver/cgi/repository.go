@@ -21,9 +21,10 @@ import (
 
 // What a cached repository is made of.
 const (
-	sourceDir = "source"
-	binary    = "task.exe" // on every platform
-	taskFile  = "task.yml"
+	sourceDir    = "source"
+	temporaryDir = "tmp"      // while it is built
+	binary       = "task.exe" // on every platform
+	taskFile     = "task.yml"
 )
 
 // taskSpec is a repository's task.yml.
@@ -142,10 +143,16 @@ func (h *Handler) build(ctx context.Context, dir string, log *taskLog) error {
 	}
 	module := spec.Task.Run.Go.Module
 	log.say("Building %s", module)
+	// A compiler that is killed does not clear up.
+	temporary := filepath.Join(dir, temporaryDir)
+	if err := os.Mkdir(temporary, 0o700); err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(temporary) }()
 	cmd := &exec.Cmd{
 		Path: compiler, Dir: filepath.Join(dir, sourceDir),
 		Args: []string{"go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(dir, binary), "--", module},
-		Env:  h.buildEnvironment(),
+		Env:  append(h.buildEnvironment(), "GOTMPDIR="+temporary, "TMPDIR="+temporary, "TMP="+temporary),
 	}
 	state, err := h.exec(ctx, cmd, nil, log, log)
 	if err != nil {

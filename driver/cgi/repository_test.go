@@ -7,6 +7,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"io"
 	"net/http"
 	netcgi "net/http/cgi"
@@ -145,6 +146,35 @@ func TestAGoModuleOfARepository(t *testing.T) {
 		assert.Equal(t, 200, a.StatusCode)
 	}
 	assert.Equal(t, 1, strings.Count(r.logs.String(), "Building task.example/x/cmd"))
+}
+
+// D8: a build that is stopped leaves nothing behind, in the cache or elsewhere. Not
+// parallel: it sets variables. The compiler is a stand-in that can be stopped in time.
+func TestABuildThatIsStoppedLeavesNothing(t *testing.T) {
+	bin, elsewhere := t.TempDir(), t.TempDir()
+	compiler := "#!/bin/sh\ntouch \"${GOTMPDIR:-$TMPDIR}/left\" \"$TMPDIR/left\"; echo building >&2; exec sleep 600\n"
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte(compiler), 0o755)) //nolint:gosec // a program
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	r := newRig(t)
+	src := newRepo(t)
+	src.commit(map[string]string{"task.yml": "task:\n  run:\n    go:\n      module: ./x\n"})
+	t.Setenv("TMPDIR", elsewhere)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		r.logs.waitFor(t, "building\n")
+		cancel()
+	})
+	resp := r.call(ctx, fromRepo(map[string]string{"clone": src.dir}), "1")
+	wg.Wait()
+	assert.Equal(t, task.Failed, resp.Code)
+	for _, dir := range []string{elsewhere, r.cache} {
+		left, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		for _, e := range left {
+			assert.True(t, strings.HasSuffix(e.Name(), ".lock"), e.Name())
+		}
+	}
 }
 
 // Not parallel: it sets the PATH. The package managers are stand-ins, as real ones

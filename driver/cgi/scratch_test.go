@@ -5,6 +5,7 @@ package cgi
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,8 +21,8 @@ func TestAFolderThatWasReplacedIsNotUsedAgain(t *testing.T) {
 		"a file in it":    func(dir string) error { return os.WriteFile(filepath.Join(dir, "x"), nil, 0o600) },
 		"open for others": func(dir string) error { return os.Chmod(dir, 0o777) },
 		"somebody else's": func(dir string) error {
-			if os.Geteuid() != 0 {
-				return os.Remove(dir) // only root can give a folder away
+			if os.Geteuid() != 0 || runtime.GOOS != "linux" {
+				return os.Remove(dir) // only root can give a folder away, and only Linux is asked whose it is
 			}
 			return os.Chown(dir, 12345, 12345)
 		},
