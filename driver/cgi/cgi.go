@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -189,8 +191,11 @@ func (h *Handler) answer(ctx context.Context, t *task.Task, cfg *config, log *ta
 	switch {
 	case out.full:
 		return nil, fmt.Errorf("the program's answer is larger than %d bytes", maxAnswer)
+	case errors.Is(err, fs.ErrNotExist):
+		// The program is there, or it could not have been held.
+		return nil, fmt.Errorf("run the program: this machine lacks what runs it, which its #! line or its header names: %w", err)
 	case err != nil:
-		return nil, fmt.Errorf("run the program: %w", err)
+		return nil, fmt.Errorf("run the program on %s/%s: %w", runtime.GOOS, runtime.GOARCH, err)
 	}
 	return judge(out.b, state, log.last)
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -175,7 +176,10 @@ func TestAProgramThatDiesFailsTheTask(t *testing.T) {
 	}
 	resp := r.call(t.Context(), r.program([]byte("\x7fELF no program")), "1")
 	assert.Equal(t, task.Failed, resp.Code)
-	assert.Contains(t, resp.Error, "run the program: ")
+	assert.Contains(t, resp.Error, "run the program on "+runtime.GOOS+"/"+runtime.GOARCH+": ")
+	assert.Contains(t, resp.Error, "exec format error")
+	resp = r.call(t.Context(), r.program([]byte("#!/no/such/shell\n")), "1")
+	assert.Contains(t, resp.Error, "this machine lacks what runs it")
 }
 
 // PITFALLS: the child writes more than a pipe's buffer to standard error and both
