@@ -2,6 +2,7 @@ package agentclient_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -21,6 +22,7 @@ type proxy struct {
 	down   bool              // new connections are closed at once; guarded by mu
 	frozen chan struct{}     // nothing passes until it is closed; nil passes; guarded by mu
 	count  int               // connections so far; guarded by mu
+	first  [2]int            // bytes that the first connection takes each way, up and down; 0 is any number; guarded by mu
 }
 
 func newProxy(target string) (*proxy, error) {
@@ -54,10 +56,11 @@ func (p *proxy) serve(c net.Conn) {
 	if !p.keep(c, server) {
 		return
 	}
+	room := p.room()
 	var both sync.WaitGroup
-	for _, way := range [][2]net.Conn{{c, server}, {server, c}} {
+	for i, way := range [][2]net.Conn{{server, c}, {c, server}} {
 		both.Go(func() {
-			_, _ = io.Copy(&gate{way[0], p}, way[1])
+			_, _ = io.Copy(&gate{way[0], p, room[i]}, way[1])
 			p.drop(c, server)
 		})
 	}
@@ -78,6 +81,21 @@ func (p *proxy) keep(conns ...net.Conn) bool {
 	return !p.down
 }
 
+// cutFirst cuts the next connection after that many bytes each way.
+func (p *proxy) cutFirst(room [2]int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.first = room
+}
+
+// room is what the next connection takes each way.
+func (p *proxy) room() (room [2]int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	room, p.first = p.first, room
+	return room
+}
+
 func (p *proxy) drop(conns ...net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,11 +105,15 @@ func (p *proxy) drop(conns ...net.Conn) {
 	}
 }
 
-// gate lets bytes through unless the proxy is frozen.
+// gate lets bytes through unless the proxy is frozen, and no more than room unless that
+// is 0.
 type gate struct {
 	net.Conn
-	p *proxy
+	p    *proxy
+	room int
 }
+
+var errNoRoom = errors.New("the connection is cut here")
 
 // Write implements [io.Writer].
 func (g *gate) Write(b []byte) (int, error) {
@@ -104,7 +126,14 @@ func (g *gate) Write(b []byte) (int, error) {
 		case <-g.p.end:
 		}
 	}
-	return g.Conn.Write(b)
+	if g.room == 0 {
+		return g.Conn.Write(b)
+	}
+	n, err := g.Conn.Write(b[:min(len(b), g.room)])
+	if g.room -= n; err == nil && g.room == 0 {
+		err = errNoRoom
+	}
+	return n, err
 }
 
 // cut cuts all connections that there are.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -171,6 +172,40 @@ func TestEachByteComesOnceOverABadConnection(t *testing.T) {
 	assert.Zero(t, res.ExitCode)
 	assert.True(t, strings.Repeat(part, rounds) == out.String(), "%d bytes", len(out.String()))
 	assert.GreaterOrEqual(t, r.proxy.connections()-before, rounds, "it was cut")
+}
+
+// L2, D6: a step runs once, and all of it comes, at whatever byte a connection is cut.
+func TestAConnectionMayBeCutAtAnyByte(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	cfg, err := r.machine.boot.ClientTLS("")
+	require.NoError(t, err)
+	const (
+		apart = 307
+		last  = 9000 // handshake, step and all of its output
+	)
+	want, steps := numbers(1000), 0
+	for at := 1 + rand.IntN(apart); at < last; at += apart {
+		for _, room := range [][2]int{{at, 0}, {0, at}} {
+			p, err := newProxy(r.machine.address)
+			require.NoError(t, err)
+			p.cutFirst(room)
+			transport, out := agentclient.Transport(cfg), newBuffer()
+			steps++
+			res, err := agentclient.New("https://"+p.address(), transport).Run(t.Context(),
+				script(fmt.Sprint("step-", steps), "seq 1 1000; echo ran >>count; echo A=1 >>$DRONE_OUTPUT; exit 5"), out)
+			require.NoError(t, err, "%v", room)
+			assert.Equal(t, 5, res.ExitCode, "%v", room)
+			assert.Equal(t, map[string]string{"A": "1"}, res.Outputs, "%v", room)
+			assert.True(t, want == out.String(), "%v: %d bytes", room, len(out.String()))
+			transport.CloseIdleConnections()
+			p.close()
+		}
+	}
+	out := newBuffer()
+	_, err = r.client.Run(t.Context(), script("count", "grep -c ran count"), out)
+	require.NoError(t, err)
+	assert.Equal(t, fmt.Sprintln(steps), out.String(), "each ran once")
 }
 
 // D6: a step goes on, and its result waits, while nobody can reach the agent.
