@@ -16,7 +16,7 @@ func cleanupCases() []testCase {
 			run: func(s *stand) {
 				tx := s.begin(withVolumes(temp("data", ""), temp("ram", "memory")))
 				tx.out("echo x > file; seq 1 100 > $HARNESS_SCRATCH_DIR/numbers")
-				tx.detach(tx.sh("service", "echo up; sleep 600")).waitFor(s, "up\n")
+				tx.detach(tx.sh("service", "echo up; sleep 600")).WaitFor(s, "up\n")
 				require.NotEmpty(s, s.site.Remains(s, tx.env.ID))
 				tx.runs()
 				tx.cleanup()
@@ -47,9 +47,9 @@ func cleanupCases() []testCase {
 			name: "records alone are enough in another process", spec: "T2, T3",
 			run: func(s *stand) {
 				tx := s.begin(withVolumes(temp("data", "")))
-				tx.detach(tx.sh("service", tree+"echo up; wait")).waitFor(s, "up\n")
+				tx.detach(tx.sh("service", tree+"echo up; wait")).WaitFor(s, "up\n")
 				r := tx.start(tx.sh("step", tree+"echo up; wait"))
-				r.out.waitFor(s, "up\n")
+				r.out.WaitFor(s, "up\n")
 				tx.inOtherProcess().cleanup()
 				require.Empty(s, s.site.Running(s, tx.env.ID))
 				_ = r.wait() // whatever it says about that
@@ -62,7 +62,7 @@ func cleanupCases() []testCase {
 			run: func(s *stand) {
 				tx := s.begin()
 				r := tx.start(tx.sh("step", tree+"echo started; wait"))
-				r.out.waitFor(s, "started")
+				r.out.WaitFor(s, "started")
 				tx.cleanup()
 				require.Empty(s, s.site.Running(s, tx.env.ID))
 				if end := r.wait(); end.err == nil {
@@ -74,7 +74,7 @@ func cleanupCases() []testCase {
 			name: "two cleanups at once get along", spec: "T3",
 			run: func(s *stand) {
 				tx := s.begin()
-				tx.detach(tx.sh("service", tree+"echo up; wait")).waitFor(s, "up\n")
+				tx.detach(tx.sh("service", tree+"echo up; wait")).WaitFor(s, "up\n")
 				done := make(chan error, 2)
 				for range 2 {
 					go func() {
@@ -105,7 +105,7 @@ func cleanupCases() []testCase {
 			name: "a cleanup of nothing removes nothing", spec: "T3, PITFALLS",
 			run: func(s *stand) {
 				tx := s.begin()
-				tx.detach(tx.sh("service", "echo up; sleep 600")).waitFor(s, "up\n")
+				tx.detach(tx.sh("service", "echo up; sleep 600")).WaitFor(s, "up\n")
 				before := s.site.Remains(s, tx.env.ID)
 				tx.cleanupOf(nil)
 				tx.cleanupOf([]driver.Resource{})
@@ -129,7 +129,7 @@ func cleanupCases() []testCase {
 			name: "a cleanup touches no record that has lost its id", spec: "T3, PITFALLS",
 			run: func(s *stand) {
 				tx := s.begin()
-				tx.detach(tx.sh("service", "echo up; sleep 600")).waitFor(s, "up\n")
+				tx.detach(tx.sh("service", "echo up; sleep 600")).WaitFor(s, "up\n")
 				before := s.site.Remains(s, tx.env.ID)
 				var spoiled []driver.Resource
 				for _, r := range tx.records() {
@@ -145,13 +145,13 @@ func cleanupCases() []testCase {
 			run: func(s *stand) {
 				tx, other := s.begin(), s.begin()
 				out := other.detach(other.sh("service", "echo up; while [ ! -e go ]; do sleep 0.05; done; echo went; sleep 600"))
-				out.waitFor(s, "up\n")
+				out.WaitFor(s, "up\n")
 				tx.out("true")
 				before := s.site.Remains(s, other.env.ID)
 				tx.cleanup()
 				require.ElementsMatch(s, before, s.site.Remains(s, other.env.ID))
 				other.out("touch go")
-				out.waitFor(s, "went\n")
+				out.WaitFor(s, "went\n")
 			},
 		},
 		{
@@ -210,7 +210,7 @@ func cleanupCases() []testCase {
 			run: func(s *stand) {
 				tx, other := s.begin(), s.begin()
 				for _, one := range []*transaction{tx, other} {
-					one.detach(one.sh("service", "echo up; sleep 600")).waitFor(s, "up\n")
+					one.detach(one.sh("service", "echo up; sleep 600")).WaitFor(s, "up\n")
 				}
 				finder := s.driver().(driver.Finder)
 				found, err := finder.Find(s.Context(), maps.Clone(tx.env.Labels))
@@ -228,7 +228,7 @@ func cleanupCases() []testCase {
 			name: "empty and foreign labels find nothing", spec: "T2, PITFALLS", needs: []Capability{Labels},
 			run: func(s *stand) {
 				tx := s.begin()
-				tx.detach(tx.sh("service", "echo up; sleep 600")).waitFor(s, "up\n")
+				tx.detach(tx.sh("service", "echo up; sleep 600")).WaitFor(s, "up\n")
 				finder := s.driver().(driver.Finder)
 				for name, labels := range map[string]map[string]string{
 					"none": nil, "an empty value": {driver.LabelDelegate: ""}, "an empty name": {"": "drivertest"},

@@ -236,7 +236,7 @@ func environmentCases() []testCase {
 				step.Environment = map[string]string{"OWN": "own-hunter2-" + randomHex()}
 				values := []string{tx.env.Envs["TOKEN"], step.Environment["OWN"]}
 				r := tx.start(step)
-				r.out.waitFor(s, strings.Join(values, " "))
+				r.out.WaitFor(s, strings.Join(values, " "))
 				for _, value := range values {
 					require.Empty(s, s.site.Traces(s, value))
 					require.NotContains(s, tx.ledger.text(), value)

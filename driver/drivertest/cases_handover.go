@@ -40,7 +40,7 @@ func handoverCases() []testCase {
 				step := tx.sh("step", `echo "S=$SECRET" >> $HARNESS_OUTPUT_SECRET_FILE; echo written; while [ ! -e go ]; do sleep 0.05; done`)
 				step.Environment = map[string]string{"SECRET": secret}
 				r := tx.start(step)
-				r.out.waitFor(s, "written")
+				r.out.WaitFor(s, "written")
 				require.Empty(s, s.site.Traces(s, secret))
 				tx.out("touch go")
 				end := r.wait()
@@ -203,7 +203,7 @@ func readOutCases() []testCase {
 				step := s.sh("step", "echo RAN")
 				step.OutputVars = []string{"A$(touch evaluated)"}
 				tx := s.begin()
-				_, _ = tx.execute(s.Context(), step, newOutput()) // refused or ignored: both are right
+				_, _ = tx.execute(s.Context(), step, NewOutput()) // refused or ignored: both are right
 				require.Equal(s, "", tx.out("ls"))
 			},
 		},

@@ -24,7 +24,7 @@ func (s *stand) atEachRecord(before func(tx *transaction, r driver.Resource, at 
 		tx.ledger.before = func(i int, r driver.Resource) (bool, error) { return before(tx, r, i == n) }
 		err := tx.init()
 		if err == nil {
-			_, err = tx.execute(s.Context(), tx.sh("step", "true"), newOutput())
+			_, err = tx.execute(s.Context(), tx.sh("step", "true"), NewOutput())
 		}
 		if tx.ledger.count() <= n {
 			require.NoError(s, err)
@@ -55,7 +55,7 @@ func ledgerCases() []testCase {
 					return false, nil
 				}
 				require.NoError(s, tx.init())
-				tx.detach(tx.sh("service", "echo up; sleep 600")).waitFor(s, "up\n")
+				tx.detach(tx.sh("service", "echo up; sleep 600")).WaitFor(s, "up\n")
 				require.Empty(s, early, "made before its record")
 				require.Empty(s, unlabelled, "without the transaction's label")
 				for _, r := range tx.records() {

@@ -108,11 +108,11 @@ func parallelCases() []testCase {
 				script := "echo up; while [ ! -e go ]; do sleep 0.05; done; echo went; sleep 600"
 				one, two := a.detach(a.sh("service", script)), b.detach(b.sh("service", script))
 				a.out("touch go")
-				one.waitFor(s, "went\n")
-				two.waitFor(s, "up\n")
+				one.WaitFor(s, "went\n")
+				two.WaitFor(s, "up\n")
 				a.cleanup()
 				b.out("touch go")
-				two.waitFor(s, "went\n")
+				two.WaitFor(s, "went\n")
 			},
 		},
 		{
@@ -133,7 +133,7 @@ func parallelCases() []testCase {
 					step := s.serve("service", line)
 					step.Detach = true
 					tx := s.begin(announcing(step))
-					tx.detach(step).waitFor(s, "up\n")
+					tx.detach(step).WaitFor(s, "up\n")
 					return tx
 				}
 				a, b := begin("of-a"), begin("of-b")
@@ -146,7 +146,7 @@ func parallelCases() []testCase {
 			run: func(s *stand) {
 				a, b := s.begin(), s.begin()
 				out := a.detach(s.serve("service", "page"))
-				out.waitFor(s, "up\n")
+				out.WaitFor(s, "up\n")
 				address, _, _ := strings.Cut(out.String(), "\n")
 				require.Equal(s, "page\n", a.out("timeout 30 wget -q -O - http://"+address+":8080/"))
 				require.Equal(s, "end\n", b.out("timeout 2 wget -q -O - http://service:8080/ 2>/dev/null; timeout 2 wget -q -O - http://"+address+":8080/ 2>/dev/null; echo end"))

@@ -133,7 +133,7 @@ func outputCases() []testCase {
 			run: func(s *stand) {
 				tx := s.begin()
 				r := tx.start(tx.sh("step", `echo first; while [ ! -e go ]; do sleep 0.05; done; echo second`))
-				r.out.waitFor(s, "first\n")
+				r.out.WaitFor(s, "first\n")
 				tx.runs()
 				tx.out("touch go")
 				end := r.wait()
@@ -147,7 +147,7 @@ func outputCases() []testCase {
 				tx := s.begin()
 				// Longer than any patience with what a step leaves behind: when the
 				// reader is done, the step is long gone.
-				text := newOutput()
+				text := NewOutput()
 				out := &slowOutput{delay: 2500 * time.Millisecond, to: text}
 				res, err := tx.execute(s.Context(), tx.sh("step", `head -c 60000 /dev/zero | tr '\000' x; echo end`), out)
 				require.NoError(s, err)
@@ -168,7 +168,7 @@ func outputCases() []testCase {
 			name: "nothing is written after the step has ended", spec: "D1",
 			run: func(s *stand) {
 				tx := s.begin()
-				out := newOutput()
+				out := NewOutput()
 				res, err := tx.execute(s.Context(), tx.sh("step", `(while :; do echo more; sleep 0.01; done) & echo done`), out)
 				out.seal()
 				require.NoError(s, err)
@@ -206,7 +206,7 @@ func sequence(n int) string {
 type slowOutput struct {
 	delay  time.Duration
 	always bool
-	to     *output
+	to     *Output
 }
 
 func (o *slowOutput) Write(p []byte) (int, error) {

@@ -60,7 +60,7 @@ func stopCases() []testCase {
 			run: func(s *stand) {
 				tx := s.begin()
 				r := tx.start(tx.sh("step", tree+"echo started; wait"))
-				r.out.waitFor(s, "started")
+				r.out.WaitFor(s, "started")
 				tx.runs()
 				r.stop(errUnwanted)
 				end := r.wait()
@@ -75,7 +75,7 @@ func stopCases() []testCase {
 			run: func(s *stand) {
 				tx := s.begin()
 				r := tx.start(tx.sh("step", `trap '' TERM INT HUP; echo started; while :; do sleep 1; done`))
-				r.out.waitFor(s, "started")
+				r.out.WaitFor(s, "started")
 				r.stop(nil)
 				require.ErrorIs(s, r.wait().err, context.Canceled)
 				require.Empty(s, s.site.Running(s, tx.env.ID))
@@ -88,7 +88,7 @@ func stopCases() []testCase {
 				step := tx.sh("step", `trap 'echo bye; exit 0' TERM; echo started; while :; do sleep 0.05; done`)
 				step.SoftStop = true
 				r := tx.start(step)
-				r.out.waitFor(s, "started")
+				r.out.WaitFor(s, "started")
 				begin := time.Now()
 				r.stop(nil)
 				require.ErrorIs(s, r.wait().err, context.Canceled)
@@ -101,7 +101,7 @@ func stopCases() []testCase {
 			run: func(s *stand) {
 				tx := s.begin()
 				r := tx.start(tx.sh("step", `trap 'echo bye; exit 0' TERM; echo started; while :; do sleep 0.05; done`))
-				r.out.waitFor(s, "started")
+				r.out.WaitFor(s, "started")
 				r.stop(nil)
 				require.ErrorIs(s, r.wait().err, context.Canceled)
 				require.Equal(s, "started\n", r.out.String())
@@ -112,7 +112,7 @@ func stopCases() []testCase {
 			run: func(s *stand) {
 				tx := s.begin()
 				r := tx.start(tx.sh("step", `seq 1 2000; printf 'no newline'; sleep 600`))
-				r.out.waitFor(s, "no newline")
+				r.out.WaitFor(s, "no newline")
 				r.stop(nil)
 				require.ErrorIs(s, r.wait().err, context.Canceled)
 				require.Equal(s, sequence(2000)+"no newline", r.out.String())
@@ -136,7 +136,7 @@ func stopCases() []testCase {
 				tx := s.begin()
 				stopped := func() []string {
 					r := tx.start(tx.sh("step", "echo started; sleep 600"))
-					r.out.waitFor(s, "started")
+					r.out.WaitFor(s, "started")
 					tx.runs()
 					r.stop(nil)
 					require.Error(s, r.wait().err)
@@ -156,7 +156,7 @@ func stopCases() []testCase {
 				beside, elsewhere := tx.start(tx.sh("step", script)), other.start(s.sh("step", script))
 				r := tx.start(tx.sh("step", "echo started; sleep 600"))
 				for _, one := range []*running{beside, elsewhere, r} {
-					one.out.waitFor(s, "started")
+					one.out.WaitFor(s, "started")
 				}
 				r.stop(nil)
 				require.Error(s, r.wait().err)
@@ -177,7 +177,7 @@ func stopCases() []testCase {
 				records := tx.ledger.count()
 				ctx, cancel := context.WithCancel(s.Context())
 				cancel()
-				out := newOutput()
+				out := NewOutput()
 				res, err := tx.execute(ctx, tx.sh("step", "echo RAN"), out)
 				require.ErrorIs(s, err, context.Canceled)
 				require.Nil(s, res)
@@ -191,7 +191,7 @@ func stopCases() []testCase {
 				tx := s.begin()
 				ctx, cancel := context.WithTimeoutCause(s.Context(), 500*time.Millisecond, errUnwanted)
 				defer cancel()
-				_, err := tx.execute(ctx, tx.sh("step", "sleep 600"), newOutput())
+				_, err := tx.execute(ctx, tx.sh("step", "sleep 600"), NewOutput())
 				require.ErrorIs(s, err, context.DeadlineExceeded)
 				require.Empty(s, s.site.Running(s, tx.env.ID))
 			},
@@ -206,10 +206,10 @@ func detachedCases() []testCase {
 			run: func(s *stand) {
 				tx := s.begin()
 				out := tx.detach(tx.sh("service", `echo up; while [ ! -e go ]; do sleep 0.05; done; echo went; sleep 600`))
-				out.waitFor(s, "up\n")
+				out.WaitFor(s, "up\n")
 				tx.runs()
 				tx.out("touch go")
-				out.waitFor(s, "went\n")
+				out.WaitFor(s, "went\n")
 			},
 		},
 		{
@@ -217,7 +217,7 @@ func detachedCases() []testCase {
 			run: func(s *stand) {
 				tx := s.begin()
 				out := tx.detach(tx.sh("service", tree+"echo up; wait"))
-				out.waitFor(s, "up\n")
+				out.WaitFor(s, "up\n")
 				tx.cleanup()
 				tx.gone()
 			},
@@ -230,10 +230,10 @@ func detachedCases() []testCase {
 				step := tx.sh("service", `long=$(seq 1 1000); while :; do echo "$long line"; done`)
 				step.Detach = true
 				// It takes its time, so that there is always something left to write.
-				out := newOutput()
+				out := NewOutput()
 				_, err := tx.execute(s.Context(), step, &slowOutput{delay: 50 * time.Millisecond, always: true, to: out})
 				require.NoError(s, err)
-				out.waitFor(s, "line\n")
+				out.WaitFor(s, "line\n")
 				tx.cleanup()
 				out.seal()
 				if c, ok := tx.d.(interface{ Close() error }); ok {
@@ -254,13 +254,13 @@ func detachedCases() []testCase {
 					steps, announced = append(steps, step), append(announced, announcing(step))
 				}
 				tx := s.begin(announced...)
-				var outs []*output
+				var outs []*Output
 				for _, step := range steps {
 					outs = append(outs, tx.detach(step))
 				}
 				tx.out("touch go")
 				for i, id := range []string{"db", "cache", "queue"} {
-					outs[i].waitFor(s, id+" went\n")
+					outs[i].WaitFor(s, id+" went\n")
 					require.Equal(s, id+" up\n"+id+" went\n", outs[i].String())
 				}
 			},
@@ -272,13 +272,13 @@ func detachedCases() []testCase {
 				ctx, cancel := context.WithCancel(s.Context())
 				step := tx.sh("service", `while [ ! -e go ]; do sleep 0.05; done; echo went; sleep 600`)
 				step.Detach = true
-				out := newOutput()
+				out := NewOutput()
 				res, err := tx.d.Execute(ctx, tx.env, &driver.Step{Step: step}, out, tx.ledger)
 				require.NoError(s, err)
 				require.True(s, res.Detached)
 				cancel()
 				tx.out("touch go")
-				out.waitFor(s, "went\n")
+				out.WaitFor(s, "went\n")
 			},
 		},
 		{
@@ -288,7 +288,7 @@ func detachedCases() []testCase {
 				step := tx.sh("service", `echo up; sleep 1.5; echo still; sleep 600`)
 				step.Timeout = 1
 				out := tx.detach(step)
-				out.waitFor(s, "still\n")
+				out.WaitFor(s, "still\n")
 			},
 		},
 		{
@@ -298,7 +298,7 @@ func detachedCases() []testCase {
 				step.Detach = true
 				tx := s.begin(announcing(step))
 				out := tx.detach(step)
-				out.waitFor(s, "tail")
+				out.WaitFor(s, "tail")
 				require.Equal(s, "up\ntail", out.String())
 				tx.cleanup()
 			},
@@ -311,7 +311,7 @@ func detachedCases() []testCase {
 				step.Ready = &stage.Ready{Command: []string{"test", "-e", "ready"}, IntervalMillis: 50}
 				out := tx.detach(step)
 				tx.out("test -e ready")
-				out.waitFor(s, "getting ready\n") // output is followed beside the probe
+				out.WaitFor(s, "getting ready\n") // output is followed beside the probe
 			},
 		},
 		{
@@ -357,7 +357,7 @@ func detachedCases() []testCase {
 				step := s.serve("service", "page")
 				step.Detach, step.NetworkAliases = true, []string{"web", "www.internal"}
 				tx := s.begin(announcing(step))
-				tx.detach(step).waitFor(s, "up\n")
+				tx.detach(step).WaitFor(s, "up\n")
 				for _, name := range []string{"service", "web", "www.internal"} {
 					require.Equal(s, "page\n", tx.out("wget -q -O - http://"+name+":8080/"), name)
 				}

@@ -1,12 +1,10 @@
 package drivertest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -167,7 +165,7 @@ func (s *stand) sh(id, script string, args ...string) stage.Step {
 // run executes a step that the driver has to be fine with.
 func (tx *transaction) run(step stage.Step, extra ...*stage.Volume) (*driver.Result, string) {
 	tx.Helper()
-	out := newOutput()
+	out := NewOutput()
 	res, err := tx.execute(tx.Context(), step, out, extra...)
 	require.NoError(tx, err, out.String())
 	require.NotNil(tx, res)
@@ -185,7 +183,7 @@ func (tx *transaction) out(script string, args ...string) string {
 // fails executes a step that the driver has to refuse or give up on.
 func (tx *transaction) fails(step stage.Step) (string, error) {
 	tx.Helper()
-	out := newOutput()
+	out := NewOutput()
 	res, err := tx.execute(tx.Context(), step, out)
 	require.Error(tx, err, out.String())
 	require.Nil(tx, res)
@@ -201,7 +199,7 @@ func (tx *transaction) execute(ctx context.Context, step stage.Step, out io.Writ
 // running is a step under way.
 type running struct {
 	tx   *transaction
-	out  *output
+	out  *Output
 	stop context.CancelCauseFunc
 	done chan ending
 }
@@ -215,7 +213,7 @@ type ending struct {
 func (tx *transaction) start(step stage.Step) *running {
 	tx.Helper()
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(tx.Context()))
-	r := &running{tx: tx, out: newOutput(), stop: cancel, done: make(chan ending, 1)}
+	r := &running{tx: tx, out: NewOutput(), stop: cancel, done: make(chan ending, 1)}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -235,10 +233,10 @@ func (r *running) wait() ending {
 }
 
 // detach starts a detached step and gives its output.
-func (tx *transaction) detach(step stage.Step) *output {
+func (tx *transaction) detach(step stage.Step) *Output {
 	tx.Helper()
 	step.Detach = true
-	out := newOutput()
+	out := NewOutput()
 	res, err := tx.execute(tx.Context(), step, out)
 	require.NoError(tx, err, out.String())
 	require.True(tx, res.Detached)
@@ -262,62 +260,5 @@ func receive[T any](t testing.TB, ch <-chan T) T {
 	case <-time.After(patience):
 		t.Fatalf("nothing came within %v", patience)
 		panic("unreachable")
-	}
-}
-
-// output keeps what a step writes.
-type output struct {
-	wrote chan struct{} // gets a value after a write
-
-	mu     sync.Mutex
-	b      bytes.Buffer // guarded by mu
-	sealed bool         // no more may come; guarded by mu
-	late   bool         // more came all the same; guarded by mu
-}
-
-func newOutput() *output { return &output{wrote: make(chan struct{}, 1)} }
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.late = o.late || o.sealed
-	n, err := o.b.Write(p)
-	select {
-	case o.wrote <- struct{}{}:
-	default:
-	}
-	return n, err
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
-
-// seal makes every further write a late one.
-func (o *output) seal() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.sealed = true
-}
-
-func (o *output) wasLate() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.late
-}
-
-// waitFor returns when the output holds text.
-func (o *output) waitFor(t testing.TB, text string) {
-	t.Helper()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	for !strings.Contains(o.String(), text) {
-		select {
-		case <-o.wrote:
-		case <-timer.C:
-			t.Fatalf("the output never held %q: %q", text, o.String())
-		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/drivertest"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -35,7 +36,7 @@ func BenchmarkStep(b *testing.B) {
 	}
 	begin := func(b *testing.B, announced bool) *transaction {
 		b.Helper()
-		tx := &transaction{d: d, ledger: &ledger{}, log: newOutput(), p: p, env: &driver.Environment{ID: b.Name()}}
+		tx := &transaction{d: d, ledger: &ledger{}, log: drivertest.NewOutput(), p: p, env: &driver.Environment{ID: b.Name()}}
 		if announced {
 			for _, s := range steps {
 				tx.env.Steps = append(tx.env.Steps, s.Announcement())
@@ -51,12 +52,12 @@ func BenchmarkStep(b *testing.B) {
 				b.StopTimer()
 				tx := begin(b, announced)
 				// The first of a pod waits for those that start beside it.
-				_, err := tx.execute(b, steps[0], newOutput())
+				_, err := tx.execute(b, steps[0], drivertest.NewOutput())
 				require.NoError(b, err)
 				b.StartTimer()
 				for _, s := range steps[1:] {
 					start := time.Now()
-					_, err := tx.execute(b, s, newOutput())
+					_, err := tx.execute(b, s, drivertest.NewOutput())
 					times = append(times, time.Since(start))
 					require.NoError(b, err)
 				}
@@ -70,7 +71,7 @@ func BenchmarkStep(b *testing.B) {
 	b.Run("exec", func(b *testing.B) {
 		tx := begin(b, true)
 		defer tx.cleanup(b)
-		_, err := tx.execute(b, steps[0], newOutput())
+		_, err := tx.execute(b, steps[0], drivertest.NewOutput())
 		require.NoError(b, err)
 		exec := p.exec(b, tx.pod(b), "w1-step-1", "sh", "-c", "true")
 		var times []time.Duration

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/drivertest"
 	"github.com/delegate-io/dlite/driver/kubernetes"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -77,7 +78,7 @@ func TestARegistryThatCannotBeReachedIsTold(t *testing.T) {
 	tx := p.begin(t, p.driver(t))
 	step := p.sh("step", "echo RAN")
 	step.Image = "no-such.invalid/image:1"
-	_, err := tx.execute(t, step, newOutput())
+	_, err := tx.execute(t, step, drivertest.NewOutput())
 	e := told(t, err)
 	assert.Equal(t, kubernetes.Image, e.Reason)
 	assert.Contains(t, e.Error(), "no-such.invalid/image:1")
@@ -89,7 +90,7 @@ func TestALifetimeThatIsOverIsTold(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	tx := p.begin(t, p.driver(t, func(c *kubernetes.Config) { c.Lifetime = 12 * time.Second }))
-	_, err := tx.execute(t, p.sh("step", "sleep 600"), newOutput())
+	_, err := tx.execute(t, p.sh("step", "sleep 600"), drivertest.NewOutput())
 	assert.Equal(t, kubernetes.Deadline, told(t, err).Reason)
 }
 

@@ -52,7 +52,7 @@ func TestANodeThatRunsOutOfMemoryFailsItsSteps(t *testing.T) {
 
 	waiting, ready := p.prepare(t, d), make(chan error, 1)
 	go func() { ready <- waiting.d.Init(t.Context(), waiting.env, waiting.ledger) }()
-	waiting.log.waitFor(t, "No node takes the pod yet")
+	waiting.log.WaitFor(t, "No node takes the pod yet")
 	require.Contains(t, waiting.log.String(), corev1.TaintNodeMemoryPressure)
 	p.RecoverMemory(t)
 	recovered = true

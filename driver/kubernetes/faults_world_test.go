@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/drivertest"
 	"github.com/delegate-io/dlite/driver/kubernetes"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -61,7 +62,7 @@ func announce(steps ...stage.Step) func(*driver.Environment) {
 // running is a step that has been started.
 type running struct {
 	t    *testing.T
-	out  *output
+	out  *drivertest.Output
 	over chan struct{}
 	// Both are set when over is closed.
 	result *driver.Result
@@ -71,7 +72,7 @@ type running struct {
 // start runs a step, whose output must contain said before this returns.
 func (tx *transaction) start(ctx context.Context, t *testing.T, s stage.Step, said string) *running {
 	t.Helper()
-	r := &running{t: t, out: newOutput(), over: make(chan struct{})}
+	r := &running{t: t, out: drivertest.NewOutput(), over: make(chan struct{})}
 	go func() {
 		defer close(r.over)
 		r.result, r.err = tx.d.Execute(ctx, tx.env, &driver.Step{Step: s}, r.out, tx.ledger)
@@ -87,7 +88,7 @@ func (r *running) await(said string) {
 	limit := time.After(patience)
 	for !strings.Contains(r.out.String(), said) {
 		select {
-		case <-r.out.wrote:
+		case <-r.out.Wrote():
 		case <-r.over:
 			if !strings.Contains(r.out.String(), said) {
 				require.FailNow(r.t, "the step ended before it said "+said, "%v, %v: %s", r.result, r.err, r.out)

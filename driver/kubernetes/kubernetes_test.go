@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/drivertest"
 	"github.com/delegate-io/dlite/driver/kubernetes"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -31,7 +32,7 @@ func TestAnnouncedStepsNeedNoNewContainer(t *testing.T) {
 	a := p.sh("a", "touch a; while [ ! -e b ]; do sleep 0.05; done; echo met; echo $$ > /left-behind")
 	b := p.sh("b", "touch b; while [ ! -e a ]; do sleep 0.05; done; ls /left-behind; echo met")
 	tx := p.begin(t, p.driver(t), announce(a, b))
-	outs, done := []*output{newOutput(), newOutput()}, make(chan error, 2)
+	outs, done := []*drivertest.Output{drivertest.NewOutput(), drivertest.NewOutput()}, make(chan error, 2)
 	for i, step := range []stage.Step{a, b} {
 		go func() {
 			_, err := tx.execute(t, step, outs[i])
@@ -73,7 +74,7 @@ func TestAUserByNameIsTheImages(t *testing.T) {
 	for user, want := range map[string]string{"nobody": `user "nobody" is not known`, "builder:nogroup": `group "nogroup" is not known`} {
 		step := p.sh("as "+user, "echo never")
 		step.User = user
-		out := newOutput()
+		out := drivertest.NewOutput()
 		_, err := tx.execute(t, step, out)
 		require.ErrorContains(t, err, want)
 		assert.NotContains(t, out.String(), "never")
@@ -163,7 +164,7 @@ func TestNamesSurviveTheStartOfOtherContainers(t *testing.T) {
 	service := p.sh("db", "echo up; sleep 600")
 	service.Detach = true
 	tx := p.begin(t, p.driver(t))
-	out := newOutput()
+	out := drivertest.NewOutput()
 	res, err := tx.execute(t, service, out)
 	require.NoError(t, err)
 	require.True(t, res.Detached)
@@ -283,12 +284,12 @@ func TestAnotherDriverGoesOnWithAStep(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	step := p.sh("step", "echo begun; while [ ! -e go ]; do sleep 0.05; done; echo A=1 >> $DRONE_OUTPUT; echo went; exit 7")
-	before, ended := newOutput(), make(chan struct{})
+	before, ended := drivertest.NewOutput(), make(chan struct{})
 	go func() {
 		defer close(ended)
 		_, _ = first.Execute(ctx, tx.env, &driver.Step{Step: step}, before, tx.ledger)
 	}()
-	before.waitFor(t, "begun\n")
+	before.WaitFor(t, "begun\n")
 	// The first one dies: what it says from now on is not heard, and it does not stop
 	// the step.
 	tx.d = second
@@ -299,14 +300,14 @@ func TestAnotherDriverGoesOnWithAStep(t *testing.T) {
 		}
 	}
 	require.Len(t, begun, 1)
-	out, done := newOutput(), make(chan error, 1)
+	out, done := drivertest.NewOutput(), make(chan error, 1)
 	var res *driver.Result
 	go func() {
 		var err error
 		res, err = tx.d.Reattach(t.Context(), tx.env, &driver.Step{Step: step}, out, tx.ledger, begun)
 		done <- err
 	}()
-	out.waitFor(t, "begun\n")
+	out.WaitFor(t, "begun\n")
 	tx.run(t, p.sh("other", "touch go"))
 	require.NoError(t, <-done)
 	assert.Equal(t, 7, res.ExitCode)
@@ -335,7 +336,7 @@ func TestAStepWithoutAnEntrypointRunsWhatItsImageDoes(t *testing.T) {
 	assert.Equal(t, "given\n", tx.run(t, step))
 
 	step.Auth = nil
-	_, err := tx.execute(t, step, newOutput())
+	_, err := tx.execute(t, step, drivertest.NewOutput())
 	require.ErrorContains(t, err, "entrypoint")
 	require.ErrorContains(t, err, registry.Image)
 }

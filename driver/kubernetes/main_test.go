@@ -1,7 +1,6 @@
 package kubernetes_test
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/drivertest"
 	"github.com/delegate-io/dlite/driver/kubernetes"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/task/stage"
@@ -85,59 +85,18 @@ func (l *ledger) all() []driver.Resource {
 	return append([]driver.Resource(nil), l.list...)
 }
 
-// output keeps what a step writes.
-type output struct {
-	wrote chan struct{} // gets a value after a write
-
-	mu sync.Mutex
-	b  bytes.Buffer // guarded by mu
-}
-
-func newOutput() *output { return &output{wrote: make(chan struct{}, 1)} }
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	n, err := o.b.Write(p)
-	select {
-	case o.wrote <- struct{}{}:
-	default:
-	}
-	return n, err
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
-
-// waitFor returns when the output holds text.
-func (o *output) waitFor(tb testing.TB, text string) {
-	tb.Helper()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	for !strings.Contains(o.String(), text) {
-		select {
-		case <-o.wrote:
-		case <-timer.C:
-			tb.Fatalf("the output never held %q: %q", text, o.String())
-		}
-	}
-}
-
 // transaction is one that is cleaned up when its test ends.
 type transaction struct {
 	d      *kubernetes.Driver
 	env    *driver.Environment
 	ledger *ledger
-	log    *output
+	log    *drivertest.Output
 	p      *place
 }
 
 func (p *place) prepare(tb testing.TB, d *kubernetes.Driver, changes ...func(*driver.Environment)) *transaction {
 	tb.Helper()
-	tx := &transaction{d: d, ledger: &ledger{}, log: newOutput(), p: p, env: &driver.Environment{
+	tx := &transaction{d: d, ledger: &ledger{}, log: drivertest.NewOutput(), p: p, env: &driver.Environment{
 		ID: tb.Name(), Labels: map[string]string{driver.LabelDelegate: "test", driver.LabelTransaction: tb.Name()},
 	}}
 	tx.env.Log = tx.log
@@ -171,7 +130,7 @@ func (tx *transaction) cleanup(tb testing.TB) {
 	assert.Empty(tb, left)
 }
 
-func (tx *transaction) execute(tb testing.TB, step stage.Step, out *output) (*driver.Result, error) {
+func (tx *transaction) execute(tb testing.TB, step stage.Step, out *drivertest.Output) (*driver.Result, error) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
@@ -181,7 +140,7 @@ func (tx *transaction) execute(tb testing.TB, step stage.Step, out *output) (*dr
 // run executes a script, which must succeed, and gives its output.
 func (tx *transaction) run(tb testing.TB, step stage.Step) string {
 	tb.Helper()
-	out := newOutput()
+	out := drivertest.NewOutput()
 	res, err := tx.execute(tb, step, out)
 	require.NoError(tb, err, out.String())
 	require.Zero(tb, res.ExitCode, out.String())

@@ -152,12 +152,12 @@ func TestAnnouncedNamesOfARestrictedPod(t *testing.T) {
 	client := p.sh("client", "until wget -qO- http://data.base:80/index.html; do sleep 0.1; done; echo $DLITE_SERVICE_DB_HOST; grep one.test /etc/hosts")
 	client.ExtraHosts = []string{"one.test:192.0.2.7"}
 	tx := p.begin(t, d, announce(db, client))
-	served := newOutput()
+	served := drivertest.NewOutput()
 	res, err := tx.execute(t, db, served)
 	require.NoError(t, err)
 	require.True(t, res.Detached)
 	assert.Equal(t, "hello\n127.0.0.1\n192.0.2.7\tone.test\n", tx.run(t, client))
-	served.waitFor(t, "up\n")
+	served.WaitFor(t, "up\n")
 	assert.NotContains(t, served.String(), "root")
 }
 
@@ -170,10 +170,10 @@ func TestNamesThatWereNotAnnouncedInARestrictedPod(t *testing.T) {
 	tx := p.begin(t, d)
 	db := p.sh("db", "echo up; sleep 600")
 	db.Detach = true
-	out := newOutput()
+	out := drivertest.NewOutput()
 	_, err := tx.execute(t, db, out)
 	require.NoError(t, err)
-	out.waitFor(t, "up\n")
+	out.WaitFor(t, "up\n")
 	assert.Equal(t, "A pod in which nobody is root cannot have the name db (it was not announced to the init): "+
 		"other steps have DLITE_SERVICE_DB_HOST.\nup\n", out.String())
 
@@ -224,7 +224,7 @@ func TestWhatARestrictedPodCannotHave(t *testing.T) {
 	for want, wish := range wishes {
 		step := p.sh("step", "echo RAN")
 		wish(&step)
-		out := newOutput()
+		out := drivertest.NewOutput()
 		_, err := tx.execute(t, step, out)
 		require.ErrorContains(t, err, want)
 		require.ErrorContains(t, err, `Pod Security level "restricted"`)
@@ -233,13 +233,13 @@ func TestWhatARestrictedPodCannotHave(t *testing.T) {
 	step := p.sh("step", "echo RAN")
 	_, err := d.Execute(t.Context(), tx.env, &driver.Step{
 		Step: step, ExtraVolumes: []*stage.Volume{{Host: &stage.HostVolume{ID: "src", Name: "src", Path: "/src"}}},
-	}, newOutput(), tx.ledger)
+	}, drivertest.NewOutput(), tx.ledger)
 	require.ErrorContains(t, err, "use a temp volume or a claim")
 	assert.Len(t, tx.ledger.all(), before)
 	assert.Empty(t, tx.added(t))
 
 	step.Files = []*stage.File{{Path: "/etc/file", Data: "x"}}
-	_, err = tx.execute(t, step, newOutput())
+	_, err = tx.execute(t, step, drivertest.NewOutput())
 	require.ErrorContains(t, err, "put the file into the workspace")
 }
 

@@ -4,16 +4,12 @@ package local_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
@@ -59,26 +55,8 @@ type site struct {
 func newSite(tb testing.TB, engine *testbed.Engine) *site {
 	tb.Helper()
 	s := &site{engine: engine}
-	for dir, parent := range map[*string]string{&s.work: "", &s.memory: memoryParent()} {
-		made, err := os.MkdirTemp(parent, "dlite-conformance-")
-		require.NoError(tb, err)
-		require.NoError(tb, os.Chmod(made, 0o711))
-		tb.Cleanup(func() {
-			left, err := os.ReadDir(made)
-			assert.NoError(tb, err)
-			assert.NoError(tb, os.RemoveAll(made))
-			assert.Empty(tb, left, "left behind in %s", made)
-		})
-		*dir = made
-	}
+	s.work, s.memory = testbed.StageFolders(tb)
 	return s
-}
-
-func memoryParent() string {
-	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
-		return "/dev/shm"
-	}
-	return ""
 }
 
 func (s *site) Driver(tb testing.TB) driver.Driver {
@@ -107,13 +85,7 @@ func (s *site) Running(tb testing.TB, transaction string) []string {
 
 func (s *site) Remains(tb testing.TB, transaction string) []string {
 	tb.Helper()
-	var found []string
-	sum := sha256.Sum256([]byte(transaction))
-	for _, dir := range []string{s.work, s.memory} {
-		folders, err := filepath.Glob(filepath.Join(dir, "dlite-"+hex.EncodeToString(sum[:6])+"-*"))
-		require.NoError(tb, err)
-		found = append(found, folders...)
-	}
+	found := testbed.FoldersOf(tb, transaction, s.work, s.memory)
 	if s.engine != nil {
 		found = append(found, s.engine.Leftovers(tb, transaction)...)
 	}

@@ -2,8 +2,6 @@ package vm_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"os"
 	"path/filepath"
 	"testing"
@@ -134,9 +132,7 @@ func (s *site) Running(_ testing.TB, transaction string) []string {
 
 func (s *site) Remains(tb testing.TB, transaction string) []string {
 	tb.Helper()
-	sum := sha256.Sum256([]byte(transaction))
-	found, err := filepath.Glob(filepath.Join(s.machines(), "*", "*", "dlite-"+hex.EncodeToString(sum[:6])+"-*"))
-	require.NoError(tb, err)
+	found := testbed.FoldersOf(tb, transaction, filepath.Join(s.machines(), "*", "*"))
 	for _, m := range s.records(tb) {
 		if m.Claim.Transaction == transaction {
 			found = append(found, "machine "+m.ID)

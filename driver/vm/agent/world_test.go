@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/driver/vm/agent"
+	"github.com/delegate-io/dlite/internal/testbed"
 )
 
 // foreignDriver talks to an agent of ours as PROTOCOL 5 alone has it: it knows no
@@ -34,33 +34,11 @@ const patience = time.Minute
 // newAgent serves an agent with host steps, which must leave nothing.
 func newAgent(t *testing.T, cfg agent.Config) *foreignDriver {
 	t.Helper()
-	work, memory := folder(t, ""), folder(t, memoryParent())
+	work, memory := testbed.StageFolders(t)
 	d, err := local.New(local.WithWorkDir(work), local.WithMemoryDir(memory), local.WithDockerHost("unix:///no/such/engine.sock"))
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, d.Close()) })
 	return newAgentOn(t, d, cfg)
-}
-
-// folder is one that must be empty at the end.
-func folder(t *testing.T, parent string) string {
-	t.Helper()
-	dir, err := os.MkdirTemp(parent, "dlite-agent-")
-	require.NoError(t, err)
-	require.NoError(t, os.Chmod(dir, 0o711))
-	t.Cleanup(func() {
-		left, err := os.ReadDir(dir)
-		assert.NoError(t, err)
-		assert.Empty(t, left, "left behind")
-		assert.NoError(t, os.RemoveAll(dir))
-	})
-	return dir
-}
-
-func memoryParent() string {
-	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
-		return "/dev/shm"
-	}
-	return ""
 }
 
 func newBoot(t *testing.T) *agent.Boot {

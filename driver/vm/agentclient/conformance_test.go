@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -15,13 +13,10 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/drivertest"
@@ -69,26 +64,8 @@ var errCleanedUp = errors.New("the transaction has been cleaned up")
 func newSite(tb testing.TB) *site {
 	tb.Helper()
 	s := &site{machines: map[string]*machine{}, steps: map[string]bool{}, removed: map[string]bool{}}
-	for dir, parent := range map[*string]string{&s.work: "", &s.memory: memoryParent()} {
-		made, err := os.MkdirTemp(parent, "dlite-agent-")
-		require.NoError(tb, err)
-		require.NoError(tb, os.Chmod(made, 0o711))
-		tb.Cleanup(func() {
-			left, err := os.ReadDir(made)
-			assert.NoError(tb, err)
-			assert.NoError(tb, os.RemoveAll(made))
-			assert.Empty(tb, left, "left behind in %s", made)
-		})
-		*dir = made
-	}
+	s.work, s.memory = testbed.StageFolders(tb)
 	return s
-}
-
-func memoryParent() string {
-	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
-		return "/dev/shm"
-	}
-	return ""
 }
 
 // machine is an agent that serves.
@@ -363,13 +340,7 @@ func (s *site) Running(tb testing.TB, transaction string) []string {
 
 func (s *site) Remains(tb testing.TB, transaction string) []string {
 	tb.Helper()
-	var found []string
-	sum := sha256.Sum256([]byte(transaction))
-	for _, dir := range []string{s.work, s.memory} {
-		folders, err := filepath.Glob(filepath.Join(dir, "dlite-"+hex.EncodeToString(sum[:6])+"-*"))
-		require.NoError(tb, err)
-		found = append(found, folders...)
-	}
+	found := testbed.FoldersOf(tb, transaction, s.work, s.memory)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, m := range s.machines {

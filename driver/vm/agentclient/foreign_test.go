@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/driver/drivertest"
 	"github.com/delegate-io/dlite/driver/vm/agent"
 	"github.com/delegate-io/dlite/driver/vm/agentclient"
 	"github.com/delegate-io/dlite/task/stage"
@@ -44,7 +45,7 @@ type foreignAgent struct {
 
 type foreignStep struct {
 	req    map[string]any
-	out    *buffer
+	out    *drivertest.Output
 	done   chan struct{}
 	answer map[string]any
 }
@@ -147,7 +148,7 @@ func (f *foreignAgent) start(id string, req map[string]any) {
 		return
 	}
 	f.begun = append(f.begun, req)
-	s := &foreignStep{req: req, out: newBuffer(), done: make(chan struct{}), answer: map[string]any{}}
+	s := &foreignStep{req: req, out: drivertest.NewOutput(), done: make(chan struct{}), answer: map[string]any{}}
 	f.steps[id] = s
 	go func() {
 		defer close(s.done)
@@ -202,7 +203,7 @@ func TestAStageRunsAtAForeignAgent(t *testing.T) {
 	require.ErrorContains(t, err, "cannot clone")
 
 	// Without outputs, the output comes here.
-	req, out := script("step", "echo hello; exit 3"), newBuffer()
+	req, out := script("step", "echo hello; exit 3"), drivertest.NewOutput()
 	req.Key, req.StageRuntimeID = "key-1", "sr"
 	res, err := c.Run(t.Context(), req, out)
 	require.NoError(t, err)
@@ -219,7 +220,7 @@ func TestAStageRunsAtAForeignAgent(t *testing.T) {
 	assert.NotContains(t, sent, "stage_runtime_id", "a poll would never be answered")
 
 	// With outputs, it goes to the log service.
-	req, out = script("outputs", "echo hello"), newBuffer()
+	req, out = script("outputs", "echo hello"), drivertest.NewOutput()
 	req.LogKey, req.LogConfig = "k", &stage.LogConfig{URL: "http://127.0.0.1:1"}
 	req.Outputs = []stage.Output{{Key: "A", Value: "A"}}
 	res, err = c.Run(t.Context(), req, out)
@@ -243,7 +244,7 @@ func TestStepsAtAForeignAgentShareAFolder(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.Run(t.Context(), script("one", "echo hello >file"), io.Discard)
 	require.NoError(t, err)
-	out := newBuffer()
+	out := drivertest.NewOutput()
 	in := script("two", "cat file")
 	in.Image = "an/image"
 	_, err = c.Run(t.Context(), in, out)
@@ -283,7 +284,7 @@ func TestOutputThatAForeignAgentDoesNotGiveIsMissed(t *testing.T) {
 	_, c := newForeignAgent(t)
 	_, err := c.Setup(t.Context(), &agent.SetupRequest{})
 	require.NoError(t, err)
-	out := newBuffer()
+	out := drivertest.NewOutput()
 	res, err := c.Run(t.Context(), script("unread", "echo hello"), out)
 	require.NoError(t, err)
 	assert.Zero(t, res.ExitCode)
@@ -329,17 +330,17 @@ func TestAForeignAgentIsNotWaitedForInVain(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.Less(t, time.Since(begin), 2500*time.Millisecond)
 
-	service, out := script("service", "echo up"), newBuffer()
+	service, out := script("service", "echo up"), drivertest.NewOutput()
 	service.Detach = true
 	res, follower, err := c.Start(t.Context(), service, out)
 	require.NoError(t, err)
 	assert.True(t, res.Detached)
-	out.waitFor(t, "up\n")
+	out.WaitFor(t, "up\n")
 	follower.Stop()
 
 	reported := script("reported", "true")
 	reported.StageRuntimeID, reported.StepStatus = "sr", &stage.StepStatus{TaskID: "t"}
-	res, follower, err = c.Start(t.Context(), reported, newBuffer())
+	res, follower, err = c.Start(t.Context(), reported, drivertest.NewOutput())
 	require.NoError(t, err)
 	assert.True(t, res.Detached)
 	follower.Stop()

@@ -3,17 +3,16 @@
 package agentclient_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/drivertest"
 	"github.com/delegate-io/dlite/driver/vm/agent"
 	"github.com/delegate-io/dlite/driver/vm/agentclient"
 	"github.com/delegate-io/dlite/task/stage"
@@ -72,7 +72,7 @@ type running struct {
 	err  error          // before done
 }
 
-func (r *rig) start(ctx context.Context, c *agentclient.Client, req *agent.StartStepRequest, out *buffer) *running {
+func (r *rig) start(ctx context.Context, c *agentclient.Client, req *agent.StartStepRequest, out io.Writer) *running {
 	ctx, cancel := context.WithCancel(ctx)
 	run := &running{done: make(chan struct{})}
 	go func() {
@@ -97,47 +97,18 @@ func (r *running) wait(t *testing.T) (*driver.Result, error) {
 	}
 }
 
-// buffer is an output that several goroutines may use.
-type buffer struct {
-	mu    sync.Mutex
-	b     bytes.Buffer
-	each  func(total int) // runs after each write
-	wrote chan struct{}
+// cutting is an output that runs each after a write, with the bytes so far.
+type cutting struct {
+	*drivertest.Output
+	total int
+	each  func(total int)
 }
 
-func newBuffer() *buffer { return &buffer{wrote: make(chan struct{}, 1)} }
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	n, _ := b.b.Write(p)
-	total := b.b.Len()
-	b.mu.Unlock()
-	if b.each != nil {
-		b.each(total)
-	}
-	select {
-	case b.wrote <- struct{}{}:
-	default:
-	}
-	return n, nil
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
-func (b *buffer) waitFor(t *testing.T, text string) {
-	t.Helper()
-	limit := time.After(time.Minute)
-	for !strings.Contains(b.String(), text) {
-		select {
-		case <-b.wrote:
-		case <-limit:
-			t.Fatalf("the output never held %q: %q", text, b.String())
-		}
-	}
+func (c *cutting) Write(p []byte) (int, error) {
+	n, err := c.Output.Write(p)
+	c.total += n
+	c.each(c.total)
+	return n, err
 }
 
 // numbers are the lines of seq.
@@ -156,7 +127,7 @@ func TestEachByteComesOnceOverABadConnection(t *testing.T) {
 	const rounds = 4
 	r := newRig(t)
 	before := r.proxy.connections()
-	out, dir, part := newBuffer(), t.TempDir(), numbers(100_000)
+	out, dir, part := &cutting{Output: drivertest.NewOutput()}, t.TempDir(), numbers(100_000)
 	cuts := 0
 	out.each = func(total int) {
 		if cuts < rounds && total > cuts*len(part)+10_000 {
@@ -190,7 +161,7 @@ func TestAConnectionMayBeCutAtAnyByte(t *testing.T) {
 			p, err := newProxy(r.machine.address)
 			require.NoError(t, err)
 			p.cutFirst(room)
-			transport, out := agentclient.Transport(cfg), newBuffer()
+			transport, out := agentclient.Transport(cfg), drivertest.NewOutput()
 			steps++
 			res, err := agentclient.New("https://"+p.address(), transport).Run(t.Context(),
 				script(fmt.Sprint("step-", steps), "seq 1 1000; echo ran >>count; echo A=1 >>$DRONE_OUTPUT; exit 5"), out)
@@ -202,7 +173,7 @@ func TestAConnectionMayBeCutAtAnyByte(t *testing.T) {
 			p.close()
 		}
 	}
-	out := newBuffer()
+	out := drivertest.NewOutput()
 	_, err = r.client.Run(t.Context(), script("count", "grep -c ran count"), out)
 	require.NoError(t, err)
 	assert.Equal(t, fmt.Sprintln(steps), out.String(), "each ran once")
@@ -212,15 +183,15 @@ func TestAConnectionMayBeCutAtAnyByte(t *testing.T) {
 func TestAStepEndsWhileTheAgentCannotBeReached(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	out := newBuffer()
+	out := drivertest.NewOutput()
 	done := r.start(t.Context(), r.client, script("step", `echo up; while [ ! -e go ]; do sleep 0.05; done; echo A=1 >> $DRONE_OUTPUT; echo end; exit 7`), out)
-	out.waitFor(t, "up\n")
+	out.WaitFor(t, "up\n")
 	r.proxy.setDown(true)
 	// Somebody on the machine itself lets it end.
 	direct := agentclient.New("https://"+r.machine.address, r.transport)
-	_, err := direct.Run(t.Context(), script("go", "touch go"), newBuffer())
+	_, err := direct.Run(t.Context(), script("go", "touch go"), drivertest.NewOutput())
 	require.NoError(t, err)
-	_, err = direct.Run(t.Context(), &agent.StartStepRequest{Step: stage.Step{ID: "step"}}, newBuffer()) // it has begun long ago
+	_, err = direct.Run(t.Context(), &agent.StartStepRequest{Step: stage.Step{ID: "step"}}, drivertest.NewOutput()) // it has begun long ago
 	require.NoError(t, err)
 	select {
 	case <-done.done:
@@ -245,14 +216,14 @@ func TestAConnectionThatIsDeadIsReplaced(t *testing.T) {
 	r.transport = agentclient.Transport(cfg)
 	require.Positive(t, r.transport.HTTP2.SendPingTimeout)
 	r.transport.HTTP2.SendPingTimeout, r.transport.HTTP2.PingTimeout = 200*time.Millisecond, 200*time.Millisecond
-	out := newBuffer()
+	out := drivertest.NewOutput()
 	done := r.start(t.Context(), r.another(), script("step", `echo up; while [ ! -e go ]; do sleep 0.05; done; echo end`), out)
-	out.waitFor(t, "up\n")
+	out.WaitFor(t, "up\n")
 	before := r.proxy.connections()
 	thaw := r.proxy.freeze()
 	require.Eventually(t, func() bool { return r.proxy.connections() > before }, 30*time.Second, 5*time.Millisecond)
 	thaw()
-	_, err = r.another().Run(t.Context(), script("go", "touch go"), newBuffer())
+	_, err = r.another().Run(t.Context(), script("go", "touch go"), drivertest.NewOutput())
 	require.NoError(t, err)
 	_, err = done.wait(t)
 	require.NoError(t, err)
@@ -264,13 +235,13 @@ func TestAMachineThatIsGoneFailsItsStepsAtOnce(t *testing.T) {
 	t.Parallel()
 	gone := make(chan struct{})
 	r := newRig(t, agentclient.WithGone(gone))
-	out := newBuffer()
+	out := drivertest.NewOutput()
 	done := r.start(t.Context(), r.client, script("step", `echo up; sleep 600`), out)
-	service, background := script("service", "echo up; sleep 600"), newBuffer()
+	service, background := script("service", "echo up; sleep 600"), drivertest.NewOutput()
 	service.Detach = true
 	_, f, err := r.client.Start(t.Context(), service, background)
 	require.NoError(t, err)
-	out.waitFor(t, "up\n")
+	out.WaitFor(t, "up\n")
 	thaw := r.proxy.freeze()
 	defer thaw()
 	begin := time.Now()
@@ -289,10 +260,10 @@ func TestAMachineThatIsGoneFailsItsStepsAtOnce(t *testing.T) {
 func TestAStopThatTheAgentDoesNotHearIsBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, agentclient.WithStopTimeout(300*time.Millisecond))
-	out := newBuffer()
+	out := drivertest.NewOutput()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := r.start(ctx, r.client, script("step", `echo up; sleep 600`), out)
-	out.waitFor(t, "up\n")
+	out.WaitFor(t, "up\n")
 	thaw := r.proxy.freeze()
 	cancel(errors.New("nobody wants it"))
 	_, err := done.wait(t)
@@ -309,24 +280,24 @@ func TestALaterProcessGoesOnWithAStep(t *testing.T) {
 	req := script("step", `echo ran >> count; cat count; while [ ! -e go ]; do sleep 0.05; done; echo end; exit 3`)
 	req.Key = "key-1"
 	ctx, die := context.WithCancel(t.Context())
-	out := newBuffer()
+	out := drivertest.NewOutput()
 	crashing := agentclient.New("https://"+r.proxy.address(), &mortal{r.transport, ctx})
 	first := r.start(context.WithoutCancel(t.Context()), crashing, req, out)
-	out.waitFor(t, "ran\n")
+	out.WaitFor(t, "ran\n")
 	die()
 
-	again := newBuffer()
+	again := drivertest.NewOutput()
 	done := r.start(t.Context(), r.another(), req, again)
-	attached := newBuffer()
+	attached := drivertest.NewOutput()
 	var f *agentclient.Follower
 	following := &running{done: make(chan struct{})}
 	go func() {
 		defer close(following.done)
 		following.res, f, following.err = r.another().Attach(t.Context(), req, attached)
 	}()
-	again.waitFor(t, "ran\n")
-	attached.waitFor(t, "ran\n")
-	_, err := r.client.Run(t.Context(), script("go", "touch go"), newBuffer())
+	again.WaitFor(t, "ran\n")
+	attached.WaitFor(t, "ran\n")
+	_, err := r.client.Run(t.Context(), script("go", "touch go"), drivertest.NewOutput())
 	require.NoError(t, err)
 	for _, one := range []*running{done, following} {
 		res, err := one.wait(t)
@@ -340,7 +311,7 @@ func TestALaterProcessGoesOnWithAStep(t *testing.T) {
 	require.ErrorIs(t, err, errDead)
 
 	req.Key = "key-2"
-	_, _, err = r.client.Attach(t.Context(), req, newBuffer())
+	_, _, err = r.client.Attach(t.Context(), req, drivertest.NewOutput())
 	require.ErrorIs(t, err, driver.ErrNotBegun)
 }
 
@@ -369,9 +340,9 @@ func (m *mortal) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestAStepThatTheAgentHasForgottenIsLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	out := newBuffer()
+	out := drivertest.NewOutput()
 	done := r.start(t.Context(), r.client, script("step", `echo up; sleep 600`), out)
-	out.waitFor(t, "up\n")
+	out.WaitFor(t, "up\n")
 	r.proxy.setDown(true)
 	direct := agentclient.New("https://"+r.machine.address, r.transport)
 	require.NoError(t, direct.Destroy(t.Context(), &agent.DestroyRequest{}))
@@ -385,13 +356,13 @@ func TestAStepThatTheAgentHasForgottenIsLost(t *testing.T) {
 func TestAFollowerEndsWithTheStageOrWhenItIsStopped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	start := func(id string) (*agentclient.Follower, *buffer) {
-		req, out := script(id, `echo up; while [ ! -e go ]; do sleep 0.05; done; echo went; sleep 600`), newBuffer()
+	start := func(id string) (*agentclient.Follower, *drivertest.Output) {
+		req, out := script(id, `echo up; while [ ! -e go ]; do sleep 0.05; done; echo went; sleep 600`), drivertest.NewOutput()
 		req.Detach = true
 		res, f, err := r.client.Start(t.Context(), req, out)
 		require.NoError(t, err)
 		require.True(t, res.Detached)
-		out.waitFor(t, "up\n")
+		out.WaitFor(t, "up\n")
 		return f, out
 	}
 	followed, out := start("followed")
@@ -399,9 +370,9 @@ func TestAFollowerEndsWithTheStageOrWhenItIsStopped(t *testing.T) {
 	dropped.Stop()
 	dropped.Stop()
 	r.proxy.cut()
-	_, err := r.client.Run(t.Context(), script("go", "touch go"), newBuffer())
+	_, err := r.client.Run(t.Context(), script("go", "touch go"), drivertest.NewOutput())
 	require.NoError(t, err)
-	out.waitFor(t, "went\n")
+	out.WaitFor(t, "went\n")
 	require.NoError(t, r.client.Destroy(t.Context(), &agent.DestroyRequest{}))
 	<-followed.Done()
 	followed.Stop()
@@ -440,7 +411,7 @@ func TestWhatAnAgentRefusesIsAnErrorAtOnce(t *testing.T) {
 	require.NoError(t, r.client.Destroy(t.Context(), &agent.DestroyRequest{}))
 	_, err = r.client.Setup(t.Context(), &agent.SetupRequest{ID: "x", Files: []*stage.File{{Path: "../out"}}})
 	require.ErrorContains(t, err, "not in the workspace")
-	_, err = r.client.Run(t.Context(), script("step", "true"), newBuffer())
+	_, err = r.client.Run(t.Context(), script("step", "true"), drivertest.NewOutput())
 	require.ErrorContains(t, err, `step "step": the agent has no stage`)
 	require.NoError(t, r.client.Suspend(t.Context()))
 }
