@@ -55,7 +55,8 @@ type Config struct {
 	InstallDeps bool
 
 	// Grace is the time between SIGTERM and SIGKILL for a program that is stopped
-	// because its task's time is up or it was aborted. 0 means no SIGTERM.
+	// because its task's time is up, it was aborted, or its answer is too large. 0
+	// means no SIGTERM.
 	Grace time.Duration
 
 	// OpenLog opens the log of a task. Nil means [ServiceLog] without a client.
