@@ -197,13 +197,23 @@ func (p *Pool) confirm(ctx context.Context, m *machine, l driver.Ledger) error {
 		return err
 	}
 	m.recorded = true
-	rec := *m.rec
+	before, rec := *m.rec, *m.rec
 	rec.Phase, rec.Claim, rec.Reserved = claimed, m.claim, nil
 	p.mu.Unlock()
-	err = p.records.write(&rec, durable)
+	var undone error
+	if err = p.records.write(&rec, durable); err != nil {
+		// It may be on record all the same, and the next process would keep the machine
+		// for a transaction that is over.
+		undone = p.records.write(&before, durable)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err != nil {
+	switch {
+	case undone != nil:
+		p.failed(undone)
+		p.end(m, fmt.Errorf("nobody knows what is on record: %w", undone))
+		return err
+	case err != nil:
 		p.warmed(m)
 		return err
 	}

@@ -211,6 +211,39 @@ func TestAClaimThatIsNotOnRecordIsNone(t *testing.T) {
 	})
 }
 
+// SPEC T2: a claim that fails for the disk is on record for nobody, also where the disk
+// has done what it says that it could not, and whatever it says to another attempt.
+func TestAClaimThatFailsIsOnRecordForNobody(t *testing.T) {
+	for name, faults := range map[string]int{"it can be undone": 1, "it cannot": 2} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, PoolConfig{Min: 1, Max: 1, KeepWarm: true}, func(b *bubble) {
+				machine := b.only()
+				b.pool.records = &doubtful{records: b.pool.records, faults: faults}
+				_, err := b.claim(b.Context(), &notes{})
+				require.ErrorIs(b, err, errUnlucky)
+				b.wait(time.Minute)
+				b.restart()
+				b.requireStats(Stats{Warm: 1})
+				require.Equal(b, faults == 1, machine == b.only())
+			})
+		})
+	}
+}
+
+// doubtful is a disk that does not know whether its next writes have succeeded.
+type doubtful struct {
+	records
+	faults int
+}
+
+func (d *doubtful) write(r *record, durable bool) error {
+	err := d.records.write(r, durable)
+	if d.faults--; err == nil && d.faults >= 0 {
+		err = errUnlucky
+	}
+	return err
+}
+
 // SPEC D6: a machine is not at fault when who wanted it goes away.
 func TestAnEndedClaimCostsNoMachine(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
