@@ -49,7 +49,8 @@ type Config struct {
 	// Retention is how long what has ended is remembered. Defaults to 1 hour.
 	Retention time.Duration
 	// MaxFinished bounds how many ended stages and single tasks are remembered,
-	// the newest. Defaults to 10,000.
+	// the newest; those with a cleanup that waits for its delegate stay, and so does
+	// the last one to end. Defaults to 10,000.
 	MaxFinished int
 	// MaxFinishedBytes bounds what the answers of those take, in bytes; the newest
 	// is always remembered. Defaults to 256 MiB.

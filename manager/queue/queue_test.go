@@ -209,6 +209,29 @@ func sorted(ids []string) []string {
 	return s
 }
 
+// What has just ended is remembered, even where all that ended before has to stay:
+// who has aborted it asks what became of it.
+func TestTheLastToEndIsRemembered(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{MaxFinished: 1, HeartbeatTimeout: time.Minute})
+	d := b.add("d", 0)
+	b.stage("s", Normal)
+	b.acquire(d, "s")
+	b.advance(time.Minute)
+	require.NoError(t, b.AppendDetached(acc, "s", &task.Task{ID: "clean", Type: "cleanup"}))
+	require.NoError(t, b.Release(acc, "s"))
+	for _, id := range []string{"one", "two"} {
+		b.single(id)
+		require.NoError(t, b.Abort(acc, id, "because"))
+		_, err := b.Task(acc, id)
+		require.NoError(t, err)
+	}
+	_, err := b.Task(acc, "one")
+	require.ErrorIs(t, err, ErrUnknownTask, "it is not the last any more")
+	_, err = b.Task(acc, "clean")
+	require.NoError(t, err)
+}
+
 // A detached task waits for a lost delegate, and is forgotten with it.
 func TestADetachedTaskWaitsForItsDelegate(t *testing.T) {
 	t.Parallel()

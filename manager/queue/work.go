@@ -211,12 +211,13 @@ func (q *Queue) keep(w *work, size int) {
 	}
 }
 
-// trim forgets the oldest ended works above the limits. The caller holds mu.
+// trim forgets the oldest ended works above the limits, but not the last one of the
+// list: who has just ended something asks what became of it. The caller holds mu.
 func (q *Queue) trim(now instant) {
 	tooMuch := func() bool {
 		return q.kept > q.cfg.MaxFinished || q.bytes > q.cfg.MaxFinishedBytes && q.kept > 1
 	}
-	for n := len(q.finished); n > 0 && tooMuch(); n-- {
+	for n := len(q.finished) - 1; n > 0 && tooMuch(); n-- {
 		w := q.finished[0]
 		q.finished = q.finished[1:]
 		if w.acc.works[w.ID] == w && !q.forget(w, now) {

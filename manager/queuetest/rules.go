@@ -238,7 +238,7 @@ func (m *model) release(w *work) {
 	w.state, w.at = over, m.now+m.set.retention
 	m.ended = append(m.ended, w)
 	m.settle(w.acc)
-	for n := len(m.ended); n > 0 && len(m.ended) > m.set.finished; n-- {
+	for n := len(m.ended) - 1; n > 0 && len(m.ended) > m.set.finished; n-- {
 		first := m.ended[0]
 		m.ended = m.ended[1:]
 		if !m.forget(first) {
