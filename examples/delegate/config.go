@@ -15,10 +15,12 @@ import (
 	"time"
 
 	"github.com/caarlos0/env/v11"
+	docker "github.com/docker/docker/client"
 	"github.com/joho/godotenv"
 	"github.com/rs/zerolog"
 
 	"github.com/delegate-io/dlite/task/capacity"
+	"github.com/delegate-io/dlite/task/transaction"
 )
 
 // config is what config.env and the environment say (SPEC X2). The help tags
@@ -138,7 +140,8 @@ func loadConfig(file string, environ []string) (config, []string, error) {
 	if err := env.ParseWithOptions(&c, env.Options{Environment: values}); err != nil {
 		return c, warnings, settingErrors(err)
 	}
-	return c, warnings, c.complete()
+	err := c.complete()
+	return c, append(warnings, c.unused()...), err
 }
 
 // fileProblem keeps a parser's error from quoting a line, which may hold a
@@ -236,6 +239,10 @@ func (c *config) complete() error {
 	_, err := zerolog.ParseLevel(strings.ToLower(c.LogLevel))
 	wrong("LOG_LEVEL", err != nil, "trace, debug, info, warn or error")
 	wrong("LOG_FORMAT", c.LogFormat != "console" && c.LogFormat != "json", "console or json")
+	if c.DockerHost != "" {
+		_, err := docker.ParseHostURL(c.DockerHost)
+		wrong("DOCKER_HOST", err != nil, "an address such as unix:///var/run/docker.sock or tcp://127.0.0.1:2375")
+	}
 	c.checkDrivers(wrong)
 	c.check(wrong)
 	c.checkStandalone(wrong)
@@ -259,7 +266,7 @@ func (c *config) complete() error {
 		wrong("LEDGER_DIR", err != nil, "set: this user has no cache folder")
 		c.LedgerDir = filepath.Join(cache, "dlite", "ledger-"+fileName(c.Name))
 	}
-	if c.VMStateDir == "" {
+	if c.VMStateDir == "" && slices.Contains(c.Drivers, transaction.VM) {
 		c.VMStateDir = filepath.Join(c.LedgerDir, "machines")
 	}
 	return errors.Join(errs...)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,6 +89,7 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 		"LOG_FORMAT=xml":                                                "LOG_FORMAT: it must be console or json",
 		"DYNAMIC_REQUEST_HANDLING=possibly":                             "DYNAMIC_REQUEST_HANDLING: it must be true or false",
 		"DELEGATE_RESOURCE_THRESHOLD=high":                              "DELEGATE_RESOURCE_THRESHOLD: it must be a number",
+		"DOCKER_HOST=engine":                                            "DOCKER_HOST: it must be an address such as",
 		"LOG_LEVEL=loud":                                                "LOG_LEVEL: it must be trace",
 	} {
 		_, _, err := load(t, required+setting+"\n")
@@ -98,6 +100,58 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 	require.ErrorContains(t, err, "ACCOUNT_ID: it must be set")
 	require.ErrorContains(t, err, "URL: it must be set")
 	require.ErrorContains(t, err, "MAX_STAGES")
+}
+
+// X2: what only its user can tell to be wrong is named too, by the setting and not
+// by what takes it.
+func TestSettingsThatTheirUsersRefuseAreNamed(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, []byte("{"), 0o600))
+	missing := filepath.Join(file, "missing") // not there, and not to be made
+	const cluster = "\nDRIVERS=kubernetes\nKUBERNETES_AGENT_IMAGE=agent:1\nKUBECONFIG=%s\n"
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{"apiVersion":"v1","kind":"Config","current-context":"c",
+		"clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}],"contexts":[{"name":"c","context":{"cluster":"c"}}]}`), 0o600))
+	for setting, text := range map[string]string{
+		"URL":                             "URL=ftp://manager.example",
+		"TOKEN":                           "TOKEN=short",
+		"CERTS_DIR":                       "CERTS_DIR=" + missing,
+		"CLIENT_CERT_FILE":                "CLIENT_CERT_FILE=" + missing,
+		"PROXY_HOST":                      "PROXY_HOST=proxy.example\nPROXY_SCHEME=ftp",
+		"HTTP_BIND":                       "HTTP_BIND=nowhere",
+		"WORK_DIR":                        "WORK_DIR=" + missing,
+		"LEDGER_DIR":                      "LEDGER_DIR=" + missing,
+		"KUBECONFIG":                      fmt.Sprintf(cluster, missing),
+		"KUBERNETES_RUN_AS":               fmt.Sprintf(cluster, kubeconfig) + "KUBERNETES_RUN_AS=root\nKUBERNETES_RESTRICTED=true",
+		"KUBERNETES_POD_TEMPLATE":         fmt.Sprintf(cluster, kubeconfig) + "KUBERNETES_POD_TEMPLATE=" + file,
+		"VM_POOLS":                        "DRIVERS=vm\nVM_POOLS=" + missing,
+		"KUBERNETES_POD_TEMPLATE: open /": fmt.Sprintf(cluster, kubeconfig) + "KUBERNETES_POD_TEMPLATE=" + missing,
+	} {
+		t.Run(setting, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			c, _, err := load(t, strings.Join([]string{
+				strings.ReplaceAll(required, secret, strings.Repeat("0", 32)), "LEDGER_DIR=" + dir, "WORK_DIR=" + dir, "HTTP_BIND=off", text, "",
+			}, "\n"))
+			require.NoError(t, err)
+			err = serve(t.Context(), c, nil)
+			require.Error(t, err)
+			assert.True(t, strings.HasPrefix(err.Error(), setting), err.Error())
+		})
+	}
+}
+
+// What is set for a driver that is not wanted is no error, and not passed over.
+func TestSettingsOfOtherDriversAreNamed(t *testing.T) {
+	t.Parallel()
+	_, warnings, err := load(t, required+"VM_POOLS=pools.yaml\nKUBERNETES_RESTRICTED=true\nDRIVERS=local\n")
+	require.NoError(t, err)
+	assert.Equal(t, []string{
+		"KUBERNETES_RESTRICTED is for nothing, as kubernetes is not one of DRIVERS", "VM_POOLS is for nothing, as vm is not one of DRIVERS",
+	}, warnings)
+	_, _, err = load(t, required+"LOCAL_STAGES=vm\n")
+	assert.EqualError(t, err, "LOCAL_STAGES: it must be one of DRIVERS, local")
 }
 
 // X2: a setting that nobody knows is named, with those that are known.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -64,8 +65,24 @@ func (c *DriverConfig) checkDrivers(wrong func(setting string, bad bool, must st
 	}
 	wrong("KUBERNETES_AGENT_IMAGE", slices.Contains(names, transaction.Kubernetes) && c.KubeAgentImage == "", "set, as kubernetes is one of DRIVERS")
 	wrong("VM_POOLS", slices.Contains(names, transaction.VM) && c.VMPools == "", "set, as vm is one of DRIVERS")
-	wrong("LOCAL_STAGES", c.LocalStages != transaction.Local && slices.Contains(names, transaction.Local),
+	wrong("LOCAL_STAGES", slices.Contains(names, c.LocalStages) && c.LocalStages != transaction.Local && slices.Contains(names, transaction.Local),
 		"local, which is one of DRIVERS: leave it out there to have another one run these stages")
+}
+
+// unused are the settings of drivers that are not among DRIVERS.
+func (c *DriverConfig) unused() (warnings []string) {
+	all := reflect.ValueOf(c).Elem()
+	for _, f := range reflect.VisibleFields(all.Type()) {
+		setting := f.Tag.Get("env")
+		prefix, _, _ := strings.Cut(setting, "_")
+		name := strings.ToLower(prefix)
+		if name == transaction.VM || name == transaction.Kubernetes {
+			if !slices.Contains(c.Drivers, name) && !all.FieldByIndex(f.Index).IsZero() {
+				warnings = append(warnings, fmt.Sprintf("%s is for nothing, as %s is not one of DRIVERS", setting, name))
+			}
+		}
+	}
+	return warnings
 }
 
 // slots is how many stages the delegate takes at once. Where all of them need a
@@ -112,7 +129,17 @@ func openKubernetes(cfg config, log zerolog.Logger) (driver.Driver, error) {
 		}
 		c.PodTemplate = b
 	}
-	return kubernetes.New(c)
+	d, err := kubernetes.New(c)
+	switch {
+	case err == nil:
+		return d, nil
+	case strings.Contains(err.Error(), "PodTemplate"):
+		return nil, fmt.Errorf("KUBERNETES_POD_TEMPLATE: %w", err)
+	case strings.Contains(err.Error(), "RunAs"):
+		return nil, fmt.Errorf("KUBERNETES_RUN_AS: %w", err)
+	default:
+		return nil, fmt.Errorf("KUBECONFIG, KUBERNETES_CONTEXT: %w", err)
+	}
 }
 
 func openLocal(cfg config, log zerolog.Logger) (driver.Driver, error) {
@@ -123,5 +150,9 @@ func openLocal(cfg config, log zerolog.Logger) (driver.Driver, error) {
 	if cfg.DockerHost != "" {
 		options = append(options, local.WithDockerHost(cfg.DockerHost))
 	}
-	return local.New(options...)
+	d, err := local.New(options...)
+	if err != nil {
+		return nil, fmt.Errorf("WORK_DIR: %w", err)
+	}
+	return d, nil
 }

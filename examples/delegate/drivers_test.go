@@ -66,7 +66,7 @@ func TestPoolsAreRead(t *testing.T) {
 	list, err := readPools(file)
 	require.NoError(t, err)
 	require.Len(t, list, 2)
-	assert.Equal(t, 12*time.Hour, list[0].MaxAge)
+	assert.Equal(t, 12*time.Hour, list[0].MaxAge.Duration)
 	assert.Equal(t, 512, list[0].QEMU.MemoryMB)
 	assert.Equal(t, "/boot/vmlinux", list[0].QEMU.Kernel)
 	assert.Equal(t, []string{"subnet-a", "subnet-b"}, list[1].EC2.Subnets)
@@ -87,11 +87,20 @@ func TestPoolsThatAreWrong(t *testing.T) {
 		"pools:\n  - name: a\n    max: 1\n": "exactly one of qemu, libvirt and ec2",
 		"pools:\n  - name: a\n    max: 1\n    qemu: {image: x}\n    libvirt: {image: x}\n": "exactly one of",
 		"pools:\n  - name: a\n    max: 1\n    max_age: soon\n    qemu: {image: x}\n":       "soon",
+		"pools:\n  - name: a\n    max: 1\n    boot_timeout: 120\n    qemu: {image: x}\n":   `such as 90s or 12h, and not "120"`,
+		"pools:\n  - {name: machines, max: 1, qemu: {}}\n":                                 `cannot be called "machines"`,
+		"pools:\n  - {name: a, max: 1, qemu: {}}\n  - {name: a, max: 1, qemu: {}}\n":       "two pools with the name",
 	} {
 		cfg := config{DriverConfig: DriverConfig{VMPools: pools(t, text), VMStateDir: t.TempDir()}}
 		_, err := openMachines(t.Context(), cfg, zerolog.Nop())
 		assert.ErrorContains(t, err, want, text)
 	}
-	_, err := readPools("/no/such/file")
+	started := t.TempDir()
+	cfg := config{DriverConfig: DriverConfig{VMStateDir: started, VMPools: pools(t,
+		"pools:\n  - {name: a, min: 1, max: 1, qemu: {kernel: "+os.Args[0]+"}}\n  - {name: b, max: 1, min: 2, qemu: {kernel: "+os.Args[0]+"}}\n")}}
+	_, err := openMachines(t.Context(), cfg, zerolog.Nop())
+	require.ErrorContains(t, err, `pool "b"`)
+	assert.NoDirExists(t, filepath.Join(started, "a"), "where one is wrong, none is started")
+	_, err = readPools("/no/such/file")
 	assert.ErrorContains(t, err, "VM_POOLS")
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -48,7 +49,7 @@ func observeDelegate(ctx context.Context, cfg config, log zerolog.Logger) (*obse
 	ready := telemetry.Checks{{Name: "manager", Run: o.check(observe.Ready, errors.New("the delegate is starting"))}}
 	o.server, err = telemetry.ListenAt(ctx, cfg.HTTPBind, ":"+telemetry.DefaultPort, telemetry.Handler(o.registry, live, ready), log)
 	if err != nil {
-		return nil, errors.Join(err, o.close())
+		return nil, errors.Join(fmt.Errorf("HTTP_BIND: %w", err), o.close())
 	}
 	o.closers = append(o.closers, o.server.Close)
 	return o, nil

@@ -32,16 +32,28 @@ type poolSettings struct {
 	Arch     string            `yaml:"arch"`
 	Min      int               `yaml:"min"`
 	Max      int               `yaml:"max"`
-	MaxIdle  time.Duration     `yaml:"max_idle"`
-	MaxAge   time.Duration     `yaml:"max_age"`
+	MaxIdle  span              `yaml:"max_idle"`
+	MaxAge   span              `yaml:"max_age"`
 	MaxUses  int               `yaml:"max_uses"`
-	Boot     time.Duration     `yaml:"boot_timeout"`
+	Boot     span              `yaml:"boot_timeout"`
 	KeepWarm bool              `yaml:"keep_warm"`
 	Labels   map[string]string `yaml:"labels"`
 
 	QEMU    *qemuSettings    `yaml:"qemu"`
 	Libvirt *libvirtSettings `yaml:"libvirt"`
 	EC2     *ec2Settings     `yaml:"ec2"`
+}
+
+// span is a time with its unit.
+type span struct{ time.Duration }
+
+// UnmarshalYAML reads it.
+func (s *span) UnmarshalYAML(b []byte) (err error) {
+	text := strings.Trim(strings.TrimSpace(string(b)), `"'`)
+	if s.Duration, err = time.ParseDuration(text); err != nil {
+		return fmt.Errorf("a time is a number with its unit, such as 90s or 12h, and not %q", text)
+	}
+	return nil
 }
 
 // GuestSettings are what QEMU and libvirt have in common. It is exported so that its
@@ -92,12 +104,16 @@ type ec2Settings struct {
 	RootVolumeGiB   int32             `yaml:"root_volume_gib"`
 	Spot            bool              `yaml:"spot"`
 	Tags            map[string]string `yaml:"tags"`
-	MaxLife         time.Duration     `yaml:"max_life"`
+	MaxLife         span              `yaml:"max_life"`
 	AgentPath       string            `yaml:"agent_path"`
 	AgentURL        string            `yaml:"agent_url"`
 	AgentSHA256     string            `yaml:"agent_sha256"`
 	SpotMaxPrice    string            `yaml:"spot_max_price"`
 }
+
+// providersDir is where the providers of all pools keep what is theirs, next to the
+// folders of the pools.
+const providersDir = "machines"
 
 // readPools reads the file of VM_POOLS. A field that nobody knows is an error.
 func readPools(file string) ([]poolSettings, error) {
@@ -111,6 +127,16 @@ func readPools(file string) ([]poolSettings, error) {
 	}
 	if len(f.Pools) == 0 {
 		return nil, fmt.Errorf("VM_POOLS: %s has no pools", file)
+	}
+	names := map[string]bool{}
+	for _, p := range f.Pools {
+		if fileName(p.Name) == providersDir {
+			return nil, fmt.Errorf("VM_POOLS: %s: a pool cannot be called %q, as its folder in VM_STATE_DIR is taken", file, p.Name)
+		}
+		if names[p.Name] {
+			return nil, fmt.Errorf("VM_POOLS: %s has two pools with the name %q", file, p.Name)
+		}
+		names[p.Name] = true
 	}
 	return f.Pools, nil
 }
@@ -133,26 +159,29 @@ func openMachines(ctx context.Context, cfg config, log zerolog.Logger) (*machine
 			return nil, errors.Join(fmt.Errorf("VM_POOLS: pool %q: %w", s.Name, err), m.Close())
 		}
 	}
+	for _, p := range m.pools { // now that nothing is wrong with any of them
+		if err := p.Start(ctx); err != nil {
+			return nil, errors.Join(fmt.Errorf("VM_STATE_DIR: %w", err), m.Close())
+		}
+	}
 	if m.Driver, err = vm.New(m.pools); err != nil {
 		return nil, errors.Join(fmt.Errorf("VM_POOLS: %w", err), m.Close())
 	}
 	return m, nil
 }
 
+// add makes a pool without starting it.
 func (m *machines) add(ctx context.Context, cfg config, s poolSettings, log zerolog.Logger) error {
 	dir := filepath.Join(cfg.VMStateDir, fileName(s.Name))
-	provider, err := s.provider(ctx, filepath.Join(cfg.VMStateDir, "machines"))
+	provider, err := s.provider(ctx, filepath.Join(cfg.VMStateDir, providersDir))
 	if err != nil {
 		return err
 	}
 	p, err := vm.NewPool(provider, vm.PoolConfig{
-		Name: s.Name, Dir: dir, OS: s.OS, Arch: s.Arch, Min: s.Min, Max: s.Max, MaxIdle: s.MaxIdle, MaxAge: s.MaxAge,
-		MaxUses: s.MaxUses, BootTimeout: s.Boot, KeepWarm: s.KeepWarm, Labels: s.Labels, Log: log,
+		Name: s.Name, Dir: dir, OS: s.OS, Arch: s.Arch, Min: s.Min, Max: s.Max, MaxIdle: s.MaxIdle.Duration, MaxAge: s.MaxAge.Duration,
+		MaxUses: s.MaxUses, BootTimeout: s.Boot.Duration, KeepWarm: s.KeepWarm, Labels: s.Labels, Log: log,
 	})
 	if err != nil {
-		return err
-	}
-	if err := p.Start(ctx); err != nil {
 		return err
 	}
 	m.pools = append(m.pools, p)
@@ -176,7 +205,7 @@ func (s *poolSettings) provider(ctx context.Context, state string) (vm.Provider,
 		return qemu.New(qemu.Config{
 			StateDir: state, Binary: q.Binary, Machine: q.Machine, Accel: q.Accel, CPU: q.CPU, CPUs: q.CPUs, MemoryMB: q.MemoryMB,
 			Kernel: q.Kernel, Initrd: q.Initrd, Append: q.Append, Image: q.Image, Snapshot: q.Snapshot, Restrict: q.Restrict,
-			User: q.User, BootTimeout: s.Boot, ExtraArgs: q.ExtraArgs,
+			User: q.User, BootTimeout: s.Boot.Duration, ExtraArgs: q.ExtraArgs,
 		})
 	case s.Libvirt != nil:
 		return s.Libvirt.provider(s)
@@ -189,7 +218,7 @@ func (l *libvirtSettings) provider(s *poolSettings) (vm.Provider, error) {
 	c := libvirt.Config{
 		Socket: l.Socket, URI: l.URI, Type: l.Type, Machine: l.Machine, CPU: l.CPU, CPUs: l.CPUs, MemoryMB: l.MemoryMB,
 		Kernel: l.Kernel, Initrd: l.Initrd, Append: l.Append, Image: l.Image, ImageFormat: l.ImageFormat, Pool: l.StoragePool,
-		Restrict: l.Restrict, BootTimeout: s.Boot,
+		Restrict: l.Restrict, BootTimeout: s.Boot.Duration,
 	}
 	if l.Template != "" {
 		b, err := os.ReadFile(l.Template)
@@ -215,7 +244,7 @@ func (e *ec2Settings) provider(ctx context.Context) (vm.Provider, error) {
 		Client: awsec2.NewFromConfig(aws), AMI: e.AMI, LaunchTemplate: ec2.LaunchTemplate{Name: e.LaunchTemplate},
 		InstanceType: e.InstanceType, SubnetIDs: e.Subnets, SecurityGroupIDs: e.SecurityGroups, PublicAddress: e.PublicAddress,
 		KeyName: e.KeyName, InstanceProfile: e.InstanceProfile, RootVolume: ec2.RootVolume{SizeGiB: e.RootVolumeGiB},
-		Spot: e.Spot, SpotMaxPrice: e.SpotMaxPrice, Tags: e.Tags, MaxLife: e.MaxLife,
+		Spot: e.Spot, SpotMaxPrice: e.SpotMaxPrice, Tags: e.Tags, MaxLife: e.MaxLife.Duration,
 		Agent: ec2.Agent{Path: e.AgentPath, URL: e.AgentURL, SHA256: e.AgentSHA256},
 	})
 }

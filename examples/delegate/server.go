@@ -55,18 +55,18 @@ func serve(ctx context.Context, cfg config, signals <-chan os.Signal) (err error
 		return err
 	}
 	defer c.CloseIdleConnections()
+	sources, err := openSecrets(ctx, cfg.SecretConfig)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sources.close()) }()
+	// After what can be wrong with the settings: it may start machines.
 	slots := capacity.NewSlots(cfg.slots())
 	stages, err := openStages(ctx, cfg, slots, log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stages.close(ctx)) }()
-
-	sources, err := openSecrets(ctx, cfg.SecretConfig)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, sources.close()) }()
 
 	types := stages.routes.Merge(sources.routes)
 	single, err := openStandalone(ctx, cfg.StandaloneConfig, seconds(cfg.CleanupGrace), types, log)
@@ -158,28 +158,42 @@ func register(ctx context.Context, p *poller.Poller, log zerolog.Logger) (*clien
 	}
 }
 
-func newClient(cfg config, log zerolog.Logger) (*client.HTTP, error) {
-	options := []client.Option{client.WithLogger(log)}
+// newClient adds one setting after the other, so that an error names the one that
+// is wrong.
+func newClient(cfg config, log zerolog.Logger) (c *client.HTTP, err error) {
+	if _, err := client.New(cfg.URL, cfg.AccountID, "", client.WithToken("any")); err != nil {
+		return nil, fmt.Errorf("URL: %w", err)
+	}
+	options, secret := []client.Option{client.WithLogger(log)}, cfg.Token
 	if cfg.Protocol == "v2" {
 		options = append(options, client.WithProtocol(client.V2))
 	}
+	if strings.Count(secret, ".") == 4 { // a compact JWE has five parts
+		options, secret = append(options, client.WithToken(secret)), ""
+	}
+	add := func(settings string, more ...client.Option) {
+		if err != nil {
+			return
+		}
+		options = append(options, more...)
+		if c, err = client.New(cfg.URL, cfg.AccountID, secret, options...); err != nil {
+			c, err = nil, fmt.Errorf("%s: %w", settings, err)
+		}
+	}
+	add("TOKEN")
 	if cfg.CertsDir != "" {
-		options = append(options, client.WithCACertsDir(cfg.CertsDir))
+		add("CERTS_DIR", client.WithCACertsDir(cfg.CertsDir))
 	}
 	if cfg.ClientCert != "" || cfg.ClientKey != "" {
-		options = append(options, client.WithClientCert(cfg.ClientCert, cfg.ClientKey))
+		add("CLIENT_CERT_FILE, CLIENT_KEY_FILE", client.WithClientCert(cfg.ClientCert, cfg.ClientKey))
 	}
 	if cfg.ProxyHost != "" {
-		options = append(options, client.WithProxy(client.ProxyConfig{
+		add("PROXY_HOST and its companions", client.WithProxy(client.ProxyConfig{
 			Scheme: cfg.ProxyScheme, Host: cfg.ProxyHost, Port: cfg.ProxyPort,
 			User: cfg.ProxyUser, Password: cfg.ProxyPassword, NoProxy: cfg.NoProxy,
 		}))
 	}
-	secret := cfg.Token
-	if strings.Count(secret, ".") == 4 { // a compact JWE has five parts
-		options, secret = append(options, client.WithToken(secret)), ""
-	}
-	return client.New(cfg.URL, cfg.AccountID, secret, options...)
+	return c, err
 }
 
 func pollerOptions(cfg config, slots *capacity.Slots, log zerolog.Logger) []poller.Option {

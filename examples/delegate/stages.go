@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"sync"
@@ -63,7 +64,7 @@ func (s *stages) open(ctx, tending context.Context, cfg config, name string, slo
 	m := transaction.New(d, kept...)
 	switch err := m.Recover(ctx); {
 	case errors.Is(err, transaction.ErrLedger):
-		return err
+		return fmt.Errorf("LEDGER_DIR: %w", err)
 	case err != nil:
 		// The rest is tried again while the delegate works.
 		log.Error().Err(err).Str("driver", name).Msg("could not remove everything that an earlier run left")
