@@ -232,6 +232,9 @@ func (s *scene) assertClean(when string, tolerance time.Duration) {
 	s.assertBystanders(when)
 }
 
+// left is what the engine has.
+func (s *scene) left(tolerance time.Duration) []string { return s.leftOnEngine(tolerance) }
+
 // leftOnEngine names the delegate's containers and networks that are older than
 // tolerance.
 func (s *scene) leftOnEngine(tolerance time.Duration) (left []string) {
@@ -305,7 +308,7 @@ func TestAKillAtEveryFaultPointLeavesNothing(t *testing.T) {
 		s.work()
 		s.untilDead(point, s.fill)
 	}
-	ends := s.finish()
+	ends := s.finish(s)
 	t.Logf("killed at %d fault points with %d transactions at once: %d stages submitted, which ended %v; nothing was left",
 		len(points), atOnce, s.submitted, ends)
 }
@@ -340,6 +343,7 @@ type world interface {
 	fill()
 	start(o orders) bool
 	assertClean(when string, tolerance time.Duration)
+	left(tolerance time.Duration) []string // of what has been made for the stages
 }
 
 // faultPoints runs the stages of a world once, without a kill, and counts what they
@@ -364,20 +368,45 @@ func (s *scene) faultPoints(w world, stages, least int) map[string]int {
 
 // finish lets a last delegate work until every stage has ended and nothing is
 // left, and then drain. It says how the stages ended.
-func (s *scene) finish() map[manager.Status]int {
-	s.start(orders{})
-	s.assertClean("after the last kill", late)
+func (s *scene) finish(w world) map[manager.Status]int {
+	s.t.Helper()
+	w.start(orders{})
+	w.assertClean("after the last kill", late)
 	s.work()
 	s.expect("working")
 	s.settle()
-	require.Eventually(s.t, func() bool { return len(s.leftOnEngine(0))+len(s.leftOnRecord(0)) == 0 }, 2*late, 100*time.Millisecond)
+	require.Eventually(s.t, func() bool { return len(w.left(0))+len(s.leftOnRecord(0)) == 0 }, 3*late, 200*time.Millisecond)
 	require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGTERM))
 	s.wait()
-	s.assertClean("at the end", 0)
+	w.assertClean("at the end", 0)
 	for _, d := range s.manager.Delegates(account) {
 		require.Zero(s.t, d.Stages, "slots taken on delegate %s (%s)", d.ID, d.State)
 	}
 	return s.ends
+}
+
+// killAtInstants kills delegates of a world a random while after they have begun to
+// work, with the stages in any state.
+func (s *scene) killAtInstants(w world, times int, within time.Duration) {
+	s.t.Helper()
+	busy, begin := 0, time.Now()
+	for i := range times {
+		w.fill()
+		started := time.Now()
+		w.start(orders{})
+		w.assertClean(fmt.Sprintf("before run %d", i), late)
+		s.work()
+		s.expect("working")
+		<-time.After(rand.N(within))
+		s.kill()
+		if len(s.leftOnRecord(0)) > len(s.leftOnRecord(time.Since(started))) {
+			busy++
+		}
+	}
+	ends := s.finish(w)
+	require.Greater(s.t, busy, times/4, "most kills should hit open transactions")
+	s.t.Logf("killed %d times in %s, %d times with transactions open: %d stages submitted, which ended %v; nothing was left",
+		times, time.Since(begin).Round(time.Second), busy, s.submitted, ends)
 }
 
 // fill submits stages until as many are under way as are to run at once.
@@ -394,25 +423,7 @@ func TestKillsAtRandomInstantsLeaveNothing(t *testing.T) {
 		t.Skip("takes minutes")
 	}
 	s := newScene(t)
-	var busy int
-	begin := time.Now()
-	for i := range instants {
-		s.fill()
-		started := time.Now()
-		s.start(orders{})
-		s.assertClean(fmt.Sprintf("before run %d", i), late)
-		s.work()
-		s.expect("working")
-		<-time.After(time.Duration(rand.N(600)) * time.Millisecond)
-		s.kill()
-		if len(s.leftOnRecord(0)) > len(s.leftOnRecord(time.Since(started))) {
-			busy++
-		}
-	}
-	ends := s.finish()
-	require.Greater(t, busy, instants/4, "most kills should hit open transactions")
-	t.Logf("killed %d times in %s, %d times with transactions open: %d stages submitted, which ended %v; nothing was left",
-		instants, time.Since(begin).Round(time.Second), busy, s.submitted, ends)
+	s.killAtInstants(s, instants, 600*time.Millisecond)
 }
 
 // forgetEnded keeps only stages that the manager still has to decide on.

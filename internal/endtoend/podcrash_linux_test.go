@@ -4,17 +4,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/testbed"
-	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -72,16 +69,16 @@ func (s *podScene) start(o orders) bool {
 // What the cluster made within tolerance may still be removed.
 func (s *podScene) assertClean(when string, tolerance time.Duration) {
 	s.t.Helper()
-	require.Empty(s.t, s.inCluster(tolerance), "in the cluster %s", when)
+	require.Empty(s.t, s.left(tolerance), "in the cluster %s", when)
 	require.Empty(s.t, s.leftOnRecord(tolerance), "on record %s", when)
 	if tolerance == 0 {
 		require.Empty(s.t, testbed.CommandLines("600."+s.token), "processes %s", when)
 	}
 }
 
-// inCluster names the pods and Secrets of the namespace that are older than
+// left names the pods and Secrets of the namespace that are older than
 // tolerance, without the bystander, which must be there.
-func (s *podScene) inCluster(tolerance time.Duration) (left []string) {
+func (s *podScene) left(tolerance time.Duration) (left []string) {
 	s.t.Helper()
 	out, err := s.cluster.Kubectl(s.t, "--namespace", s.pods.Namespace, "get", "pods,secrets", "-o",
 		`jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.creationTimestamp}{"\n"}{end}`)
@@ -97,23 +94,6 @@ func (s *podScene) inCluster(tolerance time.Duration) (left []string) {
 		}
 	}
 	return left
-}
-
-// finish is [scene.finish] for pods.
-func (s *podScene) finish() map[manager.Status]int {
-	s.t.Helper()
-	s.start(orders{})
-	s.work()
-	s.expect("working")
-	s.settle()
-	require.Eventually(s.t, func() bool { return len(s.inCluster(0))+len(s.leftOnRecord(0)) == 0 }, 3*late, 200*time.Millisecond)
-	require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGTERM))
-	s.wait()
-	s.assertClean("at the end", 0)
-	for _, d := range s.manager.Delegates(account) {
-		require.Zero(s.t, d.Stages, "slots taken on delegate %s (%s)", d.ID, d.State)
-	}
-	return s.ends
 }
 
 // T2, D7: a delegate that kills itself at any point leaves no pod and no Secret
@@ -143,7 +123,7 @@ func TestAKillAtEveryFaultPointLeavesNothingInTheCluster(t *testing.T) {
 				s.untilDead(names[i], s.fill)
 				killed++
 			}
-			t.Logf("killed at %d fault points, %d stages submitted, which ended %v", killed, s.submitted, s.finish())
+			t.Logf("killed at %d fault points, %d stages submitted, which ended %v", killed, s.submitted, s.finish(s))
 		})
 	}
 }
@@ -158,24 +138,7 @@ func TestKillsAtRandomInstantsLeaveNothingInTheCluster(t *testing.T) {
 		t.Run(fmt.Sprint(share), func(t *testing.T) {
 			t.Parallel()
 			s := newPodScene(t)
-			busy, begin := 0, time.Now()
-			for i := range podInstants / podScenes {
-				s.fill()
-				started := time.Now()
-				s.start(orders{})
-				s.assertClean(fmt.Sprintf("before run %d", i), late)
-				s.work()
-				s.expect("working")
-				<-time.After(time.Duration(rand.N(3000)) * time.Millisecond)
-				s.kill()
-				if len(s.leftOnRecord(0)) > len(s.leftOnRecord(time.Since(started))) {
-					busy++
-				}
-			}
-			ends := s.finish()
-			require.Greater(t, busy, podInstants/podScenes/4, "most kills should hit open transactions")
-			t.Logf("killed %d times in %s, %d times with transactions open: %d stages submitted, which ended %v",
-				podInstants/podScenes, time.Since(begin).Round(time.Second), busy, s.submitted, ends)
+			s.killAtInstants(s, podInstants/podScenes, 3*time.Second)
 		})
 	}
 }
