@@ -1,7 +1,9 @@
 package kubernetes_test
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/cgi"
@@ -23,6 +25,10 @@ import (
 
 const gitPassword = "visibly-fake-of-git"
 
+// largeObject is the content of a file that the repository of [newGitServer] keeps
+// with Git LFS, under the name "large.bin".
+const largeObject = "what git itself does not keep\n"
+
 // newGitServer serves a repository to pods that know the password, and returns its
 // address. It has the branches trunk and side, with a file that says which it is.
 func newGitServer(t *testing.T, p *place) string {
@@ -37,11 +43,15 @@ func newGitServer(t *testing.T, p *place) string {
 git init -q -b trunk project && cd project
 git config user.name Test && git config user.email test@example.invalid
 for branch in trunk side; do
-  git checkout -q -B $branch && echo $branch >file && git add file && git commit -q -m $branch
+  git checkout -q -B $branch && echo $branch >file && echo "$POINTER" >large.bin
+  echo '*.bin filter=lfs diff=lfs merge=lfs -text' >.gitattributes
+  git add . && git commit -q -m $branch
 done
 git checkout -q trunk`
 	cmd := exec.CommandContext(t.Context(), "sh", "-ec", script)
-	cmd.Dir, cmd.Env = root, quiet
+	id := fmt.Sprintf("%x", sha256.Sum256([]byte(largeObject)))
+	cmd.Dir, cmd.Env = root, append(quiet, fmt.Sprintf(
+		"POINTER=version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %d", id, len(largeObject)))
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
 	backend := &cgi.Handler{
@@ -54,7 +64,16 @@ git checkout -q trunk`
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		backend.ServeHTTP(w, r)
+		switch r.URL.Path {
+		case "/project/.git/info/lfs/objects/batch":
+			w.Header().Set("Content-Type", "application/vnd.git-lfs+json")
+			_, _ = fmt.Fprintf(w, `{"transfer":"basic","objects":[{"oid":%q,"size":%d,"actions":{"download":{"href":"http://%s/objects/%[1]s"}}}]}`,
+				id, len(largeObject), r.Host)
+		case "/objects/" + id:
+			_, _ = io.WriteString(w, largeObject)
+		default:
+			backend.ServeHTTP(w, r)
+		}
 	}))
 	_ = srv.Listener.Close()
 	srv.Listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(p.HostIP, "0"))
@@ -147,6 +166,66 @@ func TestACloneSaysWhatIsWrong(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 			assert.NotContains(t, err.Error(), gitPassword)
 			assert.NotContains(t, tx.log.String(), gitPassword)
+		})
+	}
+}
+
+// SPEC D7: objects of Git LFS are fetched where that is wanted, with the clone's
+// credentials, and by an image that has git-lfs; without root too.
+func TestACloneFetchesLargeObjects(t *testing.T) {
+	t.Parallel()
+	p, _ := newFault(t)
+	p.enforce(t)
+	address := newGitServer(t, p)
+	image := p.Debian(t, "git", "git-lfs")
+	d := p.driver(t, restricted, func(c *kubernetes.Config) { c.GitImage = image })
+	for name, c := range map[string]struct {
+		lfs  bool
+		want string
+	}{"wanted": {true, largeObject}, "not wanted": {false, "version https://git-lfs.github.com/spec/v1\n"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tx := p.begin(t, d, func(env *driver.Environment) {
+				env.Clone = &stage.Clone{URL: address, LFS: c.lfs, Auth: &stage.Auth{Username: "user", Password: gitPassword}}
+			})
+			look := p.sh("look", "head -n 1 large.bin; grep -r '"+gitPassword+"' /workspace || echo clean")
+			assert.Equal(t, c.want+"clean\n", tx.run(t, look))
+			assert.NotContains(t, tx.log.String(), gitPassword)
+			// What is not in the working tree as it is in the repository would be a change.
+			status := p.sh("status", "git status --short && git lfs ls-files")
+			status.Image = image
+			assert.NotContains(t, tx.run(t, status), " M ")
+		})
+	}
+	plain := p.Debian(t, "git")
+	tx := p.prepare(t, p.driver(t, restricted, func(c *kubernetes.Config) { c.GitImage = plain }), func(env *driver.Environment) {
+		env.Clone = &stage.Clone{URL: address, LFS: true, Auth: &stage.Auth{Username: "user", Password: gitPassword}}
+	})
+	err := tx.init(t)
+	require.ErrorContains(t, err, "git-lfs was not found")
+	require.ErrorContains(t, err, plain)
+}
+
+// SPEC D7: a repository is checked out where nobody is root, by the user whom the steps
+// are, and they can work with it: with git, and in folders of it.
+func TestACloneOfARestrictedPodIsTheSteps(t *testing.T) {
+	t.Parallel()
+	p, _ := newFault(t)
+	p.enforce(t)
+	address := newGitServer(t, p)
+	image := p.Debian(t, "git")
+	d := p.driver(t, restricted, func(c *kubernetes.Config) { c.GitImage = image })
+	for dir, users := range map[string][]string{"": {"", "4321:4321"}, "below": {""}} {
+		t.Run("dir "+dir, func(t *testing.T) {
+			t.Parallel()
+			tx := p.begin(t, d, func(env *driver.Environment) {
+				env.Clone = &stage.Clone{URL: address, Dir: dir, Auth: &stage.Auth{Username: "user", Password: gitPassword}}
+			})
+			for i, user := range users {
+				work := p.sh("work", "cd /workspace/"+dir+" && cat file && git status --short && git log --format=%s && touch new")
+				work.ID, work.Image, work.User = fmt.Sprint("work", i), image, user
+				assert.Equal(t, "trunk\n"+strings.Repeat("?? new\n", i)+"trunk\n", tx.run(t, work), user)
+			}
 		})
 	}
 }

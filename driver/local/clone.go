@@ -112,7 +112,7 @@ func (c *cloning) all(ctx context.Context) error {
 	if c.LFS {
 		// Asked before anything is fetched.
 		if _, err := c.git.ask(ctx, "lfs", "version"); err != nil {
-			return c.unless(ctx, err, "lfs is wanted, but git-lfs is not installed on this machine")
+			return c.unless(ctx, err, "lfs is wanted, but git-lfs was not found in the PATH")
 		}
 	}
 	_, _ = fmt.Fprintf(c.log, "Cloning %s (%s)\n", c.from.URL, c.what())

@@ -112,7 +112,7 @@ func TestCloneSaysWhatIsNotInstalled(t *testing.T) {
 		lfs := clone
 		lfs.LFS = true
 		_, err := newRig(t).clone(t.Context(), lfs)
-		require.ErrorContains(t, err, "git-lfs is not installed on this machine")
+		require.ErrorContains(t, err, "git-lfs was not found in the PATH")
 	} else {
 		t.Log("NOT TESTED: git-lfs is installed")
 	}

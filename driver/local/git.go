@@ -37,7 +37,7 @@ type git struct {
 func (d *Driver) newGit(tx *transaction, dir string, from *gitremote.Remote, l driver.Ledger) (*git, error) {
 	program, err := exec.LookPath("git")
 	if err != nil {
-		return nil, errors.New("git was not found in the PATH of this machine's delegate")
+		return nil, errors.New("git was not found in the PATH")
 	}
 	g := &git{
 		d: d, ledger: l, program: program, dir: dir,
@@ -45,6 +45,9 @@ func (d *Driver) newGit(tx *transaction, dir string, from *gitremote.Remote, l d
 		name: tx.Name, labels: tx.labels,
 	}
 	g.env = process.List(from.Environment(g.home))
+	// Whoever the folder belongs to: a pod's is root's, and the clone is not where nobody
+	// may be root.
+	g.env = append(g.env, "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0="+dir)
 	if err := makeDir(g.home, 0o700); err != nil {
 		return nil, err
 	}

@@ -51,6 +51,7 @@ func (i *inside) Execute(ctx context.Context, env *driver.Environment, step *dri
 		delete(within.Envs, "HOME") // the runtime's, for who the agent is
 	}
 	maps.Copy(within.Envs, env.Envs)
+	trustWorkspace(within.Envs, step)
 	var err error
 	if one.Files, err = writeOutside(step.Files); err != nil {
 		return nil, fmt.Errorf("step %q: %w", step.ID, err)
@@ -68,6 +69,18 @@ func (i *inside) Execute(ctx context.Context, env *driver.Environment, step *dri
 		}
 	}
 	return res, err
+}
+
+// trustWorkspace has git work in the workspace for who does not own it: the folder is
+// root's, whatever the step and the clone run as. Who configures git by variables does
+// without.
+func trustWorkspace(vars map[string]string, step *driver.Step) {
+	const count = "GIT_CONFIG_COUNT"
+	if os.Geteuid() == 0 && step.User == "" || vars[count] != "" || step.Environment[count] != "" {
+		return
+	}
+	vars[count] = "1"
+	vars["GIT_CONFIG_KEY_0"], vars["GIT_CONFIG_VALUE_0"] = "safe.directory", Workspace
 }
 
 // ownHome is the home that a container's runtime gives to this process, if the image

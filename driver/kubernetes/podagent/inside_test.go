@@ -33,11 +33,28 @@ func TestAStepHasTheImagesVariables(t *testing.T) {
 	r := &recorder{}
 	d := podagent.Inside(r, []string{"PATH=/image", "SHARED=image", "DLITE_POD_TOKEN=hunter2", "=odd", "none"})
 	env := &driver.Environment{Envs: map[string]string{"SHARED": "transaction"}}
-	res, err := d.Execute(t.Context(), env, &driver.Step{}, io.Discard, nil)
+	own := &driver.Step{Step: stage.Step{Environment: map[string]string{"GIT_CONFIG_COUNT": "0"}}}
+	res, err := d.Execute(t.Context(), env, own, io.Discard, nil)
 	require.NoError(t, err)
 	assert.Equal(t, 3, res.ExitCode)
 	assert.Equal(t, map[string]string{"PATH": "/image", "SHARED": "transaction"}, r.env.Envs)
 	assert.Equal(t, map[string]string{"SHARED": "transaction"}, env.Envs, "the caller's is its own")
+}
+
+// D7: for git the workspace is everybody's, unless the step has a say in that.
+func TestGitTrustsTheWorkspace(t *testing.T) {
+	t.Parallel()
+	r := &recorder{}
+	for _, c := range []struct{ image, step, want string }{{"", "", "/workspace"}, {"1", "", ""}, {"", "1", ""}} {
+		var environ []string
+		if c.image != "" {
+			environ = []string{"GIT_CONFIG_COUNT=" + c.image}
+		}
+		step := &driver.Step{Step: stage.Step{User: "builder", Environment: map[string]string{"GIT_CONFIG_COUNT": c.step}}}
+		_, err := podagent.Inside(r, environ).Execute(t.Context(), &driver.Environment{}, step, io.Discard, nil)
+		require.NoError(t, err)
+		assert.Equal(t, c.want, r.env.Envs["GIT_CONFIG_VALUE_0"])
+	}
 }
 
 // D7: files out of the workspace are made in the container, the others left to the
