@@ -79,9 +79,12 @@ func (d *Driver) removePod(ctx context.Context, id string) error {
 }
 
 func (d *Driver) deletePod(ctx context.Context, p *pod) error {
-	calling, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	err := d.api.Pods(p.namespace).Delete(calling, p.name, metav1.DeleteOptions{})
+	call := func(remove func(ctx context.Context, name string, o metav1.DeleteOptions) error) error {
+		calling, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		return remove(calling, p.name, metav1.DeleteOptions{})
+	}
+	err := call(d.api.Pods(p.namespace).Delete)
 	if err != nil && !isGone(err) {
 		return fmt.Errorf("delete it: %w", err)
 	}
@@ -93,7 +96,7 @@ func (d *Driver) deletePod(ctx context.Context, p *pod) error {
 		}
 	}
 	// It goes with the pod all the same, but when is the cluster's business.
-	err = d.api.Secrets(p.namespace).Delete(calling, p.name, metav1.DeleteOptions{})
+	err = call(d.api.Secrets(p.namespace).Delete)
 	if err != nil && !isGone(err) {
 		return fmt.Errorf("delete the credentials of registries: %w", err)
 	}

@@ -68,7 +68,7 @@
 // The agent is the container's command, so that a step without an entrypoint, a plugin
 // or a service for example, runs what its image's registry says that the image runs by
 // itself. The driver asks it, with the step's credentials or those of
-// Config.ImagePullSecrets; where it cannot, the step has to name an entrypoint.
+// the pod's imagePullSecrets; where it cannot, the step has to name an entrypoint.
 //
 // # Without root
 //
@@ -82,7 +82,10 @@
 // # Clones
 //
 // A repository is checked out by the agent with the git of Config.GitImage, in a
-// container of its own, as described in package local.
+// container of its own, as described in package local. It belongs to whom the steps without
+// a user are. For git the workspace itself is everybody's to work in, which it would not be
+// for another user than its owner: a step that is not root finds that in GIT_CONFIG_COUNT,
+// unless that is set.
 //
 // # How things end
 //

@@ -84,11 +84,26 @@ func (p *pod) imageConfig(ctx context.Context, image string, auth *stage.Auth) (
 	return &file.Config, nil
 }
 
-// keychain has the step's credentials and those of the pull secrets that every pod
-// has.
+// pullSecrets are those that the node uses too: a template or a service account may have
+// added some. Steps' own credentials are theirs alone.
+func (p *pod) pullSecrets() []string {
+	pod, _, _ := p.look()
+	if pod == nil {
+		return p.d.cfg.ImagePullSecrets
+	}
+	var names []string
+	for _, s := range pod.Spec.ImagePullSecrets {
+		if s.Name != p.name {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// keychain has the step's credentials and those of the pull secrets of the pod.
 func (p *pod) keychain(ctx context.Context, image string, auth *stage.Auth) (authn.Keychain, error) {
 	keys := keychain{}
-	for _, secret := range p.d.cfg.ImagePullSecrets {
+	for _, secret := range p.pullSecrets() {
 		s, err := p.d.api.Secrets(p.namespace).Get(ctx, secret, metav1.GetOptions{})
 		if isGone(err) {
 			continue // nodes do without it too

@@ -100,7 +100,7 @@ func podError(pod *corev1.Pod, p *patience) error {
 	e := &Error{Pod: pod.Namespace + "/" + pod.Name, Message: pod.Status.Message}
 	disrupted := condition(pod, corev1.DisruptionTarget)
 	switch {
-	case pod.Status.Reason == "Evicted", disrupted != nil && disrupted.Reason != "DeletionByTaintManager" && disrupted.Status == corev1.ConditionTrue:
+	case pod.Status.Reason == "Evicted", disrupted != nil && !isNodes(disrupted.Reason) && disrupted.Status == corev1.ConditionTrue:
 		e.Reason = Evicted
 	case pod.Status.Reason == "NodeLost", disrupted != nil && disrupted.Status == corev1.ConditionTrue:
 		e.Reason = NodeLost
@@ -127,6 +127,12 @@ func podError(pod *corev1.Pod, p *patience) error {
 	return e
 }
 
+// isNodes reports whether a disruption is the end of the node, which does not answer or is
+// not there any more.
+func isNodes(reason string) bool {
+	return reason == "DeletionByTaintManager" || reason == "DeletionByPodGC"
+}
+
 // isRejected reports whether the node that the pod was given did not take it. Such a
 // pod has never had containers, and the node does not think again.
 func isRejected(pod *corev1.Pod) bool {
@@ -143,14 +149,12 @@ func isRejected(pod *corev1.Pod) bool {
 
 // hubError is why the containers without which there is no pod do not run.
 func hubError(pod *corev1.Pod, p *patience) error {
+	// All of them, also those of a template or a webhook: nothing begins before they end.
 	for _, s := range pod.Status.InitContainerStatuses {
-		if s.Name != installContainer {
-			continue
-		}
 		if err := p.startError(pod, s, false); err != nil {
 			return err
 		}
-		if t := s.State.Terminated; t != nil && t.ExitCode != 0 {
+		if t := s.State.Terminated; t != nil && t.ExitCode != 0 && pod.Status.Phase == corev1.PodFailed {
 			return ended(pod, s)
 		}
 	}
@@ -228,14 +232,25 @@ func (p *patience) startError(pod *corev1.Pod, s corev1.ContainerStatus, credent
 		}
 		e.Reason = Image
 	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreStartHookError":
-		if strings.Contains(w.Message, "context deadline exceeded") {
-			return nil // a busy node
+		if isBusy(w.Message) {
+			return nil
 		}
 		e.Reason = Start
 	default:
 		return nil
 	}
 	return e
+}
+
+// isBusy reports whether a container could not be made by a node that has too much to do,
+// and tries again: "is reserved" says so of an attempt that is still under way.
+func isBusy(message string) bool {
+	for _, text := range []string{"context deadline exceeded", "is reserved for", "failed to sync "} {
+		if strings.Contains(message, text) {
+			return true
+		}
+	}
+	return false
 }
 
 // mayPass reports whether a pull that failed like that is worth the node's next

@@ -1,6 +1,7 @@
 package kubernetes_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -110,5 +111,24 @@ func TestACloneThatFailsFailsTheInit(t *testing.T) {
 			assert.NotContains(t, err.Error(), "hunter2")
 			assert.NotContains(t, tx.log.String(), "hunter2")
 		})
+	}
+}
+
+// D7: what a template, or a webhook, has begin before everything else is why the pod does
+// not begin.
+func TestAnInitContainerOfATemplateThatFailsIsTold(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	for script, want := range map[string][2]string{
+		`image: %s, command: [sh, -c, "echo no right; exit 2"]`:               {string(kubernetes.Ended), "no right"},
+		"image: %s-none, imagePullPolicy: Never, command: [sh, -c, 'exit 0']": {string(kubernetes.Image), "ErrImageNeverPull"},
+	} {
+		tx := p.prepare(t, p.driver(t, func(c *kubernetes.Config) {
+			c.PodTemplate = fmt.Appendf(nil, "spec: {initContainers: [{name: proxy, terminationMessagePolicy: FallbackToLogsOnError, "+script+"}]}", p.Image)
+		}))
+		err := tx.init(t)
+		requireReason(t, err, kubernetes.Reason(want[0]))
+		require.ErrorContains(t, err, "container proxy")
+		require.ErrorContains(t, err, want[1])
 	}
 }

@@ -166,9 +166,7 @@ func (r *run) shape(ctx context.Context) (*shape, error) {
 	if pod == nil {
 		return nil, r.p.explain(recorded.ErrCleanedUp)
 	}
-	calling, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	return s, r.p.addCredentials(calling, pod, auths)
+	return s, r.p.d.ask(ctx, r.p.unanswered, func(ctx context.Context) error { return r.p.addCredentials(ctx, pod, auths) })
 }
 
 // introduce makes the names known that the step wants to know.
@@ -239,6 +237,7 @@ func (r *run) find(ctx context.Context, s *shape) (bool, error) {
 			return false, fmt.Errorf("read the pod's annotation %s: %w", annotationSteps, err)
 		}
 	}
+	by := podagent.Claim{By: recorded.RandomHex(8)}
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		if list[name].Step != r.step.ID || list[name].Shape != s.fingerprint() {
 			continue
@@ -247,7 +246,7 @@ func (r *run) find(ctx context.Context, s *shape) (bool, error) {
 			continue
 		}
 		var got podagent.Claimed
-		if err := r.p.insist(ctx, "POST", "/claims/"+name, struct{}{}, &got); err != nil {
+		if err := r.p.insist(ctx, "POST", "/claims/"+name, by, &got); err != nil {
 			return false, err
 		}
 		if got.OK {
@@ -286,10 +285,13 @@ func (r *run) add(ctx context.Context, s *shape) error {
 	if err != nil {
 		return err
 	}
-	// Not bounded by ctx: of a request that is cut off nobody knows what it did.
-	making, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-	defer cancel()
-	_, err = r.p.d.api.Pods(r.p.namespace).Patch(making, r.p.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "ephemeralcontainers")
+	err = r.p.d.ask(ctx, r.p.unanswered, func(ctx context.Context) error {
+		if end := r.p.err(); end != nil {
+			return end
+		}
+		_, err := r.p.d.api.Pods(r.p.namespace).Patch(ctx, r.p.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "ephemeralcontainers")
+		return err
+	})
 	if err != nil {
 		return refusal(r.p.key(), err)
 	}
@@ -300,7 +302,7 @@ func (r *run) add(ctx context.Context, s *shape) error {
 func (r *run) follow(ctx context.Context, begins bool) (res *driver.Result, err error) {
 	defer func() {
 		if err != nil || !res.Detached {
-			err = errors.Join(err, r.leave(ctx))
+			r.leave(ctx)
 		}
 	}()
 	if err := r.p.awaitAgent(ctx, r.container, r.p.d.cfg.PullTimeout, r.step.Auth != nil); err != nil {
@@ -412,18 +414,20 @@ func (r *run) announce(ctx context.Context, f *agentclient.Follower, stop func()
 	return r.p.addNames(ctx, hosts)
 }
 
-// leave ends the step's container: whatever is left in it goes with that. Nobody
-// waits for a container that has not started yet: it ends when it does.
-func (r *run) leave(ctx context.Context) error {
-	if r.p.err() != nil {
-		return nil // it ends with the pod
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+// leave ends the step's container. Nobody waits for one that has not started yet: it
+// ends when it does. While the pod cannot be reached, that is not the step's concern: what
+// ran in the container has ended with the step, and the rest is done when the pod can be.
+func (r *run) leave(ctx context.Context) {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 	defer cancel()
-	if err := r.p.end(ctx, r.container); err != nil && r.p.err() == nil && r.p.alive.Err() == nil {
-		return fmt.Errorf("end its container: %w", err)
+	if r.p.err() != nil || r.p.end(limited, r.container) == nil {
+		return // or it ends with the pod
 	}
-	return nil
+	r.p.goes(func() {
+		if err := r.p.end(r.p.alive, r.container); err != nil && r.p.err() == nil && r.p.alive.Err() == nil {
+			r.p.d.cfg.Log.Error().Err(err).Str("pod", r.p.key()).Str("container", r.container).Msg("the container of a step that has ended could not be ended")
+		}
+	})
 }
 
 // setup tells the container's agent what the transaction is.

@@ -31,7 +31,7 @@ func serviceNames(step *stage.Step) []string {
 // insist is call, again until the connection is back. What is called must not mind
 // that.
 func (p *pod) insist(ctx context.Context, method, path string, in, out any) error {
-	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		err := p.call(ctx, method, path, in, out)
 		var said *hubAnswer
 		if err == nil || p.isOver(err) || errors.As(err, &said) {
@@ -42,6 +42,8 @@ func (p *pod) insist(ctx context.Context, method, path string, in, out any) erro
 		case <-timer.C:
 		case <-p.lost:
 		case <-p.alive.Done():
+			timer.Stop()
+			return p.explain(err)
 		case <-ctx.Done():
 			timer.Stop()
 			return fmt.Errorf("%w (%w)", stopped(ctx), err)

@@ -53,7 +53,9 @@ func (d *Driver) init(ctx context.Context, env *driver.Environment, l driver.Led
 	if err != nil {
 		return err
 	}
-	owner, err := d.owner(ctx)
+	s := &said{to: env.Log}
+	tell := func(err error) { s.line("The cluster does not answer as it should, trying again: " + err.Error()) }
+	owner, err := d.owner(ctx, tell)
 	if err != nil {
 		return err
 	}
@@ -61,17 +63,14 @@ func (d *Driver) init(ctx context.Context, env *driver.Environment, l driver.Led
 	r := driver.Resource{Kind: kindPod, ID: d.cfg.Namespace + "/" + t.name, Labels: labelsOf(env)}
 	var p *pod
 	err = d.gate.Create(ctx, l, r, func() error {
-		// Not bounded by ctx: of a request that is cut off nobody knows what it did.
-		making, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-		defer cancel()
-		made, err := d.api.Pods(d.cfg.Namespace).Create(making, wanted, metav1.CreateOptions{})
+		made, err := d.create(ctx, wanted, tell)
 		if err != nil {
 			return refusal(r.ID, err)
 		}
 		if p, err = d.follow(made.Namespace, made.Name); err != nil {
 			return err
 		}
-		return p.credentials(making, made, env.Steps)
+		return d.ask(ctx, tell, func(ctx context.Context) error { return p.credentials(ctx, made, env.Steps) })
 	})
 	if err != nil {
 		return err
@@ -86,8 +85,19 @@ func (d *Driver) init(ctx context.Context, env *driver.Environment, l driver.Led
 	return nil
 }
 
-// callTimeout bounds one call to the API server.
-const callTimeout = time.Minute
+// create makes the pod. One that is there already is an earlier attempt's: nobody else
+// knows its name.
+func (d *Driver) create(ctx context.Context, wanted *corev1.Pod, tell func(error)) (made *corev1.Pod, err error) {
+	pods := d.api.Pods(wanted.Namespace)
+	err = d.ask(ctx, tell, func(ctx context.Context) (err error) {
+		made, err = pods.Create(ctx, wanted, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			made, err = pods.Get(ctx, wanted.Name, metav1.GetOptions{})
+		}
+		return err
+	})
+	return made, err
+}
 
 // settle waits for the hub and has it make what the steps share.
 func (d *Driver) settle(ctx context.Context, p *pod, env *driver.Environment, clone *stage.Clone) error {
@@ -106,7 +116,7 @@ func (d *Driver) settle(ctx context.Context, p *pod, env *driver.Environment, cl
 			at = p.agent(cloneContainer, p.lost)
 		}
 		if err := p.setup(ctx, at, &agent.SetupRequest{ID: env.ID, Labels: labelsOf(env), Clone: clone}, env.Log); err != nil {
-			return err
+			return fmt.Errorf("with the git of image %q: %w", d.cfg.GitImage, err)
 		}
 		if at != hub {
 			if err := p.end(ctx, cloneContainer); err != nil {
@@ -191,7 +201,7 @@ func (p *pod) awaitHub(ctx context.Context, log io.Writer) error {
 		return ok && status.State.Running != nil, nil
 	})
 	if err == nil {
-		err = p.call(ctx, "GET", "/names", nil, nil)
+		err = p.insist(ctx, "GET", "/names", nil, nil)
 	}
 	return p.whyNot(ctx, err)
 }

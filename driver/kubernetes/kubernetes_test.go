@@ -228,7 +228,9 @@ func TestATemplateThatBreaksThePodIsRefusedByNew(t *testing.T) {
 		"metadata: {labels: {app.kubernetes.io/managed-by: me}}":                       "label",
 		"spec: {containers: [{name: hub, env: [{name: DLITE_POD_TOKEN, value: me}]}]}": "variable",
 		"spec: {initContainers: [{name: install, args: [x]}]}":                         "command",
-		"spec: [": "PodTemplate",
+		"spec: {nodeSelectors: {pool: ci}}":                                            "nodeSelectors",
+		"nodeSelector: {pool: ci}":                                                     "nodeSelector",
+		"spec: [":                                                                      "PodTemplate",
 	} {
 		_, err := kubernetes.New(kubernetes.Config{REST: &rest.Config{Host: "http://127.0.0.1:1"}, AgentImage: "agent:1", PodTemplate: []byte(template)})
 		assert.ErrorContains(t, err, why, template)
@@ -339,4 +341,12 @@ func TestAStepWithoutAnEntrypointRunsWhatItsImageDoes(t *testing.T) {
 	_, err := tx.execute(t, step, drivertest.NewOutput())
 	require.ErrorContains(t, err, "entrypoint")
 	require.ErrorContains(t, err, registry.Image)
+
+	// What the pods have for all images is good for that too.
+	p.kubectl(t, "create", "secret", "docker-registry", "ours", "--docker-server="+registry.Host, "--docker-username=user", "--docker-password=a password for tests")
+	tx = p.begin(t, p.driver(t, func(c *kubernetes.Config) {
+		c.InsecureRegistries = []string{registry.Host}
+		c.PodTemplate = []byte("spec: {imagePullSecrets: [{name: ours}]}")
+	}))
+	assert.Equal(t, "given\n", tx.run(t, step))
 }

@@ -7,10 +7,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/streaming/pkg/httpstream"
@@ -21,6 +23,8 @@ import (
 const (
 	// dialTimeout bounds the making of one connection to a pod.
 	dialTimeout = 30 * time.Second
+	// idleTime without an attempt is one in which nobody wanted a connection.
+	idleTime = time.Minute
 	// pingEvery is how long a connection may be silent before it is asked whether
 	// it is still there, and pingTimeout how long it may take to say so.
 	pingEvery   = 15 * time.Second
@@ -42,7 +46,9 @@ type link struct {
 	mu      sync.Mutex
 	conn    *http.ClientConn // guarded by mu
 	opening *opening         // one at a time; guarded by mu
-	failing time.Time        // since when they do; guarded by mu
+	failing time.Time        // since when they do, without a pause in which nobody tried; guarded by mu
+	failed  time.Time        // when the last one did; guarded by mu
+	made    bool             // that there has been one; guarded by mu
 }
 
 type opening struct {
@@ -95,15 +101,18 @@ func (l *link) open(o *opening) {
 	o.conn, o.err = l.connect(ctx)
 	l.mu.Lock()
 	l.opening = nil
-	tooLong := false
+	tooLong, now := false, time.Now()
 	switch {
 	case o.err == nil:
-		l.conn, l.failing = o.conn, time.Time{}
-	case l.failing.IsZero():
-		l.failing = time.Now()
+		l.conn, l.made, l.failing = o.conn, true, time.Time{}
+	case l.failing.IsZero() || now.Sub(l.failed) > idleTime:
+		l.failing = now
+	case isForbidden(o.err) && !l.made:
+		tooLong = now.Sub(l.failing) > min(deniedTime, l.limit)
 	default:
-		tooLong = time.Since(l.failing) > l.limit
+		tooLong = now.Sub(l.failing) > l.limit
 	}
+	l.failed = now
 	l.mu.Unlock()
 	if tooLong {
 		l.dead(o.err)
@@ -120,6 +129,12 @@ func (l *link) connect(ctx context.Context) (*http.ClientConn, error) {
 	}
 	t.Protocols.SetUnencryptedHTTP2(true)
 	return t.NewClientConn(ctx, "http", "hub:80")
+}
+
+// isForbidden reports whether a permission is missing. Of an exec the cluster's words are
+// all that is left.
+func isForbidden(err error) bool {
+	return apierrors.IsForbidden(err) || strings.Contains(err.Error(), " is forbidden: ")
 }
 
 // close cuts the connection.

@@ -50,7 +50,7 @@ func (d *Driver) follow(namespace, name string) (*pod, error) {
 	if p := d.pods[key]; p != nil {
 		return p, nil
 	}
-	p := &pod{d: d, namespace: namespace, name: name, watcher: newWatcher(key)}
+	p := &pod{d: d, namespace: namespace, name: name, watcher: newWatcher(key, d.cfg.ReconnectTimeout)}
 	p.alive, p.stop = context.WithCancelCause(d.alive)
 	p.link = &link{alive: p.alive, limit: d.cfg.ReconnectTimeout, dead: p.unreachable, dial: func(ctx context.Context) (net.Conn, error) {
 		return d.exec(ctx, p.alive, namespace, name, hubContainer, podagent.Program, "dial")
@@ -75,8 +75,17 @@ func (d *Driver) follow(namespace, name string) (*pod, error) {
 	return p, nil
 }
 
+// unanswered is for what a step's call to the cluster meets and nobody is told.
+func (p *pod) unanswered(err error) {
+	p.d.cfg.Log.Warn().Err(err).Str("pod", p.key()).Msg("the cluster does not answer as it should, trying again")
+}
+
 func (p *pod) unreachable(err error) {
-	p.abandon(&Error{Reason: Unreachable, Pod: p.key(), Message: err.Error(), err: err})
+	reason := Unreachable
+	if isForbidden(err) {
+		reason = Refused
+	}
+	p.abandon(&Error{Reason: reason, Pod: p.key(), Message: err.Error(), err: err})
 }
 
 // forget ends the driver's interest in a pod, and returns when nothing is done

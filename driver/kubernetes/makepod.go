@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -245,7 +246,10 @@ func (d *Driver) overlay(pod *corev1.Pod) (*corev1.Pod, error) {
 		return nil, err
 	}
 	merged := &corev1.Pod{}
-	if err := json.Unmarshal(b, merged); err != nil {
+	// What is misspelt would be left out without a word.
+	strict := json.NewDecoder(bytes.NewReader(b))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(merged); err != nil {
 		return nil, err
 	}
 	return merged, essential(pod, merged)

@@ -21,6 +21,8 @@ import (
 // to a watch: an API server that restarts, a resource version that is too old.
 type watcher struct {
 	pod string // for errors
+	// limit is how long a watch that was allowed may not be before the pod is given up.
+	limit time.Duration
 	// patience is with what the node tries again.
 	patience patience
 
@@ -30,6 +32,8 @@ type watcher struct {
 	changed chan struct{} // closed at the next change; guarded by mu
 	end     error         // why the pod can be used no more; guarded by mu
 	told    *time.Timer   // runs while somebody has ended the pod and not said why; guarded by mu
+	denied  *time.Timer   // runs while the watch is not allowed; guarded by mu
+	watched bool          // that it ever was; guarded by mu
 
 	// lost is closed when end is set.
 	lost chan struct{}
@@ -38,8 +42,8 @@ type watcher struct {
 	goneOnce sync.Once
 }
 
-func newWatcher(pod string) *watcher {
-	return &watcher{pod: pod, changed: newSignal(), lost: newSignal(), gone: newSignal()}
+func newWatcher(pod string, limit time.Duration) *watcher {
+	return &watcher{pod: pod, limit: limit, changed: newSignal(), lost: newSignal(), gone: newSignal()}
 }
 
 // run watches until ctx ends.
@@ -50,13 +54,15 @@ func (w *watcher) run(ctx context.Context, d *Driver, namespace, name string) {
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector, o.ResourceVersion = mine, present(o.ResourceVersion)
 			list, err := pods.List(ctx, o)
-			w.forbidden(err)
+			if err != nil {
+				w.allowed(err) // a list alone tells nothing that comes later
+			}
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = mine
 			i, err := pods.Watch(ctx, o)
-			w.forbidden(err)
+			w.allowed(err)
 			return i, err
 		},
 	}
@@ -81,10 +87,30 @@ func present(resourceVersion string) string {
 	return resourceVersion
 }
 
-// forbidden gives up: nobody will tell what becomes of the pod.
-func (w *watcher) forbidden(err error) {
-	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-		w.set(nil, &Error{Reason: Refused, Pod: w.pod, Message: "watch the pod: " + err.Error(), err: err})
+// deniedTime is how long a permission that we have never had is waited for: an API server
+// that has just started may not know of it yet.
+const deniedTime = 15 * time.Second
+
+// allowed gives up after a while in which the watch is not: nobody will tell what becomes
+// of the pod. That may pass, as permissions and tokens are replaced, and API servers
+// refuse what they do not know of yet.
+func (w *watcher) allowed(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case err == nil:
+		w.watched = true
+		if w.denied != nil {
+			w.denied.Stop()
+			w.denied = nil
+		}
+	case w.denied == nil && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)):
+		limit := deniedTime
+		if w.watched {
+			limit = w.limit
+		}
+		end := &Error{Reason: Refused, Pod: w.pod, Message: "watch the pod: " + err.Error(), err: err}
+		w.denied = time.AfterFunc(limit, func() { w.conclude(end) })
 	}
 }
 
@@ -126,8 +152,10 @@ func (w *watcher) conclude(end error) {
 func (w *watcher) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.told != nil {
-		w.told.Stop()
+	for _, timer := range []*time.Timer{w.told, w.denied} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 }
 

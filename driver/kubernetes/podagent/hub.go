@@ -49,7 +49,7 @@ type Hub struct {
 	names   *names
 
 	mu      sync.Mutex
-	claimed map[string]bool   // containers; guarded by mu
+	claimed map[string]string // by whom, by container; guarded by mu
 	spares  map[string]string // by the id of the volume that has it; guarded by mu
 }
 
@@ -71,7 +71,7 @@ func NewHub(cfg HubConfig) (*Hub, error) {
 	}
 	return &Hub{
 		cfg: cfg, members: newMembers(), names: newNames(cfg.Hosts),
-		claimed: map[string]bool{}, spares: map[string]string{},
+		claimed: map[string]string{}, spares: map[string]string{},
 	}, nil
 }
 
@@ -169,12 +169,18 @@ func (h *Hub) spare(wish Spare) string {
 }
 
 func (h *Hub) claim(w http.ResponseWriter, r *http.Request) {
+	var claim Claim
+	if !read(w, r, &claim) {
+		return
+	}
 	name := chi.URLParam(r, "container")
 	h.mu.Lock()
-	ok := !h.claimed[name]
-	h.claimed[name] = true
+	by, taken := h.claimed[name]
+	if !taken {
+		h.claimed[name] = claim.By
+	}
 	h.mu.Unlock()
-	answer(w, http.StatusOK, Claimed{OK: ok})
+	answer(w, http.StatusOK, Claimed{OK: !taken || by != "" && by == claim.By})
 }
 
 // newServer speaks HTTP/2 without TLS: who may connect is the socket's to say.

@@ -201,13 +201,15 @@ func TestNamesAreKeptInTheFileOfHosts(t *testing.T) {
 func TestContainersAndSparesAreGivenOnce(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
-	claim := func(name string) bool {
+	claim := func(name, by string) bool {
 		var c podagent.Claimed
-		_, got := h.call("POST", "/claims/"+name, "{}")
+		_, got := h.call("POST", "/claims/"+name, `{"by":"`+by+`"}`)
 		require.NoError(t, json.Unmarshal([]byte(got), &c))
 		return c.OK
 	}
-	assert.Equal(t, []bool{true, false, true}, []bool{claim("w0"), claim("w0"), claim("w1")})
+	assert.Equal(t, []bool{true, false, true}, []bool{claim("w0", ""), claim("w0", ""), claim("w1", "")})
+	// Who has lost the answer asks again.
+	assert.Equal(t, []bool{true, true, false}, []bool{claim("w2", "me"), claim("w2", "me"), claim("w2", "you")})
 	spare := func(id string) string {
 		var s podagent.Spared
 		_, got := h.call("POST", "/spares", `{"id":"`+id+`","of":["one","two"]}`)

@@ -43,7 +43,13 @@ type Spared struct {
 	Name string `json:"name"`
 }
 
-// Claimed answers POST /claims/<container>: a container is there for one step.
+// Claim is the body of POST /claims/<container>: a container is there for one step.
+// Whoever asks again has it still.
+type Claim struct {
+	By string `json:"by,omitempty"`
+}
+
+// Claimed answers it.
 type Claimed struct {
 	OK bool `json:"ok"`
 }
