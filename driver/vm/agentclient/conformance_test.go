@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/drivertest"
 	"github.com/delegate-io/dlite/driver/local"
