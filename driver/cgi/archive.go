@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -22,6 +23,9 @@ import (
 const (
 	maxUnpacked = 1 << 30
 	maxEntries  = 100_000
+	// maxDirectory is what the list of a zip may take, in bytes: all of it is read into
+	// memory before the first entry is looked at.
+	maxDirectory = 32 << 20
 )
 
 // unpack puts the files of an archive into dir: tar, also compressed with gzip or
@@ -123,16 +127,31 @@ func (u *unpacking) zip(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	z, err := zip.NewReader(f, info.Size())
+	in := &bounded{r: f, room: maxDirectory}
+	z, err := zip.NewReader(in, info.Size())
 	if err != nil {
 		return err
 	}
+	in.room = math.MaxInt64
 	for _, e := range z.File {
 		if err := u.zipped(e); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// bounded fails when more than its room is read.
+type bounded struct {
+	r    io.ReaderAt
+	room int64
+}
+
+func (b *bounded) ReadAt(p []byte, off int64) (int, error) {
+	if b.room -= int64(len(p)); b.room < 0 {
+		return 0, fmt.Errorf("its list of entries takes more than %d bytes", maxDirectory)
+	}
+	return b.r.ReadAt(p, off)
 }
 
 func (u *unpacking) zipped(e *zip.File) error {

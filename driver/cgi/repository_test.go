@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/binary"
 	"io"
 	"net/http"
 	netcgi "net/http/cgi"
@@ -396,6 +397,7 @@ func TestAnArchiveThatIsRefused(t *testing.T) {
 		"unexpected EOF":           whole[:len(whole)-20],
 		"unpack http://127.0.0.1":  []byte("<html>not found, politely</html>" + strings.Repeat(" ", 600)),
 		"it is no archive":         {},
+		"its list of entries":      longList(),
 	} {
 		r := newRig(t, func(c *cgi.Config) { c.Grace = 0 })
 		resp := r.call(t.Context(), fromRepo(map[string]string{"download": r.store.put(b)}), "1")
@@ -405,4 +407,23 @@ func TestAnArchiveThatIsRefused(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, entries, 1, "only the lock: %s", want)
 	}
+}
+
+// longList is a zip of folders that takes some memory to be listed, whatever count it
+// tells.
+func longList() []byte {
+	const entries = 800_000
+	entry := append([]byte("PK\x01\x02"), make([]byte, 44)...)
+	entry[28] = 2 // the length of its name
+	copy(entry[46:], "d/")
+	b := append([]byte("PK\x03\x04"), make([]byte, 26)...)
+	at := len(b)
+	b = append(b, bytes.Repeat(entry, entries)...)
+	end := append([]byte("PK\x05\x06"), make([]byte, 18)...)
+	for i := 8; i < 12; i += 2 {
+		binary.LittleEndian.PutUint16(end[i:], entries%(1<<16))
+	}
+	binary.LittleEndian.PutUint32(end[12:], entries*48)
+	binary.LittleEndian.PutUint32(end[16:], uint32(at))
+	return append(b, end...)
 }
