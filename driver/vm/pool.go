@@ -18,8 +18,9 @@ type PoolConfig struct {
 	Name string
 	// Dir is the state folder, which makes machines survive the delegate's process
 	// and be found again. Each pool has its own, and one process at a time may use
-	// it. It holds the machines' keys, readable by the user that the delegate runs
-	// as. Required.
+	// it. A copy of it, as in a machine's image, is no other pool: each of the two would
+	// destroy the machines of the other, which it does not know. It holds the machines'
+	// keys, readable by the user that the delegate runs as. Required.
 	Dir string
 	// OS and Arch are the platform of the machines, in Go's names for those. The
 	// defaults are "linux" and "amd64".
