@@ -124,19 +124,19 @@ func TestAWatchThatIsDeniedForAWhileIsNotTheEnd(t *testing.T) {
 					w.allowed(nil)
 					for range 3 {
 						w.allowed(errDenied)
-						time.Sleep(limit / 2)
+						<-time.After(limit / 2)
 						w.allowed(errDenied)
 						w.allowed(nil)
-						time.Sleep(limit)
+						<-time.After(limit)
 						require.NoError(t, w.err())
 					}
 				}
 				w.set(&corev1.Pod{}, nil) // a list alone
 				w.allowed(errDenied)
-				time.Sleep(limit - 1)
+				<-time.After(limit - 1)
 				synctest.Wait()
 				require.NoError(t, w.err())
-				time.Sleep(1)
+				<-time.After(1)
 				synctest.Wait()
 				var why *Error
 				require.ErrorAs(t, w.err(), &why)
@@ -163,25 +163,25 @@ func TestAPodIsGivenUpAfterALongTimeOfTrying(t *testing.T) {
 			require.ErrorIs(t, err, reason)
 		}
 		try()
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		try()
 		require.Zero(t, dead)
 		for range 5 * 60 / 2 {
-			time.Sleep(2 * time.Second)
+			<-time.After(2 * time.Second)
 			try()
 		}
 		require.Zero(t, dead)
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		try()
 		require.Equal(t, 1, dead)
 
 		// A permission that we have never had is waited for no longer than it may take.
 		l.failing, reason = time.Time{}, errDenied
 		try()
-		time.Sleep(deniedTime)
+		<-time.After(deniedTime)
 		try()
 		require.Equal(t, 1, dead)
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		try()
 		require.Equal(t, 2, dead)
 	})
