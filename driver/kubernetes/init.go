@@ -198,7 +198,8 @@ func (p *pod) awaitHub(ctx context.Context, log io.Writer) error {
 			}
 		}
 		status, ok := statusOf(pod, hubContainer)
-		return ok && status.State.Running != nil, nil
+		// Lists alone do for this, but nobody would tell of what comes later.
+		return ok && status.State.Running != nil && p.isWatched(), nil
 	})
 	if err == nil {
 		err = p.insist(ctx, "GET", "/names", nil, nil)

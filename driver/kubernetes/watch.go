@@ -99,7 +99,11 @@ func (w *watcher) allowed(err error) {
 	defer w.mu.Unlock()
 	switch {
 	case err == nil:
-		w.watched = true
+		if !w.watched {
+			w.watched = true
+			close(w.changed)
+			w.changed = newSignal()
+		}
 		if w.denied != nil {
 			w.denied.Stop()
 			w.denied = nil
@@ -112,6 +116,13 @@ func (w *watcher) allowed(err error) {
 		end := &Error{Reason: Refused, Pod: w.pod, Message: "watch the pod: " + err.Error(), err: err}
 		w.denied = time.AfterFunc(limit, func() { w.conclude(end) })
 	}
+}
+
+// isWatched reports whether the watch was ever allowed.
+func (w *watcher) isWatched() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.watched
 }
 
 // set takes in a change.
