@@ -45,7 +45,7 @@ conformance:
 ## DLITE_CHAOS_SEED=... draws the same again
 CHAOS_STAGES ?= 20000
 chaos:
-	@DLITE_CHAOS_STAGES=$(CHAOS_STAGES) internal/testbed/run.sh go test -v -count=1 -timeout 3h ./internal/chaos
+	@DLITE_CHAOS_STAGES=$(CHAOS_STAGES) internal/testbed/run.sh go test -v -count=1 -timeout 3h ./manager/internal/chaos
 
 ## vmcrash: a delegate with QEMU's machines killed at DLITE_VM_CRASHES random instants (default 100 here, 10 in a test run)
 vmcrash:

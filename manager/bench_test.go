@@ -20,7 +20,7 @@ import (
 
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/manager"
-	"github.com/delegate-io/dlite/manager/journal/journaltest"
+	"github.com/delegate-io/dlite/manager/internal/journal/journaltest"
 	"github.com/delegate-io/dlite/task"
 )
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/delegate-io/dlite/manager/queue"
+	"github.com/delegate-io/dlite/manager/internal/queue"
 	"github.com/delegate-io/dlite/task"
 )
 

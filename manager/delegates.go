@@ -7,7 +7,18 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/delegate-io/dlite/manager/queue"
+	"github.com/delegate-io/dlite/manager/internal/queue"
+)
+
+// DelegateState is the state of a [Delegate].
+type DelegateState = queue.DelegateState
+
+// The states of a delegate: it sends heartbeats; it takes no new stages; its
+// heartbeats have stopped.
+const (
+	DelegateAlive    = queue.Alive
+	DelegateDraining = queue.Draining
+	DelegateLost     = queue.Gone
 )
 
 // Delegate is a delegate as the API shows it.
@@ -19,8 +30,8 @@ type Delegate struct {
 	Version  string `json:"version,omitempty"`
 	// State is ALIVE, DRAINING (finishes its stages and takes no new ones) or
 	// LOST (has stopped sending heartbeats).
-	State queue.DelegateState `json:"state"`
-	Tags  []string            `json:"tags"`
+	State DelegateState `json:"state"`
+	Tags  []string      `json:"tags"`
 	// TaskTypes are those that it supports. None means that it does not say.
 	TaskTypes []string `json:"task_types"`
 	// MaxStages is its capacity, 0 is unbounded; Stages is how much of it is in

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/manager"
-	"github.com/delegate-io/dlite/manager/queue"
+	"github.com/delegate-io/dlite/manager/internal/queue"
 )
 
 // SPEC Q6: a queued stage is aborted at once, a running one after its step has

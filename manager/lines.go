@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/delegate-io/dlite/manager/queuelog"
+	"github.com/delegate-io/dlite/manager/internal/queuelog"
 	"github.com/delegate-io/dlite/task/stage"
 )
 

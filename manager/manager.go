@@ -16,8 +16,8 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/delegate-io/dlite/internal/token"
-	"github.com/delegate-io/dlite/manager/journal"
-	"github.com/delegate-io/dlite/manager/queuelog"
+	"github.com/delegate-io/dlite/manager/internal/journal"
+	"github.com/delegate-io/dlite/manager/internal/queuelog"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -33,6 +33,9 @@ var (
 	// ErrClosed: the manager was closed while the call waited.
 	ErrClosed = errors.New("the manager is closed")
 )
+
+// Store keeps the manager's state: packages manager/sqlite and manager/redis open one.
+type Store = journal.Log
 
 // Config configures a [Manager]. Only Accounts is required.
 type Config struct {
@@ -100,7 +103,7 @@ type Config struct {
 	// journal/redis one for any number of managers, which then must all have the
 	// same settings: those of the last one to start hold for all. The manager owns
 	// it from [New] on, also when New fails. Nil keeps the state in memory.
-	Store journal.Log
+	Store Store
 	// StoreKeys are secrets of 16 random bytes or more: what is kept in the store is
 	// encrypted, since payloads and answers may hold secrets (SPEC S5), and any one
 	// of them opens it. To replace one, give the new one besides, once. Required

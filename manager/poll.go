@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/delegate-io/dlite/manager/queue"
+	"github.com/delegate-io/dlite/manager/internal/queue"
 )
 
 // cursorHeader tells a client that its poll was held (SPEC C7).

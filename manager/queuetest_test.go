@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/delegate-io/dlite/internal/testbed"
-	"github.com/delegate-io/dlite/manager/journal"
-	"github.com/delegate-io/dlite/manager/queuetest"
+	"github.com/delegate-io/dlite/manager/internal/journal"
+	"github.com/delegate-io/dlite/manager/internal/queuetest"
 )
 
 // SPEC Q1-Q4: random operations on managers and on a model of them, which must show

@@ -5,8 +5,8 @@ import (
 	"maps"
 	"time"
 
-	"github.com/delegate-io/dlite/manager/journal"
-	"github.com/delegate-io/dlite/manager/queue"
+	"github.com/delegate-io/dlite/manager/internal/journal"
+	"github.com/delegate-io/dlite/manager/internal/queue"
 )
 
 // Stats counts what an account's stages and single tasks have done since the
@@ -23,7 +23,7 @@ type Stats struct {
 	// Waiting is what waits for a delegate, in no order.
 	Waiting []queue.Waiting
 	// Delegates counts those that are known, by state.
-	Delegates map[queue.DelegateState]int
+	Delegates map[DelegateState]int
 	// Slots are those of the delegates that are alive and have a bound; Unbounded
 	// counts those that have none. SlotsUsed are the stages that all delegates
 	// have, Running the tasks that they work on.

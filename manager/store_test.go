@@ -14,9 +14,9 @@ import (
 
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/manager"
-	"github.com/delegate-io/dlite/manager/journal"
-	"github.com/delegate-io/dlite/manager/journal/redis"
-	"github.com/delegate-io/dlite/manager/journal/sqlite"
+	"github.com/delegate-io/dlite/manager/internal/journal"
+	"github.com/delegate-io/dlite/manager/redis"
+	"github.com/delegate-io/dlite/manager/sqlite"
 )
 
 // onStore names the store that the managers of these tests use.

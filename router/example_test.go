@@ -9,7 +9,6 @@ import (
 	"os"
 
 	"github.com/delegate-io/dlite/router"
-	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task"
 	"github.com/rs/zerolog"
 )
@@ -101,27 +100,4 @@ func ExampleMetrics() {
 
 	_, _ = task.Serve(context.Background(), r, &task.Task{ID: "1", Type: "greet", Data: json.RawMessage(`5`)})
 	// Output: greet standalone FAILED 400
-}
-
-// A task's secrets are resolved before its handler runs.
-func ExampleSecrets() {
-	r := router.New(router.RouteMap{
-		"greet": task.HandlerFunc(greet),
-		"fail": task.HandlerFunc(func(_ context.Context, req *task.Request[string]) (string, error) {
-			return "", fmt.Errorf("cannot log in as %s", req.Data)
-		}),
-	}, router.WithMiddleware(router.Secrets(secrets.ResolverConfig{})))
-
-	for _, typ := range []string{"greet", "fail"} {
-		resp, _ := task.Serve(context.Background(), r, &task.Task{
-			ID: "1", Type: typ, Data: json.RawMessage(`"${{secrets.user}}"`),
-			Secrets: []*task.Task{{
-				ID: "user", Type: secrets.StaticType, Data: json.RawMessage(`{"secrets":[{"value":"not-a-real-user"}]}`),
-			}},
-		})
-		fmt.Println(resp.Code, cmp.Or(resp.Error, string(resp.Data)))
-	}
-	// Output:
-	// OK "hello not-a-real-user"
-	// FAILED cannot log in as ******
 }

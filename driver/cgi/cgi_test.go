@@ -24,6 +24,7 @@ import (
 	"github.com/delegate-io/dlite/driver/cgi"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/router"
+	routersecrets "github.com/delegate-io/dlite/router/secrets"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task"
 )
@@ -355,7 +356,7 @@ func TestStandardErrorIsLive(t *testing.T) {
 func TestSecretsAreMasked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	routes := router.New(nil, router.WithNotFound(r.h), router.WithMiddleware(router.Secrets(secrets.ResolverConfig{})))
+	routes := router.New(nil, router.WithNotFound(r.h), router.WithMiddleware(routersecrets.Resolve(secrets.ResolverConfig{})))
 	serve := func(script string) *task.Response {
 		tk := r.task(r.script(script), `{"password":"${{secrets.db}}"}`)
 		tk.Secrets = []*task.Task{{ID: "db", Type: secrets.StaticType, Data: json.RawMessage(`{"secrets":[{"value":"visibly-fake-1"}]}`)}}
@@ -394,7 +395,7 @@ func TestAProgramAnswersForASecret(t *testing.T) {
 	r := newRig(t)
 	routes := router.New(router.RouteMap{"echo": task.HandlerFunc(func(_ context.Context, req *task.Request[string]) (string, error) {
 		return req.Data, nil
-	})}, router.WithNotFound(r.h), router.WithMiddleware(router.Secrets(secrets.ResolverConfig{})))
+	})}, router.WithNotFound(r.h), router.WithMiddleware(routersecrets.Resolve(secrets.ResolverConfig{})))
 	source := r.task(r.script(`printf 'Content-Type: application/json\n\n{"value":"visibly-fake-3"}'`), "1")
 	source.ID, source.Type = "mine", "secret/custom"
 	resp, _ := task.Serve(t.Context(), routes, &task.Task{ID: "t", Type: "echo", Data: json.RawMessage(`"${{secrets.mine}}"`), Secrets: []*task.Task{source}})

@@ -7,7 +7,7 @@
 //	}
 //	defer programs.Close(ctx)
 //	r := router.New(routes, router.WithNotFound(programs),
-//		router.WithMiddleware(router.Secrets(cfg)))
+//		router.WithMiddleware(secrets.Resolve(cfg)))
 //
 // A manager that goes by the task types of the registration has to be told those of
 // such tasks: give each the handler as its route, too.

@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/kubernetes/podagent"
-	"github.com/delegate-io/dlite/driver/vm/agent"
-	"github.com/delegate-io/dlite/driver/vm/agentclient"
+	"github.com/delegate-io/dlite/driver/agent"
+	"github.com/delegate-io/dlite/driver/agent/agentclient"
+	"github.com/delegate-io/dlite/internal/podagent"
 	"github.com/delegate-io/dlite/internal/recorded"
 	"github.com/delegate-io/dlite/task/stage"
 )

@@ -11,8 +11,8 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/delegate-io/dlite/driver/kubernetes/podagent"
-	"github.com/delegate-io/dlite/driver/vm/agent"
+	"github.com/delegate-io/dlite/driver/agent"
+	"github.com/delegate-io/dlite/internal/podagent"
 	"github.com/delegate-io/dlite/internal/recorded"
 )
 

@@ -31,6 +31,7 @@ import (
 	"github.com/delegate-io/dlite/driver/sidecar"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
+	routersecrets "github.com/delegate-io/dlite/router/secrets"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task"
 )
@@ -155,7 +156,7 @@ func TestChosenTypesAreForwardedWhole(t *testing.T) {
 		assert.NoError(t, json.NewDecoder(r.Body).Decode(&got))
 		task.WriteJSON(w, "done", http.StatusCreated)
 	}) + "/base/"})
-	r := router.New(router.RouteMap(s.Routes()), router.WithMiddleware(router.Secrets(secrets.ResolverConfig{})))
+	r := router.New(router.RouteMap(s.Routes()), router.WithMiddleware(routersecrets.Resolve(secrets.ResolverConfig{})))
 	assert.Equal(t, []string{"HELM", "delegate_task"}, r.Types())
 	var tk task.Task
 	require.NoError(t, json.Unmarshal([]byte(`{"id":"t1","type":"HELM","data":{"p":"${{secrets.s}}"},"unknown":5,"account":"acme",

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/agent"
+	"github.com/delegate-io/dlite/driver/agent/agentclient"
 	"github.com/delegate-io/dlite/driver/vm"
-	"github.com/delegate-io/dlite/driver/vm/agent"
-	"github.com/delegate-io/dlite/driver/vm/agentclient"
 	"github.com/delegate-io/dlite/driver/vm/qemu"
 	"github.com/delegate-io/dlite/internal/testbed"
 )

@@ -8,8 +8,8 @@ import (
 	"sync"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/vm/agent"
-	"github.com/delegate-io/dlite/driver/vm/agentclient"
+	"github.com/delegate-io/dlite/driver/agent"
+	"github.com/delegate-io/dlite/driver/agent/agentclient"
 )
 
 // Find returns the claimed machines that carry all of labels. It knows those of

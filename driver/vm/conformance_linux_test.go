@@ -13,7 +13,7 @@ import (
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/drivertest"
 	"github.com/delegate-io/dlite/driver/vm"
-	"github.com/delegate-io/dlite/driver/vm/vmtest"
+	"github.com/delegate-io/dlite/driver/vm/internal/vmtest"
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 

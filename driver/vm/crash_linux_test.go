@@ -19,8 +19,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/driver/agent"
 	"github.com/delegate-io/dlite/driver/vm"
-	"github.com/delegate-io/dlite/driver/vm/agent"
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 

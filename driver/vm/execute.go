@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/vm/agent"
+	"github.com/delegate-io/dlite/driver/agent"
 )
 
 // kindStep is the kind of a step's record. Its id is the step's key at the agent,

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"github.com/delegate-io/dlite/driver/vm/agentclient"
+	"github.com/delegate-io/dlite/driver/agent/agentclient"
 )
 
 // line is connections to the agent of one machine. A warm machine has one that is

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delegate-io/dlite/driver/vm/agent"
-	"github.com/delegate-io/dlite/driver/vm/agentclient"
+	"github.com/delegate-io/dlite/driver/agent"
+	"github.com/delegate-io/dlite/driver/agent/agentclient"
 )
 
 // A machine that dies without a word, as one in a cloud does, is noticed when a

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/delegate-io/dlite/driver/vm/agent"
+	"github.com/delegate-io/dlite/driver/agent"
 )
 
 // PortName is what the virtio serial port is called where a machine's agent waits

@@ -8,10 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/driver/vm"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
-	"github.com/delegate-io/dlite/task/transaction"
 )
 
 // ask sends a task to the transactions and wants it to succeed.

@@ -13,13 +13,13 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/driver/vm"
+	"github.com/delegate-io/dlite/driver/vm/internal/vmtest"
 	"github.com/delegate-io/dlite/driver/vm/qemu"
-	"github.com/delegate-io/dlite/driver/vm/vmtest"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
-	"github.com/delegate-io/dlite/task/transaction"
 )
 
 // victimEnv, when set, makes the test's program a delegate that is there to be

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/delegate-io/dlite/driver/vm/agent"
+	"github.com/delegate-io/dlite/driver/agent"
 )
 
 type bootCommand struct {

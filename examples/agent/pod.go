@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/kubernetes/podagent"
+	"github.com/delegate-io/dlite/driver/agent"
 	"github.com/delegate-io/dlite/driver/local"
-	"github.com/delegate-io/dlite/driver/vm/agent"
+	"github.com/delegate-io/dlite/internal/podagent"
 	"github.com/delegate-io/dlite/logger"
 )
 

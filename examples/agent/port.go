@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delegate-io/dlite/driver/vm/agent"
+	"github.com/delegate-io/dlite/driver/agent"
 )
 
 // port is the agent's end of what agent.PortReady describes, or a plain file that

@@ -10,8 +10,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/delegate-io/dlite/driver/agent"
 	"github.com/delegate-io/dlite/driver/local"
-	"github.com/delegate-io/dlite/driver/vm/agent"
 	"github.com/delegate-io/dlite/logger"
 )
 

@@ -19,8 +19,8 @@ import (
 	"github.com/joho/godotenv"
 	"github.com/rs/zerolog"
 
+	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/task/capacity"
-	"github.com/delegate-io/dlite/task/transaction"
 )
 
 // config is what config.env and the environment say (SPEC X2). The help tags

@@ -13,7 +13,7 @@ import (
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/kubernetes"
 	"github.com/delegate-io/dlite/driver/local"
-	"github.com/delegate-io/dlite/task/transaction"
+	"github.com/delegate-io/dlite/driver/transaction"
 )
 
 // DriverConfig says what stages run on (SPEC D1). It is exported so that its

@@ -14,10 +14,11 @@ import (
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace"
 
-	vmobserve "github.com/delegate-io/dlite/driver/vm/observe"
+	"github.com/delegate-io/dlite/driver/vm"
+	"github.com/delegate-io/dlite/logger/otlp"
 	"github.com/delegate-io/dlite/logger/telemetry"
 	"github.com/delegate-io/dlite/poller"
-	"github.com/delegate-io/dlite/poller/observe"
+	"github.com/delegate-io/dlite/poller/metrics"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/router/tracing"
 	"github.com/delegate-io/dlite/task/capacity"
@@ -38,15 +39,15 @@ type observed struct {
 // may take its time, and whoever looks after this one is not to take it for dead.
 func observeDelegate(ctx context.Context, cfg config, log zerolog.Logger) (*observed, error) {
 	o := &observed{registry: prometheus.NewRegistry()}
-	tracer, closeTraces, err := telemetry.Traces(ctx, "dlite-delegate", log)
+	tracer, closeTraces, err := otlp.Traces(ctx, "dlite-delegate", log)
 	if err != nil {
 		return nil, err
 	}
 	o.tracer, o.closers = tracer, append(o.closers, closeTraces)
 	o.registry.MustRegister(telemetry.Host(cfg.WorkDir),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	live := telemetry.Checks{{Name: "loops", Run: o.check(observe.Live, nil)}}
-	ready := telemetry.Checks{{Name: "manager", Run: o.check(observe.Ready, errors.New("the delegate is starting"))}}
+	live := telemetry.Checks{{Name: "loops", Run: o.check(metrics.Live, nil)}}
+	ready := telemetry.Checks{{Name: "manager", Run: o.check(metrics.Ready, errors.New("the delegate is starting"))}}
 	o.server, err = telemetry.ListenAt(ctx, cfg.HTTPBind, ":"+telemetry.DefaultPort, telemetry.Handler(o.registry, live, ready), log)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("HTTP_BIND: %w", err), o.close())
@@ -73,18 +74,18 @@ func (o *observed) check(checks func(*poller.Poller) telemetry.Checks, before er
 
 // middleware goes outside of everything that logs or answers.
 func (o *observed) middleware(routes router.RouteMap) []router.Middleware {
-	tasks := observe.NewTasks(slices.Collect(maps.Keys(routes))...)
+	tasks := metrics.NewTasks(slices.Collect(maps.Keys(routes))...)
 	o.registry.MustRegister(tasks)
 	return []router.Middleware{router.Metrics(tasks.Observe), tracing.Middleware(o.tracer)}
 }
 
 // watch adds what the delegate's parts tell.
 func (o *observed) watch(p *poller.Poller, slots *capacity.Slots, stages *stages) {
-	o.registry.MustRegister(observe.Poller(p, slots),
-		observe.Stages(stages.stats))
+	o.registry.MustRegister(metrics.Poller(p, slots),
+		metrics.Stages(stages.stats))
 	for _, d := range stages.drivers {
 		if m, ok := d.(*machines); ok {
-			o.registry.MustRegister(vmobserve.Pools(m.pools...))
+			o.registry.MustRegister(vm.Metrics(m.pools...))
 		}
 	}
 	o.poller.Store(p)

@@ -18,6 +18,7 @@ import (
 	"github.com/delegate-io/dlite/logger/otlp"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
+	routersecrets "github.com/delegate-io/dlite/router/secrets"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task/capacity"
 )
@@ -76,7 +77,7 @@ func serve(ctx context.Context, cfg config, signals <-chan os.Signal) (err error
 	defer func() { err = errors.Join(err, single.close(ctx)) }()
 	types = types.Merge(single.routes)
 	routes := router.New(types, router.WithNotFound(single.programs), router.WithMiddleware(append(seen.middleware(types),
-		router.Recover(log), router.Log(log), router.Secrets(secrets.ResolverConfig{Providers: sources.providers}))...))
+		router.Recover(log), router.Log(log), routersecrets.Resolve(secrets.ResolverConfig{Providers: sources.providers}))...))
 	p := poller.New(c, routes, append(pollerOptions(cfg, slots, log), poller.WithOrphan(stages.orphan), poller.WithDisowned(stages.disown))...)
 	seen.watch(p, slots, stages)
 	return run(ctx, p, cfg, log, signals)

@@ -14,9 +14,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/delegate-io/dlite/client/clienttest"
+	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
-	"github.com/delegate-io/dlite/task/transaction"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -12,11 +12,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/poller/observe"
+	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/poller/metrics"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/capacity"
-	"github.com/delegate-io/dlite/task/transaction"
 )
 
 // closeTimeout bounds the cleanup of what is open at the end.
@@ -94,7 +94,7 @@ func (s *stages) disown(ctx context.Context) {
 }
 
 // stats are those of all.
-func (s *stages) stats() (sum observe.StageStats) {
+func (s *stages) stats() (sum metrics.StageStats) {
 	for _, m := range s.managers {
 		one := m.Stats()
 		sum.Open += one.Open

@@ -12,19 +12,18 @@ import (
 
 	"github.com/delegate-io/dlite/logger/telemetry"
 	"github.com/delegate-io/dlite/manager"
-	"github.com/delegate-io/dlite/manager/observe"
 )
 
 // serveMetrics serves metrics and health apart from the API: the metrics name all
 // accounts, and are for whoever runs the manager.
 func serveMetrics(ctx context.Context, c *serverCommand, m *manager.Manager, log zerolog.Logger) (*telemetry.Server, error) {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(observe.Manager(m), telemetry.Host(c.LogsDir),
+	registry.MustRegister(m.Metrics(), telemetry.Host(c.LogsDir),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	routes := chi.NewRouter()
 	routes.Post("/pause", pause(m, true))
 	routes.Post("/resume", pause(m, false))
-	routes.Handle("/*", telemetry.Handler(registry, observe.Live(m), observe.Ready(m)))
+	routes.Handle("/*", telemetry.Handler(registry, m.LiveChecks(), m.ReadyChecks()))
 	return telemetry.ListenAt(ctx, c.HTTPBind, "127.0.0.1:"+telemetry.DefaultPort, routes, log)
 }
 

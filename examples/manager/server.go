@@ -18,10 +18,10 @@ import (
 
 	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/logger"
+	"github.com/delegate-io/dlite/logger/otlp"
 	"github.com/delegate-io/dlite/logger/telemetry"
 	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/manager/logservice"
-	"github.com/delegate-io/dlite/manager/observe"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -59,7 +59,7 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 		return errors.Join(err, listener.Close())
 	}
 	defer func() { err = errors.Join(err, logs.Close()) }()
-	tracer, closeTraces, err := telemetry.Traces(ctx, "dlite-manager", log)
+	tracer, closeTraces, err := otlp.Traces(ctx, "dlite-manager", log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -93,7 +93,7 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	}
 	defer func() { err = errors.Join(err, closing(ctx, metrics.Close)) }()
 	routes := chi.NewRouter()
-	telemetry.Health(routes, observe.Live(m), observe.Ready(m)) // for who balances the load over managers
+	telemetry.Health(routes, m.LiveChecks(), m.ReadyChecks()) // for who balances the load over managers
 	routes.Handle("/api/*", m)
 	routes.Handle("/*", logs)
 	return listen(ctx, c, listener, routes, m, logs)

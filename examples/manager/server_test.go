@@ -28,11 +28,11 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/manager/logservice"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/task"
-	"github.com/delegate-io/dlite/task/transaction"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -14,11 +14,11 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 
-	"github.com/delegate-io/dlite/manager/journal"
-	"github.com/delegate-io/dlite/manager/journal/redis"
-	"github.com/delegate-io/dlite/manager/journal/sqlite"
+	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/manager/logservice"
 	logredis "github.com/delegate-io/dlite/manager/logservice/redis"
+	"github.com/delegate-io/dlite/manager/redis"
+	"github.com/delegate-io/dlite/manager/sqlite"
 )
 
 // storeOptions say where the manager keeps what it knows.
@@ -89,7 +89,7 @@ type redisLog struct{ zerolog.Logger }
 func (l redisLog) Printf(_ context.Context, format string, v ...any) { l.Debug().Msgf(format, v...) }
 
 // open opens the store; nil is the memory.
-func (o *storeOptions) open(ctx context.Context, log zerolog.Logger) (journal.Log, error) {
+func (o *storeOptions) open(ctx context.Context, log zerolog.Logger) (manager.Store, error) {
 	switch {
 	case o.inMemory():
 		return nil, nil

@@ -11,10 +11,10 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/task/capacity"
-	"github.com/delegate-io/dlite/task/transaction"
 )
 
 // delegate is the delegate's side. It knows of the manager's side nothing but

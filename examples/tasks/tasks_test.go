@@ -25,6 +25,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver/cgi"
 	"github.com/delegate-io/dlite/router"
+	routersecrets "github.com/delegate-io/dlite/router/secrets"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task"
 )
@@ -81,7 +82,7 @@ func newWorld(t *testing.T) *world {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Close(context.Background())) })
-	w.router = router.New(nil, router.WithNotFound(h), router.WithMiddleware(router.Secrets(secrets.ResolverConfig{})))
+	w.router = router.New(nil, router.WithNotFound(h), router.WithMiddleware(routersecrets.Resolve(secrets.ResolverConfig{})))
 	return w
 }
 

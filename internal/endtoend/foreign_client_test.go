@@ -18,7 +18,6 @@ import (
 
 	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/manager"
-	"github.com/delegate-io/dlite/manager/queue"
 	"github.com/delegate-io/dlite/task"
 )
 
@@ -224,7 +223,7 @@ func TestAForeignClientRunsOurStages(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, manager.Failure, dies.Status)
 	assert.Contains(t, dies.Error, `the delegate "foreign" is lost`)
-	assert.Equal(t, queue.Gone, m.Delegates(account)[0].State)
+	assert.Equal(t, manager.DelegateLost, m.Delegates(account)[0].State)
 	assert.Zero(t, m.Delegates(account)[0].Stages)
 	for id, n := range f.ran {
 		assert.Equal(t, 1, n, "%s ran again", id)

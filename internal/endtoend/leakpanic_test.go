@@ -21,6 +21,7 @@ import (
 	"github.com/delegate-io/dlite/client/clienttest"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
+	routersecrets "github.com/delegate-io/dlite/router/secrets"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task"
 )
@@ -74,7 +75,7 @@ func TestNoBrokenHandlerTellsASecret(t *testing.T) {
 		c, err := client.New(server.URL, server.Account, server.Secret, client.WithProtocol(protocol), client.WithLogger(log))
 		require.NoError(t, err)
 		t.Cleanup(c.CloseIdleConnections)
-		p := poller.New(c, router.New(routes, router.WithMiddleware(router.Recover(log), router.Log(log), router.Secrets(secrets.ResolverConfig{
+		p := poller.New(c, router.New(routes, router.WithMiddleware(router.Recover(log), router.Log(log), routersecrets.Resolve(secrets.ResolverConfig{
 			Providers: secrets.Providers{"own": secrets.ProviderFunc(func(context.Context, *url.URL) (string, error) { return value, nil })},
 		}))), poller.WithLogger(log))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

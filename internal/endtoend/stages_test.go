@@ -18,12 +18,12 @@ import (
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/client/clienttest"
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/task/capacity"
 	"github.com/delegate-io/dlite/task/stage"
-	"github.com/delegate-io/dlite/task/transaction"
 )
 
 const (

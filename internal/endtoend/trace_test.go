@@ -21,13 +21,13 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/router/tracing"
 	"github.com/delegate-io/dlite/task/stage"
-	"github.com/delegate-io/dlite/task/transaction"
 )
 
 // fakeSecret is what no span, metric or health body may show.

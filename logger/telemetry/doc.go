@@ -1,6 +1,6 @@
 // Package telemetry is what a delegate and a manager have in common for being
-// observed: an HTTP server for metrics and health, the host's health, and the
-// export of traces (SPEC L3).
+// observed: an HTTP server for metrics and health, and the host's health
+// (SPEC L3). Package logger/otlp exports traces and logs.
 //
 //	registry := prometheus.NewRegistry()
 //	registry.MustRegister(telemetry.Host(workDir))
@@ -9,6 +9,6 @@
 //	...
 //	defer server.Close(ctx)
 //
-// What is measured is in poller/observe and manager/observe; docs/observability.md
+// What is measured is in poller/metrics, driver/vm and manager; docs/observability.md
 // has all names. Start reading at server.go.
 package telemetry

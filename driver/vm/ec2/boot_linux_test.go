@@ -24,7 +24,7 @@ import (
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/vm"
 	"github.com/delegate-io/dlite/driver/vm/ec2"
-	"github.com/delegate-io/dlite/driver/vm/vmtest"
+	"github.com/delegate-io/dlite/driver/vm/internal/vmtest"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/task/stage"
 )

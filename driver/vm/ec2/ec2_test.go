@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/delegate-io/dlite/driver/agent"
 	"github.com/delegate-io/dlite/driver/vm"
-	"github.com/delegate-io/dlite/driver/vm/agent"
 	"github.com/delegate-io/dlite/driver/vm/ec2"
 )
 

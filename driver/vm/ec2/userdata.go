@@ -8,7 +8,7 @@ import (
 	"net"
 	"strings"
 
-	"github.com/delegate-io/dlite/driver/vm/agent"
+	"github.com/delegate-io/dlite/driver/agent"
 )
 
 // maxUserData is EC2's, before base64.

@@ -18,10 +18,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/delegate-io/dlite/driver/agent"
 	"github.com/delegate-io/dlite/driver/vm"
-	"github.com/delegate-io/dlite/driver/vm/agent"
+	"github.com/delegate-io/dlite/driver/vm/internal/vmtest"
 	ours "github.com/delegate-io/dlite/driver/vm/libvirt"
-	"github.com/delegate-io/dlite/driver/vm/vmtest"
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/delegate-io/dlite/driver/vm"
+	"github.com/delegate-io/dlite/driver/vm/internal/vmtest"
 	"github.com/delegate-io/dlite/driver/vm/qemu"
-	"github.com/delegate-io/dlite/driver/vm/vmtest"
 )
 
 // SPEC D6: the suite of providers, with machines that start and machines that go on

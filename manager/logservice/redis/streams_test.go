@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/testbed"
+	"github.com/delegate-io/dlite/manager/internal/logservicetest"
 	"github.com/delegate-io/dlite/manager/logservice"
-	"github.com/delegate-io/dlite/manager/logservice/logservicetest"
 	"github.com/delegate-io/dlite/manager/logservice/redis"
 )
 

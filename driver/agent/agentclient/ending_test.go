@@ -1,0 +1,24 @@
+package agentclient
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/delegate-io/dlite/driver/agent"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// S5, L2: our agent gets no token, and writes no log beside the caller's.
+func TestOurAgentIsNotToldOfLogServicesAndManagers(t *testing.T) {
+	t.Parallel()
+	req := &agent.StartStepRequest{Step: stage.Step{
+		ID: "a", LogKey: "k", LogConfig: &stage.LogConfig{URL: "http://127.0.0.1:1", Token: "fake-token"},
+		StepStatus: &stage.StepStatus{Token: "fake-token"},
+	}}
+	sent := newSession(nil, req, nil, true).req
+	assert.Nil(t, sent.LogConfig)
+	assert.Empty(t, sent.LogKey)
+	assert.Nil(t, sent.StepStatus)
+	assert.NotNil(t, req.LogConfig, "the caller's own is as it was")
+}

@@ -1,0 +1,417 @@
+//go:build unix
+
+package agentclient_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/agent"
+	"github.com/delegate-io/dlite/driver/agent/agentclient"
+	"github.com/delegate-io/dlite/driver/drivertest"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// rig is an agent with a stage, behind a network that can be made bad.
+type rig struct {
+	t         *testing.T
+	machine   *machine
+	proxy     *proxy
+	transport *http.Transport
+	client    *agentclient.Client
+}
+
+func newRig(t *testing.T, opts ...agentclient.Option) *rig {
+	t.Helper()
+	s := newSite(t)
+	m, err := s.newMachine(t.Name())
+	require.NoError(t, err)
+	p, err := newProxy(m.address)
+	require.NoError(t, err)
+	cfg, err := m.boot.ClientTLS("")
+	require.NoError(t, err)
+	r := &rig{t: t, machine: m, proxy: p, transport: agentclient.Transport(cfg)}
+	r.client = r.another(opts...)
+	t.Cleanup(func() {
+		r.transport.CloseIdleConnections()
+		p.close()
+		assert.NoError(t, m.end())
+	})
+	_, err = r.client.Setup(t.Context(), &agent.SetupRequest{ID: t.Name()})
+	require.NoError(t, err)
+	return r
+}
+
+// another is a client as a later process has it.
+func (r *rig) another(opts ...agentclient.Option) *agentclient.Client {
+	return agentclient.New("https://"+r.proxy.address(), r.transport, opts...)
+}
+
+func script(id, text string) *agent.StartStepRequest {
+	return &agent.StartStepRequest{Step: stage.Step{ID: id, Run: stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{text}}}}
+}
+
+// running is a Run in the background.
+type running struct {
+	done chan struct{}
+	res  *driver.Result // before done
+	err  error          // before done
+}
+
+func (r *rig) start(ctx context.Context, c *agentclient.Client, req *agent.StartStepRequest, out io.Writer) *running {
+	ctx, cancel := context.WithCancel(ctx)
+	run := &running{done: make(chan struct{})}
+	go func() {
+		defer close(run.done)
+		run.res, run.err = c.Run(ctx, req, out)
+	}()
+	r.t.Cleanup(func() {
+		cancel()
+		<-run.done
+	})
+	return run
+}
+
+func (r *running) wait(t *testing.T) (*driver.Result, error) {
+	t.Helper()
+	select {
+	case <-r.done:
+		return r.res, r.err
+	case <-time.After(time.Minute):
+		t.Fatal("the step did not end")
+		panic("unreachable")
+	}
+}
+
+// cutting is an output that runs each after a write, with the bytes so far.
+type cutting struct {
+	*drivertest.Output
+	total int
+	each  func(total int)
+}
+
+func (c *cutting) Write(p []byte) (int, error) {
+	n, err := c.Output.Write(p)
+	c.total += n
+	c.each(c.total)
+	return n, err
+}
+
+// numbers are the lines of seq.
+func numbers(n int) string {
+	var b strings.Builder
+	for i := 1; i <= n; i++ {
+		fmt.Fprintln(&b, i)
+	}
+	return b.String()
+}
+
+// L2, D6: each byte of output comes once, in order, however often and wherever the
+// connection is cut.
+func TestEachByteComesOnceOverABadConnection(t *testing.T) {
+	t.Parallel()
+	const rounds = 4
+	r := newRig(t)
+	before := r.proxy.connections()
+	out, dir, part := &cutting{Output: drivertest.NewOutput()}, t.TempDir(), numbers(100_000)
+	cuts := 0
+	out.each = func(total int) {
+		if cuts < rounds && total > cuts*len(part)+10_000 {
+			cuts++
+			r.proxy.cut()
+			// What comes now needs another connection.
+			assert.NoError(t, os.WriteFile(filepath.Join(dir, strconv.Itoa(cuts)), nil, 0o600))
+		}
+	}
+	res, err := r.client.Run(t.Context(), script("step", fmt.Sprintf(
+		"for i in $(seq %d); do seq 1 100000; while [ ! -e '%s'/$i ]; do sleep 0.01; done; done", rounds, dir)), out)
+	require.NoError(t, err)
+	assert.Zero(t, res.ExitCode)
+	assert.True(t, strings.Repeat(part, rounds) == out.String(), "%d bytes", len(out.String()))
+	assert.GreaterOrEqual(t, r.proxy.connections()-before, rounds, "it was cut")
+}
+
+// L2, D6: a step runs once, and all of it comes, at whatever byte a connection is cut.
+func TestAConnectionMayBeCutAtAnyByte(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	cfg, err := r.machine.boot.ClientTLS("")
+	require.NoError(t, err)
+	const (
+		apart = 307
+		last  = 9000 // handshake, step and all of its output
+	)
+	want, steps := numbers(1000), 0
+	for at := 1 + rand.IntN(apart); at < last; at += apart {
+		for _, room := range [][2]int{{at, 0}, {0, at}} {
+			p, err := newProxy(r.machine.address)
+			require.NoError(t, err)
+			p.cutFirst(room)
+			transport, out := agentclient.Transport(cfg), drivertest.NewOutput()
+			steps++
+			res, err := agentclient.New("https://"+p.address(), transport).Run(t.Context(),
+				script(fmt.Sprint("step-", steps), "seq 1 1000; echo ran >>count; echo A=1 >>$DRONE_OUTPUT; exit 5"), out)
+			require.NoError(t, err, "%v", room)
+			assert.Equal(t, 5, res.ExitCode, "%v", room)
+			assert.Equal(t, map[string]string{"A": "1"}, res.Outputs, "%v", room)
+			assert.True(t, want == out.String(), "%v: %d bytes", room, len(out.String()))
+			transport.CloseIdleConnections()
+			p.close()
+		}
+	}
+	out := drivertest.NewOutput()
+	_, err = r.client.Run(t.Context(), script("count", "grep -c ran count"), out)
+	require.NoError(t, err)
+	assert.Equal(t, fmt.Sprintln(steps), out.String(), "each ran once")
+}
+
+// D6: a step goes on, and its result waits, while nobody can reach the agent.
+func TestAStepEndsWhileTheAgentCannotBeReached(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	out := drivertest.NewOutput()
+	done := r.start(t.Context(), r.client, script("step", `echo up; while [ ! -e go ]; do sleep 0.05; done; echo A=1 >> $DRONE_OUTPUT; echo end; exit 7`), out)
+	out.WaitFor(t, "up\n")
+	r.proxy.setDown(true)
+	// Somebody on the machine itself lets it end.
+	direct := agentclient.New("https://"+r.machine.address, r.transport)
+	_, err := direct.Run(t.Context(), script("go", "touch go"), drivertest.NewOutput())
+	require.NoError(t, err)
+	_, err = direct.Run(t.Context(), &agent.StartStepRequest{Step: stage.Step{ID: "step"}}, drivertest.NewOutput()) // it has begun long ago
+	require.NoError(t, err)
+	select {
+	case <-done.done:
+		t.Fatalf("it ended without an answer: %v", done.err)
+	default:
+	}
+	r.proxy.setDown(false)
+	res, err := done.wait(t)
+	require.NoError(t, err)
+	assert.Equal(t, 7, res.ExitCode)
+	assert.Equal(t, map[string]string{"A": "1"}, res.Outputs)
+	assert.Equal(t, "up\nend\n", out.String())
+}
+
+// D6: a connection that nothing comes through any more is noticed.
+func TestAConnectionThatIsDeadIsReplaced(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.transport.CloseIdleConnections()
+	cfg, err := r.machine.boot.ClientTLS("")
+	require.NoError(t, err)
+	r.transport = agentclient.Transport(cfg)
+	require.Positive(t, r.transport.HTTP2.SendPingTimeout)
+	r.transport.HTTP2.SendPingTimeout, r.transport.HTTP2.PingTimeout = 200*time.Millisecond, 200*time.Millisecond
+	out := drivertest.NewOutput()
+	done := r.start(t.Context(), r.another(), script("step", `echo up; while [ ! -e go ]; do sleep 0.05; done; echo end`), out)
+	out.WaitFor(t, "up\n")
+	before := r.proxy.connections()
+	thaw := r.proxy.freeze()
+	require.Eventually(t, func() bool { return r.proxy.connections() > before }, 30*time.Second, 5*time.Millisecond)
+	thaw()
+	_, err = r.another().Run(t.Context(), script("go", "touch go"), drivertest.NewOutput())
+	require.NoError(t, err)
+	_, err = done.wait(t)
+	require.NoError(t, err)
+	assert.Equal(t, "up\nend\n", out.String())
+}
+
+// D6: a machine that dies fails its steps at once.
+func TestAMachineThatIsGoneFailsItsStepsAtOnce(t *testing.T) {
+	t.Parallel()
+	gone := make(chan struct{})
+	r := newRig(t, agentclient.WithGone(gone))
+	out := drivertest.NewOutput()
+	done := r.start(t.Context(), r.client, script("step", `echo up; sleep 600`), out)
+	service, background := script("service", "echo up; sleep 600"), drivertest.NewOutput()
+	service.Detach = true
+	_, f, err := r.client.Start(t.Context(), service, background)
+	require.NoError(t, err)
+	out.WaitFor(t, "up\n")
+	thaw := r.proxy.freeze()
+	defer thaw()
+	begin := time.Now()
+	close(gone)
+	_, err = done.wait(t)
+	require.ErrorIs(t, err, agentclient.ErrGone)
+	require.ErrorContains(t, err, `step "step"`)
+	<-f.Done()
+	f.Stop()
+	_, err = r.client.Setup(t.Context(), &agent.SetupRequest{})
+	require.ErrorIs(t, err, agentclient.ErrGone)
+	assert.Less(t, time.Since(begin), 5*time.Second)
+}
+
+// T7: who stops a step does not wait for ever for an agent that does not answer.
+func TestAStopThatTheAgentDoesNotHearIsBounded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, agentclient.WithStopTimeout(300*time.Millisecond))
+	out := drivertest.NewOutput()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := r.start(ctx, r.client, script("step", `echo up; sleep 600`), out)
+	out.WaitFor(t, "up\n")
+	thaw := r.proxy.freeze()
+	cancel(errors.New("nobody wants it"))
+	_, err := done.wait(t)
+	thaw()
+	require.ErrorIs(t, err, context.Canceled)
+	assert.EqualError(t, err, `step "step": stopped: nobody wants it: context canceled`)
+}
+
+// T5: a step that an earlier process has begun is followed from its first byte, and
+// begins once.
+func TestALaterProcessGoesOnWithAStep(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	req := script("step", `echo ran >> count; cat count; while [ ! -e go ]; do sleep 0.05; done; echo end; exit 3`)
+	req.Key = "key-1"
+	ctx, die := context.WithCancel(t.Context())
+	out := drivertest.NewOutput()
+	crashing := agentclient.New("https://"+r.proxy.address(), &mortal{r.transport, ctx})
+	first := r.start(context.WithoutCancel(t.Context()), crashing, req, out)
+	out.WaitFor(t, "ran\n")
+	die()
+
+	again := drivertest.NewOutput()
+	done := r.start(t.Context(), r.another(), req, again)
+	attached := drivertest.NewOutput()
+	var f *agentclient.Follower
+	following := &running{done: make(chan struct{})}
+	go func() {
+		defer close(following.done)
+		following.res, f, following.err = r.another().Attach(t.Context(), req, attached)
+	}()
+	again.WaitFor(t, "ran\n")
+	attached.WaitFor(t, "ran\n")
+	_, err := r.client.Run(t.Context(), script("go", "touch go"), drivertest.NewOutput())
+	require.NoError(t, err)
+	for _, one := range []*running{done, following} {
+		res, err := one.wait(t)
+		require.NoError(t, err)
+		assert.Equal(t, 3, res.ExitCode)
+	}
+	assert.Nil(t, f)
+	assert.Equal(t, "ran\nend\n", again.String())
+	assert.Equal(t, "ran\nend\n", attached.String())
+	_, err = first.wait(t)
+	require.ErrorIs(t, err, errDead)
+
+	req.Key = "key-2"
+	_, _, err = r.client.Attach(t.Context(), req, drivertest.NewOutput())
+	require.ErrorIs(t, err, driver.ErrNotBegun)
+}
+
+// mortal is a transport of a process that ends with ctx.
+type mortal struct {
+	*http.Transport
+	ctx context.Context
+}
+
+var errDead = &agentclient.Error{Message: "the process has ended"}
+
+func (m *mortal) RoundTrip(req *http.Request) (*http.Response, error) {
+	if m.ctx.Err() != nil {
+		return nil, errDead
+	}
+	ctx, cancel := context.WithCancel(req.Context())
+	context.AfterFunc(m.ctx, cancel)
+	resp, err := m.Transport.RoundTrip(req.WithContext(ctx))
+	if m.ctx.Err() != nil && err != nil {
+		return nil, errDead
+	}
+	return resp, err
+}
+
+// T5: an agent that has forgotten a step says so, and nobody takes it for an end.
+func TestAStepThatTheAgentHasForgottenIsLost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	out := drivertest.NewOutput()
+	done := r.start(t.Context(), r.client, script("step", `echo up; sleep 600`), out)
+	out.WaitFor(t, "up\n")
+	r.proxy.setDown(true)
+	direct := agentclient.New("https://"+r.machine.address, r.transport)
+	require.NoError(t, direct.Destroy(t.Context(), &agent.DestroyRequest{}))
+	r.proxy.setDown(false)
+	_, err := done.wait(t)
+	require.ErrorIs(t, err, driver.ErrLost)
+}
+
+// D2: the output of a detached step is followed until the stage is destroyed, or until
+// nobody wants it.
+func TestAFollowerEndsWithTheStageOrWhenItIsStopped(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	start := func(id string) (*agentclient.Follower, *drivertest.Output) {
+		req, out := script(id, `echo up; while [ ! -e go ]; do sleep 0.05; done; echo went; sleep 600`), drivertest.NewOutput()
+		req.Detach = true
+		res, f, err := r.client.Start(t.Context(), req, out)
+		require.NoError(t, err)
+		require.True(t, res.Detached)
+		out.WaitFor(t, "up\n")
+		return f, out
+	}
+	followed, out := start("followed")
+	dropped, unheard := start("dropped")
+	dropped.Stop()
+	dropped.Stop()
+	r.proxy.cut()
+	_, err := r.client.Run(t.Context(), script("go", "touch go"), drivertest.NewOutput())
+	require.NoError(t, err)
+	out.WaitFor(t, "went\n")
+	require.NoError(t, r.client.Destroy(t.Context(), &agent.DestroyRequest{}))
+	<-followed.Done()
+	followed.Stop()
+	assert.Equal(t, "up\nwent\n", out.String())
+	assert.Equal(t, "up\n", unheard.String())
+}
+
+// failing is a writer that takes nothing.
+type failing struct{ calls int }
+
+func (f *failing) Write([]byte) (int, error) {
+	f.calls++
+	return 0, errors.New("no room")
+}
+
+// D1: who reads the output does not hold up the step.
+func TestAReaderThatFailsIsNotAskedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	out := &failing{}
+	res, err := r.client.Run(t.Context(), script("step", `seq 1 100000; exit 2`), out)
+	require.NoError(t, err)
+	assert.Equal(t, 2, res.ExitCode)
+	assert.Equal(t, 1, out.calls)
+}
+
+// PROTOCOL 5: what an agent refuses is not tried again, and its words come back.
+func TestWhatAnAgentRefusesIsAnErrorAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	_, err := r.client.Setup(t.Context(), &agent.SetupRequest{ID: "another"})
+	refused := (*agentclient.Error)(nil)
+	require.ErrorAs(t, err, &refused)
+	assert.Equal(t, 400, refused.Status)
+	assert.Contains(t, err.Error(), "agent's setup: the agent has another stage")
+	require.NoError(t, r.client.Destroy(t.Context(), &agent.DestroyRequest{}))
+	_, err = r.client.Setup(t.Context(), &agent.SetupRequest{ID: "x", Files: []*stage.File{{Path: "../out"}}})
+	require.ErrorContains(t, err, "not in the workspace")
+	_, err = r.client.Run(t.Context(), script("step", "true"), drivertest.NewOutput())
+	require.ErrorContains(t, err, `step "step": the agent has no stage`)
+	require.NoError(t, r.client.Suspend(t.Context()))
+}

@@ -1,0 +1,355 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/agent"
+)
+
+// PROTOCOL 5: a stage as another driver runs it.
+func TestAForeignDriverRunsAStage(t *testing.T) {
+	t.Parallel()
+	f := newAgent(t, agent.Config{Version: "1.2.3"})
+	_, health, err := f.try(t.Context(), http.MethodGet, "/healthz?perform_dns_lookup=true&connectivity_check_duration_seconds=1", "")
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"version":"1.2.3","ok":true,"agent":"dlite"}`, health)
+
+	f.setup(`,"files":[{"path":"from-setup","mode":420,"data":"hello"}],"of_the_future":[{}]`)
+	assert.JSONEq(t, `{}`, f.ok("/start_step", step("one", `cat from-setup; echo " $OF_SETUP"; echo A=1 >> $DRONE_OUTPUT; echo E=2 >> $DRONE_ENV
+		printf '{}' > $PLUGIN_ARTIFACT_FILE; X=3; echo S=hunter2 >> $HARNESS_OUTPUT_SECRET_FILE`, `,"output_vars":["X"],"log_drone":true,"stage_runtime_id":"sr"`)))
+	assert.JSONEq(t, `{"exited":true,"outputs":{"A":"1","X":"3"},"envs":{"E":"2"},"artifact":"e30=","outputV2":[
+		{"key":"A","value":"1","type":"STRING"},{"key":"X","value":"3","type":"STRING"},{"key":"S","value":"hunter2","type":"SECRET"}]}`, f.poll("one"))
+	assert.Equal(t, "hello 1\n", f.ok("/stream_output", `{"id":"one"}`))
+	assert.Equal(t, "lo 1\n", f.ok("/stream_output", `{"id":"one","offset":3}`))
+
+	// DRONE_ENV reaches the later steps of the same stage_runtime_id by itself.
+	f.ok("/start_step", step("two", `echo ${E-none}`, `,"stage_runtime_id":"sr"`))
+	f.ok("/start_step", step("three", `echo ${E-none}; exit 3`, ``))
+	assert.JSONEq(t, `{"exited":true}`, f.poll("two"))
+	assert.JSONEq(t, `{"exited":true,"exit_code":3,"error":"exit status 3"}`, f.poll("three"))
+	assert.Equal(t, "2\n", f.ok("/stream_output", `{"id":"two"}`))
+	assert.Equal(t, "none\n", f.ok("/stream_output", `{"id":"three"}`))
+
+	assert.JSONEq(t, `{}`, f.ok("/suspend", `{"log_key":"k","labels":{}}`))
+	for range 2 {
+		assert.JSONEq(t, `{}`, f.ok("/destroy", `{"log_drone":true,"stage_runtime_id":"sr"}`))
+	}
+}
+
+// PROTOCOL 5: starting an id twice starts it once, and every poll is answered, also
+// after the end.
+func TestAStepIsStartedOnceAndEveryPollIsAnswered(t *testing.T) {
+	t.Parallel()
+	f := newAgent(t, agent.Config{})
+	f.setup("")
+	body := step("once", `echo ran >> file; cat file; while [ ! -e go ]; do sleep 0.05; done; exit 4`, "")
+	for range 3 {
+		f.ok("/start_step", body)
+	}
+	out := f.stream(`{"id":"once"}`)
+	out.until(t, "ran\n")
+	var polls sync.WaitGroup
+	for range 5 {
+		polls.Go(func() {
+			_, answer, err := f.try(t.Context(), http.MethodPost, "/poll_step", `{"id":"once"}`)
+			assert.NoError(t, err)
+			assert.Contains(t, answer, `"exit_code":4`)
+		})
+	}
+	// One that gives up takes no answer away from others.
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, _, err := f.try(ctx, http.MethodPost, "/poll_step", `{"id":"once"}`)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	f.ok("/start_step", step("go", "touch go", ""))
+	polls.Wait()
+	f.ok("/start_step", body)
+	assert.JSONEq(t, `{"exited":true,"exit_code":4,"error":"exit status 4"}`, f.poll("once"))
+	assert.Equal(t, "ran\n", out.rest(t))
+}
+
+// PROTOCOL 5: what an agent refuses, in the protocol's words.
+func TestWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	f := newAgent(t, agent.Config{MaxBody: 4096})
+	refused := func(path, body, message string, want int) {
+		t.Helper()
+		status, answer := f.post(path, body)
+		assert.Equal(t, want, status, path)
+		assert.Contains(t, answer, `"error_msg":"`, path)
+		assert.Contains(t, answer, message, path)
+	}
+	refused("/start_step", step("x", "true", ""), "setup", 400)
+	refused("/poll_step", `{"id":"x"}`, "Step has not started", 400)
+	f.setup("")
+	refused("/setup", `{"network":{"id":"another"}}`, "destroy", 400)
+	f.setup("") // once more is the same one
+	refused("/poll_step", `{"id":"x"}`, "Step has not started", 400)
+	refused("/start_step", `{"run":{}}`, "id", 400)
+	refused("/start_step", `{"id":5}`, "not understood", 400)
+	refused("/start_step", `{"id":`, "not understood", 400)
+	refused("/start_step", step("x", strings.Repeat("x", 5000), ""), "too large", 400)
+	refused("/stream_output", `{"id":"x","offset":-1}`, "negative", 400)
+	refused("/no_such_call", ``, "no call", 404)
+	status, _, err := f.try(t.Context(), http.MethodGet, "/setup", "")
+	require.NoError(t, err)
+	assert.Equal(t, 405, status)
+}
+
+// PROTOCOL 5: 255 is what is no process's end.
+func TestInternalErrorsAndTimeoutsAreExitCode255(t *testing.T) {
+	t.Parallel()
+	f := newAgent(t, agent.Config{})
+	f.setup(`,"secrets":["visibly-fake-secret"]`)
+	f.ok("/start_step", step("late", "sleep 600", `,"timeout":1`))
+	assert.JSONEq(t, `{"exited":true,"exit_code":255,"error":"context deadline exceeded"}`, f.poll("late"))
+	f.ok("/start_step", step("none", "true", `,"working_dir":"/no/visibly-fake-secret"`))
+	none := f.poll("none")
+	assert.Contains(t, none, `"exit_code":255`)
+	assert.Contains(t, none, "working directory")
+	assert.NotContains(t, none, "visibly-fake-secret")
+	f.ok("/start_step", step("large", `head -c 3000000 /dev/zero > $DRONE_OUTPUT`, ""))
+	assert.Contains(t, f.poll("large"), `"exit_code":255`, "what was lost is a failure")
+}
+
+// endedDriver has one result for every step.
+type endedDriver struct {
+	brokenDriver
+	res *driver.Result
+}
+
+func (d *endedDriver) Execute(context.Context, *driver.Environment, *driver.Step, io.Writer, driver.Ledger) (*driver.Result, error) {
+	return d.res, nil
+}
+
+// PROTOCOL 5: drivers of others take an answer without an error for a success.
+func TestEveryFailureHasAnError(t *testing.T) {
+	t.Parallel()
+	f := newAgentOn(t, &endedDriver{brokenDriver{init: fine, cleanup: fine}, &driver.Result{ExitCode: 137, OOMKilled: true}}, agent.Config{})
+	f.setup("")
+	f.ok("/start_step", step("oom", "true", ""))
+	assert.JSONEq(t, `{"exited":true,"exit_code":255,"oom_killed":true,"error":"the step ran out of memory"}`, f.poll("oom"))
+}
+
+// PROTOCOL 5: a detached step is answered at once, without exited; its output goes on
+// until the destroy.
+func TestADetachedStepIsAnsweredAtOnceAndStreamsUntilTheDestroy(t *testing.T) {
+	t.Parallel()
+	f := newAgent(t, agent.Config{})
+	f.setup("")
+	f.ok("/start_step", step("service", "echo up; while [ ! -e go ]; do sleep 0.05; done; echo went; sleep 600", `,"detach":true`))
+	assert.JSONEq(t, `{}`, f.poll("service"))
+	out := f.stream(`{"id":"service"}`)
+	out.until(t, "up\n")
+	f.ok("/start_step", step("go", "touch go", ""))
+	out.until(t, "went\n")
+	f.ok("/destroy", `{}`)
+	assert.Equal(t, "up\nwent\n", out.rest(t))
+	status, _ := f.post("/poll_step", `{"id":"service"}`)
+	assert.Equal(t, 400, status)
+}
+
+// Some drivers ask for a step's output just before they start it.
+func TestOutputMayBeAskedForBeforeTheStepBegins(t *testing.T) {
+	t.Parallel()
+	f := newAgent(t, agent.Config{})
+	f.setup("")
+	got := make(chan string, 1)
+	go func() {
+		_, answer, _ := f.try(t.Context(), http.MethodPost, "/stream_output", `{"id":"soon"}`)
+		got <- answer
+	}()
+	f.ok("/start_step", step("other", "echo other", ""))
+	f.poll("other")
+	f.ok("/start_step", step("soon", "echo soon", ""))
+	assert.Equal(t, "soon\n", <-got)
+}
+
+// T3: a destroy stops what runs, answers who waits for it, and a new stage may begin.
+func TestADestroyEndsWhatRuns(t *testing.T) {
+	t.Parallel()
+	f := newAgent(t, agent.Config{})
+	f.setup("")
+	f.ok("/start_step", step("long", "echo up; sleep 600", ""))
+	out := f.stream(`{"id":"long"}`)
+	out.until(t, "up\n")
+	polled := make(chan string, 1)
+	go func() {
+		_, answer, _ := f.try(t.Context(), http.MethodPost, "/poll_step", `{"id":"long"}`)
+		polled <- answer
+	}()
+	begin := time.Now()
+	f.ok("/destroy", "")
+	assert.Less(t, time.Since(begin), 20*time.Second)
+	assert.Equal(t, "up\n", out.rest(t))
+	if answer := <-polled; !strings.Contains(answer, "has not started") { // it may have come too late
+		assert.Contains(t, answer, `"exit_code":255`)
+		assert.Contains(t, answer, "destroyed")
+	}
+	f.setup("")
+	f.ok("/start_step", step("long", "echo again", "")) // ids are those of one stage
+	f.poll("long")
+	assert.Equal(t, "again\n", f.ok("/stream_output", `{"id":"long"}`))
+}
+
+// Ours: a step that is stopped before it begins never does, for the request that
+// begins it may be on its way.
+func TestAStepThatWasStoppedDoesNotBegin(t *testing.T) {
+	t.Parallel()
+	f := newAgent(t, agent.Config{})
+	f.ok("/stop_step", `{"id":"x"}`) // without a setup it is nothing
+	f.setup("")
+	f.ok("/stop_step", `{"id":"x"}`)
+	status, answer := f.post("/start_step", step("x", "echo RAN", ""))
+	assert.Equal(t, 400, status)
+	assert.Contains(t, answer, "stopped")
+	f.ok("/start_step", step("y", "sleep 600", ""))
+	f.ok("/stop_step", `{"id":"y","cause":"nobody wants it"}`)
+	assert.Contains(t, f.poll("y"), "nobody wants it")
+	f.ok("/stop_step", `{"id":"y"}`)
+}
+
+// brokenDriver fails in the ways that a driver can.
+type brokenDriver struct {
+	init, execute, cleanup func(ctx context.Context) error
+	left                   int    // cleanups that leave something
+	says                   string // about the init
+}
+
+func (*brokenDriver) Infra() string { return "broken" }
+
+func (d *brokenDriver) Init(ctx context.Context, env *driver.Environment, l driver.Ledger) error {
+	_, _ = io.WriteString(env.Log, d.says)
+	if err := l.Record(ctx, driver.Resource{Kind: "thing", ID: "1"}); err != nil {
+		return err
+	}
+	return d.init(ctx)
+}
+
+func (d *brokenDriver) Execute(ctx context.Context, _ *driver.Environment, _ *driver.Step, _ io.Writer, _ driver.Ledger) (*driver.Result, error) {
+	return nil, d.execute(ctx)
+}
+
+func (d *brokenDriver) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.Resource, error) {
+	if d.left > 0 {
+		d.left--
+		return rs, nil
+	}
+	return nil, d.cleanup(ctx)
+}
+
+func fine(context.Context) error { return nil }
+
+// PITFALLS: a panic is a failure of the step, not an exit code 0 and not the agent's
+// end.
+func TestPanicsOfADriverAreFailures(t *testing.T) {
+	t.Parallel()
+	d := &brokenDriver{init: fine, cleanup: fine, execute: func(context.Context) error { panic("visibly-fake-secret is why") }}
+	f := newAgentOn(t, d, agent.Config{})
+	f.setup(`,"secrets":["visibly-fake-secret"]`)
+	f.ok("/start_step", step("x", "true", ""))
+	got := f.poll("x")
+	assert.Contains(t, got, `"exit_code":255`)
+	assert.Contains(t, got, "panicked: ****** is why")
+	assert.NotContains(t, got, "visibly-fake-secret")
+	d.execute = fine // no result and no error is no success either
+	f.ok("/start_step", step("y", "true", ""))
+	assert.Contains(t, f.poll("y"), `"exit_code":255`)
+	d.cleanup = func(context.Context) error { panic("at the end") }
+	status, _ := f.post("/destroy", "")
+	assert.Equal(t, 500, status)
+	d.cleanup = fine
+	f.ok("/destroy", "")
+}
+
+// T3: an init that fails cleans itself up, tells its log, and may be tried again.
+func TestASetupThatFailsCleansUpAndMayBeTriedAgain(t *testing.T) {
+	t.Parallel()
+	cleaned := 0
+	d := &brokenDriver{
+		says:    "about to init with visibly-fake-secret\n",
+		init:    func(context.Context) error { return errors.New("no disk for visibly-fake-secret") },
+		cleanup: func(context.Context) error { cleaned++; return nil },
+	}
+	f := newAgentOn(t, d, agent.Config{})
+	for want := 1; want <= 2; want++ {
+		status, answer := f.post("/setup", `{"network":{"id":"n"},"secrets":["visibly-fake-secret"]}`)
+		assert.Equal(t, 500, status)
+		assert.JSONEq(t, `{"error_msg":"no disk for ******","log":"about to init with ******\n"}`, answer)
+		assert.Equal(t, want, cleaned)
+	}
+	d.init, d.says = fine, ""
+	f.setup("")
+}
+
+// T3: what could not be removed is said, and tried again.
+func TestADestroyThatLeavesSomethingFailsAndIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	d := &brokenDriver{init: fine, cleanup: fine, left: 2}
+	f := newAgentOn(t, d, agent.Config{})
+	f.setup("")
+	for range 2 {
+		status, answer := f.post("/destroy", "")
+		assert.Equal(t, 500, status)
+		assert.Contains(t, answer, "1 resources could not be removed")
+	}
+	f.ok("/destroy", "")
+	assert.Zero(t, d.left)
+}
+
+// T3: a stage that could not be destroyed yet takes no steps, and is not what the next
+// setup gets.
+func TestASetupDuringADestroyBeginsAnotherStage(t *testing.T) {
+	t.Parallel()
+	d := &brokenDriver{init: fine, execute: fine, cleanup: fine, left: 1}
+	f := newAgentOn(t, d, agent.Config{})
+	f.setup("")
+	status, _ := f.post("/destroy", "")
+	require.Equal(t, 500, status)
+	f.setup("")
+	f.ok("/start_step", step("x", "true", ""))
+}
+
+// S3: what a destroy says is masked.
+func TestTheErrorOfADestroyIsMasked(t *testing.T) {
+	t.Parallel()
+	d := &brokenDriver{init: fine, cleanup: func(context.Context) error { return errors.New("cannot remove /tmp/visibly-fake-secret") }}
+	f := newAgentOn(t, d, agent.Config{})
+	f.setup(`,"secrets":["visibly-fake-secret"]`)
+	status, answer := f.post("/destroy", "")
+	assert.Equal(t, 500, status)
+	assert.Contains(t, answer, "cannot remove /tmp/******")
+	d.cleanup = fine
+	f.ok("/destroy", "")
+}
+
+// T3: a destroy may overtake its setup.
+func TestADestroyDuringASetupEndsIt(t *testing.T) {
+	t.Parallel()
+	begun := make(chan struct{})
+	d := &brokenDriver{cleanup: fine, init: func(ctx context.Context) error {
+		close(begun)
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	f := newAgentOn(t, d, agent.Config{})
+	done := make(chan string, 1)
+	go func() {
+		_, answer, _ := f.try(t.Context(), http.MethodPost, "/setup", `{}`)
+		done <- answer
+	}()
+	<-begun
+	f.ok("/destroy", "")
+	assert.Contains(t, <-done, "destroyed")
+}

@@ -1,0 +1,325 @@
+package transaction_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/stage"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// P4, T3: a driver that panics fails its task; the transaction ends like any
+// other, and its slot is free.
+func TestADriverThatPanicsFailsItsTaskAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.onInit = func(_ context.Context, env *driver.Environment) error {
+		if env.ID == "bad init" {
+			panic("no init today")
+		}
+		return nil
+	}
+	w.onExecute = func(context.Context, *driver.Environment, *driver.Step, io.Writer) (*driver.Result, error) {
+		panic("no step today")
+	}
+	s := newStages(t, w)
+	r := s.init("bad init")
+	assert.Equal(t, stage.Failure, statusOf(r))
+	assert.Contains(t, string(r.Data), "no init today")
+	assert.Equal(t, stage.Success, statusOf(s.cleanup("bad init")))
+	assert.Zero(t, s.slots.Used())
+	assert.Empty(t, w.left())
+
+	s.init("tx")
+	r = s.execute("tx", "one")
+	assert.Equal(t, stage.Failure, statusOf(r))
+	text, closed := s.logs.get("one")
+	assert.Contains(t, text, "no step today")
+	assert.True(t, closed)
+
+	w.stubborn = func(driver.Resource) error { panic("no cleanup today") }
+	r = s.cleanup("tx")
+	assert.Equal(t, stage.Failure, statusOf(r))
+	assert.Contains(t, string(r.Data), "no cleanup today")
+	assert.Zero(t, s.slots.Used())
+	assert.Len(t, s.records(), 1)
+}
+
+// D5: a step that loses what it hands on has failed, and says why; a failure of
+// its own comes first.
+func TestAStepThatLosesWhatItHandsOnHasFailed(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	res := driver.Result{Lost: "the step's artifact file could not be read: hunter2-lost", Outputs: map[string]string{"k": "v"}}
+	w.onExecute = func(context.Context, *driver.Environment, *driver.Step, io.Writer) (*driver.Result, error) {
+		one := res
+		return &one, nil
+	}
+	s := newStages(t, w)
+	s.init("tx")
+	execute := func() (r stage.ExecuteResponse) {
+		answer := s.run(t.Context(), "local_execute", stage.ExecuteRequest{
+			GroupID: "tx", Step: stage.Step{ID: "one", Secrets: []string{"hunter2-lost"}},
+		})
+		require.NoError(t, json.Unmarshal(answer.Data, &r))
+		return r
+	}
+	r := execute()
+	assert.Equal(t, stage.Failure, r.Status)
+	assert.Contains(t, r.ErrorMessage, "the step's artifact file could not be read")
+	assert.NotContains(t, r.ErrorMessage, "hunter2")
+	assert.Equal(t, map[string]string{"k": "v"}, r.OutputVars, "the rest is handed on")
+	res.ExitCode = 3
+	assert.Equal(t, "exit code 3", execute().ErrorMessage)
+}
+
+// S2: the password for an image's registry is a secret, whoever forgot to say so.
+func TestRegistryPasswordsAreMasked(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.onExecute = func(_ context.Context, _ *driver.Environment, st *driver.Step, out io.Writer) (*driver.Result, error) {
+		_, err := io.WriteString(out, "logging in with "+st.Auth.Password+"\n")
+		return &driver.Result{}, err
+	}
+	s := newStages(t, w)
+	s.init("tx")
+	s.run(t.Context(), "local_execute", stage.ExecuteRequest{GroupID: "tx", Step: stage.Step{
+		ID: "one", LogKey: "one", Auth: &stage.Auth{Username: "robot", Password: "not-a-real-password"},
+	}})
+	text, _ := s.logs.get("one")
+	assert.Contains(t, text, "logging in with ")
+	assert.NotContains(t, text, "not-a-real-password")
+}
+
+// T3, T4: what comes while the transaction is being cleaned up is refused with
+// that reason, a repeated init too.
+func TestWhatComesDuringTheCleanupIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	cleaning, let := make(chan struct{}), make(chan struct{})
+	w.stubborn = func(driver.Resource) error {
+		close(cleaning)
+		<-let
+		return nil
+	}
+	s := newStages(t, w)
+	s.init("tx")
+	var wg sync.WaitGroup
+	wg.Go(func() { assert.Equal(t, stage.Success, statusOf(s.cleanup("tx"))) })
+	<-cleaning
+	for _, r := range []*task.Response{s.init("tx"), s.execute("tx", "one")} {
+		assert.Equal(t, task.Failed, r.Code)
+		assert.Contains(t, r.Error, "being cleaned up")
+	}
+	close(let)
+	wg.Wait()
+}
+
+// T3: a repeated cleanup tries again what could not be removed, and says so.
+func TestARepeatedCleanupTriesAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	var stubborn atomic.Bool
+	stubborn.Store(true)
+	w.stubborn = func(driver.Resource) error {
+		if stubborn.Load() {
+			return errors.New("somebody is attached")
+		}
+		return nil
+	}
+	s := newStages(t, w)
+	s.init("tx")
+	for range 2 {
+		r := s.cleanup("tx")
+		assert.Equal(t, stage.Failure, statusOf(r))
+		assert.Contains(t, string(r.Data), "somebody is attached")
+	}
+	stubborn.Store(false)
+	assert.Equal(t, stage.Success, statusOf(s.cleanup("tx")))
+	assert.Empty(t, w.left())
+	assert.Empty(t, s.records())
+	assert.Zero(t, s.slots.Used())
+}
+
+// careless is a world whose cleanup answers as it likes.
+type careless struct {
+	*world
+	cleanup func(context.Context, []driver.Resource) ([]driver.Resource, error)
+}
+
+func (c *careless) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.Resource, error) {
+	if c.cleanup != nil {
+		return c.cleanup(ctx, rs)
+	}
+	return c.world.Cleanup(ctx, rs)
+}
+
+// T3: a driver that does not keep its contract loses no resource: what fails
+// without saying at what may have removed nothing, and a rest needs no reason.
+func TestACleanupThatIsUnclearKeepsTheRecord(t *testing.T) {
+	t.Parallel()
+	for name, cleanup := range map[string]func(context.Context, []driver.Resource) ([]driver.Resource, error){
+		"an error alone": func(context.Context, []driver.Resource) ([]driver.Resource, error) {
+			return nil, errors.New("no engine")
+		},
+		"a rest alone": func(_ context.Context, rs []driver.Resource) ([]driver.Resource, error) { return rs, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := &careless{world: newWorld(), cleanup: cleanup}
+			s := newStages(t, w.world)
+			s.Manager = transaction.New(w, transaction.WithLedger(s.ledger))
+			s.init("tx")
+			r := s.cleanup("tx")
+			assert.Equal(t, stage.Failure, statusOf(r))
+			assert.NotContains(t, string(r.Data), "%!w")
+			require.NoError(t, s.Close(t.Context()))
+			w.cleanup = nil
+			s.Manager = transaction.New(w, transaction.WithLedger(s.ledger))
+			require.NoError(t, s.Recover(t.Context()))
+			assert.Empty(t, w.left())
+			require.NoError(t, s.Close(t.Context()))
+		})
+	}
+}
+
+// S3, S5: what a driver notes for itself about a resource is in no error.
+func TestAnErrorNamesResourcesAndNoMore(t *testing.T) {
+	t.Parallel()
+	const secret = "not-a-real-secret"
+	w := newWorld()
+	s := newStages(t, w)
+	s.init("tx")
+	w.stubborn = func(driver.Resource) error { return errors.New("busy") }
+	w.onInit = nil
+	bad := &noter{world: w, data: json.RawMessage(`{"password":"` + secret + `"}`)}
+	s.Manager = transaction.New(bad, transaction.WithLedger(t.TempDir()))
+	r := s.init("tx2")
+	assert.Equal(t, stage.Success, statusOf(r))
+	r = s.execute("tx2", "one")
+	assert.Equal(t, stage.Failure, statusOf(r))
+	assert.NotContains(t, string(r.Data), secret)
+	r = s.cleanup("tx2")
+	assert.Contains(t, string(r.Data), "network tx2")
+	assert.NotContains(t, string(r.Data), secret)
+	require.NoError(t, s.Close(t.Context()))
+}
+
+// noter notes data with its resources. Its steps record one without an id.
+type noter struct {
+	*world
+	data json.RawMessage
+}
+
+func (n *noter) Init(ctx context.Context, env *driver.Environment, l driver.Ledger) error {
+	return l.Record(ctx, driver.Resource{Kind: "network", ID: env.ID, Data: n.data})
+}
+
+func (n *noter) Execute(ctx context.Context, _ *driver.Environment, _ *driver.Step, _ io.Writer, l driver.Ledger) (*driver.Result, error) {
+	return nil, l.Record(ctx, driver.Resource{Kind: "network", Data: n.data})
+}
+
+// T2: Recover leaves alone what this process has open or tries again already.
+func TestRecoverConcernsEarlierProcessesAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	s := newStages(t, w)
+	s.init("open")
+	s.init("stuck")
+	w.mu.Lock()
+	w.stubborn = func(driver.Resource) error { return errors.New("busy") }
+	w.mu.Unlock()
+	s.cleanup("stuck")
+	for range 3 {
+		require.NoError(t, s.Recover(t.Context()))
+	}
+	assert.Len(t, w.cleaned, 1)
+	assert.Equal(t, []string{"network open", "network stuck"}, w.left())
+}
+
+// T3: a log service that is slow to take a background step's log keeps no slot
+// from the next stage, and no other log waiting; but the cleanup waits for both.
+func TestLogsThatAreSlowToCloseHoldNoSlot(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.onExecute = func(context.Context, *driver.Environment, *driver.Step, io.Writer) (*driver.Result, error) {
+		return &driver.Result{Detached: true}, nil
+	}
+	closing, let := make(chan struct{}), make(chan struct{})
+	s := newStages(t, w, transaction.WithLog(func(context.Context, transaction.LogTarget) transaction.Log {
+		return &slowLog{closing, let}
+	}))
+	s.init("tx")
+	s.execute("tx", "one")
+	s.execute("tx", "two")
+	done := make(chan *task.Response, 1)
+	go func() { done <- s.cleanup("tx") }()
+	<-closing
+	<-closing
+	assert.Zero(t, s.slots.Used())
+	assert.Empty(t, done)
+	close(let)
+	assert.Equal(t, stage.Success, statusOf(<-done))
+}
+
+type slowLog struct{ closing, let chan struct{} }
+
+func (l *slowLog) Write(b []byte) (int, error) { return len(b), nil }
+
+func (l *slowLog) Close(context.Context) error {
+	l.closing <- struct{}{}
+	<-l.let
+	return nil
+}
+
+// T2: Close waits for an attempt of Tend's that is under way, and lets nothing
+// begin after it: the ledger may belong to another process by then.
+func TestCloseWaitsForWhatIsBeingTriedAgain(t *testing.T) {
+	t.Parallel()
+	var attempts atomic.Int64
+	trying, let := make(chan struct{}, 100), make(chan struct{})
+	w := &careless{world: newWorld()}
+	w.cleanup = func(_ context.Context, rs []driver.Resource) ([]driver.Resource, error) {
+		if attempts.Add(1) > 1 {
+			trying <- struct{}{}
+			<-let
+		}
+		return rs, errors.New("busy")
+	}
+	s := newStages(t, w.world)
+	s.Manager = transaction.New(w, transaction.WithLedger(s.ledger))
+	s.init("tx")
+	s.cleanup("tx")
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { s.Tend(ctx, time.Millisecond) })
+	<-trying
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close(t.Context()) }()
+	other := transaction.New(newWorld(), transaction.WithLedger(s.ledger))
+	require.ErrorIs(t, other.Recover(t.Context()), transaction.ErrLedger, "the ledger is still in use")
+	close(let)
+	require.NoError(t, <-closed)
+	n := attempts.Load()
+	stop()
+	wg.Wait()
+	assert.Equal(t, n, attempts.Load())
+	require.ErrorIs(t, s.Recover(t.Context()), transaction.ErrLedger)
+}
+
+func TestOptionsThatMakeNoSensePanic(t *testing.T) {
+	t.Parallel()
+	for _, o := range []transaction.Option{transaction.WithLease(0), transaction.WithCleanupTimeout(-1), transaction.WithLedger("")} {
+		assert.Panics(t, func() { transaction.New(newWorld(), o) })
+	}
+}

@@ -1,0 +1,85 @@
+package transaction_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// awayLog cannot be closed until it is let.
+type awayLog struct {
+	let    chan struct{}
+	closed *atomic.Int64
+}
+
+func (l awayLog) Write(b []byte) (int, error) { return len(b), nil }
+
+func (l awayLog) Close(ctx context.Context) error {
+	<-l.let
+	l.closed.Add(1)
+	return ctx.Err()
+}
+
+// SPEC L2: a log service that is away holds up no stage for long. Steps answer
+// before their logs have arrived, and the cleanup after that.
+func TestAnswersDoNotWaitLongForTheirLogs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.onExecute = func(_ context.Context, _ *driver.Environment, _ *driver.Step, out io.Writer) (*driver.Result, error) {
+			_, err := io.WriteString(out, "text\n")
+			return &driver.Result{}, err
+		}
+		w.onInit = func(_ context.Context, env *driver.Environment) error {
+			_, err := io.WriteString(env.Log, "text\n")
+			return err
+		}
+		let, closed := make(chan struct{}), new(atomic.Int64)
+		s := newStages(t, w, transaction.WithLog(func(context.Context, transaction.LogTarget) transaction.Log {
+			return awayLog{let, closed}
+		}))
+		began := time.Now()
+		s.init("tx")
+		for i := range 3 {
+			ctx, cancel := context.WithCancel(t.Context())
+			r := s.run(ctx, "local_execute", stage.ExecuteRequest{GroupID: "tx", Step: stage.Step{ID: fmt.Sprint(i)}})
+			cancel() // of the task, as its handler returns
+			assert.Equal(t, stage.Success, statusOf(r))
+		}
+		assert.Equal(t, 4*transaction.DefaultLogWait, time.Since(began))
+		done := make(chan *task.Response, 1)
+		go func() { done <- s.cleanup("tx") }()
+		synctest.Wait()
+		assert.Zero(t, s.slots.Used(), "the next stage can begin")
+		assert.Empty(t, done, "the cleanup answers when the logs are complete")
+		assert.Zero(t, closed.Load())
+		close(let)
+		assert.Equal(t, stage.Success, statusOf(<-done))
+		assert.EqualValues(t, 4, closed.Load())
+		require.NoError(t, s.Close(t.Context()))
+	})
+}
+
+// Nobody is above the goroutine that closes a log: a panic would end the delegate.
+func TestALogThatPanicsEndsNoDelegate(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	s := newStages(t, w, transaction.WithLog(func(context.Context, transaction.LogTarget) transaction.Log {
+		return closer(func(context.Context) error { panic("on purpose") })
+	}))
+	s.init("tx")
+	s.execute("tx", "one")
+	assert.Equal(t, stage.Success, statusOf(s.cleanup("tx")))
+}

@@ -1,0 +1,457 @@
+package transaction_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// lasting is a world whose steps can be followed by another process.
+type lasting struct {
+	*world
+	onReattach func(ctx context.Context, s *driver.Step, out io.Writer, begun []driver.Resource) (*driver.Result, error)
+}
+
+func (w *lasting) Reattach(
+	ctx context.Context, _ *driver.Environment, s *driver.Step, out io.Writer, _ driver.Ledger, begun []driver.Resource,
+) (*driver.Result, error) {
+	return w.onReattach(ctx, s, out, begun)
+}
+
+// life is one process of a delegate after the other, on one world.
+type life struct {
+	t      *testing.T
+	w      *lasting
+	ledger string
+	memory string
+	dead   map[*stages]bool
+}
+
+func newLife(t *testing.T) *life {
+	t.Helper()
+	memory, err := os.MkdirTemp("/dev/shm", "dlite-resume-")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(memory) })
+	l := &life{t: t, w: &lasting{world: newWorld()}, ledger: t.TempDir(), memory: memory, dead: map[*stages]bool{}}
+	l.w.onReattach = func(context.Context, *driver.Step, io.Writer, []driver.Resource) (*driver.Result, error) {
+		return nil, driver.ErrLost
+	}
+	return l
+}
+
+// process starts the delegate; kill ends it as kill -9 does.
+func (l *life) process(opts ...transaction.Option) *stages {
+	l.t.Helper()
+	s := unmanagedStages(l.t, l.w.world, l.ledger, opts...)
+	s.Manager = transaction.New(l.w, append([]transaction.Option{
+		transaction.WithLedger(l.ledger), transaction.WithSlots(s.slots), transaction.WithLog(s.logs.open),
+		transaction.WithResume(l.memory), transaction.WithInFlight(0),
+	}, opts...)...)
+	require.NoError(l.t, s.Recover(l.t.Context()))
+	l.t.Cleanup(func() {
+		if !l.dead[s] {
+			_ = s.Close(context.Background()) // a test that cares looks itself
+		}
+	})
+	return s
+}
+
+func (l *life) kill(s *stages) {
+	l.t.Helper()
+	l.dead[s] = true
+	require.NoError(l.t, s.Crash())
+}
+
+// notes are the files in memory.
+func (l *life) notes() []string {
+	l.t.Helper()
+	paths, err := filepath.Glob(filepath.Join(l.memory, "*", "*"))
+	require.NoError(l.t, err)
+	return paths
+}
+
+// give hands a task to a manager of transactions.
+func give(s *stages, id, typ string, data any) *task.Response {
+	b, err := json.Marshal(data)
+	require.NoError(s.t, err)
+	r, _ := task.Serve(s.t.Context(), s.Routes()[typ], &task.Task{ID: id, Type: typ, Data: b})
+	return r
+}
+
+func step(id string) stage.ExecuteRequest {
+	return stage.ExecuteRequest{GroupID: "tx", Step: stage.Step{ID: id, LogKey: id}}
+}
+
+const hidden = "visibly-fake-and-hidden"
+
+// T5, S5: what the steps of a transaction share survives the process, and no
+// disk has seen it.
+func TestATransactionSurvivesTheDelegate(t *testing.T) {
+	t.Parallel()
+	l := newLife(t)
+	l.w.onExecute = func(_ context.Context, env *driver.Environment, s *driver.Step, out io.Writer) (*driver.Result, error) {
+		_, _ = io.WriteString(out, "token "+env.Envs["TOKEN"]+", made "+env.Envs["MADE"]+"\n")
+		return &driver.Result{Env: map[string]string{"MADE": "by " + s.ID}, Secrets: map[string]string{"K": "handed-on-secret"}}, nil
+	}
+	first := l.process()
+	give(first, "t1", "local_init", stage.InitRequest{
+		GroupID: "tx", Envs: map[string]string{"TOKEN": hidden}, Secrets: []string{hidden},
+	})
+	require.Equal(t, stage.Success, statusOf(give(first, "t2", "local_execute", step("one"))))
+	l.kill(first)
+
+	second := l.process()
+	assert.Equal(t, 1, second.Open())
+	assert.Equal(t, 1, second.slots.Used(), "it counts")
+	assert.Empty(t, l.w.cleaned)
+	r := give(second, "t3", "local_execute", step("two"))
+	require.Equal(t, stage.Success, statusOf(r), string(r.Data))
+	text, _ := second.logs.get("two")
+	assert.Equal(t, "token ******, made by one\n", text)
+	require.Equal(t, stage.Success, statusOf(second.cleanup("tx")))
+	assert.Empty(t, l.w.left())
+	assert.Empty(t, l.notes())
+	assert.Zero(t, second.slots.Used())
+
+	err := filepath.WalkDir(l.ledger, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		assert.NotContains(t, string(b), hidden, path)
+		return err
+	})
+	require.NoError(t, err)
+}
+
+// A record that is still there shows that the secrets are not in it either.
+func TestTheRecordOfAnOpenTransactionHoldsNoSecret(t *testing.T) {
+	t.Parallel()
+	l := newLife(t)
+	s := l.process()
+	give(s, "t1", "local_init", stage.InitRequest{GroupID: "tx", Envs: map[string]string{"TOKEN": hidden}, Secrets: []string{hidden}})
+	require.Len(t, s.records(), 1)
+	b, err := os.ReadFile(s.records()[0])
+	require.NoError(t, err)
+	assert.NotContains(t, string(b), hidden)
+	require.Len(t, l.notes(), 1)
+	info, err := os.Stat(l.notes()[0])
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+}
+
+// T5: a step that runs when the delegate is killed is followed further, under the
+// name that its log had, and is not run again.
+func TestAStepGoesOnWhereItWas(t *testing.T) {
+	t.Parallel()
+	l := newLife(t)
+	var executed atomic.Int32
+	running, never := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(never) })
+	l.w.onExecute = func(context.Context, *driver.Environment, *driver.Step, io.Writer) (*driver.Result, error) {
+		executed.Add(1)
+		close(running)
+		<-never
+		return nil, driver.ErrLost
+	}
+	targets := make(chan transaction.LogTarget, 2)
+	watch := transaction.WithLog(func(_ context.Context, target transaction.LogTarget) transaction.Log {
+		targets <- target
+		return newLogs().open(t.Context(), target)
+	})
+	first := l.process(watch)
+	give(first, "t1", "local_init", stage.InitRequest{GroupID: "tx"})
+	go give(first, "t2", "local_execute", step("one"))
+	receive(t, running)
+	l.kill(first)
+
+	l.w.onReattach = func(_ context.Context, s *driver.Step, out io.Writer, begun []driver.Resource) (*driver.Result, error) {
+		assert.Equal(t, []driver.Resource{{Kind: "process", ID: "tx/one"}}, begun)
+		_, _ = io.WriteString(out, "all of it\n")
+		return &driver.Result{ExitCode: 3, Outputs: map[string]string{"of": s.ID}}, nil
+	}
+	r := give(l.process(watch), "t2", "local_execute", step("one"))
+	assert.Equal(t, stage.Failure, statusOf(r))
+	assert.Contains(t, string(r.Data), `"exit_code":3`)
+	assert.Contains(t, string(r.Data), `"of":"one"`)
+	assert.EqualValues(t, 1, executed.Load())
+	before, after := receive(t, targets), receive(t, targets)
+	assert.NotEmpty(t, before.Writer)
+	assert.Equal(t, before.Writer, after.Writer)
+	assert.False(t, before.SkipOpeningStream)
+	assert.True(t, after.SkipOpeningStream, "its archive is what the stream has")
+}
+
+// T5: what cannot be followed fails and says why; what has not begun is run.
+func TestAStepThatCannotGoOn(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		err    error
+		status stage.Status
+		runs   int32
+		log    string
+	}{
+		"lost":      {driver.ErrLost, stage.Failure, 1, driver.ErrLost.Error() + "\n"},
+		"not begun": {driver.ErrNotBegun, stage.Success, 2, "ran ******\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLife(t)
+			var executed atomic.Int32
+			running, never := make(chan struct{}), make(chan struct{})
+			t.Cleanup(func() { close(never) })
+			l.w.onExecute = func(_ context.Context, _ *driver.Environment, _ *driver.Step, out io.Writer) (*driver.Result, error) {
+				if executed.Add(1) == 1 {
+					close(running)
+					<-never
+				}
+				_, _ = io.WriteString(out, "ran "+hidden+"\n")
+				return &driver.Result{}, nil
+			}
+			first := l.process()
+			give(first, "t1", "local_init", stage.InitRequest{GroupID: "tx", Secrets: []string{hidden}})
+			go give(first, "t2", "local_execute", step("one"))
+			receive(t, running)
+			l.kill(first)
+			l.w.onReattach = func(context.Context, *driver.Step, io.Writer, []driver.Resource) (*driver.Result, error) {
+				return nil, tt.err
+			}
+			second := l.process()
+			r := give(second, "t2", "local_execute", step("one"))
+			assert.Equal(t, tt.status, statusOf(r), string(r.Data))
+			assert.Equal(t, tt.runs, executed.Load())
+			text, closed := second.logs.get("one")
+			assert.Equal(t, tt.log, text)
+			assert.True(t, closed)
+			assert.Equal(t, stage.Success, statusOf(second.cleanup("tx")))
+			assert.Empty(t, l.w.left())
+		})
+	}
+}
+
+// T5: an answer that was on its way is given again, and the step is left alone.
+func TestAnAnswerSurvivesTheDelegate(t *testing.T) {
+	t.Parallel()
+	l := newLife(t)
+	var executed atomic.Int32
+	l.w.onExecute = func(context.Context, *driver.Environment, *driver.Step, io.Writer) (*driver.Result, error) {
+		executed.Add(1)
+		return &driver.Result{Outputs: map[string]string{"k": "v"}}, nil
+	}
+	first := l.process()
+	give(first, "t1", "local_init", stage.InitRequest{GroupID: "tx"})
+	one := give(first, "t2", "local_execute", step("one"))
+	l.kill(first)
+	assert.JSONEq(t, string(one.Data), string(give(l.process(), "t2", "local_execute", step("one")).Data))
+	assert.EqualValues(t, 1, executed.Load())
+}
+
+// T5: background steps go on, or the transaction does not survive.
+func TestBackgroundStepsSurviveTogetherWithTheirTransaction(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{"followed": nil, "lost": driver.ErrLost} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLife(t)
+			l.w.onExecute = func(context.Context, *driver.Environment, *driver.Step, io.Writer) (*driver.Result, error) {
+				return &driver.Result{Detached: true}, nil
+			}
+			first := l.process()
+			give(first, "t1", "local_init", stage.InitRequest{GroupID: "tx"})
+			give(first, "t2", "local_execute", stage.ExecuteRequest{GroupID: "tx", Step: stage.Step{ID: "db", LogKey: "db", Detach: true}})
+			l.kill(first)
+			l.w.onReattach = func(_ context.Context, s *driver.Step, out io.Writer, _ []driver.Resource) (*driver.Result, error) {
+				assert.True(t, s.Detach)
+				_, _ = io.WriteString(out, "ready\n")
+				return &driver.Result{Detached: true}, err
+			}
+			second := l.process()
+			text, closed := second.logs.get("db")
+			assert.Equal(t, "ready\n", text)
+			if err != nil {
+				assert.True(t, closed)
+				assert.Zero(t, second.Open())
+				assert.Empty(t, l.w.left())
+				assert.Empty(t, l.notes())
+				return
+			}
+			assert.False(t, closed)
+			assert.Equal(t, stage.Success, statusOf(second.cleanup("tx")))
+			_, closed = second.logs.get("db")
+			assert.True(t, closed)
+		})
+	}
+}
+
+// S3: what a driver says of a step that it cannot follow is masked, as it may quote
+// the step.
+func TestAReasonNotToSurviveIsMasked(t *testing.T) {
+	t.Parallel()
+	l := newLife(t)
+	l.w.onExecute = func(context.Context, *driver.Environment, *driver.Step, io.Writer) (*driver.Result, error) {
+		return &driver.Result{Detached: true}, nil
+	}
+	first := l.process()
+	give(first, "t1", "local_init", stage.InitRequest{GroupID: "tx", Secrets: []string{hidden}})
+	give(first, "t2", "local_execute", stage.ExecuteRequest{GroupID: "tx", Step: stage.Step{ID: "db", Detach: true}})
+	l.kill(first)
+	l.w.onReattach = func(context.Context, *driver.Step, io.Writer, []driver.Resource) (*driver.Result, error) {
+		return nil, errors.New("the step says " + hidden)
+	}
+	var log bytes.Buffer
+	l.process(transaction.WithLogger(zerolog.New(&log)))
+	assert.Contains(t, log.String(), "the step says ******")
+	assert.NotContains(t, log.String(), hidden)
+}
+
+// T3, T5: an init that had not ended is cleaned up, and may be tried again.
+func TestAnInitThatHadNotEndedBeginsAnew(t *testing.T) {
+	t.Parallel()
+	l := newLife(t)
+	inside, never := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(never) })
+	l.w.onInit = func(context.Context, *driver.Environment) error {
+		close(inside)
+		<-never
+		return driver.ErrLost
+	}
+	first := l.process()
+	go give(first, "t1", "local_init", stage.InitRequest{GroupID: "tx"})
+	receive(t, inside)
+	l.kill(first)
+	l.w.onInit = nil
+	second := l.process(transaction.WithInFlight(50 * time.Millisecond)) // its record is kept for that long
+	require.NotEmpty(t, l.w.cleaned)
+	r := give(second, "t1", "local_init", stage.InitRequest{GroupID: "tx"})
+	assert.Equal(t, stage.Success, statusOf(r), string(r.Data))
+	assert.Equal(t, []string{"network tx"}, l.w.left())
+}
+
+// T5, T6: a transaction that nobody wants any more goes.
+func TestATransactionThatNobodyAsksForGoes(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*stages, *atomic.Int64){
+		"disowned": func(s *stages, _ *atomic.Int64) { s.Disown(s.t.Context()) },
+		"forgotten": func(s *stages, clock *atomic.Int64) {
+			clock.Add(int64(transaction.ResumeWait))
+			ctx, cancel := context.WithCancel(s.t.Context())
+			defer cancel()
+			s.world.stubborn = func(driver.Resource) error { cancel(); return nil }
+			s.Tend(ctx, time.Millisecond)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLife(t)
+			first := l.process()
+			give(first, "t1", "local_init", stage.InitRequest{GroupID: "tx"})
+			give(first, "t1", "local_init", stage.InitRequest{GroupID: "other"})
+			l.kill(first)
+			var clock atomic.Int64
+			clock.Store(time.Now().UnixNano())
+			second := l.process(transaction.WithClock(func() time.Time { return time.Unix(0, clock.Load()) }))
+			require.Equal(t, stage.Success, statusOf(give(second, "t2", "local_execute",
+				stage.ExecuteRequest{GroupID: "other", Step: stage.Step{ID: "x"}})))
+			require.Equal(t, 2, second.Open())
+			if name == "forgotten" {
+				require.Equal(t, stage.Success, statusOf(second.cleanup("other")))
+			}
+			end(second, &clock)
+			assert.NotContains(t, strings.Join(l.w.left(), " "), "tx")
+			if name == "disowned" {
+				assert.Equal(t, 1, second.Open(), "somebody has asked for the other")
+			}
+		})
+	}
+}
+
+// S5: a folder on a disk is not taken for one in memory.
+func TestNothingIsKeptOnADisk(t *testing.T) {
+	t.Parallel()
+	l := newLife(t)
+	l.memory = "/etc" // whatever t.TempDir is
+	first := l.process()
+	give(first, "t1", "local_init", stage.InitRequest{GroupID: "tx"})
+	paths, err := filepath.Glob("/etc/dlite-*")
+	require.NoError(t, err)
+	assert.Empty(t, paths)
+	l.kill(first)
+	assert.Zero(t, l.process().Open())
+	assert.Empty(t, l.w.left())
+}
+
+// A folder that somebody else has made in the place of ours is not believed.
+func TestNotesOfSomebodyElseAreNotBelieved(t *testing.T) {
+	t.Parallel()
+	l := newLife(t)
+	first := l.process()
+	give(first, "t1", "local_init", stage.InitRequest{GroupID: "tx"})
+	l.kill(first)
+	dirs, err := filepath.Glob(filepath.Join(l.memory, "*"))
+	require.NoError(t, err)
+	require.Len(t, dirs, 1)
+	require.NoError(t, os.Rename(dirs[0], dirs[0]+"-moved"))
+	require.NoError(t, os.Symlink(dirs[0]+"-moved", dirs[0]))
+	assert.Zero(t, l.process().Open())
+	assert.Empty(t, l.w.left())
+}
+
+func receive[T any](t *testing.T, ch <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-ch:
+	case <-time.After(20 * time.Second):
+		require.FailNow(t, "nothing arrived in time")
+	}
+	return v
+}
+
+// T5, PROTOCOL 3: a later process tells the services of an init from one another. An
+// init that is asked for again starts none of those that it knows of.
+func TestServicesSurviveTheDelegate(t *testing.T) {
+	t.Parallel()
+	l := newLife(t)
+	var started, followed atomic.Int32
+	l.w.onExecute = func(_ context.Context, _ *driver.Environment, s *driver.Step, _ io.Writer) (*driver.Result, error) {
+		started.Add(1)
+		if s.Image == "" {
+			return nil, errors.New("it names nothing to run")
+		}
+		return &driver.Result{Detached: true}, nil
+	}
+	l.w.onReattach = func(context.Context, *driver.Step, io.Writer, []driver.Resource) (*driver.Result, error) {
+		followed.Add(1)
+		return &driver.Result{Detached: true}, nil
+	}
+	s := l.process()
+	first := s.send("DLITE_CI_VM_INITIALIZE_TASK", initWithServices)
+	require.EqualValues(t, 3, started.Load())
+	l.kill(s)
+	s = l.process()
+	assert.EqualValues(t, 2, followed.Load())
+	again := s.send("DLITE_CI_VM_INITIALIZE_TASK", initWithServices)
+	assert.EqualValues(t, 3, started.Load())
+	var was, is stage.InitResponse
+	require.NoError(t, json.Unmarshal(first.Data, &was))
+	require.NoError(t, json.Unmarshal(again.Data, &is))
+	assert.Equal(t, was.Services, is.Services)
+	require.NoError(t, s.Close(t.Context()))
+	assert.Empty(t, l.w.left())
+}

@@ -1,0 +1,84 @@
+package transaction_test
+
+import (
+	"context"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/task/stage"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// searchable is a world that can be searched by labels.
+type searchable struct {
+	*world
+	asked map[string]string
+}
+
+func (s *searchable) Find(_ context.Context, labels map[string]string) ([]driver.Resource, error) {
+	s.asked = labels
+	return []driver.Resource{
+		{Kind: "container", ID: "stray", Labels: map[string]string{driver.LabelTransaction: "gone"}},
+		{Kind: "container", ID: "ours", Labels: map[string]string{driver.LabelTransaction: "open"}},
+	}, nil
+}
+
+// T2, T3: what no record names goes by the ledger's label, when the delegate
+// starts and when a cleanup comes that finds no record; what an open transaction
+// has stays.
+func TestWhatNoRecordNamesGoesByItsLabel(t *testing.T) {
+	t.Parallel()
+	w := &searchable{world: newWorld()}
+	s := newStages(t, w.world)
+	s.Manager = transaction.New(w, transaction.WithLedger(s.ledger), transaction.WithDelegate("tester"))
+	s.init("open")
+	for name, do := range map[string]func(){
+		"at the start": func() { require.NoError(t, s.Recover(t.Context())) },
+		"at a cleanup": func() { assert.Equal(t, stage.Success, statusOf(s.cleanup("gone"))) },
+	} {
+		w.exists["container stray"] = driver.Resource{Kind: "container", ID: "stray"}
+		w.exists["container ours"] = driver.Resource{Kind: "container", ID: "ours"}
+		do()
+		assert.Equal(t, []string{"container ours", "network open"}, w.left(), name)
+		assert.Len(t, w.asked, 1)
+		assert.NotEmpty(t, w.asked[driver.LabelLedger])
+	}
+}
+
+// T2: what a killed process has asked an engine for may come to be after its
+// record has been swept; it is swept again.
+func TestWhatComesLateIsRemovedToo(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	dir, record := crashed(t, w)
+	now := time.Now()
+	require.NoError(t, os.Chtimes(record, now, now))
+	var mu sync.Mutex
+	s := reopenStages(t, w, dir, transaction.WithClock(func() time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		return now
+	}))
+	require.NoError(t, s.Recover(t.Context()))
+	assert.Empty(t, w.left())
+	require.Len(t, s.records(), 1, "the record stays for a while")
+
+	w.mu.Lock()
+	w.exists["network tx"] = driver.Resource{Kind: "network", ID: "tx"} // only now
+	w.mu.Unlock()
+	mu.Lock()
+	now = now.Add(time.Minute)
+	mu.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { s.Tend(ctx, time.Millisecond) })
+	require.Eventually(t, func() bool { return len(s.records()) == 0 }, 10*time.Second, time.Millisecond)
+	cancel()
+	wg.Wait()
+	assert.Empty(t, w.left())
+}

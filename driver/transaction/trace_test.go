@@ -1,0 +1,84 @@
+package transaction_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+// L3: a step finds the span that it is a part of in its environment, and not that
+// of another trace which an earlier step or the init has handed on.
+func TestAStepFindsItsTraceInItsEnvironment(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		task task.Task
+		want map[string]string
+	}{
+		"a trace": {task.Task{Traceparent: traceparent, Tracestate: "a=b"},
+			map[string]string{"TRACEPARENT": traceparent, "TRACESTATE": "a=b"}},
+		"a trace without a state": {task.Task{Traceparent: traceparent}, map[string]string{"TRACEPARENT": traceparent}},
+		"no trace":                {task.Task{}, map[string]string{"TRACEPARENT": "of the init", "TRACESTATE": "x=y"}},
+		"no trace context":        {task.Task{Traceparent: "1"}, map[string]string{"TRACEPARENT": "of the init", "TRACESTATE": "x=y"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld()
+			var got map[string]string
+			w.onExecute = func(_ context.Context, env *driver.Environment, _ *driver.Step, _ io.Writer) (*driver.Result, error) {
+				got = env.Envs
+				return &driver.Result{}, nil
+			}
+			s := newStages(t, w)
+			opened := s.run(t.Context(), "local_init", stage.InitRequest{
+				Network: stage.Network{ID: "tx"}, Envs: map[string]string{"TRACEPARENT": "of the init", "TRACESTATE": "x=y"},
+			})
+			require.Equal(t, stage.Success, statusOf(opened))
+			b, err := json.Marshal(stage.ExecuteRequest{GroupID: "tx", Step: stage.Step{ID: "s"}})
+			require.NoError(t, err)
+			tk := tc.task
+			tk.ID, tk.Type, tk.Data = "t", "local_execute", b
+			ran, _ := task.Serve(t.Context(), s.Routes()["local_execute"], &tk)
+			require.Equal(t, stage.Success, statusOf(ran), ran.Error)
+			assert.Equal(t, tc.want, got)
+		})
+	}
+}
+
+// L3: what goes into logs is counted after masking, and what did not arrive too.
+func TestLogsAreCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.onExecute = func(_ context.Context, _ *driver.Environment, _ *driver.Step, out io.Writer) (*driver.Result, error) {
+		_, err := io.WriteString(out, "nine bytes and visibly-fake-secret")
+		return &driver.Result{}, err
+	}
+	s := newStages(t, w, transaction.WithLog(func(context.Context, transaction.LogTarget) transaction.Log { return lossy{} }))
+	require.Equal(t, transaction.Stats{}, s.Stats())
+	require.Equal(t, stage.Success, statusOf(s.init("tx")))
+	ran := s.run(t.Context(), "local_execute", stage.ExecuteRequest{
+		GroupID: "tx", Step: stage.Step{ID: "s", Secrets: []string{"visibly-fake-secret"}},
+	})
+	require.Equal(t, stage.Success, statusOf(ran), ran.Error)
+	assert.Equal(t, transaction.Stats{Open: 1, LogBytes: int64(len("nine bytes and ******")), LogsIncomplete: 1}, s.Stats())
+	require.Equal(t, stage.Success, statusOf(s.cleanup("tx")))
+	assert.Zero(t, s.Stats().Open)
+}
+
+// lossy is a log that loses what is written to it.
+type lossy struct{}
+
+func (lossy) Write(b []byte) (int, error) { return len(b), nil }
+
+func (lossy) Close(context.Context) error { return errors.New("the log service was away") }

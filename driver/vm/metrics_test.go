@@ -1,0 +1,41 @@
+package vm_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver/vm"
+)
+
+// L3: a pool that has not been started has no machines, under all names.
+func TestPoolsAreSeen(t *testing.T) {
+	t.Parallel()
+	p, err := vm.NewPool(struct{ vm.Provider }{}, vm.PoolConfig{Name: "linux", Dir: t.TempDir(), Max: 3})
+	require.NoError(t, err)
+	page, err := os.ReadFile("../../docs/observability.md")
+	require.NoError(t, err)
+	names := regexp.MustCompile("dlite_vm_[a-z_]+").FindAllString(string(page), -1)
+	slices.Sort(names)
+	require.Equal(t, []string{"dlite_vm_failures_total", "dlite_vm_machines", "dlite_vm_waiting"}, names)
+	require.NoError(t, testutil.CollectAndCompare(vm.Metrics(p), strings.NewReader(`
+# HELP dlite_vm_failures_total Failures of making a machine, of its health and of destroying it.
+# TYPE dlite_vm_failures_total counter
+dlite_vm_failures_total{pool="linux"} 0
+# HELP dlite_vm_machines Machines of a pool by state: warm, reserved, claimed, creating, destroying.
+# TYPE dlite_vm_machines gauge
+dlite_vm_machines{pool="linux",state="claimed"} 0
+dlite_vm_machines{pool="linux",state="creating"} 0
+dlite_vm_machines{pool="linux",state="destroying"} 0
+dlite_vm_machines{pool="linux",state="reserved"} 0
+dlite_vm_machines{pool="linux",state="warm"} 0
+# HELP dlite_vm_waiting Transactions that wait for a machine of a pool.
+# TYPE dlite_vm_waiting gauge
+dlite_vm_waiting{pool="linux"} 0
+`)))
+}

@@ -1,0 +1,384 @@
+package chaos_test
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/internal/queue"
+)
+
+// verdict is what was found.
+type verdict struct {
+	*scene
+	watchers *watchers
+	work     *submitters
+	lines    []string
+}
+
+func (v *verdict) found(what string, n any) {
+	v.lines = append(v.lines, fmt.Sprintf("  %-58s %6v", what, n))
+}
+
+// table says what was done, and what was found.
+func (v *verdict) table() string {
+	return "done\n" + v.scene.table() + "found\n" + strings.Join(v.lines, "\n")
+}
+
+// look waits for the end of all stages and looks at what they have left.
+func (v *verdict) look(ctx context.Context) {
+	t := v.t
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	quiet := v.await(ctx, "all stages to end and all slots to be free", func(stages []manager.Stage, delegates []manager.Delegate) string {
+		return cmp.Or(unended(stages, len(v.orders)), occupied(delegates))
+	})
+	v.stopAll(ctx, v.delegates)
+	if !quiet {
+		return
+	}
+	if !v.await(ctx, "all delegates to be gone", func(_ []manager.Stage, delegates []manager.Delegate) string {
+		for _, d := range delegates {
+			if d.State != queue.Gone { // those that were killed are lost
+				return fmt.Sprintf("%s (%s) is %s", d.Name, d.ID, d.State)
+			}
+		}
+		return occupied(delegates)
+	}) {
+		return
+	}
+	stages, _, err := v.ask(ctx, v.apis[0])
+	assert.NoError(t, err)
+	v.sameEverywhere(ctx, stages)
+	v.ends(ctx, stages)
+	v.effects(stages)
+	v.slots()
+	v.stopAll(ctx, v.managers)
+	v.managers[0].start()
+	again, _, err := v.ask(ctx, v.apis[0])
+	assert.NoError(t, err)
+	v.compare("a manager that is started anew", stages, again)
+	v.stopAll(ctx, v.managers[:1])
+	v.found("errors", t.Failed())
+}
+
+// stopAll ends processes in an orderly way.
+func (v *verdict) stopAll(ctx context.Context, all []*process) {
+	var ending sync.WaitGroup
+	for _, p := range all {
+		ending.Go(func() { assert.NoError(v.t, p.stop(ctx)) })
+	}
+	ending.Wait()
+}
+
+// await asks all managers until they say so.
+func (v *verdict) await(ctx context.Context, what string, missing func([]manager.Stage, []manager.Delegate) string) bool {
+	begun := time.Now()
+	for _, a := range v.apis {
+		for {
+			stages, delegates, err := v.ask(ctx, a)
+			why := fmt.Sprint(err)
+			if err == nil {
+				if why = missing(stages, delegates); why == "" {
+					break
+				}
+			}
+			if !pause(ctx, 100*time.Millisecond) {
+				v.t.Errorf("waited in vain for %s: %s: %s", what, filepath.Base(a.name), why)
+				return false
+			}
+		}
+	}
+	v.found("seconds for "+what, int(time.Since(begun).Seconds()))
+	return true
+}
+
+// ask asks a manager what it knows.
+func (v *verdict) ask(ctx context.Context, a *api) ([]manager.Stage, []manager.Delegate, error) {
+	var stages struct{ Stages []manager.Stage }
+	var delegates struct{ Delegates []manager.Delegate }
+	_, _, err := a.insist(ctx, http.MethodGet, "/api/stages", nil, &stages)
+	if err == nil {
+		_, _, err = a.insist(ctx, http.MethodGet, "/api/delegates", nil, &delegates)
+	}
+	return stages.Stages, delegates.Delegates, err
+}
+
+func unended(stages []manager.Stage, want int) string {
+	if len(stages) != want {
+		return fmt.Sprintf("there are %d stages, not %d", len(stages), want)
+	}
+	var open []string
+	for _, s := range stages {
+		if !s.Status.Ended() {
+			open = append(open, fmt.Sprintf("%s %s on %q, %s", s.ID, s.Status, s.DelegateID, asJSON(s)))
+		}
+	}
+	if len(open) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d stages have not ended:\n%s", len(open), strings.Join(open[:min(len(open), 3)], "\n"))
+}
+
+func occupied(delegates []manager.Delegate) string {
+	for _, d := range delegates {
+		if d.Stages > 0 || d.Running > 0 {
+			return fmt.Sprintf("%s %s (%s) has %d stages and %d tasks", d.State, d.Name, d.ID, d.Stages, d.Running)
+		}
+	}
+	return ""
+}
+
+func asJSON(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+func same(a, b any) bool { return asJSON(a) == asJSON(b) }
+
+// lasting is what does not change any more of stages that have ended: a cleanup that
+// is owed to a lost delegate ends when the delegate is forgotten.
+func lasting(stages []manager.Stage) []manager.Stage {
+	out := slices.Clone(stages)
+	for i := range out {
+		out[i].Cleanup = manager.StepState{}
+	}
+	return out
+}
+
+// compare says where a manager's stages differ from the first one's.
+func (v *verdict) compare(who string, first, others []manager.Stage) {
+	first, others = lasting(first), lasting(others)
+	if same(first, others) {
+		return
+	}
+	for i := range min(len(first), len(others)) {
+		if !same(first[i], others[i]) {
+			v.t.Errorf("%s has\n%s, the first one\n%s", who, asJSON(others[i]), asJSON(first[i]))
+			break
+		}
+	}
+	v.t.Errorf("%s has other stages than the first manager: %d and %d", who, len(others), len(first))
+}
+
+// sameEverywhere: all managers have the same state.
+func (v *verdict) sameEverywhere(ctx context.Context, stages []manager.Stage) {
+	for _, a := range v.apis[1:] {
+		others, _, err := v.ask(ctx, a)
+		if assert.NoError(v.t, err) {
+			v.compare(filepath.Base(a.name), stages, others)
+		}
+	}
+	v.found("managers with the same state", len(v.apis))
+}
+
+// ends: each stage has ended once, as all have told.
+func (v *verdict) ends(ctx context.Context, stages []manager.Stage) {
+	w := v.watchers
+	all := func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.missed > 0 || len(w.ends) == len(stages)
+	}
+	for !all() && pause(ctx, 20*time.Millisecond) { // they may be on their way
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	statuses, attempts, never := map[string]int{}, map[string]int{}, 0
+	policies := map[string]*manager.Retry{}
+	for _, o := range v.orders {
+		policies[o.ID] = o.Retry
+	}
+	for _, s := range stages {
+		if p := policies[s.ID]; p != nil && s.Status == manager.Failure && strings.Contains(s.Error, "is lost") && len(s.Attempts)+1 < p.MaxAttempts {
+			v.t.Errorf("%s was to run again after its delegate was lost, and ran %d times: %s", s.ID, len(s.Attempts)+1, s.Error)
+		}
+		statuses[string(s.Status)]++
+		attempts[fmt.Sprint("stages run ", len(s.Attempts)+1, " times")]++
+		switch n := w.ends[s.ID]; {
+		case n > 1:
+			v.t.Errorf("%s ended %d times", s.ID, n)
+		case n == 0:
+			never++
+		}
+	}
+	if never > 0 && w.missed == 0 {
+		v.t.Errorf("of %d stages nobody told the end", never)
+	}
+	if uint64(len(w.events)) != w.last && w.missed == 0 {
+		v.t.Errorf("%d events were told, and the last one is %d", len(w.events), w.last)
+	}
+	assert.Greater(v.t, statuses[string(manager.Success)], len(stages)/2, "most stages should succeed: %v", statuses)
+	for _, s := range sorted(statuses) {
+		v.found("stages that ended as "+s, statuses[s])
+	}
+	for _, s := range sorted(attempts) {
+		v.found(s, attempts[s])
+	}
+	v.found("submissions repeated", v.work.repeated.Load())
+	v.found("of which the first one had arrived", v.work.found.Load())
+	v.found("aborts", v.work.aborts.Load())
+	v.found("events", len(w.events))
+	v.found("events told by any manager", w.told)
+	v.found("times that a manager had not kept events", w.missed)
+	v.capacities()
+}
+
+// capacities: by the order of the events no delegate had more stages than it may
+// have. The caller holds the watchers' lock.
+func (v *verdict) capacities() {
+	limits := v.delegateIDs()
+	has := map[string]map[string]bool{} // stages, by delegate
+	with := map[string]string{}         // delegate, by stage
+	for _, id := range sorted(v.watchers.events) {
+		e := v.watchers.events[id]
+		if e.Type != manager.StageEvent {
+			continue
+		}
+		delete(has[with[e.Stage]], e.Stage)
+		delete(with, e.Stage)
+		if e.Status != manager.Running {
+			continue
+		}
+		if has[e.Delegate] == nil {
+			has[e.Delegate] = map[string]bool{}
+		}
+		has[e.Delegate][e.Stage] = true
+		with[e.Stage] = e.Delegate
+		if most, ok := limits[e.Delegate]; !ok {
+			v.t.Errorf("%s runs on %s, which is none of the delegates", e.Stage, e.Delegate)
+		} else if len(has[e.Delegate]) > most {
+			v.t.Errorf("event %d: %s has %d stages, and may have %d", id, e.Delegate, len(has[e.Delegate]), most)
+		}
+	}
+}
+
+// records reads the lines that the delegates wrote.
+func (v *verdict) records(each func(file, what, about string)) {
+	files, err := os.ReadDir(filepath.Join(v.dir, "records"))
+	assert.NoError(v.t, err)
+	for _, f := range files {
+		r, err := os.Open(filepath.Join(v.dir, "records", f.Name()))
+		if !assert.NoError(v.t, err) {
+			continue
+		}
+		for lines := bufio.NewScanner(r); lines.Scan(); {
+			what, about, _ := strings.Cut(lines.Text(), " ")
+			each(f.Name(), what, about)
+		}
+		_ = r.Close()
+	}
+}
+
+func (v *verdict) orderOf(file string) delegateOrder {
+	name, _, _ := strings.Cut(file, ".")
+	return v.known[name]
+}
+
+// delegateIDs are the stages that each delegate may have, by its id.
+func (v *verdict) delegateIDs() map[string]int {
+	limits := map[string]int{}
+	v.records(func(file, what, about string) {
+		if what == noteIs {
+			limits[about] = v.orderOf(file).MaxStages
+		}
+	})
+	return limits
+}
+
+// lost are the delegates that were lost at some time, by their id.
+func (v *verdict) lost() map[string]bool {
+	v.watchers.mu.Lock()
+	defer v.watchers.mu.Unlock()
+	lost := map[string]bool{}
+	for _, e := range v.watchers.events {
+		if e.Type == manager.DelegateEvent && e.Status == manager.Status(queue.Gone) {
+			lost[e.Delegate] = true
+		}
+	}
+	return lost
+}
+
+// slots: by what the delegates wrote none ran more stages than it may, and those
+// that ended in order had none left. One that trusts its manager may have more after
+// it was lost: it is offered the next stages together with the cleanups of those
+// that were taken from it.
+func (v *verdict) slots() {
+	lost, ids := v.lost(), map[string]string{}
+	open, most, drained := map[string]int{}, 0, 0
+	v.records(func(file, what, about string) {
+		switch what {
+		case noteIs:
+			ids[file] = about
+		case noteBegin:
+			open[file]++
+			most = max(most, open[file])
+			if o := v.orderOf(file); open[file] > o.MaxStages && (!o.Trusting || !lost[ids[file]]) {
+				v.t.Errorf("%s ran %d stages at once, and may run %d: with %s", file, open[file], o.MaxStages, about)
+			}
+		case noteEnd:
+			open[file]--
+		case noteDone:
+			drained++
+			assert.Equal(v.t, "0", about, "stages left on %s", file)
+		}
+	})
+	assert.Equal(v.t, len(v.known), drained, "delegates that ended in order")
+	v.found("most stages at once on a delegate", most)
+	v.found("delegates that ended with nothing left", drained)
+}
+
+// effects: no step was run twice in an attempt, and none of a stage that has
+// succeeded was left out.
+func (v *verdict) effects(stages []manager.Stage) {
+	dir := filepath.Join(v.dir, "effects")
+	files, err := os.ReadDir(dir)
+	assert.NoError(v.t, err)
+	did, wrong := map[string]bool{}, 0
+	for _, f := range files {
+		b, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		assert.NoError(v.t, err)
+		did[f.Name()] = true
+		if strings.HasPrefix(f.Name(), ".") {
+			delete(did, f.Name()) // of one that was killed before it did anything
+		} else if n := strings.Count(string(b), "\n"); n != 1 {
+			wrong++
+			v.t.Errorf("%s happened %d times:\n%s", f.Name(), n, b)
+		}
+	}
+	for _, s := range stages {
+		if s.Status != manager.Success {
+			continue
+		}
+		group := s.ID
+		if n := len(s.Attempts); n > 0 {
+			group = fmt.Sprint(group, "-", n+1)
+		}
+		for _, step := range s.Steps {
+			if !did[effectName(group, step.ID)] {
+				wrong++
+				v.t.Errorf("%s succeeded, and %s did not happen", s.ID, effectName(group, step.ID))
+			}
+		}
+	}
+	v.found("side effects", len(did))
+	v.found("side effects that happened twice or are missing", wrong)
+}
+
+func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

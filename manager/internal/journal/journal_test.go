@@ -1,0 +1,137 @@
+package journal_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/delegate-io/dlite/manager/internal/journal"
+	"github.com/delegate-io/dlite/manager/internal/journal/journaltest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func fresh(testing.TB) journaltest.Opener { return journaltest.NewMemory().Open }
+
+// The journal itself, on a log that has no faults.
+func TestOnMemory(t *testing.T) {
+	t.Parallel()
+	journaltest.Run(t, fresh)
+}
+
+// SPEC Q4: the log loses its end at any time. All processes come to what it has.
+func TestOnLosingMemory(t *testing.T) {
+	t.Parallel()
+	journaltest.RunLosing(t)
+}
+
+// SPEC Q7: without a log the state is in memory, with the same promises.
+func TestWithoutALog(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	ledger := journaltest.NewLedger()
+	j, err := journal.Open(t.Context(), journal.Config[journaltest.Command]{Now: func() time.Time { return now }}, ledger)
+	require.NoError(t, err)
+	var work sync.WaitGroup
+	for _, id := range []string{"a", "b", "c"} {
+		work.Go(func() {
+			_, err := j.Do(t.Context(), journaltest.Command{ID: id})
+			assert.NoError(t, err)
+		})
+	}
+	work.Wait()
+	now = now.Add(-time.Hour)
+	r, err := j.Do(t.Context(), journaltest.Command{ID: "d"})
+	require.NoError(t, err)
+	assert.Equal(t, time.Unix(1000, 0), r.(journaltest.Receipt).At, "time never goes backward")
+	assert.Empty(t, ledger.Faults())
+	assert.Equal(t, 4, ledger.Own())
+	require.NoError(t, j.Sync(t.Context()))
+	require.NoError(t, j.Ping(t.Context()))
+	require.NoError(t, j.Compact(t.Context()))
+	require.NoError(t, j.Close())
+	require.NoError(t, j.Close())
+	_, err = j.Do(t.Context(), journaltest.Command{ID: "e"})
+	require.ErrorIs(t, err, journal.ErrClosed)
+	require.ErrorIs(t, j.Ping(t.Context()), journal.ErrClosed)
+	require.ErrorIs(t, j.Compact(t.Context()), journal.ErrClosed)
+}
+
+// fuse breaks in the middle of a command.
+type fuse struct{ *journaltest.Ledger }
+
+func (f fuse) Apply(at time.Time, c journaltest.Command, own bool) any {
+	if c.ID == "bang" {
+		panic("bang")
+	}
+	return f.Ledger.Apply(at, c, own)
+}
+
+// Whoever recovers from a panic, as a web server does, must not go on with half a
+// state.
+func TestNobodyGoesOnAfterAPanic(t *testing.T) {
+	t.Parallel()
+	j, err := journal.Open(t.Context(), journal.Config[journaltest.Command]{}, fuse{journaltest.NewLedger()})
+	require.NoError(t, err)
+	_, err = j.Do(t.Context(), journaltest.Command{ID: "a"})
+	require.NoError(t, err)
+	assert.Panics(t, func() { _, _ = j.Do(t.Context(), journaltest.Command{ID: "bang"}) })
+	_, err = j.Do(t.Context(), journaltest.Command{ID: "b"})
+	require.ErrorIs(t, err, journal.ErrUnavailable)
+	require.ErrorContains(t, err, "panicked; restart")
+	require.Error(t, j.Ping(t.Context()))
+	require.NoError(t, j.Close())
+}
+
+func TestAMachineWithoutStateIsNeeded(t *testing.T) {
+	t.Parallel()
+	log, err := fresh(t)()
+	require.NoError(t, err)
+	cfg := journaltest.Config(log)
+	cfg.New = nil
+	_, err = journal.Open(t.Context(), cfg, journaltest.NewMachine())
+	require.ErrorContains(t, err, "Config.New is missing")
+	require.ErrorIs(t, log.Ping(t.Context()), journal.ErrClosed, "the log is closed")
+}
+
+// A process that stood still for so long that others dropped what it has not
+// read comes back with the right state.
+func TestFarBehind(t *testing.T) {
+	t.Parallel()
+	log := journaltest.NewMemory()
+	held := &asleep{awake: make(chan struct{})}
+	behind := journaltest.Open(t, func() (journal.Log, error) {
+		var err error
+		held.Log, err = log.Open()
+		return held, err
+	})
+	ahead := journaltest.Open(t, log.Open)
+	for _, id := range []string{"a", "b", "c"} {
+		ahead.AddMany(t, id, 5)
+		require.NoError(t, ahead.Compact(t.Context()))
+	}
+	assert.Empty(t, behind.IDs())
+	close(held.awake)
+	journaltest.Agree(t, ahead, behind)
+	assert.Len(t, behind.IDs(), 17)
+}
+
+// asleep reads nothing until it is awake.
+type asleep struct {
+	journal.Log
+	awake chan struct{}
+}
+
+func (a *asleep) Read(ctx context.Context, after uint64) ([]journal.Entry, error) {
+	select {
+	case <-a.awake:
+		return a.Log.Read(ctx, after)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}

@@ -1,0 +1,197 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/rs/zerolog"
+	driver "modernc.org/sqlite"
+	codes "modernc.org/sqlite/lib"
+
+	"github.com/delegate-io/dlite/manager/internal/journal"
+)
+
+// What Open, Check and Restore can fail with, for [errors.Is].
+var (
+	// ErrInUse: another process has the database.
+	ErrInUse = errors.New("the database is in use")
+	// ErrForeign: the file is no database, or not one of this package.
+	ErrForeign = errors.New("the file is not a journal's database")
+)
+
+// Config configures [Open].
+type Config struct {
+	// Logger tells of upgrades and of a database that can only be read. Defaults to
+	// nothing.
+	Logger zerolog.Logger
+}
+
+// Log is a journal.Log in a database. It is safe for concurrent use.
+type Log struct {
+	path     string
+	lock     *flock.Flock
+	readOnly error // why, nil if it is not
+
+	read   *sql.DB
+	write  *sql.DB // has one connection; nil if the log is read-only
+	insert *sql.Stmt
+
+	mu     sync.Mutex // guards what follows; one append at a time
+	end    journal.Position
+	at     int64 // the last entry's time
+	last   journal.Entry
+	unsure bool // an append failed: the file may have it or not
+}
+
+// Open opens a database and makes it if it does not exist. No other process may
+// have it open as a log: the file path+".lock" tells.
+//
+// A database of an older version is upgraded, after a copy of it was made beside
+// it. When that fails, or the database is of a newer version, it is opened for
+// reading: Append fails with journal.ErrReadOnly, which says why.
+func Open(ctx context.Context, path string, cfg Config) (*Log, error) {
+	l, err := open(ctx, path, cfg, migrations)
+	if err != nil {
+		return nil, fmt.Errorf("opening the database %s: %w", path, err)
+	}
+	return l, nil
+}
+
+func open(ctx context.Context, path string, cfg Config, steps []migration) (_ *Log, err error) {
+	if path, err = filepath.Abs(path); err != nil {
+		return nil, err
+	}
+	l := &Log{path: path, lock: flock.New(path+".lock", flock.SetPermissions(0o600))}
+	switch locked, err := l.lock.TryLock(); {
+	case err != nil:
+		return nil, fmt.Errorf("locking it: %w", err)
+	case !locked:
+		return nil, fmt.Errorf("%w: another process has it, two cannot share it; stop that one, or use Redis for several", ErrInUse)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Close())
+		}
+	}()
+	// Only the owner may read it. SQLite gives the files beside it the same mode.
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Close(); err != nil {
+		return nil, err
+	}
+	if l.write, err = openDB(path, 1, "_pragma=journal_mode(WAL)", "_pragma=synchronous(FULL)", "_txlock=immediate"); err != nil {
+		return nil, explain(err)
+	}
+	if l.readOnly, err = migrate(ctx, l.write, path, steps); err != nil {
+		return nil, explain(err)
+	}
+	if l.read, err = openDB(path, 4, "_pragma=query_only(1)"); err != nil {
+		return nil, explain(err)
+	}
+	if l.readOnly != nil {
+		cfg.Logger.Error().Err(l.readOnly).Str("file", path).Msg("The database can only be read")
+		err, l.write = l.write.Close(), nil
+		if err != nil {
+			return nil, err
+		}
+	} else if err := l.prepare(ctx); err != nil {
+		return nil, explain(err)
+	}
+	return l, explain(l.findEnd(ctx))
+}
+
+// openDB opens a database for a number of connections.
+func openDB(path string, connections int, options ...string) (*sql.DB, error) {
+	options = append([]string{"_pragma=busy_timeout(10000)", "_pragma=cell_size_check(1)"}, options...)
+	u := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: strings.Join(options, "&"), OmitHost: true}
+	db, err := sql.Open("sqlite", u.String())
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	return db, nil
+}
+
+// prepare makes the log ready for appending, and removes what a process that
+// died has left.
+func (l *Log) prepare(ctx context.Context) error {
+	if err := l.dropOld(ctx); err != nil {
+		return err
+	}
+	var err error
+	l.insert, err = l.write.PrepareContext(ctx, `INSERT INTO entries (seq, at, origin, counter, rules, body) VALUES (?, ?, ?, ?, ?, ?)`)
+	return err
+}
+
+// Close closes the database. Nobody may use the log any more.
+func (l *Log) Close() error {
+	var errs []error
+	if l.insert != nil {
+		errs = append(errs, l.insert.Close())
+	}
+	for _, db := range []*sql.DB{l.read, l.write} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(append(errs, l.lock.Unlock())...)
+}
+
+// Shared says that no other process appends.
+func (l *Log) Shared() bool { return false }
+
+// Path is the database's file.
+func (l *Log) Path() string { return l.path }
+
+// ReadOnly says why nothing can be appended, and returns nil if it can.
+func (l *Log) ReadOnly() error { return l.readOnly }
+
+// Ping reads from the database.
+func (l *Log) Ping(ctx context.Context) error {
+	_, err := l.Header(ctx)
+	return errors.Join(err, l.readOnly)
+}
+
+// explain says of SQLite's errors what can be done about them.
+func explain(err error) error {
+	var e *driver.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch e.Code() & 0xff {
+	case codes.SQLITE_FULL:
+		return fmt.Errorf("the disk is full, nothing was written: make room: %w", err)
+	case codes.SQLITE_IOERR:
+		return fmt.Errorf("the disk does not work, or is full: %w", err)
+	case codes.SQLITE_NOTADB:
+		return fmt.Errorf("%w: %w", ErrForeign, err)
+	case codes.SQLITE_CORRUPT:
+		return fmt.Errorf("%w: restore a backup: %w", journal.ErrDamaged, err)
+	case codes.SQLITE_READONLY, codes.SQLITE_PERM, codes.SQLITE_CANTOPEN:
+		return fmt.Errorf("the file cannot be used: look at its owner and mode, and those of its folder: %w", err)
+	}
+	return err
+}
+
+// notNothing turns the error for a missing row into none.
+func notNothing(err error) error {
+	if errors.Is(err, sql.ErrNoRows) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return explain(err)
+}
+
+func instant(nanos int64) time.Time { return time.Unix(0, nanos).UTC() }

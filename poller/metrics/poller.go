@@ -1,0 +1,114 @@
+package metrics
+
+import (
+	"math"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/delegate-io/dlite/poller"
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/capacity"
+)
+
+// Poller tells what p has done and does, and how many slots there are; slots may
+// be nil.
+func Poller(p *poller.Poller, slots *capacity.Slots) prometheus.Collector {
+	c := &pollerCollector{poller: p, slots: slots}
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		d := prometheus.NewDesc("dlite_"+name, help, labels, nil)
+		c.all = append(c.all, d)
+		return d
+	}
+	c.running = desc("tasks_running", "Tasks that run now, by kind.", "kind")
+	c.polls = desc("polls_total", "Polls of the manager.")
+	c.pollErrors = desc("poll_errors_total", "Polls that failed.")
+	c.heartbeats = desc("heartbeats_total", "Heartbeats that the manager took.")
+	c.heartbeatErrors = desc("heartbeat_errors_total", "Heartbeats that failed.")
+	c.contact = desc("manager_contact_timestamp_seconds", "When the manager last took a registration or a heartbeat.")
+	c.registrations = desc("reregistrations_total", "How often the manager had forgotten the delegate.")
+	c.acquired = desc("tasks_acquired_total", "Tasks that the delegate took.")
+	c.missed = desc("tasks_missed_total", "Tasks that the manager did not give when asked.")
+	c.answers = desc("answers_total", "Answers that the manager took, by code.", "code")
+	c.undelivered = desc("answers_undelivered_total", "Answers that were given up.")
+	c.refusals = desc("refusals_total", "Tasks that were left with the manager, by reason.", "reason")
+	c.draining = desc("draining", "1 while no new stages are taken.")
+	if slots != nil {
+		c.slotsMax = desc("slots", "Stages that may run at once; +Inf without a bound.")
+		c.slotsUsed = desc("slots_used", "Stages between init and cleanup.")
+		c.slotsFree = desc("slots_free", "Stages that may still begin; +Inf without a bound.")
+	}
+	return c
+}
+
+type pollerCollector struct {
+	poller *poller.Poller
+	slots  *capacity.Slots
+	all    []*prometheus.Desc
+
+	running, polls, pollErrors, heartbeats, heartbeatErrors, contact, registrations, acquired, missed,
+	answers, undelivered, refusals, draining, slotsMax, slotsUsed, slotsFree *prometheus.Desc
+}
+
+// Describe implements [prometheus.Collector].
+func (c *pollerCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range c.all {
+		out <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *pollerCollector) Collect(out chan<- prometheus.Metric) {
+	counter := func(d *prometheus.Desc, n int64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	st, h := c.poller.Stats(), c.poller.Health()
+	counter(c.polls, st.Polls)
+	counter(c.pollErrors, st.PollErrors)
+	counter(c.heartbeats, st.Heartbeats)
+	counter(c.heartbeatErrors, st.HeartbeatErrors)
+	counter(c.registrations, st.Registrations)
+	counter(c.acquired, st.Acquired)
+	counter(c.missed, st.Missed)
+	counter(c.undelivered, st.Undelivered)
+	rest := int64(0) // of codes that a handler made up
+	for _, n := range st.Answered {
+		rest += n
+	}
+	for _, code := range codes {
+		counter(c.answers, st.Answered[code], string(code))
+		rest -= st.Answered[code]
+	}
+	counter(c.answers, rest, other)
+	for _, r := range []poller.Reason{
+		poller.RefusedCapacity, poller.RefusedThresholds, poller.RefusedFilter, poller.RefusedDraining,
+	} {
+		counter(c.refusals, st.Refused[r], string(r))
+	}
+	for _, k := range []task.Kind{task.Init, task.Execute, task.Cleanup, task.Standalone} {
+		gauge(c.running, float64(st.Running[k]), k.String())
+	}
+	if !h.Contact.IsZero() {
+		gauge(c.contact, float64(h.Contact.UnixMilli())/1000)
+	}
+	gauge(c.draining, bit(h.Draining))
+	if c.slots == nil {
+		return
+	}
+	most, used := math.Inf(1), float64(c.slots.Used())
+	if n := c.slots.Max(); n > 0 {
+		most = float64(n)
+	}
+	gauge(c.slotsMax, most)
+	gauge(c.slotsUsed, used)
+	gauge(c.slotsFree, max(most-used, 0)) // a stage of before a restart counts, whatever the bound is now
+}
+
+func bit(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,213 @@
+package secrets
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/delegate-io/dlite/router"
+	"github.com/delegate-io/dlite/secrets"
+	"github.com/delegate-io/dlite/task"
+)
+
+// Resolve resolves what a task's data refers to, before the handler sees it
+// (SPEC S1, R3). The references and templates are those of package secrets; cfg
+// names the providers.
+//
+// A task's own secret tasks run first, in order, each with what was resolved
+// before it (PROTOCOL 2). Those of type [secrets.StaticType] are handled here, all
+// others go where every task goes: to the handler of their type, or to the
+// fallback. Their answer is {"id","value"}, also within the answer of a CGI
+// program. References mean the task's id; an id in the answer is a second name,
+// unless it is taken. The handler gets the task without its secret tasks.
+//
+// The handler's context carries the [secrets.Set] of the task, which holds all
+// that was resolved or derived: [secrets.FromContext]. A set that is there
+// already is used. An answer other than OK, and what a handler panics with, are
+// masked with it; a successful answer is the handler's business, as it may have
+// to tell a secret.
+//
+// A reference that cannot be resolved, and a secret task that fails, fail the
+// task. Put this inside [router.Deadline], which bounds it, and inside [router.Recover] and
+// [router.Log].
+func Resolve(cfg secrets.ResolverConfig) router.Middleware {
+	static := secrets.StaticHandler()
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			t, err := task.Peek(r)
+			if err != nil {
+				task.WriteError(w, err)
+				return
+			}
+			set := secrets.FromContext(r.Context())
+			if set == nil {
+				set = secrets.NewSet(secrets.Config{})
+			}
+			ctx := secrets.NewContext(r.Context(), set)
+			answer := &masked{ResponseWriter: w, set: set}
+			defer func() {
+				if p := recover(); p != nil {
+					panic(maskPanic(set, p))
+				}
+			}()
+			resolved, err := (&resolution{
+				resolver: secrets.NewResolver(set, cfg), next: next, static: static,
+			}).run(ctx, t)
+			if err != nil {
+				// A provider that takes too long is no time-out of the task.
+				task.WriteError(answer, task.Errorf(task.Failed, "%w", err))
+			} else {
+				next.ServeHTTP(answer, task.WithTask(r.WithContext(ctx), resolved))
+			}
+			answer.finish()
+		})
+	}
+}
+
+// resolution is the resolution of one task's secrets.
+type resolution struct {
+	resolver     *secrets.Resolver
+	next, static http.Handler
+}
+
+// run returns the task that the handler gets: t itself when it has no secrets.
+func (s *resolution) run(ctx context.Context, t *task.Task) (*task.Task, error) {
+	for _, secret := range t.Secrets {
+		if err := s.define(ctx, secret); err != nil {
+			return nil, err
+		}
+	}
+	data, err := s.resolver.Resolve(ctx, t.Data)
+	if err != nil {
+		return nil, err
+	}
+	if len(t.Secrets) == 0 && bytes.Equal(data, t.Data) {
+		return t, nil
+	}
+	c := *t
+	c.Data, c.Secrets = data, nil
+	return &c, nil
+}
+
+// define runs a secret task and keeps what it answers.
+func (s *resolution) define(ctx context.Context, t *task.Task) error {
+	c := *t
+	var err error
+	if c.Data, err = s.resolver.Resolve(ctx, t.Data); err != nil {
+		return fmt.Errorf("secret task %q: %w", t.ID, err)
+	}
+	h := s.next
+	if t.Type == secrets.StaticType {
+		h = s.static
+	}
+	resp, _ := task.Serve(ctx, h, &c)
+	if resp.Code != task.OK {
+		return fmt.Errorf("secret task %q (%s): %s", t.ID, t.Type, resp.Error)
+	}
+	id, value, err := secretOf(resp.Data)
+	if err != nil {
+		return fmt.Errorf("secret task %q (%s): %w", t.ID, t.Type, err)
+	}
+	if t.ID != "" {
+		err = s.resolver.Define(t.ID, value)
+	}
+	if id != "" && !s.resolver.Defined(id) {
+		err = errors.Join(err, s.resolver.Define(id, value))
+	}
+	return err
+}
+
+// secretOf reads a secret task's answer. Its errors show nothing of it.
+func secretOf(data []byte) (id, value string, err error) {
+	var a struct {
+		ID     string  `json:"id"`
+		Value  *string `json:"value"`
+		Status int     `json:"status_code"` // with Body: what a CGI program answered
+		Body   *string `json:"body"`
+	}
+	if json.Unmarshal(data, &a) != nil {
+		return "", "", errors.New("its answer is not of the form {\"id\",\"value\"}")
+	}
+	if a.Value == nil && a.Body != nil {
+		if a.Status < 200 || a.Status > 299 {
+			return "", "", fmt.Errorf("its program answered with status %d", a.Status)
+		}
+		body, err := base64.StdEncoding.DecodeString(*a.Body)
+		if err != nil || json.Unmarshal(body, &a) != nil {
+			return "", "", errors.New("its program's answer is not of the form {\"id\",\"value\"}")
+		}
+	}
+	if a.Value == nil {
+		return "", "", errors.New("its answer has no value")
+	}
+	return a.ID, *a.Value, nil
+}
+
+// masked passes a successful answer on as it comes, and masks any other once it
+// is whole.
+type masked struct {
+	http.ResponseWriter
+	set    *secrets.Set
+	status int
+	hold   bool
+	text   bytes.Buffer
+	large  bool
+}
+
+func (w *masked) WriteHeader(status int) {
+	if w.status == 0 && status >= 200 { // 1xx does not end the head
+		w.status = status
+		if w.hold = task.CodeOf(status, w.Header()) != task.OK; w.hold {
+			return
+		}
+	}
+	if !w.hold {
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (w *masked) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if !w.hold {
+		return w.ResponseWriter.Write(b)
+	}
+	if w.text.Len()+len(b) > task.MaxBody {
+		w.large = true
+		return 0, fmt.Errorf("the answer is larger than %d bytes", task.MaxBody)
+	}
+	return w.text.Write(b)
+}
+
+// Unwrap lets [http.ResponseController] reach what is underneath. What it does
+// there cannot show a held answer.
+func (w *masked) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *masked) finish() {
+	if !w.hold {
+		return
+	}
+	if w.large {
+		task.WriteError(w.ResponseWriter, fmt.Errorf("the handler's answer is larger than %d bytes", task.MaxBody))
+		return
+	}
+	w.Header().Del("Content-Length")
+	w.ResponseWriter.WriteHeader(w.status)
+	_, _ = io.WriteString(w.ResponseWriter, w.set.Mask(w.text.String())) // the reader may be gone
+}
+
+// maskPanic keeps a panic from showing a secret. What has none stays as it is,
+// so that whoever knows its type still does.
+func maskPanic(set *secrets.Set, p any) any {
+	text := fmt.Sprint(p)
+	if m := set.Mask(text); m != text {
+		return m
+	}
+	return p
+}
