@@ -1,4 +1,4 @@
-package poller_test
+package peers_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package metrics_test
+package peers_test
 
 import (
 	"context"
@@ -19,11 +19,6 @@ import (
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/router/tracing"
 	"github.com/delegate-io/dlite/task"
-)
-
-const (
-	benchAccount = "acct"
-	benchSecret  = "00000000000000000000000000000000" // visibly no real one
 )
 
 // nowhere takes spans and drops them, so that what is measured is the delegate.
@@ -85,7 +80,6 @@ func echoDelegate(b *testing.B, batch int, middleware []router.Middleware) (run,
 	srv := httptest.NewServer(m)
 	c, err := client.New(srv.URL, benchAccount, benchSecret)
 	require.NoError(b, err)
-	echo := task.HandlerFunc(func(_ context.Context, r *task.Request[json.RawMessage]) (json.RawMessage, error) { return r.Data, nil })
 	p := poller.New(c, router.New(router.RouteMap{"echo": echo}, router.WithMiddleware(middleware...)))
 	info, err := p.Register(b.Context())
 	require.NoError(b, err)
@@ -120,7 +114,6 @@ func BenchmarkMiddleware(b *testing.B) {
 	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(nowhere{}))
 	defer tp.Shutdown(context.Background()) //nolint:errcheck // drops everything
 	metrics := router.Metrics(metrics.NewTasks("echo").Observe)
-	echo := task.HandlerFunc(func(_ context.Context, r *task.Request[json.RawMessage]) (json.RawMessage, error) { return r.Data, nil })
 	for name, middleware := range map[string][]router.Middleware{
 		"plain":           nil,
 		"metrics":         {metrics},

@@ -4,7 +4,6 @@ package cgi_test
 
 import (
 	"context"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,31 +16,8 @@ import (
 
 	"github.com/delegate-io/dlite/driver/cgi"
 	"github.com/delegate-io/dlite/logger"
-	"github.com/delegate-io/dlite/manager/logservice"
 	"github.com/delegate-io/dlite/task"
 )
-
-// D8, L2: a v2 task's log goes to the log service that it names, whole.
-func TestTheLogServiceHasTheLog(t *testing.T) {
-	t.Parallel()
-	logs, err := logservice.New(logservice.Config{Authorize: logservice.Tokens(map[string]string{"acme": "visibly-fake-token"})})
-	require.NoError(t, err)
-	srv := httptest.NewServer(logs)
-	t.Cleanup(func() {
-		srv.Close()
-		require.NoError(t, logs.Close())
-	})
-	r := newRig(t, func(c *cgi.Config) { c.OpenLog, c.LogWait = cgi.ServiceLog(nil), time.Minute })
-	tk := r.task(r.script(`echo one >&2; printf 'two' >&2; printf 'A: b\n\nok'`), "1")
-	tk.Logger = &task.Logger{Address: srv.URL, Token: "visibly-fake-token", Account: "acme", Key: "k"}
-	resp, _ := task.Serve(t.Context(), r.h, tk)
-	require.Equal(t, task.OK, resp.Code, resp.Error)
-	var text strings.Builder
-	for line := range logs.Tail(t.Context(), "acme", "k") {
-		text.WriteString(line.Out)
-	}
-	assert.True(t, strings.HasSuffix(text.String(), "\none\ntwo"), text.String())
-}
 
 // A task that names no log service logs where its handler does.
 func TestWithoutALogServiceLinesGoToTheDelegatesLog(t *testing.T) {
