@@ -8,6 +8,10 @@ TESTSUM_VERSION = v1.13.0
 TESTSUM = $(CACHE)/gotestsum-$(TESTSUM_VERSION)
 PLATFORMS = linux/arm64 darwin/arm64 windows/amd64
 
+# Each module of the workspace with all its packages.
+MODULES = $(shell go list -m -f '{{.Dir}}')
+ALL = $(addsuffix /...,$(MODULES))
+
 .PHONY: all test race conformance chaos vmcrash bench queuetest fuzz lint vet build images manifests cross clean
 
 all: build vet lint test
@@ -19,7 +23,7 @@ test:
 # DLITE_TEST_RERUN=1 gives tests that fail, if they are few, a second run by themselves,
 # and lists them: such a test has an error of its own, mostly with time, and is to be mended.
 # The packages that take longest begin first: the others fill the time beside them.
-race: PACKAGES = ./internal/endtoend ./driver/kubernetes ./...
+race: PACKAGES = ./internal/endtoend ./driver/kubernetes $(ALL)
 race: FLAGS = $(if $(DLITE_NO_RACE),,-race) -timeout 45m $(TESTFLAGS)
 race: $(if $(DLITE_TEST_RERUN),$(TESTSUM))
 # A new machine builds the cluster first, which takes minutes of both cores: tests that
@@ -38,7 +42,7 @@ CONFORMANCE = $(CACHE)/conformance
 conformance:
 	@rm -rf $(CONFORMANCE) && mkdir -p $(CONFORMANCE)
 	@internal/testbed/run.sh env DLITE_TEST_REQUIRE=all DLITE_CONFORMANCE_DIR=$(CONFORMANCE) \
-	  go test -count=1 -timeout 25m -run '^TestConformance' ./driver/...
+	  go test -count=1 -timeout 25m -run '^TestConformance' ./driver/... ./driver/kubernetes/... ./driver/vm/libvirt/... ./driver/vm/ec2/...
 	go run ./internal/conformance $(CONFORMANCE) docs/conformance.md
 
 ## chaos: thousands of stages while all that takes part is killed, paused and cut off;
@@ -54,7 +58,7 @@ vmcrash:
 
 ## bench: the figures in docs/benchmarks.md
 bench:
-	@internal/testbed/run.sh go test -run '^$$' -bench . -benchmem -timeout 20m ./...
+	@internal/testbed/run.sh go test -run '^$$' -bench . -benchmem -timeout 20m $(ALL)
 
 ## queuetest: 100,000 random operations on managers in memory, on SQLite and on Redis, against a model
 queuetest:
@@ -62,7 +66,7 @@ queuetest:
 
 ## fuzz: every fuzz target of FUZZPKGS (default all) for FUZZTIME (default 1m)
 FUZZTIME ?= 1m
-FUZZPKGS ?= ./...
+FUZZPKGS ?= $(ALL)
 fuzz:
 	@for pkg in $$(go list $(FUZZPKGS)); do \
 	  for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
@@ -71,10 +75,10 @@ fuzz:
 	done
 
 vet:
-	go vet ./...
+	go vet $(ALL)
 
 lint: $(LINT)
-	$(LINT) run ./...
+	@for m in $(MODULES); do (cd $$m && $(LINT) run ./...) || exit 1; done
 
 $(LINT):
 	@mkdir -p $(CACHE)
@@ -110,7 +114,7 @@ cross:
 	@for p in $(PLATFORMS); do \
 	  echo "vet and build $$p"; \
 	  export GOOS=$${p%/*} GOARCH=$${p#*/} CGO_ENABLED=0; \
-	  go vet ./... && go build -o /dev/null ./examples/delegate && go build -o /dev/null ./examples/agent || exit 1; \
+	  go vet $(ALL) && go build -o /dev/null ./examples/delegate && go build -o /dev/null ./examples/agent || exit 1; \
 	done
 
 clean:

@@ -2,18 +2,14 @@ package kubernetes_test
 
 import (
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/delegate-io/dlite/driver"
-	secretsource "github.com/delegate-io/dlite/secrets/kubernetes"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -66,33 +62,4 @@ func TestAClaimOutlivesItsTransaction(t *testing.T) {
 	assert.Empty(t, first.run(t, step("echo kept > /cache/file")))
 	first.cleanup(t)
 	assert.Equal(t, "kept\nread-only\n", use(true).run(t, step("cat /cache/file; touch /cache/x 2>/dev/null || echo read-only")))
-}
-
-// SPEC S1: the provider of secrets reads those of a real cluster, and says what the
-// cluster says.
-func TestSecretsOfARealCluster(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	p.kubectl(t, "create", "secret", "generic", "database", "--from-literal=password=visibly-fake")
-	// Without files beside it: those the client would watch until it is collected.
-	config, err := clientcmd.LoadFromFile(p.Kubeconfig)
-	require.NoError(t, err)
-	require.NoError(t, clientcmdapi.FlattenConfig(config))
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, clientcmd.WriteToFile(*config, file))
-	source, err := secretsource.New(secretsource.Config{Kubeconfig: file, Namespaces: []string{p.namespace}})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, source.Close()) })
-	fetch := func(ref string) (string, error) {
-		u, err := url.Parse(ref)
-		require.NoError(t, err)
-		return source.Fetch(t.Context(), u)
-	}
-	v, err := fetch("k8s://" + p.namespace + "/database#password")
-	require.NoError(t, err)
-	assert.Equal(t, "visibly-fake", v)
-	_, err = fetch("k8s://" + p.namespace + "/none#password")
-	require.ErrorContains(t, err, "there is no such secret")
-	_, err = fetch("k8s://" + p.namespace + "/database#user")
-	require.ErrorContains(t, err, `no key "user"`)
 }
