@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/delegate-io/dlite/internal/jsonscan"
 )
 
 // document is one JSON text in the course of its resolution. It works on the
@@ -28,14 +30,15 @@ func (d *document) spend(n int) error {
 // resolve replaces what is in the strings of a valid JSON text.
 func (d *document) resolve(ctx context.Context, data []byte) ([]byte, error) {
 	var out []byte
-	done := 0 // data before it is in out
-	for i := 0; i < len(data); i++ {
-		if data[i] != '"' {
-			continue
+	done := 0 // data[:done] is in out
+	for i := 0; ; {
+		quote := bytes.IndexByte(data[i:], '"')
+		if quote < 0 {
+			break
 		}
-		begin := i + 1
-		end := begin + stringEnd(data[begin:])
-		i = end // the closing quote
+		begin := i + quote + 1
+		end := begin + jsonscan.StringEnd(data[begin:])
+		i = end + 1
 		raw := data[begin:end]
 		if !promising(raw) {
 			continue
@@ -63,19 +66,6 @@ func (d *document) resolve(ctx context.Context, data []byte) ([]byte, error) {
 	}
 	out = append(out, data[done:]...)
 	return out, d.spend(len(data))
-}
-
-// stringEnd is the index of the quote that ends a valid JSON string.
-func stringEnd(b []byte) int {
-	for i := 0; i < len(b); i++ {
-		switch b[i] {
-		case '\\':
-			i++
-		case '"':
-			return i
-		}
-	}
-	return len(b)
 }
 
 // isKey tells whether a string that is followed by rest is an object's key.

@@ -3,10 +3,11 @@ package secrets
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/delegate-io/dlite/internal/jsonscan"
 )
 
 // Limits of a [Resolver]. What exceeds them is an error.
@@ -92,7 +93,7 @@ func (r *Resolver) Resolve(ctx context.Context, data []byte) ([]byte, error) {
 	if !promising(data) {
 		return data, nil
 	}
-	if !json.Valid(data) {
+	if !jsonscan.Valid(data) {
 		return nil, errors.New("resolving secrets: the text is not JSON")
 	}
 	doc := document{resolver: r, left: r.cfg.MaxSize}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/delegate-io/dlite/internal/jsonscan"
 )
 
 // unknown is the members of the JSON object b whose names no field takes, as
@@ -27,56 +29,18 @@ func unknown(b []byte, fields []string) string {
 	return string(out)
 }
 
-// eachMember calls f with the name, the text and the value of every member of b,
-// a JSON text that has been decoded already: it is not checked again, which makes this
-// many times faster than decoding it into a map.
+// eachMember calls f with the name, the text and the value of every member of the
+// JSON object b. It does nothing if b is another value.
 func eachMember(b []byte, f func(name string, member, value []byte)) {
-	const space = " \t\r\n"
-	b, ok := bytes.CutPrefix(bytes.TrimLeft(b, space), []byte("{"))
-	for ok {
-		b = bytes.TrimLeft(b, space+",")
-		if len(b) == 0 || b[0] != '"' {
-			return
+	s := jsonscan.New(b)
+	s.Space()
+	s.Object(0, func(quoted, value, member []byte) {
+		name := string(quoted)
+		if strings.Contains(name, `\`) {
+			name = jsonscan.Unquote(quoted)
 		}
-		key := b[:valueEnd(b)]
-		rest := bytes.TrimLeft(b[len(key):], space+":")
-		value := rest[:valueEnd(rest)]
-		end := len(b) - len(rest) + len(value)
-		name := string(key[1 : len(key)-1])
-		if strings.Contains(name, `\`) && json.Unmarshal(key, &name) != nil {
-			return
-		}
-		f(name, b[:end], value)
-		b = b[end:]
-	}
-}
-
-// valueEnd is the length of the JSON value that b begins with.
-func valueEnd(b []byte) int {
-	depth, quoted := 0, false
-	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			if quoted = !quoted; !quoted && depth == 0 {
-				return i + 1
-			}
-		case quoted:
-		case c == '{' || c == '[':
-			depth++
-		case c == '}' || c == ']':
-			if depth--; depth < 0 {
-				return i // the end of a number, true, false or null before it
-			}
-			if depth == 0 {
-				return i + 1
-			}
-		case depth == 0 && (c == ',' || c == ' ' || c == '\t' || c == '\r' || c == '\n'):
-			return i
-		}
-	}
-	return len(b)
+		f(name, member, value)
+	})
 }
 
 // withUnknown puts members that unknown has found into an encoded object.

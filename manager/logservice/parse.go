@@ -6,27 +6,29 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+
+	"github.com/delegate-io/dlite/internal/jsonscan"
 )
 
-// parse reads the lines of a PUT into lines. They are kept as they are, in the
-// body's memory; an object is all that is asked of them, and a whole number if
-// there is a member "pos". Of two, the last one counts.
+// parse appends the lines in the body of a PUT to lines. A line shares the body's
+// memory. It must be an object; its member "pos", if any, must be an integer. If
+// there are several, the last one counts.
 func parse(lines []Line, body []byte) ([]Line, error) {
-	s := scanner{b: body}
-	s.space()
+	p := lineParser{Scanner: jsonscan.New(body), body: body}
+	p.Space()
 	switch {
-	case s.literal("null"):
-	case s.skip('['):
+	case p.Literal("null"):
+	case p.Skip('['):
 		var err error
-		if lines, err = s.lines(lines); err != nil {
+		if lines, err = p.lines(lines); err != nil {
 			return nil, err
 		}
-	case s.value(0):
+	case p.Value(0):
 		return nil, &httpError{http.StatusBadRequest, "decoding the lines: this is not a list"}
 	default:
 		return nil, errNoJSON
 	}
-	if s.space(); s.i != len(body) {
+	if p.Space(); p.Pos() != len(body) {
 		return nil, errNoJSON
 	}
 	return lines, nil
@@ -34,60 +36,69 @@ func parse(lines []Line, body []byte) ([]Line, error) {
 
 var errNoJSON = &httpError{http.StatusBadRequest, "decoding the lines: this is not JSON"}
 
-// lines scans what follows the bracket of a list.
-func (s *scanner) lines(lines []Line) ([]Line, error) {
-	s.space()
-	if s.skip(']') {
+// lineParser is the state of parse.
+type lineParser struct {
+	jsonscan.Scanner
+	body []byte
+}
+
+// lines scans the elements of an array after its opening bracket.
+func (p *lineParser) lines(lines []Line) ([]Line, error) {
+	p.Space()
+	if p.Skip(']') {
 		return lines, nil
 	}
 	if cap(lines) == 0 {
-		lines = make([]Line, 0, len(s.b)/128+1)
+		lines = make([]Line, 0, len(p.body)/128+1)
 	}
+	multiline := hasLineBreak(p.body)
 	for {
-		s.space()
-		start := s.i
-		s.broken = false
-		pos, ok := s.line()
+		p.Space()
+		start := p.Pos()
+		pos, ok := p.line()
 		if !ok {
-			return nil, s.refuse(start, len(lines))
+			return nil, p.refuse(start, len(lines))
 		}
-		raw := s.b[start:s.i:s.i]
-		if s.broken {
-			// One line each, for events and archive.
+		raw := p.body[start:p.Pos():p.Pos()]
+		if multiline && hasLineBreak(raw) {
+			// Events and the archive need one line for each object.
 			var b bytes.Buffer
-			_ = json.Compact(&b, raw) // it is JSON
+			_ = json.Compact(&b, raw) // raw is valid JSON
 			raw = b.Bytes()
 		}
 		lines = append(lines, Line{Raw: raw, Pos: pos})
-		s.space()
-		if s.skip(',') {
+		p.Space()
+		if p.Skip(',') {
 			continue
 		}
-		if s.skip(']') {
+		if p.Skip(']') {
 			return lines, nil
 		}
 		return nil, errNoJSON
 	}
 }
 
-// refuse says what is wrong with the line that begins at start.
-func (s *scanner) refuse(start, n int) error {
-	s.i = start
-	if !s.value(1) {
+// hasLineBreak reports whether JSON text has a line break. Strings have none: they
+// would be escaped.
+func hasLineBreak(text []byte) bool {
+	return bytes.IndexByte(text, '\n') >= 0 || bytes.IndexByte(text, '\r') >= 0
+}
+
+// refuse returns the error for line n, which begins at offset start.
+func (p *lineParser) refuse(start, n int) error {
+	p.Seek(start)
+	if !p.Value(1) {
 		return errNoJSON
 	}
 	return &httpError{http.StatusBadRequest, fmt.Sprintf("line %d is no line object", n)}
 }
 
-// line scans a line object and finds its pos, 0 where it has none.
-func (s *scanner) line() (pos int64, ok bool) {
-	if !s.skip('{') {
-		return 0, false
-	}
+// line scans a line object and returns its "pos", or 0 if it has none.
+func (p *lineParser) line() (pos int64, ok bool) {
 	var text []byte // of the last pos
-	ok = s.members(1, func(name []byte, start int) {
+	ok = p.Object(1, func(name, value, _ []byte) {
 		if isPos(name) {
-			text = s.b[start:s.i]
+			text = value
 		}
 	})
 	if !ok || text == nil || string(text) == "null" {
@@ -97,12 +108,10 @@ func (s *scanner) line() (pos int64, ok bool) {
 	return pos, err == nil
 }
 
-// isPos tells whether a string, as it stands in its quotes, is "pos".
+// isPos reports whether name, the text between the quotes of a string, means "pos".
 func isPos(name []byte) bool {
 	if len(name) < len(`\u0070os`) || bytes.IndexByte(name, '\\') < 0 {
 		return string(name) == "pos"
 	}
-	var text string
-	_ = json.Unmarshal(append(append([]byte{'"'}, name...), '"'), &text) // it is JSON
-	return text == "pos"
+	return jsonscan.Unquote(name) == "pos"
 }

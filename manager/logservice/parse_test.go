@@ -69,31 +69,6 @@ func TestParseBoundsNesting(t *testing.T) {
 	}
 }
 
-// The eight bytes that are looked at together hide nothing from each other.
-func TestPlainTextFindsTheFirst(t *testing.T) {
-	t.Parallel()
-	slow := func(b []byte) int {
-		for i, c := range b {
-			if c == '"' || c == '\\' || c < ' ' {
-				return i
-			}
-		}
-		return len(b)
-	}
-	special := []byte{0, 1, 0x1f, ' ', '!', '"', '#', '[', '\\', ']', 0x7f, 0x80, 0x9f, 0xa0, 0xa2, 0xdc, 0xff}
-	for at := range 12 {
-		for _, c := range special {
-			for _, d := range special {
-				b := []byte("0123456789abcdef")
-				b[at], b[at+1] = c, d
-				if plainText(b) != slow(b) {
-					t.Fatalf("%q: %d instead of %d", b, plainText(b), slow(b))
-				}
-			}
-		}
-	}
-}
-
 func BenchmarkParse(b *testing.B) {
 	line := `{"level":"info","pos":123456,"out":"` + strings.Repeat("compiling a file ", 6)[:99] +
 		`\n","time":"2026-01-02T03:04:05.123456789Z","args":null}`
