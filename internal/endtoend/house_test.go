@@ -110,6 +110,7 @@ var mayImport = map[string][]string{
 	"manager/internal/chaos":               {},
 	"internal/artifact":                    {"task/stage"},
 	"internal/atomicfile":                  {},
+	"internal/docs":                        {},
 	"internal/gitremote":                   {"task/stage"},
 	"internal/podagent":                    {"driver", "driver/agent", "task/stage"},
 	"internal/process":                     {},
