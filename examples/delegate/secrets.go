@@ -12,8 +12,6 @@ import (
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/secrets/aws"
 	"github.com/delegate-io/dlite/secrets/azure"
-	"github.com/delegate-io/dlite/secrets/env"
-	"github.com/delegate-io/dlite/secrets/file"
 	"github.com/delegate-io/dlite/secrets/google"
 	"github.com/delegate-io/dlite/secrets/kubernetes"
 	"github.com/delegate-io/dlite/secrets/vault"
@@ -81,18 +79,18 @@ type secretSources struct {
 // openSecrets makes the providers that the configuration asks for. None of them
 // is called yet: they may come and go.
 func openSecrets(ctx context.Context, c SecretConfig) (_ *secretSources, err error) {
-	s := &secretSources{providers: secrets.Providers{env.Scheme: env.New(env.Config{Prefix: c.EnvPrefix})}}
+	s := &secretSources{providers: secrets.Providers{"env": secrets.Env(c.EnvPrefix)}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
 		}
 	}()
 	if c.Dir != "" {
-		p, err := file.New(c.Dir)
+		p, err := secrets.File(c.Dir)
 		if err != nil {
 			return nil, fmt.Errorf("SECRETS_DIR: %w", err)
 		}
-		s.add(file.Scheme, p, p.Close)
+		s.providers["file"] = p
 	}
 	own, err := s.openVault(ctx, c)
 	if err != nil {

@@ -65,8 +65,6 @@ var mayImport = map[string][]string{
 	"logger/otlp":                          {},
 	"logger/telemetry":                     {},
 	"secrets":                              {"internal/jsonscan"},
-	"secrets/env":                          {"secrets"},
-	"secrets/file":                         {"secrets"},
 	"secrets/vault":                        {"secrets"},
 	"secrets/aws":                          {"secrets"},
 	"secrets/google":                       {"secrets"},

@@ -1,7 +1,6 @@
-package file_test
+package secrets_test
 
 import (
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,18 +10,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/delegate-io/dlite/secrets"
-	"github.com/delegate-io/dlite/secrets/file"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const hush = "hush-hush"
 
-// folder has files of every form, and next to it one that is nobody's business.
-func folder(t *testing.T) (dir string, p *file.Provider) {
+// secretFiles returns a directory with files of each format, and a provider for it.
+// A file next to the directory must stay out of reach.
+func secretFiles(t *testing.T) (dir string, p secrets.Provider) {
 	t.Helper()
 	base := t.TempDir()
 	dir = filepath.Join(base, "secrets")
@@ -32,29 +28,21 @@ func folder(t *testing.T) (dir string, p *file.Provider) {
 		"secrets/team/ci.json": `{"db":{"password":"deep","n":12345678901234567890}}`,
 		"secrets/ci.yaml":      "db:\n  password: deep\n  multi: |\n    one\n    two\n  n: 42\n  list: [x, {y: z}]\nnothing: null\n",
 		"secrets/ci.YML":       "a: upper\n", "secrets/bad.yaml": "a: [" + hush, "secrets/bad.env": "=" + hush + "\n\"", "secrets/bad.json": hush,
-		"secrets/large": strings.Repeat("x", file.MaxSize+1), "secrets/..data/t": "mounted",
+		"secrets/large": strings.Repeat("x", 1<<20+1), "secrets/..data/t": "mounted",
 	} {
 		path := filepath.Join(base, filepath.FromSlash(name))
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
-	p, err := file.New(dir)
+	p, err := secrets.File(dir)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, p.Close()) })
 	return dir, p
 }
 
-func fetch(t *testing.T, p secrets.Provider, ref string) (string, error) {
-	t.Helper()
-	u, err := url.Parse(ref)
-	require.NoError(t, err)
-	return p.Fetch(t.Context(), u)
-}
-
-// SPEC S1.
-func TestFetchesFilesAndTheirFields(t *testing.T) {
+// Rule S1.
+func TestFileFetchesFilesAndTheirFields(t *testing.T) {
 	t.Parallel()
-	_, p := folder(t)
+	_, p := secretFiles(t)
 	for ref, want := range map[string]string{
 		"file://token": "value", "file:///token": "value", "file://crlf": "value", "file://two": "a\n", "file://empty": "",
 		"file://team/ci.env#A": "value", "file://team/ci.env#Q": `with "quotes"`, "file://team/ci.env#E": "exported", "file://team/ci.env#H": "a#b",
@@ -68,33 +56,33 @@ func TestFetchesFilesAndTheirFields(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeReadIsSaidWithoutAValue(t *testing.T) {
+func TestFileErrorsShowNoValue(t *testing.T) {
 	t.Parallel()
-	_, p := folder(t)
+	_, p := secretFiles(t)
 	for ref, want := range map[string]string{
 		"file://none": "no such file", "file://team/ci.env#NONE": `no field "NONE"`, "file://ci.yaml#x": `no field "x"`, "file://ci.yaml#nothing": "is null",
-		"file://bad.yaml#a": "the file is not YAML", "file://bad.env#a": "the file is not in dotenv form", "file://bad.json#a": "it is not JSON",
-		"file://token#a": `the ending "" has no fields`, "file://large": "larger than 1048576 bytes", "file://team": "not a regular file",
+		"file://bad.yaml#a": "the file is not YAML", "file://bad.env#a": "the file is not a dotenv file", "file://bad.json#a": "it is not JSON",
+		"file://token#a": `the extension "" has no fields`, "file://large": "larger than 1048576 bytes", "file://team": "not a regular file",
 		"file://": "must be of the form", "file://token?x=1": "must be of the form",
-		"file://../outside": "must lie in the folder", "file://team/../../outside": "must lie in the folder", "file:////etc/hostname": "must lie in the folder",
-		"file://team/%2e%2e/token": "must lie in the folder",
+		"file://../outside": "must lie in the directory", "file://team/../../outside": "must lie in the directory", "file:////etc/hostname": "must lie in the directory",
+		"file://team/%2e%2e/token": "must lie in the directory",
 	} {
 		v, err := fetch(t, p, ref)
 		require.ErrorContains(t, err, want, ref)
 		assert.Empty(t, v)
 		assert.NotContains(t, err.Error(), hush, ref)
 	}
-	_, err := file.New(filepath.Join(t.TempDir(), "none"))
+	_, err := secrets.File(filepath.Join(t.TempDir(), "none"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// Links within the folder work, as mounted secrets need them; others do not.
-func TestLinksDoNotLeadOutOfTheFolder(t *testing.T) {
+// Links inside the directory work, because mounted secrets need them.
+func TestFileFollowsNoLinkOutOfTheDirectory(t *testing.T) {
 	t.Parallel()
-	dir, p := folder(t)
+	dir, p := secretFiles(t)
 	link := func(target, name string) {
 		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-			t.Skipf("this machine makes no links: %v", err)
+			t.Skipf("this machine has no symbolic links: %v", err)
 		}
 	}
 	link("..data/t", "inside")
@@ -112,21 +100,21 @@ func TestLinksDoNotLeadOutOfTheFolder(t *testing.T) {
 	}
 }
 
-// A pipe that nobody writes to would hold the task up.
-func TestAPipeIsRefused(t *testing.T) {
+// Opening a pipe without a writer would block the task.
+func TestFileRefusesAPipe(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
-		t.Skip("there are none of this kind")
+		t.Skip("Windows has no named pipes in directories")
 	}
-	dir, p := folder(t)
+	dir, p := secretFiles(t)
 	require.NoError(t, exec.CommandContext(t.Context(), "mkfifo", filepath.Join(dir, "pipe")).Run())
 	_, err := fetch(t, p, "file://pipe")
 	assert.ErrorContains(t, err, "not a regular file")
 }
 
-func TestAFileIsReadAnewForEveryTask(t *testing.T) {
+func TestFileReadsAgainForEachTask(t *testing.T) {
 	t.Parallel()
-	dir, p := folder(t)
+	dir, p := secretFiles(t)
 	for _, want := range []string{"one", "two"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "token"), []byte(want), 0o600))
 		v, err := fetch(t, p, "file://token")

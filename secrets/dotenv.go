@@ -1,24 +1,24 @@
-package file
+package secrets
 
 import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/delegate-io/dlite/secrets"
 )
 
-// dotenv finds a variable in a file of lines NAME=value. Its last line wins, as
-// in a shell. "export" before it and comments are passed over. A value is
+// dotenvVariable returns the value of a variable in a dotenv file, which has lines
+// of the form NAME=value. If a name occurs several times, the last line counts, as
+// in a shell. The parser skips comments, and "export" before a name. A value is
 //
-//   - plain: up to " #" or the end of the line, without white space around it;
-//   - in single quotes: as it is, over several lines if need be;
-//   - in double quotes: likewise, with the escapes \n, \r, \t, and \ before any
-//     other character for that character.
+//   - plain: it ends at " #" or at the end of the line, without surrounding white
+//     space;
+//   - in single quotes: literal, possibly over several lines;
+//   - in double quotes: the same, with the escapes \n, \r and \t; a backslash before
+//     another character stands for that character.
 //
-// Unlike what most readers do, $ is a character like others: a password may have
-// one. The errors show nothing of the text.
-func dotenv(text, name string) (value string, err error) {
+// Unlike most dotenv readers, it does not expand $: a password may contain it.
+// Errors show no part of the text.
+func dotenvVariable(text, name string) (value string, err error) {
 	found := false
 	for line := 1; text != ""; line++ {
 		text = strings.TrimLeft(text, " \t\r\n")
@@ -32,27 +32,28 @@ func dotenv(text, name string) (value string, err error) {
 			key = strings.TrimLeft(after, " \t")
 		}
 		if !ok || key == "" || strings.ContainsAny(key, " \t\r\n'\"#") {
-			return "", fmt.Errorf("the file is not in dotenv form: entry %d", line)
+			return "", fmt.Errorf("the file is not a dotenv file: entry %d", line)
 		}
 		var v string
 		if v, text, err = dotenvValue(strings.TrimLeft(rest, " \t")); err != nil {
-			return "", fmt.Errorf("the file is not in dotenv form: entry %d: %w", line, err)
+			return "", fmt.Errorf("the file is not a dotenv file: entry %d: %w", line, err)
 		}
 		if key == name {
 			value, found = v, true
 		}
 	}
 	if !found {
-		return "", fmt.Errorf("%w: it has no field %q", secrets.ErrNotFound, name)
+		return "", fmt.Errorf("%w: it has no field %q", ErrNotFound, name)
 	}
 	return value, nil
 }
 
-// dotenvValue reads a value and returns what follows its line.
+// dotenvValue returns the value at the beginning of text, and the text after its
+// line.
 func dotenvValue(text string) (value, rest string, err error) {
 	if text == "" || text[0] != '"' && text[0] != '\'' {
 		line, rest, _ := strings.Cut(text, "\n")
-		line, _, _ = strings.Cut(" "+line, " #") // the space makes a line that begins with # a comment
+		line, _, _ = strings.Cut(" "+line, " #") // with the space, a value that begins with # is a comment
 		return strings.TrimSpace(line), rest, nil
 	}
 	quote, text := text[0], text[1:]
@@ -62,12 +63,12 @@ func dotenvValue(text string) (value, rest string, err error) {
 		case c == quote:
 			after, rest, _ := strings.Cut(text[i+1:], "\n")
 			if after = strings.TrimSpace(after); after != "" && after[0] != '#' {
-				return "", "", errors.New("something follows the closing quote")
+				return "", "", errors.New("the closing quote is not the end of the value")
 			}
 			return b.String(), rest, nil
 		case c == '\\' && quote == '"' && i+1 < len(text):
 			i++
-			b.WriteByte(unescape(text[i]))
+			b.WriteByte(unescapeDotenv(text[i]))
 		default:
 			b.WriteByte(c)
 		}
@@ -75,7 +76,7 @@ func dotenvValue(text string) (value, rest string, err error) {
 	return "", "", errors.New("a quote is not closed")
 }
 
-func unescape(c byte) byte {
+func unescapeDotenv(c byte) byte {
 	switch c {
 	case 'n':
 		return '\n'
