@@ -102,10 +102,10 @@ func randomName() string {
 	return "bench-" + hex.EncodeToString(name)
 }
 
-func benchDriver(b *testing.B, opts ...local.Option) (*local.Driver, string) {
+func benchDriver(b *testing.B, opts ...option) (*local.Driver, string) {
 	b.Helper()
 	dir := b.TempDir()
-	d, err := local.New(append([]local.Option{local.WithWorkDir(dir)}, opts...)...)
+	d, err := newDriver(append([]option{withWorkDir(dir)}, opts...)...)
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = d.Close() })
 	return d, dir
@@ -260,7 +260,7 @@ func BenchmarkFiftyStagesAtOnce(b *testing.B) {
 	})
 	b.Run("container", func(b *testing.B) {
 		engine := testbed.PrivateEngine(b, "--default-address-pool", "base=10.200.0.0/16,size=24")
-		d, dir := benchDriver(b, local.WithDockerHost(engine.Host))
+		d, dir := benchDriver(b, withDockerHost(engine.Host))
 		run(b, d, dir, &driver.Step{Step: in(engine.Image, sh("step", "echo hello"))})
 	})
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/docker/docker/client"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
@@ -58,7 +57,7 @@ func TestContainerStepsMakeFewCalls(t *testing.T) {
 	cli, err := client.NewClientWithOpts(client.FromEnv, client.WithHTTPClient(transport), client.WithAPIVersionNegotiation())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = cli.Close() })
-	r := newRigChecked(t, engine, local.WithDockerClient(cli))
+	r := newRigChecked(t, engine, withDockerClient(cli))
 	r.init()
 	require.Empty(t, counter.taken(), "init asks the engine for nothing")
 

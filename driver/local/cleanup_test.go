@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -139,7 +138,7 @@ func TestHostVolumeParentsStayWhenTheyAreUsed(t *testing.T) {
 // SPEC D2: works without Docker when nothing asks for a container.
 func TestHostStepsNeedNoEngine(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, local.WithDockerHost("unix:///no/such/engine.sock")).init()
+	r := newRig(t, withDockerHost("unix:///no/such/engine.sock")).init()
 	res, _ := r.run(sh("step", "true"))
 	require.Zero(t, res.ExitCode)
 	_, err := r.fail(in("busybox:1", sh("container", "true")))
@@ -152,7 +151,7 @@ func TestHostStepsNeedNoEngine(t *testing.T) {
 // Where it cannot ask, it does not claim that something is gone.
 func TestCleanupKeepsContainersOfAnEngineThatIsAway(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, local.WithDockerHost("unix:///no/such/engine.sock"), local.WithEngineWait(0))
+	r := newRig(t, withDockerHost("unix:///no/such/engine.sock"), withEngineWait(-1))
 	rs := []driver.Resource{
 		{Kind: "container", ID: "dlite-0123456789ab-0123456789abcdef-step"},
 		{Kind: "network", ID: "dlite-0123456789ab-0123456789abcdef"},
@@ -162,12 +161,12 @@ func TestCleanupKeepsContainersOfAnEngineThatIsAway(t *testing.T) {
 	require.ErrorContains(t, err, "no Docker engine answers")
 }
 
-func TestNewRefusesWrongOptions(t *testing.T) {
+func TestNewRefusesAnInvalidConfig(t *testing.T) {
 	t.Parallel()
-	for _, opt := range []local.Option{
-		local.WithGrace(-1), local.WithEngineWait(-1), local.WithFileLimit(0), local.WithWorkDir(""), local.WithMemoryDir("/no/such/folder"), local.WithWorkDir("/dev/null/x"),
+	for _, opt := range []option{
+		withGrace(-1), withFileLimit(-1), withMemoryDir("/no/such/folder"), withWorkDir("/dev/null/x"),
 	} {
-		_, err := local.New(opt)
+		_, err := newDriver(opt)
 		require.Error(t, err)
 	}
 }

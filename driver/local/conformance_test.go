@@ -14,7 +14,6 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/drivertest"
-	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -61,11 +60,11 @@ func newSite(tb testing.TB, engine *testbed.Engine) *site {
 
 func (s *site) Driver(tb testing.TB) driver.Driver {
 	tb.Helper()
-	opts := []local.Option{local.WithWorkDir(s.work), local.WithMemoryDir(s.memory)}
+	opts := []option{withWorkDir(s.work), withMemoryDir(s.memory)}
 	if s.engine == nil {
-		opts = append(opts, local.WithDockerHost("unix:///no/such/engine.sock"))
+		opts = append(opts, withDockerHost("unix:///no/such/engine.sock"))
 	}
-	d, err := local.New(opts...)
+	d, err := newDriver(opts...)
 	require.NoError(tb, err)
 	return d
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -35,7 +34,7 @@ func TestCloseLeavesDetachedContainersToCleanup(t *testing.T) {
 	require.NoError(t, r.d.Close())
 	require.Len(t, containers(t, engine, r.env.ID), 1)
 
-	other, err := local.New(local.WithWorkDir(r.work), local.WithMemoryDir(r.memory))
+	other, err := newDriver(withWorkDir(r.work), withMemoryDir(r.memory))
 	require.NoError(t, err)
 	for range 2 {
 		left, err := other.Cleanup(t.Context(), r.ledger.resources())
@@ -68,7 +67,7 @@ func TestParallelContainerStepsShareOneNetwork(t *testing.T) {
 	require.Len(t, networks(t, engine, r.env.ID), 1)
 
 	// Another driver, as after a restart, finds it.
-	other, err := local.New(local.WithWorkDir(r.work), local.WithMemoryDir(r.memory))
+	other, err := newDriver(withWorkDir(r.work), withMemoryDir(r.memory))
 	require.NoError(t, err)
 	res, err := other.Execute(t.Context(), r.env, &driver.Step{Step: in(engine.Image, sh("step", "true"))}, newBuffer(), r.ledger)
 	require.NoError(t, err)

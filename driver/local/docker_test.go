@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -198,7 +197,7 @@ b"; set -x; exit 5`))
 // SPEC T7.
 func TestContainerStepMayUseItsGrace(t *testing.T) {
 	t.Parallel()
-	r, engine := dockerRig(t, local.WithGrace(time.Minute))
+	r, engine := dockerRig(t, withGrace(time.Minute))
 	r.init()
 	ctx, cancel := context.WithCancel(t.Context())
 	out := newBuffer()

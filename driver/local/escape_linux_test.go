@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/local"
 
 	"github.com/delegate-io/dlite/internal/testbed"
 )
@@ -73,7 +72,7 @@ func TestNothingEscapesTheEndOfItsStep(t *testing.T) {
 // SPEC T7.
 func TestNothingEscapesATimeOut(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withGrace(100*time.Millisecond)...).init()
+	r := newRig(t, withGrace(100*time.Millisecond)).init()
 	script, tag := escape(r, "sleep 600")
 	step := sh("step", script)
 	step.Timeout = 2
@@ -116,7 +115,7 @@ func TestNothingEscapesTheCleanupOfAnotherDriver(t *testing.T) {
 		out.waitFor(t, "escaped")
 		requireRunning(t, tag)
 
-		other, err := local.New(local.WithWorkDir(r.work), local.WithMemoryDir(r.memory))
+		other, err := newDriver(withWorkDir(r.work), withMemoryDir(r.memory))
 		require.NoError(t, err)
 		left, err := other.Cleanup(t.Context(), r.ledger.ofKind("process"))
 		require.NoError(t, err)
@@ -178,7 +177,7 @@ func TestCleanupLeavesForeignControlGroupsAlone(t *testing.T) {
 func TestHostStepGetsSIGTERMAgainAndThenSIGKILL(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		option []local.Option
+		option []option
 		script string
 		want   int
 	}{
@@ -206,14 +205,14 @@ func TestHostStepGetsSIGTERMAgainAndThenSIGKILL(t *testing.T) {
 	}
 }
 
-func graceAndTermination(grace time.Duration, attempts int, interval time.Duration) []local.Option {
-	return []local.Option{local.WithGrace(grace), local.WithTermination(attempts, interval)}
+func graceAndTermination(grace time.Duration, attempts int, interval time.Duration) []option {
+	return []option{withGrace(grace), withTermination(attempts, interval)}
 }
 
 // The member of a step that hides gets its SIGTERM like the others, once.
 func TestWhoLeftTheGroupIsAskedToEndToo(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, withGrace(time.Minute)...).init()
+	r := newRig(t, withGrace(time.Minute)).init()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	script := fmt.Sprintf(`trap 'echo first; exit' TERM
@@ -236,8 +235,8 @@ func TestWhoLeftTheGroupIsAskedToEndToo(t *testing.T) {
 
 func TestTerminationOptionIsChecked(t *testing.T) {
 	t.Parallel()
-	for _, o := range []local.Option{local.WithTermination(-1, 1), local.WithTermination(1, 0), local.WithPluginCache("")} {
-		_, err := local.New(o)
+	for _, o := range []option{withTermination(-1, 1), withTermination(1, 0)} {
+		_, err := newDriver(o)
 		require.Error(t, err)
 	}
 }

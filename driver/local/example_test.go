@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -30,7 +29,7 @@ func (l *records) Record(_ context.Context, r driver.Resource) error {
 // A transaction with one step on the host, without the handlers around it.
 func ExampleDriver() {
 	ctx := context.Background()
-	d, err := local.New()
+	d, err := local.New(local.Config{})
 	if err != nil {
 		fmt.Println(err)
 		return

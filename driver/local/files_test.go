@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/delegate-io/dlite/driver/local"
 )
 
 // A pipe where a file is to be written would hold the driver up for ever.
@@ -66,7 +65,7 @@ func TestAFolderThatTheStepReplacedIsNotRead(t *testing.T) {
 // SPEC S5: a secret output in the workspace goes when it has been read.
 func TestSecretOutputDoesNotStayInTheWorkspace(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, local.WithFileLimit(1<<20)).init()
+	r := newRig(t, withFileLimit(1<<20)).init()
 	step := sh("step", `echo S=hidden >> out/secrets`)
 	step.SecretVarFile = "out/secrets"
 	res, _ := r.run(step)

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/local"
 )
 
 // T2, T3: what no record names is found by its labels, in another process, and
@@ -37,7 +36,7 @@ func TestStrayContainersAreFoundByTheirLabels(t *testing.T) {
 		_ = engine.Client.ContainerRemove(context.WithoutCancel(t.Context()), foreign.ID, container.RemoveOptions{Force: true}) // it is gone at the end
 	})
 
-	other, err := local.New(local.WithWorkDir(t.TempDir()))
+	other, err := newDriver(withWorkDir(t.TempDir()))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, other.Close()) }()
 	found, err := other.Find(t.Context(), r.env.Labels)
@@ -73,7 +72,7 @@ func TestStrayContainersAreFoundByTheirLabels(t *testing.T) {
 // record succeeds there.
 func TestWithoutAnEngineNothingIsFound(t *testing.T) {
 	t.Parallel()
-	d, err := local.New(local.WithWorkDir(t.TempDir()), local.WithDockerHost("unix://"+filepath.Join(t.TempDir(), "none.sock")))
+	d, err := newDriver(withWorkDir(t.TempDir()), withDockerHost("unix://"+filepath.Join(t.TempDir(), "none.sock")))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, d.Close()) }()
 	found, err := d.Find(t.Context(), map[string]string{driver.LabelDelegate: "x"})

@@ -99,7 +99,7 @@ func workspace(r *rig) string {
 func TestHostStepAbortKillsAllItStarted(t *testing.T) {
 	t.Parallel()
 	for _, grace := range []time.Duration{0, 300 * time.Millisecond} {
-		r := newRig(t, withGrace(grace)...).init()
+		r := newRig(t, withGrace(grace)).init()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		out := newBuffer()
 		done := make(chan error, 1)
@@ -124,7 +124,7 @@ func TestHostStepMayUseItsGrace(t *testing.T) {
 		if soft {
 			grace = 0
 		}
-		r := newRig(t, withGrace(grace)...).init()
+		r := newRig(t, withGrace(grace)).init()
 		ctx, cancel := context.WithCancel(t.Context())
 		out := newBuffer()
 		done := make(chan error, 1)

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/docker/docker/client"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -156,10 +157,10 @@ type rig struct {
 }
 
 // newRig makes a rig. Its cleanup must leave nothing.
-func newRig(t *testing.T, opts ...local.Option) *rig {
+func newRig(t *testing.T, opts ...option) *rig {
 	t.Helper()
 	r := &rig{t: t, work: workDir(t), memory: memoryDir(t), ledger: &ledger{}}
-	d, err := local.New(append([]local.Option{local.WithWorkDir(r.work), local.WithMemoryDir(r.memory)}, opts...)...)
+	d, err := newDriver(append([]option{withWorkDir(r.work), withMemoryDir(r.memory)}, opts...)...)
 	require.NoError(t, err)
 	r.d = d
 	r.env = &driver.Environment{ID: fmt.Sprintf("%s-%d", t.Name(), time.Now().UnixNano()), Network: stage.Network{ID: "net-of-" + t.Name()}}
@@ -247,14 +248,14 @@ func in(image string, step stage.Step) stage.Step {
 }
 
 // dockerRig is newRig with an engine.
-func dockerRig(t *testing.T, opts ...local.Option) (*rig, *testbed.Engine) {
+func dockerRig(t *testing.T, opts ...option) (*rig, *testbed.Engine) {
 	t.Helper()
 	engine := testbed.Docker(t)
 	r := newRigChecked(t, engine, opts...)
 	return r, engine
 }
 
-func newRigChecked(t *testing.T, engine *testbed.Engine, opts ...local.Option) *rig {
+func newRigChecked(t *testing.T, engine *testbed.Engine, opts ...option) *rig {
 	t.Helper()
 	// Registered first, so that it looks after the rig's cleanup.
 	ids := make([]string, 1)
@@ -274,4 +275,45 @@ var errRefused = errors.New("the ledger is full")
 
 var _ io.Writer = (*buffer)(nil)
 
-func withGrace(d time.Duration) []local.Option { return []local.Option{local.WithGrace(d)} }
+// option changes the configuration of a test's driver.
+type option func(*local.Config)
+
+func newDriver(opts ...option) (*local.Driver, error) {
+	var cfg local.Config
+	for _, opt := range opts {
+		opt(&cfg)
+	}
+	return local.New(cfg)
+}
+
+func withWorkDir(dir string) option { return func(c *local.Config) { c.Host.WorkDir = dir } }
+
+func withMemoryDir(dir string) option { return func(c *local.Config) { c.Host.MemoryDir = dir } }
+
+func withWorkspace(dir string) option { return func(c *local.Config) { c.Host.Workspace = dir } }
+
+func withGrace(grace time.Duration) option {
+	return func(c *local.Config) { c.Host.Grace = grace }
+}
+
+func withTermination(attempts int, interval time.Duration) option {
+	return func(c *local.Config) { c.Host.TermAttempts, c.Host.TermInterval = attempts, interval }
+}
+
+func withPluginCache(dir string) option {
+	return func(c *local.Config) { c.Host.PluginCache = dir }
+}
+
+func withFileLimit(bytes int64) option {
+	return func(c *local.Config) { c.Host.FileLimit = bytes }
+}
+
+func withDockerHost(host string) option { return func(c *local.Config) { c.Docker.Host = host } }
+
+func withDockerClient(cli client.APIClient) option {
+	return func(c *local.Config) { c.Docker.Client = cli }
+}
+
+func withEngineWait(limit time.Duration) option {
+	return func(c *local.Config) { c.Docker.EngineWait = limit }
+}

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -149,7 +148,7 @@ func TestStepCannotMakeTheDriverReadSomethingElse(t *testing.T) {
 		"large value": {`printf K= > $PLUGIN_ARTIFACT_FILE; head -c 2000 /dev/zero >> $PLUGIN_ARTIFACT_FILE`, "artifact file could not be read: it is larger than 1000 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, local.WithFileLimit(1000)).init()
+			r := newRig(t, withFileLimit(1000)).init()
 			res, out := r.run(sh("step", c.script))
 			require.Contains(t, out, c.want)
 			require.NotContains(t, out, "hunter2")

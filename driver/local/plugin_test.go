@@ -15,7 +15,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/task/stage"
 
 	"github.com/delegate-io/dlite/internal/testbed"
@@ -39,7 +38,7 @@ func pluginStep(t *testing.T, script string) stage.Step {
 func TestPluginStepRunsOnTheHost(t *testing.T) {
 	t.Parallel()
 	cache := filepath.Join(t.TempDir(), "cache")
-	r := newRig(t, local.WithPluginCache(cache)).init()
+	r := newRig(t, withPluginCache(cache)).init()
 	r.env.Envs = map[string]string{"SHARED": "stage"}
 	step := pluginStep(t, `#!/bin/sh
 echo "$1|$2|$PLUGIN_WEB_HOOK_URL|$PLUGIN_NAME|$SHARED|$STEP|$(pwd)"
@@ -69,7 +68,7 @@ func TestPluginStepRunsAsAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		testbed.Unavailable(t, "root", "nobody else may run steps as other users")
 	}
-	r := newRig(t, local.WithPluginCache(filepath.Join(t.TempDir(), "cache"))).init()
+	r := newRig(t, withPluginCache(filepath.Join(t.TempDir(), "cache"))).init()
 	step := pluginStep(t, "#!/bin/sh\nid -u\n")
 	step.User = "54321"
 	res, out := r.run(step)
@@ -79,7 +78,7 @@ func TestPluginStepRunsAsAnotherUser(t *testing.T) {
 
 func TestPluginStepIsChecked(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, local.WithPluginCache(filepath.Join(t.TempDir(), "cache"))).init()
+	r := newRig(t, withPluginCache(filepath.Join(t.TempDir(), "cache"))).init()
 	for want, change := range map[string]func(*stage.Step){
 		"has an image":   func(s *stage.Step) { s.Image = "busybox" },
 		"run of its own": func(s *stage.Step) { s.Run.Entrypoint = []string{"sh"} },

@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -170,7 +169,7 @@ func TestBackgroundStepThatIsNotReadyInTimeIsStopped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ready.Timeout = 1
-			r := newRig(t, withGrace(10*time.Second)...).init()
+			r := newRig(t, withGrace(10*time.Second)).init()
 			out, err := r.fail(background(sh("db", `trap 'echo stopping; exit' TERM; while :; do sleep 0.02; done`), ready))
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.ErrorContains(t, err, "not ready within 1s")
@@ -303,10 +302,10 @@ func TestBackgroundContainerIsAnsweredWhenItIsReady(t *testing.T) {
 		for _, remote := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s remote=%v", name, remote), func(t *testing.T) {
 				t.Parallel()
-				var opts []local.Option
+				var opts []option
 				if remote {
 					engine := testbed.Docker(t)
-					opts = append(opts, local.WithDockerHost(proxyTo(t, strings.TrimPrefix(engine.Client.DaemonHost(), "unix://"))))
+					opts = append(opts, withDockerHost(proxyTo(t, strings.TrimPrefix(engine.Client.DaemonHost(), "unix://"))))
 				}
 				r, engine := dockerRig(t, opts...)
 				r.init()

@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -139,7 +138,7 @@ func killed(t *testing.T, step stage.Step, holdAt, word string) *life {
 	}
 	l := &life{rig: r, step: &driver.Step{Step: step}}
 	way := newLine(t, engine, holdAt)
-	first, err := local.New(local.WithWorkDir(r.work), local.WithMemoryDir(r.memory), local.WithDockerHost(way.listener.Addr().Network()+"://"+way.listener.Addr().String()), local.WithEngineWait(0))
+	first, err := newDriver(withWorkDir(r.work), withMemoryDir(r.memory), withDockerHost(way.listener.Addr().Network()+"://"+way.listener.Addr().String()), withEngineWait(-1))
 	require.NoError(t, err)
 	require.NoError(t, first.Init(t.Context(), r.env, r.ledger))
 	steps := &taken{ledger: r.ledger}
@@ -289,7 +288,7 @@ func TestReattachDoesNotMissAServiceThatHasEnded(t *testing.T) {
 	l := &life{rig: r, step: &driver.Step{Step: step}, begun: steps.step.resources()}
 	require.NoError(t, os.WriteFile(l.path("go"), nil, 0o600))
 	awaitExit(t, l)
-	second, err := local.New(local.WithWorkDir(r.work), local.WithMemoryDir(r.memory))
+	second, err := newDriver(withWorkDir(r.work), withMemoryDir(r.memory))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, second.Close()) })
 	out := newBuffer()
@@ -311,7 +310,7 @@ func TestReattachKillsAProcessOfTheHost(t *testing.T) {
 		_, _ = r.d.Execute(t.Context(), r.env, step, out, steps)
 	}()
 	out.waitFor(t, "\n")
-	second, err := local.New(local.WithWorkDir(r.work), local.WithMemoryDir(r.memory))
+	second, err := newDriver(withWorkDir(r.work), withMemoryDir(r.memory))
 	require.NoError(t, err)
 	_, err = second.Reattach(t.Context(), r.env, step, io.Discard, r.ledger, steps.step.resources())
 	require.ErrorIs(t, err, driver.ErrLost)

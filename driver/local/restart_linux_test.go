@@ -12,15 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
 // privateRig is a rig with an engine of its own, which the test may kill.
-func privateRig(t *testing.T, opts ...local.Option) (*rig, *testbed.Private) {
+func privateRig(t *testing.T, opts ...option) (*rig, *testbed.Private) {
 	t.Helper()
 	engine := testbed.PrivateEngine(t)
-	opts = append([]local.Option{local.WithDockerHost(engine.Host), local.WithEngineWait(time.Minute)}, opts...)
+	opts = append([]option{withDockerHost(engine.Host), withEngineWait(time.Minute)}, opts...)
 	return newRigChecked(t, engine.Engine, opts...), engine
 }
 
@@ -84,7 +83,7 @@ func TestCleanupWaitsForTheEngine(t *testing.T) {
 
 	// It does not wait for ever, and says what it left.
 	engine.Kill()
-	short, err := local.New(local.WithWorkDir(r.work), local.WithMemoryDir(r.memory), local.WithDockerHost(engine.Host), local.WithEngineWait(300*time.Millisecond))
+	short, err := newDriver(withWorkDir(r.work), withMemoryDir(r.memory), withDockerHost(engine.Host), withEngineWait(300*time.Millisecond))
 	require.NoError(t, err)
 	start := time.Now()
 	left, err := short.Cleanup(t.Context(), append(r.ledger.ofKind("container"), r.ledger.ofKind("network")...))

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -38,7 +37,7 @@ func TestCleanupAsksBackgroundStepsToEnd(t *testing.T) {
 	t.Parallel()
 	t.Run("on the host", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, withGrace(30*time.Second)...).init()
+		r := newRig(t, withGrace(30*time.Second)).init()
 		out := r.detach(sh("service", polite))
 		begin := time.Now()
 		r.cleanup()
@@ -47,9 +46,9 @@ func TestCleanupAsksBackgroundStepsToEnd(t *testing.T) {
 	})
 	t.Run("on the host, in another process", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, withGrace(0)...).init()
+		r := newRig(t, withGrace(0)).init()
 		r.detach(sh("service", `trap 'echo bye > said; exit 0' TERM; echo up; while :; do sleep 0.05; done`))
-		other, err := local.New(local.WithWorkDir(r.work), local.WithMemoryDir(r.memory), local.WithGrace(30*time.Second))
+		other, err := newDriver(withWorkDir(r.work), withMemoryDir(r.memory), withGrace(30*time.Second))
 		require.NoError(t, err)
 		left, err := other.Cleanup(t.Context(), r.ledger.ofKind("process"))
 		require.NoError(t, err)
@@ -59,7 +58,7 @@ func TestCleanupAsksBackgroundStepsToEnd(t *testing.T) {
 	})
 	t.Run("in a container", func(t *testing.T) {
 		t.Parallel()
-		r, engine := dockerRig(t, withGrace(30*time.Second)...)
+		r, engine := dockerRig(t, withGrace(30*time.Second))
 		r.init()
 		out := r.detach(in(engine.Image, sh("service", polite)))
 		begin := time.Now()
@@ -83,7 +82,7 @@ func TestCleanupKillsWhatTakesNoNotice(t *testing.T) {
 	t.Run("all at once", func(t *testing.T) {
 		t.Parallel()
 		const services, grace = 8, 2 * time.Second
-		r := newRig(t, withGrace(grace)...).init()
+		r := newRig(t, withGrace(grace)).init()
 		for i := range services {
 			r.detach(sh(fmt.Sprint("service-", i), defiant))
 		}
@@ -94,7 +93,7 @@ func TestCleanupKillsWhatTakesNoNotice(t *testing.T) {
 	})
 	t.Run("within the time that there is", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, withGrace(time.Hour)...).init()
+		r := newRig(t, withGrace(time.Hour)).init()
 		r.detach(sh("service", defiant))
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 		defer cancel()
@@ -108,7 +107,7 @@ func TestCleanupKillsWhatTakesNoNotice(t *testing.T) {
 // SPEC D4: SIGTERM as often as the settings say.
 func TestCleanupRepeatsItsRequest(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, local.WithTermination(3, 500*time.Millisecond)).init()
+	r := newRig(t, withTermination(3, 500*time.Millisecond)).init()
 	out := r.detach(sh("service", `n=0; trap 'n=$((n+1)); echo asked; [ $n -lt 2 ] || exit 0' TERM; echo up; while :; do sleep 0.05; done`))
 	r.cleanup()
 	require.Equal(t, 2, strings.Count(out.String(), "asked\n")) // the shell may tell of its child

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -41,7 +40,7 @@ func TestTheSizeLimitOfAVolumeInMemoryHolds(t *testing.T) {
 
 	mounts := r.ledger.ofKind("mount")
 	require.Len(t, mounts, 1)
-	other, err := local.New(local.WithWorkDir(r.work), local.WithMemoryDir(r.memory))
+	other, err := newDriver(withWorkDir(r.work), withMemoryDir(r.memory))
 	require.NoError(t, err)
 	left, err := other.Cleanup(t.Context(), r.ledger.resources())
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ func TestAGivenWorkspaceIsSharedAndStays(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
-	one, two := newRig(t, local.WithWorkspace(dir)), newRig(t, local.WithWorkspace(dir))
+	one, two := newRig(t, withWorkspace(dir)), newRig(t, withWorkspace(dir))
 	one.env.Files = []*stage.File{{Path: "from-init", Data: "hello"}}
 	one.init()
 	two.init()
@@ -38,12 +38,12 @@ func TestAGivenWorkspaceMustExistAndIsNeverRemovedAsAVolume(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	for _, dir := range []string{"", file, file + "-missing"} {
-		_, err := local.New(local.WithWorkspace(dir))
+	for _, dir := range []string{file, file + "-missing"} {
+		_, err := newDriver(withWorkspace(dir))
 		require.Error(t, err, dir)
 	}
 	dir := t.TempDir()
-	r := newRig(t, local.WithWorkspace(dir))
+	r := newRig(t, withWorkspace(dir))
 	r.env.Volumes = []*stage.Volume{{Host: &stage.HostVolume{ID: "v", Name: "v", Path: filepath.Dir(dir), Remove: true}}}
 	require.ErrorContains(t, r.d.Init(t.Context(), r.env, r.ledger), "cannot be removed")
 }

@@ -1,0 +1,127 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
+)
+
+// engineTimeout bounds a call to the engine that must be seen through, since
+// otherwise nobody would know whether it has made something.
+const engineTimeout = time.Minute
+
+// engine is the connection to Docker, made when it is first needed.
+type engine struct {
+	given bool   // by the embedder, who closes it
+	host  string // empty is the environment's
+
+	mu       sync.Mutex
+	cli      client.APIClient // guarded by mu
+	answered bool             // guarded by mu
+}
+
+// ready gives a client whose engine has answered once. Nothing is recorded
+// before that: nobody could tell later that it was never made.
+func (e *engine) ready(ctx context.Context) (client.APIClient, error) {
+	cli, err := e.client()
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	answered := e.answered
+	e.mu.Unlock()
+	if answered {
+		return cli, nil
+	}
+	ping, err := cli.Ping(ctx)
+	if err != nil {
+		return nil, explainEngine(cli, err)
+	}
+	if !e.given {
+		cli.NegotiateAPIVersionPing(ping) // saves the client a ping of its own
+	}
+	e.mu.Lock()
+	e.answered = true
+	e.mu.Unlock()
+	return cli, nil
+}
+
+func (e *engine) client() (client.APIClient, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cli != nil {
+		return e.cli, nil
+	}
+	opts := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
+	if e.host != "" {
+		opts = append(opts, client.WithHost(e.host))
+	}
+	cli, err := client.NewClientWithOpts(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("docker client: %w", err)
+	}
+	e.cli = cli
+	return cli, nil
+}
+
+func (e *engine) close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.given || e.cli == nil {
+		return nil
+	}
+	return e.cli.Close()
+}
+
+// explainEngine says what is missing when no engine answers.
+func explainEngine(cli client.APIClient, err error) error {
+	if client.IsErrConnectionFailed(err) && !errors.Is(err, errEngineLost) {
+		return fmt.Errorf("no Docker engine answers at %s, which a step with an image needs: %w", cli.DaemonHost(), err)
+	}
+	return err
+}
+
+// socketPath is the engine's socket on this machine.
+func socketPath(cli client.APIClient) string {
+	if u, err := url.Parse(cli.DaemonHost()); err == nil && u.Scheme == "unix" && u.Path != "" {
+		return u.Path
+	}
+	return "/var/run/docker.sock"
+}
+
+// detach gives a context for a call that goes on when ctx ends.
+func detach(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), limit)
+}
+
+// removeContainer removes a container, whatever it does, with its anonymous
+// volumes, and returns when it is gone.
+func removeContainer(ctx context.Context, cli client.APIClient, id string) error {
+	err := cli.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	// A conflict means that somebody else is removing it.
+	for wait := 10 * time.Millisecond; errdefs.IsConflict(err); wait *= 2 {
+		if _, inspectErr := cli.ContainerInspect(ctx, id); errdefs.IsNotFound(inspectErr) {
+			return nil
+		}
+		if wait > 2*time.Second {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		}
+		err = cli.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	}
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

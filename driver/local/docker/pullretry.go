@@ -1,0 +1,240 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/client"
+
+	"github.com/delegate-io/dlite/driver/local/internal/steps"
+)
+
+// pullTimes are the times of a pull.
+type pullTimes struct {
+	attempts int
+	backoff  time.Duration // before the second attempt; doubles with each
+	line     time.Duration // between two lines about its progress
+	silence  time.Duration // without any progress, after which it is given up
+}
+
+var defaultPullTimes = pullTimes{attempts: 4, backoff: time.Second, line: 5 * time.Second, silence: 5 * time.Minute}
+
+// errSilent ends an attempt that makes no progress.
+var errSilent = errors.New("the registry makes no progress")
+
+// pull gets the step's image from its registry and says so in the output. It
+// tries again after errors that may go away. With makeDo an image that is on
+// this machine already serves when the first attempt fails.
+func (r *run) pull(ctx context.Context, cli client.APIClient, makeDo bool) error {
+	auth, err := r.registryAuth()
+	if err != nil {
+		return err
+	}
+	times := r.d.pullTimes
+	lost := r.outage()
+	r.Out.Printf("Pulling image %s", r.Step.Image)
+	for attempt, wait := 1, times.backoff; ; attempt, wait = attempt+1, wait*2 {
+		err := r.pullOnce(ctx, cli, auth)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if makeDo {
+			if _, inspectErr := cli.ImageInspect(ctx, r.Step.Image); inspectErr == nil {
+				r.Out.Printf("Using the image that is on this machine already, as it could not be pulled: %v", err)
+				return nil
+			}
+		}
+		if attempt >= times.attempts || isFinalPull(err, r.Step.Image) {
+			return err
+		}
+		if isAway(err) && !lost.await(ctx, cli) {
+			return err
+		}
+		// Up to a quarter more, so that many steps do not come back at once.
+		wait += rand.N(wait/4 + 1)
+		r.Out.Printf("Pulling image %s again in %v, attempt %d of %d, as it failed: %v",
+			r.Step.Image, wait.Round(time.Millisecond), attempt+1, times.attempts, err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// pullOnce is one attempt. The engine's answer has no end that could be told
+// from a pause, so that silence counts as one.
+func (r *run) pullOnce(ctx context.Context, cli client.APIClient, auth string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := r.d.pullTimes.silence
+	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("%w for %v", errSilent, silence)) })
+	defer watch.Stop()
+
+	fail := func(err error) error {
+		if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
+			err = cause
+		}
+		return fmt.Errorf("pull image %s: %w", r.Step.Image, explainEngine(cli, err))
+	}
+	body, err := cli.ImagePull(ctx, r.Step.Image, image.PullOptions{RegistryAuth: auth})
+	if err != nil {
+		return fail(err)
+	}
+	defer func() { _ = body.Close() }()
+	p := pullProgress{image: r.Step.Image, out: r.Out, every: r.d.pullTimes.line, last: time.Now()}
+	status, err := readPull(body, func(m *pullMessage) {
+		watch.Reset(silence)
+		p.add(m)
+	})
+	if err != nil {
+		return fail(err)
+	}
+	if status != "" {
+		r.Out.Printf("%s", status)
+	}
+	return nil
+}
+
+// pullMessage is one line of a pull's progress.
+type pullMessage struct {
+	ID       string `json:"id"`
+	Status   string `json:"status"`
+	Error    string `json:"error"`
+	Progress struct {
+		Current int64 `json:"current"`
+		Total   int64 `json:"total"`
+	} `json:"progressDetail"`
+	Detail struct {
+		Message string `json:"message"`
+	} `json:"errorDetail"`
+}
+
+// readPull reads a pull's progress to its end. An error is one of its messages;
+// the answer's status was long written by then. It returns the last status.
+func readPull(body io.Reader, progress func(*pullMessage)) (string, error) {
+	var status string
+	dec := json.NewDecoder(body)
+	for {
+		var m pullMessage
+		err := dec.Decode(&m)
+		switch {
+		case errors.Is(err, io.EOF):
+			return status, nil
+		case err != nil:
+			return status, fmt.Errorf("read progress: %w", err)
+		case m.Detail.Message != "":
+			return status, errors.New(m.Detail.Message)
+		case m.Error != "":
+			return status, errors.New(m.Error)
+		case m.ID == "" && m.Status != "":
+			status = m.Status // of the image; those with an id are of one layer
+		}
+		progress(&m)
+	}
+}
+
+// pullProgress says now and then how far a pull has come.
+type pullProgress struct {
+	image  string
+	out    *steps.Output
+	every  time.Duration
+	last   time.Time
+	layers map[string]*pullLayer
+}
+
+type pullLayer struct {
+	current, total int64 // bytes to download, as far as known
+	done           bool
+}
+
+func (p *pullProgress) add(m *pullMessage) {
+	l := p.layers[m.ID]
+	if l == nil {
+		if m.Status != "Pulling fs layer" && m.Status != "Already exists" {
+			return // not a layer's
+		}
+		if p.layers == nil {
+			p.layers = map[string]*pullLayer{}
+		}
+		l = &pullLayer{}
+		p.layers[m.ID] = l
+	}
+	switch m.Status {
+	case "Downloading":
+		l.current, l.total = m.Progress.Current, m.Progress.Total
+	case "Download complete":
+		l.current = l.total
+	case "Pull complete", "Already exists":
+		l.current, l.done = l.total, true
+	}
+	if now := time.Now(); now.Sub(p.last) >= p.every {
+		p.last = now
+		p.say()
+	}
+}
+
+func (p *pullProgress) say() {
+	var done int
+	var current, total int64
+	for _, l := range p.layers {
+		current, total = current+l.current, total+l.total
+		if l.done {
+			done++
+		}
+	}
+	const mega = 1e6
+	p.out.Printf("Pulling image %s: %d of %d layers, %.1f of %.1f MB", p.image, done, len(p.layers), float64(current)/mega, float64(total)/mega)
+}
+
+// Words by which errors are told that the engine knows as internal ones only, or
+// finds on its way. Those that may go away come first: a proxy's error page may
+// hold anything.
+var (
+	transientPull = []string{
+		"connection refused", "connection reset", "timeout", "timed out", "eof", "broken pipe", "unexpected http status: 5",
+		"toomanyrequests", "service unavailable", "bad gateway", "temporary failure", "network is unreachable", "no route to host",
+	}
+	finalPull = []string{
+		"unauthorized", "authentication required", "denied", "no basic auth credentials", "incorrect username or password",
+		"manifest unknown", "name unknown", "name invalid", "not found", "no matching manifest", "no such image", "does not exist",
+		"unsupported", "no space left on device", "invalid reference format", "http response to https client", "x509:", "certificate",
+	}
+)
+
+// isFinalPull reports whether another attempt at pulling ref would end the same
+// way. What is not known is worth another attempt.
+func isFinalPull(err error, ref string) bool {
+	switch {
+	case errdefs.IsNotFound(err), errdefs.IsUnauthorized(err), errdefs.IsPermissionDenied(err), errdefs.IsInvalidArgument(err):
+		return true
+	case isAway(err), errors.Is(err, errSilent):
+		return false
+	}
+	text := strings.ToLower(err.Error())
+	// An image may be called anything.
+	text = strings.ReplaceAll(text, strings.ToLower(ref), "")
+	if named, err := reference.ParseNormalizedNamed(ref); err == nil {
+		text = strings.ReplaceAll(text, strings.ToLower(reference.Path(named)), "")
+	}
+	for _, word := range transientPull {
+		if strings.Contains(text, word) {
+			return false
+		}
+	}
+	for _, word := range finalPull {
+		if strings.Contains(text, word) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,191 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"runtime"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/local/internal/steps"
+)
+
+// followContainer lets a detached step's output go on until Cleanup, and returns
+// when it is ready.
+func (c *containerRun) followContainer(ctx context.Context, spec *containerSpec) (*driver.Result, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := make(chan struct{}, 1)
+	ask := func() {
+		select {
+		case stop <- struct{}{}:
+		default:
+		}
+	}
+	probed, ended := make(chan struct{}), make(chan struct{})
+	ok := c.Driver.Follow(steps.KindContainer+" "+c.name, ask, func() {
+		defer close(ended)
+		select {
+		case <-c.copied:
+		case <-stop:
+			cancel(steps.ErrEnded)
+		}
+		c.finish()
+		select {
+		case <-probed:
+		case <-stop:
+			cancel(steps.ErrEnded)
+			<-probed
+		}
+	})
+	if !ok {
+		return nil, steps.ErrClosed
+	}
+	var err error
+	if !c.announced {
+		err = c.becomeService(ctx, spec)
+	}
+	close(probed)
+	if err != nil {
+		c.stop(ctx)
+		rmCtx, done := detach(ctx, engineTimeout)
+		defer done()
+		if rmErr := removeContainer(rmCtx, c.cli, c.name); rmErr != nil {
+			c.Driver.Config.Log.Warn().Err(rmErr).Str("container", c.name).Msg("remove container that was not ready")
+		}
+		ask()
+		<-ended
+		return nil, err
+	}
+	return &driver.Result{Detached: true}, nil
+}
+
+// becomeService waits until the container is ready and lets the following steps
+// find it.
+func (c *containerRun) becomeService(ctx context.Context, spec *containerSpec) error {
+	info, err := c.cli.ContainerInspect(ctx, c.name)
+	if err != nil {
+		return fmt.Errorf("inspect container: %w", err)
+	}
+	s := steps.Service{Address: c.addressFromHere(info, spec)}
+	if spec.ownNetwork {
+		s.Alias = steps.Slug(c.Step.ID)
+	}
+	if err := c.AwaitReady(ctx, &containerService{containerRun: c, at: s.Address}); err != nil {
+		return err
+	}
+	// Where the engine is elsewhere, what it publishes is what we reach.
+	if s.Address == "" && len(c.Step.PortBindings) > 0 && isLocal(c.cli) {
+		s.Address = steps.Loopback
+	}
+	return c.Announce(s)
+}
+
+// addressFromHere is where this process reaches the container's ports. On Linux
+// that is its address in the bridge; elsewhere the engine is in a VM.
+func (c *containerRun) addressFromHere(info container.InspectResponse, spec *containerSpec) string {
+	if runtime.GOOS != "linux" || !isLocal(c.cli) {
+		return ""
+	}
+	if info.HostConfig != nil && info.HostConfig.NetworkMode.IsHost() {
+		return steps.Loopback
+	}
+	if info.NetworkSettings == nil {
+		return ""
+	}
+	if n := info.NetworkSettings.Networks[spec.primaryNetwork]; n != nil && n.IPAddress != "" {
+		return n.IPAddress
+	}
+	for _, n := range info.NetworkSettings.Networks {
+		if n != nil && n.IPAddress != "" {
+			return n.IPAddress
+		}
+	}
+	return ""
+}
+
+// isLocal reports whether the engine is on this machine, or in a VM of it.
+func isLocal(cli client.APIClient) bool {
+	u, err := url.Parse(cli.DaemonHost())
+	return err == nil && (u.Scheme == "unix" || u.Scheme == "npipe")
+}
+
+// containerService is a background container that gets ready.
+type containerService struct {
+	*containerRun
+	at string
+}
+
+func (s *containerService) Address() string { return s.at }
+
+func (s *containerService) Wake() <-chan struct{} { return s.copied }
+
+func (s *containerService) Ended(ctx context.Context) error {
+	info, err := s.cli.ContainerInspect(ctx, s.name)
+	switch {
+	case errdefs.IsNotFound(err):
+		return steps.ErrEnded
+	case err != nil || info.ContainerJSONBase == nil || info.State == nil:
+		return nil // the next attempt tells
+	case info.State.Running:
+		return nil
+	}
+	return steps.EndedError(info.State.ExitCode, info.State.OOMKilled)
+}
+
+// run runs argv in the container. When ctx ends first the command goes on until
+// the container is removed, which comes next.
+func (s *containerService) Run(ctx context.Context, argv []string) (int, string, error) {
+	created, err := s.cli.ContainerExecCreate(ctx, s.name, container.ExecOptions{
+		Cmd: argv, AttachStdout: true, AttachStderr: true,
+	})
+	if err != nil {
+		return 0, "", fmt.Errorf("start the check: %w", err)
+	}
+	stream, err := s.cli.ContainerExecAttach(ctx, created.ID, container.ExecAttachOptions{})
+	if err != nil {
+		return 0, "", fmt.Errorf("start the check: %w", err)
+	}
+	var out steps.LimitedOutput
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		err = copyStreams(&out, &out, stream.Reader)
+	}()
+	select {
+	case <-copied:
+		stream.Close()
+	case <-ctx.Done():
+		stream.Close()
+		<-copied
+		return 0, out.String(), ctx.Err()
+	}
+	if err != nil {
+		return 0, out.String(), fmt.Errorf("read the check's output: %w", err)
+	}
+	code, err := s.execEnd(ctx, created.ID)
+	return code, out.String(), err
+}
+
+// execEnd waits for the end of a command whose output has ended.
+func (s *containerService) execEnd(ctx context.Context, id string) (int, error) {
+	for wait := time.Millisecond; ; wait = min(2*wait, steps.ReadyInterval) {
+		info, err := s.cli.ContainerExecInspect(ctx, id)
+		if err != nil {
+			return 0, fmt.Errorf("the check's end: %w", err)
+		}
+		if !info.Running {
+			return info.ExitCode, nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/local/internal/steps"
+	"github.com/delegate-io/dlite/internal/artifact"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// checkPlugin refuses a plugin that cannot be run.
+func checkPlugin(step *stage.Step) error {
+	p := step.Plugin
+	if p == nil {
+		return nil
+	}
+	switch {
+	case step.Image != "":
+		return errors.New("a plugin runs on the host, and the step has an image")
+	case len(step.Run.Entrypoint)+len(step.Run.Command) > 0:
+		return errors.New("a plugin is what a step runs, and the step has a run of its own")
+	}
+	exe, err := artifact.Choose(p.Executables, runtime.GOOS, runtime.GOARCH)
+	if err != nil {
+		return fmt.Errorf("plugin: %w", err)
+	}
+	if exe.SHA256 == "" {
+		return errors.New("plugin: sha256 must be 64 hexadecimal digits")
+	}
+	_, err = pluginVariables(p.Settings)
+	return err
+}
+
+// pluginVariables turns settings into variables. Two settings that would be the
+// same one, and one that is ours, are refused, since one of the two would be
+// lost.
+func pluginVariables(settings map[string]string) (map[string]string, error) {
+	env := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		variable := "PLUGIN_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(name))
+		if _, ok := env[variable]; ok || variable == steps.ArtifactVariable {
+			return nil, fmt.Errorf("plugin: setting %q and another one are both %s", name, variable)
+		}
+		env[variable] = settings[name]
+	}
+	return env, nil
+}
+
+// plugin fetches the step's program and runs it like any step of the host.
+func (r *run) runPlugin(ctx context.Context) (*driver.Result, error) {
+	p := r.Step.Plugin
+	exe, err := artifact.Choose(p.Executables, runtime.GOOS, runtime.GOARCH)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := pluginVariables(p.Settings)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := r.Driver.PluginDir()
+	if err != nil {
+		return nil, err
+	}
+	file, err := artifact.New(dir, "plugin").Fetch(ctx, exe, "", r.Out.Printf)
+	if err != nil {
+		return nil, fmt.Errorf("plugin: %w", err)
+	}
+	if r.Step.User != "" {
+		// The cache is ours alone.
+		own := filepath.Join(r.Files.Dir(), filepath.Base(file))
+		if err := copyFile(own, file); err != nil {
+			return nil, fmt.Errorf("plugin: %w", err)
+		}
+		file = own
+	}
+	step := *r.Step
+	step.Run = stage.Run{Entrypoint: []string{file}, Command: p.Args}
+	if step.Environment = maps.Clone(r.Step.Environment); step.Environment == nil {
+		step.Environment = map[string]string{}
+	}
+	maps.Copy(step.Environment, settings)
+	r.Step = &step
+	return r.runProcess(ctx)
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	if err = errors.Join(err, out.Chmod(0o755), out.Close()); err != nil {
+		_ = os.Remove(to)
+	}
+	return err
+}

@@ -1,0 +1,44 @@
+package steps
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// mountMemory puts a file system in memory, of so many bytes, onto dir.
+func mountMemory(dir string, size int64) error {
+	err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("mode=0777,size=%d", size))
+	if err != nil {
+		return fmt.Errorf("mount: %w", err)
+	}
+	return nil
+}
+
+// isMount reports whether something is mounted on dir.
+func isMount(dir string) (bool, error) {
+	var here, above unix.Stat_t
+	if err := unix.Lstat(dir, &here); err != nil {
+		return false, &os.PathError{Op: "lstat", Path: dir, Err: err}
+	}
+	if err := unix.Lstat(filepath.Dir(dir), &above); err != nil {
+		return false, &os.PathError{Op: "lstat", Path: filepath.Dir(dir), Err: err}
+	}
+	return here.Dev != above.Dev, nil
+}
+
+// unmount takes away what mountMemory has put there. Nothing there is fine. What
+// still uses it keeps it until it ends.
+func unmount(dir string) error {
+	err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if mounted, statErr := isMount(dir); statErr == nil && !mounted {
+		return nil // and we may not mount anything anyway
+	}
+	return &os.PathError{Op: "unmount", Path: dir, Err: err}
+}

@@ -1,0 +1,134 @@
+package steps
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/delegate-io/dlite/internal/recorded"
+)
+
+const (
+	Loopback = "127.0.0.1"
+	// HostName is what a container calls this machine.
+	HostName = "host.docker.internal"
+)
+
+// service is a background step as the steps after it find it. It is kept in the
+// transaction's folder, so that it survives a restart and goes with it.
+type Service struct {
+	// Names are the step's id, its name and its network aliases.
+	Names []string `json:"names"`
+	// Address is where this machine reaches it; empty where it cannot.
+	Address string `json:"address,omitempty"`
+	// Host says that it runs on the host.
+	Host bool `json:"host,omitempty"`
+	// Alias is its name in the transaction's network, if it is in that.
+	Alias string `json:"alias,omitempty"`
+}
+
+func (t *Transaction) serviceDir() string { return filepath.Join(t.Dir, "services") }
+
+// announce lets the following steps find this one.
+func (r *Run) Announce(s Service) error {
+	for _, name := range append([]string{r.Step.ID, r.Step.Name}, r.Step.NetworkAliases...) {
+		if name != "" && !slices.Contains(s.Names, name) {
+			s.Names = append(s.Names, name)
+		}
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	if err := MakeDir(r.Tx.serviceDir(), 0o700); err != nil {
+		return fmt.Errorf("announce service: %w", err)
+	}
+	// Under another name first, so that nobody reads half of it.
+	file := r.serviceFile()
+	part := file + "-" + recorded.RandomHex(4)
+	if err := os.WriteFile(part, b, 0o600); err != nil {
+		return fmt.Errorf("announce service: %w", err)
+	}
+	if err := os.Rename(part, file); err != nil {
+		return fmt.Errorf("announce service: %w", err)
+	}
+	return nil
+}
+
+func (r *Run) serviceFile() string {
+	return filepath.Join(r.Tx.serviceDir(), UniqueSlug(r.Step.ID)+".json")
+}
+
+func (r *Run) IsAnnounced() bool {
+	_, err := os.Lstat(r.serviceFile())
+	return err == nil
+}
+
+// Services gives the background steps that have been announced.
+func (t *Transaction) Services() ([]Service, error) {
+	entries, err := os.ReadDir(t.serviceDir())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list services: %w", err)
+	}
+	var list []Service
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) != ".json" {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(t.serviceDir(), e.Name()))
+		if err != nil {
+			return nil, fmt.Errorf("list services: %w", err)
+		}
+		var s Service
+		if err := json.Unmarshal(b, &s); err != nil {
+			return nil, fmt.Errorf("list services: %w", err)
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// serviceVariables tells the step where the background steps are.
+func (r *Run) serviceVariables() (map[string]string, error) {
+	list, err := r.Tx.Services()
+	if err != nil {
+		return nil, err
+	}
+	env := map[string]string{}
+	for _, s := range list {
+		address := r.addressOf(s)
+		if address == "" {
+			continue
+		}
+		for _, name := range s.Names {
+			env["DLITE_SERVICE_"+recorded.VariableName(name)+"_HOST"] = address
+		}
+	}
+	return env, nil
+}
+
+// addressOf is how this step reaches a service.
+func (r *Run) addressOf(s Service) string {
+	switch {
+	case r.Step.Image == "" || r.Step.Network == "host":
+		return s.Address
+	case s.Host:
+		return HostName
+	case s.Alias != "" && r.UsesOwnNetwork(r.Step.Network):
+		return s.Alias
+	}
+	return s.Address
+}
+
+// UsesOwnNetwork reports whether name means the transaction's network. Managers name it by the init's
+// network id or by the transaction's id.
+func (r *Run) UsesOwnNetwork(name string) bool {
+	return name == "" || name == r.Env.Network.ID || name == r.Env.ID
+}

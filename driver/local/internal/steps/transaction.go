@@ -1,0 +1,147 @@
+package steps
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/recorded"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// transaction is what Init leaves in an environment's state.
+type Transaction struct {
+	// Name is the Docker network's and part of every other name.
+	Name string `json:"name"`
+	// Dir is the transaction's folder, Memory the one in memory, or Dir.
+	Dir    string `json:"dir"`
+	Memory string `json:"memory"`
+	// Workspace is a folder that was there before, if there is one.
+	Workspace string `json:"workspace,omitempty"`
+	// Cgroup is the control group of all its host steps, empty where there is
+	// none.
+	Cgroup string `json:"cgroup,omitempty"`
+	// Maker is the id of the driver that ran Init.
+	Maker string `json:"maker,omitempty"`
+
+	// Labels go on every resource of the transaction.
+	Labels map[string]string `json:"-"`
+}
+
+func (t *Transaction) WorkspaceDir() string {
+	if t.Workspace != "" {
+		return t.Workspace
+	}
+	return filepath.Join(t.Dir, "workspace")
+}
+
+// NewTransaction names the directories of a transaction. It creates nothing.
+func (d *Driver) NewTransaction(env *driver.Environment) *Transaction {
+	tx := &Transaction{Name: recorded.NewName(env.ID), Maker: d.ID, Workspace: d.Config.Workspace, Labels: labelsOf(env)}
+	tx.Dir = filepath.Join(d.Config.WorkDir, tx.Name)
+	tx.Memory = tx.Dir
+	if d.Config.MemoryDir != "" {
+		tx.Memory = filepath.Join(d.Config.MemoryDir, tx.Name)
+	}
+	return tx
+}
+
+// MakeDirectories creates the directories that the steps share. The two directories on record contain
+// all others.
+func (d *Driver) MakeDirectories(ctx context.Context, tx *Transaction, l driver.Ledger) error {
+	dirs := []string{tx.Dir}
+	if tx.Memory != tx.Dir {
+		dirs = append(dirs, tx.Memory)
+	}
+	for _, dir := range dirs {
+		r := driver.Resource{Kind: KindDirectory, ID: dir, Labels: tx.Labels}
+		// Only the delegate's user can enter. The content is open to the user of any container.
+		err := d.Gate.Create(ctx, l, r, func() error { return MakeDir(dir, 0o700) })
+		if err != nil {
+			return err
+		}
+		for _, sub := range []string{"volumes", "steps"} {
+			if err := MakeDir(filepath.Join(dir, sub), 0o711); err != nil {
+				return err
+			}
+		}
+	}
+	if tx.Workspace != "" {
+		return nil
+	}
+	return MakeDir(tx.WorkspaceDir(), 0o777)
+}
+
+// OpenTransaction reads what Init left.
+func OpenTransaction(env *driver.Environment) (*Transaction, error) {
+	if len(env.State) == 0 {
+		return nil, fmt.Errorf("transaction %q: its init has not run on this driver", env.ID)
+	}
+	tx := &Transaction{Labels: labelsOf(env)}
+	if err := json.Unmarshal(env.State, tx); err != nil {
+		return nil, fmt.Errorf("transaction %q: read the driver's state: %w", env.ID, err)
+	}
+	if !recorded.IsName(tx.Name) || filepath.Base(tx.Dir) != tx.Name || filepath.Base(tx.Memory) != tx.Name {
+		return nil, fmt.Errorf("transaction %q: the state is not this driver's", env.ID)
+	}
+	return tx, nil
+}
+
+func labelsOf(env *driver.Environment) map[string]string {
+	labels := maps.Clone(env.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[driver.LabelTransaction] = env.ID
+	return labels
+}
+
+// InWorkspace finds the place in the workspace that p means, if it means one.
+func (t *Transaction) InWorkspace(p string) (rel string, ok bool) {
+	if p == "" {
+		return "", false
+	}
+	if p == WorkspaceMount {
+		return ".", true
+	}
+	if inner, ok := strings.CutPrefix(path.Clean(p), WorkspaceMount+"/"); ok {
+		return filepath.FromSlash(inner), true
+	}
+	if filepath.IsAbs(p) {
+		return Below(t.WorkspaceDir(), p)
+	}
+	p = filepath.Clean(p)
+	return p, filepath.IsLocal(p)
+}
+
+// MakeDir makes dir with exactly that mode; one that is there already is left
+// as it is.
+func MakeDir(dir string, mode fs.FileMode) error {
+	err := os.Mkdir(dir, mode)
+	if errors.Is(err, fs.ErrExist) {
+		if info, statErr := os.Lstat(dir); statErr == nil && info.IsDir() {
+			return nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return os.Chmod(dir, mode) // the umask had its say in Mkdir
+}
+
+// WriteFile writes a file or directory into the workspace.
+func (t *Transaction) WriteFile(f *stage.File) error {
+	rel, ok := t.InWorkspace(f.Path)
+	if !ok {
+		return fmt.Errorf("file %q is not in the workspace", f.Path)
+	}
+	return WriteFile(t.WorkspaceDir(), rel, f)
+}
