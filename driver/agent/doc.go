@@ -2,7 +2,7 @@
 // container of a pod. It takes steps over HTTP, as PROTOCOL 5 has it, and gives them
 // to a [driver.Driver], which is driver/local as a rule.
 //
-//	d, err := local.New()
+//	d, err := local.New(local.Config{})
 //	if err != nil {
 //		return err
 //	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/task/stage"
 )
 

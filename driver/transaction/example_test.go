@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/task"
@@ -25,7 +26,7 @@ func Example() {
 		return
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	d, err := local.New(local.WithWorkDir(dir + "/work"))
+	d, err := local.New(local.Config{Host: host.Config{WorkDir: dir + "/work"}})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -11,7 +11,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/agent"
-	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/internal/podagent"
 	"github.com/delegate-io/dlite/logger"
 )
@@ -35,8 +35,10 @@ func (s *podSettings) serve(ctx context.Context, wrap func(driver.Driver) driver
 	if err := os.MkdirAll(memory, 0o711); err != nil {
 		return err
 	}
-	d, err := local.New(local.WithWorkDir(filepath.Join(podagent.WorkDir, s.Container)), local.WithMemoryDir(memory),
-		local.WithWorkspace(podagent.Workspace), local.WithGrace(s.Grace))
+	d, err := host.New(host.Config{
+		WorkDir: filepath.Join(podagent.WorkDir, s.Container), MemoryDir: memory,
+		Workspace: podagent.Workspace, Grace: s.Grace,
+	})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/delegate-io/dlite/driver/agent"
 	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/driver/local/docker"
+	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/logger"
 )
 
@@ -26,17 +28,10 @@ type settings struct {
 
 // driver makes the driver.
 func (s *settings) driver() (*local.Driver, error) {
-	opts := []local.Option{local.WithGrace(s.Grace)}
-	if s.WorkDir != "" {
-		opts = append(opts, local.WithWorkDir(s.WorkDir))
-	}
-	if s.MemoryDir != "" {
-		opts = append(opts, local.WithMemoryDir(s.MemoryDir))
-	}
-	if s.DockerHost != "" {
-		opts = append(opts, local.WithDockerHost(s.DockerHost))
-	}
-	return local.New(opts...)
+	return local.New(local.Config{
+		Host:   host.Config{WorkDir: s.WorkDir, MemoryDir: s.MemoryDir, Grace: s.Grace},
+		Docker: docker.Config{Host: s.DockerHost},
+	})
 }
 
 type serveCommand struct {

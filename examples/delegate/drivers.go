@@ -13,6 +13,8 @@ import (
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/kubernetes"
 	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/driver/local/docker"
+	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/driver/transaction"
 )
 
@@ -143,14 +145,13 @@ func openKubernetes(cfg config, log zerolog.Logger) (driver.Driver, error) {
 }
 
 func openLocal(cfg config, log zerolog.Logger) (driver.Driver, error) {
-	options := []local.Option{
-		local.WithWorkDir(cfg.WorkDir), local.WithGrace(seconds(cfg.CleanupGrace)), local.WithLogger(log),
-		local.WithTermination(cfg.TermAttempts, seconds(cfg.TermInterval)), local.WithFileLimit(int64(cfg.FileLimit)),
-	}
-	if cfg.DockerHost != "" {
-		options = append(options, local.WithDockerHost(cfg.DockerHost))
-	}
-	d, err := local.New(options...)
+	d, err := local.New(local.Config{
+		Host: host.Config{
+			WorkDir: cfg.WorkDir, Grace: seconds(cfg.CleanupGrace), FileLimit: int64(cfg.FileLimit), Log: log,
+			TermAttempts: cfg.TermAttempts, TermInterval: seconds(cfg.TermInterval),
+		},
+		Docker: docker.Config{Host: cfg.DockerHost},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("WORK_DIR: %w", err)
 	}

@@ -28,6 +28,7 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/manager/logservice"
 	"github.com/delegate-io/dlite/poller"
@@ -127,7 +128,7 @@ func (p *program) delegate(account, secret string) {
 	t.Helper()
 	c, err := client.New(p.url, account, secret)
 	require.NoError(t, err)
-	d, err := local.New(local.WithWorkDir(t.TempDir()))
+	d, err := local.New(local.Config{Host: host.Config{WorkDir: t.TempDir()}})
 	require.NoError(t, err)
 	stages := transaction.New(d, transaction.WithLedger(t.TempDir()))
 	echo := task.HandlerFunc(func(_ context.Context, r *task.Request[string]) (string, error) { return r.Data, nil })

@@ -11,6 +11,7 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
@@ -41,7 +42,7 @@ func startDelegate(ctx context.Context, url, secret string, log zerolog.Logger) 
 	if d.client, err = client.New(url, account, secret, client.WithLogger(log)); err != nil {
 		return nil, err
 	}
-	if d.driver, err = local.New(local.WithWorkDir(filepath.Join(d.dir, "work")), local.WithLogger(log)); err != nil {
+	if d.driver, err = local.New(local.Config{Host: host.Config{WorkDir: filepath.Join(d.dir, "work"), Log: log}}); err != nil {
 		return nil, err
 	}
 	slots := capacity.NewSlots(1)

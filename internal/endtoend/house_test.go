@@ -58,6 +58,14 @@ func TestTheCorePullsInFewModules(t *testing.T) {
 	}
 }
 
+// A program that runs steps as processes alone, such as an agent in a pod, links no Docker client.
+func TestHostStepsNeedNoDocker(t *testing.T) {
+	t.Parallel()
+	for _, p := range golist(t, "-deps", "./driver/local/host", "./internal/podagent") {
+		assert.NotContains(t, p.ImportPath, "docker")
+	}
+}
+
 // mayImport are the packages of ours that each package may import. The examples
 // and this package may import everything.
 var mayImport = map[string][]string{
@@ -76,7 +84,10 @@ var mayImport = map[string][]string{
 	"driver":                               {"task/stage"},
 	"driver/drivertest":                    {"driver", "task/stage"},
 	"driver/transaction":                   {"task", "task/stage", "task/capacity", "driver", "logger", "secrets", "internal/atomicfile"},
-	"driver/local":                         {"driver", "task/stage", "logger", "secrets", "internal/artifact", "internal/gitremote", "internal/process", "internal/recorded"},
+	"driver/local":                         {"driver", "driver/local/host", "driver/local/docker", "driver/local/internal/steps"},
+	"driver/local/host":                    {"driver", "driver/local/internal/steps", "task/stage", "secrets", "internal/artifact", "internal/gitremote", "internal/process", "internal/recorded"},
+	"driver/local/docker":                  {"driver", "driver/local/internal/steps", "task/stage", "internal/process", "internal/recorded"},
+	"driver/local/internal/steps":          {"driver", "task/stage", "internal/recorded"},
 	"driver/agent":                         {"driver", "task", "task/stage", "logger", "secrets"},
 	"driver/agent/agentclient":             {"driver", "driver/agent", "task/stage"},
 	"driver/vm":                            {"driver", "driver/agent", "driver/agent/agentclient", "task/stage", "internal/atomicfile"},

@@ -24,6 +24,8 @@ import (
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/local"
+	localdocker "github.com/delegate-io/dlite/driver/local/docker"
+	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/poller"
@@ -140,11 +142,10 @@ func (f *faultPoints) driver() (victimDriver, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts := []local.Option{local.WithWorkDir(filepath.Join(f.Dir, "work")), local.WithMemoryDir(f.Memory), local.WithDockerClient(engine)}
-	if f.EngineWait > 0 {
-		opts = append(opts, local.WithEngineWait(f.EngineWait))
-	}
-	return local.New(opts...)
+	return local.New(local.Config{
+		Host:   host.Config{WorkDir: filepath.Join(f.Dir, "work"), MemoryDir: f.Memory},
+		Docker: localdocker.Config{Client: engine, EngineWait: f.EngineWait},
+	})
 }
 
 func (f *faultPoints) infra() string {

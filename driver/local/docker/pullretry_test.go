@@ -158,7 +158,7 @@ func TestPullStopsWaitingWithItsStep(t *testing.T) {
 			cancel()
 		}
 		return len(b), nil
-	})}
+	}))
 	require.Error(t, r.pull(ctx, cli, false))
 	require.Equal(t, 1, engine.count())
 }
@@ -274,7 +274,7 @@ func TestUlimitsAreChecked(t *testing.T) {
 		{&stage.Ulimit{Name: "nofile", Soft: 30, Hard: 20}, "above the hard limit"},
 		{&stage.Ulimit{Name: "nofile", Soft: -1, Hard: 20}, "above the hard limit"},
 	} {
-		r := &run{step: &driver.Step{Step: stage.Step{Ulimits: []*stage.Ulimit{nil, c.give}}}}
+		r := &run{Run: &steps.Run{Step: &driver.Step{Step: stage.Step{Ulimits: []*stage.Ulimit{nil, c.give}}}}}
 		list, err := r.ulimits()
 		if err != nil {
 			assert.ErrorContains(t, err, c.want)

@@ -21,6 +21,8 @@ import (
 	"github.com/delegate-io/dlite/driver/agent"
 	"github.com/delegate-io/dlite/driver/cgi"
 	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/driver/local/docker"
+	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/manager/logservice"
 	"github.com/delegate-io/dlite/task"
@@ -81,7 +83,7 @@ func TestAnAgentWritesTheLogOfAStepToTheLogServiceMasked(t *testing.T) {
 	_, url := startLogService(t)
 	config := fmt.Sprintf(`,"log_config":{"account_id":"acme","url":%q,"token":%q,"indirect_upload":true}`, url, logToken)
 	work, memory := testbed.StageFolders(t)
-	d, err := local.New(local.WithWorkDir(work), local.WithMemoryDir(memory), local.WithDockerHost("unix:///no/such/engine.sock"))
+	d, err := local.New(local.Config{Host: host.Config{WorkDir: work, MemoryDir: memory}, Docker: docker.Config{Host: "unix:///no/such/engine.sock"}})
 	require.NoError(t, err)
 	a := agent.New(d, agent.Config{TempDir: t.TempDir()})
 	server := httptest.NewServer(a.Handler())
