@@ -15,27 +15,24 @@ func infra(name string) [][3]string {
 	switch name {
 	case "local":
 		return [][3]string{
-			{"CI_DOCKER_INITIALIZE_TASK", "CI_DOCKER_EXECUTE_TASK", "CI_DOCKER_CLEANUP_TASK"},
-			{"local_init", "local_execute", "local_cleanup"},
+			{task.TypeDockerInit, task.TypeDockerExecute, task.TypeDockerCleanup},
+			{task.TypeLocalInit, task.TypeLocalExecute, task.TypeLocalCleanup},
 		}
 	case "vm":
 		return [][3]string{
-			{"vm_init", "vm_execute", "vm_cleanup"},
-			{vmPrefix + "INITIALIZE_TASK", vmPrefix + "EXECUTE_TASK", vmPrefix + "CLEANUP_TASK"},
+			{task.TypeVMInit, task.TypeVMExecute, task.TypeVMCleanup},
+			{task.TypeDliteVMInit, task.TypeDliteVMExecute, task.TypeDliteVMCleanup},
 		}
 	case "kubernetes":
-		return [][3]string{{"kubernetes_init", "kubernetes_execute", "kubernetes_cleanup"}}
+		return [][3]string{{task.TypeKubernetesInit, task.TypeKubernetesExecute, task.TypeKubernetesCleanup}}
 	}
 	return nil
 }
 
-// vmPrefix begins the types of tasks that travel in envelopes (PROTOCOL 3).
-const vmPrefix = "DLITE_CI_VM_"
-
 // enveloped puts a payload into the envelope that its type wants. The payload
 // stays the text that it is.
 func enveloped(t *task.Task, account string) json.RawMessage {
-	if !strings.HasPrefix(t.Type, vmPrefix) {
+	if !strings.HasPrefix(t.Type, task.DliteVMPrefix) {
 		return t.Data
 	}
 	o, err := parseObject("the payload", t.Data)

@@ -22,10 +22,7 @@ func (s Secret) String() string { return fmt.Sprintf("secrets.Secret(%s)", s.ID)
 // GoString is String, for %#v.
 func (s Secret) GoString() string { return s.String() }
 
-// StaticType is the type of the secret tasks that bring their value along.
-const StaticType = "secret/static"
-
-// StaticHandler is the handler for tasks of type [StaticType]. The protocol
+// StaticHandler is the handler for tasks of type "secret/static" (task.TypeSecretStatic). The protocol
 // description does not give their payload; this is what existing runners take:
 //
 //	{"secrets": [{"id": "...", "value": "...", "base64": false}]}

@@ -35,14 +35,14 @@ func (k Kind) String() string {
 // DLITE_CI_VM_CAPACITY_TASK, which belongs to a stage but begins nothing of it.
 func KindOf(taskType string) Kind {
 	switch taskType {
-	case "CI_DOCKER_INITIALIZE_TASK", "DLITE_CI_VM_INITIALIZE_TASK", "local_init", "vm_init",
-		"kubernetes_init":
+	case TypeDockerInit, TypeDliteVMInit, TypeLocalInit, TypeVMInit,
+		TypeKubernetesInit:
 		return Init
-	case "CI_DOCKER_EXECUTE_TASK", "DLITE_CI_VM_EXECUTE_TASK", "DLITE_CI_VM_EXECUTE_TASK_V2", "local_execute",
-		"vm_execute", "kubernetes_execute":
+	case TypeDockerExecute, TypeDliteVMExecute, TypeDliteVMExecuteV2, TypeLocalExecute,
+		TypeVMExecute, TypeKubernetesExecute:
 		return Execute
-	case "CI_DOCKER_CLEANUP_TASK", "DLITE_CI_VM_CLEANUP_TASK", "DLITE_CI_VM_CLEANUP_TASK_V2", "local_cleanup",
-		"vm_cleanup", "kubernetes_cleanup":
+	case TypeDockerCleanup, TypeDliteVMCleanup, TypeDliteVMCleanupV2, TypeLocalCleanup,
+		TypeVMCleanup, TypeKubernetesCleanup:
 		return Cleanup
 	default:
 		return Standalone

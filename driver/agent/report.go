@@ -19,9 +19,6 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// reportType is the task type of an agent's own report (PROTOCOL 1).
-const reportType = "DLITE_CI_VM_EXECUTE_TASK_V2"
-
 // taskReport is TaskResponse or RunnerTaskResponse, which differ in what JSON makes
 // of Data. The id is the one in the path.
 type taskReport struct {
@@ -101,14 +98,14 @@ func (s *step) newReport(st *stage.StepStatus) (path string, body []byte, err er
 			answer.Status = stage.Failure // the old form has no time-out
 		}
 		// What became of the step is in the data: the answer itself is fine.
-		body, err = json.Marshal(taskReport{Type: reportType, Code: task.OK, Data: answer})
+		body, err = json.Marshal(taskReport{Type: task.TypeDliteVMExecuteV2, Code: task.OK, Data: answer})
 		return "/api/agent/v2/tasks/" + id + "/delegates/" + url.PathEscape(st.DelegateID) + "?accountId=" + account, body, err
 	}
 	data, err := json.Marshal(answer)
 	if err != nil {
 		return "", nil, err
 	}
-	body, err = json.Marshal(taskReport{ID: st.TaskID, Type: reportType, Code: code, Error: answer.ErrorMessage, Data: data})
+	body, err = json.Marshal(taskReport{ID: st.TaskID, Type: task.TypeDliteVMExecuteV2, Code: code, Error: answer.ErrorMessage, Data: data})
 	if st.RunnerResponse {
 		return "/api/executions/" + id + "/response?accountId=" + account + "&delegateId=" + delegate, body, err
 	}

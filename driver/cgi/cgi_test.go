@@ -359,7 +359,7 @@ func TestSecretsAreMasked(t *testing.T) {
 	routes := router.New(nil, router.WithNotFound(r.h), router.WithMiddleware(routersecrets.Resolve(secrets.ResolverConfig{})))
 	serve := func(script string) *task.Response {
 		tk := r.task(r.script(script), `{"password":"${{secrets.db}}"}`)
-		tk.Secrets = []*task.Task{{ID: "db", Type: secrets.StaticType, Data: json.RawMessage(`{"secrets":[{"value":"visibly-fake-1"}]}`)}}
+		tk.Secrets = []*task.Task{{ID: "db", Type: task.TypeSecretStatic, Data: json.RawMessage(`{"secrets":[{"value":"visibly-fake-1"}]}`)}}
 		tk.Logger = &task.Logger{Masks: []string{"visibly-fake-2"}}
 		resp, _ := task.Serve(t.Context(), routes, tk)
 		return resp

@@ -17,7 +17,7 @@
 // secrets resolved. What the sidecar answers, status, body and the header
 // [task.CodeHeader], is the task's answer.
 //
-// A task of type [DelegateTask] brings a package for the sidecar along (PROTOCOL 2),
+// A task of type [task.TypeDelegate] brings a package for the sidecar along (PROTOCOL 2),
 // which is posted as it is. The sidecar answers the manager by itself, so the delegate
 // does not, unless the sidecar did not take the package: with a status of 2xx it has,
 // whatever follows. A sidecar may say of any

@@ -19,17 +19,14 @@ import (
 // DefaultURL is where a legacy process listens (PROTOCOL 2).
 const DefaultURL = "http://localhost:3461"
 
-// DelegateTask is the type of tasks that bring a package for the legacy process.
-const DelegateTask = "delegate_task"
-
 // Config says where the sidecar is and what it gets. The zero value forwards
-// [DelegateTask] to a process that somebody else looks after.
+// [task.TypeDelegate] to a process that somebody else looks after.
 type Config struct {
 	// URL is where tasks are posted: http, https, or unix:///path/of/the.socket.
 	// Empty means [DefaultURL]. No proxy is used and no redirect is followed.
 	URL string
 
-	// Types are the task types that are forwarded, beside [DelegateTask].
+	// Types are the task types that are forwarded, beside [task.TypeDelegate].
 	Types []string
 
 	// Wait is how long a task waits for a sidecar that cannot be reached. 0 means
@@ -166,9 +163,9 @@ func (s *Sidecar) locate() error {
 
 // Routes are the handlers of the tasks that are forwarded.
 func (s *Sidecar) Routes() map[string]task.Handler {
-	routes := map[string]task.Handler{DelegateTask: http.HandlerFunc(s.deliver)}
+	routes := map[string]task.Handler{task.TypeDelegate: http.HandlerFunc(s.deliver)}
 	for _, typ := range s.cfg.Types {
-		if typ != DelegateTask {
+		if typ != task.TypeDelegate {
 			routes[typ] = http.HandlerFunc(s.forward)
 		}
 	}

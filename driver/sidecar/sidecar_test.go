@@ -222,17 +222,17 @@ func TestADelegateTaskIsHandedOver(t *testing.T) {
 		w.WriteHeader(status)
 		_, _ = w.Write([]byte(" no room \n"))
 	})})
-	resp := call(t.Context(), s, sidecar.DelegateTask, pack(payload))
+	resp := call(t.Context(), s, task.TypeDelegate, pack(payload))
 	assert.Equal(t, task.AnsweredElsewhere, resp.Code)
 	assert.Empty(t, resp.Error)
 	assert.Equal(t, payload, string(got))
 	status = http.StatusServiceUnavailable
-	resp = call(t.Context(), s, sidecar.DelegateTask, pack(payload))
+	resp = call(t.Context(), s, task.TypeDelegate, pack(payload))
 	assert.Equal(t, task.Failed, resp.Code)
 	assert.Equal(t, "the sidecar did not take the task: status 503: no room", resp.Error)
 	got = nil
 	for _, bad := range []string{`{}`, `{"taskPackage":"?"}`, `5`} {
-		assert.Equal(t, task.Failed, call(t.Context(), s, sidecar.DelegateTask, bad).Code, bad)
+		assert.Equal(t, task.Failed, call(t.Context(), s, task.TypeDelegate, bad).Code, bad)
 	}
 	assert.Nil(t, got)
 }
@@ -245,7 +245,7 @@ func TestADelegateTaskThatWasTakenIsNotAnsweredTwice(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	})})
-	resp := call(t.Context(), s, sidecar.DelegateTask, pack("x"))
+	resp := call(t.Context(), s, task.TypeDelegate, pack("x"))
 	assert.Equal(t, task.AnsweredElsewhere, resp.Code, resp.Error)
 }
 
@@ -266,7 +266,7 @@ func TestTheDelegateDoesNotAnswerForTheSidecar(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = p.Poll(ctx, 1, info.ID, 10*time.Millisecond) })
-	handed := manager.Submit(&task.Task{Type: sidecar.DelegateTask, Data: json.RawMessage(pack("x"))})
+	handed := manager.Submit(&task.Task{Type: task.TypeDelegate, Data: json.RawMessage(pack("x"))})
 	<-took
 	own := manager.Submit(&task.Task{Type: "echo", Data: json.RawMessage("7")})
 	resp, err := own.Wait(t.Context())
@@ -282,7 +282,7 @@ func TestASidecarThatCannotBeReached(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
 	s := newSidecar(t, sidecar.Config{URL: "unix://" + socket, Wait: -1})
-	resp := call(t.Context(), s, sidecar.DelegateTask, pack("x"))
+	resp := call(t.Context(), s, task.TypeDelegate, pack("x"))
 	assert.Equal(t, task.RetryOnOtherDelegate, resp.Code, "nothing has been sent")
 	assert.Contains(t, resp.Error, "cannot be reached")
 
@@ -290,7 +290,7 @@ func TestASidecarThatCannotBeReached(t *testing.T) {
 	s = newSidecar(t, sidecar.Config{URL: "unix://" + socket, Wait: time.Hour})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		assert.Equal(t, task.AnsweredElsewhere, call(t.Context(), s, sidecar.DelegateTask, pack("x")).Code)
+		assert.Equal(t, task.AnsweredElsewhere, call(t.Context(), s, task.TypeDelegate, pack("x")).Code)
 	})
 	<-time.After(50 * time.Millisecond) // it has been tried by now, or will be later: both must do
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
@@ -305,7 +305,7 @@ func TestASidecarThatCannotBeReached(t *testing.T) {
 	// The task's own time goes before the wait.
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	assert.Equal(t, task.Timeout, call(ctx, s, sidecar.DelegateTask, pack("x")).Code)
+	assert.Equal(t, task.Timeout, call(ctx, s, task.TypeDelegate, pack("x")).Code)
 }
 
 // A sidecar that does not answer is waited for as long as the task's time allows.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -45,23 +44,29 @@ func (m *Manager) RoutesFor(infras ...string) map[string]task.Handler {
 	for _, infra := range infras {
 		switch infra {
 		case Local:
-			routes["CI_DOCKER_INITIALIZE_TASK"] = plain.Init
-			routes["CI_DOCKER_EXECUTE_TASK"] = plain.Execute
-			routes["CI_DOCKER_CLEANUP_TASK"] = plain.Cleanup
+			routes[task.TypeDockerInit] = plain.Init
+			routes[task.TypeDockerExecute] = plain.Execute
+			routes[task.TypeDockerCleanup] = plain.Cleanup
+			routes[task.TypeLocalInit] = plain.Init
+			routes[task.TypeLocalExecute] = plain.Execute
+			routes[task.TypeLocalCleanup] = plain.Cleanup
 		case VM:
-			routes["DLITE_CI_VM_INITIALIZE_TASK"] = wrapped.Init
-			routes["DLITE_CI_VM_EXECUTE_TASK"] = wrapped.Execute
-			routes["DLITE_CI_VM_EXECUTE_TASK_V2"] = wrapped.Execute
-			routes["DLITE_CI_VM_CLEANUP_TASK"] = wrapped.Cleanup
-			routes["DLITE_CI_VM_CLEANUP_TASK_V2"] = wrapped.Cleanup
-			routes["DLITE_CI_VM_CAPACITY_TASK"] = task.HandlerFunc(m.reserve)
+			routes[task.TypeDliteVMInit] = wrapped.Init
+			routes[task.TypeDliteVMExecute] = wrapped.Execute
+			routes[task.TypeDliteVMExecuteV2] = wrapped.Execute
+			routes[task.TypeDliteVMCleanup] = wrapped.Cleanup
+			routes[task.TypeDliteVMCleanupV2] = wrapped.Cleanup
+			routes[task.TypeDliteVMCapacity] = task.HandlerFunc(m.reserve)
+			routes[task.TypeVMInit] = plain.Init
+			routes[task.TypeVMExecute] = plain.Execute
+			routes[task.TypeVMCleanup] = plain.Cleanup
 		case Kubernetes:
+			routes[task.TypeKubernetesInit] = plain.Init
+			routes[task.TypeKubernetesExecute] = plain.Execute
+			routes[task.TypeKubernetesCleanup] = plain.Cleanup
 		default:
 			panic(fmt.Sprintf("transaction: infrastructure %q is none of local, vm and kubernetes", infra))
 		}
-		maps.Copy(routes, map[string]task.Handler{
-			infra + "_init": plain.Init, infra + "_execute": plain.Execute, infra + "_cleanup": plain.Cleanup,
-		})
 	}
 	return routes
 }
@@ -77,7 +82,7 @@ func inside[Envelope, In, Out any](
 
 // transactionIDs are the ids under which a task's transaction may be known.
 func transactionIDs(t *task.Task) []string {
-	inEnvelope := strings.HasPrefix(t.Type, "DLITE_CI_VM_")
+	inEnvelope := strings.HasPrefix(t.Type, task.DliteVMPrefix)
 	var ids []string
 	switch task.KindOf(t.Type) {
 	case task.Init:

@@ -60,8 +60,8 @@ func TestStepsGetSecretsFromTheConfiguredProviders(t *testing.T) {
 			b, err := json.Marshal(in)
 			require.NoError(t, err)
 			got = answer[stage.ExecuteResponse](d, d.Submit(&task.Task{Type: "local_execute", Data: b, Secrets: []*task.Task{
-				{ID: "own", Type: secrets.StaticType, Data: json.RawMessage(`{"secrets":[{"value":"from-env-hush"}]}`)},
-				{ID: "token", Type: secrets.StaticType, Data: json.RawMessage(`{"secrets":[{"value":"` + v.Token + `"}]}`)},
+				{ID: "own", Type: task.TypeSecretStatic, Data: json.RawMessage(`{"secrets":[{"value":"from-env-hush"}]}`)},
+				{ID: "token", Type: task.TypeSecretStatic, Data: json.RawMessage(`{"secrets":[{"value":"` + v.Token + `"}]}`)},
 				{ID: "fetched", Type: "secret/vault/fetch", Data: json.RawMessage(
 					`{"secrets":[{"config":{"address":"` + v.Address + `","token":"${{secrets.token}}"},"path":"kv/app","key":"password"}]}`)},
 			}}))

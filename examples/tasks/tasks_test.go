@@ -103,7 +103,7 @@ func (w *world) run(program string, in map[string]string) (status int, out map[s
 	require.NoError(w.t, err)
 	resp, _ := task.Serve(w.t.Context(), w.router, &task.Task{
 		ID: "t", Type: program, Data: data, Config: config,
-		Secrets: []*task.Task{{ID: "pw", Type: secrets.StaticType, Data: secret}},
+		Secrets: []*task.Task{{ID: "pw", Type: task.TypeSecretStatic, Data: secret}},
 	})
 	require.Equal(w.t, task.OK, resp.Code, resp.Error)
 	var a cgi.Answer

@@ -12,7 +12,6 @@ import (
 
 	"github.com/delegate-io/dlite/client/clienttest"
 	"github.com/delegate-io/dlite/internal/testbed"
-	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -83,8 +82,8 @@ func (s *site) protocol2(t *testing.T, server *clienttest.Server, values map[str
 	do("local_execute", "fails", script("sh", "exit 3", object{"working_dir": "/none/${{secrets.PLAIN}}"}), own...)
 	for step, secret := range map[string]*task.Task{
 		"unresolved": static("OTHER", values["PLAIN"]),
-		"no-base64":  {ID: "PLAIN", Type: secrets.StaticType, Data: json.RawMessage(`{"secrets":[{"base64":true,"value":"!` + values["PLAIN"] + `"}]}`)},
-		"two":        {ID: "PLAIN", Type: secrets.StaticType, Data: json.RawMessage(`{"secrets":[{"value":"` + values["PLAIN"] + `"},{"value":"x"}]}`)},
+		"no-base64":  {ID: "PLAIN", Type: task.TypeSecretStatic, Data: json.RawMessage(`{"secrets":[{"base64":true,"value":"!` + values["PLAIN"] + `"}]}`)},
+		"two":        {ID: "PLAIN", Type: task.TypeSecretStatic, Data: json.RawMessage(`{"secrets":[{"value":"` + values["PLAIN"] + `"},{"value":"x"}]}`)},
 		"no-vault": {ID: "PLAIN", Type: "secret/vault/fetch", Data: json.RawMessage(
 			`{"secrets":[{"config":{"address":"http://127.0.0.1:1","token":"` + values["PLAIN"] + `"},"path":"kv/app","key":"password"}]}`)},
 	} {
@@ -101,7 +100,7 @@ func derivedFrom(values map[string]string) string {
 
 func static(id, value string) *task.Task {
 	data, _ := json.Marshal(object{"secrets": []object{{"value": base64.StdEncoding.EncodeToString([]byte(value)), "base64": true}}})
-	return &task.Task{ID: id, Type: secrets.StaticType, Data: data}
+	return &task.Task{ID: id, Type: task.TypeSecretStatic, Data: data}
 }
 
 // searchAnswer looks into what a delegate answers, but for the outputs that are

@@ -29,7 +29,7 @@ func ExampleResolve() {
 		resp, _ := task.Serve(context.Background(), r, &task.Task{
 			ID: "1", Type: typ, Data: json.RawMessage(`"${{secrets.user}}"`),
 			Secrets: []*task.Task{{
-				ID: "user", Type: secrets.StaticType, Data: json.RawMessage(`{"secrets":[{"value":"not-a-real-user"}]}`),
+				ID: "user", Type: task.TypeSecretStatic, Data: json.RawMessage(`{"secrets":[{"value":"not-a-real-user"}]}`),
 			}},
 		})
 		fmt.Println(resp.Code, cmp.Or(resp.Error, string(resp.Data)))

@@ -20,7 +20,7 @@ import (
 // names the providers.
 //
 // A task's own secret tasks run first, in order, each with what was resolved
-// before it (PROTOCOL 2). Those of type [secrets.StaticType] are handled here, all
+// before it (PROTOCOL 2). Those of type [task.TypeSecretStatic] are handled here, all
 // others go where every task goes: to the handler of their type, or to the
 // fallback. Their answer is {"id","value"}, also within the answer of a CGI
 // program. References mean the task's id; an id in the answer is a second name,
@@ -102,7 +102,7 @@ func (s *resolution) define(ctx context.Context, t *task.Task) error {
 		return fmt.Errorf("secret task %q: %w", t.ID, err)
 	}
 	h := s.next
-	if t.Type == secrets.StaticType {
+	if t.Type == task.TypeSecretStatic {
 		h = s.static
 	}
 	resp, _ := task.Serve(ctx, h, &c)

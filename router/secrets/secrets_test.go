@@ -27,7 +27,7 @@ import (
 // static is a secret task that brings its value along.
 func static(id, value string) *task.Task {
 	v, _ := json.Marshal(value)
-	return &task.Task{ID: id, Type: secrets.StaticType, Data: json.RawMessage(`{"secrets":[{"value":` + string(v) + `}]}`)}
+	return &task.Task{ID: id, Type: task.TypeSecretStatic, Data: json.RawMessage(`{"secrets":[{"value":` + string(v) + `}]}`)}
 }
 
 // withSecrets is a router whose tasks find a provider "p", which gives the host
@@ -109,9 +109,9 @@ func TestATaskFailsWithItsSecrets(t *testing.T) {
 		"no value":            {`1`, []*task.Task{{ID: "s", Type: "empty"}}, `secret task "s" (empty): its answer has no value`},
 		"no object":           {`1`, []*task.Task{{ID: "s", Type: "text"}}, `secret task "s" (text): its answer is not of the form`},
 		"program fails":       {`1`, []*task.Task{{ID: "s", Type: "cgi500"}}, `secret task "s" (cgi500): its program answered with status 500`},
-		"static is broken":    {`1`, []*task.Task{{ID: "s", Type: secrets.StaticType, Data: json.RawMessage(`{"secrets":"known-value"}`)}}, "does not have the form"},
-		"static of two":       {`1`, []*task.Task{{ID: "s", Type: secrets.StaticType, Data: json.RawMessage(`{"secrets":[{},{}]}`)}}, "must have one secret, this one has 2"},
-		"static no base64":    {`1`, []*task.Task{{ID: "s", Type: secrets.StaticType, Data: json.RawMessage(`{"secrets":[{"value":"known-value","base64":true}]}`)}}, "the value is not base64"},
+		"static is broken":    {`1`, []*task.Task{{ID: "s", Type: task.TypeSecretStatic, Data: json.RawMessage(`{"secrets":"known-value"}`)}}, "does not have the form"},
+		"static of two":       {`1`, []*task.Task{{ID: "s", Type: task.TypeSecretStatic, Data: json.RawMessage(`{"secrets":[{},{}]}`)}}, "must have one secret, this one has 2"},
+		"static no base64":    {`1`, []*task.Task{{ID: "s", Type: task.TypeSecretStatic, Data: json.RawMessage(`{"secrets":[{"value":"known-value","base64":true}]}`)}}, "the value is not base64"},
 		"id twice":            {`1`, []*task.Task{static("s", "known-value"), static("s", "other")}, "${{secrets.s}}: two secrets have this id"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestStaticSecretsMayBeEncoded(t *testing.T) {
 	r := withSecrets(router.RouteMap{"main": task.HandlerFunc(func(_ context.Context, req *task.Request[string]) (string, error) { return req.Data, nil })})
 	resp, _ := task.Serve(t.Context(), r, &task.Task{
 		ID: "t", Type: "main", Data: json.RawMessage(`"${{secrets.task-id}}/${{secrets.own-id}}"`),
-		Secrets: []*task.Task{{ID: "task-id", Type: secrets.StaticType, Data: json.RawMessage(`{"secrets":[{"id":"own-id","value":"aGVsbG8=","base64":true}]}`)}},
+		Secrets: []*task.Task{{ID: "task-id", Type: task.TypeSecretStatic, Data: json.RawMessage(`{"secrets":[{"id":"own-id","value":"aGVsbG8=","base64":true}]}`)}},
 	})
 	assert.Equal(t, `"hello/hello"`, string(resp.Data), resp.Error)
 }

@@ -13,13 +13,14 @@ import (
 	"github.com/delegate-io/dlite/secrets"
 )
 
-// The types of the secret tasks that go to Vault (PROTOCOL 2).
+// Task types, equal to task.TypeVaultFetch and task.TypeVaultEdit. This package
+// does not import package task.
 const (
-	FetchType = "secret/vault/fetch"
-	EditType  = "secret/vault/edit"
+	fetchType = "secret/vault/fetch"
+	editType  = "secret/vault/edit"
 )
 
-// Routes are the handlers of the tasks of [FetchType] and [EditType], for a
+// Routes are the handlers of the tasks of "secret/vault/fetch" and "secret/vault/edit", for a
 // router. own serves tasks that bring no address along, and may be nil.
 //
 // The protocol description does not give their payloads. These are what existing
@@ -42,8 +43,8 @@ const (
 // The status is SUCCESS; what goes wrong is an error of the task.
 func Routes(own *Provider) map[string]http.Handler {
 	return map[string]http.Handler{
-		FetchType: secrets.Handle(func(ctx context.Context, in fetchTask) (secrets.Secret, error) { return in.run(ctx, own) }),
-		EditType:  secrets.Handle(func(ctx context.Context, in editTask) (editAnswer, error) { return in.run(ctx, own) }),
+		fetchType: secrets.Handle(func(ctx context.Context, in fetchTask) (secrets.Secret, error) { return in.run(ctx, own) }),
+		editType:  secrets.Handle(func(ctx context.Context, in editTask) (editAnswer, error) { return in.run(ctx, own) }),
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/secrets/vault"
+	"github.com/delegate-io/dlite/task"
 )
 
 func mustParse(t *testing.T, ref string) *url.URL {
@@ -63,7 +64,7 @@ func TestFetchTasks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			set := &secrets.Set{}
-			status, body := run(t, vault.Routes(tc.own)[vault.FetchType], set, m{"secrets": []m{tc.secret}})
+			status, body := run(t, vault.Routes(tc.own)[task.TypeVaultFetch], set, m{"secrets": []m{tc.secret}})
 			assert.Equal(t, tc.status, status, body)
 			assert.Contains(t, body, tc.want)
 			if status != 200 {
@@ -75,7 +76,7 @@ func TestFetchTasks(t *testing.T) {
 			}
 		})
 	}
-	status, body := run(t, vault.Routes(own)[vault.FetchType], &secrets.Set{}, m{"secrets": []m{{}, {}}})
+	status, body := run(t, vault.Routes(own)[task.TypeVaultFetch], &secrets.Set{}, m{"secrets": []m{{}, {}}})
 	assert.Equal(t, 500, status)
 	assert.Contains(t, body, "must have one secret, this one has 2")
 }
@@ -85,7 +86,7 @@ func TestEditTasks(t *testing.T) {
 	t.Parallel()
 	v := world(t)
 	own := open(t, vault.Config{Address: v.Address, Token: v.Token})
-	h := vault.Routes(own)[vault.EditType]
+	h := vault.Routes(own)[task.TypeVaultEdit]
 	for engine, version := range map[string]int{"secret": 2, "kv1": 1} {
 		edit := func(action, path, key, value string) {
 			t.Helper()

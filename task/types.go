@@ -1,0 +1,52 @@
+package task
+
+// Task types of the stages that run on the delegate's own machine (protocol v1).
+const (
+	TypeDockerInit    = "CI_DOCKER_INITIALIZE_TASK"
+	TypeDockerExecute = "CI_DOCKER_EXECUTE_TASK"
+	TypeDockerCleanup = "CI_DOCKER_CLEANUP_TASK"
+)
+
+// Task types of the stages that run on a VM of a pool (protocol v1). Their
+// payloads are the envelopes of package stage, such as stage.VMInit. The V2
+// types mean the same as the types without the suffix.
+const (
+	TypeDliteVMInit      = DliteVMPrefix + "INITIALIZE_TASK"
+	TypeDliteVMExecute   = DliteVMPrefix + "EXECUTE_TASK"
+	TypeDliteVMExecuteV2 = DliteVMPrefix + "EXECUTE_TASK_V2"
+	TypeDliteVMCleanup   = DliteVMPrefix + "CLEANUP_TASK"
+	TypeDliteVMCleanupV2 = DliteVMPrefix + "CLEANUP_TASK_V2"
+	// TypeDliteVMCapacity reserves a machine for the init that follows.
+	TypeDliteVMCapacity = DliteVMPrefix + "CAPACITY_TASK"
+
+	// DliteVMPrefix begins every task type whose payload is an envelope.
+	DliteVMPrefix = "DLITE_CI_VM_"
+)
+
+// Task types of the stages of protocol v2. The kubernetes types are an
+// extension.
+const (
+	TypeLocalInit    = "local_init"
+	TypeLocalExecute = "local_execute"
+	TypeLocalCleanup = "local_cleanup"
+
+	TypeVMInit    = "vm_init"
+	TypeVMExecute = "vm_execute"
+	TypeVMCleanup = "vm_cleanup"
+
+	TypeKubernetesInit    = "kubernetes_init"
+	TypeKubernetesExecute = "kubernetes_execute"
+	TypeKubernetesCleanup = "kubernetes_cleanup"
+)
+
+// Task types that belong to no stage (protocol v2).
+const (
+	// TypeSecretStatic resolves a secret whose value is in the payload.
+	TypeSecretStatic = "secret/static"
+	// TypeVaultFetch reads a secret from HashiCorp Vault.
+	TypeVaultFetch = "secret/vault/fetch"
+	// TypeVaultEdit changes a secret in HashiCorp Vault.
+	TypeVaultEdit = "secret/vault/edit"
+	// TypeDelegate carries a package for the legacy process beside the delegate.
+	TypeDelegate = "delegate_task"
+)
