@@ -126,7 +126,7 @@ func BenchmarkMasker(b *testing.B) {
 			set := sets(values)[forms]
 			for _, cuts := range cutsNamed {
 				b.Run(fmt.Sprintf("secrets=%d/%s/writes=%s", n, forms, cuts.name), func(b *testing.B) {
-					b.ReportMetric(float64(len(secrets.Needles(set))), "needles")
+					b.ReportMetric(float64(len(secrets.Patterns(set))), "needles")
 					runMasker(b, set, text, cuts.size)
 				})
 			}
@@ -142,7 +142,7 @@ func BenchmarkReplacer(b *testing.B) {
 		text := ciLog(wholeLog/8, values)
 		for _, forms := range []string{"plain", "encoded"} {
 			var pairs []string
-			for _, s := range secrets.Needles(sets(values)[forms]) {
+			for _, s := range secrets.Patterns(sets(values)[forms]) {
 				pairs = append(pairs, s, secrets.Replacement)
 			}
 			r := strings.NewReplacer(pairs...)
@@ -165,7 +165,7 @@ func BenchmarkIndex(b *testing.B) {
 		text := ciLog(max(wholeLog/n/8, 64<<10), values)
 		for _, forms := range []string{"plain", "encoded"} {
 			var needles [][]byte
-			for _, s := range secrets.Needles(sets(values)[forms]) {
+			for _, s := range secrets.Patterns(sets(values)[forms]) {
 				needles = append(needles, []byte(s))
 			}
 			b.Run(fmt.Sprintf("secrets=%d/%s", n, forms), func(b *testing.B) {
@@ -189,7 +189,7 @@ func BenchmarkIndex(b *testing.B) {
 func BenchmarkReference(b *testing.B) {
 	values := fakeSecrets(10)
 	text := string(ciLog(256<<10, values))
-	needles := secrets.Needles(sets(values)["encoded"])
+	needles := secrets.Patterns(sets(values)["encoded"])
 	run(b, len(text), func() { _ = reference(needles, text) })
 }
 
@@ -206,7 +206,7 @@ func BenchmarkAttack(b *testing.B) {
 	}
 	encoded := secrets.NewSet(secrets.Config{}, random...)
 	var almost, inside []string
-	shuffled := secrets.Needles(encoded)
+	shuffled := secrets.Patterns(encoded)
 	rand.New(rand.NewPCG(5, 6)).Shuffle(len(shuffled), func(i, j int) {
 		shuffled[i], shuffled[j] = shuffled[j], shuffled[i]
 	})
@@ -262,7 +262,7 @@ func BenchmarkBuild(b *testing.B) {
 				b.ReportAllocs()
 				began := cpuTime()
 				for b.Loop() {
-					secrets.Ready(secrets.NewSet(secrets.Config{}, kind.values...))
+					secrets.BuildIndex(secrets.NewSet(secrets.Config{}, kind.values...))
 				}
 				b.ReportMetric(float64((cpuTime()-began).Microseconds())/1e3/float64(b.N), "cpu-ms/op")
 			})
@@ -273,9 +273,9 @@ func BenchmarkBuild(b *testing.B) {
 		for b.Loop() {
 			b.StopTimer()
 			set := secrets.NewSet(secrets.Config{}, fakeSecrets(1000)...)
-			secrets.Ready(set)
+			secrets.BuildIndex(set)
 			b.StartTimer()
-			b.ReportMetric(float64(secrets.Deep(set)), "states")
+			b.ReportMetric(float64(secrets.BuildAutomaton(set)), "states")
 		}
 	})
 	values := fakeSecrets(1000)
@@ -285,7 +285,7 @@ func BenchmarkBuild(b *testing.B) {
 			set := secrets.NewSet(secrets.Config{})
 			for _, v := range values {
 				set.Add(v)
-				secrets.Ready(set)
+				secrets.BuildIndex(set)
 			}
 		}
 	})

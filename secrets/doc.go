@@ -1,98 +1,105 @@
-// Package secrets resolves what a task refers to as secrets, and keeps secrets
-// out of whatever leaves a task as text.
+// Package secrets resolves the references to secrets in a task, and masks secrets in
+// the text that leaves a task.
 //
-// A Set knows the values. A Masker is a writer that replaces them on their way
-// to another writer; Set.Mask does the same to a text that is there as a whole:
+// A [Set] holds secret values. A [Masker] is a writer that replaces them on the way
+// to another writer. [Set.Mask] replaces them in a complete text:
 //
 //	set := secrets.NewSet(secrets.Config{}, token)
 //	out := secrets.NewMasker(os.Stdout, set)
 //	fmt.Fprintln(out, "the token is", token) // the token is ******
 //	err := out.Close()
 //
+// To read the code, start at resolve.go for references. For masking, start at
+// masker.go: a note there explains the algorithm.
+//
 // # References
 //
-// A Resolver replaces what the strings of a task's payload refer to (SPEC S1, S2):
+// A [Resolver] replaces expressions in the strings of a task's payload (rules S1 and
+// S2):
 //
-//   - ${{secrets.<id>}}, the value of the task's own secret with that id;
-//   - ${{secrets.<URL>}}, such as ${{secrets.vault://kv/app#password}}: the value
-//     that the Provider of the URL's scheme fetches. The sub-packages have
-//     providers, and say what their URLs look like;
-//   - <{ text | getAsBase64 }>, the base64 of the text, whose references and
-//     templates are replaced first; white space and one pair of double quotes
-//     around the text do not belong to it. The function may stand several times.
+//   - ${{secrets.<id>}} becomes the value of the task's own secret with that id.
+//   - ${{secrets.<URL>}}, such as ${{secrets.vault://kv/app#password}}, becomes the
+//     value that the [Provider] for the URL's scheme fetches. [Env] and [File] are
+//     providers; the sub-packages have others and document their URLs.
+//   - <{ text | getAsBase64 }> becomes the base64 of the text. References and
+//     templates in the text are replaced first. White space and one pair of double
+//     quotes around the text are removed. The function may be applied several times.
 //
-// A reference has no spaces, so "${{ secrets.TOKEN }}" in the workflow file of
-// another system stays as it is. "<{" and "}>" with no function before the end are
-// data too, as in TypeScript's useState<{ a: string }>(). A name or a URL has
-// neither white space nor any of "'`\{}<> in it; a URL has them percent-encoded.
+// A reference has no spaces. So the resolver does not change "${{ secrets.TOKEN }}",
+// which other systems use in their workflow files. Without a function before the
+// end, "<{" and "}>" are data, as in the TypeScript code useState<{ a: string }>().
+// An id or URL contains no white space and none of the characters "'`\{}<>. A URL has
+// them percent-encoded.
 //
-// The payload is JSON, and its text is what is worked on: everything that is not
-// replaced, numbers included, stays byte for byte. An expression is found however
-// its string is escaped, as encoders that write < as \u003c require. It cannot
-// reach from one string into another, nor be part of an object's key: that is an
-// error. A value is inserted with JSON's escapes and is data from then on: nothing
-// in it is looked at again, be it a reference, the end of a template or a quote.
-// Bytes that are no UTF-8 can only be used with getAsBase64.
+// The resolver works on the JSON text of the payload. All text that it does not
+// replace stays byte for byte, numbers included. It finds an expression with any
+// JSON escapes, because some encoders write < as \u003c. An expression must not
+// extend over several strings or be part of an object's key; both are errors. The
+// resolver inserts a value with JSON escapes. From then on the value is data: a
+// reference, a quote or the end of a template in it has no meaning. A value that is
+// not UTF-8 can be used with getAsBase64 only.
 //
-// What cannot be resolved is an error that names the reference and shows no value.
-// So is what exceeds MaxValue, MaxDerived, MaxDepth, MaxFetches or
-// ResolverConfig.MaxSize. Every value, and everything that is made of one, is in
-// the task's Set before anybody else has it.
+// If a reference cannot be resolved, the error names the reference and shows no
+// value. These limits are errors too:
 //
-// Put values into a step's environment, and refer to the variable in the command.
-// A value in a script is kept off the command line by the driver; one in the
-// arguments of a program makes the step fail, and one that a script gives to a
-// program is on that program's command line, where every process sees it.
+//   - a value of more than 64 KiB, or 128 KiB made from a secret by a template;
+//   - more than 16 templates or functions inside each other;
+//   - more than 256 different provider references in a task;
+//   - a result larger than ResolverConfig.MaxSize.
 //
-// # What is masked
+// The resolver adds each value, and each text that a template makes of it, to the
+// task's Set before it returns them.
 //
-// A byte is masked when it lies in any occurrence of any form of any value;
-// every longest run of such bytes becomes one Replacement, whatever its length.
-// So overlapping, nested and touching occurrences become one, the longest match
-// wins, and neither the length nor the number of values shows. How the text is
-// cut into writes makes no difference (SPEC S4).
+// Put values into the environment of a step, and use the variable in its command. If
+// a script contains a value, the driver does not put the script on a command line.
+// If an argument of a program contains a value, the step fails. If a script passes a
+// value to a program as an argument, every process on the machine can read it.
 //
-// The forms of a value are (SPEC S3):
+// # Masked text
 //
-//   - the value without newlines at its end, with each of its line ends written
-//     as LF, as CRLF, as CR, and as the CR CR LF that a terminal makes of CRLF;
-//   - each line of a multi-line value, without the white space around it, that
-//     has at least Config.MinLine characters;
-//   - its base64, standard and URL alphabet, with and without padding, also
-//     wrapped at 64 or 76 columns, and at each of the three alignments within a
-//     longer encoded text;
-//   - its URL encodings: of a query, of a path, and of a component as JavaScript
-//     and others write it, with hexadecimal digits of either case;
+// A byte is masked if it lies in an occurrence of a form of a value. Each longest run
+// of masked bytes becomes one [Replacement]. So occurrences that overlap or touch
+// become one, the longest match wins, and the output shows neither the length nor
+// the number of values. The split of the text into writes makes no difference
+// (rule S4).
+//
+// The forms of a value are (rule S3):
+//
+//   - the value without newlines at its end, with all line ends as LF, CRLF, CR, or
+//     CR CR LF, which a terminal makes of CRLF;
+//   - each line of a multi-line value without surrounding white space, if it has at
+//     least Config.MinLine characters;
+//   - its base64 in the standard and the URL alphabet, with and without padding, also
+//     wrapped at 64 or 76 columns, and at each of the three alignments in a longer
+//     encoded text;
+//   - its URL encodings: for a query, for a path, and as encodeURIComponent of
+//     JavaScript, with hexadecimal digits in lower or upper case;
 //   - its content as a JSON string, as Go, JavaScript, Python, PHP and .NET write it;
-//   - its shell quotings, as in scripts and as bash and dash trace commands (set -x):
-//     within single quotes, within double quotes, with backslashes, and as $'...';
-//   - its hexadecimal digits, in lower and in upper case, also wrapped at 60 columns
-//     (xxd -p), if it has at least four bytes: fewer digits are found in checksums by
+//   - its shell quotings, as scripts write them and as bash and dash trace commands
+//     (set -x): in single quotes, in double quotes, with backslashes, and as $'...';
+//   - its hexadecimal digits in lower and upper case, also wrapped at 60 columns
+//     (xxd -p), if it has at least four bytes. Fewer digits occur in checksums by
 //     accident.
 //
-// # What is not masked
+// # Text that is not masked
 //
-// Values shorter than Config.MinLength, and values that are nothing but white
-// space. Anything else that a program does to a value: cutting it up, reversing,
-// changing its case, hexadecimal digits with anything between them, compression,
-// encryption, two encodings on top of each other, colour codes in the middle. The
-// character of a base64 text in which a value begins or ends in the middle of a
-// character stays: it holds at most four bits of the value. Base64 within a
-// longer encoded text stays when fewer than six of its characters belong to the
-// value alone, and when a line break falls into it.
+// The masker ignores values shorter than Config.MinLength, and values of white space
+// only. It does not find a value that a program changes in another way: cut up,
+// reversed, in another case, as separated hexadecimal digits, compressed, encrypted,
+// with two encodings, or with colour codes in the middle. If a value begins or ends
+// inside a base64 character, that character stays visible; it contains at most four
+// bits of the value. In a longer base64 text, a value stays visible if less than six
+// characters depend on it alone, or if a line break falls into it.
 //
-// # What it costs
+// # Costs
 //
-// A Masker looks for all forms of all values at once. On ordinary text it touches
-// every eighth to sixteenth byte, however many values there are, and passes text
-// on without copying it where nothing is masked. One short value (its shortest
-// form has less than 15 bytes; less than 7; less than 3) adds a search that
-// touches every fourth (second; every) byte. Text that looks like secrets all the
-// time, by accident or on purpose, is left to an automaton that takes two steps
-// for a byte at most on average; it is built when first needed and takes about 25
-// bytes of memory for each byte of a form. Writing allocates nothing in the steady
-// state. docs/benchmarks.md has figures.
-//
-// Start reading at resolve.go for references, and at masker.go for masking; coverer.go decides on bytes, finder.go and machine.go
-// look for values.
+// A Masker searches for all forms of all values at once. In ordinary text it reads
+// every eighth to sixteenth byte, whatever the number of values is, and it does not
+// copy text that has no secret. Short values cost more: a form of less than 15 bytes
+// adds a search that reads every fourth byte, less than 7 bytes every second, and
+// less than 3 bytes every byte. If a text resembles secrets all the time, an
+// automaton searches it in at most two steps for each byte on average. The automaton
+// is built when it is first needed and takes about 25 bytes of memory for each byte
+// of a form. A write allocates nothing in the steady state. docs/benchmarks.md has
+// figures.
 package secrets

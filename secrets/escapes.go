@@ -12,27 +12,27 @@ import (
 	"unicode/utf8"
 )
 
-// What some way of writing text does not leave as it is: a bit for each.
+// Each bit stands for an encoding that changes a byte.
 const (
-	inJSON      = 1 << iota // quotes and backslashes; others with inControl and inUnicode
-	inHTML                  // as JSON within HTML escapes it
-	inSlash                 // the slash, which some write as \/ in JSON
-	inStrict                // as JSON escapes it in .NET
-	inQuery                 // in URLs
-	inPath                  // in URLs' paths
-	inComponent             // in URLs, by JavaScript's encodeURIComponent
-	inSingle                // within single quotes
-	inDouble                // within double quotes
-	inBackslash             // by printf %q
-	inDollar                // within $''
+	inJSON      = 1 << iota // quotes and backslashes; it also changes inControl and inUnicode
+	inHTML                  // JSON for HTML
+	inSlash                 // the slash: some JSON encoders write \/
+	inDotNet                // JSON of .NET
+	inQuery                 // queries of URLs
+	inPath                  // paths of URLs
+	inComponent             // encodeURIComponent of JavaScript
+	inSingle                // a shell word in single quotes
+	inDouble                // a shell word in double quotes
+	inBackslash             // printf %q of bash
+	inDollar                // a shell word in $''
 	inControl               // control characters
-	inUnicode               // beyond ASCII
+	inUnicode               // bytes beyond ASCII
 )
 
 const unreserved = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~"
 
-// escaped are the bits of each byte.
-var escaped = func() (t [256]uint16) {
+// changedBy has the bits of each byte.
+var changedBy = func() (t [256]uint16) {
 	mark := func(bit uint16, chars string) {
 		for _, c := range []byte(chars) {
 			t[c] |= bit
@@ -58,7 +58,7 @@ var escaped = func() (t [256]uint16) {
 	mark(inJSON, `"\`)
 	mark(inHTML, "<>&")
 	mark(inSlash, "/")
-	mark(inStrict, "\"'<>&+`\\")
+	mark(inDotNet, "\"'<>&+`\\")
 	mark(inSingle, "'")
 	mark(inDouble, "\\\"$`")
 	mark(inBackslash, " \t!\"#$&'()*,;<>?[\\]^`{|}~")
@@ -66,26 +66,33 @@ var escaped = func() (t [256]uint16) {
 	return t
 }()
 
-// way is a way to write each byte: the bytes to write, at most seven, the first
-// lowest, and above them their number.
-type way [256]uint64
+// escapeTable has the replacement of each byte, at most seven bytes, the first one
+// lowest. The highest byte is the length of the replacement.
+type escapeTable [256]uint64
 
-// wayOf writes the bytes that have one of the bits as write does, and others as
-// they are.
-func wayOf(bits uint16, write func(b []byte, c byte) []byte) *way {
-	var w way
-	for c := range w {
+// newEscapeTable returns a table in which escape replaces the bytes that have one of
+// the bits. All other bytes stand for themselves.
+func newEscapeTable(bits uint16, escape func(b []byte, c byte) []byte) *escapeTable {
+	var t escapeTable
+	for c := range t {
 		b := []byte{byte(c)}
-		if escaped[c]&bits != 0 {
-			b = write(b[:0], byte(c))
+		if changedBy[c]&bits != 0 {
+			b = escape(b[:0], byte(c))
 		}
-		w[c] = load(b) | uint64(len(b))<<56
+		t[c] = load(b) | uint64(len(b))<<56
 	}
-	return &w
+	return &t
 }
 
-// ways are made when a value first has something that is written otherwise.
-var ways = sync.OnceValue(func() *allWays {
+// escapeTables has all tables. They are made for the first value that needs one.
+type escapeTables struct {
+	json, html, slash, dotNet      *escapeTable
+	query, form, path, component   [2]*escapeTable // with digits in upper and in lower case
+	single, quoted, double, printf *escapeTable
+	dollar, octal                  *escapeTable
+}
+
+var allEscapeTables = sync.OnceValue(func() *escapeTables {
 	percent := func(digits string) func([]byte, byte) []byte {
 		return func(b []byte, c byte) []byte { return append(b, '%', digits[c>>4], digits[c&15]) }
 	}
@@ -97,126 +104,120 @@ var ways = sync.OnceValue(func() *allWays {
 			return percent(digits)(b, c)
 		}
 	}
-	a := &allWays{
-		json:   wayOf(inJSON, backslash),
-		html:   wayOf(inHTML, func(b []byte, c byte) []byte { return fmt.Appendf(b, `\u%04x`, c) }),
-		slash:  wayOf(inSlash, backslash),
-		strict: wayOf(inStrict, strict),
-		single: wayOf(inSingle, func(b []byte, _ byte) []byte { return append(b, `'\''`...) }),
-		quoted: wayOf(inSingle, func(b []byte, _ byte) []byte { return append(b, `'"'"'`...) }),
-		double: wayOf(inDouble, backslash),
-		printf: wayOf(inBackslash, backslash),
-		dollar: wayOf(inDollar, dollar),
-		// Where the locale has none of them, or nobody could read them.
-		octal: wayOf(inDollar|inControl|inUnicode, func(b []byte, c byte) []byte {
-			if escaped[c]&inDollar != 0 {
+	t := &escapeTables{
+		json:   newEscapeTable(inJSON, backslash),
+		html:   newEscapeTable(inHTML, func(b []byte, c byte) []byte { return fmt.Appendf(b, `\u%04x`, c) }),
+		slash:  newEscapeTable(inSlash, backslash),
+		dotNet: newEscapeTable(inDotNet, escapeDotNet),
+		single: newEscapeTable(inSingle, func(b []byte, _ byte) []byte { return append(b, `'\''`...) }),
+		quoted: newEscapeTable(inSingle, func(b []byte, _ byte) []byte { return append(b, `'"'"'`...) }),
+		double: newEscapeTable(inDouble, backslash),
+		printf: newEscapeTable(inBackslash, backslash),
+		dollar: newEscapeTable(inDollar, dollar),
+		// bash writes control characters this way, and all characters that the
+		// locale does not have.
+		octal: newEscapeTable(inDollar|inControl|inUnicode, func(b []byte, c byte) []byte {
+			if changedBy[c]&inDollar != 0 {
 				return dollar(b, c)
 			}
 			return fmt.Appendf(b, `\%03o`, c)
 		}),
 	}
 	for i, digits := range []string{hexUpper, hexLower} {
-		a.query[i] = wayOf(inQuery, percent(digits))
-		a.form[i] = wayOf(inQuery, plus(digits))
-		a.path[i] = wayOf(inPath, percent(digits))
-		a.component[i] = wayOf(inComponent, percent(digits))
+		t.query[i] = newEscapeTable(inQuery, percent(digits))
+		t.form[i] = newEscapeTable(inQuery, plus(digits))
+		t.path[i] = newEscapeTable(inPath, percent(digits))
+		t.component[i] = newEscapeTable(inComponent, percent(digits))
 	}
-	return a
+	return t
 })
 
-type allWays struct {
-	json, html, slash, strict      *way
-	query, form, path, component   [2]*way // digits in upper and in lower case
-	single, quoted, double, printf *way
-	dollar, octal                  *way
-}
-
-// bitsOf are the bits that any of the text's bytes has.
-func bitsOf(text string) (has uint16) {
+// escapeBits returns the bits of all bytes of text.
+func escapeBits(text string) (bits uint16) {
 	for i := range len(text) {
-		has |= escaped[text[i]]
+		bits |= changedBy[text[i]]
 	}
-	return has
+	return bits
 }
 
-// escapes adds a text and the ways to write it within other text.
-func (m *formMaker) escapes(text string) {
-	m.group = m.out.len()
-	m.any(text)
-	v := m.out.at(m.group)
-	has := bitsOf(text)
-	if has == 0 {
+// addEscapes adds a text and its escaped forms within JSON, URLs and shell words.
+func (b *formBuilder) addEscapes(text string) {
+	b.group = b.out.len()
+	b.addAlways(text)
+	v := b.out.at(b.group)
+	bits := escapeBits(text)
+	if bits == 0 {
 		return
 	}
-	w := ways()
-	m.json(v, has, w)
-	m.url(v, has, w)
-	m.shell(v, has, w)
+	t := allEscapeTables()
+	b.addJSON(v, bits, t)
+	b.addURL(v, bits, t)
+	b.addShell(v, bits, t)
 }
 
-// json adds the contents of JSON strings: plain, with <, > and & escaped, with /
-// escaped, as .NET writes it, and in nothing but ASCII.
-func (m *formMaker) json(v []byte, has uint16, w *allWays) {
+// addJSON adds the content of JSON strings: plain, with <, > and & escaped, with /
+// escaped, in the style of .NET, and in ASCII only.
+func (b *formBuilder) addJSON(v []byte, bits uint16, t *escapeTables) {
 	plain := v
 	switch {
-	case has&(inControl|inUnicode) != 0:
+	case bits&(inControl|inUnicode) != 0:
 		var buf bytes.Buffer
 		enc := json.NewEncoder(&buf)
 		enc.SetEscapeHTML(false)
 		if enc.Encode(string(v)) != nil {
 			return
 		}
-		// Without the quotes and the newline around it.
+		// Encode has added quotes and a newline.
 		plain = buf.Bytes()[1 : buf.Len()-2]
-		m.add(string(plain))
-		m.add(ascii(string(plain), `\u%04x`))
-	case has&inJSON != 0:
-		plain = m.write(v, w.json)
-		m.end()
+		b.add(string(plain))
+		b.add(ascii(string(plain), `\u%04x`))
+	case bits&inJSON != 0:
+		plain = b.write(v, t.json)
+		b.finish()
 	}
-	if has&inHTML != 0 {
-		m.replace(plain, w.html)
+	if bits&inHTML != 0 {
+		b.addEscaped(plain, t.html)
 	}
-	if has&inSlash != 0 {
-		m.replace(plain, w.slash)
-		if has&inUnicode != 0 { // as PHP does by itself
-			m.add(strings.ReplaceAll(ascii(string(plain), `\u%04x`), "/", `\/`))
+	if bits&inSlash != 0 {
+		b.addEscaped(plain, t.slash)
+		if bits&inUnicode != 0 { // the default of PHP
+			b.add(strings.ReplaceAll(ascii(string(plain), `\u%04x`), "/", `\/`))
 		}
 	}
-	if has&(inStrict|inUnicode) != 0 && has&inControl == 0 {
-		text := m.write(v, w.strict)
-		if has&inUnicode != 0 {
-			m.out.drop()
-			m.add(ascii(string(text), `\u%04X`))
+	if bits&(inDotNet|inUnicode) != 0 && bits&inControl == 0 {
+		text := b.write(v, t.dotNet)
+		if bits&inUnicode != 0 {
+			b.out.discard()
+			b.add(ascii(string(text), `\u%04X`))
 		} else {
-			m.end()
+			b.finish()
 		}
 	}
 }
 
-// strict is how .NET writes a character in JSON.
-func strict(b []byte, c byte) []byte {
+// escapeDotNet appends c as .NET writes it in JSON.
+func escapeDotNet(b []byte, c byte) []byte {
 	if c == '\\' {
 		return append(b, `\\`...)
 	}
 	return append(b, '\\', 'u', '0', '0', hexUpper[c>>4], hexUpper[c&15])
 }
 
-// url adds the encodings within URLs.
-func (m *formMaker) url(v []byte, has uint16, w *allWays) {
+// addURL adds the encodings in URLs.
+func (b *formBuilder) addURL(v []byte, bits uint16, t *escapeTables) {
 	space := bytes.IndexByte(v, ' ') >= 0
-	for i := range w.query {
-		if has&inQuery != 0 {
-			m.replace(v, w.query[i])
+	for i := range t.query {
+		if bits&inQuery != 0 {
+			b.addEscaped(v, t.query[i])
 		}
 		if space {
-			m.replace(v, w.form[i])
+			b.addEscaped(v, t.form[i])
 		}
-		if has&inPath != 0 {
-			m.replace(v, w.path[i])
+		if bits&inPath != 0 {
+			b.addEscaped(v, t.path[i])
 		}
-		if has&inComponent != 0 {
-			m.replace(v, w.component[i])
+		if bits&inComponent != 0 {
+			b.addEscaped(v, t.component[i])
 		}
 	}
 }
@@ -226,29 +227,29 @@ const (
 	hexLower = "0123456789abcdef"
 )
 
-// shell adds the contents of shell words that mean v, also as shells trace them.
-func (m *formMaker) shell(v []byte, has uint16, w *allWays) {
-	if has&inSingle != 0 {
-		m.replace(v, w.single)
-		m.replace(v, w.quoted)
+// addShell adds the content of shell words for v, also as shells trace commands.
+func (b *formBuilder) addShell(v []byte, bits uint16, t *escapeTables) {
+	if bits&inSingle != 0 {
+		b.addEscaped(v, t.single)
+		b.addEscaped(v, t.quoted)
 	}
-	if has&inDouble != 0 {
-		m.replace(v, w.double)
+	if bits&inDouble != 0 {
+		b.addEscaped(v, t.double)
 	}
-	if has&inBackslash != 0 {
-		m.replace(v, w.printf)
+	if bits&inBackslash != 0 {
+		b.addEscaped(v, t.printf)
 	}
-	if has&inDollar != 0 {
-		m.replace(v, w.dollar)
+	if bits&inDollar != 0 {
+		b.addEscaped(v, t.dollar)
 	}
-	if has&(inControl|inUnicode) != 0 {
-		m.replace(v, w.octal)
+	if bits&(inControl|inUnicode) != 0 {
+		b.addEscaped(v, t.octal)
 	}
 }
 
 func backslash(b []byte, c byte) []byte { return append(b, '\\', c) }
 
-// dollar is how bash writes a character within $”.
+// dollar appends c as bash writes it in $”.
 func dollar(b []byte, c byte) []byte {
 	if i := strings.IndexByte("\n\r\t\x1b\a\b\f\v", c); i >= 0 {
 		c = "nrtEabfv"[i]
@@ -256,28 +257,28 @@ func dollar(b []byte, c byte) []byte {
 	return append(b, '\\', c)
 }
 
-// replace adds v as it is written in a way, unless the group has it.
-func (m *formMaker) replace(v []byte, w *way) {
-	m.write(v, w)
-	m.end()
+// addEscaped adds v as a table escapes it, unless the group has that form.
+func (b *formBuilder) addEscaped(v []byte, t *escapeTable) {
+	b.write(v, t)
+	b.finish()
 }
 
-// write appends v to the last form's bytes as it is written in a way.
-func (m *formMaker) write(v []byte, w *way) []byte {
-	from := len(m.out.bytes)
-	b := slices.Grow(m.out.bytes, 8*len(v))
-	b = b[:cap(b)]
+// write appends v, escaped, to the unfinished form in out, and returns it.
+func (b *formBuilder) write(v []byte, t *escapeTable) []byte {
+	from := len(b.out.bytes)
+	buf := slices.Grow(b.out.bytes, 8*len(v))
+	buf = buf[:cap(buf)]
 	at := from
 	for _, c := range v {
-		word := w[c]
-		binary.LittleEndian.PutUint64(b[at:], word)
+		word := t[c]
+		binary.LittleEndian.PutUint64(buf[at:], word)
 		at += int(word >> 56)
 	}
-	m.out.bytes = b[:at]
-	return b[from:at]
+	b.out.bytes = buf[:at]
+	return buf[from:at]
 }
 
-// ascii writes what is beyond ASCII in the format given.
+// ascii replaces each character beyond ASCII by its UTF-16 code units in format.
 func ascii(text, format string) string {
 	var b strings.Builder
 	for _, r := range text {

@@ -2,46 +2,54 @@ package secrets
 
 import "slices"
 
-// Needles are the texts that a set looks for.
-func Needles(s *Set) []string {
+// The limits of a Resolver.
+const (
+	MaxValue   = maxValue
+	MaxDerived = maxDerived
+	MaxDepth   = maxDepth
+	MaxFetches = maxFetches
+)
+
+// Patterns returns the patterns that a set searches for.
+func Patterns(s *Set) []string {
 	var all []string
-	for _, f := range s.index().finders {
-		for i := range f.needles.len() {
-			all = append(all, string(f.needles.at(i)))
+	for _, m := range s.index().matchers {
+		for i := range m.patterns.len() {
+			all = append(all, string(m.patterns.at(i)))
 		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// NewPlainSet is NewSet without the encodings.
+// NewPlainSet returns a set that makes no encoded forms.
 func NewPlainSet(values ...string) *Set {
 	s := &Set{plain: true}
 	s.Add(values...)
 	return s
 }
 
-// Ready does what the first text would.
-func Ready(s *Set) { s.index() }
+// BuildIndex builds the index, which otherwise the first text would do.
+func BuildIndex(s *Set) { s.index() }
 
-// Deep builds the automaton, which the first text that looks like secrets would,
-// and returns the number of its states.
-func Deep(s *Set) int { return len(s.index().deep().nodes) }
+// BuildAutomaton builds the automaton and returns the number of its states.
+func BuildAutomaton(s *Set) int { return len(s.index().automaton().nodes) }
 
-// Tighten lets the finders spend only credit before the automaton takes over for
-// so many bytes, again and again.
-func Tighten(m *Masker, credit, bytes int) {
-	m.c.budget = budget{credit, credit, bytes}
-	m.c.findings.credit = credit
+// LimitMatchers sets the credit of the matchers, at the beginning and after each use
+// of the automaton, and the number of bytes for which the automaton is used.
+func LimitMatchers(m *Masker, credit, automatonBytes int) {
+	m.stream.budget = searchBudget{credit, credit, automatonBytes}
+	m.stream.matches.credit = credit
 }
 
-// AutomatonAtWork tells which of both the next write goes to.
-func AutomatonAtWork(m *Masker) bool { return m.c.machine != nil }
+// UsesAutomaton reports whether the automaton searches the next write.
+func UsesAutomaton(m *Masker) bool { return m.stream.automaton != nil }
 
-// Finders is how many finders look at each text.
-func Finders(s *Set) int { return len(s.index().finders) }
+// Matchers returns the number of matchers that search each text.
+func Matchers(s *Set) int { return len(s.index().matchers) }
 
-// Buffered is how much memory a masker's buffers have, in bytes.
-func Buffered(m *Masker) int {
-	return cap(m.c.store) + cap(m.c.out) + 16*(cap(m.c.covered)+cap(m.c.findings.spans))
+// BufferSize returns the size of a masker's buffers, in bytes.
+func BufferSize(m *Masker) int {
+	s := &m.stream
+	return cap(s.buf) + cap(s.out) + 16*(cap(s.masked)+cap(s.matches.matches))
 }

@@ -8,176 +8,179 @@ import (
 	"strings"
 )
 
-// formMaker makes the texts by which values give themselves away.
-type formMaker struct {
+// formBuilder makes the forms of values: the byte strings that show a value in a text.
+type formBuilder struct {
 	minLine int
-	plain   bool // the values by themselves, for comparison
-	out     texts
+	plain   bool // make no encoded forms
+	out     patternList
 
-	group   int // the forms from here on are of one text
+	group   int // index of the first form of the current text
 	scratch []byte
 }
 
-// grow makes room for the forms of values, as many as they usually have.
-func (m *formMaker) grow(values []string) {
+// reserve makes room in out for the usual number of forms of values.
+func (b *formBuilder) reserve(values []string) {
 	number, size := 0, 0
 	for _, v := range values {
 		n := 14
-		if bitsOf(v) != 0 {
+		if escapeBits(v) != 0 {
 			n = 26
 		}
 		number += n
 		size += n * len(v) * 3 / 2
 	}
-	m.out.ends = slices.Grow(m.out.ends, number)
-	m.out.bytes = slices.Grow(m.out.bytes, size)
+	b.out.ends = slices.Grow(b.out.ends, number)
+	b.out.bytes = slices.Grow(b.out.bytes, size)
 }
 
-// forms adds the forms of a value, the value itself among them.
-func (m *formMaker) forms(value string) {
-	if m.plain {
-		m.any(value)
+// addForms adds the forms of a value, the value itself included.
+func (b *formBuilder) addForms(value string) {
+	if b.plain {
+		b.addAlways(value)
 		return
 	}
-	m.every(value)
+	b.addEncodings(value)
 	if !strings.ContainsAny(value, "\r\n") {
 		return
 	}
-	lf := lineEnds.Replace(value)
+	lf := toLF.Replace(value)
 	for _, end := range []string{"\n", "\r\n"} {
 		if v := strings.ReplaceAll(lf, "\n", end); v != value {
-			m.every(v)
+			b.addEncodings(v)
 		}
 	}
-	// What terminals make of them.
-	m.group = m.out.len()
-	m.add(strings.ReplaceAll(lf, "\n", "\r"))
-	m.add(strings.ReplaceAll(lf, "\n", "\r\r\n"))
+	// Terminals write these line ends.
+	b.group = b.out.len()
+	b.add(strings.ReplaceAll(lf, "\n", "\r"))
+	b.add(strings.ReplaceAll(lf, "\n", "\r\r\n"))
 	for line := range strings.SplitSeq(lf, "\n") {
-		if line = strings.TrimSpace(line); longEnough(line, m.minLine, 8) {
-			m.escapes(line)
+		if line = strings.TrimSpace(line); longEnough(line, b.minLine, 8) {
+			b.addEscapes(line)
 		}
 	}
 }
 
-var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+var toLF = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
-// every adds a text and everything that is written in its place.
-func (m *formMaker) every(v string) {
-	m.escapes(v)
-	m.scratch = append(append(m.scratch[:0], 0, 0), v...)
-	m.base64(len(v))
-	m.hex(len(v))
+// addEncodings adds a text and all its encodings.
+func (b *formBuilder) addEncodings(v string) {
+	b.addEscapes(v)
+	b.scratch = append(append(b.scratch[:0], 0, 0), v...)
+	b.addBase64(len(v))
+	b.addHex(len(v))
 }
 
-// any adds a form.
-func (m *formMaker) any(text string) {
-	m.out.bytes = append(m.out.bytes, text...)
-	m.out.end()
+// addAlways adds a form without looking for duplicates.
+func (b *formBuilder) addAlways(text string) {
+	b.out.bytes = append(b.out.bytes, text...)
+	b.out.finish()
 }
 
 // add adds a form, unless the group has it.
-func (m *formMaker) add(text string) {
-	m.out.bytes = append(m.out.bytes, text...)
-	m.end()
+func (b *formBuilder) add(text string) {
+	b.out.bytes = append(b.out.bytes, text...)
+	b.finish()
 }
 
-// end adds what has been appended to the last form's bytes as another one, unless
-// the group has it.
-func (m *formMaker) end() {
-	form := m.out.bytes[m.out.begin(m.out.len()):]
-	for i := m.group; i < m.out.len(); i++ {
-		if bytes.Equal(m.out.at(i), form) {
-			m.out.drop()
+// finish ends the unfinished form in out. It discards the form if the group has it.
+func (b *formBuilder) finish() {
+	form := b.out.bytes[b.out.begin(b.out.len()):]
+	for i := b.group; i < b.out.len(); i++ {
+		if bytes.Equal(b.out.at(i), form) {
+			b.out.discard()
 			return
 		}
 	}
-	m.out.end()
+	b.out.finish()
 }
 
-// base64 adds the encodings of the last size bytes of scratch, before which there
-// are two more, by themselves, and those of their characters that they alone
-// decide when they begin at the first, second or third byte of a group.
-func (m *formMaker) base64(size int) {
-	n := len(m.scratch)
+// addBase64 adds the base64 of the last size bytes of scratch, alone and within a
+// longer encoded text. Two bytes precede them in scratch: they stand for the bytes
+// before the value, which may begin at the first, second or third byte of a base64
+// group. Only characters that depend on the value alone belong to a form.
+func (b *formBuilder) addBase64(size int) {
+	n := len(b.scratch)
 	for lead := range 3 {
-		m.scratch = base64.StdEncoding.AppendEncode(m.scratch[:n], m.scratch[2-lead:n])
-		enc := m.scratch[n:]
-		m.base64At(lead, size, enc)
-		foreign := false
-		for i, b := range enc {
-			switch b {
+		b.scratch = base64.StdEncoding.AppendEncode(b.scratch[:n], b.scratch[2-lead:n])
+		enc := b.scratch[n:]
+		b.addBase64At(lead, size, enc)
+		differs := false // in the URL alphabet
+		for i, c := range enc {
+			switch c {
 			case '+':
-				enc[i], foreign = '-', true
+				enc[i], differs = '-', true
 			case '/':
-				enc[i], foreign = '_', true
+				enc[i], differs = '_', true
 			}
 		}
-		if foreign {
-			m.base64At(lead, size, enc)
+		if differs {
+			b.addBase64At(lead, size, enc)
 		}
 	}
-	m.scratch = m.scratch[:n]
+	b.scratch = b.scratch[:n]
 }
 
-// base64At adds what is found of an encoding in which size bytes follow lead others.
-func (m *formMaker) base64At(lead, size int, padded []byte) {
+// addBase64At adds the forms in a padded encoding of lead other bytes and size bytes
+// of the value.
+func (b *formBuilder) addBase64At(lead, size int, padded []byte) {
 	end := bytes.TrimRight(padded, "=")
-	// The first characters hold bits of what is before the value.
+	// The first characters contain bits of the bytes before the value.
 	from := (lead*8 + 5) / 6
-	// The last one holds bits of what is after it, unless the value ends a group.
+	// The last character contains bits of the bytes after the value, unless the
+	// value ends with a group.
 	to := (lead + size) * 8 / 6
-	// A form of few characters is found everywhere by accident.
+	// Shorter forms occur by accident.
 	if to-from >= 6 {
-		m.out.add(end[from:to])
+		b.out.add(end[from:to])
 	}
 	if lead == 0 || len(end)-from >= 6 {
-		// The value at the end of the encoded text: the rest is padding.
+		// Here the encoded text ends with the value; padding may follow.
 		if to < len(end) || to-from < 6 {
-			m.out.add(end[from:])
+			b.out.add(end[from:])
 		}
 		if len(end) < len(padded) {
-			m.out.add(padded[from:])
+			b.out.add(padded[from:])
 		}
 	}
 	if lead == 0 {
-		m.wrapped(padded, 64)
-		m.wrapped(padded, 76)
+		b.addWrapped(padded, 64)
+		b.addWrapped(padded, 76)
 	}
 }
 
-// wrapped adds an encoding's whole and its lines when it is wrapped.
-func (m *formMaker) wrapped(text []byte, width int) {
+// addWrapped adds an encoding that is wrapped at width columns, and its lines.
+func (b *formBuilder) addWrapped(text []byte, width int) {
 	if len(text) <= width {
 		return
 	}
 	for _, end := range []string{"\n", "\r\n"} {
 		for i := 0; i < len(text); i += width {
 			if i > 0 {
-				m.out.bytes = append(m.out.bytes, end...)
+				b.out.bytes = append(b.out.bytes, end...)
 			}
-			m.out.bytes = append(m.out.bytes, text[i:min(i+width, len(text))]...)
+			b.out.bytes = append(b.out.bytes, text[i:min(i+width, len(text))]...)
 		}
-		m.out.end()
+		b.out.finish()
 	}
-	for l := range slices.Chunk(text, width) {
-		if len(l) >= 16 {
-			m.out.add(l)
+	for line := range slices.Chunk(text, width) {
+		if len(line) >= 16 {
+			b.out.add(line)
 		}
 	}
 }
 
-// hex adds the hexadecimal digits of the last size bytes of scratch, in either
-// case, unless so few that numbers and checksums have them by accident.
-func (m *formMaker) hex(size int) {
+// addHex adds the hexadecimal digits of the last size bytes of scratch, in lower and
+// upper case. Less than four bytes have none: the digits would occur by accident in
+// numbers and checksums.
+func (b *formBuilder) addHex(size int) {
 	if size < 4 {
 		return
 	}
-	n := len(m.scratch)
-	m.scratch = hex.AppendEncode(m.scratch, m.scratch[n-size:])
-	digits := m.scratch[n:]
-	m.out.add(digits)
-	m.wrapped(digits, 60) // as xxd -p does
+	n := len(b.scratch)
+	b.scratch = hex.AppendEncode(b.scratch, b.scratch[n-size:])
+	digits := b.scratch[n:]
+	b.out.add(digits)
+	b.addWrapped(digits, 60) // the format of xxd -p
 	letters := false
 	for i, d := range digits {
 		if d >= 'a' {
@@ -185,7 +188,7 @@ func (m *formMaker) hex(size int) {
 		}
 	}
 	if letters {
-		m.out.add(digits)
+		b.out.add(digits)
 	}
-	m.scratch = m.scratch[:n]
+	b.scratch = b.scratch[:n]
 }

@@ -127,12 +127,12 @@ func checkMasker(t *testing.T, values, script string, ops []byte, credit, deep u
 		return
 	}
 	all := strings.Split(values, "\x00")
-	text := nearSecrets(script, secrets.Needles(secrets.NewSet(secrets.Config{}, all...)))
+	text := nearSecrets(script, secrets.Patterns(secrets.NewSet(secrets.Config{}, all...)))
 
 	set := new(secrets.Set)
 	var out strings.Builder
 	m := secrets.NewMasker(&out, set)
-	secrets.Tighten(m, int(credit)*4, int(deep))
+	secrets.LimitMatchers(m, int(credit)*4, int(deep))
 	var slow slowMasker
 	add := func() {
 		if len(all) > 0 {
@@ -153,7 +153,7 @@ func checkMasker(t *testing.T, values, script string, ops []byte, credit, deep u
 		}
 		n := min(int(op&0x3f), len(text))
 		_, _ = m.Write([]byte(text[:n]))
-		slow.use(secrets.Needles(set))
+		slow.use(secrets.Patterns(set))
 		slow.write(text[:n])
 		text = text[n:]
 		same("write")
@@ -167,14 +167,14 @@ func checkMasker(t *testing.T, values, script string, ops []byte, credit, deep u
 		set.Add(all...)
 	}
 	_, _ = m.Write([]byte(text))
-	slow.use(secrets.Needles(set))
+	slow.use(secrets.Patterns(set))
 	slow.write(text)
 	same("last write")
 	_ = m.Close()
 	slow.emit(len(slow.text))
 	same("close")
 
-	if got, want := set.Mask(slow.text), reference(secrets.Needles(set), slow.text); got != want {
+	if got, want := set.Mask(slow.text), reference(secrets.Patterns(set), slow.text); got != want {
 		t.Fatalf("whole %q: got %q, want %q", slow.text, got, want)
 	}
 }

@@ -2,57 +2,60 @@ package secrets
 
 import "sync"
 
-// index is what a Set looks for, as of some moment. It is immutable.
+// index is the patterns of a Set at some moment, prepared for searching. It is
+// immutable.
 type index struct {
-	finders []*finder
-	deep    func() *machine // of all needles; built when first asked for
+	matchers  []*matcher
+	automaton func() *automaton // over all patterns; built at the first call
 }
 
-// newIndex takes finders of some classes, several of one class too.
-func newIndex(finders []*finder) *index {
+// newIndex returns an index of matchers. Several may have the same class.
+func newIndex(matchers []*matcher) *index {
 	return &index{
-		finders: finders,
-		deep: sync.OnceValue(func() *machine {
+		matchers: matchers,
+		automaton: sync.OnceValue(func() *automaton {
 			var all [][]byte
-			for _, f := range finders {
-				for i := range f.needles.len() {
-					all = append(all, f.needles.at(i))
+			for _, m := range matchers {
+				for i := range m.patterns.len() {
+					all = append(all, m.patterns.at(i))
 				}
 			}
-			return compile(all)
+			return newAutomaton(all)
 		}),
 	}
 }
 
-// with is the index with fresh needles too, none of which is empty. Of each class
-// there are several finders, each with at least growth times as many needles as the
-// next: needles come in at the last, and finders of about one size become one.
-// So a needle is entered growth times for each of the few sizes at most, and what
-// an addition costs does not depend on what is there already, on average.
-func (x *index) with(fresh *texts) *index {
+// with returns an index that also has the added patterns. No pattern is empty.
+//
+// Each class has several matchers. Each has at least growth times as many patterns
+// as the next one. Added patterns make a new last matcher, which absorbs the
+// matchers before it that are too small. So a pattern is indexed at most growth
+// times for each of the few sizes, and the average cost of an addition does not
+// depend on the number of patterns in the index.
+func (x *index) with(added *patternList) *index {
 	const growth = 8
-	var added [len(classes)]int
-	for i := range fresh.len() {
-		added[classOf(fresh.at(i))]++
+	var count [len(classes)]int
+	for i := range added.len() {
+		count[classOf(added.at(i))]++
 	}
-	var finders []*finder
-	for c, n := range added {
-		var same []*finder
-		for _, f := range x.finders {
-			if f.q == classes[c].q {
-				same = append(same, f)
+	var matchers []*matcher
+	for c, n := range count {
+		var same []*matcher
+		for _, m := range x.matchers {
+			if m.q == classes[c].q {
+				same = append(same, m)
 			}
 		}
 		if n > 0 {
-			sources := []*texts{fresh}
-			for last := len(same) - 1; last >= 0 && n*growth > same[last].needles.len(); last-- {
-				n += same[last].needles.len()
-				sources = append(sources, &same[last].needles)
+			sources := []*patternList{added}
+			for last := len(same) - 1; last >= 0 && n*growth > same[last].patterns.len(); last-- {
+				n += same[last].patterns.len()
+				sources = append(sources, &same[last].patterns)
 				same = same[:last]
 			}
-			same = append(same, newFinder(c, n, sources))
+			same = append(same, newMatcher(c, n, sources))
 		}
-		finders = append(finders, same...)
+		matchers = append(matchers, same...)
 	}
-	return newIndex(finders)
+	return newIndex(matchers)
 }

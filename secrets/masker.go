@@ -6,43 +6,77 @@ import (
 	"sync"
 )
 
-// Masker is a writer that replaces the secrets of a [Set] in a text that passes
-// through it (SPEC S4). It is safe for concurrent use; its writes to the other
-// writer come one at a time, in order.
+// The masking algorithm, in steps:
 //
-// A Masker holds back text only while it may turn out to be the beginning of a
-// secret, which is at most the length of the longest form of any value. Flush or
-// Close pass it on. A write of more than 64 KiB reaches the other writer as several.
-// What passes through unchanged may be passed on as part of the very slice that
-// was written.
+//  1. Set.Add turns each value into patterns: the byte strings of the value and of
+//     its encoded forms (forms.go, escapes.go).
+//  2. The index groups the patterns into four classes by length. It has a few
+//     matchers for each class (index.go). An index is immutable. When values
+//     are added, the set makes a new index, which shares most matchers.
+//  3. For each write, every matcher samples the text: at every stride-th position
+//     it looks up the next q bytes, a gram, in a Bloom filter. The filter holds
+//     the grams near the beginning of each pattern, so that no occurrence falls
+//     between two samples. A hit is rare; the matcher then compares the patterns
+//     that begin with the bytes around it, by binary search (matcher.go, bloom.go).
+//  4. A match is an interval of the text. Intervals that overlap or touch are
+//     merged (stream.go).
+//  5. The open suffix is the longest end of the text that is a proper prefix of a
+//     pattern. The next write could complete the pattern.
+//  6. The masker writes the text before the open suffix, with each interval replaced
+//     by one Replacement. It also replaces an interval that reaches into the open
+//     suffix: no later text can change that. It keeps the open suffix for the
+//     next write.
+//  7. Comparing patterns costs time, and a text could cause it at every byte. So
+//     the matchers have a credit. When the credit is used up, an Aho-Corasick
+//     automaton over all patterns takes over for the next MiB (automaton.go). It
+//     takes at most two steps for each byte on average, whatever the text is.
+//
+// For example, with the patterns "pass" and "password1":
+//
+//	write        text searched    intervals          open suffix   written
+//	"my pass"    "my pass"        [3,7)              "pass"        "my ******"
+//	"word1 or "  "password1 or "  [3,7)+[3,12)       none          " or "
+//	"pa"         "pa"             none               "pa"          nothing
+//	"y"          "pay"            none               none          "pay"
+//
+// In the second row the interval continues the one that the first row replaced, so
+// there is no second Replacement.
+
+// Masker is a writer that replaces the secrets of a [Set] in a text on the way to
+// another writer (rule S4). It is safe for concurrent use. It writes to the other
+// writer in order, one call at a time.
+//
+// A Masker holds back text only while the text may be the beginning of a secret: at
+// most the length of the longest form of a value. Flush and Close write the text
+// that is held back. A write of more than 64 KiB reaches the other writer in several
+// parts. Unchanged text may reach the other writer as part of the caller's slice.
 type Masker struct {
 	set *Set
 
-	// mu serialises the writes to w and guards what follows.
+	// mu serialises the writes to w and guards the fields below.
 	mu     sync.Mutex
 	w      io.Writer
-	c      coverer
+	stream stream
 	err    error
 	closed bool
 }
 
-// maxPiece is the number of bytes that are masked at once, so that a large write
-// costs no large buffer.
-const maxPiece = 64 << 10
+// maxChunk is the number of bytes that are masked at once. It bounds the buffer that
+// a large write needs.
+const maxChunk = 64 << 10
 
 var errClosed = errors.New("write to a closed masker")
 
-// NewMasker makes a writer that passes on to w. It panics without a set: text
-// would go through unmasked.
+// NewMasker returns a Masker that writes to w. It panics if set is nil, because the
+// text would then reach w unmasked.
 func NewMasker(w io.Writer, set *Set) *Masker {
 	if set == nil {
-		panic("secrets: a masker without a set")
+		panic("secrets: NewMasker without a set")
 	}
-	return &Masker{set: set, w: w, c: newCoverer(set.index())}
+	return &Masker{set: set, w: w, stream: newStream(set.index())}
 }
 
-// Write masks p. When the other writer has failed once, Write fails with its error
-// from then on.
+// Write masks p. After an error of the other writer, every Write returns that error.
 func (m *Masker) Write(p []byte) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -50,28 +84,28 @@ func (m *Masker) Write(p []byte) (int, error) {
 		return 0, errClosed
 	}
 	for n := 0; ; {
-		m.renew()
-		piece := p[n:min(n+maxPiece, len(p))]
-		if err := m.pass(m.c.write(piece)); err != nil {
+		m.updateIndex()
+		chunk := p[n:min(n+maxChunk, len(p))]
+		if err := m.writeOut(m.stream.write(chunk)); err != nil {
 			return n, err
 		}
-		if n += len(piece); n == len(p) {
+		if n += len(chunk); n == len(p) {
 			return n, nil
 		}
 	}
 }
 
-// Flush passes on what is held back. If it was the beginning of a secret, that
-// beginning shows; what follows of the secret will be masked still. Flush where
-// the text pauses for a person to read it, not to be on the safe side.
+// Flush writes the text that is held back. If that text was the beginning of a
+// secret, the beginning becomes visible; the rest of the secret is still masked.
+// So call Flush only where the text pauses for a reader, not as a precaution.
 func (m *Masker) Flush() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.flush()
 }
 
-// Close passes on what is held back and refuses further writes. It does not
-// close the other writer. Closing again does nothing.
+// Close writes the text that is held back and refuses further writes. It does not
+// close the other writer. A second Close does nothing.
 func (m *Masker) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,18 +117,18 @@ func (m *Masker) Close() error {
 }
 
 func (m *Masker) flush() error {
-	m.renew()
-	return m.pass(m.c.flush())
+	m.updateIndex()
+	return m.writeOut(m.stream.flush())
 }
 
-// renew looks for what the set has by now.
-func (m *Masker) renew() {
-	if x := m.set.index(); x != m.c.index {
-		m.c.use(x)
+// updateIndex makes the stream search for the values that were added to the set.
+func (m *Masker) updateIndex() {
+	if x := m.set.index(); x != m.stream.index {
+		m.stream.setIndex(x)
 	}
 }
 
-func (m *Masker) pass(text []byte) error {
+func (m *Masker) writeOut(text []byte) error {
 	if m.err != nil || len(text) == 0 {
 		return m.err
 	}

@@ -263,7 +263,7 @@ func TestTheAutomatonTakesOverAndHandsBack(t *testing.T) {
 	set := secrets.NewSet(secrets.Config{}, strings.Repeat("a", 40)+"b", "visibly-fake-value")
 	var out bytes.Buffer
 	m := secrets.NewMasker(&out, set)
-	secrets.Tighten(m, 1000, 20_000)
+	secrets.LimitMatchers(m, 1000, 20_000)
 	var want strings.Builder
 	modes := map[bool]int{}
 	for range 20 {
@@ -273,8 +273,8 @@ func TestTheAutomatonTakesOverAndHandsBack(t *testing.T) {
 		} {
 			_, err := io.WriteString(m, text)
 			require.NoError(t, err)
-			want.WriteString(reference(secrets.Needles(set), text))
-			modes[secrets.AutomatonAtWork(m)]++
+			want.WriteString(reference(secrets.Patterns(set), text))
+			modes[secrets.UsesAutomaton(m)]++
 		}
 	}
 	require.NoError(t, m.Close())
@@ -290,9 +290,9 @@ func TestMaskerBuffersStaySmall(t *testing.T) {
 	for _, credit := range []int{0, 1 << 10, 1 << 20} {
 		set := secrets.NewSet(secrets.Config{}, strings.Repeat("abc-", 10)+"!", "abc")
 		m := secrets.NewMasker(io.Discard, set)
-		secrets.Tighten(m, credit, 100_000)
+		secrets.LimitMatchers(m, credit, 100_000)
 		eachCut(bytes.Repeat([]byte("abc-"), 100_000), 100, func(p []byte) { _, _ = m.Write(p) })
-		assert.Less(t, secrets.Buffered(m), 16<<10, "credit %d", credit)
+		assert.Less(t, secrets.BufferSize(m), 16<<10, "credit %d", credit)
 	}
 }
 

@@ -11,38 +11,37 @@ import (
 	"unicode/utf8"
 )
 
-// Provider fetches secrets from where they are kept. Implementations are safe
-// for concurrent use and keep no values: what a task needs twice, its [Resolver]
-// remembers (SPEC S1).
+// Provider fetches secrets from a store. Implementations must be safe for concurrent
+// use and must not cache values: the [Resolver] of a task does (rule S1).
 type Provider interface {
-	// Fetch returns the value that a reference addresses. The reference's scheme
-	// is the provider's name; the rest is as the provider's documentation says.
-	// An error says why and never shows a value, a token or any other part of an
-	// answer. A secret that is not there is [ErrNotFound].
+	// Fetch returns the value for a reference. The scheme of ref selects the
+	// provider; the provider defines the rest of the URL. If the secret does not
+	// exist, the error wraps [ErrNotFound]. Errors must not contain a value, a token
+	// or any other part of the store's answer.
 	Fetch(ctx context.Context, ref *url.URL) (string, error)
 }
 
-// ProviderFunc is a function as a [Provider].
+// ProviderFunc is a function that implements [Provider].
 type ProviderFunc func(ctx context.Context, ref *url.URL) (string, error)
 
 // Fetch calls f.
 func (f ProviderFunc) Fetch(ctx context.Context, ref *url.URL) (string, error) { return f(ctx, ref) }
 
-// Providers are providers by the scheme of the references that they serve, in
-// lower case. Two Vaults are two schemes, such as "vault" and "vault-test".
+// Providers maps URL schemes to providers. A scheme is in lower case. Two servers of
+// the same kind need two schemes, such as "vault" and "vault-test".
 type Providers map[string]Provider
 
-// ErrNotFound means that there is no such secret, or no such field in it.
+// ErrNotFound means that a secret, or a field of it, does not exist.
 var ErrNotFound = errors.New("there is no such secret")
 
-// Field takes one field out of a secret that is a document. An empty name means
-// the whole text as it is. Otherwise the text is a JSON object, and the name a
-// member of it; dots lead into members of members and elements of lists
-// ("db.users.0.password"). A name that is there as a whole, dots included, goes
-// before one that is taken apart.
+// Field returns one field of a secret. If name is empty, Field returns text itself.
+// Otherwise text must be a JSON object. The name is a member of it; dots separate
+// members of nested objects and indexes of lists ("db.users.0.password"). If a
+// member's name contains dots, the longest matching name counts.
 //
-// A string is its value; everything else is its JSON text, so that numbers keep
-// all their digits. The errors name the field and show nothing of the text.
+// For a string, Field returns its value. For any other value it returns the JSON
+// text, so that a number keeps all its digits. An error names the field and shows no
+// part of text. If the field does not exist or is null, the error wraps [ErrNotFound].
 func Field(text, name string) (string, error) {
 	if name == "" {
 		return text, nil
@@ -50,7 +49,7 @@ func Field(text, name string) (string, error) {
 	if !json.Valid([]byte(text)) {
 		return "", fmt.Errorf("the secret has no field %q: it is not JSON", name)
 	}
-	v, ok := descend(json.RawMessage(text), name)
+	v, ok := findPath(json.RawMessage(text), name)
 	if !ok {
 		return "", fmt.Errorf("%w: it has no field %q", ErrNotFound, name)
 	}
@@ -65,8 +64,8 @@ func Field(text, name string) (string, error) {
 	}
 }
 
-// descend finds a path in a valid JSON value.
-func descend(v json.RawMessage, path string) (json.RawMessage, bool) {
+// findPath returns the value at a path in a valid JSON value.
+func findPath(v json.RawMessage, path string) (json.RawMessage, bool) {
 	var object map[string]json.RawMessage
 	var list []json.RawMessage
 	member := func(name string) (json.RawMessage, bool) {
@@ -89,13 +88,13 @@ func descend(v json.RawMessage, path string) (json.RawMessage, bool) {
 	if m, ok := member(path); ok {
 		return m, true
 	}
-	for i := range len(path) { // the longest name goes first, from the right
+	for i := range len(path) { // from the right: the longest name first
 		dot := len(path) - 1 - i
 		if path[dot] != '.' {
 			continue
 		}
 		if m, ok := member(path[:dot]); ok {
-			if found, ok := descend(m, path[dot+1:]); ok {
+			if found, ok := findPath(m, path[dot+1:]); ok {
 				return found, true
 			}
 		}
@@ -103,51 +102,51 @@ func descend(v json.RawMessage, path string) (json.RawMessage, bool) {
 	return nil, false
 }
 
-// ReferenceError says which reference could not be resolved, and why. Its text
-// shows no secret that its task knows.
+// ReferenceError is the error for a reference that cannot be resolved. Its text shows
+// no known secret of the task.
 type ReferenceError struct {
-	// Reference is what stands between "${{secrets." and "}}".
+	// Reference is the text between "${{secrets." and "}}".
 	Reference string
-	// Err is the reason as the provider gave it.
+	// Err is the reason. Its text is not masked.
 	Err error
 
 	text string
 }
 
-// Error is the reference and the reason.
+// Error returns the reference and the masked reason.
 func (e *ReferenceError) Error() string { return e.text }
 
-// Unwrap gives access to the reason.
+// Unwrap returns the reason.
 func (e *ReferenceError) Unwrap() error { return e.Err }
 
-// parseReference reads a reference that is a URL.
+// parseReference parses the URL of a provider reference.
 func parseReference(name string) (*url.URL, error) {
 	u, err := url.Parse(name)
 	switch {
 	case err != nil:
-		return nil, errors.New("it is not a URL") // url.Parse quotes what it was given
+		return nil, errors.New("it is not a URL") // the error of url.Parse quotes name
 	case u.User != nil:
-		return nil, errors.New("a reference holds no user or password")
+		return nil, errors.New("a reference must not contain a user or password")
 	}
 	return u, nil
 }
 
-// isURL tells a reference to a provider from the id of a secret task.
+// isURL reports whether a reference is a provider's URL, not the id of a secret.
 func isURL(name string) bool {
 	scheme, _, ok := strings.Cut(name, "://")
 	return ok && scheme != ""
 }
 
-// validValue refuses what is no secret value.
-func validValue(v string) error {
-	if len(v) > MaxValue {
-		return fmt.Errorf("its value is larger than %d bytes", MaxValue)
+// checkSize returns an error if a value is too large.
+func checkSize(v string) error {
+	if len(v) > maxValue {
+		return fmt.Errorf("its value is larger than %d bytes", maxValue)
 	}
 	return nil
 }
 
-// insertable refuses what would not survive in a JSON string.
-func insertable(v string) error {
+// checkText returns an error if a value cannot be part of a JSON string.
+func checkText(v string) error {
 	if !utf8.ValidString(v) {
 		return errors.New("its value is not UTF-8 text, so it can only be used with getAsBase64")
 	}

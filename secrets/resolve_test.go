@@ -111,7 +111,7 @@ func TestResolveFailsWithTheReferencesName(t *testing.T) {
 		"unknown provider":     {`"${{secrets.none://x}}"`, `${{secrets.none://x}}: this delegate has no secret provider "none"`},
 		"provider has nothing": {`"${{secrets.test:///missing}}"`, "${{secrets.test:///missing}}: there is no such secret"},
 		"broken URL":           {`"${{secrets.test://[}}"`, "${{secrets.test://[}}: it is not a URL"},
-		"user in the URL":      {`"${{secrets.test://u:p@h/}}"`, "a reference holds no user or password"},
+		"user in the URL":      {`"${{secrets.test://u:p@h/}}"`, "a reference must not contain a user or password"},
 		"no name":              {`"${{secrets.}}"`, "it is neither the id of a secret nor a URL"},
 		"expression in it":     {`"${{secrets.a || secrets.b}}"`, "${{secrets.a || secrets.b}}: it is neither"},
 		"no end":               {`"${{secrets.a}"`, "not ended by }}"},
@@ -184,7 +184,7 @@ func TestResolveBoundsItsResult(t *testing.T) {
 	require.ErrorAs(t, limit(0).Define("huge", strings.Repeat("x", secrets.MaxValue+1)), &refErr)
 	assert.Equal(t, "huge", refErr.Reference)
 	_, err := limit(0).Resolve(t.Context(), []byte(`"<{ ${{secrets.long}}`+strings.Repeat("y", secrets.MaxDerived)+` | getAsBase64 }>"`))
-	assert.ErrorContains(t, err, "what a template makes of a secret is larger than")
+	assert.ErrorContains(t, err, "the result of a template with a secret is larger than")
 }
 
 // A task sees one value for one reference, and the next task asks again.

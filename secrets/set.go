@@ -2,83 +2,99 @@ package secrets
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"unicode/utf8"
 )
 
-// Replacement is what stands in the place of a secret. It is the same for all
-// of them, so that it tells nothing about their length.
+// Replacement replaces a secret. It is the same for all secrets, so that it does not
+// show their length.
 const Replacement = "******"
 
-// Config says what counts as a secret.
+// Config defines which values a [Set] masks. The zero value has the defaults.
 type Config struct {
-	// MinLength is the length in characters below which a value is not masked.
-	// 0 means 3. A lower minimum makes logs unreadable and, because everything
-	// else is shown, guessable: masking every "1" tells where they are. Values
-	// that are shorter stay visible.
+	// MinLength is the minimum length of a masked value, in characters. Shorter
+	// values stay visible. 0 means 3. With a lower minimum, logs become unreadable.
+	// They also show more: if every "1" is masked, the positions of all ones are
+	// known.
 	MinLength int
 
-	// MinLine is the same for the single lines of a multi-line value. 0 means 8.
-	// Lines such as "{" of a JSON value are no secrets by themselves; the value
-	// as a whole is masked whatever its lines are.
+	// MinLine is the minimum length of a line of a multi-line value, in characters.
+	// Shorter lines are not masked alone: a line such as "{" of a JSON value is no
+	// secret. The whole value is masked in any case. 0 means 8.
 	MinLine int
 }
 
-// Set is a set of secret values. It is safe for concurrent use, and never prints
-// them. The zero value is an empty set with the defaults of [Config].
+// Set is a set of secret values. It is safe for concurrent use. It never prints the
+// values. The zero value is an empty set with the defaults of [Config].
 type Set struct {
 	cfg   Config
-	plain bool // the values by themselves, for comparison
+	plain bool // make no encoded forms; benchmarks compare with it
 
-	current atomic.Pointer[index] // of all values; nil until somebody asks after an addition
+	current atomic.Pointer[index] // of all values; nil after an addition
 
-	mu    sync.Mutex // guards what follows, and changes of current
-	last  *index     // of all values but the fresh ones' needles; nil if there are none
-	known map[string]struct{}
-	fresh texts
+	mu      sync.Mutex // guards the fields below, and changes of current
+	indexed *index     // without the pending patterns; nil if there are none
+	known   map[string]struct{}
+	pending patternList
 }
 
-// NewSet makes a set that holds values.
+// NewSet returns a set of values.
 func NewSet(cfg Config, values ...string) *Set {
 	s := &Set{cfg: cfg}
 	s.Add(values...)
 	return s
 }
 
-// Add adds values. Maskers that work with the set mask them in everything that
-// they have not passed on yet. Newlines at the end of a value do not belong to
-// it. Values that are too short, empty or white space are ignored.
+// Add adds values. Maskers of the set mask them in all text that they have not
+// written yet. Add removes newlines at the end of a value. It ignores values that
+// are too short, empty or only white space. A nil set ignores all values, so a
+// handler may call FromContext(ctx).Add without a check.
 //
-// Add makes a value's forms, in a few microseconds for one of 40 characters. They
-// are entered when a text is masked next, all that have come together by then at
-// once; nothing is rebuilt for it but what was added in portions of a similar
-// size. Where a text is masked after each addition, 1,000 values take about ten
-// times as long as all at once, some 100 microseconds each.
+// Add makes the forms of a value, which takes a few microseconds for 40 characters.
+// The next use of the set indexes the forms of all added values at once, and merges
+// them with indexed forms of similar number only. If a text is masked after each
+// addition, 1,000 values take about ten times as long as in one addition, some 100
+// microseconds each.
 func (s *Set) Add(values ...string) {
+	if s == nil {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known == nil {
 		s.known = make(map[string]struct{}, len(values))
 	}
-	m := formMaker{minLine: s.cfg.MinLine, plain: s.plain, out: s.fresh}
-	m.grow(values)
+	b := formBuilder{minLine: s.cfg.MinLine, plain: s.plain, out: s.pending}
+	b.reserve(values)
 	for _, v := range values {
 		v = strings.TrimRight(v, "\r\n")
 		if _, ok := s.known[v]; ok || !longEnough(v, s.cfg.MinLength, 3) {
 			continue
 		}
 		s.known[v] = struct{}{}
-		m.forms(v)
+		b.addForms(v)
 	}
-	s.fresh = m.out
-	if s.fresh.len() > 0 {
+	s.pending = b.out
+	if s.pending.len() > 0 {
 		s.current.Store(nil)
 	}
 }
 
-// longEnough tells whether a text is worth masking.
+// Include adds the values of another set that this set does not ignore. The other
+// set may be nil.
+func (s *Set) Include(other *Set) {
+	if other == nil || other == s {
+		return
+	}
+	s.Add(other.Values()...)
+}
+
+// longEnough reports whether text has the minimum length and is not only white
+// space. A minimum of 0 means def.
 func longEnough(text string, minimum, def int) bool {
 	if minimum <= 0 {
 		minimum = def
@@ -86,60 +102,69 @@ func longEnough(text string, minimum, def int) bool {
 	return utf8.RuneCountInString(text) >= minimum && strings.TrimSpace(text) != ""
 }
 
-// Mask replaces the secrets in a whole text: an error message, an output, a log
-// event. For text that arrives in pieces use a [Masker].
+// Mask returns text with its secrets replaced. Text must be complete, such as an
+// error message or a step's output value. For text that arrives in parts, use a
+// [Masker].
 func (s *Set) Mask(text string) string {
 	x := s.index()
-	if len(x.finders) == 0 {
+	if len(x.matchers) == 0 {
 		return text
 	}
-	c := newCoverer(x)
-	masked := c.write([]byte(text))
-	if !c.found {
+	st := newStream(x)
+	masked := st.write([]byte(text))
+	if !st.matched {
 		return text
 	}
-	whole := string(masked) // flush writes where this is
-	return whole + string(c.flush())
+	decided := string(masked) // a copy: flush overwrites the buffer
+	return decided + string(st.flush())
 }
 
-// Len is the number of values.
+// Len returns the number of values.
 func (s *Set) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.known)
 }
 
-// String says how many values there are, not which.
+// Values returns the values in no order. Every other method hides them: store the
+// result only in a place that is safe for secrets.
+func (s *Set) Values() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.known))
+}
+
+// String returns the number of values, not the values.
 func (s *Set) String() string { return fmt.Sprintf("secrets.Set(%d values)", s.Len()) }
 
-// GoString is String, for %#v.
+// GoString returns the same text as String. The verb %#v uses it.
 func (s *Set) GoString() string { return s.String() }
 
-// Format is String for every verb, so that none looks inside.
+// Format writes the text of String for every verb, so that no verb prints a value.
 func (s *Set) Format(f fmt.State, _ rune) { _, _ = fmt.Fprint(f, s.String()) }
 
-// MarshalText is String, for JSON and whatever else encodes by reflection.
+// MarshalText returns the text of String. Encoders such as encoding/json use it.
 func (s *Set) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// index is what to look for now.
+// index returns the index of all values.
 func (s *Set) index() *index {
 	if x := s.current.Load(); x != nil {
 		return x
 	}
-	return s.renew()
+	return s.indexPending()
 }
 
-// renew enters the fresh needles.
-func (s *Set) renew() *index {
+// indexPending makes the index of all values, with the pending patterns.
+func (s *Set) indexPending() *index {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.last == nil {
-		s.last = newIndex(nil)
+	if s.indexed == nil {
+		s.indexed = newIndex(nil)
 	}
-	if s.fresh.len() > 0 {
-		s.last = s.last.with(&s.fresh)
-		s.fresh = texts{}
+	if s.pending.len() > 0 {
+		s.indexed = s.indexed.with(&s.pending)
+		s.pending = patternList{}
 	}
-	s.current.Store(s.last)
-	return s.last
+	s.current.Store(s.indexed)
+	return s.indexed
 }

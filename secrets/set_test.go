@@ -168,7 +168,7 @@ func TestAddingOneByOneKeepsFindersFewAndFindsEverything(t *testing.T) {
 	for i, v := range values {
 		set.Add(v)
 		require.Equal(t, "<******>", set.Mask("<"+v+">"), "just added")
-		require.LessOrEqual(t, secrets.Finders(set), 5*3, "after %d values", i+1)
+		require.LessOrEqual(t, secrets.Matchers(set), 5*3, "after %d values", i+1)
 	}
 	for _, v := range values {
 		require.Equal(t, "<******>", set.Mask("<"+v+">"))

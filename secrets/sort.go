@@ -6,75 +6,74 @@ import (
 	"slices"
 )
 
-// sort brings needles in order.
-func (f *finder) sort(order []keyed, sources []*texts) {
-	sortKeys(order, order[len(order):2*len(order)])
-	byText := func(a, b keyed) int {
+// sortEntry refers to a pattern and has its sort key.
+type sortEntry struct {
+	key             uint64 // the first eight bytes, big-endian
+	source, pattern int32  // index of a list, and of the pattern in it
+}
+
+func (e sortEntry) in(sources []*patternList) []byte { return sources[e.source].at(int(e.pattern)) }
+
+// sortEntries sorts entries by pattern. The slice has spare capacity for a copy.
+func sortEntries(entries []sortEntry, sources []*patternList) {
+	radixSort(entries, entries[len(entries):2*len(entries)])
+	byPattern := func(a, b sortEntry) int {
 		if a.key != b.key {
 			return cmp.Compare(a.key, b.key)
 		}
 		return bytes.Compare(a.in(sources), b.in(sources))
 	}
-	for i := 0; i < len(order); {
+	for i := 0; i < len(entries); {
 		j := i + 1
-		for j < len(order) && order[j].key>>32 == order[i].key>>32 {
+		for j < len(entries) && entries[j].key>>32 == entries[i].key>>32 {
 			j++
 		}
 		if j > i+1 {
-			slices.SortFunc(order[i:j], byText)
+			slices.SortFunc(entries[i:j], byPattern)
 		}
 		i = j
 	}
 }
 
-// take sets needles, keys and shorter from needles in order, which have size bytes
-// together. It returns for each needle how many bytes it has in common with the
-// one before it.
-func (f *finder) take(order []keyed, sources []*texts, size int) (common []int32) {
-	needles := texts{make([]byte, 0, size), make([]int, 0, len(order))}
-	keys := make([]uint64, 0, len(order))
-	shorter := make([]int32, 0, len(order))
-	common = make([]int32, 0, len(order))
+// setPatterns sets patterns, keys and longestPrefix from sorted entries, without
+// duplicates. size is the total length of the patterns. It returns for each pattern
+// the length of the prefix that it shares with the previous pattern.
+func (m *matcher) setPatterns(entries []sortEntry, sources []*patternList, size int) (common []int32) {
+	patterns := patternList{make([]byte, 0, size), make([]int, 0, len(entries))}
+	keys := make([]uint64, 0, len(entries))
+	longestPrefix := make([]int32, 0, len(entries))
+	common = make([]int32, 0, len(entries))
 	var previous []byte
-	for _, k := range order {
-		n := k.in(sources)
-		same := commonPrefix(previous, n)
-		if same == len(n) && same == len(previous) {
+	for _, e := range entries {
+		p := e.in(sources)
+		same := commonPrefix(previous, p)
+		if same == len(p) && same == len(previous) {
 			continue
 		}
-		up := int32(needles.len()) - 1
-		for up >= 0 && len(needles.at(int(up))) > same {
-			up = shorter[up]
+		prefix := int32(patterns.len()) - 1
+		for prefix >= 0 && len(patterns.at(int(prefix))) > same {
+			prefix = longestPrefix[prefix]
 		}
-		needles.add(n)
-		keys = append(keys, k.key)
-		shorter = append(shorter, up)
+		patterns.add(p)
+		keys = append(keys, e.key)
+		longestPrefix = append(longestPrefix, prefix)
 		common = append(common, int32(same))
-		previous = n
+		previous = p
 	}
-	f.needles, f.keys, f.shorter = needles, keys, shorter
+	m.patterns, m.keys, m.longestPrefix = patterns, keys, longestPrefix
 	return common
 }
 
-// keyed is a needle by its number, with its first bytes.
-type keyed struct {
-	key            uint64
-	source, needle int32
-}
-
-// in is the needle.
-func (k keyed) in(sources []*texts) []byte { return sources[k.source].at(int(k.needle)) }
-
-// sortKeys sorts by the first half of the key, byte for byte from its last to its
-// first: few needles but forms of one value have that in common. It uses spare,
-// which is as long.
-func sortKeys(keys, spare []keyed) {
+// radixSort sorts entries by the upper half of the key, from its lowest byte to its
+// highest. Few patterns share these bytes, except forms of the same value. spare has
+// the same length as entries and is overwritten.
+func radixSort(entries, spare []sortEntry) {
 	var counts [4][256]int32
-	for _, k := range keys {
-		counts[0][byte(k.key>>32)]++
-		counts[1][byte(k.key>>40)]++
-		counts[2][byte(k.key>>48)]++
-		counts[3][byte(k.key>>56)]++
+	for _, e := range entries {
+		counts[0][byte(e.key>>32)]++
+		counts[1][byte(e.key>>40)]++
+		counts[2][byte(e.key>>48)]++
+		counts[3][byte(e.key>>56)]++
 	}
 	for b := range counts {
 		at := &counts[b]
@@ -83,11 +82,11 @@ func sortKeys(keys, spare []keyed) {
 			at[i] = sum
 			sum += n
 		}
-		for _, k := range keys {
-			d := byte(k.key >> (32 + 8*b))
-			spare[at[d]] = k
+		for _, e := range entries {
+			d := byte(e.key >> (32 + 8*b))
+			spare[at[d]] = e
 			at[d]++
 		}
-		keys, spare = spare, keys
+		entries, spare = spare, entries
 	}
 }

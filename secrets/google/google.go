@@ -125,7 +125,7 @@ func (p *Provider) Fetch(ctx context.Context, ref *url.URL) (string, error) {
 	if err != nil {
 		return "", loginError(err)
 	}
-	secrets.Learn(ctx, token.AccessToken)
+	secrets.FromContext(ctx).Add(token.AccessToken)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return "", errors.New("it must be of the form gcp-sm://project/name#field")

@@ -44,7 +44,7 @@ func (p *Provider) with(ctx context.Context, f func(*api.Client) error) error {
 	if err != nil {
 		return err
 	}
-	secrets.Learn(ctx, s.token) // an earlier task may have logged in
+	secrets.FromContext(ctx).Add(s.token) // an earlier task may have logged in
 	err = f(p.as(s.token))
 	if statusOf(err) == http.StatusForbidden && p.isDead(ctx, s) {
 		if s, err = p.current(ctx, s); err != nil {
@@ -157,7 +157,7 @@ func (p *Provider) login(ctx context.Context) (*session, error) {
 			return nil, fmt.Errorf("%w: the token: %w", ErrLogin, err)
 		}
 	}
-	secrets.Learn(ctx, token)
+	secrets.FromContext(ctx).Add(token)
 	s, err := p.as(token).Auth().Token().LookupSelfWithContext(ctx)
 	switch {
 	case statusOf(err) == http.StatusForbidden:
@@ -196,7 +196,7 @@ func (p *Provider) loginAppRole(ctx context.Context) (*session, error) {
 	case s == nil || s.Auth == nil:
 		return nil, fmt.Errorf("%w: the answer holds no token", ErrLogin)
 	}
-	secrets.Learn(ctx, s.Auth.ClientToken)
+	secrets.FromContext(ctx).Add(s.Auth.ClientToken)
 	return newSession(s.Auth.ClientToken, s.Auth.LeaseDuration, s.Auth.Renewable), nil
 }
 
@@ -214,7 +214,7 @@ func (p *Provider) secretID(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	secrets.Learn(ctx, id)
+	secrets.FromContext(ctx).Add(id)
 	if !role.Wrapped {
 		return id, nil
 	}
@@ -231,7 +231,7 @@ func (p *Provider) secretID(ctx context.Context) (string, error) {
 	if v == "" {
 		return "", errors.New("its wrapping token stands for something else")
 	}
-	secrets.Learn(ctx, v)
+	secrets.FromContext(ctx).Add(v)
 	p.unwrapped = v
 	return v, nil
 }

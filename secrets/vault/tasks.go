@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/vault/api"
 
 	"github.com/delegate-io/dlite/secrets"
+	"github.com/delegate-io/dlite/secrets/internal/secrettask"
 )
 
 // Task types, equal to task.TypeVaultFetch and task.TypeVaultEdit. This package
@@ -43,8 +44,8 @@ const (
 // The status is SUCCESS; what goes wrong is an error of the task.
 func Routes(own *Provider) map[string]http.Handler {
 	return map[string]http.Handler{
-		fetchType: secrets.Handle(func(ctx context.Context, in fetchTask) (secrets.Secret, error) { return in.run(ctx, own) }),
-		editType:  secrets.Handle(func(ctx context.Context, in editTask) (editAnswer, error) { return in.run(ctx, own) }),
+		fetchType: secrettask.Handle(func(ctx context.Context, in fetchTask) (secrets.Secret, error) { return in.run(ctx, own) }),
+		editType:  secrettask.Handle(func(ctx context.Context, in editTask) (editAnswer, error) { return in.run(ctx, own) }),
 	}
 }
 
@@ -61,7 +62,7 @@ type target struct {
 // learn makes the credentials secrets of the task.
 func (t *target) learn(ctx context.Context) {
 	if t != nil {
-		secrets.Learn(ctx, t.Token, t.SecretID)
+		secrets.FromContext(ctx).Add(t.Token, t.SecretID)
 	}
 }
 
@@ -114,8 +115,8 @@ func (in *fetchTask) run(ctx context.Context, own *Provider) (out secrets.Secret
 	if err != nil {
 		return secrets.Secret{}, fmt.Errorf("%s#%s: %w", s.Path, s.Key, err)
 	}
-	secrets.Learn(ctx, out.Value)
-	out.Value, err = secrets.DecodeIf(s.Base64, out.Value)
+	secrets.FromContext(ctx).Add(out.Value)
+	out.Value, err = secrettask.DecodeValue(s.Base64, out.Value)
 	return out, err
 }
 
@@ -144,7 +145,7 @@ type editAnswer struct {
 }
 
 func (in *editTask) run(ctx context.Context, own *Provider) (editAnswer, error) {
-	secrets.Learn(ctx, in.Value)
+	secrets.FromContext(ctx).Add(in.Value)
 	in.Config.learn(ctx)
 	mount, err := cleanPath(in.EngineName)
 	if err != nil {

@@ -11,23 +11,22 @@ import (
 	"github.com/delegate-io/dlite/internal/jsonscan"
 )
 
-// document is one JSON text in the course of its resolution. It works on the
-// text and not on decoded values: only strings are looked at, and of these only
-// what is replaced is written anew.
+// document is a JSON text during its resolution. The resolver works on the text, not
+// on decoded values: it changes only the parts of strings that it replaces.
 type document struct {
-	resolver *Resolver
-	left     int // bytes that may still be made
+	resolver  *Resolver
+	remaining int // bytes that may still be made
 }
 
-// spend accounts for n more bytes.
+// spend counts n more bytes.
 func (d *document) spend(n int) error {
-	if d.left -= n; d.left < 0 {
+	if d.remaining -= n; d.remaining < 0 {
 		return fmt.Errorf("resolving secrets: the result would be larger than %d bytes", d.resolver.cfg.MaxSize)
 	}
 	return nil
 }
 
-// resolve replaces what is in the strings of a valid JSON text.
+// resolve replaces the expressions in the strings of a valid JSON text.
 func (d *document) resolve(ctx context.Context, data []byte) ([]byte, error) {
 	var out []byte
 	done := 0 // data[:done] is in out
@@ -40,25 +39,25 @@ func (d *document) resolve(ctx context.Context, data []byte) ([]byte, error) {
 		end := begin + jsonscan.StringEnd(data[begin:])
 		i = end + 1
 		raw := data[begin:end]
-		if !promising(raw) {
+		if !mayHaveExpression(raw) {
 			continue
 		}
 		s := decodeString(raw)
-		found, err := d.evaluate(ctx, s.text)
+		subs, err := d.evaluate(ctx, s.text)
 		if err != nil {
 			return nil, err
 		}
-		if len(found) > 0 && isKey(data[end+1:]) {
+		if len(subs) > 0 && isKey(data[end+1:]) {
 			return nil, errors.New("resolving secrets: a secret must not be part of an object's key")
 		}
-		for _, p := range found {
-			out = append(out, data[done:begin+s.at(p.begin)]...)
+		for _, sub := range subs {
+			out = append(out, data[done:begin+s.offset(sub.begin)]...)
 			before := len(out)
-			out = appendEscaped(out, p.value)
+			out = appendEscaped(out, sub.value)
 			if err := d.spend(len(out) - before); err != nil {
 				return nil, err
 			}
-			done = begin + s.at(p.end)
+			done = begin + s.offset(sub.end)
 		}
 	}
 	if out == nil {
@@ -68,34 +67,36 @@ func (d *document) resolve(ctx context.Context, data []byte) ([]byte, error) {
 	return out, d.spend(len(data))
 }
 
-// isKey tells whether a string that is followed by rest is an object's key.
+// isKey reports whether a string before rest is an object's key.
 func isKey(rest []byte) bool {
 	rest = bytes.TrimLeft(rest, " \t\r\n")
 	return len(rest) > 0 && rest[0] == ':'
 }
 
-// decoded is a JSON string's text.
-type decoded struct {
+// decodedString is the text of a JSON string.
+type decodedString struct {
 	text string
-	// offset is where each byte of text, and its end, lies in the JSON. Bytes of
-	// one escape share its beginning. It is nil when that is where it is in text.
-	offset []uint32
+	// offsets has the offset in the JSON text for each byte of text, and for its
+	// end. The bytes of one escape have the offset of the escape. nil means that
+	// the string has no escapes.
+	offsets []uint32
 }
 
-func (s *decoded) at(i int) int {
-	if s.offset == nil {
+// offset returns the offset in the JSON text of byte i.
+func (s *decodedString) offset(i int) int {
+	if s.offsets == nil {
 		return i
 	}
-	return int(s.offset[i])
+	return int(s.offsets[i])
 }
 
-// decodeString decodes what is between the quotes of a valid JSON string. Half
-// a surrogate pair becomes U+FFFD; bytes that are no UTF-8 stay.
-func decodeString(raw []byte) decoded {
+// decodeString decodes the text between the quotes of a valid JSON string. An
+// unpaired surrogate becomes U+FFFD. Invalid UTF-8 stays as it is.
+func decodeString(raw []byte) decodedString {
 	if bytes.IndexByte(raw, '\\') < 0 {
-		return decoded{text: string(raw)}
+		return decodedString{text: string(raw)}
 	}
-	text, offset := make([]byte, 0, len(raw)), make([]uint32, 0, len(raw)+1)
+	text, offsets := make([]byte, 0, len(raw)), make([]uint32, 0, len(raw)+1)
 	for i := 0; i < len(raw); {
 		begin := i
 		if raw[i] != '\\' {
@@ -118,13 +119,14 @@ func decodeString(raw []byte) decoded {
 			text = append(text, unescaped(c))
 			i += 2
 		}
-		for len(offset) < len(text) {
-			offset = append(offset, uint32(begin))
+		for len(offsets) < len(text) {
+			offsets = append(offsets, uint32(begin))
 		}
 	}
-	return decoded{string(text), append(offset, uint32(len(raw)))}
+	return decodedString{string(text), append(offsets, uint32(len(raw)))}
 }
 
+// hex4 returns the value of four hexadecimal digits.
 func hex4(b []byte) (r rune) {
 	for _, c := range b[:4] {
 		switch {
@@ -138,6 +140,7 @@ func hex4(b []byte) (r rune) {
 	return r
 }
 
+// unescaped returns the character for the letter of an escape sequence.
 func unescaped(c byte) byte {
 	switch c {
 	case 'b':
@@ -150,12 +153,12 @@ func unescaped(c byte) byte {
 		return '\r'
 	case 't':
 		return '\t'
-	default: // a quote, a backslash or a slash
+	default: // a quote, backslash or slash
 		return c
 	}
 }
 
-// appendEscaped appends valid UTF-8 text as the inside of a JSON string.
+// appendEscaped appends valid UTF-8 text as the content of a JSON string.
 func appendEscaped(b []byte, text string) []byte {
 	const digits = "0123456789abcdef"
 	for i := range len(text) {
