@@ -56,12 +56,14 @@ func TestNoSecretLeaks(t *testing.T) {
 		watch.Wait()
 		s.readers.Wait()
 		h.round(context.WithoutCancel(t.Context()), t)
+		h.searchCommandLines(h.processes.late())
 		h.memory(t)
 		h.report(t)
 	})
 	first := s.crashing(t, s.delegate(t, "v1", s.url, "TAGS=v1\nLOG_FORMAT=json\n", "DLITE_SECRET_DEPLOY="+values["ENV"]))
 	second := s.second(t)
 	vars := secretVariables(values, references, said...)
+	vars[huntVariable] = h.processes.marker
 
 	t.Run("stages", func(t *testing.T) {
 		start := func(request object, check func(*testing.T, manager.Stage)) {

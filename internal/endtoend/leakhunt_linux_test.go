@@ -31,8 +31,9 @@ import (
 // hunt looks for secrets where they have no business. It is safe for concurrent
 // use.
 type hunt struct {
-	needles needles
-	engine  *testbed.Engine
+	needles   needles
+	engine    *testbed.Engine
+	processes *processes
 	// delegate is the label's value of the containers that it looks at.
 	delegate string
 	// folders are searched, files and names, but for what a step writes there: see
@@ -50,6 +51,7 @@ type hunt struct {
 	seen     map[[sha256.Size]byte]struct{} // texts that were searched
 	files    map[string]read                // how far files were
 	stages   map[string]struct{}            // the names of transactions' folders
+	shared   map[string]struct{}            // entries of /dev/shm that are older than the hunt
 }
 
 // read is how far a file was read, which may have grown.
@@ -62,7 +64,11 @@ type read struct {
 func newHunt(values map[string]string) *hunt {
 	h := &hunt{
 		finds: map[string]string{}, searched: map[string]int64{}, seen: map[[sha256.Size]byte]struct{}{}, files: map[string]read{},
-		stages: map[string]struct{}{}, held: func(string) {},
+		stages: map[string]struct{}{}, held: func(string) {}, processes: newProcesses(), shared: map[string]struct{}{},
+	}
+	older, _ := os.ReadDir("/dev/shm")
+	for _, e := range older {
+		h.shared[e.Name()] = struct{}{}
 	}
 	for name, v := range values {
 		h.needles.add(name, v)
@@ -131,7 +137,7 @@ func (h *hunt) watch(ctx context.Context, t *testing.T) {
 		tick := time.NewTicker(2 * time.Millisecond)
 		defer tick.Stop()
 		for ctx.Err() == nil {
-			h.processes()
+			h.commandLines()
 			<-tick.C
 		}
 	})
@@ -154,7 +160,7 @@ func (h *hunt) round(ctx context.Context, t *testing.T) {
 		found, _ := filepath.Glob(filepath.Join(folder, "dlite-*", "workspace", "own", "wait-*"))
 		waiting = append(waiting, found...)
 	}
-	h.processes()
+	h.commandLines()
 	h.containers(ctx, t)
 	for _, folder := range h.folders {
 		h.folder(folder)
@@ -167,21 +173,12 @@ func (h *hunt) round(ctx context.Context, t *testing.T) {
 	}
 }
 
-// processes looks at the command line of whatever runs.
-func (h *hunt) processes() {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return
-	}
-	names, _ := dir.Readdirnames(-1)
-	_ = dir.Close()
-	for _, name := range names {
-		if name[0] < '0' || name[0] > '9' {
-			continue
-		}
-		if line, err := os.ReadFile("/proc/" + name + "/cmdline"); err == nil && len(line) > 0 {
-			h.search("command lines", string(bytes.ReplaceAll(line[:min(len(line), 60)], []byte{0}, []byte{' '})), line)
-		}
+// commandLines looks at the command lines of the hunt's processes.
+func (h *hunt) commandLines() { h.searchCommandLines(h.processes.commandLines()) }
+
+func (h *hunt) searchCommandLines(lines [][]byte) {
+	for _, line := range lines {
+		h.search("command lines", string(bytes.ReplaceAll(line[:min(len(line), 60)], []byte{0}, []byte{' '})), line)
 	}
 }
 
@@ -197,6 +194,7 @@ func (h *hunt) containers(ctx context.Context, t *testing.T) {
 		return
 	}
 	for _, c := range list {
+		h.processes.addContainer(c.ID)
 		_, text, err := h.engine.Client.ContainerInspectWithRaw(ctx, c.ID, false)
 		if err != nil {
 			continue // it has gone
@@ -319,6 +317,9 @@ func (h *hunt) memory(t *testing.T) {
 	stages := h.stages
 	h.mu.Unlock()
 	for _, e := range entries {
+		if _, older := h.shared[e.Name()]; older {
+			continue
+		}
 		if _, ours := stages[e.Name()]; ours {
 			t.Errorf("/dev/shm/%s is left", e.Name())
 		}

@@ -43,6 +43,7 @@ func (s *site) protocol2(t *testing.T, server *clienttest.Server, values map[str
 	}
 	names := []string{"PLAIN", "ODD", "KEY", "CRLFKEY", "EXPRESSION", "DERIVED", "MASKED", "PREFIX", "LONGER", "WORD"}
 	vars := secretVariables(all, references, names...)
+	vars[huntVariable] = s.hunt.processes.marker
 	do := func(typ, step string, data object, own ...*task.Task) *clienttest.Response {
 		if typ == "local_execute" {
 			environment, _ := data["environment"].(object)
