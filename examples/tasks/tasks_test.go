@@ -66,7 +66,9 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, urls: map[string]string{}, sums: map[string]string{}, log: &safeText{}}
 	dir := t.TempDir()
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "./connectortest", "./repostatus").CombinedOutput()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "./connectortest", "./repostatus")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as all programs are built
+	out, err := build.CombinedOutput()
 	require.NoError(t, err, string(out))
 	srv := httptest.NewServer(http.FileServer(http.Dir(dir)))
 	t.Cleanup(srv.Close)

@@ -38,11 +38,9 @@ func startPrograms(t *testing.T, settings ...string) *programs {
 	t.Helper()
 	dir := t.TempDir()
 	testbed.Keep(t, dir) // machines and processes of steps survive a delegate
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "./examples/manager", "./examples/delegate")
-	build.Dir = "../.."
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-
+	for _, name := range []string{"manager", "delegate"} {
+		require.NoError(t, os.Rename(testbed.BuildStatic(t, "./examples/"+name), filepath.Join(dir, name)))
+	}
 	stdout, err := os.Create(filepath.Join(dir, "manager.out"))
 	require.NoError(t, err)
 	m := program(t, filepath.Join(dir, "manager"), "server", "--listen", "127.0.0.1:0", "--http-bind", "off",

@@ -4,13 +4,16 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -18,26 +21,116 @@ import (
 // default it is .cache in the project's folder.
 const CacheVariable = "DLITE_TEST_CACHE"
 
+// buildTimeout is for a program of this project of which nothing is compiled yet.
+const buildTimeout = 15 * time.Minute
+
+// BuildStatic returns a static program of this project, such as "./examples/agent".
+// All tests of a clone share one build: the linker runs only if the program changed.
+// The returned file is a copy that is removed with the test.
+func BuildStatic(tb testing.TB, pkg string) string {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
+	defer cancel()
+	built, err := buildStatic(ctx, pkg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	program := filepath.Join(tb.TempDir(), filepath.Base(built))
+	if err := copyProgram(program, built); err != nil {
+		tb.Fatalf("copy %s: %v", built, err)
+	}
+	return program
+}
+
+// buildStatic builds a program of this project, for this machine, into the cache. All
+// programs are built with the same settings as "make build", so that no package is
+// compiled twice.
+func buildStatic(ctx context.Context, pkg string) (string, error) {
+	project, err := projectFolder()
+	if err != nil {
+		return "", err
+	}
+	cache, err := cacheFolder("programs")
+	if err != nil {
+		return "", err
+	}
+	// Clones may share a cache.
+	sum := sha256.Sum256([]byte(project))
+	dir := filepath.Join(cache, hex.EncodeToString(sum[:])[:16])
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	unlock, err := lockFile(filepath.Join(dir, "lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	program := filepath.Join(dir, filepath.Base(pkg))
+	if runtime.GOOS == "windows" {
+		program += ".exe"
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", program, pkg)
+	cmd.Dir, cmd.Env = project, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w: %s", pkg, err, text)
+	}
+	return program, nil
+}
+
+func copyProgram(to, from string) error {
+	r, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Close() }()
+	w, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, r)
+	return errors.Join(err, w.Close())
+}
+
+// projectFolder returns the root of this clone.
+func projectFolder() (string, error) {
+	_, file, _, ok := runtime.Caller(0)
+	if !ok || !filepath.IsAbs(file) {
+		return "", errors.New("the project's folder is not known (built with -trimpath?)")
+	}
+	return filepath.Join(filepath.Dir(file), "..", ".."), nil
+}
+
+// cacheFolder makes a folder in the cache.
+func cacheFolder(name string) (string, error) {
+	parent := os.Getenv(CacheVariable)
+	if parent == "" {
+		project, err := projectFolder()
+		if err != nil {
+			return "", fmt.Errorf("%w; set %s", err, CacheVariable)
+		}
+		parent = filepath.Join(project, ".cache")
+	}
+	dir, err := filepath.Abs(filepath.Join(parent, name))
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	return dir, err
+}
+
 // buildProgram builds a program of the module in the folder of this name, once
 // for each content of that folder.
 func buildProgram(name, pkg, ldflags string) (program string, err error) {
-	_, file, _, ok := runtime.Caller(0)
-	if !ok || !filepath.IsAbs(file) {
-		return "", fmt.Errorf("its sources cannot be found (built with -trimpath)")
+	project, err := projectFolder()
+	if err != nil {
+		return "", err
 	}
-	source := filepath.Join(filepath.Dir(file), name)
+	source := filepath.Join(project, "internal", "testbed", name)
 	key, err := contentOf(source)
 	if err != nil {
 		return "", err
 	}
-	cache := os.Getenv(CacheVariable)
-	if cache == "" {
-		cache = filepath.Join(filepath.Dir(file), "..", "..", ".cache")
-	}
-	if cache, err = filepath.Abs(cache); err != nil {
-		return "", err
-	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
+	cache, err := cacheFolder("")
+	if err != nil {
 		return "", err
 	}
 	program = filepath.Join(cache, name+"-"+key)

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
-	"time"
 )
 
 const (
@@ -81,28 +80,6 @@ func (c *Cluster) AgentImage(tb testing.TB) string {
 		c.agent.image = clusterAgent
 	}
 	return c.agent.image
-}
-
-// buildTimeout is for a program of this project of which nothing is compiled yet.
-const buildTimeout = 15 * time.Minute
-
-// BuildStatic builds a program of this project that needs nothing of the system
-// it runs on. The file goes with the test.
-func BuildStatic(tb testing.TB, pkg string) string {
-	tb.Helper()
-	_, file, _, ok := runtime.Caller(0)
-	if !ok || !filepath.IsAbs(file) {
-		tb.Fatal("the project's folder is not known (built with -trimpath?)")
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
-	defer cancel()
-	out := filepath.Join(tb.TempDir(), filepath.Base(pkg))
-	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", out, pkg)
-	cmd.Dir, cmd.Env = filepath.Join(filepath.Dir(file), "..", ".."), append(os.Environ(), "CGO_ENABLED=0")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		tb.Fatalf("build %s: %v\n%s", pkg, err, text)
-	}
-	return out
 }
 
 // NewRegistry starts a registry that the node reaches without TLS and that wants

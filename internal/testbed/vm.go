@@ -86,7 +86,7 @@ type guestBuilder struct {
 func (b *guestBuilder) build() (*Guest, error) {
 	programs := map[string]string{}
 	for name, pkg := range map[string]string{"agent": "./examples/agent", "spy": "./internal/testbed/spy"} {
-		path, err := b.compile(name, pkg)
+		path, err := buildStatic(b.ctx, pkg)
 		if err != nil {
 			return nil, err
 		}
@@ -110,23 +110,6 @@ func (b *guestBuilder) build() (*Guest, error) {
 	small := slices.DeleteFunc(slices.Clone(full), func(f guestFile) bool { return strings.HasPrefix(f.path, "opt/") })
 	g.DiskInitrd, err = b.once("mount", ".cpio", small, b.cpio)
 	return g, err
-}
-
-// compile builds a program of this clone, which takes no time when it is built
-// already.
-func (b *guestBuilder) compile(name, pkg string) (string, error) {
-	_, file, _, ok := runtime.Caller(0)
-	if !ok || !filepath.IsAbs(file) {
-		return "", fmt.Errorf("the project's sources cannot be found (built with -trimpath)")
-	}
-	out := filepath.Join(b.cache, name)
-	cmd := exec.CommandContext(b.ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, pkg)
-	cmd.Dir = filepath.Join(filepath.Dir(file), "..", "..")
-	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0", "GOFLAGS=")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s: %w: %s", pkg, err, text)
-	}
-	return out, nil
 }
 
 // once makes a file whose name says what it was made of, unless it is there, and
