@@ -36,8 +36,8 @@ trap finish EXIT
 install() {
   [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
   echo "testbed: installing $*" >&2
-  { DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" ||
-    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"; }
+  { DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "$@" ||
+    { apt-get -o DPkg::Lock::Timeout=300 update && DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "$@"; }
   } >"$scratch/apt.log" 2>&1 || { tail -n 5 "$scratch/apt.log" >&2; return 1; }
 }
 
