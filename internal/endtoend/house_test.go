@@ -3,8 +3,14 @@ package endtoend_test
 import (
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
+	"io/fs"
+	"maps"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +21,7 @@ import (
 
 const module = "github.com/delegate-io/dlite"
 
-// listed is what go list says of a package.
+// listed is what go list reports about a package.
 type listed struct {
 	ImportPath string
 	Imports    []string
@@ -40,8 +46,8 @@ func golist(t *testing.T, args ...string) []listed {
 	}
 }
 
-// Who embeds the SDK gets few modules with it, and neither Docker, Kubernetes,
-// SQL nor Redis.
+// The packages that a custom runner imports depend on few modules, and not on Docker,
+// Kubernetes, SQL or Redis.
 func TestTheCorePullsInFewModules(t *testing.T) {
 	t.Parallel()
 	modules := map[string]bool{}
@@ -66,46 +72,52 @@ func TestHostStepsNeedNoDocker(t *testing.T) {
 	}
 }
 
-// mayImport are the packages of ours that each package may import. The examples
-// and this package may import everything.
+// mayImport lists, for each package, the packages of this project that it may import.
+// A package below the internal folder of a package may import what that package may,
+// and its own packages. Examples and the end-to-end tests may import everything.
 var mayImport = map[string][]string{
-	"logger":                               {},
-	"logger/otlp":                          {},
-	"logger/telemetry":                     {},
-	"secrets":                              {"internal/jsonscan", "secrets/internal/secrettask"},
-	"secrets/internal/secrettask":          {},
-	"secrets/vault":                        {"secrets", "secrets/internal/secrettask"},
-	"secrets/aws":                          {"secrets"},
-	"secrets/google":                       {"secrets"},
-	"secrets/azure":                        {"secrets"},
-	"secrets/kubernetes":                   {"secrets"},
-	"task":                                 {"internal/jsonscan"},
-	"task/stage":                           {},
-	"task/capacity":                        {},
-	"driver":                               {"task/stage"},
-	"driver/drivertest":                    {"driver", "task/stage"},
-	"driver/transaction":                   {"task", "task/stage", "task/capacity", "driver", "logger", "secrets", "internal/atomicfile"},
-	"driver/local":                         {"driver", "driver/local/host", "driver/local/docker", "driver/local/internal/steps"},
-	"driver/local/host":                    {"driver", "driver/local/internal/steps", "task/stage", "secrets", "internal/artifact", "internal/gitremote", "internal/process", "internal/recorded"},
-	"driver/local/docker":                  {"driver", "driver/local/internal/steps", "task/stage", "internal/process", "internal/recorded"},
-	"driver/local/internal/steps":          {"driver", "task/stage", "internal/recorded"},
-	"driver/agent":                         {"driver", "task", "task/stage", "logger", "secrets"},
-	"driver/agent/agentclient":             {"driver", "driver/agent", "task/stage"},
-	"driver/vm":                            {"driver", "driver/agent", "driver/agent/agentclient", "task/stage", "internal/atomicfile"},
-	"driver/vm/qemu":                       {"driver/vm", "driver/agent", "internal/atomicfile", "internal/process"},
-	"driver/vm/libvirt":                    {"driver/vm", "driver/agent"},
-	"driver/vm/ec2":                        {"driver/vm", "driver/agent"},
-	"driver/vm/internal/vmtest":            {"driver", "driver/vm", "driver/agent", "driver/agent/agentclient", "task/stage"},
-	"driver/kubernetes":                    {"driver", "driver/agent", "driver/agent/agentclient", "task/stage", "internal/podagent", "internal/recorded"},
-	"driver/cgi":                           {"task", "task/stage", "logger", "secrets", "internal/artifact", "internal/gitremote", "internal/process"},
-	"driver/sidecar":                       {"task", "internal/process"},
-	"router":                               {"task", "logger"},
-	"router/secrets":                       {"task", "router", "secrets"},
-	"router/tracing":                       {"task"},
-	"client":                               {"task", "internal/token"},
-	"client/clienttest":                    {"client", "task", "internal/token"},
-	"poller":                               {"client", "router", "task", "task/capacity", "logger", "internal/atomicfile"},
-	"poller/metrics":                       {"poller", "router", "task", "task/capacity", "logger/telemetry"},
+	"logger":           {"internal/jsonscan"},
+	"logger/otlp":      {"logger"},
+	"logger/telemetry": {"logger"},
+
+	"secrets":            {"internal/jsonscan"},
+	"secrets/vault":      {"secrets", "secrets/internal/secrettask"},
+	"secrets/aws":        {"secrets"},
+	"secrets/google":     {"secrets"},
+	"secrets/azure":      {"secrets"},
+	"secrets/kubernetes": {"secrets"},
+
+	"task":          {"internal/jsonscan"},
+	"task/stage":    {"internal/jsonscan"},
+	"task/capacity": {},
+
+	"driver":                   {"task/stage"},
+	"driver/drivertest":        {"driver", "task/stage"},
+	"driver/transaction":       {"task", "task/stage", "task/capacity", "driver", "logger", "secrets", "internal/atomicfile"},
+	"driver/local":             {"driver", "task/stage", "logger", "secrets", "driver/local/docker", "driver/local/host"},
+	"driver/local/host":        {"driver", "task/stage", "logger", "secrets", "driver/local/internal/steps", "internal/artifact", "internal/gitremote", "internal/process", "internal/recorded"},
+	"driver/local/docker":      {"driver", "task/stage", "logger", "secrets", "driver/local/internal/steps", "internal/process", "internal/recorded"},
+	"driver/agent":             {"driver", "task", "task/stage", "logger", "secrets"},
+	"driver/agent/agentclient": {"driver", "driver/agent", "task/stage"},
+	"driver/vm":                {"driver", "driver/agent", "driver/agent/agentclient", "task/stage", "internal/atomicfile"},
+	"driver/vm/qemu":           {"driver/vm", "driver/agent", "internal/atomicfile", "internal/process"},
+	"driver/vm/libvirt":        {"driver/vm", "driver/agent"},
+	"driver/vm/ec2":            {"driver/vm", "driver/agent"},
+	"driver/kubernetes":        {"driver", "driver/agent", "driver/agent/agentclient", "task/stage", "internal/podagent", "internal/recorded"},
+	"driver/cgi":               {"task", "task/stage", "logger", "secrets", "internal/artifact", "internal/gitremote", "internal/process"},
+	"driver/sidecar":           {"task", "logger", "secrets", "internal/process"},
+
+	"router":         {"task", "logger"},
+	"router/secrets": {"task", "router", "secrets"},
+	"router/tracing": {"task"},
+
+	"client":            {"task", "internal/token"},
+	"client/drone":      {"client", "task"},
+	"client/clienttest": {"client", "task", "internal/token"},
+
+	"poller":         {"client", "router", "task", "task/capacity", "logger", "internal/atomicfile"},
+	"poller/metrics": {"poller", "router", "task", "task/capacity", "logger/telemetry"},
+
 	"manager":                              {"manager/internal/queue", "manager/internal/queuelog", "manager/internal/journal", "task", "task/stage", "logger/telemetry", "internal/token"},
 	"manager/sqlite":                       {"manager/internal/journal", "internal/atomicfile"},
 	"manager/redis":                        {"manager/internal/journal"},
@@ -118,41 +130,158 @@ var mayImport = map[string][]string{
 	"manager/internal/journal/journaltest": {"manager/internal/journal"},
 	"manager/internal/logservicetest":      {"manager/logservice"},
 	"manager/internal/chaos":               {},
-	"internal/artifact":                    {"task/stage"},
-	"internal/atomicfile":                  {},
-	"internal/docs":                        {},
-	"internal/gitremote":                   {"task/stage"},
-	"internal/podagent":                    {"driver", "driver/agent", "task/stage"},
-	"internal/process":                     {},
-	"internal/recorded":                    {"driver"},
-	"internal/jsonscan":                    {},
-	"internal/token":                       {},
-	"internal/testbed":                     {"driver"},
-	// A program of guests, with nothing of ours in it.
+
+	"internal/artifact":   {"task/stage"},
+	"internal/atomicfile": {},
+	"internal/docs":       {},
+	"internal/gitremote":  {"task/stage"},
+	"internal/jsonscan":   {},
+	"internal/podagent":   {"driver", "driver/agent", "task/stage"},
+	"internal/process":    {},
+	"internal/recorded":   {"driver"},
+	"internal/token":      {},
+
+	// Parts of the tests.
+	"internal/testbed":     {"driver"},
 	"internal/testbed/spy": {},
 	"internal/conformance": {"driver/drivertest"},
+}
+
+// importRule returns the entry of mayImport for a package.
+func importRule(name string) (allowed []string, known bool) {
+	if allowed, known = mayImport[name]; known {
+		return allowed, true
+	}
+	parent, _, internal := strings.Cut(name, "/internal/")
+	if !internal {
+		return nil, false
+	}
+	allowed, known = mayImport[parent]
+	return append(slices.Clone(allowed), parent), known
 }
 
 // The packages import each other in the directions that the design allows.
 func TestImportsGoOneWay(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}/...")
-	cmd.Dir = "../.."
-	modules, err := cmd.Output()
-	require.NoError(t, err)
-	for _, p := range golist(t, strings.Fields(string(modules))...) {
+	used := map[string]bool{}
+	for _, p := range golist(t, workspacePatterns(t)...) {
 		name := strings.TrimPrefix(p.ImportPath, module+"/")
 		if strings.HasPrefix(name, "examples/") || strings.HasPrefix(name, "internal/endtoend") {
 			continue
 		}
-		allowed, known := mayImport[name]
+		used[name] = true
+		allowed, known := importRule(name)
 		if !assert.True(t, known, "package %s has no place in the design: add it to this test, on purpose", name) {
 			continue
 		}
 		for _, imp := range p.Imports {
-			if ours, ok := strings.CutPrefix(imp, module+"/"); ok {
+			if ours, ok := strings.CutPrefix(imp, module+"/"); ok && !strings.HasPrefix(ours, name+"/internal/") {
 				assert.True(t, slices.Contains(allowed, ours), "%s must not import %s", name, ours)
 			}
 		}
 	}
+	assert.Contains(t, used, "client")
+}
+
+func workspacePatterns(t *testing.T) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}/...")
+	cmd.Dir = "../.."
+	modules, err := cmd.Output()
+	require.NoError(t, err)
+	return strings.Fields(string(modules))
+}
+
+// The limits of what an importer sees. Each is what the project has reached: lower
+// them when packages or names go, and raise them only with a reason in the commit.
+const (
+	mostPackages           = 39
+	mostNames              = 626
+	mostDirectRequirements = 25 // of the root module
+)
+
+// The public packages are few, and so are the names in them. With -v the test prints a
+// table of them.
+func TestTheSurfaceStaysSmall(t *testing.T) {
+	t.Parallel()
+	const root = "../.."
+	names := map[string]map[string]bool{} // by package
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (slices.Contains([]string{"internal", "testdata", "bin"}, d.Name()) || strings.HasPrefix(d.Name(), ".") && d.Name() != ".."):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go"):
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil || parsed.Name.Name == "main" {
+			return err
+		}
+		dir, err := filepath.Rel(root, filepath.Dir(file))
+		if names[dir] == nil {
+			names[dir] = map[string]bool{}
+		}
+		for _, name := range exportedNames(parsed) {
+			names[dir][name] = true
+		}
+		return err
+	})
+	require.NoError(t, err)
+	total := 0
+	for _, dir := range slices.Sorted(maps.Keys(names)) {
+		t.Logf("%4d %s", len(names[dir]), dir)
+		total += len(names[dir])
+	}
+	t.Logf("%4d names in %d packages", total, len(names))
+	assert.LessOrEqual(t, len(names), mostPackages, "public packages")
+	assert.LessOrEqual(t, total, mostNames, "exported names at the top level of public packages")
+}
+
+// exportedNames lists the functions, types, variables and constants that a file exports.
+func exportedNames(file *ast.File) []string {
+	var idents []*ast.Ident
+	for _, decl := range file.Decls {
+		switch d := decl.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil {
+				idents = append(idents, d.Name)
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch s := spec.(type) {
+				case *ast.TypeSpec:
+					idents = append(idents, s.Name)
+				case *ast.ValueSpec:
+					idents = append(idents, s.Names...)
+				}
+			}
+		}
+	}
+	var names []string
+	for _, i := range idents {
+		if i.IsExported() {
+			names = append(names, i.Name)
+		}
+	}
+	return names
+}
+
+// The root module requires few modules directly.
+func TestTheRootModuleRequiresLittle(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	var mod struct{ Require []struct{ Indirect bool } }
+	require.NoError(t, json.Unmarshal(out, &mod))
+	direct := 0
+	for _, r := range mod.Require {
+		if !r.Indirect {
+			direct++
+		}
+	}
+	assert.LessOrEqual(t, direct, mostDirectRequirements)
 }
