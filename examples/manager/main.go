@@ -1,64 +1,72 @@
-// Command manager is the server side as one program: the manager's API for
-// delegates and submitters, and the log service.
+// Command manager is the server side as one program: the manager's API for delegates
+// and submitters, and the log service.
 //
 //	go run ./examples/manager server
 //
-// Without an account it makes one for trying things out, and prints the settings
-// of a delegate and the calls that submit a stage, watch it, abort it and read its
-// log. To keep accounts, put them into the environment or into a file that
-// --env-file names:
+// Without an account it makes the account "demo", and prints the settings of a
+// delegate and the calls that submit a stage, watch it, follow its log and abort it.
+// To keep accounts, set them in the environment or in the file that --env-file names:
 //
 //	ACCOUNTS="demo=<32 hexadecimal characters>,other=<...>"
 //
-// Submitters and readers of logs need a token of the account, which
+// Every setting can be a flag, a variable of the environment or a line of that file;
+// a flag wins over the environment, and the environment over the file. An unknown
+// name in the file is an error.
 //
-//	go run ./examples/manager token demo --env-file manager.env
+// Submitters and readers of logs need a token of the account:
 //
-// makes. It goes into the header "Authorization: Bearer <token>" of the manager's
-// API (go doc ./manager), and into "X-Harness-Token: <token>" of the log service
-// (go doc ./manager/logservice), where a step's log is under its log_key.
+//	go run ./examples/manager token demo
 //
-// What it knows is in a database in the data folder (--data-dir), encrypted with a
-// key next to it unless STORE_KEY has one, and the logs are there too: both
-// survive the program's end, also by kill -9. With --logs-archive complete logs go
-// to a bucket (S3, Google Cloud Storage, Azure). The commands backup, restore and
-// check are for the database. With STORE=redis://... any number of managers with
-// the same settings are one, behind any load balancer. The first interrupt ends it
-// in an orderly way, the second one at once.
+// The header "Authorization: Bearer <token>" carries it to the manager's API (go doc
+// ./manager), and "X-Harness-Token: <token>" to the log service (go doc
+// ./manager/logservice), where the key of a step's log is its log_key.
+//
+// The manager keeps its state in a database in the data directory (--data-dir). The
+// database is encrypted with STORE_KEY, or else with a key in the same directory. The
+// logs are in that directory too. Both survive kill -9. With --logs-archive complete
+// logs go to a bucket (S3, Google Cloud Storage, Azure). The commands backup, restore
+// and check work on the database. With STORE=redis://... any number of managers with
+// the same settings serve together behind a load balancer. The first interrupt ends
+// the manager in order, the second one at once.
 package main
 
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
-	"github.com/joho/godotenv"
+
+	"github.com/delegate-io/dlite/examples/internal/program"
 )
 
 type commands struct {
 	Server serverCommand `cmd:"" help:"Serve until interrupted."`
 	Token  tokenCommand  `cmd:"" help:"Print a token for calling the API on behalf of an account."`
 
+	Version     versionCommand   `cmd:"" help:"Print the version."`
+	VersionFlag kong.VersionFlag `name:"version" help:"Print the version."`
+
 	Backup  backupCommand  `cmd:"" help:"Copy the database to a file, also while the manager serves."`
 	Restore restoreCommand `cmd:"" help:"Make a backup the database; there must be none."`
-	Check   checkCommand   `cmd:"" help:"Read through the database and tell whether it is whole."`
+	Check   checkCommand   `cmd:"" help:"Read the whole database and report whether it is sound."`
 }
 
 type serverCommand struct {
 	storeOptions
+	settingsFile
 
 	Listen    string `default:"127.0.0.1:3460" help:"Address to listen on." env:"LISTEN"`
 	PublicURL string `help:"How delegates reach this server; default: the address that it listens on." env:"PUBLIC_URL" name:"public-url"`
 	TLSCert   string `help:"Certificate file; without one it serves plain HTTP." env:"TLS_CERT_FILE" name:"tls-cert" type:"existingfile" and:"tls"`
 	TLSKey    string `help:"The certificate's key file." env:"TLS_KEY_FILE" name:"tls-key" type:"existingfile" and:"tls"`
 	LogLevel  string `default:"info" help:"trace, debug, info, warn or error." env:"LOG_LEVEL"`
-	EnvFile   string `name:"env-file" help:"File with ACCOUNTS." type:"existingfile" placeholder:"FILE"`
 
-	HTTPBind string `help:"Address that /metrics, /healthz and /readyz are served at, or off; default: 127.0.0.1:3000, unless that is taken." env:"HTTP_BIND" name:"http-bind"`
+	HTTPBind string `help:"Address that serves /metrics, /healthz and /readyz, or off; default: 127.0.0.1:3001, unless that is taken." env:"HTTP_BIND" name:"http-bind"`
 
 	LogsDir        string `help:"Folder for the logs of steps; default: in the data folder, or in memory with STORE=memory." env:"LOGS_DIR"`
 	LogsArchive    string `help:"Bucket for complete logs: a URL that begins with s3, gs, azblob or file; default: in the folder. Required with Redis." env:"LOGS_ARCHIVE" placeholder:"URL"`
@@ -67,25 +75,32 @@ type serverCommand struct {
 
 // Run serves until it is interrupted.
 func (c *serverCommand) Run() error {
-	accounts, err := readAccounts(c.EnvFile)
+	accounts, err := c.accounts()
 	if err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends us at once
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	return serve(ctx, c, accounts, os.Stdout)
 }
 
 type tokenCommand struct {
+	storeOptions
+	settingsFile
 	Account string        `arg:"" help:"The account's id."`
-	For     time.Duration `default:"1h" help:"How long the token is good."`
-	EnvFile string        `name:"env-file" help:"File with ACCOUNTS." type:"existingfile" placeholder:"FILE"`
+	For     time.Duration `default:"1h" help:"How long the token is valid."`
 }
 
-// Run prints a token.
-func (c *tokenCommand) Run() error {
-	accounts, err := readAccounts(c.EnvFile)
+// Run prints a token on the standard output, and how long it is valid on the standard
+// error.
+func (c *tokenCommand) Run() error { return c.print(os.Stdout, os.Stderr) }
+
+func (c *tokenCommand) print(out, notes io.Writer) error {
+	accounts, err := c.accounts()
+	if err == nil && len(accounts) == 0 {
+		accounts, err = c.demoAccount()
+	}
 	if err != nil {
 		return err
 	}
@@ -93,25 +108,23 @@ func (c *tokenCommand) Run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(token)
-	return nil
+	_, _ = fmt.Fprintf(notes, "manager: this token of account %s is valid for %s, until %s\n",
+		c.Account, c.For, time.Now().Add(c.For).Format(time.DateTime))
+	_, err = fmt.Fprintln(out, token)
+	return err
 }
 
-// readAccounts reads ACCOUNTS from the environment, or else from the file.
-func readAccounts(file string) (map[string]string, error) {
-	text, ok := os.LookupEnv("ACCOUNTS")
-	if !ok && file != "" {
-		values, err := godotenv.Read(file)
-		if err != nil {
-			return nil, fmt.Errorf(`reading %s: a line is not of the form NAME="value"`, file) // which may be a secret
-		}
-		text = values["ACCOUNTS"]
-	}
-	return parseAccounts(text)
+type versionCommand struct{}
+
+// Run prints the version.
+func (versionCommand) Run() error {
+	fmt.Println(program.Describe("manager"))
+	return nil
 }
 
 func main() {
 	var c commands
-	k := kong.Parse(&c, kong.Name("manager"), kong.Description("Hands stages and tasks to delegates."), kong.UsageOnError())
+	k := kong.Parse(&c, kong.Name("manager"), kong.Description("Hands stages and tasks to delegates."), kong.UsageOnError(),
+		kong.Vars{"version": program.Describe("manager")})
 	k.FatalIfErrorf(k.Run())
 }

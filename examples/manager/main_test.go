@@ -1,14 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -57,15 +60,15 @@ func TestWhereAccountsComeFrom(t *testing.T) {
 	file, broken := filepath.Join(dir, "manager.env"), filepath.Join(dir, "broken.env")
 	require.NoError(t, os.WriteFile(file, []byte(`ACCOUNTS="a=`+fakeSecret+`"`), 0o600))
 	require.NoError(t, os.WriteFile(broken, []byte(`ACCOUNTS "a=`+fakeSecret+`"`), 0o600))
-	got, err := readAccounts(file)
+	got, err := (&settingsFile{EnvFile: envFile(file)}).accounts()
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"a": fakeSecret}, got)
-	_, err = readAccounts(broken)
+	_, err = (&settingsFile{EnvFile: envFile(broken)}).accounts()
 	require.ErrorContains(t, err, "broken.env")
 	assert.NotContains(t, err.Error(), fakeSecret)
 
 	t.Setenv("ACCOUNTS", "b="+otherSecret)
-	got, err = readAccounts(file)
+	got, err = (&settingsFile{EnvFile: envFile(file)}).accounts()
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"b": otherSecret}, got)
 }
@@ -93,4 +96,81 @@ func TestAnAddressThatIsTakenIsAnError(t *testing.T) {
 	c := &serverCommand{Listen: taken.Addr().String(), LogLevel: "error"}
 	require.ErrorContains(t, serve(context.Background(), c, nil, io.Discard), "listen")
 	require.ErrorContains(t, serve(context.Background(), &serverCommand{LogLevel: "loud"}, nil, io.Discard), "loud")
+}
+
+// Rule X2: a settings file may hold every setting; flags and the environment win over
+// it, and a name that is no setting is an error with the name that was meant.
+func TestTheSettingsFileHoldsEverySetting(t *testing.T) {
+	parse := func(text string, args ...string) (*commands, error) {
+		file := filepath.Join(t.TempDir(), "manager.env")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		var c commands
+		k, err := kong.New(&c, kong.Vars{"version": "v"})
+		require.NoError(t, err)
+		_, err = k.Parse(append([]string{"server", "--env-file", file}, args...))
+		return &c, err
+	}
+	const settings = "ACCOUNTS=\"a=" + fakeSecret + "\"\nLISTEN=127.0.0.1:1\nHTTP_BIND=off\nLOGS_MAX_AGE_DAYS=3\nSTORE=memory\n"
+	c, err := parse(settings)
+	require.NoError(t, err)
+	assert.Equal(t, "127.0.0.1:1", c.Server.Listen)
+	assert.Equal(t, "off", c.Server.HTTPBind)
+	assert.Equal(t, 3, c.Server.LogsMaxAgeDays)
+	assert.Equal(t, "memory", c.Server.Store)
+	got, err := c.Server.accounts()
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"a": fakeSecret}, got)
+
+	c, err = parse(settings, "--listen", "127.0.0.1:2")
+	require.NoError(t, err)
+	assert.Equal(t, "127.0.0.1:2", c.Server.Listen)
+	t.Setenv("LISTEN", "127.0.0.1:3")
+	c, err = parse(settings)
+	require.NoError(t, err)
+	assert.Equal(t, "127.0.0.1:3", c.Server.Listen)
+
+	_, err = parse("LISTENS=x\n")
+	require.ErrorContains(t, err, "unknown setting LISTENS: did you mean LISTEN?")
+	_, err = parse("ACCOUNT=a=" + fakeSecret + "\n")
+	require.ErrorContains(t, err, "did you mean ACCOUNTS?")
+	assert.NotContains(t, err.Error(), fakeSecret)
+}
+
+// Rule X3: "token demo" works for the account that the server made, and tells until
+// when the token is valid.
+func TestATokenOfTheDemoAccount(t *testing.T) {
+	t.Parallel()
+	store := storeOptions{Store: "sqlite", DataDir: t.TempDir()}
+	accounts, err := store.demoAccount()
+	require.NoError(t, err)
+	var out, notes bytes.Buffer
+	c := tokenCommand{storeOptions: store, Account: demo, For: time.Hour}
+	require.NoError(t, c.print(&out, &notes))
+	secret, err := token.ParseSecret(accounts[demo])
+	require.NoError(t, err)
+	claims, err := secret.Verify(strings.TrimSpace(out.String()), time.Now())
+	require.NoError(t, err)
+	assert.Equal(t, demo, claims.Account)
+	assert.Contains(t, notes.String(), "valid for 1h0m0s, until "+claims.Expires.Local().Format("2006-01-02"))
+	c.Account = "other"
+	require.ErrorContains(t, c.print(&out, &notes), `there is no account "other"`)
+}
+
+// Rule X3: a wrong setting is an error before the port and the database are taken.
+func TestSettingsAreCheckedBeforeThePortIsTaken(t *testing.T) {
+	t.Parallel()
+	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = taken.Close() }()
+	for want, c := range map[string]*serverCommand{
+		"PUBLIC_URL: it must begin with http:// or https://": {PublicURL: "manager.example:80"},
+		"LOGS_MAX_AGE_DAYS":     {LogsMaxAgeDays: -1},
+		"STORE: it is \"disk\"": {storeOptions: storeOptions{Store: "disk", StoreKey: fakeSecret}},
+		"STORE_KEY":             {storeOptions: storeOptions{Store: "redis://127.0.0.1:1/0"}},
+	} {
+		c.Listen, c.LogLevel = taken.Addr().String(), "error"
+		err := serve(context.Background(), c, map[string]string{"a": fakeSecret}, io.Discard)
+		require.ErrorContains(t, err, want)
+		assert.NotContains(t, err.Error(), "LISTEN:")
+	}
 }

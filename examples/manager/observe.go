@@ -14,8 +14,11 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// serveMetrics serves metrics and health apart from the API: the metrics name all
-// accounts, and are for whoever runs the manager.
+// defaultMetrics is the address of metrics and health. The delegate's is port 3000.
+const defaultMetrics = "127.0.0.1:3001"
+
+// serveMetrics serves metrics and health apart from the API, because the metrics name
+// all accounts. They are for the operator of the manager.
 func serveMetrics(ctx context.Context, c *serverCommand, m *manager.Manager, log zerolog.Logger) (*telemetry.Server, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.Metrics(), telemetry.Host(c.LogsDir),
@@ -24,11 +27,11 @@ func serveMetrics(ctx context.Context, c *serverCommand, m *manager.Manager, log
 	routes.Post("/pause", pause(m, true))
 	routes.Post("/resume", pause(m, false))
 	routes.Handle("/*", telemetry.Handler(registry, m.LiveChecks(), m.ReadyChecks()))
-	return telemetry.ListenAt(ctx, c.HTTPBind, "127.0.0.1:"+telemetry.DefaultPort, routes, log)
+	return telemetry.ListenAt(ctx, c.HTTPBind, defaultMetrics, routes, log)
 }
 
-// pause stops giving out work of all accounts, before an upgrade for instance, or
-// goes on with it.
+// pause stops offering work of all accounts, for instance before an upgrade, or offers
+// it again.
 func pause(m *manager.Manager, on bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := m.Pause(r.Context(), on); err != nil {
@@ -39,7 +42,7 @@ func pause(m *manager.Manager, on bool) http.HandlerFunc {
 	}
 }
 
-// closing gives something a while to close, also when ctx has ended.
+// closing calls f with a context of 5 seconds, also when ctx has ended.
 func closing(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

@@ -36,23 +36,27 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	}
 	defer func() { err = errors.Join(err, closeLog.Close()) }()
 
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Listen)
-	if err != nil {
-		return err
-	}
-	url := c.PublicURL
-	if url == "" {
-		url = scheme(c) + "://" + listener.Addr().String()
-	}
 	made := len(accounts) == 0
 	if made {
 		if accounts, err = c.demoAccount(); err != nil {
-			return errors.Join(err, listener.Close())
+			return err
 		}
 	}
 	keys, err := c.keys()
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return err
+	}
+	if err := c.checkSettings(); err != nil {
+		return err
+	}
+	// The port is taken after every setting has been checked.
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Listen)
+	if err != nil {
+		return fmt.Errorf("LISTEN: %w: choose another address, such as 127.0.0.1:0 for a free port", err)
+	}
+	url := c.PublicURL
+	if url == "" {
+		url = scheme(c) + "://" + listener.Addr().String()
 	}
 	logs, signer, err := openLogs(ctx, c, accounts, keys, url, log)
 	if err != nil {
@@ -81,7 +85,7 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 
-	_, _ = fmt.Fprintf(out, "serving at %s\n", url) // nobody may be looking
+	_, _ = fmt.Fprintf(out, "serving at %s\n", url) // a closed output must not end the manager
 	if made {
 		if err := introduce(out, accounts, url); err != nil {
 			return errors.Join(err, listener.Close())
@@ -93,13 +97,30 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	}
 	defer func() { err = errors.Join(err, closing(ctx, metrics.Close)) }()
 	routes := chi.NewRouter()
-	telemetry.Health(routes, m.LiveChecks(), m.ReadyChecks()) // for who balances the load over managers
+	telemetry.Health(routes, m.LiveChecks(), m.ReadyChecks()) // for load balancers
 	routes.Handle("/api/*", m)
 	routes.Handle("/*", logs)
 	return listen(ctx, c, listener, routes, m, logs)
 }
 
-// logTokenTTL is how long a stage may write its logs from its submission on.
+// checkSettings checks the settings that nothing else checks before the port is taken.
+func (c *serverCommand) checkSettings() error {
+	switch {
+	case c.PublicURL != "" && !strings.HasPrefix(c.PublicURL, "http://") && !strings.HasPrefix(c.PublicURL, "https://"):
+		return fmt.Errorf("PUBLIC_URL: it must begin with http:// or https://: did you mean https://%s?", c.PublicURL)
+	case c.LogsMaxAgeDays < 0:
+		return errors.New("LOGS_MAX_AGE_DAYS: it must be 0 or more")
+	case !c.inMemory() && !c.onRedis() && c.Store != "sqlite":
+		return fmt.Errorf("STORE: it is %q; it may be sqlite, memory, or a URL that begins with redis://", c.Store)
+	case c.onRedis() && c.LogsArchive == "":
+		return errMissingArchive
+	}
+	return nil
+}
+
+var errMissingArchive = errors.New("LOGS_ARCHIVE is missing: managers on one Redis need a bucket for complete logs that all of them reach")
+
+// logTokenTTL is how long a stage may write its logs, counted from its submission.
 const logTokenTTL = 7 * 24 * time.Hour
 
 // openLogs opens the log service, and the signer of its tokens.
@@ -112,9 +133,6 @@ func openLogs(
 	}
 	switch {
 	case c.onRedis():
-		if c.LogsArchive == "" {
-			return nil, nil, errors.New("LOGS_ARCHIVE is missing: managers on one Redis need a bucket for complete logs that all of them reach")
-		}
 		cfg.Dir = ""
 		if cfg.Key, err = c.logKey(keys); err != nil {
 			return nil, nil, err
@@ -145,16 +163,16 @@ func openLogs(
 	return logs, signer, err
 }
 
-// demoAccount is an account for trying things out, the same as long as there is
-// the data folder.
-func (c *serverCommand) demoAccount() (map[string]string, error) {
-	if c.inMemory() {
+// demoAccount returns the account for trying things out. It stays the same as long as
+// the data directory exists; with STORE=memory every start makes another one.
+func (o *storeOptions) demoAccount() (map[string]string, error) {
+	if o.inMemory() {
 		return map[string]string{demo: random()}, nil
 	}
-	if c.onRedis() {
+	if o.onRedis() {
 		return nil, errors.New("ACCOUNTS is missing: managers on one Redis serve the same accounts")
 	}
-	dir, err := c.dir()
+	dir, err := o.dir()
 	if err != nil {
 		return nil, err
 	}
@@ -181,21 +199,24 @@ func authorize(accounts map[string]string, signer *logservice.Signer) func(logse
 	}
 }
 
+// introduceFor is how long the token is valid that introduce prints.
+const introduceFor = 24 * time.Hour
+
 // introduce prints what a delegate and a submitter need for the demo account.
 func introduce(out io.Writer, accounts map[string]string, url string) error {
-	t, err := issue(accounts, demo, 24*time.Hour)
+	t, err := issue(accounts, demo, introduceFor)
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(out, `
-There is no account yet, so here is one for trying things out.
-A delegate's config.env:
+ACCOUNTS is not set, so the manager made the account %[1]s for trying things out.
+The file config.env of a delegate:
 
 ACCOUNT_ID="%[1]s"
 TOKEN="%[2]s"
 URL="%[3]s"
 
-A token for the API, and what to do with it:
+A token for the API, valid for %[5]s ("manager token %[1]s" prints another one), and calls to try:
 
 API_TOKEN='%[4]s'
 curl -H "Authorization: Bearer $API_TOKEN" '%[3]s/api/delegates?accountId=%[1]s'
@@ -204,9 +225,9 @@ curl -H "Authorization: Bearer $API_TOKEN" '%[3]s/api/stages?accountId=%[1]s' -d
   {"id":"test","data":{"run":{"entrypoint":["sh","-ec"],"commands":["echo testing"]}}}]}'
 curl -H "Authorization: Bearer $API_TOKEN" '%[3]s/api/stages/build-1?accountId=%[1]s&wait=30'
 curl -H "Authorization: Bearer $API_TOKEN" -X POST '%[3]s/api/stages/build-1/abort?accountId=%[1]s'
-curl -H "X-Harness-Token: $API_TOKEN" '%[3]s/blob?accountID=%[1]s&key=build-1/compile'
+curl -H "X-Harness-Token: $API_TOKEN" '%[3]s/blob?accountID=%[1]s&key=build-1/compile&format=text'
 
-`, demo, accounts[demo], url, t)
+`, demo, accounts[demo], url, t, introduceFor)
 	return err
 }
 
@@ -270,7 +291,7 @@ func parseAccounts(text string) (map[string]string, error) {
 func issue(accounts map[string]string, account string, ttl time.Duration) (string, error) {
 	text, ok := accounts[account]
 	if !ok {
-		return "", fmt.Errorf("there is no account %q in ACCOUNTS", account)
+		return "", fmt.Errorf("there is no account %q: ACCOUNTS names the accounts that the manager serves", account)
 	}
 	secret, err := token.ParseSecret(text)
 	if err != nil {

@@ -51,8 +51,8 @@ func (w writes) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// program is the manager while it serves.
-type program struct {
+// server is the manager while it serves.
+type server struct {
 	t    *testing.T
 	url  string
 	http *http.Client
@@ -61,11 +61,11 @@ type program struct {
 	over chan error
 }
 
-func start(t *testing.T, c *serverCommand, accounts map[string]string, tlsConfig *tls.Config) *program {
+func start(t *testing.T, c *serverCommand, accounts map[string]string, tlsConfig *tls.Config) *server {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	transport := &http.Transport{TLSClientConfig: tlsConfig}
-	p := &program{t: t, out: make(writes, 10), stop: stop, over: make(chan error, 1), http: &http.Client{Transport: transport}}
+	p := &server{t: t, out: make(writes, 10), stop: stop, over: make(chan error, 1), http: &http.Client{Transport: transport}}
 	c.Listen, c.LogLevel, c.HTTPBind = "127.0.0.1:0", "error", cmp.Or(c.HTTPBind, "off")
 	ended := make(chan struct{})
 	go func() {
@@ -81,7 +81,7 @@ func start(t *testing.T, c *serverCommand, accounts map[string]string, tlsConfig
 	return p
 }
 
-func (p *program) printed() string {
+func (p *server) printed() string {
 	p.t.Helper()
 	select {
 	case s := <-p.out:
@@ -95,7 +95,7 @@ func (p *program) printed() string {
 }
 
 // end stops the program and says how it ended.
-func (p *program) end() error {
+func (p *server) end() error {
 	p.t.Helper()
 	p.stop()
 	select {
@@ -108,7 +108,7 @@ func (p *program) end() error {
 }
 
 // call sends a request with a header and returns status and body.
-func (p *program) call(method, path, body, header, value string) (int, string) {
+func (p *server) call(method, path, body, header, value string) (int, string) {
 	p.t.Helper()
 	req, err := http.NewRequestWithContext(p.t.Context(), method, p.url+path, strings.NewReader(body))
 	require.NoError(p.t, err)
@@ -123,7 +123,7 @@ func (p *program) call(method, path, body, header, value string) (int, string) {
 
 // delegate runs stages on the host, and tasks of the type "echo", until the test
 // ends.
-func (p *program) delegate(account, secret string) {
+func (p *server) delegate(account, secret string) {
 	t := p.t
 	t.Helper()
 	c, err := client.New(p.url, account, secret)

@@ -16,13 +16,13 @@ import (
 
 const fakeStoreKey = "visibly fake store key"
 
-func (p *program) submit(t *testing.T, id string) {
+func (p *server) submit(t *testing.T, id string) {
 	t.Helper()
 	status, body := p.call(http.MethodPost, "/api/stages?accountId=a", `{"id":"`+id+`"}`, "Authorization", "Bearer "+tokenFor(t))
 	require.Equal(t, http.StatusAccepted, status, body)
 }
 
-func (p *program) stages(t *testing.T) string {
+func (p *server) stages(t *testing.T) string {
 	t.Helper()
 	status, body := p.call(http.MethodGet, "/api/stages?accountId=a", "", "Authorization", "Bearer "+tokenFor(t))
 	require.Equal(t, http.StatusOK, status, body)
@@ -89,7 +89,7 @@ func TestTwoManagersOnRedis(t *testing.T) {
 	r := testbed.Redis(t)
 	accounts := map[string]string{"a": fakeSecret}
 	archive := "file://" + t.TempDir()
-	var all []*program
+	var all []*server
 	for range 2 {
 		all = append(all, start(t, &serverCommand{
 			storeOptions: storeOptions{Store: r.URL(), StoreKey: fakeStoreKey}, LogsArchive: archive,
