@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,21 +17,21 @@ import (
 
 	"github.com/caarlos0/env/v11"
 	docker "github.com/docker/docker/client"
-	"github.com/joho/godotenv"
 	"github.com/rs/zerolog"
 
 	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/examples/internal/program"
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
-// config is what config.env and the environment say (SPEC X2). The help tags
-// are printed by "delegate settings".
+// config holds the settings of config.env and the environment (rule X2). "delegate
+// settings" prints the help tags.
 type config struct {
 	AccountID string   `env:"ACCOUNT_ID,required,notEmpty" help:"the account's id"`
 	Token     string   `env:"TOKEN,required,notEmpty" help:"the account's secret (32 hexadecimal characters, or the base64 of those), or a ready-made token"`
 	URL       string   `env:"URL,required,notEmpty" help:"the manager's address"`
 	Name      string   `env:"NAME" help:"the delegate's name, a tag too; default: the host's name"`
-	Tags      []string `env:"TAGS" help:"comma-separated tags that selectors match"`
+	Tags      []string `env:"TAGS" help:"comma-separated tags that selectors match; the operating system and the architecture of this machine are tags too, such as linux and amd64"`
 	Protocol  protocol `env:"PROTOCOL" envDefault:"v1" help:"delegate protocol: v1 or v2"`
 
 	MaxStages    maxStages `env:"MAX_STAGES" help:"stages at once, a positive integer; default: no limit, or the sum of the pools where vm is the only driver"`
@@ -66,7 +67,7 @@ type config struct {
 	Resume     bool   `env:"RESUME" envDefault:"true" help:"go on with the stages that a delegate had when it was killed, where they can be followed; false cleans them up"`
 	DockerHost string `env:"DOCKER_HOST" help:"the Docker engine's address"`
 
-	HTTPBind string `env:"HTTP_BIND" help:"address that /metrics, /healthz and /readyz are served at, or off; default: :3000, unless that is taken"`
+	HTTPBind string `env:"HTTP_BIND" help:"address that /metrics, /healthz and /readyz are served at, or off; default: 127.0.0.1:3000, unless that is taken"`
 
 	LogLevel   string `env:"LOG_LEVEL" envDefault:"info" help:"trace, debug, info, warn or error"`
 	LogFormat  string `env:"LOG_FORMAT" envDefault:"console" help:"console or json"`
@@ -94,67 +95,59 @@ func (p *protocol) UnmarshalText(b []byte) error {
 
 type maxStages int
 
-// UnmarshalText reads MAX_STAGES (SPEC Q1).
+// UnmarshalText reads MAX_STAGES (rule Q1).
 func (n *maxStages) UnmarshalText(b []byte) error {
 	v, err := capacity.ParseMaxStages(string(b))
 	*n = maxStages(v)
 	return err
 }
 
-// prefix may stand before every name; where both are set, the short name wins.
+// prefix may precede every name. If both names are set, the short one wins.
 const prefix = "HARNESS_"
 
-// otherNames are names that some settings have elsewhere.
+// otherNames maps the names that other delegates use to ours.
 var otherNames = map[string]string{
 	"DELEGATE_TOKEN": "TOKEN", "DELEGATE_TAGS": "TAGS", "DELEGATE_NAME": "NAME", "MANAGER_HOST_AND_PORT": "URL",
 }
 
-// loadConfig reads the file, when there is one, and the environment, which goes
-// before it. The warnings name settings of the file that nobody knows. No error
-// and no warning shows a value of a secret setting.
+// loadConfig reads the file, if one is named, and the environment, which wins over the
+// file. An unknown name in the file is an error. The warnings name settings without
+// effect. No error and no warning shows the value of a secret setting.
 func loadConfig(file string, environ []string) (config, []string, error) {
 	var c config
-	fromFile := map[string]string{}
-	if file != "" {
-		var err error
-		if fromFile, err = godotenv.Read(file); err != nil {
-			return c, nil, fmt.Errorf("reading %s: %s", file, fileProblem(err))
-		}
+	fromFile, err := program.ReadSettings(file)
+	if err != nil {
+		return c, nil, err
 	}
-	known := settingNames()
 	var warnings []string
 	for _, name := range slices.Sorted(maps.Keys(fromFile)) {
-		if strings.HasPrefix(name, "OTEL_") {
-			warnings = append(warnings, fmt.Sprintf("%s: %s is read from the environment alone", file, name))
-		} else if !slices.Contains(known, canonical(name)) {
-			warnings = append(warnings, fmt.Sprintf("%s: %s is no setting; valid are %s", file, name, strings.Join(known, ", ")))
+		if strings.HasPrefix(name, telemetryPrefix) {
+			warnings = append(warnings, fmt.Sprintf("%s: the delegate reads %s from the environment alone", file, name))
+			delete(fromFile, name)
 		}
+	}
+	valid := slices.AppendSeq(settingNames(), maps.Keys(otherNames))
+	if err := program.CheckNames(file, fromFile, valid, canonical, `"delegate settings"`); err != nil {
+		return c, warnings, err
 	}
 	values := canonicalValues(fromFile)
 	maps.Copy(values, canonicalValues(env.ToMap(environ)))
 	for name, v := range values {
 		if strings.TrimSpace(v) == "" {
-			delete(values, name) // NAME= is as good as no NAME
+			delete(values, name) // an empty value means the default
 		}
 	}
 	if err := env.ParseWithOptions(&c, env.Options{Environment: values}); err != nil {
 		return c, warnings, settingErrors(err)
 	}
-	err := c.complete()
+	err = c.complete()
 	return c, append(warnings, c.unused()...), err
 }
 
-// fileProblem keeps a parser's error from quoting a line, which may hold a
-// secret.
-func fileProblem(err error) string {
-	var path *os.PathError
-	if errors.As(err, &path) {
-		return path.Err.Error()
-	}
-	return `a line is not of the form NAME="value"`
-}
+// telemetryPrefix begins the names of the settings of OpenTelemetry.
+const telemetryPrefix = "OTEL_"
 
-// canonical is the short name of a setting.
+// canonical returns the short name of a setting.
 func canonical(name string) string {
 	name = strings.TrimPrefix(name, prefix)
 	if short, ok := otherNames[name]; ok {
@@ -163,8 +156,8 @@ func canonical(name string) string {
 	return name
 }
 
-// canonicalValues gives every setting its short name. A setting under its own
-// name wins over the same under another one.
+// canonicalValues returns the values under the short names. A value under the short
+// name wins over one under another name.
 func canonicalValues(in map[string]string) map[string]string {
 	out := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(in)) {
@@ -180,7 +173,7 @@ func canonicalValues(in map[string]string) map[string]string {
 	return out
 }
 
-// settingErrors says which settings are wrong, without their values.
+// settingErrors returns an error that names the wrong settings, without their values.
 func settingErrors(err error) error {
 	var all env.AggregateError
 	if !errors.As(err, &all) {
@@ -204,7 +197,7 @@ func settingErrors(err error) error {
 	return errors.Join(out...)
 }
 
-// valueError says what would be valid.
+// valueError returns an error that says which values are valid.
 func valueError(e env.ParseError) error {
 	var syntax *strconv.NumError
 	switch {
@@ -219,7 +212,7 @@ func valueError(e env.ParseError) error {
 	}
 }
 
-// complete checks what the types do not, and fills in defaults.
+// complete checks the settings that their types do not check, and sets defaults.
 func (c *config) complete() error {
 	var errs []error
 	wrong := func(setting string, bad bool, must string) {
@@ -246,9 +239,8 @@ func (c *config) complete() error {
 	c.checkDrivers(wrong)
 	c.check(wrong)
 	c.checkStandalone(wrong)
-	if !strings.Contains(c.URL, "://") {
-		c.URL = "https://" + c.URL // MANAGER_HOST_AND_PORT may come without a scheme
-	}
+	wrong("URL", !strings.Contains(c.URL, "://"),
+		fmt.Sprintf("an address that begins with https:// or http://: did you mean https://%s?", strings.TrimPrefix(c.URL, "//")))
 	if c.Name == "" {
 		host, err := os.Hostname()
 		wrong("NAME", err != nil, "set: this machine has no host name")
@@ -258,6 +250,11 @@ func (c *config) complete() error {
 		c.Tags[i] = strings.TrimSpace(tag)
 	}
 	c.Tags = slices.DeleteFunc(c.Tags, func(t string) bool { return t == "" })
+	for _, tag := range []string{runtime.GOOS, runtime.GOARCH} {
+		if !slices.Contains(c.Tags, tag) {
+			c.Tags = append(c.Tags, tag)
+		}
+	}
 	if c.WorkDir == "" {
 		c.WorkDir = filepath.Join(os.TempDir(), "dlite")
 	}
@@ -272,7 +269,7 @@ func (c *config) complete() error {
 	return errors.Join(errs...)
 }
 
-// fileName makes a delegate's name fit for a path.
+// fileName replaces the characters of a delegate's name that a path cannot hold.
 func fileName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune(`/\:*?"<>|`, r) || r < ' ' {
@@ -291,7 +288,7 @@ func settingNames() []string {
 	return names
 }
 
-// settingOf is the setting that a field holds.
+// settingOf returns the name of the setting that a field holds.
 func settingOf(field string) string {
 	setting := field
 	eachSetting(func(name, f, _, _ string) {
@@ -305,7 +302,7 @@ func settingOf(field string) string {
 func eachSetting(f func(name, field, fallback, help string)) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[config]()) {
 		if field.Anonymous {
-			continue // its fields come by themselves
+			continue // VisibleFields lists its fields too
 		}
 		tag := field.Tag
 		name, _, _ := strings.Cut(tag.Get("env"), ",")

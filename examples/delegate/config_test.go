@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -37,7 +38,7 @@ MAX_STAGES=1
 	require.NoError(t, err)
 	assert.Empty(t, warnings)
 	assert.Equal(t, "acct", c.AccountID)
-	assert.Equal(t, []string{"macos-arm64", "local"}, c.Tags)
+	assert.Equal(t, []string{"macos-arm64", "local", runtime.GOOS, runtime.GOARCH}, c.Tags)
 	assert.Equal(t, "DelegateTest", c.Name)
 	assert.EqualValues(t, 1, c.MaxStages)
 	assert.Equal(t, "v1", string(c.Protocol))
@@ -66,7 +67,7 @@ func TestWhichNameWins(t *testing.T) {
 			assert.Equal(t, tc.want, c.Name)
 		})
 	}
-	c, _, err := load(t, "ACCOUNT_ID=a\nTOKEN=x\nMANAGER_HOST_AND_PORT=manager.example:8443\n")
+	c, _, err := load(t, "ACCOUNT_ID=a\nTOKEN=x\nMANAGER_HOST_AND_PORT=https://manager.example:8443\n")
 	require.NoError(t, err)
 	assert.Equal(t, "https://manager.example:8443", c.URL)
 }
@@ -154,14 +155,31 @@ func TestSettingsOfOtherDriversAreNamed(t *testing.T) {
 	assert.EqualError(t, err, "LOCAL_STAGES: it must be one of DRIVERS, local")
 }
 
-// X2: a setting that nobody knows is named, with those that are known.
+// Rule X2: an unknown setting is an error that names the setting that was meant.
 func TestAnUnknownSettingIsNamed(t *testing.T) {
 	t.Parallel()
-	_, warnings, err := load(t, required+"MAX_STAGE=3\n")
+	for name, meant := range map[string]string{
+		"MAX_STAGE": "MAX_STAGES", "HARNESS_MAX_STAGE": "MAX_STAGES", "DELEGATE_TOKENS": "DELEGATE_TOKEN", "max_stages": "MAX_STAGES",
+	} {
+		_, _, err := load(t, required+name+"="+secret+"\n")
+		require.ErrorContains(t, err, "unknown setting "+name+": did you mean "+meant)
+		assert.NotContains(t, err.Error(), secret)
+	}
+	_, _, err := load(t, required+"SOMETHING_ELSE=3\n")
+	require.ErrorContains(t, err, `unknown setting SOMETHING_ELSE: "delegate settings" lists the valid ones`)
+	_, warnings, err := load(t, required+"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1\n")
 	require.NoError(t, err)
 	require.Len(t, warnings, 1)
-	assert.Contains(t, warnings[0], "MAX_STAGE is no setting")
-	assert.Contains(t, warnings[0], "MAX_STAGES")
+	assert.Contains(t, warnings[0], "OTEL_EXPORTER_OTLP_ENDPOINT from the environment alone")
+}
+
+// Rule X2: an address without a scheme is an error that shows the address with one.
+func TestAnAddressNeedsAScheme(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"URL", "MANAGER_HOST_AND_PORT"} {
+		_, _, err := load(t, "ACCOUNT_ID=a\nTOKEN=x\n"+name+"=manager.example:8443\n")
+		assert.EqualError(t, err, "URL: it must be an address that begins with https:// or http://: did you mean https://manager.example:8443?")
+	}
 }
 
 func TestAFileThatCannotBeReadIsAnErrorWithoutItsContent(t *testing.T) {

@@ -1,21 +1,25 @@
-// Command delegate is the bundled delegate: it runs the stages that a manager
-// sends it on this machine, on the host and in Docker containers.
+// Command delegate is the bundled delegate: it runs the stages that a manager sends on
+// this machine, on the host and in Docker containers, on machines of pools and in pods.
 //
 //	go run ./examples/delegate server --env-file config.env
 //
-// where config.env holds at least
+// The file config.env holds at least
 //
 //	ACCOUNT_ID="demo"
 //	TOKEN="<the account's secret>"
 //	URL="http://127.0.0.1:3460"
 //
-// "delegate settings" lists every setting; the environment goes before the file.
-// The manager has to be there at the start and may come and go afterwards. The
-// first interrupt drains: running stages are finished, new ones refused. The
-// second one cancels what runs and cleans up. On Linux neither the delegate nor a
-// step writes a core dump; a step that wants one raises its limit (ulimit -c). What a delegate that was killed left
-// behind is removed when it starts again; so that it finds that, a machine with
-// several delegates gives each a NAME or a LEDGER_DIR of its own.
+// "delegate settings" lists every setting. The environment wins over the file, and an
+// unknown name in the file is an error. "delegate check" checks the settings, the
+// certificates, the manager and its clock, the Docker engine, the disk and the control
+// groups, and says what to do about each that fails.
+//
+// The manager may be away at the start and later. The first interrupt drains: the
+// delegate finishes its stages and refuses new ones. The second one cancels what runs
+// and cleans up. The delegate removes at its start what a killed one left behind; for
+// that, several delegates on one machine need a NAME or a LEDGER_DIR each. On Linux
+// neither the delegate nor a step writes a core dump; a step that wants one raises its
+// limit (ulimit -c).
 package main
 
 import (
@@ -27,16 +31,21 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/delegate-io/dlite/examples/internal/program"
 	"github.com/delegate-io/dlite/internal/process"
 )
 
 type commands struct {
 	Server   serverCommand   `cmd:"" help:"Run the delegate until it is interrupted."`
+	Check    checkCommand    `cmd:"" help:"Check what the delegate needs, and say what to do about what is missing."`
 	Settings settingsCommand `cmd:"" help:"List the settings that config.env may hold."`
+
+	Version     versionCommand   `cmd:"" help:"Print the version."`
+	VersionFlag kong.VersionFlag `name:"version" help:"Print the version."`
 }
 
 type serverCommand struct {
-	EnvFile string `name:"env-file" help:"File with settings, NAME=value a line. The environment goes before it." placeholder:"FILE"`
+	EnvFile string `name:"env-file" help:"File with settings, NAME=value a line. The environment wins over it." placeholder:"FILE"`
 }
 
 // Run starts the delegate.
@@ -51,10 +60,10 @@ func (c *serverCommand) Run() error {
 	if err != nil {
 		return err
 	}
-	// Whoever reads our output may be gone before us, as tee is after a Ctrl-C:
-	// that must not keep us from cleaning up.
+	// The reader of the output may end before the delegate, as tee does after a Ctrl-C.
+	// The delegate must still clean up.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	// The signals are taken over here, so that the second one is ours as well.
+	// From here on no signal ends the process: the second one cancels.
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
@@ -68,8 +77,17 @@ func (settingsCommand) Run() error {
 	return describeSettings(os.Stdout)
 }
 
+type versionCommand struct{}
+
+// Run prints the version.
+func (versionCommand) Run() error {
+	fmt.Println(program.Describe("delegate"))
+	return nil
+}
+
 func main() {
 	var c commands
-	k := kong.Parse(&c, kong.Name("delegate"), kong.Description("Runs the stages of a manager on this machine."), kong.UsageOnError())
+	k := kong.Parse(&c, kong.Name("delegate"), kong.Description("Runs the stages of a manager on this machine."), kong.UsageOnError(),
+		kong.Vars{"version": program.Describe("delegate")})
 	k.FatalIfErrorf(k.Run())
 }

@@ -121,7 +121,7 @@ func TestSettingsOfWhatIsSeen(t *testing.T) {
 	c, warnings, err := load(t, required+"HTTP_BIND="+l.Addr().String()+"\nLOG_LEVEL=error\nOTEL_SERVICE_NAME=x\n")
 	require.NoError(t, err)
 	require.Len(t, warnings, 1)
-	assert.Contains(t, warnings[0], "OTEL_SERVICE_NAME is read from the environment alone")
+	assert.Contains(t, warnings[0], "the delegate reads OTEL_SERVICE_NAME from the environment alone")
 	c.LedgerDir = t.TempDir()
 	require.ErrorContains(t, serve(context.Background(), c, nil), "listening for metrics and health")
 }

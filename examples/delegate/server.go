@@ -159,13 +159,12 @@ func register(ctx context.Context, p *poller.Poller, log zerolog.Logger) (*clien
 	}
 }
 
-// newClient adds one setting after the other, so that an error names the one that
-// is wrong.
-func newClient(cfg config, log zerolog.Logger) (c *client.HTTP, err error) {
+// newClient adds one setting after the other, so that an error names the wrong one.
+func newClient(cfg config, log zerolog.Logger, more ...client.Option) (c *client.HTTP, err error) {
 	if _, err := client.New(cfg.URL, cfg.AccountID, "", client.WithToken("any")); err != nil {
 		return nil, fmt.Errorf("URL: %w", err)
 	}
-	options, secret := []client.Option{client.WithLogger(log)}, cfg.Token
+	options, secret := append(more, client.WithLogger(log)), cfg.Token
 	if cfg.Protocol == "v2" {
 		options = append(options, client.WithProtocol(client.V2))
 	}

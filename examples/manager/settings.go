@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -50,8 +49,8 @@ func (f envFile) BeforeResolve(k *kong.Kong, ctx *kong.Context, trace *kong.Path
 			}
 		}
 	}
-	isKnown := func(name string) bool { return slices.Contains(valid, name) }
-	if err := program.CheckNames(file, settings, valid, isKnown, `"manager server --help"`); err != nil {
+	same := func(name string) string { return name }
+	if err := program.CheckNames(file, settings, valid, same, `"manager server --help"`); err != nil {
 		return err
 	}
 	ctx.AddResolver(kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {

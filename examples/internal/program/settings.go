@@ -29,15 +29,16 @@ func ReadSettings(file string) (map[string]string, error) {
 	return values, nil
 }
 
-// CheckNames returns an error for each name of a file's settings that isKnown
-// refuses, with the nearest valid name where one is near.
-func CheckNames(file string, settings map[string]string, valid []string, isKnown func(name string) bool, list string) error {
+// CheckNames returns an error for each name of a file's settings whose canonical form
+// is not valid. The error names the nearest valid name, or else the command, list, that
+// lists all of them.
+func CheckNames(file string, settings map[string]string, valid []string, canonical func(name string) string, list string) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		if isKnown(name) {
+		if slices.Contains(valid, canonical(name)) {
 			continue
 		}
-		if near := Nearest(name, valid); near != "" {
+		if near := Nearest(canonical(name), valid); near != "" {
 			errs = append(errs, fmt.Errorf("%s: unknown setting %s: did you mean %s?", file, name, near))
 		} else {
 			errs = append(errs, fmt.Errorf("%s: unknown setting %s: %s lists the valid ones", file, name, list))

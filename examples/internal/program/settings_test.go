@@ -3,6 +3,7 @@ package program
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -20,17 +21,18 @@ func write(t *testing.T, text string) string {
 func TestAnUnknownSettingIsNamedWithTheNearestOne(t *testing.T) {
 	t.Parallel()
 	valid := []string{"ACCOUNT_ID", "MAX_STAGES", "TOKEN"}
-	known := func(name string) bool { return name == "TOKEN" }
+	canonical := func(name string) string { return strings.TrimPrefix(name, "PREFIX_") }
 	for name, want := range map[string]string{
-		"MAX_STAGE":  "f: unknown setting MAX_STAGE: did you mean MAX_STAGES?",
-		"max_stages": "f: unknown setting max_stages: did you mean MAX_STAGES?",
-		"ACOUNT_ID":  "f: unknown setting ACOUNT_ID: did you mean ACCOUNT_ID?",
-		"SOMETHING":  `f: unknown setting SOMETHING: "program settings" lists the valid ones`,
+		"MAX_STAGE":        "f: unknown setting MAX_STAGE: did you mean MAX_STAGES?",
+		"max_stages":       "f: unknown setting max_stages: did you mean MAX_STAGES?",
+		"PREFIX_MAX_STAGE": "f: unknown setting PREFIX_MAX_STAGE: did you mean MAX_STAGES?",
+		"ACOUNT_ID":        "f: unknown setting ACOUNT_ID: did you mean ACCOUNT_ID?",
+		"SOMETHING":        `f: unknown setting SOMETHING: "program settings" lists the valid ones`,
 	} {
-		err := CheckNames("f", map[string]string{name: "visibly-fake", "TOKEN": "x"}, valid, known, `"program settings"`)
+		err := CheckNames("f", map[string]string{name: "visibly-fake", "TOKEN": "x"}, valid, canonical, `"program settings"`)
 		assert.EqualError(t, err, want)
 	}
-	assert.NoError(t, CheckNames("f", map[string]string{"TOKEN": "x"}, valid, known, ""))
+	assert.NoError(t, CheckNames("f", map[string]string{"TOKEN": "x"}, valid, canonical, ""))
 }
 
 // Rule X2: no error of a settings file shows a value, which may be a secret.
