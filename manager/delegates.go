@@ -107,7 +107,7 @@ func (m *Manager) heartbeat(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	beat := in.forQueue()
-	if m.core.queue.Knows(account(r), beat) {
+	if m.core.queue.Unchanged(account(r), beat) {
 		beat = queue.Registration{ID: beat.ID, Draining: beat.Draining} // there are many
 	}
 	if _, err := m.do(r.Context(), &command{Account: account(r), Heartbeat: &beat}); err != nil {

@@ -5,48 +5,101 @@ import (
 	"slices"
 )
 
-// Who gets what (SPEC Q2, Q3). Two decisions keep the invariant that no work
-// waits while a delegate that may have it is free: place gives a work that has
-// come to the best free delegate, fill gives a delegate that has become free the
-// first works that it is eligible for. Neither looks at all that waits or at all
-// delegates:
-//
-//   - works that need the same are a class (class.go); of those with one
-//     priority, in a lane, only the first counts (lane.go);
-//   - delegates that no class can tell apart are a crew, of which only the first
-//     counts (crew.go);
-//   - a class queues at one of its selectors, the rarest, in a line (tag.go), and
-//     crews serve the lines of their tags. A decision searches the lines of one
-//     delegate's tags, or the one of a work's class, in their order, and stops at
-//     the first that fits.
-//
-// So it costs the logarithm of what stands in these lines, and a step for each
-// neighbour that comes before the one chosen and does not fit it: one that asks
-// for another tag besides, or lacks one. At worst these are the classes, or
-// crews, of one tag.
-
-// eligible tells whether a delegate may get a work, free or not.
-func (d *delegate) eligible(w *work) bool {
-	return d.takes() && w.was[d.info.ID] != refused && d.hasTags(*w.Selectors) && d.variant(w) >= 0
+// decider makes the decisions of rules Q2 and Q3. The queue's own one is the index;
+// the tests compare it with one that looks at everything.
+type decider interface {
+	// bestDelegate returns the delegate for a work that waits and is not blocked, nil
+	// when none is free. It is not the delegate that the work has just left.
+	bestDelegate(w *work, left *delegate) *delegate
+	// nextWork returns the first work that waits for a delegate, nil when there is
+	// none that it has room for.
+	nextWork(d *delegate) *work
 }
 
-// takes tells whether the delegate gets anything new at all.
-func (d *delegate) takes() bool { return !d.lost && !d.info.Draining && !d.drained }
+// index decides by the shards.
+type index struct{}
 
-func (d *delegate) hasTags(selectors []string) bool {
-	for _, s := range selectors {
-		if !d.tags[fold(s)] {
+// bestDelegate searches the candidates of the requirement's shard in their order. A
+// delegate that missed an offer of the work comes after all that did not.
+func (index) bestDelegate(w *work, left *delegate) *delegate {
+	w.account.updateRanks()
+	var missed *delegate
+	for c := range w.requirement.shard.candidates.all() {
+		d := c.delegate
+		if d == left || !d.fits(w.requirement) {
+			continue
+		}
+		if w.was[d.info.ID] == 0 {
+			return d
+		}
+		if missed == nil {
+			missed = d
+		}
+	}
+	return missed
+}
+
+// nextWork searches the shards of the delegate's tags. In each it stops at the first
+// requirement that fits, or that is after the best one found so far. Requirements
+// that it finds blocked wait for their group from then on.
+func (index) nextWork(d *delegate) *work {
+	var best waiter
+	var few [8]*requirement
+	blocked := few[:0]
+	for _, t := range d.holds {
+		for k, s := range t.shards {
+			if s == nil || kind(k) == stages && d.free() <= 0 {
+				continue
+			}
+			for next := range s.waiters.all() {
+				if best.requirement != nil && !next.before(best) {
+					break
+				}
+				if !d.fits(next.requirement) {
+					continue
+				}
+				if next.requirement.fullGroup() == nil {
+					best = next
+					break
+				}
+				blocked = append(blocked, next.requirement)
+			}
+		}
+	}
+	for _, r := range blocked {
+		r.block(r.fullGroup())
+	}
+	if best.requirement == nil {
+		return nil
+	}
+	return best.requirement.first()
+}
+
+// fits reports whether the delegate, free or not, may get works of a requirement
+// while it takes any.
+func (d *delegate) fits(r *requirement) bool {
+	return d.hasTags(r) && d.supports(r) && !slices.Contains(r.refused, d.info.ID)
+}
+
+func (d *delegate) hasTags(r *requirement) bool {
+	for _, s := range r.selectors {
+		if !d.tags[s] {
 			return false
 		}
 	}
 	return true
 }
 
-// variant is the first of the work's variants that the delegate supports, -1
-// when there is none.
-func (d *delegate) variant(w *work) int { return variant(w.Variants, d.types) }
+func (d *delegate) supports(r *requirement) bool { return firstVariant(r.variants, d.types) >= 0 }
 
-func variant(all []Variant, types map[string]bool) int {
+// takesWork reports whether the delegate gets anything new at all.
+func (d *delegate) takesWork() bool { return !d.lost && !d.info.Draining && !d.drained }
+
+// variant returns the index of the work's first variant that the delegate supports,
+// -1 when there is none.
+func (d *delegate) variant(w *work) int { return firstVariant(w.Variants, d.types) }
+
+func firstVariant(all []Variant, types map[string]bool) int {
 	return slices.IndexFunc(all, func(v Variant) bool {
 		for _, t := range v.Types {
 			if types != nil && !types[t] {
@@ -57,7 +110,7 @@ func variant(all []Variant, types map[string]bool) int {
 	})
 }
 
-// free is how many more stages the delegate may have.
+// free returns how many more stages the delegate may have.
 func (d *delegate) free() int {
 	if d.max == 0 {
 		return math.MaxInt
@@ -65,189 +118,130 @@ func (d *delegate) free() int {
 	return d.max - len(d.slots)
 }
 
-func (d *delegate) hasRoom(w *work) bool { return !w.Stage || d.free() > 0 }
-
-// place gives a work that waits to the best delegate that is free for it, if
-// there is one, but not to the one that it has just left, nil for none. One that
-// let it lie before is taken only when there is no other. The caller holds mu.
-func (q *Queue) place(w *work, left *delegate, now instant) {
-	var d *delegate
-	if g := w.class.full(); g == nil {
-		d = w.acc.best(w, left)
-	} else if w.lane.parked == nil {
-		w.lane.park(g)
+// assign offers a work that waits to the best free delegate, if there is one, but not
+// to the one that it has just left. The caller holds mu.
+func (q *Queue) assign(w *work, left *delegate, now instant) {
+	r := w.requirement
+	if g := r.fullGroup(); g != nil {
+		if r.blocked == nil {
+			r.block(g)
+		}
+		return
 	}
-	if q.placing != nil {
-		q.placing(w, left, d)
-	}
-	if d != nil {
-		q.offer(w, d, d.variant(w), now)
+	if d := q.decider.bestDelegate(w, left); d != nil {
+		q.offer(w, d, now)
 	}
 }
 
-// best finds the delegate for a work that waits, nil when none is free.
-func (a *account) best(w *work, left *delegate) *delegate {
-	a.settle()
-	var best *seat
-	consider := func(s *seat) bool {
-		if best != nil && !s.before(best) {
-			return false
-		}
-		if d := s.d; d == left || w.was[d.info.ID] != 0 {
-			return true
-		}
-		best = s
-		return false
-	}
-	k := w.kind()
-	w.class.line.crews.walk(func(s *stall) bool {
-		if best != nil && !s.best.before(&best.rank) {
-			return false
-		}
-		if s.crew.can(w.class) {
-			s.crew.free[k].walk(consider)
-		}
-		return true
-	})
-	if best != nil {
-		return best.d
-	}
-	for id, f := range w.was {
-		d := a.delegates[id]
-		if f != missed || d == nil || d == left || d.seats[k].index == 0 || !d.crew.can(w.class) {
-			continue
-		}
-		if best == nil || d.seats[k].before(best) {
-			best = &d.seats[k]
-		}
-	}
-	if best != nil {
-		return best.d
-	}
-	return nil
-}
-
-// fill gives a delegate all that waits and that it has room for, in the queue's
-// order. The caller holds mu.
+// fill offers a delegate the first works that wait for it until it has no more room.
+// The caller holds mu.
 func (q *Queue) fill(d *delegate, now instant) {
-	for d.takes() {
-		w := d.next()
-		if q.filling != nil {
-			q.filling(d, w)
-		}
-		if w == nil {
-			return
-		}
-		q.offer(w, d, d.variant(w), now)
+	for w := q.next(d); w != nil; w = q.next(d) {
+		q.offer(w, d, now)
 	}
 }
 
-// next finds the first work that waits for a delegate such as this, nil when it
-// has no room for any.
-func (d *delegate) next() *work {
-	var best *lane
-	var few [8]*lane
-	full := few[:0]
-	consider := func(n *lane) bool {
-		if best != nil && !n.before(best) {
-			return false
-		}
-		if slices.Contains(n.refused, d.info.ID) || !d.crew.can(n.class) {
-			return true
-		}
-		if n.class.full() != nil {
-			full = append(full, n)
-			return true
-		}
-		best = n
-		return false
-	}
-	room := d.free() > 0
-	for _, t := range d.crew.tags {
-		if l := t.lines[stages]; l != nil && room {
-			l.lanes.walk(consider)
-		}
-		if l := t.lines[singles]; l != nil {
-			l.lanes.walk(consider)
-		}
-	}
-	for _, n := range full {
-		n.park(n.class.full()) // the next decisions need not meet it
-	}
-	if best == nil {
+// next returns the first work that waits for a delegate, nil without a delegate or
+// when it takes nothing.
+func (q *Queue) next(d *delegate) *work {
+	if d == nil || !d.takesWork() {
 		return nil
 	}
-	return best.first
+	return q.decider.nextWork(d)
 }
 
-// offer gives a work to a delegate, which has until AcquireTimeout to take it.
-// The caller holds mu.
-func (q *Queue) offer(w *work, d *delegate, variant int, now instant) {
-	q.unwait(w)
-	w.state, w.d, w.variant = given, d, int32(variant) //nolint:gosec // a caller has not so many
+// offer offers a work to a delegate, which has AcquireTimeout to acquire it. The
+// caller holds mu.
+func (q *Queue) offer(w *work, d *delegate, now instant) {
+	w.stopWaiting()
+	w.state, w.delegate, w.variant = given, d, int32(d.variant(w)) //nolint:gosec // a caller has not so many
 	if w.Stage {
 		d.slots[w.ID] = w
-		w.class.count(1)
+		w.requirement.use(1)
 	}
-	w.first.body = w.Variants[variant].Task
+	w.first.body = w.Variants[w.variant].Task
 	q.give(w.first, d, now)
-	q.arm(w, min(now.after(q.cfg.AcquireTimeout), w.until()))
+	q.arm(w, min(now.after(q.cfg.AcquireTimeout), w.queueDeadline()))
 }
 
-// miss takes back an offer that was not acquired in time (SPEC Q4). The caller
-// holds mu.
-func (q *Queue) miss(w *work, now instant) {
-	w.note(w.d, missed)
-	q.requeue(w, now)
-}
-
-// note remembers what became of a work at a delegate.
-func (w *work) note(d *delegate, f fate) {
-	if w.was == nil {
-		w.was = map[string]fate{}
+// withdraw takes back all that a delegate was offered and has not acquired. The
+// caller holds mu.
+func (q *Queue) withdraw(d *delegate, now instant) {
+	for _, w := range d.offered() {
+		q.requeue(w, now)
 	}
-	w.was[d.info.ID] = f
 }
 
-// requeue takes a work from its delegate, back to its old place, and tries
-// another one. The caller holds mu.
+// requeue takes a work from its delegate, back to its old place, and gives it and
+// what it has left away. The caller holds mu.
 func (q *Queue) requeue(w *work, now instant) {
-	d := w.d
+	d := w.delegate
 	delete(d.slots, w.ID)
 	q.take(w.first)
 	w.first.state, w.first.owner = idle, nil
 	w.first.offered, w.first.acquired, w.first.end = 0, 0, nil
 	q.emit(Requeued, now, w.first)
 	if w.Stage {
-		w.class.count(-1)
+		w.requirement.use(-1)
 	}
 	q.wait(w, now)
-	q.again(w, d, w.class.groups, now)
+	q.dispatch(w, d, w.requirement.groups, now)
 }
 
-// again gives away a work that has begun to wait, and the slot and the room in
-// groups that it has left: with the slot of d, nil for none. The slot goes to the
-// first in line, which it may be itself. All have their turn in their order, parked
-// at a group or not: what comes is the same whether a lane has been met or not, as
-// after a Load. The caller holds mu.
-func (q *Queue) again(w *work, d *delegate, left []*group, now instant) {
-	if n := room(left); w.lane != nil {
-		if n == nil {
+// dispatch finds a delegate for a work that has begun to wait. It also gives away
+// what the work has left: a slot of the delegate d and room in groups; nil is none.
+// All that can have the slot or the room get it in their order, the work itself among
+// them: it does not matter which requirements a decision has found blocked before.
+// The caller holds mu.
+func (q *Queue) dispatch(w *work, d *delegate, groups []*group, now instant) {
+	if w.queued {
+		switch r := firstUnblocked(groups); {
+		case r == nil:
 			q.fillBefore(d, w, now)
-			q.place(w, d, now)
-		} else if w.lane.parked == nil {
-			w.lane.park(n.parked) // it has its turn among them
+			q.assign(w, d, now)
+		case w.requirement.blocked == nil:
+			w.requirement.block(r.blocked) // it has its turn among them
 		}
 	}
-	q.admit(left, d, w, now)
-	if d != nil {
-		q.fill(d, now)
+	q.admit(groups, d, w, now)
+	q.fill(d, now)
+}
+
+// fillBefore offers a delegate the works that wait for it and come before one that
+// has left it. That one may need the room in the groups; and what is due at the same
+// time is done in the order of the offers. The caller holds mu.
+func (q *Queue) fillBefore(d *delegate, w *work, now instant) {
+	for next := q.next(d); next != nil && next.before(w); next = q.next(d) {
+		q.offer(next, d, now)
 	}
 }
 
-// withdraw takes back all that a delegate was offered. The caller holds mu.
-func (q *Queue) withdraw(d *delegate, now instant) {
-	for _, w := range d.offered() {
-		q.requeue(w, now)
+// admit gives away works that were blocked by groups which have room now. A slot of
+// the delegate d may have become free together with the room: whichever work comes
+// first is served first. The work from, which has left d, tries other delegates
+// first. The caller holds mu.
+func (q *Queue) admit(groups []*group, d *delegate, from *work, now instant) {
+	r := firstUnblocked(groups)
+	if r == nil {
+		return
+	}
+	for next := q.next(d); r != nil; r = firstUnblocked(groups) { // next is the first for d
+		if next != nil && next.turn() < r.entry.turn {
+			q.offer(next, d, now)
+			next = q.next(d)
+			continue
+		}
+		g, w := r.blocked, r.first()
+		r.block(nil)
+		var left *delegate
+		if w == from {
+			left = d
+		}
+		if q.assign(w, left, now); r.entry.requirement != nil && r.first() != w {
+			r.block(g) // its next work has its own turn
+		}
+		if w == from || next != nil && (w.delegate == d || next.requirement.fullGroup() != nil) {
+			next = q.next(d)
+		}
 	}
 }

@@ -7,22 +7,20 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// EventKind says what has happened.
+// EventKind is what has happened.
 type EventKind int
 
 // The kinds of events.
 const (
-	// Acquired: a delegate has taken the task.
+	// Acquired: a delegate has acquired the task.
 	Acquired EventKind = iota + 1
-	// Requeued: an offer was withdrawn or refused; the stage or task waits again.
+	// Requeued: an offer was withdrawn or refused. The stage or task waits again.
 	Requeued
-	// Ended: the task has its final result. When it was a single task its work
-	// is finished with it.
+	// Ended: the task has its final result. A single task is finished with it.
 	Ended
-	// Expired: the stage has run for its RunTimeout. The queue does nothing
-	// about it.
+	// Expired: the stage has run for its RunTimeout. The queue does not end it.
 	Expired
-	// Forgotten: the retention of the stage or single task is over.
+	// Forgotten: the queue has forgotten an ended stage or single task.
 	Forgotten
 	// Lost: the delegate was silent for too long.
 	Lost
@@ -35,10 +33,10 @@ type Event struct {
 	Kind    EventKind
 	At      time.Time
 	Account string
-	// Work is the stage or single task; empty for Lost and Returned.
+	// Work is the stage or single task. It is empty for Lost and Returned.
 	Work string
-	// Task is the task, for Acquired and Ended; Started says of an ended task
-	// that a delegate had acquired it.
+	// Task is the task that the event is about, if it is about one. Started reports
+	// whether a delegate had acquired it.
 	Task    string
 	Started bool
 	// Delegate has the task, had it last, or is what the event is about.
@@ -49,8 +47,8 @@ type Event struct {
 	Result Result
 }
 
-// Events takes the events since the last call, in the order of their happening.
-// It is for one reader, who must come back: they are kept until taken.
+// Events returns the events since the last call, in the order in which they happened.
+// It is for one reader. The queue keeps events until the reader takes them.
 func (q *Queue) Events() []Event {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -59,9 +57,10 @@ func (q *Queue) Events() []Event {
 	return events
 }
 
+// emit adds an event of a task. The caller holds mu.
 func (q *Queue) emit(kind EventKind, now instant, r *record) {
 	q.events = append(q.events, Event{
-		Kind: kind, At: now.time(), Account: r.work.acc.id, Work: r.work.ID, Task: r.id,
+		Kind: kind, At: now.time(), Account: r.work.account.id, Work: r.work.ID, Task: r.id,
 		Started: r.acquired != 0, Delegate: r.owner.id(), Variant: int(r.work.variant), Result: r.result(),
 	})
 }
@@ -78,12 +77,12 @@ const (
 	Abandoned Outcome = "LOST" // the delegate is lost or has unregistered
 )
 
-// Result is a task's end.
+// Result is the end of a task.
 type Result struct {
 	Outcome Outcome
-	// Error says why Outcome is not Success.
+	// Error explains why Outcome is not Success.
 	Error string
-	// Code and Data are the delegate's answer, where there was one.
+	// Code and Data are the delegate's answer, if there was one.
 	Code task.Code
 	Data json.RawMessage
 }

@@ -33,7 +33,7 @@ func (b *bench) reason(id string) string {
 func TestAGroupHasNoMoreStagesThanItsLimit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	compare(t, b.Queue)
+	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "pipeline:web", 2)
 	d := b.add("d", 0)
 	for i := range 4 {
@@ -66,7 +66,7 @@ func TestAGroupHasNoMoreStagesThanItsLimit(t *testing.T) {
 func TestAnAccountHasALimitOfItsOwn(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	compare(t, b.Queue)
+	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "", 1)
 	d, other := b.add("d", 0), b.Register("other", Registration{Name: "d"})
 	b.of("a", Normal, "g")
@@ -110,7 +110,7 @@ func TestRoomInAGroupComesBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, Config{HeartbeatTimeout: time.Hour})
-			compare(t, b.Queue)
+			checkDecisions(t, b.Queue)
 			b.SetLimit(acc, "g", 1)
 			d := b.add("d", 2)
 			require.NoError(t, b.Submit(acc, &Work{
@@ -133,7 +133,7 @@ func TestRoomInAGroupComesBack(t *testing.T) {
 func TestALimitDoesNotChangeTheOrder(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	compare(t, b.Queue)
+	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "g", 1)
 	d := b.add("d", 1)
 	b.of("first", Normal, "g")
@@ -159,7 +159,7 @@ func TestALimitDoesNotChangeTheOrder(t *testing.T) {
 func TestAFreedSlotIsNotForTheGroupAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	compare(t, b.Queue)
+	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "g", 1)
 	d := b.add("d", 1)
 	b.of("first", Normal, "g")
@@ -174,7 +174,7 @@ func TestAFreedSlotIsNotForTheGroupAlone(t *testing.T) {
 func TestWhatComesBackHasItsTurnInItsGroup(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AcquireTimeout: 10 * time.Second, HeartbeatTimeout: time.Hour})
-	compare(t, b.Queue)
+	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "g", 1)
 	d := b.add("d", 1)
 	b.of("older", Normal, "g")
@@ -192,7 +192,7 @@ func TestWhatComesBackHasItsTurnInItsGroup(t *testing.T) {
 func TestWhatComesBackDoesNotPassTheUrgent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	compare(t, b.Queue)
+	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "g", 1)
 	d, free := b.add("d", 2), b.add("free", 1)
 	b.of("s", Normal, "g")
@@ -207,7 +207,7 @@ func TestWhatComesBackDoesNotPassTheUrgent(t *testing.T) {
 func TestTheFirstOfSeveralGroupsComesFirst(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	compare(t, b.Queue)
+	checkDecisions(t, b.Queue)
 	for _, g := range []string{"g", "h", "i"} {
 		b.SetLimit(acc, g, 1)
 	}
@@ -226,7 +226,7 @@ func TestTheFirstOfSeveralGroupsComesFirst(t *testing.T) {
 func TestRoomInOneGroupMayFillAnother(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	compare(t, b.Queue)
+	checkDecisions(t, b.Queue)
 	for _, g := range []string{"g", "h", "i"} {
 		b.SetLimit(acc, g, 1)
 	}
@@ -250,7 +250,7 @@ func TestRoomInOneGroupMayFillAnother(t *testing.T) {
 func TestAFreedSlotIsGivenAwayOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	compare(t, b.Queue)
+	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "g", 1)
 	b.SetLimit(acc, "i", 1)
 	d := b.add("d", 1)
@@ -263,8 +263,8 @@ func TestAFreedSlotIsGivenAwayOnce(t *testing.T) {
 	checkIndex(t, b.accounts[acc])
 }
 
-// A class may change its line while it waits for a group.
-func TestAParkedClassChangesItsLine(t *testing.T) {
+// A requirement may change its shard while it waits for a group.
+func TestABlockedRequirementChangesItsShard(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
 	b.SetLimit(acc, "g", 1)
@@ -287,8 +287,8 @@ func TestAParkedClassChangesItsLine(t *testing.T) {
 		submit(100+i, "g")
 		submit(100 + i)
 	}
-	require.Equal(t, "gpu", a.works["s1-0"].class.line.tag.name)
-	require.NotNil(t, a.works["s1-0"].lane.parked)
+	require.Equal(t, "gpu", a.works["s1-0"].requirement.shard.tag.name)
+	require.NotNil(t, a.works["s1-0"].requirement.blocked)
 	checkIndex(t, a)
 	b.SetLimit(acc, "g", 0)
 	checkIndex(t, a)
@@ -298,7 +298,7 @@ func TestAParkedClassChangesItsLine(t *testing.T) {
 func TestAHigherLimitLetsManyIn(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	compare(t, b.Queue)
+	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "g", 1)
 	d := b.add("d", 0)
 	for i := range 8 {
@@ -315,7 +315,7 @@ func TestAHigherLimitLetsManyIn(t *testing.T) {
 func TestAllGroupsOfAStageCount(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	compare(t, b.Queue)
+	checkDecisions(t, b.Queue)
 	d := b.add("d", 0)
 	b.SetLimit(acc, "g", 1)
 	b.SetLimit(acc, "h", 1)
@@ -367,12 +367,12 @@ func TestWhatWaitsForALimitIsOutOfTheWay(t *testing.T) {
 		b.of(fmt.Sprint("s", i), Normal, "g", fmt.Sprint("own", i))
 	}
 	a := b.accounts[acc]
-	assert.Len(t, a.groups["g"].parked, 99)
-	assert.Empty(t, a.everyone.lines[stages].lanes)
+	assert.Equal(t, 99, a.groups["g"].waiters.size())
+	assert.Zero(t, a.everyone.shards[stages].waiters.size())
 	b.through(d, "s0")
 	assert.Equal(t, []string{"s1"}, b.offers(d))
-	assert.Len(t, a.groups["g"].parked, 98)
-	assert.Empty(t, a.everyone.lines[stages].lanes)
+	assert.Equal(t, 98, a.groups["g"].waiters.size())
+	assert.Zero(t, a.everyone.shards[stages].waiters.size())
 }
 
 // A stage that nobody takes leaves its slot and its room in a group: whoever comes
@@ -381,7 +381,7 @@ func TestWhatWaitsForALimitIsOutOfTheWay(t *testing.T) {
 func TestWhoComesFirstHasTheRoomThatAnotherLeaves(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AcquireTimeout: 20 * time.Second, Epoch: "epoch"})
-	compare(t, b.Queue)
+	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "g", 2)
 	of := func(id string, p Priority, selectors ...string) {
 		require.NoError(t, b.Submit(acc, &Work{

@@ -12,11 +12,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
-// More tags than there are bits for, more classes than are kept unused, and works
-// that are taken from anywhere: each decision is that of the scan.
-func TestTheIndexAtItsLimits(t *testing.T) {
+// With many tags and many requirements, and works that leave the queue from anywhere,
+// each decision is the one of rules Q2 and Q3.
+func TestTheIndexOfManyRequirements(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 7)) //nolint:gosec // the same each time
 	some := func(n int) (out []string) {
@@ -26,20 +27,19 @@ func TestTheIndexAtItsLimits(t *testing.T) {
 		return out
 	}
 	b := newBench(t, Config{MaxFinished: 5, HeartbeatTimeout: 100 * time.Hour, AcquireTimeout: 20 * time.Hour})
-	decisions := compare(t, b.Queue)
+	checked := checkDecisions(t, b.Queue)
 	ids := []string{}
 	for i := range 8 {
 		ids = append(ids, b.add(fmt.Sprint("d", i), 1, some(60)...))
 	}
 	a := b.accounts[acc]
-	shares := false
 	for i := range 6000 {
 		id := fmt.Sprint("s", i)
 		require.NoError(t, b.Submit(acc, &Work{
 			ID: id, Stage: i%5 > 0, Selectors: some(4), Priority: Priority(r.IntN(2)), Variants: one(id, "init"),
 			QueueTimeout: time.Duration(r.IntN(10)) * time.Hour,
 		}))
-		if i > 40 { // keep it short: this is compared with a scan
+		if i > 40 { // few works wait at a time: the comparison looks at each of them
 			old := fmt.Sprint("s", i-r.IntN(40))
 			if a.tasks[old] != nil {
 				require.NoError(t, b.Abort(acc, old, "because"))
@@ -66,36 +66,39 @@ func TestTheIndexAtItsLimits(t *testing.T) {
 		if i%100 == 0 {
 			checkIndex(t, a)
 		}
-		for _, tg := range a.tags {
-			shares = shares || tg.bit == shared
-		}
 		b.Events()
 	}
-	assert.True(t, shares, "tags enough to share a bit")
-	assert.Less(t, len(a.classes), unused+len(a.works)+100, "unused classes are dropped")
-	assert.Greater(t, *decisions, 10_000)
+	assert.LessOrEqual(t, len(a.requirements), len(a.works), "requirements without works are dropped")
+	assert.Greater(t, checked.decisions, 10_000)
 }
 
-// Works that need the same are of one class, however they spell it, and those that
-// do not are not.
-func TestOneClassForOneNeed(t *testing.T) {
+// Works that need the same have one requirement, however they spell it. Works that do
+// not need the same have not.
+func TestOneRequirementForOneNeed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
 	for i, selectors := range [][]string{{"a", "b"}, {"B ", "a"}, {"b", "a", "A"}} {
 		b.stage(fmt.Sprint("s", i), Priority(i%2), selectors...)
 	}
 	a := b.accounts[acc]
-	assert.Len(t, a.classes, 1)
-	assert.Equal(t, []string{"B ", "a"}, *a.works["s1"].Selectors, "its own spelling is what people see")
+	assert.Len(t, a.requirements, 1)
+	assert.Equal(t, []string{"B ", "a"}, *a.works["s1"].Selectors, "people see the spelling of the work")
 	b.single("t", "a", "b")
 	b.stage("other", Normal, "a b")
 	b.stage("quoted", Normal, `a" "b`)
 	require.NoError(t, b.Submit(acc, &Work{ID: "types", Stage: true, Selectors: []string{"a", "b"}, Variants: one("types", "other")}))
-	assert.Len(t, a.classes, 5)
+	assert.Len(t, a.requirements, 5)
+	reasons := b.Places(acc)
+	b.add("d", 1)
+	for id, spelled := range map[string]string{"s0": `"a", "b"`, "s1": `"B ", "a"`, "s2": `"b", "a", "A"`} {
+		assert.Equal(t, "no delegate is registered: start one", reasons[id].Reason)
+		assert.Contains(t, b.Places(acc)[id].Reason, spelled)
+	}
 }
 
-// A class queues at its rarest selector, also when that shows late.
-func TestAClassQueuesAtItsRarestSelector(t *testing.T) {
+// A requirement waits in the shard of its rarest selector, also when another selector
+// has become the rarest.
+func TestARequirementWaitsAtItsRarestSelector(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
 	b.stage("first", Normal, "linux", "gpu")
@@ -107,9 +110,12 @@ func TestAClassQueuesAtItsRarestSelector(t *testing.T) {
 		b.stage(fmt.Sprint("s", i), Normal, "linux", "gpu")
 	}
 	a := b.accounts[acc]
-	assert.Equal(t, "gpu", a.works["first"].class.line.tag.name)
+	assert.Equal(t, "gpu", a.works["first"].requirement.shard.tag.name)
 	checkIndex(t, a)
-	assert.Nil(t, a.tags["linux"].lines[stages])
+	assert.Zero(t, a.tags["linux"].users)
+	if s := a.tags["linux"].shards[stages]; s != nil {
+		assert.Zero(t, s.waiters.size())
+	}
 }
 
 // SPEC Q4: one that let a work lie is the last choice for it, however free it is,
@@ -117,7 +123,7 @@ func TestAClassQueuesAtItsRarestSelector(t *testing.T) {
 func TestWhoLetItLieComesLast(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AcquireTimeout: 10 * time.Second, HeartbeatTimeout: time.Hour})
-	compare(t, b.Queue)
+	checkDecisions(t, b.Queue)
 	deaf, other := b.add("deaf", 0), b.add("other", 1)
 	b.stage("busy", Normal, "other")
 	b.acquire(other, "busy")
@@ -139,7 +145,7 @@ func TestWhoLetItLieComesLast(t *testing.T) {
 func TestTheBestOfThoseWhoLetItLie(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AcquireTimeout: 10 * time.Second, HeartbeatTimeout: time.Hour})
-	decisions := compare(t, b.Queue)
+	checked := checkDecisions(t, b.Queue)
 	for i := range 6 {
 		b.add(fmt.Sprint("d", i), 1+i%3)
 	}
@@ -147,7 +153,7 @@ func TestTheBestOfThoseWhoLetItLie(t *testing.T) {
 	for range 30 {
 		b.advance(10 * time.Second)
 	}
-	assert.Greater(t, *decisions, 30)
+	assert.Greater(t, checked.decisions, 30)
 }
 
 // What a delegate hands back it may answer again: its answer may have been lost.
@@ -192,72 +198,74 @@ func TestAHeartbeatChangesWhatADelegateMayHave(t *testing.T) {
 	}
 }
 
-// A bit that a tag has given up says nothing about the tag that gets it next.
-func TestABitOfATagIsUsedAgain(t *testing.T) {
+// A sorted list is in order and has full chunks, whatever enters and leaves it.
+func TestASortedList(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, Config{})
-	compare(t, b.Queue)
-	d := b.add("d", 1, "a")
-	b.stage("s", Normal, "a")
-	require.NoError(t, b.Abort(acc, "s", "because"))
-	require.NoError(t, b.Release(acc, "s"))
-	a := b.accounts[acc]
-	bit := a.tags["a"].bit
-	a.dropIdle()
-	checkIndex(t, a)
-	b.stage("other", Normal, "z")
-	require.Equal(t, bit, a.tags["z"].bit)
-	assert.Empty(t, b.offers(d))
-	b.stage("again", Normal, "a")
-	assert.Equal(t, []string{"again"}, b.offers(d))
-}
-
-// A lane stays in order and small, whatever leaves it and comes back.
-func TestALaneStaysInOrder(t *testing.T) {
-	t.Parallel()
-	r := rand.New(rand.NewPCG(3, 3)) //nolint:gosec // the same each time
-	b := newBench(t, Config{})
-	for i := range 400 {
-		b.stage(fmt.Sprint("s", i), Normal)
-	}
-	a := b.accounts[acc]
-	var n *lane
-	for _, w := range a.works {
-		n = w.lane
-	}
-	out := map[*work]bool{}
-	for range 4000 {
-		for _, w := range a.works { // any
-			if r.IntN(3) > 0 && out[w] == (w.lane == nil) {
-				if w.lane != nil && len(out) < 395 {
-					n.take(w)
-					out[w] = true
-				} else if w.lane == nil {
-					n.add(w)
-					delete(out, w)
-				}
-			}
-			break
+	rapid.Check(t, func(t *rapid.T) {
+		var s sorted[waiting]
+		want := map[uint64]bool{}
+		most := rapid.SampledFrom([]uint64{10, 200, 1000}).Draw(t, "most")
+		for i := range rapid.Uint64Range(0, most).Draw(t, "filled") { // in order, as works arrive
+			s.insert(waiting{turn: i})
+			want[i] = true
 		}
-		checkLane(t, n)
-		require.LessOrEqual(t, n.holes, len(n.list)/2+32)
-		require.Equal(t, 400-len(out), n.class.waiting)
-	}
-	assert.NotEmpty(t, n.back, "what came back")
+		step := func(t *rapid.T) uint64 { return rapid.Uint64Range(0, most).Draw(t, "turn") }
+		t.Repeat(map[string]func(*rapid.T){
+			"insert": func(t *rapid.T) {
+				if x := step(t); !want[x] {
+					s.insert(waiting{turn: x})
+					want[x] = true
+				}
+			},
+			"remove": func(t *rapid.T) {
+				x := step(t)
+				s.remove(waiting{turn: x})
+				delete(want, x)
+			},
+			"remove many": func(t *rapid.T) {
+				from, to := step(t), step(t)
+				for x := from; x < to; x++ {
+					s.remove(waiting{turn: x})
+					delete(want, x)
+				}
+			},
+			"": func(t *rapid.T) {
+				checkSorted(t, s)
+				turns := slices.Sorted(maps.Keys(want))
+				require.Equal(t, len(turns), s.size())
+				i := 0
+				for x := range s.all() {
+					require.Equal(t, turns[i], x.turn)
+					i++
+				}
+				first, ok := s.first()
+				require.Equal(t, len(turns) > 0, ok)
+				if ok {
+					require.Equal(t, turns[0], first.turn)
+				}
+				x := step(t)
+				rank, _ := slices.BinarySearch(turns, x)
+				require.Equal(t, rank, s.rank(waiting{turn: x}))
+				for c := range len(s.chunks) - 1 {
+					require.Greater(t, len(s.chunks[c])+len(s.chunks[c+1]), chunkSize/2, "chunks are merged")
+				}
+			},
+		})
+	})
 }
 
-// testAlarm is the owner of a timer that is nothing else.
+// testAlarm has a deadline and nothing else.
 type testAlarm struct {
 	number int
-	timer  timer
+	at     instant
 	fire   func(now time.Time)
 }
 
-func (a *testAlarm) clock() *timer             { return &a.timer }
-func (a *testAlarm) age() uint64               { return uint64(a.number) } //nolint:gosec // small
-func (a *testAlarm) due(_ *Queue, now instant) { a.fire(now.time()) }
+func (a *testAlarm) deadline() *instant           { return &a.at }
+func (a *testAlarm) age() uint64                  { return uint64(a.number) } //nolint:gosec // small
+func (a *testAlarm) expire(_ *Queue, now instant) { a.fire(now.time()) }
 
-// What is due at the same instant comes in the order of age, however it was armed.
+// Deadlines at the same time come in the order of age, in whatever order they were set.
 func TestTiesAreBrokenByAge(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(9, 9)) //nolint:gosec // the same each time
@@ -276,9 +284,9 @@ func TestTiesAreBrokenByAge(t *testing.T) {
 	}
 }
 
-// A place is counted right in a long lane with holes, before and after that is tidied,
-// and among lanes of other needs and priorities.
-func TestAPlaceIsCountedRightInALongLane(t *testing.T) {
+// A place counts the works of all requirements and priorities that are before the work,
+// also after works have left the queue from anywhere.
+func TestAPlaceInALongQueue(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(4, 4)) //nolint:gosec // the same each time
 	b := newBench(t, Config{})
@@ -301,8 +309,8 @@ func TestAPlaceIsCountedRightInALongLane(t *testing.T) {
 	}
 }
 
-// What is far away is not looked at, and happens in its time all the same.
-func TestFarDeadlinesCome(t *testing.T) {
+// Deadlines that are set, moved and removed at random come at their times.
+func TestDeadlinesComeInTime(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 5)) //nolint:gosec // the same each time
 	b := newBench(t, Config{})
@@ -344,8 +352,7 @@ func TestFarDeadlinesCome(t *testing.T) {
 		b.now = at
 		b.Tick(b.now)
 	}
-	assert.Empty(t, b.timers.slots)
-	assert.Empty(t, b.timers.far)
+	assert.Empty(t, b.timers.chunks)
 }
 
 // What is kept for a stage that waits, beside its id, its task and its variants.

@@ -6,14 +6,14 @@ import (
 	"io"
 )
 
-// Load replaces the state by what [Queue.Save] has written, after which the queue
-// behaves as the saved one did. All that wait for a delegate's list or for a task's
-// end are woken, to look again. Events that nobody has taken are dropped. When Load
-// fails, nothing has changed; the error is [ErrVersion] when the form is one that
-// this version does not know.
+// Load replaces the state with what [Queue.Save] has written. The queue then behaves as
+// the saved one. Load wakes all callers that wait for a change of a delegate's list or
+// for the end of a task, and drops events that the reader has not taken. If Load fails,
+// nothing has changed. It fails with [ErrVersion] if a newer version of this package has
+// saved the queue.
 func (q *Queue) Load(r io.Reader) error {
 	l := loader{
-		q:            &Queue{cfg: q.cfg, wake: make(chan struct{}, 1)},
+		q:            &Queue{cfg: q.cfg, wake: make(chan struct{}, 1), decider: q.decider},
 		recordReader: recordReader{r: bufio.NewReaderSize(r, 64<<10)},
 		ended:        map[int]*work{},
 	}
@@ -22,14 +22,14 @@ func (q *Queue) Load(r io.Reader) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.letGo()
+	q.wakeAll()
 	q.state, q.events = l.q.state, nil
-	q.hurry(never)
+	q.wakeBefore(never)
 	return nil
 }
 
-// letGo wakes all that wait for something. The caller holds mu.
-func (q *Queue) letGo() {
+// wakeAll wakes all callers that wait for something. The caller holds mu.
+func (q *Queue) wakeAll() {
 	for _, a := range q.accounts {
 		for _, d := range a.delegates {
 			if d.changed != nil {
@@ -48,8 +48,8 @@ func (q *Queue) letGo() {
 type loader struct {
 	q *Queue // the new one
 	recordReader
-	numbers map[uint64]*delegate
-	ended   map[int]*work
+	numbers map[uint64]*delegate // of the account, by order
+	ended   map[int]*work        // by the order in which they ended
 }
 
 func (l *loader) load() error {
@@ -62,7 +62,6 @@ func (l *loader) load() error {
 	}
 	l.q.state = newState(h.Epoch)
 	l.q.last, l.q.seq = h.Last, h.Seq
-	l.q.timers.approach(h.Last)
 	for {
 		kind, err := l.next()
 		if err != nil {
@@ -110,7 +109,7 @@ func (l *loader) account() error {
 		case recordWork:
 			err = l.work(a)
 		default:
-			a.parkFull()
+			a.blockFull()
 			return nil
 		}
 		if err != nil {
@@ -141,30 +140,29 @@ func (l *loader) delegate(a *account) error {
 		l.q.present++
 	}
 	d.describe(r)
-	l.rearm(d, v.Due)
+	l.arm(d, v.Due)
 	return nil
 }
 
-// parkFull parks all lanes of which nothing can be given out.
-func (a *account) parkFull() {
-	for _, c := range a.classes {
-		for n := range c.lanes {
-			if g := c.full(); g != nil && n.first != nil && n.parked == nil {
-				n.park(g)
-			}
+// blockFull lets all requirements that are blocked wait for their group. A queue that
+// was not saved does so when a decision finds them; what it decides is the same.
+func (a *account) blockFull() {
+	for _, r := range a.requirements {
+		if g := r.fullGroup(); g != nil && r.entry.requirement != nil && r.blocked == nil {
+			r.block(g)
 		}
 	}
 }
 
-// rearm arms what was armed.
-func (l *loader) rearm(o owner, due instant) {
-	if due != 0 {
-		l.q.arm(o, due)
+// arm sets the deadline that was saved.
+func (l *loader) arm(t timed, at instant) {
+	if at != 0 {
+		l.q.arm(t, at)
 	}
 }
 
-// owner finds a delegate by its number; 0 is nobody.
-func (l *loader) owner(number uint64) (*delegate, error) {
+// find returns the delegate with a number, nil for 0.
+func (l *loader) find(number uint64) (*delegate, error) {
 	d := l.numbers[number]
 	if d == nil && number != 0 {
 		return nil, fmt.Errorf("delegate %d is missing", number)
@@ -188,7 +186,7 @@ func (l *loader) work(a *account) error {
 	w := newWork(&like, a)
 	w.seq, w.state, w.variant, w.size, w.was = v.Seq, v.State, v.Variant, v.Size, v.Was
 	w.notBefore = v.NotBefore
-	if w.d, err = l.owner(v.Delegate); err != nil {
+	if w.delegate, err = l.find(v.Delegate); err != nil {
 		return err
 	}
 	a.works[w.ID] = w
@@ -196,9 +194,9 @@ func (l *loader) work(a *account) error {
 		w.Selectors, w.Variants = nil, nil
 		l.ended[v.Ended] = w
 	} else {
-		a.join(w, &like, like.needs(nil))
+		a.join(w, &like, like.appendKey(nil, w.refusals()))
 		for i := range w.Variants {
-			w.Variants[i].Types = w.class.variants[i].Types // one copy for all
+			w.Variants[i].Types = w.requirement.variants[i].Types // one copy for all
 		}
 	}
 	if err := w.check(); err != nil {
@@ -208,19 +206,19 @@ func (l *loader) work(a *account) error {
 		return fmt.Errorf("%s: %w", w.ID, err)
 	}
 	switch {
-	case w.state == waiting && w.first.state == idle:
-		w.class.enter(w)
+	case w.state == pending && w.first.state == idle:
+		w.requirement.enqueue(w)
 	case w.Stage && (w.state == given || w.state == running):
-		w.class.count(1)
-		if !w.d.removed {
-			w.d.slots[w.ID] = w
+		w.requirement.use(1)
+		if !w.delegate.removed {
+			w.delegate.slots[w.ID] = w
 		}
 	}
-	l.rearm(w, v.Due)
+	l.arm(w, v.Due)
 	return nil
 }
 
-// tasks reads what belongs to a work.
+// tasks reads the bodies and the tasks of a work.
 func (l *loader) tasks(w *work, v *savedWork) error {
 	if !v.Bodies {
 		w.Variants = nil
@@ -255,7 +253,7 @@ func (l *loader) task(r *record) error {
 	r.detached, r.half, r.stopping, r.answered = v.Detached, v.Half, v.Stopping, v.Answered
 	r.former = v.Former
 	r.submitted, r.offered, r.acquired, r.ended = v.Submitted, v.Offered, v.Acquired, v.Ended
-	if r.owner, err = l.owner(v.Owner); err != nil {
+	if r.owner, err = l.find(v.Owner); err != nil {
 		return err
 	}
 	if v.Body {
@@ -278,22 +276,22 @@ func (l *loader) task(r *record) error {
 	if err := r.check(); err != nil {
 		return err
 	}
-	r.work.acc.tasks[r.id] = r
+	r.work.account.tasks[r.id] = r
 	if r.state == offered || r.state == acquired {
 		r.owner.open[r.id] = r
 	}
 	if v.Stop {
 		r.owner.stops[r.id] = r
 	}
-	l.rearm(r, v.Due)
+	l.arm(r, v.Due)
 	return nil
 }
 
-// check finds what no queue has saved and what would break this one.
+// check rejects states that no queue saves and that would break this one.
 func (w *work) check() error {
 	switch {
 	case w.state > over,
-		(w.state == given || w.state == running) == (w.d == nil) && w.state != over,
+		(w.state == given || w.state == running) == (w.delegate == nil) && w.state != over,
 		len(w.Variants) == 0 && w.state != over,
 		w.variant < 0, int(w.variant) >= max(1, len(w.Variants)) && w.state != over:
 		return fmt.Errorf("%s is in no state that a stage or task can have", w.ID)

@@ -17,14 +17,13 @@ import (
 // any time (SPEC Q1-Q4).
 type model struct {
 	*replicas
-	in        string            // the account of the step
-	n         map[string]int    // for names, which accounts share
-	had       map[string]string // who has acquired a task and not handed it back
-	ended     map[string]int    // how often a task has ended
-	before    map[string]string // who was offered a work
-	later     map[string]bool   // works that waited for their time
-	decisions *int
-	plain     bool // works and delegates are all the same
+	in     string            // the account of the step
+	n      map[string]int    // for names, which accounts share
+	had    map[string]string // who has acquired a task and not handed it back
+	ended  map[string]int    // how often a task has ended
+	before map[string]string // who was offered a work
+	later  map[string]bool   // works that waited for their time
+	plain  bool              // works and delegates are all the same
 }
 
 func newModel(t *rapid.T) *model {
@@ -197,7 +196,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		},
 		"reload": func(t *rapid.T) {
 			m.reload(rapid.SampledFrom([]**Queue{&m.Queue, &m.twin}).Draw(t, "replica"))
-			m.decisions = compare(t, m.Queue)
+			checkDecisions(t, m.Queue)
 		},
 	}
 }
@@ -235,7 +234,7 @@ func (m *model) check(t *rapid.T) {
 			case over:
 				kept++
 			case given:
-				before[m.of(w.ID)] = w.d.info.ID
+				before[m.of(w.ID)] = w.delegate.info.ID
 			default:
 			}
 		}
@@ -268,14 +267,11 @@ func (m *model) come() (n int) {
 // checkWork: a work is in one place, the one that its state says.
 func (m *model) checkWork(t *rapid.T, a *account, w *work) {
 	places := 0
-	for _, c := range a.classes {
-		for n := range c.lanes {
-			for o := range n.works {
-				if o == w {
-					places++
-					require.Same(t, c, w.class)
-					require.Same(t, n, w.lane)
-				}
+	for _, r := range a.requirements {
+		for o := range r.works.all() {
+			if o.work == w {
+				places++
+				require.Same(t, r, w.requirement)
 			}
 		}
 	}
@@ -283,19 +279,19 @@ func (m *model) checkWork(t *rapid.T, a *account, w *work) {
 	for _, d := range a.delegates {
 		if d.slots[w.ID] == w {
 			slots++
-			require.Same(t, d, w.d)
+			require.Same(t, d, w.delegate)
 		}
 		if d.open[w.first.id] == w.first {
 			open++
 			require.Same(t, d, w.first.owner)
 		}
 	}
-	waits := w.state == waiting && w.first.state == idle
+	waits := w.state == pending && w.first.state == idle
 	if waits {
 		p, err := m.Place(m.in, w.ID)
 		require.NoError(t, err)
 		require.Equal(t, scanNumber(w), p.Number)
-		require.Contains(t, p.Reason, scanWhy(w))
+		require.Contains(t, p.Reason, scanReason(w))
 		if w.Stage {
 			require.Equal(t, p.Number, m.Places(m.in)[w.ID].Number)
 		}
@@ -305,7 +301,7 @@ func (m *model) checkWork(t *rapid.T, a *account, w *work) {
 	switch {
 	case w.state == over:
 		require.Zero(t, slots, "%s has ended and holds a slot", w.ID)
-	case w.Stage && (w.state == given || w.state == running) && a.delegates[w.d.info.ID] == w.d:
+	case w.Stage && (w.state == given || w.state == running) && a.delegates[w.delegate.info.ID] == w.delegate:
 		require.Equal(t, 1, slots, "%s holds its slot", w.ID)
 	}
 	require.Equal(t, w.first.state == offered || w.first.state == acquired, open == 1)
@@ -338,7 +334,7 @@ func (m *model) checkDelegate(t *rapid.T, a *account, d *delegate, inOrder bool)
 		}
 		for _, o := range d.offered() {
 			if m.before[m.of(o.ID)] != d.info.ID && o.Stage && w.Stage {
-				require.Negative(t, o.compare(w), "%s was given away before %s", o.ID, w.ID)
+				require.Negative(t, scanCompare(o, w), "%s was given away before %s", o.ID, w.ID)
 			}
 		}
 	}
@@ -350,7 +346,7 @@ func TestTheQueueKeepsItsPromises(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)
-		m.decisions = compare(t, m.Queue)
+		checkDecisions(t, m.Queue)
 		actions := m.actions()
 		for name, act := range actions {
 			actions[name] = func(t *rapid.T) {
@@ -394,25 +390,19 @@ func (m *model) endAll(t *rapid.T) {
 func (m *model) finishAll(t *rapid.T) {
 	m.advance(time.Hour)
 	m.follow(t)
-	require.Empty(t, m.timers.near)
-	require.Empty(t, m.timers.far)
-	require.Empty(t, m.timers.slots)
+	require.Empty(t, m.timers.chunks)
 	require.Zero(t, m.present)
 	require.Zero(t, m.answers)
 	for _, a := range m.accounts {
 		require.Empty(t, a.works)
 		require.Empty(t, a.tasks)
 		require.Empty(t, a.delegates)
-		require.Len(t, a.classes, a.idle)
-		a.dropIdle()
-		a.settle()
-		require.Empty(t, a.classes)
+		a.updateRanks()
+		require.Empty(t, a.requirements)
 		require.Empty(t, a.groups)
-		require.Empty(t, a.crews)
 		require.Empty(t, a.tags)
-		require.Empty(t, a.everyone.crews)
-		require.Equal(t, [2]*line{}, a.everyone.lines)
-		require.Zero(t, a.bits)
+		require.Empty(t, a.everyone.holders)
+		require.Zero(t, a.everyone.users)
 	}
 	m.finished = nil
 	require.Zero(t, m.kept)

@@ -7,68 +7,67 @@ import (
 	"time"
 )
 
-// What an operation can fail with, for [errors.Is].
+// The errors of operations, for [errors.Is].
 var (
-	// ErrUnknownDelegate: no delegate of the account has the id; it never
-	// registered, has unregistered or was forgotten.
+	// ErrUnknownDelegate: no delegate of the account has the id. It never
+	// registered, has unregistered or is forgotten.
 	ErrUnknownDelegate = errors.New("unknown delegate")
 	// ErrUnknownTask: no task of the account has the id, or it is forgotten.
 	ErrUnknownTask = errors.New("unknown task")
-	// ErrUnknownWork: no stage or task of the account has the id, or it is
+	// ErrUnknownWork: no stage or single task of the account has the id, or it is
 	// forgotten.
 	ErrUnknownWork = errors.New("unknown stage or task")
-	// ErrExists: the id is taken.
+	// ErrExists: another work or task has the id.
 	ErrExists = errors.New("the id is taken")
 	// ErrNotOwner: the task belongs to another delegate.
 	ErrNotOwner = errors.New("the task belongs to another delegate")
 	// ErrFinished: the stage has been released and takes no more tasks.
 	ErrFinished = errors.New("the stage has ended")
-	// ErrVersion: the queue was saved by a version of this package that this one
-	// does not know. Running the newer program helps.
+	// ErrVersion: a newer version of this package has saved the queue. Run that
+	// version.
 	ErrVersion = errors.New("the queue was saved by a newer version")
 )
 
-// Config sets a queue's limits. The zero value is useful.
+// Config sets the limits of a queue. The zero value has the defaults.
 type Config struct {
-	// HeartbeatTimeout is how long a delegate may be silent before it counts as
-	// lost. Delegates send a heartbeat every 10 seconds. Defaults to 60 seconds.
+	// HeartbeatTimeout is how long a delegate may be silent before it is lost.
+	// Delegates send a heartbeat every 10 seconds. Defaults to 60 seconds.
 	HeartbeatTimeout time.Duration
-	// AcquireTimeout is how long a delegate may leave an offered stage or single
-	// task alone before it goes back to its old place (SPEC Q4). Defaults to
-	// 30 seconds.
+	// AcquireTimeout is how long a delegate may leave an offer alone before the work
+	// goes back to its old place (rule Q4). Defaults to 30 seconds.
 	AcquireTimeout time.Duration
-	// AbortGrace is how long an aborted task may take to be answered before it
-	// counts as ended. Defaults to 30 seconds.
+	// AbortGrace is how long a delegate has to answer an aborted task before the task
+	// ends without an answer. Defaults to 30 seconds.
 	AbortGrace time.Duration
-	// AnswerGrace is added to a task's own time-out, so that the delegate that
-	// enforces it has the first word. Defaults to 2 seconds.
+	// AnswerGrace is added to a task's own time-out, so that the delegate, which
+	// enforces the time-out too, can answer first. Defaults to 2 seconds.
 	AnswerGrace time.Duration
-	// ForgetLost is how long a lost delegate is remembered, with the cleanups
+	// ForgetLost is how long the queue remembers a lost delegate, with the cleanups
 	// that wait for its return. Defaults to 1 hour.
 	ForgetLost time.Duration
-	// Retention is how long what has ended is remembered. Defaults to 1 hour.
+	// Retention is how long the queue remembers works that have ended. Defaults to
+	// 1 hour.
 	Retention time.Duration
-	// MaxFinished bounds how many ended stages and single tasks are remembered,
-	// the newest; those with a cleanup that waits for its delegate stay, and so does
-	// the last one to end. Defaults to 10,000.
+	// MaxFinished bounds how many ended works the queue remembers: the newest ones. It
+	// keeps works with a cleanup that waits for its delegate, and always the last work
+	// that ended. Defaults to 10,000.
 	MaxFinished int
-	// MaxFinishedBytes bounds what the answers of those take, in bytes; the newest
-	// is always remembered. Defaults to 256 MiB.
+	// MaxFinishedBytes bounds the size of the answers of ended works, in bytes. The
+	// queue always remembers the newest one. Defaults to 256 MiB.
 	MaxFinishedBytes int
-	// Gap is how long it takes without an operation, [Queue.Tick] included, until it
-	// counts as a time in which delegates could not reach the queue: see gap.go. It
-	// is to be longer than the owner's slowest answer and shorter than
-	// HeartbeatTimeout and AcquireTimeout, like 10 seconds. Zero and below: never.
+	// Gap is the time without an operation, [Queue.Tick] included, after which the
+	// queue assumes that delegates could not reach it: see gap.go. It must exceed the
+	// slowest operation of the caller and be below HeartbeatTimeout and
+	// AcquireTimeout, for example 10 seconds. Zero and below turn this off.
 	Gap time.Duration
-	// MaxAttempts bounds how many delegates are asked to run a task that is
-	// answered RETRY_ON_OTHER_DELEGATE. Defaults to 3.
+	// MaxAttempts bounds how many delegates may run a task that they answer with
+	// RETRY_ON_OTHER_DELEGATE. Defaults to 3.
 	MaxAttempts int
-	// Epoch tells the cursors of this queue, and the ids that it makes, from those
-	// of another one. Queues that are to be replicas of each other need the same.
-	// Defaults to a random text.
+	// Epoch distinguishes the cursors and the ids that this queue makes from those of
+	// other queues. Replicas of a queue need the same one. Defaults to a random text.
 	Epoch string
-	// Now is the clock: the time of the operation that is being carried out. Each
-	// operation asks once at most; a time before an earlier one counts as that.
+	// Now returns the time of the operation that calls it. Each operation calls it
+	// once at most. A time before that of the previous operation counts as that one.
 	// Defaults to the time of the system, without its jumps.
 	Now func() time.Time
 }
@@ -107,62 +106,68 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Queue is the queue in memory. Make one with [New].
+// Queue is a queue in memory. [New] makes one.
 type Queue struct {
-	cfg  Config
-	wake chan struct{}
+	cfg     Config
+	wake    chan struct{}
+	decider decider
 
 	mu sync.Mutex
 	state
 	events []Event
-
-	// placing and filling are told of each decision before it is carried out, in
-	// tests.
-	placing func(w *work, left, to *delegate)
-	filling func(d *delegate, with *work)
 }
 
-// state is what a queue knows. Its future depends on this, and on what it is told,
-// alone: see save.go.
+// state is what [Queue.Save] saves. What the queue does next depends on it and on the
+// operations alone.
 type state struct {
 	epoch    string
 	last     instant // the time of the last operation
-	seq      uint64  // the order of things
+	seq      uint64  // the last number that was given to a delegate, work or offer
 	accounts map[string]*account
-	timers   timers
-	finished []*work // ended, the oldest first; forgotten ones are skipped
-	kept     int     // of finished, not forgotten
-	bytes    int     // in the answers of kept
+	timers   sorted[alarm]
+	finished []*work // ended works, the oldest first, with some that are forgotten
+	kept     int     // works of finished that are not forgotten
+	bytes    int     // the size of their answers
 	present  int     // delegates that are not lost
-	answers  int     // timers of tasks that are armed
+	answers  int     // tasks with a deadline
 }
 
-// account is all that one account has.
+// account is the part of the state that belongs to one account.
 type account struct {
 	id        string
 	delegates map[string]*delegate
 	works     map[string]*work
 	tasks     map[string]*record
 
-	classes  map[string]*class // of works, by what they need
-	groups   map[string]*group // of stages, by their names
-	gate     group             // of everything; see Queue.Pause
-	idle     int               // of classes, that have no work
-	crews    map[string]*crew  // of delegates, by what they have
-	tags     map[string]*tag
-	bits     uint64      // those that tags have
-	everyone *tag        // that all delegates have
-	touched  []*delegate // since the orders were brought up to date
+	requirements map[string]*requirement // of works that have not ended, by key
+	groups       map[string]*group       // by name
+	gate         group                   // of everything, closed by Queue.Pause
+	tags         map[string]*tag         // by name
+	everyone     *tag                    // the tag that all delegates have
+	touched      []*delegate             // since the last updateRanks
+	version      uint64                  // of what delegates are able to take, see account.count
 }
 
-// New makes an empty queue. Negative and zero settings are the defaults.
+// New makes an empty queue. Settings of zero and below have their defaults.
 func New(cfg Config) *Queue {
 	cfg.setDefaults()
-	return &Queue{cfg: cfg, wake: make(chan struct{}, 1), state: newState(cfg.Epoch)}
+	return &Queue{cfg: cfg, wake: make(chan struct{}, 1), decider: index{}, state: newState(cfg.Epoch)}
 }
 
-func newState(epoch string) state {
-	return state{epoch: epoch, accounts: map[string]*account{}, timers: timers{far: map[int64][]owner{}}}
+func newState(epoch string) state { return state{epoch: epoch, accounts: map[string]*account{}} }
+
+// Configure replaces the settings except the clock. An empty Epoch keeps the present
+// one. Deadlines that are set already do not move.
+func (q *Queue) Configure(cfg Config) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	epoch, now := q.epoch, q.cfg.Now
+	if cfg.Epoch != "" {
+		epoch = cfg.Epoch
+	}
+	cfg.Epoch, cfg.Now = epoch, now
+	cfg.setDefaults()
+	q.cfg, q.epoch = cfg, epoch
 }
 
 // account finds or makes an account. The caller holds mu.
@@ -170,9 +175,9 @@ func (q *Queue) account(id string) *account {
 	a := q.accounts[id]
 	if a == nil {
 		a = &account{
-			id: id, delegates: map[string]*delegate{}, works: map[string]*work{},
-			tasks: map[string]*record{}, classes: map[string]*class{}, crews: map[string]*crew{}, groups: map[string]*group{}, tags: map[string]*tag{},
-			everyone: &tag{crews: map[*crew]struct{}{}},
+			id: id, delegates: map[string]*delegate{}, works: map[string]*work{}, tasks: map[string]*record{},
+			requirements: map[string]*requirement{}, groups: map[string]*group{}, tags: map[string]*tag{},
+			everyone: newTag(""),
 		}
 		q.accounts[id] = a
 	}
@@ -209,6 +214,7 @@ func (q *Queue) work(account, id string) (*work, error) {
 	return nil, ErrUnknownWork
 }
 
+// number returns the next number. The caller holds mu.
 func (q *Queue) number() uint64 {
 	q.seq++
 	return q.seq

@@ -10,54 +10,87 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The rules of SPEC Q2 and Q3 as they are written: for each decision a look at
-// everything. The queue must decide the same without that.
+// checkedIndex compares each decision of the index with rules Q2 and Q3 as they are
+// written: a look at all works and all delegates.
+type checkedIndex struct {
+	t         require.TestingT
+	decisions int
+}
 
-// compare checks every decision of q from now on.
-func compare(t require.TestingT, q *Queue) (decisions *int) {
-	decisions = new(int)
-	q.placing = func(w *work, left, to *delegate) {
-		*decisions++
-		if want := scanDelegates(w, left); want != to {
-			assert.Failf(t, "another delegate", "%s goes from %s to %s, not to %s", w.ID, name(left), name(to), name(want))
-			t.FailNow()
-		}
+// checkDecisions checks every decision of q from now on.
+func checkDecisions(t require.TestingT, q *Queue) *checkedIndex {
+	c := &checkedIndex{t: t}
+	q.decider = c
+	return c
+}
+
+func (c *checkedIndex) bestDelegate(w *work, left *delegate) *delegate {
+	c.decisions++
+	want, got := scanDelegates(w, left), index{}.bestDelegate(w, left)
+	if want != got {
+		assert.Failf(c.t, "another delegate", "%s goes from %s to %s, not to %s", w.ID, name(left), name(got), name(want))
+		c.t.FailNow()
 	}
-	q.filling = func(d *delegate, with *work) {
-		*decisions++
-		if want := scanWorks(d); want != with {
-			assert.Failf(t, "another work", "%s gets %+v, not %+v", name(d), with, want)
-			t.FailNow()
-		}
+	return got
+}
+
+func (c *checkedIndex) nextWork(d *delegate) *work {
+	c.decisions++
+	want := scanWorks(d, waitingWorks(d.account))
+	if want != nil && admitting(want) { // its turn comes by another decision
+		want = scanWorks(d, func(yield func(*work) bool) {
+			for w := range waitingWorks(d.account) {
+				if !admitting(w) && !yield(w) {
+					return
+				}
+			}
+		})
 	}
-	return decisions
+	got := index{}.nextWork(d)
+	if want != got {
+		assert.Failf(c.t, "another work", "%s gets %+v, not %+v", name(d), got, want)
+		c.t.FailNow()
+	}
+	return got
 }
 
 func name(d *delegate) string {
 	if d == nil {
-		return "nobody"
+		return "no delegate"
 	}
 	return d.info.Name
 }
 
-// waiting are all works of an account that wait.
+// waitingWorks yields all works of an account that wait.
 func waitingWorks(a *account) iter.Seq[*work] {
 	return func(yield func(*work) bool) {
 		for _, w := range a.works {
-			if w.state == waiting && w.first.state == idle && !yield(w) {
+			if w.state == pending && w.first.state == idle && !yield(w) {
 				return
 			}
 		}
 	}
 }
 
-// blocked tells whether a limit keeps a work from everybody.
+// eligible reports whether the delegate may get a work, whether or not it has room.
+func (d *delegate) eligible(w *work) bool {
+	for _, s := range *w.Selectors {
+		if !d.tags[fold(s)] {
+			return false
+		}
+	}
+	return d.takesWork() && w.was[d.info.ID] != refused && d.variant(w) >= 0
+}
+
+func (d *delegate) hasRoom(w *work) bool { return !w.Stage || d.free() > 0 }
+
+// blocked reports whether a limit keeps a work from all delegates.
 func blocked(w *work) bool {
-	if w.acc.gate.closed {
+	if w.account.gate.closed {
 		return true
 	}
-	for _, g := range w.class.groups {
-		if g.max > 0 && usage(w.acc, g) >= g.max {
+	for _, g := range w.requirement.groups {
+		if g.max > 0 && usage(w.account, g) >= g.max {
 			return true
 		}
 	}
@@ -67,21 +100,34 @@ func blocked(w *work) bool {
 // usage counts the stages of a group that delegates have.
 func usage(a *account, g *group) (n int) {
 	for _, w := range a.works {
-		if w.Stage && (w.state == given || w.state == running) && slices.Contains(w.class.groups, g) {
+		if w.Stage && (w.state == given || w.state == running) && slices.Contains(w.requirement.groups, g) {
 			n++
 		}
 	}
 	return n
 }
 
-func scanWorks(d *delegate) *work {
+// admitting reports whether a work waits for room in a group that has room by now: while
+// Queue.admit goes through such works.
+func admitting(w *work) bool {
+	g := w.requirement.blocked
+	return g != nil && !g.full()
+}
+
+// scanWorks returns the first of the works that the delegate may have now.
+func scanWorks(d *delegate, all iter.Seq[*work]) *work {
 	var best *work
-	for w := range waitingWorks(d.acc) {
-		if d.eligible(w) && d.hasRoom(w) && !blocked(w) && (best == nil || w.compare(best) < 0) {
+	for w := range all {
+		if d.eligible(w) && d.hasRoom(w) && !blocked(w) && (best == nil || scanCompare(w, best) < 0) {
 			best = w
 		}
 	}
 	return best
+}
+
+// scanCompare orders works: high priority first, then the oldest.
+func scanCompare(w, o *work) int {
+	return cmp.Or(cmp.Compare(o.Priority, w.Priority), cmp.Compare(w.seq, o.seq))
 }
 
 func scanDelegates(w *work, left *delegate) *delegate {
@@ -89,7 +135,7 @@ func scanDelegates(w *work, left *delegate) *delegate {
 	if blocked(w) {
 		return nil
 	}
-	for _, d := range w.acc.delegates {
+	for _, d := range w.account.delegates {
 		if d == left || !d.eligible(w) || !d.hasRoom(w) {
 			continue
 		}
@@ -104,23 +150,23 @@ func scanDelegates(w *work, left *delegate) *delegate {
 	return best
 }
 
-// scanNumber is a work's place in the queue.
+// scanNumber returns a work's place in the queue.
 func scanNumber(w *work) int {
 	n := 1
-	for o := range waitingWorks(w.acc) {
-		if o.Stage == w.Stage && o.compare(w) < 0 {
+	for o := range waitingWorks(w.account) {
+		if o.Stage == w.Stage && scanCompare(o, w) < 0 {
 			n++
 		}
 	}
 	return n
 }
 
-// scanWhy is why a work waits.
-func scanWhy(w *work) string {
+// scanReason returns a part of the reason why a work waits.
+func scanReason(w *work) string {
 	var tagged, able, present, willing, slots int
-	for _, d := range w.acc.delegates {
+	for _, d := range w.account.delegates {
 		switch {
-		case !d.hasTags(*w.Selectors):
+		case !d.hasTags(w.requirement):
 			continue
 		case d.variant(w) < 0:
 			tagged++
@@ -139,9 +185,9 @@ func scanWhy(w *work) string {
 		slots += d.max
 	}
 	switch {
-	case w.acc.gate.closed:
+	case w.account.gate.closed:
 		return "paused"
-	case len(w.acc.delegates) == 0:
+	case len(w.account.delegates) == 0:
 		return "no delegate is registered"
 	case tagged == 0:
 		return "no delegate has the tags"
@@ -160,7 +206,7 @@ func scanWhy(w *work) string {
 	}
 }
 
-// preferred tells whether d comes before o.
+// preferred reports whether d gets a work before o.
 func preferred(d, o *delegate, stage bool) bool {
 	var bySlots int
 	if stage {
@@ -170,172 +216,144 @@ func preferred(d, o *delegate, stage bool) bool {
 		cmp.Compare(d.idleSince, o.idleSince), cmp.Compare(d.order, o.order)) < 0
 }
 
-// checkIndex checks that everything is where the decisions look for it, and
-// nothing else is.
+// checkIndex checks that all works, requirements and delegates are where the decisions
+// look for them, and only there.
 func checkIndex(t require.TestingT, a *account) {
-	a.settle()
-	idle, bits := 0, uint64(0)
-	for key, c := range a.classes {
-		members, waiting := 0, 0
+	a.updateRanks()
+	for key, r := range a.requirements {
+		members := 0
 		for _, w := range a.works {
-			if w.class != c {
+			if w.requirement != r {
 				continue
 			}
 			members++
+			require.Equal(t, w.queued, slices.ContainsFunc(r.works.chunks, func(all []waiting) bool {
+				return slices.Contains(all, waiting{w.turn(), w})
+			}))
+			require.Equal(t, w.refusals(), r.refused)
 			if w.Variants != nil {
 				like := Work{Stage: w.Stage, Selectors: *w.Selectors, Variants: w.Variants}
-				like.Groups = c.groupNames()
-				require.Equal(t, key, string(like.needs(nil)))
-			}
-			if w.lane != nil {
-				waiting++
-				require.Equal(t, w.Priority, w.lane.priority)
-				no := 0
-				for id, f := range w.was {
-					if f == refused {
-						no++
-						require.Contains(t, w.lane.refused, id)
-					}
-				}
-				require.Len(t, w.lane.refused, no)
+				like.Groups = r.groupNames()
+				require.Equal(t, key, string(like.appendKey(nil, w.refusals())))
 			}
 		}
-		require.Equal(t, members, c.members)
-		require.Equal(t, waiting, c.waiting)
-		if members == 0 {
-			idle++
-		}
-		for n := range c.lanes {
-			checkLane(t, n)
-		}
+		require.Positive(t, members)
+		require.Equal(t, members, r.members)
+		checkRequirement(t, r)
 	}
-	require.Equal(t, idle, a.idle)
 	checkGroups(t, a)
-	members := 0
-	for key, c := range a.crews {
-		members += len(c.members)
-		require.Equal(t, key, c.key)
-		require.NotEmpty(t, c.members)
-		for k, o := range c.free {
-			checkOrder(t, o)
-			checkStalls(t, a, c, kind(k))
+	users := map[*tag]int{}
+	for _, r := range a.requirements {
+		if r.shard != nil {
+			users[r.shard.tag]++
 		}
 	}
-	require.Equal(t, len(a.delegates), members)
 	for _, d := range a.delegates {
-		require.Same(t, a.crews[d.crew.key], d.crew)
-		require.Contains(t, d.crew.members, d)
-		for k := range d.seats {
-			r, ok := d.rank(kind(k))
-			ok = ok && len(d.crew.stalls[k]) > 0
-			require.Equal(t, ok, d.seats[k].index > 0)
-			if ok {
-				require.Equal(t, r, d.seats[k].rank)
-				require.Same(t, &d.seats[k], d.crew.free[k][d.seats[k].index-1])
-			}
-		}
+		require.Len(t, d.holds, 1+len(d.tags))
 	}
-	for _, tg := range a.tags {
-		require.True(t, tg.askers > 0 || len(tg.holders) > 0, "a tag that nobody has or wants")
-		require.Equal(t, tg.askers > 0, tg.bit != 0)
-		if tg.bit != shared {
-			require.Zero(t, bits&tg.bit, "a bit of two tags")
-			bits |= tg.bit
-		}
+	for name, tg := range a.tags {
+		require.Equal(t, name, tg.name)
+		require.True(t, tg.users > 0 || len(tg.holders) > 0, "a tag that no delegate has and no requirement uses")
+		checkTag(t, a, tg, users[tg])
 	}
-	require.Equal(t, bits, a.bits)
+	require.Len(t, a.everyone.holders, len(a.delegates))
+	checkTag(t, a, a.everyone, users[a.everyone])
 }
 
-// checkGroups: a lane waits for a group only while that is full.
+// checkTag: the shards of a tag have its requirements, and as candidates the delegates
+// of the tag that can take a work, at their present ranks.
+func checkTag(t require.TestingT, a *account, tg *tag, users int) {
+	require.Equal(t, users, tg.users)
+	for d := range tg.holders {
+		require.Same(t, d, a.delegates[d.info.ID])
+		require.True(t, tg == a.everyone || d.tags[tg.name])
+	}
+	for k, s := range tg.shards {
+		if s == nil {
+			continue
+		}
+		checkSorted(t, s.waiters)
+		for w := range s.waiters.all() {
+			require.Same(t, s, w.requirement.shard)
+			require.Nil(t, w.requirement.blocked)
+			require.Equal(t, w, w.requirement.entry)
+		}
+		checkSorted(t, s.candidates)
+		candidates := map[*delegate]rank{}
+		for c := range s.candidates.all() {
+			candidates[c.delegate] = c.rank
+		}
+		want := map[*delegate]rank{}
+		for d := range tg.holders {
+			if r, ok := d.rank(kind(k)); ok {
+				want[d] = r
+			}
+		}
+		require.Equal(t, want, candidates)
+		require.Equal(t, len(want), s.candidates.size())
+	}
+}
+
+// checkGroups: a requirement waits for a group only while the group is full.
 func checkGroups(t require.TestingT, a *account) {
-	require.True(t, a.gate.closed || len(a.gate.parked) == 0)
-	checkOrder(t, a.gate.parked)
+	require.True(t, a.gate.closed || a.gate.waiters.size() == 0)
+	checkSorted(t, a.gate.waiters)
 	for name, g := range a.groups {
 		require.Equal(t, name, g.name)
 		require.Equal(t, usage(a, g), g.used)
-		require.True(t, g.max > 0 || g.classes > 0, "a group that nobody needs")
-		require.True(t, g.full() || len(g.parked) == 0, "%s has room and is waited for", name)
-		checkOrder(t, g.parked)
-		classes := 0
-		for _, c := range a.classes {
-			if slices.Contains(c.groups, g) {
-				classes++
+		require.True(t, g.max > 0 || g.requirements > 0, "a group without a limit and without stages")
+		require.True(t, g.full() || g.waiters.size() == 0, "%s has room, and requirements wait for it", name)
+		checkSorted(t, g.waiters)
+		requirements := 0
+		for _, r := range a.requirements {
+			if slices.Contains(r.groups, g) {
+				requirements++
 			}
 		}
-		require.Equal(t, classes, g.classes)
-		for _, n := range g.parked {
-			require.Same(t, g, n.parked)
+		require.Equal(t, requirements, g.requirements)
+		for w := range g.waiters.all() {
+			require.Same(t, g, w.requirement.blocked)
+			require.Equal(t, w, w.requirement.entry)
 		}
 	}
 }
 
-func checkLane(t require.TestingT, n *lane) {
+// checkRequirement: a requirement of which works wait is in one list, at the turn of its
+// first work. It is in a shard only if no free delegate may have that work.
+func checkRequirement(t require.TestingT, r *requirement) {
+	checkSorted(t, r.works)
 	var first *work
-	for w := range n.works {
-		require.Same(t, n, w.lane)
-		if first == nil || w.before(first) {
-			first = w
-		}
-		if w.index < 0 {
-			require.Same(t, w, n.list[-w.index-1-n.base].work)
+	for w := range r.works.all() {
+		require.Same(t, r, w.work.requirement)
+		require.True(t, w.work.queued)
+		if first == nil || scanCompare(w.work, first) < 0 {
+			first = w.work
 		}
 	}
-	checkOrder(t, n.back)
-	holes := 0
-	for i, s := range n.list {
-		require.Equal(t, holes, n.holesBefore(i))
-		if s.work == nil {
-			holes++
-		}
+	if first == nil {
+		require.Zero(t, r.entry)
+		require.Nil(t, r.shard)
+		require.Nil(t, r.blocked)
+		return
 	}
-	require.Equal(t, holes, n.holes)
-	require.Same(t, first, n.first)
-	require.Equal(t, first != nil, n.index > 0)
-	if first != nil {
-		require.Equal(t, first.seq, n.seq)
-	}
-	switch {
-	case first == nil:
-		require.Nil(t, n.parked)
-	case n.parked != nil:
-		require.Same(t, n, n.parked.parked[n.index-1])
-	default:
-		for _, d := range n.class.acc.delegates {
-			require.False(t, d.eligible(first) && d.hasRoom(first), "%s is not parked and %s is free", first.ID, name(d))
+	require.Same(t, first, r.first())
+	require.Equal(t, waiter{first.turn(), r}, r.entry)
+	require.Contains(t, slices.Collect(r.list().all()), r.entry)
+	if r.blocked == nil {
+		for _, d := range r.account.delegates {
+			require.False(t, d.eligible(first) && d.hasRoom(first), "%s is not blocked and %s is free", first.ID, name(d))
 		}
-		require.Same(t, n, n.class.line.lanes[n.index-1])
-		checkOrder(t, n.class.line.lanes)
 	}
 }
 
-// checkStalls: a crew has a stall in every line of its tags, in order when
-// somebody is free.
-func checkStalls(t require.TestingT, a *account, c *crew, k kind) {
-	lines := 0
-	for _, tg := range c.tags {
-		require.True(t, tg == a.everyone || tg.askers > 0)
-		l := tg.lines[k]
-		if l == nil {
-			continue
-		}
-		lines++
-		s := l.all[c]
-		require.Same(t, c.stalls[k][l], s)
-		require.Equal(t, len(c.free[k]) > 0, s.index > 0)
-		if s.index > 0 {
-			require.Same(t, s, l.crews[s.index-1])
-			require.Equal(t, c.free[k][0].rank, s.best)
-			checkOrder(t, l.crews)
-		}
-	}
-	require.Len(t, c.stalls[k], lines)
-}
-
-func checkOrder[T ranked[T]](t require.TestingT, o order[T]) {
-	for i, x := range o {
-		require.Equal(t, i+1, *x.place())
-		if i > 0 {
-			require.False(t, x.before(o[(i-1)/2]), "the order is none")
+func checkSorted[T ordered[T]](t require.TestingT, s sorted[T]) {
+	var previous *T
+	for _, chunk := range s.chunks {
+		require.NotEmpty(t, chunk)
+		require.LessOrEqual(t, len(chunk), chunkSize)
+		for i := range chunk {
+			require.True(t, previous == nil || (*previous).before(chunk[i]), "the list is not in order")
+			previous = &chunk[i]
 		}
 	}
 }

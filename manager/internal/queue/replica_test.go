@@ -153,17 +153,16 @@ func (p *replicas) alike() {
 // it.
 func (q *Queue) facts() map[string]any {
 	all := map[string]any{"kept": []int{q.kept, q.bytes, q.present, q.answers}}
-	at := func(t timer) timer { return timer{at: t.due()} }
 	for name, a := range q.accounts {
 		for id, d := range a.delegates {
 			all["delegate "+name+id] = delegate{
 				info: d.info, tags: d.tags, max: d.max, drained: d.drained, lost: d.lost, removed: d.removed, order: d.order,
-				registered: d.registered, seen: d.seen, idleSince: d.idleSince, timer: at(d.timer), version: d.version,
+				registered: d.registered, seen: d.seen, idleSince: d.idleSince, due: d.due, version: d.version,
 			}
 		}
 		for id, w := range a.works {
 			v := *w
-			v.acc, v.d, v.first, v.more, v.class, v.lane, v.index, v.timer = nil, nil, nil, nil, nil, nil, 0, at(w.timer)
+			v.account, v.delegate, v.first, v.more, v.requirement = nil, nil, nil, nil, nil
 			if len(v.was) == 0 {
 				v.was = nil
 			}
@@ -171,7 +170,7 @@ func (q *Queue) facts() map[string]any {
 		}
 		for id, r := range a.tasks {
 			v := *r
-			v.work, v.owner, v.over, v.timer = nil, nil, nil, at(r.timer)
+			v.work, v.owner, v.over = nil, nil, nil
 			all["task "+name+id] = v
 		}
 	}

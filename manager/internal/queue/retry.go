@@ -5,17 +5,19 @@ import (
 	"time"
 )
 
-// Retry puts a stage that has begun back to where it waited, to begin anew with
-// another first task, not before a time; the zero time is at once. Its tasks must
-// have ended, except detached ones, and it must not have been released. Its slot
-// and its room in its groups are free, its age is the old one, its QueueTimeout and
-// its RunTimeout start anew. Delegates that had it before, or were offered it, get
-// it only when no other one is free for it.
+// Retry puts a stage that has begun back to its old place in the queue, with another
+// first task. No delegate gets it before notBefore; the zero time is at once. The
+// tasks of the stage must have ended, except detached ones, and the stage must not
+// have been released.
 //
-// It fails with [ErrUnknownWork], with [ErrFinished], also for a single task, and
-// with [ErrExists] when the account has a task with the new one's id.
+// The stage leaves its slot and its room in its groups. It keeps its age; its
+// QueueTimeout and its RunTimeout begin again. Delegates that had the stage, or that
+// it was offered to, get it only if no other one is free for it.
+//
+// Retry fails with [ErrUnknownWork], with [ErrFinished], also for a single task, and
+// with [ErrExists] if a task of the account has the id of the new one.
 func (q *Queue) Retry(account, id string, variants []Variant, notBefore time.Time) error {
-	if err := check(variants); err != nil {
+	if err := checkVariants(variants); err != nil {
 		return err
 	}
 	q.mu.Lock()
@@ -30,32 +32,32 @@ func (q *Queue) Retry(account, id string, variants []Variant, notBefore time.Tim
 		return fmt.Errorf("%s is a single task: %w", id, ErrFinished)
 	case w.state == over:
 		return ErrFinished
-	case w.acc.tasks[first.ID] != nil:
+	case w.account.tasks[first.ID] != nil:
 		return fmt.Errorf("%s: %w", first.ID, ErrExists)
 	}
-	if err := w.idle(); err != nil {
+	if err := w.checkIdle(); err != nil {
 		return fmt.Errorf("retrying %s: %w", id, err)
 	}
-	now, d := q.now(), w.d
-	left := q.leave(w, now)
+	now, d := q.now(), w.delegate
+	groups := w.leaveDelegate(now)
 	for id := range w.was {
-		w.was[id] = missed // who handed it back may have it again
+		w.was[id] = missed // a delegate that refused the stage may have it again
 	}
-	w.reclass(variants)
+	w.rejoin(variants)
 	w.postpone(notBefore)
 	w.first.former = true
 	w.more = append(w.more, w.first)
 	w.first, w.Variants, w.variant = &record{work: w}, variants, 0
-	q.enlist(w.first, first, now)
+	q.addTask(w.first, first, now)
 	q.wait(w, now)
-	q.again(w, d, left, now)
+	q.dispatch(w, d, groups, now)
 	return nil
 }
 
-// leave takes a stage from its delegate, if it has one, and returns the groups that
-// have more room now. The caller holds mu.
-func (q *Queue) leave(w *work, now instant) []*group {
-	d := w.d
+// leaveDelegate takes a stage from its delegate, if it has one, and returns the groups
+// that have more room now.
+func (w *work) leaveDelegate(now instant) []*group {
+	d := w.delegate
 	if d == nil {
 		return nil
 	}
@@ -63,14 +65,6 @@ func (q *Queue) leave(w *work, now instant) []*group {
 	d.idleSince = now
 	d.touch()
 	w.note(d, missed)
-	w.class.count(-1)
-	return w.class.groups
-}
-
-// reclass makes a stage a member of the class that other variants need.
-func (w *work) reclass(variants []Variant) {
-	old := w.class
-	like := Work{Stage: true, Selectors: *w.Selectors, Groups: old.groupNames(), Variants: variants}
-	w.acc.join(w, &like, like.needs(nil))
-	w.acc.quit(old)
+	w.requirement.use(-1)
+	return w.requirement.groups
 }

@@ -9,23 +9,22 @@ import (
 	"slices"
 )
 
-// Save writes the whole state, piece by piece, for [Queue.Load]. The owner has
-// taken all [Queue.Events]: they are not saved, and Save fails while there are
-// some. Queues that have carried out the same operations at the same times save
-// the same bytes. What is saved holds the tasks' payloads, with all that may be
-// secret in them (SPEC S5).
+// Save writes the whole state for [Queue.Load]. Replicas that have carried out the same
+// operations at the same times save the same bytes. The bytes contain the payloads of
+// the tasks, with all secrets in them (rule S5).
 //
-// Nothing else can be done meanwhile. A task whose fields are not valid JSON
-// cannot be saved.
+// Save blocks all other operations. It fails while there are [Queue.Events] that the
+// reader has not taken: events are not saved. It also fails for a task whose fields are
+// not valid JSON.
 func (q *Queue) Save(w io.Writer) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.events) > 0 {
-		return errors.New("saving the queue: it has events that nobody has taken")
+		return errors.New("saving the queue: take its events first")
 	}
 	s := saver{recordWriter: recordWriter{w: bufio.NewWriterSize(w, 64<<10)}, ended: map[*work]int{}}
 	for _, w := range q.finished {
-		if w.acc.works[w.ID] == w {
+		if w.account.works[w.ID] == w {
 			s.ended[w] = len(s.ended) + 1
 		}
 	}
@@ -43,7 +42,7 @@ func (q *Queue) Save(w io.Writer) error {
 // saver saves a queue.
 type saver struct {
 	recordWriter
-	ended map[*work]int // numbers from 1
+	ended map[*work]int // the order in which works ended, from 1
 }
 
 func (s *saver) account(a *account) {
@@ -52,7 +51,7 @@ func (s *saver) account(a *account) {
 		v.Limits[l.Group] = l.Max
 	}
 	if len(a.delegates)+len(a.works)+len(v.Limits) == 0 && !v.Paused {
-		return // as if nobody had asked for it
+		return // as if no operation had named it
 	}
 	s.json(recordAccount, v)
 	works := slices.SortedFunc(maps.Values(a.works), func(x, y *work) int { return cmp.Compare(x.seq, y.seq) })
@@ -61,7 +60,7 @@ func (s *saver) account(a *account) {
 			Order: d.order, ID: d.info.ID, Name: d.info.Name, HostName: d.info.HostName,
 			Type: d.info.Type, Runs: d.info.Version, Tags: d.info.Tags, Types: d.info.Types,
 			Draining: d.info.Draining, Drained: d.drained, Max: d.max, Lost: d.lost, Removed: d.removed,
-			Registered: d.registered, Seen: d.seen, Idle: d.idleSince, Version: d.version, Due: d.timer.due(),
+			Registered: d.registered, Seen: d.seen, Idle: d.idleSince, Version: d.version, Due: d.due,
 		})
 	}
 	for _, w := range works {
@@ -69,13 +68,13 @@ func (s *saver) account(a *account) {
 	}
 }
 
-// withRemoved are the account's delegates, and those that are no more but known to
-// their tasks, in the order of their registration.
+// withRemoved returns the account's delegates, and the removed ones that its works and
+// tasks refer to, in the order of their registration.
 func withRemoved(a *account, works []*work) []*delegate {
 	removed := map[*delegate]bool{}
 	for _, w := range works {
-		if w.d != nil && w.d.removed {
-			removed[w.d] = true
+		if w.delegate != nil && w.delegate.removed {
+			removed[w.delegate] = true
 		}
 		for r := range w.tasks {
 			if r.owner != nil && r.owner.removed {
@@ -92,15 +91,15 @@ func (s *saver) work(w *work) {
 	v := savedWork{
 		ID: w.ID, Seq: w.seq, Stage: w.Stage, Priority: w.Priority,
 		QueueTimeout: w.QueueTimeout, RunTimeout: w.RunTimeout, NotBefore: w.notBefore,
-		State: w.state, Bodies: w.Variants != nil, Variant: w.variant, Delegate: w.d.number(),
-		Size: w.size, Was: w.was, Due: w.timer.due(), Tasks: 1 + len(w.more), Ended: s.ended[w],
+		State: w.state, Bodies: w.Variants != nil, Variant: w.variant, Delegate: w.delegate.number(),
+		Size: w.size, Was: w.was, Due: w.due, Tasks: 1 + len(w.more), Ended: s.ended[w],
 	}
-	if w.class != nil {
+	if w.requirement != nil {
 		v.Selectors = *w.Selectors
-		for _, way := range w.class.variants {
+		for _, way := range w.requirement.variants {
 			v.Types = append(v.Types, way.Types)
 		}
-		v.Groups = w.class.groupNames()
+		v.Groups = w.requirement.groupNames()
 	}
 	s.json(recordWork, v)
 	for _, way := range w.Variants {
@@ -117,11 +116,11 @@ func (s *saver) task(r *record) {
 		Detached: r.detached, Half: r.half, Stopping: r.stopping, Answered: r.answered, Former: r.former,
 		Stop:      r.owner != nil && r.owner.stops[r.id] == r,
 		Submitted: r.submitted, Offered: r.offered, Acquired: r.acquired, Ended: r.ended,
-		Due: r.timer.due(), Body: r.body != nil && !r.shared(),
+		Due: r.due, Body: r.body != nil && !r.shared(),
 	}
 	if r.end != nil {
 		v.End = &savedEnding{
-			Kind: r.end.kind, Outcome: r.end.result.Outcome, Error: r.end.result.Error,
+			Kind: r.end.taskType, Outcome: r.end.result.Outcome, Error: r.end.result.Error,
 			Code: r.end.result.Code, Data: r.end.result.Data != nil,
 		}
 	}
@@ -134,21 +133,13 @@ func (s *saver) task(r *record) {
 	}
 }
 
-// shared tells whether the task's body is that of its work's variant.
+// shared reports whether the task's body is that of a variant of its work.
 func (r *record) shared() bool { return r == r.work.first && r.work.Variants != nil }
 
-// number is 0 for nobody.
+// number returns the number by which saved entities refer to the delegate, 0 for nil.
 func (d *delegate) number() uint64 {
 	if d == nil {
 		return 0
 	}
 	return d.order
-}
-
-// due is when the timer is, unset when it is not armed.
-func (t *timer) due() instant {
-	if !t.armed() {
-		return 0
-	}
-	return t.at
 }

@@ -13,23 +13,23 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// The form in which a queue is saved: records, each a byte that tells its kind, the
-// length of what follows, and that. The entities are JSON; what they carry of
-// others is beside them as it is. An entity refers to a delegate by its number, and
-// belongs to the account or work before it.
+// A saved queue is a sequence of records. A record is a byte with its kind, the length
+// of its content (a varint), and the content. Entities are JSON; payloads, which may be
+// large, are records of their own. An entity belongs to the account, delegate or work
+// before it, and refers to a delegate by its number.
 const (
 	recordHeader   = 'H'
 	recordAccount  = 'A'
 	recordDelegate = 'D'
 	recordWork     = 'W' // followed by the bodies of its variants
-	recordTask     = 'T' // followed by its data, and its body when that is no variant's
-	recordBody     = 'B' // of a task without its data, and then
+	recordTask     = 'T' // followed by its body, unless that is a variant's, and by its answer's data
+	recordBody     = 'B' // a task without its data; followed by the data
 	recordData     = '='
 	recordEnd      = 'Z'
 )
 
-// savedVersion is that of the form. A change that an older version would not
-// understand makes it higher.
+// savedVersion is the version of the format. A change that older programs would
+// misunderstand increases it.
 const savedVersion = 1
 
 type savedHeader struct {
@@ -51,8 +51,8 @@ type savedDelegate struct {
 	Name       string   `json:"name,omitempty"`
 	HostName   string   `json:"host,omitempty"`
 	Type       string   `json:"type,omitempty"`
-	Runs       string   `json:"runs,omitempty"` // its version
-	Tags       []string `json:"tags"`           // none is not the same as an empty list
+	Runs       string   `json:"runs,omitempty"` // the version
+	Tags       []string `json:"tags"`           // null and an empty list differ
 	Types      []string `json:"types"`
 	Draining   bool     `json:"draining,omitempty"`
 	Drained    bool     `json:"drained,omitempty"`
@@ -72,20 +72,20 @@ type savedWork struct {
 	Stage        bool            `json:"stage,omitempty"`
 	Priority     Priority        `json:"priority,omitempty"`
 	Groups       []string        `json:"groups,omitempty"`
-	Selectors    []string        `json:"selectors"` // none is not the same as an empty list
+	Selectors    []string        `json:"selectors"` // null and an empty list differ
 	QueueTimeout time.Duration   `json:"queue,omitempty"`
 	RunTimeout   time.Duration   `json:"run,omitempty"`
 	NotBefore    instant         `json:"notBefore,omitempty"`
 	State        workState       `json:"state,omitempty"`
-	Types        [][]string      `json:"types,omitempty"`  // of its variants
-	Bodies       bool            `json:"bodies,omitempty"` // of the variants follow
+	Types        [][]string      `json:"types,omitempty"`  // of the variants
+	Bodies       bool            `json:"bodies,omitempty"` // the bodies of the variants follow
 	Variant      int32           `json:"variant,omitempty"`
 	Delegate     uint64          `json:"delegate,omitempty"`
 	Size         int             `json:"size,omitempty"`
 	Was          map[string]fate `json:"was,omitempty"`
 	Due          instant         `json:"due,omitempty"`
 	Tasks        int             `json:"tasks"`
-	Ended        int             `json:"ended,omitempty"` // its number among those that have ended
+	Ended        int             `json:"ended,omitempty"` // the order in which works ended, from 1
 }
 
 type savedTask struct {
@@ -98,13 +98,13 @@ type savedTask struct {
 	Stopping  bool         `json:"stopping,omitempty"`
 	Answered  bool         `json:"answered,omitempty"`
 	Former    bool         `json:"former,omitempty"`
-	Stop      bool         `json:"stop,omitempty"` // its delegate is to be told
+	Stop      bool         `json:"stop,omitempty"` // its delegate is to stop it
 	Submitted instant      `json:"submitted,omitempty"`
 	Offered   instant      `json:"offered,omitempty"`
 	Acquired  instant      `json:"acquired,omitempty"`
 	Ended     instant      `json:"ended,omitempty"`
 	Due       instant      `json:"due,omitempty"`
-	Body      bool         `json:"body,omitempty"` // its own one follows
+	Body      bool         `json:"body,omitempty"` // follows
 	End       *savedEnding `json:"end,omitempty"`
 }
 
@@ -116,7 +116,7 @@ type savedEnding struct {
 	Data    bool      `json:"data,omitempty"` // follows
 }
 
-// recordWriter writes records until one fails.
+// recordWriter writes records until a write fails.
 type recordWriter struct {
 	w   *bufio.Writer
 	buf bytes.Buffer
@@ -147,7 +147,7 @@ func (w *recordWriter) json(kind byte, v any) {
 	}
 }
 
-// body writes a task. Its data may be large, and stays as it is.
+// body writes a task, and its data as they are.
 func (w *recordWriter) body(t *task.Task) {
 	plain := *t
 	plain.Data = nil
@@ -158,11 +158,11 @@ func (w *recordWriter) body(t *task.Task) {
 // recordReader reads records.
 type recordReader struct {
 	r    *bufio.Reader
-	kind byte // of the next record, 0 when it is not known yet
+	kind byte // of the next record, 0 if it is not read yet
 	buf  bytes.Buffer
 }
 
-// next is the kind of the next record.
+// next returns the kind of the next record.
 func (r *recordReader) next() (byte, error) {
 	if r.kind == 0 {
 		b, err := r.r.ReadByte()
@@ -174,7 +174,7 @@ func (r *recordReader) next() (byte, error) {
 	return r.kind, nil
 }
 
-// cut is the error for what ends too early.
+// cut returns the error for a queue that ends too early.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -182,7 +182,7 @@ func cut(err error) error {
 	return err
 }
 
-// bytes reads a record of a kind. The result is valid until the next call.
+// bytes reads a record of the given kind. The result is valid until the next call.
 func (r *recordReader) bytes(kind byte) ([]byte, error) {
 	got, err := r.next()
 	if err != nil {
@@ -200,7 +200,7 @@ func (r *recordReader) bytes(kind byte) ([]byte, error) {
 		return nil, fmt.Errorf("a record of %d bytes", n)
 	}
 	r.buf.Reset()
-	if _, err := io.CopyN(&r.buf, r.r, int64(n)); err != nil { // takes no more than there is
+	if _, err := io.CopyN(&r.buf, r.r, int64(n)); err != nil { // allocates no more than there is
 		return nil, cut(err)
 	}
 	return r.buf.Bytes(), nil
@@ -227,7 +227,7 @@ func (r *recordReader) body() (*task.Task, error) {
 	return t, err
 }
 
-// data reads a record of bytes to keep, nil when there are none.
+// data reads a copy of a data record, nil for an empty one.
 func (r *recordReader) data() (json.RawMessage, error) {
 	b, err := r.bytes(recordData)
 	if len(b) == 0 {

@@ -179,9 +179,9 @@ func (c *crowd) cycle(tb testing.TB) (fill, place time.Duration) {
 		tb.Fatal(err)
 	}
 	d.touch()
-	if next := c.accounts[acc].works[id]; next.lane != nil {
+	if next := c.accounts[acc].works[id]; next.queued {
 		now = time.Now()
-		c.place(next, nil, at) // once more
+		c.assign(next, nil, at) // once more
 		place = time.Since(now)
 	}
 	n, _ := strconv.Atoi(strings.TrimPrefix(w.ID, "stage-"))
@@ -224,7 +224,6 @@ func BenchmarkDecisions(b *testing.B) {
 				b.ReportMetric(float64(times[p99].Nanoseconds()), "p99-ns")
 				b.ReportMetric(float64(b.N)/took.Seconds(), "lives/cpu-s")
 				b.ReportMetric(float64(each), "B/waiting")
-				b.ReportMetric(float64(len(c.accounts[acc].crews)), "crews")
 			})
 		}
 	}
@@ -247,7 +246,7 @@ func BenchmarkLimits(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.N)/(processorTime(b)-before).Seconds(), "lives/cpu-s")
 			b.ReportMetric(float64(each), "B/waiting")
-			b.ReportMetric(float64(len(c.accounts[acc].classes)), "classes")
+			b.ReportMetric(float64(len(c.accounts[acc].requirements)), "requirements")
 		})
 	}
 }

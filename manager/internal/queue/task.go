@@ -11,7 +11,7 @@ import (
 type taskState uint8
 
 const (
-	idle     taskState = iota // a work's first task, while that waits
+	idle     taskState = iota // the first task of a work, while the work waits
 	offered                   // a delegate may acquire it
 	acquired                  // a delegate has it
 	done                      // it has its result
@@ -21,39 +21,39 @@ const (
 type record struct {
 	id       string
 	body     *task.Task // nil after the end: it may be large
-	seq      uint64
-	owner    *delegate // that has it, or had it last; it may be removed
+	seq      uint64     // of its last offer
+	owner    *delegate  // that has the task or had it last; it may be removed
 	state    taskState
 	detached bool
 	half     bool // the delegate has said that an agent will answer
 	stopping bool // it is being aborted
 	answered bool
-	former   bool // was the first task of its stage before a retry
+	former   bool // it was the first task of its stage before a retry
 
 	submitted, offered, acquired, ended instant
 
-	work  *work
-	timer timer         // the end of its run, or of an offer to a stage's delegate
-	end   *ending       // from the end or an abort on
-	over  chan struct{} // closed at the end; nil while nobody has asked for it
+	work *work
+	due  instant       // the end of its run, or of the offer of a stage's further task
+	end  *ending       // from the end or an abort on
+	over chan struct{} // closed at the end; nil until a caller asks for it
 }
 
-// ending is what is left of a task in the end.
+// ending is how a task ended.
 type ending struct {
-	kind   string // the task's type
-	result Result
+	taskType string
+	result   Result
 }
 
-// enlist makes a task known. The caller holds mu.
-func (q *Queue) enlist(r *record, body *task.Task, now instant) {
+// addTask makes a task known. The caller holds mu.
+func (q *Queue) addTask(r *record, body *task.Task, now instant) {
 	r.id, r.body, r.submitted = body.ID, body, now
 	if r != r.work.first {
 		r.work.more = append(r.work.more, r)
 	}
-	r.work.acc.tasks[r.id] = r
+	r.work.account.tasks[r.id] = r
 }
 
-// result is how the task ended, if it has.
+// result returns how the task ended, the zero value before.
 func (r *record) result() Result {
 	if r.end == nil {
 		return Result{}
@@ -61,18 +61,18 @@ func (r *record) result() Result {
 	return r.end.result
 }
 
-// Append gives a stage's delegate another task. When the delegate is lost, the
-// task ends as [Abandoned] at once. It fails with [ErrUnknownWork],
-// [ErrUnknownDelegate] while the stage waits, [ErrExists], and [ErrFinished],
-// also for a single task.
+// Append gives a stage's delegate another task. If the delegate is lost, the task
+// ends as [Abandoned] at once. Append fails with [ErrUnknownWork], with
+// [ErrUnknownDelegate] while the stage waits, with [ErrExists], and with
+// [ErrFinished], also for a single task.
 func (q *Queue) Append(account, work string, t *task.Task) error {
 	return q.append(account, work, t, false)
 }
 
-// AppendDetached gives a stage's delegate, lost as it may be, a task that does
-// not keep the stage from being released and waits for the delegate's return: a
-// cleanup. It fails as [Queue.Append], and with [ErrUnknownDelegate] when the
-// delegate will not come back.
+// AppendDetached gives a stage's delegate a task that does not keep the stage from
+// being released: a cleanup. The task waits while the delegate is lost. AppendDetached
+// fails like [Queue.Append], and with [ErrUnknownDelegate] if the delegate has
+// unregistered or is forgotten.
 func (q *Queue) AppendDetached(account, work string, t *task.Task) error {
 	return q.append(account, work, t, true)
 }
@@ -88,17 +88,17 @@ func (q *Queue) append(account, work string, t *task.Task, detached bool) error 
 		return fmt.Errorf("%s is a single task: %w", work, ErrFinished)
 	case w.state == over:
 		return ErrFinished
-	case w.acc.tasks[t.ID] != nil:
+	case w.account.tasks[t.ID] != nil:
 		return fmt.Errorf("%s: %w", t.ID, ErrExists)
-	case w.d == nil:
+	case w.delegate == nil:
 		return fmt.Errorf("no delegate has %s: %w", work, ErrUnknownDelegate)
 	}
-	d, now := w.d, q.now()
+	d, now := w.delegate, q.now()
 	if detached && d.removed {
 		return fmt.Errorf("%s: %w", d.info.ID, ErrUnknownDelegate)
 	}
 	r := &record{work: w, detached: detached}
-	q.enlist(r, t, now)
+	q.addTask(r, t, now)
 	if !detached && d.lost {
 		r.owner = d
 		q.end(r, now, Result{Outcome: Abandoned, Error: d.absence()})
@@ -106,29 +106,28 @@ func (q *Queue) append(account, work string, t *task.Task, detached bool) error 
 	}
 	q.give(r, d, now)
 	if !detached {
-		q.arm(r, q.until(t, now))
+		q.arm(r, q.answerDeadline(t, now))
 	}
 	return nil
 }
 
-// until is the manager's end of a task that begins now; never without a
-// time-out.
-func (q *Queue) until(t *task.Task, now instant) instant {
+// answerDeadline returns when a task that begins now times out.
+func (q *Queue) answerDeadline(t *task.Task, now instant) instant {
 	if t.Timeout <= 0 {
 		return never
 	}
 	return now.after(t.Timeout.Duration()).after(q.cfg.AnswerGrace)
 }
 
-func (r *record) clock() *timer { return &r.timer }
-func (r *record) age() uint64   { return r.seq }
+func (r *record) deadline() *instant { return &r.due }
+func (r *record) age() uint64        { return r.seq }
 
-// due ends a task that was not taken or not answered in time.
-func (r *record) due(q *Queue, now instant) {
+// expire ends a task that was not acquired or not answered in time.
+func (r *record) expire(q *Queue, now instant) {
 	res := Result{Outcome: TimedOut}
 	switch {
 	case r.stopping:
-		res = r.result() // what the abort said
+		res = r.result() // as the abort set it
 	case r.state == offered:
 		res.Error = fmt.Sprintf("the delegate %q did not take the task within its time-out of %s",
 			r.owner.label(), r.body.Timeout.Duration())
@@ -143,12 +142,12 @@ func (q *Queue) give(r *record, d *delegate, now instant) {
 	r.state, r.owner, r.offered, r.seq = offered, d, now, q.number()
 	d.open[r.id] = r
 	d.touch()
-	d.bump()
+	d.wakePoll()
 }
 
-// take removes a task from its delegate, if one has it. The delegate is told
-// when it could still acquire it; that it has answered it knows by itself, and
-// telling would make it poll without a pause. The caller holds mu.
+// take removes a task from its delegate, if one has it. That wakes the delegate's held
+// poll if the task was only offered. A delegate that has answered knows: waking it
+// would make it poll without a pause. The caller holds mu.
 func (q *Queue) take(r *record) {
 	q.disarm(r)
 	d := r.owner
@@ -158,14 +157,14 @@ func (q *Queue) take(r *record) {
 	delete(d.open, r.id)
 	d.touch()
 	if r.state == offered {
-		d.bump()
+		d.wakePoll()
 	}
 }
 
-// Acquire takes a task for a delegate. Until the answer it gives the task again
-// to the same delegate, whose first call's answer may have been lost. Nil
-// without an error means that it is not, or no more, the delegate's to have. The
-// task must not be changed. It fails with [ErrUnknownDelegate].
+// Acquire takes an offered task for a delegate. Until the answer it returns the task
+// to the same delegate again, whose first response may have been lost. It returns nil
+// without an error if the task is not offered to the delegate, or not any more. The
+// caller must not change the task. Acquire fails with [ErrUnknownDelegate].
 func (q *Queue) Acquire(account, delegate, id string) (*task.Task, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -182,7 +181,7 @@ func (q *Queue) Acquire(account, delegate, id string) (*task.Task, error) {
 	}
 	now, w := q.now(), r.work
 	r.state, r.acquired = acquired, now
-	q.arm(r, q.until(r.body, now))
+	q.arm(r, q.answerDeadline(r.body, now))
 	if r == w.first {
 		w.state = running
 		q.disarm(w)
@@ -198,20 +197,19 @@ func (q *Queue) Acquire(account, delegate, id string) (*task.Task, error) {
 type Answer struct {
 	// Outcome is Success, Failure or TimedOut.
 	Outcome Outcome
-	// Retry asks for another delegate; it counts for single tasks and the first
+	// Retry asks for another delegate. It counts for single tasks and for the first
 	// tasks of stages.
 	Retry bool
-	// Running says that this is not the end: an agent will answer.
+	// Running means that an agent will answer later. The task goes on.
 	Running bool
 	Code    task.Code
 	Error   string
 	Data    json.RawMessage
 }
 
-// Complete takes a delegate's answer. An answer that comes again, or after the
-// task has ended otherwise, is accepted and changes nothing. It fails with
-// [ErrUnknownTask], and with [ErrNotOwner] when the delegate does not have the
-// task and never had it.
+// Complete takes a delegate's answer. It accepts an answer that comes again, or after
+// the task has ended otherwise, and changes nothing. Complete fails with
+// [ErrUnknownTask], and with [ErrNotOwner] if the delegate has not acquired the task.
 func (q *Queue) Complete(account, delegate, id string, a Answer) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -219,9 +217,9 @@ func (q *Queue) Complete(account, delegate, id string, a Answer) error {
 	switch {
 	case err != nil:
 		return err
-	case r == r.work.first && r.work.was[delegate] == refused: // it handed it back
+	case r == r.work.first && r.work.was[delegate] == refused: // the delegate handed it back
 		return nil
-	case r.former && r.work.was[delegate] == missed: // it may have handed it back, before the retry
+	case r.former && r.work.was[delegate] == missed: // it may have, before the retry
 		return nil
 	case r.owner == nil || r.owner.info.ID != delegate || r.state == offered || r.state == idle:
 		return ErrNotOwner
@@ -236,7 +234,7 @@ func (q *Queue) Complete(account, delegate, id string, a Answer) error {
 	}
 	now := q.now()
 	delete(r.owner.stops, id)
-	if a.Retry && q.another(r, now) {
+	if a.Retry && q.moveToOther(r, now) {
 		return nil
 	}
 	r.answered = true
@@ -252,23 +250,16 @@ func (q *Queue) Complete(account, delegate, id string, a Answer) error {
 	return nil
 }
 
-// another gives a task that its delegate does not want to another one. It
-// refuses when the task cannot move or has moved too often. The caller holds mu.
-func (q *Queue) another(r *record, now instant) bool {
+// moveToOther puts the work of a task that its delegate refused back into the queue,
+// for another delegate. It returns false if the work cannot move or was refused too
+// often. The caller holds mu.
+func (q *Queue) moveToOther(r *record, now instant) bool {
 	w := r.work
-	if r != w.first || r.stopping || r.half {
-		return false
-	}
-	refusals := 1
-	for _, f := range w.was {
-		if f == refused {
-			refusals++
-		}
-	}
-	if refusals >= q.cfg.MaxAttempts {
+	if r != w.first || r.stopping || r.half || len(w.refusals())+1 >= q.cfg.MaxAttempts {
 		return false
 	}
 	w.note(r.owner, refused)
+	w.rejoin(w.Variants)
 	q.disarm(w)
 	q.requeue(w, now)
 	return true
@@ -282,7 +273,7 @@ func (q *Queue) end(r *record, now instant, res Result) {
 	q.take(r)
 	if d := r.owner; d != nil && !d.removed && r.state == acquired && !r.answered && d.stops[r.id] == nil {
 		d.stops[r.id] = r // it runs there, and is to stop
-		d.bump()
+		d.wakePoll()
 	}
 	r.state, r.ended, r.end = done, now, &ending{r.body.Type, res}
 	if r.over != nil {
@@ -290,7 +281,7 @@ func (q *Queue) end(r *record, now instant, res Result) {
 	}
 	w := r.work
 	if r == w.first && w.state != running {
-		q.unwait(w)
+		w.stopWaiting()
 		q.disarm(w)
 	}
 	q.emit(Ended, now, r)
@@ -298,17 +289,21 @@ func (q *Queue) end(r *record, now instant, res Result) {
 	if r == w.first {
 		w.Variants = nil
 	}
-	q.keep(w, len(res.Data)+len(res.Error))
+	size := len(res.Data) + len(res.Error)
+	w.size += size
+	if w.state == over {
+		q.bytes += size
+	}
 	if w.Stage {
-		r.end.result.Data = nil // whoever follows the events has it
+		r.end.result.Data = nil // the event has it
 	} else {
 		q.finish(w, now)
 	}
 }
 
-// Abort ends a task: at once when no delegate has acquired it, otherwise the
-// delegate is told and the task ends with its answer, or after AbortGrace.
-// Aborting what is being aborted or has ended changes nothing. It fails with
+// Abort ends a task: at once if no delegate has acquired it. Otherwise the queue tells
+// the delegate, and the task ends with its answer, or after AbortGrace. Aborting a task
+// that is being aborted or has ended changes nothing. Abort fails with
 // [ErrUnknownTask].
 func (q *Queue) Abort(account, id, reason string) error {
 	q.mu.Lock()
@@ -327,8 +322,8 @@ func (q *Queue) Abort(account, id, reason string) error {
 	}
 	r.stopping, r.end = true, &ending{result: res}
 	r.owner.stops[id] = r
-	r.owner.bump()
-	if at := now.after(q.cfg.AbortGrace); !r.timer.armed() || at < r.timer.at {
+	r.owner.wakePoll()
+	if at := now.after(q.cfg.AbortGrace); r.due == 0 || at < r.due {
 		q.arm(r, at)
 	}
 	return nil

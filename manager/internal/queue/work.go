@@ -10,7 +10,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// Priority orders what waits: High before Normal, then by age (SPEC Q2).
+// Priority orders works that wait: High before Normal, then the oldest (rule Q2).
 type Priority int8
 
 // The priorities. The zero value is Normal.
@@ -19,29 +19,31 @@ const (
 	High
 )
 
-// Work is what waits for a delegate: a stage, which holds one of the delegate's
-// slots until it is released, or a single task, which holds none.
+// Work is something that waits for a delegate: a stage, which holds one of the
+// delegate's slots until it is released, or a single task, which holds no slot.
 type Work struct {
-	// ID is unique among the account's works. A single task's is that of its task.
+	// ID is unique among the works of the account. The ID of a single task is that of
+	// its task.
 	ID       string
 	Stage    bool
 	Priority Priority
 	// Selectors must all be among the delegate's tags.
 	Selectors []string
-	// Groups are those to which a stage belongs, besides that of all stages of its
-	// account, like "pipeline:web" or "label:env=prod": see [Queue.SetLimit]. A
-	// single task belongs to none.
+	// Groups are the groups of a stage besides that of its account, for example
+	// "pipeline:web" or "label:env=prod": see [Queue.SetLimit]. A single task has none.
 	Groups []string
-	// Variants are the ways to do it, the preferred first; at least one.
+	// Variants are the ways to do the work, the preferred one first. At least one is
+	// required.
 	Variants []Variant
-	// QueueTimeout bounds the time until the first task is acquired; 0 is no
-	// bound. Then the first task ends as [TimedOut].
+	// QueueTimeout bounds the time until the first task is acquired. Then that task
+	// ends as [TimedOut]. 0 is no bound.
 	QueueTimeout time.Duration
-	// NotBefore is when it may be given to a delegate first; it counts as waiting
-	// from then, also for QueueTimeout, and keeps its age. The zero value is at once.
+	// NotBefore is the earliest time at which a delegate gets the work. Its wait, and
+	// its QueueTimeout, begin then; its age counts from the submission. The zero time
+	// is at once.
 	NotBefore time.Time
-	// RunTimeout is how long after that a stage's [Expired] event comes; 0 is
-	// never.
+	// RunTimeout is the time between the acquisition of a stage's first task and the
+	// stage's [Expired] event. 0 is never.
 	RunTimeout time.Duration
 }
 
@@ -49,74 +51,73 @@ type Work struct {
 type Variant struct {
 	// Types are the task types that the delegate must support, all of them.
 	Types []string
-	// Task is the first task. All variants' tasks have the same ID. It is not
-	// copied and must not be changed any more; its Timeout bounds its run, 0 is
-	// no bound.
+	// Task is the first task. The tasks of all variants have the same ID. The queue
+	// does not copy it, and the caller must not change it any more. Its Timeout bounds
+	// its run; 0 is no bound.
 	Task *task.Task
 }
 
 type workState uint8
 
 const (
-	waiting workState = iota
-	later             // it waits for its time, and then for a delegate
-	given             // its first task is offered to a delegate
-	running           // its first task has been acquired
+	pending workState = iota // it waits for a delegate, or its first task ended while it waited
+	later                    // it waits for its time
+	given                    // its first task is offered to a delegate
+	running                  // its first task has been acquired
 	over
 )
 
-// work is a Work in the queue. The queue's lock guards it. There may be millions:
-// mind what a field takes (TestWaitingStagesAreSmall), and that what one decision
-// needs lies together, since hardly any of it is in the processor's cache.
+// work is a Work in the queue. The queue's lock guards it. There may be millions, so
+// its size counts (TestWaitingStagesAreSmall), and so does the order of its fields:
+// those that a decision needs are together.
 type work struct {
 	state    workState
 	Stage    bool
 	Priority Priority
-	variant  int32 // that d was given
+	queued   bool  // it is among the waiting works of its requirement
+	variant  int32 // the one that the delegate was given
 
-	lane  *lane     // while it waits
-	index int       // in the lane
-	class *class    // until it ends
-	d     *delegate // that has it, nil while it waits
-	first *record
-	// timer is the end of its wait or of its offer, then of its run, then of its
+	requirement *requirement // until the work ends
+	delegate    *delegate    // that has the work, nil while it waits
+	first       *record
+	// due is the end of its wait or of its offer, then of its run, then of its
 	// retention.
-	timer timer
+	due instant
 
 	ID           string
 	Variants     []Variant // until the first task has ended
 	QueueTimeout time.Duration
 	notBefore    instant
-	acc          *account
+	account      *account
 
-	seq        uint64    // its place among its priority, for good
-	Selectors  *[]string // as they were spelled
+	seq        uint64    // of its submission
+	Selectors  *[]string // as the caller spelled them
 	RunTimeout time.Duration
-	more       []*record       // its other tasks
-	size       int             // bytes in the answers
-	was        map[string]fate // with delegates that have it no more, by their ids
+	more       []*record       // the other tasks
+	size       int             // of the answers, in bytes
+	was        map[string]fate // of the work at earlier delegates, by their ids
 }
 
-// fate is what became of a work at a delegate.
+// fate is what a delegate did with a work that it no longer has.
 type fate int8
 
 const (
-	missed  fate = iota + 1 // it did not acquire it in time
+	missed  fate = iota + 1 // it did not acquire the work in time, or ran it before a retry
 	refused                 // it asked for another delegate
 )
 
-// Submit adds a work. It is offered at once when an eligible delegate is free,
-// otherwise it waits. It fails with [ErrExists] when a work or task of the
-// account has its id or its task's.
+// Submit adds a work. The queue offers it at once if an eligible delegate is free,
+// otherwise the work waits. Submit fails with [ErrExists] if a work or task of the
+// account has the id of the work or of its first task.
 func (q *Queue) Submit(account string, w *Work) error {
 	if w.ID == "" {
 		return errors.New("a work needs an id")
 	}
-	if err := check(w.Variants); err != nil {
+	if err := checkVariants(w.Variants); err != nil {
 		return err
 	}
 	var space [256]byte
-	key := w.needs(space[:0])
+	key := w.appendKey(space[:0], nil)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.account(account)
@@ -128,15 +129,14 @@ func (q *Queue) Submit(account string, w *Work) error {
 	n := newWork(w, a)
 	n.seq = q.number()
 	a.join(n, w, key)
-	q.enlist(n.first, w.Variants[0].Task, now)
+	q.addTask(n.first, w.Variants[0].Task, now)
 	a.works[n.ID] = n
 	q.wait(n, now)
-	q.again(n, nil, nil, now)
+	q.dispatch(n, nil, nil, now)
 	return nil
 }
 
-// check finds what is wrong with the variants of a work.
-func check(all []Variant) error {
+func checkVariants(all []Variant) error {
 	if len(all) == 0 {
 		return errors.New("a work needs a variant")
 	}
@@ -148,9 +148,101 @@ func check(all []Variant) error {
 	return nil
 }
 
-// Release ends a stage: its slot is free for the next one. Its tasks must have
-// ended, except detached ones. Releasing it again changes nothing. It fails
-// with [ErrUnknownWork].
+// newWork makes a work and its first task in one allocation.
+func newWork(w *Work, a *account) *work {
+	n := &struct {
+		work
+		first record
+	}{}
+	n.work = work{
+		ID: w.ID, Stage: w.Stage, Priority: w.Priority, Variants: w.Variants,
+		QueueTimeout: w.QueueTimeout, RunTimeout: w.RunTimeout, account: a, first: &n.first,
+	}
+	n.postpone(w.NotBefore)
+	n.first.work = &n.work
+	return &n.work
+}
+
+// postpone sets the earliest time at which a delegate gets the work.
+func (w *work) postpone(t time.Time) {
+	if w.notBefore = 0; !t.IsZero() {
+		w.notBefore = moment(t)
+	}
+}
+
+// wait puts a work in its place in the queue, once its time has come. The caller holds
+// mu.
+func (q *Queue) wait(w *work, now instant) {
+	w.delegate = nil
+	if w.notBefore > now {
+		w.state = later
+		q.arm(w, w.notBefore)
+		return
+	}
+	w.state = pending
+	w.requirement.enqueue(w)
+	q.arm(w, w.queueDeadline())
+}
+
+// stopWaiting takes the work out of the works that wait, if it is one.
+func (w *work) stopWaiting() {
+	if w.queued {
+		w.requirement.dequeue(w)
+	}
+}
+
+// queueDeadline returns when the work has waited for too long.
+func (w *work) queueDeadline() instant {
+	if w.QueueTimeout <= 0 {
+		return never
+	}
+	return max(w.first.submitted, w.notBefore).after(w.QueueTimeout)
+}
+
+func (w *work) deadline() *instant { return &w.due }
+func (w *work) age() uint64        { return w.seq }
+
+func (w *work) expire(q *Queue, now instant) {
+	switch w.state {
+	case pending:
+		q.timeOut(w, now)
+	case later:
+		q.wait(w, now)
+		q.dispatch(w, nil, nil, now)
+	case given:
+		if now >= w.queueDeadline() {
+			q.timeOut(w, now)
+		} else { // rule Q4: an offer that was not acquired in time
+			w.note(w.delegate, missed)
+			q.requeue(w, now)
+		}
+	case running:
+		q.emit(Expired, now, w.first)
+	case over:
+		q.forget(w, now)
+		q.compactFinished()
+	}
+}
+
+// timeOut ends a work that waited for too long. The caller holds mu.
+func (q *Queue) timeOut(w *work, now instant) {
+	q.end(w.first, now, Result{
+		Outcome: TimedOut,
+		Error:   fmt.Sprintf("no delegate took it within %s: %s", w.QueueTimeout, q.reason(w)),
+	})
+}
+
+// note remembers what a delegate did with the work.
+func (w *work) note(d *delegate, f fate) {
+	if w.was == nil {
+		w.was = map[string]fate{}
+	}
+	w.was[d.info.ID] = f
+}
+
+// Release ends a stage: its slot is free for another one. Its tasks must have ended,
+// except detached ones. Releasing it again changes nothing. Release fails with
+// [ErrUnknownWork].
 func (q *Queue) Release(account, id string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -158,15 +250,16 @@ func (q *Queue) Release(account, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := w.idle(); err != nil {
+	if err := w.checkIdle(); err != nil {
 		return fmt.Errorf("releasing %s: %w", id, err)
 	}
 	q.finish(w, q.now())
 	return nil
 }
 
-// idle fails while the work has a task that has not ended and is not detached.
-func (w *work) idle() error {
+// checkIdle returns an error while the work has a task that is not detached and has
+// not ended.
+func (w *work) checkIdle() error {
 	for r := range w.tasks {
 		if r.state != done && !r.detached {
 			return fmt.Errorf("its task %s has not ended", r.id)
@@ -175,126 +268,83 @@ func (w *work) idle() error {
 	return nil
 }
 
-// finish ends a work and gives its slot away. The caller holds mu.
+// finish ends a work and gives its slot and its room in groups away. The caller holds
+// mu.
 func (q *Queue) finish(w *work, now instant) {
 	if w.state == over {
 		return
 	}
-	q.unwait(w)
+	w.stopWaiting()
 	var groups []*group
-	if w.Stage && w.d != nil {
-		groups = w.class.groups
-		w.class.count(-1)
+	if w.Stage && w.delegate != nil {
+		groups = w.requirement.groups
+		w.requirement.use(-1)
 	}
 	w.state, w.Variants, w.Selectors = over, nil, nil
-	w.acc.quit(w.class)
-	w.class = nil
-	q.retain(w, now)
+	w.account.quit(w.requirement)
+	w.requirement = nil
+	q.arm(w, now.after(q.cfg.Retention))
 	q.finished = append(q.finished, w)
 	q.kept++
 	q.bytes += w.size
-	if d := w.d; d != nil {
+	if d := w.delegate; d != nil {
 		delete(d.slots, w.ID)
 		d.idleSince = now
 		d.touch()
 		q.admit(groups, d, nil, now)
 		q.fill(d, now)
 	}
-	q.trim(now)
+	q.forgetExcess(now)
 }
 
-// keep notes that a work has an answer of so many bytes. The caller holds mu.
-func (q *Queue) keep(w *work, size int) {
-	w.size += size
-	if w.state == over {
-		q.bytes += size
-	}
-}
-
-// trim forgets the oldest ended works above the limits, but not the last one of the
-// list: who has just ended something asks what became of it. The caller holds mu.
-func (q *Queue) trim(now instant) {
-	tooMuch := func() bool {
+// forgetExcess forgets the oldest ended works above the limits, but not the last one
+// that ended: its caller may ask for its result. The caller holds mu.
+func (q *Queue) forgetExcess(now instant) {
+	excess := func() bool {
 		return q.kept > q.cfg.MaxFinished || q.bytes > q.cfg.MaxFinishedBytes && q.kept > 1
 	}
-	for n := len(q.finished) - 1; n > 0 && tooMuch(); n-- {
+	for n := len(q.finished) - 1; n > 0 && excess(); n-- {
 		w := q.finished[0]
 		q.finished = q.finished[1:]
-		if w.acc.works[w.ID] == w && !q.forget(w, now) {
+		if w.account.works[w.ID] == w && !q.forget(w, now) {
 			q.finished = append(q.finished, w) // a cleanup waits for its delegate
 		}
 	}
-	q.compact()
+	q.compactFinished()
 }
 
-// compact drops the forgotten works from the list once they are many. The caller
-// holds mu.
-func (q *Queue) compact() {
+// compactFinished drops the forgotten works from the list when they are most of it.
+// The caller holds mu.
+func (q *Queue) compactFinished() {
 	if len(q.finished) > 2*q.kept+16 {
-		q.finished = slices.DeleteFunc(q.finished, func(w *work) bool { return w.acc.works[w.ID] != w })
+		q.finished = slices.DeleteFunc(q.finished, func(w *work) bool { return w.account.works[w.ID] != w })
 	}
 }
 
-// retain sets when an ended work is forgotten. The caller holds mu.
-func (q *Queue) retain(w *work, now instant) {
-	q.arm(w, now.after(q.cfg.Retention))
-}
-
-// forget drops an ended work and its tasks, unless one is still open: then it
-// tries again later. The caller holds mu.
+// forget drops an ended work and its tasks. It keeps a work with a task that has not
+// ended, and tries again after another Retention. The caller holds mu.
 func (q *Queue) forget(w *work, now instant) bool {
 	for r := range w.tasks {
 		if r.state != done {
-			q.retain(w, now)
+			q.arm(w, now.after(q.cfg.Retention))
 			return false
 		}
 	}
 	q.disarm(w)
 	q.kept--
 	q.bytes -= w.size
-	delete(w.acc.works, w.ID)
+	delete(w.account.works, w.ID)
 	for r := range w.tasks {
-		delete(w.acc.tasks, r.id)
+		delete(w.account.tasks, r.id)
 		if r.owner != nil {
 			delete(r.owner.stops, r.id)
 		}
 	}
-	q.events = append(q.events, Event{Kind: Forgotten, At: now.time(), Account: w.acc.id, Work: w.ID})
+	q.events = append(q.events, Event{Kind: Forgotten, At: now.time(), Account: w.account.id, Work: w.ID})
 	return true
 }
 
-// compare orders works as they are to be given away.
-func (w *work) compare(o *work) int {
-	return cmp.Or(cmp.Compare(o.Priority, w.Priority), cmp.Compare(w.seq, o.seq))
-}
-
-func (w *work) before(o *work) bool { return w.compare(o) < 0 }
-func (w *work) place() *int         { return &w.index }
-func (w *work) kind() kind          { return kindOf(w.Stage) }
-
-// newWork makes a work and its first task in one piece.
-func newWork(w *Work, a *account) *work {
-	n := &struct {
-		work
-		first record
-	}{}
-	n.work = work{
-		ID: w.ID, Stage: w.Stage, Priority: w.Priority, Variants: w.Variants,
-		QueueTimeout: w.QueueTimeout, RunTimeout: w.RunTimeout, acc: a, first: &n.first,
-	}
-	n.postpone(w.NotBefore)
-	n.first.work = &n.work
-	return &n.work
-}
-
-// postpone sets when the work may be given away.
-func (w *work) postpone(t time.Time) {
-	if w.notBefore = 0; !t.IsZero() {
-		w.notBefore = moment(t)
-	}
-}
-
-// tasks are all of the work's, the first one first.
+// tasks yields all tasks of the work, the first one first.
 func (w *work) tasks(yield func(*record) bool) {
 	if !yield(w.first) {
 		return
@@ -306,63 +356,5 @@ func (w *work) tasks(yield func(*record) bool) {
 	}
 }
 
-// until is when the work has waited for too long.
-func (w *work) until() instant {
-	if w.QueueTimeout <= 0 {
-		return never
-	}
-	return max(w.first.submitted, w.notBefore).after(w.QueueTimeout)
-}
-
-// wait puts a work, back, in its place, once its time has come. The caller holds mu.
-func (q *Queue) wait(w *work, now instant) {
-	w.d = nil
-	if w.notBefore > now {
-		w.state = later
-		q.arm(w, w.notBefore)
-		return
-	}
-	w.state = waiting
-	w.class.enter(w)
-	q.arm(w, w.until())
-}
-
-// unwait takes a work out of what waits, if it does. The caller holds mu.
-func (q *Queue) unwait(w *work) {
-	if w.lane != nil {
-		w.lane.take(w)
-	}
-}
-
-func (w *work) clock() *timer { return &w.timer }
-func (w *work) age() uint64   { return w.seq }
-
-// due does what the work's state says is due.
-func (w *work) due(q *Queue, now instant) {
-	switch w.state {
-	case waiting:
-		q.late(w, now)
-	case later:
-		q.wait(w, now)
-		q.again(w, nil, nil, now)
-	case given:
-		if now >= w.until() {
-			q.late(w, now)
-		} else {
-			q.miss(w, now)
-		}
-	case running:
-		q.emit(Expired, now, w.first)
-	case over:
-		q.forget(w, now)
-		q.compact()
-	}
-}
-
-// late ends a work that nobody took in time. The caller holds mu.
-func (q *Queue) late(w *work, now instant) {
-	q.end(w.first, now, Result{
-		Outcome: TimedOut,
-		Error:   fmt.Sprintf("no delegate took it within %s: %s", w.QueueTimeout, q.why(w)),
-	})
-}
+func (w *work) before(o *work) bool { return w.turn() < o.turn() }
+func (w *work) compare(o *work) int { return cmp.Compare(w.turn(), o.turn()) }

@@ -1,0 +1,103 @@
+package queue
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/delegate-io/dlite/task"
+)
+
+// List is what a delegate may acquire, and what it is to stop.
+type List struct {
+	// Events are the tasks that are offered to the delegate, in the order of the
+	// offers.
+	Events []task.Event
+	// Aborted are the sorted ids of tasks that the delegate has acquired and is to
+	// stop, until it has answered them.
+	Aborted []string
+	// Cursor stands for this list.
+	Cursor string
+	// Fresh reports whether the list has changed since the cursor in the call; without
+	// a cursor, whether it has anything.
+	Fresh bool
+	// Changed is closed when the list changes by an offer, a withdrawal or an abort,
+	// and when the delegate is removed. The delegate's own acquisitions and answers
+	// are no change.
+	Changed <-chan struct{}
+}
+
+// List returns a delegate's list. Since is the cursor of an earlier list of the same
+// delegate, or empty; an unknown cursor counts as empty. List fails with
+// [ErrUnknownDelegate].
+func (q *Queue) List(account, delegate, since string) (List, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	d, err := q.delegate(account, delegate)
+	if err != nil {
+		return List{}, err
+	}
+	if d.changed == nil {
+		d.changed = make(chan struct{})
+	}
+	prefix := q.epoch + "-" + strconv.FormatUint(d.order, 36) + "-"
+	l := List{Cursor: prefix + strconv.FormatUint(d.version, 36), Changed: d.changed}
+	for _, r := range d.tasks() {
+		if r.state == offered {
+			l.Events = append(l.Events, task.Event{
+				TaskID: r.id, TaskType: r.body.Type, Account: account, Sync: !r.body.Async, RunnerType: r.body.Driver,
+			})
+		}
+	}
+	for id := range d.stops {
+		l.Aborted = append(l.Aborted, id)
+	}
+	slices.Sort(l.Aborted)
+	l.Fresh = len(l.Events)+len(l.Aborted) > 0
+	if v, ok := strings.CutPrefix(since, prefix); ok {
+		if seen, err := strconv.ParseUint(v, 36, 64); err == nil {
+			l.Fresh = d.version > seen
+		}
+	}
+	return l, nil
+}
+
+// TaskState is the state of a task.
+type TaskState struct {
+	// Task must not be changed. After the end it has only its ID and its Type.
+	Task *task.Task
+	// Delegate has the task, or had it last. It is empty while the task waits.
+	Delegate string
+	// The times are zero until they have come.
+	Submitted, Offered, Acquired, Ended time.Time
+	// Result is the zero value until the end. For a task of a stage, the Data are in
+	// its event alone.
+	Result Result
+	// Done is closed at the end.
+	Done <-chan struct{}
+}
+
+// Task returns the state of a task. It fails with [ErrUnknownTask].
+func (q *Queue) Task(account, id string) (TaskState, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	r, err := q.record(account, id)
+	if err != nil {
+		return TaskState{}, err
+	}
+	if r.over == nil {
+		r.over = make(chan struct{})
+		if r.state == done {
+			close(r.over)
+		}
+	}
+	s := TaskState{
+		Task: r.body, Delegate: r.owner.id(), Done: r.over,
+		Submitted: r.submitted.time(), Offered: r.offered.time(), Acquired: r.acquired.time(), Ended: r.ended.time(),
+	}
+	if r.state == done {
+		s.Task, s.Result = &task.Task{ID: r.id, Type: r.end.taskType}, r.result()
+	}
+	return s, nil
+}

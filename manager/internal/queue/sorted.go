@@ -1,0 +1,122 @@
+package queue
+
+import (
+	"iter"
+	"slices"
+	"sort"
+)
+
+// chunkSize is the most elements of a chunk of a sorted list.
+const chunkSize = 128
+
+// sorted is an ordered list that is cut into chunks: a B+ tree of two levels. It
+// finds, inserts and removes an element in logarithmic time and moves less than a
+// chunk for it. Elements that arrive in their order, as works do, fill whole chunks.
+// The zero value is an empty list.
+type sorted[T ordered[T]] struct {
+	chunks [][]T // none is empty
+}
+
+// ordered is an element of a sorted list. No two elements of a list are equal.
+type ordered[T any] interface {
+	before(other T) bool
+}
+
+// find returns the chunk and the index in it of the first element that is not before
+// x.
+func (s *sorted[T]) find(x T) (chunk, index int) {
+	chunk = sort.Search(len(s.chunks), func(c int) bool {
+		last := s.chunks[c][len(s.chunks[c])-1]
+		return !last.before(x)
+	})
+	if chunk < len(s.chunks) {
+		elements := s.chunks[chunk]
+		index = sort.Search(len(elements), func(i int) bool { return !elements[i].before(x) })
+	}
+	return chunk, index
+}
+
+// insert adds an element that is not in the list.
+func (s *sorted[T]) insert(x T) {
+	c, i := s.find(x)
+	if c == len(s.chunks) { // after all others
+		if c == 0 || len(s.chunks[c-1]) >= chunkSize {
+			s.chunks = append(s.chunks, []T{x})
+		} else {
+			s.chunks[c-1] = append(s.chunks[c-1], x)
+		}
+		return
+	}
+	if len(s.chunks[c]) >= chunkSize {
+		half := chunkSize / 2
+		upper := slices.Clone(s.chunks[c][half:])
+		clear(s.chunks[c][half:])
+		s.chunks[c] = s.chunks[c][:half]
+		s.chunks = slices.Insert(s.chunks, c+1, upper)
+		if i > half {
+			c, i = c+1, i-half
+		}
+	}
+	s.chunks[c] = slices.Insert(s.chunks[c], i, x)
+}
+
+// remove takes an element out, if it is in the list.
+func (s *sorted[T]) remove(x T) {
+	c, i := s.find(x)
+	if c == len(s.chunks) || x.before(s.chunks[c][i]) {
+		return
+	}
+	s.chunks[c] = slices.Delete(s.chunks[c], i, i+1)
+	if len(s.chunks[c]) == 0 {
+		s.chunks = slices.Delete(s.chunks, c, c+1)
+	} else {
+		s.merge(c)
+	}
+	s.merge(c - 1)
+}
+
+// merge joins a chunk with the next one if both together fill half a chunk at most.
+func (s *sorted[T]) merge(c int) {
+	if c >= 0 && c+1 < len(s.chunks) && len(s.chunks[c])+len(s.chunks[c+1]) <= chunkSize/2 {
+		s.chunks[c] = append(s.chunks[c], s.chunks[c+1]...)
+		s.chunks = slices.Delete(s.chunks, c+1, c+2)
+	}
+}
+
+// first returns the first element, false when the list is empty.
+func (s *sorted[T]) first() (x T, ok bool) {
+	if len(s.chunks) == 0 {
+		return x, false
+	}
+	return s.chunks[0][0], true
+}
+
+// rank returns the number of elements before x.
+func (s *sorted[T]) rank(x T) int {
+	c, i := s.find(x)
+	for _, chunk := range s.chunks[:c] {
+		i += len(chunk)
+	}
+	return i
+}
+
+// size returns the number of elements.
+func (s *sorted[T]) size() (n int) {
+	for _, chunk := range s.chunks {
+		n += len(chunk)
+	}
+	return n
+}
+
+// all yields the elements in their order. The list must not change meanwhile.
+func (s *sorted[T]) all() iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for _, chunk := range s.chunks {
+			for _, x := range chunk {
+				if !yield(x) {
+					return
+				}
+			}
+		}
+	}
+}
