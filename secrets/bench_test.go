@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	wholeLog  = 64 << 20
-	largeCuts = 32 << 10
-	smallCuts = 100
+	logSize    = 64 << 20
+	largeWrite = 32 << 10
+	smallWrite = 100
 )
 
 const alphanumeric = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
-// fakeSecrets are n values of 20 to 40 characters of every kind, which have the
-// most forms.
+// fakeSecrets returns n values of 20 to 40 characters. All printable characters occur,
+// because such values have the most forms.
 func fakeSecrets(n int) []string {
 	return fakeValues(n, alphanumeric+`!"#$%&'()*+,-./:;<=>?@[]^_{|}~`)
 }
 
-// fakeTokens are n values of 20 to 40 letters and digits.
+// fakeTokens returns n values of 20 to 40 letters and digits.
 func fakeTokens(n int) []string { return fakeValues(n, alphanumeric) }
 
 func fakeValues(n int, chars string) []string {
@@ -41,7 +41,7 @@ func fakeValues(n int, chars string) []string {
 	return out
 }
 
-// ciLog is a log with lines of about 100 bytes, every 2,000th with a secret.
+// ciLog returns a log with lines of about 100 bytes. Every 2,000th line has a secret.
 func ciLog(size int, hits []string) []byte {
 	r := rand.New(rand.NewPCG(3, 4))
 	words := strings.Fields(`go: downloading test --- PASS ok FAIL build/output/app.js src/main/java/org/example/Service.java:142
@@ -66,20 +66,20 @@ func ciLog(size int, hits []string) []byte {
 	return b.Bytes()[:size]
 }
 
-// eachCut calls f with the text in pieces.
-func eachCut(text []byte, size int, f func([]byte)) {
+// eachChunk calls f with the text in chunks of a size.
+func eachChunk(text []byte, size int, f func([]byte)) {
 	for ; len(text) > size; text = text[size:] {
 		f(text[:size])
 	}
 	f(text)
 }
 
-// run measures f on a text, in MB for each second of the processor.
+// run measures f on a text of size bytes, in MB per second of processor time.
 func run(b *testing.B, size int, f func()) {
 	b.Helper()
 	b.ReportAllocs()
 	b.SetBytes(int64(size))
-	f() // so that all buffers have their size
+	f() // grows all buffers
 	b.ResetTimer()
 	began := cpuTime()
 	for b.Loop() {
@@ -88,11 +88,11 @@ func run(b *testing.B, size int, f func()) {
 	b.ReportMetric(float64(size)*float64(b.N)/1e6/(cpuTime()-began).Seconds(), "MB/cpu-s")
 }
 
-func runMasker(b *testing.B, set *secrets.Set, text []byte, cuts int) {
+func runMasker(b *testing.B, set *secrets.Set, text []byte, writeSize int) {
 	b.Helper()
 	m := secrets.NewMasker(io.Discard, set)
 	run(b, len(text), func() {
-		eachCut(text, cuts, func(p []byte) {
+		eachChunk(text, writeSize, func(p []byte) {
 			if _, err := m.Write(p); err != nil {
 				b.Fatal(err)
 			}
@@ -104,11 +104,11 @@ func runMasker(b *testing.B, set *secrets.Set, text []byte, cuts int) {
 }
 
 var (
-	numbers   = []int{1, 10, 100, 1000}
-	cutsNamed = []struct {
+	numbers    = []int{1, 10, 100, 1000}
+	writeSizes = []struct {
 		name string
 		size int
-	}{{"32KiB", largeCuts}, {"100B", smallCuts}}
+	}{{"32KiB", largeWrite}, {"100B", smallWrite}}
 )
 
 func sets(values []string) map[string]*secrets.Set {
@@ -121,35 +121,35 @@ func sets(values []string) map[string]*secrets.Set {
 func BenchmarkMasker(b *testing.B) {
 	for _, n := range numbers {
 		values := fakeSecrets(n)
-		text := ciLog(wholeLog, values)
+		text := ciLog(logSize, values)
 		for _, forms := range []string{"plain", "encoded"} {
 			set := sets(values)[forms]
-			for _, cuts := range cutsNamed {
-				b.Run(fmt.Sprintf("secrets=%d/%s/writes=%s", n, forms, cuts.name), func(b *testing.B) {
-					b.ReportMetric(float64(len(secrets.Patterns(set))), "needles")
-					runMasker(b, set, text, cuts.size)
+			for _, write := range writeSizes {
+				b.Run(fmt.Sprintf("secrets=%d/%s/writes=%s", n, forms, write.name), func(b *testing.B) {
+					b.ReportMetric(float64(len(secrets.Patterns(set))), "patterns")
+					runMasker(b, set, text, write.size)
 				})
 			}
 		}
 	}
 }
 
-// What does less: a strings.Replacer on each write does not see a secret that
-// lies in two.
+// BenchmarkReplacer measures a strings.Replacer on each write, for comparison. It does
+// not find a secret that extends over two writes.
 func BenchmarkReplacer(b *testing.B) {
 	for _, n := range numbers {
 		values := fakeSecrets(n)
-		text := ciLog(wholeLog/8, values)
+		text := ciLog(logSize/8, values)
 		for _, forms := range []string{"plain", "encoded"} {
 			var pairs []string
 			for _, s := range secrets.Patterns(sets(values)[forms]) {
 				pairs = append(pairs, s, secrets.Replacement)
 			}
 			r := strings.NewReplacer(pairs...)
-			for _, cuts := range cutsNamed {
-				b.Run(fmt.Sprintf("secrets=%d/%s/writes=%s", n, forms, cuts.name), func(b *testing.B) {
+			for _, write := range writeSizes {
+				b.Run(fmt.Sprintf("secrets=%d/%s/writes=%s", n, forms, write.name), func(b *testing.B) {
 					run(b, len(text), func() {
-						eachCut(text, cuts.size, func(p []byte) { _, _ = r.WriteString(io.Discard, string(p)) })
+						eachChunk(text, write.size, func(p []byte) { _, _ = r.WriteString(io.Discard, string(p)) })
 					})
 				})
 			}
@@ -157,20 +157,20 @@ func BenchmarkReplacer(b *testing.B) {
 	}
 }
 
-// The obvious way: every needle is looked for by itself, with bytes.Index, which
-// with one plain secret is all that there is to do.
+// BenchmarkIndex measures one bytes.Index search for each pattern, for comparison. For
+// one secret without encodings this is the least possible work.
 func BenchmarkIndex(b *testing.B) {
 	for _, n := range numbers {
 		values := fakeSecrets(n)
-		text := ciLog(max(wholeLog/n/8, 64<<10), values)
+		text := ciLog(max(logSize/n/8, 64<<10), values)
 		for _, forms := range []string{"plain", "encoded"} {
-			var needles [][]byte
+			var patterns [][]byte
 			for _, s := range secrets.Patterns(sets(values)[forms]) {
-				needles = append(needles, []byte(s))
+				patterns = append(patterns, []byte(s))
 			}
 			b.Run(fmt.Sprintf("secrets=%d/%s", n, forms), func(b *testing.B) {
 				run(b, len(text), func() {
-					for _, s := range needles {
+					for _, s := range patterns {
 						for rest := text; ; {
 							i := bytes.Index(rest, s)
 							if i < 0 {
@@ -185,15 +185,15 @@ func BenchmarkIndex(b *testing.B) {
 	}
 }
 
-// The definition, byte by byte, which the tests compare with.
+// BenchmarkReference measures the implementation that the tests compare with.
 func BenchmarkReference(b *testing.B) {
 	values := fakeSecrets(10)
 	text := string(ciLog(256<<10, values))
-	needles := secrets.Patterns(sets(values)["encoded"])
-	run(b, len(text), func() { _ = reference(needles, text) })
+	patterns := secrets.Patterns(sets(values)["encoded"])
+	run(b, len(text), func() { _ = reference(patterns, text) })
 }
 
-// Texts and secrets that are made to be slow.
+// BenchmarkAttack measures texts and secrets that are constructed to be slow.
 func BenchmarkAttack(b *testing.B) {
 	const size = 8 << 20
 	random := fakeSecrets(1000)
@@ -220,8 +220,8 @@ func BenchmarkAttack(b *testing.B) {
 		prefixed = append(prefixed, prefix+v)
 		nested = append(nested, strings.Repeat("a", 3+i/4)+strings.Repeat("b", i%4))
 	}
-	// Short ones keep the automaton at work, on text that is nowhere near the
-	// others for long.
+	// The short secrets keep the automaton in use on text that does not resemble the
+	// other secrets for long.
 	var noise []string
 	for _, n := range shuffled {
 		noise = append(noise, "xyz", n[3:min(8, len(n))], n[1:4])
@@ -246,8 +246,8 @@ func BenchmarkAttack(b *testing.B) {
 		{"64 KiB, nearly", secrets.NewSet(secrets.Config{}, long+"!"), repeat(long)},
 		{"1000 of three bytes", secrets.NewSet(secrets.Config{}, short...), ciLog(size, short)},
 	} {
-		for _, cuts := range cutsNamed {
-			b.Run(tt.name+"/writes="+cuts.name, func(b *testing.B) { runMasker(b, tt.set, tt.text, cuts.size) })
+		for _, write := range writeSizes {
+			b.Run(tt.name+"/writes="+write.name, func(b *testing.B) { runMasker(b, tt.set, tt.text, write.size) })
 		}
 	}
 }

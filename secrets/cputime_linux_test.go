@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// cpuTime is what the process has used, so that others on the machine do not
-// count.
+// cpuTime returns the processor time of this process. Unlike the elapsed time, it does
+// not depend on other processes.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

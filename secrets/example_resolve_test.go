@@ -25,7 +25,7 @@ func ExampleResolver() {
 	// secret reference ${{secrets.passwort}}: there is no such secret
 }
 
-// A provider is one function. Its scheme is the key in the map.
+// A provider can be one function. The key in the map is the scheme of its references.
 func ExampleProviders() {
 	keyring := secrets.ProviderFunc(func(_ context.Context, ref *url.URL) (string, error) {
 		if ref.Host != "db" {

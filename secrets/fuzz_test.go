@@ -12,38 +12,38 @@ import (
 	"github.com/delegate-io/dlite/secrets"
 )
 
-// slowMasker is a masker as its documentation reads. It looks at all of the text
-// again with every write.
+// slowMasker implements the documentation of Masker directly. It searches the whole
+// text again with each write.
 type slowMasker struct {
-	since   map[string]int // where in the text each needle was added
+	since   map[string]int // for each pattern, the offset of the text at which it was added
 	text    string
-	open    int // begin of the longest end of the text that a needle begins with
+	open    int // offset of the open suffix
 	decided int
-	masking bool
+	inMask  bool
 	out     strings.Builder
 }
 
-// use adds needles: they are found in what has not been passed on.
-func (s *slowMasker) use(needles []string) {
+// add adds patterns. They are masked in the text that has not been written.
+func (s *slowMasker) add(patterns []string) {
 	if s.since == nil {
 		s.since = map[string]int{}
 	}
-	for _, n := range needles {
+	for _, n := range patterns {
 		if _, ok := s.since[n]; !ok {
 			s.since[n] = s.open
 		}
 	}
-	s.find()
+	s.findOpenSuffix()
 }
 
-func (s *slowMasker) find() {
-	for s.open < len(s.text) && !s.begun(s.text[s.open:]) {
+func (s *slowMasker) findOpenSuffix() {
+	for s.open < len(s.text) && !s.isPrefix(s.text[s.open:]) {
 		s.open++
 	}
 }
 
-// begun tells whether a needle goes on from a text at open.
-func (s *slowMasker) begun(text string) bool {
+// isPrefix reports whether text, at offset open, is a proper prefix of a pattern.
+func (s *slowMasker) isPrefix(text string) bool {
 	for n, since := range s.since {
 		if since <= s.open && len(n) > len(text) && strings.HasPrefix(n, text) {
 			return true
@@ -54,11 +54,11 @@ func (s *slowMasker) begun(text string) bool {
 
 func (s *slowMasker) write(text string) {
 	s.text += text
-	s.find()
+	s.findOpenSuffix()
 	s.emit(s.open)
 }
 
-// emit passes on or masks what is before until, and what is masked from there.
+// emit writes or masks the text before until, and the masked bytes that follow.
 func (s *slowMasker) emit(until int) {
 	marked := make([]bool, len(s.text))
 	for n, since := range s.since {
@@ -74,40 +74,40 @@ func (s *slowMasker) emit(until int) {
 		switch {
 		case !marked[s.decided]:
 			s.out.WriteByte(s.text[s.decided])
-		case !s.masking:
+		case !s.inMask:
 			s.out.WriteString(secrets.Replacement)
 		}
-		s.masking = marked[s.decided]
+		s.inMask = marked[s.decided]
 	}
 }
 
-// nearSecrets makes a text of a script. Bytes from 0xC0 on stand for a piece of a
-// needle, of which the next byte says how much; others stand for themselves.
-func nearSecrets(script string, needles []string) string {
+// nearSecrets returns a text for a script. A byte from 0xC0 on stands for a part of a
+// pattern; the next byte selects the part. Other bytes stand for themselves.
+func nearSecrets(script string, patterns []string) string {
 	var b strings.Builder
 	for i := 0; i < len(script) && b.Len() < 4000; i++ {
 		c := script[i]
-		if c < 0xC0 || len(needles) == 0 || i+1 == len(script) {
+		if c < 0xC0 || len(patterns) == 0 || i+1 == len(script) {
 			b.WriteByte(c)
 			continue
 		}
-		n := needles[int(c-0xC0)*37%len(needles)]
+		n := patterns[int(c-0xC0)*37%len(patterns)]
 		i++
-		switch much := int(script[i]); {
-		case much < 0x80:
+		switch part := int(script[i]); {
+		case part < 0x80:
 			b.WriteString(n)
-		case much < 0xC0:
-			b.WriteString(n[:much%len(n)])
+		case part < 0xC0:
+			b.WriteString(n[:part%len(n)])
 		default:
-			b.WriteString(n[much%len(n):])
+			b.WriteString(n[part%len(n):])
 		}
 	}
 	return b.String()
 }
 
-// Any values, any text, any cuts, values added and text flushed on the way, with
-// finders and with the automaton and with both in turns: every write passes on
-// what the slow masker passes on.
+// FuzzMasker checks that every write has the same output as the slow masker. It varies
+// the values, the text, the size of writes, when values are added and text is flushed,
+// and when the automaton takes over from the matchers.
 func FuzzMasker(f *testing.F) {
 	f.Add("password\x00pass", "my password is pass", []byte{3, 4}, uint8(0), uint8(255))
 	f.Add("aab", "aaab", []byte{1, 1, 1}, uint8(0), uint8(0))
@@ -120,9 +120,10 @@ func FuzzMasker(f *testing.F) {
 	f.Fuzz(checkMasker)
 }
 
-// checkMasker compares a masker and Set.Mask with the slow ones. Each of ops is the
-// length of a write, and tells whether to add a value before and to flush after it.
-func checkMasker(t *testing.T, values, script string, ops []byte, credit, deep uint8) {
+// checkMasker compares a masker and Set.Mask with the slow implementations. Each byte of
+// ops is the length of a write. Its two highest bits select whether to add a value
+// before the write, and whether to flush after it.
+func checkMasker(t *testing.T, values, script string, ops []byte, credit, automatonBytes uint8) {
 	if len(values) > 300 || len(script) > 600 || len(ops) > 200 {
 		return
 	}
@@ -132,7 +133,7 @@ func checkMasker(t *testing.T, values, script string, ops []byte, credit, deep u
 	set := new(secrets.Set)
 	var out strings.Builder
 	m := secrets.NewMasker(&out, set)
-	secrets.LimitMatchers(m, int(credit)*4, int(deep))
+	secrets.LimitMatchers(m, int(credit)*4, int(automatonBytes))
 	var slow slowMasker
 	add := func() {
 		if len(all) > 0 {
@@ -140,10 +141,10 @@ func checkMasker(t *testing.T, values, script string, ops []byte, credit, deep u
 			all = all[1:]
 		}
 	}
-	same := func(what string) {
+	requireSame := func(step string) {
 		t.Helper()
 		if got, want := out.String(), slow.out.String(); got != want {
-			t.Fatalf("%s of %q: got %q, want %q", what, text, got, want)
+			t.Fatalf("%s of %q: got %q, want %q", step, text, got, want)
 		}
 	}
 	add()
@@ -153,35 +154,35 @@ func checkMasker(t *testing.T, values, script string, ops []byte, credit, deep u
 		}
 		n := min(int(op&0x3f), len(text))
 		_, _ = m.Write([]byte(text[:n]))
-		slow.use(secrets.Patterns(set))
+		slow.add(secrets.Patterns(set))
 		slow.write(text[:n])
 		text = text[n:]
-		same("write")
+		requireSame("write")
 		if op&0x40 != 0 {
 			_ = m.Flush()
 			slow.emit(len(slow.text))
-			same("flush")
+			requireSame("flush")
 		}
 	}
 	if len(all) > 0 {
 		set.Add(all...)
 	}
 	_, _ = m.Write([]byte(text))
-	slow.use(secrets.Patterns(set))
+	slow.add(secrets.Patterns(set))
 	slow.write(text)
-	same("last write")
+	requireSame("last write")
 	_ = m.Close()
 	slow.emit(len(slow.text))
-	same("close")
+	requireSame("close")
 
 	if got, want := set.Mask(slow.text), reference(secrets.Patterns(set), slow.text); got != want {
 		t.Fatalf("whole %q: got %q, want %q", slow.text, got, want)
 	}
 }
 
-// shown are the texts that must not be in an output after value was in the
-// input, as other code makes them.
-func shown(value string, before, after []byte) (inputs, never []string) {
+// encodings returns inputs that show a value, made by other code than the masker's, and
+// the texts that must never be in the output.
+func encodings(value string, before, after []byte) (inputs, never []string) {
 	both := func(s string) {
 		inputs = append(inputs, s)
 		never = append(never, s)
@@ -216,16 +217,16 @@ func shown(value string, before, after []byte) (inputs, never []string) {
 	return inputs, never
 }
 
-// No value and no encoding of one is in an output as a whole, however it is cut and
-// flushed: what a flush shows lacks its end. cut is the length of the writes, and its
-// highest bit tells whether to flush after each.
-func FuzzNothingShows(f *testing.F) {
+// FuzzOutputShowsNoValue checks that no output contains a complete value or an encoding
+// of it. writes is the length of the writes; its highest bit selects whether to flush
+// after each. A flush shows the beginning of a value, but never its end.
+func FuzzOutputShowsNoValue(f *testing.F) {
 	f.Add("hunter22\x00not-a-real-secret", "user:", []byte("u:"), []byte("@h"), uint8(7))
 	f.Add("two lines\nof a \"value\"", "\n", []byte(""), []byte("\n"), uint8(1))
 	f.Add("it's <b>&é$(x)`\\", "%20", []byte("a"), []byte("b"), uint8(3))
 	f.Add("not-a-real-secret\x00real-sec", "", []byte("u:"), []byte(""), uint8(0x80|5))
-	f.Fuzz(func(t *testing.T, values, between string, before, after []byte, cut uint8) {
-		// A value with a part of the Replacement may come about by accident.
+	f.Fuzz(func(t *testing.T, values, between string, before, after []byte, writes uint8) {
+		// Text around a Replacement could equal a value with "*" by accident.
 		if len(values) > 300 || len(between)+len(before)+len(after) > 100 || strings.Contains(values, "*") {
 			return
 		}
@@ -235,10 +236,10 @@ func FuzzNothingShows(f *testing.F) {
 		for v := range strings.SplitSeq(values, "\x00") {
 			v = strings.TrimRight(v, "\r\n")
 			if utf8.RuneCountInString(v) < 3 || strings.TrimSpace(v) == "" {
-				continue // not masked, as documented
+				continue // documented as not masked
 			}
 			set.Add(v)
-			inputs, never := shown(v, before, after)
+			inputs, never := encodings(v, before, after)
 			all = append(all, never...)
 			for _, in := range inputs {
 				text.WriteString(between + in)
@@ -246,20 +247,20 @@ func FuzzNothingShows(f *testing.F) {
 		}
 		var out strings.Builder
 		m := secrets.NewMasker(&out, set)
-		size := int(cut & 0x7f)
+		size := int(writes & 0x7f)
 		if size == 0 {
 			size = max(text.Len(), 1)
 		}
-		eachCut([]byte(text.String()), size, func(p []byte) {
+		eachChunk([]byte(text.String()), size, func(p []byte) {
 			_, _ = m.Write(p)
-			if cut&0x80 != 0 {
+			if writes&0x80 != 0 {
 				_ = m.Flush()
 			}
 		})
 		_ = m.Close()
 		for _, n := range all {
 			if strings.Contains(out.String(), n) {
-				t.Fatalf("%q shows in %q", n, out.String())
+				t.Fatalf("%q is visible in %q", n, out.String())
 			}
 		}
 	})

@@ -15,11 +15,11 @@ import (
 	"github.com/delegate-io/dlite/secrets"
 )
 
-// reference is masking as its definition reads: mark every byte of every
-// occurrence of every needle, then replace each run of marked bytes.
-func reference(needles []string, text string) string {
+// reference implements the definition of masking directly: mark the bytes of every
+// occurrence of every pattern, then replace each run of marked bytes.
+func reference(patterns []string, text string) string {
 	marked := make([]bool, len(text))
-	for _, n := range needles {
+	for _, n := range patterns {
 		for i := 0; n != "" && i+len(n) <= len(text); i++ {
 			if text[i:i+len(n)] == n {
 				for j := range len(n) {
@@ -40,7 +40,7 @@ func reference(needles []string, text string) string {
 	return b.String()
 }
 
-// masked writes text in pieces that end at the offsets in cuts.
+// masked returns the output for text. The writes end at the offsets in cuts.
 func masked(t *testing.T, set *secrets.Set, text string, cuts ...int) string {
 	t.Helper()
 	var out strings.Builder
@@ -56,7 +56,7 @@ func masked(t *testing.T, set *secrets.Set, text string, cuts ...int) string {
 	return out.String()
 }
 
-// SPEC S4.
+// Rule S4.
 func TestMaskerMasks(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -67,14 +67,14 @@ func TestMaskerMasks(t *testing.T) {
 		{"nothing without secrets", nil, "hello\n", "hello\n"},
 		{"a value", []string{"hunter22"}, "a hunter22 b", "a ****** b"},
 		{"every occurrence", []string{"abc"}, "abc-abc", "******-******"},
-		{"the longest of two with one beginning", []string{"pass", "password123"}, "x password123 y", "x ****** y"},
-		{"the shorter one where the longer one does not go on", []string{"pass", "password123"}, "x password12 y", "x ******word12 y"},
+		{"the longer of two values with a common prefix", []string{"pass", "password123"}, "x password123 y", "x ****** y"},
+		{"the shorter value if the longer one does not match", []string{"pass", "password123"}, "x password12 y", "x ******word12 y"},
 		{"a value that overlaps itself", []string{"aab"}, "aaab", "a******"},
 		{"a value that overlaps itself twice", []string{"aaa"}, "baaaaab", "b******b"},
 		{"overlapping values as one", []string{"abcd", "cdef"}, "xabcdefx", "x******x"},
 		{"touching values as one", []string{"abc", "def"}, "xabcdefx", "x******x"},
 		{"a value within a value", []string{"bcd", "abcde"}, "abcd abcde", "a****** ******"},
-		{"what a longer value's failed match contains", []string{"xabcy", "abc"}, "xabcz", "x******z"},
+		{"a value inside a failed match of a longer value", []string{"xabcy", "abc"}, "xabcz", "x******z"},
 		{"without the newline at the end", []string{"hunter22\r\n"}, "hunter22", "******"},
 		{"nothing of less than three characters", []string{"ab", "é1", ""}, "ab é1", "ab é1"},
 		{"no white space", []string{"    ", "\n\n\n"}, "a     b", "a     b"},
@@ -91,16 +91,31 @@ func TestMaskerMasks(t *testing.T) {
 	}
 }
 
-func TestMaskerHoldsBackOnlyWhatMayBecomeASecret(t *testing.T) {
+// The example in the note at the top of masker.go.
+func TestMaskerWorksAsTheNoteOnItsAlgorithmShows(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	m := secrets.NewMasker(&out, secrets.NewPlainSet("pass", "password1"))
+	for _, step := range []struct{ in, out string }{
+		{"my pass", "my ******"}, {"word1 or ", " or "}, {"pa", ""}, {"y", "pay"},
+	} {
+		out.Reset()
+		_, err := io.WriteString(m, step.in)
+		require.NoError(t, err)
+		assert.Equal(t, step.out, out.String(), step.in)
+	}
+}
+
+func TestMaskerHoldsBackOnlyPossibleSecrets(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	m := secrets.NewMasker(&out, secrets.NewSet(secrets.Config{}, "secret", "retire"))
 	for _, step := range []struct{ in, out string }{
 		{"no ", "no "},
-		{"sec", "no "},         // may become "secret"
-		{"t", "no sect"},       // cannot any more
-		{"secre", "no sect"},   // "secret", or "retire" at its end
-		{"t", "no sect******"}, // certain at once, although "ret" may go on
+		{"sec", "no "},         // may be the beginning of "secret"
+		{"t", "no sect"},       // is no secret
+		{"secre", "no sect"},   // "secret", or the beginning of "retire" in it
+		{"t", "no sect******"}, // decided at once, although "ret" may be a beginning
 		{"ire", "no sect******"},
 		{".", "no sect******."},
 	} {
@@ -110,7 +125,7 @@ func TestMaskerHoldsBackOnlyWhatMayBecomeASecret(t *testing.T) {
 	}
 }
 
-func TestFlushShowsABeginningButNotTheRest(t *testing.T) {
+func TestFlushShowsOnlyTheBeginningOfASecret(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	m := secrets.NewMasker(&out, secrets.NewSet(secrets.Config{}, "password"))
@@ -122,19 +137,19 @@ func TestFlushShowsABeginningButNotTheRest(t *testing.T) {
 	assert.Equal(t, "> pass******!", out.String())
 }
 
-func TestAddTakesEffectOnHeldText(t *testing.T) {
+func TestAddedValuesAreMaskedInHeldText(t *testing.T) {
 	t.Parallel()
 	set := secrets.NewSet(secrets.Config{}, "abc", "bcdef")
 	var out strings.Builder
 	m := secrets.NewMasker(&out, set)
-	_, _ = io.WriteString(m, "xabcd") // "bcd" is masked in part and may go on
+	_, _ = io.WriteString(m, "xabcd") // "bcd" may be the beginning of "bcdef"
 	set.Add("new-value", "deg")
 	_, _ = io.WriteString(m, "ef new-value deg")
 	require.NoError(t, m.Close())
 	assert.Equal(t, "x****** ****** ******", out.String())
 }
 
-func TestAddFindsAValueThatHeldTextBegins(t *testing.T) {
+func TestAddedValueMayBeginInHeldText(t *testing.T) {
 	t.Parallel()
 	set := secrets.NewSet(secrets.Config{}, "abcdefgh")
 	var out strings.Builder
@@ -146,7 +161,7 @@ func TestAddFindsAValueThatHeldTextBegins(t *testing.T) {
 	assert.Equal(t, "ab******", out.String())
 }
 
-func TestFlushMasksWhatWasAddedSinceTheLastWrite(t *testing.T) {
+func TestFlushMasksValuesAddedAfterTheLastWrite(t *testing.T) {
 	t.Parallel()
 	set := secrets.NewSet(secrets.Config{}, "abcdefgh")
 	var out strings.Builder
@@ -157,7 +172,7 @@ func TestFlushMasksWhatWasAddedSinceTheLastWrite(t *testing.T) {
 	assert.Equal(t, "a******ef", out.String())
 }
 
-func TestMaskerPassesOnErrors(t *testing.T) {
+func TestMaskerReturnsErrorsOfTheWriter(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
 	m := secrets.NewMasker(writerFunc(func([]byte) (int, error) { return 0, boom }), new(secrets.Set))
@@ -199,8 +214,8 @@ func TestMaskersAndSetWorkConcurrently(t *testing.T) {
 	assert.Equal(t, 800, strings.Count(out.String(), "\n"))
 }
 
-// A small alphabet makes values overlap, nest and repeat.
-func TestMaskerEqualsTheSlowOneOnRandomText(t *testing.T) {
+// With a small alphabet, values overlap, nest and repeat.
+func TestMaskerEqualsTheSlowMaskerOnRandomText(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	word := func(n int) string {
@@ -231,9 +246,8 @@ func TestMaskerEqualsTheSlowOneOnRandomText(t *testing.T) {
 	}
 }
 
-// A write is masked in pieces, whatever its size; what the error leaves out is
-// told in bytes of the write.
-func TestMaskerWritesLargeTextInPieces(t *testing.T) {
+// After an error, Write returns the number of bytes of p that it has handled.
+func TestMaskerWritesLargeTextInParts(t *testing.T) {
 	t.Parallel()
 	set := secrets.NewSet(secrets.Config{}, "visibly-fake-value")
 	line := strings.Repeat(".", 981) + "visibly-fake-value\n"
@@ -256,9 +270,9 @@ func TestMaskerWritesLargeTextInPieces(t *testing.T) {
 	assert.Less(t, n, 400_000)
 }
 
-// Text that keeps looking like secrets goes to the automaton, what follows to
-// the finders again, and nothing is lost at either seam.
-func TestTheAutomatonTakesOverAndHandsBack(t *testing.T) {
+// The automaton searches text that resembles secrets, and the matchers search the text
+// after it. No secret is missed at a change.
+func TestAutomatonAndMatchersTakeTurns(t *testing.T) {
 	t.Parallel()
 	set := secrets.NewSet(secrets.Config{}, strings.Repeat("a", 40)+"b", "visibly-fake-value")
 	var out bytes.Buffer
@@ -283,20 +297,20 @@ func TestTheAutomatonTakesOverAndHandsBack(t *testing.T) {
 	assert.Greater(t, modes[false], 10)
 }
 
-// A text that is the beginning of a secret all the time, with others in it, needs no
-// more memory the longer it is.
+// The text could be the beginning of a secret at every offset and contains other
+// secrets. The buffers must not grow with its length.
 func TestMaskerBuffersStaySmall(t *testing.T) {
 	t.Parallel()
 	for _, credit := range []int{0, 1 << 10, 1 << 20} {
 		set := secrets.NewSet(secrets.Config{}, strings.Repeat("abc-", 10)+"!", "abc")
 		m := secrets.NewMasker(io.Discard, set)
 		secrets.LimitMatchers(m, credit, 100_000)
-		eachCut(bytes.Repeat([]byte("abc-"), 100_000), 100, func(p []byte) { _, _ = m.Write(p) })
+		eachChunk(bytes.Repeat([]byte("abc-"), 100_000), 100, func(p []byte) { _, _ = m.Write(p) })
 		assert.Less(t, secrets.BufferSize(m), 16<<10, "credit %d", credit)
 	}
 }
 
-// Not parallel: allocations are counted.
+// This test is not parallel because it counts allocations.
 func TestMaskerAllocatesNothingInTheSteadyState(t *testing.T) {
 	set := secrets.NewSet(secrets.Config{}, fakeSecrets(100)...)
 	text := ciLog(1<<20, fakeSecrets(100))
@@ -304,8 +318,8 @@ func TestMaskerAllocatesNothingInTheSteadyState(t *testing.T) {
 	m := secrets.NewMasker(io.Discard, set)
 	write := func() {
 		for _, text := range [][]byte{text, attack} {
-			eachCut(text, 100, func(p []byte) { _, _ = m.Write(p) })
-			eachCut(text, 32<<10, func(p []byte) { _, _ = m.Write(p) })
+			eachChunk(text, 100, func(p []byte) { _, _ = m.Write(p) })
+			eachChunk(text, 32<<10, func(p []byte) { _, _ = m.Write(p) })
 		}
 	}
 	write()

@@ -14,8 +14,9 @@ import (
 	"github.com/delegate-io/dlite/secrets"
 )
 
-// The slow reference: each value gets a rune of its own, which is opaque to
-// everything after it, and one step at a time is done until none is left.
+// The reference implementation replaces each value by a private rune, so that later
+// steps cannot look into the value. It performs one step at a time until no expression
+// remains.
 
 var (
 	anyReference = regexp.MustCompile(`(?s)\$\{\{secrets\.(.*?)\}\}`)
@@ -25,33 +26,37 @@ var (
 )
 
 const (
-	firstOpaque = '\U000F0000'
-	dataBegin   = "\U0010FFF0" // a "<{" that begins no template
-	dataEnd     = "\U0010FFF1"
+	firstRune = '\U000F0000'
+	dataBegin = "\U0010FFF0" // a "<{" that is data
+	dataEnd   = "\U0010FFF1"
 )
 
-type slow struct {
+type referenceResolver struct {
 	known  map[string]string
 	values []string
 	depths []int
 }
 
-func (s *slow) opaque(v string, depth int) string {
+// opaque returns the rune for a value.
+func (s *referenceResolver) opaque(v string, depth int) string {
 	s.values, s.depths = append(s.values, v), append(s.depths, depth)
-	return string(firstOpaque + rune(len(s.values)-1))
+	return string(firstRune + rune(len(s.values)-1))
 }
 
-func (s *slow) isOpaque(r rune) bool { return r >= firstOpaque && r < firstOpaque+rune(len(s.values)) }
+func (s *referenceResolver) isOpaque(r rune) bool {
+	return r >= firstRune && r < firstRune+rune(len(s.values))
+}
 
-func (s *slow) clear(text string) string {
+// reveal replaces the runes by their values.
+func (s *referenceResolver) reveal(text string) string {
 	for i := len(s.values) - 1; i >= 0; i-- {
-		text = strings.ReplaceAll(text, string(firstOpaque+rune(i)), s.values[i])
+		text = strings.ReplaceAll(text, string(firstRune+rune(i)), s.values[i])
 	}
 	return strings.NewReplacer(dataBegin, "<{", dataEnd, "}>").Replace(text)
 }
 
-// resolve is false where an error is due.
-func (s *slow) resolve(text string) (string, bool) {
+// resolve reports false if Resolve must fail.
+func (s *referenceResolver) resolve(text string) (string, bool) {
 	ok := true
 	text = anyReference.ReplaceAllStringFunc(text, func(ref string) string {
 		name := anyReference.FindStringSubmatch(ref)[1]
@@ -64,10 +69,10 @@ func (s *slow) resolve(text string) (string, bool) {
 	if !ok || strings.Contains(text, "${{secrets.") {
 		return "", false
 	}
-	secrets := len(s.values) // the rest may or may not be derived from these
+	secrets := len(s.values) // later runes may be derived from these
 	derived := map[rune]bool{}
 	isSecret := func(r rune) bool {
-		return s.isOpaque(r) && (int(r-firstOpaque) < secrets || derived[r])
+		return s.isOpaque(r) && (int(r-firstRune) < secrets || derived[r])
 	}
 	for {
 		end := strings.Index(text, "}>")
@@ -83,7 +88,7 @@ func (s *slow) resolve(text string) (string, bool) {
 		lastOpaque := rune(-1)
 		for _, r := range inside {
 			if s.isOpaque(r) {
-				depth, secret, lastOpaque = max(depth, s.depths[r-firstOpaque]), secret || isSecret(r), r
+				depth, secret, lastOpaque = max(depth, s.depths[r-firstRune]), secret || isSecret(r), r
 			}
 		}
 		operand := inside
@@ -105,7 +110,7 @@ func (s *slow) resolve(text string) (string, bool) {
 		if len(operand) > 1 && operand[0] == '"' && operand[len(operand)-1] == '"' {
 			operand = operand[1 : len(operand)-1]
 		}
-		v := s.clear(operand)
+		v := s.reveal(operand)
 		for range times {
 			v = base64.StdEncoding.EncodeToString([]byte(v))
 		}
@@ -114,22 +119,22 @@ func (s *slow) resolve(text string) (string, bool) {
 		derived[r] = secret
 		text = text[:begin] + o + text[end+2:]
 	}
-	// A template that has begun around a value, and names its function.
+	// A template without end that contains a value and names its function.
 	if begin := strings.LastIndex(text, "<{"); begin >= 0 {
-		if last := strings.LastIndexFunc(text, s.isOpaque); last > begin && strings.Contains(s.clear(text[last+4:]), "getAsBase64") {
+		if last := strings.LastIndexFunc(text, s.isOpaque); last > begin && strings.Contains(s.reveal(text[last+4:]), "getAsBase64") {
 			return "", false
 		}
 	}
 	for _, r := range text {
-		if s.isOpaque(r) && !utf8.ValidString(s.values[r-firstOpaque]) {
+		if s.isOpaque(r) && !utf8.ValidString(s.values[r-firstRune]) {
 			return "", false
 		}
 	}
-	return s.clear(text), true
+	return s.reveal(text), true
 }
 
-// encode writes text as a JSON string and escapes what it must, and at random
-// what it may.
+// encode returns text as a JSON string. It makes the required escapes, and others at
+// random.
 func encode(text string, rnd *rand.Rand) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -149,7 +154,7 @@ func encode(text string, rnd *rand.Rand) string {
 	return b.String()
 }
 
-// SPEC S2: any text, escaped in any way, comes out as the reference says.
+// Rule S2. Resolve agrees with the reference implementation on any text with any escapes.
 func FuzzResolve(f *testing.F) {
 	for _, s := range []string{
 		"${{secrets.a}}", "x <{ ${{secrets.a}} | getAsBase64 }> y", "<{ <{ a | getAsBase64 }> | getAsBase64 }>", "<{ \"${{secrets.trap}}\" | getAsBase64 }>",
@@ -160,7 +165,7 @@ func FuzzResolve(f *testing.F) {
 	}
 	known := map[string]string{"a": "value-a", "trap": "${{secrets.a}} | getAsBase64 }>", "quote": `"`, "bin": "\xff", "e": "", "open": "<{ "}
 	f.Fuzz(func(t *testing.T, text string, seed uint64) {
-		if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return r >= firstOpaque }) || len(text) > 300 ||
+		if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return r >= firstRune }) || len(text) > 300 ||
 			strings.Contains(text, "://") || strings.Contains(text, "getAsBase64"+strings.Repeat("|getAsBase64", 20)) {
 			return
 		}
@@ -173,7 +178,7 @@ func FuzzResolve(f *testing.F) {
 		const before, after = "{\"n\" :1e400 , \"k\":[", " ], \"m\": 12345678901234567890}\n"
 		data := before + encode(text, rand.New(rand.NewPCG(seed, 1))) + after
 		got, err := r.Resolve(context.Background(), []byte(data))
-		want, ok := (&slow{known: known}).resolve(text)
+		want, ok := (&referenceResolver{known: known}).resolve(text)
 		if ok != (err == nil) {
 			t.Fatalf("%q: the reference says ok=%v, but: %v", text, ok, err)
 		}
@@ -187,7 +192,7 @@ func FuzzResolve(f *testing.F) {
 			t.Fatalf("%q: got %q, want %q", text, got, want)
 		}
 		if want == text && string(got) != data && !strings.Contains(text, "secrets.") {
-			t.Fatalf("%q was written anew: %q", data, got)
+			t.Fatalf("%q was encoded again: %q", data, got)
 		}
 	})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/delegate-io/dlite/secrets"
 )
 
-// resolver knows the secrets a (value-a), b (with what JSON escapes), trap (with
-// expressions in it) and bin (no UTF-8), and a provider "test" that fetches the
+// resolver returns a resolver with the secrets a (value-a), b (with characters that JSON
+// escapes), trap (with expressions) and bin (not UTF-8). Its provider "test" returns the
 // path of the reference.
 func resolver(t *testing.T, set *secrets.Set) *secrets.Resolver {
 	t.Helper()
@@ -41,8 +41,8 @@ func resolver(t *testing.T, set *secrets.Set) *secrets.Resolver {
 
 func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 
-// SPEC S1, S2, PROTOCOL 2: what is replaced, by what, and what stays as it is.
-func TestResolveReplacesReferencesAndTemplatesAndNothingElse(t *testing.T) {
+// Rules S1 and S2; docs/protocol.md, section 2.
+func TestResolveReplacesOnlyReferencesAndTemplates(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ in, want string }{
 		"reference":             {`{"k":"${{secrets.a}}"}`, `{"k":"value-a"}`},
@@ -101,8 +101,8 @@ func TestResolveReplacesReferencesAndTemplatesAndNothingElse(t *testing.T) {
 	}
 }
 
-// SPEC S1: an unresolvable reference is named, and nothing else is shown.
-func TestResolveFailsWithTheReferencesName(t *testing.T) {
+// Rule S1. The error names the reference and shows no value.
+func TestResolveErrorsNameTheReference(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("<{ ", secrets.MaxDepth+1) + "x" + strings.Repeat(" | getAsBase64 }>", secrets.MaxDepth+1)
 	for name, tc := range map[string]struct{ in, want string }{
@@ -135,8 +135,7 @@ func TestResolveFailsWithTheReferencesName(t *testing.T) {
 	}
 }
 
-// The deepest nesting that is allowed is allowed.
-func TestResolveNestsAsDeepAsDocumented(t *testing.T) {
+func TestResolveAllowsTheDocumentedDepth(t *testing.T) {
 	t.Parallel()
 	want := "x"
 	for range secrets.MaxDepth {
@@ -148,8 +147,8 @@ func TestResolveNestsAsDeepAsDocumented(t *testing.T) {
 	assert.Equal(t, `"`+want+`"`, string(got))
 }
 
-// SPEC S3: values and what is derived from them are known before they are out.
-func TestResolveTellsTheSetWhatItLearnsAndDerives(t *testing.T) {
+// Rule S3. The set has the values and the texts that templates make of them.
+func TestResolveAddsValuesAndDerivedTextsToTheSet(t *testing.T) {
 	t.Parallel()
 	set := &secrets.Set{}
 	got, err := resolver(t, set).Resolve(t.Context(),
@@ -160,10 +159,10 @@ func TestResolveTellsTheSetWhatItLearnsAndDerives(t *testing.T) {
 		assert.Equal(t, secrets.Replacement, set.Mask(v), v)
 	}
 	assert.NotContains(t, set.Mask(string(got)), "fetched")
-	assert.Equal(t, b64("plain text"), set.Mask(b64("plain text")), "what no secret is in is none")
+	assert.Equal(t, b64("plain text"), set.Mask(b64("plain text")), "a text without a secret is not added")
 }
 
-func TestResolveBoundsItsResult(t *testing.T) {
+func TestResolveBoundsTheSizeOfItsResult(t *testing.T) {
 	t.Parallel()
 	limit := func(n int) *secrets.Resolver {
 		r := secrets.NewResolver(&secrets.Set{}, secrets.ResolverConfig{MaxSize: n})
@@ -187,7 +186,7 @@ func TestResolveBoundsItsResult(t *testing.T) {
 	assert.ErrorContains(t, err, "the result of a template with a secret is larger than")
 }
 
-// A task sees one value for one reference, and the next task asks again.
+// A task sees one value for a reference. The next task fetches again.
 func TestResolverFetchesAReferenceOncePerTask(t *testing.T) {
 	t.Parallel()
 	calls := 0
@@ -206,7 +205,7 @@ func TestResolverFetchesAReferenceOncePerTask(t *testing.T) {
 	assert.Equal(t, `"vv"`, string(got))
 }
 
-func TestResolverBoundsHowManySecretsATaskFetches(t *testing.T) {
+func TestResolverBoundsTheNumberOfFetches(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	b.WriteString(`"`)
@@ -219,8 +218,8 @@ func TestResolverBoundsHowManySecretsATaskFetches(t *testing.T) {
 	assert.ErrorContains(t, err, "test://one/more")
 }
 
-// A provider that hangs costs the reference its time-out, and the error says so.
-func TestResolverEndsACallThatTakesTooLong(t *testing.T) {
+// The error names the reference of a provider that hangs.
+func TestResolverEndsACallAfterItsTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := secrets.NewResolver(&secrets.Set{}, secrets.ResolverConfig{Providers: secrets.Providers{
@@ -235,8 +234,7 @@ func TestResolverEndsACallThatTakesTooLong(t *testing.T) {
 	})
 }
 
-// PITFALLS: error messages print secrets.
-func TestAnErrorShowsNoSecretThatAProviderQuotes(t *testing.T) {
+func TestErrorsMaskSecretsThatAProviderQuotes(t *testing.T) {
 	t.Parallel()
 	r := secrets.NewResolver(secrets.NewSet(secrets.Config{}, "known-token"), secrets.ResolverConfig{Providers: secrets.Providers{
 		"leaky": secrets.ProviderFunc(func(context.Context, *url.URL) (string, error) {
@@ -247,19 +245,19 @@ func TestAnErrorShowsNoSecretThatAProviderQuotes(t *testing.T) {
 	require.EqualError(t, err, "secret reference ${{secrets.leaky://x}}: ****** got ******")
 }
 
-func TestAnIDHasOneValue(t *testing.T) {
+func TestDefineAllowsOneValueForAnID(t *testing.T) {
 	t.Parallel()
 	r := resolver(t, &secrets.Set{})
-	require.NoError(t, r.Define("a", "value-a"), "the same again is no question")
+	require.NoError(t, r.Define("a", "value-a"), "the same value again is allowed")
 	require.ErrorContains(t, r.Define("a", "value-b"), "two secrets have this id")
 	require.NoError(t, r.Define("test://h/p", "own"))
 	got, err := r.Resolve(t.Context(), []byte(`"${{secrets.test://h/p}}"`))
 	require.NoError(t, err)
-	assert.Equal(t, `"own"`, string(got), "a task's own secret goes before a provider's")
+	assert.Equal(t, `"own"`, string(got), "the task's own secret takes precedence")
 }
 
-// What needs no change is not copied.
-func TestResolveReturnsItsInputWhenThereIsNothingToDo(t *testing.T) {
+// Text without expressions is not copied.
+func TestResolveReturnsItsInputIfThereIsNothingToReplace(t *testing.T) {
 	t.Parallel()
 	for _, in := range []string{`{"a":1}`, `"\u0041 secrets.a getAsBase64"`, ``} {
 		data := []byte(in)
@@ -271,7 +269,7 @@ func TestResolveReturnsItsInputWhenThereIsNothingToDo(t *testing.T) {
 	}
 }
 
-func TestFieldOfADocument(t *testing.T) {
+func TestFieldReturnsAMemberOfADocument(t *testing.T) {
 	t.Parallel()
 	const doc = `{"a":"x","n":12345678901234567890,"o":{"p":{"q":"deep"}},"l":[{"m":"in"},2],"d.o":"dotted","o.p":{"r":"mixed"},"z":null,"":"e"}`
 	for name, want := range map[string]string{

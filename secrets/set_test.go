@@ -17,7 +17,7 @@ import (
 
 const fake = `not-a"real'$ecret/<of>&course+é`
 
-// SPEC S3: the encodings that programs put a secret into.
+// Rule S3.
 func TestSetMasksEncodings(t *testing.T) {
 	t.Parallel()
 	set := secrets.NewSet(secrets.Config{}, fake)
@@ -53,8 +53,8 @@ func TestSetMasksEncodings(t *testing.T) {
 	}
 }
 
-// SPEC S3: whatever stands around a secret, its base64 shows at most the
-// characters that belong to its neighbours as well.
+// Rule S3. The output shows at most the base64 characters that also depend on the text
+// around the secret.
 func TestSetMasksBase64AtEveryAlignment(t *testing.T) {
 	t.Parallel()
 	set := secrets.NewSet(secrets.Config{}, "visibly-fake-value")
@@ -80,11 +80,11 @@ func TestSetMasksMultiLineValues(t *testing.T) {
 	assert.Equal(t, "******", set.Mask(strings.TrimSpace(value)))
 	assert.Equal(t, "******", set.Mask(strings.TrimSpace(strings.ReplaceAll(value, "\n", "\r\n"))), "CRLF")
 	assert.Equal(t, "log: ******!", set.Mask(`log: "key": "fake-key-value",!`), "a line by itself")
-	assert.Equal(t, "{ }", set.Mask("{ }"), "lines that are too short mean nothing")
+	assert.Equal(t, "{ }", set.Mask("{ }"), "short lines are not masked")
 	assert.Equal(t, "******", set.Mask(`{\n  \"key\": \"fake-key-value\",\n  \"id\": 1\n}`), "as a JSON string")
 
 	for _, ends := range []string{"\n", "\r\n", "\r"} {
-		// Both are too short for lines of their own.
+		// Both lines are too short to be masked alone.
 		set := secrets.NewSet(secrets.Config{}, "1: fake"+ends+"2: fake"+ends)
 		for _, shown := range []string{"\n", "\r\n", "\r", "\r\r\n"} {
 			assert.Equal(t, "<******>", set.Mask("<1: fake"+shown+"2: fake>"), "%q as %q", ends, shown)
@@ -116,8 +116,8 @@ func TestSetMasksWrappedHexadecimal(t *testing.T) {
 	assert.Equal(t, "616263 is no secret", secrets.NewSet(secrets.Config{}, "abc").Mask("616263 is no secret"))
 }
 
-// The tables say what the standard library does.
-func TestSetMasksWhatTheStandardLibraryMakesOfEveryByte(t *testing.T) {
+// The escape tables agree with the standard library.
+func TestSetMasksTheStandardLibrarysEncodingsOfEveryByte(t *testing.T) {
 	t.Parallel()
 	for c := range 256 {
 		value := "fake" + string([]byte{byte(c)}) + "value"
@@ -134,8 +134,8 @@ func TestSetMasksWhatTheStandardLibraryMakesOfEveryByte(t *testing.T) {
 	}
 }
 
-// SPEC S4: the minimum is configurable.
-func TestSetMinimumLength(t *testing.T) {
+// Rule S4.
+func TestSetHasAMinimumLength(t *testing.T) {
 	t.Parallel()
 	one := secrets.NewSet(secrets.Config{MinLength: 1}, "7")
 	assert.Equal(t, "a ****** b", one.Mask("a 7 b"))
@@ -159,9 +159,9 @@ func TestSetNeverPrintsItsValues(t *testing.T) {
 	assert.Contains(t, set.String(), "1 values")
 }
 
-// What an addition costs does not depend on what is there: the finders grow like
-// the digits of a number.
-func TestAddingOneByOneKeepsFindersFewAndFindsEverything(t *testing.T) {
+// The cost of an addition does not depend on the number of values: few matchers exist at
+// any time.
+func TestAddingOneByOneKeepsTheMatchersFew(t *testing.T) {
 	t.Parallel()
 	set := new(secrets.Set)
 	values := fakeTokens(300)

@@ -128,12 +128,12 @@ func (s *secretSources) openVault(ctx context.Context, c SecretConfig) (*vault.P
 	if err != nil {
 		return nil, fmt.Errorf("VAULT_ADDR: %w", err)
 	}
-	keeping, stop := context.WithCancel(ctx)
-	var keep sync.WaitGroup
-	keep.Go(func() { _ = p.Keep(keeping) }) // never fails
-	s.add(vault.Scheme, p, func() error {
+	renewing, stop := context.WithCancel(ctx)
+	var renewals sync.WaitGroup
+	renewals.Go(func() { p.RenewToken(renewing) })
+	s.add("vault", p, func() error {
 		stop()
-		keep.Wait()
+		renewals.Wait()
 		return p.Close()
 	})
 	return p, nil
@@ -146,25 +146,25 @@ func (s *secretSources) openManager(ctx context.Context, name string, c SecretCo
 		if err != nil {
 			return err
 		}
-		s.add(aws.Scheme, p, p.Close)
+		s.add("aws-sm", p, p.Close)
 	case "google":
 		p, err := google.New(ctx, google.Config{})
 		if err != nil {
 			return err
 		}
-		s.add(google.Scheme, p, p.Close)
+		s.add("gcp-sm", p, p.Close)
 	case "azure":
 		p, err := azure.New(azure.Config{})
 		if err != nil {
 			return err
 		}
-		s.add(azure.Scheme, p, p.Close)
+		s.add("azure-kv", p, p.Close)
 	case "kubernetes":
 		p, err := kubernetes.New(kubernetes.Config{Kubeconfig: c.Kubeconfig, Namespaces: c.KubeNamespace})
 		if err != nil {
 			return err
 		}
-		s.add(kubernetes.Scheme, p, p.Close)
+		s.add("k8s", p, p.Close)
 	}
 	return nil
 }

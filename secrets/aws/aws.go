@@ -1,20 +1,21 @@
-// Package aws fetches secrets from AWS Secrets Manager (SPEC S1).
+// Package aws fetches secrets from AWS Secrets Manager (rule S1).
 //
 //	p, err := aws.New(ctx, aws.Config{Region: "eu-central-1"})
 //	defer p.Close()
-//	cfg := secrets.ResolverConfig{Providers: secrets.Providers{aws.Scheme: p}}
+//	cfg := secrets.ResolverConfig{Providers: secrets.Providers{"aws-sm": p}}
 //
-// A reference names the region, which may be empty for the configured one, the
-// secret by its name or ARN, and a field when the secret is a JSON object, see
-// [secrets.Field]:
+// A reference has the region, the name or ARN of the secret, and a field if the
+// secret is a JSON object, see [secrets.Field]. An empty region means the configured
+// one.
 //
 //	${{secrets.aws-sm://eu-west-1/prod/db#password}}
 //	${{secrets.aws-sm:///prod/db?stage=AWSPREVIOUS#password}}
 //	${{secrets.aws-sm:///prod/key?version=<version id>}}
 //
-// Credentials are found as all of AWS's tools find them: environment, shared
-// files, web identity, container and instance roles. They need
-// secretsmanager:GetSecretValue, and kms:Decrypt for a key of one's own.
+// The provider finds credentials as the tools of AWS do: in the environment, in
+// shared files, from web identity, and from container and instance roles. They need
+// the permission secretsmanager:GetSecretValue, and kms:Decrypt for a customer
+// managed key.
 package aws
 
 import (
@@ -36,17 +37,14 @@ import (
 	"github.com/delegate-io/dlite/secrets"
 )
 
-// Scheme is what references to AWS normally begin with.
-const Scheme = "aws-sm"
-
-// Config configures a [Provider]. The zero value takes everything from where
-// AWS's tools look for it.
+// Config configures a [Provider]. The zero value uses the configuration of the tools
+// of AWS.
 type Config struct {
-	// Region is the region of references that name none.
+	// Region is the region of references with an empty region.
 	Region string
-	// Endpoint is the service's URL, for a private one. Empty means the region's.
+	// Endpoint is the URL of the service. Empty means the region's public endpoint.
 	Endpoint string
-	// Credentials go before those that would be found.
+	// Credentials provides the credentials. Nil means the default credentials.
 	Credentials aws.CredentialsProvider
 	// Timeout bounds each request. 0 means 10 seconds.
 	Timeout time.Duration
@@ -59,7 +57,7 @@ type Provider struct {
 	http   *http.Client
 }
 
-// New makes a provider. It reads the configuration of AWS's tools, and does not
+// New returns a provider. It reads the configuration of the tools of AWS. It does not
 // call the service.
 func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if cfg.Timeout <= 0 {
@@ -76,7 +74,8 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("aws: %w", err)
 	}
-	// With what the configuration says about TLS, but in a client that can be closed.
+	// This client has the configured TLS settings, and its idle connections can be
+	// closed.
 	hc := &http.Client{Timeout: cfg.Timeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	if b, ok := ac.HTTPClient.(*awshttp.BuildableClient); ok {
 		hc.Transport = b.GetTransport()
@@ -136,7 +135,7 @@ func parse(ref *url.URL) (*secretsmanager.GetSecretValueInput, error) {
 	return in, nil
 }
 
-// explain keeps the service's own reason.
+// explain returns an error with the reason that the service gave.
 func explain(err error) error {
 	var missing *types.ResourceNotFoundException
 	var api smithy.APIError
@@ -144,7 +143,7 @@ func explain(err error) error {
 	switch {
 	case errors.As(err, &missing):
 		return secrets.ErrNotFound
-	case errors.As(err, &broken): // it quotes the answer
+	case errors.As(err, &broken): // its text quotes the answer
 		return errors.New("the service's answer cannot be read")
 	case errors.As(err, &api):
 		return fmt.Errorf("the service answered %s: %s", api.ErrorCode(), api.ErrorMessage())

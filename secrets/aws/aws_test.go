@@ -37,8 +37,8 @@ func mac(key []byte, text string) []byte {
 	return h.Sum(nil)
 }
 
-// signed checks a request's signature as "Signature Version 4" is documented, and
-// returns the region that it is for.
+// signed checks the signature of a request (AWS Signature Version 4). It returns the
+// region in the signature.
 func signed(r *http.Request, body []byte) (region string, ok bool) {
 	auth, isV4 := strings.CutPrefix(r.Header.Get("Authorization"), "AWS4-HMAC-SHA256 ")
 	parts := map[string]string{}
@@ -73,7 +73,7 @@ func signed(r *http.Request, body []byte) (region string, ok bool) {
 	return scope[2], hmac.Equal([]byte(hex.EncodeToString(want)), []byte(parts["Signature"]))
 }
 
-// service answers as the API reference of GetSecretValue describes it.
+// service answers GetSecretValue as the API reference describes it.
 func service(t *testing.T) *httptest.Server {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -143,8 +143,8 @@ func fetch(ctx context.Context, t *testing.T, p secrets.Provider, ref string) (s
 	return p.Fetch(ctx, u)
 }
 
-// SPEC S1: the requests are signed for their region.
-func TestFetchesSecrets(t *testing.T) {
+// Rule S1. The service checks that requests are signed for their region.
+func TestFetchReturnsSecrets(t *testing.T) {
 	t.Parallel()
 	p := open(t, secretKey)
 	for ref, want := range map[string]string{
@@ -157,7 +157,7 @@ func TestFetchesSecrets(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeHadIsSaidWithoutAValue(t *testing.T) {
+func TestErrorsNameTheReasonAndShowNoValue(t *testing.T) {
 	t.Parallel()
 	p := open(t, secretKey)
 	for ref, want := range map[string]string{

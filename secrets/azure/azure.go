@@ -1,18 +1,19 @@
-// Package azure fetches secrets from Azure Key Vault (SPEC S1).
+// Package azure fetches secrets from Azure Key Vault (rule S1).
 //
 //	p, err := azure.New(azure.Config{})
 //	defer p.Close()
-//	cfg := secrets.ResolverConfig{Providers: secrets.Providers{azure.Scheme: p}}
+//	cfg := secrets.ResolverConfig{Providers: secrets.Providers{"azure-kv": p}}
 //
-// A reference names the vault, the secret, and a field when the secret is a JSON
-// object, see [secrets.Field]:
+// A reference has the name of the vault, the name of the secret, and a field if the
+// secret is a JSON object, see [secrets.Field]:
 //
 //	${{secrets.azure-kv://my-vault/database#password}}
 //	${{secrets.azure-kv://my-vault/token?version=<version>}}
 //
-// Without version it is the newest one. Credentials are found as Azure's libraries
-// find them: environment, workload identity, managed identity, the command line
-// tools' login. They need the permission to get secrets.
+// Without a version, the newest one counts. The provider finds credentials as the
+// libraries of Azure do: in the environment, from workload identity, from managed
+// identity, and from the login of the command line tools. They need the permission to
+// get secrets.
 package azure
 
 import (
@@ -32,18 +33,15 @@ import (
 	"github.com/delegate-io/dlite/secrets"
 )
 
-// Scheme is what references to Azure normally begin with.
-const Scheme = "azure-kv"
-
-// Config configures a [Provider]. The zero value is right for the public cloud.
+// Config configures a [Provider]. The zero value is for the public cloud.
 type Config struct {
-	// Domain is that of the vaults. Empty means "vault.azure.net".
+	// Domain is the DNS domain of the vaults. Empty means "vault.azure.net".
 	Domain string
-	// Credential goes before the one that would be found.
+	// Credential provides tokens. Nil means the default credential.
 	Credential azcore.TokenCredential
-	// HTTP sends the requests. Nil means a client of the provider's own.
+	// HTTP sends the requests. Nil means a new client.
 	HTTP *http.Client
-	// Timeout bounds each request of its own client. 0 means 10 seconds.
+	// Timeout bounds each request of the new client. 0 means 10 seconds.
 	Timeout time.Duration
 }
 
@@ -52,10 +50,10 @@ type Provider struct {
 	cfg Config
 
 	mu      sync.Mutex
-	clients map[string]*azsecrets.Client // guarded by mu; by vault
+	clients map[string]*azsecrets.Client // guarded by mu; the key is the name of the vault
 }
 
-// New makes a provider. It does not call the service.
+// New returns a provider. It does not call the service.
 func New(cfg Config) (*Provider, error) {
 	if cfg.Domain == "" {
 		cfg.Domain = "vault.azure.net"
@@ -93,9 +91,9 @@ func (p *Provider) Fetch(ctx context.Context, ref *url.URL) (string, error) {
 		}
 		version = values[0]
 	}
-	// What a name may have is checked here: it becomes a part of the host's name
-	// that gets our token.
-	if !plain(ref.Host) || !plain(name) || version != "" && !plain(version) {
+	// The vault's name becomes part of the host name that receives the token, so it
+	// must not contain other characters.
+	if !isName(ref.Host) || !isName(name) || version != "" && !isName(version) {
 		return "", errors.New("it must be of the form azure-kv://vault/name#field")
 	}
 	c, err := p.client(ref.Host)
@@ -112,11 +110,11 @@ func (p *Provider) Fetch(ctx context.Context, ref *url.URL) (string, error) {
 	return secrets.Field(*resp.Value, ref.Fragment)
 }
 
-func plain(s string) bool {
+func isName(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == ""
 }
 
-// client is the client for a vault. It is kept, with the login that it has.
+// client returns the client for a vault. It reuses a client and its login.
 func (p *Provider) client(vault string) (*azsecrets.Client, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,8 +131,8 @@ func (p *Provider) client(vault string) (*azsecrets.Client, error) {
 	return c, nil
 }
 
-// explain keeps the service's own reason. The library's text would quote the
-// whole answer.
+// explain returns an error with the reason that the service gave. The text of the
+// library's error would quote the whole answer.
 func explain(err error) error {
 	var answer *azcore.ResponseError
 	var network *url.Error

@@ -28,7 +28,7 @@ const (
 	token = "not-a-real-token"
 )
 
-// login stands for Azure's identity service, which gives tokens for a scope.
+// login replaces the identity service of Azure, which issues tokens for a scope.
 type login struct {
 	token string
 
@@ -44,8 +44,9 @@ func (l *login) GetToken(_ context.Context, o policy.TokenRequestOptions) (azcor
 	return azcore.AccessToken{Token: l.token, ExpiresOn: time.Now().Add(time.Hour)}, l.failed
 }
 
-// vaults answers as the REST reference of Key Vault describes it: a challenge
-// that says where to get a token, then the secret. It is reached by whatever name.
+// vaults answers as the REST reference of Key Vault describes it: first a challenge
+// with the address for tokens, then the secret. The client reaches it by any host
+// name.
 func vaults(t *testing.T) *http.Client {
 	t.Helper()
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -116,8 +117,8 @@ func fetch(ctx context.Context, t *testing.T, p secrets.Provider, ref string) (s
 	return p.Fetch(ctx, u)
 }
 
-// SPEC S1: with the login that the vault asks for.
-func TestFetchesSecrets(t *testing.T) {
+// Rule S1. The login has the scope of the vault's challenge.
+func TestFetchReturnsSecrets(t *testing.T) {
 	t.Parallel()
 	l := &login{token: token}
 	p := open(t, l)
@@ -134,7 +135,7 @@ func TestFetchesSecrets(t *testing.T) {
 	assert.Equal(t, "tenant-1", l.asked[0].TenantID)
 }
 
-func TestWhatCannotBeHadIsSaidWithoutAValue(t *testing.T) {
+func TestErrorsNameTheReasonAndShowNoValue(t *testing.T) {
 	t.Parallel()
 	p := open(t, &login{token: token})
 	for ref, want := range map[string]string{
@@ -158,8 +159,8 @@ func TestWhatCannotBeHadIsSaidWithoutAValue(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-// What the environment offers is looked for when it is needed.
-func TestTheDefaultCredentialIsFound(t *testing.T) {
+// The default credential looks for a login at the first request, not in New.
+func TestNewNeedsNoLogin(t *testing.T) {
 	t.Parallel()
 	p, err := azure.New(azure.Config{})
 	require.NoError(t, err)

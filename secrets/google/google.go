@@ -1,22 +1,22 @@
-// Package google fetches secrets from Google Secret Manager (SPEC S1).
+// Package google fetches secrets from Google Secret Manager (rule S1).
 //
 //	p, err := google.New(ctx, google.Config{})
 //	defer p.Close()
-//	cfg := secrets.ResolverConfig{Providers: secrets.Providers{google.Scheme: p}}
+//	cfg := secrets.ResolverConfig{Providers: secrets.Providers{"gcp-sm": p}}
 //
-// A reference names the project, the secret, and a field when the secret is a
+// A reference has the project, the name of the secret, and a field if the secret is a
 // JSON object, see [secrets.Field]:
 //
 //	${{secrets.gcp-sm://my-project/database#password}}
 //	${{secrets.gcp-sm://my-project/token?version=7}}
 //
-// Without version it is the latest one; an alias of a version works as well.
-// Credentials are the application default credentials: a file, gcloud's, workload
-// identity, or the machine's service account. They need the role Secret Manager
+// Without a version, the latest one counts. A version may be an alias. The provider
+// uses the application default credentials: a file, the login of gcloud, workload
+// identity, or the service account of the machine. They need the role Secret Manager
 // Secret Accessor.
 //
-// The service is called over REST, with Google's own library for the login: the
-// official client would bring gRPC along.
+// The provider calls the service over REST and logs in with Google's library. The
+// official client would add a dependency on gRPC.
 package google
 
 import (
@@ -40,9 +40,6 @@ import (
 	"github.com/delegate-io/dlite/secrets"
 )
 
-// Scheme is what references to Google normally begin with.
-const Scheme = "gcp-sm"
-
 const (
 	defaultEndpoint = "https://secretmanager.googleapis.com"
 	scope           = "https://www.googleapis.com/auth/cloud-platform"
@@ -52,9 +49,10 @@ const (
 // Config configures a [Provider]. The zero value uses the application default
 // credentials.
 type Config struct {
-	// CredentialsFile is a service account's key in JSON.
+	// CredentialsFile is a JSON file with the key of a service account. Empty means
+	// the application default credentials.
 	CredentialsFile string
-	// Endpoint is the service's URL, for a regional or private one.
+	// Endpoint is the URL of the service. Empty means the public global endpoint.
 	Endpoint string
 	// Timeout bounds each request. 0 means 10 seconds.
 	Timeout time.Duration
@@ -68,7 +66,7 @@ type Provider struct {
 	http     *http.Client
 }
 
-// New makes a provider. It reads the credentials, and does not call the service.
+// New returns a provider. It reads the credentials. It does not call the service.
 func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 10 * time.Second
@@ -80,7 +78,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		Transport: http.DefaultTransport.(*http.Transport).Clone(), Timeout: cfg.Timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	// The token source outlives this call and must not end with its context.
+	// The token source is used after this call, so it must not end with ctx.
 	tokens, err := tokenSource(context.WithValue(context.WithoutCancel(ctx), oauth2.HTTPClient, hc), cfg.CredentialsFile)
 	if err != nil {
 		return nil, err
@@ -88,8 +86,8 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	return &Provider{strings.TrimSuffix(cfg.Endpoint, "/"), tokens, hc}, nil
 }
 
-// tokenSource finds the credentials. What is wrong with a file is not quoted: it
-// holds a private key.
+// tokenSource finds the credentials. Its errors quote no part of a file, because the
+// file contains a private key.
 func tokenSource(ctx context.Context, file string) (oauth2.TokenSource, error) {
 	if file == "" {
 		c, err := google.FindDefaultCredentials(ctx, scope)
@@ -150,7 +148,7 @@ func (p *Provider) Fetch(ctx context.Context, ref *url.URL) (string, error) {
 	return secrets.Field(value, ref.Fragment)
 }
 
-// address is the URL of a secret's version.
+// address returns the URL of a version of a secret.
 func (p *Provider) address(ref *url.URL) (string, error) {
 	name, version := strings.TrimPrefix(ref.Path, "/"), "latest"
 	for key, values := range ref.Query() {
@@ -167,7 +165,7 @@ func (p *Provider) address(ref *url.URL) (string, error) {
 	return p.endpoint + "/v1/projects/" + ref.Host + "/secrets/" + name + "/versions/" + version + ":access", nil
 }
 
-// payload takes the value out of an answer, and checks that it is whole.
+// payload returns the value in an answer, after checking its checksum.
 func payload(body []byte) (string, error) {
 	var a struct {
 		Payload struct {
@@ -181,13 +179,13 @@ func payload(body []byte) (string, error) {
 	if a.Payload.CRC != "" {
 		sum := crc32.Checksum(a.Payload.Data, crc32.MakeTable(crc32.Castagnoli))
 		if a.Payload.CRC != strconv.FormatUint(uint64(sum), 10) {
-			return "", errors.New("the service's answer was damaged on its way")
+			return "", errors.New("the service's answer has a wrong checksum")
 		}
 	}
 	return string(a.Payload.Data), nil
 }
 
-// explain keeps the service's own reason.
+// explain returns an error with the reason that the service gave.
 func explain(status int, body []byte) error {
 	var a struct {
 		Error struct {
@@ -195,7 +193,7 @@ func explain(status int, body []byte) error {
 			Message string `json:"message"`
 		} `json:"error"`
 	}
-	_ = json.Unmarshal(body, &a) // what is not the service's is not quoted
+	_ = json.Unmarshal(body, &a) // if the body is something else, the error does not quote it
 	switch {
 	case status == http.StatusNotFound:
 		return secrets.ErrNotFound
@@ -206,7 +204,7 @@ func explain(status int, body []byte) error {
 	}
 }
 
-// loginError keeps the reason of a login that was refused, and not the answer.
+// loginError returns an error with the reason for a refused login, without the answer.
 func loginError(err error) error {
 	var e *oauth2.RetrieveError
 	if !errors.As(err, &e) {

@@ -37,10 +37,10 @@ const (
 	token = "not-a-real-access-token"
 )
 
-// world is a service that answers as the REST reference of Secret Manager and the
-// OAuth documentation for service accounts describe it, and a credentials file
-// for it.
-func world(t *testing.T) (address, credentials string) {
+// service returns the address of a service and a credentials file for it. The service
+// answers as the REST reference of Secret Manager and the OAuth documentation for
+// service accounts describe.
+func service(t *testing.T) (address, credentials string) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(t, err)
@@ -135,10 +135,10 @@ func fetch(ctx context.Context, t *testing.T, p secrets.Provider, ref string) (s
 	return p.Fetch(ctx, u)
 }
 
-// SPEC S1: with the login that a service account has to make.
-func TestFetchesSecrets(t *testing.T) {
+// Rule S1. The service checks the login of the service account.
+func TestFetchReturnsSecrets(t *testing.T) {
 	t.Parallel()
-	address, credentials := world(t)
+	address, credentials := service(t)
 	p := open(t, address, credentials)
 	set := &secrets.Set{}
 	for ref, want := range map[string]string{
@@ -152,13 +152,13 @@ func TestFetchesSecrets(t *testing.T) {
 	assert.Equal(t, secrets.Replacement, set.Mask(token), "what authenticates is a secret of the task")
 }
 
-func TestWhatCannotBeHadIsSaidWithoutAValue(t *testing.T) {
+func TestErrorsNameTheReasonAndShowNoValue(t *testing.T) {
 	t.Parallel()
-	address, credentials := world(t)
+	address, credentials := service(t)
 	p := open(t, address, credentials)
 	for ref, want := range map[string]string{
 		"gcp-sm://p-1/none": "there is no such secret", "gcp-sm://p-1/database#none": `no field "none"`,
-		"gcp-sm://p-2/database": "the service answered 403 PERMISSION_DENIED: Permission", "gcp-sm://p-1/damaged": "was damaged on its way",
+		"gcp-sm://p-2/database": "the service answered 403 PERMISSION_DENIED: Permission", "gcp-sm://p-1/damaged": "has a wrong checksum",
 		"gcp-sm://p-1/garbage": "cannot be read", "gcp-sm://p-1/page": "the service answered 502", "gcp-sm://p-1/elsewhere": "the service answered 302",
 		"gcp-sm://p-1": "must be of the form", "gcp-sm://p-1/a/b": "must be of the form", "gcp-sm://p-1/a?x=1": "one parameter, version",
 		"gcp-sm://p-1/a?version=1%2F..": "must be of the form", "gcp-sm:///a": "must be of the form",
@@ -168,7 +168,7 @@ func TestWhatCannotBeHadIsSaidWithoutAValue(t *testing.T) {
 		assert.NotContains(t, err.Error(), hush, ref)
 		assert.NotContains(t, err.Error(), token, ref)
 	}
-	_, others := world(t) // their key is not the one that this service knows
+	_, others := service(t) // the service does not know this key
 	b, err := os.ReadFile(others)
 	require.NoError(t, err)
 	var file map[string]string
@@ -186,7 +186,7 @@ func TestWhatCannotBeHadIsSaidWithoutAValue(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-func TestABrokenCredentialsFileIsNotQuoted(t *testing.T) {
+func TestNewDoesNotQuoteAnInvalidCredentialsFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "key.json")
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `{"type":%q}`, hush), 0o600))

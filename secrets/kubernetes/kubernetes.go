@@ -1,17 +1,17 @@
 // Package kubernetes fetches secrets from the Secret objects of a Kubernetes
-// cluster (SPEC S1).
+// cluster (rule S1).
 //
 //	p, err := kubernetes.New(kubernetes.Config{Namespaces: []string{"ci"}})
 //	defer p.Close()
-//	cfg := secrets.ResolverConfig{Providers: secrets.Providers{kubernetes.Scheme: p}}
+//	cfg := secrets.ResolverConfig{Providers: secrets.Providers{"k8s": p}}
 //
-// A reference names the namespace, the object and the key in it:
+// A reference has the namespace, the name of the object, and a key in it:
 //
 //	${{secrets.k8s://ci/database#password}}
 //
-// The key may be left out when the object has just one. Who may read what is the
-// cluster's business; Namespaces narrows it further, as a delegate's own account
-// often sees more than the tasks that it runs should.
+// If the object has only one key, the reference may omit it. The cluster decides
+// which objects the provider may read. Namespaces restricts tasks further, because a
+// delegate's account often may read more than its tasks should.
 package kubernetes
 
 import (
@@ -34,17 +34,14 @@ import (
 	"github.com/delegate-io/dlite/secrets"
 )
 
-// Scheme is what references to a cluster normally begin with.
-const Scheme = "k8s"
-
 // Config configures a [Provider].
 type Config struct {
-	// Kubeconfig is the file that says where the cluster is and who we are there;
-	// Context is which of its contexts, its current one by default. Without a
-	// file it is the service account of the pod that the process runs in.
+	// Kubeconfig is a file with the address of the cluster and the credentials.
+	// Empty means the service account of the pod in which the process runs. Context
+	// selects a context in the file. Empty means the current context.
 	Kubeconfig, Context string
-	// Namespaces are those that tasks may refer to. None means all that the
-	// cluster lets us read.
+	// Namespaces are the namespaces to which tasks may refer. Empty means all that
+	// the cluster allows.
 	Namespaces []string
 	// Timeout bounds each request. 0 means 10 seconds.
 	Timeout time.Duration
@@ -57,7 +54,7 @@ type Provider struct {
 	namespaces []string
 }
 
-// New makes a provider. It does not call the cluster.
+// New returns a provider. It does not call the cluster.
 func New(cfg Config) (*Provider, error) {
 	rc, err := restConfig(cfg)
 	if err != nil {
@@ -89,7 +86,7 @@ func restConfig(cfg Config) (*rest.Config, error) {
 
 // Close closes idle connections.
 func (p *Provider) Close() error {
-	// The client's own method does not get through what it has around its transport.
+	// The method of http.Client does not reach the wrapped transport.
 	utilnet.CloseIdleConnectionsFor(p.http.Transport)
 	return nil
 }
@@ -101,7 +98,7 @@ func (p *Provider) Fetch(ctx context.Context, ref *url.URL) (string, error) {
 		return "", errors.New("it must be of the form k8s://namespace/name#key")
 	}
 	if len(p.namespaces) > 0 && !slices.Contains(p.namespaces, namespace) {
-		return "", fmt.Errorf("the namespace %q is not one that tasks may refer to", namespace)
+		return "", fmt.Errorf("tasks may not refer to the namespace %q", namespace)
 	}
 	s, err := p.api.Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -113,7 +110,7 @@ func (p *Provider) Fetch(ctx context.Context, ref *url.URL) (string, error) {
 	key := ref.Fragment
 	if key == "" {
 		if len(s.Data) != 1 {
-			return "", fmt.Errorf("the secret has %d keys: say which one with #key", len(s.Data))
+			return "", fmt.Errorf("the secret has %d keys: select one with #key", len(s.Data))
 		}
 		for key = range s.Data {
 		}
@@ -125,8 +122,8 @@ func (p *Provider) Fetch(ctx context.Context, ref *url.URL) (string, error) {
 	return string(v), nil
 }
 
-// explain keeps what the API server gives as a reason, and nothing of an answer
-// that is not its own.
+// explain returns an error with the reason that the API server gave. It quotes no
+// answer of another server.
 func explain(err error) error {
 	var status apierrors.APIStatus
 	var network *url.Error
@@ -137,7 +134,7 @@ func explain(err error) error {
 		return errors.New("the cluster's answer cannot be read")
 	}
 	s := status.Status()
-	if s.Details != nil && len(s.Details.Causes) > 0 { // the client's own wording, with the answer in it
+	if s.Details != nil && len(s.Details.Causes) > 0 { // the client made this message, which quotes the answer
 		return fmt.Errorf("the cluster answered %d %s", s.Code, s.Reason)
 	}
 	return fmt.Errorf("the cluster answered %d: %s", s.Code, s.Message)

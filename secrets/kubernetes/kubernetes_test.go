@@ -30,9 +30,9 @@ const (
 	token = "not-a-real-token"
 )
 
-// cluster answers as the API reference describes it: Secret objects with values
-// in base64, and Status objects for errors. A real API server is for the tests of
-// the Kubernetes driver.
+// cluster serves Secret objects with base64 values, and Status objects for errors, as
+// the API reference describes them. The tests of the Kubernetes driver use a real API
+// server.
 func cluster(t *testing.T) *httptest.Server {
 	t.Helper()
 	status := func(w http.ResponseWriter, code int, reason, message string) {
@@ -79,7 +79,7 @@ func cluster(t *testing.T) *httptest.Server {
 			"kind": "Secret", "apiVersion": "v1", "type": "Opaque", "metadata": map[string]any{"name": name, "namespace": ns}, "data": data,
 		})
 	})
-	srv := httptest.NewTLSServer(mux) // the client sends its token over TLS alone
+	srv := httptest.NewTLSServer(mux) // the client sends its token only over TLS
 	t.Cleanup(srv.Close)
 	return srv
 }
@@ -108,8 +108,8 @@ func fetch(ctx context.Context, t *testing.T, p secrets.Provider, ref string) (s
 	return p.Fetch(ctx, u)
 }
 
-// SPEC S1.
-func TestFetchesKeysOfSecrets(t *testing.T) {
+// Rule S1.
+func TestFetchReturnsKeysOfSecrets(t *testing.T) {
 	t.Parallel()
 	p := open(t, cluster(t), token)
 	for ref, want := range map[string]string{
@@ -121,7 +121,7 @@ func TestFetchesKeysOfSecrets(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeHadIsSaidWithoutAValue(t *testing.T) {
+func TestErrorsNameTheReasonAndShowNoValue(t *testing.T) {
 	t.Parallel()
 	srv := cluster(t)
 	p := open(t, srv, token)
@@ -138,7 +138,7 @@ func TestWhatCannotBeHadIsSaidWithoutAValue(t *testing.T) {
 	_, err := fetch(t.Context(), t, open(t, srv, "another"), "k8s://ci/database#password")
 	require.ErrorContains(t, err, "the cluster answered 401")
 	_, err = fetch(t.Context(), t, open(t, srv, token, "ci", "cd"), "k8s://kube-system/database#password")
-	require.ErrorContains(t, err, `the namespace "kube-system" is not one that tasks may refer to`)
+	require.ErrorContains(t, err, `tasks may not refer to the namespace "kube-system"`)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -146,7 +146,7 @@ func TestWhatCannotBeHadIsSaidWithoutAValue(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-func TestConfigurationsThatCannotWorkAreRefused(t *testing.T) {
+func TestNewRefusesInvalidConfigurations(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	_, err := kubernetes.New(kubernetes.Config{})
 	require.ErrorContains(t, err, "kubernetes: ")

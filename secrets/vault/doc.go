@@ -1,13 +1,13 @@
-// Package vault fetches secrets from HashiCorp Vault, from the key-value engine
-// of either version (SPEC S1).
+// Package vault fetches secrets from the key-value engine of HashiCorp Vault, version
+// 1 or 2 (rule S1).
 //
 //	p, err := vault.New(vault.Config{
 //		Address: "https://vault.example.com:8200",
 //		AppRole: &vault.AppRole{RoleID: "...", SecretIDFile: "/run/secrets/wrapped", Wrapped: true},
 //	})
 //	defer p.Close()
-//	go p.Keep(ctx) // renews the token
-//	cfg := secrets.ResolverConfig{Providers: secrets.Providers{vault.Scheme: p}}
+//	go p.RenewToken(ctx)
+//	cfg := secrets.ResolverConfig{Providers: secrets.Providers{"vault": p}}
 //
 // # References
 //
@@ -15,25 +15,26 @@
 //	${{secrets.vault://secret/team/db#password}}
 //	${{secrets.vault://secret/team/db?version=3#password}}
 //
-// The path is as "vault kv get" takes it, without the "data" that version 2 of
-// the engine has in its API. Which part of it is the mount, and which version it
-// has, is asked of the server. The field may be left out when the secret has just
-// one; dots lead into a field that is an object, see [secrets.Field]. Without
-// version it is the newest; a version that is deleted or destroyed is not found.
-// Other engines are refused: what they create has a lease, which nobody would end.
+// The path has the form of "vault kv get": without the "data" that the API of version
+// 2 has. The provider asks the server which part of the path is the mount, and which
+// version the engine has. If the secret has only one field, the reference may omit
+// it. Dots in a field select members of an object, see [secrets.Field]. Without a
+// version, the newest one counts. A deleted or destroyed version is not found. The
+// provider refuses other engines: their secrets have leases, which it would not end.
 //
 // # Login
 //
-// A token, from the configuration or from a file, or an AppRole, whose secret id
-// may be wrapped: it is unwrapped once, and kept in memory for later logins. Files
-// are read anew at each login, a token file also when the server refuses the last
-// token; they are read up to 4 KiB. A token is renewed when two thirds of its
-// time have passed and it is used, or by Keep; when that fails and it has expired
-// or was revoked, the next call logs in again.
+// The provider uses a token, a token file or an AppRole. The secret id of an AppRole
+// may be wrapped. The provider unwraps it once and keeps it in memory for later
+// logins. It reads a file again at each login, and a token file also if the server
+// refuses the token. A file has at most 4 KiB. The provider renews a token after two
+// thirds of its time to live, when a task uses the token or in RenewToken. If the
+// renewal fails and the token has expired or was revoked, the next call logs in again.
 //
-// The environment variables of Vault's own tools, such as VAULT_TOKEN, are not
-// used. VAULT_HEADERS, VAULT_RATE_LIMIT and the like, which its library reads,
-// are better not set.
+// The provider ignores the environment variables of the tools of Vault, such as
+// VAULT_TOKEN. Do not set VAULT_HEADERS, VAULT_RATE_LIMIT and similar variables: the
+// library of Vault reads them.
 //
-// Start reading at provider.go; tasks.go has the secret tasks of PROTOCOL 2.
+// To read the code, start at provider.go. tasks.go has the handlers of secret tasks
+// (docs/protocol.md, section 2).
 package vault

@@ -16,12 +16,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var _ secrets.Provider = (*vault.Provider)(nil)
 
-// hush is in every secret that tests keep: no error may show it.
+// hush is part of every secret of the tests. No error may show it.
 const hush = "hush-hush"
 
-// world is a Vault with secret/ (KV 2), kv1/ (KV 1), team/kv/ (KV 2), an AppRole
-// "ci" that may read all of them, and some secrets.
-func world(t *testing.T) *testbed.VaultServer {
+// startVault starts a Vault with secret/ (KV 2), kv1/ (KV 1), team/kv/ (KV 2), an
+// AppRole "ci" that may read all of them, and some secrets.
+func startVault(t *testing.T) *testbed.VaultServer {
 	t.Helper()
 	v := testbed.Vault(t)
 	type m = map[string]any
@@ -34,9 +34,9 @@ path "kv1/*" { capabilities = ["read","create","update","delete"] }
 path "team/kv/*" { capabilities = ["read"] }`})
 	v.Do(t, "POST", "auth/approle/role/ci", m{"token_policies": "ci"})
 	put := func(path string, data any) {
-		require.Eventually(t, func() bool { // a new mount of version 2 is made ready in the background
+		require.Eventually(t, func() bool { // Vault prepares a new mount of version 2 in the background
 			return v.Try(t, "POST", path, data) == 200
-		}, waitMost, waitStep, path)
+		}, maxWait, pollInterval, path)
 	}
 	put("secret/data/app", m{"data": m{"password": hush + "-1", "user": "app"}})
 	put("secret/data/app", m{"data": m{"password": hush + "-2", "user": "app", "n": 12345678901234567, "o": m{"p": "<deep> & "}}})
@@ -46,7 +46,7 @@ path "team/kv/*" { capabilities = ["read"] }`})
 	return v
 }
 
-// credentials makes a secret id for the role ci.
+// credentials returns the id of the role ci and a new secret id.
 func credentials(t *testing.T, v *testbed.VaultServer) (roleID, secretID string) {
 	t.Helper()
 	role := v.Do(t, "GET", "auth/approle/role/ci/role-id", nil)["data"].(map[string]any)
@@ -69,8 +69,8 @@ func fetch(t *testing.T, p *vault.Provider, ref string) (string, error) {
 	return p.Fetch(t.Context(), u)
 }
 
-// must fetches what has to be there.
-func must(t *testing.T, p *vault.Provider, ref string) string {
+// mustFetch fetches a value that must exist.
+func mustFetch(t *testing.T, p *vault.Provider, ref string) string {
 	t.Helper()
 	v, err := fetch(t, p, ref)
 	require.NoError(t, err, ref)

@@ -18,24 +18,22 @@ import (
 	"github.com/delegate-io/dlite/secrets"
 )
 
-// Scheme is what references to Vault normally begin with.
-const Scheme = "vault"
-
-// Config configures a [Provider]. Address and one way to log in are needed.
+// Config configures a [Provider]. Address and one of Token, TokenFile and AppRole are
+// required.
 type Config struct {
-	// Address is the server's URL.
+	// Address is the URL of the server.
 	Address string
-	// Namespace is where everything is looked for, the login included (Vault
-	// Enterprise). None by default.
+	// Namespace is the namespace of the secrets and of the login (Vault Enterprise).
+	// Empty means none.
 	Namespace string
 
-	// Token is a ready-made token. TokenFile is a file with one, which may be
-	// replaced while the provider runs. AppRole logs in. Set one of the three.
+	// Token is a token. TokenFile is a file with a token; it may be replaced while
+	// the provider runs. AppRole has credentials for a login. Set one of the three.
 	Token     string
 	TokenFile string
 	AppRole   *AppRole
 
-	// CAFile holds PEM certificates to trust instead of the system's.
+	// CAFile is a file with PEM certificates that replace the system's CAs.
 	CAFile string
 	// ClientCert and ClientKey are PEM files for mutual TLS.
 	ClientCert, ClientKey string
@@ -43,54 +41,56 @@ type Config struct {
 	Timeout time.Duration
 }
 
-// AppRole are the credentials of an AppRole.
+// AppRole has the credentials of an AppRole.
 type AppRole struct {
-	// Mount is where the login method is mounted. Empty means "approle".
+	// Mount is the mount path of the login method. Empty means "approle".
 	Mount string
-	// RoleID is the role's id.
+	// RoleID is the id of the role.
 	RoleID string
-	// SecretID is the secret id, SecretIDFile a file with it. Neither is right
-	// for a role that wants none.
+	// SecretID is the secret id. SecretIDFile is a file with the secret id. Set
+	// neither if the role requires no secret id.
 	SecretID     string
 	SecretIDFile string
-	// Wrapped says that the secret id is a wrapping token, which stands for the
-	// real one and can be used once.
+	// Wrapped means that the secret id is a wrapping token. The provider exchanges
+	// it for the real secret id, which is possible only once.
 	Wrapped bool
 }
 
 // Provider fetches secrets from one Vault. It is safe for concurrent use.
 type Provider struct {
-	client *api.Client // has no token: each call brings the one of its session
+	client *api.Client // without a token: each call adds the token of its session
 	cfg    Config
 	http   *http.Client
 
-	turn chan struct{} // holds one: who logs in or renews now, and has what follows
+	// login is a semaphore of size 1. Its holder may log in or renew, and may use
+	// the fields below.
+	login chan struct{}
 
 	session   *session
-	unwrapped string // the secret id
+	unwrapped string // the unwrapped secret id, or empty
 }
 
-// maxAnswer bounds an answer of the server, in bytes.
+// maxAnswer is the largest answer that is read, in bytes.
 const maxAnswer = 4 << 20
 
-// New makes a provider. It does not call the server: that may come later. Its
-// errors are mistakes in the configuration.
+// New returns a provider. It does not call the server, which may start later. An error
+// means that the configuration is invalid.
 func New(cfg Config) (*Provider, error) {
-	ways := 0
+	logins := 0
 	for _, set := range []bool{cfg.Token != "", cfg.TokenFile != "", cfg.AppRole != nil} {
 		if set {
-			ways++
+			logins++
 		}
 	}
 	switch {
 	case cfg.Address == "":
 		return nil, errors.New("vault: no address")
-	case ways != 1:
+	case logins != 1:
 		return nil, errors.New("vault: set exactly one of token, token file and AppRole")
 	case cfg.AppRole != nil && cfg.AppRole.RoleID == "":
 		return nil, errors.New("vault: the AppRole has no role id")
 	case cfg.AppRole != nil && cfg.AppRole.SecretID != "" && cfg.AppRole.SecretIDFile != "":
-		return nil, errors.New("vault: the AppRole has a secret id and a file with one")
+		return nil, errors.New("vault: the AppRole has both a secret id and a file with a secret id")
 	}
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 10 * time.Second
@@ -99,7 +99,7 @@ func New(cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Provider{client: client, cfg: cfg, http: hc, turn: make(chan struct{}, 1)}, nil
+	return &Provider{client: client, cfg: cfg, http: hc, login: make(chan struct{}, 1)}, nil
 }
 
 func newClient(cfg Config) (*api.Client, *http.Client, error) {
@@ -118,7 +118,7 @@ func newClient(cfg Config) (*api.Client, *http.Client, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("vault: the address is not valid: %w", err)
 	}
-	client.ClearToken() // the library takes both from the environment
+	client.ClearToken() // the library has read both from the environment
 	client.ClearNamespace()
 	if cfg.Namespace != "" {
 		client.SetNamespace(cfg.Namespace)
@@ -126,26 +126,26 @@ func newClient(cfg Config) (*api.Client, *http.Client, error) {
 	return client, c.HttpClient, nil
 }
 
-// Close forgets the token and the secret id, and closes idle connections. The
-// token stays valid: another process may have it too.
+// Close deletes the token and the secret id from memory, and closes idle connections.
+// It does not revoke the token, because another process may use it.
 func (p *Provider) Close() error {
-	p.turn <- struct{}{}
+	p.login <- struct{}{}
 	p.session, p.unwrapped = nil, ""
-	<-p.turn
+	<-p.login
 	p.http.CloseIdleConnections()
 	return nil
 }
 
-// Fetch implements [secrets.Provider]; the package documentation says what a
-// reference looks like.
+// Fetch implements [secrets.Provider]. The package documentation describes the
+// references.
 func (p *Provider) Fetch(ctx context.Context, ref *url.URL) (string, error) {
-	name, version, err := parse(ref)
+	name, version, err := parseReference(ref)
 	if err != nil {
 		return "", err
 	}
 	var value string
-	err = p.with(ctx, func(c *api.Client) error {
-		data, err := read(ctx, c, name, version)
+	err = p.withClient(ctx, func(c *api.Client) error {
+		data, err := readKV(ctx, c, name, version)
 		if err == nil {
 			value, err = field(data, ref.Fragment)
 		}
@@ -154,8 +154,8 @@ func (p *Provider) Fetch(ctx context.Context, ref *url.URL) (string, error) {
 	return value, err
 }
 
-// parse reads a reference's path and version.
-func parse(ref *url.URL) (name string, version int, err error) {
+// parseReference returns the path and the version in a reference.
+func parseReference(ref *url.URL) (name string, version int, err error) {
 	name = strings.Trim(ref.Host+ref.Path, "/")
 	if name == "" || path.Clean("/"+name) != "/"+name {
 		return "", 0, errors.New("it must be of the form vault://mount/path#field")
@@ -171,9 +171,9 @@ func parse(ref *url.URL) (name string, version int, err error) {
 	return name, version, nil
 }
 
-// read reads a secret of a key-value engine, of whichever version.
-func read(ctx context.Context, c *api.Client, name string, version int) (map[string]any, error) {
-	mount, v2, err := mountOf(ctx, c, name)
+// readKV reads a secret of a key-value engine, version 1 or 2.
+func readKV(ctx context.Context, c *api.Client, name string, version int) (map[string]any, error) {
+	mount, v2, err := findMount(ctx, c, name)
 	if err != nil {
 		return nil, err
 	}
@@ -183,19 +183,20 @@ func read(ctx context.Context, c *api.Client, name string, version int) (map[str
 	}
 	if !v2 {
 		if version != 0 {
-			return nil, fmt.Errorf("the engine at %s keeps no versions", mount)
+			return nil, fmt.Errorf("the engine at %s has no versions", mount)
 		}
-		return readRaw(ctx, c, mount+rest, nil)
+		return readPath(ctx, c, mount+rest, nil)
 	}
 	var query map[string][]string
 	if version != 0 {
 		query = map[string][]string{"version": {strconv.Itoa(version)}}
 	}
-	return readRaw(ctx, c, mount+"data/"+rest, query)
+	return readPath(ctx, c, mount+"data/"+rest, query)
 }
 
-// mountOf asks which mount a path lies in. It ends with a slash.
-func mountOf(ctx context.Context, c *api.Client, name string) (mount string, v2 bool, err error) {
+// findMount asks the server for the mount of a path, which ends with a slash, and
+// reports whether the engine has version 2.
+func findMount(ctx context.Context, c *api.Client, name string) (mount string, v2 bool, err error) {
 	s, err := c.Logical().ReadWithContext(ctx, "sys/internal/ui/mounts/"+name)
 	if err != nil {
 		return "", false, err
@@ -212,8 +213,8 @@ func mountOf(ctx context.Context, c *api.Client, name string) (mount string, v2 
 	return mount, options["version"] == "2", nil
 }
 
-// readRaw reads a path of the API. What has the form of version 2 is unpacked.
-func readRaw(ctx context.Context, c *api.Client, name string, query map[string][]string) (map[string]any, error) {
+// readPath reads a path of the API. It unpacks an answer of version 2.
+func readPath(ctx context.Context, c *api.Client, name string, query map[string][]string) (map[string]any, error) {
 	s, err := c.Logical().ReadWithDataWithContext(ctx, name, query)
 	if err != nil {
 		return nil, err
@@ -227,17 +228,17 @@ func readRaw(ctx context.Context, c *api.Client, name string, query map[string][
 	case !v2:
 		return s.Data, nil
 	case !isMap:
-		return nil, fmt.Errorf("%w: this version of it is deleted", secrets.ErrNotFound)
+		return nil, fmt.Errorf("%w: this version is deleted", secrets.ErrNotFound)
 	default:
 		return data, nil
 	}
 }
 
-// field takes one field of a secret.
+// field returns one field of a secret.
 func field(data map[string]any, name string) (string, error) {
 	if name == "" {
 		if len(data) != 1 {
-			return "", fmt.Errorf("the secret has %d fields: say which one with #field", len(data))
+			return "", fmt.Errorf("the secret has %d fields: select one with #field", len(data))
 		}
 		for name = range data {
 		}

@@ -21,36 +21,35 @@ import (
 	"github.com/delegate-io/dlite/secrets/vault"
 )
 
-// How long a test waits for what Vault does in its own time, and how often it
-// asks.
+// A test waits at most maxWait for a change inside Vault.
 const (
-	waitMost = 30 * time.Second
-	waitStep = 20 * time.Millisecond
+	maxWait      = 30 * time.Second
+	pollInterval = 20 * time.Millisecond
 )
 
-// SPEC S1: both versions of the engine, by a token.
-func TestFetchesFromBothVersionsOfTheEngine(t *testing.T) {
+// Rule S1, with a token.
+func TestFetchReadsBothVersionsOfTheEngine(t *testing.T) {
 	t.Parallel()
-	v := world(t)
+	v := startVault(t)
 	p := open(t, vault.Config{Address: v.Address, Token: v.Token})
 	for ref, want := range map[string]string{
 		"vault://secret/app#password":           hush + "-2",
 		"vault:///secret/app#password":          hush + "-2",
 		"vault://secret/app?version=1#password": hush + "-1",
-		"vault://kv1/app#n":                     "12345678901234567", // version 2 keeps no such number itself
+		"vault://kv1/app#n":                     "12345678901234567", // an engine of version 2 would round the number
 		"vault://secret/app#o":                  `{"p":"<deep> & "}`,
 		"vault://secret/app#o.p":                "<deep> & ",
 		"vault://secret/one/deep":               hush,
 		"vault://team/kv/x#v":                   hush + "-team",
 		"vault://kv1/app#password":              hush + "-kv1",
 	} {
-		assert.Equal(t, want, must(t, p, ref), ref)
+		assert.Equal(t, want, mustFetch(t, p, ref), ref)
 	}
 }
 
-func TestWhatIsNotThereOrNotAllowedIsSaidWithoutAValue(t *testing.T) {
+func TestErrorsNameTheReasonAndShowNoValue(t *testing.T) {
 	t.Parallel()
-	v := world(t)
+	v := startVault(t)
 	v.Do(t, "POST", "secret/delete/app", map[string]any{"versions": []int{1}})
 	v.Do(t, "POST", "sys/policies/acl/little", map[string]any{"policy": `path "kv1/other" { capabilities = ["read"] }`})
 	little := v.Do(t, "POST", "auth/token/create", map[string]any{"policies": []string{"little"}})["auth"].(map[string]any)["client_token"].(string)
@@ -64,10 +63,10 @@ func TestWhatIsNotThereOrNotAllowedIsSaidWithoutAValue(t *testing.T) {
 		{root, "vault://secret/nothing#x", "no such secret", true},
 		{root, "vault://kv1/nothing#x", "no such secret", true},
 		{root, "vault://secret/app#nothing", `no field "nothing"`, true},
-		{root, "vault://secret/app?version=1#password", "this version of it is deleted", true},
+		{root, "vault://secret/app?version=1#password", "this version is deleted", true},
 		{root, "vault://secret/app?version=9#password", "no such secret", true},
 		{root, "vault://secret/app", "has 4 fields", false},
-		{root, "vault://kv1/app?version=1#password", "keeps no versions", false},
+		{root, "vault://kv1/app?version=1#password", "has no versions", false},
 		{root, "vault://secret/", "is a mount, not a secret", false},
 		{root, "vault://sys/seal-status#sealed", `of type "system", not kv`, false},
 		{root, "vault://nowhere/app#x", "vault answered 403", false},
@@ -87,7 +86,7 @@ func TestWhatIsNotThereOrNotAllowedIsSaidWithoutAValue(t *testing.T) {
 	}
 }
 
-func TestConfigurationsThatCannotWorkAreRefused(t *testing.T) {
+func TestNewRefusesInvalidConfigurations(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]vault.Config{
 		"nothing": {}, "no login": {Address: "http://127.0.0.1:1"}, "two logins": {Address: "http://127.0.0.1:1", Token: "a", TokenFile: "b"},
@@ -102,12 +101,12 @@ func TestConfigurationsThatCannotWorkAreRefused(t *testing.T) {
 	}
 }
 
-// A server that is sealed or away is said to be, in bounded time.
-func TestAServerThatIsSealedOrAway(t *testing.T) {
+// The error names the state of the server.
+func TestFetchFailsIfTheServerIsSealedOrStopped(t *testing.T) {
 	t.Parallel()
-	v := world(t)
+	v := startVault(t)
 	p := open(t, vault.Config{Address: v.Address, Token: v.Token})
-	must(t, p, "vault://kv1/app#password")
+	mustFetch(t, p, "vault://kv1/app#password")
 
 	v.Do(t, "POST", "sys/seal", nil)
 	_, err := fetch(t, p, "vault://kv1/app#password")
@@ -119,7 +118,7 @@ func TestAServerThatIsSealedOrAway(t *testing.T) {
 	assert.NotContains(t, err.Error(), v.Token)
 }
 
-func TestAServerThatHangsCostsTheCallersTime(t *testing.T) {
+func TestFetchEndsWithItsContextIfTheServerHangs(t *testing.T) {
 	t.Parallel()
 	block := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -137,8 +136,9 @@ func TestAServerThatHangsCostsTheCallersTime(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-// The namespace is sent, what the environment says for Vault's own tools is not.
-func TestOnlyTheConfigurationCounts(t *testing.T) {
+// The provider sends the configured namespace and ignores the environment variables of
+// the tools of Vault.
+func TestProviderIgnoresTheEnvironmentVariablesOfVault(t *testing.T) {
 	t.Setenv("VAULT_TOKEN", "from-the-environment")
 	t.Setenv("VAULT_NAMESPACE", "from-the-environment")
 	t.Setenv("VAULT_ADDR", "http://127.0.0.1:1")
@@ -157,8 +157,8 @@ func TestOnlyTheConfigurationCounts(t *testing.T) {
 	assert.Equal(t, []string{"ours", "ours"}, tokens)
 }
 
-// An answer that is not Vault's may be anything, so nothing of it is shown.
-func TestAnAnswerThatIsNotVaultsIsNotQuoted(t *testing.T) {
+// An answer that does not come from Vault may contain a secret.
+func TestErrorsDoNotQuoteAnAnswerOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		status int
@@ -178,9 +178,9 @@ func TestAnAnswerThatIsNotVaultsIsNotQuoted(t *testing.T) {
 	}
 }
 
-func TestACustomCAIsTrusted(t *testing.T) {
+func TestCAFileIsTrusted(t *testing.T) {
 	t.Parallel()
-	v := world(t)
+	v := startVault(t)
 	target, err := url.Parse(v.Address)
 	require.NoError(t, err)
 	proxy := httputil.NewSingleHostReverseProxy(target)
@@ -191,7 +191,7 @@ func TestACustomCAIsTrusted(t *testing.T) {
 	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}), 0o600))
 
 	p := open(t, vault.Config{Address: srv.URL, Token: v.Token, CAFile: ca})
-	assert.Equal(t, hush+"-kv1", must(t, p, "vault://kv1/app#password"))
+	assert.Equal(t, hush+"-kv1", mustFetch(t, p, "vault://kv1/app#password"))
 	_, err = fetch(t, open(t, vault.Config{Address: srv.URL, Token: v.Token}), "vault://kv1/app#password")
 	assert.ErrorContains(t, err, "certificate")
 }

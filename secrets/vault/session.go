@@ -16,76 +16,78 @@ import (
 	"github.com/delegate-io/dlite/secrets"
 )
 
-// session is a token and what is known of its life.
+// session is a token with its life time. It is immutable.
 type session struct {
 	token     string
 	renewable bool
-	ends      time.Time // zero: never
-	renewAt   time.Time // zero: never
+	expiresAt time.Time // zero means never
+	renewAt   time.Time // zero means never
 }
 
+// newSession returns a session for a token with a time to live in seconds; 0 means that
+// the token does not expire.
 func newSession(token string, seconds int, renewable bool) *session {
 	s := &session{token: token, renewable: renewable}
 	if seconds > 0 {
 		d := time.Duration(seconds) * time.Second
-		s.ends = time.Now().Add(d)
+		s.expiresAt = time.Now().Add(d)
 		s.renewAt = time.Now().Add(d * 2 / 3)
 	}
 	return s
 }
 
-// ErrLogin means that the server refused the credentials of the configuration.
+// ErrLogin means that the server refused the configured credentials.
 var ErrLogin = errors.New("vault refused the login")
 
-// with calls f with a client that has a token. A token that the server does not
-// know any more is replaced, once.
-func (p *Provider) with(ctx context.Context, f func(*api.Client) error) error {
-	s, err := p.current(ctx, nil)
+// withClient calls f with a client that has a token. If the server refuses the token
+// as invalid, withClient gets another token and calls f once more.
+func (p *Provider) withClient(ctx context.Context, f func(*api.Client) error) error {
+	s, err := p.currentSession(ctx, nil)
 	if err != nil {
 		return err
 	}
-	secrets.FromContext(ctx).Add(s.token) // an earlier task may have logged in
-	err = f(p.as(s.token))
-	if statusOf(err) == http.StatusForbidden && p.isDead(ctx, s) {
-		if s, err = p.current(ctx, s); err != nil {
+	secrets.FromContext(ctx).Add(s.token) // the login may have happened in another task
+	err = f(p.clientWithToken(s.token))
+	if statusOf(err) == http.StatusForbidden && p.isInvalid(ctx, s) {
+		if s, err = p.currentSession(ctx, s); err != nil {
 			return err
 		}
-		err = f(p.as(s.token))
+		err = f(p.clientWithToken(s.token))
 	}
 	return explain(err)
 }
 
-// as is the client with a token.
-func (p *Provider) as(token string) *api.Client {
+// clientWithToken returns a client that sends a token.
+func (p *Provider) clientWithToken(token string) *api.Client {
 	c, err := p.client.CloneWithHeaders()
-	if err != nil { // it clones what New has made
+	if err != nil { // New has made a client that can be cloned
 		panic(fmt.Sprintf("vault: cloning the client: %v", err))
 	}
 	c.SetToken(token)
 	return c
 }
 
-// isDead tells a token that has expired or was revoked from one that merely may
-// not do something: it may always look itself up.
-func (p *Provider) isDead(ctx context.Context, s *session) bool {
-	_, err := p.as(s.token).Auth().Token().LookupSelfWithContext(ctx)
+// isInvalid reports whether a token has expired or was revoked. Otherwise the token
+// only lacks a permission: a valid token may always look itself up.
+func (p *Provider) isInvalid(ctx context.Context, s *session) bool {
+	_, err := p.clientWithToken(s.token).Auth().Token().LookupSelfWithContext(ctx)
 	return statusOf(err) == http.StatusForbidden
 }
 
-// current is the session to use, logged in or renewed if need be. It has another
-// token than dead.
-func (p *Provider) current(ctx context.Context, dead *session) (*session, error) {
+// currentSession returns the session, after a login or a renewal if necessary. The
+// session has another token than rejected, which may be nil.
+func (p *Provider) currentSession(ctx context.Context, rejected *session) (*session, error) {
 	select {
-	case p.turn <- struct{}{}:
-		defer func() { <-p.turn }()
+	case p.login <- struct{}{}:
+		defer func() { <-p.login }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	now := time.Now()
 	s := p.session
-	if s == nil || dead != nil && s.token == dead.token || !s.ends.IsZero() && !now.Before(s.ends) {
+	if s == nil || rejected != nil && s.token == rejected.token || !s.expiresAt.IsZero() && !now.Before(s.expiresAt) {
 		p.session = nil
-		s, err := p.login(ctx)
+		s, err := p.logIn(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -93,62 +95,60 @@ func (p *Provider) current(ctx context.Context, dead *session) (*session, error)
 		return s, nil
 	}
 	if s.renewable && !s.renewAt.IsZero() && !now.Before(s.renewAt) {
-		p.renew(ctx, s)
+		p.renewSession(ctx, s)
 	}
 	return p.session, nil
 }
 
-// renew prolongs the session. A failure is no news: the token is good for a
-// while, and then there is a login. The caller has the turn.
-func (p *Provider) renew(ctx context.Context, s *session) {
-	r, err := p.as(s.token).Auth().Token().RenewSelfWithContext(ctx, 0)
+// renewSession renews the token. It ignores an error: the token stays valid for some
+// time, and afterwards the provider logs in again. The caller holds p.login.
+func (p *Provider) renewSession(ctx context.Context, s *session) {
+	r, err := p.clientWithToken(s.token).Auth().Token().RenewSelfWithContext(ctx, 0)
 	if err == nil && r != nil && r.Auth != nil {
 		p.session = newSession(s.token, r.Auth.LeaseDuration, r.Auth.Renewable)
 		return
 	}
-	again := *s
-	again.renewAt = time.Now().Add(max(time.Second, time.Until(s.ends)/3))
-	p.session = &again
+	retry := *s
+	retry.renewAt = time.Now().Add(max(time.Second, time.Until(s.expiresAt)/3))
+	p.session = &retry
 }
 
-// Keep renews the token until ctx ends, so that it outlives times in which nobody
-// fetches a secret. With an AppRole it also logs in anew when renewing is over.
-// It returns when ctx has ended, always with nil. Errors are left to Fetch, which
-// tries again.
-func (p *Provider) Keep(ctx context.Context) error {
+// RenewToken renews the token until ctx ends, so that the token does not expire while
+// no task fetches a secret. With an AppRole it also logs in again when the token
+// cannot be renewed any more. It reports no errors: Fetch tries again and reports them.
+func (p *Provider) RenewToken(ctx context.Context) {
 	for {
 		wait := 30 * time.Second
-		if s, err := p.current(ctx, nil); err == nil {
-			wait = untilNext(s)
+		if s, err := p.currentSession(ctx, nil); err == nil {
+			wait = nextRenewal(s)
 		}
 		t := time.NewTimer(wait)
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return nil
+			return
 		}
 	}
 }
 
-// untilNext is when a session wants attention.
-func untilNext(s *session) time.Duration {
-	const longest = 10 * time.Minute
+// nextRenewal returns the time until RenewToken checks a session again.
+func nextRenewal(s *session) time.Duration {
+	const maxWait = 10 * time.Minute
 	switch {
-	case s.ends.IsZero():
-		return longest
+	case s.expiresAt.IsZero():
+		return maxWait
 	case s.renewable:
-		return min(longest, max(time.Second, time.Until(s.renewAt)))
+		return min(maxWait, max(time.Second, time.Until(s.renewAt)))
 	default:
-		return min(longest, max(time.Second, time.Until(s.ends)))
+		return min(maxWait, max(time.Second, time.Until(s.expiresAt)))
 	}
 }
 
-// login gets a session by the one way that is configured. The caller has the
-// turn.
-func (p *Provider) login(ctx context.Context) (*session, error) {
+// logIn returns a new session for the configured credentials. The caller holds p.login.
+func (p *Provider) logIn(ctx context.Context) (*session, error) {
 	if p.cfg.AppRole != nil {
-		return p.loginAppRole(ctx)
+		return p.logInAppRole(ctx)
 	}
 	token := p.cfg.Token
 	if p.cfg.TokenFile != "" {
@@ -158,21 +158,22 @@ func (p *Provider) login(ctx context.Context) (*session, error) {
 		}
 	}
 	secrets.FromContext(ctx).Add(token)
-	s, err := p.as(token).Auth().Token().LookupSelfWithContext(ctx)
+	s, err := p.clientWithToken(token).Auth().Token().LookupSelfWithContext(ctx)
 	switch {
 	case statusOf(err) == http.StatusForbidden:
 		return nil, fmt.Errorf("%w: the token is not valid, has expired or was revoked", ErrLogin)
 	case err != nil:
 		return nil, explain(err)
 	case s == nil || s.Data == nil:
-		return nil, errors.New("vault says nothing about the token")
+		return nil, errors.New("vault answered without data about the token")
 	}
 	ttl, _ := s.TokenTTL()
 	renewable, _ := s.TokenIsRenewable()
 	return newSession(token, int(ttl/time.Second), renewable), nil
 }
 
-func (p *Provider) loginAppRole(ctx context.Context) (*session, error) {
+// loginAppRole logs in with the AppRole. The caller holds p.login.
+func (p *Provider) logInAppRole(ctx context.Context) (*session, error) {
 	role := p.cfg.AppRole
 	id, err := p.secretID(ctx)
 	if err != nil {
@@ -186,22 +187,23 @@ func (p *Provider) loginAppRole(ctx context.Context) (*session, error) {
 	if id != "" {
 		body["secret_id"] = id
 	}
-	s, err := p.as("").Logical().WriteWithContext(ctx, "auth/"+mount+"/login", body)
+	s, err := p.clientWithToken("").Logical().WriteWithContext(ctx, "auth/"+mount+"/login", body)
 	switch {
 	case statusOf(err) == http.StatusBadRequest || statusOf(err) == http.StatusForbidden:
-		p.unwrapped = "" // the file may bring another one
+		p.unwrapped = "" // the file may have a new secret id
 		return nil, fmt.Errorf("%w: %w", ErrLogin, explain(err))
 	case err != nil:
 		return nil, explain(err)
 	case s == nil || s.Auth == nil:
-		return nil, fmt.Errorf("%w: the answer holds no token", ErrLogin)
+		return nil, fmt.Errorf("%w: the answer has no token", ErrLogin)
 	}
 	secrets.FromContext(ctx).Add(s.Auth.ClientToken)
 	return newSession(s.Auth.ClientToken, s.Auth.LeaseDuration, s.Auth.Renewable), nil
 }
 
-// secretID is the role's secret id, unwrapped if need be. What was unwrapped is
-// kept: it can be had once.
+// secretID returns the secret id of the AppRole and unwraps it if necessary. It stores
+// an unwrapped secret id, because unwrapping is possible only once. The caller holds
+// p.login.
 func (p *Provider) secretID(ctx context.Context) (string, error) {
 	role := p.cfg.AppRole
 	id := role.SecretID
@@ -218,45 +220,45 @@ func (p *Provider) secretID(ctx context.Context) (string, error) {
 	if !role.Wrapped {
 		return id, nil
 	}
-	s, err := p.as(id).Logical().UnwrapWithContext(ctx, "")
+	s, err := p.clientWithToken(id).Logical().UnwrapWithContext(ctx, "")
 	switch {
 	case statusOf(err) == http.StatusBadRequest || statusOf(err) == http.StatusForbidden:
-		return "", errors.New("its wrapping token has expired or was used already; if it was not by this delegate, it has been intercepted")
+		return "", errors.New("its wrapping token has expired or was used already; if another program used it, the secret id has been intercepted")
 	case err != nil:
 		return "", explain(err)
 	case s == nil:
-		return "", errors.New("its wrapping token stands for nothing")
+		return "", errors.New("its wrapping token contains nothing")
 	}
 	v, _ := s.Data["secret_id"].(string)
 	if v == "" {
-		return "", errors.New("its wrapping token stands for something else")
+		return "", errors.New("its wrapping token contains no secret id")
 	}
 	secrets.FromContext(ctx).Add(v)
 	p.unwrapped = v
 	return v, nil
 }
 
-// readFile reads a credential. Its errors do not show it.
+// readFile reads a credential. Its errors show no part of the file.
 func readFile(name string) (string, error) {
-	const most = 4 << 10
+	const maxSize = 4 << 10
 	f, err := os.Open(name)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close() //nolint:errcheck // only read
-	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	b, err := io.ReadAll(io.LimitReader(f, maxSize+1))
 	switch {
 	case err != nil:
 		return "", err
-	case len(b) > most:
-		return "", fmt.Errorf("file %s is larger than %d bytes", name, most)
+	case len(b) > maxSize:
+		return "", fmt.Errorf("file %s is larger than %d bytes", name, maxSize)
 	case strings.TrimSpace(string(b)) == "":
 		return "", fmt.Errorf("file %s is empty", name)
 	}
 	return strings.TrimSpace(string(b)), nil
 }
 
-// statusOf is the status that the server answered with, 0 if it did not.
+// statusOf returns the HTTP status in an error, or 0 if the server did not answer.
 func statusOf(err error) int {
 	var e *api.ResponseError
 	if errors.As(err, &e) {
@@ -265,8 +267,8 @@ func statusOf(err error) int {
 	return 0
 }
 
-// explain makes one line of what the server said. An answer that is not Vault's
-// is not quoted: it may be anything.
+// explain returns an error with the reason that the server gave, in one line. It does
+// not quote an answer that does not come from Vault.
 func explain(err error) error {
 	var e *api.ResponseError
 	var syntax *json.SyntaxError
@@ -280,7 +282,7 @@ func explain(err error) error {
 	}
 	text := strings.Join(e.Errors, "; ")
 	if e.RawError {
-		text = "an answer that is not Vault's"
+		text = "the answer does not come from Vault"
 	}
 	if text == "" {
 		text = http.StatusText(e.StatusCode)
@@ -291,7 +293,7 @@ func explain(err error) error {
 	return fmt.Errorf("vault answered %d: %s", e.StatusCode, strings.Join(strings.Fields(text), " "))
 }
 
-// limited bounds what an answer may have.
+// limited is a transport that bounds the size of answers.
 type limited struct{ http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
@@ -306,7 +308,7 @@ func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// CloseIdleConnections lets the client reach the transport below.
+// CloseIdleConnections closes the idle connections of the wrapped transport.
 func (l limited) CloseIdleConnections() {
 	if c, ok := l.RoundTripper.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

@@ -23,11 +23,11 @@ func token(t *testing.T, v *testbed.VaultServer, body m) string {
 	return v.Do(t, "POST", "auth/token/create", body)["auth"].(m)["client_token"].(string)
 }
 
-// logins is how many tokens there are besides the root tokens.
+// logins returns the number of valid tokens of AppRole logins.
 func logins(t *testing.T, v *testbed.VaultServer) (n int) {
 	t.Helper()
 	for _, a := range v.Do(t, "LIST", "auth/token/accessors", nil)["data"].(m)["keys"].([]any) {
-		// Nothing when it has expired since.
+		// The answer has no data if the token has expired in between.
 		if data, ok := v.Ask(t, "POST", "auth/token/lookup-accessor", m{"accessor": a})["data"].(m); ok && data["path"] == "auth/approle/login" {
 			n++
 		}
@@ -35,28 +35,28 @@ func logins(t *testing.T, v *testbed.VaultServer) (n int) {
 	return n
 }
 
-func TestAnAppRoleLogsInOnceForManyFetches(t *testing.T) {
+func TestAppRoleLogsInOnceForManyFetches(t *testing.T) {
 	t.Parallel()
-	v := world(t)
+	v := startVault(t)
 	role, id := credentials(t, v)
 	p := open(t, vault.Config{Address: v.Address, AppRole: &vault.AppRole{RoleID: role, SecretID: id}})
 	var wg sync.WaitGroup
 	for range 8 {
-		wg.Go(func() { assert.Equal(t, hush+"-2", must(t, p, "vault://secret/app#password")) })
+		wg.Go(func() { assert.Equal(t, hush+"-2", mustFetch(t, p, "vault://secret/app#password")) })
 	}
 	wg.Wait()
 	assert.Equal(t, 1, logins(t, v))
 
-	// What authenticates is a secret of the task that it is used in.
+	// The token is a secret of the task that uses it.
 	set := &secrets.Set{}
 	_, err := p.Fetch(secrets.NewContext(t.Context(), set), mustParse(t, "vault://secret/app#password"))
 	require.NoError(t, err)
 	assert.Equal(t, 1, set.Len())
 }
 
-func TestAnAppRoleThatIsRefused(t *testing.T) {
+func TestWrongAppRoleCredentialsAreALoginError(t *testing.T) {
 	t.Parallel()
-	v := world(t)
+	v := startVault(t)
 	role, id := credentials(t, v)
 	for name, r := range map[string]vault.AppRole{
 		"wrong secret id": {RoleID: role, SecretID: "not-a-real-secret-id"}, "wrong role": {RoleID: "not-a-role", SecretID: id},
@@ -68,11 +68,11 @@ func TestAnAppRoleThatIsRefused(t *testing.T) {
 	}
 }
 
-// A wrapped secret id is unwrapped once, kept for later logins, and one that
-// somebody else has used is told from one that is merely wrong.
-func TestAWrappedSecretID(t *testing.T) {
+// The provider unwraps a secret id once and uses it for later logins. If the wrapping
+// token was used already, the error warns of an interception.
+func TestWrappedSecretIDIsUnwrappedOnce(t *testing.T) {
 	t.Parallel()
-	v := world(t)
+	v := startVault(t)
 	role, _ := credentials(t, v)
 	wrap := func() string {
 		return v.Do(t, "POST", "auth/approle/role/ci/secret-id", m{}, "X-Vault-Wrap-TTL", "60s")["wrap_info"].(m)["token"].(string)
@@ -81,60 +81,60 @@ func TestAWrappedSecretID(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(wrap()+"\n"), 0o600))
 	cfg := vault.Config{Address: v.Address, AppRole: &vault.AppRole{RoleID: role, SecretIDFile: file, Wrapped: true}}
 	p := open(t, cfg)
-	must(t, p, "vault://kv1/app#password")
+	mustFetch(t, p, "vault://kv1/app#password")
 
 	revokeLogins(t, v)
-	must(t, p, "vault://kv1/app#password")
-	assert.Equal(t, 1, logins(t, v), "the unwrapped secret id serves a second login")
+	mustFetch(t, p, "vault://kv1/app#password")
+	assert.Equal(t, 1, logins(t, v), "the provider uses the unwrapped secret id for the second login")
 
 	_, err := fetch(t, open(t, cfg), "vault://kv1/app#password")
 	require.ErrorIs(t, err, vault.ErrLogin)
 	require.ErrorContains(t, err, "has been intercepted")
 
-	// Another token than one that wraps a secret id.
+	// This token wraps something else.
 	other := v.Do(t, "POST", "sys/wrapping/wrap", m{"x": hush}, "X-Vault-Wrap-TTL", "60s")["wrap_info"].(m)["token"].(string)
 	_, err = fetch(t, open(t, vault.Config{Address: v.Address, AppRole: &vault.AppRole{RoleID: role, SecretID: other, Wrapped: true}}), "vault://kv1/app#password")
-	require.ErrorContains(t, err, "stands for something else")
+	require.ErrorContains(t, err, "contains no secret id")
 	assert.NotContains(t, err.Error(), hush)
 }
 
 func revokeLogins(t *testing.T, v *testbed.VaultServer) {
 	t.Helper()
 	v.Do(t, "PUT", "sys/leases/revoke-prefix/auth/approle/login", m{})
-	require.Eventually(t, func() bool { return logins(t, v) == 0 }, waitMost, waitStep)
+	require.Eventually(t, func() bool { return logins(t, v) == 0 }, maxWait, pollInterval)
 }
 
-// The token expires in the middle of a stage: the next fetch logs in again.
-func TestAnExpiredTokenIsReplaced(t *testing.T) {
+// If the token expires during a stage, the next fetch logs in again.
+func TestExpiredTokenIsReplaced(t *testing.T) {
 	t.Parallel()
-	v := world(t)
+	v := startVault(t)
 	v.Do(t, "POST", "auth/approle/role/ci", m{"token_policies": "ci", "token_ttl": "1s", "token_max_ttl": "1s"})
 	role, id := credentials(t, v)
 	p := open(t, vault.Config{Address: v.Address, AppRole: &vault.AppRole{RoleID: role, SecretID: id}})
-	must(t, p, "vault://kv1/app#password")
+	mustFetch(t, p, "vault://kv1/app#password")
 	require.Equal(t, 1, logins(t, v))
-	require.Eventually(t, func() bool { return logins(t, v) == 0 }, waitMost, waitStep)
-	assert.Equal(t, hush+"-kv1", must(t, p, "vault://kv1/app#password"))
+	require.Eventually(t, func() bool { return logins(t, v) == 0 }, maxWait, pollInterval)
+	assert.Equal(t, hush+"-kv1", mustFetch(t, p, "vault://kv1/app#password"))
 }
 
-// Revoked from outside, which nobody tells the provider.
-func TestARevokedTokenIsReplacedWhereThatIsPossible(t *testing.T) {
+// The provider learns only from a refused request that a token was revoked.
+func TestRevokedTokenIsReplacedIfTheProviderCanLogIn(t *testing.T) {
 	t.Parallel()
-	v := world(t)
+	v := startVault(t)
 	role, id := credentials(t, v)
 	p := open(t, vault.Config{Address: v.Address, AppRole: &vault.AppRole{RoleID: role, SecretID: id}})
-	must(t, p, "vault://kv1/app#password")
+	mustFetch(t, p, "vault://kv1/app#password")
 	revokeLogins(t, v)
 	var wg sync.WaitGroup
 	for range 4 {
-		wg.Go(func() { assert.Equal(t, hush+"-kv1", must(t, p, "vault://kv1/app#password")) })
+		wg.Go(func() { assert.Equal(t, hush+"-kv1", mustFetch(t, p, "vault://kv1/app#password")) })
 	}
 	wg.Wait()
-	assert.Equal(t, 1, logins(t, v), "all use the new token")
+	assert.Equal(t, 1, logins(t, v), "all fetches use the new token")
 
 	fixed := token(t, v, m{"policies": []string{"ci"}})
 	p = open(t, vault.Config{Address: v.Address, Token: fixed})
-	must(t, p, "vault://kv1/app#password")
+	mustFetch(t, p, "vault://kv1/app#password")
 	v.Do(t, "POST", "auth/token/revoke", m{"token": fixed})
 	_, err := fetch(t, p, "vault://kv1/app#password")
 	require.ErrorIs(t, err, vault.ErrLogin)
@@ -142,10 +142,10 @@ func TestARevokedTokenIsReplacedWhereThatIsPossible(t *testing.T) {
 	assert.NotContains(t, err.Error(), fixed)
 }
 
-// Who may not do something gets no new token for it.
-func TestADenialIsNoReasonToLogInAgain(t *testing.T) {
+// A new token would not have the missing permission either.
+func TestMissingPermissionCausesNoLogin(t *testing.T) {
 	t.Parallel()
-	v := world(t)
+	v := startVault(t)
 	role, id := credentials(t, v)
 	p := open(t, vault.Config{Address: v.Address, AppRole: &vault.AppRole{RoleID: role, SecretID: id}})
 	for range 3 {
@@ -157,18 +157,18 @@ func TestADenialIsNoReasonToLogInAgain(t *testing.T) {
 	assert.Equal(t, 1, logins(t, v))
 }
 
-func TestATokenFileIsReadAgainWhenItsTokenIsRefused(t *testing.T) {
+func TestTokenFileIsReadAgainIfTheTokenIsRefused(t *testing.T) {
 	t.Parallel()
-	v := world(t)
+	v := startVault(t)
 	file := filepath.Join(t.TempDir(), "token")
 	first := token(t, v, m{"policies": []string{"ci"}})
 	require.NoError(t, os.WriteFile(file, []byte(first), 0o600))
 	p := open(t, vault.Config{Address: v.Address, TokenFile: file})
-	must(t, p, "vault://kv1/app#password")
+	mustFetch(t, p, "vault://kv1/app#password")
 
 	require.NoError(t, os.WriteFile(file, []byte(token(t, v, m{"policies": []string{"ci"}})), 0o600))
 	v.Do(t, "POST", "auth/token/revoke", m{"token": first})
-	must(t, p, "vault://kv1/app#password")
+	mustFetch(t, p, "vault://kv1/app#password")
 
 	for content, want := range map[string]string{"  \n": "is empty", strings.Repeat("x", 5000): "is larger than 4096 bytes"} {
 		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
@@ -181,11 +181,11 @@ func TestATokenFileIsReadAgainWhenItsTokenIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// A token is renewed while it is used, and by Keep while it is not.
-func TestATokenIsRenewed(t *testing.T) {
+// Fetch renews the token while it is used, and RenewToken while it is not.
+func TestTokenIsRenewed(t *testing.T) {
 	t.Parallel()
-	v := world(t)
-	for name, keep := range map[string]bool{"by use": false, "by Keep": true} {
+	v := startVault(t)
+	for name, background := range map[string]bool{"by use": false, "by RenewToken": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			own := token(t, v, m{"policies": []string{"ci"}, "ttl": "3s", "renewable": true})
@@ -194,17 +194,17 @@ func TestATokenIsRenewed(t *testing.T) {
 			var wg sync.WaitGroup
 			defer wg.Wait()
 			defer cancel()
-			must(t, p, "vault://kv1/app#password")
-			if keep {
-				wg.Go(func() { assert.NoError(t, p.Keep(ctx)) })
+			mustFetch(t, p, "vault://kv1/app#password")
+			if background {
+				wg.Go(func() { p.RenewToken(ctx) })
 			}
 			require.Eventually(t, func() bool {
-				if !keep {
-					must(t, p, "vault://kv1/app#password")
+				if !background {
+					mustFetch(t, p, "vault://kv1/app#password")
 				}
 				_, renewed := v.Do(t, "POST", "auth/token/lookup", m{"token": own})["data"].(m)["last_renewal"]
 				return renewed
-			}, waitMost, waitStep)
+			}, maxWait, pollInterval)
 		})
 	}
 }

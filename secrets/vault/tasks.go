@@ -21,35 +21,35 @@ const (
 	editType  = "secret/vault/edit"
 )
 
-// Routes are the handlers of the tasks of "secret/vault/fetch" and "secret/vault/edit", for a
-// router. own serves tasks that bring no address along, and may be nil.
+// Routes returns the handlers for tasks of the types "secret/vault/fetch" and
+// "secret/vault/edit". own serves tasks without an address; it may be nil.
 //
-// The protocol description does not give their payloads. These are what existing
-// runners take, as far as that is public. A config is
+// The payloads are those of other runners, as far as they are public. A config has the
+// form
 //
 //	{"address", "namespace", "token", "role_id", "secret_id", "approle_mount"}
 //
-// where the last three, which are an assumption, are for an AppRole. A fetch has
-// one secret, whose path is that of the API ("secret/data/app" in version 2 of the
-// engine); with base64 its value is decoded:
+// The last three members are for an AppRole; their names are an assumption. A fetch
+// task has one secret. Its path is a path of the API ("secret/data/app" in version 2
+// of the engine). If base64 is true, the handler decodes the value:
 //
 //	{"secrets": [{"config", "path", "key", "base64"}]} -> {"id", "value"}
 //
-// An edit changes one key of a secret and leaves the others; the path is within
-// the engine. UPSERT writes the key, DELETE removes it, and the secret with all
-// its versions when no key is left:
+// An edit task changes one key of a secret and does not change the others. Its path is
+// relative to the engine. UPSERT writes the key. DELETE removes the key; if it was the
+// last one, DELETE removes the secret with all its versions:
 //
 //	{"action", "config", "engine_name", "engine_version", "path", "key", "value"} -> {"name", "status"}
 //
-// The status is SUCCESS; what goes wrong is an error of the task.
+// The status is SUCCESS. If something fails, the task fails.
 func Routes(own *Provider) map[string]http.Handler {
 	return map[string]http.Handler{
-		fetchType: secrettask.Handle(func(ctx context.Context, in fetchTask) (secrets.Secret, error) { return in.run(ctx, own) }),
-		editType:  secrettask.Handle(func(ctx context.Context, in editTask) (editAnswer, error) { return in.run(ctx, own) }),
+		fetchType: secrettask.Handle(func(ctx context.Context, in fetchTask) (secrets.Secret, error) { return in.fetch(ctx, own) }),
+		editType:  secrettask.Handle(func(ctx context.Context, in editTask) (editAnswer, error) { return in.edit(ctx, own) }),
 	}
 }
 
-// target says which Vault a task means.
+// target is the Vault server of a task.
 type target struct {
 	Address   string `json:"address"`
 	Namespace string `json:"namespace"`
@@ -59,20 +59,20 @@ type target struct {
 	Mount     string `json:"approle_mount"`
 }
 
-// learn makes the credentials secrets of the task.
-func (t *target) learn(ctx context.Context) {
+// addCredentials adds the credentials to the secrets of the task in ctx.
+func (t *target) addCredentials(ctx context.Context) {
 	if t != nil {
 		secrets.FromContext(ctx).Add(t.Token, t.SecretID)
 	}
 }
 
-// with calls f with a client for the target.
-func (t *target) with(ctx context.Context, own *Provider, f func(*api.Client) error) error {
+// withClient calls f with a client for the target.
+func (t *target) withClient(ctx context.Context, own *Provider, f func(*api.Client) error) error {
 	if t == nil || *t == (target{}) {
 		if own == nil {
-			return errors.New("the task names no Vault, and this delegate has none of its own")
+			return errors.New("the task names no Vault, and this delegate has none")
 		}
-		return own.with(ctx, f)
+		return own.withClient(ctx, f)
 	}
 	cfg := Config{Address: t.Address, Namespace: t.Namespace, Token: t.Token}
 	if t.RoleID != "" {
@@ -83,7 +83,7 @@ func (t *target) with(ctx context.Context, own *Provider, f func(*api.Client) er
 		return err
 	}
 	defer p.Close() //nolint:errcheck // never fails
-	return p.with(ctx, f)
+	return p.withClient(ctx, f)
 }
 
 type fetchTask struct {
@@ -95,18 +95,18 @@ type fetchTask struct {
 	} `json:"secrets"`
 }
 
-func (in *fetchTask) run(ctx context.Context, own *Provider) (out secrets.Secret, err error) {
+func (in *fetchTask) fetch(ctx context.Context, own *Provider) (out secrets.Secret, err error) {
 	if len(in.Secrets) != 1 {
 		return out, fmt.Errorf("a Vault task must have one secret, this one has %d", len(in.Secrets))
 	}
 	s := in.Secrets[0]
-	s.Config.learn(ctx)
+	s.Config.addCredentials(ctx)
 	name, err := cleanPath(s.Path)
 	if err != nil {
 		return out, err
 	}
-	err = s.Config.with(ctx, own, func(c *api.Client) error {
-		data, err := readRaw(ctx, c, name, nil)
+	err = s.Config.withClient(ctx, own, func(c *api.Client) error {
+		data, err := readPath(ctx, c, name, nil)
 		if err == nil {
 			out.Value, err = field(data, s.Key)
 		}
@@ -120,11 +120,11 @@ func (in *fetchTask) run(ctx context.Context, own *Provider) (out secrets.Secret
 	return out, err
 }
 
-// cleanPath refuses what would lead elsewhere.
+// cleanPath returns the path without outer slashes. It refuses ".." and empty parts.
 func cleanPath(name string) (string, error) {
 	name = strings.Trim(name, "/")
 	if name == "" || path.Clean("/"+name) != "/"+name {
-		return "", fmt.Errorf("%q is no path of a secret", name)
+		return "", fmt.Errorf("%q is not the path of a secret", name)
 	}
 	return name, nil
 }
@@ -144,9 +144,9 @@ type editAnswer struct {
 	Status string `json:"status"`
 }
 
-func (in *editTask) run(ctx context.Context, own *Provider) (editAnswer, error) {
+func (in *editTask) edit(ctx context.Context, own *Provider) (editAnswer, error) {
 	secrets.FromContext(ctx).Add(in.Value)
-	in.Config.learn(ctx)
+	in.Config.addCredentials(ctx)
 	mount, err := cleanPath(in.EngineName)
 	if err != nil {
 		return editAnswer{}, fmt.Errorf("engine_name: %w", err)
@@ -167,23 +167,24 @@ func (in *editTask) run(ctx context.Context, own *Provider) (editAnswer, error) 
 	default:
 		return editAnswer{}, fmt.Errorf("the action %q is neither UPSERT nor DELETE", in.Action)
 	}
-	edit := editV1
+	write := editV1
 	switch in.EngineVersion {
 	case 2:
-		edit = editV2
+		write = editV2
 	case 0, 1:
 	default:
 		return editAnswer{}, fmt.Errorf("there is no version %d of the engine", in.EngineVersion)
 	}
-	err = in.Config.with(ctx, own, func(c *api.Client) error { return edit(ctx, c, mount, name, change) })
+	err = in.Config.withClient(ctx, own, func(c *api.Client) error { return write(ctx, c, mount, name, change) })
 	if err != nil {
 		return editAnswer{}, fmt.Errorf("%s %s/%s: %w", in.Action, mount, name, err)
 	}
 	return editAnswer{Name: name, Status: "SUCCESS"}, nil
 }
 
+// editV1 changes a secret in an engine of version 1.
 func editV1(ctx context.Context, c *api.Client, mount, name string, change func(map[string]any)) error {
-	data, err := readRaw(ctx, c, mount+"/"+name, nil)
+	data, err := readPath(ctx, c, mount+"/"+name, nil)
 	if err != nil && !errors.Is(err, secrets.ErrNotFound) {
 		return err
 	}
@@ -198,8 +199,8 @@ func editV1(ctx context.Context, c *api.Client, mount, name string, change func(
 	return err
 }
 
-// editV2 writes the version after the one that it has read, or fails: somebody
-// else's change in between is not lost.
+// editV2 writes the next version after the one that it has read. If another client has
+// written a version in between, editV2 fails, so that no change is lost.
 func editV2(ctx context.Context, c *api.Client, mount, name string, change func(map[string]any)) error {
 	s, err := c.Logical().ReadWithContext(ctx, mount+"/data/"+name)
 	if err != nil {
