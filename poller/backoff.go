@@ -4,32 +4,34 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/cenkalti/backoff/v5"
 )
 
-// Bounds of the waits between calls that fail.
+// Bounds of the pauses between failed calls.
 const (
-	shortestBackoff = 200 * time.Millisecond
-	longestBackoff  = 30 * time.Second
+	shortestPause = 200 * time.Millisecond
+	longestPause  = 30 * time.Second
 )
 
-// backoff doubles from one wait to the next. Each wait is drawn from its upper
-// half, so that delegates that lost their manager together do not come back
-// together.
-type backoff struct {
-	next time.Duration
+// backOff is the pauses between failed calls.
+type backOff struct{ *backoff.ExponentialBackOff }
+
+// newBackOff returns pauses that double from first to longest. Each pause is
+// random, between half of its bound and the bound: delegates that lost their
+// manager at the same time do not return at the same time.
+func newBackOff(first, longest time.Duration) backOff {
+	return backOff{&backoff.ExponentialBackOff{
+		InitialInterval: first / 4 * 3, MaxInterval: longest / 4 * 3, RandomizationFactor: 1.0 / 3, Multiplier: 2,
+	}}
 }
 
-func newBackoff() *backoff { return &backoff{next: shortestBackoff} }
+// pause waits until the next attempt or the end of ctx. It reports whether ctx
+// still goes on.
+func (b backOff) pause(ctx context.Context) bool { return pause(ctx, b.NextBackOff(), nil) }
 
-// sleep waits, no longer than ctx. It says whether ctx still goes on.
-func (b *backoff) sleep(ctx context.Context) bool {
-	d := b.next
-	b.next = min(2*d, longestBackoff)
-	return pause(ctx, d/2+rand.N(d/2+1), nil)
-}
-
-// pause waits for d, for wake, or for the end of ctx, of which it says whether
-// it still goes on.
+// pause waits for d, for wake or for the end of ctx. It reports whether ctx still
+// goes on.
 func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -41,7 +43,7 @@ func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// jitter is d, give or take a fifth.
+// jitter returns a random duration that differs from d by at most a fifth.
 func jitter(d time.Duration) time.Duration {
 	return d - d/5 + rand.N(2*(d/5)+1)
 }

@@ -179,7 +179,7 @@ func (b *board) claim(e task.Event, kind task.Kind, slot *capacity.Slot) *job {
 	delete(b.later, e.TaskID)
 	delete(b.refused, e.TaskID)
 	if len(b.pending[kind]) < b.lanes {
-		signal(b.hungry)
+		wakeUp(b.hungry)
 	}
 	j := &job{event: e, kind: kind, slot: slot}
 	b.running[e.TaskID] = j
@@ -294,6 +294,19 @@ func (b *board) waiting() int {
 	return n
 }
 
+// runningTypes returns the types of the tasks that run or are being answered,
+// sorted.
+func (b *board) runningTypes() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	types := []string{}
+	for _, j := range b.running {
+		types = append(types, j.event.TaskType)
+	}
+	slices.Sort(types)
+	return types
+}
+
 // lane counts the tasks that run in a lane.
 func (b *board) lane(kind task.Kind) int {
 	b.mu.Lock()
@@ -313,15 +326,15 @@ func (b *board) changed() <-chan struct{} {
 
 // notify wakes the scheduler and who waits for changed. The caller holds mu.
 func (b *board) notify() {
-	signal(b.wake)
+	wakeUp(b.wake)
 	if b.watch != nil {
 		close(b.watch)
 		b.watch = nil
 	}
 }
 
-// signal leaves one signal in a channel with room for one.
-func signal(ch chan struct{}) {
+// wakeUp leaves one signal in a channel with room for one.
+func wakeUp(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
 	default:

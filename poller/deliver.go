@@ -39,7 +39,7 @@ func (s *session) deliver(work context.Context, id string, t *task.Task, r *task
 	failed := func(e *zerolog.Event, err error, what string) {
 		e.Err(err).Str("task_id", t.ID).Str("task_type", t.Type).Str("code", string(r.Code)).Msg(what)
 	}
-	wait, moved := newBackoff(), false
+	wait, moved := newBackOff(shortestPause, longestPause), false
 	for {
 		err := s.client.Respond(ctx, id, t, r)
 		switch current := s.delegateID(); {
@@ -62,19 +62,19 @@ func (s *session) deliver(work context.Context, id string, t *task.Task, r *task
 		case errors.Is(err, client.ErrUnauthorized):
 			failed(s.log.Warn(), err, "could not deliver an answer")
 			s.lost.report(err)
-			wait.sleep(ctx)
+			wait.pause(ctx)
 		case errors.Is(err, client.ErrGone) && id != current:
 			id, moved = current, true // the manager knows us by another id by now
 		case errors.Is(err, client.ErrGone) && s.lost.reason() != nil:
-			wait.sleep(ctx) // it may know the task once it knows us again
+			wait.pause(ctx) // it may know the task once it knows us again
 		case errors.Is(err, client.ErrRetryable):
-			wait.sleep(ctx)
+			wait.pause(ctx)
 		default:
 			s.counters.undelivered.Add(1)
 			failed(s.log.Error(), err, "the manager does not take an answer")
 			s.forget(t.ID)
-			if s.orphan != nil && moved && errors.Is(err, client.ErrGone) {
-				s.orphan(ctx, t)
+			if s.stages != nil && moved && errors.Is(err, client.ErrGone) {
+				s.stages.CleanUpForgotten(ctx, t)
 			}
 			return
 		}

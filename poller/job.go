@@ -171,5 +171,5 @@ func (s *session) overdue(ctx context.Context, t *task.Task) *task.Response {
 
 // poke makes a plain manager be polled at once: the next task may be there.
 func (s *session) poke() {
-	signal(s.nudge)
+	wakeUp(s.nudge)
 }

@@ -1,7 +1,6 @@
 package poller
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -39,9 +38,10 @@ type config struct {
 	grace               time.Duration
 	idle                time.Duration
 	overrun             time.Duration
-	orphan              func(context.Context, *task.Task)
-	state               *state // nil keeps nothing
-	disowned            func(context.Context)
+	state               *state // nil stores nothing
+	stages              Stages // nil without stages
+	interval            time.Duration
+	signals             []os.Signal
 }
 
 func defaults() config {
@@ -51,7 +51,7 @@ func defaults() config {
 	}
 	return config{
 		name: host, host: host, kind: "DOCKER", log: zerolog.Nop(),
-		heartbeat: DefaultHeartbeat, wait: DefaultWait, grace: DefaultGrace, overrun: overrun,
+		interval: DefaultInterval, heartbeat: DefaultHeartbeat, wait: DefaultWait, grace: DefaultGrace, overrun: overrun,
 	}
 }
 
@@ -81,8 +81,9 @@ func WithAddress(host, ip string) Option {
 // WithLogger sets the delegate's own log. The default is none.
 func WithLogger(log zerolog.Logger) Option { return func(c *config) { c.log = log } }
 
-// WithSlots bounds the stages that the delegate runs at once (SPEC Q1). Give the
-// same object to the transactions. The default is no bound.
+// WithSlots bounds how many stages run at once (rule Q1). It is for delegates with
+// their own init handlers, which find the slot with [capacity.FromContext]. It
+// excludes [WithStages], which brings slots. The default is no bound.
 func WithSlots(slots *capacity.Slots) Option {
 	return func(c *config) {
 		if slots == nil {
@@ -130,22 +131,13 @@ func WithIdleWait(d time.Duration) Option {
 	return func(c *config) { c.idle = d }
 }
 
-// WithOrphan sets what to call with a task whose manager has forgotten both the
-// delegate and the task, as one does that was started anew: nobody waits for
-// what belongs to the task. A 404 alone does not mean that; it may also come
-// from a manager that had the answer already. The context ends with the
-// shutdown's grace. f must be safe for concurrent use.
-func WithOrphan(f func(context.Context, *task.Task)) Option {
-	return func(c *config) { c.orphan = f }
-}
-
 // WithState keeps the delegate's id, and what it has acquired and not answered,
 // in a folder, which is made when it is missing and which only one poller at a
 // time may use. It holds no payloads. A poller that is started again after its
 // process died then goes on as the same delegate (SPEC T5): it registers under
 // the old id, acquires the tasks of stages that it owes an answer again, and
 // hands them to their handlers a second time; a handler that must not do its work
-// twice has to recognise the task's id, as those of transaction.Manager do. A
+// twice has to recognise the task's id, as those of transaction.Stages do. A
 // standalone task that had been acquired, and a task that the manager does not
 // give again, are answered FAILED. The default keeps nothing.
 func WithState(dir string) Option {
@@ -155,12 +147,11 @@ func WithState(dir string) Option {
 	return func(c *config) { c.state = &state{dir: dir} }
 }
 
-// WithDisowned sets what to call when Poll begins and the manager has not taken
-// the delegate's old id ([WithState]): nobody will ask for the stages that it had
-// then. transaction.Manager.Disown fits. The context ends with the
-// shutdown's grace.
-func WithDisowned(f func(context.Context)) Option {
-	return func(c *config) { c.disowned = f }
+// WithInterval sets how often [Poller.Run] polls a manager that does not hold
+// polls. The default is [DefaultInterval].
+func WithInterval(d time.Duration) Option {
+	positive("WithInterval", d)
+	return func(c *config) { c.interval = d }
 }
 
 func positive(name string, d time.Duration) {

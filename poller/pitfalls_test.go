@@ -37,7 +37,7 @@ func TestBackOffEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan bool, 1)
-	go func() { over <- (&backoff{next: time.Hour}).sleep(ctx) }()
+	go func() { over <- newBackOff(time.Hour, time.Hour).pause(ctx) }()
 	cancel()
 	select {
 	case goesOn := <-over:

@@ -17,7 +17,7 @@ const mostFruitless = 20
 func (s *session) pollLoop() {
 	var cursor string
 	fruitless := 0 // polls in a row that ended at once without news
-	wait := newBackoff()
+	wait := newBackOff(shortestPause, longestPause)
 	for s.polling.Err() == nil {
 		s.pulse.poll.now()
 		if why := s.lost.reason(); why != nil {
@@ -33,7 +33,7 @@ func (s *session) pollLoop() {
 			if fruitless++; s.board.list(p, now) || now.Sub(begun) > time.Second {
 				fruitless = 0
 			}
-			wait = newBackoff()
+			wait.Reset()
 			cursor = p.Cursor
 			if p.Held && fruitless <= mostFruitless {
 				s.pauseWhileCrowded()
@@ -46,7 +46,7 @@ func (s *session) pollLoop() {
 		default:
 			s.counters.pollErrors.Add(1)
 			s.log.Warn().Err(err).Msg("could not poll")
-			wait.sleep(s.polling)
+			wait.pause(s.polling)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/delegate-io/dlite/client"
@@ -34,7 +35,13 @@ type Poller struct {
 	mu       sync.Mutex
 	session  *session // while Poll runs
 	shutdown bool
-	renamed  bool // the manager did not take the id that was kept
+	renamed  bool // the manager did not accept the stored id
+	// Of a Run: nil outside.
+	stopRegistering context.CancelCauseFunc
+	runOver         chan struct{}
+
+	recovering chan struct{} // holds one element while stages are recovered
+	recovered  atomic.Bool
 }
 
 // New makes a poller. It panics when c or r is nil.
@@ -42,11 +49,16 @@ func New(c client.Client, r *router.Router, opts ...Option) *Poller {
 	if c == nil || r == nil {
 		panic("poller: New needs a client and a router")
 	}
-	p := &Poller{client: c, router: r, config: defaults()}
+	p := &Poller{client: c, router: r, config: defaults(), recovering: make(chan struct{}, 1)}
 	for _, o := range opts {
 		o(&p.config)
 	}
-	if p.slots == nil {
+	switch {
+	case p.stages != nil && p.slots != nil:
+		panic("poller: WithStages brings slots: leave out WithSlots")
+	case p.stages != nil:
+		p.slots = p.stages.Slots()
+	case p.slots == nil:
 		p.slots = capacity.NewSlots(0)
 	}
 	return p
@@ -57,6 +69,9 @@ func New(c client.Client, r *router.Router, opts ...Option) *Poller {
 // bounded. A manager that does not take the capacity is logged and no error.
 // With [WithState] it asks for the id of before.
 func (p *Poller) Register(ctx context.Context) (*client.Delegate, error) {
+	if err := p.recoverStages(ctx); err != nil {
+		return nil, err
+	}
 	if p.state == nil {
 		return p.register(ctx, "", false)
 	}
@@ -101,12 +116,27 @@ func (p *Poller) Poll(ctx context.Context, parallelExecutors int, id string, int
 	case interval == 0:
 		interval = DefaultInterval
 	}
-	s, err := p.begin(ctx, parallelExecutors, id, interval)
+	if err := p.recoverStages(ctx); err != nil {
+		return err
+	}
+	return p.poll(ctx, parallelExecutors, id, interval, p.maintainStages(ctx))
+}
+
+// poll polls until ctx ends and closes the stages, which are maintained until it
+// calls stopMaintenance.
+func (p *Poller) poll(ctx context.Context, executors int, id string, interval time.Duration, stopMaintenance func()) error {
+	s, err := p.begin(ctx, executors, id, interval)
 	if err != nil {
+		stopMaintenance()
+		if errors.Is(err, ErrShutdown) {
+			err = errors.Join(err, p.closeStages(ctx))
+		}
 		return err
 	}
 	defer p.end(s)
-	return s.run(ctx)
+	err = s.run(ctx)
+	stopMaintenance()
+	return errors.Join(err, p.closeStages(ctx))
 }
 
 // Shutdown drains like the end of Poll's context does, and returns when Poll is
@@ -116,18 +146,26 @@ func (p *Poller) Poll(ctx context.Context, parallelExecutors int, id string, int
 func (p *Poller) Shutdown(ctx context.Context) error {
 	p.mu.Lock()
 	p.shutdown = true
-	s := p.session
+	s, over := p.session, p.runOver
+	if p.stopRegistering != nil {
+		p.stopRegistering(ErrShutdown)
+	}
 	p.mu.Unlock()
-	if s == nil {
+	switch {
+	case s != nil:
+		over = s.over
+		s.drain()
+	case over == nil:
 		return nil
 	}
-	s.drain()
 	select {
-	case <-s.over:
+	case <-over:
 		return nil
 	case <-ctx.Done():
-		s.stop(ErrGraceExceeded)
-		<-s.over
+		if s != nil {
+			s.stop(ErrGraceExceeded)
+		}
+		<-over
 		return ctx.Err()
 	}
 }

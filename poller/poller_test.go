@@ -47,12 +47,8 @@ func start(t *testing.T, srv *clienttest.Server, routes router.RouteMap, opts ..
 
 func startEvery(t *testing.T, srv *clienttest.Server, every time.Duration, executors int, routes router.RouteMap, opts ...poller.Option) *delegate {
 	t.Helper()
-	c, err := client.New(srv.URL, srv.Account, srv.Secret,
-		client.WithRetries(client.Retries{MinWait: time.Millisecond, MaxWait: 10 * time.Millisecond}))
-	require.NoError(t, err)
-	t.Cleanup(c.CloseIdleConnections)
 	d := &delegate{srv: srv, over: make(chan struct{})}
-	d.Poller = poller.New(c, router.New(routes), opts...)
+	d.Poller = poller.New(newClient(t, srv), router.New(routes), opts...)
 	info, err := d.Register(t.Context())
 	require.NoError(t, err)
 	d.id = info.ID
@@ -64,6 +60,15 @@ func startEvery(t *testing.T, srv *clienttest.Server, every time.Duration, execu
 	}()
 	t.Cleanup(func() { d.stop(); <-d.over })
 	return d
+}
+
+func newClient(t *testing.T, srv *clienttest.Server) *client.HTTP {
+	t.Helper()
+	c, err := client.New(srv.URL, srv.Account, srv.Secret,
+		client.WithRetries(client.Retries{MinWait: time.Millisecond, MaxWait: 10 * time.Millisecond}))
+	require.NoError(t, err)
+	t.Cleanup(c.CloseIdleConnections)
+	return c
 }
 
 func server(t *testing.T) *clienttest.Server {

@@ -43,10 +43,10 @@ func (p *Poller) register(ctx context.Context, id string, draining bool) (*clien
 func (s *session) registerAgain(why error) {
 	s.log.Warn().Err(why).Msg("the manager does not know this delegate: registering again")
 	s.counters.registrations.Add(1)
-	if s.reregister == nil || time.Since(s.registeredAt) > 2*longestBackoff {
-		s.reregister = newBackoff()
+	if s.reregister == (backOff{}) || time.Since(s.registeredAt) > 2*longestPause {
+		s.reregister = newBackOff(shortestPause, longestPause)
 	}
-	for s.reregister.sleep(s.polling) {
+	for s.reregister.pause(s.polling) {
 		s.pulse.poll.now()
 		d, err := s.register(s.polling, s.delegateID(), s.isDraining())
 		if err == nil {

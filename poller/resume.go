@@ -45,7 +45,7 @@ func (s *session) takeUp(j *job, id string) {
 		s.missed(j, nil)
 		return
 	}
-	for wait := newBackoff(); ; {
+	for wait := newBackOff(shortestPause, longestPause); ; {
 		t, err := s.client.Acquire(s.work, id, j.event)
 		switch {
 		case errors.Is(err, client.ErrMalformed):
@@ -57,7 +57,7 @@ func (s *session) takeUp(j *job, id string) {
 				s.lost.report(err)
 			}
 			s.log.Warn().Err(err).Str("task_id", j.event.TaskID).Msg("could not acquire a task of before the restart")
-			wait.sleep(s.work)
+			wait.pause(s.work)
 			continue
 		case owed.Acquired && s.work.Err() == nil:
 			s.fail(j, id, errRestarted)

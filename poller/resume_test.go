@@ -95,7 +95,7 @@ func TestADelegateThatGetsANewIDIsTold(t *testing.T) {
 	require.True(t, srv.Forget(first.id))
 	told := make(chan struct{}, 1)
 	second := start(t, srv, router.RouteMap{"echo": echo}, poller.WithState(left),
-		poller.WithDisowned(func(context.Context) { told <- struct{}{} }))
+		poller.WithStages(&fakeStages{unclaimed: told}))
 	assert.NotEqual(t, first.id, second.id)
 	receive(t, told)
 	assert.Equal(t, task.OK, wait(t, submit(srv, "echo", `1`)).Code)

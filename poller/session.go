@@ -8,11 +8,15 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/client"
+	"github.com/rs/zerolog"
 )
 
 // finalCalls bounds each thing that is said to the manager after the end: the
 // answer of a cancelled task, and the unregistration.
 const finalCalls = 5 * time.Second
+
+// drainReportInterval is how often a drain logs for what it waits.
+const drainReportInterval = 30 * time.Second
 
 // session is one run of Poll. Its contexts end one after the other:
 //
@@ -24,12 +28,13 @@ type session struct {
 	*Poller
 	board    *board
 	interval time.Duration
-	renamed  bool // since an earlier process, see WithDisowned
+	renamed  bool // since an earlier process, see Stages.CleanUpUnclaimed
 
-	id       atomic.Pointer[string]
-	draining chan struct{}
-	drainOne sync.Once
-	over     chan struct{} // closed when Poll returns
+	id         atomic.Pointer[string]
+	draining   chan struct{}
+	drainOne   sync.Once
+	drainBegan time.Time     // set before draining is closed
+	over       chan struct{} // closed when Poll returns
 
 	polling     context.Context //nolint:containedctx // the session is the contexts' owner
 	endPolling  context.CancelFunc
@@ -46,7 +51,7 @@ type session struct {
 
 	// The poll loop's, for registering again.
 	registeredAt time.Time
-	reregister   *backoff
+	reregister   backOff
 }
 
 func newSession(ctx context.Context, p *Poller, executors int, id string, interval time.Duration) *session {
@@ -76,8 +81,8 @@ func (s *session) run(ctx context.Context) error {
 	loops.Go(func() { s.heartbeats(beating) })
 	s.resume() // before awaitEnd: it may find nothing to do
 	loops.Go(func() { s.awaitEnd(ctx) })
-	if s.renamed && s.disowned != nil {
-		loops.Go(func() { s.disowned(s.work) })
+	if s.renamed && s.stages != nil {
+		loops.Go(func() { s.stages.CleanUpUnclaimed(s.work) })
 	}
 	scheduling.Go(s.scheduleLoop)
 
@@ -98,10 +103,18 @@ func (s *session) run(ctx context.Context) error {
 // drain takes no new stages from now on.
 func (s *session) drain() {
 	s.drainOne.Do(func() {
-		s.log.Info().Msg("draining: no new stages are taken")
 		s.board.drain()
+		s.drainBegan = time.Now()
+		s.logDrain(zerolog.InfoLevel, "draining: taking no new stages, waiting for tasks and transactions")
 		close(s.draining)
 	})
+}
+
+// logDrain logs for what the drain waits, and for how long it has waited.
+func (s *session) logDrain(level zerolog.Level, message string) {
+	types := s.board.runningTypes()
+	s.log.WithLevel(level).Int("transactions", s.slots.Used()).Int("tasks", len(types)).Strs("task_types", types).
+		Stringer("waited", time.Since(s.drainBegan).Round(time.Second)).Msg(message)
 }
 
 func (s *session) isDraining() bool {
@@ -118,6 +131,7 @@ func (s *session) isDraining() bool {
 func (s *session) stop(cause error) {
 	s.drain()
 	if quiet, claims := s.board.quiet(); !quiet || s.slots.Used() > 0 || !s.board.retire(claims) {
+		s.logDrain(zerolog.WarnLevel, "cancelling the running tasks")
 		s.endWork(cause)
 	}
 	s.endPolling()
@@ -144,6 +158,8 @@ func (s *session) awaitEnd(ctx context.Context) {
 // cancelling what runs.
 func (s *session) awaitQuiet(ended <-chan struct{}) {
 	var idle, grace <-chan time.Time
+	report := time.NewTicker(drainReportInterval)
+	defer report.Stop()
 	for last := 0; ; {
 		board, slots := s.board.changed(), s.slots.Changed()
 		switch quiet, claims := s.board.quiet(); {
@@ -172,8 +188,10 @@ func (s *session) awaitQuiet(ended <-chan struct{}) {
 			idle = nil
 		case <-s.polling.Done():
 			return
+		case <-report.C:
+			s.logDrain(zerolog.InfoLevel, "still draining")
 		case <-grace:
-			s.log.Warn().Msg("the grace has ended: cancelling what runs")
+			s.log.Warn().Stringer("grace", s.grace).Msg("the grace of the drain has ended")
 			s.stop(ErrGraceExceeded)
 			return
 		}

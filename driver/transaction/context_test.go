@@ -58,7 +58,7 @@ func TestACleanupOutlivesItsTaskWithinItsOwnTime(t *testing.T) {
 		return rs, errors.New("busy")
 	}
 	s := newStages(t, w.world)
-	s.Manager = transaction.New(w, transaction.WithLedger(s.ledger))
+	s.Stages = transaction.New(w, transaction.WithLedger(s.ledger))
 	s.init("tx")
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,37 +12,40 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// The infrastructures that a manager may mean with a task's type.
+// The infrastructures that task types name, see [WithInfra].
 const (
 	Local      = "local"
 	VM         = "vm"
 	Kubernetes = "kubernetes"
 )
 
-// RoutesFor are the handlers of init, execute and cleanup under the names of the
-// task types that mean one of the infrastructures (PROTOCOL 1 to 3):
+// Routes returns the handlers of init, execute and cleanup by task type, for a
+// router.RouteMap. [WithInfra] says for which infrastructures (docs/protocol.md,
+// sections 1 to 3):
 //
 //	Local       CI_DOCKER_*, local_*
 //	VM          DLITE_CI_VM_*, vm_*
-//	Kubernetes  kubernetes_*, which are ours
+//	Kubernetes  kubernetes_*, an extension of this project
 //
-// An init for VM may bring services, which are started before it is answered. Among
-// the types is DLITE_CI_VM_CAPACITY_TASK, with which a stage reserves what
-// its init will need where the driver is a [driver.Reserver].
-//
-// Which driver the manager has is not for the names to say: a driver of pods may
-// well take the stages that are meant for this machine. Several managers, each
-// with a ledger of its own, make one delegate of several drivers. An unknown
-// infrastructure panics.
-func (m *Manager) RoutesFor(infras ...string) map[string]task.Handler {
-	plain := m.Handlers()
-	wrapped := Handlers{
+// An init for VM may bring services, which are started before it is answered.
+// With DLITE_CI_VM_CAPACITY_TASK a stage reserves the resources of its init, if
+// the driver is a [driver.Reserver].
+func (m *Stages) Routes() map[string]task.Handler { return maps.Clone(m.routes) }
+
+func (m *Stages) newRoutes() map[string]task.Handler {
+	type handlers struct{ Init, Execute, Cleanup task.Handler }
+	plain := handlers{
+		Init:    task.HandlerFunc(m.init),
+		Execute: task.HandlerFunc(m.execute),
+		Cleanup: task.HandlerFunc(m.clean),
+	}
+	wrapped := handlers{
 		Init:    task.HandlerFunc(m.initWithServices),
 		Execute: task.HandlerFunc(inside(m.execute, (*stage.VMExecute).Step)),
 		Cleanup: task.HandlerFunc(inside(m.clean, (*stage.VMCleanup).Cleanup)),
 	}
 	routes := map[string]task.Handler{}
-	for _, infra := range infras {
+	for _, infra := range m.infras {
 		switch infra {
 		case Local:
 			routes[task.TypeDockerInit] = plain.Init

@@ -19,7 +19,7 @@ import (
 // send hands the text of a payload to the route of its type.
 func (s *stages) send(typ, data string) *task.Response {
 	s.t.Helper()
-	h := s.RoutesFor(transaction.VM, transaction.Kubernetes)[typ]
+	h := s.Routes()[typ]
 	require.NotNil(s.t, h, typ)
 	r, _ := task.Serve(s.t.Context(), h, &task.Task{ID: typ, Type: typ, Data: json.RawMessage(data), Account: "acct"})
 	return r
@@ -73,7 +73,7 @@ func TestAnOrphanInAnEnvelopeIsCleanedUp(t *testing.T) {
 	s := newStages(t, w)
 	s.send("DLITE_CI_VM_INITIALIZE_TASK", `{"setup_vm_request":{"id":"stage1","setup_request":{}}}`)
 	require.Equal(t, 1, s.Open())
-	s.Orphan(t.Context(), &task.Task{
+	s.CleanUpForgotten(t.Context(), &task.Task{
 		Type: "DLITE_CI_VM_EXECUTE_TASK", Data: json.RawMessage(`{"execute_step_request":{"stage_runtime_id":"stage1","start_step_request":{"id":"s"}}}`),
 	})
 	assert.Zero(t, s.Open())
@@ -100,6 +100,5 @@ func TestAnnouncedStepsReachTheDriver(t *testing.T) {
 
 func TestAnUnknownInfrastructurePanics(t *testing.T) {
 	t.Parallel()
-	s := newStages(t, newWorld())
-	assert.Panics(t, func() { s.RoutesFor("mainframe") })
+	assert.Panics(t, func() { transaction.New(newWorld(), transaction.WithInfra("mainframe")) })
 }

@@ -39,7 +39,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	routes := router.New(router.RouteMap(stages.Routes()))
+	routes := router.New(stages.Routes())
 	send := func(typ string, payload any) *task.Response {
 		data, _ := json.Marshal(payload)
 		r, _ := task.Serve(ctx, routes, &task.Task{ID: typ, Type: typ, Data: data})

@@ -74,9 +74,9 @@ func (t *transaction) perform(ctx context.Context, e *execution) {
 		e.target.Writer = rand.Text()
 		t.notes.add(note{Task: e.id, Writer: e.target.Writer})
 	}
-	e.openLog(t.manager.openLog(ctx, e.target))
-	e.err = t.manager.guard("execution", func() (err error) {
-		e.res, err = t.manager.driver.Execute(ctx, e.env, e.step, e.out, stepLedger{t, e.id})
+	e.openLog(t.stages.openLog(ctx, e.target))
+	e.err = t.stages.guard("execution", func() (err error) {
+		e.res, err = t.stages.driver.Execute(ctx, e.env, e.step, e.out, stepLedger{t, e.id})
 		return err
 	})
 }

@@ -1,10 +1,18 @@
 package transaction
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
-// WithInFlight sets how long after a kill something may still come to be.
+// WithInFlight sets how long after a kill an engine may still create resources.
 func WithInFlight(d time.Duration) Option { return func(c *config) { c.inFlight = d } }
 
-// Crash lets go of the ledger as the end of the process does, and of nothing
-// else.
-func (m *Manager) Crash() error { return m.ledger.close() }
+// WithClock replaces time.Now for leases.
+func WithClock(now func() time.Time) Option { return func(c *config) { c.now = now } }
+
+// Crash unlocks the ledger, as the end of the process does, and does nothing else.
+func (m *Stages) Crash() error { return m.ledger.close() }
+
+// RecoverAll is Recover with the problems that Recover only logs.
+func (m *Stages) RecoverAll(ctx context.Context) error { return m.recover(ctx) }

@@ -178,14 +178,14 @@ func TestACleanupThatIsUnclearKeepsTheRecord(t *testing.T) {
 			t.Parallel()
 			w := &careless{world: newWorld(), cleanup: cleanup}
 			s := newStages(t, w.world)
-			s.Manager = transaction.New(w, transaction.WithLedger(s.ledger))
+			s.Stages = transaction.New(w, transaction.WithLedger(s.ledger))
 			s.init("tx")
 			r := s.cleanup("tx")
 			assert.Equal(t, stage.Failure, statusOf(r))
 			assert.NotContains(t, string(r.Data), "%!w")
 			require.NoError(t, s.Close(t.Context()))
 			w.cleanup = nil
-			s.Manager = transaction.New(w, transaction.WithLedger(s.ledger))
+			s.Stages = transaction.New(w, transaction.WithLedger(s.ledger))
 			require.NoError(t, s.Recover(t.Context()))
 			assert.Empty(t, w.left())
 			require.NoError(t, s.Close(t.Context()))
@@ -203,7 +203,7 @@ func TestAnErrorNamesResourcesAndNoMore(t *testing.T) {
 	w.stubborn = func(driver.Resource) error { return errors.New("busy") }
 	w.onInit = nil
 	bad := &noter{world: w, data: json.RawMessage(`{"password":"` + secret + `"}`)}
-	s.Manager = transaction.New(bad, transaction.WithLedger(t.TempDir()))
+	s.Stages = transaction.New(bad, transaction.WithLedger(t.TempDir()))
 	r := s.init("tx2")
 	assert.Equal(t, stage.Success, statusOf(r))
 	r = s.execute("tx2", "one")
@@ -297,12 +297,12 @@ func TestCloseWaitsForWhatIsBeingTriedAgain(t *testing.T) {
 		return rs, errors.New("busy")
 	}
 	s := newStages(t, w.world)
-	s.Manager = transaction.New(w, transaction.WithLedger(s.ledger))
+	s.Stages = transaction.New(w, transaction.WithLedger(s.ledger))
 	s.init("tx")
 	s.cleanup("tx")
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { s.Tend(ctx, time.Millisecond) })
+	wg.Go(func() { s.Maintain(ctx, time.Millisecond) })
 	<-trying
 	closed := make(chan error, 1)
 	go func() { closed <- s.Close(t.Context()) }()

@@ -16,7 +16,7 @@ import (
 
 // init opens a transaction. A driver that fails is an answer with status
 // FAILURE, after the transaction has cleaned itself up (SPEC T3).
-func (m *Manager) init(ctx context.Context, req *task.Request[stage.InitRequest]) (*stage.InitResponse, error) {
+func (m *Stages) init(ctx context.Context, req *task.Request[stage.InitRequest]) (*stage.InitResponse, error) {
 	id := req.Data.TransactionID()
 	if id == "" {
 		return nil, task.BadRequest(errors.New("the init names no transaction: group_id or network.id is needed"))
@@ -54,7 +54,7 @@ func (m *Manager) init(ctx context.Context, req *task.Request[stage.InitRequest]
 
 // admit makes the transaction of a new init, or finds the one that a repeated
 // init means.
-func (m *Manager) admit(id string, req *task.Request[stage.InitRequest]) (*transaction, bool, error) {
+func (m *Stages) admit(id string, req *task.Request[stage.InitRequest]) (*transaction, bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t := m.open[id]; t != nil {
@@ -80,15 +80,15 @@ func (m *Manager) admit(id string, req *task.Request[stage.InitRequest]) (*trans
 
 // takeSlot makes the transaction the owner of the slot that the poller took for
 // its init. An init that came another way counts too.
-func (m *Manager) takeSlot(ctx context.Context, t *transaction) {
+func (m *Stages) takeSlot(ctx context.Context, t *transaction) {
 	if slot, ok := capacity.FromContext(ctx); ok && slot.Keep() {
 		t.slot = slot
-	} else if m.slots != nil {
+	} else {
 		t.slot = m.slots.Force()
 	}
 }
 
-func (m *Manager) environment(id string, req *task.Request[stage.InitRequest]) driver.Environment {
+func (m *Stages) environment(id string, req *task.Request[stage.InitRequest]) driver.Environment {
 	d := &req.Data
 	labels := map[string]string{}
 	maps.Copy(labels, d.Network.Labels)
@@ -108,15 +108,15 @@ func (m *Manager) environment(id string, req *task.Request[stage.InitRequest]) d
 func (t *transaction) start(ctx context.Context) error {
 	ctx, stop := join(ctx, t.alive)
 	defer stop()
-	if err := t.manager.awaitSettled(ctx, t.env.ID); err != nil {
+	if err := t.stages.awaitSettled(ctx, t.env.ID); err != nil {
 		return fmt.Errorf("an earlier attempt at the transaction has to be cleaned up first: %w", err)
 	}
-	j, err := t.manager.ledger.begin(&t.env)
+	j, err := t.stages.ledger.begin(&t.env)
 	if err != nil {
 		return fmt.Errorf("nothing was started: %w", err)
 	}
 	t.journal = j
-	if err := t.manager.guard("init", func() error { return t.manager.driver.Init(ctx, &t.env, t) }); err != nil {
+	if err := t.stages.guard("init", func() error { return t.stages.driver.Init(ctx, &t.env, t) }); err != nil {
 		return withCause(ctx, err)
 	}
 	t.note()
@@ -125,7 +125,7 @@ func (t *transaction) start(ctx context.Context) error {
 	return j.append(entry{Open: &t.env, Ready: t.notes != nil}, !durable)
 }
 
-func (m *Manager) initAnswer(t *transaction, err error) *stage.InitResponse {
+func (m *Stages) initAnswer(t *transaction, err error) *stage.InitResponse {
 	r := &stage.InitResponse{
 		Status: status(err), InfraType: m.driver.Infra(),
 		DelegateMeta: stage.DelegateMeta{ID: m.delegate, HostName: m.delegate},
@@ -138,7 +138,7 @@ func (m *Manager) initAnswer(t *transaction, err error) *stage.InitResponse {
 
 // execute runs a step. A step that ran and failed, and a driver that fails, are
 // answers with status FAILURE or TIMEOUT.
-func (m *Manager) execute(ctx context.Context, req *task.Request[stage.ExecuteRequest]) (*stage.ExecuteResponse, error) {
+func (m *Stages) execute(ctx context.Context, req *task.Request[stage.ExecuteRequest]) (*stage.ExecuteResponse, error) {
 	ids := req.Data.TransactionIDs()
 	t, ok := m.find(ids)
 	if !ok || !t.enter() {
@@ -224,14 +224,14 @@ func (t *transaction) maskArtifact(b []byte) []byte {
 
 // clean ends a transaction. It needs nothing but the id: a transaction that is
 // not here, never was, or has ended already, is clean (SPEC T3).
-func (m *Manager) clean(ctx context.Context, req *task.Request[stage.CleanupRequest]) (*stage.CleanupResponse, error) {
+func (m *Stages) clean(ctx context.Context, req *task.Request[stage.CleanupRequest]) (*stage.CleanupResponse, error) {
 	ids := req.Data.TransactionIDs()
 	if len(ids) == 0 {
 		return nil, task.BadRequest(errors.New("the cleanup names no transaction: group_id or network is needed"))
 	}
 	mask := func(s string) string { return s }
 	var err error
-	switch open, stuck := m.findOrBar(ids); {
+	switch open, stuck := m.findOrBlock(ids); {
 	case open != nil:
 		mask, err = open.secrets.Mask, open.close(ctx)
 	case stuck != nil:
@@ -249,7 +249,7 @@ func (m *Manager) clean(ctx context.Context, req *task.Request[stage.CleanupRequ
 // Orphan cleans up the transaction that a task of this manager's routes belongs
 // to: the task's manager has forgotten it, so that no cleanup will come. It fits
 // poller.WithOrphan.
-func (m *Manager) Orphan(ctx context.Context, t *task.Task) {
+func (m *Stages) CleanUpForgotten(ctx context.Context, t *task.Task) {
 	tx, ok := m.find(transactionIDs(t))
 	if !ok {
 		return

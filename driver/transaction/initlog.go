@@ -15,7 +15,7 @@ import (
 // the first word: most inits have nothing to say, and the key may be that of a
 // step that the manager writes to itself.
 func (t *transaction) initLog(ctx context.Context, req *task.Request[stage.InitRequest]) *maskedLog {
-	log := &lazyLog{open: func() Log { return t.manager.resolveLog(ctx, req.Data.LogConfig, req.Data.LogKey) }}
+	log := &lazyLog{open: func() Log { return t.stages.openTaskLog(ctx, req.Data.LogConfig, req.Data.LogKey) }}
 	return &maskedLog{Masker: secrets.NewMasker(log, t.secrets), log: log}
 }
 

@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// DefaultLogWait is how long an answer waits for its log.
-const DefaultLogWait = 2 * time.Second
-
 // endLog closes a log. While the log service is away, which must not hold up a
 // stage for long, the caller goes on after a while, and the log ends behind it:
 // closeLogs waits for it. It is called while the transaction is not quiet, or not
@@ -20,12 +17,12 @@ func (t *transaction) endLog(ctx context.Context, l Log, step string) {
 		defer close(done)
 		t.closeLog(context.WithoutCancel(ctx), l, step)
 	})
-	wait := time.NewTimer(t.manager.logWait)
+	wait := time.NewTimer(t.stages.logWait)
 	defer wait.Stop()
 	select {
 	case <-done:
 	case <-wait.C:
-		t.manager.log.Debug().Str("transaction", t.env.ID).Str("step", step).Msg("answering before the log has arrived")
+		t.stages.log.Debug().Str("transaction", t.env.ID).Str("step", step).Msg("answering before the log has arrived")
 	}
 }
 
@@ -34,12 +31,12 @@ func (t *transaction) endLog(ctx context.Context, l Log, step string) {
 func (t *transaction) closeLog(ctx context.Context, l Log, step string) {
 	defer func() {
 		if p := recover(); p != nil { // nobody above us would stop it
-			t.manager.log.Error().Str("transaction", t.env.ID).Str("step", step).
+			t.stages.log.Error().Str("transaction", t.env.ID).Str("step", step).
 				Str("error", t.secrets.Mask(fmt.Sprint(p))).Msg("closing a log panicked")
 		}
 	}()
 	if lost := l.Close(ctx); lost != nil {
-		t.manager.log.Warn().Str("transaction", t.env.ID).Str("step", step).
+		t.stages.log.Warn().Str("transaction", t.env.ID).Str("step", step).
 			Str("error", t.secrets.Mask(lost.Error())).Msg("a log is not complete")
 	}
 }

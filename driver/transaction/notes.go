@@ -65,16 +65,16 @@ const (
 
 // notesDir is where the notes of this ledger's transactions are, in a folder that
 // nobody else gets into.
-func (m *Manager) notesDir() string { return filepath.Join(m.memory, "dlite-"+m.ledger.id) }
+func (m *Stages) notesDir() string { return filepath.Join(m.memory, "dlite-"+m.ledger.id) }
 
 // notesPath is where a journal's notes are.
-func (m *Manager) notesPath(journal string) string {
+func (m *Stages) notesPath(journal string) string {
 	return filepath.Join(m.notesDir(), strings.TrimSuffix(filepath.Base(journal), journalSuffix)+notesSuffix)
 }
 
 // note begins the notes of a transaction whose init has ended.
 func (t *transaction) note() {
-	m := t.manager
+	m := t.stages
 	if !m.resumes() {
 		return
 	}
@@ -93,7 +93,7 @@ func (t *transaction) note() {
 }
 
 func (t *transaction) willNotSurvive(err error) {
-	t.manager.log.Warn().Err(err).Str("transaction", t.env.ID).Msg("the transaction will not survive a restart of the delegate")
+	t.stages.log.Warn().Err(err).Str("transaction", t.env.ID).Msg("the transaction will not survive a restart of the delegate")
 }
 
 // reopenNotes continues the notes of an earlier process.
@@ -208,7 +208,7 @@ func (t *transaction) unnoted() []string {
 
 // dropNotes removes the notes of this ledger that belong to no open transaction,
 // and their folder when it is empty then.
-func (m *Manager) dropNotes() {
+func (m *Stages) dropNotes() {
 	if !m.resume {
 		return
 	}
@@ -231,7 +231,7 @@ func (m *Manager) dropNotes() {
 }
 
 // resumes says whether transactions are kept for a later process.
-func (m *Manager) resumes() bool {
+func (m *Stages) resumes() bool {
 	if !m.resume {
 		return false
 	}
@@ -240,7 +240,7 @@ func (m *Manager) resumes() bool {
 }
 
 // whyNot tells why nothing is taken up, though it was asked for.
-func (m *Manager) whyNot() error {
+func (m *Stages) whyNot() error {
 	if _, ok := m.driver.(driver.Reattacher); !ok {
 		return fmt.Errorf("the %s driver cannot go on with what another process began", m.driver.Infra())
 	}

@@ -19,7 +19,7 @@ const defaultReservation = 2 * time.Minute
 // [driver.Reserver]; any other one has nothing that could run out. It opens no
 // transaction and takes no slot (SPEC Q1). A driver that fails is an answer with
 // status FAILURE.
-func (m *Manager) reserve(ctx context.Context, req *task.Request[stage.VMCapacity]) (*stage.CapacityResponse, error) {
+func (m *Stages) reserve(ctx context.Context, req *task.Request[stage.VMCapacity]) (*stage.CapacityResponse, error) {
 	in := &req.Data.Reservation
 	if in.ID == "" {
 		return nil, task.BadRequest(errors.New("the reservation names no stage: id is needed"))
@@ -62,7 +62,7 @@ func (m *Manager) reserve(ctx context.Context, req *task.Request[stage.VMCapacit
 }
 
 // reservable is an error when no init of that id would be taken.
-func (m *Manager) reservable(id string) error {
+func (m *Stages) reservable(id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, ok := m.closed[id]; ok && m.open[id] == nil {
@@ -75,14 +75,14 @@ func (m *Manager) reservable(id string) error {
 }
 
 // giveBack ends a reservation where nobody waits to be told that it cannot.
-func (m *Manager) giveBack(ctx context.Context, id string) {
+func (m *Stages) giveBack(ctx context.Context, id string) {
 	if err := m.unreserve(ctx, id); err != nil {
 		m.log.Warn().Err(err).Str("transaction", id).Msg("could not give back a reservation; it ends with its time")
 	}
 }
 
 // unreserve gives back what no init has used.
-func (m *Manager) unreserve(ctx context.Context, ids ...string) error {
+func (m *Stages) unreserve(ctx context.Context, ids ...string) error {
 	reserver, ok := m.driver.(driver.Reserver)
 	if !ok {
 		return nil

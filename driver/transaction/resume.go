@@ -15,7 +15,7 @@ import (
 
 // takeUp makes a transaction of an earlier process one of this process. It
 // reports false when that cannot be, and the transaction is to be cleaned up.
-func (m *Manager) takeUp(ctx context.Context, l leftover) bool {
+func (m *Stages) takeUp(ctx context.Context, l leftover) bool {
 	if !m.resume || !l.ready {
 		return false
 	}
@@ -30,7 +30,7 @@ func (m *Manager) takeUp(ctx context.Context, l leftover) bool {
 
 // reopen reads what there is to know about a transaction and follows its
 // background steps further.
-func (m *Manager) reopen(ctx context.Context, l leftover) (*transaction, error) {
+func (m *Stages) reopen(ctx context.Context, l leftover) (*transaction, error) {
 	if !m.resumes() {
 		return nil, m.whyNot()
 	}
@@ -69,9 +69,7 @@ func (m *Manager) reopen(ctx context.Context, l leftover) (*transaction, error) 
 			return nil, errors.New(t.secrets.Mask(fmt.Sprintf("its background step %q: %v", s.background.Step.ID, err)))
 		}
 	}
-	if m.slots != nil {
-		t.slot = m.slots.Force()
-	}
+	t.slot = m.slots.Force()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.open[t.env.ID] = t
@@ -84,7 +82,7 @@ func (t *transaction) followFurther(ctx context.Context, id string, s earlier) e
 	defer stop()
 	target := s.background.Log
 	target.resume(s.writer)
-	log := &lazyLog{open: func() Log { return t.manager.openLog(ctx, target) }}
+	log := &lazyLog{open: func() Log { return t.stages.openLog(ctx, target) }}
 	out := &maskedLog{Masker: secrets.NewMasker(log, t.secrets), log: log}
 	t.keepLog(out)
 	_, err := t.reattach(ctx, &execution{id: id, env: t.environment(), step: s.background.Step, out: out}, s.begun)
@@ -93,8 +91,8 @@ func (t *transaction) followFurther(ctx context.Context, id string, s earlier) e
 
 // reattach has the driver go on with what an earlier process began.
 func (t *transaction) reattach(ctx context.Context, e *execution, begun []driver.Resource) (res *driver.Result, err error) {
-	err = t.manager.guard("reattaching", func() error {
-		res, err = t.manager.driver.(driver.Reattacher).Reattach(ctx, e.env, e.step, e.out, stepLedger{t, e.id}, begun)
+	err = t.stages.guard("reattaching", func() error {
+		res, err = t.stages.driver.(driver.Reattacher).Reattach(ctx, e.env, e.step, e.out, stepLedger{t, e.id}, begun)
 		return err
 	})
 	return res, err
@@ -120,10 +118,10 @@ func (t *transaction) begunBefore(id string) (earlier, bool) {
 // goOn follows a step that an earlier process began. It reports false when
 // nothing of it has run.
 func (t *transaction) goOn(ctx context.Context, e *execution, s earlier) bool {
-	t.manager.log.Info().Str("transaction", t.env.ID).Str("step", e.step.ID).Msg("going on with a step of an earlier process")
+	t.stages.log.Info().Str("transaction", t.env.ID).Str("step", e.step.ID).Msg("going on with a step of an earlier process")
 	target := e.target
 	target.resume(s.writer)
-	log := &lazyLog{open: func() Log { return t.manager.openLog(ctx, target) }}
+	log := &lazyLog{open: func() Log { return t.stages.openLog(ctx, target) }}
 	e.openLog(log)
 	e.res, e.err = t.reattach(ctx, e, s.begun)
 	if errors.Is(e.err, driver.ErrNotBegun) {
@@ -139,7 +137,7 @@ func (t *transaction) goOn(ctx context.Context, e *execution, s earlier) bool {
 // Disown cleans up the transactions that Recover has taken up and nobody has
 // asked for: their manager has forgotten this delegate. It fits
 // poller.WithDisowned.
-func (m *Manager) Disown(ctx context.Context) {
+func (m *Stages) CleanUpUnclaimed(ctx context.Context) {
 	m.mu.Lock()
 	var all []*transaction
 	for _, t := range m.open {
@@ -160,7 +158,7 @@ func (m *Manager) Disown(ctx context.Context) {
 }
 
 // awaitSettled waits until nothing is left of an earlier transaction of that id.
-func (m *Manager) awaitSettled(ctx context.Context, id string) error {
+func (m *Stages) awaitSettled(ctx context.Context, id string) error {
 	for {
 		t := m.stuckAs(id)
 		if t == nil {
@@ -179,7 +177,7 @@ func (m *Manager) awaitSettled(ctx context.Context, id string) error {
 	}
 }
 
-func (m *Manager) stuckAs(id string) *transaction {
+func (m *Stages) stuckAs(id string) *transaction {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for t := range m.stuck {

@@ -60,9 +60,10 @@ func newLife(t *testing.T) *life {
 func (l *life) process(opts ...transaction.Option) *stages {
 	l.t.Helper()
 	s := unmanagedStages(l.t, l.w.world, l.ledger, opts...)
-	s.Manager = transaction.New(l.w, append([]transaction.Option{
+	s.Stages = transaction.New(l.w, append([]transaction.Option{
 		transaction.WithLedger(l.ledger), transaction.WithSlots(s.slots), transaction.WithLog(s.logs.open),
 		transaction.WithResume(l.memory), transaction.WithInFlight(0),
+		transaction.WithInfra(transaction.Local, transaction.VM),
 	}, opts...)...)
 	require.NoError(l.t, s.Recover(l.t.Context()))
 	l.t.Cleanup(func() {
@@ -348,13 +349,13 @@ func TestAnInitThatHadNotEndedBeginsAnew(t *testing.T) {
 func TestATransactionThatNobodyAsksForGoes(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*stages, *atomic.Int64){
-		"disowned": func(s *stages, _ *atomic.Int64) { s.Disown(s.t.Context()) },
+		"disowned": func(s *stages, _ *atomic.Int64) { s.CleanUpUnclaimed(s.t.Context()) },
 		"forgotten": func(s *stages, clock *atomic.Int64) {
 			clock.Add(int64(transaction.ResumeWait))
 			ctx, cancel := context.WithCancel(s.t.Context())
 			defer cancel()
 			s.world.stubborn = func(driver.Resource) error { cancel(); return nil }
-			s.Tend(ctx, time.Millisecond)
+			s.Maintain(ctx, time.Millisecond)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -18,7 +18,7 @@ type services struct {
 // initWithServices opens a transaction and starts its services (PROTOCOL 3). One
 // that does not start is told of, and fails nothing: whether the stage can do
 // without it is the manager's to say.
-func (m *Manager) initWithServices(ctx context.Context, req *task.Request[stage.VMInit]) (*stage.InitResponse, error) {
+func (m *Stages) initWithServices(ctx context.Context, req *task.Request[stage.VMInit]) (*stage.InitResponse, error) {
 	in := req.Data.Init()
 	r, err := m.init(ctx, &task.Request[stage.InitRequest]{Task: req.Task, Data: in})
 	if err != nil || r.Status != stage.Success || len(req.Data.Services) == 0 {
@@ -40,7 +40,7 @@ func (m *Manager) initWithServices(ctx context.Context, req *task.Request[stage.
 
 // startServices starts all at once and returns when each has begun, and can be used
 // where it says how that shows.
-func (m *Manager) startServices(ctx context.Context, req *task.Request[stage.VMInit]) []stage.ServiceStatus {
+func (m *Stages) startServices(ctx context.Context, req *task.Request[stage.VMInit]) []stage.ServiceStatus {
 	all := make([]stage.ServiceStatus, len(req.Data.Services))
 	var wg sync.WaitGroup
 	for i := range all {

@@ -79,7 +79,7 @@ func TestAnInitThatIsAbortedBeforeItsServicesRun(t *testing.T) {
 		return nil, ctx.Err()
 	}
 	s := newStages(t, w)
-	h := s.RoutesFor(transaction.VM)["DLITE_CI_VM_INITIALIZE_TASK"]
+	h := s.Routes()["DLITE_CI_VM_INITIALIZE_TASK"]
 	r, _ := task.Serve(ctx, h, &task.Task{ID: "i", Type: "DLITE_CI_VM_INITIALIZE_TASK", Data: json.RawMessage(initWithServices)})
 	assert.NotEqual(t, stage.Success, statusOf(r), string(r.Data))
 	assert.Zero(t, s.Open())

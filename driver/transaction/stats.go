@@ -17,7 +17,7 @@ type Stats struct {
 }
 
 // Stats returns the counts. It may be called at any time.
-func (m *Manager) Stats() Stats {
+func (m *Stages) Stats() Stats {
 	return Stats{Open: m.Open(), LogBytes: m.counters.logBytes.Load(), LogsIncomplete: m.counters.logsIncomplete.Load()}
 }
 

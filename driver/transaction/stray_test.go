@@ -35,7 +35,7 @@ func TestWhatNoRecordNamesGoesByItsLabel(t *testing.T) {
 	t.Parallel()
 	w := &searchable{world: newWorld()}
 	s := newStages(t, w.world)
-	s.Manager = transaction.New(w, transaction.WithLedger(s.ledger), transaction.WithDelegate("tester"))
+	s.Stages = transaction.New(w, transaction.WithLedger(s.ledger), transaction.WithDelegate("tester"))
 	s.init("open")
 	for name, do := range map[string]func(){
 		"at the start": func() { require.NoError(t, s.Recover(t.Context())) },
@@ -76,7 +76,7 @@ func TestWhatComesLateIsRemovedToo(t *testing.T) {
 	mu.Unlock()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { s.Tend(ctx, time.Millisecond) })
+	wg.Go(func() { s.Maintain(ctx, time.Millisecond) })
 	require.Eventually(t, func() bool { return len(s.records()) == 0 }, 10*time.Second, time.Millisecond)
 	cancel()
 	wg.Wait()

@@ -25,15 +25,15 @@ func (t *transaction) sweep(ctx context.Context) error {
 	if t.journal == nil || t.settled {
 		return nil // without a record nothing was made
 	}
-	ctx, cancel := context.WithTimeout(ctx, t.manager.cleanup)
+	ctx, cancel := context.WithTimeout(ctx, t.stages.cleanup)
 	defer cancel()
 	t.mu.Lock()
 	resources := slices.Clone(t.resources)
 	t.mu.Unlock()
-	early := t.manager.now().Before(t.lateUntil)
+	early := t.stages.now().Before(t.lateUntil)
 	left, err := t.clean(ctx, resources)
 	if early && err == nil {
-		t.manager.keep(t) // once more, a little later
+		t.stages.keep(t) // once more, a little later
 		return nil
 	}
 	t.mu.Lock()
@@ -44,7 +44,7 @@ func (t *transaction) sweep(ctx context.Context) error {
 	}
 	if len(left) == 0 && err == nil {
 		t.settled = true
-		t.manager.settle(t)
+		t.stages.settle(t)
 		return nil
 	}
 	for _, r := range resources {
@@ -52,7 +52,7 @@ func (t *transaction) sweep(ctx context.Context) error {
 			err = errors.Join(err, t.journal.append(entry{Gone: &r}, durable))
 		}
 	}
-	t.manager.keep(t)
+	t.stages.keep(t)
 	return fmt.Errorf("cleaning up transaction %s: %w (left: %s)", t.env.ID, err, names(left))
 }
 
@@ -63,7 +63,7 @@ const inFlight = 10 * time.Second
 
 // sweepByLabels removes what carries this ledger's label, and belongs to no
 // transaction that is open or on record: what no ledger knows any more.
-func (m *Manager) sweepByLabels(ctx context.Context) error {
+func (m *Stages) sweepByLabels(ctx context.Context) error {
 	finder, ok := m.driver.(driver.Finder)
 	if !ok {
 		return nil
@@ -89,7 +89,7 @@ func (m *Manager) sweepByLabels(ctx context.Context) error {
 }
 
 // knows says whether a transaction is open or on record here.
-func (m *Manager) knows(id string) bool {
+func (m *Stages) knows(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.open[id] != nil {
@@ -105,7 +105,7 @@ func (m *Manager) knows(id string) bool {
 
 // due is when a transaction that is kept for it has to be swept again; zero
 // means that there is none.
-func (m *Manager) due() (at time.Time) {
+func (m *Stages) due() (at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for t := range m.stuck {
@@ -119,8 +119,8 @@ func (m *Manager) due() (at time.Time) {
 // clean has the driver remove resources. A driver that fails without saying what
 // is left may have removed nothing.
 func (t *transaction) clean(ctx context.Context, rs []driver.Resource) (left []driver.Resource, err error) {
-	err = t.manager.guard("cleanup", func() error {
-		left, err = t.manager.driver.Cleanup(ctx, rs)
+	err = t.stages.guard("cleanup", func() error {
+		left, err = t.stages.driver.Cleanup(ctx, rs)
 		return err
 	})
 	switch {
@@ -154,7 +154,7 @@ func (t *transaction) abandon(ctx context.Context) {
 
 // guard calls a driver. One that panics has failed, and no more than that: its
 // transaction still has to end.
-func (m *Manager) guard(what string, call func() error) (err error) {
+func (m *Stages) guard(what string, call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the driver's %s panicked: %v", what, p)
@@ -165,21 +165,21 @@ func (m *Manager) guard(what string, call func() error) (err error) {
 }
 
 // keep makes a transaction one that Tend tries to clean up again.
-func (m *Manager) keep(t *transaction) {
+func (m *Stages) keep(t *transaction) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stuck[t] = struct{}{}
 }
 
 // settle ends the attempts to clean up a transaction.
-func (m *Manager) settle(t *transaction) {
+func (m *Stages) settle(t *transaction) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.stuck, t)
 }
 
 // unfinished are the transactions whose cleanup is to be tried again.
-func (m *Manager) unfinished() []*transaction {
+func (m *Stages) unfinished() []*transaction {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var all []*transaction
@@ -190,7 +190,7 @@ func (m *Manager) unfinished() []*transaction {
 }
 
 // has says whether this process takes care of a record.
-func (m *Manager) has(path string) bool {
+func (m *Stages) has(path string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for t := range m.stuck {

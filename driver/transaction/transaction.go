@@ -24,7 +24,7 @@ var errClosing = errors.New("the transaction is being cleaned up")
 //	init: opening -> open -> closing -> gone
 //	            \------------^
 type transaction struct {
-	manager *Manager
+	stages  *Stages
 	env     driver.Environment
 	journal *journal       // set before ready is closed; nil when there is no record
 	slot    *capacity.Slot // set before ready is closed; nil when nothing counts
@@ -61,9 +61,9 @@ type transaction struct {
 	earlier map[string]earlier // what is known of its steps, by task
 }
 
-func (m *Manager) newTransaction(env driver.Environment) *transaction {
+func (m *Stages) newTransaction(env driver.Environment) *transaction {
 	t := &transaction{
-		manager: m, env: env, secrets: secrets.NewSet(secrets.Config{}), exports: map[string]string{},
+		stages: m, env: env, secrets: secrets.NewSet(secrets.Config{}), exports: map[string]string{},
 		ready: make(chan struct{}), gone: make(chan struct{}), quiet: make(chan struct{}), touched: m.now(),
 		sweeping: make(chan struct{}, 1),
 	}
@@ -74,7 +74,7 @@ func (m *Manager) newTransaction(env driver.Environment) *transaction {
 
 // restore makes the transaction that a journal of an earlier process tells of.
 // Nobody can reach it; it is there to be swept.
-func (m *Manager) restore(l leftover) *transaction {
+func (m *Stages) restore(l leftover) *transaction {
 	t := m.newTransaction(l.env)
 	t.journal, t.resources = reopen(l.path), l.resources
 	t.lateUntil = l.written.Add(m.inFlight)
@@ -132,7 +132,7 @@ func (t *transaction) enter() bool {
 		t.quiet = make(chan struct{})
 	}
 	t.running++
-	t.touched, t.resumed = t.manager.now(), false
+	t.touched, t.resumed = t.stages.now(), false
 	return true
 }
 
@@ -145,7 +145,7 @@ func (t *transaction) isClosing() bool {
 func (t *transaction) leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.touched = t.manager.now()
+	t.touched = t.stages.now()
 	if t.running--; t.running == 0 {
 		close(t.quiet)
 	}
@@ -218,17 +218,17 @@ func (t *transaction) close(ctx context.Context) error {
 	}
 	t.notes.remove()
 	t.closeLogs(context.WithoutCancel(ctx))
-	t.manager.remove(t)
+	t.stages.remove(t)
 	close(t.gone)
 	return t.cleanErr
 }
 
 // remove forgets an ended transaction.
-func (m *Manager) remove(t *transaction) {
+func (m *Stages) remove(t *transaction) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.open[t.env.ID] == t {
 		delete(m.open, t.env.ID)
 	}
-	m.bar(t.env.ID)
+	m.blockIDs(t.env.ID)
 }

@@ -192,7 +192,7 @@ func TestWhatCannotBeRemovedIsReportedAndTriedAgain(t *testing.T) {
 	assert.Equal(t, []driver.Resource{{Kind: "network", ID: "tx"}}, last, "what went is not tried again")
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { again.Tend(ctx, time.Millisecond) })
+	wg.Go(func() { again.Maintain(ctx, time.Millisecond) })
 	require.Eventually(t, func() bool { return len(again.records()) == 0 }, time.Minute, time.Millisecond)
 	cancel()
 	wg.Wait()
@@ -225,7 +225,7 @@ func TestALeaseEnds(t *testing.T) {
 	now = now.Add(2 * time.Hour)
 	mu.Unlock()
 	ctx, cancel := context.WithCancel(t.Context())
-	wg.Go(func() { s.Tend(ctx, time.Millisecond) })
+	wg.Go(func() { s.Maintain(ctx, time.Millisecond) })
 	require.Eventually(t, func() bool { return s.Open() == 1 }, 10*time.Second, time.Millisecond)
 	assert.Contains(t, w.left(), "network busy")
 	cancel()

@@ -181,13 +181,16 @@ func (o *oneLog) Close(context.Context) error {
 
 // stages is a manager of transactions under test.
 type stages struct {
-	*transaction.Manager
+	*transaction.Stages
 	t      *testing.T
 	world  *world
 	logs   *logs
 	ledger string
 	slots  *capacity.Slots
 }
+
+// Recover returns also the problems that the real method only logs.
+func (s *stages) Recover(ctx context.Context) error { return s.RecoverAll(ctx) }
 
 func newStages(t *testing.T, w *world, opts ...transaction.Option) *stages {
 	t.Helper()
@@ -209,9 +212,9 @@ func unmanagedStages(t *testing.T, w *world, dir string, opts ...transaction.Opt
 // stagesOn are unmanaged stages of a driver that has more to it than its world.
 func stagesOn(t *testing.T, d driver.Driver, w *world, dir string, opts ...transaction.Option) *stages {
 	s := &stages{t: t, world: w, logs: newLogs(), ledger: dir, slots: capacity.NewSlots(0)}
-	s.Manager = transaction.New(d, append([]transaction.Option{
+	s.Stages = transaction.New(d, append([]transaction.Option{
 		transaction.WithLedger(dir), transaction.WithSlots(s.slots), transaction.WithLog(s.logs.open),
-		transaction.WithDelegate("tester"),
+		transaction.WithDelegate("tester"), transaction.WithInfra(transaction.Local, transaction.VM, transaction.Kubernetes),
 	}, opts...)...)
 	return s
 }

@@ -15,11 +15,11 @@ import (
 )
 
 // ask sends a task to the transactions and wants it to succeed.
-func ask[Answer any](t *testing.T, stages *transaction.Manager, typ string, data any) (answer Answer) {
+func ask[Answer any](t *testing.T, stages *transaction.Stages, typ string, data any) (answer Answer) {
 	t.Helper()
 	text, err := json.Marshal(data)
 	require.NoError(t, err)
-	r, _ := task.Serve(t.Context(), stages.RoutesFor(transaction.VM)[typ], &task.Task{ID: typ, Type: typ, Data: text})
+	r, _ := task.Serve(t.Context(), stages.Routes()[typ], &task.Task{ID: typ, Type: typ, Data: text})
 	require.Contains(t, string(r.Data), `"command_execution_status":"SUCCESS"`)
 	require.NoError(t, json.Unmarshal(r.Data, &answer))
 	return answer
@@ -31,7 +31,8 @@ func ask[Answer any](t *testing.T, stages *transaction.Manager, typ string, data
 func TestTasksReserveMachines(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, agentProgram(t), vm.PoolConfig{Min: 1, Max: 1})
-	stages := transaction.New(newDriver(t, []*vm.Pool{s.pool}), transaction.WithLedger(t.TempDir()), transaction.WithLog(dropLog))
+	stages := transaction.New(newDriver(t, []*vm.Pool{s.pool}), transaction.WithLedger(t.TempDir()), transaction.WithLog(dropLog),
+		transaction.WithInfra(transaction.VM))
 	t.Cleanup(func() { require.NoError(t, stages.Close(context.WithoutCancel(t.Context()))) })
 	require.Eventually(t, func() bool { return s.pool.Stats().Warm == 1 }, time.Minute, time.Millisecond)
 

@@ -106,7 +106,8 @@ func runVictim() error {
 	if o.Script != "" {
 		return runScript(ctx, d, &o)
 	}
-	stages := transaction.New(&faultyDriver{d, faults}, transaction.WithLedger(filepath.Join(o.Dir, "ledger")), transaction.WithLog(dropLog))
+	stages := transaction.New(&faultyDriver{d, faults}, transaction.WithLedger(filepath.Join(o.Dir, "ledger")), transaction.WithLog(dropLog),
+		transaction.WithInfra(transaction.VM))
 	if err := stages.Recover(ctx); err != nil {
 		return err
 	}
@@ -181,7 +182,7 @@ func reservation(id string, timeout time.Duration) *stage.VMCapacity {
 
 // runStage is a reservation that is for nothing, one that is used, an init, a
 // detached step, a step and a cleanup.
-func runStage(ctx context.Context, stages *transaction.Manager, id, marker string) error {
+func runStage(ctx context.Context, stages *transaction.Stages, id, marker string) error {
 	service := sh("service", "sleep 600 & setsid sleep 600 & wait")
 	service.Detach = true
 	step := sh("step", "echo x > file; sleep 0.05; cat file")
@@ -203,7 +204,7 @@ func runStage(ctx context.Context, stages *transaction.Manager, id, marker strin
 		if err != nil {
 			return err
 		}
-		r, _ := task.Serve(ctx, stages.RoutesFor(transaction.VM)[t.typ], &task.Task{ID: fmt.Sprintf("%s-%d", id, i), Type: t.typ, Data: data})
+		r, _ := task.Serve(ctx, stages.Routes()[t.typ], &task.Task{ID: fmt.Sprintf("%s-%d", id, i), Type: t.typ, Data: data})
 		var answer stage.ExecuteResponse
 		if err := json.Unmarshal(r.Data, &answer); err != nil || answer.Status != stage.Success {
 			return fmt.Errorf("%s: %s %s (%w)", t.typ, answer.Status, answer.ErrorMessage, err)

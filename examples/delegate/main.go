@@ -63,11 +63,7 @@ func (c *serverCommand) Run() error {
 	// The reader of the output may end before the delegate, as tee does after a Ctrl-C.
 	// The delegate must still clean up.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	// From here on no signal ends the process: the second one cancels.
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
-	return serve(context.Background(), cfg, signals)
+	return serve(context.Background(), cfg, nil, os.Interrupt, syscall.SIGTERM)
 }
 
 type settingsCommand struct{}

@@ -14,6 +14,8 @@ import (
 	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/driver/vm"
 	"github.com/delegate-io/dlite/logger/otlp"
 	"github.com/delegate-io/dlite/logger/telemetry"
@@ -21,7 +23,6 @@ import (
 	"github.com/delegate-io/dlite/poller/metrics"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/router/tracing"
-	"github.com/delegate-io/dlite/task/capacity"
 )
 
 // observed is the delegate's side that is seen from outside: metrics, health and
@@ -80,10 +81,10 @@ func (o *observed) middleware(routes router.RouteMap) []router.Middleware {
 }
 
 // watch adds what the delegate's parts tell.
-func (o *observed) watch(p *poller.Poller, slots *capacity.Slots, stages *stages) {
-	o.registry.MustRegister(metrics.Poller(p, slots),
-		metrics.Stages(stages.stats))
-	for _, d := range stages.drivers {
+func (o *observed) watch(p *poller.Poller, stages *transaction.Group, drivers []driver.Driver) {
+	o.registry.MustRegister(metrics.Poller(p, stages.Slots()),
+		metrics.Stages(func() metrics.StageStats { return metrics.StageStats(stages.Stats()) }))
+	for _, d := range drivers {
 		if m, ok := d.(*machines); ok {
 			o.registry.MustRegister(vm.Metrics(m.pools...))
 		}

@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"sort"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -81,7 +80,7 @@ func TestTheDelegateIsSeenFromOutside(t *testing.T) {
 	}
 	assert.NotContains(t, body, secret)
 
-	r.signals <- syscall.SIGTERM // the stage is open, so the drain waits for it
+	r.drain() // the stage is open, so the drain waits for it
 	reason := fetch(t, base+"/readyz", http.StatusServiceUnavailable)
 	assert.Contains(t, reason, "draining: no new stages are taken")
 	fetch(t, base+"/healthz", http.StatusOK)

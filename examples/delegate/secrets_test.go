@@ -71,7 +71,7 @@ func TestStepsGetSecretsFromTheConfiguredProviders(t *testing.T) {
 			assert.Empty(t, filesWith(t, folder, "hush"), "S5: no secret on the disk")
 		}
 		answer[stage.CleanupResponse](d, d.cleanup("one"))
-		d.signals <- os.Interrupt
+		d.drain()
 		require.NoError(t, d.wait())
 	}
 }

@@ -8,12 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/logger/otlp"
 	"github.com/delegate-io/dlite/poller"
@@ -26,8 +26,10 @@ import (
 // remoteTimeout bounds the sending of the last events at the end.
 const remoteTimeout = 5 * time.Second
 
-// serve is the delegate's life. The first signal drains, the second one cancels.
-func serve(ctx context.Context, cfg config, signals <-chan os.Signal) (err error) {
+// serve runs the delegate until ctx ends or the signals end it: the first one
+// drains, the second one cancels. It calls started, which may be nil, before it
+// registers.
+func serve(ctx context.Context, cfg config, started func(*poller.Poller), signals ...os.Signal) (err error) {
 	hidden := secrets.NewSet(secrets.Config{}, append(cfg.values(), cfg.Token, cfg.ProxyPassword)...)
 	remote, closeRemote, err := openRemote(ctx, cfg)
 	if err != nil {
@@ -62,14 +64,13 @@ func serve(ctx context.Context, cfg config, signals <-chan os.Signal) (err error
 	}
 	defer func() { err = errors.Join(err, sources.close()) }()
 	// After what can be wrong with the settings: it may start machines.
-	slots := capacity.NewSlots(cfg.slots())
-	stages, err := openStages(ctx, cfg, slots, log)
+	stages, drivers, err := openStages(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stages.close(ctx)) }()
+	defer func() { err = errors.Join(err, closeStages(ctx, stages)) }() // in case that the poller has not
 
-	types := stages.routes.Merge(sources.routes)
+	types := sources.routes.Merge(stages.Routes())
 	single, err := openStandalone(ctx, cfg.StandaloneConfig, seconds(cfg.CleanupGrace), types, log)
 	if err != nil {
 		return err
@@ -78,9 +79,24 @@ func serve(ctx context.Context, cfg config, signals <-chan os.Signal) (err error
 	types = types.Merge(single.routes)
 	routes := router.New(types, router.WithNotFound(single.programs), router.WithMiddleware(append(seen.middleware(types),
 		router.Recover(log), router.Log(log), routersecrets.Resolve(secrets.ResolverConfig{Providers: sources.providers}))...))
-	p := poller.New(c, routes, append(pollerOptions(cfg, slots, log), poller.WithOrphan(stages.orphan), poller.WithDisowned(stages.disown))...)
-	seen.watch(p, slots, stages)
-	return run(ctx, p, cfg, log, signals)
+	p := poller.New(c, routes, append(pollerOptions(cfg, log), poller.WithStages(stages), poller.WithSignals(signals...))...)
+	seen.watch(p, stages, drivers)
+	if started != nil {
+		started(p)
+	}
+	if err = p.Run(ctx, cfg.Workers); errors.Is(err, transaction.ErrLedger) {
+		err = fmt.Errorf("LEDGER_DIR: %w", err)
+	}
+	return err
+}
+
+// closeTimeout bounds the cleanup at the end.
+const closeTimeout = 2 * time.Minute
+
+func closeStages(ctx context.Context, stages *transaction.Group) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	return stages.Close(ctx)
 }
 
 // openRemote opens the export of the log, nil where it is not wanted. Events that
@@ -103,60 +119,6 @@ func openRemote(ctx context.Context, cfg config) (io.Writer, func() error, error
 		}
 		return nil
 	}, nil
-}
-
-// run registers and polls until the signals have ended it.
-func run(ctx context.Context, p *poller.Poller, cfg config, log zerolog.Logger, signals <-chan os.Signal) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	registered, giveUp := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	wg.Go(func() {
-		select {
-		case <-signals:
-		case <-ctx.Done():
-			return
-		}
-		giveUp() // a registration that is under way
-		second, end := context.WithCancel(ctx)
-		defer end()
-		wg.Go(func() {
-			select {
-			case <-signals:
-				end()
-			case <-second.Done():
-			}
-		})
-		_ = p.Shutdown(second) // Poll returns the error that counts
-	})
-	info, err := register(registered, p, log)
-	if err != nil {
-		return err
-	}
-	err = p.Poll(ctx, cfg.Workers, info.ID, time.Duration(cfg.PollInterval)*time.Millisecond)
-	if errors.Is(err, poller.ErrShutdown) {
-		return nil // the signal came between registration and poll
-	}
-	return err
-}
-
-// register goes on while the manager is away: a service may start before it.
-func register(ctx context.Context, p *poller.Poller, log zerolog.Logger) (*client.Delegate, error) {
-	const longest = 30 * time.Second
-	for wait := time.Second; ; wait = min(2*wait, longest) {
-		info, err := p.Register(ctx)
-		if err == nil || ctx.Err() != nil || !errors.Is(err, client.ErrRetryable) {
-			return info, err
-		}
-		log.Warn().Err(err).Stringer("again_in", wait).Msg("the manager cannot be reached")
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil, err
-		}
-	}
 }
 
 // newClient adds one setting after the other, so that an error names the wrong one.
@@ -196,9 +158,10 @@ func newClient(cfg config, log zerolog.Logger, more ...client.Option) (c *client
 	return c, err
 }
 
-func pollerOptions(cfg config, slots *capacity.Slots, log zerolog.Logger) []poller.Option {
+func pollerOptions(cfg config, log zerolog.Logger) []poller.Option {
 	options := []poller.Option{
-		poller.WithName(cfg.Name), poller.WithTags(cfg.Tags...), poller.WithSlots(slots), poller.WithLogger(log),
+		poller.WithName(cfg.Name), poller.WithTags(cfg.Tags...), poller.WithLogger(log),
+		poller.WithInterval(time.Duration(cfg.PollInterval) * time.Millisecond),
 		poller.WithIdleWait(seconds(cfg.IdleWait)),
 	}
 	if cfg.Resume {

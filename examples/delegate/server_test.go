@@ -15,6 +15,7 @@ import (
 
 	"github.com/delegate-io/dlite/client/clienttest"
 	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -25,16 +26,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type running struct {
 	*clienttest.Server
 	t       *testing.T
-	signals chan os.Signal
+	pollers chan *poller.Poller // receives the poller when it has been made
 	over    chan error
 	workDir string
 	config  config
 }
 
-func start(t *testing.T, extra string) *running {
+func start(t *testing.T, extra string, signals ...os.Signal) *running {
 	t.Helper()
 	r := &running{
-		Server: clienttest.NewServer(), t: t, signals: make(chan os.Signal, 2), over: make(chan error, 1),
+		Server: clienttest.NewServer(), t: t, pollers: make(chan *poller.Poller, 1), over: make(chan error, 1),
 		workDir: filepath.Join(t.TempDir(), "work"),
 	}
 	t.Cleanup(r.Close)
@@ -53,8 +54,24 @@ LEDGER_DIR="`+t.TempDir()+`"
 	require.NoError(t, err)
 	require.Empty(t, warnings)
 	r.config = cfg
-	go func() { r.over <- serve(context.Background(), cfg, r.signals) }()
+	go func() {
+		r.over <- serve(context.Background(), cfg, func(p *poller.Poller) { r.pollers <- p }, signals...)
+	}()
 	return r
+}
+
+// drain begins a drain.
+func (r *running) drain() {
+	p := <-r.pollers
+	go func() { _ = p.Shutdown(context.Background()) }()
+}
+
+// signal sends a signal to this process. Tests run in parallel, so each has a
+// signal of its own.
+func (r *running) signal(s os.Signal) {
+	self, err := os.FindProcess(os.Getpid())
+	require.NoError(r.t, err)
+	require.NoError(r.t, self.Signal(s))
 }
 
 // submit sends a payload as a task of a type.
@@ -104,13 +121,13 @@ func (r *running) wait() error {
 // nothing is left in its work folder.
 func TestTheDelegateRunsAStageAndDrainsOnASignal(t *testing.T) {
 	t.Parallel()
-	r := start(t, "MAX_STAGES=1\n")
+	r := start(t, "MAX_STAGES=1\n", syscall.SIGUSR1)
 	r.init("tx")
 	first := answer[stage.ExecuteResponse](r, r.submit("CI_DOCKER_EXECUTE_TASK",
 		script("tx", "one", `echo "GREETING=hello" >> "$DRONE_ENV"; echo done > result`)))
 	assert.Equal(t, stage.Success, first.Status, first.ErrorMessage)
 
-	r.signals <- syscall.SIGTERM
+	r.signal(syscall.SIGUSR1)
 	// The stage is open: it goes on.
 	second := answer[stage.ExecuteResponse](r, r.submit("CI_DOCKER_EXECUTE_TASK",
 		script("tx", "two", `echo "OUT=$GREETING $(cat result)" >> "$HARNESS_OUTPUT_FILE"; exit 3`)))
@@ -128,7 +145,7 @@ func TestTheDelegateRunsAStageAndDrainsOnASignal(t *testing.T) {
 // P5, T7: the second signal cancels what runs, and what was open is cleaned up.
 func TestASecondSignalCancelsAndCleansUp(t *testing.T) {
 	t.Parallel()
-	r := start(t, "")
+	r := start(t, "", syscall.SIGUSR2)
 	r.init("tx")
 	step := r.submit("CI_DOCKER_EXECUTE_TASK", script("tx", "one", `echo $$ > "$HARNESS_SCRATCH_DIR/../pid"; sleep 600`))
 	select {
@@ -136,8 +153,10 @@ func TestASecondSignalCancelsAndCleansUp(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		require.FailNow(t, "the step does not start")
 	}
-	r.signals <- os.Interrupt
-	r.signals <- os.Interrupt
+	r.signal(syscall.SIGUSR2)
+	p := <-r.pollers
+	require.Eventually(t, func() bool { return p.Health().Draining }, 30*time.Second, time.Millisecond)
+	r.signal(syscall.SIGUSR2)
 	require.ErrorContains(t, r.wait(), "grace")
 	left, err := os.ReadDir(r.workDir)
 	require.NoError(t, err)
@@ -155,6 +174,6 @@ func TestASecondDelegateOnTheSameLedgerGivesUp(t *testing.T) {
 	require.ErrorIs(t, serve(t.Context(), second, nil), transaction.ErrLedger)
 	assert.Equal(t, 1, r.Count(clienttest.CallRegister))
 	answer[stage.CleanupResponse](r, r.cleanup("tx"))
-	r.signals <- syscall.SIGTERM
+	r.drain()
 	require.NoError(t, r.wait())
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
-	"syscall"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -49,7 +48,7 @@ func TestTheDelegateRunsStandaloneTasks(t *testing.T) {
 	own := r.submit("delegate_task", map[string][]byte{"taskPackage": []byte("package")})
 	assert.Equal(t, "package", <-handed)
 
-	r.signals <- syscall.SIGTERM
+	r.drain()
 	require.NoError(t, <-r.over)
 	assert.Zero(t, own.Attempts(), "the legacy process answers the manager by itself")
 }

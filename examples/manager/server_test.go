@@ -132,8 +132,8 @@ func (p *server) delegate(account, secret string) {
 	require.NoError(t, err)
 	stages := transaction.New(d, transaction.WithLedger(t.TempDir()))
 	echo := task.HandlerFunc(func(_ context.Context, r *task.Request[string]) (string, error) { return r.Data, nil })
-	routes := router.RouteMap(stages.Routes()).Merge(router.RouteMap{"echo": echo})
-	polls := poller.New(c, router.New(routes))
+	routes := router.RouteMap{"echo": echo}.Merge(stages.Routes())
+	polls := poller.New(c, router.New(routes), poller.WithStages(stages))
 	info, err := polls.Register(t.Context())
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
@@ -142,8 +142,6 @@ func (p *server) delegate(account, secret string) {
 	t.Cleanup(func() {
 		stop()
 		assert.NoError(t, <-polled)
-		assert.NoError(t, stages.Close(context.Background()))
-		assert.NoError(t, d.Close())
 		c.CloseIdleConnections()
 	})
 }

@@ -23,7 +23,7 @@ import (
 type delegate struct {
 	client *client.HTTP
 	driver *local.Driver
-	stages *transaction.Manager
+	stages *transaction.Stages
 	poller *poller.Poller
 	polled chan error
 	dir    string
@@ -45,12 +45,11 @@ func startDelegate(ctx context.Context, url, secret string, log zerolog.Logger) 
 	if d.driver, err = local.New(local.Config{Host: host.Config{WorkDir: filepath.Join(d.dir, "work"), Log: log}}); err != nil {
 		return nil, err
 	}
-	slots := capacity.NewSlots(1)
-	d.stages = transaction.New(d.driver, transaction.WithSlots(slots), transaction.WithLogger(log),
+	d.stages = transaction.New(d.driver, transaction.WithSlots(capacity.NewSlots(1)), transaction.WithLogger(log),
 		transaction.WithLedger(filepath.Join(d.dir, "ledger")))
-	routes := router.New(router.RouteMap(d.stages.Routes()),
+	routes := router.New(d.stages.Routes(),
 		router.WithMiddleware(router.Recover(log), router.Log(log)))
-	d.poller = poller.New(d.client, routes, poller.WithName("quickstart"), poller.WithSlots(slots), poller.WithLogger(log))
+	d.poller = poller.New(d.client, routes, poller.WithName("quickstart"), poller.WithStages(d.stages), poller.WithLogger(log))
 	info, err := d.poller.Register(ctx)
 	if err != nil {
 		return nil, err
@@ -78,7 +77,7 @@ func (d *delegate) drain(signals <-chan os.Signal) error {
 	if errors.Is(polled, poller.ErrShutdown) {
 		polled = nil // there was nothing to do, and the end came before the first poll
 	}
-	err := errors.Join(polled, d.stages.Close(ctx), d.driver.Close())
+	err := errors.Join(polled, d.stages.Close(ctx)) // Poll has closed them, unless it never began
 	d.client.CloseIdleConnections()
 	return errors.Join(err, os.RemoveAll(d.dir))
 }

@@ -277,7 +277,7 @@ func serveForeign(t *testing.T, url string, protocol client.Protocol, finished <
 		}),
 	}
 	maps.Copy(routes, stages.Routes())
-	p := poller.New(c, router.New(routes), poller.WithName("ours"), poller.WithSlots(slots), poller.WithHeartbeat(20*time.Millisecond))
+	p := poller.New(c, router.New(routes), poller.WithName("ours"), poller.WithStages(stages), poller.WithHeartbeat(20*time.Millisecond))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	info, err := p.Register(ctx)
@@ -292,7 +292,6 @@ func serveForeign(t *testing.T, url string, protocol client.Protocol, finished <
 	}
 	require.NoError(t, p.Shutdown(ctx))
 	require.NoError(t, <-over)
-	require.NoError(t, stages.Close(ctx))
 	assert.Zero(t, slots.Used())
 	return infra
 }

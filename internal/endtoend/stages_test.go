@@ -96,7 +96,7 @@ func (c *counting) Cleanup(_ context.Context, rs []driver.Resource) ([]driver.Re
 type delegate struct {
 	poller *poller.Poller
 	slots  *capacity.Slots
-	stages *transaction.Manager
+	stages *transaction.Stages
 	client *client.HTTP
 	over   chan error
 }
@@ -109,8 +109,8 @@ func startDelegate(t *testing.T, url, name string, d driver.Driver, maxStages in
 	r := &delegate{slots: capacity.NewSlots(maxStages), client: c, over: make(chan error, 1)}
 	r.stages = transaction.New(d, transaction.WithSlots(r.slots), transaction.WithLedger(t.TempDir()),
 		transaction.WithDelegate(name))
-	r.poller = poller.New(c, router.New(router.RouteMap(r.stages.Routes())), poller.WithName(name),
-		poller.WithSlots(r.slots), poller.WithHeartbeat(time.Second))
+	r.poller = poller.New(c, router.New(r.stages.Routes()), poller.WithName(name),
+		poller.WithStages(r.stages), poller.WithHeartbeat(time.Second))
 	info, err := r.poller.Register(t.Context())
 	require.NoError(t, err)
 	go func() { r.over <- r.poller.Poll(context.Background(), 16, info.ID, 50*time.Millisecond) }()
@@ -119,7 +119,7 @@ func startDelegate(t *testing.T, url, name string, d driver.Driver, maxStages in
 
 // stop drains the delegate and says what went wrong.
 func (d *delegate) stop(ctx context.Context) error {
-	err := errors.Join(d.poller.Shutdown(ctx), <-d.over, d.stages.Close(ctx))
+	err := errors.Join(d.poller.Shutdown(ctx), <-d.over)
 	d.client.CloseIdleConnections()
 	return err
 }

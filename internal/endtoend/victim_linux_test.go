@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -80,17 +79,18 @@ func runVictim() error {
 	slots := capacity.NewSlots(4)
 	options := []transaction.Option{
 		transaction.WithSlots(slots), transaction.WithDelegate(o.Name), transaction.WithLedger(filepath.Join(o.Dir, "ledger")),
+		transaction.WithInfra(faults.infra()),
 	}
 	if o.Resume {
 		options = append(options, transaction.WithResume(o.Memory))
 	}
 	stages := transaction.New(&faultyDriver{d, faults}, options...)
-	if err := stages.Recover(ctx); err != nil && (o.EngineWait == 0 || errors.Is(err, transaction.ErrLedger)) {
+	if err := stages.Recover(ctx); err != nil {
 		return err
 	}
 	tending, endTending := context.WithCancel(context.Background())
 	var tend sync.WaitGroup
-	tend.Go(func() { stages.Tend(tending, time.Second) })
+	tend.Go(func() { stages.Maintain(tending, time.Second) })
 	defer tend.Wait()
 	defer endTending()
 	fmt.Println("recovered")
@@ -102,11 +102,11 @@ func runVictim() error {
 	if err != nil {
 		return err
 	}
-	polling := []poller.Option{poller.WithName(o.Name), poller.WithSlots(slots), poller.WithHeartbeat(100 * time.Millisecond)}
+	polling := []poller.Option{poller.WithName(o.Name), poller.WithStages(recoveredStages{stages}), poller.WithHeartbeat(100 * time.Millisecond)}
 	if o.Resume {
-		polling = append(polling, poller.WithState(filepath.Join(o.Dir, "state")), poller.WithDisowned(stages.Disown))
+		polling = append(polling, poller.WithState(filepath.Join(o.Dir, "state")))
 	}
-	p := poller.New(c, router.New(router.RouteMap(stages.RoutesFor(faults.infra()))), polling...)
+	p := poller.New(c, router.New(stages.Routes()), polling...)
 	info, err := p.Register(ctx)
 	if err != nil {
 		return err
@@ -125,6 +125,18 @@ func runVictim() error {
 	}
 	return nil
 }
+
+// recoveredStages are stages that the victim recovers, maintains and closes itself.
+type recoveredStages struct{ *transaction.Stages }
+
+// Recover implements [poller.Stages].
+func (recoveredStages) Recover(context.Context) error { return nil }
+
+// Maintain implements [poller.Stages].
+func (recoveredStages) Maintain(ctx context.Context, _ time.Duration) { <-ctx.Done() }
+
+// Close implements [poller.Stages].
+func (recoveredStages) Close(context.Context) error { return nil }
 
 // faultPoints kills this process at one of the points that it passes: before and
 // after each record and each call to the engine.

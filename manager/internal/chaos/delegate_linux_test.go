@@ -104,11 +104,11 @@ func runDelegate(ctx context.Context, o delegateOrders, order delegateOrder, log
 	}
 	defer c.CloseIdleConnections()
 	options := []poller.Option{
-		poller.WithName(w.Name), poller.WithTags(w.Tags...), poller.WithSlots(w.slots), poller.WithLogger(log),
+		poller.WithName(w.Name), poller.WithTags(w.Tags...), poller.WithStages(w), poller.WithLogger(log),
 		poller.WithHeartbeat(500 * time.Millisecond), poller.WithWait(2 * time.Second), poller.WithGrace(poller.Unbounded),
 	}
 	if w.State != "" {
-		options = append(options, poller.WithState(w.State), poller.WithDisowned(w.disown))
+		options = append(options, poller.WithState(w.State))
 	}
 	p := poller.New(c, router.New(router.RouteMap{
 		"local_init": task.HandlerFunc(w.begin), "local_execute": task.HandlerFunc(w.step), "local_cleanup": task.HandlerFunc(w.finish),
@@ -169,8 +169,24 @@ func (w *worker) recall(file string) {
 	}
 }
 
-// disown drops the stages of an earlier process, which the manager has forgotten.
-func (w *worker) disown(context.Context) {
+// Slots implements [poller.Stages].
+func (w *worker) Slots() *capacity.Slots { return w.slots }
+
+// Recover implements [poller.Stages].
+func (w *worker) Recover(context.Context) error { return nil }
+
+// Maintain implements [poller.Stages].
+func (w *worker) Maintain(ctx context.Context, _ time.Duration) { <-ctx.Done() }
+
+// CleanUpForgotten implements [poller.Stages].
+func (w *worker) CleanUpForgotten(context.Context, *task.Task) {}
+
+// Close implements [poller.Stages].
+func (w *worker) Close(context.Context) error { return nil }
+
+// CleanUpUnclaimed drops the stages of an earlier process, which the manager has
+// forgotten. It implements [poller.Stages].
+func (w *worker) CleanUpUnclaimed(context.Context) {
 	for _, group := range w.recalled {
 		w.drop(group)
 	}

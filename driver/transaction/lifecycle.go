@@ -1,0 +1,160 @@
+package transaction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+// Recover removes the resources that an earlier process left (rule T2). With
+// [WithResume] it resumes transactions where that is possible. Call it before the
+// first task. A resource that cannot be removed stays in the ledger, is logged,
+// and [Stages.Maintain] tries again. Recover returns an error, [ErrLedger], only
+// if the ledger cannot be opened: then no stage can run.
+func (m *Stages) Recover(ctx context.Context) error {
+	err := m.recover(ctx)
+	if err == nil || errors.Is(err, ErrLedger) {
+		return err
+	}
+	m.log.Error().Err(err).Str("driver", m.driver.Infra()).
+		Msg("cannot remove all resources of an earlier process: trying again later")
+	return nil
+}
+
+// recover returns every problem, also those that do not prevent stages.
+func (m *Stages) recover(ctx context.Context) error {
+	records, err := m.ledger.leftovers()
+	problems := make([]error, len(records), len(records)+2)
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, parallelRecovery)
+	for i, l := range records {
+		if m.has(l.path) {
+			continue
+		}
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			problems[i] = m.recoverOne(ctx, l)
+		})
+	}
+	wg.Wait()
+	problems = append(problems, err)
+	if !errors.Is(err, ErrLedger) {
+		m.dropNotes()
+		problems = append(problems, m.sweepByLabels(ctx))
+	}
+	return errors.Join(problems...)
+}
+
+// parallelRecovery bounds how many transactions are recovered at once. While an
+// engine is away, they wait for it together and not one after the other.
+const parallelRecovery = 16
+
+func (m *Stages) recoverOne(ctx context.Context, l leftover) error {
+	if l.env.ID == "" && len(l.resources) == 0 {
+		// The process died before the first entry, so no resource exists. The file must
+		// not prevent a repeated init.
+		if err := os.Remove(l.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("removing an empty record: %w", err)
+		}
+		return nil
+	}
+	if m.takeUp(ctx, l) {
+		return nil
+	}
+	t := m.restore(l)
+	m.log.Warn().Str("transaction", t.env.ID).Int("resources", len(l.resources)).
+		Msg("cleaning up what an earlier process left")
+	return t.sweep(ctx)
+}
+
+// Maintain works until ctx ends: at each interval it cleans up transactions whose
+// lease has ended (rule T6), retries resources that could not be removed, and
+// removes resources without a record. An interval of 0 means one minute. If the
+// earlier process was killed shortly before Recover, Maintain also looks once
+// more within 10 s: an engine may still create resources for that process.
+//
+// End Maintain before Close: Close waits for a cleanup that Maintain runs.
+func (m *Stages) Maintain(ctx context.Context, interval time.Duration) {
+	if interval <= 0 {
+		interval = time.Minute
+	}
+	for {
+		wait := time.NewTimer(m.untilNextMaintenance(interval))
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return
+		case <-wait.C:
+			m.maintainOnce(ctx)
+		}
+	}
+}
+
+// untilNextMaintenance returns the interval, or the shorter time until a sweep
+// is due.
+func (m *Stages) untilNextMaintenance(interval time.Duration) time.Duration {
+	if at := m.due(); !at.IsZero() {
+		if d := at.Sub(m.now()); d > 0 {
+			return min(interval, d)
+		}
+	}
+	return interval
+}
+
+func (m *Stages) maintainOnce(ctx context.Context) {
+	for _, t := range m.expired() {
+		m.log.Warn().Str("transaction", t.env.ID).Dur("lease", m.lease).Msg("the lease of a transaction has ended: cleaning up")
+		if err := t.close(ctx); err != nil {
+			m.logCleanup(t, err)
+		}
+	}
+	for _, t := range m.unfinished() {
+		if err := t.sweep(ctx); err != nil {
+			m.logCleanup(t, err)
+		}
+	}
+	if err := m.sweepByLabels(ctx); err != nil {
+		m.log.Error().Err(err).Msg("cleanup failed")
+	}
+}
+
+func (m *Stages) logCleanup(t *transaction, err error) {
+	m.log.Error().Str("transaction", t.env.ID).Str("error", t.secrets.Mask(err.Error())).Msg("cleanup failed")
+}
+
+// Close ends every open transaction: it stops running steps, cleans up, closes
+// the ledger, and closes the driver if the driver is an [io.Closer]. From then on
+// inits are refused. The error names the resources that could not be removed;
+// Recover of the next process tries again.
+func (m *Stages) Close(ctx context.Context) error {
+	m.mu.Lock()
+	m.shutdown = true
+	var all []*transaction
+	for _, t := range m.open {
+		all = append(all, t)
+	}
+	m.mu.Unlock()
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, t := range all {
+		wg.Go(func() { errs[i] = t.close(ctx) })
+	}
+	wg.Wait()
+	for _, t := range m.unfinished() {
+		t.abandon(ctx)
+	}
+	if m.http != nil {
+		m.http.CloseIdleConnections()
+	}
+	m.dropNotes()
+	errs = append(errs, m.ledger.close())
+	if c, ok := m.driver.(io.Closer); ok {
+		m.closeDriver.Do(func() { errs = append(errs, c.Close()) })
+	}
+	return errors.Join(errs...)
+}

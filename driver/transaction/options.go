@@ -1,0 +1,122 @@
+package transaction
+
+import (
+	"cmp"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/delegate-io/dlite/task/capacity"
+	"github.com/rs/zerolog"
+)
+
+// Defaults of the options.
+const (
+	DefaultLease          = 24 * time.Hour
+	DefaultCleanupTimeout = 5 * time.Minute
+	// DefaultLogWait is how long an answer waits until its log is archived.
+	DefaultLogWait = 2 * time.Second
+	// ResumeWait is how long a resumed transaction waits for its manager to send a
+	// task for it. See [WithResume].
+	ResumeWait = 10 * time.Minute
+)
+
+// Option configures [Stages]. An invalid value panics in [New].
+type Option func(*config)
+
+type config struct {
+	dir      string
+	slots    *capacity.Slots
+	infras   []string
+	delegate string
+	lease    time.Duration
+	cleanup  time.Duration
+	log      zerolog.Logger
+	openLog  OpenLog
+	logWait  time.Duration
+	http     *http.Client     // of the default openLog
+	now      func() time.Time // for leases
+	inFlight time.Duration
+	resume   bool   // WithResume was given
+	memory   string // the directory of the notes, see WithResume
+}
+
+// WithLedger sets the directory of the ledger. Only one process at a time can
+// use it. The default is dlite/transactions in the user's cache directory, or in
+// the directory for temporary files if the user has no cache directory.
+func WithLedger(dir string) Option { return func(c *config) { c.dir = dir } }
+
+// WithSlots bounds how many transactions are open at once (rule Q1). A
+// transaction holds its slot until its cleanup has ended. The default is no
+// bound. Stages that are joined must share one [capacity.Slots].
+func WithSlots(s *capacity.Slots) Option {
+	return func(c *config) {
+		if s == nil {
+			panic("transaction: WithSlots of nil")
+		}
+		c.slots = s
+	}
+}
+
+// WithInfra sets the infrastructures whose task types [Stages.Routes] has: any of
+// [Local], [VM] and [Kubernetes]. The default is Local. They need not match the
+// driver: a driver of pods may run the stages that are meant for this machine. An
+// unknown infrastructure panics in [New].
+func WithInfra(infras ...string) Option {
+	return func(c *config) { c.infras = slices.Clone(infras) }
+}
+
+// WithDelegate sets the delegate's name for the labels of resources and for the
+// answer of an init. The default is the host name.
+func WithDelegate(name string) Option { return func(c *config) { c.delegate = name } }
+
+// WithLease sets how long a transaction may be without activity before it is
+// cleaned up (rule T6). The default is 24 h.
+func WithLease(d time.Duration) Option { return func(c *config) { c.lease = d } }
+
+// WithCleanupTimeout bounds one attempt to clean up. Resources that remain are
+// tried again later. The default is 5 minutes.
+func WithCleanupTimeout(d time.Duration) Option { return func(c *config) { c.cleanup = d } }
+
+// WithLogger sets the log for events outside of tasks. The handlers log to the
+// logger of their context if it has one. The default discards.
+func WithLogger(log zerolog.Logger) Option { return func(c *config) { c.log = log } }
+
+// WithLog sets where the output of steps goes. The default is [ServiceLog] with
+// an HTTP client that obeys HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
+func WithLog(open OpenLog) Option { return func(c *config) { c.openLog = open } }
+
+// WithLogWait bounds how long the answer of an init or a step waits until its
+// log is archived. While the log service is away the answer is sent first, the
+// log ends later, and the answer of the cleanup waits for the log. If the
+// delegate is killed in between, the part that the log service did not have is
+// lost. With 0 no answer waits. The default is [DefaultLogWait].
+func WithLogWait(d time.Duration) Option { return func(c *config) { c.logWait = d } }
+
+// WithResume keeps transactions alive when the delegate's process dies (rule
+// T5). Recover resumes transactions whose init had ended, if the driver is a
+// [driver.Reattacher] and all background steps can be followed. When the manager
+// sends the task of a step again, a step that still runs is followed to its end.
+// A step that had ended is answered as before. A step that cannot be followed
+// fails with [driver.ErrLost]. No step runs twice. The delegate must keep its id
+// and its tasks: see poller.WithState. A transaction for which no task comes
+// within [ResumeWait] is cleaned up.
+//
+// Variables between steps may hold secrets, so they are kept in memory only: dir
+// is a directory in memory; empty means /dev/shm. If the directory is not in
+// memory, as on systems other than Linux, nothing is resumed.
+func WithResume(dir string) Option {
+	return func(c *config) {
+		c.resume, c.memory = true, cmp.Or(dir, defaultMemory)
+	}
+}
+
+func defaultDir() string {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		base = os.TempDir()
+	}
+	return filepath.Join(base, "dlite", "transactions")
+}

@@ -1,0 +1,187 @@
+package transaction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/capacity"
+	"github.com/delegate-io/dlite/task/stage"
+	"github.com/rs/zerolog"
+)
+
+// ErrLedger: the ledger cannot be opened, for instance because another process
+// uses it. Every init is refused then, so the delegate should give up when
+// [Stages.Recover] returns it.
+var ErrLedger = errors.New("the ledger cannot be used")
+
+// closedIDLifetime is how long the id of an ended transaction is remembered. A
+// late init or execute for it is refused (rules T3, T4).
+const closedIDLifetime = time.Hour
+
+// Stages runs the stages of one driver as transactions and owns their ledger. It
+// is safe for concurrent use. [Join] combines the stages of several drivers.
+type Stages struct {
+	driver driver.Driver
+	config
+	ledger *ledger
+	routes map[string]task.Handler
+
+	counters    counters
+	closeDriver sync.Once
+
+	mu       sync.Mutex
+	open     map[string]*transaction
+	closed   map[string]time.Time      // ended ids, with the time to forget them
+	prunedAt time.Time                 // when old ids were last removed from closed
+	stuck    map[*transaction]struct{} // ended, with resources that could not be removed yet
+	shutdown bool
+}
+
+// New returns the stages of a driver, and takes the driver over: [Stages.Close]
+// closes it. New does not touch the disk; if the ledger cannot be opened, Recover
+// and every init fail. It panics if d is nil or an option is invalid.
+func New(d driver.Driver, opts ...Option) *Stages {
+	if d == nil {
+		panic("transaction: New needs a driver")
+	}
+	c := config{
+		dir: defaultDir(), lease: DefaultLease, cleanup: DefaultCleanupTimeout, infras: []string{Local},
+		log: zerolog.Nop(), now: time.Now, inFlight: inFlight, logWait: DefaultLogWait,
+	}
+	c.delegate, _ = os.Hostname() // an empty name is valid
+	for _, o := range opts {
+		o(&c)
+	}
+	if c.dir == "" || c.lease <= 0 || c.cleanup <= 0 {
+		panic(fmt.Sprintf("transaction: the ledger's directory is %q, the lease %s, the cleanup time-out %s: "+
+			"none may be empty or below 1 ns", c.dir, c.lease, c.cleanup))
+	}
+	if c.slots == nil {
+		c.slots = capacity.NewSlots(0)
+	}
+	if c.openLog == nil {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.MaxIdleConnsPerHost = 16
+		c.http = &http.Client{Transport: t}
+		c.openLog = ServiceLog(c.http)
+	}
+	m := &Stages{
+		driver: d, config: c, ledger: &ledger{dir: c.dir},
+		open: map[string]*transaction{}, closed: map[string]time.Time{},
+		stuck: map[*transaction]struct{}{},
+	}
+	m.openLog = m.counters.count(c.openLog)
+	m.routes = m.newRoutes()
+	return m
+}
+
+// Slots returns the slots that the transactions hold, see [WithSlots].
+func (m *Stages) Slots() *capacity.Slots { return m.slots }
+
+// Open returns the number of transactions between init and cleanup.
+func (m *Stages) Open() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.open)
+}
+
+// expired returns the open transactions whose lease has ended.
+func (m *Stages) expired() []*transaction {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	m.pruneClosedIDs(now)
+	var out []*transaction
+	for _, t := range m.open {
+		if idle, resumed := t.idleSince(now); idle >= m.lease || resumed && idle >= ResumeWait {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// findOrBlock returns the open transaction with one of the ids. If there is none,
+// it refuses later inits for these ids, because their cleanup has come. The second
+// result is a transaction whose earlier cleanup left resources.
+func (m *Stages) findOrBlock(ids []string) (open, stuck *transaction) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range ids {
+		if t := m.open[id]; t != nil {
+			return t, nil
+		}
+	}
+	m.blockIDs(ids...)
+	for t := range m.stuck {
+		if slices.Contains(ids, t.env.ID) {
+			return nil, t
+		}
+	}
+	return nil, nil
+}
+
+// blockIDs refuses inits with these ids for a while. The caller holds mu.
+func (m *Stages) blockIDs(ids ...string) {
+	now := m.now()
+	for _, id := range ids {
+		m.closed[id] = now.Add(closedIDLifetime)
+	}
+	if now.Sub(m.prunedAt) >= closedIDLifetime { // in case Maintain does not run
+		m.pruneClosedIDs(now)
+	}
+}
+
+// pruneClosedIDs forgets ended ids whose time is over. The caller holds mu.
+func (m *Stages) pruneClosedIDs(now time.Time) {
+	m.prunedAt = now
+	for id, until := range m.closed {
+		if now.After(until) {
+			delete(m.closed, id)
+		}
+	}
+}
+
+// find returns the open transaction with one of the ids.
+func (m *Stages) find(ids []string) (*transaction, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range ids {
+		if t := m.open[id]; t != nil {
+			return t, true
+		}
+	}
+	return nil, false
+}
+
+// refusal returns the error for a task without an open transaction.
+func (m *Stages) refusal(ids []string) error {
+	if len(ids) == 0 {
+		return task.BadRequest(errors.New("the task names no transaction: group_id or network is needed"))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range ids {
+		if m.open[id] != nil {
+			return &task.Error{Status: 409, Err: fmt.Errorf("transaction %s is being cleaned up", id)}
+		}
+		if _, ok := m.closed[id]; ok {
+			return &task.Error{Status: 409, Err: fmt.Errorf("transaction %s has been cleaned up already", id)}
+		}
+	}
+	return &task.Error{Status: 409, Err: fmt.Errorf(
+		"this delegate (%s) does not own transaction %s: its init did not run here", m.delegate, ids[0])}
+}
+
+// openTaskLog opens the log that a task names.
+func (m *Stages) openTaskLog(ctx context.Context, cfg *stage.LogConfig, key string) Log {
+	t, _ := task.FromContext(ctx)
+	return m.openLog(ctx, logTarget(t, cfg, key))
+}
