@@ -20,7 +20,7 @@ func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) (left []driv
 	if err := ctx.Err(); err != nil && len(rs) > 0 {
 		return rs, fmt.Errorf("cleanup: %w", err)
 	}
-	if err := d.gate.Condemn(ctx, rs); err != nil {
+	if err := d.gate.Block(ctx, rs); err != nil {
 		return rs, fmt.Errorf("cleanup: %w", err)
 	}
 	errs := make([]error, len(rs))

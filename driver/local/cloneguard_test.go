@@ -112,13 +112,13 @@ func TestCloneSaysWhatIsNotInstalled(t *testing.T) {
 		lfs := clone
 		lfs.LFS = true
 		_, err := newRig(t).clone(t.Context(), lfs)
-		require.ErrorContains(t, err, "git-lfs was not found in the PATH")
+		require.ErrorContains(t, err, "git-lfs is not in the PATH")
 	} else {
 		t.Log("NOT TESTED: git-lfs is installed")
 	}
 	withPath(t, nil, "")
 	_, err := newRig(t).clone(t.Context(), clone)
-	require.ErrorContains(t, err, "git was not found in the PATH")
+	require.ErrorContains(t, err, "git is not in the PATH")
 }
 
 // git-lfs is asked to set itself up in the repository alone and to fetch; it

@@ -69,7 +69,7 @@ func (s *Sidecar) once(ctx context.Context) (time.Duration, error) {
 	}
 	g, err := process.Start(ctx, &exec.Cmd{
 		Path: s.program, Args: s.cfg.Command, Dir: s.cfg.Dir, Env: process.List(env), Stdout: writer, Stderr: writer,
-	})
+	}, process.Options{})
 	_ = writer.Close()
 	if err != nil {
 		_ = reader.Close()
@@ -86,7 +86,7 @@ func (s *Sidecar) once(ctx context.Context) (time.Duration, error) {
 		state = g.End()
 		why = fmt.Errorf("it ended by itself: %s", state)
 	default:
-		g.Stop(s.cfg.Grace)
+		g.Stop(process.Patience{Grace: s.cfg.Grace})
 	}
 	// One that left the process group may hold the pipe.
 	_ = reader.SetReadDeadline(time.Now().Add(time.Second))

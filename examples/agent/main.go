@@ -45,7 +45,7 @@ func main() {
 	if code, isInit := runAsInit(); isInit {
 		os.Exit(code)
 	}
-	if err := process.KeepMemory(); err != nil {
+	if err := process.ProtectMemory(); err != nil {
 		fmt.Fprintln(os.Stderr, "agent: warning: a crash may write a core dump, with secrets:", err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

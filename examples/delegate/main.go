@@ -50,7 +50,7 @@ type serverCommand struct {
 
 // Run starts the delegate.
 func (c *serverCommand) Run() error {
-	if err := process.KeepMemory(); err != nil {
+	if err := process.ProtectMemory(); err != nil {
 		fmt.Fprintln(os.Stderr, "delegate: warning: a crash may write a core dump, with secrets:", err)
 	}
 	cfg, warnings, err := loadConfig(c.EnvFile, os.Environ())

@@ -1,9 +1,9 @@
-// Package artifact keeps what delegates download: programs that tasks and steps
-// name by URL, and folders that are made once. A cache is a folder that any number
-// of processes share; whatever is in it under its own name is whole, so that neither
-// a broken download nor a crash leaves a hit (SPEC D4, D8).
+// Package artifact caches downloads of delegates: programs that tasks and steps name by URL, and
+// directories that are filled once. A cache is a directory that any number of processes share. An
+// entry gets its name only when it is complete, so neither a failed download nor a crash leaves a bad
+// entry (rules D4 and D8).
 //
-//	file, err := artifact.New(dir, "plugin").Fetch(ctx, executable, "", say)
+//	file, err := artifact.New(dir, "plugin").Fetch(ctx, executable, "", report)
 //
 // Start reading at cache.go.
 package artifact
@@ -32,44 +32,43 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Cache is a folder of programs. A program gets its name only when it is whole and,
-// where there is a checksum, verified, so that whatever is there may be used. A
-// Cache is safe for concurrent use, and several may have the same folder.
+// Cache is a directory of programs. A program gets its name when it is complete and, if it has a
+// checksum, verified. A Cache is safe for concurrent use. Several caches may have the same directory.
 type Cache struct {
 	dir string
-	// what a program is called in messages.
+	// what is the noun for a program in messages.
 	what string
-	// Bounds of what is served and of what it becomes, in bytes.
+	// Limits for the size of a download and of the unpacked program, in bytes.
 	maxServed, maxProgram int64
-	// whole bounds an attempt, stall the time without a byte.
-	whole, stall time.Duration
-	// pauses are between attempts: there is one attempt more than pauses.
+	// attemptTimeout limits an attempt. idleTimeout limits the time without a byte.
+	attemptTimeout, idleTimeout time.Duration
+	// pauses are the times between attempts. There is one attempt more than pauses.
 	pauses []time.Duration
-	// made counts what was put there.
+	// made counts the new entries.
 	made atomic.Uint64
 }
 
-// New makes a cache in dir, an absolute path, which is made when something is put
-// there. Its messages say "the <what>".
+// New returns a cache in dir, which must be an absolute path. The first entry creates the directory.
+// Messages call an entry "the <what>".
 func New(dir, what string) *Cache {
 	return &Cache{
 		dir: dir, what: what, maxServed: 512 << 20, maxProgram: 1 << 30,
-		whole: 15 * time.Minute, stall: 30 * time.Second,
+		attemptTimeout: 15 * time.Minute, idleTimeout: 30 * time.Second,
 		pauses: []time.Duration{300 * time.Millisecond, time.Second, 3 * time.Second, 6 * time.Second},
 	}
 }
 
-// Fetch gives the path of a program, which it downloads when nobody has yet.
-// Who else wants it meanwhile, in this process or another one, waits for that.
-// What it says while it downloads shows no credentials of the URL.
+// Fetch returns the path of a program. It downloads the program if the cache does not have it. Other
+// callers for the same program, in any process, wait for the download. The messages to report show no
+// credentials of the URL.
 //
-// A program without a checksum is kept under its URL and version, which has no
-// meaning of its own, for as long as the folder lasts. That it is whole is then the
-// transport's word, so a server that marks no end of what it serves is refused.
+// A program without a checksum is stored under its URL and version for as long as the directory
+// exists. The version has no other meaning. Then only the transport shows that the download is
+// complete, so Fetch rejects a response without a marked end.
 //
-// It is for a cache that is never trimmed; [Cache.Program] is for one that is.
-func (c *Cache) Fetch(ctx context.Context, exe *stage.Executable, version string, say func(string, ...any)) (string, error) {
-	held, err := c.Program(ctx, exe, version, say)
+// Use it for a cache that is never trimmed, and [Cache.Program] for one that is.
+func (c *Cache) Fetch(ctx context.Context, exe *stage.Executable, version string, report func(string, ...any)) (string, error) {
+	held, err := c.Program(ctx, exe, version, report)
 	if err != nil {
 		return "", err
 	}
@@ -77,47 +76,47 @@ func (c *Cache) Fetch(ctx context.Context, exe *stage.Executable, version string
 	return held.Path, nil
 }
 
-// Program is [Cache.Fetch], and keeps the program there until it is released.
-func (c *Cache) Program(ctx context.Context, exe *stage.Executable, version string, say func(string, ...any)) (*Held, error) {
+// Program is [Cache.Fetch]. No trim removes the program before the caller releases it.
+func (c *Cache) Program(ctx context.Context, exe *stage.Executable, version string, report func(string, ...any)) (*Held, error) {
 	name := strings.ToLower(exe.SHA256)
 	if name == "" {
 		name = Key("url", exe.URL, version)
 	}
 	if exe.Compressed {
-		name += "-unpacked" // the same bytes may be a program themselves
+		name += "-unpacked" // the packed bytes may be a program too
 	}
 	if runtime.GOOS == "windows" {
 		name += ".exe"
 	}
 	return c.hold(ctx, name, isProgram, func(file string) error {
-		return c.Download(ctx, exe, file, say)
+		return c.Download(ctx, exe, file, report)
 	})
 }
 
-// Download puts what the URL serves into file, which is there afterwards whole and
-// verified or not at all. It is for what [Cache.Dir] fills its folder with.
-func (c *Cache) Download(ctx context.Context, exe *stage.Executable, file string, say func(string, ...any)) error {
-	say("Fetching the %s from %s", c.what, ShortURL(exe.URL))
-	if err := c.download(ctx, exe, file, say); err != nil {
+// Download writes the response for the URL to file. Afterwards file is complete and verified, or does
+// not exist. Use it to fill a directory of [Cache.Dir].
+func (c *Cache) Download(ctx context.Context, exe *stage.Executable, file string, report func(string, ...any)) error {
+	report("Fetching the %s from %s", c.what, ShortURL(exe.URL))
+	if err := c.download(ctx, exe, file, report); err != nil {
 		return fmt.Errorf("fetch from %s: %w", ShortURL(exe.URL), err)
 	}
 	return nil
 }
 
-// Dir gives a folder of that name, which fill fills when nobody has yet, and keeps it
-// there until it is released. The name is a [Key]. A fill that fails leaves
-// nothing; what a process that died left behind is removed.
+// Dir returns a directory with that name, which is a [Key]. If it does not exist, fill fills it. No
+// trim removes it before the caller releases it. A failed fill leaves nothing. Dir also removes the
+// remains of a process that died.
 func (c *Cache) Dir(ctx context.Context, name string, fill func(dir string) error) (*Held, error) {
 	return c.hold(ctx, name, isDir, func(final string) (err error) {
 		dir, err := os.MkdirTemp(c.dir, name+".part-*")
 		if err != nil {
 			return err
 		}
-		defer func() { _ = os.RemoveAll(dir) }() // of what has been renamed nothing is left to remove
+		defer func() { _ = os.RemoveAll(dir) }() // after the rename there is nothing to remove
 		if err := fill(dir); err != nil {
 			return err
 		}
-		// Synced before it has its name: a crash must not leave the name alone.
+		// Sync before the rename: after a crash the name must not exist without the content.
 		if err := syncTree(dir); err != nil {
 			return err
 		}
@@ -125,16 +124,16 @@ func (c *Cache) Dir(ctx context.Context, name string, fill func(dir string) erro
 	})
 }
 
-// Key makes a file's name of what tells one artifact from another.
+// Key returns a file name for the parts that identify an entry.
 func Key(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
-		_, _ = fmt.Fprintf(h, "%d:%s,", len(p), p) // a hash takes everything
+		_, _ = fmt.Fprintf(h, "%d:%s,", len(p), p) // a hash never fails
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// syncTree brings every file of a folder to the disk.
+// syncTree syncs every file below a directory to the disk.
 func syncTree(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
@@ -158,7 +157,7 @@ func isProgram(file string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// ShortURL leaves out what may be a credential.
+// ShortURL removes the parts of a URL that may be credentials.
 func ShortURL(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -167,10 +166,10 @@ func ShortURL(s string) string {
 	return u.Scheme + "://" + u.Host + u.EscapedPath()
 }
 
-// errTransient marks what another attempt may get past.
+// errTransient marks an error that another attempt may not have.
 var errTransient = errors.New("gave up")
 
-func (c *Cache) download(ctx context.Context, exe *stage.Executable, file string, say func(string, ...any)) error {
+func (c *Cache) download(ctx context.Context, exe *stage.Executable, file string, report func(string, ...any)) error {
 	for i := 0; ; i++ {
 		err := c.attempt(ctx, exe, file)
 		if err == nil || ctx.Err() != nil || !errors.Is(err, errTransient) || i == len(c.pauses) {
@@ -178,7 +177,7 @@ func (c *Cache) download(ctx context.Context, exe *stage.Executable, file string
 		}
 		pause := c.pauses[i]
 		pause += rand.N(pause/4 + 1)
-		say("That failed and is tried again in %v: %v", pause.Round(100*time.Millisecond), err)
+		report("That failed and is tried again in %v: %v", pause.Round(100*time.Millisecond), err)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -187,8 +186,7 @@ func (c *Cache) download(ctx context.Context, exe *stage.Executable, file string
 	}
 }
 
-// attempt downloads, verifies and unpacks, in this order, and leaves the program
-// or nothing.
+// attempt downloads, verifies and unpacks a program, in this order. A failed attempt leaves nothing.
 func (c *Cache) attempt(ctx context.Context, exe *stage.Executable, file string) (err error) {
 	served, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".part-*")
 	if err != nil {
@@ -198,7 +196,7 @@ func (c *Cache) attempt(ctx context.Context, exe *stage.Executable, file string)
 	defer func() {
 		for _, f := range []*os.File{served, program} {
 			_ = f.Close()
-			_ = os.Remove(f.Name()) // of what has been renamed nothing is left to remove
+			_ = os.Remove(f.Name()) // after the rename there is nothing to remove
 		}
 	}()
 	sum, err := c.serve(ctx, exe, served)
@@ -217,26 +215,26 @@ func (c *Cache) attempt(ctx context.Context, exe *stage.Executable, file string)
 			return fmt.Errorf("decompress: %w", err)
 		}
 	}
-	// Synced before it has its name: a crash must not leave the name alone.
+	// Sync before the rename: after a crash the name must not exist without the content.
 	if err := errors.Join(program.Chmod(0o755), program.Sync(), program.Close()); err != nil {
 		return err
 	}
 	return os.Rename(program.Name(), file)
 }
 
-// serve writes what the URL serves to w and gives its checksum.
+// serve copies the response for the URL to w and returns its checksum.
 func (c *Cache) serve(ctx context.Context, exe *stage.Executable, w io.Writer) (string, error) {
-	whole, cancel := context.WithTimeout(ctx, c.whole)
+	limited, cancel := context.WithTimeout(ctx, c.attemptTimeout)
 	defer cancel()
-	watched, stalled := context.WithCancelCause(whole)
-	defer stalled(nil)
-	watch := time.AfterFunc(c.stall, func() { stalled(fmt.Errorf("nothing came for %v", c.stall)) })
+	watched, giveUp := context.WithCancelCause(limited)
+	defer giveUp(nil)
+	watch := time.AfterFunc(c.idleTimeout, func() { giveUp(fmt.Errorf("no data for %v", c.idleTimeout)) })
 	defer watch.Stop()
 
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, DisableCompression: true,
-		DialContext:         (&net.Dialer{Timeout: c.stall}).DialContext,
-		TLSHandshakeTimeout: c.stall,
+		DialContext:         (&net.Dialer{Timeout: c.idleTimeout}).DialContext,
+		TLSHandshakeTimeout: c.idleTimeout,
 	}
 	req, err := http.NewRequestWithContext(watched, http.MethodGet, exe.URL, http.NoBody)
 	if err != nil {
@@ -258,28 +256,28 @@ func (c *Cache) serve(ctx context.Context, exe *stage.Executable, w io.Writer) (
 		return "", fmt.Errorf("it has %d bytes, more than %d", resp.ContentLength, c.maxServed)
 	}
 	if exe.SHA256 == "" && !hasEnd(resp) {
-		return "", errors.New("the server does not tell where it ends, and there is no checksum")
+		return "", errors.New("the response has no marked end, and there is no checksum")
 	}
 	hash := sha256.New()
-	body := &watchedReader{r: io.LimitReader(resp.Body, c.maxServed+1), watch: watch, stall: c.stall}
+	body := &watchedReader{r: io.LimitReader(resp.Body, c.maxServed+1), watch: watch, idle: c.idleTimeout}
 	n, err := io.Copy(io.MultiWriter(w, hash), body)
 	switch {
 	case body.err != nil:
 		return "", transient(watched, fmt.Errorf("the download broke off: %w", body.err))
 	case err != nil:
-		return "", err // a full disk
+		return "", err // for example a full disk
 	case n > c.maxServed:
 		return "", fmt.Errorf("it has more than %d bytes", c.maxServed)
 	}
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// hasEnd reports whether an answer that breaks off can be told from a whole one.
+// hasEnd reports whether an incomplete response can be recognized.
 func hasEnd(resp *http.Response) bool {
 	return resp.ContentLength >= 0 || resp.ProtoMajor > 1 || len(resp.TransferEncoding) > 0
 }
 
-// withoutURL keeps a URL, which may hold credentials, out of an error.
+// withoutURL removes the URL, which may hold credentials, from an error.
 func withoutURL(err error) error {
 	var e *url.Error
 	if errors.As(err, &e) {
@@ -288,7 +286,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// transient marks err, and says why when it was us who gave up.
+// transient marks err. If this package ended the attempt, it adds the reason.
 func transient(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", err, cause)
@@ -296,19 +294,18 @@ func transient(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", errTransient, err)
 }
 
-// watchedReader puts the watch off with every byte, and tells its own errors
-// from those of who writes.
+// watchedReader resets the watchdog with every byte, and distinguishes read errors from write errors.
 type watchedReader struct {
 	r     io.Reader
 	watch *time.Timer
-	stall time.Duration
+	idle  time.Duration
 	err   error
 }
 
 func (r *watchedReader) Read(p []byte) (int, error) {
 	n, err := r.r.Read(p)
 	if n > 0 {
-		r.watch.Reset(r.stall)
+		r.watch.Reset(r.idle)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		r.err = err
@@ -316,8 +313,8 @@ func (r *watchedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unpack decompresses what has been verified. It is bounded nevertheless: a
-// checksum says who made it, not that he was careful.
+// unpack decompresses a verified download. It limits the size all the same: a checksum identifies the
+// author, and the author may be careless.
 func (c *Cache) unpack(to io.Writer, from *os.File) error {
 	if _, err := from.Seek(0, io.SeekStart); err != nil {
 		return err

@@ -271,7 +271,7 @@ func TestDownloadsAreBoundedInSizeAndTime(t *testing.T) {
 		_, _ = w.Write(program)
 	})
 	c := impatient(t)
-	c.stall = 300 * time.Millisecond
+	c.idleTimeout = 300 * time.Millisecond
 	_, err := c.Fetch(t.Context(), s.executable(program), "", quiet)
 	require.NoError(t, err)
 	require.EqualValues(t, 3, s.calls.Load())

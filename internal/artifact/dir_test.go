@@ -104,7 +104,7 @@ func TestWithoutAChecksumTheServerMustMarkTheEnd(t *testing.T) {
 	c := impatient(t)
 	exe := &stage.Executable{URL: "http://" + l.Addr().String() + "/x"}
 	_, err = c.Fetch(t.Context(), exe, "", quiet)
-	require.ErrorContains(t, err, "does not tell where it ends")
+	require.ErrorContains(t, err, "has no marked end")
 	requireNoHit(t, c)
 	exe.SHA256 = checksum(program[:100])
 	_, err = c.Fetch(t.Context(), exe, "", quiet)

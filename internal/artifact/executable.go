@@ -10,20 +10,20 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Choose finds the program for a platform and checks that it can be fetched. Its
-// errors quote no URL.
+// Choose returns the program for a platform, and checks that it can be fetched. Its errors quote no
+// URL.
 func Choose(list []stage.Executable, goos, goarch string) (*stage.Executable, error) {
-	var there []string
+	var platforms []string
 	for i, e := range list {
 		if e.OS == goos && e.Arch == goarch {
 			return &list[i], check(&list[i])
 		}
-		there = append(there, e.OS+"/"+e.Arch)
+		platforms = append(platforms, e.OS+"/"+e.Arch)
 	}
-	if len(there) == 0 {
-		there = []string{"nothing"}
+	if len(platforms) == 0 {
+		platforms = []string{"nothing"}
 	}
-	return nil, fmt.Errorf("there is no program for %s/%s; there is %s", goos, goarch, strings.Join(there, ", "))
+	return nil, fmt.Errorf("there is no program for %s/%s; there is %s", goos, goarch, strings.Join(platforms, ", "))
 }
 
 func check(exe *stage.Executable) error {
@@ -35,7 +35,7 @@ func check(exe *stage.Executable) error {
 	return CheckURL(exe.URL)
 }
 
-// CheckURL refuses what cannot be downloaded from. Its error quotes nothing of it.
+// CheckURL rejects a URL that Fetch cannot download. Its error does not quote the URL.
 func CheckURL(s string) error {
 	if u, err := url.Parse(s); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return errors.New("url must begin with http:// or https:// and a host")

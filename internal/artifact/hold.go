@@ -13,32 +13,31 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// Held is a program or a folder of a cache. No [Cache.Trim], of whatever process,
-// removes it before it is released.
+// Held is a program or directory of a cache. No [Cache.Trim] of any process removes it before Release.
 type Held struct {
-	// Path is where it is.
+	// Path is its path.
 	Path string
 	lock *flock.Flock
 }
 
-// Release gives it back. It may be called again.
+// Release allows the cache to remove the entry. It may be called again.
 func (h *Held) Release() { _ = h.lock.Unlock() }
 
 const (
-	// lockPoll is how often a process that waits for another one's download looks.
+	// lockPoll is the time between two attempts to lock an entry that another process locks.
 	lockPoll = 20 * time.Millisecond
-	// useStep is how exactly it is known when something was used last.
+	// useStep is the precision of the time of the last use.
 	useStep = time.Minute
 
 	lockSuffix = ".lock"
-	// partSuffix is what comes after a name while it is being made or removed.
+	// partSuffix follows the name of an entry that is being created or removed.
 	partSuffix = ".part-"
 )
 
-// hold gives what has that name, which fill makes while nobody else does. Who uses
-// it shares its lock, and who makes or removes it has the lock alone. The lock's file
-// tells when it was used last.
-func (c *Cache) hold(ctx context.Context, name string, there func(string) bool, fill func(file string) error) (*Held, error) {
+// hold returns the entry with that name. If it does not exist, fill creates it, alone. A user of the
+// entry holds a shared lock. A process that creates or removes it holds an exclusive lock. The time of
+// the lock file is the time of the last use.
+func (c *Cache) hold(ctx context.Context, name string, exists func(string) bool, fill func(file string) error) (*Held, error) {
 	file := filepath.Join(c.dir, name)
 	for {
 		lock, info, err := c.acquire(ctx, name, (*flock.Flock).TryRLockContext)
@@ -51,31 +50,31 @@ func (c *Cache) hold(ctx context.Context, name string, there func(string) bool, 
 		if err != nil {
 			return nil, err
 		}
-		if there(file) {
+		if exists(file) {
 			if now := time.Now(); now.Sub(info.ModTime()).Abs() > useStep {
-				_ = os.Chtimes(lock.Path(), now, now) // it is cleared away too early at worst
+				_ = os.Chtimes(lock.Path(), now, now) // at worst the entry is removed too early
 			}
 			return &Held{Path: file, lock: lock}, nil
 		}
 		_ = lock.Unlock()
-		if err := c.make(ctx, name, there, fill); err != nil {
+		if err := c.create(ctx, name, exists, fill); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// make has fill make what has that name, unless somebody was faster.
-func (c *Cache) make(ctx context.Context, name string, there func(string) bool, fill func(file string) error) error {
+// create calls fill unless another process has created the entry.
+func (c *Cache) create(ctx context.Context, name string, exists func(string) bool, fill func(file string) error) error {
 	lock, _, err := c.acquire(ctx, name, (*flock.Flock).TryLockContext)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = lock.Unlock() }()
 	file := filepath.Join(c.dir, name)
-	if there(file) {
+	if exists(file) {
 		return nil
 	}
-	// Whoever wrote these is dead, or would hold the lock.
+	// The process that wrote these is dead: it would hold the lock.
 	c.removeParts(name)
 	if err := fill(file); err != nil {
 		return err
@@ -86,8 +85,8 @@ func (c *Cache) make(ctx context.Context, name string, there func(string) bool, 
 	return nil
 }
 
-// acquire takes the lock of a name. A lock whose file was removed guards nothing:
-// somebody else may have made another one.
+// acquire locks a name. A lock whose file was removed protects nothing, because another process may
+// have created a new file.
 func (c *Cache) acquire(ctx context.Context, name string, take func(*flock.Flock, context.Context, time.Duration) (bool, error)) (*flock.Flock, fs.FileInfo, error) {
 	for {
 		lock := flock.New(filepath.Join(c.dir, name+lockSuffix))
@@ -104,7 +103,7 @@ func (c *Cache) acquire(ctx context.Context, name string, take func(*flock.Flock
 	}
 }
 
-// stands reports whether a lock that is held has the file that others find.
+// stands reports whether the file of a held lock is still the one that other processes find.
 func stands(lock *flock.Flock) (fs.FileInfo, bool) {
 	mine, err := lock.Stat()
 	if err != nil {
@@ -115,7 +114,7 @@ func stands(lock *flock.Flock) (fs.FileInfo, bool) {
 }
 
 func (c *Cache) removeParts(name string) {
-	entries, _ := os.ReadDir(c.dir) // what there is of it, when it fails
+	entries, _ := os.ReadDir(c.dir) // on an error the entries that were read
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), name+partSuffix) {
 			_ = os.RemoveAll(filepath.Join(c.dir, e.Name()))

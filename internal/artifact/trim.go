@@ -14,36 +14,34 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// Limits bound what a cache keeps. The zero value bounds nothing.
+// Limits bound the content of a cache. The zero value bounds nothing.
 type Limits struct {
-	// Size is of all programs and folders together, in bytes. 0 means unbounded.
+	// Size is the maximum size of all entries together, in bytes. 0 means no limit.
 	Size int64
-	// Age is since something was used last, as exactly as a minute. 0 means
-	// unbounded.
+	// Age is the maximum time since the last use, with a precision of a minute. 0 means no limit.
 	Age time.Duration
 }
 
-// leftover is how long the lock of something that could not be made is kept.
-const leftover = time.Hour
+// leftoverAge is how long the lock of an entry that could not be created is kept.
+const leftoverAge = time.Hour
 
-// Made counts what this Cache has put into its folder, and so tells when it is time
-// to trim it.
+// Made returns how many entries this Cache has created. A caller uses it to decide when to trim.
 func (c *Cache) Made() uint64 { return c.made.Load() }
 
-// item is something that a cache has.
+// item is an entry of the cache.
 type item struct {
 	name string
 	size int64
 	used time.Time
 }
 
-// Trim removes what was not used for too long, and then what was used longest ago
-// until the rest fits. What is held stays, by whatever process, and counts. It
-// touches only what a Cache has put there. Several may trim at once.
+// Trim removes entries that were not used for too long. Then it removes the entries with the oldest
+// use until the rest fits. Entries that any process holds stay, and count. Trim removes only entries
+// that a Cache has created. Several trims may run at once.
 func (c *Cache) Trim(now time.Time, limits Limits) error {
 	items, err := c.items(now)
 	if err != nil {
-		return fmt.Errorf("clear the cache up: %w", err)
+		return fmt.Errorf("trim the cache: %w", err)
 	}
 	var total int64
 	for _, i := range items {
@@ -63,14 +61,13 @@ func (c *Cache) Trim(now time.Time, limits Limits) error {
 			total -= i.size
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("clear the cache up: %w", err))
+			errs = append(errs, fmt.Errorf("trim the cache: %w", err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// items gives all that the cache has. On the way it removes what is left of what
-// could not be made.
+// items lists all entries. It also removes the remains of entries that could not be created.
 func (c *Cache) items(now time.Time) ([]item, error) {
 	entries, err := os.ReadDir(c.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -83,25 +80,25 @@ func (c *Cache) items(now time.Time) ([]item, error) {
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), lockSuffix)
 		info, err := e.Info()
-		if !ok || err != nil { // gone meanwhile
+		if !ok || err != nil { // removed meanwhile
 			continue
 		}
 		i := item{name: name, used: info.ModTime()}
 		if _, err := os.Lstat(filepath.Join(c.dir, name)); err == nil {
 			i.size = sizeOf(filepath.Join(c.dir, name))
 			items = append(items, i)
-		} else if now.Sub(i.used) > leftover {
-			_, _ = c.remove(i) // the next time, then
+		} else if now.Sub(i.used) > leftoverAge {
+			_, _ = c.remove(i) // the next trim tries again
 		}
 	}
 	return items, nil
 }
 
-// sizeOf is of all files below a path, as far as it can be seen.
+// sizeOf returns the size of all readable files below a path.
 func sizeOf(path string) (size int64) {
 	_ = filepath.WalkDir(path, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil {
-			return nil //nolint:nilerr // what cannot be seen counts nothing
+			return nil //nolint:nilerr // an unreadable file does not count
 		}
 		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
 			size += info.Size()
@@ -111,8 +108,8 @@ func sizeOf(path string) (size int64) {
 	return size
 }
 
-// remove removes something, unless it is in use or was used since it was looked at.
-// It loses its name at once: half of it must never be found.
+// remove removes an entry, unless it is in use or was used after the scan. It renames the entry first,
+// so that no process finds a part of it.
 func (c *Cache) remove(i item) (gone bool, err error) {
 	lock := flock.New(filepath.Join(c.dir, i.name+lockSuffix))
 	if ok, err := lock.TryLock(); !ok || err != nil {
@@ -123,11 +120,11 @@ func (c *Cache) remove(i item) (gone bool, err error) {
 		return false, nil
 	}
 	file := filepath.Join(c.dir, i.name)
-	c.removeParts(i.name) // of somebody who died
+	c.removeParts(i.name) // of a process that died
 	if err := os.Rename(file, file+partSuffix+"old"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
 	c.removeParts(i.name)
-	_ = os.Remove(lock.Path()) // where open files cannot be removed it stays
+	_ = os.Remove(lock.Path()) // it stays on systems that do not remove open files
 	return true, nil
 }

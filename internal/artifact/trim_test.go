@@ -235,6 +235,6 @@ func TestTrimmingAndUsingAtOnce(t *testing.T) {
 	cancel()
 	trimmers.Wait()
 	// What was removed while somebody waited for its lock may have left him one.
-	require.NoError(t, s.Trim(time.Now().Add(2*leftover), Limits{Size: 1}))
+	require.NoError(t, s.Trim(time.Now().Add(2*leftoverAge), Limits{Size: 1}))
 	assert.Empty(t, s.names())
 }

@@ -2,6 +2,5 @@
 
 package atomicfile
 
-// SyncDir has nothing to do: NTFS logs a new name with the file, and a folder
-// cannot be flushed.
+// SyncDir does nothing: NTFS logs a new name with the file, and a directory cannot be flushed.
 func SyncDir(string) error { return nil }

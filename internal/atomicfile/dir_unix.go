@@ -8,9 +8,8 @@ import (
 	"os"
 )
 
-// SyncDir returns when the names in a folder, and that a name is gone, are on the
-// disk. It does nothing where the system has no such thing: NTFS logs a new name
-// with the file, and a folder cannot be flushed.
+// SyncDir returns when the names in a directory, and removals of names, are on the disk. On Windows it
+// does nothing: NTFS logs a new name with the file, and a directory cannot be flushed.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package atomicfile writes small files such that who reads one finds its old content
-// or its new one, whoever dies in between.
+// Package atomicfile replaces small files. A reader finds the old content or the new content, even
+// after a crash.
 //
 //	err := atomicfile.WriteFile(path, content)
 //
@@ -12,14 +12,13 @@ import (
 	"path/filepath"
 )
 
-// Unfinished ends the name of a file beside the one that is written, which a
-// process leaves there when it is killed. The next write of the same file
-// replaces it.
+// Unfinished is the suffix of the temporary file beside the written file. A process that is killed
+// leaves it. The next write of the same file replaces it.
 const Unfinished = ".new"
 
-// WriteFile gives a file another content, or makes it, with mode 0600, and returns
-// when that is on the disk. An error leaves the old content, or says that it is not
-// known what a crash of the machine leaves. One file is for one writer at a time.
+// WriteFile creates or replaces a file with mode 0600, and returns when the content is on the disk.
+// After an error the file has the old content, or its state after a crash of the machine is unknown. A
+// file must have one writer at a time.
 func WriteFile(path string, content []byte) error {
 	if err := write(path, content, true); err != nil {
 		return err
@@ -27,8 +26,8 @@ func WriteFile(path string, content []byte) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// ReplaceFile is [WriteFile] without waiting for the disk: the content survives the
-// process, and not a crash of the machine.
+// ReplaceFile is [WriteFile] without the wait for the disk. The content survives the process, but not
+// a crash of the machine.
 func ReplaceFile(path string, content []byte) error { return write(path, content, false) }
 
 func write(path string, content []byte, sync bool) error {
@@ -38,7 +37,7 @@ func write(path string, content []byte, sync bool) error {
 	}
 	_, err = f.Write(content)
 	if err == nil && sync {
-		// Before it has its name: a crash must not leave the name alone.
+		// Sync before the rename: after a crash the name must not exist without the content.
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// The variables through which the credential helper gets the credentials. They
-// are in the environment of git's own processes and nowhere else.
+// The variables that hand the credentials to the credential helper. Only the environment of git's own
+// processes contains them.
 const (
 	gitUsername = "DLITE_GIT_USERNAME"
 	gitPassword = "DLITE_GIT_PASSWORD"
 )
 
-// gitInherited are the variables of the delegate that git sees: how to get at
-// programs, the network and ssh's agent.
+// gitInherited are the delegate's variables that git gets: for programs, the network and the ssh
+// agent.
 var gitInherited = []string{
 	"PATH", "TMPDIR", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
 	"http_proxy", "https_proxy", "all_proxy", "no_proxy",
@@ -24,8 +24,8 @@ var gitInherited = []string{
 	"SystemRoot", "SystemDrive", "windir", "ComSpec", "PATHEXT", "TEMP", "TMP", "ProgramFiles", "ProgramData",
 }
 
-// Environment is git's, for this remote. home is a folder that has the
-// configuration; see [Remote.WriteConfig].
+// Environment returns the environment of git for this remote. home is a directory with the
+// configuration, see [Remote.WriteConfig].
 func (r *Remote) Environment(home string) map[string]string {
 	env := map[string]string{}
 	for _, name := range gitInherited {
@@ -37,8 +37,8 @@ func (r *Remote) Environment(home string) map[string]string {
 		"HOME": home, "XDG_CONFIG_HOME": home, "USERPROFILE": home,
 		"GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": configFile(home),
 		"GIT_TERMINAL_PROMPT": "0", "GCM_INTERACTIVE": "never",
-		"LC_ALL": "C", // its messages are read
-		// Filters are not set up: without LFS the pointers stay what they are.
+		"LC_ALL": "C", // the driver parses the messages
+		// Without LFS the working tree keeps the pointers.
 		"GIT_LFS_SKIP_SMUDGE": "1",
 	} {
 		env[k] = v
@@ -52,14 +52,14 @@ func (r *Remote) Environment(home string) map[string]string {
 	return env
 }
 
-// WriteConfig writes the configuration, which has no secrets, into home.
+// WriteConfig writes the configuration, which contains no secrets, to home.
 func (r *Remote) WriteConfig(home string) error {
 	return os.WriteFile(configFile(home), []byte(r.config()), 0o600)
 }
 
 func configFile(home string) string { return filepath.Join(home, ".gitconfig") }
 
-// config is the only configuration that git reads.
+// config returns the only configuration that git reads.
 func (r *Remote) config() string {
 	var b strings.Builder
 	section := func(name string, lines ...string) {
@@ -71,24 +71,24 @@ func (r *Remote) config() string {
 	section("init", "defaultBranch = main")
 	section("core", "hooksPath = "+configQuote(os.DevNull))
 	section("advice", "detachedHead = false")
-	// Nothing goes on in the background.
+	// Git must not leave background processes.
 	section("gc", "auto = 0", "autoDetach = false")
 	section("maintenance", "auto = false")
-	// A connection over which nothing comes for a minute is dead.
+	// A connection without data for a minute is dead.
 	section("http", "lowSpeedLimit = 1", "lowSpeedTime = 60")
-	// No transport that runs a command. Paths of this machine are for the URL
-	// that the manager named, not for a submodule that a repository names.
+	// Forbid transports that run commands. A local path is allowed for the URL that the manager named,
+	// not for the submodules of a repository.
 	section("protocol", "allow = never")
 	for _, name := range []string{"http", "https", "ssh", "git"} {
 		section(`protocol "`+name+`"`, "allow = always")
 	}
 	section(`protocol "file"`, "allow = user")
 	if r.Local != "" {
-		// Named by the manager, whoever owns it.
+		// The manager named it, so its owner does not matter.
 		section("safe", "directory = "+configQuote(r.Local), "directory = "+configQuote(filepath.Join(r.Local, ".git")))
 	}
 	if r.Scope != "" {
-		// printf is part of every shell, so that nothing gets on a command line.
+		// printf is a builtin of every shell, so the credentials do not get on a command line.
 		section(`credential "`+r.Scope+`"`, "helper = "+configQuote(
 			`!f() { if test "$1" = get; then printf 'username=%s\npassword=%s\n' "$`+gitUsername+`" "$`+gitPassword+`"; fi; }; f`))
 	}

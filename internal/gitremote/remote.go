@@ -1,7 +1,15 @@
-// Package gitremote prepares git for one remote: it takes the credentials out of a
-// URL, and makes an environment in which neither the machine's nor the user's
-// configuration, attributes, hooks, templates, credential helpers and .netrc have a
-// say, and nothing is ever asked. Start reading at remote.go.
+// Package gitremote prepares git for one remote. It takes the credentials out of the URL, and sets up
+// an environment in which git ignores the configuration, attributes, hooks, templates, credential
+// helpers and .netrc of the machine and the user, and never prompts.
+//
+//	remote, err := gitremote.New(clone)
+//	if err != nil {
+//		return err
+//	}
+//	err = remote.WriteConfig(home)
+//	cmd.Env = process.List(remote.Environment(home))
+//
+// Start reading at remote.go.
 package gitremote
 
 import (
@@ -16,13 +24,12 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Remote is where a clone comes from, without credentials in the URL.
+// Remote is the source of a clone.
 type Remote struct {
 	URL string
-	// Local is the path on this machine, if it is one.
+	// Local is the path of a remote on this machine, otherwise "".
 	Local string
-	// Scope is what the credentials are for: scheme, host and port. It is empty
-	// without credentials.
+	// Scope is the scheme, host and port that the credentials are for. It is "" without credentials.
 	Scope, Username, Password string
 }
 
@@ -33,8 +40,7 @@ var (
 	windowsDrive = regexp.MustCompile(`^[A-Za-z]:[\\/]`)
 )
 
-// New splits the URL. Its errors quote nothing of it, as it may hold
-// credentials.
+// New parses the URL of a clone. Its errors do not quote the URL, which may hold credentials.
 func New(c *stage.Clone) (*Remote, error) {
 	raw := c.URL
 	switch {
@@ -60,7 +66,7 @@ func New(c *stage.Clone) (*Remote, error) {
 	if c.Auth != nil && (c.Auth.Username != "" || c.Auth.Password != "") {
 		r.Username, r.Password = c.Auth.Username, c.Auth.Password
 		if r.Scope == "" {
-			return nil, errors.New("credentials of a clone are for http and https alone; ssh takes its keys from the agent or the user's folder")
+			return nil, errors.New("credentials of a clone work only with http and https; ssh takes its keys from the agent or the user's directory")
 		}
 		if err := r.checkAddress(c.Auth.Address); err != nil {
 			return nil, err
@@ -75,7 +81,7 @@ func New(c *stage.Clone) (*Remote, error) {
 	return r, nil
 }
 
-// split takes what has a scheme apart.
+// split parses a URL with a scheme.
 func (r *Remote) split(c *stage.Clone) error {
 	u, err := url.Parse(c.URL)
 	if err != nil {
@@ -99,7 +105,7 @@ func (r *Remote) split(c *stage.Clone) error {
 		r.Scope = u.Scheme + "://" + u.Host
 	case "ssh", "git":
 		if hasPassword {
-			return errors.New("the clone's url has a password, which is for http and https alone")
+			return errors.New("the clone's url has a password, which works only with http and https")
 		}
 	default:
 		return fmt.Errorf("the clone's url has the scheme %q; http, https, ssh, git and file are known", u.Scheme)
@@ -108,7 +114,7 @@ func (r *Remote) split(c *stage.Clone) error {
 	return nil
 }
 
-// checkAddress refuses credentials that are meant for another host.
+// checkAddress rejects credentials for another host.
 func (r *Remote) checkAddress(address string) error {
 	if address == "" {
 		return nil
@@ -125,7 +131,7 @@ func (r *Remote) checkAddress(address string) error {
 	return nil
 }
 
-// Secrets are what no output may show. A name alone is a token.
+// Secrets returns the values that no output may show. A user name without a password is a token.
 func (r *Remote) Secrets() []string {
 	if r.Password != "" {
 		return []string{r.Password}
@@ -138,11 +144,10 @@ func (r *Remote) Secrets() []string {
 
 var objectName = regexp.MustCompile(`^([0-9a-fA-F]{40}|[0-9a-fA-F]{64})$`)
 
-// IsCommit reports whether s is the full name of a commit.
+// IsCommit reports whether s is a full commit hash.
 func IsCommit(s string) bool { return objectName.MatchString(s) }
 
-// IsRef reports whether s can name a ref, and is neither an option nor a
-// refspec.
+// IsRef reports whether s can name a ref. An option or a refspec is not a name.
 func IsRef(s string) bool {
 	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune(`~^:?*[\`, r) }) {
 		return false

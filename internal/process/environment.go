@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Environment is what a process inherits of the delegate's variables: enough to
-// find programs and a home, and nothing of the delegate's configuration.
+// Environment returns the variables of the delegate that a process inherits. They name the programs,
+// the home directory and the locale. The configuration of the delegate is not among them.
 func Environment() map[string]string {
 	names := []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "TZ"}
 	if runtime.GOOS == "windows" {
@@ -27,7 +27,7 @@ func Environment() map[string]string {
 	return env
 }
 
-// List gives variables the form that a process takes, sorted.
+// List returns variables in the form NAME=value, sorted.
 func List(env map[string]string) []string {
 	list := make([]string, 0, len(env))
 	for k, v := range env {

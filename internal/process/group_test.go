@@ -27,7 +27,7 @@ func start(t *testing.T, script string) (*Group, *bufio.Reader) {
 	t.Cleanup(func() { _ = r.Close() })
 	// A test that fails must not wait for ever.
 	require.NoError(t, r.SetReadDeadline(time.Now().Add(time.Minute)))
-	g, err := Start(t.Context(), &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Stdout: w, Stderr: w})
+	g, err := Start(t.Context(), &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Stdout: w, Stderr: w}, Options{})
 	require.NoError(t, w.Close())
 	require.NoError(t, err)
 	t.Cleanup(func() { g.End() })
@@ -47,7 +47,7 @@ func TestExitCodesAreTheShells(t *testing.T) {
 		g, _ := start(t, script)
 		<-g.Exited()
 		assert.Equal(t, want, Code(g.End()), script)
-		assert.Equal(t, want, Code(g.Stop(time.Hour)), "again")
+		assert.Equal(t, want, Code(g.Stop(Patience{Grace: time.Hour})), "again")
 	}
 	assert.Equal(t, 255, Code(nil))
 }
@@ -79,7 +79,7 @@ func TestStopGivesTheWholeGroupTheGrace(t *testing.T) {
 	t.Parallel()
 	g, out := start(t, `trap "exit 5" TERM; sh -c 'trap "sleep 0.3; echo cleaned up; exit" TERM; echo up; while :; do sleep 0.05; done' & while :; do sleep 0.05; done`)
 	readLine(t, out)
-	assert.Equal(t, 5, Code(g.Stop(time.Minute)))
+	assert.Equal(t, 5, Code(g.Stop(Patience{Grace: time.Minute})))
 	rest, err := io.ReadAll(out)
 	require.NoError(t, err)
 	assert.Contains(t, string(rest), "cleaned up")
@@ -95,7 +95,7 @@ func TestStopKillsAfterTheGrace(t *testing.T) {
 	} {
 		g, out := start(t, script)
 		readLine(t, out)
-		assert.Equal(t, code, Code(g.Stop(100*time.Millisecond)))
+		assert.Equal(t, code, Code(g.Stop(Patience{Grace: 100 * time.Millisecond})))
 		_, err := io.ReadAll(out)
 		require.NoError(t, err)
 	}
@@ -112,19 +112,19 @@ func TestAProgramThatIsHeldOpenIsTriedAgain(t *testing.T) {
 	_, err = f.Write(b)
 	require.NoError(t, err)
 	time.AfterFunc(50*time.Millisecond, func() { _ = f.Close() })
-	g, err := Start(t.Context(), &exec.Cmd{Path: file, Args: []string{file}})
+	g, err := Start(t.Context(), &exec.Cmd{Path: file, Args: []string{file}}, Options{})
 	require.NoError(t, err)
 	<-g.Exited()
 	assert.Zero(t, Code(g.End()))
 
-	_, err = Start(t.Context(), &exec.Cmd{Path: file + "-missing"})
+	_, err = Start(t.Context(), &exec.Cmd{Path: file + "-missing"}, Options{})
 	require.ErrorIs(t, err, os.ErrNotExist)
 
 	held, err := os.OpenFile(file, os.O_WRONLY, 0)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = Start(ctx, &exec.Cmd{Path: file})
+	_, err = Start(ctx, &exec.Cmd{Path: file}, Options{})
 	require.ErrorIs(t, err, syscall.ETXTBSY)
 	require.NoError(t, held.Close())
 }

@@ -8,28 +8,29 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// job is what a group is held in.
-type job struct{ Job }
-
-func (j job) close() { j.Close() }
-
-func prepare(cmd *exec.Cmd) {
+func prepare(cmd *exec.Cmd, _ Options) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP, HideWindow: true}
 }
 
-func startIn(cmd *exec.Cmd) (job, error) {
-	j, err := StartInJob(cmd)
-	return job{j}, err
+func (g *Group) start() (err error) {
+	g.job, err = startInJob(g.cmd)
+	return err
 }
 
-// terminate asks the group with Ctrl-Break, the nearest thing to SIGTERM.
+// terminate sends Ctrl-Break, which is the closest equivalent of SIGTERM.
 func (g *Group) terminate() {
 	_ = windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(g.cmd.Process.Pid))
 }
 
-func (g *Group) kill() { g.job.Kill() }
+func (g *Group) killGroup() { g.job.kill() }
 
-// alive says no: the grace ends with the first process.
+// killEscaped does nothing: no process leaves the job.
+func (g *Group) killEscaped() {}
+
+// alive returns false: the patience ends with the first process.
 func (g *Group) alive() bool { return false }
+
+// Remains returns false: a job does not report its processes.
+func (g *Group) Remains() bool { return false }
 
 func signalOf(*os.ProcessState) (int, bool) { return 0, false }

@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Job is a job object: it ends everything in it when it is closed, also when the
-// delegate dies. A process that is started before its parent has been put into the
-// job is not in it; there are microseconds for that.
-type Job struct{ handle windows.Handle }
+// job is a job object. Windows ends all processes in it when the job is closed, also when the delegate
+// dies. A process that the first process starts within microseconds, before it is in the job, is not in
+// the job.
+type job struct{ handle windows.Handle }
 
-// StartInJob starts cmd in a job of its own.
-func StartInJob(cmd *exec.Cmd) (Job, error) {
+// startInJob starts cmd in a new job.
+func startInJob(cmd *exec.Cmd) (job, error) {
 	handle, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
-		return Job{}, fmt.Errorf("create job object: %w", err)
+		return job{}, fmt.Errorf("create job object: %w", err)
 	}
 	info := windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION{
 		BasicLimitInformation: windows.JOBOBJECT_BASIC_LIMIT_INFORMATION{LimitFlags: windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE},
@@ -29,15 +29,15 @@ func StartInJob(cmd *exec.Cmd) (Job, error) {
 	}
 	if err != nil {
 		_ = windows.CloseHandle(handle)
-		return Job{}, err
+		return job{}, err
 	}
 	if err := assign(handle, cmd.Process.Pid); err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		_ = windows.CloseHandle(handle)
-		return Job{}, fmt.Errorf("put process into job object: %w", err)
+		return job{}, fmt.Errorf("put process into job object: %w", err)
 	}
-	return Job{handle: handle}, nil
+	return job{handle: handle}, nil
 }
 
 func assign(job windows.Handle, pid int) error {
@@ -49,8 +49,8 @@ func assign(job windows.Handle, pid int) error {
 	return windows.AssignProcessToJobObject(job, h)
 }
 
-// Kill ends all that is in the job.
-func (j Job) Kill() { _ = windows.TerminateJobObject(j.handle, 137) }
+// kill ends all processes in the job.
+func (j job) kill() { _ = windows.TerminateJobObject(j.handle, 137) }
 
-// Close lets go of the job, which ends what is left in it.
-func (j Job) Close() { _ = windows.CloseHandle(j.handle) }
+// close closes the job, which ends the processes in it.
+func (j job) close() { _ = windows.CloseHandle(j.handle) }

@@ -6,13 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KeepMemory keeps the memory of this process, in which there are secrets, from
-// the disk and from others, also when it crashes (SPEC S5): it writes no core dump,
-// whatever the limits say and whoever collects them, and no process of the same
-// user can read it. Processes that it starts, which are programs of their own,
-// write no core dumps either, unless they raise the limit. It does nothing but on
-// Linux: elsewhere the system's settings say whether a crash leaves a core dump.
-func KeepMemory() error {
+// ProtectMemory keeps the memory of this process, which holds secrets, off the disk and away from other
+// processes (rule S5). The process writes no core dump, whatever the limits and the core pattern are, and
+// no process of the same user can read its memory. Programs that it starts write no core dumps either,
+// unless they raise the limit. Outside Linux it does nothing: the settings of the system apply.
+func ProtectMemory() error {
 	var limit unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_CORE, &limit)
 	if err == nil {

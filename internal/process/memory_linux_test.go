@@ -35,7 +35,7 @@ func TestMemoryHelper(t *testing.T) {
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_CORE, &before))
 	before.Cur = before.Max
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_CORE, &before))
-	require.NoError(t, KeepMemory())
+	require.NoError(t, ProtectMemory())
 	require.Zero(t, dumpable())
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_CORE, &after))
 	require.Zero(t, after.Cur)

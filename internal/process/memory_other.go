@@ -2,6 +2,5 @@
 
 package process
 
-// KeepMemory does nothing here: whether a crash leaves a core dump is for the
-// system's settings to say.
-func KeepMemory() error { return nil }
+// ProtectMemory does nothing: the settings of the system decide about core dumps.
+func ProtectMemory() error { return nil }

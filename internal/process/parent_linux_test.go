@@ -37,7 +37,7 @@ func TestParentHelper(t *testing.T) {
 	if os.Getenv(parentVariable) == "" {
 		return // it is no test, but a delegate that is killed
 	}
-	g, err := Start(t.Context(), &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", "echo up; exec sleep 600"}, Stdout: os.Stdout})
+	g, err := Start(t.Context(), &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", "echo up; exec sleep 600"}, Stdout: os.Stdout}, Options{})
 	require.NoError(t, err)
 	<-g.Exited()
 }

@@ -9,27 +9,25 @@ import (
 	"github.com/delegate-io/dlite/driver"
 )
 
-// ErrCleanedUp says that a cleanup overtook the creation of a resource.
+// ErrCleanedUp means that a cleanup ran before the creation of a resource.
 var ErrCleanedUp = errors.New("the transaction has been cleaned up")
 
-// Gate keeps a cleanup and the creation of what it removes apart: a resource
-// that is recorded but not made yet would look like one that is gone, and be
-// made after the cleanup. The zero value is ready. It is safe for concurrent
-// use, and must not be copied after the first.
+// Gate separates the creation of a resource from its cleanup. Without it, a cleanup could miss a
+// resource that is recorded but not created yet. The zero value is ready. It is safe for concurrent
+// use, and must not be copied after the first use.
 type Gate struct {
 	mu      sync.Mutex
-	entries map[string]*entry // by kind and id, while being created
+	entries map[string]*entry // by kind and id, during the creation
 }
 
 type entry struct {
-	condemned bool // guarded by Gate.mu
+	blocked bool // guarded by Gate.mu
 	done      chan struct{}
 }
 
-// Create records r and makes it, unless a cleanup of r comes first: then the
-// error is [ErrCleanedUp]. Creations of one resource come one after the other; an
-// error is ctx's when ctx ends before r's turn. What build returns is returned as
-// it is.
+// Create records r and calls build, which creates it. If a cleanup of r comes first, the error is
+// [ErrCleanedUp]. Creations of one resource run one after the other. If ctx ends before the turn of r,
+// Create returns its error. Create returns the error of build unchanged.
 func (g *Gate) Create(ctx context.Context, l driver.Ledger, r driver.Resource, build func() error) error {
 	key := keyOf(r)
 	e, err := g.enter(ctx, key)
@@ -47,15 +45,15 @@ func (g *Gate) Create(ctx context.Context, l driver.Ledger, r driver.Resource, b
 		return fmt.Errorf("record %s %s: %w", r.Kind, r.ID, err)
 	}
 	g.mu.Lock()
-	condemned := e.condemned
+	blocked := e.blocked
 	g.mu.Unlock()
-	if condemned {
+	if blocked {
 		return fmt.Errorf("create %s %s: %w", r.Kind, r.ID, ErrCleanedUp)
 	}
 	return build()
 }
 
-// enter waits until nobody else creates what has this key.
+// enter waits until no other call creates the resource with this key.
 func (g *Gate) enter(ctx context.Context, key string) (*entry, error) {
 	e := &entry{done: make(chan struct{})}
 	for {
@@ -78,15 +76,14 @@ func (g *Gate) enter(ctx context.Context, key string) (*entry, error) {
 	}
 }
 
-// Condemn returns when nobody in this process will make any of rs any more. An
-// error is ctx's: they are condemned all the same, and a creation that was under
-// way already may still be.
-func (g *Gate) Condemn(ctx context.Context, rs []driver.Resource) error {
+// Block returns when no goroutine of this process will create one of rs. If ctx ends first, it returns
+// the error of ctx: rs are blocked all the same, but a creation that had begun may complete.
+func (g *Gate) Block(ctx context.Context, rs []driver.Resource) error {
 	var wait []*entry
 	g.mu.Lock()
 	for _, r := range rs {
 		if e := g.entries[keyOf(r)]; e != nil {
-			e.condemned = true
+			e.blocked = true
 			wait = append(wait, e)
 		}
 	}

@@ -15,15 +15,15 @@ type ledgerFunc func(driver.Resource) error
 func (f ledgerFunc) Record(_ context.Context, r driver.Resource) error { return f(r) }
 
 // SPEC T3: a cleanup between the record and the creation wins.
-func TestGateDoesNotCreateWhatIsCondemned(t *testing.T) {
+func TestGateDoesNotCreateWhatIsBlocked(t *testing.T) {
 	t.Parallel()
 	var g Gate
 	r := driver.Resource{Kind: "container", ID: "c"}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := g.Create(t.Context(), ledgerFunc(func(driver.Resource) error {
-		// It condemns at once, and with an ended context does not wait.
-		require.ErrorIs(t, g.Condemn(ended, []driver.Resource{r}), context.Canceled)
+		// It blocks at once, and with an ended context does not wait.
+		require.ErrorIs(t, g.Block(ended, []driver.Resource{r}), context.Canceled)
 		return nil
 	}), r, func() error {
 		t.Error("it was created")
@@ -31,30 +31,30 @@ func TestGateDoesNotCreateWhatIsCondemned(t *testing.T) {
 	})
 	require.ErrorIs(t, err, ErrCleanedUp)
 	require.Empty(t, g.entries)
-	// Only what is under way is condemned.
-	require.NoError(t, g.Condemn(t.Context(), []driver.Resource{r}))
+	// Only what is under way is blocked.
+	require.NoError(t, g.Block(t.Context(), []driver.Resource{r}))
 	require.NoError(t, g.Create(t.Context(), ledgerFunc(func(driver.Resource) error { return nil }), r, func() error { return nil }))
 }
 
 // A cleanup waits for a creation that it came too late for.
-func TestGateCondemnWaitsForACreationUnderWay(t *testing.T) {
+func TestGateBlockWaitsForACreationUnderWay(t *testing.T) {
 	t.Parallel()
 	var g Gate
 	r := driver.Resource{Kind: "container", ID: "c"}
-	condemned := make(chan bool, 1)
+	blocked := make(chan bool, 1)
 	made := false
 	require.NoError(t, g.Create(t.Context(), ledgerFunc(func(driver.Resource) error { return nil }), r, func() error {
 		started := make(chan struct{})
 		go func() {
 			close(started)
-			_ = g.Condemn(context.WithoutCancel(t.Context()), []driver.Resource{r})
-			condemned <- made // the race detector sees a condemn that does not wait
+			_ = g.Block(context.WithoutCancel(t.Context()), []driver.Resource{r})
+			blocked <- made // the race detector sees a block that does not wait
 		}()
 		<-started
 		made = true
 		return nil
 	}))
-	require.True(t, <-condemned)
+	require.True(t, <-blocked)
 }
 
 func TestGateReportsWhatTheLedgerSays(t *testing.T) {

@@ -9,20 +9,19 @@ import (
 
 const (
 	namePrefix = "dlite-"
-	// NameLength is how many bytes a name of [NewName] has.
+	// NameLength is the length in bytes of a name of [NewName].
 	NameLength = len(namePrefix) + 12 + 1 + 16
 )
 
-// NewName names what belongs to a transaction. The hash lets an operator find
-// it; the random part keeps two attempts at one transaction apart, also when two
-// delegates share a machine or a cluster.
+// NewName returns a new name for the resources of a transaction. The hash lets an operator find the
+// transaction. The random part separates two attempts at one transaction, even if two delegates share
+// a machine or a cluster.
 func NewName(transaction string) string {
 	sum := sha256.Sum256([]byte(transaction))
 	return namePrefix + hex.EncodeToString(sum[:6]) + "-" + RandomHex(8)
 }
 
-// IsName reports whether s is a name that [NewName] made, so that nothing else is
-// ever removed.
+// IsName reports whether [NewName] made s. A cleanup removes nothing with another name.
 func IsName(s string) bool {
 	if len(s) != NameLength || !strings.HasPrefix(s, namePrefix) {
 		return false
@@ -33,16 +32,16 @@ func IsName(s string) bool {
 
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
 
-// RandomHex is as many random bytes, in hexadecimal.
+// RandomHex returns random bytes in hexadecimal.
 func RandomHex(bytes int) string {
 	b := make([]byte, bytes)
-	_, _ = rand.Read(b) // never fails, says its documentation
+	_, _ = rand.Read(b) // never fails, according to its documentation
 	return hex.EncodeToString(b)
 }
 
-// Slug turns an id into something that names a file, a container, a volume or a
-// host: at most limit bytes of a-z, 0-9 and -, with no - at either end. Different
-// ids may have one slug, and one with nothing to keep is "x".
+// Slug converts an id to the name of a file, a container, a volume or a host: at most limit bytes of
+// a-z, 0-9 and -, without - at either end. Different ids may have the same slug. An id without such
+// characters gives "x".
 func Slug(id string, limit int) string {
 	s := strings.Map(func(r rune) rune {
 		switch {
@@ -62,8 +61,8 @@ func Slug(id string, limit int) string {
 	return s
 }
 
-// VariableName turns a name into the part of a variable's name: in capitals, with
-// a _ for what is neither a letter nor a digit of ASCII.
+// VariableName converts a name to a part of a variable's name: in upper case, with _ for every
+// character other than ASCII letters and digits.
 func VariableName(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -18,7 +18,7 @@ import (
 	"github.com/delegate-io/dlite/internal/recorded"
 )
 
-// container runs the step in a container.
+// runContainer runs the step in a container.
 func (r *run) runContainer(ctx context.Context) (*driver.Result, error) {
 	spec, err := r.containerSpec()
 	if err != nil {
@@ -41,14 +41,13 @@ func (r *run) runContainer(ctx context.Context) (*driver.Result, error) {
 		return nil, explainEngine(cli, err)
 	}
 	res, err := c.start(ctx, spec)
-	return c.over(ctx, res, err)
+	return c.end(ctx, res, err)
 }
 
-// over removes the container of a step that does not go on. That of a step that
-// has ended by itself goes behind the step's back: its end is what others wait
-// for, and a process that takes over from this one in the meantime finds out from
-// the container how the step ended.
-func (c *containerRun) over(ctx context.Context, res *driver.Result, err error) (*driver.Result, error) {
+// end removes the container of a step that does not continue. If the step has ended by itself, a
+// follower removes the container and the caller does not wait for it. A process that takes over from
+// this one meanwhile reads the result from the container.
+func (c *containerRun) end(ctx context.Context, res *driver.Result, err error) (*driver.Result, error) {
 	err = explainEngine(c.cli, err)
 	if err == nil && res.Detached {
 		return res, nil
@@ -64,21 +63,21 @@ func (c *containerRun) over(ctx context.Context, res *driver.Result, err error) 
 	return res, err
 }
 
-// removalOf is what a follower that removes a container is known by.
+// removalOf returns the key of the follower that removes a container.
 func removalOf(container string) string { return "removal of " + container }
 
 func (c *containerRun) discard(ctx context.Context) {
-	if err := c.remove(ctx); err != nil { // it is on record
+	if err := c.remove(ctx); err != nil { // the cleanup removes it by its record
 		c.Driver.Config.Log.Warn().Err(err).Str("container", c.name).Msg("remove container after its step")
 		return
 	}
 	c.d.setRemoved(c.name, c.volumes...)
 }
 
-// errEngineLost is why nobody knows how a step's container ended.
+// errEngineLost is the error of a step whose result is unknown because the engine went away.
 var errEngineLost = errors.New("the Docker engine went away while the step ran")
 
-// outage waits for the engine on behalf of the step, and says so.
+// outage returns the wait for the engine for this step. It prints a line when the wait begins.
 func (r *run) outage() *outage {
 	limit := r.d.engineWait
 	return &outage{limit: limit, notice: func() {
@@ -86,34 +85,34 @@ func (r *run) outage() *outage {
 	}}
 }
 
-// containerData is kept with a container resource, for Reattach.
+// containerData is the part of a container's record that Reattach needs.
 type containerData struct {
-	// Files is the name of the step's folder.
+	// Files is the name of the step's files ([steps.Files]).
 	Files string `json:"files,omitempty"`
-	// Said is how many lines the driver had written before the container.
-	Said int `json:"said,omitempty"`
-	// Started says that the container may have been started.
+	// Lines is how many lines the driver printed before the output of the container.
+	Lines int `json:"said,omitempty"`
+	// Started is set before the container is started.
 	Started bool `json:"started,omitempty"`
 }
 
-// containerRun is a step's container.
+// containerRun is the container of one step.
 type containerRun struct {
 	*run
 	cli   client.APIClient
 	name  string
-	tried bool // the engine was asked to create it
+	tried bool // an earlier call may have created it
 
-	volumes      []string // that the image wants, see nameVolumes
+	volumes      []string // volumes that the image declares, see nameVolumes
 	volumesNamed bool
 
-	announced bool // it is a service already, of an earlier process
+	announced bool // an earlier process announced it as a service
 
-	stream  io.Closer     // of the output; nil before the attach
+	stream  io.Closer     // the output; nil before it is attached
 	copied  chan struct{} // closed at the end of the output
 	copyErr error         // valid after copied
 }
 
-// create makes the container, and pulls its image when it must.
+// create creates the container, and pulls its image if necessary.
 func (c *containerRun) create(ctx context.Context, spec *containerSpec) error {
 	policy, err := policyOf(c.Step.Pull, c.Step.Image)
 	if err != nil {
@@ -128,7 +127,7 @@ func (c *containerRun) create(ctx context.Context, spec *containerSpec) error {
 	if err != nil {
 		return err
 	}
-	// Just trying tells whether the image is there, without asking first.
+	// The attempt shows whether the image exists. That saves a request.
 	lost := c.outage()
 	err = lost.insist(ctx, c.cli, func(ctx context.Context) error { return c.tryCreate(ctx, spec) })
 	if policy == pullMissing && isMissingImage(err) {
@@ -140,8 +139,8 @@ func (c *containerRun) create(ctx context.Context, spec *containerSpec) error {
 	return err
 }
 
-// remove removes the container, also after ctx has ended: a step that is over
-// must not go on. It waits for an engine that is away.
+// remove removes the container, also after ctx has ended, because a step that has ended must not run
+// on. It waits for an engine that is away.
 func (c *containerRun) remove(ctx context.Context) error {
 	return c.outage().insist(context.WithoutCancel(ctx), c.cli, func(ctx context.Context) error {
 		if err := removeContainer(ctx, c.cli, c.name); err != nil {
@@ -163,12 +162,12 @@ func (c *containerRun) tryCreate(ctx context.Context, spec *containerSpec) error
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		// Seen through even when ctx ends: an abandoned call might still make it.
+		// The call ignores the end of ctx: the engine may complete a call that the driver abandons.
 		ctx, cancel := detach(ctx, engineTimeout)
 		defer cancel()
 		_, err := c.cli.ContainerCreate(ctx, spec.config, spec.host, spec.network, nil, c.name)
 		if errdefs.IsConflict(err) && c.tried {
-			return nil // by a call whose answer was lost: nobody else has the name
+			return nil // an earlier call created it, and its answer was lost: only this process knows the name
 		}
 		c.tried = true
 		if err != nil {
@@ -178,15 +177,14 @@ func (c *containerRun) tryCreate(ctx context.Context, spec *containerSpec) error
 	}))
 }
 
-// resource is the container's record.
+// resource returns the record of the container.
 func (c *containerRun) resource(started bool) (driver.Resource, error) {
-	data, err := json.Marshal(containerData{Files: c.Files.Name, Said: c.Out.Lines(), Started: started})
+	data, err := json.Marshal(containerData{Files: c.Files.Name, Lines: c.Out.Lines(), Started: started})
 	return driver.Resource{Kind: steps.KindContainer, ID: c.name, Labels: c.Labels(), Data: data}, err
 }
 
-// start starts the container and, unless it is detached, waits for its end. The
-// output is attached before the start and read to its end before anything is
-// waited for, so that none of it is lost.
+// start starts the container and, unless it is detached, waits for its end. It attaches the output
+// before the start and reads it to its end before it waits, so that no output is lost.
 func (c *containerRun) start(ctx context.Context, spec *containerSpec) (*driver.Result, error) {
 	for _, n := range c.Step.Networks {
 		if n == spec.primaryNetwork || c.UsesOwnNetwork(n) {
@@ -210,7 +208,7 @@ func (c *containerRun) start(ctx context.Context, spec *containerSpec) (*driver.
 		defer drain(cancel, ended)
 	}
 	if err := c.startContainer(ctx); err != nil {
-		if isAway(err) { // it may have started
+		if isAway(err) { // the container may have started
 			err = fmt.Errorf("%w (%w)", errEngineLost, err)
 		}
 		return nil, fmt.Errorf("start container: %w", err)
@@ -221,7 +219,7 @@ func (c *containerRun) start(ctx context.Context, spec *containerSpec) (*driver.
 	return c.await(ctx, ended)
 }
 
-// await follows the container to its end.
+// await waits for the end of the container.
 func (c *containerRun) await(ctx context.Context, ended <-chan containerEnd) (*driver.Result, error) {
 	select {
 	case <-c.copied:
@@ -239,8 +237,8 @@ func (c *containerRun) await(ctx context.Context, ended <-chan containerEnd) (*d
 		}
 		res := c.result(ctx, end.code)
 		if signal := end.code - 128; (signal == 15 || signal == 9) && !res.OOMKilled && !listens(ctx, c.cli) {
-			// An engine that shuts down ends its containers as somebody else
-			// might, and goes on to answer on the connections that it has.
+			// An engine that shuts down stops its containers with a signal, and still answers on open
+			// connections.
 			return nil, fmt.Errorf("%w, which ended the step with signal %d", errEngineLost, signal)
 		}
 		return res, nil
@@ -250,7 +248,7 @@ func (c *containerRun) await(ctx context.Context, ended <-chan containerEnd) (*d
 	}
 }
 
-// copyFrom takes the container's output from a stream.
+// copyFrom copies the container's output from a stream.
 func (c *containerRun) copyFrom(r io.Reader, stream io.Closer, stdout, stderr io.Writer) {
 	c.stream, c.copied = stream, make(chan struct{})
 	go func() {
@@ -263,14 +261,14 @@ type closer func()
 
 func (c closer) Close() error { c(); return nil }
 
-// startContainer sees the call through: a container that may have started has a
-// right to its grace.
+// startContainer completes the call even if ctx ends: a container that may have started must get its
+// grace.
 func (c *containerRun) startContainer(ctx context.Context) error {
 	res, err := c.resource(true)
 	if err != nil {
 		return err
 	}
-	res.Volatile = true // the container is on the disk; that it runs ends with the machine
+	res.Volatile = true // the container is on the disk, and a crash of the machine stops it
 	if err := c.Ledger.Record(ctx, res); err != nil {
 		return err
 	}
@@ -279,14 +277,13 @@ func (c *containerRun) startContainer(ctx context.Context) error {
 	return c.cli.ContainerStart(ctx, c.name, container.StartOptions{})
 }
 
-// containerEnd is how a container ended, or why nobody knows.
+// containerEnd is how a container ended, or why that is unknown.
 type containerEnd struct {
 	code int
 	err  error
 }
 
-// wait reports the container's end. The channel is closed when nothing goes on
-// in the background any more.
+// wait reports the container's end. It closes the channel when its goroutine ends.
 func (c *containerRun) wait(ctx context.Context, until container.WaitCondition) <-chan containerEnd {
 	ended, lost := c.cli.ContainerWait(ctx, c.name, until)
 	ch := make(chan containerEnd, 1)
@@ -309,24 +306,23 @@ func (c *containerRun) wait(ctx context.Context, until container.WaitCondition) 
 	return ch
 }
 
-// drain ends a wait and returns when it has.
+// drain cancels a wait and returns when its goroutine has ended.
 func drain(cancel context.CancelFunc, ended <-chan containerEnd) {
 	cancel()
 	for range ended {
 	}
 }
 
-// The engine may learn that memory ran out a moment after it learns of the end.
-// It is given this long where that is likely, and where it is only possible.
+// The engine may note that memory ran out a moment after the end of the container. These are the times
+// to wait for it: where it is likely, and where it is only possible.
 const (
 	oomLikely   = 5 * time.Second
 	oomPossible = 100 * time.Millisecond
 	oomLook     = 10 * time.Millisecond
 )
 
-// result asks whether memory ran out: the exit code alone does not tell, and is
-// 0 when a child was killed for it. Without a limit of its own a step that
-// succeeded is believed.
+// result checks whether memory ran out. The exit code does not show it: it is 0 if only a child
+// process was killed. A step without a memory limit that succeeded is not checked.
 func (c *containerRun) result(ctx context.Context, code int) *driver.Result {
 	res := &driver.Result{ExitCode: code}
 	if code == 0 && c.Step.MemLimit <= 0 {
@@ -342,7 +338,7 @@ func (c *containerRun) result(ctx context.Context, code int) *driver.Result {
 }
 
 func (c *containerRun) oomKilled(ctx context.Context, code int) bool {
-	patience := time.Duration(0) // without a limit of its own
+	patience := time.Duration(0) // without a memory limit
 	switch {
 	case c.Step.MemLimit > 0 && code == 137:
 		patience = oomLikely
@@ -369,8 +365,8 @@ func (c *containerRun) oomKilled(ctx context.Context, code int) bool {
 	}
 }
 
-// stop ends the container, politely when there is a grace: with SIGTERM, or what
-// its image asks for instead. Its removal, which follows, ends it at once.
+// stop ends the container if the step has a grace: with SIGTERM, or with the stop signal of its image.
+// The removal that follows kills it.
 func (c *containerRun) stop(ctx context.Context) {
 	grace := c.Grace()
 	if grace <= 0 {
@@ -394,8 +390,8 @@ func (c *containerRun) finish() {
 	defer timer.Stop()
 	select {
 	case <-c.copied:
-	case <-timer.C: // it is not gone after all
+	case <-timer.C: // the stream does not end
 	}
-	_ = c.stream.Close() // it has nothing more to say
+	_ = c.stream.Close() // no output is left
 	<-c.copied
 }

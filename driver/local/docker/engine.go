@@ -13,22 +13,22 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// engineTimeout bounds a call to the engine that must be seen through, since
-// otherwise nobody would know whether it has made something.
+// engineTimeout limits a call to the engine that must complete. After an abandoned call it is unknown
+// whether the engine created something.
 const engineTimeout = time.Minute
 
-// engine is the connection to Docker, made when it is first needed.
+// engine is the connection to Docker. It is opened when a step needs it.
 type engine struct {
-	given bool   // by the embedder, who closes it
-	host  string // empty is the environment's
+	given bool   // the caller of New closes the client
+	host  string // "" is the host of the environment
 
 	mu       sync.Mutex
 	cli      client.APIClient // guarded by mu
 	answered bool             // guarded by mu
 }
 
-// ready gives a client whose engine has answered once. Nothing is recorded
-// before that: nobody could tell later that it was never made.
+// ready returns a client whose engine has answered once. The driver records nothing before that: it
+// could not find out later that the engine never created it.
 func (e *engine) ready(ctx context.Context) (client.APIClient, error) {
 	cli, err := e.client()
 	if err != nil {
@@ -45,7 +45,7 @@ func (e *engine) ready(ctx context.Context) (client.APIClient, error) {
 		return nil, explainEngine(cli, err)
 	}
 	if !e.given {
-		cli.NegotiateAPIVersionPing(ping) // saves the client a ping of its own
+		cli.NegotiateAPIVersionPing(ping) // saves a ping of the client
 	}
 	e.mu.Lock()
 	e.answered = true
@@ -80,7 +80,7 @@ func (e *engine) close() error {
 	return e.cli.Close()
 }
 
-// explainEngine says what is missing when no engine answers.
+// explainEngine adds to a connection error which engine does not answer.
 func explainEngine(cli client.APIClient, err error) error {
 	if client.IsErrConnectionFailed(err) && !errors.Is(err, errEngineLost) {
 		return fmt.Errorf("no Docker engine answers at %s, which a step with an image needs: %w", cli.DaemonHost(), err)
@@ -88,7 +88,7 @@ func explainEngine(cli client.APIClient, err error) error {
 	return err
 }
 
-// socketPath is the engine's socket on this machine.
+// socketPath returns the path of the engine's socket on this machine.
 func socketPath(cli client.APIClient) string {
 	if u, err := url.Parse(cli.DaemonHost()); err == nil && u.Scheme == "unix" && u.Path != "" {
 		return u.Path
@@ -96,16 +96,16 @@ func socketPath(cli client.APIClient) string {
 	return "/var/run/docker.sock"
 }
 
-// detach gives a context for a call that goes on when ctx ends.
+// detach returns a context that does not end with ctx.
 func detach(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), limit)
 }
 
-// removeContainer removes a container, whatever it does, with its anonymous
-// volumes, and returns when it is gone.
+// removeContainer removes a container in any state, with its anonymous volumes. It returns when the
+// container is gone.
 func removeContainer(ctx context.Context, cli client.APIClient, id string) error {
 	err := cli.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
-	// A conflict means that somebody else is removing it.
+	// A conflict means that another call removes the container.
 	for wait := 10 * time.Millisecond; errdefs.IsConflict(err); wait *= 2 {
 		if _, inspectErr := cli.ContainerInspect(ctx, id); errdefs.IsNotFound(inspectErr) {
 			return nil

@@ -18,9 +18,9 @@ import (
 
 var _ driver.Finder = (*Runner)(nil)
 
-// Find returns the containers, volumes and networks of this driver that carry all of
-// labels. Folders and processes carry none; they are known by records alone. A
-// machine on which no engine has ever answered has nothing to find.
+// Find returns the containers, volumes and networks of this driver that carry all of labels.
+// Directories and processes have no labels: only their records find them. If no engine answers, Find
+// returns nothing.
 func (d *Runner) Find(ctx context.Context, labels map[string]string) ([]driver.Resource, error) {
 	args := filters.NewArgs()
 	for k, v := range labels {

@@ -18,15 +18,15 @@ import (
 	"github.com/delegate-io/dlite/internal/recorded"
 )
 
-// networkState is a transaction's network in this process.
+// networkState is the network of a transaction in this process.
 type networkState struct {
-	done chan struct{} // closed when it is made, or failed
+	done chan struct{} // closed when the network exists or has failed
 	name string        // valid after done
 	err  error         // valid after done
 }
 
-// ensureNetwork makes the transaction's network when it is not there yet, and
-// gives its name. Parallel steps make it once.
+// ensureNetwork creates the transaction's network if it is missing, and returns its name. Parallel
+// steps create it once.
 func (d *Runner) ensureNetwork(ctx context.Context, cli client.APIClient, r *run) (string, error) {
 	d.mu.Lock()
 	n, found := d.networks[r.Tx.Name]
@@ -44,7 +44,7 @@ func (d *Runner) ensureNetwork(ctx context.Context, cli client.APIClient, r *run
 		}
 	}
 	n.err = r.outage().insist(ctx, cli, func(ctx context.Context) (err error) {
-		n.name, err = d.network(ctx, cli, r)
+		n.name, err = d.findOrCreateNetwork(ctx, cli, r)
 		return err
 	})
 	if n.err != nil {
@@ -55,11 +55,10 @@ func (d *Runner) ensureNetwork(ctx context.Context, cli client.APIClient, r *run
 	return n.name, n.err
 }
 
-// network finds or makes the network. The network of a transaction that an earlier
-// process began may be there, or be in the making still, and the engine then
-// makes a second one of the same name, which nothing can use: so a later process
-// makes its own under another name.
-func (d *Runner) network(ctx context.Context, cli client.APIClient, r *run) (string, error) {
+// findOrCreateNetwork returns the transaction's network. If an earlier process began the transaction,
+// its call to create the network may still run. The engine would then create two networks with one
+// name, which no container can use. So a later process uses another name.
+func (d *Runner) findOrCreateNetwork(ctx context.Context, cli client.APIClient, r *run) (string, error) {
 	name := r.Tx.Name
 	if r.Tx.Maker != d.shared.ID {
 		used, err := usedNetwork(ctx, cli, name)
@@ -85,7 +84,7 @@ func makeNetwork(ctx context.Context, cli client.APIClient, r *run, name string)
 	maps.Copy(labels, r.Tx.Labels)
 	_, err := cli.NetworkCreate(ctx, name, network.CreateOptions{Labels: labels, Options: r.Env.Network.Options})
 	if errdefs.IsConflict(err) {
-		return nil // by a call whose answer was lost
+		return nil // an earlier call created it, and its answer was lost
 	}
 	if err != nil && strings.Contains(err.Error(), "non-overlapping") {
 		return fmt.Errorf("%w (the engine's default-address-pools bound how many transactions can have a network at once)", err)
@@ -93,8 +92,7 @@ func makeNetwork(ctx context.Context, cli client.APIClient, r *run, name string)
 	return err
 }
 
-// usedNetwork is the network of a transaction that has containers, else the
-// oldest, or "" when there is none.
+// usedNetwork returns the transaction's network that has containers, otherwise the oldest one, or "".
 func usedNetwork(ctx context.Context, cli client.APIClient, name string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()
@@ -122,8 +120,7 @@ func (d *Runner) forgetNetwork(name string) {
 	delete(d.networks, name)
 }
 
-// removeNetwork removes a network after it has disconnected whatever is still
-// attached to it.
+// removeNetwork disconnects all containers from a network and removes it.
 func removeNetwork(ctx context.Context, cli client.APIClient, name string) error {
 	err := cli.NetworkRemove(ctx, name)
 	if err == nil || errdefs.IsNotFound(err) {

@@ -12,36 +12,32 @@ import (
 )
 
 const (
-	// pingTimeout is after how long an engine that says nothing counts as away.
+	// pingTimeout is how long the engine may take to answer before it counts as away.
 	pingTimeout = 5 * time.Second
-	// pingPause is the time between two looks for an engine that is away.
+	// pingPause is the time between two checks whether the engine is back.
 	pingPause = 100 * time.Millisecond
-	// stubborn is how often a call is repeated that an engine which is there
-	// failed with an error of its own: it may be shutting down, or the kernel may
-	// not have let go of a mount yet.
-	stubborn = 4
+	// maxFailures is how often a call is repeated that failed inside the engine. The engine may be
+	// shutting down, or the kernel may still use a mount.
+	maxFailures = 4
 )
 
-// isAway reports whether err means that the engine could not be talked to, or
-// stopped talking in the middle of a call. That a user may not talk to it does
-// not change by waiting.
+// isAway reports whether err means that the connection to the engine failed or broke. A missing
+// permission is not an outage: it does not go away.
 func isAway(err error) bool {
 	return client.IsErrConnectionFailed(err) && !errors.Is(err, fs.ErrPermission)
 }
 
-// outage bounds how long is waited for an engine, in several calls together:
-// the time runs from the first one that finds it away.
-// Safe for concurrent use.
+// outage limits how long several calls together wait for the engine. The time starts with the first
+// call that does not reach it. It is safe for concurrent use.
 type outage struct {
 	limit  time.Duration
-	notice func() // called once, when the waiting begins; may be nil
+	notice func() // called once, when the wait begins; may be nil
 
 	begin sync.Once
 	until time.Time // set by begin
 }
 
-// await returns true when the engine answers again, and false when it is not
-// worth waiting for any more.
+// await waits for the engine. It returns false when the time is over.
 func (o *outage) await(ctx context.Context, cli client.APIClient) bool {
 	o.begin.Do(func() {
 		o.until = time.Now().Add(o.limit)
@@ -72,7 +68,7 @@ func pings(ctx context.Context, cli client.APIClient) bool {
 	return err == nil
 }
 
-// listens reports whether the engine takes new connections.
+// listens reports whether the engine accepts new connections.
 func listens(ctx context.Context, cli client.APIClient) bool {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
@@ -84,8 +80,8 @@ func listens(ctx context.Context, cli client.APIClient) bool {
 	return true
 }
 
-// insist repeats call, which must not mind that, until it succeeds, fails for a
-// reason that will not go away, or the outage takes too long.
+// insist repeats an idempotent call until it succeeds, fails permanently, or the outage takes too
+// long.
 func (o *outage) insist(ctx context.Context, cli client.APIClient, call func(context.Context) error) error {
 	for failures := 0; ; {
 		err := once(ctx, call)
@@ -98,8 +94,8 @@ func (o *outage) insist(ctx context.Context, cli client.APIClient, call func(con
 			if !o.await(ctx, cli) {
 				return err
 			}
-			// It answers, so whatever happens next is worth as many attempts as
-			// what happens first, but not more: each may have brought it down.
+			// The engine is back. Limit the attempts all the same: the call may be what stops the
+			// engine.
 			failures++
 		case errdefs.IsInternal(err) || errdefs.IsUnavailable(err):
 			failures++
@@ -111,13 +107,13 @@ func (o *outage) insist(ctx context.Context, cli client.APIClient, call func(con
 		default:
 			return err
 		}
-		if failures >= stubborn {
+		if failures >= maxFailures {
 			return err
 		}
 	}
 }
 
-// once makes one call, which has engineTimeout.
+// once makes one call, limited by engineTimeout.
 func once(ctx context.Context, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()

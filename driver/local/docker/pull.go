@@ -13,18 +13,18 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// pullPolicy says when an image is pulled.
+// pullPolicy is when an image is pulled.
 type pullPolicy int
 
 const (
 	pullMissing pullPolicy = iota
 	pullNever
 	pullAlways
-	pullPreferred // always, but what is here already will do
+	pullPreferred // always, but an image on this machine serves if the pull fails
 )
 
-// policyOf reads a step's policy: the default is always for the tag latest,
-// which may be left out, and otherwise when the image is missing.
+// policyOf reads the policy of a step. The default is always for the tag latest and for an image
+// without a tag, otherwise when the image is missing.
 func policyOf(policy, ref string) (pullPolicy, error) {
 	switch strings.ToLower(policy) {
 	case "always":
@@ -39,7 +39,7 @@ func policyOf(policy, ref string) (pullPolicy, error) {
 	}
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
-		return pullMissing, nil // an image's id
+		return pullMissing, nil // the id of an image
 	}
 	if _, ok := named.(reference.Digested); ok {
 		return pullMissing, nil
@@ -50,8 +50,8 @@ func policyOf(policy, ref string) (pullPolicy, error) {
 	return pullMissing, nil
 }
 
-// registryAuth encodes the step's credentials, if they are for the registry of
-// its image: the engine would send them to any other too.
+// registryAuth encodes the step's credentials if they are for the registry of its image. The engine
+// would send them to any registry.
 func (r *run) registryAuth() (string, error) {
 	a := r.Step.Auth
 	if a == nil || a.Username == "" && a.Password == "" {
@@ -73,22 +73,22 @@ func (r *run) registryAuth() (string, error) {
 func encodeAuth(a *stage.Auth) (string, error) {
 	address := registryHost(a.Address)
 	if address == dockerHub {
-		address = "https://index.docker.io/v1/" // as its logins are known
+		address = "https://index.docker.io/v1/" // Docker's name for it in credentials
 	}
 	s, err := registry.EncodeAuthConfig(registry.AuthConfig{
 		Username: a.Username, Password: a.Password, ServerAddress: address,
 	})
 	if err != nil {
-		return "", errors.New("encode registry credentials") // err might show them
+		return "", errors.New("encode registry credentials") // err may show them
 	}
 	return s, nil
 }
 
-// dockerHub is how images name it.
+// dockerHub is the name of Docker Hub in images.
 const dockerHub = "docker.io"
 
-// registryHost is an address's host, without the port that its scheme has
-// anyway; empty when there is none. Docker Hub goes by many names.
+// registryHost returns the host of an address without the default port of its scheme, or "". All names
+// of Docker Hub give dockerHub.
 func registryHost(address string) string {
 	if address == "" {
 		return ""
@@ -110,8 +110,7 @@ func registryHost(address string) string {
 	return host
 }
 
-// isMissingImage reports whether a container could not be made for want of its
-// image.
+// isMissingImage reports whether a container could not be created because its image is missing.
 func isMissingImage(err error) bool {
 	return errdefs.IsNotFound(err) && strings.Contains(strings.ToLower(err.Error()), "no such image")
 }

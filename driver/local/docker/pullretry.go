@@ -18,23 +18,22 @@ import (
 	"github.com/delegate-io/dlite/driver/local/internal/steps"
 )
 
-// pullTimes are the times of a pull.
+// pullTimes are the limits of a pull.
 type pullTimes struct {
 	attempts int
 	backoff  time.Duration // before the second attempt; doubles with each
-	line     time.Duration // between two lines about its progress
-	silence  time.Duration // without any progress, after which it is given up
+	line     time.Duration // between two lines of progress
+	silence  time.Duration // time without progress that ends an attempt
 }
 
 var defaultPullTimes = pullTimes{attempts: 4, backoff: time.Second, line: 5 * time.Second, silence: 5 * time.Minute}
 
-// errSilent ends an attempt that makes no progress.
+// errSilent ends an attempt without progress.
 var errSilent = errors.New("the registry makes no progress")
 
-// pull gets the step's image from its registry and says so in the output. It
-// tries again after errors that may go away. With makeDo an image that is on
-// this machine already serves when the first attempt fails.
-func (r *run) pull(ctx context.Context, cli client.APIClient, makeDo bool) error {
+// pull pulls the step's image and prints the progress. It repeats the attempt after a temporary error.
+// With allowLocal, an image on this machine serves if the first attempt fails.
+func (r *run) pull(ctx context.Context, cli client.APIClient, allowLocal bool) error {
 	auth, err := r.registryAuth()
 	if err != nil {
 		return err
@@ -47,7 +46,7 @@ func (r *run) pull(ctx context.Context, cli client.APIClient, makeDo bool) error
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		if makeDo {
+		if allowLocal {
 			if _, inspectErr := cli.ImageInspect(ctx, r.Step.Image); inspectErr == nil {
 				r.Out.Printf("Using the image that is on this machine already, as it could not be pulled: %v", err)
 				return nil
@@ -59,7 +58,7 @@ func (r *run) pull(ctx context.Context, cli client.APIClient, makeDo bool) error
 		if isAway(err) && !lost.await(ctx, cli) {
 			return err
 		}
-		// Up to a quarter more, so that many steps do not come back at once.
+		// Up to a quarter more, so that many steps do not retry at once.
 		wait += rand.N(wait/4 + 1)
 		r.Out.Printf("Pulling image %s again in %v, attempt %d of %d, as it failed: %v",
 			r.Step.Image, wait.Round(time.Millisecond), attempt+1, times.attempts, err)
@@ -71,8 +70,8 @@ func (r *run) pull(ctx context.Context, cli client.APIClient, makeDo bool) error
 	}
 }
 
-// pullOnce is one attempt. The engine's answer has no end that could be told
-// from a pause, so that silence counts as one.
+// pullOnce makes one attempt. The stream of the engine has no time-out of its own, so a time without
+// progress ends it.
 func (r *run) pullOnce(ctx context.Context, cli client.APIClient, auth string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -119,8 +118,8 @@ type pullMessage struct {
 	} `json:"errorDetail"`
 }
 
-// readPull reads a pull's progress to its end. An error is one of its messages;
-// the answer's status was long written by then. It returns the last status.
+// readPull reads the progress to its end and returns the last status. The engine reports errors as
+// messages, because it has already sent the HTTP status.
 func readPull(body io.Reader, progress func(*pullMessage)) (string, error) {
 	var status string
 	dec := json.NewDecoder(body)
@@ -137,13 +136,13 @@ func readPull(body io.Reader, progress func(*pullMessage)) (string, error) {
 		case m.Error != "":
 			return status, errors.New(m.Error)
 		case m.ID == "" && m.Status != "":
-			status = m.Status // of the image; those with an id are of one layer
+			status = m.Status // of the image; a message with an id is about one layer
 		}
 		progress(&m)
 	}
 }
 
-// pullProgress says now and then how far a pull has come.
+// pullProgress prints the progress of a pull from time to time.
 type pullProgress struct {
 	image  string
 	out    *steps.Output
@@ -161,7 +160,7 @@ func (p *pullProgress) add(m *pullMessage) {
 	l := p.layers[m.ID]
 	if l == nil {
 		if m.Status != "Pulling fs layer" && m.Status != "Already exists" {
-			return // not a layer's
+			return // not a message about a layer
 		}
 		if p.layers == nil {
 			p.layers = map[string]*pullLayer{}
@@ -179,11 +178,11 @@ func (p *pullProgress) add(m *pullMessage) {
 	}
 	if now := time.Now(); now.Sub(p.last) >= p.every {
 		p.last = now
-		p.say()
+		p.print()
 	}
 }
 
-func (p *pullProgress) say() {
+func (p *pullProgress) print() {
 	var done int
 	var current, total int64
 	for _, l := range p.layers {
@@ -196,9 +195,8 @@ func (p *pullProgress) say() {
 	p.out.Printf("Pulling image %s: %d of %d layers, %.1f of %.1f MB", p.image, done, len(p.layers), float64(current)/mega, float64(total)/mega)
 }
 
-// Words by which errors are told that the engine knows as internal ones only, or
-// finds on its way. Those that may go away come first: a proxy's error page may
-// hold anything.
+// Words that classify errors which the engine reports as internal errors. The temporary ones are
+// tested first, because the error page of a proxy may contain any word.
 var (
 	transientPull = []string{
 		"connection refused", "connection reset", "timeout", "timed out", "eof", "broken pipe", "unexpected http status: 5",
@@ -211,8 +209,8 @@ var (
 	}
 )
 
-// isFinalPull reports whether another attempt at pulling ref would end the same
-// way. What is not known is worth another attempt.
+// isFinalPull reports whether another attempt to pull ref would fail in the same way. An unknown error
+// is worth another attempt.
 func isFinalPull(err error, ref string) bool {
 	switch {
 	case errdefs.IsNotFound(err), errdefs.IsUnauthorized(err), errdefs.IsPermissionDenied(err), errdefs.IsInvalidArgument(err):
@@ -221,7 +219,7 @@ func isFinalPull(err error, ref string) bool {
 		return false
 	}
 	text := strings.ToLower(err.Error())
-	// An image may be called anything.
+	// The name of an image may contain any word.
 	text = strings.ReplaceAll(text, strings.ToLower(ref), "")
 	if named, err := reference.ParseNormalizedNamed(ref); err == nil {
 		text = strings.ReplaceAll(text, strings.ToLower(reference.Path(named)), "")

@@ -15,8 +15,7 @@ import (
 	"github.com/delegate-io/dlite/driver/local/internal/steps"
 )
 
-// followContainer lets a detached step's output go on until Cleanup, and returns
-// when it is ready.
+// followContainer waits until a detached container is ready. Its output continues until Cleanup.
 func (c *containerRun) followContainer(ctx context.Context, spec *containerSpec) (*driver.Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -65,8 +64,7 @@ func (c *containerRun) followContainer(ctx context.Context, spec *containerSpec)
 	return &driver.Result{Detached: true}, nil
 }
 
-// becomeService waits until the container is ready and lets the following steps
-// find it.
+// becomeService waits until the container is ready and announces it to the following steps.
 func (c *containerRun) becomeService(ctx context.Context, spec *containerSpec) error {
 	info, err := c.cli.ContainerInspect(ctx, c.name)
 	if err != nil {
@@ -79,15 +77,16 @@ func (c *containerRun) becomeService(ctx context.Context, spec *containerSpec) e
 	if err := c.AwaitReady(ctx, &containerService{containerRun: c, at: s.Address}); err != nil {
 		return err
 	}
-	// Where the engine is elsewhere, what it publishes is what we reach.
+	// With an engine in a VM, only published ports are reachable.
 	if s.Address == "" && len(c.Step.PortBindings) > 0 && isLocal(c.cli) {
 		s.Address = steps.Loopback
 	}
 	return c.Announce(s)
 }
 
-// addressFromHere is where this process reaches the container's ports. On Linux
-// that is its address in the bridge; elsewhere the engine is in a VM.
+// addressFromHere returns the address where this process reaches the container's ports. On Linux it is
+// the container's address in the bridge network. On other systems the engine is in a VM, and the
+// address is "".
 func (c *containerRun) addressFromHere(info container.InspectResponse, spec *containerSpec) string {
 	if runtime.GOOS != "linux" || !isLocal(c.cli) {
 		return ""
@@ -109,13 +108,13 @@ func (c *containerRun) addressFromHere(info container.InspectResponse, spec *con
 	return ""
 }
 
-// isLocal reports whether the engine is on this machine, or in a VM of it.
+// isLocal reports whether the engine is on this machine or in a VM on it.
 func isLocal(cli client.APIClient) bool {
 	u, err := url.Parse(cli.DaemonHost())
 	return err == nil && (u.Scheme == "unix" || u.Scheme == "npipe")
 }
 
-// containerService is a background container that gets ready.
+// containerService is a background container that is not ready yet. It implements [steps.Probed].
 type containerService struct {
 	*containerRun
 	at string
@@ -131,15 +130,14 @@ func (s *containerService) Ended(ctx context.Context) error {
 	case errdefs.IsNotFound(err):
 		return steps.ErrEnded
 	case err != nil || info.ContainerJSONBase == nil || info.State == nil:
-		return nil // the next attempt tells
+		return nil // the next attempt finds out
 	case info.State.Running:
 		return nil
 	}
 	return steps.EndedError(info.State.ExitCode, info.State.OOMKilled)
 }
 
-// run runs argv in the container. When ctx ends first the command goes on until
-// the container is removed, which comes next.
+// Run runs argv in the container. If ctx ends first, the command runs until the container is removed.
 func (s *containerService) Run(ctx context.Context, argv []string) (int, string, error) {
 	created, err := s.cli.ContainerExecCreate(ctx, s.name, container.ExecOptions{
 		Cmd: argv, AttachStdout: true, AttachStderr: true,
@@ -172,7 +170,7 @@ func (s *containerService) Run(ctx context.Context, argv []string) (int, string,
 	return code, out.String(), err
 }
 
-// execEnd waits for the end of a command whose output has ended.
+// execEnd waits for the exit code of a command whose output has ended.
 func (s *containerService) execEnd(ctx context.Context, id string) (int, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, steps.ReadyInterval) {
 		info, err := s.cli.ContainerExecInspect(ctx, id)

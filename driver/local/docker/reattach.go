@@ -27,8 +27,8 @@ func (r *run) reattach(ctx context.Context, record driver.Resource) (*driver.Res
 	}
 	c := &containerRun{run: r, cli: cli, name: record.ID}
 	if !data.Started {
-		// An engine may still be making it: what comes late goes with the
-		// transaction, and never runs.
+		// The engine may still be creating the container. The cleanup of the transaction removes it,
+		// and it never starts.
 		return nil, errors.Join(driver.ErrNotBegun, explainEngine(cli, c.remove(ctx)))
 	}
 	info, err := c.inspect(ctx)
@@ -44,7 +44,7 @@ func (r *run) reattach(ctx context.Context, record driver.Resource) (*driver.Res
 	if err := r.OpenFiles(data.Files); err != nil {
 		return nil, fmt.Errorf("%w: %w", driver.ErrLost, err)
 	}
-	for range data.Said {
+	for range data.Lines {
 		_, _ = io.WriteString(r.Out, "\n")
 	}
 	res, err := c.resume(ctx, info)
@@ -57,7 +57,7 @@ func (r *run) reattach(ctx context.Context, record driver.Resource) (*driver.Res
 	return res, err
 }
 
-// inspect asks for the container, also of an engine that has to come back.
+// inspect returns the state of the container. It waits for an engine that is away.
 func (c *containerRun) inspect(ctx context.Context) (info container.InspectResponse, err error) {
 	err = c.outage().insist(ctx, c.cli, func(ctx context.Context) error {
 		info, err = c.cli.ContainerInspect(ctx, c.name)
@@ -66,25 +66,25 @@ func (c *containerRun) inspect(ctx context.Context) (info container.InspectRespo
 	return info, err
 }
 
-// resume follows a container that may have been started, or have ended.
+// resume follows a container that may be created, running or ended.
 func (c *containerRun) resume(ctx context.Context, info container.InspectResponse) (*driver.Result, error) {
 	ctx, stop := c.restOfTimeout(ctx, info)
 	defer stop()
 	if info.State != nil && info.State.Status == container.StateCreated {
 		if err := c.startContainer(ctx); err != nil {
-			return c.over(ctx, nil, fmt.Errorf("start container: %w", err))
+			return c.end(ctx, nil, fmt.Errorf("start container: %w", err))
 		}
 	}
 	seen := &[2]part{{w: c.Out}, {w: c.Out}}
 	if err := c.replay(ctx, seen); err != nil {
-		return c.over(ctx, nil, err)
+		return c.end(ctx, nil, err)
 	}
 	if c.Step.Detach {
 		c.announced = c.IsAnnounced()
 		spec := &containerSpec{config: &container.Config{}, host: &container.HostConfig{}}
 		c.join(spec)
 		res, err := c.followContainer(ctx, spec)
-		return c.over(ctx, res, err)
+		return c.end(ctx, res, err)
 	}
 	waitCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := c.wait(waitCtx, container.WaitConditionNotRunning)
@@ -93,14 +93,14 @@ func (c *containerRun) resume(ctx context.Context, info container.InspectRespons
 	if err == nil {
 		c.readRest(ctx, seen)
 	}
-	return c.over(ctx, res, err)
+	return c.end(ctx, res, err)
 }
 
-// part is one stream of the output as far as it has been passed on.
+// part counts the bytes of one stream of the output.
 type part struct {
 	w    io.Writer
-	n    int64 // bytes that have been passed on
-	skip int64 // bytes that come again
+	n    int64 // bytes that were passed on
+	skip int64 // bytes that arrive again
 }
 
 // Write implements [io.Writer].
@@ -112,9 +112,8 @@ func (p *part) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-// readRest reads what the engine had not written when it said that the output had
-// ended: it may leave out the last line of a container that ends, above all one
-// without a newline.
+// readRest reads the output that the engine had not written at the end of the stream. The engine may
+// leave out the last line of a container that ends, especially a line without a newline.
 func (c *containerRun) readRest(ctx context.Context, seen *[2]part) {
 	for i := range seen {
 		seen[i].skip = seen[i].n
@@ -123,7 +122,7 @@ func (c *containerRun) readRest(ctx context.Context, seen *[2]part) {
 	defer cancel()
 	logs, err := c.cli.ContainerLogs(ctx, c.name, container.LogsOptions{ShowStdout: true, ShowStderr: true})
 	if err != nil {
-		return // it keeps none, and what there was has been passed on
+		return // the engine keeps no output, and the stream was passed on
 	}
 	if err := copyStreams(&seen[0], &seen[1], logs); err != nil {
 		c.Driver.Config.Log.Warn().Err(err).Str("container", c.name).Msg("read the end of the output of container")
@@ -131,7 +130,7 @@ func (c *containerRun) readRest(ctx context.Context, seen *[2]part) {
 	_ = logs.Close()
 }
 
-// restOfTimeout bounds ctx by what is left of the step's time-out.
+// restOfTimeout limits ctx to the rest of the step's time-out.
 func (c *containerRun) restOfTimeout(ctx context.Context, info container.InspectResponse) (context.Context, context.CancelFunc) {
 	if c.Step.Timeout <= 0 || c.Step.Detach {
 		return ctx, func() {}
@@ -146,8 +145,7 @@ func (c *containerRun) restOfTimeout(ctx context.Context, info container.Inspect
 	return context.WithDeadlineCause(ctx, end, fmt.Errorf("its time-out of %v is over", limit))
 }
 
-// replay reads the output from its beginning; where the engine keeps none, from
-// now on.
+// replay reads the output from its beginning. If the engine keeps no output, it reads from now on.
 func (c *containerRun) replay(ctx context.Context, seen *[2]part) error {
 	following, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	logs, err := c.cli.ContainerLogs(following, c.name, container.LogsOptions{ShowStdout: true, ShowStderr: true, Follow: true})
@@ -159,7 +157,7 @@ func (c *containerRun) replay(ctx context.Context, seen *[2]part) error {
 	if client.IsErrConnectionFailed(err) {
 		return fmt.Errorf("%w (%w)", errEngineLost, err)
 	}
-	c.Out.Printf("The delegate was restarted, and what the step printed before is lost: %v", err)
+	c.Out.Printf("The delegate was restarted, and the earlier output of the step is lost: %v", err)
 	stream, err := c.cli.ContainerAttach(ctx, c.name, container.AttachOptions{Stream: true, Stdout: true, Stderr: true})
 	if err != nil {
 		return fmt.Errorf("attach to container: %w", err)

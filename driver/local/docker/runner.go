@@ -1,4 +1,3 @@
-// Package docker runs steps in containers of a Docker engine, for package local.
 package docker
 
 import (

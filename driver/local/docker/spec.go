@@ -18,13 +18,13 @@ import (
 	"github.com/delegate-io/dlite/internal/recorded"
 )
 
-// containerSpec is what the engine is asked for.
+// containerSpec is the request to create a container.
 type containerSpec struct {
 	config  *container.Config
 	host    *container.HostConfig
 	network *network.NetworkingConfig
-	// primaryNetwork is what the container is created with; ownNetwork says
-	// that it is the transaction's.
+	// primaryNetwork is the network of the creation. ownNetwork is set if that is the transaction's
+	// network.
 	primaryNetwork string
 	ownNetwork     bool
 }
@@ -80,8 +80,8 @@ func (r *run) containerSpec() (*containerSpec, error) {
 			ExtraHosts:   hosts,
 			Privileged:   r.Step.Privileged,
 			ShmSize:      r.Step.ShmSize,
-			// Not where the engine sends the logs of others: this output is not masked.
-			// Kept until the container is removed, so that Reattach can read it.
+			// The engine's default driver might send the output elsewhere, and the output is not
+			// masked. json-file keeps it until the container is removed, so that Reattach can read it.
 			LogConfig: container.LogConfig{Type: "json-file"},
 			Resources: container.Resources{
 				CPUPeriod:  r.Step.CPUPeriod,
@@ -108,7 +108,7 @@ func (r *run) join(s *containerSpec) {
 	r.attach(s, s.primaryNetwork)
 }
 
-// attach makes a network the container's first.
+// attach sets the first network of the container.
 func (r *run) attach(s *containerSpec, name string) {
 	s.primaryNetwork = name
 	mode := container.NetworkMode(name)
@@ -120,21 +120,21 @@ func (r *run) attach(s *containerSpec, name string) {
 	}
 }
 
-// aliases are the names by which other steps reach this one: those it asks for
-// its id, and the name of a background step.
+// aliases returns the names by which other steps reach this step: its network aliases, its id, and the
+// name of a background step.
 func (r *run) aliases() []string {
 	list := slices.Clone(r.Step.NetworkAliases)
 	if id := steps.Slug(r.Step.ID); !slices.Contains(list, id) {
 		list = append(list, id)
 	}
-	// Others than services may well share a name.
+	// Only background steps have unique names.
 	if name := steps.Slug(r.Step.Name); r.Step.Detach && r.Step.Name != "" && !slices.Contains(list, name) {
 		list = append(list, name)
 	}
 	return list
 }
 
-// nonEmpty is nil for an empty list, which would replace the image's own.
+// nonEmpty returns nil for an empty list, which would replace the entrypoint or command of the image.
 func nonEmpty(list []string) []string {
 	if len(list) == 0 {
 		return nil
@@ -153,8 +153,8 @@ func (r *run) containerDir() string {
 	return path.Join(steps.WorkspaceMount, dir)
 }
 
-// mounts lists the workspace, the step's own folder and its volumes, and tells
-// the step about the latter in env.
+// mounts lists the workspace, the step's own directory and its volumes. It adds variables with the
+// paths of the volumes to env.
 func (r *run) mounts(env map[string]string) ([]mount.Mount, error) {
 	list := []mount.Mount{{Type: mount.TypeBind, Source: r.Tx.WorkspaceDir(), Target: steps.WorkspaceMount}}
 	for _, b := range r.Files.Mounts {
@@ -173,7 +173,7 @@ func (r *run) mounts(env map[string]string) ([]mount.Mount, error) {
 		if strings.HasPrefix(v.Path, `\\.\`) {
 			one.Type = mount.TypeNamedPipe
 		}
-		// A volume may take the place of the workspace or of another mount.
+		// A volume may replace the workspace or another mount.
 		list = slices.DeleteFunc(list, func(o mount.Mount) bool { return path.Clean(o.Target) == path.Clean(m.Path) })
 		list = append(list, one)
 	}
@@ -216,7 +216,7 @@ func (r *run) ulimits() ([]*container.Ulimit, error) {
 		switch {
 		case u.Name == "":
 			return nil, errors.New("a limit of processes has no name")
-		case hard >= 0 && (u.Soft > hard || u.Soft < 0): // below 0 is no limit
+		case hard >= 0 && (u.Soft > hard || u.Soft < 0): // a negative limit means no limit
 			return nil, fmt.Errorf("limit %s: the soft limit %d is above the hard limit %d", u.Name, u.Soft, hard)
 		}
 		list = append(list, &container.Ulimit{Name: u.Name, Soft: u.Soft, Hard: hard})
@@ -224,8 +224,8 @@ func (r *run) ulimits() ([]*container.Ulimit, error) {
 	return list, nil
 }
 
-// ports reads host port to container port; the host's may begin with an
-// address, the container's may end with a protocol.
+// ports converts the port bindings. The key is a host port, optionally with an address. The value is a
+// container port, optionally with a protocol.
 func (r *run) ports() (nat.PortSet, nat.PortMap, error) {
 	if len(r.Step.PortBindings) == 0 {
 		return nil, nil, nil
@@ -244,14 +244,14 @@ func (r *run) ports() (nat.PortSet, nat.PortMap, error) {
 	return exposed, bindings, nil
 }
 
-// mountSocket gives the step the engine's socket when somebody asked for it.
+// mountSocket mounts the engine's socket if the step or the transaction asks for it.
 func (r *run) mountSocket(s *containerSpec, cli client.APIClient) {
 	if !r.Step.MountDockerSocket && !r.Env.MountDockerSocket {
 		return
 	}
 	const target = "/var/run/docker.sock"
 	if slices.ContainsFunc(s.host.Mounts, func(m mount.Mount) bool { return path.Clean(m.Target) == target }) {
-		return // a volume of the step has taken its place
+		return // a volume of the step replaces the socket
 	}
 	s.host.Mounts = append(s.host.Mounts, mount.Mount{Type: mount.TypeBind, Source: socketPath(cli), Target: target})
 }
@@ -259,8 +259,8 @@ func (r *run) mountSocket(s *containerSpec, cli client.APIClient) {
 // hostGateway stands for the address of this machine in a list of extra hosts.
 const hostGateway = "host-gateway"
 
-// extraHosts are the step's own, and the names of the services of the host for a
-// container that has a network of its own.
+// extraHosts returns the step's own hosts. A container with its own network also gets the names of the
+// services on the host.
 func (r *run) extraHosts() ([]string, error) {
 	mode := container.NetworkMode(r.Step.Network)
 	if mode.IsHost() || mode.IsContainer() || mode.IsNone() {

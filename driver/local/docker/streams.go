@@ -11,41 +11,38 @@ import (
 )
 
 const (
-	// maxHeld is how many bytes of a stream wait for the end of a line of the other.
+	// maxHeld limits how many bytes of a stream wait for the end of a line of the other stream.
 	maxHeld = 64 << 10
-	// longestHold is how long they do: a prompt or a row of dots is no reason to
-	// show nothing else.
+	// longestHold limits how long they wait, because a prompt or a row of dots has no end of line.
 	longestHold = 5 * time.Second
 )
 
-// copyStreams reads the two streams of a container's output, which the engine
-// sends side by side, to their end. What comes is passed on at once, but not into
-// a line of the other stream that has begun: the engine may send a piece of one
-// stream between two of the other's, and the log that they share could not
-// recognise a secret with something else in the middle (SPEC S4).
+// copyStreams copies the two streams of a container's output, which the engine sends interleaved. It
+// passes on text at once, but not inside an unfinished line of the other stream. Both streams share
+// one log, and a mask does not recognize a secret that is interrupted by other text (rule S4).
 func copyStreams(stdout, stderr io.Writer, from io.Reader) error {
 	p := newPair(stdout, stderr, longestHold)
 	_, copied := stdcopy.StdCopy(&p.streams[0], &p.streams[1], from)
 	return errors.Join(copied, p.end())
 }
 
-// pair is two streams that meet between lines.
+// pair merges two streams between lines.
 type pair struct {
 	hold time.Duration
 
 	mu      sync.Mutex
 	streams [2]stream
-	open    *stream // whose line has begun and has not ended
+	open    *stream // the stream with the unfinished line
 	ended   bool
 	err     error
 }
 
-// stream is one of them. The pair's lock guards it.
+// stream is one stream of a pair. The pair's lock guards it.
 type stream struct {
 	pair  *pair
 	other *stream
 	w     io.Writer
-	held  []byte // until the other's line has ended
+	held  []byte // until the line of the other stream ends
 	timer *time.Timer
 }
 
@@ -59,14 +56,14 @@ func newPair(a, b io.Writer, hold time.Duration) *pair {
 func (s *stream) Write(b []byte) (int, error) {
 	s.pair.mu.Lock()
 	defer s.pair.mu.Unlock()
-	s.take(b)
+	s.add(b)
 	return len(b), s.pair.err
 }
 
-// take passes text on, or holds it.
-func (s *stream) take(b []byte) {
+// add passes text on, or holds it.
+func (s *stream) add(b []byte) {
 	if s.pair.open == s.other || len(s.held) > 0 {
-		s.keep(b)
+		s.hold(b)
 		return
 	}
 	end := bytes.LastIndexByte(b, '\n') + 1
@@ -77,11 +74,11 @@ func (s *stream) take(b []byte) {
 	s.pass(b[:end])
 	s.other.release()
 	if end < len(b) {
-		s.take(b[end:])
+		s.add(b[end:])
 	}
 }
 
-func (s *stream) keep(b []byte) {
+func (s *stream) hold(b []byte) {
 	s.held = append(s.held, b...)
 	switch {
 	case len(s.held) >= maxHeld:
@@ -91,14 +88,14 @@ func (s *stream) keep(b []byte) {
 	}
 }
 
-// expire ends a wait that takes too long.
+// expire ends a hold that takes too long.
 func (s *stream) expire() {
 	s.pair.mu.Lock()
 	defer s.pair.mu.Unlock()
 	s.release()
 }
 
-// release passes on what is held.
+// release passes on the held text.
 func (s *stream) release() {
 	if s.timer != nil {
 		s.timer.Stop()
@@ -127,7 +124,7 @@ func (s *stream) pass(b []byte) {
 	}
 }
 
-// end passes on what is left. Nothing is written after it.
+// end passes on the remaining text. Nothing is written after it.
 func (p *pair) end() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

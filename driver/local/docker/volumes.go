@@ -16,10 +16,10 @@ import (
 	"github.com/delegate-io/dlite/driver/local/internal/steps"
 )
 
-// nameVolumes gives a name to each volume that the image declares and nothing is
-// mounted on. The engine would make them without one, and forget whose they are
-// when it is killed while it makes or removes the container (SPEC T2). An image
-// that is not there yet has no volumes: to create the container fails as well.
+// nameVolumes names each volume that the image declares and the step does not mount. The engine would
+// create these volumes without a name. If the engine is killed while it creates or removes the
+// container, it forgets which container they belong to (rule T2). For a missing image nameVolumes does
+// nothing: the creation of the container fails as well.
 func (c *containerRun) nameVolumes(ctx context.Context, spec *containerSpec) error {
 	if c.volumesNamed {
 		return nil
@@ -54,8 +54,7 @@ func (c *containerRun) nameVolumes(ctx context.Context, spec *containerSpec) err
 	return nil
 }
 
-// withVolumes is create, which makes the container and with it the volumes that
-// have been given names: they are on record before it.
+// withVolumes wraps create, so that the named volumes are on record before the container is created.
 func (c *containerRun) withVolumes(ctx context.Context, create func() error) func() error {
 	for _, name := range slices.Backward(c.volumes) {
 		next, res := create, driver.Resource{Kind: steps.KindVolume, ID: name, Labels: c.Labels()}

@@ -18,17 +18,17 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// How often what needs the network is tried, and how long the first pause is;
-// each next one is four times as long.
+// A git command that needs the network runs up to cloneAttempts times. clonePause is the first pause.
+// Each further pause is four times as long.
 const (
 	cloneAttempts = 3
 	clonePause    = 500 * time.Millisecond
 )
 
-// wholeHistory is a depth that means all, also in a repository that is whole.
+// wholeHistory is a depth that fetches the whole history, also into a repository that has it already.
 const wholeHistory = "2147483647"
 
-// cloning is one clone under way.
+// cloning is the execution of one clone.
 type cloning struct {
 	*stage.Clone
 	git  *git
@@ -36,8 +36,8 @@ type cloning struct {
 	log  io.Writer
 }
 
-// clone checks a repository out into the workspace (SPEC D2). Its errors and
-// what it logs show no credentials.
+// clone checks a repository out into the workspace (rule D2). Its errors and its log show no
+// credentials.
 func (d *Driver) clone(ctx context.Context, tx *steps.Transaction, env *driver.Environment, l driver.Ledger) error {
 	c := &cloning{Clone: env.Clone, log: env.Log}
 	if c.log == nil {
@@ -58,7 +58,7 @@ func (d *Driver) clone(ctx context.Context, tx *steps.Transaction, env *driver.E
 		return fmt.Errorf("clone %s: %w", c.from.URL, err)
 	}
 	defer c.git.close()
-	if err = c.all(ctx); err == nil {
+	if err = c.checkout(ctx); err == nil {
 		return nil
 	}
 	hidden := secrets.NewSet(secrets.Config{})
@@ -68,7 +68,7 @@ func (d *Driver) clone(ctx context.Context, tx *steps.Transaction, env *driver.E
 	return err
 }
 
-// cloneError hides what its cause would show.
+// cloneError hides the credentials that the text of its cause may show.
 type cloneError struct {
 	text  string
 	cause error
@@ -76,20 +76,19 @@ type cloneError struct {
 
 func (e *cloneError) Error() string { return e.text }
 
-// Is lets callers see why a context ended, and nothing else.
+// Is reports only why a context ended.
 func (e *cloneError) Is(target error) bool { return errors.Is(e.cause, target) }
 
-// cloneDir makes the folder to clone into. The workspace is new: there are no
-// links in it yet.
-func cloneDir(tx *steps.Transaction, wish string) (string, error) {
-	if wish == "" {
+// cloneDir creates the directory to clone into. The workspace is new and contains no links.
+func cloneDir(tx *steps.Transaction, requested string) (string, error) {
+	if requested == "" {
 		return tx.WorkspaceDir(), nil
 	}
-	rel, ok := tx.InWorkspace(wish)
+	rel, ok := tx.InWorkspace(requested)
 	if !ok {
-		return "", fmt.Errorf("the clone's folder %q is not in the workspace", wish)
+		return "", fmt.Errorf("the clone's directory %q is not in the workspace", requested)
 	}
-	err := steps.WriteFile(tx.WorkspaceDir(), rel, &stage.File{Path: wish, IsDir: true, Mode: 0o777})
+	err := steps.WriteFile(tx.WorkspaceDir(), rel, &stage.File{Path: requested, IsDir: true, Mode: 0o777})
 	return filepath.Join(tx.WorkspaceDir(), rel), err
 }
 
@@ -108,37 +107,37 @@ func (c *cloning) check() error {
 	return nil
 }
 
-// all does the whole of it.
-func (c *cloning) all(ctx context.Context) error {
+// checkout clones and checks out the whole repository.
+func (c *cloning) checkout(ctx context.Context) error {
 	if c.LFS {
-		// Asked before anything is fetched.
-		if _, err := c.git.ask(ctx, "lfs", "version"); err != nil {
-			return c.unless(ctx, err, "lfs is wanted, but git-lfs was not found in the PATH")
+		// Check before the first fetch.
+		if _, err := c.git.output(ctx, "lfs", "version"); err != nil {
+			return c.preferStop(ctx, err, "lfs is set, but git-lfs is not in the PATH")
 		}
 	}
-	_, _ = fmt.Fprintf(c.log, "Cloning %s (%s)\n", c.from.URL, c.what())
+	_, _ = fmt.Fprintf(c.log, "Cloning %s (%s)\n", c.from.URL, c.describe())
 	start := []string{"init", "--quiet", "--template="}
 	if len(c.Commit) == 64 {
 		start = append(start, "--object-format=sha256")
 	}
-	if err := c.must(ctx, start...); err != nil {
+	if err := c.runLocal(ctx, start...); err != nil {
 		return err
 	}
-	if err := c.must(ctx, "remote", "add", "origin", c.from.URL); err != nil {
+	if err := c.runLocal(ctx, "remote", "add", "origin", c.from.URL); err != nil {
 		return err
 	}
 	target, err := c.fetchTarget(ctx)
 	if err != nil {
 		return err
 	}
-	if err := c.must(ctx, append([]string{"checkout", "--quiet", "--force"}, target...)...); err != nil {
+	if err := c.runLocal(ctx, append([]string{"checkout", "--quiet", "--force"}, target...)...); err != nil {
 		return err
 	}
 	if c.LFS {
-		if err := c.must(ctx, "lfs", "install", "--local", "--skip-repo"); err != nil {
+		if err := c.runLocal(ctx, "lfs", "install", "--local", "--skip-repo"); err != nil {
 			return err
 		}
-		if err := c.network(ctx, "lfs", "pull", "origin"); err != nil {
+		if err := c.runRemote(ctx, "lfs", "pull", "origin"); err != nil {
 			return fmt.Errorf("fetch lfs objects: %w", err)
 		}
 	}
@@ -147,11 +146,11 @@ func (c *cloning) all(ctx context.Context) error {
 		if c.Depth > 0 {
 			args = append(args, "--depth", strconv.Itoa(c.Depth))
 		}
-		if err := c.network(ctx, args...); err != nil {
+		if err := c.runRemote(ctx, args...); err != nil {
 			return fmt.Errorf("submodules: %w", err)
 		}
 	}
-	head, err := c.git.ask(ctx, "log", "-1", "--format=%h %s")
+	head, err := c.git.output(ctx, "log", "-1", "--format=%h %s")
 	if err != nil {
 		return err
 	}
@@ -159,8 +158,8 @@ func (c *cloning) all(ctx context.Context) error {
 	return nil
 }
 
-// what says what is cloned.
-func (c *cloning) what() string {
+// describe returns what is cloned, for the log.
+func (c *cloning) describe() string {
 	switch {
 	case c.Commit != "" && c.base() != "":
 		return "commit " + c.Commit + " of " + c.baseName()
@@ -174,7 +173,7 @@ func (c *cloning) what() string {
 	return "default branch"
 }
 
-// base is the ref that Branch or Ref means.
+// base returns the ref that Branch or Ref means.
 func (c *cloning) base() string {
 	if c.Branch != "" {
 		return "refs/heads/" + strings.TrimPrefix(c.Branch, "refs/heads/")
@@ -189,7 +188,7 @@ func (c *cloning) baseName() string {
 	return "ref " + c.Ref
 }
 
-// fetchTarget fetches what is wanted and returns checkout's arguments for it.
+// fetchTarget fetches the requested ref or commit and returns the arguments of checkout for it.
 func (c *cloning) fetchTarget(ctx context.Context) ([]string, error) {
 	switch {
 	case c.Commit != "" && c.base() != "":
@@ -198,11 +197,11 @@ func (c *cloning) fetchTarget(ctx context.Context) ([]string, error) {
 		return []string{"--detach", c.Commit}, c.fetchCommit(ctx)
 	case c.Tag != "":
 		ref := "refs/tags/" + strings.TrimPrefix(c.Tag, "refs/tags/")
-		return []string{"--detach", ref}, c.named(c.fetch(ctx, "+"+ref+":"+ref), "tag "+c.Tag)
+		return []string{"--detach", ref}, c.explainMissing(c.fetch(ctx, "+"+ref+":"+ref), "tag "+c.Tag)
 	case c.Branch != "":
 		return c.fetchBranch(ctx, strings.TrimPrefix(c.Branch, "refs/heads/"))
 	case c.Ref != "":
-		return []string{"--detach", "FETCH_HEAD"}, c.named(c.fetch(ctx, c.Ref), "ref "+c.Ref)
+		return []string{"--detach", "FETCH_HEAD"}, c.explainMissing(c.fetch(ctx, c.Ref), "ref "+c.Ref)
 	}
 	heads := &gitOutput{}
 	if err := c.retry(ctx, heads, "ls-remote", "--symref", "origin", "HEAD"); err != nil {
@@ -215,65 +214,64 @@ func (c *cloning) fetchTarget(ctx context.Context) ([]string, error) {
 			}
 		}
 	}
-	return []string{"--detach", "FETCH_HEAD"}, c.named(c.fetch(ctx, "HEAD"), "default branch: the repository may be empty")
+	return []string{"--detach", "FETCH_HEAD"}, c.explainMissing(c.fetch(ctx, "HEAD"), "default branch: the repository may be empty")
 }
 
 func (c *cloning) fetchBranch(ctx context.Context, branch string) ([]string, error) {
 	tracking := "refs/remotes/origin/" + branch
 	err := c.fetch(ctx, "+refs/heads/"+branch+":"+tracking)
-	return []string{"-B", branch, "--track", "origin/" + branch}, c.named(err, "branch "+branch)
+	return []string{"-B", branch, "--track", "origin/" + branch}, c.explainMissing(err, "branch "+branch)
 }
 
-// fetchCommit fetches a commit that any ref, or none, leads to.
+// fetchCommit fetches a commit, even if no ref contains it.
 func (c *cloning) fetchCommit(ctx context.Context) error {
 	err := c.fetch(ctx, c.Commit)
 	var failed *cloneFailure
 	if errors.As(err, &failed) && (failed.kind == failedUnadvertised || failed.kind == failedNoRef) {
-		// Servers may refuse what is not the tip of a ref.
+		// A server may refuse a commit that is not the tip of a ref.
 		if err = c.fetchAll(ctx); err != nil {
 			return err
 		}
 	} else if err != nil {
 		return err
 	}
-	if !c.has(ctx, c.Commit) {
-		return c.unless(ctx, nil, "the repository has no commit "+c.Commit+", or no branch or tag that leads to it")
+	if !c.hasCommit(ctx, c.Commit) {
+		return c.preferStop(ctx, nil, "the repository has no commit "+c.Commit+", or no branch or tag that leads to it")
 	}
 	return nil
 }
 
-// fetchAll fetches what every branch and tag leads to, whatever the depth.
+// fetchAll fetches all branches and tags with their whole history.
 func (c *cloning) fetchAll(ctx context.Context) error {
-	return c.network(ctx, "fetch", "--progress", "--force", "--tags", "--no-recurse-submodules", "origin", "+refs/heads/*:refs/remotes/origin/*")
+	return c.runRemote(ctx, "fetch", "--progress", "--force", "--tags", "--no-recurse-submodules", "origin", "+refs/heads/*:refs/remotes/origin/*")
 }
 
-// fetchCommitOf fetches a ref and finds the commit in it. Where depth has cut
-// the commit off, the rest is fetched too: whether it belongs to the ref cannot
-// be told otherwise.
+// fetchCommitOf fetches a ref and finds the commit in it. If the depth cuts the commit off, it fetches
+// the whole history: only that shows whether the ref contains the commit.
 func (c *cloning) fetchCommitOf(ctx context.Context) error {
 	const kept = "refs/dlite/clone"
 	refspec := "+" + c.base() + ":" + kept
-	if err := c.named(c.fetch(ctx, refspec), c.baseName()); err != nil {
+	if err := c.explainMissing(c.fetch(ctx, refspec), c.baseName()); err != nil {
 		return err
 	}
 	if !c.leadsTo(ctx, kept) && c.Depth > 0 {
-		if err := c.network(ctx, "fetch", "--progress", "--force", "--depth", wholeHistory, "--no-recurse-submodules", "origin", refspec); err != nil {
+		if err := c.runRemote(ctx, "fetch", "--progress", "--force", "--depth", wholeHistory, "--no-recurse-submodules", "origin", refspec); err != nil {
 			return err
 		}
 	}
 	if !c.leadsTo(ctx, kept) {
-		return c.unless(ctx, nil, "commit "+c.Commit+" is not part of "+c.baseName())
+		return c.preferStop(ctx, nil, "commit "+c.Commit+" is not part of "+c.baseName())
 	}
 	return nil
 }
 
-func (c *cloning) has(ctx context.Context, commit string) bool {
-	_, err := c.git.ask(ctx, "cat-file", "-e", commit+"^{commit}")
+func (c *cloning) hasCommit(ctx context.Context, commit string) bool {
+	_, err := c.git.output(ctx, "cat-file", "-e", commit+"^{commit}")
 	return err == nil
 }
 
 func (c *cloning) leadsTo(ctx context.Context, ref string) bool {
-	_, err := c.git.ask(ctx, "merge-base", "--is-ancestor", c.Commit, ref)
+	_, err := c.git.output(ctx, "merge-base", "--is-ancestor", c.Commit, ref)
 	return err == nil
 }
 
@@ -282,10 +280,10 @@ func (c *cloning) fetch(ctx context.Context, refspec string) error {
 	if c.Depth > 0 {
 		args = append(args, "--no-tags", "--depth", strconv.Itoa(c.Depth))
 	}
-	return c.network(ctx, append(args, "origin", refspec)...)
+	return c.runRemote(ctx, append(args, "origin", refspec)...)
 }
 
-// cloneFailure is what git could not do.
+// cloneFailure is a git command that failed for a known reason.
 type cloneFailure struct {
 	kind gitFailure
 	text string
@@ -293,8 +291,8 @@ type cloneFailure struct {
 
 func (e *cloneFailure) Error() string { return e.text }
 
-// named says what was not found.
-func (c *cloning) named(err error, what string) error {
+// explainMissing replaces the error for a missing ref by one that names it.
+func (c *cloning) explainMissing(err error, what string) error {
 	var failed *cloneFailure
 	if errors.As(err, &failed) && failed.kind == failedNoRef {
 		return fmt.Errorf("the repository has no %s", what)
@@ -302,8 +300,9 @@ func (c *cloning) named(err error, what string) error {
 	return err
 }
 
-// unless prefers the context's end to what it made fail.
-func (c *cloning) unless(ctx context.Context, err error, text string) error {
+// preferStop returns the error of the context if the context has ended, and otherwise an error with
+// text.
+func (c *cloning) preferStop(ctx context.Context, err error, text string) error {
 	if ctx.Err() != nil {
 		return gitStopped(ctx)
 	}
@@ -314,20 +313,20 @@ func (c *cloning) unless(ctx context.Context, err error, text string) error {
 	return errors.New(text)
 }
 
-// must runs what uses no network.
-func (c *cloning) must(ctx context.Context, args ...string) error {
+// runLocal runs a git command that needs no network.
+func (c *cloning) runLocal(ctx context.Context, args ...string) error {
 	out := &gitOutput{to: c.log}
 	err := c.git.run(ctx, out, args...)
 	out.flush()
 	return c.explain(err, out)
 }
 
-// network runs what uses the network.
-func (c *cloning) network(ctx context.Context, args ...string) error {
+// runRemote runs a git command that needs the network.
+func (c *cloning) runRemote(ctx context.Context, args ...string) error {
 	return c.retry(ctx, &gitOutput{to: c.log}, args...)
 }
 
-// retry runs git again when the network may be to blame.
+// retry runs a git command again if it failed because of the network.
 func (c *cloning) retry(ctx context.Context, out *gitOutput, args ...string) error {
 	for attempt, pause := 1, clonePause; ; attempt, pause = attempt+1, 4*pause {
 		out.kept = nil
@@ -337,7 +336,7 @@ func (c *cloning) retry(ctx context.Context, out *gitOutput, args ...string) err
 		if err == nil || !errors.As(err, &ran) || attempt == cloneAttempts || out.failure() != failedNetwork {
 			return c.explain(err, out)
 		}
-		_, _ = fmt.Fprintf(c.log, "git %s failed for what may pass; trying again (%d of %d)\n", args[0], attempt+1, cloneAttempts)
+		_, _ = fmt.Fprintf(c.log, "git %s failed, perhaps because of the network; attempt %d of %d follows\n", args[0], attempt+1, cloneAttempts)
 		timer := time.NewTimer(pause + rand.N(pause/2))
 		select {
 		case <-timer.C:
@@ -348,7 +347,7 @@ func (c *cloning) retry(ctx context.Context, out *gitOutput, args ...string) err
 	}
 }
 
-// explain turns git's words into what went wrong.
+// explain converts the output of git to an error that names the reason.
 func (c *cloning) explain(err error, out *gitOutput) error {
 	var ran *gitError
 	if !errors.As(err, &ran) {
@@ -356,7 +355,7 @@ func (c *cloning) explain(err error, out *gitOutput) error {
 	}
 	kind, reason := out.failure(), out.reason()
 	text := map[gitFailure]string{
-		failedAuth:     "authentication failed: the credentials are wrong, missing or do not suffice",
+		failedAuth:     "authentication failed: the credentials are wrong, missing or not sufficient",
 		failedHostKey:  "the host's ssh key is not known on this machine",
 		failedNotFound: "the repository was not found, or the credentials may not see it",
 		failedNetwork:  "the network failed",

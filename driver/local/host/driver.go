@@ -1,4 +1,3 @@
-// Package host is the driver that runs steps as processes of this machine. It does not need Docker.
 package host
 
 import (
@@ -16,6 +15,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/local/internal/steps"
+	"github.com/delegate-io/dlite/internal/process"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -65,7 +65,7 @@ type Config struct {
 // Driver runs steps as processes of this machine. It is safe for concurrent use. Use [New].
 type Driver struct {
 	shared  *steps.Driver
-	cgroups cgroups
+	cgroups process.Cgroups
 }
 
 var (
@@ -115,8 +115,8 @@ func (d *Driver) Init(ctx context.Context, env *driver.Environment, l driver.Led
 		}
 	} else {
 		tx = d.shared.NewTransaction(env)
-		if cg := d.cgroups.named(tx.Name); cg != nil {
-			tx.Cgroup = cg.path
+		if cg := d.cgroups.Named(tx.Name); cg != nil {
+			tx.Cgroup = cg.Path()
 		}
 	}
 	if err := d.makeDirectories(ctx, tx, l); err != nil {

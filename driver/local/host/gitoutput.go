@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// gitOutput keeps the last lines that git prints, for the error, and passes on
-// what people want to read: of its progress only how each phase ended, and a
-// sign of life every now and then. It is used by one goroutine at a time.
+// gitOutput keeps the last lines of git's output for the error, and copies the useful lines to the
+// log. From the progress it copies only the end of each phase, and a line every gitLifeSigns. It is
+// not safe for concurrent use.
 type gitOutput struct {
-	to   io.Writer // nil keeps only
+	to   io.Writer // nil copies nothing
 	line []byte
-	long bool // the line goes on
+	long bool // the line was cut off
 	kept []string
 	next time.Time
 }
@@ -46,8 +46,8 @@ func (o *gitOutput) add(b []byte) {
 	o.line, o.long = append(o.line, b[:n]...), o.long || n < len(b)
 }
 
-// cut ends a line that is too long before its last word: half a password, which
-// nothing after this would recognise, is never left (SPEC S3).
+// cut cuts a line that is too long before its last word. A part of a password must not remain, because
+// no mask recognizes it (rule S3).
 func (o *gitOutput) cut() {
 	if o.long {
 		o.line = append(o.line[:bytes.LastIndexAny(o.line, " \t")+1], "..."...)
@@ -58,7 +58,7 @@ func (o *gitOutput) cut() {
 // flush ends the line.
 func (o *gitOutput) flush() {
 	o.cut()
-	// The remote's lines are padded and cleared to their end.
+	// The lines of the remote end with blanks and an escape sequence that clears the line.
 	line := strings.TrimRight(strings.ReplaceAll(string(o.line), "\x1b[K", ""), " \t")
 	o.line = o.line[:0]
 	if line == "" {
@@ -85,13 +85,13 @@ func (o *gitOutput) flush() {
 
 func (o *gitOutput) pass(line string) {
 	if o.to != nil {
-		_, _ = io.WriteString(o.to, line+"\n") // a log that fails fails no clone
+		_, _ = io.WriteString(o.to, line+"\n") // an error of the log does not fail the clone
 	}
 }
 
 func (o *gitOutput) text() string { return strings.Join(o.kept, "\n") }
 
-// gitFailure is why git failed, as far as its words tell.
+// gitFailure is the reason of a failure as far as the output tells it.
 type gitFailure int
 
 const (
@@ -100,13 +100,13 @@ const (
 	failedHostKey
 	failedNotFound
 	failedNoRef
-	failedUnadvertised // the server gives branches and tags alone
+	failedUnadvertised // the server offers only branches and tags
 	failedProtocol
-	failedNetwork // may go well the next time
+	failedNetwork // the next attempt may succeed
 )
 
-// gitFailures is in order: the first that matches counts. What is final comes
-// first, since the remote hangs up after that too.
+// gitFailures is in order: the first match counts. Permanent failures come first, because the remote
+// closes the connection after them too.
 var gitFailures = []struct {
 	failure gitFailure
 	words   *regexp.Regexp
@@ -133,7 +133,7 @@ func (o *gitOutput) failure() gitFailure {
 	return failedOtherwise
 }
 
-// reason is the line that says most.
+// reason returns the most useful line of the output.
 func (o *gitOutput) reason() string {
 	for _, prefix := range []string{"fatal: ", "error: ", "remote: ", ""} {
 		for _, line := range o.kept {

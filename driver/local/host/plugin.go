@@ -18,7 +18,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// checkPlugin refuses a plugin that cannot be run.
+// checkPlugin rejects a plugin that cannot run.
 func checkPlugin(step *stage.Step) error {
 	p := step.Plugin
 	if p == nil {
@@ -41,9 +41,8 @@ func checkPlugin(step *stage.Step) error {
 	return err
 }
 
-// pluginVariables turns settings into variables. Two settings that would be the
-// same one, and one that is ours, are refused, since one of the two would be
-// lost.
+// pluginVariables converts settings to variables. It rejects two settings with the same variable, and
+// a setting with a variable of the driver.
 func pluginVariables(settings map[string]string) (map[string]string, error) {
 	env := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
@@ -56,7 +55,7 @@ func pluginVariables(settings map[string]string) (map[string]string, error) {
 	return env, nil
 }
 
-// plugin fetches the step's program and runs it like any step of the host.
+// runPlugin downloads the plugin's program and runs it like any host step.
 func (r *run) runPlugin(ctx context.Context) (*driver.Result, error) {
 	p := r.Step.Plugin
 	exe, err := artifact.Choose(p.Executables, runtime.GOOS, runtime.GOARCH)
@@ -76,7 +75,7 @@ func (r *run) runPlugin(ctx context.Context) (*driver.Result, error) {
 		return nil, fmt.Errorf("plugin: %w", err)
 	}
 	if r.Step.User != "" {
-		// The cache is ours alone.
+		// Only the delegate's user can read the cache.
 		own := filepath.Join(r.Files.Dir(), filepath.Base(file))
 		if err := copyFile(own, file); err != nil {
 			return nil, fmt.Errorf("plugin: %w", err)

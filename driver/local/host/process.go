@@ -5,32 +5,51 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"sync/atomic"
 	"time"
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/local/internal/steps"
+	"github.com/delegate-io/dlite/internal/process"
 )
 
-// hostProcess is a step's first process and everything it started.
+// hostProcess is the group of processes of a step or of git, with its output.
 type hostProcess struct {
-	group   *group
+	group   *process.Group
 	reader  *os.File
 	out     io.Writer
-	exited  chan struct{} // the first process has ended
-	drained chan struct{} // nobody writes any more
-	ending  atomic.Bool   // nobody should write any more
+	drained chan struct{} // closed when the output has been read to its end
+	killed  atomic.Bool   // the group has ended: its output should end too
 }
 
-// copy reads the output to its end. Once everybody who may write has been
-// killed it takes silence for the end, since one that escaped may still hold
-// the pipe.
-func (p *hostProcess) copy() {
+// startProcess starts cmd through start, which records the process before it starts it, and copies its
+// output to out. Both streams share one pipe, which keeps their order.
+func startProcess(cmd *exec.Cmd, out io.Writer, start func() (*process.Group, error)) (*hostProcess, error) {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stdout, cmd.Stderr = writer, writer
+	g, err := start()
+	_ = writer.Close()
+	if err != nil {
+		_ = reader.Close()
+		return nil, err
+	}
+	p := &hostProcess{group: g, reader: reader, out: out, drained: make(chan struct{})}
+	go p.copyOutput()
+	return p, nil
+}
+
+// copyOutput reads the output to its end. A process that escaped may hold the pipe open after the group
+// was killed: then silence counts as the end.
+func (p *hostProcess) copyOutput() {
 	defer close(p.drained)
 	buf := make([]byte, 32<<10)
 	var limit time.Time
 	for silent := 0; silent < 3; {
-		if p.ending.Load() {
+		if p.killed.Load() {
 			if limit.IsZero() {
 				limit = time.Now().Add(10 * steps.DrainTime)
 			}
@@ -52,115 +71,58 @@ func (p *hostProcess) copy() {
 	}
 }
 
-func (p *hostProcess) wait() {
-	defer close(p.exited)
-	_ = p.group.cmd.Wait() // the state tells everything
-}
-
-// finish reads the output to its end after the first process has exited, and
-// ends what it left behind.
-func (p *hostProcess) finish() {
+// finish ends the group after its first process has ended, and returns how that ended. The other
+// processes have DrainTime to finish their output.
+func (p *hostProcess) finish() *os.ProcessState {
 	timer := time.NewTimer(steps.DrainTime)
 	select {
 	case <-p.drained:
 	case <-timer.C:
 	}
 	timer.Stop()
-	p.end()
+	return p.stop(process.Patience{})
 }
 
-// patience is how a step is asked to end before it is killed.
-type patience struct {
-	grace time.Duration
-	// attempts is how often SIGTERM is sent, every interval; 0 counts as 1.
-	attempts int
-	interval time.Duration
-}
-
-// whole is the time between the first SIGTERM and SIGKILL; 0 is no SIGTERM.
-func (p patience) whole() time.Duration {
-	return max(p.grace, time.Duration(p.attempts)*p.interval)
-}
-
-// patience is what the driver has with a step of the host (SPEC D4, T7).
-func (r *run) patience() patience {
-	return patience{grace: r.Grace(), attempts: r.d.shared.Config.TermAttempts, interval: r.d.shared.Config.TermInterval}
-}
-
-// stop ends everything, politely when there is time for that.
-func (p *hostProcess) stop(with patience) {
-	if whole := with.whole(); whole > 0 {
-		p.group.terminate()
-		p.awaitEnd(with, whole)
-	}
-	p.end()
-}
-
-// awaitEnd returns when all have ended, or the time is over.
-func (p *hostProcess) awaitEnd(with patience, whole time.Duration) {
-	var again <-chan time.Time
-	if with.attempts > 1 {
-		t := time.NewTicker(with.interval)
-		defer t.Stop()
-		again = t.C
-	}
-	deadline := time.NewTimer(whole)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer deadline.Stop()
-	defer tick.Stop()
-	sent := 1
-	for exited := p.exited; exited != nil || p.group.alive(); {
-		select {
-		case <-exited:
-			exited = nil
-		case <-tick.C:
-		case <-again:
-			if sent < with.attempts {
-				sent++
-				p.group.terminate()
-			}
-		case <-deadline.C:
-			return
-		}
-	}
-}
-
-// end kills what is left and waits for it.
-func (p *hostProcess) end() {
-	p.group.kill()
-	<-p.exited
-	p.ending.Store(true)
-	_ = p.reader.SetReadDeadline(time.Now()) // wakes copy
+// stop ends the group and reads the rest of its output.
+func (p *hostProcess) stop(with process.Patience) *os.ProcessState {
+	state := p.group.Stop(with)
+	p.killed.Store(true)
+	_ = p.reader.SetReadDeadline(time.Now()) // wakes copyOutput
 	<-p.drained
 	_ = p.reader.Close()
-	p.group.close()
+	return state
 }
 
-// followHost lets a detached step go on until Cleanup, and returns when it is
-// ready.
-func (r *run) followHost(ctx context.Context, p *hostProcess, marker string) (*driver.Result, error) {
+// patience returns how a step is asked to end (rules D4 and T7).
+func (r *run) patience() process.Patience {
+	cfg := r.Driver.Config
+	return process.Patience{Grace: r.Grace(), Attempts: cfg.TermAttempts, Interval: cfg.TermInterval}
+}
+
+// followDetached waits until a detached step is ready. The step then runs until Cleanup.
+func (r *run) followDetached(ctx context.Context, p *hostProcess, marker string) (*driver.Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := make(chan struct{}, 1)
-	ask := func() {
+	requestStop := func() {
 		select {
 		case stop <- struct{}{}:
 		default:
 		}
 	}
 	probed, ended := make(chan struct{}), make(chan struct{})
-	ok := r.Driver.Follow(steps.KindProcess+" "+marker, ask, func() {
+	ok := r.Driver.Follow(steps.KindProcess+" "+marker, requestStop, func() {
 		defer close(ended)
 		p.follow(stop, cancel)
 		select {
 		case <-probed:
 		case <-stop:
 			cancel(steps.ErrEnded)
-			<-probed // nothing of the step may begin after Cleanup
+			<-probed // no process of the step may start after Cleanup
 		}
 	})
 	if !ok {
-		p.stop(patience{})
+		p.stop(process.Patience{})
 		return nil, steps.ErrClosed
 	}
 	err := r.AwaitReady(ctx, &hostService{p: p})
@@ -172,30 +134,29 @@ func (r *run) followHost(ctx context.Context, p *hostProcess, marker string) (*d
 	}
 	close(probed)
 	if err != nil {
-		ask()
+		requestStop()
 		<-ended
 		return nil, err
 	}
 	return &driver.Result{Detached: true}, nil
 }
 
-// follow returns when the step has ended by itself, or ends it after stop.
+// follow returns when the step has ended by itself. A value from stop makes it end the step.
 func (p *hostProcess) follow(stop <-chan struct{}, cancel context.CancelCauseFunc) {
 	drained := p.drained
-	var exited chan struct{}
+	var exited <-chan struct{}
 	for {
 		select {
 		case <-drained:
-			// A service may have put itself in the background and closed its
-			// output: that is no reason to end it.
-			drained, exited = nil, p.exited
+			// A service may put itself in the background and close its output. That does not end it.
+			drained, exited = nil, p.group.Exited()
 		case <-exited:
-			p.group.close()
+			p.group.Release()
 			_ = p.reader.Close()
 			return
 		case <-stop:
 			cancel(steps.ErrEnded)
-			p.stop(patience{})
+			p.stop(process.Patience{})
 			return
 		}
 	}

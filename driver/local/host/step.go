@@ -5,14 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/local/internal/steps"
@@ -21,191 +20,132 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-const (
-	// markerVariable holds a process resource's id in the environment of all
-	// that a host step starts.
-	markerVariable = "DLITE_PROCESS"
-)
-
-// processData is kept with a process resource.
-type processData struct {
-	// Cgroup is the path of the control group, where there is one. It is known
-	// before the process runs, and tells all that the other two would.
-	Cgroup string `json:"cgroup,omitempty"`
-	PID    int    `json:"pid,omitempty"`
-	// Start tells the process from a later one with the same id.
-	Start string `json:"start,omitempty"`
-}
-
-// host runs the step as a process of this machine.
+// runProcess runs the step as a process.
 func (r *run) runProcess(ctx context.Context) (*driver.Result, error) {
-	cmd, marker, err := r.command()
+	cmd, account, marker, err := r.command()
 	if err != nil {
 		return nil, err
 	}
-	reader, writer, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	// One pipe for both streams keeps their order.
-	cmd.Stdout, cmd.Stderr = writer, writer
-	var g *group
 	res := driver.Resource{Kind: steps.KindProcess, ID: marker, Labels: r.Labels()}
-	cg := r.cgroup(marker, func() error {
-		res.Volatile = false
-		return r.Ledger.Record(ctx, res)
-	})
-	if cg != nil {
-		res.Volatile = cg.outside != nil
-		if res.Data, err = json.Marshal(processData{Cgroup: cg.path}); err != nil {
-			return nil, err
+	opts := process.Options{Account: account, Marker: marker, Survive: true, Background: r.Step.Detach}
+	// The transaction's control group is on record. The record of a process in it need not be durable,
+	// unless the process starts outside.
+	name := r.Tx.Name + "-" + marker
+	if opts.Cgroup = r.d.cgroups.Within(r.Tx.Cgroup, name, steps.IsOurs); opts.Cgroup != nil {
+		res.Volatile = true
+		opts.Outside = func() error {
+			res.Volatile = false
+			return r.Ledger.Record(ctx, res)
 		}
+	} else {
+		opts.Cgroup = r.d.cgroups.Named(name)
 	}
-	err = r.d.shared.Gate.Create(ctx, r.Ledger, res, func() error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		var err error
-		g, err = startWhenWritten(ctx, cmd, marker, cg)
-		return err
-	})
-	_ = writer.Close()
+	p, err := r.d.startRecorded(ctx, r.Ledger, &res, cmd, opts, r.Out)
 	if err != nil {
-		_ = reader.Close()
 		return nil, fmt.Errorf("start: %w", explainStart(err, r.Step.User))
 	}
-	if cg != nil && g.cg == nil {
-		r.d.shared.Config.Log.Warn().Str("cgroup", cg.path).Msg("no control group can be made for host steps; what hides from its step may escape")
-	}
-	p := &hostProcess{group: g, reader: reader, out: r.Out, exited: make(chan struct{}), drained: make(chan struct{})}
-	go p.copy()
-	go p.wait()
-
-	if err := r.recordStarted(ctx, res, g); err != nil {
-		p.stop(patience{})
-		return nil, err
+	if opts.Cgroup != nil && p.group.Cgroup() == nil {
+		r.Driver.Config.Log.Warn().Str("cgroup", opts.Cgroup.Path()).
+			Msg("cannot create a control group for host steps: processes that hide from their step may escape")
 	}
 	if r.Step.Detach {
-		return r.followHost(ctx, p, marker)
+		return r.followDetached(ctx, p, marker)
 	}
 	select {
-	case <-p.exited:
-		p.finish()
-		return &driver.Result{ExitCode: exitCode(cmd.ProcessState)}, nil
+	case <-p.group.Exited():
+		return &driver.Result{ExitCode: process.Code(p.finish())}, nil
 	case <-ctx.Done():
 		p.stop(r.patience())
 		return nil, steps.Stopped(ctx)
 	}
 }
 
-// cgroup is the step's control group: in that of the transaction, whose record is
-// on the disk already, so that the step's own need not be until a process is
-// started outside, which outside is for. Without that one the step's is by
-// itself. It is nil where there can be none.
-func (r *run) cgroup(marker string, outside func() error) *cgroup {
-	name := r.Tx.Name + "-" + marker
-	if cg := r.d.cgroups.within(r.Tx.Cgroup, name); cg != nil {
-		cg.outside = outside
-		return cg
-	}
-	return r.d.cgroups.named(name)
-}
-
-// startWhenWritten is startGroup for programs that we have just written: while
-// another step is being started, its process may hold the file open.
-func startWhenWritten(ctx context.Context, cmd *exec.Cmd, marker string, cg *cgroup) (*group, error) {
-	for wait := time.Millisecond; ; wait *= 2 {
-		g, err := startGroup(cmd, marker, cg)
-		if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
-			return g, err
-		}
-		*cmd = fresh(cmd)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+// startRecorded starts a process after its resource is on record. Without a control group it then adds
+// the process id and start time to the record.
+func (d *Driver) startRecorded(
+	ctx context.Context, l driver.Ledger, res *driver.Resource, cmd *exec.Cmd, opts process.Options, out io.Writer,
+) (*hostProcess, error) {
+	if opts.Cgroup != nil {
+		var err error
+		if res.Data, err = json.Marshal(process.Record{Cgroup: opts.Cgroup.Path()}); err != nil {
 			return nil, err
 		}
 	}
-}
-
-// fresh is cmd before its start was tried.
-func fresh(cmd *exec.Cmd) exec.Cmd {
-	return exec.Cmd{
-		Path: cmd.Path, Args: cmd.Args, Dir: cmd.Dir, Env: cmd.Env,
-		Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, ExtraFiles: cmd.ExtraFiles, SysProcAttr: cmd.SysProcAttr,
+	p, err := startProcess(cmd, out, func() (g *process.Group, err error) {
+		err = d.shared.Gate.Create(ctx, l, *res, func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			g, err = process.Start(ctx, cmd, opts)
+			return err
+		})
+		return g, err
+	})
+	if err != nil || p.group.Cgroup() != nil {
+		return p, err
 	}
-}
-
-// recordStarted adds to the record what finds the process where its
-// environment cannot be read.
-func (r *run) recordStarted(ctx context.Context, res driver.Resource, g *group) error {
-	if g.cg != nil {
-		return nil
-	}
-	pid := g.cmd.Process.Pid
-	start, err := processStart(pid)
+	record, err := process.NewRecord(p.group.Pid())
 	if err != nil {
-		return nil // it has ended, or the platform cannot tell
+		return p, nil //nolint:nilerr // it has ended, or the platform does not tell when it started
 	}
-	if res.Data, err = json.Marshal(processData{PID: pid, Start: start}); err != nil {
-		return err
+	if res.Data, err = json.Marshal(record); err == nil {
+		err = l.Record(ctx, *res)
 	}
-	if err := r.Ledger.Record(ctx, res); err != nil {
-		return fmt.Errorf("record process: %w", err)
+	if err != nil {
+		p.stop(process.Patience{})
+		return nil, fmt.Errorf("record process: %w", err)
 	}
-	return nil
+	return p, nil
 }
 
 // command prepares the step's process.
-func (r *run) command() (*exec.Cmd, string, error) {
+func (r *run) command() (*exec.Cmd, *process.Account, string, error) {
 	if len(r.Step.Run.Entrypoint) == 0 {
-		return nil, "", errors.New("a step on the host needs an entrypoint")
+		return nil, nil, "", errors.New("a step on the host needs an entrypoint")
 	}
-	acct, err := findAccount(r.Step.User)
+	account, err := process.FindAccount(r.Step.User)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, "", err
 	}
-	env, err := r.Environ(hostEnvironment(acct))
+	env, err := r.Environ(hostEnvironment(account))
 	if err != nil {
-		return nil, "", err
+		return nil, nil, "", err
 	}
 	argv, err := r.Argv(env)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, "", err
 	}
 	for _, m := range r.Step.Volumes {
 		v, err := r.Mounted(m)
 		if err != nil {
-			return nil, "", err
+			return nil, nil, "", err
 		}
 		env["DLITE_VOLUME_"+recorded.VariableName(m.Name)] = v.Path
 	}
 	marker := recorded.RandomHex(16)
-	env[markerVariable] = marker
+	env[process.MarkerVariable] = marker
 	dir, err := r.workingDir()
 	if err != nil {
-		return nil, "", err
+		return nil, nil, "", err
 	}
 	file, err := lookPath(argv[0], dir, env["PATH"])
 	if err != nil {
-		return nil, "", err
+		return nil, nil, "", err
 	}
-	if acct != nil {
-		// The step's user is on the way to the workspace.
+	if account != nil {
+		// The step's user must get through these directories to reach the workspace.
 		for _, d := range []string{r.Tx.Dir, r.Tx.Memory} {
 			if err := os.Chmod(d, 0o711); err != nil {
-				return nil, "", err
+				return nil, nil, "", err
 			}
 		}
 	}
 	cmd := &exec.Cmd{Path: file, Args: argv, Dir: dir, Env: process.List(env)}
-	if err := prepareCommand(cmd, acct); err != nil {
-		return nil, "", err
-	}
-	return cmd, marker, nil
+	return cmd, account, marker, nil
 }
 
-// hostDir is the working directory. In the workspace it is made when missing.
+// workingDir returns the working directory of the step. It creates a missing directory in the
+// workspace.
 func (r *run) workingDir() (string, error) {
 	if r.Step.WorkingDir == "" {
 		return r.Tx.WorkspaceDir(), nil
@@ -218,24 +158,24 @@ func (r *run) workingDir() (string, error) {
 		return "", fmt.Errorf("working directory %q leaves the workspace", r.Step.WorkingDir)
 	}
 	if info, err := os.Stat(r.Step.WorkingDir); err != nil || !info.IsDir() {
-		return "", fmt.Errorf("working directory %q is no folder of this machine", r.Step.WorkingDir)
+		return "", fmt.Errorf("working directory %q is not a directory of this machine", r.Step.WorkingDir)
 	}
 	return r.Step.WorkingDir, nil
 }
 
-// hostEnvironment is what a host step inherits: enough to find programs and a
-// home, and nothing of the delegate's configuration.
-func hostEnvironment(acct *account) map[string]string {
+// hostEnvironment returns the variables that a host step inherits. The configuration of the delegate
+// is not among them.
+func hostEnvironment(account *process.Account) map[string]string {
 	env := process.Environment()
-	if acct != nil {
+	if account != nil {
 		delete(env, "SHELL")
 		delete(env, "TMPDIR")
-		env["HOME"], env["USER"], env["LOGNAME"] = acct.home, acct.name, acct.name
+		env["HOME"], env["USER"], env["LOGNAME"] = account.Home, account.Name, account.Name
 	}
 	return env
 }
 
-// lookPath finds a program in the step's own PATH, as seen from dir.
+// lookPath finds a program in the step's PATH, relative to dir.
 func lookPath(name, dir, pathList string) (string, error) {
 	if strings.ContainsRune(name, '/') || strings.ContainsRune(name, filepath.Separator) {
 		if !filepath.IsAbs(name) {
@@ -249,7 +189,7 @@ func lookPath(name, dir, pathList string) (string, error) {
 	}
 	for _, p := range filepath.SplitList(pathList) {
 		if p == "" {
-			continue // would mean the working directory, which steps write to
+			continue // it would mean the working directory, which steps can write to
 		}
 		if !filepath.IsAbs(p) {
 			p = filepath.Join(dir, p)

@@ -39,7 +39,7 @@ type Remover struct {
 // it removes one kind of resource after the other.
 func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.Resource, error) {
 	// After this, no goroutine of this process creates one of rs.
-	if err := d.Gate.Condemn(ctx, rs); err != nil {
+	if err := d.Gate.Block(ctx, rs); err != nil {
 		return rs, fmt.Errorf("cleanup: %w", err)
 	}
 	c := &cleanup{d: d}
@@ -67,7 +67,7 @@ func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.Re
 	}
 	for kind, list := range byKind {
 		for _, r := range list {
-			c.keep(r, fmt.Errorf("kind %q is not known to this driver", kind))
+			c.addFailure(r, fmt.Errorf("kind %q is not known to this driver", kind))
 		}
 	}
 	return c.kept, errors.Join(c.errs...)
@@ -90,8 +90,8 @@ type cleanup struct {
 	errs []error           // guarded by mu
 }
 
-// keep notes a resource that could not be removed.
-func (c *cleanup) keep(r driver.Resource, err error) {
+// addFailure notes a resource that could not be removed.
+func (c *cleanup) addFailure(r driver.Resource, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.kept = append(c.kept, r)
@@ -104,14 +104,14 @@ func (c *cleanup) removeEach(ctx context.Context, list []driver.Resource, limit 
 	tokens := make(chan struct{}, limit)
 	for _, r := range list {
 		if err := ctx.Err(); err != nil {
-			c.keep(r, err)
+			c.addFailure(r, err)
 			continue
 		}
 		tokens <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-tokens }()
 			if err := remove(ctx, r); err != nil {
-				c.keep(r, err)
+				c.addFailure(r, err)
 			}
 		})
 	}
@@ -128,7 +128,7 @@ func (c *cleanup) removers() []Remover {
 	}
 }
 
-// removeMount unmounts a volume, which has to be in a transaction's folder.
+// removeMount unmounts a volume, which must be in the directory of a transaction.
 func (c *cleanup) removeMount(_ context.Context, r driver.Resource) error {
 	volumes := filepath.Dir(r.ID)
 	if filepath.Clean(r.ID) != r.ID || filepath.Base(volumes) != "volumes" {
@@ -140,7 +140,7 @@ func (c *cleanup) removeMount(_ context.Context, r driver.Resource) error {
 	return unmount(r.ID)
 }
 
-// checkTransactionDir refuses whatever is not a transaction's folder.
+// checkTransactionDir rejects a directory that does not belong to a transaction.
 func (c *cleanup) checkTransactionDir(dir string) error {
 	parent := filepath.Dir(dir)
 	if filepath.Clean(dir) != dir || !recorded.IsName(filepath.Base(dir)) ||
@@ -162,14 +162,13 @@ func (c *cleanup) removeHostDirectory(_ context.Context, r driver.Resource) erro
 	if !filepath.IsAbs(r.ID) {
 		return errors.New("the path is not absolute")
 	}
-	if err := c.d.mayRemove(r.ID, nil); err != nil {
+	if err := c.d.checkRemovable(r.ID, nil); err != nil {
 		return err
 	}
 	return RemoveTree(r.ID)
 }
 
-// removeParent removes a folder that was made for a host volume, unless something
-// else has come into it.
+// removeParent removes a directory that was created for a host volume, if it is empty.
 func (c *cleanup) removeParent(_ context.Context, r driver.Resource) error {
 	entries, err := os.ReadDir(r.ID)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) > 0 {
@@ -181,8 +180,8 @@ func (c *cleanup) removeParent(_ context.Context, r driver.Resource) error {
 	return os.Remove(r.ID)
 }
 
-// RemoveTree removes a folder with all that is in it, read-only folders too. It
-// follows no link: a path that has become one is unlinked.
+// RemoveTree removes a directory with its content, including read-only directories. It follows no
+// links: it removes the link.
 func RemoveTree(dir string) error {
 	err := os.RemoveAll(dir)
 	if err == nil {
@@ -197,7 +196,7 @@ func RemoveTree(dir string) error {
 		return errors.Join(err, openErr)
 	}
 	_ = fs.WalkDir(root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
-		// WalkDir comes here before it reads the folder.
+		// WalkDir calls this before it reads the directory.
 		if err == nil && entry.IsDir() {
 			_ = root.Chmod(path, 0o700)
 		}
@@ -207,7 +206,7 @@ func RemoveTree(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// openForRemoval opens a folder that may have lost its permissions.
+// openForRemoval opens a directory that may lack permissions.
 func openForRemoval(dir string, info fs.FileInfo) (*os.Root, error) {
 	if info.Mode().Perm()&0o700 != 0o700 {
 		if err := os.Chmod(dir, 0o700); err != nil {

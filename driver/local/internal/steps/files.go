@@ -14,9 +14,9 @@ import (
 
 var errNotRegular = errors.New("it is not a regular file")
 
-// writeFile makes f at rel below dir, and never outside of it. What is there
-// already keeps its place, unless it is neither a file nor a folder: an earlier
-// step may have left a pipe that nobody reads.
+// WriteFile creates f at rel below dir, and never outside dir. It keeps an existing file in place. It
+// fails if rel is neither a file nor a directory: an earlier step may have left a pipe without a
+// reader.
 func WriteFile(dir, rel string, f *stage.File) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -28,8 +28,8 @@ func WriteFile(dir, rel string, f *stage.File) error {
 		if mode == 0 {
 			mode = 0o755
 		}
-		if err := makeFolder(root, rel, mode); err != nil {
-			return fmt.Errorf("make folder %q: %w", f.Path, err)
+		if err := makeDirectory(root, rel, mode); err != nil {
+			return fmt.Errorf("make directory %q: %w", f.Path, err)
 		}
 		return nil
 	}
@@ -37,7 +37,7 @@ func WriteFile(dir, rel string, f *stage.File) error {
 		mode = 0o644
 	}
 	if err := root.MkdirAll(filepath.Dir(rel), 0o755); err != nil {
-		return fmt.Errorf("make folder of %q: %w", f.Path, err)
+		return fmt.Errorf("make parent directory of %q: %w", f.Path, err)
 	}
 	if err := fillFile(root, rel, []byte(f.Data), mode); err != nil {
 		return fmt.Errorf("write file %q: %w", f.Path, err)
@@ -45,9 +45,9 @@ func WriteFile(dir, rel string, f *stage.File) error {
 	return nil
 }
 
-// makeFolder makes rel and what is missing above it. A new folder gets exactly
-// that mode, whatever the umask; one that is there is left as it is.
-func makeFolder(root *os.Root, rel string, mode fs.FileMode) error {
+// makeDirectory creates rel and the missing directories above it. A new directory gets exactly the
+// given mode, whatever the umask is. An existing directory is not changed.
+func makeDirectory(root *os.Root, rel string, mode fs.FileMode) error {
 	if info, err := root.Stat(rel); err == nil && info.IsDir() {
 		return nil
 	}
@@ -58,7 +58,7 @@ func makeFolder(root *os.Root, rel string, mode fs.FileMode) error {
 }
 
 func fillFile(root *os.Root, rel string, data []byte, mode fs.FileMode) error {
-	// Not blocking, should it be a pipe.
+	// The file may be a pipe: do not block.
 	f, err := root.OpenFile(rel, os.O_WRONLY|os.O_CREATE|syscall.O_NONBLOCK, mode)
 	if err != nil {
 		return err
@@ -78,10 +78,9 @@ func fillFile(root *os.Root, rel string, data []byte, mode fs.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// readFile gives the content of a file that a step wrote. The step may have put
-// a link, a pipe, a device or anything else in its place, and may still be
-// changing it: nothing but a regular file is read, never for ever and never
-// more than limit.
+// readFile returns the content of a file that a step wrote. The step may have replaced the file by a
+// link, a pipe or a device, and may still change it. readFile reads regular files only, never blocks,
+// and fails if the file is larger than limit.
 func readFile(root *os.Root, rel string, limit int64) ([]byte, error) {
 	info, err := root.Lstat(rel)
 	if err != nil {
@@ -95,7 +94,7 @@ func readFile(root *os.Root, rel string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	// Only now it is certain what was opened.
+	// The file may have been replaced between Lstat and OpenFile.
 	if opened, err := f.Stat(); err != nil || !os.SameFile(info, opened) {
 		return nil, errNotRegular
 	}

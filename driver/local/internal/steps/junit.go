@@ -14,8 +14,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Limits on what a report may bring into a summary. Text is cut off, deeper
-// files are refused.
+// Limits for the part of a report that a summary contains. Longer text is cut. A deeper file is
+// rejected.
 const (
 	junitDepth       = 64
 	junitNameLimit   = 300  // bytes
@@ -24,10 +24,9 @@ const (
 	junitSecondLimit = 1_000_000
 )
 
-// junit reads one JUnit report: testsuites or testsuite at its root, nested as
-// deep as they like. What the tests themselves say counts; the numbers on a
-// suite only where it lists no tests. A test with an error and a failure counts
-// once, as an error.
+// junit reads one JUnit report: nested testsuites and testsuite elements. The test cases count. The
+// numbers of a suite count only if it lists no test cases. A test case with an error and a failure
+// counts once, as an error.
 type junit struct {
 	sum    stage.TestSummary
 	millis float64
@@ -37,13 +36,13 @@ type junit struct {
 
 	suites []junitSuite
 	test   *junitCase
-	text   *strings.Builder // of the failure being read
+	text   *strings.Builder // of the current failure
 }
 
 type junitSuite struct {
 	name    string
 	attrs   map[string]string
-	counted bool // it, or one in it, has said something
+	counted bool // this suite or a suite in it has counted tests
 }
 
 type junitCase struct {
@@ -52,8 +51,8 @@ type junitCase struct {
 	failed, broken, skipped bool
 }
 
-// parseJUnit summarises a report. Its errors quote nothing of it. Of the
-// failures the first limit are kept, with their texts masked before they are cut.
+// parseJUnit summarizes a report. Its errors quote no part of the report. It keeps the first limit
+// failures, and masks their texts before it cuts them.
 func parseJUnit(report []byte, limit int, mask func(string) string) (*stage.TestSummary, error) {
 	j := &junit{limit: limit, mask: mask}
 	d := xml.NewDecoder(bytes.NewReader(report))
@@ -119,18 +118,18 @@ func (j *junit) startTest(attrs map[string]string) {
 		},
 		millis: milliseconds(attrs["time"]),
 	}
-	// Google's frameworks say it here.
+	// GoogleTest reports skipped tests in these attributes.
 	switch {
 	case attrs["status"] == "notrun", attrs["status"] == "disabled", attrs["result"] == "skipped", attrs["result"] == "suppressed":
 		j.test.skipped = true
 	}
 }
 
-// outcome notes how a test ended. Outside of one it concerns a suite, such as
-// one that could not be set up.
+// outcome notes the result of a test case. Outside a test case the result belongs to the suite, for
+// example to its set-up.
 func (j *junit) outcome(t xml.StartElement) {
 	if j.text != nil || len(j.suites) == 0 {
-		return // inside of another outcome
+		return // inside another outcome
 	}
 	if j.test == nil {
 		if t.Name.Local == "skipped" {
@@ -199,7 +198,7 @@ func (j *junit) endTest() {
 	}
 }
 
-// endSuite believes the suite's own numbers when it lists no tests.
+// endSuite uses the numbers of the suite if it lists no test cases.
 func (j *junit) endSuite() {
 	s := j.suites[len(j.suites)-1]
 	j.suites = j.suites[:len(j.suites)-1]
@@ -241,7 +240,7 @@ func count(s string) int {
 	return min(n, junitCountLimit)
 }
 
-// milliseconds reads seconds, which some write as 1,234.5.
+// milliseconds reads seconds. Some tools write them as 1,234.5.
 func milliseconds(s string) float64 {
 	v, err := strconv.ParseFloat(strings.ReplaceAll(strings.TrimSpace(s), ",", ""), 64)
 	if err != nil || !(v > 0) { // NaN too
@@ -250,10 +249,10 @@ func milliseconds(s string) float64 {
 	return min(v, junitSecondLimit) * 1000
 }
 
-// shorten masks s, then cuts it.
+// shorten masks s and then cuts it.
 func (j *junit) shorten(s string, limit int) string { return cut(j.mask(s), limit) }
 
-// cut shortens s to so many bytes, on the border of a character.
+// cut shortens s to limit bytes, at the boundary of a character.
 func cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -264,7 +263,7 @@ func cut(s string, limit int) string {
 	return s[:limit] + "..."
 }
 
-// charset reads the encodings that reports come in beside UTF-8.
+// charset decodes the encodings of reports other than UTF-8.
 func charset(label string, in io.Reader) (io.Reader, error) {
 	switch strings.ToLower(label) {
 	case "utf-8", "utf8", "us-ascii", "ascii":

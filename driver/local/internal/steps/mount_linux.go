@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountMemory puts a file system in memory, of so many bytes, onto dir.
+// mountMemory mounts a memory file system of size bytes on dir.
 func mountMemory(dir string, size int64) error {
 	err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("mode=0777,size=%d", size))
 	if err != nil {
@@ -18,7 +18,7 @@ func mountMemory(dir string, size int64) error {
 	return nil
 }
 
-// isMount reports whether something is mounted on dir.
+// isMount reports whether a file system is mounted on dir.
 func isMount(dir string) (bool, error) {
 	var here, above unix.Stat_t
 	if err := unix.Lstat(dir, &here); err != nil {
@@ -30,15 +30,15 @@ func isMount(dir string) (bool, error) {
 	return here.Dev != above.Dev, nil
 }
 
-// unmount takes away what mountMemory has put there. Nothing there is fine. What
-// still uses it keeps it until it ends.
+// unmount undoes mountMemory. It succeeds if nothing is mounted on dir. A process that still uses the
+// file system keeps it until the process ends.
 func unmount(dir string) error {
 	err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if mounted, statErr := isMount(dir); statErr == nil && !mounted {
-		return nil // and we may not mount anything anyway
+		return nil // the error is that this process may not mount
 	}
 	return &os.PathError{Op: "unmount", Path: dir, Err: err}
 }

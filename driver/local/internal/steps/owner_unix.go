@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// sameOwner reports whether both belong to the same user and group.
+// sameOwner reports whether a and b have the same user and group.
 func sameOwner(a, b fs.FileInfo) bool {
 	x, ok := a.Sys().(*syscall.Stat_t)
 	y, ok2 := b.Sys().(*syscall.Stat_t)

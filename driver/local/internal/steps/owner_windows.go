@@ -2,5 +2,5 @@ package steps
 
 import "io/fs"
 
-// sameOwner cannot tell: an owner is no part of what a folder's entry says.
+// sameOwner returns false: the entry of a directory does not contain its owner.
 func sameOwner(fs.FileInfo, fs.FileInfo) bool { return false }

@@ -6,15 +6,14 @@ import (
 	"strings"
 )
 
-// readOut makes the shell of argv write the variables of names to file after
-// its script: NAME=value, each ended by a zero byte. It reports false, and
-// leaves argv alone, when argv is not a shell with a script.
+// appendReadout makes the shell of argv write the variables in names to file after its script, as
+// NAME=value, each followed by a zero byte. If argv is not a shell with a script, it returns argv and
+// false.
 //
-// The script keeps its exit code, also when it calls exit: an EXIT trap set
-// before it and a call after it do the same. Nothing is printed, not even under
-// set -x, and no value gets on a command line, as printf is part of these
-// shells.
-func readOut(argv, names []string, file string) ([]string, bool) {
+// The exit code of the script does not change, even if the script calls exit: an EXIT trap before the
+// script and a call after it do the same. The shell prints nothing, even under set -x. No value gets
+// on a command line, because printf is a builtin of these shells.
+func appendReadout(argv, names []string, file string) ([]string, bool) {
 	i, ok := scriptIndex(argv)
 	if !ok {
 		return argv, false
@@ -22,12 +21,12 @@ func readOut(argv, names []string, file string) ([]string, bool) {
 	var b strings.Builder
 	b.WriteString(`__dlite_read() { __dlite_rc=$?; { set +x; } 2>/dev/null; { `)
 	for _, name := range names {
-		// ${NAME+x} so that neither set -u nor an unset variable matters.
+		// ${NAME+x} works for unset variables, also under set -u.
 		b.WriteString(`if [ -n "${` + name + `+x}" ]; then printf '%s=%s\0' ` + name + ` "${` + name + `}"; fi; `)
 	}
 	b.WriteString(`} >|` + shellQuote(file) + ` 2>/dev/null || :; return "$__dlite_rc"; }; trap __dlite_read EXIT; `)
-	// All on the script's first line, so that its line numbers stay. The empty
-	// line keeps a trailing backslash from swallowing the call.
+	// The prefix is on the first line of the script, so its line numbers do not change. The empty line
+	// keeps a trailing backslash from joining the call to the script.
 	b.WriteString(argv[i])
 	b.WriteString("\n\n__dlite_read\n")
 	out := slices.Clone(argv)
@@ -35,8 +34,8 @@ func readOut(argv, names []string, file string) ([]string, bool) {
 	return out, true
 }
 
-// scriptIndex finds the script in a shell's argv: sh -c SCRIPT, with other
-// options before or around the c.
+// scriptIndex returns the index of the script in the command line of a shell: sh -c SCRIPT, with other
+// options before or in -c.
 func scriptIndex(argv []string) (int, bool) {
 	if len(argv) < 3 {
 		return 0, false
@@ -56,7 +55,7 @@ func scriptIndex(argv []string) (int, bool) {
 		case strings.HasPrefix(arg, "--"):
 		case len(arg) > 1 && (arg[0] == '-' || arg[0] == '+'):
 			command = command || arg[0] == '-' && strings.Contains(arg, "c")
-			i += strings.Count(arg, "o") // -o takes the option's name
+			i += strings.Count(arg, "o") // -o is followed by the name of an option
 		default:
 			return i, command
 		}
@@ -64,14 +63,14 @@ func scriptIndex(argv []string) (int, bool) {
 	return 0, false
 }
 
-// shellQuote makes s one word of a POSIX shell.
+// shellQuote quotes s as one word for a POSIX shell.
 func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// parseReadOut reads what readOut's script wrote. A last entry without its end
-// was cut off and is left out.
-func parseReadOut(text string) map[string]string {
+// parseReadout reads the file that the script of appendReadout wrote. It skips an incomplete last
+// entry.
+func parseReadout(text string) map[string]string {
 	vars := map[string]string{}
 	for {
 		entry, rest, ok := strings.Cut(text, "\x00")

@@ -20,30 +20,29 @@ import (
 const (
 	readyTimeout  = time.Minute
 	ReadyInterval = 200 * time.Millisecond
-	// attemptTimeout bounds one attempt over the network. A command may take all
-	// the time that there is, so that there is never more than one of it.
+	// attemptTimeout limits one attempt over the network. A command has no such limit, so that only
+	// one command runs at a time.
 	attemptTimeout = 5 * time.Second
-	// probeOutput is how much of a command's output is shown when it never
-	// succeeded, in bytes.
+	// probeOutput limits how many bytes of a command's output are printed if it never succeeds.
 	probeOutput = 4 << 10
 )
 
 var (
-	// ErrEnded says that a background step was ended while it got ready.
+	// ErrEnded is the error of a background step that was ended before it was ready.
 	ErrEnded  = errors.New("the step was ended before it was ready")
 	ErrClosed = errors.New("the driver is closed")
 )
 
-// probed is a background step as its readiness is tested.
+// Probed is a background step whose readiness is checked.
 type Probed interface {
-	// address is where this process reaches its ports, empty where only a
-	// command that runs beside it does.
+	// Address returns the address of the step's ports. It is empty if only a command beside the step
+	// reaches them.
 	Address() string
-	// run runs a command where the step runs.
+	// Run runs a command where the step runs.
 	Run(ctx context.Context, argv []string) (code int, output string, err error)
-	// ended says how the step has ended, or gives nil while it goes on.
+	// Ended returns an error that tells how the step ended, or nil while it runs.
 	Ended(ctx context.Context) error
-	// wake is closed when the step may have ended.
+	// Wake returns a channel that is closed when the step may have ended.
 	Wake() <-chan struct{}
 }
 
@@ -78,8 +77,7 @@ func checkReady(step *stage.Step) error {
 	return nil
 }
 
-// AwaitReady returns when the step can be used. The caller stops the step when
-// it gets an error.
+// AwaitReady returns when the step is ready. After an error the caller stops the step.
 func (r *Run) AwaitReady(ctx context.Context, p Probed) error {
 	rd := r.Step.Ready
 	if rd == nil {
@@ -99,26 +97,26 @@ func (r *Run) AwaitReady(ctx context.Context, p Probed) error {
 	defer tick.Stop()
 	wake := p.Wake()
 	var last error
-	said := ""
+	printed := ""
 	for {
 		output, err := probe(limited)
-		// Whoever answers may be somebody else when the step is gone.
+		// After the end of the step, another process may have answered.
 		if end := p.Ended(limited); end != nil && limited.Err() == nil {
 			return end
 		}
 		if err == nil {
 			return nil
 		}
-		// That our own time was over says less than what came before.
+		// An error before the time-out tells more than the time-out.
 		if last == nil || limited.Err() == nil && !os.IsTimeout(err) {
 			last = err
 		}
 		if output != "" {
-			said = output
+			printed = output
 		}
 		select {
 		case <-wake:
-			wake = nil // it may go on in the background
+			wake = nil // the step may continue in the background
 			if end := p.Ended(limited); end != nil && limited.Err() == nil {
 				return end
 			}
@@ -129,15 +127,15 @@ func (r *Run) AwaitReady(ctx context.Context, p Probed) error {
 			return Stopped(ctx)
 		}
 		if limited.Err() != nil {
-			if said != "" {
-				r.Out.Printf("The last readiness check printed:\n%s", strings.TrimSuffix(cut(r.maskText(said), probeOutput), "\n"))
+			if printed != "" {
+				r.Out.Printf("The last readiness check printed:\n%s", strings.TrimSuffix(cut(r.maskText(printed), probeOutput), "\n"))
 			}
 			return fmt.Errorf("the step was not ready within %v (%v): %w", timeout, last.Error(), context.DeadlineExceeded)
 		}
 	}
 }
 
-// newProbe gives what one attempt is. It also gives the output of a command.
+// newProbe returns a function that makes one attempt and returns the output of its command.
 func newProbe(rd *stage.Ready, p Probed) func(context.Context) (string, error) {
 	run := func(argv []string) func(context.Context) (string, error) {
 		return func(ctx context.Context) (string, error) {
@@ -163,12 +161,12 @@ func newProbe(rd *stage.Ready, p Probed) func(context.Context) (string, error) {
 }
 
 const (
-	// portScript needs no tool but a shell: state 0A is a port that is listened
-	// on. The port is given in hexadecimal.
+	// portScript needs only a shell. State 0A means that a process listens on the port. The argument
+	// is the port in hexadecimal.
 	portScript = `for f in /proc/net/tcp /proc/net/tcp6; do
 [ -r $f ] && while read -r _ local _ state _; do case "$local $state" in *":$1 0A") exit 0;; esac; done < $f
 done; exit 1`
-	// httpScript takes what the image has; 127 says that it has none of it.
+	// httpScript uses curl or wget of the image. It exits with 127 if the image has neither.
 	httpScript = `t=; if command -v timeout >/dev/null; then t='timeout 5'; fi
 if command -v curl >/dev/null; then exec $t curl -fsSk -o /dev/null -- "$1"; fi
 k=; case $1 in https:*) k=--no-check-certificate;; esac
@@ -194,7 +192,7 @@ func probeHTTP(address, target string) func(context.Context) (string, error) {
 	c := &http.Client{
 		Timeout:       attemptTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		// No proxy: it would look for localhost on itself.
+		// No proxy: a proxy would resolve localhost to itself.
 		Transport: &http.Transport{
 			DisableKeepAlives: true,
 			DialContext: func(ctx context.Context, network, target string) (net.Conn, error) {
@@ -204,8 +202,8 @@ func probeHTTP(address, target string) func(context.Context) (string, error) {
 				}
 				return dialer.DialContext(ctx, network, net.JoinHostPort(address, port))
 			},
-			// A step's certificate is seldom one for localhost, and nothing is
-			// entrusted to it.
+			// The certificate of a step is rarely valid for localhost, and the request contains no
+			// secrets.
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
 		},
 	}
@@ -226,7 +224,7 @@ func probeHTTP(address, target string) func(context.Context) (string, error) {
 	}
 }
 
-// withoutURL keeps a URL, which may hold credentials, out of an error.
+// withoutURL removes the URL, which may hold credentials, from an error.
 func withoutURL(err error) error {
 	var withURL *url.Error
 	if errors.As(err, &withURL) {
@@ -235,27 +233,27 @@ func withoutURL(err error) error {
 	return err
 }
 
-// LimitedOutput keeps the beginning of what is written to it.
+// LimitedOutput keeps the first probeRead bytes that are written to it.
 type LimitedOutput struct {
-	b    []byte
-	torn bool
+	b         []byte
+	truncated bool
 }
 
-// probeRead is how much of a command's output is kept, in bytes: so much more
-// than is shown that a secret in what is shown is there as a whole.
+// probeRead is how many bytes of a command's output are kept. It is larger than probeOutput, so that
+// each secret in the printed part is complete and can be masked.
 const probeRead = 64 << 10
 
 // Write never fails.
 func (l *LimitedOutput) Write(p []byte) (int, error) {
 	room := probeRead - len(l.b)
-	l.torn = l.torn || len(p) > room
+	l.truncated = l.truncated || len(p) > room
 	l.b = append(l.b, p[:min(len(p), room)]...)
 	return len(p), nil
 }
 
-// String is what was written, as far as lines are whole.
+// String returns the complete lines of the output.
 func (l *LimitedOutput) String() string {
-	if l.torn {
+	if l.truncated {
 		return string(l.b[:bytes.LastIndexByte(l.b, '\n')+1])
 	}
 	return string(l.b)

@@ -17,32 +17,32 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Limits on what is read of a step's test reports.
+// Limits for reading the test reports of a step.
 const (
 	reportCount    = 1000
-	reportSize     = 16 << 20  // bytes of one
-	reportSizes    = 128 << 20 // bytes of all
-	reportEntries  = 200_000   // looked at while they are searched
-	reportFailures = 50        // kept of all that failed
+	reportSize     = 16 << 20  // bytes of one report
+	reportSizes    = 128 << 20 // bytes of all reports
+	reportEntries  = 200_000   // files and directories that a search may visit
+	reportFailures = 50        // failures in the summary
 	reportProblems = 20
 )
 
-// report summarises the step's test reports (SPEC D5). What cannot be read is
-// among the summary's problems; nothing of it fails the step.
+// summarizeTests adds a summary of the step's test reports to res (rule D5). The summary lists the
+// problems with reading them. A problem does not fail the step.
 func (r *Run) summarizeTests(ctx context.Context, res *driver.Result) {
-	wish := r.Step.TestReport
-	if wish == nil || wish.Kind == "" && len(wish.Junit.Paths) == 0 {
+	requested := r.Step.TestReport
+	if requested == nil || requested.Kind == "" && len(requested.Junit.Paths) == 0 {
 		return
 	}
 	s := &reports{ctx: ctx, sum: &stage.TestSummary{}, mask: r.maskText}
 	res.Tests = s.sum
-	if !strings.EqualFold(wish.Kind, "junit") && wish.Kind != "" {
-		s.problem(fmt.Sprintf("reports of kind %q are not known", cut(r.maskText(wish.Kind), junitNameLimit)))
+	if !strings.EqualFold(requested.Kind, "junit") && requested.Kind != "" {
+		s.problem(fmt.Sprintf("reports of kind %q are not known", cut(r.maskText(requested.Kind), junitNameLimit)))
 	} else if root, base, err := r.reportRoot(); err != nil {
 		s.problem(err.Error())
 	} else {
 		s.root = root
-		for _, pattern := range wish.Junit.Paths {
+		for _, pattern := range requested.Junit.Paths {
 			s.search(r.reportPattern(base, pattern), pattern)
 		}
 		s.read()
@@ -53,8 +53,8 @@ func (r *Run) summarizeTests(ctx context.Context, res *driver.Result) {
 	r.Out.Printf("%s", s)
 }
 
-// reportRoot is the folder that no report can be outside of, and where in it
-// the step worked. The workspace's is open already.
+// reportRoot returns the directory that contains all reports, and the working directory of the step in
+// it. The workspace is open already.
 func (r *Run) reportRoot() (root *os.Root, base string, err error) {
 	dir := r.Step.WorkingDir
 	if dir == "" {
@@ -73,7 +73,8 @@ func (r *Run) reportRoot() (root *os.Root, base string, err error) {
 	return root, ".", nil
 }
 
-// reportPattern is the pattern as seen from the root; "" is outside of it.
+// reportPattern converts a pattern of the step to a pattern relative to the root. It returns "" for a
+// pattern outside the root.
 func (r *Run) reportPattern(base, pattern string) string {
 	full := filepath.ToSlash(pattern)
 	switch {
@@ -87,7 +88,7 @@ func (r *Run) reportPattern(base, pattern string) string {
 		}
 		full = filepath.ToSlash(rel)
 	default:
-		// The folder's own name is no pattern.
+		// The path of the directory itself is not a pattern.
 		full = path.Join(strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(base), full)
 	}
 	if full == ".." || strings.HasPrefix(full, "../") {
@@ -96,19 +97,19 @@ func (r *Run) reportPattern(base, pattern string) string {
 	return full
 }
 
-// reports is a search for reports, and what they say.
+// reports searches and reads the reports of one step.
 type reports struct {
-	ctx  context.Context //nolint:containedctx // lives as long as one call of report
+	ctx  context.Context //nolint:containedctx // lives as long as one call of summarizeTests
 	root *os.Root
 	sum  *stage.TestSummary
 	mask func(string) string
 
 	files    []string
 	found    map[string]bool
-	visited  map[string]bool // of one pattern: folders with what is left to match
+	visited  map[string]bool // of one pattern: directories with the remaining segments
 	entries  int
 	problems int
-	count    int // of reports that were read
+	count    int // of the reports that were read
 }
 
 func (s *reports) problem(text string) {
@@ -118,16 +119,16 @@ func (s *reports) problem(text string) {
 	}
 }
 
-// search finds the files that match pattern. "*", "?" and "[...]" match within
-// a name, "**" any number of folders.
-func (s *reports) search(pattern, wish string) {
-	wish = cut(s.mask(wish), junitNameLimit)
+// search finds the files that match pattern. "*", "?" and "[...]" match within a name, "**" matches
+// any number of directories.
+func (s *reports) search(pattern, requested string) {
+	requested = cut(s.mask(requested), junitNameLimit)
 	if pattern == "" {
-		s.problem(fmt.Sprintf("%q is not in the workspace", wish))
+		s.problem(fmt.Sprintf("%q is not in the workspace", requested))
 		return
 	}
 	if _, err := path.Match(pattern, ""); err != nil {
-		s.problem(fmt.Sprintf("%q is not a pattern", wish))
+		s.problem(fmt.Sprintf("%q is not a pattern", requested))
 		return
 	}
 	segments := slices.CompactFunc(strings.Split(pattern, "/"), func(a, b string) bool { return a == "**" && b == "**" })
@@ -138,7 +139,7 @@ func (s *reports) search(pattern, wish string) {
 	s.visited = map[string]bool{}
 	s.walk(".", segments)
 	if len(s.found) == before && s.entries <= reportEntries {
-		s.problem(fmt.Sprintf("no file matches %q", wish))
+		s.problem(fmt.Sprintf("no file matches %q", requested))
 	}
 }
 
@@ -153,26 +154,26 @@ func (s *reports) walk(dir string, segments []string) {
 	case segment == "**":
 		s.walk(dir, rest)
 		s.list(dir, func(e fs.DirEntry) {
-			if e.IsDir() { // not a link to one
+			if e.IsDir() { // not a link to a directory
 				s.walk(path.Join(dir, e.Name()), segments)
 			}
 		})
 	case !strings.ContainsAny(segment, `*?[\`):
 		name := path.Join(dir, segment)
 		if info, err := s.root.Lstat(name); err == nil {
-			s.take(name, rest, info.IsDir())
+			s.visit(name, rest, info.IsDir())
 		}
 	default:
 		s.list(dir, func(e fs.DirEntry) {
 			if ok, err := path.Match(segment, e.Name()); ok && err == nil {
-				s.take(path.Join(dir, e.Name()), rest, e.IsDir())
+				s.visit(path.Join(dir, e.Name()), rest, e.IsDir())
 			}
 		})
 	}
 }
 
-// take goes on with a name that matches.
-func (s *reports) take(name string, rest []string, isDir bool) {
+// visit continues with a name that matches a segment.
+func (s *reports) visit(name string, rest []string, isDir bool) {
 	switch {
 	case len(rest) > 0 && isDir:
 		s.walk(name, rest)
@@ -185,7 +186,7 @@ func (s *reports) take(name string, rest []string, isDir bool) {
 	}
 }
 
-// list calls f for what is in dir, as far as the limit on entries goes.
+// list calls f for the entries of dir, up to the limit of entries.
 func (s *reports) list(dir string, f func(fs.DirEntry)) {
 	d, err := s.root.OpenFile(dir, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -200,17 +201,17 @@ func (s *reports) list(dir string, f func(fs.DirEntry)) {
 			break
 		}
 	}
-	// Closed before f goes deeper.
+	// Close before f opens deeper directories.
 	_ = d.Close()
 	for _, e := range all {
 		f(e)
 	}
 }
 
-// read reads the reports that were found, in the order of their names.
+// read reads the reports in the order of their names.
 func (s *reports) read() {
 	if s.entries > reportEntries {
-		s.problem(fmt.Sprintf("the search was given up after %d files and folders", reportEntries))
+		s.problem(fmt.Sprintf("the search stopped after %d files and directories", reportEntries))
 	}
 	slices.Sort(s.files)
 	if len(s.files) > reportCount {
@@ -220,12 +221,12 @@ func (s *reports) read() {
 	size := 0
 	for _, name := range s.files {
 		if s.ctx.Err() != nil {
-			s.problem("the time was over before all reports were read")
+			s.problem("the time-out ended before all reports were read")
 			return
 		}
 		b, err := readFile(s.root, filepath.FromSlash(name), reportSize)
 		if size += len(b); err == nil && size > reportSizes {
-			s.problem(fmt.Sprintf("the reports are larger than %d bytes together; the rest is not read", reportSizes))
+			s.problem(fmt.Sprintf("the reports are larger than %d bytes together; the others are not read", reportSizes))
 			return
 		}
 		var one *stage.TestSummary
@@ -251,11 +252,11 @@ func (s *reports) add(one *stage.TestSummary) {
 	s.sum.Failures = append(s.sum.Failures, one.Failures...)
 }
 
-// String is the line for the step's log.
+// String returns the line for the output of the step.
 func (s *reports) String() string {
 	line := fmt.Sprintf("Tests: %d (%d passed, %d failed, %d errors, %d skipped)",
 		s.sum.Total, s.sum.Passed, s.sum.Failed, s.sum.Errors, s.sum.Skipped)
-	if s.sum.DurationMillis > 0 { // not every tool measures
+	if s.sum.DurationMillis > 0 { // some tools report no durations
 		line += fmt.Sprintf(" in %v", time.Duration(s.sum.DurationMillis)*time.Millisecond)
 	}
 	if line += fmt.Sprintf(", from %d report", s.count); s.count != 1 {

@@ -11,23 +11,22 @@ import (
 	"github.com/delegate-io/dlite/internal/recorded"
 )
 
-// ScratchPool keeps the scratch folders of host steps that have ended for the next
-// steps of their transactions, if they are as good as new: making and removing
-// one on a disk costs more than starting a process. The zero value is ready.
+// ScratchPool keeps unused scratch directories of host steps that have ended, for the next steps of
+// their transactions. To create and remove a directory on a disk costs more than to start a process.
+// The zero value is ready. It is safe for concurrent use.
 type ScratchPool struct {
 	mu   sync.Mutex
-	free map[string][]scratch // by the transaction's folder; guarded by mu
+	free map[string][]scratch // by the transaction's directory; guarded by mu
 }
 
-// scratch is such a folder. The zero value is none.
+// scratch is a scratch directory. The zero value is no directory.
 type scratch struct {
-	owner string // the transaction's folder
+	owner string // the transaction's directory
 	path  string
-	info  fs.FileInfo // of when it was made
+	info  fs.FileInfo // from the creation
 }
 
-// take gives an empty folder that anybody may write to and that no other step
-// has.
+// take returns an empty directory that any user can write to and that no other step uses.
 func (s *ScratchPool) take(owner string) (scratch, error) {
 	for {
 		one, ok := s.pop(owner)
@@ -59,8 +58,8 @@ func (s *ScratchPool) pop(owner string) (scratch, bool) {
 	return list[last], true
 }
 
-// giveBack takes a folder whose step has ended, with all that it started.
-func (s *ScratchPool) giveBack(one scratch) {
+// put returns a directory after its step, and all processes of the step, have ended.
+func (s *ScratchPool) put(one scratch) {
 	if one.path == "" {
 		return
 	}
@@ -76,15 +75,15 @@ func (s *ScratchPool) giveBack(one scratch) {
 	s.free[one.owner] = append(s.free[one.owner], one)
 }
 
-// forget drops the folders of a transaction, which go with it.
+// forget drops the directories of a transaction. The caller removes them.
 func (s *ScratchPool) forget(owner string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.free, owner)
 }
 
-// pristine reports whether the folder is empty and still the one that was made,
-// with the owner and mode that it had.
+// pristine reports whether the directory is empty, and is the one that was created, with the same
+// owner and mode.
 func (s scratch) pristine() bool {
 	info, err := os.Lstat(s.path)
 	if err != nil || s.info == nil || !os.SameFile(info, s.info) || info.Mode() != s.info.Mode() || !sameOwner(info, s.info) {
@@ -99,4 +98,4 @@ func (s scratch) pristine() bool {
 	return len(names) == 0 && errors.Is(err, io.EOF)
 }
 
-func (s scratch) remove() { _ = RemoveTree(s.path) } // what is left goes with the transaction
+func (s scratch) remove() { _ = RemoveTree(s.path) } // the rest is removed with the transaction

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// scriptVariable holds the script of a step whose command line must not show it.
+// scriptVariable holds the script of a step whose command line must not show the script.
 const scriptVariable = "DLITE_SCRIPT"
 
-// errShowsSecret is why a step whose command line holds a secret is not run.
+// errShowsSecret refuses a step whose command line holds a secret.
 var errShowsSecret = errors.New("its command line would show a secret to every process of the machine: " +
 	"put the secret into the step's environment, or into the script of a shell or of Python with -c")
 
-// conceal takes the script of argv off the command line, which everybody can
-// read, and gives it the variable's value to run; the variable is gone before the
-// script begins (SPEC S5). Line numbers, arguments, options and exit codes stay
-// what they are. It fails when there is no script that it knows how to run.
-func conceal(argv []string) (out []string, script string, err error) {
+// hideScript replaces the script on the command line, which every process can read, by code that runs
+// the script from scriptVariable. The variable is unset before the script starts (rule S5). Line
+// numbers, arguments, options and exit codes do not change. hideScript fails if argv is not a known
+// interpreter with a script.
+func hideScript(argv []string) (out []string, script string, err error) {
 	out = slices.Clone(argv)
 	if i, ok := scriptIndex(argv); ok {
 		out[i] = `eval "unset ` + scriptVariable + `; $` + scriptVariable + `"`
@@ -34,7 +34,7 @@ func conceal(argv []string) (out []string, script string, err error) {
 
 var python = regexp.MustCompile(`^python[0-9.]*(\.exe)?$`)
 
-// pythonIndex finds the script in python -c SCRIPT.
+// pythonIndex returns the index of the script in python -c SCRIPT.
 func pythonIndex(argv []string) (int, bool) {
 	if len(argv) < 3 || !python.MatchString(path.Base(strings.ReplaceAll(argv[0], `\`, "/"))) {
 		return 0, false

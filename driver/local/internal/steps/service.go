@@ -14,26 +14,26 @@ import (
 
 const (
 	Loopback = "127.0.0.1"
-	// HostName is what a container calls this machine.
+	// HostName is the name of this machine inside containers.
 	HostName = "host.docker.internal"
 )
 
-// service is a background step as the steps after it find it. It is kept in the
-// transaction's folder, so that it survives a restart and goes with it.
+// Service is a background step as later steps find it. A file in the transaction's directory contains
+// it, so it survives a restart and is removed with the transaction.
 type Service struct {
-	// Names are the step's id, its name and its network aliases.
+	// Names are the id of the step, its name and its network aliases.
 	Names []string `json:"names"`
-	// Address is where this machine reaches it; empty where it cannot.
+	// Address reaches the step from this machine. It is empty if this machine cannot reach it.
 	Address string `json:"address,omitempty"`
-	// Host says that it runs on the host.
+	// Host is set if the step runs on the host.
 	Host bool `json:"host,omitempty"`
-	// Alias is its name in the transaction's network, if it is in that.
+	// Alias is the name of the step in the transaction's network. It is empty outside that network.
 	Alias string `json:"alias,omitempty"`
 }
 
 func (t *Transaction) serviceDir() string { return filepath.Join(t.Dir, "services") }
 
-// announce lets the following steps find this one.
+// Announce makes the step known to the following steps.
 func (r *Run) Announce(s Service) error {
 	for _, name := range append([]string{r.Step.ID, r.Step.Name}, r.Step.NetworkAliases...) {
 		if name != "" && !slices.Contains(s.Names, name) {
@@ -47,7 +47,7 @@ func (r *Run) Announce(s Service) error {
 	if err := MakeDir(r.Tx.serviceDir(), 0o700); err != nil {
 		return fmt.Errorf("announce service: %w", err)
 	}
-	// Under another name first, so that nobody reads half of it.
+	// A rename makes the whole file visible at once.
 	file := r.serviceFile()
 	part := file + "-" + recorded.RandomHex(4)
 	if err := os.WriteFile(part, b, 0o600); err != nil {
@@ -68,7 +68,7 @@ func (r *Run) IsAnnounced() bool {
 	return err == nil
 }
 
-// Services gives the background steps that have been announced.
+// Services returns the background steps that were announced.
 func (t *Transaction) Services() ([]Service, error) {
 	entries, err := os.ReadDir(t.serviceDir())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,7 +95,7 @@ func (t *Transaction) Services() ([]Service, error) {
 	return list, nil
 }
 
-// serviceVariables tells the step where the background steps are.
+// serviceVariables returns the variables with the addresses of the background steps.
 func (r *Run) serviceVariables() (map[string]string, error) {
 	list, err := r.Tx.Services()
 	if err != nil {
@@ -114,7 +114,7 @@ func (r *Run) serviceVariables() (map[string]string, error) {
 	return env, nil
 }
 
-// addressOf is how this step reaches a service.
+// addressOf returns the address of a service for this step.
 func (r *Run) addressOf(s Service) string {
 	switch {
 	case r.Step.Image == "" || r.Step.Network == "host":

@@ -15,29 +15,28 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// stepMount is where a container sees the folder of its step.
+// stepMount is the path of the step's directory inside containers.
 const stepMount = "/dlite"
 
-// ArtifactVariable holds the path of the artifact file (PROTOCOL 5).
+// ArtifactVariable is the variable with the path of the artifact file (section 5 of docs/protocol.md).
 const ArtifactVariable = "PLUGIN_ARTIFACT_FILE"
 
-// bind is a file or folder of this machine in a container.
+// Bind is a file or directory of this machine that is mounted into a container.
 type Bind struct {
 	Source, Target string
 	ReadOnly       bool
 }
 
-// handover is the folder of one step: the files through which it hands
-// variables on (PROTOCOL 5), and its scratch folder.
+// Files is the directory of one step: the files through which the step hands on variables (section 5
+// of docs/protocol.md), and its scratch directory.
 type Files struct {
-	Name  string
-	step  *stage.Step
-	limit int64
-	dirs  []string // to be removed with the step
-	lent  scratch  // of a step on the host; to be given back
-	pool  *ScratchPool
-	// Folders as they were before the step could put something else in their
-	// place.
+	Name       string
+	step       *stage.Step
+	limit      int64
+	dirs       []string // removed with the step
+	scratchDir scratch  // of a host step; returned to the pool
+	pool       *ScratchPool
+	// Opened before the step could replace them.
 	out, workspace *os.Root
 
 	output, secret, env, artifact, vars place
@@ -46,8 +45,7 @@ type Files struct {
 	names                               []string // of shell variables to read
 }
 
-// place is a file below a folder that the step can write to, and its path as
-// the step sees it.
+// place is a file in a directory that the step can write to. view is its path as the step sees it.
 type place struct {
 	root           *os.Root
 	dir, rel, view string
@@ -58,7 +56,7 @@ func (r *Run) newFiles() (*Files, error) {
 	return r.openFiles(Slug(r.Step.ID)+"-"+recorded.RandomHex(4), true)
 }
 
-// OpenFiles opens the files that an earlier process created for the step under a name ([Files.Name]).
+// OpenFiles opens the files that an earlier process created for the step under a name ([Files], Name).
 func (r *Run) OpenFiles(name string) (err error) {
 	r.Files, err = r.openFiles(name, false)
 	return err
@@ -86,16 +84,16 @@ func (r *Run) openFiles(name string, fresh bool) (*Files, error) {
 	case r.Step.Image != "":
 		err = h.makeDirs(out, scratch)
 	default:
-		if h.lent, err = h.pool.take(r.Tx.Dir); err == nil {
-			scratch = h.lent.path
+		if h.scratchDir, err = h.pool.take(r.Tx.Dir); err == nil {
+			scratch = h.scratchDir.path
 			err = h.makeDirs(out)
 		}
 	}
 	if err == nil {
-		err = r.place(h, out, scratch)
+		err = r.locate(h, out, scratch)
 	}
 	if err == nil && fresh {
-		err = r.fill(h, disk)
+		err = r.createFiles(h, disk)
 	}
 	if err != nil {
 		h.Remove()
@@ -104,15 +102,15 @@ func (r *Run) openFiles(name string, fresh bool) (*Files, error) {
 	return h, nil
 }
 
-// makeDirs makes the step's own folders and those in them that it may use.
+// makeDirs creates the step's own directories, and in them the directories open, which any user can
+// write to.
 func (h *Files) makeDirs(open ...string) error {
 	for _, dir := range h.dirs {
 		if err := MakeDir(dir, 0o711); err != nil {
 			return err
 		}
 	}
-	// Open to all: the step may run as any user. The transaction's folder above
-	// keeps everybody else away.
+	// The step may run as any user. Other users cannot enter the directory of the transaction.
 	for _, dir := range open {
 		if err := MakeDir(dir, 0o777); err != nil {
 			return err
@@ -121,8 +119,8 @@ func (h *Files) makeDirs(open ...string) error {
 	return nil
 }
 
-// place says where everything is.
-func (r *Run) place(h *Files, out, scratch string) error {
+// locate opens the directories and sets the paths of all files.
+func (r *Run) locate(h *Files, out, scratch string) error {
 	var err error
 	if h.out, err = os.OpenRoot(out); err != nil {
 		return err
@@ -149,14 +147,14 @@ func (r *Run) place(h *Files, out, scratch string) error {
 	if r.Step.Image != "" {
 		h.scratch = path.Join(stepMount, "scratch")
 	}
-	return r.placeWished(h, scratch)
+	return r.locateRequested(h, scratch)
 }
 
-// fill makes the files.
-func (r *Run) fill(h *Files, disk string) error {
+// createFiles creates the files.
+func (r *Run) createFiles(h *Files, disk string) error {
 	for _, p := range []place{h.output, h.secret, h.env} {
 		var err error
-		if p.root == h.out { // which is new, and nobody else's yet
+		if p.root == h.out { // h.out is new: only this process has used it
 			err = fillFile(p.root, p.rel, nil, 0o666)
 		} else {
 			err = WriteFile(p.dir, p.rel, &stage.File{Path: p.rel, Mode: 0o666})
@@ -165,44 +163,44 @@ func (r *Run) fill(h *Files, disk string) error {
 			return err
 		}
 	}
-	return r.writeFiles(h, disk)
+	return r.writeStepFiles(h, disk)
 }
 
-// placeWished puts the files where the step's fields want them.
-func (r *Run) placeWished(h *Files, scratch string) error {
-	for wish, p := range map[string]*place{h.step.OutputVarFile: &h.output, h.step.SecretVarFile: &h.secret} {
-		if wish == "" {
+// locateRequested moves files to the places that the step asks for.
+func (r *Run) locateRequested(h *Files, scratch string) error {
+	for requested, p := range map[string]*place{h.step.OutputVarFile: &h.output, h.step.SecretVarFile: &h.secret} {
+		if requested == "" {
 			continue
 		}
-		if rel, ok := r.Tx.InWorkspace(wish); ok {
+		if rel, ok := r.Tx.InWorkspace(requested); ok {
 			*p = place{root: h.workspace, dir: r.Tx.WorkspaceDir(), rel: rel, view: r.viewOf(rel)}
 			continue
 		}
-		if r.Step.Image == "" || !path.IsAbs(wish) {
-			return fmt.Errorf("output file %q is not in the workspace", wish)
+		if r.Step.Image == "" || !path.IsAbs(requested) {
+			return fmt.Errorf("output file %q is not in the workspace", requested)
 		}
-		h.Mounts = append(h.Mounts, Bind{Source: filepath.Join(p.dir, p.rel), Target: wish})
-		p.view = wish
+		h.Mounts = append(h.Mounts, Bind{Source: filepath.Join(p.dir, p.rel), Target: requested})
+		p.view = requested
 	}
-	wish := h.step.ScratchDir
-	if wish == "" {
+	requested := h.step.ScratchDir
+	if requested == "" {
 		return nil
 	}
-	if rel, ok := r.Tx.InWorkspace(wish); ok {
+	if rel, ok := r.Tx.InWorkspace(requested); ok {
 		h.scratch = r.viewOf(rel)
-		return WriteFile(r.Tx.WorkspaceDir(), rel, &stage.File{Path: wish, IsDir: true, Mode: 0o777})
+		return WriteFile(r.Tx.WorkspaceDir(), rel, &stage.File{Path: requested, IsDir: true, Mode: 0o777})
 	}
-	if r.Step.Image == "" || !path.IsAbs(wish) {
-		return fmt.Errorf("scratch folder %q is not in the workspace", wish)
+	if r.Step.Image == "" || !path.IsAbs(requested) {
+		return fmt.Errorf("scratch directory %q is not in the workspace", requested)
 	}
-	h.Mounts = append(h.Mounts, Bind{Source: scratch, Target: wish})
-	h.scratch = wish
+	h.Mounts = append(h.Mounts, Bind{Source: scratch, Target: requested})
+	h.scratch = requested
 	return nil
 }
 
-// writeFiles makes the step's files: in the workspace, or, for a container, at
-// whatever absolute path they want.
-func (r *Run) writeFiles(h *Files, disk string) error {
+// writeStepFiles creates the files of the step: in the workspace or, for a container, at any absolute
+// path.
+func (r *Run) writeStepFiles(h *Files, disk string) error {
 	for i, f := range r.Step.Files {
 		if f == nil {
 			continue
@@ -225,7 +223,7 @@ func (r *Run) writeFiles(h *Files, disk string) error {
 	return nil
 }
 
-// viewOf is the path of something in the workspace as the step sees it.
+// viewOf returns the path of a file in the workspace as the step sees it.
 func (r *Run) viewOf(rel string) string {
 	if r.Step.Image == "" {
 		return filepath.Join(r.Tx.WorkspaceDir(), rel)
@@ -233,8 +231,8 @@ func (r *Run) viewOf(rel string) string {
 	return path.Join(WorkspaceMount, filepath.ToSlash(rel))
 }
 
-// environ merges the variables of a step: base, the transaction's, the step's,
-// ours; later ones win.
+// Environ merges the variables of a step: base, the services, the transaction, the step, the driver.
+// Later ones win.
 func (r *Run) Environ(base map[string]string) (map[string]string, error) {
 	env := maps.Clone(base)
 	if env == nil {
@@ -267,32 +265,31 @@ func (r *Run) Environ(base map[string]string) (map[string]string, error) {
 	return env, nil
 }
 
-// argv is the step's command line, which hands the wanted shell variables on
-// where it is a shell's.
-// What it may not show goes to env.
+// Argv returns the command line of the step. The script of a shell also hands on the requested shell
+// variables. A script that holds a secret goes to env instead (rule S5).
 func (r *Run) Argv(env map[string]string) ([]string, error) {
 	argv := append(append([]string{}, r.Step.Run.Entrypoint...), r.Step.Run.Command...)
 	if len(r.Files.names) > 0 {
 		var ok bool
-		if argv, ok = readOut(argv, r.Files.names, r.Files.vars.view); !ok {
+		if argv, ok = appendReadout(argv, r.Files.names, r.Files.vars.view); !ok {
 			r.Out.Printf("Outputs are read from the file in DRONE_OUTPUT alone: the step is not a shell with -c.")
 		}
 	}
 	if !r.Step.Conceal {
 		return argv, nil
 	}
-	argv, script, err := conceal(argv)
+	argv, script, err := hideScript(argv)
 	env[scriptVariable] = script
 	return argv, err
 }
 
-// collect fills in what the step handed on. What cannot be read is said in out,
-// and lost.
+// collect adds the values that the step handed on to res. For a file that it cannot read it prints a
+// line to out and sets Lost.
 func (h *Files) collect(res *driver.Result, out *Output) {
 	read := func(p place, what string) string {
 		b, err := readFile(p.root, p.rel, h.limit)
 		if errors.Is(err, fs.ErrNotExist) {
-			return "" // the step had nothing to say
+			return "" // the step handed on nothing
 		}
 		if err != nil {
 			lost := fmt.Sprintf("the step's %s could not be read: %v", what, err)
@@ -305,23 +302,23 @@ func (h *Files) collect(res *driver.Result, out *Output) {
 		return string(b)
 	}
 	parse := func(p place, what string) map[string]string {
-		vars, err := parseDotenv(read(p, what))
+		vars, err := parseOutputs(read(p, what))
 		if err != nil {
-			out.Printf("The step's %s is malformed: %v", what, strings.ReplaceAll(err.Error(), "\n", "; "))
+			out.Printf("The %s of the step is malformed: %v", what, strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 		return vars
 	}
 	res.Outputs = parse(h.output, "output file")
 	res.Secrets = parse(h.secret, "secret output file")
 	if h.secret.root == h.workspace {
-		// Nobody but us is to find it there.
+		// The next step must not find the secrets in the workspace.
 		_ = h.workspace.Remove(h.secret.rel)
 	}
 	res.Env = parse(h.env, "environment file")
 	if artifact := read(h.artifact, "artifact file"); artifact != "" {
 		res.Artifact = []byte(artifact)
 	}
-	vars := parseReadOut(read(h.vars, "list of variables"))
+	vars := parseReadout(read(h.vars, "list of variables"))
 	for _, name := range h.step.OutputVars {
 		if v, ok := vars[name]; ok {
 			res.Outputs[name] = v
@@ -343,7 +340,7 @@ func (h *Files) collect(res *driver.Result, out *Output) {
 	}
 }
 
-// close lets go of the folders. What the step hands on cannot be read any more.
+// Close closes the directories. After that the values that the step hands on cannot be read.
 func (h *Files) Close() {
 	for _, root := range []*os.Root{h.out, h.workspace} {
 		if root != nil {
@@ -355,15 +352,15 @@ func (h *Files) Close() {
 func (h *Files) Remove() {
 	h.Close()
 	for _, dir := range h.dirs {
-		_ = RemoveTree(dir) // what is left goes with the transaction
+		_ = RemoveTree(dir) // a remaining file is removed with the transaction
 	}
-	h.pool.giveBack(h.lent)
+	h.pool.put(h.scratchDir)
 }
 
 // Dir returns a directory of the step that other users cannot write to. It is removed with the step.
 func (h *Files) Dir() string { return h.dirs[0] }
 
-// outputNames lists the shell variables that the step wants read.
+// outputNames returns the shell variables that the step asks to hand on.
 func outputNames(step *stage.Step) ([]string, error) {
 	var names []string
 	seen := map[string]bool{}

@@ -17,17 +17,16 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// transaction is what Init leaves in an environment's state.
+// Transaction is the state that Init stores in the environment.
 type Transaction struct {
-	// Name is the Docker network's and part of every other name.
+	// Name is the name of the Docker network and a part of all other names.
 	Name string `json:"name"`
-	// Dir is the transaction's folder, Memory the one in memory, or Dir.
+	// Dir is the directory of the transaction. Memory is its directory in memory, or Dir.
 	Dir    string `json:"dir"`
 	Memory string `json:"memory"`
-	// Workspace is a folder that was there before, if there is one.
+	// Workspace is the given workspace ([Config]). It is empty if the transaction has its own.
 	Workspace string `json:"workspace,omitempty"`
-	// Cgroup is the control group of all its host steps, empty where there is
-	// none.
+	// Cgroup is the control group of all host steps. It is empty if there is none.
 	Cgroup string `json:"cgroup,omitempty"`
 	// Maker is the id of the driver that ran Init.
 	Maker string `json:"maker,omitempty"`
@@ -80,7 +79,7 @@ func (d *Driver) MakeDirectories(ctx context.Context, tx *Transaction, l driver.
 	return MakeDir(tx.WorkspaceDir(), 0o777)
 }
 
-// OpenTransaction reads what Init left.
+// OpenTransaction reads the state that Init stored.
 func OpenTransaction(env *driver.Environment) (*Transaction, error) {
 	if len(env.State) == 0 {
 		return nil, fmt.Errorf("transaction %q: its init has not run on this driver", env.ID)
@@ -104,7 +103,7 @@ func labelsOf(env *driver.Environment) map[string]string {
 	return labels
 }
 
-// InWorkspace finds the place in the workspace that p means, if it means one.
+// InWorkspace returns the path of p relative to the workspace. It returns false if p is outside.
 func (t *Transaction) InWorkspace(p string) (rel string, ok bool) {
 	if p == "" {
 		return "", false
@@ -122,8 +121,7 @@ func (t *Transaction) InWorkspace(p string) (rel string, ok bool) {
 	return p, filepath.IsLocal(p)
 }
 
-// MakeDir makes dir with exactly that mode; one that is there already is left
-// as it is.
+// MakeDir creates dir with exactly the given mode. It does not change an existing directory.
 func MakeDir(dir string, mode fs.FileMode) error {
 	err := os.Mkdir(dir, mode)
 	if errors.Is(err, fs.ErrExist) {
@@ -134,7 +132,7 @@ func MakeDir(dir string, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	return os.Chmod(dir, mode) // the umask had its say in Mkdir
+	return os.Chmod(dir, mode) // Mkdir applied the umask
 }
 
 // WriteFile writes a file or directory into the workspace.

@@ -16,14 +16,15 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// volume is a folder of this machine that steps share.
+// Volume is a directory of this machine that steps share.
 type Volume struct {
 	Path     string
 	ReadOnly bool
 }
 
-// MakeVolumes makes what is missing of list. It says what people should know.
-func (d *Driver) MakeVolumes(ctx context.Context, tx *Transaction, list []*stage.Volume, l driver.Ledger, say io.Writer) error {
+// MakeVolumes creates the missing directories of list. It prints to out why a size limit is not
+// enforced.
+func (d *Driver) MakeVolumes(ctx context.Context, tx *Transaction, list []*stage.Volume, l driver.Ledger, out io.Writer) error {
 	for _, v := range list {
 		switch {
 		case v == nil:
@@ -36,7 +37,7 @@ func (d *Driver) MakeVolumes(ctx context.Context, tx *Transaction, list []*stage
 				return fmt.Errorf("volume %q: %w", v.Temp.Name, err)
 			}
 			if v.Temp.SizeLimit > 0 {
-				if err := d.limitVolume(ctx, tx, v.Temp, p, l, say); err != nil {
+				if err := d.limitVolume(ctx, tx, v.Temp, p, l, out); err != nil {
 					return fmt.Errorf("volume %q: %w", v.Temp.Name, err)
 				}
 			}
@@ -51,16 +52,16 @@ func (d *Driver) MakeVolumes(ctx context.Context, tx *Transaction, list []*stage
 	return nil
 }
 
-// limitVolume bounds a volume in memory by a file system of its own. What is on a
-// disk has no bounds, nor has anything where nothing may be mounted.
-func (d *Driver) limitVolume(ctx context.Context, tx *Transaction, v *stage.TempVolume, dir string, l driver.Ledger, say io.Writer) error {
+// limitVolume enforces the size of a volume in memory with its own file system. It cannot limit a
+// volume on a disk, or any volume if this process may not mount.
+func (d *Driver) limitVolume(ctx context.Context, tx *Transaction, v *stage.TempVolume, dir string, l driver.Ledger, out io.Writer) error {
 	unlimited := func(why string) {
-		if say != nil {
-			_, _ = fmt.Fprintf(say, "The size limit of volume %q is not enforced: %s\n", v.Name, why)
+		if out != nil {
+			_, _ = fmt.Fprintf(out, "The size limit of volume %q is not enforced: %s\n", v.Name, why)
 		}
 	}
 	if v.Medium != "memory" {
-		unlimited("only that of a volume in memory can be")
+		unlimited("only the limit of a volume in memory can be enforced")
 		return nil
 	}
 	if mounted, err := isMount(dir); mounted || err != nil {
@@ -69,7 +70,7 @@ func (d *Driver) limitVolume(ctx context.Context, tx *Transaction, v *stage.Temp
 	r := driver.Resource{Kind: KindMount, ID: dir, Labels: tx.Labels}
 	return d.Gate.Create(ctx, l, r, func() error {
 		if mounted, err := isMount(dir); mounted || err != nil {
-			return err // somebody else was faster
+			return err // a parallel call mounted it
 		}
 		if err := mountMemory(dir, v.SizeLimit); err != nil {
 			unlimited(err.Error())
@@ -78,7 +79,7 @@ func (d *Driver) limitVolume(ctx context.Context, tx *Transaction, v *stage.Temp
 	})
 }
 
-// FindVolumes gives the volumes of the lists by name and by id. Later ones win.
+// FindVolumes returns the volumes of the lists by name and by id. Later ones win.
 func FindVolumes(tx *Transaction, lists ...[]*stage.Volume) (map[string]*Volume, error) {
 	found := map[string]*Volume{}
 	add := func(v *Volume, keys ...string) {
@@ -126,7 +127,7 @@ func (d *Driver) makeHostVolume(ctx context.Context, tx *Transaction, v *stage.H
 		return fmt.Errorf("path %q is not absolute", v.Path)
 	}
 	if runtime.GOOS == "windows" && strings.HasPrefix(v.Path, `\\.\`) {
-		return nil // a named pipe, which cannot be looked at
+		return nil // a named pipe, which Lstat cannot read
 	}
 	p := filepath.Clean(v.Path)
 	info, err := os.Lstat(p)
@@ -141,10 +142,10 @@ func (d *Driver) makeHostVolume(ctx context.Context, tx *Transaction, v *stage.H
 	case !v.Remove:
 		return nil
 	}
-	if err := d.mayRemove(p, info); err != nil {
+	if err := d.checkRemovable(p, info); err != nil {
 		return err
 	}
-	// Parents have records of their own, the deepest last.
+	// Each parent has its own record, the deepest last.
 	var parents []string
 	for dir := filepath.Dir(p); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
@@ -167,20 +168,20 @@ func (d *Driver) makeHostVolume(ctx context.Context, tx *Transaction, v *stage.H
 	})
 }
 
-// mayRemove refuses to promise the removal of what is not one folder's content.
-// info is nil where the path does not exist yet.
-func (d *Driver) mayRemove(p string, info fs.FileInfo) error {
+// checkRemovable rejects a host volume with remove if its removal would delete more than one
+// directory's content. info is nil if the path does not exist yet.
+func (d *Driver) checkRemovable(p string, info fs.FileInfo) error {
 	if p == filepath.Dir(p) {
 		return errors.New("the root of the file system cannot be removed")
 	}
 	if info != nil && info.Mode()&fs.ModeSymlink != 0 {
 		return fmt.Errorf("path %s is a link, and remove is set", p)
 	}
-	keep := []string{d.Config.WorkDir, d.Config.MemoryDir, d.Config.Workspace}
+	protected := []string{d.Config.WorkDir, d.Config.MemoryDir, d.Config.Workspace}
 	if home, err := os.UserHomeDir(); err == nil {
-		keep = append(keep, home)
+		protected = append(protected, home)
 	}
-	for _, k := range keep {
+	for _, k := range protected {
 		if k == "" {
 			continue
 		}
@@ -191,7 +192,7 @@ func (d *Driver) mayRemove(p string, info fs.FileInfo) error {
 	return nil
 }
 
-// mounted finds the volume that m names.
+// Mounted returns the volume that m names.
 func (r *Run) Mounted(m *stage.VolumeMount) (*Volume, error) {
 	if m == nil {
 		return nil, errors.New("a volume mount is null")

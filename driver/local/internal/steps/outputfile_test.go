@@ -8,11 +8,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/internal/dotenv"
 	"github.com/delegate-io/dlite/internal/recorded"
 )
 
 // PROTOCOL 5: what steps write into their output files.
-func TestParseDotenv(t *testing.T) {
+func TestParseOutputs(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]map[string]string{
 		"":                                 {},
@@ -37,14 +38,14 @@ func TestParseDotenv(t *testing.T) {
 		"A=__B64__YQ==\nB=\"__B64__Yg==\"": {"A": "a", "B": "b"},
 		"A=__B64__":                        {"A": ""},
 	} {
-		got, err := parseDotenv(text)
+		got, err := parseOutputs(text)
 		require.NoError(t, err, text)
 		assert.Equal(t, want, got, text)
 	}
 }
 
 // PITFALLS: "could not parse the output file" prints secrets.
-func TestParseDotenvNamesMalformedLinesWithoutTheirContent(t *testing.T) {
+func TestParseOutputsNamesMalformedLinesWithoutTheirContent(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"A=1\nhunter2\nB=2":           "line 2: not of the form KEY=VALUE",
@@ -55,7 +56,7 @@ func TestParseDotenvNamesMalformedLinesWithoutTheirContent(t *testing.T) {
 		"A=1\nX=hun\x00ter2\nB=2":     "line 2: the value holds a zero byte",
 		"A='1\n'\nhunter2\nB=2":       "line 3: not of the form KEY=VALUE",
 	} {
-		got, err := parseDotenv(text)
+		got, err := parseOutputs(text)
 		require.EqualError(t, err, want, text)
 		require.NotContains(t, err.Error(), "hunter2")
 		require.NotContains(t, got, "X")
@@ -63,14 +64,14 @@ func TestParseDotenvNamesMalformedLinesWithoutTheirContent(t *testing.T) {
 	}
 }
 
-func FuzzParseDotenv(f *testing.F) {
+func FuzzParseOutputs(f *testing.F) {
 	for _, s := range []string{"A=1", "A=\"x\ny\"\n", "export A='b'", "A=__B64__YQ==", "A=\"\\", "=\n'\"", "A='\r\n'"} {
 		f.Add(s, "some value")
 	}
 	f.Fuzz(func(t *testing.T, text, value string) {
-		vars, err := parseDotenv(text)
+		vars, err := parseOutputs(text)
 		for k := range vars {
-			require.True(t, isKey(k))
+			require.True(t, dotenv.IsName(k))
 		}
 		if err != nil {
 			for line := range strings.SplitSeq(err.Error(), "\n") {
@@ -82,12 +83,12 @@ func FuzzParseDotenv(f *testing.F) {
 			return
 		}
 		lines := "A=" + base64Prefix + base64.StdEncoding.EncodeToString([]byte(value)) + "\n"
-		vars, err = parseDotenv(lines + "B=2")
+		vars, err = parseOutputs(lines + "B=2")
 		require.NoError(t, err)
 		require.Equal(t, map[string]string{"A": value, "B": "2"}, vars)
 		// So do double quotes, with their escapes.
 		quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\r", `\r`, "\n", `\n`, "$", `\$`).Replace(value)
-		vars, err = parseDotenv("A=\"" + quoted + "\"\nB=2")
+		vars, err = parseOutputs("A=\"" + quoted + "\"\nB=2")
 		require.NoError(t, err)
 		if !strings.HasPrefix(value, base64Prefix) {
 			require.Equal(t, map[string]string{"A": value, "B": "2"}, vars)

@@ -1,4 +1,4 @@
-package host
+package process
 
 import (
 	"bytes"
@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processStart identifies the process that has an id now, across reboots too.
-func processStart(pid int) (string, error) {
+// startTime identifies the process that has an id now, across reboots too.
+func startTime(pid int) (string, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return "", err
 	}
-	// The second field is the program's name in brackets and may hold anything.
+	// The second field is the name of the program in brackets. The name may hold any byte.
 	i := bytes.LastIndexByte(stat, ')')
 	fields := strings.Fields(string(stat[i+1:]))
 	if i < 0 || len(fields) < 20 {
@@ -32,9 +32,8 @@ func processStart(pid int) (string, error) {
 	return strings.TrimSpace(string(boot)) + ":" + fields[19], nil
 }
 
-// signalMarked sends sig to every process with one of the markers and says how
-// many there were. It passes over those of the process group except, if that is
-// not 0.
+// signalMarked sends sig to every process with one of the markers, and returns how many there are. It
+// skips the processes of the process group except, unless except is 0.
 func signalMarked(markers map[string]bool, sig syscall.Signal, except int) int {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -54,8 +53,7 @@ func signalMarked(markers map[string]bool, sig syscall.Signal, except int) int {
 			}
 		}
 		n++
-		// A handle, checked again, so that a process which takes over the id in
-		// between is spared.
+		// The second check through a handle spares a process that has taken over the id in between.
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
 			if errors.Is(err, unix.ENOSYS) {
@@ -71,8 +69,8 @@ func signalMarked(markers map[string]bool, sig syscall.Signal, except int) int {
 	return n
 }
 
-// isMarked reports whether a process has one of the markers in its environment.
-// One that has ended has no environment, also while its parent has not noticed.
+// isMarked reports whether a process has one of the markers in its environment. A process that has
+// ended has no environment, even if its parent has not waited for it.
 func isMarked(pid int, markers map[string]bool) bool {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
@@ -81,24 +79,24 @@ func isMarked(pid int, markers map[string]bool) bool {
 	for len(env) > 0 {
 		var entry []byte
 		entry, env, _ = bytes.Cut(env, []byte{0})
-		if marker, ok := bytes.CutPrefix(entry, []byte(markerVariable+"=")); ok {
+		if marker, ok := bytes.CutPrefix(entry, []byte(MarkerVariable+"=")); ok {
 			return markers[string(marker)]
 		}
 	}
 	return false
 }
 
-// killMarked kills every process with one of the markers and returns when they
-// are gone, or stop is closed. It goes on until it finds none, since they may
-// fork meanwhile.
-func killMarked(stop <-chan struct{}, markers map[string]bool) error {
+// KillMarked kills every process with one of the markers. It returns when they are gone or stop is
+// closed. It repeats the search until it finds none, because the processes may fork meanwhile. Outside
+// Linux it does nothing.
+func KillMarked(stop <-chan struct{}, markers map[string]bool) error {
 	const rounds = 400
 	n := 0
 	for i := range rounds {
 		if n = signalMarked(markers, syscall.SIGKILL, 0); n == 0 {
 			return nil
 		}
-		// The first rounds catch forks; later ones wait for the kernel.
+		// The first rounds catch forks. Later rounds wait for the kernel.
 		select {
 		case <-time.After(min(time.Duration(i), 20) * time.Millisecond):
 		case <-stop:

@@ -1,4 +1,4 @@
-package host
+package process
 
 import (
 	"bufio"
@@ -48,10 +48,10 @@ func TestEveryKindOfControlGroupHoldsAndKills(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		v1   bool
-		kill func(*cgroup) error
+		kill func(*Cgroup) error
 	}{
-		"version 2": {kill: func(c *cgroup) error { return c.kill(nil) }},
-		"version 2 without cgroup.kill": {kill: func(c *cgroup) error {
+		"version 2": {kill: func(c *Cgroup) error { return c.Kill(nil) }},
+		"version 2 without cgroup.kill": {kill: func(c *Cgroup) error {
 			for range 1000 {
 				if c.killEach(); !c.populated() {
 					return nil
@@ -59,14 +59,14 @@ func TestEveryKindOfControlGroupHoldsAndKills(t *testing.T) {
 			}
 			return fmt.Errorf("left: %v", c.pids())
 		}},
-		"version 1": {v1: true, kill: func(c *cgroup) error { return c.kill(nil) }},
+		"version 1": {v1: true, kill: func(c *Cgroup) error { return c.Kill(nil) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cg := newTestCgroup(t, c.v1)
 			script := `(setsid env -i sh -c '(trap "" TERM HUP; echo up >&3; exec 3>&-; while :; do sleep 600; done) &' &) ; while :; do sleep 600; done`
-			g, up := startScript(t, cg, script)
-			require.NotNil(t, g.cg)
+			g, up := startScript(t, script, Options{Cgroup: cg})
+			require.NotNil(t, g.cgroup)
 			line, err := up.ReadString('\n')
 			require.NoError(t, err)
 			require.Equal(t, "up\n", line)
@@ -80,54 +80,52 @@ func TestEveryKindOfControlGroupHoldsAndKills(t *testing.T) {
 			}
 
 			require.NoError(t, c.kill(cg))
-			require.Error(t, g.cmd.Wait())
+			require.Equal(t, 137, Code(g.End()))
 			require.False(t, cg.populated())
 			require.Empty(t, cg.pids())
-			require.NoError(t, cg.remove())
+			require.NoError(t, cg.Remove())
 			require.NoDirExists(t, cg.path)
-			require.NoError(t, cg.kill(nil), "one that is gone is empty")
-			require.NoError(t, cg.remove())
+			require.NoError(t, cg.Kill(nil), "one that is gone is empty")
+			require.NoError(t, cg.Remove())
 		})
 	}
 }
 
-// A program that cannot be started leaves no control group, and one that can is
-// started without where there are none.
-func TestStepsRunWithoutControlGroupsToo(t *testing.T) {
+// A program that cannot be started leaves no control group. A machine without control groups starts it
+// outside.
+func TestAGroupStartsOutsideWhereNoControlGroupCanBeMade(t *testing.T) {
 	t.Parallel()
 	cg := newTestCgroup(t, false)
-	cmd := &exec.Cmd{Path: "/no/such/program"}
-	require.NoError(t, prepareCommand(cmd, nil))
-	_, err := startGroup(cmd, "", cg)
+	_, err := Start(t.Context(), &exec.Cmd{Path: "/no/such/program"}, Options{Cgroup: cg})
 	require.ErrorIs(t, err, syscall.ENOENT)
 	require.NoDirExists(t, cg.path)
-	require.NotNil(t, cg.all.named(filepath.Base(cg.path)), "it was the program's fault")
+	require.NotNil(t, cg.all.Named(filepath.Base(cg.path)), "the program was the cause")
 
-	all := &cgroups{parent: cgroupParent{path: t.TempDir()}}
+	all := &Cgroups{parent: cgroupParent{path: t.TempDir()}}
 	all.once.Do(func() {})
-	cg = all.named("dlite-000000000000-0000000000000000-1")
-	outside := errors.New("it cannot be recorded")
-	cg.outside = func() error { return outside }
-	cmd = &exec.Cmd{Path: "/bin/true"}
-	require.NoError(t, prepareCommand(cmd, nil))
-	_, err = startGroup(cmd, "", cg)
-	require.ErrorIs(t, err, outside)
-	require.Nil(t, cmd.Process, "nothing runs outside without a record")
+	cg = all.Named("dlite-000000000000-0000000000000000-1")
+	refused := errors.New("it cannot be recorded")
+	started := filepath.Join(t.TempDir(), "started")
+	_, err = Start(t.Context(), &exec.Cmd{Path: "/bin/touch", Args: []string{"touch", started}}, Options{
+		Cgroup: cg, Outside: func() error { return refused },
+	})
+	require.ErrorIs(t, err, refused)
+	require.NoFileExists(t, started, "nothing starts outside without a record")
 	asked := false
-	cg.outside = func() error { asked = true; return nil }
-	g, up := startScript(t, cg, `echo up >&3`)
-	require.Nil(t, g.cg)
+	g, up := startScript(t, `echo up >&3`, Options{Cgroup: cg, Background: true, Outside: func() error { asked = true; return nil }})
+	require.Nil(t, g.cgroup)
 	require.True(t, asked)
 	line, err := up.ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, "up\n", line)
-	require.NoError(t, g.cmd.Wait())
+	<-g.Exited()
+	require.Zero(t, Code(g.State()))
 	require.NoDirExists(t, cg.path)
-	require.Nil(t, all.named("dlite-000000000000-0000000000000000-2"), "it is not tried again")
+	require.Nil(t, all.Named("dlite-000000000000-0000000000000000-2"), "it is not tried again")
 }
 
 // newTestCgroup is a control group that is not made yet.
-func newTestCgroup(t *testing.T, v1 bool) *cgroup {
+func newTestCgroup(t *testing.T, v1 bool) *Cgroup {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	require.NoError(t, err)
@@ -137,12 +135,12 @@ func newTestCgroup(t *testing.T, v1 bool) *cgroup {
 		if p.v1 != v1 || syscall.Access(p.path, 2) != nil {
 			continue
 		}
-		all := &cgroups{parent: p}
+		all := &Cgroups{parent: p}
 		all.once.Do(func() {})
-		cg := all.named(recorded.NewName(t.Name()) + "-" + recorded.RandomHex(16))
+		cg := all.Named(recorded.NewName(t.Name()) + "-" + recorded.RandomHex(16))
 		t.Cleanup(func() {
-			_ = cg.kill(nil)
-			require.NoError(t, cg.remove())
+			_ = cg.Kill(nil)
+			require.NoError(t, cg.Remove())
 		})
 		return cg
 	}
@@ -150,15 +148,15 @@ func newTestCgroup(t *testing.T, v1 bool) *cgroup {
 	return nil
 }
 
-// startScript starts a shell whose descriptor 3 is what it gives.
-func startScript(t *testing.T, cg *cgroup, script string) (*group, *bufio.Reader) {
+// startScript starts a shell, and returns the output on its descriptor 3.
+func startScript(t *testing.T, script string, opts Options) (*Group, *bufio.Reader) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = r.Close() })
+	opts.Marker = recorded.RandomHex(16)
 	cmd := &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", script}, ExtraFiles: []*os.File{w}}
-	require.NoError(t, prepareCommand(cmd, nil))
-	g, err := startGroup(cmd, recorded.RandomHex(16), cg)
+	g, err := Start(t.Context(), cmd, opts)
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	return g, bufio.NewReader(r)

@@ -1,4 +1,4 @@
-package host
+package process
 
 import (
 	"bytes"
@@ -16,71 +16,70 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/delegate-io/dlite/driver/local/internal/steps"
 )
 
-// cgroups makes a control group for each host step. Whatever a process does to
-// its group, session and environment, its descendants stay in its control
-// group, so that none is missed. The zero value is ready.
-type cgroups struct {
+// Cgroups creates control groups below the control group of this process. Whatever a process does to
+// its process group, its session and its environment, its descendants stay in its control group. The
+// zero value is ready. It is safe for concurrent use.
+type Cgroups struct {
 	once   sync.Once
-	parent cgroupParent // set by once; the zero value is a machine without
+	parent cgroupParent // set by once; the zero value is a machine without control groups
 
 	mu      sync.Mutex
-	useless bool // guarded by mu
+	refused bool // guarded by mu
 }
 
-// cgroupParent is a folder below which we may make control groups.
+// cgroupParent is a control group below which this process may create others.
 type cgroupParent struct {
 	path string
 	v1   bool
 }
 
-// cgroup is the control group of one step. A nil one does nothing and is empty.
-type cgroup struct {
+// Cgroup is the control group of one group of processes. A nil Cgroup is empty, and its methods do
+// nothing.
+type Cgroup struct {
 	path string
 	v1   bool
-	all  *cgroups
-	// outside is called before a process that should have been in it is started
-	// without; nil where that makes no difference.
-	outside func() error
+	all  *Cgroups
 }
 
-// named gives the control group of that name, which nobody has made yet, or nil
-// where we may not make any.
-func (a *cgroups) named(name string) *cgroup {
+// Named returns the control group of a new name, which [Start] creates. It returns nil if this process
+// may not create control groups.
+func (a *Cgroups) Named(name string) *Cgroup {
 	a.once.Do(func() { a.parent = findCgroupParent() })
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.parent.path == "" || a.useless {
+	if a.parent.path == "" || a.refused {
 		return nil
 	}
-	return &cgroup{path: filepath.Join(a.parent.path, name), v1: a.parent.v1, all: a}
+	return &Cgroup{path: filepath.Join(a.parent.path, name), v1: a.parent.v1, all: a}
 }
 
-// within gives the control group of that name in one that is on record, or nil
-// where that is gone.
-func (a *cgroups) within(parent, name string) *cgroup {
+// Within returns the control group of a new name inside a control group on record. It returns nil if
+// the control group on record is gone or isOwn does not accept its name.
+func (a *Cgroups) Within(parent, name string, isOwn func(string) bool) *Cgroup {
 	if parent == "" {
 		return nil
 	}
-	cg, err := recordedCgroup(parent)
+	cg, err := OpenCgroup(parent, isOwn)
 	if cg == nil || err != nil {
 		return nil
 	}
-	return &cgroup{path: filepath.Join(parent, name), v1: cg.v1, all: a}
+	return &Cgroup{path: filepath.Join(parent, name), v1: cg.v1, all: a}
 }
 
-// giveUp makes named answer nil from now on.
-func (a *cgroups) giveUp() {
+// giveUp makes Named return nil from now on.
+func (a *Cgroups) giveUp() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.useless = true
+	a.refused = true
 }
 
-// findCgroupParent is our own control group, as a parent: of version 2, or else
-// of the freezer of version 1.
+// Path returns the directory of the control group.
+func (c *Cgroup) Path() string { return c.path }
+
+// findCgroupParent returns the control group of this process: of version 2, or else of the freezer of
+// version 1.
 func findCgroupParent() cgroupParent {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -98,8 +97,8 @@ func findCgroupParent() cgroupParent {
 	return cgroupParent{}
 }
 
-// cgroupParents reads the two files of /proc/self and lists our control groups,
-// the best first.
+// cgroupParents reads the content of /proc/self/mountinfo and /proc/self/cgroup, and lists the control
+// groups of this process, the best first.
 func cgroupParents(mounts, member string) []cgroupParent {
 	var v1, v2 []cgroupParent
 	for line := range strings.Lines(mounts) {
@@ -118,9 +117,9 @@ func cgroupParents(mounts, member string) []cgroupParent {
 			continue
 		}
 		// The mount may show only a part of the hierarchy.
-		rel, ok := steps.Below(root, own)
-		if !ok || own == "/.." || strings.HasPrefix(own, "/../") {
-			continue // or it is outside of our namespace
+		rel, err := filepath.Rel(root, own)
+		if err != nil || !filepath.IsLocal(rel) || own == "/.." || strings.HasPrefix(own, "/../") {
+			continue // it is outside of the mount or of the namespace
 		}
 		p := cgroupParent{path: filepath.Join(mount, rel), v1: !isV2}
 		if isV2 {
@@ -132,7 +131,7 @@ func cgroupParents(mounts, member string) []cgroupParent {
 	return append(v2, v1...)
 }
 
-// ownCgroup finds the path of our control group in /proc/self/cgroup.
+// ownCgroup returns the path of the control group of this process in /proc/self/cgroup.
 func ownCgroup(member string, v2 bool) (string, bool) {
 	for line := range strings.Lines(member) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -155,14 +154,13 @@ func hasWord(list, word string) bool {
 	return false
 }
 
-// unescapeMount undoes what the kernel does to blanks in a path.
+// unescapeMount decodes the escapes that the kernel writes for blanks in a path.
 func unescapeMount(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// start starts cmd in the control group, so that its process has never been
-// anywhere else.
-func (c *cgroup) start(cmd *exec.Cmd) error {
+// start starts cmd in the control group. Its process is in no other one at any time.
+func (c *Cgroup) start(cmd *exec.Cmd) error {
 	if c.v1 {
 		return c.startV1(cmd)
 	}
@@ -177,14 +175,14 @@ func (c *cgroup) start(cmd *exec.Cmd) error {
 	return err
 }
 
-// startV1 starts cmd from a thread that is in the control group: version 1 moves
-// single threads, and a child begins where the thread is that forks it.
-func (c *cgroup) startV1(cmd *exec.Cmd) error {
-	home, err := os.OpenFile(filepath.Join(filepath.Dir(c.path), "tasks"), os.O_WRONLY, 0)
+// startV1 starts cmd from a thread in the control group. Version 1 moves single threads, and a child
+// starts in the control group of the thread that forks it.
+func (c *Cgroup) startV1(cmd *exec.Cmd) error {
+	origin, err := os.OpenFile(filepath.Join(filepath.Dir(c.path), "tasks"), os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = home.Close() }()
+	defer func() { _ = origin.Close() }()
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
@@ -193,8 +191,8 @@ func (c *cgroup) startV1(cmd *exec.Cmd) error {
 		if err == nil {
 			err = cmd.Start()
 		}
-		// A thread that cannot get back ends with this goroutine.
-		if _, backErr := home.Write(tid); backErr == nil {
+		// A thread that cannot move back ends with this goroutine.
+		if _, backErr := origin.Write(tid); backErr == nil {
 			runtime.UnlockOSThread()
 		}
 		result <- err
@@ -202,10 +200,10 @@ func (c *cgroup) startV1(cmd *exec.Cmd) error {
 	return <-result
 }
 
-func (c *cgroup) make() error { return os.Mkdir(c.path, 0o755) }
+func (c *Cgroup) create() error { return os.Mkdir(c.path, 0o755) }
 
 // pids lists the processes in the control group and those below it.
-func (c *cgroup) pids() []int {
+func (c *Cgroup) pids() []int {
 	var list []int
 	_ = filepath.WalkDir(c.path, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {
@@ -213,7 +211,7 @@ func (c *cgroup) pids() []int {
 		}
 		b, _ := os.ReadFile(filepath.Join(path, "cgroup.procs"))
 		for f := range bytes.FieldsSeq(b) {
-			// 0 is a process that our namespace does not show.
+			// 0 is a process outside of the namespace of this process.
 			if pid, err := strconv.Atoi(string(f)); err == nil && pid > 0 {
 				list = append(list, pid)
 			}
@@ -224,7 +222,7 @@ func (c *cgroup) pids() []int {
 }
 
 // populated reports whether a process is in the control group or below it.
-func (c *cgroup) populated() bool {
+func (c *Cgroup) populated() bool {
 	if c == nil {
 		return false
 	}
@@ -235,8 +233,8 @@ func (c *cgroup) populated() bool {
 	return err == nil && bytes.Contains(events, []byte("populated 1"))
 }
 
-// signal sends sig to all in the control group except those of a process group.
-func (c *cgroup) signal(sig syscall.Signal, except int) {
+// signal sends sig to the processes in the control group, except those of the process group except.
+func (c *Cgroup) signal(sig syscall.Signal, except int) {
 	if c == nil {
 		return
 	}
@@ -250,29 +248,29 @@ func (c *cgroup) signal(sig syscall.Signal, except int) {
 	}
 }
 
-// signalOne spares a process that has taken over the id meanwhile.
-func (c *cgroup) signalOne(pid int, sig syscall.Signal) {
+// signalOne sends sig to a process, unless another process has taken over the id meanwhile.
+func (c *Cgroup) signalOne(pid int, sig syscall.Signal) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		if errors.Is(err, unix.ENOSYS) && c.has(pid) {
+		if errors.Is(err, unix.ENOSYS) && c.contains(pid) {
 			_ = syscall.Kill(pid, sig)
 		}
 		return
 	}
-	if c.has(pid) {
+	if c.contains(pid) {
 		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
 	}
 	_ = unix.Close(fd)
 }
 
-func (c *cgroup) has(pid int) bool {
+func (c *Cgroup) contains(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	return err == nil && bytes.Contains(b, []byte("/"+filepath.Base(c.path)))
 }
 
-// kill kills all in the control group and returns when it is empty, or stop is
-// closed. One that is gone is empty.
-func (c *cgroup) kill(stop <-chan struct{}) error {
+// Kill kills the processes in the control group. It returns when the control group is empty or stop is
+// closed. A control group that is gone is empty.
+func (c *Cgroup) Kill(stop <-chan struct{}) error {
 	if !c.populated() {
 		return nil
 	}
@@ -293,9 +291,9 @@ func (c *cgroup) kill(stop <-chan struct{}) error {
 	return fmt.Errorf("processes of control group %s do not end", c.path)
 }
 
-// killEach serves kernels that cannot kill a control group as a whole. While it
-// is frozen nobody in it can fork.
-func (c *cgroup) killEach() {
+// killEach is for kernels that cannot kill a control group as a whole. While the control group is frozen
+// its processes cannot fork.
+func (c *Cgroup) killEach() {
 	c.freeze(true)
 	for _, pid := range c.pids() {
 		c.signalOne(pid, syscall.SIGKILL)
@@ -303,7 +301,7 @@ func (c *cgroup) killEach() {
 	c.freeze(false) // version 1 delivers the signal only now
 }
 
-func (c *cgroup) freeze(on bool) {
+func (c *Cgroup) freeze(on bool) {
 	file, value := "cgroup.freeze", "0"
 	if on {
 		value = "1"
@@ -313,7 +311,7 @@ func (c *cgroup) freeze(on bool) {
 			value = "FROZEN"
 		}
 	}
-	// A nested one that is frozen itself would stay so.
+	// A nested control group that is frozen itself would stay frozen.
 	_ = filepath.WalkDir(c.path, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {
 			_ = os.WriteFile(filepath.Join(path, file), []byte(value), 0)
@@ -322,16 +320,16 @@ func (c *cgroup) freeze(on bool) {
 	})
 }
 
-// vacate removes the control group if nothing is in it, which is the usual end of
-// a step, and reports whether it did.
-func (c *cgroup) vacate() bool { return syscall.Rmdir(c.path) == nil }
+// removeEmpty removes the control group if it is empty, which is the usual case at the end of a step. It
+// reports whether it did.
+func (c *Cgroup) removeEmpty() bool { return syscall.Rmdir(c.path) == nil }
 
-// remove removes an empty control group with those that its step made in it.
-func (c *cgroup) remove() error {
+// Remove removes an empty control group and the empty control groups in it.
+func (c *Cgroup) Remove() error {
 	if c == nil {
 		return nil
 	}
-	if c.vacate() {
+	if c.removeEmpty() {
 		return nil
 	}
 	var dirs []string
@@ -355,13 +353,13 @@ func (c *cgroup) remove() error {
 	return nil
 }
 
-// recordedCgroup is the control group of a record, nil when it is gone. The
-// path of a record is used only when it is a control group with a name of ours.
-func recordedCgroup(path string) (*cgroup, error) {
+// OpenCgroup returns the control group of a record, or nil if it is gone. It fails if path is not a control
+// group or isOwn does not accept its name.
+func OpenCgroup(path string, isOwn func(name string) bool) (*Cgroup, error) {
 	if path == "" {
 		return nil, nil
 	}
-	if filepath.Clean(path) != path || !filepath.IsAbs(path) || !steps.IsOurs(filepath.Base(path)) {
+	if filepath.Clean(path) != path || !filepath.IsAbs(path) || !isOwn(filepath.Base(path)) {
 		return nil, fmt.Errorf("%s is not a control group of this driver", path)
 	}
 	var fsys unix.Statfs_t
@@ -373,9 +371,9 @@ func recordedCgroup(path string) (*cgroup, error) {
 	}
 	switch fsys.Type {
 	case unix.CGROUP2_SUPER_MAGIC:
-		return &cgroup{path: path}, nil
+		return &Cgroup{path: path}, nil
 	case unix.CGROUP_SUPER_MAGIC:
-		return &cgroup{path: path, v1: true}, nil
+		return &Cgroup{path: path, v1: true}, nil
 	}
 	return nil, fmt.Errorf("%s is not a control group", path)
 }
