@@ -22,7 +22,7 @@ type Gate struct {
 
 type entry struct {
 	blocked bool // guarded by Gate.mu
-	done      chan struct{}
+	done    chan struct{}
 }
 
 // Create records r and calls build, which creates it. If a cleanup of r comes first, the error is
