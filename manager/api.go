@@ -8,7 +8,11 @@ import (
 
 func (m *Manager) postStage(w http.ResponseWriter, r *http.Request) {
 	var req StageRequest
-	if !m.read(w, r, &req) {
+	if !m.readStrict(w, r, &req, knownShapes().stage) {
+		return
+	}
+	if err := req.checkNotEmpty(); err != nil {
+		failWith(w, err)
 		return
 	}
 	s, existed, err := m.submitStage(extract(r), account(r), req)
@@ -105,7 +109,7 @@ func (m *Manager) abortStage(w http.ResponseWriter, r *http.Request) {
 
 func (m *Manager) postTask(w http.ResponseWriter, r *http.Request) {
 	var req TaskRequest
-	if !m.read(w, r, &req) {
+	if !m.readStrict(w, r, &req, knownShapes().task) {
 		return
 	}
 	t, existed, err := m.submitTask(extract(r), account(r), req)

@@ -70,7 +70,7 @@ func (m *Manager) listLimits(w http.ResponseWriter, r *http.Request) {
 
 func (m *Manager) putLimit(w http.ResponseWriter, r *http.Request) {
 	var l Limit
-	if !m.read(w, r, &l) {
+	if !m.readStrict(w, r, &l, knownShapes().limit) {
 		return
 	}
 	if err := m.SetLimit(r.Context(), account(r), l); err != nil {
@@ -114,7 +114,7 @@ func (m *Manager) listSchedules(w http.ResponseWriter, r *http.Request) {
 
 func (m *Manager) putSchedule(w http.ResponseWriter, r *http.Request) {
 	var s Schedule
-	if !m.read(w, r, &s) {
+	if !m.readStrict(w, r, &s, knownShapes().schedule) {
 		return
 	}
 	id := param(r, "id")

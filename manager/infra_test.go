@@ -63,7 +63,7 @@ func TestTheInitIsToldOfImages(t *testing.T) {
 func TestAnInfrastructureThatIsUnknown(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	r := s.call("POST", "/api/stages?accountId=acc", `{"infra":"mainframe"}`)
+	r := s.call("POST", "/api/stages?accountId=acc", withInit(`{"infra":"mainframe"}`))
 	assert.Equal(t, 400, r.status)
 	assert.Contains(t, r.body, "local, vm or kubernetes")
 }

@@ -48,7 +48,7 @@ func TestIdsThatCannotTravelAreRefused(t *testing.T) {
 	s := start(t)
 	for _, id := range []string{".", "..", "a\nb", "a\x00", "a\x7f", strings.Repeat("a", 257)} {
 		text := asJSON(t, id)
-		assert.Equal(t, 400, s.call("POST", "/api/stages?accountId=acc", `{"id":`+text+`}`).status, text)
+		assert.Equal(t, 400, s.call("POST", "/api/stages?accountId=acc", withInit(`{"id":`+text+`}`)).status, text)
 		assert.Equal(t, 400, s.call("POST", "/api/tasks?accountId=acc", `{"type":"x","id":`+text+`}`).status, text)
 		assert.Equal(t, 400, s.call("POST", "/api/stages?accountId=acc", `{"steps":[{"id":`+text+`}]}`).status, text)
 	}

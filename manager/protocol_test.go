@@ -314,5 +314,5 @@ func TestAccountsNeverSeeEachOther(t *testing.T) {
 	var theirs struct{ Resource struct{ DelegateID string } }
 	other.ok("POST", "/api/agent/delegates/register?accountId=other", `{"delegateId":"`+id+`","delegateName":"d"}`, &theirs)
 	assert.NotEqual(t, id, theirs.Resource.DelegateID)
-	assert.Equal(t, 202, other.call("POST", "/api/stages?accountId=other", `{"id":"s1"}`).status, "ids are the account's own")
+	assert.Equal(t, 202, other.call("POST", "/api/stages?accountId=other", withInit(`{"id":"s1"}`)).status, "ids are the account's own")
 }

@@ -117,7 +117,7 @@ func TestRetryPolicies(t *testing.T) {
 		`{"pipeline":"a\u0007"}`:                        "pipeline",
 		`{"init_timeout_ms":-1}`:                        "negative",
 	} {
-		r := s.call("POST", "/api/stages?accountId=acc", body)
+		r := s.call("POST", "/api/stages?accountId=acc", withInit(body))
 		assert.Equal(t, 400, r.status, body)
 		assert.Contains(t, r.body, want, body)
 	}

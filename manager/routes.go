@@ -78,23 +78,43 @@ func param(r *http.Request, name string) string {
 	return p
 }
 
-// read decodes a request's body into v. When it cannot, it has answered.
+// readStrict decodes a request's body into v and refuses members that the shape
+// does not know. It reports false after it has answered the request with an error.
+func (m *Manager) readStrict(w http.ResponseWriter, r *http.Request, v any, known *shape) bool {
+	b, ok := m.readBody(w, r, v)
+	if !ok {
+		return false
+	}
+	if err := known.check(b, ""); err != nil {
+		failWith(w, err)
+		return false
+	}
+	return true
+}
+
+// read decodes a request's body into v. It reports false after it has answered the
+// request with an error.
 func (m *Manager) read(w http.ResponseWriter, r *http.Request, v any) bool {
+	_, ok := m.readBody(w, r, v)
+	return ok
+}
+
+func (m *Manager) readBody(w http.ResponseWriter, r *http.Request, v any) ([]byte, bool) {
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, m.cfg.MaxBody))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
 		fail(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit))
-		return false
+		return nil, false
 	case err != nil:
 		fail(w, http.StatusBadRequest, "the body broke off")
-		return false
+		return nil, false
 	}
 	if err := json.Unmarshal(b, v); err != nil {
 		fail(w, http.StatusBadRequest, "the body is not the JSON that this call takes: "+err.Error())
-		return false
+		return nil, false
 	}
-	return true
+	return b, true
 }
 
 // waiting reads the query's wait, and says whether it has one. When it makes no

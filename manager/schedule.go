@@ -126,11 +126,28 @@ func (m *Manager) SetSchedule(ctx context.Context, account string, s Schedule) (
 		return Schedule{}, err
 	}
 	m.discard(fire)
+	if err := s.checkMembers(); err != nil {
+		return Schedule{}, err
+	}
 	r, err := m.do(ctx, &command{Account: account, SetSchedule: &s})
 	if err != nil {
 		return Schedule{}, err
 	}
 	return *r.schedule, nil
+}
+
+// checkMembers refuses unknown members in the stage or task, and an empty stage. A
+// schedule that an older version has saved is not checked: it goes on as it was.
+func (s *Schedule) checkMembers() error {
+	known := knownShapes()
+	if err := cmp.Or(known.stage.check(s.Stage, "stage"), known.task.check(s.Task, "task")); err != nil || len(s.Stage) == 0 {
+		return err
+	}
+	var req StageRequest
+	if err := json.Unmarshal(s.Stage, &req); err != nil {
+		return fmt.Errorf("%w: stage: %w", ErrInvalid, err)
+	}
+	return req.checkNotEmpty()
 }
 
 // fireCommand has a schedule submit what is due.

@@ -37,7 +37,7 @@ func TestASchedule(t *testing.T) {
 	s := start(t)
 	s.clock.Advance(time.Date(2024, 3, 29, 12, 0, 0, 0, time.UTC).Sub(s.clock.Now()))
 	s = s.as(fakeSecret, account) // with a token of this time
-	got := s.schedule("nightly", `{"cron":"30 3 * * *","time_zone":"Europe/Berlin","missed":"all","stage":{"selectors":["x"]}}`)
+	got := s.schedule("nightly", `{"cron":"30 3 * * *","time_zone":"Europe/Berlin","missed":"all","stage":{"selectors":["x"],"steps":[{}]}}`)
 	assert.Equal(t, time.Date(2024, 3, 30, 2, 30, 0, 0, time.UTC), got.Next)
 	s.settled(14*time.Hour+30*time.Minute, func() bool { return len(s.submitted("nightly")) == 1 })
 	s.settled(24*time.Hour, func() bool { return len(s.submitted("nightly")) == 2 }) // the clock went forward
@@ -60,7 +60,7 @@ func TestMissedTimes(t *testing.T) {
 	t.Parallel()
 	for missed, want := range map[string]int{"": 1, "once": 1, "skip": 0, "all": 5} {
 		s := start(t)
-		s.schedule("s", `{"cron":"@every 1h","missed":"`+missed+`","stage":{"selectors":["x"]}}`)
+		s.schedule("s", `{"cron":"@every 1h","missed":"`+missed+`","stage":{"selectors":["x"],"steps":[{}]}}`)
 		s.settled(5*time.Hour+10*time.Minute, func() bool {
 			now, err := s.m.Schedule(account, "s")
 			return err == nil && now.Next.After(s.clock.Now())
@@ -68,7 +68,7 @@ func TestMissedTimes(t *testing.T) {
 		assert.Len(t, s.submitted("s"), want, missed)
 	}
 	s := start(t)
-	s.schedule("s", `{"cron":"@every 1m","missed":"all","stage":{"selectors":["x"]}}`)
+	s.schedule("s", `{"cron":"@every 1m","missed":"all","stage":{"selectors":["x"],"steps":[{}]}}`)
 	s.settled(1000*time.Minute, func() bool {
 		now, err := s.m.Schedule(account, "s")
 		return err == nil && now.Next.After(s.clock.Now())

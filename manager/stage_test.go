@@ -182,7 +182,7 @@ func TestSubmittingTwice(t *testing.T) {
 	assert.Equal(t, 202, s.call("POST", "/api/tasks?accountId=acc", `{"id":"t1","type":"custom","data":{}}`).status)
 	assert.Equal(t, 200, s.call("POST", "/api/tasks?accountId=acc", `{"id":"t1","data":{},"type":"custom"}`).status)
 	assert.Equal(t, 409, s.call("POST", "/api/tasks?accountId=acc", `{"id":"t1","type":"custom","data":[]}`).status)
-	assert.Equal(t, 409, s.call("POST", "/api/stages?accountId=acc", `{"id":"t1"}`).status)
+	assert.Equal(t, 409, s.call("POST", "/api/stages?accountId=acc", withInit(`{"id":"t1"}`)).status)
 	assert.Len(t, s.m.Stages(account), 1)
 }
 
@@ -195,7 +195,7 @@ func TestSenselessRequestsAreRefused(t *testing.T) {
 		`{"steps":[{"data":[]}]}`, `{"steps":[{"id":"a"},{"id":"a"}]}`, `{"steps":[{"run_on":"never"}]}`,
 		`{"steps":[{"timeout_ms":-1}]}`, `{"id":"` + strings.Repeat("x", 300) + `"}`,
 	} {
-		r := s.call("POST", "/api/stages?accountId=acc", body)
+		r := s.call("POST", "/api/stages?accountId=acc", withInit(body))
 		assert.Equal(t, 400, r.status, body)
 		assert.Contains(t, r.body, "invalid request: ", body)
 	}

@@ -78,7 +78,7 @@ func TestAManagerIsStartedAgain(t *testing.T) {
 		s.ok("POST", "/api/stages?accountId=acc", `{"id":"`+id+`","priority":"`+map[bool]string{true: "HIGH", false: "NORMAL"}[id == "third"]+
 			`","steps":[{"id":"s","data":{"run":{"commands":["<true> & \"x\""]}}}]}`, nil)
 	}
-	s.ok("PUT", "/api/schedules/nightly?accountId=acc", `{"cron":"0 3 * * *","stage":{"selectors":["nobody"]}}`, nil)
+	s.ok("PUT", "/api/schedules/nightly?accountId=acc", `{"cron":"0 3 * * *","stage":{"selectors":["nobody"],"steps":[{}]}}`, nil)
 	before := s.take(d, dockerTypes[0])
 	require.NoError(t, s.m.Close())
 
@@ -209,7 +209,7 @@ func TestADatabaseOfANewerVersionIsReadOnly(t *testing.T) {
 	s = up()
 	assert.Equal(t, manager.Queued, s.stage("s").Status)
 	for _, r := range []reply{
-		s.call("POST", "/api/stages?accountId=acc", `{"id":"new"}`),
+		s.call("POST", "/api/stages?accountId=acc", withInit(`{"id":"new"}`)),
 		s.call("POST", "/api/stages/s/abort?accountId=acc", ""),
 	} {
 		assert.Equal(t, 503, r.status)

@@ -18,7 +18,7 @@ const fakeStoreKey = "visibly fake store key"
 
 func (p *server) submit(t *testing.T, id string) {
 	t.Helper()
-	status, body := p.call(http.MethodPost, "/api/stages?accountId=a", `{"id":"`+id+`"}`, "Authorization", "Bearer "+tokenFor(t))
+	status, body := p.call(http.MethodPost, "/api/stages?accountId=a", `{"id":"`+id+`","steps":[{}]}`, "Authorization", "Bearer "+tokenFor(t))
 	require.Equal(t, http.StatusAccepted, status, body)
 }
 

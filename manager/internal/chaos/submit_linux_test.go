@@ -2,6 +2,7 @@ package chaos_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -24,7 +25,7 @@ func makeOrders(r *rand.Rand, n int) []order {
 	orders := make([]order, n)
 	for i := range orders {
 		o := &orders[i]
-		o.ID = fmt.Sprintf("s%05d", i)
+		o.ID, o.Init = fmt.Sprintf("s%05d", i), json.RawMessage(`{"envs":{}}`) // the API refuses an empty stage
 		for s := range r.IntN(4) {
 			o.Steps = append(o.Steps, manager.StepRequest{ID: fmt.Sprint("step", s)})
 		}

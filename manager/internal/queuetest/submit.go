@@ -1,6 +1,7 @@
 package queuetest
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -50,6 +51,9 @@ func (h *history) anySelectors(rt *rapid.T) []string {
 	return one(rt, "selectors", selectors)
 }
 
+// anInit keeps a stage without steps from being empty: the API refuses those.
+var anInit = json.RawMessage(`{"envs":{}}`)
+
 var priorities = []string{"", "NORMAL", "HIGH"}
 
 func (h *history) submitStage(rt *rapid.T) {
@@ -57,6 +61,7 @@ func (h *history) submitStage(rt *rapid.T) {
 		ID: h.newID(rt, "s"), Name: h.in.name, Selectors: h.anySelectors(rt), Priority: one(rt, "priority", priorities),
 		Timeout: h.timeout(rt, "timeout", 50), QueueTimeout: h.timeout(rt, "queue", 40), InitTimeout: h.timeout(rt, "init", 15),
 		Pipeline: one(rt, "pipeline", []string{"", "web"}),
+		Init:     anInit,
 	}
 	if rarely(rt, "label", 3) {
 		req.Labels = map[string]string{"env": "prod"}
@@ -153,7 +158,7 @@ func (h *history) submitAgain(rt *rapid.T) {
 		if w.high {
 			i--
 		}
-		h.expect(rt, 409, "POST", "/api/stages", asJSON(manager.StageRequest{ID: w.id, Priority: priorities[i]}))
+		h.expect(rt, 409, "POST", "/api/stages", asJSON(manager.StageRequest{ID: w.id, Priority: priorities[i], Init: anInit}))
 	default:
 		h.expect(rt, 409, "POST", "/api/tasks", fmt.Sprintf(`{"id":%q,"type":"yet another"}`, w.id))
 	}
