@@ -23,7 +23,7 @@ func (m *Manager) postStage(w http.ResponseWriter, r *http.Request) {
 	answer(w, accepted(existed), s)
 }
 
-// accepted is the status for something submitted.
+// submitStatus returns the HTTP status of a submission.
 func accepted(existed bool) int {
 	if existed {
 		return http.StatusOK
@@ -51,7 +51,7 @@ func (m *Manager) showStage(w http.ResponseWriter, r *http.Request) {
 	if err == nil && wait > 0 {
 		ctx, cancel := m.hold(r.Context(), wait)
 		defer cancel()
-		if now, _ := m.WaitStage(ctx, account(r), id); now.ID != "" { // otherwise it is forgotten
+		if now, _ := m.WaitStage(ctx, account(r), id); now.ID != "" { // otherwise the manager has forgotten the stage
 			s = now
 		}
 	}
@@ -72,7 +72,7 @@ func (m *Manager) showTask(w http.ResponseWriter, r *http.Request) {
 	if err == nil && wait > 0 {
 		ctx, cancel := m.hold(r.Context(), wait)
 		defer cancel()
-		if now, _ := m.WaitTask(ctx, account(r), id); now.ID != "" { // otherwise it is forgotten
+		if now, _ := m.WaitTask(ctx, account(r), id); now.ID != "" { // otherwise the manager has forgotten the task
 			t = now
 		}
 	}
@@ -83,7 +83,7 @@ func (m *Manager) showTask(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, t)
 }
 
-// hold is ctx for as long as a call may be held.
+// holdContext returns a context that ends when the call may not be held any longer.
 func (m *Manager) hold(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	over, stop := m.after(wait)
@@ -120,7 +120,7 @@ func (m *Manager) postTask(w http.ResponseWriter, r *http.Request) {
 	if req.Sync {
 		ctx, cancel := m.hold(r.Context(), m.cfg.MaxSync)
 		defer cancel()
-		if now, _ := m.WaitTask(ctx, account(r), t.ID); now.ID != "" { // otherwise it is forgotten
+		if now, _ := m.WaitTask(ctx, account(r), t.ID); now.ID != "" { // otherwise the manager has forgotten the task
 			t = now
 		}
 		existed = t.Status.Ended()

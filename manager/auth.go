@@ -14,15 +14,15 @@ import (
 
 type accountKey struct{}
 
-// account is the account that a request was let in for.
+// account returns the account that the request's token stands for.
 func account(r *http.Request) string {
 	id, _ := r.Context().Value(accountKey{}).(string)
 	return id
 }
 
-// authenticate lets in whoever has a token of the account in the query. A token
-// that the account's secret does not open is 401, one that it opens and that
-// names another account 403.
+// authenticate passes requests on that have a token of the account in the query. It
+// answers 401 if the account's secret does not verify the token, and 403 if the
+// token names another account.
 func (m *Manager) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.URL.Query().Get("accountId")
@@ -40,7 +40,7 @@ func (m *Manager) authenticate(next http.Handler) http.Handler {
 		switch {
 		case errors.Is(err, token.ErrExpired):
 			fail(w, http.StatusUnauthorized, "the token has expired, or is not valid yet: make a new one and compare the clocks")
-		case err != nil: // also for an account that does not exist, which is nobody's business
+		case err != nil: // an unknown account gets the same answer, so that callers cannot probe for accounts
 			fail(w, http.StatusUnauthorized, "the token is not one of this account: compare the account id and the secret")
 		case subject != id:
 			fail(w, http.StatusForbidden, "the token stands for another account than accountId")
@@ -50,9 +50,9 @@ func (m *Manager) authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// tokenCache remembers tokens that were found good, because a client sends each
-// for minutes. It keeps their sums: a token's text would hold on to the header
-// it came in, and comparing it could tell a stranger how much of it is right.
+// tokenCache remembers valid tokens, because a client sends each one for minutes. It
+// stores their hashes: the text of a token would keep the whole request header in
+// memory, and comparing texts could leak how many characters of a guess are right.
 // The zero value is ready.
 type tokenCache struct {
 	mu   sync.Mutex
@@ -69,11 +69,11 @@ type goodToken struct {
 	until   time.Time
 }
 
-// maxCached bounds the cache. A full one starts anew: that costs one check per
-// token in use.
+// maxCached bounds the cache. A full cache is emptied, which costs one verification
+// per token in use.
 const maxCached = 4096
 
-// verify is the account that a token stands for.
+// verify returns the account that a token stands for.
 func (c *tokenCache) verify(secret token.Secret, text string, now time.Time) (string, error) {
 	k := cachedToken{secret, sha256.Sum256([]byte(text))}
 	c.mu.Lock()

@@ -2,12 +2,12 @@ package manager
 
 import "time"
 
-// Clock is the manager's time. Tests give their own.
+// Clock is a source of time, for tests and simulations.
 type Clock interface {
-	// Now is the time.
+	// Now returns the current time.
 	Now() time.Time
-	// At sends once when it is the time t or later, also when that is past. Stop
-	// frees what that takes; it is called once, at any time.
+	// At returns a channel that receives one value at time t, or at once if t has
+	// passed. The caller calls stop once, at any time, to free the timer.
 	At(t time.Time) (c <-chan time.Time, stop func())
 }
 
@@ -20,7 +20,7 @@ func (wallClock) At(at time.Time) (<-chan time.Time, func()) {
 	return t.C, func() { t.Stop() }
 }
 
-// after is a clock's signal when d has passed.
+// after returns a channel that receives one value when d has passed.
 func (m *Manager) after(d time.Duration) (<-chan time.Time, func()) {
 	return m.cfg.Clock.At(m.cfg.Clock.Now().Add(d))
 }

@@ -10,10 +10,9 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// command is what can happen to a manager's state: one of its pointers is set.
-// What a command holds was made by whoever had it put into the journal, ids
-// included, so that carrying it out leaves nothing to chance. Commands are read
-// by later versions: a member keeps its name and meaning.
+// command is a change of the state. Exactly one of its pointers is set. The sender
+// chooses all values in it, including ids, so that executing it is deterministic.
+// Later versions read stored commands: a member keeps its name and meaning.
 type command struct {
 	Account string `json:"account,omitempty"`
 
@@ -63,7 +62,7 @@ type submitTaskCommand struct {
 	singleWork
 }
 
-// singleWork is what the queue has to know of a single task.
+// singleWork is the part of a single task that the queue uses.
 type singleWork struct {
 	Task         *task.Task     `json:"task"`
 	Selectors    []string       `json:"selectors,omitempty"`
@@ -82,10 +81,11 @@ type switchCommand struct {
 	On       bool     `json:"on"`
 }
 
-// settings are what the rules depend on besides the state: part of the state,
-// since all managers must have the same.
+// settings are the settings that the rules depend on. They are part of the state,
+// because all managers of a store must use the same.
 type settings struct {
-	// Epoch is random and never changes: it tells this state from all others.
+	// Epoch is random and never changes. It distinguishes this state from all
+	// others.
 	Epoch            string        `json:"epoch,omitempty"`
 	HeartbeatTimeout time.Duration `json:"heartbeat_timeout"`
 	AcquireTimeout   time.Duration `json:"acquire_timeout"`
@@ -99,8 +99,7 @@ type settings struct {
 	Gap              time.Duration `json:"gap,omitempty"`
 }
 
-// Encode is the command's form in the journal. Payloads stay the text that they
-// are.
+// Encode returns the command's form in the journal. Payloads keep their text.
 func (c *core) Encode(cmd *command) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -111,7 +110,7 @@ func (c *core) Encode(cmd *command) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Decode reads what Encode has written.
+// Decode parses the output of Encode.
 func (c *core) Decode(b []byte) (*command, error) {
 	var cmd command
 	if err := json.Unmarshal(b, &cmd); err != nil {

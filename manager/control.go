@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Limits are an account's limits, by their groups.
+// Limits returns an account's limits, ordered by group.
 func (m *Manager) Limits(account string) []Limit {
 	out := []Limit{}
 	for _, l := range m.core.queue.Limits(account) {
@@ -18,10 +18,10 @@ func (m *Manager) Limits(account string) []Limit {
 	return out
 }
 
-// SetLimit bounds how many stages of a group delegates have at a time; 0 is no
-// bound. A stage belongs to the group of its account, to that of its pipeline and
-// to those of its labels, and runs only where none of them is full; until then it
-// waits, and says why. Nothing is stopped for a lower limit. It fails with
+// SetLimit bounds how many stages of a group may run at a time. A Max of 0 removes
+// the limit. A stage belongs to the group of its account, the group of its pipeline,
+// and the groups of its labels. It waits while one of them is full, with the reason
+// in its state. A lower limit stops no running stage. SetLimit fails with
 // [ErrInvalid].
 func (m *Manager) SetLimit(ctx context.Context, account string, l Limit) error {
 	name, value, _ := strings.Cut(l.Group, ":")
@@ -38,17 +38,17 @@ func (m *Manager) SetLimit(ctx context.Context, account string, l Limit) error {
 	return err
 }
 
-// Drain stops giving a delegate new stages and single tasks, whatever it says of
-// itself, or goes on with it. What it has it finishes. It fails with
-// [queue.ErrUnknownDelegate].
+// Drain turns draining of a delegate on or off. A draining delegate gets no new
+// stages or single tasks, whatever its heartbeats say, and finishes those that it
+// has. Drain fails with [queue.ErrUnknownDelegate].
 func (m *Manager) Drain(ctx context.Context, account, delegate string, on bool) error {
 	_, err := m.do(ctx, &command{Account: account, Drain: &switchCommand{ID: delegate, On: on}})
 	return err
 }
 
-// Pause stops giving stages and single tasks of accounts to delegates, or goes on
-// with it; no account stands for all. Submissions are taken and wait, what runs
-// goes on to its end.
+// Pause pauses or resumes accounts; without accounts, it does so for all. The
+// delegates of a paused account get no stages or single tasks. The manager still
+// accepts submissions, which wait. Running stages continue to their end.
 func (m *Manager) Pause(ctx context.Context, on bool, accounts ...string) error {
 	if len(accounts) == 0 {
 		accounts = m.Accounts()
@@ -80,7 +80,7 @@ func (m *Manager) putLimit(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// drain answers POST .../drain and .../resume.
+// drainHandler returns the handler of POST .../drain and .../resume.
 func (m *Manager) drain(on bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := m.Drain(r.Context(), account(r), param(r, "id"), on); err != nil {
@@ -91,7 +91,7 @@ func (m *Manager) drain(on bool) http.HandlerFunc {
 	}
 }
 
-// pause answers POST /api/pause and /api/resume.
+// pauseHandler returns the handler of POST /api/pause and /api/resume.
 func (m *Manager) pause(on bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := m.Pause(r.Context(), on, account(r)); err != nil {

@@ -14,34 +14,35 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// core is the manager's state and its rules: a [journal.Machine]. Whatever
-// changes it is a command; carrying out the same commands in the same order makes
-// the same state in every process.
+// core is the manager's state and its rules. It implements [journal.Machine]. Only
+// commands change the state. The same commands in the same order result in the same
+// state in every process.
 type core struct {
 	mu        sync.Mutex
 	queue     *queue.Queue
 	stages    map[key]*run
 	tasks     map[key]*single
-	attempts  map[key]string   // ids of single tasks, by those of their later attempts
+	attempts  map[key]string   // ids of single tasks, by the ids of their later attempts
 	feeds     map[string]*feed // by account
 	schedules map[key]*Schedule
 	order     uint64
 	set       settings
 	leader    leader
 
-	// The command that is being carried out.
+	// The command that is being executed: its time, and whether this process sent
+	// it.
 	at  time.Time
 	own bool
 
-	// effects are what the commands lead to outside of the state, until the
-	// manager takes them; a silent core has none.
+	// effects are actions outside the state that commands lead to. The manager takes
+	// and runs them. A silent core has no effects.
 	silent  bool
-	loose   bool // a caller left before its command was carried out: nobody may wait for it
+	loose   bool // a caller left before its command was executed, so no call may run its effects
 	effects []func(*Manager)
-	woken   chan struct{} // receives a value when there are effects that nobody waits for
+	woken   chan struct{} // receives a value when the loop has to run the effects
 }
 
-// key is an id within an account.
+// key identifies a stage, task or schedule by its account and id.
 type key struct{ account, id string }
 
 func (k key) compare(o key) int {
@@ -54,7 +55,7 @@ func newCore(silent bool) *core {
 		feeds: map[string]*feed{}, schedules: map[key]*Schedule{},
 		silent: silent, woken: make(chan struct{}, 1), at: time.Unix(0, 0),
 	}
-	c.queue = queue.New(queue.Config{Now: func() time.Time { return c.at }}) // the first command configures it
+	c.queue = queue.New(queue.Config{Now: func() time.Time { return c.at }}) // the first command sets the configuration
 	return c
 }
 
@@ -68,7 +69,7 @@ func (s *settings) queue(now func() time.Time) queue.Config {
 	}
 }
 
-// result is what came of a command.
+// result is the result of a command.
 type result struct {
 	err      error
 	id       string
@@ -77,7 +78,7 @@ type result struct {
 	schedule *Schedule
 }
 
-// Apply carries out a command.
+// Apply executes a command at a time. Own means that this process sent it.
 func (c *core) Apply(at time.Time, cmd *command, own bool) any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,8 +153,8 @@ func (c *core) carryOut(cmd *command) (r result) {
 	return r
 }
 
-// answer takes a delegate's answer to a task (PROTOCOL 1). One that comes again
-// or too late is accepted like the first: the delegate has done its part.
+// answer records a delegate's answer to a task. It accepts a repeated or late answer
+// like the first one, because the delegate has done its work.
 func (c *core) answer(account string, a *answerCommand) error {
 	s, err := c.queue.Task(account, a.Task)
 	if err == nil {
@@ -165,22 +166,22 @@ func (c *core) answer(account string, a *answerCommand) error {
 	return nil
 }
 
-// later has something done outside of the state by the process that the command
-// came from.
+// addOwnEffect adds an action outside the state. Only the process that sent the
+// command runs it.
 func (c *core) later(f func(*Manager)) {
 	if c.own {
 		c.everywhere(f)
 	}
 }
 
-// everywhere has something done outside of the state by every process.
+// addEffect adds an action outside the state that every process runs.
 func (c *core) everywhere(f func(*Manager)) {
 	if !c.silent {
 		c.effects = append(c.effects, f)
 	}
 }
 
-// settle does what the commands have led to outside of the state.
+// runEffects runs the actions that commands have led to.
 func (m *Manager) settle() {
 	m.core.mu.Lock()
 	effects := m.core.effects
@@ -191,7 +192,7 @@ func (m *Manager) settle() {
 	}
 }
 
-// note is a line for the log.
+// logEntry is an entry for the manager's log.
 type note struct {
 	account, stage, delegate, what string
 	trace                          tracing

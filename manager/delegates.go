@@ -13,29 +13,30 @@ import (
 // DelegateState is the state of a [Delegate].
 type DelegateState = queue.DelegateState
 
-// The states of a delegate: it sends heartbeats; it takes no new stages; its
-// heartbeats have stopped.
+// The states of a delegate. A draining delegate takes no new stages. A lost delegate
+// has stopped sending heartbeats.
 const (
 	DelegateAlive    = queue.Alive
 	DelegateDraining = queue.Draining
 	DelegateLost     = queue.Gone
 )
 
-// Delegate is a delegate as the API shows it.
+// Delegate describes a delegate in the API.
 type Delegate struct {
 	ID       string `json:"id"`
 	Name     string `json:"name,omitempty"`
 	HostName string `json:"host_name,omitempty"`
 	Type     string `json:"type,omitempty"`
 	Version  string `json:"version,omitempty"`
-	// State is ALIVE, DRAINING (finishes its stages and takes no new ones) or
-	// LOST (has stopped sending heartbeats).
+	// State is ALIVE, DRAINING (finishes its stages and takes no new ones) or LOST
+	// (stopped sending heartbeats).
 	State DelegateState `json:"state"`
 	Tags  []string      `json:"tags"`
-	// TaskTypes are those that it supports. None means that it does not say.
+	// TaskTypes lists the task types that the delegate supports. It is empty if the
+	// delegate did not say.
 	TaskTypes []string `json:"task_types"`
-	// MaxStages is its capacity, 0 is unbounded; Stages is how much of it is in
-	// use; Running counts the tasks that it works on.
+	// MaxStages is how many stages the delegate may run at a time; 0 is unbounded.
+	// Stages is how many it runs. Running is the number of its running tasks.
 	MaxStages     int       `json:"max_stages"`
 	Stages        int       `json:"stages"`
 	Running       int       `json:"running"`
@@ -43,8 +44,8 @@ type Delegate struct {
 	LastHeartbeat time.Time `json:"last_heartbeat"`
 }
 
-// Delegates are an account's delegates in the order of their registration, lost
-// ones included.
+// Delegates returns an account's delegates in the order of their registration,
+// including lost ones.
 func (m *Manager) Delegates(account string) []Delegate {
 	known := m.core.queue.Delegates(account)
 	out := make([]Delegate, 0, len(known))
@@ -59,7 +60,8 @@ func (m *Manager) Delegates(account string) []Delegate {
 	return out
 }
 
-// registration is RegisterRequest of PROTOCOL 1, as far as the manager uses it.
+// registration is the body of register and heartbeat calls, as far as the manager
+// uses it.
 type registration struct {
 	DelegateID   string   `json:"delegateId"`
 	Name         string   `json:"delegateName"`
@@ -68,7 +70,7 @@ type registration struct {
 	TaskTypes    []string `json:"supportedTaskTypes"`
 	Tags         []string `json:"tags"`
 	Version      string   `json:"version"`
-	Draining     bool     `json:"draining"` // ours
+	Draining     bool     `json:"draining"` // an extension of the protocol
 }
 
 func (r *registration) forQueue() queue.Registration {
@@ -108,7 +110,7 @@ func (m *Manager) heartbeat(w http.ResponseWriter, r *http.Request) {
 	}
 	beat := in.forQueue()
 	if m.core.queue.Unchanged(account(r), beat) {
-		beat = queue.Registration{ID: beat.ID, Draining: beat.Draining} // there are many
+		beat = queue.Registration{ID: beat.ID, Draining: beat.Draining} // keep the frequent command small
 	}
 	if _, err := m.do(r.Context(), &command{Account: account(r), Heartbeat: &beat}); err != nil {
 		failWith(w, err)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// EventType says what an [Event] is about.
+// EventType is the kind of thing that an [Event] is about.
 type EventType string
 
 // The types of events.
@@ -21,36 +21,38 @@ const (
 	DelegateEvent EventType = "delegate"
 )
 
-// Event is a change of something's status.
+// Event is a change of the status of a stage, step, task or delegate.
 type Event struct {
-	// ID counts an account's events from 1, the same on all managers.
+	// ID counts an account's events from 1. All managers of a store use the same
+	// ids.
 	ID   uint64    `json:"id,omitempty"`
 	Type EventType `json:"type"`
 	At   time.Time `json:"at"`
-	// Stage, Step, Task and Delegate are the ids of what it is about, as far as
-	// they apply. A step is also an init or a cleanup.
+	// Stage, Step, Task and Delegate are the ids that apply to the event. Step also
+	// names an init or a cleanup.
 	Stage    string `json:"stage_id,omitempty"`
 	Step     string `json:"step_id,omitempty"`
 	Task     string `json:"task_id,omitempty"`
 	Delegate string `json:"delegate_id,omitempty"`
-	// Status is the new status; of a delegate it is its state.
+	// Status is the new status; for a delegate, its state.
 	Status Status `json:"status"`
-	// Place, Reason and Waited say how a stage waits when the event is sent: its
-	// place counts from 1, Waited is in milliseconds.
+	// Place, Reason and Waited describe how a stage waits at the time the event is
+	// sent. Place counts from 1, Waited is in milliseconds.
 	Place  int    `json:"place,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	Waited int64  `json:"waited_ms,omitempty"`
 	Error  string `json:"error_msg,omitempty"`
 }
 
-// maxEvents is how many events of an account are kept for who comes back.
+// maxEvents is the least number of newest events that are kept for each account, for
+// clients that reconnect.
 const maxEvents = 4096
 
-// feed is an account's events. The core's lock guards it. Last is state; the
-// events themselves are with whoever has seen them happen.
+// feed holds an account's events. The core's lock guards it. Last is part of the
+// state. Each process keeps the events themselves since its start.
 type feed struct {
 	last    uint64
-	kept    []Event // the newest, without a gap
+	kept    []Event // the newest events, without a gap
 	changed chan struct{}
 }
 
@@ -63,7 +65,7 @@ func (c *core) feed(account string) *feed {
 	return f
 }
 
-// publish tells of a change.
+// publish adds an event and wakes the streams.
 func (c *core) publish(account string, e Event) {
 	f := c.feed(account)
 	f.last++
@@ -95,23 +97,22 @@ func (c *core) publishStep(n *run, p *step) {
 	})
 }
 
-// Feed is a part of an account's events.
+// Feed is a section of an account's events.
 type Feed struct {
-	// Events are those after the one that was asked for.
+	// Events are the events after the given id.
 	Events []Event
 	// Last is the id of the account's newest event.
 	Last uint64
-	// Missed says that there were others before Events that are not kept any more,
-	// or that the account never had the one that was asked for: read the state of
-	// what matters again.
+	// Missed reports that events before Events are no longer kept, or that the
+	// account never had the given event. The caller must read the state again.
 	Missed bool
-	// Changed is closed when there are more, or when the store has lost some.
+	// Changed is closed when there are new events, or when the store has lost some.
 	Changed <-chan struct{}
 }
 
-// Events are an account's events after the one with an id; 0 is before the first.
-// The newest 4,096 are kept, at least, from when this process was started or
-// has read the store.
+// Events returns an account's events after an id; 0 returns all. The manager keeps
+// at least the newest 4,096 events since the start of this process, or since it last
+// loaded the state from the store.
 func (m *Manager) Events(account string, after uint64) Feed {
 	c := m.core
 	c.mu.Lock()
@@ -121,7 +122,7 @@ func (m *Manager) Events(account string, after uint64) Feed {
 		f.changed = make(chan struct{})
 	}
 	out := Feed{Last: f.last, Changed: f.changed}
-	oldest := f.last - uint64(len(f.kept)) // the one before the kept
+	oldest := f.last - uint64(len(f.kept)) // the event before the oldest kept one
 	if after > f.last || after < oldest {
 		out.Missed = true
 		after = oldest
@@ -130,18 +131,20 @@ func (m *Manager) Events(account string, after uint64) Feed {
 	return out
 }
 
-// lastEvent is the id of an account's newest event.
+// lastEvent returns the id of an account's newest event.
 func (c *core) lastEvent(account string) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.feed(account).last
 }
 
-// How often a stream of events tells where stages wait, and that it is there.
+// placesInterval is how often a stream sends the places of waiting stages.
+// keepAliveInterval is how often it sends a comment, so that clients notice a dead
+// connection.
 const (
 	placesEvery = time.Second
 	beatEvery   = 15 * time.Second
-	maxPlaces   = 1000 // stages whose place is told
+	maxPlaces   = 1000 // largest number of stages whose places a stream sends
 )
 
 // streamEvents serves an account's events as server-sent events.
@@ -173,7 +176,7 @@ type eventStream struct {
 	m              *Manager
 	w              http.ResponseWriter
 	account, stage string
-	told           map[string]Event // by stage, what was said of its place
+	told           map[string]Event // by stage id: the place and reason that the client knows
 	err            error
 }
 
@@ -212,7 +215,8 @@ func (s *eventStream) run(r *http.Request, after uint64) {
 	}
 }
 
-// tell sends an event, and with one of a stage that waits how it does now.
+// sendChange sends an event. If its stage waits, the event also tells its current
+// place.
 func (s *eventStream) tell(e Event) {
 	if s.stage != "" && e.Stage != s.stage {
 		return
@@ -226,8 +230,7 @@ func (s *eventStream) tell(e Event) {
 	s.send("status", e)
 }
 
-// places tells of stages whose place in the queue, or whose reason to wait, has
-// changed.
+// sendPlaces sends the stages whose place, or whose reason to wait, has changed.
 func (s *eventStream) places() {
 	waiting := s.m.queued(s.account, s.stage)
 	if len(waiting) > maxPlaces {
@@ -264,8 +267,8 @@ func (s *eventStream) send(kind string, e Event) {
 	_, s.err = fmt.Fprintf(s.w, "event: %s\ndata: %s\n\n", kind, b)
 }
 
-// queued are an account's stages that wait, or the one with the id if it does, in
-// the order of the queue.
+// queuedStages returns an account's waiting stages in the order of the queue. With
+// an id it returns that stage alone, if it waits.
 func (m *Manager) queued(account, id string) []Stage {
 	c := m.core
 	c.mu.Lock()
@@ -288,7 +291,7 @@ func (m *Manager) queued(account, id string) []Stage {
 	return out
 }
 
-// waited is how long a stage has waited in the queue, in milliseconds.
+// waited returns how long a stage has waited in the queue, in milliseconds.
 func (s *Stage) waited(now time.Time) int64 {
 	if s.Status != Queued {
 		return 0

@@ -34,8 +34,8 @@ func (m *Manager) acquireV2(w http.ResponseWriter, r *http.Request) {
 	}{[]any{request}})
 }
 
-// acquire takes a task for a delegate: a copy. When there is none to have it has
-// answered.
+// acquire assigns a task to a delegate and returns a copy of it. If it returns nil,
+// it has already answered the request.
 func (m *Manager) acquire(w http.ResponseWriter, r *http.Request, delegate string) *task.Task {
 	begun := time.Now()
 	got, err := m.do(r.Context(), &command{Account: account(r), Acquire: &acquireCommand{delegate, param(r, "task")}})
@@ -50,9 +50,8 @@ func (m *Manager) acquire(w http.ResponseWriter, r *http.Request, delegate strin
 	return m.handOver(r.Context(), got.task, account(r), delegate, begun)
 }
 
-// requestV2 puts a task into the form of PROTOCOL 2: its payload and the
-// driver's configuration are base64, and its secrets and account stand beside
-// it.
+// requestV2 returns a task in the form of protocol v2: the payload and the driver's
+// configuration are base64, and the secrets and the account stand beside the task.
 func requestV2(t *task.Task, account string) (any, error) {
 	runner, err := runnerTask(t)
 	if err != nil {
@@ -115,8 +114,8 @@ func (m *Manager) respondLegacy(w http.ResponseWriter, r *http.Request) {
 	m.respond(w, r, param(r, "delegate"), in.Code, "", in.Data)
 }
 
-// respondRunner takes a RunnerTaskResponse; the query names the delegate as the
-// path's form wants.
+// respondRunner handles a RunnerTaskResponse. The query names the delegate under a
+// different parameter in each form of the path.
 func (m *Manager) respondRunner(delegateParam string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in struct {
@@ -138,7 +137,7 @@ func (m *Manager) respondRunner(delegateParam string) http.HandlerFunc {
 	}
 }
 
-// respond takes a task's answer.
+// respond records a delegate's answer to a task.
 func (m *Manager) respond(w http.ResponseWriter, r *http.Request, delegate string, code task.Code, reason string, data json.RawMessage) {
 	if _, err := m.do(r.Context(), &command{Account: account(r), Answer: &answerCommand{
 		Delegate: delegate, Task: param(r, "task"), Code: code, Reason: reason, Data: data,

@@ -9,8 +9,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// infra are the task types of an infrastructure, the preferred first: init,
-// execute and cleanup. It is nil for one that is unknown.
+// infra returns the task types of an infrastructure for init, execute and cleanup,
+// the preferred set first. It returns nil for an unknown one.
 func infra(name string) [][3]string {
 	switch name {
 	case "local":
@@ -29,19 +29,19 @@ func infra(name string) [][3]string {
 	return nil
 }
 
-// enveloped puts a payload into the envelope that its type wants. The payload
-// stays the text that it is.
+// enveloped wraps a task's payload in the envelope that its type requires. The text
+// of the payload does not change.
 func enveloped(t *task.Task, account string) json.RawMessage {
 	if !strings.HasPrefix(t.Type, task.DliteVMPrefix) {
 		return t.Data
 	}
 	o, err := parseObject("the payload", t.Data)
 	if err != nil {
-		return t.Data // it was an object when it was submitted
+		return t.Data // the submission check ensures an object
 	}
 	var network stage.Network
 	_ = json.Unmarshal(o["network"], &network)
-	pool, id := network.Options[stage.PoolOption], o.text("group_id") // which prepare has set
+	pool, id := network.Options[stage.PoolOption], o.text("group_id") // set by prepare
 	var e any
 	switch task.KindOf(t.Type) {
 	case task.Init:
@@ -63,20 +63,20 @@ func enveloped(t *task.Task, account string) json.RawMessage {
 	return b
 }
 
-// maxAnnounced bounds how many steps an init announces.
+// maxAnnounced is the largest number of steps that an init announces.
 const maxAnnounced = 100
 
-// announce tells the init of the steps in containers that are to come, so that
-// their images can be at hand. One with an expression is left out: what its step
-// is allowed to know, the init need not be.
+// announceSteps lists the container steps in the init, so that a driver can pull
+// their images early. It leaves out steps with an expression, because the init may
+// not see the values that the step may see.
 func announce(init object, steps []StepRequest) {
 	if !init.absent("steps") {
 		return
 	}
 	var told []*stage.Step
 	for i := range steps {
-		// A step without an image, as most are, costs no decoding. One that spells the
-		// name otherwise is not announced, and runs all the same.
+		// Skip decoding for steps without an image, which are the most. A step that
+		// spells the name in another case is not announced, but still runs.
 		if !bytes.Contains(steps[i].Data, []byte(`"image"`)) {
 			continue
 		}

@@ -33,7 +33,7 @@ func TestAStageForVMs(t *testing.T) {
 	ours := s.register("ours", []string{"vm_init", "vm_execute", "vm_cleanup", "DLITE_CI_VM_INITIALIZE_TASK"}, "ours")
 	s.submit(`{"id":"s2","infra":"vm","selectors":["ours"]}`)
 	got = s.pass(ours, "vm_init", succeeded)
-	assert.JSONEq(t, `{"group_id":"s2","network":{"id":"s2"}}`, string(got.Data))
+	assert.JSONEq(t, `{"envs":{},"group_id":"s2","network":{"id":"s2"}}`, string(got.Data))
 	s.pass(ours, "vm_cleanup", succeeded)
 	assert.Equal(t, manager.Success, s.ended("s2").Status)
 }

@@ -8,21 +8,22 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// A stage that waits says so in its init's log (SPEC Q5). Of several managers the
-// one that leads writes these lines: they would come several times otherwise.
+// A waiting stage reports its place in the log of its init (rule Q5). If several
+// managers share a store, only the leader writes these lines. Otherwise each line
+// would appear once per manager.
 
-// leader is the manager that leads, and until when.
+// leader names the leading manager and the end of its term.
 type leader struct {
 	ID    string    `json:"id,omitempty"`
 	Until time.Time `json:"until,omitzero"`
 }
 
-// term is how long a manager leads after it last said so; it says so again in
-// half that time.
+// leaderTerm is how long a manager leads without renewal. It renews after half of
+// that time.
 const term = 10 * time.Second
 
-// lead makes this manager the one that leads, if there is none, and keeps it so.
-// It is false when the store did not let it.
+// renewLeadership makes this manager the leader if there is none, and renews its
+// term. It reports false if the store failed.
 func (m *Manager) lead(ctx context.Context) bool {
 	if !m.shared() {
 		return true
@@ -38,7 +39,7 @@ func (m *Manager) lead(ctx context.Context) bool {
 	return err == nil
 }
 
-// nextLead is when lead is to be called next.
+// nextRenewal returns when renewLeadership has to run next.
 func (m *Manager) nextLead() time.Time {
 	m.core.mu.Lock()
 	defer m.core.mu.Unlock()
@@ -55,7 +56,7 @@ func (c *core) lead(id string) {
 	}
 }
 
-// leads tells whether this manager is the one that leads.
+// isLeader reports whether this manager leads.
 func (m *Manager) leads() bool {
 	if !m.shared() {
 		return true
@@ -67,7 +68,8 @@ func (m *Manager) leads() bool {
 
 func (m *Manager) shared() bool { return m.cfg.Store != nil && m.cfg.Store.Shared() }
 
-// tell has the log of a stage's init say how things stand.
+// updateQueueLog makes the leader write the current state of a stage into the log of
+// its init.
 func (c *core) tell(n *run) {
 	if n.log == nil {
 		return
@@ -86,7 +88,7 @@ func (m *Manager) tell(k key) {
 	}
 }
 
-// tellAll begins with all stages that wait.
+// writeAllQueueLogs writes the state of all waiting stages.
 func (m *Manager) tellAll() {
 	m.core.mu.Lock()
 	var waiting []key
@@ -101,7 +103,7 @@ func (m *Manager) tellAll() {
 	}
 }
 
-// line is what is to be said of a stage.
+// queueLogState returns what the log of a stage's init has to report.
 func (c *core) line(k key) (log *stage.LogConfig, logKey string, s queuelog.State, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,7 +113,7 @@ func (c *core) line(k key) (log *stage.LogConfig, logKey string, s queuelog.Stat
 	}
 	s = queuelog.State{Status: string(n.init.Status), Since: n.trace.Since, Reason: n.init.Error}
 	if n.init.Status == Queued {
-		p, _ := c.queue.Place(n.account, n.ID) // the stage is there
+		p, _ := c.queue.Place(n.account, n.ID) // the stage exists
 		s.Place, s.Reason = p.Number, p.Reason
 	}
 	if n.DelegateID != "" {
@@ -120,7 +122,7 @@ func (c *core) line(k key) (log *stage.LogConfig, logKey string, s queuelog.Stat
 	return n.log, n.init.LogKey, s, true
 }
 
-// ask tells the writer of lines how a stage waits now.
+// currentQueueLogState returns the current state for the writer of queue logs.
 func (m *Manager) ask(account, id string) (queuelog.State, bool) {
 	_, _, s, ok := m.core.line(key{account, id})
 	return s, ok && m.leads()

@@ -22,113 +22,121 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// What a call can fail with, for [errors.Is].
+// Errors of the manager's methods, for [errors.Is].
 var (
-	// ErrInvalid: the request makes no sense; the message says what to do.
+	// ErrInvalid means that the request is not valid. The message says what to
+	// change.
 	ErrInvalid = errors.New("invalid request")
-	// ErrNotFound: there is no such stage or task, or it is forgotten.
+	// ErrNotFound means that the account has no such stage, task or schedule, or
+	// that the manager has forgotten it.
 	ErrNotFound = errors.New("not found")
-	// ErrConflict: the id belongs to something else.
+	// ErrConflict means that another stage or task of the account has the id.
 	ErrConflict = errors.New("the id is taken")
-	// ErrClosed: the manager was closed while the call waited.
+	// ErrClosed means that the manager was closed before the call ended.
 	ErrClosed = errors.New("the manager is closed")
 )
 
-// Store keeps the manager's state: packages manager/sqlite and manager/redis open one.
+// Store keeps the manager's state. Packages manager/sqlite and manager/redis open
+// one.
 type Store = journal.Log
 
 // Config configures a [Manager]. Only Accounts is required.
 type Config struct {
-	// Accounts are the account ids and their secrets: 32 hexadecimal characters,
-	// or the base64 of those (PROTOCOL 1).
+	// Accounts maps account ids to their secrets: 32 hexadecimal characters, or the
+	// base64 of those.
 	Accounts map[string]string
 
-	// HeartbeatTimeout is how long a delegate may be silent before it is lost and
-	// its stages fail. Defaults to 60 seconds.
+	// HeartbeatTimeout is the longest silence of a delegate. After it the manager
+	// declares the delegate lost and its stages fail. Defaults to 60 seconds.
 	HeartbeatTimeout time.Duration
-	// AcquireTimeout is how long a delegate may leave what it was offered before
-	// that goes to another one. Defaults to 30 seconds.
+	// AcquireTimeout is how long an offer to a delegate stands. After it the manager
+	// offers the task to another delegate. Defaults to 30 seconds.
 	AcquireTimeout time.Duration
 	// AbortGrace is how long the manager waits for the answer of an aborted task
-	// before it goes on to the cleanup. Defaults to 30 seconds.
+	// before it continues with the cleanup. Defaults to 30 seconds.
 	AbortGrace time.Duration
 	// AnswerGrace is how long after a task's time-out the manager still waits for
-	// the delegate's own TIMEOUT answer. Defaults to 2 seconds.
+	// the delegate's TIMEOUT answer. Defaults to 2 seconds.
 	AnswerGrace time.Duration
-	// ForgetLost is how long a lost delegate is remembered. Defaults to 1 hour.
+	// ForgetLost is how long the manager remembers a lost delegate. Defaults to 1
+	// hour.
 	ForgetLost time.Duration
-	// Retention is how long ended stages and tasks are remembered. Defaults to
-	// 1 hour.
+	// Retention is how long the manager remembers ended stages and tasks. Defaults
+	// to 1 hour.
 	Retention time.Duration
-	// MaxFinished bounds how many ended stages and single tasks are remembered.
-	// Defaults to 10,000.
+	// MaxFinished is the largest number of ended stages and single tasks that the
+	// manager remembers. Defaults to 10,000.
 	MaxFinished int
-	// MaxFinishedBytes bounds what the answers of those take, in bytes; the newest
-	// is always remembered. Defaults to 256 MiB.
+	// MaxFinishedBytes bounds the total size of their answers, in bytes. The manager
+	// always remembers the newest one. Defaults to 256 MiB.
 	MaxFinishedBytes int
-	// MaxAttempts bounds how many delegates are asked to do what others answered
-	// with RETRY_ON_OTHER_DELEGATE. Defaults to 3.
+	// MaxAttempts is the largest number of delegates that get a task whose answers
+	// are RETRY_ON_OTHER_DELEGATE. Defaults to 3.
 	MaxAttempts int
 
-	// TaskTimeout is the time-out of inits, steps and single tasks that name
-	// none. Defaults to 1 hour.
+	// TaskTimeout is the time-out of inits, steps and single tasks that set none.
+	// Defaults to 1 hour.
 	TaskTimeout time.Duration
 	// CleanupTimeout is the time-out of cleanups. Defaults to 10 minutes.
 	CleanupTimeout time.Duration
-	// QueueTimeout is how long a stage that names no queue_timeout_ms waits for a
+	// QueueTimeout is how long a stage without queue_timeout_ms waits for a
 	// delegate. Defaults to 8 hours.
 	QueueTimeout time.Duration
-	// MaxWait caps the wait of polls and of status calls. Defaults to 60 seconds,
-	// which is also the most.
+	// MaxWait is the longest time that the manager holds a poll or a status call.
+	// Defaults to 60 seconds, which is also the maximum.
 	MaxWait time.Duration
-	// MaxSync caps how long a synchronous submission is held. Defaults to
-	// 10 minutes.
+	// MaxSync is the longest time that the manager holds a synchronous submission.
+	// Defaults to 10 minutes.
 	MaxSync time.Duration
-	// MaxBody bounds a request's body in bytes. Defaults to [task.MaxBody].
+	// MaxBody bounds the body of a request, in bytes. Defaults to [task.MaxBody].
 	MaxBody int64
 
-	// Logs says where the output of a step goes that names no log service itself.
-	// The key of its log begins with prefix: the stage's id, changed where it holds
-	// what not every writer can send, and a slash. A token may be limited to it.
-	// Nil, as a function or an answer, leaves such output with the delegate. It
-	// must be safe for concurrent use.
+	// Logs returns the log service for a step whose payload names none. The key of
+	// the step's log begins with prefix, which is the stage's id and a slash.
+	// Characters of the id that not every log writer can send are replaced. The
+	// token in the result may be limited to keys with that prefix. If Logs is nil or
+	// returns nil, the output stays with the delegate. Logs must be safe for
+	// concurrent use.
 	Logs func(account, prefix string) *stage.LogConfig
 
-	// Gap is how long no manager was there, or could reach the store, when delegates
-	// get a fresh time to send heartbeats and answers in, as nobody could hear them.
-	// Defaults to 10 seconds; below zero is never.
+	// Gap is the outage after which delegates get fresh deadlines for their
+	// heartbeats and answers. An outage is a time when no manager ran or none
+	// reached the store. Defaults to 10 seconds. A negative value disables this.
 	Gap time.Duration
 
-	// Store keeps the state: package journal/sqlite has one for a single manager,
-	// journal/redis one for any number of managers, which then must all have the
-	// same settings: those of the last one to start hold for all. The manager owns
-	// it from [New] on, also when New fails. Nil keeps the state in memory.
+	// Store keeps the state. Package manager/sqlite has a store for one manager,
+	// package manager/redis has one for any number of managers. Managers on one
+	// store must have the same settings: the settings of the manager that started
+	// last apply to all. New takes ownership of the store, also when it fails. Nil
+	// keeps the state in memory.
 	Store Store
-	// StoreKeys are secrets of 16 random bytes or more: what is kept in the store is
-	// encrypted, since payloads and answers may hold secrets (SPEC S5), and any one
-	// of them opens it. To replace one, give the new one besides, once. Required
-	// with a Store, unless StoreUnsealed says that nothing is to be encrypted.
+	// StoreKeys encrypt the state in the store, because payloads and answers may
+	// contain secrets (rule S5). Each key is at least 16 random bytes. Any one of
+	// them decrypts the store. To replace a key, start a manager once with both the
+	// new key and the old one. StoreKeys is required with a Store, unless
+	// StoreUnsealed is true. StoreUnsealed stores the state without encryption.
 	StoreKeys     [][]byte
 	StoreUnsealed bool
-	// CompactAfter is how many bytes the store's log grows before the state is saved
-	// and the log dropped. Defaults to 16 MiB.
+	// CompactAfter is the number of bytes by which the store's log grows before the
+	// manager saves the state and drops the log. Defaults to 16 MiB.
 	CompactAfter int64
 
-	// Clock defaults to the wall clock.
+	// Clock replaces the wall clock, for tests and simulations. Nil is the wall
+	// clock.
 	Clock Clock
-	// Logger tells of delegates that come and go and of stages that end. The zero
-	// value is silent.
+	// Logger logs when delegates register, leave or are lost, and when stages end.
+	// The zero value logs nothing.
 	Logger zerolog.Logger
 
-	// TracerProvider takes the spans of stages and tasks, which join the trace that
-	// a submission's header traceparent, or in Go its context, names; tasks carry
-	// it on to their delegates (SPEC L3). Nil records nothing and carries on what
-	// the submission says.
+	// TracerProvider receives the spans of stages and tasks. They join the trace of
+	// the submission, from its traceparent header or its Go context. Tasks pass the
+	// trace on to their delegates (rule L3). Nil records no spans and only passes
+	// the trace on.
 	TracerProvider trace.TracerProvider
 }
 
-// maxWait is the longest that a poll may be held, whatever is configured: a
-// client's own time-out must be able to tell a held poll from a dead server.
+// maxWait is the longest time that a poll may be held, whatever the configuration
+// says. A client's time-out must be able to tell a held poll from a dead server.
 const maxWait = time.Minute
 
 func (c *Config) setDefaults() {
@@ -159,10 +167,11 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Manager is the server. It is an [http.Handler] and safe for concurrent use.
+// Manager serves delegates and submitters. It is an [http.Handler]. All methods are
+// safe for concurrent use.
 type Manager struct {
 	cfg     Config
-	id      string // of this process
+	id      string // identifies this process among the managers of a store
 	secrets map[string]token.Secret
 	tokens  tokenCache
 	core    *core
@@ -171,22 +180,21 @@ type Manager struct {
 	lines   *queuelog.Writer
 	handler http.Handler
 
-	stop    context.CancelFunc // ends the loop and its commands
-	closing <-chan struct{}    // closed by Close
-	stopped chan struct{}      // closed when the loop has ended
+	stop    context.CancelFunc // stops the loop and its commands
+	closing <-chan struct{}    // is closed by Close
+	stopped chan struct{}      // is closed when the loop has ended
 
-	mu     sync.Mutex // guards what this process alone has
+	mu     sync.Mutex // guards the fields below, which belong to this process alone
 	counts map[string]*counts
 	spans  map[string]trace.Span // of stages and single tasks, by their traceparent
 }
 
-// New makes a manager and starts its one goroutine, which ends with
-// [Manager.Close]. It fails when there is no account, when a secret has no valid
-// form, and when the store cannot be read.
+// New returns a manager and starts its goroutine, which [Manager.Close] ends. It
+// fails without accounts, if a secret is malformed, or if the store cannot be read.
 func New(cfg Config) (*Manager, error) {
 	m, err := open(&cfg)
 	if err != nil {
-		if m == nil && cfg.Store != nil { // otherwise the journal has closed it
+		if m == nil && cfg.Store != nil { // otherwise the journal has closed the store
 			err = errors.Join(err, cfg.Store.Close())
 		}
 		return nil, fmt.Errorf("manager: %w", err)
@@ -237,10 +245,11 @@ func open(cfg *Config) (*Manager, error) {
 	return m, nil
 }
 
-// openFor is how long a store may take until its state is there.
+// openFor is how long the manager may take to read the state from the store.
 const openFor = 5 * time.Minute
 
-// rules is the version of the core's rules: of what the commands in a store do.
+// rules is the version of the rules by which the core executes the commands of a
+// store.
 const rules = 1
 
 func parseSecrets(accounts map[string]string) (map[string]token.Secret, error) {
@@ -261,8 +270,8 @@ func parseSecrets(accounts map[string]string) (map[string]token.Secret, error) {
 	return secrets, nil
 }
 
-// configure makes this manager's settings those of all. A store that can only be
-// read keeps the ones that it has.
+// configure sets this manager's settings for all managers of the store. With a
+// read-only store, the settings in the store stay.
 func (m *Manager) configure(ctx context.Context) error {
 	set := m.cfg.settings()
 	m.core.mu.Lock()
@@ -279,7 +288,7 @@ func (m *Manager) configure(ctx context.Context) error {
 	return nil
 }
 
-// settings are those that all managers share.
+// settings returns the settings that all managers of a store share.
 func (c *Config) settings() settings {
 	return settings{
 		HeartbeatTimeout: c.HeartbeatTimeout, AcquireTimeout: c.AcquireTimeout,
@@ -289,13 +298,13 @@ func (c *Config) settings() settings {
 	}
 }
 
-// ServeHTTP serves the delegate protocols and the API of the package
-// documentation.
+// ServeHTTP serves the delegate protocols and the API, as the package documentation
+// describes them.
 func (m *Manager) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.ServeHTTP(w, r) }
 
-// Close ends the manager: held calls are answered at once, time-outs end nothing
-// any more. Call it before the server's Shutdown, which waits for held calls.
-// Closing twice does no harm.
+// Close stops the manager and closes its store. It answers held calls at once.
+// Time-outs have no effect any more. Call Close before http.Server.Shutdown, because
+// Shutdown waits for held calls. Further calls do nothing.
 func (m *Manager) Close() error {
 	m.stop()
 	<-m.stopped
@@ -303,7 +312,7 @@ func (m *Manager) Close() error {
 	return m.journal.Close()
 }
 
-// loop does what is due.
+// loop executes what is due, until ctx ends.
 func (m *Manager) loop(ctx context.Context) {
 	defer close(m.stopped)
 	for {
@@ -322,7 +331,7 @@ func (m *Manager) loop(ctx context.Context) {
 	}
 }
 
-// tick does what is due in the queue. It is false when the store did not let it.
+// tickQueue expires what is due in the queue. It reports false if the store failed.
 func (m *Manager) tick(ctx context.Context) bool {
 	at, ok := m.core.queue.NextDeadline()
 	if !ok || at.After(m.journal.Now()) {
@@ -332,8 +341,9 @@ func (m *Manager) tick(ctx context.Context) bool {
 	return err == nil
 }
 
-// due is when there is something to do; soon, when it could not be done. Managers
-// on one store take turns by chance, so that they do not all do the same.
+// nextWakeup returns a channel that receives when the loop has to run again. If soon
+// is true, because the last run failed, that is in a second. Managers on one store
+// add a random delay, so that not all of them send the same command.
 func (m *Manager) due(soon bool) (<-chan time.Time, func()) {
 	if soon {
 		return m.after(time.Second)
@@ -356,7 +366,7 @@ func (m *Manager) due(soon bool) (<-chan time.Time, func()) {
 
 const turns = 20 * time.Millisecond
 
-// do has a command carried out, with what it leads to.
+// applyCommand executes a command and the effects that it has outside the state.
 func (m *Manager) do(ctx context.Context, cmd *command) (result, error) {
 	r, err := m.journal.Do(ctx, cmd)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/queue"
 )
 
-// Metrics tells what m has done and does.
+// Metrics returns a Prometheus collector for the manager's work, delegates and
+// store.
 func (m *Manager) Metrics() prometheus.Collector {
 	c := &collector{manager: m, sets: sets{known: map[string]map[string]bool{}}}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
@@ -124,7 +125,7 @@ func (c *collector) collectWork(out chan<- prometheus.Metric, account, kind stri
 	}
 }
 
-// collectWaiting adds up what has the same labels.
+// collectWaiting sums the series that have the same labels.
 func (c *collector) collectWaiting(out chan<- prometheus.Metric, account string, waiting []queue.Waiting) {
 	type series struct{ kind, selectors string }
 	type sum struct {
@@ -150,19 +151,19 @@ func (c *collector) collectWaiting(out chan<- prometheus.Metric, account string,
 	}
 }
 
-// LiveChecks tells whether the process is worth keeping: whether the manager's state
-// can be had.
+// LiveChecks returns the checks for a liveness probe. They fail to return if the
+// manager is deadlocked.
 func (m *Manager) LiveChecks() telemetry.Checks {
 	return telemetry.Checks{{Name: "state", Run: func(ctx context.Context) error { return healthError(m.Alive(ctx)) }}}
 }
 
-// ReadyChecks tells whether the manager takes submissions and serves delegates: whether
-// it is not closed and its store answers.
+// ReadyChecks returns the checks for a readiness probe: the manager is open and its
+// store answers.
 func (m *Manager) ReadyChecks() telemetry.Checks {
 	return telemetry.Checks{{Name: "manager", Run: func(ctx context.Context) error { return healthError(m.Ready(ctx)) }}}
 }
 
-// healthError says what is wrong in words of ours: a store's error may name its
+// healthError replaces the text of an error, because a store's error may contain its
 // address.
 func healthError(err error) error {
 	switch {

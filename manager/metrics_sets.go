@@ -8,23 +8,24 @@ import (
 )
 
 const (
-	// maxSets bounds the sets of selectors that an account has series for, since
-	// the start of the process; maxSet is the length of such a label in bytes.
+	// maxSets is the largest number of selector sets per account that get a series
+	// of their own, since the process started. maxSet is the longest label, in
+	// bytes.
 	maxSets = 50
 	maxSet  = 128
-	// other stands for all sets beyond that.
+	// other is the label of all further sets.
 	other = "other"
 )
 
-// sets are the sets of selectors that have a label, by account. Submitters choose
-// selectors, so they could make any number of series.
+// sets holds the selector sets that have a label, by account. Submitters choose
+// selectors, so without a bound they could create any number of series.
 type sets struct {
 	mu    sync.Mutex
 	known map[string]map[string]bool
 }
 
-// label is that of a set: the selectors in lower case, sorted, with commas
-// between them; empty for none.
+// label returns the label of a set: its selectors in lower case, sorted and joined
+// with commas. It is empty for an empty set.
 func (s *sets) label(account string, selectors []string) string {
 	if len(selectors) == 0 {
 		return ""

@@ -14,11 +14,11 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// object is a JSON object whose values stay the text they are: a number that
-// went through a float64 would come out as another one.
+// object is a JSON object whose values keep their text. Numbers would lose precision
+// as float64.
 type object map[string]json.RawMessage
 
-// parseObject reads a payload; nothing and null are an empty object.
+// parseObject parses a payload. Empty text and null are an empty object.
 func parseObject(what string, b json.RawMessage) (object, error) {
 	o := object{}
 	if b = bytes.TrimSpace(b); len(b) == 0 || string(b) == "null" {
@@ -30,20 +30,20 @@ func parseObject(what string, b json.RawMessage) (object, error) {
 	return o, nil
 }
 
-// absent tells whether a member is missing, null or an empty string.
+// absent reports whether a member is missing, null or an empty string.
 func (o object) absent(name string) bool {
 	v := o[name]
 	return len(v) == 0 || string(v) == "null" || string(v) == `""`
 }
 
-// text is a member that is a string, or empty.
+// text returns a string member; it is empty for any other value.
 func (o object) text(name string) (s string) {
 	_ = json.Unmarshal(o[name], &s)
 	return s
 }
 
-// seconds is a member that counts whole seconds, in milliseconds; 0 when it is
-// absent or something else.
+// seconds returns a member in whole seconds as milliseconds; it is 0 for a missing
+// or other value.
 func (o object) seconds(name string) task.Millis {
 	const most = math.MaxInt64 / 1000
 	var n task.Millis
@@ -60,11 +60,11 @@ func (o object) setDefault(name string, v any) {
 	}
 }
 
-// encode is the payload, the same for the same members.
+// encode returns the JSON of the object. The same members result in the same text.
 func (o object) encode() (json.RawMessage, error) { return json.Marshal(o) }
 
-// payload reads a payload into its usual form, which is the same for the same
-// members, and returns what fill makes of it.
+// payload normalizes a payload in place, so that equal members result in equal text.
+// It returns the payload as completed by fill.
 func payload(what string, raw *json.RawMessage, fill func(object) error) (json.RawMessage, error) {
 	o, err := parseObject(what, *raw)
 	if err != nil {
@@ -79,10 +79,10 @@ func payload(what string, raw *json.RawMessage, fill func(object) error) (json.R
 	return o.encode()
 }
 
-// ties are the ids under which the tasks of a stage belong together.
+// stageIDs are the ids that connect the tasks of a stage.
 type ties struct{ group, network string }
 
-// fillInit completes the init's payload and finds the ids that the other ones
+// fillInit completes the init's payload and returns the ids that the other payloads
 // need.
 func fillInit(o object, id string) (ties, error) {
 	o.setDefault("group_id", id)
@@ -108,8 +108,8 @@ func fillInit(o object, id string) (ties, error) {
 	return t, err
 }
 
-// fillStep completes a step's payload. A foreign agent hangs without an
-// environment (PROTOCOL 5).
+// fillStep completes a step's payload. A foreign agent hangs if a step has no
+// environment.
 func fillStep(o object, s *StepRequest, t ties) {
 	o.setDefault("id", s.ID)
 	o.setDefault("name", s.Name)
@@ -118,8 +118,8 @@ func fillStep(o object, s *StepRequest, t ties) {
 	o.setDefault("network", t.network)
 }
 
-// fillLog sends what a payload's task has to say to the manager's log service
-// under key, unless the payload names one, and returns the key of its log.
+// fillLog sends a payload's log to the manager's log service under key, unless the
+// payload names a log service. It returns the key of the payload's log.
 func (m *Manager) fillLog(o object, n *run, key string) string {
 	if m.cfg.Logs != nil && o.absent("log_config") {
 		if c := m.cfg.Logs(n.account, key[:strings.IndexByte(key, '/')+1]); c != nil {
@@ -130,7 +130,7 @@ func (m *Manager) fillLog(o object, n *run, key string) string {
 	return o.text("log_key")
 }
 
-// logConfig is the log service that a payload names, nil without one.
+// logConfig returns the log service that a payload names, or nil.
 func (o object) logConfig() *stage.LogConfig {
 	var c stage.LogConfig
 	if json.Unmarshal(o["log_config"], &c) != nil || c.URL == "" {
@@ -139,11 +139,11 @@ func (o object) logConfig() *stage.LogConfig {
 	return &c
 }
 
-// initLog stands for the init where a log's key has a step.
+// initLog takes the place of the step's id in the key of an init's log.
 const initLog = ":init"
 
-// initLogKey names the log of a stage's init as logKey does that of a step, and
-// so that no step of the account has the same.
+// initLogKey returns the key of the log of a stage's init. No step of the account
+// has the same key.
 func initLogKey(stageID string) string {
 	stage := plain(stageID)
 	k := stage + "/" + initLog
@@ -153,8 +153,8 @@ func initLogKey(stageID string) string {
 	return k
 }
 
-// logKey names the log of a step with the characters that every writer passes on
-// as they are (PROTOCOL 4), and so that no two steps of an account have the same.
+// logKey returns the key of a step's log. It contains only characters that every log
+// writer passes on unchanged. No two steps of an account have the same key.
 func logKey(stageID, step string) string {
 	k := plain(stageID) + "/" + plain(step)
 	if raw := stageID + "/" + step; k != raw || step == initLog {
@@ -163,7 +163,7 @@ func logKey(stageID, step string) string {
 	return k
 }
 
-// plain puts "_" for what a key cannot have.
+// safeKey replaces each character that a key may not contain by "_".
 func plain(s string) string {
 	return strings.ReplaceAll(strings.Map(func(r rune) rune {
 		switch {

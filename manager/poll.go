@@ -7,10 +7,10 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/queue"
 )
 
-// cursorHeader tells a client that its poll was held (SPEC C7).
+// cursorHeader tells a client that the manager supports held polls (rule C7).
 const cursorHeader = "Dlite-Cursor"
 
-// eventV1 and eventV2 announce a task in the two protocols.
+// eventV1 and eventV2 announce a task in protocols v1 and v2.
 type eventV1 struct {
 	Account string `json:"accountId"`
 	Task    string `json:"delegateTaskId"`
@@ -55,8 +55,9 @@ func (m *Manager) pollV2(w http.ResponseWriter, r *http.Request) {
 	}{events, orEmpty(l.Aborted)})
 }
 
-// held is the list for a poll, after waiting for it when the poll asks for that.
-// Otherwise it has answered, or the client is gone.
+// holdPoll returns the list of tasks for a poll. If the poll has a wait, holdPoll
+// waits until the list changes. If it reports false, it has already answered the
+// request, or the client has disconnected.
 func (m *Manager) held(w http.ResponseWriter, r *http.Request) (queue.List, bool) {
 	wait, given, ok := m.waiting(w, r)
 	if !ok {
@@ -66,7 +67,7 @@ func (m *Manager) held(w http.ResponseWriter, r *http.Request) (queue.List, bool
 	var over <-chan time.Time
 	for {
 		l, err := m.core.queue.List(account(r), param(r, "delegate"), since)
-		if err != nil && m.journal.Sync(r.Context()) == nil { // it may have registered elsewhere, a moment ago
+		if err != nil && m.journal.Sync(r.Context()) == nil { // the delegate may have registered with another manager a moment ago
 			l, err = m.core.queue.List(account(r), param(r, "delegate"), since)
 		}
 		if err != nil {
@@ -86,7 +87,7 @@ func (m *Manager) held(w http.ResponseWriter, r *http.Request) (queue.List, bool
 				return queue.List{}, false
 			case <-over:
 			case <-m.closing:
-				given = false // nothing is held any more: the client is to pause
+				given = false // without the header the client pauses before its next poll
 			}
 		}
 		if given {

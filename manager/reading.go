@@ -11,8 +11,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// findings is what the data of an answer says, as far as it says it in the way
-// of PROTOCOL 3. A member of another type than expected counts as absent.
+// answerData is the data of an answer, as docs/protocol.md describes it in section
+// 3. A member of another type counts as missing.
 type findings struct {
 	status     stage.Status
 	message    string
@@ -40,7 +40,7 @@ func findingsIn(data json.RawMessage) (f findings) {
 		"tests":                    &f.tests,
 	} {
 		if raw, ok := members[name]; ok {
-			_ = json.Unmarshal(raw, into) // whoever sends something else means something else
+			_ = json.Unmarshal(raw, into) // a foreign handler may use the name for something else
 		}
 	}
 	f.message = cmp.Or(long, short)
@@ -50,11 +50,11 @@ func findingsIn(data json.RawMessage) (f findings) {
 	return f
 }
 
-// maxMessage bounds, in bytes, what is kept of a delegate's words: they are shown
-// in lists and logs.
+// maxMessage is the longest message of a delegate that is kept, in bytes. Messages
+// appear in lists and logs.
 const maxMessage = 4 << 10
 
-// cut is the beginning of a text, without half a character.
+// cut returns at most the first bytes of a text, without a partial character.
 func cut(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -65,15 +65,16 @@ func cut(s string, most int) string {
 	return s[:most] + "..."
 }
 
-// reading is what an answer means. A client may say OK whatever happened, and
-// leave it to the data (PROTOCOL 1).
+// parseAnswer returns the meaning of an answer. A client may send the code OK for
+// every end and report the result in the data.
 func reading(taskType string, code task.Code, reason string, data json.RawMessage) queue.Answer {
 	a := interpret(taskType, code, reason, data)
 	a.Error, a.Code = cut(a.Error, maxMessage), task.Code(cut(string(a.Code), maxCode))
 	return a
 }
 
-// maxCode is far longer than any code.
+// maxCode is the longest code that is kept, in bytes. All known codes are far
+// shorter.
 const maxCode = 64
 
 func interpret(taskType string, code task.Code, reason string, data json.RawMessage) queue.Answer {

@@ -13,18 +13,19 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// Retry says when a stage that has ended badly is run again, as a whole: in its old
-// place in the queue, and on another delegate if there is one. A single task is
-// submitted again.
+// Retry is a policy for running a failed stage again. A new attempt runs the whole
+// stage, from its old place in the queue, and on another delegate if possible. A
+// single task is submitted again.
 type Retry struct {
-	// MaxAttempts counts the first one too, at most 100. 0 and 1 are no retry.
+	// MaxAttempts is the largest number of attempts, including the first, up to 100.
+	// 0 and 1 mean no retry.
 	MaxAttempts int `json:"max_attempts"`
-	// On are the ends after which it is run again: "lost", its delegate was;
-	// "timeout"; "failure", which is every other end that is no success and no abort.
-	// Empty is lost alone.
+	// On lists the ends that cause a retry. "lost" is the loss of the delegate,
+	// "timeout" is a time-out, "failure" is any other end except success and abort.
+	// Defaults to lost alone.
 	On []string `json:"on,omitempty"`
-	// Backoff is the time before the second attempt; it doubles for each one that
-	// follows, up to MaxBackoff. 0 are 1 second and 5 minutes.
+	// Backoff is the time before the second attempt. It doubles for each further
+	// attempt, up to MaxBackoff. They default to 1 second and 5 minutes.
 	Backoff    task.Millis `json:"backoff_ms,omitempty"`
 	MaxBackoff task.Millis `json:"max_backoff_ms,omitempty"`
 }
@@ -38,7 +39,7 @@ const (
 
 const maxAttempts = 100
 
-// complete checks a policy and sets what it leaves out.
+// complete checks a policy and sets its defaults.
 func (r *Retry) complete() error {
 	if r.MaxAttempts < 0 || r.MaxAttempts > maxAttempts {
 		return fmt.Errorf("%w: retry.max_attempts is %d; it may be 1 to %d", ErrInvalid, r.MaxAttempts, maxAttempts)
@@ -58,7 +59,7 @@ func (r *Retry) complete() error {
 	return nil
 }
 
-// wait is the time before an attempt, the second is 2.
+// wait returns the time before an attempt. The second attempt is 2.
 func (r *Retry) wait(attempt int) time.Duration {
 	d := r.Backoff.Duration()
 	for range attempt - 2 {
@@ -69,7 +70,7 @@ func (r *Retry) wait(attempt int) time.Duration {
 	return min(d, r.MaxBackoff.Duration())
 }
 
-// Attempt is a run of a stage that was followed by another one.
+// Attempt describes an earlier run of a stage.
 type Attempt struct {
 	Status     Status    `json:"status"`
 	Error      string    `json:"error_msg,omitempty"`
@@ -78,8 +79,8 @@ type Attempt struct {
 	EndedAt    time.Time `json:"ended_at,omitzero"`
 }
 
-// again runs a stage once more, if its policy says so and it has not been told to
-// stop.
+// retryStage starts another attempt of a stage if its policy allows it. It reports
+// whether it did.
 func (c *core) again(n *run) bool {
 	why := OnFailure
 	switch {
@@ -103,7 +104,7 @@ func (c *core) again(n *run) bool {
 	})
 	w := next.work()
 	if c.queue.Retry(n.account, n.ID, w.Variants, c.at.Add(n.retry.wait(len(next.Attempts)+1))) != nil {
-		return false // it is forgotten
+		return false // the queue has forgotten the stage
 	}
 	next.trace.Since = c.at
 	*n = *next
@@ -114,9 +115,9 @@ func (c *core) again(n *run) bool {
 	return true
 }
 
-// renewed is the run as it begins once more, under ids of its own: what is left of
-// an earlier attempt is cleaned up under the old ones. It is nil when a payload
-// does not allow that.
+// nextAttempt returns the run at the beginning of another attempt. The attempt has
+// its own ids, because earlier attempts are still cleaned up under theirs. It
+// returns nil if a payload cannot be given new ids.
 func (n *run) renewed(attempt int) *run {
 	next := *n
 	next.Status, next.Error, next.DelegateID = Queued, "", ""
@@ -137,7 +138,8 @@ func (n *run) renewed(attempt int) *run {
 	return &next
 }
 
-// suffix is what the ids of an attempt end with; nothing for the first one.
+// attemptSuffix returns the ending of an attempt's ids. It is empty for the first
+// attempt.
 func suffix(attempt int) string {
 	if attempt == 1 {
 		return ""
@@ -145,14 +147,15 @@ func suffix(attempt int) string {
 	return "-" + strconv.Itoa(attempt)
 }
 
-// attemptLogKey names the log of a later attempt, which no other part of the stage
-// has.
+// attemptLogKey returns the key of a log of a later attempt. No other part of the
+// stage has the same key.
 func attemptLogKey(key string, attempt int) string {
 	n := strconv.Itoa(attempt)
 	return key + ":" + n + ":" + digestOf(key+" "+n)
 }
 
-// retied is a payload with the ids of an attempt: the first one's, and a suffix.
+// attemptPayload returns a payload with the ids of an attempt: the ids of the first
+// attempt and a suffix.
 func retied(data json.RawMessage, kind task.Kind, attempt int, logKey string) (json.RawMessage, error) {
 	o, err := parseObject("a payload", data)
 	if err != nil {
@@ -182,7 +185,7 @@ func retied(data json.RawMessage, kind task.Kind, attempt int, logKey string) (j
 	return o.encode()
 }
 
-// groups are those of the queue that a stage belongs to.
+// groups returns the limit groups that a stage belongs to.
 func (req *StageRequest) groups() []string {
 	var out []string
 	if req.Pipeline != "" {
@@ -195,11 +198,11 @@ func (req *StageRequest) groups() []string {
 	return out
 }
 
-// Limit bounds how many stages of a group run at a time.
+// Limit bounds how many stages of a group may run at a time.
 type Limit struct {
 	// Group is "account", "pipeline:NAME", or "label:NAME=VALUE".
 	Group string `json:"group"`
-	// Max is how many stages delegates may have, Used how many they have.
+	// Max is the largest number of running stages. Used is their current number.
 	Max  int `json:"max"`
 	Used int `json:"used"`
 }

@@ -65,8 +65,8 @@ func (m *Manager) routes() http.Handler {
 	return r
 }
 
-// param is a path parameter as it was meant: chi leaves what was escaped in the
-// path as it is.
+// pathParam returns a path parameter without escapes. chi leaves the escapes of a
+// raw path in place.
 func param(r *http.Request, name string) string {
 	p := chi.URLParam(r, name)
 	if r.URL.RawPath == "" {
@@ -78,8 +78,9 @@ func param(r *http.Request, name string) string {
 	return p
 }
 
-// readStrict decodes a request's body into v and refuses members that the shape
-// does not know. It reports false after it has answered the request with an error.
+// decodeStrict decodes a request's body into v and refuses members that the shape
+// does not list. If it reports false, it has already answered the request with an
+// error.
 func (m *Manager) readStrict(w http.ResponseWriter, r *http.Request, v any, known *shape) bool {
 	b, ok := m.readBody(w, r, v)
 	if !ok {
@@ -92,8 +93,8 @@ func (m *Manager) readStrict(w http.ResponseWriter, r *http.Request, v any, know
 	return true
 }
 
-// read decodes a request's body into v. It reports false after it has answered the
-// request with an error.
+// decodeBody decodes a request's body into v. If it reports false, it has already
+// answered the request with an error.
 func (m *Manager) read(w http.ResponseWriter, r *http.Request, v any) bool {
 	_, ok := m.readBody(w, r, v)
 	return ok
@@ -117,8 +118,8 @@ func (m *Manager) readBody(w http.ResponseWriter, r *http.Request, v any) ([]byt
 	return b, true
 }
 
-// waiting reads the query's wait, and says whether it has one. When it makes no
-// sense, ok is false and the answer is given.
+// waitParam parses the wait parameter of the query and reports whether there is one.
+// If ok is false, it has already answered the request with an error.
 func (m *Manager) waiting(w http.ResponseWriter, r *http.Request) (wait time.Duration, given, ok bool) {
 	text := r.URL.Query().Get("wait")
 	if text == "" {
@@ -132,7 +133,7 @@ func (m *Manager) waiting(w http.ResponseWriter, r *http.Request) (wait time.Dur
 	return min(time.Duration(seconds)*time.Second, m.cfg.MaxWait), true, true
 }
 
-// answer writes v as JSON.
+// writeJSON writes v as JSON.
 func answer(w http.ResponseWriter, status int, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -141,17 +142,17 @@ func answer(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(b) // a client that is gone asks again
+	_, _ = w.Write(b) // the client repeats the call if it did not get the answer
 }
 
-// fail writes an error.
+// writeStatus writes an error with a status.
 func fail(w http.ResponseWriter, status int, message string) {
 	answer(w, status, struct {
 		Message string `json:"error_msg"`
 	}{message})
 }
 
-// failWith writes an error with the status that it stands for.
+// writeError writes an error with the status that stands for it.
 func failWith(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, ErrInvalid):

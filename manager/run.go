@@ -13,9 +13,9 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// run is a stage and what has become of it. The core's lock guards it.
+// run is a stage with its progress. The core's lock guards it.
 type run struct {
-	Stage   // but for its parts
+	Stage   // without Init, Steps and Cleanup, which are below
 	account string
 	order   uint64
 	digest  string
@@ -25,21 +25,21 @@ type run struct {
 
 	timeout      task.Millis
 	queueTimeout time.Duration
-	current      *step // whose task the queue has
-	next         int   // of steps
+	current      *step // the part whose task is in the queue
+	next         int   // index of the next step
 	groups       []string
 	retry        *Retry
-	lost         bool             // its delegate was
-	log          *stage.LogConfig // of its init
-	stopping     Status           // Aborted or Timeout, once the stage is to stop
-	failed       Status           // of the first part that failed
-	kinds        [][3]string      // by variant: the types of init, execute and cleanup
+	lost         bool             // the delegate was lost
+	log          *stage.LogConfig // log service of the init
+	stopping     Status           // Aborted or Timeout while the stage is being stopped
+	failed       Status           // status of the first part that failed
+	kinds        [][3]string      // by variant: the task types of init, execute and cleanup
 	variant      int
-	done         chan struct{} // closed at the end
+	done         chan struct{} // is closed when the stage ends
 	trace        tracing
 }
 
-// step is a part of a run: its init, a step or its cleanup.
+// step is a part of a run: the init, a step or the cleanup.
 type step struct {
 	StepState
 	kind    task.Kind
@@ -47,7 +47,7 @@ type step struct {
 	timeout task.Millis
 	runOn   string
 
-	first, firstLog string // the ids of the task and the log in the first attempt
+	first, firstLog string // ids of the task and the log in the first attempt
 }
 
 func newStep(id string, kind task.Kind, timeout task.Millis) step {
@@ -56,7 +56,7 @@ func newStep(id string, kind task.Kind, timeout task.Millis) step {
 	return p
 }
 
-// task is what is sent for the step.
+// task returns the task that a delegate gets for the step.
 func (p *step) task(n *run, variant int) *task.Task {
 	types := n.kinds[variant]
 	t := &task.Task{ID: p.TaskID, Data: p.data, Async: true, Timeout: p.timeout}
@@ -73,11 +73,11 @@ func (p *step) task(n *run, variant int) *task.Task {
 	return t
 }
 
-// hidden stands for the value of a secret output.
+// hidden replaces the value of a secret output.
 const hidden = "[secret]"
 
-// view is the run as it is shown, but for its place. The caller holds the
-// manager's lock.
+// view returns the run's public state, without its place. The caller holds the
+// core's lock.
 func (n *run) view() Stage {
 	s := n.Stage
 	s.Selectors = slices.Clone(s.Selectors)
@@ -89,8 +89,8 @@ func (n *run) view() Stage {
 	return s
 }
 
-// placed is the run as it is shown, with its place in the queue. The caller
-// holds mu.
+// viewWithPlace returns the run's public state with its place in the queue. The
+// caller holds the core's lock.
 func (c *core) placed(n *run) Stage {
 	s := n.view()
 	if s.Status == Queued {
@@ -101,7 +101,7 @@ func (c *core) placed(n *run) Stage {
 	return s
 }
 
-// show is the step as it is shown.
+// view returns the step's public state, with secret outputs hidden.
 func (p *step) show() StepState {
 	s := p.StepState
 	s.Outputs = slices.Clone(s.Outputs)
@@ -113,13 +113,14 @@ func (p *step) show() StepState {
 	return s
 }
 
-// Stage is the state of a stage. It fails with [ErrNotFound].
+// Stage returns the state of a stage. It fails with [ErrNotFound].
 func (m *Manager) Stage(account, id string) (Stage, error) {
 	s, _, err := m.core.stage(account, id)
 	return s, err
 }
 
-// fresh is a stage's state, also when another manager took it a moment ago.
+// syncedStage returns a stage's state. If this process does not know the stage, it
+// first reads the store, because another manager may have just accepted it.
 func (m *Manager) fresh(ctx context.Context, account, id string) (Stage, error) {
 	s, err := m.Stage(account, id)
 	if err != nil && m.journal.Sync(ctx) == nil {
@@ -128,8 +129,8 @@ func (m *Manager) fresh(ctx context.Context, account, id string) (Stage, error) 
 	return s, err
 }
 
-// stage is a stage's state and a channel that is closed when it has ended, or has
-// to be looked at again.
+// stage returns a stage's state, and a channel that is closed when the caller has to
+// call stage again: the stage has ended, or the state was reloaded.
 func (c *core) stage(account, id string) (Stage, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,7 +141,7 @@ func (c *core) stage(account, id string) (Stage, <-chan struct{}, error) {
 	return c.placed(n), n.done, nil
 }
 
-// Stages are the account's stages, the oldest first.
+// Stages returns the account's stages, the oldest first.
 func (m *Manager) Stages(account string) []Stage {
 	c := m.core
 	c.mu.Lock()
@@ -164,9 +165,8 @@ func (m *Manager) Stages(account string) []Stage {
 	return out
 }
 
-// WaitStage waits until a stage has ended. When ctx ends or the manager closes
-// before that, it returns the state of that moment with an error. It also fails
-// with [ErrNotFound].
+// WaitStage waits until a stage has ended. If ctx ends or the manager closes first,
+// it returns the current state and an error. It also fails with [ErrNotFound].
 func (m *Manager) WaitStage(ctx context.Context, account, id string) (Stage, error) {
 	if _, err := m.fresh(ctx, account, id); err != nil {
 		return Stage{}, err
@@ -185,7 +185,7 @@ func (m *Manager) WaitStage(ctx context.Context, account, id string) (Stage, err
 	}
 }
 
-// await waits for the end of something.
+// awaitDone waits until done is closed, ctx ends or the manager closes.
 func (m *Manager) await(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -202,9 +202,10 @@ func (m *Manager) await(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// AbortStage aborts a stage: at once while it is queued; otherwise what runs is
-// stopped and the cleanup runs before the stage ends as [Aborted]. A stage that
-// has ended or is being cleaned up stays as it is. It fails with [ErrNotFound].
+// AbortStage aborts a stage. A queued stage ends at once. Otherwise the manager
+// stops the running part, runs the cleanup and ends the stage as [Aborted]. A stage
+// that has ended or runs its cleanup does not change. AbortStage fails with
+// [ErrNotFound].
 func (m *Manager) AbortStage(ctx context.Context, account, id string) (Stage, error) {
 	if _, err := m.do(ctx, &command{Account: account, AbortStage: &idCommand{id}}); err != nil {
 		return Stage{}, err

@@ -16,10 +16,10 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// What is saved of the core: a head, the stages, the single tasks, each a length
-// and as much JSON, and then the queue.
+// The saved state consists of a head, the stages, the single tasks, the schedules
+// and the queue. Each record but the queue is a length and as many bytes of JSON.
 
-// saved is the version of all this.
+// saved is the version of this format.
 const saved = 1
 
 type savedHead struct {
@@ -28,10 +28,10 @@ type savedHead struct {
 	Order    uint64   `json:"order"`
 	Stages   int      `json:"stages"`
 	Tasks    int      `json:"tasks"`
-	// Schedules is how many there are.
+	// Schedules is the number of schedules.
 	Schedules int    `json:"schedules"`
 	Leader    leader `json:"leader,omitzero"`
-	// Events are the ids of the last ones, by account.
+	// Events maps accounts to the ids of their newest events.
 	Events map[string]uint64 `json:"events,omitempty"`
 }
 
@@ -46,7 +46,7 @@ type savedTask struct {
 	single
 }
 
-// savedRun is a run as JSON, in a command or saved.
+// savedRun is the JSON form of a run, in commands and in the saved state.
 type savedRun struct {
 	Stage        Stage            `json:"stage"`
 	Account      string           `json:"account"`
@@ -55,7 +55,7 @@ type savedRun struct {
 	Parts        []savedPart      `json:"parts"` // init, steps, cleanup
 	Timeout      task.Millis      `json:"timeout,omitempty"`
 	QueueTimeout time.Duration    `json:"queue_timeout,omitempty"`
-	Current      int              `json:"current"` // of parts; -1 is none
+	Current      int              `json:"current"` // index in Parts; -1 is none
 	Next         int              `json:"next"`
 	Stopping     Status           `json:"stopping,omitempty"`
 	Failed       Status           `json:"failed,omitempty"`
@@ -67,17 +67,17 @@ type savedRun struct {
 	Trace        tracing          `json:"trace,omitzero"`
 }
 
-// savedPart is what the stage's state does not have of a part.
+// savedPart holds what [StepState] does not have of a part.
 type savedPart struct {
 	Data    json.RawMessage `json:"data,omitempty"`
 	Timeout task.Millis     `json:"timeout,omitempty"`
 	RunOn   string          `json:"run_on,omitempty"`
-	// First and FirstLog are the ids in the first attempt, where they differ.
+	// First and FirstLog are the ids in the first attempt, if they differ.
 	First    string `json:"first,omitempty"`
 	FirstLog string `json:"first_log,omitempty"`
 }
 
-// parts are all of the run's, in their order.
+// parts iterates over the parts of the run: init, steps, cleanup.
 func (n *run) parts(yield func(int, *step) bool) {
 	if !yield(0, &n.init) {
 		return
@@ -90,7 +90,7 @@ func (n *run) parts(yield func(int, *step) bool) {
 	yield(len(n.steps)+1, &n.cleanup)
 }
 
-// MarshalJSON writes all of the run.
+// MarshalJSON returns the complete run.
 func (n *run) MarshalJSON() ([]byte, error) {
 	s := savedRun{
 		Stage: n.Stage, Account: n.account, Order: n.order, Digest: n.digest, Timeout: n.timeout,
@@ -114,7 +114,7 @@ func (n *run) MarshalJSON() ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// UnmarshalJSON reads what MarshalJSON has written.
+// UnmarshalJSON parses the output of MarshalJSON.
 func (n *run) UnmarshalJSON(b []byte) error {
 	var s savedRun
 	if err := json.Unmarshal(b, &s); err != nil {
@@ -158,7 +158,7 @@ func (c *core) Save(to io.Writer) error {
 		Version: saved, Settings: c.set, Order: c.order, Stages: len(c.stages), Tasks: len(c.tasks), Schedules: len(c.schedules), Leader: c.leader, Events: map[string]uint64{},
 	}
 	for account, f := range c.feeds {
-		if f.last > 0 { // whoever asked for one made the others
+		if f.last > 0 { // asking for events creates empty feeds
 			head.Events[account] = f.last
 		}
 	}
@@ -186,8 +186,8 @@ func (c *core) Save(to io.Writer) error {
 	return w.Flush()
 }
 
-// Load replaces the state by one that Save has written. Whoever waits for
-// something looks again.
+// Load replaces the state by one that Save has written. Waiting calls read the new
+// state.
 func (c *core) Load(from io.Reader) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -247,7 +247,7 @@ func (c *core) Load(from io.Reader) error {
 	return nil
 }
 
-// maxRecord is far more than a stage can have.
+// maxRecord is far larger than any stage.
 const maxRecord = 1 << 31
 
 func writeRecord(w *bufio.Writer, v any) error {

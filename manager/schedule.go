@@ -13,41 +13,42 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Schedule submits a stage or a single task again and again (SPEC Q6). Each time
-// it is submitted once, however many managers there are.
+// Schedule submits a stage or a single task at certain times (rule Q6). Several
+// managers on one store submit once for each time.
 type Schedule struct {
 	// ID is unique among the account's schedules.
 	ID string `json:"id"`
-	// Name is for people.
+	// Name is a description for people.
 	Name string `json:"name,omitempty"`
-	// Cron says when: five fields (minute, hour, day of the month, month, day of the
-	// week), six with seconds before them, or @hourly, @daily, @weekly, @monthly,
-	// @yearly, "@every 90m".
+	// Cron is the schedule's times. It has five fields (minute, hour, day of the
+	// month, month, day of the week), or six with seconds in front. It may also be
+	// @hourly, @daily, @weekly, @monthly, @yearly, or an interval like "@every 90m".
 	Cron string `json:"cron"`
-	// TimeZone is that of Cron, by its IANA name. Defaults to UTC. A time that a
-	// clock change leaves out does not come that day; one that comes twice counts
+	// TimeZone is the IANA name of the time zone of Cron. Defaults to UTC. A time
+	// that a clock change skips is left out that day. A time that comes twice counts
 	// once.
 	TimeZone string `json:"time_zone,omitempty"`
-	// Missed says what becomes of times at which no manager was there, more than a
-	// minute long: "once", one run for all of them; "skip", none; "all", one for
-	// each, at most 100. Defaults to once.
+	// Missed decides about times that are more than a minute past, because no
+	// manager was running. "once" submits one run for all of them, "skip" none, and
+	// "all" one for each of the newest 100. Defaults to once.
 	Missed string `json:"missed,omitempty"`
-	// Overlap says what happens when the run before has not ended: "allow" another
-	// one, or "skip" it. Defaults to allow.
+	// Overlap decides what happens if the previous run has not ended. "allow"
+	// submits another one, "skip" does not. Defaults to allow.
 	Overlap string `json:"overlap,omitempty"`
-	// Paused schedules submit nothing. Times that pass meanwhile do not count as
-	// missed.
+	// Paused disables the schedule. Times that pass while it is paused do not count
+	// as missed.
 	Paused bool `json:"paused,omitempty"`
-	// Stage is the JSON of a [StageRequest], or Task that of a [TaskRequest]: one of
-	// them. Their id is the schedule's and the time, like nightly-20060102T150405Z.
+	// Stage is the JSON of a [StageRequest], Task that of a [TaskRequest]. Exactly
+	// one of them is set. The id of each run is the schedule's id and the time, like
+	// nightly-20060102T150405Z.
 	Stage json.RawMessage `json:"stage,omitempty"`
 	Task  json.RawMessage `json:"task,omitempty"`
 
-	// Next is when it is due, zero while it is paused. The manager sets it and what
-	// follows.
+	// Next is when the schedule is due next. It is zero while the schedule is
+	// paused. The manager sets Next and the fields below.
 	Next time.Time `json:"next,omitzero"`
-	// Last is the time that was due last, and LastID the stage or task that was
-	// submitted for it, unless LastError says why there was none.
+	// Last is the last time that was due. LastID is the id of its stage or task.
+	// LastError is the reason if there is none.
 	Last      time.Time `json:"last,omitzero"`
 	LastID    string    `json:"last_id,omitempty"`
 	LastError string    `json:"last_error,omitempty"`
@@ -63,18 +64,19 @@ const (
 )
 
 const (
-	// lateness is how late a time may be met and not be missed.
+	// lateness is how late a run may start without counting as missed.
 	lateness = time.Minute
-	// maxMissed bounds the runs for times that were missed.
+	// maxMissed is the largest number of runs for missed times.
 	maxMissed = 100
-	// maxSchedules bounds those of all accounts: each command looks at them all.
+	// maxSchedules bounds the schedules of all accounts, because the loop looks at
+	// all of them.
 	maxSchedules = 10_000
 )
 
 var cronSyntax = cron.NewParser(
 	cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-// after is the first time that is due after another one, zero if there is none.
+// after returns the first time after t at which the schedule is due.
 func (s *Schedule) after(t time.Time) (time.Time, error) {
 	zone, err := time.LoadLocation(cmp.Or(s.TimeZone, "UTC"))
 	if err != nil {
@@ -136,8 +138,8 @@ func (m *Manager) SetSchedule(ctx context.Context, account string, s Schedule) (
 	return *r.schedule, nil
 }
 
-// checkMembers refuses unknown members in the stage or task, and an empty stage. A
-// schedule that an older version has saved is not checked: it goes on as it was.
+// checkMembers refuses unknown members in the stage or task, and an empty stage. It
+// applies to new schedules only: saved schedules of an older version keep running.
 func (s *Schedule) checkMembers() error {
 	known := knownShapes()
 	if err := cmp.Or(known.stage.check(s.Stage, "stage"), known.task.check(s.Task, "task")); err != nil || len(s.Stage) == 0 {
@@ -150,20 +152,20 @@ func (s *Schedule) checkMembers() error {
 	return req.checkNotEmpty()
 }
 
-// fireCommand has a schedule submit what is due.
+// fireCommand makes a schedule submit its stage or task.
 type fireCommand struct {
 	ID string `json:"id"`
-	// Due is the time that it is for, and Next the one that comes after it. They were
-	// found out by the manager that sends this: time zones are no part of the state.
+	// Due is the time that the command is for. Next is the time after it. The sender
+	// computes both, because the rules for time zones differ between machines.
 	Due  time.Time `json:"due"`
 	Next time.Time `json:"next"`
-	// Stage or Task is what to submit; neither for a time that is left out.
+	// Stage or Task is the submission. Neither is set for a time that is left out.
 	Stage *run               `json:"stage,omitempty"`
 	Task  *submitTaskCommand `json:"task,omitempty"`
 	Error string             `json:"error,omitempty"`
 }
 
-// submission makes what a schedule submits for a time.
+// submission returns the command by which a schedule submits for a time.
 func (m *Manager) submission(ctx context.Context, account string, s *Schedule, due time.Time) (*fireCommand, error) {
 	if (len(s.Stage) == 0) == (len(s.Task) == 0) {
 		return nil, fmt.Errorf("%w: a schedule needs a stage or a task, one of them", ErrInvalid)
@@ -193,7 +195,7 @@ func (m *Manager) submission(ctx context.Context, account string, s *Schedule, d
 	return f, err
 }
 
-// discard drops what was prepared and is not submitted.
+// discardSpans drops the spans of a submission that is not sent.
 func (m *Manager) discard(f *fireCommand) {
 	if f.Stage != nil {
 		m.drop(f.Stage.trace)
@@ -203,9 +205,7 @@ func (m *Manager) discard(f *fireCommand) {
 	}
 }
 
-// fireDue has all schedules that are due submit what they are to. Other managers
-// may be doing the same: the first one counts. It is false when the store did not
-// let it.
+// fireDue fires all schedules that are due. It reports false if the store failed.
 func (m *Manager) fireDue(ctx context.Context) bool {
 	for _, k := range m.core.due(m.journal.Now()) {
 		if err := m.fire(ctx, k); err != nil {
@@ -216,7 +216,7 @@ func (m *Manager) fireDue(ctx context.Context) bool {
 	return true
 }
 
-// fire does it for one schedule, until nothing is due.
+// fireSchedule fires one schedule until it is no longer due.
 func (m *Manager) fire(ctx context.Context, k key) error {
 	for range maxMissed + 2 {
 		s, ok := m.core.schedule(k)
@@ -239,7 +239,7 @@ func (m *Manager) fire(ctx context.Context, k key) error {
 	return nil
 }
 
-// plan decides what becomes of the time at which a schedule was due.
+// nextFire returns the command for the time at which a schedule is due.
 func (m *Manager) plan(ctx context.Context, account string, s *Schedule, now time.Time) (*fireCommand, error) {
 	late := now.Sub(s.Next) > lateness
 	next, err := s.after(now)
@@ -255,15 +255,15 @@ func (m *Manager) plan(ctx context.Context, account string, s *Schedule, now tim
 		}
 	}
 	f, err := m.submission(ctx, account, s, s.Next)
-	if err != nil { // it was right when it was set
+	if err != nil { // the submission was valid when the schedule was set
 		f = &fireCommand{ID: s.ID, Due: s.Next, Error: err.Error()}
 	}
 	f.Next = next
 	return f, nil
 }
 
-// following is the time after the one that is due, but leaves out those that are
-// more than maxMissed ago.
+// following returns the time after the one that is due. It skips all but the newest
+// maxMissed missed times.
 func (s *Schedule) following(now time.Time) (time.Time, error) {
 	next, err := s.after(s.Next)
 	if err != nil || next.After(now) {
@@ -282,7 +282,7 @@ func (s *Schedule) following(now time.Time) (time.Time, error) {
 	return newest[0], nil
 }
 
-// fire carries out a fireCommand. It existed when another manager was first, or
+// fire executes a fireCommand. Existed is true if another manager was first, or if
 // nothing was submitted.
 func (c *core) fire(account string, f *fireCommand) (existed bool) {
 	s := c.schedules[key{account, f.ID}]
@@ -311,7 +311,7 @@ func (c *core) fire(account string, f *fireCommand) (existed bool) {
 	return existed || err != nil
 }
 
-// runs tells whether a stage or single task has not ended.
+// isRunning reports whether a stage or single task has not ended.
 func (c *core) runs(account, id string) bool {
 	if n := c.stages[key{account, id}]; n != nil {
 		return !n.Status.Ended()
@@ -338,7 +338,7 @@ func (c *core) setSchedule(account string, s Schedule) (*Schedule, error) {
 	return &shown, nil
 }
 
-// poke makes the manager's loop look at what is due.
+// wakeLoop makes the manager's loop check for due work.
 func (c *core) poke() {
 	select {
 	case c.woken <- struct{}{}:
@@ -346,7 +346,7 @@ func (c *core) poke() {
 	}
 }
 
-// due are the schedules that are due.
+// dueSchedules returns the schedules that are due.
 func (c *core) due(now time.Time) []key {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -360,7 +360,8 @@ func (c *core) due(now time.Time) []key {
 	return out
 }
 
-// nextSchedule is when a schedule is due next; false is never.
+// nextSchedule returns when the next schedule is due. It reports false if there is
+// none.
 func (c *core) nextSchedule() (at time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -381,7 +382,7 @@ func (c *core) schedule(k key) (Schedule, bool) {
 	return Schedule{}, false
 }
 
-// Schedule is a schedule. It fails with [ErrNotFound].
+// Schedule returns a schedule. It fails with [ErrNotFound].
 func (m *Manager) Schedule(account, id string) (Schedule, error) {
 	if s, ok := m.core.schedule(key{account, id}); ok {
 		return s, nil
@@ -389,7 +390,7 @@ func (m *Manager) Schedule(account, id string) (Schedule, error) {
 	return Schedule{}, fmt.Errorf("schedule %q: %w", id, ErrNotFound)
 }
 
-// Schedules are an account's schedules, by their ids.
+// Schedules returns an account's schedules, ordered by id.
 func (m *Manager) Schedules(account string) []Schedule {
 	c := m.core
 	c.mu.Lock()
@@ -404,15 +405,15 @@ func (m *Manager) Schedules(account string) []Schedule {
 	return out
 }
 
-// DeleteSchedule removes a schedule. What it has submitted goes on. It fails with
-// [ErrNotFound].
+// DeleteSchedule removes a schedule. Its submitted stages and tasks continue. It
+// fails with [ErrNotFound].
 func (m *Manager) DeleteSchedule(ctx context.Context, account, id string) error {
 	_, err := m.do(ctx, &command{Account: account, DeleteSchedule: &idCommand{id}})
 	return err
 }
 
-// TriggerSchedule submits what a schedule submits, now and besides its times, and
-// returns the id of the stage or task. It fails with [ErrNotFound].
+// TriggerSchedule submits the schedule's stage or task now, in addition to its
+// times. It returns the id of the stage or task. It fails with [ErrNotFound].
 func (m *Manager) TriggerSchedule(ctx context.Context, account, id string) (string, error) {
 	s, err := m.Schedule(account, id)
 	if err != nil {
@@ -433,7 +434,7 @@ func (m *Manager) TriggerSchedule(ctx context.Context, account, id string) (stri
 		m.discard(f)
 	}
 	if errors.Is(err, ErrConflict) {
-		return made, nil // twice in a second
+		return made, nil // a second trigger within one second has the same id
 	}
 	return made, err
 }

@@ -12,11 +12,10 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// What comes after what in a stage: the init, the steps in their order, the
-// cleanup, always. All of it happens in follow, which follows the queue's events
-// one at a time.
+// The order of a stage is the init, the steps, and always the cleanup. handleEvent
+// drives it: it handles the queue's events one at a time.
 
-// follow follows one event.
+// handleEvent handles one event of the queue.
 func (c *core) follow(e *queue.Event) {
 	switch e.Kind {
 	case queue.Lost:
@@ -60,7 +59,7 @@ func (c *core) follow(e *queue.Event) {
 	}
 }
 
-// started notes that a delegate has a part of the stage.
+// partStarted records that a delegate has acquired a part of the stage.
 func (c *core) started(n *run, e *queue.Event) {
 	p := n.part(e.Task)
 	if p == nil {
@@ -79,7 +78,7 @@ func (c *core) started(n *run, e *queue.Event) {
 	c.publishStep(n, p)
 }
 
-// part finds the part of a stage that a task is for.
+// partOf returns the part of a stage that a task belongs to, or nil.
 func (n *run) part(id string) *step {
 	switch id {
 	case n.init.TaskID:
@@ -95,7 +94,7 @@ func (n *run) part(id string) *step {
 	return nil
 }
 
-// ended notes how a part has ended and does what follows.
+// partEnded records the end of a part and starts the next one.
 func (c *core) ended(n *run, e *queue.Event) {
 	p := n.part(e.Task)
 	if p == nil {
@@ -108,7 +107,7 @@ func (c *core) ended(n *run, e *queue.Event) {
 	}
 	switch {
 	case n.Status.Ended():
-		// A cleanup that waited for its delegate's return: only itself to tell of.
+		// This cleanup waited for its delegate's return. The stage has ended before.
 	case e.Result.Outcome == queue.Abandoned:
 		c.abandoned(n, p)
 	case p.kind == task.Cleanup:
@@ -117,7 +116,7 @@ func (c *core) ended(n *run, e *queue.Event) {
 		c.waited(n.trace, e.At)
 		n.fail(p)
 		n.skip()
-		n.cleanup.Status = Skipped // nothing was made anywhere
+		n.cleanup.Status = Skipped // no delegate has created anything
 		c.finish(n)
 	default:
 		if p.Status != Success {
@@ -127,7 +126,7 @@ func (c *core) ended(n *run, e *queue.Event) {
 	}
 }
 
-// record notes a task's result.
+// recordResult stores the result of the part's task.
 func (p *step) record(e *queue.Event) {
 	p.EndedAt = e.At
 	p.Error = e.Result.Error
@@ -136,7 +135,7 @@ func (p *step) record(e *queue.Event) {
 	p.ExitCode, p.OutputVars, p.Outputs, p.Artifact, p.Tests = f.exitCode, f.outputVars, f.outputs, f.artifact, f.tests
 }
 
-// statusOf is the status of what has ended.
+// statusOf returns the status for an outcome.
 func statusOf(o queue.Outcome) Status {
 	switch o {
 	case queue.Success:
@@ -150,7 +149,7 @@ func statusOf(o queue.Outcome) Status {
 	}
 }
 
-// fail notes the first failure of a stage: it decides the stage's status.
+// recordFailure stores the first failure of a stage. It decides the stage's status.
 func (n *run) fail(p *step) {
 	if n.failed != "" {
 		return
@@ -160,11 +159,11 @@ func (n *run) fail(p *step) {
 	if p.kind == task.Execute {
 		name = fmt.Sprintf("step %q", p.ID)
 	}
-	// Delegates tend to say which step they mean, too.
+	// Delegates often repeat the name of the step.
 	n.Error = cmp.Or(n.Error, name+": "+strings.TrimPrefix(p.Error, name+": "))
 }
 
-// proceed gives the delegate what comes next.
+// startNext sends the next part of the stage to its delegate.
 func (c *core) proceed(n *run) {
 	for n.next < len(n.steps) {
 		p := &n.steps[n.next]
@@ -178,7 +177,7 @@ func (c *core) proceed(n *run) {
 	c.send(n, &n.cleanup)
 }
 
-// runs tells whether a step is to run as things stand.
+// shouldRun reports whether a step runs, given the stage's progress.
 func (n *run) runs(p *step) bool {
 	if n.stopping != "" || n.init.Status != Success {
 		return false
@@ -193,25 +192,25 @@ func (n *run) runs(p *step) bool {
 	}
 }
 
-// send gives the stage's delegate a part.
+// sendPart adds a part to the queue, for the stage's delegate.
 func (c *core) send(n *run, p *step) {
 	n.current = p
 	err := c.queue.Append(n.account, n.ID, p.task(n, n.variant))
 	if err == nil {
 		return
 	}
-	// The queue does not know the stage, or its task's random id is taken.
+	// The queue does not know the stage, or its random task id is taken.
 	p.Status, p.Error = Failure, err.Error()
 	n.fail(p)
 	n.skip()
 	c.finish(n)
 }
 
-// abandoned ends a stage whose delegate is gone. When the delegate comes back, a
-// cleanup waits for it.
+// delegateLost ends a stage whose delegate is lost. The stage leaves a cleanup for
+// the delegate's return.
 func (c *core) abandoned(n *run, p *step) {
 	n.lost = true
-	if p.kind != task.Cleanup { // otherwise all that mattered has ended
+	if p.kind != task.Cleanup { // otherwise the steps have ended before
 		n.fail(p)
 	}
 	n.skip()
@@ -225,14 +224,14 @@ func (c *core) abandoned(n *run, p *step) {
 	c.finish(n)
 }
 
-// skip marks the steps that will not run any more.
+// skipRemaining marks the steps that will not run as skipped.
 func (n *run) skip() {
 	for ; n.next < len(n.steps); n.next++ {
 		n.steps[n.next].Status = Skipped
 	}
 }
 
-// finish ends a stage and frees its slot.
+// finish ends a stage and frees its slot, or starts another attempt.
 func (c *core) finish(n *run) {
 	if c.again(n) {
 		return
@@ -240,7 +239,7 @@ func (c *core) finish(n *run) {
 	n.current = nil
 	n.Status = cmp.Or(n.stopping, n.failed, Success)
 	n.EndedAt = c.at
-	n.init.data, n.cleanup.data = nil, nil // the payloads are done with, and may be large
+	n.init.data, n.cleanup.data = nil, nil // payloads may be large
 	for i := range n.steps {
 		n.steps[i].data = nil
 	}
@@ -251,11 +250,11 @@ func (c *core) finish(n *run) {
 	status, started, ended := n.Status, n.StartedAt, n.EndedAt
 	c.count(n.account, func(s *Stats) { s.Stages.end(status, started, ended) })
 	c.over(n.trace, n.Status, n.DelegateID, n.EndedAt)
-	_ = c.queue.Release(n.account, n.ID) // all its tasks have ended, or are detached
+	_ = c.queue.Release(n.account, n.ID) // all its tasks have ended or are detached
 }
 
-// stop makes a stage end early: the part that runs is aborted, then comes the
-// cleanup. A stage that is being cleaned up has its status already.
+// stop ends a stage early: it aborts the running part, after which the cleanup runs.
+// A stage that runs its cleanup already has its status.
 func (c *core) stop(n *run, why Status, reason string) {
 	if n.stopping != "" || n.Status.Ended() || n.current == &n.cleanup {
 		return

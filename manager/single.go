@@ -14,27 +14,29 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// TaskRequest describes a single task: one that belongs to no stage and holds no
-// slot. As JSON it is the task, as PROTOCOL 1 and 2 describe it, with the fields
-// below next to the task's own; what the manager does not know goes to the
-// delegate as it is.
+// TaskRequest describes a single task. It belongs to no stage and uses no slot. Its
+// JSON is the JSON of the task (docs/protocol.md, sections 1 and 2) with the fields
+// below as further members. Members that the manager does not know are passed to the
+// delegate.
 type TaskRequest struct {
-	// Task is what is sent. Its Type is required. An empty ID lets the manager
-	// choose; a Timeout of 0 is [Config.TaskTimeout]. Async is set from Sync.
+	// Task is the task for the delegate. Type is required. If ID is empty, the
+	// manager chooses one. A Timeout of 0 means [Config.TaskTimeout]. Sync
+	// determines Async.
 	Task task.Task
-	// Selectors and Priority are those of a [StageRequest].
+	// Selectors and Priority have the same meaning as in [StageRequest].
 	Selectors []string
 	Priority  string
-	// QueueTimeout bounds the wait for a delegate. 0 is the task's time-out.
+	// QueueTimeout bounds the wait for a delegate. 0 means the task's time-out.
 	QueueTimeout task.Millis
-	// Retry says when the task is submitted again. Nil is never.
+	// Retry is the policy for submitting the task again. Nil means never.
 	Retry *Retry
-	// Sync says that the submitter waits. Over HTTP the call is then held until
-	// the task has ended, at most for [Config.MaxSync]; in Go, call [Manager.WaitTask].
+	// Sync means that the submitter waits for the result. Over HTTP, the call
+	// returns when the task has ended, or after [Config.MaxSync]. In Go, call
+	// [Manager.WaitTask].
 	Sync bool
 }
 
-// control are the members that are the manager's alone.
+// control holds the members that are meant for the manager.
 type control struct {
 	Selectors    []string    `json:"selectors,omitempty"`
 	Priority     string      `json:"priority,omitempty"`
@@ -44,7 +46,7 @@ type control struct {
 	Retry        *Retry      `json:"retry,omitempty"`
 }
 
-// UnmarshalJSON reads the task and the manager's members from one object.
+// UnmarshalJSON splits the object into the task and the manager's members.
 func (t *TaskRequest) UnmarshalJSON(b []byte) error {
 	var c control
 	if err := json.Unmarshal(b, &c); err != nil {
@@ -69,7 +71,7 @@ func (t *TaskRequest) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// MarshalJSON writes the task and the manager's members as one object.
+// MarshalJSON joins the task and the manager's members in one object.
 func (t TaskRequest) MarshalJSON() ([]byte, error) {
 	b, err := json.Marshal(&t.Task)
 	if err != nil {
@@ -95,43 +97,44 @@ type Task struct {
 	ID     string `json:"id"`
 	Type   string `json:"type"`
 	Status Status `json:"status"`
-	// Reason says why it is queued.
+	// Reason explains why the task is queued.
 	Reason string `json:"reason,omitempty"`
-	// Error says why it has not succeeded.
+	// Error explains why the task did not succeed.
 	Error string `json:"error_msg,omitempty"`
-	// Code and Data are the delegate's answer, absent without one.
+	// Code and Data are the delegate's answer. They are absent without one.
 	Code task.Code       `json:"code,omitempty"`
 	Data json.RawMessage `json:"data,omitempty"`
-	// DelegateID is the delegate that has it or had it last.
+	// DelegateID is the delegate that runs the task or ran it last.
 	DelegateID string `json:"delegate_id,omitempty"`
-	// Attempts counts the runs before this one, see [Retry]; SubmittedAt and what
-	// follows are those of this one.
+	// Attempts is the number of earlier attempts, see [Retry]. SubmittedAt and the
+	// fields below describe the current attempt.
 	Attempts    int       `json:"attempts,omitempty"`
 	SubmittedAt time.Time `json:"submitted_at"`
 	StartedAt   time.Time `json:"started_at,omitzero"`
 	EndedAt     time.Time `json:"ended_at,omitzero"`
 }
 
-// single is a single task: what the queue does not know of it. The core's lock
-// guards it.
+// single is the part of a single task's state that the queue does not have. The
+// core's lock guards it.
 type single struct {
 	Digest  string    `json:"digest"`
 	Trace   tracing   `json:"trace,omitzero"`
 	Started time.Time `json:"started,omitzero"`
 
-	// Retry, and what is submitted again, until the end.
+	// Retry and Work describe how to submit the task again. They are dropped at its
+	// end.
 	Retry    *Retry      `json:"retry,omitempty"`
 	Work     *singleWork `json:"work,omitempty"`
 	Attempts int         `json:"attempts,omitempty"`
-	Current  string      `json:"current,omitempty"` // the id of the later attempt
+	Current  string      `json:"current,omitempty"` // the id of the current attempt, after the first
 }
 
-// again tells whether this is not the first attempt.
+// isRetried reports whether the current attempt is not the first.
 func (t *single) again() bool { return t.Current != "" }
 
-// SubmitTask queues a single task. When the account has the same task under the
-// id already, it returns that one. It fails with [ErrInvalid], and with
-// [ErrConflict] when the id belongs to something else.
+// SubmitTask queues a single task. If the account already has the same task under
+// the id, SubmitTask returns that one. It fails with [ErrInvalid], and with
+// [ErrConflict] if something else has the id.
 func (m *Manager) SubmitTask(ctx context.Context, account string, req TaskRequest) (Task, error) {
 	t, _, err := m.submitTask(ctx, account, req)
 	return t, err
@@ -158,7 +161,7 @@ func (m *Manager) submitTask(ctx context.Context, account string, req TaskReques
 	return t, r.existed, err
 }
 
-// submitTask makes a single task known, unless it is.
+// submitTask adds a single task, unless it exists.
 func (c *core) submitTask(account string, s *submitTaskCommand) (existed bool, err error) {
 	k := key{account, s.Task.ID}
 	if old := c.tasks[k]; old != nil {
@@ -188,8 +191,8 @@ func (w *singleWork) queued(notBefore time.Time) *queue.Work {
 	}
 }
 
-// submitAgain submits a task that has ended once more, under an id of its own, if
-// its policy says so.
+// retryTask submits an ended task once more under a new id, if its policy allows it.
+// It reports whether it did.
 func (c *core) submitAgain(k key, t *single, o queue.Outcome) bool {
 	why := map[queue.Outcome]string{queue.Abandoned: OnLost, queue.TimedOut: OnTimeout, queue.Failure: OnFailure}[o]
 	if t.Retry == nil || t.Started.IsZero() || t.Attempts+1 >= t.Retry.MaxAttempts || !slices.Contains(t.Retry.On, why) {
@@ -210,8 +213,8 @@ func (c *core) submitAgain(k key, t *single, o queue.Outcome) bool {
 	return true
 }
 
-// taskOf finds the single task that a work is an attempt of; nil for one that is
-// over, with another one after it.
+// taskOf returns the single task that a work item is an attempt of. It returns nil
+// if a later attempt has replaced the work item.
 func (c *core) taskOf(work key) (key, *single) {
 	k := work
 	if id, ok := c.attempts[work]; ok {
@@ -231,7 +234,7 @@ func (c *core) forgetTask(work key) {
 	delete(c.attempts, work)
 }
 
-// newTask checks a request.
+// newTask checks a request and returns the command that submits it.
 func (m *Manager) newTask(account string, req *TaskRequest) (*submitTaskCommand, error) {
 	priority, err := m.check(account, req.Task.ID, &req.Priority, &req.Selectors, req.Task.Timeout, req.QueueTimeout)
 	if err != nil {
@@ -250,7 +253,7 @@ func (m *Manager) newTask(account string, req *TaskRequest) (*submitTaskCommand,
 	}
 	body.Async = !req.Sync
 	body.Timeout = cmp.Or(body.Timeout, millis(m.cfg.TaskTimeout))
-	body.Traceparent, body.Tracestate = "", "" // who submits the same again does it in another trace
+	body.Traceparent, body.Tracestate = "", "" // the same submission may come in another trace
 	req.Task = body
 	sum, err := digest(*req)
 	if err != nil {
@@ -266,14 +269,14 @@ func (m *Manager) newTask(account string, req *TaskRequest) (*submitTaskCommand,
 	}, nil
 }
 
-// Task is the state of a single task. It fails with [ErrNotFound].
+// Task returns the state of a single task. It fails with [ErrNotFound].
 func (m *Manager) Task(account, id string) (Task, error) {
 	t, _, err := m.core.task(account, id)
 	return t, err
 }
 
-// freshTask is a single task's state, also when another manager took it a moment
-// ago.
+// syncedTask returns a single task's state. If this process does not know the task,
+// it first reads the store, because another manager may have just accepted it.
 func (m *Manager) freshTask(ctx context.Context, account, id string) (Task, error) {
 	t, err := m.Task(account, id)
 	if err != nil && m.journal.Sync(ctx) == nil {
@@ -282,13 +285,13 @@ func (m *Manager) freshTask(ctx context.Context, account, id string) (Task, erro
 	return t, err
 }
 
-// task is a single task's state and a channel that is closed when it has ended,
-// or has to be looked at again.
+// task returns a single task's state, and a channel that is closed when the caller
+// has to call task again: the task has ended, or the state was reloaded.
 func (c *core) task(account, id string) (Task, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one := c.tasks[key{account, id}]
-	if one == nil { // the tasks of a stage are the stage's business
+	if one == nil { // tasks of stages are not single tasks
 		return Task{}, nil, fmt.Errorf("task %q: %w", id, ErrNotFound)
 	}
 	current := cmp.Or(one.Current, id)
@@ -314,9 +317,9 @@ func (c *core) task(account, id string) (Task, <-chan struct{}, error) {
 	return t, s.Done, nil
 }
 
-// WaitTask waits until a single task has ended. When ctx ends or the manager
-// closes before that, it returns the state of that moment with an error. It also
-// fails with [ErrNotFound].
+// WaitTask waits until a single task has ended. If ctx ends or the manager closes
+// first, it returns the current state and an error. It also fails with
+// [ErrNotFound].
 func (m *Manager) WaitTask(ctx context.Context, account, id string) (Task, error) {
 	if _, err := m.freshTask(ctx, account, id); err != nil {
 		return Task{}, err
@@ -335,9 +338,9 @@ func (m *Manager) WaitTask(ctx context.Context, account, id string) (Task, error
 	}
 }
 
-// AbortTask aborts a single task: at once while no delegate has it, otherwise it
-// ends with the delegate's answer, or after [Config.AbortGrace]. One that has
-// ended stays as it is. It fails with [ErrNotFound].
+// AbortTask aborts a single task. A queued task ends at once. Otherwise the task
+// ends with the delegate's answer, or after [Config.AbortGrace]. An ended task does
+// not change. AbortTask fails with [ErrNotFound].
 func (m *Manager) AbortTask(ctx context.Context, account, id string) (Task, error) {
 	if _, err := m.do(ctx, &command{Account: account, AbortTask: &idCommand{id}}); err != nil {
 		return Task{}, err
@@ -353,8 +356,8 @@ func (c *core) abortTask(account, id string) error {
 	return c.queue.Abort(account, cmp.Or(t.Current, id), "the task was aborted")
 }
 
-// followTask follows one event of a single task; the queue has all else that
-// there is to know.
+// handleTaskEvent handles an event of a single task. The queue holds the rest of the
+// task's state.
 func (c *core) followTask(work key, e *queue.Event) {
 	k, t := c.taskOf(work)
 	if t == nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Status is where a stage, a step or a single task stands.
+// Status is the status of a stage, a step or a single task.
 type Status string
 
-// The statuses. Skipped is for steps alone.
+// The statuses. Only steps can be [Skipped].
 const (
 	Queued  Status = "QUEUED"
 	Running Status = "RUNNING"
@@ -22,7 +22,7 @@ const (
 	Skipped Status = "SKIPPED"
 )
 
-// Ended tells whether the status is final.
+// Ended reports whether the status is final.
 func (s Status) Ended() bool { return s != "" && s != Queued && s != Running }
 
 // The values of [StepRequest.RunOn].
@@ -32,54 +32,57 @@ const (
 	RunOnAlways  = "always"
 )
 
-// StageRequest describes a stage: an init, steps one after the other, and a
-// cleanup, all on one delegate (SPEC T1, Q2).
+// StageRequest describes a stage: an init, steps that run one after the other, and a
+// cleanup, all on one delegate (rules T1 and Q2).
 type StageRequest struct {
-	// ID is unique among the account's stages and tasks. Empty lets the manager
-	// choose. Submitting the same again under the same id finds the first.
+	// ID is unique among the account's stages and tasks. If it is empty, the manager
+	// chooses one. A second submission of the same stage under the same id returns
+	// the first one.
 	ID   string `json:"id,omitempty"`
 	Name string `json:"name,omitempty"`
-	// Selectors must all be among the tags of the delegate, whose name is a tag
-	// too; case does not matter.
+	// Selectors must all be tags of the delegate. Its name counts as a tag. Case
+	// does not matter.
 	Selectors []string `json:"selectors,omitempty"`
-	// Priority is "NORMAL" or "HIGH". Empty is NORMAL.
+	// Priority is "NORMAL" or "HIGH". Empty means NORMAL.
 	Priority string `json:"priority,omitempty"`
-	// Infra says what the stage runs on, by the types of its tasks: "local",
-	// CI_DOCKER_* for a delegate that supports them, otherwise local_*; "vm", vm_* or
-	// else DLITE_CI_VM_*; "kubernetes", kubernetes_*. Empty is local.
+	// Infra is the infrastructure that the stage runs on. It determines the types of
+	// its tasks. "local" means CI_DOCKER_* for a delegate that supports them,
+	// otherwise local_*. "vm" means vm_*, otherwise DLITE_CI_VM_*. "kubernetes"
+	// means kubernetes_*. Empty means local.
 	Infra string `json:"infra,omitempty"`
-	// Timeout bounds the stage from its start, without its cleanup. 0 is no bound.
+	// Timeout bounds the stage from its start, without its cleanup. 0 means no
+	// bound.
 	Timeout task.Millis `json:"timeout_ms,omitempty"`
-	// QueueTimeout bounds the wait for a delegate. 0 is [Config.QueueTimeout].
+	// QueueTimeout bounds the wait for a delegate. 0 means [Config.QueueTimeout].
 	QueueTimeout task.Millis `json:"queue_timeout_ms,omitempty"`
-	// InitTimeout bounds the init. 0 is [Config.TaskTimeout].
+	// InitTimeout bounds the init. 0 means [Config.TaskTimeout].
 	InitTimeout task.Millis `json:"init_timeout_ms,omitempty"`
-	// Pipeline and Labels are for people, and for limits: see [Manager.SetLimit].
-	// There may be 20 labels.
+	// Pipeline and Labels describe the stage for people and for limits, see
+	// [Manager.SetLimit]. A stage may have 20 labels.
 	Pipeline string            `json:"pipeline,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`
-	// Retry says when the stage is run again. Nil is never.
+	// Retry is the policy for running the stage again. Nil means never.
 	Retry *Retry `json:"retry,omitempty"`
-	// Init is the JSON of a [stage.InitRequest], may be empty.
+	// Init is the JSON of a [stage.InitRequest]. It may be empty.
 	Init json.RawMessage `json:"init,omitempty"`
-	// Steps run in their order. There may be 10,000.
+	// Steps run in their order. A stage may have 10,000.
 	Steps []StepRequest `json:"steps,omitempty"`
-	// Cleanup is the JSON of a [stage.CleanupRequest], may be empty.
+	// Cleanup is the JSON of a [stage.CleanupRequest]. It may be empty.
 	Cleanup json.RawMessage `json:"cleanup,omitempty"`
 }
 
 // StepRequest describes a step.
 type StepRequest struct {
-	// ID is unique in the stage. Empty is "step" and its number, from 1.
+	// ID is unique in the stage. Empty means "step" and the step's number, from 1.
 	ID string `json:"id,omitempty"`
-	// Name is for people. Empty is the id.
+	// Name is a description for people. Empty means the id.
 	Name string `json:"name,omitempty"`
-	// Timeout bounds the step. 0 is the timeout in Data, which is in seconds, or
+	// Timeout bounds the step. 0 means the timeout in Data, which is in seconds, or
 	// else [Config.TaskTimeout].
 	Timeout task.Millis `json:"timeout_ms,omitempty"`
-	// RunOn says when the step runs: "success", as long as no step has failed;
-	// "failure", only after one has; or "always". Empty is success. No step runs
-	// after a failed init, an abort or the stage's time-out.
+	// RunOn decides whether the step runs: "success" if no step has failed,
+	// "failure" if one has, "always" in both cases. Empty means success. After a
+	// failed init, an abort or the stage's time-out no step runs.
 	RunOn string `json:"run_on,omitempty"`
 	// Data is the JSON of a [stage.ExecuteRequest].
 	Data json.RawMessage `json:"data"`
@@ -95,21 +98,22 @@ type Stage struct {
 	Infra     string            `json:"infra"`
 	Pipeline  string            `json:"pipeline,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
-	// Attempts are the runs before this one, see [Retry].
+	// Attempts are the earlier attempts, see [Retry].
 	Attempts []Attempt `json:"attempts,omitempty"`
-	// Place counts from 1 while the stage is queued; 0 otherwise (SPEC Q5).
+	// Place is the stage's place in the queue, from 1. It is 0 if the stage is not
+	// queued (rule Q5).
 	Place int `json:"place,omitempty"`
-	// Reason says why it is queued.
+	// Reason explains why the stage is queued.
 	Reason string `json:"reason,omitempty"`
-	// Error says why it has not succeeded.
+	// Error explains why the stage did not succeed.
 	Error string `json:"error_msg,omitempty"`
-	// DelegateID is the delegate that runs it or ran it.
+	// DelegateID is the delegate that runs the stage or ran it.
 	DelegateID string      `json:"delegate_id,omitempty"`
 	Init       StepState   `json:"init"`
 	Steps      []StepState `json:"steps"`
 	Cleanup    StepState   `json:"cleanup"`
-	// SubmittedAt, StartedAt (its init was acquired) and EndedAt are absent
-	// before they come.
+	// SubmittedAt, StartedAt and EndedAt are absent until they happen. A stage
+	// starts when a delegate acquires its init.
 	SubmittedAt time.Time `json:"submitted_at"`
 	StartedAt   time.Time `json:"started_at,omitzero"`
 	EndedAt     time.Time `json:"ended_at,omitzero"`
@@ -119,21 +123,22 @@ type Stage struct {
 type StepState struct {
 	ID   string `json:"id"`
 	Name string `json:"name,omitempty"`
-	// Status is QUEUED until a delegate has taken it.
+	// Status is QUEUED until a delegate has acquired the task.
 	Status Status `json:"status"`
 	TaskID string `json:"task_id,omitempty"`
-	// LogKey is the key of its log in its log service. An init has one too, for a
-	// clone's output and for why it failed; the log begins with the first word.
+	// LogKey is the key of the log in its log service. An init has a log too, for
+	// clone output and for the reason of a failure. The log begins with the first
+	// output.
 	LogKey string `json:"log_key,omitempty"`
-	// Error says why it has not succeeded.
+	// Error explains why the part did not succeed.
 	Error      string            `json:"error_msg,omitempty"`
 	ExitCode   int               `json:"exit_code"`
 	OutputVars map[string]string `json:"output_vars,omitempty"`
-	// Outputs are the declared outputs. The values of secret ones are not shown.
+	// Outputs are the declared outputs. Secret values are hidden.
 	Outputs []stage.Output `json:"outputs,omitempty"`
-	// Artifact is what the step left in its artifact file, base64 in JSON.
+	// Artifact is the content of the step's artifact file, base64 in JSON.
 	Artifact []byte `json:"artifact,omitempty"`
-	// Tests summarises the step's test reports.
+	// Tests summarizes the step's test reports.
 	Tests     *stage.TestSummary `json:"tests,omitempty"`
 	StartedAt time.Time          `json:"started_at,omitzero"`
 	EndedAt   time.Time          `json:"ended_at,omitzero"`

@@ -9,46 +9,46 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/queue"
 )
 
-// Stats counts what an account's stages and single tasks have done since the
-// manager was made, and tells what they do now.
+// accountStats counts the stages and single tasks of an account since the start of
+// the process, and describes its present state.
 type Stats struct {
 	Stages, Tasks WorkStats
-	// Requeued counts offers that were withdrawn, refused or not taken in time.
+	// Requeued counts offers that were withdrawn, refused or not acquired in time.
 	Requeued int64
 	// Retried counts stages that were run again.
 	Retried int64
 	// DelegatesLost counts delegates that stopped sending heartbeats.
 	DelegatesLost int64
 
-	// Waiting is what waits for a delegate, in no order.
+	// Waiting describes the work that waits for a delegate, in no order.
 	Waiting []queue.Waiting
-	// Delegates counts those that are known, by state.
+	// Delegates counts the known delegates by state.
 	Delegates map[DelegateState]int
-	// Slots are those of the delegates that are alive and have a bound; Unbounded
-	// counts those that have none. SlotsUsed are the stages that all delegates
-	// have, Running the tasks that they work on.
+	// Slots is the number of slots of the living delegates with a bound. Unbounded
+	// is the number of living delegates without one. SlotsUsed is the number of
+	// stages that all delegates have. Running is the number of tasks that they run.
 	Slots, Unbounded, SlotsUsed, Running int
 }
 
-// WorkStats counts stages or single tasks.
+// workStats counts stages or single tasks.
 type WorkStats struct {
 	Submitted int64
 	// Ended counts by final status.
 	Ended map[Status]int64
-	// Waits are the times from the submission, or from the last requeueing, until
-	// a delegate took them; Durations those from then to the end.
+	// Waits are the times from the submission, or the last requeueing, until a
+	// delegate acquired the work. Durations are the times from then to the end.
 	Waits, Durations Times
 }
 
-// Times is how many times were how long.
+// durations is a histogram of durations.
 type Times struct {
 	Count int64
 	Sum   time.Duration
-	// AtMost counts the times of at most each of [TimeBounds].
+	// AtMost counts the durations up to each of durationBounds.
 	AtMost [len(TimeBounds)]int64
 }
 
-// TimeBounds are the bounds by which [Times] counts.
+// durationBounds are the upper bounds of the histogram's buckets.
 var TimeBounds = [...]time.Duration{
 	time.Millisecond, 5 * time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond,
 	time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 8 * time.Hour,
@@ -64,8 +64,7 @@ func (t *Times) add(d time.Duration) {
 	}
 }
 
-// Stats returns the counts of an account; they are zero for one that there is
-// not. It may be called at any time.
+// stats returns the statistics of an account. They are zero for an unknown account.
 func (m *Manager) Stats(account string) Stats {
 	var st Stats
 	m.mu.Lock()
@@ -91,11 +90,11 @@ func (m *Manager) Stats(account string) Stats {
 	return st
 }
 
-// counts is an account's counters. The manager's lock guards it.
+// counts are an account's counters. The manager's lock guards them.
 type counts struct{ Stats }
 
-// count counts what happens, in the process that the command came from: the
-// counts of several managers add up.
+// count changes an account's counters, in the process that sent the command. So the
+// counters of several managers add up.
 func (c *core) count(account string, add func(*Stats)) {
 	c.later(func(m *Manager) {
 		m.mu.Lock()
@@ -110,7 +109,7 @@ func (c *core) count(account string, add func(*Stats)) {
 	})
 }
 
-// end counts a work's end; a zero start is that of one that never ran.
+// recordEnd counts an end. A zero start means that the work never ran.
 func (w *WorkStats) end(status Status, start, now time.Time) {
 	w.Ended[status]++
 	if !start.IsZero() {
@@ -118,7 +117,7 @@ func (w *WorkStats) end(status Status, start, now time.Time) {
 	}
 }
 
-// Store tells how large the store's log is; the zero value in memory.
+// storeStats returns the size of the store's log. It is zero for a state in memory.
 func (m *Manager) Store() journal.Stats {
 	if m.cfg.Store == nil {
 		return journal.Stats{}
@@ -126,7 +125,7 @@ func (m *Manager) Store() journal.Stats {
 	return m.journal.Stats()
 }
 
-// Accounts are the ids of the accounts, in no order.
+// Accounts returns the ids of the accounts, in no order.
 func (m *Manager) Accounts() []string {
 	out := make([]string, 0, len(m.secrets))
 	for id := range m.secrets {
@@ -135,9 +134,9 @@ func (m *Manager) Accounts() []string {
 	return out
 }
 
-// Ready tells whether the manager takes submissions and serves delegates: it is
-// not closed, and its store answers. It fails with [ErrClosed] or with what the
-// store says, and when ctx has ended.
+// Ready returns nil if the manager accepts submissions and serves delegates: it is
+// open and its store answers. Otherwise it returns [ErrClosed], the store's error,
+// or ctx's error.
 func (m *Manager) Ready(ctx context.Context) error {
 	select {
 	case <-m.closing:
@@ -150,11 +149,11 @@ func (m *Manager) Ready(ctx context.Context) error {
 	return m.journal.Ping(ctx)
 }
 
-// Alive returns when the manager's state can be had; a manager that is stuck does
-// not. A store that is away is no reason to end the process: see Ready. The error
-// is always nil.
+// Alive returns when the manager's lock is free. It does not return if the manager
+// is deadlocked. An unavailable store is no reason to restart the process, see
+// Ready. The error is always nil.
 func (m *Manager) Alive(context.Context) error {
-	m.core.mu.Lock()   // waits for whoever is stuck
+	m.core.mu.Lock()   // waits if the manager is deadlocked
 	m.core.mu.Unlock() //nolint:staticcheck // there is nothing to do with it
 	return nil
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// SubmitStage queues a stage. When the account has the same stage under the id
-// already, it returns that one. It fails with [ErrInvalid], and with
-// [ErrConflict] when the id belongs to something else.
+// SubmitStage queues a stage. If the account already has the same stage under the
+// id, SubmitStage returns that one. It fails with [ErrInvalid], and with
+// [ErrConflict] if something else has the id.
 func (m *Manager) SubmitStage(ctx context.Context, account string, req StageRequest) (Stage, error) {
 	s, _, err := m.submitStage(ctx, account, req)
 	return s, err
@@ -33,7 +33,7 @@ func (m *Manager) submitStage(ctx context.Context, account string, req StageRequ
 	if err != nil {
 		return Stage{}, false, err
 	}
-	trace, id := n.trace, n.ID // the run is the core's from here on
+	trace, id := n.trace, n.ID // the core owns the run from here on
 	r, err := m.do(ctx, &command{Account: account, SubmitStage: n})
 	if err != nil || r.existed {
 		m.drop(trace)
@@ -45,7 +45,7 @@ func (m *Manager) submitStage(ctx context.Context, account string, req StageRequ
 	return s, r.existed, err
 }
 
-// submitStage makes a run known, unless it is.
+// submitStage adds a run, unless it exists.
 func (c *core) submitStage(account string, n *run) (existed bool, err error) {
 	k := key{account, n.ID}
 	if old := c.stages[k]; old != nil {
@@ -67,7 +67,7 @@ func (c *core) submitStage(account string, n *run) (existed bool, err error) {
 	return false, nil
 }
 
-// work is what the queue has to know of a run.
+// queueWork returns the part of a run that the queue uses.
 func (n *run) work() *queue.Work {
 	w := &queue.Work{
 		ID: n.ID, Stage: true, Priority: priorities[n.Priority], Selectors: n.Selectors, Groups: n.groups,
@@ -79,7 +79,7 @@ func (n *run) work() *queue.Work {
 	return w
 }
 
-// newRun checks a request and prepares all that is sent for it.
+// newRun checks a request and prepares all payloads of the stage.
 func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) (*run, error) {
 	_, err := m.check(account, req.ID, &req.Priority, &req.Selectors, req.Timeout, req.QueueTimeout, req.InitTimeout)
 	if err != nil {
@@ -114,10 +114,10 @@ func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) 
 	return n, nil
 }
 
-// maxLabels bounds the labels of a stage.
+// maxLabels is the largest number of labels of a stage.
 const maxLabels = 20
 
-// completeLimits checks what bounds a stage, and says when it is run again.
+// completeLimits checks the pipeline, labels and retry policy and sets defaults.
 func (req *StageRequest) completeLimits() error {
 	if err := checkID("the pipeline", req.Pipeline); err != nil {
 		return err
@@ -141,8 +141,8 @@ func (req *StageRequest) completeLimits() error {
 	return req.Retry.complete()
 }
 
-// check checks what stages and single tasks have in common, and gives it its
-// usual form.
+// checkCommon checks the values that stages and single tasks have in common, and
+// normalizes them.
 func (m *Manager) check(account, id string, priority *string, selectors *[]string, timeouts ...task.Millis) (queue.Priority, error) {
 	if _, ok := m.secrets[account]; !ok {
 		return 0, fmt.Errorf("%w: there is no account %q", ErrInvalid, account)
@@ -166,15 +166,16 @@ func (m *Manager) check(account, id string, priority *string, selectors *[]strin
 
 var priorities = map[string]queue.Priority{"NORMAL": queue.Normal, "HIGH": queue.High}
 
-// maxID bounds, in bytes, ids that submitters choose: they travel in paths.
+// maxID is the longest id that a submitter may choose, in bytes. Ids are parts of
+// paths.
 const maxID = 256
 
-// maxSteps bounds the steps of a stage: an empty one takes three bytes of a
-// request and hundreds in memory.
+// maxSteps is the largest number of steps of a stage. An empty step takes three
+// bytes in a request, but hundreds in memory.
 const maxSteps = 10_000
 
-// checkID refuses an id that cannot be a segment of a path: no delegate could
-// acquire the task.
+// checkID refuses an id that cannot be a segment of a path. Delegates could not
+// acquire such a task.
 func checkID(what, id string) error {
 	switch {
 	case len(id) > maxID:
@@ -187,7 +188,7 @@ func checkID(what, id string) error {
 	return nil
 }
 
-// digest tells equal requests.
+// digest returns a hash by which equal requests are recognized.
 func digest(req any) (string, error) {
 	b, err := json.Marshal(req)
 	if err != nil {
@@ -197,8 +198,8 @@ func digest(req any) (string, error) {
 	return base64.RawStdEncoding.EncodeToString(sum[:]), nil
 }
 
-// prepare makes the payloads, and brings the request into the form that tells
-// equal ones.
+// prepare builds the payloads. It normalizes the request, so that equal requests
+// have equal digests.
 func (m *Manager) prepare(n *run, req *StageRequest) error {
 	var t ties
 	var err error
@@ -248,7 +249,7 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 	return err
 }
 
-// complete checks the i-th step and sets what it leaves out.
+// complete checks the step with index i and sets its defaults.
 func (s *StepRequest) complete(i int) error {
 	s.ID = cmp.Or(s.ID, fmt.Sprintf("step%d", i+1))
 	if err := checkID("the id of a step", s.ID); err != nil {

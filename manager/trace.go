@@ -13,29 +13,30 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// The spans of a stage, or of a single task (SPEC L3):
+// The spans of a stage or a single task (rule L3):
 //
 //	submit               the call, in the trace that its header traceparent names
 //	└ stage, or task     from the submission to the end
-//	  ├ queue wait       until a delegate takes it, and again when it comes back
-//	  └ acquire          the call that gives a task to a delegate
-//	    └ init, execute, cleanup, task: the delegate's, see router/tracing
+//	  ├ queue wait       until a delegate acquires it, and again after a requeue
+//	  └ acquire          the call that assigns a task to a delegate
+//	    └ init, execute, cleanup, task: the delegate's spans, see router/tracing
 //
-// A task names its stage's span until it is acquired, and its acquire's from then
-// on. None has anything of what a submitter wants done, but for ids.
+// A task names the span of its stage until it is acquired, and then the span of its
+// acquire call. Spans contain ids, but no other part of a submission.
 
 const (
-	// scope names who makes the spans.
+	// scope is the name of the tracer.
 	scope            = "github.com/delegate-io/dlite/manager"
 	accountAttribute = "dlite.account"
 )
 
-// extract is r's context with the span that its headers name.
+// traceContext returns the request's context, with the span that its headers name.
 func extract(r *http.Request) context.Context {
 	return propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 }
 
-// inTrace is ctx in the trace that a task names, unless it is in one already.
+// taskTraceContext returns ctx in the trace that a task names, unless ctx already
+// has a trace.
 func inTrace(ctx context.Context, t *task.Task) context.Context {
 	parent, state := t.TraceContext()
 	if parent == "" || trace.SpanContextFromContext(ctx).IsValid() {
@@ -44,13 +45,14 @@ func inTrace(ctx context.Context, t *task.Task) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": parent, "tracestate": state})
 }
 
-// startSubmit begins the span of a submission.
+// startSubmit starts the span of a submission.
 func (m *Manager) startSubmit(ctx context.Context, account string) (context.Context, trace.Span) {
 	return m.tracer.Start(ctx, "submit", trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(attribute.String(accountAttribute, account)))
 }
 
-// endSubmit ends it. What was wrong with a submission may quote it.
+// endSubmit ends the span of a submission. It leaves out the error, which may quote
+// the submission.
 func endSubmit(span trace.Span, err error) {
 	if err != nil {
 		span.SetStatus(codes.Error, "refused")
@@ -58,16 +60,16 @@ func endSubmit(span trace.Span, err error) {
 	span.End()
 }
 
-// tracing is the trace of a stage or single task, as far as it is state: its span
-// is with the manager that it was submitted to.
+// tracing is the trace of a stage or single task, as part of the state. The manager
+// that received the submission has the span itself.
 type tracing struct {
 	Parent string    `json:"parent,omitempty"`
 	State  string    `json:"state,omitempty"`
-	Since  time.Time `json:"since,omitzero"` // when it began to wait
+	Since  time.Time `json:"since,omitzero"` // when the wait in the queue began
 }
 
-// begin begins the span of a stage or single task. It ends with [core.over], or
-// with [Manager.drop] when there is the same already.
+// startSpan starts the span of a stage or single task. [core.endSpan] ends it.
+// [Manager.dropSpan] drops it if the stage or task existed before.
 func (m *Manager) begin(ctx context.Context, name, account, id string, at time.Time) tracing {
 	ctx, span := m.tracer.Start(ctx, name, trace.WithTimestamp(at), trace.WithAttributes(
 		attribute.String(accountAttribute, account), attribute.String("dlite."+name+".id", id)))
@@ -80,7 +82,7 @@ func (m *Manager) begin(ctx context.Context, name, account, id string, at time.T
 	return t
 }
 
-// drop forgets a span that tells of nothing.
+// dropSpan forgets a span without reporting it.
 func (m *Manager) drop(t tracing) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,7 +95,7 @@ func tracingOf(ctx context.Context) tracing {
 	return tracing{Parent: c["traceparent"], State: c["tracestate"]}
 }
 
-// context is one in the trace.
+// context returns ctx in the trace.
 func (t *tracing) context(ctx context.Context) context.Context {
 	if t.Parent == "" {
 		return ctx
@@ -101,19 +103,19 @@ func (t *tracing) context(ctx context.Context) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": t.Parent, "tracestate": t.State})
 }
 
-// span names the trace's span.
+// span returns the trace's span.
 func (t *tracing) span() trace.SpanContext {
 	return trace.SpanContextFromContext(t.context(context.Background()))
 }
 
-// join makes a task a part of the trace.
+// joinTask makes a task a part of the trace.
 func (t *tracing) join(to *task.Task) {
 	if t.Parent != "" {
 		to.Traceparent, to.Tracestate = task.Text(t.Parent), task.Text(t.State)
 	}
 }
 
-// waited makes the span of a wait that is over.
+// recordWait reports the span of a wait that has ended.
 func (c *core) waited(t tracing, until time.Time) {
 	c.later(func(m *Manager) {
 		_, span := m.tracer.Start(t.context(context.Background()), "queue wait", trace.WithTimestamp(t.Since))
@@ -121,7 +123,7 @@ func (c *core) waited(t tracing, until time.Time) {
 	})
 }
 
-// over ends the span of a stage or single task, in the process that began it.
+// endSpan ends the span of a stage or single task, in the process that started it.
 func (c *core) over(t tracing, status Status, delegate string, at time.Time) {
 	if t.Parent == "" {
 		return
@@ -145,8 +147,8 @@ func (c *core) over(t tracing, status Status, delegate string, at time.Time) {
 	})
 }
 
-// handOver is a task as a delegate gets it, under a span of the call that gave it
-// away, which began at some time.
+// acquiredTask returns a copy of a task for a delegate. The task names a new span
+// for the acquire call, which began at a given time.
 func (m *Manager) handOver(ctx context.Context, t *task.Task, account, delegate string, begun time.Time) *task.Task {
 	own := *t
 	parent, state := t.TraceContext()
