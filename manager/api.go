@@ -8,23 +8,23 @@ import (
 
 func (m *Manager) postStage(w http.ResponseWriter, r *http.Request) {
 	var req StageRequest
-	if !m.readStrict(w, r, &req, knownShapes().stage) {
+	if !m.decodeStrict(w, r, &req, knownShapes().stage) {
 		return
 	}
 	if err := req.checkNotEmpty(); err != nil {
-		failWith(w, err)
+		writeError(w, err)
 		return
 	}
-	s, existed, err := m.submitStage(extract(r), account(r), req)
+	s, existed, err := m.submitStage(traceContext(r), account(r), req)
 	if err != nil {
-		failWith(w, err)
+		writeError(w, err)
 		return
 	}
-	answer(w, accepted(existed), s)
+	writeJSON(w, submitStatus(existed), s)
 }
 
 // submitStatus returns the HTTP status of a submission.
-func accepted(existed bool) int {
+func submitStatus(existed bool) int {
 	if existed {
 		return http.StatusOK
 	}
@@ -33,58 +33,58 @@ func accepted(existed bool) int {
 
 func (m *Manager) listStages(w http.ResponseWriter, r *http.Request) {
 	if err := m.journal.Sync(r.Context()); err != nil {
-		failWith(w, err)
+		writeError(w, err)
 		return
 	}
-	answer(w, http.StatusOK, struct {
+	writeJSON(w, http.StatusOK, struct {
 		Stages []Stage `json:"stages"`
 	}{m.Stages(account(r))})
 }
 
 func (m *Manager) showStage(w http.ResponseWriter, r *http.Request) {
-	id := param(r, "id")
-	wait, _, ok := m.waiting(w, r)
+	id := pathParam(r, "id")
+	wait, _, ok := m.waitParam(w, r)
 	if !ok {
 		return
 	}
-	s, err := m.fresh(r.Context(), account(r), id)
+	s, err := m.syncedStage(r.Context(), account(r), id)
 	if err == nil && wait > 0 {
-		ctx, cancel := m.hold(r.Context(), wait)
+		ctx, cancel := m.holdContext(r.Context(), wait)
 		defer cancel()
 		if now, _ := m.WaitStage(ctx, account(r), id); now.ID != "" { // otherwise the manager has forgotten the stage
 			s = now
 		}
 	}
 	if err != nil {
-		failWith(w, err)
+		writeError(w, err)
 		return
 	}
-	answer(w, http.StatusOK, s)
+	writeJSON(w, http.StatusOK, s)
 }
 
 func (m *Manager) showTask(w http.ResponseWriter, r *http.Request) {
-	id := param(r, "id")
-	wait, _, ok := m.waiting(w, r)
+	id := pathParam(r, "id")
+	wait, _, ok := m.waitParam(w, r)
 	if !ok {
 		return
 	}
-	t, err := m.freshTask(r.Context(), account(r), id)
+	t, err := m.syncedTask(r.Context(), account(r), id)
 	if err == nil && wait > 0 {
-		ctx, cancel := m.hold(r.Context(), wait)
+		ctx, cancel := m.holdContext(r.Context(), wait)
 		defer cancel()
 		if now, _ := m.WaitTask(ctx, account(r), id); now.ID != "" { // otherwise the manager has forgotten the task
 			t = now
 		}
 	}
 	if err != nil {
-		failWith(w, err)
+		writeError(w, err)
 		return
 	}
-	answer(w, http.StatusOK, t)
+	writeJSON(w, http.StatusOK, t)
 }
 
 // holdContext returns a context that ends when the call may not be held any longer.
-func (m *Manager) hold(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
+func (m *Manager) holdContext(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	over, stop := m.after(wait)
 	go func() {
@@ -99,40 +99,40 @@ func (m *Manager) hold(ctx context.Context, wait time.Duration) (context.Context
 }
 
 func (m *Manager) abortStage(w http.ResponseWriter, r *http.Request) {
-	s, err := m.AbortStage(r.Context(), account(r), param(r, "id"))
+	s, err := m.AbortStage(r.Context(), account(r), pathParam(r, "id"))
 	if err != nil {
-		failWith(w, err)
+		writeError(w, err)
 		return
 	}
-	answer(w, http.StatusOK, s)
+	writeJSON(w, http.StatusOK, s)
 }
 
 func (m *Manager) postTask(w http.ResponseWriter, r *http.Request) {
 	var req TaskRequest
-	if !m.readStrict(w, r, &req, knownShapes().task) {
+	if !m.decodeStrict(w, r, &req, knownShapes().task) {
 		return
 	}
-	t, existed, err := m.submitTask(extract(r), account(r), req)
+	t, existed, err := m.submitTask(traceContext(r), account(r), req)
 	if err != nil {
-		failWith(w, err)
+		writeError(w, err)
 		return
 	}
 	if req.Sync {
-		ctx, cancel := m.hold(r.Context(), m.cfg.MaxSync)
+		ctx, cancel := m.holdContext(r.Context(), m.cfg.MaxSync)
 		defer cancel()
 		if now, _ := m.WaitTask(ctx, account(r), t.ID); now.ID != "" { // otherwise the manager has forgotten the task
 			t = now
 		}
 		existed = t.Status.Ended()
 	}
-	answer(w, accepted(existed), t)
+	writeJSON(w, submitStatus(existed), t)
 }
 
 func (m *Manager) abortTask(w http.ResponseWriter, r *http.Request) {
-	t, err := m.AbortTask(r.Context(), account(r), param(r, "id"))
+	t, err := m.AbortTask(r.Context(), account(r), pathParam(r, "id"))
 	if err != nil {
-		failWith(w, err)
+		writeError(w, err)
 		return
 	}
-	answer(w, http.StatusOK, t)
+	writeJSON(w, http.StatusOK, t)
 }

@@ -27,23 +27,23 @@ func (m *Manager) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.URL.Query().Get("accountId")
 		if id == "" {
-			fail(w, http.StatusBadRequest, "the query has no accountId: add ?accountId=<account>")
+			writeStatus(w, http.StatusBadRequest, "the query has no accountId: add ?accountId=<account>")
 			return
 		}
 		scheme, tok, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		tok = strings.TrimSpace(tok)
 		if tok == "" || !strings.EqualFold(scheme, "Delegate") && !strings.EqualFold(scheme, "Bearer") {
-			fail(w, http.StatusUnauthorized, "no token: send the header Authorization: Delegate <token>")
+			writeStatus(w, http.StatusUnauthorized, "no token: send the header Authorization: Delegate <token>")
 			return
 		}
 		subject, err := m.tokens.verify(m.secrets[id], tok, m.cfg.Clock.Now())
 		switch {
 		case errors.Is(err, token.ErrExpired):
-			fail(w, http.StatusUnauthorized, "the token has expired, or is not valid yet: make a new one and compare the clocks")
+			writeStatus(w, http.StatusUnauthorized, "the token has expired, or is not valid yet: make a new one and compare the clocks")
 		case err != nil: // an unknown account gets the same answer, so that callers cannot probe for accounts
-			fail(w, http.StatusUnauthorized, "the token is not one of this account: compare the account id and the secret")
+			writeStatus(w, http.StatusUnauthorized, "the token is not one of this account: compare the account id and the secret")
 		case subject != id:
-			fail(w, http.StatusForbidden, "the token stands for another account than accountId")
+			writeStatus(w, http.StatusForbidden, "the token stands for another account than accountId")
 		default:
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), accountKey{}, id)))
 		}
@@ -55,8 +55,8 @@ func (m *Manager) authenticate(next http.Handler) http.Handler {
 // memory, and comparing texts could leak how many characters of a guess are right.
 // The zero value is ready.
 type tokenCache struct {
-	mu   sync.Mutex
-	good map[cachedToken]goodToken
+	mu       sync.Mutex
+	verified map[cachedToken]verifiedToken
 }
 
 type cachedToken struct {
@@ -64,20 +64,20 @@ type cachedToken struct {
 	sum    [sha256.Size]byte
 }
 
-type goodToken struct {
+type verifiedToken struct {
 	subject string
 	until   time.Time
 }
 
 // maxCached bounds the cache. A full cache is emptied, which costs one verification
 // per token in use.
-const maxCached = 4096
+const maxCachedTokens = 4096
 
 // verify returns the account that a token stands for.
 func (c *tokenCache) verify(secret token.Secret, text string, now time.Time) (string, error) {
 	k := cachedToken{secret, sha256.Sum256([]byte(text))}
 	c.mu.Lock()
-	g, ok := c.good[k]
+	g, ok := c.verified[k]
 	c.mu.Unlock()
 	if ok && now.Before(g.until) {
 		return g.subject, nil
@@ -88,9 +88,9 @@ func (c *tokenCache) verify(secret token.Secret, text string, now time.Time) (st
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.good == nil || len(c.good) >= maxCached {
-		c.good = map[cachedToken]goodToken{}
+	if c.verified == nil || len(c.verified) >= maxCachedTokens {
+		c.verified = map[cachedToken]verifiedToken{}
 	}
-	c.good[k] = goodToken{subject: claims.Account, until: claims.Expires}
+	c.verified[k] = verifiedToken{subject: claims.Account, until: claims.Expires}
 	return claims.Account, nil
 }

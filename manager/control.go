@@ -34,7 +34,7 @@ func (m *Manager) SetLimit(ctx context.Context, account string, l Limit) error {
 		return fmt.Errorf("%w: max is negative", ErrInvalid)
 	}
 	l.Used = 0
-	_, err := m.do(ctx, &command{Account: account, SetLimit: &l})
+	_, err := m.applyCommand(ctx, &command{Account: account, SetLimit: &l})
 	return err
 }
 
@@ -42,7 +42,7 @@ func (m *Manager) SetLimit(ctx context.Context, account string, l Limit) error {
 // stages or single tasks, whatever its heartbeats say, and finishes those that it
 // has. Drain fails with [queue.ErrUnknownDelegate].
 func (m *Manager) Drain(ctx context.Context, account, delegate string, on bool) error {
-	_, err := m.do(ctx, &command{Account: account, Drain: &switchCommand{ID: delegate, On: on}})
+	_, err := m.applyCommand(ctx, &command{Account: account, Drain: &switchCommand{ID: delegate, On: on}})
 	return err
 }
 
@@ -54,37 +54,37 @@ func (m *Manager) Pause(ctx context.Context, on bool, accounts ...string) error 
 		accounts = m.Accounts()
 		slices.Sort(accounts)
 	}
-	_, err := m.do(ctx, &command{Pause: &switchCommand{Accounts: accounts, On: on}})
+	_, err := m.applyCommand(ctx, &command{Pause: &switchCommand{Accounts: accounts, On: on}})
 	return err
 }
 
 func (m *Manager) listLimits(w http.ResponseWriter, r *http.Request) {
 	if err := m.journal.Sync(r.Context()); err != nil {
-		failWith(w, err)
+		writeError(w, err)
 		return
 	}
-	answer(w, http.StatusOK, struct {
+	writeJSON(w, http.StatusOK, struct {
 		Limits []Limit `json:"limits"`
 	}{m.Limits(account(r))})
 }
 
 func (m *Manager) putLimit(w http.ResponseWriter, r *http.Request) {
 	var l Limit
-	if !m.readStrict(w, r, &l, knownShapes().limit) {
+	if !m.decodeStrict(w, r, &l, knownShapes().limit) {
 		return
 	}
 	if err := m.SetLimit(r.Context(), account(r), l); err != nil {
-		failWith(w, err)
+		writeError(w, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
 }
 
 // drainHandler returns the handler of POST .../drain and .../resume.
-func (m *Manager) drain(on bool) http.HandlerFunc {
+func (m *Manager) drainHandler(on bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if err := m.Drain(r.Context(), account(r), param(r, "id"), on); err != nil {
-			failWith(w, err)
+		if err := m.Drain(r.Context(), account(r), pathParam(r, "id"), on); err != nil {
+			writeError(w, err)
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
@@ -92,10 +92,10 @@ func (m *Manager) drain(on bool) http.HandlerFunc {
 }
 
 // pauseHandler returns the handler of POST /api/pause and /api/resume.
-func (m *Manager) pause(on bool) http.HandlerFunc {
+func (m *Manager) pauseHandler(on bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := m.Pause(r.Context(), on, account(r)); err != nil {
-			failWith(w, err)
+			writeError(w, err)
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
@@ -104,60 +104,60 @@ func (m *Manager) pause(on bool) http.HandlerFunc {
 
 func (m *Manager) listSchedules(w http.ResponseWriter, r *http.Request) {
 	if err := m.journal.Sync(r.Context()); err != nil {
-		failWith(w, err)
+		writeError(w, err)
 		return
 	}
-	answer(w, http.StatusOK, struct {
+	writeJSON(w, http.StatusOK, struct {
 		Schedules []Schedule `json:"schedules"`
 	}{m.Schedules(account(r))})
 }
 
 func (m *Manager) putSchedule(w http.ResponseWriter, r *http.Request) {
 	var s Schedule
-	if !m.readStrict(w, r, &s, knownShapes().schedule) {
+	if !m.decodeStrict(w, r, &s, knownShapes().schedule) {
 		return
 	}
-	id := param(r, "id")
+	id := pathParam(r, "id")
 	if cmp.Or(s.ID, id) != id {
-		failWith(w, fmt.Errorf("%w: the path names schedule %q, the body %q", ErrInvalid, id, s.ID))
+		writeError(w, fmt.Errorf("%w: the path names schedule %q, the body %q", ErrInvalid, id, s.ID))
 		return
 	}
 	s.ID = id
 	s, err := m.SetSchedule(r.Context(), account(r), s)
 	if err != nil {
-		failWith(w, err)
+		writeError(w, err)
 		return
 	}
-	answer(w, http.StatusOK, s)
+	writeJSON(w, http.StatusOK, s)
 }
 
 func (m *Manager) showSchedule(w http.ResponseWriter, r *http.Request) {
-	s, err := m.Schedule(account(r), param(r, "id"))
+	s, err := m.Schedule(account(r), pathParam(r, "id"))
 	if err != nil && m.journal.Sync(r.Context()) == nil {
-		s, err = m.Schedule(account(r), param(r, "id"))
+		s, err = m.Schedule(account(r), pathParam(r, "id"))
 	}
 	if err != nil {
-		failWith(w, err)
+		writeError(w, err)
 		return
 	}
-	answer(w, http.StatusOK, s)
+	writeJSON(w, http.StatusOK, s)
 }
 
 func (m *Manager) deleteSchedule(w http.ResponseWriter, r *http.Request) {
-	if err := m.DeleteSchedule(r.Context(), account(r), param(r, "id")); err != nil {
-		failWith(w, err)
+	if err := m.DeleteSchedule(r.Context(), account(r), pathParam(r, "id")); err != nil {
+		writeError(w, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
 }
 
 func (m *Manager) triggerSchedule(w http.ResponseWriter, r *http.Request) {
-	id, err := m.TriggerSchedule(r.Context(), account(r), param(r, "id"))
+	id, err := m.TriggerSchedule(r.Context(), account(r), pathParam(r, "id"))
 	if err != nil {
-		failWith(w, err)
+		writeError(w, err)
 		return
 	}
-	answer(w, http.StatusAccepted, struct {
+	writeJSON(w, http.StatusAccepted, struct {
 		ID string `json:"id"`
 	}{id})
 }

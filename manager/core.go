@@ -36,10 +36,10 @@ type core struct {
 
 	// effects are actions outside the state that commands lead to. The manager takes
 	// and runs them. A silent core has no effects.
-	silent  bool
-	loose   bool // a caller left before its command was executed, so no call may run its effects
-	effects []func(*Manager)
-	woken   chan struct{} // receives a value when the loop has to run the effects
+	silent   bool
+	unwaited bool // a caller left before its command was executed, so no call may run its effects
+	effects  []func(*Manager)
+	wake     chan struct{} // receives a value when the loop has to run the effects
 }
 
 // key identifies a stage, task or schedule by its account and id.
@@ -53,7 +53,7 @@ func newCore(silent bool) *core {
 	c := &core{
 		stages: map[key]*run{}, tasks: map[key]*single{}, attempts: map[key]string{},
 		feeds: map[string]*feed{}, schedules: map[key]*Schedule{},
-		silent: silent, woken: make(chan struct{}, 1), at: time.Unix(0, 0),
+		silent: silent, wake: make(chan struct{}, 1), at: time.Unix(0, 0),
 	}
 	c.queue = queue.New(queue.Config{Now: func() time.Time { return c.at }}) // the first command sets the configuration
 	return c
@@ -83,19 +83,19 @@ func (c *core) Apply(at time.Time, cmd *command, own bool) any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at, c.own = at, own
-	r := c.carryOut(cmd)
+	r := c.executeCommand(cmd)
 	for events := c.queue.Events(); len(events) > 0; events = c.queue.Events() {
 		for i := range events {
-			c.follow(&events[i])
+			c.handleEvent(&events[i])
 		}
 	}
-	if len(c.effects) > 0 && (!own || c.loose) {
-		c.poke()
+	if len(c.effects) > 0 && (!own || c.unwaited) {
+		c.wakeLoop()
 	}
 	return r
 }
 
-func (c *core) carryOut(cmd *command) (r result) {
+func (c *core) executeCommand(cmd *command) (r result) {
 	a := cmd.Account
 	switch {
 	case cmd.Tick != nil:
@@ -121,14 +121,14 @@ func (c *core) carryOut(cmd *command) (r result) {
 		r.existed, r.err = c.submitStage(a, cmd.SubmitStage)
 	case cmd.AbortStage != nil:
 		if n := c.stages[key{a, cmd.AbortStage.ID}]; n != nil {
-			c.stop(n, Aborted, "the stage was aborted")
+			c.stopStage(n, Aborted, "the stage was aborted")
 		}
 	case cmd.SubmitTask != nil:
 		r.existed, r.err = c.submitTask(a, cmd.SubmitTask)
 	case cmd.AbortTask != nil:
 		r.err = c.abortTask(a, cmd.AbortTask.ID)
 	case cmd.Lead != nil:
-		c.lead(cmd.Lead.ID)
+		c.setLeader(cmd.Lead.ID)
 	case cmd.SetLimit != nil:
 		c.queue.SetLimit(a, strings.TrimPrefix(cmd.SetLimit.Group, wholeAccount), cmd.SetLimit.Max)
 	case cmd.Drain != nil:
@@ -158,7 +158,7 @@ func (c *core) carryOut(cmd *command) (r result) {
 func (c *core) answer(account string, a *answerCommand) error {
 	s, err := c.queue.Task(account, a.Task)
 	if err == nil {
-		err = c.queue.Complete(account, a.Delegate, a.Task, reading(s.Task.Type, a.Code, a.Reason, a.Data))
+		err = c.queue.Complete(account, a.Delegate, a.Task, parseAnswer(s.Task.Type, a.Code, a.Reason, a.Data))
 	}
 	if err != nil {
 		return fmt.Errorf("task %s: %w", a.Task, err)
@@ -168,21 +168,21 @@ func (c *core) answer(account string, a *answerCommand) error {
 
 // addOwnEffect adds an action outside the state. Only the process that sent the
 // command runs it.
-func (c *core) later(f func(*Manager)) {
+func (c *core) addOwnEffect(f func(*Manager)) {
 	if c.own {
-		c.everywhere(f)
+		c.addEffect(f)
 	}
 }
 
 // addEffect adds an action outside the state that every process runs.
-func (c *core) everywhere(f func(*Manager)) {
+func (c *core) addEffect(f func(*Manager)) {
 	if !c.silent {
 		c.effects = append(c.effects, f)
 	}
 }
 
 // runEffects runs the actions that commands have led to.
-func (m *Manager) settle() {
+func (m *Manager) runEffects() {
 	m.core.mu.Lock()
 	effects := m.core.effects
 	m.core.effects = nil
@@ -193,13 +193,13 @@ func (m *Manager) settle() {
 }
 
 // logEntry is an entry for the manager's log.
-type note struct {
-	account, stage, delegate, what string
-	trace                          tracing
+type logEntry struct {
+	account, stage, delegate, status string
+	trace                            tracing
 }
 
-func (c *core) note(level zerolog.Level, message string, n note) {
-	c.later(func(m *Manager) {
+func (c *core) log(level zerolog.Level, message string, n logEntry) {
+	c.addOwnEffect(func(m *Manager) {
 		e := m.cfg.Logger.WithLevel(level).Str("account_id", n.account)
 		if n.stage != "" {
 			e = e.Str("stage_id", n.stage)
@@ -207,8 +207,8 @@ func (c *core) note(level zerolog.Level, message string, n note) {
 		if n.delegate != "" {
 			e = e.Str("delegate_id", n.delegate)
 		}
-		if n.what != "" {
-			e = e.Str("status", n.what)
+		if n.status != "" {
+			e = e.Str("status", n.status)
 		}
 		if span := n.trace.span(); span.IsValid() {
 			e = e.Stringer("trace_id", span.TraceID()).Stringer("span_id", span.SpanID())

@@ -52,7 +52,7 @@ func (m *Manager) Delegates(account string) []Delegate {
 	for _, d := range known {
 		out = append(out, Delegate{
 			ID: d.ID, Name: d.Name, HostName: d.HostName, Type: d.Type, Version: d.Version,
-			State: d.State, Tags: orEmpty(d.Tags), TaskTypes: orEmpty(d.Types),
+			State: d.State, Tags: emptyIfNil(d.Tags), TaskTypes: emptyIfNil(d.Types),
 			MaxStages: d.MaxStages, Stages: d.Stages, Running: d.Running,
 			RegisteredAt: d.Registered, LastHeartbeat: d.LastHeartbeatSeen,
 		})
@@ -82,14 +82,14 @@ func (r *registration) forQueue() queue.Registration {
 
 func (m *Manager) register(w http.ResponseWriter, r *http.Request) {
 	var in registration
-	if !m.read(w, r, &in) {
+	if !m.decodeBody(w, r, &in) {
 		return
 	}
 	reg := in.forQueue()
 	reg.NewID = rand.Text()
-	got, err := m.do(r.Context(), &command{Account: account(r), Register: &reg})
+	got, err := m.applyCommand(r.Context(), &command{Account: account(r), Register: &reg})
 	if err != nil {
-		failWith(w, err)
+		writeError(w, err)
 		return
 	}
 	m.cfg.Logger.Info().Str("account_id", account(r)).Str("delegate_id", got.id).Str("name", in.Name).
@@ -100,34 +100,34 @@ func (m *Manager) register(w http.ResponseWriter, r *http.Request) {
 		} `json:"resource"`
 	}
 	out.Resource.DelegateID = got.id
-	answer(w, http.StatusOK, out)
+	writeJSON(w, http.StatusOK, out)
 }
 
 func (m *Manager) heartbeat(w http.ResponseWriter, r *http.Request) {
 	var in registration
-	if !m.read(w, r, &in) {
+	if !m.decodeBody(w, r, &in) {
 		return
 	}
 	beat := in.forQueue()
 	if m.core.queue.Unchanged(account(r), beat) {
 		beat = queue.Registration{ID: beat.ID, Draining: beat.Draining} // keep the frequent command small
 	}
-	if _, err := m.do(r.Context(), &command{Account: account(r), Heartbeat: &beat}); err != nil {
-		failWith(w, err)
+	if _, err := m.applyCommand(r.Context(), &command{Account: account(r), Heartbeat: &beat}); err != nil {
+		writeError(w, err)
 		return
 	}
-	answer(w, http.StatusOK, struct{}{})
+	writeJSON(w, http.StatusOK, struct{}{})
 }
 
 func (m *Manager) unregister(w http.ResponseWriter, r *http.Request) {
 	var in struct {
 		DelegateID string `json:"delegateId"`
 	}
-	if !m.read(w, r, &in) {
+	if !m.decodeBody(w, r, &in) {
 		return
 	}
-	if _, err := m.do(r.Context(), &command{Account: account(r), Unregister: &idCommand{in.DelegateID}}); err != nil {
-		failWith(w, err)
+	if _, err := m.applyCommand(r.Context(), &command{Account: account(r), Unregister: &idCommand{in.DelegateID}}); err != nil {
+		writeError(w, err)
 		return
 	}
 	m.cfg.Logger.WithLevel(zerolog.InfoLevel).Str("account_id", account(r)).Str("delegate_id", in.DelegateID).
@@ -139,11 +139,11 @@ func (m *Manager) capacity(w http.ResponseWriter, r *http.Request) {
 	var in struct {
 		MaxStages int `json:"maximumNumberOfBuilds"`
 	}
-	if !m.read(w, r, &in) {
+	if !m.decodeBody(w, r, &in) {
 		return
 	}
-	if _, err := m.do(r.Context(), &command{Account: account(r), Capacity: &capacityCommand{param(r, "delegate"), in.MaxStages}}); err != nil {
-		failWith(w, err)
+	if _, err := m.applyCommand(r.Context(), &command{Account: account(r), Capacity: &capacityCommand{pathParam(r, "delegate"), in.MaxStages}}); err != nil {
+		writeError(w, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -151,15 +151,15 @@ func (m *Manager) capacity(w http.ResponseWriter, r *http.Request) {
 
 func (m *Manager) listDelegates(w http.ResponseWriter, r *http.Request) {
 	if err := m.journal.Sync(r.Context()); err != nil {
-		failWith(w, err)
+		writeError(w, err)
 		return
 	}
-	answer(w, http.StatusOK, struct {
+	writeJSON(w, http.StatusOK, struct {
 		Delegates []Delegate `json:"delegates"`
 	}{m.Delegates(account(r))})
 }
 
-func orEmpty(list []string) []string {
+func emptyIfNil(list []string) []string {
 	if list == nil {
 		return []string{}
 	}

@@ -142,27 +142,27 @@ func (c *core) lastEvent(account string) uint64 {
 // keepAliveInterval is how often it sends a comment, so that clients notice a dead
 // connection.
 const (
-	placesEvery = time.Second
-	beatEvery   = 15 * time.Second
-	maxPlaces   = 1000 // largest number of stages whose places a stream sends
+	placesInterval    = time.Second
+	keepAliveInterval = 15 * time.Second
+	maxPlaces         = 1000 // largest number of stages whose places a stream sends
 )
 
 // streamEvents serves an account's events as server-sent events.
 func (m *Manager) streamEvents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	s := &eventStream{m: m, w: w, account: account(r), stage: q.Get("stage"), told: map[string]Event{}}
+	s := &eventStream{m: m, w: w, account: account(r), stage: q.Get("stage"), knownPlaces: map[string]Event{}}
 	since := cmp.Or(r.Header.Get("Last-Event-ID"), q.Get("since"))
 	after := m.core.lastEvent(s.account)
 	if since != "" {
 		var err error
 		if after, err = strconv.ParseUint(since, 10, 64); err != nil {
-			fail(w, http.StatusBadRequest, "since is not the id of an event: "+strconv.Quote(since))
+			writeStatus(w, http.StatusBadRequest, "since is not the id of an event: "+strconv.Quote(since))
 			return
 		}
 	}
 	if s.stage != "" {
-		if _, err := m.fresh(r.Context(), s.account, s.stage); err != nil {
-			failWith(w, err)
+		if _, err := m.syncedStage(r.Context(), s.account, s.stage); err != nil {
+			writeError(w, err)
 			return
 		}
 	}
@@ -176,13 +176,13 @@ type eventStream struct {
 	m              *Manager
 	w              http.ResponseWriter
 	account, stage string
-	told           map[string]Event // by stage id: the place and reason that the client knows
+	knownPlaces    map[string]Event // by stage id: the place and reason that the client knows
 	err            error
 }
 
 func (s *eventStream) run(r *http.Request, after uint64) {
 	flush := http.NewResponseController(s.w).Flush
-	beat, stop := s.m.after(beatEvery)
+	beat, stop := s.m.after(keepAliveInterval)
 	places, stopPlaces := s.m.after(0)
 	defer func() { stop(); stopPlaces() }()
 	for {
@@ -191,7 +191,7 @@ func (s *eventStream) run(r *http.Request, after uint64) {
 			s.send("missed", Event{Type: StageEvent})
 		}
 		for _, e := range f.Events {
-			s.tell(e)
+			s.sendChange(e)
 		}
 		after = f.Last
 		if s.err != nil || flush() != nil {
@@ -200,13 +200,13 @@ func (s *eventStream) run(r *http.Request, after uint64) {
 		select {
 		case <-f.Changed:
 		case <-places:
-			s.places()
+			s.sendPlaces()
 			stopPlaces()
-			places, stopPlaces = s.m.after(placesEvery)
+			places, stopPlaces = s.m.after(placesInterval)
 		case <-beat:
 			_, s.err = fmt.Fprint(s.w, ": still here\n\n")
 			stop()
-			beat, stop = s.m.after(beatEvery)
+			beat, stop = s.m.after(keepAliveInterval)
 		case <-r.Context().Done():
 			return
 		case <-s.m.closing:
@@ -217,30 +217,30 @@ func (s *eventStream) run(r *http.Request, after uint64) {
 
 // sendChange sends an event. If its stage waits, the event also tells its current
 // place.
-func (s *eventStream) tell(e Event) {
+func (s *eventStream) sendChange(e Event) {
 	if s.stage != "" && e.Stage != s.stage {
 		return
 	}
 	if e.Type == StageEvent && e.Status == Queued {
 		if now, err := s.m.Stage(s.account, e.Stage); err == nil && now.Status == Queued {
 			e.Place, e.Reason, e.Waited = now.Place, now.Reason, now.waited(s.m.journal.Now())
-			s.told[e.Stage] = Event{Place: e.Place, Reason: e.Reason}
+			s.knownPlaces[e.Stage] = Event{Place: e.Place, Reason: e.Reason}
 		}
 	}
 	s.send("status", e)
 }
 
 // sendPlaces sends the stages whose place, or whose reason to wait, has changed.
-func (s *eventStream) places() {
-	waiting := s.m.queued(s.account, s.stage)
+func (s *eventStream) sendPlaces() {
+	waiting := s.m.queuedStages(s.account, s.stage)
 	if len(waiting) > maxPlaces {
 		waiting = waiting[:maxPlaces]
 	}
-	before := s.told
-	s.told = make(map[string]Event, len(waiting))
+	before := s.knownPlaces
+	s.knownPlaces = make(map[string]Event, len(waiting))
 	for _, w := range waiting {
 		now := Event{Place: w.Place, Reason: w.Reason}
-		s.told[w.ID] = now
+		s.knownPlaces[w.ID] = now
 		if before[w.ID] == now {
 			continue
 		}
@@ -269,13 +269,13 @@ func (s *eventStream) send(kind string, e Event) {
 
 // queuedStages returns an account's waiting stages in the order of the queue. With
 // an id it returns that stage alone, if it waits.
-func (m *Manager) queued(account, id string) []Stage {
+func (m *Manager) queuedStages(account, id string) []Stage {
 	c := m.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if id != "" {
 		if n := c.stages[key{account, id}]; n != nil && n.Status == Queued {
-			return []Stage{c.placed(n)}
+			return []Stage{c.viewWithPlace(n)}
 		}
 		return nil
 	}

@@ -10,13 +10,13 @@ import (
 )
 
 func (m *Manager) acquireV1(w http.ResponseWriter, r *http.Request) {
-	id := param(r, "delegate")
+	id := pathParam(r, "delegate")
 	t := m.acquire(w, r, id)
 	if t == nil {
 		return
 	}
 	t.Delegate.ID, t.Delegate.InstanceID = id, r.URL.Query().Get("delegateInstanceId")
-	answer(w, http.StatusOK, t)
+	writeJSON(w, http.StatusOK, t)
 }
 
 func (m *Manager) acquireV2(w http.ResponseWriter, r *http.Request) {
@@ -26,10 +26,10 @@ func (m *Manager) acquireV2(w http.ResponseWriter, r *http.Request) {
 	}
 	request, err := requestV2(t, account(r))
 	if err != nil {
-		fail(w, http.StatusInternalServerError, err.Error())
+		writeStatus(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	answer(w, http.StatusOK, struct {
+	writeJSON(w, http.StatusOK, struct {
 		Requests []any `json:"requests"`
 	}{[]any{request}})
 }
@@ -38,16 +38,16 @@ func (m *Manager) acquireV2(w http.ResponseWriter, r *http.Request) {
 // it has already answered the request.
 func (m *Manager) acquire(w http.ResponseWriter, r *http.Request, delegate string) *task.Task {
 	begun := time.Now()
-	got, err := m.do(r.Context(), &command{Account: account(r), Acquire: &acquireCommand{delegate, param(r, "task")}})
+	got, err := m.applyCommand(r.Context(), &command{Account: account(r), Acquire: &acquireCommand{delegate, pathParam(r, "task")}})
 	switch {
 	case err != nil:
-		failWith(w, err)
+		writeError(w, err)
 		return nil
 	case got.task == nil:
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	return m.handOver(r.Context(), got.task, account(r), delegate, begun)
+	return m.acquiredTask(r.Context(), got.task, account(r), delegate, begun)
 }
 
 // requestV2 returns a task in the form of protocol v2: the payload and the driver's
@@ -105,13 +105,13 @@ func (m *Manager) respondLegacy(w http.ResponseWriter, r *http.Request) {
 		Data json.RawMessage `json:"data"`
 		Code task.Code       `json:"code"`
 	}
-	if !m.read(w, r, &in) {
+	if !m.decodeBody(w, r, &in) {
 		return
 	}
 	if string(in.Data) == "null" {
 		in.Data = nil
 	}
-	m.respond(w, r, param(r, "delegate"), in.Code, "", in.Data)
+	m.respond(w, r, pathParam(r, "delegate"), in.Code, "", in.Data)
 }
 
 // respondRunner handles a RunnerTaskResponse. The query names the delegate under a
@@ -123,7 +123,7 @@ func (m *Manager) respondRunner(delegateParam string) http.HandlerFunc {
 			Error string    `json:"error"`
 			Data  []byte    `json:"data"`
 		}
-		if !m.read(w, r, &in) {
+		if !m.decodeBody(w, r, &in) {
 			return
 		}
 		data := json.RawMessage(in.Data)
@@ -139,10 +139,10 @@ func (m *Manager) respondRunner(delegateParam string) http.HandlerFunc {
 
 // respond records a delegate's answer to a task.
 func (m *Manager) respond(w http.ResponseWriter, r *http.Request, delegate string, code task.Code, reason string, data json.RawMessage) {
-	if _, err := m.do(r.Context(), &command{Account: account(r), Answer: &answerCommand{
-		Delegate: delegate, Task: param(r, "task"), Code: code, Reason: reason, Data: data,
+	if _, err := m.applyCommand(r.Context(), &command{Account: account(r), Answer: &answerCommand{
+		Delegate: delegate, Task: pathParam(r, "task"), Code: code, Reason: reason, Data: data,
 	}}); err != nil {
-		failWith(w, err)
+		writeError(w, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)

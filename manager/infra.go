@@ -69,7 +69,7 @@ const maxAnnounced = 100
 // announceSteps lists the container steps in the init, so that a driver can pull
 // their images early. It leaves out steps with an expression, because the init may
 // not see the values that the step may see.
-func announce(init object, steps []StepRequest) {
+func announceSteps(init object, steps []StepRequest) {
 	if !init.absent("steps") {
 		return
 	}

@@ -170,22 +170,22 @@ func (c *Config) setDefaults() {
 // Manager serves delegates and submitters. It is an [http.Handler]. All methods are
 // safe for concurrent use.
 type Manager struct {
-	cfg     Config
-	id      string // identifies this process among the managers of a store
-	secrets map[string]token.Secret
-	tokens  tokenCache
-	core    *core
-	journal *journal.Journal[*command]
-	tracer  trace.Tracer
-	lines   *queuelog.Writer
-	handler http.Handler
+	cfg       Config
+	id        string // identifies this process among the managers of a store
+	secrets   map[string]token.Secret
+	tokens    tokenCache
+	core      *core
+	journal   *journal.Journal[*command]
+	tracer    trace.Tracer
+	queueLogs *queuelog.Writer
+	handler   http.Handler
 
 	stop    context.CancelFunc // stops the loop and its commands
 	closing <-chan struct{}    // is closed by Close
 	stopped chan struct{}      // is closed when the loop has ended
 
 	mu     sync.Mutex // guards the fields below, which belong to this process alone
-	counts map[string]*counts
+	counts map[string]*accountStats
 	spans  map[string]trace.Span // of stages and single tasks, by their traceparent
 }
 
@@ -216,7 +216,7 @@ func open(cfg *Config) (*Manager, error) {
 		stop:    stop,
 		closing: ctx.Done(),
 		stopped: make(chan struct{}),
-		counts:  map[string]*counts{},
+		counts:  map[string]*accountStats{},
 		spans:   map[string]trace.Span{},
 		tracer:  cfg.TracerProvider.Tracer(scope),
 		core:    newCore(false),
@@ -237,9 +237,9 @@ func open(cfg *Config) (*Manager, error) {
 		return m, errors.Join(err, m.journal.Close())
 	}
 	m.handler = m.routes()
-	m.lines = queuelog.New(queuelog.Config{Ask: m.ask, Logger: cfg.Logger})
+	m.queueLogs = queuelog.New(queuelog.Config{Ask: m.currentQueueLogState, Logger: cfg.Logger})
 	if !m.shared() {
-		m.tellAll()
+		m.writeAllQueueLogs()
 	}
 	go m.loop(ctx)
 	return m, nil
@@ -282,7 +282,7 @@ func (m *Manager) configure(ctx context.Context) error {
 		return nil
 	}
 	set.Epoch = cmp.Or(set.Epoch, rand.Text())
-	if _, err := m.do(ctx, &command{Configure: &set}); err != nil && !errors.Is(err, journal.ErrReadOnly) {
+	if _, err := m.applyCommand(ctx, &command{Configure: &set}); err != nil && !errors.Is(err, journal.ErrReadOnly) {
 		return err
 	}
 	return nil
@@ -308,7 +308,7 @@ func (m *Manager) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.
 func (m *Manager) Close() error {
 	m.stop()
 	<-m.stopped
-	m.lines.Close()
+	m.queueLogs.Close()
 	return m.journal.Close()
 }
 
@@ -316,13 +316,13 @@ func (m *Manager) Close() error {
 func (m *Manager) loop(ctx context.Context) {
 	defer close(m.stopped)
 	for {
-		soon := !m.tick(ctx) || !m.fireDue(ctx) || !m.lead(ctx)
-		due, stop := m.due(soon)
+		soon := !m.tickQueue(ctx) || !m.fireDue(ctx) || !m.renewLeadership(ctx)
+		due, stop := m.nextWakeup(soon)
 		select {
 		case <-due:
 		case <-m.core.queue.Wake():
-		case <-m.core.woken:
-			m.settle()
+		case <-m.core.wake:
+			m.runEffects()
 		case <-ctx.Done():
 			stop()
 			return
@@ -332,19 +332,19 @@ func (m *Manager) loop(ctx context.Context) {
 }
 
 // tickQueue expires what is due in the queue. It reports false if the store failed.
-func (m *Manager) tick(ctx context.Context) bool {
+func (m *Manager) tickQueue(ctx context.Context) bool {
 	at, ok := m.core.queue.NextDeadline()
 	if !ok || at.After(m.journal.Now()) {
 		return true
 	}
-	_, err := m.do(ctx, &command{Tick: &struct{}{}})
+	_, err := m.applyCommand(ctx, &command{Tick: &struct{}{}})
 	return err == nil
 }
 
 // nextWakeup returns a channel that receives when the loop has to run again. If soon
 // is true, because the last run failed, that is in a second. Managers on one store
 // add a random delay, so that not all of them send the same command.
-func (m *Manager) due(soon bool) (<-chan time.Time, func()) {
+func (m *Manager) nextWakeup(soon bool) (<-chan time.Time, func()) {
 	if soon {
 		return m.after(time.Second)
 	}
@@ -352,7 +352,7 @@ func (m *Manager) due(soon bool) (<-chan time.Time, func()) {
 	if t, one := m.core.nextSchedule(); one && (!ok || t.Before(at)) {
 		at, ok = t, true
 	}
-	if t := m.nextLead(); m.shared() && (!ok || t.Before(at)) {
+	if t := m.nextRenewal(); m.shared() && (!ok || t.Before(at)) {
 		at, ok = t, true
 	}
 	if !ok {
@@ -361,20 +361,20 @@ func (m *Manager) due(soon bool) (<-chan time.Time, func()) {
 	if !m.shared() {
 		return m.cfg.Clock.At(at)
 	}
-	return m.after(at.Sub(m.journal.Now()) + mathrand.N(turns))
+	return m.after(at.Sub(m.journal.Now()) + mathrand.N(maxTurnDelay))
 }
 
-const turns = 20 * time.Millisecond
+const maxTurnDelay = 20 * time.Millisecond
 
 // applyCommand executes a command and the effects that it has outside the state.
-func (m *Manager) do(ctx context.Context, cmd *command) (result, error) {
+func (m *Manager) applyCommand(ctx context.Context, cmd *command) (result, error) {
 	r, err := m.journal.Do(ctx, cmd)
 	if err != nil {
 		m.core.mu.Lock()
-		m.core.loose = true
+		m.core.unwaited = true
 		m.core.mu.Unlock()
 	}
-	m.settle()
+	m.runEffects()
 	switch {
 	case errors.Is(err, journal.ErrClosed):
 		return result{}, ErrClosed

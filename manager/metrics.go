@@ -72,7 +72,7 @@ const (
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.collectStore(out)
 	for _, account := range c.manager.Accounts() {
-		st := c.manager.Stats(account)
+		st := c.manager.stats(account)
 		c.collectWork(out, account, kindStage, &st.Stages)
 		c.collectWork(out, account, kindTask, &st.Tasks)
 		c.collectWaiting(out, account, st.Waiting)
@@ -98,7 +98,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 }
 
 func (c *collector) collectStore(out chan<- prometheus.Metric) {
-	s := c.manager.Store()
+	s := c.manager.storeStats()
 	saved := 0.0
 	if !s.Snapshot.Saved.IsZero() {
 		saved = float64(s.Snapshot.Saved.UnixNano()) / 1e9
@@ -109,17 +109,17 @@ func (c *collector) collectStore(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(c.storePending, prometheus.GaugeValue, float64(s.Pending))
 }
 
-func (c *collector) collectWork(out chan<- prometheus.Metric, account, kind string, w *WorkStats) {
+func (c *collector) collectWork(out chan<- prometheus.Metric, account, kind string, w *workStats) {
 	out <- prometheus.MustNewConstMetric(c.submitted, prometheus.CounterValue, float64(w.Submitted), account, kind)
 	for status, label := range map[Status]string{
 		Success: "success", Failure: "failure", Timeout: "timeout", Aborted: "aborted",
 	} {
 		out <- prometheus.MustNewConstMetric(c.ended, prometheus.CounterValue, float64(w.Ended[status]), account, kind, label)
 	}
-	for d, times := range map[*prometheus.Desc]*Times{c.wait: &w.Waits, c.duration: &w.Durations} {
+	for d, times := range map[*prometheus.Desc]*durations{c.wait: &w.Waits, c.duration: &w.Durations} {
 		buckets := make(map[float64]uint64, len(times.AtMost))
 		for i, n := range times.AtMost {
-			buckets[TimeBounds[i].Seconds()] = uint64(n)
+			buckets[durationBounds[i].Seconds()] = uint64(n)
 		}
 		out <- prometheus.MustNewConstHistogram(d, uint64(times.Count), times.Sum.Seconds(), buckets, account, kind)
 	}

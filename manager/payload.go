@@ -80,13 +80,13 @@ func payload(what string, raw *json.RawMessage, fill func(object) error) (json.R
 }
 
 // stageIDs are the ids that connect the tasks of a stage.
-type ties struct{ group, network string }
+type stageIDs struct{ group, network string }
 
 // fillInit completes the init's payload and returns the ids that the other payloads
 // need.
-func fillInit(o object, id string) (ties, error) {
+func fillInit(o object, id string) (stageIDs, error) {
 	o.setDefault("group_id", id)
-	t := ties{group: o.text("group_id")}
+	t := stageIDs{group: o.text("group_id")}
 	if t.group == "" {
 		return t, fmt.Errorf("%w: init.group_id is not a string", ErrInvalid)
 	}
@@ -110,7 +110,7 @@ func fillInit(o object, id string) (ties, error) {
 
 // fillStep completes a step's payload. A foreign agent hangs if a step has no
 // environment.
-func fillStep(o object, s *StepRequest, t ties) {
+func fillStep(o object, s *StepRequest, t stageIDs) {
 	o.setDefault("id", s.ID)
 	o.setDefault("name", s.Name)
 	o.setDefault("environment", struct{}{})
@@ -145,7 +145,7 @@ const initLog = ":init"
 // initLogKey returns the key of the log of a stage's init. No step of the account
 // has the same key.
 func initLogKey(stageID string) string {
-	stage := plain(stageID)
+	stage := safeKey(stageID)
 	k := stage + "/" + initLog
 	if stage != stageID {
 		k += ":" + digestOf("init:"+stageID)
@@ -156,7 +156,7 @@ func initLogKey(stageID string) string {
 // logKey returns the key of a step's log. It contains only characters that every log
 // writer passes on unchanged. No two steps of an account have the same key.
 func logKey(stageID, step string) string {
-	k := plain(stageID) + "/" + plain(step)
+	k := safeKey(stageID) + "/" + safeKey(step)
 	if raw := stageID + "/" + step; k != raw || step == initLog {
 		k += ":" + digestOf(strconv.Itoa(len(stageID))+":"+raw)
 	}
@@ -164,7 +164,7 @@ func logKey(stageID, step string) string {
 }
 
 // safeKey replaces each character that a key may not contain by "_".
-func plain(s string) string {
+func safeKey(s string) string {
 	return strings.ReplaceAll(strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune(":._-", r):
@@ -179,7 +179,7 @@ func digestOf(s string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-func fillCleanup(o object, t ties) {
+func fillCleanup(o object, t stageIDs) {
 	o.setDefault("group_id", t.group)
 	o.setDefault("network", t.network)
 }

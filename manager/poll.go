@@ -26,7 +26,7 @@ type eventV2 struct {
 }
 
 func (m *Manager) pollV1(w http.ResponseWriter, r *http.Request) {
-	l, ok := m.held(w, r)
+	l, ok := m.holdPoll(w, r)
 	if !ok {
 		return
 	}
@@ -34,14 +34,14 @@ func (m *Manager) pollV1(w http.ResponseWriter, r *http.Request) {
 	for _, e := range l.Events {
 		events = append(events, eventV1{Account: e.Account, Task: e.TaskID, Sync: e.Sync, Type: e.TaskType})
 	}
-	answer(w, http.StatusOK, struct {
+	writeJSON(w, http.StatusOK, struct {
 		Events  []eventV1 `json:"delegateTaskEvents"`
 		Aborted []string  `json:"abortedTaskIds"`
-	}{events, orEmpty(l.Aborted)})
+	}{events, emptyIfNil(l.Aborted)})
 }
 
 func (m *Manager) pollV2(w http.ResponseWriter, r *http.Request) {
-	l, ok := m.held(w, r)
+	l, ok := m.holdPoll(w, r)
 	if !ok {
 		return
 	}
@@ -49,29 +49,29 @@ func (m *Manager) pollV2(w http.ResponseWriter, r *http.Request) {
 	for _, e := range l.Events {
 		events = append(events, eventV2{Account: e.Account, Task: e.TaskID, Runner: e.RunnerType, Type: e.TaskType})
 	}
-	answer(w, http.StatusOK, struct {
+	writeJSON(w, http.StatusOK, struct {
 		Events  []eventV2 `json:"delegateRunnerEvents"`
 		Aborted []string  `json:"abortedTaskIds"`
-	}{events, orEmpty(l.Aborted)})
+	}{events, emptyIfNil(l.Aborted)})
 }
 
 // holdPoll returns the list of tasks for a poll. If the poll has a wait, holdPoll
 // waits until the list changes. If it reports false, it has already answered the
 // request, or the client has disconnected.
-func (m *Manager) held(w http.ResponseWriter, r *http.Request) (queue.List, bool) {
-	wait, given, ok := m.waiting(w, r)
+func (m *Manager) holdPoll(w http.ResponseWriter, r *http.Request) (queue.List, bool) {
+	wait, given, ok := m.waitParam(w, r)
 	if !ok {
 		return queue.List{}, false
 	}
 	since := r.URL.Query().Get("since")
 	var over <-chan time.Time
 	for {
-		l, err := m.core.queue.List(account(r), param(r, "delegate"), since)
+		l, err := m.core.queue.List(account(r), pathParam(r, "delegate"), since)
 		if err != nil && m.journal.Sync(r.Context()) == nil { // the delegate may have registered with another manager a moment ago
-			l, err = m.core.queue.List(account(r), param(r, "delegate"), since)
+			l, err = m.core.queue.List(account(r), pathParam(r, "delegate"), since)
 		}
 		if err != nil {
-			failWith(w, err)
+			writeError(w, err)
 			return queue.List{}, false
 		}
 		if over == nil && wait > 0 && !l.Fresh {

@@ -32,9 +32,9 @@ type Retry struct {
 
 // The values of [Retry.On].
 const (
-	OnLost    = "lost"
-	OnTimeout = "timeout"
-	OnFailure = "failure"
+	retryOnLost    = "lost"
+	retryOnTimeout = "timeout"
+	retryOnFailure = "failure"
 )
 
 const maxAttempts = 100
@@ -48,10 +48,10 @@ func (r *Retry) complete() error {
 		return fmt.Errorf("%w: a back-off of retry is negative", ErrInvalid)
 	}
 	if len(r.On) == 0 {
-		r.On = []string{OnLost}
+		r.On = []string{retryOnLost}
 	}
 	for _, on := range r.On {
-		if !slices.Contains([]string{OnLost, OnTimeout, OnFailure}, on) {
+		if !slices.Contains([]string{retryOnLost, retryOnTimeout, retryOnFailure}, on) {
 			return fmt.Errorf("%w: retry.on has %q; it may have lost, timeout and failure", ErrInvalid, on)
 		}
 	}
@@ -81,55 +81,55 @@ type Attempt struct {
 
 // retryStage starts another attempt of a stage if its policy allows it. It reports
 // whether it did.
-func (c *core) again(n *run) bool {
-	why := OnFailure
+func (c *core) retryStage(n *run) bool {
+	why := retryOnFailure
 	switch {
 	case n.retry == nil || n.stopping != "" || n.failed == "" || n.StartedAt.IsZero(),
 		len(n.Attempts)+1 >= n.retry.MaxAttempts:
 		return false
 	case n.lost:
-		why = OnLost
+		why = retryOnLost
 	case n.failed == Timeout:
-		why = OnTimeout
+		why = retryOnTimeout
 	}
 	if !slices.Contains(n.retry.On, why) {
 		return false
 	}
-	next := n.renewed(len(n.Attempts) + 2)
+	next := n.nextAttempt(len(n.Attempts) + 2)
 	if next == nil {
 		return false
 	}
 	next.Attempts = append(slices.Clone(n.Attempts), Attempt{
 		Status: n.failed, Error: n.Error, DelegateID: n.DelegateID, StartedAt: n.StartedAt, EndedAt: c.at,
 	})
-	w := next.work()
+	w := next.queueWork()
 	if c.queue.Retry(n.account, n.ID, w.Variants, c.at.Add(n.retry.wait(len(next.Attempts)+1))) != nil {
 		return false // the queue has forgotten the stage
 	}
 	next.trace.Since = c.at
 	*n = *next
 	n.current = &n.init
-	c.count(n.account, func(s *Stats) { s.Retried++ })
+	c.count(n.account, func(s *accountStats) { s.Retried++ })
 	c.publishStage(n)
-	c.tell(n)
+	c.updateQueueLog(n)
 	return true
 }
 
 // nextAttempt returns the run at the beginning of another attempt. The attempt has
 // its own ids, because earlier attempts are still cleaned up under theirs. It
 // returns nil if a payload cannot be given new ids.
-func (n *run) renewed(attempt int) *run {
+func (n *run) nextAttempt(attempt int) *run {
 	next := *n
 	next.Status, next.Error, next.DelegateID = Queued, "", ""
 	next.StartedAt, next.EndedAt = time.Time{}, time.Time{}
 	next.next, next.failed, next.lost, next.variant = 0, "", false, 0
 	next.steps = slices.Clone(n.steps)
 	for _, p := range next.parts {
-		state := StepState{ID: p.ID, Name: p.Name, Status: Queued, TaskID: p.first + suffix(attempt)}
+		state := StepState{ID: p.ID, Name: p.Name, Status: Queued, TaskID: p.first + attemptSuffix(attempt)}
 		if p.LogKey != "" {
 			state.LogKey = attemptLogKey(p.firstLog, attempt)
 		}
-		data, err := retied(p.data, p.kind, attempt, state.LogKey)
+		data, err := attemptPayload(p.data, p.kind, attempt, state.LogKey)
 		if err != nil {
 			return nil
 		}
@@ -140,7 +140,7 @@ func (n *run) renewed(attempt int) *run {
 
 // attemptSuffix returns the ending of an attempt's ids. It is empty for the first
 // attempt.
-func suffix(attempt int) string {
+func attemptSuffix(attempt int) string {
 	if attempt == 1 {
 		return ""
 	}
@@ -156,14 +156,14 @@ func attemptLogKey(key string, attempt int) string {
 
 // attemptPayload returns a payload with the ids of an attempt: the ids of the first
 // attempt and a suffix.
-func retied(data json.RawMessage, kind task.Kind, attempt int, logKey string) (json.RawMessage, error) {
+func attemptPayload(data json.RawMessage, kind task.Kind, attempt int, logKey string) (json.RawMessage, error) {
 	o, err := parseObject("a payload", data)
 	if err != nil {
 		return nil, err
 	}
 	renew := func(o object, name string) {
 		if id := o.text(name); id != "" {
-			o[name], _ = json.Marshal(strings.TrimSuffix(id, suffix(attempt-1)) + suffix(attempt)) // a string always encodes
+			o[name], _ = json.Marshal(strings.TrimSuffix(id, attemptSuffix(attempt-1)) + attemptSuffix(attempt)) // a string always encodes
 		}
 	}
 	renew(o, "group_id")

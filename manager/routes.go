@@ -19,10 +19,10 @@ import (
 func (m *Manager) routes() http.Handler {
 	r := chi.NewRouter()
 	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
-		fail(w, http.StatusNotFound, "there is no "+r.URL.Path)
+		writeStatus(w, http.StatusNotFound, "there is no "+r.URL.Path)
 	})
 	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
-		fail(w, http.StatusMethodNotAllowed, r.URL.Path+" does not know the method "+r.Method)
+		writeStatus(w, http.StatusMethodNotAllowed, r.URL.Path+" does not know the method "+r.Method)
 	})
 	r.Group(func(r chi.Router) {
 		r.Use(m.authenticate)
@@ -50,10 +50,10 @@ func (m *Manager) routes() http.Handler {
 		r.Post("/api/tasks/{id}/abort", m.abortTask)
 		r.Get("/api/delegates", m.listDelegates)
 		r.Get("/api/events", m.streamEvents)
-		r.Post("/api/delegates/{id}/drain", m.drain(true))
-		r.Post("/api/delegates/{id}/resume", m.drain(false))
-		r.Post("/api/pause", m.pause(true))
-		r.Post("/api/resume", m.pause(false))
+		r.Post("/api/delegates/{id}/drain", m.drainHandler(true))
+		r.Post("/api/delegates/{id}/resume", m.drainHandler(false))
+		r.Post("/api/pause", m.pauseHandler(true))
+		r.Post("/api/resume", m.pauseHandler(false))
 		r.Get("/api/limits", m.listLimits)
 		r.Put("/api/limits", m.putLimit)
 		r.Get("/api/schedules", m.listSchedules)
@@ -67,7 +67,7 @@ func (m *Manager) routes() http.Handler {
 
 // pathParam returns a path parameter without escapes. chi leaves the escapes of a
 // raw path in place.
-func param(r *http.Request, name string) string {
+func pathParam(r *http.Request, name string) string {
 	p := chi.URLParam(r, name)
 	if r.URL.RawPath == "" {
 		return p
@@ -81,13 +81,13 @@ func param(r *http.Request, name string) string {
 // decodeStrict decodes a request's body into v and refuses members that the shape
 // does not list. If it reports false, it has already answered the request with an
 // error.
-func (m *Manager) readStrict(w http.ResponseWriter, r *http.Request, v any, known *shape) bool {
-	b, ok := m.readBody(w, r, v)
+func (m *Manager) decodeStrict(w http.ResponseWriter, r *http.Request, v any, known *shape) bool {
+	b, ok := m.readAndDecode(w, r, v)
 	if !ok {
 		return false
 	}
 	if err := known.check(b, ""); err != nil {
-		failWith(w, err)
+		writeError(w, err)
 		return false
 	}
 	return true
@@ -95,24 +95,24 @@ func (m *Manager) readStrict(w http.ResponseWriter, r *http.Request, v any, know
 
 // decodeBody decodes a request's body into v. If it reports false, it has already
 // answered the request with an error.
-func (m *Manager) read(w http.ResponseWriter, r *http.Request, v any) bool {
-	_, ok := m.readBody(w, r, v)
+func (m *Manager) decodeBody(w http.ResponseWriter, r *http.Request, v any) bool {
+	_, ok := m.readAndDecode(w, r, v)
 	return ok
 }
 
-func (m *Manager) readBody(w http.ResponseWriter, r *http.Request, v any) ([]byte, bool) {
+func (m *Manager) readAndDecode(w http.ResponseWriter, r *http.Request, v any) ([]byte, bool) {
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, m.cfg.MaxBody))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		fail(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit))
+		writeStatus(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit))
 		return nil, false
 	case err != nil:
-		fail(w, http.StatusBadRequest, "the body broke off")
+		writeStatus(w, http.StatusBadRequest, "the body broke off")
 		return nil, false
 	}
 	if err := json.Unmarshal(b, v); err != nil {
-		fail(w, http.StatusBadRequest, "the body is not the JSON that this call takes: "+err.Error())
+		writeStatus(w, http.StatusBadRequest, "the body is not the JSON that this call takes: "+err.Error())
 		return nil, false
 	}
 	return b, true
@@ -120,24 +120,24 @@ func (m *Manager) readBody(w http.ResponseWriter, r *http.Request, v any) ([]byt
 
 // waitParam parses the wait parameter of the query and reports whether there is one.
 // If ok is false, it has already answered the request with an error.
-func (m *Manager) waiting(w http.ResponseWriter, r *http.Request) (wait time.Duration, given, ok bool) {
+func (m *Manager) waitParam(w http.ResponseWriter, r *http.Request) (wait time.Duration, given, ok bool) {
 	text := r.URL.Query().Get("wait")
 	if text == "" {
 		return 0, false, true
 	}
 	seconds, err := strconv.ParseUint(text, 10, 31)
 	if err != nil {
-		fail(w, http.StatusBadRequest, "wait is not a number of whole seconds: "+strconv.Quote(text))
+		writeStatus(w, http.StatusBadRequest, "wait is not a number of whole seconds: "+strconv.Quote(text))
 		return 0, true, false
 	}
 	return min(time.Duration(seconds)*time.Second, m.cfg.MaxWait), true, true
 }
 
 // writeJSON writes v as JSON.
-func answer(w http.ResponseWriter, status int, v any) {
+func writeJSON(w http.ResponseWriter, status int, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {
-		fail(w, http.StatusInternalServerError, "encoding the answer: "+err.Error())
+		writeStatus(w, http.StatusInternalServerError, "encoding the answer: "+err.Error())
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -146,27 +146,27 @@ func answer(w http.ResponseWriter, status int, v any) {
 }
 
 // writeStatus writes an error with a status.
-func fail(w http.ResponseWriter, status int, message string) {
-	answer(w, status, struct {
+func writeStatus(w http.ResponseWriter, status int, message string) {
+	writeJSON(w, status, struct {
 		Message string `json:"error_msg"`
 	}{message})
 }
 
 // writeError writes an error with the status that stands for it.
-func failWith(w http.ResponseWriter, err error) {
+func writeError(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, ErrInvalid):
-		fail(w, http.StatusBadRequest, err.Error())
+		writeStatus(w, http.StatusBadRequest, err.Error())
 	case errors.Is(err, ErrConflict), errors.Is(err, queue.ErrNotOwner):
-		fail(w, http.StatusConflict, err.Error())
+		writeStatus(w, http.StatusConflict, err.Error())
 	case errors.Is(err, queue.ErrUnknownDelegate):
-		fail(w, http.StatusNotFound, "unknown delegate: register again")
+		writeStatus(w, http.StatusNotFound, "unknown delegate: register again")
 	case errors.Is(err, ErrClosed), errors.Is(err, journal.ErrUnavailable), errors.Is(err, journal.ErrReadOnly):
 		w.Header().Set("Retry-After", "1")
-		fail(w, http.StatusServiceUnavailable, err.Error())
+		writeStatus(w, http.StatusServiceUnavailable, err.Error())
 	case errors.Is(err, ErrNotFound), errors.Is(err, queue.ErrUnknownTask):
-		fail(w, http.StatusNotFound, err.Error())
+		writeStatus(w, http.StatusNotFound, err.Error())
 	default:
-		fail(w, http.StatusInternalServerError, err.Error())
+		writeStatus(w, http.StatusInternalServerError, err.Error())
 	}
 }

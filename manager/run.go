@@ -69,7 +69,7 @@ func (p *step) task(n *run, variant int) *task.Task {
 		t.Type = types[1]
 	}
 	t.Driver, t.Data = n.Infra, enveloped(t, n.account)
-	n.trace.join(t)
+	n.trace.joinTask(t)
 	return t
 }
 
@@ -81,17 +81,17 @@ const hidden = "[secret]"
 func (n *run) view() Stage {
 	s := n.Stage
 	s.Selectors = slices.Clone(s.Selectors)
-	s.Init, s.Cleanup = n.init.show(), n.cleanup.show()
+	s.Init, s.Cleanup = n.init.view(), n.cleanup.view()
 	s.Steps = make([]StepState, 0, len(n.steps))
 	for i := range n.steps {
-		s.Steps = append(s.Steps, n.steps[i].show())
+		s.Steps = append(s.Steps, n.steps[i].view())
 	}
 	return s
 }
 
 // viewWithPlace returns the run's public state with its place in the queue. The
 // caller holds the core's lock.
-func (c *core) placed(n *run) Stage {
+func (c *core) viewWithPlace(n *run) Stage {
 	s := n.view()
 	if s.Status == Queued {
 		if p, err := c.queue.Place(n.account, n.ID); err == nil {
@@ -102,7 +102,7 @@ func (c *core) placed(n *run) Stage {
 }
 
 // view returns the step's public state, with secret outputs hidden.
-func (p *step) show() StepState {
+func (p *step) view() StepState {
 	s := p.StepState
 	s.Outputs = slices.Clone(s.Outputs)
 	for i := range s.Outputs {
@@ -121,7 +121,7 @@ func (m *Manager) Stage(account, id string) (Stage, error) {
 
 // syncedStage returns a stage's state. If this process does not know the stage, it
 // first reads the store, because another manager may have just accepted it.
-func (m *Manager) fresh(ctx context.Context, account, id string) (Stage, error) {
+func (m *Manager) syncedStage(ctx context.Context, account, id string) (Stage, error) {
 	s, err := m.Stage(account, id)
 	if err != nil && m.journal.Sync(ctx) == nil {
 		return m.Stage(account, id)
@@ -138,7 +138,7 @@ func (c *core) stage(account, id string) (Stage, <-chan struct{}, error) {
 	if n == nil {
 		return Stage{}, nil, fmt.Errorf("stage %q: %w", id, ErrNotFound)
 	}
-	return c.placed(n), n.done, nil
+	return c.viewWithPlace(n), n.done, nil
 }
 
 // Stages returns the account's stages, the oldest first.
@@ -168,7 +168,7 @@ func (m *Manager) Stages(account string) []Stage {
 // WaitStage waits until a stage has ended. If ctx ends or the manager closes first,
 // it returns the current state and an error. It also fails with [ErrNotFound].
 func (m *Manager) WaitStage(ctx context.Context, account, id string) (Stage, error) {
-	if _, err := m.fresh(ctx, account, id); err != nil {
+	if _, err := m.syncedStage(ctx, account, id); err != nil {
 		return Stage{}, err
 	}
 	for {
@@ -176,7 +176,7 @@ func (m *Manager) WaitStage(ctx context.Context, account, id string) (Stage, err
 		if err != nil || s.Status.Ended() {
 			return s, err
 		}
-		if err := m.await(ctx, done); err != nil {
+		if err := m.awaitDone(ctx, done); err != nil {
 			if now, gone := m.Stage(account, id); gone == nil {
 				s = now
 			}
@@ -186,7 +186,7 @@ func (m *Manager) WaitStage(ctx context.Context, account, id string) (Stage, err
 }
 
 // awaitDone waits until done is closed, ctx ends or the manager closes.
-func (m *Manager) await(ctx context.Context, done <-chan struct{}) error {
+func (m *Manager) awaitDone(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
 		return nil
@@ -207,7 +207,7 @@ func (m *Manager) await(ctx context.Context, done <-chan struct{}) error {
 // that has ended or runs its cleanup does not change. AbortStage fails with
 // [ErrNotFound].
 func (m *Manager) AbortStage(ctx context.Context, account, id string) (Stage, error) {
-	if _, err := m.do(ctx, &command{Account: account, AbortStage: &idCommand{id}}); err != nil {
+	if _, err := m.applyCommand(ctx, &command{Account: account, AbortStage: &idCommand{id}}); err != nil {
 		return Stage{}, err
 	}
 	return m.Stage(account, id)

@@ -214,7 +214,7 @@ func (c *core) Load(from io.Reader) error {
 			return fmt.Errorf("reading a saved task: %w", err)
 		}
 		tasks[key{t.Account, t.ID}] = &t.single
-		if t.again() {
+		if t.isRetried() {
 			attempts[key{t.Account, t.Current}] = t.ID
 		}
 	}
@@ -243,7 +243,7 @@ func (c *core) Load(from io.Reader) error {
 		c.feeds[account] = &feed{last: last}
 	}
 	c.stages, c.tasks, c.attempts, c.schedules, c.order, c.set, c.leader = stages, tasks, attempts, schedules, head.Order, head.Settings, head.Leader
-	c.poke()
+	c.wakeLoop()
 	return nil
 }
 

@@ -55,7 +55,7 @@ func busyCore(t *testing.T) (*core, time.Time) {
 	}
 	end(`{"command_execution_status":"FAILURE","error_message":"first"}`)
 	end(`{}`) // the cleanup: the stage is to begin anew
-	single, err := m.newTask("acc", &TaskRequest{Task: task.Task{ID: "t", Type: "custom"}, Retry: &Retry{MaxAttempts: 2, On: []string{OnFailure}}})
+	single, err := m.newTask("acc", &TaskRequest{Task: task.Task{ID: "t", Type: "custom"}, Retry: &Retry{MaxAttempts: 2, On: []string{retryOnFailure}}})
 	require.NoError(t, err)
 	do(&command{SubmitTask: single})
 	end(`{"command_execution_status":"FAILURE"}`)

@@ -56,11 +56,11 @@ type Schedule struct {
 
 // The values of [Schedule.Missed] and [Schedule.Overlap].
 const (
-	MissedOnce   = "once"
-	MissedSkip   = "skip"
-	MissedAll    = "all"
-	OverlapAllow = "allow"
-	OverlapSkip  = "skip"
+	missedOnce   = "once"
+	missedSkip   = "skip"
+	missedAll    = "all"
+	overlapAllow = "allow"
+	overlapSkip  = "skip"
 )
 
 const (
@@ -108,11 +108,11 @@ func (m *Manager) SetSchedule(ctx context.Context, account string, s Schedule) (
 	if err := checkID("the id", s.ID); err != nil {
 		return Schedule{}, err
 	}
-	s.Missed, s.Overlap = cmp.Or(s.Missed, MissedOnce), cmp.Or(s.Overlap, OverlapAllow)
-	if !slices.Contains([]string{MissedOnce, MissedSkip, MissedAll}, s.Missed) {
+	s.Missed, s.Overlap = cmp.Or(s.Missed, missedOnce), cmp.Or(s.Overlap, overlapAllow)
+	if !slices.Contains([]string{missedOnce, missedSkip, missedAll}, s.Missed) {
 		return Schedule{}, fmt.Errorf("%w: missed is %q; it may be once, skip or all", ErrInvalid, s.Missed)
 	}
-	if !slices.Contains([]string{OverlapAllow, OverlapSkip}, s.Overlap) {
+	if !slices.Contains([]string{overlapAllow, overlapSkip}, s.Overlap) {
 		return Schedule{}, fmt.Errorf("%w: overlap is %q; it may be allow or skip", ErrInvalid, s.Overlap)
 	}
 	next, err := s.after(m.journal.Now())
@@ -127,11 +127,11 @@ func (m *Manager) SetSchedule(ctx context.Context, account string, s Schedule) (
 	if err != nil {
 		return Schedule{}, err
 	}
-	m.discard(fire)
+	m.discardSpans(fire)
 	if err := s.checkMembers(); err != nil {
 		return Schedule{}, err
 	}
-	r, err := m.do(ctx, &command{Account: account, SetSchedule: &s})
+	r, err := m.applyCommand(ctx, &command{Account: account, SetSchedule: &s})
 	if err != nil {
 		return Schedule{}, err
 	}
@@ -189,26 +189,26 @@ func (m *Manager) submission(ctx context.Context, account string, s *Schedule, d
 	req.Task.ID, req.Sync = id, false
 	var err error
 	if f.Task, err = m.newTask(account, &req); err == nil {
-		f.Task.Single.Trace = m.begin(ctx, "task", account, id, m.journal.Now())
-		f.Task.Single.Trace.join(f.Task.Task)
+		f.Task.Single.Trace = m.startSpan(ctx, "task", account, id, m.journal.Now())
+		f.Task.Single.Trace.joinTask(f.Task.Task)
 	}
 	return f, err
 }
 
 // discardSpans drops the spans of a submission that is not sent.
-func (m *Manager) discard(f *fireCommand) {
+func (m *Manager) discardSpans(f *fireCommand) {
 	if f.Stage != nil {
-		m.drop(f.Stage.trace)
+		m.dropSpan(f.Stage.trace)
 	}
 	if f.Task != nil {
-		m.drop(f.Task.Single.Trace)
+		m.dropSpan(f.Task.Single.Trace)
 	}
 }
 
 // fireDue fires all schedules that are due. It reports false if the store failed.
 func (m *Manager) fireDue(ctx context.Context) bool {
-	for _, k := range m.core.due(m.journal.Now()) {
-		if err := m.fire(ctx, k); err != nil {
+	for _, k := range m.core.dueSchedules(m.journal.Now()) {
+		if err := m.fireSchedule(ctx, k); err != nil {
 			m.cfg.Logger.Warn().Err(err).Str("account_id", k.account).Str("schedule_id", k.id).Msg("a schedule could not submit")
 			return false
 		}
@@ -217,20 +217,20 @@ func (m *Manager) fireDue(ctx context.Context) bool {
 }
 
 // fireSchedule fires one schedule until it is no longer due.
-func (m *Manager) fire(ctx context.Context, k key) error {
+func (m *Manager) fireSchedule(ctx context.Context, k key) error {
 	for range maxMissed + 2 {
 		s, ok := m.core.schedule(k)
 		now := m.journal.Now()
 		if !ok || s.Next.IsZero() || s.Next.After(now) {
 			return nil
 		}
-		f, err := m.plan(ctx, k.account, &s, now)
+		f, err := m.nextFire(ctx, k.account, &s, now)
 		if err != nil {
 			return err
 		}
-		r, err := m.do(ctx, &command{Account: k.account, Fire: f})
+		r, err := m.applyCommand(ctx, &command{Account: k.account, Fire: f})
 		if err != nil || r.existed {
-			m.discard(f)
+			m.discardSpans(f)
 		}
 		if err != nil {
 			return err
@@ -240,16 +240,16 @@ func (m *Manager) fire(ctx context.Context, k key) error {
 }
 
 // nextFire returns the command for the time at which a schedule is due.
-func (m *Manager) plan(ctx context.Context, account string, s *Schedule, now time.Time) (*fireCommand, error) {
+func (m *Manager) nextFire(ctx context.Context, account string, s *Schedule, now time.Time) (*fireCommand, error) {
 	late := now.Sub(s.Next) > lateness
 	next, err := s.after(now)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case late && s.Missed == MissedSkip:
+	case late && s.Missed == missedSkip:
 		return &fireCommand{ID: s.ID, Due: s.Next, Next: next, Error: "no manager was there"}, nil
-	case s.Missed == MissedAll:
+	case s.Missed == missedAll:
 		if next, err = s.following(now); err != nil {
 			return nil, err
 		}
@@ -290,11 +290,11 @@ func (c *core) fire(account string, f *fireCommand) (existed bool) {
 		return true
 	}
 	s.Next, s.Last, s.LastError = f.Next, f.Due, f.Error
-	if s.Overlap == OverlapSkip && s.LastID != "" && c.runs(account, s.LastID) {
+	if s.Overlap == overlapSkip && s.LastID != "" && c.isRunning(account, s.LastID) {
 		s.LastError = "the run before has not ended"
 	}
 	if s.LastError != "" {
-		c.note(zerolog.WarnLevel, "a schedule has submitted nothing: "+s.LastError, note{account: account})
+		c.log(zerolog.WarnLevel, "a schedule has submitted nothing: "+s.LastError, logEntry{account: account})
 		return true
 	}
 	var err error
@@ -312,7 +312,7 @@ func (c *core) fire(account string, f *fireCommand) (existed bool) {
 }
 
 // isRunning reports whether a stage or single task has not ended.
-func (c *core) runs(account, id string) bool {
+func (c *core) isRunning(account, id string) bool {
 	if n := c.stages[key{account, id}]; n != nil {
 		return !n.Status.Ended()
 	}
@@ -333,21 +333,21 @@ func (c *core) setSchedule(account string, s Schedule) (*Schedule, error) {
 		return nil, fmt.Errorf("%w: there are %d schedules already; remove some", ErrInvalid, maxSchedules)
 	}
 	c.schedules[k] = &s
-	c.poke()
+	c.wakeLoop()
 	shown := s
 	return &shown, nil
 }
 
 // wakeLoop makes the manager's loop check for due work.
-func (c *core) poke() {
+func (c *core) wakeLoop() {
 	select {
-	case c.woken <- struct{}{}:
+	case c.wake <- struct{}{}:
 	default:
 	}
 }
 
 // dueSchedules returns the schedules that are due.
-func (c *core) due(now time.Time) []key {
+func (c *core) dueSchedules(now time.Time) []key {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []key
@@ -408,7 +408,7 @@ func (m *Manager) Schedules(account string) []Schedule {
 // DeleteSchedule removes a schedule. Its submitted stages and tasks continue. It
 // fails with [ErrNotFound].
 func (m *Manager) DeleteSchedule(ctx context.Context, account, id string) error {
-	_, err := m.do(ctx, &command{Account: account, DeleteSchedule: &idCommand{id}})
+	_, err := m.applyCommand(ctx, &command{Account: account, DeleteSchedule: &idCommand{id}})
 	return err
 }
 
@@ -429,9 +429,9 @@ func (m *Manager) TriggerSchedule(ctx context.Context, account, id string) (stri
 	} else {
 		made, cmd.SubmitTask = f.Task.Task.ID, f.Task
 	}
-	r, err := m.do(ctx, cmd)
+	r, err := m.applyCommand(ctx, cmd)
 	if err != nil || r.existed {
-		m.discard(f)
+		m.discardSpans(f)
 	}
 	if errors.Is(err, ErrConflict) {
 		return made, nil // a second trigger within one second has the same id

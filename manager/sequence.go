@@ -16,16 +16,16 @@ import (
 // drives it: it handles the queue's events one at a time.
 
 // handleEvent handles one event of the queue.
-func (c *core) follow(e *queue.Event) {
+func (c *core) handleEvent(e *queue.Event) {
 	switch e.Kind {
 	case queue.Lost:
-		c.count(e.Account, func(s *Stats) { s.DelegatesLost++ })
+		c.count(e.Account, func(s *accountStats) { s.DelegatesLost++ })
 		c.publish(e.Account, Event{Type: DelegateEvent, Delegate: e.Delegate, Status: Status(queue.Gone)})
-		c.note(zerolog.WarnLevel, "a delegate is lost: it sends no heartbeats", note{account: e.Account, delegate: e.Delegate})
+		c.log(zerolog.WarnLevel, "a delegate is lost: it sends no heartbeats", logEntry{account: e.Account, delegate: e.Delegate})
 		return
 	case queue.Returned:
 		c.publish(e.Account, Event{Type: DelegateEvent, Delegate: e.Delegate, Status: Status(queue.Alive)})
-		c.note(zerolog.InfoLevel, "a lost delegate is back", note{account: e.Account, delegate: e.Delegate})
+		c.log(zerolog.InfoLevel, "a lost delegate is back", logEntry{account: e.Account, delegate: e.Delegate})
 		return
 	}
 	k := key{e.Account, e.Work}
@@ -35,51 +35,51 @@ func (c *core) follow(e *queue.Event) {
 		return
 	}
 	if e.Kind == queue.Requeued {
-		c.count(e.Account, func(s *Stats) { s.Requeued++ })
+		c.count(e.Account, func(s *accountStats) { s.Requeued++ })
 	}
 	n := c.stages[k]
 	if n == nil {
-		c.followTask(k, e)
+		c.handleTaskEvent(k, e)
 		return
 	}
 	switch e.Kind {
 	case queue.Acquired:
-		c.started(n, e)
+		c.partStarted(n, e)
 	case queue.Requeued:
 		n.Status, n.DelegateID = Queued, ""
 		n.trace.Since = e.At
 		n.StartedAt, n.init.StartedAt = time.Time{}, time.Time{}
 		n.init.Status = Queued
 		c.publishStage(n)
-		c.tell(n)
+		c.updateQueueLog(n)
 	case queue.Expired:
-		c.stop(n, Timeout, fmt.Sprintf("the stage ran longer than its time-out of %s", n.timeout.Duration()))
+		c.stopStage(n, Timeout, fmt.Sprintf("the stage ran longer than its time-out of %s", n.timeout.Duration()))
 	case queue.Ended:
-		c.ended(n, e)
+		c.partEnded(n, e)
 	}
 }
 
 // partStarted records that a delegate has acquired a part of the stage.
-func (c *core) started(n *run, e *queue.Event) {
-	p := n.part(e.Task)
+func (c *core) partStarted(n *run, e *queue.Event) {
+	p := n.partOf(e.Task)
 	if p == nil {
 		return
 	}
 	p.Status, p.StartedAt = Running, e.At
 	if p.kind == task.Init {
 		waited := e.At.Sub(n.trace.Since)
-		c.count(n.account, func(s *Stats) { s.Stages.Waits.add(waited) })
-		c.waited(n.trace, e.At)
+		c.count(n.account, func(s *accountStats) { s.Stages.Waits.add(waited) })
+		c.recordWait(n.trace, e.At)
 		n.Status, n.StartedAt = Running, e.At
 		n.DelegateID, n.variant = e.Delegate, e.Variant
 		c.publishStage(n)
-		c.tell(n)
+		c.updateQueueLog(n)
 	}
 	c.publishStep(n, p)
 }
 
 // partOf returns the part of a stage that a task belongs to, or nil.
-func (n *run) part(id string) *step {
+func (n *run) partOf(id string) *step {
 	switch id {
 	case n.init.TaskID:
 		return &n.init
@@ -95,43 +95,43 @@ func (n *run) part(id string) *step {
 }
 
 // partEnded records the end of a part and starts the next one.
-func (c *core) ended(n *run, e *queue.Event) {
-	p := n.part(e.Task)
+func (c *core) partEnded(n *run, e *queue.Event) {
+	p := n.partOf(e.Task)
 	if p == nil {
 		return
 	}
-	p.record(e)
+	p.recordResult(e)
 	c.publishStep(n, p)
 	if p.kind == task.Init {
-		c.tell(n)
+		c.updateQueueLog(n)
 	}
 	switch {
 	case n.Status.Ended():
 		// This cleanup waited for its delegate's return. The stage has ended before.
 	case e.Result.Outcome == queue.Abandoned:
-		c.abandoned(n, p)
+		c.delegateLost(n, p)
 	case p.kind == task.Cleanup:
-		c.finish(n)
+		c.finishStage(n)
 	case p.kind == task.Init && !e.Started:
-		c.waited(n.trace, e.At)
-		n.fail(p)
-		n.skip()
+		c.recordWait(n.trace, e.At)
+		n.recordFailure(p)
+		n.skipRemaining()
 		n.cleanup.Status = Skipped // no delegate has created anything
-		c.finish(n)
+		c.finishStage(n)
 	default:
 		if p.Status != Success {
-			n.fail(p)
+			n.recordFailure(p)
 		}
-		c.proceed(n)
+		c.startNext(n)
 	}
 }
 
 // recordResult stores the result of the part's task.
-func (p *step) record(e *queue.Event) {
+func (p *step) recordResult(e *queue.Event) {
 	p.EndedAt = e.At
 	p.Error = e.Result.Error
 	p.Status = statusOf(e.Result.Outcome)
-	f := findingsIn(e.Result.Data)
+	f := parseAnswerData(e.Result.Data)
 	p.ExitCode, p.OutputVars, p.Outputs, p.Artifact, p.Tests = f.exitCode, f.outputVars, f.outputs, f.artifact, f.tests
 }
 
@@ -150,7 +150,7 @@ func statusOf(o queue.Outcome) Status {
 }
 
 // recordFailure stores the first failure of a stage. It decides the stage's status.
-func (n *run) fail(p *step) {
+func (n *run) recordFailure(p *step) {
 	if n.failed != "" {
 		return
 	}
@@ -164,21 +164,21 @@ func (n *run) fail(p *step) {
 }
 
 // startNext sends the next part of the stage to its delegate.
-func (c *core) proceed(n *run) {
+func (c *core) startNext(n *run) {
 	for n.next < len(n.steps) {
 		p := &n.steps[n.next]
 		n.next++
-		if n.runs(p) {
-			c.send(n, p)
+		if n.shouldRun(p) {
+			c.sendPart(n, p)
 			return
 		}
 		p.Status = Skipped
 	}
-	c.send(n, &n.cleanup)
+	c.sendPart(n, &n.cleanup)
 }
 
 // shouldRun reports whether a step runs, given the stage's progress.
-func (n *run) runs(p *step) bool {
+func (n *run) shouldRun(p *step) bool {
 	if n.stopping != "" || n.init.Status != Success {
 		return false
 	}
@@ -193,7 +193,7 @@ func (n *run) runs(p *step) bool {
 }
 
 // sendPart adds a part to the queue, for the stage's delegate.
-func (c *core) send(n *run, p *step) {
+func (c *core) sendPart(n *run, p *step) {
 	n.current = p
 	err := c.queue.Append(n.account, n.ID, p.task(n, n.variant))
 	if err == nil {
@@ -201,19 +201,19 @@ func (c *core) send(n *run, p *step) {
 	}
 	// The queue does not know the stage, or its random task id is taken.
 	p.Status, p.Error = Failure, err.Error()
-	n.fail(p)
-	n.skip()
-	c.finish(n)
+	n.recordFailure(p)
+	n.skipRemaining()
+	c.finishStage(n)
 }
 
 // delegateLost ends a stage whose delegate is lost. The stage leaves a cleanup for
 // the delegate's return.
-func (c *core) abandoned(n *run, p *step) {
+func (c *core) delegateLost(n *run, p *step) {
 	n.lost = true
 	if p.kind != task.Cleanup { // otherwise the steps have ended before
-		n.fail(p)
+		n.recordFailure(p)
 	}
-	n.skip()
+	n.skipRemaining()
 	again := n.cleanup
 	again.StepState = StepState{ID: n.cleanup.ID, Status: Queued, TaskID: n.cleanup.TaskID + "-again"}
 	if c.queue.AppendDetached(n.account, n.ID, again.task(n, n.variant)) == nil {
@@ -221,19 +221,19 @@ func (c *core) abandoned(n *run, p *step) {
 	} else if p.kind != task.Cleanup {
 		n.cleanup.Status, n.cleanup.Error = Skipped, "the delegate is gone for good"
 	}
-	c.finish(n)
+	c.finishStage(n)
 }
 
 // skipRemaining marks the steps that will not run as skipped.
-func (n *run) skip() {
+func (n *run) skipRemaining() {
 	for ; n.next < len(n.steps); n.next++ {
 		n.steps[n.next].Status = Skipped
 	}
 }
 
 // finish ends a stage and frees its slot, or starts another attempt.
-func (c *core) finish(n *run) {
-	if c.again(n) {
+func (c *core) finishStage(n *run) {
+	if c.retryStage(n) {
 		return
 	}
 	n.current = nil
@@ -245,17 +245,17 @@ func (c *core) finish(n *run) {
 	}
 	close(n.done)
 	c.publishStage(n)
-	c.note(zerolog.InfoLevel, "a stage has ended",
-		note{account: n.account, stage: n.ID, delegate: n.DelegateID, what: string(n.Status), trace: n.trace})
+	c.log(zerolog.InfoLevel, "a stage has ended",
+		logEntry{account: n.account, stage: n.ID, delegate: n.DelegateID, status: string(n.Status), trace: n.trace})
 	status, started, ended := n.Status, n.StartedAt, n.EndedAt
-	c.count(n.account, func(s *Stats) { s.Stages.end(status, started, ended) })
-	c.over(n.trace, n.Status, n.DelegateID, n.EndedAt)
+	c.count(n.account, func(s *accountStats) { s.Stages.recordEnd(status, started, ended) })
+	c.endSpan(n.trace, n.Status, n.DelegateID, n.EndedAt)
 	_ = c.queue.Release(n.account, n.ID) // all its tasks have ended or are detached
 }
 
 // stop ends a stage early: it aborts the running part, after which the cleanup runs.
 // A stage that runs its cleanup already has its status.
-func (c *core) stop(n *run, why Status, reason string) {
+func (c *core) stopStage(n *run, why Status, reason string) {
 	if n.stopping != "" || n.Status.Ended() || n.current == &n.cleanup {
 		return
 	}

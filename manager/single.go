@@ -130,7 +130,7 @@ type single struct {
 }
 
 // isRetried reports whether the current attempt is not the first.
-func (t *single) again() bool { return t.Current != "" }
+func (t *single) isRetried() bool { return t.Current != "" }
 
 // SubmitTask queues a single task. If the account already has the same task under
 // the id, SubmitTask returns that one. It fails with [ErrInvalid], and with
@@ -141,18 +141,18 @@ func (m *Manager) SubmitTask(ctx context.Context, account string, req TaskReques
 }
 
 func (m *Manager) submitTask(ctx context.Context, account string, req TaskRequest) (t Task, existed bool, err error) {
-	ctx, span := m.startSubmit(inTrace(ctx, &req.Task), account)
+	ctx, span := m.startSubmit(taskTraceContext(ctx, &req.Task), account)
 	defer func() { endSubmit(span, err) }()
 	s, err := m.newTask(account, &req)
 	if err != nil {
 		return Task{}, false, err
 	}
-	id, traced := s.Task.ID, m.begin(ctx, "task", account, s.Task.ID, m.cfg.Clock.Now())
-	traced.join(s.Task)
+	id, traced := s.Task.ID, m.startSpan(ctx, "task", account, s.Task.ID, m.cfg.Clock.Now())
+	traced.joinTask(s.Task)
 	s.Single.Trace = traced
-	r, err := m.do(ctx, &command{Account: account, SubmitTask: s})
+	r, err := m.applyCommand(ctx, &command{Account: account, SubmitTask: s})
 	if err != nil || r.existed {
-		m.drop(traced)
+		m.dropSpan(traced)
 	}
 	if err != nil {
 		return Task{}, r.existed, err
@@ -170,7 +170,7 @@ func (c *core) submitTask(account string, s *submitTaskCommand) (existed bool, e
 		}
 		return true, nil
 	}
-	if err := c.queue.Submit(account, s.queued(time.Time{})); err != nil {
+	if err := c.queue.Submit(account, s.queueWork(time.Time{})); err != nil {
 		return false, fmt.Errorf("%w: %w", ErrConflict, err)
 	}
 	t := s.Single
@@ -180,11 +180,11 @@ func (c *core) submitTask(account string, s *submitTaskCommand) (existed bool, e
 	}
 	c.tasks[k] = &t
 	c.publish(account, Event{Type: TaskEvent, Task: k.id, Status: Queued})
-	c.count(account, func(s *Stats) { s.Tasks.Submitted++ })
+	c.count(account, func(s *accountStats) { s.Tasks.Submitted++ })
 	return false, nil
 }
 
-func (w *singleWork) queued(notBefore time.Time) *queue.Work {
+func (w *singleWork) queueWork(notBefore time.Time) *queue.Work {
 	return &queue.Work{
 		ID: w.Task.ID, Priority: w.Priority, Selectors: w.Selectors, QueueTimeout: w.QueueTimeout, NotBefore: notBefore,
 		Variants: []queue.Variant{{Types: []string{w.Task.Type}, Task: w.Task}},
@@ -193,22 +193,22 @@ func (w *singleWork) queued(notBefore time.Time) *queue.Work {
 
 // retryTask submits an ended task once more under a new id, if its policy allows it.
 // It reports whether it did.
-func (c *core) submitAgain(k key, t *single, o queue.Outcome) bool {
-	why := map[queue.Outcome]string{queue.Abandoned: OnLost, queue.TimedOut: OnTimeout, queue.Failure: OnFailure}[o]
+func (c *core) retryTask(k key, t *single, o queue.Outcome) bool {
+	why := map[queue.Outcome]string{queue.Abandoned: retryOnLost, queue.TimedOut: retryOnTimeout, queue.Failure: retryOnFailure}[o]
 	if t.Retry == nil || t.Started.IsZero() || t.Attempts+1 >= t.Retry.MaxAttempts || !slices.Contains(t.Retry.On, why) {
 		return false
 	}
 	next, body := *t.Work, *t.Work.Task
 	body.ID = k.id + "-" + strconv.Itoa(t.Attempts+2)
 	next.Task = &body
-	if c.queue.Submit(k.account, next.queued(c.at.Add(t.Retry.wait(t.Attempts+2)))) != nil {
+	if c.queue.Submit(k.account, next.queueWork(c.at.Add(t.Retry.wait(t.Attempts+2)))) != nil {
 		return false // something else has the id
 	}
 	delete(c.attempts, key{k.account, t.Current})
 	t.Attempts++
 	t.Current, t.Started, t.Trace.Since = body.ID, time.Time{}, c.at
 	c.attempts[key{k.account, t.Current}] = k.id
-	c.count(k.account, func(s *Stats) { s.Retried++ })
+	c.count(k.account, func(s *accountStats) { s.Retried++ })
 	c.publish(k.account, Event{Type: TaskEvent, Task: k.id, Status: Queued})
 	return true
 }
@@ -236,7 +236,7 @@ func (c *core) forgetTask(work key) {
 
 // newTask checks a request and returns the command that submits it.
 func (m *Manager) newTask(account string, req *TaskRequest) (*submitTaskCommand, error) {
-	priority, err := m.check(account, req.Task.ID, &req.Priority, &req.Selectors, req.Task.Timeout, req.QueueTimeout)
+	priority, err := m.checkCommon(account, req.Task.ID, &req.Priority, &req.Selectors, req.Task.Timeout, req.QueueTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +252,7 @@ func (m *Manager) newTask(account string, req *TaskRequest) (*submitTaskCommand,
 		req.Retry = &own
 	}
 	body.Async = !req.Sync
-	body.Timeout = cmp.Or(body.Timeout, millis(m.cfg.TaskTimeout))
+	body.Timeout = cmp.Or(body.Timeout, toMillis(m.cfg.TaskTimeout))
 	body.Traceparent, body.Tracestate = "", "" // the same submission may come in another trace
 	req.Task = body
 	sum, err := digest(*req)
@@ -277,7 +277,7 @@ func (m *Manager) Task(account, id string) (Task, error) {
 
 // syncedTask returns a single task's state. If this process does not know the task,
 // it first reads the store, because another manager may have just accepted it.
-func (m *Manager) freshTask(ctx context.Context, account, id string) (Task, error) {
+func (m *Manager) syncedTask(ctx context.Context, account, id string) (Task, error) {
 	t, err := m.Task(account, id)
 	if err != nil && m.journal.Sync(ctx) == nil {
 		return m.Task(account, id)
@@ -321,7 +321,7 @@ func (c *core) task(account, id string) (Task, <-chan struct{}, error) {
 // first, it returns the current state and an error. It also fails with
 // [ErrNotFound].
 func (m *Manager) WaitTask(ctx context.Context, account, id string) (Task, error) {
-	if _, err := m.freshTask(ctx, account, id); err != nil {
+	if _, err := m.syncedTask(ctx, account, id); err != nil {
 		return Task{}, err
 	}
 	for {
@@ -329,7 +329,7 @@ func (m *Manager) WaitTask(ctx context.Context, account, id string) (Task, error
 		if err != nil || t.Status.Ended() {
 			return t, err
 		}
-		if err := m.await(ctx, done); err != nil {
+		if err := m.awaitDone(ctx, done); err != nil {
 			if now, gone := m.Task(account, id); gone == nil {
 				t = now
 			}
@@ -342,7 +342,7 @@ func (m *Manager) WaitTask(ctx context.Context, account, id string) (Task, error
 // ends with the delegate's answer, or after [Config.AbortGrace]. An ended task does
 // not change. AbortTask fails with [ErrNotFound].
 func (m *Manager) AbortTask(ctx context.Context, account, id string) (Task, error) {
-	if _, err := m.do(ctx, &command{Account: account, AbortTask: &idCommand{id}}); err != nil {
+	if _, err := m.applyCommand(ctx, &command{Account: account, AbortTask: &idCommand{id}}); err != nil {
 		return Task{}, err
 	}
 	return m.Task(account, id)
@@ -358,7 +358,7 @@ func (c *core) abortTask(account, id string) error {
 
 // handleTaskEvent handles an event of a single task. The queue holds the rest of the
 // task's state.
-func (c *core) followTask(work key, e *queue.Event) {
+func (c *core) handleTaskEvent(work key, e *queue.Event) {
 	k, t := c.taskOf(work)
 	if t == nil {
 		return
@@ -366,24 +366,24 @@ func (c *core) followTask(work key, e *queue.Event) {
 	switch e.Kind {
 	case queue.Acquired:
 		waited := e.At.Sub(t.Trace.Since)
-		c.count(k.account, func(s *Stats) { s.Tasks.Waits.add(waited) })
-		c.waited(t.Trace, e.At)
+		c.count(k.account, func(s *accountStats) { s.Tasks.Waits.add(waited) })
+		c.recordWait(t.Trace, e.At)
 		t.Started = e.At
 		c.publish(k.account, Event{Type: TaskEvent, Task: k.id, Delegate: e.Delegate, Status: Running})
 	case queue.Requeued:
 		t.Trace.Since, t.Started = e.At, time.Time{}
 		c.publish(k.account, Event{Type: TaskEvent, Task: k.id, Status: Queued})
 	case queue.Ended:
-		if c.submitAgain(k, t, e.Result.Outcome) {
+		if c.retryTask(k, t, e.Result.Outcome) {
 			return
 		}
 		t.Work = nil // it may be large
 		if t.Started.IsZero() {
-			c.waited(t.Trace, e.At)
+			c.recordWait(t.Trace, e.At)
 		}
 		status, started, ended := statusOf(e.Result.Outcome), t.Started, e.At
-		c.count(k.account, func(s *Stats) { s.Tasks.end(status, started, ended) })
-		c.over(t.Trace, status, e.Delegate, e.At)
+		c.count(k.account, func(s *accountStats) { s.Tasks.recordEnd(status, started, ended) })
+		c.endSpan(t.Trace, status, e.Delegate, e.At)
 		c.publish(k.account, Event{Type: TaskEvent, Task: k.id, Delegate: e.Delegate, Status: status, Error: e.Result.Error})
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 // accountStats counts the stages and single tasks of an account since the start of
 // the process, and describes its present state.
-type Stats struct {
-	Stages, Tasks WorkStats
+type accountStats struct {
+	Stages, Tasks workStats
 	// Requeued counts offers that were withdrawn, refused or not acquired in time.
 	Requeued int64
 	// Retried counts stages that were run again.
@@ -31,33 +31,33 @@ type Stats struct {
 }
 
 // workStats counts stages or single tasks.
-type WorkStats struct {
+type workStats struct {
 	Submitted int64
 	// Ended counts by final status.
 	Ended map[Status]int64
 	// Waits are the times from the submission, or the last requeueing, until a
 	// delegate acquired the work. Durations are the times from then to the end.
-	Waits, Durations Times
+	Waits, Durations durations
 }
 
 // durations is a histogram of durations.
-type Times struct {
+type durations struct {
 	Count int64
 	Sum   time.Duration
 	// AtMost counts the durations up to each of durationBounds.
-	AtMost [len(TimeBounds)]int64
+	AtMost [len(durationBounds)]int64
 }
 
 // durationBounds are the upper bounds of the histogram's buckets.
-var TimeBounds = [...]time.Duration{
+var durationBounds = [...]time.Duration{
 	time.Millisecond, 5 * time.Millisecond, 25 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond,
 	time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 8 * time.Hour,
 }
 
-func (t *Times) add(d time.Duration) {
+func (t *durations) add(d time.Duration) {
 	t.Count++
 	t.Sum += d
-	for i, bound := range TimeBounds {
+	for i, bound := range durationBounds {
 		if d <= bound {
 			t.AtMost[i]++
 		}
@@ -65,11 +65,11 @@ func (t *Times) add(d time.Duration) {
 }
 
 // stats returns the statistics of an account. They are zero for an unknown account.
-func (m *Manager) Stats(account string) Stats {
-	var st Stats
+func (m *Manager) stats(account string) accountStats {
+	var st accountStats
 	m.mu.Lock()
 	if c := m.counts[account]; c != nil {
-		st = c.Stats
+		st = *c
 		st.Stages.Ended, st.Tasks.Ended = maps.Clone(st.Stages.Ended), maps.Clone(st.Tasks.Ended)
 	}
 	m.mu.Unlock()
@@ -90,27 +90,24 @@ func (m *Manager) Stats(account string) Stats {
 	return st
 }
 
-// counts are an account's counters. The manager's lock guards them.
-type counts struct{ Stats }
-
 // count changes an account's counters, in the process that sent the command. So the
 // counters of several managers add up.
-func (c *core) count(account string, add func(*Stats)) {
-	c.later(func(m *Manager) {
+func (c *core) count(account string, add func(*accountStats)) {
+	c.addOwnEffect(func(m *Manager) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		n := m.counts[account]
 		if n == nil {
-			n = &counts{}
+			n = &accountStats{}
 			n.Stages.Ended, n.Tasks.Ended = map[Status]int64{}, map[Status]int64{}
 			m.counts[account] = n
 		}
-		add(&n.Stats)
+		add(n)
 	})
 }
 
 // recordEnd counts an end. A zero start means that the work never ran.
-func (w *WorkStats) end(status Status, start, now time.Time) {
+func (w *workStats) recordEnd(status Status, start, now time.Time) {
 	w.Ended[status]++
 	if !start.IsZero() {
 		w.Durations.add(now.Sub(start))
@@ -118,7 +115,7 @@ func (w *WorkStats) end(status Status, start, now time.Time) {
 }
 
 // storeStats returns the size of the store's log. It is zero for a state in memory.
-func (m *Manager) Store() journal.Stats {
+func (m *Manager) storeStats() journal.Stats {
 	if m.cfg.Store == nil {
 		return journal.Stats{}
 	}

@@ -34,9 +34,9 @@ func (m *Manager) submitStage(ctx context.Context, account string, req StageRequ
 		return Stage{}, false, err
 	}
 	trace, id := n.trace, n.ID // the core owns the run from here on
-	r, err := m.do(ctx, &command{Account: account, SubmitStage: n})
+	r, err := m.applyCommand(ctx, &command{Account: account, SubmitStage: n})
 	if err != nil || r.existed {
-		m.drop(trace)
+		m.dropSpan(trace)
 	}
 	if err != nil {
 		return Stage{}, r.existed, err
@@ -55,20 +55,20 @@ func (c *core) submitStage(account string, n *run) (existed bool, err error) {
 		return true, nil
 	}
 	n.SubmittedAt, n.trace.Since = c.at, c.at
-	if err := c.queue.Submit(account, n.work()); err != nil {
+	if err := c.queue.Submit(account, n.queueWork()); err != nil {
 		return false, fmt.Errorf("%w: %w", ErrConflict, err)
 	}
 	c.order++
 	n.order = c.order
 	c.stages[k] = n
 	c.publishStage(n)
-	c.tell(n)
-	c.count(account, func(s *Stats) { s.Stages.Submitted++ })
+	c.updateQueueLog(n)
+	c.count(account, func(s *accountStats) { s.Stages.Submitted++ })
 	return false, nil
 }
 
 // queueWork returns the part of a run that the queue uses.
-func (n *run) work() *queue.Work {
+func (n *run) queueWork() *queue.Work {
 	w := &queue.Work{
 		ID: n.ID, Stage: true, Priority: priorities[n.Priority], Selectors: n.Selectors, Groups: n.groups,
 		QueueTimeout: n.queueTimeout, RunTimeout: n.timeout.Duration(),
@@ -81,7 +81,7 @@ func (n *run) work() *queue.Work {
 
 // newRun checks a request and prepares all payloads of the stage.
 func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) (*run, error) {
-	_, err := m.check(account, req.ID, &req.Priority, &req.Selectors, req.Timeout, req.QueueTimeout, req.InitTimeout)
+	_, err := m.checkCommon(account, req.ID, &req.Priority, &req.Selectors, req.Timeout, req.QueueTimeout, req.InitTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) 
 		account: account, done: make(chan struct{}), kinds: kinds, timeout: req.Timeout,
 		queueTimeout: cmp.Or(req.QueueTimeout.Duration(), m.cfg.QueueTimeout),
 		Stage: Stage{
-			ID: cmp.Or(req.ID, rand.Text()), Name: req.Name, Status: Queued, Selectors: orEmpty(req.Selectors),
+			ID: cmp.Or(req.ID, rand.Text()), Name: req.Name, Status: Queued, Selectors: emptyIfNil(req.Selectors),
 			Priority: req.Priority, Infra: req.Infra, SubmittedAt: m.cfg.Clock.Now(),
 			Pipeline: req.Pipeline, Labels: req.Labels,
 		},
@@ -110,7 +110,7 @@ func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) 
 		return nil, err
 	}
 	n.current = &n.init
-	n.trace = m.begin(ctx, "stage", account, n.ID, n.SubmittedAt)
+	n.trace = m.startSpan(ctx, "stage", account, n.ID, n.SubmittedAt)
 	return n, nil
 }
 
@@ -143,7 +143,7 @@ func (req *StageRequest) completeLimits() error {
 
 // checkCommon checks the values that stages and single tasks have in common, and
 // normalizes them.
-func (m *Manager) check(account, id string, priority *string, selectors *[]string, timeouts ...task.Millis) (queue.Priority, error) {
+func (m *Manager) checkCommon(account, id string, priority *string, selectors *[]string, timeouts ...task.Millis) (queue.Priority, error) {
 	if _, ok := m.secrets[account]; !ok {
 		return 0, fmt.Errorf("%w: there is no account %q", ErrInvalid, account)
 	}
@@ -201,15 +201,15 @@ func digest(req any) (string, error) {
 // prepare builds the payloads. It normalizes the request, so that equal requests
 // have equal digests.
 func (m *Manager) prepare(n *run, req *StageRequest) error {
-	var t ties
+	var t stageIDs
 	var err error
-	n.init = newStep("init", task.Init, cmp.Or(req.InitTimeout, millis(m.cfg.TaskTimeout)))
+	n.init = newStep("init", task.Init, cmp.Or(req.InitTimeout, toMillis(m.cfg.TaskTimeout)))
 	if n.init.data, err = payload("init", &req.Init, func(o object) error {
 		t, err = fillInit(o, n.ID)
 		n.init.LogKey = m.fillLog(o, n, initLogKey(n.ID))
 		n.init.firstLog = n.init.LogKey
 		n.log = o.logConfig()
-		announce(o, req.Steps)
+		announceSteps(o, req.Steps)
 		return err
 	}); err != nil {
 		return err
@@ -231,7 +231,7 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 		p := newStep(s.ID, task.Execute, s.Timeout)
 		p.Name, p.runOn = s.Name, s.RunOn
 		if p.data, err = payload("the data of step "+s.ID, &s.Data, func(o object) error {
-			p.timeout = cmp.Or(p.timeout, o.seconds("timeout"), millis(m.cfg.TaskTimeout))
+			p.timeout = cmp.Or(p.timeout, o.seconds("timeout"), toMillis(m.cfg.TaskTimeout))
 			fillStep(o, s, t)
 			p.LogKey = m.fillLog(o, n, logKey(n.ID, s.ID))
 			p.firstLog = p.LogKey
@@ -241,7 +241,7 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 		}
 		n.steps = append(n.steps, p)
 	}
-	n.cleanup = newStep("cleanup", task.Cleanup, millis(m.cfg.CleanupTimeout))
+	n.cleanup = newStep("cleanup", task.Cleanup, toMillis(m.cfg.CleanupTimeout))
 	n.cleanup.data, err = payload("cleanup", &req.Cleanup, func(o object) error {
 		fillCleanup(o, t)
 		return nil
@@ -268,4 +268,4 @@ func (s *StepRequest) complete(i int) error {
 	return nil
 }
 
-func millis(d time.Duration) task.Millis { return task.Millis(d.Milliseconds()) }
+func toMillis(d time.Duration) task.Millis { return task.Millis(d.Milliseconds()) }

@@ -31,13 +31,13 @@ const (
 )
 
 // traceContext returns the request's context, with the span that its headers name.
-func extract(r *http.Request) context.Context {
+func traceContext(r *http.Request) context.Context {
 	return propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 }
 
 // taskTraceContext returns ctx in the trace that a task names, unless ctx already
 // has a trace.
-func inTrace(ctx context.Context, t *task.Task) context.Context {
+func taskTraceContext(ctx context.Context, t *task.Task) context.Context {
 	parent, state := t.TraceContext()
 	if parent == "" || trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
@@ -70,7 +70,7 @@ type tracing struct {
 
 // startSpan starts the span of a stage or single task. [core.endSpan] ends it.
 // [Manager.dropSpan] drops it if the stage or task existed before.
-func (m *Manager) begin(ctx context.Context, name, account, id string, at time.Time) tracing {
+func (m *Manager) startSpan(ctx context.Context, name, account, id string, at time.Time) tracing {
 	ctx, span := m.tracer.Start(ctx, name, trace.WithTimestamp(at), trace.WithAttributes(
 		attribute.String(accountAttribute, account), attribute.String("dlite."+name+".id", id)))
 	t := tracingOf(ctx)
@@ -83,7 +83,7 @@ func (m *Manager) begin(ctx context.Context, name, account, id string, at time.T
 }
 
 // dropSpan forgets a span without reporting it.
-func (m *Manager) drop(t tracing) {
+func (m *Manager) dropSpan(t tracing) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.spans, t.Parent)
@@ -109,26 +109,26 @@ func (t *tracing) span() trace.SpanContext {
 }
 
 // joinTask makes a task a part of the trace.
-func (t *tracing) join(to *task.Task) {
+func (t *tracing) joinTask(to *task.Task) {
 	if t.Parent != "" {
 		to.Traceparent, to.Tracestate = task.Text(t.Parent), task.Text(t.State)
 	}
 }
 
 // recordWait reports the span of a wait that has ended.
-func (c *core) waited(t tracing, until time.Time) {
-	c.later(func(m *Manager) {
+func (c *core) recordWait(t tracing, until time.Time) {
+	c.addOwnEffect(func(m *Manager) {
 		_, span := m.tracer.Start(t.context(context.Background()), "queue wait", trace.WithTimestamp(t.Since))
 		span.End(trace.WithTimestamp(until))
 	})
 }
 
 // endSpan ends the span of a stage or single task, in the process that started it.
-func (c *core) over(t tracing, status Status, delegate string, at time.Time) {
+func (c *core) endSpan(t tracing, status Status, delegate string, at time.Time) {
 	if t.Parent == "" {
 		return
 	}
-	c.everywhere(func(m *Manager) {
+	c.addEffect(func(m *Manager) {
 		m.mu.Lock()
 		span := m.spans[t.Parent]
 		delete(m.spans, t.Parent)
@@ -149,7 +149,7 @@ func (c *core) over(t tracing, status Status, delegate string, at time.Time) {
 
 // acquiredTask returns a copy of a task for a delegate. The task names a new span
 // for the acquire call, which began at a given time.
-func (m *Manager) handOver(ctx context.Context, t *task.Task, account, delegate string, begun time.Time) *task.Task {
+func (m *Manager) acquiredTask(ctx context.Context, t *task.Task, account, delegate string, begun time.Time) *task.Task {
 	own := *t
 	parent, state := t.TraceContext()
 	if parent == "" {
@@ -162,6 +162,6 @@ func (m *Manager) handOver(ctx context.Context, t *task.Task, account, delegate 
 			attribute.String("dlite.task.kind", task.KindOf(t.Type).String())))
 	defer span.End()
 	call := tracingOf(ctx)
-	call.join(&own)
+	call.joinTask(&own)
 	return &own
 }

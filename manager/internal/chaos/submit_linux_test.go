@@ -39,7 +39,7 @@ func makeOrders(r *rand.Rand, n int) []order {
 			o.Priority = "HIGH"
 		}
 		if r.IntN(2) == 0 {
-			o.Retry = &manager.Retry{MaxAttempts: 3, On: []string{manager.OnLost}, Backoff: 200}
+			o.Retry = &manager.Retry{MaxAttempts: 3, On: []string{"lost"}, Backoff: 200}
 		}
 		if r.IntN(12) == 0 {
 			o.abort = time.Millisecond + upTo(r, 300*time.Millisecond)

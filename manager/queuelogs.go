@@ -20,44 +20,44 @@ type leader struct {
 
 // leaderTerm is how long a manager leads without renewal. It renews after half of
 // that time.
-const term = 10 * time.Second
+const leaderTerm = 10 * time.Second
 
 // renewLeadership makes this manager the leader if there is none, and renews its
 // term. It reports false if the store failed.
-func (m *Manager) lead(ctx context.Context) bool {
+func (m *Manager) renewLeadership(ctx context.Context) bool {
 	if !m.shared() {
 		return true
 	}
-	if m.journal.Now().Before(m.nextLead()) {
+	if m.journal.Now().Before(m.nextRenewal()) {
 		return true
 	}
-	led := m.leads()
-	_, err := m.do(ctx, &command{Lead: &idCommand{m.id}})
-	if err == nil && !led && m.leads() {
-		m.tellAll()
+	led := m.isLeader()
+	_, err := m.applyCommand(ctx, &command{Lead: &idCommand{m.id}})
+	if err == nil && !led && m.isLeader() {
+		m.writeAllQueueLogs()
 	}
 	return err == nil
 }
 
 // nextRenewal returns when renewLeadership has to run next.
-func (m *Manager) nextLead() time.Time {
+func (m *Manager) nextRenewal() time.Time {
 	m.core.mu.Lock()
 	defer m.core.mu.Unlock()
 	l := m.core.leader
 	if l.ID == m.id {
-		return l.Until.Add(-term / 2)
+		return l.Until.Add(-leaderTerm / 2)
 	}
 	return l.Until
 }
 
-func (c *core) lead(id string) {
+func (c *core) setLeader(id string) {
 	if c.leader.ID == id || !c.at.Before(c.leader.Until) {
-		c.leader = leader{ID: id, Until: c.at.Add(term)}
+		c.leader = leader{ID: id, Until: c.at.Add(leaderTerm)}
 	}
 }
 
 // isLeader reports whether this manager leads.
-func (m *Manager) leads() bool {
+func (m *Manager) isLeader() bool {
 	if !m.shared() {
 		return true
 	}
@@ -70,26 +70,26 @@ func (m *Manager) shared() bool { return m.cfg.Store != nil && m.cfg.Store.Share
 
 // updateQueueLog makes the leader write the current state of a stage into the log of
 // its init.
-func (c *core) tell(n *run) {
+func (c *core) updateQueueLog(n *run) {
 	if n.log == nil {
 		return
 	}
 	k := key{n.account, n.ID}
-	c.everywhere(func(m *Manager) {
-		if m.leads() {
-			m.tell(k)
+	c.addEffect(func(m *Manager) {
+		if m.isLeader() {
+			m.writeQueueLog(k)
 		}
 	})
 }
 
-func (m *Manager) tell(k key) {
-	if log, logKey, s, ok := m.core.line(k); ok {
-		m.lines.Tell(k.account, k.id, log, logKey, s)
+func (m *Manager) writeQueueLog(k key) {
+	if log, logKey, s, ok := m.core.queueLogState(k); ok {
+		m.queueLogs.Tell(k.account, k.id, log, logKey, s)
 	}
 }
 
 // writeAllQueueLogs writes the state of all waiting stages.
-func (m *Manager) tellAll() {
+func (m *Manager) writeAllQueueLogs() {
 	m.core.mu.Lock()
 	var waiting []key
 	for k, n := range m.core.stages {
@@ -99,12 +99,12 @@ func (m *Manager) tellAll() {
 	}
 	m.core.mu.Unlock()
 	for _, k := range waiting {
-		m.tell(k)
+		m.writeQueueLog(k)
 	}
 }
 
 // queueLogState returns what the log of a stage's init has to report.
-func (c *core) line(k key) (log *stage.LogConfig, logKey string, s queuelog.State, ok bool) {
+func (c *core) queueLogState(k key) (log *stage.LogConfig, logKey string, s queuelog.State, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := c.stages[k]
@@ -123,7 +123,7 @@ func (c *core) line(k key) (log *stage.LogConfig, logKey string, s queuelog.Stat
 }
 
 // currentQueueLogState returns the current state for the writer of queue logs.
-func (m *Manager) ask(account, id string) (queuelog.State, bool) {
-	_, _, s, ok := m.core.line(key{account, id})
-	return s, ok && m.leads()
+func (m *Manager) currentQueueLogState(account, id string) (queuelog.State, bool) {
+	_, _, s, ok := m.core.queueLogState(key{account, id})
+	return s, ok && m.isLeader()
 }

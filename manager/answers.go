@@ -13,7 +13,7 @@ import (
 
 // answerData is the data of an answer, as docs/protocol.md describes it in section
 // 3. A member of another type counts as missing.
-type findings struct {
+type answerData struct {
 	status     stage.Status
 	message    string
 	exitCode   int
@@ -23,7 +23,7 @@ type findings struct {
 	tests      *stage.TestSummary
 }
 
-func findingsIn(data json.RawMessage) (f findings) {
+func parseAnswerData(data json.RawMessage) (f answerData) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(data, &members) != nil {
 		return f
@@ -67,8 +67,8 @@ func cut(s string, most int) string {
 
 // parseAnswer returns the meaning of an answer. A client may send the code OK for
 // every end and report the result in the data.
-func reading(taskType string, code task.Code, reason string, data json.RawMessage) queue.Answer {
-	a := interpret(taskType, code, reason, data)
+func parseAnswer(taskType string, code task.Code, reason string, data json.RawMessage) queue.Answer {
+	a := interpretAnswer(taskType, code, reason, data)
 	a.Error, a.Code = cut(a.Error, maxMessage), task.Code(cut(string(a.Code), maxCode))
 	return a
 }
@@ -77,8 +77,8 @@ func reading(taskType string, code task.Code, reason string, data json.RawMessag
 // shorter.
 const maxCode = 64
 
-func interpret(taskType string, code task.Code, reason string, data json.RawMessage) queue.Answer {
-	f := findingsIn(data)
+func interpretAnswer(taskType string, code task.Code, reason string, data json.RawMessage) queue.Answer {
+	f := parseAnswerData(data)
 	a := queue.Answer{Code: code, Data: data, Error: cmp.Or(reason, f.message)}
 	switch code {
 	case task.OK:
