@@ -43,7 +43,7 @@ func (m *Manager) authenticate(next http.Handler) http.Handler {
 		case err != nil: // an unknown account gets the same answer, so that callers cannot probe for accounts
 			writeStatus(w, http.StatusUnauthorized, "the token is not one of this account: compare the account id and the secret")
 		case subject != id:
-			writeStatus(w, http.StatusForbidden, "the token stands for another account than accountId")
+			writeStatus(w, http.StatusForbidden, "the token belongs to another account than accountId")
 		default:
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), accountKey{}, id)))
 		}

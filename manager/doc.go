@@ -100,7 +100,7 @@
 //	an answer comes from a delegate that never had it   409
 //	a delegate is lost (HeartbeatTimeout)           its stages end with FAILURE, or are run again as [Retry] says; a cleanup waits for its return
 //	a lost delegate comes back                      its poll lists as aborted what it is to stop, and the cleanups; what it has of other stages it keeps
-//	no manager was there, or none reached the store   delegates get a fresh time ([Config.Gap]): nothing is lost for that alone
+//	no manager was running, or none reached the store   delegates get a fresh time ([Config.Gap]): nothing is lost for that alone
 //	a manager ends, at any moment                   what it had answered is in the store; calls without an answer may be made again
 //
 // # The store

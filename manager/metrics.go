@@ -170,7 +170,7 @@ func healthError(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, ErrClosed):
-		return errors.New("the manager is closed: nothing is accepted any more")
+		return errors.New("the manager is closed")
 	default:
 		return errors.New("the store does not answer")
 	}

@@ -22,7 +22,7 @@ func (m *Manager) routes() http.Handler {
 		writeStatus(w, http.StatusNotFound, "there is no "+r.URL.Path)
 	})
 	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
-		writeStatus(w, http.StatusMethodNotAllowed, r.URL.Path+" does not know the method "+r.Method)
+		writeStatus(w, http.StatusMethodNotAllowed, r.URL.Path+" does not support the method "+r.Method)
 	})
 	r.Group(func(r chi.Router) {
 		r.Use(m.authenticate)
@@ -108,11 +108,11 @@ func (m *Manager) readAndDecode(w http.ResponseWriter, r *http.Request, v any) (
 		writeStatus(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit))
 		return nil, false
 	case err != nil:
-		writeStatus(w, http.StatusBadRequest, "the body broke off")
+		writeStatus(w, http.StatusBadRequest, "cannot read the whole body: send it again")
 		return nil, false
 	}
 	if err := json.Unmarshal(b, v); err != nil {
-		writeStatus(w, http.StatusBadRequest, "the body is not the JSON that this call takes: "+err.Error())
+		writeStatus(w, http.StatusBadRequest, "the body is not valid JSON for this call: "+err.Error())
 		return nil, false
 	}
 	return b, true

@@ -94,7 +94,7 @@ func (s *Schedule) after(t time.Time) (time.Time, error) {
 	}
 	next := times.Next(t.In(zone))
 	if next.IsZero() {
-		return next, fmt.Errorf("%w: cron %q never comes", ErrInvalid, s.Cron)
+		return next, fmt.Errorf("%w: cron %q never matches a time", ErrInvalid, s.Cron)
 	}
 	return next.UTC(), nil
 }
@@ -209,7 +209,7 @@ func (m *Manager) discardSpans(f *fireCommand) {
 func (m *Manager) fireDue(ctx context.Context) bool {
 	for _, k := range m.core.dueSchedules(m.journal.Now()) {
 		if err := m.fireSchedule(ctx, k); err != nil {
-			m.cfg.Logger.Warn().Err(err).Str("account_id", k.account).Str("schedule_id", k.id).Msg("a schedule could not submit")
+			m.cfg.Logger.Warn().Err(err).Str("account_id", k.account).Str("schedule_id", k.id).Msg("cannot submit the stage or task of a schedule")
 			return false
 		}
 	}
@@ -248,7 +248,7 @@ func (m *Manager) nextFire(ctx context.Context, account string, s *Schedule, now
 	}
 	switch {
 	case late && s.Missed == missedSkip:
-		return &fireCommand{ID: s.ID, Due: s.Next, Next: next, Error: "no manager was there"}, nil
+		return &fireCommand{ID: s.ID, Due: s.Next, Next: next, Error: "no manager was running"}, nil
 	case s.Missed == missedAll:
 		if next, err = s.following(now); err != nil {
 			return nil, err
@@ -291,7 +291,7 @@ func (c *core) fire(account string, f *fireCommand) (existed bool) {
 	}
 	s.Next, s.Last, s.LastError = f.Next, f.Due, f.Error
 	if s.Overlap == overlapSkip && s.LastID != "" && c.isRunning(account, s.LastID) {
-		s.LastError = "the run before has not ended"
+		s.LastError = "the previous run has not ended"
 	}
 	if s.LastError != "" {
 		c.log(zerolog.WarnLevel, "a schedule has submitted nothing: "+s.LastError, logEntry{account: account})

@@ -108,7 +108,7 @@ func TestSchedulesThatMakeNoSense(t *testing.T) {
 	s := start(t)
 	for body, want := range map[string]string{
 		`{"cron":"x","stage":{}}`:                              "cron",
-		`{"cron":"0 0 30 2 *","stage":{}}`:                     "never comes",
+		`{"cron":"0 0 30 2 *","stage":{}}`:                     "never matches a time",
 		`{"cron":"TZ=UTC 0 0 * * *","stage":{}}`:               "time_zone",
 		`{"cron":"@daily"}`:                                    "one of them",
 		`{"cron":"@daily","stage":{},"task":{}}`:               "one of them",

@@ -25,7 +25,7 @@ func (c *core) handleEvent(e *queue.Event) {
 		return
 	case queue.Returned:
 		c.publish(e.Account, Event{Type: DelegateEvent, Delegate: e.Delegate, Status: Status(queue.Alive)})
-		c.log(zerolog.InfoLevel, "a lost delegate is back", logEntry{account: e.Account, delegate: e.Delegate})
+		c.log(zerolog.InfoLevel, "a lost delegate has returned", logEntry{account: e.Account, delegate: e.Delegate})
 		return
 	}
 	k := key{e.Account, e.Work}
@@ -219,7 +219,7 @@ func (c *core) delegateLost(n *run, p *step) {
 	if c.queue.AppendDetached(n.account, n.ID, again.task(n, n.variant)) == nil {
 		n.cleanup = again
 	} else if p.kind != task.Cleanup {
-		n.cleanup.Status, n.cleanup.Error = Skipped, "the delegate is gone for good"
+		n.cleanup.Status, n.cleanup.Error = Skipped, "the delegate no longer exists"
 	}
 	c.finishStage(n)
 }

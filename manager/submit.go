@@ -181,9 +181,9 @@ func checkID(what, id string) error {
 	case len(id) > maxID:
 		return fmt.Errorf("%w: %s is longer than %d bytes", ErrInvalid, what, maxID)
 	case id == "." || id == "..":
-		return fmt.Errorf("%w: %s is %q, which means something else in a path", ErrInvalid, what, id)
+		return fmt.Errorf("%w: %s is %q, which has another meaning in a path", ErrInvalid, what, id)
 	case strings.ContainsFunc(id, unicode.IsControl) || !utf8.ValidString(id):
-		return fmt.Errorf("%w: %s holds a character that does not print", ErrInvalid, what)
+		return fmt.Errorf("%w: %s contains a character that cannot be printed", ErrInvalid, what)
 	}
 	return nil
 }
