@@ -122,3 +122,14 @@ func TestFileReadsAgainForEachTask(t *testing.T) {
 		assert.Equal(t, want, v)
 	}
 }
+
+func TestFileKeepsItsDirectoryIfTheProcessChangesTheWorkingDirectory(t *testing.T) {
+	dir, _ := secretFiles(t)
+	t.Chdir(filepath.Dir(dir))
+	p, err := secrets.File("secrets")
+	require.NoError(t, err)
+	t.Chdir(t.TempDir())
+	v, err := fetch(t, p, "file://token")
+	require.NoError(t, err)
+	assert.Equal(t, "value", v)
+}
