@@ -7,7 +7,8 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// A decision's cost must not grow with what waits: compare the sub-benchmarks.
+// The cost of a stage must not grow with the number of stages that wait: compare the
+// sub-benchmarks.
 func BenchmarkStageThroughTheQueue(b *testing.B) {
 	for _, n := range []int{10, 1_000, 10_000} {
 		b.Run(fmt.Sprintf("waiting=%d", n), func(b *testing.B) {

@@ -10,7 +10,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// SPEC Q3: a delegate drains when its manager or itself says so.
+// Rule Q3: a delegate drains while its manager or the delegate itself asks for it.
 func TestADelegateIsDrainedByEitherSide(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
@@ -32,20 +32,20 @@ func TestADelegateIsDrainedByEitherSide(t *testing.T) {
 	assert.True(t, b.Delegates(acc)[0].Drained)
 	assert.Equal(t, "every delegate that could take it is lost or draining: bring one back, or start another", b.reason("s"))
 	beat(false)
-	assert.Empty(t, b.offers(d), "what it says does not count")
+	assert.Empty(t, b.offers(d), "the delegate does not end the drain of its manager")
 	require.NoError(t, b.Append(acc, "has", &task.Task{ID: "step", Type: "execute"}))
-	assert.Equal(t, []string{"step"}, b.offers(d), "its stage goes on")
+	assert.Equal(t, []string{"step"}, b.offers(d), "the stage goes on")
 	b.acquire(d, "step")
 	beat(true)
 	drain(false)
-	assert.Empty(t, b.offers(d), "what its manager says does not count")
+	assert.Empty(t, b.offers(d), "the manager does not end the drain of the delegate")
 	beat(false)
 	assert.Equal(t, []string{"s", "t"}, b.offers(d))
 	assert.Equal(t, Alive, state())
 	require.ErrorIs(t, b.SetDraining(acc, "none", true), ErrUnknownDelegate)
 }
 
-// While an account is paused nothing of it begins, and afterwards all does, in its
+// While an account is paused, none of its works begins. Afterwards they begin in their
 // order.
 func TestAPausedAccountBeginsNothing(t *testing.T) {
 	t.Parallel()
@@ -71,7 +71,7 @@ func TestAPausedAccountBeginsNothing(t *testing.T) {
 	b.Register("other", Registration{NewID: "o"})
 	l, err := b.List("other", "o", "")
 	require.NoError(t, err)
-	assert.Len(t, l.Events, 1, "others go on")
+	assert.Len(t, l.Events, 1, "other accounts go on")
 
 	b.Events()
 	saved := save(t, b.Queue)

@@ -10,8 +10,8 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// gapped is a queue in which something waits for a delegate in each way, and
-// something for time alone.
+// gapped returns a queue that waits for a delegate in each possible way, and with works
+// that wait for a time only.
 func gapped(t *testing.T, gap time.Duration) (b *bench, d string) {
 	t.Helper()
 	b = newBench(t, Config{
@@ -37,7 +37,7 @@ func gapped(t *testing.T, gap time.Duration) (b *bench, d string) {
 	return b, d
 }
 
-// happened are the events, in short.
+// happened returns the events as short texts.
 func (b *bench) happened() (all []string) {
 	names := map[EventKind]string{
 		Acquired: "acquired", Requeued: "requeued", Ended: "ended", Expired: "expired", Forgotten: "forgotten",
@@ -53,8 +53,8 @@ func (b *bench) happened() (all []string) {
 	return all
 }
 
-// SPEC Q4: what became due while nobody could reach the queue, or would be at once,
-// gets a fresh time. What waits for time alone does not.
+// Rule Q4: after a gap, delegates have the whole time again for what became due in the
+// gap or soon after it. Other deadlines do not move.
 func TestAfterAGapDelegatesHaveAFreshTime(t *testing.T) {
 	t.Parallel()
 	b, d := gapped(t, 10*time.Second)
@@ -69,7 +69,7 @@ func TestAfterAGapDelegatesHaveAFreshTime(t *testing.T) {
 		}
 	}
 	keep(29 * time.Second)
-	assert.Equal(t, []string{"ended soon late TIMEOUT"}, b.happened(), "it has waited for too long")
+	assert.Equal(t, []string{"ended soon late TIMEOUT"}, b.happened(), "its time in the queue is over")
 	keep(time.Second)
 	assert.Equal(t, []string{"requeued offered"}, b.happened())
 	require.NoError(t, b.Heartbeat(acc, Registration{ID: d}))
@@ -83,8 +83,8 @@ func TestAfterAGapDelegatesHaveAFreshTime(t *testing.T) {
 	assert.Contains(t, b.happened(), "lost ")
 }
 
-// The operation after a gap need not be a Tick: a delegate's heartbeat does not
-// make the others lost.
+// Any operation ends a gap, not only Tick: the heartbeat of one delegate does not make
+// the others lost.
 func TestAnyOperationEndsAGap(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{Gap: 10 * time.Second})
@@ -97,7 +97,7 @@ func TestAnyOperationEndsAGap(t *testing.T) {
 	assert.Equal(t, []string(nil), b.happened())
 }
 
-// Time does not go back: what was to come comes no later for it.
+// A clock that goes back does not delay a deadline.
 func TestTimeDoesNotGoBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{HeartbeatTimeout: time.Minute})
@@ -110,8 +110,8 @@ func TestTimeDoesNotGoBack(t *testing.T) {
 	assert.Equal(t, Gone, b.Delegates(acc)[0].State)
 }
 
-// Without a gap all is as it was, and so it is with Gap off.
-func TestWithoutAGapNobodyWaitsLonger(t *testing.T) {
+// Without a gap, and with Gap off, deadlines do not move.
+func TestWithoutAGapDeadlinesDoNotMove(t *testing.T) {
 	t.Parallel()
 	for name, gap := range map[string]time.Duration{"off": 0, "on": 10 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestWithoutAGapNobodyWaitsLonger(t *testing.T) {
 			b, _ := gapped(t, gap)
 			start, ticks := b.now, 0
 			var lost time.Time
-			for lost.IsZero() { // as its owner does
+			for lost.IsZero() { // as a caller does
 				at, ok := b.NextDeadline()
 				require.True(t, ok)
 				if gap > 0 {
@@ -142,7 +142,8 @@ func TestWithoutAGapNobodyWaitsLonger(t *testing.T) {
 	}
 }
 
-// The pulse is for what waits for a delegate alone, and Wake tells of the first.
+// The queue asks for regular operations only while it waits for a delegate. Wake reports
+// the first of them.
 func TestThePulseIsForDelegatesAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{Gap: 9 * time.Second, HeartbeatTimeout: time.Minute, Retention: time.Hour})
@@ -165,8 +166,8 @@ func TestThePulseIsForDelegatesAlone(t *testing.T) {
 		b.advance(3 * time.Second)
 	}
 	require.Equal(t, Gone, b.Delegates(acc)[0].State)
-	assert.Equal(t, 3*time.Second, next(), "it has a task still")
+	assert.Equal(t, 3*time.Second, next(), "the lost delegate has a task")
 	b.complete(d, "clean")
 	require.NoError(t, b.Release(acc, "s"))
-	assert.Greater(t, next(), 50*time.Minute, "a lost delegate is forgotten, a stage too")
+	assert.Greater(t, next(), 50*time.Minute, "the next deadline forgets something")
 }

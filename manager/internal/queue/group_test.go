@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// of submits a stage of some groups.
-func (b *bench) of(id string, p Priority, groups ...string) {
+// groupStage submits a stage that belongs to groups.
+func (b *bench) groupStage(id string, p Priority, groups ...string) {
 	require.NoError(b.t, b.Submit(acc, &Work{ID: id, Stage: true, Priority: p, Groups: groups, Variants: one(id, "init")}))
 }
 
-// through takes a stage from its offer to its release.
-func (b *bench) through(d, id string) {
+// runStage takes a stage from its offer to its release.
+func (b *bench) runStage(d, id string) {
 	b.acquire(d, id)
 	b.complete(d, id)
 	require.NoError(b.t, b.Release(acc, id))
@@ -28,8 +28,8 @@ func (b *bench) reason(id string) string {
 	return p.Reason
 }
 
-// At most so many stages of a group are given out, however much room there is, and
-// the next is the best one of the group.
+// A group has no more stages than its limit, however many slots are free. The next stage
+// is the first one of the group.
 func TestAGroupHasNoMoreStagesThanItsLimit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
@@ -37,40 +37,40 @@ func TestAGroupHasNoMoreStagesThanItsLimit(t *testing.T) {
 	b.SetLimit(acc, "pipeline:web", 2)
 	d := b.add("d", 0)
 	for i := range 4 {
-		b.of(fmt.Sprint("web", i), Normal, "pipeline:web", "label:env=prod")
+		b.groupStage(fmt.Sprint("web", i), Normal, "pipeline:web", "label:env=prod")
 	}
-	b.of("urgent", High, "pipeline:web")
-	b.of("other", Normal, "pipeline:other")
+	b.groupStage("urgent", High, "pipeline:web")
+	b.groupStage("other", Normal, "pipeline:other")
 	b.single("single")
 	assert.Equal(t, []string{"web0", "web1", "other", "single"}, b.offers(d))
 	assert.Equal(t, `the limit of 2 for "pipeline:web" is reached`, b.reason("web2"))
 	assert.Equal(t, []Limit{{"pipeline:web", 2, 2}}, b.Limits(acc))
 
-	b.through(d, "web1")
+	b.runStage(d, "web1")
 	assert.Equal(t, []string{"web0", "other", "single", "urgent"}, b.offers(d))
 	b.SetLimit(acc, "pipeline:web", 3)
 	assert.Equal(t, []string{"web0", "other", "single", "urgent", "web2"}, b.offers(d), "at once")
 	b.SetLimit(acc, "pipeline:web", 1)
 	assert.Equal(t, []string{"web0", "other", "single", "urgent", "web2"}, b.offers(d), "nothing is taken back")
 	for _, id := range []string{"web0", "urgent"} {
-		b.through(d, id)
+		b.runStage(d, id)
 		assert.NotContains(t, b.offers(d), "web3")
 	}
-	b.through(d, "web2")
+	b.runStage(d, "web2")
 	assert.Equal(t, []string{"other", "single", "web3"}, b.offers(d))
 	b.SetLimit(acc, "pipeline:web", 0)
 	assert.Empty(t, b.Limits(acc))
 }
 
-// The account's own limit counts for all of its stages and for no other account's.
-func TestAnAccountHasALimitOfItsOwn(t *testing.T) {
+// The limit of an account counts for all of its stages and for no other account.
+func TestTheLimitOfAnAccount(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
 	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "", 1)
 	d, other := b.add("d", 0), b.Register("other", Registration{Name: "d"})
-	b.of("a", Normal, "g")
-	b.of("b", Normal)
+	b.groupStage("a", Normal, "g")
+	b.groupStage("b", Normal)
 	require.NoError(t, b.Submit("other", &Work{ID: "a", Stage: true, Variants: one("a", "init")}))
 	require.NoError(t, b.Submit("other", &Work{ID: "b", Stage: true, Variants: one("b", "init")}))
 	assert.Equal(t, []string{"a"}, b.offers(d))
@@ -78,15 +78,15 @@ func TestAnAccountHasALimitOfItsOwn(t *testing.T) {
 	l, err := b.List("other", other, "")
 	require.NoError(t, err)
 	assert.Len(t, l.Events, 2)
-	b.through(d, "a")
+	b.runStage(d, "a")
 	assert.Equal(t, []string{"b"}, b.offers(d))
 }
 
-// A stage gives its room back however it ends, and while it waits again.
+// A stage leaves its room in its groups however it ends, and when it waits again.
 func TestRoomInAGroupComesBack(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(b *bench, d string){
-		"released": func(b *bench, d string) { b.through(d, "a") },
+		"released": func(b *bench, d string) { b.runStage(d, "a") },
 		"aborted": func(b *bench, _ string) {
 			require.NoError(b.t, b.Abort(acc, "a", ""))
 			require.NoError(b.t, b.Release(acc, "a"))
@@ -122,65 +122,65 @@ func TestRoomInAGroupComesBack(t *testing.T) {
 			}))
 			require.Empty(t, b.offers(e))
 			end(b, d)
-			assert.Equal(t, []string{"b"}, b.offers(e), "another delegate was free all the time")
+			assert.Equal(t, []string{"b"}, b.offers(e), "the delegate was free all the time")
 			checkIndex(t, b.accounts[acc])
 		})
 	}
 }
 
-// SPEC Q2: what has become possible by a release goes by the order of all that
-// waits: a stage of the group does not pass one that is older and needs the slot.
+// Rule Q2: a slot and room in a group that become free go to works in the order of the
+// queue. A stage of the group does not pass an older stage that needs the slot.
 func TestALimitDoesNotChangeTheOrder(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
 	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "g", 1)
 	d := b.add("d", 1)
-	b.of("first", Normal, "g")
-	b.of("free", Normal)
-	b.of("limited", Normal, "g")
+	b.groupStage("first", Normal, "g")
+	b.groupStage("free", Normal)
+	b.groupStage("limited", Normal, "g")
 	idle := b.add("idle", 1, "only")
 	require.NoError(t, b.SetCapacity(acc, idle, 1))
 	require.Equal(t, []string{"free"}, b.offers(idle))
-	b.of("more", Normal)
-	b.through(d, "first")
+	b.groupStage("more", Normal)
+	b.runStage(d, "first")
 	assert.Equal(t, []string{"limited"}, b.offers(d))
-	b.through(idle, "free")
+	b.runStage(idle, "free")
 	assert.Equal(t, []string{"more"}, b.offers(idle))
-	b.of("more limited", High, "g")
-	b.of("last", Normal)
-	b.of("urgent", High)
-	b.through(d, "limited")
+	b.groupStage("more limited", High, "g")
+	b.groupStage("last", Normal)
+	b.groupStage("urgent", High)
+	b.runStage(d, "limited")
 	assert.Equal(t, []string{"more limited"}, b.offers(d), "it is urgent too, and older")
 }
 
-// The slot that a stage of a full group leaves goes to the first in line, of whatever
-// group that is.
+// The slot that a stage of a full group leaves goes to the first work that waits, of
+// whatever group.
 func TestAFreedSlotIsNotForTheGroupAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
 	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "g", 1)
 	d := b.add("d", 1)
-	b.of("first", Normal, "g")
-	b.of("older", Normal)
-	b.of("younger", Normal, "g")
-	b.through(d, "first")
+	b.groupStage("first", Normal, "g")
+	b.groupStage("older", Normal)
+	b.groupStage("younger", Normal, "g")
+	b.runStage(d, "first")
 	assert.Equal(t, []string{"older"}, b.offers(d))
 }
 
-// What comes back is served in its turn among those that wait for the same room,
-// and by another delegate when its own has handed it back.
-func TestWhatComesBackHasItsTurnInItsGroup(t *testing.T) {
+// A stage that goes back to the queue has its turn among those that wait for the same
+// group. If its delegate refused it, another delegate gets it.
+func TestARequeuedStageHasItsTurnInItsGroup(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AcquireTimeout: 10 * time.Second, HeartbeatTimeout: time.Hour})
 	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "g", 1)
 	d := b.add("d", 1)
-	b.of("older", Normal, "g")
-	b.of("younger", Normal, "g", "other")
+	b.groupStage("older", Normal, "g")
+	b.groupStage("younger", Normal, "g", "other")
 	b.advance(10 * time.Second)
-	assert.Equal(t, []string{"older"}, b.offers(d), "it let it lie, and there is nobody else")
+	assert.Equal(t, []string{"older"}, b.offers(d), "it missed the offer, and there is no other delegate")
 	b.acquire(d, "older")
 	free := b.add("free", 1)
 	require.NoError(t, b.Complete(acc, d, "older", Answer{Retry: true}))
@@ -188,22 +188,22 @@ func TestWhatComesBackHasItsTurnInItsGroup(t *testing.T) {
 	assert.Empty(t, b.offers(d))
 }
 
-// Nor does it pass what is more urgent.
-func TestWhatComesBackDoesNotPassTheUrgent(t *testing.T) {
+// A stage that goes back to the queue does not pass a stage of high priority.
+func TestARequeuedStageDoesNotPassTheUrgent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
 	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "g", 1)
 	d, free := b.add("d", 2), b.add("free", 1)
-	b.of("s", Normal, "g")
-	b.of("urgent", High, "g")
+	b.groupStage("s", Normal, "g")
+	b.groupStage("urgent", High, "g")
 	b.acquire(d, "s")
 	require.NoError(t, b.Complete(acc, d, "s", Answer{Retry: true}))
 	assert.Equal(t, []string{"urgent"}, b.offers(d))
 	assert.Empty(t, b.offers(free))
 }
 
-// Of those that wait for different groups the first comes first too.
+// Stages that wait for different groups are served in the order of the queue.
 func TestTheFirstOfSeveralGroupsComesFirst(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
@@ -212,17 +212,18 @@ func TestTheFirstOfSeveralGroupsComesFirst(t *testing.T) {
 		b.SetLimit(acc, g, 1)
 	}
 	d := b.add("d", 1)
-	b.of("first", Normal, "g", "h", "i")
-	b.of("second", Normal, "h")
-	b.of("third", Normal, "g")
-	b.of("fourth", Normal, "i")
+	b.groupStage("first", Normal, "g", "h", "i")
+	b.groupStage("second", Normal, "h")
+	b.groupStage("third", Normal, "g")
+	b.groupStage("fourth", Normal, "i")
 	for _, id := range []string{"first", "second", "third"} {
 		require.Equal(t, []string{id}, b.offers(d))
-		b.through(d, id)
+		b.runStage(d, id)
 	}
 }
 
-// What one release makes possible for one stage it may make impossible for another.
+// A stage that gets room in one group may fill another group, for which another stage
+// waits.
 func TestRoomInOneGroupMayFillAnother(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
@@ -240,13 +241,13 @@ func TestRoomInOneGroupMayFillAnother(t *testing.T) {
 	submit("older", Normal, "d", "h")
 	submit("younger", Normal, "d", "i")
 	submit("urgent", High, "e", "g", "h")
-	b.through(d, "has")
+	b.runStage(d, "has")
 	assert.Equal(t, []string{"urgent"}, b.offers(e))
-	assert.Equal(t, []string{"younger"}, b.offers(d), "the older one has to wait for the urgent one's end")
+	assert.Equal(t, []string{"younger"}, b.offers(d), "the older one waits until the urgent one ends")
 	checkIndex(t, b.accounts[acc])
 }
 
-// A slot is given away once, whoever gets it first.
+// A slot that becomes free together with room in a group is given away once.
 func TestAFreedSlotIsGivenAwayOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
@@ -254,11 +255,11 @@ func TestAFreedSlotIsGivenAwayOnce(t *testing.T) {
 	b.SetLimit(acc, "g", 1)
 	b.SetLimit(acc, "i", 1)
 	d := b.add("d", 1)
-	b.of("has", Normal, "g", "i")
-	b.of("older", Normal)
-	b.of("younger", Normal, "i")
-	b.of("urgent", High, "g")
-	b.through(d, "has")
+	b.groupStage("has", Normal, "g", "i")
+	b.groupStage("older", Normal)
+	b.groupStage("younger", Normal, "i")
+	b.groupStage("urgent", High, "g")
+	b.runStage(d, "has")
 	assert.Equal(t, []string{"urgent"}, b.offers(d))
 	checkIndex(t, b.accounts[acc])
 }
@@ -269,7 +270,7 @@ func TestABlockedRequirementChangesItsShard(t *testing.T) {
 	b := newBench(t, Config{})
 	b.SetLimit(acc, "g", 1)
 	b.add("busy", 1, "busy")
-	b.of("busy", Normal, "g")
+	b.groupStage("busy", Normal, "g")
 	submit := func(i int, groups ...string) {
 		id := fmt.Sprint("s", len(groups), "-", i)
 		require.NoError(t, b.Submit(acc, &Work{
@@ -294,7 +295,7 @@ func TestABlockedRequirementChangesItsShard(t *testing.T) {
 	checkIndex(t, a)
 }
 
-// With more room, as many come as fit, the oldest first, of whatever they need.
+// A higher limit lets as many stages in as fit, the oldest first, of all requirements.
 func TestAHigherLimitLetsManyIn(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
@@ -302,7 +303,7 @@ func TestAHigherLimitLetsManyIn(t *testing.T) {
 	b.SetLimit(acc, "g", 1)
 	d := b.add("d", 0)
 	for i := range 8 {
-		b.of(fmt.Sprint("s", i), Normal, "g", fmt.Sprint("h", i%2))
+		b.groupStage(fmt.Sprint("s", i), Normal, "g", fmt.Sprint("h", i%2))
 	}
 	b.SetLimit(acc, "g", 4)
 	assert.Equal(t, []string{"s0", "s1", "s2", "s3"}, b.offers(d))
@@ -311,7 +312,7 @@ func TestAHigherLimitLetsManyIn(t *testing.T) {
 	assert.Equal(t, []string{"s0", "s1", "s2", "s3", "s4", "s6"}, b.offers(d))
 }
 
-// A stage may be in many groups: each has to have room.
+// Each group of a stage needs room for it.
 func TestAllGroupsOfAStageCount(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
@@ -319,21 +320,21 @@ func TestAllGroupsOfAStageCount(t *testing.T) {
 	d := b.add("d", 0)
 	b.SetLimit(acc, "g", 1)
 	b.SetLimit(acc, "h", 1)
-	b.of("g", Normal, "g")
-	b.of("both", High, "h", "g", "g", "")
-	b.of("h", Normal, "h")
+	b.groupStage("g", Normal, "g")
+	b.groupStage("both", High, "h", "g", "g", "")
+	b.groupStage("h", Normal, "h")
 	require.Equal(t, []string{"g", "h"}, b.offers(d))
-	b.of("next g", Normal, "g")
-	b.through(d, "g")
+	b.groupStage("next g", Normal, "g")
+	b.runStage(d, "g")
 	assert.Equal(t, []string{"h", "next g"}, b.offers(d))
-	b.through(d, "h")
+	b.runStage(d, "h")
 	assert.Equal(t, []string{"next g"}, b.offers(d))
-	b.through(d, "next g")
+	b.runStage(d, "next g")
 	assert.Equal(t, []string{"both"}, b.offers(d))
 	checkIndex(t, b.accounts[acc])
 }
 
-// Why something waits, by all that keeps it.
+// The reasons why a stage waits.
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
@@ -356,29 +357,29 @@ func TestReasons(t *testing.T) {
 	assert.Equal(t, b.reason("s2"), b.Places(acc)["s2"].Reason)
 }
 
-// A decision does not look at what waits for a limit again and again: it is parked
-// once.
-func TestWhatWaitsForALimitIsOutOfTheWay(t *testing.T) {
+// Requirements that wait for a full group are in no shard, where a decision would meet
+// them.
+func TestBlockedRequirementsAreInNoShard(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
 	d := b.add("d", 2)
 	b.SetLimit(acc, "g", 1)
 	for i := range 100 {
-		b.of(fmt.Sprint("s", i), Normal, "g", fmt.Sprint("own", i))
+		b.groupStage(fmt.Sprint("s", i), Normal, "g", fmt.Sprint("own", i))
 	}
 	a := b.accounts[acc]
 	assert.Equal(t, 99, a.groups["g"].waiters.size())
 	assert.Zero(t, a.everyone.shards[stages].waiters.size())
-	b.through(d, "s0")
+	b.runStage(d, "s0")
 	assert.Equal(t, []string{"s1"}, b.offers(d))
 	assert.Equal(t, 98, a.groups["g"].waiters.size())
 	assert.Zero(t, a.everyone.shards[stages].waiters.size())
 }
 
-// A stage that nobody takes leaves its slot and its room in a group: whoever comes
-// before it and waits for the slot has them first, whether or not a decision has met
-// it since the group was full. A queue that was loaded decides the same.
-func TestWhoComesFirstHasTheRoomThatAnotherLeaves(t *testing.T) {
+// A missed offer leaves a slot and room in a group. A stage that comes before the missed
+// one gets both first, whether or not a decision has found it blocked before. A loaded
+// queue decides the same.
+func TestTheRoomOfAMissedOfferGoesToTheFirst(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AcquireTimeout: 20 * time.Second, Epoch: "epoch"})
 	checkDecisions(t, b.Queue)

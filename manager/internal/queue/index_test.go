@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
 
 // With many tags and many requirements, and works that leave the queue from anywhere,
@@ -118,31 +117,31 @@ func TestARequirementWaitsAtItsRarestSelector(t *testing.T) {
 	}
 }
 
-// SPEC Q4: one that let a work lie is the last choice for it, however free it is,
-// and is one when the others cannot.
-func TestWhoLetItLieComesLast(t *testing.T) {
+// Rule Q4: a delegate that missed an offer of a work is the last choice for it, however
+// free it is.
+func TestADelegateThatMissedAnOfferComesLast(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AcquireTimeout: 10 * time.Second, HeartbeatTimeout: time.Hour})
 	checkDecisions(t, b.Queue)
-	deaf, other := b.add("deaf", 0), b.add("other", 1)
+	silent, other := b.add("silent", 0), b.add("other", 1)
 	b.stage("busy", Normal, "other")
 	b.acquire(other, "busy")
 	b.stage("s", Normal)
-	require.Equal(t, deaf, b.holder("s"))
+	require.Equal(t, silent, b.holder("s"))
 	b.advance(10 * time.Second)
-	require.Equal(t, deaf, b.holder("s"), "the other one has no room")
+	require.Equal(t, silent, b.holder("s"), "the other one has no room")
 	third := b.add("third", 1)
 	b.advance(10 * time.Second)
 	assert.Equal(t, third, b.holder("s"))
 	fourth := b.add("fourth", 1)
 	require.NoError(t, b.Heartbeat(acc, Registration{ID: third, Draining: true}))
-	assert.Equal(t, fourth, b.holder("s"), "it has less room than the deaf one")
+	assert.Equal(t, fourth, b.holder("s"), "it has less room than the delegate that missed the offer")
 	require.NoError(t, b.Heartbeat(acc, Registration{ID: fourth, Draining: true}))
-	assert.Equal(t, deaf, b.holder("s"))
+	assert.Equal(t, silent, b.holder("s"))
 }
 
-// Of several that all let it lie, the best gets it.
-func TestTheBestOfThoseWhoLetItLie(t *testing.T) {
+// If all delegates missed the offer, the best one gets it.
+func TestTheBestOfThoseThatMissedAnOffer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AcquireTimeout: 10 * time.Second, HeartbeatTimeout: time.Hour})
 	checked := checkDecisions(t, b.Queue)
@@ -156,7 +155,8 @@ func TestTheBestOfThoseWhoLetItLie(t *testing.T) {
 	assert.Greater(t, checked.decisions, 30)
 }
 
-// What a delegate hands back it may answer again: its answer may have been lost.
+// A delegate may repeat the answer that hands a task back: its first response may have
+// been lost.
 func TestAnAnswerThatHandsBackMayComeTwice(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
@@ -174,7 +174,7 @@ func TestAnAnswerThatHandsBackMayComeTwice(t *testing.T) {
 	assert.Zero(t, s.Ended)
 }
 
-// A heartbeat may change each of what a delegate is by itself.
+// A heartbeat may change the types, the tags or the name of a delegate alone.
 func TestAHeartbeatChangesWhatADelegateMayHave(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]Registration{
@@ -195,92 +195,6 @@ func TestAHeartbeatChangesWhatADelegateMayHave(t *testing.T) {
 			require.NoError(t, b.Heartbeat(acc, change))
 			assert.Equal(t, []string{"s"}, b.offers(d))
 		})
-	}
-}
-
-// A sorted list is in order and has full chunks, whatever enters and leaves it.
-func TestASortedList(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		var s sorted[waiting]
-		want := map[uint64]bool{}
-		most := rapid.SampledFrom([]uint64{10, 200, 1000}).Draw(t, "most")
-		for i := range rapid.Uint64Range(0, most).Draw(t, "filled") { // in order, as works arrive
-			s.insert(waiting{turn: i})
-			want[i] = true
-		}
-		step := func(t *rapid.T) uint64 { return rapid.Uint64Range(0, most).Draw(t, "turn") }
-		t.Repeat(map[string]func(*rapid.T){
-			"insert": func(t *rapid.T) {
-				if x := step(t); !want[x] {
-					s.insert(waiting{turn: x})
-					want[x] = true
-				}
-			},
-			"remove": func(t *rapid.T) {
-				x := step(t)
-				s.remove(waiting{turn: x})
-				delete(want, x)
-			},
-			"remove many": func(t *rapid.T) {
-				from, to := step(t), step(t)
-				for x := from; x < to; x++ {
-					s.remove(waiting{turn: x})
-					delete(want, x)
-				}
-			},
-			"": func(t *rapid.T) {
-				checkSorted(t, s)
-				turns := slices.Sorted(maps.Keys(want))
-				require.Equal(t, len(turns), s.size())
-				i := 0
-				for x := range s.all() {
-					require.Equal(t, turns[i], x.turn)
-					i++
-				}
-				first, ok := s.first()
-				require.Equal(t, len(turns) > 0, ok)
-				if ok {
-					require.Equal(t, turns[0], first.turn)
-				}
-				x := step(t)
-				rank, _ := slices.BinarySearch(turns, x)
-				require.Equal(t, rank, s.rank(waiting{turn: x}))
-				for c := range len(s.chunks) - 1 {
-					require.Greater(t, len(s.chunks[c])+len(s.chunks[c+1]), chunkSize/2, "chunks are merged")
-				}
-			},
-		})
-	})
-}
-
-// testAlarm has a deadline and nothing else.
-type testAlarm struct {
-	number int
-	at     instant
-	fire   func(now time.Time)
-}
-
-func (a *testAlarm) deadline() *instant           { return &a.at }
-func (a *testAlarm) age() uint64                  { return uint64(a.number) } //nolint:gosec // small
-func (a *testAlarm) expire(_ *Queue, now instant) { a.fire(now.time()) }
-
-// Deadlines at the same time come in the order of age, in whatever order they were set.
-func TestTiesAreBrokenByAge(t *testing.T) {
-	t.Parallel()
-	r := rand.New(rand.NewPCG(9, 9)) //nolint:gosec // the same each time
-	for _, wait := range []time.Duration{time.Minute, 2 * time.Hour} {
-		b := newBench(t, Config{})
-		var got, want []int
-		for i := range 100 {
-			want = append(want, i)
-		}
-		at := moment(b.now.Add(wait))
-		for _, i := range r.Perm(100) {
-			b.arm(&testAlarm{number: i, fire: func(time.Time) { got = append(got, i) }}, at)
-		}
-		b.advance(wait)
-		assert.Equal(t, want, got)
 	}
 }
 
@@ -309,54 +223,8 @@ func TestAPlaceInALongQueue(t *testing.T) {
 	}
 }
 
-// Deadlines that are set, moved and removed at random come at their times.
-func TestDeadlinesComeInTime(t *testing.T) {
-	t.Parallel()
-	r := rand.New(rand.NewPCG(5, 5)) //nolint:gosec // the same each time
-	b := newBench(t, Config{})
-	start := b.now
-	due := map[int]time.Time{}
-	fired, step := 0, 0
-	var alarms [300]*testAlarm
-	for i := range alarms {
-		alarms[i] = &testAlarm{number: i, fire: func(now time.Time) {
-			fired++
-			assert.False(t, now.Before(due[i]), "%d is early", step)
-			delete(due, i)
-		}}
-	}
-	for step = range 3000 {
-		switch i := r.IntN(len(alarms)); r.IntN(4) {
-		case 0:
-			b.disarm(alarms[i])
-			delete(due, i)
-		case 1:
-			b.now = b.now.Add(time.Duration(r.IntN(60)) * time.Second)
-			b.Tick(b.now)
-		default:
-			due[i] = b.now.Add(time.Duration(1 + r.Int64N(int64(time.Hour))))
-			b.arm(alarms[i], moment(due[i]))
-		}
-		at, ok := b.NextDeadline()
-		require.Equal(t, len(due) > 0, ok)
-		for _, d := range due {
-			require.False(t, at.After(d), "the deadline is known")
-			require.True(t, d.After(b.now), "it has come")
-		}
-	}
-	require.Greater(t, fired, 100)
-	require.Greater(t, b.now.Sub(start), time.Hour)
-	for len(due) > 0 { // waits from deadline to deadline come to an end
-		at, _ := b.NextDeadline()
-		require.True(t, at.After(b.now), "an owner would spin")
-		b.now = at
-		b.Tick(b.now)
-	}
-	assert.Empty(t, b.timers.chunks)
-}
-
-// What is kept for a stage that waits, beside its id, its task and its variants.
-// Not parallel: it measures the heap.
+// The memory of a stage that waits, without its id, its task and its variants. The test
+// is not parallel: it measures the heap.
 func TestWaitingStagesAreSmall(t *testing.T) {
 	const waiting = 100_000
 	q := New(Config{})

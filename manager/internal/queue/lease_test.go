@@ -10,14 +10,14 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// leases is a queue with the stage "s" at the delegate d, and another delegate that
-// is free.
+// leases is a queue in which the stage "s" is offered to the delegate d, and another
+// delegate is free.
 type leases struct {
 	*bench
 	d, other string
 }
 
-// get is what an Acquire gives: the task's id, nothing, or an error.
+// get acquires a task and returns its id, which is empty if Acquire returned no task.
 func (l *leases) get(d, id string) (string, error) {
 	t, err := l.Acquire(acc, d, id)
 	if t == nil {
@@ -26,7 +26,7 @@ func (l *leases) get(d, id string) (string, error) {
 	return t.ID, err
 }
 
-// ends is how a task has ended, empty when it has not.
+// ends returns how a task has ended, empty if it has not.
 func (l *leases) ends(id string) Outcome {
 	s, err := l.Task(acc, id)
 	require.NoError(l.t, err)
@@ -47,7 +47,7 @@ func (l *leases) silence() {
 	}
 }
 
-// SPEC Q4, the table in doc.go, row by row.
+// Rule Q4: the table in doc.go, row by row.
 func TestLeases(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]func(t *testing.T, l *leases){
@@ -59,7 +59,7 @@ func TestLeases(t *testing.T) {
 			assert.Empty(t, got, "it is too late")
 			require.ErrorIs(t, l.answer(l.d, "s"), ErrNotOwner)
 		},
-		"acquired once more by the same delegate": func(t *testing.T, l *leases) {
+		"acquired again by the same delegate": func(t *testing.T, l *leases) {
 			for range 2 {
 				got, err := l.get(l.d, "s")
 				require.NoError(t, err)
@@ -88,8 +88,8 @@ func TestLeases(t *testing.T) {
 			require.NoError(t, err)
 			assert.Empty(t, got)
 		},
-		"acquired by a stranger": func(t *testing.T, l *leases) {
-			_, err := l.get("stranger", "s")
+		"acquired by an unknown delegate": func(t *testing.T, l *leases) {
+			_, err := l.get("unknown", "s")
 			require.ErrorIs(t, err, ErrUnknownDelegate)
 		},
 		"the delegate is lost with an offer": func(t *testing.T, l *leases) {
@@ -114,7 +114,7 @@ func TestLeases(t *testing.T) {
 			assert.Equal(t, Abandoned, l.ends("s"))
 			assert.Equal(t, Gone, l.Delegates(acc)[0].State, "an answer is no heartbeat")
 		},
-		"the lost delegate comes back with running tasks": func(t *testing.T, l *leases) {
+		"the lost delegate returns with running tasks": func(t *testing.T, l *leases) {
 			l.acquire(l.d, "s")
 			l.complete(l.d, "s")
 			for _, id := range []string{"step", "more"} {
@@ -125,12 +125,12 @@ func TestLeases(t *testing.T) {
 			require.NoError(t, l.AppendDetached(acc, "s", &task.Task{ID: "clean", Type: "cleanup"}))
 			id := l.Register(acc, Registration{ID: l.d, Name: "d"})
 			assert.Equal(t, l.d, id)
-			assert.Equal(t, []string{"step"}, l.stops(l.d), "what it had acquired and was given up")
+			assert.Equal(t, []string{"step"}, l.stops(l.d), "the task that it had acquired")
 			assert.Equal(t, []string{"clean"}, l.offers(l.d))
 			require.NoError(t, l.answer(l.d, "step"))
 			assert.Empty(t, l.stops(l.d))
 		},
-		"a delegate comes back in time with running tasks": func(t *testing.T, l *leases) {
+		"a delegate returns in time with running tasks": func(t *testing.T, l *leases) {
 			l.acquire(l.d, "s")
 			l.advance(59 * time.Second)
 			assert.Equal(t, l.d, l.Register(acc, Registration{ID: l.d, Name: "d"}))
@@ -138,7 +138,7 @@ func TestLeases(t *testing.T) {
 			require.NoError(t, l.answer(l.d, "s"))
 			assert.Equal(t, Success, l.ends("s"))
 		},
-		"a delegate that is no more known": func(t *testing.T, l *leases) {
+		"the delegate is unknown": func(t *testing.T, l *leases) {
 			l.acquire(l.d, "s")
 			require.NoError(t, l.Unregister(acc, l.d))
 			assert.Equal(t, Abandoned, l.ends("s"))
@@ -202,7 +202,7 @@ func TestLeases(t *testing.T) {
 			assert.Equal(t, Failure, l.ends("s"))
 			assert.Empty(t, l.ends("again"))
 		},
-		"half an answer": func(t *testing.T, l *leases) {
+		"an answer that an agent will answer": func(t *testing.T, l *leases) {
 			l.acquire(l.d, "s")
 			require.NoError(t, l.Complete(acc, l.d, "s", Answer{Running: true}))
 			got, err := l.get(l.d, "s")
@@ -212,7 +212,7 @@ func TestLeases(t *testing.T) {
 			l.complete(l.d, "s")
 			assert.Equal(t, Success, l.ends("s"))
 		},
-		"an answer to nothing": func(t *testing.T, l *leases) {
+		"an answer to an unknown task": func(t *testing.T, l *leases) {
 			require.ErrorIs(t, l.answer(l.d, "none"), ErrUnknownTask)
 		},
 	} {

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const acc = "acc"
 
-// bench is a queue with a clock that stands still.
+// bench is a queue whose clock the test advances.
 type bench struct {
 	*Queue
 	t   require.TestingT
@@ -35,14 +35,14 @@ func (b *bench) advance(d time.Duration) {
 	b.Tick(b.now)
 }
 
-// delegate registers one; maxStages 0 is unbounded.
+// add registers a delegate; maxStages 0 is unbounded.
 func (b *bench) add(name string, maxStages int, tags ...string) string {
 	id := b.Register(acc, Registration{Name: name, Tags: tags})
 	require.NoError(b.t, b.SetCapacity(acc, id, maxStages))
 	return id
 }
 
-// stage submits a stage whose first task's id is its own.
+// stage submits a stage whose first task has the id of the stage.
 func (b *bench) stage(id string, p Priority, selectors ...string) {
 	require.NoError(b.t, b.Submit(acc, &Work{
 		ID: id, Stage: true, Priority: p, Selectors: selectors, Variants: one(id, "init"),
@@ -57,7 +57,7 @@ func one(id, taskType string) []Variant {
 	return []Variant{{Types: []string{taskType}, Task: &task.Task{ID: id, Type: taskType, Timeout: 60_000}}}
 }
 
-// heapInUse is for tests that are not parallel.
+// heapInUse returns the size of the heap in bytes. It is for tests that are not parallel.
 func heapInUse() int {
 	runtime.GC()
 	runtime.GC()
@@ -66,7 +66,7 @@ func heapInUse() int {
 	return int(m.HeapAlloc) //nolint:gosec // far below
 }
 
-// offers are the ids that a delegate may acquire.
+// offers returns the ids of the tasks that a delegate may acquire.
 func (b *bench) offers(d string) []string {
 	l, err := b.List(acc, d, "")
 	require.NoError(b.t, err)
@@ -93,7 +93,7 @@ func (b *bench) complete(d, id string) {
 	require.NoError(b.t, b.Complete(acc, d, id, Answer{Outcome: Success, Code: task.OK, Data: json.RawMessage("1")}))
 }
 
-// holder is the delegate that has a task, or had it last.
+// holder returns the id of the delegate that has a task, or had it last.
 func (b *bench) holder(id string) string {
 	s, err := b.Task(acc, id)
 	require.NoError(b.t, err)

@@ -12,8 +12,8 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// Answers are what is large: their bytes are bounded as well as their number,
-// and the newest survives whatever its size.
+// The size of remembered answers is bounded as well as their number. The newest one is
+// remembered whatever its size.
 func TestTheAnswersOfEndedTasksAreBounded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{MaxFinishedBytes: 1000})
@@ -43,7 +43,7 @@ func TestTheAnswersOfEndedTasksAreBounded(t *testing.T) {
 	assert.Zero(t, b.kept)
 }
 
-// A cleanup that comes to its end after its stage counts too.
+// The answer of a cleanup that ends after its stage counts too.
 func TestALateCleanupCounts(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
@@ -61,8 +61,9 @@ func TestALateCleanupCounts(t *testing.T) {
 	assert.Zero(t, b.bytes)
 }
 
-// What is forgotten by age is let go of, also when nothing else ends afterwards.
-func TestTheForgottenIsLetGoOf(t *testing.T) {
+// Works that are forgotten by age leave the list of ended works, even if no other work
+// ends afterwards.
+func TestForgottenWorksLeaveTheList(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{Retention: time.Minute, HeartbeatTimeout: time.Hour})
 	for i := range 100 {
@@ -74,8 +75,9 @@ func TestTheForgottenIsLetGoOf(t *testing.T) {
 	assert.LessOrEqual(t, len(b.finished), 16)
 }
 
-// The default of 10,000 ended stages fits a small machine: an init, three steps
-// and a cleanup take a few kilobytes. Not parallel: it measures the heap.
+// The default of 10,000 ended stages fits a small machine: a stage of an init, three
+// steps and a cleanup takes a few kilobytes. The test is not parallel: it measures the
+// heap.
 func TestEndedStagesAreSmall(t *testing.T) {
 	const stages = 2000
 	b := newBench(t, Config{})

@@ -13,17 +13,17 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// model drives a queue at random and checks, after every step, what must hold at
-// any time (SPEC Q1-Q4).
+// model runs random operations on a queue. After every one it checks what must always
+// hold (rules Q1-Q4).
 type model struct {
 	*replicas
 	in     string            // the account of the step
-	n      map[string]int    // for names, which accounts share
-	had    map[string]string // who has acquired a task and not handed it back
-	ended  map[string]int    // how often a task has ended
-	before map[string]string // who was offered a work
+	n      map[string]int    // of names by account: accounts share names
+	had    map[string]string // by task: the delegate that has acquired it and not handed it back
+	ended  map[string]int    // by task: how often it has ended
+	before map[string]string // by work: the delegate that it was offered to
 	later  map[string]bool   // works that waited for their time
-	plain  bool              // works and delegates are all the same
+	plain  bool              // all works and delegates are the same
 }
 
 func newModel(t *rapid.T) *model {
@@ -44,18 +44,18 @@ func (m *model) name(prefix string) string {
 	return fmt.Sprint(prefix, m.n[m.in])
 }
 
-// of is the name by which the model knows something of the account.
+// of returns the name of something of the account in the maps of the model.
 func (m *model) of(id string) string { return m.in + "/" + id }
 
 func (m *model) anyDelegate(t *rapid.T) string {
-	ids := []string{"nobody"}
+	ids := []string{"unknown"}
 	for _, d := range m.Delegates(m.in) {
 		ids = append(ids, d.ID)
 	}
-	return ids[rapid.IntRange(0, len(ids)-1).Draw(t, "delegate")] // ids are random, their order is not
+	return ids[rapid.IntRange(0, len(ids)-1).Draw(t, "delegate")] // draw an index: ids are random, their order is not
 }
 
-// anyTask is a task, preferably an open one.
+// anyTask returns a task, preferably an open one.
 func (m *model) anyTask(t *rapid.T) *record {
 	var open, all []*record
 	if a := m.accounts[m.in]; a != nil {
@@ -141,7 +141,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"acquire": func(t *rapid.T) {
 			r := m.anyTask(t)
 			d := r.owner.id()
-			if rapid.IntRange(0, 4).Draw(t, "stranger") == 0 {
+			if rapid.IntRange(0, 4).Draw(t, "other delegate") == 0 {
 				d = m.anyDelegate(t)
 			}
 			if got, err := m.Acquire(m.in, d, r.id); err == nil && got != nil {
@@ -154,7 +154,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"complete": func(t *rapid.T) {
 			r := m.anyTask(t)
 			d := r.owner.id()
-			if rapid.IntRange(0, 4).Draw(t, "stranger") == 0 {
+			if rapid.IntRange(0, 4).Draw(t, "other delegate") == 0 {
 				d = m.anyDelegate(t)
 			}
 			_ = m.Complete(m.in, d, r.id, Answer{
@@ -173,7 +173,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		},
 		"retry": func(t *rapid.T) {
 			w := m.anyTask(t).work
-			for _, r := range slices.Collect(w.tasks) { // so that it may be
+			for _, r := range slices.Collect(w.tasks) { // so that Retry succeeds
 				if r.state == acquired && !r.detached {
 					_ = m.Complete(m.in, r.owner.id(), r.id, Answer{Outcome: Failure})
 				}
@@ -201,7 +201,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 	}
 }
 
-// follow takes the events of a step.
+// follow checks the events of a step and counts the moves of works.
 func (m *model) follow(t require.TestingT) (moved int) {
 	for _, e := range m.events() {
 		switch e.Kind {
@@ -264,7 +264,7 @@ func (m *model) come() (n int) {
 	return n
 }
 
-// checkWork: a work is in one place, the one that its state says.
+// checkWork checks that a work is in one place, according to its state.
 func (m *model) checkWork(t *rapid.T, a *account, w *work) {
 	places := 0
 	for _, r := range a.requirements {
@@ -307,8 +307,8 @@ func (m *model) checkWork(t *rapid.T, a *account, w *work) {
 	require.Equal(t, w.first.state == offered || w.first.state == acquired, open == 1)
 }
 
-// checkDelegate: no slot over the maximum, nothing waits that it could have, and
-// what it was just given came before all that it could have had.
+// checkDelegate checks that a delegate has no more stages than slots, that no work waits
+// that it may have, and that its new works come before all others that it may have.
 func (m *model) checkDelegate(t *rapid.T, a *account, d *delegate, inOrder bool) {
 	stagesOffered := 0
 	for _, w := range d.offered() {
@@ -320,10 +320,10 @@ func (m *model) checkDelegate(t *rapid.T, a *account, d *delegate, inOrder bool)
 		require.LessOrEqual(t, len(d.slots), d.max, "more stages than slots")
 	}
 	if d.lost || d.info.Draining || d.drained || a.gate.closed {
-		require.Empty(t, d.offered(), "it can take nothing")
+		require.Empty(t, d.offered(), "it takes nothing")
 	}
 	for id, r := range d.stops {
-		require.Same(t, a.tasks[id], r, "it is told to stop what is forgotten")
+		require.Same(t, a.tasks[id], r, "it is to stop a forgotten task")
 		require.Same(t, d, r.owner)
 	}
 	for w := range waitingWorks(a) {
@@ -340,8 +340,8 @@ func (m *model) checkDelegate(t *rapid.T, a *account, d *delegate, inOrder bool)
 	}
 }
 
-// SPEC Q1-Q4, by random steps, each decision compared with a scan. 100,000 steps
-// and more: -rapid.checks=3000 -rapid.steps=60.
+// Rules Q1-Q4 hold after random operations, and each decision is the one of a scan. For
+// 100,000 steps and more: -rapid.checks=3000 -rapid.steps=60.
 func TestTheQueueKeepsItsPromises(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -363,7 +363,7 @@ func TestTheQueueKeepsItsPromises(t *testing.T) {
 	})
 }
 
-// endAll ends everything of an account.
+// endAll ends all works of an account and removes its delegates.
 func (m *model) endAll(t *rapid.T) {
 	for _, d := range m.Delegates(m.in) {
 		require.NoError(t, m.Unregister(m.in, d.ID))
@@ -386,7 +386,7 @@ func (m *model) endAll(t *rapid.T) {
 	}
 }
 
-// finishAll lets time go by: nothing may be left.
+// finishAll lets time pass until the queue has forgotten everything.
 func (m *model) finishAll(t *rapid.T) {
 	m.advance(time.Hour)
 	m.follow(t)

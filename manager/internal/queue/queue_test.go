@@ -12,13 +12,13 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// SPEC Q2: the highest free capacity, unbounded counts as the highest, then the
-// fewest stages, then the longest idle.
+// Rule Q2: a stage goes to the delegate with the most free slots, then the fewest stages,
+// then the longest idle. Unbounded is the most.
 func TestAStageGoesToTheFreestDelegate(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		max  []int    // of the delegates d0, d1, ...
-		busy []string // stages that are there already, by their delegate
+		busy []string // the delegates of stages that run already
 		want string
 	}{
 		"more slots":                          {[]int{1, 3, 2}, nil, "d1"},
@@ -46,7 +46,7 @@ func TestAStageGoesToTheFreestDelegate(t *testing.T) {
 	}
 }
 
-// SPEC Q2: ties go to the delegate that has been idle for longest.
+// Rule Q2: ties go to the delegate that has been idle for longest.
 func TestTheLongestIdleDelegateWinsATie(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
@@ -62,9 +62,9 @@ func TestTheLongestIdleDelegateWinsATie(t *testing.T) {
 	}
 }
 
-// SPEC Q2: on a freed slot HIGH comes before NORMAL, then the oldest, among
-// those that the delegate is eligible for.
-func TestAFreedSlotGoesToTheFirstInLine(t *testing.T) {
+// Rule Q2: a freed slot goes to HIGH before NORMAL, then to the oldest, among the works
+// that the delegate is eligible for.
+func TestAFreedSlotGoesToTheFirstWork(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
 	d := b.add("d", 1, "linux")
@@ -89,7 +89,7 @@ func TestAFreedSlotGoesToTheFirstInLine(t *testing.T) {
 	assert.Equal(t, Place{1, `no delegate has the tags "gpu": give them to one, or change the selectors`}, p)
 }
 
-// SPEC Q3: who may have a task.
+// Rule Q3: the delegates that may have a task.
 func TestEligible(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -119,8 +119,8 @@ func TestEligible(t *testing.T) {
 	}
 }
 
-// SPEC Q4: what was not acquired in time goes back to its old place, before what
-// came later, and another delegate is preferred for it.
+// Rule Q4: a work that was not acquired in time goes back to its old place, before later
+// works. Another delegate is preferred for it.
 func TestAMissedOfferKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AcquireTimeout: 10 * time.Second, HeartbeatTimeout: time.Hour})
@@ -128,17 +128,17 @@ func TestAMissedOfferKeepsItsPlace(t *testing.T) {
 	b.stage("old", Normal)
 	b.stage("young", Normal)
 	b.advance(10 * time.Second)
-	assert.Equal(t, []string{"old"}, b.offers(deaf), "there is nobody else, and it is the first in line")
+	assert.Equal(t, []string{"old"}, b.offers(deaf), "there is no other delegate, and it is the first work")
 	other := b.add("other", 0)
 	assert.Equal(t, []string{"young"}, b.offers(other))
 	b.advance(10 * time.Second)
-	assert.ElementsMatch(t, []string{"old"}, b.offers(other), "each has let the one lie that the other has now")
+	assert.ElementsMatch(t, []string{"old"}, b.offers(other), "each delegate has missed the offer that the other has now")
 	assert.ElementsMatch(t, []string{"young"}, b.offers(deaf))
 }
 
-// SPEC Q2, Q4: what goes back keeps its age and its priority, no more: a slot that
-// it leaves goes to the first in line.
-func TestWhatGoesBackIsNotServedBeforeItsTurn(t *testing.T) {
+// Rules Q2 and Q4: a work that goes back keeps its age and its priority. The slot that it
+// leaves goes to the first work.
+func TestARequeuedWorkIsNotServedBeforeItsTurn(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AcquireTimeout: 10 * time.Second, HeartbeatTimeout: time.Hour})
 	d := b.add("d", 1)
@@ -150,16 +150,16 @@ func TestWhatGoesBackIsNotServedBeforeItsTurn(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 1, p.Number)
 	require.NoError(t, b.Heartbeat(acc, Registration{ID: d}))
-	assert.Equal(t, []string{"old"}, b.offers(d), "it is the older one still")
+	assert.Equal(t, []string{"old"}, b.offers(d), "it is still the older one")
 	b.stage("urgent", High)
-	assert.Equal(t, []string{"old"}, b.offers(d), "what is offered stays offered")
+	assert.Equal(t, []string{"old"}, b.offers(d), "an offer stays")
 	b.advance(10 * time.Second)
 	assert.Equal(t, []string{"urgent"}, b.offers(d))
 }
 
-// SPEC Q4: the slot that it leaves is given away before itself, also where no limit
-// joins the two: tasks that end at the same instant end in the order of their offers.
-func TestASlotIsGivenAwayBeforeWhatHasLeftIt(t *testing.T) {
+// Rule Q4: the slot of a work that goes back is given away before the work itself. Tasks
+// that end at the same time show it: they end in the order of their offers.
+func TestASlotIsGivenAwayBeforeTheWorkThatLeftIt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AcquireTimeout: 10 * time.Second, HeartbeatTimeout: time.Hour})
 	d := b.add("d", 1, "only")
@@ -176,8 +176,8 @@ func TestASlotIsGivenAwayBeforeWhatHasLeftIt(t *testing.T) {
 	assert.Equal(t, []string{"ended urgent TIMEOUT", "ended old TIMEOUT"}, b.happened()[:2])
 }
 
-// A delegate reports its capacity after it has registered; what it was offered
-// meanwhile and does not fit goes back, the youngest first.
+// A delegate reports its capacity after it has registered. Offers that do not fit go
+// back, the youngest first.
 func TestALoweredCapacityTakesOffersBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
@@ -191,14 +191,14 @@ func TestALoweredCapacityTakesOffersBack(t *testing.T) {
 	require.NoError(t, b.SetCapacity(acc, d, 2))
 	assert.Equal(t, []string{"a", "t"}, b.offers(d))
 	require.NoError(t, b.SetCapacity(acc, d, 1))
-	assert.Equal(t, []string{"t"}, b.offers(d), "what it has acquired stays")
+	assert.Equal(t, []string{"t"}, b.offers(d), "an acquired stage stays")
 	require.NoError(t, b.SetCapacity(acc, d, -1))
 	assert.ElementsMatch(t, []string{"a", "b", "c", "t"}, b.offers(d))
 }
 
-// What has just ended is remembered, even where all that ended before has to stay:
-// who has aborted it asks what became of it.
-func TestTheLastToEndIsRemembered(t *testing.T) {
+// The last work that ended is remembered, even if all earlier ones must stay: the caller
+// that aborted it asks for its result.
+func TestTheLastEndedWorkIsRemembered(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{MaxFinished: 1, HeartbeatTimeout: time.Minute})
 	d := b.add("d", 0)
@@ -214,7 +214,7 @@ func TestTheLastToEndIsRemembered(t *testing.T) {
 		require.NoError(t, err)
 	}
 	_, err := b.Task(acc, "one")
-	require.ErrorIs(t, err, ErrUnknownTask, "it is not the last any more")
+	require.ErrorIs(t, err, ErrUnknownTask, "it is not the last one any more")
 	_, err = b.Task(acc, "clean")
 	require.NoError(t, err)
 }
@@ -243,13 +243,13 @@ func TestADetachedTaskWaitsForItsDelegate(t *testing.T) {
 	_, err = b.Task(acc, "clean")
 	require.ErrorIs(t, err, ErrUnknownTask)
 	_, ok := b.NextDeadline()
-	assert.False(t, ok, "nothing is left")
+	assert.False(t, ok, "the queue is empty")
 	assert.Empty(t, b.accounts[acc].tasks)
 	assert.Empty(t, b.accounts[acc].works)
 }
 
-// An aborted task is not given out again, and ends after the grace also when it
-// has no time-out of its own.
+// An aborted task is not given out again. It ends after the grace, also without a
+// time-out.
 func TestAnAbortEndsAfterItsGrace(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AbortGrace: 5 * time.Second})
@@ -275,10 +275,11 @@ func TestAnAbortEndsAfterItsGrace(t *testing.T) {
 	b.now = b.now.Add(time.Hour)
 	require.NoError(t, b.Heartbeat(acc, Registration{ID: d}))
 	b.Tick(b.now)
-	assert.Empty(t, b.stops(d), "in the end it is forgotten")
+	assert.Empty(t, b.stops(d), "forgotten tasks are not listed")
 }
 
-// A stage's time runs from the start that counts: not while it waits again.
+// The RunTimeout of a stage begins with its last start: it does not run while the stage
+// waits again.
 func TestARetriedStageStartsItsTimeAnew(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{HeartbeatTimeout: time.Hour})
@@ -302,8 +303,7 @@ func TestARetriedStageStartsItsTimeAnew(t *testing.T) {
 	assert.Equal(t, Expired, events[0].Kind)
 }
 
-// A delegate may be lost in the middle of a cleanup that waited for it: that one
-// stays its own.
+// A delegate that is lost during a detached task keeps the task.
 func TestADetachedTaskSurvivesAnotherLoss(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{HeartbeatTimeout: time.Minute})
@@ -349,8 +349,8 @@ func TestMisuseIsRefused(t *testing.T) {
 	assert.Empty(t, b.Places("none"))
 }
 
-// Wake tells the owner of an earlier deadline, so that it need not look often.
-func TestWakeTellsOfAnEarlierDeadline(t *testing.T) {
+// Wake reports an earlier deadline to the caller.
+func TestWakeReportsAnEarlierDeadline(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
 	b.add("d", 1)
@@ -358,20 +358,19 @@ func TestWakeTellsOfAnEarlierDeadline(t *testing.T) {
 	at, ok := b.NextDeadline()
 	require.True(t, ok)
 	assert.Equal(t, b.now.Add(time.Minute), at)
-	b.stage("s", Normal) // is to be acquired within 30 seconds
+	b.stage("s", Normal) // must be acquired within 30 seconds
 	<-b.Wake()
 	at, _ = b.NextDeadline()
 	assert.Equal(t, b.now.Add(30*time.Second), at)
 	b.add("later", 1)
 	select {
 	case <-b.Wake():
-		t.Error("a later deadline is no reason")
+		t.Error("a later deadline does not wake the caller")
 	default:
 	}
 }
 
-// SPEC Q4, PITFALLS "Two delegates acquire one task": under contention every
-// single task is handed out once.
+// Rule Q4: under contention every single task is given out once.
 func TestConcurrentDelegatesShareTheWork(t *testing.T) {
 	t.Parallel()
 	q := New(Config{})
@@ -385,7 +384,7 @@ func TestConcurrentDelegatesShareTheWork(t *testing.T) {
 			for {
 				l, err := q.List(acc, id, cursor)
 				if err != nil {
-					return // unregistered: the end
+					return // unregistered: the test ends
 				}
 				cursor = l.Cursor
 				for _, e := range l.Events {

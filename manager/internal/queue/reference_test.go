@@ -37,7 +37,7 @@ func (c *checkedIndex) bestDelegate(w *work, left *delegate) *delegate {
 func (c *checkedIndex) nextWork(d *delegate) *work {
 	c.decisions++
 	want := scanWorks(d, waitingWorks(d.account))
-	if want != nil && admitting(want) { // its turn comes by another decision
+	if want != nil && admitting(want) { // it is offered by another decision of the same operation
 		want = scanWorks(d, func(yield func(*work) bool) {
 			for w := range waitingWorks(d.account) {
 				if !admitting(w) && !yield(w) {
@@ -260,8 +260,8 @@ func checkIndex(t require.TestingT, a *account) {
 	checkTag(t, a, a.everyone, users[a.everyone])
 }
 
-// checkTag: the shards of a tag have its requirements, and as candidates the delegates
-// of the tag that can take a work, at their present ranks.
+// checkTag checks that the shards of a tag have the requirements that wait there and, as
+// candidates, the delegates of the tag that can take a work, at their present ranks.
 func checkTag(t require.TestingT, a *account, tg *tag, users int) {
 	require.Equal(t, users, tg.users)
 	for d := range tg.holders {
@@ -294,7 +294,7 @@ func checkTag(t require.TestingT, a *account, tg *tag, users int) {
 	}
 }
 
-// checkGroups: a requirement waits for a group only while the group is full.
+// checkGroups checks that a requirement waits for a group only while the group is full.
 func checkGroups(t require.TestingT, a *account) {
 	require.True(t, a.gate.closed || a.gate.waiters.size() == 0)
 	checkSorted(t, a.gate.waiters)
@@ -318,8 +318,9 @@ func checkGroups(t require.TestingT, a *account) {
 	}
 }
 
-// checkRequirement: a requirement of which works wait is in one list, at the turn of its
-// first work. It is in a shard only if no free delegate may have that work.
+// checkRequirement checks that a requirement of which works wait is in one list, at the
+// turn of its first work, and that no free delegate may have that work if the list is a
+// shard's.
 func checkRequirement(t require.TestingT, r *requirement) {
 	checkSorted(t, r.works)
 	var first *work

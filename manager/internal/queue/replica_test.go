@@ -17,9 +17,9 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// replicas are two queues that are told the same. They must stay the same
-// whatever happens, also when one of them is saved and loaded (SPEC Q4, Q7). That
-// their maps are in different orders shows where one counts.
+// replicas are two queues that carry out the same operations. They must stay the same,
+// also when one of them is saved and loaded (rules Q4 and Q7). Their maps have different
+// orders, so that a dependence on the order of a map shows.
 type replicas struct {
 	*bench
 	twin *Queue
@@ -32,7 +32,7 @@ func newReplicas(t require.TestingT, cfg Config) *replicas {
 	return p
 }
 
-// both carries out an operation on both and returns what came out.
+// both carries out an operation on both replicas and returns the common result.
 func both[R any](p *replicas, op func(q *Queue) (R, error)) (R, error) {
 	got, err := op(p.Queue)
 	other, otherErr := op(p.twin)
@@ -112,13 +112,13 @@ func (p *replicas) advance(d time.Duration) {
 	_ = p.each(func(q *Queue) error { q.Tick(p.now); return nil })
 }
 
-// events takes those of both.
+// events takes the events of both.
 func (p *replicas) events() []Event {
 	events, _ := both(p, func(q *Queue) ([]Event, error) { return append([]Event(nil), q.Events()...), nil })
 	return events
 }
 
-// alike checks that there is no difference between the two that anybody can see.
+// alike checks that no method shows a difference between the two.
 func (p *replicas) alike() {
 	require.Equal(p.t, save(p.t, p.Queue), save(p.t, p.twin))
 	require.Equal(p.t, p.facts(), p.twin.facts())
@@ -149,8 +149,7 @@ func (p *replicas) alike() {
 	}
 }
 
-// facts are all that the queue knows by itself of each thing, but for how it finds
-// it.
+// facts returns the state of each delegate, work and task, without references to others.
 func (q *Queue) facts() map[string]any {
 	all := map[string]any{"kept": []int{q.kept, q.bytes, q.present, q.answers}}
 	for name, a := range q.accounts {
@@ -177,21 +176,21 @@ func (q *Queue) facts() map[string]any {
 	return all
 }
 
-// reload replaces a replica by what it saves.
+// reload saves and loads a replica.
 func (p *replicas) reload(q **Queue) {
 	fresh := New((*q).cfg)
 	require.NoError(p.t, fresh.Load(bytes.NewReader(save(p.t, *q))))
 	*q = fresh
 }
 
-// save is what a queue saves, as text that shows what differs.
+// save returns the bytes that a queue saves.
 func save(t require.TestingT, q *Queue) []byte {
 	var b bytes.Buffer
 	require.NoError(t, q.Save(&b))
 	return b.Bytes()
 }
 
-// everything is a queue with something in each state.
+// everything returns a queue with works and tasks in all states.
 func everything(t *testing.T) *bench {
 	t.Helper()
 	b := newBench(t, Config{Epoch: "epoch", HeartbeatTimeout: time.Minute, AbortGrace: 10 * time.Second})
@@ -239,7 +238,7 @@ func TestALoadedQueueIsTheSavedOne(t *testing.T) {
 	d := b.Delegates(acc)[0].ID
 	_, err := p.Acquire(acc, d, "step")
 	require.NoError(t, err)
-	for range 40 { // all that is due, in its time
+	for range 40 { // until nothing is due any more
 		p.advance(10 * time.Second)
 		require.NotContains(t, p.events(), Event{})
 		p.alike()
@@ -247,9 +246,9 @@ func TestALoadedQueueIsTheSavedOne(t *testing.T) {
 	}
 }
 
-// Two queues of many delegates that are told the same do the same, step by step; of
-// what happens at once much has an order that a map must not decide.
-func TestTwoQueuesThatAreToldTheSameAreTheSame(t *testing.T) {
+// Two queues that carry out the same operations with many delegates save the same bytes
+// after each of them: no order depends on a map.
+func TestReplicasAreTheSame(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(11, 11)) //nolint:gosec // the same each time
 	p := newReplicas(t, Config{HeartbeatTimeout: time.Minute, Retention: time.Minute, Gap: 20 * time.Second, MaxFinished: 50})
@@ -302,7 +301,7 @@ func TestTwoQueuesThatAreToldTheSameAreTheSame(t *testing.T) {
 	}
 }
 
-// A payload leaves a queue as it came, whatever its white space.
+// A payload keeps its white space when a queue is saved and loaded.
 func TestALoadedPayloadIsTheSameText(t *testing.T) {
 	t.Parallel()
 	b := everything(t)
@@ -315,9 +314,9 @@ func TestALoadedPayloadIsTheSameText(t *testing.T) {
 	assert.Equal(t, "1", string(s.Task.Secrets[0].Data))
 }
 
-// Who waits for something of the old state is told to look again, and what was
-// offered to another queue's delegate is offered still.
-func TestLoadWakesAllWhoWait(t *testing.T) {
+// Load wakes callers that wait for a change of the old state. Cursors and offers stay
+// valid.
+func TestLoadWakesAllCallers(t *testing.T) {
 	t.Parallel()
 	b := everything(t)
 	saved := save(t, b.Queue)
@@ -345,8 +344,7 @@ func TestLoadWakesAllWhoWait(t *testing.T) {
 	}
 }
 
-// A queue that cannot be loaded changes nothing, and one with events that somebody
-// would miss is not saved.
+// A Load that fails changes nothing. A queue whose events are not taken cannot be saved.
 func TestALoadThatFailsChangesNothing(t *testing.T) {
 	t.Parallel()
 	b := everything(t)
@@ -358,7 +356,7 @@ func TestALoadThatFailsChangesNothing(t *testing.T) {
 	}
 	newer := strings.Replace(string(saved), `{"version":1,`, `{"version":2,`, 1)
 	require.ErrorIs(t, b.Load(strings.NewReader(newer)), ErrVersion)
-	odd := strings.ReplaceAll(string(saved), `"stage":true`, `"variant":99`) // as long
+	odd := strings.ReplaceAll(string(saved), `"stage":true`, `"variant":99`) // of the same length
 	require.ErrorContains(t, b.Load(strings.NewReader(odd)), "is in no state")
 	select {
 	case <-list.Changed:
@@ -374,7 +372,7 @@ func TestALoadThatFailsChangesNothing(t *testing.T) {
 	require.ErrorIs(t, b.Save(fullDisk{}), io.ErrShortWrite)
 }
 
-// Whatever somebody wrote, Load does not panic.
+// Load does not panic, whatever it reads.
 func FuzzLoad(f *testing.F) {
 	b := newBench(f, Config{Epoch: "epoch"})
 	d := b.add("d", 1, "a")
@@ -392,7 +390,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// fullDisk takes nothing.
+// fullDisk fails to write.
 type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, io.ErrShortWrite }

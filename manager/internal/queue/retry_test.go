@@ -16,8 +16,8 @@ func (b *bench) fail(d, id string) {
 	require.NoError(b.t, b.Complete(acc, d, id, Answer{Outcome: Failure, Error: "no disk"}))
 }
 
-// SPEC Q2, Q4: a stage that is tried again keeps its age, and gives its slot to the
-// first in line, which it may be itself.
+// Rules Q2 and Q4: a retried stage keeps its age. Its slot goes to the first work, which
+// may be the stage itself.
 func TestARetriedStageWaitsAtItsOldPlace(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
@@ -34,11 +34,11 @@ func TestARetriedStageWaitsAtItsOldPlace(t *testing.T) {
 	assert.Equal(t, []string{"urgent"}, b.offers(d))
 	assert.Equal(t, 1, b.number("old"))
 	assert.Equal(t, 2, b.number("young"))
-	b.through(d, "urgent")
+	b.runStage(d, "urgent")
 	assert.Equal(t, []string{"old-2"}, b.offers(d))
 	s, err := b.Task(acc, "old")
 	require.NoError(t, err)
-	assert.Equal(t, Result{Outcome: Failure, Error: "no disk"}, s.Result, "what was is known still")
+	assert.Equal(t, Result{Outcome: Failure, Error: "no disk"}, s.Result, "the earlier attempt is still known")
 }
 
 func (b *bench) number(id string) int {
@@ -47,7 +47,7 @@ func (b *bench) number(id string) int {
 	return p.Number
 }
 
-// Who has had it comes last, also when it asked for another delegate.
+// A delegate that had the stage comes last, also if it asked for another delegate.
 func TestARetryPrefersAnotherDelegate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
@@ -65,7 +65,7 @@ func TestARetryPrefersAnotherDelegate(t *testing.T) {
 	require.NoError(t, b.Heartbeat(acc, Registration{ID: narrow, Draining: true}))
 	require.NoError(t, b.Retry(acc, "s", one("s3", "init"), time.Time{}))
 	assert.Equal(t, wide, b.holder("s3"), "it may have it again")
-	for _, id := range []string{"s", "s2"} { // the answers of before may come again
+	for _, id := range []string{"s", "s2"} { // earlier answers may come again
 		for _, d := range []string{wide, narrow, third} {
 			if id == "s" || d == third {
 				require.NoError(t, b.Complete(acc, d, id, Answer{Outcome: Success}))
@@ -75,10 +75,11 @@ func TestARetryPrefersAnotherDelegate(t *testing.T) {
 	s, err := b.Task(acc, "s3")
 	require.NoError(t, err)
 	assert.Zero(t, s.Ended)
-	require.ErrorIs(t, b.Complete(acc, "stranger", "s", Answer{}), ErrNotOwner)
+	require.ErrorIs(t, b.Complete(acc, "unknown", "s", Answer{}), ErrNotOwner)
 }
 
-// What begins later waits outside of the lines, and for its delegate from then.
+// A stage that waits for its time is in no list of the index. Its QueueTimeout begins at
+// that time.
 func TestAStageMayWaitForItsTime(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{HeartbeatTimeout: time.Hour})
@@ -89,7 +90,7 @@ func TestAStageMayWaitForItsTime(t *testing.T) {
 		ID: "s", Stage: true, NotBefore: at, QueueTimeout: 10 * time.Second, Variants: one("s", "init"),
 	}))
 	b.stage("young", Normal)
-	require.Equal(t, []string{"young"}, b.offers(d), "it is in nobody's way")
+	require.Equal(t, []string{"young"}, b.offers(d), "the stage that waits for its time gets no slot")
 	b.acquire(d, "young")
 	b.stage("youngest", Normal)
 	want := Place{Reason: "it is not to begin before 2023-11-14T22:14:20Z"}
@@ -108,7 +109,7 @@ func TestAStageMayWaitForItsTime(t *testing.T) {
 	assert.Contains(t, b.happened(), "ended s TIMEOUT", "its time in the queue is over")
 }
 
-// Whatever became free by a retry is given away at once, also when the stage itself
+// The slot and the room that a retry leaves are given away at once, also if the stage
 // waits for its time.
 func TestARetryGivesBackWhatItHad(t *testing.T) {
 	t.Parallel()
@@ -129,15 +130,15 @@ func TestARetryGivesBackWhatItHad(t *testing.T) {
 	assert.Equal(t, []string{"same slot"}, b.offers(d))
 	assert.Equal(t, []string{"same group"}, b.offers(other))
 	checkIndex(t, b.accounts[acc])
-	b.through(d, "same slot")
-	b.through(other, "same group")
+	b.runStage(d, "same slot")
+	b.runStage(other, "same group")
 	b.Events()
 	b.advance(time.Minute)
 	b.acquire(d, "again")
 	b.Events()
 	b.advance(119 * time.Second)
 	for _, e := range b.Events() {
-		assert.NotEqual(t, Expired, e.Kind, "its time to run has begun anew")
+		assert.NotEqual(t, Expired, e.Kind, "its RunTimeout has begun again")
 	}
 }
 
@@ -163,7 +164,7 @@ func TestWhatCannotBeRetried(t *testing.T) {
 	require.ErrorIs(t, again("s", "s3"), ErrFinished)
 }
 
-// A stage that nobody took in time may be tried again too.
+// A stage that no delegate acquired in time may be retried too.
 func TestAStageThatHadNoDelegateMayBeRetried(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})

@@ -24,16 +24,16 @@ const (
 	selectorSets = 1_000
 )
 
-// fleets are ways in which delegates have tags and stages ask for them.
+// fleets are distributions of the tags of delegates and of the selectors of stages.
 var fleets = map[string]func(*rand.Rand) (tags func(int) []string, selectors func(int) []string){
-	// Pools of the same machines: 1,000 kinds of delegates, besides their names.
+	// Pools of equal machines: 1,000 kinds of delegates, apart from their names.
 	"pools": func(*rand.Rand) (func(int) []string, func(int) []string) {
 		all := func(i int) []string {
 			return []string{
 				fmt.Sprint("os", i%4), fmt.Sprint("arch", i/4%2), fmt.Sprint("region", i/8%5), fmt.Sprint("pool", i/40%25),
 			}
 		}
-		return all, func(i int) []string { return all(i)[i/200%4:] } // four to one of them
+		return all, func(i int) []string { return all(i)[i/200%4:] } // four to one of the tags
 	},
 	// Every other stage asks for a delegate by its name.
 	"names": func(*rand.Rand) (func(int) []string, func(int) []string) {
@@ -44,8 +44,8 @@ var fleets = map[string]func(*rand.Rand) (tags func(int) []string, selectors fun
 			return []string{fmt.Sprint("pool", i*7%50), fmt.Sprint("d", i*7%fleetSize)}[:1+i%4/3]
 		}
 	},
-	// No two delegates have the same tags, and every tag is asked for: the worst
-	// of what is likely.
+	// No two delegates have the same tags, and stages ask for every tag: the worst case
+	// that is likely.
 	"chaos": func(r *rand.Rand) (func(int) []string, func(int) []string) {
 		pick := func(n int) []string {
 			out := []string{}
@@ -58,28 +58,27 @@ var fleets = map[string]func(*rand.Rand) (tags func(int) []string, selectors fun
 	},
 }
 
-// crowd is a queue with many delegates of one slot each, all of which are busy,
-// and many stages that wait.
-type crowd struct {
+// busyFleet is a queue with many busy delegates of one slot each, and many stages that wait.
+type busyFleet struct {
 	*Queue
 	sets      [][]string
 	delegates []*delegate
 	works     []*Work // by number
-	spare     []*Work // those that have ended, or were not submitted yet; oldest first
+	spare     []*Work // to submit next: not submitted yet, or ended long ago
 	at        int     // in delegates
 	r         *rand.Rand
-	limited   bool // stages belong to pipelines, half of which could be busy at a time
+	limited   bool // stages belong to pipelines whose limits add up to half of the fleet
 }
 
-// payloads are stages to submit. They are made in advance: what they take is the
-// caller's.
-func (c *crowd) payloads(n int) []*Work {
+// payloads makes stages to submit. Their memory belongs to the caller, so the benchmarks
+// make them in advance.
+func (f *busyFleet) payloads(n int) []*Work {
 	out := make([]*Work, n)
 	for i := range out {
 		id := "stage-" + strconv.Itoa(i)
-		set := c.sets[i%len(c.sets)]
-		if i < len(c.delegates) {
-			set = nil // one to keep each delegate busy
+		set := f.sets[i%len(f.sets)]
+		if i < len(f.delegates) {
+			set = nil // these keep the delegates busy
 		}
 		out[i] = &Work{
 			ID: id, Stage: true, Selectors: set, QueueTimeout: 8 * time.Hour, RunTimeout: time.Hour,
@@ -88,7 +87,7 @@ func (c *crowd) payloads(n int) []*Work {
 		if i%10 == 9 {
 			out[i].Priority = High
 		}
-		if c.limited {
+		if f.limited {
 			out[i].Groups = []string{pipelines[i%len(pipelines)]}
 		}
 	}
@@ -103,112 +102,112 @@ var pipelines = func() (names [100]string) {
 	return names
 }()
 
-func newCrowd(tb testing.TB, fleet string, waiting int, limited bool) (c *crowd, bytesEach int) {
-	c = &crowd{Queue: New(Config{MaxFinished: 100}), limited: limited, r: rand.New(rand.NewPCG(1, 2))} //nolint:gosec // the same each time
+func newBusyFleet(tb testing.TB, fleet string, waiting int, limited bool) (f *busyFleet, bytesEach int) {
+	f = &busyFleet{Queue: New(Config{MaxFinished: 100}), limited: limited, r: rand.New(rand.NewPCG(1, 2))} //nolint:gosec // the same each time
 	if limited {
 		for _, name := range pipelines {
-			c.SetLimit(acc, name, fleetSize/2/len(pipelines))
+			f.SetLimit(acc, name, fleetSize/2/len(pipelines))
 		}
 	}
-	tags, selectors := fleets[fleet](c.r)
+	tags, selectors := fleets[fleet](f.r)
 	seen := map[string]bool{}
-	for i := 0; len(c.sets) < selectorSets; i++ {
+	for i := 0; len(f.sets) < selectorSets; i++ {
 		s := selectors(i)
 		if key := fmt.Sprint(s); !seen[key] || i > 10*selectorSets {
 			seen[key] = true
-			c.sets = append(c.sets, s)
+			f.sets = append(f.sets, s)
 		}
 	}
 	for i := range fleetSize {
-		id := c.Register(acc, Registration{Name: fmt.Sprint("d", i), Tags: tags(i)})
-		if err := c.SetCapacity(acc, id, 1); err != nil {
+		id := f.Register(acc, Registration{Name: fmt.Sprint("d", i), Tags: tags(i)})
+		if err := f.SetCapacity(acc, id, 1); err != nil {
 			tb.Fatal(err)
 		}
-		c.delegates = append(c.delegates, c.accounts[acc].delegates[id])
+		f.delegates = append(f.delegates, f.accounts[acc].delegates[id])
 	}
-	const spare = 300 // more than ended ones are remembered
-	works := c.payloads(fleetSize + waiting + spare)
-	c.works, c.spare = works, works[fleetSize+waiting:]
+	const spare = 300 // more than the queue remembers
+	works := f.payloads(fleetSize + waiting + spare)
+	f.works, f.spare = works, works[fleetSize+waiting:]
 	submit := func(all []*Work) {
 		for _, w := range all {
-			if err := c.Submit(acc, w); err != nil {
+			if err := f.Submit(acc, w); err != nil {
 				tb.Fatal(err)
 			}
 		}
 	}
 	submit(works[:fleetSize])
-	c.Events()
+	f.Events()
 	before := heapInUse()
 	submit(works[fleetSize : fleetSize+waiting])
 	bytesEach = (heapInUse() - before) / waiting
-	return c, bytesEach
+	return f, bytesEach
 }
 
-// busy is the next delegate that has a stage, and the stage.
-func (c *crowd) busy() (*delegate, *work) {
+// busy returns the next delegate that has a stage, and the stage.
+func (f *busyFleet) busy() (*delegate, *work) {
 	for {
-		c.at++
-		d := c.delegates[c.at%len(c.delegates)]
+		f.at++
+		d := f.delegates[f.at%len(f.delegates)]
 		for _, w := range d.slots {
 			return d, w
 		}
 	}
 }
 
-// cycle ends the stage of a delegate and submits another, and tells how long the
-// two decisions took: what the delegate gets for its slot, with the offer, and
-// who gets the new stage, which is nobody nearly always.
-func (c *crowd) cycle(tb testing.TB) (fill, place time.Duration) {
-	d, w := c.busy()
-	if t, err := c.Acquire(acc, d.info.ID, w.ID); t == nil || err != nil {
+// cycle ends the stage of a delegate and submits another one. It returns how long the two
+// decisions took: the next stage for the delegate, with the offer, and the delegate for
+// the new stage, which nearly always is none.
+func (f *busyFleet) cycle(tb testing.TB) (fill, place time.Duration) {
+	d, w := f.busy()
+	if t, err := f.Acquire(acc, d.info.ID, w.ID); t == nil || err != nil {
 		tb.Fatal(w.ID, err)
 	}
-	if err := c.Complete(acc, d.info.ID, w.ID, Answer{Outcome: Success, Code: task.OK}); err != nil {
+	if err := f.Complete(acc, d.info.ID, w.ID, Answer{Outcome: Success, Code: task.OK}); err != nil {
 		tb.Fatal(err)
 	}
-	d.info.Draining = true // so that Release leaves the slot free
-	if err := c.Release(acc, w.ID); err != nil {
+	d.info.Draining = true // so that Release does not fill the slot
+	if err := f.Release(acc, w.ID); err != nil {
 		tb.Fatal(err)
 	}
 	d.info.Draining = false
-	at, now := c.last, time.Now()
-	c.fill(d, at)
+	at, now := f.last, time.Now()
+	f.fill(d, at)
 	fill = time.Since(now)
-	id := c.spare[0].ID
-	if err := c.Submit(acc, c.spare[0]); err != nil {
+	id := f.spare[0].ID
+	if err := f.Submit(acc, f.spare[0]); err != nil {
 		tb.Fatal(err)
 	}
 	d.touch()
-	if next := c.accounts[acc].works[id]; next.queued {
+	if next := f.accounts[acc].works[id]; next.queued {
 		now = time.Now()
-		c.assign(next, nil, at) // once more
+		f.assign(next, nil, at) // again, for the time
 		place = time.Since(now)
 	}
 	n, _ := strconv.Atoi(strings.TrimPrefix(w.ID, "stage-"))
-	c.spare = append(c.spare[1:], c.works[n])
-	if c.at%64 == 0 {
-		c.Events()
+	f.spare = append(f.spare[1:], f.works[n])
+	if f.at%64 == 0 {
+		f.Events()
 	}
 	return fill, place
 }
 
-// A decision's cost must not grow with what waits, nor with the delegates. The
-// machine may be busy: lives are counted by the processor's time, with the
-// garbage collector's, and the slowest hundredth of the decisions is told apart.
+// The goal is 500,000 decisions a second with 1,000,000 stages that wait and 10,000
+// delegates. On a busy machine look at the whole stages for each second of CPU time,
+// garbage collection included. The rate of decisions leaves the slowest hundredth out.
 func BenchmarkDecisions(b *testing.B) {
 	for _, fleet := range slices.Sorted(maps.Keys(fleets)) {
 		for _, waiting := range []int{1_000, 100_000, 1_000_000} {
 			b.Run(fmt.Sprintf("%s/waiting=%d", fleet, waiting), func(b *testing.B) {
-				c, each := newCrowd(b, fleet, waiting, false)
-				for range 3 * fleetSize { // until the queue is as it will be
-					c.cycle(b)
+				f, each := newBusyFleet(b, fleet, waiting, false)
+				for range 3 * fleetSize { // until the queue has its final shape
+					f.cycle(b)
 				}
 				times := make([]time.Duration, 0, 1<<20)
 				runtime.GC()
 				before := processorTime(b)
 				b.ReportAllocs()
 				for b.Loop() {
-					fill, place := c.cycle(b)
+					fill, place := f.cycle(b)
 					if len(times)+2 <= cap(times) && place > 0 {
 						times = append(times, fill, place)
 					}
@@ -222,42 +221,42 @@ func BenchmarkDecisions(b *testing.B) {
 				}
 				b.ReportMetric(float64(p99)/sum.Seconds(), "decisions/s")
 				b.ReportMetric(float64(times[p99].Nanoseconds()), "p99-ns")
-				b.ReportMetric(float64(b.N)/took.Seconds(), "lives/cpu-s")
+				b.ReportMetric(float64(b.N)/took.Seconds(), "stages/cpu-s")
 				b.ReportMetric(float64(each), "B/waiting")
 			})
 		}
 	}
 }
 
-// Limits of which all are reached, while half of the delegates are free and half of
-// the rest is full: a stage's life costs the same, however many others wait.
+// All limits are reached, and half of the delegates are free: the cost of a stage must not
+// grow with the number of stages that wait.
 func BenchmarkLimits(b *testing.B) {
 	for _, waiting := range []int{1_000, 100_000, 1_000_000} {
 		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
-			c, each := newCrowd(b, "pools", waiting, true)
+			f, each := newBusyFleet(b, "pools", waiting, true)
 			for range 3 * fleetSize {
-				c.cycle(b)
+				f.cycle(b)
 			}
 			runtime.GC()
 			before := processorTime(b)
 			b.ReportAllocs()
 			for b.Loop() {
-				c.cycle(b)
+				f.cycle(b)
 			}
-			b.ReportMetric(float64(b.N)/(processorTime(b)-before).Seconds(), "lives/cpu-s")
+			b.ReportMetric(float64(b.N)/(processorTime(b)-before).Seconds(), "stages/cpu-s")
 			b.ReportMetric(float64(each), "B/waiting")
-			b.ReportMetric(float64(len(c.accounts[acc].requirements)), "requirements")
+			b.ReportMetric(float64(len(f.accounts[acc].requirements)), "requirements")
 		})
 	}
 }
 
-// Where a stage stands among many, and why.
+// The place of a stage among many, with the reason.
 func BenchmarkPlace(b *testing.B) {
 	for _, waiting := range []int{1_000, 100_000} {
 		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
-			c, _ := newCrowd(b, "pools", waiting, false)
+			f, _ := newBusyFleet(b, "pools", waiting, false)
 			for i := 0; b.Loop(); i++ {
-				if _, err := c.Place(acc, c.works[fleetSize+i*7919%waiting].ID); err != nil {
+				if _, err := f.Place(acc, f.works[fleetSize+i*7919%waiting].ID); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -265,17 +264,17 @@ func BenchmarkPlace(b *testing.B) {
 	}
 }
 
-// Saving and loading a queue in which much waits.
+// Saving and loading a queue in which many stages wait.
 func BenchmarkSaveAndLoad(b *testing.B) {
 	const waiting = 100_000
-	c, _ := newCrowd(b, "pools", waiting, false)
+	f, _ := newBusyFleet(b, "pools", waiting, false)
 	var saved bytes.Buffer
-	if err := c.Save(&saved); err != nil {
+	if err := f.Save(&saved); err != nil {
 		b.Fatal(err)
 	}
 	b.Run("save", func(b *testing.B) {
 		for b.Loop() {
-			if err := c.Save(io.Discard); err != nil {
+			if err := f.Save(io.Discard); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -291,7 +290,7 @@ func BenchmarkSaveAndLoad(b *testing.B) {
 	})
 }
 
-// processorTime is what this process has used.
+// processorTime returns the CPU time of this process.
 func processorTime(tb testing.TB) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

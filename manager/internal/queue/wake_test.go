@@ -10,7 +10,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// watcher is a poll that a delegate holds: it knows the list of a moment.
+// watcher is a held poll of a delegate: it has the list of the last look.
 type watcher struct {
 	*bench
 	delegate string
@@ -23,7 +23,7 @@ func (b *bench) watch(delegate string) *watcher {
 	return &watcher{b, delegate, l}
 }
 
-// woken tells whether the held poll would be answered now, and holds the next.
+// woken reports whether the held poll would be answered now, and holds the next poll.
 func (w *watcher) woken() bool {
 	w.t.(*testing.T).Helper()
 	woken := false
@@ -34,13 +34,13 @@ func (w *watcher) woken() bool {
 	}
 	l, err := w.List(acc, w.delegate, w.list.Cursor)
 	require.NoError(w.t, err)
-	require.Equal(w.t, woken, l.Fresh, "the signal and the cursor say the same")
+	require.Equal(w.t, woken, l.Fresh, "the signal and the cursor agree")
 	w.list = l
 	return woken
 }
 
-// SPEC C7: what a delegate does itself is no news for it: a loaded delegate would
-// poll without a pause. What others do to its list is, whatever it is.
+// Rule C7: a held poll is answered when the list of the delegate changes by others. What
+// the delegate does itself is no change: a busy delegate would poll without a pause.
 func TestWhatWakesAHeldPoll(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AcquireTimeout: 20 * time.Second, HeartbeatTimeout: time.Hour, AbortGrace: time.Minute})
@@ -62,7 +62,7 @@ func TestWhatWakesAHeldPoll(t *testing.T) {
 	b.complete(d, "s")
 	b.complete(d, "t")
 	b.stage("waits", Normal)
-	assert.False(t, w.woken(), "acquired, answered, a heartbeat, and something that it cannot have")
+	assert.False(t, w.woken(), "acquired, answered, a heartbeat, and a stage that it cannot have")
 
 	require.NoError(t, b.Append(acc, "s", &task.Task{ID: "step", Type: "execute", Timeout: 1000}))
 	assert.True(t, w.woken(), "the stage's next task")
@@ -72,28 +72,27 @@ func TestWhatWakesAHeldPoll(t *testing.T) {
 	assert.True(t, w.woken(), "an abort")
 	require.NoError(t, b.Abort(acc, "step", "because"))
 	b.complete(d, "step")
-	assert.False(t, w.woken(), "it has stopped")
+	assert.False(t, w.woken(), "it has stopped the task")
 	require.NoError(t, b.Append(acc, "s", &task.Task{ID: "late", Type: "execute", Timeout: 1000}))
 	b.acquire(d, "late")
 	assert.True(t, w.woken())
 	b.advance(5 * time.Second)
-	assert.True(t, w.woken(), "a time-out: it is to stop")
+	assert.True(t, w.woken(), "a time-out: it is to stop the task")
 	require.NoError(t, b.Release(acc, "s"))
 	assert.True(t, w.woken(), "the slot is free for the one that waits")
 }
 
-// SPEC C7: what was offered and is withdrawn again is news too, before the
-// delegate tries to take it.
+// Rule C7: a withdrawal is a change of the list too.
 func TestAWithdrawalWakesAHeldPoll(t *testing.T) {
 	t.Parallel()
 	for name, withdraw := range map[string]func(b *bench, d string){
-		"aborted":        func(b *bench, _ string) { require.NoError(t, b.Abort(acc, "s", "because")) },
-		"time is up":     func(b *bench, _ string) { b.advance(10 * time.Second) },
-		"not taken":      func(b *bench, _ string) { b.advance(5 * time.Second) },
-		"draining":       func(b *bench, d string) { require.NoError(t, b.Heartbeat(acc, Registration{ID: d, Draining: true})) },
-		"less capacity":  func(b *bench, d string) { require.NoError(t, b.SetCapacity(acc, d, 1)) },
-		"no heartbeat":   func(b *bench, _ string) { b.advance(30 * time.Second) },
-		"a step aborted": func(b *bench, _ string) { require.NoError(t, b.Abort(acc, "step", "because")) },
+		"aborted":                       func(b *bench, _ string) { require.NoError(t, b.Abort(acc, "s", "because")) },
+		"the time in the queue is over": func(b *bench, _ string) { b.advance(10 * time.Second) },
+		"not taken":                     func(b *bench, _ string) { b.advance(5 * time.Second) },
+		"draining":                      func(b *bench, d string) { require.NoError(t, b.Heartbeat(acc, Registration{ID: d, Draining: true})) },
+		"less capacity":                 func(b *bench, d string) { require.NoError(t, b.SetCapacity(acc, d, 1)) },
+		"no heartbeat":                  func(b *bench, _ string) { b.advance(30 * time.Second) },
+		"a step aborted":                func(b *bench, _ string) { require.NoError(t, b.Abort(acc, "step", "because")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -105,7 +104,7 @@ func TestAWithdrawalWakesAHeldPoll(t *testing.T) {
 			require.NoError(t, b.Append(acc, "first", &task.Task{ID: "step", Type: "execute"}))
 			require.NoError(t, b.Submit(acc, &Work{ID: "s", Stage: true, QueueTimeout: 10 * time.Second, Variants: one("s", "init")}))
 			require.Equal(t, []string{"step", "s"}, b.offers(d))
-			b.add("other", 1) // what is withdrawn goes there
+			b.add("other", 1) // the withdrawn works go there
 			w := b.watch(d)
 			withdraw(b, d)
 			assert.True(t, w.woken())
