@@ -25,11 +25,11 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// Each pair runs in turns, so that both see the same machine. The metric
-// "ratio" is our time by theirs.
+// The two parts of a comparison run in turns, so that both see the same machine. The metric "ratio" is
+// the driver's time divided by the time of the reference.
 
-// fileLedger makes records as durable as the one of task/transaction: each that
-// is not volatile is on the disk before Record returns.
+// fileLedger makes records as durable as the ledger of driver/transaction: a record that is not
+// volatile is on the disk before Record returns.
 type fileLedger struct {
 	mu   sync.Mutex
 	file *os.File
@@ -111,15 +111,14 @@ func benchDriver(b *testing.B, opts ...option) (*local.Driver, string) {
 	return d, dir
 }
 
-// inTurns times all of them and reports the medians, and how many times that of
-// theirs the other ones are.
+// inTurns measures all functions in turns. It reports the medians and their ratios to the reference.
 func inTurns(b *testing.B, ours, theirs func(), more ...contender) {
 	b.Helper()
 	b.ReportAllocs()
 	all := append([]contender{{"ours", ours}, {"theirs", theirs}}, more...)
 	times := make([][]time.Duration, len(all))
 	for _, c := range all {
-		c.run() // what is made once: connections, folders
+		c.run() // creates connections and directories
 	}
 	for b.Loop() {
 		for i, c := range all {
@@ -153,8 +152,8 @@ func command(b *testing.B, name string, args ...string) {
 	}
 }
 
-// A stage of container steps, against the shortest sequence of docker commands
-// that does the same.
+// A stage of container steps, compared with the shortest sequence of docker commands that does the
+// same.
 func BenchmarkContainerStageAgainstDockerCommands(b *testing.B) {
 	engine := testbed.Docker(b)
 	if _, err := exec.LookPath("docker"); err != nil {
@@ -185,9 +184,9 @@ func BenchmarkContainerStageAgainstDockerCommands(b *testing.B) {
 	}
 }
 
-// A step on the host, against nothing but starting the same process. The short
-// one shows what a step costs, the other one what that means for a step that
-// does something. "synced" is the bare process after one synced record.
+// A host step, compared with a bare start of the same process. The short step shows the cost of a
+// step, the long step shows what that cost means for a typical step. "synced" is the bare process
+// after one synced record.
 func BenchmarkHostStepAgainstForkAndExec(b *testing.B) {
 	for name, script := range map[string]string{
 		"nothing":   "true",
@@ -218,8 +217,8 @@ func BenchmarkHostStepAgainstForkAndExec(b *testing.B) {
 	}
 }
 
-// Fifty stages at once: how many end in a second, and what the delegate's memory
-// grows to meanwhile. The engine is one whose address pool holds fifty networks.
+// Fifty stages at once: how many end per second, and how much memory the delegate needs. The engine's
+// address pool contains fifty networks.
 func BenchmarkFiftyStagesAtOnce(b *testing.B) {
 	const stages = 50
 	run := func(b *testing.B, d *local.Driver, dir string, step *driver.Step) {

@@ -16,8 +16,7 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// callCounter lists the calls to an engine, but for those that take the
-// connection over: attaching to a container.
+// callCounter lists the calls to an engine, except for those that take over the connection (attach).
 type callCounter struct {
 	next  http.RoundTripper
 	mu    sync.Mutex
@@ -26,7 +25,7 @@ type callCounter struct {
 
 func (c *callCounter) RoundTrip(req *http.Request) (*http.Response, error) {
 	what := req.Method + " " + path.Base(req.URL.Path)
-	if req.Method == http.MethodDelete { // the last part is a name
+	if req.Method == http.MethodDelete { // the last part of the path is a name
 		what = req.Method + " " + path.Base(path.Dir(req.URL.Path))
 	}
 	c.mu.Lock()
@@ -35,8 +34,8 @@ func (c *callCounter) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(req)
 }
 
-// taken lists the calls since the last time, sorted: what goes on behind a step's
-// back has no place in their order.
+// taken returns the calls since the previous call, sorted: the order of calls in the background is not
+// fixed.
 func (c *callCounter) taken() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,8 +45,8 @@ func (c *callCounter) taken() string {
 	return list
 }
 
-// A step costs as few calls as it can: the engine is asked for nothing that is
-// known, and told nothing twice.
+// A container step makes as few calls as possible: it asks for nothing that the driver knows, and
+// tells the engine nothing twice.
 func TestContainerStepsMakeFewCalls(t *testing.T) {
 	t.Parallel()
 	engine := testbed.Docker(t)
@@ -62,11 +61,11 @@ func TestContainerStepsMakeFewCalls(t *testing.T) {
 	require.Empty(t, counter.taken(), "init asks the engine for nothing")
 
 	r.run(in(engine.Image, sh("first", "true")))
-	left, err := r.d.Cleanup(t.Context(), r.ledger.ofKind("container")) // it is gone then
+	left, err := r.d.Cleanup(t.Context(), r.ledger.ofKind("container")) // the container is gone after this
 	require.NoError(t, err)
 	require.Empty(t, left)
 	r.ledger.forget("container")
-	counter.taken() // how often a client that is given pings is its own affair
+	counter.taken() // the number of pings depends on the client
 
 	r.run(in(engine.Image, sh("second", "true")))
 	r.run(in(engine.Image, sh("failing", "exit 1")))

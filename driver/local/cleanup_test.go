@@ -15,9 +15,9 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// The record of a process that was only about to start, and one whose id now
-// belongs to somebody else.
-func TestCleanupSparesForeignProcesses(t *testing.T) {
+// A record of a process that had not started yet, and a record whose process id now belongs to another
+// process.
+func TestCleanupKillsNoForeignProcess(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	self := os.Getpid()
@@ -26,7 +26,7 @@ func TestCleanupSparesForeignProcesses(t *testing.T) {
 	left, err := r.d.Cleanup(t.Context(), []driver.Resource{
 		{Kind: "process", ID: "0123"}, {Kind: "process", ID: ""}, {Kind: "process", ID: "4567", Data: data},
 	})
-	require.NoError(t, err) // and we are still here
+	require.NoError(t, err) // this process still runs
 	require.Empty(t, left)
 }
 
@@ -122,7 +122,7 @@ func TestHostVolumes(t *testing.T) {
 	}
 }
 
-// A parent that has got other content stays.
+// A parent directory with other content stays.
 func TestHostVolumeParentsStayWhenTheyAreUsed(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
@@ -135,7 +135,7 @@ func TestHostVolumeParentsStayWhenTheyAreUsed(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(base, "p", "v"))
 }
 
-// SPEC D2: works without Docker when nothing asks for a container.
+// Rule D2: a stage without container steps needs no engine.
 func TestHostStepsNeedNoEngine(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withDockerHost("unix:///no/such/engine.sock")).init()
@@ -143,12 +143,12 @@ func TestHostStepsNeedNoEngine(t *testing.T) {
 	require.Zero(t, res.ExitCode)
 	_, err := r.fail(in("busybox:1", sh("container", "true")))
 	require.ErrorContains(t, err, "no Docker engine answers at unix:///no/such/engine.sock")
-	// Nothing of it is on record, so the cleanup needs no engine either.
+	// No record names a network, so the cleanup needs no engine.
 	require.Empty(t, r.ledger.ofKind("network"))
 	require.Empty(t, r.ledger.ofKind("container"))
 }
 
-// Where it cannot ask, it does not claim that something is gone.
+// If the engine does not answer, Cleanup returns the resources.
 func TestCleanupKeepsContainersOfAnEngineThatIsAway(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withDockerHost("unix:///no/such/engine.sock"), withEngineWait(-1))

@@ -30,15 +30,14 @@ import (
 
 const fakePassword = "not-a-real-password-123"
 
-// gitServer serves the repositories of a folder over HTTP, as git's own server
-// program does.
+// gitServer serves the repositories of a directory over HTTP, with git's own server program.
 type gitServer struct {
 	*httptest.Server
 	dir string
 }
 
-// newGitServer starts one. first, if any, sees each request and returns whether
-// it has answered it.
+// newGitServer starts a server. If first is not nil, it gets each request and reports whether it has
+// answered it.
 func newGitServer(t *testing.T, first func(w http.ResponseWriter, r *http.Request) bool) *gitServer {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "git", "--exec-path").Output()
@@ -59,7 +58,7 @@ func newGitServer(t *testing.T, first func(w http.ResponseWriter, r *http.Reques
 	return s
 }
 
-// locked asks for the fake password.
+// locked requires the fake password.
 func locked(w http.ResponseWriter, r *http.Request) bool {
 	if _, password, _ := r.BasicAuth(); password == fakePassword {
 		return false
@@ -69,7 +68,7 @@ func locked(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// gitIn runs git as a person would, without the machine's configuration.
+// gitIn runs git without the machine's configuration.
 func gitIn(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", append([]string{
@@ -91,7 +90,7 @@ func commit(t *testing.T, dir, file, text string) string {
 	return gitIn(t, dir, "rev-parse", "HEAD")
 }
 
-// project is a repository with a history worth cloning:
+// project is a repository with this history:
 //
 //	one - two (tag v1) - three   trunk
 //	        \ side                branch side, refs/pull/7/head
@@ -142,9 +141,9 @@ func (r *rig) workspace() string {
 	return dirs[0]
 }
 
-// SPEC D2: every way to say what to check out, over HTTP and from a path, from
-// servers that give any commit and from those that give the tips of refs alone.
-func TestInitClonesWhatIsAskedFor(t *testing.T) {
+// Rule D2: all fields that select a commit, over HTTP and from a path, from servers that offer any
+// commit and from servers that offer only the tips of refs.
+func TestInitClonesTheRequestedCommit(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]func(http.ResponseWriter, *http.Request) bool{
 		"any commit": nil,
@@ -164,8 +163,8 @@ func TestInitClonesWhatIsAskedFor(t *testing.T) {
 				clone  stage.Clone
 				head   string
 				branch string
-				count  string // of commits
-				fails  string // in part, when it must
+				count  string // number of commits
+				fails  string // part of the error; "" for success
 			}{
 				{"default branch", stage.Clone{}, p.three, "trunk", "3", ""},
 				{"branch", stage.Clone{Branch: "side"}, p.side, "side", "3", ""},
@@ -210,7 +209,7 @@ func TestInitClonesWhatIsAskedFor(t *testing.T) {
 					assert.Equal(t, "", gitIn(t, dir, "status", "--porcelain"))
 					assert.Equal(t, address, gitIn(t, dir, "remote", "get-url", "origin"))
 					assert.Contains(t, log, "Checked out "+c.head[:7])
-					// Nothing of the clone is left but the clone.
+					// Only the working tree remains of the clone.
 					left, err := filepath.Glob(filepath.Join(r.work, "*", "git-*"))
 					require.NoError(t, err)
 					assert.Empty(t, left)
@@ -220,8 +219,8 @@ func TestInitClonesWhatIsAskedFor(t *testing.T) {
 	}
 }
 
-// A commit that no ref leads to comes from servers that give any commit, and is
-// named as missing elsewhere.
+// A commit that no ref contains comes from servers that offer any commit. Elsewhere the error names
+// it.
 func TestInitClonesACommitWithoutARef(t *testing.T) {
 	t.Parallel()
 	any := newGitServer(t, nil)
@@ -236,8 +235,8 @@ func TestInitClonesACommitWithoutARef(t *testing.T) {
 	require.ErrorContains(t, err, "no branch or tag that leads to it")
 }
 
-// SPEC S5, T8: credentials reach the server, and nothing else.
-func TestCloneCredentialsReachTheServerAlone(t *testing.T) {
+// Rules S5 and T8: only the server sees the credentials.
+func TestOnlyTheServerGetsTheCredentialsOfAClone(t *testing.T) {
 	t.Parallel()
 	var lines atomic.Pointer[[]string]
 	s := newGitServer(t, func(w http.ResponseWriter, r *http.Request) bool {
@@ -268,7 +267,7 @@ func TestCloneCredentialsReachTheServerAlone(t *testing.T) {
 	}
 }
 
-// commandLines are those of every process of this machine that is a git.
+// commandLines returns the command lines of all git processes on this machine.
 func commandLines(t *testing.T) []string {
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	assert.NoError(t, err)
@@ -296,8 +295,8 @@ func requireNowhere(t *testing.T, dir, text string) {
 	}))
 }
 
-// A failed clone names what went wrong, and never the credentials.
-func TestCloneSaysWhatWentWrongWithoutTheSecret(t *testing.T) {
+// The error of a failed clone names the reason and never the credentials.
+func TestCloneErrorsNameTheReasonWithoutTheSecret(t *testing.T) {
 	t.Parallel()
 	open, closed := newGitServer(t, nil), newGitServer(t, locked)
 	talking := newGitServer(t, func(w http.ResponseWriter, _ *http.Request) bool {
@@ -354,8 +353,8 @@ func TestCloneSaysWhatWentWrongWithoutTheSecret(t *testing.T) {
 	}
 }
 
-// What may pass is tried again, what is final is not.
-func TestCloneTriesAgainWhatMayPass(t *testing.T) {
+// A temporary error is retried, a permanent error is not.
+func TestCloneRetriesTemporaryErrors(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int32
 	s := newGitServer(t, func(w http.ResponseWriter, _ *http.Request) bool {
@@ -380,7 +379,7 @@ func TestCloneTriesAgainWhatMayPass(t *testing.T) {
 	require.EqualValues(t, 1, finals.Load())
 }
 
-// SPEC T7: a clone that is stopped leaves no process, and says why it ended.
+// Rule T7: a clone that is stopped leaves no process, and its error has the reason.
 func TestCloneEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	reached := make(chan struct{}, 10)
@@ -403,7 +402,7 @@ func TestCloneEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, err, aborted)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Less(t, time.Since(began), 20*time.Second, log)
-	// It was recorded before it was started, and nothing of it runs.
+	// The process was recorded before its start, and is gone.
 	processes := r.ledger.ofKind("process")
 	require.NotEmpty(t, processes)
 	for _, env := range environments() {

@@ -18,22 +18,21 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// addParent makes a repository with a submodule at each of the URLs.
+// addParent creates a repository with a submodule at each of the URLs.
 func (s *gitServer) addParent(t *testing.T, name string, submodules map[string]string) {
 	t.Helper()
 	dir := filepath.Join(s.dir, name)
 	require.NoError(t, os.Mkdir(dir, 0o755))
 	gitIn(t, dir, "init", "-q")
 	for path, url := range submodules {
-		// From a folder first: the server asks for a password.
+		// From a directory: the server requires a password.
 		gitIn(t, dir, "submodule", "--quiet", "add", filepath.Join(s.dir, "project"), path)
 		gitIn(t, dir, "config", "-f", ".gitmodules", "submodule."+path+".url", url)
 	}
 	commit(t, dir, "file", "parent")
 }
 
-// SPEC D2: submodules come along, nested ones too, with the credentials of the
-// same host.
+// Rule D2: a clone includes submodules, also nested ones, with the credentials for the same host.
 func TestInitClonesSubmodules(t *testing.T) {
 	t.Parallel()
 	s := newGitServer(t, locked)
@@ -64,8 +63,7 @@ func TestInitClonesSubmodules(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(r.workspace(), "a/file"))
 }
 
-// A repository's submodules get no other host's credentials, and nothing of
-// this machine's files.
+// A submodule gets no credentials of another host, and no files of this machine.
 func TestSubmodulesGetNeitherCredentialsNorFilesOfOthers(t *testing.T) {
 	t.Parallel()
 	var told atomic.Bool
@@ -94,7 +92,7 @@ func TestSubmodulesGetNeitherCredentialsNorFilesOfOthers(t *testing.T) {
 	require.ErrorContains(t, err, "a transport that is not allowed")
 }
 
-// withPath makes programs, beside those of the machine, the delegate's.
+// withPath puts programs before those of the machine in the delegate's PATH.
 func withPath(t *testing.T, programs map[string]string, rest string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -121,8 +119,7 @@ func TestCloneSaysWhatIsNotInstalled(t *testing.T) {
 	require.ErrorContains(t, err, "git is not in the PATH")
 }
 
-// git-lfs is asked to set itself up in the repository alone and to fetch; it
-// finds the credentials where git does.
+// git-lfs is set up in the repository alone, and gets the credentials as git does.
 func TestCloneFetchesLFSObjects(t *testing.T) {
 	s := newGitServer(t, locked)
 	s.addProject(t, "project")
@@ -136,8 +133,7 @@ func TestCloneFetchesLFSObjects(t *testing.T) {
 	require.Contains(t, string(calls), "password="+fakePassword)
 }
 
-// Neither the configuration of the machine and the user nor variables of the
-// delegate have a say.
+// Git ignores the configuration of the machine and the user, and the delegate's variables.
 func TestCloneIgnoresTheMachinesConfiguration(t *testing.T) {
 	s := newGitServer(t, locked)
 	s.addProject(t, "project")
@@ -163,7 +159,7 @@ func TestCloneIgnoresTheMachinesConfiguration(t *testing.T) {
 	}
 	r := newRig(t)
 	_, err := r.clone(t.Context(), stage.Clone{URL: s.URL + "/project/.git", Branch: "trunk"})
-	require.ErrorContains(t, err, "authentication failed") // not by .netrc
+	require.ErrorContains(t, err, "authentication failed") // .netrc is not used
 	r = newRig(t)
 	r.cloned(stage.Clone{URL: s.URL + "/project/.git", Auth: &stage.Auth{Username: "u", Password: fakePassword}})
 	require.FileExists(t, filepath.Join(r.workspace(), "file"))
@@ -171,8 +167,8 @@ func TestCloneIgnoresTheMachinesConfiguration(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(r.workspace(), ".git", "hooks"))
 }
 
-// A path that the manager names is cloned whoever owns it.
-func TestCloneOfAPathOfSomebodyElse(t *testing.T) {
+// A path that the manager names is cloned, whoever its owner is.
+func TestClonesAPathOfAnotherUser(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		testbed.Unavailable(t, "root", "only root can give files away")
@@ -193,9 +189,9 @@ func TestCloneOfAPathOfSomebodyElse(t *testing.T) {
 	}
 }
 
-// The files of an init come on top of the repository's, and an init that comes
-// again leaves the working tree alone.
-func TestInitPutsItsFilesOverTheClone(t *testing.T) {
+// The files of an init replace those of the repository. A second init leaves the working tree
+// unchanged.
+func TestFilesOfAnInitReplaceThoseOfTheClone(t *testing.T) {
 	t.Parallel()
 	s := newGitServer(t, nil)
 	s.addProject(t, "project")
@@ -213,8 +209,8 @@ func TestInitPutsItsFilesOverTheClone(t *testing.T) {
 	require.Equal(t, " M file\n3\n", out)
 }
 
-// The real git-lfs, where there is one: with LFS the objects come, without it
-// the pointers do.
+// The real git-lfs, if the machine has it: with LFS the clone contains the objects, without it the
+// pointers.
 func TestCloneWithTheRealLFS(t *testing.T) {
 	t.Parallel()
 	if exec.CommandContext(t.Context(), "git", "lfs", "version").Run() != nil {

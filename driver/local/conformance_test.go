@@ -18,7 +18,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// SPEC D1: the conformance suite with processes of this machine.
+// Rule D1: the conformance suite with host processes.
 func TestConformanceOnTheHost(t *testing.T) {
 	can := []drivertest.Capability{drivertest.HostFolders, drivertest.FolderRemoval, drivertest.Interleaved}
 	if os.Geteuid() == 0 {
@@ -31,7 +31,7 @@ func TestConformanceOnTheHost(t *testing.T) {
 	})
 }
 
-// SPEC D1: the conformance suite with containers.
+// Rule D1: the conformance suite with containers.
 func TestConformanceOnDocker(t *testing.T) {
 	engine := testbed.Docker(t)
 	drivertest.Run(t, drivertest.Target{
@@ -45,10 +45,10 @@ func TestConformanceOnDocker(t *testing.T) {
 	})
 }
 
-// site is this machine, with folders of its own.
+// site is this machine, with its own directories.
 type site struct {
 	work, memory string
-	engine       *testbed.Engine // nil where no case may need one
+	engine       *testbed.Engine // nil if no case may need one
 }
 
 func newSite(tb testing.TB, engine *testbed.Engine) *site {
@@ -108,8 +108,8 @@ func (s *site) Has(tb testing.TB, r driver.Resource) bool {
 	return err == nil
 }
 
-// Traces does not look at what the engine keeps about a container: that it
-// writes a container's environment to its own disk cannot be helped.
+// Traces does not search the engine's data about a container: the engine always writes the environment
+// of a container to its own disk.
 func (s *site) Traces(tb testing.TB, text string) []string {
 	tb.Helper()
 	found := testbed.ProcessesWith("cmdline", text)

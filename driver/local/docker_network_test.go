@@ -23,7 +23,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Close lets go of detached containers; the records still remove them.
+// Close leaves detached containers running. Their records remove them.
 func TestCloseLeavesDetachedContainersToCleanup(t *testing.T) {
 	t.Parallel()
 	r, engine := dockerRig(t)
@@ -47,7 +47,7 @@ func TestCloseLeavesDetachedContainersToCleanup(t *testing.T) {
 	r.ledger = &ledger{}
 }
 
-// SPEC T1, T8: parallel steps share one network; transactions share none.
+// Rules T1 and T8: parallel steps share one network, transactions do not.
 func TestParallelContainerStepsShareOneNetwork(t *testing.T) {
 	t.Parallel()
 	r, engine := dockerRig(t)
@@ -66,7 +66,7 @@ func TestParallelContainerStepsShareOneNetwork(t *testing.T) {
 	require.Len(t, r.ledger.ofKind("network"), 1)
 	require.Len(t, networks(t, engine, r.env.ID), 1)
 
-	// Another driver, as after a restart, finds it.
+	// Another driver, as after a restart, finds the network.
 	other, err := newDriver(withWorkDir(r.work), withMemoryDir(r.memory))
 	require.NoError(t, err)
 	res, err := other.Execute(t.Context(), r.env, &driver.Step{Step: in(engine.Image, sh("step", "true"))}, newBuffer(), r.ledger)
@@ -76,8 +76,8 @@ func TestParallelContainerStepsShareOneNetwork(t *testing.T) {
 	require.Len(t, networks(t, engine, r.env.ID), 1)
 }
 
-// PITFALLS: an error while connecting a network is returned as success; a
-// network is left because a container was still attached.
+// The driver reports an error while it connects a network, and removes a network with attached
+// containers.
 func TestContainerStepNetworks(t *testing.T) {
 	t.Parallel()
 	r, engine := dockerRig(t)
@@ -99,7 +99,7 @@ func TestContainerStepNetworks(t *testing.T) {
 		_, out := r.run(step)
 		require.Equal(t, c.want, out, "%q %q", c.network, c.networks)
 	}
-	// Engines differ in when they notice the first; all refuse the second.
+	// Engines differ in when they report the first error; all refuse the second.
 	for name, want := range map[string]string{"no-such-network": "no-such-network", "host": `connect to network "host"`} {
 		step := in(engine.Image, sh("step", "echo RAN"))
 		step.Networks = []string{name}
@@ -109,7 +109,7 @@ func TestContainerStepNetworks(t *testing.T) {
 	}
 	require.Empty(t, containers(t, engine, r.env.ID))
 
-	// Somebody else's container is still attached when the network goes.
+	// A foreign container is still attached when the network is removed.
 	own := r.ledger.ofKind("network")[0].ID
 	stranger, err := engine.Client.ContainerCreate(t.Context(), &container.Config{Image: engine.Image, Cmd: []string{"sleep", "600"}},
 		&container.HostConfig{NetworkMode: container.NetworkMode(own)}, nil, nil, "")
@@ -123,11 +123,11 @@ func TestContainerStepNetworks(t *testing.T) {
 	info, err := engine.Client.ContainerInspect(t.Context(), stranger.ID)
 	require.NoError(t, err)
 	require.True(t, info.State.Running, "a container that is not ours was touched")
-	require.NoError(t, engine.Client.NetworkRemove(t.Context(), extra)) // or it would count as left behind
+	require.NoError(t, engine.Client.NetworkRemove(t.Context(), extra)) // the test would report it as a leftover
 }
 
-// PITFALLS: anonymous volumes are left behind.
-func TestAnonymousVolumesGoWithTheirContainer(t *testing.T) {
+// Anonymous volumes are removed with their container.
+func TestAnonymousVolumesAreRemovedWithTheirContainer(t *testing.T) {
 	t.Parallel()
 	r, engine := dockerRig(t)
 	r.init()
@@ -147,9 +147,8 @@ func TestAnonymousVolumesGoWithTheirContainer(t *testing.T) {
 	require.True(t, errdefs.IsNotFound(err), "%v", err)
 }
 
-// SPEC T2: an engine that dies between the removal of a container and that of its
-// volumes leaves them without an owner; the record has them all the same, and so
-// has the search by labels.
+// Rule T2: an engine that dies after it removed a container, and before it removed the container's
+// volumes, leaves the volumes without an owner. The record and the search by labels still find them.
 func TestVolumesOfAnImageAreOnRecord(t *testing.T) {
 	t.Parallel()
 	r, engine := dockerRig(t)
@@ -181,7 +180,7 @@ func TestVolumesOfAnImageAreOnRecord(t *testing.T) {
 		_, err := engine.Client.VolumeInspect(t.Context(), v.ID)
 		require.True(t, errdefs.IsNotFound(err), "%v", err)
 	}
-	// Nobody else's is ever removed.
+	// A volume with a foreign name is never removed.
 	left, err = r.d.Cleanup(t.Context(), []driver.Resource{{Kind: "volume", ID: "somebody-elses"}})
 	require.ErrorContains(t, err, "not this driver's")
 	require.Len(t, left, 1)

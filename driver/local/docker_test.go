@@ -35,8 +35,8 @@ func TestContainerStepGetsWhatItAsksFor(t *testing.T) {
 	require.Equal(t, "argument", lines[7])
 }
 
-// What cannot be tried everywhere is read back from the engine. SPEC D3.
-func TestContainerIsConfiguredAsTheStepSays(t *testing.T) {
+// Rule D3: the engine's data about the container matches the step.
+func TestContainerIsConfiguredAsTheStepRequires(t *testing.T) {
 	t.Parallel()
 	r, engine := dockerRig(t)
 	r.env.Volumes = []*stage.Volume{
@@ -94,13 +94,12 @@ func TestContainerIsConfiguredAsTheStepSays(t *testing.T) {
 		mounts[m.Destination] = m
 	}
 	require.True(t, mounts["/workspace"].RW)
-	require.False(t, mounts["/host-etc"].RW, "PITFALLS: :ro mounts are mounted read-write")
+	require.False(t, mounts["/host-etc"].RW, "a read-only mount is read-only")
 	require.Contains(t, mounts, "/var/run/docker.sock")
 }
 
-// A privileged container cannot be started everywhere; that it was asked for can
-// be seen.
-func TestContainerIsPrivilegedWhenTheStepSays(t *testing.T) {
+// A privileged container does not start everywhere. The request for it is visible everywhere.
+func TestContainerIsPrivilegedIfTheStepIs(t *testing.T) {
 	t.Parallel()
 	r, engine := dockerRig(t)
 	r.init()
@@ -122,7 +121,7 @@ func TestContainerIsPrivilegedWhenTheStepSays(t *testing.T) {
 			t.Errorf("watch the engine: %v", err)
 		}
 	}()
-	// Where it may not start, the driver says so, and removes it again.
+	// If the container does not start, the driver reports that and removes it.
 	if _, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: step}, out, r.ledger); err != nil {
 		require.ErrorContains(t, err, "start container")
 		require.Empty(t, containers(t, engine, r.env.ID))
@@ -132,7 +131,7 @@ func TestContainerIsPrivilegedWhenTheStepSays(t *testing.T) {
 	require.True(t, privileged)
 }
 
-// SPEC D2: host steps and container steps see the same workspace and volumes.
+// Rule D2: host steps and container steps see the same workspace and volumes.
 func TestHostAndContainerStepsShareTheirFiles(t *testing.T) {
 	t.Parallel()
 	r, engine := dockerRig(t)
@@ -169,7 +168,7 @@ func TestHostAndContainerStepsShareTheirFiles(t *testing.T) {
 	require.ErrorContains(t, err, `device "unknown"`)
 }
 
-// SPEC D5.
+// Rule D5.
 func TestContainerStepHandsOnOutputs(t *testing.T) {
 	t.Parallel()
 	r, engine := dockerRig(t)
@@ -194,8 +193,8 @@ b"; set -x; exit 5`))
 	require.Equal(t, map[string]string{"C": "3"}, res.Secrets)
 }
 
-// SPEC T7.
-func TestContainerStepMayUseItsGrace(t *testing.T) {
+// Rule T7.
+func TestContainerStepGetsItsGrace(t *testing.T) {
 	t.Parallel()
 	r, engine := dockerRig(t, withGrace(time.Minute))
 	r.init()
@@ -233,8 +232,8 @@ func TestContainerStepThatCannotStart(t *testing.T) {
 	require.Empty(t, containers(t, engine, r.env.ID))
 }
 
-// Without an entrypoint and commands the image's own are run.
-func TestContainerStepMayRunWhatTheImageSays(t *testing.T) {
+// Without an entrypoint and a command the image's own run.
+func TestContainerStepRunsTheCommandOfTheImage(t *testing.T) {
 	t.Parallel()
 	r, engine := dockerRig(t)
 	r.init()

@@ -18,16 +18,16 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// escape is a script whose daemon forks twice, leaves its group and session,
-// clears its environment and closes its output. The tag is on its command line.
+// escape returns a script whose daemon forks twice, leaves its group and session, clears its
+// environment and closes its output. The command line of the daemon contains the tag.
 func escape(r *rig, then string) (script, tag string) {
 	tag = fmt.Sprintf("600.%09d", time.Now().UnixNano()%1e9)
 	return fmt.Sprintf(`(setsid env -i sh -c '(trap "" TERM HUP INT; echo $$ > %[1]s/escaped; sleep %[2]s; sleep %[2]s) &' </dev/null >/dev/null 2>&1 &)
 		while [ ! -s %[1]s/escaped ]; do sleep 0.01; done; echo escaped; %[3]s`, workspace(r), tag, then), tag
 }
 
-// requireGone looks for the tag on all command lines, and for the control groups
-// of all steps.
+// requireGone searches all command lines for the tag, and checks that the control groups of all steps
+// are gone.
 func requireGone(t *testing.T, r *rig, tag string) {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -41,8 +41,8 @@ func requireGone(t *testing.T, r *rig, tag string) {
 	}
 }
 
-// cgroupsOf reads the records. A machine that has no control groups for us ends
-// the test.
+// cgroupsOf returns the control groups in the records. It ends the test on a machine without control
+// groups.
 func cgroupsOf(t *testing.T, r *rig) []string {
 	t.Helper()
 	var paths []string
@@ -58,7 +58,7 @@ func cgroupsOf(t *testing.T, r *rig) []string {
 	return paths
 }
 
-// SPEC D4: what a step started ends with it, wherever it has hidden.
+// Rule D4: all processes of a step end with it, even if they hide.
 func TestNothingEscapesTheEndOfItsStep(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
@@ -69,7 +69,7 @@ func TestNothingEscapesTheEndOfItsStep(t *testing.T) {
 	requireGone(t, r, tag)
 }
 
-// SPEC T7.
+// Rule T7.
 func TestNothingEscapesATimeOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withGrace(100*time.Millisecond)).init()
@@ -82,7 +82,7 @@ func TestNothingEscapesATimeOut(t *testing.T) {
 	requireGone(t, r, tag)
 }
 
-// SPEC T7.
+// Rule T7.
 func TestNothingEscapesAnAbort(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
@@ -100,7 +100,7 @@ func TestNothingEscapesAnAbort(t *testing.T) {
 	requireGone(t, r, tag)
 }
 
-// SPEC T2: the records of a delegate that is gone are enough.
+// Rule T2: the records of a dead delegate are enough.
 func TestNothingEscapesTheCleanupOfAnotherDriver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
@@ -137,8 +137,8 @@ func requireRunning(t *testing.T, tag string) {
 	t.Fatal("the daemon does not run")
 }
 
-// A step that may may make control groups of its own.
-func TestControlGroupsInsideAControlGroupGoToo(t *testing.T) {
+// A privileged step may create its own control groups.
+func TestNestedControlGroupsAreRemoved(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
 	res, out := r.run(sh("step", `g=$(find /sys/fs/cgroup -name "*-$DLITE_PROCESS")
@@ -153,7 +153,7 @@ func TestControlGroupsInsideAControlGroupGoToo(t *testing.T) {
 	}
 }
 
-// PITFALLS "destroy by label": a record names what is ours or nothing.
+// A record of a foreign control group removes nothing.
 func TestCleanupLeavesForeignControlGroupsAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -173,7 +173,7 @@ func TestCleanupLeavesForeignControlGroupsAlone(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// SPEC D4: SIGTERM as often as was asked for, then SIGKILL.
+// Rule D4: SIGTERM as often as configured, then SIGKILL.
 func TestHostStepGetsSIGTERMAgainAndThenSIGKILL(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -209,8 +209,8 @@ func graceAndTermination(grace time.Duration, attempts int, interval time.Durati
 	return []option{withGrace(grace), withTermination(attempts, interval)}
 }
 
-// The member of a step that hides gets its SIGTERM like the others, once.
-func TestWhoLeftTheGroupIsAskedToEndToo(t *testing.T) {
+// A process that left the group gets SIGTERM once, like the others.
+func TestAProcessThatLeftTheGroupGetsSIGTERM(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withGrace(time.Minute)).init()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -13,8 +13,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// records is a ledger in memory. A real one is on disk, so that a crash leaves
-// nothing behind.
+// records is a ledger in memory. A real ledger is on disk, so that a cleanup is possible after a
+// crash.
 type records struct {
 	mu   sync.Mutex
 	list []driver.Resource
@@ -27,7 +27,7 @@ func (l *records) Record(_ context.Context, r driver.Resource) error {
 	return nil
 }
 
-// A transaction with one step on the host, without the handlers around it.
+// A transaction with one host step, without the handlers around it.
 func ExampleDriver() {
 	ctx := context.Background()
 	d, err := local.New(local.Config{})

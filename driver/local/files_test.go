@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A pipe where a file is to be written would hold the driver up for ever.
-func TestFilesAreNotWrittenIntoWhatIsNoFile(t *testing.T) {
+// A write to a pipe without a reader would block the driver.
+func TestInitWritesOnlyToRegularFiles(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
 	r.run(sh("before", "mkfifo pipe; mkdir folder; ln -s /dev/null device"))
@@ -21,7 +21,7 @@ func TestFilesAreNotWrittenIntoWhatIsNoFile(t *testing.T) {
 		_, err := r.fail(step)
 		require.ErrorContains(t, err, want)
 	}
-	// One that somebody reads is no file either.
+	// A pipe with a reader is not a regular file either.
 	reader, err := os.OpenFile(filepath.Join(r.workspace(), "pipe"), os.O_RDWR, 0)
 	require.NoError(t, err)
 	defer func() { _ = reader.Close() }()
@@ -31,7 +31,7 @@ func TestFilesAreNotWrittenIntoWhatIsNoFile(t *testing.T) {
 	require.ErrorContains(t, err, "not a regular file")
 }
 
-// Folders are open to the user of the step, whatever the delegate's umask.
+// The user of the step can write to its directories, whatever the delegate's umask is.
 func TestFoldersOfAStepAreOpenToItsUser(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
@@ -42,7 +42,7 @@ func TestFoldersOfAStepAreOpenToItsUser(t *testing.T) {
 	require.Equal(t, "777\n777\n700\n", out)
 }
 
-// PITFALLS: what a step put in the place of its folder is not looked into.
+// The driver does not read a directory that the step put in place of its own.
 func TestAFolderThatTheStepReplacedIsNotRead(t *testing.T) {
 	t.Parallel()
 	foreign := t.TempDir()
@@ -61,7 +61,7 @@ func TestAFolderThatTheStepReplacedIsNotRead(t *testing.T) {
 	require.Zero(t, res.Tests.Total)
 }
 
-// SPEC S5: a secret output in the workspace goes when it has been read.
+// Rule S5: a secret output in the workspace is removed after the driver has read it.
 func TestSecretOutputDoesNotStayInTheWorkspace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withFileLimit(1<<20)).init()

@@ -16,9 +16,9 @@ import (
 	"github.com/delegate-io/dlite/driver"
 )
 
-// T2, T3: what no record names is found by its labels, in another process, and
-// nothing that belongs to somebody else.
-func TestStrayContainersAreFoundByTheirLabels(t *testing.T) {
+// Rules T2 and T3: another process finds resources without a record by their labels, and finds no
+// foreign resources.
+func TestResourcesWithoutRecordsAreFoundByTheirLabels(t *testing.T) {
 	t.Parallel()
 	r, engine := dockerRig(t)
 	r.env.Labels = map[string]string{driver.LabelTransaction: r.env.ID, driver.LabelDelegate: "finder"}
@@ -27,13 +27,13 @@ func TestStrayContainersAreFoundByTheirLabels(t *testing.T) {
 	background.Detach = true
 	r.run(background)
 
-	// Somebody else's container, with our labels and another name.
+	// A foreign container with the same labels and another name.
 	foreign, err := engine.Client.ContainerCreate(t.Context(), &container.Config{
 		Image: engine.Image, Cmd: []string{"true"}, Labels: r.env.Labels,
 	}, nil, nil, nil, "")
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		_ = engine.Client.ContainerRemove(context.WithoutCancel(t.Context()), foreign.ID, container.RemoveOptions{Force: true}) // it is gone at the end
+		_ = engine.Client.ContainerRemove(context.WithoutCancel(t.Context()), foreign.ID, container.RemoveOptions{Force: true}) // the test may have removed it
 	})
 
 	other, err := newDriver(withWorkDir(t.TempDir()))
@@ -68,8 +68,7 @@ func TestStrayContainersAreFoundByTheirLabels(t *testing.T) {
 	require.NoError(t, engine.Client.ContainerRemove(t.Context(), foreign.ID, container.RemoveOptions{Force: true}))
 }
 
-// A machine without an engine has nothing to find, and a cleanup without a
-// record succeeds there.
+// A machine without an engine has nothing to find, and a cleanup without records succeeds.
 func TestWithoutAnEngineNothingIsFound(t *testing.T) {
 	t.Parallel()
 	d, err := newDriver(withWorkDir(t.TempDir()), withDockerHost("unix://"+filepath.Join(t.TempDir(), "none.sock")))

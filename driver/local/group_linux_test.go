@@ -16,7 +16,7 @@ import (
 // sequenceLedger notes which records are durable, in their order.
 type sequenceLedger struct {
 	ledger
-	durable, volatile []string // kinds since the last durable one; not for several goroutines
+	durable, volatile []string // kinds since the last durable record; not safe for concurrent use
 }
 
 func (l *sequenceLedger) Record(ctx context.Context, r driver.Resource) error {
@@ -28,9 +28,8 @@ func (l *sequenceLedger) Record(ctx context.Context, r driver.Resource) error {
 	return l.ledger.Record(ctx, r)
 }
 
-// SPEC T2: what holds a transaction's processes is durable before there is one,
-// so that a step on the host need not wait for the disk; its record comes before
-// it all the same.
+// Rule T2: the record of the control group is durable before it contains a process. So a host step
+// does not wait for the disk, although its record still comes first.
 func TestProcessesAreInAGroupWithADurableRecord(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -57,8 +56,8 @@ func TestProcessesAreInAGroupWithADurableRecord(t *testing.T) {
 	require.Equal(t, []string{"process"}, l.volatile)
 	require.Len(t, l.durable, 3)
 
-	// The group is gone, as after an upgrade of what delegates run in: the step has
-	// one of its own, and a durable record.
+	// The control group is gone, for example after an upgrade of the delegate's service. The step gets
+	// its own control group and a durable record.
 	l.before = nil
 	require.NoError(t, os.Remove(groups[0].ID))
 	out = newBuffer()
@@ -68,7 +67,7 @@ func TestProcessesAreInAGroupWithADurableRecord(t *testing.T) {
 	require.Equal(t, []string{"process", "process"}, l.durable[3:])
 }
 
-// SPEC T2: the group's record alone is enough for all that is in it.
+// Rule T2: the record of the control group is enough to end all processes in it.
 func TestTheRecordOfTheGroupEndsAllProcesses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()

@@ -23,7 +23,7 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// SPEC D4, T8: nothing of the delegate's own configuration gets into a step.
+// Rules D4 and T8: a step gets none of the delegate's own configuration.
 func TestHostStepHasACleanEnvironment(t *testing.T) {
 	t.Setenv("DELEGATE_TOKEN", "not-for-steps")
 	r := newRig(t).init()
@@ -39,7 +39,7 @@ func TestHostStepHasACleanEnvironment(t *testing.T) {
 	require.Contains(t, out, "\nPATH=")
 }
 
-// PROTOCOL 5: a host step without an entrypoint is an error.
+// A host step without an entrypoint is an error (section 5 of docs/protocol.md).
 func TestHostStepNeedsAnEntrypoint(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
@@ -87,7 +87,7 @@ func TestHostStepWorkingDirectory(t *testing.T) {
 	}
 }
 
-// workspace finds the only transaction's workspace.
+// workspace returns the workspace of the only transaction.
 func workspace(r *rig) string {
 	r.t.Helper()
 	found, err := filepath.Glob(filepath.Join(r.work, "*", "workspace"))
@@ -116,8 +116,8 @@ func TestHostStepAbortKillsAllItStarted(t *testing.T) {
 	}
 }
 
-// SPEC T7: SIGTERM first, SIGKILL only after the grace.
-func TestHostStepMayUseItsGrace(t *testing.T) {
+// Rule T7: SIGTERM first, SIGKILL after the grace.
+func TestHostStepGetsItsGrace(t *testing.T) {
 	t.Parallel()
 	for _, soft := range []bool{false, true} {
 		grace := time.Minute
@@ -143,8 +143,8 @@ func TestHostStepMayUseItsGrace(t *testing.T) {
 	}
 }
 
-// PITFALLS: a host step's children survive; only the shell is killed.
-func TestHostStepEndsWhatItLeftBehind(t *testing.T) {
+// The children of a host step end with its shell.
+func TestChildrenOfAHostStepEndWithIt(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
 		"holds the output":        `sleep 600 & echo done`,
@@ -166,7 +166,7 @@ func TestHostStepEndsWhatItLeftBehind(t *testing.T) {
 	}
 }
 
-// A child that finishes its output after the shell has gone is heard.
+// A child may finish its output after the shell has ended.
 func TestHostStepChildMayFinishItsOutput(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
@@ -174,9 +174,8 @@ func TestHostStepChildMayFinishItsOutput(t *testing.T) {
 	require.Equal(t, "early\nlate\n", out)
 }
 
-// A process that clears its environment and leaves the group escapes, but holds
-// nobody up.
-func TestHostStepIsNotHeldUpByAnEscapedProcess(t *testing.T) {
+// A process that clears its environment and leaves the group does not delay the end of the step.
+func TestAnEscapedProcessDoesNotDelayAHostStep(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
 	start := time.Now()
@@ -185,7 +184,7 @@ func TestHostStepIsNotHeldUpByAnEscapedProcess(t *testing.T) {
 	require.Less(t, time.Since(start), 5*time.Second)
 }
 
-// PITFALLS: only the user id is set, not the groups.
+// A step as another user has the supplementary groups of that user.
 func TestHostStepRunsAsAnotherUserWithItsGroups(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -220,7 +219,7 @@ func TestHostStepRunsAsAnotherUserWithItsGroups(t *testing.T) {
 	require.ErrorContains(t, err, `user "no-such-user"`)
 }
 
-// someUsers are "nobody" and, where there is one, a user with several groups.
+// someUsers returns "nobody" and, if there is one, a user with several groups.
 func someUsers(t *testing.T) []string {
 	t.Helper()
 	users := []string{"nobody"}
@@ -256,8 +255,8 @@ func TestCloseEndsDetachedHostSteps(t *testing.T) {
 	requireNoProcess(t, r)
 }
 
-// SPEC T8: two transactions see nothing of each other.
-func TestTransactionsAreApart(t *testing.T) {
+// Rule T8: two transactions do not see each other.
+func TestTransactionsDoNotSeeEachOther(t *testing.T) {
 	t.Parallel()
 	a := newRig(t).init()
 	b := &driver.Environment{ID: a.env.ID, Volumes: []*stage.Volume{{Temp: &stage.TempVolume{ID: "v"}}}}
@@ -283,7 +282,7 @@ func TestExecuteNeedsAnInit(t *testing.T) {
 	require.ErrorContains(t, err, "not this driver's")
 }
 
-// requireNoProcess looks for the processes of all recorded steps.
+// requireNoProcess checks that no process of a recorded step runs.
 func requireNoProcess(t *testing.T, r *rig) {
 	t.Helper()
 	if runtime.GOOS != "linux" {

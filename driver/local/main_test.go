@@ -27,9 +27,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// TestMain lets more tests run at once than there are processors, unless -parallel
-// says how many: most of their time they wait, for an engine or for a second that
-// has to pass.
+// TestMain raises the number of parallel tests unless -parallel is set. Most tests wait for an engine
+// or a timer.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	given := false
@@ -40,13 +39,13 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// ledger keeps records as a ledger on disk would: as JSON.
+// ledger stores records as JSON, as a ledger on disk does.
 type ledger struct {
 	mu      sync.Mutex
 	order   []string
 	records map[string][]byte
-	refuse  func(r driver.Resource) error // nil refuses nothing
-	before  func(r driver.Resource)       // runs before a record is made
+	refuse  func(r driver.Resource) error // nil accepts everything
+	before  func(r driver.Resource)       // runs before each record
 }
 
 func (l *ledger) Record(_ context.Context, r driver.Resource) error {
@@ -75,7 +74,7 @@ func (l *ledger) Record(_ context.Context, r driver.Resource) error {
 	return nil
 }
 
-// resources reads the records back.
+// resources decodes the records.
 func (l *ledger) resources() []driver.Resource {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +89,7 @@ func (l *ledger) resources() []driver.Resource {
 	return rs
 }
 
-// forget drops the records of a kind, whose resources are gone.
+// forget drops the records of a kind. The resources must be gone.
 func (l *ledger) forget(kind string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,11 +106,11 @@ func (l *ledger) ofKind(kind string) []driver.Resource {
 	return list
 }
 
-// buffer is an output that several goroutines may use.
+// buffer is an output that is safe for concurrent use.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
-	// wrote gets a value after each write, if anybody wants it.
+	// wrote gets a value after a write if its buffer is empty.
 	wrote chan struct{}
 }
 
@@ -133,7 +132,7 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-// waitFor returns when the output holds s.
+// waitFor returns when the output contains s.
 func (b *buffer) waitFor(t *testing.T, s string) {
 	t.Helper()
 	timeout := time.After(30 * time.Second)
@@ -146,7 +145,7 @@ func (b *buffer) waitFor(t *testing.T, s string) {
 	}
 }
 
-// rig is a driver with one transaction whose init has run.
+// rig is a driver with one transaction.
 type rig struct {
 	t      *testing.T
 	d      *local.Driver
@@ -156,7 +155,7 @@ type rig struct {
 	memory string
 }
 
-// newRig makes a rig. Its cleanup must leave nothing.
+// newRig returns a rig whose cleanup must leave nothing.
 func newRig(t *testing.T, opts ...option) *rig {
 	t.Helper()
 	r := &rig{t: t, work: workDir(t), memory: memoryDir(t), ledger: &ledger{}}
@@ -173,7 +172,7 @@ func newRig(t *testing.T, opts ...option) *rig {
 	return r
 }
 
-// workDir is a temporary folder that other users can get through.
+// workDir returns a temporary directory that other users can pass through.
 func workDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "dlite-test-")
@@ -216,7 +215,7 @@ func (r *rig) cleanup() {
 	require.Empty(r.t, left)
 }
 
-// run executes a step and expects the driver to be fine with it.
+// run executes a step without an error.
 func (r *rig) run(step stage.Step) (*driver.Result, string) {
 	r.t.Helper()
 	out := newBuffer()
@@ -225,7 +224,7 @@ func (r *rig) run(step stage.Step) (*driver.Result, string) {
 	return res, out.String()
 }
 
-// fail executes a step that the driver must refuse or give up on.
+// fail executes a step that must return an error.
 func (r *rig) fail(step stage.Step) (string, error) {
 	r.t.Helper()
 	out := newBuffer()
@@ -235,7 +234,7 @@ func (r *rig) fail(step stage.Step) (string, error) {
 	return out.String(), err
 }
 
-// sh is a step that runs a script.
+// sh returns a step that runs a script.
 func sh(id, script string) stage.Step {
 	return stage.Step{ID: id, Run: stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{script}}}
 }
@@ -257,7 +256,7 @@ func dockerRig(t *testing.T, opts ...option) (*rig, *testbed.Engine) {
 
 func newRigChecked(t *testing.T, engine *testbed.Engine, opts ...option) *rig {
 	t.Helper()
-	// Registered first, so that it looks after the rig's cleanup.
+	// Registered first, so that it runs after the rig's cleanup.
 	ids := make([]string, 1)
 	t.Cleanup(func() {
 		if ids[0] != "" {

@@ -15,7 +15,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// SPEC D5, PROTOCOL 5: every file through which a step hands something on.
+// Rule D5, section 5 of docs/protocol.md: all files through which a step hands on values.
 func TestStepHandsOnOutputsSecretsEnvironmentAndArtifact(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
@@ -32,7 +32,7 @@ func TestStepHandsOnOutputsSecretsEnvironmentAndArtifact(t *testing.T) {
 	require.Equal(t, map[string]string{"S": "hidden", "SECRET": "1"}, res.Secrets)
 	require.Equal(t, map[string]string{"E": "next"}, res.Env)
 	require.JSONEq(t, `{"kind":"x"}`, string(res.Artifact))
-	// SPEC S5: what a step hands on does not stay on disk.
+	// Rule S5: the values do not stay on disk.
 	left, err := filepath.Glob(filepath.Join(r.work, "*", "steps", "*"))
 	require.NoError(t, err)
 	require.Empty(t, left)
@@ -51,8 +51,8 @@ func TestStepWithoutOutputsHandsOnNothing(t *testing.T) {
 	require.NotContains(t, out, "malformed")
 }
 
-// PROTOCOL 5: output_vars and outputs name shell variables to read after the
-// script, whose exit code stays its own.
+// output_vars and outputs name shell variables that are read after the script (section 5 of
+// docs/protocol.md). The exit code of the script does not change.
 func TestStepHandsOnShellVariables(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"sh", "bash", "busybox sh"} {
@@ -62,7 +62,7 @@ func TestStepHandsOnShellVariables(t *testing.T) {
 			continue
 		}
 		if shell == "busybox sh" {
-			continue // argv is busybox's; containers cover its shell
+			continue // argv is for busybox; the container cases cover its shell
 		}
 		for _, c := range []struct {
 			name, script string
@@ -112,7 +112,7 @@ func TestStepHandsOnSecretVariablesWithoutPrintingThem(t *testing.T) {
 	require.Equal(t, map[string]string{"NAME": "n"}, res.Outputs)
 	require.NotContains(t, out, "hunter2")
 
-	// bash may send its trace anywhere.
+	// bash can write its trace to any file.
 	if _, err := exec.LookPath("bash"); err == nil {
 		step.Run.Entrypoint[0] = "bash"
 		step.Run.Command[0] = `TOKEN=hun; TOKEN=${TOKEN}ter2; exec 9>&1; BASH_XTRACEFD=9; set -x; echo traced`
@@ -131,9 +131,9 @@ func TestStepHandsOnSecretVariablesWithoutPrintingThem(t *testing.T) {
 	require.Contains(t, out, "DRONE_OUTPUT alone")
 }
 
-// PITFALLS: files that steps write are read with limits, no link is followed,
-// and nothing of a malformed file is printed.
-func TestStepCannotMakeTheDriverReadSomethingElse(t *testing.T) {
+// The driver limits what it reads from a step, follows no link, and prints no content of a malformed
+// file.
+func TestAStepCannotMakeTheDriverReadOtherFiles(t *testing.T) {
 	t.Parallel()
 	secret := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secret, []byte("K=hunter2"), 0o600))
@@ -195,7 +195,7 @@ func TestFilesAreMadeInTheWorkspaceAlone(t *testing.T) {
 		_, err := r.fail(step)
 		require.ErrorContains(t, err, "not in the workspace")
 	}
-	// Nor through a link that an earlier step left.
+	// The same through a link that an earlier step left.
 	r.run(sh("step", "ln -s "+r.work+" link"))
 	step := sh("step", "true")
 	step.Files = []*stage.File{{Path: "link/x"}}

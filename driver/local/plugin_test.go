@@ -20,7 +20,7 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// pluginStep is a step whose plugin is a script on a real server.
+// pluginStep returns a step whose plugin is a script on a real server.
 func pluginStep(t *testing.T, script string) stage.Step {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -34,7 +34,7 @@ func pluginStep(t *testing.T, script string) stage.Step {
 	}}}
 }
 
-// SPEC D4: a plugin is a host step with its settings in PLUGIN_ variables.
+// Rule D4: a plugin is a host step with its settings in PLUGIN_ variables.
 func TestPluginStepRunsOnTheHost(t *testing.T) {
 	t.Parallel()
 	cache := filepath.Join(t.TempDir(), "cache")
@@ -95,7 +95,7 @@ func TestPluginStepIsChecked(t *testing.T) {
 		"is not valid":                  func(s *stage.Step) { s.Plugin.Settings = map[string]string{"a=b": "1"} },
 		"the server answers 404":        func(s *stage.Step) { s.Plugin.Executables[1].URL = notFound(t) },
 	} {
-		step := pluginStep(t, "#!/bin/sh\n# "+want) // each its own, since it is cached
+		step := pluginStep(t, "#!/bin/sh\n# "+want) // a different script each time, because plugins are cached
 		change(&step)
 		_, err := r.fail(step)
 		require.ErrorContains(t, err, want)

@@ -13,8 +13,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// SPEC D3: the pull policies, against a registry that counts.
-func TestContainerStepPullsAsItsPolicySays(t *testing.T) {
+// Rule D3: the pull policies, against a registry that counts requests.
+func TestContainerStepFollowsItsPullPolicy(t *testing.T) {
 	t.Parallel()
 	r, engine := dockerRig(t)
 	r.init()
@@ -47,8 +47,8 @@ func TestContainerStepPullsAsItsPolicySays(t *testing.T) {
 	require.Greater(t, registry.Pulls(), pulled)
 }
 
-// The tag latest is pulled by default, and made do with when that fails.
-func TestContainerStepFallsBackToTheImageThatIsHere(t *testing.T) {
+// The tag latest is pulled by default. If the pull fails, the local image serves.
+func TestContainerStepFallsBackToTheLocalImage(t *testing.T) {
 	t.Parallel()
 	r, engine := dockerRig(t)
 	r.init()
@@ -66,8 +66,8 @@ func TestContainerStepFallsBackToTheImageThatIsHere(t *testing.T) {
 	require.NotContains(t, out, "ran")
 }
 
-// PITFALLS: a pull error inside the progress stream goes unnoticed.
-func TestContainerStepNoticesAPullThatFailsOnItsWay(t *testing.T) {
+// An error inside the progress stream fails the pull.
+func TestContainerStepReportsAnErrorInTheProgressOfAPull(t *testing.T) {
 	t.Parallel()
 	r, engine := dockerRig(t)
 	r.init()
@@ -107,7 +107,7 @@ func TestContainerStepAuthenticatesAtItsRegistryAlone(t *testing.T) {
 	require.Contains(t, registry.Credentials(), "robot:not-a-real-password")
 }
 
-// eventsOf are the creations of a transaction's containers.
+// eventsOf selects the creations of a transaction's containers.
 func eventsOf(id string) events.ListOptions {
 	return events.ListOptions{Filters: filters.NewArgs(
 		filters.Arg("type", "container"), filters.Arg("event", "create"), filters.Arg("label", driver.LabelTransaction+"="+id))}

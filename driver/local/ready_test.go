@@ -24,7 +24,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// background makes the step a service with that readiness.
+// background makes step a background step with a readiness check.
 func background(step stage.Step, ready stage.Ready) stage.Step {
 	step.Detach, step.Ready = true, &ready
 	return step
@@ -62,7 +62,7 @@ func TestReadinessIsChecked(t *testing.T) {
 	require.Len(t, r.ledger.resources(), before, "nothing was started")
 }
 
-// idlePort is a port that nobody listens on.
+// idlePort returns a port without a listener.
 func idlePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed at once
@@ -71,8 +71,7 @@ func idlePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// httpd is a script that serves the folder www with busybox, after file go
-// exists.
+// httpd returns a script that serves the directory www with busybox when the file go exists.
 func httpd(port int) string {
 	return fmt.Sprintf(`mkdir -p www; echo hello > www/index.html; while [ ! -e go ]; do sleep 0.01; done; echo serving; exec busybox httpd -f -p %d -h www`, port)
 }
@@ -87,9 +86,8 @@ func needBusybox(t *testing.T) {
 	testbed.Unavailable(t, "busybox", "there is no busybox")
 }
 
-// SPEC D2: the answer waits until the service can be used, and the following
-// steps find it.
-func TestBackgroundHostStepIsAnsweredWhenItIsReady(t *testing.T) {
+// Rule D2: Execute returns when the service is ready, and the following steps find it.
+func TestExecuteReturnsWhenABackgroundHostStepIsReady(t *testing.T) {
 	t.Parallel()
 	needBusybox(t)
 	port := idlePort(t)
@@ -139,11 +137,11 @@ func TestBackgroundStepThatEndsBeforeItIsReadyFails(t *testing.T) {
 	require.NotContains(t, out, "DLITE_SERVICE_")
 }
 
-// Somebody else's answer does not make a step ready that is gone.
+// If another process answers on the port, a step that has ended is not ready.
 func TestAServiceThatLostItsPortIsNotReady(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
-	// The check succeeds when the step is gone.
+	// The check succeeds after the step has ended.
 	_, err := r.fail(background(sh("web", "exit 1"), stage.Ready{Command: []string{"sh", "-c", "sleep 0.5; exit 0"}}))
 	require.ErrorContains(t, err, "exit code 1")
 }
@@ -222,7 +220,7 @@ func TestAbortOfAStepThatGetsReadyStopsIt(t *testing.T) {
 	}
 }
 
-// A close must not wait for a service that has closed its output.
+// Close does not wait for a service that has closed its output.
 func TestCloseEndsASilentService(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
@@ -261,10 +259,10 @@ func TestHTTPReadinessWantsAStatusBelow400(t *testing.T) {
 	require.EqualValues(t, 3, calls.Load())
 }
 
-// proxyTo lets an engine be reached over TCP.
+// proxyTo makes an engine reachable over TCP.
 func proxyTo(t *testing.T, socket string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed by the test
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // the test closes it
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
@@ -291,8 +289,8 @@ func proxyTo(t *testing.T, socket string) string {
 	return "tcp://" + l.Addr().String()
 }
 
-// SPEC D2: reachable by name from containers, and by address from the host.
-func TestBackgroundContainerIsAnsweredWhenItIsReady(t *testing.T) {
+// Rule D2: containers reach the service by name, host steps by address.
+func TestExecuteReturnsWhenABackgroundContainerIsReady(t *testing.T) {
 	t.Parallel()
 	for name, ready := range map[string]stage.Ready{
 		"port":    {Port: 8080},
@@ -333,7 +331,7 @@ func TestBackgroundContainerIsAnsweredWhenItIsReady(t *testing.T) {
 	}
 }
 
-// The other direction: a service on the host, a client in a container.
+// A service on the host, and a client in a container.
 func TestContainersReachServicesOfTheHost(t *testing.T) {
 	t.Parallel()
 	needBusybox(t)

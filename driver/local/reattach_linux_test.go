@@ -23,12 +23,12 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// line is the way to an engine, which can be held: whoever uses it is as good as
-// dead from then on, until it is cut.
+// line is a connection to an engine that can be held. While it is held, the client behaves like a dead
+// process.
 type line struct {
 	listener net.Listener
 	engine   string
-	holdAt   string // in what the client says; empty never
+	holdAt   string // the line is held at this text of the client; "" means never
 
 	mu    sync.Mutex
 	conns []net.Conn
@@ -76,7 +76,7 @@ func (l *line) add(conns ...net.Conn) bool {
 	return !l.isCut
 }
 
-// copy passes on what is said, until the line is held.
+// copy copies data until the line is held.
 func (l *line) copy(to io.Writer, from io.Reader, asks bool) {
 	for buf := make([]byte, 64<<10); ; {
 		n, err := from.Read(buf)
@@ -97,7 +97,7 @@ func (l *line) copy(to io.Writer, from io.Reader, asks bool) {
 
 func (l *line) hold() { l.holdOne.Do(func() { close(l.held) }) }
 
-// end cuts the line and waits for its ends.
+// end closes the line and waits for its goroutines.
 func (l *line) end() {
 	l.hold()
 	l.cutOne.Do(func() { close(l.cut) })
@@ -111,7 +111,7 @@ func (l *line) end() {
 	l.wg.Wait()
 }
 
-// taken is a ledger of one step, next to that of the transaction.
+// taken is the ledger of one step, beside the ledger of the transaction.
 type taken struct {
 	*ledger
 	step ledger
@@ -128,8 +128,8 @@ type life struct {
 	begun []driver.Resource
 }
 
-// killed runs a step whose process dies when it says holdAt to the engine, or
-// else when its output holds a word.
+// killed runs a step whose process dies when it sends holdAt to the engine or, if holdAt is "", when
+// its output contains word.
 func killed(t *testing.T, step stage.Step, holdAt, word string) *life {
 	t.Helper()
 	r, engine := dockerRig(t)
@@ -161,7 +161,7 @@ func killed(t *testing.T, step stage.Step, holdAt, word string) *life {
 	return l
 }
 
-// goOn reattaches as the next process does.
+// goOn reattaches, as the next process does.
 func (l *life) goOn() (*driver.Result, string, error) {
 	l.t.Helper()
 	b, err := json.Marshal(l.env)
@@ -186,8 +186,7 @@ func (l *life) path(name string) string {
 	return filepath.Join(dirs[0], name)
 }
 
-// T5: a container that runs is followed to its end, and its output is read from
-// the beginning.
+// Rule T5: a running container is followed to its end, and its output is read from the beginning.
 func TestReattachFollowsARunningContainer(t *testing.T) {
 	t.Parallel()
 	l := killed(t, sh("s", `echo one; echo err >&2; while [ ! -e go ]; do sleep 0.01; done; echo two; echo K=v >> $DRONE_OUTPUT; printf part; exit 3`), "", "err\n")
@@ -199,7 +198,7 @@ func TestReattachFollowsARunningContainer(t *testing.T) {
 	assert.ElementsMatch(t, []string{"one", "err", "two", "part"}, strings.Split(out, "\n"), "the order of two streams is not fixed")
 }
 
-// T5: so is one that has ended meanwhile.
+// Rule T5: the result of a container that has ended meanwhile is found.
 func TestReattachFindsHowAContainerEnded(t *testing.T) {
 	t.Parallel()
 	l := killed(t, sh("s", `echo one; echo K=v >> $DRONE_OUTPUT; exit 4`), "", "one\n")
@@ -211,8 +210,8 @@ func TestReattachFindsHowAContainerEnded(t *testing.T) {
 	assert.Equal(t, "v", res.Outputs["K"])
 }
 
-// T5: one that had been made and was about to be started is started, once.
-func TestReattachStartsWhatWasAboutToBeStarted(t *testing.T) {
+// Rule T5: a container that was about to be started is started, once.
+func TestReattachStartsAContainerThatWasAboutToStart(t *testing.T) {
 	t.Parallel()
 	l := killed(t, sh("s", `echo ran >> ran; cat ran`), "/start", "")
 	res, out, err := l.goOn()
@@ -221,8 +220,8 @@ func TestReattachStartsWhatWasAboutToBeStarted(t *testing.T) {
 	assert.Equal(t, "ran\n", out)
 }
 
-// T5: before that nothing of the step has run, so that it may be run.
-func TestReattachSaysThatAStepHasNotBegun(t *testing.T) {
+// Rule T5: before that, the step has not begun and may run again.
+func TestReattachReportsThatAStepHasNotBegun(t *testing.T) {
 	t.Parallel()
 	l := killed(t, sh("s", `echo ran`), "/containers/create", "")
 	_, out, err := l.goOn()
@@ -237,8 +236,8 @@ func TestReattachSaysThatAStepHasNotBegun(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrNotBegun, "a network alone is no beginning")
 }
 
-// T5: a container that is gone cannot tell how it ended.
-func TestReattachCannotFollowWhatIsGone(t *testing.T) {
+// Rule T5: the result of a container that is gone is lost.
+func TestReattachCannotFollowAContainerThatIsGone(t *testing.T) {
 	t.Parallel()
 	l := killed(t, sh("s", `echo one; sleep 600`), "", "one\n")
 	engine := testbed.Docker(t)
@@ -247,7 +246,7 @@ func TestReattachCannotFollowWhatIsGone(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrLost)
 }
 
-// T5, T7: the time-out counts on, and ends the container.
+// Rules T5 and T7: the time-out continues and ends the container.
 func TestReattachKeepsTheTimeOut(t *testing.T) {
 	t.Parallel()
 	l := killed(t, sh("s", `echo one; sleep 600`), "", "one\n")
@@ -258,8 +257,8 @@ func TestReattachKeepsTheTimeOut(t *testing.T) {
 	assert.True(t, errdefs.IsNotFound(err), "%v", err)
 }
 
-// T5: a background container goes on, with its output, until the cleanup.
-func TestReattachLetsABackgroundContainerGoOn(t *testing.T) {
+// Rule T5: a background container runs until the cleanup, with its output.
+func TestReattachKeepsABackgroundContainerRunning(t *testing.T) {
 	t.Parallel()
 	step := sh("db", `echo up; while [ ! -e go ]; do sleep 0.01; done; echo more; sleep 600`)
 	step.Detach = true
@@ -275,7 +274,7 @@ func TestReattachLetsABackgroundContainerGoOn(t *testing.T) {
 	assert.Equal(t, "up\nmore\n", out.String())
 }
 
-// T5: a service that has done its work and ended by itself is no failure.
+// Rule T5: a service that has ended by itself does not fail.
 func TestReattachDoesNotMissAServiceThatHasEnded(t *testing.T) {
 	t.Parallel()
 	r, engine := dockerRig(t)
@@ -298,7 +297,7 @@ func TestReattachDoesNotMissAServiceThatHasEnded(t *testing.T) {
 	out.waitFor(t, "up\ndone\n")
 }
 
-// T5, T2: a process of the host cannot be followed. It is killed.
+// Rules T5 and T2: a host process cannot be followed. It is killed.
 func TestReattachKillsAProcessOfTheHost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
@@ -318,8 +317,7 @@ func TestReattachKillsAProcessOfTheHost(t *testing.T) {
 	require.NoError(t, second.Close())
 }
 
-// What the driver itself had said comes as empty lines, so that a reader that
-// counts lines finds its place.
+// The driver's own lines arrive as empty lines, so that the line numbers stay the same.
 func TestReattachKeepsTheNumbersOfLines(t *testing.T) {
 	t.Parallel()
 	step := sh("s", `echo one; exit 0`)

@@ -19,7 +19,7 @@ const (
 	badReport  = `<testsuite name="bad"><testcase classname="c" name="b"><failure message="m"/></testcase><testcase name="s"><skipped/></testcase></testsuite>`
 )
 
-// reporting is a step that writes reports.
+// reporting returns a step that writes reports.
 func reporting(script string, paths ...string) stage.Step {
 	step := sh("step", "good='"+goodReport+"'; bad='"+badReport+"'\n"+script)
 	step.TestReport = &stage.TestReport{Kind: "Junit"}
@@ -27,9 +27,9 @@ func reporting(script string, paths ...string) stage.Step {
 	return step
 }
 
-// SPEC D5: reports are found by patterns from the working directory, read and
-// summarised. Failures in them do not fail a step that says it succeeded.
-func TestStepsTestReportsAreSummarised(t *testing.T) {
+// Rule D5: patterns relative to the working directory find the reports. Failed tests do not fail the
+// step.
+func TestTestReportsAreSummarized(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
 	step := reporting(`mkdir -p out/x/y 'we[i]rd'; echo "$good" > out/good.xml; echo "$bad" > out/x/y/bad.xml; echo "$good" > out/x/other.txt
@@ -92,8 +92,8 @@ func TestReportsOfAFailedStepAreReadToo(t *testing.T) {
 	require.Empty(t, out)
 }
 
-// What cannot be read is a problem with a reason, and no reason to fail or to
-// wait, and nothing of it is printed.
+// A report that cannot be read is a problem with a reason. It neither fails nor blocks the step, and
+// its content is not printed.
 func TestReportsThatCannotBeReadAreProblems(t *testing.T) {
 	t.Parallel()
 	outside := filepath.Join(t.TempDir(), "outside")
@@ -137,9 +137,9 @@ func TestReportsThatCannotBeReadAreProblems(t *testing.T) {
 	})
 }
 
-// The reports of a step whose working directory is elsewhere on the machine are
-// read there, and not outside of it.
-func TestReportsOfAStepThatWorksElsewhere(t *testing.T) {
+// The reports of a step with a working directory outside the workspace are read there, and not outside
+// of that directory.
+func TestReportsOutsideTheWorkspace(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "in"), 0o755))
@@ -152,8 +152,7 @@ func TestReportsOfAStepThatWorksElsewhere(t *testing.T) {
 	require.Len(t, res.Tests.Problems, 2, res.Tests.Problems)
 }
 
-// SPEC D2, D5: what init cloned is in containers too, and their reports are
-// read like those of the host.
+// Rules D2 and D5: containers see the clone, and their reports are read as on the host.
 func TestContainersHaveTheCloneAndTheirReportsAreRead(t *testing.T) {
 	t.Parallel()
 	s := newGitServer(t, nil)
@@ -174,8 +173,8 @@ func TestContainersHaveTheCloneAndTheirReportsAreRead(t *testing.T) {
 	require.Contains(t, res.Tests.Problems[0], "not in the workspace")
 }
 
-// The line for people says what there is to say, and counts like people.
-func TestTheLineAboutReportsReadsWell(t *testing.T) {
+// The line about the reports is complete, with correct plurals.
+func TestTheLineAboutTestReports(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
 	untimed := `echo '<testsuite><testcase name="a"/></testsuite>' > `
@@ -191,7 +190,7 @@ func TestTheLineAboutReportsReadsWell(t *testing.T) {
 	}
 }
 
-// An error says once which step it is about.
+// An error names its step once.
 func TestAnErrorNamesItsStepOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()

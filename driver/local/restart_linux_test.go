@@ -15,7 +15,7 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// privateRig is a rig with an engine of its own, which the test may kill.
+// privateRig is a rig with its own engine, which the test may kill.
 func privateRig(t *testing.T, opts ...option) (*rig, *testbed.Private) {
 	t.Helper()
 	engine := testbed.PrivateEngine(t)
@@ -23,7 +23,7 @@ func privateRig(t *testing.T, opts ...option) (*rig, *testbed.Private) {
 	return newRigChecked(t, engine.Engine, opts...), engine
 }
 
-// goes executes a step in the background.
+// goes executes a step in a goroutine.
 func (r *rig) goes(step driver.Step, out *buffer) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -36,9 +36,9 @@ func (r *rig) goes(step driver.Step, out *buffer) <-chan error {
 	return done
 }
 
-// SPEC D3, T2: an engine that goes away in the middle of a step, for the ten
-// seconds in which a new one ends what the old one left, ends the step with an
-// error that says so, and the container is gone when the step has ended.
+// Rules D3 and T2: if the engine goes away during a step, the step ends with an error that says so. A
+// new engine needs up to ten seconds to end the containers of the old one. The container is gone when
+// the step has ended.
 func TestStepWhoseEngineGoesAwayEndsWithAClearError(t *testing.T) {
 	t.Parallel()
 	for name, away := range map[string]func(*testbed.Private){"killed": (*testbed.Private).Kill, "stopped": (*testbed.Private).Stop} {
@@ -55,14 +55,14 @@ func TestStepWhoseEngineGoesAwayEndsWithAClearError(t *testing.T) {
 			require.ErrorContains(t, err, "the Docker engine went away while the step ran")
 			require.Empty(t, containers(t, engine.Engine, r.env.ID))
 
-			// The transaction goes on.
+			// The transaction continues.
 			_, got := r.run(in(engine.Image, sh("next", "echo next")))
 			require.Equal(t, "next\n", got)
 		})
 	}
 }
 
-// SPEC T3: a cleanup waits for the engine.
+// Rule T3: a cleanup waits for the engine.
 func TestCleanupWaitsForTheEngine(t *testing.T) {
 	t.Parallel()
 	r, engine := privateRig(t)
@@ -81,7 +81,7 @@ func TestCleanupWaitsForTheEngine(t *testing.T) {
 	require.NoError(t, receive(t, done))
 	require.Empty(t, engine.Leftovers(t, r.env.ID))
 
-	// It does not wait for ever, and says what it left.
+	// The wait is limited, and Cleanup returns the remaining resources.
 	engine.Kill()
 	short, err := newDriver(withWorkDir(r.work), withMemoryDir(r.memory), withDockerHost(engine.Host), withEngineWait(300*time.Millisecond))
 	require.NoError(t, err)
@@ -95,8 +95,7 @@ func TestCleanupWaitsForTheEngine(t *testing.T) {
 	engine.Start()
 }
 
-// SPEC T2: whatever the engine was doing when it was killed, nothing is left
-// when it is back: creating, starting, removing, or all of that at once.
+// Rule T2: wherever the engine is killed (create, start, remove), nothing remains when it is back.
 func TestEngineKilledAtRandomLeavesNothing(t *testing.T) {
 	t.Parallel()
 	r, engine := privateRig(t)
@@ -147,8 +146,8 @@ func TestEngineKilledAtRandomLeavesNothing(t *testing.T) {
 	t.Logf("%d rounds, steps: %v", rounds, ended)
 }
 
-// SPEC D3: an engine that is killed during a pull is a reason to pull again.
-func TestPullGoesOnAfterTheEngineWasKilled(t *testing.T) {
+// Rule D3: a pull continues after the engine was killed.
+func TestPullContinuesAfterTheEngineWasKilled(t *testing.T) {
 	t.Parallel()
 	r, engine := privateRig(t)
 	r.init()
@@ -174,8 +173,7 @@ func TestPullGoesOnAfterTheEngineWasKilled(t *testing.T) {
 	require.Contains(t, out.String(), "\nran\n")
 }
 
-// pause lets time pass that no signal stands for: the point is to hit the engine
-// at any instant.
+// pause lets time pass without a signal: the test has to hit the engine at any instant.
 func pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {

@@ -11,9 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A scratch folder serves the next step when it is as good as new, and no step
-// sees anything of another one.
-func TestAScratchFolderIsUsedAgainWhenItIsAsNew(t *testing.T) {
+// A scratch directory serves the next step if it is unchanged. No step sees files of another step.
+func TestAnUnchangedScratchDirectoryIsReused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
 	look := `echo $HARNESS_SCRATCH_DIR; stat -c %a $HARNESS_SCRATCH_DIR; ls -A $HARNESS_SCRATCH_DIR; `
@@ -39,8 +38,8 @@ func TestAScratchFolderIsUsedAgainWhenItIsAsNew(t *testing.T) {
 	require.Len(t, entries, 1, "what is not used again is removed")
 }
 
-// Steps that run at once have folders of their own.
-func TestScratchFoldersAreOfOneStepAtATime(t *testing.T) {
+// Parallel steps have different scratch directories.
+func TestParallelStepsHaveDifferentScratchDirectories(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
 	script := `echo $HARNESS_SCRATCH_DIR; while [ ! -e go ]; do sleep 0.02; done`

@@ -15,7 +15,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// detach starts a background step and returns when it has said that it is up.
+// detach starts a background step and returns when it has printed "up".
 func (r *rig) detach(step stage.Step) *buffer {
 	r.t.Helper()
 	step.Detach = true
@@ -31,8 +31,7 @@ const (
 	defiant = `trap '' TERM; echo up; while :; do sleep 0.05; done`
 )
 
-// SPEC T7: with a grace, what runs in the background is asked to end, and is not
-// waited for any longer than it takes.
+// Rule T7: with a grace, Cleanup asks background steps to end, and waits only until they have ended.
 func TestCleanupAsksBackgroundStepsToEnd(t *testing.T) {
 	t.Parallel()
 	t.Run("on the host", func(t *testing.T) {
@@ -75,9 +74,9 @@ func TestCleanupAsksBackgroundStepsToEnd(t *testing.T) {
 	})
 }
 
-// SPEC T7: who takes no notice is killed when the grace is over, which counts
-// once for all, and not beyond the cleanup's own time.
-func TestCleanupKillsWhatTakesNoNotice(t *testing.T) {
+// Rule T7: Cleanup kills a step that ignores SIGTERM when the grace is over. The grace counts once for
+// all steps and ends before the time of the cleanup.
+func TestCleanupKillsStepsThatIgnoreSIGTERM(t *testing.T) {
 	t.Parallel()
 	t.Run("all at once", func(t *testing.T) {
 		t.Parallel()
@@ -104,11 +103,11 @@ func TestCleanupKillsWhatTakesNoNotice(t *testing.T) {
 	})
 }
 
-// SPEC D4: SIGTERM as often as the settings say.
-func TestCleanupRepeatsItsRequest(t *testing.T) {
+// Rule D4: SIGTERM as often as configured.
+func TestCleanupRepeatsSIGTERM(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withTermination(3, 500*time.Millisecond)).init()
 	out := r.detach(sh("service", `n=0; trap 'n=$((n+1)); echo asked; [ $n -lt 2 ] || exit 0' TERM; echo up; while :; do sleep 0.05; done`))
 	r.cleanup()
-	require.Equal(t, 2, strings.Count(out.String(), "asked\n")) // the shell may tell of its child
+	require.Equal(t, 2, strings.Count(out.String(), "asked\n")) // the shell may report its child
 }

@@ -14,8 +14,8 @@ func limited(medium string) *stage.Volume {
 	return &stage.Volume{Temp: &stage.TempVolume{ID: "v", Name: "data", Medium: medium, SizeLimit: 1 << 20}}
 }
 
-// A volume in memory holds no more than its limit, in containers and on the
-// host, and goes with its transaction.
+// A volume in memory holds no more than its limit, in containers and on the host, and is removed with
+// its transaction.
 func TestTheSizeLimitOfAVolumeInMemoryHolds(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -64,8 +64,8 @@ func TestTheSizeLimitOfAVolumeHoldsInContainers(t *testing.T) {
 	require.Contains(t, out, "fits\n")
 }
 
-// A limit that nobody enforces is told.
-func TestTheSizeLimitOfAVolumeOnDiskIsToldToMeanNothing(t *testing.T) {
+// The log names a limit that is not enforced.
+func TestTheLogNamesASizeLimitThatIsNotEnforced(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	log := newBuffer()

@@ -12,8 +12,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// SPEC D7: in a pod the workspace is a volume that several drivers share.
-func TestAGivenWorkspaceIsSharedAndStays(t *testing.T) {
+// Rule D7: in a pod the workspace is a volume that several drivers share.
+func TestAConfiguredWorkspaceIsSharedAndKept(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
@@ -25,7 +25,7 @@ func TestAGivenWorkspaceIsSharedAndStays(t *testing.T) {
 	require.Zero(t, res.ExitCode)
 	assert.Equal(t, dir+"\n"+dir+"\n", out)
 	step := sh("step", "cat ../file ../from-init")
-	step.WorkingDir = local.WorkspaceMount + "/below" // made in the workspace
+	step.WorkingDir = local.WorkspaceMount + "/below" // the driver creates it in the workspace
 	_, out = two.run(step)
 	assert.Equal(t, "kept\nhello", out)
 	one.cleanup()
@@ -34,7 +34,7 @@ func TestAGivenWorkspaceIsSharedAndStays(t *testing.T) {
 	assert.DirExists(t, filepath.Join(dir, "below"))
 }
 
-func TestAGivenWorkspaceMustExistAndIsNeverRemovedAsAVolume(t *testing.T) {
+func TestAConfiguredWorkspaceMustExistAndIsNeverRemoved(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

@@ -27,10 +27,10 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// program is what the servers of these tests serve.
+// program is the content that the test servers serve.
 var program = []byte("#!/bin/sh\necho plugin\n# " + strings.Repeat("0123456789abcdef", 4096) + "\n")
 
-// store serves what handle wants and counts the requests.
+// store is a server that counts the requests.
 type store struct {
 	*httptest.Server
 	calls atomic.Int32
@@ -59,7 +59,7 @@ func checksum(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// impatient is a cache whose attempts follow each other at once.
+// impatient returns a cache without pauses between attempts.
 func impatient(t *testing.T) *Cache {
 	t.Helper()
 	c := New(filepath.Join(t.TempDir(), "cache"), "plugin")
@@ -69,7 +69,7 @@ func impatient(t *testing.T) *Cache {
 
 func quiet(string, ...any) {}
 
-// requireNoHit looks for a program, and for parts of one.
+// requireNoHit checks that the cache contains neither a program nor a part of one.
 func requireNoHit(t *testing.T, c *Cache) {
 	t.Helper()
 	entries, err := os.ReadDir(c.dir)
@@ -79,7 +79,7 @@ func requireNoHit(t *testing.T, c *Cache) {
 	}
 }
 
-// SPEC D4: fetched once, verified, executable.
+// Rule D4: a program is downloaded once, verified and executable.
 func TestPluginIsFetchedOnce(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, serveBytes(program))
@@ -104,7 +104,7 @@ func TestParallelStepsAndProcessesShareOneDownload(t *testing.T) {
 	s := newStore(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(program[:100])
 		_ = http.NewResponseController(w).Flush()
-		<-time.After(200 * time.Millisecond) // long enough for all to come
+		<-time.After(200 * time.Millisecond) // time for all requests to arrive
 		_, _ = w.Write(program[100:])
 	})
 	dir := impatient(t).dir
@@ -128,8 +128,8 @@ func TestParallelStepsAndProcessesShareOneDownload(t *testing.T) {
 	require.EqualValues(t, 1, s.calls.Load())
 }
 
-// PITFALLS: a partial download is a cache hit.
-func TestAPartialDownloadIsTriedAgainAndNeverAHit(t *testing.T) {
+// A partial download is repeated and never used.
+func TestAPartialDownloadIsRepeatedAndNeverUsed(t *testing.T) {
 	t.Parallel()
 	truncated := func(w http.ResponseWriter) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(program)))
@@ -185,7 +185,7 @@ func TestOnlyTransientFailuresAreTriedAgain(t *testing.T) {
 
 func TestAWrongChecksumIsFinalAndNeverAHit(t *testing.T) {
 	t.Parallel()
-	// Compressed and broken: nobody may look into it before it is verified.
+	// A broken archive must be verified before it is unpacked.
 	for _, compressed := range []bool{false, true} {
 		s := newStore(t, serveBytes([]byte("something else")))
 		c := impatient(t)
@@ -260,7 +260,7 @@ func TestDownloadsAreBoundedInSizeAndTime(t *testing.T) {
 		require.EqualValues(t, 1, s.calls.Load())
 		requireNoHit(t, c)
 	}
-	// Slow but steady is fine; silence is not.
+	// A slow download with progress succeeds. A download without progress fails.
 	s := newStore(t, func(call int, w http.ResponseWriter, r *http.Request) {
 		if call < 3 {
 			_, _ = w.Write(program[:10])
@@ -288,8 +288,8 @@ func TestDownloadsAreBoundedInSizeAndTime(t *testing.T) {
 	requireNoHit(t, c)
 }
 
-// A download that a SIGKILL ended leaves no hit, and the next one clears up.
-func TestAKilledDownloadIsNeverAHit(t *testing.T) {
+// A download that SIGKILL ended is never used, and the next download removes it.
+func TestAKilledDownloadIsNeverUsed(t *testing.T) {
 	t.Parallel()
 	half := make(chan struct{})
 	s := newStore(t, func(call int, w http.ResponseWriter, r *http.Request) {
@@ -328,7 +328,7 @@ func TestAKilledDownloadIsNeverAHit(t *testing.T) {
 
 const helperVariable = "DLITE_TEST_FETCH_INTO"
 
-// helper is another process that fetches.
+// helper returns another process that fetches the program.
 func helper(t *testing.T, dir string, exe *stage.Executable) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFetchHelper$")
@@ -339,7 +339,7 @@ func helper(t *testing.T, dir string, exe *stage.Executable) *exec.Cmd {
 func TestFetchHelper(t *testing.T) {
 	dir := os.Getenv(helperVariable)
 	if dir == "" {
-		return // it is no test, but what helper runs
+		return // this is not the other process
 	}
 	exe := &stage.Executable{URL: os.Getenv("FETCH_URL"), SHA256: os.Getenv("FETCH_SHA")}
 	_, err := New(dir, "plugin").Fetch(t.Context(), exe, "", quiet)

@@ -18,8 +18,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// SPEC D8: made once, whoever wants it meanwhile; what fails leaves nothing.
-func TestAFolderIsFilledOnceAndWholeOrNotAtAll(t *testing.T) {
+// Rule D8: a directory is filled once for all callers. A failed fill leaves nothing.
+func TestADirectoryIsFilledOnceAndCompletely(t *testing.T) {
 	t.Parallel()
 	c := New(filepath.Join(t.TempDir(), "[a cache]*"), "task")
 	broken := errors.New("no disk")
@@ -31,7 +31,7 @@ func TestAFolderIsFilledOnceAndWholeOrNotAtAll(t *testing.T) {
 	left, err := os.ReadDir(c.dir)
 	require.NoError(t, err)
 	require.Len(t, left, 1, "only the lock")
-	// What a process that was killed left.
+	// The remains of a process that was killed.
 	require.NoError(t, os.MkdirAll(filepath.Join(c.dir, Key("a")+".part-1", "deep"), 0o700))
 
 	var fills atomic.Int32
@@ -64,7 +64,7 @@ func TestKeysTellPartsApart(t *testing.T) {
 	}
 }
 
-// Without a checksum a program is kept by its URL and version.
+// Without a checksum, the URL and the version identify a program.
 func TestWithoutAChecksumTheVersionCounts(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, serveBytes(program))
@@ -81,8 +81,7 @@ func TestWithoutAChecksumTheVersionCounts(t *testing.T) {
 	require.EqualValues(t, 3, s.calls.Load())
 }
 
-// PITFALLS: a partial download is a cache hit. Where neither the transport nor a
-// checksum tells that it is partial, there is no download.
+// If neither the transport nor a checksum shows that a download is complete, there is no download.
 func TestWithoutAChecksumTheServerMustMarkTheEnd(t *testing.T) {
 	t.Parallel()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shelf is a cache with folders of a known size and age.
+// shelf is a cache with directories of a known size and age.
 type shelf struct {
 	*Cache
 	t   *testing.T
@@ -31,7 +31,7 @@ func newShelf(t *testing.T) *shelf {
 	return &shelf{Cache: New(filepath.Join(t.TempDir(), "cache"), "task"), t: t, now: time.Now()}
 }
 
-// put makes a folder of 1,000 bytes that was used that long ago, and gives it held.
+// put creates a directory of 1,000 bytes with the given age and holds it.
 func (s *shelf) put(name string, ago time.Duration) *Held {
 	s.t.Helper()
 	held, err := s.Dir(s.t.Context(), name, fillWith(1000))
@@ -61,7 +61,7 @@ func (s *shelf) names() []string {
 	return names
 }
 
-// SPEC D8: what was used longest ago goes first, with its lock, until the rest fits.
+// Rule D8: the entries with the oldest use are removed first, with their locks, until the rest fits.
 func TestACacheIsTrimmedToItsSize(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
@@ -77,7 +77,7 @@ func TestACacheIsTrimmedToItsSize(t *testing.T) {
 	require.NoError(t, s.Trim(s.now, Limits{Size: 1}))
 	assert.Equal(t, []string{"foreign", "go-build"}, s.names())
 	require.NoError(t, New(filepath.Join(s.dir, "missing"), "task").Trim(s.now, Limits{Size: 1}))
-	// It is made again.
+	// The entry is created again.
 	made := s.Made()
 	s.put("b", 0).Release()
 	assert.Equal(t, made+1, s.Made())
@@ -94,8 +94,8 @@ func TestACacheIsTrimmedByAge(t *testing.T) {
 	assert.Equal(t, []string{"a", "a.lock"}, s.names())
 }
 
-// Using something makes it young.
-func TestUseIsNoted(t *testing.T) {
+// A use renews the age of an entry.
+func TestAUseRenewsTheAge(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	s.put("a", 3*time.Hour).Release()
@@ -107,8 +107,8 @@ func TestUseIsNoted(t *testing.T) {
 	assert.Equal(t, []string{"a", "a.lock"}, s.names())
 }
 
-// What is used stays, however old, and goes once it is released.
-func TestWhatIsHeldIsNotTrimmed(t *testing.T) {
+// A held entry stays, however old it is. After its release it is removed.
+func TestAHeldEntryIsNotTrimmed(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	held := s.put("a", 5*time.Hour)
@@ -124,7 +124,7 @@ func TestWhatIsHeldIsNotTrimmed(t *testing.T) {
 
 const holderVariable = "DLITE_TEST_HOLD_IN"
 
-// TestHoldHelper is no test, but another process that holds something.
+// TestHoldHelper is another process that holds an entry.
 func TestHoldHelper(t *testing.T) {
 	dir := os.Getenv(holderVariable)
 	if dir == "" {
@@ -137,13 +137,13 @@ func TestHoldHelper(t *testing.T) {
 	_, _ = bufio.NewReader(os.Stdin).ReadByte()
 }
 
-// Another process counts too, until it dies.
-func TestWhatAnotherProcessHoldsIsNotTrimmed(t *testing.T) {
+// Entries that another process holds stay until that process dies.
+func TestAnEntryThatAnotherProcessHoldsIsNotTrimmed(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHoldHelper$")
 	cmd.Env = append(os.Environ(), holderVariable+"="+s.dir)
-	_, err := cmd.StdinPipe() // it waits for that
+	_, err := cmd.StdinPipe() // the process waits for the end of its input
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -159,9 +159,9 @@ func TestWhatAnotherProcessHoldsIsNotTrimmed(t *testing.T) {
 	assert.Empty(t, s.names())
 }
 
-// What is used between the look and the removal stays, and a lock whose file was
-// removed meanwhile is none.
-func TestTrimmingMindsWhatHappensMeanwhile(t *testing.T) {
+// An entry that is used between the scan and the removal stays. A lock whose file was removed
+// meanwhile does not count.
+func TestTrimKeepsEntriesThatAreUsedMeanwhile(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	s.put("a", time.Hour).Release()
@@ -183,7 +183,7 @@ func TestTrimmingMindsWhatHappensMeanwhile(t *testing.T) {
 	require.NoError(t, lock.Unlock())
 }
 
-// What a process that died left of making or removing something goes as well.
+// Trim removes the remains of processes that died.
 func TestLeftoversAreTrimmed(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
@@ -201,8 +201,8 @@ func TestLeftoversAreTrimmed(t *testing.T) {
 	assert.Equal(t, []string{"new.lock", "new.part-123"}, s.names())
 }
 
-// However trimming and using meet, what somebody holds is whole.
-func TestTrimmingAndUsingAtOnce(t *testing.T) {
+// An entry that a caller holds is complete, however trims and uses overlap.
+func TestTrimAndUseAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -234,7 +234,7 @@ func TestTrimmingAndUsingAtOnce(t *testing.T) {
 	users.Wait()
 	cancel()
 	trimmers.Wait()
-	// What was removed while somebody waited for its lock may have left him one.
+	// A process that waited for the lock of a removed entry may have left a new lock file.
 	require.NoError(t, s.Trim(time.Now().Add(2*leftoverAge), Limits{Size: 1}))
 	assert.Empty(t, s.names())
 }

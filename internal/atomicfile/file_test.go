@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// writers are the two ways to write a file.
+// writers are the two functions that write a file.
 var writers = map[string]func(string, []byte) error{"WriteFile": WriteFile, "ReplaceFile": ReplaceFile}
 
 func TestAFileHasItsNewContentAlone(t *testing.T) {
@@ -18,7 +18,7 @@ func TestAFileHasItsNewContentAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "file")
-			// As one that was killed has left it.
+			// The temporary file of a process that was killed.
 			require.NoError(t, os.WriteFile(path+Unfinished, []byte("much more than what comes"), 0o600))
 			for _, content := range []string{"first, and long", "second", ""} {
 				require.NoError(t, write(path, []byte(content)))
@@ -33,13 +33,13 @@ func TestAFileHasItsNewContentAlone(t *testing.T) {
 	}
 }
 
-// What cannot be written leaves the old content, and nothing beside it.
-func TestAWriteThatFailsLeavesNothing(t *testing.T) {
+// A failed write leaves the old content, and no temporary file.
+func TestAFailedWriteLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for name, write := range writers {
 		path := filepath.Join(t.TempDir(), "file")
 		require.ErrorIs(t, write(filepath.Join(path, "below"), nil), fs.ErrNotExist, name)
-		// A folder that is not empty cannot be replaced by a file.
+		// A directory with content cannot be replaced by a file.
 		require.NoError(t, os.MkdirAll(filepath.Join(path, "sub"), 0o700))
 		require.Error(t, write(path, []byte("x")), name)
 		entries, err := os.ReadDir(filepath.Dir(path))

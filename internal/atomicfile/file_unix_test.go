@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// SPEC S5: what is remembered may hold secrets.
-func TestAFileIsItsOwnersAlone(t *testing.T) {
+// Rule S5: the content may include secrets.
+func TestOnlyTheOwnerCanReadAFile(t *testing.T) {
 	t.Parallel()
 	for name, write := range writers {
 		path := filepath.Join(t.TempDir(), "file")
@@ -26,7 +26,7 @@ func TestAFileIsItsOwnersAlone(t *testing.T) {
 	}
 }
 
-// Who reads while it is written finds one content or the other, whole.
+// A reader during a write finds the old or the new content, and never a part.
 func TestReadersFindTheOldContentOrTheNew(t *testing.T) {
 	t.Parallel()
 	for name, write := range writers {

@@ -19,9 +19,9 @@ func TestNamesOfRefs(t *testing.T) {
 	}
 }
 
-// S5: credentials are in the environment, and neither in the URL, which is on
-// command lines, nor in the configuration, which is on disk.
-func TestCredentialsLeaveTheURL(t *testing.T) {
+// Rule S5: the environment contains the credentials. The URL, which is on command lines, and the
+// configuration, which is on disk, do not.
+func TestCredentialsAreRemovedFromTheURL(t *testing.T) {
 	t.Parallel()
 	r, err := New(&stage.Clone{URL: "https://me:visibly-fake@git.example:8443/x.git"})
 	require.NoError(t, err)

@@ -17,8 +17,8 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// What real machines have in /proc/self/mountinfo and /proc/self/cgroup.
-func TestOurControlGroupIsFound(t *testing.T) {
+// Content of /proc/self/mountinfo and /proc/self/cgroup on real machines.
+func TestControlGroupsOfThisProcessAreFound(t *testing.T) {
 	t.Parallel()
 	const unified = "41 31 0:38 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 	const freezer = "37 31 0:34 / /sys/fs/cgroup/freezer rw shared:9 - cgroup cgroup rw,freezer\n"
@@ -43,8 +43,8 @@ func TestOurControlGroupIsFound(t *testing.T) {
 	}
 }
 
-// The ways that kernels differ in, all on this one: SPEC D4, T7.
-func TestEveryKindOfControlGroupHoldsAndKills(t *testing.T) {
+// Rules D4 and T7: all variants of kernels, on this kernel.
+func TestEachKindOfControlGroupHoldsAndKills(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		v1   bool
@@ -124,7 +124,7 @@ func TestAGroupStartsOutsideWhereNoControlGroupCanBeMade(t *testing.T) {
 	require.Nil(t, all.Named("dlite-000000000000-0000000000000000-2"), "it is not tried again")
 }
 
-// newTestCgroup is a control group that is not made yet.
+// newTestCgroup returns a control group that does not exist yet.
 func newTestCgroup(t *testing.T, v1 bool) *Cgroup {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mountinfo")

@@ -18,14 +18,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// start runs a shell script whose output is a pipe; the pipe's end is the end of
-// everything that the script started.
+// start runs a shell script whose output is a pipe. The pipe ends when all processes of the script
+// have ended.
 func start(t *testing.T, script string) (*Group, *bufio.Reader) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = r.Close() })
-	// A test that fails must not wait for ever.
+	// A failed test must not block.
 	require.NoError(t, r.SetReadDeadline(time.Now().Add(time.Minute)))
 	g, err := Start(t.Context(), &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Stdout: w, Stderr: w}, Options{})
 	require.NoError(t, w.Close())
@@ -52,8 +52,8 @@ func TestExitCodesAreTheShells(t *testing.T) {
 	assert.Equal(t, 255, Code(nil))
 }
 
-// What the first process leaves behind in its group goes with it.
-func TestEndKillsWhatIsLeft(t *testing.T) {
+// End kills the processes that the first process leaves in its group.
+func TestEndKillsTheOtherProcesses(t *testing.T) {
 	t.Parallel()
 	g, out := start(t, `sh -c 'trap "" TERM HUP; echo up; sleep 600' & sleep 600 & echo gone; exit 3`)
 	readLine(t, out)
@@ -64,7 +64,7 @@ func TestEndKillsWhatIsLeft(t *testing.T) {
 	require.NoError(t, err, "all who could write have ended")
 }
 
-func TestEndKillsWhatRuns(t *testing.T) {
+func TestEndKillsARunningProcess(t *testing.T) {
 	t.Parallel()
 	g, out := start(t, `trap "" TERM; echo up; while :; do sleep 600; done`)
 	readLine(t, out)
@@ -73,8 +73,7 @@ func TestEndKillsWhatRuns(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Everybody in the group is asked and has the grace, also when the first process
-// has ended.
+// All processes of the group get SIGTERM and the grace, even after the first process has ended.
 func TestStopGivesTheWholeGroupTheGrace(t *testing.T) {
 	t.Parallel()
 	g, out := start(t, `trap "exit 5" TERM; sh -c 'trap "sleep 0.3; echo cleaned up; exit" TERM; echo up; while :; do sleep 0.05; done' & while :; do sleep 0.05; done`)
@@ -87,8 +86,8 @@ func TestStopGivesTheWholeGroupTheGrace(t *testing.T) {
 
 func TestStopKillsAfterTheGrace(t *testing.T) {
 	t.Parallel()
-	// The first ignores the signal; in the second one the first process goes and
-	// another one ignores it.
+	// The first script ignores the signal. In the second one the first process ends, and another one
+	// ignores the signal.
 	for script, code := range map[string]int{
 		`trap "" TERM; echo up; while :; do sleep 600; done`:                     137,
 		`sh -c 'trap "" TERM; echo up; while :; do sleep 600; done' & sleep 600`: 143,
@@ -101,8 +100,8 @@ func TestStopKillsAfterTheGrace(t *testing.T) {
 	}
 }
 
-// A program that is being written when it is started is tried again.
-func TestAProgramThatIsHeldOpenIsTriedAgain(t *testing.T) {
+// Start tries again while the program is open for writing.
+func TestStartRetriesAProgramThatIsOpenForWriting(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "program")
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o755)
@@ -129,7 +128,7 @@ func TestAProgramThatIsHeldOpenIsTriedAgain(t *testing.T) {
 	require.NoError(t, held.Close())
 }
 
-// Not parallel: it sets variables of the test's process.
+// Not parallel: it sets variables of the test process.
 func TestTheEnvironmentIsNotInherited(t *testing.T) {
 	t.Setenv("DLITE_TEST_TOKEN", "x")
 	t.Setenv("HOME", "/somewhere")
@@ -141,8 +140,7 @@ func TestTheEnvironmentIsNotInherited(t *testing.T) {
 	assert.Equal(t, []string{"A=b=c", "B="}, List(map[string]string{"B": "", "A": "b=c"}))
 }
 
-// A group that ends by itself: what comes then, comes while the rest is still there,
-// and the rest is killed after it.
+// Run calls rest while the other processes of the group run, and kills them afterwards.
 func TestAGroupEndsWithItsFirstProcess(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()
@@ -169,8 +167,8 @@ func TestAGroupEndsWithItsFirstProcess(t *testing.T) {
 	require.NoError(t, more.Close())
 }
 
-// One that is stopped first has the grace, as any other.
-func TestAGroupThatWouldEndByItselfCanBeStopped(t *testing.T) {
+// A group that is stopped before its first process ends gets the grace.
+func TestRunStopsAGroupWithTheGrace(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)

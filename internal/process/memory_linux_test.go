@@ -11,9 +11,9 @@ import (
 
 const memoryVariable = "DLITE_TEST_MEMORY"
 
-// SPEC S5: a process that keeps its memory writes no core dump, whichever way one
-// is asked for. What it is for stays with the process, and thus in one of its own.
-func TestAProcessKeepsItsMemory(t *testing.T) {
+// Rule S5: a process with protected memory writes no core dump. The protection cannot be undone, so
+// the test runs in another process.
+func TestProtectMemory(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMemoryHelper$")
 	cmd.Env = append(os.Environ(), memoryVariable+"=1")
@@ -23,7 +23,7 @@ func TestAProcessKeepsItsMemory(t *testing.T) {
 
 func TestMemoryHelper(t *testing.T) {
 	if os.Getenv(memoryVariable) == "" {
-		return // it is no test, but a process that keeps its memory
+		return // this is not the other process
 	}
 	dumpable := func() int {
 		got, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)

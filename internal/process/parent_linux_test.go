@@ -13,7 +13,7 @@ import (
 
 const parentVariable = "DLITE_TEST_PARENT"
 
-// A delegate that is killed takes along what it has started.
+// The processes of a delegate that is killed die with it.
 func TestAProcessDiesWithTheDelegate(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()
@@ -28,14 +28,14 @@ func TestAProcessDiesWithTheDelegate(t *testing.T) {
 	require.Equal(t, "up\n", readLine(t, out))
 	require.NoError(t, parent.Process.Kill())
 	require.Error(t, parent.Wait())
-	_, err = io.ReadAll(out) // ends with the last who has the pipe
+	_, err = io.ReadAll(out) // ends when no process has the pipe open
 	require.NoError(t, err)
 	require.NoError(t, r.Close())
 }
 
 func TestParentHelper(t *testing.T) {
 	if os.Getenv(parentVariable) == "" {
-		return // it is no test, but a delegate that is killed
+		return // this is not the delegate
 	}
 	g, err := Start(t.Context(), &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", "echo up; exec sleep 600"}, Stdout: os.Stdout}, Options{})
 	require.NoError(t, err)

@@ -14,15 +14,15 @@ type ledgerFunc func(driver.Resource) error
 
 func (f ledgerFunc) Record(_ context.Context, r driver.Resource) error { return f(r) }
 
-// SPEC T3: a cleanup between the record and the creation wins.
-func TestGateDoesNotCreateWhatIsBlocked(t *testing.T) {
+// Rule T3: after a cleanup between the record and the creation, nothing is created.
+func TestGateDoesNotCreateABlockedResource(t *testing.T) {
 	t.Parallel()
 	var g Gate
 	r := driver.Resource{Kind: "container", ID: "c"}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := g.Create(t.Context(), ledgerFunc(func(driver.Resource) error {
-		// It blocks at once, and with an ended context does not wait.
+		// Block has its effect at once, and does not wait when its context has ended.
 		require.ErrorIs(t, g.Block(ended, []driver.Resource{r}), context.Canceled)
 		return nil
 	}), r, func() error {
@@ -31,13 +31,13 @@ func TestGateDoesNotCreateWhatIsBlocked(t *testing.T) {
 	})
 	require.ErrorIs(t, err, ErrCleanedUp)
 	require.Empty(t, g.entries)
-	// Only what is under way is blocked.
+	// Block affects only creations that are running.
 	require.NoError(t, g.Block(t.Context(), []driver.Resource{r}))
 	require.NoError(t, g.Create(t.Context(), ledgerFunc(func(driver.Resource) error { return nil }), r, func() error { return nil }))
 }
 
-// A cleanup waits for a creation that it came too late for.
-func TestGateBlockWaitsForACreationUnderWay(t *testing.T) {
+// A cleanup waits for a creation that has begun.
+func TestBlockWaitsForARunningCreation(t *testing.T) {
 	t.Parallel()
 	var g Gate
 	r := driver.Resource{Kind: "container", ID: "c"}
@@ -48,7 +48,7 @@ func TestGateBlockWaitsForACreationUnderWay(t *testing.T) {
 		go func() {
 			close(started)
 			_ = g.Block(context.WithoutCancel(t.Context()), []driver.Resource{r})
-			blocked <- made // the race detector sees a block that does not wait
+			blocked <- made // the race detector finds a Block that does not wait
 		}()
 		<-started
 		made = true
@@ -57,7 +57,7 @@ func TestGateBlockWaitsForACreationUnderWay(t *testing.T) {
 	require.True(t, <-blocked)
 }
 
-func TestGateReportsWhatTheLedgerSays(t *testing.T) {
+func TestGateReturnsTheErrorOfTheLedger(t *testing.T) {
 	t.Parallel()
 	var g Gate
 	full := errors.New("full")
@@ -69,7 +69,7 @@ func TestGateReportsWhatTheLedgerSays(t *testing.T) {
 	require.ErrorContains(t, err, "record k i")
 }
 
-// Whoever comes second waits for the first, and no longer than its context.
+// The second creation waits for the first, but no longer than its context.
 func TestGateCreatesAResourceOnceAtATime(t *testing.T) {
 	t.Parallel()
 	var g Gate
@@ -86,7 +86,7 @@ func TestGateCreatesAResourceOnceAtATime(t *testing.T) {
 		go func() {
 			close(started)
 			second <- g.Create(context.WithoutCancel(t.Context()), kept, r, func() error {
-				made++ // the race detector sees two at once
+				made++ // the race detector finds two creations at once
 				return nil
 			})
 		}()

@@ -21,8 +21,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// pullEngine is an engine that can do nothing but pull: over real HTTP, as its
-// failures are HTTP's. Each attempt gets the next answer; the last one stays.
+// pullEngine is an engine that can only pull. It uses real HTTP, because the failures are HTTP
+// failures. Each attempt gets the next answer. The last answer repeats.
 type pullEngine struct {
 	mu       sync.Mutex
 	attempts int      // guarded by mu
@@ -35,7 +35,7 @@ func (p *pullEngine) count() int {
 	return p.attempts
 }
 
-// newPullRun is a step with image whose driver pulls from that engine.
+// newPullRun returns a step with an image whose driver pulls from a pullEngine.
 func newPullRun(t *testing.T, times pullTimes, image string, answers ...http.HandlerFunc) (*run, *pullEngine, *bytes.Buffer) {
 	t.Helper()
 	p := &pullEngine{}
@@ -84,9 +84,8 @@ func hangUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
 var quickPull = pullTimes{attempts: 3, backoff: time.Millisecond, line: time.Hour, silence: time.Minute}
 
-// SPEC D3: what will not go away is not tried again. The messages are those of
-// real engines and registries.
-func TestPullEndsAtOnceWhenTheRegistryMeansIt(t *testing.T) {
+// Rule D3: a permanent error is not retried. The messages come from real engines and registries.
+func TestPullDoesNotRetryPermanentErrors(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]http.HandlerFunc{
 		"not found":              fails(404, "manifest for r.example/x:1 not found: manifest unknown: manifest unknown"),
@@ -112,8 +111,8 @@ func TestPullEndsAtOnceWhenTheRegistryMeansIt(t *testing.T) {
 	}
 }
 
-// What may go away is tried again, a bounded number of times.
-func TestPullTriesAgainWhatMayGoAway(t *testing.T) {
+// A temporary error is retried, a limited number of times.
+func TestPullRetriesTemporaryErrors(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]http.HandlerFunc{
 		"refused":          fails(500, `Get "https://r.example/v2/": dial tcp 192.0.2.1:443: connect: connection refused`),
@@ -163,8 +162,8 @@ func TestPullStopsWaitingWithItsStep(t *testing.T) {
 	require.Equal(t, 1, engine.count())
 }
 
-// An engine that says nothing any more does not hold the step for ever.
-func TestPullGivesUpOnSilence(t *testing.T) {
+// An attempt without progress ends.
+func TestPullEndsWithoutProgress(t *testing.T) {
 	t.Parallel()
 	times := quickPull
 	times.attempts, times.silence = 2, 50*time.Millisecond
@@ -183,8 +182,8 @@ func TestPullGivesUpOnSilence(t *testing.T) {
 	}
 }
 
-// One that takes long and says so is not given up.
-func TestPullHasPatienceWithSlowRegistries(t *testing.T) {
+// A slow attempt with progress does not end.
+func TestPullWaitsForSlowRegistries(t *testing.T) {
 	t.Parallel()
 	times := quickPull
 	times.attempts, times.silence = 1, time.Second
@@ -204,8 +203,8 @@ func TestPullHasPatienceWithSlowRegistries(t *testing.T) {
 	require.NoError(t, r.tryPull(t))
 }
 
-// Progress goes to the log in numbers, and not with every message.
-func TestPullProgressIsALineNowAndThen(t *testing.T) {
+// The log shows the progress in numbers, but not after every message.
+func TestPullPrintsItsProgressFromTimeToTime(t *testing.T) {
 	t.Parallel()
 	messages := []string{`{"status":"Pulling from x","id":"1"}`, `{"status":"Already exists","id":"a"}`, `{"status":"Pulling fs layer","id":"b"}`}
 	for i := range 1000 {
@@ -227,9 +226,9 @@ func TestPullProgressIsALineNowAndThen(t *testing.T) {
 	require.Equal(t, "Pulling image x:1: 2 of 2 layers, 2.5 of 2.5 MB", lines[len(lines)-2])
 }
 
-// SPEC D3: credentials go to the registry that they are for, whatever name it
-// is given; Docker Hub has many.
-func TestCredentialsFindTheirRegistry(t *testing.T) {
+// Rule D3: credentials go to the registry that they are for, whatever name the address uses. Docker
+// Hub has several names.
+func TestCredentialsGoToTheirRegistry(t *testing.T) {
 	t.Parallel()
 	const hub = "https://index.docker.io/v1/"
 	for _, c := range []struct{ image, address, sent string }{

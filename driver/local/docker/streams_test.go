@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// S4: a line of one stream that comes in pieces has nothing of the other one in
-// the middle, and nothing is lost at the end.
-func TestTheStreamsOfAContainerMeetBetweenLines(t *testing.T) {
+// Rule S4: a line of one stream is not interrupted by the other stream, even if it arrives in pieces.
+// Nothing is lost at the end.
+func TestTheStreamsOfAContainerMergeBetweenLines(t *testing.T) {
 	t.Parallel()
 	var wire bytes.Buffer
 	out, err := stdcopy.NewStdWriter(&wire, stdcopy.Stdout), stdcopy.NewStdWriter(&wire, stdcopy.Stderr)
@@ -31,9 +31,9 @@ func TestTheStreamsOfAContainerMeetBetweenLines(t *testing.T) {
 	assert.Equal(t, "a visibly-fake-secret\nwarning\nnext\n oops\nand tailmoreend", log.String())
 }
 
-// A line that has begun is seen at once; what the other stream has to say
-// meanwhile waits for a while only, and only so much of it.
-func TestAStreamWaitsForTheOtherOnlySoLong(t *testing.T) {
+// An unfinished line is passed on at once. The other stream waits for a limited time and with a
+// limited size.
+func TestAStreamWaitsForTheOtherForALimitedTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -51,7 +51,7 @@ func TestAStreamWaitsForTheOtherOnlySoLong(t *testing.T) {
 		assert.Equal(t, "password: ", seen())
 		write(1, "working\n")
 		assert.Equal(t, "password: ", seen())
-		<-time.After(longestHold + time.Millisecond) // in a bubble
+		<-time.After(longestHold + time.Millisecond) // inside a synctest bubble
 		assert.Equal(t, "password: working\n", seen())
 		long := strings.Repeat("x", maxHeld)
 		write(1, long)
@@ -61,7 +61,7 @@ func TestAStreamWaitsForTheOtherOnlySoLong(t *testing.T) {
 	})
 }
 
-// interleaving records who wrote what.
+// interleaving records which stream wrote what.
 type interleaving struct {
 	who   []int
 	texts []string
@@ -77,8 +77,8 @@ func (w interleaver) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// However the streams are cut into writes, each arrives as it is, and neither
-// interrupts a line of the other but at the end.
+// However the streams are split into writes, each arrives unchanged. Neither interrupts a line of the
+// other except at the end.
 func FuzzStreams(f *testing.F) {
 	f.Add("a\nb", "c\nd", uint64(0x5))
 	f.Add("one\ntwo\n", "\n\nlong line\n", uint64(0xF731))

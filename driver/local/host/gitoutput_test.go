@@ -9,9 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Of git's progress people see how each phase ended, however it is cut into
-// writes.
-func TestGitsProgressIsSummarised(t *testing.T) {
+// The log shows the end of each phase of git's progress, however the output is split into writes.
+func TestGitsProgressIsSummarized(t *testing.T) {
 	t.Parallel()
 	text := "remote: Enumerating objects: 9, done.\x1b[K\nremote: Counting objects:  50% (1/2)\x1b[K\rremote: Counting objects: 100% (2/2), done.\x1b[K\n" +
 		"Receiving objects:   1% (1/90)\rReceiving objects:  50% (45/90), 1.00 MiB | 2.00 MiB/s\rReceiving objects: 100% (90/90), 2 MiB | 3 MiB/s, done.\n" +
@@ -32,7 +31,7 @@ func TestGitsProgressIsSummarised(t *testing.T) {
 	}
 }
 
-func TestGitsLongPhasesGiveSignsOfLife(t *testing.T) {
+func TestLongPhasesOfGitPrintLines(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	out := &gitOutput{to: &log}
@@ -52,8 +51,8 @@ func TestGitsOutputIsKeptWithinBounds(t *testing.T) {
 	require.LessOrEqual(t, cap(out.line), 2*gitLineLimit)
 }
 
-// What git and its remotes say, and what it means.
-func TestGitsFailuresAreToldApart(t *testing.T) {
+// Messages of git and of servers, and the reasons that they mean.
+func TestReasonsOfGitFailures(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]gitFailure{
 		"remote: Repository not found.\nfatal: repository 'https://x/y/' not found":                                       failedNotFound,
@@ -81,7 +80,7 @@ func TestGitsFailuresAreToldApart(t *testing.T) {
 	}
 }
 
-// S3: a line that is cut shows no part of a word, which may be a password.
+// Rule S3: a line that is cut shows no part of a word, which may be a password.
 func TestAGitLineIsCutBetweenWords(t *testing.T) {
 	t.Parallel()
 	out := &gitOutput{}

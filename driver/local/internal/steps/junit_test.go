@@ -11,8 +11,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// SPEC D5: the forms in which test programs write their reports.
-func TestJUnitReportsAreSummarised(t *testing.T) {
+// Rule D5: the forms in which test tools write their reports.
+func TestJUnitReportsAreSummarized(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		report string
@@ -119,8 +119,7 @@ func FuzzJUnit(f *testing.F) {
 
 func asItIs(s string) string { return s }
 
-// S3: of a secret that is cut off the head would show, which nobody could
-// recognise afterwards.
+// Rule S3: after a cut, a mask would not recognize the rest of a secret.
 func TestTextIsMaskedBeforeItIsCut(t *testing.T) {
 	t.Parallel()
 	const secret = "visibly-fake-secret"

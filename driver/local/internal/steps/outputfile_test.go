@@ -12,7 +12,7 @@ import (
 	"github.com/delegate-io/dlite/internal/recorded"
 )
 
-// PROTOCOL 5: what steps write into their output files.
+// Section 5 of docs/protocol.md: the forms of an output file.
 func TestParseOutputs(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]map[string]string{
@@ -44,7 +44,7 @@ func TestParseOutputs(t *testing.T) {
 	}
 }
 
-// PITFALLS: "could not parse the output file" prints secrets.
+// An error about an output file must not show secrets.
 func TestParseOutputsNamesMalformedLinesWithoutTheirContent(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -78,7 +78,7 @@ func FuzzParseOutputs(f *testing.F) {
 				require.Regexp(t, `^line \d+: (not of the form KEY=VALUE|the (quote is not closed|value is not valid base64|value holds a zero byte))$`, line)
 			}
 		}
-		// Whatever a value is, base64 carries it, and no line disturbs the next.
+		// base64 carries any value, and a value does not disturb the next line.
 		if strings.ContainsRune(value, 0) {
 			return
 		}
@@ -86,7 +86,7 @@ func FuzzParseOutputs(f *testing.F) {
 		vars, err = parseOutputs(lines + "B=2")
 		require.NoError(t, err)
 		require.Equal(t, map[string]string{"A": value, "B": "2"}, vars)
-		// So do double quotes, with their escapes.
+		// Double quotes with escapes do the same.
 		quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\r", `\r`, "\n", `\n`, "$", `\$`).Replace(value)
 		vars, err = parseOutputs("A=\"" + quoted + "\"\nB=2")
 		require.NoError(t, err)
@@ -100,7 +100,7 @@ func TestScriptIndex(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		argv string
-		want int // 0 is none
+		want int // 0 is no script
 	}{
 		{"sh -c X", 2}, {"/bin/bash -e -c X", 3}, {"bash -ec X arg0 arg1", 2}, {"bash -eo pipefail -c X", 4},
 		{"bash --noprofile --norc -c X", 4}, {"sh -c -- X", 3}, {"zsh +e -c X", 3}, {"dash -c -e X", 3},
@@ -114,7 +114,7 @@ func TestScriptIndex(t *testing.T) {
 	}
 }
 
-func TestOnlyNamesOfTransactionsAreOurs(t *testing.T) {
+func TestIsOursAcceptsOnlyNamesOfTransactions(t *testing.T) {
 	t.Parallel()
 	a := recorded.NewName("tx")
 	require.True(t, IsOurs(a))

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Root may remove anything, so this is tried as somebody else, on a thread of
-// its own that ends with the goroutine.
-func TestRemoveTreeGetsPastMissingPermissions(t *testing.T) {
+// Root can remove anything, so the test runs as another user, on a thread that ends with the
+// goroutine.
+func TestRemoveTreeRemovesDirectoriesWithoutPermissions(t *testing.T) {
 	t.Parallel()
-	base, err := os.MkdirTemp("", "dlite-test-") // others get through it, unlike t.TempDir
+	base, err := os.MkdirTemp("", "dlite-test-") // other users can pass through it, unlike t.TempDir
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(base) })
 	require.NoError(t, os.Chmod(base, 0o777))
@@ -34,7 +34,7 @@ func TestRemoveTreeGetsPastMissingPermissions(t *testing.T) {
 			os.Chmod(filepath.Join(dir, "a"), 0),
 			os.Chmod(dir, 0),
 			RemoveTree(dir),
-			RemoveTree(dir), // gone already
+			RemoveTree(dir), // it is gone already
 		}
 	}()
 	for _, err := range <-done {

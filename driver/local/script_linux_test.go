@@ -19,8 +19,7 @@ import (
 
 const shown = "visibly-fake-secret"
 
-// S5: a script with a secret is nowhere on a command line, and does what it would
-// have done there.
+// Rule S5: a script with a secret is on no command line, and its effect does not change.
 func TestAScriptWithASecretIsOnNoCommandLine(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -57,9 +56,9 @@ func TestAScriptWithASecretIsOnNoCommandLine(t *testing.T) {
 	}
 }
 
-// S5: that goes for the arguments of the host's processes, and for what the
-// engine tells of a container.
-func TestWhereASecretIsNotSeenWhileTheStepRuns(t *testing.T) {
+// Rule S5: the arguments of host processes, and the engine's data about a container, do not show the
+// secret.
+func TestASecretIsNotVisibleWhileTheStepRuns(t *testing.T) {
 	t.Parallel()
 	script := ": " + shown + "; A=handed-on; echo here; while [ ! -e go ]; do sleep 0.01; done"
 	for _, kind := range []string{"host", "container"} {
@@ -85,7 +84,7 @@ func TestWhereASecretIsNotSeenWhileTheStepRuns(t *testing.T) {
 			all, err := filepath.Glob("/proc/[0-9]*/cmdline")
 			require.NoError(t, err)
 			for _, path := range all {
-				b, _ := os.ReadFile(path) // it may have ended
+				b, _ := os.ReadFile(path) // the process may have ended
 				assert.NotContains(t, string(b), shown, path)
 			}
 			if kind == "container" {
@@ -104,7 +103,7 @@ func TestWhereASecretIsNotSeenWhileTheStepRuns(t *testing.T) {
 	}
 }
 
-// S5: where there is no other way, the step does not run.
+// Rule S5: a step whose command line would show a secret does not run.
 func TestACommandLineThatWouldShowASecretIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
