@@ -119,7 +119,7 @@ var mayImport = map[string][]string{
 	"poller":         {"client", "router", "task", "task/capacity", "logger", "internal/atomicfile"},
 	"poller/metrics": {"poller", "router", "task", "task/capacity", "logger/telemetry"},
 
-	"manager":                              {"manager/internal/queue", "manager/internal/queuelog", "manager/internal/journal", "task", "task/stage", "logger/telemetry", "internal/token"},
+	"manager":                              {"manager/internal/queue", "manager/internal/queuelog", "manager/internal/journal", "task", "task/stage", "logger/telemetry", "internal/jsonscan", "internal/token"},
 	"manager/sqlite":                       {"manager/internal/journal", "internal/atomicfile"},
 	"manager/redis":                        {"manager/internal/journal"},
 	"manager/logservice":                   {"logger", "internal/jsonscan"},
