@@ -24,13 +24,14 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// bench is a group of managers on one store, which are called without a network.
+// bench is a group of managers on one store. The benchmark calls them without a
+// network.
 type bench struct {
 	testing.TB
 	managers []*server
 }
 
-// onStores runs a benchmark on each store: redis-of-3 has three managers.
+// onStores runs a benchmark on each store. redis-of-3 has three managers.
 func onStores(b *testing.B, run func(*testing.B, *bench), stores ...string) {
 	for _, store := range stores {
 		b.Run("store="+store, func(b *testing.B) {
@@ -63,10 +64,10 @@ func openBench(b *testing.B, store string) *bench {
 	return g
 }
 
-// some is a manager, another one for the next number.
+// some returns a manager; the next number returns another one.
 func (g *bench) some(i int) *server { return g.managers[i%len(g.managers)] }
 
-// handle calls a manager's handler, and fails when it does.
+// handle calls a manager's handler and returns an error for a status of an error.
 func (s *server) handle(method, path, body string) ([]byte, error) {
 	r, err := http.NewRequestWithContext(context.Background(), method, path, strings.NewReader(body))
 	if err != nil {
@@ -81,7 +82,7 @@ func (s *server) handle(method, path, body string) ([]byte, error) {
 	return w.Body.Bytes(), nil
 }
 
-// answerer is a delegate that does nothing but answer.
+// answerer is a delegate that only acquires and answers.
 type answerer struct {
 	*bench
 	id     string
@@ -95,7 +96,7 @@ func (g *bench) answerer(i int, types ...string) *answerer {
 	return a
 }
 
-// next waits for a task and acquires it; each call goes to another manager.
+// next waits for a task and acquires it. Each call uses another manager.
 func (a *answerer) next(i int) (string, error) {
 	for {
 		b, err := a.some(i).handle("GET", "/api/agent/delegates/"+a.id+"/task-events?accountId=acc&wait=10", "")
@@ -106,7 +107,7 @@ func (a *answerer) next(i int) (string, error) {
 		if err := json.Unmarshal(b, &l); err != nil {
 			return "", err
 		}
-		for _, e := range l.Events { // this manager may not know yet what another one has heard
+		for _, e := range l.Events { // this manager may not have read the other managers' commands yet
 			if got, err := a.acquire(i+1, e.TaskID); got || err != nil {
 				return e.TaskID, err
 			}
@@ -114,7 +115,7 @@ func (a *answerer) next(i int) (string, error) {
 	}
 }
 
-// acquire is false when there is nothing to have.
+// acquire reports false if there is no task.
 func (a *answerer) acquire(i int, id string) (bool, error) {
 	b, err := a.some(i).handle("PUT", "/api/agent/v2/delegates/"+a.id+"/tasks/"+id+"/acquire?accountId=acc", "")
 	return len(b) > 0, err
@@ -125,9 +126,9 @@ func (a *answerer) answer(i int, id string) error {
 	return err
 }
 
-// measure has several callers, each with a delegate of its own; do is told which of
-// them it is done for. What is done in a second of one processor's time, the
-// callers' part included, does not depend on what else the machine does.
+// measure runs several callers, each with its own delegate. It tells do which of
+// them to work for. The figure per second of CPU time includes the callers' work. It
+// does not depend on the other load of the machine.
 func measure(b *testing.B, callers int, do func(caller, i int) error) {
 	free := make(chan int, callers)
 	for c := range callers {
@@ -142,9 +143,9 @@ func measure(b *testing.B, callers int, do func(caller, i int) error) {
 	b.ReportMetric(float64(b.N)/(cpuTime()-used).Seconds(), "per-cpu-s")
 }
 
-// Stages from their submission to their end: an init, a step and a cleanup, each
-// polled for, acquired and answered. One call after the other for each stage, the
-// handlers without the network, 256 delegates at the same time.
+// BenchmarkLifeCycles runs stages from submission to end: an init, a step and a
+// cleanup, each polled for, acquired and answered. The calls for one stage run in
+// sequence, without a network, for 256 delegates at the same time.
 func BenchmarkLifeCycles(b *testing.B) {
 	onStores(b, func(b *testing.B, g *bench) {
 		const delegates = 256
@@ -172,7 +173,7 @@ func BenchmarkLifeCycles(b *testing.B) {
 	}, "memory", "sqlite", "redis", "redis-of-3")
 }
 
-// Submissions of stages that nobody can take yet.
+// BenchmarkSubmits submits stages that no delegate can acquire yet.
 func BenchmarkSubmits(b *testing.B) {
 	onStores(b, func(b *testing.B, g *bench) {
 		step := json.RawMessage(`{"run":{"commands":["make"]}}`)
@@ -185,7 +186,7 @@ func BenchmarkSubmits(b *testing.B) {
 	}, "memory", "sqlite", "redis", "redis-of-3")
 }
 
-// Assignments: a single task is submitted and acquired by its delegate, through
+// BenchmarkAssignments submits single tasks, which their delegate acquires, through
 // another manager if there is one.
 func BenchmarkAssignments(b *testing.B) {
 	onStores(b, func(b *testing.B, g *bench) {
@@ -207,8 +208,8 @@ func BenchmarkAssignments(b *testing.B) {
 	}, "memory", "sqlite", "redis", "redis-of-3")
 }
 
-// Pickup over HTTP, from the submission of a task to its having been acquired by a
-// delegate whose poll is held.
+// BenchmarkPickup measures over HTTP the time from the submission of a task until a
+// delegate with a held poll has acquired it.
 func BenchmarkPickup(b *testing.B) {
 	onStores(b, func(b *testing.B, g *bench) {
 		d := g.answerer(0, "custom")
@@ -242,8 +243,8 @@ func BenchmarkPickup(b *testing.B) {
 	}, "memory", "sqlite", "redis")
 }
 
-// Pickup by a delegate that polls every 3 s, of tasks that come at any moment. It is
-// measured once, whatever b.N is.
+// BenchmarkPlainPolls measures the pickup of tasks, submitted at random moments, by
+// a delegate that polls every 3 s. It measures once, whatever b.N is.
 func BenchmarkPlainPolls(b *testing.B) {
 	const every, tasks = 3 * time.Second, 40
 	d := openBench(b, "memory").answerer(0, "custom")
@@ -311,10 +312,10 @@ func (a *answerer) pickUp(ctx context.Context, query string) error {
 	}
 }
 
-// BenchmarkIdleDelegates is a manager to whom 10,000 delegates send polls of 20 s
-// and a heartbeat every 10 s, and for whom there is nothing to do: its memory, the
-// HTTP server's and its connections' included, and the CPU time that it and the
-// delegates' ends take. It is measured once, for 20 s, whatever b.N is.
+// BenchmarkIdleDelegates measures a manager with 10,000 idle delegates, which send
+// polls of 20 s and a heartbeat every 10 s. It reports the memory with the HTTP
+// server and its connections, and the CPU time with the delegates' side. It measures
+// once for 20 s, whatever b.N is.
 func BenchmarkIdleDelegates(b *testing.B) {
 	const delegates, round = 10_000, 20 * time.Second
 	s := start(b, func(c *manager.Config) { c.Clock, c.Gap = nil, 0 })
@@ -326,7 +327,7 @@ func BenchmarkIdleDelegates(b *testing.B) {
 	before := memory()
 	l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
 	srv := &http.Server{Handler: s.m, ReadHeaderTimeout: time.Minute}
-	go func() { _ = srv.Serve(l) }() // it ends when it is closed
+	go func() { _ = srv.Serve(l) }() // ends when the listener is closed
 	ctx, cancel := context.WithCancel(b.Context())
 	var all sync.WaitGroup
 	for _, id := range ids {
@@ -354,7 +355,7 @@ func wait(d time.Duration) {
 	<-t.C
 }
 
-// memory is what heap and stacks take.
+// memory returns the size of heap and stacks, in bytes.
 func memory() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -362,7 +363,7 @@ func memory() uint64 {
 	return m.HeapInuse + m.StackInuse
 }
 
-// idle makes one request after the other, each on the connection of the one before.
+// idle makes requests in sequence, each on the connection of the previous one.
 func idle(ctx context.Context, l *pipes, token, method, path, body string, every time.Duration) {
 	c, err := l.dial()
 	if err != nil {
@@ -388,8 +389,8 @@ func idle(ctx context.Context, l *pipes, token, method, path, body string, every
 	}
 }
 
-// pipes is a listener without a network: so many connections need more files than
-// a process may open.
+// pipes is a listener without a network, because 20,000 connections need more files
+// than a process may open.
 type pipes struct {
 	conns  chan net.Conn
 	once   sync.Once

@@ -15,9 +15,8 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// SPEC Q1, Q4: whatever is called in whatever order by many at once, with the
-// clock running on, nothing locks up, and in the end everything has ended and
-// every slot is free.
+// Rules Q1 and Q4: after any parallel calls in any order, with a running clock,
+// there is no deadlock, all work ends and every slot is free.
 func TestAnyOrderOfCallsEndsWell(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) {
@@ -54,8 +53,7 @@ func TestAnyOrderOfCallsEndsWell(t *testing.T) {
 	assert.Zero(t, s.m.Delegates(account)[0].Stages)
 }
 
-// step does one thing at random, as a delegate or a submitter that knows what it
-// does would, or would not.
+// step makes one random call, either correct or wrong, as a delegate or a submitter.
 func (s *server) step(ctx context.Context, r *rand.Rand, name string) {
 	delegates, stages := s.m.Delegates(account), s.m.Stages(account)
 	d, st := "nobody", "nothing"
@@ -96,7 +94,7 @@ func (s *server) step(ctx context.Context, r *rand.Rand, name string) {
 	}
 }
 
-// work takes what is listed for a delegate and answers it, or not.
+// work acquires the tasks of a delegate's list and answers some of them.
 func (s *server) work(send func(method, path, body string) reply, r *rand.Rand, d string) {
 	var l list
 	if got := send("GET", "/api/agent/delegates/"+d+"/task-events?accountId=acc&wait=0", ""); got.status == 200 {

@@ -1,8 +1,8 @@
-// Package manager is the server that delegates work for: it hands out stages and
-// single tasks by capacity, selectors and task types, sequences the steps of a
-// stage and keeps what came of them: in memory, or in a [Config.Store], from which
-// it goes on where it was, whatever ended it. Managers on one Redis are one
-// manager, behind any load balancer.
+// Package manager is the server side of delegates. It assigns stages and single
+// tasks to delegates by capacity, selectors and task types, runs the steps of a stage
+// in order and keeps their results. The state is in memory or in a [Config.Store].
+// With a store, a restarted manager continues where the previous one ended. Several
+// managers on one Redis act as one manager, behind any load balancer.
 //
 //	m, err := manager.New(manager.Config{Accounts: map[string]string{"account": secret}})
 //	defer m.Close()
@@ -15,55 +15,55 @@
 //
 // # Delegates
 //
-// A [Manager] is an http.Handler that speaks both delegate protocols (PROTOCOL 1
-// and 2) to clients of any origin. A poll may carry wait=<seconds>, at most 60:
-// it is then held until there is something new for the delegate, and answered
-// with the header Dlite-Cursor, whose value goes into the next poll's
-// since=<cursor>. Both lists carry abortedTaskIds, the tasks that the delegate
-// has acquired and is to stop.
+// A [Manager] is an http.Handler that serves both delegate protocols
+// (docs/protocol.md, sections 1 and 2). A poll may carry wait=<seconds>, at most 60.
+// The manager then holds the poll until there is something new for the delegate. The
+// answer has the header Dlite-Cursor, whose value goes into since=<cursor> of the
+// next poll. Both task lists contain abortedTaskIds: acquired tasks that the
+// delegate must stop.
 //
-// # Submitting and watching
+// # API
 //
-// The same tokens open the API for whoever submits work, with the header
+// Submitters use the same tokens as delegates, in the header
 // "Authorization: Bearer <token>" or "Delegate <token>". Every call carries
-// ?accountId=A. Times are RFC 3339, durations milliseconds.
+// ?accountId=A. Times are RFC 3339, durations are milliseconds.
 //
-//	POST /api/stages                  StageRequest -> 202 Stage; 200 when it was there already
+//	POST /api/stages                  StageRequest -> 202 Stage; 200 if the stage existed
 //	GET  /api/stages                  -> {"stages":[Stage]}, oldest first
-//	GET  /api/stages/{id}             -> Stage; wait=<seconds> waits until it has ended
+//	GET  /api/stages/{id}             -> Stage; wait=<seconds> waits for its end
 //	POST /api/stages/{id}/abort       -> Stage
 //	POST /api/tasks                   TaskRequest -> 202 Task; with "sync":true 200 at its end
-//	GET  /api/tasks/{id}              -> Task; wait=<seconds> waits until it has ended
+//	GET  /api/tasks/{id}              -> Task; wait=<seconds> waits for its end
 //	POST /api/tasks/{id}/abort        -> Task
 //	GET  /api/events                  server-sent events, see below
 //	GET  /api/delegates               -> {"delegates":[Delegate]}
-//	POST /api/delegates/{id}/drain    no new work for it, whatever it says of itself
+//	POST /api/delegates/{id}/drain    give the delegate no new work
 //	POST /api/delegates/{id}/resume
-//	POST /api/pause                   nothing of the account is given to delegates; submissions wait
+//	POST /api/pause                   assign no work of the account; submissions wait
 //	POST /api/resume
 //	GET  /api/limits                  -> {"limits":[Limit]}
-//	PUT  /api/limits                  Limit; a max of 0 removes it
+//	PUT  /api/limits                  Limit; a max of 0 removes the limit
 //	GET  /api/schedules               -> {"schedules":[Schedule]}
 //	PUT  /api/schedules/{id}          Schedule -> Schedule
 //	GET  /api/schedules/{id}          -> Schedule
 //	DELETE /api/schedules/{id}
-//	POST /api/schedules/{id}/trigger  -> 202 {"id": that of the stage or task}
+//	POST /api/schedules/{id}/trigger  -> 202 {"id": of the stage or task}
 //
-// Errors are {"error_msg":"..."}: 400 what was sent makes no sense, 401 and 403
-// the token does not fit, 404 unknown or forgotten, 409 the id is taken by
-// something else, 413 too large, 503 (with Retry-After) the store does not answer or
-// the manager is closing. What ends with 503 may have happened: submit again under
-// the same id.
+// Errors are {"error_msg":"..."}. The status is 400 for an invalid request, 401 or
+// 403 for a wrong token, 404 for an unknown or forgotten id, 409 if something else
+// has the id, 413 for a body that is too large, and 503 with Retry-After if the
+// store does not answer or the manager is closing. After a 503, the manager may have
+// executed the call: submit again under the same id.
 //
 // A stage:
 //
-//	{"id":"build-1",                     // made up when absent
+//	{"id":"build-1",                     // chosen by the manager if absent
 //	 "name":"build",
-//	 "selectors":["macos"],              // all must be tags or names of the delegate
+//	 "selectors":["macos"],              // all must be tags or the name of the delegate
 //	 "priority":"HIGH",                  // or NORMAL, the default
 //	 "infra":"local",                    // the default; or vm, kubernetes
 //	 "timeout_ms":3600000,               // from its start; absent is no bound
-//	 "queue_timeout_ms":600000,          // until a delegate has taken it
+//	 "queue_timeout_ms":600000,          // until a delegate has acquired it
 //	 "init_timeout_ms":60000,
 //	 "pipeline":"web",                   // for limits: pipeline:web,
 //	 "labels":{"env":"prod"},            // and label:env=prod
@@ -74,42 +74,46 @@
 //	           "data":{"run":{"entrypoint":["sh","-c"],"commands":["make test"]}}}],
 //	 "cleanup":{}}                       // stage.CleanupRequest
 //
-// The manager fills in the ids that tie the three kinds of payload together
-// where they are absent: network and group_id. It announces steps with an image to
-// the init (stage.InitRequest, steps), unless the init has a list of its own or the
-// step an expression. It changes nothing else in them.
+// A stage needs steps or an init. The API refuses members that it does not know, for
+// example `steps[0].command: unknown member; did you mean "data.run.commands"?`.
+// The payloads init, data and cleanup, and single tasks, may have members for foreign
+// delegates. There the API refuses only names that are close to a known one.
+//
+// The manager adds the ids that connect the payloads, network and group_id, where
+// they are absent. It lists the steps with an image in the init, unless the init has
+// such a list or the step an expression. It changes nothing else in the payloads.
 //
 // [Stage], [StepState], [Task], [Delegate], [Limit] and [Schedule] document the
 // answers.
 //
 // # Events
 //
-// GET /api/events streams an account's [Event]s, or with stage=<id> those of one
-// stage: all that follow, or with since=<id>, or the header Last-Event-ID, those
-// after an event, on whichever manager. The kinds: "status", something has another
-// status; "place", without an id, where a stage waits, at most once a second;
-// "missed", some events are not kept any more: read the state again.
+// GET /api/events streams the [Event] values of an account, or with stage=<id> those
+// of one stage. It starts with the next event, or after the event in since=<id> or in
+// the header Last-Event-ID. Any manager of a store can continue a stream. There are
+// three kinds: "status" is a new status; "place", without an id, is a change of the
+// place where a stage waits, at most once a second; "missed" means that some events
+// are no longer kept and that the client must read the state again.
 //
-// # What becomes of leases, answers and stages
+// # Leases, answers and failures
 //
-//	what happens                                    what becomes of it
-//	an offer is not acquired in time                the stage goes back to its place, another delegate is preferred
-//	an acquire's answer is lost                     the same delegate gets the same task again
-//	another delegate acquires it                    204, it is not there
-//	an answer comes twice, or late                  it is accepted and changes nothing
-//	an answer comes from a delegate that never had it   409
-//	a delegate is lost (HeartbeatTimeout)           its stages end with FAILURE, or are run again as [Retry] says; a cleanup waits for its return
-//	a lost delegate comes back                      its poll lists as aborted what it is to stop, and the cleanups; what it has of other stages it keeps
-//	no manager was running, or none reached the store   delegates get a fresh time ([Config.Gap]): nothing is lost for that alone
-//	a manager ends, at any moment                   what it had answered is in the store; calls without an answer may be made again
+//	event                                      result
+//	an offer is not acquired in time           the stage returns to its place, another delegate is preferred
+//	the answer to an acquire is lost           the same delegate gets the same task again
+//	another delegate acquires the task         204
+//	an answer is repeated or late              accepted, without effect
+//	an answer from a delegate without the task 409
+//	a delegate is lost (HeartbeatTimeout)      its stages end with FAILURE or run again, see [Retry]; a cleanup waits for its return
+//	a lost delegate returns                    its poll lists what to abort and what to clean up
+//	no manager runs, or none reaches the store delegates get fresh deadlines ([Config.Gap]): none is lost because of the outage
+//	a manager ends at any moment               the store has all that the manager answered; callers may repeat calls without an answer
 //
 // # The store
 //
-// All that can happen is a command (command.go), carried out by the core in the
-// order of the store's log: package journal says how. So each is done wholly or
-// not at all, and all managers of a store decide the same without asking each
-// other.
+// Every change is a command (command.go). The core executes the commands in the order
+// of the store's log, see package journal. So each change happens completely or not at
+// all, and all managers of a store reach the same state without further messages.
 //
-// Start reading at manager.go and core.go; what comes after what in a stage is in
-// sequence.go, who gets what in package queue.
+// Start reading at manager.go and core.go. The order of a stage's parts is in
+// sequence.go, the assignment of work to delegates in package queue.
 package manager

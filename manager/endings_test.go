@@ -11,8 +11,8 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/queue"
 )
 
-// SPEC Q6: a queued stage is aborted at once, a running one after its step has
-// been stopped and its cleanup is done.
+// Rule Q6: the abort ends a queued stage at once. A running stage ends after its
+// step has been stopped and its cleanup has run.
 func TestAbortingAStage(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -42,8 +42,8 @@ func TestAbortingAStage(t *testing.T) {
 	assert.Equal(t, manager.Aborted, st.Status, "again changes nothing")
 }
 
-// A step that does not react to its abort does not keep the stage: after the
-// grace comes the cleanup, and the late answer changes nothing.
+// A step that ignores its abort does not block the stage: the cleanup runs after the
+// grace, and the late answer changes nothing.
 func TestAnAbortThatIsIgnored(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) { c.AbortGrace = 5 * time.Second })
@@ -60,8 +60,7 @@ func TestAnAbortThatIsIgnored(t *testing.T) {
 	assert.Equal(t, manager.Aborted, s.ended("s1").Status)
 }
 
-// PROTOCOL 1: the manager has its own time-out for every task, and for whole
-// stages (SPEC Q6).
+// The manager has its own time-out for every task and for whole stages (rule Q6).
 func TestTimeouts(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) {
@@ -109,8 +108,8 @@ func TestTimeouts(t *testing.T) {
 	assert.Equal(t, `the delegate "d" did not take the task within its time-out of 1s`, s.stage("dropped").Steps[0].Error)
 }
 
-// PITFALLS "An acquire that is lost leaves the task assigned for ever"; SPEC Q4:
-// an assignment that is not acquired in time goes back and to another delegate.
+// Rule Q4: an offer that is not acquired in time, for example because the acquire
+// was lost, goes to another delegate.
 func TestAnOfferThatIsIgnoredGoesToAnotherDelegate(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) { c.AcquireTimeout = 5 * time.Second })
@@ -124,9 +123,8 @@ func TestAnOfferThatIsIgnoredGoesToAnotherDelegate(t *testing.T) {
 	assert.Equal(t, manager.Success, s.ended("s1").Status)
 }
 
-// SPEC Q4, PITFALLS "The assignment of a delegate that died is never given
-// back": what it had taken fails, what it had not goes to others; when it comes
-// back it is told what to stop and what to clean up.
+// Rule Q4: stages that a lost delegate had acquired fail, its offers go to other
+// delegates. When it returns, its poll lists what to abort and what to clean up.
 func TestALostDelegate(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) { c.AcquireTimeout = time.Hour })
@@ -165,8 +163,8 @@ func TestALostDelegate(t *testing.T) {
 	assert.Equal(t, manager.Success, st.Cleanup.Status)
 }
 
-// What a stage has come to is settled before its cleanup: neither an abort nor
-// the loss of the delegate changes it then.
+// The status of a stage is final before its cleanup. Neither an abort nor the loss
+// of the delegate changes it then.
 func TestACleanupDoesNotChangeTheOutcome(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -187,7 +185,7 @@ func TestACleanupDoesNotChangeTheOutcome(t *testing.T) {
 	assert.Equal(t, manager.Success, s.stage("s1").Cleanup.Status)
 }
 
-// A delegate that drains gets no new stages, and finishes its own.
+// A draining delegate gets no new stages and finishes its own.
 func TestADrainingDelegateFinishesItsStages(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -207,7 +205,8 @@ func TestADrainingDelegateFinishesItsStages(t *testing.T) {
 	s.take(next, initTask)
 }
 
-// A delegate that unregisters in the middle of a stage ends it: nobody else can.
+// A delegate that unregisters in the middle of a stage ends the stage, because no
+// other delegate can continue it.
 func TestUnregisteringEndsWhatRuns(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -223,7 +222,7 @@ func TestUnregisteringEndsWhatRuns(t *testing.T) {
 	assert.Equal(t, 204, s.respond(id, step.ID, succeeded), "late, and it may")
 }
 
-// A step is named once, also by delegates that name it themselves.
+// The error names the step once, also if the delegate's message names it.
 func TestAStageSaysOnceWhichStepFailed(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -69,7 +69,7 @@ func (s *server) events(query, lastID string) <-chan sent {
 	return out
 }
 
-// next is the next event of a kind.
+// next returns the next event of a kind.
 func next(t *testing.T, events <-chan sent, kind string) sent {
 	t.Helper()
 	for {
@@ -81,8 +81,8 @@ func next(t *testing.T, events <-chan sent, kind string) sent {
 	}
 }
 
-// Q5: whoever watches sees a stage queue, with its place, the reason and how long
-// it has waited, and all that becomes of it; who comes back misses nothing.
+// Rule Q5: a stream shows that a stage waits, with its place, the reason and the
+// time, and all later changes. A client that reconnects misses nothing.
 func TestAStageIsWatched(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -126,8 +126,8 @@ func TestAStageIsWatched(t *testing.T) {
 	assert.Empty(t, s.as(otherSecret, otherAccount).m.Events(otherAccount, 0).Events, "accounts do not see each other")
 }
 
-// Who comes back after too long is told so, and who comes with an id that never
-// was.
+// A client that reconnects too late, or with an id that never existed, gets the
+// event "missed".
 func TestEventsThatAreGone(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// A stage waits until a delegate has what it asks for.
+// A stage waits until a suitable delegate is registered.
 func ExampleManager_SubmitStage() {
 	m, err := manager.New(manager.Config{Accounts: map[string]string{"account": "00000000000000000000000000000001"}})
 	if err != nil {

@@ -25,7 +25,7 @@ func (s *server) held(ctx context.Context, id, since string) <-chan reply {
 	return c
 }
 
-// within5 is what a channel gives; the bound is there for a test that fails.
+// within5 returns the next value of a channel. It fails the test after 5 seconds.
 func within5[T any](t *testing.T, c <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -36,8 +36,7 @@ func within5[T any](t *testing.T, c <-chan T) (v T) {
 	return v
 }
 
-// waits are the calls that the clock has been asked to wake up, but for the
-// manager's own.
+// waits waits until n calls have an alarm, apart from the manager's loop.
 func (s *server) waits(n int) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -47,8 +46,8 @@ func (s *server) waits(n int) {
 	}, 5*time.Second, time.Millisecond)
 }
 
-// SPEC C7: a poll is held until something is pending, then until something is
-// new; what it has seen is listed, but is no reason to answer.
+// Rule C7: a poll is held until a task is pending, and the next one until there is
+// something new. The list contains known tasks too, but they do not end the wait.
 func TestAPollIsHeldUntilSomethingIsNew(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -71,10 +70,11 @@ func TestAPollIsHeldUntilSomethingIsNew(t *testing.T) {
 	assert.Contains(t, r.body, `"t2"`)
 	assert.NotEqual(t, cursor, r.header.Get("Dlite-Cursor"))
 
-	// An answer that was lost on the way: the old cursor is answered at once.
+	// The manager answers an old cursor at once, because the answer may have been
+	// lost.
 	assert.Contains(t, within5(t, s.held(t.Context(), id, cursor)).body, `"t2"`)
 
-	// An acquire is no news for the delegate that made it.
+	// An acquire is not news for the delegate that made it.
 	third := s.held(t.Context(), id, r.header.Get("Dlite-Cursor"))
 	s.waits(1)
 	require.Equal(t, 200, s.acquire(id, "t1").status)
@@ -84,7 +84,8 @@ func TestAPollIsHeldUntilSomethingIsNew(t *testing.T) {
 	assert.Equal(t, []string{"t1"}, l.Aborted, "an abort is")
 }
 
-// SPEC C7: every answer to a poll with wait has the header, none without it has.
+// Rule C7: every answer to a poll with wait has the header, and no other answer has
+// it.
 func TestTheCursorTellsThatAPollWasHeld(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -103,7 +104,7 @@ func TestTheCursorTellsThatAPollWasHeld(t *testing.T) {
 		c <- r
 	}()
 	s.waits(1)
-	s.clock.Advance(time.Minute) // the cap
+	s.clock.Advance(time.Minute) // the largest wait
 	r := within5(t, c)
 	assert.JSONEq(t, `{"delegateTaskEvents":[],"abortedTaskIds":[]}`, r.body)
 	assert.NotEmpty(t, r.header.Get("Dlite-Cursor"))
@@ -124,7 +125,7 @@ func TestAHeldPollEnds(t *testing.T) {
 	s.waits(1)
 	cancel()
 	within5(t, cancelled)
-	s.waits(0) // the manager has let go of it
+	s.waits(0) // the manager has ended the call
 
 	held := s.held(t.Context(), id, "")
 	s.waits(1)
@@ -133,8 +134,8 @@ func TestAHeldPollEnds(t *testing.T) {
 	require.NoError(t, s.m.Close(), "closing again does no harm")
 }
 
-// SPEC Q6: a synchronous submission is held until the answer; a status call can
-// wait too.
+// Rule Q6: a synchronous submission is held until the answer. A status call can wait
+// too.
 func TestASynchronousTaskIsHeldUntilItsAnswer(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) { c.MaxSync = time.Second })
@@ -175,7 +176,8 @@ func TestASynchronousTaskIsHeldUntilItsAnswer(t *testing.T) {
 	assert.Contains(t, within5(t, status).body, `"data":8`)
 }
 
-// The Go methods wait like the calls, and say why they stopped.
+// The Go methods wait like the calls. Their errors give the reason when they end
+// early.
 func TestWaitingInGo(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// PROTOCOL 3: delegates with VMs that others wrote take the payloads in an
-// envelope; ours takes them as they are.
+// Foreign VM delegates get the payloads in an envelope (docs/protocol.md, section
+// 3). Our delegates get them directly.
 func TestAStageForVMs(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -38,8 +38,8 @@ func TestAStageForVMs(t *testing.T) {
 	assert.Equal(t, manager.Success, s.ended("s2").Status)
 }
 
-// SPEC D7: the init hears of the images that are to come, and of nothing that its
-// steps alone may know.
+// Rule D7: the init lists the images of the steps, and no value that only the steps
+// may see.
 func TestTheInitIsToldOfImages(t *testing.T) {
 	t.Parallel()
 	s := start(t)

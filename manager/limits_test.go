@@ -20,7 +20,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// What a delegate says about a failure is shown in lists and logs, so it is cut.
+// Lists and logs show a delegate's message about a failure, so the manager shortens
+// it.
 func TestTheWordsOfADelegateAreCut(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -42,7 +43,8 @@ func TestTheWordsOfADelegateAreCut(t *testing.T) {
 	}
 }
 
-// PROTOCOL 1: an id travels in a path. One that cannot would never be acquired.
+// An id is a segment of a path. A task whose id cannot be one could never be
+// acquired.
 func TestIdsThatCannotTravelAreRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -62,7 +64,7 @@ func TestIdsThatCannotTravelAreRefused(t *testing.T) {
 	}
 }
 
-// A small request must not take much memory.
+// A small request must not use much memory.
 func TestTheStepsOfAStageAreBounded(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -73,8 +75,8 @@ func TestTheStepsOfAStageAreBounded(t *testing.T) {
 	assert.Contains(t, r.body, "it may have 10000")
 }
 
-// SPEC T8, PROTOCOL 4: steps have logs of their own, under keys that every writer
-// can send, whatever their ids are.
+// Rule T8: each step has its own log, under a key that every writer can send,
+// whatever the step's id is.
 func TestLogKeysAreTheStepsOwn(t *testing.T) {
 	t.Parallel()
 	var prefixes sync.Map
@@ -109,7 +111,7 @@ func TestLogKeysAreTheStepsOwn(t *testing.T) {
 	assert.Equal(t, "build-1 init", seen["build-1/:init"], "and so does that of its init")
 }
 
-// What a stranger writes into names and ids cannot forge a line of the log.
+// A name or id from outside cannot forge a line of the log.
 func TestTheLogCannotBeForged(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -128,8 +130,8 @@ func TestTheLogCannotBeForged(t *testing.T) {
 	}
 }
 
-// A closed manager holds nothing, and does not make its clients poll without a
-// pause until the server is gone.
+// A closed manager holds no polls. Its answers make clients pause until the server
+// ends.
 func TestAClosedManagerLetsItsClientsPause(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -149,8 +151,8 @@ func TestAClosedManagerLetsItsClientsPause(t *testing.T) {
 	assert.Equal(t, 503, within5(t, sync), "it is told to come again")
 }
 
-// SPEC Q1: whatever state a stage is aborted in, it ends, says what came of it
-// and gives its slot back.
+// Rule Q1: a stage that is aborted in any state ends, has the right status and frees
+// its slot.
 func TestAbortingAStageInEveryState(t *testing.T) {
 	t.Parallel()
 	offer := func(taskType string) func(*server, string) {
@@ -166,7 +168,7 @@ func TestAbortingAStageInEveryState(t *testing.T) {
 		before  []func(*server, string)
 		want    manager.Status
 		steps   string // of the init, the step and the cleanup
-		running bool   // what runs has to be answered
+		running bool   // the running part must be answered
 		cleans  bool
 	}{
 		"its init is offered": {[]func(*server, string){offer(initTask)}, manager.Aborted, "ABORTED SKIPPED SKIPPED", false, false},
@@ -203,7 +205,7 @@ func TestAbortingAStageInEveryState(t *testing.T) {
 			assert.Equal(t, c.want, st.Status)
 			assert.Equal(t, c.steps, fmt.Sprint(st.Init.Status, " ", st.Steps[0].Status, " ", st.Cleanup.Status))
 			assert.Empty(t, s.poll(id).Aborted)
-			s.pass(id, initTask, succeeded) // the slot is s2's now
+			s.pass(id, initTask, succeeded) // the slot now belongs to s2
 			s.pass(id, cleanupTask, succeeded)
 			assert.Equal(t, manager.Success, s.ended("s2").Status)
 			assert.Zero(t, s.m.Delegates(account)[0].Stages)
@@ -212,9 +214,9 @@ func TestAbortingAStageInEveryState(t *testing.T) {
 	}
 }
 
-// SPEC Q4: a delegate that starts anew comes with its old name and another id.
-// It is another delegate: what the old one has is not its own, and the old one's
-// stages end when that is lost.
+// Rule Q4: a delegate that restarts has its old name and another id. It is another
+// delegate: it does not own the stages of the old one, which end when the old one is
+// lost.
 func TestADelegateThatStartsAnewHasNothingOfItsOldSelf(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -17,11 +17,11 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// wall makes a server run on the wall clock.
+// wall makes a server use the wall clock.
 func wall(c *manager.Config) { c.Clock = nil }
 
-// worker is a delegate that polls with a wait and runs all that it is given,
-// losing every twentieth answer on the way: it then acquires and answers again.
+// worker is a delegate with held polls. It loses every twentieth answer of the
+// manager and repeats the call.
 type worker struct {
 	*server
 	id      string
@@ -89,8 +89,8 @@ func (w *worker) work(ctx context.Context, id string) {
 	}
 }
 
-// SPEC Q1, Q4: many stages through two delegates, over HTTP: each ends once and
-// well, no slot is exceeded or lost.
+// Rules Q1 and Q4: many stages run through two delegates over HTTP. Each ends once
+// with success, and no slot is exceeded or lost.
 func TestManyStagesThroughTwoDelegates(t *testing.T) {
 	t.Parallel()
 	const stages, slots = 200, 4
@@ -126,8 +126,8 @@ func TestManyStagesThroughTwoDelegates(t *testing.T) {
 	wg.Wait()
 }
 
-// FuzzBodies sends what a stranger with a token could: the manager refuses it or
-// takes it, and stays whole.
+// FuzzBodies sends bodies that any owner of a token could send. The manager refuses
+// or accepts them and keeps working.
 func FuzzBodies(f *testing.F) {
 	for _, body := range []string{
 		`{"delegateName":"d","tags":["a"],"supportedTaskTypes":["x"]}`, `{"maximumNumberOfBuilds":-9}`, succeeded, failure,
@@ -166,7 +166,7 @@ func FuzzBodies(f *testing.F) {
 	})
 }
 
-// paths take a delegate's and a task's id.
+// paths have verbs for a delegate's id and a task's id.
 var paths = []string{
 	"/api/agent/delegates/register?accountId=acc&x=%s%s",
 	"/api/agent/delegates/heartbeat-with-polling?accountId=acc&x=%s%s",

@@ -32,7 +32,7 @@ const (
 
 var dockerTypes = []string{"CI_DOCKER_INITIALIZE_TASK", "CI_DOCKER_EXECUTE_TASK", "CI_DOCKER_CLEANUP_TASK"}
 
-// clock is a time that moves only when a test says so.
+// clock is a manual clock.
 type clock struct {
 	mu     sync.Mutex
 	now    time.Time
@@ -112,7 +112,7 @@ func start(t testing.TB, change ...func(*manager.Config)) *server {
 	return s
 }
 
-// as is the server for a member of another account.
+// as returns the server with a token of another account.
 func (s *server) as(secret, account string) *server {
 	other := *s
 	other.token = issue(s.t, secret, account, s.clock.Now(), 24*time.Hour)
@@ -135,7 +135,7 @@ type reply struct {
 	body   string
 }
 
-// call makes a request as PROTOCOL 1 writes them.
+// call makes a request in the form of protocol v1.
 func (s *server) call(method, path, body string) reply {
 	s.t.Helper()
 	r, err := s.do(s.t.Context(), method, path, body)
@@ -176,7 +176,7 @@ func asJSON(t testing.TB, v any) string {
 	return string(b)
 }
 
-// register makes a delegate known and returns its id.
+// register registers a delegate and returns its id.
 func (s *server) register(name string, types []string, tags ...string) string {
 	s.t.Helper()
 	var out struct {
@@ -209,8 +209,8 @@ func (s *server) poll(id string) (l list) {
 	return l
 }
 
-// pending is the id of the only task that waits for a delegate, after checking
-// its type.
+// pending returns the id of the only task that waits for a delegate, and checks the
+// task's type.
 func (s *server) pending(id, taskType string) string {
 	s.t.Helper()
 	l := s.poll(id)
@@ -248,7 +248,7 @@ func (s *server) respond(id, task, body string) int {
 
 const succeeded = `{"code":"OK","data":{"command_execution_status":"SUCCESS"}}`
 
-// pass takes a delegate's only task and answers it.
+// pass acquires a delegate's only task and answers it.
 func (s *server) pass(id, taskType, body string) taken {
 	s.t.Helper()
 	t := s.take(id, taskType)
@@ -256,7 +256,7 @@ func (s *server) pass(id, taskType, body string) taken {
 	return t
 }
 
-// withInit adds an init to the JSON of a stage that has no steps and no init: the
+// withInit adds an init to the JSON of a stage without steps and init, because the
 // API refuses an empty stage.
 func withInit(body string) string {
 	if strings.Contains(body, `"steps":`) || strings.Contains(body, `"init":`) {
@@ -292,14 +292,14 @@ func (s *server) task(id string) (t manager.Task) {
 	return t
 }
 
-// settled advances the clock and waits until the manager has done what was due.
+// settled advances the clock and waits until the manager has executed what was due.
 func (s *server) settled(d time.Duration, until func() bool) {
 	s.t.Helper()
 	s.clock.Advance(d)
 	require.Eventually(s.t, until, 5*time.Second, time.Millisecond)
 }
 
-// withHeader is a client that sends an Authorization header of its own.
+// withHeader returns a client that sends a given Authorization header.
 func withHeader(c *http.Client, authorization string) *http.Client {
 	return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		r = r.Clone(r.Context())

@@ -19,10 +19,10 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// fakePayload must not show in any series.
+// fakePayload must not appear in any series.
 const fakePayload = "visibly-fake-secret"
 
-// watched is a real manager with all that is seen of it.
+// watched is a manager with its metrics, logs and spans.
 type watched struct {
 	*manager.Manager
 	t       *testing.T
@@ -45,7 +45,7 @@ func (w *watched) get(path string) (int, string) {
 	return r.Code, r.Body.String()
 }
 
-// expect looks for series in what a scrape gives.
+// expect checks series in the result of a scrape.
 func (w *watched) expect(want map[string]string) (body string) {
 	w.t.Helper()
 	code, body := w.get("/metrics")
@@ -59,8 +59,7 @@ func (w *watched) expect(want map[string]string) (body string) {
 	return body
 }
 
-// L3: stages and tasks are counted from their submission to their end, per
-// account.
+// Rule L3: metrics count stages and tasks from submission to end, per account.
 func TestMetricsTellWhatAManagerDoes(t *testing.T) {
 	t.Parallel()
 	m := newWatched(t)
@@ -125,7 +124,8 @@ func TestMetricsTellWhatAManagerDoes(t *testing.T) {
 	assert.NotContains(t, after, fakePayload)
 }
 
-// L3: submitters cannot make any number of series, at once or over time.
+// Rule L3: submitters cannot create any number of series, neither at once nor over
+// time.
 func TestSelectorsMakeABoundedNumberOfSeries(t *testing.T) {
 	t.Parallel()
 	m := newWatched(t)
@@ -148,8 +148,8 @@ func TestSelectorsMakeABoundedNumberOfSeries(t *testing.T) {
 	assert.Equal(t, 51, strings.Count(body, "dlite_manager_queue_oldest_timestamp_seconds{"))
 }
 
-// L3: ready is who accepts; the process of a manager that is closed is none to be
-// killed for it.
+// Rule L3: a closed manager is not ready, but it is alive, so that its process is
+// not killed.
 func TestReadinessEndsWhenTheManagerCloses(t *testing.T) {
 	t.Parallel()
 	m := newWatched(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// PROTOCOL 1: register, heartbeat, unregister. A manager that does not know a
-// delegate says so, which makes it register again (SPEC C4).
+// Register, heartbeat and unregister of protocol v1. The manager answers 404 to an
+// unknown delegate, which then registers again (rule C4).
 func TestADelegateRegistersBeatsAndLeaves(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -39,8 +39,8 @@ func TestADelegateRegistersBeatsAndLeaves(t *testing.T) {
 	assert.Equal(t, 404, s.beat(id))
 }
 
-// PROTOCOL 1: the exact JSON of poll and acquire, and the legacy answer. The
-// list shows a task until it is acquired and never again.
+// The exact JSON of poll, acquire and the legacy answer in protocol v1. The list
+// shows a task until it is acquired, and never again.
 func TestATaskTravelsThroughProtocolV1(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -71,7 +71,7 @@ func TestATaskTravelsThroughProtocolV1(t *testing.T) {
 	assert.Equal(t, id, got.DelegateID)
 }
 
-// PROTOCOL 2: the exact JSON of poll and acquire, and the v2 answer.
+// The exact JSON of poll, acquire and answer in protocol v2.
 func TestATaskTravelsThroughProtocolV2(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -96,7 +96,7 @@ func TestATaskTravelsThroughProtocolV2(t *testing.T) {
 	assert.Equal(t, `{"a":1}`, string(s.task("t1").Data))
 }
 
-// PROTOCOL 1: the runner's answer form, whose data may be any bytes.
+// The data of a runner's answer may be any bytes.
 func TestTheRunnerAnswerIsDecoded(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -118,7 +118,7 @@ func TestTheRunnerAnswerIsDecoded(t *testing.T) {
 	assert.Equal(t, manager.Timeout, s.task("timeout").Status)
 }
 
-// PROTOCOL 1: what an answer means, above all that OK does not mean success.
+// The meaning of answers. OK alone does not mean success.
 func TestAnswersAreReadForWhatTheyMean(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -151,8 +151,8 @@ func TestAnswersAreReadForWhatTheyMean(t *testing.T) {
 	}
 }
 
-// PITFALLS "Two delegates acquire one task"; an acquire whose answer was lost is
-// repeated by the same delegate.
+// Only one delegate gets a task. If the answer to its acquire was lost, it gets the
+// task again.
 func TestOneDelegateHasATaskUntilItsAnswer(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -176,8 +176,8 @@ func TestOneDelegateHasATaskUntilItsAnswer(t *testing.T) {
 
 func bare(r reply) reply { return reply{status: r.status, body: r.body} }
 
-// PROTOCOL 1: a distributed execute is answered RUNNING, and later by the agent
-// with an empty id and a type of its own.
+// A distributed execute is answered with RUNNING. Later the agent answers with an
+// empty id and another type.
 func TestARunningAnswerLeavesAStepOpen(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -196,7 +196,7 @@ func TestARunningAnswerLeavesAStepOpen(t *testing.T) {
 	assert.Equal(t, manager.Failure, s.ended(st.ID).Status)
 }
 
-// PROTOCOL 1: RETRY_ON_OTHER_DELEGATE, with a bound.
+// RETRY_ON_OTHER_DELEGATE is honored a limited number of times.
 func TestRetryOnOtherDelegateGoesToAnotherOne(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) { c.MaxAttempts = 2 })
@@ -213,7 +213,7 @@ func TestRetryOnOtherDelegateGoesToAnotherOne(t *testing.T) {
 	assert.Equal(t, manager.Failure, s.task("t1").Status, "two were asked")
 }
 
-// SPEC C6 and PROTOCOL: what cannot be read is refused with a reason.
+// Rule C6: the manager refuses bodies that it cannot decode, with a reason.
 func TestBadBodiesAreRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) { c.MaxBody = 1000 })
@@ -241,7 +241,7 @@ func TestBadBodiesAreRefused(t *testing.T) {
 	assert.Equal(t, 400, s.call("GET", "/api/agent/delegates/"+id+"/task-events?accountId=acc&wait=soon", "").status)
 }
 
-// PROTOCOL 1: the account's token, and nothing else, opens the manager.
+// Only a token of the account opens the manager.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) {
@@ -286,8 +286,7 @@ func TestTokens(t *testing.T) {
 	assert.Equal(t, 401, call("Delegate "+good, account).status, "one that was good and remembered expires")
 }
 
-// SPEC T8 in the manager: accounts do not see each other, also not by guessing
-// ids.
+// Rule T8: accounts do not see each other, also if they guess ids.
 func TestAccountsNeverSeeEachOther(t *testing.T) {
 	t.Parallel()
 	s := start(t)

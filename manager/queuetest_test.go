@@ -10,8 +10,8 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/queuetest"
 )
 
-// SPEC Q1-Q4: random operations on managers and on a model of them, which must show
-// the same after each.
+// Rules Q1 to Q4: random operations on managers and on a model must have the same
+// results.
 
 func TestTheQueueInMemory(t *testing.T) {
 	t.Parallel()
@@ -38,7 +38,7 @@ func TestTheQueueOnRedis(t *testing.T) {
 	}})
 }
 
-// once skips a test in the run of all tests on another store.
+// once skips a test when all tests run on another store.
 func once(t *testing.T) {
 	t.Helper()
 	if os.Getenv(onStore) != "" {

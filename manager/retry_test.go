@@ -14,7 +14,7 @@ import (
 
 const failed = `{"code":"OK","data":{"command_execution_status":"FAILURE","error_message":"it broke"}}`
 
-// ids are what ties the payloads of a stage together.
+// ids are the ids that connect the payloads of a stage.
 type ids struct {
 	GroupID string          `json:"group_id"`
 	Network json.RawMessage `json:"network"`
@@ -27,8 +27,8 @@ func idsOf(t *testing.T, x taken) (i ids) {
 	return i
 }
 
-// Q4, Q6: a stage whose delegate is lost begins anew on another one, after a
-// back-off, and under ids of its own: the lost delegate's cleanup cannot touch it.
+// Rules Q4 and Q6: a stage whose delegate is lost starts again on another one, after
+// a back-off and under new ids. So the lost delegate's cleanup cannot affect it.
 func TestAStageIsRunAgain(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) {
@@ -50,7 +50,7 @@ func TestAStageIsRunAgain(t *testing.T) {
 	assert.Equal(t, first, st.Attempts[0].DelegateID)
 	assert.Empty(t, s.poll(second).Events, "not before its time")
 	require.Equal(t, 200, s.beat(second))
-	require.Equal(t, 200, s.beat(first)) // it is back, and has the slot for the stage too
+	require.Equal(t, 200, s.beat(first)) // it has returned, and has a slot for the stage again
 	s.settled(5*time.Second, func() bool { return len(s.poll(second).Events) == 1 })
 
 	again := idsOf(t, s.pass(second, initTask, succeeded))
@@ -73,7 +73,7 @@ func TestAStageIsRunAgain(t *testing.T) {
 	assert.Equal(t, again.LogKey, st.Init.LogKey)
 }
 
-// Q6: what is run again, how often and when.
+// Rule Q6: what is run again, how often and when.
 func TestRetryPolicies(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -123,7 +123,7 @@ func TestRetryPolicies(t *testing.T) {
 	}
 }
 
-// Q6: a single task is submitted again, as the same one for who waits for it.
+// Rule Q6: a single task is submitted again. Waiting callers see the same task.
 func TestATaskIsSubmittedAgain(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) { c.Retention = time.Hour })
@@ -152,8 +152,8 @@ func TestATaskIsSubmittedAgain(t *testing.T) {
 	s.settled(2*time.Minute, func() bool { return s.call("GET", "/api/tasks/t?accountId=acc", "").status == 404 })
 }
 
-// Q6: limits by account, pipeline and label hold what exceeds them back, and say
-// so; raising one gives it out at once.
+// Rule Q6: limits by account, pipeline and label hold stages back, with the reason.
+// A higher limit releases them at once.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -183,8 +183,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// Q6: a delegate and an account are drained from the manager's side, whatever the
-// delegate says of itself.
+// Rule Q6: the manager drains a delegate and pauses an account, whatever the
+// delegate says.
 func TestDraining(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -207,9 +207,8 @@ func TestDraining(t *testing.T) {
 	assert.Equal(t, 404, s.call("POST", "/api/delegates/nobody/drain?accountId=acc", "").status)
 }
 
-// Q4, Q7: what a stage is run again as is the same for every manager of a store, and
-// for one that is started anew: the ids of its tasks are no chance, also when a
-// cleanup was left to a lost delegate.
+// Rules Q4 and Q7: every manager of a store, and a restarted one, computes the same
+// ids for another attempt, also if a cleanup waits for a lost delegate.
 func TestAStageIsRunAgainAsTheSame(t *testing.T) {
 	t.Parallel()
 	dir, c := t.TempDir(), newClock()

@@ -14,7 +14,8 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// busyCore is one with something of everything, and the time of its last command.
+// busyCore returns a core that has every kind of state, and the time of its last
+// command.
 func busyCore(t *testing.T) (*core, time.Time) {
 	t.Helper()
 	m, err := New(Config{Accounts: map[string]string{"acc": "00000000000000000000000000000001"}})
@@ -54,7 +55,7 @@ func busyCore(t *testing.T) (*core, time.Time) {
 		do(&command{Answer: &answerCommand{Delegate: d, Task: id, Code: task.OK, Data: json.RawMessage(data)}})
 	}
 	end(`{"command_execution_status":"FAILURE","error_message":"first"}`)
-	end(`{}`) // the cleanup: the stage is to begin anew
+	end(`{}`) // the cleanup ends, so the stage starts again
 	single, err := m.newTask("acc", &TaskRequest{Task: task.Task{ID: "t", Type: "custom"}, Retry: &Retry{MaxAttempts: 2, On: []string{retryOnFailure}}})
 	require.NoError(t, err)
 	do(&command{SubmitTask: single})
@@ -64,7 +65,7 @@ func busyCore(t *testing.T) (*core, time.Time) {
 	return c, at
 }
 
-// Q7: a core that was saved and loaded is the one that it was.
+// Rule Q7: a core that was saved and loaded equals the original.
 func TestACoreIsSavedAndLoaded(t *testing.T) {
 	t.Parallel()
 	c, at := busyCore(t)
@@ -82,7 +83,7 @@ func TestACoreIsSavedAndLoaded(t *testing.T) {
 	assert.Equal(t, c.queue.Limits("acc"), loaded.queue.Limits("acc"))
 	assert.Contains(t, saved.String(), "12345678901234567890")
 
-	for _, x := range []*core{c, loaded} { // and goes on in the same way
+	for _, x := range []*core{c, loaded} { // both continue in the same way
 		x.Apply(at.Add(time.Minute), &command{Tick: &struct{}{}}, false)
 	}
 	for _, id := range []string{"s", "t"} {
@@ -99,7 +100,7 @@ func TestACoreIsSavedAndLoaded(t *testing.T) {
 	assert.Equal(t, saved.String(), again.String())
 }
 
-// What is cut off, or of a version to come, is refused and changes nothing.
+// A truncated state, or one of a newer version, is refused and changes nothing.
 func TestASavedCoreThatCannotBeLoaded(t *testing.T) {
 	t.Parallel()
 	c, _ := busyCore(t)

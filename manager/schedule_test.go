@@ -20,7 +20,7 @@ func (s *server) schedule(id, body string) (out manager.Schedule) {
 	return out
 }
 
-// submitted are the ids of the stages that a schedule has submitted.
+// submitted returns the ids of the stages that a schedule has submitted.
 func (s *server) submitted(schedule string) (ids []string) {
 	for _, st := range s.m.Stages(account) {
 		if strings.HasPrefix(st.ID, schedule+"-") {
@@ -30,8 +30,8 @@ func (s *server) submitted(schedule string) (ids []string) {
 	return ids
 }
 
-// Q6: a schedule submits at its times, in its time zone, through a change of the
-// clock.
+// Rule Q6: a schedule submits at its times in its time zone, also across a clock
+// change.
 func TestASchedule(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -55,7 +55,7 @@ func TestASchedule(t *testing.T) {
 	assert.Equal(t, 404, s.as(otherSecret, otherAccount).call("GET", "/api/schedules/nightly?accountId=other", "").status)
 }
 
-// Q6: what becomes of times at which nobody was there.
+// Rule Q6: times at which no manager was running.
 func TestMissedTimes(t *testing.T) {
 	t.Parallel()
 	for missed, want := range map[string]int{"": 1, "once": 1, "skip": 0, "all": 5} {
@@ -76,7 +76,7 @@ func TestMissedTimes(t *testing.T) {
 	assert.Len(t, s.submitted("s"), 101, "not without end: the first, and the newest hundred")
 }
 
-// Q6: a schedule may wait for its last run, be paused, and submit single tasks.
+// Rule Q6: a schedule may skip overlapping runs, be paused, and submit single tasks.
 func TestASchedulesRunsMayNotOverlap(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -22,8 +22,8 @@ const (
 	failure     = `{"code":"OK","data":{"command_execution_status":"FAILURE","error_message":"exit status 1","exit_code":1}}`
 )
 
-// SPEC T1: init, steps in their order, cleanup; PROTOCOL 3: what ties them
-// together is filled in, and nothing else is touched.
+// Rule T1: init, steps in order, cleanup. The manager fills in the ids that connect
+// the payloads and changes nothing else in them.
 func TestAStageRunsFromInitToCleanup(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -70,7 +70,7 @@ func TestAStageRunsFromInitToCleanup(t *testing.T) {
 	assert.Equal(t, 0, s.m.Delegates(account)[0].Stages)
 }
 
-// A delegate that has only the local_* types is given those.
+// A delegate that supports only the local_* types gets those.
 func TestTaskTypesFollowTheDelegate(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -82,8 +82,8 @@ func TestTaskTypesFollowTheDelegate(t *testing.T) {
 	assert.Equal(t, manager.Success, s.ended(st.ID).Status)
 }
 
-// After a failure the rest is skipped, unless run_on says otherwise; the cleanup
-// comes always.
+// After a failure the other steps are skipped, unless run_on says otherwise. The
+// cleanup always runs.
 func TestRunOnDecidesAfterAFailure(t *testing.T) {
 	t.Parallel()
 	steps := `{"steps":[{"id":"a"},{"id":"b","run_on":"failure"},{"id":"c"},{"id":"d","run_on":"always"}]}`
@@ -134,8 +134,8 @@ func TestRunOnDecidesAfterAFailure(t *testing.T) {
 	}
 }
 
-// SPEC Q1, Q2, Q5: capacity bounds the stages, the rest queues, HIGH before
-// NORMAL, then by age, and says why.
+// Rules Q1, Q2 and Q5: the capacity bounds the stages and the others wait, HIGH
+// before NORMAL, then by age. The API shows the reason.
 func TestStagesQueueForASlot(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -170,7 +170,7 @@ func TestStagesQueueForASlot(t *testing.T) {
 	}
 }
 
-// Submitting is idempotent under an id, and refuses another request under it.
+// A submission is idempotent under its id. Another request under the id is refused.
 func TestSubmittingTwice(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -214,7 +214,7 @@ func TestSenselessRequestsAreRefused(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Memory is bounded: what has ended is forgotten.
+// Ended stages are forgotten, so that memory is bounded.
 func TestEndedThingsAreForgotten(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) { c.Retention, c.ForgetLost, c.MaxFinished = time.Minute, 10*time.Minute, 2 })

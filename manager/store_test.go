@@ -19,7 +19,7 @@ import (
 	"github.com/delegate-io/dlite/manager/sqlite"
 )
 
-// onStore names the store that the managers of these tests use.
+// onStore is the environment variable with the store of all tests.
 const onStore = "DLITE_TEST_STORE"
 
 var storeKeys = [][]byte{[]byte("visibly fake key of tests")}
@@ -38,7 +38,7 @@ func openRedis(t testing.TB, url, prefix string) journal.Log {
 	return l
 }
 
-// withStore gives a manager the store that the tests are run on.
+// withStore sets the store that the tests run on.
 func withStore(t testing.TB, cfg *manager.Config) {
 	t.Helper()
 	if os.Getenv(onStore) == "sqlite" && cfg.Store == nil {
@@ -46,8 +46,8 @@ func withStore(t testing.TB, cfg *manager.Config) {
 	}
 }
 
-// Q7: what holds in memory holds on every store: all tests of this package run
-// there as well.
+// Rule Q7: the behavior is the same on every store, so all tests of this package
+// also run there.
 func TestOnSQLite(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(onStore) != "" {
@@ -59,8 +59,9 @@ func TestOnSQLite(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 }
 
-// Q4, Q7: a manager that is started again has all that the one before had: what
-// runs goes on, what waits keeps its place, held polls and cursors fit.
+// Rules Q4 and Q7: a restarted manager has the whole state of the previous one.
+// Running stages continue, waiting stages keep their places, held polls and cursors
+// stay valid.
 func TestAManagerIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -82,7 +83,7 @@ func TestAManagerIsStartedAgain(t *testing.T) {
 	before := s.take(d, dockerTypes[0])
 	require.NoError(t, s.m.Close())
 
-	c.Advance(10 * time.Minute) // far more than the heartbeat's time-out
+	c.Advance(10 * time.Minute) // far more than the heartbeat time-out
 	s = up()
 	first, err := s.m.Stage(account, "first")
 	require.NoError(t, err)
@@ -115,7 +116,7 @@ func TestAManagerIsStartedAgain(t *testing.T) {
 	assert.Contains(t, third.Reason, "to take it")
 }
 
-// several starts managers on one Redis, by the wall clock.
+// several starts managers on one Redis, with the wall clock.
 func several(t *testing.T, n int) (all []*server) {
 	t.Helper()
 	r := testbed.Redis(t)
@@ -130,9 +131,8 @@ func several(t *testing.T, n int) (all []*server) {
 	return all
 }
 
-// Q7: each call of a stage's life goes to another manager, as a load balancer may
-// have it: submitting, held polls, acquiring, answering, watching. What one has
-// answered the others know.
+// Rule Q7: each call in the life of a stage goes to another manager, as behind a
+// load balancer. Every manager knows what another one has answered.
 func TestManagersOnOneRedis(t *testing.T) {
 	t.Parallel()
 	all := several(t, 3)
@@ -155,7 +155,7 @@ func TestManagersOnOneRedis(t *testing.T) {
 		}
 		require.Equal(t, 204, some().respond(d, got.ID, succeeded))
 		require.Equal(t, 204, some().respond(d, got.ID, succeeded), "twice is like once")
-		some().call("GET", "/api/stages?accountId=acc", "") // and with it all that was before it
+		some().call("GET", "/api/stages?accountId=acc", "") // reads all earlier commands too
 	}
 	require.Equal(t, manager.Success, some().ended("one").Status)
 	for e := next(t, events, "status"); e.Stage != "one" || e.Type != manager.StageEvent || e.Status != manager.Success; {
@@ -163,15 +163,15 @@ func TestManagersOnOneRedis(t *testing.T) {
 	}
 	some().ok("POST", "/api/stages/two/abort?accountId=acc", "", nil)
 	for _, s := range all {
-		s.call("GET", "/api/stages?accountId=acc", "") // and with it all that was before it
+		s.call("GET", "/api/stages?accountId=acc", "") // reads all earlier commands too
 		assert.Equal(t, manager.Aborted, s.stage("two").Status)
 		assert.Equal(t, manager.Success, s.stage("one").Status)
 		assert.Zero(t, s.m.Delegates(account)[0].Stages)
 	}
 }
 
-// Q6: a schedule submits once for each time, with any number of managers, also
-// when one of them ends.
+// Rule Q6: a schedule submits once for each time, with any number of managers, also
+// if one of them ends.
 func TestAScheduleOfSeveralManagers(t *testing.T) {
 	t.Parallel()
 	all := several(t, 3)
@@ -189,8 +189,8 @@ func TestAScheduleOfSeveralManagers(t *testing.T) {
 	}
 }
 
-// A database that this version must not change is served as it is: its state can
-// be read, and whoever wants to change it is told why not.
+// A manager serves a database of a newer version without changing it. Its state can
+// be read. Calls that would change it get the reason.
 func TestADatabaseOfANewerVersionIsReadOnly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

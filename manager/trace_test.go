@@ -13,13 +13,13 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// L3: a single task may bring its trace along as members, and the same task in
-// another trace is the same task.
+// Rule L3: a single task may name its trace in its members. The same task in another
+// trace is the same task.
 func TestASingleTaskBringsItsTraceAlong(t *testing.T) {
 	t.Parallel()
 	const (
 		acct   = "traced"
-		secret = "00000000000000000000000000000000" // visibly no real one
+		secret = "00000000000000000000000000000000" // visibly not a real one
 		first  = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 		second = "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	)

@@ -16,7 +16,7 @@ import (
 	"github.com/delegate-io/dlite/internal/token"
 )
 
-// api calls the managers' API.
+// api calls a manager's API.
 type api struct {
 	name  string
 	http  *http.Client
@@ -24,7 +24,7 @@ type api struct {
 	token string
 }
 
-// newAPI calls what is at a TCP address, or at a socket.
+// newAPI returns an api for a TCP address or a socket.
 func newAPI(t *testing.T, network, address string) *api {
 	s, err := token.ParseSecret(secret)
 	require.NoError(t, err)
@@ -37,7 +37,7 @@ func newAPI(t *testing.T, network, address string) *api {
 	return &api{name: address, http: &http.Client{Transport: transport}, url: "http://manager", token: text}
 }
 
-// request begins a call; the caller closes the answer's body.
+// request starts a call. The caller closes the body of the answer.
 func (a *api) request(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var text []byte
 	if body != nil {
@@ -57,7 +57,7 @@ func (a *api) request(ctx context.Context, method, path string, body any) (*http
 	return a.http.Do(r)
 }
 
-// call makes a call, and decodes the answer if that is below 300.
+// call makes a call and decodes the answer if its status is below 300.
 func (a *api) call(ctx context.Context, method, path string, body, into any) (int, error) {
 	resp, err := a.request(ctx, method, path, body)
 	if err != nil {
@@ -77,8 +77,7 @@ func (a *api) call(ctx context.Context, method, path string, body, into any) (in
 	return resp.StatusCode, err
 }
 
-// insist makes a call again until there is an answer that is none of a manager
-// which cannot do anything now.
+// insist repeats a call until a manager answers that is able to execute it.
 func (a *api) insist(ctx context.Context, method, path string, body, into any) (status, calls int, err error) {
 	for {
 		calls++
@@ -92,7 +91,7 @@ func (a *api) insist(ctx context.Context, method, path string, body, into any) (
 	}
 }
 
-// pause waits, and says whether ctx still goes on.
+// pause waits, and reports whether ctx is still active.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -19,8 +19,8 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// How many stages are run, and the seed of what is drawn; by default few, and a new
-// one.
+// The environment variables for the number of stages and the random seed. The
+// defaults are a few stages and a new seed.
 const (
 	stagesEnv = "DLITE_CHAOS_STAGES"
 	seedEnv   = "DLITE_CHAOS_SEED"
@@ -28,14 +28,14 @@ const (
 
 const fewStages = 1500
 
-// slower is how much less is done under the race detector, which all processes
-// have then.
+// slower is the factor by which runs under the race detector are smaller, because
+// all processes run with the detector.
 const slower = 3
 
-// Three managers on one Redis, twenty delegates, and nothing to rely on: managers,
-// delegates and Redis are killed and started again, managers and delegates are
-// paused, also for longer than their heartbeats may be absent, and all are cut off
-// from each other and slowed. SPEC Q1, Q4, Q6, Q7.
+// TestChaosOnRedis runs three managers on one Redis and twenty delegates while
+// faults occur. Managers, delegates and Redis are killed and restarted. Managers and
+// delegates are paused, sometimes longer than the heartbeat time-out. Connections
+// are cut and slowed (rules Q1, Q4, Q6 and Q7).
 func TestChaosOnRedis(t *testing.T) {
 	s := newScene(t)
 	s.redis = testbed.Redis(t)
@@ -47,15 +47,15 @@ func TestChaosOnRedis(t *testing.T) {
 	s.run()
 }
 
-// The same with one manager on a database. The two are not run at the same time:
-// each has two dozen processes.
+// TestChaosOnSQLite runs one manager on a database. It does not run in parallel with
+// the other test, because each has two dozen processes.
 func TestChaosOnSQLite(t *testing.T) {
 	s := newScene(t)
 	s.addManager(filepath.Join(s.dir, "manager.db"))
 	s.run()
 }
 
-// scene is all that takes part.
+// scene is all processes and connections of a test.
 type scene struct {
 	t      *testing.T
 	dir    string
@@ -64,17 +64,17 @@ type scene struct {
 	orders []order
 	toxics *toxiproxy.ApiServer
 
-	redis     *testbed.RedisServer // nil without one
-	stores    []*link              // of the managers
+	redis     *testbed.RedisServer // nil without Redis
+	stores    []*link              // the managers' connections to the store
 	managers  []*process
-	apis      []*api // of each manager
+	apis      []*api // one for each manager
 	delegates []*process
-	fields    []*link // between delegates and managers
+	fields    []*link // connections between delegates and managers
 	known     map[string]delegateOrder
 
 	mu   sync.Mutex
-	done map[string]int // what was done to them
-	busy map[any]bool   // what something is being done to
+	done map[string]int // number of faults by kind
+	busy map[any]bool   // targets that have a fault now
 }
 
 func newScene(t *testing.T) *scene {
@@ -120,7 +120,7 @@ func (s *scene) addManager(store string) {
 	s.apis = append(s.apis, newAPI(s.t, "unix", o.Socket))
 }
 
-// addDelegates makes twenty delegates: eight have a process for themselves.
+// addDelegates starts twenty delegates. Eight of them have a process of their own.
 func (s *scene) addDelegates(address string) {
 	for i := range 4 {
 		s.fields = append(s.fields, newLink(s.t, s.toxics, fmt.Sprint("field-", i), address))
@@ -144,16 +144,17 @@ func (s *scene) addDelegates(address string) {
 	}
 }
 
-// warFor and warForEach bound the chaos, if the stages do not end it before.
+// faultsFor and faultsForEach bound the time of faults, if the stages do not end
+// first.
 const (
 	warFor     = 15 * time.Second
-	warForEach = 40 * time.Millisecond // of the stages
+	warForEach = 40 * time.Millisecond // per stage
 )
 
-// patience is how long everything may take to end when there is peace.
+// settleTimeout is how long all work may take to end without faults.
 const patience = 2 * time.Minute
 
-// run runs all stages in chaos, then looks at what is left.
+// run runs all stages under faults and checks the result.
 func (s *scene) run() {
 	begun := time.Now()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
@@ -196,16 +197,16 @@ func (s *scene) store() string {
 	return "SQLite"
 }
 
-// mischief is something that is done to a part, for a while.
+// fault is a fault of a part that lasts for a while.
 type mischief struct {
 	name   string
 	victim any
 	begin  func() (undo func())
-	most   time.Duration // it lasts
+	most   time.Duration // how long it lasts
 }
 
-// war does one thing after the other, several at a time, until ctx ends. Then all
-// is as before.
+// injectFaults causes faults, several at a time, until ctx ends. Then it ends them
+// all.
 func (s *scene) war(ctx context.Context) {
 	var under sync.WaitGroup
 	defer under.Wait()
@@ -241,7 +242,7 @@ func (s *scene) giveBack(m mischief) {
 	delete(s.busy, m.victim)
 }
 
-// draw draws what is done next.
+// drawFault draws the next fault.
 func (s *scene) draw() mischief {
 	r := s.random
 	m, d, f := s.managers[r.IntN(len(s.managers))], s.delegates[r.IntN(len(s.delegates))], s.fields[r.IntN(len(s.fields))]
@@ -285,7 +286,7 @@ func (s *scene) redisKilled() func() {
 	return func() { s.redis.Start(s.t) }
 }
 
-// table says what was done.
+// table lists the faults that occurred.
 func (s *scene) table() string {
 	var b strings.Builder
 	for _, name := range sorted(s.done) {

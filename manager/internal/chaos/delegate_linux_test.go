@@ -25,23 +25,25 @@ import (
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
-// delegateOrders are what a process of delegates is told.
+// delegateOrders configures a process with delegates.
 type delegateOrders struct {
 	URL       string
-	Effects   string // folder of what the steps do
-	Records   string // folder of what the delegates note
+	Effects   string // directory for the side effects of steps
+	Records   string // directory for the delegates' records
 	Delegates []delegateOrder
 }
 
-// delegateOrder is about one delegate.
+// delegateOrder configures one delegate.
 type delegateOrder struct {
 	Name      string
 	Tags      []string
 	MaxStages int
-	// Trusting leaves it to the manager alone to bound the stages.
+	// Trusting disables the delegate's own limit, so that only the manager bounds
+	// its stages.
 	Trusting bool
-	// State is a folder for what the next process is to know: it is the same
-	// delegate then. Otherwise each process is a new one.
+	// State is the directory for the delegate's id and stages, so that the next
+	// process continues as the same delegate. If it is empty, each process is a new
+	// delegate.
 	State string
 }
 
@@ -57,17 +59,16 @@ func runDelegates(o delegateOrders) error {
 	return g.Wait()
 }
 
-// A delegate's records: one line for each thing that happened, which a kill cannot
-// take back.
+// The kinds of a delegate's records. A record is one line. It survives a kill.
 const (
-	noteIs     = "is"     // and the id that the manager gave it
+	noteIs     = "is"     // with the id that the manager assigned
 	noteBegin  = "begin"  // a stage, before its init is answered
 	noteEnd    = "end"    // a stage, before its cleanup is answered
-	noteClosed = "closed" // a stage that had not begun, likewise
+	noteClosed = "closed" // as noteEnd, for a stage that had not begun
 	noteDone   = "drained"
 )
 
-// worker is a delegate whose stages do next to nothing.
+// worker is a delegate whose stages do almost nothing.
 type worker struct {
 	delegateOrder
 	effects string
@@ -75,8 +76,8 @@ type worker struct {
 	slots   *capacity.Slots
 
 	mu     sync.Mutex
-	open   map[string]*capacity.Slot // stages, by group
-	closed map[string]bool           // stages that have been cleaned up
+	open   map[string]*capacity.Slot // slots of running stages, by group
+	closed map[string]bool           // stages that were cleaned up
 
 	recalled []string // stages of an earlier process
 }
@@ -116,7 +117,7 @@ func runDelegate(ctx context.Context, o delegateOrders, order delegateOrder, log
 	id, err := w.register(ctx, c, p)
 	if err != nil {
 		if ctx.Err() != nil {
-			err = nil // it is told to end before it was there
+			err = nil // it was told to end before it had started
 		}
 		return err
 	}
@@ -126,7 +127,7 @@ func runDelegate(ctx context.Context, o delegateOrders, order delegateOrder, log
 	return err
 }
 
-// register tries until the managers take it.
+// register repeats the registration until a manager accepts it.
 func (w *worker) register(ctx context.Context, c client.Client, p *poller.Poller) (string, error) {
 	for {
 		d, err := p.Register(ctx)
@@ -142,12 +143,12 @@ func (w *worker) register(ctx context.Context, c client.Client, p *poller.Poller
 	}
 }
 
-// recall takes up the stages that an earlier process of the same delegate had
-// begun and not ended.
+// restoreStages restores the running stages of an earlier process of the same
+// delegate.
 func (w *worker) recall(file string) {
 	f, err := os.Open(file)
 	if err != nil {
-		return // it is the first
+		return // this process is the first
 	}
 	defer func() { _ = f.Close() }()
 	open := map[string]bool{}
@@ -184,22 +185,22 @@ func (w *worker) CleanUpForgotten(context.Context, *task.Task) {}
 // Close implements [poller.Stages].
 func (w *worker) Close(context.Context) error { return nil }
 
-// CleanUpUnclaimed drops the stages of an earlier process, which the manager has
-// forgotten. It implements [poller.Stages].
+// CleanUpUnclaimed drops the stages of an earlier process that the manager has
+// forgotten.
 func (w *worker) CleanUpUnclaimed(context.Context) {
 	for _, group := range w.recalled {
 		w.drop(group)
 	}
 }
 
-// note writes a line into the delegate's records.
+// writeRecord appends a line to the delegate's records.
 func (w *worker) note(what, about string) {
 	if _, err := w.notes.WriteString(what + " " + about + "\n"); err != nil {
 		panic(err)
 	}
 }
 
-// payload is what the worker looks at of the three kinds.
+// payload has the members of the three kinds of payload that the worker uses.
 type payload struct {
 	ID    string `json:"id"`
 	Group string `json:"group_id"`
@@ -211,14 +212,14 @@ type outcome struct {
 
 var succeeded = outcome{"SUCCESS"}
 
-// begin is the init: from here on the stage has a slot.
+// initStage handles the init. From here on the stage uses a slot.
 func (w *worker) begin(ctx context.Context, r *task.Request[payload]) (outcome, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.open[r.Data.Group] != nil { // of before the process was killed
+	if w.open[r.Data.Group] != nil { // the init ran before the process was killed
 		return succeeded, nil
 	}
-	if w.closed[r.Data.Group] { // SPEC T3: the cleanup may come before the init
+	if w.closed[r.Data.Group] { // rule T3: the cleanup may come before the init
 		return outcome{}, errors.New("the stage has been cleaned up")
 	}
 	slot, ok := capacity.FromContext(ctx)
@@ -230,7 +231,7 @@ func (w *worker) begin(ctx context.Context, r *task.Request[payload]) (outcome, 
 	return succeeded, nil
 }
 
-// step has its side effect, which must not happen twice, then works a moment.
+// step makes its side effect, which must not happen twice, and then waits a moment.
 func (w *worker) step(ctx context.Context, r *task.Request[payload]) (outcome, error) {
 	w.mu.Lock()
 	open := w.open[r.Data.Group] != nil
@@ -254,12 +255,13 @@ func (w *worker) step(ctx context.Context, r *task.Request[payload]) (outcome, e
 	}
 }
 
-// effectName is the file of what a step does. The group has the attempt in it.
+// effectName returns the name of the file for a step's side effect. The group
+// contains the attempt.
 func effectName(group, step string) string { return group + "." + step }
 
-// effect makes a file that is not there. When it is, it gets another line, unless
-// it is what this delegate did before its process was killed: a delegate that goes
-// on has to recognise that.
+// effect creates a new file. If the file exists, effect adds a line to it, unless
+// this delegate created the file before its process was killed. A delegate that
+// continues must recognize that.
 func (w *worker) effect(name, id string) error {
 	path := filepath.Join(w.effects, name)
 	tmp := filepath.Join(w.effects, "."+id+"."+fmt.Sprint(os.Getpid()))
@@ -267,7 +269,7 @@ func (w *worker) effect(name, id string) error {
 	if err := os.WriteFile(tmp, fmt.Appendf(nil, "%s %d\n", mine, os.Getpid()), 0o600); err != nil {
 		return err
 	}
-	err := os.Link(tmp, path) // the whole line at once, whoever is killed
+	err := os.Link(tmp, path) // writes the whole line at once, also if the process is killed
 	if err := os.Remove(tmp); err != nil {
 		return err
 	}
@@ -289,7 +291,7 @@ func (w *worker) effect(name, id string) error {
 	return errors.Join(err, f.Close())
 }
 
-// finish is the cleanup: the slot is free.
+// cleanUpStage handles the cleanup and frees the slot.
 func (w *worker) finish(_ context.Context, r *task.Request[payload]) (outcome, error) {
 	w.drop(r.Data.Group)
 	return succeeded, nil

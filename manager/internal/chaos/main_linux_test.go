@@ -9,8 +9,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The tests' program is its own managers and delegates: one of these has its
-// orders, as JSON.
+// The test binary also runs as a manager or as a process with delegates. These
+// environment variables contain the configuration of such a process, as JSON.
 const (
 	managerEnv  = "DLITE_CHAOS_MANAGER"
 	delegateEnv = "DLITE_CHAOS_DELEGATE"
@@ -28,13 +28,13 @@ func TestMain(m *testing.M) {
 	if text := os.Getenv(delegateEnv); text != "" {
 		play(text, runDelegates)
 	}
-	// The proxy forgets goroutines when a connection ends while a toxic changes.
+	// The proxy leaks goroutines if a connection ends while a toxic changes.
 	const proxy = "github.com/Shopify/toxiproxy/v2"
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(proxy+"/toxics.(*ToxicStub).Run"),
 		goleak.IgnoreAnyFunction(proxy+".(*ToxicLink).read"), goleak.IgnoreAnyFunction(proxy+".(*ToxicLink).write"))
 }
 
-// play does what the orders say, and does not return.
+// runRole runs the process that the configuration describes. It does not return.
 func play[O any](text string, run func(O) error) {
 	var o O
 	err := json.Unmarshal([]byte(text), &o)

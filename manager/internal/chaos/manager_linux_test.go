@@ -19,20 +19,20 @@ import (
 	"github.com/delegate-io/dlite/manager/sqlite"
 )
 
-// The times of the managers, short so that much happens.
+// The time-outs of the managers are short, so that many of them pass.
 const (
 	heartbeatTimeout = 3 * time.Second
 	forgetLost       = 20 * time.Second
 	taskTimeout      = 20 * time.Second
 )
 
-// managerOrders are what a manager is told.
+// managerOrders configures a manager process.
 type managerOrders struct {
-	Socket string // where it listens
-	Store  string // the URL of a Redis, or the file of a database
+	Socket string // path of the socket that it serves
+	Store  string // URL of a Redis or file of a database
 }
 
-// runManager is a manager as examples/manager composes one, without its logs.
+// runManager runs a manager like examples/manager, without its log service.
 func runManager(o managerOrders) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -53,7 +53,7 @@ func runManager(o managerOrders) error {
 	if err != nil {
 		return err
 	}
-	_ = os.Remove(o.Socket) // of a killed one
+	_ = os.Remove(o.Socket) // the socket of a killed process
 	l, err := new(net.ListenConfig).Listen(ctx, "unix", o.Socket)
 	if err != nil {
 		return errors.Join(err, m.Close())
@@ -69,7 +69,7 @@ func runManager(o managerOrders) error {
 	return m.Close()
 }
 
-// openStore opens a store, and waits for a Redis that is away.
+// openStore opens a store. If Redis is down, it waits.
 func openStore(ctx context.Context, store string, log zerolog.Logger) (journal.Log, error) {
 	if !strings.HasPrefix(store, "redis:") {
 		return sqlite.Open(ctx, store, sqlite.Config{Logger: log})

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// balancer passes TCP connections on to the managers in turns. It skips those that
-// take no connection, and knows nothing of requests.
+// balancer forwards TCP connections to the managers in turns. It skips managers that
+// accept no connection.
 type balancer struct {
 	listener net.Listener
 	sockets  []string
@@ -65,14 +65,14 @@ func (b *balancer) pass(c net.Conn) {
 	}
 }
 
-// link is a connection that can be made bad.
+// link is a connection that can have network faults.
 type link struct {
 	t     *testing.T
 	name  string
 	proxy *toxiproxy.Proxy
 }
 
-// newLink leads to a TCP address.
+// newLink returns a link to a TCP address.
 func newLink(t *testing.T, server *toxiproxy.ApiServer, name, to string) *link {
 	p := toxiproxy.NewProxy(server, name, "127.0.0.1:0", to)
 	require.NoError(t, p.Start())
@@ -86,22 +86,23 @@ func newToxiproxy() *toxiproxy.ApiServer {
 
 func (l *link) address() string { return l.proxy.Listen }
 
-// cut resets all connections, also those that are made later.
+// cut resets all connections, including new ones.
 func (l *link) cut() func() {
 	return l.poison(`{"name":"%s","type":"reset_peer","stream":"%[1]s","attributes":{"timeout":0}}`)
 }
 
-// swallow lets nothing through any more, and says nothing about it.
+// swallow drops all data without closing connections.
 func (l *link) swallow() func() {
 	return l.poison(`{"name":"%s","type":"timeout","stream":"%[1]s","attributes":{"timeout":0}}`)
 }
 
-// slow lets all through later.
+// slow delays all data.
 func (l *link) slow() func() {
 	return l.poison(`{"name":"%s","type":"latency","stream":"%[1]s","attributes":{"latency":60,"jitter":50}}`)
 }
 
-// poison applies a toxic in both directions.
+// addToxic applies a toxic in both directions and returns the function that removes
+// it.
 func (l *link) poison(toxic string) func() {
 	for _, stream := range []string{"upstream", "downstream"} {
 		if _, err := l.proxy.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(toxic, stream))); err != nil {

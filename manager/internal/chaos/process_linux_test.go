@@ -15,20 +15,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// process is a manager, or a process with delegates, that is killed and started
-// again.
+// process is a manager or a process with delegates that the test kills and restarts.
 type process struct {
 	t    *testing.T
 	name string
 	env  string
-	dir  string // its log is there
+	dir  string // directory of its log
 
 	mu      sync.Mutex
 	orders  any
 	starts  int
 	cmd     *exec.Cmd
-	ended   chan struct{} // closed when cmd has
-	wanted  bool          // its end is
+	ended   chan struct{} // closed when cmd has ended
+	wanted  bool          // the test wants it to end
 	failure error
 }
 
@@ -40,7 +39,7 @@ func newProcess(t *testing.T, name, env, dir string, orders any) *process {
 
 func (p *process) log() string { return filepath.Join(p.dir, p.name+".log") }
 
-// start starts it. It dies with this process.
+// start starts the process. The process dies with the test.
 func (p *process) start() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,7 +47,7 @@ func (p *process) start() {
 	require.NoError(p.t, err)
 	log, err := os.OpenFile(p.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(p.t, err)
-	defer func() { _ = log.Close() }() // the child has its own
+	defer func() { _ = log.Close() }() // the child has its own descriptor
 	cmd := exec.Command(program())     //nolint:noctx // it is killed by hand
 	cmd.Env = append(os.Environ(), p.env+"="+string(text))
 	cmd.Stdout, cmd.Stderr = log, log
@@ -73,15 +72,15 @@ func killed(cmd *exec.Cmd) bool {
 	return ok && s.Signaled() && s.Signal() == syscall.SIGKILL
 }
 
-// kill ends it with SIGKILL, and returns when it is gone.
+// kill ends the process with SIGKILL and waits for its end.
 func (p *process) kill() {
 	if ended := p.end(syscall.SIGKILL); ended != nil {
 		<-ended
 	}
 }
 
-// stop asks it to end, and returns when it has. When it takes too long it is
-// killed.
+// stop asks the process to end and waits for its end. It kills the process if that
+// takes too long.
 func (p *process) stop(ctx context.Context) error {
 	select {
 	case <-p.end(syscall.SIGTERM):
@@ -92,13 +91,14 @@ func (p *process) stop(ctx context.Context) error {
 	}
 }
 
-// end sends a signal that ends it. It returns nil when it was never started.
+// end sends a signal that ends the process. It returns nil if the process was never
+// started.
 func (p *process) end(sig syscall.Signal) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cmd != nil {
 		p.wanted = true
-		_ = p.cmd.Process.Signal(sig) // it may be gone
+		_ = p.cmd.Process.Signal(sig) // the process may have ended
 	}
 	return p.ended
 }
@@ -106,10 +106,10 @@ func (p *process) end(sig syscall.Signal) <-chan struct{} {
 func (p *process) signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = p.cmd.Process.Signal(sig) // it may be gone
+	_ = p.cmd.Process.Signal(sig) // the process may have ended
 }
 
-// failed is why it has ended though nobody wanted that, with the end of its log.
+// failed returns an error with the end of the log if the process ended by itself.
 func (p *process) failed() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,7 +119,7 @@ func (p *process) failed() error {
 	return fmt.Errorf("%w\n%s", p.failure, p.tail(20))
 }
 
-// tail is the end of its log.
+// tail returns the last lines of the log.
 func (p *process) tail(lines int) string {
 	b, err := os.ReadFile(p.log())
 	if err != nil {
@@ -129,5 +129,5 @@ func (p *process) tail(lines int) string {
 	return strings.Join(all[max(len(all)-lines, 0):], "\n")
 }
 
-// program is the tests' own.
+// program returns the path of the test binary.
 func program() string { return os.Args[0] }

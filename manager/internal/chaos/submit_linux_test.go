@@ -14,10 +14,10 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// order is a stage that is submitted.
+// order is a stage to submit.
 type order struct {
 	manager.StageRequest
-	abort time.Duration // after its submission; 0 is never
+	abort time.Duration // time from its submission; 0 is never
 }
 
 // makeOrders draws the stages.
@@ -48,11 +48,11 @@ func makeOrders(r *rand.Rand, n int) []order {
 	return orders
 }
 
-// submitters submit stages, several at a time, and abort some of them.
+// submitters submit stages in parallel and abort some of them.
 type submitters struct {
 	t        *testing.T
 	api      *api
-	most     int // stages that have not ended
+	most     int // largest number of stages that have not ended
 	progress *watchers
 
 	submitted, repeated, found, aborts atomic.Int64
@@ -60,7 +60,7 @@ type submitters struct {
 
 const parallelSubmitters = 8
 
-// run returns when all is submitted.
+// run returns when all stages are submitted.
 func (s *submitters) run(ctx context.Context, orders []order) {
 	next := make(chan order)
 	var all sync.WaitGroup
@@ -87,7 +87,7 @@ func (s *submitters) run(ctx context.Context, orders []order) {
 	}
 }
 
-// submit submits a stage, the same again until a manager has said that it has it.
+// submit repeats the submission of a stage until a manager confirms it.
 func (s *submitters) submit(ctx context.Context, o order) {
 	status, calls, err := s.api.insist(ctx, http.MethodPost, "/api/stages", o.StageRequest, nil)
 	if err != nil {
@@ -111,5 +111,5 @@ func (s *submitters) submit(ctx context.Context, o order) {
 	}
 }
 
-// upTo draws a time below d.
+// upTo draws a duration below d.
 func upTo(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }

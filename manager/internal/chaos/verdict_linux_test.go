@@ -21,7 +21,7 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/queue"
 )
 
-// verdict is what was found.
+// verdict is the result of a run.
 type verdict struct {
 	*scene
 	watchers *watchers
@@ -33,12 +33,12 @@ func (v *verdict) found(what string, n any) {
 	v.lines = append(v.lines, fmt.Sprintf("  %-58s %6v", what, n))
 }
 
-// table says what was done, and what was found.
+// table lists what happened and what the checks found.
 func (v *verdict) table() string {
 	return "done\n" + v.scene.table() + "found\n" + strings.Join(v.lines, "\n")
 }
 
-// look waits for the end of all stages and looks at what they have left.
+// collect waits for the end of all stages and runs the checks.
 func (v *verdict) look(ctx context.Context) {
 	t := v.t
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -52,7 +52,7 @@ func (v *verdict) look(ctx context.Context) {
 	}
 	if !v.await(ctx, "all delegates to be gone", func(_ []manager.Stage, delegates []manager.Delegate) string {
 		for _, d := range delegates {
-			if d.State != queue.Gone { // those that were killed are lost
+			if d.State != queue.Gone { // delegates of killed processes are lost
 				return fmt.Sprintf("%s (%s) is %s", d.Name, d.ID, d.State)
 			}
 		}
@@ -75,7 +75,7 @@ func (v *verdict) look(ctx context.Context) {
 	v.found("errors", t.Failed())
 }
 
-// stopAll ends processes in an orderly way.
+// stopAll stops processes gracefully.
 func (v *verdict) stopAll(ctx context.Context, all []*process) {
 	var ending sync.WaitGroup
 	for _, p := range all {
@@ -84,7 +84,7 @@ func (v *verdict) stopAll(ctx context.Context, all []*process) {
 	ending.Wait()
 }
 
-// await asks all managers until they say so.
+// await calls all managers until a condition holds for each.
 func (v *verdict) await(ctx context.Context, what string, missing func([]manager.Stage, []manager.Delegate) string) bool {
 	begun := time.Now()
 	for _, a := range v.apis {
@@ -106,7 +106,7 @@ func (v *verdict) await(ctx context.Context, what string, missing func([]manager
 	return true
 }
 
-// ask asks a manager what it knows.
+// ask calls one manager.
 func (v *verdict) ask(ctx context.Context, a *api) ([]manager.Stage, []manager.Delegate, error) {
 	var stages struct{ Stages []manager.Stage }
 	var delegates struct{ Delegates []manager.Delegate }
@@ -152,8 +152,8 @@ func asJSON(v any) string {
 
 func same(a, b any) bool { return asJSON(a) == asJSON(b) }
 
-// lasting is what does not change any more of stages that have ended: a cleanup that
-// is owed to a lost delegate ends when the delegate is forgotten.
+// finalStates returns the parts of ended stages that no longer change. The cleanup
+// of a lost delegate changes when the manager forgets the delegate.
 func lasting(stages []manager.Stage) []manager.Stage {
 	out := slices.Clone(stages)
 	for i := range out {
@@ -162,7 +162,8 @@ func lasting(stages []manager.Stage) []manager.Stage {
 	return out
 }
 
-// compare says where a manager's stages differ from the first one's.
+// compare reports the differences between a manager's stages and those of the first
+// manager.
 func (v *verdict) compare(who string, first, others []manager.Stage) {
 	first, others = lasting(first), lasting(others)
 	if same(first, others) {
@@ -177,7 +178,7 @@ func (v *verdict) compare(who string, first, others []manager.Stage) {
 	v.t.Errorf("%s has other stages than the first manager: %d and %d", who, len(others), len(first))
 }
 
-// sameEverywhere: all managers have the same state.
+// checkSameEverywhere checks that all managers have the same state.
 func (v *verdict) sameEverywhere(ctx context.Context, stages []manager.Stage) {
 	for _, a := range v.apis[1:] {
 		others, _, err := v.ask(ctx, a)
@@ -188,7 +189,8 @@ func (v *verdict) sameEverywhere(ctx context.Context, stages []manager.Stage) {
 	v.found("managers with the same state", len(v.apis))
 }
 
-// ends: each stage has ended once, as all have told.
+// checkEnds checks that each stage has ended once, according to the events of all
+// managers.
 func (v *verdict) ends(ctx context.Context, stages []manager.Stage) {
 	w := v.watchers
 	all := func() bool {
@@ -196,7 +198,7 @@ func (v *verdict) ends(ctx context.Context, stages []manager.Stage) {
 		defer w.mu.Unlock()
 		return w.missed > 0 || len(w.ends) == len(stages)
 	}
-	for !all() && pause(ctx, 20*time.Millisecond) { // they may be on their way
+	for !all() && pause(ctx, 20*time.Millisecond) { // events may still arrive
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -240,12 +242,12 @@ func (v *verdict) ends(ctx context.Context, stages []manager.Stage) {
 	v.capacities()
 }
 
-// capacities: by the order of the events no delegate had more stages than it may
-// have. The caller holds the watchers' lock.
+// checkCapacities checks by the order of the events that no delegate had more stages
+// than its capacity. The caller holds the watchers' lock.
 func (v *verdict) capacities() {
 	limits := v.delegateIDs()
-	has := map[string]map[string]bool{} // stages, by delegate
-	with := map[string]string{}         // delegate, by stage
+	has := map[string]map[string]bool{} // stages by delegate
+	with := map[string]string{}         // delegate by stage
 	for _, id := range sorted(v.watchers.events) {
 		e := v.watchers.events[id]
 		if e.Type != manager.StageEvent {
@@ -269,7 +271,7 @@ func (v *verdict) capacities() {
 	}
 }
 
-// records reads the lines that the delegates wrote.
+// records calls each for the lines of the delegates' records.
 func (v *verdict) records(each func(file, what, about string)) {
 	files, err := os.ReadDir(filepath.Join(v.dir, "records"))
 	assert.NoError(v.t, err)
@@ -291,7 +293,7 @@ func (v *verdict) orderOf(file string) delegateOrder {
 	return v.known[name]
 }
 
-// delegateIDs are the stages that each delegate may have, by its id.
+// delegateIDs returns the capacity of each delegate, by its id.
 func (v *verdict) delegateIDs() map[string]int {
 	limits := map[string]int{}
 	v.records(func(file, what, about string) {
@@ -302,7 +304,7 @@ func (v *verdict) delegateIDs() map[string]int {
 	return limits
 }
 
-// lost are the delegates that were lost at some time, by their id.
+// lostDelegates returns the delegates that were lost at some time, by id.
 func (v *verdict) lost() map[string]bool {
 	v.watchers.mu.Lock()
 	defer v.watchers.mu.Unlock()
@@ -315,10 +317,10 @@ func (v *verdict) lost() map[string]bool {
 	return lost
 }
 
-// slots: by what the delegates wrote none ran more stages than it may, and those
-// that ended in order had none left. One that trusts its manager may have more after
-// it was lost: it is offered the next stages together with the cleanups of those
-// that were taken from it.
+// checkSlots checks by the delegates' records that none ran more stages than its
+// capacity, and that those that stopped gracefully had none left. A delegate that
+// trusts its manager may have more after it was lost: it gets new stages together
+// with the cleanups of its former ones.
 func (v *verdict) slots() {
 	lost, ids := v.lost(), map[string]string{}
 	open, most, drained := map[string]int{}, 0, 0
@@ -344,8 +346,8 @@ func (v *verdict) slots() {
 	v.found("delegates that ended with nothing left", drained)
 }
 
-// effects: no step was run twice in an attempt, and none of a stage that has
-// succeeded was left out.
+// checkEffects checks that no step ran twice in an attempt, and that no step of a
+// successful stage is missing.
 func (v *verdict) effects(stages []manager.Stage) {
 	dir := filepath.Join(v.dir, "effects")
 	files, err := os.ReadDir(dir)
@@ -356,7 +358,7 @@ func (v *verdict) effects(stages []manager.Stage) {
 		assert.NoError(v.t, err)
 		did[f.Name()] = true
 		if strings.HasPrefix(f.Name(), ".") {
-			delete(did, f.Name()) // of one that was killed before it did anything
+			delete(did, f.Name()) // a step that was killed before its side effect
 		} else if n := strings.Count(string(b), "\n"); n != 1 {
 			wrong++
 			v.t.Errorf("%s happened %d times:\n%s", f.Name(), n, b)

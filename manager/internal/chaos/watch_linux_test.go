@@ -14,25 +14,25 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// watchers read the events of each manager, for as long as it lives and again when
-// it is back, and see that all tell the same.
+// watchers read the events of each manager, also after its restarts, and check that
+// all managers report the same.
 type watchers struct {
 	t *testing.T
 
 	mu     sync.Mutex
 	events map[uint64]manager.Event
-	ends   map[string]int // of stages
+	ends   map[string]int // by stage
 	last   uint64
 	missed int
-	told   int // by any
-	odd    int // events that managers tell differently
+	told   int // number of events from any manager
+	odd    int // number of events that differ between managers
 }
 
 func newWatchers(t *testing.T) *watchers {
 	return &watchers{t: t, events: map[uint64]manager.Event{}, ends: map[string]int{}}
 }
 
-// ended is how many stages have ended so far.
+// ended returns how many stages have ended so far.
 func (w *watchers) ended() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,8 +48,8 @@ func (w *watchers) follow(ctx context.Context, a *api) {
 	}
 }
 
-// read reads what comes after an event until the manager dies, and returns the
-// last that came.
+// read reads the events after an id until the stream ends, and returns the id of the
+// last one.
 func (w *watchers) read(ctx context.Context, a *api, since uint64) uint64 {
 	resp, err := a.request(ctx, http.MethodGet, fmt.Sprintf("/api/events?since=%d", since), nil)
 	if err != nil {
@@ -65,7 +65,7 @@ func (w *watchers) read(ctx context.Context, a *api, since uint64) uint64 {
 		case "data":
 			var e manager.Event
 			if err := json.Unmarshal([]byte(value), &e); err != nil {
-				return since // it broke off
+				return since // the stream ended
 			}
 			if kind != "place" {
 				w.note(a, kind, e)
@@ -84,7 +84,7 @@ func (w *watchers) note(a *api, kind string, e manager.Event) {
 		return
 	}
 	w.told++
-	e.Place, e.Reason, e.Waited = 0, "", 0 // of the time when it was sent
+	e.Place, e.Reason, e.Waited = 0, "", 0 // they depend on the time of sending
 	if before, ok := w.events[e.ID]; ok {
 		if before != e {
 			if w.odd++; w.odd <= 5 {

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// operations are what is done, by how often.
+// operations returns the operations with their weights.
 func (h *history) operations() (all []operation) {
 	for _, o := range []struct {
 		weight int
@@ -47,7 +47,7 @@ type operation struct {
 	do   func(*rapid.T)
 }
 
-// actions are one for rapid, which would prefer some.
+// actions returns one action for rapid, which would not draw several evenly.
 func (h *history) actions() map[string]func(*rapid.T) {
 	all := h.operations()
 	return map[string]func(*rapid.T){
@@ -62,7 +62,7 @@ func (h *history) actions() map[string]func(*rapid.T) {
 	}
 }
 
-// anyDelegate is the id of one that the account has, or has not.
+// anyDelegate draws a delegate id, sometimes one that the account does not have.
 func (h *history) anyDelegate(rt *rapid.T) string {
 	a := h.in
 	if len(a.delegates) > 0 && !rarely(rt, "stranger", 12) {
@@ -79,7 +79,7 @@ func (h *history) anyDelegate(rt *rapid.T) string {
 	return strangers[below(rt, "delegate", len(strangers))]
 }
 
-// known finds a delegate of the account.
+// delegate returns a delegate of the account, or nil.
 func (h *history) known(id string) *delegate {
 	i := slices.IndexFunc(h.in.delegates, func(d *delegate) bool { return d.id == id })
 	if i < 0 {
@@ -88,7 +88,8 @@ func (h *history) known(id string) *delegate {
 	return h.in.delegates[i]
 }
 
-// anyTask is a task, preferably in a state, and mostly the delegate that has it.
+// anyTask draws a task, preferably in a given state, and mostly the delegate that
+// has it.
 func (h *history) anyTask(rt *rapid.T, preferred taskState) (delegate, id string) {
 	var best, all []*record
 	for _, w := range h.in.works {
@@ -169,7 +170,7 @@ func (h *history) register(rt *rapid.T) {
 	}
 }
 
-// found is a status, or 404 for a delegate that the account does not have.
+// statusFor returns a status, or 404 for a delegate that the account does not have.
 func (h *history) found(d *delegate, status int) int {
 	if d == nil {
 		return 404
@@ -202,14 +203,14 @@ func (h *history) beat(rt *rapid.T) {
 	}
 }
 
-// silence keeps a delegate from sending heartbeats, as a broken network would.
+// silence stops a delegate's heartbeats, like a broken network.
 func (h *history) silence(rt *rapid.T) {
 	if d := h.known(h.anyDelegate(rt)); d != nil {
 		d.silent = true
 	}
 }
 
-// outage keeps a delegate away until it is lost.
+// outage stops a delegate's heartbeats until it is lost.
 func (h *history) outage(rt *rapid.T) {
 	h.silence(rt)
 	h.jump(rt, h.set.heartbeat/2)
@@ -217,7 +218,7 @@ func (h *history) outage(rt *rapid.T) {
 	h.jump(rt, h.set.heartbeat/2)
 }
 
-// beatAll has all delegates send a heartbeat that can.
+// beatAll sends the heartbeats of all delegates that are not silent.
 func (h *history) beatAll(rt *rapid.T) {
 	for _, h.in = range h.accounts {
 		for _, d := range h.in.delegates {
@@ -311,7 +312,7 @@ func (h *history) limit(rt *rapid.T) {
 	}
 }
 
-// take has a delegate acquire something.
+// take makes a delegate acquire a task.
 func (h *history) take(rt *rapid.T) {
 	delegate, id := h.anyTask(rt, one(rt, "preferred", []taskState{offered, offered, offered, offered, acquired}))
 	d := h.known(delegate)
@@ -332,7 +333,7 @@ func (h *history) take(rt *rapid.T) {
 	}
 }
 
-// respond has a delegate answer something.
+// respond makes a delegate answer a task.
 func (h *history) respond(rt *rapid.T) {
 	delegate, id := h.anyTask(rt, acquired)
 	with := one(rt, "answer", answers)
@@ -374,7 +375,7 @@ func (h *history) abort(rt *rapid.T, single bool, id string) {
 	}
 }
 
-// foreign asks with the token of another account.
+// foreign makes calls with the token of another account.
 func (h *history) foreign(rt *rapid.T) {
 	a, path := *h.in, one(rt, "path", []string{"/api/stages", "/api/stages/s1", "/api/delegates", "/api/events"})
 	for _, o := range h.accounts {
@@ -391,7 +392,7 @@ func (h *history) passTime(rt *rapid.T) {
 	h.jump(rt, time.Duration(1+below(rt, "seconds", 30))*time.Second)
 }
 
-// jump lets time go by, where it does not by itself.
+// jump advances the time, unless the store has its own clock.
 func (h *history) jump(rt *rapid.T, d time.Duration) {
 	if h.clock == nil {
 		rt.Skip("the time is the store's")
@@ -401,7 +402,7 @@ func (h *history) jump(rt *rapid.T, d time.Duration) {
 	h.pass(d)
 }
 
-// story is what the model knows, for people.
+// story describes the model for a test failure.
 func (h *history) story() string {
 	var b strings.Builder
 	for _, a := range h.accounts {

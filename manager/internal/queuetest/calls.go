@@ -13,7 +13,7 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// reply is an answer of a manager, to a call without a network.
+// reply records a manager's answer to a call without a network.
 type reply struct {
 	status  int
 	header  http.Header
@@ -25,14 +25,14 @@ func (r *reply) Header() http.Header         { return r.header }
 func (r *reply) Write(b []byte) (int, error) { return r.body.Write(b) }
 func (r *reply) WriteHeader(status int)      { r.status = status }
 
-// Flush ends a stream once all that there is has been sent.
+// Flush ends the stream when the manager has sent all events.
 func (r *reply) Flush() {
 	if r.flushed != nil {
 		r.flushed()
 	}
 }
 
-// call makes a call of a member of an account.
+// call makes a call with an account's token.
 func (h *history) call(m *manager.Manager, a *account, method, path, body string) *reply {
 	ctx, cancel := context.WithCancel(h.ctx)
 	defer cancel()
@@ -48,12 +48,12 @@ func (h *history) call(m *manager.Manager, a *account, method, path, body string
 	return r
 }
 
-// ask makes a call of any of the managers.
+// ask makes a call to a random manager.
 func (h *history) ask(t *rapid.T, method, path, body string) *reply {
 	return h.call(h.some(t), h.in, method, path, body)
 }
 
-// expect makes a call that must be answered with a status.
+// expect makes a call that must have a given status.
 func (h *history) expect(t *rapid.T, status int, method, path, body string) *reply {
 	t.Helper()
 	r := h.ask(t, method, path, body)
@@ -63,7 +63,7 @@ func (h *history) expect(t *rapid.T, status int, method, path, body string) *rep
 	return r
 }
 
-// into decodes an answer.
+// into decodes the answer.
 func (r *reply) into(t *rapid.T, v any) {
 	t.Helper()
 	if err := json.Unmarshal(r.body.Bytes(), v); err != nil {
@@ -74,7 +74,7 @@ func (r *reply) into(t *rapid.T, v any) {
 func asJSON(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // it is made of strings and numbers
+		panic(err) // strings and numbers always encode
 	}
 	return string(b)
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// clock is a time that jumps, for one manager at a time.
+// clock is a manual clock for one manager.
 type clock struct {
 	mu     sync.Mutex
 	now    time.Time
@@ -20,14 +20,14 @@ func newClock() *clock {
 	}
 }
 
-// Now is the time.
+// Now returns the current time.
 func (c *clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-// At is the signal that it is t.
+// At returns a channel that receives when it is t.
 func (c *clock) At(t time.Time) (<-chan time.Time, func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,10 +48,10 @@ func (c *clock) At(t time.Time) (<-chan time.Time, func()) {
 	}
 }
 
-// jump lets time go by and returns when the manager has done what was due. Between
-// two calls the only alarm is that of the manager's loop, which always has one, see
-// history.start. Whatever it wakes up for, it first does what is due and then
-// sets the next: so it is woken up, and has done it when there is a next.
+// jump advances the time and returns when the manager has done what was due. Between
+// two calls, only the manager's loop has an alarm, and it always has one, see
+// newHistory. The loop executes what is due before it sets its next alarm. So the
+// work is done when the next alarm is set.
 func (c *clock) jump(d time.Duration) {
 	c.idle()
 	c.now = c.now.Add(d)
@@ -64,7 +64,7 @@ func (c *clock) jump(d time.Duration) {
 	c.mu.Unlock()
 }
 
-// idle returns when an alarm is set, with mu held.
+// lockWhenIdle returns with mu held when an alarm is set.
 func (c *clock) idle() {
 	for {
 		c.mu.Lock()

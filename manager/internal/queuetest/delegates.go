@@ -2,9 +2,9 @@ package queuetest
 
 import "slices"
 
-// What delegates do.
+// This file models the delegates' calls.
 
-// alive takes over what a delegate says.
+// recordSign records a sign of life of a delegate, and what it says about itself.
 func (m *model) alive(d *delegate) {
 	d.at = m.now + m.set.heartbeat
 	if d.lost {
@@ -14,7 +14,7 @@ func (m *model) alive(d *delegate) {
 	m.refill(d)
 }
 
-// refill makes what a delegate has fit to whether it takes anything.
+// reassign gives a delegate new work, or withdraws its offers if it may have none.
 func (m *model) refill(d *delegate) {
 	if !d.takes() {
 		m.withdraw(d)
@@ -34,7 +34,7 @@ func (m *model) resize(d *delegate, most int) {
 	m.settle(d.acc)
 }
 
-// lose is what silence leads to.
+// loseDelegate models a delegate's heartbeat time-out.
 func (m *model) lose(d *delegate) {
 	d.lost, d.at = true, m.now+m.set.forget
 	m.emit(event{kind: lost, d: d})
@@ -62,7 +62,8 @@ func (m *model) remove(d *delegate) {
 	clear(d.stops)
 }
 
-// acquire gives a delegate a task, or says that it is not its to have.
+// acquire assigns a task to a delegate. It reports false if the delegate may not
+// have the task.
 func (m *model) acquire(d *delegate, id string) *record {
 	i := slices.IndexFunc(d.open, func(r *record) bool { return r.id == id })
 	if i < 0 || d.open[i].stopping || d.open[i].half {
@@ -84,11 +85,11 @@ func (m *model) acquire(d *delegate, id string) *record {
 	return r
 }
 
-// answer is what a delegate answers, and the status with which it is taken.
+// answer is an answer of a delegate, with the outcome that it has.
 type answer struct {
 	body           string
 	outcome        string
-	another, going bool // it asks for another delegate; an agent will answer
+	another, going bool // the answer asks for another delegate; the answer says that an agent answers later
 }
 
 var answers = []answer{
@@ -107,7 +108,7 @@ var answers = []answer{
 	{body: `{"code":"OK","data":{"command_execution_status":"RUNNING"}}`, outcome: failure, going: true},
 }
 
-// answer takes an answer and returns its status.
+// answer applies an answer and returns its HTTP status.
 func (m *model) answer(a *account, delegate, id string, with answer) int {
 	r := a.task(id)
 	if r == nil {
@@ -153,7 +154,7 @@ func (w *work) refusals() (n int) {
 	return n
 }
 
-// task finds a task that the managers still know.
+// task returns a task that the managers still know, or nil.
 func (a *account) task(id string) *record {
 	for _, w := range a.works {
 		for _, r := range w.tasks {

@@ -13,7 +13,7 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/journal"
 )
 
-// history drives the managers of one store and a model of them.
+// history drives the managers of one store, and a model of them.
 type history struct {
 	*model
 	t        *testing.T
@@ -22,14 +22,14 @@ type history struct {
 	config   manager.Config
 	open     func() journal.Log
 	managers []*manager.Manager
-	clock    *clock // nil when the store has its own
+	clock    *clock // nil if the store has its own clock
 	in       *account
-	made     int // operations
+	made     int // number of operations
 	mark     mark
 }
 
-// secrets are those of the accounts. The two have delegates, stages and tasks of
-// the same names.
+// secrets are the secrets of the accounts. Both accounts use the same names for
+// delegates, stages and tasks.
 var secrets = map[string]string{
 	"acc":   "00000000000000000000000000000001",
 	"other": "00000000000000000000000000000002",
@@ -63,12 +63,13 @@ func start(t *testing.T, rt *rapid.T, target Target) *history {
 	for range target.Managers {
 		h.managers = append(h.managers, h.manager(rt))
 	}
-	// For the manager's loop there is then always something to wait for.
+	// The schedule gives the manager's loop an alarm at all times.
 	h.expect(rt, 200, "PUT", "/api/schedules/yearly", `{"cron":"0 0 1 1 *","task":{"type":"nothing"}}`)
 	return h
 }
 
-// setTimes sets time-outs that come when time jumps, or that do not come.
+// setTimes sets time-outs that a jump can reach, or that never come if the store has
+// its own clock.
 func (h *history) setTimes(ownClock bool) {
 	unit := time.Second
 	if ownClock {
@@ -113,7 +114,7 @@ func (h *history) close() {
 	}
 }
 
-// some is any of the managers.
+// some returns a random manager.
 func (h *history) some(rt *rapid.T) *manager.Manager {
 	if len(h.managers) == 1 {
 		return h.managers[0]
@@ -121,7 +122,7 @@ func (h *history) some(rt *rapid.T) *manager.Manager {
 	return h.managers[below(rt, "manager", len(h.managers))]
 }
 
-// reopen ends a manager and starts another one on the store.
+// reopen closes a manager and starts another one on the store.
 func (h *history) reopen(rt *rapid.T) {
 	if h.open == nil {
 		rt.Skip("it has its state in memory")
@@ -134,19 +135,19 @@ func (h *history) reopen(rt *rapid.T) {
 	h.managers = slices.Insert(h.managers, i, h.manager(rt))
 }
 
-// did ends an operation: the stages follow what has happened.
+// afterOperation ends an operation: the stages handle the events that it caused.
 func (h *history) did() {
 	h.follow()
 	h.made++
 	if h.clock == nil {
-		h.now++ // as far as it matters: what happens later has another time
+		h.now++ // the order is enough: a later event has a later time
 		return
 	}
-	h.clock.jump(0) // it may have made something due, like the end of a wait that goes on
+	h.clock.jump(0) // the operation may have made something due, such as a queue time-out
 	h.pass(0)
 }
 
-// finish ends all that there is: nothing may be left.
+// finish ends all work and checks that nothing is left.
 func (h *history) finish(rt *rapid.T) {
 	for _, a := range h.accounts {
 		h.in = a

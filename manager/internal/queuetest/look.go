@@ -11,9 +11,9 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// check looks at the managers and at what must hold at any time. Where there are
-// several, the account in which nothing was done is looked at less often: their
-// answers take their time.
+// check compares the managers with the model and checks the invariants. If there are
+// several managers, it compares the account without a change less often, because the
+// calls take long.
 func (h *history) check(rt *rapid.T) {
 	if len(h.managers) == 1 || h.made%4 == 0 {
 		h.look(rt)
@@ -29,9 +29,9 @@ func (h *history) look(rt *rapid.T) {
 	}
 }
 
-// lookAt compares what the managers show of an account with the model. All of them
-// have carried out the same: the first one is read, and the others must show the very
-// same.
+// compareAccount compares what the managers show of an account with the model. It
+// parses the answers of the first manager. The other managers must give the same
+// answers.
 func (h *history) lookAt(rt *rapid.T, a *account) {
 	var first []string
 	for i, m := range h.managers {
@@ -66,8 +66,8 @@ func difference(want, got []string) string {
 	return b.String()
 }
 
-// texts are all that a manager shows of an account. The first call brings it up to
-// date with its store.
+// answers returns all answers of a manager about an account. The first call makes
+// the manager read its store.
 func (h *history) texts(m *manager.Manager, a *account) (all []string) {
 	get := func(path string) {
 		r := h.call(m, a, "GET", path, "")
@@ -87,7 +87,7 @@ func (h *history) texts(m *manager.Manager, a *account) (all []string) {
 	return all
 }
 
-// expected are the lines that [history.read] must find.
+// expected returns the lines that [history.read] must return.
 func (h *history) expected(a *account) (all []string) {
 	waits := slices.DeleteFunc(a.waits(), func(w *work) bool { return w.stage == nil })
 	for _, w := range a.works {
@@ -150,7 +150,7 @@ func stopsOf(d *delegate) (ids []string) {
 	return ids
 }
 
-// task is the line of a single task.
+// taskLine returns the line of a single task.
 func (w *work) task() string {
 	r, now := w.first, queued
 	switch {
@@ -166,7 +166,7 @@ func (w *work) task() string {
 	return fmt.Sprintf("%s %s by %q; %s", w.id, now, by, w.reason())
 }
 
-// reason is how the reason begins why a work has no delegate yet.
+// reason returns the beginning of the reason why the work has no delegate yet.
 func (w *work) reason() string {
 	switch {
 	case w.first.state == done:
@@ -183,7 +183,7 @@ func (w *work) reason() string {
 	return ""
 }
 
-// read makes the model's lines of what a manager shows.
+// read converts a manager's answers to lines that compare with the model's.
 func (h *history) read(rt *rapid.T, a *account, shown []string) (all []string) {
 	next := func(into any) {
 		text, ok := strings.CutPrefix(shown[0], "200 ")
@@ -232,7 +232,7 @@ func (h *history) read(rt *rapid.T, a *account, shown []string) (all []string) {
 	return all
 }
 
-// list is what a poll gives.
+// list is the answer to a poll.
 type list struct {
 	Events []struct {
 		Task string `json:"delegateTaskId"`
@@ -241,7 +241,7 @@ type list struct {
 	Aborted []string `json:"abortedTaskIds"`
 }
 
-// beginning is how a reason begins, as far as the model knows it.
+// reasonPrefix returns the part of a reason that the model predicts.
 func beginning(reason string) string {
 	for _, b := range []string{"waiting for", "it is not", "the account is paused"} {
 		if strings.HasPrefix(reason, b) {
@@ -254,8 +254,8 @@ func beginning(reason string) string {
 	return ""
 }
 
-// lookAtEvents reads the events since the last time: each is there once, in its
-// order, and none of another account.
+// compareEvents reads the events since the last call. Each expected event must be
+// there once, in order, and no other.
 func (h *history) lookAtEvents(rt *rapid.T, a *account) {
 	r := h.call(h.some(rt), a, "GET", fmt.Sprint("/api/events?since=", a.last), "")
 	var news []string
@@ -272,7 +272,7 @@ func (h *history) lookAtEvents(rt *rapid.T, a *account) {
 			}
 		}
 		if e.ID == 0 {
-			continue // of where a stage waits
+			continue // the place of a waiting stage
 		}
 		if e.ID != uint64(a.last+1) { //nolint:gosec // it counts
 			rt.Fatalf("after event %d comes %d", a.last, e.ID)

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// model is what the managers should know. Times are since its beginning.
+// model is the expected state of the managers. Times count from its start.
 type model struct {
 	set      settings
 	now      time.Duration
-	seq      int // the order of things
+	seq      int // the sequence number of the last event
 	accounts []*account
 	ended    []*work // in the order of their ends
-	events   []event // that the stages have not followed yet
+	events   []event // events that the stages have not handled yet
 }
 
-// settings are those of the managers.
+// settings are the settings of the managers.
 type settings struct {
 	heartbeat, acquire, abort, answer, forget, retention time.Duration
 	task, cleanup, queue                                 time.Duration
@@ -27,27 +27,27 @@ const never = time.Duration(math.MaxInt64)
 type account struct {
 	name, token string
 	delegates   []*delegate // in the order of their registration
-	gone        []string    // ids of former delegates
+	gone        []string    // ids of removed delegates
 	works       []*work     // in the order of their submission
 	limits      map[string]int
 	paused      bool
-	news        []string // the events that are expected
-	last        int      // id of the last one that was seen
-	names       int      // that were given to stages and tasks
+	news        []string // expected events
+	last        int      // id of the last event that was compared
+	names       int      // number of ids that stages and tasks got
 }
 
 type delegate struct {
 	acc           *account
 	id, name      string
 	tags, types   []string
-	most          int  // stages, 0 is unbounded
-	says, told    bool // to drain: itself, and its manager
+	most          int  // capacity in stages; 0 is unbounded
+	says, told    bool // draining as the delegate says, and as the manager was told
 	silent        bool // sends no heartbeats
 	lost, removed bool
 	order         int
 	idle          time.Duration
-	at            time.Duration // lost, then forgotten
-	open          []*record     // offered and acquired, in the order of the offers
+	at            time.Duration // when it is lost or, after that, forgotten
+	open          []*record     // offered and acquired tasks, in the order of the offers
 	stops         map[string]*record
 }
 
@@ -55,13 +55,13 @@ type state int
 
 const (
 	waiting state = iota
-	later         // waits for its time
+	later         // waits for its back-off
 	given         // its first task is offered
 	running
 	over
 )
 
-// fate is what became of a work at a delegate.
+// rejection is how a work item came back from a delegate.
 type fate int
 
 const (
@@ -84,10 +84,10 @@ type work struct {
 	state   state
 	d       *delegate
 	variant int
-	was     map[string]fate // by the ids of delegates
+	was     map[string]fate // by delegate id
 	first   *record
-	tasks   []*record     // all of them
-	at      time.Duration // the end of its wait, its offer, its run, its retention
+	tasks   []*record     // all tasks of the work
+	at      time.Duration // when its wait, offer, run or retention ends
 
 	*stage // nil for a single task
 }
@@ -106,17 +106,17 @@ type record struct {
 	id, kind  string
 	timeout   time.Duration
 	state     taskState
-	d         *delegate // that has it, or had it last
+	d         *delegate // the delegate that has the task, or had it last
 	seq       int
 	submitted time.Duration
-	at        time.Duration // the end of its time
+	at        time.Duration // when its time ends
 
 	begun    bool // a delegate has acquired it
 	detached bool // the stage does not wait for it
-	half     bool // an agent will answer
+	half     bool // an agent answers later
 	stopping bool
 	answered bool
-	former   bool // it was the first of an earlier attempt
+	former   bool // it was the first task of an earlier attempt
 	outcome  string
 }
 

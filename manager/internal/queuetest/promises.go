@@ -6,13 +6,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// mark is what was so after the operation before.
+// snapshot is the state after the previous operation.
 type mark struct {
 	holders map[*record]*delegate
-	waited  map[*record]int // for a delegate alone, since its last offer
+	waited  map[*record]int // tasks that only one delegate may have, since its last offer
 }
 
-// promises checks what must hold after each operation (SPEC Q1 to Q4).
+// checkInvariants checks the rules that hold after each operation (rules Q1 to Q4).
 func (h *history) promises(rt *rapid.T) {
 	now := mark{holders: map[*record]*delegate{}, waited: map[*record]int{}}
 	for _, a := range h.accounts {
@@ -31,8 +31,8 @@ func (h *history) promises(rt *rapid.T) {
 	h.mark = now
 }
 
-// capacityHolds: a delegate has no more stages than it may have (SPEC Q1), unless it
-// has acquired them before it said that it may have fewer.
+// checkCapacity checks that no delegate has more stages than its capacity (rule Q1),
+// except stages that it acquired before it lowered the capacity.
 func (h *history) capacityHolds(rt *rapid.T, d *delegate) {
 	offers := slices.DeleteFunc(d.offers(), func(w *work) bool { return w.stage == nil })
 	if d.most > 0 && d.slots() > d.most && len(offers) > 0 {
@@ -40,7 +40,7 @@ func (h *history) capacityHolds(rt *rapid.T, d *delegate) {
 	}
 }
 
-// nobodyWaitsInVain: nothing waits that a delegate that is free may have (SPEC Q2).
+// checkNoneIdle checks that no work waits that a free delegate could have (rule Q2).
 func (h *history) nobodyWaitsInVain(rt *rapid.T, a *account) {
 	for _, w := range a.waits() {
 		for _, d := range a.delegates {
@@ -51,8 +51,8 @@ func (h *history) nobodyWaitsInVain(rt *rapid.T, a *account) {
 	}
 }
 
-// inOrder: what a delegate was just given came before all that waited for it already
-// and still does (SPEC Q2).
+// checkOrder checks that new offers come before all work that already waited and
+// still waits (rule Q2).
 func (h *history) inOrder(rt *rapid.T, a *account, now *mark) {
 	for _, w := range a.waits() {
 		if w.stage == nil || w.held() {
@@ -60,7 +60,7 @@ func (h *history) inOrder(rt *rapid.T, a *account, now *mark) {
 		}
 		now.waited[w.first] = w.first.seq
 		if seq, waited := h.mark.waited[w.first]; !waited || seq != w.first.seq {
-			continue // it has come, come back or become possible with this operation, maybe after what was given
+			continue // the work arrived, returned or became possible in this operation, perhaps after the offer
 		}
 		for _, d := range a.delegates {
 			for _, given := range d.offers() {

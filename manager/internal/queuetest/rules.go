@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Who may have what (SPEC Q1, Q3).
+// This file models which delegate gets which work (rules Q1 and Q3).
 
 func (d *delegate) takes() bool { return !d.lost && !d.says && !d.told }
 
@@ -41,7 +41,8 @@ func (d *delegate) eligible(w *work) bool {
 	return d.takes() && w.was[d.id] != refused && d.way(w) >= 0
 }
 
-// way is the first of the work's variants that the delegate supports.
+// variantFor returns the index of the first variant of the work that the delegate
+// supports, or -1.
 func (d *delegate) way(w *work) int {
 	return slices.IndexFunc(w.variants, func(types []string) bool {
 		for _, t := range types {
@@ -55,7 +56,7 @@ func (d *delegate) way(w *work) int {
 
 func (d *delegate) freeFor(w *work) bool { return d.eligible(w) && (w.stage == nil || d.free() > 0) }
 
-// used is how many stages of a group are given out.
+// groupUse returns how many stages of a group are assigned.
 func (a *account) used(group string) (n int) {
 	for _, w := range a.works {
 		if slices.Contains(w.groups, group) && (w.state == given || w.state == running) {
@@ -65,7 +66,7 @@ func (a *account) used(group string) (n int) {
 	return n
 }
 
-// held tells whether a limit or a pause keeps a work from all delegates.
+// isBlocked reports whether a limit or a pause keeps the work from all delegates.
 func (w *work) held() bool {
 	return w.acc.paused || slices.ContainsFunc(w.groups, func(g string) bool {
 		most := w.acc.limits[g]
@@ -73,7 +74,7 @@ func (w *work) held() bool {
 	})
 }
 
-// before orders what waits (SPEC Q2).
+// compareWaiting orders waiting work (rule Q2).
 func before(a, b *work) int {
 	switch {
 	case a.high != b.high && a.high:
@@ -84,7 +85,7 @@ func before(a, b *work) int {
 	return cmp.Compare(a.seq, b.seq)
 }
 
-// waits are an account's works that wait, in their order.
+// waiting returns an account's waiting work in order.
 func (a *account) waits() (all []*work) {
 	for _, w := range a.works {
 		if w.state == waiting && w.first.state == idle {
@@ -95,9 +96,9 @@ func (a *account) waits() (all []*work) {
 	return all
 }
 
-// best is the delegate that is free for a work, has the highest free capacity, then
-// the fewest that it works on, then the longest rest; one that let it lie only when
-// there is no other (SPEC Q2).
+// bestDelegate returns the free delegate for the work: the one with the most free
+// slots, then the fewest tasks, then the longest idle time. A delegate that ignored
+// an offer of the work comes last (rule Q2).
 func (m *model) best(w *work, not *delegate) *delegate {
 	if w.held() {
 		return nil
@@ -126,11 +127,11 @@ func (m *model) best(w *work, not *delegate) *delegate {
 	return nil
 }
 
-// settle gives away all that can be, the first in the queue first.
+// dispatch assigns all work that can be assigned, in the order of the queue.
 func (m *model) settle(a *account) { m.settleFrom(a, nil, nil) }
 
-// settleFrom does it when a delegate has just been left by a work, which goes to
-// another one if there is one.
+// dispatchFrom dispatches after a delegate has lost a work item, which goes to
+// another delegate if there is one.
 func (m *model) settleFrom(a *account, w *work, left *delegate) {
 	for again := true; again; {
 		again = false
@@ -163,7 +164,7 @@ func (m *model) give(r *record, d *delegate) {
 	d.open = append(d.open, r)
 }
 
-// take takes a task from its delegate.
+// takeBack removes a task from its delegate.
 func (m *model) take(r *record) {
 	r.at = never
 	if r.d != nil {
@@ -171,12 +172,12 @@ func (m *model) take(r *record) {
 	}
 }
 
-// until is when a work has waited for too long.
+// queueDeadline returns when the work has waited too long.
 func (w *work) until() time.Duration {
 	return max(w.first.submitted, w.notBefore) + w.queueTimeout
 }
 
-// wait puts a work into its place, once its time has come.
+// enqueue puts the work in its place, once its back-off has passed.
 func (m *model) wait(w *work) {
 	w.d, w.state, w.at = nil, waiting, w.until()
 	if w.notBefore > m.now {
@@ -184,8 +185,8 @@ func (m *model) wait(w *work) {
 	}
 }
 
-// requeue takes an offer back. The delegate that it was made to comes last, and its
-// slot goes to the first in the queue.
+// requeue withdraws an offer. The delegate of the offer comes last for this work,
+// and its slot goes to the first work in the queue.
 func (m *model) requeue(w *work) {
 	left := w.d
 	m.take(w.first)
@@ -195,14 +196,14 @@ func (m *model) requeue(w *work) {
 	m.settleFrom(w.acc, w, left)
 }
 
-// withdraw takes back all that a delegate was offered.
+// withdrawOffers withdraws all offers to a delegate.
 func (m *model) withdraw(d *delegate) {
 	for _, w := range d.offers() {
 		m.requeue(w)
 	}
 }
 
-// offers are the works that a delegate could take and has not.
+// offers returns the work that is offered to a delegate and not acquired.
 func (d *delegate) offers() (all []*work) {
 	for _, r := range d.open {
 		if r.state == offered && r == r.w.first {
@@ -213,7 +214,7 @@ func (d *delegate) offers() (all []*work) {
 	return all
 }
 
-// end gives a task its outcome.
+// endTask sets the outcome of a task.
 func (m *model) end(r *record, outcome string) {
 	w := r.w
 	m.take(r)
@@ -230,7 +231,7 @@ func (m *model) end(r *record, outcome string) {
 	}
 }
 
-// release ends a work and gives its slot away.
+// release ends the work and assigns its slot again.
 func (m *model) release(w *work) {
 	if w.d != nil {
 		w.d.idle = m.now
@@ -247,7 +248,7 @@ func (m *model) release(w *work) {
 	}
 }
 
-// forget drops an ended work, unless a delegate still has something of it to do.
+// forget drops ended work, unless a delegate still has a task of it.
 func (m *model) forget(w *work) bool {
 	if slices.ContainsFunc(w.tasks, func(r *record) bool { return r.state != done }) {
 		w.at = m.now + m.set.retention
@@ -263,7 +264,7 @@ func (m *model) forget(w *work) bool {
 	return true
 }
 
-// stop aborts a task.
+// abortTask aborts a task.
 func (m *model) stop(r *record) {
 	switch {
 	case r.state == done || r.stopping:
@@ -276,7 +277,7 @@ func (m *model) stop(r *record) {
 	}
 }
 
-// retry puts a stage back to where it waited.
+// requeueForRetry puts a stage back to its old place in the queue.
 func (m *model) retry(w *work, first *record, notBefore time.Duration) {
 	left := w.d
 	left.idle = m.now

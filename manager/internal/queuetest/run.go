@@ -10,24 +10,23 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/journal"
 )
 
-// Target is what is tested.
+// Target describes the managers under test.
 type Target struct {
-	// Managers is how many there are at a time. Defaults to 1.
+	// Managers is the number of managers that run at a time. Defaults to 1.
 	Managers int
-	// Store makes an empty store, which ends with tb, and returns what opens it: once
-	// for each manager, and again when one is started anew. Nil keeps the state in
-	// memory, and no manager is started anew.
+	// Store creates an empty store, which ends with tb. It returns a function that
+	// opens the store, for each manager and for each restart. Nil keeps the state in
+	// memory, and managers are not restarted.
 	Store func(tb testing.TB) (open func() journal.Log)
-	// Keys are those of the store.
+	// Keys are the store's keys.
 	Keys [][]byte
-	// OwnClock says that the time is the store's. Otherwise it is the test's, which
-	// lets it jump, so that heartbeats stay away and time-outs come.
+	// OwnClock means that the store has its own clock. Otherwise the test controls
+	// the time, so that heartbeats stop and time-outs pass.
 	OwnClock bool
 }
 
-// Operations is the environment variable that says how many random operations each
-// [Run] makes, at least. Without it there are 10,000, and a tenth of that with
-// -short.
+// Operations is the environment variable with the least number of random operations
+// of each [Run]. The default is 10,000, and a tenth of that with -short.
 const Operations = "DLITE_QUEUETEST_OPS"
 
 // Run tests the target.
@@ -56,8 +55,8 @@ func operations(t *testing.T) int {
 	return n
 }
 
-// budget bounds the operations. A history that has failed may be repeated as often
-// as it takes to find the shortest one.
+// budget bounds the number of operations. Rapid may repeat a failed history as often
+// as it needs to find the shortest one.
 type budget struct {
 	most, made, histories int
 	failed                bool
@@ -65,7 +64,7 @@ type budget struct {
 
 func (b *budget) spent() bool { return b.made >= b.most && !b.failed }
 
-// history is one store's life.
+// history runs one history on one store.
 func (b *budget) history(t *testing.T, rt *rapid.T, target Target) {
 	if b.spent() {
 		return

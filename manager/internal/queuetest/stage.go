@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What comes after what in a stage (SPEC T1, Q4).
+// This file models the order of a stage's parts (rules T1 and Q4).
 
 // The statuses and outcomes.
 const (
@@ -18,10 +18,10 @@ const (
 	timedOut  = "TIMEOUT"
 	aborted   = "ABORTED"
 	skipped   = "SKIPPED"
-	abandoned = "LOST" // the delegate is
+	abandoned = "LOST" // the delegate is lost
 )
 
-// status is the one that an outcome stands for.
+// status returns the status of an outcome.
 func status(outcome string) string {
 	if outcome == abandoned {
 		return failure
@@ -29,18 +29,18 @@ func status(outcome string) string {
 	return outcome
 }
 
-// stage is what the manager knows of a stage besides its work.
+// stage is the state of a stage beside its work.
 type stage struct {
 	status   string
 	parts    []*part // init, steps, cleanup
 	current  *part
-	next     int // of parts
+	next     int // index of the next part
 	stopping string
 	failed   string
 	lost     bool
 	started  bool
 	by       string   // id of the delegate that runs it or ran it
-	attempts []string // their statuses
+	attempts []string // the statuses of the earlier attempts
 	timeout  time.Duration
 	retries  retries
 }
@@ -53,7 +53,7 @@ type retries struct {
 
 // part is the init, a step or the cleanup.
 type part struct {
-	id, first, task string // the first attempt's task, and this one's
+	id, first, task string // the tasks of the first and the current attempt
 	status, runOn   string
 	timeout         time.Duration
 }
@@ -79,7 +79,7 @@ const (
 	lost
 )
 
-// event is what has happened in the queue.
+// event is a change in the queue.
 type event struct {
 	kind    eventKind
 	w       *work
@@ -92,7 +92,8 @@ type event struct {
 
 func (m *model) emit(e event) { m.events = append(m.events, e) }
 
-// follow has the stages follow what has happened, until nothing more does.
+// handleEvents makes the stages handle the events, and the events that follow from
+// them.
 func (m *model) follow() {
 	for len(m.events) > 0 {
 		e := m.events[0]
@@ -120,7 +121,7 @@ func (m *model) followTask(e *event) {
 	e.w.tell(now)
 }
 
-// tell expects the event that a stage or a single task has a status.
+// expectEvent adds the event that a stage or a single task has a status.
 func (w *work) tell(status string) {
 	kind := "stage "
 	if w.stage == nil {
@@ -139,7 +140,7 @@ func (m *model) followStage(e *event) {
 	switch e.kind {
 	case begun:
 		if i < 0 {
-			return // of an earlier attempt
+			return // a task of an earlier attempt
 		}
 		p := w.parts[i]
 		p.status = isRunning
@@ -199,7 +200,7 @@ func (s *stage) skip() {
 	}
 }
 
-// proceed gives the delegate the next step that is to run, or the cleanup.
+// startNext sends the next step that runs, or the cleanup.
 func (m *model) proceed(w *work) {
 	for ; w.next < len(w.parts)-1; w.next++ {
 		p := w.parts[w.next]
@@ -214,7 +215,7 @@ func (m *model) proceed(w *work) {
 	m.send(w, w.cleanup())
 }
 
-// send gives the stage's delegate a part.
+// sendPart sends a part to the stage's delegate.
 func (m *model) send(w *work, p *part) {
 	w.current = p
 	r := m.task(w, p)
@@ -227,7 +228,7 @@ func (m *model) send(w *work, p *part) {
 	r.at = m.now + r.timeout + m.set.answer
 }
 
-// task makes the task of a part.
+// newTask creates the task of a part.
 func (m *model) task(w *work, p *part) *record {
 	kind := 1
 	switch p {
@@ -241,7 +242,8 @@ func (m *model) task(w *work, p *part) *record {
 	return r
 }
 
-// abandon ends a stage whose delegate is gone. A cleanup waits for its return.
+// delegateLost ends a stage whose delegate is lost. A cleanup waits for the
+// delegate's return.
 func (m *model) abandon(w *work, p *part) {
 	w.lost = true
 	last := w.cleanup()
@@ -261,7 +263,7 @@ func (m *model) abandon(w *work, p *part) {
 	m.finish(w)
 }
 
-// finish ends a stage, or runs it again.
+// finish ends a stage, or starts another attempt.
 func (m *model) finish(w *work) {
 	if m.again(w) {
 		return
@@ -278,7 +280,7 @@ func (m *model) finish(w *work) {
 	m.release(w)
 }
 
-// again runs a stage once more, if its policy says so.
+// retryStage starts another attempt of a stage if its policy allows it.
 func (m *model) again(w *work) bool {
 	why := "failure"
 	switch {
@@ -303,7 +305,7 @@ func (m *model) again(w *work) bool {
 	return true
 }
 
-// halt makes a stage end early.
+// stopStage ends a stage early.
 func (m *model) halt(w *work, why string) {
 	if w.stopping == "" && !w.over() && w.current != w.cleanup() {
 		w.stopping = why

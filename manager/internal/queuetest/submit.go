@@ -12,7 +12,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// most is how many stages and single tasks there are that have not ended.
+// maxLive is the largest number of stages and single tasks that have not ended.
 const most = 12
 
 func (h *history) newID(rt *rapid.T, prefix string) string {
@@ -31,7 +31,7 @@ func (h *history) newID(rt *rapid.T, prefix string) string {
 	return fmt.Sprint(prefix, h.in.names)
 }
 
-// timeout is none, or in a jump's reach, or far away where time does not jump.
+// timeout draws no time-out, or one that a jump can reach.
 func (h *history) timeout(rt *rapid.T, what string, seconds int) task.Millis {
 	if h.clock == nil || !rarely(rt, what, 3) {
 		return 0
@@ -39,7 +39,7 @@ func (h *history) timeout(rt *rapid.T, what string, seconds int) task.Millis {
 	return task.Millis(seconds * 1000)
 }
 
-// or is a time-out, or what it is by default.
+// orDefault returns a time-out, or its default.
 func or(t task.Millis, d time.Duration) time.Duration {
 	if t == 0 {
 		return d
@@ -51,7 +51,7 @@ func (h *history) anySelectors(rt *rapid.T) []string {
 	return one(rt, "selectors", selectors)
 }
 
-// anInit keeps a stage without steps from being empty: the API refuses those.
+// anInit makes a stage without steps acceptable: the API refuses an empty stage.
 var anInit = json.RawMessage(`{"envs":{}}`)
 
 var priorities = []string{"", "NORMAL", "HIGH"}
@@ -128,7 +128,7 @@ func (h *history) submitTask(rt *rapid.T) {
 	h.submit(w, w.id, timeout)
 }
 
-// submit makes a work wait, or gives it away.
+// submit adds a work item and dispatches it.
 func (m *model) submit(w *work, first string, timeout time.Duration) {
 	w.seq, w.was, w.at = m.number(), map[string]fate{}, never
 	w.first = &record{w: w, id: first, kind: w.variants[0][0], timeout: timeout, submitted: m.now, at: never}
@@ -140,7 +140,7 @@ func (m *model) submit(w *work, first string, timeout time.Duration) {
 	w.tell(now)
 }
 
-// submitAgain submits under an id that is taken: the same, or something else.
+// submitAgain submits under an id that exists: the same request, or another one.
 func (h *history) submitAgain(rt *rapid.T) {
 	if len(h.in.works) == 0 {
 		rt.Skip("nothing was submitted")

@@ -2,14 +2,15 @@ package queuetest
 
 import "time"
 
-// timer is something that happens at a time.
+// timer is a change at a given time.
 type timer struct {
 	at  time.Duration
 	age int
 	due func()
 }
 
-// first is what happens first, of what is due together what is older.
+// nextTimer returns the first timer. Among timers of the same time, the oldest is
+// first.
 func (m *model) first() timer {
 	first := timer{at: never}
 	add := func(at time.Duration, age int, due func()) {
@@ -31,8 +32,8 @@ func (m *model) first() timer {
 	return first
 }
 
-// pass lets time go by. What has become due is done in one go: the stages follow
-// afterwards.
+// advance lets time pass. All timers that are due fire before the stages handle the
+// events.
 func (m *model) pass(d time.Duration) {
 	m.now += d
 	for t := m.first(); t.at <= m.now; t = m.first() {
