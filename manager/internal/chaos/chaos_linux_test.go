@@ -41,7 +41,7 @@ func TestChaosOnRedis(t *testing.T) {
 	s.redis = testbed.Redis(t)
 	for i := range 3 {
 		l := newLink(t, s.toxics, fmt.Sprint("redis of manager-", i), s.redis.Address)
-		s.stores = append(s.stores, l)
+		s.storeLinks = append(s.storeLinks, l)
 		s.addManager("redis://" + l.address() + "?dial_timeout=1s&read_timeout=1s&write_timeout=1s")
 	}
 	s.run()
@@ -64,17 +64,17 @@ type scene struct {
 	orders []order
 	toxics *toxiproxy.ApiServer
 
-	redis     *testbed.RedisServer // nil without Redis
-	stores    []*link              // the managers' connections to the store
-	managers  []*process
-	apis      []*api // one for each manager
-	delegates []*process
-	fields    []*link // connections between delegates and managers
-	known     map[string]delegateOrder
+	redis         *testbed.RedisServer // nil without Redis
+	storeLinks    []*link              // the managers' connections to the store
+	managers      []*process
+	apis          []*api // one for each manager
+	delegates     []*process
+	delegateLinks []*link // connections between delegates and managers
+	known         map[string]delegateOrder
 
-	mu   sync.Mutex
-	done map[string]int // number of faults by kind
-	busy map[any]bool   // targets that have a fault now
+	mu          sync.Mutex
+	faultCounts map[string]int // number of faults by kind
+	faulty      map[any]bool   // targets that have a fault now
 }
 
 func newScene(t *testing.T) *scene {
@@ -105,7 +105,7 @@ func newScene(t *testing.T) *scene {
 	})
 	s := &scene{
 		t: t, dir: dir, seed: seed, random: r, orders: makeOrders(r, stages), toxics: newToxiproxy(),
-		known: map[string]delegateOrder{}, done: map[string]int{}, busy: map[any]bool{},
+		known: map[string]delegateOrder{}, faultCounts: map[string]int{}, faulty: map[any]bool{},
 	}
 	for _, sub := range []string{"effects", "records", "state"} {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, sub), 0o700))
@@ -123,12 +123,12 @@ func (s *scene) addManager(store string) {
 // addDelegates starts twenty delegates. Eight of them have a process of their own.
 func (s *scene) addDelegates(address string) {
 	for i := range 4 {
-		s.fields = append(s.fields, newLink(s.t, s.toxics, fmt.Sprint("field-", i), address))
+		s.delegateLinks = append(s.delegateLinks, newLink(s.t, s.toxics, fmt.Sprint("field-", i), address))
 	}
 	number := 0
 	for i := range 12 {
 		o := delegateOrders{Effects: filepath.Join(s.dir, "effects"), Records: filepath.Join(s.dir, "records")}
-		o.URL = "http://" + s.fields[i%len(s.fields)].address()
+		o.URL = "http://" + s.delegateLinks[i%len(s.delegateLinks)].address()
 		for range 1 + 2*(i/8) {
 			d := delegateOrder{Name: fmt.Sprintf("d%02d", number), MaxStages: 1 + s.random.IntN(4), Trusting: number%2 == 0}
 			d.Tags = []string{[]string{"even", "odd"}[number%2]}
@@ -147,12 +147,12 @@ func (s *scene) addDelegates(address string) {
 // faultsFor and faultsForEach bound the time of faults, if the stages do not end
 // first.
 const (
-	warFor     = 15 * time.Second
-	warForEach = 40 * time.Millisecond // per stage
+	faultsFor     = 15 * time.Second
+	faultsForEach = 40 * time.Millisecond // per stage
 )
 
 // settleTimeout is how long all work may take to end without faults.
-const patience = 2 * time.Minute
+const settleTimeout = 2 * time.Minute
 
 // run runs all stages under faults and checks the result.
 func (s *scene) run() {
@@ -173,16 +173,16 @@ func (s *scene) run() {
 		p.start()
 	}
 	work := &submitters{t: s.t, api: newAPI(s.t, "tcp", b.address()), most: 200, progress: watchers}
-	warring, peace := context.WithTimeout(ctx, warFor+time.Duration(len(s.orders))*warForEach)
+	warring, peace := context.WithTimeout(ctx, faultsFor+time.Duration(len(s.orders))*faultsForEach)
 	defer peace()
 	var war sync.WaitGroup
-	war.Go(func() { s.war(warring) })
+	war.Go(func() { s.injectFaults(warring) })
 	work.run(ctx, s.orders)
 	peace()
 	war.Wait()
 	chaotic := time.Since(begun)
 	v := &verdict{scene: s, watchers: watchers, work: work}
-	v.look(ctx)
+	v.collect(ctx)
 	s.t.Logf("%d stages on %s in %v, of it %v in chaos\n%s", len(s.orders), s.store(),
 		time.Since(begun).Round(time.Second), chaotic.Round(time.Second), v.table())
 	if s.t.Failed() {
@@ -198,7 +198,7 @@ func (s *scene) store() string {
 }
 
 // fault is a fault of a part that lasts for a while.
-type mischief struct {
+type fault struct {
 	name   string
 	victim any
 	begin  func() (undo func())
@@ -207,11 +207,11 @@ type mischief struct {
 
 // injectFaults causes faults, several at a time, until ctx ends. Then it ends them
 // all.
-func (s *scene) war(ctx context.Context) {
+func (s *scene) injectFaults(ctx context.Context) {
 	var under sync.WaitGroup
 	defer under.Wait()
 	for pause(ctx, 50*time.Millisecond+upTo(s.random, 400*time.Millisecond)) {
-		m := s.draw()
+		m := s.drawFault()
 		lasts := upTo(s.random, m.most)
 		if !s.take(m) {
 			continue
@@ -225,28 +225,28 @@ func (s *scene) war(ctx context.Context) {
 	}
 }
 
-func (s *scene) take(m mischief) bool {
+func (s *scene) take(m fault) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.busy[m.victim] {
+	if s.faulty[m.victim] {
 		return false
 	}
-	s.busy[m.victim] = true
-	s.done[m.name]++
+	s.faulty[m.victim] = true
+	s.faultCounts[m.name]++
 	return true
 }
 
-func (s *scene) giveBack(m mischief) {
+func (s *scene) giveBack(m fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.busy, m.victim)
+	delete(s.faulty, m.victim)
 }
 
 // drawFault draws the next fault.
-func (s *scene) draw() mischief {
+func (s *scene) drawFault() fault {
 	r := s.random
-	m, d, f := s.managers[r.IntN(len(s.managers))], s.delegates[r.IntN(len(s.delegates))], s.fields[r.IntN(len(s.fields))]
-	choices := []mischief{
+	m, d, f := s.managers[r.IntN(len(s.managers))], s.delegates[r.IntN(len(s.delegates))], s.delegateLinks[r.IntN(len(s.delegateLinks))]
+	choices := []fault{
 		{"manager killed", m, killed9(m), time.Second},
 		{"manager paused", m, paused(m), 2 * time.Second},
 		{"delegates killed", d, killed9(d), time.Second},
@@ -258,13 +258,13 @@ func (s *scene) draw() mischief {
 		{"delegates slowed", f, f.slow, 3 * time.Second},
 	}
 	if s.redis != nil {
-		l := s.stores[r.IntN(len(s.stores))]
+		l := s.storeLinks[r.IntN(len(s.storeLinks))]
 		choices = append(choices,
-			mischief{"manager paused for long", m, paused(m), 2 * heartbeatTimeout},
-			mischief{"Redis killed", s.redis, s.redisKilled, time.Second},
-			mischief{"manager cut off from Redis", l, l.cut, 3 * time.Second},
-			mischief{"manager not heard by Redis", l, l.swallow, 3 * time.Second},
-			mischief{"manager's Redis slowed", l, l.slow, 3 * time.Second},
+			fault{"manager paused for long", m, paused(m), 2 * heartbeatTimeout},
+			fault{"Redis killed", s.redis, s.redisKilled, time.Second},
+			fault{"manager cut off from Redis", l, l.cut, 3 * time.Second},
+			fault{"manager not heard by Redis", l, l.swallow, 3 * time.Second},
+			fault{"manager's Redis slowed", l, l.slow, 3 * time.Second},
 		)
 	}
 	return choices[r.IntN(len(choices))]
@@ -289,8 +289,8 @@ func (s *scene) redisKilled() func() {
 // table lists the faults that occurred.
 func (s *scene) table() string {
 	var b strings.Builder
-	for _, name := range sorted(s.done) {
-		_, _ = fmt.Fprintf(&b, "  %-58s %6d\n", name, s.done[name])
+	for _, name := range sorted(s.faultCounts) {
+		_, _ = fmt.Fprintf(&b, "  %-58s %6d\n", name, s.faultCounts[name])
 	}
 	return b.String()
 }

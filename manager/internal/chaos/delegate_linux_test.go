@@ -79,7 +79,7 @@ type worker struct {
 	open   map[string]*capacity.Slot // slots of running stages, by group
 	closed map[string]bool           // stages that were cleaned up
 
-	recalled []string // stages of an earlier process
+	restored []string // stages of an earlier process
 }
 
 func runDelegate(ctx context.Context, o delegateOrders, order delegateOrder, log zerolog.Logger) error {
@@ -92,7 +92,7 @@ func runDelegate(ctx context.Context, o delegateOrders, order delegateOrder, log
 		name = w.Name
 	}
 	file := filepath.Join(o.Records, name)
-	w.recall(file)
+	w.restoreStages(file)
 	var err error
 	if w.notes, err = os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
 		return err
@@ -112,7 +112,7 @@ func runDelegate(ctx context.Context, o delegateOrders, order delegateOrder, log
 		options = append(options, poller.WithState(w.State))
 	}
 	p := poller.New(c, router.New(router.RouteMap{
-		"local_init": task.HandlerFunc(w.begin), "local_execute": task.HandlerFunc(w.step), "local_cleanup": task.HandlerFunc(w.finish),
+		"local_init": task.HandlerFunc(w.initStage), "local_execute": task.HandlerFunc(w.step), "local_cleanup": task.HandlerFunc(w.cleanUpStage),
 	}, router.WithMiddleware(router.Recover(log))), options...)
 	id, err := w.register(ctx, c, p)
 	if err != nil {
@@ -121,9 +121,9 @@ func runDelegate(ctx context.Context, o delegateOrders, order delegateOrder, log
 		}
 		return err
 	}
-	w.note(noteIs, id)
+	w.writeRecord(noteIs, id)
 	err = p.Poll(ctx, 8, id, 100*time.Millisecond)
-	w.note(noteDone, fmt.Sprint(len(w.open)))
+	w.writeRecord(noteDone, fmt.Sprint(len(w.open)))
 	return err
 }
 
@@ -145,7 +145,7 @@ func (w *worker) register(ctx context.Context, c client.Client, p *poller.Poller
 
 // restoreStages restores the running stages of an earlier process of the same
 // delegate.
-func (w *worker) recall(file string) {
+func (w *worker) restoreStages(file string) {
 	f, err := os.Open(file)
 	if err != nil {
 		return // this process is the first
@@ -166,7 +166,7 @@ func (w *worker) recall(file string) {
 	}
 	for group := range open {
 		w.open[group] = w.slots.Force()
-		w.recalled = append(w.recalled, group)
+		w.restored = append(w.restored, group)
 	}
 }
 
@@ -188,13 +188,13 @@ func (w *worker) Close(context.Context) error { return nil }
 // CleanUpUnclaimed drops the stages of an earlier process that the manager has
 // forgotten.
 func (w *worker) CleanUpUnclaimed(context.Context) {
-	for _, group := range w.recalled {
+	for _, group := range w.restored {
 		w.drop(group)
 	}
 }
 
 // writeRecord appends a line to the delegate's records.
-func (w *worker) note(what, about string) {
+func (w *worker) writeRecord(what, about string) {
 	if _, err := w.notes.WriteString(what + " " + about + "\n"); err != nil {
 		panic(err)
 	}
@@ -213,7 +213,7 @@ type outcome struct {
 var succeeded = outcome{"SUCCESS"}
 
 // initStage handles the init. From here on the stage uses a slot.
-func (w *worker) begin(ctx context.Context, r *task.Request[payload]) (outcome, error) {
+func (w *worker) initStage(ctx context.Context, r *task.Request[payload]) (outcome, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.open[r.Data.Group] != nil { // the init ran before the process was killed
@@ -227,7 +227,7 @@ func (w *worker) begin(ctx context.Context, r *task.Request[payload]) (outcome, 
 		return outcome{}, errors.New("the init came without a slot")
 	}
 	w.open[r.Data.Group] = slot
-	w.note(noteBegin, r.Data.Group)
+	w.writeRecord(noteBegin, r.Data.Group)
 	return succeeded, nil
 }
 
@@ -292,7 +292,7 @@ func (w *worker) effect(name, id string) error {
 }
 
 // cleanUpStage handles the cleanup and frees the slot.
-func (w *worker) finish(_ context.Context, r *task.Request[payload]) (outcome, error) {
+func (w *worker) cleanUpStage(_ context.Context, r *task.Request[payload]) (outcome, error) {
 	w.drop(r.Data.Group)
 	return succeeded, nil
 }
@@ -303,10 +303,10 @@ func (w *worker) drop(group string) {
 	w.closed[group] = true
 	slot := w.open[group]
 	if slot == nil {
-		w.note(noteClosed, group)
+		w.writeRecord(noteClosed, group)
 		return
 	}
-	w.note(noteEnd, group)
+	w.writeRecord(noteEnd, group)
 	delete(w.open, group)
 	slot.Release()
 }

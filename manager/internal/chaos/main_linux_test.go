@@ -23,10 +23,10 @@ const (
 
 func TestMain(m *testing.M) {
 	if text := os.Getenv(managerEnv); text != "" {
-		play(text, runManager)
+		runRole(text, runManager)
 	}
 	if text := os.Getenv(delegateEnv); text != "" {
-		play(text, runDelegates)
+		runRole(text, runDelegates)
 	}
 	// The proxy leaks goroutines if a connection ends while a toxic changes.
 	const proxy = "github.com/Shopify/toxiproxy/v2"
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 }
 
 // runRole runs the process that the configuration describes. It does not return.
-func play[O any](text string, run func(O) error) {
+func runRole[O any](text string, run func(O) error) {
 	var o O
 	err := json.Unmarshal([]byte(text), &o)
 	if err == nil {

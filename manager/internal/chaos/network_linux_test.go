@@ -88,22 +88,22 @@ func (l *link) address() string { return l.proxy.Listen }
 
 // cut resets all connections, including new ones.
 func (l *link) cut() func() {
-	return l.poison(`{"name":"%s","type":"reset_peer","stream":"%[1]s","attributes":{"timeout":0}}`)
+	return l.addToxic(`{"name":"%s","type":"reset_peer","stream":"%[1]s","attributes":{"timeout":0}}`)
 }
 
 // swallow drops all data without closing connections.
 func (l *link) swallow() func() {
-	return l.poison(`{"name":"%s","type":"timeout","stream":"%[1]s","attributes":{"timeout":0}}`)
+	return l.addToxic(`{"name":"%s","type":"timeout","stream":"%[1]s","attributes":{"timeout":0}}`)
 }
 
 // slow delays all data.
 func (l *link) slow() func() {
-	return l.poison(`{"name":"%s","type":"latency","stream":"%[1]s","attributes":{"latency":60,"jitter":50}}`)
+	return l.addToxic(`{"name":"%s","type":"latency","stream":"%[1]s","attributes":{"latency":60,"jitter":50}}`)
 }
 
 // addToxic applies a toxic in both directions and returns the function that removes
 // it.
-func (l *link) poison(toxic string) func() {
+func (l *link) addToxic(toxic string) func() {
 	for _, stream := range []string{"upstream", "downstream"} {
 		if _, err := l.proxy.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(toxic, stream))); err != nil {
 			l.t.Errorf("%s: %v", l.name, err)

@@ -19,13 +19,13 @@ import (
 type watchers struct {
 	t *testing.T
 
-	mu     sync.Mutex
-	events map[uint64]manager.Event
-	ends   map[string]int // by stage
-	last   uint64
-	missed int
-	told   int // number of events from any manager
-	odd    int // number of events that differ between managers
+	mu         sync.Mutex
+	events     map[uint64]manager.Event
+	ends       map[string]int // by stage
+	last       uint64
+	missed     int
+	eventCount int // number of events from any manager
+	different  int // number of events that differ between managers
 }
 
 func newWatchers(t *testing.T) *watchers {
@@ -68,7 +68,7 @@ func (w *watchers) read(ctx context.Context, a *api, since uint64) uint64 {
 				return since // the stream ended
 			}
 			if kind != "place" {
-				w.note(a, kind, e)
+				w.recordEvent(a, kind, e)
 				since = max(since, e.ID)
 			}
 		}
@@ -76,18 +76,18 @@ func (w *watchers) read(ctx context.Context, a *api, since uint64) uint64 {
 	return since
 }
 
-func (w *watchers) note(a *api, kind string, e manager.Event) {
+func (w *watchers) recordEvent(a *api, kind string, e manager.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if kind == "missed" {
 		w.missed++
 		return
 	}
-	w.told++
+	w.eventCount++
 	e.Place, e.Reason, e.Waited = 0, "", 0 // they depend on the time of sending
 	if before, ok := w.events[e.ID]; ok {
 		if before != e {
-			if w.odd++; w.odd <= 5 {
+			if w.different++; w.different <= 5 {
 				w.t.Errorf("%s tells event %d as %+v, before it was %+v", a.name, e.ID, e, before)
 			}
 		}

@@ -53,11 +53,11 @@ func (h *history) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"": h.check,
 		"operation": func(rt *rapid.T) {
-			h.in = h.accounts[one(rt, "account", []int{0, 0, 1})]
-			o := one(rt, "operation", all)
+			h.in = h.accounts[pick(rt, "account", []int{0, 0, 1})]
+			o := pick(rt, "operation", all)
 			rt.Log(o.name)
 			o.do(rt)
-			h.did()
+			h.afterOperation()
 		},
 	}
 }
@@ -65,10 +65,10 @@ func (h *history) actions() map[string]func(*rapid.T) {
 // anyDelegate draws a delegate id, sometimes one that the account does not have.
 func (h *history) anyDelegate(rt *rapid.T) string {
 	a := h.in
-	if len(a.delegates) > 0 && !rarely(rt, "stranger", 12) {
+	if len(a.delegates) > 0 && !oneIn(rt, "stranger", 12) {
 		return a.delegates[below(rt, "delegate", len(a.delegates))].id
 	}
-	strangers := append([]string{"nobody"}, a.gone...)
+	strangers := append([]string{"nobody"}, a.removed...)
 	for _, o := range h.accounts {
 		if o != a {
 			for _, d := range o.delegates {
@@ -80,7 +80,7 @@ func (h *history) anyDelegate(rt *rapid.T) string {
 }
 
 // delegate returns a delegate of the account, or nil.
-func (h *history) known(id string) *delegate {
+func (h *history) delegate(id string) *delegate {
 	i := slices.IndexFunc(h.in.delegates, func(d *delegate) bool { return d.id == id })
 	if i < 0 {
 		return nil
@@ -100,14 +100,14 @@ func (h *history) anyTask(rt *rapid.T, preferred taskState) (delegate, id string
 			}
 		}
 	}
-	if len(best) > 0 && !rarely(rt, "any", 10) {
+	if len(best) > 0 && !oneIn(rt, "any", 10) {
 		all = best
 	}
 	if len(all) == 0 {
 		return h.anyDelegate(rt), "nothing"
 	}
 	r := all[below(rt, "task", len(all))]
-	if r.d == nil || rarely(rt, "stranger", 10) {
+	if r.d == nil || oneIn(rt, "stranger", 10) {
 		return h.anyDelegate(rt), r.id
 	}
 	return r.d.id, r.id
@@ -126,7 +126,7 @@ var (
 func (h *history) anyTags(rt *rapid.T) []string {
 	some := []string{}
 	for range below(rt, "tags", 6) {
-		some = append(some, one(rt, "tag", tags))
+		some = append(some, pick(rt, "tag", tags))
 	}
 	return some
 }
@@ -135,22 +135,22 @@ func (h *history) register(rt *rapid.T) {
 	a := h.in
 	body := map[string]any{"ng": true}
 	id := ""
-	if len(a.delegates) >= 4 || rarely(rt, "again", 4) {
+	if len(a.delegates) >= 4 || oneIn(rt, "again", 4) {
 		id = h.anyDelegate(rt)
 		body["delegateId"] = id
 	}
-	d := h.known(id)
+	d := h.delegate(id)
 	if d == nil && len(a.delegates) >= 5 {
 		rt.Skip("enough")
 	}
-	says := rarely(rt, "draining", 15)
+	says := oneIn(rt, "draining", 15)
 	name := "d" + fmt.Sprint(1+below(rt, "name", 3))
-	tags, types := h.anyTags(rt), one(rt, "types", abilities)
+	tags, types := h.anyTags(rt), pick(rt, "types", abilities)
 	body["delegateName"], body["tags"], body["supportedTaskTypes"], body["draining"] = name, tags, types, says
 	var out struct{ Resource struct{ DelegateID string } }
 	h.expect(rt, 200, "POST", "/api/agent/delegates/register", asJSON(body)).into(rt, &out)
 	if d == nil {
-		if id := out.Resource.DelegateID; id == "" || slices.Contains(a.gone, id) || h.known(id) != nil {
+		if id := out.Resource.DelegateID; id == "" || slices.Contains(a.removed, id) || h.delegate(id) != nil {
 			rt.Fatalf("a new delegate has the id %q", id)
 		}
 		d = &delegate{
@@ -161,17 +161,17 @@ func (h *history) register(rt *rapid.T) {
 	if d.id != out.Resource.DelegateID {
 		rt.Fatalf("%q has registered again as %q", d.id, out.Resource.DelegateID)
 	}
-	d.name, d.tags, d.types, d.says = name, tags, types, says
+	d.name, d.tags, d.types, d.drainsItself = name, tags, types, says
 	d.silent = false
-	h.alive(d)
+	h.recordSign(d)
 	if most := below(rt, "most", 4); most > 0 {
-		h.did()
+		h.afterOperation()
 		h.setCapacity(rt, d.id, most)
 	}
 }
 
 // statusFor returns a status, or 404 for a delegate that the account does not have.
-func (h *history) found(d *delegate, status int) int {
+func (h *history) statusFor(d *delegate, status int) int {
 	if d == nil {
 		return 404
 	}
@@ -180,32 +180,32 @@ func (h *history) found(d *delegate, status int) int {
 
 func (h *history) heartbeat(rt *rapid.T, body map[string]any) *delegate {
 	id := h.anyDelegate(rt)
-	if rarely(rt, "lost", 2) {
+	if oneIn(rt, "lost", 2) {
 		for _, d := range h.in.delegates {
 			if d.lost {
 				id = d.id
 			}
 		}
 	}
-	d, says := h.known(id), rarely(rt, "draining", 8)
+	d, says := h.delegate(id), oneIn(rt, "draining", 8)
 	body["delegateId"], body["draining"] = id, says
-	h.expect(rt, h.found(d, 200), "POST", "/api/agent/delegates/heartbeat-with-polling", asJSON(body))
+	h.expect(rt, h.statusFor(d, 200), "POST", "/api/agent/delegates/heartbeat-with-polling", asJSON(body))
 	if d != nil {
-		d.says = says
-		d.silent = rarely(rt, "only this once", 2)
+		d.drainsItself = says
+		d.silent = oneIn(rt, "only this once", 2)
 	}
 	return d
 }
 
 func (h *history) beat(rt *rapid.T) {
 	if d := h.heartbeat(rt, map[string]any{}); d != nil {
-		h.alive(d)
+		h.recordSign(d)
 	}
 }
 
 // silence stops a delegate's heartbeats, like a broken network.
 func (h *history) silence(rt *rapid.T) {
-	if d := h.known(h.anyDelegate(rt)); d != nil {
+	if d := h.delegate(h.anyDelegate(rt)); d != nil {
 		d.silent = true
 	}
 }
@@ -214,7 +214,7 @@ func (h *history) silence(rt *rapid.T) {
 func (h *history) outage(rt *rapid.T) {
 	h.silence(rt)
 	h.jump(rt, h.set.heartbeat/2)
-	h.did()
+	h.afterOperation()
 	h.jump(rt, h.set.heartbeat/2)
 }
 
@@ -224,16 +224,16 @@ func (h *history) beatAll(rt *rapid.T) {
 		for _, d := range h.in.delegates {
 			if !d.silent {
 				h.expect(rt, 200, "POST", "/api/agent/delegates/heartbeat-with-polling",
-					asJSON(map[string]any{"delegateId": d.id, "draining": d.says}))
-				h.alive(d)
+					asJSON(map[string]any{"delegateId": d.id, "draining": d.drainsItself}))
+				h.recordSign(d)
 			}
 		}
 	}
 }
 
 func (h *history) change(rt *rapid.T) {
-	tags, types := h.anyTags(rt), one(rt, "types", abilities)
-	name := one(rt, "name", []string{"", "d1", "d3"})
+	tags, types := h.anyTags(rt), pick(rt, "types", abilities)
+	name := pick(rt, "name", []string{"", "d1", "d3"})
 	d := h.heartbeat(rt, map[string]any{"tags": tags, "supportedTaskTypes": types, "delegateName": name})
 	if d == nil {
 		return
@@ -245,7 +245,7 @@ func (h *history) change(rt *rapid.T) {
 		d.types = types
 	}
 	d.tags = tags
-	h.alive(d)
+	h.recordSign(d)
 }
 
 func (h *history) capacity(rt *rapid.T) {
@@ -253,8 +253,8 @@ func (h *history) capacity(rt *rapid.T) {
 }
 
 func (h *history) setCapacity(rt *rapid.T, id string, most int) {
-	d := h.known(id)
-	h.expect(rt, h.found(d, 204), "POST", "/api/agent/delegates/register-delegate-capacity/"+id,
+	d := h.delegate(id)
+	h.expect(rt, h.statusFor(d, 204), "POST", "/api/agent/delegates/register-delegate-capacity/"+id,
 		fmt.Sprintf(`{"maximumNumberOfBuilds":%d}`, most))
 	if d != nil {
 		h.resize(d, most)
@@ -262,45 +262,45 @@ func (h *history) setCapacity(rt *rapid.T, id string, most int) {
 }
 
 func (h *history) leave(rt *rapid.T) {
-	if !rarely(rt, "really", 2) {
+	if !oneIn(rt, "really", 2) {
 		rt.Skip("they are to have work")
 	}
 	h.unregister(rt, h.anyDelegate(rt))
 }
 
 func (h *history) unregister(rt *rapid.T, id string) {
-	d := h.known(id)
-	h.expect(rt, h.found(d, 204), "POST", "/api/agent/delegates/unregister", asJSON(map[string]string{"delegateId": id}))
+	d := h.delegate(id)
+	h.expect(rt, h.statusFor(d, 204), "POST", "/api/agent/delegates/unregister", asJSON(map[string]string{"delegateId": id}))
 	if d != nil {
 		h.remove(d)
 	}
 }
 
 func (h *history) drain(rt *rapid.T) {
-	id, verb := h.anyDelegate(rt), one(rt, "verb", []string{"drain", "resume", "resume", "resume"})
-	d := h.known(id)
-	h.expect(rt, h.found(d, 204), "POST", "/api/delegates/"+id+"/"+verb, "")
+	id, verb := h.anyDelegate(rt), pick(rt, "verb", []string{"drain", "resume", "resume", "resume"})
+	d := h.delegate(id)
+	h.expect(rt, h.statusFor(d, 204), "POST", "/api/delegates/"+id+"/"+verb, "")
 	if d != nil {
-		d.told = verb == "drain"
-		h.refill(d)
+		d.drainedByManager = verb == "drain"
+		h.reassign(d)
 	}
 }
 
 func (h *history) pause(rt *rapid.T) {
-	verb := one(rt, "verb", []string{"pause", "resume", "resume", "resume"})
+	verb := pick(rt, "verb", []string{"pause", "resume", "resume", "resume"})
 	h.expect(rt, 204, "POST", "/api/"+verb, "")
 	h.in.paused = verb == "pause"
 	for _, d := range h.in.delegates {
 		if h.in.paused {
-			h.withdraw(d)
+			h.withdrawOffers(d)
 		}
 	}
-	h.settle(h.in)
+	h.dispatch(h.in)
 }
 
 func (h *history) limit(rt *rapid.T) {
-	group := one(rt, "group", []string{"account", "pipeline:web", "label:env=prod", "queue:x"})
-	most := one(rt, "most", []int{0, 0, 0, 1, 2, 3})
+	group := pick(rt, "group", []string{"account", "pipeline:web", "label:env=prod", "queue:x"})
+	most := pick(rt, "most", []int{0, 0, 0, 1, 2, 3})
 	status := 204
 	if group == "queue:x" {
 		status = 400
@@ -308,16 +308,16 @@ func (h *history) limit(rt *rapid.T) {
 	h.expect(rt, status, "PUT", "/api/limits", fmt.Sprintf(`{"group":%q,"max":%d}`, group, most))
 	if status == 204 {
 		h.in.limits[group] = most
-		h.settle(h.in)
+		h.dispatch(h.in)
 	}
 }
 
 // take makes a delegate acquire a task.
 func (h *history) take(rt *rapid.T) {
-	delegate, id := h.anyTask(rt, one(rt, "preferred", []taskState{offered, offered, offered, offered, acquired}))
-	d := h.known(delegate)
+	delegate, id := h.anyTask(rt, pick(rt, "preferred", []taskState{offered, offered, offered, offered, acquired}))
+	d := h.delegate(delegate)
 	var r *record
-	status := h.found(d, 204)
+	status := h.statusFor(d, 204)
 	if d != nil {
 		if r = h.acquire(d, id); r != nil {
 			status = 200
@@ -336,7 +336,7 @@ func (h *history) take(rt *rapid.T) {
 // respond makes a delegate answer a task.
 func (h *history) respond(rt *rapid.T) {
 	delegate, id := h.anyTask(rt, acquired)
-	with := one(rt, "answer", answers)
+	with := pick(rt, "answer", answers)
 	got := h.ask(rt, "POST", "/api/agent/v2/tasks/"+id+"/delegates/"+delegate, with.body)
 	if want := h.answer(h.in, delegate, id, with); got.status != want {
 		rt.Fatalf("%s answers %s: %d %s, and not %d\n%s", delegate, id, got.status, got.body.String(), want, h.story())
@@ -344,11 +344,11 @@ func (h *history) respond(rt *rapid.T) {
 }
 
 func (h *history) abortSome(rt *rapid.T) {
-	single, id := rarely(rt, "single", 2), "nothing"
+	single, id := oneIn(rt, "single", 2), "nothing"
 	if n := len(h.in.works); n > 0 {
 		w := h.in.works[below(rt, "work", n)]
 		id = w.id
-		if !rarely(rt, "other kind", 8) {
+		if !oneIn(rt, "other kind", 8) {
 			single = w.stage == nil
 		}
 	}
@@ -369,15 +369,15 @@ func (h *history) abort(rt *rapid.T, single bool, id string) {
 	case i < 0:
 		return
 	case single:
-		h.stop(h.in.works[i].first)
+		h.abortTask(h.in.works[i].first)
 	default:
-		h.halt(h.in.works[i], aborted)
+		h.stopStage(h.in.works[i], aborted)
 	}
 }
 
 // foreign makes calls with the token of another account.
 func (h *history) foreign(rt *rapid.T) {
-	a, path := *h.in, one(rt, "path", []string{"/api/stages", "/api/stages/s1", "/api/delegates", "/api/events"})
+	a, path := *h.in, pick(rt, "path", []string{"/api/stages", "/api/stages/s1", "/api/delegates", "/api/events"})
 	for _, o := range h.accounts {
 		if o != h.in {
 			a.token = o.token
@@ -399,7 +399,7 @@ func (h *history) jump(rt *rapid.T, d time.Duration) {
 	}
 	h.beatAll(rt)
 	h.clock.jump(d)
-	h.pass(d)
+	h.advance(d)
 }
 
 // story describes the model for a test failure.

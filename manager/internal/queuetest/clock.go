@@ -53,19 +53,19 @@ func (c *clock) At(t time.Time) (<-chan time.Time, func()) {
 // newHistory. The loop executes what is due before it sets its next alarm. So the
 // work is done when the next alarm is set.
 func (c *clock) jump(d time.Duration) {
-	c.idle()
+	c.lockWhenIdle()
 	c.now = c.now.Add(d)
 	for ch := range c.alarms {
 		ch <- c.now
 		delete(c.alarms, ch)
 	}
 	c.mu.Unlock()
-	c.idle()
+	c.lockWhenIdle()
 	c.mu.Unlock()
 }
 
 // lockWhenIdle returns with mu held when an alarm is set.
-func (c *clock) idle() {
+func (c *clock) lockWhenIdle() {
 	for {
 		c.mu.Lock()
 		if len(c.alarms) > 0 {

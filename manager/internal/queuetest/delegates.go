@@ -5,43 +5,43 @@ import "slices"
 // This file models the delegates' calls.
 
 // recordSign records a sign of life of a delegate, and what it says about itself.
-func (m *model) alive(d *delegate) {
+func (m *model) recordSign(d *delegate) {
 	d.at = m.now + m.set.heartbeat
 	if d.lost {
 		d.lost, d.idle = false, m.now
-		d.acc.news = append(d.acc.news, "delegate "+d.id+" ALIVE")
+		d.acc.expectedEvents = append(d.acc.expectedEvents, "delegate "+d.id+" ALIVE")
 	}
-	m.refill(d)
+	m.reassign(d)
 }
 
 // reassign gives a delegate new work, or withdraws its offers if it may have none.
-func (m *model) refill(d *delegate) {
+func (m *model) reassign(d *delegate) {
 	if !d.takes() {
-		m.withdraw(d)
+		m.withdrawOffers(d)
 	}
-	m.settle(d.acc)
+	m.dispatch(d.acc)
 }
 
 // resize sets a delegate's capacity.
 func (m *model) resize(d *delegate, most int) {
-	d.most = most
+	d.maxStages = most
 	offers := slices.DeleteFunc(d.offers(), func(w *work) bool { return w.stage == nil })
 	if most > 0 {
 		for _, w := range offers[max(0, len(offers)-max(0, d.slots()-most)):] {
 			m.requeue(w)
 		}
 	}
-	m.settle(d.acc)
+	m.dispatch(d.acc)
 }
 
 // loseDelegate models a delegate's heartbeat time-out.
-func (m *model) lose(d *delegate) {
+func (m *model) loseDelegate(d *delegate) {
 	d.lost, d.at = true, m.now+m.set.forget
 	m.emit(event{kind: lost, d: d})
-	m.withdraw(d)
+	m.withdrawOffers(d)
 	for _, r := range slices.Clone(d.open) {
 		if !r.detached {
-			m.end(r, abandoned)
+			m.endTask(r, abandoned)
 		}
 	}
 }
@@ -52,12 +52,12 @@ func (m *model) remove(d *delegate) {
 	d.lost, d.removed, d.at = true, true, never
 	a := d.acc
 	a.delegates = slices.DeleteFunc(a.delegates, func(o *delegate) bool { return o == d })
-	a.gone = append(a.gone, d.id)
+	a.removed = append(a.removed, d.id)
 	for _, w := range offers {
 		m.requeue(w)
 	}
 	for _, r := range slices.Clone(d.open) {
-		m.end(r, abandoned)
+		m.endTask(r, abandoned)
 	}
 	clear(d.stops)
 }
@@ -66,14 +66,14 @@ func (m *model) remove(d *delegate) {
 // have the task.
 func (m *model) acquire(d *delegate, id string) *record {
 	i := slices.IndexFunc(d.open, func(r *record) bool { return r.id == id })
-	if i < 0 || d.open[i].stopping || d.open[i].half {
+	if i < 0 || d.open[i].stopping || d.open[i].awaitsAgent {
 		return nil
 	}
 	r, w := d.open[i], d.open[i].w
 	if r.state == acquired {
 		return r
 	}
-	r.state, r.begun = acquired, true
+	r.state, r.wasAcquired = acquired, true
 	r.at = m.now + r.timeout + m.set.answer
 	if r == w.first {
 		w.state, w.at = running, never
@@ -81,7 +81,7 @@ func (m *model) acquire(d *delegate, id string) *record {
 			w.at = m.now + w.timeout
 		}
 	}
-	m.emit(event{kind: begun, w: w, r: r, d: d, variant: w.variant})
+	m.emit(event{kind: taskAcquired, w: w, r: r, d: d, variant: w.variant})
 	return r
 }
 
@@ -117,8 +117,8 @@ func (m *model) answer(a *account, delegate, id string, with answer) int {
 	w := r.w
 	with.going = with.going && execute[r.kind]
 	switch {
-	case r == w.first && w.was[delegate] == refused,
-		r.former && w.was[delegate] == missed:
+	case r == w.first && w.rejections[delegate] == refused,
+		r.former && w.rejections[delegate] == missed:
 		return 204
 	case r.d == nil || r.d.id != delegate || r.state == offered || r.state == idle:
 		return 409
@@ -128,12 +128,12 @@ func (m *model) answer(a *account, delegate, id string, with answer) int {
 		}
 		return 204
 	case with.going:
-		r.half = true
+		r.awaitsAgent = true
 		return 204
 	}
 	delete(r.d.stops, id)
-	if with.another && r == w.first && !r.stopping && !r.half && w.refusals()+1 < m.set.attempts {
-		w.was[delegate] = refused
+	if with.another && r == w.first && !r.stopping && !r.awaitsAgent && w.refusals()+1 < m.set.attempts {
+		w.rejections[delegate] = refused
 		m.requeue(w)
 		return 204
 	}
@@ -141,12 +141,12 @@ func (m *model) answer(a *account, delegate, id string, with answer) int {
 	if r.stopping {
 		with.outcome = aborted
 	}
-	m.end(r, with.outcome)
+	m.endTask(r, with.outcome)
 	return 204
 }
 
 func (w *work) refusals() (n int) {
-	for _, f := range w.was {
+	for _, f := range w.rejections {
 		if f == refused {
 			n++
 		}

@@ -16,16 +16,16 @@ import (
 // history drives the managers of one store, and a model of them.
 type history struct {
 	*model
-	t        *testing.T
-	ctx      context.Context //nolint:containedctx // of the test
-	target   Target
-	config   manager.Config
-	open     func() journal.Log
-	managers []*manager.Manager
-	clock    *clock // nil if the store has its own clock
-	in       *account
-	made     int // number of operations
-	mark     mark
+	t              *testing.T
+	ctx            context.Context //nolint:containedctx // of the test
+	target         Target
+	config         manager.Config
+	open           func() journal.Log
+	managers       []*manager.Manager
+	clock          *clock // nil if the store has its own clock
+	in             *account
+	operationCount int // number of operations
+	previous       snapshot
 }
 
 // secrets are the secrets of the accounts. Both accounts use the same names for
@@ -136,15 +136,15 @@ func (h *history) reopen(rt *rapid.T) {
 }
 
 // afterOperation ends an operation: the stages handle the events that it caused.
-func (h *history) did() {
-	h.follow()
-	h.made++
+func (h *history) afterOperation() {
+	h.handleEvents()
+	h.operationCount++
 	if h.clock == nil {
 		h.now++ // the order is enough: a later event has a later time
 		return
 	}
 	h.clock.jump(0) // the operation may have made something due, such as a queue time-out
-	h.pass(0)
+	h.advance(0)
 }
 
 // finish ends all work and checks that nothing is left.
@@ -153,11 +153,11 @@ func (h *history) finish(rt *rapid.T) {
 		h.in = a
 		for _, d := range slices.Clone(a.delegates) {
 			h.unregister(rt, d.id)
-			h.did()
+			h.afterOperation()
 		}
 		for _, w := range slices.Clone(a.works) {
 			h.abort(rt, w.stage == nil, w.id)
-			h.did()
+			h.afterOperation()
 		}
 		for _, w := range a.works {
 			if w.state != over {
@@ -165,13 +165,13 @@ func (h *history) finish(rt *rapid.T) {
 			}
 		}
 	}
-	h.look(rt)
+	h.compareAll(rt)
 	if h.clock == nil {
 		return
 	}
 	h.clock.jump(h.set.retention)
-	h.pass(h.set.retention)
-	h.look(rt)
+	h.advance(h.set.retention)
+	h.compareAll(rt)
 	for _, a := range h.accounts {
 		if len(a.works)+len(a.delegates) > 0 {
 			rt.Fatalf("something is left:\n%s", h.story())

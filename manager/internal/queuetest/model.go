@@ -25,47 +25,47 @@ type settings struct {
 const never = time.Duration(math.MaxInt64)
 
 type account struct {
-	name, token string
-	delegates   []*delegate // in the order of their registration
-	gone        []string    // ids of removed delegates
-	works       []*work     // in the order of their submission
-	limits      map[string]int
-	paused      bool
-	news        []string // expected events
-	last        int      // id of the last event that was compared
-	names       int      // number of ids that stages and tasks got
+	name, token    string
+	delegates      []*delegate // in the order of their registration
+	removed        []string    // ids of removed delegates
+	works          []*work     // in the order of their submission
+	limits         map[string]int
+	paused         bool
+	expectedEvents []string // expected events
+	lastEvent      int      // id of the last event that was compared
+	idCount        int      // number of ids that stages and tasks got
 }
 
 type delegate struct {
-	acc           *account
-	id, name      string
-	tags, types   []string
-	most          int  // capacity in stages; 0 is unbounded
-	says, told    bool // draining as the delegate says, and as the manager was told
-	silent        bool // sends no heartbeats
-	lost, removed bool
-	order         int
-	idle          time.Duration
-	at            time.Duration // when it is lost or, after that, forgotten
-	open          []*record     // offered and acquired tasks, in the order of the offers
-	stops         map[string]*record
+	acc                            *account
+	id, name                       string
+	tags, types                    []string
+	maxStages                      int  // capacity in stages; 0 is unbounded
+	drainsItself, drainedByManager bool // draining as the delegate says, and as the manager was told
+	silent                         bool // sends no heartbeats
+	lost, removed                  bool
+	order                          int
+	idle                           time.Duration
+	at                             time.Duration // when it is lost or, after that, forgotten
+	open                           []*record     // offered and acquired tasks, in the order of the offers
+	stops                          map[string]*record
 }
 
 type state int
 
 const (
-	waiting state = iota
-	later         // waits for its back-off
-	given         // its first task is offered
+	waiting      state = iota
+	delayed            // waits for its back-off
+	firstOffered       // its first task is offered
 	running
 	over
 )
 
 // rejection is how a work item came back from a delegate.
-type fate int
+type rejection int
 
 const (
-	missed fate = iota + 1
+	missed rejection = iota + 1
 	refused
 )
 
@@ -80,14 +80,14 @@ type work struct {
 	queueTimeout time.Duration
 	notBefore    time.Duration
 
-	seq     int
-	state   state
-	d       *delegate
-	variant int
-	was     map[string]fate // by delegate id
-	first   *record
-	tasks   []*record     // all tasks of the work
-	at      time.Duration // when its wait, offer, run or retention ends
+	seq        int
+	state      state
+	d          *delegate
+	variant    int
+	rejections map[string]rejection // by delegate id
+	first      *record
+	tasks      []*record     // all tasks of the work
+	at         time.Duration // when its wait, offer, run or retention ends
 
 	*stage // nil for a single task
 }
@@ -111,13 +111,13 @@ type record struct {
 	submitted time.Duration
 	at        time.Duration // when its time ends
 
-	begun    bool // a delegate has acquired it
-	detached bool // the stage does not wait for it
-	half     bool // an agent answers later
-	stopping bool
-	answered bool
-	former   bool // it was the first task of an earlier attempt
-	outcome  string
+	wasAcquired bool // a delegate has acquired it
+	detached    bool // the stage does not wait for it
+	awaitsAgent bool // an agent answers later
+	stopping    bool
+	answered    bool
+	former      bool // it was the first task of an earlier attempt
+	outcome     string
 }
 
 func (m *model) number() int {

@@ -10,11 +10,11 @@ import (
 
 // This file models which delegate gets which work (rules Q1 and Q3).
 
-func (d *delegate) takes() bool { return !d.lost && !d.says && !d.told }
+func (d *delegate) takes() bool { return !d.lost && !d.drainsItself && !d.drainedByManager }
 
 func (d *delegate) slots() (n int) {
 	for _, w := range d.acc.works {
-		if w.stage != nil && w.d == d && (w.state == given || w.state == running) {
+		if w.stage != nil && w.d == d && (w.state == firstOffered || w.state == running) {
 			n++
 		}
 	}
@@ -22,10 +22,10 @@ func (d *delegate) slots() (n int) {
 }
 
 func (d *delegate) free() int {
-	if d.most == 0 {
+	if d.maxStages == 0 {
 		return math.MaxInt
 	}
-	return d.most - d.slots()
+	return d.maxStages - d.slots()
 }
 
 func (d *delegate) eligible(w *work) bool {
@@ -38,12 +38,12 @@ func (d *delegate) eligible(w *work) bool {
 			return false
 		}
 	}
-	return d.takes() && w.was[d.id] != refused && d.way(w) >= 0
+	return d.takes() && w.rejections[d.id] != refused && d.variantFor(w) >= 0
 }
 
 // variantFor returns the index of the first variant of the work that the delegate
 // supports, or -1.
-func (d *delegate) way(w *work) int {
+func (d *delegate) variantFor(w *work) int {
 	return slices.IndexFunc(w.variants, func(types []string) bool {
 		for _, t := range types {
 			if len(d.types) > 0 && !slices.Contains(d.types, t) {
@@ -57,9 +57,9 @@ func (d *delegate) way(w *work) int {
 func (d *delegate) freeFor(w *work) bool { return d.eligible(w) && (w.stage == nil || d.free() > 0) }
 
 // groupUse returns how many stages of a group are assigned.
-func (a *account) used(group string) (n int) {
+func (a *account) groupUse(group string) (n int) {
 	for _, w := range a.works {
-		if slices.Contains(w.groups, group) && (w.state == given || w.state == running) {
+		if slices.Contains(w.groups, group) && (w.state == firstOffered || w.state == running) {
 			n++
 		}
 	}
@@ -67,15 +67,15 @@ func (a *account) used(group string) (n int) {
 }
 
 // isBlocked reports whether a limit or a pause keeps the work from all delegates.
-func (w *work) held() bool {
+func (w *work) isBlocked() bool {
 	return w.acc.paused || slices.ContainsFunc(w.groups, func(g string) bool {
 		most := w.acc.limits[g]
-		return most > 0 && w.acc.used(g) >= most
+		return most > 0 && w.acc.groupUse(g) >= most
 	})
 }
 
 // compareWaiting orders waiting work (rule Q2).
-func before(a, b *work) int {
+func compareWaiting(a, b *work) int {
 	switch {
 	case a.high != b.high && a.high:
 		return -1
@@ -86,21 +86,21 @@ func before(a, b *work) int {
 }
 
 // waiting returns an account's waiting work in order.
-func (a *account) waits() (all []*work) {
+func (a *account) waiting() (all []*work) {
 	for _, w := range a.works {
 		if w.state == waiting && w.first.state == idle {
 			all = append(all, w)
 		}
 	}
-	slices.SortFunc(all, before)
+	slices.SortFunc(all, compareWaiting)
 	return all
 }
 
 // bestDelegate returns the free delegate for the work: the one with the most free
 // slots, then the fewest tasks, then the longest idle time. A delegate that ignored
 // an offer of the work comes last (rule Q2).
-func (m *model) best(w *work, not *delegate) *delegate {
-	if w.held() {
+func (m *model) bestDelegate(w *work, not *delegate) *delegate {
+	if w.isBlocked() {
 		return nil
 	}
 	rank := func(d *delegate) []int {
@@ -110,10 +110,10 @@ func (m *model) best(w *work, not *delegate) *delegate {
 		}
 		return r
 	}
-	for _, f := range []fate{0, missed} {
+	for _, f := range []rejection{0, missed} {
 		var best *delegate
 		for _, d := range w.acc.delegates {
-			if d == not || w.was[d.id] != f || !d.freeFor(w) {
+			if d == not || w.rejections[d.id] != f || !d.freeFor(w) {
 				continue
 			}
 			if best == nil || slices.Compare(rank(d), rank(best)) < 0 {
@@ -128,20 +128,20 @@ func (m *model) best(w *work, not *delegate) *delegate {
 }
 
 // dispatch assigns all work that can be assigned, in the order of the queue.
-func (m *model) settle(a *account) { m.settleFrom(a, nil, nil) }
+func (m *model) dispatch(a *account) { m.dispatchFrom(a, nil, nil) }
 
 // dispatchFrom dispatches after a delegate has lost a work item, which goes to
 // another delegate if there is one.
-func (m *model) settleFrom(a *account, w *work, left *delegate) {
+func (m *model) dispatchFrom(a *account, w *work, left *delegate) {
 	for again := true; again; {
 		again = false
-		for _, o := range a.waits() {
+		for _, o := range a.waiting() {
 			var d *delegate
 			if o == w {
-				d = m.best(o, left)
+				d = m.bestDelegate(o, left)
 			}
 			if d == nil {
-				d = m.best(o, nil)
+				d = m.bestDelegate(o, nil)
 			}
 			if d != nil {
 				m.offer(o, d)
@@ -153,10 +153,10 @@ func (m *model) settleFrom(a *account, w *work, left *delegate) {
 }
 
 func (m *model) offer(w *work, d *delegate) {
-	w.state, w.d, w.variant = given, d, d.way(w)
+	w.state, w.d, w.variant = firstOffered, d, d.variantFor(w)
 	w.first.kind = w.variants[w.variant][0]
 	m.give(w.first, d)
-	w.at = min(m.now+m.set.acquire, w.until())
+	w.at = min(m.now+m.set.acquire, w.queueDeadline())
 }
 
 func (m *model) give(r *record, d *delegate) {
@@ -165,7 +165,7 @@ func (m *model) give(r *record, d *delegate) {
 }
 
 // takeBack removes a task from its delegate.
-func (m *model) take(r *record) {
+func (m *model) takeBack(r *record) {
 	r.at = never
 	if r.d != nil {
 		r.d.open = slices.DeleteFunc(r.d.open, func(o *record) bool { return o == r })
@@ -173,15 +173,15 @@ func (m *model) take(r *record) {
 }
 
 // queueDeadline returns when the work has waited too long.
-func (w *work) until() time.Duration {
+func (w *work) queueDeadline() time.Duration {
 	return max(w.first.submitted, w.notBefore) + w.queueTimeout
 }
 
 // enqueue puts the work in its place, once its back-off has passed.
-func (m *model) wait(w *work) {
-	w.d, w.state, w.at = nil, waiting, w.until()
+func (m *model) enqueue(w *work) {
+	w.d, w.state, w.at = nil, waiting, w.queueDeadline()
 	if w.notBefore > m.now {
-		w.state, w.at = later, w.notBefore
+		w.state, w.at = delayed, w.notBefore
 	}
 }
 
@@ -189,15 +189,15 @@ func (m *model) wait(w *work) {
 // and its slot goes to the first work in the queue.
 func (m *model) requeue(w *work) {
 	left := w.d
-	m.take(w.first)
-	w.first.state, w.first.d, w.first.begun = idle, nil, false
+	m.takeBack(w.first)
+	w.first.state, w.first.d, w.first.wasAcquired = idle, nil, false
 	m.emit(event{kind: requeued, w: w, r: w.first})
-	m.wait(w)
-	m.settleFrom(w.acc, w, left)
+	m.enqueue(w)
+	m.dispatchFrom(w.acc, w, left)
 }
 
 // withdrawOffers withdraws all offers to a delegate.
-func (m *model) withdraw(d *delegate) {
+func (m *model) withdrawOffers(d *delegate) {
 	for _, w := range d.offers() {
 		m.requeue(w)
 	}
@@ -210,14 +210,14 @@ func (d *delegate) offers() (all []*work) {
 			all = append(all, r.w)
 		}
 	}
-	slices.SortFunc(all, before)
+	slices.SortFunc(all, compareWaiting)
 	return all
 }
 
 // endTask sets the outcome of a task.
-func (m *model) end(r *record, outcome string) {
+func (m *model) endTask(r *record, outcome string) {
 	w := r.w
-	m.take(r)
+	m.takeBack(r)
 	if d := r.d; d != nil && !d.removed && r.state == acquired && !r.answered {
 		d.stops[r.id] = r
 	}
@@ -225,7 +225,7 @@ func (m *model) end(r *record, outcome string) {
 	if r == w.first && w.state != running {
 		w.at = never
 	}
-	m.emit(event{kind: ended, w: w, r: r, outcome: outcome, begun: r.begun})
+	m.emit(event{kind: ended, w: w, r: r, outcome: outcome, acquired: r.wasAcquired})
 	if w.stage == nil {
 		m.release(w)
 	}
@@ -238,7 +238,7 @@ func (m *model) release(w *work) {
 	}
 	w.state, w.at = over, m.now+m.set.retention
 	m.ended = append(m.ended, w)
-	m.settle(w.acc)
+	m.dispatch(w.acc)
 	for n := len(m.ended) - 1; n > 0 && len(m.ended) > m.set.finished; n-- {
 		first := m.ended[0]
 		m.ended = m.ended[1:]
@@ -265,11 +265,11 @@ func (m *model) forget(w *work) bool {
 }
 
 // abortTask aborts a task.
-func (m *model) stop(r *record) {
+func (m *model) abortTask(r *record) {
 	switch {
 	case r.state == done || r.stopping:
 	case r.state != acquired:
-		m.end(r, aborted)
+		m.endTask(r, aborted)
 	default:
 		r.stopping = true
 		r.d.stops[r.id] = r
@@ -278,17 +278,17 @@ func (m *model) stop(r *record) {
 }
 
 // requeueForRetry puts a stage back to its old place in the queue.
-func (m *model) retry(w *work, first *record, notBefore time.Duration) {
+func (m *model) requeueForRetry(w *work, first *record, notBefore time.Duration) {
 	left := w.d
 	left.idle = m.now
-	w.was[left.id] = missed
+	w.rejections[left.id] = missed
 	w.first.former = true
-	for id := range w.was {
-		w.was[id] = missed
+	for id := range w.rejections {
+		w.rejections[id] = missed
 	}
 	w.notBefore, w.first = notBefore, first
 	first.submitted = m.now
 	w.tasks = append(w.tasks, first)
-	m.wait(w)
-	m.settleFrom(w.acc, w, left)
+	m.enqueue(w)
+	m.dispatchFrom(w.acc, w, left)
 }

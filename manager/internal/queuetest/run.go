@@ -76,7 +76,7 @@ func (b *budget) history(t *testing.T, rt *rapid.T, target Target) {
 	for _, h.in = range h.accounts {
 		for range 2 {
 			h.register(rt)
-			h.did()
+			h.afterOperation()
 		}
 	}
 	actions := h.actions()
@@ -84,7 +84,7 @@ func (b *budget) history(t *testing.T, rt *rapid.T, target Target) {
 		rt.Repeat(actions)
 	}
 	h.finish(rt)
-	b.made += h.made
+	b.made += h.operationCount
 	b.histories++
 	whole = true
 }

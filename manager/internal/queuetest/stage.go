@@ -72,7 +72,7 @@ var execute = map[string]bool{kinds[0][1]: true, kinds[1][1]: true}
 type eventKind int
 
 const (
-	begun eventKind = iota
+	taskAcquired eventKind = iota
 	requeued
 	expired
 	ended
@@ -81,64 +81,64 @@ const (
 
 // event is a change in the queue.
 type event struct {
-	kind    eventKind
-	w       *work
-	r       *record
-	d       *delegate
-	outcome string
-	begun   bool
-	variant int
+	kind     eventKind
+	w        *work
+	r        *record
+	d        *delegate
+	outcome  string
+	acquired bool
+	variant  int
 }
 
 func (m *model) emit(e event) { m.events = append(m.events, e) }
 
 // handleEvents makes the stages handle the events, and the events that follow from
 // them.
-func (m *model) follow() {
+func (m *model) handleEvents() {
 	for len(m.events) > 0 {
 		e := m.events[0]
 		m.events = m.events[1:]
 		switch {
 		case e.kind == lost:
-			e.d.acc.news = append(e.d.acc.news, "delegate "+e.d.id+" LOST")
+			e.d.acc.expectedEvents = append(e.d.acc.expectedEvents, "delegate "+e.d.id+" LOST")
 		case e.w.stage == nil:
-			m.followTask(&e)
+			m.handleTaskEvent(&e)
 		default:
-			m.followStage(&e)
+			m.handleStageEvent(&e)
 		}
 	}
 }
 
-func (m *model) followTask(e *event) {
+func (m *model) handleTaskEvent(e *event) {
 	now := queued
 	switch e.kind {
-	case begun:
+	case taskAcquired:
 		now = isRunning
 	case ended:
 		now = status(e.outcome)
 	default:
 	}
-	e.w.tell(now)
+	e.w.expectEvent(now)
 }
 
 // expectEvent adds the event that a stage or a single task has a status.
-func (w *work) tell(status string) {
+func (w *work) expectEvent(status string) {
 	kind := "stage "
 	if w.stage == nil {
 		kind = "task "
 	}
-	w.acc.news = append(w.acc.news, kind+w.id+" "+status)
+	w.acc.expectedEvents = append(w.acc.expectedEvents, kind+w.id+" "+status)
 }
 
-func (w *work) tellStep(p *part) {
-	w.acc.news = append(w.acc.news, fmt.Sprintf("step %s/%s %s", w.id, p.id, p.status))
+func (w *work) expectStepEvent(p *part) {
+	w.acc.expectedEvents = append(w.acc.expectedEvents, fmt.Sprintf("step %s/%s %s", w.id, p.id, p.status))
 }
 
-func (m *model) followStage(e *event) {
+func (m *model) handleStageEvent(e *event) {
 	w := e.w
 	i := slices.IndexFunc(w.parts, func(p *part) bool { return p.task == e.r.id })
 	switch e.kind {
-	case begun:
+	case taskAcquired:
 		if i < 0 {
 			return // a task of an earlier attempt
 		}
@@ -146,82 +146,82 @@ func (m *model) followStage(e *event) {
 		p.status = isRunning
 		if p == w.init() {
 			w.status, w.started, w.by, w.variant = isRunning, true, e.d.id, e.variant
-			w.tell(isRunning)
+			w.expectEvent(isRunning)
 		}
-		w.tellStep(p)
+		w.expectStepEvent(p)
 	case requeued:
 		w.status, w.started, w.by, w.init().status = queued, false, "", queued
-		w.tell(queued)
+		w.expectEvent(queued)
 	case expired:
-		m.halt(w, timedOut)
+		m.stopStage(w, timedOut)
 	case ended:
 		if i >= 0 {
-			m.followEnd(e, w.parts[i])
+			m.handleTaskEnd(e, w.parts[i])
 		}
 	default:
 	}
 }
 
-func (m *model) followEnd(e *event, p *part) {
+func (m *model) handleTaskEnd(e *event, p *part) {
 	w := e.w
 	p.status = status(e.outcome)
-	w.tellStep(p)
+	w.expectStepEvent(p)
 	switch {
 	case w.over():
 	case e.outcome == abandoned:
-		m.abandon(w, p)
+		m.delegateLost(w, p)
 	case p == w.cleanup():
 		m.finish(w)
-	case p == w.init() && !e.begun:
-		w.fail(p)
-		w.skip()
+	case p == w.init() && !e.acquired:
+		w.recordFailure(p)
+		w.skipRemaining()
 		p := w.cleanup()
 		p.status = skipped
 		m.finish(w)
 	default:
 		if p.status != success {
-			w.fail(p)
+			w.recordFailure(p)
 		}
-		m.proceed(w)
+		m.startNext(w)
 	}
 }
 
 func (s *stage) over() bool { return s.status != queued && s.status != isRunning }
 
-func (s *stage) fail(p *part) {
+func (s *stage) recordFailure(p *part) {
 	if s.failed == "" {
 		s.failed = p.status
 	}
 }
 
-func (s *stage) skip() {
+func (s *stage) skipRemaining() {
 	for ; s.next < len(s.parts)-1; s.next++ {
 		s.parts[s.next].status = skipped
 	}
 }
 
 // startNext sends the next step that runs, or the cleanup.
-func (m *model) proceed(w *work) {
+func (m *model) startNext(w *work) {
 	for ; w.next < len(w.parts)-1; w.next++ {
 		p := w.parts[w.next]
 		runs := p.runOn == "always" || (p.runOn == "failure") == (w.failed != "")
 		if runs && w.stopping == "" && w.init().status == success {
 			w.next++
-			m.send(w, p)
+			m.sendPart(w, p)
 			return
 		}
 		p.status = skipped
 	}
-	m.send(w, w.cleanup())
+	m.sendPart(w, w.cleanup())
 }
 
 // sendPart sends a part to the stage's delegate.
-func (m *model) send(w *work, p *part) {
+func (m *model) sendPart(w *work, p *part) {
 	w.current = p
-	r := m.task(w, p)
+	r := m.newTask(w, p)
 	if w.d.lost {
 		r.d = w.d
-		m.end(r, abandoned)
+		m.endTask(r, abandoned)
 		return
 	}
 	m.give(r, w.d)
@@ -229,7 +229,7 @@ func (m *model) send(w *work, p *part) {
 }
 
 // newTask creates the task of a part.
-func (m *model) task(w *work, p *part) *record {
+func (m *model) newTask(w *work, p *part) *record {
 	kind := 1
 	switch p {
 	case w.init():
@@ -244,17 +244,17 @@ func (m *model) task(w *work, p *part) *record {
 
 // delegateLost ends a stage whose delegate is lost. A cleanup waits for the
 // delegate's return.
-func (m *model) abandon(w *work, p *part) {
+func (m *model) delegateLost(w *work, p *part) {
 	w.lost = true
 	last := w.cleanup()
 	if p != last {
-		w.fail(p)
+		w.recordFailure(p)
 	}
-	w.skip()
+	w.skipRemaining()
 	switch {
 	case !w.d.removed:
 		last.task, last.status = last.task+"-again", queued
-		r := m.task(w, last)
+		r := m.newTask(w, last)
 		r.detached = true
 		m.give(r, w.d)
 	case p != last:
@@ -265,7 +265,7 @@ func (m *model) abandon(w *work, p *part) {
 
 // finish ends a stage, or starts another attempt.
 func (m *model) finish(w *work) {
-	if m.again(w) {
+	if m.retryStage(w) {
 		return
 	}
 	w.current = nil
@@ -276,12 +276,12 @@ func (m *model) finish(w *work) {
 	if w.stopping != "" {
 		w.status = w.stopping
 	}
-	w.tell(w.status)
+	w.expectEvent(w.status)
 	m.release(w)
 }
 
 // retryStage starts another attempt of a stage if its policy allows it.
-func (m *model) again(w *work) bool {
+func (m *model) retryStage(w *work) bool {
 	why := "failure"
 	switch {
 	case w.lost:
@@ -300,15 +300,15 @@ func (m *model) again(w *work) bool {
 	}
 	w.current = w.init()
 	first := &record{w: w, id: w.init().task, timeout: w.init().timeout, at: never}
-	m.retry(w, first, m.now+w.retries.backoff<<(n-2))
-	w.tell(queued)
+	m.requeueForRetry(w, first, m.now+w.retries.backoff<<(n-2))
+	w.expectEvent(queued)
 	return true
 }
 
 // stopStage ends a stage early.
-func (m *model) halt(w *work, why string) {
+func (m *model) stopStage(w *work, why string) {
 	if w.stopping == "" && !w.over() && w.current != w.cleanup() {
 		w.stopping = why
-		m.stop(w.acc.task(w.current.task))
+		m.abortTask(w.acc.task(w.current.task))
 	}
 }

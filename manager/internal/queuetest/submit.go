@@ -13,7 +13,7 @@ import (
 )
 
 // maxLive is the largest number of stages and single tasks that have not ended.
-const most = 12
+const maxLive = 12
 
 func (h *history) newID(rt *rapid.T, prefix string) string {
 	live := 0
@@ -24,23 +24,23 @@ func (h *history) newID(rt *rapid.T, prefix string) string {
 			}
 		}
 	}
-	if live >= most {
+	if live >= maxLive {
 		rt.Skip("enough")
 	}
-	h.in.names++
-	return fmt.Sprint(prefix, h.in.names)
+	h.in.idCount++
+	return fmt.Sprint(prefix, h.in.idCount)
 }
 
 // timeout draws no time-out, or one that a jump can reach.
 func (h *history) timeout(rt *rapid.T, what string, seconds int) task.Millis {
-	if h.clock == nil || !rarely(rt, what, 3) {
+	if h.clock == nil || !oneIn(rt, what, 3) {
 		return 0
 	}
 	return task.Millis(seconds * 1000)
 }
 
 // orDefault returns a time-out, or its default.
-func or(t task.Millis, d time.Duration) time.Duration {
+func orDefault(t task.Millis, d time.Duration) time.Duration {
 	if t == 0 {
 		return d
 	}
@@ -48,7 +48,7 @@ func or(t task.Millis, d time.Duration) time.Duration {
 }
 
 func (h *history) anySelectors(rt *rapid.T) []string {
-	return one(rt, "selectors", selectors)
+	return pick(rt, "selectors", selectors)
 }
 
 // anInit makes a stage without steps acceptable: the API refuses an empty stage.
@@ -58,18 +58,18 @@ var priorities = []string{"", "NORMAL", "HIGH"}
 
 func (h *history) submitStage(rt *rapid.T) {
 	req := manager.StageRequest{
-		ID: h.newID(rt, "s"), Name: h.in.name, Selectors: h.anySelectors(rt), Priority: one(rt, "priority", priorities),
+		ID: h.newID(rt, "s"), Name: h.in.name, Selectors: h.anySelectors(rt), Priority: pick(rt, "priority", priorities),
 		Timeout: h.timeout(rt, "timeout", 50), QueueTimeout: h.timeout(rt, "queue", 40), InitTimeout: h.timeout(rt, "init", 15),
-		Pipeline: one(rt, "pipeline", []string{"", "web"}),
+		Pipeline: pick(rt, "pipeline", []string{"", "web"}),
 		Init:     anInit,
 	}
-	if rarely(rt, "label", 3) {
+	if oneIn(rt, "label", 3) {
 		req.Labels = map[string]string{"env": "prod"}
 	}
-	if rarely(rt, "retry", 3) {
+	if oneIn(rt, "retry", 3) {
 		req.Retry = &manager.Retry{
 			MaxAttempts: 1 + below(rt, "attempts", 3), Backoff: 10_000, MaxBackoff: 40_000,
-			On: one(rt, "on", [][]string{{"lost"}, {"timeout"}, {"failure"}, {"lost", "failure", "timeout"}}),
+			On: pick(rt, "on", [][]string{{"lost"}, {"timeout"}, {"failure"}, {"lost", "failure", "timeout"}}),
 		}
 		if h.clock == nil {
 			req.Retry.Backoff, req.Retry.MaxBackoff = 3_600_000, 14_400_000
@@ -77,13 +77,13 @@ func (h *history) submitStage(rt *rapid.T) {
 	}
 	for i := range below(rt, "steps", 3) {
 		req.Steps = append(req.Steps, manager.StepRequest{
-			ID: fmt.Sprint("step", i+1), RunOn: one(rt, "run on", []string{"", "", "failure", "always"}),
+			ID: fmt.Sprint("step", i+1), RunOn: pick(rt, "run on", []string{"", "", "failure", "always"}),
 			Timeout: h.timeout(rt, "step", 15),
 		})
 	}
 	w := &work{
 		acc: h.in, id: req.ID, request: asJSON(req), high: req.Priority == "HIGH", selectors: req.Selectors,
-		variants: kinds, groups: []string{"account"}, queueTimeout: or(req.QueueTimeout, h.set.queue),
+		variants: kinds, groups: []string{"account"}, queueTimeout: orDefault(req.QueueTimeout, h.set.queue),
 		stage: &stage{status: queued, timeout: req.Timeout.Duration(), next: 1},
 	}
 	if req.Pipeline != "" {
@@ -103,9 +103,9 @@ func (h *history) submitStage(rt *rapid.T) {
 	add := func(s manager.StepState, runOn string, timeout time.Duration) {
 		w.parts = append(w.parts, &part{id: s.ID, first: s.TaskID, task: s.TaskID, status: queued, runOn: runOn, timeout: timeout})
 	}
-	add(got.Init, "", or(req.InitTimeout, h.set.task))
+	add(got.Init, "", orDefault(req.InitTimeout, h.set.task))
 	for i, s := range got.Steps {
-		add(s, req.Steps[i].RunOn, or(req.Steps[i].Timeout, h.set.task))
+		add(s, req.Steps[i].RunOn, orDefault(req.Steps[i].Timeout, h.set.task))
 	}
 	add(got.Cleanup, "", h.set.cleanup)
 	w.current = w.init()
@@ -114,15 +114,15 @@ func (h *history) submitStage(rt *rapid.T) {
 
 func (h *history) submitTask(rt *rapid.T) {
 	req := manager.TaskRequest{
-		Task:      task.Task{ID: h.newID(rt, "t"), Type: one(rt, "type", []string{"custom", "custom", "custom", "rare"})},
-		Selectors: h.anySelectors(rt), Priority: one(rt, "priority", priorities),
+		Task:      task.Task{ID: h.newID(rt, "t"), Type: pick(rt, "type", []string{"custom", "custom", "custom", "rare"})},
+		Selectors: h.anySelectors(rt), Priority: pick(rt, "priority", priorities),
 		QueueTimeout: h.timeout(rt, "queue", 40),
 	}
 	req.Task.Timeout = h.timeout(rt, "timeout", 20)
-	timeout := or(req.Task.Timeout, h.set.task)
+	timeout := orDefault(req.Task.Timeout, h.set.task)
 	w := &work{
 		acc: h.in, id: req.Task.ID, request: asJSON(req), high: req.Priority == "HIGH", selectors: req.Selectors,
-		variants: [][]string{{req.Task.Type}}, queueTimeout: or(req.QueueTimeout, timeout),
+		variants: [][]string{{req.Task.Type}}, queueTimeout: orDefault(req.QueueTimeout, timeout),
 	}
 	h.expect(rt, 202, "POST", "/api/tasks", w.request)
 	h.submit(w, w.id, timeout)
@@ -130,14 +130,14 @@ func (h *history) submitTask(rt *rapid.T) {
 
 // submit adds a work item and dispatches it.
 func (m *model) submit(w *work, first string, timeout time.Duration) {
-	w.seq, w.was, w.at = m.number(), map[string]fate{}, never
+	w.seq, w.rejections, w.at = m.number(), map[string]rejection{}, never
 	w.first = &record{w: w, id: first, kind: w.variants[0][0], timeout: timeout, submitted: m.now, at: never}
 	w.tasks = []*record{w.first}
 	w.acc.works = append(w.acc.works, w)
-	m.wait(w)
-	m.settle(w.acc)
+	m.enqueue(w)
+	m.dispatch(w.acc)
 	now := queued
-	w.tell(now)
+	w.expectEvent(now)
 }
 
 // submitAgain submits under an id that exists: the same request, or another one.

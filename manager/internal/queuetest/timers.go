@@ -11,7 +11,7 @@ type timer struct {
 
 // nextTimer returns the first timer. Among timers of the same time, the oldest is
 // first.
-func (m *model) first() timer {
+func (m *model) nextTimer() timer {
 	first := timer{at: never}
 	add := func(at time.Duration, age int, due func()) {
 		if at < first.at || at == first.at && age < first.age {
@@ -34,19 +34,19 @@ func (m *model) first() timer {
 
 // advance lets time pass. All timers that are due fire before the stages handle the
 // events.
-func (m *model) pass(d time.Duration) {
+func (m *model) advance(d time.Duration) {
 	m.now += d
-	for t := m.first(); t.at <= m.now; t = m.first() {
+	for t := m.nextTimer(); t.at <= m.now; t = m.nextTimer() {
 		t.due()
 	}
-	m.follow()
+	m.handleEvents()
 }
 
 func (m *model) silent(d *delegate) {
 	if d.lost {
 		m.remove(d)
 	} else {
-		m.lose(d)
+		m.loseDelegate(d)
 	}
 }
 
@@ -54,16 +54,16 @@ func (m *model) dueWork(w *work) {
 	w.at = never
 	switch w.state {
 	case waiting:
-		m.end(w.first, timedOut)
-	case later:
-		m.wait(w)
-		m.settle(w.acc)
-	case given:
-		if m.now >= w.until() {
-			m.end(w.first, timedOut)
+		m.endTask(w.first, timedOut)
+	case delayed:
+		m.enqueue(w)
+		m.dispatch(w.acc)
+	case firstOffered:
+		if m.now >= w.queueDeadline() {
+			m.endTask(w.first, timedOut)
 			return
 		}
-		w.was[w.d.id] = missed
+		w.rejections[w.d.id] = missed
 		m.requeue(w)
 	case running:
 		m.emit(event{kind: expired, w: w, r: w.first})
@@ -75,8 +75,8 @@ func (m *model) dueWork(w *work) {
 func (m *model) dueTask(r *record) {
 	r.at = never
 	if r.stopping {
-		m.end(r, aborted)
+		m.endTask(r, aborted)
 	} else {
-		m.end(r, timedOut)
+		m.endTask(r, timedOut)
 	}
 }

@@ -15,30 +15,30 @@ import (
 // several managers, it compares the account without a change less often, because the
 // calls take long.
 func (h *history) check(rt *rapid.T) {
-	if len(h.managers) == 1 || h.made%4 == 0 {
-		h.look(rt)
+	if len(h.managers) == 1 || h.operationCount%4 == 0 {
+		h.compareAll(rt)
 	} else {
-		h.lookAt(rt, h.in)
+		h.compareAccount(rt, h.in)
 	}
-	h.promises(rt)
+	h.checkInvariants(rt)
 }
 
-func (h *history) look(rt *rapid.T) {
+func (h *history) compareAll(rt *rapid.T) {
 	for _, a := range h.accounts {
-		h.lookAt(rt, a)
+		h.compareAccount(rt, a)
 	}
 }
 
 // compareAccount compares what the managers show of an account with the model. It
 // parses the answers of the first manager. The other managers must give the same
 // answers.
-func (h *history) lookAt(rt *rapid.T, a *account) {
+func (h *history) compareAccount(rt *rapid.T, a *account) {
 	var first []string
 	for i, m := range h.managers {
-		shown := h.texts(m, a)
+		shown := h.answers(m, a)
 		if i == 0 {
 			first = shown
-			if d := difference(h.expected(a), h.read(rt, a, shown)); d != "" {
+			if d := difference(h.expected(a), h.parse(rt, a, shown)); d != "" {
 				rt.Fatalf("account %s:\n%s\nthe model has\n%s", a.name, d, h.story())
 			}
 		}
@@ -46,7 +46,7 @@ func (h *history) lookAt(rt *rapid.T, a *account) {
 			rt.Fatalf("manager %d shows something else than the first one:\n%s", i, d)
 		}
 	}
-	h.lookAtEvents(rt, a)
+	h.compareEvents(rt, a)
 }
 
 func difference(want, got []string) string {
@@ -68,7 +68,7 @@ func difference(want, got []string) string {
 
 // answers returns all answers of a manager about an account. The first call makes
 // the manager read its store.
-func (h *history) texts(m *manager.Manager, a *account) (all []string) {
+func (h *history) answers(m *manager.Manager, a *account) (all []string) {
 	get := func(path string) {
 		r := h.call(m, a, "GET", path, "")
 		all = append(all, fmt.Sprint(r.status, " ", r.body.String()))
@@ -89,7 +89,7 @@ func (h *history) texts(m *manager.Manager, a *account) (all []string) {
 
 // expected returns the lines that [history.read] must return.
 func (h *history) expected(a *account) (all []string) {
-	waits := slices.DeleteFunc(a.waits(), func(w *work) bool { return w.stage == nil })
+	waits := slices.DeleteFunc(a.waiting(), func(w *work) bool { return w.stage == nil })
 	for _, w := range a.works {
 		if w.stage == nil {
 			continue
@@ -114,11 +114,11 @@ func (h *history) expected(a *account) (all []string) {
 				works++
 			}
 		}
-		all = append(all, fmt.Sprintf("%s %q %s %q %q: %d of %d, %d tasks", d.id, d.name, state, d.tags, d.types, d.slots(), d.most, works))
+		all = append(all, fmt.Sprintf("%s %q %s %q %q: %d of %d, %d tasks", d.id, d.name, state, d.tags, d.types, d.slots(), d.maxStages, works))
 	}
 	for _, g := range []string{"account", "label:env=prod", "pipeline:web"} {
 		if most := a.limits[g]; most > 0 {
-			all = append(all, fmt.Sprintf("%s %d of %d", g, a.used(g), most))
+			all = append(all, fmt.Sprintf("%s %d of %d", g, a.groupUse(g), most))
 		}
 	}
 	for _, d := range a.delegates {
@@ -136,7 +136,7 @@ func (h *history) expected(a *account) (all []string) {
 	}
 	for _, w := range a.works {
 		if w.stage == nil {
-			all = append(all, w.task())
+			all = append(all, w.taskLine())
 		}
 	}
 	return all
@@ -151,12 +151,12 @@ func stopsOf(d *delegate) (ids []string) {
 }
 
 // taskLine returns the line of a single task.
-func (w *work) task() string {
+func (w *work) taskLine() string {
 	r, now := w.first, queued
 	switch {
 	case r.state == done:
 		now = status(r.outcome)
-	case r.begun:
+	case r.wasAcquired:
 		now = isRunning
 	}
 	by := ""
@@ -171,9 +171,9 @@ func (w *work) reason() string {
 	switch {
 	case w.first.state == done:
 		return ""
-	case w.state == given:
+	case w.state == firstOffered:
 		return "waiting for"
-	case w.state == later:
+	case w.state == delayed:
 		return "it is not"
 	case w.state == waiting && w.acc.paused:
 		return "the account is paused"
@@ -184,7 +184,7 @@ func (w *work) reason() string {
 }
 
 // read converts a manager's answers to lines that compare with the model's.
-func (h *history) read(rt *rapid.T, a *account, shown []string) (all []string) {
+func (h *history) parse(rt *rapid.T, a *account, shown []string) (all []string) {
 	next := func(into any) {
 		text, ok := strings.CutPrefix(shown[0], "200 ")
 		if !ok || json.Unmarshal([]byte(text), into) != nil {
@@ -203,7 +203,7 @@ func (h *history) read(rt *rapid.T, a *account, shown []string) (all []string) {
 		for _, p := range append(append([]manager.StepState{s.Init}, s.Steps...), s.Cleanup) {
 			line += fmt.Sprintf(" %s(%s) %s", p.ID, p.TaskID, p.Status)
 		}
-		all = append(all, line+"; "+beginning(s.Reason))
+		all = append(all, line+"; "+reasonPrefix(s.Reason))
 	}
 	var delegates struct{ Delegates []manager.Delegate }
 	next(&delegates)
@@ -227,7 +227,7 @@ func (h *history) read(rt *rapid.T, a *account, shown []string) (all []string) {
 	for len(shown) > 0 {
 		var t manager.Task
 		next(&t)
-		all = append(all, fmt.Sprintf("%s %s by %q; %s", t.ID, t.Status, t.DelegateID, beginning(t.Reason)))
+		all = append(all, fmt.Sprintf("%s %s by %q; %s", t.ID, t.Status, t.DelegateID, reasonPrefix(t.Reason)))
 	}
 	return all
 }
@@ -242,7 +242,7 @@ type list struct {
 }
 
 // reasonPrefix returns the part of a reason that the model predicts.
-func beginning(reason string) string {
+func reasonPrefix(reason string) string {
 	for _, b := range []string{"waiting for", "it is not", "the account is paused"} {
 		if strings.HasPrefix(reason, b) {
 			return b
@@ -256,8 +256,8 @@ func beginning(reason string) string {
 
 // compareEvents reads the events since the last call. Each expected event must be
 // there once, in order, and no other.
-func (h *history) lookAtEvents(rt *rapid.T, a *account) {
-	r := h.call(h.some(rt), a, "GET", fmt.Sprint("/api/events?since=", a.last), "")
+func (h *history) compareEvents(rt *rapid.T, a *account) {
+	r := h.call(h.some(rt), a, "GET", fmt.Sprint("/api/events?since=", a.lastEvent), "")
 	var news []string
 	for _, text := range strings.Split(r.body.String(), "\n\n") {
 		var e manager.Event
@@ -268,25 +268,25 @@ func (h *history) lookAtEvents(rt *rapid.T, a *account) {
 				}
 			}
 			if line == "event: missed" {
-				rt.Fatalf("events after %d are missed", a.last)
+				rt.Fatalf("events after %d are missed", a.lastEvent)
 			}
 		}
 		if e.ID == 0 {
 			continue // the place of a waiting stage
 		}
-		if e.ID != uint64(a.last+1) { //nolint:gosec // it counts
-			rt.Fatalf("after event %d comes %d", a.last, e.ID)
+		if e.ID != uint64(a.lastEvent+1) { //nolint:gosec // it counts
+			rt.Fatalf("after event %d comes %d", a.lastEvent, e.ID)
 		}
-		a.last++
-		news = append(news, said(&e))
+		a.lastEvent++
+		news = append(news, describeEvent(&e))
 	}
-	if d := difference(a.news, news); d != "" {
+	if d := difference(a.expectedEvents, news); d != "" {
 		rt.Fatalf("events of account %s:\n%s\nthe model has\n%s", a.name, d, h.story())
 	}
-	a.news = nil
+	a.expectedEvents = nil
 }
 
-func said(e *manager.Event) string {
+func describeEvent(e *manager.Event) string {
 	switch e.Type {
 	case manager.StageEvent:
 		return fmt.Sprintf("stage %s %s", e.Stage, e.Status)

@@ -4,7 +4,7 @@ import "pgregory.net/rapid"
 
 // uniform draws a number below 1024. Rapid's own generators prefer the smallest and
 // largest numbers.
-var even = rapid.Custom(func(rt *rapid.T) (n int) {
+var uniform = rapid.Custom(func(rt *rapid.T) (n int) {
 	for range 10 {
 		n *= 2
 		if rapid.Bool().Draw(rt, "bit") {
@@ -15,10 +15,10 @@ var even = rapid.Custom(func(rt *rapid.T) (n int) {
 })
 
 // below draws a number below n, which must be small.
-func below(rt *rapid.T, what string, n int) int { return even.Draw(rt, what) * n / 1024 }
+func below(rt *rapid.T, what string, n int) int { return uniform.Draw(rt, what) * n / 1024 }
 
 // pick draws an element of a list.
-func one[T any](rt *rapid.T, what string, all []T) T { return all[below(rt, what, len(all))] }
+func pick[T any](rt *rapid.T, what string, all []T) T { return all[below(rt, what, len(all))] }
 
 // oneIn is true once in n draws.
-func rarely(rt *rapid.T, what string, n int) bool { return below(rt, what, n) == n-1 }
+func oneIn(rt *rapid.T, what string, n int) bool { return below(rt, what, n) == n-1 }

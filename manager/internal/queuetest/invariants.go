@@ -7,17 +7,17 @@ import (
 )
 
 // snapshot is the state after the previous operation.
-type mark struct {
+type snapshot struct {
 	holders map[*record]*delegate
-	waited  map[*record]int // tasks that only one delegate may have, since its last offer
+	waiting map[*record]int // tasks that only one delegate may have, since its last offer
 }
 
 // checkInvariants checks the rules that hold after each operation (rules Q1 to Q4).
-func (h *history) promises(rt *rapid.T) {
-	now := mark{holders: map[*record]*delegate{}, waited: map[*record]int{}}
+func (h *history) checkInvariants(rt *rapid.T) {
+	now := snapshot{holders: map[*record]*delegate{}, waiting: map[*record]int{}}
 	for _, a := range h.accounts {
 		for _, d := range a.delegates {
-			h.capacityHolds(rt, d)
+			h.checkCapacity(rt, d)
 			for _, r := range d.open {
 				if other := now.holders[r]; other != nil {
 					rt.Fatalf("%s is with %s and %s", r.id, other.name, d.name)
@@ -25,26 +25,26 @@ func (h *history) promises(rt *rapid.T) {
 				now.holders[r] = d
 			}
 		}
-		h.nobodyWaitsInVain(rt, a)
-		h.inOrder(rt, a, &now)
+		h.checkNoneIdle(rt, a)
+		h.checkOrder(rt, a, &now)
 	}
-	h.mark = now
+	h.previous = now
 }
 
 // checkCapacity checks that no delegate has more stages than its capacity (rule Q1),
 // except stages that it acquired before it lowered the capacity.
-func (h *history) capacityHolds(rt *rapid.T, d *delegate) {
+func (h *history) checkCapacity(rt *rapid.T, d *delegate) {
 	offers := slices.DeleteFunc(d.offers(), func(w *work) bool { return w.stage == nil })
-	if d.most > 0 && d.slots() > d.most && len(offers) > 0 {
-		rt.Fatalf("%s has %d stages, may have %d, and is offered %s\n%s", d.name, d.slots(), d.most, offers[0].id, h.story())
+	if d.maxStages > 0 && d.slots() > d.maxStages && len(offers) > 0 {
+		rt.Fatalf("%s has %d stages, may have %d, and is offered %s\n%s", d.name, d.slots(), d.maxStages, offers[0].id, h.story())
 	}
 }
 
 // checkNoneIdle checks that no work waits that a free delegate could have (rule Q2).
-func (h *history) nobodyWaitsInVain(rt *rapid.T, a *account) {
-	for _, w := range a.waits() {
+func (h *history) checkNoneIdle(rt *rapid.T, a *account) {
+	for _, w := range a.waiting() {
 		for _, d := range a.delegates {
-			if !w.held() && d.freeFor(w) {
+			if !w.isBlocked() && d.freeFor(w) {
 				rt.Fatalf("%s waits while %s is free\n%s", w.id, d.name, h.story())
 			}
 		}
@@ -53,19 +53,19 @@ func (h *history) nobodyWaitsInVain(rt *rapid.T, a *account) {
 
 // checkOrder checks that new offers come before all work that already waited and
 // still waits (rule Q2).
-func (h *history) inOrder(rt *rapid.T, a *account, now *mark) {
-	for _, w := range a.waits() {
-		if w.stage == nil || w.held() {
+func (h *history) checkOrder(rt *rapid.T, a *account, now *snapshot) {
+	for _, w := range a.waiting() {
+		if w.stage == nil || w.isBlocked() {
 			continue
 		}
-		now.waited[w.first] = w.first.seq
-		if seq, waited := h.mark.waited[w.first]; !waited || seq != w.first.seq {
+		now.waiting[w.first] = w.first.seq
+		if seq, waited := h.previous.waiting[w.first]; !waited || seq != w.first.seq {
 			continue // the work arrived, returned or became possible in this operation, perhaps after the offer
 		}
 		for _, d := range a.delegates {
 			for _, given := range d.offers() {
-				fresh := given.stage != nil && h.mark.holders[given.first] != d
-				if fresh && d.eligible(w) && before(w, given) < 0 {
+				fresh := given.stage != nil && h.previous.holders[given.first] != d
+				if fresh && d.eligible(w) && compareWaiting(w, given) < 0 {
 					rt.Fatalf("%s was given %s before %s\n%s", d.name, given.id, w.id, h.story())
 				}
 			}

@@ -39,9 +39,9 @@ func (v *verdict) table() string {
 }
 
 // collect waits for the end of all stages and runs the checks.
-func (v *verdict) look(ctx context.Context) {
+func (v *verdict) collect(ctx context.Context) {
 	t := v.t
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	quiet := v.await(ctx, "all stages to end and all slots to be free", func(stages []manager.Stage, delegates []manager.Delegate) string {
 		return cmp.Or(unended(stages, len(v.orders)), occupied(delegates))
@@ -62,10 +62,10 @@ func (v *verdict) look(ctx context.Context) {
 	}
 	stages, _, err := v.ask(ctx, v.apis[0])
 	assert.NoError(t, err)
-	v.sameEverywhere(ctx, stages)
-	v.ends(ctx, stages)
-	v.effects(stages)
-	v.slots()
+	v.checkSameEverywhere(ctx, stages)
+	v.checkEnds(ctx, stages)
+	v.checkEffects(stages)
+	v.checkSlots()
 	v.stopAll(ctx, v.managers)
 	v.managers[0].start()
 	again, _, err := v.ask(ctx, v.apis[0])
@@ -154,7 +154,7 @@ func same(a, b any) bool { return asJSON(a) == asJSON(b) }
 
 // finalStates returns the parts of ended stages that no longer change. The cleanup
 // of a lost delegate changes when the manager forgets the delegate.
-func lasting(stages []manager.Stage) []manager.Stage {
+func finalStates(stages []manager.Stage) []manager.Stage {
 	out := slices.Clone(stages)
 	for i := range out {
 		out[i].Cleanup = manager.StepState{}
@@ -165,7 +165,7 @@ func lasting(stages []manager.Stage) []manager.Stage {
 // compare reports the differences between a manager's stages and those of the first
 // manager.
 func (v *verdict) compare(who string, first, others []manager.Stage) {
-	first, others = lasting(first), lasting(others)
+	first, others = finalStates(first), finalStates(others)
 	if same(first, others) {
 		return
 	}
@@ -179,7 +179,7 @@ func (v *verdict) compare(who string, first, others []manager.Stage) {
 }
 
 // checkSameEverywhere checks that all managers have the same state.
-func (v *verdict) sameEverywhere(ctx context.Context, stages []manager.Stage) {
+func (v *verdict) checkSameEverywhere(ctx context.Context, stages []manager.Stage) {
 	for _, a := range v.apis[1:] {
 		others, _, err := v.ask(ctx, a)
 		if assert.NoError(v.t, err) {
@@ -191,7 +191,7 @@ func (v *verdict) sameEverywhere(ctx context.Context, stages []manager.Stage) {
 
 // checkEnds checks that each stage has ended once, according to the events of all
 // managers.
-func (v *verdict) ends(ctx context.Context, stages []manager.Stage) {
+func (v *verdict) checkEnds(ctx context.Context, stages []manager.Stage) {
 	w := v.watchers
 	all := func() bool {
 		w.mu.Lock()
@@ -237,14 +237,14 @@ func (v *verdict) ends(ctx context.Context, stages []manager.Stage) {
 	v.found("of which the first one had arrived", v.work.found.Load())
 	v.found("aborts", v.work.aborts.Load())
 	v.found("events", len(w.events))
-	v.found("events told by any manager", w.told)
+	v.found("events told by any manager", w.eventCount)
 	v.found("times that a manager had not kept events", w.missed)
-	v.capacities()
+	v.checkCapacities()
 }
 
 // checkCapacities checks by the order of the events that no delegate had more stages
 // than its capacity. The caller holds the watchers' lock.
-func (v *verdict) capacities() {
+func (v *verdict) checkCapacities() {
 	limits := v.delegateIDs()
 	has := map[string]map[string]bool{} // stages by delegate
 	with := map[string]string{}         // delegate by stage
@@ -305,7 +305,7 @@ func (v *verdict) delegateIDs() map[string]int {
 }
 
 // lostDelegates returns the delegates that were lost at some time, by id.
-func (v *verdict) lost() map[string]bool {
+func (v *verdict) lostDelegates() map[string]bool {
 	v.watchers.mu.Lock()
 	defer v.watchers.mu.Unlock()
 	lost := map[string]bool{}
@@ -321,8 +321,8 @@ func (v *verdict) lost() map[string]bool {
 // capacity, and that those that stopped gracefully had none left. A delegate that
 // trusts its manager may have more after it was lost: it gets new stages together
 // with the cleanups of its former ones.
-func (v *verdict) slots() {
-	lost, ids := v.lost(), map[string]string{}
+func (v *verdict) checkSlots() {
+	lost, ids := v.lostDelegates(), map[string]string{}
 	open, most, drained := map[string]int{}, 0, 0
 	v.records(func(file, what, about string) {
 		switch what {
@@ -348,7 +348,7 @@ func (v *verdict) slots() {
 
 // checkEffects checks that no step ran twice in an attempt, and that no step of a
 // successful stage is missing.
-func (v *verdict) effects(stages []manager.Stage) {
+func (v *verdict) checkEffects(stages []manager.Stage) {
 	dir := filepath.Join(v.dir, "effects")
 	files, err := os.ReadDir(dir)
 	assert.NoError(v.t, err)
