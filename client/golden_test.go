@@ -209,7 +209,7 @@ func TestResponseForms(t *testing.T) {
 }
 
 // An id that a path cannot carry is refused before anything is sent.
-func TestIdsThatCannotTravelAreRefused(t *testing.T) {
+func TestIDsThatCannotBeInAPathAreRefused(t *testing.T) {
 	t.Parallel()
 	s := serve(t, always(200, `{}`))
 	c := connect(t, s.URL)

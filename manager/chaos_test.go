@@ -17,7 +17,7 @@ import (
 
 // Rules Q1 and Q4: after any parallel calls in any order, with a running clock,
 // there is no deadlock, all work ends and every slot is free.
-func TestAnyOrderOfCallsEndsWell(t *testing.T) {
+func TestAllWorkEndsAfterRandomCalls(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) {
 		c.HeartbeatTimeout, c.AcquireTimeout, c.AbortGrace = 20*time.Second, 5*time.Second, 3*time.Second

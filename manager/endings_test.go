@@ -44,7 +44,7 @@ func TestAbortingAStage(t *testing.T) {
 
 // A step that ignores its abort does not block the stage: the cleanup runs after the
 // grace, and the late answer changes nothing.
-func TestAnAbortThatIsIgnored(t *testing.T) {
+func TestAStepThatIgnoresItsAbort(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) { c.AbortGrace = 5 * time.Second })
 	id := s.register("d", dockerTypes)
@@ -100,7 +100,7 @@ func TestTimeouts(t *testing.T) {
 	assert.Equal(t, "the stage ran longer than its time-out of 1s", st.Error)
 	assert.Equal(t, manager.Skipped, st.Steps[1].Status)
 	assert.Equal(t, manager.Timeout, st.Cleanup.Status)
-	assert.Equal(t, 0, s.m.Delegates(account)[0].Stages, "PITFALLS: capacity does not leak")
+	assert.Equal(t, 0, s.m.Delegates(account)[0].Stages, "the slot is free")
 
 	s.submit(`{"id":"dropped","steps":[{"timeout_ms":1000}]}`)
 	s.pass(id, initTask, succeeded)
@@ -207,7 +207,7 @@ func TestADrainingDelegateFinishesItsStages(t *testing.T) {
 
 // A delegate that unregisters in the middle of a stage ends the stage, because no
 // other delegate can continue it.
-func TestUnregisteringEndsWhatRuns(t *testing.T) {
+func TestUnregisteringEndsRunningStages(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.register("d", dockerTypes)
@@ -223,7 +223,7 @@ func TestUnregisteringEndsWhatRuns(t *testing.T) {
 }
 
 // The error names the step once, also if the delegate's message names it.
-func TestAStageSaysOnceWhichStepFailed(t *testing.T) {
+func TestTheErrorNamesTheFailedStepOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.register("d", dockerTypes)

@@ -128,7 +128,7 @@ func TestAStageIsWatched(t *testing.T) {
 
 // A client that reconnects too late, or with an id that never existed, gets the
 // event "missed".
-func TestEventsThatAreGone(t *testing.T) {
+func TestEventsThatAreNoLongerKept(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	f := s.m.Events(account, 7)

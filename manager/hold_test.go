@@ -86,7 +86,7 @@ func TestAPollIsHeldUntilSomethingIsNew(t *testing.T) {
 
 // Rule C7: every answer to a poll with wait has the header, and no other answer has
 // it.
-func TestTheCursorTellsThatAPollWasHeld(t *testing.T) {
+func TestTheCursorMarksHeldPolls(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.register("d", []string{"custom"})

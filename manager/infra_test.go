@@ -40,7 +40,7 @@ func TestAStageForVMs(t *testing.T) {
 
 // Rule D7: the init lists the images of the steps, and no value that only the steps
 // may see.
-func TestTheInitIsToldOfImages(t *testing.T) {
+func TestTheInitListsImages(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.register("d", []string{"kubernetes_init", "kubernetes_execute", "kubernetes_cleanup"})
@@ -60,7 +60,7 @@ func TestTheInitIsToldOfImages(t *testing.T) {
 	assert.NotContains(t, string(got.Data), "hunter2")
 }
 
-func TestAnInfrastructureThatIsUnknown(t *testing.T) {
+func TestAnUnknownInfrastructureIsRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	r := s.call("POST", "/api/stages?accountId=acc", withInit(`{"infra":"mainframe"}`))

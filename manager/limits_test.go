@@ -22,7 +22,7 @@ import (
 
 // Lists and logs show a delegate's message about a failure, so the manager shortens
 // it.
-func TestTheWordsOfADelegateAreCut(t *testing.T) {
+func TestMessagesOfDelegatesAreShortened(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.register("d", []string{"custom"})
@@ -45,7 +45,7 @@ func TestTheWordsOfADelegateAreCut(t *testing.T) {
 
 // An id is a segment of a path. A task whose id cannot be one could never be
 // acquired.
-func TestIdsThatCannotTravelAreRefused(t *testing.T) {
+func TestIDsThatCannotBeInAPathAreRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for _, id := range []string{".", "..", "a\nb", "a\x00", "a\x7f", strings.Repeat("a", 257)} {
@@ -77,7 +77,7 @@ func TestTheStepsOfAStageAreBounded(t *testing.T) {
 
 // Rule T8: each step has its own log, under a key that every writer can send,
 // whatever the step's id is.
-func TestLogKeysAreTheStepsOwn(t *testing.T) {
+func TestEachStepHasItsOwnLogKey(t *testing.T) {
 	t.Parallel()
 	var prefixes sync.Map
 	s := start(t, func(c *manager.Config) {
@@ -132,7 +132,7 @@ func TestTheLogCannotBeForged(t *testing.T) {
 
 // A closed manager holds no polls. Its answers make clients pause until the server
 // ends.
-func TestAClosedManagerLetsItsClientsPause(t *testing.T) {
+func TestAClosedManagerMakesClientsPause(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.register("d", []string{"custom"})
@@ -217,7 +217,7 @@ func TestAbortingAStageInEveryState(t *testing.T) {
 // Rule Q4: a delegate that restarts has its old name and another id. It is another
 // delegate: it does not own the stages of the old one, which end when the old one is
 // lost.
-func TestADelegateThatStartsAnewHasNothingOfItsOldSelf(t *testing.T) {
+func TestARestartedDelegateIsAnotherDelegate(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	old := s.register("d", dockerTypes)

@@ -60,7 +60,7 @@ func (w *watched) expect(want map[string]string) (body string) {
 }
 
 // Rule L3: metrics count stages and tasks from submission to end, per account.
-func TestMetricsTellWhatAManagerDoes(t *testing.T) {
+func TestMetricsCountStagesAndTasks(t *testing.T) {
 	t.Parallel()
 	m := newWatched(t)
 	srv := httptest.NewServer(m)

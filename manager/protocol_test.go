@@ -14,7 +14,7 @@ import (
 
 // Register, heartbeat and unregister of protocol v1. The manager answers 404 to an
 // unknown delegate, which then registers again (rule C4).
-func TestADelegateRegistersBeatsAndLeaves(t *testing.T) {
+func TestADelegateRegistersSendsHeartbeatsAndUnregisters(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	r := s.call("POST", "/api/agent/delegates/register?accountId=acc", `{"delegateName":"d","tags":["a"],"surprise":{"x":1}}`)
@@ -41,7 +41,7 @@ func TestADelegateRegistersBeatsAndLeaves(t *testing.T) {
 
 // The exact JSON of poll, acquire and the legacy answer in protocol v1. The list
 // shows a task until it is acquired, and never again.
-func TestATaskTravelsThroughProtocolV1(t *testing.T) {
+func TestATaskInProtocolV1(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.register("d", []string{"custom"})
@@ -72,7 +72,7 @@ func TestATaskTravelsThroughProtocolV1(t *testing.T) {
 }
 
 // The exact JSON of poll, acquire and answer in protocol v2.
-func TestATaskTravelsThroughProtocolV2(t *testing.T) {
+func TestATaskInProtocolV2(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.register("d", []string{"custom"})
@@ -119,7 +119,7 @@ func TestTheRunnerAnswerIsDecoded(t *testing.T) {
 }
 
 // The meaning of answers. OK alone does not mean success.
-func TestAnswersAreReadForWhatTheyMean(t *testing.T) {
+func TestTheMeaningOfAnswers(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.register("d", []string{"custom"})
@@ -153,7 +153,7 @@ func TestAnswersAreReadForWhatTheyMean(t *testing.T) {
 
 // Only one delegate gets a task. If the answer to its acquire was lost, it gets the
 // task again.
-func TestOneDelegateHasATaskUntilItsAnswer(t *testing.T) {
+func TestOnlyOneDelegateGetsATask(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	mine, other := s.register("mine", []string{"custom"}), s.register("other", []string{"custom"})

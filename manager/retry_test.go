@@ -209,7 +209,7 @@ func TestDraining(t *testing.T) {
 
 // Rules Q4 and Q7: every manager of a store, and a restarted one, computes the same
 // ids for another attempt, also if a cleanup waits for a lost delegate.
-func TestAStageIsRunAgainAsTheSame(t *testing.T) {
+func TestAllManagersComputeTheSameAttempt(t *testing.T) {
 	t.Parallel()
 	dir, c := t.TempDir(), newClock()
 	up := func() *server {

@@ -103,7 +103,7 @@ func TestASchedulesRunsMayNotOverlap(t *testing.T) {
 	assert.Equal(t, again.LastID, paused.LastID)
 }
 
-func TestSchedulesThatMakeNoSense(t *testing.T) {
+func TestInvalidSchedulesAreRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for body, want := range map[string]string{

@@ -61,8 +61,8 @@ func TestAStageRunsFromInitToCleanup(t *testing.T) {
 	assert.Equal(t, map[string]string{"K": "v"}, st.Steps[0].OutputVars)
 	assert.Equal(t, "b", st.Steps[0].Outputs[0].Value)
 	assert.Equal(t, "hello", string(st.Steps[0].Artifact))
-	assert.Equal(t, &stage.TestSummary{Total: 2, Passed: 1, Failed: 1, Failures: []stage.TestFailure{{Name: "TestIt"}}}, st.Steps[0].Tests, "SPEC D5")
-	assert.NotContains(t, asJSON(t, st), "fake-value", "SPEC S3: a secret output is not shown")
+	assert.Equal(t, &stage.TestSummary{Total: 2, Passed: 1, Failed: 1, Failures: []stage.TestFailure{{Name: "TestIt"}}}, st.Steps[0].Tests, "rule D5")
+	assert.NotContains(t, asJSON(t, st), "fake-value", "rule S3: a secret output is not shown")
 	for _, p := range []manager.StepState{st.Init, st.Steps[0], st.Steps[1], st.Cleanup} {
 		assert.Equal(t, manager.Success, p.Status)
 		assert.False(t, p.EndedAt.IsZero())
@@ -186,7 +186,7 @@ func TestSubmittingTwice(t *testing.T) {
 	assert.Len(t, s.m.Stages(account), 1)
 }
 
-func TestSenselessRequestsAreRefused(t *testing.T) {
+func TestInvalidRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for _, body := range []string{
@@ -215,7 +215,7 @@ func TestSenselessRequestsAreRefused(t *testing.T) {
 }
 
 // Ended stages are forgotten, so that memory is bounded.
-func TestEndedThingsAreForgotten(t *testing.T) {
+func TestEndedStagesAreForgotten(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) { c.Retention, c.ForgetLost, c.MaxFinished = time.Minute, 10*time.Minute, 2 })
 	for _, id := range []string{"a", "b", "c"} {

@@ -62,7 +62,7 @@ func TestOnSQLite(t *testing.T) {
 // Rules Q4 and Q7: a restarted manager has the whole state of the previous one.
 // Running stages continue, waiting stages keep their places, held polls and cursors
 // stay valid.
-func TestAManagerIsStartedAgain(t *testing.T) {
+func TestARestartedManagerContinues(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	c := newClock()

@@ -172,19 +172,19 @@ func (s *scene) run() {
 	for _, p := range append(s.managers[:len(s.managers):len(s.managers)], s.delegates...) {
 		p.start()
 	}
-	work := &submitters{t: s.t, api: newAPI(s.t, "tcp", b.address()), most: 200, progress: watchers}
-	warring, peace := context.WithTimeout(ctx, faultsFor+time.Duration(len(s.orders))*faultsForEach)
-	defer peace()
-	var war sync.WaitGroup
-	war.Go(func() { s.injectFaults(warring) })
+	work := &submitters{t: s.t, api: newAPI(s.t, "tcp", b.address()), maxLive: 200, progress: watchers}
+	faults, stopFaults := context.WithTimeout(ctx, faultsFor+time.Duration(len(s.orders))*faultsForEach)
+	defer stopFaults()
+	var injecting sync.WaitGroup
+	injecting.Go(func() { s.injectFaults(faults) })
 	work.run(ctx, s.orders)
-	peace()
-	war.Wait()
-	chaotic := time.Since(begun)
-	v := &verdict{scene: s, watchers: watchers, work: work}
+	stopFaults()
+	injecting.Wait()
+	underFaults := time.Since(begun)
+	v := &checker{scene: s, watchers: watchers, work: work}
 	v.collect(ctx)
-	s.t.Logf("%d stages on %s in %v, of it %v in chaos\n%s", len(s.orders), s.store(),
-		time.Since(begun).Round(time.Second), chaotic.Round(time.Second), v.table())
+	s.t.Logf("%d stages on %s in %v, of it %v under faults\n%s", len(s.orders), s.store(),
+		time.Since(begun).Round(time.Second), underFaults.Round(time.Second), v.table())
 	if s.t.Failed() {
 		s.t.Logf("seed %d", s.seed)
 	}
@@ -199,10 +199,10 @@ func (s *scene) store() string {
 
 // fault is a fault of a part that lasts for a while.
 type fault struct {
-	name   string
-	victim any
-	begin  func() (undo func())
-	most   time.Duration // how long it lasts
+	name    string
+	target  any
+	begin   func() (end func())
+	maxTime time.Duration // how long it lasts
 }
 
 // injectFaults causes faults, several at a time, until ctx ends. Then it ends them
@@ -212,34 +212,34 @@ func (s *scene) injectFaults(ctx context.Context) {
 	defer under.Wait()
 	for pause(ctx, 50*time.Millisecond+upTo(s.random, 400*time.Millisecond)) {
 		m := s.drawFault()
-		lasts := upTo(s.random, m.most)
-		if !s.take(m) {
+		lasts := upTo(s.random, m.maxTime)
+		if !s.startFault(m) {
 			continue
 		}
-		undo := m.begin()
+		end := m.begin()
 		under.Go(func() {
 			pause(ctx, lasts)
-			undo()
-			s.giveBack(m)
+			end()
+			s.endFault(m)
 		})
 	}
 }
 
-func (s *scene) take(m fault) bool {
+func (s *scene) startFault(m fault) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.faulty[m.victim] {
+	if s.faulty[m.target] {
 		return false
 	}
-	s.faulty[m.victim] = true
+	s.faulty[m.target] = true
 	s.faultCounts[m.name]++
 	return true
 }
 
-func (s *scene) giveBack(m fault) {
+func (s *scene) endFault(m fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.faulty, m.victim)
+	delete(s.faulty, m.target)
 }
 
 // drawFault draws the next fault.
@@ -247,12 +247,12 @@ func (s *scene) drawFault() fault {
 	r := s.random
 	m, d, f := s.managers[r.IntN(len(s.managers))], s.delegates[r.IntN(len(s.delegates))], s.delegateLinks[r.IntN(len(s.delegateLinks))]
 	choices := []fault{
-		{"manager killed", m, killed9(m), time.Second},
-		{"manager paused", m, paused(m), 2 * time.Second},
-		{"delegates killed", d, killed9(d), time.Second},
-		{"delegates killed", d, killed9(d), time.Second},
-		{"delegates paused", d, paused(d), heartbeatTimeout / 2},
-		{"delegates paused for long", d, paused(d), 2 * heartbeatTimeout},
+		{"manager killed", m, killing(m), time.Second},
+		{"manager paused", m, pausing(m), 2 * time.Second},
+		{"delegates killed", d, killing(d), time.Second},
+		{"delegates killed", d, killing(d), time.Second},
+		{"delegates paused", d, pausing(d), heartbeatTimeout / 2},
+		{"delegates paused for long", d, pausing(d), 2 * heartbeatTimeout},
 		{"delegates cut off", f, f.cut, 2 * time.Second},
 		{"delegates not heard", f, f.swallow, 2 * time.Second},
 		{"delegates slowed", f, f.slow, 3 * time.Second},
@@ -260,7 +260,7 @@ func (s *scene) drawFault() fault {
 	if s.redis != nil {
 		l := s.storeLinks[r.IntN(len(s.storeLinks))]
 		choices = append(choices,
-			fault{"manager paused for long", m, paused(m), 2 * heartbeatTimeout},
+			fault{"manager paused for long", m, pausing(m), 2 * heartbeatTimeout},
 			fault{"Redis killed", s.redis, s.redisKilled, time.Second},
 			fault{"manager cut off from Redis", l, l.cut, 3 * time.Second},
 			fault{"manager not heard by Redis", l, l.swallow, 3 * time.Second},
@@ -270,11 +270,11 @@ func (s *scene) drawFault() fault {
 	return choices[r.IntN(len(choices))]
 }
 
-func killed9(p *process) func() func() {
+func killing(p *process) func() func() {
 	return func() func() { p.kill(); return p.start }
 }
 
-func paused(p *process) func() func() {
+func pausing(p *process) func() func() {
 	return func() func() {
 		p.signal(syscall.SIGSTOP)
 		return func() { p.signal(syscall.SIGCONT) }

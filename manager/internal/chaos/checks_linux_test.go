@@ -22,24 +22,24 @@ import (
 )
 
 // verdict is the result of a run.
-type verdict struct {
+type checker struct {
 	*scene
 	watchers *watchers
 	work     *submitters
 	lines    []string
 }
 
-func (v *verdict) found(what string, n any) {
+func (v *checker) report(what string, n any) {
 	v.lines = append(v.lines, fmt.Sprintf("  %-58s %6v", what, n))
 }
 
 // table lists what happened and what the checks found.
-func (v *verdict) table() string {
+func (v *checker) table() string {
 	return "done\n" + v.scene.table() + "found\n" + strings.Join(v.lines, "\n")
 }
 
 // collect waits for the end of all stages and runs the checks.
-func (v *verdict) collect(ctx context.Context) {
+func (v *checker) collect(ctx context.Context) {
 	t := v.t
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
@@ -50,7 +50,7 @@ func (v *verdict) collect(ctx context.Context) {
 	if !quiet {
 		return
 	}
-	if !v.await(ctx, "all delegates to be gone", func(_ []manager.Stage, delegates []manager.Delegate) string {
+	if !v.await(ctx, "all delegates to be lost or unregistered", func(_ []manager.Stage, delegates []manager.Delegate) string {
 		for _, d := range delegates {
 			if d.State != queue.Gone { // delegates of killed processes are lost
 				return fmt.Sprintf("%s (%s) is %s", d.Name, d.ID, d.State)
@@ -70,13 +70,13 @@ func (v *verdict) collect(ctx context.Context) {
 	v.managers[0].start()
 	again, _, err := v.ask(ctx, v.apis[0])
 	assert.NoError(t, err)
-	v.compare("a manager that is started anew", stages, again)
+	v.compare("a restarted manager", stages, again)
 	v.stopAll(ctx, v.managers[:1])
-	v.found("errors", t.Failed())
+	v.report("errors", t.Failed())
 }
 
 // stopAll stops processes gracefully.
-func (v *verdict) stopAll(ctx context.Context, all []*process) {
+func (v *checker) stopAll(ctx context.Context, all []*process) {
 	var ending sync.WaitGroup
 	for _, p := range all {
 		ending.Go(func() { assert.NoError(v.t, p.stop(ctx)) })
@@ -85,7 +85,7 @@ func (v *verdict) stopAll(ctx context.Context, all []*process) {
 }
 
 // await calls all managers until a condition holds for each.
-func (v *verdict) await(ctx context.Context, what string, missing func([]manager.Stage, []manager.Delegate) string) bool {
+func (v *checker) await(ctx context.Context, what string, missing func([]manager.Stage, []manager.Delegate) string) bool {
 	begun := time.Now()
 	for _, a := range v.apis {
 		for {
@@ -97,17 +97,17 @@ func (v *verdict) await(ctx context.Context, what string, missing func([]manager
 				}
 			}
 			if !pause(ctx, 100*time.Millisecond) {
-				v.t.Errorf("waited in vain for %s: %s: %s", what, filepath.Base(a.name), why)
+				v.t.Errorf("timed out waiting for %s: %s: %s", what, filepath.Base(a.name), why)
 				return false
 			}
 		}
 	}
-	v.found("seconds for "+what, int(time.Since(begun).Seconds()))
+	v.report("seconds for "+what, int(time.Since(begun).Seconds()))
 	return true
 }
 
 // ask calls one manager.
-func (v *verdict) ask(ctx context.Context, a *api) ([]manager.Stage, []manager.Delegate, error) {
+func (v *checker) ask(ctx context.Context, a *api) ([]manager.Stage, []manager.Delegate, error) {
 	var stages struct{ Stages []manager.Stage }
 	var delegates struct{ Delegates []manager.Delegate }
 	_, _, err := a.insist(ctx, http.MethodGet, "/api/stages", nil, &stages)
@@ -164,7 +164,7 @@ func finalStates(stages []manager.Stage) []manager.Stage {
 
 // compare reports the differences between a manager's stages and those of the first
 // manager.
-func (v *verdict) compare(who string, first, others []manager.Stage) {
+func (v *checker) compare(who string, first, others []manager.Stage) {
 	first, others = finalStates(first), finalStates(others)
 	if same(first, others) {
 		return
@@ -175,23 +175,23 @@ func (v *verdict) compare(who string, first, others []manager.Stage) {
 			break
 		}
 	}
-	v.t.Errorf("%s has other stages than the first manager: %d and %d", who, len(others), len(first))
+	v.t.Errorf("the stages of %s and of the first manager differ in number: %d and %d", who, len(others), len(first))
 }
 
 // checkSameEverywhere checks that all managers have the same state.
-func (v *verdict) checkSameEverywhere(ctx context.Context, stages []manager.Stage) {
+func (v *checker) checkSameEverywhere(ctx context.Context, stages []manager.Stage) {
 	for _, a := range v.apis[1:] {
 		others, _, err := v.ask(ctx, a)
 		if assert.NoError(v.t, err) {
 			v.compare(filepath.Base(a.name), stages, others)
 		}
 	}
-	v.found("managers with the same state", len(v.apis))
+	v.report("managers with the same state", len(v.apis))
 }
 
 // checkEnds checks that each stage has ended once, according to the events of all
 // managers.
-func (v *verdict) checkEnds(ctx context.Context, stages []manager.Stage) {
+func (v *checker) checkEnds(ctx context.Context, stages []manager.Stage) {
 	w := v.watchers
 	all := func() bool {
 		w.mu.Lock()
@@ -209,7 +209,7 @@ func (v *verdict) checkEnds(ctx context.Context, stages []manager.Stage) {
 	}
 	for _, s := range stages {
 		if p := policies[s.ID]; p != nil && s.Status == manager.Failure && strings.Contains(s.Error, "is lost") && len(s.Attempts)+1 < p.MaxAttempts {
-			v.t.Errorf("%s was to run again after its delegate was lost, and ran %d times: %s", s.ID, len(s.Attempts)+1, s.Error)
+			v.t.Errorf("%s must run again after the loss of its delegate, but ran %d times: %s", s.ID, len(s.Attempts)+1, s.Error)
 		}
 		statuses[string(s.Status)]++
 		attempts[fmt.Sprint("stages run ", len(s.Attempts)+1, " times")]++
@@ -221,30 +221,30 @@ func (v *verdict) checkEnds(ctx context.Context, stages []manager.Stage) {
 		}
 	}
 	if never > 0 && w.missed == 0 {
-		v.t.Errorf("of %d stages nobody told the end", never)
+		v.t.Errorf("no event reported the end of %d stages", never)
 	}
 	if uint64(len(w.events)) != w.last && w.missed == 0 {
-		v.t.Errorf("%d events were told, and the last one is %d", len(w.events), w.last)
+		v.t.Errorf("got %d events, but the last id is %d", len(w.events), w.last)
 	}
 	assert.Greater(v.t, statuses[string(manager.Success)], len(stages)/2, "most stages should succeed: %v", statuses)
 	for _, s := range sorted(statuses) {
-		v.found("stages that ended as "+s, statuses[s])
+		v.report("stages that ended as "+s, statuses[s])
 	}
 	for _, s := range sorted(attempts) {
-		v.found(s, attempts[s])
+		v.report(s, attempts[s])
 	}
-	v.found("submissions repeated", v.work.repeated.Load())
-	v.found("of which the first one had arrived", v.work.found.Load())
-	v.found("aborts", v.work.aborts.Load())
-	v.found("events", len(w.events))
-	v.found("events told by any manager", w.eventCount)
-	v.found("times that a manager had not kept events", w.missed)
+	v.report("submissions repeated", v.work.repeated.Load())
+	v.report("of which the first one had arrived", v.work.found.Load())
+	v.report("aborts", v.work.aborts.Load())
+	v.report("events", len(w.events))
+	v.report("events told by any manager", w.eventCount)
+	v.report("times that a manager had not kept events", w.missed)
 	v.checkCapacities()
 }
 
 // checkCapacities checks by the order of the events that no delegate had more stages
 // than its capacity. The caller holds the watchers' lock.
-func (v *verdict) checkCapacities() {
+func (v *checker) checkCapacities() {
 	limits := v.delegateIDs()
 	has := map[string]map[string]bool{} // stages by delegate
 	with := map[string]string{}         // delegate by stage
@@ -264,15 +264,15 @@ func (v *verdict) checkCapacities() {
 		has[e.Delegate][e.Stage] = true
 		with[e.Stage] = e.Delegate
 		if most, ok := limits[e.Delegate]; !ok {
-			v.t.Errorf("%s runs on %s, which is none of the delegates", e.Stage, e.Delegate)
+			v.t.Errorf("%s runs on %s, which is not a delegate", e.Stage, e.Delegate)
 		} else if len(has[e.Delegate]) > most {
-			v.t.Errorf("event %d: %s has %d stages, and may have %d", id, e.Delegate, len(has[e.Delegate]), most)
+			v.t.Errorf("event %d: %s has %d of at most %d stages", id, e.Delegate, len(has[e.Delegate]), most)
 		}
 	}
 }
 
 // records calls each for the lines of the delegates' records.
-func (v *verdict) records(each func(file, what, about string)) {
+func (v *checker) records(each func(file, what, about string)) {
 	files, err := os.ReadDir(filepath.Join(v.dir, "records"))
 	assert.NoError(v.t, err)
 	for _, f := range files {
@@ -288,13 +288,13 @@ func (v *verdict) records(each func(file, what, about string)) {
 	}
 }
 
-func (v *verdict) orderOf(file string) delegateOrder {
+func (v *checker) orderOf(file string) delegateOrder {
 	name, _, _ := strings.Cut(file, ".")
 	return v.known[name]
 }
 
 // delegateIDs returns the capacity of each delegate, by its id.
-func (v *verdict) delegateIDs() map[string]int {
+func (v *checker) delegateIDs() map[string]int {
 	limits := map[string]int{}
 	v.records(func(file, what, about string) {
 		if what == noteIs {
@@ -305,7 +305,7 @@ func (v *verdict) delegateIDs() map[string]int {
 }
 
 // lostDelegates returns the delegates that were lost at some time, by id.
-func (v *verdict) lostDelegates() map[string]bool {
+func (v *checker) lostDelegates() map[string]bool {
 	v.watchers.mu.Lock()
 	defer v.watchers.mu.Unlock()
 	lost := map[string]bool{}
@@ -321,7 +321,7 @@ func (v *verdict) lostDelegates() map[string]bool {
 // capacity, and that those that stopped gracefully had none left. A delegate that
 // trusts its manager may have more after it was lost: it gets new stages together
 // with the cleanups of its former ones.
-func (v *verdict) checkSlots() {
+func (v *checker) checkSlots() {
 	lost, ids := v.lostDelegates(), map[string]string{}
 	open, most, drained := map[string]int{}, 0, 0
 	v.records(func(file, what, about string) {
@@ -332,7 +332,7 @@ func (v *verdict) checkSlots() {
 			open[file]++
 			most = max(most, open[file])
 			if o := v.orderOf(file); open[file] > o.MaxStages && (!o.Trusting || !lost[ids[file]]) {
-				v.t.Errorf("%s ran %d stages at once, and may run %d: with %s", file, open[file], o.MaxStages, about)
+				v.t.Errorf("%s ran %d stages at once, of at most %d: with %s", file, open[file], o.MaxStages, about)
 			}
 		case noteEnd:
 			open[file]--
@@ -342,13 +342,13 @@ func (v *verdict) checkSlots() {
 		}
 	})
 	assert.Equal(v.t, len(v.known), drained, "delegates that ended in order")
-	v.found("most stages at once on a delegate", most)
-	v.found("delegates that ended with nothing left", drained)
+	v.report("most stages at once on a delegate", most)
+	v.report("delegates that ended with nothing left", drained)
 }
 
 // checkEffects checks that no step ran twice in an attempt, and that no step of a
 // successful stage is missing.
-func (v *verdict) checkEffects(stages []manager.Stage) {
+func (v *checker) checkEffects(stages []manager.Stage) {
 	dir := filepath.Join(v.dir, "effects")
 	files, err := os.ReadDir(dir)
 	assert.NoError(v.t, err)
@@ -361,7 +361,7 @@ func (v *verdict) checkEffects(stages []manager.Stage) {
 			delete(did, f.Name()) // a step that was killed before its side effect
 		} else if n := strings.Count(string(b), "\n"); n != 1 {
 			wrong++
-			v.t.Errorf("%s happened %d times:\n%s", f.Name(), n, b)
+			v.t.Errorf("%s ran %d times:\n%s", f.Name(), n, b)
 		}
 	}
 	for _, s := range stages {
@@ -375,12 +375,12 @@ func (v *verdict) checkEffects(stages []manager.Stage) {
 		for _, step := range s.Steps {
 			if !did[effectName(group, step.ID)] {
 				wrong++
-				v.t.Errorf("%s succeeded, and %s did not happen", s.ID, effectName(group, step.ID))
+				v.t.Errorf("%s succeeded, but %s did not run", s.ID, effectName(group, step.ID))
 			}
 		}
 	}
-	v.found("side effects", len(did))
-	v.found("side effects that happened twice or are missing", wrong)
+	v.report("side effects", len(did))
+	v.report("side effects that happened twice or are missing", wrong)
 }
 
 func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -87,7 +87,7 @@ func (p *process) stop(ctx context.Context) error {
 		return p.failed()
 	case <-ctx.Done():
 		p.kill()
-		return fmt.Errorf("%s does not end:\n%s", p.name, p.tail(20))
+		return fmt.Errorf("%s does not stop:\n%s", p.name, p.tail(20))
 	}
 }
 

@@ -52,7 +52,7 @@ func makeOrders(r *rand.Rand, n int) []order {
 type submitters struct {
 	t        *testing.T
 	api      *api
-	most     int // largest number of stages that have not ended
+	maxLive  int // largest number of stages that have not ended
 	progress *watchers
 
 	submitted, repeated, found, aborts atomic.Int64
@@ -74,7 +74,7 @@ func (s *submitters) run(ctx context.Context, orders []order) {
 	}
 	defer close(next)
 	for i, o := range orders {
-		for i-s.progress.ended() >= s.most {
+		for i-s.progress.ended() >= s.maxLive {
 			if !pause(ctx, 5*time.Millisecond) {
 				return
 			}
@@ -99,7 +99,7 @@ func (s *submitters) submit(ctx context.Context, o order) {
 	if status == http.StatusOK {
 		s.found.Add(1)
 		if calls == 1 {
-			s.t.Errorf("%s was there before it was submitted", o.ID)
+			s.t.Errorf("%s existed before its submission", o.ID)
 		}
 	}
 	if o.abort == 0 || !pause(ctx, o.abort) {

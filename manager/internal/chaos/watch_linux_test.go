@@ -88,7 +88,7 @@ func (w *watchers) recordEvent(a *api, kind string, e manager.Event) {
 	if before, ok := w.events[e.ID]; ok {
 		if before != e {
 			if w.different++; w.different <= 5 {
-				w.t.Errorf("%s tells event %d as %+v, before it was %+v", a.name, e.ID, e, before)
+				w.t.Errorf("%s reports event %d as %+v, but it was %+v before", a.name, e.ID, e, before)
 			}
 		}
 		return

@@ -141,7 +141,7 @@ func (h *history) register(rt *rapid.T) {
 	}
 	d := h.delegate(id)
 	if d == nil && len(a.delegates) >= 5 {
-		rt.Skip("enough")
+		rt.Skip("the limit of live work is reached")
 	}
 	says := oneIn(rt, "draining", 15)
 	name := "d" + fmt.Sprint(1+below(rt, "name", 3))
@@ -263,7 +263,7 @@ func (h *history) setCapacity(rt *rapid.T, id string, most int) {
 
 func (h *history) leave(rt *rapid.T) {
 	if !oneIn(rt, "really", 2) {
-		rt.Skip("they are to have work")
+		rt.Skip("most delegates must stay")
 	}
 	h.unregister(rt, h.anyDelegate(rt))
 }
@@ -384,7 +384,7 @@ func (h *history) foreign(rt *rapid.T) {
 		}
 	}
 	if r := h.call(h.some(rt), &a, "GET", path, ""); r.status != 401 {
-		rt.Fatalf("another account may read %s: %d %s", path, r.status, r.body.String())
+		rt.Fatalf("another account can read %s: %d %s", path, r.status, r.body.String())
 	}
 }
 
@@ -395,7 +395,7 @@ func (h *history) passTime(rt *rapid.T) {
 // jump advances the time, unless the store has its own clock.
 func (h *history) jump(rt *rapid.T, d time.Duration) {
 	if h.clock == nil {
-		rt.Skip("the time is the store's")
+		rt.Skip("the store has its own clock")
 	}
 	h.beatAll(rt)
 	h.clock.jump(d)

@@ -43,7 +43,7 @@ func (h *history) compareAccount(rt *rapid.T, a *account) {
 			}
 		}
 		if d := difference(first, shown); d != "" {
-			rt.Fatalf("manager %d shows something else than the first one:\n%s", i, d)
+			rt.Fatalf("manager %d differs from the first one:\n%s", i, d)
 		}
 	}
 	h.compareEvents(rt, a)
@@ -268,14 +268,14 @@ func (h *history) compareEvents(rt *rapid.T, a *account) {
 				}
 			}
 			if line == "event: missed" {
-				rt.Fatalf("events after %d are missed", a.lastEvent)
+				rt.Fatalf("the stream misses events after %d", a.lastEvent)
 			}
 		}
 		if e.ID == 0 {
 			continue // the place of a waiting stage
 		}
 		if e.ID != uint64(a.lastEvent+1) { //nolint:gosec // it counts
-			rt.Fatalf("after event %d comes %d", a.lastEvent, e.ID)
+			rt.Fatalf("event %d is followed by event %d", a.lastEvent, e.ID)
 		}
 		a.lastEvent++
 		news = append(news, describeEvent(&e))

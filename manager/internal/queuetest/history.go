@@ -125,7 +125,7 @@ func (h *history) some(rt *rapid.T) *manager.Manager {
 // reopen closes a manager and starts another one on the store.
 func (h *history) reopen(rt *rapid.T) {
 	if h.open == nil {
-		rt.Skip("it has its state in memory")
+		rt.Skip("the state is in memory")
 	}
 	i := below(rt, "which", len(h.managers))
 	if err := h.managers[i].Close(); err != nil {
@@ -174,7 +174,7 @@ func (h *history) finish(rt *rapid.T) {
 	h.compareAll(rt)
 	for _, a := range h.accounts {
 		if len(a.works)+len(a.delegates) > 0 {
-			rt.Fatalf("something is left:\n%s", h.story())
+			rt.Fatalf("not all state is gone:\n%s", h.story())
 		}
 	}
 }

@@ -20,7 +20,7 @@ func (h *history) checkInvariants(rt *rapid.T) {
 			h.checkCapacity(rt, d)
 			for _, r := range d.open {
 				if other := now.holders[r]; other != nil {
-					rt.Fatalf("%s is with %s and %s", r.id, other.name, d.name)
+					rt.Fatalf("both %[2]s and %[3]s have %[1]s", r.id, other.name, d.name)
 				}
 				now.holders[r] = d
 			}
@@ -36,7 +36,7 @@ func (h *history) checkInvariants(rt *rapid.T) {
 func (h *history) checkCapacity(rt *rapid.T, d *delegate) {
 	offers := slices.DeleteFunc(d.offers(), func(w *work) bool { return w.stage == nil })
 	if d.maxStages > 0 && d.slots() > d.maxStages && len(offers) > 0 {
-		rt.Fatalf("%s has %d stages, may have %d, and is offered %s\n%s", d.name, d.slots(), d.maxStages, offers[0].id, h.story())
+		rt.Fatalf("%s has %d of at most %d stages and gets an offer of %s\n%s", d.name, d.slots(), d.maxStages, offers[0].id, h.story())
 	}
 }
 
@@ -66,7 +66,7 @@ func (h *history) checkOrder(rt *rapid.T, a *account, now *snapshot) {
 			for _, given := range d.offers() {
 				fresh := given.stage != nil && h.previous.holders[given.first] != d
 				if fresh && d.eligible(w) && compareWaiting(w, given) < 0 {
-					rt.Fatalf("%s was given %s before %s\n%s", d.name, given.id, w.id, h.story())
+					rt.Fatalf("%s got %s before %s\n%s", d.name, given.id, w.id, h.story())
 				}
 			}
 		}

@@ -25,7 +25,7 @@ func (h *history) newID(rt *rapid.T, prefix string) string {
 		}
 	}
 	if live >= maxLive {
-		rt.Skip("enough")
+		rt.Skip("the limit of live work is reached")
 	}
 	h.in.idCount++
 	return fmt.Sprint(prefix, h.in.idCount)
