@@ -1,5 +1,5 @@
-// Package otlp exports a delegate's own log over OTLP/HTTP (SPEC L1,
-// ENABLE_REMOTE_LOGGING).
+// Package otlp exports by OTLP over HTTP: a delegate's own log, and the traces of a
+// delegate or a manager (rules L1 and L3).
 //
 //	remote, err := otlp.Open(ctx, otlp.Config{Service: "delegate"})
 //	if err != nil {
@@ -9,11 +9,12 @@
 //	...
 //	err = remote.Close(ctx) // after the last event
 //
-// The events get here masked. They wait in a bounded queue for a goroutine that
-// sends them in batches: a collector that is slow or away delays nobody, and
-// what it costs is counted.
+// Package logger masks the events before it writes them here. They wait in a bounded
+// queue for a goroutine that sends them in batches. A collector that is slow or away
+// delays nothing; the exporter counts the events that it drops.
 //
-// Start reading at otlp.go for the queue, record.go for what becomes of an event.
+// Start reading at otlp.go for the queue; record.go converts events, sender.go speaks
+// the protocol, traces.go exports spans.
 package otlp
 
 import (
@@ -25,36 +26,36 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploghttp"
-	otellog "go.opentelemetry.io/otel/log"
-	sdklog "go.opentelemetry.io/otel/sdk/log"
 	"go.opentelemetry.io/otel/sdk/resource"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	logspb "go.opentelemetry.io/proto/otlp/logs/v1"
+	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
 )
 
-// Config configures an [Exporter]. Its zero value is usable: where the log goes is
-// said by OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, and the
+// Config configures an [Exporter]. With its zero value the variables
+// OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_LOGS_ENDPOINT name the collector. The
 // other OTEL_EXPORTER_OTLP_ variables (HEADERS, TIMEOUT, COMPRESSION, CERTIFICATE,
-// CLIENT_CERTIFICATE, CLIENT_KEY) hold likewise.
+// CLIENT_CERTIFICATE, CLIENT_KEY) apply too.
 type Config struct {
 	// Endpoint is the collector's URL with its path, such as
-	// "https://collector:4318/v1/logs". Empty means what the environment says, or
+	// "https://collector:4318/v1/logs". Empty means the environment's, or
 	// https://localhost:4318/v1/logs.
 	Endpoint string
-	// Service is service.name, unless OTEL_SERVICE_NAME or
-	// OTEL_RESOURCE_ATTRIBUTES says otherwise. Empty means "dlite-delegate".
+	// Service is the attribute service.name, unless OTEL_SERVICE_NAME or
+	// OTEL_RESOURCE_ATTRIBUTES sets it. Empty means "dlite-delegate".
 	Service string
 	// Attributes describe the delegate, and are sent with every batch.
 	Attributes map[string]string
 
-	// MaxQueue is how many events wait at most. Those that come when it is full
-	// are dropped. 0 means 4,096.
+	// MaxQueue bounds the events that wait. While the queue is full, new events are
+	// dropped. 0 means 4,096.
 	MaxQueue int
-	// Batch is how many events are sent at once. 0 means 512.
+	// Batch is the number of events in one request at most. 0 means 512.
 	Batch int
-	// Interval is how long events wait for company. 0 means 1 s.
+	// Interval is how long an incomplete batch waits. 0 means 1 s.
 	Interval time.Duration
-	// RetryFor is how long a batch is tried again, with back-off, while the
-	// collector is away or overloaded. Then it is dropped. 0 means 1 min.
+	// RetryFor is how long the exporter tries to deliver a batch, with back-off, while
+	// the collector is away or overloaded. Then it drops the batch. 0 means 1 min.
 	RetryFor time.Duration
 }
 
@@ -76,39 +77,32 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Exporter is an io.Writer of log events, as JSON, one a call. It is safe for
-// concurrent use. It has to be closed.
+// Exporter is an io.Writer of log events, one JSON object in each call. It is safe for
+// concurrent use. Its owner must close it.
 type Exporter struct {
 	cfg      Config
-	exporter sdklog.Exporter
-	provider *sdklog.LoggerProvider
-	log      otellog.Logger
+	sender   *sender
+	resource *resourcepb.Resource
 
-	queue   chan sdklog.Record
+	queue   chan *logspb.LogRecord
 	dropped atomic.Int64
 
 	mu      sync.Mutex // guards closed
 	closed  bool
 	closing chan struct{}      // closed when Close begins
 	done    chan struct{}      // closed when the goroutine has ended
-	stop    context.CancelFunc // ends what is being sent
+	stop    context.CancelFunc // ends the request under way
 
-	// The goroutine's; read by Close after done.
-	told    int64 // how many of the dropped events the collector knows of
-	lastErr error
+	// The fields below belong to the goroutine; Close reads them after done.
+	reported int64 // the dropped events that the collector knows of
+	lastErr  error
 }
 
-// Open makes an exporter. It does not wait for the collector. It fails when the
-// configuration or the environment makes no sense.
+// Open returns an exporter without waiting for the collector. It returns an error if
+// the configuration or the environment is invalid.
 func Open(ctx context.Context, cfg Config) (*Exporter, error) {
 	cfg.setDefaults()
-	options := []otlploghttp.Option{otlploghttp.WithRetry(otlploghttp.RetryConfig{
-		Enabled: true, InitialInterval: 500 * time.Millisecond, MaxInterval: 10 * time.Second, MaxElapsedTime: cfg.RetryFor,
-	})}
-	if cfg.Endpoint != "" {
-		options = append(options, otlploghttp.WithEndpointURL(cfg.Endpoint))
-	}
-	exporter, err := otlploghttp.New(ctx, options...)
+	sender, err := newSender(logsSignal, cfg.Endpoint, cfg.RetryFor)
 	if err != nil {
 		return nil, fmt.Errorf("exporting the log over OTLP: %w", err)
 	}
@@ -116,62 +110,50 @@ func Open(ctx context.Context, cfg Config) (*Exporter, error) {
 	for k, v := range cfg.Attributes {
 		attributes = append(attributes, attribute.String(k, v))
 	}
-	// The environment comes last, and wins.
+	// The attributes of the environment win.
 	res, err := resource.New(ctx, resource.WithAttributes(attributes...), resource.WithFromEnv())
 	if err != nil {
-		return nil, fmt.Errorf("describing the delegate for OTLP: %w", errors.Join(err, exporter.Shutdown(ctx)))
+		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: describing the delegate for OTLP: %w", err)
 	}
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	e := &Exporter{
-		cfg: cfg, exporter: exporter, queue: make(chan sdklog.Record, cfg.MaxQueue),
+		cfg: cfg, sender: sender, resource: &resourcepb.Resource{}, queue: make(chan *logspb.LogRecord, cfg.MaxQueue),
 		closing: make(chan struct{}), done: make(chan struct{}), stop: stop,
 	}
-	e.provider = sdklog.NewLoggerProvider(sdklog.WithResource(res), sdklog.WithProcessor(processor{e}))
-	e.log = e.provider.Logger("github.com/delegate-io/dlite")
+	for _, a := range res.Attributes() {
+		e.resource.Attributes = append(e.resource.Attributes, &commonpb.KeyValue{Key: string(a.Key), Value: text(a.Value.Emit())})
+	}
 	go e.run(sending)
 	return e, nil
 }
 
-// Write queues an event, or drops it when the queue is full. It never waits, and
-// never fails: the rest of the log is not to suffer.
+// Write queues an event, or drops it if the queue is full. It never waits and never
+// returns an error, so that the other outputs of the log do not suffer.
 func (e *Exporter) Write(event []byte) (int, error) {
 	e.mu.Lock()
 	closed := e.closed
 	e.mu.Unlock()
 	if closed {
 		e.dropped.Add(1)
-	} else {
-		e.log.Emit(context.Background(), record(event))
+		return len(event), nil
+	}
+	select {
+	case e.queue <- newRecord(event):
+	default:
+		e.dropped.Add(1)
 	}
 	return len(event), nil
 }
 
-// Dropped is how many events did not reach the collector.
+// Dropped returns the number of events that did not reach the collector.
 func (e *Exporter) Dropped() int64 { return e.dropped.Load() }
-
-// processor is what the SDK hands records to.
-type processor struct{ e *Exporter }
-
-func (p processor) Enabled(context.Context, sdklog.EnabledParameters) bool { return true }
-
-func (p processor) OnEmit(_ context.Context, r *sdklog.Record) error {
-	select {
-	case p.e.queue <- r.Clone():
-	default:
-		p.e.dropped.Add(1)
-	}
-	return nil
-}
-
-func (p processor) Shutdown(context.Context) error   { return nil }
-func (p processor) ForceFlush(context.Context) error { return nil }
 
 // run sends batches until Close has begun and the queue is empty, or ctx ends.
 func (e *Exporter) run(ctx context.Context) {
 	defer close(e.done)
 	tick := time.NewTicker(e.cfg.Interval)
 	defer tick.Stop()
-	batch := make([]sdklog.Record, 0, e.cfg.Batch)
+	batch := make([]*logspb.LogRecord, 0, e.cfg.Batch)
 	flush := func() {
 		if len(batch) > 0 {
 			e.send(ctx, batch)
@@ -203,26 +185,33 @@ func (e *Exporter) run(ctx context.Context) {
 	}
 }
 
-// send exports a batch, and after it says how many events are missing.
-func (e *Exporter) send(ctx context.Context, batch []sdklog.Record) {
-	if err := e.exporter.Export(ctx, batch); err != nil {
+// send exports a batch, and after a success the number of events that are missing.
+func (e *Exporter) send(ctx context.Context, batch []*logspb.LogRecord) {
+	if err := e.export(ctx, batch...); err != nil {
 		e.lastErr = err
 		e.dropped.Add(int64(len(batch)))
 		return
 	}
-	if n := e.dropped.Load(); n > e.told {
-		// Not through the queue, which may be full.
-		r := batch[len(batch)-1].Clone()
-		missing(&r, n-e.told)
-		if e.exporter.Export(ctx, []sdklog.Record{r}) == nil {
-			e.told = n
+	if n := e.dropped.Load(); n > e.reported {
+		// Past the queue, which may be full.
+		if e.export(ctx, droppedRecord(n-e.reported)) == nil {
+			e.reported = n
 		}
 	}
 }
 
-// Close sends what is queued, as far as ctx allows, and ends the exporter. Its
-// error says how many events were dropped since it was opened, and why the last
-// batch was.
+// export sends records. A LogsData is encoded as an ExportLogsServiceRequest is.
+func (e *Exporter) export(ctx context.Context, records ...*logspb.LogRecord) error {
+	return e.sender.send(ctx, &logspb.LogsData{ResourceLogs: []*logspb.ResourceLogs{{
+		Resource: e.resource,
+		ScopeLogs: []*logspb.ScopeLogs{{
+			Scope: &commonpb.InstrumentationScope{Name: "github.com/delegate-io/dlite"}, LogRecords: records,
+		}},
+	}}})
+}
+
+// Close sends the queued events until ctx ends, and ends the exporter. Its error says
+// how many events were dropped since Open, and why the last batch was.
 func (e *Exporter) Close(ctx context.Context) error {
 	e.mu.Lock()
 	already := e.closed
@@ -241,13 +230,13 @@ func (e *Exporter) Close(ctx context.Context) error {
 		return nil
 	}
 	e.stop()
-	err := errors.Join(e.provider.Shutdown(context.WithoutCancel(ctx)), e.exporter.Shutdown(context.WithoutCancel(ctx)))
+	e.sender.close()
 	if n := e.Dropped(); n > 0 {
 		reason := e.lastErr
 		if reason == nil {
 			reason = errors.New("the queue was full")
 		}
-		err = errors.Join(err, fmt.Errorf("%d log events were not exported: %w", n, reason))
+		return fmt.Errorf("%d log events were not exported: %w", n, reason)
 	}
-	return err
+	return nil
 }

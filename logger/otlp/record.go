@@ -4,91 +4,97 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
-	"go.opentelemetry.io/otel/attribute"
-	otellog "go.opentelemetry.io/otel/log"
-	sdklog "go.opentelemetry.io/otel/sdk/log"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	logspb "go.opentelemetry.io/proto/otlp/logs/v1"
 )
 
-// severities of zerolog's levels.
-var severities = map[string]otellog.Severity{
-	"trace": otellog.SeverityTrace, "debug": otellog.SeverityDebug, "info": otellog.SeverityInfo,
-	"warn": otellog.SeverityWarn, "error": otellog.SeverityError, "fatal": otellog.SeverityFatal, "panic": otellog.SeverityFatal4,
+// severities maps zerolog's levels.
+var severities = map[string]logspb.SeverityNumber{
+	"trace": logspb.SeverityNumber_SEVERITY_NUMBER_TRACE, "debug": logspb.SeverityNumber_SEVERITY_NUMBER_DEBUG,
+	"info": logspb.SeverityNumber_SEVERITY_NUMBER_INFO, "warn": logspb.SeverityNumber_SEVERITY_NUMBER_WARN,
+	"error": logspb.SeverityNumber_SEVERITY_NUMBER_ERROR, "fatal": logspb.SeverityNumber_SEVERITY_NUMBER_FATAL,
+	"panic": logspb.SeverityNumber_SEVERITY_NUMBER_FATAL4,
 }
 
-// record makes a record of an event: time, level and message have their places,
-// and all other fields are attributes. Masking may leave an event that is no JSON
-// any more; it is sent as the text that it is.
-func record(event []byte) (r otellog.Record) {
-	r.SetObservedTimestamp(time.Now())
+// newRecord returns the record of an event: time, level and message have fields of their
+// own, and every other field is an attribute. An event that masking made invalid JSON
+// becomes a record with its text.
+func newRecord(event []byte) *logspb.LogRecord {
+	now := uint64(time.Now().UnixNano())
+	r := &logspb.LogRecord{ObservedTimeUnixNano: now}
 	d := json.NewDecoder(bytes.NewReader(event))
 	d.UseNumber()
 	var fields map[string]any
 	if err := d.Decode(&fields); err != nil {
-		r.SetTimestamp(time.Now())
-		r.SetBody(attribute.StringValue(string(bytes.TrimSpace(event))))
+		r.TimeUnixNano = now
+		r.Body = text(string(bytes.TrimSpace(event)))
 		return r
 	}
-	names := make([]string, 0, len(fields))
-	for name := range fields {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		v := fields[name]
-		text, isText := v.(string)
+		t, isText := v.(string)
 		switch {
 		case name == zerolog.LevelFieldName && isText:
-			r.SetSeverity(severities[text])
-			r.SetSeverityText(text)
+			r.SeverityNumber, r.SeverityText = severities[t], t
 		case name == zerolog.MessageFieldName && isText:
-			r.SetBody(attribute.StringValue(text))
-		case name == zerolog.TimestampFieldName && isText && setTime(&r, text):
+			r.Body = text(t)
+		case name == zerolog.TimestampFieldName && isText && setTime(r, t):
 		default:
-			r.AddAttributes(attribute.KeyValue{Key: attribute.Key(name), Value: value(v)})
+			r.Attributes = append(r.Attributes, &commonpb.KeyValue{Key: name, Value: value(v)})
 		}
 	}
 	return r
 }
 
-func setTime(r *otellog.Record, text string) bool {
+func setTime(r *logspb.LogRecord, text string) bool {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err == nil {
-		r.SetTimestamp(at)
+		r.TimeUnixNano = uint64(at.UnixNano())
 	}
 	return err == nil
 }
 
-// value keeps what a field is; lists and objects become JSON text.
-func value(v any) attribute.Value {
+func text(s string) *commonpb.AnyValue {
+	return &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: s}}
+}
+
+func integer(n int64) *commonpb.AnyValue {
+	return &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: n}}
+}
+
+// value keeps the type of a field. Lists and objects become JSON text.
+func value(v any) *commonpb.AnyValue {
 	switch v := v.(type) {
 	case string:
-		return attribute.StringValue(v)
+		return text(v)
 	case bool:
-		return attribute.BoolValue(v)
+		return &commonpb.AnyValue{Value: &commonpb.AnyValue_BoolValue{BoolValue: v}}
 	case json.Number:
 		if n, err := v.Int64(); err == nil {
-			return attribute.Int64Value(n)
+			return integer(n)
 		}
 		if f, err := v.Float64(); err == nil {
-			return attribute.Float64Value(f)
+			return &commonpb.AnyValue{Value: &commonpb.AnyValue_DoubleValue{DoubleValue: f}}
 		}
-		return attribute.StringValue(v.String())
+		return text(v.String())
 	default:
-		text, _ := json.Marshal(v) // it was JSON
-		return attribute.StringValue(string(text))
+		b, _ := json.Marshal(v) // it was JSON
+		return text(string(b))
 	}
 }
 
-// missing turns a record into one that says how many are missing.
-func missing(r *sdklog.Record, n int64) {
-	r.SetTimestamp(time.Now())
-	r.SetObservedTimestamp(time.Now())
-	r.SetSeverity(otellog.SeverityWarn)
-	r.SetSeverityText("warn")
-	r.SetBody(attribute.StringValue(fmt.Sprintf("%d log events were not exported", n)))
-	r.SetAttributes(attribute.Int64("dropped", n))
+// droppedRecord returns the record that tells how many events are missing.
+func droppedRecord(n int64) *logspb.LogRecord {
+	now := uint64(time.Now().UnixNano())
+	return &logspb.LogRecord{
+		TimeUnixNano: now, ObservedTimeUnixNano: now,
+		SeverityNumber: logspb.SeverityNumber_SEVERITY_NUMBER_WARN, SeverityText: "warn",
+		Body:       text(fmt.Sprintf("%d log events were not exported", n)),
+		Attributes: []*commonpb.KeyValue{{Key: "dropped", Value: integer(n)}},
+	}
 }

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"text/template"
 	"time"
+
+	"github.com/delegate-io/dlite/driver/vm"
 )
 
 // AgentPort is where a guest's agent serves.
@@ -43,9 +44,9 @@ type Config struct {
 	// BootTimeout is how long a guest may take until its agent is ready. Defaults
 	// to 2 minutes.
 	BootTimeout time.Duration
-	// Template replaces [DefaultTemplate]: the domain's XML as a text/template over
-	// [Domain], with the function xml, which escapes. It must keep the name, the
-	// metadata, the channel and the network.
+	// Template replaces [DefaultTemplate]: the domain's XML with placeholders such as
+	// ${id}, which DefaultTemplate documents. It must keep the name, the metadata, the
+	// channel and the network.
 	Template string
 }
 
@@ -62,16 +63,16 @@ const (
 	defaultBootTimeout = 2 * time.Minute
 )
 
-// complete fills in the defaults and says what is wrong.
-func (c Config) complete() (Config, *template.Template, error) {
+// complete sets the defaults, and returns an error for the first wrong setting.
+func (c Config) complete() (Config, error) {
 	if c.Kernel == "" && c.Image == "" {
-		return c, nil, errors.New("there is nothing to start: set Image or Kernel")
+		return c, errors.New("there is nothing to start: set Image or Kernel")
 	}
 	if c.Kernel == "" && (c.Initrd != "" || c.Append != "") {
-		return c, nil, errors.New("set Kernel: Initrd and Append need one")
+		return c, errors.New("set Kernel: Initrd and Append need one")
 	}
 	if c.CPUs < 0 || c.MemoryMB < 0 || c.BootTimeout < 0 {
-		return c, nil, errors.New("CPUs, MemoryMB and BootTimeout must not be negative")
+		return c, errors.New("CPUs, MemoryMB and BootTimeout must not be negative")
 	}
 	for value, fallback := range map[*string]string{
 		&c.Socket: "/var/run/libvirt/libvirt-sock", &c.URI: "qemu:///system", &c.Type: "kvm", &c.Arch: "x86_64",
@@ -91,12 +92,10 @@ func (c Config) complete() (Config, *template.Template, error) {
 	c.Forward = slices.Clone(c.Forward)
 	for _, path := range []string{c.Socket, c.Kernel, c.Initrd, c.Image} {
 		if path != "" && !filepath.IsAbs(path) {
-			return c, nil, fmt.Errorf("%s is not an absolute path, which the daemon needs", path)
+			return c, fmt.Errorf("%s is not an absolute path, which the daemon needs", path)
 		}
 	}
-	t, err := template.New("domain").Funcs(template.FuncMap{"xml": escape}).Parse(c.Template)
-	if err != nil {
-		return c, nil, fmt.Errorf("read Template: %w", err)
-	}
-	return c, t, nil
+	// A template with an unknown placeholder is an error now and not at the first machine.
+	_, err := expand(c.Template, placeholders(c, vm.Spec{}, ""))
+	return c, err
 }

@@ -3,91 +3,117 @@ package libvirt
 import (
 	"encoding/xml"
 	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/delegate-io/dlite/driver/vm"
 )
 
-// Domain is what a template is executed with.
-type Domain struct {
-	Config
-	// ID is the machine's and the domain's name. Owner and Labels are the machine's.
-	ID, Owner string
-	Labels    map[string]string
-	// Namespace is that of the metadata by which machines are found, Port the
-	// serial port's name.
-	Namespace, Port string
-	// Disk is the machine's volume, empty without one.
-	Disk string
-	// Network is QEMU's user-mode network, with the ports that it forwards.
-	Network string
-}
-
-// namespace marks the metadata of our machines.
+// namespace marks the metadata of the driver's machines.
 const namespace = "https://github.com/delegate-io/dlite/driver/vm/libvirt"
 
-// DefaultTemplate is a machine with virtio devices and without what nobody looks at.
-// Its disk waits for no disk of the host: a machine does not survive that.
-const DefaultTemplate = `<domain type='{{xml .Type}}' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
-  <name>{{xml .ID}}</name>
-  <metadata>
-    <dlite:machine xmlns:dlite='{{xml .Namespace}}' owner='{{xml .Owner}}'>
-      {{- range $name, $value := .Labels}}<dlite:label name='{{xml $name}}'>{{xml $value}}</dlite:label>{{end -}}
-    </dlite:machine>
-  </metadata>
-  <memory unit='MiB'>{{.MemoryMB}}</memory>
-  <vcpu>{{.CPUs}}</vcpu>
-  <os>
-    <type arch='{{xml .Arch}}' machine='{{xml .Machine}}'>hvm</type>
-    {{- if .Kernel}}<kernel>{{xml .Kernel}}</kernel>{{end}}
-    {{- if .Initrd}}<initrd>{{xml .Initrd}}</initrd>{{end}}
-    {{- if .Append}}<cmdline>{{xml .Append}}</cmdline>{{end}}
-  </os>
+// DefaultTemplate describes a machine with virtio devices alone. The machine does not
+// survive the host, so its disk does not wait for the host's disks. The values of the
+// placeholders are text with XML's special characters escaped, or whole elements:
+//
+//	${type} ${arch} ${machine}   Config.Type, Arch and Machine
+//	${id}                        the machine's id, which is the domain's name
+//	${metadata}                  the element by which the driver finds its machines
+//	${memory_mb} ${cpus}         Config.MemoryMB and CPUs
+//	${boot}                      elements of kernel, initrd and command line, empty without Config.Kernel
+//	${cpu}                       the element of Config.CPU
+//	${disk}                      the element of the machine's disk, empty without Config.Image
+//	${port}                      the name of the serial port that the agent listens on
+//	${network}                   QEMU's user-mode network, with the ports that it forwards
+//
+// "$$" is a dollar sign.
+const DefaultTemplate = `<domain type='${type}' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
+  <name>${id}</name>
+  <metadata>${metadata}</metadata>
+  <memory unit='MiB'>${memory_mb}</memory>
+  <vcpu>${cpus}</vcpu>
+  <os><type arch='${arch}' machine='${machine}'>hvm</type>${boot}</os>
   <features><acpi/></features>
-  {{- if .CPU}}<cpu mode='custom' match='exact' check='none'><model>{{xml .CPU}}</model></cpu>
-  {{- else if eq .Type "kvm"}}<cpu mode='host-passthrough'/>{{end}}
+  ${cpu}
   <clock offset='utc'/>
   <on_poweroff>destroy</on_poweroff>
   <on_reboot>destroy</on_reboot>
   <on_crash>destroy</on_crash>
   <devices>
-    {{- if .Disk}}
-    <disk type='file' device='disk'>
-      <driver name='qemu' type='qcow2' cache='unsafe' discard='unmap'/>
-      <source file='{{xml .Disk}}'/>
-      <target dev='vda' bus='virtio'/>
-    </disk>
-    {{- end}}
-    <channel type='unix'><source mode='bind'/><target type='virtio' name='{{xml .Port}}'/></channel>
+    ${disk}
+    <channel type='unix'><source mode='bind'/><target type='virtio' name='${port}'/></channel>
     <rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>
     <memballoon model='none'/>
   </devices>
   <qemu:commandline>
-    <qemu:arg value='-netdev'/><qemu:arg value='{{xml .Network}}'/>
+    <qemu:arg value='-netdev'/><qemu:arg value='${network}'/>
     <qemu:arg value='-device'/><qemu:arg value='virtio-net-pci,netdev=dlite,romfile=,addr=0x1e'/>
   </qemu:commandline>
 </domain>
 `
 
-// xml is the domain of a machine.
+// xml returns the description of a machine's domain.
 func (p *Provider) xml(spec vm.Spec, disk string) (string, error) {
+	return expand(p.config.Template, placeholders(p.config, spec, disk))
+}
+
+// placeholders returns the values that [DefaultTemplate] documents.
+func placeholders(c Config, spec vm.Spec, disk string) map[string]string {
+	values := map[string]string{
+		"type": escape(c.Type), "arch": escape(c.Arch), "machine": escape(c.Machine), "id": escape(spec.ID),
+		"memory_mb": strconv.Itoa(c.MemoryMB), "cpus": strconv.Itoa(c.CPUs), "port": escape(vm.PortName),
+		"boot": "", "cpu": "", "disk": "",
+	}
+	var labels strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(spec.Labels)) {
+		fmt.Fprintf(&labels, "<dlite:label name='%s'>%s</dlite:label>", escape(name), escape(spec.Labels[name]))
+	}
+	values["metadata"] = fmt.Sprintf("<dlite:machine xmlns:dlite='%s' owner='%s'>%s</dlite:machine>", namespace, escape(spec.Owner), labels.String())
+	for _, e := range [][2]string{{"kernel", c.Kernel}, {"initrd", c.Initrd}, {"cmdline", c.Append}} {
+		if e[1] != "" {
+			values["boot"] += fmt.Sprintf("<%[1]s>%[2]s</%[1]s>", e[0], escape(e[1]))
+		}
+	}
+	switch {
+	case c.CPU != "":
+		values["cpu"] = fmt.Sprintf("<cpu mode='custom' match='exact' check='none'><model>%s</model></cpu>", escape(c.CPU))
+	case c.Type == "kvm":
+		values["cpu"] = "<cpu mode='host-passthrough'/>"
+	}
+	if disk != "" {
+		values["disk"] = fmt.Sprintf("<disk type='file' device='disk'>"+
+			"<driver name='qemu' type='qcow2' cache='unsafe' discard='unmap'/><source file='%s'/><target dev='vda' bus='virtio'/></disk>", escape(disk))
+	}
 	network := "user,id=dlite"
-	if p.config.Restrict {
+	if c.Restrict {
 		network += ",restrict=on"
 	}
-	for _, port := range append([]int{AgentPort}, p.config.Forward...) {
-		// The kernel chooses the host's port: nobody else can take it.
+	for _, port := range append([]int{AgentPort}, c.Forward...) {
+		// The kernel chooses the host's port: no other process can take it.
 		network += fmt.Sprintf(",hostfwd=tcp:127.0.0.1:0-:%d", port)
 	}
-	var text strings.Builder
-	err := p.template.Execute(&text, Domain{
-		Config: p.config, ID: spec.ID, Owner: spec.Owner, Labels: spec.Labels,
-		Namespace: namespace, Port: vm.PortName, Disk: disk, Network: network,
+	values["network"] = escape(network)
+	return values
+}
+
+// expand replaces the placeholders of a template.
+func expand(template string, values map[string]string) (string, error) {
+	var unknown error
+	text := os.Expand(template, func(name string) string {
+		v, ok := values[name]
+		switch {
+		case name == "$":
+			return "$"
+		case !ok && unknown == nil:
+			unknown = fmt.Errorf("Template: unknown placeholder ${%s}: the placeholders are %s",
+				name, strings.Join(slices.Sorted(maps.Keys(values)), ", "))
+		}
+		return v
 	})
-	if err != nil {
-		return "", fmt.Errorf("execute Template: %w", err)
-	}
-	return text.String(), nil
+	return text, unknown
 }
 
 // channel finds the socket of the serial port in a running domain's XML.
@@ -113,7 +139,7 @@ func channel(text string) (string, error) {
 	return "", fmt.Errorf("the domain has no channel %s", vm.PortName)
 }
 
-// owner reads what the template has written.
+// owner returns the owner that the metadata of a machine names.
 func owner(metadata string) string {
 	var machine struct {
 		Owner string `xml:"owner,attr"`
@@ -124,8 +150,9 @@ func owner(metadata string) string {
 	return machine.Owner
 }
 
-func escape(text string) (string, error) {
+// escape escapes XML's special characters.
+func escape(text string) string {
 	var b strings.Builder
-	err := xml.EscapeText(&b, []byte(text))
-	return b.String(), err
+	_ = xml.EscapeText(&b, []byte(text)) // a strings.Builder does not fail
+	return b.String()
 }

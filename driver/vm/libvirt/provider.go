@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"text/template"
 	"time"
 
 	"github.com/digitalocean/go-libvirt"
@@ -30,17 +29,16 @@ const (
 // connection: the daemon may be restarted at any time.
 type Provider struct {
 	config   Config
-	template *template.Template
 	creating vm.Creating
 }
 
 // New checks the configuration. It asks the daemon for nothing.
 func New(config Config) (*Provider, error) {
-	c, t, err := config.complete()
+	c, err := config.complete()
 	if err != nil {
 		return nil, fmt.Errorf("machines with libvirt: %w", err)
 	}
-	return &Provider{config: c, template: t}, nil
+	return &Provider{config: c}, nil
 }
 
 // Name is "libvirt".

@@ -144,12 +144,11 @@ func TestWhatGoesWrongIsToldAndLeavesNothing(t *testing.T) {
 	daemon := testbed.Libvirt(t)
 	c := config(t, daemon)
 	for says, change := range map[string]func(*ours.Config){
-		"storage pool none":           func(c *ours.Config) { c.Pool = "none" },
-		"make the machine's disk":     func(c *ours.Config) { c.Image = "/no/such/image" },
-		"start the domain":            func(c *ours.Config) { c.Kernel = "/no/such/kernel" },
-		"define the domain":           func(c *ours.Config) { c.Template = "<domain/>" },
-		"the agent was not ready":     func(c *ours.Config) { c.BootTimeout = time.Second },
-		"can't evaluate field Nobody": func(c *ours.Config) { c.Template = "{{.Nobody}}" },
+		"storage pool none":       func(c *ours.Config) { c.Pool = "none" },
+		"make the machine's disk": func(c *ours.Config) { c.Image = "/no/such/image" },
+		"start the domain":        func(c *ours.Config) { c.Kernel = "/no/such/kernel" },
+		"define the domain":       func(c *ours.Config) { c.Template = "<domain/>" },
+		"the agent was not ready": func(c *ours.Config) { c.BootTimeout = time.Second },
 	} {
 		broken := c
 		change(&broken)
@@ -178,7 +177,7 @@ func TestAConfigurationIsRefusedWithWhatWouldDo(t *testing.T) {
 		"set Kernel":           {Image: "/image", Append: "quiet"},
 		"must not be negative": {Image: "/image", MemoryMB: -1},
 		"not an absolute path": {Image: "image"},
-		"read Template":        {Image: "/image", Template: "{{"},
+		"unknown placeholder ${nothing}: the placeholders are arch, boot,": {Image: "/image", Template: "<domain>${nothing}</domain>"},
 	} {
 		_, err := ours.New(c)
 		require.ErrorContains(t, err, says)
