@@ -36,9 +36,8 @@ func (s *session) deliver(work context.Context, id string, t *task.Task, r *task
 		ctx, stop = context.WithDeadline(ctx, later(end, time.Now().Add(deliverAtLeast)))
 		defer stop()
 	}
-	failed := func(e *zerolog.Event, err error, what string) {
-		e.Err(err).Str("task_id", t.ID).Str("task_type", t.Type).Str("code", string(r.Code)).Msg(what)
-	}
+	log := s.taskLog(t.ID, t.Type)
+	failed := func(e *zerolog.Event, err error, what string) { e.Err(err).Str("code", string(r.Code)).Msg(what) }
 	wait, moved := newBackOff(shortestPause, longestPause), false
 	for {
 		err := s.client.Respond(ctx, id, t, r)
@@ -49,18 +48,18 @@ func (s *session) deliver(work context.Context, id string, t *task.Task, r *task
 			return
 		case ctx.Err() != nil:
 			s.counters.undelivered.Add(1)
-			failed(s.log.Error(), err, "gave up delivering an answer")
+			failed(log.Error(), err, "gave up delivering an answer")
 			return
 		case errors.Is(err, client.ErrTooLarge):
 			if len(r.Data) == 0 && len(r.Error) <= maxReason {
 				s.counters.undelivered.Add(1)
-				failed(s.log.Error(), err, "the manager refuses an answer of any size")
+				failed(log.Error(), err, "the manager refuses an answer of any size")
 				s.forget(t.ID)
 				return
 			}
 			r = task.Fail(t, task.Failed, fmt.Errorf("the answer could not be sent: %w", err))
 		case errors.Is(err, client.ErrUnauthorized):
-			failed(s.log.Warn(), err, "could not deliver an answer")
+			failed(log.Warn(), err, "could not deliver an answer")
 			s.lost.report(err)
 			wait.pause(ctx)
 		case errors.Is(err, client.ErrGone) && id != current:
@@ -71,7 +70,7 @@ func (s *session) deliver(work context.Context, id string, t *task.Task, r *task
 			wait.pause(ctx)
 		default:
 			s.counters.undelivered.Add(1)
-			failed(s.log.Error(), err, "the manager does not take an answer")
+			failed(log.Error(), err, "the manager does not take an answer")
 			s.forget(t.ID)
 			if s.stages != nil && moved && errors.Is(err, client.ErrGone) {
 				s.stages.CleanUpForgotten(ctx, t)

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/capacity"
+	"github.com/rs/zerolog"
 )
 
 // overrun is how long a handler may take to return after its context has ended.
@@ -67,7 +69,7 @@ func (s *session) missed(j *job, err error) {
 	case errors.Is(err, client.ErrUnauthorized):
 		s.lost.report(err)
 	case err != nil && !errors.Is(err, client.ErrGone) && !errors.Is(err, client.ErrConflict):
-		s.log.Warn().Err(err).Str("task_id", j.event.TaskID).Msg("could not acquire a task")
+		s.taskLog(j.event.TaskID, j.event.TaskType).Warn().Err(err).Msg("cannot acquire a task")
 	}
 	s.vacate(j)
 	unanswered := errors.Is(err, client.ErrRetryable)
@@ -114,6 +116,8 @@ func (s *session) handle(j *job, id string, t *task.Task) {
 	if j.slot != nil {
 		ctx = capacity.NewContext(ctx, j.slot)
 	}
+	ctx = logger.NewContext(ctx, logger.Labels{Account: t.Account, Task: t.ID, TaskType: t.Type}.Apply(s.log))
+	ctx = logger.ContextWithLabels(ctx, logger.Labels{Delegate: s.name})
 	s.board.start(j, cancel)
 
 	var once sync.Once
@@ -129,7 +133,7 @@ func (s *session) handle(j *job, id string, t *task.Task) {
 	close(returned)
 	s.vacate(j)
 	if stack != nil {
-		s.log.Error().Str("task_id", t.ID).Str("task_type", t.Type).Bytes("stack", stack).Msg(resp.Error)
+		s.taskLog(t.ID, t.Type).Error().Bytes("stack", stack).Msg(resp.Error)
 	}
 	if !unwatch() {
 		<-watched
@@ -137,6 +141,12 @@ func (s *session) handle(j *job, id string, t *task.Task) {
 	answer(judge(ctx, resp))
 	s.board.done(j, time.Now())
 	s.poke()
+}
+
+// taskLog returns the delegate's log with the labels of a task.
+func (s *session) taskLog(id, taskType string) *zerolog.Logger {
+	l := logger.Labels{Task: id, TaskType: taskType}.Apply(s.log)
+	return &l
 }
 
 // outlasts waits for a channel to be closed and says whether d passed first.

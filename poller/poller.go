@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/task/capacity"
 )
@@ -53,6 +54,7 @@ func New(c client.Client, r *router.Router, opts ...Option) *Poller {
 	for _, o := range opts {
 		o(&p.config)
 	}
+	p.log = logger.Labels{Delegate: p.name}.Apply(p.log)
 	switch {
 	case p.stages != nil && p.slots != nil:
 		panic("poller: WithStages brings slots: leave out WithSlots")

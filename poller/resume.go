@@ -26,7 +26,7 @@ func (s *session) resume() {
 		if j.kind == task.Init {
 			j.slot = s.slots.Force() // it counts, whatever else came back
 		}
-		s.log.Info().Str("task_id", t.Event.TaskID).Str("task_type", t.Event.TaskType).Bool("acquired", t.Acquired).
+		s.taskLog(t.Event.TaskID, t.Event.TaskType).Info().Bool("acquired", t.Acquired).
 			Msg("taking up a task of before the restart")
 		s.board.adopt(j)
 		s.start(j)
@@ -56,7 +56,7 @@ func (s *session) takeUp(j *job, id string) {
 			if errors.Is(err, client.ErrUnauthorized) {
 				s.lost.report(err)
 			}
-			s.log.Warn().Err(err).Str("task_id", j.event.TaskID).Msg("could not acquire a task of before the restart")
+			s.taskLog(j.event.TaskID, j.event.TaskType).Warn().Err(err).Msg("could not acquire a task of before the restart")
 			wait.pause(s.work)
 			continue
 		case owed.Acquired && s.work.Err() == nil:

@@ -66,7 +66,7 @@ func (s *session) try(e task.Event, kind task.Kind, now time.Time) Reason {
 		}
 		if s.board.refuse(e, why, until) {
 			s.counters.refused(why)
-			s.log.Info().Str("task_id", e.TaskID).Str("task_type", e.TaskType).
+			s.taskLog(e.TaskID, e.TaskType).Info().
 				Str("refused", string(why)).AnErr("reason", reason).Msg("task left with the manager")
 		}
 		return why

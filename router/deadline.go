@@ -34,7 +34,7 @@ func Deadline(most time.Duration) Middleware {
 				next.ServeHTTP(w, r)
 				return
 			}
-			ctx, cancel := context.WithTimeout(r.Context(), limit)
+			ctx, cancel := withLimit(r.Context(), limit)
 			defer cancel()
 			answer := &late{Watched: task.Watch(w), err: ctx.Err}
 			next.ServeHTTP(answer, r.WithContext(ctx))
@@ -43,6 +43,15 @@ func Deadline(most time.Duration) Middleware {
 			}
 		})
 	}
+}
+
+// withLimit bounds ctx, unless it ends sooner: the poller bounds a task by its own
+// time-out already.
+func withLimit(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	if at, ok := ctx.Deadline(); ok && time.Until(at) <= limit {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, limit)
 }
 
 // late makes a failure TIMEOUT when it is written after the deadline.

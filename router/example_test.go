@@ -79,7 +79,7 @@ func ExampleLog() {
 	}, router.WithMiddleware(router.Log(zerolog.New(os.Stdout).Level(zerolog.InfoLevel).Hook(onlyGreeting{}))))
 
 	_, _ = task.Serve(context.Background(), r, &task.Task{ID: "1", Type: "greet"})
-	// Output: {"level":"info","task":"1","type":"greet","kind":"standalone","message":"greeting"}
+	// Output: {"level":"info","task":"1","task_type":"greet","kind":"standalone","message":"greeting"}
 }
 
 // onlyGreeting drops the lines that have a duration, which is never the same.

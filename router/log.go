@@ -1,48 +1,68 @@
 package router
 
 import (
+	"context"
 	"net/http"
 	"time"
 
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task"
 	"github.com/rs/zerolog"
 )
 
-// Log puts a logger that names the task into the handler's context, where
-// [zerolog.Ctx] finds it (SPEC L1, R3). Its fields are task (the id), type, kind
-// and, where the task has them, account, trace_id and span_id: those of the
-// delegate's own span inside the middleware of router/tracing. It logs the start of a task at debug
-// level and the end, with code, status and duration, at info level; the end of
-// one that panicked says so. What the task carries is never logged.
+// Log puts a logger for the task into the handler's context, where
+// [logger.FromContext] and [zerolog.Ctx] find it (rules L1, R3). Its labels are the
+// account, the delegate, the task's id and type, and its kind. If the task is part
+// of a trace, trace_id and span_id name the delegate's own span when router/tracing
+// is outside of Log.
 //
-// To have the code of a task that panics logged as well, put [Recover] inside.
+// Log writes one event at debug level when a task starts and one at info level when
+// it ends. The second has the code and HTTP status of the answer, the duration, and
+// the outcome that the handler reported ([task.ReportOutcome]): transaction, stage,
+// step, the status of the command, and its exit code. Of a handler that panicked it
+// says so. The payload and the answer of the task are never logged.
+//
+// [Standard] puts it in its place.
 func Log(log zerolog.Logger) Middleware {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			with := log.With()
-			if t, ok := task.FromContext(r.Context()); ok {
-				with = with.Str("task", t.ID).Str("type", t.Type).Stringer("kind", task.KindOf(t.Type))
-				if t.Account != "" {
-					with = with.Str("account", t.Account)
-				}
-				if trace, span, ok := t.Span(); ok {
-					with = with.Str("trace_id", trace).Str("span_id", span)
-				}
-			}
-			l := with.Logger()
+			l := requestLogger(log, r.Context())
 			l.Debug().Msg("task started")
 
 			answer, start, panicked := task.Watch(w), time.Now(), true
 			defer func() {
-				event := l.Info().Dur("duration", time.Since(start))
+				o := task.OutcomeFromContext(r.Context())
+				ended := logger.Labels{Transaction: o.Transaction, Stage: o.Stage, Step: o.Step}.Apply(l)
+				event := ended.Info().Dur("duration", time.Since(start))
 				if panicked {
 					event.Bool("panicked", true).Msg("task ended")
 					return
 				}
-				event.Str("code", string(answer.Code())).Int("status", answer.Status).Msg("task ended")
+				if o.Status != "" {
+					event.Str("status", o.Status)
+				}
+				if o.Step != "" {
+					event.Int("exit_code", o.ExitCode)
+				}
+				event.Str("code", string(answer.Code())).Int("http_status", answer.Status).Msg("task ended")
 			}()
 			next.ServeHTTP(answer, r.WithContext(l.WithContext(r.Context())))
 			panicked = false
 		})
 	}
+}
+
+// requestLogger returns log with the labels of the request in ctx.
+func requestLogger(log zerolog.Logger, ctx context.Context) zerolog.Logger { //nolint:revive // the logger is the subject
+	labels := logger.LabelsFromContext(ctx)
+	t, ok := task.FromContext(ctx)
+	if !ok {
+		return labels.Apply(log)
+	}
+	labels.Account, labels.Task, labels.TaskType = t.Account, t.ID, t.Type
+	with := labels.Apply(log).With().Stringer("kind", task.KindOf(t.Type))
+	if trace, span, ok := t.Span(); ok {
+		with = with.Str("trace_id", trace).Str("span_id", span)
+	}
+	return with.Logger()
 }

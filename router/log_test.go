@@ -43,12 +43,12 @@ func TestLogNamesTheTaskInTheHandlersLoggerAndAtBothEnds(t *testing.T) {
 	for i, level := range []string{"debug", "warn", "info"} {
 		assert.Equal(t, level, got[i]["level"])
 		assert.Equal(t, "t1", got[i]["task"])
-		assert.Equal(t, "vm_init", got[i]["type"])
+		assert.Equal(t, "vm_init", got[i]["task_type"])
 		assert.Equal(t, "init", got[i]["kind"])
 		assert.Equal(t, "acme", got[i]["account"])
 	}
 	assert.Equal(t, "FAILED", got[2]["code"])
-	assert.EqualValues(t, 400, got[2]["status"])
+	assert.EqualValues(t, 400, got[2]["http_status"])
 	assert.Contains(t, got[2], "duration")
 }
 
@@ -93,7 +93,7 @@ func TestLogOutsideRecoverKnowsTheCode(t *testing.T) {
 	got := lines(t, &out)
 	require.Len(t, got, 1)
 	assert.Equal(t, "FAILED", got[0]["code"])
-	assert.EqualValues(t, 500, got[0]["status"])
+	assert.EqualValues(t, 500, got[0]["http_status"])
 }
 
 // L3: the log of a task that is part of a trace names both ids.

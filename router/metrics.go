@@ -7,30 +7,35 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// Observation is what [Metrics] saw of one task.
+// Observation is the result of one task, as [Metrics] saw it.
 type Observation struct {
-	// Type is the task's type as the manager sent it, also when it has no route.
-	// Who makes a metric label of it checks it against [Router.Types] first: a
-	// manager can send any number of types.
+	// Type is the task's type as the manager sent it, also when it has no route. A
+	// manager can send any number of types: check it against [Router.Types] before
+	// you use it as a label of a metric.
 	Type string
-	// Kind is what the type means for a stage.
+	// Kind is the role of the type in a stage.
 	Kind task.Kind
-	// Code is the outcome: FAILED for a task that panicked or wrote nothing.
+	// Code is the result. It is FAILED for a task that panicked or wrote nothing. A
+	// step that failed counts as FAILED, or TIMEOUT, also if its answer is OK
+	// ([task.Outcome]).
 	Code task.Code
-	// Status is the HTTP status, 0 for a handler that wrote nothing.
+	// Status is the HTTP status, 0 if the handler wrote nothing.
 	Status int
-	// Panicked says that the handler did not return.
+	// Outcome is what the handler reported about its task.
+	Outcome task.Outcome
+	// Panicked reports that the handler did not return.
 	Panicked bool
-	// Duration is the handler's run.
+	// Duration is the time that the handler ran.
 	Duration time.Duration
 }
 
-// Metrics calls observe once for every task, when its handler is done, also
-// when it panicked; the panic goes on (SPEC L3, R3). Tasks run in parallel, so
-// observe must be safe for concurrent use, and its time is the task's: it must
-// not block. It panics when observe is nil.
+// Metrics calls observe once for every task when its handler has ended, also when
+// the handler panicked; the panic goes on (rules L3, R3). Tasks run in parallel, so
+// observe must be safe for concurrent use. It delays the task, so it must not
+// block. Metrics panics when observe is nil.
 //
-// Put it outside [Recover] and [Deadline] to count the outcomes that these make.
+// Put it outside of [Standard], with [WithMiddleware], so that it counts the
+// answers that Recover and Deadline make.
 func Metrics(observe func(Observation)) Middleware {
 	if observe == nil {
 		panic("router: Metrics of a nil function")
@@ -45,7 +50,8 @@ func Metrics(observe func(Observation)) Middleware {
 			o.Panicked = true
 			defer func() {
 				o.Duration = time.Since(start)
-				o.Code, o.Status = answer.Code(), answer.Status
+				o.Outcome = task.OutcomeFromContext(r.Context())
+				o.Code, o.Status = o.Outcome.Code(answer.Code()), answer.Status
 				if o.Panicked {
 					o.Code = task.Failed
 				}

@@ -87,7 +87,7 @@ func TestRecoverLogsTaskAndStackOnce(t *testing.T) {
 	require.NoError(t, json.Unmarshal(log.Bytes(), &line), "one line: %s", &log)
 	assert.Equal(t, "error", line["level"])
 	assert.Equal(t, "t1", line["task"])
-	assert.Equal(t, "a", line["type"])
+	assert.Equal(t, "a", line["task_type"])
 	assert.Contains(t, line["error"], "exploded")
 	assert.Contains(t, line["stack"], "router_test.explode")
 }

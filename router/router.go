@@ -104,7 +104,7 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		task.WriteError(w, err)
 		return
 	}
-	r.handler.ServeHTTP(w, req.WithContext(task.NewContext(req.Context(), t)))
+	r.handler.ServeHTTP(w, req.WithContext(task.TrackOutcome(task.NewContext(req.Context(), t))))
 }
 
 // Types are the task types that have a route, sorted. A delegate registers

@@ -25,8 +25,8 @@ const MaxBody = 32 << 20
 // The second result is the panic's stack, for the log; it is nil otherwise.
 func Serve(ctx context.Context, h Handler, t *Task) (resp *Response, stack []byte) {
 	resp = &Response{ID: t.ID, Type: t.Type}
-	w := &recorder{header: make(http.Header)}
-	stack, cause := call(h, w, newRequest(ctx, t))
+	w := NewBuffer()
+	stack, cause := Call(h, w, newRequest(TrackOutcome(ctx), t))
 	w.finish(ctx, resp, cause)
 	return resp, stack
 }
@@ -61,9 +61,11 @@ func (b *body) Read(p []byte) (int, error) {
 // Close implements [io.Closer].
 func (b *body) Close() error { return nil }
 
-// call runs the handler on a goroutine of its own, because it may end it:
-// runtime.Goexit, which a test's FailNow uses, must not take the caller along.
-func call(h Handler, w http.ResponseWriter, r *http.Request) (stack []byte, cause error) {
+// Call runs a handler and returns when the handler does. It never panics: a panic
+// becomes an error with its stack. The handler runs on its own goroutine, so one
+// that ends its goroutine ([runtime.Goexit], a test's FailNow) becomes an error
+// without a stack.
+func Call(h Handler, w http.ResponseWriter, r *http.Request) (stack []byte, cause error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -84,39 +86,14 @@ func call(h Handler, w http.ResponseWriter, r *http.Request) (stack []byte, caus
 	return stack, cause
 }
 
-// recorder holds a handler's answer in memory.
-type recorder struct {
-	header   http.Header
-	body     bytes.Buffer
-	status   int
-	tooLarge bool
-}
-
-func (w *recorder) Header() http.Header { return w.header }
-
-func (w *recorder) WriteHeader(status int) {
-	if w.status == 0 && status >= 200 { // 1xx does not end the head
-		w.status = status
-	}
-}
-
-func (w *recorder) Write(b []byte) (int, error) {
-	w.WriteHeader(http.StatusOK)
-	if w.body.Len()+len(b) > MaxBody {
-		w.tooLarge = true
-		return 0, fmt.Errorf("the answer is larger than %d bytes", MaxBody)
-	}
-	return w.body.Write(b)
-}
-
 // finish turns what was recorded into the response.
-func (w *recorder) finish(ctx context.Context, resp *Response, cause error) {
+func (w *Buffer) finish(ctx context.Context, resp *Response, cause error) {
 	switch {
 	case cause != nil:
 	case w.status == 0:
 		cause = errors.New("the handler wrote no answer")
 	case w.tooLarge:
-		cause = fmt.Errorf("the handler's answer is larger than %d bytes", MaxBody)
+		cause = errTooLarge
 	}
 	if cause != nil {
 		resp.Code, resp.Error = Failed, cause.Error()
@@ -135,7 +112,7 @@ func (w *recorder) finish(ctx context.Context, resp *Response, cause error) {
 }
 
 // reason is what a handler that answered with an error says about it.
-func (w *recorder) reason() string {
+func (w *Buffer) reason() string {
 	const most = 4 << 10 // an error page is no reason
 	var e errorBody
 	if json.Unmarshal(w.body.Bytes(), &e) == nil && e.Message != "" {

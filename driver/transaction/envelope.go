@@ -35,14 +35,14 @@ func (m *Stages) Routes() map[string]task.Handler { return maps.Clone(m.routes) 
 func (m *Stages) newRoutes() map[string]task.Handler {
 	type handlers struct{ Init, Execute, Cleanup task.Handler }
 	plain := handlers{
-		Init:    task.HandlerFunc(m.init),
-		Execute: task.HandlerFunc(m.execute),
-		Cleanup: task.HandlerFunc(m.clean),
+		Init:    task.HandlerFunc(m.handleInit),
+		Execute: task.HandlerFunc(m.handleExecute),
+		Cleanup: task.HandlerFunc(m.handleCleanup),
 	}
 	wrapped := handlers{
-		Init:    task.HandlerFunc(m.initWithServices),
-		Execute: task.HandlerFunc(inside(m.execute, (*stage.VMExecute).Step)),
-		Cleanup: task.HandlerFunc(inside(m.clean, (*stage.VMCleanup).Cleanup)),
+		Init:    task.HandlerFunc(m.handleVMInit),
+		Execute: task.HandlerFunc(inside(m.handleExecute, (*stage.VMExecute).Step)),
+		Cleanup: task.HandlerFunc(inside(m.handleCleanup, (*stage.VMCleanup).Cleanup)),
 	}
 	routes := map[string]task.Handler{}
 	for _, infra := range m.infras {

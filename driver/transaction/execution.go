@@ -75,7 +75,7 @@ func (t *transaction) perform(ctx context.Context, e *execution) {
 		t.notes.add(note{Task: e.id, Writer: e.target.Writer})
 	}
 	e.openLog(t.stages.openLog(ctx, e.target))
-	e.err = t.stages.guard("execution", func() (err error) {
+	e.err = t.guard(ctx, "execution", func() (err error) {
 		e.res, err = t.stages.driver.Execute(ctx, e.env, e.step, e.out, stepLedger{t, e.id})
 		return err
 	})

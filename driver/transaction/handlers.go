@@ -1,6 +1,7 @@
 package transaction
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/capacity"
 	"github.com/delegate-io/dlite/task/stage"
@@ -37,6 +39,7 @@ func (m *Stages) init(ctx context.Context, req *task.Request[stage.InitRequest])
 		}
 	}
 	t.hide(ctx)
+	ctx = t.withLogger(ctx, id, "")
 	m.takeSlot(ctx, t)
 	log := t.initLog(ctx, req)
 	t.env.Log = log
@@ -47,7 +50,7 @@ func (m *Stages) init(ctx context.Context, req *task.Request[stage.InitRequest])
 	close(t.ready)
 	if err != nil {
 		err = errors.Join(err, t.close(ctx))
-		m.log.Warn().Str("transaction", id).Str("error", t.secrets.Mask(err.Error())).Msg("an init failed")
+		logger.FromContext(ctx).Warn().Err(err).Msg("the init of a transaction failed")
 	}
 	return m.initAnswer(t, err), nil
 }
@@ -116,7 +119,7 @@ func (t *transaction) start(ctx context.Context) error {
 		return fmt.Errorf("nothing was started: %w", err)
 	}
 	t.journal = j
-	if err := t.stages.guard("init", func() error { return t.stages.driver.Init(ctx, &t.env, t) }); err != nil {
+	if err := t.guard(ctx, "init", func() error { return t.stages.driver.Init(ctx, &t.env, t) }); err != nil {
 		return withCause(ctx, err)
 	}
 	t.note()
@@ -160,6 +163,7 @@ func (m *Stages) execute(ctx context.Context, req *task.Request[stage.ExecuteReq
 		return r, nil // it was on its way when the delegate ended
 	}
 	t.hide(ctx, req.Data.Secrets...)
+	ctx = t.withLogger(ctx, cmp.Or(req.Data.StageRuntimeID, t.env.ID), req.Data.ID)
 	if req.Data.Auth != nil {
 		t.secrets.Add(req.Data.Auth.Password) // registries' words come back as errors
 	}
@@ -254,9 +258,9 @@ func (m *Stages) CleanUpForgotten(ctx context.Context, t *task.Task) {
 	if !ok {
 		return
 	}
-	m.log.Warn().Str("transaction", tx.env.ID).Msg("the manager has forgotten a transaction: cleaning up")
+	tx.log.Warn().Msg("the manager has forgotten a transaction: cleaning up")
 	if err := tx.close(ctx); err != nil {
-		m.logCleanup(tx, err)
+		tx.logCleanup(err)
 	}
 }
 

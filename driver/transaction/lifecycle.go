@@ -67,7 +67,7 @@ func (m *Stages) recoverOne(ctx context.Context, l leftover) error {
 		return nil
 	}
 	t := m.restore(l)
-	m.log.Warn().Str("transaction", t.env.ID).Int("resources", len(l.resources)).
+	t.log.Warn().Int("resources", len(l.resources)).
 		Msg("cleaning up what an earlier process left")
 	return t.sweep(ctx)
 }
@@ -108,14 +108,14 @@ func (m *Stages) untilNextMaintenance(interval time.Duration) time.Duration {
 
 func (m *Stages) maintainOnce(ctx context.Context) {
 	for _, t := range m.expired() {
-		m.log.Warn().Str("transaction", t.env.ID).Dur("lease", m.lease).Msg("the lease of a transaction has ended: cleaning up")
+		t.log.Warn().Dur("lease", m.lease).Msg("the lease of a transaction has ended: cleaning up")
 		if err := t.close(ctx); err != nil {
-			m.logCleanup(t, err)
+			t.logCleanup(err)
 		}
 	}
 	for _, t := range m.unfinished() {
 		if err := t.sweep(ctx); err != nil {
-			m.logCleanup(t, err)
+			t.logCleanup(err)
 		}
 	}
 	if err := m.sweepByLabels(ctx); err != nil {
@@ -123,9 +123,7 @@ func (m *Stages) maintainOnce(ctx context.Context) {
 	}
 }
 
-func (m *Stages) logCleanup(t *transaction, err error) {
-	m.log.Error().Str("transaction", t.env.ID).Str("error", t.secrets.Mask(err.Error())).Msg("cleanup failed")
-}
+func (t *transaction) logCleanup(err error) { t.log.Error().Err(err).Msg("cleanup failed") }
 
 // Close ends every open transaction: it stops running steps, cleans up, closes
 // the ledger, and closes the driver if the driver is an [io.Closer]. From then on

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/delegate-io/dlite/logger"
 )
 
 // endLog closes a log. While the log service is away, which must not hold up a
@@ -22,7 +24,7 @@ func (t *transaction) endLog(ctx context.Context, l Log, step string) {
 	select {
 	case <-done:
 	case <-wait.C:
-		t.stages.log.Debug().Str("transaction", t.env.ID).Str("step", step).Msg("answering before the log has arrived")
+		t.log.Debug().Str(logger.FieldStep, step).Msg("answering before the log has arrived")
 	}
 }
 
@@ -31,13 +33,11 @@ func (t *transaction) endLog(ctx context.Context, l Log, step string) {
 func (t *transaction) closeLog(ctx context.Context, l Log, step string) {
 	defer func() {
 		if p := recover(); p != nil { // nobody above us would stop it
-			t.stages.log.Error().Str("transaction", t.env.ID).Str("step", step).
-				Str("error", t.secrets.Mask(fmt.Sprint(p))).Msg("closing a log panicked")
+			t.log.Error().Str(logger.FieldStep, step).Str("error", fmt.Sprint(p)).Msg("closing a log panicked")
 		}
 	}()
 	if lost := l.Close(ctx); lost != nil {
-		t.stages.log.Warn().Str("transaction", t.env.ID).Str("step", step).
-			Str("error", t.secrets.Mask(lost.Error())).Msg("a log is not complete")
+		t.log.Warn().Str(logger.FieldStep, step).Err(lost).Msg("a log is not complete")
 	}
 }
 

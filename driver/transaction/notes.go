@@ -93,7 +93,7 @@ func (t *transaction) note() {
 }
 
 func (t *transaction) willNotSurvive(err error) {
-	t.stages.log.Warn().Err(err).Str("transaction", t.env.ID).Msg("the transaction will not survive a restart of the delegate")
+	t.log.Warn().Err(err).Msg("the transaction will not survive a restart of the delegate")
 }
 
 // reopenNotes continues the notes of an earlier process.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -77,7 +78,7 @@ func (m *Stages) reservable(id string) error {
 // giveBack ends a reservation where nobody waits to be told that it cannot.
 func (m *Stages) giveBack(ctx context.Context, id string) {
 	if err := m.unreserve(ctx, id); err != nil {
-		m.log.Warn().Err(err).Str("transaction", id).Msg("could not give back a reservation; it ends with its time")
+		m.log.Warn().Err(err).Str(logger.FieldTransaction, id).Msg("could not give back a reservation; it ends with its time")
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -21,10 +22,10 @@ func (m *Stages) takeUp(ctx context.Context, l leftover) bool {
 	}
 	t, err := m.reopen(ctx, l)
 	if err != nil {
-		m.log.Warn().Str("transaction", l.env.ID).Err(err).Msg("a transaction did not survive the restart of the delegate")
+		m.log.Warn().Str(logger.FieldTransaction, l.env.ID).Err(err).Msg("a transaction did not survive the restart of the delegate")
 		return false
 	}
-	m.log.Info().Str("transaction", t.env.ID).Int("resources", len(l.resources)).Msg("taking up a transaction of an earlier process")
+	t.log.Info().Int("resources", len(l.resources)).Msg("taking up a transaction of an earlier process")
 	return true
 }
 
@@ -91,7 +92,7 @@ func (t *transaction) followFurther(ctx context.Context, id string, s earlier) e
 
 // reattach has the driver go on with what an earlier process began.
 func (t *transaction) reattach(ctx context.Context, e *execution, begun []driver.Resource) (res *driver.Result, err error) {
-	err = t.stages.guard("reattaching", func() error {
+	err = t.guard(ctx, "reattaching", func() error {
 		res, err = t.stages.driver.(driver.Reattacher).Reattach(ctx, e.env, e.step, e.out, stepLedger{t, e.id}, begun)
 		return err
 	})
@@ -118,7 +119,7 @@ func (t *transaction) begunBefore(id string) (earlier, bool) {
 // goOn follows a step that an earlier process began. It reports false when
 // nothing of it has run.
 func (t *transaction) goOn(ctx context.Context, e *execution, s earlier) bool {
-	t.stages.log.Info().Str("transaction", t.env.ID).Str("step", e.step.ID).Msg("going on with a step of an earlier process")
+	logger.FromContext(ctx).Info().Msg("going on with a step of an earlier process")
 	target := e.target
 	target.resume(s.writer)
 	log := &lazyLog{open: func() Log { return t.stages.openLog(ctx, target) }}
@@ -148,9 +149,9 @@ func (m *Stages) CleanUpUnclaimed(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, t := range all {
 		wg.Go(func() {
-			m.log.Warn().Str("transaction", t.env.ID).Msg("the manager does not know this delegate: cleaning up what an earlier process began")
+			t.log.Warn().Msg("the manager does not know this delegate: cleaning up what an earlier process began")
 			if err := t.close(ctx); err != nil {
-				m.logCleanup(t, err)
+				t.logCleanup(err)
 			}
 		})
 	}

@@ -9,7 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/logger"
 )
 
 // sweep removes the transaction's resources and then its record. What would not
@@ -119,7 +122,7 @@ func (m *Stages) due() (at time.Time) {
 // clean has the driver remove resources. A driver that fails without saying what
 // is left may have removed nothing.
 func (t *transaction) clean(ctx context.Context, rs []driver.Resource) (left []driver.Resource, err error) {
-	err = t.stages.guard("cleanup", func() error {
+	err = t.guard(ctx, "cleanup", func() error {
 		left, err = t.stages.driver.Cleanup(ctx, rs)
 		return err
 	})
@@ -154,14 +157,26 @@ func (t *transaction) abandon(ctx context.Context) {
 
 // guard calls a driver. One that panics has failed, and no more than that: its
 // transaction still has to end.
-func (m *Stages) guard(what string, call func() error) (err error) {
+func guard(log *zerolog.Logger, what string, call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the driver's %s panicked: %v", what, p)
-			m.log.Error().Bytes("stack", debug.Stack()).Msg("the driver's " + what + " panicked")
+			log.Error().Bytes("stack", debug.Stack()).Msg("the driver's " + what + " panicked")
 		}
 	}()
 	return call()
+}
+
+// guard calls a driver for the stages as a whole.
+func (m *Stages) guard(what string, call func() error) error { return guard(&m.log, what, call) }
+
+// guard calls a driver for a transaction.
+func (t *transaction) guard(ctx context.Context, what string, call func() error) error {
+	log := logger.FromContext(ctx)
+	if log.GetLevel() == zerolog.Disabled {
+		log = &t.log
+	}
+	return guard(log, what, call)
 }
 
 // keep makes a transaction one that Tend tries to clean up again.

@@ -9,7 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/capacity"
@@ -29,7 +32,8 @@ type transaction struct {
 	journal *journal       // set before ready is closed; nil when there is no record
 	slot    *capacity.Slot // set before ready is closed; nil when nothing counts
 	secrets *secrets.Set
-	notes   *notes // nil when nothing is kept for a later process
+	log     zerolog.Logger // for events outside of tasks; masked
+	notes   *notes         // nil when nothing is kept for a later process
 
 	alive context.Context //nolint:containedctx // ends when the transaction does, whoever called
 	end   context.CancelCauseFunc
@@ -68,6 +72,7 @@ func (m *Stages) newTransaction(env driver.Environment) *transaction {
 		sweeping: make(chan struct{}, 1),
 	}
 	close(t.quiet)
+	t.log = logger.Masked(logger.Labels{Transaction: env.ID}.Apply(m.log), t.secrets)
 	t.alive, t.end = context.WithCancelCause(context.Background())
 	return t
 }
@@ -173,6 +178,18 @@ func (t *transaction) variables() map[string]string {
 	}
 	maps.Copy(all, t.exports)
 	return all
+}
+
+// withLogger returns ctx with the logger of a task of the transaction. It has the
+// labels of the stage and step and is masked with the secrets of the transaction
+// (rules L1, S3). If ctx has no logger, it writes to the log of the stages.
+func (t *transaction) withLogger(ctx context.Context, stageID, step string) context.Context {
+	log := *logger.FromContext(ctx)
+	if log.GetLevel() == zerolog.Disabled {
+		log = t.stages.log
+	}
+	labels := logger.Labels{Transaction: t.env.ID, Stage: stageID, Step: step}
+	return logger.NewContext(ctx, labels.Apply(logger.Masked(log, t.secrets)))
 }
 
 // hide keeps values, the secrets of the task that is handled in ctx, and what it

@@ -72,8 +72,7 @@ func serve(ctx context.Context, url, account, secret string) error {
 		return err
 	}
 	defer c.CloseIdleConnections()
-	routes := router.New(router.RouteMap{"word_count": task.HandlerFunc(count)},
-		router.WithMiddleware(router.Recover(log), router.Log(log)))
+	routes := router.New(router.RouteMap{"word_count": task.HandlerFunc(count)}, router.Standard(log))
 	p := poller.New(c, routes, poller.WithLogger(log), poller.WithTags("custom"))
 	info, err := p.Register(ctx)
 	if err != nil {

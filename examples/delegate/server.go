@@ -77,8 +77,8 @@ func serve(ctx context.Context, cfg config, started func(*poller.Poller), signal
 	}
 	defer func() { err = errors.Join(err, single.close(ctx)) }()
 	types = types.Merge(single.routes)
-	routes := router.New(types, router.WithNotFound(single.programs), router.WithMiddleware(append(seen.middleware(types),
-		router.Recover(log), router.Log(log), routersecrets.Resolve(secrets.ResolverConfig{Providers: sources.providers}))...))
+	routes := router.New(types, router.WithNotFound(single.programs), router.WithMiddleware(seen.middleware(types)...),
+		router.Standard(log, routersecrets.Resolve(secrets.ResolverConfig{Providers: sources.providers})))
 	p := poller.New(c, routes, append(pollerOptions(cfg, log), poller.WithStages(stages), poller.WithSignals(signals...))...)
 	seen.watch(p, stages, drivers)
 	if started != nil {

@@ -47,8 +47,7 @@ func startDelegate(ctx context.Context, url, secret string, log zerolog.Logger) 
 	}
 	d.stages = transaction.New(d.driver, transaction.WithSlots(capacity.NewSlots(1)), transaction.WithLogger(log),
 		transaction.WithLedger(filepath.Join(d.dir, "ledger")))
-	routes := router.New(d.stages.Routes(),
-		router.WithMiddleware(router.Recover(log), router.Log(log)))
+	routes := router.New(d.stages.Routes(), router.Standard(log))
 	d.poller = poller.New(d.client, routes, poller.WithName("quickstart"), poller.WithStages(d.stages), poller.WithLogger(log))
 	info, err := d.poller.Register(ctx)
 	if err != nil {

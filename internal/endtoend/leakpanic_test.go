@@ -103,6 +103,6 @@ func TestNoBrokenHandlerTellsASecret(t *testing.T) {
 			}
 		}
 		assert.Empty(t, n.find([]byte(said.String())))
-		assert.True(t, strings.Contains(said.String(), "task handler broke"), said.String())
+		assert.True(t, strings.Contains(said.String(), "the handler of a task did not return"), said.String())
 	}
 }

@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 
+	"github.com/rs/zerolog"
+
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task"
@@ -49,6 +51,9 @@ func Resolve(cfg secrets.ResolverConfig) router.Middleware {
 				set = secrets.NewSet(secrets.Config{})
 			}
 			ctx := secrets.NewContext(r.Context(), set)
+			if log := logger.FromContext(ctx); log.GetLevel() != zerolog.Disabled {
+				ctx = logger.NewContext(ctx, logger.Masked(*log, set))
+			}
 			answer := &masked{ResponseWriter: w, set: set}
 			defer func() {
 				if p := recover(); p != nil {
@@ -148,58 +153,51 @@ func secretOf(data []byte) (id, value string, err error) {
 	return a.ID, *a.Value, nil
 }
 
-// masked passes a successful answer on as it comes, and masks any other once it
-// is whole.
+// masked passes a successful answer on as it comes. It holds any other answer until
+// it is complete, and masks it.
 type masked struct {
 	http.ResponseWriter
 	set    *secrets.Set
 	status int
-	hold   bool
-	text   bytes.Buffer
-	large  bool
+	held   *task.Buffer // nil while the answer passes through
 }
 
 func (w *masked) WriteHeader(status int) {
 	if w.status == 0 && status >= 200 { // 1xx does not end the head
 		w.status = status
-		if w.hold = task.CodeOf(status, w.Header()) != task.OK; w.hold {
-			return
+		if task.CodeOf(status, w.Header()) != task.OK {
+			w.held = task.NewBuffer()
 		}
 	}
-	if !w.hold {
-		w.ResponseWriter.WriteHeader(status)
+	if w.held != nil {
+		w.held.WriteHeader(status)
+		return
 	}
+	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *masked) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	if !w.hold {
-		return w.ResponseWriter.Write(b)
+	if w.held != nil {
+		return w.held.Write(b)
 	}
-	if w.text.Len()+len(b) > task.MaxBody {
-		w.large = true
-		return 0, fmt.Errorf("the answer is larger than %d bytes", task.MaxBody)
-	}
-	return w.text.Write(b)
+	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap lets [http.ResponseController] reach what is underneath. What it does
-// there cannot show a held answer.
+// Unwrap lets [http.ResponseController] reach the writer below. It cannot show a
+// held answer there.
 func (w *masked) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+// finish sends a held answer.
 func (w *masked) finish() {
-	if !w.hold {
-		return
-	}
-	if w.large {
-		task.WriteError(w.ResponseWriter, fmt.Errorf("the handler's answer is larger than %d bytes", task.MaxBody))
+	if w.held == nil {
 		return
 	}
 	w.Header().Del("Content-Length")
-	w.ResponseWriter.WriteHeader(w.status)
-	_, _ = io.WriteString(w.ResponseWriter, w.set.Mask(w.text.String())) // the reader may be gone
+	w.held.Rewrite(w.set.Mask)
+	w.held.Send(w.ResponseWriter)
 }
 
 // maskPanic keeps a panic from showing a secret. What has none stays as it is,

@@ -1,6 +1,7 @@
 package secrets_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/router"
 	routersecrets "github.com/delegate-io/dlite/router/secrets"
 	"github.com/delegate-io/dlite/secrets"
@@ -230,4 +232,32 @@ func TestWhoseTimeIsUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// L1, S3: what a handler logs is masked by its task's set of secrets, with the
+// standard middleware and no other wiring: zerolog and slog, in keys and values.
+func TestHandlersLogNoSecret(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	h := task.HandlerFunc(func(ctx context.Context, req *task.Request[map[string]string]) (string, error) {
+		value := req.Data["password"]
+		require.Equal(t, "hun\"ter2\nnot-real", value)
+		logger.FromContext(ctx).Warn().Str("value", value).Interface(value, map[string]any{"list": []string{value}}).
+			Err(errors.New("bad " + value)).Msg("connecting with " + value)
+		logger.Slog(zerolog.Nop()).With("value", value).ErrorContext(ctx, value)
+		secrets.FromContext(ctx).Add("learned-later")
+		zerolog.Ctx(ctx).Info().Msg("learned-later")
+		return "done", nil
+	})
+	r := router.New(router.RouteMap{"deploy": h}, router.Standard(zerolog.New(&log), routersecrets.Resolve(secrets.ResolverConfig{})))
+	resp, _ := task.Serve(t.Context(), r, &task.Task{
+		ID: "t1", Type: "deploy", Data: json.RawMessage(`{"password":"${{secrets.db}}"}`),
+		Secrets: []*task.Task{static("db", "hun\"ter2\nnot-real")},
+	})
+	require.Equal(t, task.OK, resp.Code, resp.Error)
+	text := log.String()
+	assert.NotContains(t, text, "ter2")
+	assert.NotContains(t, text, "learned-later")
+	assert.Contains(t, text, `"task":"t1","task_type":"deploy","kind":"standalone","value":"******","******":{"list":["******"]},"error":"bad ******","message":"connecting with ******"`)
+	assert.Equal(t, 5, strings.Count(text, "\n"), "three events of the handler, and the start and end of the task")
 }

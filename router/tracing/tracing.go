@@ -57,7 +57,7 @@ func Middleware(tp trace.TracerProvider) func(http.Handler) http.Handler {
 			}
 			answer, returned := task.Watch(w), false
 			defer func() {
-				code := answer.Code()
+				code := task.OutcomeFromContext(r.Context()).Code(answer.Code())
 				if !returned {
 					code = task.Failed
 				}

@@ -1,0 +1,62 @@
+package transaction
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// The handlers report the outcome of their tasks. The answer of a step that failed
+// has the code OK, so logs and metrics learn of the failure in this way.
+
+func (m *Stages) handleInit(ctx context.Context, req *task.Request[stage.InitRequest]) (*stage.InitResponse, error) {
+	r, err := m.init(ctx, req)
+	reportInit(ctx, req.Data.TransactionID(), r)
+	return r, err
+}
+
+func (m *Stages) handleVMInit(ctx context.Context, req *task.Request[stage.VMInit]) (*stage.InitResponse, error) {
+	r, err := m.initWithServices(ctx, req)
+	in := req.Data.Init()
+	reportInit(ctx, in.TransactionID(), r)
+	return r, err
+}
+
+func reportInit(ctx context.Context, id string, r *stage.InitResponse) {
+	outcome := task.Outcome{Transaction: id, Stage: id}
+	if r != nil {
+		outcome.Status = string(r.Status)
+	}
+	task.ReportOutcome(ctx, outcome)
+}
+
+func (m *Stages) handleExecute(ctx context.Context, req *task.Request[stage.ExecuteRequest]) (*stage.ExecuteResponse, error) {
+	id := firstID(req.Data.TransactionIDs())
+	outcome := task.Outcome{Transaction: id, Stage: cmp.Or(req.Data.StageRuntimeID, id), Step: req.Data.ID}
+	r, err := m.execute(ctx, req)
+	if r != nil {
+		outcome.Status, outcome.ExitCode = string(r.Status), r.ExitCode
+	}
+	task.ReportOutcome(ctx, outcome)
+	return r, err
+}
+
+func (m *Stages) handleCleanup(ctx context.Context, req *task.Request[stage.CleanupRequest]) (*stage.CleanupResponse, error) {
+	id := firstID(req.Data.TransactionIDs())
+	outcome := task.Outcome{Transaction: id, Stage: id}
+	r, err := m.clean(ctx, req)
+	if r != nil {
+		outcome.Status = string(r.Status)
+	}
+	task.ReportOutcome(ctx, outcome)
+	return r, err
+}
+
+func firstID(ids []string) string {
+	if len(ids) == 0 {
+		return ""
+	}
+	return ids[0]
+}
