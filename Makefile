@@ -12,30 +12,56 @@ PLATFORMS = linux/arm64 darwin/arm64 windows/amd64
 MODULES = $(shell go list -m -f '{{.Dir}}')
 ALL = $(addsuffix /...,$(MODULES))
 
-.PHONY: all test race conformance chaos vmcrash bench queuetest fuzz lint vet build images manifests cross clean
+# All programs and tests are built without cgo, except for the race detector, which needs it. Each
+# package is then compiled twice at most: once like this, once for the race detector.
+export CGO_ENABLED = 0
+
+# Packages whose tests run without the race detector: they start programs and watch them from
+# outside, or compare with a remote service, or have no concurrency of their own. Long packages
+# come first: the others fill the time beside them.
+PLAIN_TREES = internal/endtoend manager/internal/chaos examples driver/vm/libvirt driver/vm/ec2 \
+  secrets/vault secrets/aws secrets/azure secrets/google secrets/kubernetes logger/otlp \
+  internal/testbed internal/docs internal/conformance
+RACE_FIRST = ./driver/kubernetes ./driver/vm ./manager ./internal/endtoend/peers
+
+# $(call packages,TREES) lists the packages of the workspace in or below these folders, in this order.
+packages = $(foreach d,$(1),./$(d)/...)
+PLAIN = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' $(call packages,$(PLAIN_TREES)) | grep -v '/internal/endtoend/peers$$')
+RACE = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' $(RACE_FIRST) $(ALL) | awk '!seen[$$0]++' | grep -vxF "$$(printf '%s\n' $(PLAIN))")
+
+.PHONY: all test suite plain race soak conformance chaos vmcrash bench queuetest fuzz lint vet build images manifests cross clean requirements
 
 all: build vet lint test
 
-## test: all tests under the race detector, with real parts
+## test: all tests, with real parts; the race detector runs where goroutines of ours run
 test:
-	@internal/testbed/run.sh $(MAKE) --no-print-directory race
+	@internal/testbed/run.sh $(MAKE) --no-print-directory suite
 
-# DLITE_TEST_RERUN=1 gives tests that fail, if they are few, a second run by themselves,
-# and lists them: such a test has an error of its own, mostly with time, and is to be mended.
-# The packages that take longest begin first: the others fill the time beside them.
-race: PACKAGES = ./internal/endtoend ./driver/kubernetes $(ALL)
-race: FLAGS = $(if $(DLITE_NO_RACE),,-race) -timeout 45m $(TESTFLAGS)
-race: $(if $(DLITE_TEST_RERUN),$(TESTSUM))
+suite:
 # A new machine builds the cluster first, which takes minutes of both cores: tests that
-# look at the clock should not run beside it. What goes wrong is told again by the tests.
-	@go test -timeout 40m -run '^TestAClusterRunsAPodAndKnowsHowItEnded$$' ./internal/testbed >/dev/null || true
-ifdef DLITE_TEST_RERUN
-	$(TESTSUM) --format standard-quiet --rerun-fails=1 --rerun-fails-max-failures=12 \
-	  --rerun-fails-report=$(CACHE)/rerun.txt --packages="$(PACKAGES)" -- $(FLAGS)
-	@[ ! -s $(CACHE)/rerun.txt ] || { echo "FAILED AT FIRST, passed alone:"; cat $(CACHE)/rerun.txt; }
-else
-	go test $(FLAGS) $(PACKAGES)
-endif
+# measure time must not run beside it. The tests report its errors again.
+	@go test -vet=off -timeout 40m -run '^TestAClusterRunsAPodAndKnowsHowItEnded$$' ./internal/testbed >/dev/null || true
+	@rm -f $(CACHE)/rerun-*.txt $(CACHE)/test-*.json
+	@status=0; \
+	$(MAKE) --no-print-directory plain || status=1; \
+	$(MAKE) --no-print-directory race || status=1; \
+	.ci/slowest $(CACHE)/test-*.json 2>/dev/null || true; \
+	exit $$status
+
+# DLITE_TEST_RERUN=1 gives failed tests a second run, for at most 3 tests together, and names
+# them: such a test has a defect of its own, mostly with time, and must be corrected.
+# "make vet" and "make lint" analyse the tests already (-vet=off).
+FLAGS = -vet=off -timeout 30m $(TESTFLAGS)
+plain: $(if $(DLITE_TEST_RERUN),$(TESTSUM))
+	@.ci/gotest $(CACHE) plain "$(FLAGS)" $(PLAIN)
+
+race: $(if $(DLITE_TEST_RERUN),$(TESTSUM))
+	@.ci/gotest $(CACHE) race "$(if $(DLITE_NO_RACE),,-race) $(FLAGS)" $(RACE)
+
+## soak: the long random histories of which "make test" runs small samples; takes hours
+soak: queuetest chaos vmcrash
+	@internal/testbed/run.sh env DLITE_TEST_LOGSTORM=1 DLITE_TEST_ENGINE_ROUNDS=10 \
+	  go test -v -count=1 -timeout 2h -run '^(TestLogsOutlastAStorm|TestKillsOfTheEngineLeaveNothing)$$' ./internal/endtoend
 
 ## conformance: the suite of all drivers on all infrastructures, and docs/conformance.md from it
 CONFORMANCE = $(CACHE)/conformance
@@ -51,7 +77,7 @@ CHAOS_STAGES ?= 20000
 chaos:
 	@DLITE_CHAOS_STAGES=$(CHAOS_STAGES) internal/testbed/run.sh go test -v -count=1 -timeout 3h ./manager/internal/chaos
 
-## vmcrash: a delegate with QEMU's machines killed at DLITE_VM_CRASHES random instants (default 100 here, 10 in a test run)
+## vmcrash: a delegate with QEMU's machines killed at DLITE_VM_CRASHES random instants (default 100 here, 4 in a test run)
 vmcrash:
 	@internal/testbed/run.sh env DLITE_VM_CRASHES=$${DLITE_VM_CRASHES:-100} \
 	  go test -v -count=1 -timeout 60m -run 'TestKillsAtRandomInstantsLeaveNoVirtual' ./driver/vm
@@ -78,7 +104,7 @@ vet:
 	go vet $(ALL)
 
 lint: $(LINT)
-	@for m in $(MODULES); do (cd $$m && $(LINT) run ./...) || exit 1; done
+	$(LINT) run $(ALL)
 
 $(LINT):
 	@mkdir -p $(CACHE)
@@ -93,6 +119,14 @@ $(TESTSUM):
 ## build: every program, into bin/
 build:
 	go build -o bin/ ./examples/...
+
+## requirements: writes VERSION, such as v0.3.0, into the requirements of our modules on each other
+requirements:
+	@[ -n "$(VERSION)" ] || { echo "usage: make requirements VERSION=vX.Y.Z"; exit 2; }
+	@for d in $(MODULES); do \
+	  grep -qE '^\s+github.com/delegate-io/dlite(/\S+)? v' $$d/go.mod || continue; \
+	  sed -i -E 's#^(\s+github.com/delegate-io/dlite(/\S+)?) v[^ ]+#\1 $(VERSION)#' $$d/go.mod && echo "$$d/go.mod"; \
+	done
 
 ## images: the images of the delegate and of the agent, for this architecture or TARGETARCH
 TARGETARCH ?= $(shell go env GOARCH)
@@ -109,12 +143,14 @@ images:
 manifests:
 	helm template dlite deploy/chart --namespace dlite --values deploy/kubernetes/values.yaml > deploy/kubernetes/dlite.yaml
 
-## cross: everything, tests included, for the platforms that this one is not: compiled and vetted, and what is shipped linked
+## cross: what is shipped for the platforms that this one is not, compiled and linked; the SDK and its
+## tests are type-checked where the operating system is another one
 cross:
 	@for p in $(PLATFORMS); do \
-	  echo "vet and build $$p"; \
-	  export GOOS=$${p%/*} GOARCH=$${p#*/} CGO_ENABLED=0; \
-	  go vet $(ALL) && go build -o /dev/null ./examples/delegate && go build -o /dev/null ./examples/agent || exit 1; \
+	  echo "build for $$p"; \
+	  export GOOS=$${p%/*} GOARCH=$${p#*/}; \
+	  go build -o /dev/null ./examples/delegate && go build -o /dev/null ./examples/agent || exit 1; \
+	  [ $$GOOS = linux ] || go vet -unusedresult ./... ./examples/delegate ./examples/agent || exit 1; \
 	done
 
 clean:

@@ -124,7 +124,7 @@ const crashesVariable = "DLITE_VM_CRASHES"
 // SPEC T2, D6: the same at random moments.
 func TestKillsAtRandomInstantsLeaveNoVirtualMachine(t *testing.T) {
 	t.Parallel()
-	times := 10
+	times := 4
 	if wanted := os.Getenv(crashesVariable); wanted != "" {
 		var err error
 		times, err = strconv.Atoi(wanted)

@@ -26,7 +26,7 @@ const (
 	seedEnv   = "DLITE_CHAOS_SEED"
 )
 
-const fewStages = 1500
+const fewStages = 600
 
 // slower is the factor by which runs under the race detector are smaller, because
 // all processes run with the detector.

@@ -26,7 +26,7 @@ type Target struct {
 }
 
 // Operations is the environment variable with the least number of random operations
-// of each [Run]. The default is 10,000, and a tenth of that with -short.
+// of each [Run]. The default is 2,000, and half of that with -short.
 const Operations = "DLITE_QUEUETEST_OPS"
 
 // Run tests the target.
@@ -46,7 +46,7 @@ func operations(t *testing.T) int {
 	case text == "" && testing.Short():
 		return 1_000
 	case text == "":
-		return 10_000
+		return 2_000
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
