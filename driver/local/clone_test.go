@@ -366,7 +366,7 @@ func TestCloneRetriesTemporaryErrors(t *testing.T) {
 	})
 	s.addProject(t, "project")
 	log := newRig(t).cloned(stage.Clone{URL: s.URL + "/project/.git", Branch: "trunk"})
-	require.Contains(t, log, "trying again (3 of 3)")
+	require.Contains(t, log, "attempt 3 of 3 follows")
 
 	var finals atomic.Int32
 	none := newGitServer(t, func(w http.ResponseWriter, _ *http.Request) bool {

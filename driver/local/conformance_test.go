@@ -14,11 +14,12 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/drivertest"
+	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Rule D1: the conformance suite with host processes.
+// Rule D1: the conformance suite with host processes, without Docker.
 func TestConformanceOnTheHost(t *testing.T) {
 	can := []drivertest.Capability{drivertest.HostFolders, drivertest.FolderRemoval, drivertest.Interleaved}
 	if os.Geteuid() == 0 {
@@ -60,11 +61,12 @@ func newSite(tb testing.TB, engine *testbed.Engine) *site {
 
 func (s *site) Driver(tb testing.TB) driver.Driver {
 	tb.Helper()
-	opts := []option{withWorkDir(s.work), withMemoryDir(s.memory)}
 	if s.engine == nil {
-		opts = append(opts, withDockerHost("unix:///no/such/engine.sock"))
+		d, err := host.New(host.Config{WorkDir: s.work, MemoryDir: s.memory})
+		require.NoError(tb, err)
+		return d
 	}
-	d, err := newDriver(opts...)
+	d, err := newDriver(withWorkDir(s.work), withMemoryDir(s.memory))
 	require.NoError(tb, err)
 	return d
 }

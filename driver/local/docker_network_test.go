@@ -182,7 +182,7 @@ func TestVolumesOfAnImageAreOnRecord(t *testing.T) {
 	}
 	// A volume with a foreign name is never removed.
 	left, err = r.d.Cleanup(t.Context(), []driver.Resource{{Kind: "volume", ID: "somebody-elses"}})
-	require.ErrorContains(t, err, "not this driver's")
+	require.ErrorContains(t, err, "does not belong to this driver")
 	require.Len(t, left, 1)
 }
 

@@ -279,7 +279,7 @@ func TestExecuteNeedsAnInit(t *testing.T) {
 	require.ErrorContains(t, err, "init has not run")
 	r.env.State = []byte(`{"name":"x","dir":"/etc","memory":"/etc"}`)
 	_, err = r.fail(sh("step", "true"))
-	require.ErrorContains(t, err, "not this driver's")
+	require.ErrorContains(t, err, "from another driver")
 }
 
 // requireNoProcess checks that no process of a recorded step runs.

@@ -124,11 +124,11 @@ func TestStepHandsOnSecretVariablesWithoutPrintingThem(t *testing.T) {
 
 	step.Outputs[0].Value = "X;rm -rf /"
 	_, err := r.fail(step)
-	require.ErrorContains(t, err, "not a variable's name")
+	require.ErrorContains(t, err, "not a valid variable name")
 
 	step = stage.Step{ID: "step", OutputVars: []string{"A"}, Run: stage.Run{Entrypoint: []string{"env"}, Command: []string{"true"}}}
 	_, out = r.run(step)
-	require.Contains(t, out, "DRONE_OUTPUT alone")
+	require.Contains(t, out, "only from the file in DRONE_OUTPUT")
 }
 
 // The driver limits what it reads from a step, follows no link, and prints no content of a malformed

@@ -80,20 +80,20 @@ func TestPluginStepIsChecked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, withPluginCache(filepath.Join(t.TempDir(), "cache"))).init()
 	for want, change := range map[string]func(*stage.Step){
-		"has an image":   func(s *stage.Step) { s.Image = "busybox" },
-		"run of its own": func(s *stage.Step) { s.Run.Entrypoint = []string{"sh"} },
+		"has an image":       func(s *stage.Step) { s.Image = "busybox" },
+		"a plugin and a run": func(s *stage.Step) { s.Run.Entrypoint = []string{"sh"} },
 		"no program for " + runtime.GOOS + "/" + runtime.GOARCH + "; there is plan9/mips": func(s *stage.Step) {
 			s.Plugin.Executables = s.Plugin.Executables[:1]
 		},
-		"there is nothing":              func(s *stage.Step) { s.Plugin.Executables = nil },
-		"64 hexadecimal digits":         func(s *stage.Step) { s.Plugin.Executables[1].SHA256 = "" },
-		"must be 64":                    func(s *stage.Step) { s.Plugin.Executables[1].SHA256 = strings.Repeat("g", 64) },
-		"begin with http:// or https:/": func(s *stage.Step) { s.Plugin.Executables[1].URL = "file:///etc/passwd" },
-		"url must begin":                func(s *stage.Step) { s.Plugin.Executables[1].URL = "https:///no-host" },
-		"are both PLUGIN_A_B":           func(s *stage.Step) { s.Plugin.Settings = map[string]string{"a.b": "1", "A-B": "2"} },
-		"are both PLUGIN_ARTIFACT_FILE": func(s *stage.Step) { s.Plugin.Settings = map[string]string{"artifact-file": "1"} },
-		"is not valid":                  func(s *stage.Step) { s.Plugin.Settings = map[string]string{"a=b": "1"} },
-		"the server answers 404":        func(s *stage.Step) { s.Plugin.Executables[1].URL = notFound(t) },
+		"there is nothing":                      func(s *stage.Step) { s.Plugin.Executables = nil },
+		"64 hexadecimal digits":                 func(s *stage.Step) { s.Plugin.Executables[1].SHA256 = "" },
+		"must be 64":                            func(s *stage.Step) { s.Plugin.Executables[1].SHA256 = strings.Repeat("g", 64) },
+		"begin with http:// or https:/":         func(s *stage.Step) { s.Plugin.Executables[1].URL = "file:///etc/passwd" },
+		"url must begin":                        func(s *stage.Step) { s.Plugin.Executables[1].URL = "https:///no-host" },
+		"has the variable PLUGIN_A_B":           func(s *stage.Step) { s.Plugin.Settings = map[string]string{"a.b": "1", "A-B": "2"} },
+		"has the variable PLUGIN_ARTIFACT_FILE": func(s *stage.Step) { s.Plugin.Settings = map[string]string{"artifact-file": "1"} },
+		"is not valid":                          func(s *stage.Step) { s.Plugin.Settings = map[string]string{"a=b": "1"} },
+		"the server answers 404":                func(s *stage.Step) { s.Plugin.Executables[1].URL = notFound(t) },
 	} {
 		step := pluginStep(t, "#!/bin/sh\n# "+want) // a different script each time, because plugins are cached
 		change(&step)

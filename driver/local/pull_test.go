@@ -58,7 +58,7 @@ func TestContainerStepFallsBackToTheLocalImage(t *testing.T) {
 	step := sh("step", "echo ran")
 	step.Image = missing
 	_, out := r.run(step)
-	require.Contains(t, out, "Using the image that is on this machine already")
+	require.Contains(t, out, "Using the local image")
 	require.Contains(t, out, "\nran\n")
 	step.Pull = "Always"
 	out, err := r.fail(step)

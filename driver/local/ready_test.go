@@ -45,7 +45,7 @@ func TestReadinessIsChecked(t *testing.T) {
 	r := newRig(t).init()
 	before := len(r.ledger.resources())
 	for want, step := range map[string]stage.Step{
-		"detach is not set":      {ID: "s", Ready: &stage.Ready{Port: 80}},
+		"set detach":      {ID: "s", Ready: &stage.Ready{Port: 80}},
 		"not 0 of them":          background(stage.Step{ID: "s"}, stage.Ready{}),
 		"not 2 of them":          background(stage.Step{ID: "s"}, stage.Ready{Port: 80, Command: []string{"true"}}),
 		"not 3 of them":          background(stage.Step{ID: "s"}, stage.Ready{Port: 80, HTTP: "http://localhost", Command: []string{"true"}}),

@@ -65,7 +65,7 @@ func (c *cleanup) stopContainer(ctx context.Context, r driver.Resource, grace ti
 	}
 }
 
-var errForeignName = errors.New("the name is not this driver's")
+var errForeignName = errors.New("the name does not belong to this driver")
 
 func (c *cleanup) removeContainer(ctx context.Context, r driver.Resource) error {
 	if !steps.IsOurs(r.ID) {

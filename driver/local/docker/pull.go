@@ -35,7 +35,7 @@ func policyOf(policy, ref string) (pullPolicy, error) {
 		return pullMissing, nil
 	case "", "default":
 	default:
-		return 0, fmt.Errorf(`pull policy %q is none of "default", "Always", "IfNotPresent", "Never"`, policy)
+		return 0, fmt.Errorf(`pull policy %q is not "default", "Always", "IfNotPresent" or "Never"`, policy)
 	}
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {

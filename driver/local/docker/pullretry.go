@@ -48,7 +48,7 @@ func (r *run) pull(ctx context.Context, cli client.APIClient, allowLocal bool) e
 		}
 		if allowLocal {
 			if _, inspectErr := cli.ImageInspect(ctx, r.Step.Image); inspectErr == nil {
-				r.Out.Printf("Using the image that is on this machine already, as it could not be pulled: %v", err)
+				r.Out.Printf("Using the local image, because the pull failed: %v", err)
 				return nil
 			}
 		}
@@ -60,7 +60,7 @@ func (r *run) pull(ctx context.Context, cli client.APIClient, allowLocal bool) e
 		}
 		// Up to a quarter more, so that many steps do not retry at once.
 		wait += rand.N(wait/4 + 1)
-		r.Out.Printf("Pulling image %s again in %v, attempt %d of %d, as it failed: %v",
+		r.Out.Printf("Pulling image %s again in %v, attempt %d of %d, because it failed: %v",
 			r.Step.Image, wait.Round(time.Millisecond), attempt+1, times.attempts, err)
 		select {
 		case <-time.After(wait):

@@ -133,8 +133,8 @@ func TestPullRetriesTemporaryErrors(t *testing.T) {
 			require.ErrorContains(t, r.tryPull(t), "pull image "+image+": ")
 			require.Equal(t, 3, engine.count())
 			require.Contains(t, out.String(), "Pulling image "+image+" again in ")
-			require.Contains(t, out.String(), ", attempt 2 of 3, as it failed: ")
-			require.Contains(t, out.String(), ", attempt 3 of 3, as it failed: ")
+			require.Contains(t, out.String(), ", attempt 2 of 3, because it failed: ")
+			require.Contains(t, out.String(), ", attempt 3 of 3, because it failed: ")
 
 			r, engine, out = newPullRun(t, quickPull, image, answer, streams(`{"status":"Status: Downloaded newer image"}`))
 			require.NoError(t, r.tryPull(t))

@@ -175,7 +175,7 @@ func (s *containerService) execEnd(ctx context.Context, id string) (int, error) 
 	for wait := time.Millisecond; ; wait = min(2*wait, steps.ReadyInterval) {
 		info, err := s.cli.ContainerExecInspect(ctx, id)
 		if err != nil {
-			return 0, fmt.Errorf("the check's end: %w", err)
+			return 0, fmt.Errorf("wait for the check: %w", err)
 		}
 		if !info.Running {
 			return info.ExitCode, nil

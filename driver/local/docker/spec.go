@@ -188,7 +188,7 @@ func (r *run) devices() ([]container.DeviceMapping, error) {
 		}
 		v, ok := r.Volumes[dev.Name]
 		if !ok {
-			return nil, fmt.Errorf("device %q is no volume of the transaction or the step", dev.Name)
+			return nil, fmt.Errorf("device %q is not a volume of the transaction or of the step", dev.Name)
 		}
 		inside := dev.DevicePath
 		if inside == "" {
@@ -215,7 +215,7 @@ func (r *run) ulimits() ([]*container.Ulimit, error) {
 		}
 		switch {
 		case u.Name == "":
-			return nil, errors.New("a limit of processes has no name")
+			return nil, errors.New("a ulimit has no name")
 		case hard >= 0 && (u.Soft > hard || u.Soft < 0): // a negative limit means no limit
 			return nil, fmt.Errorf("limit %s: the soft limit %d is above the hard limit %d", u.Name, u.Soft, hard)
 		}

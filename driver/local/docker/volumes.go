@@ -29,7 +29,7 @@ func (c *containerRun) nameVolumes(ctx context.Context, spec *containerSpec) err
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look for the volumes of image %s: %w", spec.config.Image, err)
+		return fmt.Errorf("inspect image %s for its volumes: %w", spec.config.Image, err)
 	}
 	c.volumesNamed = true
 	if image.Config == nil {

@@ -28,7 +28,7 @@ func checkPlugin(step *stage.Step) error {
 	case step.Image != "":
 		return errors.New("a plugin runs on the host, and the step has an image")
 	case len(step.Run.Entrypoint)+len(step.Run.Command) > 0:
-		return errors.New("a plugin is what a step runs, and the step has a run of its own")
+		return errors.New("the step has a plugin and a run: remove one of them")
 	}
 	exe, err := artifact.Choose(p.Executables, runtime.GOOS, runtime.GOARCH)
 	if err != nil {
@@ -48,7 +48,7 @@ func pluginVariables(settings map[string]string) (map[string]string, error) {
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		variable := "PLUGIN_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(name))
 		if _, ok := env[variable]; ok || variable == steps.ArtifactVariable {
-			return nil, fmt.Errorf("plugin: setting %q and another one are both %s", name, variable)
+			return nil, fmt.Errorf("plugin: setting %q has the variable %s, which another setting or the driver has too", name, variable)
 		}
 		env[variable] = settings[name]
 	}

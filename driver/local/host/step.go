@@ -155,7 +155,7 @@ func (r *run) workingDir() (string, error) {
 		return filepath.Join(r.Tx.WorkspaceDir(), rel), steps.WriteFile(r.Tx.WorkspaceDir(), rel, f)
 	}
 	if !filepath.IsAbs(r.Step.WorkingDir) {
-		return "", fmt.Errorf("working directory %q leaves the workspace", r.Step.WorkingDir)
+		return "", fmt.Errorf("working directory %q is outside the workspace", r.Step.WorkingDir)
 	}
 	if info, err := os.Stat(r.Step.WorkingDir); err != nil || !info.IsDir() {
 		return "", fmt.Errorf("working directory %q is not a directory of this machine", r.Step.WorkingDir)
@@ -202,7 +202,7 @@ func lookPath(name, dir, pathList string) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("%q was not found in the step's PATH", name)
+	return "", fmt.Errorf("%q is not in the step's PATH", name)
 }
 
 func explainStart(err error, user string) error {

@@ -132,7 +132,7 @@ func (c *cleanup) removers() []Remover {
 func (c *cleanup) removeMount(_ context.Context, r driver.Resource) error {
 	volumes := filepath.Dir(r.ID)
 	if filepath.Clean(r.ID) != r.ID || filepath.Base(volumes) != "volumes" {
-		return errors.New("it is not a transaction's volume")
+		return errors.New("it is not the volume of a transaction")
 	}
 	if err := c.checkTransactionDir(filepath.Dir(volumes)); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (c *cleanup) checkTransactionDir(dir string) error {
 	parent := filepath.Dir(dir)
 	if filepath.Clean(dir) != dir || !recorded.IsName(filepath.Base(dir)) ||
 		parent != c.d.Config.WorkDir && parent != c.d.Config.MemoryDir {
-		return fmt.Errorf("it is not a transaction's folder below %s", c.d.Config.WorkDir)
+		return fmt.Errorf("it is not the directory of a transaction below %s", c.d.Config.WorkDir)
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func checkReady(step *stage.Step) error {
 	}
 	switch {
 	case !step.Detach:
-		return errors.New("ready is for background steps, and detach is not set")
+		return errors.New("ready works only for background steps: set detach")
 	case set != 1:
 		return fmt.Errorf("ready: exactly one of port, http and command must be set, not %d of them", set)
 	case rd.Port < 0 || rd.Port > 65535:

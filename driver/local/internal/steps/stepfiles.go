@@ -64,48 +64,48 @@ func (r *Run) OpenFiles(name string) (err error) {
 
 // openFiles opens the directory of that name. If fresh is set it creates the directory and the files.
 func (r *Run) openFiles(name string, fresh bool) (*Files, error) {
-	h := &Files{Name: name, step: &r.Step.Step, limit: r.Driver.Config.FileLimit, pool: &r.Driver.Scratch}
-	names, err := outputNames(h.step)
+	sf := &Files{Name: name, step: &r.Step.Step, limit: r.Driver.Config.FileLimit, pool: &r.Driver.Scratch}
+	names, err := outputNames(sf.step)
 	if err != nil {
 		return nil, err
 	}
-	h.names = names
+	sf.names = names
 
 	disk := filepath.Join(r.Tx.Dir, "steps", name)
 	memory := filepath.Join(r.Tx.Memory, "steps", name)
 	out, scratch := filepath.Join(memory, "out"), filepath.Join(disk, "scratch")
-	h.dirs = []string{memory}
+	sf.dirs = []string{memory}
 	if r.Step.Image != "" && disk != memory {
-		h.dirs = append(h.dirs, disk)
+		sf.dirs = append(sf.dirs, disk)
 	}
 	err = nil
 	switch {
 	case !fresh:
 	case r.Step.Image != "":
-		err = h.makeDirs(out, scratch)
+		err = sf.makeDirs(out, scratch)
 	default:
-		if h.scratchDir, err = h.pool.take(r.Tx.Dir); err == nil {
-			scratch = h.scratchDir.path
-			err = h.makeDirs(out)
+		if sf.scratchDir, err = sf.pool.take(r.Tx.Dir); err == nil {
+			scratch = sf.scratchDir.path
+			err = sf.makeDirs(out)
 		}
 	}
 	if err == nil {
-		err = r.locate(h, out, scratch)
+		err = r.locate(sf, out, scratch)
 	}
 	if err == nil && fresh {
-		err = r.createFiles(h, disk)
+		err = r.createFiles(sf, disk)
 	}
 	if err != nil {
-		h.Remove()
+		sf.Remove()
 		return nil, err
 	}
-	return h, nil
+	return sf, nil
 }
 
 // makeDirs creates the step's own directories, and in them the directories open, which any user can
 // write to.
-func (h *Files) makeDirs(open ...string) error {
-	for _, dir := range h.dirs {
+func (sf *Files) makeDirs(open ...string) error {
+	for _, dir := range sf.dirs {
 		if err := MakeDir(dir, 0o711); err != nil {
 			return err
 		}
@@ -120,12 +120,12 @@ func (h *Files) makeDirs(open ...string) error {
 }
 
 // locate opens the directories and sets the paths of all files.
-func (r *Run) locate(h *Files, out, scratch string) error {
+func (r *Run) locate(sf *Files, out, scratch string) error {
 	var err error
-	if h.out, err = os.OpenRoot(out); err != nil {
+	if sf.out, err = os.OpenRoot(out); err != nil {
 		return err
 	}
-	if h.workspace, err = os.OpenRoot(r.Tx.WorkspaceDir()); err != nil {
+	if sf.workspace, err = os.OpenRoot(r.Tx.WorkspaceDir()); err != nil {
 		return err
 	}
 	inside := func(name string) string {
@@ -135,26 +135,26 @@ func (r *Run) locate(h *Files, out, scratch string) error {
 		return path.Join(stepMount, "out", name)
 	}
 	for name, p := range map[string]*place{
-		"output": &h.output, "secret": &h.secret, "env": &h.env, "artifact": &h.artifact, "vars": &h.vars,
+		"output": &sf.output, "secret": &sf.secret, "env": &sf.env, "artifact": &sf.artifact, "vars": &sf.vars,
 	} {
-		*p = place{root: h.out, dir: out, rel: name, view: inside(name)}
+		*p = place{root: sf.out, dir: out, rel: name, view: inside(name)}
 	}
-	h.Mounts = []Bind{
+	sf.Mounts = []Bind{
 		{Source: out, Target: path.Join(stepMount, "out")},
 		{Source: scratch, Target: path.Join(stepMount, "scratch")},
 	}
-	h.scratch = scratch
+	sf.scratch = scratch
 	if r.Step.Image != "" {
-		h.scratch = path.Join(stepMount, "scratch")
+		sf.scratch = path.Join(stepMount, "scratch")
 	}
-	return r.locateRequested(h, scratch)
+	return r.locateRequested(sf, scratch)
 }
 
 // createFiles creates the files.
-func (r *Run) createFiles(h *Files, disk string) error {
-	for _, p := range []place{h.output, h.secret, h.env} {
+func (r *Run) createFiles(sf *Files, disk string) error {
+	for _, p := range []place{sf.output, sf.secret, sf.env} {
 		var err error
-		if p.root == h.out { // h.out is new: only this process has used it
+		if p.root == sf.out { // sf.out is new: only this process has used it
 			err = fillFile(p.root, p.rel, nil, 0o666)
 		} else {
 			err = WriteFile(p.dir, p.rel, &stage.File{Path: p.rel, Mode: 0o666})
@@ -163,44 +163,44 @@ func (r *Run) createFiles(h *Files, disk string) error {
 			return err
 		}
 	}
-	return r.writeStepFiles(h, disk)
+	return r.writeStepFiles(sf, disk)
 }
 
 // locateRequested moves files to the places that the step asks for.
-func (r *Run) locateRequested(h *Files, scratch string) error {
-	for requested, p := range map[string]*place{h.step.OutputVarFile: &h.output, h.step.SecretVarFile: &h.secret} {
+func (r *Run) locateRequested(sf *Files, scratch string) error {
+	for requested, p := range map[string]*place{sf.step.OutputVarFile: &sf.output, sf.step.SecretVarFile: &sf.secret} {
 		if requested == "" {
 			continue
 		}
 		if rel, ok := r.Tx.InWorkspace(requested); ok {
-			*p = place{root: h.workspace, dir: r.Tx.WorkspaceDir(), rel: rel, view: r.viewOf(rel)}
+			*p = place{root: sf.workspace, dir: r.Tx.WorkspaceDir(), rel: rel, view: r.viewOf(rel)}
 			continue
 		}
 		if r.Step.Image == "" || !path.IsAbs(requested) {
 			return fmt.Errorf("output file %q is not in the workspace", requested)
 		}
-		h.Mounts = append(h.Mounts, Bind{Source: filepath.Join(p.dir, p.rel), Target: requested})
+		sf.Mounts = append(sf.Mounts, Bind{Source: filepath.Join(p.dir, p.rel), Target: requested})
 		p.view = requested
 	}
-	requested := h.step.ScratchDir
+	requested := sf.step.ScratchDir
 	if requested == "" {
 		return nil
 	}
 	if rel, ok := r.Tx.InWorkspace(requested); ok {
-		h.scratch = r.viewOf(rel)
+		sf.scratch = r.viewOf(rel)
 		return WriteFile(r.Tx.WorkspaceDir(), rel, &stage.File{Path: requested, IsDir: true, Mode: 0o777})
 	}
 	if r.Step.Image == "" || !path.IsAbs(requested) {
 		return fmt.Errorf("scratch directory %q is not in the workspace", requested)
 	}
-	h.Mounts = append(h.Mounts, Bind{Source: scratch, Target: requested})
-	h.scratch = requested
+	sf.Mounts = append(sf.Mounts, Bind{Source: scratch, Target: requested})
+	sf.scratch = requested
 	return nil
 }
 
 // writeStepFiles creates the files of the step: in the workspace or, for a container, at any absolute
 // path.
-func (r *Run) writeStepFiles(h *Files, disk string) error {
+func (r *Run) writeStepFiles(sf *Files, disk string) error {
 	for i, f := range r.Step.Files {
 		if f == nil {
 			continue
@@ -218,7 +218,7 @@ func (r *Run) writeStepFiles(h *Files, disk string) error {
 		if err := WriteFile(disk, rel, f); err != nil {
 			return err
 		}
-		h.Mounts = append(h.Mounts, Bind{Source: filepath.Join(disk, rel), Target: f.Path})
+		sf.Mounts = append(sf.Mounts, Bind{Source: filepath.Join(disk, rel), Target: f.Path})
 	}
 	return nil
 }
@@ -272,7 +272,7 @@ func (r *Run) Argv(env map[string]string) ([]string, error) {
 	if len(r.Files.names) > 0 {
 		var ok bool
 		if argv, ok = appendReadout(argv, r.Files.names, r.Files.vars.view); !ok {
-			r.Out.Printf("Outputs are read from the file in DRONE_OUTPUT alone: the step is not a shell with -c.")
+			r.Out.Printf("The driver reads outputs only from the file in DRONE_OUTPUT: the step is not a shell with -c.")
 		}
 	}
 	if !r.Step.Conceal {
@@ -285,9 +285,9 @@ func (r *Run) Argv(env map[string]string) ([]string, error) {
 
 // collect adds the values that the step handed on to res. For a file that it cannot read it prints a
 // line to out and sets Lost.
-func (h *Files) collect(res *driver.Result, out *Output) {
+func (sf *Files) collect(res *driver.Result, out *Output) {
 	read := func(p place, what string) string {
-		b, err := readFile(p.root, p.rel, h.limit)
+		b, err := readFile(p.root, p.rel, sf.limit)
 		if errors.Is(err, fs.ErrNotExist) {
 			return "" // the step handed on nothing
 		}
@@ -308,23 +308,23 @@ func (h *Files) collect(res *driver.Result, out *Output) {
 		}
 		return vars
 	}
-	res.Outputs = parse(h.output, "output file")
-	res.Secrets = parse(h.secret, "secret output file")
-	if h.secret.root == h.workspace {
+	res.Outputs = parse(sf.output, "output file")
+	res.Secrets = parse(sf.secret, "secret output file")
+	if sf.secret.root == sf.workspace {
 		// The next step must not find the secrets in the workspace.
-		_ = h.workspace.Remove(h.secret.rel)
+		_ = sf.workspace.Remove(sf.secret.rel)
 	}
-	res.Env = parse(h.env, "environment file")
-	if artifact := read(h.artifact, "artifact file"); artifact != "" {
+	res.Env = parse(sf.env, "environment file")
+	if artifact := read(sf.artifact, "artifact file"); artifact != "" {
 		res.Artifact = []byte(artifact)
 	}
-	vars := parseReadout(read(h.vars, "list of variables"))
-	for _, name := range h.step.OutputVars {
+	vars := parseReadout(read(sf.vars, "list of variables"))
+	for _, name := range sf.step.OutputVars {
 		if v, ok := vars[name]; ok {
 			res.Outputs[name] = v
 		}
 	}
-	for _, o := range h.step.Outputs {
+	for _, o := range sf.step.Outputs {
 		v, ok := vars[o.Value]
 		if !ok {
 			v, ok = res.Outputs[o.Key]
@@ -341,24 +341,24 @@ func (h *Files) collect(res *driver.Result, out *Output) {
 }
 
 // Close closes the directories. After that the values that the step hands on cannot be read.
-func (h *Files) Close() {
-	for _, root := range []*os.Root{h.out, h.workspace} {
+func (sf *Files) Close() {
+	for _, root := range []*os.Root{sf.out, sf.workspace} {
 		if root != nil {
 			_ = root.Close()
 		}
 	}
 }
 
-func (h *Files) Remove() {
-	h.Close()
-	for _, dir := range h.dirs {
+func (sf *Files) Remove() {
+	sf.Close()
+	for _, dir := range sf.dirs {
 		_ = RemoveTree(dir) // a remaining file is removed with the transaction
 	}
-	h.pool.put(h.scratchDir)
+	sf.pool.put(sf.scratchDir)
 }
 
 // Dir returns a directory of the step that other users cannot write to. It is removed with the step.
-func (h *Files) Dir() string { return h.dirs[0] }
+func (sf *Files) Dir() string { return sf.dirs[0] }
 
 // outputNames returns the shell variables that the step asks to hand on.
 func outputNames(step *stage.Step) ([]string, error) {
@@ -366,7 +366,7 @@ func outputNames(step *stage.Step) ([]string, error) {
 	seen := map[string]bool{}
 	add := func(name string) error {
 		if !isShellName(name) {
-			return fmt.Errorf("output variable %q is not a variable's name", name)
+			return fmt.Errorf("output variable %q is not a valid variable name", name)
 		}
 		if !seen[name] {
 			seen[name] = true

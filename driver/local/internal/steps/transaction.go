@@ -89,7 +89,7 @@ func OpenTransaction(env *driver.Environment) (*Transaction, error) {
 		return nil, fmt.Errorf("transaction %q: read the driver's state: %w", env.ID, err)
 	}
 	if !recorded.IsName(tx.Name) || filepath.Base(tx.Dir) != tx.Name || filepath.Base(tx.Memory) != tx.Name {
-		return nil, fmt.Errorf("transaction %q: the state is not this driver's", env.ID)
+		return nil, fmt.Errorf("transaction %q: the state is from another driver", env.ID)
 	}
 	return tx, nil
 }

@@ -186,7 +186,7 @@ func (d *Driver) checkRemovable(p string, info fs.FileInfo) error {
 			continue
 		}
 		if _, ok := Below(p, k); ok {
-			return fmt.Errorf("path %s holds %s and cannot be removed", p, k)
+			return fmt.Errorf("path %s contains %s and cannot be removed", p, k)
 		}
 	}
 	return nil
