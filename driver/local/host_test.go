@@ -46,7 +46,7 @@ func TestHostStepNeedsAnEntrypoint(t *testing.T) {
 	_, err := r.fail(stage.Step{ID: "step", Run: stage.Run{Command: []string{"echo"}}})
 	require.ErrorContains(t, err, "entrypoint")
 	_, err = r.fail(stage.Step{ID: "step", Run: stage.Run{Entrypoint: []string{"no-such-program"}}})
-	require.ErrorContains(t, err, `"no-such-program" was not found`)
+	require.ErrorContains(t, err, `"no-such-program" is not in the step's PATH`)
 	_, err = r.fail(stage.Step{ID: "step", Environment: map[string]string{"A": "secret\x00value"}, Run: stage.Run{Entrypoint: []string{"true"}}})
 	require.ErrorContains(t, err, "variable A")
 	require.NotContains(t, err.Error(), "secret")

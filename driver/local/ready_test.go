@@ -45,7 +45,7 @@ func TestReadinessIsChecked(t *testing.T) {
 	r := newRig(t).init()
 	before := len(r.ledger.resources())
 	for want, step := range map[string]stage.Step{
-		"set detach":      {ID: "s", Ready: &stage.Ready{Port: 80}},
+		"set detach":             {ID: "s", Ready: &stage.Ready{Port: 80}},
 		"not 0 of them":          background(stage.Step{ID: "s"}, stage.Ready{}),
 		"not 2 of them":          background(stage.Step{ID: "s"}, stage.Ready{Port: 80, Command: []string{"true"}}),
 		"not 3 of them":          background(stage.Step{ID: "s"}, stage.Ready{Port: 80, HTTP: "http://localhost", Command: []string{"true"}}),
@@ -181,7 +181,7 @@ func TestBackgroundStepThatIsNotReadyInTimeIsStopped(t *testing.T) {
 			case "endless command":
 				require.Contains(t, out, "The last readiness check printed:\nthe reason\n")
 			default:
-				require.ErrorContains(t, err, `"no-such-program" was not found`)
+				require.ErrorContains(t, err, `"no-such-program" is not in the step's PATH`)
 			}
 			requireNoProcess(t, r)
 		})
