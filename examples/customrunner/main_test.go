@@ -3,6 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"net"
+	"os"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -12,33 +16,45 @@ import (
 
 	"github.com/delegate-io/dlite/client/clienttest"
 	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/stage"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	_ = os.Setenv("RUNNER_SECRET_DEPLOY", "hunter2-not-real")
+	goleak.VerifyTestMain(m)
+}
 
-// R1, R2, P1: the program answers tasks of its own type, says what is wrong with
-// a bad one, and unregisters when it is interrupted.
-func TestTheProgramCountsWordsUntilItIsInterrupted(t *testing.T) {
-	t.Parallel()
+// R1, R2, P1, P5: the program runs its two task types and a stage, resolves the
+// secret, and on a signal drains and unregisters.
+func TestTheProgramRunsTasksAndAStageUntilItIsInterrupted(t *testing.T) {
 	srv := clienttest.NewServer()
 	defer srv.Close()
-	interrupted, interrupt := context.WithCancel(t.Context())
-	defer interrupt()
-	over := make(chan error, 1)
-	go func() { over <- serve(interrupted, srv.URL, srv.Account, srv.Secret) }()
-
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	good, err := srv.Submit(&task.Task{Type: "word_count", Data: json.RawMessage(`{"text":" how many  words"}`)}).Wait(ctx)
-	require.NoError(t, err)
-	assert.Equal(t, task.OK, good.Code)
-	assert.JSONEq(t, `{"words":3}`, string(good.Data))
-	bad, err := srv.Submit(&task.Task{Type: "word_count", Data: json.RawMessage(`{}`)}).Wait(ctx)
-	require.NoError(t, err)
+	over := make(chan error, 1)
+	go func() {
+		over <- serve(ctx, srv.URL, srv.Account, srv.Secret, "127.0.0.1:0", t.TempDir(), syscall.SIGHUP)
+	}()
+	run := func(typ, data string) *clienttest.Response {
+		resp, err := srv.Submit(&task.Task{Type: typ, Data: json.RawMessage(data)}).Wait(ctx)
+		require.NoError(t, err)
+		return resp
+	}
+	assert.JSONEq(t, `{"words":3}`, string(run("word_count", `{"text":" how many  words"}`).Data))
+	assert.JSONEq(t, `"deployed to staging"`, string(run("deploy", `{"target":"staging","key":"${{secrets.env://DEPLOY}}"}`).Data))
+	bad := run("deploy", `{"key":"${{secrets.env://DEPLOY}}"}`)
 	assert.Equal(t, task.Failed, bad.Code)
-	assert.Contains(t, string(bad.Data), "text is empty")
+	assert.Contains(t, string(bad.Data), "target is empty")
 
-	interrupt()
+	const scratch = `{"group_id":"build-1"}`
+	require.Contains(t, string(run(task.TypeLocalInit, scratch).Data), stage.Success)
+	step := run(task.TypeLocalExecute, `{"group_id":"build-1","id":"one","run":{"entrypoint":["sh","-c"],"commands":["exit 3"]}}`)
+	assert.Contains(t, string(step.Data), `"exit_code":3`)
+	require.Contains(t, string(run(task.TypeLocalCleanup, `{"network":"build-1"}`).Data), stage.Success)
+
+	self, err := os.FindProcess(os.Getpid())
+	require.NoError(t, err)
+	require.NoError(t, self.Signal(syscall.SIGHUP))
 	select {
 	case err := <-over:
 		require.NoError(t, err)
@@ -48,7 +64,30 @@ func TestTheProgramCountsWordsUntilItIsInterrupted(t *testing.T) {
 	assert.Equal(t, 1, srv.Count(clienttest.CallUnregister))
 }
 
-func TestWithoutASecretTheProgramSaysSo(t *testing.T) {
+func TestErrorsOfTheSettingsEndTheProgram(t *testing.T) {
 	t.Parallel()
-	require.ErrorContains(t, serve(t.Context(), "http://127.0.0.1:1", "demo", ""), "secret is empty")
+	require.ErrorContains(t, serve(t.Context(), "http://127.0.0.1:1", "demo", "", "127.0.0.1:0", t.TempDir()), "secret is empty")
+	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close() //nolint:errcheck // a test
+	secret := strings.Repeat("0", 32)
+	require.ErrorContains(t, serve(t.Context(), "http://127.0.0.1:1", "demo", secret, taken.Addr().String(), t.TempDir()), "in use")
+}
+
+// The example shows how little a runner needs.
+func TestTheProgramHasFewerThan40Lines(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("main.go")
+	require.NoError(t, err)
+	_, program, ok := strings.Cut(string(text), "\nfunc countWords")
+	require.True(t, ok)
+	program, _, ok = strings.Cut(program, "// A command line is visible")
+	require.True(t, ok)
+	lines := 0
+	for line := range strings.SplitSeq("func countWords"+program, "\n") {
+		if strings.TrimSpace(line) != "" {
+			lines++
+		}
+	}
+	assert.Less(t, lines, 40)
 }

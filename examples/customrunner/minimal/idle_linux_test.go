@@ -24,7 +24,7 @@ const idleFor = 30 * time.Second
 // BenchmarkIdle is a delegate that has nothing to do: the size of its stripped
 // program, how long after its start it is registered, and what it takes to wait.
 func BenchmarkIdle(b *testing.B) {
-	program := filepath.Join(b.TempDir(), "customrunner")
+	program := filepath.Join(b.TempDir(), "minimal")
 	build := exec.CommandContext(b.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
