@@ -29,7 +29,7 @@ func TestAbortingAStage(t *testing.T) {
 	s.ok("POST", "/api/stages/s1/abort?accountId=acc", "", &st)
 	assert.Equal(t, manager.Running, st.Status)
 	assert.Equal(t, []string{step.ID}, s.poll(id).Aborted)
-	assert.Equal(t, []string{step.ID}, s.poll(id).Aborted, "until it is answered")
+	assert.Equal(t, []string{step.ID}, s.poll(id).Aborted, "it runs until it is answered")
 	assert.Equal(t, 204, s.respond(id, step.ID, failure))
 	assert.Empty(t, s.poll(id).Aborted)
 	s.pass(id, cleanupTask, succeeded)
@@ -39,7 +39,7 @@ func TestAbortingAStage(t *testing.T) {
 	assert.Equal(t, manager.Aborted, st.Steps[0].Status)
 	assert.Equal(t, manager.Skipped, st.Steps[1].Status)
 	s.ok("POST", "/api/stages/s1/abort?accountId=acc", "", &st)
-	assert.Equal(t, manager.Aborted, st.Status, "again changes nothing")
+	assert.Equal(t, manager.Aborted, st.Status, "a second abort changes nothing")
 }
 
 // A step that ignores its abort does not block the stage: the cleanup runs after the
@@ -82,7 +82,7 @@ func TestTimeouts(t *testing.T) {
 	step := s.take(id, executeTask)
 	s.settled(2*time.Second, func() bool { return s.stage("step").Steps[0].Status.Ended() })
 	assert.Equal(t, manager.Timeout, s.stage("step").Steps[0].Status)
-	assert.Equal(t, []string{step.ID}, s.poll(id).Aborted, "it is to stop")
+	assert.Equal(t, []string{step.ID}, s.poll(id).Aborted, "the poll lists it as aborted")
 	s.pass(id, cleanupTask, succeeded)
 	assert.Equal(t, manager.Timeout, s.ended("step").Status)
 	assert.Equal(t, 204, s.respond(id, step.ID, succeeded), "late")
@@ -219,7 +219,7 @@ func TestUnregisteringEndsRunningStages(t *testing.T) {
 	assert.Equal(t, manager.Failure, st.Status)
 	assert.Equal(t, `step "step1": the delegate "d" has unregistered`, st.Error)
 	assert.Equal(t, manager.Skipped, st.Cleanup.Status)
-	assert.Equal(t, 204, s.respond(id, step.ID, succeeded), "late, and it may")
+	assert.Equal(t, 204, s.respond(id, step.ID, succeeded), "a late answer is accepted")
 }
 
 // The error names the step once, also if the delegate's message names it.
@@ -227,7 +227,7 @@ func TestTheErrorNamesTheFailedStepOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.register("d", dockerTypes)
-	for stage, message := range map[string]string{"told": `step \"a\": no such image`, "untold": "no such image"} {
+	for stage, message := range map[string]string{"named": `step \"a\": no such image`, "unnamed": "no such image"} {
 		s.submit(`{"id":"` + stage + `","steps":[{"id":"a"}]}`)
 		s.pass(id, initTask, succeeded)
 		s.pass(id, executeTask, `{"code":"OK","data":{"command_execution_status":"FAILURE","error_message":"`+message+`"}}`)

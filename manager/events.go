@@ -10,23 +10,21 @@ import (
 	"time"
 )
 
-// EventType is the kind of thing that an [Event] is about.
-type EventType string
-
-// The types of events.
+// The values of [Event.Type].
 const (
-	StageEvent    EventType = "stage"
-	StepEvent     EventType = "step"
-	TaskEvent     EventType = "task"
-	DelegateEvent EventType = "delegate"
+	stageEvent    = "stage"
+	stepEvent     = "step"
+	taskEvent     = "task"
+	delegateEvent = "delegate"
 )
 
 // Event is a change of the status of a stage, step, task or delegate.
 type Event struct {
 	// ID counts an account's events from 1. All managers of a store use the same
 	// ids.
-	ID   uint64    `json:"id,omitempty"`
-	Type EventType `json:"type"`
+	ID uint64 `json:"id,omitempty"`
+	// Type is "stage", "step", "task" or "delegate".
+	Type string    `json:"type"`
 	At   time.Time `json:"at"`
 	// Stage, Step, Task and Delegate are the ids that apply to the event. Step also
 	// names an init or a cleanup.
@@ -88,12 +86,12 @@ func (f *feed) wake() {
 }
 
 func (c *core) publishStage(n *run) {
-	c.publish(n.account, Event{Type: StageEvent, Stage: n.ID, Delegate: n.DelegateID, Status: n.Status, Error: n.Error})
+	c.publish(n.account, Event{Type: stageEvent, Stage: n.ID, Delegate: n.DelegateID, Status: n.Status, Error: n.Error})
 }
 
 func (c *core) publishStep(n *run, p *step) {
 	c.publish(n.account, Event{
-		Type: StepEvent, Stage: n.ID, Step: p.ID, Task: p.TaskID, Delegate: n.DelegateID, Status: p.Status, Error: p.Error,
+		Type: stepEvent, Stage: n.ID, Step: p.ID, Task: p.TaskID, Delegate: n.DelegateID, Status: p.Status, Error: p.Error,
 	})
 }
 
@@ -188,7 +186,7 @@ func (s *eventStream) run(r *http.Request, after uint64) {
 	for {
 		f := s.m.Events(s.account, after)
 		if f.Missed {
-			s.send("missed", Event{Type: StageEvent})
+			s.send("missed", Event{Type: stageEvent})
 		}
 		for _, e := range f.Events {
 			s.sendChange(e)
@@ -221,7 +219,7 @@ func (s *eventStream) sendChange(e Event) {
 	if s.stage != "" && e.Stage != s.stage {
 		return
 	}
-	if e.Type == StageEvent && e.Status == Queued {
+	if e.Type == stageEvent && e.Status == Queued {
 		if now, err := s.m.Stage(s.account, e.Stage); err == nil && now.Status == Queued {
 			e.Place, e.Reason, e.Waited = now.Place, now.Reason, now.waited(s.m.journal.Now())
 			s.knownPlaces[e.Stage] = Event{Place: e.Place, Reason: e.Reason}
@@ -246,7 +244,7 @@ func (s *eventStream) sendPlaces() {
 		}
 		at := s.m.journal.Now()
 		s.send("place", Event{
-			Type: StageEvent, At: at, Stage: w.ID, Status: Queued, Place: w.Place, Reason: w.Reason, Waited: w.waited(at),
+			Type: stageEvent, At: at, Stage: w.ID, Status: Queued, Place: w.Place, Reason: w.Reason, Waited: w.waited(at),
 		})
 	}
 }

@@ -104,7 +104,7 @@ func TestAStageIsWatched(t *testing.T) {
 	s.pass(d, dockerTypes[2], succeeded)
 	require.Equal(t, manager.Success, s.ended("one").Status)
 	s.clock.Advance(time.Second)
-	assert.Equal(t, 1, next(t, three, "place").Place, "the one before it has gone")
+	assert.Equal(t, 1, next(t, three, "place").Place, "the stage before it has ended")
 
 	var seen []string
 	var third string

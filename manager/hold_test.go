@@ -81,7 +81,7 @@ func TestAPollIsHeldUntilSomethingIsNew(t *testing.T) {
 	s.ok("POST", "/api/tasks/t1/abort?accountId=acc", "", nil)
 	var l list
 	require.NoError(t, json.Unmarshal([]byte(within5(t, third).body), &l))
-	assert.Equal(t, []string{"t1"}, l.Aborted, "an abort is")
+	assert.Equal(t, []string{"t1"}, l.Aborted, "an abort ends the wait")
 }
 
 // Rule C7: every answer to a poll with wait has the header, and no other answer has

@@ -73,7 +73,7 @@ func announceSteps(init object, steps []StepRequest) {
 	if !init.absent("steps") {
 		return
 	}
-	var told []*stage.Step
+	var announced []*stage.Step
 	for i := range steps {
 		// Skip decoding for steps without an image, which are the most. A step that
 		// spells the name in another case is not announced, but still runs.
@@ -91,11 +91,11 @@ func announceSteps(init object, steps []StepRequest) {
 		if b, err := json.Marshal(a); err != nil || bytes.Contains(b, []byte("${{")) || bytes.Contains(b, []byte(`\u003c{`)) {
 			continue
 		}
-		if told = append(told, a); len(told) == maxAnnounced {
+		if announced = append(announced, a); len(announced) == maxAnnounced {
 			break
 		}
 	}
-	if len(told) > 0 {
-		init.setDefault("steps", told)
+	if len(announced) > 0 {
+		init.setDefault("steps", announced)
 	}
 }

@@ -103,12 +103,12 @@ func TestEachStepHasItsOwnLogKey(t *testing.T) {
 			assert.Equal(t, 1, strings.Count(step.LogKey, "/"), step.LogKey)
 			assert.Empty(t, seen[step.LogKey], "%s is the key of two steps", step.LogKey)
 			seen[step.LogKey] = id + " " + step.ID
-			_, told := prefixes.Load(step.LogKey[:strings.Index(step.LogKey, "/")+1])
-			assert.True(t, told, step.LogKey)
+			_, known := prefixes.Load(step.LogKey[:strings.Index(step.LogKey, "/")+1])
+			assert.True(t, known, step.LogKey)
 		}
 	}
-	assert.Equal(t, "build-1 test", seen["build-1/test"], "an ordinary key stays as it is")
-	assert.Equal(t, "build-1 init", seen["build-1/:init"], "and so does that of its init")
+	assert.Equal(t, "build-1 test", seen["build-1/test"], "a plain key is not changed")
+	assert.Equal(t, "build-1 init", seen["build-1/:init"], "the plain key of an init is not changed")
 }
 
 // A name or id from outside cannot forge a line of the log.
@@ -148,7 +148,7 @@ func TestAClosedManagerMakesClientsPause(t *testing.T) {
 		r, _ := s.do(context.Background(), "POST", "/api/tasks?accountId=acc", `{"type":"custom","sync":true}`)
 		sync <- r.status
 	}()
-	assert.Equal(t, 503, within5(t, sync), "it is told to come again")
+	assert.Equal(t, 503, within5(t, sync), "the client must repeat the call")
 }
 
 // Rule Q1: a stage that is aborted in any state ends, has the right status and frees
@@ -224,17 +224,17 @@ func TestARestartedDelegateIsAnotherDelegate(t *testing.T) {
 	s.submit(`{"id":"s1","steps":[{}]}`)
 	s.pass(old, initTask, succeeded)
 	step := s.take(old, executeTask)
-	anew := s.register("d", dockerTypes)
-	assert.NotEqual(t, old, anew)
-	assert.Empty(t, s.poll(anew).Events)
-	assert.Equal(t, 204, s.acquire(anew, step.ID).status, "it is not its own")
-	assert.Equal(t, 409, s.respond(anew, step.ID, succeeded))
+	restarted := s.register("d", dockerTypes)
+	assert.NotEqual(t, old, restarted)
+	assert.Empty(t, s.poll(restarted).Events)
+	assert.Equal(t, 204, s.acquire(restarted, step.ID).status, "another delegate has the task")
+	assert.Equal(t, 409, s.respond(restarted, step.ID, succeeded))
 	assert.Equal(t, manager.Running, s.stage("s1").Status)
 	s.clock.Advance(59 * time.Second)
-	require.Equal(t, 200, s.beat(anew))
+	require.Equal(t, 200, s.beat(restarted))
 	s.clock.Advance(time.Second)
 	assert.Equal(t, manager.Failure, s.ended("s1").Status)
 	assert.Zero(t, s.m.Delegates(account)[0].Stages)
 	s.submit(`{"id":"s2"}`)
-	s.take(anew, initTask)
+	s.take(restarted, initTask)
 }

@@ -16,10 +16,9 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// A misspelt member of a submission would be ignored: the stage would run without
-// it. So the API refuses a member that it does not know. Payloads and tasks may
-// carry members for foreign delegates. There the API refuses only a member whose
-// name is close to a known one.
+// The API refuses members that it does not know, because it would run a stage
+// without a misspelt member. Payloads and tasks may have members for foreign
+// delegates. There the API refuses only a member whose name is close to a known one.
 
 // shape lists the members that an object of the API may have.
 type shape struct {
@@ -32,12 +31,12 @@ type shape struct {
 type member struct {
 	name  string
 	value *shape
-	// near objects are searched for the name that an unknown member of the
-	// enclosing object was meant to have.
+	// near marks an object that may have the member which an unknown name in the
+	// enclosing object stands for.
 	near bool
 }
 
-// shapes are the shapes of all that can be submitted.
+// shapes holds the shape of each kind of submission.
 type shapes struct{ stage, task, schedule, limit *shape }
 
 var knownShapes = sync.OnceValue(func() *shapes {
@@ -91,13 +90,13 @@ func (s *shape) member(name string) *member {
 	return &s.members[i]
 }
 
-// maxUnknown is how many unknown members of a submission are compared with the
-// known ones. It bounds the time that a submission can take.
+// maxUnknown is the largest number of unknown members of a submission that are
+// compared with the known ones. It bounds the time for a submission.
 const maxUnknown = 100
 
-// check returns an error that names the first unknown member of a JSON text, which
-// stands at a path. The error wraps [ErrInvalid]. Text that is not JSON passes:
-// decoding reports it.
+// check returns an error that names the first unknown member of a JSON text. Path is
+// the path of the text itself. The error wraps [ErrInvalid]. Text that is not valid
+// JSON passes, because the decoder reports it.
 func (s *shape) check(text []byte, path string) error {
 	c := memberCheck{}
 	c.value(s, text, path)
@@ -121,7 +120,7 @@ func (c *memberCheck) value(s *shape, text []byte, path string) {
 		in.Object(0, func(name, value, _ []byte) { c.member(s, jsonscan.Unquote(name), value, path) })
 	case '[':
 		var list []json.RawMessage
-		_ = json.Unmarshal(text, &list) // decoding the submission reports what is not JSON
+		_ = json.Unmarshal(text, &list) // the decoder reports invalid JSON
 		for i, element := range list {
 			c.value(s, element, path+"["+strconv.Itoa(i)+"]")
 		}
@@ -157,13 +156,14 @@ func (s *shape) names() string {
 	return strings.Join(names, ", ")
 }
 
-// maxPathName is how many bytes of an unknown name an error repeats.
+// maxPathName is the largest number of bytes of an unknown name that an error
+// repeats.
 const maxPathName = 64
 
 var plainName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
 
-// joinPath returns the path of a member of the object at a path, like
-// steps[0].data.run. Other names than plain ones are quoted, in brackets.
+// joinPath returns the path of a member of the object at path, like
+// steps[0].data.run. Names with special characters are quoted in brackets.
 func joinPath(path, name string) string {
 	name = cut(name, maxPathName)
 	switch {
@@ -175,9 +175,9 @@ func joinPath(path, name string) string {
 	return path + "." + name
 }
 
-// similar returns the path of the known member that is probably meant by an
-// unknown name: in this object, or in a near one below it. The same name in another
-// object comes before a close one. It returns "" if no name is close enough.
+// similar returns the path of the known member that an unknown name probably stands
+// for. It searches this object and the near objects below it. An equal name comes
+// before a close one. The result is "" if no name is close enough.
 func (s *shape) similar(name string) string {
 	objects := s.nearby()
 	for _, o := range objects {
@@ -199,7 +199,7 @@ type shapeAt struct {
 	path string
 }
 
-// nearby returns s and the near objects below it, those of each level together.
+// nearby returns s and the near objects below it, ordered by depth.
 func (s *shape) nearby() []shapeAt {
 	all := []shapeAt{{s, ""}}
 	for i := 0; i < len(all); i++ {
@@ -212,8 +212,8 @@ func (s *shape) nearby() []shapeAt {
 	return all
 }
 
-// closest returns the member of this object whose name is closest to name, nil if
-// none is close enough.
+// closest returns the member whose name is closest to name, or nil if none is close
+// enough.
 func (s *shape) closest(name string) *member {
 	var found *member
 	best := len(name)
@@ -226,10 +226,9 @@ func (s *shape) closest(name string) *member {
 	return found
 }
 
-// nameDistance returns how many letters have to be changed, added, removed or
-// swapped to make one name of the other, and whether that is probably a typing
-// error. Case, "_" and "-" do not count. The beginning of a known name is close to
-// it, at a distance of 2.
+// nameDistance returns the number of letters to change, add, remove or swap between
+// two names, and reports whether that is probably a typing error. It ignores case,
+// "_" and "-". The beginning of a known name counts as distance 2.
 func nameDistance(name, known string) (int, bool) {
 	if len(name) > maxPathName {
 		return 0, false
@@ -254,8 +253,8 @@ func bareName(s string) string {
 	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(s))
 }
 
-// editDistance returns the Damerau-Levenshtein distance of two texts, where each
-// letter takes part in one swap at most.
+// editDistance returns the Damerau-Levenshtein distance of two texts. Each letter
+// takes part in at most one swap.
 func editDistance(a, b []rune) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

@@ -52,7 +52,7 @@ func TestATaskInProtocolV1(t *testing.T) {
 		"selectors":["D"],"logging":{"token":"fake","abstractions":{"a":"b"}},"capabilities":[{"c":1}],"unheardOf":[1.50]}`, nil)
 	want := `{"delegateTaskEvents":[{"accountId":"acc","delegateTaskId":"t 1/x","sync":false,"taskType":"custom"}],"abortedTaskIds":[]}`
 	assert.JSONEq(t, want, s.call("GET", poll, "").body)
-	assert.JSONEq(t, want, s.call("GET", poll, "").body, "it is listed every time")
+	assert.JSONEq(t, want, s.call("GET", poll, "").body, "the task is listed until it is acquired")
 
 	r := s.acquire(id, "t%201%2Fx")
 	assert.Equal(t, 200, r.status)
@@ -170,7 +170,7 @@ func TestOnlyOneDelegateGetsATask(t *testing.T) {
 	assert.Equal(t, 404, s.respond(mine, "unheard-of", succeeded))
 	assert.Equal(t, 204, s.respond(mine, "t1", succeeded))
 	assert.Equal(t, 204, s.respond(mine, "t1", `{"code":"FAILED"}`), "the second answer is accepted")
-	assert.Equal(t, manager.Success, s.task("t1").Status, "and changes nothing")
+	assert.Equal(t, manager.Success, s.task("t1").Status, "the second answer changes nothing")
 	assert.Equal(t, reply{status: 204}, bare(s.acquire(mine, "t1")))
 }
 
@@ -186,7 +186,7 @@ func TestARunningAnswerLeavesAStepOpen(t *testing.T) {
 	s.pass(id, dockerTypes[0], succeeded)
 	step := s.pass(id, dockerTypes[1], `{"code":"OK","data":{"command_execution_status":"RUNNING"}}`)
 	assert.Equal(t, manager.Running, s.stage(st.ID).Steps[0].Status)
-	assert.Equal(t, 204, s.acquire(id, step.ID).status, "it has been answered: not again")
+	assert.Equal(t, 204, s.acquire(id, step.ID).status, "an answered task is not assigned again")
 	assert.Equal(t, 204, s.respond(id, step.ID, `{"id":"","type":"DLITE_CI_VM_EXECUTE_TASK_V2","code":"OK",
 		"data":{"command_execution_status":"FAILURE","error_message":"exit status 3","exit_code":3}}`))
 	got := s.stage(st.ID).Steps[0]
@@ -210,7 +210,7 @@ func TestRetryOnOtherDelegateGoesToAnotherOne(t *testing.T) {
 	assert.Equal(t, 204, s.respond(ids[0], "t1", again), "the first delegate's answer again")
 	assert.Equal(t, manager.Running, s.task("t1").Status)
 	assert.Equal(t, 204, s.respond(ids[1], "t1", again))
-	assert.Equal(t, manager.Failure, s.task("t1").Status, "two were asked")
+	assert.Equal(t, manager.Failure, s.task("t1").Status, "two delegates got the task")
 }
 
 // Rule C6: the manager refuses bodies that it cannot decode, with a reason.
@@ -283,7 +283,7 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	s.clock.Advance(22 * time.Minute)
-	assert.Equal(t, 401, call("Delegate "+good, account).status, "one that was good and remembered expires")
+	assert.Equal(t, 401, call("Delegate "+good, account).status, "a cached token expires")
 }
 
 // Rule T8: accounts do not see each other, also if they guess ids.
@@ -313,5 +313,5 @@ func TestAccountsNeverSeeEachOther(t *testing.T) {
 	var theirs struct{ Resource struct{ DelegateID string } }
 	other.ok("POST", "/api/agent/delegates/register?accountId=other", `{"delegateId":"`+id+`","delegateName":"d"}`, &theirs)
 	assert.NotEqual(t, id, theirs.Resource.DelegateID)
-	assert.Equal(t, 202, other.call("POST", "/api/stages?accountId=other", withInit(`{"id":"s1"}`)).status, "ids are the account's own")
+	assert.Equal(t, 202, other.call("POST", "/api/stages?accountId=other", withInit(`{"id":"s1"}`)).status, "accounts may use the same ids")
 }

@@ -48,7 +48,7 @@ func TestAStageIsRunAgain(t *testing.T) {
 	assert.Equal(t, manager.Failure, st.Attempts[0].Status)
 	assert.Contains(t, st.Attempts[0].Error, "lost")
 	assert.Equal(t, first, st.Attempts[0].DelegateID)
-	assert.Empty(t, s.poll(second).Events, "not before its time")
+	assert.Empty(t, s.poll(second).Events, "the back-off has not passed")
 	require.Equal(t, 200, s.beat(second))
 	require.Equal(t, 200, s.beat(first)) // it has returned, and has a slot for the stage again
 	s.settled(5*time.Second, func() bool { return len(s.poll(second).Events) == 1 })
@@ -61,7 +61,7 @@ func TestAStageIsRunAgain(t *testing.T) {
 	assert.NotEqual(t, step.ID, next.ID)
 	assert.Equal(t, again.GroupID, idsOf(t, next).GroupID)
 	assert.JSONEq(t, `"`+again.GroupID+`"`, string(idsOf(t, next).Network))
-	assert.Equal(t, 204, s.respond(first, step.ID, failed), "too late, and of no consequence")
+	assert.Equal(t, 204, s.respond(first, step.ID, failed), "a late answer has no effect")
 	old := idsOf(t, s.pass(first, cleanupTask, succeeded))
 	assert.Equal(t, init.GroupID, old.GroupID, "the first attempt is cleaned up where it ran")
 	require.Equal(t, 204, s.respond(second, next.ID, succeeded))
@@ -106,7 +106,7 @@ func TestRetryPolicies(t *testing.T) {
 	s.ok("POST", "/api/stages/aborted/abort?accountId=acc", "", nil)
 	require.Equal(t, 204, s.respond(d, init.ID, failed))
 	s.pass(d, cleanupTask, succeeded)
-	assert.Equal(t, manager.Aborted, s.ended("aborted").Status, "whoever aborts a stage does not want it again")
+	assert.Equal(t, manager.Aborted, s.ended("aborted").Status, "an aborted stage is not run again")
 
 	for body, want := range map[string]string{
 		`{"retry":{"max_attempts":101}}`:                "max_attempts",
@@ -196,7 +196,7 @@ func TestDraining(t *testing.T) {
 	require.Equal(t, 200, s.beat(d))
 	assert.EqualValues(t, "DRAINING", s.m.Delegates(account)[0].State)
 	s.pass(d, cleanupTask, succeeded)
-	assert.Equal(t, manager.Success, s.ended("before").Status, "what it has it finishes")
+	assert.Equal(t, manager.Success, s.ended("before").Status, "it finishes its stages")
 	assert.Contains(t, s.stage("during").Reason, "draining")
 	s.ok("POST", "/api/pause?accountId=acc", "", nil)
 	s.ok("POST", "/api/delegates/"+d+"/resume?accountId=acc", "", nil)

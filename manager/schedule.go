@@ -54,7 +54,7 @@ type Schedule struct {
 	LastError string    `json:"last_error,omitempty"`
 }
 
-// The values of [Schedule.Missed] and [Schedule.Overlap].
+// The values of Schedule.Missed and Schedule.Overlap.
 const (
 	missedOnce   = "once"
 	missedSkip   = "skip"

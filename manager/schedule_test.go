@@ -73,7 +73,7 @@ func TestMissedTimes(t *testing.T) {
 		now, err := s.m.Schedule(account, "s")
 		return err == nil && now.Next.After(s.clock.Now())
 	})
-	assert.Len(t, s.submitted("s"), 101, "not without end: the first, and the newest hundred")
+	assert.Len(t, s.submitted("s"), 101, "the first run and the newest hundred")
 }
 
 // Rule Q6: a schedule may skip overlapping runs, be paused, and submit single tasks.

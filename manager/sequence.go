@@ -20,11 +20,11 @@ func (c *core) handleEvent(e *queue.Event) {
 	switch e.Kind {
 	case queue.Lost:
 		c.count(e.Account, func(s *accountStats) { s.DelegatesLost++ })
-		c.publish(e.Account, Event{Type: DelegateEvent, Delegate: e.Delegate, Status: Status(queue.Gone)})
+		c.publish(e.Account, Event{Type: delegateEvent, Delegate: e.Delegate, Status: Status(queue.Gone)})
 		c.log(zerolog.WarnLevel, "a delegate is lost: it sends no heartbeats", logEntry{account: e.Account, delegate: e.Delegate})
 		return
 	case queue.Returned:
-		c.publish(e.Account, Event{Type: DelegateEvent, Delegate: e.Delegate, Status: Status(queue.Alive)})
+		c.publish(e.Account, Event{Type: delegateEvent, Delegate: e.Delegate, Status: Status(queue.Alive)})
 		c.log(zerolog.InfoLevel, "a lost delegate has returned", logEntry{account: e.Account, delegate: e.Delegate})
 		return
 	}
@@ -183,9 +183,9 @@ func (n *run) shouldRun(p *step) bool {
 		return false
 	}
 	switch p.runOn {
-	case RunOnAlways:
+	case runOnAlways:
 		return true
-	case RunOnFailure:
+	case runOnFailure:
 		return n.failed != ""
 	default:
 		return n.failed == ""

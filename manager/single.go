@@ -179,7 +179,7 @@ func (c *core) submitTask(account string, s *submitTaskCommand) (existed bool, e
 		t.Work = &s.singleWork
 	}
 	c.tasks[k] = &t
-	c.publish(account, Event{Type: TaskEvent, Task: k.id, Status: Queued})
+	c.publish(account, Event{Type: taskEvent, Task: k.id, Status: Queued})
 	c.count(account, func(s *accountStats) { s.Tasks.Submitted++ })
 	return false, nil
 }
@@ -209,7 +209,7 @@ func (c *core) retryTask(k key, t *single, o queue.Outcome) bool {
 	t.Current, t.Started, t.Trace.Since = body.ID, time.Time{}, c.at
 	c.attempts[key{k.account, t.Current}] = k.id
 	c.count(k.account, func(s *accountStats) { s.Retried++ })
-	c.publish(k.account, Event{Type: TaskEvent, Task: k.id, Status: Queued})
+	c.publish(k.account, Event{Type: taskEvent, Task: k.id, Status: Queued})
 	return true
 }
 
@@ -369,10 +369,10 @@ func (c *core) handleTaskEvent(work key, e *queue.Event) {
 		c.count(k.account, func(s *accountStats) { s.Tasks.Waits.add(waited) })
 		c.recordWait(t.Trace, e.At)
 		t.Started = e.At
-		c.publish(k.account, Event{Type: TaskEvent, Task: k.id, Delegate: e.Delegate, Status: Running})
+		c.publish(k.account, Event{Type: taskEvent, Task: k.id, Delegate: e.Delegate, Status: Running})
 	case queue.Requeued:
 		t.Trace.Since, t.Started = e.At, time.Time{}
-		c.publish(k.account, Event{Type: TaskEvent, Task: k.id, Status: Queued})
+		c.publish(k.account, Event{Type: taskEvent, Task: k.id, Status: Queued})
 	case queue.Ended:
 		if c.retryTask(k, t, e.Result.Outcome) {
 			return
@@ -384,6 +384,6 @@ func (c *core) handleTaskEvent(work key, e *queue.Event) {
 		status, started, ended := statusOf(e.Result.Outcome), t.Started, e.At
 		c.count(k.account, func(s *accountStats) { s.Tasks.recordEnd(status, started, ended) })
 		c.endSpan(t.Trace, status, e.Delegate, e.At)
-		c.publish(k.account, Event{Type: TaskEvent, Task: k.id, Delegate: e.Delegate, Status: status, Error: e.Result.Error})
+		c.publish(k.account, Event{Type: taskEvent, Task: k.id, Delegate: e.Delegate, Status: status, Error: e.Result.Error})
 	}
 }

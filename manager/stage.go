@@ -27,9 +27,9 @@ func (s Status) Ended() bool { return s != "" && s != Queued && s != Running }
 
 // The values of [StepRequest.RunOn].
 const (
-	RunOnSuccess = "success"
-	RunOnFailure = "failure"
-	RunOnAlways  = "always"
+	runOnSuccess = "success"
+	runOnFailure = "failure"
+	runOnAlways  = "always"
 )
 
 // StageRequest describes a stage: an init, steps that run one after the other, and a

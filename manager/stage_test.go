@@ -50,7 +50,7 @@ func TestAStageRunsFromInitToCleanup(t *testing.T) {
 	assert.JSONEq(t, `{"run":{"commands":["make"]},"cpu_quota":12345678901234567890,"id":"one","name":"one","environment":{},
 		"group_id":"s1","network":"s1"}`, string(got.Data))
 	got = s.pass(id, executeTask, succeeded)
-	assert.Equal(t, int64(9000), got.Timeout, "the payload's own, in seconds")
+	assert.Equal(t, int64(9000), got.Timeout, "the payload's time-out is in seconds")
 	assert.JSONEq(t, `{"id":"mine","name":"step2","timeout":9,"group_id":"g","network":"n","environment":{"E":"1"}}`, string(got.Data))
 	assert.Equal(t, manager.Running, s.stage("s1").Status)
 	got = s.pass(id, cleanupTask, succeeded)
@@ -222,7 +222,7 @@ func TestEndedStagesAreForgotten(t *testing.T) {
 		s.submit(`{"id":"` + id + `"}`)
 		s.ok("POST", "/api/stages/"+id+"/abort?accountId=acc", "", nil)
 	}
-	assert.Equal(t, 404, s.call("GET", "/api/stages/a?accountId=acc", "").status, "the newest two are kept")
+	assert.Equal(t, 404, s.call("GET", "/api/stages/a?accountId=acc", "").status, "the manager remembers the newest two")
 	assert.Equal(t, 200, s.call("GET", "/api/stages/b?accountId=acc", "").status)
 	s.settled(time.Minute, func() bool { return len(s.m.Stages(account)) == 0 })
 	s.register("d", nil)

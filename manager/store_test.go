@@ -96,7 +96,7 @@ func TestARestartedManagerContinues(t *testing.T) {
 		assert.Equal(t, place, got.Place, id)
 	}
 	require.Len(t, s.m.Delegates(account), 1)
-	assert.EqualValues(t, "ALIVE", s.m.Delegates(account)[0].State, "nobody could hear it")
+	assert.EqualValues(t, "ALIVE", s.m.Delegates(account)[0].State, "no manager could receive its heartbeats")
 	assert.Equal(t, 200, s.beat(d))
 	require.Len(t, s.m.Schedules(account), 1)
 
@@ -158,7 +158,7 @@ func TestManagersOnOneRedis(t *testing.T) {
 		some().call("GET", "/api/stages?accountId=acc", "") // reads all earlier commands too
 	}
 	require.Equal(t, manager.Success, some().ended("one").Status)
-	for e := next(t, events, "status"); e.Stage != "one" || e.Type != manager.StageEvent || e.Status != manager.Success; {
+	for e := next(t, events, "status"); e.Stage != "one" || e.Type != "stage" || e.Status != manager.Success; {
 		e = next(t, events, "status")
 	}
 	some().ok("POST", "/api/stages/two/abort?accountId=acc", "", nil)
@@ -180,7 +180,7 @@ func TestAScheduleOfSeveralManagers(t *testing.T) {
 	seen := map[string]bool{}
 	for len(seen) < 4 {
 		e := next(t, events, "status")
-		require.Equal(t, manager.TaskEvent, e.Type)
+		require.Equal(t, "task", e.Type)
 		require.False(t, seen[e.Task], e.Task)
 		seen[e.Task] = true
 		if len(seen) == 2 {

@@ -256,9 +256,9 @@ func (s *StepRequest) complete(i int) error {
 		return err
 	}
 	s.Name = cmp.Or(s.Name, s.ID)
-	s.RunOn = cmp.Or(s.RunOn, RunOnSuccess)
+	s.RunOn = cmp.Or(s.RunOn, runOnSuccess)
 	switch s.RunOn {
-	case RunOnSuccess, RunOnFailure, RunOnAlways:
+	case runOnSuccess, runOnFailure, runOnAlways:
 	default:
 		return fmt.Errorf("%w: run_on of step %q is %q; it may be success, failure or always", ErrInvalid, s.ID, s.RunOn)
 	}

@@ -164,18 +164,18 @@ func finalStates(stages []manager.Stage) []manager.Stage {
 
 // compare reports the differences between a manager's stages and those of the first
 // manager.
-func (v *checker) compare(who string, first, others []manager.Stage) {
+func (v *checker) compare(name string, first, others []manager.Stage) {
 	first, others = finalStates(first), finalStates(others)
 	if same(first, others) {
 		return
 	}
 	for i := range min(len(first), len(others)) {
 		if !same(first[i], others[i]) {
-			v.t.Errorf("%s has\n%s, the first one\n%s", who, asJSON(others[i]), asJSON(first[i]))
+			v.t.Errorf("%s has\n%s, the first one\n%s", name, asJSON(others[i]), asJSON(first[i]))
 			break
 		}
 	}
-	v.t.Errorf("the stages of %s and of the first manager differ in number: %d and %d", who, len(others), len(first))
+	v.t.Errorf("the stages of %s and of the first manager differ in number: %d and %d", name, len(others), len(first))
 }
 
 // checkSameEverywhere checks that all managers have the same state.
@@ -237,7 +237,7 @@ func (v *checker) checkEnds(ctx context.Context, stages []manager.Stage) {
 	v.report("of which the first one had arrived", v.work.found.Load())
 	v.report("aborts", v.work.aborts.Load())
 	v.report("events", len(w.events))
-	v.report("events told by any manager", w.eventCount)
+	v.report("events from any manager", w.eventCount)
 	v.report("times that a manager had not kept events", w.missed)
 	v.checkCapacities()
 }
@@ -250,7 +250,7 @@ func (v *checker) checkCapacities() {
 	with := map[string]string{}         // delegate by stage
 	for _, id := range sorted(v.watchers.events) {
 		e := v.watchers.events[id]
-		if e.Type != manager.StageEvent {
+		if e.Type != "stage" {
 			continue
 		}
 		delete(has[with[e.Stage]], e.Stage)
@@ -310,7 +310,7 @@ func (v *checker) lostDelegates() map[string]bool {
 	defer v.watchers.mu.Unlock()
 	lost := map[string]bool{}
 	for _, e := range v.watchers.events {
-		if e.Type == manager.DelegateEvent && e.Status == manager.Status(queue.Gone) {
+		if e.Type == "delegate" && e.Status == manager.Status(queue.Gone) {
 			lost[e.Delegate] = true
 		}
 	}

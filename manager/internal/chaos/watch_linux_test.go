@@ -95,7 +95,7 @@ func (w *watchers) recordEvent(a *api, kind string, e manager.Event) {
 	}
 	w.events[e.ID] = e
 	w.last = max(w.last, e.ID)
-	if e.Type == manager.StageEvent && e.Status.Ended() {
+	if e.Type == "stage" && e.Status.Ended() {
 		w.ends[e.Stage]++
 	}
 }

@@ -65,18 +65,18 @@ func (h *history) actions() map[string]func(*rapid.T) {
 // anyDelegate draws a delegate id, sometimes one that the account does not have.
 func (h *history) anyDelegate(rt *rapid.T) string {
 	a := h.in
-	if len(a.delegates) > 0 && !oneIn(rt, "stranger", 12) {
+	if len(a.delegates) > 0 && !oneIn(rt, "unknown delegate", 12) {
 		return a.delegates[below(rt, "delegate", len(a.delegates))].id
 	}
-	strangers := append([]string{"nobody"}, a.removed...)
+	unknown := append([]string{"nobody"}, a.removed...)
 	for _, o := range h.accounts {
 		if o != a {
 			for _, d := range o.delegates {
-				strangers = append(strangers, d.id)
+				unknown = append(unknown, d.id)
 			}
 		}
 	}
-	return strangers[below(rt, "delegate", len(strangers))]
+	return unknown[below(rt, "delegate", len(unknown))]
 }
 
 // delegate returns a delegate of the account, or nil.
@@ -107,7 +107,7 @@ func (h *history) anyTask(rt *rapid.T, preferred taskState) (delegate, id string
 		return h.anyDelegate(rt), "nothing"
 	}
 	r := all[below(rt, "task", len(all))]
-	if r.d == nil || oneIn(rt, "stranger", 10) {
+	if r.d == nil || oneIn(rt, "unknown delegate", 10) {
 		return h.anyDelegate(rt), r.id
 	}
 	return r.d.id, r.id

@@ -288,11 +288,11 @@ func (h *history) compareEvents(rt *rapid.T, a *account) {
 
 func describeEvent(e *manager.Event) string {
 	switch e.Type {
-	case manager.StageEvent:
+	case "stage":
 		return fmt.Sprintf("stage %s %s", e.Stage, e.Status)
-	case manager.StepEvent:
+	case "step":
 		return fmt.Sprintf("step %s/%s %s", e.Stage, e.Step, e.Status)
-	case manager.TaskEvent:
+	case "task":
 		return fmt.Sprintf("task %s %s", e.Task, e.Status)
 	default:
 		return fmt.Sprintf("delegate %s %s", e.Delegate, e.Status)
