@@ -158,7 +158,7 @@ func TestReadinessEndsWhenTheManagerCloses(t *testing.T) {
 	require.NoError(t, m.Close())
 	code, body = m.get("/readyz")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
-	assert.Contains(t, body, "nothing is accepted any more")
+	assert.Contains(t, body, "the manager is closed")
 	code, body = m.get("/healthz")
 	assert.Equal(t, http.StatusOK, code, body)
 }
