@@ -60,8 +60,8 @@ race: $(if $(DLITE_TEST_RERUN),$(TESTSUM))
 
 ## soak: the long random histories of which "make test" runs small samples; takes hours
 soak: queuetest chaos vmcrash
-	@internal/testbed/run.sh env DLITE_TEST_LOGSTORM=1 DLITE_TEST_ENGINE_ROUNDS=10 \
-	  go test -v -count=1 -timeout 2h -run '^(TestLogsOutlastAStorm|TestKillsOfTheEngineLeaveNothing)$$' ./internal/endtoend
+	@internal/testbed/run.sh env DLITE_TEST_LOGSTORM=1 DLITE_TEST_ENGINE_ROUNDS=10 DLITE_TEST_KILL_INSTANTS=300 \
+	  go test -v -count=1 -timeout 2h -run '^(TestLogsOutlastAStorm|TestKillsOfTheEngineLeaveNothing|TestKillsAtRandomInstants.*)$$' ./internal/endtoend
 
 ## conformance: the suite of all drivers on all infrastructures, and docs/conformance.md from it
 CONFORMANCE = $(CACHE)/conformance

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -33,8 +34,21 @@ import (
 // atOnce is how many transactions run in parallel when the delegate is killed.
 const atOnce = 4
 
-// instants is how often the delegate is killed at a random moment.
-const instants = 300
+// instantsVariable sets how often the delegate of each scene is killed at a random
+// moment.
+const instantsVariable = "DLITE_TEST_KILL_INSTANTS"
+
+// killInstants returns the number of kills at random moments, a small sample by default.
+func killInstants(t *testing.T, sample int) int {
+	t.Helper()
+	text := os.Getenv(instantsVariable)
+	if text == "" {
+		return sample
+	}
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err, instantsVariable)
+	return n
+}
 
 // scene is a manager, an engine with things on it that are none of the
 // delegate's business, and a delegate that is killed and started again.
@@ -423,7 +437,7 @@ func TestKillsAtRandomInstantsLeaveNothing(t *testing.T) {
 		t.Skip("takes minutes")
 	}
 	s := newScene(t)
-	s.killAtInstants(s, instants, 600*time.Millisecond)
+	s.killAtInstants(s, killInstants(t, 40), 600*time.Millisecond)
 }
 
 // forgetEnded keeps only stages that the manager still has to decide on.

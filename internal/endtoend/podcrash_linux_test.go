@@ -19,8 +19,6 @@ const (
 	// podScenes is how many delegates are killed at the same time, each in a
 	// namespace of its own: most of a pod's life is waiting.
 	podScenes = 4
-	// podInstants is how often they are killed at a random moment, all together.
-	podInstants = 100
 	// podsAtOnce is how many transactions each of them has.
 	podsAtOnce = 2
 )
@@ -138,7 +136,7 @@ func TestKillsAtRandomInstantsLeaveNothingInTheCluster(t *testing.T) {
 		t.Run(fmt.Sprint(share), func(t *testing.T) {
 			t.Parallel()
 			s := newPodScene(t)
-			s.killAtInstants(s, podInstants/podScenes, 3*time.Second)
+			s.killAtInstants(s, killInstants(t, 5), 3*time.Second)
 		})
 	}
 }

@@ -62,7 +62,7 @@ func startPrograms(t *testing.T, settings ...string) *programs {
 
 	work, ledger := filepath.Join(dir, "work"), filepath.Join(dir, "ledger")
 	config := filepath.Join(dir, "config.env")
-	require.NoError(t, os.WriteFile(config, []byte(find(`(?s)config\.env:\s+(ACCOUNT_ID=.*?)\n\n`)+
+	require.NoError(t, os.WriteFile(config, []byte(find(`(?s)config\.env[^\n]*:\s+(ACCOUNT_ID=.*?)\n\n`)+
 		"\nNAME=real-use\nTAGS=linux\nMAX_STAGES=4\nLOG_LEVEL=warn\nHTTP_BIND=off\nCLEANUP_GRACE_PERIOD_SECONDS=10\n"+
 		"WORK_DIR="+work+"\nLEDGER_DIR="+ledger+"\n"+strings.Join(settings, "\n")), 0o600))
 	d := program(t, filepath.Join(dir, "delegate"), "server", "--env-file", config)
