@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/client"
-	"github.com/delegate-io/dlite/client/clienttest"
+	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/task"
@@ -186,7 +186,7 @@ func TestPollCanRunAgainButNotTwiceAtOnce(t *testing.T) {
 func TestStartAndStopUnderStress(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
-	srv.Inject(clienttest.Fault{Kind: clienttest.LoseResponse, Probability: 0.1})
+	srv.Inject(clientfaults.Fault{Kind: clientfaults.DropResponse, Probability: 0.1})
 	c, err := client.New(srv.URL, srv.Account, srv.Secret,
 		client.WithRetries(client.Retries{MinWait: time.Millisecond, MaxWait: time.Millisecond}))
 	require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/client/clienttest"
+	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/task"
@@ -31,7 +32,7 @@ const (
 // delegate is a poller under test and the manager it talks to.
 type delegate struct {
 	*poller.Poller
-	srv  *clienttest.Server
+	srv  *clientfaults.Server
 	id   string
 	stop context.CancelFunc
 	over chan struct{}
@@ -40,12 +41,12 @@ type delegate struct {
 
 // start runs a delegate until the test ends. The interval is long, so that what
 // happens quickly does so because of the held poll.
-func start(t *testing.T, srv *clienttest.Server, routes router.RouteMap, opts ...poller.Option) *delegate {
+func start(t *testing.T, srv *clientfaults.Server, routes router.RouteMap, opts ...poller.Option) *delegate {
 	t.Helper()
 	return startEvery(t, srv, time.Minute, 2, routes, opts...)
 }
 
-func startEvery(t *testing.T, srv *clienttest.Server, every time.Duration, executors int, routes router.RouteMap, opts ...poller.Option) *delegate {
+func startEvery(t *testing.T, srv *clientfaults.Server, every time.Duration, executors int, routes router.RouteMap, opts ...poller.Option) *delegate {
 	t.Helper()
 	d := &delegate{srv: srv, over: make(chan struct{})}
 	d.Poller = poller.New(newClient(t, srv), router.New(routes), opts...)
@@ -62,7 +63,7 @@ func startEvery(t *testing.T, srv *clienttest.Server, every time.Duration, execu
 	return d
 }
 
-func newClient(t *testing.T, srv *clienttest.Server) *client.HTTP {
+func newClient(t *testing.T, srv *clientfaults.Server) *client.HTTP {
 	t.Helper()
 	c, err := client.New(srv.URL, srv.Account, srv.Secret,
 		client.WithRetries(client.Retries{MinWait: time.Millisecond, MaxWait: 10 * time.Millisecond}))
@@ -71,9 +72,9 @@ func newClient(t *testing.T, srv *clienttest.Server) *client.HTTP {
 	return c
 }
 
-func server(t *testing.T) *clienttest.Server {
+func server(t *testing.T) *clientfaults.Server {
 	t.Helper()
-	srv := clienttest.NewServer()
+	srv := clientfaults.NewServer()
 	t.Cleanup(srv.Close)
 	return srv
 }
@@ -127,7 +128,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func submit(srv *clienttest.Server, typ, data string) *clienttest.Submission {
+func submit(srv *clientfaults.Server, typ, data string) *clienttest.Submission {
 	return srv.Submit(&task.Task{Type: typ, Data: json.RawMessage(data)})
 }
 
@@ -264,7 +265,7 @@ func TestAnAnswerThatIsRetriedHoldsNoExecutor(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
 	stuck := srv.Submit(&task.Task{ID: "stuck", Type: executeTask, Data: json.RawMessage(`1`)})
-	away := srv.Inject(clienttest.Fault{Call: clienttest.CallRespond, TaskID: "stuck", Kind: clienttest.AnswerStatus, Status: 503})
+	away := srv.Inject(clientfaults.Fault{Call: clienttest.CallRespond, TaskID: "stuck", Kind: clientfaults.AnswerStatus, Status: 503})
 	startEvery(t, srv, time.Minute, 1, router.RouteMap{executeTask: echo})
 	require.NoError(t, away.Wait(within(t), 2))
 	for range 3 {
@@ -278,10 +279,10 @@ func TestAnAnswerThatIsRetriedHoldsNoExecutor(t *testing.T) {
 // while, gets a new registration and goes on with the same delegate.
 func TestADelegateThatTheManagerForgotRegistersAgain(t *testing.T) {
 	t.Parallel()
-	for name, f := range map[string]clienttest.Fault{
-		"poll says 404":      {Call: clienttest.CallPoll, Kind: clienttest.AnswerStatus, Status: 404, Times: 1},
-		"poll says 401":      {Call: clienttest.CallPoll, Kind: clienttest.AnswerStatus, Status: 401, Times: 2},
-		"heartbeat says 404": {Call: clienttest.CallHeartbeat, Kind: clienttest.AnswerStatus, Status: 404, Times: 1},
+	for name, f := range map[string]clientfaults.Fault{
+		"poll says 404":      {Call: clienttest.CallPoll, Kind: clientfaults.AnswerStatus, Status: 404, Times: 1},
+		"poll says 401":      {Call: clienttest.CallPoll, Kind: clientfaults.AnswerStatus, Status: 401, Times: 2},
+		"heartbeat says 404": {Call: clienttest.CallHeartbeat, Kind: clientfaults.AnswerStatus, Status: 404, Times: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/delegate-io/dlite/client/clienttest"
+	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/task"
@@ -85,7 +86,7 @@ func TestTransactionOfAForgottenTaskIsCleanedUp(t *testing.T) {
 				poller.WithStages(&fakeStages{forgotten: orphans}))
 			sub := submit(srv, executeTask, `{}`)
 			receive(t, g.entered)
-			gone := srv.Inject(clienttest.Fault{Call: clienttest.CallRespond, TaskID: sub.ID, Kind: clienttest.AnswerStatus, Status: 404})
+			gone := srv.Inject(clientfaults.Fault{Call: clienttest.CallRespond, TaskID: sub.ID, Kind: clientfaults.AnswerStatus, Status: 404})
 			if forget {
 				srv.Forget(d.id)
 				assert.Equal(t, task.OK, wait(t, submit(srv, "echo", `1`)).Code, "it has registered again")

@@ -17,7 +17,7 @@ func (s *Server) acquireV1(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// runnerRequest and runnerTask are a task in protocol v2.
+// runnerRequest is a task in protocol v2, with its secret tasks.
 type runnerRequest struct {
 	Task    *runnerTask   `json:"task"`
 	Secrets []*runnerTask `json:"secrets,omitempty"`
@@ -59,16 +59,17 @@ func (s *Server) acquireV2(w http.ResponseWriter, r *http.Request) {
 	encode(w, answer)
 }
 
-// acquire gives the task to the first delegate that asks, as often as that one
-// asks until it has answered. t is nil for everybody else. It has answered when
-// ok is false.
+// acquire grants the task to the first delegate that asks, and again to the same
+// delegate until it answers. t is nil for other delegates. If ok is false,
+// acquire has written the answer.
 func (s *Server) acquire(w http.ResponseWriter, r *http.Request) (t *task.Task, ok bool) {
-	e := entryOf(r)
-	known := s.update(w, e.delegateID, func(d *delegate) { t = s.grant(d, s.tasks[e.taskID]) })
-	return t, known
+	a := arrivalOf(r)
+	ok = s.update(w, a.delegateID, func(d *delegate) { t = s.grant(d, s.submissions[a.taskID]) })
+	return t, ok
 }
 
-// grant decides an acquire; nil is no. The caller holds mu.
+// grant returns the task if the delegate may have it, otherwise nil. The caller
+// holds mu.
 func (s *Server) grant(d *delegate, sub *Submission) *task.Task {
 	switch {
 	case sub == nil || sub.finished || sub.to != "" && sub.to != d.ID:

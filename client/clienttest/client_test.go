@@ -9,12 +9,13 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/client/clienttest"
+	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/task"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-func newClient(t *testing.T, srv *clienttest.Server, opts ...client.Option) *client.HTTP {
+func newClient(t *testing.T, srv *clientfaults.Server, opts ...client.Option) *client.HTTP {
 	t.Helper()
 	opts = append([]client.Option{
 		client.WithRetries(client.Retries{Attempts: 4, MinWait: time.Millisecond, MaxWait: 4 * time.Millisecond}),
@@ -51,13 +52,13 @@ func TestOurClientSpeaksBothProtocols(t *testing.T) {
 		protocol client.Protocol
 		runner   bool
 		plain    bool
-		want     clienttest.Form
+		want     string
 	}{
-		"v1 legacy":             {client.V1, false, false, clienttest.FormLegacy},
-		"v1 runner":             {client.V1, true, false, clienttest.FormRunner},
-		"v2":                    {client.V2, false, false, clienttest.FormV2},
-		"v1 at a plain manager": {client.V1, false, true, clienttest.FormLegacy},
-		"v2 at a plain manager": {client.V2, true, true, clienttest.FormV2},
+		"v1 legacy":             {client.V1, false, false, "legacy"},
+		"v1 runner":             {client.V1, true, false, "runner"},
+		"v2":                    {client.V2, false, false, "v2"},
+		"v1 at a plain manager": {client.V1, false, true, "legacy"},
+		"v2 at a plain manager": {client.V2, true, true, "v2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,7 +66,7 @@ func TestOurClientSpeaksBothProtocols(t *testing.T) {
 			if tc.plain {
 				opts = append(opts, clienttest.WithoutExtensions())
 			}
-			srv := clienttest.NewServer(opts...)
+			srv := clientfaults.NewServer(opts...)
 			defer srv.Close()
 			c := newClient(t, srv, client.WithProtocol(tc.protocol))
 			d, err := c.Register(t.Context(), &client.Registration{DelegateName: "n", SupportedTaskTypes: []string{"x"}})
@@ -92,7 +93,7 @@ func TestOurClientSpeaksBothProtocols(t *testing.T) {
 			require.Len(t, known, 1)
 			assert.Equal(t, 2, known[0].Capacity)
 			assert.True(t, known[0].Registration.Draining)
-			assert.True(t, known[0].Left)
+			assert.True(t, known[0].Unregistration != nil)
 		})
 	}
 }
@@ -101,10 +102,10 @@ func TestOurClientSpeaksBothProtocols(t *testing.T) {
 // all the same, once.
 func TestOurClientSurvivesEveryPassingFault(t *testing.T) {
 	t.Parallel()
-	faults := []clienttest.Fault{
+	faults := []clientfaults.Fault{
 		{}, {Status: 500}, {Status: 429}, {Status: 502, Late: true},
-		{Kind: clienttest.LoseRequest}, {Kind: clienttest.LoseResponse}, {Kind: clienttest.Truncate},
-		{Kind: clienttest.Hang}, {Kind: clienttest.Slow, Delay: 5 * time.Millisecond},
+		{Kind: clientfaults.DropRequest}, {Kind: clientfaults.DropResponse}, {Kind: clientfaults.Truncate},
+		{Kind: clientfaults.Hang}, {Kind: clientfaults.Slow, Delay: 5 * time.Millisecond},
 	}
 	for _, protocol := range []client.Protocol{client.V1, client.V2} {
 		for _, call := range []clienttest.Call{
@@ -114,11 +115,11 @@ func TestOurClientSurvivesEveryPassingFault(t *testing.T) {
 				fault.Call, fault.Times = call, 1
 				t.Run(fmt.Sprintf("v%d/%s/%s %d", protocol, call, fault.Kind, fault.Status), func(t *testing.T) {
 					t.Parallel()
-					srv := clienttest.NewServer()
+					srv := clientfaults.NewServer()
 					defer srv.Close()
 					injected := srv.Inject(fault)
 					timeout := 5 * time.Second
-					if fault.Kind == clienttest.Hang {
+					if fault.Kind == clientfaults.Hang {
 						timeout = 200 * time.Millisecond
 					}
 					c := newClient(t, srv, client.WithProtocol(protocol), client.WithTimeout(timeout))
@@ -150,9 +151,9 @@ func TestOurClientTellsFinalFaultsApart(t *testing.T) {
 		401: {client.ErrUnauthorized, 2}, 403: {client.ErrUnauthorized, 1},
 		404: {client.ErrGone, 1}, 409: {client.ErrConflict, 1},
 	} {
-		srv := clienttest.NewServer()
+		srv := clientfaults.NewServer()
 		defer srv.Close()
-		injected := srv.Inject(clienttest.Fault{Status: status})
+		injected := srv.Inject(clientfaults.Fault{Status: status})
 		_, err := newClient(t, srv).Poll(t.Context(), "d", client.PollQuery{})
 		assert.ErrorIs(t, err, tc.want)
 		assert.Equal(t, tc.sent, injected.Count(), "requests that met a %d", status)

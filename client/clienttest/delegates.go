@@ -11,47 +11,46 @@ import (
 	"github.com/delegate-io/dlite/client"
 )
 
-// Delegate is what the server knows of a delegate.
+// Delegate describes a delegate that registered with the server.
 type Delegate struct {
 	ID string
-	// Registration is the latest: the registration itself or a heartbeat.
+	// Registration is the latest registration or heartbeat.
 	Registration client.Registration
-	// Registered is when the delegate registered, Seen when it last called, in
-	// whatever way.
+	// Registered is the time of the first registration, Seen the time of the
+	// latest call of any kind.
 	Registered, Seen time.Time
 	// Registrations and Heartbeats count the calls.
 	Registrations, Heartbeats int
-	// Capacity is what it reported, -1 when it has not.
+	// Capacity is the reported number of stages, -1 before a report.
 	Capacity int
-	// Left says that it unregistered.
-	Left bool
-	// Unregistration is what it left with, nil before.
+	// Unregistration is the payload with which the delegate unregistered. It is
+	// nil before that, and after the delegate registered again.
 	Unregistration *client.Unregistration
 }
 
 type delegate struct{ Delegate }
 
-// supports is whether the delegate wants tasks of a type.
+// supports reports whether the delegate takes tasks of a type.
 func (d *delegate) supports(taskType string) bool {
 	types := d.Registration.SupportedTaskTypes
 	return len(types) == 0 || slices.Contains(types, taskType)
 }
 
-// Delegates are all that have registered, in order, those that left included. One
-// that was forgotten is not among them.
+// Delegates returns all delegates in order of registration, including delegates
+// that unregistered and excluding delegates that [Server.Forget] removed.
 func (s *Server) Delegates() []Delegate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]Delegate, len(s.joined))
-	for i, d := range s.joined {
+	out := make([]Delegate, len(s.registered))
+	for i, d := range s.registered {
 		out[i] = d.Delegate
 	}
 	return out
 }
 
-// Forget makes the server not know a delegate any longer, as after a restart of
-// the manager: its calls are answered with 404 until it registers again
-// (SPEC C4). It is false when the delegate was not known.
+// Forget removes a delegate, as a restart of a manager does. The server answers
+// the delegate's calls with 404 until it registers again (rule C4). Forget
+// returns false if the delegate is unknown.
 func (s *Server) Forget(delegateID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,13 +58,13 @@ func (s *Server) Forget(delegateID string) bool {
 		return false
 	}
 	delete(s.delegates, delegateID)
-	s.joined = slices.DeleteFunc(s.joined, func(d *delegate) bool { return d.ID == delegateID })
-	s.news.raise() // a poll that waits is answered now
+	s.registered = slices.DeleteFunc(s.registered, func(d *delegate) bool { return d.ID == delegateID })
+	s.cursorMoved.send() // a waiting poll gets its 404 now
 	return true
 }
 
-// authorize checks the token of every call, and the account and the secret's hash
-// where a call has them (PROTOCOL 1).
+// authorize checks the token of every call, and the account and the hash of the
+// secret where a call has them (docs/protocol.md 1).
 func (s *Server) authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		tok, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Delegate ")
@@ -83,7 +82,7 @@ func (s *Server) authorize(next http.Handler) http.Handler {
 			return
 		}
 		if id := r.URL.Query().Get("accountId"); id != s.Account || claims.Account != s.Account {
-			http.Error(w, fmt.Sprintf("account %q with a token for %q, where %q was expected", id, claims.Account, s.Account),
+			http.Error(w, fmt.Sprintf("the account is %q and the token's account %q: both must be %q", id, claims.Account, s.Account),
 				http.StatusForbidden)
 			return
 		}
@@ -99,11 +98,10 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	d := s.delegates[reg.DelegateID]
 	if d == nil {
-		s.made++
-		d = &delegate{Delegate{ID: fmt.Sprintf("delegate-%d", s.made), Registered: time.Now(), Capacity: -1}}
-		s.delegates[d.ID], s.joined = d, append(s.joined, d)
+		d = &delegate{Delegate{ID: s.nextID("delegate"), Registered: time.Now(), Capacity: -1}}
+		s.delegates[d.ID], s.registered = d, append(s.registered, d)
 	}
-	d.Registration, d.Seen, d.Left = reg, time.Now(), false
+	d.Registration, d.Seen, d.Unregistration = reg, time.Now(), nil
 	d.Registrations++
 	id := d.ID
 	s.mu.Unlock()
@@ -130,9 +128,7 @@ func (s *Server) heartbeat(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) unregister(w http.ResponseWriter, r *http.Request) {
 	var u client.Unregistration
-	if !decode(w, r, &u) || !s.update(w, u.DelegateID, func(d *delegate) {
-		d.Left, d.Unregistration = true, &u
-	}) {
+	if !decode(w, r, &u) || !s.update(w, u.DelegateID, func(d *delegate) { d.Unregistration = &u }) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -149,12 +145,12 @@ func (s *Server) capacity(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "maximumNumberOfBuilds is missing or negative", http.StatusBadRequest)
 		return
 	}
-	if s.update(w, entryOf(r).delegateID, func(d *delegate) { d.Capacity = *c.Max }) {
+	if s.update(w, arrivalOf(r).delegateID, func(d *delegate) { d.Capacity = *c.Max }) {
 		w.WriteHeader(http.StatusNoContent)
 	}
 }
 
-// update changes a delegate, or answers 404.
+// update changes a delegate and returns true, or answers 404.
 func (s *Server) update(w http.ResponseWriter, id string, change func(*delegate)) bool {
 	s.mu.Lock()
 	d := s.delegates[id]
@@ -164,16 +160,16 @@ func (s *Server) update(w http.ResponseWriter, id string, change func(*delegate)
 	}
 	s.mu.Unlock()
 	if d == nil {
-		unknownDelegate(w, id)
+		answerUnknownDelegate(w, id)
 	}
 	return d != nil
 }
 
-func unknownDelegate(w http.ResponseWriter, id string) {
+func answerUnknownDelegate(w http.ResponseWriter, id string) {
 	http.Error(w, fmt.Sprintf("delegate %q is not known", id), http.StatusNotFound)
 }
 
-// decode reads a JSON body, or answers 400.
+// decode reads a JSON body and returns true, or answers 400.
 func decode(w http.ResponseWriter, r *http.Request, v any) bool {
 	if err := json.NewDecoder(r.Body).Decode(v); err != nil {
 		http.Error(w, "decoding the body: "+err.Error(), http.StatusBadRequest)

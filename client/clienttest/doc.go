@@ -1,20 +1,19 @@
-// Package clienttest is a manager for tests: it runs in memory behind a real
-// HTTP server, speaks both delegate protocols (PROTOCOL 1 and 2), hands out the
-// tasks that a test submits and keeps what comes back.
+// Package clienttest is a manager for tests. It runs in memory behind a real
+// HTTP server, speaks both delegate protocols (docs/protocol.md 1 and 2), hands
+// out the tasks that a test submits and records the answers.
 //
 //	srv := clienttest.NewServer()
 //	defer srv.Close()
-//	// start what is to be tested with srv.URL, srv.Account and srv.Secret
+//	// Start the delegate with srv.URL, srv.Account and srv.Secret.
 //	hello := srv.Submit(&task.Task{Type: "hello", Data: json.RawMessage(`"world"`)})
 //	resp, err := hello.Wait(ctx) // resp.Code, resp.Data
 //
-// Real requests travel, so what the client does about tokens, retries and
-// broken connections is tested as well. To see that it does the right thing,
-// make the network bad:
+// [Server.RunStage] runs a whole stage: its init, its steps and its cleanup.
 //
-//	srv.Inject(clienttest.Fault{Call: clienttest.CallRespond, Kind: clienttest.LoseResponse, Times: 1})
+// Requests travel over a real connection, so a test also covers the client's
+// tokens, retries and time-outs. [WithMiddleware] can drop, delay or change
+// requests, and [CallOf] tells a middleware which call a request is.
 //
-// [Faults] injects the same in front of any other handler, such as a real
-// manager. The package needs nothing of package testing and can be used outside
-// of tests. Start reading at server.go; faults are in fault.go.
+// The package does not import package testing, so programs can use it. Start
+// reading at server.go.
 package clienttest

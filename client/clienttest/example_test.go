@@ -39,26 +39,3 @@ func Example() {
 func greet(_ context.Context, req *task.Request[string]) (string, error) {
 	return "hello " + req.Data, nil
 }
-
-// The answer to a task gets through although the manager's own answer is lost:
-// the client sends it again.
-func ExampleServer_Inject() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	srv := clienttest.NewServer()
-	defer srv.Close()
-	srv.Inject(clienttest.Fault{Call: clienttest.CallRespond, Kind: clienttest.LoseResponse, Times: 1})
-
-	c, _ := client.New(srv.URL, srv.Account, srv.Secret)
-	d, _ := c.Register(ctx, &client.Registration{DelegateName: "example"})
-	sub := srv.Submit(&task.Task{Type: "greet"})
-	t, _ := c.Acquire(ctx, d.ID, task.Event{TaskID: sub.ID})
-	err := c.Respond(ctx, d.ID, t, &task.Response{ID: t.ID, Type: t.Type, Code: task.OK, Data: json.RawMessage(`"hi"`)})
-
-	resp, _ := sub.Wait(ctx)
-	fmt.Println(resp.Code, string(resp.Data), err)
-	fmt.Println("sent", sub.Attempts(), "times, arrived", len(sub.Responses()), "times")
-	// Output:
-	// OK "hi" <nil>
-	// sent 2 times, arrived 2 times
-}

@@ -8,7 +8,7 @@ import (
 	"github.com/delegate-io/dlite/client"
 )
 
-// maxWait bounds how long a poll is held, whatever it asks for.
+// maxWait is the longest time for which the server holds a poll.
 const maxWait = time.Minute
 
 func (s *Server) pollV1(w http.ResponseWriter, r *http.Request) {
@@ -55,12 +55,12 @@ func (s *Server) pollV2(w http.ResponseWriter, r *http.Request) {
 	encode(w, answer)
 }
 
-// pending is what a poll finds.
+// pending is the answer to a poll.
 type pending struct {
 	events  []listed
 	aborted []string
 	cursor  uint64
-	fresh   bool // there is something that the poll's since has not seen
+	fresh   bool // an entry is newer than the cursor of the request
 }
 
 type listed struct {
@@ -68,35 +68,36 @@ type listed struct {
 	async           bool
 }
 
-// poll finds what is pending for the delegate. When the request asks for it, it
-// waits until there is something new (SPEC C7). It has answered when ok is false.
+// poll lists the pending tasks of the delegate. If the request asks for it, poll
+// waits until there is a new entry (rule C7). If ok is false, poll has written
+// the answer.
 func (s *Server) poll(w http.ResponseWriter, r *http.Request) (p pending, ok bool) {
-	wait, since := s.wait(r)
-	var over <-chan time.Time
+	wait, since := s.parseWait(r)
+	var expired <-chan time.Time
 	if wait > 0 {
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
-		over = timer.C
+		expired = timer.C
 	}
 	for waiting := wait > 0; ; {
 		s.mu.Lock()
-		d := s.delegates[entryOf(r).delegateID]
-		news := s.news.wait()
+		d := s.delegates[arrivalOf(r).delegateID]
+		moved := s.cursorMoved.wait()
 		if d != nil {
 			d.Seen = time.Now()
-			p = s.look(d, since)
+			p = s.listPending(d, since)
 		}
 		s.mu.Unlock()
 		if d == nil {
-			unknownDelegate(w, entryOf(r).delegateID)
+			answerUnknownDelegate(w, arrivalOf(r).delegateID)
 			return p, false
 		}
 		if !waiting || p.fresh {
 			break
 		}
 		select {
-		case <-news:
-		case <-over:
+		case <-moved:
+		case <-expired:
 			waiting = false
 		case <-r.Context().Done():
 			return p, false
@@ -111,20 +112,21 @@ func (s *Server) poll(w http.ResponseWriter, r *http.Request) (p pending, ok boo
 	return p, true
 }
 
-// wait is how long a poll is to be held, 0 for not at all, and what it has seen.
-func (s *Server) wait(r *http.Request) (time.Duration, uint64) {
+// parseWait returns the time for which the request asks the server to hold the
+// poll, and the cursor of the previous poll. Zero means an answer at once.
+func (s *Server) parseWait(r *http.Request) (time.Duration, uint64) {
 	q := r.URL.Query()
 	seconds, err := strconv.ParseUint(q.Get(client.WaitParam), 10, 32)
 	if err != nil || s.plain {
 		return 0, 0
 	}
-	since, _ := strconv.ParseUint(q.Get(client.SinceParam), 10, 64) // somebody else's cursor has seen nothing
+	since, _ := strconv.ParseUint(q.Get(client.SinceParam), 10, 64) // an unknown cursor counts as 0
 	return min(time.Duration(seconds)*time.Second, maxWait), since
 }
 
-// look lists what is pending for a delegate. The caller holds mu.
-func (s *Server) look(d *delegate, since uint64) pending {
-	p := pending{cursor: s.seq}
+// listPending lists the pending tasks of a delegate. The caller holds mu.
+func (s *Server) listPending(d *delegate, since uint64) pending {
+	p := pending{cursor: s.cursor}
 	for _, sub := range s.listed {
 		if !sub.isFor(d) {
 			continue
@@ -133,7 +135,7 @@ func (s *Server) look(d *delegate, since uint64) pending {
 			continue
 		}
 		p.events = append(p.events, listed{sub.ID, sub.task.Type, sub.task.Driver, sub.task.Async})
-		p.fresh = p.fresh || sub.seq > since
+		p.fresh = p.fresh || sub.cursor > since
 	}
 	if s.plain {
 		return p
@@ -141,7 +143,7 @@ func (s *Server) look(d *delegate, since uint64) pending {
 	for _, sub := range s.aborting {
 		if sub.owner == d.ID {
 			p.aborted = append(p.aborted, sub.ID)
-			p.fresh = p.fresh || sub.seq > since
+			p.fresh = p.fresh || sub.cursor > since
 		}
 	}
 	return p

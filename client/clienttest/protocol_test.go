@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/client/clienttest"
+	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/task"
 	"github.com/stretchr/testify/assert"
@@ -39,7 +40,7 @@ func TestProtocolV1FromRegisterToAnswer(t *testing.T) {
 	resp, err := sub.Wait(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, &clienttest.Response{
-		Type: "hello", Code: task.OK, Data: json.RawMessage(`{"greeting":"hi"}`), Form: clienttest.FormLegacy, DelegateID: d, Attempts: 1,
+		Type: "hello", Code: task.OK, Data: json.RawMessage(`{"greeting":"hi"}`), Form: "legacy", DelegateID: d, Attempts: 1,
 	}, resp)
 
 	raw.ok("POST /api/agent/delegates/unregister", `{"delegateId":"`+d+`","hostName":"h","ng":true}`)
@@ -50,7 +51,7 @@ func TestProtocolV1FromRegisterToAnswer(t *testing.T) {
 	assert.Equal(t, 1, delegates[0].Heartbeats)
 	assert.Equal(t, 3, delegates[0].Capacity)
 	assert.EqualValues(t, 1700000000000, delegates[0].Registration.LastHeartbeat, "a heartbeat replaces the registration")
-	assert.True(t, delegates[0].Left)
+	assert.True(t, delegates[0].Unregistration != nil)
 	assert.Equal(t, "h", delegates[0].Unregistration.HostName)
 	assert.WithinDuration(t, time.Now(), delegates[0].Seen, time.Minute)
 }
@@ -81,7 +82,7 @@ func TestProtocolV2FromRegisterToAnswer(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, &clienttest.Response{
 		ID: "t1", Type: "local_init", Code: task.Failed, Error: "no disk", Data: json.RawMessage(`{"d":4}`),
-		Form: clienttest.FormV2, DelegateID: d, Attempts: 1,
+		Form: "v2", DelegateID: d, Attempts: 1,
 	}, resp)
 }
 
@@ -97,7 +98,7 @@ func TestRunnerFormIsDecodedFromBase64(t *testing.T) {
 
 	resp, err := sub.Wait(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, clienttest.FormRunner, resp.Form)
+	assert.Equal(t, "runner", resp.Form)
 	assert.Equal(t, task.Timeout, resp.Code)
 	assert.Equal(t, "late", resp.Error)
 }
@@ -271,7 +272,7 @@ func TestPrefixAndEscapedIDs(t *testing.T) {
 
 func TestTLSServerIsTrustedThroughItsCertificate(t *testing.T) {
 	t.Parallel()
-	srv := clienttest.NewTLSServer()
+	srv := clienttest.NewServer(clienttest.WithTLS(nil))
 	defer srv.Close()
 	raw := newRaw(t, srv)
 
@@ -286,15 +287,10 @@ func TestWrongOptionsAndTasksPanic(t *testing.T) {
 	srv, _ := newServer(t)
 	srv.Submit(&task.Task{ID: "twice", Type: "x"})
 	for name, f := range map[string]func(){
-		"secret":       func() { clienttest.NewServer(clienttest.WithSecret("short")) },
-		"account":      func() { clienttest.NewServer(clienttest.WithAccount("")) },
-		"no type":      func() { srv.Submit(&task.Task{}) },
-		"an id twice":  func() { srv.Submit(&task.Task{ID: "twice", Type: "x"}) },
-		"probability":  func() { srv.Inject(clienttest.Fault{Probability: 1.5}) },
-		"times":        func() { srv.Inject(clienttest.Fault{Times: -1}) },
-		"kind":         func() { srv.Inject(clienttest.Fault{Kind: 99}) },
-		"status":       func() { srv.Inject(clienttest.Fault{Status: 42}) },
-		"slow at once": func() { srv.Inject(clienttest.Fault{Kind: clienttest.Slow}) },
+		"secret":      func() { clienttest.NewServer(clienttest.WithSecret("short")) },
+		"account":     func() { clienttest.NewServer(clienttest.WithAccount("")) },
+		"no type":     func() { srv.Submit(&task.Task{}) },
+		"an id twice": func() { srv.Submit(&task.Task{ID: "twice", Type: "x"}) },
 	} {
 		assert.Panics(t, f, name)
 	}
@@ -305,7 +301,7 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
 	d := raw.register()
-	hung := srv.Inject(clienttest.Fault{Call: clienttest.CallHeartbeat, Kind: clienttest.Hang})
+	hung := srv.Inject(clientfaults.Fault{Call: clienttest.CallHeartbeat, Kind: clientfaults.Hang})
 	sub := srv.Submit(&task.Task{Type: "x"})
 	raw.acquireV1(d, sub.ID)
 

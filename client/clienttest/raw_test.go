@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/client/clienttest"
+	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/internal/token"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -24,11 +25,11 @@ type raw struct {
 	http *http.Client
 }
 
-func newServer(t *testing.T, opts ...clienttest.Option) (*clienttest.Server, *raw) {
+func newServer(t *testing.T, opts ...clienttest.Option) (*clientfaults.Server, *raw) {
 	t.Helper()
-	srv := clienttest.NewServer(opts...)
+	srv := clientfaults.NewServer(opts...)
 	t.Cleanup(srv.Close)
-	return srv, newRaw(t, srv)
+	return srv, newRaw(t, srv.Server)
 }
 
 func newRaw(t *testing.T, srv *clienttest.Server) *raw {

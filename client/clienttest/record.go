@@ -14,39 +14,38 @@ import (
 )
 
 const (
-	// maxBody bounds a request: base64 makes a third more of the largest answer.
+	// maxBody is the size limit of a request in bytes: base64 makes the largest
+	// answer a third longer.
 	maxBody = 2 * task.MaxBody
-	// keepBody is how much of a body a record keeps.
-	keepBody = 64 << 10
-	// keepRecords is how many records are kept.
-	keepRecords = 10_000
+	// recordedBody is the number of bytes of a body that a record keeps.
+	recordedBody = 64 << 10
+	// maxRecords is the number of records that the server keeps.
+	maxRecords = 10_000
 )
 
-// Record is a request that arrived, the spoiled ones included.
+// Record is a request that arrived, including requests that a middleware dropped.
 type Record struct {
 	Call   Call
 	Method string
-	// Path is the request's, without the prefix of [WithPrefix].
+	// Path is the path of the request without the prefix of [WithPrefix].
 	Path   string
 	Query  url.Values
 	Header http.Header
-	// Body is what was sent, at most the first 64 KiB.
+	// Body is the body of the request, at most its first 64 KiB.
 	Body []byte
-	// DelegateID and TaskID are those that the path or the query names.
+	// DelegateID and TaskID are the ids that the path or the query names.
 	DelegateID string
 	TaskID     string
-	// Start is when the request had arrived, with its body. Duration is how long
-	// it took to answer it.
+	// Start is the time at which the whole request had arrived. Duration is the
+	// time until its answer.
 	Start    time.Time
 	Duration time.Duration
-	// Status is what was answered, 0 when the connection was cut.
+	// Status is the status of the answer, 0 if the connection was closed.
 	Status int
-	// Fault is the name of the fault that it met, empty for none.
-	Fault string
 }
 
-// Calls returns the requests that have been answered or cut, in the order of
-// their end. The last 10,000 are kept. With calls given only those are returned.
+// Calls returns the finished requests in the order in which they ended, at most
+// the last 10,000. If calls are given, it returns only those.
 func (s *Server) Calls(calls ...Call) []Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,8 +58,8 @@ func (s *Server) Calls(calls ...Call) []Record {
 	return out
 }
 
-// Count is how many requests of the given calls have been answered or cut, since
-// the start. Without calls it counts all.
+// Count returns the number of finished requests of the given calls since the
+// start. Without calls it counts all requests.
 func (s *Server) Count(calls ...Call) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,8 +85,8 @@ func matchesAny(c Call, calls []Call) bool {
 	return len(calls) == 0
 }
 
-// WaitCalls waits until n requests of a call have been answered or cut, since the
-// start. Its error is the context's, or [ErrClosed].
+// WaitCalls returns when n requests of a call have finished since the start. It
+// returns the error of the context, or [ErrClosed].
 func (s *Server) WaitCalls(ctx context.Context, call Call, n int) error {
 	for {
 		s.mu.Lock()
@@ -101,25 +100,27 @@ func (s *Server) WaitCalls(ctx context.Context, call Call, n int) error {
 		case <-s.done:
 			return ErrClosed
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for %d calls (%s), of which %d came: %w", n, call, count, ctx.Err())
+			return fmt.Errorf("waiting for %d calls (%s), %d came: %w", n, call, count, ctx.Err())
 		}
 	}
 }
 
-// entry is a record in the making; it travels in the request's context.
-type entry struct {
-	target
-	fault string
+// arrival describes a request that is being served. The context of the request
+// carries it.
+type arrival struct {
+	call       Call
+	delegateID string
+	taskID     string
 }
 
-type entryKey struct{}
+type arrivalKey struct{}
 
-func entryOf(r *http.Request) *entry {
-	e, _ := r.Context().Value(entryKey{}).(*entry) // record put it there
-	return e
+func arrivalOf(r *http.Request) *arrival {
+	a, _ := r.Context().Value(arrivalKey{}).(*arrival) // always there, see record
+	return a
 }
 
-// record keeps a record of each request. It goes outside of the faults.
+// record records each request. It runs outside of the middleware.
 func (s *Server) record(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -132,74 +133,34 @@ func (s *Server) record(next http.Handler) http.Handler {
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		e := &entry{target: s.calls.classify(r)}
-		s.arrived(e)
+		a := new(arrival)
+		a.call, a.delegateID, a.taskID = CallOf(r)
+		s.countAttempt(a)
 		rec := Record{
-			Call: e.call, Method: r.Method, Path: r.URL.Path, Query: r.URL.Query(), Header: r.Header.Clone(),
-			Body: body[:min(len(body), keepBody):min(len(body), keepBody)], DelegateID: e.delegateID, TaskID: e.taskID,
+			Call: a.call, Method: r.Method, Path: r.URL.Path, Query: r.URL.Query(), Header: r.Header.Clone(),
+			Body: body[:min(len(body), recordedBody):min(len(body), recordedBody)], DelegateID: a.delegateID, TaskID: a.taskID,
 			Start: time.Now(),
 		}
-		answer, cut := &status{ResponseWriter: w}, true
+		answer, answered := task.Watch(w), false
 		defer func() {
-			if !cut {
-				rec.Status = answer.code
+			if answered {
+				rec.Status = answer.Status
 			}
-			rec.Fault, rec.Duration = e.fault, time.Since(rec.Start)
-			s.keep(rec)
+			rec.Duration = time.Since(rec.Start)
+			s.addRecord(rec)
 		}()
-		next.ServeHTTP(answer, r.WithContext(context.WithValue(r.Context(), entryKey{}, e)))
-		cut = false
+		next.ServeHTTP(answer, r.WithContext(context.WithValue(r.Context(), arrivalKey{}, a)))
+		answered = true
 	})
 }
 
-func (s *Server) keep(rec Record) {
+func (s *Server) addRecord(rec Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counts[rec.Call]++
 	s.records = append(s.records, rec)
-	if len(s.records) > 2*keepRecords { // rarely, so that it costs nothing
-		s.records = append([]Record(nil), s.records[len(s.records)-keepRecords:]...)
+	if len(s.records) > 2*maxRecords { // copies rarely
+		s.records = append([]Record(nil), s.records[len(s.records)-maxRecords:]...)
 	}
-	s.recorded.raise()
-}
-
-// status remembers the status that was answered.
-type status struct {
-	http.ResponseWriter
-	code int
-}
-
-func (s *status) WriteHeader(code int) {
-	if s.code == 0 && code >= 200 {
-		s.code = code
-	}
-	s.ResponseWriter.WriteHeader(code)
-}
-
-func (s *status) Write(b []byte) (int, error) {
-	if s.code == 0 {
-		s.WriteHeader(http.StatusOK)
-	}
-	return s.ResponseWriter.Write(b)
-}
-
-// Unwrap lets [http.ResponseController] reach what is underneath.
-func (s *status) Unwrap() http.ResponseWriter { return s.ResponseWriter }
-
-// signal wakes all who wait. The owner's lock guards it; the zero value works.
-type signal struct{ ch chan struct{} }
-
-// wait is closed at the next raise.
-func (s *signal) wait() <-chan struct{} {
-	if s.ch == nil {
-		s.ch = make(chan struct{})
-	}
-	return s.ch
-}
-
-func (s *signal) raise() {
-	if s.ch != nil {
-		close(s.ch)
-		s.ch = nil
-	}
+	s.recorded.send()
 }

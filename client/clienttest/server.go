@@ -12,43 +12,42 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/delegate-io/dlite/internal/token"
 	"github.com/go-chi/chi/v5"
+
+	"github.com/delegate-io/dlite/internal/token"
 )
 
 // ErrClosed means that the server was closed.
 var ErrClosed = errors.New("clienttest: the server is closed")
 
-// Server is a manager in memory. Make one with [NewServer] or [NewTLSServer]. Its
-// methods are safe for concurrent use; the fields must not be changed.
+// Server is a manager in memory. Make one with [NewServer]. Its methods are safe
+// for concurrent use. The fields must not be changed.
 type Server struct {
 	// URL is the base URL for clients, with the prefix of [WithPrefix].
 	URL string
-	// Account is the account's id and Secret its secret, as a delegate is
-	// configured with them. The secret is another one for each server.
+	// Account is the id of the account and Secret its secret, as a delegate is
+	// configured with them.
 	Account string
 	Secret  string
 
 	http   *httptest.Server
 	secret token.Secret
-	plain  bool
-	calls  *classifier
-	faults *Faults
+	plain  bool          // no extensions, see WithoutExtensions
 	done   chan struct{} // closed by Close
 
-	mu        sync.Mutex
-	closed    bool
-	delegates map[string]*delegate
-	joined    []*delegate // in order of their registration
-	tasks     map[string]*Submission
-	listed    []*Submission // what polls list, in order
-	aborting  []*Submission // what polls name as aborted
-	made      int           // ids
-	seq       uint64        // the cursor of polls: rises when listed or aborting grows
-	news      signal        // seq has risen
-	records   []Record
-	counts    map[Call]int
-	recorded  signal // counts have risen
+	mu          sync.Mutex
+	closed      bool
+	delegates   map[string]*delegate
+	registered  []*delegate // in order of registration
+	submissions map[string]*Submission
+	listed      []*Submission // in polls, in order
+	aborting    []*Submission // named as aborted in polls
+	lastID      int           // number of the latest generated id
+	cursor      uint64        // of polls: grows with listed and aborting
+	cursorMoved broadcast
+	records     []Record
+	counts      map[Call]int
+	recorded    broadcast // counts have changed
 }
 
 // Option configures a [Server].
@@ -57,80 +56,76 @@ type Option func(*config)
 type config struct {
 	account, secret, prefix string
 	plain                   bool
-	seed                    uint64
+	useTLS                  bool
 	tls                     *tls.Config
+	middleware              func(http.Handler) http.Handler
 }
 
-// WithAccount sets the account's id. The default is "clienttest".
+// WithAccount sets the id of the account. The default is "clienttest".
 func WithAccount(id string) Option { return func(c *config) { c.account = id } }
 
-// WithSecret sets the account's secret: 32 hexadecimal characters. The default
-// is made for each server.
+// WithSecret sets the secret of the account: 32 hexadecimal characters. By
+// default every server generates its own.
 func WithSecret(secret string) Option { return func(c *config) { c.secret = secret } }
 
-// WithPrefix puts the manager below a path, such as "/gateway/manager".
+// WithPrefix serves the manager below a path, such as "/gateway/manager".
 func WithPrefix(path string) Option {
 	return func(c *config) { c.prefix = "/" + strings.Trim(path, "/") }
 }
 
-// WithoutExtensions makes it a plain manager that somebody else wrote: polls are
-// answered at once whatever they ask for, and name no aborted tasks.
+// WithoutExtensions makes the server behave like other managers: it answers
+// polls at once, and names no aborted tasks in them.
 func WithoutExtensions() Option { return func(c *config) { c.plain = true } }
 
-// WithSeed seeds the faults that have a probability, see [NewFaults]. The default
-// is 1.
-func WithSeed(seed uint64) Option { return func(c *config) { c.seed = seed } }
+// WithTLS serves HTTPS. [Server.Certificate] returns the certificate that clients
+// must trust. cfg may ask for client certificates, and may be nil. If cfg has no
+// certificate, the server uses its own.
+func WithTLS(cfg *tls.Config) Option {
+	return func(c *config) { c.useTLS, c.tls = true, cfg.Clone() }
+}
 
-// WithTLSConfig sets the TLS configuration of a [NewTLSServer], for example to ask
-// for client certificates. Without certificates in it the server uses its own.
-func WithTLSConfig(cfg *tls.Config) Option { return func(c *config) { c.tls = cfg.Clone() } }
+// WithMiddleware puts a middleware in front of the calls, for example to drop
+// or delay some of them. [CallOf] tells the calls apart. The server records the
+// requests before the middleware sees them.
+func WithMiddleware(m func(http.Handler) http.Handler) Option {
+	return func(c *config) { c.middleware = m }
+}
 
-// NewServer starts a manager on a loopback port. The caller closes it. It panics
-// when it cannot listen, or when an option makes no sense.
+// NewServer starts a manager on a loopback port. The caller closes it. NewServer
+// panics if it cannot listen or an option is invalid.
 func NewServer(opts ...Option) *Server {
-	s, _ := newServer(opts)
-	s.http.Start()
-	s.URL = s.http.URL + s.URL
-	return s
-}
-
-// NewTLSServer is NewServer with TLS. [Server.Certificate] is what clients have
-// to trust.
-func NewTLSServer(opts ...Option) *Server {
-	s, cfg := newServer(opts)
-	s.http.TLS = cfg.tls
-	s.http.StartTLS()
-	s.URL = s.http.URL + s.URL
-	return s
-}
-
-func newServer(opts []Option) (*Server, config) {
-	cfg := config{account: "clienttest", seed: 1}
+	cfg := config{account: "clienttest", middleware: func(h http.Handler) http.Handler { return h }}
 	for _, o := range opts {
 		o(&cfg)
 	}
 	if cfg.account == "" {
-		panic("clienttest: an empty account id")
+		panic("clienttest: the account id is empty")
 	}
 	if cfg.secret == "" {
-		cfg.secret = fakeSecret()
+		cfg.secret = newSecret()
 	}
 	secret, err := token.ParseSecret(cfg.secret)
 	if err != nil {
 		panic(fmt.Sprintf("clienttest: %v", err))
 	}
+	prefix := strings.TrimSuffix(cfg.prefix, "/")
 	s := &Server{
-		URL: strings.TrimSuffix(cfg.prefix, "/"), Account: cfg.account, Secret: cfg.secret,
-		secret: secret, plain: cfg.plain, calls: newClassifier(), faults: NewFaults(cfg.seed),
-		done: make(chan struct{}), delegates: map[string]*delegate{}, tasks: map[string]*Submission{},
-		counts: map[Call]int{},
+		Account: cfg.account, Secret: cfg.secret, secret: secret, plain: cfg.plain, done: make(chan struct{}),
+		delegates: map[string]*delegate{}, submissions: map[string]*Submission{}, counts: map[Call]int{},
 	}
-	s.http = httptest.NewUnstartedServer(http.StripPrefix(s.URL, s.record(s.faults.Wrap(s.mux()))))
-	return s, cfg
+	s.http = httptest.NewUnstartedServer(http.StripPrefix(prefix, s.record(cfg.middleware(s.mux()))))
+	if cfg.useTLS {
+		s.http.TLS = cfg.tls
+		s.http.StartTLS()
+	} else {
+		s.http.Start()
+	}
+	s.URL = s.http.URL + prefix
+	return s
 }
 
-// fakeSecret makes a secret that nobody takes for a real one.
-func fakeSecret() string {
+// newSecret generates a secret that is visibly not a real one.
+func newSecret() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return "00c0ffee00c0ffee" + hex.EncodeToString(b[:])
@@ -147,8 +142,8 @@ func (s *Server) mux() http.Handler {
 	return m
 }
 
-// Close cuts what hangs, ends waiting polls and stops the server. It returns when
-// all its handlers have. Closing twice is harmless.
+// Close ends waiting polls and stops the server. It returns when all handlers
+// have returned. Close may be called more than once.
 func (s *Server) Close() {
 	s.mu.Lock()
 	first := !s.closed
@@ -156,21 +151,46 @@ func (s *Server) Close() {
 	s.mu.Unlock()
 	if first {
 		close(s.done)
-		s.faults.Release()
 	}
 	s.http.Close()
 }
 
-// Certificate is the server's, nil without TLS. It is valid for 127.0.0.1 and
-// example.com.
+// Certificate returns the server's certificate, nil without TLS. It is valid for
+// 127.0.0.1 and example.com.
 func (s *Server) Certificate() *x509.Certificate { return s.http.Certificate() }
 
-// HTTPClient is a plain HTTP client that trusts the server; for requests that a
-// test writes by hand. Its connections end with the server.
+// HTTPClient returns an HTTP client that trusts the server, for requests that a
+// test writes itself. Close closes its connections.
 func (s *Server) HTTPClient() *http.Client { return s.http.Client() }
 
-// Inject spoils requests, see [Fault].
-func (s *Server) Inject(f Fault) *Injection { return s.faults.Inject(f) }
+// newID generates an id: the kind and a number.
+func (s *Server) newID(kind string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nextID(kind)
+}
 
-// Faults is what [Server.Inject] injects into.
-func (s *Server) Faults() *Faults { return s.faults }
+// nextID is newID for callers that hold mu.
+func (s *Server) nextID(kind string) string {
+	s.lastID++
+	return fmt.Sprintf("%s-%d", kind, s.lastID)
+}
+
+// broadcast wakes all waiting goroutines. The lock of its owner guards it. The
+// zero value is ready to use.
+type broadcast struct{ ch chan struct{} }
+
+// wait returns a channel that the next send closes.
+func (b *broadcast) wait() <-chan struct{} {
+	if b.ch == nil {
+		b.ch = make(chan struct{})
+	}
+	return b.ch
+}
+
+func (b *broadcast) send() {
+	if b.ch != nil {
+		close(b.ch)
+		b.ch = nil
+	}
+}

@@ -10,71 +10,62 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// ErrAborted means that a task was aborted before a delegate had acquired it.
+// ErrAborted means that a task was aborted before a delegate acquired it.
 var ErrAborted = errors.New("clienttest: the task was aborted before a delegate acquired it")
 
-// Form is the form of an answer, which the path decides.
-type Form string
-
-// The forms of PROTOCOL 1 and 2.
-const (
-	FormLegacy Form = "legacy"
-	FormRunner Form = "runner"
-	FormV2     Form = "v2"
-)
-
-// Response is a delegate's answer as it arrived.
+// Response is the answer of a delegate as it arrived.
 type Response struct {
-	// ID and Type are the body's. ID may be empty on the wire and is so here.
+	// ID and Type come from the body. ID is empty if the body has no id.
 	ID   string
 	Type string
 	Code task.Code
-	// Error is the body's. The legacy form has none: there it is the data's
-	// error_msg, where the data has one.
+	// Error comes from the body. The legacy form has no error: there it is the
+	// member error_msg of the data, if the data has one.
 	Error string
-	// Data is the data, decoded from base64 where the form has it so.
+	// Data is the data, decoded from base64 where the form uses it.
 	Data json.RawMessage
-	// Form is which of the three paths it came on.
-	Form Form
-	// DelegateID is who sent it, as the path or the query says.
+	// Form is the form of the body, which the path decides: "legacy", "runner" or
+	// "v2" (docs/protocol.md 1 and 2).
+	Form string
+	// DelegateID is the id of the sender, from the path or the query.
 	DelegateID string
-	// Attempts is how many requests with an answer to this task had arrived by
-	// then, with those that a fault has spoiled.
+	// Attempts is the number of requests with an answer to this task that had
+	// arrived by then, including requests that a middleware dropped.
 	Attempts int
 }
 
-// Submission is a task that a test submitted. Safe for concurrent use.
+// Submission is a task that a test submitted. It is safe for concurrent use.
 type Submission struct {
-	// ID is the task's.
+	// ID is the id of the task.
 	ID string
 
 	server   *Server
 	acquired chan struct{}
 	done     chan struct{}
 
-	// What follows is guarded by server.mu.
+	// Guarded by server.mu.
 
 	task       *task.Task
-	to         string
+	to         string // the only delegate that gets the task, empty for any
 	keepListed bool
-	seq        uint64
+	cursor     uint64
 	pending    bool
 	aborted    bool
 	finished   bool
-	owner      string // the delegate that acquired it
+	owner      string // the delegate that acquired the task
 	acquires   int
 	attempts   int
 	responses  []Response
-	final      int // index of the response that ended it, -1 for none
+	final      int // index of the final response, -1 before it
 }
 
-// SubmitOption changes how a task is handed out.
+// SubmitOption changes how the server hands out a task.
 type SubmitOption func(*Submission)
 
-// To hands the task to one delegate alone, whatever types it supports.
+// To hands the task to one delegate only, whichever types it supports.
 func To(delegateID string) SubmitOption { return func(s *Submission) { s.to = delegateID } }
 
-// isFor says whether a delegate is offered the task.
+// isFor reports whether the server offers the task to a delegate.
 func (s *Submission) isFor(d *delegate) bool {
 	if s.to != "" {
 		return s.to == d.ID
@@ -82,48 +73,47 @@ func (s *Submission) isFor(d *delegate) bool {
 	return d.supports(s.task.Type)
 }
 
-// KeepListed goes on listing the task in polls until it is answered, as some
-// managers do. A delegate has to acquire it once all the same (SPEC P2).
+// KeepListed lists the task in polls until it is answered, as some managers do.
+// A delegate must still acquire it only once (rule P2).
 func KeepListed() SubmitOption { return func(s *Submission) { s.keepListed = true } }
 
-// Submit offers a copy of a task to the delegates: to all that support its type,
-// or that have registered without types. Without an id it gets one. It panics on
-// an empty type and an id that was used before.
+// Submit offers a copy of a task to the delegates that support its type, or that
+// registered without types. A task without an id gets one. Submit panics if the
+// type is empty or the id was used before.
 func (s *Server) Submit(t *task.Task, opts ...SubmitOption) *Submission {
 	if t.Type == "" {
-		panic("clienttest: a task without a type")
+		panic("clienttest: the task has no type")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := *t
 	if c.ID == "" {
-		s.made++
-		c.ID = fmt.Sprintf("task-%d", s.made)
+		c.ID = s.nextID("task")
 	}
-	if _, dup := s.tasks[c.ID]; dup {
-		panic(fmt.Sprintf("clienttest: task id %q was used before", c.ID))
+	if _, used := s.submissions[c.ID]; used {
+		panic(fmt.Sprintf("clienttest: the task id %q was used before", c.ID))
 	}
-	s.seq++
+	s.cursor++
 	sub := &Submission{
-		ID: c.ID, server: s, task: &c, seq: s.seq, pending: true, final: -1,
+		ID: c.ID, server: s, task: &c, cursor: s.cursor, pending: true, final: -1,
 		acquired: make(chan struct{}), done: make(chan struct{}),
 	}
 	for _, o := range opts {
 		o(sub)
 	}
-	s.tasks[c.ID] = sub
+	s.submissions[c.ID] = sub
 	s.listed = append(s.listed, sub)
-	s.news.raise()
+	s.cursorMoved.send()
 	return sub
 }
 
-// Abort withdraws a task that nobody has acquired, and tells the delegate that
-// runs it to stop otherwise, with every poll until it answers. It is false when
-// there is nothing to abort: the task is unknown or done.
+// Abort withdraws a task that no delegate has acquired. Otherwise it tells the
+// delegate that runs the task to stop, in every poll until the answer arrives.
+// Abort returns false if the task is unknown or done.
 func (s *Server) Abort(taskID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sub := s.tasks[taskID]
+	sub := s.submissions[taskID]
 	switch {
 	case sub == nil || sub.finished:
 		return false
@@ -132,10 +122,10 @@ func (s *Server) Abort(taskID string) bool {
 		s.finish(sub)
 	case !sub.aborted:
 		sub.aborted = true
-		s.seq++
-		sub.seq = s.seq
+		s.cursor++
+		sub.cursor = s.cursor
 		s.aborting = append(s.aborting, sub)
-		s.news.raise()
+		s.cursorMoved.send()
 	}
 	return true
 }
@@ -152,69 +142,70 @@ func (s *Server) unlist(sub *Submission) {
 	s.listed = slices.DeleteFunc(s.listed, func(l *Submission) bool { return l == sub })
 }
 
-// Wait waits for the answer that ends the task. One that says RUNNING does not
-// (PROTOCOL 1). Its error is the context's, [ErrAborted] or [ErrClosed].
-func (c *Submission) Wait(ctx context.Context) (*Response, error) {
+// Wait waits for the final answer to the task. An answer with the status RUNNING
+// is not final (docs/protocol.md 1). Wait returns the error of the context,
+// [ErrAborted] or [ErrClosed].
+func (s *Submission) Wait(ctx context.Context) (*Response, error) {
 	select {
-	case <-c.done:
-	case <-c.server.done:
-		if r := c.response(); r != nil {
+	case <-s.done:
+	case <-s.server.done:
+		if r := s.response(); r != nil {
 			return r, nil
 		}
 		return nil, ErrClosed
 	case <-ctx.Done():
-		return nil, fmt.Errorf("waiting for the answer to task %s: %w", c.ID, ctx.Err())
+		return nil, fmt.Errorf("waiting for the answer to task %s: %w", s.ID, ctx.Err())
 	}
-	if r := c.response(); r != nil {
+	if r := s.response(); r != nil {
 		return r, nil
 	}
 	return nil, ErrAborted
 }
 
-func (c *Submission) response() *Response {
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	if c.final < 0 {
+func (s *Submission) response() *Response {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	if s.final < 0 {
 		return nil
 	}
-	r := c.responses[c.final]
+	r := s.responses[s.final]
 	return &r
 }
 
-// Acquired is closed when a delegate has acquired the task.
-func (c *Submission) Acquired() <-chan struct{} { return c.acquired }
+// Acquired returns a channel that is closed when a delegate acquires the task.
+func (s *Submission) Acquired() <-chan struct{} { return s.acquired }
 
-// Done is closed when the task has been answered for good, or aborted before it
-// was acquired.
-func (c *Submission) Done() <-chan struct{} { return c.done }
+// Done returns a channel that is closed when the final answer arrives, or when
+// the task is aborted before a delegate acquired it.
+func (s *Submission) Done() <-chan struct{} { return s.done }
 
-// Owner is the id of the delegate that acquired the task, empty before.
-func (c *Submission) Owner() string {
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	return c.owner
+// Owner returns the id of the delegate that acquired the task, empty before.
+func (s *Submission) Owner() string {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	return s.owner
 }
 
-// Acquires is how many acquires of the task were granted. More than one, always
-// to the same delegate, is right when an answer was lost, and wrong otherwise.
-func (c *Submission) Acquires() int {
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	return c.acquires
+// Acquires returns the number of granted acquires of the task, all by the same
+// delegate. More than one is correct only if an answer was lost.
+func (s *Submission) Acquires() int {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	return s.acquires
 }
 
-// Attempts is how many requests with an answer to the task have arrived, with
-// those that a fault has spoiled.
-func (c *Submission) Attempts() int {
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	return c.attempts
+// Attempts returns the number of requests with an answer to the task that have
+// arrived, including requests that a middleware dropped.
+func (s *Submission) Attempts() int {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	return s.attempts
 }
 
-// Responses are all answers that were taken in, in their order: those that say
-// RUNNING, and repetitions after the final one as well.
-func (c *Submission) Responses() []Response {
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	return slices.Clone(c.responses)
+// Responses returns all accepted answers in their order: answers with the status
+// RUNNING, the final answer and its repetitions.
+func (s *Submission) Responses() []Response {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	return slices.Clone(s.responses)
 }

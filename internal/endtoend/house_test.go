@@ -112,9 +112,10 @@ var mayImport = map[string][]string{
 	"router/secrets": {"task", "router", "secrets", "logger"},
 	"router/tracing": {"task"},
 
-	"client":            {"task", "internal/token"},
-	"client/drone":      {"client", "task"},
-	"client/clienttest": {"client", "task", "internal/token"},
+	"client":                {"task", "internal/token"},
+	"client/drone":          {"client", "task"},
+	"client/clienttest":     {"client", "task", "task/stage", "internal/token"},
+	"internal/clientfaults": {"client/clienttest", "task"},
 
 	"poller":         {"client", "router", "task", "task/capacity", "logger", "internal/atomicfile"},
 	"poller/metrics": {"poller", "router", "task", "task/capacity", "logger/telemetry"},

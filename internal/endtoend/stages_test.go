@@ -17,6 +17,7 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/client/clienttest"
+	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/manager"
@@ -150,10 +151,10 @@ func TestAThousandStagesThroughAManagerThatMisbehaves(t *testing.T) {
 	const stages, slots = 1000, 8
 	m, err := manager.New(manager.Config{Accounts: map[string]string{account: secret}, AcquireTimeout: 10 * time.Second})
 	require.NoError(t, err)
-	faults := clienttest.NewFaults(1)
-	lost := faults.Inject(clienttest.Fault{Kind: clienttest.LoseResponse, Probability: 0.05})
-	busy := faults.Inject(clienttest.Fault{Kind: clienttest.AnswerStatus, Status: 503, Probability: 0.05})
-	slow := faults.Inject(clienttest.Fault{Call: clienttest.CallAcquire, Kind: clienttest.Slow, Delay: 20 * time.Millisecond, Probability: 0.2})
+	faults := clientfaults.New(1)
+	lost := faults.Inject(clientfaults.Fault{Kind: clientfaults.DropResponse, Probability: 0.05})
+	busy := faults.Inject(clientfaults.Fault{Kind: clientfaults.AnswerStatus, Status: 503, Probability: 0.05})
+	slow := faults.Inject(clientfaults.Fault{Call: clienttest.CallAcquire, Kind: clientfaults.Slow, Delay: 20 * time.Millisecond, Probability: 0.2})
 	srv := httptest.NewServer(faults.Wrap(m))
 
 	infra := newCounting()
@@ -191,7 +192,7 @@ func TestAThousandStagesThroughAManagerThatMisbehaves(t *testing.T) {
 	for id, status := range want {
 		assertRanOnce(t, infra, id, status)
 	}
-	for name, f := range map[string]*clienttest.Injection{"lost": lost, "busy": busy, "slow": slow} {
+	for name, f := range map[string]*clientfaults.Injection{"lost": lost, "busy": busy, "slow": slow} {
 		assert.Greater(t, f.Count(), stages/10, "faults of the kind %s", name)
 	}
 	t.Logf("%d stages, by delegate %v; answers lost %d, 503 %d, slow acquires %d", stages, ran, lost.Count(), busy.Count(), slow.Count())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/client/clienttest"
+	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
@@ -25,7 +26,7 @@ func TestAnAcquireWhoseAnswersAreAllLost(t *testing.T) {
 	t.Parallel()
 	m, err := manager.New(manager.Config{Accounts: map[string]string{benchAccount: benchSecret}})
 	require.NoError(t, err)
-	faults := clienttest.NewFaults(1)
+	faults := clientfaults.New(1)
 	srv := httptest.NewServer(faults.Wrap(m))
 	t.Cleanup(func() {
 		assert.NoError(t, m.Close())
@@ -38,7 +39,7 @@ func TestAnAcquireWhoseAnswersAreAllLost(t *testing.T) {
 	p := poller.New(c, router.New(router.RouteMap{"echo": echo}))
 	info, err := p.Register(t.Context())
 	require.NoError(t, err)
-	faults.Inject(clienttest.Fault{Call: clienttest.CallAcquire, TaskID: "first", Kind: clienttest.LoseResponse, Times: 4}) // two rounds
+	faults.Inject(clientfaults.Fault{Call: clienttest.CallAcquire, TaskID: "first", Kind: clientfaults.DropResponse, Times: 4}) // two rounds
 	over := make(chan error, 1)
 	go func() { over <- p.Poll(context.WithoutCancel(t.Context()), 1, info.ID, time.Millisecond) }()
 	submit := func(id string) {
@@ -46,14 +47,14 @@ func TestAnAcquireWhoseAnswersAreAllLost(t *testing.T) {
 		require.NoError(t, err)
 	}
 	submit("first")
-	require.Eventually(t, func() bool { return faults.Count(clienttest.LoseResponse) >= 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return faults.Injected(clientfaults.DropResponse) >= 2 }, 10*time.Second, time.Millisecond)
 	submit("second") // the delegate hears of it, and in the same list no more of the first
 	for _, id := range []string{"second", "first"} {
 		got, err := m.WaitTask(within(t), benchAccount, id)
 		require.NoError(t, err)
 		assert.Equal(t, manager.Success, got.Status)
 	}
-	assert.Equal(t, 4, faults.Count(clienttest.LoseResponse))
+	assert.Equal(t, 4, faults.Injected(clientfaults.DropResponse))
 	require.NoError(t, p.Shutdown(within(t)))
 	require.NoError(t, receive(t, over))
 }

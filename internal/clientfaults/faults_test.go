@@ -1,4 +1,4 @@
-package clienttest_test
+package clientfaults_test
 
 import (
 	"context"
@@ -13,59 +13,61 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/client/clienttest"
+	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/task"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// Each kind: what the client sees, and whether the manager has acted.
+// For each kind, the client sees the expected answer, and the manager has acted or
+// not.
 func TestFaultKinds(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		fault  clienttest.Fault
+		fault  clientfaults.Fault
 		acted  bool
 		status int // 0: the connection breaks before an answer
 		check  func(t *testing.T, a answer)
 	}{
-		"status 503": {clienttest.Fault{}, false, 503, nil},
-		"status 429 with Retry-After": {clienttest.Fault{Status: 429, RetryAfter: 1500 * time.Millisecond}, false, 429, func(t *testing.T, a answer) {
+		"status 503": {clientfaults.Fault{}, false, 503, nil},
+		"status 429 with Retry-After": {clientfaults.Fault{Status: 429, RetryAfter: 1500 * time.Millisecond}, false, 429, func(t *testing.T, a answer) {
 			assert.Equal(t, "2", a.header.Get("Retry-After"))
 		}},
-		"status with a message": {clienttest.Fault{Status: 404, Body: "no such delegate"}, false, 404, func(t *testing.T, a answer) {
+		"status with a message": {clientfaults.Fault{Status: 404, Body: "no such delegate"}, false, 404, func(t *testing.T, a answer) {
 			assert.Equal(t, "no such delegate", a.body)
 			assert.Empty(t, a.header.Get("Retry-After"))
 		}},
-		"late status":    {clienttest.Fault{Status: 502, Late: true}, true, 502, nil},
-		"lost request":   {clienttest.Fault{Kind: clienttest.LoseRequest}, false, 0, nil},
-		"lost response":  {clienttest.Fault{Kind: clienttest.LoseResponse}, true, 0, nil},
-		"hang, then cut": {clienttest.Fault{Kind: clienttest.Hang, Delay: time.Millisecond}, false, 0, nil},
-		"late hang":      {clienttest.Fault{Kind: clienttest.Hang, Delay: time.Millisecond, Late: true}, true, 0, nil},
-		"slow": {clienttest.Fault{Kind: clienttest.Slow, Delay: 20 * time.Millisecond}, true, 200, func(t *testing.T, a answer) {
+		"late status":      {clientfaults.Fault{Status: 502, Late: true}, true, 502, nil},
+		"dropped request":  {clientfaults.Fault{Kind: clientfaults.DropRequest}, false, 0, nil},
+		"dropped response": {clientfaults.Fault{Kind: clientfaults.DropResponse}, true, 0, nil},
+		"hang, then close": {clientfaults.Fault{Kind: clientfaults.Hang, Delay: time.Millisecond}, false, 0, nil},
+		"late hang":        {clientfaults.Fault{Kind: clientfaults.Hang, Delay: time.Millisecond, Late: true}, true, 0, nil},
+		"slow": {clientfaults.Fault{Kind: clientfaults.Slow, Delay: 20 * time.Millisecond}, true, 200, func(t *testing.T, a answer) {
 			assert.Contains(t, a.body, "delegateId")
 		}},
-		"truncated": {clienttest.Fault{Kind: clienttest.Truncate}, true, 200, func(t *testing.T, a answer) {
+		"truncated": {clientfaults.Fault{Kind: clientfaults.Truncate}, true, 200, func(t *testing.T, a answer) {
 			assert.ErrorIs(t, a.err, io.ErrUnexpectedEOF)
 			assert.True(t, strings.HasPrefix(a.body, `{"resource"`), a.body)
 			assert.NotContains(t, a.body, "}")
 		}},
-		"garbage": {clienttest.Fault{Kind: clienttest.Garbage}, true, 200, func(t *testing.T, a answer) {
+		"garbage": {clientfaults.Fault{Kind: clientfaults.Garbage}, true, 200, func(t *testing.T, a answer) {
 			assert.Contains(t, a.body, "<html>")
 		}},
-		"own garbage": {clienttest.Fault{Kind: clienttest.Garbage, Body: "]["}, true, 200, func(t *testing.T, a answer) {
+		"own garbage": {clientfaults.Fault{Kind: clientfaults.Garbage, Body: "]["}, true, 200, func(t *testing.T, a answer) {
 			assert.Equal(t, "][", a.body)
 		}},
-		"empty body": {clienttest.Fault{Kind: clienttest.EmptyBody}, true, 200, func(t *testing.T, a answer) {
+		"empty body": {clientfaults.Fault{Kind: clientfaults.EmptyBody}, true, 200, func(t *testing.T, a answer) {
 			assert.Empty(t, a.body)
 		}},
-		"oversize": {clienttest.Fault{Kind: clienttest.Oversize, Size: 200_001}, true, 200, func(t *testing.T, a answer) {
+		"oversize": {clientfaults.Fault{Kind: clientfaults.Oversize, Size: 200_001}, true, 200, func(t *testing.T, a answer) {
 			assert.NoError(t, a.err)
 			assert.Len(t, a.body, 200_001)
 			assert.JSONEq(t, "{}", a.body)
 		}},
-		"redirect": {clienttest.Fault{Kind: clienttest.Redirect}, false, 307, func(t *testing.T, a answer) {
+		"redirect": {clientfaults.Fault{Kind: clientfaults.Redirect}, false, 307, func(t *testing.T, a answer) {
 			assert.Equal(t, "/redirected", a.header.Get("Location"))
 		}},
-		"redirect elsewhere": {clienttest.Fault{Kind: clienttest.Redirect, Status: 302, Location: "http://127.0.0.1/x"}, false, 302, func(t *testing.T, a answer) {
+		"redirect elsewhere": {clientfaults.Fault{Kind: clientfaults.Redirect, Status: 302, Location: "http://127.0.0.1/x"}, false, 302, func(t *testing.T, a answer) {
 			assert.Equal(t, "http://127.0.0.1/x", a.header.Get("Location"))
 		}},
 	} {
@@ -85,63 +87,58 @@ func TestFaultKinds(t *testing.T) {
 				tc.check(t, a)
 			}
 			require.NoError(t, srv.WaitCalls(t.Context(), clienttest.CallRegister, 1))
-			assert.Equal(t, tc.acted, len(srv.Delegates()) == 1, "did the manager act?")
+			assert.Equal(t, tc.acted, len(srv.Delegates()) == 1, "the manager acted")
 			assert.Equal(t, 1, injected.Count())
-			assert.Equal(t, 1, srv.Faults().Count(tc.fault.Kind))
-			record := srv.Calls()[0]
-			assert.Equal(t, tc.fault.Kind.String(), record.Fault)
+			assert.Equal(t, 1, srv.Injected(tc.fault.Kind))
 			if tc.status == 0 {
-				assert.Zero(t, record.Status)
+				assert.Zero(t, srv.Calls()[0].Status)
 			}
-			raw.register() // the next request is spared
+			raw.register() // the next request meets no fault
 		})
 	}
 }
 
-// What has no body can be truncated, too.
-func TestTruncateOfAnEmptyAnswer(t *testing.T) {
+func TestTruncateAlsoBreaksAnEmptyAnswer(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
 	d := raw.register()
-	srv.Inject(clienttest.Fault{Kind: clienttest.Truncate, Times: 1})
+	srv.Inject(clientfaults.Fault{Kind: clientfaults.Truncate, Times: 1})
 	a := raw.do("POST /api/agent/delegates/unregister", `{"delegateId":"`+d+`"}`)
 	assert.ErrorIs(t, a.err, io.ErrUnexpectedEOF)
-	assert.True(t, srv.Delegates()[0].Left)
+	assert.True(t, srv.Delegates()[0].Unregistration != nil)
 }
 
-// The default of Oversize is more than any client takes.
-func TestOversizeIsMoreThanATaskMayHave(t *testing.T) {
+func TestOversizeIsLargerThanATaskByDefault(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
-	srv.Inject(clienttest.Fault{Kind: clienttest.Oversize})
+	srv.Inject(clientfaults.Fault{Kind: clientfaults.Oversize})
 	resp, err := raw.http.Do(raw.request("POST /api/agent/delegates/register", `{}`))
 	require.NoError(t, err)
 	defer func() { _ = resp.Body.Close() }() // unread: the server must not block on it
 	assert.Greater(t, resp.ContentLength, int64(task.MaxBody))
 }
 
-// A hang without a time lasts as long as the client does.
-func TestHangEndsWhenTheClientGoesAway(t *testing.T) {
+func TestHangWithoutADelayEndsWhenTheClientDisconnects(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
-	hung := srv.Inject(clienttest.Fault{Kind: clienttest.Hang})
+	hung := srv.Inject(clientfaults.Fault{Kind: clientfaults.Hang})
 	ctx, cancel := context.WithCancel(t.Context())
 	got := make(chan answer, 1)
 	req := raw.request("POST /api/agent/delegates/register", `{"some":"body"}`).WithContext(ctx)
 	go func() { got <- raw.send(req) }()
 
 	require.NoError(t, hung.Wait(t.Context(), 1))
-	assert.Zero(t, srv.Count(), "it is held")
+	assert.Zero(t, srv.Count(), "the server holds the request")
 	cancel()
 	assert.ErrorIs(t, (<-got).err, context.Canceled)
-	assert.NoError(t, srv.WaitCalls(t.Context(), clienttest.CallRegister, 1), "the server has let go of it")
+	assert.NoError(t, srv.WaitCalls(t.Context(), clienttest.CallRegister, 1), "the server ended the request")
 }
 
-func TestReleaseLetsGoOfWhatIsHeld(t *testing.T) {
+func TestReleaseEndsHeldRequests(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
-	slow := srv.Inject(clienttest.Fault{Kind: clienttest.Slow, Delay: time.Hour, Times: 1})
-	hung := srv.Inject(clienttest.Fault{Kind: clienttest.Hang})
+	slow := srv.Inject(clientfaults.Fault{Kind: clientfaults.Slow, Delay: time.Hour, Times: 1})
+	hung := srv.Inject(clientfaults.Fault{Kind: clientfaults.Hang})
 	got := make(chan answer, 2)
 	send := func() { got <- raw.do("POST /api/agent/delegates/register", `{}`) }
 	go send()
@@ -149,15 +146,16 @@ func TestReleaseLetsGoOfWhatIsHeld(t *testing.T) {
 	go send()
 	require.NoError(t, hung.Wait(t.Context(), 1))
 
-	srv.Faults().Release()
+	srv.Release()
 
 	a, b := <-got, <-got
 	if a.err == nil {
 		a, b = b, a
 	}
-	assert.Error(t, a.err, "the hanging one is cut")
-	assertStatus(t, http.StatusOK, b)
-	srv.Faults().Release()
+	assert.Error(t, a.err, "the hanging request fails")
+	assert.NoError(t, b.err)
+	assert.Equal(t, http.StatusOK, b.status, b.body)
+	srv.Release()
 	raw.register()
 }
 
@@ -165,17 +163,17 @@ func TestFaultsSelectByCallTaskAndDelegate(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
 	a, b := raw.register(), raw.register()
-	srv.Inject(clienttest.Fault{Call: clienttest.CallAcquire, TaskID: "t1", DelegateID: b})
-	srv.Inject(clienttest.Fault{Call: clienttest.CallHeartbeat, Status: 500})
+	srv.Inject(clientfaults.Fault{Call: clienttest.CallAcquire, TaskID: "t1", DelegateID: b})
+	srv.Inject(clientfaults.Fault{Call: clienttest.CallHeartbeat, Status: 500})
 	srv.Submit(&task.Task{ID: "t1", Type: "x"})
 	srv.Submit(&task.Task{ID: "t2", Type: "x"})
 
 	assert.Equal(t, 503, raw.do("PUT /api/agent/v2/delegates/"+b+"/tasks/t1/acquire", "").status)
 	assert.Equal(t, 503, raw.do("GET /api/executions/t1/request?delegateId="+b, "").status)
-	assert.NotEmpty(t, raw.acquireV1(b, "t2"))
-	assert.NotEmpty(t, raw.acquireV1(a, "t1"))
+	assert.NotEmpty(t, raw.ok("PUT /api/agent/v2/delegates/"+b+"/tasks/t2/acquire", ""))
+	assert.NotEmpty(t, raw.ok("PUT /api/agent/v2/delegates/"+a+"/tasks/t1/acquire", ""))
 	assert.Equal(t, 500, raw.do("POST /api/agent/delegates/heartbeat-with-polling", "{}").status)
-	raw.pollV1(a)
+	raw.ok("GET /api/agent/delegates/"+a+"/task-events", "")
 }
 
 func TestFaultsCountSkipAndRemove(t *testing.T) {
@@ -187,27 +185,28 @@ func TestFaultsCountSkipAndRemove(t *testing.T) {
 		}
 		return out
 	}
-	first := srv.Inject(clienttest.Fault{Skip: 1, Times: 2})
-	second := srv.Inject(clienttest.Fault{Status: 500})
-	assert.Equal(t, []int{500, 503, 503, 500}, statuses(4), "one fault a request, in the order of injection")
+	first := srv.Inject(clientfaults.Fault{Skip: 1, Times: 2})
+	second := srv.Inject(clientfaults.Fault{Status: 500})
+	assert.Equal(t, []int{500, 503, 503, 500}, statuses(4), "a request meets one fault, in the order of injection")
 	assert.Equal(t, 2, first.Count())
 	assert.Equal(t, 2, second.Count())
 
 	second.Remove()
 	second.Remove()
 	assert.Equal(t, []int{200}, statuses(1))
-	srv.Inject(clienttest.Fault{})
-	srv.Faults().Clear()
+	srv.Inject(clientfaults.Fault{})
+	srv.Clear()
 	assert.Equal(t, []int{200}, statuses(1))
-	assert.Equal(t, 4, srv.Faults().Count(clienttest.AnswerStatus))
+	assert.Equal(t, 4, srv.Injected(clientfaults.AnswerStatus))
 }
 
-// The seed decides the sequence; the share is about what was asked for.
-func TestProbabilityFollowsItsSeed(t *testing.T) {
+// The seed determines the sequence. The share of faults is close to the
+// probability.
+func TestProbabilityIsDeterminedByTheSeed(t *testing.T) {
 	t.Parallel()
 	run := func(seed uint64) string {
-		faults := clienttest.NewFaults(seed)
-		faults.Inject(clienttest.Fault{Probability: 0.25})
+		faults := clientfaults.New(seed)
+		faults.Inject(clientfaults.Fault{Probability: 0.25})
 		h := faults.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		var out strings.Builder
 		for range 1000 {
@@ -215,7 +214,7 @@ func TestProbabilityFollowsItsSeed(t *testing.T) {
 			h.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 			out.WriteString(map[bool]string{true: "x", false: "."}[rec.Code == 503])
 		}
-		assert.Equal(t, strings.Count(out.String(), "x"), faults.Count(clienttest.AnswerStatus))
+		assert.Equal(t, strings.Count(out.String(), "x"), faults.Injected(clientfaults.AnswerStatus))
 		return out.String()
 	}
 	one := run(1)
@@ -224,10 +223,10 @@ func TestProbabilityFollowsItsSeed(t *testing.T) {
 	assert.InDelta(t, 250, strings.Count(one, "x"), 50)
 }
 
-// Faults go in front of any manager, whatever is in front of its paths.
+// Faults recognise calls below any prefix.
 func TestFaultsWrapAnyHandler(t *testing.T) {
 	t.Parallel()
-	faults := clienttest.NewFaults(1)
+	faults := clientfaults.New(1)
 	var ran atomic.Int32
 	h := faults.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ran.Add(1)
@@ -236,8 +235,8 @@ func TestFaultsWrapAnyHandler(t *testing.T) {
 	srv := httptest.NewServer(h)
 	defer srv.Close()
 	defer faults.Release()
-	faults.Inject(clienttest.Fault{Call: clienttest.CallRespond, TaskID: "t/1", Kind: clienttest.LoseResponse, Times: 1})
-	faults.Inject(clienttest.Fault{Call: clienttest.CallRespond, TaskID: "t/1", Kind: clienttest.Slow, Delay: time.Millisecond, Times: 1})
+	faults.Inject(clientfaults.Fault{Call: clienttest.CallRespond, TaskID: "t/1", Kind: clientfaults.DropResponse, Times: 1})
+	faults.Inject(clientfaults.Fault{Call: clienttest.CallRespond, TaskID: "t/1", Kind: clientfaults.Slow, Delay: time.Millisecond, Times: 1})
 
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	post := func(path string) (string, error) {
@@ -254,8 +253,8 @@ func TestFaultsWrapAnyHandler(t *testing.T) {
 	const path = "/api/prefix/api/executions/t%2F1/task-response?runnerId=d"
 	_, err := post(path)
 	assert.Error(t, err)
-	assert.EqualValues(t, 1, ran.Load(), "the handler ran, its answer was lost")
-	for range 2 { // slow, then nothing: the body is still there
+	assert.EqualValues(t, 1, ran.Load(), "the handler ran and its answer was dropped")
+	for range 2 { // slow, then without a fault: the body is complete
 		got, err := post(path)
 		assert.NoError(t, err)
 		assert.Equal(t, "body", got)
@@ -263,12 +262,11 @@ func TestFaultsWrapAnyHandler(t *testing.T) {
 	assert.EqualValues(t, 3, ran.Load())
 }
 
-// In front of a handler that would have read the body: without that, a server does
-// not notice that the client goes away.
-func TestHangInFrontOfAnyHandlerEndsWithTheClient(t *testing.T) {
+// A server notices a disconnect only after the body was read, so the fault reads it.
+func TestHangReadsTheBodySoThatADisconnectIsNoticed(t *testing.T) {
 	t.Parallel()
-	faults := clienttest.NewFaults(1)
-	hung := faults.Inject(clienttest.Fault{Kind: clienttest.Hang})
+	faults := clientfaults.New(1)
+	hung := faults.Inject(clientfaults.Fault{Kind: clientfaults.Hang})
 	ended := make(chan struct{})
 	wrapped := faults.Wrap(http.NotFoundHandler())
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -294,10 +292,10 @@ func TestHangInFrontOfAnyHandlerEndsWithTheClient(t *testing.T) {
 	<-ended
 }
 
-// With HTTP/2 the stream is cut, not the connection.
-func TestFaultsCutHTTP2Streams(t *testing.T) {
+// With HTTP/2 a fault closes the stream and not the connection.
+func TestFaultsCloseHTTP2Streams(t *testing.T) {
 	t.Parallel()
-	faults := clienttest.NewFaults(1)
+	faults := clientfaults.New(1)
 	srv := httptest.NewUnstartedServer(faults.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"a":"whole answer"}`)
 	})))
@@ -316,10 +314,10 @@ func TestFaultsCutHTTP2Streams(t *testing.T) {
 		b, err := io.ReadAll(resp.Body)
 		return string(b), err
 	}
-	faults.Inject(clienttest.Fault{Kind: clienttest.LoseResponse, Times: 1})
+	faults.Inject(clientfaults.Fault{Kind: clientfaults.DropResponse, Times: 1})
 	_, err := get()
 	assert.Error(t, err)
-	faults.Inject(clienttest.Fault{Kind: clienttest.Truncate, Times: 1})
+	faults.Inject(clientfaults.Fault{Kind: clientfaults.Truncate, Times: 1})
 	half, err := get()
 	assert.Error(t, err)
 	assert.Equal(t, `{"a":"whol`, half)
@@ -328,19 +326,19 @@ func TestFaultsCutHTTP2Streams(t *testing.T) {
 	assert.JSONEq(t, `{"a":"whole answer"}`, whole)
 }
 
-// Under the race detector: injections, removals and requests all at once.
+// Injections, removals and requests run concurrently, for the race detector.
 func TestFaultsAreSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
-	srv, raw := newServer(t, clienttest.WithSeed(7))
-	raw.http = srv.HTTPClient() // kept connections: faster
-	srv.Inject(clienttest.Fault{Call: clienttest.CallHeartbeat, Kind: clienttest.LoseResponse, Probability: 0.2})
+	srv, raw := newServer(t)
+	raw.http = srv.HTTPClient() // reuses connections
+	srv.Inject(clientfaults.Fault{Call: clienttest.CallHeartbeat, Kind: clientfaults.DropResponse, Probability: 0.2})
 	d := raw.register()
 	var wg sync.WaitGroup
 	var lost atomic.Int32
 	for i := range 8 {
 		wg.Go(func() {
 			for range 25 {
-				i := srv.Inject(clienttest.Fault{Call: clienttest.CallPoll, TaskID: fmt.Sprint(i)})
+				i := srv.Inject(clientfaults.Fault{Call: clienttest.CallPoll, TaskID: fmt.Sprint(i)})
 				a := raw.do("POST /api/agent/delegates/heartbeat-with-polling", `{"delegateId":"`+d+`"}`)
 				if a.err != nil {
 					lost.Add(1)
@@ -353,19 +351,19 @@ func TestFaultsAreSafeForConcurrentUse(t *testing.T) {
 	wg.Wait()
 
 	require.NoError(t, srv.WaitCalls(t.Context(), clienttest.CallHeartbeat, 200))
-	assert.EqualValues(t, srv.Faults().Count(clienttest.LoseResponse), lost.Load())
+	assert.EqualValues(t, srv.Injected(clientfaults.DropResponse), lost.Load())
 	assert.Positive(t, lost.Load())
-	assert.Equal(t, 200, srv.Delegates()[0].Heartbeats, "each was taken in")
+	assert.Equal(t, 200, srv.Delegates()[0].Heartbeats, "the server accepted every heartbeat")
 }
 
 func TestFaultKindsHaveNames(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for k := clienttest.AnswerStatus; k <= clienttest.Redirect; k++ {
+	for k := clientfaults.AnswerStatus; k <= clientfaults.Redirect; k++ {
 		name := k.String()
 		assert.NotEmpty(t, name)
 		assert.False(t, seen[name] || strings.Contains(name, "("), name)
 		seen[name] = true
 	}
-	assert.Equal(t, "FaultKind(-1)", clienttest.FaultKind(-1).String())
+	assert.Equal(t, "Kind(-1)", clientfaults.Kind(-1).String())
 }
