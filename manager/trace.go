@@ -111,7 +111,7 @@ func (t *tracing) span() trace.SpanContext {
 // joinTask makes a task a part of the trace.
 func (t *tracing) joinTask(to *task.Task) {
 	if t.Parent != "" {
-		to.Traceparent, to.Tracestate = task.Text(t.Parent), task.Text(t.State)
+		to.SetTraceContext(t.Parent, t.State)
 	}
 }
 

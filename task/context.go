@@ -7,26 +7,26 @@ import (
 
 type contextKey struct{}
 
-// NewContext returns a context that carries t.
+// NewContext returns a copy of ctx that carries t.
 func NewContext(ctx context.Context, t *Task) context.Context {
 	return context.WithValue(ctx, contextKey{}, t)
 }
 
-// FromContext finds the task that a handler's context carries. Handlers share
-// it and must not change it.
+// FromContext returns the task that ctx carries. Handlers share the task and must
+// not change it.
 func FromContext(ctx context.Context) (*Task, bool) {
 	t, ok := ctx.Value(contextKey{}).(*Task)
 	return t, ok
 }
 
-// WithTask returns r for another task: t is in its context and, as JSON that is
-// encoded when somebody reads it, its body. It returns r when that has t already.
-// A middleware uses it that changes a task, which it copies first.
+// WithTask returns a copy of r whose context and body carry t. It returns r if r
+// carries t already. A middleware that changes a task copies the task and passes
+// the copy to WithTask. Reading the body encodes the task.
 func WithTask(r *http.Request, t *Task) *http.Request {
 	if old, ok := FromContext(r.Context()); ok && old == t {
 		return r
 	}
 	r = r.WithContext(NewContext(r.Context(), t))
-	r.Body, r.ContentLength = &body{task: t}, -1
+	r.Body, r.ContentLength = &lazyBody{task: t}, -1
 	return r
 }

@@ -1,8 +1,8 @@
-// Package task holds what a delegate and its handlers talk about: the [Task],
-// the [Event] that announces it, the [Response] that answers it, and the
-// [Handler] in between.
+// Package task defines the unit of work of a delegate: the [Task], the [Event]
+// that announces it, the [Handler] that runs it, and the [Response] that answers
+// it.
 //
-// A handler is an [http.Handler]. It can be written as one:
+// A handler is an [http.Handler]:
 //
 //	func (*Hello) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //		var in struct{ Name string }
@@ -13,6 +13,7 @@
 //		task.WriteJSON(w, map[string]string{"greeting": "hello " + in.Name}, 200)
 //	}
 //
-// or as a function of its input and output, with [HandlerFunc]. Start reading
+// [HandlerFunc] makes a handler of a function of its input and output. The types
+// of the protocols' tasks are constants, such as [TypeDockerInit]. Start reading
 // at handler.go.
 package task

@@ -7,29 +7,28 @@ import (
 	"net/http"
 )
 
-// Error is an error that knows how the task ends: a handler that returns it, or
-// wraps it, decides the response's code with it.
+// Error is an error with the code of the response. A handler that returns it, or
+// wraps it, ends the task with that code.
 type Error struct {
 	// Code is the response's code. Empty means [Failed].
 	Code Code
 	// Status is the HTTP status and the "code" in the body. Zero means 500.
 	Status int
-	// Err is the reason. It reaches the manager, so it must hold no secret.
+	// Err is the reason. It is sent to the manager and must not contain a secret.
 	Err error
 }
 
-// Errorf makes an Error with a code and status 500. The format knows %w.
+// Errorf returns an Error with a code and status 500. The format supports %w.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Err: fmt.Errorf(format, args...)}
 }
 
-// BadRequest makes an Error that says that the task's payload is wrong: FAILED
-// with status 400.
+// BadRequest returns an Error for an invalid payload: FAILED with status 400.
 func BadRequest(err error) *Error {
 	return &Error{Code: Failed, Status: http.StatusBadRequest, Err: err}
 }
 
-// Error is the reason's text.
+// Error returns the text of the reason, or the code if there is no reason.
 func (e *Error) Error() string {
 	if e.Err == nil {
 		return string(e.code())
@@ -37,7 +36,7 @@ func (e *Error) Error() string {
 	return e.Err.Error()
 }
 
-// Unwrap gives access to the reason.
+// Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
 func (e *Error) code() Code {
@@ -47,8 +46,8 @@ func (e *Error) code() Code {
 	return e.Code
 }
 
-// errorOf finds the Error in err, or makes the one that err stands for: an
-// exceeded deadline is TIMEOUT, everything else FAILED with status 500.
+// errorOf returns the Error in err's chain, completed with its defaults. Without
+// one, an exceeded deadline becomes TIMEOUT, and any other error FAILED.
 func errorOf(err error) *Error {
 	var e *Error
 	switch {

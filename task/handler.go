@@ -10,28 +10,27 @@ import (
 	"net/http"
 )
 
-// Handler runs tasks of a type. It is an [http.Handler], so that everything
-// made for those works for tasks too. It is called with POST / and the whole
-// [Task] as the JSON body; what it writes becomes the response's data. The
-// request's context ends when the task's time is up or the task is aborted.
+// Handler runs tasks of a type. The request is POST / with the whole [Task] as
+// its JSON body. The handler's answer becomes the data of the [Response]. The
+// context of the request ends when the task times out or is aborted.
 type Handler = http.Handler
 
-// Request is what a typed handler is called with.
+// Request is the argument of a typed handler.
 type Request[In any] struct {
 	// Task is the whole task; never nil.
 	Task *Task
-	// Data is the task's payload, decoded.
+	// Data is the decoded payload.
 	Data In
 }
 
-// HandlerFunc makes a [Handler] of a function that sees neither JSON nor HTTP
-// (SPEC R2). The task's data is decoded into an In; null or absent data leaves
-// it zero. A payload that does not fit is answered FAILED with status 400
-// without calling fn. What fn returns is encoded as the response's data; an
-// error becomes a failed response, with the code of an [Error] in its chain.
+// HandlerFunc makes a [Handler] of a function (rule R2). It decodes the task's
+// data into an In; null or absent data leaves the zero value. If decoding fails,
+// the task ends FAILED with status 400, and fn is not called. The result of fn
+// becomes the data of the response. An error of fn becomes a failed response with
+// the code of the [Error] in its chain. HandlerFunc panics if fn is nil.
 func HandlerFunc[In, Out any](fn func(context.Context, *Request[In]) (Out, error)) Handler {
 	if fn == nil {
-		panic("task: HandlerFunc of a nil function")
+		panic("task: the function of HandlerFunc is nil")
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var req Request[In]
@@ -49,14 +48,14 @@ func HandlerFunc[In, Out any](fn func(context.Context, *Request[In]) (Out, error
 	})
 }
 
-// Decode reads the task from a handler's request and its payload into data,
-// which may be nil when only the task is wanted. Its error is an [Error] with
-// status 400.
+// Decode returns the task of a handler's request and decodes its payload into
+// data. If data is nil, Decode ignores the payload. The error is an [Error] with
+// status 400. If only the payload is invalid, Decode returns the task as well.
 func Decode(r *http.Request, data any) (*Task, error) {
 	t, ok := FromContext(r.Context())
 	if !ok {
 		var err error
-		if t, err = read(r); err != nil {
+		if t, err = readTask(r); err != nil {
 			return nil, BadRequest(err)
 		}
 	}
@@ -68,8 +67,8 @@ func Decode(r *http.Request, data any) (*Task, error) {
 	return t, nil
 }
 
-// Peek finds the task that a request carries without using up the body: from
-// the context, or else from the body, which can be read again afterwards.
+// Peek returns the task of a request, from its context or else from its body.
+// The body can still be read afterwards.
 func Peek(r *http.Request) (*Task, error) {
 	if t, ok := FromContext(r.Context()); ok {
 		return t, nil
@@ -82,14 +81,14 @@ func Peek(r *http.Request) (*Task, error) {
 		return nil, BadRequest(fmt.Errorf("reading a task: %w", err))
 	}
 	r.Body = io.NopCloser(bytes.NewReader(b))
-	t, err := decode(b)
+	t, err := decodeTask(b)
 	if err != nil {
 		return nil, BadRequest(err)
 	}
 	return t, nil
 }
 
-func read(r *http.Request) (*Task, error) {
+func readTask(r *http.Request) (*Task, error) {
 	if r.Body == nil {
 		return nil, errors.New("the request has no body")
 	}
@@ -97,10 +96,10 @@ func read(r *http.Request) (*Task, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading a task: %w", err)
 	}
-	return decode(b)
+	return decodeTask(b)
 }
 
-func decode(b []byte) (*Task, error) {
+func decodeTask(b []byte) (*Task, error) {
 	if len(b) > MaxBody {
 		return nil, fmt.Errorf("the task is larger than %d bytes", MaxBody)
 	}
@@ -111,8 +110,8 @@ func decode(b []byte) (*Task, error) {
 	return t, nil
 }
 
-// WriteJSON answers with v as JSON and an HTTP status; 0 means 200. A v that
-// cannot be encoded is answered as an error with status 500.
+// WriteJSON answers with v as JSON and an HTTP status. Status 0 means 200. If v
+// cannot be encoded, WriteJSON answers with that error and status 500.
 func WriteJSON(w http.ResponseWriter, v any, status int) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -124,23 +123,23 @@ func WriteJSON(w http.ResponseWriter, v any, status int) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(b) // the reader may be gone; there is nobody left to tell
+	_, _ = w.Write(b) // a failed write has no recipient for an error
 }
 
-// errorBody is the answer of a handler that failed (PROTOCOL 1).
+// errorBody is the body of a failed answer (docs/protocol.md 1).
 type errorBody struct {
 	Message string `json:"error_msg"`
 	Code    int    `json:"code"`
 }
 
-// WriteError answers with {"error_msg":"...","code":status} and the code of the
-// [Error] in err's chain. An exceeded deadline is TIMEOUT, any other error
-// FAILED with status 500.
+// WriteError answers with {"error_msg":"...","code":status}, and with the code of
+// the [Error] in err's chain. Without an Error, an exceeded deadline is TIMEOUT
+// with status 504, and any other error is FAILED with status 500.
 func WriteError(w http.ResponseWriter, err error) {
 	e := errorOf(err)
 	w.Header().Set(CodeHeader, string(e.Code))
 	WriteJSON(w, errorBody{Message: e.Error(), Code: e.Status}, e.Status)
 }
 
-// WriteBadRequest answers that the payload is wrong: FAILED, status 400.
+// WriteBadRequest answers that the payload is invalid: FAILED with status 400.
 func WriteBadRequest(w http.ResponseWriter, err error) { WriteError(w, BadRequest(err)) }

@@ -25,7 +25,7 @@ func request(t *testing.T, body io.Reader) *http.Request {
 	return httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", body)
 }
 
-// answerOf is what a handler writes for a body, over plain HTTP.
+// answerOf calls a handler over plain HTTP and returns its answer.
 func answerOf(t *testing.T, h http.Handler, body string) *httptest.ResponseRecorder {
 	t.Helper()
 	rec := httptest.NewRecorder()
@@ -33,7 +33,7 @@ func answerOf(t *testing.T, h http.Handler, body string) *httptest.ResponseRecor
 	return rec
 }
 
-// R2: neither JSON nor HTTP in sight.
+// Rule R2: the function sees neither JSON nor HTTP.
 func TestTypedHandlerGetsTaskAndPayload(t *testing.T) {
 	t.Parallel()
 	var got task.Request[input]
@@ -50,7 +50,7 @@ func TestTypedHandlerGetsTaskAndPayload(t *testing.T) {
 	assert.Equal(t, "t", got.Task.ID)
 }
 
-// R2: absent and null payloads leave the zero value.
+// Rule R2: absent and null payloads leave the zero value.
 func TestTypedHandlerTakesAbsentAndNullData(t *testing.T) {
 	t.Parallel()
 	h := task.HandlerFunc(func(_ context.Context, req *task.Request[input]) (input, error) { return req.Data, nil })
@@ -58,11 +58,11 @@ func TestTypedHandlerTakesAbsentAndNullData(t *testing.T) {
 		assert.JSONEq(t, `{"name":""}`, answerOf(t, h, body).Body.String())
 	}
 	out := task.HandlerFunc(func(context.Context, *task.Request[any]) (any, error) { return nil, nil })
-	assert.Equal(t, "null", answerOf(t, out, `{}`).Body.String(), "nil is an answer, too")
+	assert.Equal(t, "null", answerOf(t, out, `{}`).Body.String(), "nil is a valid answer")
 }
 
-// R2: a payload that does not fit never reaches the function.
-func TestTypedHandlerAnswersABadPayloadWithoutACall(t *testing.T) {
+// Rule R2: an invalid payload does not reach the function.
+func TestTypedHandlerRefusesAnInvalidPayload(t *testing.T) {
 	t.Parallel()
 	h := task.HandlerFunc(func(context.Context, *task.Request[input]) (any, error) {
 		t.Error("called")
@@ -78,7 +78,7 @@ func TestTypedHandlerAnswersABadPayloadWithoutACall(t *testing.T) {
 	assert.Contains(t, rec.Body.String(), "task t9 (x)", "the message names the task")
 }
 
-// R2, P4: an error decides code and status, however deep it is wrapped.
+// Rules R2, P4: the error decides code and status, also if it is wrapped.
 func TestTypedHandlersErrorDecidesTheCode(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -151,8 +151,8 @@ func TestDecodeReadsFromTheContextOrElseTheBody(t *testing.T) {
 	assert.Equal(t, "context", got.ID)
 }
 
-// Decode's error is a 400, and the task is there for whoever answers.
-func TestDecodeOfABadPayloadStillReturnsTheTask(t *testing.T) {
+// The error of Decode has status 400, and the caller still gets the task.
+func TestDecodeOfAnInvalidPayloadStillReturnsTheTask(t *testing.T) {
 	t.Parallel()
 	var in input
 	got, err := task.Decode(request(t, strings.NewReader(`{"id":"t","data":5}`)), &in)
@@ -193,7 +193,7 @@ func TestReadingATaskFailsWith400(t *testing.T) {
 	}
 }
 
-func TestPeekLeavesTheBodyToBeRead(t *testing.T) {
+func TestPeekKeepsTheBodyReadable(t *testing.T) {
 	t.Parallel()
 	const body = `{"id":"t","type":"x", "data": {"spaces":  1}}`
 	r := request(t, strings.NewReader(body))

@@ -1,12 +1,12 @@
 package task
 
-// Kind tells what a task means for the life of a stage, so that a delegate and
-// a manager treat it alike: an init opens a transaction and needs a stage slot,
-// a cleanup ends one and must never wait for a running step (SPEC P3).
+// Kind is the role of a task in a stage. An init opens a transaction and needs a
+// stage slot. A cleanup ends the transaction and must not wait for a running step
+// (rule P3).
 type Kind int
 
 const (
-	// Standalone is any task that belongs to no transaction.
+	// Standalone is a task that belongs to no transaction.
 	Standalone Kind = iota
 	// Init opens a transaction.
 	Init
@@ -16,7 +16,7 @@ const (
 	Cleanup
 )
 
-// String is the kind in lower case, for logs and metric labels.
+// String returns the kind in lower case, for logs and metric labels.
 func (k Kind) String() string {
 	switch k {
 	case Init:
@@ -30,9 +30,9 @@ func (k Kind) String() string {
 	}
 }
 
-// KindOf classifies the task types that the protocols define (PROTOCOL 1 and
-// 2), and kubernetes_*, which are ours. Every other type is Standalone, also
-// DLITE_CI_VM_CAPACITY_TASK, which belongs to a stage but begins nothing of it.
+// KindOf returns the kind of a task type. Types that are not among the stage
+// types of this package are Standalone. [TypeDliteVMCapacity] is Standalone: it
+// opens no transaction.
 func KindOf(taskType string) Kind {
 	switch taskType {
 	case TypeDockerInit, TypeDliteVMInit, TypeLocalInit, TypeVMInit,

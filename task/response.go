@@ -5,52 +5,52 @@ import (
 	"net/http"
 )
 
-// Code is the outcome of a task as the wire knows it.
+// Code is the outcome of a task, as it travels.
 type Code string
 
 const (
-	// OK means that the handler did its work. What the work found may still be
-	// a failure: a step with exit code 1 is an OK task.
+	// OK means that the handler ran the task. The result may still be a failure: a
+	// task whose step has exit code 1 is OK.
 	OK Code = "OK"
-	// Failed means that the handler could not do its work.
+	// Failed means that the handler could not run the task.
 	Failed Code = "FAILED"
-	// Timeout means that the task's own time-out ended it.
+	// Timeout means that the task exceeded its own time-out.
 	Timeout Code = "TIMEOUT"
-	// Unknown means that nobody can tell how the task ended.
+	// Unknown means that the outcome of the task is not known.
 	Unknown Code = "UNKNOWN"
-	// RetryOnOtherDelegate asks the manager to hand the task to another delegate.
+	// RetryOnOtherDelegate asks the manager to give the task to another delegate.
 	RetryOnOtherDelegate Code = "RETRY_ON_OTHER_DELEGATE"
-	// AnsweredElsewhere means that somebody else answers the manager, as a legacy
-	// process next to the delegate does (SPEC D9): the task has no answer of ours. No
-	// wire knows it.
+	// AnsweredElsewhere means that another process answers the manager, such as a
+	// legacy process beside the delegate (rule D9). The delegate sends no answer, so
+	// this code never travels.
 	AnsweredElsewhere Code = "ANSWERED_ELSEWHERE"
 )
 
-// Response is the answer to a task. The client gives it the form that the
-// task's protocol wants.
+// Response is the answer to a task. The client encodes it in the form of the
+// task's protocol.
 type Response struct {
-	// ID and Type are the task's.
+	// ID and Type are copied from the task.
 	ID   string
 	Type string
 	Code Code
-	// Error says why Code is not OK; empty otherwise.
+	// Error is the reason if Code is not OK, otherwise empty.
 	Error string
-	// Data is what the handler wrote, JSON by convention.
+	// Data is the body of the handler's answer, JSON by convention.
 	Data json.RawMessage
 }
 
-// Fail is a response that carries no data but the reason err.
+// Fail returns a response without data whose reason is err.
 func Fail(t *Task, code Code, err error) *Response {
 	return &Response{ID: t.ID, Type: t.Type, Code: code, Error: err.Error()}
 }
 
-// CodeHeader is the response header by which a handler sets a [Code] other than
-// what its HTTP status stands for. [WriteError] sets it.
+// CodeHeader is the response header with which a handler sets a [Code] that
+// differs from the meaning of its HTTP status. [WriteError] sets it.
 const CodeHeader = "Dlite-Task-Code"
 
-// CodeOf is the outcome that the head of a handler's answer stands for: what
-// [CodeHeader] says where it is set, otherwise 2xx is OK, 504 TIMEOUT and the
-// rest FAILED, also 0 for an answer that was never written.
+// CodeOf returns the outcome of an answer with the given status and header: the
+// value of [CodeHeader] if it is set, OK for 2xx, TIMEOUT for 504, and otherwise
+// FAILED. Status 0 means that the handler wrote no answer.
 func CodeOf(status int, h http.Header) Code {
 	if c := Code(h.Get(CodeHeader)); c != "" {
 		return c

@@ -11,43 +11,44 @@ import (
 	"runtime/debug"
 )
 
-// MaxBody bounds a task and a handler's answer, in bytes. More is an error.
+// MaxBody is the size limit of a task and of a handler's answer, in bytes.
 const MaxBody = 32 << 20
 
-// Serve runs a task through a handler and turns what the handler did into a
-// response. It returns when the handler does and never panics (SPEC P4):
+// Serve runs a task with a handler and returns the response. It returns when the
+// handler returns, and never panics (rule P4). The code of the response is OK for
+// a status of 200 to 299, and FAILED if the handler
 //
-//   - a status outside 200-299, an answer over [MaxBody], a panic and a handler
-//     that ended its goroutine are FAILED;
-//   - a handler that wrote neither status nor body is FAILED;
-//   - when ctx's deadline passed while a handler that failed ran, it is TIMEOUT.
+//   - writes another status, or neither status nor body,
+//   - writes more than [MaxBody] bytes,
+//   - panics, or ends its goroutine.
 //
-// The second result is the panic's stack, for the log; it is nil otherwise.
+// If the deadline of ctx has passed, FAILED becomes TIMEOUT. The second result is
+// the stack of a panic, for the log, and otherwise nil.
 func Serve(ctx context.Context, h Handler, t *Task) (resp *Response, stack []byte) {
 	resp = &Response{ID: t.ID, Type: t.Type}
 	w := NewBuffer()
 	stack, cause := Call(h, w, newRequest(TrackOutcome(ctx), t))
-	w.finish(ctx, resp, cause)
+	w.fillResponse(ctx, resp, cause)
 	return resp, stack
 }
 
 func newRequest(ctx context.Context, t *Task) *http.Request {
 	req := http.Request{
 		Method: http.MethodPost, URL: &url.URL{Path: "/"}, RequestURI: "/", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{"Content-Type": {"application/json"}}, Body: &body{task: t}, ContentLength: -1,
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: &lazyBody{task: t}, ContentLength: -1,
 	}
-	return req.WithContext(NewContext(ctx, t)) // the one copy that leaves the stack
+	return req.WithContext(NewContext(ctx, t)) // only this copy escapes to the heap
 }
 
-// body is the task as JSON, encoded when somebody reads it: most handlers find
-// the task in their context.
-type body struct {
+// lazyBody is a task as JSON. The first read encodes it, because most handlers
+// take the task from their context and read no body.
+type lazyBody struct {
 	task *Task
 	text *bytes.Reader
 }
 
 // Read implements [io.Reader].
-func (b *body) Read(p []byte) (int, error) {
+func (b *lazyBody) Read(p []byte) (int, error) {
 	if b.text == nil {
 		text, err := json.Marshal(b.task)
 		if err != nil {
@@ -59,7 +60,7 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 // Close implements [io.Closer].
-func (b *body) Close() error { return nil }
+func (b *lazyBody) Close() error { return nil }
 
 // Call runs a handler and returns when the handler does. It never panics: a panic
 // becomes an error with its stack. The handler runs on its own goroutine, so one
@@ -75,7 +76,7 @@ func Call(h Handler, w http.ResponseWriter, r *http.Request) (stack []byte, caus
 				return
 			}
 			cause = errors.New("the handler ended its goroutine")
-			if p := recover(); p != nil { // panic(nil) is a value here, too
+			if p := recover(); p != nil { // panic(nil) has a value as well
 				stack, cause = debug.Stack(), fmt.Errorf("the handler panicked: %v", p)
 			}
 		}()
@@ -86,8 +87,8 @@ func Call(h Handler, w http.ResponseWriter, r *http.Request) (stack []byte, caus
 	return stack, cause
 }
 
-// finish turns what was recorded into the response.
-func (w *Buffer) finish(ctx context.Context, resp *Response, cause error) {
+// fillResponse turns the recorded answer into the response.
+func (w *Buffer) fillResponse(ctx context.Context, resp *Response, cause error) {
 	switch {
 	case cause != nil:
 	case w.status == 0:
@@ -104,16 +105,16 @@ func (w *Buffer) finish(ctx context.Context, resp *Response, cause error) {
 		return
 	}
 	if resp.Error == "" {
-		resp.Error = w.reason()
+		resp.Error = w.failureReason()
 	}
 	if resp.Code == Failed && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		resp.Code = Timeout
 	}
 }
 
-// reason is what a handler that answered with an error says about it.
-func (w *Buffer) reason() string {
-	const most = 4 << 10 // an error page is no reason
+// failureReason returns the reason in the body of a failed answer.
+func (w *Buffer) failureReason() string {
+	const maxReason = 4 << 10 // the body may be a whole page
 	var e errorBody
 	if json.Unmarshal(w.body.Bytes(), &e) == nil && e.Message != "" {
 		return e.Message
@@ -122,5 +123,5 @@ func (w *Buffer) reason() string {
 	if len(text) == 0 {
 		return fmt.Sprintf("the handler answered with status %d", w.status)
 	}
-	return fmt.Sprintf("the handler answered with status %d: %s", w.status, text[:min(len(text), most)])
+	return fmt.Sprintf("the handler answered with status %d: %s", w.status, text[:min(len(text), maxReason)])
 }

@@ -22,8 +22,9 @@ func serve(t *testing.T, h http.HandlerFunc) (*task.Response, []byte) {
 	return task.Serve(t.Context(), h, &task.Task{ID: "t", Type: "x"})
 }
 
-// PROTOCOL 1: POST / with the whole task as the body; the context carries it, too.
-func TestHandlerIsCalledAsTheProtocolSays(t *testing.T) {
+// docs/protocol.md 1: the request is POST / with the whole task as its body. Its
+// context carries the task as well.
+func TestHandlerGetsTheRequestOfTheProtocol(t *testing.T) {
 	t.Parallel()
 	var tk task.Task
 	require.NoError(t, json.Unmarshal([]byte(`{"id":"t","type":"x","data":{"n":12345678901234567890},"new":1}`), &tk))
@@ -41,15 +42,15 @@ func TestHandlerIsCalledAsTheProtocolSays(t *testing.T) {
 	assert.Equal(t, "/", r.URL.Path)
 	assert.Equal(t, "/", r.RequestURI)
 	assert.Equal(t, "application/json", r.Header.Get("Content-Type"))
-	assert.EqualValues(t, -1, r.ContentLength, "unknown: the body is made when it is read")
+	assert.EqualValues(t, -1, r.ContentLength, "unknown: the first read encodes the body")
 	assert.Equal(t, `{"id":"t","type":"x","data":{"n":12345678901234567890},"new":1}`, string(body))
 	got, ok := task.FromContext(r.Context())
 	assert.True(t, ok)
 	assert.Same(t, &tk, got)
 }
 
-// P4: what makes a task fail, and the reason that is given for it.
-func TestWhatAHandlerWritesDecidesTheOutcome(t *testing.T) {
+// Rule P4: the handler's answer decides the code and the reason.
+func TestAnswerDecidesTheOutcome(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 10<<10)
 	for name, tc := range map[string]struct {
@@ -90,7 +91,7 @@ func TestWhatAHandlerWritesDecidesTheOutcome(t *testing.T) {
 	}
 }
 
-// P4, PITFALLS: a panic in one handler kills nothing, and is not half an answer.
+// Rule P4: a panic ends only its own task, and discards a partial answer.
 func TestPanicIsAnsweredFailedWithItsStack(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -113,7 +114,7 @@ func TestPanicIsAnsweredFailedWithItsStack(t *testing.T) {
 	}
 }
 
-// P4: FailNow and the like end the handler's goroutine, and only that.
+// Rule P4: runtime.Goexit, as in FailNow, ends only the handler's goroutine.
 func TestEndOfTheHandlersGoroutineIsAnsweredFailed(t *testing.T) {
 	t.Parallel()
 	resp, stack := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -125,7 +126,7 @@ func TestEndOfTheHandlersGoroutineIsAnsweredFailed(t *testing.T) {
 	assert.Nil(t, stack)
 }
 
-// P4: a cut answer is no success, whether or not the handler looks at the error.
+// Rule P4: a truncated answer fails the task, even if the handler ignores the error.
 func TestTooLargeAnswerIsFailed(t *testing.T) {
 	t.Parallel()
 	chunk := make([]byte, task.MaxBody/2)
@@ -152,7 +153,7 @@ func TestTaskThatCannotBeEncodedIsFailed(t *testing.T) {
 	assert.Contains(t, resp.Error, "encoding a task")
 }
 
-// P4: a task's own time-out is answered TIMEOUT, however the handler fails.
+// Rule P4: after the task's time-out every failure of the handler is TIMEOUT.
 func TestFailingAfterTheDeadlineIsTimeout(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -184,7 +185,7 @@ func TestFailingAfterTheDeadlineIsTimeout(t *testing.T) {
 	}
 }
 
-// An abort is no time-out.
+// An abort is not a time-out.
 func TestFailingAfterACancellationIsFailed(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

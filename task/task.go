@@ -7,55 +7,55 @@ import (
 	"time"
 )
 
-// Task is one unit of work as a manager hands it out.
+// Task is a unit of work that a manager hands out.
 //
-// It carries the fields of both delegate protocols (PROTOCOL 1 and 2), so that
-// a handler is written once: for protocol v2 the client has decoded Data and
-// Config from base64 and moved the request's secrets and account into the task.
+// It has the fields of both delegate protocols (docs/protocol.md 1 and 2), so one
+// handler serves both. For protocol v2 the client decodes Data and Config from
+// base64, and moves the secrets and the account of the request into the task.
 //
-// Fields that this version does not know survive: a Task that was decoded from
-// JSON encodes again with all of them, whatever was changed on the known ones.
-// The same holds for the sections that are structs here.
-// A Task is not safe for concurrent mutation.
+// A Task that was decoded from JSON keeps the members that this version does not
+// know, and encodes them again, also after changes to its fields. The same holds
+// for its struct sections. A Task must not be changed concurrently.
 type Task struct {
 	ID   string `json:"id"`
 	Type string `json:"type"`
-	// Data is the payload for the handler, any JSON value. Nil encodes as null.
+	// Data is the payload, any JSON value. Nil encodes as null.
 	Data json.RawMessage `json:"data"`
-	// Async says that whoever submitted the task does not wait for the answer.
+	// Async reports that no caller waits for the answer.
 	Async bool `json:"async,omitempty"`
-	// RunnerResponse selects the runner's answer format in protocol v1.
+	// RunnerResponse selects the runner's form of the answer in protocol v1.
 	RunnerResponse bool `json:"runnerResponse,omitempty"`
-	// Timeout bounds the handler's run, in milliseconds. Zero means no bound.
+	// Timeout limits the handler's run time, in milliseconds. Zero means no limit.
 	Timeout Millis `json:"timeout,omitempty"`
-	// Logging tells where the task's log goes, as far as a v1 manager says so.
+	// Logging holds the log settings of protocol v1.
 	Logging Logging `json:"logging,omitzero"`
-	// Delegate is what a v1 manager says about the delegate it chose.
+	// Delegate describes the chosen delegate (protocol v1).
 	Delegate Delegate `json:"delegate,omitzero"`
-	// Capabilities is passed through untouched.
+	// Capabilities are kept unchanged and not interpreted.
 	Capabilities json.RawMessage `json:"capabilities,omitempty"`
 
 	// Account is the account that owns the task; empty in protocol v1.
 	Account string `json:"account,omitempty"`
-	// Driver names the infrastructure that a v2 manager wants.
+	// Driver names the infrastructure that the manager chose (protocol v2).
 	Driver string `json:"driver,omitempty"`
 	// Config configures the driver, any JSON value (protocol v2).
 	Config json.RawMessage `json:"config,omitempty"`
-	// Forward names another process that is to run the task (protocol v2).
+	// Forward names another process that must run the task (protocol v2).
 	Forward *Forward `json:"forward,omitempty"`
-	// Logger tells where the task's log goes (protocol v2).
+	// Logger holds the log settings of protocol v2.
 	Logger *Logger `json:"logger,omitempty"`
-	// Secrets are tasks whose answers the payload refers to; they run first and
-	// in order (protocol v2).
+	// Secrets are tasks whose answers the payload refers to. They run before the
+	// task, in order (protocol v2).
 	Secrets []*Task `json:"secrets,omitempty"`
 
-	// Traceparent and Tracestate name the span that the task's run is a part of,
-	// in the forms of W3C Trace Context (SPEC L3). Ours: plain managers do not
-	// send them. They are as they came; see [Task.TraceContext].
-	Traceparent Text `json:"traceparent,omitempty"`
-	Tracestate  Text `json:"tracestate,omitempty"`
+	// Traceparent and Tracestate name the parent span of the task's run, in the
+	// forms of W3C Trace Context (rule L3). They are an extension and not
+	// validated; see [Task.TraceContext].
+	Traceparent lenientString `json:"traceparent,omitempty"`
+	Tracestate  lenientString `json:"tracestate,omitempty"`
 
-	// extra holds the unknown members, see unknown. So do the sections below.
+	// extra holds the unknown members as JSON text, see members.go. The sections
+	// below have the same field.
 	extra string
 }
 
@@ -76,7 +76,7 @@ type Delegate struct {
 	extra string
 }
 
-// Forward is the address of another process that is to run a v2 task.
+// Forward is the address of another process that must run a v2 task.
 type Forward struct {
 	Address  string `json:"address"`
 	Insecure bool   `json:"insecure,omitempty"`
@@ -85,7 +85,7 @@ type Forward struct {
 	extra string
 }
 
-// Certs are PEM texts for a forwarded call.
+// Certs are the PEM certificates and key of a forwarded call.
 type Certs struct {
 	Public  string `json:"public,omitempty"`
 	Private string `json:"private,omitempty"`
@@ -94,8 +94,8 @@ type Certs struct {
 	extra string
 }
 
-// Logger is the log section of a v2 task: an address of a log service
-// (PROTOCOL 4) and how to write to it.
+// Logger is the log section of a v2 task: the address of a log service and the
+// settings for writing to it (docs/protocol.md 4).
 type Logger struct {
 	Address           string   `json:"address,omitempty"`
 	Insecure          bool     `json:"insecure,omitempty"`
@@ -112,28 +112,28 @@ type Logger struct {
 	extra string
 }
 
-// Millis is a span of time that travels as a whole number of milliseconds.
+// Millis is a duration in whole milliseconds, as it travels.
 type Millis int64
 
-// Duration converts m. Spans too long for a time.Duration become the longest,
-// of either sign.
+// Duration converts m. A value outside the range of [time.Duration] becomes the
+// nearest limit.
 func (m Millis) Duration() time.Duration {
-	const most = Millis(math.MaxInt64) / Millis(time.Millisecond)
+	const limit = Millis(math.MaxInt64) / Millis(time.Millisecond)
 	switch {
-	case m > most:
+	case m > limit:
 		return math.MaxInt64
-	case m < -most:
+	case m < -limit:
 		return math.MinInt64
 	}
 	return time.Duration(m) * time.Millisecond
 }
 
-// plain has Task's fields without its methods, for encoding/json.
-type plain Task
+// taskFieldsOnly is a Task without methods, for encoding/json.
+type taskFieldsOnly Task
 
-// UnmarshalJSON decodes a task and keeps the fields that it does not know.
+// UnmarshalJSON decodes a task and keeps its unknown members.
 func (t *Task) UnmarshalJSON(b []byte) error {
-	var p plain
+	var p taskFieldsOnly
 	if err := json.Unmarshal(b, &p); err != nil {
 		return fmt.Errorf("decoding a task: %w", err)
 	}
@@ -142,22 +142,22 @@ func (t *Task) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// MarshalJSON encodes the task with the unknown fields it was decoded with.
+// MarshalJSON encodes the task with the unknown members that it kept.
 func (t *Task) MarshalJSON() ([]byte, error) {
-	b, err := encodeWith((*plain)(t), t.extra)
+	b, err := encodeWith((*taskFieldsOnly)(t), t.extra)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a task: %w", err)
 	}
 	return b, nil
 }
 
-// Event announces a task that waits to be acquired.
+// Event announces a task that a delegate may acquire.
 type Event struct {
 	TaskID   string
 	TaskType string
 	Account  string
-	// Sync says that a caller waits for the answer (protocol v1).
+	// Sync reports that a caller waits for the answer (protocol v1).
 	Sync bool
-	// RunnerType is the kind of runner that is wanted (protocol v2).
+	// RunnerType names the kind of runner that must run the task (protocol v2).
 	RunnerType string
 }

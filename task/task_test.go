@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// PROTOCOL 1 and 2: every name, in both directions. A field that is renamed, or
-// that is not among the known ones, shows here.
+// Every member of docs/protocol.md 1 and 2, for decoding and encoding. A renamed
+// or missing field fails the tests.
 const (
 	wireV1 = `{
 		"id":"t1","type":"x","data":{"a":[1,2]},"async":true,"runnerResponse":true,"timeout":1500,
@@ -68,14 +68,14 @@ func TestWireNamesOfATask(t *testing.T) {
 	}
 }
 
-func TestZeroTaskEncodesWhatEveryTaskHas(t *testing.T) {
+func TestZeroTaskEncodesTheRequiredMembers(t *testing.T) {
 	t.Parallel()
 	assert.JSONEq(t, `{"id":"","type":"","data":null}`, encode(t, &task.Task{}))
 }
 
-// PROTOCOL 1: fields we do not know survive, in the task and in its sections, and
-// digits are not rounded.
-func TestUnknownFieldsSurviveWithAllTheirDigits(t *testing.T) {
+// docs/protocol.md 1: unknown members survive in the task and in its sections.
+// Numbers keep all digits.
+func TestUnknownMembersSurviveWithAllTheirDigits(t *testing.T) {
 	t.Parallel()
 	const wire = `{"id":"t","type":"x","data":{"n":12345678901234567890.123456789},"expressions":{"big":9007199254740993},
 		"logging":{"token":"a","shape":{"big":9007199254740993}},"delegate":{"region":"eu"},
@@ -83,15 +83,14 @@ func TestUnknownFieldsSurviveWithAllTheirDigits(t *testing.T) {
 		"secrets":[{"id":"s","type":"y","data":null,"vault":"v"}]}`
 	got := encode(t, decode(t, wire))
 
-	assert.JSONEq(t, strings.ReplaceAll(wire, "1e400", "1"), strings.ReplaceAll(got, "1e400", "1")) // no float holds it
+	assert.JSONEq(t, strings.ReplaceAll(wire, "1e400", "1"), strings.ReplaceAll(got, "1e400", "1")) // too large for a float
 	for _, digits := range []string{"12345678901234567890.123456789", "9007199254740993", "1e400"} {
 		assert.Contains(t, got, digits)
 	}
 	assert.Equal(t, 2, strings.Count(got, "9007199254740993"))
 }
 
-// "Whatever was changed on the known ones."
-func TestUnknownFieldsSurviveChangesOfKnownOnes(t *testing.T) {
+func TestUnknownMembersSurviveChangesOfFields(t *testing.T) {
 	t.Parallel()
 	tk := decode(t, `{"id":"t","type":"x","data":1,"timeout":5,"new":true,"logging":{"token":"a","new":1},"forward":{"address":"f","new":2}}`)
 	tk.ID, tk.Data, tk.Timeout, tk.Logging.Token, tk.Forward = "u", json.RawMessage(`2`), 0, "b", nil
@@ -99,17 +98,17 @@ func TestUnknownFieldsSurviveChangesOfKnownOnes(t *testing.T) {
 
 	assert.JSONEq(t, `{"id":"u","type":"x","data":2,"driver":"vm","new":true,"logging":{"token":"b","new":1}}`, encode(t, tk))
 
-	tk.Logging = task.Logging{} // gone with what was unknown in it
+	tk.Logging = task.Logging{} // removes its unknown members as well
 	assert.JSONEq(t, `{"id":"u","type":"x","data":2,"driver":"vm","new":true}`, encode(t, tk))
 
 	c := *tk
 	c.ID = "copy"
-	assert.JSONEq(t, `{"id":"copy","type":"x","data":2,"driver":"vm","new":true}`, encode(t, &c), "a copy keeps them")
+	assert.JSONEq(t, `{"id":"copy","type":"x","data":2,"driver":"vm","new":true}`, encode(t, &c), "a copy keeps the unknown members")
 }
 
-// encoding/json takes "ID" for "id"; it must not come back as an unknown field
-// that overrides a later change.
-func TestFieldInAnotherCaseIsNotUnknown(t *testing.T) {
+// encoding/json decodes "ID" into the field "id". The member must not survive as
+// unknown, where it would override a later change.
+func TestMemberInAnotherCaseIsKnown(t *testing.T) {
 	t.Parallel()
 	tk := decode(t, `{"ID":"a","Type":"x","DATA":1,"RunnerResponse":true,"logging":{"TOKEN":"t"}}`)
 	require.Equal(t, "a", tk.ID)
@@ -118,14 +117,14 @@ func TestFieldInAnotherCaseIsNotUnknown(t *testing.T) {
 	assert.JSONEq(t, `{"id":"b","type":"x","data":1,"logging":{"token":"t"}}`, encode(t, tk))
 }
 
-func TestDecodingATaskAgainForgetsTheFirst(t *testing.T) {
+func TestDecodingATaskAgainReplacesTheFirst(t *testing.T) {
 	t.Parallel()
 	tk := decode(t, `{"id":"a","type":"x","data":1,"new":1,"timeout":5}`)
 	require.NoError(t, json.Unmarshal([]byte(`{"id":"b","type":"y"}`), tk))
 	assert.JSONEq(t, `{"id":"b","type":"y","data":null}`, encode(t, tk))
 }
 
-func TestDecodingRefusesWhatIsNoTask(t *testing.T) {
+func TestDecodingRefusesInvalidTasks(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{`[]`, `"x"`, `{"id":1}`, `{"timeout":"5s"}`, `{"timeout":1.5}`, `{`, ``} {
 		tk := task.Task{ID: "kept"}

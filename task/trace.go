@@ -5,26 +5,33 @@ import (
 	"strings"
 )
 
-// Text is a string that is empty when something else came in its place: what a
-// stranger means by a member that we added must not spoil the task.
-type Text string
+// lenientString decodes a JSON value that is no string as the empty string.
+// Another manager may use an extension's member for something else, and that must
+// not make the task invalid.
+type lenientString string
 
-// UnmarshalJSON reads a string.
-func (t *Text) UnmarshalJSON(b []byte) error {
+// UnmarshalJSON decodes a string.
+func (l *lenientString) UnmarshalJSON(b []byte) error {
 	var s string
 	if json.Unmarshal(b, &s) != nil {
 		s = ""
 	}
-	*t = Text(s)
+	*l = lenientString(s)
 	return nil
 }
 
-// maxTracestate is the length in bytes that everybody passes on.
+// maxTracestate is the size in bytes up to which W3C Trace Context guarantees
+// that a state is passed on.
 const maxTracestate = 512
 
-// TraceContext is the task's trace context, as far as it has the form of one:
-// without a good parent both are empty, and a bad state is left out. So they fit
-// into a process's environment.
+// SetTraceContext sets Traceparent and Tracestate.
+func (t *Task) SetTraceContext(parent, state string) {
+	t.Traceparent, t.Tracestate = lenientString(parent), lenientString(state)
+}
+
+// TraceContext returns the valid parts of the task's trace context. If the parent
+// is invalid, both are empty. An invalid state is omitted. The results can be put
+// into the environment of a process.
 func (t *Task) TraceContext() (parent, state string) {
 	if _, _, ok := t.Span(); !ok {
 		return "", ""
@@ -36,8 +43,8 @@ func (t *Task) TraceContext() (parent, state string) {
 	return string(t.Traceparent), state
 }
 
-// Span are the ids, in hexadecimal, of the trace and of the span that the task's
-// run is a part of.
+// Span returns the hexadecimal ids of the trace and of the parent span of the
+// task's run. ok is false if Traceparent is invalid.
 func (t *Task) Span() (trace, span string, ok bool) {
 	p := string(t.Traceparent) // 00-<32 digits>-<16 digits>-<2 digits>
 	if len(p) != 55 || p[:3] != "00-" || p[35] != '-' || p[52] != '-' {
@@ -50,7 +57,7 @@ func (t *Task) Span() (trace, span string, ok bool) {
 	return trace, span, true
 }
 
-// isHex says whether all are lower-case hexadecimal digits.
+// isHex reports whether s consists of lower-case hexadecimal digits.
 func isHex(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {

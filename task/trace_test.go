@@ -13,7 +13,7 @@ import (
 
 const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// L3: the trace context travels as two members of the task.
+// Rule L3: the trace context travels as two members of the task.
 func TestTraceContextTravelsWithTheTask(t *testing.T) {
 	t.Parallel()
 	var in task.Task
@@ -30,8 +30,8 @@ func TestTraceContextTravelsWithTheTask(t *testing.T) {
 	assert.JSONEq(t, `{"id":"t","type":"x","data":null,"traceparent":"`+traceparent+`","tracestate":"a=b,c=d"}`, string(out))
 }
 
-// L3: what has another form is nobody's trace context, and spoils no task.
-func TestOtherFormsAreNoTraceContext(t *testing.T) {
+// Rule L3: values of other forms are no trace context, and the task stays valid.
+func TestInvalidTraceContextIsIgnored(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{
 		"absent":         `""`,
@@ -62,11 +62,13 @@ func TestOtherFormsAreNoTraceContext(t *testing.T) {
 	}
 }
 
-// L3: a state that cannot stand in an environment is left out, the parent stays.
-func TestABadTracestateIsLeftOut(t *testing.T) {
+// Rule L3: a state that does not fit into an environment is omitted. The parent
+// stays.
+func TestInvalidTracestateIsOmitted(t *testing.T) {
 	t.Parallel()
 	for _, state := range []string{"a=b\nPATH=/tmp", "a=\x00", "a=é", strings.Repeat("x", 513)} {
-		in := task.Task{Traceparent: traceparent, Tracestate: task.Text(state)}
+		var in task.Task
+		in.SetTraceContext(traceparent, state)
 		parent, got := in.TraceContext()
 		assert.Equal(t, traceparent, parent)
 		assert.Empty(t, got)

@@ -99,9 +99,9 @@ func (c carrier) Get(key string) string {
 func (c carrier) Set(key, value string) {
 	switch key {
 	case "traceparent":
-		c.task.Traceparent = task.Text(value)
+		c.task.SetTraceContext(value, string(c.task.Tracestate))
 	case "tracestate":
-		c.task.Tracestate = task.Text(value)
+		c.task.SetTraceContext(string(c.task.Traceparent), value)
 	}
 }
 

@@ -9,13 +9,13 @@ import (
 	"github.com/delegate-io/dlite/internal/jsonscan"
 )
 
-// unknown is the members of the JSON object b whose names no field takes, as
-// text to put between the braces of another object. It is empty when there are
-// none and when b is no object.
+// unknownMembers returns the members of the JSON object b that have no field, as
+// text to insert between the braces of another object. It is empty if there are
+// none, or if b is not an object.
 //
-// Names are compared as encoding/json does, without regard to case: a member
-// that was decoded into a field must not come back next to it.
-func unknown(b []byte, fields []string) string {
+// Like encoding/json, it ignores the case of names: a member that was decoded into
+// a field must not be encoded twice.
+func unknownMembers(b []byte, fields []string) string {
 	var out []byte
 	eachMember(b, func(name string, member, _ []byte) {
 		if slices.ContainsFunc(fields, func(f string) bool { return strings.EqualFold(f, name) }) {
@@ -30,7 +30,7 @@ func unknown(b []byte, fields []string) string {
 }
 
 // eachMember calls f with the name, the text and the value of every member of the
-// JSON object b. It does nothing if b is another value.
+// JSON object b. It does nothing if b is not an object.
 func eachMember(b []byte, f func(name string, member, value []byte)) {
 	s := jsonscan.New(b)
 	s.Space()
@@ -43,8 +43,8 @@ func eachMember(b []byte, f func(name string, member, value []byte)) {
 	})
 }
 
-// withUnknown puts members that unknown has found into an encoded object.
-func withUnknown(object []byte, members string) []byte {
+// appendMembers adds the text of unknownMembers to an encoded object.
+func appendMembers(object []byte, members string) []byte {
 	if members == "" {
 		return object
 	}
@@ -72,20 +72,20 @@ var (
 	}
 )
 
-// keepUnknown stores what is unknown in the text that t was decoded from, in the
-// task and in its sections. The sections have no UnmarshalJSON of their own for
-// it: each would make encoding/json read its text another two times.
+// keepUnknown stores the unknown members of the text that t was decoded from, in
+// the task and in its sections. The sections have no UnmarshalJSON method: it would
+// make encoding/json read their text two more times.
 func (t *Task) keepUnknown(b []byte) {
-	t.extra = unknown(b, taskFields)
+	t.extra = unknownMembers(b, taskFields)
 	eachMember(b, func(name string, _, value []byte) {
 		switch strings.ToLower(name) {
 		case "logging":
-			t.Logging.extra = unknown(value, loggingFields)
+			t.Logging.extra = unknownMembers(value, loggingFields)
 		case "delegate":
-			t.Delegate.extra = unknown(value, delegateFields)
+			t.Delegate.extra = unknownMembers(value, delegateFields)
 		case "logger":
 			if t.Logger != nil {
-				t.Logger.extra = unknown(value, loggerFields)
+				t.Logger.extra = unknownMembers(value, loggerFields)
 			}
 		case "forward":
 			if t.Forward != nil {
@@ -96,48 +96,48 @@ func (t *Task) keepUnknown(b []byte) {
 }
 
 func (f *Forward) keepUnknown(b []byte) {
-	f.extra = unknown(b, forwardFields)
+	f.extra = unknownMembers(b, forwardFields)
 	eachMember(b, func(name string, _, value []byte) {
 		if strings.EqualFold(name, "certs") && f.Certs != nil {
-			f.Certs.extra = unknown(value, certsFields)
+			f.Certs.extra = unknownMembers(value, certsFields)
 		}
 	})
 }
 
-// encodeWith encodes v, which has no methods, with what was unknown in it.
+// encodeWith encodes v, a type without methods, with its unknown members.
 func encodeWith(v any, members string) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
 	}
-	return withUnknown(b, members), nil
+	return appendMembers(b, members), nil
 }
 
-// MarshalJSON encodes l with the members that it does not know.
+// MarshalJSON encodes l with its unknown members.
 func (l Logging) MarshalJSON() ([]byte, error) {
 	type plain Logging
 	return encodeWith(plain(l), l.extra)
 }
 
-// MarshalJSON encodes d with the members that it does not know.
+// MarshalJSON encodes d with its unknown members.
 func (d Delegate) MarshalJSON() ([]byte, error) {
 	type plain Delegate
 	return encodeWith(plain(d), d.extra)
 }
 
-// MarshalJSON encodes f with the members that it does not know.
+// MarshalJSON encodes f with its unknown members.
 func (f Forward) MarshalJSON() ([]byte, error) {
 	type plain Forward
 	return encodeWith(plain(f), f.extra)
 }
 
-// MarshalJSON encodes c with the members that it does not know.
+// MarshalJSON encodes c with its unknown members.
 func (c Certs) MarshalJSON() ([]byte, error) {
 	type plain Certs
 	return encodeWith(plain(c), c.extra)
 }
 
-// MarshalJSON encodes l with the members that it does not know.
+// MarshalJSON encodes l with its unknown members.
 func (l Logger) MarshalJSON() ([]byte, error) {
 	type plain Logger
 	return encodeWith(plain(l), l.extra)

@@ -2,20 +2,20 @@ package task
 
 import "net/http"
 
-// Watched passes an answer on and remembers its status, for middleware that has
-// to know how a handler did.
+// Watched is a response writer that records the status of the answer, for
+// middleware that needs the outcome of a handler.
 type Watched struct {
 	http.ResponseWriter
-	// Status is that of the answer, 0 until there is one.
+	// Status is the status of the answer, 0 before the handler writes it.
 	Status int
 }
 
-// Watch makes a Watched of a handler's writer.
+// Watch returns a Watched that writes to w.
 func Watch(w http.ResponseWriter) *Watched { return &Watched{ResponseWriter: w} }
 
 // WriteHeader implements [http.ResponseWriter].
 func (w *Watched) WriteHeader(status int) {
-	if w.Status == 0 && status >= 200 { // 1xx does not end the head
+	if w.Status == 0 && status >= 200 { // 1xx is not the final status
 		w.Status = status
 	}
 	w.ResponseWriter.WriteHeader(status)
@@ -29,8 +29,8 @@ func (w *Watched) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap lets [http.ResponseController] reach what is underneath.
+// Unwrap returns the underlying writer, for [http.ResponseController].
 func (w *Watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Code is the outcome that the answer stands for, as [Serve] sees it.
+// Code returns the outcome of the answer, see [CodeOf].
 func (w *Watched) Code() Code { return CodeOf(w.Status, w.Header()) }
