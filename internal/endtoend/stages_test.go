@@ -17,9 +17,9 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/client/clienttest"
-	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
