@@ -7,8 +7,8 @@ import (
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
-// The poller takes a slot before it acquires an init task and drops it after; the
-// transaction that the init opened keeps it until its cleanup is done.
+// The poller takes a slot before it acquires an init task, and drops it after the
+// task. The transaction that the init opened keeps the slot until its cleanup.
 func ExampleSlots() {
 	slots := capacity.NewSlots(1)
 
@@ -18,7 +18,7 @@ func ExampleSlots() {
 	_, free := slots.Take()
 	fmt.Println(slots.Used(), "of", slots.Max(), "used, free:", free)
 
-	slot.Release() // transaction: cleaned up
+	slot.Release() // transaction: its cleanup is done
 	_, free = slots.Take()
 	fmt.Println("free:", free)
 	// Output:

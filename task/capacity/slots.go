@@ -7,26 +7,27 @@ import (
 	"sync"
 )
 
-// Slots counts the stages that a delegate runs (SPEC Q1). The poller takes a
-// slot for an init task before it acquires the task; the transaction that the
-// init opens keeps it until its cleanup is done. Safe for concurrent use.
+// Slots counts the stages that a delegate runs (rule Q1). The poller takes a slot
+// before it acquires an init task. The transaction that the init opens keeps the
+// slot until its cleanup is done. Slots is safe for concurrent use.
 type Slots struct {
 	max int
 
-	mu    sync.Mutex
-	used  int
-	watch chan struct{} // closed when the count changes, then replaced
+	mu     sync.Mutex
+	used   int
+	change chan struct{} // closed when used changes, then replaced
 }
 
-// NewSlots makes max slots; 0 is no bound. It panics when max is negative.
+// NewSlots returns max free slots. Zero means no limit. It panics if max is
+// negative.
 func NewSlots(max int) *Slots {
 	if max < 0 {
-		panic(fmt.Sprintf("capacity: %d slots", max))
+		panic(fmt.Sprintf("capacity: the number of slots is %d: it must not be negative", max))
 	}
-	return &Slots{max: max, watch: make(chan struct{})}
+	return &Slots{max: max, change: make(chan struct{})}
 }
 
-// Slot is one stage's claim. Safe for concurrent use.
+// Slot is the slot of one stage. It is safe for concurrent use.
 type Slot struct {
 	slots *Slots
 
@@ -35,58 +36,57 @@ type Slot struct {
 	released bool
 }
 
-// Take claims a slot, when one is free.
+// Take takes a slot if one is free.
 func (s *Slots) Take() (*Slot, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.max > 0 && s.used >= s.max {
 		return nil, false
 	}
-	return s.take(), true
+	return s.takeLocked(), true
 }
 
-// Force claims a slot even when none is free. It is for stages that exist
-// already: a transaction that survived a restart counts, whatever the limit
-// says now.
+// Force takes a slot even if none is free. It is for existing stages: a
+// transaction that survived a restart counts even above the limit.
 func (s *Slots) Force() *Slot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.take()
+	return s.takeLocked()
 }
 
-func (s *Slots) take() *Slot {
+// takeLocked takes a slot. The caller holds mu.
+func (s *Slots) takeLocked() *Slot {
 	s.used++
-	s.changed()
+	s.signalChange()
 	return &Slot{slots: s}
 }
 
-// changed wakes the watchers. The caller holds mu.
-func (s *Slots) changed() {
-	close(s.watch)
-	s.watch = make(chan struct{})
+// signalChange wakes the goroutines that wait on Changed. The caller holds mu.
+func (s *Slots) signalChange() {
+	close(s.change)
+	s.change = make(chan struct{})
 }
 
-// Max is the number of slots, 0 when there is no bound.
+// Max returns the number of slots, 0 if there is no limit.
 func (s *Slots) Max() int { return s.max }
 
-// Used is the number of slots taken. It exceeds Max only after [Slots.Force].
+// Used returns the number of taken slots. It exceeds Max only after [Slots.Force].
 func (s *Slots) Used() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.used
 }
 
-// Changed is closed when the number of slots taken has changed. Ask for it
-// before looking at Used, and wait on it after.
+// Changed returns a channel that is closed at the next change of Used. A caller
+// that waits for a slot calls Changed before Used, so that it misses no change.
 func (s *Slots) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.watch
+	return s.change
 }
 
-// Keep makes the slot outlive the task that it was taken for: [Slot.Drop] has
-// no effect any more, [Slot.Release] has. It reports false when the slot has
-// been released already.
+// Keep extends the slot beyond its init task: after Keep only [Slot.Release]
+// releases it. Keep returns false if the slot was released before.
 func (s *Slot) Keep() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,31 +94,31 @@ func (s *Slot) Keep() bool {
 	return s.kept
 }
 
-// Drop releases the slot unless somebody keeps it. The poller calls it when the
+// Drop releases the slot unless Keep was called. The poller calls it when the
 // init task has ended.
-func (s *Slot) Drop() { s.end(true) }
+func (s *Slot) Drop() { s.release(false) }
 
-// Release gives the slot back. Only the first call counts.
-func (s *Slot) Release() { s.end(false) }
+// Release releases the slot. Later calls have no effect.
+func (s *Slot) Release() { s.release(true) }
 
-// end decides and marks under one lock: a Keep that reported true must not lose
-// the slot to a Drop at the same time.
-func (s *Slot) end(unlessKept bool) {
+// release checks and marks the slot under one lock: a concurrent Drop must not
+// release a slot for which Keep returned true.
+func (s *Slot) release(alsoKept bool) {
 	s.mu.Lock()
-	stays := s.released || unlessKept && s.kept
-	s.released = s.released || !stays
-	s.mu.Unlock()
-	if stays {
+	if s.released || s.kept && !alsoKept {
+		s.mu.Unlock()
 		return
 	}
+	s.released = true
+	s.mu.Unlock()
 	s.slots.mu.Lock()
 	defer s.slots.mu.Unlock()
 	s.slots.used--
-	s.slots.changed()
+	s.slots.signalChange()
 }
 
-// ParseMaxStages reads MAX_STAGES: a positive integer, or empty for no bound,
-// which it returns as 0. Anything else is an error that says so.
+// ParseMaxStages parses the setting MAX_STAGES: a positive integer, or empty for no
+// limit, for which it returns 0.
 func ParseMaxStages(s string) (int, error) {
 	s = strings.TrimSpace(s)
 	if s == "" {

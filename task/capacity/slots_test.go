@@ -27,7 +27,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// Q1.
+// Rule Q1.
 func TestTakeEndsAtTheMaximum(t *testing.T) {
 	t.Parallel()
 	slots := capacity.NewSlots(2)
@@ -47,8 +47,8 @@ func TestTakeEndsAtTheMaximum(t *testing.T) {
 	assert.True(t, ok)
 }
 
-// Q1: unset is unbounded.
-func TestZeroIsNoBound(t *testing.T) {
+// Rule Q1: zero means no limit.
+func TestZeroMeansNoLimit(t *testing.T) {
 	t.Parallel()
 	slots := capacity.NewSlots(0)
 	for range 1000 {
@@ -60,7 +60,7 @@ func TestZeroIsNoBound(t *testing.T) {
 	assert.Panics(t, func() { capacity.NewSlots(-1) })
 }
 
-// T2, Q1: stages that survived a restart count, and leave no room above the limit.
+// Rules T2, Q1: stages that survived a restart count, also above the limit.
 func TestForceExceedsTheMaximumAndCounts(t *testing.T) {
 	t.Parallel()
 	slots := capacity.NewSlots(1)
@@ -74,7 +74,7 @@ func TestForceExceedsTheMaximumAndCounts(t *testing.T) {
 	assert.True(t, ok)
 }
 
-func TestASlotIsGivenBackOnce(t *testing.T) {
+func TestASlotIsReleasedOnce(t *testing.T) {
 	t.Parallel()
 	slots := capacity.NewSlots(3)
 	other := slots.Force()
@@ -87,8 +87,8 @@ func TestASlotIsGivenBackOnce(t *testing.T) {
 	assert.True(t, other.Keep())
 }
 
-// The poller drops, the transaction keeps: whoever keeps in time has it.
-func TestDropSparesASlotThatIsKept(t *testing.T) {
+// Drop by the poller has no effect after Keep by the transaction.
+func TestDropDoesNotReleaseAKeptSlot(t *testing.T) {
 	t.Parallel()
 	slots := capacity.NewSlots(1)
 	a, _ := slots.Take()
@@ -105,8 +105,8 @@ func TestDropSparesASlotThatIsKept(t *testing.T) {
 	assert.False(t, b.Keep(), "it was dropped before")
 }
 
-// Ask for Changed before looking at Used: no change is missed.
-func TestChangedIsClosedByTheNextChangeAlone(t *testing.T) {
+// A caller that calls Changed before Used misses no change.
+func TestChangedIsClosedOnlyByTheNextChange(t *testing.T) {
 	t.Parallel()
 	slots := capacity.NewSlots(1)
 	before := slots.Changed()
@@ -129,7 +129,7 @@ func TestChangedIsClosedByTheNextChangeAlone(t *testing.T) {
 	assert.False(t, closed(after), "nothing was given back")
 }
 
-// A waiter that follows Changed's advice is woken by every release.
+// Every release wakes the goroutines that wait on Changed.
 func TestWaitersGetEverySlot(t *testing.T) {
 	t.Parallel()
 	const stages, workers = 200, 8
@@ -159,14 +159,14 @@ func TestWaitersGetEverySlot(t *testing.T) {
 	assert.Zero(t, slots.Used())
 }
 
-// model is what a slot should be.
+// model is the expected state of a slot.
 type model struct {
 	slot           *capacity.Slot
 	kept, released bool
 }
 
-// Q1: in any order of calls, never above the maximum except by Force, never
-// negative, and Changed tells of each change and of nothing else.
+// Rule Q1: in any order of calls, only Force exceeds the maximum, the count is
+// never negative, and Changed is closed by every change and by nothing else.
 func TestSlotsFollowTheirModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -238,10 +238,9 @@ func TestSlotsFollowTheirModel(t *testing.T) {
 	})
 }
 
-// A Keep that says true holds against a Drop at the same time, and one that says
-// false does not. Both start on each slot together, as exactly as two goroutines
-// can: the window that a mistake would leave is small.
-func TestKeepAndDropAtTheSameTimeAgree(t *testing.T) {
+// If Keep returns true, a concurrent Drop must not release the slot. Both calls
+// start together for every slot, because the window of an error is small.
+func TestConcurrentKeepAndDropAgree(t *testing.T) {
 	t.Parallel()
 	slots := capacity.NewSlots(0)
 	const rounds = 20_000
@@ -275,7 +274,7 @@ func TestKeepAndDropAtTheSameTimeAgree(t *testing.T) {
 	assert.Equal(t, kept, slots.Used())
 }
 
-// Under the race detector: whatever happens at once, the sum is right.
+// The count is correct after concurrent calls.
 func TestSlotsUnderLoad(t *testing.T) {
 	t.Parallel()
 	const maximum = 3
@@ -319,7 +318,7 @@ func TestSlotTravelsInAContext(t *testing.T) {
 	assert.Same(t, slot, got)
 }
 
-// Q1: a positive integer, unset is unbounded, anything else is an error.
+// Rule Q1: a positive integer, or empty for no limit. Other values are errors.
 func TestParseMaxStages(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{"": 0, "  ": 0, "1": 1, " 12\n": 12, "+3": 3, "007": 7} {

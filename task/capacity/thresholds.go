@@ -10,43 +10,42 @@ import (
 	"github.com/shirou/gopsutil/v4/mem"
 )
 
-// DefaultThreshold is the share of CPU or memory, in percent, above which a
-// delegate that watches its host refuses new stages (SPEC P6).
+// DefaultThreshold is the usual limit of CPU or memory load, in percent (rule P6).
 const DefaultThreshold = 80
 
-// Load is how busy the host is, each figure in percent.
+// Load is the load of a host, in percent.
 type Load struct {
 	CPU    float64
 	Memory float64
 }
 
-// Thresholds refuses work while the host is busy. The zero value refuses
-// nothing. Fields must not change after the first use; the methods are safe for
-// concurrent use.
+// Thresholds refuses new stages while the host is busy. The zero value and nil
+// refuse none. The fields must not change after the first use. The methods are
+// safe for concurrent use.
 type Thresholds struct {
-	// CPU and Memory are limits in percent; 0 turns the check off.
+	// CPU and Memory are limits in percent. Zero disables the check.
 	CPU    float64
 	Memory float64
-	// Measure reads the host's load. Nil measures this machine.
+	// Measure returns the load of the host, and is called at most once a second. Nil
+	// measures this machine.
 	Measure func(context.Context) (Load, error)
-	// Every is how old a reading may be before it is taken anew. 0 is 1 s.
-	Every time.Duration
-	// Now replaces the clock; nil is time.Now.
-	Now func() time.Time
+	maxAge  time.Duration    // of a measurement; zero means 1 s
+	now     func() time.Time // nil means time.Now
 
+	// mu guards the latest measurement and its result.
 	mu   sync.Mutex
 	at   time.Time
 	last Load
 	err  error
 }
 
-// Exceeded says why new stages have to wait, or nil. A host that cannot be
-// measured refuses nothing: the second result is then why.
-func (t *Thresholds) Exceeded(ctx context.Context) (reason, problem error) {
+// Exceeded returns the reason for refusing new stages, or nil. If the load cannot
+// be measured, it refuses none and returns the error of the measurement.
+func (t *Thresholds) Exceeded(ctx context.Context) (reason, measureErr error) {
 	if t == nil || t.CPU <= 0 && t.Memory <= 0 {
 		return nil, nil
 	}
-	load, err := t.load(ctx)
+	load, err := t.currentLoad(ctx)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("measuring the host's load: %w", err)
@@ -58,39 +57,40 @@ func (t *Thresholds) Exceeded(ctx context.Context) (reason, problem error) {
 	return nil, nil
 }
 
-func (t *Thresholds) load(ctx context.Context) (Load, error) {
-	now, every, measure := time.Now, t.Every, t.Measure
-	if t.Now != nil {
-		now = t.Now
+// currentLoad returns the latest measurement, or measures if that is too old.
+func (t *Thresholds) currentLoad(ctx context.Context) (Load, error) {
+	now, maxAge, measure := time.Now, t.maxAge, t.Measure
+	if t.now != nil {
+		now = t.now
 	}
-	if every <= 0 {
-		every = time.Second
+	if maxAge <= 0 {
+		maxAge = time.Second
 	}
 	if measure == nil {
-		measure = HostLoad
+		measure = hostLoad
 	}
-	t.mu.Lock() // held while measuring: one reading serves all who wait
+	t.mu.Lock() // held while measuring: all waiting callers share the result
 	defer t.mu.Unlock()
-	if at := now(); t.at.IsZero() || at.Sub(t.at) >= every {
+	if at := now(); t.at.IsZero() || at.Sub(t.at) >= maxAge {
 		load, err := measure(ctx)
 		if err != nil && ctx.Err() != nil {
-			return load, err // the caller's end says nothing to the next one
+			return load, err // another caller's measurement may still succeed
 		}
 		t.last, t.err, t.at = load, err, at
 	}
 	return t.last, t.err
 }
 
-// HostLoad measures this machine: the CPU since the last call in this process,
-// and the memory that is not available.
-func HostLoad(ctx context.Context) (Load, error) {
+// hostLoad measures this machine: the CPU load since the previous call in this
+// process, and the memory that is not available.
+func hostLoad(ctx context.Context) (Load, error) {
 	c, err := cpu.PercentWithContext(ctx, 0, false)
 	if err != nil {
-		return Load{}, fmt.Errorf("reading the CPU's load: %w", err)
+		return Load{}, fmt.Errorf("reading the CPU load: %w", err)
 	}
 	m, err := mem.VirtualMemoryWithContext(ctx)
 	if err != nil {
-		return Load{}, fmt.Errorf("reading the memory's load: %w", err)
+		return Load{}, fmt.Errorf("reading the memory load: %w", err)
 	}
 	l := Load{Memory: m.UsedPercent}
 	if len(c) > 0 {

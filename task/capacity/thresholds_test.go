@@ -17,8 +17,8 @@ func measured(cpu, memory float64) func(context.Context) (capacity.Load, error) 
 	return func(context.Context) (capacity.Load, error) { return capacity.Load{CPU: cpu, Memory: memory}, nil }
 }
 
-// P6.
-func TestExceededNamesWhatIsAboveItsThreshold(t *testing.T) {
+// Rule P6.
+func TestExceededNamesTheLoadAboveItsThreshold(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		limits capacity.Load
@@ -43,7 +43,7 @@ func TestExceededNamesWhatIsAboveItsThreshold(t *testing.T) {
 	}
 }
 
-// P6: off unless enabled. Then nothing is measured.
+// Rule P6: thresholds are off by default, and then nothing is measured.
 func TestWithoutThresholdsNothingIsMeasured(t *testing.T) {
 	t.Parallel()
 	var none *capacity.Thresholds
@@ -57,7 +57,8 @@ func TestWithoutThresholdsNothingIsMeasured(t *testing.T) {
 	}
 }
 
-// P6: a host that cannot be measured goes on working, and somebody is told.
+// Rule P6: if the host cannot be measured, stages are accepted and the caller gets
+// the error.
 func TestAHostThatCannotBeMeasuredRefusesNothing(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no /proc")
@@ -71,15 +72,15 @@ func TestAHostThatCannotBeMeasuredRefusesNothing(t *testing.T) {
 	}
 }
 
-func TestAReadingIsKeptForItsTime(t *testing.T) {
+func TestAMeasurementIsReusedUntilItIsTooOld(t *testing.T) {
 	t.Parallel()
 	for every, age := range map[time.Duration]time.Duration{0: time.Second, time.Minute: time.Minute} {
 		now, count := time.Unix(1_700_000_000, 0), 0
-		limits := capacity.Thresholds{CPU: 80, Every: every, Now: func() time.Time { return now },
-			Measure: func(context.Context) (capacity.Load, error) {
-				count++
-				return capacity.Load{CPU: []float64{0, 90, 10}[count]}, nil
-			}}
+		limits := capacity.Thresholds{CPU: 80, Measure: func(context.Context) (capacity.Load, error) {
+			count++
+			return capacity.Load{CPU: []float64{0, 90, 10}[count]}, nil
+		}}
+		limits.SetClock(func() time.Time { return now }, every)
 		exceeded := func() bool {
 			reason, problem := limits.Exceeded(t.Context())
 			require.NoError(t, problem)
@@ -88,19 +89,20 @@ func TestAReadingIsKeptForItsTime(t *testing.T) {
 		assert.True(t, exceeded())
 		now = now.Add(age - 1)
 		assert.True(t, exceeded())
-		assert.Equal(t, 1, count, "still fresh")
+		assert.Equal(t, 1, count, "the measurement is not too old")
 		now = now.Add(1)
 		assert.False(t, exceeded())
 		assert.Equal(t, 2, count)
 	}
 }
 
-// One caller's cancellation must not blind the others for a second.
-func TestACancelledReadingIsNotKept(t *testing.T) {
+// A measurement that its caller cancelled is not reused for other callers.
+func TestACancelledMeasurementIsNotReused(t *testing.T) {
 	t.Parallel()
-	limits := capacity.Thresholds{CPU: 80, Every: time.Hour, Measure: func(ctx context.Context) (capacity.Load, error) {
+	limits := capacity.Thresholds{CPU: 80, Measure: func(ctx context.Context) (capacity.Load, error) {
 		return capacity.Load{CPU: 95}, ctx.Err()
 	}}
+	limits.SetClock(nil, time.Hour)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	reason, problem := limits.Exceeded(ctx)
@@ -112,14 +114,15 @@ func TestACancelledReadingIsNotKept(t *testing.T) {
 	assert.NoError(t, problem)
 }
 
-// Under the race detector: one reading serves all.
+// Concurrent callers share one measurement.
 func TestThresholdsAreSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
 	var count atomic.Int32
-	limits := capacity.Thresholds{Memory: 80, Every: time.Hour, Measure: func(context.Context) (capacity.Load, error) {
+	limits := capacity.Thresholds{Memory: 80, Measure: func(context.Context) (capacity.Load, error) {
 		count.Add(1)
 		return capacity.Load{Memory: 90}, nil
 	}}
+	limits.SetClock(nil, time.Hour)
 	var wg sync.WaitGroup
 	for range 16 {
 		wg.Go(func() {
@@ -132,7 +135,7 @@ func TestThresholdsAreSafeForConcurrentUse(t *testing.T) {
 	assert.EqualValues(t, 1, count.Load())
 }
 
-// P6, on this machine.
+// Rule P6, on this machine.
 func TestHostLoadMeasuresThisMachine(t *testing.T) {
 	t.Parallel()
 	for range 2 {

@@ -1,9 +1,9 @@
 package stage
 
-// Announcement is what an init tells of a step that is to come: its name, its
-// image and all that shapes its container. What it runs, its environment, its
-// files and its own secrets are not in it; the credentials for its image are. It
-// shares lists and maps with s.
+// Announcement returns the part of a future step that an init may contain: its
+// name, its image with credentials, and the settings of its container. It omits
+// the command, the environment, the files and the secrets of the step. It shares
+// lists and maps with s.
 func (s *Step) Announcement() *Step {
 	return &Step{
 		ID: s.ID, Name: s.Name, Detach: s.Detach, Environment: map[string]string{}, User: s.User, Volumes: s.Volumes,

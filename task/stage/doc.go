@@ -1,7 +1,7 @@
-// Package stage holds the payloads of the tasks that make up a stage: init,
-// execute and cleanup (PROTOCOL 3), which use the types of the agent API
-// (PROTOCOL 5). One set of types serves the manager that sends them, the
-// transaction that handles them and every driver that runs them.
+// Package stage defines the payloads of the tasks of a stage: init, execute and
+// cleanup (docs/protocol.md 3). They share the types of the agent API
+// (docs/protocol.md 5). The manager sends them, the transaction handles them, and
+// the drivers run them.
 //
 //	data, err := json.Marshal(stage.ExecuteRequest{Step: stage.Step{
 //		ID:  "test",

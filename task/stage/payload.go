@@ -1,8 +1,12 @@
 package stage
 
-import "encoding/json"
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+)
 
-// Status is how an init, a step or a cleanup ended.
+// Status is the result of an init, a step or a cleanup.
 type Status string
 
 // The values of command_execution_status.
@@ -15,56 +19,56 @@ const (
 	Skipped Status = "SKIPPED"
 )
 
-// InitRequest is the data of an init task. It opens a transaction.
+// InitRequest is the data of an init task, which opens a transaction.
 type InitRequest struct {
-	// GroupID is the transaction's id. Managers that do not send it mean the
-	// network's id; see [InitRequest.TransactionID].
+	// GroupID is the transaction id. Some managers send only the id of the network,
+	// see [InitRequest.TransactionID].
 	GroupID string            `json:"group_id,omitempty"`
 	Network Network           `json:"network"`
 	Volumes []*Volume         `json:"volumes,omitempty"`
 	Envs    map[string]string `json:"envs,omitempty"`
-	// Secrets are values that no output may show.
+	// Secrets are values that are masked in all output.
 	Secrets []string `json:"secrets,omitempty"`
-	// LogConfig and LogKey tell where the init's own log goes.
+	// LogConfig and LogKey are the destination of the init's own log.
 	LogConfig *LogConfig `json:"log_config,omitempty"`
 	LogKey    string     `json:"log_key,omitempty"`
-	// MountDockerSocket gives every container step the engine's socket.
+	// MountDockerSocket mounts the engine's socket into every container step.
 	MountDockerSocket bool    `json:"mount_docker_socket,omitempty"`
 	Files             []*File `json:"files,omitempty"`
-	// Clone checks a repository out into the workspace. Ours: plain managers
-	// clone in a step.
+	// Clone checks out a repository into the workspace. It is an extension: other
+	// managers clone in a step.
 	Clone *Clone `json:"clone,omitempty"`
-	// Steps announces steps, so that a driver can prepare for them: see
-	// [Step.Announcement]. Ours; no step needs to be announced.
+	// Steps announces steps, so that a driver can prepare for them, see
+	// [Step.Announcement]. It is an extension and optional.
 	Steps []*Step `json:"steps,omitempty"`
 }
 
-// Clone says what to check out. Of Commit, Tag, Branch and Ref the first that is
-// set counts; none is the repository's default branch.
+// Clone selects a revision of a repository. The first of Commit, Tag, Branch and
+// Ref that is set is used. Without any, it is the default branch.
 type Clone struct {
-	// URL is anything that git takes: https, ssh, git, or a path on the delegate.
+	// URL is any URL that git accepts, or a path on the delegate.
 	URL    string `json:"url"`
 	Branch string `json:"branch,omitempty"`
 	Tag    string `json:"tag,omitempty"`
-	// Commit is a full object name. With Branch or Ref set as well, that is
-	// fetched and Commit must be part of it.
+	// Commit is a full object name. If Branch or Ref is set as well, git fetches
+	// that and Commit must be part of it.
 	Commit string `json:"commit,omitempty"`
 	// Ref is any other ref, such as "refs/pull/7/head".
 	Ref string `json:"ref,omitempty"`
-	// Depth is how many commits to fetch; 0 is all of them.
+	// Depth is the number of commits to fetch. Zero means all.
 	Depth      int  `json:"depth,omitempty"`
 	Submodules bool `json:"submodules,omitempty"`
 	LFS        bool `json:"lfs,omitempty"`
-	// Dir is the folder below the workspace; empty is the workspace itself.
+	// Dir is a directory below the workspace. Empty means the workspace.
 	Dir string `json:"dir,omitempty"`
-	// Auth are credentials for the URL's host. They reach git without touching a
-	// disk or a command line.
+	// Auth are the credentials for the host of the URL. They are never written to a
+	// disk or passed on a command line.
 	Auth *Auth `json:"auth,omitempty"`
 }
 
-// TransactionID is the id under which execute and cleanup will come back: the
-// group's, or else the network's. It is empty when the request has neither.
-func (r *InitRequest) TransactionID() string { return first(r.GroupID, r.Network.ID) }
+// TransactionID returns the id that the execute and cleanup tasks use: the id of
+// the group, or else of the network. It is empty if the request has neither.
+func (r *InitRequest) TransactionID() string { return cmp.Or(r.GroupID, r.Network.ID) }
 
 // InitResponse answers an init task.
 type InitResponse struct {
@@ -73,7 +77,7 @@ type InitResponse struct {
 	InfraType    string       `json:"infra_type,omitempty"`
 	Status       Status       `json:"command_execution_status"`
 	ErrorMessage string       `json:"error_message,omitempty"`
-	// Services are those of a [VMInit], in their order.
+	// Services are the statuses of the services of a [VMInit], in their order.
 	Services []ServiceStatus `json:"service_statuses,omitempty"`
 }
 
@@ -86,14 +90,14 @@ type DelegateMeta struct {
 // ExecuteRequest is the data of an execute task: one step of a transaction.
 type ExecuteRequest struct {
 	Step
-	// GroupID is the transaction's id where the manager sends it.
+	// GroupID is the transaction id, if the manager sends it.
 	GroupID string `json:"group_id,omitempty"`
-	// VolumesActual describes volumes that the init did not name.
+	// VolumesActual describes volumes that the init did not contain.
 	VolumesActual []*Volume `json:"volumes_actual,omitempty"`
 }
 
-// TransactionIDs are the ids under which the transaction may be known, the
-// most specific first.
+// TransactionIDs returns the possible ids of the transaction, the most specific
+// first.
 func (r *ExecuteRequest) TransactionIDs() []string {
 	return nonEmpty(r.GroupID, r.StageRuntimeID, r.Network)
 }
@@ -104,27 +108,27 @@ type ExecuteResponse struct {
 	ErrorMessage string            `json:"error_message,omitempty"`
 	OutputVars   map[string]string `json:"output_vars,omitempty"`
 	Outputs      []Output          `json:"outputs,omitempty"`
-	// Artifact is the content of the step's artifact file, base64 on the wire.
+	// Artifact is the content of the step's artifact file. It travels as base64.
 	Artifact []byte `json:"artifact,omitempty"`
-	// ExitCode and OOMKilled are ours: plain managers ignore them.
+	// ExitCode and OOMKilled are extensions.
 	ExitCode  int  `json:"exit_code,omitempty"`
 	OOMKilled bool `json:"oom_killed,omitempty"`
-	// Tests summarises the step's test reports. Ours.
+	// Tests summarises the step's test reports. It is an extension.
 	Tests *TestSummary `json:"tests,omitempty"`
 }
 
-// TestSummary is what the reports of a step say.
+// TestSummary is the sum of the test reports of a step.
 type TestSummary struct {
 	Total   int `json:"total"`
 	Passed  int `json:"passed"`
 	Failed  int `json:"failed"`
 	Errors  int `json:"errors"`
 	Skipped int `json:"skipped"`
-	// DurationMillis is the tests' own time, in milliseconds.
+	// DurationMillis is the run time of the tests, in milliseconds.
 	DurationMillis int64 `json:"duration_ms"`
-	// Failures are the first of the tests that failed or had an error.
+	// Failures are the first tests that failed or had an error.
 	Failures []TestFailure `json:"failures,omitempty"`
-	// Problems are reports that could not be read, with the reason.
+	// Problems names the reports that could not be read, with the reason.
 	Problems []string `json:"problems,omitempty"`
 }
 
@@ -136,24 +140,22 @@ type TestFailure struct {
 	Message string `json:"message,omitempty"`
 }
 
-// CleanupRequest is the data of a cleanup task. It ends a transaction.
+// CleanupRequest is the data of a cleanup task, which ends a transaction.
 type CleanupRequest struct {
-	GroupID    string            `json:"group_id,omitempty"`
-	Network    string            `json:"network,omitempty"`
-	Volumes    []*Volume         `json:"volumes,omitempty"`
-	Containers CleanupContainers `json:"containers,omitzero"`
-	LogConfig  *LogConfig        `json:"log_config,omitempty"`
-	LogKey     string            `json:"log_key,omitempty"`
+	GroupID string    `json:"group_id,omitempty"`
+	Network string    `json:"network,omitempty"`
+	Volumes []*Volume `json:"volumes,omitempty"`
+	// Containers selects containers by their labels. The delegate ignores it: it
+	// removes only resources of the transaction's own record (rule T3).
+	Containers struct {
+		Labels map[string]string `json:"labels,omitempty"`
+	} `json:"containers,omitzero"`
+	LogConfig *LogConfig `json:"log_config,omitempty"`
+	LogKey    string     `json:"log_key,omitempty"`
 }
 
-// CleanupContainers selects containers by their labels. Nothing is removed for
-// it that the transaction's own record does not name (SPEC T3).
-type CleanupContainers struct {
-	Labels map[string]string `json:"labels,omitempty"`
-}
-
-// TransactionIDs are the ids under which the transaction may be known, the
-// most specific first.
+// TransactionIDs returns the possible ids of the transaction, the most specific
+// first.
 func (r *CleanupRequest) TransactionIDs() []string { return nonEmpty(r.GroupID, r.Network) }
 
 // CleanupResponse answers a cleanup task.
@@ -162,14 +164,14 @@ type CleanupResponse struct {
 	ErrorMessage string `json:"error_message,omitempty"`
 }
 
-// Network is a transaction's network.
+// Network is the network of a transaction.
 type Network struct {
 	ID      string            `json:"id,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
 	Options map[string]string `json:"options,omitempty"`
 }
 
-// UnmarshalJSON takes the network's object or, as steps name it, its id alone.
+// UnmarshalJSON decodes an object, or a string with only the id, as steps have it.
 func (n *Network) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
 		*n = Network{}
@@ -179,18 +181,18 @@ func (n *Network) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*plain)(n))
 }
 
-// Volume is one volume of a transaction: a temporary one, a folder of the host, or
-// a claim of the cluster. Exactly one of them is set.
+// Volume is a volume of a transaction: a temporary volume, a directory of the host,
+// or a claim of the cluster. Exactly one field must be set.
 type Volume struct {
 	Temp *TempVolume `json:"temp,omitempty"`
 	Host *HostVolume `json:"host,omitempty"`
-	// Claim is ours, and for Kubernetes alone.
+	// Claim is an extension for Kubernetes.
 	Claim *ClaimVolume `json:"claim,omitempty"`
 }
 
-// TempVolume lives as long as its transaction. Medium "memory" keeps it in
-// memory; SizeLimit is in bytes, 0 is no limit. The local driver enforces it in
-// memory alone, see package driver/local.
+// TempVolume exists as long as its transaction. Medium "memory" keeps it in memory.
+// SizeLimit is in bytes, and zero means no limit. The driver of the delegate's own
+// machine enforces the limit only in memory.
 type TempVolume struct {
 	ID        string            `json:"id,omitempty"`
 	Name      string            `json:"name,omitempty"`
@@ -199,8 +201,8 @@ type TempVolume struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 }
 
-// HostVolume is a folder of the host. Create makes it when it is missing;
-// Remove deletes it in cleanup.
+// HostVolume is a directory of the host. Create makes a missing directory. Remove
+// deletes the directory in the cleanup.
 type HostVolume struct {
 	ID       string            `json:"id,omitempty"`
 	Name     string            `json:"name,omitempty"`
@@ -211,8 +213,8 @@ type HostVolume struct {
 	ReadOnly bool              `json:"read_only,omitempty"`
 }
 
-// ClaimVolume is a PersistentVolumeClaim that exists in the namespace of the pod. It
-// outlives the transaction.
+// ClaimVolume is an existing PersistentVolumeClaim in the namespace of the pod. The
+// cleanup does not delete it.
 type ClaimVolume struct {
 	ID       string `json:"id,omitempty"`
 	Name     string `json:"name,omitempty"`
@@ -220,7 +222,7 @@ type ClaimVolume struct {
 	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
-// LogConfig says how to reach the log service (PROTOCOL 4).
+// LogConfig is the connection to the log service (docs/protocol.md 4).
 type LogConfig struct {
 	AccountID         string `json:"account_id,omitempty"`
 	URL               string `json:"url,omitempty"`
@@ -231,8 +233,8 @@ type LogConfig struct {
 	SkipClosingStream bool   `json:"skip_closing_stream,omitempty"`
 }
 
-// File is a file or folder to make before the steps run. Mode is the
-// permission bits; Data is the content as text.
+// File is a file or directory that is created before the steps run. Mode has the
+// permission bits, and Data the content as text.
 type File struct {
 	Path  string `json:"path"`
 	Mode  uint32 `json:"mode,omitempty"`
@@ -240,21 +242,6 @@ type File struct {
 	IsDir bool   `json:"is_dir,omitempty"`
 }
 
-func first(ids ...string) string {
-	for _, id := range ids {
-		if id != "" {
-			return id
-		}
-	}
-	return ""
-}
-
 func nonEmpty(ids ...string) []string {
-	var out []string
-	for _, id := range ids {
-		if id != "" {
-			out = append(out, id)
-		}
-	}
-	return out
+	return slices.DeleteFunc(ids, func(id string) bool { return id == "" })
 }

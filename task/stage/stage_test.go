@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wire are the payloads of PROTOCOL 3 and 5 with every field that they list, and
-// the value that each stands for. A name that is misspelt shows in both directions.
+// wire holds the payloads of docs/protocol.md 3 and 5 with every member, and the
+// value of each. A misspelt name fails the tests in both directions.
 var wire = map[string]struct {
 	text  string
 	value any
@@ -91,12 +91,19 @@ var wire = map[string]struct {
 	"cleanup request": {`{"group_id":"g","network":"n","volumes":[{"host":{"id":"v"}}],"containers":{"labels":{"a":"b"}},
 		"log_config":{"url":"u"},"log_key":"lk"}`,
 		&stage.CleanupRequest{
-			GroupID: "g", Network: "n", Volumes: []*stage.Volume{{Host: &stage.HostVolume{ID: "v"}}},
-			Containers: stage.CleanupContainers{Labels: map[string]string{"a": "b"}},
-			LogConfig:  &stage.LogConfig{URL: "u"}, LogKey: "lk",
+			GroupID: "g", Network: "n", Containers: labelled("a", "b"), Volumes: []*stage.Volume{{Host: &stage.HostVolume{ID: "v"}}},
+			LogConfig: &stage.LogConfig{URL: "u"}, LogKey: "lk",
 		}},
 	"cleanup response": {`{"command_execution_status":"SUCCESS","error_message":"half"}`,
 		&stage.CleanupResponse{Status: stage.Success, ErrorMessage: "half"}},
+}
+
+// labelled returns the member containers of a cleanup.
+func labelled(name, value string) (c struct {
+	Labels map[string]string `json:"labels,omitempty"`
+}) {
+	c.Labels = map[string]string{name: value}
+	return c
 }
 
 func report(kind string, paths ...string) *stage.TestReport {
@@ -105,7 +112,7 @@ func report(kind string, paths ...string) *stage.TestReport {
 	return r
 }
 
-// PROTOCOL 3 and 5.
+// docs/protocol.md 3 and 5.
 func TestWireNamesOfThePayloads(t *testing.T) {
 	t.Parallel()
 	for name, tc := range wire {
@@ -128,9 +135,9 @@ func assertDecodes[T any](t *testing.T, name string) {
 	assert.Equal(t, wire[name].value, &got, name)
 }
 
-// PROTOCOL 5: a foreign agent hangs without environment, and a manager looks at
+// docs/protocol.md 5: some agents hang without the environment, and a manager needs
 // the status.
-func TestWhatIsAlwaysSent(t *testing.T) {
+func TestRequiredMembersAreAlwaysSent(t *testing.T) {
 	t.Parallel()
 	for want, v := range map[string]any{
 		`{"id":"","run":{},"environment":{}}`: stage.Step{Environment: map[string]string{}},
@@ -166,8 +173,8 @@ func TestNetworkIsAnObjectOrItsID(t *testing.T) {
 	assert.Equal(t, stage.Network{ID: "new"}, again)
 }
 
-// PROTOCOL: unknown fields and nulls never break a decode.
-func TestUnknownFieldsAndNullsAreTaken(t *testing.T) {
+// Unknown members and nulls never break decoding.
+func TestUnknownMembersAndNullsAreAccepted(t *testing.T) {
 	t.Parallel()
 	for _, v := range []any{
 		new(stage.InitRequest), new(stage.InitResponse), new(stage.ExecuteRequest), new(stage.ExecuteResponse),
@@ -178,7 +185,7 @@ func TestUnknownFieldsAndNullsAreTaken(t *testing.T) {
 	}
 }
 
-// T1: the ids under which a transaction is known.
+// Rule T1: a transaction has several ids.
 func TestTransactionIDs(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, "g", (&stage.InitRequest{GroupID: "g", Network: stage.Network{ID: "n"}}).TransactionID())
@@ -194,7 +201,7 @@ func TestTransactionIDs(t *testing.T) {
 	assert.Equal(t, []string{"n"}, (&stage.CleanupRequest{Network: "n"}).TransactionIDs())
 }
 
-// PROTOCOL 3: every value of command_execution_status.
+// docs/protocol.md 3: every value of command_execution_status.
 func TestStatusValues(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, []stage.Status{"SUCCESS", "FAILURE", "TIMEOUT", "RUNNING", "QUEUED", "SKIPPED"},

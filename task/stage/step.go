@@ -1,7 +1,8 @@
 package stage
 
-// Step is one step of a stage: StartStepRequest of the agent API (PROTOCOL 5),
-// under its names. With an Image it runs in a container, otherwise on the host.
+// Step is a step of a stage. It has the members of StartStepRequest of the agent
+// API (docs/protocol.md 5). A step with an Image runs in a container, otherwise on
+// the host.
 type Step struct {
 	ID             string `json:"id"`
 	Name           string `json:"name,omitempty"`
@@ -9,29 +10,31 @@ type Step struct {
 	// Kind is "Run", "RunTest" or "RunTestsV2". Empty means "Run".
 	Kind string `json:"kind,omitempty"`
 	Run  Run    `json:"run"`
-	// Detach makes it a background step: it is started and the answer is given
-	// without waiting for its end.
+	// Detach makes the step a background step: the answer does not wait for its
+	// end.
 	Detach bool `json:"detach,omitempty"`
-	// Ready makes the answer of a background step wait until it can be used.
+	// Ready makes the answer of a background step wait until the step is ready.
 	Ready *Ready `json:"ready,omitempty"`
-	// Plugin is a program to fetch and run on the host instead of Run.
+	// Plugin is a program that is fetched and runs on the host instead of Run.
 	Plugin      *Plugin           `json:"plugin,omitempty"`
 	Environment map[string]string `json:"environment"`
 	WorkingDir  string            `json:"working_dir,omitempty"`
-	// Timeout is in seconds; 0 is none.
+	// Timeout is in seconds. Zero means no time-out.
 	Timeout int `json:"timeout,omitempty"`
-	// User to run as, "uid[:gid]" or a name. Empty keeps the image's or ours.
+	// User is "uid[:gid]" or a name. Empty means the user of the image, or on the
+	// host the user of the delegate.
 	User string `json:"user,omitempty"`
-	// SoftStop asks to end a step with SIGTERM and a grace before SIGKILL.
+	// SoftStop ends the step with SIGTERM, and after a grace period with SIGKILL.
 	SoftStop bool `json:"soft_stop,omitempty"`
 
 	LogKey    string     `json:"log_key,omitempty"`
 	LogDrone  bool       `json:"log_drone,omitempty"`
 	LogConfig *LogConfig `json:"log_config,omitempty"`
-	// Secrets are values that no output may show.
+	// Secrets are values that are masked in all output.
 	Secrets []string `json:"secrets,omitempty"`
 
-	// OutputVars and Outputs name shell variables to read after the script.
+	// OutputVars and Outputs name the shell variables that are read after the
+	// script.
 	OutputVars    []string       `json:"output_vars,omitempty"`
 	Outputs       []Output       `json:"outputs,omitempty"`
 	OutputVarFile string         `json:"output_var_file,omitempty"`
@@ -41,11 +44,11 @@ type Step struct {
 	Files         []*File        `json:"files,omitempty"`
 	Volumes       []*VolumeMount `json:"volumes,omitempty"`
 
-	// What follows concerns containers alone.
+	// The fields below apply to containers only.
 
 	Image string `json:"image,omitempty"`
-	// Pull is "default", "Always", "IfNotPresent" or "Never". Empty is default:
-	// Always for the tag latest, otherwise IfNotPresent.
+	// Pull is "default", "Always", "IfNotPresent" or "Never". Empty and "default"
+	// mean Always for the tag latest, otherwise IfNotPresent.
 	Pull           string            `json:"pull,omitempty"`
 	Auth           *Auth             `json:"auth,omitempty"`
 	Network        string            `json:"network,omitempty"`
@@ -66,7 +69,7 @@ type Step struct {
 	MemSwapLimit   int64             `json:"memswap_limit,omitempty"` // bytes
 	ShmSize        int64             `json:"shm_size,omitempty"`      // bytes
 
-	// Ulimits are limits of the container's processes. Ours.
+	// Ulimits are the limits of the container's processes. They are an extension.
 	Ulimits []*Ulimit `json:"ulimits,omitempty"`
 
 	MountDockerSocket bool           `json:"mount_docker_socket,omitempty"`
@@ -74,54 +77,55 @@ type Step struct {
 	StepStatus        *StepStatus    `json:"step_status,omitempty"`
 }
 
-// Run is what a step executes: argv is Entrypoint, then Command.
+// Run is the command line of a step: Entrypoint followed by Command.
 type Run struct {
 	Entrypoint []string `json:"entrypoint,omitempty"`
 	Command    []string `json:"commands,omitempty"`
 }
 
-// Ready says when a background step can be used. Exactly one of Port, HTTP and
-// Command is set. Ours: plain managers do not send it.
+// Ready is the condition under which a background step is ready. Exactly one of
+// Port, HTTP and Command must be set. It is an extension.
 type Ready struct {
 	// Port is a TCP port of the step that must accept a connection.
 	Port int `json:"port,omitempty"`
-	// HTTP is a URL, on the step itself with "localhost" as its host, that must
-	// answer with a status below 400.
+	// HTTP is a URL that must answer with a status below 400. The host "localhost"
+	// means the step.
 	HTTP string `json:"http,omitempty"`
-	// Command must exit with 0 where the step runs.
+	// Command runs where the step runs, and must exit with 0.
 	Command []string `json:"command,omitempty"`
-	// Timeout is in seconds; 0 is 60. The step is stopped and fails when it is
-	// not ready by then.
+	// Timeout is in seconds. Zero means 60. If the step is not ready by then, it is
+	// stopped and fails.
 	Timeout int `json:"timeout,omitempty"`
-	// IntervalMillis is the time between attempts, in milliseconds; 0 is 200.
+	// IntervalMillis is the time between attempts, in milliseconds. Zero means 200.
 	IntervalMillis int `json:"interval_ms,omitempty"`
 }
 
-// Plugin is a program named by URL, fetched once, verified and cached (D4). Its
-// settings become variables with the prefix PLUGIN_. Ours.
+// Plugin is a program that is fetched by URL, verified and cached (rule D4). Its
+// settings become variables with the prefix PLUGIN_. It is an extension.
 type Plugin struct {
 	Executables []Executable      `json:"executables"`
 	Settings    map[string]string `json:"settings,omitempty"`
 	Args        []string          `json:"args,omitempty"`
 }
 
-// Executable is a plugin's program for one platform, in Go's names for those.
+// Executable is the program of a plugin for one platform. OS and Arch are GOOS and
+// GOARCH values.
 type Executable struct {
 	OS   string `json:"os"`
 	Arch string `json:"arch"`
 	URL  string `json:"url"`
-	// SHA256 is the checksum of what the URL serves, in hexadecimal. Required.
+	// SHA256 is the hexadecimal checksum of the file at URL. Required.
 	SHA256 string `json:"sha256"`
-	// Compressed says that it is compressed with zstd.
+	// Compressed reports that the file is compressed with zstd.
 	Compressed bool `json:"compressed,omitempty"`
 }
 
-// Output is a variable that a step hands on. In a request Value is the name of
-// the shell variable to read; in a response it is the value.
+// Output is an output variable of a step. In a request, Value is the name of the
+// shell variable; in a response it is the value.
 type Output struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
-	// Type is [OutputString] or [OutputSecret]. Empty is a string.
+	// Type is [OutputString] or [OutputSecret]. Empty means OutputString.
 	Type string `json:"type,omitempty"`
 }
 
@@ -131,13 +135,13 @@ const (
 	OutputSecret = "SECRET"
 )
 
-// VolumeMount mounts a transaction's volume, by its name or id, at Path.
+// VolumeMount mounts a volume of the transaction at Path. Name is its name or id.
 type VolumeMount struct {
 	Name string `json:"name"`
 	Path string `json:"path"`
 }
 
-// DeviceMount gives a container a device of the host, by its volume's name.
+// DeviceMount gives a container a device of the host. Name is the name of a volume.
 type DeviceMount struct {
 	Name       string `json:"name"`
 	DevicePath string `json:"path,omitempty"`
@@ -150,7 +154,7 @@ type Auth struct {
 	Password string `json:"password,omitempty"`
 }
 
-// TestReport names the reports that a step leaves behind.
+// TestReport names the test reports that a step writes.
 type TestReport struct {
 	Kind  string `json:"kind,omitempty"`
 	Junit struct {
@@ -158,13 +162,13 @@ type TestReport struct {
 	} `json:"junit,omitzero"`
 }
 
-// ProcessConfig says how a foreign agent treats a step's processes. Ours always
-// kills what runs when its time is up.
+// ProcessConfig configures how an agent ends the processes of a step. The agent of
+// this module ignores it: it always kills the processes after the time-out.
 type ProcessConfig struct {
 	KillProcessOnContextCancel bool `json:"kill_process_on_context_cancel,omitempty"`
 }
 
-// StepStatus makes an agent report the step's end to the manager by itself.
+// StepStatus makes an agent report the end of the step to the manager.
 type StepStatus struct {
 	Endpoint       string `json:"endpoint,omitempty"`
 	Token          string `json:"token,omitempty"`
@@ -175,8 +179,8 @@ type StepStatus struct {
 	TaskStatusV2   bool   `json:"task_status_v2,omitempty"`
 }
 
-// Ulimit is one limit, under the name that the engine has for it: "nofile",
-// "nproc", ... A Hard of 0 is the same as Soft.
+// Ulimit is a limit of the container's processes. Name is the engine's name for
+// it, such as "nofile". A Hard of 0 means the value of Soft.
 type Ulimit struct {
 	Name string `json:"name"`
 	Soft int64  `json:"soft"`

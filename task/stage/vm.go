@@ -5,12 +5,12 @@ import (
 	"strconv"
 )
 
-// PoolOption is the network option that names the pool of machines for a
+// PoolOption is the network option that names the pool of machines of a
 // transaction.
 const PoolOption = "pool_id"
 
-// VMInit is the data of a DLITE_CI_VM_INITIALIZE_TASK (PROTOCOL 3): an init in
-// another envelope.
+// VMInit is the data of a DLITE_CI_VM_INITIALIZE_TASK: the envelope of an init
+// (docs/protocol.md 3).
 type VMInit struct {
 	Setup struct {
 		ID      string            `json:"id"`
@@ -22,12 +22,12 @@ type VMInit struct {
 		LogKey string      `json:"log_key,omitempty"`
 		Setup  InitRequest `json:"setup_request"`
 	} `json:"setup_vm_request"`
-	// Services run in the background from the init to the cleanup.
+	// Services run in the background until the cleanup.
 	Services    []*VMStep `json:"services,omitempty"`
 	Distributed bool      `json:"distributed,omitempty"`
 }
 
-// Init is the init in it. The stage's id becomes the transaction's.
+// Init returns the enclosed init. The id of the stage becomes the transaction id.
 func (r *VMInit) Init() InitRequest {
 	in := r.Setup.Setup
 	in.GroupID = cmp.Or(r.Setup.ID, in.GroupID)
@@ -36,8 +36,8 @@ func (r *VMInit) Init() InitRequest {
 	return in
 }
 
-// InPool is the network with the pool among its options, see [PoolOption]. An empty
-// one leaves it as it is.
+// InPool returns a copy of the network whose [PoolOption] is pool. An empty pool
+// changes nothing.
 func (n Network) InPool(pool string) Network {
 	if pool == "" {
 		return n
@@ -52,12 +52,12 @@ func (n Network) InPool(pool string) Network {
 	return n
 }
 
-// VMExecute is the data of a DLITE_CI_VM_EXECUTE_TASK and ..._V2.
+// VMExecute is the data of a DLITE_CI_VM_EXECUTE_TASK or ..._V2.
 type VMExecute struct {
 	Execute VMStep `json:"execute_step_request"`
 }
 
-// VMStep is a step in its envelope, or a service of a [VMInit].
+// VMStep is the envelope of a step, or of a service of a [VMInit].
 type VMStep struct {
 	StageRuntimeID string         `json:"stage_runtime_id"`
 	TaskID         string         `json:"task_id,omitempty"`
@@ -66,8 +66,8 @@ type VMStep struct {
 	Start          ExecuteRequest `json:"start_step_request"`
 }
 
-// Step is the step in it. Whoever runs it answers for it: that an agent shall
-// report by itself is not kept.
+// Step returns the enclosed step without its StepStatus: the delegate answers the
+// task, so the agent must not report.
 func (r *VMExecute) Step() ExecuteRequest {
 	e := r.Execute.Start
 	e.GroupID = cmp.Or(r.Execute.StageRuntimeID, e.GroupID)
@@ -75,8 +75,8 @@ func (r *VMExecute) Step() ExecuteRequest {
 	return e
 }
 
-// Service is the i-th service, as a step in the background of the init's
-// transaction. One without an id is called by its number.
+// Service returns service i as a background step of the init's transaction. A
+// service without an id gets "service-" and its index as id.
 func (r *VMInit) Service(i int) ExecuteRequest {
 	var e ExecuteRequest
 	if r.Services[i] != nil {
@@ -90,7 +90,7 @@ func (r *VMInit) Service(i int) ExecuteRequest {
 	return e
 }
 
-// ServiceStatus is how a service of a [VMInit] has begun: Running, or
+// ServiceStatus reports how a service of a [VMInit] started: Running, or
 // [ServiceError] with the reason.
 type ServiceStatus struct {
 	ID           string `json:"identifier"`
@@ -101,32 +101,34 @@ type ServiceStatus struct {
 	ErrorMessage string `json:"error_message"`
 }
 
-// ServiceError is the status of a service that could not be started.
+// ServiceError is the status of a service that failed to start.
 const ServiceError Status = "ERROR"
 
-// VMCleanup is the data of a DLITE_CI_VM_CLEANUP_TASK and ..._V2.
+// VMCleanup is the data of a DLITE_CI_VM_CLEANUP_TASK or ..._V2.
 type VMCleanup struct {
 	PoolID         string `json:"pool_id,omitempty"`
 	StageRuntimeID string `json:"stage_runtime_id"`
 	Distributed    bool   `json:"distributed,omitempty"`
 }
 
-// Cleanup is the cleanup in it.
+// Cleanup returns the enclosed cleanup.
 func (r *VMCleanup) Cleanup() CleanupRequest { return CleanupRequest{GroupID: r.StageRuntimeID} }
 
-// VMCapacity is the data of a DLITE_CI_VM_CAPACITY_TASK: the stage with that id will
-// want a machine of the pool.
+// VMCapacity is the data of a DLITE_CI_VM_CAPACITY_TASK. It reserves a machine of
+// the pool for the stage with the id.
 type VMCapacity struct {
 	Reservation struct {
 		ID     string `json:"id"`
 		PoolID string `json:"pool_id,omitempty"`
-		// Timeout is how long the machine waits for the stage's init, in milliseconds.
+		// Timeout is the time for which the machine waits for the init, in
+		// milliseconds.
 		Timeout int64 `json:"timeout,omitempty"`
 	} `json:"capacity_reservation_request"`
 }
 
 // CapacityResponse answers a DLITE_CI_VM_CAPACITY_TASK. The status is Success also
-// when all machines are in use: the stage's init waits, see [CapacityReservation].
+// if all machines are in use: the stage then has a place in the queue, see
+// [CapacityReservation].
 type CapacityResponse struct {
 	Status       Status               `json:"command_execution_status"`
 	ErrorMessage string               `json:"error_message,omitempty"`
@@ -135,15 +137,16 @@ type CapacityResponse struct {
 	Reservation  *CapacityReservation `json:"capacity_reservation,omitempty"`
 }
 
-// CapacityReservation is what a stage has reserved. All but its id is empty where
-// nothing has to be: the driver has no pools, or the stage's init has come already.
+// CapacityReservation is the reservation of a stage. It has only the stage id if
+// no reservation is necessary: the driver has no pools, or the init has arrived.
 type CapacityReservation struct {
 	StageID  string `json:"stage_id"`
 	PoolName string `json:"pool_name,omitempty"`
-	// InstanceID is the machine. It is empty while all are in use: then the stage
-	// is the one of this place, from 1, among those that wait. Place is ours.
+	// InstanceID is the id of the machine, empty while all machines are in use.
+	// Place is then the position in the queue, from 1. Place is an extension.
 	InstanceID string `json:"instance_id,omitempty"`
 	Place      int    `json:"place,omitempty"`
-	// ExpiresAt is when it ends if no init comes, in Unix milliseconds. Ours.
+	// ExpiresAt is the time at which the reservation ends without an init, in Unix
+	// milliseconds. It is an extension.
 	ExpiresAt int64 `json:"expires_at,omitempty"`
 }
