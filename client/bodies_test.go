@@ -71,7 +71,7 @@ func TestAHeldPollSaysSo(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, p client.Option) {
 		s := serve(t, func(w http.ResponseWriter, _ *http.Request, n int) {
-			w.Header().Set(client.CursorHeader, "c7")
+			w.Header().Set("Dlite-Cursor", "c7")
 			answer(w, []int{200, 204}[n%2], "")
 		})
 		c := connect(t, s.URL, p)
@@ -208,14 +208,14 @@ func TestAnUnreadableTaskIsMalformed(t *testing.T) {
 	}{
 		"broken off": {client.V1, func(w http.ResponseWriter, _ int) { breakOff(w, `{"data":"fake-password`) }, "unexpected EOF"},
 		"half a task": {client.V1, func(w http.ResponseWriter, _ int) { answer(w, 200, `{"data":"fake-password`) },
-			"the body has 22 bytes of JSON, not shown because they may hold secrets"},
+			"the body has 22 bytes of JSON, not quoted because they may contain secrets"},
 		"no task":      {client.V1, func(w http.ResponseWriter, _ int) { answer(w, 200, `["fake-password"]`) }, "decoding a task"},
 		"a web page":   {client.V1, func(w http.ResponseWriter, _ int) { answer(w, 200, `<html>Sign in</html>`) }, `the body begins with "<html>Sign in</html>"`},
 		"then gone":    {client.V1, func(w http.ResponseWriter, n int) { answer(w, []int{404, 200, 404}[n%3], `{`) }, "unexpected end of JSON"},
 		"then nothing": {client.V1, func(w http.ResponseWriter, n int) { answer(w, []int{204, 200, 204}[n%3], `{`) }, "unexpected end of JSON"},
 		"then busy":    {client.V1, func(w http.ResponseWriter, n int) { answer(w, []int{503, 200, 503}[n%3], `{`) }, "unexpected end of JSON"},
-		"no request":   {client.V2, func(w http.ResponseWriter, _ int) { answer(w, 200, `{"requests":[null]}`) }, "holds no task"},
-		"null task":    {client.V2, func(w http.ResponseWriter, _ int) { answer(w, 200, `{"requests":[{"task":null}]}`) }, "holds no task"},
+		"no request":   {client.V2, func(w http.ResponseWriter, _ int) { answer(w, 200, `{"requests":[null]}`) }, "has no task"},
+		"null task":    {client.V2, func(w http.ResponseWriter, _ int) { answer(w, 200, `{"requests":[{"task":null}]}`) }, "has no task"},
 		"no base64": {client.V2, func(w http.ResponseWriter, _ int) {
 			answer(w, 200, `{"requests":[{"task":{"data":"fake-password"}}]}`)
 		}, "the task's data is not base64"},
@@ -270,7 +270,7 @@ func TestMalformedAnswersAreErrorsWithAnExcerpt(t *testing.T) {
 	s := serve(t, always(200, `{"resource":{}}`))
 	_, err := connect(t, s.URL).Register(within(t), &client.Registration{})
 	require.ErrorIs(t, err, client.ErrMalformed)
-	assert.ErrorContains(t, err, "it holds no delegate id")
+	assert.ErrorContains(t, err, "the answer has no delegate id")
 }
 
 // SPEC C6: an answer over the limit is an error, however its length is told, and

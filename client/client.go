@@ -7,49 +7,45 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// Client is a delegate's connection to a manager (SPEC C1). All methods are
-// safe for concurrent use, retry what is worth retrying (SPEC C2) until their
-// context ends, and return errors that [errors.Is] tells apart:
-// [ErrUnauthorized], [ErrGone], [ErrConflict], [ErrRetryable], [ErrMalformed],
-// [ErrTooLarge].
+// Client is a delegate's connection to a manager (rule C1). All methods are safe
+// for concurrent use. They retry temporary failures until their context ends
+// (rule C2). [errors.Is] classifies their errors: [ErrUnauthorized], [ErrGone],
+// [ErrConflict], [ErrRetryable], [ErrMalformed], [ErrTooLarge].
 type Client interface {
-	// Register makes the delegate known and returns the id that the manager
-	// gave it.
+	// Register announces the delegate and returns the id that the manager assigned.
 	Register(ctx context.Context, r *Registration) (*Delegate, error)
 
-	// Heartbeat tells that the delegate is alive. r.DelegateID is required. It
-	// is attempted once: the next one is the retry.
+	// Heartbeat reports that the delegate is alive. r.DelegateID is required. It
+	// makes one attempt, because the next heartbeat follows soon.
 	Heartbeat(ctx context.Context, r *Registration) error
 
-	// Unregister tells that the delegate is leaving.
+	// Unregister reports that the delegate stops.
 	Unregister(ctx context.Context, u *Unregistration) error
 
-	// ReportCapacity tells how many stages the delegate runs at once.
+	// ReportCapacity reports how many stages the delegate runs at the same time.
 	ReportCapacity(ctx context.Context, delegateID string, maxStages int) error
 
-	// Poll lists the tasks that wait for the delegate. With a wait above zero a
-	// manager that knows how holds the call for up to that long, until there is
-	// something that q.Since has not seen (SPEC C7).
+	// Poll lists the tasks that the delegate may acquire. If q.Wait is above zero, a
+	// manager with the extension holds the call for up to that time, until there is
+	// an entry that q.Since has not seen (rule C7).
 	Poll(ctx context.Context, delegateID string, q PollQuery) (*Pending, error)
 
-	// Acquire takes a task. A nil task without an error means that it went to
-	// somebody else. With [ErrMalformed] the manager gave the task away, but
-	// what arrived could not be read: answer it as failed.
+	// Acquire takes a task. A nil task without an error means that another delegate
+	// has it. [ErrMalformed] means that the manager granted the task, but its
+	// payload could not be read: the caller must answer the task as failed.
 	Acquire(ctx context.Context, delegateID string, e task.Event) (*task.Task, error)
 
-	// Respond answers a task. Unlike the other calls it goes on for as long as
-	// its context allows while the error is worth a retry (SPEC C3). The task
-	// says which answer format it wants; only its ID, Type and RunnerResponse
-	// are used.
+	// Respond answers a task. Unlike the other calls it retries without a limit,
+	// until its context ends (rule C3). It uses only the ID, the Type and the
+	// RunnerResponse of the task.
 	Respond(ctx context.Context, delegateID string, t *task.Task, r *task.Response) error
 }
 
-// Registration describes a delegate to its manager (PROTOCOL 1).
+// Registration describes a delegate to its manager (docs/protocol.md 1).
 type Registration struct {
 	AccountID    string `json:"accountId,omitempty"`
 	DelegateName string `json:"delegateName,omitempty"`
-	// Token is the account secret. The HTTP client fills it in where the
-	// protocol wants it.
+	// Token is the account secret. The HTTP client sets it.
 	Token         string `json:"delegateRandomToken,omitempty"`
 	LastHeartbeat int64  `json:"lastHeartBeat,omitempty"` // Unix time in milliseconds
 	DelegateID    string `json:"delegateId,omitempty"`
@@ -66,11 +62,11 @@ type Registration struct {
 	Tags               []string `json:"tags,omitempty"`
 	HeartbeatAsObject  bool     `json:"heartbeatAsObject,omitempty"`
 	Version            string   `json:"version,omitempty"`
-	// Draining tells our manager to send no new stages. Others ignore it.
+	// Draining asks the manager to send no new stages. It is an extension.
 	Draining bool `json:"draining,omitempty"`
 }
 
-// Unregistration names the delegate that leaves (PROTOCOL 1).
+// Unregistration names the delegate that stops (docs/protocol.md 1).
 type Unregistration struct {
 	DelegateID        string `json:"delegateId,omitempty"`
 	HostName          string `json:"hostName,omitempty"`
@@ -81,40 +77,42 @@ type Unregistration struct {
 	ProjectIdentifier string `json:"projectIdentifier,omitempty"`
 }
 
-// Delegate is what a registration returns.
+// Delegate is the result of a registration.
 type Delegate struct {
 	ID   string
 	Name string
 }
 
-// PollQuery says how a poll may wait.
+// PollQuery holds the options of a poll.
 type PollQuery struct {
-	// Wait is how long the manager may hold the call; it travels in whole
-	// seconds, rounded up. Zero asks for an answer at once.
+	// Wait is the time for which the manager may hold the call, rounded up to whole
+	// seconds. Zero asks for an answer at once.
 	Wait time.Duration
-	// Since is the Cursor of an earlier poll: what that one listed is no reason
-	// to end the wait. Empty ends it with anything that is pending.
+	// Since is the Cursor of a previous poll. Entries of that poll do not end the
+	// wait. If it is empty, any entry ends the wait.
 	Since string
 }
 
-// Pending is a poll's answer.
+// Pending is the answer to a poll.
 type Pending struct {
-	// Events are all tasks that wait for the delegate, seen before or not.
+	// Events are all tasks that the delegate may acquire, including those of
+	// previous polls.
 	Events []task.Event
-	// Aborted are ids of tasks that the delegate runs and is to stop. Only our
-	// manager sends them.
+	// Aborted are the ids of running tasks that the delegate must stop. It is an
+	// extension.
 	Aborted []string
-	// Held says that the manager understood Wait: poll again at once.
+	// Held reports that the manager supports Wait: the caller may poll again at
+	// once.
 	Held bool
-	// Cursor goes into the next poll's Since. Empty unless Held.
+	// Cursor is the Since of the next poll. It is empty unless Held.
 	Cursor string
 }
 
-// The extension by which a poll waits (SPEC C7). The request's query has wait,
-// whole seconds, and since; the answer's header has the cursor, and that the
-// header is there says that the manager knows the extension.
+// Names of the extension for polls that wait (rule C7): query parameters, and the
+// header of the answer with the cursor. The header tells that the manager supports
+// the extension.
 const (
-	WaitParam    = "wait"
-	SinceParam   = "since"
-	CursorHeader = "Dlite-Cursor"
+	waitParam    = "wait"
+	sinceParam   = "since"
+	cursorHeader = "Dlite-Cursor"
 )

@@ -10,23 +10,24 @@ import (
 	"github.com/delegate-io/dlite/internal/token"
 )
 
-// credentials gives every call its token: a fixed one, or one made of the
-// account secret, cached, and replaced at half its life (PROTOCOL 1).
+// credentials provides the token of every call: a fixed token, or a token that is
+// issued with the account secret, cached, and renewed after half of its lifetime
+// (docs/protocol.md 1).
 type credentials struct {
 	account string
-	secret  token.Secret // zero with a fixed token
-	hash    []string     // the header's value; nil without a secret
+	secret  token.Secret // zero for a fixed token
+	hash    []string     // value of the header; nil without a secret
 	now     func() time.Time
 
 	current atomic.Pointer[bearer]
-	mu      sync.Mutex // one goroutine makes a token, the others wait for it
+	mu      sync.Mutex // held while issuing a token; other goroutines wait
 }
 
-// bearer is a token as it travels.
+// bearer is a token with its header.
 type bearer struct {
 	token  string
 	header []string  // the Authorization header, shared by all requests
-	renew  time.Time // zero: never
+	renew  time.Time // time of the renewal; zero means never
 }
 
 func newBearer(tok string, renew time.Time) *bearer {
@@ -39,11 +40,11 @@ func newCredentials(account, secret string, cfg *config) (*credentials, error) {
 		tok := strings.TrimSpace(*cfg.token)
 		switch {
 		case secret != "":
-			return nil, errors.New("give either the account secret or a ready-made token, not both")
+			return nil, errors.New("the account secret and a fixed token exclude each other: remove one of them")
 		case tok == "":
-			return nil, errors.New("the ready-made token is empty")
+			return nil, errors.New("the fixed token is empty")
 		case strings.ContainsFunc(tok, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
-			return nil, errors.New("the ready-made token holds a character that a header cannot carry")
+			return nil, errors.New("the fixed token contains a character that is not valid in a header")
 		}
 		c.current.Store(newBearer(tok, time.Time{}))
 		return c, nil
@@ -56,17 +57,17 @@ func newCredentials(account, secret string, cfg *config) (*credentials, error) {
 	return c, nil
 }
 
-// bearer is the token for the next call.
+// bearer returns the token for the next call.
 func (c *credentials) bearer() (*bearer, error) {
-	if b := c.current.Load(); c.usable(b) {
+	if b := c.current.Load(); c.isUsable(b) {
 		return b, nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if b := c.current.Load(); c.usable(b) {
+	if b := c.current.Load(); c.isUsable(b) {
 		return b, nil
 	}
-	// Without its monotonic part the time also counts while the machine sleeps.
+	// Without its monotonic part the time includes the sleep of the machine.
 	now := c.now().Round(0)
 	tok, err := c.secret.Issue(c.account, now, token.DefaultTTL)
 	if err != nil {
@@ -77,14 +78,14 @@ func (c *credentials) bearer() (*bearer, error) {
 	return b, nil
 }
 
-func (c *credentials) usable(b *bearer) bool {
+func (c *credentials) isUsable(b *bearer) bool {
 	return b != nil && (b.renew.IsZero() || c.now().Round(0).Before(b.renew))
 }
 
-// drop forgets a token that the manager refused, so that the next call makes
-// another. It reports whether that can help. A token that others have replaced
-// meanwhile stays.
-func (c *credentials) drop(b *bearer) bool {
+// discard removes a token that the manager refused, so that the next call issues a
+// new one. It returns false for a fixed token. If another goroutine has replaced
+// the token, the new token stays.
+func (c *credentials) discard(b *bearer) bool {
 	if c.secret.IsZero() {
 		return false
 	}
@@ -92,12 +93,12 @@ func (c *credentials) drop(b *bearer) bool {
 	return true
 }
 
-// redact removes the credentials from a text that the manager wrote: a proxy's
-// error page may show the request's header.
+// redact removes the credentials from a text of the manager: the error page of a
+// proxy may quote the header of the request.
 func (c *credentials) redact(s string, b *bearer) string {
-	const tooShort = 8 // would remove every "a" of the message, and is no token
+	const minToken = 8 // a shorter value would match ordinary text, and is no token
 	for _, v := range []string{b.token, c.secret.Reveal()} {
-		if len(v) >= tooShort {
+		if len(v) >= minToken {
 			s = strings.ReplaceAll(s, v, "[secret]")
 		}
 	}

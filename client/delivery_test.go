@@ -254,7 +254,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		http.Redirect(w, r, elsewhere.URL+"/there?token=x", http.StatusTemporaryRedirect)
 	})
 	_, err := connect(t, s.URL).Poll(within(t), "d", client.PollQuery{})
-	require.ErrorContains(t, err, "307 Temporary Redirect: redirects are not followed: set the endpoint to where it leads, "+elsewhere.URL+"/there")
+	require.ErrorContains(t, err, "307 Temporary Redirect: the client does not follow redirects: set the endpoint to the target, "+elsewhere.URL+"/there")
 	assert.NotContains(t, err.Error(), "token=x")
 	assert.False(t, errors.Is(err, client.ErrRetryable))
 	assert.Empty(t, elsewhere.requests())

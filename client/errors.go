@@ -8,42 +8,42 @@ import (
 	"time"
 )
 
-// What an [Error] is, for [errors.Is].
+// Kinds of an [Error], for [errors.Is].
 var (
-	// ErrUnauthorized: 401 or 403. Final until the credentials change; the
-	// poller registers again (SPEC C4).
+	// ErrUnauthorized is status 401 or 403. Retries do not help until the
+	// credentials change. The poller registers again (rule C4).
 	ErrUnauthorized = errors.New("unauthorized")
-	// ErrGone: 404 or 410. The manager does not know the delegate or the task.
+	// ErrGone is status 404 or 410: the manager does not know the delegate or the
+	// task.
 	ErrGone = errors.New("gone")
-	// ErrConflict: 409. Somebody else was first.
+	// ErrConflict is status 409: another call was first.
 	ErrConflict = errors.New("conflict")
-	// ErrRetryable: a connection error, 429, 500, 502, 503 or 504. The call may
-	// succeed later. A call whose caller has cancelled it is never retryable,
-	// whatever its last attempt came to: nobody wants it any more. One that ran
-	// into a deadline is.
+	// ErrRetryable is a connection error or status 429, 500, 502, 503 or 504: the
+	// call may succeed later. A call that its caller cancelled is not retryable. A
+	// call that exceeded a deadline is.
 	ErrRetryable = errors.New("retryable")
-	// ErrMalformed: the answer's status was good and its body was not.
+	// ErrMalformed means that an answer has a 2xx status and an invalid body.
 	ErrMalformed = errors.New("malformed answer")
-	// ErrTooLarge: a body, either way, is over the limit, the client's own or, with
-	// 413, the manager's.
+	// ErrTooLarge means that a request or an answer exceeds the client's limit, or
+	// that the manager answered with status 413.
 	ErrTooLarge = errors.New("body too large")
 )
 
-// Error is a call that failed, after its retries.
+// Error is the failure of a call after its retries.
 type Error struct {
-	// Method and Path are the request's; the path carries no query and no token.
+	// Method and Path describe the request. Path has no query and no token.
 	Method, Path string
-	// Status is the HTTP status, 0 when no answer came.
+	// Status is the HTTP status, 0 if no answer arrived.
 	Status int
-	// Message is the server's, cut to an excerpt.
+	// Message is an excerpt of the manager's message.
 	Message string
-	// RetryAfter is what the server asked for, 0 when it did not.
+	// RetryAfter is the pause that the manager asked for, 0 if it did not.
 	RetryAfter time.Duration
-	// Err is the cause where no answer came or it could not be read.
+	// Err is the cause if no answer arrived or it could not be read.
 	Err error
 }
 
-// Error says what was called and what came of it.
+// Error returns the request, the status, the cause and the message.
 func (e *Error) Error() string {
 	s := e.Method + " " + e.Path
 	if e.Status != 0 {
@@ -58,10 +58,10 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap is the cause, nil for an answer with an error status.
+// Unwrap returns the cause, nil for an answer with an error status.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is tells the kinds of errors apart.
+// Is reports whether the error is of the kind target.
 func (e *Error) Is(target error) bool {
 	switch target {
 	case ErrUnauthorized:
@@ -73,12 +73,12 @@ func (e *Error) Is(target error) bool {
 	case ErrTooLarge:
 		return e.Status == http.StatusRequestEntityTooLarge
 	case ErrRetryable:
-		return e.retryable()
+		return e.isRetryable()
 	}
 	return false
 }
 
-func (e *Error) retryable() bool {
+func (e *Error) isRetryable() bool {
 	if errors.Is(e.Err, context.Canceled) {
 		return false
 	}

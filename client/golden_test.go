@@ -169,7 +169,7 @@ func TestResponseForms(t *testing.T) {
 		"legacy time-out": {client.V1, legacy, task.Response{Code: task.Timeout, Error: "late"},
 			`{"id":"t","data":{"code":504,"command_execution_status":"TIMEOUT","error_message":"late","error_msg":"late"},"type":"A","code":"FAILED"}`},
 		"legacy time-out without a reason": {client.V1, legacy, task.Response{Code: task.Timeout, Data: []byte("null")},
-			`{"id":"t","data":{"code":504,"command_execution_status":"TIMEOUT","error_message":"the task's time-out has passed","error_msg":"the task's time-out has passed"},"type":"A","code":"FAILED"}`},
+			`{"id":"t","data":{"code":504,"command_execution_status":"TIMEOUT","error_message":"the task timed out","error_msg":"the task timed out"},"type":"A","code":"FAILED"}`},
 		"legacy time-out with data": {client.V1, legacy, task.Response{Code: task.Timeout, Error: "late", Data: []byte(`{"n":12345678901234567890,"error_msg":"m","code":500,"command_execution_status":""}`)},
 			`{"id":"t","data":{"code":504,"command_execution_status":"TIMEOUT","error_message":"late","error_msg":"m","n":12345678901234567890},"type":"A","code":"FAILED"}`},
 		"legacy time-out with text": {client.V1, legacy, task.Response{Code: task.Timeout, Error: "late", Data: []byte(`too late`)},

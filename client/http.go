@@ -15,9 +15,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// HTTP is the [Client] that speaks the delegate protocols over HTTP (SPEC C1).
-// Make it with [New]. It is safe for concurrent use and starts no goroutines of
-// its own; [HTTP.CloseIdleConnections] ends those of its idle connections.
+// HTTP is a [Client] for the delegate protocols over HTTP (rule C1). Make it with
+// [New]. It is safe for concurrent use. It starts no goroutines except those of
+// its idle connections, which [HTTP.CloseIdleConnections] ends.
 type HTTP struct {
 	protocol Protocol
 	base     *url.URL // without a trailing slash
@@ -29,7 +29,7 @@ type HTTP struct {
 	now      func() time.Time
 
 	transport http.RoundTripper
-	client    *http.Client // over the transport, with the usual time-out
+	client    *http.Client // with the time-out of a call that does not wait
 	retries   Retries
 	timeout   time.Duration
 	maxBody   int64
@@ -37,17 +37,17 @@ type HTTP struct {
 
 	jsonType []string // the Content-Type header, shared by all requests
 
-	// names of the delegates that registered, by id: v2 wants them to acquire.
+	// names holds the names of registered delegates by id. Acquire of v2 sends them.
 	names sync.Map
 }
 
 var _ Client = (*HTTP)(nil)
 
-// New makes a client for the manager at an endpoint, such as
-// "https://manager.example" or "https://proxy.example/manager", an account and
-// its secret: 32 hexadecimal characters or the base64 of them. With [WithToken]
-// the secret is "". It makes no connection; its errors are wrong settings and
-// files that cannot be read, and none shows a secret.
+// New returns a client for the manager at an endpoint, such as
+// "https://manager.example" or "https://proxy.example/manager". The secret of the
+// account is 32 hexadecimal characters or the base64 of them. With [WithToken] it
+// must be "". New does not connect. It returns an error for invalid settings and
+// unreadable files, and no error contains a secret.
 func New(endpoint, accountID, secret string, opts ...Option) (*HTTP, error) {
 	cfg := newConfig(opts)
 	h, err := newHTTP(endpoint, accountID, secret, cfg)
@@ -56,13 +56,13 @@ func New(endpoint, accountID, secret string, opts ...Option) (*HTTP, error) {
 	}
 	if cfg.insecure {
 		h.log.Warn().Str("endpoint", h.base.Host).
-			Msg("the manager's certificate is not verified: whoever is on the way can read the account secret")
+			Msg("the certificate of the manager is not verified: an attacker on the network can read the account secret")
 	}
 	return h, nil
 }
 
 func newHTTP(endpoint, accountID, secret string, cfg *config) (*HTTP, error) {
-	if err := cfg.check(); err != nil {
+	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	base, err := parseEndpoint(endpoint)
@@ -89,19 +89,19 @@ func newHTTP(endpoint, accountID, secret string, cfg *config) (*HTTP, error) {
 		transport: transport, retries: cfg.retries, timeout: cfg.timeout, maxBody: cfg.maxBody,
 		jsonType: []string{"application/json"},
 	}
-	h.client = h.bounded(h.timeout)
+	h.client = h.newHTTPClient(h.timeout)
 	return h, nil
 }
 
-// bounded makes calls of which each attempt has a time-out.
-func (h *HTTP) bounded(timeout time.Duration) *http.Client {
+// newHTTPClient returns a client that limits the time of each attempt.
+func (h *HTTP) newHTTPClient(timeout time.Duration) *http.Client {
 	return &http.Client{
-		Transport:     bounded{h.transport, timeout},
+		Transport:     attemptTimeout{h.transport, timeout},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-// parseEndpoint does not quote what it refuses: it may hold a password.
+// parseEndpoint does not quote the endpoint in errors: it may contain a password.
 func parseEndpoint(endpoint string) (*url.URL, error) {
 	u, err := url.Parse(strings.TrimSpace(endpoint))
 	switch {
@@ -110,31 +110,31 @@ func parseEndpoint(endpoint string) (*url.URL, error) {
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, errors.New("the endpoint must begin with http:// or https://")
 	case u.Hostname() == "":
-		return nil, errors.New("the endpoint names no host: it must look like https://manager.example")
+		return nil, errors.New("the endpoint has no host: it must look like https://manager.example")
 	case u.User != nil:
-		return nil, errors.New("the endpoint holds a user or password: the manager knows accounts only, remove it")
+		return nil, errors.New("the endpoint contains a user or password: remove it, the manager has only accounts")
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return nil, errors.New("the endpoint holds a query or a fragment: remove everything from the ? or # on")
+		return nil, errors.New("the endpoint contains a query or a fragment: remove the ? or # and the text after it")
 	}
 	escaped := strings.TrimRight(u.EscapedPath(), "/")
 	path, err := url.PathUnescape(escaped)
 	if err != nil {
-		return nil, errors.New("the endpoint's path holds a bad % escape")
+		return nil, errors.New("the path of the endpoint contains an invalid % escape")
 	}
 	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: path, RawPath: escaped}, nil
 }
 
-// CloseIdleConnections closes the connections that no call uses. The client
-// stays usable.
+// CloseIdleConnections closes the connections that no call uses. The client can
+// still be used.
 func (h *HTTP) CloseIdleConnections() {
 	(&http.Client{Transport: h.transport}).CloseIdleConnections()
 }
 
-// Register implements [Client]. The copy of r that is sent has the account's
-// id and secret and the flags that every polling delegate sends (PROTOCOL 1); a
-// zero LastHeartbeat becomes the present time.
+// Register implements [Client]. It sends a copy of r with the id and the secret of
+// the account and with the flags of a polling delegate (docs/protocol.md 1). A zero
+// LastHeartbeat becomes the current time.
 func (h *HTTP) Register(ctx context.Context, r *Registration) (*Delegate, error) {
-	c, err := h.registration("register", r)
+	c, err := h.newRegistrationCall("register", r)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func (h *HTTP) Register(ctx context.Context, r *Registration) (*Delegate, error)
 			return err
 		}
 		if answer.Resource.DelegateID == "" {
-			return errors.New("it holds no delegate id")
+			return errors.New("the answer has no delegate id")
 		}
 		return nil
 	}
@@ -160,12 +160,12 @@ func (h *HTTP) Register(ctx context.Context, r *Registration) (*Delegate, error)
 	return d, nil
 }
 
-// Heartbeat implements [Client]. It fills r as [HTTP.Register] does.
+// Heartbeat implements [Client]. It completes a copy of r like [HTTP.Register].
 func (h *HTTP) Heartbeat(ctx context.Context, r *Registration) error {
 	if r.DelegateID == "" {
 		return errNoDelegate
 	}
-	c, err := h.registration("heartbeat-with-polling", r)
+	c, err := h.newRegistrationCall("heartbeat-with-polling", r)
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,8 @@ func (h *HTTP) Heartbeat(ctx context.Context, r *Registration) error {
 	return h.do(ctx, c)
 }
 
-func (h *HTTP) registration(action string, r *Registration) (*call, error) {
+// newRegistrationCall returns the call that sends a completed copy of r.
+func (h *HTTP) newRegistrationCall(action string, r *Registration) (*call, error) {
 	full := *r
 	setDefault(&full.AccountID, h.account)
 	if s := h.creds.secret.Reveal(); s != "" {
@@ -217,8 +218,8 @@ func (h *HTTP) ReportCapacity(ctx context.Context, delegateID string, maxStages 
 
 var errNoDelegate = errors.New("the delegate id is empty: register first")
 
-// segment escapes an id for a path. An id that would change the path's meaning
-// is refused: no server hands one out.
+// segment escapes an id for a path. It refuses ids that would change the meaning
+// of the path.
 func segment(what, id string) (string, error) {
 	switch id {
 	case "":

@@ -16,27 +16,27 @@ type Protocol int
 
 // The protocols that [HTTP] speaks.
 const (
-	// V1 is the "dlite" protocol (PROTOCOL 1), the default.
+	// V1 is the "dlite" protocol (docs/protocol.md 1), the default.
 	V1 Protocol = 1
-	// V2 is the "runner" protocol (PROTOCOL 2).
+	// V2 is the "runner" protocol (docs/protocol.md 2).
 	V2 Protocol = 2
 )
 
-// Retries says how often and how fast failed calls are repeated (SPEC C2). Zero
-// fields take their defaults. A heartbeat is attempted once and an answer to a
-// task for as long as its context allows, whatever is set here.
+// Retries configures how often and how fast failed calls are retried (rule C2).
+// Zero fields mean their defaults. Heartbeats are attempted once, and answers to
+// tasks until their context ends, independent of these settings.
 type Retries struct {
-	// Attempts is how often a call is attempted in all. Defaults to 5; 1 means
+	// Attempts is the maximum number of attempts of a call. Defaults to 5. 1 means
 	// no retries.
 	Attempts int
-	// MinWait is the pause after the first attempt; it doubles each time. Each
-	// pause is shortened at random by up to a half, so that the delegates of a
-	// manager that was away do not come back in step. Defaults to 200 ms.
+	// MinWait is the longest pause after the first attempt. The pause doubles with
+	// each attempt. A random factor shortens it by up to a half, so that delegates
+	// do not retry at the same time after an outage. Defaults to 200 ms.
 	MinWait time.Duration
-	// MaxWait bounds the pause. Defaults to 10 s. What the manager asks for in
-	// Retry-After may be longer and is bounded by MaxRetryAfter.
+	// MaxWait limits the pause. Defaults to 10 s. A Retry-After header of the
+	// manager may ask for a longer pause, up to MaxRetryAfter.
 	MaxWait time.Duration
-	// MaxRetryAfter bounds what Retry-After can ask for. Defaults to 1 minute.
+	// MaxRetryAfter limits the pause of a Retry-After header. Defaults to 1 minute.
 	MaxRetryAfter time.Duration
 }
 
@@ -48,7 +48,7 @@ const (
 	defaultTimeout       = 30 * time.Second
 )
 
-// Option changes a client at its construction.
+// Option configures a client.
 type Option func(*config)
 
 type config struct {
@@ -62,10 +62,10 @@ type config struct {
 	log       zerolog.Logger
 	retries   Retries
 	timeout   time.Duration
-	maxBody   int64
+	maxBody   int64 // bytes of a request and of an answer (rule C6)
 	transport http.RoundTripper
-	now       func() time.Time
-	// checkEvery is how often, at most, the certificates' files are looked at.
+	now       func() time.Time // for tokens, heartbeats and Retry-After
+	// checkEvery is the shortest time between checks of the certificate files.
 	checkEvery time.Duration
 }
 
@@ -91,8 +91,8 @@ func setDefault[T comparable](v *T, d T) {
 	}
 }
 
-// check refuses what cannot work, so that it shows at start-up.
-func (c *config) check() error {
+// validate reports settings that cannot work.
+func (c *config) validate() error {
 	r := c.retries
 	switch {
 	case c.protocol != V1 && c.protocol != V2:
@@ -104,14 +104,12 @@ func (c *config) check() error {
 	case r.Attempts < 0 || r.MinWait < 0 || r.MaxWait < 0 || r.MaxRetryAfter < 0:
 		return errors.New("the retry settings must not be negative")
 	case r.MaxWait < r.MinWait:
-		return fmt.Errorf("the longest pause between retries (%s) is below the shortest (%s)", r.MaxWait, r.MinWait)
+		return fmt.Errorf("MaxWait (%s) is below MinWait (%s): it must not be shorter", r.MaxWait, r.MinWait)
 	case (c.certFile == "") != (c.keyFile == ""):
-		return errors.New("a client certificate needs both files, the certificate's and the key's")
-	case c.now == nil:
-		return errors.New("the clock is nil: leave the option out for the real one")
+		return errors.New("a client certificate needs two files: the certificate and its key")
 	}
 	if c.transport != nil && (c.caDir != "" || c.certFile != "" || c.insecure || c.proxy != nil) {
-		return errors.New("a transport of your own brings its own TLS and proxy settings: set them there and leave those options out")
+		return errors.New("a custom transport excludes the TLS and proxy options: configure them in the transport")
 	}
 	return nil
 }
@@ -119,52 +117,46 @@ func (c *config) check() error {
 // WithProtocol selects the protocol. Defaults to [V1].
 func WithProtocol(p Protocol) Option { return func(c *config) { c.protocol = p } }
 
-// WithToken sets a ready-made token, sent as it is on every call. The secret is
-// then "". Such a token cannot be renewed: when it has expired, calls fail with
+// WithToken sets a fixed token for every call. The secret must then be "". The
+// client cannot renew the token: after its expiry calls fail with
 // [ErrUnauthorized].
 func WithToken(token string) Option { return func(c *config) { c.token = &token } }
 
-// WithCACertsDir trusts the certificates in a directory's files, PEM or DER,
-// besides the system's (SPEC C5). Sub-directories and files whose name begins
-// with a dot are skipped. Changes are noticed within about a second, when the
-// next call is made; new files that cannot be read leave the old ones in force
-// and are logged.
+// WithCACertsDir trusts the certificates in the files of a directory, PEM or DER,
+// in addition to the system's certificates (rule C5). It skips subdirectories and
+// files whose names begin with a dot. A call reads the files again if they have
+// changed, at most once a second. If the new files are invalid, the client logs a
+// warning and uses the previous certificates.
 func WithCACertsDir(dir string) Option { return func(c *config) { c.caDir = dir } }
 
-// WithClientCert presents a certificate to the manager, mutual TLS. Both files
-// are PEM and are read again when they change, as with [WithCACertsDir].
+// WithClientCert presents a client certificate to the manager. Both files are PEM.
+// Changes are handled as with [WithCACertsDir].
 func WithClientCert(certFile, keyFile string) Option {
 	return func(c *config) { c.certFile, c.keyFile = certFile, keyFile }
 }
 
-// WithInsecureSkipVerify accepts any certificate. Whoever is on the way can then
-// read the account's secret; it is for trials only, and logged as a warning.
+// WithInsecureSkipVerify accepts any certificate of the manager. It is for trials
+// only, because an attacker on the network can then read the account secret. The
+// client logs a warning.
 func WithInsecureSkipVerify() Option { return func(c *config) { c.insecure = true } }
 
-// WithProxy sends every call through a proxy. Without it HTTP_PROXY,
-// HTTPS_PROXY and NO_PROXY of the environment count, with it they do not.
+// WithProxy sends every call through a proxy. It replaces HTTP_PROXY, HTTPS_PROXY
+// and NO_PROXY of the environment, which the client uses by default.
 func WithProxy(p ProxyConfig) Option { return func(c *config) { c.proxy = &p } }
 
-// WithLogger logs retries at debug level and what an operator should know at
-// warning level. Defaults to no log. Secrets and tokens are never logged.
+// WithLogger sets the logger for retries (debug level) and for problems that an
+// operator must solve (warning level). By default the client logs nothing. It
+// never logs secrets and tokens.
 func WithLogger(l zerolog.Logger) Option { return func(c *config) { c.log = l } }
 
-// WithRetries sets how failed calls are repeated.
+// WithRetries configures the retries of failed calls.
 func WithRetries(r Retries) Option { return func(c *config) { c.retries = r } }
 
-// WithTimeout bounds one attempt of a call, from dialling to the last byte of
-// the answer. Defaults to 30 s. An attempt of a poll that waits gets the wait on
-// top. The largest bodies have to pass within it.
+// WithTimeout limits one attempt of a call, from dialling to the last byte of the
+// answer. Defaults to 30 s. The largest bodies must pass within that time. Polls
+// that wait get their wait in addition.
 func WithTimeout(d time.Duration) Option { return func(c *config) { c.timeout = d } }
 
-// WithMaxBody bounds requests and answers, in bytes (SPEC C6). Defaults to
-// [task.MaxBody].
-func WithMaxBody(n int64) Option { return func(c *config) { c.maxBody = n } }
-
-// WithTransport makes the calls over a transport of the caller's: for tracing,
-// or for a manager in the same process. It excludes the TLS and proxy options.
+// WithTransport sets the transport of the calls, for example for tracing or for a
+// manager in the same process. It excludes the TLS and proxy options.
 func WithTransport(t http.RoundTripper) Option { return func(c *config) { c.transport = t } }
-
-// WithClock replaces time.Now for tokens, heartbeats and the dates in
-// Retry-After. It must be safe for concurrent use.
-func WithClock(now func() time.Time) Option { return func(c *config) { c.now = now } }

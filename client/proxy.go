@@ -12,27 +12,27 @@ import (
 	"strings"
 )
 
-// ProxyConfig is an explicit proxy (SPEC C5).
+// ProxyConfig configures a proxy (rule C5).
 type ProxyConfig struct {
-	// Scheme is "http", "https" or "socks5": how to talk to the proxy itself.
-	// Empty means "http".
+	// Scheme is the protocol of the proxy: "http", "https" or "socks5". Empty means
+	// "http".
 	Scheme string
-	// Host is the proxy's name or address, without a port. Required.
+	// Host is the name or address of the proxy, without a port. Required.
 	Host string
-	// Port is the proxy's. Zero means the scheme's own: 80, 443, 1080.
+	// Port is the port of the proxy. Zero means the default of the scheme: 80, 443
+	// or 1080.
 	Port int
-	// User and Password are the proxy's credentials; empty means none.
+	// User and Password are the credentials for the proxy. Empty means none.
 	User, Password string
-	// NoProxy lists what is called directly, separated by commas: a host, which
-	// includes its sub-domains; ".domain" for the sub-domains alone; an address;
-	// a network such as 10.0.0.0/8; any of them but a network with a port; "*"
-	// for everything. Nothing is called directly unless it is listed, not even
-	// this machine.
+	// NoProxy lists the destinations without a proxy, separated by commas: a host
+	// with its subdomains; ".domain" for the subdomains only; an address; a network
+	// such as 10.0.0.0/8; "*" for every destination. All but a network may have a
+	// port. Without an entry, calls to this machine use the proxy as well.
 	NoProxy string
 }
 
-// function is the proxy as http.Transport wants it.
-func (p *ProxyConfig) function() (func(*http.Request) (*url.URL, error), error) {
+// proxyFunc returns the function for http.Transport.Proxy.
+func (p *ProxyConfig) proxyFunc() (func(*http.Request) (*url.URL, error), error) {
 	u, err := p.url()
 	if err != nil {
 		return nil, err
@@ -42,8 +42,8 @@ func (p *ProxyConfig) function() (func(*http.Request) (*url.URL, error), error) 
 		return nil, err
 	}
 	return func(r *http.Request) (*url.URL, error) {
-		if direct.match(r.URL) {
-			return nil, nil //nolint:nilnil // net/http: no proxy
+		if direct.matches(r.URL) {
+			return nil, nil //nolint:nilnil // means no proxy
 		}
 		return u, nil
 	}, nil
@@ -56,15 +56,15 @@ func (p *ProxyConfig) url() (*url.URL, error) {
 	port, ok := ports[scheme]
 	switch {
 	case !ok:
-		return nil, errors.New("the proxy's scheme must be http, https or socks5")
+		return nil, errors.New("the scheme of the proxy must be http, https or socks5")
 	case p.Host == "":
 		return nil, errors.New("the proxy has no host")
 	case strings.ContainsAny(p.Host, "/@ "):
-		return nil, errors.New("the proxy's host must be a name or an address alone: its scheme, user and port have settings of their own")
+		return nil, errors.New("the host of the proxy must be only a name or an address: scheme, user and port are separate settings")
 	case p.Port < 0 || p.Port > 65535:
-		return nil, fmt.Errorf("the proxy's port is %d: it must be between 1 and 65535", p.Port)
+		return nil, fmt.Errorf("the port of the proxy is %d: it must be between 1 and 65535", p.Port)
 	case p.User == "" && p.Password != "":
-		return nil, errors.New("the proxy has a password and no user")
+		return nil, errors.New("the proxy has a password but no user")
 	}
 	if p.Port != 0 {
 		port = p.Port
@@ -76,15 +76,15 @@ func (p *ProxyConfig) url() (*url.URL, error) {
 	return u, nil
 }
 
-// noProxy is a parsed list of what is called directly.
+// noProxy is the parsed list of destinations without a proxy.
 type noProxy []noProxyRule
 
 type noProxyRule struct {
 	all    bool
-	net    netip.Prefix // valid: an address or a network
-	domain string       // begins with a dot: sub-domains
-	exact  bool         // the domain itself too
-	port   string       // empty: any
+	net    netip.Prefix // valid for an address or a network
+	domain string       // with a leading dot: matches its subdomains
+	exact  bool         // the domain itself matches as well
+	port   string       // empty matches any port
 }
 
 func parseNoProxy(list string) (noProxy, error) {
@@ -110,12 +110,12 @@ func parseNoProxyRule(entry string) (noProxyRule, error) {
 	if strings.Contains(entry, "/") {
 		n, err := netip.ParsePrefix(entry)
 		if err != nil {
-			return noProxyRule{}, fmt.Errorf("%q in the list of what needs no proxy is not a network", entry)
+			return noProxyRule{}, fmt.Errorf("%q in the list of destinations without a proxy is not a network", entry)
 		}
 		return noProxyRule{net: n.Masked()}, nil
 	}
 	rule := noProxyRule{}
-	if _, err := netip.ParseAddr(entry); err != nil { // an IPv6 address is full of colons
+	if _, err := netip.ParseAddr(entry); err != nil { // an IPv6 address contains colons
 		if host, port, err := net.SplitHostPort(entry); err == nil {
 			entry, rule.port = host, port
 		}
@@ -130,8 +130,8 @@ func parseNoProxyRule(entry string) (noProxyRule, error) {
 	return rule, nil
 }
 
-// match tells whether a URL is called directly.
-func (l noProxy) match(u *url.URL) bool {
+// matches reports whether a URL is called without the proxy.
+func (l noProxy) matches(u *url.URL) bool {
 	host, port := strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), u.Port()
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]

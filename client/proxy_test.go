@@ -207,7 +207,7 @@ func TestProxySettings(t *testing.T) {
 		"socks":            {client.ProxyConfig{Scheme: "socks5", Host: "::1", Port: 99, User: "u", Password: "p:/@"}, "socks5://u:p%3A%2F%40@[::1]:99", ""},
 		"unknown scheme":   {client.ProxyConfig{Scheme: "ftp", Host: "p"}, "", "http, https or socks5"},
 		"no host":          {client.ProxyConfig{Port: 1}, "", "no host"},
-		"a URL as host":    {client.ProxyConfig{Host: "http://u:fake-password@p"}, "", "settings of their own"},
+		"a URL as host":    {client.ProxyConfig{Host: "http://u:fake-password@p"}, "", "separate settings"},
 		"port":             {client.ProxyConfig{Host: "p", Port: 70000}, "", "between 1 and 65535"},
 		"password alone":   {client.ProxyConfig{Host: "p", Password: "fake-password"}, "", "no user"},
 		"a wrong no-proxy": {client.ProxyConfig{Host: "p", NoProxy: "10.0.0.0/99"}, "", "is not a network"},

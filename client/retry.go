@@ -3,79 +3,81 @@ package client
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/cenkalti/backoff/v5"
 )
 
-// again decides whether an attempt is followed by another (SPEC C2). It is the
-// one place that does, and it keeps why the attempt failed. The library asks a
-// second time about an answer that it gave to call.answer. A call that has
-// succeeded stays a success when its context has ended meanwhile; otherwise a
-// task that was acquired would be lost.
-func (c *call) again(ctx context.Context, resp *http.Response, err error) (bool, error) {
-	if err == nil && good(resp.StatusCode) {
+// checkRetry decides whether another attempt follows (rule C2), and records the
+// failure of this attempt. No other code decides that. retryablehttp calls it a
+// second time for an answer that it passed to handleAnswer. A call that succeeded
+// stays successful even if its context has ended: otherwise an acquired task would
+// be lost.
+func (c *call) checkRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
+	if err == nil && isSuccess(resp.StatusCode) {
 		return false, nil
 	}
 	var own *Error
 	retry := true
 	switch {
-	case errors.As(err, &own): // from call.answer
+	case errors.As(err, &own): // from handleAnswer
 		c.last = own
-		retry = good(own.Status) && c.worthReading(own)
+		retry = isSuccess(own.Status) && c.shouldReadAgain(own)
 	case err != nil:
-		c.last = c.fail(0, cause(err))
+		c.last = c.newError(0, unwrapURLError(err))
 	default:
-		c.last = c.refused(ctx, resp)
-		retry = c.last.retryable()
+		c.last = c.statusError(ctx, resp)
+		retry = c.last.isRetryable()
 	}
 	return retry && ctx.Err() == nil, nil
 }
 
-// worthReading tells whether a good answer that could not be read is asked for
-// again. What broke off may come whole; what came whole will come again, save
-// that a manager hands a task to the same delegate twice for just this case.
-func (c *call) worthReading(e *Error) bool {
+// shouldReadAgain reports whether to retry a 2xx answer whose body was invalid. An
+// incomplete body may arrive complete the next time. A complete body will be the
+// same again, except that a manager may grant a task twice for this case.
+func (c *call) shouldReadAgain(e *Error) bool {
 	switch {
 	case errors.Is(e, ErrTooLarge):
 		return false
-	case c.handsOut:
+	case c.grantsTask:
 		return true
 	default:
-		return e.Message == "" // no body: reading it failed, not decoding
+		return e.Message == "" // reading the body failed, and not decoding it
 	}
 }
 
-// pause is the time before the next attempt: exponential with jitter, or what
-// the manager asked for when that is longer.
-func (c *call) pause(_, _ time.Duration, attempt int, _ *http.Response) time.Duration {
-	r := c.h.retries
-	d := backoff(r.MinWait, r.MaxWait, attempt)
+// nextPause returns the pause before the next attempt: the back-off, or the
+// Retry-After of the manager if that is longer.
+func (c *call) nextPause(_, _ time.Duration, attempt int, _ *http.Response) time.Duration {
+	if c.pauses == nil {
+		c.pauses = newBackOff(c.h.retries)
+	}
+	d := c.pauses.NextBackOff()
 	if c.last != nil {
-		d = max(d, min(c.last.RetryAfter, r.MaxRetryAfter))
+		d = max(d, min(c.last.RetryAfter, c.h.retries.MaxRetryAfter))
 	}
 	event := c.h.log.Debug().Str("method", c.method).Str("path", c.path).Int("attempt", attempt+1).Dur("pause", d)
 	if c.last != nil {
 		event = event.Int("status", c.last.Status).AnErr("cause", c.last.Err)
 	}
-	event.Msg("the manager did not answer well, trying again")
+	event.Msg("the call to the manager failed, retrying")
 	return d
 }
 
-// backoff is between a half and the whole of shortest*2^attempt, at most of
-// longest.
-func backoff(shortest, longest time.Duration, attempt int) time.Duration {
-	d := longest
-	if attempt < 62 && shortest <= longest>>attempt {
-		d = shortest << attempt
+// newBackOff returns a back-off whose pauses double from MinWait to MaxWait. Each
+// pause is between a half and the whole of that.
+func newBackOff(r Retries) *backoff.ExponentialBackOff {
+	// The library randomises around the middle: 3/4 of the pause, plus or minus 1/4.
+	return &backoff.ExponentialBackOff{
+		InitialInterval: r.MinWait / 4 * 3, MaxInterval: r.MaxWait / 4 * 3, Multiplier: 2, RandomizationFactor: 1.0 / 3,
 	}
-	return d - rand.N(d/2+1) //nolint:gosec // spreads load, guards nothing
 }
 
-// retryAfter reads the header in both its forms, seconds and date; 0 when it
-// says nothing that can be understood, or a time that has passed.
+// retryAfter parses a Retry-After header in both forms, seconds and date. It
+// returns 0 for invalid values and past dates.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	v := strings.TrimSpace(h.Get("Retry-After"))
 	if v == "" {

@@ -10,8 +10,9 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// Poll implements [Client]. A manager that does not know the wait answers at
-// once; Held is then false. An attempt may last the wait and the usual time-out.
+// Poll implements [Client]. A manager without the extension answers at once, and
+// Held is then false. The time-out of an attempt is the usual time-out plus the
+// wait.
 func (h *HTTP) Poll(ctx context.Context, delegateID string, q PollQuery) (*Pending, error) {
 	d, err := segment("delegate", delegateID)
 	if err != nil {
@@ -24,9 +25,9 @@ func (h *HTTP) Poll(ctx context.Context, delegateID string, q PollQuery) (*Pendi
 	query := h.query
 	seconds := int64((q.Wait + time.Second - 1) / time.Second)
 	if seconds > 0 {
-		query += "&" + WaitParam + "=" + strconv.FormatInt(seconds, 10)
+		query += "&" + waitParam + "=" + strconv.FormatInt(seconds, 10)
 		if q.Since != "" {
-			query += "&" + SinceParam + "=" + url.QueryEscape(q.Since)
+			query += "&" + sinceParam + "=" + url.QueryEscape(q.Since)
 		}
 	}
 	c := h.newCall(http.MethodGet, path, query, nil)
@@ -34,7 +35,7 @@ func (h *HTTP) Poll(ctx context.Context, delegateID string, q PollQuery) (*Pendi
 	var p *Pending
 	c.read = func(header http.Header, body []byte) error {
 		p = new(Pending)
-		if cursor, ok := header[CursorHeader]; ok && seconds > 0 {
+		if cursor, ok := header[cursorHeader]; ok && seconds > 0 {
 			p.Held, p.Cursor = true, cursor[0]
 		}
 		return decode(p, body)
@@ -45,11 +46,11 @@ func (h *HTTP) Poll(ctx context.Context, delegateID string, q PollQuery) (*Pendi
 	return p, nil
 }
 
-// Acquire implements [Client]. The task's ID is the event's, because that is
-// where the manager waits for the answer. An answer that breaks off or does not
-// decode is asked for again, as often as any call; that it stays unreadable is
-// [ErrMalformed], whatever the later attempts came to. The error shows nothing
-// of a task, as its payload may hold secrets.
+// Acquire implements [Client]. The task gets the id of the event, because the
+// manager expects the answer under that id. Acquire retries an answer that is
+// incomplete or does not decode. If no attempt succeeds, the error is
+// [ErrMalformed], also if later attempts failed in another way. The error contains
+// no part of the task, because its payload may contain secrets.
 func (h *HTTP) Acquire(ctx context.Context, delegateID string, e task.Event) (*task.Task, error) {
 	d, err := segment("delegate", delegateID)
 	if err != nil {
@@ -70,7 +71,7 @@ func (h *HTTP) Acquire(ctx context.Context, delegateID string, e task.Event) (*t
 		c = h.newCall(http.MethodPut, "/api/agent/v2/delegates/"+d+"/tasks/"+id+"/acquire",
 			h.query+"&delegateInstanceId="+url.QueryEscape(delegateID), nil)
 	}
-	c.handsOut = true
+	c.grantsTask = true
 	var t *task.Task
 	c.read = func(_ http.Header, body []byte) (err error) {
 		t, err = decode(body, e)
@@ -81,12 +82,12 @@ func (h *HTTP) Acquire(ctx context.Context, delegateID string, e task.Event) (*t
 	case err == nil && t != nil:
 		return t, nil
 	case c.malformed != nil:
-		// The manager gave the task away, and only this delegate knows.
+		// The manager granted the task to this delegate.
 		return nil, c.malformed
 	case err != nil:
 		return nil, err
 	}
-	return nil, nil //nolint:nilnil // the interface says so: somebody else has it
+	return nil, nil //nolint:nilnil // documented: another delegate has the task
 }
 
 func (h *HTTP) name(delegateID string) string {
@@ -95,11 +96,11 @@ func (h *HTTP) name(delegateID string) string {
 	return s
 }
 
-// Respond implements [Client]. In protocol v1 the task decides between the
-// legacy and the runner's form; v2 has one. A code that the form does not have
-// travels as FAILED; a TIMEOUT is then told in the data, as
-// "command_execution_status", unless the data has one. [ErrGone] and [ErrConflict] mean that the manager does not
-// want the answer, or has it already from an attempt whose answer was lost.
+// Respond implements [Client]. In protocol v1 the task selects the legacy form or
+// the runner's form; v2 has one form. A code that the form does not have travels as
+// FAILED. The data then reports a TIMEOUT as its "command_execution_status", unless
+// it has that member. [ErrGone] and [ErrConflict] mean that the manager does not
+// want the answer, or accepted a previous attempt.
 func (h *HTTP) Respond(ctx context.Context, delegateID string, t *task.Task, r *task.Response) error {
 	d, err := segment("delegate", delegateID)
 	if err != nil {
@@ -121,6 +122,6 @@ func (h *HTTP) Respond(ctx context.Context, delegateID string, t *task.Task, r *
 	default:
 		c = h.newCall(http.MethodPost, "/api/agent/v2/tasks/"+id+"/delegates/"+d, h.query, encodeLegacy(t, r))
 	}
-	c.attempts = 0 // for as long as the context allows (SPEC C3)
+	c.attempts = 0 // until the context ends (rule C3)
 	return h.do(ctx, c)
 }

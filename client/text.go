@@ -7,14 +7,14 @@ import (
 	"unicode/utf8"
 )
 
-// message is what an error's body says: the field that managers put it in, or
-// the beginning of the text.
-func message(body []byte) string {
+// messageOf returns the message in the body of an error answer: the member that
+// managers use, or the beginning of the text.
+func messageOf(body []byte) string {
 	var fields struct {
 		ErrorMsg string `json:"error_msg"`
 		Message  string `json:"message"`
 	}
-	// A field of another type is an error, but the others are filled in then.
+	// If a member has another type, Unmarshal returns an error and sets the others.
 	_ = json.Unmarshal(body, &fields)
 	switch {
 	case fields.ErrorMsg != "":
@@ -25,13 +25,13 @@ func message(body []byte) string {
 	return excerpt(body)
 }
 
-// excerpt is the beginning of a text on one line, fit for a log: no control
-// characters, no half characters.
+// excerpt returns the beginning of a text as one line without control characters,
+// for a log.
 func excerpt(b []byte) string {
-	const most = 300
-	cut := len(b) > most
+	const maxExcerpt = 300 // bytes
+	cut := len(b) > maxExcerpt
 	if cut {
-		b = b[:most]
+		b = b[:maxExcerpt]
 		for len(b) > 0 && !utf8.RuneStart(b[len(b)-1]) {
 			b = b[:len(b)-1]
 		}

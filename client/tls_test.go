@@ -193,14 +193,14 @@ func TestTheClientCertificateIsShownAndReloaded(t *testing.T) {
 	name, err = register(t, c)
 	require.NoError(t, err)
 	assert.Equal(t, "second", name)
-	assert.Contains(t, log.String(), "in force")
+	assert.Contains(t, log.String(), "loaded the changed certificates")
 	select {
 	case <-s.gone: // the connection that was made with the first one
 	case <-within(t).Done():
 		t.Fatal("the old connection stays open")
 	}
 
-	// Half a change: the certificate is there, its key not yet.
+	// The certificate is written and its key is not yet.
 	log.Reset()
 	cert, key := clients.leaf(t, "third")
 	write(t, certFile, cert)
@@ -209,7 +209,7 @@ func TestTheClientCertificateIsShownAndReloaded(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "second", name)
 	}
-	assert.Equal(t, 1, bytes.Count(log.Bytes(), []byte("the old ones stay in force")), "said once")
+	assert.Equal(t, 1, bytes.Count(log.Bytes(), []byte("using the previous ones")), "logged once")
 	write(t, keyFile, key)
 	name, err = register(t, c)
 	require.NoError(t, err)
@@ -298,11 +298,11 @@ func TestUnusableCertificateFilesAreRefused(t *testing.T) {
 		want string
 	}{
 		"no directory":          {client.WithCACertsDir(in("missing")), "missing"},
-		"directory without one": {client.WithCACertsDir(empty), "holds no CA certificate"},
+		"directory without one": {client.WithCACertsDir(empty), "contains no CA certificate"},
 		"no certificate":        {client.WithClientCert(in("missing"), in("key")), "missing"},
 		"no key":                {client.WithClientCert(in("cert"), in("missing")), "missing"},
 		"another key":           {client.WithClientCert(in("cert"), in("other")), "reading the client certificate"},
-		"half a pair":           {client.WithClientCert(in("cert"), ""), "needs both files"},
+		"half a pair":           {client.WithClientCert(in("cert"), ""), "needs two files"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

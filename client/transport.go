@@ -11,12 +11,12 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// newTransport is what the calls travel over when the caller brings nothing.
+// newTransport returns the default transport.
 func newTransport(cfg *config) (http.RoundTripper, error) {
 	proxy := http.ProxyFromEnvironment
 	if cfg.proxy != nil {
 		var err error
-		if proxy, err = cfg.proxy.function(); err != nil {
+		if proxy, err = cfg.proxy.proxyFunc(); err != nil {
 			return nil, err
 		}
 	}
@@ -27,19 +27,19 @@ func newTransport(cfg *config) (http.RoundTripper, error) {
 			DialContext:         dialer.DialContext,
 			TLSClientConfig:     c,
 			TLSHandshakeTimeout: 10 * time.Second,
-			ForceAttemptHTTP2:   true, // a TLS configuration of one's own turns it off
-			// All calls go to one host, many at a time: with the default of two
-			// most of them would dial anew.
+			ForceAttemptHTTP2:   true, // a custom TLS configuration disables HTTP/2
+			// Many concurrent calls go to one host. With the default of 2 most calls
+			// would dial.
 			MaxIdleConnsPerHost:   256,
 			IdleConnTimeout:       60 * time.Second,
 			ExpectContinueTimeout: time.Second,
-			// A peer that is gone without a word would otherwise hold every
-			// call of an HTTP/2 connection until its time-out, again and again.
+			// Detects a dead HTTP/2 connection. Otherwise every call on it would wait
+			// for its time-out.
 			HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
 		}
 	}
 	files := trustFiles{caDir: cfg.caDir, certFile: cfg.certFile, keyFile: cfg.keyFile}
-	seen, err := files.look()
+	seen, err := files.snapshot()
 	if err != nil {
 		return nil, err
 	}
@@ -47,21 +47,20 @@ func newTransport(cfg *config) (http.RoundTripper, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !files.any() {
+	if !files.isConfigured() {
 		return build(trust), nil
 	}
-	t := &reloading{files: files, insecure: cfg.insecure, build: build, log: cfg.log, every: cfg.checkEvery, seen: seen}
+	t := &reloadingTransport{files: files, insecure: cfg.insecure, build: build, log: cfg.log, every: cfg.checkEvery, seen: seen}
 	t.current.Store(build(trust))
 	t.next.Store(time.Now().Add(t.every).UnixNano())
 	return t, nil
 }
 
-// reloading is a transport whose certificates follow their files (SPEC C5). It
-// looks at the files when a request is made, at most once in a while, and puts a
-// new http.Transport in place of the old one when they have changed; so new
-// connections use the new certificates and old ones end when they are idle. It
-// needs no goroutine.
-type reloading struct {
+// reloadingTransport is a transport whose certificates follow their files (rule
+// C5). A request checks the files, at most once per every, and replaces the
+// http.Transport if they have changed. New connections then use the new
+// certificates, and the idle old connections are closed. It needs no goroutine.
+type reloadingTransport struct {
 	files    trustFiles
 	insecure bool
 	build    func(*tls.Config) *http.Transport
@@ -69,28 +68,29 @@ type reloading struct {
 	every    time.Duration
 
 	current atomic.Pointer[http.Transport]
-	next    atomic.Int64 // when to look again, Unix nanoseconds
+	next    atomic.Int64 // time of the next check, Unix nanoseconds
 
-	mu      sync.Mutex // held by the one request that looks; the others go on
+	mu      sync.Mutex // held by the request that checks; the others continue
 	seen    snapshot   // guarded by mu: the files of current
-	problem string     // guarded by mu: what was last warned of
+	problem string     // guarded by mu: the latest logged problem
 }
 
-// RoundTrip makes a request with the certificates that are in force.
-func (t *reloading) RoundTrip(r *http.Request) (*http.Response, error) {
+// RoundTrip implements [http.RoundTripper].
+func (t *reloadingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if now := time.Now(); now.UnixNano() >= t.next.Load() && t.mu.TryLock() {
-		t.refresh()
+		t.reloadChangedFiles()
 		t.next.Store(now.Add(t.every).UnixNano())
 		t.mu.Unlock()
 	}
 	return t.current.Load().RoundTrip(r)
 }
 
-// refresh takes the files' present content. The caller holds mu.
-func (t *reloading) refresh() {
-	now, err := t.files.look()
+// reloadChangedFiles replaces the transport if the files have changed. The caller
+// holds mu.
+func (t *reloadingTransport) reloadChangedFiles() {
+	now, err := t.files.snapshot()
 	if err == nil {
-		if now.same(t.seen) {
+		if now.equal(t.seen) {
 			t.problem = ""
 			return
 		}
@@ -99,16 +99,16 @@ func (t *reloading) refresh() {
 			old := t.current.Swap(t.build(trust))
 			t.seen, t.problem = now, ""
 			old.CloseIdleConnections()
-			t.log.Info().Msg("the certificates for the manager have changed and are in force")
+			t.log.Info().Msg("loaded the changed certificates for the manager")
 			return
 		}
 	}
-	// Perhaps half a change: the old ones stay, and the next look tries again.
+	// The files may be half written. The next check tries again.
 	if err.Error() != t.problem {
 		t.problem = err.Error()
-		t.log.Warn().Err(err).Msg("the certificates for the manager have changed but cannot be used, the old ones stay in force")
+		t.log.Warn().Err(err).Msg("cannot load the changed certificates for the manager, using the previous ones")
 	}
 }
 
-// CloseIdleConnections is what http.Client looks for.
-func (t *reloading) CloseIdleConnections() { t.current.Load().CloseIdleConnections() }
+// CloseIdleConnections implements the optional method that http.Client calls.
+func (t *reloadingTransport) CloseIdleConnections() { t.current.Load().CloseIdleConnections() }

@@ -15,23 +15,23 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// trustFiles are the files that TLS is configured with.
+// trustFiles are the files of the TLS configuration.
 type trustFiles struct {
 	caDir, certFile, keyFile string
 }
 
-func (f trustFiles) any() bool { return f.caDir != "" || f.certFile != "" }
+func (f trustFiles) isConfigured() bool { return f.caDir != "" || f.certFile != "" }
 
-// snapshot tells whether files have changed, without reading them.
+// snapshot holds the metadata of files. It shows changes without reading them.
 type snapshot map[string]fs.FileInfo
 
-func (s snapshot) same(other snapshot) bool {
+func (s snapshot) equal(other snapshot) bool {
 	if len(s) != len(other) {
 		return false
 	}
 	for name, a := range s {
 		b, ok := other[name]
-		// A file that was replaced may keep its size and time.
+		// A replaced file may have the same size and time.
 		if !ok || a.Size() != b.Size() || !a.ModTime().Equal(b.ModTime()) || !os.SameFile(a, b) {
 			return false
 		}
@@ -39,8 +39,8 @@ func (s snapshot) same(other snapshot) bool {
 	return true
 }
 
-// look takes a snapshot.
-func (f trustFiles) look() (snapshot, error) {
+// snapshot reads the metadata of the files.
+func (f trustFiles) snapshot() (snapshot, error) {
 	names, err := f.caFiles()
 	if err != nil {
 		return nil, err
@@ -51,14 +51,14 @@ func (f trustFiles) look() (snapshot, error) {
 	s := make(snapshot, len(names))
 	for _, name := range names {
 		if s[name], err = os.Stat(name); err != nil {
-			return nil, fmt.Errorf("looking at the certificate files: %w", err)
+			return nil, fmt.Errorf("reading the metadata of the certificate files: %w", err)
 		}
 	}
 	return s, nil
 }
 
-// caFiles are the files of the directory; empty without one. A secret mounted
-// by Kubernetes has its real files in sub-directories that begin with two dots.
+// caFiles returns the files of the CA directory, if it is set. A secret that
+// Kubernetes mounts has its real files in subdirectories with a leading "..".
 func (f trustFiles) caFiles() ([]string, error) {
 	if f.caDir == "" {
 		return nil, nil
@@ -73,7 +73,7 @@ func (f trustFiles) caFiles() ([]string, error) {
 		if strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() { // links count as what they lead to
+		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() { // Stat follows links
 			names = append(names, name)
 		}
 	}
@@ -84,10 +84,10 @@ func (f trustFiles) caFiles() ([]string, error) {
 func (f trustFiles) load(insecure bool, log zerolog.Logger) (*tls.Config, error) {
 	c := &tls.Config{
 		MinVersion:         tls.VersionTLS12,
-		InsecureSkipVerify: insecure, //nolint:gosec // opt-in, and logged (SPEC C5)
+		InsecureSkipVerify: insecure, //nolint:gosec // opt-in, and logged (rule C5)
 	}
 	if f.caDir != "" {
-		pool, err := f.pool(log)
+		pool, err := f.loadPool(log)
 		if err != nil {
 			return nil, err
 		}
@@ -103,12 +103,13 @@ func (f trustFiles) load(insecure bool, log zerolog.Logger) (*tls.Config, error)
 	return c, nil
 }
 
-// pool is the system's certificates and those of the directory. A file without a
-// certificate is only warned of, a directory without one is an error.
-func (f trustFiles) pool(log zerolog.Logger) (*x509.CertPool, error) {
+// loadPool returns the system's certificates and those of the CA directory. It logs
+// a warning for a file without a certificate. A directory without a certificate is
+// an error.
+func (f trustFiles) loadPool(log zerolog.Logger) (*x509.CertPool, error) {
 	pool, err := x509.SystemCertPool()
 	if err != nil {
-		log.Warn().Err(err).Msg("the system's certificates cannot be read, only those of the directory count")
+		log.Warn().Err(err).Msg("cannot read the system's certificates, trusting only those of the CA directory")
 		pool = x509.NewCertPool()
 	}
 	names, err := f.caFiles()
@@ -123,7 +124,7 @@ func (f trustFiles) pool(log zerolog.Logger) (*x509.CertPool, error) {
 		}
 		certs, err := parseCerts(b)
 		if err != nil {
-			log.Warn().Err(err).Str("file", name).Msg("a file among the CA certificates is skipped")
+			log.Warn().Err(err).Str("file", name).Msg("skipping a file of the CA directory")
 		}
 		for _, c := range certs {
 			pool.AddCert(c)
@@ -131,12 +132,12 @@ func (f trustFiles) pool(log zerolog.Logger) (*x509.CertPool, error) {
 		}
 	}
 	if !found {
-		return nil, fmt.Errorf("the directory %s holds no CA certificate in PEM or DER form", f.caDir)
+		return nil, fmt.Errorf("the directory %s contains no CA certificate in PEM or DER form", f.caDir)
 	}
 	return pool, nil
 }
 
-// parseCerts reads the certificates of a PEM or DER file.
+// parseCerts parses the certificates of a PEM or DER file.
 func parseCerts(b []byte) ([]*x509.Certificate, error) {
 	if !bytes.Contains(b, []byte("-----BEGIN")) {
 		certs, err := x509.ParseCertificates(b)
@@ -161,7 +162,7 @@ func parseCerts(b []byte) ([]*x509.Certificate, error) {
 		certs = append(certs, c)
 	}
 	if len(certs) == 0 {
-		return nil, errors.New("it holds no certificate")
+		return nil, errors.New("the file contains no certificate")
 	}
 	return certs, nil
 }

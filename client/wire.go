@@ -15,7 +15,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// eventsV1 is the answer to a v1 poll.
+// eventsV1 is the answer to a poll of protocol v1.
 type eventsV1 struct {
 	Events  []eventV1 `json:"delegateTaskEvents"`
 	Aborted []string  `json:"abortedTaskIds"`
@@ -32,7 +32,7 @@ func (e eventV1) event() task.Event {
 	return task.Event{TaskID: e.TaskID, TaskType: e.TaskType, Account: e.AccountID, Sync: e.Sync}
 }
 
-// eventsV2 is the answer to a v2 poll.
+// eventsV2 is the answer to a poll of protocol v2.
 type eventsV2 struct {
 	Events  []eventV2 `json:"delegateRunnerEvents"`
 	Aborted []string  `json:"abortedTaskIds"`
@@ -49,7 +49,8 @@ func (e eventV2) event() task.Event {
 	return task.Event{TaskID: e.TaskID, TaskType: e.TaskType, Account: e.AccountID, RunnerType: e.RunnerType}
 }
 
-// decodeEventsV1 adds what a v1 poll lists. An empty body lists nothing.
+// decodeEventsV1 decodes the answer to a v1 poll into p. An empty body has no
+// events.
 func decodeEventsV1(p *Pending, body []byte) error {
 	if body == nil {
 		return nil
@@ -58,11 +59,11 @@ func decodeEventsV1(p *Pending, body []byte) error {
 	if err := json.Unmarshal(body, &w); err != nil {
 		return err
 	}
-	list(p, w.Events, w.Aborted)
+	setPending(p, w.Events, w.Aborted)
 	return nil
 }
 
-// decodeEventsV2 is decodeEventsV1 for protocol v2.
+// decodeEventsV2 decodes the answer to a v2 poll.
 func decodeEventsV2(p *Pending, body []byte) error {
 	if body == nil {
 		return nil
@@ -71,13 +72,13 @@ func decodeEventsV2(p *Pending, body []byte) error {
 	if err := json.Unmarshal(body, &w); err != nil {
 		return err
 	}
-	list(p, w.Events, w.Aborted)
+	setPending(p, w.Events, w.Aborted)
 	return nil
 }
 
-// list takes over a poll's answer. An entry without a task id cannot be acquired
-// and is left out.
-func list[E interface{ event() task.Event }](p *Pending, events []E, aborted []string) {
+// setPending fills p. It omits entries without a task id, because they cannot be
+// acquired.
+func setPending[E interface{ event() task.Event }](p *Pending, events []E, aborted []string) {
 	p.Events = make([]task.Event, 0, len(events))
 	for _, e := range events {
 		if ev := e.event(); ev.TaskID != "" {
@@ -87,17 +88,17 @@ func list[E interface{ event() task.Event }](p *Pending, events []E, aborted []s
 	p.Aborted = aborted
 }
 
-// decodeTaskV1 reads an acquired task, nil when the answer holds none.
+// decodeTaskV1 decodes an acquired task, nil if the answer has none.
 func decodeTaskV1(body []byte, e task.Event) (*task.Task, error) {
 	if isNull(body) {
-		return nil, nil //nolint:nilnil // not ours
+		return nil, nil //nolint:nilnil // another delegate has the task
 	}
 	t := new(task.Task)
-	if err := t.UnmarshalJSON(body); err != nil { // json.Unmarshal would read it twice
+	if err := t.UnmarshalJSON(body); err != nil { // json.Unmarshal would scan it twice
 		return nil, err
 	}
 	t.Secrets = slices.DeleteFunc(t.Secrets, func(s *task.Task) bool { return s == nil })
-	return identify(t, e), nil
+	return setIdentity(t, e), nil
 }
 
 // requestV2 is one entry of the answer to a v2 acquire.
@@ -108,11 +109,12 @@ type requestV2 struct {
 	ID      string       `json:"id"`
 }
 
-// decodeTaskV2 reads an acquired request into a task: its secrets and account
-// move into the task, data and config lose their base64.
+// decodeTaskV2 decodes an acquired request into a task. It moves the secrets and
+// the account of the request into the task, and decodes data and config from
+// base64.
 func decodeTaskV2(body []byte, e task.Event) (*task.Task, error) {
 	if isNull(body) {
-		return nil, nil //nolint:nilnil // not ours
+		return nil, nil //nolint:nilnil // another delegate has the task
 	}
 	var w struct {
 		Requests []*requestV2 `json:"requests"`
@@ -121,46 +123,46 @@ func decodeTaskV2(body []byte, e task.Event) (*task.Task, error) {
 		return nil, err
 	}
 	if len(w.Requests) == 0 {
-		return nil, nil //nolint:nilnil // not ours
+		return nil, nil //nolint:nilnil // another delegate has the task
 	}
 	r := w.Requests[0]
-	for _, other := range w.Requests[1:] { // one is the rule; a list may hold others
+	for _, other := range w.Requests[1:] { // usually there is one; others belong to other tasks
 		if other != nil && (other.ID == e.TaskID || other.Task != nil && other.Task.ID == e.TaskID) {
 			r = other
 		}
 	}
 	if r == nil || r.Task == nil {
-		return nil, errors.New("the request holds no task")
+		return nil, errors.New("the request has no task")
 	}
 	t := r.Task
-	if err := unpack(t); err != nil {
+	if err := decodePayload(t); err != nil {
 		return nil, err
 	}
 	for i, s := range r.Secrets {
 		if s == nil {
 			return nil, fmt.Errorf("secret task %d is null", i)
 		}
-		if err := unpack(s); err != nil {
+		if err := decodePayload(s); err != nil {
 			return nil, fmt.Errorf("secret task %d: %w", i, err)
 		}
 	}
 	t.Secrets = r.Secrets
 	setDefault(&t.Account, r.Account)
-	return identify(t, e), nil
+	return setIdentity(t, e), nil
 }
 
-// unpack decodes a runner task's data and config.
-func unpack(t *task.Task) (err error) {
-	if t.Data, err = unpackField("data", t.Data); err != nil {
+// decodePayload decodes the data and the config of a v2 task.
+func decodePayload(t *task.Task) (err error) {
+	if t.Data, err = decodeBase64JSON("data", t.Data); err != nil {
 		return err
 	}
-	t.Config, err = unpackField("config", t.Config)
+	t.Config, err = decodeBase64JSON("config", t.Config)
 	return err
 }
 
-// unpackField turns a JSON string of base64 into the JSON inside. Its errors
-// show nothing of the value.
-func unpackField(name string, field json.RawMessage) (json.RawMessage, error) {
+// decodeBase64JSON decodes a JSON string of base64 into the enclosed JSON. Its
+// errors do not quote the value.
+func decodeBase64JSON(name string, field json.RawMessage) (json.RawMessage, error) {
 	if isNull(field) {
 		return nil, nil
 	}
@@ -177,8 +179,8 @@ func unpackField(name string, field json.RawMessage) (json.RawMessage, error) {
 	return b, nil
 }
 
-// identify fills in what a task takes from its event.
-func identify(t *task.Task, e task.Event) *task.Task {
+// setIdentity sets the id of the task, and its type if it has none, from the event.
+func setIdentity(t *task.Task, e task.Event) *task.Task {
 	t.ID = e.TaskID
 	setDefault(&t.Type, e.TaskType)
 	return t
@@ -186,7 +188,7 @@ func identify(t *task.Task, e task.Event) *task.Task {
 
 func isNull(b []byte) bool { return len(b) == 0 || string(b) == "null" }
 
-// codeLegacy is the code of a TaskResponse (PROTOCOL 1).
+// codeLegacy returns the code for a TaskResponse (docs/protocol.md 1).
 func codeLegacy(c task.Code) task.Code {
 	switch c {
 	case task.OK, task.RetryOnOtherDelegate:
@@ -196,7 +198,7 @@ func codeLegacy(c task.Code) task.Code {
 	}
 }
 
-// codeRunner is the code of a RunnerTaskResponse in v1.
+// codeRunner returns the code for a RunnerTaskResponse of v1.
 func codeRunner(c task.Code) task.Code {
 	switch c {
 	case task.OK, task.Timeout, task.Unknown:
@@ -206,7 +208,7 @@ func codeRunner(c task.Code) task.Code {
 	}
 }
 
-// codeV2 is the code of a v2 answer.
+// codeV2 returns the code for an answer of v2.
 func codeV2(c task.Code) task.Code {
 	if c == task.OK {
 		return c
@@ -214,11 +216,11 @@ func codeV2(c task.Code) task.Code {
 	return task.Failed
 }
 
-// late is the data of an answer for a form whose codes do not tell a TIMEOUT
-// from a FAILED: then the data says so, as managers understand it (PROTOCOL 1),
-// next to what the handler wrote. Data that has a status of its own, and that of
-// all other answers, stays as it is.
-func late(r *task.Response) []byte {
+// dataWithTimeout returns the data of an answer for a form without the code
+// TIMEOUT. For a TIMEOUT it adds the status to the data of the handler, in the form
+// that managers understand (docs/protocol.md 1). Data that has a status, and the
+// data of other answers, stays unchanged.
+func dataWithTimeout(r *task.Response) []byte {
 	if r.Code != task.Timeout {
 		return r.Data
 	}
@@ -233,24 +235,24 @@ func late(r *task.Response) []byte {
 	members["code"] = []byte(strconv.Itoa(http.StatusGatewayTimeout))
 	for _, name := range []string{"error_message", "error_msg"} {
 		if isNull(members[name]) {
-			members[name] = quote(cmp.Or(r.Error, "the task's time-out has passed"))
+			members[name] = quote(cmp.Or(r.Error, "the task timed out"))
 		}
 	}
 	b, err := json.Marshal(members)
 	if err != nil {
-		return r.Data // cannot be: all members were JSON
+		return r.Data // cannot happen: all members are JSON
 	}
 	return b
 }
 
-// statusMember holds the outcome in the data of an answer (PROTOCOL 3).
+// statusMember is the member of the data with the status (docs/protocol.md 3).
 const statusMember = "command_execution_status"
 
-// encodeLegacy makes a TaskResponse. It has no field for an error, so the reason
-// becomes the data when there is none. Data that is not JSON travels as a JSON
-// string: the manager gets something that it can show.
+// encodeLegacy encodes a TaskResponse. The form has no member for an error, so the
+// reason becomes the data if there is no data. Data that is not JSON travels as a
+// JSON string, which the manager can show.
 func encodeLegacy(t *task.Task, r *task.Response) []byte {
-	data := bytes.TrimSpace(late(r))
+	data := bytes.TrimSpace(dataWithTimeout(r))
 	switch {
 	case len(data) == 0 && r.Error != "":
 		data = append(append([]byte(`{"error_msg":`), quote(r.Error)...), '}')
@@ -269,12 +271,12 @@ func encodeLegacy(t *task.Task, r *task.Response) []byte {
 	return append(b, '}')
 }
 
-// encodeRunner makes a RunnerTaskResponse; its data is base64 of the bytes as
-// they are.
+// encodeRunner encodes a RunnerTaskResponse. Its data is the base64 of the
+// unchanged bytes.
 func encodeRunner(t *task.Task, r *task.Response, code task.Code) []byte {
 	reason, data := quote(r.Error), []byte(r.Data)
 	if code != r.Code {
-		data = late(r)
+		data = dataWithTimeout(r)
 	}
 	b := make([]byte, 0, base64.StdEncoding.EncodedLen(len(data))+len(reason)+len(t.ID)+len(t.Type)+80)
 	b = append(append(b, `{"id":`...), quote(t.ID)...)
@@ -285,8 +287,8 @@ func encodeRunner(t *task.Task, r *task.Response, code task.Code) []byte {
 	return append(b, `"}`...)
 }
 
-// quote is s as a JSON string.
+// quote returns s as a JSON string.
 func quote(s string) []byte {
-	b, _ := json.Marshal(s) // a string always encodes
+	b, _ := json.Marshal(s) // encoding a string never fails
 	return b
 }

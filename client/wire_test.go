@@ -95,9 +95,9 @@ func FuzzExcerpt(f *testing.F) {
 	f.Add([]byte("é\xff\x00\n"))
 	f.Add([]byte(`{"error_msg":7,"message":"m"}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, r := range message(body) {
+		for _, r := range messageOf(body) {
 			if r < ' ' || r == 0x7f {
-				t.Fatalf("a control character: %q", message(body))
+				t.Fatalf("a control character: %q", messageOf(body))
 			}
 		}
 	})

@@ -4,12 +4,13 @@ import (
 	"net/http"
 	"strconv"
 	"time"
-
-	"github.com/delegate-io/dlite/client"
 )
 
 // maxWait is the longest time for which the server holds a poll.
 const maxWait = time.Minute
+
+// cursorHeader is the header with the cursor of a poll that waits (rule C7).
+const cursorHeader = "Dlite-Cursor"
 
 func (s *Server) pollV1(w http.ResponseWriter, r *http.Request) {
 	type event struct {
@@ -107,7 +108,7 @@ func (s *Server) poll(w http.ResponseWriter, r *http.Request) (p pending, ok boo
 		}
 	}
 	if wait > 0 {
-		w.Header().Set(client.CursorHeader, strconv.FormatUint(p.cursor, 10))
+		w.Header().Set(cursorHeader, strconv.FormatUint(p.cursor, 10))
 	}
 	return p, true
 }
@@ -116,11 +117,11 @@ func (s *Server) poll(w http.ResponseWriter, r *http.Request) (p pending, ok boo
 // poll, and the cursor of the previous poll. Zero means an answer at once.
 func (s *Server) parseWait(r *http.Request) (time.Duration, uint64) {
 	q := r.URL.Query()
-	seconds, err := strconv.ParseUint(q.Get(client.WaitParam), 10, 32)
+	seconds, err := strconv.ParseUint(q.Get("wait"), 10, 32)
 	if err != nil || s.plain {
 		return 0, 0
 	}
-	since, _ := strconv.ParseUint(q.Get(client.SinceParam), 10, 64) // an unknown cursor counts as 0
+	since, _ := strconv.ParseUint(q.Get("since"), 10, 64) // an unknown cursor counts as 0
 	return min(time.Duration(seconds)*time.Second, maxWait), since
 }
 

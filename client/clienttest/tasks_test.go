@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/client/clienttest"
 	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/task"
@@ -174,18 +173,18 @@ func TestPollWaitsForWhatItHasNotSeen(t *testing.T) {
 	srv, raw := newServer(t)
 	d := raw.register("x")
 
-	poll := waiting(raw, d, client.WaitParam+"=60")
+	poll := waiting(raw, d, "wait=60")
 	srv.Submit(&task.Task{Type: "of no interest"})
 	one := srv.Submit(&task.Task{ID: "one", Type: "x"})
 	a := <-poll
 	assert.Contains(t, a.body, `"one"`)
-	cursor := a.header.Get(client.CursorHeader)
+	cursor := a.header.Get("Dlite-Cursor")
 	require.NotEmpty(t, cursor)
 
-	again := <-waiting(raw, d, client.WaitParam+"=60")
+	again := <-waiting(raw, d, "wait=60")
 	assert.Contains(t, again.body, `"one"`, "without a cursor anything pending ends the wait")
 
-	poll = waiting(raw, d, client.WaitParam+"=60&"+client.SinceParam+"="+cursor)
+	poll = waiting(raw, d, "wait=60&since="+cursor)
 	select {
 	case a := <-poll:
 		t.Fatalf("what the cursor has seen ended the wait: %s", a.body)
@@ -195,9 +194,9 @@ func TestPollWaitsForWhatItHasNotSeen(t *testing.T) {
 	srv.Abort(one.ID)
 	a = <-poll
 	assert.JSONEq(t, `{"delegateTaskEvents":[],"abortedTaskIds":["one"]}`, a.body)
-	assert.NotEqual(t, cursor, a.header.Get(client.CursorHeader))
+	assert.NotEqual(t, cursor, a.header.Get("Dlite-Cursor"))
 
-	poll = waiting(raw, d, client.WaitParam+"=60&"+client.SinceParam+"="+a.header.Get(client.CursorHeader))
+	poll = waiting(raw, d, "wait=60&since="+a.header.Get("Dlite-Cursor"))
 	two := srv.Submit(&task.Task{ID: "two", Type: "x"})
 	a = <-poll
 	assert.JSONEq(t, `{"delegateTaskEvents":[{"accountId":"clienttest","delegateTaskId":"two","sync":true,"taskType":"x"}],
@@ -210,18 +209,18 @@ func TestPollThatWaitsEndsWithItsTime(t *testing.T) {
 	_, raw := newServer(t)
 	d := raw.register()
 	start := time.Now()
-	a := <-waiting(raw, d, client.WaitParam+"=1")
+	a := <-waiting(raw, d, "wait=1")
 
 	assert.GreaterOrEqual(t, time.Since(start), 900*time.Millisecond)
 	assert.JSONEq(t, `{"delegateTaskEvents":[]}`, a.body)
-	assert.NotEmpty(t, a.header.Get(client.CursorHeader))
+	assert.NotEmpty(t, a.header.Get("Dlite-Cursor"))
 }
 
 func TestPollThatWaitsEndsWhenItsDelegateIsForgotten(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
 	d := raw.register()
-	poll := waiting(raw, d, client.WaitParam+"=60")
+	poll := waiting(raw, d, "wait=60")
 	srv.Forget(d)
 	assert.Equal(t, http.StatusNotFound, (<-poll).status)
 }
@@ -243,7 +242,7 @@ func TestPlainPollsAreAnsweredAtOnceWithoutACursor(t *testing.T) {
 	} {
 		a := <-waiting(tc.raw, tc.raw.register(), tc.query)
 		assertStatus(t, http.StatusOK, a)
-		assert.Empty(t, a.header.Values(client.CursorHeader), name)
+		assert.Empty(t, a.header.Values("Dlite-Cursor"), name)
 	}
 
 	d := plain.register()
