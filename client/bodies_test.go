@@ -16,7 +16,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// PROTOCOL 1: 204, an empty body, null and a null list are all an empty list.
+// docs/protocol.md 1: 204, an empty body, null and a null list are all an empty list.
 func TestAPollMayListNothing(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -65,7 +65,7 @@ func TestAPollReadsEventsAndAborts(t *testing.T) {
 	}
 }
 
-// SPEC C7: the header says that the manager holds polls. It counts only where
+// Rule C7: the header says that the manager holds polls. It counts only where
 // the client asked to wait; else a poll at once would follow a poll at once.
 func TestAHeldPollSaysSo(t *testing.T) {
 	t.Parallel()
@@ -86,7 +86,7 @@ func TestAHeldPollSaysSo(t *testing.T) {
 	})
 }
 
-// PROTOCOL 1: an acquire may say in several ways that the task is not ours.
+// docs/protocol.md 1: an acquire may say in several ways that the task is not ours.
 func TestAnAcquireMayBeNotOurs(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -113,7 +113,7 @@ func TestAnAcquireMayBeNotOurs(t *testing.T) {
 	}
 }
 
-// PROTOCOL 1: data is any JSON, or none, and unknown fields survive.
+// docs/protocol.md 1: data is any JSON, or none, and unknown fields survive.
 func TestAcquireV1KeepsTheTaskWhole(t *testing.T) {
 	t.Parallel()
 	s := serve(t, always(200, `{"id":"other","type":"A","data":{"n":12345678901234567890,"h":"<a>"},"async":true,"runnerResponse":true,
@@ -138,7 +138,7 @@ func TestAcquireV1KeepsTheTaskWhole(t *testing.T) {
 	assert.Equal(t, "null", string(got.Data))
 }
 
-// PROTOCOL 2: base64 goes, secrets and account move into the task, and unknown
+// docs/protocol.md 2: base64 goes, secrets and account move into the task, and unknown
 // fields survive.
 func TestAcquireV2UnpacksTheRequest(t *testing.T) {
 	t.Parallel()
@@ -169,7 +169,7 @@ func TestAcquireV2UnpacksTheRequest(t *testing.T) {
 	assert.Equal(t, "Y", got.Type)
 }
 
-// SPEC C6: an answer that broke off is asked for again: the manager gives the
+// Rule C6: an answer that broke off is asked for again: the manager gives the
 // task to the same delegate once more.
 func TestAnAcquireThatBrokeOffIsRepeated(t *testing.T) {
 	t.Parallel()
@@ -242,7 +242,7 @@ func TestAnUnreadableTaskIsMalformed(t *testing.T) {
 	}
 }
 
-// SPEC C6: what came whole and is no JSON is an error with an excerpt, and not
+// Rule C6: what came whole and is no JSON is an error with an excerpt, and not
 // asked for again; of the other calls none crashes on it either.
 func TestMalformedAnswersAreErrorsWithAnExcerpt(t *testing.T) {
 	t.Parallel()
@@ -273,7 +273,7 @@ func TestMalformedAnswersAreErrorsWithAnExcerpt(t *testing.T) {
 	assert.ErrorContains(t, err, "the answer has no delegate id")
 }
 
-// SPEC C6: an answer over the limit is an error, however its length is told, and
+// Rule C6: an answer over the limit is an error, however its length is told, and
 // not asked for again. A task that is too large was given away all the same.
 func TestAnswersAreBounded(t *testing.T) {
 	t.Parallel()
@@ -303,7 +303,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// SPEC C6: of an answer without end no more is read than the limit, and its
+// Rule C6: of an answer without end no more is read than the limit, and its
 // connection is closed.
 func TestAnEndlessAnswerIsCut(t *testing.T) {
 	t.Parallel()
@@ -327,7 +327,7 @@ func TestAnEndlessAnswerIsCut(t *testing.T) {
 	})
 }
 
-// SPEC C6: a body over the limit is refused before anything is sent.
+// Rule C6: a body over the limit is refused before anything is sent.
 func TestRequestsAreBounded(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, p client.Option) {

@@ -38,7 +38,7 @@ var (
 	done  = &task.Response{Code: task.OK, Data: []byte(`{"x":1}`)}
 )
 
-// SPEC C2: 429, 500 and 502-504 are tried again; the rest is not, and each is
+// Rule C2: 429, 500 and 502-504 are tried again; the rest is not, and each is
 // told apart.
 func TestStatusesDecideAboutRetries(t *testing.T) {
 	t.Parallel()
@@ -73,7 +73,7 @@ func TestStatusesDecideAboutRetries(t *testing.T) {
 	}
 }
 
-// SPEC C2: what failed once succeeds, and the body is sent whole each time. A
+// Rule C2: what failed once succeeds, and the body is sent whole each time. A
 // retry that sends an empty body is a classic.
 func TestRetriesSendTheWholeBodyAgain(t *testing.T) {
 	t.Parallel()
@@ -98,7 +98,7 @@ func TestRetriesSendTheWholeBodyAgain(t *testing.T) {
 	})
 }
 
-// SPEC C2: a manager that cannot be reached is tried again.
+// Rule C2: a manager that cannot be reached is tried again.
 func TestConnectionErrorsAreRetried(t *testing.T) {
 	t.Parallel()
 	tries := 0
@@ -112,7 +112,7 @@ func TestConnectionErrorsAreRetried(t *testing.T) {
 	assert.Equal(t, "POST /api/agent/delegates/register: connection refused", err.Error(), "no query")
 }
 
-// SPEC P7: a heartbeat is attempted once, the next one is its retry.
+// Rule P7: a heartbeat is attempted once, the next one is its retry.
 func TestAHeartbeatIsAttemptedOnce(t *testing.T) {
 	t.Parallel()
 	s := serve(t, always(503, "busy"))
@@ -121,7 +121,7 @@ func TestAHeartbeatIsAttemptedOnce(t *testing.T) {
 	assert.Len(t, s.requests(), 1)
 }
 
-// SPEC C3: an answer is retried for as long as the context allows, far beyond
+// Rule C3: an answer is retried for as long as the context allows, far beyond
 // the attempts of other calls.
 func TestAnAnswerIsRetriedUntilItIsDelivered(t *testing.T) {
 	t.Parallel()
@@ -137,7 +137,7 @@ func TestAnAnswerIsRetriedUntilItIsDelivered(t *testing.T) {
 	})
 }
 
-// SPEC C3: 4xx on an answer ends it; the manager has spoken.
+// Rule C3: 4xx on an answer ends it; the manager has spoken.
 func TestAnAnswerThatIsRefusedIsNotRetried(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, p client.Option) {
@@ -147,7 +147,7 @@ func TestAnAnswerThatIsRefusedIsNotRetried(t *testing.T) {
 	})
 }
 
-// SPEC C2: back-off ends with the context, at once, and the error says both
+// Rule C2: back-off ends with the context, at once, and the error says both
 // what ended and what it had waited for.
 func TestBackOffEndsWithTheContext(t *testing.T) {
 	t.Parallel()
@@ -172,7 +172,7 @@ func TestBackOffEndsWithTheContext(t *testing.T) {
 	})
 }
 
-// SPEC C2: a caller that loops on what is retryable must not go on with a call
+// Rule C2: a caller that loops on what is retryable must not go on with a call
 // that it has cancelled; one whose time was up may.
 func TestACancelledCallIsNotRetryable(t *testing.T) {
 	t.Parallel()
@@ -195,7 +195,7 @@ func TestACancelledCallIsNotRetryable(t *testing.T) {
 	})
 }
 
-// SPEC C3: a server that says nothing, or begins an answer and stalls, costs
+// Rule C3: a server that says nothing, or begins an answer and stalls, costs
 // one attempt's time-out and not an executor.
 func TestEveryAttemptHasATimeout(t *testing.T) {
 	t.Parallel()
@@ -227,7 +227,7 @@ func TestEveryAttemptHasATimeout(t *testing.T) {
 	}
 }
 
-// SPEC C7: an attempt of a poll that waits has the wait on top of the time-out.
+// Rule C7: an attempt of a poll that waits has the wait on top of the time-out.
 func TestAPollThatWaitsIsGivenTheTime(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, p client.Option) {
@@ -245,7 +245,7 @@ func TestAPollThatWaitsIsGivenTheTime(t *testing.T) {
 	})
 }
 
-// PROTOCOL 1: redirects are not followed; the error says where they lead, and
+// docs/protocol.md 1: redirects are not followed; the error says where they lead, and
 // no token travels there.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	t.Parallel()
@@ -260,7 +260,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	assert.Empty(t, elsewhere.requests())
 }
 
-// PROTOCOL 1: a token that the client made and the manager refuses is replaced,
+// docs/protocol.md 1: a token that the client made and the manager refuses is replaced,
 // once. A foreign manager may have restarted, or lost its clock.
 func TestARefusedTokenIsReplacedOnce(t *testing.T) {
 	t.Parallel()
@@ -287,7 +287,7 @@ func TestARefusedTokenIsReplacedOnce(t *testing.T) {
 	})
 }
 
-// PROTOCOL 1: a token is replaced at half its life of 20 minutes.
+// docs/protocol.md 1: a token is replaced at half its life of 20 minutes.
 func TestATokenIsReplacedAtHalfItsLife(t *testing.T) {
 	t.Parallel()
 	s := serve(t, always(200, `{}`))
@@ -306,7 +306,7 @@ func TestATokenIsReplacedAtHalfItsLife(t *testing.T) {
 	assert.NotEqual(t, seen[1].Header.Get("Authorization"), seen[2].Header.Get("Authorization"))
 }
 
-// SPEC S3: an error page that shows the request does not leak through the error.
+// Rule S3: an error page that shows the request does not leak through the error.
 func TestErrorsHideCredentials(t *testing.T) {
 	t.Parallel()
 	for name, status := range map[string]int{"refused": 400, "malformed": 200} {

@@ -20,7 +20,7 @@ var clock = time.UnixMilli(1_700_000_000_123)
 
 func at() time.Time { return clock }
 
-// Every call as PROTOCOL 1 and 2 write it: method, path, query and body. The
+// Every call as docs/protocol.md 1 and 2 write it: method, path, query and body. The
 // ids hold what has to be escaped.
 func TestCallsHaveTheWireForm(t *testing.T) {
 	t.Parallel()
@@ -104,7 +104,7 @@ func TestCallsHaveTheWireForm(t *testing.T) {
 	}
 }
 
-// PROTOCOL 2: an acquire names the delegate as it registered.
+// docs/protocol.md 2: an acquire names the delegate as it registered.
 func TestAcquireV2SendsTheRegisteredName(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -125,7 +125,7 @@ func TestAcquireV2SendsTheRegisteredName(t *testing.T) {
 	assert.Equal(t, "/api/executions/t/request?delegateId=d&accountId=acc+1&delegateInstanceId=d&delegateName=build+7", s.requests()[1].URI)
 }
 
-// PROTOCOL 1: every call carries a token made of the secret, and the same one
+// docs/protocol.md 1: every call carries a token made of the secret, and the same one
 // while it is young; with a ready-made token there is neither hash nor secret.
 func TestCallsCarryTheToken(t *testing.T) {
 	t.Parallel()

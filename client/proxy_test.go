@@ -105,7 +105,7 @@ func basic(user, password string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
 }
 
-// SPEC C5: an explicit proxy is used, with its credentials, plainly for http.
+// Rule C5: an explicit proxy is used, with its credentials, plainly for http.
 func TestCallsGoThroughTheProxy(t *testing.T) {
 	t.Parallel()
 	s := serve(t, always(200, `{"resource":{"delegateId":"d"}}`))
@@ -118,7 +118,7 @@ func TestCallsGoThroughTheProxy(t *testing.T) {
 	assertToken(t, s.requests()[0])
 }
 
-// SPEC C5: https goes through a tunnel.
+// Rule C5: https goes through a tunnel.
 func TestTLSGoesThroughTheProxysTunnel(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
@@ -138,7 +138,7 @@ func TestTLSGoesThroughTheProxysTunnel(t *testing.T) {
 	assert.NotContains(t, err.Error(), "fake-wrong")
 }
 
-// SPEC C5: NO_PROXY names what is called directly.
+// Rule C5: NO_PROXY names what is called directly.
 func TestNoProxyIsCalledDirectly(t *testing.T) {
 	t.Parallel()
 	s := serve(t, always(200, `{"resource":{"delegateId":"d"}}`))
@@ -228,7 +228,7 @@ func TestProxySettings(t *testing.T) {
 	}
 }
 
-// SPEC C5: without explicit settings those of the environment count. The
+// Rule C5: without explicit settings those of the environment count. The
 // environment is read once per process, hence another one.
 func TestTheEnvironmentsProxyIsUsed(t *testing.T) {
 	t.Parallel()

@@ -39,7 +39,7 @@ func pauses(t *testing.T, r client.Retries, retryAfter func(now time.Time) strin
 
 func never(time.Time) string { return "" }
 
-// SPEC C2: the pauses double from the shortest to the longest, and each is
+// Rule C2: the pauses double from the shortest to the longest, and each is
 // shortened at random by up to a half.
 func TestBackOffIsExponentialWithJitter(t *testing.T) {
 	t.Parallel()
@@ -61,7 +61,7 @@ func TestBackOffIsExponentialWithJitter(t *testing.T) {
 	})
 }
 
-// SPEC C2: the defaults, documented on Retries.
+// Rule C2: the defaults, documented on Retries.
 func TestDefaultRetries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestDefaultRetries(t *testing.T) {
 	})
 }
 
-// SPEC C2: Retry-After is honoured in both its forms, up to a limit; nonsense
+// Rule C2: Retry-After is honoured in both its forms, up to a limit; nonsense
 // and the past do not stop the back-off.
 func TestRetryAfterIsHonoured(t *testing.T) {
 	t.Parallel()

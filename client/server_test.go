@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	account    = "acc 1"                            // has to be escaped
-	fakeSecret = "ab00000000000000000000000000012c" // an example of PROTOCOL 1
+	fakeSecret = "ab00000000000000000000000000012c" // an example of docs/protocol.md 1
 	fakeHash   = "427e1637b3abbdf434a0034e6a55d5c809e30fc6d1ac11e701a537a346ca7f"
 )
 
@@ -34,7 +34,7 @@ type request struct {
 	Body        string
 }
 
-// rawServer is a manager written from PROTOCOL, a function per test.
+// rawServer is a manager written from docs/protocol.md, a function per test.
 type rawServer struct {
 	*httptest.Server
 	conns atomic.Int64  // connections made

@@ -118,7 +118,7 @@ func register(t *testing.T, c *client.HTTP) (string, error) {
 	return d.ID, nil
 }
 
-// SPEC C5: a CA from a directory is trusted; without it the manager is not, and
+// Rule C5: a CA from a directory is trusted; without it the manager is not, and
 // skipping verification is opt-in and logged.
 func TestExtraCAsAreTrusted(t *testing.T) {
 	t.Parallel()
@@ -162,7 +162,7 @@ func TestTheManagersNameIsVerified(t *testing.T) {
 	require.ErrorContains(t, err, "certificate")
 }
 
-// SPEC C5: the client shows its certificate, and the new one after its files
+// Rule C5: the client shows its certificate, and the new one after its files
 // have changed, without a restart.
 func TestTheClientCertificateIsShownAndReloaded(t *testing.T) {
 	t.Parallel()
@@ -216,7 +216,7 @@ func TestTheClientCertificateIsShownAndReloaded(t *testing.T) {
 	assert.Equal(t, "third", name)
 }
 
-// SPEC C5: a CA that is added is trusted without a restart, one that is taken
+// Rule C5: a CA that is added is trusted without a restart, one that is taken
 // away no longer.
 func TestTheCADirectoryIsReloaded(t *testing.T) {
 	t.Parallel()
@@ -240,7 +240,7 @@ func TestTheCADirectoryIsReloaded(t *testing.T) {
 	require.ErrorContains(t, err, "unknown authority", "also its open connection has ended")
 }
 
-// SPEC C5: the minimum is TLS 1.2.
+// Rule C5: the minimum is TLS 1.2.
 func TestTLS11IsRefused(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// linkAttempts is how often an upload link is tried before the archive goes
-// through the service.
+// linkAttempts is the number of attempts to upload to a link. After that the log is
+// archived through the service.
 const linkAttempts = 3
 
-// finishLive has the sender send what is left and waits for its end. While the
-// archive will have everything anyway, it gets the smaller part of the time.
+// finishLive waits until the sender has sent the remaining lines. If the archive
+// will contain all lines, the sender gets the smaller share of the time.
 func (s *Stream) finishLive(ctx context.Context) {
 	close(s.closing)
 	share := 0.75
 	if s.archives() {
 		share = 0.25
 	}
-	ctx, cancel := part(ctx, share)
+	ctx, cancel := withShare(ctx, share)
 	defer cancel()
 	select {
 	case <-s.done:
@@ -31,11 +31,11 @@ func (s *Stream) finishLive(ctx context.Context) {
 	<-s.done
 }
 
-// finish archives, closes the live stream, and takes stock of what was lost.
+// finish archives the log, closes the live stream, and counts the lost lines.
 func (s *Stream) finish(ctx context.Context) error {
 	stored, lost, lostErr := s.spool.counts()
 	missing := tally{stored.lines - s.delivered.lines, stored.bytes - s.delivered.bytes}
-	// What was given up is in the live stream alone.
+	// Lines that the spool removed are only in the live stream.
 	snapshot := s.cfg.SkipOpeningStream || !s.spool.intact()
 
 	var archiveErr, closeErr error
@@ -43,7 +43,7 @@ func (s *Stream) finish(ctx context.Context) error {
 		if archiveErr = s.archive(ctx); archiveErr == nil {
 			missing = tally{}
 		} else {
-			// What came through live is worth keeping.
+			// Archive the lines of the live stream.
 			snapshot = true
 		}
 	}
@@ -60,7 +60,7 @@ func (s *Stream) finish(ctx context.Context) error {
 			lostErr = errors.Join(lostErr, archiveErr, s.liveErr)
 		}
 		if lostErr == nil {
-			lostErr = errors.New("no time was left to send it")
+			lostErr = errors.New("the time to send the log was over")
 		}
 		errs = append(errs, &LossError{
 			Lines: missing.lines + lost.lines, Bytes: missing.bytes + lost.bytes, Err: lostErr,
@@ -72,11 +72,11 @@ func (s *Stream) finish(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// archive uploads the whole log, by link where the configuration says so, and
-// through the service otherwise or when the link fails. Some time is left for
-// closing the stream.
+// archive uploads the whole log: to a link if the configuration allows it, and
+// otherwise, or if the link fails, through the service. It leaves time for closing
+// the stream.
 func (s *Stream) archive(ctx context.Context) error {
-	ctx, cancel := part(ctx, 0.9)
+	ctx, cancel := withShare(ctx, 0.9)
 	defer cancel()
 	var linkErr error
 	if !s.cfg.IndirectUpload {
@@ -84,8 +84,8 @@ func (s *Stream) archive(ctx context.Context) error {
 			return nil
 		}
 	}
-	err := persist(ctx, func() error {
-		return s.watched(ctx, s.spool.whole, s.api.postBlob)
+	err := retry(ctx, 0, func() error {
+		return s.withProgress(ctx, s.spool.whole, s.api.postBlob)
 	})
 	if err != nil {
 		return fmt.Errorf("archiving the log: %w", errors.Join(linkErr, err))
@@ -94,54 +94,49 @@ func (s *Stream) archive(ctx context.Context) error {
 }
 
 func (s *Stream) archiveByLink(ctx context.Context) error {
-	// A link that hangs must not take the time that the other way needs.
-	ctx, cancel := part(ctx, 0.5)
+	// A link that hangs must leave time for the upload through the service.
+	ctx, cancel := withShare(ctx, 0.5)
 	defer cancel()
-	var err error
-	for try := range linkAttempts {
-		// A new link each time: the old one may be used up.
-		var link string
-		err = s.once(ctx, func(ctx context.Context) (err error) {
+	return retry(ctx, linkAttempts, func() error {
+		var link string // a new link for each attempt: a link may be valid only once
+		err := s.attempt(ctx, func(ctx context.Context) (err error) {
 			link, err = s.api.uploadLink(ctx)
 			return err
 		})
-		if err == nil {
-			err = s.watched(ctx, s.spool.whole, func(ctx context.Context, body bodyFunc) error {
-				return s.api.putLink(ctx, link, body)
-			})
-		}
-		if err == nil || !retryable(err) || !sleep(ctx, nil, delay(try, err)) {
+		if err != nil {
 			return err
 		}
-	}
-	return err
+		return s.withProgress(ctx, s.spool.whole, func(ctx context.Context, body bodyFunc) error {
+			return s.api.putLink(ctx, link, body)
+		})
+	})
 }
 
 func (s *Stream) closeStream(ctx context.Context, snapshot bool) error {
-	err := persist(ctx, func() error {
-		return s.watched(ctx, nil, func(ctx context.Context, _ bodyFunc) error { return s.api.closeStream(ctx, snapshot) })
+	err := retry(ctx, 0, func() error {
+		return s.withProgress(ctx, nil, func(ctx context.Context, _ bodyFunc) error { return s.api.closeStream(ctx, snapshot) })
 	})
-	// A stream that could not be opened is not there to be closed.
+	// A stream that could not be opened does not exist.
 	if e := (*statusError)(nil); !snapshot && errors.As(err, &e) && e.status == http.StatusNotFound {
 		return nil
 	}
 	return err
 }
 
-var errStalled = errors.New("nothing moved any more")
+var errStalled = errors.New("the request made no progress")
 
-// watched makes a request that may take long, but not stand still: it ends when
-// neither the body moves nor an answer comes.
-func (s *Stream) watched(ctx context.Context, body bodyFunc, call func(context.Context, bodyFunc) error) error {
+// withProgress makes a request without a time-out. It cancels the request if no part
+// of the body is sent, and no answer arrives, for three times RequestTimeout.
+func (s *Stream) withProgress(ctx context.Context, body bodyFunc, call func(context.Context, bodyFunc) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	patience := 3 * s.cfg.RequestTimeout
-	t := time.AfterFunc(patience, func() { cancel(errStalled) })
+	limit := 3 * s.cfg.RequestTimeout
+	t := time.AfterFunc(limit, func() { cancel(errStalled) })
 	defer t.Stop()
 	err := call(ctx, func() (io.Reader, int64) {
 		r, size := body()
 		return readerFunc(func(p []byte) (int, error) {
-			t.Reset(patience)
+			t.Reset(limit)
 			return r.Read(p)
 		}), size
 	})
@@ -155,10 +150,10 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// part is a context with a share of the time that ctx has left. ctx has a
-// deadline.
-func part(ctx context.Context, share float64) (context.Context, context.CancelFunc) {
+// withShare returns a context with a share of the remaining time of ctx, which must
+// have a deadline.
+func withShare(ctx context.Context, share float64) (context.Context, context.CancelFunc) {
 	deadline, _ := ctx.Deadline()
-	left := time.Until(deadline)
-	return context.WithTimeout(ctx, time.Duration(float64(left)*share))
+	remaining := time.Until(deadline)
+	return context.WithTimeout(ctx, time.Duration(float64(remaining)*share))
 }

@@ -6,34 +6,34 @@ import (
 	"sync/atomic"
 )
 
-// batch is lines for one request.
+// batch holds the lines of one request.
 type batch struct {
 	list  []byte // as a JSON list
-	next  int64  // the pos behind the last one
-	tally        // bytes as they are in the spool
+	next  int64  // the position after the last line
+	tally        // lines, and their bytes in the spool
 }
 
-// sendBuffer is the memory of one batch after the other.
+// sendBuffer is the memory of successive batches.
 type sendBuffer struct {
 	mem []byte
-	// unread counts the bodies of requests that may be read still: a request's
-	// end does not mean that the transport is done with its body.
+	// unread counts the request bodies that the transport may still read: it may do
+	// so after the end of the request.
 	unread *atomic.Int64
 }
 
-// begin is a buffer to append newline-delimited lines to.
+// begin returns a buffer to which the caller appends newline-delimited lines.
 func (s *sendBuffer) begin() []byte {
 	if s.unread == nil || s.unread.Load() > 0 {
-		s.mem, s.unread = nil, new(atomic.Int64) // whoever reads the old one keeps it
+		s.mem, s.unread = nil, new(atomic.Int64) // the transport may still read the old memory
 	}
 	return append(s.mem[:0], '[')
 }
 
-// end makes a batch of what begin began, which has at least one line.
+// end makes a batch of a buffer of begin with at least one line.
 func (s *sendBuffer) end(list []byte) batch {
 	s.mem = list
 	b := batch{list: list, tally: tally{bytes: int64(len(list)) - 1}}
-	// No encoded line has a newline inside.
+	// An encoded line contains no newline.
 	for i := 1; ; {
 		line := list[i:]
 		n := bytes.IndexByte(line, '\n')
@@ -49,7 +49,7 @@ func (s *sendBuffer) end(list []byte) batch {
 	return b
 }
 
-// body has a request read a batch.
+// body returns the function that opens a batch as a request body.
 func (s *sendBuffer) body(list []byte) bodyFunc {
 	return func() (io.Reader, int64) {
 		s.unread.Add(1)

@@ -13,71 +13,68 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-// Format is how a log line looks.
+// Format is the format of log events.
 type Format string
 
 const (
-	// JSON is one JSON object a line; the default.
+	// JSON writes a JSON object per line. It is the default.
 	JSON Format = "json"
-	// Console is for people.
+	// Console writes text for people.
 	Console Format = "console"
 )
 
-// Mask hides secrets in a text. It is called with whole log events, from any
-// goroutine. A *secrets.Set is one.
+// Mask masks secrets in a text, such as a *secrets.Set. It is called with whole log
+// events, and must be safe for concurrent use.
 type Mask interface {
 	Mask(text string) string
 }
 
-// Config says how the delegate logs (SPEC L1). The zero value logs JSON to
+// Config configures the log of a delegate (rule L1). The zero value logs JSON to
 // standard error from level info on.
 type Config struct {
 	// Level is the lowest level that is logged: trace, debug, info, warn, error,
-	// fatal, panic or disabled, in any case. Empty means info.
+	// fatal, panic or disabled, in upper or lower case. Empty means info.
 	Level string
 
-	// Format is that of Output. Empty means [JSON]. The file is always JSON.
+	// Format is the format of Output. Empty means [JSON]. The file is always JSON.
 	Format Format
 
-	// Output receives the log. Writes to it are serialised. Nil means
-	// os.Stderr; io.Discard leaves only the file.
+	// Output receives the log. The logger serialises writes. Nil means os.Stderr.
+	// Use io.Discard to log only to the file.
 	Output io.Writer
 
-	// NoColor turns the colours of [Console] off. They are off anyway where
-	// Output is a file or a pipe.
+	// NoColor disables the colours of [Console]. Without it, files and pipes get no
+	// colours either.
 	NoColor bool
 
-	// EnableFileLogging writes the log to File as well
-	// (LOG_ENABLE_FILE_LOGGING). Off by default.
+	// EnableFileLogging also writes the log to File (LOG_ENABLE_FILE_LOGGING). Off by
+	// default.
 	EnableFileLogging bool
 
-	// File is the path of the log file, required with EnableFileLogging. Its
-	// folder is created. Rotated files are next to it, with the time in their
-	// names.
+	// File is the path of the log file. It is required with EnableFileLogging. New
+	// creates its directory, which also holds the rotated files.
 	File string
 
-	// MaxSizeMB is the size in MiB at which the file is rotated
-	// (LOG_MAX_SIZE_MB). 0 means 100.
+	// MaxSizeMB is the size in MiB at which the file is rotated (LOG_MAX_SIZE_MB).
+	// Zero means 100.
 	MaxSizeMB int
 
-	// MaxBackups is how many rotated files are kept (LOG_MAX_BACKUPS). 0 means
-	// 10; a negative number keeps all that MaxAgeDays allows.
+	// MaxBackups is the number of rotated files to keep (LOG_MAX_BACKUPS). Zero means
+	// 10. A negative number means no limit.
 	MaxBackups int
 
-	// MaxAgeDays is how many days a rotated file is kept (LOG_MAX_AGE_DAYS). 0
-	// means 30; a negative number keeps files of any age that MaxBackups allows.
+	// MaxAgeDays is the number of days for which rotated files are kept
+	// (LOG_MAX_AGE_DAYS). Zero means 30. A negative number means no limit.
 	MaxAgeDays int
 
-	// Compress has rotated files compressed with gzip (LOG_COMPRESS). Off by
-	// default.
+	// Compress compresses rotated files with gzip (LOG_COMPRESS). Off by default.
 	Compress bool
 
-	// Export receives every event as JSON, masked, one a call; see package
-	// logger/otlp. Its errors and its end are its owner's. Nil exports nothing.
+	// Export receives every masked event as JSON, one per call, see package
+	// logger/otlp. Its owner closes it. Nil exports nothing.
 	Export io.Writer
 
-	// Mask hides secrets in everything that is logged (SPEC S3). Nil masks
-	// nothing.
+	// Mask masks secrets in every event (rule S3). Nil masks nothing.
 	Mask Mask
 }
 
@@ -87,21 +84,20 @@ const (
 	defaultMaxAgeDays = 30
 )
 
-// New builds a logger. It is safe for concurrent use, and so are the loggers
-// that are derived from it. The Closer closes the file, if there is one, and
-// never Output; nothing may be logged afterwards.
+// New returns a logger that is safe for concurrent use. The Closer closes the file,
+// if there is one, and not Output. The logger must not be used after that.
 //
-// It fails on an unknown level or format, on a negative size, and when the file
-// cannot be opened.
+// New returns an error for an unknown level or format, for a negative size, and if
+// the file cannot be opened.
 //
-// With a file, the rotation's one goroutine stays parked after Close; a test
-// that looks for leaked goroutines has to ignore lumberjack's millRun.
+// With a file, one goroutine of the rotation continues after Close. A test for
+// leaked goroutines must ignore lumberjack's millRun.
 func New(cfg Config) (zerolog.Logger, io.Closer, error) {
 	level := zerolog.InfoLevel
 	if cfg.Level != "" {
 		var err error
 		if level, err = zerolog.ParseLevel(strings.ToLower(cfg.Level)); err != nil {
-			return zerolog.Nop(), nil, fmt.Errorf("log level %q: want trace, debug, info, warn, error, fatal, panic or disabled", cfg.Level)
+			return zerolog.Nop(), nil, fmt.Errorf("the log level is %q: it must be trace, debug, info, warn, error, fatal, panic or disabled", cfg.Level)
 		}
 	}
 	out, err := cfg.output()
@@ -139,11 +135,11 @@ func (cfg *Config) output() (io.Writer, error) {
 			Out: out, NoColor: cfg.NoColor || redirected(out), TimeFormat: "15:04:05.000", TimeLocation: time.Local,
 		}}, nil
 	default:
-		return nil, fmt.Errorf("log format %q: want %s or %s", cfg.Format, JSON, Console)
+		return nil, fmt.Errorf("the log format is %q: it must be %s or %s", cfg.Format, JSON, Console)
 	}
 }
 
-// redirected tells whether out is a file that is no terminal.
+// redirected reports whether out is a file or a pipe, and not a terminal.
 func redirected(out io.Writer) bool {
 	f, ok := out.(*os.File)
 	if !ok {
@@ -155,10 +151,10 @@ func redirected(out io.Writer) bool {
 
 func (cfg *Config) file() (*lumberjack.Logger, error) {
 	if cfg.File == "" {
-		return nil, errors.New("file logging is enabled without a file")
+		return nil, errors.New("file logging is enabled, but there is no path of the log file")
 	}
 	if cfg.MaxSizeMB < 0 {
-		return nil, fmt.Errorf("log file size %d MiB: want a positive number", cfg.MaxSizeMB)
+		return nil, fmt.Errorf("the size of the log file is %d MiB: it must be positive", cfg.MaxSizeMB)
 	}
 	l := &lumberjack.Logger{
 		Filename:   cfg.File,
@@ -167,15 +163,15 @@ func (cfg *Config) file() (*lumberjack.Logger, error) {
 		MaxAge:     limit(cfg.MaxAgeDays, defaultMaxAgeDays),
 		Compress:   cfg.Compress,
 	}
-	// A path that cannot be written is found now, not at the first event.
+	// Report an invalid path now and not at the first event.
 	if _, err := l.Write(nil); err != nil {
 		return nil, fmt.Errorf("opening the log file: %w", err)
 	}
 	return l, nil
 }
 
-// limit turns our convention, 0 for a default and negative for none, into
-// lumberjack's, 0 for none.
+// limit converts a setting, in which 0 means the default and a negative number no
+// limit, into lumberjack's form, in which 0 means no limit.
 func limit(n, def int) int {
 	switch {
 	case n == 0:
@@ -187,23 +183,23 @@ func limit(n, def int) int {
 	}
 }
 
-// timestamp gives every event its time. zerolog's own goes by a global variable
-// and counts whole seconds.
+// timestamp adds the time to every event. zerolog's own hook depends on a global
+// variable, and has a resolution of one second.
 type timestamp struct{}
 
 func (timestamp) Run(e *zerolog.Event, _ zerolog.Level, _ string) {
 	e.Str(zerolog.TimestampFieldName, time.Now().UTC().Format("2006-01-02T15:04:05.000Z07:00"))
 }
 
-// maskWriter hides secrets. zerolog hands every event over in one write, so
-// that no secret is cut in two.
+// maskWriter masks secrets. zerolog writes every event with one call, so no write
+// splits a secret.
 type maskWriter struct {
 	mask Mask
 	w    io.Writer
 }
 
 func (m maskWriter) Write(p []byte) (int, error) {
-	// The newline stays out of it: a needle must not join two events.
+	// Without the newline: masking must not join two events.
 	text, nl := strings.CutSuffix(string(p), "\n")
 	text = m.mask.Mask(text)
 	if nl {
@@ -215,8 +211,8 @@ func (m maskWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// consoleWriter prints an event for people. Masking can leave an event that is
-// no JSON any more; it is printed as it is then, rather than lost.
+// consoleWriter prints an event for people. Masking may leave an event that is not
+// valid JSON. It is then printed unchanged and not lost.
 type consoleWriter struct {
 	out     io.Writer
 	console zerolog.ConsoleWriter

@@ -38,7 +38,7 @@ func event(t *testing.T, line []byte) map[string]any {
 	return e
 }
 
-// SPEC L1.
+// Rule L1.
 func TestNewLogsJSONFromInfoOn(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -74,10 +74,10 @@ func TestNewRefusesWhatItDoesNotKnow(t *testing.T) {
 		cfg  logger.Config
 		want string
 	}{
-		{logger.Config{Level: "loud"}, `log level "loud"`},
-		{logger.Config{Format: "xml"}, `log format "xml"`},
-		{logger.Config{EnableFileLogging: true}, "without a file"},
-		{logger.Config{EnableFileLogging: true, File: "x", MaxSizeMB: -1}, "size -1 MiB"},
+		{logger.Config{Level: "loud"}, `the log level is "loud"`},
+		{logger.Config{Format: "xml"}, `the log format is "xml"`},
+		{logger.Config{EnableFileLogging: true}, "no path of the log file"},
+		{logger.Config{EnableFileLogging: true, File: "x", MaxSizeMB: -1}, "is -1 MiB"},
 		{logger.Config{EnableFileLogging: true, File: filepath.Join(notADir, "log")}, "opening the log file"},
 	} {
 		_, _, err := logger.New(tt.cfg)
@@ -85,7 +85,7 @@ func TestNewRefusesWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// SPEC S3: the delegate's own log, in the file and on the console.
+// Rule S3: the delegate's own log, in the file and on the console.
 func TestNewMasksEverything(t *testing.T) {
 	t.Parallel()
 	for _, format := range []logger.Format{logger.JSON, logger.Console} {
@@ -153,7 +153,7 @@ func TestNewRotatesTheFile(t *testing.T) {
 	assert.Equal(t, 1500, lines)
 }
 
-// SPEC L1: one log client per request, in its context.
+// Rule L1: one log client per request, in its context.
 func TestContextCarriesTheLogger(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -189,7 +189,7 @@ func ExampleNew() {
 	// Output:
 }
 
-// L1: what goes to a file or a pipe has no colours, also when nobody says so.
+// Rule L1: what goes to a file or a pipe has no colours, also when nobody says so.
 func TestColoursAreForTerminals(t *testing.T) {
 	t.Parallel()
 	out, err := os.Create(filepath.Join(t.TempDir(), "log"))

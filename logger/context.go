@@ -6,18 +6,18 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// The fields by which log events are labelled (SPEC L1).
+// Names of the fields of the labels (rule L1).
 const (
-	FieldAccount     = "account"
-	FieldDelegate    = "delegate"
-	FieldTask        = "task"
-	FieldTaskType    = "task_type"
-	FieldTransaction = "transaction"
-	FieldStage       = "stage"
-	FieldStep        = "step"
+	fieldAccount     = "account"
+	fieldDelegate    = "delegate"
+	fieldTask        = "task"
+	fieldTaskType    = "task_type"
+	fieldTransaction = "transaction"
+	fieldStage       = "stage"
+	fieldStep        = "step"
 )
 
-// Labels say what a log event is about. Empty ones are left out.
+// Labels identify the subject of a log event. Empty labels are omitted.
 type Labels struct {
 	Account     string
 	Delegate    string
@@ -28,18 +28,17 @@ type Labels struct {
 	Step        string
 }
 
-// Apply returns a logger that puts the labels on every event, after those of
-// log.
+// Apply returns a copy of log that adds the labels to every event.
 func (l Labels) Apply(log zerolog.Logger) zerolog.Logger {
 	c := log.With()
 	for _, f := range [...]struct{ name, value string }{
-		{FieldAccount, l.Account},
-		{FieldDelegate, l.Delegate},
-		{FieldTask, l.Task},
-		{FieldTaskType, l.TaskType},
-		{FieldTransaction, l.Transaction},
-		{FieldStage, l.Stage},
-		{FieldStep, l.Step},
+		{fieldAccount, l.Account},
+		{fieldDelegate, l.Delegate},
+		{fieldTask, l.Task},
+		{fieldTaskType, l.TaskType},
+		{fieldTransaction, l.Transaction},
+		{fieldStage, l.Stage},
+		{fieldStep, l.Step},
 	} {
 		if f.value != "" {
 			c = c.Str(f.name, f.value)
@@ -48,21 +47,21 @@ func (l Labels) Apply(log zerolog.Logger) zerolog.Logger {
 	return c.Logger()
 }
 
-// NewContext returns a context that carries log. It uses zerolog's own key:
-// zerolog.Ctx finds the logger as well.
+// NewContext returns a copy of ctx that carries log. zerolog.Ctx returns the same
+// logger.
 func NewContext(ctx context.Context, log zerolog.Logger) context.Context {
 	return log.WithContext(ctx)
 }
 
-// FromContext is the logger that ctx carries. Without one it is
-// zerolog.DefaultContextLogger where a program has set that, and otherwise a
-// disabled logger; never nil.
+// FromContext returns the logger that ctx carries. Without one it returns
+// zerolog.DefaultContextLogger if the program has set it, and otherwise a disabled
+// logger. It never returns nil.
 func FromContext(ctx context.Context) *zerolog.Logger {
 	return zerolog.Ctx(ctx)
 }
 
-// WithLabels returns a context whose logger puts the labels on every event, on
-// top of those that the logger of ctx has.
+// WithLabels returns a copy of ctx whose logger adds the labels to every event, in
+// addition to the labels of the logger of ctx.
 func WithLabels(ctx context.Context, l Labels) context.Context {
 	return NewContext(ctx, l.Apply(*FromContext(ctx)))
 }

@@ -1,9 +1,9 @@
-// Package logger sets up a delegate's own log and carries the output of steps
+// Package logger configures the log of a delegate, and sends the output of steps
 // to a log service.
 //
-// The delegate's log is zerolog's. New builds it from a Config, NewContext puts
-// it, with Labels, into the context of a task, and FromContext takes it out in
-// a handler:
+// The delegate logs with zerolog. New makes a logger from a Config. NewContext puts
+// a logger with Labels into the context of a task, and FromContext returns it to a
+// handler:
 //
 //	log, closer, err := logger.New(logger.Config{Level: "debug", Format: logger.Console})
 //	if err != nil {
@@ -13,19 +13,21 @@
 //	ctx = logger.NewContext(ctx, logger.Labels{Task: t.ID}.Apply(log))
 //	logger.FromContext(ctx).Info().Msg("started")
 //
-// The output of a step goes into a Stream, which cuts it into lines, sends them
-// live to a log service and archives the whole at the end (PROTOCOL 4):
+// Slog returns a log/slog logger that writes to such a logger.
+//
+// The output of a step goes to a Stream. It splits the output into lines, sends
+// them to a log service, and archives the whole log at the end (docs/protocol.md
+// 4):
 //
 //	s := logger.OpenStream(ctx, logger.StreamConfig{URL: url, Token: token, Account: account, Key: key})
 //	_, err = io.Copy(s, output)
-//	lost := s.Close(ctx)
+//	err = s.Close(ctx) // a LossError if lines were lost
 //
-// Neither knows secrets. The delegate's log is masked by the Mask in its Config;
-// what is written to a Stream must be masked already, because a Stream may keep
-// it in a temporary file (SPEC S5).
+// The Mask of the Config masks secrets in the delegate's log. Text that is written
+// to a Stream must be masked before, because a Stream may store it in a temporary
+// file (rule S5).
 //
-// What the delegate logs can go to a collector as well: see Config.Export and package
-// logger/otlp.
+// Config.Export sends the delegate's log to a collector, see package logger/otlp.
 //
-// Start reading at config.go for the one and stream.go for the other.
+// Start reading at config.go for the log, and at stream.go for the output of steps.
 package logger

@@ -69,7 +69,7 @@ func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// SPEC L2: with the disk or the spool full, what the service has makes room, the
+// Rule L2: with the disk or the spool full, what the service has makes room, the
 // step goes at the service's speed, and the live stream becomes the archive.
 func TestAFullDiskCostsNothingWhileTheServiceTakesLines(t *testing.T) {
 	t.Parallel()
@@ -161,7 +161,7 @@ func FuzzAppendLine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, pos int64) {
 		pos &= 1<<62 - 1
 		now := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
-		var st stamp
+		var st timeFormatter
 		raw := appendLine(nil, pos, text, st.format(now))
 		var got Line
 		if err := json.Unmarshal(raw, &got); err != nil {
@@ -189,7 +189,7 @@ func FuzzAppendLine(f *testing.F) {
 // one ended.
 func TestStampIsRFC3339(t *testing.T) {
 	t.Parallel()
-	var s stamp
+	var s timeFormatter
 	at := time.Date(2026, 12, 31, 23, 59, 57, 999_999_998, time.FixedZone("", 3600))
 	for _, step := range []time.Duration{
 		0, 1, 1, 1, 9, 90, 999_999_900 - 1, 100_000_000, time.Second, -time.Second, time.Minute, 24 * time.Hour,
@@ -198,7 +198,7 @@ func TestStampIsRFC3339(t *testing.T) {
 		at = at.Add(step)
 		assert.Equal(t, at.UTC().Format(time.RFC3339Nano), string(s.format(at)))
 	}
-	assert.Equal(t, "1970-01-01T00:00:00Z", string(new(stamp).format(time.Unix(0, 0))), "the first, in the second 0")
+	assert.Equal(t, "1970-01-01T00:00:00Z", string(new(timeFormatter).format(time.Unix(0, 0))), "the first, in the second 0")
 }
 
 // A buffer that a transport may still read is not written to again.
@@ -207,7 +207,7 @@ func TestABatchInUseKeepsItsMemory(t *testing.T) {
 	var buf sendBuffer
 	fill := func(text string) batch { return buf.end(append(buf.begin(), text...)) }
 	line := func(pos int64) string {
-		return string(appendLine(nil, pos, []byte("x\n"), new(stamp).format(time.Unix(0, 0))))
+		return string(appendLine(nil, pos, []byte("x\n"), new(timeFormatter).format(time.Unix(0, 0))))
 	}
 	first := fill(line(1) + line(2))
 	assert.Equal(t, "["+strings.ReplaceAll(line(1)+line(2), "}\n", "},")[:len(first.list)-2]+"]", string(first.list))

@@ -9,27 +9,27 @@ import (
 	"unicode/utf8"
 )
 
-// Line is a line of a step's output as a log service knows it (PROTOCOL 4).
+// Line is a line of a step's output, as it travels (docs/protocol.md 4).
 type Line struct {
 	// Level is "info".
 	Level string `json:"level"`
-	// Pos counts the lines of a writer from 0.
+	// Pos is the number of the line within its writer, from 0.
 	Pos int64 `json:"pos"`
-	// Out is the text, with its newline unless that was to be trimmed. A line
-	// that was too long continues in the next one; it has no newline then.
+	// Out is the text with its newline, unless the configuration trims it. A line
+	// that is too long continues in the next one, and has no newline.
 	Out string `json:"out"`
-	// Time is when the line was complete, in UTC, with nanoseconds on the wire.
+	// Time is the time at which the line was complete, in UTC with nanoseconds.
 	Time time.Time `json:"time"`
-	// Args are fields of a structured line; usually nil.
+	// Args are the fields of a structured line. Usually nil.
 	Args map[string]string `json:"args"`
 }
 
-// posPrefix is what every encoded line begins with. The number follows.
+// posPrefix begins every encoded line. The position follows.
 const posPrefix = `{"level":"info","pos":`
 
-// appendLine appends a line as JSON, with a newline behind it and none inside;
-// now is from a stamp. It is what encoding/json would make of a Line, at several times the speed:
-// this is done for every line of every step.
+// appendLine appends a line as JSON and a newline. now comes from a timeFormatter.
+// The result equals that of encoding/json for a Line. appendLine is several times
+// faster, and runs for every line of every step.
 func appendLine(dst []byte, pos int64, out, now []byte) []byte {
 	dst = append(dst, posPrefix...)
 	dst = strconv.AppendInt(dst, pos, 10)
@@ -40,13 +40,13 @@ func appendLine(dst []byte, pos int64, out, now []byte) []byte {
 	return append(dst, "\",\"args\":null}\n"...)
 }
 
-// appendString appends text as a JSON string. Bytes that are not UTF-8 become
-// U+FFFD, one for each.
+// appendString appends text as a JSON string. It replaces each byte that is not
+// UTF-8 with U+FFFD.
 func appendString(dst, text []byte) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
-	plain := 0 // where the text begins that needs no escape
-	for i := asciiText(text); i < len(text); i += asciiText(text[i:]) {
+	plain := 0 // start of the text that needs no escape and is not appended yet
+	for i := asciiPrefix(text); i < len(text); i += asciiPrefix(text[i:]) {
 		c := text[i]
 		size := 1
 		if c >= utf8.RuneSelf {
@@ -84,15 +84,15 @@ const (
 	highs = 0x80 * ones
 )
 
-// asciiText is how many bytes from the first one on are ASCII and need no escape.
-// It looks at eight of them at a time.
-func asciiText(b []byte) int {
+// asciiPrefix returns the number of leading bytes that are ASCII and need no escape.
+// It examines eight bytes at a time.
+func asciiPrefix(b []byte) int {
 	i := 0
 	for ; len(b)-i >= 8; i += 8 {
 		x := binary.LittleEndian.Uint64(b[i:])
 		quote, slash := x^('"'*ones), x^('\\'*ones)
-		// Each term has the high bit of the first byte that it is about set, and
-		// of none before that.
+		// Each term sets the high bit of the first byte that it matches, and of no
+		// byte before.
 		found := ((quote-ones)&^quote | (slash-ones)&^slash | (x-' '*ones)&^x | x) & highs
 		if found != 0 {
 			return i + bits.TrailingZeros64(found)/8
@@ -106,16 +106,16 @@ func asciiText(b []byte) int {
 	return i
 }
 
-// stamp writes times as lines have them. Of two within a second it formats the
-// fraction alone anew.
-type stamp struct {
+// timeFormatter formats the times of lines. Within a second it formats only the
+// fraction again.
+type timeFormatter struct {
 	second int64
 	text   []byte
-	whole  int // length of the text up to the fraction; 0 before the first
+	whole  int // length of the text before the fraction; 0 before the first call
 }
 
-// format is t in UTC. The text is good until the next call.
-func (s *stamp) format(t time.Time) []byte {
+// format returns t in UTC. The result is valid until the next call.
+func (s *timeFormatter) format(t time.Time) []byte {
 	if s.whole == 0 || t.Unix() != s.second {
 		s.second = t.Unix()
 		s.text = t.UTC().AppendFormat(s.text[:0], "2006-01-02T15:04:05")
@@ -135,12 +135,12 @@ func (s *stamp) format(t time.Time) []byte {
 	return s.text
 }
 
-// posOf is the pos of a line that appendLine made.
+// posOf returns the position in a line of appendLine.
 func posOf(line []byte) int64 {
 	digits := line[len(posPrefix):]
 	n, err := strconv.ParseInt(string(digits[:bytes.IndexByte(digits, ',')]), 10, 64)
 	if err != nil {
-		panic("logger: a line without pos") // made by nobody but us
+		panic("logger: an encoded line has no position") // only appendLine encodes lines
 	}
 	return n
 }

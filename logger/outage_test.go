@@ -19,7 +19,7 @@ func piped(p *pipes) logger.StreamConfig {
 	return logger.StreamConfig{URL: "http://logs", Token: "fake-token", Account: "a", Key: "k", HTTPClient: p.client}
 }
 
-// SPEC L2: the service is away for half a minute, and the step ends meanwhile.
+// Rule L2: the service is away for half a minute, and the step ends meanwhile.
 func TestStreamOutlivesHalfAMinuteWithoutAService(t *testing.T) {
 	t.Parallel()
 	for _, snapshot := range []bool{false, true} {
@@ -220,7 +220,7 @@ func TestAStreamThatIsOverTheServicesLimitIsArchivedAllTheSame(t *testing.T) {
 	})
 }
 
-// PITFALLS: the log token travels to a third-party link.
+// docs/rules.md: the log token travels to a third-party link.
 func TestALinkThatPointsElsewhereGetsNothingButTheLog(t *testing.T) {
 	t.Parallel()
 	elsewhere, f := newFake(t, nil), newFake(t, nil)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,26 +17,26 @@ import (
 )
 
 const (
-	// TokenHeader carries the log service's token.
+	// TokenHeader is the header with the token of the log service.
 	TokenHeader = "X-Harness-Token"
-	// WriterHeader names the writer of a live stream, a random text. It is an
-	// extension: a log service that knows it drops lines that the same writer
-	// has sent before, so that a repeated request does not repeat lines.
+	// WriterHeader is the header with the id of the writer of a live stream, a random
+	// text. It is an extension: the service ignores lines that the same writer has
+	// sent before, so that a retried request does not repeat lines.
 	WriterHeader = "Dlite-Log-Writer"
-	// ResumeHeader is a pos. In a writer's PUT it is the one behind the last line
-	// that the log service has acknowledged. A service that has fewer lines of
-	// that writer, because it lost some, answers 409 and in the same header says
-	// from which pos on it needs them. Both are extensions.
+	// ResumeHeader is the header with a position. In a PUT it is the position after
+	// the last acknowledged line. A service that has lost lines of the writer answers
+	// 409, with the position of the first missing line in the same header. It is an
+	// extension.
 	ResumeHeader = "Dlite-Log-Next"
 )
 
-// service makes the calls of PROTOCOL 4 for one log. Each makes one attempt.
+// service makes the calls for one log (docs/protocol.md 4). It does not retry.
 type service struct {
 	base, query string
 	token       string
 	writer      string
 	client      http.Client
-	own         bool
+	ownsClient  bool
 }
 
 func newService(cfg *StreamConfig) *service {
@@ -43,12 +44,12 @@ func newService(cfg *StreamConfig) *service {
 		base:   cfg.URL,
 		query:  url.Values{"accountID": {cfg.Account}, "key": {cfg.Key}}.Encode(),
 		token:  cfg.Token,
-		writer: cmp.Or(cfg.Writer, newWriterID()),
+		writer: cmp.Or(cfg.Writer, rand.Text()),
 	}
 	if cfg.HTTPClient != nil {
 		s.client = *cfg.HTTPClient
 	} else {
-		s.own = true
+		s.ownsClient = true
 		s.client.Transport = &http.Transport{
 			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
 			TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second,
@@ -59,7 +60,7 @@ func newService(cfg *StreamConfig) *service {
 }
 
 func (s *service) close() {
-	if s.own {
+	if s.ownsClient {
 		s.client.CloseIdleConnections()
 	}
 }
@@ -68,8 +69,8 @@ func (s *service) openStream(ctx context.Context) error {
 	return s.call(ctx, http.MethodPost, "/stream", "", nil, nil, nil)
 }
 
-// put appends a list of lines to the live stream, which has those before pos
-// next.
+// put appends a list of lines to the live stream. The stream has all lines before
+// position next.
 func (s *service) put(ctx context.Context, next int64, list bodyFunc) error {
 	header := http.Header{ResumeHeader: {strconv.FormatInt(next, 10)}}
 	return s.call(ctx, http.MethodPut, "/stream", "", header, list, nil)
@@ -87,7 +88,7 @@ func (s *service) postBlob(ctx context.Context, body bodyFunc) error {
 	return s.call(ctx, http.MethodPost, "/blob", "", nil, body, nil)
 }
 
-// uploadLink asks for a link that takes the archive.
+// uploadLink asks for a link for the upload of the archive.
 func (s *service) uploadLink(ctx context.Context) (string, error) {
 	var answer struct {
 		Link string `json:"link"`
@@ -96,18 +97,18 @@ func (s *service) uploadLink(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if answer.Link == "" {
-		return "", errors.New("the log service gave an empty upload link")
+		return "", errors.New("the log service returned an empty upload link")
 	}
 	return answer.Link, nil
 }
 
-// putLink uploads to a link. The link is the whole authorisation: the token
-// must not get to whoever is behind it.
+// putLink uploads to a link. The link authorises the upload. The token is not sent,
+// because another server may serve the link.
 func (s *service) putLink(ctx context.Context, link string, body bodyFunc) error {
 	req, err := newRequest(ctx, http.MethodPut, link, body)
 	if err != nil {
-		// The cause would print the link.
-		return &statusError{op: "PUT to the upload link", err: errors.New("the link is no URL"), final: true}
+		// The cause would quote the link.
+		return &statusError{op: "PUT to the upload link", err: errors.New("the link is not a URL"), final: true}
 	}
 	return s.do(req, "PUT to the upload link", nil)
 }
@@ -124,8 +125,8 @@ func (s *service) call(ctx context.Context, method, path, extra string, header h
 	return s.do(req, op, answer)
 }
 
-// bodyFunc makes a body anew for every attempt. One that can be closed is closed
-// when nobody reads it any more.
+// bodyFunc opens the body for an attempt. A body with a Close method is closed after
+// the last read.
 type bodyFunc func() (r io.Reader, size int64)
 
 func newRequest(ctx context.Context, method, url string, body bodyFunc) (*http.Request, error) {
@@ -134,7 +135,7 @@ func newRequest(ctx context.Context, method, url string, body bodyFunc) (*http.R
 	}
 	r, size := body()
 	if size == 0 {
-		r = nil // an explicit length of zero, not an unknown one
+		r = nil // sends the length 0 instead of an unknown length
 	}
 	req, err := http.NewRequestWithContext(ctx, method, url, r)
 	if err != nil {
@@ -154,7 +155,7 @@ func newRequest(ctx context.Context, method, url string, body bodyFunc) (*http.R
 func (s *service) do(req *http.Request, op string, answer any) error {
 	resp, err := s.client.Do(req)
 	if err != nil {
-		// A url.Error prints the URL, and with it the key or the link's signature.
+		// A url.Error quotes the URL with the key or the signature of the link.
 		if ue := (*url.Error)(nil); errors.As(err, &ue) {
 			err = ue.Err
 		}
@@ -164,7 +165,7 @@ func (s *service) do(req *http.Request, op string, answer any) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return &statusError{
-			op: op, status: resp.StatusCode, message: excerpt(body),
+			op: op, status: resp.StatusCode, message: messageOf(body),
 			retryAfter: retryAfter(resp.Header.Get("Retry-After")), next: nextPos(resp.Header.Get(ResumeHeader)),
 		}
 	}
@@ -179,8 +180,8 @@ func (s *service) do(req *http.Request, op string, answer any) error {
 	return nil
 }
 
-// excerpt is the server's message, from its error object where it is one.
-func excerpt(body []byte) string {
+// messageOf returns the message of an error object, or the beginning of the text.
+func messageOf(body []byte) string {
 	var e struct {
 		Message string `json:"error_msg"`
 	}
@@ -190,8 +191,7 @@ func excerpt(body []byte) string {
 	return string(bytes.TrimSpace(body[:min(len(body), 200)]))
 }
 
-// retryAfter is how long to wait, as a Retry-After header says it; 0 where it
-// says nothing.
+// retryAfter parses a Retry-After header. It returns 0 for invalid values.
 func retryAfter(text string) time.Duration {
 	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return time.Duration(n) * time.Second
@@ -202,7 +202,7 @@ func retryAfter(text string) time.Duration {
 	return 0
 }
 
-// nextPos is the pos that a ResumeHeader holds, -1 without one.
+// nextPos parses a ResumeHeader. It returns -1 for invalid values.
 func nextPos(text string) int64 {
 	if n, err := strconv.ParseUint(text, 10, 63); err == nil {
 		return int64(n)
@@ -210,17 +210,16 @@ func nextPos(text string) int64 {
 	return -1
 }
 
-// statusError is a call that failed.
+// statusError is the failure of a call.
 type statusError struct {
 	op      string
-	status  int // 0 when no answer came
+	status  int // 0 if no answer arrived
 	message string
 	err     error
-	final   bool // another attempt would fail the same way
+	final   bool // a retry cannot succeed
 
-	// What the service's headers say.
-	retryAfter time.Duration
-	next       int64 // -1 for nothing
+	retryAfter time.Duration // from the header, 0 without one
+	next       int64         // from the header, -1 without one
 }
 
 func (e *statusError) Error() string {
@@ -232,7 +231,7 @@ func (e *statusError) Error() string {
 
 func (e *statusError) Unwrap() error { return e.err }
 
-// retryable tells whether the same call may succeed later.
+// retryable reports whether the same call may succeed later.
 func retryable(err error) bool {
 	var e *statusError
 	if !errors.As(err, &e) || e.final {

@@ -11,52 +11,50 @@ import (
 )
 
 const (
-	// maxBatch bounds what is read from a spool at once, in bytes. It is more
-	// than the longest line takes, encoded.
+	// maxBatch limits one read of a spool, in bytes. An encoded line is shorter.
 	maxBatch = 1 << 20
-	// maxSegment bounds one file of a spool, in bytes: what is sent is given back
-	// to the disk in pieces of that size.
+	// maxSegment limits one file of a spool, in bytes. The spool frees disk space file
+	// by file.
 	maxSegment = 64 << 20
 )
 
 var errSpoolFull = errors.New("the log is over its size limit")
 
-// spool keeps the encoded lines of a log, newline-delimited as in the archive:
-// the latest in memory, those before in temporary files. Offsets count from the
-// log's first byte, also when the beginning has been given up.
+// spool stores the encoded lines of a log, newline-delimited as in the archive. The
+// latest lines are in memory, and older lines in temporary files. Offsets count from
+// the first byte of the log, also after the beginning was removed.
 //
-// It keeps what was sent as well, for the archive and for a log service that
-// loses it, until the room is needed: then lines that the service has make room
-// for lines that it has not.
+// The spool keeps sent lines for the archive, and for a log service that loses them.
+// If it needs the space, it removes lines that the service has acknowledged.
 //
-// One goroutine adds; another one reads and acknowledges.
+// One goroutine adds lines. Another goroutine reads and acknowledges them.
 type spool struct {
 	maxMemory int
 	max       int64
 	create    func() (spoolFile, error)
 
-	// mu guards what follows. It is held while memory goes to a file: the writer
-	// of the log is the one who has to wait for that.
+	// mu guards the fields below. It is held while memory is written to a file: the
+	// writer of the log must wait for that.
 	mu       sync.Mutex
-	base     int64     // offset of the first byte that is kept
-	files    []segment // oldest first
+	base     int64     // offset of the first stored byte
+	files    []segment // the oldest first
 	memStart int64     // offset of mem
 	mem      []byte
 	pos      int64
-	acked    int64         // offset up to which the log service has every line
+	acked    int64         // offset after the last acknowledged line
 	progress chan struct{} // closed when acked grows
 	stored   tally
 	lost     tally
-	err      error // why lines were lost
+	err      error // reason of the latest loss
 }
 
-// segment is a file and the offset of its first byte.
+// segment is a file with the offset of its first byte.
 type segment struct {
 	f          spoolFile
 	from, size int64
 }
 
-// spoolFile is an os.File, or one that fails on purpose.
+// spoolFile is an os.File, or a failing file of a test.
 type spoolFile interface {
 	io.ReaderAt
 	io.WriterAt
@@ -73,24 +71,24 @@ func newSpool(cfg *StreamConfig) *spool {
 			if err != nil {
 				return nil, err
 			}
-			// Without a name it goes with the process. Where an open file cannot
-			// be removed, close tries again.
+			// A file without a name ends with the process. If the system cannot remove
+			// an open file, close removes it.
 			_ = os.Remove(f.Name())
 			return f, nil
 		},
 	}
 }
 
-// add encodes and stores a line. When there is no room for it, it stores
-// nothing and says why; the line may be added again when moved is closed, or
-// else has to be lost.
+// add encodes and stores a line. If there is no space, it returns an error and a
+// channel that is closed when the service acknowledges lines. The caller then adds
+// the line again, or calls lose.
 func (s *spool) add(out, now []byte) (moved <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := len(s.mem)
 	s.mem = appendLine(s.mem, s.pos, out, now)
 	n := int64(len(s.mem) - before)
-	if err := s.fit(before); err != nil {
+	if err := s.makeSpace(before); err != nil {
 		s.mem = s.mem[:len(s.mem)-int(n)]
 		return s.progress, err
 	}
@@ -100,10 +98,10 @@ func (s *spool) add(out, now []byte) (moved <-chan struct{}, err error) {
 	return nil, nil
 }
 
-// fit makes room for what was appended to mem behind old.
-func (s *spool) fit(old int) error {
+// makeSpace makes space for the line that was appended to mem after old.
+func (s *spool) makeSpace(old int) error {
 	if s.end()-s.base > s.max {
-		old -= s.reclaim()
+		old -= s.removeAcknowledged()
 	}
 	if s.end()-s.base > s.max {
 		return errSpoolFull
@@ -111,12 +109,12 @@ func (s *spool) fit(old int) error {
 	if old <= 0 || len(s.mem) <= s.maxMemory {
 		return nil
 	}
-	err := s.spill(old)
-	if err != nil && s.reclaim() > 0 {
-		return nil // the lines that were in the way are gone
+	err := s.moveToFile(old)
+	if err != nil && s.removeAcknowledged() > 0 {
+		return nil // the remaining lines fit into memory
 	}
 	if err != nil {
-		err = s.spill(old) // a file that was given up made room on the disk
+		err = s.moveToFile(old) // a removed file may have freed disk space
 	}
 	if err != nil {
 		return fmt.Errorf("storing the log: %w", err)
@@ -124,26 +122,26 @@ func (s *spool) fit(old int) error {
 	return nil
 }
 
-// reclaim gives up whole files that the log service has, and when there is no
-// file left, what it has of mem. It returns how much of mem went.
-func (s *spool) reclaim() int {
+// removeAcknowledged removes whole files of acknowledged lines, and then the
+// acknowledged part of mem. It returns the number of bytes removed from mem.
+func (s *spool) removeAcknowledged() int {
 	for len(s.files) > 0 && s.files[0].from+s.files[0].size <= s.acked {
 		discard(s.files[0].f)
 		s.base = s.files[0].from + s.files[0].size
 		s.files = s.files[1:]
 	}
-	gone := int(s.acked - s.memStart)
-	if len(s.files) > 0 || gone <= 0 {
+	removed := int(s.acked - s.memStart)
+	if len(s.files) > 0 || removed <= 0 {
 		return 0
 	}
-	s.mem = s.mem[:copy(s.mem, s.mem[gone:])]
-	s.memStart += int64(gone)
+	s.mem = s.mem[:copy(s.mem, s.mem[removed:])]
+	s.memStart += int64(removed)
 	s.base = s.memStart
-	return gone
+	return removed
 }
 
-// spill moves the first n bytes of mem to a file.
-func (s *spool) spill(n int) error {
+// moveToFile moves the first n bytes of mem to a file.
+func (s *spool) moveToFile(n int) error {
 	last := len(s.files) - 1
 	if last < 0 || s.files[last].size >= min(maxSegment, s.max/8) {
 		f, err := s.create()
@@ -163,7 +161,7 @@ func (s *spool) spill(n int) error {
 	return nil
 }
 
-// lose counts a line that could not be added. It leaves a gap in the positions.
+// lose counts a line that could not be added. Its position stays unused.
 func (s *spool) lose(out, now []byte, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,9 +171,9 @@ func (s *spool) lose(out, now []byte, err error) {
 	s.err = err
 }
 
-// read appends whole lines from off on to dst, at least one and up to limit
-// bytes; none at the end. What was given up meanwhile is left out: the first line
-// may be behind off. The second result is the offset of the first line.
+// read appends whole lines from off on to dst: at least one line, up to limit bytes,
+// and none at the end of the log. It skips lines that were removed. The second
+// result is the offset of the first line.
 func (s *spool) read(dst []byte, off int64, limit int) ([]byte, int64, error) {
 	s.mu.Lock()
 	off = max(off, s.base)
@@ -190,7 +188,7 @@ func (s *spool) read(dst []byte, off int64, limit int) ([]byte, int64, error) {
 	}
 	seg := s.files[i]
 	s.mu.Unlock()
-	// Files are given up only by the writer, and only where the reader has been.
+	// The writer removes only files that the reader has acknowledged.
 	n := int(min(maxBatch, seg.from+seg.size-off))
 	dst = slices.Grow(dst, n)
 	p := dst[len(dst) : len(dst)+n]
@@ -200,7 +198,7 @@ func (s *spool) read(dst []byte, off int64, limit int) ([]byte, int64, error) {
 	return dst[:len(dst)+len(wholeLines(p, limit))], off, nil
 }
 
-// wholeLines are the lines of p that end within limit bytes, but at least one.
+// wholeLines returns the lines of p that end within limit bytes, at least one.
 func wholeLines(p []byte, limit int) []byte {
 	if n := bytes.LastIndexByte(p[:min(limit, len(p))], '\n') + 1; n > 0 {
 		return p[:n]
@@ -208,7 +206,7 @@ func wholeLines(p []byte, limit int) []byte {
 	return p[:bytes.IndexByte(p, '\n')+1]
 }
 
-// size is the offset behind the last line.
+// size returns the offset after the last line.
 func (s *spool) size() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +215,7 @@ func (s *spool) size() int64 {
 
 func (s *spool) end() int64 { return s.memStart + int64(len(s.mem)) }
 
-// ack says that the log service has every line before off.
+// ack records that the log service has all lines before off.
 func (s *spool) ack(off int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,14 +226,14 @@ func (s *spool) ack(off int64) {
 	s.acked = off
 }
 
-// intact tells whether nothing was given up.
+// intact reports whether no line was removed.
 func (s *spool) intact() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.base == 0
 }
 
-// whole is a reader of all that is kept and its size. Nothing may be added
+// whole returns a reader of all stored lines and their size. No line may be added
 // while it is read.
 func (s *spool) whole() (io.Reader, int64) {
 	s.mu.Lock()
@@ -247,7 +245,7 @@ func (s *spool) whole() (io.Reader, int64) {
 	return io.MultiReader(append(parts, bytes.NewReader(s.mem))...), s.end() - s.base
 }
 
-// counts are the lines that were stored, those that were lost, and why.
+// counts returns the stored lines, the lost lines, and the reason of the loss.
 func (s *spool) counts() (stored, lost tally, reason error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

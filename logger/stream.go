@@ -11,116 +11,111 @@ import (
 	"time"
 )
 
-// StreamConfig says where a step's output goes and how (PROTOCOL 4). URL is
-// required, Account and Key by every log service.
+// StreamConfig configures a [Stream] (docs/protocol.md 4). URL is required. Log
+// services require Account and Key.
 type StreamConfig struct {
-	// URL is the log service's base URL; it may have a path.
+	// URL is the base URL of the log service. It may have a path.
 	URL string
-	// Token is sent to the log service, and never to an upload link.
+	// Token authenticates requests to the log service. It is not sent to an upload
+	// link.
 	Token string
-	// Account owns the log and Key names it. Any text will do; both are escaped.
+	// Account is the owner of the log and Key its name. Both may be any text.
 	Account string
 	Key     string
-	// Writer is what the stream calls itself in [WriterHeader]: the same name
-	// as before for who goes on with a log from its first line. Empty is a random
-	// name.
+	// Writer is the value of [WriterHeader]. A process that sends a log again from
+	// its first line must use the previous value. Empty means a random value.
 	Writer string
 
 	// IndirectUpload archives the log through the service (POST /blob) instead
 	// of an upload link.
 	IndirectUpload bool
-	// SkipOpeningStream leaves the opening of the stream to somebody else. The
-	// end then makes the stream's content the archive; nothing is uploaded.
+	// SkipOpeningStream reports that another process opens the stream. The service
+	// then archives the content of the stream, and nothing is uploaded.
 	SkipOpeningStream bool
-	// SkipClosingStream leaves the stream open and archives nothing: somebody
-	// else will do both.
+	// SkipClosingStream reports that another process closes the stream and archives
+	// it.
 	SkipClosingStream bool
-	// TrimNewLineSuffix takes the newline off every line.
+	// TrimNewLineSuffix removes the newline from every line.
 	TrimNewLineSuffix bool
 
-	// HTTPClient makes the requests. Redirects are not followed, whatever it
-	// says: they would carry the token away. Nil means a client of the stream's
-	// own that obeys HTTP_PROXY; share one between streams to share connections.
+	// HTTPClient makes the requests. The stream follows no redirects, because they
+	// would send the token to another host. Nil means a new client that uses
+	// HTTP_PROXY. Streams with the same client share its connections.
 	HTTPClient *http.Client
 
-	// MaxLine is the length in bytes at which a line is cut into pieces. 0 means
-	// 64 KiB, and no value counts for more.
+	// MaxLine is the length in bytes at which a line is split. Zero and values above
+	// 64 KiB mean 64 KiB.
 	MaxLine int
-	// FlushInterval is how long lines wait for company. 0 means 50 ms.
+	// FlushInterval is the time for which lines are collected. Zero means 50 ms.
 	FlushInterval time.Duration
-	// RequestTimeout bounds one live request. An upload may take longer, but is
-	// tried again when nothing has moved for three times as long. 0 means 10 s.
+	// RequestTimeout limits one live request. An upload may take longer. It is
+	// retried if it makes no progress for three times as long. Zero means 10 s.
 	RequestTimeout time.Duration
-	// CloseTimeout bounds Close beyond what its context allows; each MiB of log
-	// adds a second to it. 0 means 2 min, which outlasts a short absence of the
-	// log service.
+	// CloseTimeout limits Close, in addition to its context. Each MiB of log adds one
+	// second. Zero means 2 min, which covers a short outage of the log service.
 	CloseTimeout time.Duration
 
-	// MaxMemory is how many bytes of encoded log stay in memory; what is older
-	// goes to temporary files. 0 means 1 MiB.
+	// MaxMemory is the number of bytes of encoded log in memory. Older lines go to
+	// temporary files. Zero means 1 MiB.
 	MaxMemory int
-	// MaxSpool bounds memory and files together, in bytes. 0 means 4 GiB. When it
-	// is reached, or the disk is full, lines that the log service has make room,
-	// and its stream becomes the archive in place of an upload. When that is not
-	// enough, Write waits; see MaxWait.
+	// MaxSpool limits memory and files together, in bytes. Zero means 4 GiB. If the
+	// limit is reached or the disk is full, the spool removes lines that the log
+	// service has. The service then archives its stream instead of an upload. If that
+	// is not enough, Write waits, see MaxWait.
 	MaxSpool int64
-	// MaxWait is how long Write waits for room while the log service takes
-	// nothing. Then lines are lost, and counted in Close's error, until it takes
-	// something again. 0 means 2 s.
+	// MaxWait is the time for which Write waits for space while the log service
+	// accepts nothing. After that, lines are lost until the service accepts lines
+	// again. The error of Close counts them. Zero means 2 s.
 	MaxWait time.Duration
-	// TempDir is the folder of the temporary files. Empty means os.TempDir().
+	// TempDir is the directory of the temporary files. Empty means os.TempDir().
 	TempDir string
 }
 
-// LossError is Close's error when a part of the log reached neither the archive
-// nor the live stream (SPEC L2).
+// LossError is the error of [Stream.Close] if a part of the log reached neither the
+// archive nor the live stream (rule L2).
 type LossError struct {
-	// Lines and Bytes say how much was lost. Bytes are those of the lines as
-	// JSON.
+	// Lines is the number of lost lines, and Bytes their size as JSON.
 	Lines, Bytes int64
 	// Err is the reason.
 	Err error
 }
 
-// Error says how much was lost and why.
+// Error returns the size of the loss and the reason.
 func (e *LossError) Error() string {
 	return fmt.Sprintf("%d lines (%d bytes) of log lost: %v", e.Lines, e.Bytes, e.Err)
 }
 
-// Unwrap is the reason.
+// Unwrap returns the reason.
 func (e *LossError) Unwrap() error { return e.Err }
 
-// Stream is an io.Writer that carries one log to a log service (SPEC L2).
+// Stream is an io.Writer that sends one log to a log service (rule L2). Make one
+// with [OpenStream]. It is safe for concurrent use, and must be closed.
 //
-// Output must be masked before it gets here. Any bytes will do: Write cuts them
-// into lines itself. Text that is not UTF-8 arrives with U+FFFD in the place of
-// each wrong byte, because the lines travel as JSON.
+// The output must be masked before. Write splits it into lines. Bytes that are not
+// UTF-8 arrive as U+FFFD, because lines travel as JSON.
 //
-// A log service that is slow, away or failing never fails a writer: lines gather
-// in memory and then in temporary files until they can be sent, in order, each
-// one again until it arrives. A writer is held up only when that room is full,
-// and never for long. The files have no name where the system allows that, so
-// that nothing remains of them after a crash. A log service that knows
-// [ResumeHeader] and has lost lines gets them once more.
-//
-// A Stream is safe for concurrent use. It has to be closed.
+// A slow or failing log service does not fail the writer. The stream stores lines
+// in memory and then in temporary files, and sends them in order until they arrive.
+// Write waits only if that space is full, and for a limited time. If the system
+// allows it, the files have no names, so that a crash leaves none. A log service
+// with [ResumeHeader] that has lost lines gets them again.
 type Stream struct {
 	cfg   StreamConfig
 	api   *service
 	spool *spool
 
-	mu      sync.Mutex // guards what follows to gaveUp; held while a writer waits for room
-	cut     cutter
-	stamp   stamp
-	closed  bool
-	gaveUp  <-chan struct{} // the progress that was waited for in vain
-	hurry   chan struct{}   // closed when Close begins: nobody waits for room any more
-	wake    chan struct{}   // there is something to send; capacity 1
-	closing chan struct{}   // closed when the last line is stored
-	done    chan struct{}   // closed when the sender has ended
-	stop    context.CancelFunc
+	mu       sync.Mutex // guards the fields down to gaveUp; held while Write waits for space
+	splitter lineSplitter
+	times    timeFormatter
+	closed   bool
+	gaveUp   <-chan struct{} // the progress for which a wait has timed out
+	noWait   chan struct{}   // closed when Close begins: Write no longer waits for space
+	wake     chan struct{}   // signals lines to send; capacity 1
+	closing  chan struct{}   // closed when the last line is stored
+	done     chan struct{}   // closed when the sender has ended
+	stop     context.CancelFunc
 
-	sender // the goroutine's until done
+	sender // owned by the goroutine until done
 
 	closeOnce sync.Once
 	closeErr  error
@@ -129,25 +124,25 @@ type Stream struct {
 // tally counts lines and their bytes as JSON.
 type tally struct{ lines, bytes int64 }
 
-// OpenStream starts a stream. It does not wait for the log service. The end of
-// ctx does not end the stream, for the end of a cancelled step is worth logging
-// too; Close does.
+// OpenStream starts a stream. It does not wait for the log service. The end of ctx
+// does not end the stream, because the last output of a cancelled step must be
+// logged as well. Close ends it.
 func OpenStream(ctx context.Context, cfg StreamConfig) *Stream {
 	cfg.setDefaults()
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Stream{
-		cfg:     cfg,
-		api:     newService(&cfg),
-		spool:   newSpool(&cfg),
-		cut:     cutter{max: cfg.MaxLine},
-		hurry:   make(chan struct{}),
-		wake:    make(chan struct{}, 1),
-		closing: make(chan struct{}),
-		done:    make(chan struct{}),
-		stop:    stop,
-		sender:  sender{batch: maxBatch},
+		cfg:      cfg,
+		api:      newService(&cfg),
+		spool:    newSpool(&cfg),
+		splitter: lineSplitter{max: cfg.MaxLine},
+		noWait:   make(chan struct{}),
+		wake:     make(chan struct{}, 1),
+		closing:  make(chan struct{}),
+		done:     make(chan struct{}),
+		stop:     stop,
+		sender:   sender{batch: maxBatch},
 	}
-	go s.send(ctx)
+	go s.sendLines(ctx)
 	return s
 }
 
@@ -176,23 +171,24 @@ func (cfg *StreamConfig) setDefaults() {
 	}
 }
 
-// Write takes output. It waits only as MaxWait says. It fails only after Close,
-// with os.ErrClosed; what cannot be kept is counted in Close's error instead.
+// Write adds output to the log. It waits for space for at most MaxWait. It returns
+// os.ErrClosed after Close, and no other error: the error of Close counts lost
+// lines.
 func (s *Stream) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return 0, fmt.Errorf("log stream: %w", os.ErrClosed)
 	}
-	now := s.stamp.format(time.Now())
-	s.cut.write(p, func(text []byte) { s.line(text, now) })
-	s.signal()
+	now := s.times.format(time.Now())
+	s.splitter.write(p, func(text []byte) { s.storeLine(text, now) })
+	s.wakeSender()
 	return len(p), nil
 }
 
-// line stores one line, and waits for room where it has to. It is called with mu
-// held, so that lines get their numbers in the order in which they are stored.
-func (s *Stream) line(text, now []byte) {
+// storeLine stores a line, and waits for space if necessary. The caller holds mu,
+// so that lines are numbered in the order in which they are stored.
+func (s *Stream) storeLine(text, now []byte) {
 	if s.cfg.TrimNewLineSuffix {
 		if t, ok := bytes.CutSuffix(text, []byte("\n")); ok {
 			text = bytes.TrimSuffix(t, []byte("\r"))
@@ -203,58 +199,58 @@ func (s *Stream) line(text, now []byte) {
 		if err == nil {
 			return
 		}
-		if !s.room(moved) {
+		if !s.waitForSpace(moved) {
 			s.spool.lose(text, now, err)
 			return
 		}
 	}
 }
 
-// room waits until the log service has taken something, but no longer than
-// MaxWait, and not a second time for what was waited for in vain.
-func (s *Stream) room(moved <-chan struct{}) bool {
+// waitForSpace waits for at most MaxWait until the log service has accepted lines.
+// After a time-out it does not wait again for the same progress.
+func (s *Stream) waitForSpace(moved <-chan struct{}) bool {
 	if s.gaveUp == moved {
 		return false
 	}
-	s.signal()
+	s.wakeSender()
 	t := time.NewTimer(s.cfg.MaxWait)
 	defer t.Stop()
 	select {
 	case <-moved:
 		return true
 	case <-t.C:
-	case <-s.hurry:
+	case <-s.noWait:
 	case <-s.done:
 	}
 	s.gaveUp = moved
 	return false
 }
 
-func (s *Stream) signal() {
+func (s *Stream) wakeSender() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Close ends the stream: it sends what is left, archives the whole log and
-// closes the live stream, as far as the configuration has it do so, and then
-// frees everything. It takes no longer than ctx and CloseTimeout allow, whatever
-// the log service does. Called again it returns the same result.
+// Close ends the stream. It sends the remaining lines, archives the log and closes
+// the live stream, unless the configuration skips that, and frees all resources. It
+// returns within the time of ctx and CloseTimeout. Later calls return the same
+// result.
 //
-// The error is a [LossError] when a part of the log is neither in the archive
-// nor, where this stream archives nothing, in the live stream. Any other error
-// means that the stream could not be closed.
+// The error is a [LossError] if a part of the log is neither in the archive nor, for
+// a stream that does not archive, in the live stream. Any other error means that the
+// stream could not be closed.
 func (s *Stream) Close(ctx context.Context) error {
 	s.closeOnce.Do(func() { s.closeErr = s.close(ctx) })
 	return s.closeErr
 }
 
 func (s *Stream) close(ctx context.Context) error {
-	close(s.hurry)
+	close(s.noWait)
 	s.mu.Lock()
-	now := s.stamp.format(time.Now())
-	s.cut.flush(func(text []byte) { s.line(text, now) })
+	now := s.times.format(time.Now())
+	s.splitter.flush(func(text []byte) { s.storeLine(text, now) })
 	s.closed = true
 	s.mu.Unlock()
 
@@ -267,7 +263,7 @@ func (s *Stream) close(ctx context.Context) error {
 	return s.finish(ctx)
 }
 
-// archives tells whether this stream uploads the whole log.
+// archives reports whether this stream uploads the whole log.
 func (s *Stream) archives() bool {
 	return !s.cfg.SkipOpeningStream && !s.cfg.SkipClosingStream && s.spool.intact()
 }

@@ -34,7 +34,7 @@ func status(op string, status, times int) func(http.ResponseWriter, string, int)
 	}
 }
 
-// PROTOCOL 4: the call sequences.
+// docs/protocol.md 4: the call sequences.
 func TestStreamMakesTheCallsOfItsVariant(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -117,7 +117,7 @@ func TestStreamSendsAnEmptyLog(t *testing.T) {
 	assert.EqualValues(t, 0, f.of("PUT /third/party")[0].length)
 }
 
-// SPEC L2, PITFALLS: a failed flush drops lines; when the live stream cannot be
+// Rule L2, docs/rules.md: a failed flush drops lines; when the live stream cannot be
 // opened, the whole log is lost; a retried upload sends an empty body.
 func TestStreamLosesNothingToFailures(t *testing.T) {
 	t.Parallel()
@@ -210,7 +210,7 @@ func TestOneRefusalDoesNotEndTheLiveStream(t *testing.T) {
 	assert.Contains(t, string(f.of("PUT /stream")[1].body), "taken")
 }
 
-// SPEC L2: what was lost is Close's error, within bounded time.
+// Rule L2: what was lost is Close's error, within bounded time.
 func TestCloseReportsWhatWasLost(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(http.NotFoundHandler())
@@ -254,7 +254,7 @@ func TestCloseEndsWithItsContext(t *testing.T) {
 	assert.EqualValues(t, 1, loss.Lines)
 }
 
-// PITFALLS: a slow reader blocks the step; history grows without bound.
+// docs/rules.md: a slow reader blocks the step; history grows without bound.
 func TestAHangingServiceNeitherBlocksNorFillsMemory(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})

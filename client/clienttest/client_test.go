@@ -44,7 +44,7 @@ func run(ctx context.Context, c client.Client, delegate string, wait time.Durati
 	})
 }
 
-// SPEC C1: our client and this manager understand each other, in both protocols,
+// Rule C1: our client and this manager understand each other, in both protocols,
 // in all three forms of an answer, with and without the extensions.
 func TestOurClientSpeaksBothProtocols(t *testing.T) {
 	t.Parallel()
@@ -98,7 +98,7 @@ func TestOurClientSpeaksBothProtocols(t *testing.T) {
 	}
 }
 
-// SPEC C2, C3, C6: one fault of each kind on each call, and the task is answered
+// Rules C2, C3, C6: one fault of each kind on each call, and the task is answered
 // all the same, once.
 func TestOurClientSurvivesEveryPassingFault(t *testing.T) {
 	t.Parallel()
@@ -140,7 +140,7 @@ func TestOurClientSurvivesEveryPassingFault(t *testing.T) {
 	}
 }
 
-// SPEC C1, C2: what is final is told apart, and not retried. After a 401 the
+// Rules C1, C2: what is final is told apart, and not retried. After a 401 the
 // client tries once with a new token, which is another credential.
 func TestOurClientTellsFinalFaultsApart(t *testing.T) {
 	t.Parallel()

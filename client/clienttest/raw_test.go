@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// raw speaks the protocols by hand, as PROTOCOL writes them.
+// raw speaks the protocols by hand, as docs/protocol.md defines them.
 type raw struct {
 	t   *testing.T
 	srv *clienttest.Server

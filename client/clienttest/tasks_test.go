@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// PROTOCOL 1: everything pending, every time, for those who support the type.
+// docs/protocol.md 1: everything pending, every time, for those who support the type.
 func TestPollListsWhatADelegateSupportsEveryTime(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
@@ -34,7 +34,7 @@ func TestPollListsWhatADelegateSupportsEveryTime(t *testing.T) {
 	assert.Empty(t, raw.acquireV1(all, "3"), "it is for another delegate")
 }
 
-// PROTOCOL 1: an acquire by the same delegate may come twice, when its answer was
+// docs/protocol.md 1: an acquire by the same delegate may come twice, when its answer was
 // lost; another delegate gets nothing.
 func TestAcquireIsIdempotentForOneDelegate(t *testing.T) {
 	t.Parallel()
@@ -79,7 +79,7 @@ func TestOneDelegateAmongManyGetsATask(t *testing.T) {
 	assert.Equal(t, 1, sub.Acquires())
 }
 
-// SPEC P2 is tested with a manager that goes on listing.
+// Rule P2 is tested with a manager that goes on listing.
 func TestKeepListedListsATaskUntilItIsAnswered(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
@@ -166,7 +166,7 @@ func waiting(raw *raw, delegate, query string) <-chan answer {
 	return c
 }
 
-// SPEC C7: held until something is pending, then answered at once; the cursor
+// Rule C7: held until something is pending, then answered at once; the cursor
 // keeps what was seen from ending the wait.
 func TestPollWaitsForWhatItHasNotSeen(t *testing.T) {
 	t.Parallel()
@@ -225,7 +225,7 @@ func TestPollThatWaitsEndsWhenItsDelegateIsForgotten(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, (<-poll).status)
 }
 
-// SPEC C7: a poll that does not ask is answered at once and gets no cursor; so is
+// Rule C7: a poll that does not ask is answered at once and gets no cursor; so is
 // every poll of a manager that does not know the extension.
 func TestPlainPollsAreAnsweredAtOnceWithoutACursor(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 	"github.com/delegate-io/dlite/internal/token"
 )
 
-const fakeSecret = "98d8fedb04c574e68939164bf463e73d" // the example of PROTOCOL 1
+const fakeSecret = "98d8fedb04c574e68939164bf463e73d" // the example of docs/protocol.md 1
 
 func parse(t testing.TB, s string) token.Secret {
 	t.Helper()
@@ -22,7 +22,7 @@ func parse(t testing.TB, s string) token.Secret {
 	return secret
 }
 
-// PROTOCOL 1: the golden values, one of which loses two leading zeros.
+// docs/protocol.md 1: the golden values, one of which loses two leading zeros.
 func TestHashDropsLeadingZeros(t *testing.T) {
 	t.Parallel()
 	for secret, want := range map[string]string{
@@ -34,7 +34,7 @@ func TestHashDropsLeadingZeros(t *testing.T) {
 	assert.Empty(t, token.Secret{}.Hash())
 }
 
-// PROTOCOL 1: a secret may be configured as the base64 of its 32 characters.
+// docs/protocol.md 1: a secret may be configured as the base64 of its 32 characters.
 func TestBothFormsOfASecretAreTheSame(t *testing.T) {
 	t.Parallel()
 	plain := parse(t, fakeSecret)
@@ -80,7 +80,7 @@ func TestBadSecretsAreRefusedWithoutQuotingThem(t *testing.T) {
 	}
 }
 
-// SPEC S3: a secret that ends up in a log by accident does not show.
+// Rule S3: a secret that ends up in a log by accident does not show.
 func TestSecretDoesNotPrintItself(t *testing.T) {
 	t.Parallel()
 	type config struct{ Secret token.Secret }

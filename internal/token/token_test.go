@@ -31,7 +31,7 @@ func seal(t testing.TB, secret, claims string, alg jose.KeyAlgorithm, enc jose.C
 	return s
 }
 
-// PROTOCOL 1: the header and the claims, exactly.
+// docs/protocol.md 1: the header and the claims, exactly.
 func TestIssuedTokenHasTheWireForm(t *testing.T) {
 	t.Parallel()
 	tok, err := parse(t, fakeSecret).Issue("acc", now, token.DefaultTTL)
@@ -81,7 +81,7 @@ func TestVerifyReadsWhatIssueWrote(t *testing.T) {
 	assert.NotEqual(t, c.ID, d.ID)
 }
 
-// PROTOCOL 1: accept aud as a string or a list; lifetimes are not capped.
+// docs/protocol.md 1: accept aud as a string or a list; lifetimes are not capped.
 func TestVerifyAcceptsForeignTokens(t *testing.T) {
 	t.Parallel()
 	secret := parse(t, fakeSecret)

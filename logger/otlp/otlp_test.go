@@ -113,7 +113,7 @@ type mask struct{ old, repl string }
 
 func (m mask) Mask(text string) string { return strings.ReplaceAll(text, m.old, m.repl) }
 
-// SPEC L1, S3: an event arrives with its level, labels and types, and masked.
+// Rules L1, S3: an event arrives with its level, labels and types, and masked.
 func TestEventsArriveAsTheyAreButMasked(t *testing.T) {
 	t.Parallel()
 	c := receive(t, nil)

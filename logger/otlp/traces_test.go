@@ -19,7 +19,7 @@ import (
 
 // The tests below set variables of the process, so none of them is parallel.
 
-// L3: without an endpoint, or switched off, nothing is recorded.
+// Rule L3: without an endpoint, or switched off, nothing is recorded.
 func TestNoEndpointNoTraces(t *testing.T) {
 	for name, env := range map[string]map[string]string{
 		"no endpoint": {},
@@ -39,7 +39,7 @@ func TestNoEndpointNoTraces(t *testing.T) {
 	}
 }
 
-// L3: spans go out by OTLP over HTTP when the provider is closed, under the
+// Rule L3: spans go out by OTLP over HTTP when the provider is closed, under the
 // service's name, which the environment can change.
 func TestTracesAreExported(t *testing.T) {
 	for want, env := range map[string]string{"delegate": "", "mine": "mine"} {
@@ -73,7 +73,7 @@ func TestTracesAreExported(t *testing.T) {
 	}
 }
 
-// L3: a collector that refuses is logged, and no error for anybody.
+// Rule L3: a collector that refuses is logged, and no error for anybody.
 func TestAnExportThatFailsIsLogged(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -89,7 +89,7 @@ func TestAnExportThatFailsIsLogged(t *testing.T) {
 	assert.Contains(t, out.String(), "could not export traces")
 }
 
-// L3: what we do not speak is named at the start.
+// Rule L3: what we do not speak is named at the start.
 func TestAnotherProtocolIsRefused(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")

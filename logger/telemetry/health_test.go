@@ -30,7 +30,7 @@ func check(name string, err error) telemetry.Check {
 	return telemetry.Check{Name: name, Run: func(context.Context) error { return err }}
 }
 
-// L3: the body says which check has failed, and why; liveness and readiness are
+// Rule L3: the body says which check has failed, and why; liveness and readiness are
 // told apart.
 func TestHealthSaysWhy(t *testing.T) {
 	t.Parallel()
@@ -48,7 +48,7 @@ func TestHealthSaysWhy(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, status)
 }
 
-// L3: without a check there is an answer too.
+// Rule L3: without a check there is an answer too.
 func TestNoChecksAreWell(t *testing.T) {
 	t.Parallel()
 	h := telemetry.Handler(prometheus.NewRegistry(), nil, nil)
@@ -57,7 +57,7 @@ func TestNoChecksAreWell(t *testing.T) {
 	assert.JSONEq(t, `{"status":"ok","checks":[]}`, body)
 }
 
-// L3: a check that hangs has failed after two seconds, for everybody who asks, and
+// Rule L3: a check that hangs has failed after two seconds, for everybody who asks, and
 // hangs once only.
 func TestACheckThatHangsHasFailed(t *testing.T) {
 	t.Parallel()

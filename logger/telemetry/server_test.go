@@ -27,7 +27,7 @@ func value(t *testing.T, body, series string) float64 {
 	return v
 }
 
-// L3: the host's health is among the metrics, with the disk of a folder that is
+// Rule L3: the host's health is among the metrics, with the disk of a folder that is
 // yet to be made.
 func TestMetricsTellOfTheHost(t *testing.T) {
 	t.Parallel()
@@ -58,7 +58,7 @@ func TestMetricsTellOfTheHost(t *testing.T) {
 	assert.Positive(t, value(t, body, `dlite_host_cpu_seconds_total{mode="idle"}`))
 }
 
-// L3: the default port that somebody else has is a warning, one that was set an
+// Rule L3: the default port that somebody else has is a warning, one that was set an
 // error, and off is off.
 func TestAPortThatIsTaken(t *testing.T) {
 	t.Parallel()

@@ -5,24 +5,23 @@ import (
 	"unicode/utf8"
 )
 
-// cutter cuts bytes into lines. A line keeps its newline. One that is longer
-// than max is cut into pieces of at most max bytes, between characters where
-// the text is UTF-8.
-type cutter struct {
+// lineSplitter splits bytes into lines, which keep their newlines. It splits a line
+// of more than max bytes into pieces, between characters if the text is UTF-8.
+type lineSplitter struct {
 	max  int
-	rest []byte // of a line without a newline yet
+	rest []byte // of an incomplete line
 }
 
-// write cuts p and what was left before. The slices that emit gets are good
-// until it returns.
-func (c *cutter) write(p []byte, emit func([]byte)) {
+// write splits the rest of the previous call and p. The argument of emit is valid
+// until emit returns.
+func (c *lineSplitter) write(p []byte, emit func([]byte)) {
 	for len(p) > 0 {
 		end := bytes.IndexByte(p, '\n') + 1
 		whole := end > 0
 		if !whole {
 			end = len(p)
 		}
-		// Bounded before it is copied: a write of gigabytes costs no memory.
+		// Limit the copy: a write of gigabytes must not allocate that much.
 		if room := c.max - len(c.rest); end > room {
 			end, whole = room, false
 		}
@@ -35,16 +34,16 @@ func (c *cutter) write(p []byte, emit func([]byte)) {
 				emit(c.rest)
 				c.rest = c.rest[:0]
 			case len(c.rest) == c.max:
-				c.piece(emit)
+				c.emitPiece(emit)
 			}
 		}
 		p = p[end:]
 	}
 }
 
-// piece emits what there is of a line that is too long, but for a character
-// that is not complete.
-func (c *cutter) piece(emit func([]byte)) {
+// emitPiece emits the rest of a line that is too long, without an incomplete
+// character at its end.
+func (c *lineSplitter) emitPiece(emit func([]byte)) {
 	n := len(c.rest)
 	for i := n - 1; i > 0 && i >= n-utf8.UTFMax; i-- {
 		if utf8.RuneStart(c.rest[i]) {
@@ -59,7 +58,7 @@ func (c *cutter) piece(emit func([]byte)) {
 }
 
 // flush emits the last line if it has no newline.
-func (c *cutter) flush(emit func([]byte)) {
+func (c *lineSplitter) flush(emit func([]byte)) {
 	if len(c.rest) > 0 {
 		emit(c.rest)
 		c.rest = nil

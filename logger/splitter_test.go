@@ -9,7 +9,7 @@ import (
 )
 
 func cutUp(maximum int, writes ...string) []string {
-	c := cutter{max: maximum}
+	c := lineSplitter{max: maximum}
 	var out []string
 	emit := func(p []byte) { out = append(out, string(p)) }
 	for _, w := range writes {
@@ -19,7 +19,7 @@ func cutUp(maximum int, writes ...string) []string {
 	return out
 }
 
-// SPEC L2, PITFALLS: the last line without a newline is lost.
+// Rule L2, docs/rules.md: the last line without a newline is lost.
 func TestCutterCutsLines(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ in, want []string }{
