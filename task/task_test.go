@@ -153,7 +153,7 @@ func TestMillisBecomeADuration(t *testing.T) {
 	}
 }
 
-// PROTOCOL 1 and 2: the task types in use, by what they mean for a stage.
+// The task types of docs/protocol.md 1 and 2 and their kinds.
 func TestKindsOfTheTaskTypesInUse(t *testing.T) {
 	t.Parallel()
 	for kind, types := range map[task.Kind][]string{
@@ -174,8 +174,7 @@ func TestKindsOfTheTaskTypesInUse(t *testing.T) {
 	assert.Equal(t, []string{"standalone", "init", "execute", "cleanup", "standalone"}, names)
 }
 
-// Decoding never panics, and what was decoded once is stable: encoding and
-// decoding it again changes nothing any more.
+// Decoding never panics. Encoding and decoding a decoded task again changes nothing.
 func FuzzTaskRoundTrip(f *testing.F) {
 	for _, seed := range []string{
 		wireV1, wireV2, `{}`, `null`, `{"id":"a","ID":"b","iD":1}`, `{"logging":null,"delegate":{"x":1},"forward":{"certs":null,"X":[]}}`,

@@ -13,22 +13,20 @@ import (
 // secretLen is the length of a secret's hexadecimal form.
 const secretLen = 32
 
-// Secret is an account's secret: 16 bytes, written as 32 hexadecimal characters
-// (PROTOCOL 1). It proves membership of the account and encrypts tokens.
+// Secret is the secret of an account: 16 bytes, written as 32 hexadecimal characters
+// (docs/protocol.md 1). It authenticates delegates of the account and encrypts tokens.
 //
-// A Secret does not print itself: every verb of fmt, and the encodings that
-// look for text, give "[secret]". [Secret.Reveal] is the only way to the value.
-// The zero value is no secret: it hashes to nothing and opens no token. Secrets
-// are safe for concurrent use and can be compared with ==.
+// Every verb of fmt and every text encoder prints a Secret as "[secret]". Only
+// [Secret.Reveal] returns the value. The zero value is no secret: its hash is empty
+// and it verifies no token. Secrets are safe for concurrent use and comparable.
 type Secret struct {
 	text string
 	key  [secretLen / 2]byte
 }
 
-// ParseSecret reads a secret in either of its configured forms: the 32
-// hexadecimal characters, or the base64 of those characters, padded or not.
-// White space around it is ignored. The error says what is wrong with the form
-// and holds no part of the value.
+// ParseSecret parses a secret in one of two forms: the 32 hexadecimal characters, or
+// the base64 of those characters with or without padding. It ignores surrounding
+// white space. The error describes the form and contains no part of the value.
 func ParseSecret(s string) (Secret, error) {
 	s = strings.TrimSpace(s)
 	if s == "" {
@@ -46,20 +44,21 @@ func ParseSecret(s string) (Secret, error) {
 	secret := Secret{text: text}
 	if _, err := hex.Decode(secret.key[:], []byte(text)); err != nil {
 		return Secret{}, fmt.Errorf("the account secret must be %d hexadecimal characters, or the base64 of them; "+
-			"this one has the length but holds other characters", secretLen)
+			"this one has the right length but other characters", secretLen)
 	}
 	return secret, nil
 }
 
-// Reveal is the secret as 32 hexadecimal characters, spelled as it was
-// configured; empty for the zero value. A registration carries it.
+// Reveal returns the 32 hexadecimal characters in their original case, for a
+// registration. It is empty for the zero value.
 func (s Secret) Reveal() string { return s.text }
 
-// IsZero tells whether there is no secret.
+// IsZero reports whether s is the zero value.
 func (s Secret) IsZero() bool { return s.text == "" }
 
-// Hash is the delegateTokenHash (PROTOCOL 1): the SHA-256 of the 32 characters
-// as a hexadecimal number, so without leading zeros. Empty for the zero value.
+// Hash returns the delegateTokenHash (docs/protocol.md 1): the SHA-256 of the 32
+// characters as a hexadecimal number without leading zeros. It is empty for the zero
+// value.
 func (s Secret) Hash() string {
 	if s.IsZero() {
 		return ""
@@ -70,14 +69,14 @@ func (s Secret) Hash() string {
 
 const redacted = "[secret]"
 
-// String hides the secret.
+// String returns "[secret]".
 func (s Secret) String() string { return redacted }
 
-// GoString hides the secret from %#v.
+// GoString returns "[secret]", for %#v.
 func (s Secret) GoString() string { return redacted }
 
-// Format hides the secret from every verb, also those that would walk its fields.
+// Format writes "[secret]" for every verb.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
 
-// MarshalText hides the secret from encoders.
+// MarshalText returns "[secret]".
 func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }

@@ -1,7 +1,6 @@
-// Package token makes and checks the credentials of the delegate protocols
-// (PROTOCOL 1): the account secret, its hash, and the short-lived token that
-// every call carries. The client issues with it and the manager verifies with
-// it:
+// Package token issues and verifies the credentials of the delegate protocols
+// (docs/protocol.md 1): the account secret, its hash, and the short-lived token of
+// every call. The client issues tokens and the manager verifies them:
 //
 //	secret, err := token.ParseSecret(os.Getenv("TOKEN"))
 //	tok, err := secret.Issue("account", time.Now(), token.DefaultTTL)
@@ -21,45 +20,45 @@ import (
 )
 
 const (
-	// DefaultTTL is how long a delegate's own token lives.
+	// DefaultTTL is the lifetime of a delegate's token.
 	DefaultTTL = 20 * time.Minute
-	// Leeway is by how much the clocks of issuer and verifier may differ.
+	// Leeway is the allowed difference between the clocks of issuer and verifier.
 	Leeway = time.Minute
 
 	issuer   = "issuer"
 	audience = "audience"
 
-	// maxLen bounds the work that a stranger can cause. A real token has about
-	// 300 characters.
+	// maxLen limits the work for a hostile token. A valid token has about 300
+	// characters.
 	maxLen = 16 << 10
 )
 
-// Why a token is refused, for [errors.Is].
+// Reasons for refusing a token, for [errors.Is].
 var (
-	// ErrInvalid: not a token, or not one of this account's secret.
+	// ErrInvalid means that the text is not a token of this account's secret.
 	ErrInvalid = errors.New("invalid token")
-	// ErrExpired: the token's time is over, or has not come yet.
+	// ErrExpired means that the token has expired or is not valid yet.
 	ErrExpired = errors.New("token outside its time")
 )
 
-// Claims is what a token says. Times have whole seconds; they are zero where
-// the token says nothing.
+// Claims is the content of a token. Times are in whole seconds, and zero if the token
+// does not contain them.
 type Claims struct {
-	// Account is the account that the token stands for (sub); never empty.
+	// Account is the id of the account (sub). It is never empty.
 	Account string
-	// Issuer is who made it (iss), "issuer" in every known client.
+	// Issuer is the issuer (iss), "issuer" in every known client.
 	Issuer string
-	// Audience is whom it is meant for (aud), "audience" in every known client.
+	// Audience is the audience (aud), "audience" in every known client.
 	Audience []string
-	// ID tells tokens apart (jti).
+	// ID is the unique id of the token (jti).
 	ID string
-	// IssuedAt and Expires bound its life (iat, exp); Expires is never zero.
+	// IssuedAt and Expires limit the lifetime (iat, exp). Expires is never zero.
 	IssuedAt, Expires time.Time
 }
 
-// Issue makes a token for an account that is valid from now for ttl: a compact
-// JWE, encrypted directly with the secret under A128GCM. It fails without a
-// secret or an account.
+// Issue returns a token for an account that is valid from now for ttl. The token is a
+// compact JWE, encrypted directly with the secret under A128GCM. Issue returns an
+// error if the secret or the account is empty.
 func (s Secret) Issue(account string, now time.Time, ttl time.Duration) (string, error) {
 	if s.IsZero() {
 		return "", errors.New("issuing a token: no account secret")
@@ -86,14 +85,14 @@ func (s Secret) Issue(account string, now time.Time, ttl time.Duration) (string,
 	return tok, nil
 }
 
-// Verify opens a token that was made with the secret and checks that now is
-// within its time, give or take [Leeway]. Lifetimes are not capped: the token
-// for an agent's own report lives 10.5 hours. Whoever can make a token chooses
-// its account, so the caller compares Claims.Account with the account that the
-// secret belongs to. Errors are [ErrInvalid] and [ErrExpired] and quote nothing.
+// Verify decrypts a token with the secret and checks that it is valid now, with a
+// tolerance of [Leeway]. It does not limit the lifetime: the token for the report of
+// an agent is valid for 10.5 hours. The issuer of a token chooses its account, so the
+// caller must compare Claims.Account with the account of the secret. Errors are
+// [ErrInvalid] and [ErrExpired]. They do not quote the token.
 func (s Secret) Verify(token string, now time.Time) (Claims, error) {
 	if s.IsZero() {
-		return Claims{}, fmt.Errorf("%w: there is no secret to check it with", ErrInvalid)
+		return Claims{}, fmt.Errorf("%w: the secret is empty", ErrInvalid)
 	}
 	if len(token) > maxLen {
 		return Claims{}, fmt.Errorf("%w: longer than %d characters", ErrInvalid, maxLen)
@@ -104,11 +103,11 @@ func (s Secret) Verify(token string, now time.Time) (Claims, error) {
 	}
 	var c jwt.Claims
 	if err := parsed.Claims(s.key[:], &c); err != nil {
-		return Claims{}, fmt.Errorf("%w: it does not open with this account's secret", ErrInvalid)
+		return Claims{}, fmt.Errorf("%w: this account's secret does not decrypt it", ErrInvalid)
 	}
 	switch {
 	case c.Subject == "":
-		return Claims{}, fmt.Errorf("%w: it names no account", ErrInvalid)
+		return Claims{}, fmt.Errorf("%w: it has no account", ErrInvalid)
 	case c.Expiry == nil:
 		return Claims{}, fmt.Errorf("%w: it never expires", ErrInvalid)
 	case !now.Before(c.Expiry.Time().Add(Leeway)):
@@ -122,10 +121,10 @@ func (s Secret) Verify(token string, now time.Time) (Claims, error) {
 	}, nil
 }
 
-// newID is a random UUID (version 4).
+// newID returns a random UUID (version 4).
 func newID() string {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // documented never to fail
+	_, _ = rand.Read(b[:]) // never fails
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])

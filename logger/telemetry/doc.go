@@ -1,6 +1,6 @@
-// Package telemetry is what a delegate and a manager have in common for being
-// observed: an HTTP server for metrics and health, and the host's health
-// (SPEC L3). Package logger/otlp exports traces and logs.
+// Package telemetry serves metrics and health checks over HTTP, for delegates and
+// managers, and collects metrics of the host (rule L3). Package logger/otlp exports
+// traces and logs.
 //
 //	registry := prometheus.NewRegistry()
 //	registry.MustRegister(telemetry.Host(workDir))
@@ -9,6 +9,6 @@
 //	...
 //	defer server.Close(ctx)
 //
-// What is measured is in poller/metrics, driver/vm and manager; docs/observability.md
-// has all names. Start reading at server.go.
+// Packages poller/metrics, driver/vm and manager define their metrics.
+// docs/observability.md lists all names. Start reading at server.go.
 package telemetry

@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// checkTimeout is how long a check may take before it has failed.
+// checkTimeout is the time after which a check has failed.
 const checkTimeout = 2 * time.Second
 
-// Check looks at one thing.
+// Check is a health check.
 type Check struct {
-	// Name is for people.
+	// Name describes the check to people.
 	Name string
-	// Run returns nil when all is well, otherwise why not. The reason is shown to
-	// whoever asks: it must not hold what came from a task or a configuration. One
-	// that takes longer than 2 s has failed, and is not started again until it has
-	// returned. It must be safe for concurrent use.
+	// Run returns nil, or the reason of the failure. The answer is public: the reason
+	// must not contain parts of a task or of the configuration. A check that takes
+	// longer than 2 s has failed, and does not run again until it has returned. Run
+	// must be safe for concurrent use.
 	Run func(context.Context) error
 }
 
-// Checks are all that must be well.
+// Checks are health checks that must all succeed.
 type Checks []Check
 
 // report is the body of the answer.
@@ -38,17 +38,17 @@ type result struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// handler answers 200 when all checks are well, otherwise 503; the body says
-// why.
+// handler answers 200 if all checks succeed, otherwise 503. The body has the result
+// of each check.
 func (c Checks) handler() http.Handler {
-	guards := make([]*guard, len(c))
+	runners := make([]*checkRunner, len(c))
 	for i, check := range c {
-		guards[i] = &guard{check: check}
+		runners[i] = &checkRunner{check: check}
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		out := report{Status: "ok", Checks: make([]result, len(guards))}
+		out := report{Status: "ok", Checks: make([]result, len(runners))}
 		var wg sync.WaitGroup
-		for i, g := range guards {
+		for i, g := range runners {
 			wg.Go(func() { out.Checks[i] = g.run(r.Context()) })
 		}
 		wg.Wait()
@@ -58,53 +58,54 @@ func (c Checks) handler() http.Handler {
 				out.Status, status = "failing", http.StatusServiceUnavailable
 			}
 		}
-		b, _ := json.Marshal(out) // strings and booleans always encode
+		b, _ := json.Marshal(out) // these types always encode
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(status)
-		_, _ = w.Write(append(b, '\n')) // who has gone asks again
+		_, _ = w.Write(append(b, '\n')) // a failed write has no recipient for an error
 	})
 }
 
-// guard keeps a check that hangs from holding who asks, and from hanging more
-// than once.
-type guard struct {
+// checkRunner runs a check. A check that hangs blocks no request, and hangs only
+// once.
+type checkRunner struct {
 	check Check
 
 	mu      sync.Mutex
-	current *attempt // under way, or nil
+	current *checkRun // in progress, or nil
 }
 
-type attempt struct {
+// checkRun is one run of a check.
+type checkRun struct {
 	done chan struct{}
 	err  error // set before done is closed
 }
 
-// run joins the attempt that is under way, or begins one.
-func (g *guard) run(ctx context.Context) result {
+// run waits for the run in progress, or starts a run.
+func (g *checkRunner) run(ctx context.Context) result {
 	g.mu.Lock()
 	a := g.current
 	if a == nil {
-		a = &attempt{done: make(chan struct{})}
+		a = &checkRun{done: make(chan struct{})}
 		g.current = a
-		go g.do(context.WithoutCancel(ctx), a)
+		go g.runCheck(context.WithoutCancel(ctx), a)
 	}
 	g.mu.Unlock()
-	late := time.NewTimer(checkTimeout)
-	defer late.Stop()
+	timeout := time.NewTimer(checkTimeout)
+	defer timeout.Stop()
 	select {
 	case <-a.done:
 		if a.err != nil {
 			return result{Name: g.check.Name, Reason: a.err.Error()}
 		}
 		return result{Name: g.check.Name, OK: true}
-	case <-late.C:
+	case <-timeout.C:
 		return result{Name: g.check.Name, Reason: fmt.Sprintf("the check did not answer within %s", checkTimeout)}
 	}
 }
 
-// do ends with the check; its context ends when its time is up.
-func (g *guard) do(ctx context.Context, a *attempt) {
+// runCheck returns when the check returns. Its context ends after checkTimeout.
+func (g *checkRunner) runCheck(ctx context.Context, a *checkRun) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	a.err = g.check.Run(ctx)

@@ -12,9 +12,9 @@ import (
 	"github.com/shirou/gopsutil/v4/mem"
 )
 
-// Host tells how this machine is doing: its processors, its memory, and the disk
-// under a folder, which need not exist yet; "" leaves the disk out. It measures
-// when it is asked. What cannot be measured is left out.
+// Host collects metrics of this machine: CPU, memory, and the disk of a directory,
+// which need not exist. If the directory is "", it omits the disk. It omits values
+// that it cannot measure.
 func Host(folder string) prometheus.Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("dlite_host_"+name, help, labels, nil)
@@ -41,8 +41,8 @@ func (h *host) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements [prometheus.Collector]. The processors' times are counters:
-// unlike a share since the last call, they are the same for everybody who asks.
+// Collect implements [prometheus.Collector]. The CPU times are counters. Unlike a
+// share since the previous call, they are correct for several clients.
 func (h *host) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -64,14 +64,14 @@ func (h *host) Collect(out chan<- prometheus.Metric) {
 	if h.folder == "" {
 		return
 	}
-	if d, err := disk.UsageWithContext(ctx, existing(h.folder)); err == nil {
+	if d, err := disk.UsageWithContext(ctx, existingParent(h.folder)); err == nil {
 		gauge(h.diskTotal, d.Total)
 		gauge(h.diskFree, d.Free)
 	}
 }
 
-// existing is the folder, or the first one above it that exists.
-func existing(folder string) string {
+// existingParent returns the directory, or its nearest parent that exists.
+func existingParent(folder string) string {
 	for {
 		if _, err := os.Stat(folder); err == nil {
 			return folder

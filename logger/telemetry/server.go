@@ -15,31 +15,28 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// DefaultPort is where metrics and health are served when nobody says.
+// DefaultPort is the default port for metrics and health checks.
 const DefaultPort = "3000"
 
-// Off is the setting that serves neither.
-const Off = "off"
-
-// scrapeTimeout bounds a scrape: a disk that does not answer must not gather
-// scrapes that wait for it.
+// scrapeTimeout limits a scrape: scrapes must not accumulate while a disk does not
+// answer.
 const scrapeTimeout = 10 * time.Second
 
-// Handler serves GET /metrics from gatherer, GET /healthz from live and GET
-// /readyz from ready. Nothing is authenticated: nothing of it is secret, but a
-// manager's metrics name its accounts.
+// Handler serves GET /metrics from gatherer, GET /healthz from live and GET /readyz
+// from ready. It does not authenticate requests. The answers contain no secrets, but
+// the metrics of a manager contain its account ids.
 func Handler(gatherer prometheus.Gatherer, live, ready Checks) http.Handler {
 	r := chi.NewRouter()
 	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{
 		MaxRequestsInFlight: 4, Timeout: scrapeTimeout,
-		// What one collector cannot tell must not hide the rest.
+		// The failure of one collector must not hide the other metrics.
 		ErrorHandling: promhttp.ContinueOnError,
 	}))
 	Health(r, live, ready)
 	return r
 }
 
-// Health adds the two health endpoints to a router.
+// Health adds the endpoints /healthz and /readyz to a router.
 func Health(r chi.Router, live, ready Checks) {
 	for path, checks := range map[string]Checks{"/healthz": live, "/readyz": ready} {
 		r.Method(http.MethodGet, path, checks.handler())
@@ -47,15 +44,15 @@ func Health(r chi.Router, live, ready Checks) {
 	}
 }
 
-// Server serves until it is closed.
+// Server is an HTTP server. [Server.Close] stops it.
 type Server struct {
 	server http.Server
 	addr   net.Addr
 	done   chan error
 }
 
-// Listen serves handler at address, such as ":3000"; port 0 is a free one. It
-// fails when the address cannot be had. The server outlives ctx.
+// Listen serves handler at address, such as ":3000". Port 0 selects a free port. It
+// returns an error if it cannot listen. The end of ctx does not stop the server.
 func Listen(ctx context.Context, address string, handler http.Handler) (*Server, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -72,30 +69,31 @@ func Listen(ctx context.Context, address string, handler http.Handler) (*Server,
 	return s, nil
 }
 
-// ListenAt is [Listen] for a program's setting: an address, [Off], for which the
-// server is nil, or empty for the fallback. A fallback that somebody else has is a
-// warning, not an error: two programs on a machine have the same one.
+// ListenAt is [Listen] for the setting of a program. The setting is an address, "off"
+// for no server, or empty for the address fallback. It returns a nil server for
+// "off". If the fallback is in use by another program, it logs a warning and returns a
+// nil server.
 func ListenAt(ctx context.Context, setting, fallback string, handler http.Handler, log zerolog.Logger) (*Server, error) {
-	if setting == Off {
+	if setting == "off" {
 		return nil, nil //nolint:nilnil // a nil server can be closed
 	}
 	s, err := Listen(ctx, cmp.Or(setting, fallback), handler)
 	switch {
 	case err != nil && setting == "":
-		log.Warn().Err(err).Msg("no metrics and no health; HTTP_BIND sets another address, or off")
+		log.Warn().Err(err).Msg("cannot serve metrics and health checks: set HTTP_BIND to another address, or to off")
 		return nil, nil //nolint:nilnil // as above
 	case err != nil:
 		return nil, err
 	}
-	log.Info().Stringer("address", s.addr).Msg("serving metrics and health")
+	log.Info().Stringer("address", s.addr).Msg("serving metrics and health checks")
 	return s, nil
 }
 
-// Addr is where the server listens.
+// Addr returns the address at which the server listens.
 func (s *Server) Addr() net.Addr { return s.addr }
 
-// Close ends the server. Calls under way are finished until ctx ends. It must be
-// called once. Closing nil does nothing.
+// Close stops the server. It waits for running requests until ctx ends, and then
+// closes their connections. Close must be called once. Close of nil does nothing.
 func (s *Server) Close(ctx context.Context) error {
 	if s == nil {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/delegate-io/dlite/logger/telemetry"
 )
 
-// value is that of a series in what a scrape gave.
+// value returns the value of a series in the body of a scrape.
 func value(t *testing.T, body, series string) float64 {
 	t.Helper()
 	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindStringSubmatch(body)
@@ -27,9 +27,9 @@ func value(t *testing.T, body, series string) float64 {
 	return v
 }
 
-// Rule L3: the host's health is among the metrics, with the disk of a folder that is
-// yet to be made.
-func TestMetricsTellOfTheHost(t *testing.T) {
+// Rule L3: the metrics include those of the host, with the disk of a directory that does
+// not exist.
+func TestMetricsIncludeTheHost(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(telemetry.Host(filepath.Join(t.TempDir(), "not", "yet")))
@@ -80,7 +80,7 @@ func TestAPortThatIsTaken(t *testing.T) {
 	require.ErrorContains(t, err, "listening for metrics and health")
 
 	out.Reset()
-	s, err = telemetry.ListenAt(t.Context(), telemetry.Off, "127.0.0.1:0", h, log)
+	s, err = telemetry.ListenAt(t.Context(), "off", "127.0.0.1:0", h, log)
 	require.NoError(t, err)
 	assert.Nil(t, s)
 	assert.Empty(t, out.String())
