@@ -8,13 +8,13 @@ import (
 
 // Names of the fields of the labels (rule L1).
 const (
-	fieldAccount     = "account"
-	fieldDelegate    = "delegate"
-	fieldTask        = "task"
-	fieldTaskType    = "task_type"
-	fieldTransaction = "transaction"
-	fieldStage       = "stage"
-	fieldStep        = "step"
+	FieldAccount     = "account"
+	FieldDelegate    = "delegate"
+	FieldTask        = "task"
+	FieldTaskType    = "task_type"
+	FieldTransaction = "transaction"
+	FieldStage       = "stage"
+	FieldStep        = "step"
 )
 
 // Labels identify the subject of a log event. Empty labels are omitted.
@@ -32,13 +32,13 @@ type Labels struct {
 func (l Labels) Apply(log zerolog.Logger) zerolog.Logger {
 	c := log.With()
 	for _, f := range [...]struct{ name, value string }{
-		{fieldAccount, l.Account},
-		{fieldDelegate, l.Delegate},
-		{fieldTask, l.Task},
-		{fieldTaskType, l.TaskType},
-		{fieldTransaction, l.Transaction},
-		{fieldStage, l.Stage},
-		{fieldStep, l.Step},
+		{FieldAccount, l.Account},
+		{FieldDelegate, l.Delegate},
+		{FieldTask, l.Task},
+		{FieldTaskType, l.TaskType},
+		{FieldTransaction, l.Transaction},
+		{FieldStage, l.Stage},
+		{FieldStep, l.Step},
 	} {
 		if f.value != "" {
 			c = c.Str(f.name, f.value)

@@ -56,7 +56,7 @@ func TestProtocolPageHasAllMembers(t *testing.T) {
 		members(reflect.TypeOf(v), names, seen)
 	}
 	for _, name := range []string{
-		client.WaitParam, client.SinceParam, client.CursorHeader,
+		"wait", "since", "Dlite-Cursor",
 		logger.TokenHeader, logger.WriterHeader, logger.ResumeHeader, task.CodeHeader,
 	} {
 		names[name] = true
