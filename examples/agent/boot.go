@@ -2,33 +2,50 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"time"
 
+	"github.com/peterbourgon/ff/v3/ffcli"
+
 	"github.com/delegate-io/dlite/driver/agent"
+	"github.com/delegate-io/dlite/examples/internal/program"
 )
 
-type bootCommand struct {
-	Port string `name:"port" help:"Port, or plain file, with an agent.Boot as one line of JSON." required:"" placeholder:"PATH"`
-	settings
-}
-
-// Run waits to be told, sets the clock and the random state, and serves.
-func (c *bootCommand) Run(ctx context.Context) error {
-	port, err := openPort(c.Port)
-	if err != nil {
-		return fmt.Errorf("open the port %s: %w", c.Port, err)
+func bootCommand() *ffcli.Command {
+	b := &booting{}
+	fs := flag.NewFlagSet("agent boot", flag.ContinueOnError)
+	fs.StringVar(&b.path, "port", "", "port, or plain file, with an agent.Boot as one line of JSON; required")
+	b.register(fs)
+	return &ffcli.Command{
+		Name: "boot", ShortUsage: "agent boot --port PATH [flags]", ShortHelp: "read the settings from a port, then serve until a signal comes", FlagSet: fs,
+		Exec: func(ctx context.Context, args []string) error {
+			if _, err := program.Arguments(fs, args); err != nil {
+				return err
+			}
+			port, err := openPort(b.path)
+			if err != nil {
+				return fmt.Errorf("open the port %s: %w", b.path, err)
+			}
+			defer port.close()
+			err = b.run(ctx, port)
+			port.failed(err)
+			return err
+		},
 	}
-	defer port.close()
-	err = c.run(ctx, port)
-	port.failed(err)
-	return err
 }
 
-func (c *bootCommand) run(ctx context.Context, port *port) error {
+// booting is the command boot.
+type booting struct {
+	settings
+	path string
+}
+
+// run waits for the settings, sets the clock and the random state, and serves.
+func (c *booting) run(ctx context.Context, port *port) error {
 	line, err := port.boot(ctx)
 	if err != nil {
-		return fmt.Errorf("wait to be told on %s: %w", c.Port, err)
+		return fmt.Errorf("wait for the settings on %s: %w", c.path, err)
 	}
 	b, err := readBoot(line)
 	clear(line)
@@ -41,8 +58,8 @@ func (c *bootCommand) run(ctx context.Context, port *port) error {
 	return serve(ctx, b, &c.settings, port.booted)
 }
 
-// prepare brings a machine that may come from a snapshot to the present, before any
-// key or certificate is looked at.
+// prepare sets the clock and the random state, which a snapshot shares with other
+// machines. It comes before the first use of a key or a certificate.
 func prepare(b *agent.Boot) error {
 	if b.Time != 0 {
 		if err := setClock(time.Unix(0, b.Time)); err != nil {

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runAsInit does an init's part where this is the first process of a machine or a
-// container, and runs the program itself as a child: who waits for whatever process
-// has ended must not have children of its own to wait for. The exit code is the
-// child's.
+// runAsInit does the work of an init if this is the first process of a machine or a
+// container, and runs the program itself as a child. The init reaps every process that
+// ends, so it must not start other children: it would reap them too. The exit code is
+// the child's.
 func runAsInit() (code int, isInit bool) {
 	if os.Getpid() != 1 {
 		return 0, false
@@ -22,7 +22,7 @@ func runAsInit() (code int, isInit bool) {
 	signal.Notify(signals)
 	self, err := os.Executable()
 	if err != nil {
-		self = os.Args[0] // there is no /proc yet
+		self = os.Args[0] // /proc is not mounted yet
 	}
 	cmd := exec.Command(self, os.Args[1:]...) //nolint:gosec,noctx // this program
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -31,7 +31,7 @@ func runAsInit() (code int, isInit bool) {
 		return 1, true
 	}
 	for s := range signals {
-		// Go's own signal to itself is nobody else's.
+		// SIGURG is the Go runtime's signal to itself.
 		if s != unix.SIGCHLD && s != unix.SIGURG {
 			_ = cmd.Process.Signal(s)
 		}
@@ -42,7 +42,7 @@ func runAsInit() (code int, isInit bool) {
 	return 1, true
 }
 
-// reap waits for all that have ended, and tells whether child is among them.
+// reap waits for all processes that have ended, and reports whether child is one of them.
 func reap(child int) (code int, ended bool) {
 	for {
 		var status unix.WaitStatus

@@ -1,19 +1,32 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
-	"runtime/debug"
+
+	"github.com/peterbourgon/ff/v3/ffcli"
+
+	"github.com/delegate-io/dlite/examples/internal/program"
 )
 
-type installCommand struct {
-	Dir string `arg:"" help:"Folder, which is made when it is missing."`
+func installCommand() *ffcli.Command {
+	c := &ffcli.Command{Name: "install", ShortUsage: "agent install <directory>", ShortHelp: "copy this program into a directory"}
+	c.Exec = func(_ context.Context, args []string) error {
+		args, err := program.Arguments(c.FlagSet, args, "directory")
+		if err != nil {
+			return err
+		}
+		return install(args[0])
+	}
+	return c
 }
 
-// Run copies this program to agent in the folder. Who looks finds all of it or none.
-func (c *installCommand) Run() error {
+// install copies this program to the file agent of a directory, which it makes if it is
+// missing. Another process sees the whole file or none.
+func install(dir string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -23,27 +36,19 @@ func (c *installCommand) Run() error {
 		return err
 	}
 	defer func() { _ = from.Close() }()
-	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	to, err := os.CreateTemp(c.Dir, ".agent-*")
+	to, err := os.CreateTemp(dir, ".agent-*")
 	if err != nil {
 		return err
 	}
 	_, err = io.Copy(to, from)
 	if err = errors.Join(err, to.Chmod(0o755), to.Close()); err == nil {
-		err = os.Rename(to.Name(), filepath.Join(c.Dir, "agent"))
+		err = os.Rename(to.Name(), filepath.Join(dir, "agent"))
 	}
 	if err != nil {
 		_ = os.Remove(to.Name())
 	}
 	return err
-}
-
-// version is what this program was built from.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
 }

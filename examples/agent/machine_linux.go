@@ -18,9 +18,8 @@ func setClock(t time.Time) error {
 // rndReseed is RNDRESEEDCRNG of <linux/random.h>.
 const rndReseed = 0x5207
 
-// seedRandom mixes seed into the kernel's random state, counts it as random, and has
-// the generator start anew from that at once. Machines of one snapshot have the same
-// state up to here.
+// seedRandom mixes seed into the kernel's random state, credits it as entropy, and makes
+// the generator reseed at once. Machines of one snapshot have the same state before.
 func seedRandom(seed []byte) error {
 	f, err := os.OpenFile("/dev/urandom", os.O_WRONLY, 0)
 	if err != nil {
@@ -43,8 +42,8 @@ func seedRandom(seed []byte) error {
 	return unix.IoctlSetInt(int(f.Fd()), rndReseed, 0)
 }
 
-// makeRaw takes a serial line's habits away: echo, and the bound on a line's length.
-// Other ports have none.
+// makeRaw turns off the line discipline of a serial line: the echo, and the bound on the
+// length of a line. It does nothing to other ports.
 func makeRaw(port *os.File) error {
 	raw, err := port.SyscallConn()
 	if err != nil {
@@ -65,7 +64,7 @@ func makeRaw(port *os.File) error {
 	return errors.Join(err, setErr)
 }
 
-// ioctlBytes is an ioctl whose argument is a structure.
+// ioctlBytes makes an ioctl whose argument is a structure.
 func ioctlBytes(f *os.File, req uint, arg []byte) error {
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), uintptr(req), uintptr(unsafe.Pointer(&arg[0])))
 	if errno != 0 {

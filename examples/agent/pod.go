@@ -1,49 +1,78 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"syscall"
 	"time"
 
+	"github.com/peterbourgon/ff/v3/ffcli"
+
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/agent"
 	"github.com/delegate-io/dlite/driver/local/host"
+	"github.com/delegate-io/dlite/examples/internal/program"
 	"github.com/delegate-io/dlite/internal/podagent"
 	"github.com/delegate-io/dlite/logger"
 )
 
-// podSettings are those of a container of a pod. The driver that makes the pod sets
-// the variables.
+// podSettings are the variables that the driver sets in a container of a pod.
 type podSettings struct {
-	Container string        `name:"container" env:"DLITE_POD_CONTAINER" help:"The container's name." default:"hub"`
-	Token     string        `name:"token" env:"DLITE_POD_TOKEN" help:"The container's token." hidden:""`
-	Grace     time.Duration `name:"grace" env:"DLITE_POD_GRACE" help:"Time between SIGTERM and SIGKILL for a step that is stopped." placeholder:"TIME"`
+	container, token string
+	grace            time.Duration // between SIGTERM and SIGKILL for a step that is stopped
 }
 
-// serve runs an agent for this container while serve runs.
-func (s *podSettings) serve(ctx context.Context, wrap func(driver.Driver) driver.Driver, serve func(http.Handler) error) (err error) {
+func readPodSettings() (s podSettings, err error) {
+	s.container, s.token = cmp.Or(os.Getenv(podagent.EnvContainer), podagent.HubContainer), os.Getenv(podagent.EnvToken)
+	if text := os.Getenv(podagent.EnvGrace); text != "" {
+		if s.grace, err = time.ParseDuration(text); err != nil {
+			return s, fmt.Errorf("%s: %w", podagent.EnvGrace, err)
+		}
+	}
+	return s, nil
+}
+
+// podCommand returns a command without arguments that reads the settings of a pod.
+func podCommand(name, help string, run func(context.Context, podSettings) error) *ffcli.Command {
+	c := &ffcli.Command{Name: name, ShortUsage: "agent " + name, ShortHelp: help}
+	c.Exec = func(ctx context.Context, args []string) error {
+		if _, err := program.Arguments(c.FlagSet, args); err != nil {
+			return err
+		}
+		s, err := readPodSettings()
+		if err != nil {
+			return err
+		}
+		return run(ctx, s)
+	}
+	return c
+}
+
+// serve runs the agent of this container as long as the function serve runs.
+func (s podSettings) serve(ctx context.Context, wrap func(driver.Driver) driver.Driver, serve func(http.Handler) error) (err error) {
 	log, closer, err := logger.New(logger.Config{Level: "warn"})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closer.Close()) }()
-	memory := filepath.Join(podagent.MemoryDir, s.Container)
+	memory := filepath.Join(podagent.MemoryDir, s.container)
 	if err := os.MkdirAll(memory, 0o711); err != nil {
 		return err
 	}
 	d, err := host.New(host.Config{
-		WorkDir: filepath.Join(podagent.WorkDir, s.Container), MemoryDir: memory,
-		Workspace: podagent.Workspace, Grace: s.Grace,
+		WorkDir: filepath.Join(podagent.WorkDir, s.container), MemoryDir: memory,
+		Workspace: podagent.Workspace, Grace: s.grace,
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	a := agent.New(wrap(d), agent.Config{Version: version(), Log: log, TempDir: memory})
+	a := agent.New(wrap(d), agent.Config{Version: program.Version(), Log: log, TempDir: memory})
 	defer func() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 		defer cancel()
@@ -52,49 +81,48 @@ func (s *podSettings) serve(ctx context.Context, wrap func(driver.Driver) driver
 	return serve(a.Handler())
 }
 
-type hubCommand struct{ podSettings }
+// hubCommand returns the command of the first process of a pod's hub.
+func hubCommand() *ffcli.Command {
+	return podCommand("hub", "run the hub of a pod", func(ctx context.Context, s podSettings) error {
+		return s.serve(ctx, func(d driver.Driver) driver.Driver { return d }, func(h http.Handler) error {
+			hub, err := podagent.NewHub(podagent.HubConfig{Token: s.token, Agent: h, Log: os.Stderr})
+			if err != nil {
+				return err
+			}
+			if err := hub.Run(ctx); err != nil {
+				return err
+			}
+			return errTerminated{}
+		})
+	})
+}
 
-// Run is the first process of a pod's hub.
-func (c *hubCommand) Run(ctx context.Context) error {
-	return c.serve(ctx, func(d driver.Driver) driver.Driver { return d }, func(h http.Handler) error {
-		hub, err := podagent.NewHub(podagent.HubConfig{Token: c.Token, Agent: h, Log: os.Stderr})
+// errTerminated is the end of a hub, which only a signal ends. If all containers of a pod
+// ended with 0, the cluster would report a success and hide an eviction.
+type errTerminated struct{}
+
+func (errTerminated) Error() string { return "a signal ended the hub" }
+
+// ExitCode returns the exit code of a process that SIGTERM ended.
+func (errTerminated) ExitCode() int { return 128 + int(syscall.SIGTERM) }
+
+// stepCommand returns the command of the first process of a step's container.
+func stepCommand() *ffcli.Command {
+	return podCommand("step", "run the step of a pod's container", func(ctx context.Context, s podSettings) error {
+		environ, err := podagent.WithHome(os.Environ(), filepath.Join(podagent.WorkDir, s.container, "home"))
 		if err != nil {
 			return err
 		}
-		if err := hub.Run(ctx); err != nil {
-			return err
-		}
-		return told{}
+		wrap := func(d driver.Driver) driver.Driver { return podagent.Inside(d, environ) }
+		return s.serve(ctx, wrap, func(h http.Handler) error {
+			return podagent.Step(ctx, podagent.StepConfig{Container: s.container, Token: s.token, Agent: h})
+		})
 	})
 }
 
-// told is the end of a hub, which comes by a signal alone. Of a pod whose containers
-// have all ended with 0 the cluster says that it succeeded, and not that it was
-// evicted.
-type told struct{}
-
-func (told) Error() string { return "the pod is to end" }
-
-// ExitCode is that of a process which SIGTERM ended.
-func (told) ExitCode() int { return 128 + int(syscall.SIGTERM) }
-
-type stepCommand struct{ podSettings }
-
-// Run is the first process of a step's container.
-func (c *stepCommand) Run(ctx context.Context) error {
-	environ, err := podagent.WithHome(os.Environ(), filepath.Join(podagent.WorkDir, c.Container, "home"))
-	if err != nil {
-		return err
-	}
-	wrap := func(d driver.Driver) driver.Driver { return podagent.Inside(d, environ) }
-	return c.serve(ctx, wrap, func(h http.Handler) error {
-		return podagent.Step(ctx, podagent.StepConfig{Container: c.Container, Token: c.Token, Agent: h})
+// dialCommand returns the command that connects the driver with the hub.
+func dialCommand() *ffcli.Command {
+	return podCommand("dial", "connect standard input and output with the hub of a pod", func(ctx context.Context, _ podSettings) error {
+		return podagent.Dial(ctx, podagent.Control, os.Stdin, os.Stdout)
 	})
-}
-
-type dialCommand struct{}
-
-// Run connects the driver with the hub.
-func (c *dialCommand) Run(ctx context.Context) error {
-	return podagent.Dial(ctx, podagent.Control, os.Stdin, os.Stdout)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/delegate-io/dlite/driver/agent"
 )
 
-// port is the agent's end of what agent.PortReady describes, or a plain file that
-// has the boot already and is told nothing.
+// port is the agent's end of the port that agent.PortReady describes, or a plain file
+// that holds the settings already. Nothing is written to a plain file.
 type port struct {
 	file  *os.File
 	plain bool
@@ -24,10 +24,10 @@ type port struct {
 }
 
 const (
-	// maxLine bounds what the agent is told, in bytes.
+	// maxLine bounds the line with the settings, in bytes.
 	maxLine = 1 << 20
-	// portPause is how long a port is left alone that nobody is connected to: it says
-	// that it has ended, and there is no signal for the change.
+	// portPause is the time between two reads of a port without a peer. Such a port
+	// reports its end at once, and no signal reports a new peer.
 	portPause = 20 * time.Millisecond
 )
 
@@ -53,8 +53,8 @@ func openPort(path string) (*port, error) {
 
 func (p *port) close() { p.once.Do(func() { _ = p.file.Close() }) }
 
-// say tells the host something, who may not be there any more.
-func (p *port) say(words ...string) error {
+// write sends a line to the host. The host may have closed the port.
+func (p *port) write(words ...string) error {
 	if p.plain {
 		return nil
 	}
@@ -62,26 +62,26 @@ func (p *port) say(words ...string) error {
 	return err
 }
 
-// booted ends the conversation: the agent serves.
+// booted reports that the agent serves, and closes the port.
 func (p *port) booted() error {
 	defer p.close()
-	return p.say(agent.PortBooted)
+	return p.write(agent.PortBooted)
 }
 
-// failed says why there will be no agent.
+// failed reports why the agent does not serve.
 func (p *port) failed(err error) {
 	if err != nil {
-		// After booted the port is closed and this goes nowhere.
-		_ = p.say(agent.PortFailed, strings.ReplaceAll(err.Error(), "\n", " "))
+		// After booted the port is closed, and this has no effect.
+		_ = p.write(agent.PortFailed, strings.ReplaceAll(err.Error(), "\n", " "))
 	}
 }
 
-// boot says that the agent waits, at first and whenever it is asked, and returns
-// the line that it gets then.
+// boot reports that the agent is ready, at first and for each empty line, and returns
+// the first line that is not empty.
 func (p *port) boot(ctx context.Context) ([]byte, error) {
-	// A read that waits ends with the port.
+	// Closing the port ends a read that waits.
 	defer context.AfterFunc(ctx, p.close)()
-	if err := p.say(agent.PortReady); err != nil {
+	if err := p.write(agent.PortReady); err != nil {
 		return nil, err
 	}
 	var line []byte
@@ -94,7 +94,7 @@ func (p *port) boot(ctx context.Context) ([]byte, error) {
 				return line[:end], nil
 			}
 			line = line[1:]
-			if err := p.say(agent.PortReady); err != nil {
+			if err := p.write(agent.PortReady); err != nil {
 				return nil, err
 			}
 		}

@@ -28,8 +28,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// program is a process of the agent's program.
-type program struct {
+// agentProcess is a process of the agent's program.
+type agentProcess struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	dir  string
@@ -62,11 +62,11 @@ func (o *output) String() string {
 }
 
 // newProgram prepares the program, with arguments after those that are given first.
-func newProgram(t *testing.T, first ...string) *program {
+func newProgram(t *testing.T, first ...string) *agentProcess {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	p := &program{t: t, dir: t.TempDir(), boot: &agent.Boot{Listen: "127.0.0.1:0"}, out: &output{wrote: make(chan struct{}, 1)}, done: make(chan struct{})}
+	p := &agentProcess{t: t, dir: t.TempDir(), boot: &agent.Boot{Listen: "127.0.0.1:0"}, out: &output{wrote: make(chan struct{}, 1)}, done: make(chan struct{})}
 	p.boot.CA, p.boot.Cert, p.boot.Key, err = agent.Issue("", time.Now())
 	require.NoError(t, err)
 	for _, name := range []string{"work", "memory"} {
@@ -81,14 +81,14 @@ func newProgram(t *testing.T, first ...string) *program {
 }
 
 // line is the boot as JSON.
-func (p *program) line() []byte {
+func (p *agentProcess) line() []byte {
 	p.t.Helper()
 	b, err := json.Marshal(p.boot)
 	require.NoError(p.t, err)
 	return append(b, '\n')
 }
 
-func (p *program) start(args ...string) {
+func (p *agentProcess) start(args ...string) {
 	p.t.Helper()
 	p.cmd.Args = append(p.cmd.Args, args...)
 	p.cmd.Args = append(p.cmd.Args, "--work-dir", filepath.Join(p.dir, "work"), "--memory-dir", filepath.Join(p.dir, "memory"))
@@ -106,7 +106,7 @@ func (p *program) start(args ...string) {
 var served = regexp.MustCompile(`"address":"([^"]+)"`)
 
 // client waits until the program serves.
-func (p *program) client() (*agentclient.Client, func()) {
+func (p *agentProcess) client() (*agentclient.Client, func()) {
 	p.t.Helper()
 	limit := time.After(time.Minute)
 	for {
@@ -127,7 +127,7 @@ func (p *program) client() (*agentclient.Client, func()) {
 }
 
 // ended is the exit code.
-func (p *program) ended() int {
+func (p *agentProcess) ended() int {
 	p.t.Helper()
 	select {
 	case <-p.done:
@@ -139,7 +139,7 @@ func (p *program) ended() int {
 
 // leavesNothing checks the folders and that no process has this program's in its
 // environment.
-func (p *program) leavesNothing() {
+func (p *agentProcess) leavesNothing() {
 	p.t.Helper()
 	for _, name := range []string{"work", "memory"} {
 		left, err := os.ReadDir(filepath.Join(p.dir, name))
@@ -198,11 +198,11 @@ func TestTheProgramServesUntilASignalAndLeavesNothing(t *testing.T) {
 // S5: what is wrong with the boot is said without showing it.
 func TestAWrongBootIsRefusedWithoutShowingIt(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(p *program) []byte{
-		"no JSON":      func(p *program) []byte { return append(p.line()[1:], 'x') },
-		"no key":       func(p *program) []byte { p.boot.Key = nil; return p.line() },
-		"another key":  func(p *program) []byte { _, _, p.boot.Key, _ = agent.Issue("", time.Now()); return p.line() },
-		"no authority": func(p *program) []byte { p.boot.CA = []byte("visibly-fake"); return p.line() },
+	for name, change := range map[string]func(p *agentProcess) []byte{
+		"no JSON":      func(p *agentProcess) []byte { return append(p.line()[1:], 'x') },
+		"no key":       func(p *agentProcess) []byte { p.boot.Key = nil; return p.line() },
+		"another key":  func(p *agentProcess) []byte { _, _, p.boot.Key, _ = agent.Issue("", time.Now()); return p.line() },
+		"no authority": func(p *agentProcess) []byte { p.boot.CA = []byte("visibly-fake"); return p.line() },
 	} {
 		p := newProgram(t)
 		file := filepath.Join(p.dir, "boot.json")

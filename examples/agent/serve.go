@@ -4,74 +4,91 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"time"
 
+	"github.com/peterbourgon/ff/v3/ffcli"
+
 	"github.com/delegate-io/dlite/driver/agent"
 	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/driver/local/docker"
 	"github.com/delegate-io/dlite/driver/local/host"
+	"github.com/delegate-io/dlite/examples/internal/program"
 	"github.com/delegate-io/dlite/logger"
 )
 
-// settings are those of the driver that runs the steps, and of the agent's own log.
+// settings configure the driver that runs the steps, and the agent's own log.
 type settings struct {
-	WorkDir    string        `name:"work-dir" help:"Folder of the stage. The default is the system's temporary folder." placeholder:"DIR"`
-	MemoryDir  string        `name:"memory-dir" help:"Folder in memory, for what must not touch a disk. The default is /dev/shm where there is one." placeholder:"DIR"`
-	DockerHost string        `name:"docker-host" help:"Engine for steps with an image. The default is the environment's." placeholder:"URL"`
-	Grace      time.Duration `name:"grace" help:"Time between SIGTERM and SIGKILL for a step that is stopped." placeholder:"TIME"`
-	LogLevel   string        `name:"log-level" help:"Level of the agent's own log." default:"info"`
+	workDir, memoryDir, dockerHost, logLevel string
+	grace                                    time.Duration
 }
 
-// driver makes the driver.
+func (s *settings) register(fs *flag.FlagSet) {
+	fs.StringVar(&s.workDir, "work-dir", "", "directory of the stage (default: the system's temporary directory)")
+	fs.StringVar(&s.memoryDir, "memory-dir", "", "directory in memory, for values that must not be written to disk (default: /dev/shm if it exists)")
+	fs.StringVar(&s.dockerHost, "docker-host", "", "engine for steps with an image (default: the environment's)")
+	fs.DurationVar(&s.grace, "grace", 0, "time between SIGTERM and SIGKILL for a step that is stopped")
+	fs.StringVar(&s.logLevel, "log-level", "info", "level of the agent's own log")
+}
+
+// driver returns the driver that runs the steps.
 func (s *settings) driver() (*local.Driver, error) {
 	return local.New(local.Config{
-		Host:   host.Config{WorkDir: s.WorkDir, MemoryDir: s.MemoryDir, Grace: s.Grace},
-		Docker: docker.Config{Host: s.DockerHost},
+		Host:   host.Config{WorkDir: s.workDir, MemoryDir: s.memoryDir, Grace: s.grace},
+		Docker: docker.Config{Host: s.dockerHost},
 	})
 }
 
-type serveCommand struct {
-	Boot string `name:"boot" help:"File with an agent.Boot as JSON." required:"" placeholder:"FILE"`
-	settings
+func serveCommand() *ffcli.Command {
+	var boot string
+	var s settings
+	fs := flag.NewFlagSet("agent serve", flag.ContinueOnError)
+	fs.StringVar(&boot, "boot", "", "file with an agent.Boot as JSON; required")
+	s.register(fs)
+	return &ffcli.Command{
+		Name: "serve", ShortUsage: "agent serve --boot FILE [flags]", ShortHelp: "serve until a signal comes", FlagSet: fs,
+		Exec: func(ctx context.Context, args []string) error {
+			if _, err := program.Arguments(fs, args); err != nil {
+				return err
+			}
+			// The time and the seed of the file have no effect here.
+			text, err := os.ReadFile(boot)
+			if err != nil {
+				return fmt.Errorf("--boot: %w", err)
+			}
+			b, err := readBoot(text)
+			if err != nil {
+				return err
+			}
+			return serve(ctx, b, &s, func() error { return nil })
+		},
+	}
 }
 
-// Run serves as the file says. Its time and seed have no meaning here.
-func (c *serveCommand) Run(ctx context.Context) error {
-	text, err := os.ReadFile(c.Boot)
-	if err != nil {
-		return err
-	}
-	b, err := readBoot(text)
-	if err != nil {
-		return err
-	}
-	return serve(ctx, b, &c.settings, func() error { return nil })
-}
-
-// readBoot decodes an agent.Boot. No error shows any of it: it holds a key.
+// readBoot decodes an agent.Boot. Its error shows no part of it, because it has a key.
 func readBoot(text []byte) (*agent.Boot, error) {
 	b := &agent.Boot{}
 	if err := json.Unmarshal(text, b); err != nil {
-		return nil, errors.New("what the agent was told is not an agent.Boot as JSON")
+		return nil, errors.New("the settings of the agent are not an agent.Boot as JSON")
 	}
 	return b, nil
 }
 
-// endTime bounds the end of a stage that is under way when a signal comes.
+// endTime bounds the cleanup of the open stage after a signal.
 const endTime = time.Minute
 
-// serve runs an agent until ctx ends, and ends its stage then. It calls serving once
-// connections are taken.
+// serve runs an agent until ctx ends, and then ends its stage. It calls serving when the
+// agent accepts connections.
 func serve(ctx context.Context, b *agent.Boot, s *settings, serving func() error) (err error) {
 	tls, err := b.TLS()
 	if err != nil {
 		return err
 	}
-	log, closer, err := logger.New(logger.Config{Level: s.LogLevel})
+	log, closer, err := logger.New(logger.Config{Level: s.logLevel})
 	if err != nil {
 		return err
 	}
@@ -92,7 +109,7 @@ func serve(ctx context.Context, b *agent.Boot, s *settings, serving func() error
 	if err := serving(); err != nil {
 		return errors.Join(fmt.Errorf("tell the host: %w", err), l.Close())
 	}
-	a := agent.New(d, agent.Config{Version: version(), Log: log, TempDir: s.WorkDir})
+	a := agent.New(d, agent.Config{Version: program.Version(), Log: log, TempDir: s.workDir})
 	server := agent.Server(a.Handler(), tls)
 	served := make(chan error, 1)
 	go func() { served <- server.ServeTLS(l, "", "") }()

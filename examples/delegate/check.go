@@ -23,15 +23,6 @@ import (
 	"github.com/delegate-io/dlite/driver/transaction"
 )
 
-type checkCommand struct {
-	EnvFile string `name:"env-file" help:"File with settings, NAME=value a line. The environment wins over it." placeholder:"FILE"`
-}
-
-// Run checks what the delegate needs, one line for each part.
-func (c *checkCommand) Run() error {
-	return check(context.Background(), os.Stdout, c.EnvFile, os.Environ())
-}
-
 // The results of a check. A warning is a part that only some stages need.
 const (
 	checkOK      = "ok"

@@ -24,36 +24,49 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
-	"github.com/alecthomas/kong"
+	"github.com/peterbourgon/ff/v3/ffcli"
 
 	"github.com/delegate-io/dlite/examples/internal/program"
 	"github.com/delegate-io/dlite/internal/process"
 )
 
-type commands struct {
-	Server   serverCommand   `cmd:"" help:"Run the delegate until it is interrupted."`
-	Check    checkCommand    `cmd:"" help:"Check what the delegate needs, and say what to do about what is missing."`
-	Settings settingsCommand `cmd:"" help:"List the settings that config.env may hold."`
-
-	Version     versionCommand   `cmd:"" help:"Print the version."`
-	VersionFlag kong.VersionFlag `name:"version" help:"Print the version."`
+func main() {
+	program.Run(context.Background(), "delegate", "Runs the stages of a manager on this machine.",
+		newCommand("server", "run the delegate until it is interrupted", server),
+		newCommand("check", "check what the delegate needs, and say what to do about what is missing",
+			func(ctx context.Context, file string) error { return check(ctx, os.Stdout, file, os.Environ()) }),
+		newCommand("settings", "list the settings that config.env may hold",
+			func(context.Context, string) error { return describeSettings(os.Stdout) }),
+	)
 }
 
-type serverCommand struct {
-	EnvFile string `name:"env-file" help:"File with settings, NAME=value a line. The environment wins over it." placeholder:"FILE"`
+// newCommand returns a command that takes a file of settings.
+func newCommand(name, help string, run func(ctx context.Context, file string) error) *ffcli.Command {
+	fs := flag.NewFlagSet("delegate "+name, flag.ContinueOnError)
+	file := fs.String(program.EnvFileFlag, "", "file with settings, NAME=value a line; the environment wins over it")
+	return &ffcli.Command{
+		Name: name, ShortUsage: "delegate " + name + " [--env-file FILE]", ShortHelp: help, FlagSet: fs,
+		Exec: func(ctx context.Context, args []string) error {
+			if _, err := program.Arguments(fs, args); err != nil {
+				return err
+			}
+			return run(ctx, *file)
+		},
+	}
 }
 
-// Run starts the delegate.
-func (c *serverCommand) Run() error {
+// server runs the delegate with the settings of a file and of the environment.
+func server(ctx context.Context, file string) error {
 	if err := process.ProtectMemory(); err != nil {
 		fmt.Fprintln(os.Stderr, "delegate: warning: a crash may write a core dump, with secrets:", err)
 	}
-	cfg, warnings, err := loadConfig(c.EnvFile, os.Environ())
+	cfg, warnings, err := loadConfig(file, os.Environ())
 	for _, w := range warnings {
 		fmt.Fprintln(os.Stderr, "delegate: warning:", w)
 	}
@@ -63,27 +76,5 @@ func (c *serverCommand) Run() error {
 	// The reader of the output may end before the delegate, as tee does after a Ctrl-C.
 	// The delegate must still clean up.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	return serve(context.Background(), cfg, nil, os.Interrupt, syscall.SIGTERM)
-}
-
-type settingsCommand struct{}
-
-// Run prints the settings.
-func (settingsCommand) Run() error {
-	return describeSettings(os.Stdout)
-}
-
-type versionCommand struct{}
-
-// Run prints the version.
-func (versionCommand) Run() error {
-	fmt.Println(program.Describe("delegate"))
-	return nil
-}
-
-func main() {
-	var c commands
-	k := kong.Parse(&c, kong.Name("delegate"), kong.Description("Runs the stages of a manager on this machine."), kong.UsageOnError(),
-		kong.Vars{"version": program.Describe("delegate")})
-	k.FatalIfErrorf(k.Run())
+	return serve(ctx, cfg, nil, os.Interrupt, syscall.SIGTERM)
 }

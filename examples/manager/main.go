@@ -9,9 +9,9 @@
 //
 //	ACCOUNTS="demo=<32 hexadecimal characters>,other=<...>"
 //
-// Every setting can be a flag, a variable of the environment or a line of that file;
-// a flag wins over the environment, and the environment over the file. An unknown
-// name in the file is an error.
+// Every setting is a variable of the environment or a line of that file, and all but
+// secrets are flags too: --data-dir is DATA_DIR. A flag wins over the environment, and
+// the environment over the file. An unknown name in the file is an error.
 //
 // Submitters and readers of logs need a token of the account:
 //
@@ -32,6 +32,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -39,70 +40,77 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/alecthomas/kong"
+	"github.com/peterbourgon/ff/v3/ffcli"
 
 	"github.com/delegate-io/dlite/examples/internal/program"
 )
 
-type commands struct {
-	Server serverCommand `cmd:"" help:"Serve until interrupted."`
-	Token  tokenCommand  `cmd:"" help:"Print a token for calling the API on behalf of an account."`
-
-	Version     versionCommand   `cmd:"" help:"Print the version."`
-	VersionFlag kong.VersionFlag `name:"version" help:"Print the version."`
-
-	Backup  backupCommand  `cmd:"" help:"Copy the database to a file, also while the manager serves."`
-	Restore restoreCommand `cmd:"" help:"Make a backup the database; there must be none."`
-	Check   checkCommand   `cmd:"" help:"Read the whole database and report whether it is sound."`
+func main() {
+	program.Run(context.Background(), "manager", "Hands stages and tasks to delegates.",
+		newServerCommand(), newTokenCommand(), newBackupCommand(), newRestoreCommand(), newCheckCommand())
 }
 
+// serverCommand holds the settings of the server.
 type serverCommand struct {
 	storeOptions
-	settingsFile
 
-	Listen    string `default:"127.0.0.1:3460" help:"Address to listen on." env:"LISTEN"`
-	PublicURL string `help:"How delegates reach this server; default: the address that it listens on." env:"PUBLIC_URL" name:"public-url"`
-	TLSCert   string `help:"Certificate file; without one it serves plain HTTP." env:"TLS_CERT_FILE" name:"tls-cert" type:"existingfile" and:"tls"`
-	TLSKey    string `help:"The certificate's key file." env:"TLS_KEY_FILE" name:"tls-key" type:"existingfile" and:"tls"`
-	LogLevel  string `default:"info" help:"trace, debug, info, warn or error." env:"LOG_LEVEL"`
-
-	HTTPBind string `help:"Address that serves /metrics, /healthz and /readyz, or off; default: 127.0.0.1:3001, unless that is taken." env:"HTTP_BIND" name:"http-bind"`
-
-	LogsDir        string `help:"Folder for the logs of steps; default: in the data folder, or in memory with STORE=memory." env:"LOGS_DIR"`
-	LogsArchive    string `help:"Bucket for complete logs: a URL that begins with s3, gs, azblob or file; default: in the folder. Required with Redis." env:"LOGS_ARCHIVE" placeholder:"URL"`
-	LogsMaxAgeDays int    `help:"How many days a complete log is kept; 0 keeps it until the room is needed." env:"LOGS_MAX_AGE_DAYS"`
+	Listen          string
+	PublicURL       string
+	TLSCert, TLSKey string
+	LogLevel        string
+	HTTPBind        string
+	LogsDir         string
+	LogsArchive     string
+	LogsMaxAgeDays  int
 }
 
-// Run serves until it is interrupted.
-func (c *serverCommand) Run() error {
-	accounts, err := c.accounts()
-	if err != nil {
-		return err
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	return serve(ctx, c, accounts, os.Stdout)
+func newServerCommand() *ffcli.Command {
+	c := &serverCommand{}
+	return c.command(func(ctx context.Context, accounts map[string]string, _ []string) error {
+		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		context.AfterFunc(ctx, stop) // a second signal ends the process at once
+		return serve(ctx, c, accounts, os.Stdout)
+	})
 }
 
+func (c *serverCommand) command(run func(context.Context, map[string]string, []string) error) *ffcli.Command {
+	return newCommand("server", "serve until interrupted", &c.storeOptions, func(fs *flag.FlagSet) {
+		fs.StringVar(&c.Listen, "listen", "127.0.0.1:3460", "address of the API and the log service")
+		fs.StringVar(&c.PublicURL, "public-url", "", "address at which delegates reach this server (default: the address that it listens on)")
+		fs.StringVar(&c.TLSCert, "tls-cert-file", "", "certificate file; without one the server speaks plain HTTP")
+		fs.StringVar(&c.TLSKey, "tls-key-file", "", "the certificate's key file")
+		fs.StringVar(&c.LogLevel, "log-level", "info", "trace, debug, info, warn or error")
+		fs.StringVar(&c.HTTPBind, "http-bind", "", "address of /metrics, /healthz and /readyz, or off (default: "+defaultMetrics+", unless that is taken)")
+		fs.StringVar(&c.LogsDir, "logs-dir", "", "directory for the logs of steps (default: in the data directory, or in memory with STORE=memory)")
+		fs.StringVar(&c.LogsArchive, "logs-archive", "", "bucket for complete logs: a URL that begins with s3, gs, azblob or file (default: in the directory); required with Redis")
+		fs.IntVar(&c.LogsMaxAgeDays, "logs-max-age-days", 0, "days after which a complete log is removed; 0 keeps it until its room is needed")
+	}, run)
+}
+
+// tokenCommand prints tokens.
 type tokenCommand struct {
 	storeOptions
-	settingsFile
-	Account string        `arg:"" help:"The account's id."`
-	For     time.Duration `default:"1h" help:"How long the token is valid."`
+	Account string
+	For     time.Duration
 }
 
-// Run prints a token on the standard output, and how long it is valid on the standard
-// error.
-func (c *tokenCommand) Run() error { return c.print(os.Stdout, os.Stderr) }
+func newTokenCommand() *ffcli.Command {
+	c := &tokenCommand{}
+	return newCommand("token", "print a token for calling the API on behalf of an account", &c.storeOptions, func(fs *flag.FlagSet) {
+		fs.DurationVar(&c.For, "for", time.Hour, "how long the token is valid")
+	}, func(_ context.Context, accounts map[string]string, args []string) error {
+		c.Account = args[0]
+		return c.print(accounts, os.Stdout, os.Stderr)
+	}, "account")
+}
 
-func (c *tokenCommand) print(out, notes io.Writer) error {
-	accounts, err := c.accounts()
-	if err == nil && len(accounts) == 0 {
-		accounts, err = c.demoAccount()
-	}
-	if err != nil {
-		return err
+// print writes a token to out, and how long it is valid to notes.
+func (c *tokenCommand) print(accounts map[string]string, out, notes io.Writer) (err error) {
+	if len(accounts) == 0 {
+		if accounts, err = c.demoAccount(); err != nil {
+			return err
+		}
 	}
 	token, err := issue(accounts, c.Account, c.For)
 	if err != nil {
@@ -112,19 +120,4 @@ func (c *tokenCommand) print(out, notes io.Writer) error {
 		c.Account, c.For, time.Now().Add(c.For).Format(time.DateTime))
 	_, err = fmt.Fprintln(out, token)
 	return err
-}
-
-type versionCommand struct{}
-
-// Run prints the version.
-func (versionCommand) Run() error {
-	fmt.Println(program.Describe("manager"))
-	return nil
-}
-
-func main() {
-	var c commands
-	k := kong.Parse(&c, kong.Name("manager"), kong.Description("Hands stages and tasks to delegates."), kong.UsageOnError(),
-		kong.Vars{"version": program.Describe("manager")})
-	k.FatalIfErrorf(k.Run())
 }

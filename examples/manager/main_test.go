@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -54,25 +53,6 @@ func TestWrongAccountsAreNamedWithoutTheirSecrets(t *testing.T) {
 	}
 }
 
-// The environment goes before the file; a broken file is not quoted.
-func TestWhereAccountsComeFrom(t *testing.T) {
-	dir := t.TempDir()
-	file, broken := filepath.Join(dir, "manager.env"), filepath.Join(dir, "broken.env")
-	require.NoError(t, os.WriteFile(file, []byte(`ACCOUNTS="a=`+fakeSecret+`"`), 0o600))
-	require.NoError(t, os.WriteFile(broken, []byte(`ACCOUNTS "a=`+fakeSecret+`"`), 0o600))
-	got, err := (&settingsFile{EnvFile: envFile(file)}).accounts()
-	require.NoError(t, err)
-	assert.Equal(t, map[string]string{"a": fakeSecret}, got)
-	_, err = (&settingsFile{EnvFile: envFile(broken)}).accounts()
-	require.ErrorContains(t, err, "broken.env")
-	assert.NotContains(t, err.Error(), fakeSecret)
-
-	t.Setenv("ACCOUNTS", "b="+otherSecret)
-	got, err = (&settingsFile{EnvFile: envFile(file)}).accounts()
-	require.NoError(t, err)
-	assert.Equal(t, map[string]string{"b": otherSecret}, got)
-}
-
 func TestATokenIsOfItsAccountAndAsLongAsAskedFor(t *testing.T) {
 	t.Parallel()
 	accounts := map[string]string{"a": fakeSecret}
@@ -99,41 +79,49 @@ func TestAnAddressThatIsTakenIsAnError(t *testing.T) {
 }
 
 // Rule X2: a settings file may hold every setting; flags and the environment win over
-// it, and a name that is no setting is an error with the name that was meant.
+// it. A name that is no setting is an error with the name that was meant. No error shows
+// a secret.
 func TestTheSettingsFileHoldsEverySetting(t *testing.T) {
-	parse := func(text string, args ...string) (*commands, error) {
-		file := filepath.Join(t.TempDir(), "manager.env")
+	dir := t.TempDir()
+	parse := func(text string, args ...string) (*serverCommand, map[string]string, error) {
+		file := filepath.Join(dir, "manager.env")
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		var c commands
-		k, err := kong.New(&c, kong.Vars{"version": "v"})
-		require.NoError(t, err)
-		_, err = k.Parse(append([]string{"server", "--env-file", file}, args...))
-		return &c, err
+		c := &serverCommand{}
+		var got map[string]string
+		command := c.command(func(_ context.Context, accounts map[string]string, _ []string) error {
+			got = accounts
+			return nil
+		})
+		return c, got, command.ParseAndRun(t.Context(), append([]string{"--env-file", file}, args...))
 	}
-	const settings = "ACCOUNTS=\"a=" + fakeSecret + "\"\nLISTEN=127.0.0.1:1\nHTTP_BIND=off\nLOGS_MAX_AGE_DAYS=3\nSTORE=memory\n"
-	c, err := parse(settings)
+	const settings = "ACCOUNTS=\"a=" + fakeSecret + "\"\nLISTEN=127.0.0.1:1\nHTTP_BIND=off\nLOGS_MAX_AGE_DAYS=3\nSTORE=memory\nSTORE_KEY=" + fakeStoreKey + "\n"
+	c, _, err := parse(settings)
 	require.NoError(t, err)
-	assert.Equal(t, "127.0.0.1:1", c.Server.Listen)
-	assert.Equal(t, "off", c.Server.HTTPBind)
-	assert.Equal(t, 3, c.Server.LogsMaxAgeDays)
-	assert.Equal(t, "memory", c.Server.Store)
-	got, err := c.Server.accounts()
-	require.NoError(t, err)
-	assert.Equal(t, map[string]string{"a": fakeSecret}, got)
+	assert.Equal(t, "127.0.0.1:1", c.Listen)
+	assert.Equal(t, "off", c.HTTPBind)
+	assert.Equal(t, 3, c.LogsMaxAgeDays)
+	assert.Equal(t, "memory", c.Store)
+	assert.Equal(t, fakeStoreKey, c.StoreKey)
 
-	c, err = parse(settings, "--listen", "127.0.0.1:2")
+	c, _, err = parse(settings, "--listen", "127.0.0.1:2")
 	require.NoError(t, err)
-	assert.Equal(t, "127.0.0.1:2", c.Server.Listen)
+	assert.Equal(t, "127.0.0.1:2", c.Listen)
 	t.Setenv("LISTEN", "127.0.0.1:3")
-	c, err = parse(settings)
+	t.Setenv("ACCOUNTS", "b="+otherSecret)
+	c, _, err = parse(settings)
 	require.NoError(t, err)
-	assert.Equal(t, "127.0.0.1:3", c.Server.Listen)
+	assert.Equal(t, "127.0.0.1:3", c.Listen)
 
-	_, err = parse("LISTENS=x\n")
+	_, _, err = parse("LISTENS=x\n")
 	require.ErrorContains(t, err, "unknown setting LISTENS: did you mean LISTEN?")
-	_, err = parse("ACCOUNT=a=" + fakeSecret + "\n")
+	_, _, err = parse("ACCOUNT=a=" + fakeSecret + "\n")
 	require.ErrorContains(t, err, "did you mean ACCOUNTS?")
 	assert.NotContains(t, err.Error(), fakeSecret)
+	_, _, err = parse("ACCOUNTS \"a=" + fakeSecret + "\"\n")
+	require.ErrorContains(t, err, "manager.env")
+	assert.NotContains(t, err.Error(), fakeSecret)
+	_, _, err = parse("LOGS_MAX_AGE_DAYS=many\n")
+	require.ErrorContains(t, err, "LOGS_MAX_AGE_DAYS")
 }
 
 // Rule X3: "token demo" works for the account that the server made, and tells until
@@ -145,7 +133,7 @@ func TestATokenOfTheDemoAccount(t *testing.T) {
 	require.NoError(t, err)
 	var out, notes bytes.Buffer
 	c := tokenCommand{storeOptions: store, Account: demo, For: time.Hour}
-	require.NoError(t, c.print(&out, &notes))
+	require.NoError(t, c.print(nil, &out, &notes))
 	secret, err := token.ParseSecret(accounts[demo])
 	require.NoError(t, err)
 	claims, err := secret.Verify(strings.TrimSpace(out.String()), time.Now())
@@ -153,7 +141,7 @@ func TestATokenOfTheDemoAccount(t *testing.T) {
 	assert.Equal(t, demo, claims.Account)
 	assert.Contains(t, notes.String(), "valid for 1h0m0s, until "+claims.Expires.Local().Format("2006-01-02"))
 	c.Account = "other"
-	require.ErrorContains(t, c.print(&out, &notes), `there is no account "other"`)
+	require.ErrorContains(t, c.print(nil, &out, &notes), `there is no account "other"`)
 }
 
 // Rule X3: a wrong setting is an error before the port and the database are taken.

@@ -106,6 +106,8 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 // checkSettings checks the settings that nothing else checks before the port is taken.
 func (c *serverCommand) checkSettings() error {
 	switch {
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		return errors.New("TLS_CERT_FILE and TLS_KEY_FILE: set both, or none for plain HTTP")
 	case c.PublicURL != "" && !strings.HasPrefix(c.PublicURL, "http://") && !strings.HasPrefix(c.PublicURL, "https://"):
 		return fmt.Errorf("PUBLIC_URL: it must begin with http:// or https://: did you mean https://%s?", c.PublicURL)
 	case c.LogsMaxAgeDays < 0:

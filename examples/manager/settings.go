@@ -1,68 +1,53 @@
 package main
 
 import (
-	"os"
-	"strings"
+	"context"
+	"flag"
 
-	"github.com/alecthomas/kong"
+	"github.com/peterbourgon/ff/v3/ffcli"
 
 	"github.com/delegate-io/dlite/examples/internal/program"
 )
 
-// settingsFile is the flag --env-file of a command, and what the file holds.
-type settingsFile struct {
-	EnvFile envFile `name:"env-file" help:"File with settings, NAME=value a line. The environment and flags win over it." placeholder:"FILE"`
+// newCommand returns a command with the flags of the store, --env-file, and those that
+// register adds. run gets the accounts and the named arguments.
+func newCommand(
+	name, help string, store *storeOptions, register func(*flag.FlagSet),
+	run func(ctx context.Context, accounts map[string]string, args []string) error, arguments ...string,
+) *ffcli.Command {
+	fs := flag.NewFlagSet("manager "+name, flag.ContinueOnError)
+	file := fs.String(program.EnvFileFlag, "", "file with settings, NAME=value a line")
+	store.register(fs)
+	register(fs)
+	usage := "manager " + name + " [flags]"
+	for _, a := range arguments {
+		usage += " <" + a + ">"
+	}
+	return &ffcli.Command{
+		Name: name, ShortUsage: usage, ShortHelp: help, FlagSet: fs,
+		Exec: func(ctx context.Context, args []string) error {
+			args, err := program.Arguments(fs, args, arguments...)
+			if err != nil {
+				return err
+			}
+			accounts, err := resolve(fs, *file, store)
+			if err != nil {
+				return err
+			}
+			return run(ctx, accounts, args)
+		},
+	}
 }
 
-// accountsSetting has no flag: a command line shows secrets to every process.
-const accountsSetting = "ACCOUNTS"
-
-// accounts reads ACCOUNTS from the environment, or else from the file.
-func (f *settingsFile) accounts() (map[string]string, error) {
-	text, ok := os.LookupEnv(accountsSetting)
-	if !ok {
-		settings, err := program.ReadSettings(string(f.EnvFile))
-		if err != nil {
-			return nil, err
-		}
-		text = settings[accountsSetting]
+// resolve completes the flags from the environment and the file, and returns the
+// accounts. ACCOUNTS and STORE_KEY have no flag, because they are secrets.
+func resolve(fs *flag.FlagSet, file string, store *storeOptions) (map[string]string, error) {
+	var accounts string
+	secrets := map[string]*string{"ACCOUNTS": &accounts, "STORE_KEY": &store.StoreKey}
+	// One file serves every command, so it may hold all settings of the server.
+	also := program.Variables(newServerCommand().FlagSet)
+	if err := program.Resolve(fs, file, secrets, also, `"manager server --help"`); err != nil {
+		return nil, err
 	}
-	return parseAccounts(text)
-}
-
-// envFile is the name of a file with settings.
-type envFile string
-
-// BeforeResolve makes the file's settings the values of flags that neither the
-// command line nor the environment sets.
-func (f envFile) BeforeResolve(k *kong.Kong, ctx *kong.Context, trace *kong.Path) error {
-	file := string(ctx.FlagValue(trace.Flag).(envFile))
-	settings, err := program.ReadSettings(file)
-	if err != nil {
-		return err
-	}
-	valid := []string{accountsSetting}
-	for _, command := range k.Model.Leaves(false) {
-		for _, group := range command.AllFlags(false) {
-			for _, flag := range group {
-				valid = append(valid, flag.Envs...)
-			}
-		}
-	}
-	same := func(name string) string { return name }
-	if err := program.CheckNames(file, settings, valid, same, `"manager server --help"`); err != nil {
-		return err
-	}
-	ctx.AddResolver(kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-		for _, name := range flag.Envs {
-			if _, set := os.LookupEnv(name); set {
-				return nil, nil
-			}
-			if v, set := settings[name]; set && strings.TrimSpace(v) != "" {
-				return v, nil
-			}
-		}
-		return nil, nil
-	}))
-	return nil
+	return parseAccounts(accounts)
 }

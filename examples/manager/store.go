@@ -5,12 +5,14 @@ import (
 	"crypto/hkdf"
 	"crypto/sha256"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/peterbourgon/ff/v3/ffcli"
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 
@@ -21,14 +23,21 @@ import (
 	"github.com/delegate-io/dlite/manager/sqlite"
 )
 
-// storeOptions say where the manager keeps what it knows.
+// storeOptions are the settings of the place where the manager keeps its state.
 type storeOptions struct {
-	Store    string `default:"sqlite" help:"Where stages, tasks and delegates are kept: sqlite (in the data folder), memory, or the URL of a Redis that several managers share, redis://host:6379/0." env:"STORE"`
-	StoreKey string `help:"Secret of 16 characters or more by which the store is encrypted; default: a file in the data folder. Required with Redis, the same for all managers. To change it put the new one first: NEW,OLD." env:"STORE_KEY" name:"store-key"`
-	DataDir  string `help:"Folder for the database, its key and the logs; default: dlite-manager in the user's state folder." env:"DATA_DIR" name:"data-dir"`
+	Store string
+	// StoreKey encrypts the store. It has no flag, because it is a secret.
+	StoreKey string
+	DataDir  string
 }
 
-// dir is the data folder, made if need be.
+func (o *storeOptions) register(fs *flag.FlagSet) {
+	fs.StringVar(&o.Store, "store", "sqlite", "store of stages, tasks and delegates: sqlite (in the data directory), memory, "+
+		"or the URL of a Redis that several managers share, redis://host:6379/0; STORE_KEY encrypts it")
+	fs.StringVar(&o.DataDir, "data-dir", "", "directory of the database, its key and the logs (default: dlite-manager in the user's state directory)")
+}
+
+// dir returns the data directory, and makes it if it is missing.
 func (o *storeOptions) dir() (string, error) {
 	dir := o.DataDir
 	if dir == "" {
@@ -36,7 +45,7 @@ func (o *storeOptions) dir() (string, error) {
 		if state == "" {
 			home, err := os.UserHomeDir()
 			if err != nil {
-				return "", fmt.Errorf("there is no place for the database: set DATA_DIR, or STORE=memory: %w", err)
+				return "", fmt.Errorf("this user has no home directory for the database: set DATA_DIR, or STORE=memory: %w", err)
 			}
 			state = filepath.Join(home, ".local", "state")
 		}
@@ -45,7 +54,7 @@ func (o *storeOptions) dir() (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// database is the file of the database.
+// database returns the file of the database.
 func (o *storeOptions) database() (string, error) {
 	dir, err := o.dir()
 	return filepath.Join(dir, "manager.db"), err
@@ -57,7 +66,8 @@ func (o *storeOptions) onRedis() bool {
 	return strings.HasPrefix(o.Store, "redis://") || strings.HasPrefix(o.Store, "rediss://") || strings.HasPrefix(o.Store, "unix://")
 }
 
-// keys are those that open the store: none in memory.
+// keys returns the keys of the store, the newest first; there are none in memory.
+// STORE_KEY may hold several: NEW,OLD.
 func (o *storeOptions) keys() ([][]byte, error) {
 	var keys [][]byte
 	for _, text := range strings.Split(o.StoreKey, ",") {
@@ -73,7 +83,7 @@ func (o *storeOptions) keys() ([][]byte, error) {
 	case len(keys) > 0 || o.inMemory():
 		return keys, nil
 	case o.onRedis():
-		return nil, errors.New("STORE_KEY is missing: all managers on one Redis need the same secret, by which they encrypt what they keep there")
+		return nil, errors.New("STORE_KEY is missing: all managers on one Redis need the same secret, which encrypts their data there")
 	}
 	dir, err := o.dir()
 	if err != nil {
@@ -83,12 +93,12 @@ func (o *storeOptions) keys() ([][]byte, error) {
 	return [][]byte{key}, err
 }
 
-// redisLog has the Redis client say in our log, on level debug, what it would print.
+// redisLog writes the messages of the Redis client to the log, at level debug.
 type redisLog struct{ zerolog.Logger }
 
 func (l redisLog) Printf(_ context.Context, format string, v ...any) { l.Debug().Msgf(format, v...) }
 
-// open opens the store; nil is the memory.
+// open opens the store. A nil store is in memory.
 func (o *storeOptions) open(ctx context.Context, log zerolog.Logger) (manager.Store, error) {
 	switch {
 	case o.inMemory():
@@ -108,7 +118,7 @@ func (o *storeOptions) open(ctx context.Context, log zerolog.Logger) (manager.St
 	return nil, fmt.Errorf("STORE is %q; it may be sqlite, memory, or a URL that begins with redis://", o.Store)
 }
 
-// streams are where live logs are kept; nil is the folder, or memory.
+// streams opens the store of live logs. Nil is the directory of the logs, or memory.
 func (o *storeOptions) streams(ctx context.Context, log zerolog.Logger) (logservice.Streams, error) {
 	if !o.onRedis() {
 		return nil, nil
@@ -116,58 +126,62 @@ func (o *storeOptions) streams(ctx context.Context, log zerolog.Logger) (logserv
 	return logredis.Open(ctx, logredis.Config{URL: o.Store, Logger: log})
 }
 
-// logKey signs what the log service hands out, the same on all managers.
+// logKey returns the key that signs the tokens of the log service. It is the same on all
+// managers of one store.
 func (o *storeOptions) logKey(keys [][]byte) ([]byte, error) {
 	return hkdf.Key(sha256.New, keys[0], nil, "dlite log service", 32)
 }
 
-type backupCommand struct {
-	storeOptions
-	File string `arg:"" help:"File to write; it must not exist." type:"path"`
+func newBackupCommand() *ffcli.Command {
+	o := &storeOptions{}
+	return newCommand("backup", "copy the database to a new file, also while the manager serves", o, func(*flag.FlagSet) {},
+		func(ctx context.Context, _ map[string]string, args []string) error { return o.backup(ctx, args[0]) }, "file")
 }
 
-// Run writes a backup, also while the manager serves.
-func (c *backupCommand) Run() error {
-	file, err := c.database()
+func (o *storeOptions) backup(ctx context.Context, file string) error {
+	database, err := o.database()
 	if err != nil {
 		return err
 	}
-	if err := sqlite.Backup(context.Background(), file, c.File); err != nil {
+	if err := sqlite.Backup(ctx, database, file); err != nil {
 		return err
 	}
-	fmt.Printf("%s has a copy of %s; keep the key apart from it\n", c.File, file)
+	fmt.Printf("%s is a copy of %s; keep the key apart from it\n", file, database)
 	return nil
 }
 
-type restoreCommand struct {
-	storeOptions
-	File string `arg:"" help:"The backup." type:"existingfile"`
+func newRestoreCommand() *ffcli.Command {
+	o := &storeOptions{}
+	return newCommand("restore", "make a backup the database; there must be no database", o, func(*flag.FlagSet) {},
+		func(ctx context.Context, _ map[string]string, args []string) error { return o.restore(ctx, args[0]) }, "backup")
 }
 
-// Run puts a backup in the place of the database, which must not be there.
-func (c *restoreCommand) Run() error {
-	file, err := c.database()
+func (o *storeOptions) restore(ctx context.Context, backup string) error {
+	database, err := o.database()
 	if err != nil {
 		return err
 	}
-	if err := sqlite.Restore(context.Background(), c.File, file); err != nil {
+	if err := sqlite.Restore(ctx, backup, database); err != nil {
 		return err
 	}
-	fmt.Printf("%s is what the backup was; it opens with the key of that time\n", file)
+	fmt.Printf("%s is restored; it opens with the key that it had at the time of the backup\n", database)
 	return nil
 }
 
-type checkCommand struct{ storeOptions }
+func newCheckCommand() *ffcli.Command {
+	o := &storeOptions{}
+	return newCommand("check", "read the whole database and report whether it is sound", o, func(*flag.FlagSet) {},
+		func(ctx context.Context, _ map[string]string, _ []string) error { return o.check(ctx) })
+}
 
-// Run reads through the database.
-func (c *checkCommand) Run() error {
-	file, err := c.database()
+func (o *storeOptions) check(ctx context.Context) error {
+	database, err := o.database()
 	if err != nil {
 		return err
 	}
-	if err := sqlite.Check(context.Background(), file); err != nil {
+	if err := sqlite.Check(ctx, database); err != nil {
 		return err
 	}
-	fmt.Printf("%s is whole\n", file)
+	fmt.Printf("%s is sound\n", database)
 	return nil
 }
