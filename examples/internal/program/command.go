@@ -51,6 +51,12 @@ func Run(ctx context.Context, name, about string, commands ...*ffcli.Command) {
 			return usageError(text + "the commands are " + strings.Join(names, ", "))
 		},
 	}
+	if slices.ContainsFunc(os.Args[1:], func(a string) bool { return a == "-h" || a == "-help" || a == "--help" }) {
+		// Help that was asked for is output, and no error.
+		for _, c := range append(commands, command) {
+			c.FlagSet.SetOutput(os.Stdout)
+		}
+	}
 	err := command.Parse(os.Args[1:])
 	switch {
 	case errors.Is(err, flag.ErrHelp):
