@@ -17,7 +17,7 @@ func (h *history) register(rt *rapid.T) {
 	}
 	d := h.delegate(id)
 	if d == nil && len(a.delegates) >= 5 {
-		rt.Skip("the limit of live work is reached")
+		rt.Skip("there are enough delegates")
 	}
 	says := oneIn(rt, "draining", 15)
 	name := "d" + fmt.Sprint(1+below(rt, "name", 3))
