@@ -88,6 +88,15 @@ func TestManyUnknownMembersAreCheap(t *testing.T) {
 	require.NoError(t, knownShapes().stage.check([]byte(b.String()), ""))
 }
 
+func TestTheErrorNamesTheValueOfAWrongType(t *testing.T) {
+	t.Parallel()
+	err := json.Unmarshal([]byte(`{"steps":[{"timeout_ms":{}}]}`), new(StageRequest))
+	require.Error(t, err)
+	assert.Equal(t, "steps.timeout_ms: a value of type object is not allowed here", decodeProblem(err))
+	err = json.Unmarshal([]byte(`{`), new(StageRequest))
+	assert.Equal(t, "unexpected end of JSON input", decodeProblem(err))
+}
+
 func TestEditDistance(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -112,10 +112,20 @@ func (m *Manager) readAndDecode(w http.ResponseWriter, r *http.Request, v any) (
 		return nil, false
 	}
 	if err := json.Unmarshal(b, v); err != nil {
-		writeStatus(w, http.StatusBadRequest, "the body is not valid JSON for this call: "+err.Error())
+		writeStatus(w, http.StatusBadRequest, "the body is not valid JSON for this call: "+decodeProblem(err))
 		return nil, false
 	}
 	return b, true
+}
+
+// decodeProblem describes an error of the decoder. It names the path of a value of a
+// wrong type, without the Go type.
+func decodeProblem(err error) string {
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) && wrong.Field != "" {
+		return fmt.Sprintf("%s: a value of type %s is not allowed here", wrong.Field, wrong.Value)
+	}
+	return err.Error()
 }
 
 // waitParam parses the wait parameter of the query and reports whether there is one.
