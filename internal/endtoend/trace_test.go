@@ -297,7 +297,7 @@ func TestAForeignDelegateSeesTwoMembersMore(t *testing.T) {
 				assert.NoError(t, m.Close())
 				srv.Close()
 			})
-			submitStage(t, srv.URL, traceparent, `{"id":"s1"}`)
+			submitStage(t, srv.URL, traceparent, `{"id":"s1","steps":[{}]}`)
 			c, err := client.New(srv.URL, account, secret)
 			require.NoError(t, err)
 			t.Cleanup(c.CloseIdleConnections)
