@@ -37,7 +37,7 @@ func benchServer(b *testing.B) *httptest.Server {
 	return s
 }
 
-// run calls f in turn, or from 16 executors at once.
+// run calls f sequentially, or from 16 executors at the same time.
 func run(b *testing.B, f func() error) {
 	b.Helper()
 	b.Run("sequential", func(b *testing.B) {
@@ -62,8 +62,8 @@ func run(b *testing.B, f func() error) {
 	})
 }
 
-// BenchmarkClient is a task's way through the client: poll, acquire, respond.
-// Compare with BenchmarkBare, which makes the same requests.
+// BenchmarkClient polls, acquires and responds with the client. Compare it with
+// BenchmarkBare, which makes the same requests.
 func BenchmarkClient(b *testing.B) {
 	s := benchServer(b)
 	c, err := client.New(s.URL, account, fakeSecret)
@@ -83,8 +83,8 @@ func BenchmarkClient(b *testing.B) {
 	})
 }
 
-// BenchmarkBare makes the three requests with net/http and reads the answers,
-// without understanding them: the floor that the client is measured against.
+// BenchmarkBare makes the three requests with net/http and does not decode the
+// answers. It is the lower bound for the client.
 func BenchmarkBare(b *testing.B) {
 	s := benchServer(b)
 	transport := &http.Transport{MaxIdleConnsPerHost: 256}

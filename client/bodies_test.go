@@ -16,8 +16,9 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// docs/protocol.md 1: 204, an empty body, null and a null list are all an empty list.
-func TestAPollMayListNothing(t *testing.T) {
+// docs/protocol.md 1: status 204, an empty body, null and a null list all mean an
+// empty list.
+func TestAPollMayBeEmpty(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		status int
@@ -65,9 +66,9 @@ func TestAPollReadsEventsAndAborts(t *testing.T) {
 	}
 }
 
-// Rule C7: the header says that the manager holds polls. It counts only where
-// the client asked to wait; else a poll at once would follow a poll at once.
-func TestAHeldPollSaysSo(t *testing.T) {
+// Rule C7: the header reports that the manager holds polls. It is ignored unless
+// the client asked for a wait: otherwise the poller would poll without a pause.
+func TestAHeldPollHasACursor(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, p client.Option) {
 		s := serve(t, func(w http.ResponseWriter, _ *http.Request, n int) {
@@ -86,8 +87,9 @@ func TestAHeldPollSaysSo(t *testing.T) {
 	})
 }
 
-// docs/protocol.md 1: an acquire may say in several ways that the task is not ours.
-func TestAnAcquireMayBeNotOurs(t *testing.T) {
+// docs/protocol.md 1: several answers to an acquire mean that another delegate has
+// the task.
+func TestAnAcquireMayReturnNoTask(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		status int
@@ -113,8 +115,8 @@ func TestAnAcquireMayBeNotOurs(t *testing.T) {
 	}
 }
 
-// docs/protocol.md 1: data is any JSON, or none, and unknown fields survive.
-func TestAcquireV1KeepsTheTaskWhole(t *testing.T) {
+// docs/protocol.md 1: the data is any JSON or absent, and unknown members survive.
+func TestAcquireV1KeepsUnknownMembers(t *testing.T) {
 	t.Parallel()
 	s := serve(t, always(200, `{"id":"other","type":"A","data":{"n":12345678901234567890,"h":"<a>"},"async":true,"runnerResponse":true,
 		"timeout":5000,"logging":{"token":"fake","abstractions":{"a":"b"}},"delegate":{"id":"d","instance_id":"i"},
@@ -138,9 +140,9 @@ func TestAcquireV1KeepsTheTaskWhole(t *testing.T) {
 	assert.Equal(t, "null", string(got.Data))
 }
 
-// docs/protocol.md 2: base64 goes, secrets and account move into the task, and unknown
-// fields survive.
-func TestAcquireV2UnpacksTheRequest(t *testing.T) {
+// docs/protocol.md 2: the client decodes base64, moves secrets and account into
+// the task, and keeps unknown members.
+func TestAcquireV2DecodesTheRequest(t *testing.T) {
 	t.Parallel()
 	b64 := func(s string) string { b, _ := json.Marshal([]byte(s)); return string(b) }
 	s := serve(t, always(200, `{"requests":[{"id":"r","account":"a","new":1,"task":{"id":"t","type":"local_init","data":`+b64(`{"n":1}`)+`,
@@ -169,9 +171,9 @@ func TestAcquireV2UnpacksTheRequest(t *testing.T) {
 	assert.Equal(t, "Y", got.Type)
 }
 
-// Rule C6: an answer that broke off is asked for again: the manager gives the
-// task to the same delegate once more.
-func TestAnAcquireThatBrokeOffIsRepeated(t *testing.T) {
+// Rule C6: the client retries an acquire whose answer is incomplete. The manager
+// grants the task to the same delegate again.
+func TestAnIncompleteAcquireIsRetried(t *testing.T) {
 	t.Parallel()
 	for name, p := range protocols {
 		t.Run(name, func(t *testing.T) {
@@ -195,9 +197,9 @@ func TestAnAcquireThatBrokeOffIsRepeated(t *testing.T) {
 	}
 }
 
-// The interface promises ErrMalformed where the manager gave the task away but
-// nobody could read it, so that the task is answered at all. What later attempts
-// come to does not change it. The error does not show a payload.
+// If the manager granted a task that cannot be read, the error is ErrMalformed, so
+// that the poller answers the task. The results of later attempts do not change
+// that. The error does not quote the payload.
 func TestAnUnreadableTaskIsMalformed(t *testing.T) {
 	t.Parallel()
 	secretData, _ := json.Marshal([]byte(`no JSON, fake-password`))
@@ -242,8 +244,8 @@ func TestAnUnreadableTaskIsMalformed(t *testing.T) {
 	}
 }
 
-// Rule C6: what came whole and is no JSON is an error with an excerpt, and not
-// asked for again; of the other calls none crashes on it either.
+// Rule C6: a complete body that is not JSON is an error with an excerpt, and is
+// not retried. The other calls do not crash on it.
 func TestMalformedAnswersAreErrorsWithAnExcerpt(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
@@ -273,9 +275,9 @@ func TestMalformedAnswersAreErrorsWithAnExcerpt(t *testing.T) {
 	assert.ErrorContains(t, err, "the answer has no delegate id")
 }
 
-// Rule C6: an answer over the limit is an error, however its length is told, and
-// not asked for again. A task that is too large was given away all the same.
-func TestAnswersAreBounded(t *testing.T) {
+// Rule C6: an answer above the limit is an error and is not retried, with and
+// without a Content-Length. A task that is too large was granted nevertheless.
+func TestAnswersAboveTheLimitAreErrors(t *testing.T) {
 	t.Parallel()
 	const limit = 1000
 	padded := func(size int) string { return `{"id":"t","type":"A"}` + strings.Repeat(" ", size-21) }
@@ -303,9 +305,9 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// Rule C6: of an answer without end no more is read than the limit, and its
-// connection is closed.
-func TestAnEndlessAnswerIsCut(t *testing.T) {
+// Rule C6: the client reads an endless answer only up to the limit, and closes the
+// connection.
+func TestAnEndlessAnswerIsReadUpToTheLimit(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, p client.Option) {
 		ended := make(chan struct{})
@@ -327,8 +329,8 @@ func TestAnEndlessAnswerIsCut(t *testing.T) {
 	})
 }
 
-// Rule C6: a body over the limit is refused before anything is sent.
-func TestRequestsAreBounded(t *testing.T) {
+// Rule C6: the client refuses a body above the limit before it sends anything.
+func TestRequestsAboveTheLimitAreRefused(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, p client.Option) {
 		s := serve(t, always(200, ""))

@@ -38,8 +38,8 @@ var (
 	done  = &task.Response{Code: task.OK, Data: []byte(`{"x":1}`)}
 )
 
-// Rule C2: 429, 500 and 502-504 are tried again; the rest is not, and each is
-// told apart.
+// Rule C2: the client retries 429, 500 and 502-504, and no other status. errors.Is
+// classifies each status.
 func TestStatusesDecideAboutRetries(t *testing.T) {
 	t.Parallel()
 	kinds := []error{client.ErrUnauthorized, client.ErrGone, client.ErrConflict, client.ErrRetryable, client.ErrMalformed, client.ErrTooLarge}
@@ -73,8 +73,7 @@ func TestStatusesDecideAboutRetries(t *testing.T) {
 	}
 }
 
-// Rule C2: what failed once succeeds, and the body is sent whole each time. A
-// retry that sends an empty body is a classic.
+// Rule C2: a retry succeeds and sends the whole body again.
 func TestRetriesSendTheWholeBodyAgain(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, p client.Option) {
@@ -98,7 +97,7 @@ func TestRetriesSendTheWholeBodyAgain(t *testing.T) {
 	})
 }
 
-// Rule C2: a manager that cannot be reached is tried again.
+// Rule C2: the client retries when it cannot reach the manager.
 func TestConnectionErrorsAreRetried(t *testing.T) {
 	t.Parallel()
 	tries := 0
@@ -112,7 +111,7 @@ func TestConnectionErrorsAreRetried(t *testing.T) {
 	assert.Equal(t, "POST /api/agent/delegates/register: connection refused", err.Error(), "no query")
 }
 
-// Rule P7: a heartbeat is attempted once, the next one is its retry.
+// Rule P7: a heartbeat is attempted once, because the next heartbeat follows.
 func TestAHeartbeatIsAttemptedOnce(t *testing.T) {
 	t.Parallel()
 	s := serve(t, always(503, "busy"))
@@ -121,8 +120,8 @@ func TestAHeartbeatIsAttemptedOnce(t *testing.T) {
 	assert.Len(t, s.requests(), 1)
 }
 
-// Rule C3: an answer is retried for as long as the context allows, far beyond
-// the attempts of other calls.
+// Rule C3: an answer is retried until the context ends, more often than other
+// calls.
 func TestAnAnswerIsRetriedUntilItIsDelivered(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, p client.Option) {
@@ -137,7 +136,7 @@ func TestAnAnswerIsRetriedUntilItIsDelivered(t *testing.T) {
 	})
 }
 
-// Rule C3: 4xx on an answer ends it; the manager has spoken.
+// Rule C3: a 4xx status ends the attempts to deliver an answer.
 func TestAnAnswerThatIsRefusedIsNotRetried(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, p client.Option) {
@@ -147,8 +146,8 @@ func TestAnAnswerThatIsRefusedIsNotRetried(t *testing.T) {
 	})
 }
 
-// Rule C2: back-off ends with the context, at once, and the error says both
-// what ended and what it had waited for.
+// Rule C2: the back-off ends at once with the context. The error has the error of
+// the context and that of the previous attempt.
 func TestBackOffEndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, p client.Option) {
@@ -172,8 +171,8 @@ func TestBackOffEndsWithTheContext(t *testing.T) {
 	})
 }
 
-// Rule C2: a caller that loops on what is retryable must not go on with a call
-// that it has cancelled; one whose time was up may.
+// Rule C2: a caller that repeats retryable calls must not repeat a call that it
+// cancelled. It may repeat a call that exceeded a deadline.
 func TestACancelledCallIsNotRetryable(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, p client.Option) {
@@ -195,8 +194,8 @@ func TestACancelledCallIsNotRetryable(t *testing.T) {
 	})
 }
 
-// Rule C3: a server that says nothing, or begins an answer and stalls, costs
-// one attempt's time-out and not an executor.
+// Rule C3: a server that does not answer, or stops within an answer, costs the
+// time-out of one attempt.
 func TestEveryAttemptHasATimeout(t *testing.T) {
 	t.Parallel()
 	for name, stall := range map[string]func(w http.ResponseWriter){
@@ -227,8 +226,8 @@ func TestEveryAttemptHasATimeout(t *testing.T) {
 	}
 }
 
-// Rule C7: an attempt of a poll that waits has the wait on top of the time-out.
-func TestAPollThatWaitsIsGivenTheTime(t *testing.T) {
+// Rule C7: the time-out of a poll that waits is extended by the wait.
+func TestAPollThatWaitsHasALongerTimeout(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, p client.Option) {
 		s := serve(t, func(w http.ResponseWriter, r *http.Request, _ int) {
@@ -245,8 +244,8 @@ func TestAPollThatWaitsIsGivenTheTime(t *testing.T) {
 	})
 }
 
-// docs/protocol.md 1: redirects are not followed; the error says where they lead, and
-// no token travels there.
+// docs/protocol.md 1: the client does not follow redirects. The error has the
+// target, and the target gets no token.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	elsewhere := serve(t, always(200, `{}`))
@@ -260,8 +259,8 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	assert.Empty(t, elsewhere.requests())
 }
 
-// docs/protocol.md 1: a token that the client made and the manager refuses is replaced,
-// once. A foreign manager may have restarted, or lost its clock.
+// docs/protocol.md 1: if the manager refuses an issued token, the client issues a
+// new one, once. The clock of the manager may have changed.
 func TestARefusedTokenIsReplacedOnce(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, p client.Option) {
@@ -287,7 +286,8 @@ func TestARefusedTokenIsReplacedOnce(t *testing.T) {
 	})
 }
 
-// docs/protocol.md 1: a token is replaced at half its life of 20 minutes.
+// docs/protocol.md 1: the client renews a token after half of its lifetime of 20
+// minutes.
 func TestATokenIsReplacedAtHalfItsLife(t *testing.T) {
 	t.Parallel()
 	s := serve(t, always(200, `{}`))
@@ -306,7 +306,7 @@ func TestATokenIsReplacedAtHalfItsLife(t *testing.T) {
 	assert.NotEqual(t, seen[1].Header.Get("Authorization"), seen[2].Header.Get("Authorization"))
 }
 
-// Rule S3: an error page that shows the request does not leak through the error.
+// Rule S3: if an error page quotes the request, the error contains no credentials.
 func TestErrorsHideCredentials(t *testing.T) {
 	t.Parallel()
 	for name, status := range map[string]int{"refused": 400, "malformed": 200} {
@@ -327,8 +327,9 @@ func TestErrorsHideCredentials(t *testing.T) {
 	}
 }
 
-// Sequential calls share one connection, also after errors, and parallel ones
-// keep theirs: an executor that dials for each task is slow and runs out of ports.
+// Sequential calls share one connection, also after errors, and parallel calls
+// keep theirs. An executor that dials for each task is slow and exhausts the
+// ports.
 func TestConnectionsAreReused(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request, n int) {
@@ -367,9 +368,9 @@ func TestConnectionsAreReused(t *testing.T) {
 	assert.LessOrEqual(t, p.conns.Load(), int64(parallel+parallel/8), "connections for %d calls", 10*parallel)
 }
 
-// A caller whose context ends while the answer is already there keeps the
-// answer: a task that was acquired must not get lost.
-func TestASuccessIsNotLostToTheContext(t *testing.T) {
+// If the context ends after the answer has arrived, the caller gets the answer.
+// Otherwise an acquired task would be lost.
+func TestASuccessfulAnswerSurvivesTheEndOfTheContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(within(t))
 	c := connect(t, "http://manager.invalid", client.WithTransport(roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -385,8 +386,8 @@ func TestASuccessIsNotLostToTheContext(t *testing.T) {
 	require.Error(t, ctx.Err())
 }
 
-// Nothing of an attempt outlives its call: its context has ended, so that its
-// timer is gone and a transport cannot go on with it.
+// After the call the context of its attempts has ended, so that no timer and no
+// transport continues.
 func TestAnAttemptEndsWithItsCall(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{"success": `{}`, "malformed": `x`, "no answer": ""} {

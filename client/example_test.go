@@ -15,7 +15,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// tinyManager has one task, and prints the answer to it.
+// tinyManager has one task and prints the answer.
 func tinyManager() *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -34,8 +34,8 @@ func tinyManager() *httptest.Server {
 	}))
 }
 
-// A task's way: register, poll, acquire, respond. Package poller does it for
-// many tasks at once.
+// The calls for one task: register, poll, acquire, respond. Package poller makes
+// them for many tasks.
 func Example() {
 	manager := tinyManager()
 	defer manager.Close()
@@ -72,7 +72,7 @@ func Example() {
 	// answered: true
 }
 
-// Errors are told apart with errors.Is; errors.As gives the details.
+// errors.Is classifies an error, and errors.As gives its details.
 func ExampleError() {
 	manager := tinyManager()
 	defer manager.Close()
@@ -93,8 +93,8 @@ func ExampleError() {
 	// 404 no such delegate
 }
 
-// A corporate network: a proxy with credentials, and CA certificates in a
-// directory. What cannot work shows when the client is made.
+// A corporate network has a proxy with credentials, and CA certificates in a
+// directory. New reports invalid settings.
 func ExampleNew() {
 	_, err := client.New("https://manager.example/delegates", "account", "0000000000000000000000000000fa4e",
 		client.WithProtocol(client.V2),

@@ -20,8 +20,8 @@ var clock = time.UnixMilli(1_700_000_000_123)
 
 func at() time.Time { return clock }
 
-// Every call as docs/protocol.md 1 and 2 write it: method, path, query and body. The
-// ids hold what has to be escaped.
+// Every call of docs/protocol.md 1 and 2: method, path, query and body. The ids
+// contain characters that must be escaped.
 func TestCallsHaveTheWireForm(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -104,7 +104,7 @@ func TestCallsHaveTheWireForm(t *testing.T) {
 	}
 }
 
-// docs/protocol.md 2: an acquire names the delegate as it registered.
+// docs/protocol.md 2: an acquire sends the registered name of the delegate.
 func TestAcquireV2SendsTheRegisteredName(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -125,8 +125,8 @@ func TestAcquireV2SendsTheRegisteredName(t *testing.T) {
 	assert.Equal(t, "/api/executions/t/request?delegateId=d&accountId=acc+1&delegateInstanceId=d&delegateName=build+7", s.requests()[1].URI)
 }
 
-// docs/protocol.md 1: every call carries a token made of the secret, and the same one
-// while it is young; with a ready-made token there is neither hash nor secret.
+// docs/protocol.md 1: calls carry a token that is issued with the secret, and
+// reuse it. With a fixed token they have neither hash nor secret.
 func TestCallsCarryTheToken(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -152,7 +152,7 @@ func TestCallsCarryTheToken(t *testing.T) {
 	assert.NotContains(t, seen[2].Body, "delegateRandomToken")
 }
 
-// The outcome is told truthfully in each form, and there is always a body.
+// Each form reports the outcome, and has a body.
 func TestResponseForms(t *testing.T) {
 	t.Parallel()
 	legacy, runner := task.Task{ID: "t", Type: "A"}, task.Task{ID: "t", Type: "A", RunnerResponse: true}

@@ -9,10 +9,10 @@ import (
 	"github.com/delegate-io/dlite/client"
 )
 
-// quiet is a log for servers whose complaints are part of the test.
+// quiet returns a log for servers whose errors are expected.
 func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
 
-// roundTripper is a transport made of a function.
+// roundTripper is a function as a transport.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

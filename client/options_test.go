@@ -13,7 +13,7 @@ import (
 	"github.com/delegate-io/dlite/client"
 )
 
-// Wrong settings show when the client is made, and the message says what to do.
+// New refuses invalid settings, and the message says what to do.
 func TestWrongSettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	const good = "https://manager.example"
@@ -67,7 +67,7 @@ func TestTheEndpointMayHaveAPath(t *testing.T) {
 	}
 }
 
-// A retry shows in the log at debug level, and no credentials do.
+// The client logs a retry at debug level, without credentials.
 func TestRetriesAreLogged(t *testing.T) {
 	t.Parallel()
 	s := serve(t, always(503, ""))
@@ -80,8 +80,7 @@ func TestRetriesAreLogged(t *testing.T) {
 	assert.NotContains(t, log.String(), "accountId")
 }
 
-// The client works from many goroutines at once: tokens, buffers and names are
-// shared. The race detector is the judge.
+// Concurrent calls share tokens, buffers and names. The race detector checks them.
 func TestTheClientIsSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(w http.ResponseWriter, r *http.Request, n int) {

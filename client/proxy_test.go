@@ -20,7 +20,7 @@ import (
 	"github.com/delegate-io/dlite/client"
 )
 
-// proxy is a forward proxy that leads every host to one target.
+// proxy is a forward proxy that sends every request to one target.
 type proxy struct {
 	*httptest.Server
 	target string // host:port
@@ -91,7 +91,7 @@ func (p *proxy) requests() []string {
 	return append([]string(nil), p.seen...)
 }
 
-// config is the proxy as a setting.
+// config returns the settings for the proxy.
 func (p *proxy) config(t *testing.T) client.ProxyConfig {
 	t.Helper()
 	host, port, err := net.SplitHostPort(p.Listener.Addr().String())
@@ -105,7 +105,7 @@ func basic(user, password string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
 }
 
-// Rule C5: an explicit proxy is used, with its credentials, plainly for http.
+// Rule C5: calls over http use the configured proxy with its credentials.
 func TestCallsGoThroughTheProxy(t *testing.T) {
 	t.Parallel()
 	s := serve(t, always(200, `{"resource":{"delegateId":"d"}}`))
@@ -118,7 +118,7 @@ func TestCallsGoThroughTheProxy(t *testing.T) {
 	assertToken(t, s.requests()[0])
 }
 
-// Rule C5: https goes through a tunnel.
+// Rule C5: calls over https use a tunnel of the proxy.
 func TestTLSGoesThroughTheProxysTunnel(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
@@ -138,7 +138,7 @@ func TestTLSGoesThroughTheProxysTunnel(t *testing.T) {
 	assert.NotContains(t, err.Error(), "fake-wrong")
 }
 
-// Rule C5: NO_PROXY names what is called directly.
+// Rule C5: the client calls destinations of NO_PROXY without the proxy.
 func TestNoProxyIsCalledDirectly(t *testing.T) {
 	t.Parallel()
 	s := serve(t, always(200, `{"resource":{"delegateId":"d"}}`))
@@ -160,7 +160,7 @@ func TestNoProxyIsCalledDirectly(t *testing.T) {
 	}
 }
 
-// Names are matched as a whole, sub-domains with them.
+// Names match as a whole, with their subdomains.
 func TestNoProxyNames(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -228,8 +228,8 @@ func TestProxySettings(t *testing.T) {
 	}
 }
 
-// Rule C5: without explicit settings those of the environment count. The
-// environment is read once per process, hence another one.
+// Rule C5: without settings the environment applies. net/http reads it once per
+// process, so the test starts another process.
 func TestTheEnvironmentsProxyIsUsed(t *testing.T) {
 	t.Parallel()
 	const marker = "DLITE_TEST_PROXIED_CALL"

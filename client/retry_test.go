@@ -15,8 +15,8 @@ import (
 	"github.com/delegate-io/dlite/client"
 )
 
-// pauses makes a call against a manager that is always busy and says when it
-// was attempted, in time since the call began. Time is simulated.
+// pauses makes a call to a manager that answers 503, and returns the pauses
+// between the attempts. Time is simulated.
 func pauses(t *testing.T, r client.Retries, retryAfter func(now time.Time) string) []time.Duration {
 	t.Helper()
 	var at []time.Duration
@@ -39,8 +39,8 @@ func pauses(t *testing.T, r client.Retries, retryAfter func(now time.Time) strin
 
 func never(time.Time) string { return "" }
 
-// Rule C2: the pauses double from the shortest to the longest, and each is
-// shortened at random by up to a half.
+// Rule C2: the pauses double from MinWait to MaxWait. A random factor shortens
+// each by up to a half.
 func TestBackOffIsExponentialWithJitter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestBackOffIsExponentialWithJitter(t *testing.T) {
 	})
 }
 
-// Rule C2: the defaults, documented on Retries.
+// Rule C2: the defaults are those that Retries documents.
 func TestDefaultRetries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -72,8 +72,8 @@ func TestDefaultRetries(t *testing.T) {
 	})
 }
 
-// Rule C2: Retry-After is honoured in both its forms, up to a limit; nonsense
-// and the past do not stop the back-off.
+// Rule C2: Retry-After applies in both forms, up to a limit. Invalid values and
+// past dates do not change the back-off.
 func TestRetryAfterIsHonoured(t *testing.T) {
 	t.Parallel()
 	r := client.Retries{Attempts: 2, MinWait: 10 * time.Millisecond, MaxWait: 20 * time.Millisecond, MaxRetryAfter: 30 * time.Second}
@@ -102,7 +102,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	}
 }
 
-// A caller that gets the error can honour it too.
+// The error has the Retry-After for the caller.
 func TestTheErrorCarriesRetryAfter(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request, _ int) {

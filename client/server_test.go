@@ -27,14 +27,15 @@ const (
 	fakeHash   = "427e1637b3abbdf434a0034e6a55d5c809e30fc6d1ac11e701a537a346ca7f"
 )
 
-// request is what a server saw.
+// request is a request that a server received.
 type request struct {
 	Method, URI string
 	Header      http.Header
 	Body        string
 }
 
-// rawServer is a manager written from docs/protocol.md, a function per test.
+// rawServer is a manager whose answers a test writes, as docs/protocol.md defines
+// them.
 type rawServer struct {
 	*httptest.Server
 	conns atomic.Int64  // connections made
@@ -44,8 +45,8 @@ type rawServer struct {
 	seen []request
 }
 
-// serve starts a server that records every request and then calls answer with
-// its number, from 1.
+// serve starts a server that records every request and calls answer with its
+// number, from 1.
 func serve(t testing.TB, answer func(w http.ResponseWriter, r *http.Request, n int)) *rawServer {
 	t.Helper()
 	s := newRawServer(answer)
@@ -87,7 +88,7 @@ func (s *rawServer) requests() []request {
 	return append([]request(nil), s.seen...)
 }
 
-// always answers every request alike.
+// always gives every request the same answer.
 func always(status int, body string) func(http.ResponseWriter, *http.Request, int) {
 	return func(w http.ResponseWriter, _ *http.Request, _ int) { answer(w, status, body) }
 }
@@ -97,7 +98,7 @@ func answer(w http.ResponseWriter, status int, body string) {
 	_, _ = io.WriteString(w, body)
 }
 
-// breakOff sends half of a body and cuts the connection.
+// breakOff sends half of a body and closes the connection.
 func breakOff(w http.ResponseWriter, body string) {
 	w.Header().Set("Content-Length", "1000")
 	w.WriteHeader(http.StatusOK)
@@ -106,7 +107,7 @@ func breakOff(w http.ResponseWriter, body string) {
 	panic(http.ErrAbortHandler)
 }
 
-// fast are retries that a test does not have to wait for.
+// fast has pauses that do not slow down a test.
 var fast = client.Retries{Attempts: 3, MinWait: time.Millisecond, MaxWait: 2 * time.Millisecond}
 
 func connect(t testing.TB, url string, opts ...client.Option) *client.HTTP {
@@ -122,7 +123,7 @@ func connectAs(t testing.TB, url, secret string, opts ...client.Option) *client.
 	return c
 }
 
-// within is a context that ends a test which would hang.
+// within returns a context with a time limit for a test that hangs.
 func within(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)

@@ -25,7 +25,7 @@ import (
 	"github.com/delegate-io/dlite/client"
 )
 
-// authority is a CA made for a test.
+// authority is a CA for a test.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -54,7 +54,7 @@ func serial(t *testing.T) *big.Int {
 	return n
 }
 
-// leaf makes a certificate for 127.0.0.1 or for a client, and its key, as PEM.
+// leaf returns a certificate for 127.0.0.1 or for a client, and its key, as PEM.
 func (a *authority) leaf(t *testing.T, name string) (cert, key []byte) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -78,8 +78,8 @@ func (a *authority) pool() *x509.CertPool {
 	return p
 }
 
-// serveTLS starts a manager with a certificate of the authority. It answers a
-// registration with the name in the client's certificate.
+// serveTLS starts a manager with a certificate of the authority. Its answer to a
+// registration is the name in the client certificate.
 func serveTLS(t *testing.T, ca *authority, change func(*tls.Config)) *rawServer {
 	t.Helper()
 	cert, key := ca.leaf(t, "manager")
@@ -118,8 +118,8 @@ func register(t *testing.T, c *client.HTTP) (string, error) {
 	return d.ID, nil
 }
 
-// Rule C5: a CA from a directory is trusted; without it the manager is not, and
-// skipping verification is opt-in and logged.
+// Rule C5: the client trusts a CA of the directory. Without it, it refuses the
+// manager unless verification is disabled, which it logs.
 func TestExtraCAsAreTrusted(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
@@ -149,7 +149,8 @@ func TestExtraCAsAreTrusted(t *testing.T) {
 	}
 }
 
-// A certificate for another address is refused, also with an extra CA.
+// The client refuses a certificate for another address, also with an additional
+// CA.
 func TestTheManagersNameIsVerified(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
@@ -162,9 +163,9 @@ func TestTheManagersNameIsVerified(t *testing.T) {
 	require.ErrorContains(t, err, "certificate")
 }
 
-// Rule C5: the client shows its certificate, and the new one after its files
-// have changed, without a restart.
-func TestTheClientCertificateIsShownAndReloaded(t *testing.T) {
+// Rule C5: the client presents its certificate, and loads changed files without a
+// restart.
+func TestTheClientCertificateIsSentAndReloaded(t *testing.T) {
 	t.Parallel()
 	ca, clients := newAuthority(t, "ca"), newAuthority(t, "clients")
 	s := serveTLS(t, ca, func(c *tls.Config) { c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, clients.pool() })
@@ -216,8 +217,8 @@ func TestTheClientCertificateIsShownAndReloaded(t *testing.T) {
 	assert.Equal(t, "third", name)
 }
 
-// Rule C5: a CA that is added is trusted without a restart, one that is taken
-// away no longer.
+// Rule C5: the client trusts an added CA, and no longer trusts a removed one,
+// without a restart.
 func TestTheCADirectoryIsReloaded(t *testing.T) {
 	t.Parallel()
 	old, next := newAuthority(t, "old"), newAuthority(t, "next")
@@ -240,7 +241,7 @@ func TestTheCADirectoryIsReloaded(t *testing.T) {
 	require.ErrorContains(t, err, "unknown authority", "also its open connection has ended")
 }
 
-// Rule C5: the minimum is TLS 1.2.
+// Rule C5: the minimum version is TLS 1.2.
 func TestTLS11IsRefused(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
@@ -254,7 +255,7 @@ func TestTLS11IsRefused(t *testing.T) {
 	}
 }
 
-// HTTP/2 is spoken where the manager can.
+// The client uses HTTP/2 if the manager supports it.
 func TestHTTP2IsUsed(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
@@ -280,7 +281,7 @@ func caDir(t *testing.T, ca *authority) client.Option {
 	return client.WithCACertsDir(dir)
 }
 
-// Files that cannot be used are named when the client is made.
+// New names the certificate files that it cannot use.
 func TestUnusableCertificateFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")

@@ -85,7 +85,7 @@ func TestNewRefusesWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// Rule S3: the delegate's own log, in the file and on the console.
+// Rule S3: secrets are masked in the file and on the console.
 func TestNewMasksEverything(t *testing.T) {
 	t.Parallel()
 	for _, format := range []logger.Format{logger.JSON, logger.Console} {
@@ -153,7 +153,7 @@ func TestNewRotatesTheFile(t *testing.T) {
 	assert.Equal(t, 1500, lines)
 }
 
-// Rule L1: one log client per request, in its context.
+// Rule L1: the context of a request carries its logger.
 func TestContextCarriesTheLogger(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -189,7 +189,7 @@ func ExampleNew() {
 	// Output:
 }
 
-// Rule L1: what goes to a file or a pipe has no colours, also when nobody says so.
+// Rule L1: files and pipes get no colours, also without NoColor.
 func TestColoursAreForTerminals(t *testing.T) {
 	t.Parallel()
 	out, err := os.Create(filepath.Join(t.TempDir(), "log"))

@@ -22,8 +22,8 @@ type call struct {
 	body                              []byte
 }
 
-// fake is a log service that notes every call. fail decides on the answer to
-// the n-th call of an operation, from 0; 0 stands for success.
+// fake is a log service that records every call. fail returns the status for call
+// n of an operation, from 0. Zero means success.
 type fake struct {
 	*httptest.Server
 
@@ -77,7 +77,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ops are the operations in order, repetitions of one counted as one.
+// ops returns the operations in order. Repetitions count once.
 func (f *fake) ops() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -102,7 +102,7 @@ func (f *fake) of(op string) []call {
 	return out
 }
 
-// live are the lines of all PUTs.
+// live returns the lines of all PUTs.
 func (f *fake) live(t *testing.T) []logger.Line {
 	t.Helper()
 	var out []logger.Line
@@ -116,7 +116,7 @@ func (f *fake) live(t *testing.T) []logger.Line {
 	return out
 }
 
-// archive are the lines of a blob.
+// archive returns the lines of a blob.
 func archive(t *testing.T, body []byte) []logger.Line {
 	t.Helper()
 	var out []logger.Line
@@ -138,7 +138,7 @@ func text(lines []logger.Line) string {
 	return b.String()
 }
 
-// await takes calls as they arrive until there are n of op.
+// await waits until n calls of an operation have arrived.
 func (f *fake) await(t *testing.T, op string, n int) {
 	t.Helper()
 	timeout := time.After(20 * time.Second)

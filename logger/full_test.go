@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// disk is one with room for a number of bytes.
+// disk has space for a number of bytes.
 type disk struct {
 	dir  string
 	room int64
@@ -69,8 +69,9 @@ func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// Rule L2: with the disk or the spool full, what the service has makes room, the
-// step goes at the service's speed, and the live stream becomes the archive.
+// Rule L2: if the disk or the spool is full, the spool removes lines that the
+// service has. The step runs at the speed of the service, and the live stream
+// becomes the archive.
 func TestAFullDiskCostsNothingWhileTheServiceTakesLines(t *testing.T) {
 	t.Parallel()
 	for name, maxSpool := range map[string]int64{"disk": 1 << 30, "spool": 64 << 10} {
@@ -113,8 +114,8 @@ func TestAFullDiskCostsNothingWhileTheServiceTakesLines(t *testing.T) {
 	}
 }
 
-// Nobody takes anything and the disk is full: the step is held up once, for
-// MaxWait, and Close says what is lost.
+// If the service accepts nothing and the disk is full, the step waits once for
+// MaxWait, and Close reports the lost lines.
 func TestAFullDiskWithoutAServiceLosesLinesAndNoTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -185,9 +186,8 @@ func FuzzAppendLine(f *testing.F) {
 	})
 }
 
-// A stamp writes what time.RFC3339Nano does, also when it begins where an earlier
-// one ended.
-func TestStampIsRFC3339(t *testing.T) {
+// The result equals that of time.RFC3339Nano, also after a previous time.
+func TestTimeFormatterWritesRFC3339(t *testing.T) {
 	t.Parallel()
 	var s timeFormatter
 	at := time.Date(2026, 12, 31, 23, 59, 57, 999_999_998, time.FixedZone("", 3600))
@@ -201,7 +201,7 @@ func TestStampIsRFC3339(t *testing.T) {
 	assert.Equal(t, "1970-01-01T00:00:00Z", string(new(timeFormatter).format(time.Unix(0, 0))), "the first, in the second 0")
 }
 
-// A buffer that a transport may still read is not written to again.
+// The stream does not overwrite a buffer that a transport may still read.
 func TestABatchInUseKeepsItsMemory(t *testing.T) {
 	t.Parallel()
 	var buf sendBuffer

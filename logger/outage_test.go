@@ -19,7 +19,7 @@ func piped(p *pipes) logger.StreamConfig {
 	return logger.StreamConfig{URL: "http://logs", Token: "fake-token", Account: "a", Key: "k", HTTPClient: p.client}
 }
 
-// Rule L2: the service is away for half a minute, and the step ends meanwhile.
+// Rule L2: the step ends during an outage of half a minute.
 func TestStreamOutlivesHalfAMinuteWithoutAService(t *testing.T) {
 	t.Parallel()
 	for _, snapshot := range []bool{false, true} {
@@ -73,7 +73,7 @@ func TestStreamWaitsAsLongAsItIsTold(t *testing.T) {
 	}
 }
 
-// The service takes connections and answers nothing, at whatever call.
+// The service accepts connections and answers no call.
 func TestStreamOutlivesAServiceThatHangs(t *testing.T) {
 	t.Parallel()
 	for _, op := range []string{"POST /stream", "PUT /stream", "POST /blob/link/upload", "POST /blob", "DELETE /stream"} {
@@ -96,7 +96,8 @@ func TestStreamOutlivesAServiceThatHangs(t *testing.T) {
 	}
 }
 
-// A long log on a thin line takes longer than any time-out, and moves.
+// The upload of a long log over a slow connection exceeds every time-out, but
+// makes progress.
 func TestASlowUploadIsNotCutOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -128,7 +129,7 @@ func (s slowly) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A service of somebody else that was restarted knows the stream no more.
+// A service without the extension has lost the stream in a restart.
 func TestStreamBeginsAgainWhenTheServiceLostIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -151,8 +152,8 @@ func TestStreamBeginsAgainWhenTheServiceLostIt(t *testing.T) {
 	})
 }
 
-// ResumeHeader: the service has lost the end of what it had.
-func TestStreamGoesBackToWhereTheServiceIs(t *testing.T) {
+// ResumeHeader: the service has lost the latest lines.
+func TestStreamSendsLostLinesAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		k := &keeper{opened: true}
@@ -220,7 +221,7 @@ func TestAStreamThatIsOverTheServicesLimitIsArchivedAllTheSame(t *testing.T) {
 	})
 }
 
-// docs/rules.md: the log token travels to a third-party link.
+// The token of the log service is not sent to a link of another server.
 func TestALinkThatPointsElsewhereGetsNothingButTheLog(t *testing.T) {
 	t.Parallel()
 	elsewhere, f := newFake(t, nil), newFake(t, nil)

@@ -19,8 +19,8 @@ func cutUp(maximum int, writes ...string) []string {
 	return out
 }
 
-// Rule L2, docs/rules.md: the last line without a newline is lost.
-func TestCutterCutsLines(t *testing.T) {
+// Rule L2: a last line without a newline is not lost.
+func TestSplitterSplitsLines(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ in, want []string }{
 		"lines":                       {[]string{"a\nb\n"}, []string{"a\n", "b\n"}},

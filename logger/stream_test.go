@@ -34,7 +34,7 @@ func status(op string, status, times int) func(http.ResponseWriter, string, int)
 	}
 }
 
-// docs/protocol.md 4: the call sequences.
+// docs/protocol.md 4: the sequences of calls.
 func TestStreamMakesTheCallsOfItsVariant(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -117,8 +117,8 @@ func TestStreamSendsAnEmptyLog(t *testing.T) {
 	assert.EqualValues(t, 0, f.of("PUT /third/party")[0].length)
 }
 
-// Rule L2, docs/rules.md: a failed flush drops lines; when the live stream cannot be
-// opened, the whole log is lost; a retried upload sends an empty body.
+// Rule L2: failed requests lose no lines, a failed open does not lose the log, and
+// a retried upload sends the whole body.
 func TestStreamLosesNothingToFailures(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -210,8 +210,8 @@ func TestOneRefusalDoesNotEndTheLiveStream(t *testing.T) {
 	assert.Contains(t, string(f.of("PUT /stream")[1].body), "taken")
 }
 
-// Rule L2: what was lost is Close's error, within bounded time.
-func TestCloseReportsWhatWasLost(t *testing.T) {
+// Rule L2: Close returns the loss within limited time.
+func TestCloseReportsLostLines(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
@@ -254,7 +254,7 @@ func TestCloseEndsWithItsContext(t *testing.T) {
 	assert.EqualValues(t, 1, loss.Lines)
 }
 
-// docs/rules.md: a slow reader blocks the step; history grows without bound.
+// Rule L2: a slow service does not block the step, and memory use is limited.
 func TestAHangingServiceNeitherBlocksNorFillsMemory(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})

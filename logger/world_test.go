@@ -16,8 +16,8 @@ import (
 	"github.com/delegate-io/dlite/logger"
 )
 
-// pipes is a log service within a bubble of synctest: net/http at both ends of
-// pipes, and the bubble's clock.
+// pipes connects net/http to a log service within a synctest bubble, with the
+// clock of the bubble.
 type pipes struct {
 	away   atomic.Bool // nobody answers
 	client *http.Client
@@ -70,8 +70,8 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { close(p.closed); return nil }
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// keeper is a log service that keeps one log the way a service of somebody else
-// does: it opens a stream only when asked to.
+// keeper is a log service without extensions. It stores one log and requires that
+// the stream is opened.
 type keeper struct {
 	mu      sync.Mutex
 	opened  bool
@@ -129,7 +129,7 @@ func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// count is how often an operation was called.
+// count returns the number of calls of an operation.
 func (k *keeper) count(op string) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -26,7 +26,7 @@ func newClient(t *testing.T, srv *clientfaults.Server, opts ...client.Option) *c
 	return c
 }
 
-// run takes the one task that is pending through poll, acquire and respond.
+// run polls for the only pending task, acquires it and responds.
 func run(ctx context.Context, c client.Client, delegate string, wait time.Duration) (*client.Pending, *task.Task, error) {
 	p, err := c.Poll(ctx, delegate, client.PollQuery{Wait: wait})
 	if err != nil {
@@ -44,9 +44,9 @@ func run(ctx context.Context, c client.Client, delegate string, wait time.Durati
 	})
 }
 
-// Rule C1: our client and this manager understand each other, in both protocols,
-// in all three forms of an answer, with and without the extensions.
-func TestOurClientSpeaksBothProtocols(t *testing.T) {
+// Rule C1: the client and this manager work together in both protocols, in all
+// forms of an answer, with and without the extensions.
+func TestClientSpeaksBothProtocols(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		protocol client.Protocol
@@ -98,9 +98,9 @@ func TestOurClientSpeaksBothProtocols(t *testing.T) {
 	}
 }
 
-// Rules C2, C3, C6: one fault of each kind on each call, and the task is answered
-// all the same, once.
-func TestOurClientSurvivesEveryPassingFault(t *testing.T) {
+// Rules C2, C3, C6: after one fault of each kind on each call the task is answered
+// once.
+func TestClientSurvivesEveryTemporaryFault(t *testing.T) {
 	t.Parallel()
 	faults := []clientfaults.Fault{
 		{}, {Status: 500}, {Status: 429}, {Status: 502, Late: true},
@@ -140,9 +140,9 @@ func TestOurClientSurvivesEveryPassingFault(t *testing.T) {
 	}
 }
 
-// Rules C1, C2: what is final is told apart, and not retried. After a 401 the
-// client tries once with a new token, which is another credential.
-func TestOurClientTellsFinalFaultsApart(t *testing.T) {
+// Rules C1, C2: permanent errors are classified and not retried. After a 401 the
+// client tries once with a new token.
+func TestClientClassifiesPermanentErrors(t *testing.T) {
 	t.Parallel()
 	for status, tc := range map[int]struct {
 		want error

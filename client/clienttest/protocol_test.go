@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// docs/protocol.md 1, written out: every path, name and form.
+// docs/protocol.md 1: every path, name and form.
 func TestProtocolV1FromRegisterToAnswer(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
@@ -56,7 +56,7 @@ func TestProtocolV1FromRegisterToAnswer(t *testing.T) {
 	assert.WithinDuration(t, time.Now(), delegates[0].Seen, time.Minute)
 }
 
-// docs/protocol.md 2, written out: base64, secrets, and the other paths.
+// docs/protocol.md 2: base64, secrets and the other paths.
 func TestProtocolV2FromRegisterToAnswer(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
@@ -86,7 +86,7 @@ func TestProtocolV2FromRegisterToAnswer(t *testing.T) {
 	}, resp)
 }
 
-// docs/protocol.md 1: the runner's form, on its own path.
+// docs/protocol.md 1: the runner's form has its own path.
 func TestRunnerFormIsDecodedFromBase64(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
@@ -103,7 +103,7 @@ func TestRunnerFormIsDecodedFromBase64(t *testing.T) {
 	assert.Equal(t, "late", resp.Error)
 }
 
-// docs/protocol.md 1: the legacy form carries the reason in the data.
+// docs/protocol.md 1: the legacy form has the reason in its data.
 func TestLegacyErrorComesFromTheData(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
@@ -118,7 +118,7 @@ func TestLegacyErrorComesFromTheData(t *testing.T) {
 	assert.Equal(t, "bad", resp.Error)
 }
 
-// docs/protocol.md 1, "What a manager owes": a distributed execute is answered twice.
+// docs/protocol.md 1: a distributed execute is answered twice.
 func TestTaskStaysOpenWhileItsAnswerSaysRunning(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
@@ -142,7 +142,7 @@ func TestTaskStaysOpenWhileItsAnswerSaysRunning(t *testing.T) {
 	assert.Equal(t, 3, sub.Attempts())
 }
 
-// docs/protocol.md 1: headers, token and account on every call.
+// docs/protocol.md 1: every call has a token and an account.
 func TestCallsWithoutTheAccountsCredentialsAreRefused(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
@@ -182,7 +182,7 @@ func TestCallsWithoutTheAccountsCredentialsAreRefused(t *testing.T) {
 	assertStatus(t, http.StatusForbidden, raw.send(req))
 }
 
-// Rule C4: an unknown delegate is 404 on every call, until it registers again.
+// Rule C4: every call of an unknown delegate gets 404 until it registers again.
 func TestUnknownDelegateIsNotFoundOnEveryCall(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
@@ -252,7 +252,7 @@ func TestBadBodiesAreRefused(t *testing.T) {
 	}
 }
 
-// docs/protocol.md: a base URL may carry a prefix, and ids may need escaping.
+// A base URL may have a prefix, and ids may need escapes.
 func TestPrefixAndEscapedIDs(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t, clienttest.WithPrefix("gateway/api/manager/"), clienttest.WithAccount("acme"),
@@ -296,8 +296,8 @@ func TestWrongOptionsAndTasksPanic(t *testing.T) {
 	}
 }
 
-// Close must not wait for what nobody will end.
-func TestCloseEndsWhatWaits(t *testing.T) {
+// Close ends all waiting calls.
+func TestCloseEndsWaitingCalls(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
 	d := raw.register()

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// raw speaks the protocols by hand, as docs/protocol.md defines them.
+// raw sends the requests of docs/protocol.md without the client.
 type raw struct {
 	t   *testing.T
 	srv *clienttest.Server
@@ -44,7 +44,7 @@ func newRaw(t *testing.T, srv *clienttest.Server) *raw {
 	}}
 }
 
-// answer is a response with its body read.
+// answer is a response with its body.
 type answer struct {
 	status int
 	header http.Header
@@ -52,7 +52,7 @@ type answer struct {
 	err    error // of the request, or of reading the body
 }
 
-// request makes a request for "METHOD path"; accountId is added.
+// request builds the request "METHOD path" with the account in its query.
 func (r *raw) request(call, body string) *http.Request {
 	r.t.Helper()
 	method, path, _ := strings.Cut(call, " ")
@@ -83,7 +83,7 @@ func (r *raw) do(call, body string) answer {
 	return r.send(r.request(call, body))
 }
 
-// ok is do for a call that has to be answered with 200 or 204.
+// ok is do for a call that must be answered with 200 or 204.
 func (r *raw) ok(call, body string) string {
 	r.t.Helper()
 	a := r.do(call, body)
@@ -92,7 +92,7 @@ func (r *raw) ok(call, body string) string {
 	return a.body
 }
 
-// register returns the delegate's id.
+// register returns the id of a new delegate.
 func (r *raw) register(types ...string) string {
 	r.t.Helper()
 	body, err := json.Marshal(map[string]any{

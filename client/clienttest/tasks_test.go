@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// docs/protocol.md 1: everything pending, every time, for those who support the type.
+// docs/protocol.md 1: every poll lists all pending tasks that the delegate
+// supports.
 func TestPollListsWhatADelegateSupportsEveryTime(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
@@ -34,8 +35,8 @@ func TestPollListsWhatADelegateSupportsEveryTime(t *testing.T) {
 	assert.Empty(t, raw.acquireV1(all, "3"), "it is for another delegate")
 }
 
-// docs/protocol.md 1: an acquire by the same delegate may come twice, when its answer was
-// lost; another delegate gets nothing.
+// docs/protocol.md 1: a delegate may repeat an acquire whose answer was lost.
+// Another delegate gets nothing.
 func TestAcquireIsIdempotentForOneDelegate(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
@@ -56,7 +57,7 @@ func TestAcquireIsIdempotentForOneDelegate(t *testing.T) {
 	assert.Empty(t, raw.acquireV1(a, sub.ID), "it is done")
 }
 
-// Under the race detector: of many delegates one gets the task.
+// Only one of many concurrent delegates gets the task.
 func TestOneDelegateAmongManyGetsATask(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
@@ -79,7 +80,7 @@ func TestOneDelegateAmongManyGetsATask(t *testing.T) {
 	assert.Equal(t, 1, sub.Acquires())
 }
 
-// Rule P2 is tested with a manager that goes on listing.
+// Tests of rule P2 need a manager that keeps listing a task.
 func TestKeepListedListsATaskUntilItIsAnswered(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
@@ -118,7 +119,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	assert.ErrorIs(t, srv.Inject(clientfaults.Fault{}).Wait(ctx, 1), context.Canceled)
 }
 
-// Aborts: withdrawn while pending, announced with every poll while running.
+// Abort withdraws a pending task, and announces a running task in every poll.
 func TestAbort(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
@@ -148,8 +149,7 @@ func TestAbort(t *testing.T) {
 	assert.False(t, srv.Abort("unknown"))
 }
 
-// waiting is a poll that the server has received: what happens from now on, it
-// sees happen.
+// waiting starts a poll and returns after the server has received it.
 func waiting(raw *raw, delegate, query string) <-chan answer {
 	raw.t.Helper()
 	seen := func() (at time.Time) {
@@ -166,9 +166,9 @@ func waiting(raw *raw, delegate, query string) <-chan answer {
 	return c
 }
 
-// Rule C7: held until something is pending, then answered at once; the cursor
-// keeps what was seen from ending the wait.
-func TestPollWaitsForWhatItHasNotSeen(t *testing.T) {
+// Rule C7: the server holds the poll until an entry is pending. Entries before the
+// cursor do not end the wait.
+func TestPollWaitsForNewEntries(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
 	d := raw.register("x")
@@ -225,8 +225,8 @@ func TestPollThatWaitsEndsWhenItsDelegateIsForgotten(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, (<-poll).status)
 }
 
-// Rule C7: a poll that does not ask is answered at once and gets no cursor; so is
-// every poll of a manager that does not know the extension.
+// Rule C7: polls without a wait, and polls of a manager without the extension, are
+// answered at once without a cursor.
 func TestPlainPollsAreAnsweredAtOnceWithoutACursor(t *testing.T) {
 	t.Parallel()
 	_, ours := newServer(t)
@@ -253,7 +253,7 @@ func TestPlainPollsAreAnsweredAtOnceWithoutACursor(t *testing.T) {
 		"a plain manager does not tell of aborts")
 }
 
-// A record of what was asked, for assertions.
+// The server records every request.
 func TestCallsAreRecorded(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t, clienttest.WithPrefix("/p"))
@@ -294,7 +294,7 @@ func TestCallsAreRecorded(t *testing.T) {
 	assert.Positive(t, got.Duration)
 }
 
-// A record keeps 64 KiB; the answer keeps all.
+// A record has 64 KiB of the body. The answer is complete.
 func TestLargeAnswersArriveWhole(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)

@@ -22,7 +22,7 @@ func parse(t testing.TB, s string) token.Secret {
 	return secret
 }
 
-// docs/protocol.md 1: the golden values, one of which loses two leading zeros.
+// docs/protocol.md 1: the golden values. One loses two leading zeros.
 func TestHashDropsLeadingZeros(t *testing.T) {
 	t.Parallel()
 	for secret, want := range map[string]string{
@@ -49,7 +49,7 @@ func TestBothFormsOfASecretAreTheSame(t *testing.T) {
 	}
 }
 
-// The hash is over the characters, so their case must survive.
+// The hash depends on the case of the characters.
 func TestSecretKeepsItsSpelling(t *testing.T) {
 	t.Parallel()
 	upper := strings.ToUpper(fakeSecret)
@@ -80,7 +80,7 @@ func TestBadSecretsAreRefusedWithoutQuotingThem(t *testing.T) {
 	}
 }
 
-// Rule S3: a secret that ends up in a log by accident does not show.
+// Rule S3: a logged secret is not readable.
 func TestSecretDoesNotPrintItself(t *testing.T) {
 	t.Parallel()
 	type config struct{ Secret token.Secret }

@@ -17,7 +17,7 @@ import (
 
 var now = time.Unix(1_700_000_000, 0)
 
-// seal makes a token of any claims by hand, as a foreign client may.
+// seal encrypts any claims, as another client may.
 func seal(t testing.TB, secret, claims string, alg jose.KeyAlgorithm, enc jose.ContentEncryption) string {
 	t.Helper()
 	key, err := hex.DecodeString(secret)
@@ -31,7 +31,7 @@ func seal(t testing.TB, secret, claims string, alg jose.KeyAlgorithm, enc jose.C
 	return s
 }
 
-// docs/protocol.md 1: the header and the claims, exactly.
+// docs/protocol.md 1: the header and the claims of a token.
 func TestIssuedTokenHasTheWireForm(t *testing.T) {
 	t.Parallel()
 	tok, err := parse(t, fakeSecret).Issue("acc", now, token.DefaultTTL)
@@ -81,7 +81,8 @@ func TestVerifyReadsWhatIssueWrote(t *testing.T) {
 	assert.NotEqual(t, c.ID, d.ID)
 }
 
-// docs/protocol.md 1: accept aud as a string or a list; lifetimes are not capped.
+// docs/protocol.md 1: aud may be a string or a list, and lifetimes are not
+// limited.
 func TestVerifyAcceptsForeignTokens(t *testing.T) {
 	t.Parallel()
 	secret := parse(t, fakeSecret)
@@ -135,7 +136,7 @@ func TestVerifyRefuses(t *testing.T) {
 	}
 }
 
-// flip gives another character whose used bits differ.
+// flip returns another character whose used bits differ.
 func flip(c byte) string {
 	if c == 'A' {
 		return "Q"
@@ -143,7 +144,7 @@ func flip(c byte) string {
 	return "A"
 }
 
-// A token is good until a minute after its end, because clocks differ.
+// A token is valid until a minute after its expiry, because clocks differ.
 func TestExpiryHasALeeway(t *testing.T) {
 	t.Parallel()
 	secret := parse(t, fakeSecret)

@@ -18,7 +18,7 @@ import (
 	"github.com/delegate-io/dlite/logger/telemetry"
 )
 
-// get asks a handler.
+// get calls a handler.
 func get(t *testing.T, h http.Handler, path string) (int, string) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -30,9 +30,9 @@ func check(name string, err error) telemetry.Check {
 	return telemetry.Check{Name: name, Run: func(context.Context) error { return err }}
 }
 
-// Rule L3: the body says which check has failed, and why; liveness and readiness are
-// told apart.
-func TestHealthSaysWhy(t *testing.T) {
+// Rule L3: the body has the failed check and its reason. Liveness and readiness
+// have separate checks.
+func TestHealthReportsTheReason(t *testing.T) {
 	t.Parallel()
 	h := telemetry.Handler(prometheus.NewRegistry(),
 		telemetry.Checks{check("loops", nil)},
@@ -48,7 +48,7 @@ func TestHealthSaysWhy(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, status)
 }
 
-// Rule L3: without a check there is an answer too.
+// Rule L3: without checks the answer is ok.
 func TestNoChecksAreWell(t *testing.T) {
 	t.Parallel()
 	h := telemetry.Handler(prometheus.NewRegistry(), nil, nil)
@@ -57,8 +57,8 @@ func TestNoChecksAreWell(t *testing.T) {
 	assert.JSONEq(t, `{"status":"ok","checks":[]}`, body)
 }
 
-// Rule L3: a check that hangs has failed after two seconds, for everybody who asks, and
-// hangs once only.
+// Rule L3: a check that hangs has failed after two seconds for all callers, and
+// hangs only once.
 func TestACheckThatHangsHasFailed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

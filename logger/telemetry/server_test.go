@@ -58,8 +58,8 @@ func TestMetricsIncludeTheHost(t *testing.T) {
 	assert.Positive(t, value(t, body, `dlite_host_cpu_seconds_total{mode="idle"}`))
 }
 
-// Rule L3: the default port that somebody else has is a warning, one that was set an
-// error, and off is off.
+// Rule L3: if the default port is in use, ListenAt logs a warning. If a configured
+// port is in use, it returns an error. The setting off disables the server.
 func TestAPortThatIsTaken(t *testing.T) {
 	t.Parallel()
 	h := http.NotFoundHandler()
