@@ -75,14 +75,16 @@ func (index) nextWork(d *delegate) *work {
 	return best.requirement.first()
 }
 
-// fits reports whether the delegate, free or not, may get works of a requirement
-// while it takes any.
+// fits reports whether a delegate of the requirement's shard, free or not, may get its
+// works while it takes any.
 func (d *delegate) fits(r *requirement) bool {
 	return d.hasTags(r) && d.supports(r) && !slices.Contains(r.refused, d.info.ID)
 }
 
+// hasTags reports whether a delegate of the requirement's shard has the other selectors
+// among its tags.
 func (d *delegate) hasTags(r *requirement) bool {
-	for _, s := range r.selectors {
+	for _, s := range r.others {
 		if !d.tags[s] {
 			return false
 		}

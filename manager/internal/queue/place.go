@@ -101,7 +101,7 @@ func (q *Queue) Waiting(account string) []Waiting {
 func (r *requirement) oldest() *work {
 	oldest := r.first()
 	if c, i := r.works.find(waiting{turn: 1 << 63}); c < len(r.works.chunks) {
-		if normal := r.works.chunks[c][i].work; normal.seq < oldest.seq {
+		if normal := r.works.chunks[c].elements[i].work; normal.seq < oldest.seq {
 			oldest = normal
 		}
 	}

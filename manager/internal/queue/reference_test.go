@@ -74,12 +74,16 @@ func waitingWorks(a *account) iter.Seq[*work] {
 
 // eligible reports whether the delegate may get a work, whether or not it has room.
 func (d *delegate) eligible(w *work) bool {
-	for _, s := range *w.Selectors {
+	return d.hasAll(*w.Selectors) && d.takesWork() && w.was[d.info.ID] != refused && d.variant(w) >= 0
+}
+
+func (d *delegate) hasAll(selectors []string) bool {
+	for _, s := range selectors {
 		if !d.tags[fold(s)] {
 			return false
 		}
 	}
-	return d.takesWork() && w.was[d.info.ID] != refused && d.variant(w) >= 0
+	return true
 }
 
 func (d *delegate) hasRoom(w *work) bool { return !w.Stage || d.free() > 0 }
@@ -166,7 +170,7 @@ func scanReason(w *work) string {
 	var tagged, able, present, willing, slots int
 	for _, d := range w.account.delegates {
 		switch {
-		case !d.hasTags(w.requirement):
+		case !d.hasAll(*w.Selectors):
 			continue
 		case d.variant(w) < 0:
 			tagged++
@@ -227,9 +231,7 @@ func checkIndex(t require.TestingT, a *account) {
 				continue
 			}
 			members++
-			require.Equal(t, w.queued, slices.ContainsFunc(r.works.chunks, func(all []waiting) bool {
-				return slices.Contains(all, waiting{w.turn(), w})
-			}))
+			require.Equal(t, w.queued, slices.Contains(slices.Collect(r.works.all()), waiting{w.turn(), w}))
 			require.Equal(t, w.refusals(), r.refused)
 			if w.Variants != nil {
 				like := Work{Stage: w.Stage, Selectors: *w.Selectors, Variants: w.Variants}
@@ -350,11 +352,13 @@ func checkRequirement(t require.TestingT, r *requirement) {
 func checkSorted[T ordered[T]](t require.TestingT, s sorted[T]) {
 	var previous *T
 	for _, chunk := range s.chunks {
-		require.NotEmpty(t, chunk)
-		require.LessOrEqual(t, len(chunk), chunkSize)
-		for i := range chunk {
-			require.True(t, previous == nil || (*previous).before(chunk[i]), "the list is not in order")
-			previous = &chunk[i]
+		all := chunk.elements
+		require.NotEmpty(t, all)
+		require.LessOrEqual(t, len(all), chunkSize)
+		require.Equal(t, all[len(all)-1], chunk.last)
+		for i := range all {
+			require.True(t, previous == nil || (*previous).before(all[i]), "the list is not in order")
+			previous = &all[i]
 		}
 	}
 }

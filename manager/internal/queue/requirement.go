@@ -40,7 +40,8 @@ type requirement struct {
 	// While works wait, the requirement waits in one list: that of blocked, or that
 	// of shard. entry is its element there.
 	shard   *shard
-	blocked *group // the full group whose room it waits for; nil: it waits for a delegate
+	others  []string // the selectors besides that of the shard
+	blocked *group   // the full group whose room it waits for; nil: it waits for a delegate
 	entry   waiter
 
 	counted counts // see account.count
@@ -197,7 +198,7 @@ func (r *requirement) dequeue(w *work) {
 }
 
 // first is the requirement's first work that waits.
-func (r *requirement) first() *work { return r.works.chunks[0][0].work }
+func (r *requirement) first() *work { return r.works.chunks[0].elements[0].work }
 
 // list is where the requirement waits.
 func (r *requirement) list() *sorted[waiter] {

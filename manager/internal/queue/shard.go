@@ -185,6 +185,7 @@ func (r *requirement) chooseShard() {
 	t.users++
 	r.leaveShard()
 	r.shard = t.shard(r.kind)
+	r.others = slices.DeleteFunc(slices.Clone(r.selectors), func(s string) bool { return s == rarest && fewest >= 0 })
 	if moves {
 		r.shard.waiters.insert(r.entry)
 	}

@@ -58,7 +58,7 @@ func TestASortedList(t *testing.T) {
 				rank, _ := slices.BinarySearch(turns, x)
 				require.Equal(t, rank, s.rank(waiting{turn: x}))
 				for c := range len(s.chunks) - 1 {
-					require.Greater(t, len(s.chunks[c])+len(s.chunks[c+1]), chunkSize/2, "chunks are merged")
+					require.Greater(t, len(s.chunks[c].elements)+len(s.chunks[c+1].elements), chunkSize/2, "chunks are merged")
 				}
 			},
 		})
