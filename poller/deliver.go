@@ -11,25 +11,27 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// deliverAtLeast is how long an answer is tried when its task's deadline is near
-// or over: a TIMEOUT is worth delivering too.
+// deliverAtLeast is the minimum time for the delivery of an answer, also if the
+// deadline of its task is near or over: a TIMEOUT must be delivered too.
 const deliverAtLeast = time.Minute
 
-// deliver brings an answer to the manager, at least once: it goes on until the
-// manager has it, the task's deadline has passed or the shutdown's grace has
-// ended (SPEC C3). A handler may take long to stop, so an answer that comes after
-// the grace has finalCalls of its own.
+// deliver sends an answer to the manager, at least once (rule C3). The client
+// retries what a retry can mend. deliver handles what only the poller can: a new
+// delegate id, a registration that is lost, and an answer that is too large. It
+// ends when the manager has the answer, when the task's deadline has passed or
+// when the grace of the shutdown has ended. An answer that a slow handler gives
+// after the grace gets finalCallTimeout more.
 //
-// What somebody else answers is not ours to deliver.
+// An answer with the code [task.AnsweredElsewhere] is not delivered.
 func (s *session) deliver(work context.Context, id string, t *task.Task, r *task.Response) {
 	if r.Code == task.AnsweredElsewhere {
-		s.forget(t.ID)
+		s.dropTaken(t.ID)
 		return
 	}
 	ctx := s.delivery
 	if s.work.Err() != nil {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(context.WithoutCancel(ctx), finalCalls)
+		ctx, stop = context.WithTimeout(context.WithoutCancel(ctx), finalCallTimeout)
 		defer stop()
 	} else if end, ok := work.Deadline(); ok {
 		var stop context.CancelFunc
@@ -44,34 +46,32 @@ func (s *session) deliver(work context.Context, id string, t *task.Task, r *task
 		switch current := s.delegateID(); {
 		case err == nil:
 			s.counters.answered(r.Code)
-			s.forget(t.ID)
+			s.dropTaken(t.ID)
 			return
 		case ctx.Err() != nil:
 			s.counters.undelivered.Add(1)
-			failed(log.Error(), err, "gave up delivering an answer")
+			failed(log.Error(), err, "the delivery of an answer was given up")
 			return
 		case errors.Is(err, client.ErrTooLarge):
 			if len(r.Data) == 0 && len(r.Error) <= maxReason {
 				s.counters.undelivered.Add(1)
-				failed(log.Error(), err, "the manager refuses an answer of any size")
-				s.forget(t.ID)
+				failed(log.Error(), err, "the manager refuses even the shortest answer")
+				s.dropTaken(t.ID)
 				return
 			}
 			r = task.Fail(t, task.Failed, fmt.Errorf("the answer could not be sent: %w", err))
 		case errors.Is(err, client.ErrUnauthorized):
-			failed(log.Warn(), err, "could not deliver an answer")
+			failed(log.Warn(), err, "cannot deliver an answer: the manager does not know the delegate")
 			s.lost.report(err)
 			wait.pause(ctx)
 		case errors.Is(err, client.ErrGone) && id != current:
-			id, moved = current, true // the manager knows us by another id by now
+			id, moved = current, true // the delegate has a new id
 		case errors.Is(err, client.ErrGone) && s.lost.reason() != nil:
-			wait.pause(ctx) // it may know the task once it knows us again
-		case errors.Is(err, client.ErrRetryable):
-			wait.pause(ctx)
+			wait.pause(ctx) // after the next registration it may know the task
 		default:
 			s.counters.undelivered.Add(1)
-			failed(log.Error(), err, "the manager does not take an answer")
-			s.forget(t.ID)
+			failed(log.Error(), err, "the manager rejects an answer")
+			s.dropTaken(t.ID)
 			if s.stages != nil && moved && errors.Is(err, client.ErrGone) {
 				s.stages.CleanUpForgotten(ctx, t)
 			}
@@ -80,9 +80,10 @@ func (s *session) deliver(work context.Context, id string, t *task.Task, r *task
 	}
 }
 
-// maxReason is a length that every manager takes.
+// maxReason is the length of an error text that every manager accepts, in bytes.
 const maxReason = 16 << 10
 
+// later returns the later one of two times.
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

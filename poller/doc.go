@@ -1,26 +1,29 @@
-// Package poller turns a client and a router into a delegate: it registers,
-// sends heartbeats, polls, acquires tasks, runs them and delivers the answers,
-// until its context ends (SPEC P).
+// Package poller turns a client and a router into a delegate. It registers, sends
+// heartbeats, polls, acquires tasks, runs them and delivers the answers until its
+// context ends (rules P1 to P7).
 //
 //	c, err := client.New(endpoint, accountID, secret)
-//	p := poller.New(c, router.New(routes), poller.WithName("build-7"), poller.WithTags("linux"))
-//	info, err := p.Register(ctx)
-//	err = p.Poll(ctx, parallelExecutors, info.ID, interval)
+//	stages := transaction.New(driver)
+//	p := poller.New(c, router.New(stages.Routes()), poller.WithStages(stages), poller.WithTags("linux"))
+//	err = p.Run(ctx, 16)
 //
-// # Lanes
+// A delegate that runs only tasks of its own needs no stages. Register and Poll are
+// the two halves of Run, for programs that need the delegate's id.
 //
-// Each [task.Kind] has a lane of its own, and each lane runs as many tasks at
-// once as Poll is told. So a delegate full of running steps still takes
-// cleanups and standalone tasks at once (SPEC P3). An init needs a stage slot
-// too (see [WithSlots]); without a free one it stays with the manager.
+// # Executors
 //
-// # Ending
+// Each [task.Kind] has its own executors, as many as Run or Poll is told. A
+// delegate full of running steps therefore still runs cleanups and standalone tasks
+// at once (rule P3). An init also needs a stage slot. Without a free slot it stays
+// with the manager.
 //
-// When Poll's context ends, or Shutdown is called, the poller drains: it takes
-// no new stages and no standalone tasks, goes on with the transactions that are
-// open, and returns when they are over and the idle period has passed. When the
-// grace ends first, it cancels what runs and returns as soon as the handlers
-// have. The package's goroutines all end before Poll returns.
+// # Drain
+//
+// When the context ends, on a signal ([WithSignals]), or after [Poller.Shutdown],
+// the poller drains. It takes no new stages and no standalone tasks, and continues
+// with the open transactions. It returns when they have ended and the idle period
+// has passed. If the grace ends first, it cancels the running tasks and returns when
+// their handlers have. All goroutines of the package end before Poll returns.
 //
 // Start reading at poller.go; each loop has its own file.
 package poller

@@ -43,8 +43,8 @@ func stageRoutes(execute http.Handler) router.RouteMap {
 	}
 }
 
-// P5: a drain finishes the stage that is open, execute and cleanup included,
-// and takes neither a new stage nor a standalone task.
+// P5: a drain finishes the open stage, with its steps and its cleanup, and takes
+// neither a new stage nor a standalone task.
 func TestADrainFinishesOpenStagesAndTakesNoNewOnes(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
@@ -73,8 +73,8 @@ func TestADrainFinishesOpenStagesAndTakesNoNewOnes(t *testing.T) {
 	assert.Zero(t, alone.Acquires())
 }
 
-// P5: when the grace ends, what runs is cancelled and still answered.
-func TestTheEndOfTheGraceCancelsWhatRuns(t *testing.T) {
+// P5: when the grace ends, running tasks are cancelled and still answered.
+func TestEndOfTheGraceCancelsRunningTasks(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
 	g := newGate()
@@ -89,8 +89,8 @@ func TestTheEndOfTheGraceCancelsWhatRuns(t *testing.T) {
 	assert.Contains(t, r.Error+string(r.Data), "grace")
 }
 
-// P5: Shutdown does from code what the end of the context does; the end of its
-// own context is the second signal.
+// P5: Shutdown drains as the end of Poll's context does. The end of Shutdown's
+// context cancels, as a second signal does.
 func TestShutdownDrainsAndItsContextIsTheGrace(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
@@ -110,9 +110,9 @@ func TestShutdownDrainsAndItsContextIsTheGrace(t *testing.T) {
 	require.NoError(t, d.Shutdown(t.Context()))
 }
 
-// P5: a shutdown whose context is over already has nothing to cancel on an idle
-// delegate, whose Poll then ends like after any other drain.
-func TestAShutdownWithoutGraceOfAnIdleDelegateIsNoFailure(t *testing.T) {
+// P5: a Shutdown with an ended context does not make Poll of an idle delegate
+// fail.
+func TestShutdownOfAnIdleDelegateIsNoFailure(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
 	d := start(t, srv, router.RouteMap{"echo": echo})
@@ -126,8 +126,8 @@ func TestAShutdownWithoutGraceOfAnIdleDelegateIsNoFailure(t *testing.T) {
 	require.NoError(t, d.err)
 }
 
-// P5: the manager hears of the drain at once, not with the next heartbeat.
-func TestTheManagerHearsOfADrain(t *testing.T) {
+// P5: the delegate reports a drain at once, not with the next heartbeat.
+func TestDrainIsReportedAtOnce(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
 	g := newGate()
@@ -140,8 +140,8 @@ func TestTheManagerHearsOfADrain(t *testing.T) {
 	receive(t, d.over)
 }
 
-// P5: after the last task a drain waits for the idle period, and takes what
-// comes within it.
+// P5: after the last task a drain waits for the idle period, and takes the tasks
+// that come within it.
 func TestADrainWaitsForTheIdlePeriod(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
@@ -151,7 +151,7 @@ func TestADrainWaitsForTheIdlePeriod(t *testing.T) {
 	receive(t, d.over)
 }
 
-func TestPollRefusesArgumentsThatMakeNoSense(t *testing.T) {
+func TestPollRefusesInvalidArguments(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
 	c, err := client.New(srv.URL, srv.Account, srv.Secret)
@@ -164,7 +164,7 @@ func TestPollRefusesArgumentsThatMakeNoSense(t *testing.T) {
 	assert.Panics(t, func() { poller.New(nil, nil) })
 }
 
-// P1: one Poll at a time, and again after it has ended.
+// P1: only one Poll runs at a time. Another one can run after it has ended.
 func TestPollCanRunAgainButNotTwiceAtOnce(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
@@ -181,8 +181,8 @@ func TestPollCanRunAgainButNotTwiceAtOnce(t *testing.T) {
 	require.NoError(t, receive(t, again))
 }
 
-// P1: starting and stopping at any moment, with tasks under way and a manager
-// that misbehaves, ends and leaves nothing behind.
+// P1: a poller that starts and stops at any moment, with running tasks and a
+// manager that misbehaves, ends and leaves no goroutine.
 func TestStartAndStopUnderStress(t *testing.T) {
 	t.Parallel()
 	srv := server(t)

@@ -49,8 +49,8 @@ func Example() {
 	// <nil> <nil>
 }
 
-// At most two stages at once, none while the CPU is above 80 %, and no tasks of
-// another account.
+// At most two stages run at once, none while the CPU is above 80 %, and tasks of
+// other accounts are refused.
 func ExampleNew() {
 	c, err := client.New("https://manager.example", "acct", "00000000000000000000000000000000")
 	if err != nil {
@@ -61,7 +61,7 @@ func ExampleNew() {
 		poller.WithThresholds(&capacity.Thresholds{CPU: capacity.DefaultThreshold}),
 		poller.WithFilter(func(e task.Event) error {
 			if e.Account != "acct" {
-				return fmt.Errorf("account %s is not ours", e.Account)
+				return fmt.Errorf("this delegate does not serve account %s", e.Account)
 			}
 			return nil
 		}),

@@ -14,9 +14,10 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// script is a client whose manager is a few functions, for what depends on time:
-// it works in a bubble of synctest, where a real connection does not. The zero
-// hooks succeed at once: an empty list, a task as its event announces it.
+// script is a client whose manager is a few functions. It is for tests that depend
+// on time: it works in a bubble of synctest, where a real connection does not.
+// Hooks that are nil succeed at once, with an empty list and a task as its event
+// announces it.
 type script struct {
 	onRegister func() error
 	onPoll     func(ctx context.Context, q client.PollQuery) (*client.Pending, error)
@@ -90,15 +91,15 @@ func (s *script) Respond(ctx context.Context, id string, _ *task.Task, r *task.R
 	return nil
 }
 
-// lists is a plain manager's list that never changes.
+// lists returns the list of a plain manager that never changes.
 func lists(events ...task.Event) func(context.Context, client.PollQuery) (*client.Pending, error) {
 	return func(context.Context, client.PollQuery) (*client.Pending, error) {
 		return &client.Pending{Events: events}, nil
 	}
 }
 
-// polling runs a delegate with one executor and an interval of a second, until
-// stop is called; over has its error.
+// polling runs a delegate with one executor and an interval of a second until stop
+// is called. over receives its error.
 func (s *script) polling(t *testing.T, routes router.RouteMap, opts ...poller.Option) (p *poller.Poller, stop func(), over chan error) {
 	t.Helper()
 	p = poller.New(s, router.New(routes), opts...)

@@ -5,36 +5,37 @@ import (
 	"time"
 )
 
-// Health is how a poller is doing, for whoever watches its process. The zero
-// times have not come yet.
+// Health is the state of a poller. A zero time means that the event has not
+// happened yet.
 type Health struct {
-	// Polling says that Poll runs.
+	// Polling reports whether Poll runs.
 	Polling bool
-	// Draining says that no new stages are taken.
+	// Draining reports whether the delegate takes no new stages.
 	Draining bool
-	// Lost says that the manager does not know the delegate, which is about to
-	// register again.
+	// Lost reports whether the manager does not know the delegate. The delegate then
+	// registers again.
 	Lost bool
-	// HeartbeatTurn and PollTurn are when the loops that must not stop last began
-	// a turn. A heartbeat takes no longer than HeartbeatEvery, so a turn comes within
-	// twice that; a turn of the poll loop may take as long as the client goes on
-	// trying one call.
+	// HeartbeatTurn and PollTurn are the times when the heartbeat loop and the poll
+	// loop last began a turn. A heartbeat call takes at most HeartbeatEvery, so a
+	// turn begins within twice that time. A turn of the poll loop takes as long as
+	// the client retries one call.
 	HeartbeatTurn, PollTurn time.Time
-	// Contact is when the manager last took a registration or a heartbeat.
+	// Contact is the time when the manager last accepted a registration or a
+	// heartbeat.
 	Contact time.Time
 	// HeartbeatEvery is the interval of the heartbeats.
 	HeartbeatEvery time.Duration
 }
 
-// Health tells how the poller is doing. It may be called at any time, and waits
-// for no lock that is held for long.
+// Health returns the state of the poller. It may be called at any time and does
+// not block.
 func (p *Poller) Health() Health {
 	p.mu.Lock()
 	s, shutdown := p.session, p.shutdown
 	p.mu.Unlock()
 	h := Health{
 		Draining: shutdown, HeartbeatEvery: p.heartbeat,
-		HeartbeatTurn: p.pulse.heartbeat.time(), PollTurn: p.pulse.poll.time(), Contact: p.pulse.contact.time(),
+		HeartbeatTurn: p.turns.heartbeat.time(), PollTurn: p.turns.poll.time(), Contact: p.turns.contact.time(),
 	}
 	if s != nil {
 		h.Polling, h.Lost = true, s.lost.reason() != nil
@@ -43,19 +44,19 @@ func (p *Poller) Health() Health {
 	return h
 }
 
-// pulse is what Health tells of.
-type pulse struct{ heartbeat, poll, contact moment }
+// lastTurns holds the times that Health returns.
+type lastTurns struct{ heartbeat, poll, contact timestamp }
 
-// moment is a time with its monotonic reading: a clock that is set does not make
-// a loop look dead.
-type moment struct{ at atomic.Pointer[time.Time] }
+// timestamp is a time with its monotonic reading, so a loop does not look dead
+// when the clock is set.
+type timestamp struct{ at atomic.Pointer[time.Time] }
 
-func (m *moment) now() {
+func (m *timestamp) now() {
 	t := time.Now()
 	m.at.Store(&t)
 }
 
-func (m *moment) time() time.Time {
+func (m *timestamp) time() time.Time {
 	if t := m.at.Load(); t != nil {
 		return *t
 	}

@@ -15,8 +15,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// L3: the loops' turns are seen while they turn, and the manager's answers while
-// they come.
+// L3: Health has the turns of the loops and the last contact with the manager.
 func TestHealthFollowsTheLoops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -40,7 +39,7 @@ func TestHealthFollowsTheLoops(t *testing.T) {
 	})
 }
 
-// L3: a poll that does not return stops the turns of the poll loop alone.
+// L3: a poll that does not return stops only the turns of the poll loop.
 func TestHealthTellsTheLoopsApart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -59,7 +58,7 @@ func TestHealthTellsTheLoopsApart(t *testing.T) {
 	})
 }
 
-// L3, P5: a drain shows at once, while what runs goes on.
+// L3, P5: a drain shows at once, while tasks still run.
 func TestHealthShowsADrainAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -83,8 +82,8 @@ func TestHealthShowsADrainAtOnce(t *testing.T) {
 	})
 }
 
-// L3, C4: a delegate that its manager has forgotten is lost until it is known
-// again.
+// L3, C4: a delegate that its manager has forgotten is lost until it has
+// registered again.
 func TestHealthShowsALostDelegate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

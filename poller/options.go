@@ -19,10 +19,10 @@ const (
 	DefaultGrace     = 30 * time.Second
 )
 
-// Unbounded is for [WithGrace]: a drain takes as long as it takes.
+// Unbounded is a value for [WithGrace]: the drain has no time limit.
 const Unbounded time.Duration = 1<<63 - 1
 
-// Option configures a [Poller]. A value that makes no sense panics in [New].
+// Option configures a [Poller]. An invalid value panics in the option or in [New].
 type Option func(*config)
 
 type config struct {
@@ -55,8 +55,8 @@ func defaults() config {
 	}
 }
 
-// WithName sets the delegate's name, which is a tag too (SPEC Q3). The default
-// is the host's name.
+// WithName sets the delegate's name, which is also a tag (rule Q3). The default is
+// the host name.
 func WithName(name string) Option { return func(c *config) { c.name = name } }
 
 // WithTags adds tags that selectors match.
@@ -64,21 +64,23 @@ func WithTags(tags ...string) Option {
 	return func(c *config) { c.tags = append(c.tags, slices.Clone(tags)...) }
 }
 
-// WithDelegateType sets the type that the delegate registers as. The default is
+// WithDelegateType sets the type with which the delegate registers. The default is
 // "DOCKER".
 func WithDelegateType(kind string) Option { return func(c *config) { c.kind = kind } }
 
-// WithVersion sets the version that the delegate registers with. The default is
-// none.
+// WithVersion sets the version with which the delegate registers. The default is
+// empty.
 func WithVersion(version string) Option { return func(c *config) { c.version = version } }
 
-// WithAddress sets the host name and IP address that the delegate registers
-// with. The default is the host's name and no address.
+// WithAddress sets the host name and IP address with which the delegate registers.
+// The default is the host name and no address.
 func WithAddress(host, ip string) Option {
 	return func(c *config) { c.host, c.ip = host, ip }
 }
 
-// WithLogger sets the delegate's own log. The default is none.
+// WithLogger sets the delegate's log, to which the poller adds the label delegate.
+// Handlers find it, with the labels of their task, in their context. The default
+// discards.
 func WithLogger(log zerolog.Logger) Option { return func(c *config) { c.log = log } }
 
 // WithSlots bounds how many stages run at once (rule Q1). It is for delegates with
@@ -93,13 +95,13 @@ func WithSlots(slots *capacity.Slots) Option {
 	}
 }
 
-// WithThresholds refuses init tasks while the host is busier than it allows
-// (SPEC P6). The default refuses none.
+// WithThresholds refuses init tasks while the host is busier than t allows (rule
+// P6). The default refuses none.
 func WithThresholds(t *capacity.Thresholds) Option { return func(c *config) { c.thresholds = t } }
 
-// WithFilter refuses events: those for which f returns an error, the reason, are
-// not acquired. It is asked again about an event that stays on the manager's
-// list, about once an interval. f must be quick; one that panics refuses.
+// WithFilter refuses the events for which f returns an error, the reason. Refused
+// tasks are not acquired. While the manager lists the event, f is called again,
+// about once an interval. f must return quickly. An f that panics refuses.
 func WithFilter(f func(task.Event) error) Option { return func(c *config) { c.filter = f } }
 
 // WithHeartbeat sets the interval of the heartbeats. The default is 10 s, which
@@ -109,37 +111,37 @@ func WithHeartbeat(every time.Duration) Option {
 	return func(c *config) { c.heartbeat = every }
 }
 
-// WithWait sets how long a manager that knows the extension may hold a poll
-// (SPEC C7). The default is 20 s; 0 turns the extension off.
+// WithWait sets how long a manager may hold a poll, if it supports that (rule C7).
+// The default is 20 s. 0 turns it off.
 func WithWait(d time.Duration) Option {
 	notNegative("WithWait", d)
 	return func(c *config) { c.wait = d }
 }
 
-// WithGrace sets how long a drain may go on after the end of Poll's context. The
-// default is 30 s. 0 cancels what runs at once, [Unbounded] never. It does not
-// apply to [Poller.Shutdown], whose own context says it, while Poll's goes on.
+// WithGrace sets how long a drain may take after the end of Poll's context. The
+// default is 30 s. With 0 running tasks are cancelled at once, with [Unbounded]
+// never. It does not apply to a drain that [Poller.Shutdown] or a signal begins.
 func WithGrace(d time.Duration) Option {
 	notNegative("WithGrace", d)
 	return func(c *config) { c.grace = d }
 }
 
-// WithIdleWait sets how long a drain waits for further tasks of its transactions
-// after the last one has ended. The default is 0.
+// WithIdleWait sets how long a drain waits, after the last task has ended, for
+// further tasks of its transactions. The default is 0.
 func WithIdleWait(d time.Duration) Option {
 	notNegative("WithIdleWait", d)
 	return func(c *config) { c.idle = d }
 }
 
-// WithState keeps the delegate's id, and what it has acquired and not answered,
-// in a folder, which is made when it is missing and which only one poller at a
-// time may use. It holds no payloads. A poller that is started again after its
-// process died then goes on as the same delegate (SPEC T5): it registers under
-// the old id, acquires the tasks of stages that it owes an answer again, and
-// hands them to their handlers a second time; a handler that must not do its work
-// twice has to recognise the task's id, as those of transaction.Stages do. A
-// standalone task that had been acquired, and a task that the manager does not
-// give again, are answered FAILED. The default keeps nothing.
+// WithState stores the delegate's id and its unanswered tasks in dir. The
+// directory is created if it is missing, and only one poller at a time may use it.
+// It holds no payloads. A poller that starts after its process died then continues
+// as the same delegate (rule T5). It registers with the previous id. It acquires
+// the stage tasks again that it has not answered, and gives them to their handlers
+// a second time. A handler that must not work twice has to recognise the task's
+// id, as transaction.Stages does. A standalone task that had been acquired is
+// answered FAILED, and so is a task that the manager does not give again. The
+// default stores nothing.
 func WithState(dir string) Option {
 	if dir == "" {
 		panic("poller: WithState of no folder")

@@ -7,19 +7,19 @@ import (
 	"github.com/delegate-io/dlite/client"
 )
 
-// mostFruitless is how many polls in a row may end at once without news before
-// the poller stops to believe that the manager holds them. A few are usual: a
-// list changes also when it gets shorter.
+// mostFruitless is how many polls in a row may return at once without news before
+// the poller pauses between polls. A few are usual: the list also changes when it
+// gets shorter.
 const mostFruitless = 20
 
-// pollLoop keeps the board's list up to date until polling ends. It goes on
-// during a drain: the open transactions have tasks to come.
+// pollLoop keeps the task table up to date until polling ends. It continues during
+// a drain, because open transactions have tasks to come.
 func (s *session) pollLoop() {
 	var cursor string
 	fruitless := 0 // polls in a row that ended at once without news
 	wait := newBackOff(shortestPause, longestPause)
 	for s.polling.Err() == nil {
-		s.pulse.poll.now()
+		s.turns.poll.now()
 		if why := s.lost.reason(); why != nil {
 			s.registerAgain(why)
 			cursor = ""
@@ -30,7 +30,7 @@ func (s *session) pollLoop() {
 		switch {
 		case err == nil:
 			now := time.Now()
-			if fruitless++; s.board.list(p, now) || now.Sub(begun) > time.Second {
+			if fruitless++; s.table.update(p, now) || now.Sub(begun) > time.Second {
 				fruitless = 0
 			}
 			wait.Reset()
@@ -45,14 +45,14 @@ func (s *session) pollLoop() {
 			s.lost.report(err)
 		default:
 			s.counters.pollErrors.Add(1)
-			s.log.Warn().Err(err).Msg("could not poll")
+			s.log.Warn().Err(err).Msg("cannot poll the manager")
 			wait.pause(s.polling)
 		}
 	}
 }
 
-// poll asks once. It ends early when a heartbeat hears that the manager does not
-// know the delegate: a held poll would keep that from being mended.
+// poll asks the manager once. It ends early when a heartbeat finds that the
+// manager does not know the delegate: a held poll would delay the registration.
 func (s *session) poll(cursor string) (*client.Pending, error) {
 	ctx, cancel := context.WithCancel(s.polling)
 	defer cancel()
@@ -61,31 +61,31 @@ func (s *session) poll(cursor string) (*client.Pending, error) {
 	return s.client.Poll(ctx, s.delegateID(), client.PollQuery{Wait: s.wait, Since: cursor})
 }
 
-// crowdedPause is how long a delegate that has more on its list than it can start
-// leaves a manager alone that would answer at once.
+// crowdedPause is the pause between held polls while more tasks are pending than
+// the delegate can start: the manager would answer each poll at once.
 const crowdedPause = 10 * time.Millisecond
 
-// pauseWhileCrowded keeps a long list from being fetched again for every task
-// that is added to it.
+// pauseWhileCrowded prevents that a long list is fetched again for every task that
+// is added to it.
 func (s *session) pauseWhileCrowded() {
 	select {
-	case <-s.board.hungry: // of the list before
+	case <-s.table.runningLow: // from the previous list
 	default:
 	}
-	if s.board.waiting() > s.board.lanes {
-		pause(s.polling, crowdedPause, s.board.hungry)
+	if s.table.pendingCount() > s.table.executors {
+		pause(s.polling, crowdedPause, s.table.runningLow)
 	}
 }
 
-// pauseBetweenPolls waits for the interval, less when a task has been answered
-// and nothing is left on the list: what follows it may be there.
+// pauseBetweenPolls waits for the interval. It ends early when a task was answered
+// and no other task is pending: the next task of the stage may be there.
 func (s *session) pauseBetweenPolls() {
 	t := time.NewTimer(jitter(s.interval))
 	defer t.Stop()
 	for {
 		select {
-		case <-s.nudge:
-			if s.board.waiting() == 0 { // not before: what was just listed still waits then
+		case <-s.pollNow:
+			if s.table.pendingCount() == 0 { // else the tasks of the last list still wait
 				return
 			}
 		case <-t.C:

@@ -14,14 +14,14 @@ import (
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
-// What Poll may return, for [errors.Is].
+// The errors that Poll may return, for [errors.Is].
 var (
-	// ErrRunning: Poll is running already.
+	// ErrRunning: Poll or Run is running already.
 	ErrRunning = errors.New("the poller is polling already")
 	// ErrShutdown: Shutdown has been called before Poll.
 	ErrShutdown = errors.New("the poller has been shut down")
-	// ErrGraceExceeded: the drain took longer than it may, and running tasks
-	// were cancelled or transactions were left open.
+	// ErrGraceExceeded: the grace of a drain has ended, or a second signal came.
+	// Running tasks were cancelled, or transactions were still open.
 	ErrGraceExceeded = errors.New("the grace of the shutdown has ended before all work was done")
 )
 
@@ -31,7 +31,7 @@ type Poller struct {
 	router *router.Router
 	config
 	counters counters
-	pulse    pulse
+	turns    lastTurns
 
 	mu       sync.Mutex
 	session  *session // while Poll runs
@@ -45,7 +45,8 @@ type Poller struct {
 	recovered  atomic.Bool
 }
 
-// New makes a poller. It panics when c or r is nil.
+// New returns a poller. It panics if c or r is nil, or if both [WithSlots] and
+// [WithStages] are given.
 func New(c client.Client, r *router.Router, opts ...Option) *Poller {
 	if c == nil || r == nil {
 		panic("poller: New needs a client and a router")
@@ -66,10 +67,12 @@ func New(c client.Client, r *router.Router, opts ...Option) *Poller {
 	return p
 }
 
-// Register makes the delegate known to the manager, with its name, tags and the
-// types that the router has routes for, and reports its capacity where that is
-// bounded. A manager that does not take the capacity is logged and no error.
-// With [WithState] it asks for the id of before.
+// Register announces the delegate to the manager and returns the id that the
+// manager assigned. It sends the name, the tags and the task types that the router
+// has routes for, and reports the capacity if it is bounded. If the manager
+// rejects the capacity report, Register logs a warning and continues. With
+// [WithState] it asks for the previous id. With [WithStages] it recovers the
+// stages first, once.
 func (p *Poller) Register(ctx context.Context) (*client.Delegate, error) {
 	if err := p.recoverStages(ctx); err != nil {
 		return nil, err
@@ -79,7 +82,7 @@ func (p *Poller) Register(ctx context.Context) (*client.Delegate, error) {
 	}
 	old, err := p.state.id()
 	if err != nil {
-		p.log.Warn().Err(err).Msg("the delegate will be a new one")
+		p.log.Warn().Err(err).Msg("the delegate gets a new id: its stored id cannot be read")
 	}
 	d, err := p.register(ctx, old, false)
 	if err != nil {
@@ -89,24 +92,25 @@ func (p *Poller) Register(ctx context.Context) (*client.Delegate, error) {
 	p.renamed = old != "" && d.ID != old
 	p.mu.Unlock()
 	if err := p.state.setID(d.ID); err != nil {
-		p.log.Warn().Err(err).Msg("a restarted delegate will be a new one")
+		p.log.Warn().Err(err).Msg("a restarted delegate will get a new id: this one cannot be stored")
 	}
 	return d, nil
 }
 
-// Poll is the delegate's life: it sends heartbeats, takes tasks and answers
-// them until ctx ends, then drains (see the package's documentation) and
-// unregisters. In each lane at most parallelExecutors tasks run at once. id is
-// what Register returned. A manager that does not hold polls is polled every
-// interval, give or take a fifth, and at once after a task; 0 is
-// [DefaultInterval].
+// Poll sends heartbeats, takes tasks and answers them until ctx ends. Then it
+// drains (see the package documentation), unregisters, and closes the stages of
+// [WithStages]. At most parallelExecutors tasks of each [task.Kind] run at once.
+// id is the id that Register returned. A manager that does not hold polls is
+// polled every interval, plus or minus a fifth, and at once after a task. An
+// interval of 0 means [DefaultInterval].
 //
-// It returns nil when all work was finished, otherwise [ErrGraceExceeded],
-// [ErrRunning], [ErrShutdown] or an error that names a wrong argument. Failing
-// calls to the manager do not end it: it backs off, and registers again when the
-// manager does not know the delegate any more (SPEC C4).
+// It returns nil if all work was finished. Otherwise it returns
+// [ErrGraceExceeded], [ErrRunning], [ErrShutdown], an error about an invalid
+// argument, or the error of a failed cleanup. Failed calls to the manager do not
+// end Poll: it backs off, and registers again when the manager does not know the
+// delegate any more (rule C4).
 //
-// A handler that ignores its context holds Poll back: Go cannot end it.
+// A handler that ignores its context delays the return of Poll: Go cannot end it.
 func (p *Poller) Poll(ctx context.Context, parallelExecutors int, id string, interval time.Duration) error {
 	switch {
 	case parallelExecutors < 1:
@@ -141,10 +145,10 @@ func (p *Poller) poll(ctx context.Context, executors int, id string, interval ti
 	return errors.Join(err, p.closeStages(ctx))
 }
 
-// Shutdown drains like the end of Poll's context does, and returns when Poll is
-// about to. When ctx ends first, it cancels what runs, still waits for the
-// handlers to return, and returns ctx's error. Without a running Poll it returns
-// nil. A later Poll returns [ErrShutdown].
+// Shutdown begins a drain and returns when Poll or Run is about to return. If ctx
+// ends first, Shutdown cancels the running tasks, waits for their handlers, and
+// returns the error of ctx. If neither Poll nor Run is running it returns nil. A
+// later Poll or Run returns [ErrShutdown].
 func (p *Poller) Shutdown(ctx context.Context) error {
 	p.mu.Lock()
 	p.shutdown = true
@@ -165,7 +169,7 @@ func (p *Poller) Shutdown(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		if s != nil {
-			s.stop(ErrGraceExceeded)
+			s.cancelWork(ErrGraceExceeded)
 		}
 		<-over
 		return ctx.Err()
@@ -182,8 +186,8 @@ func (p *Poller) begin(ctx context.Context, executors int, id string, interval t
 		return nil, ErrRunning
 	}
 	p.session = newSession(ctx, p, executors, id, interval)
-	p.pulse.heartbeat.now() // the turns of an earlier Poll say nothing
-	p.pulse.poll.now()
+	p.turns.heartbeat.now() // not the turns of an earlier Poll
+	p.turns.poll.now()
 	p.session.renamed, p.renamed = p.renamed, false
 	return p.session, nil
 }

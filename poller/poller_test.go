@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Names of tasks in three of the lanes; "echo" is a standalone one.
+// Task types of three kinds; "echo" is a standalone type.
 const (
 	initTask    = "local_init"
 	executeTask = "local_execute"
@@ -39,8 +39,8 @@ type delegate struct {
 	err  error
 }
 
-// start runs a delegate until the test ends. The interval is long, so that what
-// happens quickly does so because of the held poll.
+// start runs a delegate until the test ends. The interval is long, so only a held
+// poll makes tasks start quickly.
 func start(t *testing.T, srv *clientfaults.Server, routes router.RouteMap, opts ...poller.Option) *delegate {
 	t.Helper()
 	return startEvery(t, srv, time.Minute, 2, routes, opts...)
@@ -79,7 +79,7 @@ func server(t *testing.T) *clientfaults.Server {
 	return srv
 }
 
-// within bounds what must happen soon.
+// within bounds events that must happen soon.
 func within(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -109,7 +109,7 @@ var echo = task.HandlerFunc(func(_ context.Context, r *task.Request[json.RawMess
 	return r.Data, nil
 })
 
-// gate is a handler that waits to be let through, or for its context.
+// gate is a handler that waits until let is closed or its context ends.
 type gate struct {
 	entered chan *task.Task
 	let     chan struct{}
@@ -142,8 +142,8 @@ func TestATaskTravelsFromTheManagerToItsHandlerAndBack(t *testing.T) {
 	assert.Equal(t, `{"n":12345678901234567890}`, string(r.Data))
 }
 
-// P1: nothing outlives Poll; TestMain looks for goroutines. The delegate says
-// good-bye.
+// P1: no goroutine outlives Poll (TestMain checks it), and the delegate
+// unregisters.
 func TestPollReturnsWhenItsContextEndsAndUnregisters(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
@@ -155,8 +155,8 @@ func TestPollReturnsWhenItsContextEndsAndUnregisters(t *testing.T) {
 	assert.Equal(t, 1, srv.Count(clienttest.CallUnregister))
 }
 
-// P4: the ways in which a handler can fail all reach the manager as failures
-// with a reason, and the delegate lives on.
+// P4: every failure of a handler reaches the manager as a failure with a reason,
+// and the delegate continues.
 func TestAHandlerThatFailsInAnyWayIsAnsweredFailed(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
@@ -181,8 +181,8 @@ func TestAHandlerThatFailsInAnyWayIsAnsweredFailed(t *testing.T) {
 	assert.Equal(t, task.OK, wait(t, submit(srv, "echo", `{}`)).Code)
 }
 
-// P4: a task's own time-out is enforced, also on a handler that does not look at
-// its context.
+// P4: the time-out of a task is enforced, also for a handler that ignores its
+// context.
 func TestATimeOutIsAnsweredAlsoForAHandlerThatIgnoresIt(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
@@ -199,9 +199,9 @@ func TestATimeOutIsAnsweredAlsoForAHandlerThatIgnoresIt(t *testing.T) {
 	}
 }
 
-// P3: with every executor busy, cleanups and standalone tasks run at once, and
-// further executes wait with the manager.
-func TestRunningStepsStarveNoOtherLane(t *testing.T) {
+// P3: while all executors of steps are occupied, cleanups and standalone tasks run
+// at once, and further steps stay with the manager.
+func TestRunningStepsDelayNoOtherKind(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
 	g := newGate()
@@ -220,8 +220,8 @@ func TestRunningStepsStarveNoOtherLane(t *testing.T) {
 	receive(t, g.entered)
 }
 
-// P3, Q1: an init is acquired when it has a slot, not before; the slot that a
-// transaction keeps is free for the next one when it is released.
+// P3, Q1: an init is acquired when it has a slot, not before. A slot that a
+// transaction keeps is free again when the transaction releases it.
 func TestAnInitWaitsWithTheManagerForASlot(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
@@ -246,8 +246,8 @@ func TestAnInitWaitsWithTheManagerForASlot(t *testing.T) {
 	assert.Equal(t, 1, srv.Delegates()[0].Capacity, "the manager was told")
 }
 
-// Q1: an init whose handler does not keep the slot gives it back by itself.
-func TestASlotThatNobodyKeepsIsGivenBack(t *testing.T) {
+// Q1: an init whose handler does not keep the slot releases it.
+func TestSlotThatNoTransactionKeepsIsReleased(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
 	slots := capacity.NewSlots(1)
@@ -259,7 +259,7 @@ func TestASlotThatNobodyKeepsIsGivenBack(t *testing.T) {
 	require.Eventually(t, func() bool { return slots.Used() == 0 }, 20*time.Second, time.Millisecond)
 }
 
-// C3: an answer that the manager does not take is tried again, and holds no
+// C3: an answer that the manager does not accept is retried and occupies no
 // executor meanwhile.
 func TestAnAnswerThatIsRetriedHoldsNoExecutor(t *testing.T) {
 	t.Parallel()
@@ -275,8 +275,8 @@ func TestAnAnswerThatIsRetriedHoldsNoExecutor(t *testing.T) {
 	assert.Equal(t, task.OK, wait(t, stuck).Code)
 }
 
-// C4: a manager that has forgotten the delegate, or refuses its token for a
-// while, gets a new registration and goes on with the same delegate.
+// C4: if the manager has forgotten the delegate, or refuses its token for a while,
+// the delegate registers again and continues.
 func TestADelegateThatTheManagerForgotRegistersAgain(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]clientfaults.Fault{
@@ -297,7 +297,7 @@ func TestADelegateThatTheManagerForgotRegistersAgain(t *testing.T) {
 	}
 }
 
-// P7: heartbeats go on while every executor is busy.
+// P7: heartbeats continue while all executors are occupied.
 func TestHeartbeatsGoOnWhileEveryExecutorIsBusy(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
@@ -310,8 +310,8 @@ func TestHeartbeatsGoOnWhileEveryExecutorIsBusy(t *testing.T) {
 	close(g.let)
 }
 
-// P6: what the filter refuses stays with the manager and counts once; it is
-// taken when the filter changes its mind.
+// P6: a task that the filter refuses stays with the manager and counts once. It is
+// acquired when the filter accepts it later.
 func TestAFilterLeavesTasksWithTheManager(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
@@ -331,8 +331,8 @@ func TestAFilterLeavesTasksWithTheManager(t *testing.T) {
 	assert.EqualValues(t, 1, d.Stats().Refused[poller.RefusedFilter])
 }
 
-// P6: a busy host takes no new stages, but goes on with those that it has.
-func TestThresholdsRefuseInitsAlone(t *testing.T) {
+// P6: a busy host takes no new stages and continues with the open ones.
+func TestThresholdsRefuseOnlyInits(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
 	d := startEvery(t, srv, 5*time.Millisecond, 2, router.RouteMap{initTask: echo, executeTask: echo},
@@ -344,7 +344,7 @@ func TestThresholdsRefuseInitsAlone(t *testing.T) {
 	require.Eventually(t, func() bool { return d.Stats().Refused[poller.RefusedThresholds] == 1 }, 20*time.Second, time.Millisecond)
 }
 
-// T7: a task that the manager aborts ends, and its answer says why.
+// T7: a task that the manager aborts ends, and its answer has the reason.
 func TestAnAbortEndsTheTask(t *testing.T) {
 	t.Parallel()
 	srv := server(t)

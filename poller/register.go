@@ -11,7 +11,7 @@ import (
 	"github.com/delegate-io/dlite/client"
 )
 
-// registration describes the delegate, under an id that it has already or "".
+// registration describes the delegate under its id, or "" before it has one.
 func (p *Poller) registration(id string, draining bool) *client.Registration {
 	return &client.Registration{
 		DelegateID: id, DelegateName: p.name, DelegateType: p.kind, Version: p.version,
@@ -25,21 +25,21 @@ func (p *Poller) register(ctx context.Context, id string, draining bool) (*clien
 	if err != nil {
 		return nil, fmt.Errorf("registering the delegate %q: %w", p.name, err)
 	}
-	p.pulse.contact.now()
+	p.turns.contact.now()
 	p.log.Info().Str("delegate_id", d.ID).Str("name", p.name).Strs("tags", p.tags).
 		Strs("task_types", p.router.Types()).Int("max_stages", p.slots.Max()).Msg("registered")
 	if p.slots.Max() > 0 {
 		if err := p.client.ReportCapacity(ctx, d.ID, p.slots.Max()); err != nil {
-			p.log.Warn().Err(err).Msg("the manager does not know our capacity and may send more stages than fit")
+			p.log.Warn().Err(err).Msg("the manager rejected the capacity report and may send more stages than fit")
 		}
 	}
 	return d, nil
 }
 
-// registerAgain makes the delegate known to a manager that does not know it any
-// more, with back-off, for as long as polling goes on (SPEC C4). The back-off
-// goes on from one loss to the next when they come quickly: a manager may take
-// the registration and refuse the delegate all the same.
+// registerAgain registers with a manager that does not know the delegate any more.
+// It retries with back-off until polling ends (rule C4). If losses follow each
+// other quickly the back-off continues: a manager may accept the registration and
+// still refuse the delegate.
 func (s *session) registerAgain(why error) {
 	s.log.Warn().Err(why).Msg("the manager does not know this delegate: registering again")
 	s.counters.registrations.Add(1)
@@ -47,7 +47,7 @@ func (s *session) registerAgain(why error) {
 		s.reregister = newBackOff(shortestPause, longestPause)
 	}
 	for s.reregister.pause(s.polling) {
-		s.pulse.poll.now()
+		s.turns.poll.now()
 		d, err := s.register(s.polling, s.delegateID(), s.isDraining())
 		if err == nil {
 			s.registeredAt = time.Now()
@@ -55,25 +55,25 @@ func (s *session) registerAgain(why error) {
 			s.lost.clear()
 			if s.state != nil {
 				if err := s.state.setID(d.ID); err != nil {
-					s.log.Warn().Err(err).Msg("a restarted delegate will be a new one")
+					s.log.Warn().Err(err).Msg("a restarted delegate will get a new id: this one cannot be stored")
 				}
 			}
 			return
 		}
 		if s.polling.Err() == nil {
-			s.log.Warn().Err(err).Msg("could not register again")
+			s.log.Warn().Err(err).Msg("cannot register again")
 		}
 	}
 }
 
-// isLost says whether an error of a delegate's call means that the manager does
-// not know the delegate.
+// isLost reports whether the error of a call means that the manager does not know
+// the delegate.
 func isLost(err error) bool {
 	return errors.Is(err, client.ErrUnauthorized) || errors.Is(err, client.ErrGone)
 }
 
-// lostSignal carries the news that the manager does not know the delegate any
-// more, from whoever hears it to the poll loop, which registers again.
+// lostSignal tells the poll loop, which registers again, that the manager does not
+// know the delegate any more.
 type lostSignal struct {
 	mu     sync.Mutex
 	err    error
@@ -89,7 +89,8 @@ func (l *lostSignal) report(err error) {
 	}
 }
 
-// interrupt makes a report cancel the poll that begins now, or has to.
+// interrupt makes a report cancel the poll that begins now. An earlier report
+// cancels it at once.
 func (l *lostSignal) interrupt(cancel context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,7 +106,7 @@ func (l *lostSignal) clear() {
 	l.err = nil
 }
 
-// reason is why the delegate is lost, nil while it is not.
+// reason returns why the delegate is lost, nil if it is not.
 func (l *lostSignal) reason() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

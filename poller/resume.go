@@ -7,83 +7,83 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// errRestarted is the answer to what an earlier process had begun and nobody can
-// go on with.
+// errRestarted is the answer to a task that an earlier process had begun and that
+// cannot continue.
 var errRestarted = errors.New("the delegate was restarted while it had this task, and how far it got is not known")
 
-// resume takes up the tasks that an earlier process of the delegate had taken
-// and not answered.
+// resume takes up the tasks that an earlier process of the delegate had taken and
+// not answered.
 func (s *session) resume() {
 	if s.state == nil {
 		return
 	}
 	owed, err := s.state.all()
 	if err != nil {
-		s.log.Warn().Err(err).Msg("some tasks of before the restart are not known any more")
+		s.log.Warn().Err(err).Msg("cannot read all tasks of the earlier process")
 	}
 	for _, t := range owed {
-		j := &job{event: t.Event, kind: task.KindOf(t.Event.TaskType), owed: &t}
+		j := &job{event: t.Event, kind: task.KindOf(t.Event.TaskType), previous: &t}
 		if j.kind == task.Init {
-			j.slot = s.slots.Force() // it counts, whatever else came back
+			j.slot = s.slots.Force() // it counts, even above the bound
 		}
 		s.taskLog(t.Event.TaskID, t.Event.TaskType).Info().Bool("acquired", t.Acquired).
-			Msg("taking up a task of before the restart")
-		s.board.adopt(j)
-		s.start(j)
+			Msg("resuming a task of the earlier process")
+		s.table.addResumed(j)
+		s.dispatch(j)
 	}
 }
 
-// takeUp goes on with a task of before the restart: the manager gives it again,
-// or it is answered for.
-func (s *session) takeUp(j *job, id string) {
-	owed := j.owed
+// resumeJob continues with a task of an earlier process: the manager gives it
+// again, or it is answered FAILED.
+func (s *session) resumeJob(j *job, id string) {
+	owed := j.previous
 	switch {
 	case owed.Acquired && (j.kind == task.Standalone || owed.Delegate != id):
-		s.fail(j, owed.Delegate, errRestarted)
+		s.answerFailed(j, owed.Delegate, errRestarted)
 		return
 	case owed.Delegate != id:
-		s.missed(j, nil)
+		s.acquireFailed(j, nil)
 		return
 	}
 	for wait := newBackOff(shortestPause, longestPause); ; {
 		t, err := s.client.Acquire(s.work, id, j.event)
 		switch {
 		case errors.Is(err, client.ErrMalformed):
-			s.unreadable(j, id, err)
+			s.answerUnreadable(j, id, err)
 		case err == nil && t != nil:
 			s.acquired(j, id, t)
 		case s.work.Err() == nil && (errors.Is(err, client.ErrRetryable) || errors.Is(err, client.ErrUnauthorized)):
 			if errors.Is(err, client.ErrUnauthorized) {
 				s.lost.report(err)
 			}
-			s.taskLog(j.event.TaskID, j.event.TaskType).Warn().Err(err).Msg("could not acquire a task of before the restart")
+			s.taskLog(j.event.TaskID, j.event.TaskType).Warn().Err(err).Msg("cannot acquire a task of the earlier process")
 			wait.pause(s.work)
 			continue
 		case owed.Acquired && s.work.Err() == nil:
-			s.fail(j, id, errRestarted)
+			s.answerFailed(j, id, errRestarted)
 		default:
-			s.missed(j, err)
+			s.acquireFailed(j, err)
 		}
 		return
 	}
 }
 
-// keep remembers a task for the next process.
-func (s *session) keep(t taken) {
+// recordTaken stores a task for the next process.
+func (s *session) recordTaken(t taken) {
 	if s.state == nil {
 		return
 	}
 	if err := s.state.put(t); err != nil {
-		s.log.Warn().Err(err).Msg("a restarted delegate will not go on with a task")
+		s.log.Warn().Err(err).Msg("cannot store a task: a restarted delegate will not continue with it")
 	}
 }
 
-// forget drops a task that is answered, or was not to be had.
-func (s *session) forget(id string) {
+// dropTaken removes a stored task that is answered or was not acquired.
+func (s *session) dropTaken(id string) {
 	if s.state == nil {
 		return
 	}
 	if err := s.state.drop(id); err != nil {
-		s.log.Warn().Err(err).Msg("a restarted delegate will answer a task again")
+		s.log.Warn().Err(err).Msg("cannot remove a stored task: a restarted delegate will answer it again")
 	}
 }

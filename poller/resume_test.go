@@ -26,9 +26,8 @@ func snapshot(t *testing.T, dir string) string {
 	return left
 }
 
-// T5: a delegate that is started again is the same one, and goes on with the tasks
-// of stages that it had.
-func TestAKilledDelegateIsTheSameOneAgain(t *testing.T) {
+// T5: a restarted delegate has its previous id and continues with its stage tasks.
+func TestKilledDelegateContinuesWithItsID(t *testing.T) {
 	t.Parallel()
 	srv, dir := server(t), t.TempDir()
 	g := newGate()
@@ -51,8 +50,8 @@ func TestAKilledDelegateIsTheSameOneAgain(t *testing.T) {
 	assert.JSONEq(t, `"second"`, string(r.Data))
 }
 
-// P2, T5: what must not be done twice is answered, and says why.
-func TestAStandaloneTaskIsNotDoneAgain(t *testing.T) {
+// P2, T5: a task that must not run twice is answered with the reason.
+func TestStandaloneTaskRunsOnlyOnce(t *testing.T) {
 	t.Parallel()
 	srv, dir := server(t), t.TempDir()
 	g := newGate()
@@ -70,7 +69,7 @@ func TestAStandaloneTaskIsNotDoneAgain(t *testing.T) {
 	assert.Zero(t, again.Load())
 }
 
-// An answered task is forgotten: its answer is not given again.
+// P2: an answered task is not answered again after a restart.
 func TestAnAnsweredTaskIsForgotten(t *testing.T) {
 	t.Parallel()
 	srv, dir := server(t), t.TempDir()+"/state"
@@ -83,9 +82,9 @@ func TestAnAnsweredTaskIsForgotten(t *testing.T) {
 	assert.NoDirExists(t, dir, "nothing is owed, and the id is gone after a farewell")
 }
 
-// T5: a manager that does not know the delegate any more does not want its stages
-// either; its tasks are answered in the old name.
-func TestADelegateThatGetsANewIDIsTold(t *testing.T) {
+// T5: if the manager does not know the delegate any more, its stages are cleaned
+// up, and its tasks are answered under the previous id.
+func TestStagesOfADelegateWithANewIDAreCleanedUp(t *testing.T) {
 	t.Parallel()
 	srv, dir := server(t), t.TempDir()
 	g := newGate()
@@ -102,9 +101,9 @@ func TestADelegateThatGetsANewIDIsTold(t *testing.T) {
 	assert.Equal(t, task.OK, wait(t, submit(srv, "echo", `1`)).Code)
 }
 
-// A task that could not be acquired for a while, because the manager was away when
-// the delegate came back, is taken up when it is there again.
-func TestATaskIsTakenUpWhenTheManagerIsBack(t *testing.T) {
+// T5: a task that cannot be acquired while the manager is away is resumed when the
+// manager is back.
+func TestTaskIsResumedWhenTheManagerIsBack(t *testing.T) {
 	t.Parallel()
 	srv, dir := server(t), t.TempDir()
 	g := newGate()
@@ -117,8 +116,8 @@ func TestATaskIsTakenUpWhenTheManagerIsBack(t *testing.T) {
 	assert.JSONEq(t, `7`, string(wait(t, sub).Data))
 }
 
-// A file that cannot be read keeps nothing else from being taken up.
-func TestADamagedStateFileIsPassedOver(t *testing.T) {
+// T5: a file that cannot be read does not prevent the others from being resumed.
+func TestDamagedStateFileIsSkipped(t *testing.T) {
 	t.Parallel()
 	srv, dir := server(t), t.TempDir()
 	g := newGate()

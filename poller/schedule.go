@@ -8,8 +8,8 @@ import (
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
-// scheduleLoop starts what may start whenever the list, the lanes or the slots
-// have changed. It ends with polling.
+// scheduleLoop starts tasks whenever the list, the executors or the slots have
+// changed. It ends with polling.
 func (s *session) scheduleLoop() {
 	again := time.NewTicker(s.interval) // for events that were refused for a while
 	defer again.Stop()
@@ -19,11 +19,11 @@ func (s *session) scheduleLoop() {
 			s.schedule(kind)
 		}
 		var tick <-chan time.Time
-		if s.board.waiting() > 0 {
+		if s.table.pendingCount() > 0 {
 			tick = again.C
 		}
 		select {
-		case <-s.board.wake:
+		case <-s.table.wake:
 		case <-slots:
 		case <-tick:
 		case <-s.polling.Done():
@@ -38,11 +38,11 @@ func (s *session) schedule(kind task.Kind) {
 	now := time.Now()
 	for least := 0; ; least = max(16, 2*least) {
 		refused := false
-		for _, e := range s.board.candidates(kind, now, least) {
-			if least > 0 && s.board.lane(kind) >= s.board.lanes {
+		for _, e := range s.table.candidates(kind, now, least) {
+			if least > 0 && s.table.runningOf(kind) >= s.table.executors {
 				return
 			}
-			switch s.try(e, kind, now) {
+			switch s.tryStart(e, kind, now) {
 			case "":
 			case RefusedCapacity:
 				return // the others of its kind fare alike
@@ -56,36 +56,37 @@ func (s *session) schedule(kind task.Kind) {
 	}
 }
 
-// try starts a task, or says why it stays with the manager.
-func (s *session) try(e task.Event, kind task.Kind, now time.Time) Reason {
+// tryStart starts a task, or returns the reason why the task stays with the
+// manager.
+func (s *session) tryStart(e task.Event, kind task.Kind, now time.Time) Reason {
 	slot, why, reason := s.admit(e, kind)
 	if why != "" {
 		until := now.Add(s.interval)
 		if why == RefusedCapacity {
 			until = now // a slot may become free at any time
 		}
-		if s.board.refuse(e, why, until) {
+		if s.table.postpone(e, why, until) {
 			s.counters.refused(why)
 			s.taskLog(e.TaskID, e.TaskType).Info().
-				Str("refused", string(why)).AnErr("reason", reason).Msg("task left with the manager")
+				Str("refused", string(why)).AnErr("reason", reason).Msg("a task was left with the manager")
 		}
 		return why
 	}
-	if j := s.board.claim(e, kind, slot); j != nil {
-		s.start(j)
+	if j := s.table.claim(e, kind, slot); j != nil {
+		s.dispatch(j)
 	} else if slot != nil {
 		slot.Drop()
 	}
 	return ""
 }
 
-// admit says whether a task may start: why not, with a reason for the log, or
-// with the slot that an init needs.
+// admit decides whether a task may start. It returns the reason of a refusal with
+// an error for the log, or the slot of an init.
 func (s *session) admit(e task.Event, kind task.Kind) (*capacity.Slot, Reason, error) {
-	if s.board.closed(kind) {
+	if s.table.refusesKind(kind) {
 		return nil, RefusedDraining, nil
 	}
-	if err := s.ask(e); err != nil {
+	if err := s.applyFilter(e); err != nil {
 		return nil, RefusedFilter, err
 	}
 	if kind != task.Init {
@@ -93,7 +94,7 @@ func (s *session) admit(e task.Event, kind task.Kind) (*capacity.Slot, Reason, e
 	}
 	reason, problem := s.thresholds.Exceeded(s.polling)
 	if problem != nil {
-		s.log.Warn().Err(problem).Msg("thresholds are not enforced")
+		s.log.Warn().Err(problem).Msg("cannot measure the load: thresholds are not enforced")
 	}
 	if reason != nil {
 		return nil, RefusedThresholds, reason
@@ -105,9 +106,9 @@ func (s *session) admit(e task.Event, kind task.Kind) (*capacity.Slot, Reason, e
 	return slot, "", nil
 }
 
-// ask is the filter's opinion. One that panics must not take along what else
-// runs in this process.
-func (s *session) ask(e task.Event) (err error) {
+// applyFilter returns the filter's error. A filter that panics must not end the
+// process.
+func (s *session) applyFilter(e task.Event) (err error) {
 	if s.filter == nil {
 		return nil
 	}

@@ -11,24 +11,24 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// finalCalls bounds each thing that is said to the manager after the end: the
+// finalCallTimeout bounds each call to the manager after the end of polling: the
 // answer of a cancelled task, and the unregistration.
-const finalCalls = 5 * time.Second
+const finalCallTimeout = 5 * time.Second
 
 // drainReportInterval is how often a drain logs for what it waits.
 const drainReportInterval = 30 * time.Second
 
 // session is one run of Poll. Its contexts end one after the other:
 //
-//	Poll's ctx ends, or Shutdown   -> draining is closed
-//	nothing left to do             -> polling ends
-//	the grace is over              -> polling and work end
-//	finalCalls later               -> delivery ends, for the answers of before
+//	Poll's ctx ends, or Shutdown  -> draining is closed
+//	no work left                  -> polling ends
+//	the grace is over             -> polling and work end
+//	finalCallTimeout later        -> delivery ends
 type session struct {
 	*Poller
-	board    *board
+	table    *taskTable
 	interval time.Duration
-	renamed  bool // since an earlier process, see Stages.CleanUpUnclaimed
+	renamed  bool // the manager did not accept the stored id
 
 	id         atomic.Pointer[string]
 	draining   chan struct{}
@@ -43,13 +43,13 @@ type session struct {
 	delivery    context.Context //nolint:containedctx // as above
 	endDelivery context.CancelFunc
 
-	tasks  sync.WaitGroup // of the workers
-	jobs   chan *job      // to a worker that has nothing to do
-	parked atomic.Int64   // how many such there are
-	nudge  chan struct{}  // a task has been answered: poll a plain manager at once
-	lost   lostSignal
+	workers     sync.WaitGroup // of the workers
+	jobs        chan *job      // to an idle worker
+	idleWorkers atomic.Int64   // number of idle workers
+	pollNow     chan struct{}  // a task was answered: poll at once
+	lost        lostSignal
 
-	// The poll loop's, for registering again.
+	// Used by the poll loop only, to register again.
 	registeredAt time.Time
 	reregister   backOff
 }
@@ -58,11 +58,11 @@ func newSession(ctx context.Context, p *Poller, executors int, id string, interv
 	base := context.WithoutCancel(ctx) // the end of ctx begins a drain, it does not cancel handlers
 	s := &session{
 		Poller:   p,
-		board:    newBoard(executors),
+		table:    newTaskTable(executors),
 		interval: interval,
 		draining: make(chan struct{}),
 		over:     make(chan struct{}),
-		nudge:    make(chan struct{}, 1),
+		pollNow:  make(chan struct{}, 1),
 		jobs:     make(chan *job),
 	}
 	s.id.Store(&id)
@@ -74,12 +74,12 @@ func newSession(ctx context.Context, p *Poller, executors int, id string, interv
 
 func (s *session) delegateID() string { return *s.id.Load() }
 
-// run is Poll.
+// run polls until ctx or a shutdown ends it, drains, and unregisters.
 func (s *session) run(ctx context.Context) error {
 	var loops, scheduling sync.WaitGroup
 	beating, endBeating := context.WithCancel(context.WithoutCancel(ctx))
 	loops.Go(func() { s.heartbeats(beating) })
-	s.resume() // before awaitEnd: it may find nothing to do
+	s.resume() // before awaitEnd, which may find no work
 	loops.Go(func() { s.awaitEnd(ctx) })
 	if s.renamed && s.stages != nil {
 		loops.Go(func() { s.stages.CleanUpUnclaimed(s.work) })
@@ -87,8 +87,8 @@ func (s *session) run(ctx context.Context) error {
 	scheduling.Go(s.scheduleLoop)
 
 	s.pollLoop()
-	scheduling.Wait() // before tasks: it adds to them
-	s.tasks.Wait()
+	scheduling.Wait() // before workers: it starts workers
+	s.workers.Wait()
 	endBeating()
 	s.endPolling()
 	s.endDelivery()
@@ -100,10 +100,10 @@ func (s *session) run(ctx context.Context) error {
 	return err
 }
 
-// drain takes no new stages from now on.
+// drain stops taking new stages and standalone tasks.
 func (s *session) drain() {
 	s.drainOne.Do(func() {
-		s.board.drain()
+		s.table.beginDrain()
 		s.drainBegan = time.Now()
 		s.logDrain(zerolog.InfoLevel, "draining: taking no new stages, waiting for tasks and transactions")
 		close(s.draining)
@@ -112,7 +112,7 @@ func (s *session) drain() {
 
 // logDrain logs for what the drain waits, and for how long it has waited.
 func (s *session) logDrain(level zerolog.Level, message string) {
-	types := s.board.runningTypes()
+	types := s.table.runningTypes()
 	s.log.WithLevel(level).Int("transactions", s.slots.Used()).Int("tasks", len(types)).Strs("task_types", types).
 		Stringer("waited", time.Since(s.drainBegan).Round(time.Second)).Msg(message)
 }
@@ -126,19 +126,18 @@ func (s *session) isDraining() bool {
 	}
 }
 
-// stop cancels what runs. With nothing to cancel it is the end of a drain like any
-// other.
-func (s *session) stop(cause error) {
+// cancelWork cancels the running tasks. Without any, it ends the drain normally.
+func (s *session) cancelWork(cause error) {
 	s.drain()
-	if quiet, claims := s.board.quiet(); !quiet || s.slots.Used() > 0 || !s.board.retire(claims) {
+	if quiet, claims := s.table.idle(); !quiet || s.slots.Used() > 0 || !s.table.closeIfIdle(claims) {
 		s.logDrain(zerolog.WarnLevel, "cancelling the running tasks")
 		s.endWork(cause)
 	}
 	s.endPolling()
 }
 
-// awaitEnd waits for the beginning of the drain, then for its end. It returns
-// when polling has ended.
+// awaitEnd waits for the begin of the drain, then for its end. It returns when
+// polling has ended.
 func (s *session) awaitEnd(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -153,24 +152,24 @@ func (s *session) awaitEnd(ctx context.Context) {
 	}
 }
 
-// awaitQuiet returns when no task runs and no stage is open, and has been so for
-// the idle period; or when the grace, which begins with ended, is over, after
-// cancelling what runs.
+// awaitQuiet returns when no task is active and no stage is open for the idle
+// period. It also returns when the grace, which begins when ended is closed, is
+// over; then it cancels the running tasks.
 func (s *session) awaitQuiet(ended <-chan struct{}) {
 	var idle, grace <-chan time.Time
 	report := time.NewTicker(drainReportInterval)
 	defer report.Stop()
 	for last := 0; ; {
-		board, slots := s.board.changed(), s.slots.Changed()
-		switch quiet, claims := s.board.quiet(); {
+		board, slots := s.table.changed(), s.slots.Changed()
+		switch quiet, claims := s.table.idle(); {
 		case !quiet || s.slots.Used() > 0:
 			idle = nil
 		case s.idle == 0:
-			if s.board.retire(claims) {
+			if s.table.closeIfIdle(claims) {
 				return
 			}
 			continue
-		case idle == nil || claims != last: // a list that comes in does not prolong the quiet
+		case idle == nil || claims != last: // a new list does not prolong the idle period
 			idle, last = time.After(s.idle), claims
 		}
 		select {
@@ -182,7 +181,7 @@ func (s *session) awaitQuiet(ended <-chan struct{}) {
 				grace = time.After(s.grace)
 			}
 		case <-idle:
-			if s.board.retire(last) {
+			if s.table.closeIfIdle(last) {
 				return
 			}
 			idle = nil
@@ -192,15 +191,15 @@ func (s *session) awaitQuiet(ended <-chan struct{}) {
 			s.logDrain(zerolog.InfoLevel, "still draining")
 		case <-grace:
 			s.log.Warn().Stringer("grace", s.grace).Msg("the grace of the drain has ended")
-			s.stop(ErrGraceExceeded)
+			s.cancelWork(ErrGraceExceeded)
 			return
 		}
 	}
 }
 
-// boundDelivery gives the answers that are under way a last chance.
+// boundDelivery gives pending answers a last chance.
 func (s *session) boundDelivery() {
-	t := time.NewTimer(finalCalls)
+	t := time.NewTimer(finalCallTimeout)
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -210,17 +209,17 @@ func (s *session) boundDelivery() {
 }
 
 func (s *session) unregister(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalCalls)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalCallTimeout)
 	defer cancel()
 	err := s.client.Unregister(ctx, &client.Unregistration{
 		DelegateID: s.delegateID(), HostName: s.host, NG: true, DelegateType: s.kind, IPAddress: s.ip,
 	})
 	switch {
 	case err != nil && !errors.Is(err, client.ErrGone):
-		s.log.Warn().Err(err).Msg("could not unregister: the manager will miss our heartbeats")
+		s.log.Warn().Err(err).Msg("cannot unregister: the manager will miss the heartbeats")
 	case s.state != nil:
 		if err := s.state.setID(""); err != nil {
-			s.log.Warn().Err(err).Msg("the delegate will ask for an id that is gone")
+			s.log.Warn().Err(err).Msg("cannot remove the stored id: the next process will ask for it")
 		}
 	}
 }

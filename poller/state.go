@@ -15,21 +15,22 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// state is what a delegate remembers from one process to the next: the id that
-// the manager gave it, and the tasks that it has taken and not answered, a file
-// each. It survives the death of the process; nothing is synced, because what a
-// machine ran when it went down does not run any more.
+// state stores data for the next process of the delegate: its id, and its
+// unanswered tasks, one file each. It survives the death of the process. It need
+// not survive a crash of the machine, which ends the tasks too, so nothing is
+// synced.
 type state struct{ dir string }
 
-// taken is a task that has not been answered. Payloads may hold secrets, so the
-// manager is asked for it again.
+// taken is an unanswered task. The payload may hold secrets, so it is not stored:
+// the next process asks the manager for it.
 type taken struct {
 	Event task.Event `json:"event"`
-	// Delegate is the id under which it was taken.
+	// Delegate is the delegate id under which the task was taken.
 	Delegate string `json:"delegate"`
-	// Acquired says that the manager gave the task away, as far as is known.
+	// Acquired reports whether the manager gave the task to the delegate, as far as
+	// is known.
 	Acquired bool `json:"acquired,omitempty"`
-	// RunnerResponse is the task's: the form of its answer.
+	// RunnerResponse is the task's: the format of its answer.
 	RunnerResponse bool `json:"runner_response,omitempty"`
 }
 
@@ -38,57 +39,57 @@ const (
 	takenSuffix = ".task"
 )
 
-// id is the delegate's, "" when there is none.
+// id returns the stored delegate id, "" if there is none.
 func (s *state) id() (string, error) {
 	b, err := os.ReadFile(filepath.Join(s.dir, idFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("reading the delegate's id: %w", err)
+		return "", fmt.Errorf("reading the stored delegate id: %w", err)
 	}
 	return strings.TrimSpace(string(b)), nil
 }
 
-// setID keeps an id; "" forgets it.
+// setID stores an id. "" removes it.
 func (s *state) setID(id string) error {
 	if id == "" {
 		err := os.Remove(filepath.Join(s.dir, idFile))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("forgetting the delegate's id: %w", err)
+			return fmt.Errorf("removing the stored delegate id: %w", err)
 		}
-		_ = os.Remove(s.dir) // what is still owed keeps it
+		_ = os.Remove(s.dir) // fails if it still holds tasks
 		return nil
 	}
 	if err := s.write(idFile, []byte(id+"\n")); err != nil {
-		return fmt.Errorf("keeping the delegate's id: %w", err)
+		return fmt.Errorf("storing the delegate id: %w", err)
 	}
 	return nil
 }
 
-// put remembers a task.
+// put stores a task.
 func (s *state) put(t taken) error {
 	b, err := json.Marshal(t)
 	if err == nil {
 		err = s.write(takenName(t.Event.TaskID), b)
 	}
 	if err != nil {
-		return fmt.Errorf("keeping task %s in mind: %w", t.Event.TaskID, err)
+		return fmt.Errorf("storing task %s: %w", t.Event.TaskID, err)
 	}
 	return nil
 }
 
-// drop forgets a task.
+// drop removes a task.
 func (s *state) drop(id string) error {
 	err := os.Remove(filepath.Join(s.dir, takenName(id)))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("forgetting task %s: %w", id, err)
+		return fmt.Errorf("removing the stored task %s: %w", id, err)
 	}
 	return nil
 }
 
-// all are the tasks that are remembered. A file that cannot be read is an error
-// among others.
+// all returns the stored tasks, and an error that names each file that cannot be
+// read.
 func (s *state) all() ([]taken, error) {
 	paths, err := filepath.Glob(filepath.Join(escapeGlob(s.dir), "*"+takenSuffix))
 	if err != nil {
@@ -114,7 +115,7 @@ func (s *state) all() ([]taken, error) {
 	return out, errors.Join(problems...)
 }
 
-// write replaces a file as a whole.
+// write replaces a file atomically.
 func (s *state) write(name string, b []byte) error {
 	path := filepath.Join(s.dir, name)
 	err := atomicfile.ReplaceFile(path, b)
@@ -126,13 +127,13 @@ func (s *state) write(name string, b []byte) error {
 	return err
 }
 
-// takenName is a file's name for an id, which may be any text.
+// takenName returns the file name for a task id, which may be any text.
 func takenName(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return hex.EncodeToString(sum[:16]) + takenSuffix
 }
 
-// escapeGlob makes a path match itself alone.
+// escapeGlob returns a pattern that matches only path.
 func escapeGlob(path string) string {
 	if os.PathSeparator == '\\' {
 		return path // a backslash escapes nothing there

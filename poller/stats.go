@@ -7,11 +7,10 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// Reason says why a delegate leaves a task with the manager.
+// Reason is why a delegate leaves a task with the manager.
 type Reason string
 
-// The reasons. A refusal counts once for a task and reason, however often it is
-// looked at.
+// The reasons. A refusal counts once for a task and reason.
 const (
 	// RefusedCapacity: no stage slot is free.
 	RefusedCapacity Reason = "capacity"
@@ -19,23 +18,23 @@ const (
 	RefusedThresholds Reason = "thresholds"
 	// RefusedFilter: the filter refused it.
 	RefusedFilter Reason = "filter"
-	// RefusedDraining: the delegate is ending.
+	// RefusedDraining: the delegate drains.
 	RefusedDraining Reason = "draining"
 )
 
-// Stats counts what a poller has done since it was made.
+// Stats holds counts since the poller was made.
 type Stats struct {
 	Polls           int64
 	PollErrors      int64
 	Heartbeats      int64
 	HeartbeatErrors int64
-	// Registrations counts those that Poll made because the manager had
-	// forgotten the delegate.
+	// Registrations counts the repeated registrations of Poll, because the manager
+	// had forgotten the delegate.
 	Registrations int64
-	// Acquired counts tasks taken, Missed those that were not to be had.
+	// Acquired counts acquired tasks, Missed failed attempts to acquire one.
 	Acquired int64
 	Missed   int64
-	// Answered counts delivered answers by code, Undelivered those given up.
+	// Answered counts delivered answers by code, Undelivered answers that were given up.
 	Answered    map[task.Code]int64
 	Undelivered int64
 	Refused     map[Reason]int64
@@ -66,7 +65,7 @@ func (p *Poller) Stats() Stats {
 	p.mu.Unlock()
 	if s != nil {
 		for _, k := range kinds {
-			st.Running[k] = s.board.lane(k)
+			st.Running[k] = s.table.runningOf(k)
 		}
 	}
 	return st

@@ -20,14 +20,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// after lets time pass in a bubble, and everything happen that it brings.
+// after lets time pass in a bubble and waits until all goroutines are blocked.
 func after(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// P5: the idle period is one without tasks. That polling goes on meanwhile, and
-// lists nothing, does not prolong it; a task does.
+// P5: the idle period is a time without tasks. Polls that list nothing do not
+// prolong it; a task does.
 func TestTheIdlePeriodEndsAlthoughPollingGoesOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -49,8 +49,7 @@ func TestTheIdlePeriodEndsAlthoughPollingGoesOn(t *testing.T) {
 	})
 }
 
-// P6: refused tasks at the head of the list, however many, keep none behind
-// them waiting.
+// P6: refused tasks at the head of the list do not delay the tasks behind them.
 func TestRefusedTasksKeepNoOthersWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -73,7 +72,7 @@ func TestRefusedTasksKeepNoOthersWaiting(t *testing.T) {
 	})
 }
 
-// P4, P6: a filter that panics refuses; it does not end the delegate.
+// P4, P6: a filter that panics refuses. It does not end the delegate.
 func TestAFilterThatPanicsRefuses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -86,7 +85,7 @@ func TestAFilterThatPanicsRefuses(t *testing.T) {
 	})
 }
 
-// C3, Q1: an answer under way holds neither executor nor slot.
+// C3, Q1: a pending delivery occupies neither an executor nor a slot.
 func TestAnAnswerUnderWayHoldsNoSlot(t *testing.T) {
 	t.Parallel()
 	for name, acquire := range map[string]func(context.Context, task.Event) (*task.Task, error){
@@ -121,9 +120,9 @@ func TestAnAnswerUnderWayHoldsNoSlot(t *testing.T) {
 	}
 }
 
-// C3, P5: a cancelled task whose handler takes its time to stop, or does not
-// return for long, is still answered.
-func TestWhatIsCancelledAtTheEndOfTheGraceIsAnsweredWheneverItStops(t *testing.T) {
+// C3, P5: a cancelled task is answered, also if its handler stops slowly or does
+// not return for long.
+func TestCancelledTaskIsAnsweredWhenItsHandlerStops(t *testing.T) {
 	t.Parallel()
 	for name, overrun := range map[string]time.Duration{"by the handler": time.Hour, "by the poller": 5 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -144,9 +143,9 @@ func TestWhatIsCancelledAtTheEndOfTheGraceIsAnsweredWheneverItStops(t *testing.T
 	}
 }
 
-// C3, P5: after the grace a manager that is away holds Poll back for a little
-// while only.
-func TestAManagerThatIsAwayDoesNotHoldTheEndBack(t *testing.T) {
+// C3, P5: after the grace, a manager that is away delays the end of Poll only a
+// little.
+func TestAbsentManagerDoesNotDelayTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := &script{onPoll: lists(task.Event{TaskID: "one", TaskType: executeTask})}
@@ -180,8 +179,8 @@ func TestTheGraceAlsoBoundsAShutdown(t *testing.T) {
 	})
 }
 
-// C4: a manager that registers the delegate and refuses it all the same is asked
-// ever more rarely; and it is told of a drain.
+// C4: a manager that registers the delegate and still refuses it is asked less and
+// less often, and hears of a drain.
 func TestRegistrationsThatDoNotHelpBackOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -206,9 +205,9 @@ func TestRegistrationsThatDoNotHelpBackOff(t *testing.T) {
 	})
 }
 
-// C7: a manager that says that it holds polls and does not, although there is
-// nothing new, is not asked in a spin.
-func TestAManagerThatDoesNotHoldIsNotPolledInASpin(t *testing.T) {
+// C7: a manager that claims to hold polls and answers them at once, without news,
+// is not polled without a pause.
+func TestManagerThatDoesNotHoldIsPolledWithPauses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := &script{onPoll: func(context.Context, client.PollQuery) (*client.Pending, error) {

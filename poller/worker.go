@@ -1,30 +1,29 @@
 package poller
 
-// start runs a job on a worker: one that has nothing to do, or else a new one. A
-// goroutine that is used again has its stack already, which for work that is
-// mostly HTTP is a good part of its cost.
-func (s *session) start(j *job) {
+// dispatch runs a job on an idle worker, or on a new one. A goroutine that is used
+// again has its stack already, which saves much of the cost of short jobs.
+func (s *session) dispatch(j *job) {
 	select {
 	case s.jobs <- j:
 	default:
-		s.tasks.Go(func() { s.runJobs(j) })
+		s.workers.Go(func() { s.runJobs(j) })
 	}
 }
 
-// runJobs does one job after the other until polling ends, or as many workers as a
-// lane has tasks wait for one already.
+// runJobs runs one job after the other. It returns when polling has ended, or when
+// as many workers are idle as a kind has executors.
 func (s *session) runJobs(j *job) {
 	for {
-		s.do(j)
-		if s.parked.Add(1) > int64(s.board.lanes) {
-			s.parked.Add(-1)
+		s.runJob(j)
+		if s.idleWorkers.Add(1) > int64(s.table.executors) {
+			s.idleWorkers.Add(-1)
 			return
 		}
 		select {
 		case j = <-s.jobs:
-			s.parked.Add(-1)
+			s.idleWorkers.Add(-1)
 		case <-s.polling.Done():
-			s.parked.Add(-1)
+			s.idleWorkers.Add(-1)
 			return
 		}
 	}

@@ -10,14 +10,17 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// Deadline ends the request's context when the task's time is up: after the
-// shorter of the task's own time-out and most (SPEC P4, R3). A most of 0 leaves
-// only the task's own; a task without one, which includes a negative one, is
-// then not bounded. It panics when most is negative.
+// Deadline ends the request's context when the time of the task is up: after the
+// shorter one of the task's own time-out and most (rules P4, R3). With most 0 only
+// the task's own time-out counts. A task without one, or with a negative one, then
+// has no bound. Deadline panics when most is negative.
+//
+// The poller enforces a task's own time-out in any case. Deadline adds a shorter
+// bound, and serves routers that run under a plain HTTP server.
 //
 // A handler that fails after its time is up, or that wrote nothing, is answered
-// TIMEOUT. One that succeeds although it is late keeps its answer. The handler
-// has to watch its context: nothing can stop one that does not.
+// TIMEOUT. A late success stays a success. The handler must watch its context: Go
+// cannot end a handler that does not.
 func Deadline(most time.Duration) Middleware {
 	if most < 0 {
 		panic(fmt.Sprintf("router: a deadline of %s", most))
@@ -45,8 +48,8 @@ func Deadline(most time.Duration) Middleware {
 	}
 }
 
-// withLimit bounds ctx, unless it ends sooner: the poller bounds a task by its own
-// time-out already.
+// withLimit bounds ctx, unless it ends sooner: the poller has bounded the task by
+// its own time-out already.
 func withLimit(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if at, ok := ctx.Deadline(); ok && time.Until(at) <= limit {
 		return context.WithCancel(ctx)
@@ -54,7 +57,7 @@ func withLimit(ctx context.Context, limit time.Duration) (context.Context, conte
 	return context.WithTimeout(ctx, limit)
 }
 
-// late makes a failure TIMEOUT when it is written after the deadline.
+// late turns a failure that is written after the deadline into TIMEOUT.
 type late struct {
 	*task.Watched
 	err func() error // the context's

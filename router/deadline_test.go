@@ -50,7 +50,7 @@ func TestDeadlineIsTheShorterOfTaskAndMiddleware(t *testing.T) {
 	}
 }
 
-// P4: a time-out is answered TIMEOUT, however the handler takes it.
+// P4: a failure after the deadline is answered TIMEOUT, whatever form it has.
 func TestFailingAfterTheDeadlineIsTimeout(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -95,7 +95,8 @@ func TestFailingBeforeTheDeadlineStaysFailed(t *testing.T) {
 	assert.Equal(t, task.Failed, serve(t, router.New(router.RouteMap{"a": h}), "a").Code)
 }
 
-// An abort from above is no time-out, and the context is released at the end.
+// P4: an abort by the caller is not a time-out, and the context is released at the
+// end.
 func TestDeadlineKeepsTheCallersCancellation(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -123,7 +124,7 @@ func TestDeadlineEndsItsTimerWithTheHandler(t *testing.T) {
 	assert.ErrorIs(t, inner.Err(), context.Canceled)
 }
 
-// R1: what wraps a writer lets http.ResponseController through.
+// R1: http.ResponseController reaches the writer below the middleware.
 func TestWriterCanBeFlushedThroughTheMiddleware(t *testing.T) {
 	t.Parallel()
 	mw := []router.Middleware{router.Deadline(time.Hour), router.Metrics(func(router.Observation) {})}

@@ -33,7 +33,7 @@ func Example() {
 func ExampleWithNotFound() {
 	fallback := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t, _ := task.Decode(r, nil)
-		task.WriteJSON(w, "somebody else runs "+t.Type, http.StatusOK)
+		task.WriteJSON(w, "another program runs "+t.Type, http.StatusOK)
 	})
 	for _, r := range []*router.Router{
 		router.New(router.RouteMap{"greet": task.HandlerFunc(greet)}),
@@ -44,7 +44,7 @@ func ExampleWithNotFound() {
 	}
 	// Output:
 	// FAILED this delegate has no route for task type "deploy"; it has ["greet"]
-	// OK "somebody else runs deploy"
+	// OK "another program runs deploy"
 }
 
 func ExampleRecover() {
@@ -82,7 +82,7 @@ func ExampleLog() {
 	// Output: {"level":"info","task":"1","task_type":"greet","kind":"standalone","message":"greeting"}
 }
 
-// onlyGreeting drops the lines that have a duration, which is never the same.
+// onlyGreeting drops the events of the middleware, which have a duration.
 type onlyGreeting struct{}
 
 func (onlyGreeting) Run(e *zerolog.Event, _ zerolog.Level, msg string) {
@@ -100,4 +100,15 @@ func ExampleMetrics() {
 
 	_, _ = task.Serve(context.Background(), r, &task.Task{ID: "1", Type: "greet", Data: json.RawMessage(`5`)})
 	// Output: greet standalone FAILED 400
+}
+
+// The supplied middleware in the right order: a panic is answered.
+func ExampleStandard() {
+	r := router.New(router.RouteMap{
+		"broken": http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("no disk") }),
+	}, router.Standard(zerolog.Nop()))
+
+	resp, _ := task.Serve(context.Background(), r, &task.Task{ID: "1", Type: "broken"})
+	fmt.Println(resp.Code, resp.Error)
+	// Output: FAILED the handler panicked: no disk
 }

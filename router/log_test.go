@@ -24,7 +24,8 @@ func lines(t *testing.T, b *bytes.Buffer) []map[string]any {
 	return out
 }
 
-// L1, R3.
+// L1, R3: the handler's logger and both events of the middleware have the labels
+// of the task.
 func TestLogNamesTheTaskInTheHandlersLoggerAndAtBothEnds(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -63,7 +64,7 @@ func TestLogOmitsAnAccountThatIsNotThere(t *testing.T) {
 	assert.Equal(t, "OK", got[1]["code"])
 }
 
-// The panic goes on to whoever recovers it, and the end is logged once.
+// R3: the panic goes on to the middleware outside, and the end is logged once.
 func TestLogSaysThatATaskPanicked(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -80,7 +81,7 @@ func TestLogSaysThatATaskPanicked(t *testing.T) {
 	assert.NotContains(t, got[0], "code")
 }
 
-// With Recover inside, as its documentation says, the code is known.
+// R3: with Recover inside, the code of a task that panicked is logged.
 func TestLogOutsideRecoverKnowsTheCode(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -96,7 +97,7 @@ func TestLogOutsideRecoverKnowsTheCode(t *testing.T) {
 	assert.EqualValues(t, 500, got[0]["http_status"])
 }
 
-// L3: the log of a task that is part of a trace names both ids.
+// L3: the log of a task that is part of a trace has both ids.
 func TestLogNamesTheTrace(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// L3, R3: one observation for every way in which a task can end.
+// L3, R3: every way in which a task can end makes one observation.
 func TestMetricsObservesEveryTaskOnce(t *testing.T) {
 	t.Parallel()
 	routes := router.RouteMap{
@@ -87,7 +87,7 @@ func TestMetricsMeasuresTheHandler(t *testing.T) {
 	})
 }
 
-// Tasks run in parallel, and so does the hook.
+// L3: tasks run in parallel, and so does the function.
 func TestMetricsCountsParallelTasks(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

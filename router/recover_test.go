@@ -17,9 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// P4: whatever a handler breaks with, its answer is FAILED with a reason. It is
-// looked at through a plain writer, so that task.Serve's own net cannot hide a
-// panic that got through.
+// P4: the answer of a handler that panics is FAILED with a reason. The test uses a
+// plain writer, because task.Serve would hide a panic that gets through.
 func TestRecoverAnswersEveryPanicAsFailed(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -74,7 +73,7 @@ func TestRecoverAnswersTheEndOfTheGoroutineAsFailed(t *testing.T) {
 	assert.Contains(t, rec.Body.String(), "ended its goroutine")
 }
 
-// R3: the log says which task and where.
+// R3: the log has the task and the stack.
 func TestRecoverLogsTaskAndStackOnce(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -136,7 +135,7 @@ func TestRecoverKeepsNoContentApartFromNothing(t *testing.T) {
 	})
 }
 
-// P4: an answer that was cut at the limit must not pass for a whole one.
+// P4: an answer that was cut at the limit is not taken for a complete one.
 func TestRecoverAnswersTooMuchAsFailed(t *testing.T) {
 	t.Parallel()
 	var wrote error

@@ -9,11 +9,12 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// RouteMap says which handler runs the tasks of a type.
+// RouteMap maps task types to the handlers that run them. Maps with these types,
+// such as the routes of transactions, need no conversion.
 type RouteMap map[string]task.Handler
 
-// Merge returns a map with the routes of m and others. A type that two of them
-// route panics: which one would win is a guess.
+// Merge returns a map with the routes of m and others. It panics if two of them
+// have a route for the same type.
 func (m RouteMap) Merge(others ...RouteMap) RouteMap {
 	out := maps.Clone(m)
 	if out == nil {
@@ -33,8 +34,7 @@ func (m RouteMap) Merge(others ...RouteMap) RouteMap {
 // Middleware wraps a handler.
 type Middleware = func(http.Handler) http.Handler
 
-// Router is the handler of all tasks. It is immutable, and safe for concurrent
-// use.
+// Router is the handler of all tasks. It is immutable and safe for concurrent use.
 type Router struct {
 	handler http.Handler
 	types   []string
@@ -48,8 +48,9 @@ type config struct {
 	notFound   task.Handler
 }
 
-// WithMiddleware wraps every handler, the fallback included. The first one is
-// the outermost. Used twice, the second call's go inside the first's.
+// WithMiddleware wraps every handler, including the fallback. The first middleware
+// is the outermost one. Middleware of a later call goes inside that of an earlier
+// call.
 func WithMiddleware(mw ...Middleware) Option {
 	return func(c *config) { c.middleware = append(c.middleware, mw...) }
 }
@@ -60,8 +61,8 @@ func WithNotFound(h task.Handler) Option {
 	return func(c *config) { c.notFound = h }
 }
 
-// New makes a router. It copies routes. It panics on an empty type and on a nil
-// handler or middleware: such a router is a mistake in the program.
+// New returns a router. It copies routes. It panics on an empty type, a nil
+// handler and a nil middleware.
 func New(routes RouteMap, opts ...Option) *Router {
 	var c config
 	for _, o := range opts {
@@ -92,10 +93,10 @@ func New(routes RouteMap, opts ...Option) *Router {
 	return r
 }
 
-// ServeHTTP runs the task that the request carries, in its context or else as
-// its body.
+// ServeHTTP runs the task in the context of the request, or else the one in its
+// body.
 func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	if _, ok := task.FromContext(req.Context()); ok { // from a poller
+	if _, ok := task.FromContext(req.Context()); ok { // the poller put it there
 		r.handler.ServeHTTP(w, req)
 		return
 	}
@@ -107,8 +108,8 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.handler.ServeHTTP(w, req.WithContext(task.TrackOutcome(task.NewContext(req.Context(), t))))
 }
 
-// Types are the task types that have a route, sorted. A delegate registers
-// with them. The fallback's types are not known.
+// Types returns the task types that have a route, sorted. A delegate registers
+// with them. The types of the fallback are not known.
 func (r *Router) Types() []string { return slices.Clone(r.types) }
 
 func dispatch(routes RouteMap, notFound task.Handler) http.Handler {

@@ -26,7 +26,7 @@ func TestEachTaskGoesToTheHandlerOfItsType(t *testing.T) {
 	assert.JSONEq(t, `"from b"`, string(serve(t, r, "b").Data))
 }
 
-// P4: a type without a route is answered, and the answer helps.
+// P4: a type without a route is answered, and the answer names the type.
 func TestTypeWithoutRouteIsAnsweredFailedAndNamesTheType(t *testing.T) {
 	t.Parallel()
 	resp := serve(t, router.New(router.RouteMap{"a": answer("")}), "who")
@@ -42,7 +42,7 @@ func TestRouterWithoutRoutesAnswersFailed(t *testing.T) {
 	assert.Equal(t, task.Failed, serve(t, router.New(nil), "x").Code)
 }
 
-// R1: the fallback, where CGI goes.
+// R1: the fallback, which the CGI driver can be, gets the whole task.
 func TestFallbackGetsTheWholeTaskOfAnUnknownType(t *testing.T) {
 	t.Parallel()
 	var body []byte
@@ -110,7 +110,8 @@ func TestMergeJoinsMapsWithoutChangingThem(t *testing.T) {
 	assert.NotNil(t, router.RouteMap(nil).Merge())
 }
 
-// R1: the order that WithMiddleware promises, the fallback included.
+// R1: middleware runs in the order that WithMiddleware promises, also around the
+// fallback.
 func TestMiddlewareRunsInOrderAroundEveryHandler(t *testing.T) {
 	t.Parallel()
 	var trace []string
@@ -133,7 +134,7 @@ func TestMiddlewareRunsInOrderAroundEveryHandler(t *testing.T) {
 	}
 }
 
-// R1: middleware that answers by itself, changes the task, or calls twice.
+// R1: middleware may answer by itself, change the task, or swallow the call.
 func TestUnusualMiddleware(t *testing.T) {
 	t.Parallel()
 	refuse := func(http.Handler) http.Handler {

@@ -15,8 +15,8 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// R3, P4: the order of Standard matters: what goes wrong inside is answered,
-// logged with its code, and counted by the middleware outside of it.
+// R3, P4: a failure inside of Standard is answered, logged with its code, and
+// counted by the middleware outside of it.
 func TestStandardPutsTheMiddlewareInOrder(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

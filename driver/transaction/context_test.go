@@ -20,7 +20,7 @@ import (
 // still has to say after it is not lost.
 func TestTheEndOfATaskReachesTheDriver(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	w.onExecute = func(ctx context.Context, _ *driver.Environment, _ *driver.Step, _ io.Writer) (*driver.Result, error) {
 		<-ctx.Done()
 		return nil, errors.New("killed")
@@ -47,7 +47,7 @@ func (c closer) Close(ctx context.Context) error { return c(ctx) }
 // it hears what came of it.
 func TestACleanupOutlivesItsTaskWithinItsOwnTime(t *testing.T) {
 	t.Parallel()
-	w := &careless{world: newWorld()}
+	w := &careless{fakeDriver: newFakeDriver()}
 	cleaning, let := make(chan struct{}), make(chan struct{})
 	w.cleanup = func(ctx context.Context, rs []driver.Resource) ([]driver.Resource, error) {
 		close(cleaning)
@@ -57,7 +57,7 @@ func TestACleanupOutlivesItsTaskWithinItsOwnTime(t *testing.T) {
 		assert.NoError(t, ctx.Err())
 		return rs, errors.New("busy")
 	}
-	s := newStages(t, w.world)
+	s := newStages(t, w.fakeDriver)
 	s.Stages = transaction.New(w, transaction.WithLedger(s.ledger))
 	s.init("tx")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -78,7 +78,7 @@ func TestACleanupOutlivesItsTaskWithinItsOwnTime(t *testing.T) {
 // record, and a resource that is recorded again is one resource.
 func TestTheRecordSaysWhatADriverNeeds(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	var labels map[string]string
 	w.onInit = func(_ context.Context, env *driver.Environment) error { labels = env.Labels; return nil }
 	s := newStages(t, w)
@@ -100,7 +100,7 @@ func TestTheRecordSaysWhatADriverNeeds(t *testing.T) {
 // T2: what is asked for after the end of a task is neither recorded nor created.
 func TestNothingIsRecordedForATaskThatHasEnded(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	s := newStages(t, w)
 	s.init("tx")
 	ctx, cancel := context.WithCancel(t.Context())

@@ -41,8 +41,8 @@ func (m *Stages) newRoutes() map[string]task.Handler {
 	}
 	wrapped := handlers{
 		Init:    task.HandlerFunc(m.handleVMInit),
-		Execute: task.HandlerFunc(inside(m.handleExecute, (*stage.VMExecute).Step)),
-		Cleanup: task.HandlerFunc(inside(m.handleCleanup, (*stage.VMCleanup).Cleanup)),
+		Execute: task.HandlerFunc(unwrap(m.handleExecute, (*stage.VMExecute).Step)),
+		Cleanup: task.HandlerFunc(unwrap(m.handleCleanup, (*stage.VMCleanup).Cleanup)),
 	}
 	routes := map[string]task.Handler{}
 	for _, infra := range m.infras {
@@ -75,8 +75,8 @@ func (m *Stages) newRoutes() map[string]task.Handler {
 	return routes
 }
 
-// inside hands on what is in the envelope.
-func inside[Envelope, In, Out any](
+// unwrap returns a handler that calls fn with the content of the envelope.
+func unwrap[Envelope, In, Out any](
 	fn func(context.Context, *task.Request[In]) (Out, error), open func(*Envelope) In,
 ) func(context.Context, *task.Request[Envelope]) (Out, error) {
 	return func(ctx context.Context, req *task.Request[Envelope]) (Out, error) {
@@ -84,23 +84,23 @@ func inside[Envelope, In, Out any](
 	}
 }
 
-// transactionIDs are the ids under which a task's transaction may be known.
+// transactionIDs returns the ids that a task's payload has for its transaction.
 func transactionIDs(t *task.Task) []string {
 	inEnvelope := strings.HasPrefix(t.Type, task.DliteVMPrefix)
 	var ids []string
 	switch task.KindOf(t.Type) {
 	case task.Init:
-		in := decoded(t.Data, inEnvelope, (*stage.VMInit).Init)
+		in := decodePayload(t.Data, inEnvelope, (*stage.VMInit).Init)
 		ids = []string{in.TransactionID()}
 	case task.Execute:
-		in := decoded(t.Data, inEnvelope, (*stage.VMExecute).Step)
+		in := decodePayload(t.Data, inEnvelope, (*stage.VMExecute).Step)
 		ids = in.TransactionIDs()
 	}
 	return slices.DeleteFunc(ids, func(id string) bool { return id == "" })
 }
 
-// decoded is a payload, empty where it is none.
-func decoded[Envelope, In any](b []byte, inEnvelope bool, open func(*Envelope) In) (in In) {
+// decodePayload returns a payload, empty if it cannot be decoded.
+func decodePayload[Envelope, In any](b []byte, inEnvelope bool, open func(*Envelope) In) (in In) {
 	if inEnvelope {
 		var e Envelope
 		if json.Unmarshal(b, &e) == nil {
@@ -108,6 +108,6 @@ func decoded[Envelope, In any](b []byte, inEnvelope bool, open func(*Envelope) I
 		}
 		return in
 	}
-	_ = json.Unmarshal(b, &in) // what is half read may still have an id
+	_ = json.Unmarshal(b, &in) // a part of the payload may still have an id
 	return in
 }

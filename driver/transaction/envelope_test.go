@@ -32,7 +32,7 @@ func TestAStageInEnvelopes(t *testing.T) {
 	for _, version := range []string{"", "_V2"} {
 		var seen driver.Environment
 		var step driver.Step
-		w := newWorld()
+		w := newFakeDriver()
 		w.onInit = func(_ context.Context, env *driver.Environment) error {
 			seen = *env
 			return nil
@@ -69,7 +69,7 @@ func TestAStageInEnvelopes(t *testing.T) {
 // whatever envelope it came.
 func TestAnOrphanInAnEnvelopeIsCleanedUp(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	s := newStages(t, w)
 	s.send("DLITE_CI_VM_INITIALIZE_TASK", `{"setup_vm_request":{"id":"stage1","setup_request":{}}}`)
 	require.Equal(t, 1, s.Open())
@@ -84,7 +84,7 @@ func TestAnOrphanInAnEnvelopeIsCleanedUp(t *testing.T) {
 // passwords are secrets.
 func TestAnnouncedStepsReachTheDriver(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	w.onInit = func(_ context.Context, env *driver.Environment) error {
 		if assert.Len(t, env.Steps, 1) {
 			assert.Equal(t, "busybox:1", env.Steps[0].Image)
@@ -100,5 +100,5 @@ func TestAnnouncedStepsReachTheDriver(t *testing.T) {
 
 func TestAnUnknownInfrastructurePanics(t *testing.T) {
 	t.Parallel()
-	assert.Panics(t, func() { transaction.New(newWorld(), transaction.WithInfra("mainframe")) })
+	assert.Panics(t, func() { transaction.New(newFakeDriver(), transaction.WithInfra("mainframe")) })
 }

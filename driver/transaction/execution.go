@@ -12,9 +12,9 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// execution is a step under way.
+// execution is a running step.
 type execution struct {
-	id     string // for a later process
+	id     string // identifies the step for a later process
 	env    *driver.Environment
 	step   *driver.Step
 	target LogTarget
@@ -35,28 +35,28 @@ func (t *transaction) newExecution(ctx context.Context, req *task.Request[stage.
 	return &execution{id: id, env: env, step: step, target: logTarget(tk, step.LogConfig, step.LogKey), masks: t.secrets}
 }
 
-// environment is what a step gets of the transaction.
+// environment returns the environment of a step.
 func (t *transaction) environment() *driver.Environment {
 	env := t.env
 	env.Envs, env.Mask = t.variables(), t.secrets.Mask
 	return &env
 }
 
-// joinTrace makes what the step traces a part of the task's trace (SPEC L3). The
-// delegate's span, where its router makes one, is in the task.
+// joinTrace adds the step to the trace of its task (rule L3). With a tracing
+// router the task names the delegate's span.
 func joinTrace(vars map[string]string, t *task.Task) {
 	parent, state := t.TraceContext()
 	if parent == "" {
 		return
 	}
 	vars["TRACEPARENT"] = parent
-	delete(vars, "TRACESTATE") // of another trace, if there is one
+	delete(vars, "TRACESTATE") // it may belong to another trace
 	if state != "" {
 		vars["TRACESTATE"] = state
 	}
 }
 
-// taskID names a step for a later process: by its task.
+// taskID identifies a step for a later process: by its task.
 func taskID(ctx context.Context, step string) string {
 	if t, ok := task.FromContext(ctx); ok && t.ID != "" {
 		return t.ID
@@ -68,8 +68,8 @@ func (e *execution) openLog(log Log) {
 	e.out = &maskedLog{Masker: secrets.NewMasker(log, e.masks), log: log}
 }
 
-// perform has the driver run the step.
-func (t *transaction) perform(ctx context.Context, e *execution) {
+// runStep runs the step with the driver.
+func (t *transaction) runStep(ctx context.Context, e *execution) {
 	if t.notes != nil {
 		e.target.Writer = rand.Text()
 		t.notes.add(note{Task: e.id, Writer: e.target.Writer})
@@ -81,8 +81,8 @@ func (t *transaction) perform(ctx context.Context, e *execution) {
 	})
 }
 
-// endStep says why the step failed where people look first, and closes its log,
-// unless the step goes on in the background.
+// endStep writes the reason of a failure to the step's log and closes the log,
+// unless the step continues in the background.
 func (t *transaction) endStep(ctx context.Context, e *execution) {
 	if e.err != nil {
 		e.err = withCause(ctx, e.err)
@@ -95,12 +95,13 @@ func (t *transaction) endStep(ctx context.Context, e *execution) {
 	t.endLog(ctx, e.out, e.step.ID)
 }
 
-// remember notes what a later process would answer, and what it would follow.
-func (t *transaction) remember(e *execution, r *stage.ExecuteResponse) {
+// noteAnswer stores the answer of a step, and its background part, for a later
+// process.
+func (t *transaction) noteAnswer(e *execution, r *stage.ExecuteResponse) {
 	if t.notes == nil {
 		return
 	}
-	n := note{Task: e.id, Answer: r, Secrets: t.unnoted()}
+	n := note{Task: e.id, Answer: r, Secrets: t.newSecrets()}
 	if e.res != nil {
 		n.Exports = e.res.Env
 		if e.res.Detached {

@@ -22,7 +22,7 @@ import (
 // other, and its slot is free.
 func TestADriverThatPanicsFailsItsTaskAlone(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	w.onInit = func(_ context.Context, env *driver.Environment) error {
 		if env.ID == "bad init" {
 			panic("no init today")
@@ -59,7 +59,7 @@ func TestADriverThatPanicsFailsItsTaskAlone(t *testing.T) {
 // its own comes first.
 func TestAStepThatLosesWhatItHandsOnHasFailed(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	res := driver.Result{Lost: "the step's artifact file could not be read: hunter2-lost", Outputs: map[string]string{"k": "v"}}
 	w.onExecute = func(context.Context, *driver.Environment, *driver.Step, io.Writer) (*driver.Result, error) {
 		one := res
@@ -86,7 +86,7 @@ func TestAStepThatLosesWhatItHandsOnHasFailed(t *testing.T) {
 // S2: the password for an image's registry is a secret, whoever forgot to say so.
 func TestRegistryPasswordsAreMasked(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	w.onExecute = func(_ context.Context, _ *driver.Environment, st *driver.Step, out io.Writer) (*driver.Result, error) {
 		_, err := io.WriteString(out, "logging in with "+st.Auth.Password+"\n")
 		return &driver.Result{}, err
@@ -105,7 +105,7 @@ func TestRegistryPasswordsAreMasked(t *testing.T) {
 // that reason, a repeated init too.
 func TestWhatComesDuringTheCleanupIsRefused(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	cleaning, let := make(chan struct{}), make(chan struct{})
 	w.stubborn = func(driver.Resource) error {
 		close(cleaning)
@@ -128,7 +128,7 @@ func TestWhatComesDuringTheCleanupIsRefused(t *testing.T) {
 // T3: a repeated cleanup tries again what could not be removed, and says so.
 func TestARepeatedCleanupTriesAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	var stubborn atomic.Bool
 	stubborn.Store(true)
 	w.stubborn = func(driver.Resource) error {
@@ -153,7 +153,7 @@ func TestARepeatedCleanupTriesAgain(t *testing.T) {
 
 // careless is a world whose cleanup answers as it likes.
 type careless struct {
-	*world
+	*fakeDriver
 	cleanup func(context.Context, []driver.Resource) ([]driver.Resource, error)
 }
 
@@ -161,7 +161,7 @@ func (c *careless) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.
 	if c.cleanup != nil {
 		return c.cleanup(ctx, rs)
 	}
-	return c.world.Cleanup(ctx, rs)
+	return c.fakeDriver.Cleanup(ctx, rs)
 }
 
 // T3: a driver that does not keep its contract loses no resource: what fails
@@ -176,8 +176,8 @@ func TestACleanupThatIsUnclearKeepsTheRecord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := &careless{world: newWorld(), cleanup: cleanup}
-			s := newStages(t, w.world)
+			w := &careless{fakeDriver: newFakeDriver(), cleanup: cleanup}
+			s := newStages(t, w.fakeDriver)
 			s.Stages = transaction.New(w, transaction.WithLedger(s.ledger))
 			s.init("tx")
 			r := s.cleanup("tx")
@@ -197,12 +197,12 @@ func TestACleanupThatIsUnclearKeepsTheRecord(t *testing.T) {
 func TestAnErrorNamesResourcesAndNoMore(t *testing.T) {
 	t.Parallel()
 	const secret = "not-a-real-secret"
-	w := newWorld()
+	w := newFakeDriver()
 	s := newStages(t, w)
 	s.init("tx")
 	w.stubborn = func(driver.Resource) error { return errors.New("busy") }
 	w.onInit = nil
-	bad := &noter{world: w, data: json.RawMessage(`{"password":"` + secret + `"}`)}
+	bad := &noter{fake: w, data: json.RawMessage(`{"password":"` + secret + `"}`)}
 	s.Stages = transaction.New(bad, transaction.WithLedger(t.TempDir()))
 	r := s.init("tx2")
 	assert.Equal(t, stage.Success, statusOf(r))
@@ -217,7 +217,7 @@ func TestAnErrorNamesResourcesAndNoMore(t *testing.T) {
 
 // noter notes data with its resources. Its steps record one without an id.
 type noter struct {
-	*world
+	*fakeDriver
 	data json.RawMessage
 }
 
@@ -232,7 +232,7 @@ func (n *noter) Execute(ctx context.Context, _ *driver.Environment, _ *driver.St
 // T2: Recover leaves alone what this process has open or tries again already.
 func TestRecoverConcernsEarlierProcessesAlone(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	s := newStages(t, w)
 	s.init("open")
 	s.init("stuck")
@@ -251,7 +251,7 @@ func TestRecoverConcernsEarlierProcessesAlone(t *testing.T) {
 // from the next stage, and no other log waiting; but the cleanup waits for both.
 func TestLogsThatAreSlowToCloseHoldNoSlot(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	w.onExecute = func(context.Context, *driver.Environment, *driver.Step, io.Writer) (*driver.Result, error) {
 		return &driver.Result{Detached: true}, nil
 	}
@@ -288,7 +288,7 @@ func TestCloseWaitsForWhatIsBeingTriedAgain(t *testing.T) {
 	t.Parallel()
 	var attempts atomic.Int64
 	trying, let := make(chan struct{}, 100), make(chan struct{})
-	w := &careless{world: newWorld()}
+	w := &careless{fakeDriver: newFakeDriver()}
 	w.cleanup = func(_ context.Context, rs []driver.Resource) ([]driver.Resource, error) {
 		if attempts.Add(1) > 1 {
 			trying <- struct{}{}
@@ -296,7 +296,7 @@ func TestCloseWaitsForWhatIsBeingTriedAgain(t *testing.T) {
 		}
 		return rs, errors.New("busy")
 	}
-	s := newStages(t, w.world)
+	s := newStages(t, w.fakeDriver)
 	s.Stages = transaction.New(w, transaction.WithLedger(s.ledger))
 	s.init("tx")
 	s.cleanup("tx")
@@ -306,7 +306,7 @@ func TestCloseWaitsForWhatIsBeingTriedAgain(t *testing.T) {
 	<-trying
 	closed := make(chan error, 1)
 	go func() { closed <- s.Close(t.Context()) }()
-	other := transaction.New(newWorld(), transaction.WithLedger(s.ledger))
+	other := transaction.New(newFakeDriver(), transaction.WithLedger(s.ledger))
 	require.ErrorIs(t, other.Recover(t.Context()), transaction.ErrLedger, "the ledger is still in use")
 	close(let)
 	require.NoError(t, <-closed)
@@ -320,6 +320,6 @@ func TestCloseWaitsForWhatIsBeingTriedAgain(t *testing.T) {
 func TestOptionsThatMakeNoSensePanic(t *testing.T) {
 	t.Parallel()
 	for _, o := range []transaction.Option{transaction.WithLease(0), transaction.WithCleanupTimeout(-1), transaction.WithLedger("")} {
-		assert.Panics(t, func() { transaction.New(newWorld(), o) })
+		assert.Panics(t, func() { transaction.New(newFakeDriver(), o) })
 	}
 }

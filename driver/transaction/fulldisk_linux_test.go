@@ -60,7 +60,7 @@ func (d *disk) fill(free int) {
 func (d *disk) clear() { require.NoError(d.t, os.Remove(d.filler())) }
 
 // newFullDiskStages has its ledger on a small disk.
-func newFullDiskStages(t *testing.T, w *world) (*stages, *disk) {
+func newFullDiskStages(t *testing.T, w *fakeDriver) (*stages, *disk) {
 	t.Helper()
 	d := newDisk(t)
 	s := unmanagedStages(t, w, filepath.Join(d.dir, "ledger"))
@@ -80,7 +80,7 @@ func (s *stages) requireFull(r *task.Response) {
 // far it gets; with room again the delegate works.
 func TestWithAFullDiskNothingIsCreated(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	s, d := newFullDiskStages(t, w)
 	initBig := func(id string) *task.Response { // its entry, which has the labels twice, fills most of a page
 		return s.run(t.Context(), "local_init", stage.InitRequest{
@@ -120,7 +120,7 @@ func TestWithAFullDiskNothingIsCreated(t *testing.T) {
 // that is not on record; the cleanup needs no room.
 func TestADiskThatBecomesFullStopsStepsAndNoCleanup(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	s, d := newFullDiskStages(t, w)
 	require.Equal(t, stage.Success, statusOf(s.init("tx")))
 	d.fill(0)
@@ -174,7 +174,7 @@ func TestADiskThatBecomesFullStopsStepsAndNoCleanup(t *testing.T) {
 // record.
 func TestRecoverNeedsNoRoomOnTheDisk(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	_, record := crashed(t, w)
 	content, err := os.ReadFile(record)
 	require.NoError(t, err)

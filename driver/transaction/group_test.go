@@ -29,13 +29,13 @@ var (
 	_ poller.Stages = (*transaction.Group)(nil)
 )
 
-// closableWorld counts how often its driver is closed.
-type closableWorld struct {
-	*world
+// closableDriver counts how often its driver is closed.
+type closableDriver struct {
+	*fakeDriver
 	closed atomic.Int32
 }
 
-func (w *closableWorld) Close() error {
+func (w *closableDriver) Close() error {
 	w.closed.Add(1)
 	return errors.New("the engine does not answer")
 }
@@ -45,7 +45,7 @@ func (w *closableWorld) Close() error {
 func TestAGroupRunsTheStagesOfSeveralDrivers(t *testing.T) {
 	t.Parallel()
 	dir, slots := t.TempDir(), capacity.NewSlots(3)
-	local, pods := &closableWorld{world: newWorld()}, &closableWorld{world: newWorld()}
+	local, pods := &closableDriver{fakeDriver: newFakeDriver()}, &closableDriver{fakeDriver: newFakeDriver()}
 	make1 := func(d driver.Driver, infra string) *transaction.Stages {
 		return transaction.New(d, transaction.WithSlots(slots), transaction.WithInfra(infra),
 			transaction.WithLedger(filepath.Join(dir, infra)))
@@ -87,15 +87,15 @@ func TestAGroupRunsTheStagesOfSeveralDrivers(t *testing.T) {
 func TestJoinOfStagesThatDoNotFitPanics(t *testing.T) {
 	t.Parallel()
 	slots := transaction.WithSlots(capacity.NewSlots(1))
-	local := transaction.New(newWorld(), slots, transaction.WithLedger("a"))
+	local := transaction.New(newFakeDriver(), slots, transaction.WithLedger("a"))
 	assert.PanicsWithValue(t, "transaction: Join of stages with different slots: give each the same WithSlots", func() {
-		transaction.Join(local, transaction.New(newWorld(), transaction.WithLedger("b"), transaction.WithInfra(transaction.VM)))
+		transaction.Join(local, transaction.New(newFakeDriver(), transaction.WithLedger("b"), transaction.WithInfra(transaction.VM)))
 	})
 	assert.PanicsWithValue(t, "transaction: Join of stages with the same ledger: give each its own WithLedger", func() {
-		transaction.Join(local, transaction.New(newWorld(), slots, transaction.WithLedger("a"), transaction.WithInfra(transaction.VM)))
+		transaction.Join(local, transaction.New(newFakeDriver(), slots, transaction.WithLedger("a"), transaction.WithInfra(transaction.VM)))
 	})
 	assert.Panics(t, func() {
-		transaction.Join(local, transaction.New(newWorld(), slots, transaction.WithLedger("b"), transaction.WithInfra(transaction.VM, transaction.Local)))
+		transaction.Join(local, transaction.New(newFakeDriver(), slots, transaction.WithLedger("b"), transaction.WithInfra(transaction.VM, transaction.Local)))
 	})
 	assert.Empty(t, transaction.Join().Routes())
 	assert.Zero(t, transaction.Join().Slots().Max())
@@ -105,7 +105,7 @@ func TestJoinOfStagesThatDoNotFitPanics(t *testing.T) {
 // working. It is logged, and Maintain removes it later.
 func TestRecoverLogsWhatItCannotRemove(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	s := newStages(t, w)
 	s.init("tx")
 	require.NoError(t, s.Crash())

@@ -16,8 +16,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// init opens a transaction. A driver that fails is an answer with status
-// FAILURE, after the transaction has cleaned itself up (SPEC T3).
+// init opens a transaction. A failure of the driver is an answer with status
+// FAILURE, after the transaction has been cleaned up (rule T3).
 func (m *Stages) init(ctx context.Context, req *task.Request[stage.InitRequest]) (*stage.InitResponse, error) {
 	id := req.Data.TransactionID()
 	if id == "" {
@@ -27,7 +27,7 @@ func (m *Stages) init(ctx context.Context, req *task.Request[stage.InitRequest])
 	if err != nil {
 		return nil, err
 	}
-	if !isNew { // the same init again: its first answer may have been lost
+	if !isNew { // a repeated init: its first answer may have been lost
 		select {
 		case <-t.ready:
 			if t.initErr == nil && t.isClosing() {
@@ -38,13 +38,13 @@ func (m *Stages) init(ctx context.Context, req *task.Request[stage.InitRequest])
 			return nil, context.Cause(ctx)
 		}
 	}
-	t.hide(ctx)
+	t.addSecrets(ctx)
 	ctx = t.withLogger(ctx, id, "")
 	m.takeSlot(ctx, t)
 	log := t.initLog(ctx, req)
 	t.env.Log = log
 	err = t.start(ctx)
-	m.giveBack(ctx, id) // what an init has left that did not get to its driver, or that wanted another pool
+	m.releaseReservation(ctx, id) // if the init failed before the driver used it, or asked for another pool
 	t.endInit(ctx, log, err)
 	t.initErr = err
 	close(t.ready)
@@ -55,8 +55,8 @@ func (m *Stages) init(ctx context.Context, req *task.Request[stage.InitRequest])
 	return m.initAnswer(t, err), nil
 }
 
-// admit makes the transaction of a new init, or finds the one that a repeated
-// init means.
+// admit returns a new transaction for an init, or the existing one of a repeated
+// init. The second result reports whether it is new.
 func (m *Stages) admit(id string, req *task.Request[stage.InitRequest]) (*transaction, bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -81,8 +81,8 @@ func (m *Stages) admit(id string, req *task.Request[stage.InitRequest]) (*transa
 	return t, true, nil
 }
 
-// takeSlot makes the transaction the owner of the slot that the poller took for
-// its init. An init that came another way counts too.
+// takeSlot gives the transaction the slot that the poller took for its init. An
+// init without one takes a slot even if none is free.
 func (m *Stages) takeSlot(ctx context.Context, t *transaction) {
 	if slot, ok := capacity.FromContext(ctx); ok && slot.Keep() {
 		t.slot = slot
@@ -106,13 +106,13 @@ func (m *Stages) environment(id string, req *task.Request[stage.InitRequest]) dr
 	}
 }
 
-// start begins the record and runs the driver's init, for as long as both ctx
-// and the transaction live.
+// start creates the record and runs the driver's init, as long as ctx and the
+// transaction live.
 func (t *transaction) start(ctx context.Context) error {
 	ctx, stop := join(ctx, t.alive)
 	defer stop()
-	if err := t.stages.awaitSettled(ctx, t.env.ID); err != nil {
-		return fmt.Errorf("an earlier attempt at the transaction has to be cleaned up first: %w", err)
+	if err := t.stages.awaitCleanup(ctx, t.env.ID); err != nil {
+		return fmt.Errorf("an earlier attempt at the transaction must be cleaned up first: %w", err)
 	}
 	j, err := t.stages.ledger.begin(&t.env)
 	if err != nil {
@@ -123,8 +123,8 @@ func (t *transaction) start(ctx context.Context) error {
 		return withCause(ctx, err)
 	}
 	t.note()
-	// With the driver's state. A later process has use for it as long as there are
-	// notes, which are in memory.
+	// The entry has the driver's state. A later process can use it only with the notes,
+	// which are in memory, so it need not be durable.
 	return j.append(entry{Open: &t.env, Ready: t.notes != nil}, !durable)
 }
 
@@ -139,15 +139,15 @@ func (m *Stages) initAnswer(t *transaction, err error) *stage.InitResponse {
 	return r
 }
 
-// execute runs a step. A step that ran and failed, and a driver that fails, are
-// answers with status FAILURE or TIMEOUT.
+// execute runs a step. The answer of a step that failed, or whose driver failed,
+// has the status FAILURE or TIMEOUT.
 func (m *Stages) execute(ctx context.Context, req *task.Request[stage.ExecuteRequest]) (*stage.ExecuteResponse, error) {
 	ids := req.Data.TransactionIDs()
 	t, ok := m.find(ids)
-	if !ok || !t.enter() {
+	if !ok || !t.beginUse() {
 		return nil, m.refusal(ids)
 	}
-	defer t.leave()
+	defer t.endUse()
 	select {
 	case <-t.ready:
 	case <-ctx.Done():
@@ -159,26 +159,27 @@ func (m *Stages) execute(ctx context.Context, req *task.Request[stage.ExecuteReq
 	ctx, stop := join(ctx, t.alive)
 	defer stop()
 	id := taskID(ctx, req.Data.ID)
-	if r := t.answered(id); r != nil {
-		return r, nil // it was on its way when the delegate ended
+	if r := t.earlierAnswer(id); r != nil {
+		return r, nil // the delegate ended while it was delivered
 	}
-	t.hide(ctx, req.Data.Secrets...)
+	t.addSecrets(ctx, req.Data.Secrets...)
 	ctx = t.withLogger(ctx, cmp.Or(req.Data.StageRuntimeID, t.env.ID), req.Data.ID)
 	if req.Data.Auth != nil {
-		t.secrets.Add(req.Data.Auth.Password) // registries' words come back as errors
+		t.secrets.Add(req.Data.Auth.Password) // errors may quote the registry
 	}
 
 	e := t.newExecution(ctx, req, id)
-	if s, begun := t.begunBefore(id); !begun || !t.goOn(ctx, e, s) {
-		t.perform(ctx, e)
+	if s, begun := t.takeEarlierStep(id); !begun || !t.followStep(ctx, e, s) {
+		t.runStep(ctx, e)
 	}
 	t.endStep(ctx, e)
 	r := t.answer(e.res, e.err)
-	t.remember(e, r)
+	t.noteAnswer(e, r)
 	return r, nil
 }
 
-// answer masks whatever is not declared a secret.
+// answer makes the answer of a step. All text is masked, except values that are
+// declared secret outputs.
 func (t *transaction) answer(res *driver.Result, err error) *stage.ExecuteResponse {
 	r := &stage.ExecuteResponse{Status: status(err)}
 	if res != nil {
@@ -217,8 +218,8 @@ func (t *transaction) answer(res *driver.Result, err error) *stage.ExecuteRespon
 	return r
 }
 
-// maskArtifact masks an artifact that is text, which most are: a list of what has
-// been uploaded where. Other content would not be what it was.
+// maskArtifact masks an artifact that is text, usually a list of uploaded files.
+// Other content would be damaged by masking.
 func (t *transaction) maskArtifact(b []byte) []byte {
 	if len(b) == 0 || !utf8.Valid(b) {
 		return b
@@ -226,9 +227,9 @@ func (t *transaction) maskArtifact(b []byte) []byte {
 	return []byte(t.secrets.Mask(string(b)))
 }
 
-// clean ends a transaction. It needs nothing but the id: a transaction that is
-// not here, never was, or has ended already, is clean (SPEC T3).
-func (m *Stages) clean(ctx context.Context, req *task.Request[stage.CleanupRequest]) (*stage.CleanupResponse, error) {
+// cleanUp ends a transaction. It needs only the id. A transaction that is unknown
+// here, or has ended already, is clean (rule T3).
+func (m *Stages) cleanUp(ctx context.Context, req *task.Request[stage.CleanupRequest]) (*stage.CleanupResponse, error) {
 	ids := req.Data.TransactionIDs()
 	if len(ids) == 0 {
 		return nil, task.BadRequest(errors.New("the cleanup names no transaction: group_id or network is needed"))
@@ -250,9 +251,8 @@ func (m *Stages) clean(ctx context.Context, req *task.Request[stage.CleanupReque
 	return &stage.CleanupResponse{Status: stage.Success}, nil
 }
 
-// Orphan cleans up the transaction that a task of this manager's routes belongs
-// to: the task's manager has forgotten it, so that no cleanup will come. It fits
-// poller.WithOrphan.
+// CleanUpForgotten cleans up the transaction of a task that its manager has
+// forgotten: no cleanup task will come. The poller calls it.
 func (m *Stages) CleanUpForgotten(ctx context.Context, t *task.Task) {
 	tx, ok := m.find(transactionIDs(t))
 	if !ok {
@@ -275,14 +275,14 @@ func status(err error) stage.Status {
 	}
 }
 
-// join returns a context that ends with either of two.
+// join returns a context that ends when one of two contexts ends.
 func join(ctx, other context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// withCause tells why ctx ended, where the error does not.
+// withCause adds the cause of ctx to an error that does not have it.
 func withCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)

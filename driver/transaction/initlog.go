@@ -11,16 +11,15 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// initLog is what an init has to say to people, masked. Its log is opened by
-// the first word: most inits have nothing to say, and the key may be that of a
-// step that the manager writes to itself.
+// initLog returns the masked log of an init. It opens when it is first written to:
+// most inits write nothing, and its key may belong to a step of the manager.
 func (t *transaction) initLog(ctx context.Context, req *task.Request[stage.InitRequest]) *maskedLog {
 	log := &lazyLog{open: func() Log { return t.stages.openTaskLog(ctx, req.Data.LogConfig, req.Data.LogKey) }}
 	return &maskedLog{Masker: secrets.NewMasker(log, t.secrets), log: log}
 }
 
-// endInit writes why an init failed where people look first, and closes its
-// log. Neither the log nor the clone's credentials are kept for the steps.
+// endInit writes the reason of a failure to the log of the init and closes it.
+// Neither the log nor the credentials of the clone are available to steps.
 func (t *transaction) endInit(ctx context.Context, log *maskedLog, err error) {
 	t.env.Log, t.env.Clone = nil, nil
 	if err != nil {
@@ -29,7 +28,7 @@ func (t *transaction) endInit(ctx context.Context, log *maskedLog, err error) {
 	t.endLog(ctx, log, "")
 }
 
-// lazyLog opens its log when it is first written to.
+// lazyLog is a log that opens when it is first written to.
 type lazyLog struct {
 	open func() Log
 	log  Log // nil until then
@@ -49,9 +48,9 @@ func (l *lazyLog) Close(ctx context.Context) error {
 	return l.log.Close(ctx)
 }
 
-// cloneSecrets are the credentials of a clone, which no output may show: the
-// password, and what stands in the URL in its place, as it is and unescaped. A
-// name without a password is a token.
+// cloneSecrets returns the credentials of a clone: the password, and the password
+// or token in the URL, as it is and unescaped. A name without a password is a
+// token.
 func cloneSecrets(c *stage.Clone) []string {
 	if c == nil {
 		return nil
@@ -66,7 +65,7 @@ func cloneSecrets(c *stage.Clone) []string {
 	if c.Auth != nil {
 		list = append(list, c.Auth.Password)
 	}
-	// By hand: a malformed URL may hold a password too.
+	// Without url.Parse: a malformed URL may hold a password too.
 	scheme, rest, ok := strings.Cut(c.URL, "://")
 	if !ok || !strings.HasPrefix(strings.ToLower(scheme), "http") {
 		return list
@@ -86,7 +85,7 @@ func cloneSecrets(c *stage.Clone) []string {
 	return list
 }
 
-// maskTests masks what a summary quotes of a step's test reports.
+// maskTests masks the texts that a summary quotes from test reports.
 func (t *transaction) maskTests(s *stage.TestSummary) *stage.TestSummary {
 	if s == nil {
 		return nil

@@ -19,7 +19,7 @@ import (
 // neither the log, the answer, the record nor the steps.
 func TestAnInitsCloneAndLogReachTheDriver(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	var got *stage.Clone
 	w.onInit = func(_ context.Context, env *driver.Environment) error {
 		got = env.Clone
@@ -61,7 +61,7 @@ func TestAFailedInitSaysWhyInItsLog(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld()
+			w := newFakeDriver()
 			w.onInit = func(context.Context, *driver.Environment) error { return errors.New("denied: fake-token-1") }
 			s := newStages(t, w)
 			r := s.run(t.Context(), "local_init", stage.InitRequest{GroupID: "tx", LogKey: "init-log", Clone: clone})
@@ -77,13 +77,13 @@ func TestAFailedInitSaysWhyInItsLog(t *testing.T) {
 // An init without a word opens no log, and the name in a URL of ssh is no secret.
 func TestAnInitWithoutAWordOpensNoLog(t *testing.T) {
 	t.Parallel()
-	s := newStages(t, newWorld())
+	s := newStages(t, newFakeDriver())
 	r := s.run(t.Context(), "local_init", stage.InitRequest{GroupID: "tx", LogKey: "init-log", Clone: &stage.Clone{URL: "ssh://plain-name@git.example/x"}})
 	require.Equal(t, stage.Success, statusOf(r))
 	s.logs.mu.Lock()
 	require.Empty(t, s.logs.text)
 	s.logs.mu.Unlock()
-	s.world.onExecute = func(_ context.Context, _ *driver.Environment, _ *driver.Step, out io.Writer) (*driver.Result, error) {
+	s.fake.onExecute = func(_ context.Context, _ *driver.Environment, _ *driver.Step, out io.Writer) (*driver.Result, error) {
 		_, _ = fmt.Fprintln(out, "plain-name")
 		return &driver.Result{}, nil
 	}
@@ -96,7 +96,7 @@ func TestAnInitWithoutAWordOpensNoLog(t *testing.T) {
 // fail the step.
 func TestTheAnswerHasTheTestSummary(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	tests := &stage.TestSummary{Total: 3, Passed: 1, Failed: 1, Errors: 1, DurationMillis: 7, Problems: []string{"x-fake-secret.xml"},
 		Failures: []stage.TestFailure{{Suite: "fake-secret", Class: "c.fake-secret", Name: "n fake-secret", Message: "want fake-secret"}, {Name: "plain"}}}
 	w.onExecute = func(context.Context, *driver.Environment, *driver.Step, io.Writer) (*driver.Result, error) {

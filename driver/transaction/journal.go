@@ -29,15 +29,14 @@ import (
 //
 //	<version> <CRC-32C of the JSON, 8 hexadecimal digits> <JSON>
 //
-// An entry is on the disk before what it announces is done; one that matters to
-// no later run of the machine is with the kernel. A line that is torn
-// or damaged is an entry whose deed had not begun, so it is passed over.
+// An entry is on the disk before the action that it announces begins. An entry that
+// does not matter after a restart of the machine is only in the kernel. A torn or
+// damaged line is an entry whose action had not begun, so it is skipped.
 //
-// Every version that has been released is read for ever: an upgraded delegate
-// cleans up what the one before it left. Members may be added to an entry of the
-// same version when an older program can do without them; what it must not
-// overlook is a new version. A record with an entry of a newer version is left
-// alone.
+// All released versions can be read: an upgraded delegate cleans up the resources of
+// the previous one. New members may be added to entries of the same version if older
+// programs can ignore them. Otherwise the version changes. A record with an entry of a
+// newer version is left as it is.
 const (
 	journalVersion = 1
 	journalSuffix  = ".ledger"
@@ -45,37 +44,35 @@ const (
 	idName         = "id"
 )
 
-// lockWait is how long a ledger's lock is waited for: a process that is killed
-// while it starts another one leaves the lock to that until it has started.
+// lockWait is how long open waits for the lock. A process that is killed while it
+// starts another one leaves the lock to the other one until that has started.
 const lockWait = 2 * time.Second
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// entry is one line of a journal: Open, Resource or Gone.
+// entry is one line of a journal. It has one of Open, Resource and Gone.
 type entry struct {
-	// Open begins a transaction. With Ready its init has ended, and there are
-	// notes.
+	// Open begins a transaction. With Ready its init has ended, and notes exist.
 	Open  *driver.Environment `json:"open,omitempty"`
 	Ready bool                `json:"ready,omitempty"`
-	// Resource is about to be created, on behalf of Task, which is empty for
-	// that of an init.
+	// Resource is about to be created for Task, which is empty for an init.
 	Resource *driver.Resource `json:"resource,omitempty"`
 	Task     string           `json:"task,omitempty"`
-	// Gone has been removed.
+	// Gone is a resource that has been removed.
 	Gone *driver.Resource `json:"gone,omitempty"`
 }
 
-// ledger is the folder of all journals. One process at a time may have it.
+// ledger is the directory of all journals. Only one process at a time can use it.
 type ledger struct {
 	dir string
 
 	mu     sync.Mutex
 	lock   *flock.Flock // nil until opened
-	id     string       // the folder's own, see [driver.LabelLedger]
+	id     string       // the id of the directory, see [driver.LabelLedger]
 	closed bool
 }
 
-// open makes the folder and locks it, once.
+// open creates the directory and locks it, once.
 func (l *ledger) open() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,16 +83,16 @@ func (l *ledger) open() error {
 		return fmt.Errorf("%w: it has been closed", ErrLedger)
 	}
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
-		return fmt.Errorf("%w: making its folder: %w", ErrLedger, err)
+		return fmt.Errorf("%w: creating its directory: %w", ErrLedger, err)
 	}
 	lock := flock.New(filepath.Join(l.dir, lockName))
 	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
 	defer cancel()
 	switch _, err := lock.TryLockContext(ctx, lockWait/100); {
 	case err != nil && ctx.Err() == nil:
-		return fmt.Errorf("%w: locking its folder %s: %w", ErrLedger, l.dir, err)
+		return fmt.Errorf("%w: locking its directory %s: %w", ErrLedger, l.dir, err)
 	case err != nil:
-		return fmt.Errorf("%w: its folder %s is in use by another delegate: give each its own", ErrLedger, l.dir)
+		return fmt.Errorf("%w: its directory %s is in use by another delegate: give each delegate its own", ErrLedger, l.dir)
 	}
 	id, err := l.identify()
 	if err != nil {
@@ -105,7 +102,8 @@ func (l *ledger) open() error {
 	return nil
 }
 
-// identify reads the folder's id, or gives it one. The caller has the lock.
+// identify returns the id of the directory, and creates it if it is missing. The
+// caller holds the lock.
 func (l *ledger) identify() (string, error) {
 	path := filepath.Join(l.dir, idName)
 	b, err := os.ReadFile(path)
@@ -117,7 +115,7 @@ func (l *ledger) identify() (string, error) {
 	}
 	id := rand.Text()
 	if err := atomicfile.WriteFile(path, []byte(id)); err != nil {
-		return "", fmt.Errorf("giving the ledger an id: %w", err)
+		return "", fmt.Errorf("writing the ledger's id: %w", err)
 	}
 	return id, nil
 }
@@ -134,13 +132,13 @@ func (l *ledger) close() error {
 	return err
 }
 
-// path is where a transaction's journal is. An id may be any text.
+// path returns the path of a transaction's journal. An id may be any text.
 func (l *ledger) path(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return filepath.Join(l.dir, hex.EncodeToString(sum[:16])+journalSuffix)
 }
 
-// begin makes the journal of a new transaction, with its first entry.
+// begin creates the journal of a new transaction, with its first entry.
 func (l *ledger) begin(env *driver.Environment) (*journal, error) {
 	if err := l.open(); err != nil {
 		return nil, err
@@ -152,12 +150,12 @@ func (l *ledger) begin(env *driver.Environment) (*journal, error) {
 	path := l.path(env.ID)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("making the record of transaction %s: %w", env.ID, err)
+		return nil, fmt.Errorf("creating the record of transaction %s: %w", env.ID, err)
 	}
 	j := &journal{path: path, file: f}
 	err = j.append(entry{Open: env}, durable)
 	if err == nil {
-		err = atomicfile.SyncDir(l.dir) // the file's name must survive too
+		err = atomicfile.SyncDir(l.dir) // the file name must survive too
 	}
 	if err != nil {
 		return nil, errors.Join(err, j.remove())
@@ -165,19 +163,19 @@ func (l *ledger) begin(env *driver.Environment) (*journal, error) {
 	return j, nil
 }
 
-// leftover is what a journal of an earlier process says.
-type leftover struct {
+// openRecord is the content of a journal of an earlier process.
+type openRecord struct {
 	path      string
-	written   time.Time // when the last entry was
+	written   time.Time // time of the last entry
 	env       driver.Environment
 	ready     bool
 	resources []driver.Resource
-	begun     map[string][]driver.Resource // of resources, by the task they are for
+	begun     map[string][]driver.Resource // resources by the task for which they were created
 }
 
-// leftovers reads all journals. A journal that cannot be read is an error among
-// others and stays where it is.
-func (l *ledger) leftovers() ([]leftover, error) {
+// openRecords reads all journals. A journal that cannot be read stays where it is
+// and is one of the errors.
+func (l *ledger) openRecords() ([]openRecord, error) {
 	if err := l.open(); err != nil {
 		return nil, err
 	}
@@ -185,12 +183,12 @@ func (l *ledger) leftovers() ([]leftover, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []leftover
+	var all []openRecord
 	var problems []error
 	for _, path := range paths {
 		left, err := readJournal(path)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // a transaction of this process has ended
+			continue // a transaction of this process has ended meanwhile
 		}
 		if err != nil {
 			problems = append(problems, err)
@@ -201,8 +199,8 @@ func (l *ledger) leftovers() ([]leftover, error) {
 	return all, errors.Join(problems...)
 }
 
-func readJournal(path string) (leftover, error) {
-	left := leftover{path: path}
+func readJournal(path string) (openRecord, error) {
+	left := openRecord{path: path}
 	f, err := os.Open(path)
 	if err != nil {
 		return left, fmt.Errorf("reading a transaction's record: %w", err)
@@ -250,7 +248,7 @@ func readJournal(path string) (leftover, error) {
 	return left, nil
 }
 
-// newerError says that a newer program has written into a record.
+// newerError: a newer program has written to a record.
 type newerError struct{ version int }
 
 func (e *newerError) Error() string {
@@ -258,15 +256,15 @@ func (e *newerError) Error() string {
 		"that wrote it, which cleans up and removes it, or remove by hand what it names and then the file", e.version, journalVersion)
 }
 
-// eachEntry calls f for every good line. A line of a newer version is a
-// [newerError]: what it says, or its checksum, must not be guessed.
+// eachEntry calls f for every valid line. A line of a newer version is a
+// [newerError]: its meaning is unknown.
 func eachEntry(r io.Reader, f func(entry)) error {
 	lines := bufio.NewReader(r)
 	for {
 		line, err := lines.ReadString('\n')
 		if err != nil {
 			if errors.Is(err, io.EOF) {
-				return nil // what is after the last newline is torn
+				return nil // text after the last newline is torn
 			}
 			return err
 		}
@@ -284,19 +282,19 @@ func eachEntry(r io.Reader, f func(entry)) error {
 		}
 		var e entry
 		if err := json.Unmarshal([]byte(text), &e); err != nil {
-			return fmt.Errorf("an entry with a good checksum cannot be decoded: %w", err)
+			return fmt.Errorf("an entry with a good checksum cannot be decodePayload: %w", err)
 		}
 		f(e)
 	}
 }
 
-// journal is an open transaction's record. Safe for concurrent use.
+// journal is the record of an open transaction. Safe for concurrent use.
 type journal struct {
 	path string
 
 	mu   sync.Mutex
-	file *os.File // nil for a journal that was read back, until it is written
-	size int64    // of what is whole; the next entry goes there, over a torn one
+	file *os.File // nil for a continued journal until the first append
+	size int64    // end of the last complete entry; the next one goes there
 }
 
 // reopen continues the journal of an earlier process.
@@ -305,9 +303,9 @@ func reopen(path string) *journal { return &journal{path: path} }
 // durable makes append wait for the disk.
 const durable = true
 
-// append makes an entry durable, or leaves the journal as it was. One that need
-// not be durable is with the kernel when append returns, safe from what happens
-// to this process, and gets to the disk with the next one that must be.
+// append adds an entry, or leaves the journal as it was. An entry that need not be
+// durable is in the kernel when append returns: it survives the death of this
+// process, and reaches the disk with the next durable entry.
 func (j *journal) append(e entry, durable bool) error {
 	b, err := json.Marshal(e)
 	if err != nil {
@@ -331,8 +329,8 @@ func (j *journal) append(e entry, durable bool) error {
 	return nil
 }
 
-// opened opens a journal that was read back and ends a torn line. The caller
-// holds mu.
+// opened opens the file of a continued journal and removes a torn last line. The
+// caller holds mu.
 func (j *journal) opened() error {
 	if j.file != nil {
 		return nil
@@ -353,12 +351,12 @@ func (j *journal) opened() error {
 	return nil
 }
 
-// remove ends the journal: the transaction is over.
+// remove removes the journal: the transaction has ended.
 func (j *journal) remove() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.file != nil {
-		_ = j.file.Close() // its content is void
+		_ = j.file.Close() // its content is not needed
 		j.file = nil
 	}
 	if err := os.Remove(j.path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -367,12 +365,12 @@ func (j *journal) remove() error {
 	return nil
 }
 
-// close lets go of the file and keeps the record.
+// close closes the file and keeps the record.
 func (j *journal) close() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.file != nil {
-		_ = j.file.Close() // every entry was synced
+		_ = j.file.Close() // durable entries were synced
 		j.file = nil
 	}
 }

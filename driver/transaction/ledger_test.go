@@ -20,7 +20,7 @@ import (
 
 // crashed leaves a ledger as a killed process does: with a transaction open. It
 // returns the ledger's folder and the record's file.
-func crashed(t *testing.T, w *world) (dir, record string) {
+func crashed(t *testing.T, w *fakeDriver) (dir, record string) {
 	t.Helper()
 	s := newStages(t, w)
 	s.init("tx")
@@ -42,7 +42,7 @@ func crashed(t *testing.T, w *world) (dir, record string) {
 // names.
 func TestRecoverRemovesWhatAKilledProcessLeft(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	dir, _ := crashed(t, w)
 	require.NotEmpty(t, w.left())
 	s := reopenStages(t, w, dir)
@@ -69,7 +69,7 @@ func TestADamagedRecordStillTellsWhatIsWhole(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld()
+			w := newFakeDriver()
 			dir, record := crashed(t, w)
 			b, err := os.ReadFile(record)
 			require.NoError(t, err)
@@ -97,7 +97,7 @@ func TestADamagedRecordStillTellsWhatIsWhole(t *testing.T) {
 // T2: two processes that share a ledger would clean up each other's stages.
 func TestALedgerHasOneOwner(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	s := newStages(t, w)
 	s.init("tx")
 	other := reopenStages(t, w, s.ledger)
@@ -121,7 +121,7 @@ func TestALedgerIsWaitedForAMoment(t *testing.T) {
 	require.True(t, ok)
 	released := make(chan error, 1)
 	time.AfterFunc(100*time.Millisecond, func() { released <- lock.Close() })
-	s := reopenStages(t, newWorld(), dir)
+	s := reopenStages(t, newFakeDriver(), dir)
 	require.NoError(t, s.Recover(t.Context()))
 	require.NoError(t, <-released)
 }
@@ -129,7 +129,7 @@ func TestALedgerIsWaitedForAMoment(t *testing.T) {
 // T2: what cannot be recorded is not created.
 func TestWithoutARecordNothingIsCreated(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	dir := t.TempDir() + "/file"
 	require.NoError(t, os.WriteFile(dir, nil, 0o600))
 	s := reopenStages(t, w, dir)
@@ -143,7 +143,7 @@ func TestWithoutARecordNothingIsCreated(t *testing.T) {
 // T2: a resource is on the disk when Record returns, not later.
 func TestAResourceIsRecordedBeforeItExists(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	var s *stages
 	w.onExecute = func(context.Context, *driver.Environment, *driver.Step, io.Writer) (*driver.Result, error) {
 		b, err := os.ReadFile(s.records()[0])
@@ -169,7 +169,7 @@ func TestAnEmptyRecordIsInNobodysWay(t *testing.T) {
 	for name, content := range map[string]string{"empty": "", "torn": `1 00000000 {"open":{"id":"t`} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld()
+			w := newFakeDriver()
 			s := newStages(t, w)
 			require.Equal(t, stage.Success, statusOf(s.init("tx")))
 			path := s.records()[0]

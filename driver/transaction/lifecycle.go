@@ -27,12 +27,12 @@ func (m *Stages) Recover(ctx context.Context) error {
 
 // recover returns every problem, also those that do not prevent stages.
 func (m *Stages) recover(ctx context.Context) error {
-	records, err := m.ledger.leftovers()
+	records, err := m.ledger.openRecords()
 	problems := make([]error, len(records), len(records)+2)
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, parallelRecovery)
 	for i, l := range records {
-		if m.has(l.path) {
+		if m.tracksRecord(l.path) {
 			continue
 		}
 		turns <- struct{}{}
@@ -54,7 +54,7 @@ func (m *Stages) recover(ctx context.Context) error {
 // engine is away, they wait for it together and not one after the other.
 const parallelRecovery = 16
 
-func (m *Stages) recoverOne(ctx context.Context, l leftover) error {
+func (m *Stages) recoverOne(ctx context.Context, l openRecord) error {
 	if l.env.ID == "" && len(l.resources) == 0 {
 		// The process died before the first entry, so no resource exists. The file must
 		// not prevent a repeated init.
@@ -63,7 +63,7 @@ func (m *Stages) recoverOne(ctx context.Context, l leftover) error {
 		}
 		return nil
 	}
-	if m.takeUp(ctx, l) {
+	if m.resumeTransaction(ctx, l) {
 		return nil
 	}
 	t := m.restore(l)
@@ -98,7 +98,7 @@ func (m *Stages) Maintain(ctx context.Context, interval time.Duration) {
 // untilNextMaintenance returns the interval, or the shorter time until a sweep
 // is due.
 func (m *Stages) untilNextMaintenance(interval time.Duration) time.Duration {
-	if at := m.due(); !at.IsZero() {
+	if at := m.nextSweep(); !at.IsZero() {
 		if d := at.Sub(m.now()); d > 0 {
 			return min(interval, d)
 		}

@@ -9,13 +9,13 @@ import (
 	"github.com/delegate-io/dlite/logger"
 )
 
-// endLog closes a log. While the log service is away, which must not hold up a
-// stage for long, the caller goes on after a while, and the log ends behind it:
-// closeLogs waits for it. It is called while the transaction is not quiet, or not
-// ready.
+// endLog closes a log. If the log service is away, endLog returns after the time
+// of WithLogWait and the log closes later, so that it does not delay the stage;
+// closeLogs waits for it. The caller holds a use of the transaction, or its init
+// has not ended.
 func (t *transaction) endLog(ctx context.Context, l Log, step string) {
 	done := make(chan struct{})
-	t.ending.Go(func() {
+	t.closingLogs.Go(func() {
 		defer close(done)
 		t.closeLog(context.WithoutCancel(ctx), l, step)
 	})
@@ -24,15 +24,15 @@ func (t *transaction) endLog(ctx context.Context, l Log, step string) {
 	select {
 	case <-done:
 	case <-wait.C:
-		t.log.Debug().Str(logger.FieldStep, step).Msg("answering before the log has arrived")
+		t.log.Debug().Str(logger.FieldStep, step).Msg("answering before the log service has the log")
 	}
 }
 
-// closeLog closes a log and says when it is not complete. Step is empty where it is
-// not known or an init's.
+// closeLog closes a log and logs if a part of it is lost. step is empty for an
+// init or an unknown step.
 func (t *transaction) closeLog(ctx context.Context, l Log, step string) {
 	defer func() {
-		if p := recover(); p != nil { // nobody above us would stop it
+		if p := recover(); p != nil { // no caller recovers it
 			t.log.Error().Str(logger.FieldStep, step).Str("error", fmt.Sprint(p)).Msg("closing a log panicked")
 		}
 	}()
@@ -41,14 +41,14 @@ func (t *transaction) closeLog(ctx context.Context, l Log, step string) {
 	}
 }
 
-// keepLog leaves a detached step's log open until the transaction ends.
+// keepLog leaves the log of a detached step open until the transaction ends.
 func (t *transaction) keepLog(l Log) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.logs = append(t.logs, l)
 }
 
-// closeLogs closes the logs that were kept, and waits for those that end.
+// closeLogs closes the logs of detached steps and waits for all logs.
 func (t *transaction) closeLogs(ctx context.Context) {
 	t.mu.Lock()
 	logs := t.logs
@@ -59,5 +59,5 @@ func (t *transaction) closeLogs(ctx context.Context) {
 		wg.Go(func() { t.closeLog(ctx, l, "") })
 	}
 	wg.Wait()
-	t.ending.Wait()
+	t.closingLogs.Wait()
 }

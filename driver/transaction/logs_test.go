@@ -37,7 +37,7 @@ func (l awayLog) Close(ctx context.Context) error {
 func TestAnswersDoNotWaitLongForTheirLogs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
+		w := newFakeDriver()
 		w.onExecute = func(_ context.Context, _ *driver.Environment, _ *driver.Step, out io.Writer) (*driver.Result, error) {
 			_, err := io.WriteString(out, "text\n")
 			return &driver.Result{}, err
@@ -75,7 +75,7 @@ func TestAnswersDoNotWaitLongForTheirLogs(t *testing.T) {
 // Nobody is above the goroutine that closes a log: a panic would end the delegate.
 func TestALogThatPanicsEndsNoDelegate(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	s := newStages(t, w, transaction.WithLog(func(context.Context, transaction.LogTarget) transaction.Log {
 		return closer(func(context.Context) error { panic("on purpose") })
 	}))

@@ -77,7 +77,7 @@ func newModel(t *testing.T, rt *rapid.T, resumes bool) *model {
 	}
 	require.NoError(rt, err)
 	m := &model{rt: rt, dir: dir, resumes: resumes && dirInMemory(dir), open: map[string]bool{}, closed: map[string]bool{}, fails: map[string]bool{}}
-	w := newWorld()
+	w := newFakeDriver()
 	w.onInit = func(_ context.Context, env *driver.Environment) error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -97,7 +97,7 @@ func newModel(t *testing.T, rt *rapid.T, resumes bool) *model {
 	return m
 }
 
-func (m *model) process(t *testing.T, w *world) *stages {
+func (m *model) process(t *testing.T, w *fakeDriver) *stages {
 	opts := []transaction.Option{transaction.WithInFlight(0)}
 	if m.resumes {
 		opts = append(opts, transaction.WithResume(m.dir))
@@ -111,7 +111,7 @@ func dirInMemory(dir string) bool {
 
 func (m *model) end() {
 	require.NoError(m.rt, m.Close(context.Background()))
-	require.Empty(m.rt, m.world.left())
+	require.Empty(m.rt, m.fake.left())
 	require.Zero(m.rt, m.slots.Used())
 	require.Empty(m.rt, m.records())
 	notes, err := filepath.Glob(filepath.Join(m.dir, "dlite-*"))
@@ -182,14 +182,14 @@ func (m *model) everything(rt *rapid.T, id string) {
 // record, and takes up what is open where transactions survive.
 func (m *model) crash(rt *rapid.T) {
 	require.NoError(rt, m.Crash())
-	m.stages = m.process(m.t, m.world)
+	m.stages = m.process(m.t, m.fake)
 	require.NoError(rt, m.Recover(context.Background()))
 	m.closed = map[string]bool{}
 	if m.resumes {
 		return
 	}
 	m.open = map[string]bool{}
-	require.Empty(rt, m.world.left())
+	require.Empty(rt, m.fake.left())
 }
 
 func (m *model) check(rt *rapid.T) {

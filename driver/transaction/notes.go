@@ -17,42 +17,42 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// notes are what a later process of the delegate needs to go on with a
-// transaction and no disk may hold, because secrets may be in it (SPEC T5, S5): a
-// file in memory, a note a line. They end with the machine, as does what they
-// are about. A nil *notes keeps nothing. Safe for concurrent use.
+// notes hold the data that a later process needs to resume a transaction and that
+// must not be written to a disk, because it may contain secrets (rules T5, S5).
+// They are a file in memory with one note a line, and end with the machine, as the
+// resources do. A nil *notes stores nothing. Safe for concurrent use.
 type notes struct {
 	path string
-	lost func(error) // says that a note was lost
+	lost func(error) // called when a note is lost
 
 	mu   sync.Mutex
-	file *os.File // nil once a note was lost: the transaction cannot be taken up
+	file *os.File // nil after a note is lost: the transaction cannot be resumed
 }
 
-// note is one line: what has been learned since the last one.
+// note is one line: the changes since the previous one.
 type note struct {
 	Envs    map[string]string `json:"envs,omitempty"`
 	Exports map[string]string `json:"exports,omitempty"`
 	Secrets []string          `json:"secrets,omitempty"`
-	// Task is what the rest is about.
+	// Task is the task of the step that the rest describes.
 	Task string `json:"task,omitempty"`
-	// Writer is what the step's log stream calls itself.
+	// Writer identifies the writer of the step's log stream.
 	Writer     string                 `json:"writer,omitempty"`
 	Answer     *stage.ExecuteResponse `json:"answer,omitempty"`
 	Background *background            `json:"background,omitempty"`
 }
 
-// background is a detached step, to be followed further.
+// background is a detached step that a later process must follow.
 type background struct {
 	Step *driver.Step `json:"step"`
 	Log  LogTarget    `json:"log"`
 }
 
-// earlier is what is known of a step that an earlier process was given.
+// earlier is the known state of a step of an earlier process.
 type earlier struct {
-	begun      []driver.Resource // empty when nothing of it has begun
+	begun      []driver.Resource // empty if nothing of it has begun
 	writer     string
-	answer     *stage.ExecuteResponse // nil when there was none, or it is lost
+	answer     *stage.ExecuteResponse // nil if there was none or it is lost
 	background *background
 }
 
@@ -63,11 +63,11 @@ const (
 	maxNote = 4 << 20
 )
 
-// notesDir is where the notes of this ledger's transactions are, in a folder that
-// nobody else gets into.
+// notesDir is the directory of the notes of this ledger. Only this user can access
+// it.
 func (m *Stages) notesDir() string { return filepath.Join(m.memory, "dlite-"+m.ledger.id) }
 
-// notesPath is where a journal's notes are.
+// notesPath is the path of the notes that belong to a record.
 func (m *Stages) notesPath(journal string) string {
 	return filepath.Join(m.notesDir(), strings.TrimSuffix(filepath.Base(journal), journalSuffix)+notesSuffix)
 }
@@ -75,7 +75,7 @@ func (m *Stages) notesPath(journal string) string {
 // note begins the notes of a transaction whose init has ended.
 func (t *transaction) note() {
 	m := t.stages
-	if !m.resumes() {
+	if !m.canResume() {
 		return
 	}
 	path := m.notesPath(t.journal.path)
@@ -85,15 +85,15 @@ func (t *transaction) note() {
 		f, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	}
 	if err != nil {
-		t.willNotSurvive(err)
+		t.logNotResumable(err)
 		return
 	}
-	t.notes = &notes{path: path, file: f, lost: t.willNotSurvive}
-	t.notes.add(note{Envs: t.env.Envs, Secrets: t.unnoted()})
+	t.notes = &notes{path: path, file: f, lost: t.logNotResumable}
+	t.notes.add(note{Envs: t.env.Envs, Secrets: t.newSecrets()})
 }
 
-func (t *transaction) willNotSurvive(err error) {
-	t.log.Warn().Err(err).Msg("the transaction will not survive a restart of the delegate")
+func (t *transaction) logNotResumable(err error) {
+	t.log.Warn().Err(err).Msg("the transaction cannot be resumed after a restart of the delegate")
 }
 
 // reopenNotes continues the notes of an earlier process.
@@ -102,14 +102,15 @@ func (t *transaction) reopenNotes(path string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := f.WriteString("\n"); err != nil { // ends a line that is torn
+	if _, err := f.WriteString("\n"); err != nil { // ends a torn line
 		return errors.Join(err, f.Close())
 	}
-	t.notes = &notes{path: path, file: f, lost: t.willNotSurvive}
+	t.notes = &notes{path: path, file: f, lost: t.logNotResumable}
 	return nil
 }
 
-// add makes a note. A note that is lost makes the rest worthless.
+// add writes a note. If a note is lost the notes end, because the others are
+// useless without it.
 func (n *notes) add(e note) {
 	if n == nil {
 		return
@@ -133,7 +134,7 @@ func (n *notes) add(e note) {
 	}
 }
 
-// remove ends the notes.
+// remove removes the notes.
 func (n *notes) remove() {
 	if n == nil {
 		return
@@ -153,8 +154,8 @@ func (n *notes) end() {
 	n.file = nil
 }
 
-// readNotes puts together what notes say. A line that is torn is passed over;
-// a file that cannot be read is an error.
+// readNotes combines all notes. It skips a torn line and returns an error for a
+// file that cannot be read.
 func readNotes(path string) (envs, exports map[string]string, values []string, steps map[string]earlier, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -172,7 +173,7 @@ func readNotes(path string) (envs, exports map[string]string, values []string, s
 		}
 		var n note
 		if json.Unmarshal(line, &n) != nil {
-			continue // torn by the end of an earlier process
+			continue // torn when the earlier process died
 		}
 		maps.Copy(envs, n.Envs)
 		maps.Copy(exports, n.Exports)
@@ -194,8 +195,9 @@ func readNotes(path string) (envs, exports map[string]string, values []string, s
 	}
 }
 
-// unnoted are the secrets, when there are more than at the last note.
-func (t *transaction) unnoted() []string {
+// newSecrets returns all secrets if there are more than at the last note, else
+// nil.
+func (t *transaction) newSecrets() []string {
 	n := t.secrets.Len()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -207,7 +209,7 @@ func (t *transaction) unnoted() []string {
 }
 
 // dropNotes removes the notes of this ledger that belong to no open transaction,
-// and their folder when it is empty then.
+// and then their directory if it is empty.
 func (m *Stages) dropNotes() {
 	if !m.resume {
 		return
@@ -224,14 +226,14 @@ func (m *Stages) dropNotes() {
 			continue
 		}
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			m.log.Warn().Err(err).Msg("notes of an earlier process are left")
+			m.log.Warn().Err(err).Msg("cannot remove the notes of an earlier process")
 		}
 	}
-	_ = os.Remove(m.notesDir()) // not empty, or not there
+	_ = os.Remove(m.notesDir()) // fails if it is not empty or missing
 }
 
-// resumes says whether transactions are kept for a later process.
-func (m *Stages) resumes() bool {
+// canResume reports whether a later process can resume transactions.
+func (m *Stages) canResume() bool {
 	if !m.resume {
 		return false
 	}
@@ -239,10 +241,10 @@ func (m *Stages) resumes() bool {
 	return ok && inMemory(m.memory)
 }
 
-// whyNot tells why nothing is taken up, though it was asked for.
-func (m *Stages) whyNot() error {
+// resumeProblem returns why nothing is resumed although WithResume was given.
+func (m *Stages) resumeProblem() error {
 	if _, ok := m.driver.(driver.Reattacher); !ok {
-		return fmt.Errorf("the %s driver cannot go on with what another process began", m.driver.Infra())
+		return fmt.Errorf("the %s driver cannot continue with steps of another process", m.driver.Infra())
 	}
-	return fmt.Errorf("%s is not a folder in memory", m.memory)
+	return fmt.Errorf("%s is not a directory in memory", m.memory)
 }

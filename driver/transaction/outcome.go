@@ -46,7 +46,7 @@ func (m *Stages) handleExecute(ctx context.Context, req *task.Request[stage.Exec
 func (m *Stages) handleCleanup(ctx context.Context, req *task.Request[stage.CleanupRequest]) (*stage.CleanupResponse, error) {
 	id := firstID(req.Data.TransactionIDs())
 	outcome := task.Outcome{Transaction: id, Stage: id}
-	r, err := m.clean(ctx, req)
+	r, err := m.cleanUp(ctx, req)
 	if r != nil {
 		outcome.Status = string(r.Status)
 	}

@@ -24,7 +24,7 @@ import (
 // failed and how, and metrics count it as failed.
 func TestLogAndMetricsSayThatAStepFailed(t *testing.T) {
 	t.Parallel()
-	w, log := newWorld(), &bytes.Buffer{}
+	w, log := newFakeDriver(), &bytes.Buffer{}
 	var seen []router.Observation
 	s := newStages(t, w)
 	r := router.New(s.Routes(), router.WithMiddleware(router.Metrics(func(o router.Observation) { seen = append(seen, o) })),
@@ -95,7 +95,7 @@ func TestLogAndMetricsSayThatAStepFailed(t *testing.T) {
 func TestDriversLogWithLabelsAndWithoutSecrets(t *testing.T) {
 	t.Parallel()
 	for _, inContext := range []bool{true, false} {
-		w, log := newWorld(), &bytes.Buffer{}
+		w, log := newFakeDriver(), &bytes.Buffer{}
 		w.onInit = func(ctx context.Context, env *driver.Environment) error {
 			logger.FromContext(ctx).Info().Str("env", env.Envs["TOKEN"]).Msg("in the init")
 			return nil

@@ -12,30 +12,33 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Log takes the output of one step, masked already. Write is called from one
-// goroutine at a time.
+// Log receives the masked output of one step. Write is called from one goroutine
+// at a time.
 type Log interface {
 	io.Writer
-	// Close is called once, after the last Write. Its error says what was lost.
+	// Close is called once, after the last Write. It returns an error if output is
+	// lost.
 	Close(ctx context.Context) error
 }
 
-// OpenLog opens the log of a step. It must return at once: what can fail, fails
-// in Write or Close, and fails no step.
+// OpenLog opens the log of a step. It must return at once: failures are errors of
+// Write or Close, and do not fail the step.
 type OpenLog func(ctx context.Context, target LogTarget) Log
 
-// LogTarget is where the manager wants a step's output. URL and Key are empty
-// when it does not say.
+// LogTarget is the destination of a step's output. URL and Key are empty if the
+// manager names none.
 type LogTarget struct {
 	stage.LogConfig
 	Key string
-	// Writer names who writes the live stream ([logger.WriterHeader]), so that a
-	// step that goes on after a restart repeats no lines. Empty is a new name.
+	// Writer identifies the writer of the live stream ([logger.WriterHeader]), so
+	// that a step that continues after a restart repeats no lines. Empty means a new
+	// identity.
 	Writer string `json:",omitempty"`
 }
 
-// ServiceLog sends output to the log service that the task names (PROTOCOL 4),
-// or drops it when it names none. All logs share the client.
+// ServiceLog sends output to the log service that the task names
+// (docs/protocol.md, section 4). It drops the output if the task names none. All
+// logs share hc.
 func ServiceLog(hc *http.Client) OpenLog {
 	return func(ctx context.Context, t LogTarget) Log {
 		if t.URL == "" || t.Key == "" {
@@ -49,7 +52,8 @@ func ServiceLog(hc *http.Client) OpenLog {
 	}
 }
 
-// logTarget takes the payload's log configuration, else that of a v2 task.
+// logTarget returns the log configuration of the payload, or else that of a v2
+// task.
 func logTarget(t *task.Task, cfg *stage.LogConfig, key string) LogTarget {
 	target := LogTarget{Key: key}
 	switch {
@@ -75,7 +79,7 @@ func (discard) Write(b []byte) (int, error) { return len(b), nil }
 
 func (discard) Close(context.Context) error { return nil }
 
-// maskedLog closes a masker and the log below it.
+// maskedLog is a masker in front of a log.
 type maskedLog struct {
 	*secrets.Masker
 	log Log

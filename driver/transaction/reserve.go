@@ -12,20 +12,19 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// defaultReservation is how long something stays reserved where the task does not
-// say.
+// defaultReservation is the duration of a reservation if the task has none.
 const defaultReservation = 2 * time.Minute
 
-// reserve sets apart what a stage's init will need, where the driver is a
-// [driver.Reserver]; any other one has nothing that could run out. It opens no
-// transaction and takes no slot (SPEC Q1). A driver that fails is an answer with
+// reserve reserves the resources of a stage's init, if the driver is a
+// [driver.Reserver]; other drivers have nothing to reserve. It opens no
+// transaction and takes no slot (rule Q1). The answer of a driver that fails has
 // status FAILURE.
 func (m *Stages) reserve(ctx context.Context, req *task.Request[stage.VMCapacity]) (*stage.CapacityResponse, error) {
 	in := &req.Data.Reservation
 	if in.ID == "" {
 		return nil, task.BadRequest(errors.New("the reservation names no stage: id is needed"))
 	}
-	if err := m.reservable(in.ID); err != nil {
+	if err := m.checkReservable(in.ID); err != nil {
 		return nil, err
 	}
 	r := &stage.CapacityResponse{
@@ -47,10 +46,10 @@ func (m *Stages) reserve(ctx context.Context, req *task.Request[stage.VMCapacity
 		got, err = reserver.Reserve(ctx, &env, limit)
 		return err
 	})
-	// An init or a cleanup that has come meanwhile did not find it.
-	late := m.reservable(in.ID)
+	// An init or cleanup that came meanwhile did not find the reservation.
+	late := m.checkReservable(in.ID)
 	if _, begun := m.find([]string{in.ID}); begun || late != nil {
-		m.giveBack(ctx, in.ID)
+		m.releaseReservation(ctx, in.ID)
 		return r, late
 	}
 	if err != nil {
@@ -62,8 +61,8 @@ func (m *Stages) reserve(ctx context.Context, req *task.Request[stage.VMCapacity
 	return r, nil
 }
 
-// reservable is an error when no init of that id would be taken.
-func (m *Stages) reservable(id string) error {
+// checkReservable returns an error if an init with that id would be refused.
+func (m *Stages) checkReservable(id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, ok := m.closed[id]; ok && m.open[id] == nil {
@@ -75,14 +74,14 @@ func (m *Stages) reservable(id string) error {
 	return nil
 }
 
-// giveBack ends a reservation where nobody waits to be told that it cannot.
-func (m *Stages) giveBack(ctx context.Context, id string) {
+// releaseReservation ends a reservation and logs a failure.
+func (m *Stages) releaseReservation(ctx context.Context, id string) {
 	if err := m.unreserve(ctx, id); err != nil {
-		m.log.Warn().Err(err).Str(logger.FieldTransaction, id).Msg("could not give back a reservation; it ends with its time")
+		m.log.Warn().Err(err).Str(logger.FieldTransaction, id).Msg("cannot release a reservation: it ends after its time")
 	}
 }
 
-// unreserve gives back what no init has used.
+// unreserve ends reservations that no init has used.
 func (m *Stages) unreserve(ctx context.Context, ids ...string) error {
 	reserver, ok := m.driver.(driver.Reserver)
 	if !ok {

@@ -18,8 +18,8 @@ import (
 
 func newPooled(t *testing.T) (*pooled, *stages) {
 	t.Helper()
-	p := &pooled{world: newWorld()}
-	s := stagesOn(t, p, p.world, t.TempDir())
+	p := &pooled{fakeDriver: newFakeDriver()}
+	s := stagesOn(t, p, p.fakeDriver, t.TempDir())
 	t.Cleanup(func() { _ = s.Close(context.Background()) })
 	return p, s
 }
@@ -124,6 +124,6 @@ func TestReservationsThatCannotBe(t *testing.T) {
 	assert.Equal(t, task.Failed, r.Code)
 	assert.Contains(t, string(r.Data), "id is needed")
 
-	r = newStages(t, newWorld()).send("DLITE_CI_VM_CAPACITY_TASK", capacityTask)
+	r = newStages(t, newFakeDriver()).send("DLITE_CI_VM_CAPACITY_TASK", capacityTask)
 	assert.Equal(t, stage.Success, statusOf(r), string(r.Data))
 }

@@ -14,26 +14,25 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// takeUp makes a transaction of an earlier process one of this process. It
-// reports false when that cannot be, and the transaction is to be cleaned up.
-func (m *Stages) takeUp(ctx context.Context, l leftover) bool {
+// resumeTransaction opens a transaction of an earlier process in this one. It
+// reports false if that is impossible and the transaction must be cleaned up.
+func (m *Stages) resumeTransaction(ctx context.Context, l openRecord) bool {
 	if !m.resume || !l.ready {
 		return false
 	}
 	t, err := m.reopen(ctx, l)
 	if err != nil {
-		m.log.Warn().Str(logger.FieldTransaction, l.env.ID).Err(err).Msg("a transaction did not survive the restart of the delegate")
+		m.log.Warn().Str(logger.FieldTransaction, l.env.ID).Err(err).Msg("cannot resume a transaction of an earlier process: cleaning up")
 		return false
 	}
-	t.log.Info().Int("resources", len(l.resources)).Msg("taking up a transaction of an earlier process")
+	t.log.Info().Int("resources", len(l.resources)).Msg("resuming a transaction of an earlier process")
 	return true
 }
 
-// reopen reads what there is to know about a transaction and follows its
-// background steps further.
-func (m *Stages) reopen(ctx context.Context, l leftover) (*transaction, error) {
-	if !m.resumes() {
-		return nil, m.whyNot()
+// reopen reads the state of a transaction and follows its background steps.
+func (m *Stages) reopen(ctx context.Context, l openRecord) (*transaction, error) {
+	if !m.canResume() {
+		return nil, m.resumeProblem()
 	}
 	if err := makePrivate(m.notesDir()); err != nil {
 		return nil, err
@@ -41,7 +40,7 @@ func (m *Stages) reopen(ctx context.Context, l leftover) (*transaction, error) {
 	path := m.notesPath(l.path)
 	envs, exports, values, steps, err := readNotes(path)
 	if err != nil {
-		return nil, fmt.Errorf("what it has to know: %w", err)
+		return nil, fmt.Errorf("reading its notes: %w", err)
 	}
 	t := m.newTransaction(l.env)
 	t.journal, t.resources = reopen(l.path), l.resources
@@ -62,7 +61,7 @@ func (m *Stages) reopen(ctx context.Context, l leftover) (*transaction, error) {
 		if s.background == nil {
 			continue
 		}
-		if err := t.followFurther(ctx, id, s); err != nil {
+		if err := t.followBackground(ctx, id, s); err != nil {
 			t.notes.remove()
 			t.journal.close()
 			t.end(errClosing)
@@ -77,8 +76,8 @@ func (m *Stages) reopen(ctx context.Context, l leftover) (*transaction, error) {
 	return t, nil
 }
 
-// followFurther lets the output of a background step go on.
-func (t *transaction) followFurther(ctx context.Context, id string, s earlier) error {
+// followBackground continues the output of a background step.
+func (t *transaction) followBackground(ctx context.Context, id string, s earlier) error {
 	ctx, stop := join(ctx, t.alive)
 	defer stop()
 	target := s.background.Log
@@ -90,7 +89,7 @@ func (t *transaction) followFurther(ctx context.Context, id string, s earlier) e
 	return err
 }
 
-// reattach has the driver go on with what an earlier process began.
+// reattach has the driver continue with a step of an earlier process.
 func (t *transaction) reattach(ctx context.Context, e *execution, begun []driver.Resource) (res *driver.Result, err error) {
 	err = t.guard(ctx, "reattaching", func() error {
 		res, err = t.stages.driver.(driver.Reattacher).Reattach(ctx, e.env, e.step, e.out, stepLedger{t, e.id}, begun)
@@ -99,16 +98,15 @@ func (t *transaction) reattach(ctx context.Context, e *execution, begun []driver
 	return res, err
 }
 
-// resume makes a target one whose log began earlier: its stream is open, and its
-// archive is what the stream has in the end, because nobody else has the
-// beginning.
+// resume makes l the target of a log that began earlier. Its stream is open, and
+// its archive is made of the stream, because only the stream has the beginning.
 func (l *LogTarget) resume(writer string) {
 	l.Writer, l.SkipOpeningStream = writer, true
 }
 
-// begunBefore is what is known of a step that an earlier process began. It can be
-// asked for once: whatever happens to the step now, this process sees it.
-func (t *transaction) begunBefore(id string) (earlier, bool) {
+// takeEarlierStep returns the state of a step that an earlier process began. It
+// returns the state only once, because this process then runs or follows the step.
+func (t *transaction) takeEarlierStep(id string) (earlier, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s, ok := t.earlier[id]
@@ -116,10 +114,10 @@ func (t *transaction) begunBefore(id string) (earlier, bool) {
 	return s, ok && len(s.begun) > 0
 }
 
-// goOn follows a step that an earlier process began. It reports false when
-// nothing of it has run.
-func (t *transaction) goOn(ctx context.Context, e *execution, s earlier) bool {
-	logger.FromContext(ctx).Info().Msg("going on with a step of an earlier process")
+// followStep follows a step that an earlier process began. It reports false if
+// nothing of the step has run.
+func (t *transaction) followStep(ctx context.Context, e *execution, s earlier) bool {
+	logger.FromContext(ctx).Info().Msg("continuing with a step of an earlier process")
 	target := e.target
 	target.resume(s.writer)
 	log := &lazyLog{open: func() Log { return t.stages.openLog(ctx, target) }}
@@ -128,16 +126,16 @@ func (t *transaction) goOn(ctx context.Context, e *execution, s earlier) bool {
 	if errors.Is(e.err, driver.ErrNotBegun) {
 		return false
 	}
-	if log.log == nil { // what is said from here on is new
+	if log.log == nil { // the text from here on is new
 		target.Writer = ""
 		log.log = log.open()
 	}
 	return true
 }
 
-// Disown cleans up the transactions that Recover has taken up and nobody has
-// asked for: their manager has forgotten this delegate. It fits
-// poller.WithDisowned.
+// CleanUpUnclaimed cleans up the transactions that Recover has resumed and for
+// which no task has come: their manager has forgotten this delegate. The poller
+// calls it.
 func (m *Stages) CleanUpUnclaimed(ctx context.Context) {
 	m.mu.Lock()
 	var all []*transaction
@@ -149,7 +147,7 @@ func (m *Stages) CleanUpUnclaimed(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, t := range all {
 		wg.Go(func() {
-			t.log.Warn().Msg("the manager does not know this delegate: cleaning up what an earlier process began")
+			t.log.Warn().Msg("the manager does not know this delegate: cleaning up a transaction of an earlier process")
 			if err := t.close(ctx); err != nil {
 				t.logCleanup(err)
 			}
@@ -158,10 +156,11 @@ func (m *Stages) CleanUpUnclaimed(ctx context.Context) {
 	wg.Wait()
 }
 
-// awaitSettled waits until nothing is left of an earlier transaction of that id.
-func (m *Stages) awaitSettled(ctx context.Context, id string) error {
+// awaitCleanup waits until all resources of an earlier transaction with that id
+// are removed.
+func (m *Stages) awaitCleanup(ctx context.Context, id string) error {
 	for {
-		t := m.stuckAs(id)
+		t := m.stuckByID(id)
 		if t == nil {
 			return nil
 		}
@@ -178,7 +177,7 @@ func (m *Stages) awaitSettled(ctx context.Context, id string) error {
 	}
 }
 
-func (m *Stages) stuckAs(id string) *transaction {
+func (m *Stages) stuckByID(id string) *transaction {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for t := range m.stuck {
@@ -189,8 +188,9 @@ func (m *Stages) stuckAs(id string) *transaction {
 	return nil
 }
 
-// answered is a step's answer of before the restart, nil when there is none.
-func (t *transaction) answered(id string) *stage.ExecuteResponse {
+// earlierAnswer returns the answer of a step in the earlier process, nil if there
+// is none.
+func (t *transaction) earlierAnswer(id string) *stage.ExecuteResponse {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.earlier[id].answer

@@ -25,7 +25,7 @@ import (
 
 // lasting is a world whose steps can be followed by another process.
 type lasting struct {
-	*world
+	*fakeDriver
 	onReattach func(ctx context.Context, s *driver.Step, out io.Writer, begun []driver.Resource) (*driver.Result, error)
 }
 
@@ -49,7 +49,7 @@ func newLife(t *testing.T) *life {
 	memory, err := os.MkdirTemp("/dev/shm", "dlite-resume-")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(memory) })
-	l := &life{t: t, w: &lasting{world: newWorld()}, ledger: t.TempDir(), memory: memory, dead: map[*stages]bool{}}
+	l := &life{t: t, w: &lasting{fakeDriver: newFakeDriver()}, ledger: t.TempDir(), memory: memory, dead: map[*stages]bool{}}
 	l.w.onReattach = func(context.Context, *driver.Step, io.Writer, []driver.Resource) (*driver.Result, error) {
 		return nil, driver.ErrLost
 	}
@@ -59,7 +59,7 @@ func newLife(t *testing.T) *life {
 // process starts the delegate; kill ends it as kill -9 does.
 func (l *life) process(opts ...transaction.Option) *stages {
 	l.t.Helper()
-	s := unmanagedStages(l.t, l.w.world, l.ledger, opts...)
+	s := unmanagedStages(l.t, l.w.fakeDriver, l.ledger, opts...)
 	s.Stages = transaction.New(l.w, append([]transaction.Option{
 		transaction.WithLedger(l.ledger), transaction.WithSlots(s.slots), transaction.WithLog(s.logs.open),
 		transaction.WithResume(l.memory), transaction.WithInFlight(0),
@@ -354,7 +354,7 @@ func TestATransactionThatNobodyAsksForGoes(t *testing.T) {
 			clock.Add(int64(transaction.ResumeWait))
 			ctx, cancel := context.WithCancel(s.t.Context())
 			defer cancel()
-			s.world.stubborn = func(driver.Resource) error { cancel(); return nil }
+			s.fake.stubborn = func(driver.Resource) error { cancel(); return nil }
 			s.Maintain(ctx, time.Millisecond)
 		},
 	} {

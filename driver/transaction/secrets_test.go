@@ -24,7 +24,7 @@ import (
 // later tasks of the same stage.
 func TestTheSecretsOfARequestAreMaskedInItsStage(t *testing.T) {
 	t.Parallel()
-	w, out := newWorld(), newLogs()
+	w, out := newFakeDriver(), newLogs()
 	w.onExecute = func(_ context.Context, _ *driver.Environment, _ *driver.Step, o io.Writer) (*driver.Result, error) {
 		_, err := fmt.Fprintln(o, "init-hush step-hush")
 		return &driver.Result{Outputs: map[string]string{"A": "init-hush", "B": "step-hush"}}, err
@@ -58,7 +58,7 @@ func TestTheSecretsOfARequestAreMaskedInItsStage(t *testing.T) {
 // secret, and so is a registry's password; what is no text stays as it is.
 func TestEverythingThatIsTextIsMasked(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	artifact := []byte(`{"url":"http://masks-hush@127.0.0.1"}`)
 	w.onExecute = func(_ context.Context, env *driver.Environment, _ *driver.Step, _ io.Writer) (*driver.Result, error) {
 		return &driver.Result{

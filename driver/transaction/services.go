@@ -12,12 +12,12 @@ import (
 // services are the background steps that come with an init in an envelope.
 type services struct {
 	once     sync.Once
-	statuses []stage.ServiceStatus // by once
+	statuses []stage.ServiceStatus // set by once
 }
 
-// initWithServices opens a transaction and starts its services (PROTOCOL 3). One
-// that does not start is told of, and fails nothing: whether the stage can do
-// without it is the manager's to say.
+// initWithServices opens a transaction and starts its services (docs/protocol.md,
+// section 3). A service that does not start is reported in the answer and fails
+// nothing: the manager decides whether the stage needs it.
 func (m *Stages) initWithServices(ctx context.Context, req *task.Request[stage.VMInit]) (*stage.InitResponse, error) {
 	in := req.Data.Init()
 	r, err := m.init(ctx, &task.Request[stage.InitRequest]{Task: req.Task, Data: in})
@@ -29,17 +29,17 @@ func (m *Stages) initWithServices(ctx context.Context, req *task.Request[stage.V
 	if !ok {
 		return nil, m.refusal(ids)
 	}
-	t.services.once.Do(func() { t.services.statuses = m.startServices(ctx, req) }) // a repeated init waits, and starts none
+	t.services.once.Do(func() { t.services.statuses = m.startServices(ctx, req) }) // a repeated init waits and starts no service
 	if ctx.Err() != nil {
-		err := errors.Join(context.Cause(ctx), t.close(ctx)) // an aborted init cleans itself up (SPEC T3)
+		err := errors.Join(context.Cause(ctx), t.close(ctx)) // an aborted init is cleaned up (rule T3)
 		return m.initAnswer(t, err), nil
 	}
 	r.Services = t.services.statuses
 	return r, nil
 }
 
-// startServices starts all at once and returns when each has begun, and can be used
-// where it says how that shows.
+// startServices starts all services at once. It returns when each has started and,
+// if it says how to check that, is ready.
 func (m *Stages) startServices(ctx context.Context, req *task.Request[stage.VMInit]) []stage.ServiceStatus {
 	all := make([]stage.ServiceStatus, len(req.Data.Services))
 	var wg sync.WaitGroup
@@ -47,7 +47,7 @@ func (m *Stages) startServices(ctx context.Context, req *task.Request[stage.VMIn
 		step := req.Data.Service(i)
 		all[i] = stage.ServiceStatus{ID: step.ID, Name: step.Name, Image: step.Image, LogKey: step.LogKey, Status: stage.Running}
 		wg.Go(func() {
-			// A later process tells steps by their tasks, so each has one of its own.
+			// A later process identifies steps by their tasks, so each service has its own.
 			own := *req.Task
 			own.ID += "/" + step.ID
 			var r *stage.ExecuteResponse

@@ -29,7 +29,7 @@ const initWithServices = `{"setup_vm_request":{"id":"stage1","setup_request":{}}
 // failure of the init's. A repeated init starts none again.
 func TestServicesOfAnInit(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	var mu sync.Mutex
 	var started []*driver.Step
 	w.onExecute = func(_ context.Context, env *driver.Environment, s *driver.Step, _ io.Writer) (*driver.Result, error) {
@@ -70,7 +70,7 @@ func TestServicesOfAnInit(t *testing.T) {
 // SPEC T3: an init that is aborted while its services start cleans itself up.
 func TestAnInitThatIsAbortedBeforeItsServicesRun(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	ctx, abort := context.WithCancel(t.Context())
 	defer abort()
 	w.onExecute = func(ctx context.Context, _ *driver.Environment, _ *driver.Step, _ io.Writer) (*driver.Result, error) {
@@ -90,7 +90,7 @@ func TestAnInitThatIsAbortedBeforeItsServicesRun(t *testing.T) {
 // A service whose start panics has failed, and takes nobody along.
 func TestAServiceThatPanics(t *testing.T) {
 	t.Parallel()
-	s := stagesOn(t, newWorld(), newWorld(), t.TempDir(), transaction.WithLog(func(_ context.Context, target transaction.LogTarget) transaction.Log {
+	s := stagesOn(t, newFakeDriver(), newFakeDriver(), t.TempDir(), transaction.WithLog(func(_ context.Context, target transaction.LogTarget) transaction.Log {
 		panic(fmt.Sprint("no log for ", target.Key))
 	}))
 	t.Cleanup(func() { _ = s.Close(context.Background()) })

@@ -5,14 +5,13 @@ import (
 	"sync/atomic"
 )
 
-// Stats counts what a manager's transactions have done since it was made.
+// Stats holds counts since the stages were made.
 type Stats struct {
-	// Open counts the transactions between init and cleanup now.
+	// Open is the current number of transactions between init and cleanup.
 	Open int
-	// LogBytes counts the output of inits and steps, masked, as it went to their
-	// logs.
+	// LogBytes counts the masked output of inits and steps, in bytes.
 	LogBytes int64
-	// LogsIncomplete counts the logs of which a part was lost, or may have been.
+	// LogsIncomplete counts logs of which a part is lost or may be lost.
 	LogsIncomplete int64
 }
 
@@ -23,14 +22,14 @@ func (m *Stages) Stats() Stats {
 
 type counters struct{ logBytes, logsIncomplete atomic.Int64 }
 
-// count makes the logs that open opens count.
+// count wraps open so that its logs are counted.
 func (c *counters) count(open OpenLog) OpenLog {
 	return func(ctx context.Context, target LogTarget) Log {
 		return &countedLog{Log: open(ctx, target), counters: c}
 	}
 }
 
-// countedLog counts what goes into a log.
+// countedLog counts the bytes and the failure of a log.
 type countedLog struct {
 	Log
 	counters *counters

@@ -15,18 +15,18 @@ import (
 	"github.com/delegate-io/dlite/logger"
 )
 
-// sweep removes the transaction's resources and then its record. What would not
-// go stays on record, and the transaction joins those that are tried again. One
-// sweep of a transaction runs at a time; the others wait for it.
+// sweep removes the transaction's resources and then its record. Resources that
+// cannot be removed stay in the record, and the transaction is swept again later.
+// One sweep of a transaction runs at a time; others wait for it.
 func (t *transaction) sweep(ctx context.Context) error {
 	select {
-	case t.sweeping <- struct{}{}:
-		defer func() { <-t.sweeping }()
+	case t.sweepLock <- struct{}{}:
+		defer func() { <-t.sweepLock }()
 	case <-ctx.Done():
 		return fmt.Errorf("waiting for the cleanup of transaction %s: %w", t.env.ID, context.Cause(ctx))
 	}
-	if t.journal == nil || t.settled {
-		return nil // without a record nothing was made
+	if t.journal == nil || t.cleaned {
+		return nil // without a record there are no resources
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.stages.cleanup)
 	defer cancel()
@@ -34,9 +34,9 @@ func (t *transaction) sweep(ctx context.Context) error {
 	resources := slices.Clone(t.resources)
 	t.mu.Unlock()
 	early := t.stages.now().Before(t.lateUntil)
-	left, err := t.clean(ctx, resources)
+	left, err := t.removeResources(ctx, resources)
 	if early && err == nil {
-		t.stages.keep(t) // once more, a little later
+		t.stages.addStuck(t) // once more, later
 		return nil
 	}
 	t.mu.Lock()
@@ -46,8 +46,8 @@ func (t *transaction) sweep(ctx context.Context) error {
 		err = t.journal.remove()
 	}
 	if len(left) == 0 && err == nil {
-		t.settled = true
-		t.stages.settle(t)
+		t.cleaned = true
+		t.stages.removeStuck(t)
 		return nil
 	}
 	for _, r := range resources {
@@ -55,17 +55,16 @@ func (t *transaction) sweep(ctx context.Context) error {
 			err = errors.Join(err, t.journal.append(entry{Gone: &r}, durable))
 		}
 	}
-	t.stages.keep(t)
-	return fmt.Errorf("cleaning up transaction %s: %w (left: %s)", t.env.ID, err, names(left))
+	t.stages.addStuck(t)
+	return fmt.Errorf("cleaning up transaction %s: %w (left: %s)", t.env.ID, err, resourceNames(left))
 }
 
-// inFlight is how long after a process was killed a call that it made to an
-// engine may still take effect: the engine goes on with what it was asked for,
-// and what is not there yet cannot be removed.
+// inFlight is how long after the death of a process an engine may still create
+// resources for it. A resource that does not exist yet cannot be removed.
 const inFlight = 10 * time.Second
 
-// sweepByLabels removes what carries this ledger's label, and belongs to no
-// transaction that is open or on record: what no ledger knows any more.
+// sweepByLabels removes resources that have the label of this ledger and belong to
+// no open or recorded transaction.
 func (m *Stages) sweepByLabels(ctx context.Context) error {
 	finder, ok := m.driver.(driver.Finder)
 	if !ok {
@@ -78,21 +77,21 @@ func (m *Stages) sweepByLabels(ctx context.Context) error {
 	defer cancel()
 	found, err := finder.Find(ctx, map[string]string{driver.LabelLedger: m.ledger.id})
 	if err != nil {
-		return fmt.Errorf("looking for what no record names: %w", err)
+		return fmt.Errorf("finding resources without a record: %w", err)
 	}
-	stray := slices.DeleteFunc(found, func(r driver.Resource) bool { return m.knows(r.Labels[driver.LabelTransaction]) })
+	stray := slices.DeleteFunc(found, func(r driver.Resource) bool { return m.knowsTransaction(r.Labels[driver.LabelTransaction]) })
 	if len(stray) == 0 {
 		return nil
 	}
-	m.log.Warn().Str("resources", names(stray)).Msg("removing what no record names")
+	m.log.Warn().Str("resources", resourceNames(stray)).Msg("removing resources without a record")
 	if err := m.guard("cleanup", func() error { _, err := m.driver.Cleanup(ctx, stray); return err }); err != nil {
-		return fmt.Errorf("removing what no record names: %w", err)
+		return fmt.Errorf("removing resources without a record: %w", err)
 	}
 	return nil
 }
 
-// knows says whether a transaction is open or on record here.
-func (m *Stages) knows(id string) bool {
+// knowsTransaction reports whether a transaction is open or recorded here.
+func (m *Stages) knowsTransaction(id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.open[id] != nil {
@@ -106,9 +105,9 @@ func (m *Stages) knows(id string) bool {
 	return false
 }
 
-// due is when a transaction that is kept for it has to be swept again; zero
-// means that there is none.
-func (m *Stages) due() (at time.Time) {
+// nextSweep returns when the next stuck transaction must be swept again, zero if
+// there is none.
+func (m *Stages) nextSweep() (at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for t := range m.stuck {
@@ -119,9 +118,9 @@ func (m *Stages) due() (at time.Time) {
 	return at
 }
 
-// clean has the driver remove resources. A driver that fails without saying what
-// is left may have removed nothing.
-func (t *transaction) clean(ctx context.Context, rs []driver.Resource) (left []driver.Resource, err error) {
+// removeResources has the driver remove resources and returns the remaining ones.
+// If the driver fails without naming them, all count as remaining.
+func (t *transaction) removeResources(ctx context.Context, rs []driver.Resource) (left []driver.Resource, err error) {
 	err = t.guard(ctx, "cleanup", func() error {
 		left, err = t.stages.driver.Cleanup(ctx, rs)
 		return err
@@ -135,8 +134,8 @@ func (t *transaction) clean(ctx context.Context, rs []driver.Resource) (left []d
 	return left, err
 }
 
-// names tells which resources, and nothing of what their driver noted.
-func names(rs []driver.Resource) string {
+// resourceNames lists kinds and ids, and none of the driver's notes.
+func resourceNames(rs []driver.Resource) string {
 	var all []string
 	for _, r := range rs {
 		all = append(all, r.Kind+" "+r.ID)
@@ -144,19 +143,19 @@ func names(rs []driver.Resource) string {
 	return strings.Join(all, ", ")
 }
 
-// abandon leaves the rest to the next process: nothing is swept here any more.
+// abandon leaves the remaining resources to the next process.
 func (t *transaction) abandon(ctx context.Context) {
 	select {
-	case t.sweeping <- struct{}{}:
-		t.settled = true
+	case t.sweepLock <- struct{}{}:
+		t.cleaned = true
 		t.journal.close()
-		<-t.sweeping
+		<-t.sweepLock
 	case <-ctx.Done():
 	}
 }
 
-// guard calls a driver. One that panics has failed, and no more than that: its
-// transaction still has to end.
+// guard calls a driver. A panic becomes an error, because the transaction must
+// still be cleaned up.
 func guard(log *zerolog.Logger, what string, call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -179,21 +178,21 @@ func (t *transaction) guard(ctx context.Context, what string, call func() error)
 	return guard(log, what, call)
 }
 
-// keep makes a transaction one that Tend tries to clean up again.
-func (m *Stages) keep(t *transaction) {
+// addStuck makes Maintain sweep a transaction again.
+func (m *Stages) addStuck(t *transaction) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stuck[t] = struct{}{}
 }
 
-// settle ends the attempts to clean up a transaction.
-func (m *Stages) settle(t *transaction) {
+// removeStuck ends the attempts to sweep a transaction.
+func (m *Stages) removeStuck(t *transaction) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.stuck, t)
 }
 
-// unfinished are the transactions whose cleanup is to be tried again.
+// unfinished returns the transactions that must be swept again.
 func (m *Stages) unfinished() []*transaction {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -204,8 +203,8 @@ func (m *Stages) unfinished() []*transaction {
 	return all
 }
 
-// has says whether this process takes care of a record.
-func (m *Stages) has(path string) bool {
+// tracksRecord reports whether this process handles a record.
+func (m *Stages) tracksRecord(path string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for t := range m.stuck {

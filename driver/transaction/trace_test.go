@@ -34,7 +34,7 @@ func TestAStepFindsItsTraceInItsEnvironment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld()
+			w := newFakeDriver()
 			var got map[string]string
 			w.onExecute = func(_ context.Context, env *driver.Environment, _ *driver.Step, _ io.Writer) (*driver.Result, error) {
 				got = env.Envs
@@ -59,7 +59,7 @@ func TestAStepFindsItsTraceInItsEnvironment(t *testing.T) {
 // L3: what goes into logs is counted after masking, and what did not arrive too.
 func TestLogsAreCounted(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	w.onExecute = func(_ context.Context, _ *driver.Environment, _ *driver.Step, out io.Writer) (*driver.Result, error) {
 		_, err := io.WriteString(out, "nine bytes and visibly-fake-secret")
 		return &driver.Result{}, err

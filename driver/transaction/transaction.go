@@ -18,58 +18,59 @@ import (
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
-// errClosing is the cause that a step's context ends with when its transaction
-// does.
+// errClosing is the cause with which the context of a step ends when its
+// transaction is cleaned up.
 var errClosing = errors.New("the transaction is being cleaned up")
 
 // transaction is one stage on this delegate.
 //
-//	init: opening -> open -> closing -> gone
-//	            \------------^
+//	init: opening -> open -> closing -> closed
+//	\------------^
 type transaction struct {
 	stages  *Stages
 	env     driver.Environment
-	journal *journal       // set before ready is closed; nil when there is no record
-	slot    *capacity.Slot // set before ready is closed; nil when nothing counts
+	journal *journal       // set before ready is closed; nil without a record
+	slot    *capacity.Slot // set before ready is closed
 	secrets *secrets.Set
 	log     zerolog.Logger // for events outside of tasks; masked
-	notes   *notes         // nil when nothing is kept for a later process
+	notes   *notes         // nil if the transaction cannot be resumed
 
-	alive context.Context //nolint:containedctx // ends when the transaction does, whoever called
+	alive context.Context //nolint:containedctx // ends with the transaction
 	end   context.CancelCauseFunc
 	ready chan struct{} // closed when the init has ended
 	gone  chan struct{} // closed when the cleanup has ended
 
 	services services
 
-	sweeping chan struct{} // holds one: who removes resources now
-	settled  bool          // by who is sweeping: nothing is left to remove here
-	// lateUntil is how long what a killed process asked for may still come to be:
-	// until then, removing it once is not enough.
+	sweepLock chan struct{} // holds one element while resources are removed
+	cleaned   bool          // guarded by sweepLock: no resource is left
+	// Until lateUntil an engine may still create resources for a killed process, so
+	// removing them once is not enough.
 	lateUntil time.Time
 
-	mu        sync.Mutex
-	resources []driver.Resource
-	exports   map[string]string // what steps gave to later ones
-	logs      []Log             // of detached steps
-	ending    sync.WaitGroup    // logs that are closed behind answers
-	running   int
-	quiet     chan struct{} // closed while nothing runs
-	touched   time.Time
-	initErr   error // set before ready is closed
-	closing   bool
-	cleanErr  error // set before gone is closed
-	noted     int   // how many secrets the notes hold
-	// Of a transaction that an earlier process began.
-	resumed bool               // and nobody has asked for yet
-	earlier map[string]earlier // what is known of its steps, by task
+	mu          sync.Mutex
+	resources   []driver.Resource
+	exports     map[string]string // variables that steps export to later ones
+	logs        []Log             // of detached steps
+	closingLogs sync.WaitGroup    // logs that are closed after the answer
+	running     int
+	quiet       chan struct{} // closed while no step runs
+	touched     time.Time
+	initErr     error // set before ready is closed
+	closing     bool
+	cleanErr    error // set before gone is closed
+	noted       int   // number of secrets in the notes
+	// Only of a resumed transaction.
+	resumed bool               // and no task has come for it yet
+	earlier map[string]earlier // its steps in the earlier process, by task
 }
 
+// newTransaction returns a transaction without a record.
 func (m *Stages) newTransaction(env driver.Environment) *transaction {
 	t := &transaction{
 		stages: m, env: env, secrets: secrets.NewSet(secrets.Config{}), exports: map[string]string{},
 		ready: make(chan struct{}), gone: make(chan struct{}), quiet: make(chan struct{}), touched: m.now(),
-		sweeping: make(chan struct{}, 1),
+		sweepLock: make(chan struct{}, 1),
 	}
 	close(t.quiet)
 	t.log = logger.Masked(logger.Labels{Transaction: env.ID}.Apply(m.log), t.secrets)
@@ -77,9 +78,9 @@ func (m *Stages) newTransaction(env driver.Environment) *transaction {
 	return t
 }
 
-// restore makes the transaction that a journal of an earlier process tells of.
-// Nobody can reach it; it is there to be swept.
-func (m *Stages) restore(l leftover) *transaction {
+// restore returns the transaction that a record of an earlier process describes.
+// No task can reach it: its resources only have to be removed.
+func (m *Stages) restore(l openRecord) *transaction {
 	t := m.newTransaction(l.env)
 	t.journal, t.resources = reopen(l.path), l.resources
 	t.lateUntil = l.written.Add(m.inFlight)
@@ -126,8 +127,8 @@ func (t *transaction) record(ctx context.Context, r driver.Resource, task string
 	return nil
 }
 
-// enter begins a step, unless the transaction is ending.
-func (t *transaction) enter() bool {
+// beginUse begins a step. It reports false if the transaction is ending.
+func (t *transaction) beginUse() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closing {
@@ -147,7 +148,7 @@ func (t *transaction) isClosing() bool {
 	return t.closing
 }
 
-func (t *transaction) leave() {
+func (t *transaction) endUse() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.touched = t.stages.now()
@@ -156,8 +157,8 @@ func (t *transaction) leave() {
 	}
 }
 
-// idleSince is how long nobody has touched the transaction, and whether nobody
-// has since it was taken up; a running step touches it all the time.
+// idleSince returns how long the transaction has had no activity, and whether it
+// is a resumed one for which no task has come. A running step counts as activity.
 func (t *transaction) idleSince(now time.Time) (idle time.Duration, resumed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,8 +168,8 @@ func (t *transaction) idleSince(now time.Time) (idle time.Duration, resumed bool
 	return now.Sub(t.touched), t.resumed
 }
 
-// variables are what the transaction adds to a step's environment: what the init
-// said, then what earlier steps exported.
+// variables returns what the transaction adds to the environment of a step: the
+// variables of the init, then the exports of earlier steps.
 func (t *transaction) variables() map[string]string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -192,10 +193,10 @@ func (t *transaction) withLogger(ctx context.Context, stageID, step string) cont
 	return logger.NewContext(ctx, labels.Apply(logger.Masked(log, t.secrets)))
 }
 
-// hide keeps values, the secrets of the task that is handled in ctx, and what it
-// wants to have masked (PROTOCOL 2), out of everything that leaves the transaction
-// as text.
-func (t *transaction) hide(ctx context.Context, values ...string) {
+// addSecrets masks values in all text that leaves the transaction, and with them
+// the secrets of the task in ctx and the texts that the task wants masked
+// (docs/protocol.md, section 2).
+func (t *transaction) addSecrets(ctx context.Context, values ...string) {
 	t.secrets.Include(secrets.FromContext(ctx))
 	if tk, ok := task.FromContext(ctx); ok && tk.Logger != nil {
 		t.secrets.Add(tk.Logger.Masks...)
@@ -209,9 +210,9 @@ func (t *transaction) export(vars map[string]string) {
 	maps.Copy(t.exports, vars)
 }
 
-// close ends the transaction, once: it stops what runs and removes what was
-// made. Called again, it waits for the first call and returns the same. It goes
-// on when ctx ends: a cleanup is a promise.
+// close ends the transaction once: it stops running steps and removes the
+// resources. A later call waits for the first one and returns its error. The
+// cleanup continues when ctx ends, because every transaction must be cleaned up.
 func (t *transaction) close(ctx context.Context) error {
 	t.mu.Lock()
 	first := !t.closing
@@ -231,7 +232,7 @@ func (t *transaction) close(ctx context.Context) error {
 	<-quiet
 	t.cleanErr = t.sweep(context.WithoutCancel(ctx))
 	if t.slot != nil {
-		t.slot.Release() // the logs may take a while
+		t.slot.Release() // before the logs, which may take long
 	}
 	t.notes.remove()
 	t.closeLogs(context.WithoutCancel(ctx))

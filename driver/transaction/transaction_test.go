@@ -25,7 +25,7 @@ import (
 // is left of it.
 func TestAStageHoldsItsSlotFromInitToCleanup(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	s := newStages(t, w)
 	assert.Equal(t, stage.Success, statusOf(s.init("tx")))
 	assert.Equal(t, stage.Success, statusOf(s.execute("tx", "one")))
@@ -44,7 +44,7 @@ func TestAStageHoldsItsSlotFromInitToCleanup(t *testing.T) {
 // T1: the slot that the poller took is the one that the transaction keeps.
 func TestTheSlotOfTheInitTaskIsKept(t *testing.T) {
 	t.Parallel()
-	s := newStages(t, newWorld())
+	s := newStages(t, newFakeDriver())
 	slot, _ := s.slots.Take()
 	ctx := capacity.NewContext(t.Context(), slot)
 	s.run(ctx, "CI_DOCKER_INITIALIZE_TASK", stage.InitRequest{GroupID: "tx"})
@@ -58,7 +58,7 @@ func TestTheSlotOfTheInitTaskIsKept(t *testing.T) {
 func TestARepeatedInitIsAnsweredAgainAndDoneOnce(t *testing.T) {
 	t.Parallel()
 	var inits int
-	w := newWorld()
+	w := newFakeDriver()
 	w.onInit = func(context.Context, *driver.Environment) error { inits++; return nil }
 	s := newStages(t, w)
 	for range 3 {
@@ -71,7 +71,7 @@ func TestARepeatedInitIsAnsweredAgainAndDoneOnce(t *testing.T) {
 // T3: a failed init cleans up what it made, and its slot is free.
 func TestAFailedInitCleansItselfUp(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	w.onInit = func(context.Context, *driver.Environment) error { return errors.New("no disk, no init") }
 	s := newStages(t, w)
 	r := s.init("tx")
@@ -87,7 +87,7 @@ func TestAFailedInitCleansItselfUp(t *testing.T) {
 // init and execute are refused with a reason.
 func TestCleanupComesAtAnyTimeAndBarsWhatIsLate(t *testing.T) {
 	t.Parallel()
-	s := newStages(t, newWorld())
+	s := newStages(t, newFakeDriver())
 	assert.Equal(t, stage.Success, statusOf(s.cleanup("early")))
 	r := s.init("early")
 	assert.Equal(t, task.Failed, r.Code)
@@ -114,7 +114,7 @@ func TestCleanupComesAtAnyTimeAndBarsWhatIsLate(t *testing.T) {
 // removes what they used. A second one waits for the first.
 func TestACleanupStopsWhatRuns(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	running, ended := make(chan struct{}), make(chan struct{})
 	w.onExecute = func(ctx context.Context, _ *driver.Environment, _ *driver.Step, _ io.Writer) (*driver.Result, error) {
 		close(running)
@@ -146,7 +146,7 @@ func TestACleanupStopsWhatRuns(t *testing.T) {
 // T3: a cleanup that comes during the init ends the init.
 func TestACleanupDuringTheInitEndsIt(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	running := make(chan struct{})
 	w.onInit = func(ctx context.Context, _ *driver.Environment) error {
 		close(running)
@@ -166,7 +166,7 @@ func TestACleanupDuringTheInitEndsIt(t *testing.T) {
 // T3: what does not go is reported, stays on record, and is tried again.
 func TestWhatCannotBeRemovedIsReportedAndTriedAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	w.stubborn = func(r driver.Resource) error {
 		if r.Kind == "network" {
 			return errors.New("somebody is attached")
@@ -203,7 +203,7 @@ func TestWhatCannotBeRemovedIsReportedAndTriedAgain(t *testing.T) {
 // running step is touched.
 func TestALeaseEnds(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	release := make(chan struct{})
 	w.onExecute = func(context.Context, *driver.Environment, *driver.Step, io.Writer) (*driver.Result, error) {
 		<-release
@@ -237,7 +237,7 @@ func TestALeaseEnds(t *testing.T) {
 func TestSecretsAreMaskedAndNotRecorded(t *testing.T) {
 	t.Parallel()
 	const secret = "not-a-real-secret"
-	w := newWorld()
+	w := newFakeDriver()
 	w.onExecute = func(_ context.Context, env *driver.Environment, _ *driver.Step, out io.Writer) (*driver.Result, error) {
 		for _, c := range "the token is " + env.Envs["TOKEN"] + "\n" {
 			fmt.Fprint(out, string(c)) //nolint:errcheck // a log
@@ -269,7 +269,7 @@ func TestSecretsAreMaskedAndNotRecorded(t *testing.T) {
 // other transaction's (T8).
 func TestExportsReachLaterStepsOfTheSameTransaction(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	seen := map[string]map[string]string{}
 	w.onExecute = func(_ context.Context, env *driver.Environment, s *driver.Step, _ io.Writer) (*driver.Result, error) {
 		w.mu.Lock()
@@ -294,7 +294,7 @@ func TestExportsReachLaterStepsOfTheSameTransaction(t *testing.T) {
 // D3: how a step ended is told apart in its answer.
 func TestTheAnswerSaysHowAStepEnded(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	ends := map[string]func() (*driver.Result, error){
 		"fails":   func() (*driver.Result, error) { return &driver.Result{ExitCode: 3}, nil },
 		"memory":  func() (*driver.Result, error) { return &driver.Result{ExitCode: 137, OOMKilled: true}, nil },
@@ -321,7 +321,7 @@ func TestTheAnswerSaysHowAStepEnded(t *testing.T) {
 // A detached step's log stays open until the transaction ends.
 func TestTheLogOfADetachedStepStaysOpen(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	var background io.Writer
 	w.onExecute = func(_ context.Context, _ *driver.Environment, _ *driver.Step, out io.Writer) (*driver.Result, error) {
 		background = out
@@ -343,7 +343,7 @@ func TestTheLogOfADetachedStepStaysOpen(t *testing.T) {
 // manager go elsewhere.
 func TestCloseEndsEveryTransaction(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	s := newStages(t, w)
 	for i := range 5 {
 		s.init(fmt.Sprint("tx", i))

@@ -44,7 +44,7 @@ func TestARecordOfVersion1IsReadForEver(t *testing.T) {
 		{Kind: "network", ID: "dlite-0123456789ab-0123456789abcdef", Labels: labels},
 		{Kind: "process", ID: "00112233445566778899aabbccddeeff", Data: json.RawMessage(`{"pid":4711,"start":123456789}`)},
 	}
-	w := newWorld()
+	w := newFakeDriver()
 	for _, r := range want {
 		w.exists[r.Kind+" "+r.ID] = r
 	}
@@ -70,7 +70,7 @@ func TestARecordOfANewerVersionIsLeftAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld()
+			w := newFakeDriver()
 			dir, record := crashed(t, w)
 			newer := driver.Resource{Kind: "network", ID: "newer"}
 			w.exists["network newer"] = newer
@@ -96,7 +96,7 @@ func TestARecordOfANewerVersionIsLeftAlone(t *testing.T) {
 // cleaning up. A line without a version is a damaged one.
 func TestWhatARecordHasMoreIsPassedOver(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	w.exists["network tx"] = driver.Resource{Kind: "network", ID: "tx"}
 	dir := t.TempDir()
 	recordedLongAgo(t, filepath.Join(dir, "more.ledger"), slices.Concat(

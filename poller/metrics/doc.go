@@ -1,14 +1,13 @@
-// Package metrics tells Prometheus what a delegate does, and whoever asks whether
-// it is well (SPEC L3):
+// Package metrics makes Prometheus collectors and health checks of a delegate (rule
+// L3):
 //
-//	tasks := metrics.NewTasks(slices.Collect(maps.Keys(routes))...)
-//	r := router.New(routes, router.WithMiddleware(router.Metrics(tasks.Observe)))
-//	p := poller.New(c, r)
-//	registry.MustRegister(tasks, metrics.Poller(p, slots))
+//	tasks := metrics.NewTasks("hello", "word_count")
+//	r := router.New(routes, router.WithMiddleware(router.Metrics(tasks.Observe)), router.Standard(log))
+//	p := poller.New(c, r, poller.WithStages(stages))
+//	registry.MustRegister(tasks, metrics.Poller(p, stages.Slots()))
 //	handler := telemetry.Handler(registry, metrics.Live(p), metrics.Ready(p))
 //
-// All but the tasks' durations is read from the poller's own counts when it is
-// asked for. The labels take few values: task types that have a route, codes,
-// kinds and reasons. No task's id, account or payload is among them.
-// docs/observability.md has all names.
+// Labels have few values: task types with a route, codes, kinds and reasons. They
+// never hold task ids, accounts or payloads. docs/observability.md lists all names.
+// Start reading at poller.go.
 package metrics

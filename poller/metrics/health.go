@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// stalled is how many intervals a heartbeat loop may take for a turn; two are
-	// usual at most. A manager gives a delegate up after as many.
+	// stalled is how many intervals one turn of the heartbeat loop may take; at most
+	// two are normal. A manager gives a delegate up after as many.
 	stalled = 6
-	// longestPoll is how long a turn of the poll loop may take: a client tries a
-	// call several times before it gives up, with pauses that a manager may
-	// prolong, all in all less than eight minutes with its default settings.
+	// longestPoll is how long one turn of the poll loop may take. A client tries a
+	// call several times, with pauses that the manager may prolong: with the default
+	// settings less than eight minutes in total.
 	longestPoll = 10 * time.Minute
 )
 
-// Live tells whether the process is worth keeping: whether its loops turn. A
-// manager that is away or refuses the delegate does not count, nor does a drain,
-// nor the time before and after Poll.
+// Live checks whether the loops of the poller turn: if not, the process must be
+// restarted. A manager that is away or refuses the delegate does not count, nor
+// does a drain, nor the time before and after Poll.
 func Live(p *poller.Poller) telemetry.Checks {
 	return telemetry.Checks{
 		{Name: "heartbeats", Run: func(context.Context) error {
@@ -32,7 +32,7 @@ func Live(p *poller.Poller) telemetry.Checks {
 		{Name: "polls", Run: func(context.Context) error {
 			h := p.Health()
 			if h.Draining {
-				return nil // it ends with the drain, at a time of its own
+				return nil // it ends before the drain does
 			}
 			return turns(h.Polling, h.PollTurn, longestPoll)
 		}},
@@ -44,13 +44,13 @@ func turns(polling bool, last time.Time, most time.Duration) error {
 		return nil
 	}
 	if d := time.Since(last); d > most {
-		return fmt.Errorf("the loop has not gone round for %s; %s is the most", d.Round(time.Second), most)
+		return fmt.Errorf("the loop has not turned for %s; the limit is %s", d.Round(time.Second), most)
 	}
 	return nil
 }
 
-// Ready tells whether the delegate takes stages: whether the manager knows it and
-// no drain has begun.
+// Ready checks whether the delegate takes stages: the manager knows it and no
+// drain has begun.
 func Ready(p *poller.Poller) telemetry.Checks {
 	return telemetry.Checks{
 		{Name: "manager", Run: func(context.Context) error {
@@ -62,7 +62,7 @@ func Ready(p *poller.Poller) telemetry.Checks {
 			case h.Lost:
 				return errors.New("the manager does not know this delegate: registering again")
 			case time.Since(h.Contact) > stalled*h.HeartbeatEvery:
-				return fmt.Errorf("the manager has taken no heartbeat for %s", time.Since(h.Contact).Round(time.Second))
+				return fmt.Errorf("the manager has accepted no heartbeat for %s", time.Since(h.Contact).Round(time.Second))
 			}
 			return nil
 		}},

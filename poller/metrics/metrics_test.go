@@ -25,10 +25,10 @@ import (
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
-// fakeSecret is what a task carries, and nothing may show.
+// fakeSecret is in the payload of a task; no metric may show it.
 const fakeSecret = "visibly-fake-secret"
 
-// delegate is a real delegate with all that is seen of it.
+// delegate is a real delegate with its metrics and health endpoints.
 type delegate struct {
 	*clienttest.Server
 	*poller.Poller
@@ -63,7 +63,7 @@ func (d *delegate) poll() {
 	d.until("/readyz", http.StatusOK, "")
 }
 
-// until asks until it gets a status with a text.
+// until requests path until the answer has a status and a text.
 func (d *delegate) until(path string, status int, text string) (body string) {
 	d.t.Helper()
 	late := time.After(30 * time.Second)
@@ -93,8 +93,8 @@ func (d *delegate) series(body, series string) string {
 	return found[1]
 }
 
-// L3: what a delegate has done is among its metrics, under labels that are known
-// beforehand, whatever a manager sends.
+// L3: the metrics count the work of a delegate, under labels that are known in
+// advance, whatever a manager sends.
 func TestMetricsTellWhatADelegateDoes(t *testing.T) {
 	t.Parallel()
 	running, release := make(chan struct{}), make(chan struct{})
@@ -176,8 +176,8 @@ func TestMetricsTellWhatADelegateDoes(t *testing.T) {
 	require.NoError(t, <-d.over)
 }
 
-// L3, P5: ready is who is registered and takes stages; a drain ends that at once,
-// and not the process's life.
+// L3, P5: a delegate is ready while it is registered and takes stages. A drain
+// ends the readiness at once; the process stays alive.
 func TestReadinessFollowsTheDelegatesLife(t *testing.T) {
 	t.Parallel()
 	running, release := make(chan struct{}), make(chan struct{})
@@ -210,20 +210,20 @@ func TestReadinessFollowsTheDelegatesLife(t *testing.T) {
 	alive()
 }
 
-// L3: a manager that is away makes a delegate not ready, and does not end it.
+// L3: a delegate whose manager is away is not ready, and still alive.
 func TestAManagerThatIsAwayEndsReadinessAlone(t *testing.T) {
 	t.Parallel()
 	d := newDelegate(t, router.RouteMap{}, poller.WithGrace(0))
 	d.poll()
 	d.Close()
-	d.until("/readyz", http.StatusServiceUnavailable, "the manager has taken no heartbeat for")
+	d.until("/readyz", http.StatusServiceUnavailable, "the manager has accepted no heartbeat for")
 	code, body := d.get("/healthz")
 	assert.Equal(t, http.StatusOK, code, body)
 	require.NoError(t, d.Shutdown(t.Context()))
 	require.NoError(t, <-d.over)
 }
 
-// L3: any number of types and codes makes one series each more.
+// L3: unknown types and codes share one series each.
 func TestLabelsAreBounded(t *testing.T) {
 	t.Parallel()
 	tasks := metrics.NewTasks("known")

@@ -10,8 +10,8 @@ import (
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
-// Poller tells what p has done and does, and how many slots there are; slots may
-// be nil.
+// Poller returns a collector of the counts and the state of p, and of the use of
+// slots; slots may be nil.
 func Poller(p *poller.Poller, slots *capacity.Slots) prometheus.Collector {
 	c := &pollerCollector{poller: p, slots: slots}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
@@ -19,21 +19,21 @@ func Poller(p *poller.Poller, slots *capacity.Slots) prometheus.Collector {
 		c.all = append(c.all, d)
 		return d
 	}
-	c.running = desc("tasks_running", "Tasks that run now, by kind.", "kind")
+	c.running = desc("tasks_running", "Running tasks, by kind.", "kind")
 	c.polls = desc("polls_total", "Polls of the manager.")
 	c.pollErrors = desc("poll_errors_total", "Polls that failed.")
-	c.heartbeats = desc("heartbeats_total", "Heartbeats that the manager took.")
+	c.heartbeats = desc("heartbeats_total", "Heartbeats that the manager accepted.")
 	c.heartbeatErrors = desc("heartbeat_errors_total", "Heartbeats that failed.")
-	c.contact = desc("manager_contact_timestamp_seconds", "When the manager last took a registration or a heartbeat.")
+	c.contact = desc("manager_contact_timestamp_seconds", "When the manager last accepted a registration or a heartbeat.")
 	c.registrations = desc("reregistrations_total", "How often the manager had forgotten the delegate.")
-	c.acquired = desc("tasks_acquired_total", "Tasks that the delegate took.")
-	c.missed = desc("tasks_missed_total", "Tasks that the manager did not give when asked.")
-	c.answers = desc("answers_total", "Answers that the manager took, by code.", "code")
+	c.acquired = desc("tasks_acquired_total", "Tasks that the delegate acquired.")
+	c.missed = desc("tasks_missed_total", "Failed attempts to acquire a task.")
+	c.answers = desc("answers_total", "Answers that the manager accepted, by code.", "code")
 	c.undelivered = desc("answers_undelivered_total", "Answers that were given up.")
 	c.refusals = desc("refusals_total", "Tasks that were left with the manager, by reason.", "reason")
-	c.draining = desc("draining", "1 while no new stages are taken.")
+	c.draining = desc("draining", "1 while the delegate takes no new stages.")
 	if slots != nil {
-		c.slotsMax = desc("slots", "Stages that may run at once; +Inf without a bound.")
+		c.slotsMax = desc("slots", "Bound of the stages that run at once; +Inf without a bound.")
 		c.slotsUsed = desc("slots_used", "Stages between init and cleanup.")
 		c.slotsFree = desc("slots_free", "Stages that may still begin; +Inf without a bound.")
 	}
@@ -73,7 +73,7 @@ func (c *pollerCollector) Collect(out chan<- prometheus.Metric) {
 	counter(c.acquired, st.Acquired)
 	counter(c.missed, st.Missed)
 	counter(c.undelivered, st.Undelivered)
-	rest := int64(0) // of codes that a handler made up
+	rest := int64(0) // of unknown codes
 	for _, n := range st.Answered {
 		rest += n
 	}
@@ -103,7 +103,7 @@ func (c *pollerCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	gauge(c.slotsMax, most)
 	gauge(c.slotsUsed, used)
-	gauge(c.slotsFree, max(most-used, 0)) // a stage of before a restart counts, whatever the bound is now
+	gauge(c.slotsFree, max(most-used, 0)) // resumed stages may exceed the bound
 }
 
 func bit(b bool) float64 {

@@ -2,21 +2,21 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// StageStats is what a manager of transactions counts: transaction.Stats
-// converts to it.
+// StageStats holds the counts of transactions. A transaction.Stats converts to it.
 type StageStats struct {
 	Open           int
 	LogBytes       int64
 	LogsIncomplete int64
 }
 
-// Stages tells what transactions do. stats must be safe for concurrent use.
+// Stages returns a collector of the counts of transactions. stats must be safe for
+// concurrent use.
 func Stages(stats func() StageStats) prometheus.Collector {
 	return stages{
 		stats: stats,
 		open:  prometheus.NewDesc("dlite_transactions_open", "Transactions between init and cleanup.", nil, nil),
 		bytes: prometheus.NewDesc("dlite_log_bytes_total", "Output of inits and steps, masked, in bytes.", nil, nil),
-		lost:  prometheus.NewDesc("dlite_logs_incomplete_total", "Logs of which a part was lost, or may have been.", nil, nil),
+		lost:  prometheus.NewDesc("dlite_logs_incomplete_total", "Logs of which a part is lost or may be lost.", nil, nil),
 	}
 }
 

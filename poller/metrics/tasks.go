@@ -9,27 +9,28 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// other stands for every value of a label that is not known beforehand: a
-// manager can send any number of them.
+// other stands for every label value that is not known in advance: a manager can
+// send any number of them.
 const other = "other"
 
-// codes are the outcomes that there are.
+// codes are the known codes.
 var codes = []task.Code{task.OK, task.Failed, task.Timeout, task.Unknown, task.RetryOnOtherDelegate}
 
-// Tasks counts and times what handlers do, by the task's type and outcome. It is
-// a [prometheus.Collector] and safe for concurrent use.
+// Tasks counts and times handlers, by the type and the code of the task. A step
+// that failed counts as FAILED ([task.Outcome]). It is a [prometheus.Collector]
+// and safe for concurrent use.
 type Tasks struct {
 	durations *prometheus.HistogramVec
 	byType    map[string]map[task.Code]prometheus.Observer
 }
 
-// NewTasks makes the histogram for tasks of some types, which are those that the
-// router has routes for. All others count as one, "other".
+// NewTasks returns the histogram for the given task types, usually those of the
+// router's routes. All other types count as one, "other".
 func NewTasks(types ...string) *Tasks {
 	t := &Tasks{
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "dlite_task_duration_seconds",
-			Help:    "How long handlers ran, by the task's type and outcome.",
+			Help:    "How long handlers ran, by the type and code of the task.",
 			Buckets: []float64{.001, .005, .025, .1, .5, 1, 5, 15, 60, 300, 900, 3600},
 		}, []string{"type", "code"}),
 		byType: map[string]map[task.Code]prometheus.Observer{},
@@ -37,15 +38,14 @@ func NewTasks(types ...string) *Tasks {
 	for _, typ := range slices.Concat(types, []string{other}) {
 		t.byType[typ] = map[task.Code]prometheus.Observer{}
 		for _, code := range append(slices.Clone(codes), other) {
-			// The series come into being here, so that a rate over the first failure
-			// is seen.
+			// The series exist from the beginning, so that a rate shows the first failure.
 			t.byType[typ][code] = t.durations.WithLabelValues(typ, string(code))
 		}
 	}
 	return t
 }
 
-// Observe takes one task's observation. It fits router.Metrics.
+// Observe counts one task. It fits [router.Metrics].
 func (t *Tasks) Observe(o router.Observation) {
 	byCode, ok := t.byType[o.Type]
 	if !ok {

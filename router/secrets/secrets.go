@@ -17,26 +17,27 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// Resolve resolves what a task's data refers to, before the handler sees it
-// (SPEC S1, R3). The references and templates are those of package secrets; cfg
-// names the providers.
+// Resolve resolves the secret references in a task's data before the handler sees
+// it (rules S1, R3). Package secrets describes references and templates; cfg names
+// the providers.
 //
-// A task's own secret tasks run first, in order, each with what was resolved
-// before it (PROTOCOL 2). Those of type [task.TypeSecretStatic] are handled here, all
-// others go where every task goes: to the handler of their type, or to the
-// fallback. Their answer is {"id","value"}, also within the answer of a CGI
-// program. References mean the task's id; an id in the answer is a second name,
-// unless it is taken. The handler gets the task without its secret tasks.
+// The task's own secret tasks run first, in order, and each may use the secrets of
+// the earlier ones (docs/protocol.md, section 2). Resolve handles those of type
+// [task.TypeSecretStatic]. All others go to the handler of their type, or to the
+// fallback. Their answer is {"id","value"}, also inside the answer of a CGI
+// program. References use the id of the secret task. An id in the answer is a
+// second name, unless it is taken. The handler gets the task without its secret
+// tasks.
 //
-// The handler's context carries the [secrets.Set] of the task, which holds all
-// that was resolved or derived: [secrets.FromContext]. A set that is there
-// already is used. An answer other than OK, and what a handler panics with, are
-// masked with it; a successful answer is the handler's business, as it may have
-// to tell a secret.
+// The handler's context carries the [secrets.Set] of the task with all resolved
+// and derived values, see [secrets.FromContext]. An existing set is used. The
+// logger of the context ([logger.FromContext]) is masked with it. An answer other
+// than OK and the value of a panic are masked too. A successful answer is not
+// masked, because a handler may have to return a secret.
 //
 // A reference that cannot be resolved, and a secret task that fails, fail the
-// task. Put this inside [router.Deadline], which bounds it, and inside [router.Recover] and
-// [router.Log].
+// task. Put Resolve inside [router.Standard], which bounds it and logs its
+// failures.
 func Resolve(cfg secrets.ResolverConfig) router.Middleware {
 	static := secrets.StaticHandler()
 	return func(next http.Handler) http.Handler {
@@ -64,7 +65,7 @@ func Resolve(cfg secrets.ResolverConfig) router.Middleware {
 				resolver: secrets.NewResolver(set, cfg), next: next, static: static,
 			}).run(ctx, t)
 			if err != nil {
-				// A provider that takes too long is no time-out of the task.
+				// The time-out of a provider is not a time-out of the task.
 				task.WriteError(answer, task.Errorf(task.Failed, "%w", err))
 			} else {
 				next.ServeHTTP(answer, task.WithTask(r.WithContext(ctx), resolved))
@@ -74,13 +75,13 @@ func Resolve(cfg secrets.ResolverConfig) router.Middleware {
 	}
 }
 
-// resolution is the resolution of one task's secrets.
+// resolution resolves the secrets of one task.
 type resolution struct {
 	resolver     *secrets.Resolver
 	next, static http.Handler
 }
 
-// run returns the task that the handler gets: t itself when it has no secrets.
+// run returns the task for the handler. It is t itself if t has no secrets.
 func (s *resolution) run(ctx context.Context, t *task.Task) (*task.Task, error) {
 	for _, secret := range t.Secrets {
 		if err := s.define(ctx, secret); err != nil {
@@ -99,7 +100,7 @@ func (s *resolution) run(ctx context.Context, t *task.Task) (*task.Task, error) 
 	return &c, nil
 }
 
-// define runs a secret task and keeps what it answers.
+// define runs a secret task and adds its answer to the secrets.
 func (s *resolution) define(ctx context.Context, t *task.Task) error {
 	c := *t
 	var err error
@@ -127,12 +128,13 @@ func (s *resolution) define(ctx context.Context, t *task.Task) error {
 	return err
 }
 
-// secretOf reads a secret task's answer. Its errors show nothing of it.
+// secretOf decodes the answer of a secret task. Its errors contain nothing of the
+// answer.
 func secretOf(data []byte) (id, value string, err error) {
 	var a struct {
 		ID     string  `json:"id"`
 		Value  *string `json:"value"`
-		Status int     `json:"status_code"` // with Body: what a CGI program answered
+		Status int     `json:"status_code"` // with Body: the answer of a CGI program
 		Body   *string `json:"body"`
 	}
 	if json.Unmarshal(data, &a) != nil {
@@ -200,8 +202,8 @@ func (w *masked) finish() {
 	w.held.Send(w.ResponseWriter)
 }
 
-// maskPanic keeps a panic from showing a secret. What has none stays as it is,
-// so that whoever knows its type still does.
+// maskPanic masks the value of a panic. A value without a secret stays as it is,
+// so that its type is kept.
 func maskPanic(set *secrets.Set, p any) any {
 	text := fmt.Sprint(p)
 	if m := set.Mask(text); m != text {

@@ -26,14 +26,14 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// static is a secret task that brings its value along.
+// static returns a secret task with its value.
 func static(id, value string) *task.Task {
 	v, _ := json.Marshal(value)
 	return &task.Task{ID: id, Type: task.TypeSecretStatic, Data: json.RawMessage(`{"secrets":[{"value":` + string(v) + `}]}`)}
 }
 
-// withSecrets is a router whose tasks find a provider "p", which gives the host
-// of the reference back.
+// withSecrets returns a router whose provider "p" returns the host of the
+// reference.
 func withSecrets(routes router.RouteMap) *router.Router {
 	return router.New(routes, router.WithMiddleware(router.Recover(zerolog.Nop()), routersecrets.Resolve(secrets.ResolverConfig{
 		Providers: secrets.Providers{"p": secrets.ProviderFunc(func(_ context.Context, ref *url.URL) (string, error) {
@@ -45,9 +45,9 @@ func withSecrets(routes router.RouteMap) *router.Router {
 	})))
 }
 
-// PROTOCOL 2, SPEC S1: secret tasks run first and in order, each sees those
-// before it, of every type; the handler sees the resolved data, in its context
-// and as its body, and not the secret tasks.
+// S1: secret tasks of every type run first and in order, and each sees the secrets
+// of the earlier ones. The handler gets the resolved data, in its context and as
+// its body, without the secret tasks.
 func TestSecretTasksRunFirstAndInOrder(t *testing.T) {
 	t.Parallel()
 	var order []string
@@ -89,7 +89,7 @@ func TestSecretTasksRunFirstAndInOrder(t *testing.T) {
 	assert.JSONEq(t, `["secrets.Set(5 values)","****** ****** ******"]`, string(resp.Data))
 }
 
-// SPEC S1: the reference's name, and no value.
+// S1: the error names the reference and shows no value.
 func TestATaskFailsWithItsSecrets(t *testing.T) {
 	t.Parallel()
 	fails := func(err error) task.Handler {
@@ -143,8 +143,7 @@ func TestStaticSecretsMayBeEncoded(t *testing.T) {
 	assert.Equal(t, `"hello/hello"`, string(resp.Data), resp.Error)
 }
 
-// SPEC S3: what leaves a task as an error is masked, a successful answer is its
-// handler's.
+// S3: errors and panics are masked, a successful answer is not.
 func TestErrorsAndPanicsAreMasked(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -173,7 +172,8 @@ func TestErrorsAndPanicsAreMasked(t *testing.T) {
 	}
 }
 
-// An error's length is told anew, or the masked one would not get through.
+// S3: the Content-Length of a masked error is set anew, so that a server sends all
+// of it.
 func TestAMaskedErrorGetsThroughAnHTTPServer(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(withSecrets(router.RouteMap{"main": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -194,9 +194,9 @@ func TestAMaskedErrorGetsThroughAnHTTPServer(t *testing.T) {
 	assert.Equal(t, secrets.Replacement, string(b))
 }
 
-// A panic that shows nothing keeps its type, and so does the set of an outer
-// middleware its place.
-func TestWhatNeedsNoMaskingStaysAsItIs(t *testing.T) {
+// S3: a panic without a secret keeps its type, and the set of an outer middleware
+// is used.
+func TestValuesWithoutSecretsStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	set := &secrets.Set{}
 	h := routersecrets.Resolve(secrets.ResolverConfig{})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -209,8 +209,8 @@ func TestWhatNeedsNoMaskingStaysAsItIs(t *testing.T) {
 	})
 }
 
-// P4: a provider's time-out is a failure, the task's own is TIMEOUT.
-func TestWhoseTimeIsUp(t *testing.T) {
+// P4: the time-out of a provider is a failure, the task's own is TIMEOUT.
+func TestTimeOutsOfProvidersAndTasksDiffer(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		timeout task.Millis

@@ -1,10 +1,10 @@
-// Package tracing makes a span of each task's run, in the trace that the task's
-// manager began (SPEC L3, R3):
+// Package tracing makes a span for each task, in the trace that the manager began
+// (rules L3, R3):
 //
-//	r := router.New(routes, router.WithMiddleware(
-//		tracing.Middleware(provider), router.Recover(log), router.Log(log)))
+//	r := router.New(routes, router.WithMiddleware(tracing.Middleware(provider)), router.Standard(log))
 //
-// It is a package of its own so that the router does not pull in OpenTelemetry.
+// It is separate from package router so that the router does not import
+// OpenTelemetry.
 package tracing
 
 import (
@@ -18,19 +18,20 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// scope names who makes the spans.
+// scope is the instrumentation scope of the spans.
 const scope = "github.com/delegate-io/dlite/router/tracing"
 
 // Middleware makes a span around everything inside it: "init", "execute",
-// "cleanup" or, for a task that belongs to no stage, "task". Its parent is the
-// span that the task names, [task.Task.TraceContext]; without one it begins a
-// trace. The handler's context carries the span, and the task that it finds
-// names it, so that [github.com/delegate-io/dlite/router.Log] and the steps of
-// transactions join in.
+// "cleanup" or, for a task outside of a stage, "task". Its parent is the span that
+// the task names ([task.Task.TraceContext]); without one it begins a trace. The
+// handler's context carries the span, and the task in it names the span, so that
+// [github.com/delegate-io/dlite/router.Log] and the steps of transactions join the
+// trace.
 //
-// A span has the task's id, type and kind, and its outcome; nothing of what the
-// task carries or answers. A provider that records nothing passes the manager's
-// span on. Put it outside of everything that logs. It panics when tp is nil.
+// A span has the id, type, kind and code of the task. A step that failed is an
+// error ([task.Outcome]). Payload and answer are never recorded. A provider that
+// does not record passes the manager's span on. Put Middleware outside of
+// router.Standard. It panics when tp is nil.
 func Middleware(tp trace.TracerProvider) func(http.Handler) http.Handler {
 	if tp == nil {
 		panic("tracing: Middleware of a nil provider")
@@ -39,7 +40,7 @@ func Middleware(tp trace.TracerProvider) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			t, err := task.Peek(r)
-			if err != nil { // the handler's to refuse
+			if err != nil { // the handler refuses the task
 				next.ServeHTTP(w, r)
 				return
 			}
@@ -80,7 +81,7 @@ func name(k task.Kind) string {
 	return k.String()
 }
 
-// carrier is the trace context of a task.
+// carrier reads and writes the trace context of a task.
 type carrier struct{ task *task.Task }
 
 // Get implements [propagation.TextMapCarrier].

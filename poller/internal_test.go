@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// PITFALLS "keeps stale and duplicate events": what the manager lists no more is
-// not tried any more, and what it lists twice waits once.
-func TestTheBoardKeepsNeitherStaleNorDuplicateEvents(t *testing.T) {
+// P2: an event that the manager does not list any more is dropped, and an event
+// that it lists twice is pending once.
+func TestTaskTableDropsStaleAndDuplicateEvents(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	events := func(ids ...string) (out []task.Event) {
@@ -22,17 +22,17 @@ func TestTheBoardKeepsNeitherStaleNorDuplicateEvents(t *testing.T) {
 		}
 		return out
 	}
-	b := newBoard(10)
-	b.list(&client.Pending{Events: events("stale", "stays")}, now)
-	b.list(&client.Pending{Events: events("stays", "new", "stays")}, now)
+	b := newTaskTable(10)
+	b.update(&client.Pending{Events: events("stale", "stays")}, now)
+	b.update(&client.Pending{Events: events("stays", "new", "stays")}, now)
 	assert.Equal(t, events("stays", "new"), b.candidates(task.Execute, now, 0))
-	assert.Nil(t, b.claim(events("stale")[0], task.Execute, nil), "it went between the look and the claim")
-	b.list(&client.Pending{}, now)
+	assert.Nil(t, b.claim(events("stale")[0], task.Execute, nil), "it was unlisted before the claim")
+	b.update(&client.Pending{}, now)
 	assert.Empty(t, b.candidates(task.Execute, now, 0))
-	assert.Zero(t, b.waiting())
+	assert.Zero(t, b.pendingCount())
 }
 
-// PITFALLS "back-off sleeps ignore the context": a wait of an hour ends at once.
+// C4: a pause of an hour ends at once with its context.
 func TestBackOffEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -16,7 +16,7 @@ import (
 
 // searchable is a world that can be searched by labels.
 type searchable struct {
-	*world
+	*fakeDriver
 	asked map[string]string
 }
 
@@ -33,8 +33,8 @@ func (s *searchable) Find(_ context.Context, labels map[string]string) ([]driver
 // has stays.
 func TestWhatNoRecordNamesGoesByItsLabel(t *testing.T) {
 	t.Parallel()
-	w := &searchable{world: newWorld()}
-	s := newStages(t, w.world)
+	w := &searchable{fakeDriver: newFakeDriver()}
+	s := newStages(t, w.fakeDriver)
 	s.Stages = transaction.New(w, transaction.WithLedger(s.ledger), transaction.WithDelegate("tester"))
 	s.init("open")
 	for name, do := range map[string]func(){
@@ -54,7 +54,7 @@ func TestWhatNoRecordNamesGoesByItsLabel(t *testing.T) {
 // record has been swept; it is swept again.
 func TestWhatComesLateIsRemovedToo(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	dir, record := crashed(t, w)
 	now := time.Now()
 	require.NoError(t, os.Chtimes(record, now, now))

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// T7: an abort that comes while the task is being acquired is not lost, and a
-// handler that says nothing of it is answered with the reason.
+// T7: an abort that comes during the acquire takes effect, and the answer has the
+// reason also if the handler does not mention it.
 func TestAnAbortDuringTheAcquireTakesEffect(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestAnAbortDuringTheAcquireTakesEffect(t *testing.T) {
 	})
 }
 
-// P1: what a manager leaves out of a task, its event has said.
+// P1: members that the manager leaves out of a task are taken from its event.
 func TestATaskIsCompletedByItsEvent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -59,9 +59,9 @@ func TestATaskIsCompletedByItsEvent(t *testing.T) {
 	})
 }
 
-// C4: a call that is refused for its token, whichever it is, leads to a new
-// registration, and the task is not lost by it.
-func TestATokenThatIsRefusedLeadsToARegistration(t *testing.T) {
+// C4: after a call that is refused for its token the delegate registers again, and
+// the task is not lost.
+func TestRefusedTokenLeadsToARegistration(t *testing.T) {
 	t.Parallel()
 	for _, call := range []string{"acquire", "respond"} {
 		t.Run(call, func(t *testing.T) {
@@ -94,8 +94,8 @@ func TestATokenThatIsRefusedLeadsToARegistration(t *testing.T) {
 	}
 }
 
-// C3, C4: an answer goes to the delegate's new id when the manager has forgotten
-// the old one.
+// C3, C4: the answer goes to the delegate's new id if the manager has forgotten
+// the previous one.
 func TestAnAnswerFollowsTheDelegatesNewID(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestAnAnswerFollowsTheDelegatesNewID(t *testing.T) {
 	})
 }
 
-// C6: an answer that is too large is replaced by one that says so.
+// C6: an answer that is too large is replaced by a failure that says so.
 func TestAnAnswerThatIsTooLargeBecomesAFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -149,8 +149,8 @@ func TestAnAnswerThatIsTooLargeBecomesAFailure(t *testing.T) {
 	})
 }
 
-// C7: a plain manager is polled at once after a task, but at the interval while
-// something is on its list that cannot start.
+// C7: a plain manager is polled at once after a task, and at the interval while a
+// pending task cannot start.
 func TestAPlainManagerIsPolledAtOnceAfterATask(t *testing.T) {
 	t.Parallel()
 	for name, stays := range map[string]bool{"nothing is left": false, "something is left": true} {
@@ -181,7 +181,7 @@ func TestAPlainManagerIsPolledAtOnceAfterATask(t *testing.T) {
 
 // C7: a task that could not be acquired is tried again, also while the manager
 // holds the poll because it has nothing new.
-func TestATaskThatWasMissedIsTriedAgainDuringAHeldPoll(t *testing.T) {
+func TestFailedAcquireIsRepeatedDuringAHeldPoll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := &script{}

@@ -16,7 +16,7 @@ func TestAnOrphanIsCleanedUp(t *testing.T) {
 	for typ, data := range map[string]string{
 		"local_init": `{"network":{"id":"tx"}}`, "CI_DOCKER_EXECUTE_TASK": `{"group_id":"tx","id":"step"}`,
 	} {
-		w := newWorld()
+		w := newFakeDriver()
 		s := newStages(t, w)
 		s.init("tx")
 		s.CleanUpForgotten(t.Context(), &task.Task{Type: typ, Data: json.RawMessage(`{"group_id":"other"}`)})

@@ -16,7 +16,7 @@ import (
 // step or of the transaction.
 func TestADriverLearnsThatACommandHoldsASecret(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeDriver()
 	conceal := make(chan bool, 1)
 	w.onExecute = func(_ context.Context, _ *driver.Environment, s *driver.Step, _ io.Writer) (*driver.Result, error) {
 		conceal <- s.Conceal

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // world is an infrastructure in memory: what exists in it, and how calls go. The
 // zero hooks succeed at once.
-type world struct {
+type fakeDriver struct {
 	mu      sync.Mutex
 	exists  map[string]driver.Resource
 	cleaned [][]driver.Resource
@@ -40,7 +40,7 @@ type world struct {
 
 // pooled is a world with a pool of one machine.
 type pooled struct {
-	*world
+	*fakeDriver
 	asked    []*driver.Environment
 	limits   []time.Duration
 	returned []string
@@ -66,11 +66,11 @@ func (p *pooled) Unreserve(_ context.Context, transaction string) error {
 	return nil
 }
 
-func newWorld() *world { return &world{exists: map[string]driver.Resource{}} }
+func newFakeDriver() *fakeDriver { return &fakeDriver{exists: map[string]driver.Resource{}} }
 
-func (w *world) Infra() string { return "world" }
+func (w *fakeDriver) Infra() string { return "world" }
 
-func (w *world) create(ctx context.Context, l driver.Ledger, kind, id string) error {
+func (w *fakeDriver) create(ctx context.Context, l driver.Ledger, kind, id string) error {
 	r := driver.Resource{Kind: kind, ID: id}
 	if err := l.Record(ctx, r); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (w *world) create(ctx context.Context, l driver.Ledger, kind, id string) er
 	return nil
 }
 
-func (w *world) Init(ctx context.Context, env *driver.Environment, l driver.Ledger) error {
+func (w *fakeDriver) Init(ctx context.Context, env *driver.Environment, l driver.Ledger) error {
 	if err := w.create(ctx, l, "network", env.ID); err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (w *world) Init(ctx context.Context, env *driver.Environment, l driver.Ledg
 	return nil
 }
 
-func (w *world) Execute(ctx context.Context, env *driver.Environment, s *driver.Step, out io.Writer, l driver.Ledger) (*driver.Result, error) {
+func (w *fakeDriver) Execute(ctx context.Context, env *driver.Environment, s *driver.Step, out io.Writer, l driver.Ledger) (*driver.Result, error) {
 	if err := w.create(ctx, l, "process", env.ID+"/"+s.ID); err != nil {
 		return nil, err
 	}
@@ -103,13 +103,13 @@ func (w *world) Execute(ctx context.Context, env *driver.Environment, s *driver.
 }
 
 // Reattach finds nothing that goes on: see lasting.
-func (w *world) Reattach(
+func (w *fakeDriver) Reattach(
 	context.Context, *driver.Environment, *driver.Step, io.Writer, driver.Ledger, []driver.Resource,
 ) (*driver.Result, error) {
 	return nil, driver.ErrLost
 }
 
-func (w *world) Cleanup(_ context.Context, rs []driver.Resource) (left []driver.Resource, err error) {
+func (w *fakeDriver) Cleanup(_ context.Context, rs []driver.Resource) (left []driver.Resource, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.cleaned = append(w.cleaned, slices.Clone(rs))
@@ -125,7 +125,7 @@ func (w *world) Cleanup(_ context.Context, rs []driver.Resource) (left []driver.
 	return left, err
 }
 
-func (w *world) left() []string {
+func (w *fakeDriver) left() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var ids []string
@@ -183,7 +183,7 @@ func (o *oneLog) Close(context.Context) error {
 type stages struct {
 	*transaction.Stages
 	t      *testing.T
-	world  *world
+	fake   *fakeDriver
 	logs   *logs
 	ledger string
 	slots  *capacity.Slots
@@ -192,12 +192,12 @@ type stages struct {
 // Recover returns also the problems that the real method only logs.
 func (s *stages) Recover(ctx context.Context) error { return s.RecoverAll(ctx) }
 
-func newStages(t *testing.T, w *world, opts ...transaction.Option) *stages {
+func newStages(t *testing.T, w *fakeDriver, opts ...transaction.Option) *stages {
 	t.Helper()
 	return reopenStages(t, w, filepath.Join(t.TempDir(), "ledger"), opts...)
 }
 
-func reopenStages(t *testing.T, w *world, dir string, opts ...transaction.Option) *stages {
+func reopenStages(t *testing.T, w *fakeDriver, dir string, opts ...transaction.Option) *stages {
 	t.Helper()
 	s := unmanagedStages(t, w, dir, opts...)
 	t.Cleanup(func() { _ = s.Close(context.Background()) }) // a test that cares looks itself
@@ -205,13 +205,13 @@ func reopenStages(t *testing.T, w *world, dir string, opts ...transaction.Option
 }
 
 // unmanagedStages are closed by the caller.
-func unmanagedStages(t *testing.T, w *world, dir string, opts ...transaction.Option) *stages {
+func unmanagedStages(t *testing.T, w *fakeDriver, dir string, opts ...transaction.Option) *stages {
 	return stagesOn(t, w, w, dir, opts...)
 }
 
 // stagesOn are unmanaged stages of a driver that has more to it than its world.
-func stagesOn(t *testing.T, d driver.Driver, w *world, dir string, opts ...transaction.Option) *stages {
-	s := &stages{t: t, world: w, logs: newLogs(), ledger: dir, slots: capacity.NewSlots(0)}
+func stagesOn(t *testing.T, d driver.Driver, w *fakeDriver, dir string, opts ...transaction.Option) *stages {
+	s := &stages{t: t, fake: w, logs: newLogs(), ledger: dir, slots: capacity.NewSlots(0)}
 	s.Stages = transaction.New(d, append([]transaction.Option{
 		transaction.WithLedger(dir), transaction.WithSlots(s.slots), transaction.WithLog(s.logs.open),
 		transaction.WithDelegate("tester"), transaction.WithInfra(transaction.Local, transaction.VM, transaction.Kubernetes),
@@ -226,7 +226,7 @@ func (s *stages) run(ctx context.Context, typ string, data any) *task.Response {
 		panic(err)
 	}
 	r, _ := task.Serve(ctx, s.Routes()[typ], &task.Task{
-		ID: fmt.Sprint(typ, s.world.tasks.Add(1)), Type: typ, Data: b, Account: "acct",
+		ID: fmt.Sprint(typ, s.fake.tasks.Add(1)), Type: typ, Data: b, Account: "acct",
 	})
 	return r
 }

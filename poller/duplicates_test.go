@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// forgetful is a foreign manager that never takes a task off its list, lists
-// each twice, and lets every acquire through.
+// forgetful is a foreign manager that lists every task twice, also after its
+// answer, and accepts every acquire.
 type forgetful struct {
 	mu       sync.Mutex
 	acquired map[string]int
@@ -53,8 +53,8 @@ func (f *forgetful) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// P2: however often a manager lists a task, also after its answer, and however
-// many executors run, it is acquired and answered once.
+// P2: a task is acquired and answered once, even if the manager lists it again
+// after its answer, and with any number of executors.
 func TestATaskIsAcquiredOnceHoweverOftenItIsListed(t *testing.T) {
 	t.Parallel()
 	f := &forgetful{acquired: map[string]int{}, answered: map[string]int{}, enough: make(chan struct{})}
