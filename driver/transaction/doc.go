@@ -1,15 +1,14 @@
-// Package transaction runs stages as transactions (SPEC T): an init, any number
-// of executes, and a cleanup that is kept, also across a kill -9.
+// Package transaction runs stages as transactions (rules T1 to T7): an init, any
+// number of steps, and a cleanup that happens also after a kill -9.
 //
-//	slots := capacity.NewSlots(2)
-//	stages := transaction.New(localDriver, transaction.WithSlots(slots))
-//	if err := stages.Recover(ctx); err != nil { ... } // what an earlier process left
-//	routes := stages.Routes()                         // goes into a router.RouteMap
-//	p := poller.New(c, router.New(routes), poller.WithSlots(slots))
-//	...
-//	err = stages.Close(ctx) // after Poll has returned: ends what is still open
+//	stages := transaction.New(driver, transaction.WithSlots(capacity.NewSlots(2)))
+//	p := poller.New(c, router.New(stages.Routes()), poller.WithStages(stages))
+//	err := p.Run(ctx, 16)
 //
-// Every resource is recorded in the ledger, a folder with one file for each open
-// transaction, before the driver creates it. Start reading at manager.go, then
-// transaction.go.
+// The poller recovers, maintains and closes the stages. A program without a poller
+// calls [Stages.Recover], [Stages.Maintain] and [Stages.Close] itself.
+//
+// The ledger records every resource before the driver creates it. It is a directory
+// with one file for each open transaction. Start reading at stages.go, then
+// lifecycle.go and transaction.go.
 package transaction

@@ -25,7 +25,7 @@ func (s *stages) send(typ, data string) *task.Response {
 	return r
 }
 
-// PROTOCOL 3, T1: a stage in the envelopes that other managers send to delegates
+// docs/protocol.md section 3, T1: a stage in the envelopes that other managers send to delegates
 // with VMs.
 func TestAStageInEnvelopes(t *testing.T) {
 	t.Parallel()
@@ -67,7 +67,7 @@ func TestAStageInEnvelopes(t *testing.T) {
 
 // T3: a task that its manager has forgotten takes its transaction along, in
 // whatever envelope it came.
-func TestAnOrphanInAnEnvelopeIsCleanedUp(t *testing.T) {
+func TestForgottenTransactionInAnEnvelopeIsCleanedUp(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
 	s := newStages(t, w)

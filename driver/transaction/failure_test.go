@@ -83,7 +83,7 @@ func TestAStepThatLosesWhatItHandsOnHasFailed(t *testing.T) {
 	assert.Equal(t, "exit code 3", execute().ErrorMessage)
 }
 
-// S2: the password for an image's registry is a secret, whoever forgot to say so.
+// S2: the password for an image's registry is a secret, also if the task does not say so.
 func TestRegistryPasswordsAreMasked(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -133,7 +133,7 @@ func TestARepeatedCleanupTriesAgain(t *testing.T) {
 	stubborn.Store(true)
 	w.stubborn = func(driver.Resource) error {
 		if stubborn.Load() {
-			return errors.New("somebody is attached")
+			return errors.New("a process is attached")
 		}
 		return nil
 	}
@@ -142,7 +142,7 @@ func TestARepeatedCleanupTriesAgain(t *testing.T) {
 	for range 2 {
 		r := s.cleanup("tx")
 		assert.Equal(t, stage.Failure, statusOf(r))
-		assert.Contains(t, string(r.Data), "somebody is attached")
+		assert.Contains(t, string(r.Data), "a process is attached")
 	}
 	stubborn.Store(false)
 	assert.Equal(t, stage.Success, statusOf(s.cleanup("tx")))
@@ -202,7 +202,7 @@ func TestAnErrorNamesResourcesAndNoMore(t *testing.T) {
 	s.init("tx")
 	w.stubborn = func(driver.Resource) error { return errors.New("busy") }
 	w.onInit = nil
-	bad := &noter{fake: w, data: json.RawMessage(`{"password":"` + secret + `"}`)}
+	bad := &noter{fakeDriver: w, data: json.RawMessage(`{"password":"` + secret + `"}`)}
 	s.Stages = transaction.New(bad, transaction.WithLedger(t.TempDir()))
 	r := s.init("tx2")
 	assert.Equal(t, stage.Success, statusOf(r))
@@ -282,7 +282,7 @@ func (l *slowLog) Close(context.Context) error {
 	return nil
 }
 
-// T2: Close waits for an attempt of Tend's that is under way, and lets nothing
+// T2: Close waits for a running cleanup of Maintain, and lets nothing
 // begin after it: the ledger may belong to another process by then.
 func TestCloseWaitsForWhatIsBeingTriedAgain(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 
 // T6: what the manager has forgotten is cleaned up at once, not at the end of its
 // lease; a task of another kind or another transaction changes nothing.
-func TestAnOrphanIsCleanedUp(t *testing.T) {
+func TestForgottenTransactionIsCleanedUp(t *testing.T) {
 	t.Parallel()
 	for typ, data := range map[string]string{
 		"local_init": `{"network":{"id":"tx"}}`, "CI_DOCKER_EXECUTE_TASK": `{"group_id":"tx","id":"step"}`,

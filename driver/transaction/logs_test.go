@@ -32,7 +32,7 @@ func (l awayLog) Close(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// SPEC L2: a log service that is away holds up no stage for long. Steps answer
+// L2: a log service that is away holds up no stage for long. Steps answer
 // before their logs have arrived, and the cleanup after that.
 func TestAnswersDoNotWaitLongForTheirLogs(t *testing.T) {
 	t.Parallel()

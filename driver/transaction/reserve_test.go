@@ -26,8 +26,8 @@ func newPooled(t *testing.T) (*pooled, *stages) {
 
 const capacityTask = `{"capacity_reservation_request":{"id":"stage1","pool_id":"linux","context":{"account_id":"acct"},"timeout":90000}}`
 
-// PROTOCOL 3: a reservation in its envelope reaches the driver as the init's pool,
-// and the answer names the machine. It takes no slot (SPEC Q1) and opens nothing.
+// docs/protocol.md section 3: a reservation in its envelope reaches the driver as the init's pool,
+// and the answer names the machine. It takes no slot (rule Q1) and opens nothing.
 func TestACapacityTaskReserves(t *testing.T) {
 	t.Parallel()
 	p, s := newPooled(t)
@@ -48,7 +48,7 @@ func TestACapacityTaskReserves(t *testing.T) {
 	assert.Empty(t, p.returned)
 }
 
-// SPEC T3: a cleanup gives back what was reserved, with and without an init, and a
+// T3: a cleanup gives back what was reserved, with and without an init, and a
 // reservation that comes after it is refused; so is one that a cleanup overtakes.
 func TestACleanupEndsAReservation(t *testing.T) {
 	t.Parallel()
@@ -72,7 +72,7 @@ func TestACleanupEndsAReservation(t *testing.T) {
 	assert.Equal(t, []string{"stage1", "stage1"}, p.returned)
 }
 
-// PROTOCOL 3: a reservation for a stage that has begun has nothing to reserve any
+// docs/protocol.md section 3: a reservation for a stage that has begun has nothing to reserve any
 // more; one that its init overtakes is given back.
 func TestAReservationAfterItsInit(t *testing.T) {
 	t.Parallel()
@@ -93,7 +93,7 @@ func TestAReservationAfterItsInit(t *testing.T) {
 	assert.Equal(t, task.RetryOnOtherDelegate, r.Code)
 }
 
-// SPEC T3: an init that fails before its driver has heard of it, as on a full disk,
+// T3: an init that fails before its driver has heard of it, as on a full disk,
 // gives back what was reserved for it.
 func TestAnInitThatDoesNotGetToItsDriverGivesBackItsReservation(t *testing.T) {
 	t.Parallel()
@@ -110,7 +110,7 @@ func TestAnInitThatDoesNotGetToItsDriverGivesBackItsReservation(t *testing.T) {
 	assert.Equal(t, []string{"stage1"}, p.returned)
 }
 
-// PROTOCOL 3: what cannot be reserved is an answer with the reason, and a driver
+// docs/protocol.md section 3: what cannot be reserved is an answer with the reason, and a driver
 // without pools has nothing that could run out.
 func TestReservationsThatCannotBe(t *testing.T) {
 	t.Parallel()

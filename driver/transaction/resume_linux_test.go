@@ -345,7 +345,7 @@ func TestAnInitThatHadNotEndedBeginsAnew(t *testing.T) {
 	assert.Equal(t, []string{"network tx"}, l.w.left())
 }
 
-// T5, T6: a transaction that nobody wants any more goes.
+// T5, T6: a transaction that no task uses any more is cleaned up.
 func TestATransactionThatNobodyAsksForGoes(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*stages, *atomic.Int64){
@@ -377,7 +377,7 @@ func TestATransactionThatNobodyAsksForGoes(t *testing.T) {
 			end(second, &clock)
 			assert.NotContains(t, strings.Join(l.w.left(), " "), "tx")
 			if name == "disowned" {
-				assert.Equal(t, 1, second.Open(), "somebody has asked for the other")
+				assert.Equal(t, 1, second.Open(), "a task has come for the other one")
 			}
 		})
 	}
@@ -398,7 +398,7 @@ func TestNothingIsKeptOnADisk(t *testing.T) {
 	assert.Empty(t, l.w.left())
 }
 
-// A folder that somebody else has made in the place of ours is not believed.
+// The content of a directory that another user has created is not trusted.
 func TestNotesOfSomebodyElseAreNotBelieved(t *testing.T) {
 	t.Parallel()
 	l := newLife(t)
@@ -424,7 +424,7 @@ func receive[T any](t *testing.T, ch <-chan T) (v T) {
 	return v
 }
 
-// T5, PROTOCOL 3: a later process tells the services of an init from one another. An
+// T5, docs/protocol.md section 3: a later process tells the services of an init from one another. An
 // init that is asked for again starts none of those that it knows of.
 func TestServicesSurviveTheDelegate(t *testing.T) {
 	t.Parallel()

@@ -24,7 +24,7 @@ const initWithServices = `{"setup_vm_request":{"id":"stage1","setup_request":{}}
 	{"start_step_request":{"image":"busybox:2","detach":true}},
 	null]}`
 
-// PROTOCOL 3, D2: the services of an init are steps in the background of its
+// docs/protocol.md section 3, D2: the services of an init are steps in the background of its
 // transaction; the answer tells how each has begun, and one that did not is no
 // failure of the init's. A repeated init starts none again.
 func TestServicesOfAnInit(t *testing.T) {
@@ -58,7 +58,7 @@ func TestServicesOfAnInit(t *testing.T) {
 	require.Len(t, started, 3)
 	for _, step := range started {
 		assert.True(t, step.Detach)
-		assert.Nil(t, step.StepStatus, "nobody else answers for it")
+		assert.Nil(t, step.StepStatus, "only the init answers for it")
 	}
 	r := s.send("DLITE_CI_VM_CLEANUP_TASK", `{"stage_runtime_id":"stage1"}`)
 	require.Equal(t, stage.Success, statusOf(r), string(r.Data))
@@ -67,7 +67,7 @@ func TestServicesOfAnInit(t *testing.T) {
 	assert.True(t, done, "the log of a service ends with its transaction")
 }
 
-// SPEC T3: an init that is aborted while its services start cleans itself up.
+// T3: an init that is aborted while its services start cleans itself up.
 func TestAnInitThatIsAbortedBeforeItsServicesRun(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -87,7 +87,7 @@ func TestAnInitThatIsAbortedBeforeItsServicesRun(t *testing.T) {
 	assert.Empty(t, w.left())
 }
 
-// A service whose start panics has failed, and takes nobody along.
+// A service whose start panics has failed, and nothing else fails.
 func TestAServiceThatPanics(t *testing.T) {
 	t.Parallel()
 	s := stagesOn(t, newFakeDriver(), newFakeDriver(), t.TempDir(), transaction.WithLog(func(_ context.Context, target transaction.LogTarget) transaction.Log {

@@ -169,7 +169,7 @@ func TestWhatCannotBeRemovedIsReportedAndTriedAgain(t *testing.T) {
 	w := newFakeDriver()
 	w.stubborn = func(r driver.Resource) error {
 		if r.Kind == "network" {
-			return errors.New("somebody is attached")
+			return errors.New("a process is attached")
 		}
 		return nil
 	}
@@ -178,13 +178,13 @@ func TestWhatCannotBeRemovedIsReportedAndTriedAgain(t *testing.T) {
 	s.execute("tx", "one")
 	r := s.cleanup("tx")
 	assert.Equal(t, stage.Failure, statusOf(r))
-	assert.Contains(t, string(r.Data), "somebody is attached")
+	assert.Contains(t, string(r.Data), "a process is attached")
 	assert.Zero(t, s.slots.Used(), "the stage is over")
 	require.Len(t, s.records(), 1)
 	require.NoError(t, s.Close(t.Context()))
 
 	again := reopenStages(t, w, s.ledger, transaction.WithInFlight(0))
-	require.ErrorContains(t, again.Recover(t.Context()), "somebody is attached")
+	require.ErrorContains(t, again.Recover(t.Context()), "a process is attached")
 	w.mu.Lock()
 	w.stubborn = nil
 	last := w.cleaned[len(w.cleaned)-1]
@@ -199,7 +199,7 @@ func TestWhatCannotBeRemovedIsReportedAndTriedAgain(t *testing.T) {
 	assert.Empty(t, w.left())
 }
 
-// T6: a transaction that nobody touches for its lease is cleaned up; one with a
+// T6: a transaction without activity for its lease is cleaned up; one with a
 // running step is touched.
 func TestALeaseEnds(t *testing.T) {
 	t.Parallel()
