@@ -24,7 +24,7 @@ func (b *Buffer) Header() http.Header { return b.header }
 
 // WriteHeader implements [http.ResponseWriter].
 func (b *Buffer) WriteHeader(status int) {
-	if b.status == 0 && status >= 200 { // 1xx does not end the head
+	if b.status == 0 && status >= 200 { // 1xx is not the final status
 		b.status = status
 	}
 }
@@ -64,7 +64,7 @@ func (b *Buffer) Send(w http.ResponseWriter) {
 	}
 	w.WriteHeader(b.status)
 	if b.body.Len() > 0 {
-		_, _ = w.Write(b.body.Bytes()) // the reader may be gone
+		_, _ = w.Write(b.body.Bytes()) // a failed write has no recipient for an error
 	}
 }
 
