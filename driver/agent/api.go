@@ -1,6 +1,9 @@
 package agent
 
 import (
+	"fmt"
+	"net/http"
+
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -50,7 +53,7 @@ type StartStepRequest struct {
 	Conceal bool `json:"conceal,omitempty"`
 	// Key is what the other calls know this start of the step by, in the place of
 	// its id: an agent starts an id once, and the steps of a stage may share one.
-	// Empty is the id. Ours; agentclient sends it to another agent as the id.
+	// Empty is the id. Ours; the client sends it to another agent as the id.
 	Key string `json:"key,omitempty"`
 }
 
@@ -125,11 +128,22 @@ type DestroyRequest struct {
 	StageRuntimeID string `json:"stage_runtime_id,omitempty"`
 }
 
-// Error is the body of every answer above 299.
+// Error is an agent's answer with a status above 299, and the JSON body of that answer.
 type Error struct {
+	// Status is the HTTP status that the client received.
+	Status int `json:"-"`
+	// Message is the agent's error text.
 	Message string `json:"error_msg"`
-	// Log is what there was to say about an init that has failed. Ours.
+	// Log is the log of an init that failed. Own agents only.
 	Log string `json:"log,omitempty"`
+}
+
+// Error returns the agent's message, or the status if the message is empty.
+func (e *Error) Error() string {
+	if e.Message != "" {
+		return e.Message
+	}
+	return fmt.Sprintf("the agent answers %d %s", e.Status, http.StatusText(e.Status))
 }
 
 // What is said at a machine's serial port, a line each. The agent says PortReady

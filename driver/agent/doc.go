@@ -16,7 +16,7 @@
 //
 // An agent has one stage at a time, from its setup to its destroy. It serves the
 // drivers of others by the protocol's words, and ours by those and a few more:
-// see api.go for what is ours, and package agentclient for who says it.
+// see api.go for what is ours, and client.go for the client.
 //
 // A step goes on whoever looks: it is started once, however often that is asked
 // for, polls are answered also after its end, and its output is kept from the first

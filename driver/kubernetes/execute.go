@@ -17,7 +17,6 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/agent"
-	"github.com/delegate-io/dlite/driver/agent/agentclient"
 	"github.com/delegate-io/dlite/internal/podagent"
 	"github.com/delegate-io/dlite/internal/recorded"
 	"github.com/delegate-io/dlite/task/stage"
@@ -330,7 +329,7 @@ func (r *run) follow(ctx context.Context, begins bool) (res *driver.Result, err 
 	}
 	res, f, err := run(ctx, r.request(), r.out)
 	switch {
-	case errors.Is(err, agentclient.ErrGone):
+	case errors.Is(err, agent.ErrGone):
 		return r.killed(ctx, err)
 	case errors.Is(err, driver.ErrNotBegun):
 		return nil, err
@@ -348,7 +347,7 @@ func (r *run) follow(ctx context.Context, begins bool) (res *driver.Result, err 
 
 // why prefers what the cluster says about the container's end.
 func (r *run) why(ctx context.Context, err error) error {
-	if errors.Is(err, agentclient.ErrGone) {
+	if errors.Is(err, agent.ErrGone) {
 		_, err = r.killed(ctx, err)
 		if err == nil {
 			err = errors.New("its container was killed for want of memory before it began")
@@ -394,7 +393,7 @@ func (r *run) killed(ctx context.Context, err error) (*driver.Result, error) {
 }
 
 // announce lets a detached step go on, and the others find it.
-func (r *run) announce(ctx context.Context, f *agentclient.Follower, stop func()) error {
+func (r *run) announce(ctx context.Context, f *agent.Follower, stop func()) error {
 	following := r.p.goes(func() {
 		defer stop()
 		select {

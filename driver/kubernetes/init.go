@@ -16,7 +16,6 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/agent"
-	"github.com/delegate-io/dlite/driver/agent/agentclient"
 	"github.com/delegate-io/dlite/internal/recorded"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -131,10 +130,10 @@ func (d *Driver) settle(ctx context.Context, p *pod, env *driver.Environment, cl
 	return p.setup(ctx, hub, req, env.Log)
 }
 
-func (p *pod) setup(ctx context.Context, at *agentclient.Client, req *agent.SetupRequest, log io.Writer) error {
+func (p *pod) setup(ctx context.Context, at *agent.Client, req *agent.SetupRequest, log io.Writer) error {
 	res, err := at.Setup(ctx, req)
 	text := ""
-	if failed := (*agentclient.Error)(nil); errors.As(err, &failed) {
+	if failed := (*agent.Error)(nil); errors.As(err, &failed) {
 		text = failed.Log
 	} else if res != nil {
 		text = res.Log
@@ -146,8 +145,8 @@ func (p *pod) setup(ctx context.Context, at *agentclient.Client, req *agent.Setu
 }
 
 // agent is the client for a container's agent, which gone says has ended.
-func (p *pod) agent(container string, gone <-chan struct{}) *agentclient.Client {
-	return agentclient.New("http://hub/steps/"+container, p.link, agentclient.WithGone(gone), agentclient.WithStopTimeout(p.d.cfg.Grace+stopTime))
+func (p *pod) agent(container string, gone <-chan struct{}) *agent.Client {
+	return agent.NewClient("http://hub/steps/"+container, p.link, agent.WithGone(gone), agent.WithStopTimeout(p.d.cfg.Grace+stopTime))
 }
 
 // stopTime is how long a step may take to stop, beside its grace. A soft stop has

@@ -12,7 +12,6 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/agent"
-	"github.com/delegate-io/dlite/driver/agent/agentclient"
 	"github.com/delegate-io/dlite/driver/vm"
 	"github.com/delegate-io/dlite/driver/vm/qemu"
 	"github.com/delegate-io/dlite/internal/testbed"
@@ -90,9 +89,9 @@ func bareRequests(b *testing.B, m *record, timed func(string, func() error)) {
 	b.Helper()
 	cfg, err := (&agent.Boot{CA: m.CA, Cert: m.Cert, Key: m.Key}).ClientTLS(agent.ServerName)
 	require.NoError(b, err)
-	t := agentclient.Transport(cfg)
+	t := agent.Transport(cfg)
 	defer t.CloseIdleConnections()
-	c := agentclient.New("https://"+m.Address, t)
+	c := agent.NewClient("https://"+m.Address, t)
 	ask := func() error { _, err := c.Health(context.Background()); return err }
 	timed("bare-new", ask)
 	timed("bare", ask)

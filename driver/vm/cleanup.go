@@ -9,7 +9,6 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/agent"
-	"github.com/delegate-io/dlite/driver/agent/agentclient"
 )
 
 // Find returns the claimed machines that carry all of labels. It knows those of
@@ -113,7 +112,7 @@ func reset(ctx context.Context, _ *machine, r *record) error {
 		return err
 	}
 	defer t.CloseIdleConnections()
-	return agentclient.New("https://"+r.Address, t).Destroy(ctx, &agent.DestroyRequest{})
+	return agent.NewClient("https://"+r.Address, t).Destroy(ctx, &agent.DestroyRequest{})
 }
 
 // step sees to a step without its machine: it is stopped.
@@ -136,7 +135,7 @@ func (c *cleanup) step(ctx context.Context, r driver.Resource) error {
 		return nil //nolint:nilerr // the machine is gone, or somebody else's, and the step with it
 	}
 	defer h.done()
-	if err := h.way.client.Stop(ctx, r.ID); err != nil && !errors.Is(err, agentclient.ErrGone) {
+	if err := h.way.client.Stop(ctx, r.ID); err != nil && !errors.Is(err, agent.ErrGone) {
 		return err
 	}
 	return nil

@@ -13,7 +13,6 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/agent"
-	"github.com/delegate-io/dlite/driver/agent/agentclient"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -242,7 +241,7 @@ func (d *Driver) hold(s *state) (*handle, error) {
 
 // explain adds why the machine is gone to an error that comes of it.
 func (h *handle) explain(err error) error {
-	if err == nil || !errors.Is(err, agentclient.ErrGone) {
+	if err == nil || !errors.Is(err, agent.ErrGone) {
 		return err
 	}
 	p := h.way.pool
@@ -258,7 +257,7 @@ func (h *handle) setup(ctx context.Context, env *driver.Environment) error {
 		Files: env.Files, Clone: env.Clone, MountDockerSocket: env.MountDockerSocket,
 	})
 	said := ""
-	if answered := (*agentclient.Error)(nil); errors.As(err, &answered) {
+	if answered := (*agent.Error)(nil); errors.As(err, &answered) {
 		said = answered.Log
 	} else if err == nil {
 		said = resp.Log

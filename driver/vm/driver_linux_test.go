@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/agent/agentclient"
+	"github.com/delegate-io/dlite/driver/agent"
 	"github.com/delegate-io/dlite/driver/vm"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/task/stage"
@@ -182,11 +182,11 @@ func dies(st *stageOf, s *site, silent bool) time.Duration {
 	at := time.Now()
 	require.NoError(st, s.provider.Destroy(st.Context(), st.machine()))
 	end := <-done
-	require.ErrorIs(st, end.err, agentclient.ErrGone)
+	require.ErrorIs(st, end.err, agent.ErrGone)
 	require.ErrorContains(st, end.err, st.machine())
 	require.ErrorContains(st, end.err, "does not run any more")
 	_, err := st.execute(sh("next", "true"), io.Discard)
-	require.ErrorIs(st, err, agentclient.ErrGone)
+	require.ErrorIs(st, err, agent.ErrGone)
 	return end.at.Sub(at)
 }
 
@@ -218,7 +218,7 @@ func TestAnAgentThatDoesNotComeBackIsADeath(t *testing.T) {
 	out.expect(t, "begun")
 	s.network.cut(false)
 	end := <-done
-	require.ErrorIs(t, end.err, agentclient.ErrGone)
+	require.ErrorIs(t, end.err, agent.ErrGone)
 	require.ErrorContains(t, end.err, "its agent has not answered")
 	s.network.mend()
 }

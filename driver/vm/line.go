@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"github.com/delegate-io/dlite/driver/agent/agentclient"
+	"github.com/delegate-io/dlite/driver/agent"
 )
 
 // line is connections to the agent of one machine. A warm machine has one that is
@@ -52,7 +52,7 @@ func openLine(ctx context.Context, r *record) (*line, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := healthy(ctx, agentclient.New(l.base, l.transport)); err != nil {
+	if err := healthy(ctx, agent.NewClient(l.base, l.transport)); err != nil {
 		l.close()
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/driver/agent"
-	"github.com/delegate-io/dlite/driver/agent/agentclient"
 )
 
 // A machine that dies without a word, as one in a cloud does, is noticed when a
@@ -32,7 +31,7 @@ func newTransport(r *record) (*http.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := agentclient.Transport(cfg)
+	t := agent.Transport(cfg)
 	t.IdleConnTimeout = 0 // pings watch over it
 	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
 	return t, nil
@@ -45,10 +44,10 @@ func probeAgent(ctx context.Context, r *record) error {
 		return err
 	}
 	defer t.CloseIdleConnections()
-	return healthy(ctx, agentclient.New("https://"+r.Address, t))
+	return healthy(ctx, agent.NewClient("https://"+r.Address, t))
 }
 
-func healthy(ctx context.Context, c *agentclient.Client) error {
+func healthy(ctx context.Context, c *agent.Client) error {
 	h, err := c.Health(ctx)
 	if err == nil && !h.OK {
 		err = errors.New("the agent says that it is not well")
@@ -63,7 +62,7 @@ type link struct {
 	patience  time.Duration // see WithUnreachable
 	machine   *machine
 	gone      <-chan struct{} // the machine's, of this claim
-	client    *agentclient.Client
+	client    *agent.Client
 	transport *http.Transport
 	open      bool            // it had a connection when the machine was claimed
 	broken    chan struct{}   // gets a value when a connection ends or cannot be made
@@ -73,7 +72,7 @@ type link struct {
 
 	mu        sync.Mutex
 	closed    bool
-	followers []*agentclient.Follower
+	followers []*agent.Follower
 }
 
 // newLink makes a link. It has to be ended.
@@ -89,7 +88,7 @@ func (d *Driver) newLink(p *Pool, m *machine, r *record, gone <-chan struct{}) (
 	l.ended, l.end = context.WithCancel(context.Background())
 	doubt := l.doubt
 	way.told.Store(&doubt)
-	l.client = agentclient.New(way.base, way.transport, agentclient.WithGone(gone))
+	l.client = agent.NewClient(way.base, way.transport, agent.WithGone(gone))
 	go l.watch()
 	return l, nil
 }
@@ -188,7 +187,7 @@ func (l *link) verify() bool {
 }
 
 // follow makes f end with the link.
-func (l *link) follow(f *agentclient.Follower) {
+func (l *link) follow(f *agent.Follower) {
 	l.mu.Lock()
 	closed := l.closed
 	if !closed {

@@ -23,7 +23,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegate-io/dlite/driver/agent"
-	"github.com/delegate-io/dlite/driver/agent/agentclient"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -106,15 +105,15 @@ func (p *agentProcess) start(args ...string) {
 var served = regexp.MustCompile(`"address":"([^"]+)"`)
 
 // client waits until the program serves.
-func (p *agentProcess) client() (*agentclient.Client, func()) {
+func (p *agentProcess) client() (*agent.Client, func()) {
 	p.t.Helper()
 	limit := time.After(time.Minute)
 	for {
 		if found := served.FindStringSubmatch(p.out.String()); found != nil {
 			cfg, err := p.boot.ClientTLS("")
 			require.NoError(p.t, err)
-			transport := agentclient.Transport(cfg)
-			return agentclient.New("https://"+found[1], transport), transport.CloseIdleConnections
+			transport := agent.Transport(cfg)
+			return agent.NewClient("https://"+found[1], transport), transport.CloseIdleConnections
 		}
 		select {
 		case <-p.out.wrote:
@@ -160,7 +159,7 @@ func script(id, text string) *agent.StartStepRequest {
 }
 
 // run runs a script that has to succeed.
-func run(t *testing.T, c *agentclient.Client, text string) string {
+func run(t *testing.T, c *agent.Client, text string) string {
 	t.Helper()
 	var out bytes.Buffer
 	res, err := c.Run(t.Context(), script("step", text), &out)

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver/agent"
-	"github.com/delegate-io/dlite/driver/agent/agentclient"
 	"github.com/delegate-io/dlite/driver/vm"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -88,7 +87,7 @@ type made struct {
 	vm.Machine
 	id     string
 	boot   *agent.Boot
-	client *agentclient.Client
+	client *agent.Client
 }
 
 // spec is that of a new machine. Its boot is what the machine is told.
@@ -122,16 +121,16 @@ func (s *stand) create() *made {
 	return m
 }
 
-func (s *stand) client(address string, boot *agent.Boot) *agentclient.Client {
+func (s *stand) client(address string, boot *agent.Boot) *agent.Client {
 	s.Helper()
 	cfg, err := boot.ClientTLS(agent.ServerName)
 	require.NoError(s, err)
-	transport := agentclient.Transport(cfg)
+	transport := agent.Transport(cfg)
 	s.Cleanup(transport.CloseIdleConnections)
-	return agentclient.New("https://"+address, transport)
+	return agent.NewClient("https://"+address, transport)
 }
 
-func (s *stand) awaitAgent(c *agentclient.Client) {
+func (s *stand) awaitAgent(c *agent.Client) {
 	s.Helper()
 	require.Eventually(s, func() bool {
 		ctx, cancel := context.WithTimeout(s.Context(), 5*time.Second)

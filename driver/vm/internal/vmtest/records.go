@@ -13,7 +13,6 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/agent"
-	"github.com/delegate-io/dlite/driver/agent/agentclient"
 )
 
 // Record is what a pool keeps of a machine, as far as tests look at it.
@@ -64,7 +63,7 @@ func (m *Record) knows(tb testing.TB, step string) bool {
 	tb.Helper()
 	cfg, err := (&agent.Boot{CA: m.CA, Cert: m.Cert, Key: m.Key}).ClientTLS(agent.ServerName)
 	require.NoError(tb, err)
-	t := agentclient.Transport(cfg)
+	t := agent.Transport(cfg)
 	defer t.CloseIdleConnections()
 	body, err := json.Marshal(agent.StreamRequest{ID: step})
 	require.NoError(tb, err)

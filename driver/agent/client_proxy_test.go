@@ -1,4 +1,4 @@
-package agentclient_test
+package agent_test
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 //go:build unix
 
-package agentclient_test
+package agent_test
 
 import (
 	"context"
@@ -21,7 +21,6 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/agent"
-	"github.com/delegate-io/dlite/driver/agent/agentclient"
 	"github.com/delegate-io/dlite/driver/drivertest"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -32,10 +31,10 @@ type rig struct {
 	machine   *machine
 	proxy     *proxy
 	transport *http.Transport
-	client    *agentclient.Client
+	client    *agent.Client
 }
 
-func newRig(t *testing.T, opts ...agentclient.Option) *rig {
+func newRig(t *testing.T, opts ...agent.Option) *rig {
 	t.Helper()
 	s := newSite(t)
 	m, err := s.newMachine(t.Name())
@@ -44,7 +43,7 @@ func newRig(t *testing.T, opts ...agentclient.Option) *rig {
 	require.NoError(t, err)
 	cfg, err := m.boot.ClientTLS("")
 	require.NoError(t, err)
-	r := &rig{t: t, machine: m, proxy: p, transport: agentclient.Transport(cfg)}
+	r := &rig{t: t, machine: m, proxy: p, transport: agent.Transport(cfg)}
 	r.client = r.another(opts...)
 	t.Cleanup(func() {
 		r.transport.CloseIdleConnections()
@@ -57,8 +56,8 @@ func newRig(t *testing.T, opts ...agentclient.Option) *rig {
 }
 
 // another is a client as a later process has it.
-func (r *rig) another(opts ...agentclient.Option) *agentclient.Client {
-	return agentclient.New("https://"+r.proxy.address(), r.transport, opts...)
+func (r *rig) another(opts ...agent.Option) *agent.Client {
+	return agent.NewClient("https://"+r.proxy.address(), r.transport, opts...)
 }
 
 func script(id, text string) *agent.StartStepRequest {
@@ -72,7 +71,7 @@ type running struct {
 	err  error          // before done
 }
 
-func (r *rig) start(ctx context.Context, c *agentclient.Client, req *agent.StartStepRequest, out io.Writer) *running {
+func (r *rig) start(ctx context.Context, c *agent.Client, req *agent.StartStepRequest, out io.Writer) *running {
 	ctx, cancel := context.WithCancel(ctx)
 	run := &running{done: make(chan struct{})}
 	go func() {
@@ -161,9 +160,9 @@ func TestAConnectionMayBeCutAtAnyByte(t *testing.T) {
 			p, err := newProxy(r.machine.address)
 			require.NoError(t, err)
 			p.cutFirst(room)
-			transport, out := agentclient.Transport(cfg), drivertest.NewOutput()
+			transport, out := agent.Transport(cfg), drivertest.NewOutput()
 			steps++
-			res, err := agentclient.New("https://"+p.address(), transport).Run(t.Context(),
+			res, err := agent.NewClient("https://"+p.address(), transport).Run(t.Context(),
 				script(fmt.Sprint("step-", steps), "seq 1 1000; echo ran >>count; echo A=1 >>$DRONE_OUTPUT; exit 5"), out)
 			require.NoError(t, err, "%v", room)
 			assert.Equal(t, 5, res.ExitCode, "%v", room)
@@ -188,7 +187,7 @@ func TestAStepEndsWhileTheAgentCannotBeReached(t *testing.T) {
 	out.WaitFor(t, "up\n")
 	r.proxy.setDown(true)
 	// Somebody on the machine itself lets it end.
-	direct := agentclient.New("https://"+r.machine.address, r.transport)
+	direct := agent.NewClient("https://"+r.machine.address, r.transport)
 	_, err := direct.Run(t.Context(), script("go", "touch go"), drivertest.NewOutput())
 	require.NoError(t, err)
 	_, err = direct.Run(t.Context(), &agent.StartStepRequest{Step: stage.Step{ID: "step"}}, drivertest.NewOutput()) // it has begun long ago
@@ -213,7 +212,7 @@ func TestAConnectionThatIsDeadIsReplaced(t *testing.T) {
 	r.transport.CloseIdleConnections()
 	cfg, err := r.machine.boot.ClientTLS("")
 	require.NoError(t, err)
-	r.transport = agentclient.Transport(cfg)
+	r.transport = agent.Transport(cfg)
 	require.Positive(t, r.transport.HTTP2.SendPingTimeout)
 	r.transport.HTTP2.SendPingTimeout, r.transport.HTTP2.PingTimeout = 200*time.Millisecond, 200*time.Millisecond
 	out := drivertest.NewOutput()
@@ -234,7 +233,7 @@ func TestAConnectionThatIsDeadIsReplaced(t *testing.T) {
 func TestAMachineThatIsGoneFailsItsStepsAtOnce(t *testing.T) {
 	t.Parallel()
 	gone := make(chan struct{})
-	r := newRig(t, agentclient.WithGone(gone))
+	r := newRig(t, agent.WithGone(gone))
 	out := drivertest.NewOutput()
 	done := r.start(t.Context(), r.client, script("step", `echo up; sleep 600`), out)
 	service, background := script("service", "echo up; sleep 600"), drivertest.NewOutput()
@@ -247,19 +246,19 @@ func TestAMachineThatIsGoneFailsItsStepsAtOnce(t *testing.T) {
 	begin := time.Now()
 	close(gone)
 	_, err = done.wait(t)
-	require.ErrorIs(t, err, agentclient.ErrGone)
+	require.ErrorIs(t, err, agent.ErrGone)
 	require.ErrorContains(t, err, `step "step"`)
 	<-f.Done()
 	f.Stop()
 	_, err = r.client.Setup(t.Context(), &agent.SetupRequest{})
-	require.ErrorIs(t, err, agentclient.ErrGone)
+	require.ErrorIs(t, err, agent.ErrGone)
 	assert.Less(t, time.Since(begin), 5*time.Second)
 }
 
 // T7: who stops a step does not wait for ever for an agent that does not answer.
 func TestAStopThatTheAgentDoesNotHearIsBounded(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, agentclient.WithStopTimeout(300*time.Millisecond))
+	r := newRig(t, agent.WithStopTimeout(300*time.Millisecond))
 	out := drivertest.NewOutput()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := r.start(ctx, r.client, script("step", `echo up; sleep 600`), out)
@@ -281,7 +280,7 @@ func TestALaterProcessGoesOnWithAStep(t *testing.T) {
 	req.Key = "key-1"
 	ctx, die := context.WithCancel(t.Context())
 	out := drivertest.NewOutput()
-	crashing := agentclient.New("https://"+r.proxy.address(), &mortal{r.transport, ctx})
+	crashing := agent.NewClient("https://"+r.proxy.address(), &mortal{r.transport, ctx})
 	first := r.start(context.WithoutCancel(t.Context()), crashing, req, out)
 	out.WaitFor(t, "ran\n")
 	die()
@@ -289,7 +288,7 @@ func TestALaterProcessGoesOnWithAStep(t *testing.T) {
 	again := drivertest.NewOutput()
 	done := r.start(t.Context(), r.another(), req, again)
 	attached := drivertest.NewOutput()
-	var f *agentclient.Follower
+	var f *agent.Follower
 	following := &running{done: make(chan struct{})}
 	go func() {
 		defer close(following.done)
@@ -321,7 +320,7 @@ type mortal struct {
 	ctx context.Context
 }
 
-var errDead = &agentclient.Error{Message: "the process has ended"}
+var errDead = &agent.Error{Message: "the process has ended"}
 
 func (m *mortal) RoundTrip(req *http.Request) (*http.Response, error) {
 	if m.ctx.Err() != nil {
@@ -344,7 +343,7 @@ func TestAStepThatTheAgentHasForgottenIsLost(t *testing.T) {
 	done := r.start(t.Context(), r.client, script("step", `echo up; sleep 600`), out)
 	out.WaitFor(t, "up\n")
 	r.proxy.setDown(true)
-	direct := agentclient.New("https://"+r.machine.address, r.transport)
+	direct := agent.NewClient("https://"+r.machine.address, r.transport)
 	require.NoError(t, direct.Destroy(t.Context(), &agent.DestroyRequest{}))
 	r.proxy.setDown(false)
 	_, err := done.wait(t)
@@ -356,7 +355,7 @@ func TestAStepThatTheAgentHasForgottenIsLost(t *testing.T) {
 func TestAFollowerEndsWithTheStageOrWhenItIsStopped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	start := func(id string) (*agentclient.Follower, *drivertest.Output) {
+	start := func(id string) (*agent.Follower, *drivertest.Output) {
 		req, out := script(id, `echo up; while [ ! -e go ]; do sleep 0.05; done; echo went; sleep 600`), drivertest.NewOutput()
 		req.Detach = true
 		res, f, err := r.client.Start(t.Context(), req, out)
@@ -404,7 +403,7 @@ func TestWhatAnAgentRefusesIsAnErrorAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	_, err := r.client.Setup(t.Context(), &agent.SetupRequest{ID: "another"})
-	refused := (*agentclient.Error)(nil)
+	refused := (*agent.Error)(nil)
 	require.ErrorAs(t, err, &refused)
 	assert.Equal(t, 400, refused.Status)
 	assert.Contains(t, err.Error(), "agent's setup: the agent has another stage")

@@ -1,6 +1,6 @@
 //go:build unix
 
-package agentclient_test
+package agent_test
 
 import (
 	"bytes"
@@ -22,7 +22,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver/agent"
-	"github.com/delegate-io/dlite/driver/agent/agentclient"
 	"github.com/delegate-io/dlite/driver/drivertest"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -50,7 +49,7 @@ type foreignStep struct {
 	answer map[string]any
 }
 
-func newForeignAgent(t *testing.T) (*foreignAgent, *agentclient.Client) {
+func newForeignAgent(t *testing.T) (*foreignAgent, *agent.Client) {
 	t.Helper()
 	f := &foreignAgent{t: t, dir: t.TempDir(), steps: map[string]*foreignStep{}, polls: map[string]int{}}
 	server := httptest.NewServer(f)
@@ -63,7 +62,7 @@ func newForeignAgent(t *testing.T) (*foreignAgent, *agentclient.Client) {
 			<-s.done
 		}
 	})
-	return f, agentclient.New(server.URL, transport)
+	return f, agent.NewClient(server.URL, transport)
 }
 
 func (f *foreignAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -372,7 +371,7 @@ func TestAnAnswerThatIsNoneIsAnError(t *testing.T) {
 	defer server.Close()
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	c := agentclient.New(server.URL, transport)
+	c := agent.NewClient(server.URL, transport)
 	_, err := c.Health(t.Context())
 	require.ErrorContains(t, err, "not understood")
 	_, err = c.Setup(t.Context(), &agent.SetupRequest{})

@@ -1,4 +1,4 @@
-package agentclient
+package agent
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"io"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/agent"
 )
 
 // Run runs a step to its end. Its output goes to out, each byte once, all of it
@@ -18,7 +17,7 @@ import (
 // A step that an earlier process has started under the same key is followed from its
 // first byte. The errors wrap [context.DeadlineExceeded] for a time-out,
 // [driver.ErrLost] where the agent has forgotten the step, and [ErrGone].
-func (c *Client) Run(ctx context.Context, req *agent.StartStepRequest, out io.Writer) (*driver.Result, error) {
+func (c *Client) Run(ctx context.Context, req *StartStepRequest, out io.Writer) (*driver.Result, error) {
 	res, f, err := c.follow(ctx, req, out, true)
 	f.Stop()
 	return res, err
@@ -26,7 +25,7 @@ func (c *Client) Run(ctx context.Context, req *agent.StartStepRequest, out io.Wr
 
 // Attach is Run for a step that has begun for certain: it starts nothing. The error
 // is [driver.ErrNotBegun] when the agent has none with that key.
-func (c *Client) Attach(ctx context.Context, req *agent.StartStepRequest, out io.Writer) (*driver.Result, *Follower, error) {
+func (c *Client) Attach(ctx context.Context, req *StartStepRequest, out io.Writer) (*driver.Result, *Follower, error) {
 	return c.settle(c.follow(ctx, req, out, false))
 }
 
@@ -34,7 +33,7 @@ func (c *Client) Attach(ctx context.Context, req *agent.StartStepRequest, out io
 // copying output until the stage is destroyed, or until it is stopped, which
 // it has to be; it is nil with an error, and for a step that is not detached, which
 // Start runs to its end.
-func (c *Client) Start(ctx context.Context, req *agent.StartStepRequest, out io.Writer) (*driver.Result, *Follower, error) {
+func (c *Client) Start(ctx context.Context, req *StartStepRequest, out io.Writer) (*driver.Result, *Follower, error) {
 	return c.settle(c.follow(ctx, req, out, true))
 }
 
@@ -59,7 +58,7 @@ func (f *Follower) Stop() {
 	if f == nil {
 		return
 	}
-	f.stop(errStopped)
+	f.stop(errUnfollowed)
 	<-f.done
 }
 
@@ -67,11 +66,11 @@ func (f *Follower) Stop() {
 // destroyed, or the machine is gone.
 func (f *Follower) Done() <-chan struct{} { return f.done }
 
-var errStopped = errors.New("nobody follows the step any more")
+var errUnfollowed = errors.New("nobody follows the step any more")
 
 // follow runs a step. Whatever it returns, the follower has to be stopped; it may be
 // nil.
-func (c *Client) follow(ctx context.Context, req *agent.StartStepRequest, out io.Writer, begins bool) (*driver.Result, *Follower, error) {
+func (c *Client) follow(ctx context.Context, req *StartStepRequest, out io.Writer, begins bool) (*driver.Result, *Follower, error) {
 	fail := func(err error) error { return fmt.Errorf("step %q: %w", req.ID, err) }
 	if ctx.Err() != nil {
 		return nil, nil, fail(stopped(ctx))

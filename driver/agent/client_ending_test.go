@@ -1,18 +1,17 @@
-package agentclient
+package agent
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/delegate-io/dlite/driver/agent"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
 // S5, L2: our agent gets no token, and writes no log beside the caller's.
 func TestOurAgentIsNotToldOfLogServicesAndManagers(t *testing.T) {
 	t.Parallel()
-	req := &agent.StartStepRequest{Step: stage.Step{
+	req := &StartStepRequest{Step: stage.Step{
 		ID: "a", LogKey: "k", LogConfig: &stage.LogConfig{URL: "http://127.0.0.1:1", Token: "fake-token"},
 		StepStatus: &stage.StepStatus{Token: "fake-token"},
 	}}

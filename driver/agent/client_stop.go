@@ -1,11 +1,9 @@
-package agentclient
+package agent
 
 import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/delegate-io/dlite/driver/agent"
 )
 
 // Stop ends the step with that key, and returns when nothing of it runs any more. A
@@ -18,7 +16,7 @@ func (c *Client) Stop(ctx context.Context, key string) error {
 		err = errors.New("the agent cannot stop a step, it ends with its machine")
 	}
 	if err == nil {
-		err = c.post(ctx, "/stop_step", agent.StopRequest{ID: key}, &struct{}{})
+		err = c.post(ctx, "/stop_step", StopRequest{ID: key}, &struct{}{})
 	}
 	if err != nil {
 		return fmt.Errorf("agent's stop of step %s: %w", key, err)

@@ -1,4 +1,4 @@
-package agentclient
+package agent
 
 import (
 	"context"
@@ -11,14 +11,13 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/agent"
 )
 
 // session is one step that is followed. It has a life of its own, for it goes on
 // while the step is being stopped, and for detached steps after that.
 type session struct {
 	c     *Client
-	req   *agent.StartStepRequest
+	req   *StartStepRequest
 	start any // req as the agent wants it
 	key   string
 	ours  bool
@@ -34,14 +33,14 @@ type session struct {
 	settled chan struct{}
 
 	answered chan struct{}
-	answer   *agent.PollStepResponse // before answered; nil with pollErr
-	pollErr  error                   // before answered
+	answer   *PollStepResponse // before answered; nil with pollErr
+	pollErr  error             // before answered
 
 	streamed chan struct{}
 	cut      error // why the output ended early; before streamed
 }
 
-func newSession(c *Client, req *agent.StartStepRequest, out io.Writer, ours bool) *session {
+func newSession(c *Client, req *StartStepRequest, out io.Writer, ours bool) *session {
 	s := &session{
 		c: c, req: req, ours: ours, out: sink{w: out},
 		settled: make(chan struct{}), answered: make(chan struct{}), streamed: make(chan struct{}),
@@ -125,11 +124,11 @@ func (s *session) reported() bool { return !s.ours && s.req.StageRuntimeID != ""
 // poll waits for the step's end, or for a detached one's beginning.
 func (s *session) poll() {
 	if s.reported() {
-		s.answer = &agent.PollStepResponse{}
+		s.answer = &PollStepResponse{}
 		return
 	}
-	answer := &agent.PollStepResponse{}
-	s.pollErr = s.post("/poll_step", agent.StepID{ID: s.key, Ours: s.ours}, answer)
+	answer := &PollStepResponse{}
+	s.pollErr = s.post("/poll_step", StepID{ID: s.key, Ours: s.ours}, answer)
 	if s.pollErr == nil {
 		s.answer = answer
 	}
@@ -166,7 +165,7 @@ func (s *session) stream() {
 // read copies output until the agent says that there is no more, or the connection
 // is cut, which is an error.
 func (s *session) read() (int64, error) {
-	body, err := json.Marshal(agent.StreamRequest{ID: s.key, Offset: s.out.count()})
+	body, err := json.Marshal(StreamRequest{ID: s.key, Offset: s.out.count()})
 	if err != nil {
 		return 0, err
 	}
@@ -184,7 +183,7 @@ func (s *session) stop(ctx context.Context) {
 		s.end(context.Cause(ctx))
 		return
 	}
-	if err := s.post("/stop_step", agent.StopRequest{ID: s.key, Cause: context.Cause(ctx).Error()}, &struct{}{}); err != nil {
+	if err := s.post("/stop_step", StopRequest{ID: s.key, Cause: context.Cause(ctx).Error()}, &struct{}{}); err != nil {
 		s.end(err)
 	}
 }

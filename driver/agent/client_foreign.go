@@ -1,4 +1,4 @@
-package agentclient
+package agent
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/agent"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -30,7 +29,7 @@ func inWorkspace(p string) string {
 }
 
 // setupForOthers is a request as another agent wants it.
-func setupForOthers(req *agent.SetupRequest) *agent.SetupRequest {
+func setupForOthers(req *SetupRequest) *SetupRequest {
 	r := *req
 	r.Volumes = append(slices.Clone(r.Volumes), &stage.Volume{Host: &stage.HostVolume{
 		ID: workspaceVolume, Name: workspaceVolume, Path: workspace, Create: true, Remove: true,
@@ -47,7 +46,7 @@ func setupForOthers(req *agent.SetupRequest) *agent.SetupRequest {
 }
 
 // unable says what of a step another agent would leave out without a word.
-func unable(req *agent.StartStepRequest) error {
+func unable(req *StartStepRequest) error {
 	switch {
 	case req.Plugin != nil:
 		return errors.New("this agent cannot fetch plugins")
@@ -64,14 +63,14 @@ func unable(req *agent.StartStepRequest) error {
 // foreignStep says also that no socket is to be mounted: another agent mounts the
 // engine's where nothing is said.
 type foreignStep struct {
-	agent.StartStepRequest
+	StartStepRequest
 	MountDockerSocket bool `json:"mount_docker_socket"`
 }
 
 // forOthers is a request as another agent wants it. The output comes here, unless the
 // step hands something on, which such an agent tells only of steps whose output goes to
 // a log service.
-func forOthers(req *agent.StartStepRequest) *foreignStep {
+func forOthers(req *StartStepRequest) *foreignStep {
 	r := *req
 	r.ID, r.Key = req.StepKey(), ""
 	if r.Environment == nil {
@@ -97,7 +96,7 @@ func forOthers(req *agent.StartStepRequest) *foreignStep {
 const foreignInternalError = 255
 
 // foreignResult reads the answer of another agent (PROTOCOL 5).
-func foreignResult(a *agent.PollStepResponse) (*driver.Result, error) {
+func foreignResult(a *PollStepResponse) (*driver.Result, error) {
 	internal := a.ExitCode == foreignInternalError && !strings.Contains(a.Error, "exit status 255") || a.ExitCode == 0
 	if internal && a.Error != "" && !a.OOMKilled {
 		return nil, &endingError{text: a.Error, timeout: strings.Contains(a.Error, context.DeadlineExceeded.Error())}

@@ -1,4 +1,4 @@
-package agentclient
+package agent
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"net/http"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/agent"
 )
 
 // endingError is what an agent says of a step that has no result.
@@ -51,7 +50,7 @@ func (s *session) ending() (*driver.Result, error) {
 
 // forOurs is a request without what is for other drivers: the caller has the output
 // and answers for the step, so the agent gets no token of a log service or a manager.
-func forOurs(req *agent.StartStepRequest) *agent.StartStepRequest {
+func forOurs(req *StartStepRequest) *StartStepRequest {
 	r := *req
 	r.LogConfig, r.LogKey, r.LogDrone, r.StepStatus = nil, "", true, nil
 	return &r

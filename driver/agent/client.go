@@ -1,4 +1,4 @@
-package agentclient
+package agent
 
 import (
 	"bytes"
@@ -14,21 +14,19 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/delegate-io/dlite/driver/agent"
 )
 
 // ErrGone is why calls fail once the machine is known to be dead.
 var ErrGone = errors.New("the machine of the agent is gone")
 
-// Client talks to one agent. It is safe for concurrent use. Use [New].
+// Client talks to one agent. It is safe for concurrent use. Use [NewClient].
 type Client struct {
 	base      string
 	http      *http.Client
 	gone      <-chan struct{}
 	stopLimit time.Duration
 
-	health atomic.Pointer[agent.Health] // nil until the agent has answered
+	health atomic.Pointer[Health] // nil until the agent has answered
 }
 
 // Option sets up a [Client].
@@ -43,9 +41,9 @@ func WithStopTimeout(limit time.Duration) Option {
 	return func(c *Client) { c.stopLimit = limit }
 }
 
-// New makes a client for the agent at base, such as "https://10.0.0.7:9079". rt is
+// NewClient makes a client for the agent at base, such as "https://10.0.0.7:9079". rt is
 // the caller's to close; nil is [http.DefaultTransport].
-func New(base string, rt http.RoundTripper, opts ...Option) *Client {
+func NewClient(base string, rt http.RoundTripper, opts ...Option) *Client {
 	c := &Client{
 		base: strings.TrimRight(base, "/"), stopLimit: time.Minute,
 		// A redirect is no agent's.
@@ -68,26 +66,9 @@ func Transport(cfg *tls.Config) *http.Transport {
 	}
 }
 
-// Error is an agent's answer above 299.
-type Error struct {
-	Status int
-	// Message is the agent's.
-	Message string
-	// Log is what there was to say about a setup that has failed.
-	Log string
-}
-
-// Error is the agent's message, or the status where there is none.
-func (e *Error) Error() string {
-	if e.Message != "" {
-		return e.Message
-	}
-	return fmt.Sprintf("the agent answers %d %s", e.Status, http.StatusText(e.Status))
-}
-
 // Health asks the agent once whether it is there.
-func (c *Client) Health(ctx context.Context) (*agent.Health, error) {
-	h := &agent.Health{}
+func (c *Client) Health(ctx context.Context) (*Health, error) {
+	h := &Health{}
 	// No look-up of names: some agents fail without the internet.
 	if err := c.call(ctx, http.MethodGet, "/healthz?perform_dns_lookup=false", nil, h); err != nil {
 		return nil, fmt.Errorf("agent's health: %w", err)
@@ -111,12 +92,12 @@ func (c *Client) ours(ctx context.Context) (bool, error) {
 			return false, err
 		}
 	}
-	return h.Agent == agent.Ours, nil
+	return h.Agent == Ours, nil
 }
 
 // Setup begins a stage. When ctx ends first, the setup goes on until a Destroy. Another
 // agent than ours clones nothing: to ask it to is an error.
-func (c *Client) Setup(ctx context.Context, req *agent.SetupRequest) (*agent.SetupResponse, error) {
+func (c *Client) Setup(ctx context.Context, req *SetupRequest) (*SetupResponse, error) {
 	switch ours, err := c.ours(ctx); {
 	case err != nil:
 		return nil, fmt.Errorf("agent's setup: %w", err)
@@ -125,7 +106,7 @@ func (c *Client) Setup(ctx context.Context, req *agent.SetupRequest) (*agent.Set
 	case !ours:
 		req = setupForOthers(req)
 	}
-	resp := &agent.SetupResponse{}
+	resp := &SetupResponse{}
 	if err := c.post(ctx, "/setup", req, resp); err != nil {
 		return nil, fmt.Errorf("agent's setup: %w", err)
 	}
@@ -134,7 +115,7 @@ func (c *Client) Setup(ctx context.Context, req *agent.SetupRequest) (*agent.Set
 
 // Destroy ends a stage: its steps are stopped and all that they left is removed. It
 // may be called again, and without a stage.
-func (c *Client) Destroy(ctx context.Context, req *agent.DestroyRequest) error {
+func (c *Client) Destroy(ctx context.Context, req *DestroyRequest) error {
 	if err := c.post(ctx, "/destroy", req, &struct{}{}); err != nil {
 		return fmt.Errorf("agent's destroy: %w", err)
 	}
@@ -201,11 +182,12 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) (*htt
 	}
 	defer func() { _ = resp.Body.Close() }()
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, 2<<20))
-	e := agent.Error{}
-	if json.Unmarshal(b, &e) != nil {
-		e.Message = strings.TrimSpace(string(b[:min(len(b), 512)]))
+	e := &Error{}
+	if json.Unmarshal(b, e) != nil {
+		e = &Error{Message: strings.TrimSpace(string(b[:min(len(b), 512)]))}
 	}
-	return nil, &Error{Status: resp.StatusCode, Message: e.Message, Log: e.Log}
+	e.Status = resp.StatusCode
+	return nil, e
 }
 
 // insist calls f until it succeeds, or fails with an answer of the agent's, or ctx

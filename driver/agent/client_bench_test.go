@@ -1,6 +1,6 @@
 //go:build unix
 
-package agentclient_test
+package agent_test
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/agent"
-	"github.com/delegate-io/dlite/driver/agent/agentclient"
 	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/driver/local/docker"
 	"github.com/delegate-io/dlite/driver/local/host"
@@ -64,8 +63,8 @@ func benchmarkBoth(b *testing.B, text string, size int64) {
 		require.NoError(b, err)
 		cfg, err := m.boot.ClientTLS("")
 		require.NoError(b, err)
-		transport := agentclient.Transport(cfg)
-		c := agentclient.New("https://"+m.address, transport)
+		transport := agent.Transport(cfg)
+		c := agent.NewClient("https://"+m.address, transport)
 		_, err = c.Setup(b.Context(), &agent.SetupRequest{ID: b.Name()})
 		require.NoError(b, err)
 		b.SetBytes(size)

@@ -1,6 +1,6 @@
 //go:build unix
 
-package agentclient_test
+package agent_test
 
 import (
 	"bytes"
@@ -19,7 +19,6 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/agent"
-	"github.com/delegate-io/dlite/driver/agent/agentclient"
 	"github.com/delegate-io/dlite/driver/drivertest"
 	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/driver/local/docker"
@@ -149,7 +148,7 @@ func (s *site) machine(id string) *machine {
 
 func (s *site) Driver(tb testing.TB) driver.Driver {
 	tb.Helper()
-	return &remote{site: s, followers: map[string][]*agentclient.Follower{}, transports: map[string]*http.Transport{}}
+	return &remote{site: s, followers: map[string][]*agent.Follower{}, transports: map[string]*http.Transport{}}
 }
 
 // remote is the least that a driver on agents has to do.
@@ -157,8 +156,8 @@ type remote struct {
 	site *site
 
 	mu         sync.Mutex
-	followers  map[string][]*agentclient.Follower // by machine; guarded by mu
-	transports map[string]*http.Transport         // by machine; guarded by mu
+	followers  map[string][]*agent.Follower // by machine; guarded by mu
+	transports map[string]*http.Transport   // by machine; guarded by mu
 }
 
 func (r *remote) Infra() string { return "agent" }
@@ -184,7 +183,7 @@ func (r *remote) forget(id string) {
 	delete(r.transports, id)
 }
 
-func (r *remote) client(id string) (*agentclient.Client, error) {
+func (r *remote) client(id string) (*agent.Client, error) {
 	m := r.site.machine(id)
 	if m == nil {
 		return nil, errors.New("there is no machine: the init has not run")
@@ -196,9 +195,9 @@ func (r *remote) client(id string) (*agentclient.Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.transports[id] = agentclient.Transport(cfg)
+		r.transports[id] = agent.Transport(cfg)
 	}
-	return agentclient.New("https://"+m.address, r.transports[id], agentclient.WithGone(m.gone)), nil
+	return agent.NewClient("https://"+m.address, r.transports[id], agent.WithGone(m.gone)), nil
 }
 
 func labels(env *driver.Environment) map[string]string {
@@ -314,7 +313,7 @@ func (r *remote) remove(ctx context.Context, id string) error {
 		return err
 	}
 	if err := c.Destroy(ctx, &agent.DestroyRequest{}); err != nil {
-		if errors.Is(err, agentclient.ErrGone) {
+		if errors.Is(err, agent.ErrGone) {
 			return nil // another cleanup was faster
 		}
 		return err
