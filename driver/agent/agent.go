@@ -15,46 +15,46 @@ import (
 	"github.com/delegate-io/dlite/secrets"
 )
 
-// Config sets up an [Agent]. The zero value is fine.
+// Config configures an [Agent]. The zero value is valid.
 type Config struct {
-	// Version is what /healthz says. Empty is "dlite".
+	// Version is the version that /healthz reports. Empty is "dlite".
 	Version string
-	// Log takes what no caller is told, without output or variables of steps. The
-	// zero value writes nothing.
+	// Log receives events that no caller is told about. It receives no output and no variables of
+	// steps. The zero value writes nothing.
 	Log zerolog.Logger
-	// TempDir is the folder for output that memory has no room for, which is
-	// encrypted there. Empty is [os.TempDir].
+	// TempDir is the directory for encrypted output that does not fit into memory. Empty is
+	// [os.TempDir].
 	TempDir string
-	// MaxMemory is how many bytes of one step's output stay in memory. 0 is 256 KiB.
+	// MaxMemory limits the output of one step in memory, in bytes. 0 is 256 KiB.
 	MaxMemory int
-	// MaxBody bounds the body of a request, in bytes. 0 is 64 MiB.
+	// MaxBody limits the body of a request, in bytes. 0 is 64 MiB.
 	MaxBody int64
-	// CleanupTimeout bounds a destroy, whoever still waits for it. 0 is 5 minutes.
+	// CleanupTimeout limits a destroy, even if its caller has gone. 0 is 5 minutes.
 	CleanupTimeout time.Duration
-	// ReportTimeout bounds how long the agent tries to tell a manager that a step
-	// has ended, and the log service the rest of its log. 0 is 10 minutes.
+	// ReportTimeout limits the attempts to report the end of a step to a manager, and to send the
+	// rest of its log. 0 is 10 minutes.
 	ReportTimeout time.Duration
-	// HTTPClient makes the requests to log services and managers that the requests
-	// of other drivers name. Nil is one of the agent's own, which obeys HTTP_PROXY.
+	// HTTPClient sends the requests to log services and managers that foreign drivers name. Nil is
+	// a client of the agent's own, which obeys HTTP_PROXY.
 	HTTPClient *http.Client
-	// Masks says how secrets are found in what the agent sends to log services.
+	// Masks configures how the agent finds secrets in text for log services.
 	Masks secrets.Config
 }
 
-// Agent runs the steps of one stage at a time. It is safe for concurrent use. Use
+// Agent runs the steps of one stage at a time. It is safe for concurrent use. Create it with
 // [New].
 type Agent struct {
 	driver driver.Driver
 	cfg    Config
 	http   *http.Client
-	own    *http.Transport // that of http, unless that was given
+	own    *http.Transport // transport of http; nil if the caller passed a client
 
 	mu     sync.Mutex
 	tx     *transaction // nil between a destroy and the next setup; guarded by mu
 	closed bool         // guarded by mu
 }
 
-// New makes an agent on d, which stays the caller's to close, after the agent.
+// New returns an agent that runs steps on d. The caller closes d after the agent.
 func New(d driver.Driver, cfg Config) *Agent {
 	if cfg.Version == "" {
 		cfg.Version = "dlite"
@@ -79,8 +79,8 @@ func New(d driver.Driver, cfg Config) *Agent {
 	return a
 }
 
-// Close ends the stage that there is, if any, as a destroy does: its steps are
-// stopped and all that they left is removed. No setup is taken after it.
+// Close stops the steps of the current stage and removes its resources, as a destroy does. The
+// agent refuses setups afterwards.
 func (a *Agent) Close(ctx context.Context) error {
 	a.mu.Lock()
 	a.closed = true
@@ -93,12 +93,12 @@ func (a *Agent) Close(ctx context.Context) error {
 }
 
 var (
-	errClosed  = errors.New("the agent is ending")
+	errClosed  = errors.New("the agent is shutting down")
 	errNoSetup = errors.New("the agent has no stage: call /setup first")
 )
 
-// setup begins a stage, or waits for the one that an earlier request has begun. One
-// that is being destroyed already is waited for, and another one begins after it.
+// setup starts a stage, or waits for the stage that an earlier request started. If that stage is
+// being destroyed, setup waits and then starts a new one.
 func (a *Agent) setup(ctx context.Context, req *SetupRequest) (*SetupResponse, error) {
 	id := firstOf(req.ID, req.Network.ID, "stage")
 	for {
@@ -120,27 +120,26 @@ func (a *Agent) setup(ctx context.Context, req *SetupRequest) (*SetupResponse, e
 		case t.initErr == nil && t.alive.Err() == nil:
 			return &SetupResponse{Log: t.masks.Mask(t.initLog.String())}, nil
 		case began:
-			// What it has made goes at once. What stays waits for a destroy.
+			// The failed init's resources are removed at once. A later destroy retries the rest.
 			err := cmp.Or(t.initErr, context.Cause(t.alive))
 			if left := a.destroyOne(ctx, t); left != nil {
 				err = fmt.Errorf("%w (and %w)", err, left)
 			}
 			return nil, &setupError{text: t.masks.Mask(err.Error()), log: t.masks.Mask(t.initLog.String())}
 		case !over && (t.initErr == nil || errors.Is(t.initErr, errDestroyed)):
-			return nil, badRequest(errDestroyed) // who has destroyed it wants no other one
+			return nil, badRequest(errDestroyed) // the caller that destroyed it wants no new stage
 		}
-		// Somebody else's setup has failed, or is over: this is another try.
+		// An earlier setup failed or was destroyed: this request starts a new stage.
 		if err := a.destroyOne(ctx, t); err != nil {
 			return nil, err
 		}
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx) // nobody would destroy it
+			return nil, context.Cause(ctx) // no caller is left to destroy a new stage
 		}
 	}
 }
 
-// maskedError is an error whose text is masked (SPEC S3): a driver may name what it
-// has tried to remove.
+// maskedError is an error with a masked text (rule S3): a driver's error may quote a secret.
 type maskedError struct {
 	text string
 	err  error
@@ -150,13 +149,12 @@ func (e *maskedError) Error() string { return e.text }
 
 func (e *maskedError) Unwrap() error { return e.err }
 
-// setupError is a failed init with its log, both masked.
+// setupError is the error and the log of a failed init, both masked.
 type setupError struct{ text, log string }
 
 func (e *setupError) Error() string { return e.text }
 
-// admit makes the stage of a new setup, or finds the one that a repeated setup
-// means.
+// admit creates the stage of a new setup, or returns the stage of a repeated one.
 func (a *Agent) admit(id string, req *SetupRequest) (t *transaction, began bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -172,7 +170,7 @@ func (a *Agent) admit(id string, req *SetupRequest) (t *transaction, began bool,
 	return nil, false, badRequest(errors.New("the agent has another stage: call /destroy first"))
 }
 
-// current is the stage that there is.
+// current returns the current stage.
 func (a *Agent) current() (*transaction, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -182,7 +180,7 @@ func (a *Agent) current() (*transaction, error) {
 	return a.tx, nil
 }
 
-// destroy ends the stage that there is.
+// destroy ends the current stage.
 func (a *Agent) destroy(ctx context.Context) error {
 	t, err := a.current()
 	if err != nil {
@@ -191,7 +189,7 @@ func (a *Agent) destroy(ctx context.Context) error {
 	return a.destroyOne(ctx, t)
 }
 
-// destroyOne ends t. It goes on when ctx ends: who asks again waits for it.
+// destroyOne ends t. It continues after ctx ends; a repeated request waits for it.
 func (a *Agent) destroyOne(ctx context.Context, t *transaction) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.CleanupTimeout)
 	defer cancel()

@@ -8,19 +8,19 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Health answers GET /healthz.
+// Health is the answer to GET /healthz.
 type Health struct {
 	Version string `json:"version"`
 	OK      bool   `json:"ok"`
-	// Agent is [Ours] where the agent is this package's, which takes the fields
-	// and calls that are marked as ours. Another agent leaves it empty.
+	// Agent is "dlite" for an agent of this package. Such an agent supports the fields and calls
+	// that are marked as extensions. A foreign agent leaves it empty.
 	Agent string `json:"agent,omitempty"`
 }
 
-// Ours is what this package's agent calls itself.
-const Ours = "dlite"
+// agentName is the name by which an agent of this package identifies itself.
+const agentName = "dlite"
 
-// SetupRequest is the body of POST /setup (PROTOCOL 5).
+// SetupRequest is the body of POST /setup.
 type SetupRequest struct {
 	Network   stage.Network     `json:"network"`
 	Volumes   []*stage.Volume   `json:"volumes,omitempty"`
@@ -28,72 +28,70 @@ type SetupRequest struct {
 	Secrets   []string          `json:"secrets,omitempty"`
 	LogConfig *stage.LogConfig  `json:"log_config,omitempty"`
 	Files     []*stage.File     `json:"files,omitempty"`
-	// MountDockerSocket gives the engine's socket to every step. Without it nothing is
-	// said of it: another agent takes false for a machine without an engine.
+	// MountDockerSocket mounts the engine's socket into every step. False is not sent: a foreign
+	// agent reads an explicit false as "the machine has no engine".
 	MountDockerSocket bool `json:"mount_docker_socket,omitempty"`
-	// ID and Labels are the transaction's. Ours.
+	// ID and Labels belong to the transaction. Extension.
 	ID     string            `json:"id,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
-	// Clone is to be checked out. Ours.
+	// Clone is the repository to check out. Extension.
 	Clone *stage.Clone `json:"clone,omitempty"`
 }
 
-// SetupResponse answers it. Another agent answers {}.
+// SetupResponse is the answer to POST /setup. A foreign agent answers {}.
 type SetupResponse struct {
-	// Log is what there was to say about the init, for people. Ours.
+	// Log is the log of the init, for people. Extension.
 	Log string `json:"log,omitempty"`
 }
 
-// StartStepRequest is the body of POST /start_step (PROTOCOL 5).
+// StartStepRequest is the body of POST /start_step.
 type StartStepRequest struct {
 	stage.Step
-	// VolumesActual are volumes that the setup did not name. Ours.
+	// VolumesActual are volumes that the setup did not name. Extension.
 	VolumesActual []*stage.Volume `json:"volumes_actual,omitempty"`
-	// Conceal says that the command holds a secret ([driver.Step]). Ours.
+	// Conceal reports that the command contains a secret, see [driver.Step]. Extension.
 	Conceal bool `json:"conceal,omitempty"`
-	// Key is what the other calls know this start of the step by, in the place of
-	// its id: an agent starts an id once, and the steps of a stage may share one.
-	// Empty is the id. Ours; the client sends it to another agent as the id.
+	// Key identifies this start of the step in the other calls. An agent starts a key once, and
+	// steps of a stage may share an id. Empty means the id. Extension; the client sends it to a
+	// foreign agent as the id.
 	Key string `json:"key,omitempty"`
 }
 
-// StepKey is what the other calls know the step by.
-func (r *StartStepRequest) StepKey() string {
+// stepKey returns the identifier of the step in the other calls.
+func (r *StartStepRequest) stepKey() string {
 	if r.Key != "" {
 		return r.Key
 	}
 	return r.ID
 }
 
-// StepID is the body of POST /poll_step. ID is the step's key
-// ([StartStepRequest.StepKey]), as in all calls about a step.
-type StepID struct {
+// stepID is the body of POST /poll_step. ID is the step's key, as in all calls about a step.
+type stepID struct {
 	ID string `json:"id"`
-	// Ours leaves everything out of the answer that is not ours: it says the same
-	// three times otherwise. Ours.
-	Ours bool `json:"dlite,omitempty"`
+	// Own omits the fields of the protocol from the answer, because the extensions repeat their
+	// values. Extension.
+	Own bool `json:"dlite,omitempty"`
 }
 
-// StreamRequest is the body of POST /stream_output. Offset counts bytes of the
-// step's output.
-type StreamRequest struct {
+// streamRequest is the body of POST /stream_output. Offset counts bytes of the step's output.
+type streamRequest struct {
 	ID     string `json:"id"`
 	Offset int64  `json:"offset"`
 }
 
-// StopRequest is the body of POST /stop_step, which is ours: the step is stopped
-// as [driver.Driver] says of a context that ends, and the answer comes when
-// nothing of it runs any more. A step that has ended is stopped; one that is not
-// known will not begin. A detached step that can be used goes on until the destroy.
-type StopRequest struct {
+// stopRequest is the body of POST /stop_step. The call is an extension. The agent stops the step
+// as [driver.Driver] describes for a context that ends. It answers when no process of the step
+// runs. A step that has ended counts as stopped, and an unknown step never starts. A detached step
+// that is ready runs until the destroy.
+type stopRequest struct {
 	ID string `json:"id"`
-	// Cause is why, for the step's error.
+	// Cause is the reason, for the step's error.
 	Cause string `json:"cause,omitempty"`
 }
 
-// PollStepResponse answers POST /poll_step when the step has ended, or at once
-// for a detached one, then without Exited.
-type PollStepResponse struct {
+// pollStepResponse is the answer to POST /poll_step. The agent sends it when the step has ended.
+// For a detached step it answers when the step is ready, without Exited.
+type pollStepResponse struct {
 	Exited    bool              `json:"exited,omitempty"`
 	ExitCode  int               `json:"exit_code,omitempty"`
 	Error     string            `json:"error,omitempty"`
@@ -103,25 +101,24 @@ type PollStepResponse struct {
 	Artifact  []byte            `json:"artifact,omitempty"`
 	OutputV2  []stage.Output    `json:"outputV2,omitempty"`
 
-	// Result and Failure are ours; one of them is set once the step has ended, or
-	// a detached one has started. The fields above say the same to other drivers.
+	// Result and Failure are extensions. One of them is set when the step has ended, or when a
+	// detached step is ready. The fields above have the same values for foreign drivers.
 	Result  *driver.Result `json:"dlite_result,omitempty"`
-	Failure *Failure       `json:"dlite_failure,omitempty"`
-	// Length is how many bytes of output there are in all once the step has
-	// ended. Ours.
+	Failure *failure       `json:"dlite_failure,omitempty"`
+	// Length is the total output in bytes when the step has ended. Extension.
 	Length int64 `json:"dlite_length,omitempty"`
 }
 
-// Failure is the error of a step that did not come to a [driver.Result].
-type Failure struct {
+// failure is the error of a step that has no [driver.Result].
+type failure struct {
 	Error string `json:"error"`
-	// Timeout says that the step's own time was over, Stopped that it was asked to
-	// stop.
+	// Timeout reports that the step exceeded its time limit, and Stopped that it was stopped by
+	// request.
 	Timeout bool `json:"timeout,omitempty"`
 	Stopped bool `json:"stopped,omitempty"`
 }
 
-// DestroyRequest is the body of POST /destroy (PROTOCOL 5).
+// DestroyRequest is the body of POST /destroy.
 type DestroyRequest struct {
 	LogDrone       bool   `json:"log_drone,omitempty"`
 	LogKey         string `json:"log_key,omitempty"`
@@ -134,7 +131,7 @@ type Error struct {
 	Status int `json:"-"`
 	// Message is the agent's error text.
 	Message string `json:"error_msg"`
-	// Log is the log of an init that failed. Own agents only.
+	// Log is the log of an init that failed. Extension.
 	Log string `json:"log,omitempty"`
 }
 
@@ -146,33 +143,32 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("the agent answers %d %s", e.Status, http.StatusText(e.Status))
 }
 
-// What is said at a machine's serial port, a line each. The agent says PortReady
-// when it waits, and again for each empty line that it gets: after a machine was
-// restored from a snapshot that shows that it runs, so that the boot can be sent
-// with a time that is right on arrival. It then gets a [Boot] as a line of JSON,
-// and says PortBooted when it has taken it over, clock and randomness included, or
-// PortFailed, a space and why. Then it closes the port.
+// Lines of the handshake on a machine's serial port.
+//
+// The agent sends PortReady when it waits for its boot, and again for each empty line that it
+// receives. An answer after a restore from a snapshot proves that the machine runs, so the boot's
+// time is right on arrival. The agent then receives a [Boot] as one line of JSON. When it has
+// applied the boot, with clock and randomness, it sends PortBooted. If that fails, it sends
+// PortFailed, a space and the reason. Then it closes the port.
 const (
 	PortReady  = "ready"
 	PortBooted = "booted"
 	PortFailed = "failed"
 )
 
-// Boot is what an agent is told when its machine starts, by whatever way the
-// machine's provider has: the user data of a cloud, a serial port. Nothing of it
-// is in an image or a snapshot, as it is different for each machine.
+// Boot is the configuration that an agent receives when its machine starts. The machine's provider
+// delivers it, as user data of a cloud or through a serial port. It differs for each machine, so
+// images and snapshots contain no part of it.
 type Boot struct {
-	// Listen is the address to serve at; empty is ":9079".
+	// Listen is the address to serve at. Empty is [DefaultListen].
 	Listen string `json:"listen,omitempty"`
-	// CA, Cert and Key are PEM: the machine's own CA and the leaf that both ends
-	// use.
+	// CA, Cert and Key are PEM: the machine's own CA, and the leaf that agent and client share.
 	CA   []byte `json:"ca"`
 	Cert []byte `json:"cert"`
 	Key  []byte `json:"key"`
-	// Time is what the machine's clock is set to, in nanoseconds since 1970, and
-	// Seed goes into its random state, both before TLS starts: a machine that was
-	// restored from a snapshot has a stale clock and shares its random state with
-	// all others of that snapshot. Zero and none leave them alone.
+	// Time sets the machine's clock, in nanoseconds since 1970. Seed is added to its random state.
+	// The agent applies both before TLS starts: a restored machine has a stale clock and shares
+	// its random state with all machines of that snapshot. Zero values change nothing.
 	Time int64  `json:"time,omitempty"`
 	Seed []byte `json:"seed,omitempty"`
 }

@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// ErrGone is why calls fail once the machine is known to be dead.
+// ErrGone is the error of calls when the machine is known to be dead.
 var ErrGone = errors.New("the machine of the agent is gone")
 
-// Client talks to one agent. It is safe for concurrent use. Use [NewClient].
+// Client calls one agent. It is safe for concurrent use. Create it with [NewClient].
 type Client struct {
 	base      string
 	http      *http.Client
@@ -29,24 +29,24 @@ type Client struct {
 	health atomic.Pointer[Health] // nil until the agent has answered
 }
 
-// Option sets up a [Client].
+// Option configures a [Client].
 type Option func(*Client)
 
-// WithGone makes all calls fail with [ErrGone], at once, when gone is closed.
+// WithGone makes all calls fail with [ErrGone] when gone is closed.
 func WithGone(gone <-chan struct{}) Option { return func(c *Client) { c.gone = gone } }
 
-// WithStopTimeout bounds how long a step whose context has ended may take to stop, its
-// grace included. The default is a minute. It must be positive.
+// WithStopTimeout limits the time that a step may take to stop after its context ended, including
+// its grace. The default is one minute. It must be positive.
 func WithStopTimeout(limit time.Duration) Option {
 	return func(c *Client) { c.stopLimit = limit }
 }
 
-// NewClient makes a client for the agent at base, such as "https://10.0.0.7:9079". rt is
-// the caller's to close; nil is [http.DefaultTransport].
+// NewClient returns a client of the agent at base, such as "https://10.0.0.7:9079". The caller
+// closes rt; nil is [http.DefaultTransport].
 func NewClient(base string, rt http.RoundTripper, opts ...Option) *Client {
 	c := &Client{
 		base: strings.TrimRight(base, "/"), stopLimit: time.Minute,
-		// A redirect is no agent's.
+		// An agent never redirects.
 		http: &http.Client{Transport: rt, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
 	for _, opt := range opts {
@@ -55,8 +55,8 @@ func NewClient(base string, rt http.RoundTripper, opts ...Option) *Client {
 	return c
 }
 
-// Transport makes connections to one agent: HTTP/2 by mutual TLS, never by a proxy,
-// and one that is dead is noticed within 20 seconds.
+// Transport returns a transport for one agent: HTTP/2 over mutual TLS, without a proxy. Pings
+// detect a dead connection within 20 seconds.
 func Transport(cfg *tls.Config) *http.Transport {
 	return &http.Transport{
 		TLSClientConfig: cfg, ForceAttemptHTTP2: true, DisableCompression: true,
@@ -66,10 +66,10 @@ func Transport(cfg *tls.Config) *http.Transport {
 	}
 }
 
-// Health asks the agent once whether it is there.
+// Health asks the agent for its health, once.
 func (c *Client) Health(ctx context.Context) (*Health, error) {
 	h := &Health{}
-	// No look-up of names: some agents fail without the internet.
+	// Some agents fail a DNS lookup without internet access.
 	if err := c.call(ctx, http.MethodGet, "/healthz?perform_dns_lookup=false", nil, h); err != nil {
 		return nil, fmt.Errorf("agent's health: %w", err)
 	}
@@ -77,13 +77,13 @@ func (c *Client) Health(ctx context.Context) (*Health, error) {
 	return h, nil
 }
 
-// ours reports whether the agent is this project's.
-func (c *Client) ours(ctx context.Context) (bool, error) {
+// isOwn reports whether the agent is an agent of this package.
+func (c *Client) isOwn(ctx context.Context) (bool, error) {
 	h := c.health.Load()
 	if h == nil {
 		var err error
-		err = c.insist(ctx, func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, quick)
+		err = c.retry(ctx, func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, callTimeout)
 			defer cancel()
 			h, err = c.Health(ctx)
 			return err
@@ -92,19 +92,19 @@ func (c *Client) ours(ctx context.Context) (bool, error) {
 			return false, err
 		}
 	}
-	return h.Agent == Ours, nil
+	return h.Agent == agentName, nil
 }
 
-// Setup begins a stage. When ctx ends first, the setup goes on until a Destroy. Another
-// agent than ours clones nothing: to ask it to is an error.
+// Setup starts a stage. If ctx ends first, the setup continues until a Destroy. A foreign agent
+// cannot clone a repository, which is an error.
 func (c *Client) Setup(ctx context.Context, req *SetupRequest) (*SetupResponse, error) {
-	switch ours, err := c.ours(ctx); {
+	switch own, err := c.isOwn(ctx); {
 	case err != nil:
 		return nil, fmt.Errorf("agent's setup: %w", err)
-	case !ours && req.Clone != nil:
-		return nil, errors.New("agent's setup: this agent cannot clone a repository: let a step do that")
-	case !ours:
-		req = setupForOthers(req)
+	case !own && req.Clone != nil:
+		return nil, errors.New("agent's setup: this agent cannot clone a repository: use a step instead")
+	case !own:
+		req = foreignSetup(req)
 	}
 	resp := &SetupResponse{}
 	if err := c.post(ctx, "/setup", req, resp); err != nil {
@@ -113,8 +113,8 @@ func (c *Client) Setup(ctx context.Context, req *SetupRequest) (*SetupResponse, 
 	return resp, nil
 }
 
-// Destroy ends a stage: its steps are stopped and all that they left is removed. It
-// may be called again, and without a stage.
+// Destroy ends a stage: the agent stops its steps and removes its resources. The caller may repeat
+// it, and call it without a stage.
 func (c *Client) Destroy(ctx context.Context, req *DestroyRequest) error {
 	if err := c.post(ctx, "/destroy", req, &struct{}{}); err != nil {
 		return fmt.Errorf("agent's destroy: %w", err)
@@ -130,24 +130,24 @@ func (c *Client) Suspend(ctx context.Context) error {
 	return nil
 }
 
-// quick bounds one attempt at a call that is answered at once.
-const quick = 30 * time.Second
+// callTimeout limits one attempt of a short call.
+const callTimeout = 30 * time.Second
 
-// post calls until there is an answer.
+// post repeats the call until it is answered.
 func (c *Client) post(ctx context.Context, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}
-	return c.insist(ctx, func(ctx context.Context) error { return c.call(ctx, http.MethodPost, path, body, out) })
+	return c.retry(ctx, func(ctx context.Context) error { return c.call(ctx, http.MethodPost, path, body, out) })
 }
 
-// maxAnswer bounds an answer, in bytes.
+// maxAnswer limits an answer, in bytes.
 const maxAnswer = 256 << 20
 
-// call makes one attempt.
+// call makes one attempt and decodes the answer.
 func (c *Client) call(ctx context.Context, method, path string, body []byte, out any) error {
-	resp, err := c.do(ctx, method, path, body)
+	resp, err := c.send(ctx, method, path, body)
 	if err != nil {
 		return err
 	}
@@ -160,17 +160,16 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, out
 		return nil
 	}
 	if err := json.Unmarshal(b, out); err != nil {
-		return &Error{Status: resp.StatusCode, Message: fmt.Sprintf("the agent's answer to %s is not understood: %v", path, err)}
+		return &Error{Status: resp.StatusCode, Message: fmt.Sprintf("cannot decode the agent's answer to %s: %v", path, err)}
 	}
 	return nil
 }
 
-// do makes one attempt and gives the answer's body to the caller if it is a good
-// one.
-func (c *Client) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+// send makes one attempt. The caller closes the body of a successful answer.
+func (c *Client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, &Error{Message: err.Error()} // not worth another attempt
+		return nil, &Error{Message: err.Error()} // a retry would not help
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := c.http.Do(req)
@@ -190,9 +189,9 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) (*htt
 	return nil, e
 }
 
-// insist calls f until it succeeds, or fails with an answer of the agent's, or ctx
-// ends, or the machine is gone.
-func (c *Client) insist(ctx context.Context, f func(context.Context) error) error {
+// retry calls f until it succeeds, the agent answers with an error, ctx ends or the machine is
+// gone.
+func (c *Client) retry(ctx context.Context, f func(context.Context) error) error {
 	ctx, stop := c.whileThere(ctx)
 	defer stop()
 	for wait := newBackoff(); ; {
@@ -209,7 +208,7 @@ func (c *Client) insist(ctx context.Context, f func(context.Context) error) erro
 	}
 }
 
-// whileThere is ctx until the machine is gone.
+// whileThere returns a context that also ends when the machine is gone.
 func (c *Client) whileThere(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if c.gone == nil {
@@ -227,7 +226,7 @@ func (c *Client) whileThere(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { cancel(nil); <-done }
 }
 
-// isFinal reports whether err is an answer that another attempt would not change.
+// isFinal reports whether err is an answer that a retry would not change.
 func isFinal(err error) bool {
 	answered := (*Error)(nil)
 	if !errors.As(err, &answered) {
@@ -235,12 +234,12 @@ func isFinal(err error) bool {
 	}
 	switch answered.Status {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return false // somebody on the way
+		return false // from a proxy, not from the agent
 	}
 	return true
 }
 
-// backoff is the time between attempts.
+// backoff computes the pauses between attempts.
 type backoff struct{ next time.Duration }
 
 const (

@@ -12,15 +12,14 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// workspace is the folder that the steps of a stage share, which another agent than
-// ours does not make by itself. Steps without a working directory run there, as it
-// wants to be told of one (PROTOCOL 5).
+// workspace is the directory that the steps of a stage share. A foreign agent does not create one,
+// and requires a working directory for each step.
 const (
 	workspace       = "/tmp/dlite-workspace"
 	workspaceVolume = "dlite-workspace"
 )
 
-// inWorkspace is a path where another agent finds it.
+// inWorkspace returns p as an absolute path at a foreign agent.
 func inWorkspace(p string) string {
 	if strings.HasPrefix(p, `\`) || len(p) > 1 && p[1] == ':' || path.IsAbs(p) {
 		return p
@@ -28,8 +27,8 @@ func inWorkspace(p string) string {
 	return path.Join(workspace, p)
 }
 
-// setupForOthers is a request as another agent wants it.
-func setupForOthers(req *SetupRequest) *SetupRequest {
+// foreignSetup returns the request for a foreign agent.
+func foreignSetup(req *SetupRequest) *SetupRequest {
 	r := *req
 	r.Volumes = append(slices.Clone(r.Volumes), &stage.Volume{Host: &stage.HostVolume{
 		ID: workspaceVolume, Name: workspaceVolume, Path: workspace, Create: true, Remove: true,
@@ -45,8 +44,8 @@ func setupForOthers(req *SetupRequest) *SetupRequest {
 	return &r
 }
 
-// unable says what of a step another agent would leave out without a word.
-func unable(req *StartStepRequest) error {
+// checkForeign returns an error for a feature that a foreign agent would silently ignore.
+func checkForeign(req *StartStepRequest) error {
 	switch {
 	case req.Plugin != nil:
 		return errors.New("this agent cannot fetch plugins")
@@ -60,27 +59,27 @@ func unable(req *StartStepRequest) error {
 	return nil
 }
 
-// foreignStep says also that no socket is to be mounted: another agent mounts the
-// engine's where nothing is said.
+// foreignStep always sends mount_docker_socket: a foreign agent mounts the engine's socket if the
+// field is missing.
 type foreignStep struct {
 	StartStepRequest
 	MountDockerSocket bool `json:"mount_docker_socket"`
 }
 
-// forOthers is a request as another agent wants it. The output comes here, unless the
-// step hands something on, which such an agent tells only of steps whose output goes to
-// a log service.
-func forOthers(req *StartStepRequest) *foreignStep {
+// foreignRequest returns the request for a foreign agent. The client receives the output unless
+// the step has outputs: such an agent returns outputs only for steps whose output goes to a log
+// service.
+func foreignRequest(req *StartStepRequest) *foreignStep {
 	r := *req
-	r.ID, r.Key = req.StepKey(), ""
+	r.ID, r.Key = req.stepKey(), ""
 	if r.Environment == nil {
-		r.Environment = map[string]string{} // it hangs without one
+		r.Environment = map[string]string{} // a foreign agent hangs without it
 	}
 	if r.Kind == "" {
 		r.Kind = "Run"
 	}
 	if r.StepStatus == nil {
-		r.StageRuntimeID = "" // nobody would ever be told of its end
+		r.StageRuntimeID = "" // otherwise no poll would be answered
 	}
 	r.WorkingDir = inWorkspace(r.WorkingDir)
 	if r.Image != "" {
@@ -91,12 +90,12 @@ func forOthers(req *StartStepRequest) *foreignStep {
 	return &foreignStep{StartStepRequest: r, MountDockerSocket: r.MountDockerSocket}
 }
 
-// foreignInternalError is the exit code by which other agents say that something went
-// wrong that is no step's end; so may a step.
+// foreignInternalError is the exit code of an internal error at foreign agents. A step can exit
+// with it, too.
 const foreignInternalError = 255
 
-// foreignResult reads the answer of another agent (PROTOCOL 5).
-func foreignResult(a *PollStepResponse) (*driver.Result, error) {
+// foreignResult converts the answer of a foreign agent.
+func foreignResult(a *pollStepResponse) (*driver.Result, error) {
 	internal := a.ExitCode == foreignInternalError && !strings.Contains(a.Error, "exit status 255") || a.ExitCode == 0
 	if internal && a.Error != "" && !a.OOMKilled {
 		return nil, &endingError{text: a.Error, timeout: strings.Contains(a.Error, context.DeadlineExceeded.Error())}

@@ -9,36 +9,34 @@ import (
 	"github.com/delegate-io/dlite/driver"
 )
 
-// Run runs a step to its end. Its output goes to out, each byte once, all of it
-// before Run returns. When ctx ends first, the step is stopped at an agent of ours
-// and the error is ctx's, as driver/local words it; another agent knows no way to
-// stop a step, so that its machine must not be used any more.
+// Run runs a step to its end. It writes each byte of the output once to out, and all of it before
+// it returns. If ctx ends first, the agent stops the step and the error wraps ctx's error. A
+// foreign agent cannot stop a step: its machine must not be used afterwards.
 //
-// A step that an earlier process has started under the same key is followed from its
-// first byte. The errors wrap [context.DeadlineExceeded] for a time-out,
-// [driver.ErrLost] where the agent has forgotten the step, and [ErrGone].
+// If an earlier process started a step with the same key, Run follows that step from its first
+// byte. The errors wrap [context.DeadlineExceeded] for a time-out, [driver.ErrLost] if the agent
+// has lost the step, and [ErrGone].
 func (c *Client) Run(ctx context.Context, req *StartStepRequest, out io.Writer) (*driver.Result, error) {
 	res, f, err := c.follow(ctx, req, out, true)
 	f.Stop()
 	return res, err
 }
 
-// Attach is Run for a step that has begun for certain: it starts nothing. The error
-// is [driver.ErrNotBegun] when the agent has none with that key.
+// Attach follows a step that has started, and never starts one. The error is [driver.ErrNotBegun]
+// if the agent has no step with that key.
 func (c *Client) Attach(ctx context.Context, req *StartStepRequest, out io.Writer) (*driver.Result, *Follower, error) {
-	return c.settle(c.follow(ctx, req, out, false))
+	return c.stopUnneeded(c.follow(ctx, req, out, false))
 }
 
-// Start starts a detached step and returns when it can be used. The follower goes on
-// copying output until the stage is destroyed, or until it is stopped, which
-// it has to be; it is nil with an error, and for a step that is not detached, which
-// Start runs to its end.
+// Start starts a detached step and returns when it is ready. The follower copies output until the
+// stage is destroyed. The caller must stop it. The follower is nil with an error. A step that is
+// not detached runs to its end, without a follower.
 func (c *Client) Start(ctx context.Context, req *StartStepRequest, out io.Writer) (*driver.Result, *Follower, error) {
-	return c.settle(c.follow(ctx, req, out, true))
+	return c.stopUnneeded(c.follow(ctx, req, out, true))
 }
 
-// settle stops a follower that is not needed.
-func (c *Client) settle(res *driver.Result, f *Follower, err error) (*driver.Result, *Follower, error) {
+// stopUnneeded stops the follower of a step that is not detached.
+func (c *Client) stopUnneeded(res *driver.Result, f *Follower, err error) (*driver.Result, *Follower, error) {
 	if err != nil || !res.Detached {
 		f.Stop()
 		return res, nil, err
@@ -52,8 +50,7 @@ type Follower struct {
 	done chan struct{}
 }
 
-// Stop ends it and returns when it writes no more. It may be called more than once,
-// and on nil.
+// Stop stops copying and returns after the last write. It may be called repeatedly, and on nil.
 func (f *Follower) Stop() {
 	if f == nil {
 		return
@@ -62,41 +59,39 @@ func (f *Follower) Stop() {
 	<-f.done
 }
 
-// Done is closed when there is no more output to come: the stage has been
-// destroyed, or the machine is gone.
+// Done is closed after the last output: the stage has been destroyed, or the machine is gone.
 func (f *Follower) Done() <-chan struct{} { return f.done }
 
-var errUnfollowed = errors.New("nobody follows the step any more")
+var errUnfollowed = errors.New("the follower was stopped")
 
-// follow runs a step. Whatever it returns, the follower has to be stopped; it may be
-// nil.
+// follow runs a step. The caller must stop the follower, which may be nil.
 func (c *Client) follow(ctx context.Context, req *StartStepRequest, out io.Writer, begins bool) (*driver.Result, *Follower, error) {
 	fail := func(err error) error { return fmt.Errorf("step %q: %w", req.ID, err) }
 	if ctx.Err() != nil {
 		return nil, nil, fail(stopped(ctx))
 	}
-	ours, err := c.ours(ctx)
+	own, err := c.isOwn(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = fmt.Errorf("%w (%w)", stopped(ctx), err)
 		}
 		return nil, nil, fail(err)
 	}
-	if !ours {
-		if err := unable(req); err != nil {
+	if !own {
+		if err := checkForeign(req); err != nil {
 			return nil, nil, fail(err)
 		}
 	}
-	s := newSession(c, req, out, ours)
+	s := newSession(c, req, out, own)
 	f := s.begin(ctx, begins)
-	defer close(s.settled)
+	defer close(s.returned)
 	select {
 	case <-s.answered:
 	case <-ctx.Done():
 		s.stop(ctx)
 		<-s.answered
 	}
-	res, err := s.ending()
+	res, err := s.result()
 	detached := err == nil && res.Detached
 	if !detached && s.answer != nil {
 		if lost := s.awaitOutput(); err == nil {
@@ -106,20 +101,20 @@ func (c *Client) follow(ctx context.Context, req *StartStepRequest, out io.Write
 	switch {
 	case err == nil && (!detached || ctx.Err() == nil):
 		return res, f, nil
-	case errors.Is(context.Cause(s.life), ErrGone):
+	case errors.Is(context.Cause(s.lifetime), ErrGone):
 		return nil, f, fail(ErrGone)
 	case ctx.Err() != nil:
 		return nil, f, fail(stopped(ctx))
 	case errors.Is(err, driver.ErrNotBegun):
 		return nil, f, err
 	}
-	if told := (*endingError)(nil); errors.As(err, &told) && ours {
-		return nil, f, err // says which step already
+	if told := (*endingError)(nil); errors.As(err, &told) && own {
+		return nil, f, err // the text names the step already
 	}
 	return nil, f, fail(err)
 }
 
-// stopped is the error of a step whose context has ended.
+// stopped returns the error of a step whose context has ended.
 func stopped(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil || errors.Is(cause, err) {

@@ -13,65 +13,64 @@ import (
 	"github.com/delegate-io/dlite/driver"
 )
 
-// session is one step that is followed. It has a life of its own, for it goes on
-// while the step is being stopped, and for detached steps after that.
+// session follows one step. It outlives the call's context: it continues while the agent stops the
+// step, and for detached steps after that.
 type session struct {
 	c     *Client
 	req   *StartStepRequest
-	start any // req as the agent wants it
+	start any // request in the form that the agent expects
 	key   string
-	ours  bool
+	own  bool
 	out   sink
-	// begins says that the step is to be started; started that it has been, before
-	// answered.
+	// begins reports that the session must start the step. started reports that it has; it is set
+	// before answered is closed.
 	begins, started bool
 
-	life context.Context //nolint:containedctx // a life, and not a call's
+	lifetime context.Context //nolint:containedctx // lifetime of the session, not of a call
 	end  context.CancelCauseFunc
-	// settled is closed when the call that began it returns: from then on its
-	// context counts no more.
-	settled chan struct{}
+	// returned is closed when the call returns. Its context is ignored from then on.
+	returned chan struct{}
 
 	answered chan struct{}
-	answer   *PollStepResponse // before answered; nil with pollErr
-	pollErr  error             // before answered
+	answer   *pollStepResponse // set before answered is closed; nil with pollErr
+	pollErr  error             // set before answered is closed
 
 	streamed chan struct{}
-	cut      error // why the output ended early; before streamed
+	cut      error // why the output ended early; set before streamed is closed
 }
 
-func newSession(c *Client, req *StartStepRequest, out io.Writer, ours bool) *session {
+func newSession(c *Client, req *StartStepRequest, out io.Writer, own bool) *session {
 	s := &session{
-		c: c, req: req, ours: ours, out: sink{w: out},
-		settled: make(chan struct{}), answered: make(chan struct{}), streamed: make(chan struct{}),
+		c: c, req: req, own: own, out: sink{w: out},
+		returned: make(chan struct{}), answered: make(chan struct{}), streamed: make(chan struct{}),
 	}
-	if ours {
-		s.req = forOurs(req)
+	if own {
+		s.req = ownRequest(req)
 		s.start = s.req
 	} else {
-		foreign := forOthers(req)
+		foreign := foreignRequest(req)
 		s.req, s.start = &foreign.StartStepRequest, foreign
 	}
-	s.key = s.req.StepKey()
+	s.key = s.req.stepKey()
 	return s
 }
 
 var (
-	errFollowed = errors.New("the step has been followed to its end")
-	errStopTime = errors.New("the agent has not stopped the step in time")
+	errFollowed = errors.New("the step has ended and its output is complete")
+	errStopTime = errors.New("the agent did not stop the step in time")
 )
 
-// begin starts the step, unless it has begun, and follows it.
+// begin starts the step if begins is set, and follows it.
 func (s *session) begin(ctx context.Context, begins bool) *Follower {
 	var left func()
-	s.life, s.end = context.WithCancelCause(context.WithoutCancel(ctx))
-	s.life, left = s.c.whileThere(s.life)
+	s.lifetime, s.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	s.lifetime, left = s.c.whileThere(s.lifetime)
 	f := &Follower{stop: s.end, done: make(chan struct{})}
 	go func() {
 		defer close(f.done)
 		var all sync.WaitGroup
-		all.Go(func() { s.bound(ctx) })
-		all.Go(func() { s.converse(begins) })
+		all.Go(func() { s.limitStop(ctx) })
+		all.Go(func() { s.run(begins) })
 		all.Wait()
 		left()
 		s.end(errFollowed)
@@ -79,13 +78,13 @@ func (s *session) begin(ctx context.Context, begins bool) *Follower {
 	return f
 }
 
-// bound ends the session when the step takes too long to stop.
-func (s *session) bound(ctx context.Context) {
+// limitStop ends the session if the step takes too long to stop.
+func (s *session) limitStop(ctx context.Context) {
 	select {
 	case <-ctx.Done():
-	case <-s.settled:
+	case <-s.returned:
 		return
-	case <-s.life.Done():
+	case <-s.lifetime.Done():
 		return
 	}
 	limit := time.NewTimer(s.c.stopLimit)
@@ -93,12 +92,12 @@ func (s *session) bound(ctx context.Context) {
 	select {
 	case <-limit.C:
 		s.end(errStopTime)
-	case <-s.settled:
-	case <-s.life.Done():
+	case <-s.returned:
+	case <-s.lifetime.Done():
 	}
 }
 
-func (s *session) converse(begins bool) {
+func (s *session) run(begins bool) {
 	s.begins = begins
 	if begins {
 		if s.pollErr = s.post("/start_step", s.start, &struct{}{}); s.pollErr != nil {
@@ -115,31 +114,31 @@ func (s *session) converse(begins bool) {
 	reader.Wait()
 }
 
-func (s *session) post(path string, in, out any) error { return s.c.post(s.life, path, in, out) }
+func (s *session) post(path string, in, out any) error { return s.c.post(s.lifetime, path, in, out) }
 
-// reported is a step whose end the agent tells the manager by itself: it never answers
-// a poll.
-func (s *session) reported() bool { return !s.ours && s.req.StageRuntimeID != "" }
+// reported reports whether the agent reports the end of the step to the manager itself. Such an
+// agent never answers a poll.
+func (s *session) reported() bool { return !s.own && s.req.StageRuntimeID != "" }
 
-// poll waits for the step's end, or for a detached one's beginning.
+// poll waits for the end of the step, or until a detached step is ready.
 func (s *session) poll() {
 	if s.reported() {
-		s.answer = &PollStepResponse{}
+		s.answer = &pollStepResponse{}
 		return
 	}
-	answer := &PollStepResponse{}
-	s.pollErr = s.post("/poll_step", StepID{ID: s.key, Ours: s.ours}, answer)
+	answer := &pollStepResponse{}
+	s.pollErr = s.post("/poll_step", stepID{ID: s.key, Own: s.own}, answer)
 	if s.pollErr == nil {
 		s.answer = answer
 	}
 }
 
-// stream copies the output, from where it was cut off.
+// stream copies the output, and resumes it after a lost connection.
 func (s *session) stream() {
 	defer close(s.streamed)
-	if !s.ours && !s.req.LogDrone {
+	if !s.own && !s.req.LogDrone {
 		if !s.reported() {
-			s.out.note("(the output of a step that hands something on goes to the log service of this agent, and is not shown here)")
+			s.out.note("(this agent sends the output of a step with outputs to its log service, so it is not shown here)")
 		}
 		return
 	}
@@ -155,21 +154,20 @@ func (s *session) stream() {
 			s.cut = err
 			return
 		}
-		if wait.sleep(s.life) != nil {
-			s.cut = context.Cause(s.life)
+		if wait.sleep(s.lifetime) != nil {
+			s.cut = context.Cause(s.lifetime)
 			return
 		}
 	}
 }
 
-// read copies output until the agent says that there is no more, or the connection
-// is cut, which is an error.
+// read copies output until the agent ends it. A lost connection is an error.
 func (s *session) read() (int64, error) {
-	body, err := json.Marshal(StreamRequest{ID: s.key, Offset: s.out.count()})
+	body, err := json.Marshal(streamRequest{ID: s.key, Offset: s.out.count()})
 	if err != nil {
 		return 0, err
 	}
-	resp, err := s.c.do(s.life, http.MethodPost, "/stream_output", body)
+	resp, err := s.c.send(s.lifetime, http.MethodPost, "/stream_output", body)
 	if err != nil {
 		return 0, err
 	}
@@ -177,27 +175,27 @@ func (s *session) read() (int64, error) {
 	return io.Copy(&s.out, resp.Body)
 }
 
-// stop asks for the step's end. Where nobody can stop it, the session ends alone.
+// stop asks the agent to stop the step. If that fails or is impossible, only the session ends.
 func (s *session) stop(ctx context.Context) {
-	if !s.ours {
+	if !s.own {
 		s.end(context.Cause(ctx))
 		return
 	}
-	if err := s.post("/stop_step", StopRequest{ID: s.key, Cause: context.Cause(ctx).Error()}, &struct{}{}); err != nil {
+	if err := s.post("/stop_step", stopRequest{ID: s.key, Cause: context.Cause(ctx).Error()}, &struct{}{}); err != nil {
 		s.end(err)
 	}
 }
 
-// restOfOutput is how long another agent's output is waited for after its step has
-// ended: its stream may not.
+// restOfOutput limits the wait for a foreign agent's output after the step ended, because the
+// stream may not end.
 const restOfOutput = 10 * time.Second
 
-// awaitOutput returns when all of the output of an ended step has been written.
+// awaitOutput returns when the complete output of an ended step has been written.
 func (s *session) awaitOutput() error {
-	if s.ours {
+	if s.own {
 		<-s.streamed
 		if s.out.count() < s.answer.Length {
-			return fmt.Errorf("%w: only %d of %d bytes of its output have come: %w", driver.ErrLost, s.out.count(), s.answer.Length, s.cut)
+			return fmt.Errorf("%w: received only %d of %d bytes of its output: %w", driver.ErrLost, s.out.count(), s.answer.Length, s.cut)
 		}
 		return nil
 	}
@@ -206,7 +204,7 @@ func (s *session) awaitOutput() error {
 	select {
 	case <-s.streamed:
 	case <-limit.C:
-		s.end(fmt.Errorf("it has not ended %v after the step", restOfOutput))
+		s.end(fmt.Errorf("it did not end within %v after the step", restOfOutput))
 		<-s.streamed
 	}
 	if s.cut != nil {
@@ -215,11 +213,11 @@ func (s *session) awaitOutput() error {
 	return nil
 }
 
-// sink counts what is written, and writes no more after an error: a step is not held
-// up by who reads it.
+// sink counts bytes. It stops writing after an error, so that a failed reader does not stop the
+// step.
 type sink struct {
 	mu sync.Mutex
-	w  io.Writer // nil when no more is wanted; guarded by mu
+	w  io.Writer // nil after an error; guarded by mu
 	n  int64     // guarded by mu
 }
 
@@ -236,7 +234,7 @@ func (o *sink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// note tells people about the output, on a line of its own.
+// note writes a message to the output, on its own line.
 func (o *sink) note(text string) { _, _ = o.Write([]byte("\n" + text + "\n")) }
 
 func (o *sink) count() int64 {

@@ -1,6 +1,6 @@
-// Package agent is what runs next to the steps: in a virtual machine, or in each
-// container of a pod. It takes steps over HTTP, as PROTOCOL 5 has it, and gives them
-// to a [driver.Driver], which is driver/local as a rule.
+// Package agent is the agent that runs next to the steps, and its client. An agent runs in a
+// virtual machine, or in each container of a pod. It receives steps over HTTP (docs/protocol.md,
+// section 5) and passes them to a [driver.Driver], usually driver/local.
 //
 //	d, err := local.New(local.Config{})
 //	if err != nil {
@@ -14,15 +14,24 @@
 //	}
 //	return agent.Server(a.Handler(), tls).ServeTLS(listener, "", "")
 //
-// An agent has one stage at a time, from its setup to its destroy. It serves the
-// drivers of others by the protocol's words, and ours by those and a few more:
-// see api.go for what is ours, and client.go for the client.
+// A [Client] runs steps at an agent, as the Execute method of a driver runs them locally:
 //
-// A step goes on whoever looks: it is started once, however often that is asked
-// for, polls are answered also after its end, and its output is kept from the first
-// byte until the stage is destroyed. A client that was cut off asks again. What does
-// not fit into memory goes to a file without a name, encrypted with a key that
-// is nowhere else (SPEC S5).
+//	c := agent.NewClient("https://10.0.0.7:9079", agent.Transport(tlsConfig))
+//	if _, err := c.Setup(ctx, &agent.SetupRequest{ID: "stage-1"}); err != nil {
+//		return err
+//	}
+//	res, err := c.Run(ctx, &agent.StartStepRequest{Step: step}, out)
 //
-// Start reading at agent.go.
+// An agent serves one stage at a time, from its setup to its destroy. Agent and client implement
+// the protocol and some extensions. The client also works with foreign agents, which implement the
+// protocol only. The comments in api.go mark the extensions.
+//
+// A lost connection loses no step and no output. The agent starts a step once, even if the request
+// comes several times. It answers polls after the step has ended. It keeps the output from the
+// first byte until the stage is destroyed. The client repeats its calls until their context ends,
+// and resumes the output at the byte where the connection was lost. The option [WithGone] reports
+// the death of the machine to the client. The agent writes output that does not fit into memory to
+// an encrypted file without a name; the key is in memory only (rule S5).
+//
+// Start reading at agent.go for the agent, and at client.go for the client.
 package agent

@@ -13,13 +13,13 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// Handler serves PROTOCOL 5. Who may call it is up to the server around it, see
-// [Server].
+// Handler serves the agent's API (docs/protocol.md, section 5). It authenticates no caller: the
+// server around it does, see [Server].
 func (a *Agent) Handler() http.Handler {
 	r := chi.NewRouter()
 	r.Use(a.recover)
 	r.Get("/healthz", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, Health{Version: a.cfg.Version, OK: true, Agent: Ours})
+		answer(w, http.StatusOK, Health{Version: a.cfg.Version, OK: true, Agent: agentName})
 	})
 	r.Post("/setup", handle(a, a.setup))
 	r.Post("/start_step", handle(a, a.startStep))
@@ -29,7 +29,7 @@ func (a *Agent) Handler() http.Handler {
 	r.Post("/suspend", handle(a, func(context.Context, *struct{}) (*struct{}, error) { return nothing, nil }))
 	r.Post("/stream_output", a.streamOutput)
 	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
-		fail(w, http.StatusNotFound, fmt.Errorf("there is no call %s", r.URL.Path))
+		fail(w, http.StatusNotFound, fmt.Errorf("unknown call %s", r.URL.Path))
 	})
 	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusMethodNotAllowed, fmt.Errorf("%s does not take %s", r.URL.Path, r.Method))
@@ -40,7 +40,7 @@ func (a *Agent) Handler() http.Handler {
 var nothing = &struct{}{}
 
 func (a *Agent) startStep(_ context.Context, req *StartStepRequest) (*struct{}, error) {
-	if req.StepKey() == "" {
+	if req.stepKey() == "" {
 		return nil, badRequest(errors.New("the step has neither an id nor a key"))
 	}
 	t, err := a.ready()
@@ -50,7 +50,7 @@ func (a *Agent) startStep(_ context.Context, req *StartStepRequest) (*struct{}, 
 	return nothing, t.start(req)
 }
 
-func (a *Agent) pollStep(ctx context.Context, req *StepID) (*PollStepResponse, error) {
+func (a *Agent) pollStep(ctx context.Context, req *stepID) (*pollStepResponse, error) {
 	t, err := a.ready()
 	if err != nil {
 		return nil, badRequest(errNotStarted)
@@ -60,16 +60,16 @@ func (a *Agent) pollStep(ctx context.Context, req *StepID) (*PollStepResponse, e
 		return nil, err
 	}
 	full, err := s.poll(ctx)
-	if err != nil || !req.Ours {
+	if err != nil || !req.Own {
 		return full, err
 	}
-	return &PollStepResponse{Result: full.Result, Failure: full.Failure, Length: full.Length}, nil
+	return &pollStepResponse{Result: full.Result, Failure: full.Failure, Length: full.Length}, nil
 }
 
-func (a *Agent) stopStep(ctx context.Context, req *StopRequest) (*struct{}, error) {
+func (a *Agent) stopStep(ctx context.Context, req *stopRequest) (*struct{}, error) {
 	t, err := a.ready()
 	if err != nil {
-		return nothing, nil //nolint:nilerr // what is not known does not run
+		return nothing, nil //nolint:nilerr // an unknown step does not run
 	}
 	if s := t.findOrBar(req.ID); s != nil {
 		return nothing, s.end(ctx, req.Cause)
@@ -77,7 +77,7 @@ func (a *Agent) stopStep(ctx context.Context, req *StopRequest) (*struct{}, erro
 	return nothing, nil
 }
 
-// ready is the stage whose setup is done.
+// ready returns the current stage if its setup has succeeded.
 func (a *Agent) ready() (*transaction, error) {
 	t, err := a.current()
 	if err != nil {
@@ -93,12 +93,12 @@ func (a *Agent) ready() (*transaction, error) {
 	return nil, badRequest(errNoSetup)
 }
 
-// startWait is how long a stream waits for its step: some drivers ask for the
-// output just before they start the step.
+// startWait is the time that a stream waits for its step. Some drivers request the output just
+// before they start the step.
 const startWait = 5 * time.Second
 
 func (a *Agent) streamOutput(w http.ResponseWriter, r *http.Request) {
-	var req StreamRequest
+	var req streamRequest
 	if err := a.read(w, r, &req); err != nil {
 		fail(w, statusOf(err), err)
 		return
@@ -120,14 +120,14 @@ func (a *Agent) streamOutput(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.WriteHeader(http.StatusOK)
 	rc := http.NewResponseController(w)
-	_ = rc.Flush() // so that the client knows that there is a stream
+	_ = rc.Flush() // tells the client that the stream is open
 	if err := s.out.copyTo(r.Context(), &flusher{w, rc}, req.Offset); err != nil {
-		// An end that looks like one would be taken for the end of the output.
+		// A regular end would look like the end of the output.
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// flusher passes each write on at once.
+// flusher flushes after each write.
 type flusher struct {
 	w  io.Writer
 	rc *http.ResponseController
@@ -142,7 +142,7 @@ func (f *flusher) Write(p []byte) (int, error) {
 	return n, f.rc.Flush()
 }
 
-// handle adapts a call.
+// handle adapts f to an HTTP handler with JSON bodies.
 func handle[In, Out any](a *Agent, f func(context.Context, *In) (*Out, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		in := new(In)
@@ -159,7 +159,7 @@ func handle[In, Out any](a *Agent, f func(context.Context, *In) (*Out, error)) h
 	}
 }
 
-// read decodes a body. None at all is an empty one.
+// read decodes a body. A missing body counts as an empty one.
 func (a *Agent) read(w http.ResponseWriter, r *http.Request, v any) error {
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, a.cfg.MaxBody))
 	if err != nil {
@@ -169,7 +169,7 @@ func (a *Agent) read(w http.ResponseWriter, r *http.Request, v any) error {
 		return nil
 	}
 	if err := json.Unmarshal(b, v); err != nil {
-		return badRequest(fmt.Errorf("the request is not understood: %w", err))
+		return badRequest(fmt.Errorf("decode the request: %w", err))
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (a *Agent) read(w http.ResponseWriter, r *http.Request, v any) error {
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // who has gone asks again
+	_ = json.NewEncoder(w).Encode(v) // a client that has gone asks again
 }
 
 func fail(w http.ResponseWriter, status int, err error) {
@@ -188,7 +188,7 @@ func fail(w http.ResponseWriter, status int, err error) {
 	answer(w, status, e)
 }
 
-// requestError is the fault of who asked.
+// requestError is an error that the caller caused.
 type requestError struct{ error }
 
 func (e requestError) Unwrap() error { return e.error }
@@ -202,7 +202,7 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// recover answers 500 where a handler panics, and goes on.
+// recover answers 500 if a handler panics.
 func (a *Agent) recover(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {

@@ -8,9 +8,8 @@ import (
 	"github.com/delegate-io/dlite/driver"
 )
 
-// ledger keeps a stage's resources in memory. What happens to them when the agent
-// dies is up to who has made the place that it runs in: machines and pods go as a
-// whole. The zero value is ready.
+// ledger keeps the resources of a stage in memory. It need not survive the agent: the owner of the
+// machine or pod removes that as a whole. The zero value is ready to use.
 type ledger struct {
 	mu   sync.Mutex
 	list []driver.Resource // guarded by mu

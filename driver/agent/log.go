@@ -9,14 +9,14 @@ import (
 	"github.com/delegate-io/dlite/secrets"
 )
 
-// stepLog is where a step's output goes on to, beside those who read it here.
+// stepLog receives a copy of a step's output.
 type stepLog interface {
 	io.Writer
 	Close(ctx context.Context) error
 }
 
-// openLog opens the step's log in the log service, where the driver leaves that
-// to the agent (PROTOCOL 5): what it sends is masked (SPEC S3).
+// openLog opens the step's log in the log service, if the driver leaves that to the agent. The log
+// is masked (rule S3).
 func (s *step) openLog() stepLog {
 	cfg := s.req.LogConfig
 	if cfg == nil {
@@ -35,13 +35,13 @@ func (s *step) openLog() stepLog {
 	return &maskedLog{Masker: secrets.NewMasker(stream, s.tx.masks), stream: stream}
 }
 
-// closeLog sends the rest. The answer waits for it: the machine may be gone soon
-// after.
+// closeLog sends the rest of the log. The answer waits for it, because the machine may disappear
+// soon after.
 func (s *step) closeLog(l stepLog) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), s.tx.agent.cfg.ReportTimeout)
 	defer cancel()
 	if lost := l.Close(ctx); lost != nil {
-		s.tx.agent.cfg.Log.Warn().Str("step", s.req.ID).Str("error", s.tx.masks.Mask(lost.Error())).Msg("a log is not complete")
+		s.tx.agent.cfg.Log.Warn().Str("step", s.req.ID).Str("error", s.tx.masks.Mask(lost.Error())).Msg("a step's log is incomplete")
 	}
 }
 

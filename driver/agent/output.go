@@ -12,33 +12,32 @@ import (
 	"sync"
 )
 
-// chunkSize is how much output is kept as one piece, in bytes.
+// chunkSize is the size of a piece of output, in bytes.
 const chunkSize = 32 << 10
 
-// output keeps all that a step prints, for readers that may come at any time and
-// start anywhere. It never waits for a reader. Beyond a bound it goes to a file, so
-// that only its latest part is in memory.
+// output stores the output of a step. Readers may come at any time and start at any offset. A
+// write never waits for a reader. Above the memory limit the older chunks move to a file.
 //
-// The file is encrypted: the agent knows not all secrets, and a disk may outlive
-// it (SPEC S5).
+// The file is encrypted: the agent does not know all secrets, and a disk may outlive the agent
+// (rule S5).
 type output struct {
 	dir       string
 	maxMemory int
 	over      chan struct{} // closed by end
 
-	writing sync.Mutex // one writer at a time; what follows to mu is the writer's
+	writing sync.Mutex // held by the writer, for the fields up to mu
 	stream  cipher.Block
 	buf     []byte
-	spilled int // chunks that are in the file
+	spilled int // number of chunks in the file
 	failed  error
 
 	mu      sync.Mutex
-	chunks  [][]byte      // nil where the file has it; all but the last one are full; guarded by mu
+	chunks  [][]byte      // nil for a chunk in the file; all but the last are full; guarded by mu
 	file    *os.File      // guarded by mu
 	size    int64         // guarded by mu
-	lost    int64         // bytes that found no room; guarded by mu
-	ended   bool          // nothing comes any more; guarded by mu
-	changed chan struct{} // closed when size or ended changes; nil when nobody waits; guarded by mu
+	lost    int64         // bytes dropped because of an error; guarded by mu
+	ended   bool          // no more output comes; guarded by mu
+	changed chan struct{} // closed when size or ended changes; nil without a waiting reader; guarded by mu
 	readers int           // guarded by mu
 	dropped bool          // guarded by mu
 }
@@ -47,8 +46,7 @@ func newOutput(dir string, maxMemory int) *output {
 	return &output{dir: dir, maxMemory: maxMemory, over: make(chan struct{})}
 }
 
-// Write implements [io.Writer]. It never fails: a step is not held up by what
-// becomes of its output.
+// Write implements [io.Writer]. It never fails, so that a storage error does not stop the step.
 func (o *output) Write(p []byte) (int, error) {
 	o.writing.Lock()
 	defer o.writing.Unlock()
@@ -60,7 +58,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// add takes as much of p as one chunk has room for.
+// add appends the beginning of p to the last chunk and returns the number of bytes.
 func (o *output) add(p []byte) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -74,29 +72,29 @@ func (o *output) add(p []byte) int {
 	last := len(o.chunks) - 1
 	switch {
 	case last < 0:
-		o.chunks = append(o.chunks, nil) // most steps print little
+		o.chunks = append(o.chunks, nil) // grows on demand: most steps print little
 		last++
 	case len(o.chunks[last]) == chunkSize:
 		o.chunks = append(o.chunks, make([]byte, 0, chunkSize))
 		last++
 	}
 	p = p[:min(len(p), chunkSize-len(o.chunks[last]))]
-	o.chunks[last] = append(o.chunks[last], p...) // readers have what was there before
+	o.chunks[last] = append(o.chunks[last], p...) // readers use the earlier part only
 	o.size += int64(len(p))
-	o.tell()
+	o.wakeReaders()
 	return len(p)
 }
 
-// tell wakes who waits for more. The caller holds mu.
-func (o *output) tell() {
+// wakeReaders wakes the readers that wait for more output. The caller holds mu.
+func (o *output) wakeReaders() {
 	if o.changed != nil {
 		close(o.changed)
 		o.changed = nil
 	}
 }
 
-// spill moves full chunks to the file until memory is within its bound. What finds
-// no room there is lost from then on: the step goes on without.
+// spill moves full chunks to the file until memory is below its limit. After a write error all
+// further output is dropped, and the step continues.
 func (o *output) spill() {
 	for o.failed == nil {
 		o.mu.Lock()
@@ -110,7 +108,7 @@ func (o *output) spill() {
 		if chunk == nil || over {
 			return
 		}
-		if err := o.keep(f, chunk); err != nil {
+		if err := o.writeChunk(f, chunk); err != nil {
 			o.failed = err
 			return
 		}
@@ -121,8 +119,8 @@ func (o *output) spill() {
 	}
 }
 
-// keep writes the next chunk to f, which is made when it is nil.
-func (o *output) keep(f *os.File, chunk []byte) error {
+// writeChunk writes the next chunk to f. It creates the file if f is nil.
+func (o *output) writeChunk(f *os.File, chunk []byte) error {
 	if f == nil {
 		var err error
 		if f, err = o.create(); err != nil {
@@ -139,7 +137,7 @@ func (o *output) keep(f *os.File, chunk []byte) error {
 
 func (o *output) create() (*os.File, error) {
 	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails, says its documentation
+	_, _ = rand.Read(key) // documented to never fail
 	block, err := aes.NewCipher(key)
 	if err != nil {
 		return nil, err
@@ -148,8 +146,8 @@ func (o *output) create() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Without a name it goes with the process. Where an open file cannot be removed,
-	// drop tries again.
+	// A file without a name disappears with the process. On systems where an open file cannot be
+	// removed, leave removes it.
 	_ = os.Remove(f.Name())
 	o.stream = block
 	o.mu.Lock()
@@ -158,15 +156,15 @@ func (o *output) create() (*os.File, error) {
 	return f, nil
 }
 
-// crypt encrypts or decrypts a chunk. The key is the output's own and each chunk
-// is written once, so that no counter is used twice.
+// crypt encrypts or decrypts a chunk. Each output has its own key and each chunk is written once,
+// so no counter is used twice.
 func (o *output) crypt(chunk int, to, from []byte) {
 	var iv [aes.BlockSize]byte
 	binary.BigEndian.PutUint64(iv[:8], uint64(chunk)) //nolint:gosec // not negative
 	cipher.NewCTR(o.stream, iv[:]).XORKeyStream(to, from)
 }
 
-// end says that nothing comes any more. What was lost is told at the end.
+// end marks the end of the output. It appends a note about lost bytes.
 func (o *output) end() {
 	o.writing.Lock()
 	defer o.writing.Unlock()
@@ -176,7 +174,7 @@ func (o *output) end() {
 		return
 	}
 	if o.lost > 0 {
-		note := fmt.Appendf(nil, "\n(%d bytes of output are lost: the agent has no room for them: %v)\n", o.lost, o.failed)
+		note := fmt.Appendf(nil, "\n(%d bytes of output are lost: the agent cannot store them: %v)\n", o.lost, o.failed)
 		last := len(o.chunks) - 1
 		if len(o.chunks[last]) == chunkSize {
 			o.chunks = append(o.chunks, nil)
@@ -186,19 +184,18 @@ func (o *output) end() {
 		o.size += int64(len(note))
 	}
 	o.ended = true
-	o.tell()
+	o.wakeReaders()
 	close(o.over)
 }
 
-// length is how much there is.
+// length returns the number of bytes.
 func (o *output) length() int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.size
 }
 
-// drop gives back what the output takes, when its last reader has gone. The output
-// must have ended.
+// drop frees the output when its last reader has gone. The output must have ended.
 func (o *output) drop() {
 	o.mu.Lock()
 	o.dropped = true
@@ -206,7 +203,7 @@ func (o *output) drop() {
 	o.leave(0)
 }
 
-// leave takes n readers off, and frees what nobody needs any more.
+// leave removes n readers, and frees a dropped output that has no readers.
 func (o *output) leave(n int) {
 	o.mu.Lock()
 	o.readers -= n
@@ -221,9 +218,8 @@ func (o *output) leave(n int) {
 	}
 }
 
-// copyTo writes what there is from offset on, and what comes, until the output
-// ends, ctx ends or w fails. Each piece is at most a chunk. An offset beyond the end
-// waits for it.
+// copyTo writes the output from offset on, and follows it until the output ends, ctx ends or w
+// fails. Each write is at most one chunk. copyTo waits for an offset beyond the current end.
 func (o *output) copyTo(ctx context.Context, w io.Writer, offset int64) error {
 	o.mu.Lock()
 	if o.dropped {
@@ -257,8 +253,8 @@ func (o *output) copyTo(ctx context.Context, w io.Writer, offset int64) error {
 	}
 }
 
-// at is a piece of what begins at offset. Without one, more is closed when there
-// may be; it is nil at the end.
+// at returns output from offset on. If there is none yet, more is closed when that may have
+// changed; at the end more is nil.
 func (o *output) at(offset int64, buf []byte) (piece []byte, more <-chan struct{}, err error) {
 	o.mu.Lock()
 	if offset >= o.size {
@@ -271,7 +267,7 @@ func (o *output) at(offset int64, buf []byte) (piece []byte, more <-chan struct{
 		}
 		return nil, o.changed, nil
 	}
-	i := min(int(offset/chunkSize), len(o.chunks)-1) // the last one may be longer, by a note
+	i := min(int(offset/chunkSize), len(o.chunks)-1) // the last chunk may be longer because of a note
 	from := offset - int64(i)*chunkSize
 	if chunk := o.chunks[i]; chunk != nil {
 		o.mu.Unlock()

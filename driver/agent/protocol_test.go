@@ -97,8 +97,8 @@ func TestWhatIsRefused(t *testing.T) {
 	f.setup("") // once more is the same one
 	refused("/poll_step", `{"id":"x"}`, "Step has not started", 400)
 	refused("/start_step", `{"run":{}}`, "id", 400)
-	refused("/start_step", `{"id":5}`, "not understood", 400)
-	refused("/start_step", `{"id":`, "not understood", 400)
+	refused("/start_step", `{"id":5}`, "decode the request", 400)
+	refused("/start_step", `{"id":`, "decode the request", 400)
 	refused("/start_step", step("x", strings.Repeat("x", 5000), ""), "too large", 400)
 	refused("/stream_output", `{"id":"x","offset":-1}`, "negative", 400)
 	refused("/no_such_call", ``, "no call", 404)

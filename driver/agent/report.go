@@ -19,8 +19,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// taskReport is TaskResponse or RunnerTaskResponse, which differ in what JSON makes
-// of Data. The id is the one in the path.
+// taskReport is a TaskResponse or a RunnerTaskResponse. They differ in the JSON form of Data. The
+// manager reads the id from the path.
 type taskReport struct {
 	ID    string    `json:"id"`
 	Type  string    `json:"type"`
@@ -29,9 +29,9 @@ type taskReport struct {
 	Data  any       `json:"data"`
 }
 
-// report tells the manager that the step has ended, where the manager has asked the
-// agent for it: the delegate has answered long ago (PROTOCOL 1, distributed
-// execute). It is tried until the manager has it, for a bounded time.
+// report reports the end of the step to the manager, if the manager asked the agent for it. The
+// delegate answered the task earlier (distributed execute). It retries until the manager accepts
+// the report or ReportTimeout passes.
 func (s *step) report() {
 	st := s.req.StepStatus
 	if st == nil || s.req.StageRuntimeID == "" || st.Endpoint == "" {
@@ -42,7 +42,7 @@ func (s *step) report() {
 	defer cancel()
 	if err := s.send(ctx, st); err != nil {
 		a.cfg.Log.Error().Str("step", s.req.ID).Str("task", st.TaskID).Str("error", s.tx.masks.Mask(err.Error())).
-			Msg("the manager was not told that a step has ended")
+			Msg("could not report the end of a step to the manager")
 	}
 }
 
@@ -58,7 +58,7 @@ func (s *step) send(ctx context.Context, st *stage.StepStatus) error {
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Delegate "+st.Token)
 	hc := *s.tx.agent.http
-	// A redirect would carry the token away, and each attempt has its own end.
+	// A redirect would forward the token.
 	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	hc.Timeout = 30 * time.Second
 	retry := retryablehttp.Client{
@@ -78,14 +78,14 @@ func (s *step) send(ctx context.Context, st *stage.StepStatus) error {
 	return nil
 }
 
-// jittered is the exponential back-off, or what the manager asks for, and up to half
-// as much again: many steps may end while a manager is away.
+// jittered returns the exponential back-off, or the time that the manager asks for, plus up to 50
+// percent. Many steps may end while a manager is away.
 func jittered(shortest, longest time.Duration, attempt int, resp *http.Response) time.Duration {
 	d := retryablehttp.DefaultBackoff(shortest, longest, attempt, resp)
 	return d + rand.N(d/2+1) //nolint:gosec // not a secret
 }
 
-// newReport is where the report goes and what it says.
+// newReport returns the path and the body of the report.
 func (s *step) newReport(st *stage.StepStatus) (path string, body []byte, err error) {
 	if st.TaskID == "" {
 		return "", nil, errors.New("step_status names no task")
@@ -95,9 +95,9 @@ func (s *step) newReport(st *stage.StepStatus) (path string, body []byte, err er
 	id, delegate, account := url.PathEscape(st.TaskID), url.QueryEscape(st.DelegateID), url.QueryEscape(st.AccountID)
 	if !st.RunnerResponse && !st.TaskStatusV2 {
 		if answer.Status == stage.Timeout {
-			answer.Status = stage.Failure // the old form has no time-out
+			answer.Status = stage.Failure // the old format has no time-out
 		}
-		// What became of the step is in the data: the answer itself is fine.
+		// Data contains the result of the step; the code covers the call only.
 		body, err = json.Marshal(taskReport{Type: task.TypeDliteVMExecuteV2, Code: task.OK, Data: answer})
 		return "/api/agent/v2/tasks/" + id + "/delegates/" + url.PathEscape(st.DelegateID) + "?accountId=" + account, body, err
 	}
@@ -112,8 +112,8 @@ func (s *step) newReport(st *stage.StepStatus) (path string, body []byte, err er
 	return "/api/executions/" + id + "/task-response?runnerId=" + delegate + "&accountId=" + account, body, err
 }
 
-// response is the step's end as an execute task's answer (PROTOCOL 3), masked like
-// a delegate's own (SPEC S3).
+// response returns the result of the step as the answer of an execute task. It is masked like a
+// delegate's own answer (rule S3).
 func (s *step) response() *stage.ExecuteResponse {
 	mask := s.tx.masks.Mask
 	r := &stage.ExecuteResponse{Status: stage.Success, ErrorMessage: mask(s.answer.Error)}

@@ -19,11 +19,11 @@ type step struct {
 	out *output
 
 	stop context.CancelCauseFunc
-	ctx  context.Context //nolint:containedctx // a life, and not a call's: ends when the step has to
+	ctx  context.Context //nolint:containedctx // lifetime of the step, not of a call
 
-	over   chan struct{}     // closed when the driver is done with it
-	done   chan struct{}     // closed when answer is there
-	answer *PollStepResponse // before done
+	over   chan struct{}     // closed when the driver has finished the step
+	done   chan struct{}     // closed when answer is set
+	answer *pollStepResponse // set before done is closed
 }
 
 func newStep(t *transaction, req *StartStepRequest) *step {
@@ -35,15 +35,15 @@ func newStep(t *transaction, req *StartStepRequest) *step {
 	return s
 }
 
-// errStopped is why a step ends that was asked to, unless a cause was given.
+// errStopped is the default cause of a stopped step.
 var errStopped = errors.New("the step was stopped")
 
-// run executes the step and everything that belongs to its end.
+// run executes the step, then closes its log, answers polls and reports its end.
 func (s *step) run() {
 	t := s.tx
 	t.masks.Add(s.req.Secrets...)
 	if s.req.Auth != nil {
-		t.masks.Add(s.req.Auth.Password) // registries' words come back as errors
+		t.masks.Add(s.req.Auth.Password) // errors can quote the answers of registries
 	}
 	log := s.openLog()
 	res, err := s.execute(tee{s.out, log})
@@ -66,13 +66,13 @@ func (s *step) run() {
 	close(s.done)
 	s.report()
 	if detached {
-		// Its log goes on until the stage is destroyed, which ends the output.
+		// The log continues until the destroy of the stage ends the output.
 		<-s.out.over
 		s.closeLog(log)
 	}
 }
 
-// tee writes to both. A log that fails takes nothing away from who reads here.
+// tee writes to both. An error of the log does not affect the output.
 type tee struct {
 	out *output
 	log io.Writer
@@ -96,28 +96,28 @@ func (s *step) execute(out io.Writer) (res *driver.Result, err error) {
 		return err
 	})
 	if err == nil && res == nil {
-		err = errors.New("the driver has no result")
+		err = errors.New("the driver returned no result")
 	}
 	if err == nil {
 		return res, nil
 	}
 	if cause := context.Cause(s.ctx); cause != nil && !errors.Is(err, cause) {
-		err = fmt.Errorf("%w (%w)", err, cause) // why it was stopped
+		err = fmt.Errorf("%w (%w)", err, cause) // the cause of the stop
 	}
 	return nil, err
 }
 
-// internalError is the exit code of what is not a process's end (PROTOCOL 5).
+// internalError is the exit code of an error that is not the end of a process.
 const internalError = 255
 
-// newAnswer says how the step ended in the protocol's words and in ours.
-func (s *step) newAnswer(res *driver.Result, err error) *PollStepResponse {
-	a := &PollStepResponse{Result: res, Length: s.out.length()}
+// newAnswer describes the end of the step in the fields of the protocol and in the extensions.
+func (s *step) newAnswer(res *driver.Result, err error) *pollStepResponse {
+	a := &pollStepResponse{Result: res, Length: s.out.length()}
 	switch {
 	case err != nil:
 		text := s.tx.masks.Mask(err.Error())
 		a.Exited, a.ExitCode, a.Error = true, internalError, text
-		a.Failure = &Failure{Error: text, Timeout: errors.Is(err, context.DeadlineExceeded), Stopped: s.ctx.Err() != nil}
+		a.Failure = &failure{Error: text, Timeout: errors.Is(err, context.DeadlineExceeded), Stopped: s.ctx.Err() != nil}
 		if a.Failure.Timeout {
 			a.Error = context.DeadlineExceeded.Error()
 		}
@@ -127,7 +127,7 @@ func (s *step) newAnswer(res *driver.Result, err error) *PollStepResponse {
 		return a
 	}
 	a.Exited, a.ExitCode, a.OOMKilled = true, res.ExitCode, res.OOMKilled
-	// Drivers of others tell a failure by its error, and not by the exit code.
+	// Foreign drivers detect a failure by the error, not by the exit code.
 	switch {
 	case res.OOMKilled:
 		a.ExitCode, a.Error = internalError, "the step ran out of memory"
@@ -141,7 +141,7 @@ func (s *step) newAnswer(res *driver.Result, err error) *PollStepResponse {
 	return a
 }
 
-// outputs lists what a step hands on, secrets last.
+// outputs lists the outputs of a step, secrets last.
 func outputs(res *driver.Result) []stage.Output {
 	var list []stage.Output
 	for _, k := range slices.Sorted(maps.Keys(res.Outputs)) {
@@ -154,14 +154,14 @@ func outputs(res *driver.Result) []stage.Output {
 }
 
 // poll waits for the answer.
-func (s *step) poll(ctx context.Context) (*PollStepResponse, error) {
+func (s *step) poll(ctx context.Context) (*pollStepResponse, error) {
 	if err := await(ctx, s.done); err != nil {
 		return nil, err
 	}
 	return s.answer, nil
 }
 
-// end stops the step and returns when nothing of it runs.
+// end stops the step and returns when no process of it runs.
 func (s *step) end(ctx context.Context, cause string) error {
 	err := errStopped
 	if cause != "" {

@@ -16,19 +16,17 @@ import (
 )
 
 const (
-	// ServerName is the name in the certificates of agents that this project's
-	// drivers make (PROTOCOL 5).
-	ServerName = "distributed-dlite"
-	// DefaultListen is where an agent in a machine serves.
+	// defaultServerName is the name in the certificates of agents.
+	defaultServerName = "distributed-dlite"
+	// DefaultListen is the default address of an agent in a machine.
 	DefaultListen = ":9079"
-	// validity is that of a machine's certificates: longer than any machine lives.
+	// validity of certificates exceeds the lifetime of any machine.
 	validity = 365 * 24 * time.Hour
 )
 
-// Server serves h with the time-outs and the HTTP/2 settings that an agent needs:
-// polls and streams are held for as long as a step takes, and a client that has
-// gone without a word is noticed within half a minute. With cfg it is for ServeTLS,
-// without for a connection that is private already.
+// Server returns a server for h with the time-outs and HTTP/2 settings of an agent. Polls and
+// streams stay open as long as a step runs, and pings detect a dead client within 30 seconds. Use
+// ServeTLS if cfg is set. A nil cfg serves plain HTTP, for a connection that is private already.
 func Server(h http.Handler, cfg *tls.Config) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -41,8 +39,8 @@ func Server(h http.Handler, cfg *tls.Config) *http.Server {
 	}
 }
 
-// TLS is the configuration of the agent that was told b: mutual, TLS 1.3, and
-// nobody but who has the leaf gets in.
+// TLS returns the configuration of the agent that received b: mutual TLS 1.3. Only clients with
+// the leaf are accepted.
 func (b *Boot) TLS() (*tls.Config, error) {
 	pool, cert, err := b.identity()
 	if err != nil {
@@ -54,7 +52,7 @@ func (b *Boot) TLS() (*tls.Config, error) {
 	}, nil
 }
 
-// ClientTLS is the other end's configuration. An empty name is [ServerName].
+// ClientTLS returns the configuration of the client of the agent that received b.
 func (b *Boot) ClientTLS(serverName string) (*tls.Config, error) {
 	pool, cert, err := b.identity()
 	if err != nil {
@@ -62,15 +60,15 @@ func (b *Boot) ClientTLS(serverName string) (*tls.Config, error) {
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert},
-		RootCAs: pool, ServerName: firstOf(serverName, ServerName),
+		RootCAs: pool, ServerName: firstOf(serverName, defaultServerName),
 	}, nil
 }
 
-// identity reads the PEM texts. No error shows any of them.
+// identity parses the PEM texts. Its errors never quote them.
 func (b *Boot) identity() (*x509.CertPool, tls.Certificate, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(b.CA) {
-		return nil, tls.Certificate{}, errors.New("agent: ca holds no certificate in PEM")
+		return nil, tls.Certificate{}, errors.New("agent: ca contains no PEM certificate")
 	}
 	cert, err := tls.X509KeyPair(b.Cert, b.Key)
 	if err != nil {
@@ -79,11 +77,10 @@ func (b *Boot) identity() (*x509.CertPool, tls.Certificate, error) {
 	return pool, cert, nil
 }
 
-// Issue makes a CA and one leaf for both ends, as PEM (PROTOCOL 5). Nobody has the
-// CA's key afterwards. They are valid for a year from an hour before now. An empty
-// name is [ServerName].
+// Issue creates a CA, and one leaf for agent and client, as PEM. The CA's key is discarded. The
+// certificates are valid from one hour before now, for one year after now.
 func Issue(serverName string, now time.Time) (ca, cert, key []byte, err error) {
-	serverName = firstOf(serverName, ServerName)
+	serverName = firstOf(serverName, defaultServerName)
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("agent: make the CA: %w", err)
@@ -115,7 +112,7 @@ func Issue(serverName string, now time.Time) (ca, cert, key []byte, err error) {
 }
 
 func template(name string, now time.Time) *x509.Certificate {
-	serial, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) // never fails, as reading random bytes does not
+	serial, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) // never fails, because reading random bytes does not
 	return &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: name},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(validity),

@@ -79,7 +79,7 @@ func TestOnlyTheOtherEndOfAMachineGetsIn(t *testing.T) {
 	misnamed, err := b.ClientTLS("")
 	require.NoError(t, err)
 	_, atClient = handshake(t, b, misnamed)
-	require.ErrorContains(t, atClient, agent.ServerName)
+	require.ErrorContains(t, atClient, "distributed-dlite")
 }
 
 // PROTOCOL 5: an ECDSA P-256 leaf whose DNS name is the server's, for a clock that is a
@@ -99,7 +99,7 @@ func TestTheCertificatesAreWhatTheProtocolAsksFor(t *testing.T) {
 	root, leaf := parse(ca), parse(cert)
 	assert.True(t, root.IsCA)
 	assert.False(t, leaf.IsCA)
-	assert.Equal(t, []string{agent.ServerName}, leaf.DNSNames)
+	assert.Equal(t, []string{"distributed-dlite"}, leaf.DNSNames)
 	public, ok := leaf.PublicKey.(*ecdsa.PublicKey)
 	require.True(t, ok)
 	assert.Equal(t, elliptic.P256(), public.Curve)
@@ -117,7 +117,7 @@ func TestABootThatIsNoneSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)
 	for want, change := range map[string]func(b *agent.Boot){
-		"ca holds no certificate": func(b *agent.Boot) { b.CA = nil },
+		"ca contains no PEM certificate": func(b *agent.Boot) { b.CA = nil },
 		"cert and key":            func(b *agent.Boot) { b.Key = []byte("visibly-fake-key") },
 	} {
 		wrong := *b

@@ -18,27 +18,27 @@ import (
 // transaction is a stage from its setup to its destroy.
 type transaction struct {
 	agent  *Agent
-	env    driver.Environment // written by init, read after ready
-	log    *stage.LogConfig   // the setup's
+	env    driver.Environment // written by init, read after ready is closed
+	log    *stage.LogConfig   // from the setup request
 	masks  *secrets.Set
 	ledger ledger
 
 	ready   chan struct{} // closed when init has returned
-	initErr error         // before ready
+	initErr error         // set before ready is closed
 	initLog initLog
 
-	// alive ends when the stage does.
-	alive context.Context //nolint:containedctx // a life, and not a call's
+	// alive ends with the stage.
+	alive context.Context //nolint:containedctx // lifetime of the stage, not of a call
 	stop  context.CancelCauseFunc
-	work  sync.WaitGroup // steps, and what is done for them afterwards
-	// ending is held by the one destroy that is under way.
+	work  sync.WaitGroup // steps, their logs and their reports
+	// ending is held by the destroy that is running.
 	ending chan struct{}
 
 	mu      sync.Mutex
-	closing bool                         // no more steps; guarded by mu
+	closing bool                         // accepts no more steps; guarded by mu
 	steps   map[string]*step             // by key; guarded by mu
-	barred  map[string]bool              // keys that were stopped before they began; guarded by mu
-	began   chan struct{}                // closed when a step begins; guarded by mu
+	barred  map[string]bool              // keys that were stopped before they started; guarded by mu
+	began   chan struct{}                // closed when a step starts; guarded by mu
 	exports map[string]map[string]string // by stage_runtime_id; guarded by mu
 }
 
@@ -65,10 +65,10 @@ func newTransaction(a *Agent, id string, req *SetupRequest) *transaction {
 	return t
 }
 
-// errDestroyed is why steps end with their stage.
+// errDestroyed is the cause that stops the steps of a destroyed stage.
 var errDestroyed = errors.New("the stage has been destroyed")
 
-// init goes on when the one who asked has gone, until the stage is destroyed.
+// init runs until the stage is destroyed, even if the caller has gone.
 func (t *transaction) init() {
 	t.initErr = guard("setup", func() error { return t.agent.driver.Init(t.alive, &t.env, &t.ledger) })
 	if t.initErr != nil && t.alive.Err() != nil {
@@ -76,11 +76,11 @@ func (t *transaction) init() {
 	}
 }
 
-// start begins a step, once for each key.
+// start starts a step, once for each key.
 func (t *transaction) start(req *StartStepRequest) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	key := req.StepKey()
+	key := req.stepKey()
 	switch {
 	case t.closing:
 		return badRequest(errDestroyed)
@@ -106,8 +106,8 @@ func (t *transaction) find(key string) (*step, error) {
 	return nil, badRequest(errNotStarted)
 }
 
-// findOrBar is find for who stops a step: one that has not begun never will. The
-// request that begins it may be on its way.
+// findOrBar returns the step. If it has not started, findOrBar prevents its start: the start
+// request may still be on its way.
 func (t *transaction) findOrBar(key string) *step {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -118,7 +118,7 @@ func (t *transaction) findOrBar(key string) *step {
 	return s
 }
 
-// await is find for a step that may be about to begin.
+// await waits for a step to start.
 func (t *transaction) await(ctx context.Context, key string, limit time.Duration) (*step, error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -141,11 +141,11 @@ func (t *transaction) await(ctx context.Context, key string, limit time.Duration
 	}
 }
 
-// errNotStarted is said in the protocol's words.
-var errNotStarted = errors.New("Step has not started") //nolint:staticcheck // PROTOCOL 5
+// errNotStarted has the text that the protocol demands.
+var errNotStarted = errors.New("Step has not started") //nolint:staticcheck // docs/protocol.md, section 5
 
-// environment is what a step gets of the stage: with the variables that earlier
-// steps of the same stage_runtime_id have exported.
+// environment returns the stage's environment for a step. It includes the variables that earlier
+// steps of the same stage_runtime_id exported.
 func (t *transaction) environment(stageRuntimeID string) *driver.Environment {
 	env := t.env
 	env.Envs = maps.Clone(env.Envs)
@@ -158,8 +158,8 @@ func (t *transaction) environment(stageRuntimeID string) *driver.Environment {
 	return &env
 }
 
-// export keeps a step's DRONE_ENV for the next ones (PROTOCOL 5). Without a
-// stage_runtime_id that is up to who asks for the steps.
+// export keeps a step's DRONE_ENV for the next steps. Without a stage_runtime_id the driver that
+// starts the steps does that.
 func (t *transaction) export(stageRuntimeID string, env map[string]string) {
 	if stageRuntimeID == "" || len(env) == 0 {
 		return
@@ -172,8 +172,8 @@ func (t *transaction) export(stageRuntimeID string, env map[string]string) {
 	maps.Copy(t.exports[stageRuntimeID], env)
 }
 
-// end stops all steps and removes what the stage has made. It may be called again
-// until it succeeds, and does nothing then.
+// end stops all steps and removes the stage's resources. The caller may repeat it until it
+// succeeds; then it does nothing.
 func (t *transaction) end(ctx context.Context) error {
 	select {
 	case t.ending <- struct{}{}:
@@ -200,20 +200,19 @@ func (t *transaction) end(ctx context.Context) error {
 		return err
 	}
 	for _, s := range steps {
-		s.out.end() // of a detached step: all that ran is gone
+		s.out.end() // detached steps: no process runs any more
 	}
 	err := await(ctx, t.worked())
 	for _, s := range steps {
 		s.out.drop()
 	}
 	if err != nil {
-		return fmt.Errorf("all is removed, but logs or reports could not be sent yet: %w", err)
+		return fmt.Errorf("all resources are removed, but logs or reports are not sent yet: %w", err)
 	}
 	return nil
 }
 
-// worked is closed when nothing is done for the stage any more: logs have been
-// closed and reports sent.
+// worked returns a channel that is closed when all logs are closed and all reports are sent.
 func (t *transaction) worked() <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
@@ -239,7 +238,7 @@ func (t *transaction) cleanup(ctx context.Context, rs []driver.Resource) error {
 	return err
 }
 
-// guard turns a panic of the driver's into an error.
+// guard converts a panic of the driver to an error.
 func guard(what string, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -258,10 +257,10 @@ func await(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// maxInitLog bounds the log of an init, in bytes.
+// maxInitLog limits the log of an init, in bytes.
 const maxInitLog = 1 << 20
 
-// initLog keeps the beginning of what an init has to say.
+// initLog keeps the beginning of an init's log.
 type initLog struct {
 	mu  sync.Mutex
 	b   bytes.Buffer // guarded by mu
@@ -278,12 +277,12 @@ func (l *initLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is what was written so far.
+// String returns the text written so far.
 func (l *initLog) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cut {
-		return l.b.String() + "\n(the rest of the init's log is left out)\n"
+		return l.b.String() + "\n(the rest of the init's log is omitted)\n"
 	}
 	return l.b.String()
 }

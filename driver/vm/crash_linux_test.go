@@ -184,7 +184,7 @@ func (s *scene) requireNothing() {
 // requireNobodyAt wants a machine's port to be free, or somebody else's by now.
 func (s *scene) requireNobodyAt(m *record) {
 	s.Helper()
-	cfg, err := (&agent.Boot{CA: m.CA, Cert: m.Cert, Key: m.Key}).ClientTLS(agent.ServerName)
+	cfg, err := (&agent.Boot{CA: m.CA, Cert: m.Cert, Key: m.Key}).ClientTLS("")
 	require.NoError(s, err)
 	ctx, cancel := context.WithTimeout(s.Context(), 10*time.Second)
 	defer cancel()

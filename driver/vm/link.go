@@ -27,7 +27,7 @@ const aliveTimeout = time.Second
 // newTransport makes connections to the agent of a machine.
 func newTransport(r *record) (*http.Transport, error) {
 	boot := &agent.Boot{CA: r.CA, Cert: r.Cert, Key: r.Key}
-	cfg, err := boot.ClientTLS(agent.ServerName)
+	cfg, err := boot.ClientTLS("")
 	if err != nil {
 		return nil, err
 	}

@@ -227,7 +227,7 @@ func (p *Pool) build(ctx context.Context, m *machine) error {
 	defer cancel()
 	rec := *m.rec
 	var err error
-	if rec.CA, rec.Cert, rec.Key, err = agent.Issue(agent.ServerName, rec.Born); err != nil {
+	if rec.CA, rec.Cert, rec.Key, err = agent.Issue("", rec.Born); err != nil {
 		return fmt.Errorf("issue its certificate: %w", err)
 	}
 	// Durable before anything of the machine exists.

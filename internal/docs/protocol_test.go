@@ -50,8 +50,8 @@ func TestProtocolPageHasAllMembers(t *testing.T) {
 		stage.InitRequest{}, stage.InitResponse{}, stage.ExecuteRequest{}, stage.ExecuteResponse{},
 		stage.CleanupRequest{}, stage.CleanupResponse{},
 		stage.VMInit{}, stage.VMExecute{}, stage.VMCleanup{}, stage.VMCapacity{}, stage.CapacityResponse{},
-		agent.Health{}, agent.SetupRequest{}, agent.SetupResponse{}, agent.StartStepRequest{}, agent.StepID{}, agent.StreamRequest{},
-		agent.StopRequest{}, agent.PollStepResponse{}, agent.DestroyRequest{}, agent.Error{}, agent.Boot{},
+		agent.Health{}, agent.SetupRequest{}, agent.SetupResponse{}, agent.StartStepRequest{},
+		agent.DestroyRequest{}, agent.Error{}, agent.Boot{},
 	} {
 		members(reflect.TypeOf(v), names, seen)
 	}

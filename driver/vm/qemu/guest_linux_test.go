@@ -130,7 +130,7 @@ func (g *guest) healthy(tb testing.TB) {
 	var health agent.Health
 	require.NoError(tb, json.Unmarshal(get(tb, transport, "https://"+g.Address+"/healthz"), &health))
 	require.True(tb, health.OK)
-	require.Equal(tb, agent.Ours, health.Agent)
+	require.Equal(tb, "dlite", health.Agent)
 }
 
 // spy asks the guest's spy.

@@ -94,7 +94,7 @@ type made struct {
 func (s *stand) spec() (vm.Spec, *agent.Boot, *atomic.Int32) {
 	boot := &agent.Boot{}
 	var err error
-	boot.CA, boot.Cert, boot.Key, err = agent.Issue(agent.ServerName, time.Now())
+	boot.CA, boot.Cert, boot.Key, err = agent.Issue("", time.Now())
 	require.NoError(s, err)
 	told := &atomic.Int32{}
 	return vm.Spec{ID: newID(), Owner: s.owner, Labels: map[string]string{"purpose": "test"}, Boot: func() []byte {
@@ -123,7 +123,7 @@ func (s *stand) create() *made {
 
 func (s *stand) client(address string, boot *agent.Boot) *agent.Client {
 	s.Helper()
-	cfg, err := boot.ClientTLS(agent.ServerName)
+	cfg, err := boot.ClientTLS("")
 	require.NoError(s, err)
 	transport := agent.Transport(cfg)
 	s.Cleanup(transport.CloseIdleConnections)

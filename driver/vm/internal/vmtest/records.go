@@ -61,11 +61,11 @@ func Has(tb testing.TB, dir string, r driver.Resource) bool {
 // knows asks the agent for a step's output.
 func (m *Record) knows(tb testing.TB, step string) bool {
 	tb.Helper()
-	cfg, err := (&agent.Boot{CA: m.CA, Cert: m.Cert, Key: m.Key}).ClientTLS(agent.ServerName)
+	cfg, err := (&agent.Boot{CA: m.CA, Cert: m.Cert, Key: m.Key}).ClientTLS("")
 	require.NoError(tb, err)
 	t := agent.Transport(cfg)
 	defer t.CloseIdleConnections()
-	body, err := json.Marshal(agent.StreamRequest{ID: step})
+	body, err := json.Marshal(map[string]string{"id": step})
 	require.NoError(tb, err)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), patience)
 	defer cancel()
