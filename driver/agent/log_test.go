@@ -26,7 +26,7 @@ func TestADestroyRemovesThingsBeforeItWaitsForLogs(t *testing.T) {
 	f.ok("/start_step", step("x", "true", `,"log_key":"k"`))
 	status, answer := f.post("/destroy", "")
 	assert.Equal(t, http.StatusInternalServerError, status)
-	assert.Contains(t, answer, "all is removed, but logs or reports could not be sent")
+	assert.Contains(t, answer, "all resources are removed, but logs or reports are not sent")
 	assert.Equal(t, 1, cleaned)
 	close(back)
 	for status != http.StatusOK {

@@ -101,7 +101,7 @@ func TestWhatIsRefused(t *testing.T) {
 	refused("/start_step", `{"id":`, "decode the request", 400)
 	refused("/start_step", step("x", strings.Repeat("x", 5000), ""), "too large", 400)
 	refused("/stream_output", `{"id":"x","offset":-1}`, "negative", 400)
-	refused("/no_such_call", ``, "no call", 404)
+	refused("/no_such_call", ``, "unknown call", 404)
 	status, _, err := f.try(t.Context(), http.MethodGet, "/setup", "")
 	require.NoError(t, err)
 	assert.Equal(t, 405, status)
