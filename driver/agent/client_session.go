@@ -20,14 +20,14 @@ type session struct {
 	req   *StartStepRequest
 	start any // request in the form that the agent expects
 	key   string
-	own  bool
+	own   bool
 	out   sink
 	// begins reports that the session must start the step. started reports that it has; it is set
 	// before answered is closed.
 	begins, started bool
 
 	lifetime context.Context //nolint:containedctx // lifetime of the session, not of a call
-	end  context.CancelCauseFunc
+	end      context.CancelCauseFunc
 	// returned is closed when the call returns. Its context is ignored from then on.
 	returned chan struct{}
 

@@ -118,7 +118,7 @@ func TestABootThatIsNoneSaysWhatIsMissing(t *testing.T) {
 	b := newBoot(t)
 	for want, change := range map[string]func(b *agent.Boot){
 		"ca contains no PEM certificate": func(b *agent.Boot) { b.CA = nil },
-		"cert and key":            func(b *agent.Boot) { b.Key = []byte("visibly-fake-key") },
+		"cert and key":                   func(b *agent.Boot) { b.Key = []byte("visibly-fake-key") },
 	} {
 		wrong := *b
 		change(&wrong)
