@@ -13,28 +13,26 @@ import (
 	"github.com/delegate-io/dlite/driver"
 )
 
-// kindMachine is the kind of a claimed machine's record in a transaction's ledger.
+// kindMachine is the resource kind of a claimed machine in a transaction's ledger.
 const kindMachine = "vm"
 
-// machineData goes with such a record.
+// machineData is the data of such a resource.
 type machineData struct {
 	Pool  string `json:"pool"`
 	Claim string `json:"claim"`
 }
 
-// waiter waits for a machine. The lowest ticket is served first.
+// waiter waits for a machine. The pool serves the lowest ticket first.
 type waiter struct {
 	ticket int64
-	got    chan *machine // holds one; closed when the pool is
-	// reservation makes it a place that is kept for a transaction's init, with nobody
-	// there yet.
+	got    chan *machine // has room for one; closed with the pool
+	// reservation is set for a place in the queue whose init has not come yet.
 	reservation *reservation
 }
 
-// claim gives a transaction a machine that check is fine with. It waits while
-// there is none, in the order of the calls, and says so to log. The machine is in
-// the transaction's ledger before the claim takes effect: a cleanup that comes
-// in between wins, and the machine goes to somebody else.
+// claim claims a machine for which check succeeds. It waits for one in the order of the calls, and
+// reports the wait to env.Log. It records the machine in the transaction's ledger before the claim
+// takes effect: a cleanup in between cancels the claim.
 func (p *Pool) claim(
 	ctx context.Context, env *driver.Environment, l driver.Ledger, check func(context.Context, *machine, *record) error,
 ) (*machine, error) {
@@ -59,17 +57,17 @@ func (p *Pool) claim(
 		}
 		p.mu.Lock()
 		if ctx.Err() != nil {
-			p.warmed(m) // it was not its fault
+			p.makeWarm(m) // the caller gave up: the machine is fine
 		} else {
 			p.discard(m, err)
 		}
 		p.mu.Unlock()
-		p.stir()
+		p.signal()
 	}
 }
 
-// take waits for its turn and takes a warm machine. A waiter that has had a turn
-// before is still the first one.
+// take waits for a warm machine. A waiter that returns after a failed check keeps its ticket and
+// is the first one.
 func (p *Pool) take(ctx context.Context, w *waiter, env *driver.Environment) (*machine, error) {
 	c := &claim{Token: newID(), Transaction: env.ID, Labels: maps.Clone(env.Labels), Since: time.Now()}
 	if err := context.Cause(ctx); err != nil {
@@ -82,18 +80,18 @@ func (p *Pool) take(ctx context.Context, w *waiter, env *driver.Environment) (*m
 	}
 	var reserved *reservation
 	if w.ticket == 0 {
-		reserved = p.inherit(w, env.ID)
+		reserved = p.useReservation(w, env.ID)
 	}
 	if reserved == nil {
 		p.enqueue(w)
-		p.deal()
+		p.assignMachines()
 	}
-	say := p.explain(w)
+	message := p.explain(w)
 	p.mu.Unlock()
-	if say != "" && env.Log != nil {
-		_, _ = io.WriteString(env.Log, say)
+	if message != "" && env.Log != nil {
+		_, _ = io.WriteString(env.Log, message)
 	}
-	p.stir()
+	p.signal()
 	var m *machine
 	select {
 	case m = <-w.got:
@@ -101,17 +99,17 @@ func (p *Pool) take(ctx context.Context, w *waiter, env *driver.Environment) (*m
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.dequeue(w)
-		if reserved != nil && reserved.heir == w {
-			reserved.heir, reserved.over = nil, true
+		if reserved != nil && reserved.waiter == w {
+			reserved.waiter, reserved.cancelled = nil, true
 		}
 		select {
 		case m := <-w.got:
 			if m != nil {
-				p.warmed(m)
+				p.makeWarm(m)
 			}
 		default:
 		}
-		return nil, fmt.Errorf("waiting for a machine: %w", errors.Join(context.Cause(ctx), p.why))
+		return nil, fmt.Errorf("waiting for a machine: %w", errors.Join(context.Cause(ctx), p.lastFailure))
 	}
 	if m == nil {
 		return nil, errClosed
@@ -122,20 +120,20 @@ func (p *Pool) take(ctx context.Context, w *waiter, env *driver.Environment) (*m
 	return m, nil
 }
 
-// enqueue puts w where its ticket belongs. The caller holds mu.
+// enqueue inserts w by its ticket. The caller holds mu.
 func (p *Pool) enqueue(w *waiter) {
 	at, _ := slices.BinarySearchFunc(p.queue, w.ticket, func(o *waiter, t int64) int { return int(o.ticket - t) })
 	p.queue = slices.Insert(p.queue, at, w)
 }
 
-// dequeue takes w out of the queue, if it is there. The caller holds mu.
+// dequeue removes w from the queue. The caller holds mu.
 func (p *Pool) dequeue(w *waiter) {
 	p.queue = slices.DeleteFunc(p.queue, func(o *waiter) bool { return o == w })
 }
 
-// deal gives warm machines to those who wait, the longest warm one first. The
-// caller holds mu.
-func (p *Pool) deal() {
+// assignMachines gives warm machines to waiters, the longest warm machine first. The caller holds
+// mu.
+func (p *Pool) assignMachines() {
 	for len(p.queue) > 0 {
 		var oldest *machine
 		for _, m := range p.machines {
@@ -149,16 +147,15 @@ func (p *Pool) deal() {
 		w := p.queue[0]
 		p.queue = slices.Delete(p.queue, 0, 1)
 		if w.reservation != nil {
-			p.keepFor(oldest, w.reservation)
+			p.reserveMachine(oldest, w.reservation)
 			continue
 		}
-		oldest.become(taken)
+		oldest.setPhase(assigned)
 		w.got <- oldest
 	}
 }
 
-// explain says why somebody has to wait, and nothing to whom need not. The caller
-// holds mu.
+// explain describes why w must wait. It returns "" if w is not in the queue. The caller holds mu.
 func (p *Pool) explain(w *waiter) string {
 	at := slices.Index(p.queue, w)
 	if at < 0 {
@@ -166,33 +163,33 @@ func (p *Pool) explain(w *waiter) string {
 	}
 	text := fmt.Sprintf("Waiting for a machine of pool %s: ", p.cfg.Name)
 	if len(p.machines) >= p.cfg.Max {
-		text += fmt.Sprintf("all %d are in use or being made", p.cfg.Max)
+		text += fmt.Sprintf("all %d are in use or being created", p.cfg.Max)
 	} else {
 		text += "none is ready yet"
 	}
 	if at > 0 {
-		text += fmt.Sprintf(", and %d asked before", at)
+		text += fmt.Sprintf(", and %d ahead in the queue", at)
 	}
-	if p.why != nil {
-		text += fmt.Sprintf(" (the last problem: %v)", p.why)
+	if p.lastFailure != nil {
+		text += fmt.Sprintf(" (the last failure: %v)", p.lastFailure)
 	}
 	return text + ".\n"
 }
 
-// confirm makes a claim take effect: first in the transaction's ledger, then in
-// the pool's. A process that dies in between leaves a machine that is warm, says
-// the pool, and a record whose token no machine has, which is nothing to clean up.
+// confirm makes a claim take effect: first in the transaction's ledger, then in the pool's
+// records. If the process dies in between, the machine is still warm, and the ledger has a token
+// that no machine has. A cleanup of that token does nothing.
 func (p *Pool) confirm(ctx context.Context, m *machine, l driver.Ledger) error {
 	err := l.Record(ctx, p.resource(m.id, m.claim))
 	p.mu.Lock()
-	if err == nil && m.condemned {
+	if err == nil && m.cancelled {
 		err = errors.New("the transaction has been cleaned up")
 	}
 	if err == nil && !p.running {
 		err = errClosed
 	}
 	if err != nil {
-		p.warmed(m)
+		p.makeWarm(m)
 		p.mu.Unlock()
 		return err
 	}
@@ -202,8 +199,8 @@ func (p *Pool) confirm(ctx context.Context, m *machine, l driver.Ledger) error {
 	p.mu.Unlock()
 	var undone error
 	if err = p.records.write(&rec, durable); err != nil {
-		// It may be on record all the same, and the next process would keep the machine
-		// for a transaction that is over.
+		// The write may have succeeded in part. The next process would then keep the machine for a
+		// transaction that is over.
 		undone = p.records.write(&before, durable)
 	}
 	p.mu.Lock()
@@ -211,30 +208,30 @@ func (p *Pool) confirm(ctx context.Context, m *machine, l driver.Ledger) error {
 	switch {
 	case undone != nil:
 		p.failed(undone)
-		p.end(m, fmt.Errorf("nobody knows what is on record: %w", undone))
+		p.end(m, fmt.Errorf("the state of its record is unknown: %w", undone))
 		return err
 	case err != nil:
-		p.warmed(m)
+		p.makeWarm(m)
 		return err
 	}
 	m.rec, m.touched = &rec, time.Now()
-	m.become(claimed)
+	m.setPhase(claimed)
 	return nil
 }
 
-// resource is the record of a claimed machine.
+// resource returns the ledger's resource of a claimed machine.
 func (p *Pool) resource(id string, c *claim) driver.Resource {
 	labels := maps.Clone(c.Labels)
 	if labels == nil {
 		labels = map[string]string{}
 	}
 	labels[driver.LabelTransaction] = c.Transaction
-	data, _ := json.Marshal(machineData{Pool: p.cfg.Name, Claim: c.Token}) // of strings alone
+	data, _ := json.Marshal(machineData{Pool: p.cfg.Name, Claim: c.Token}) // strings never fail
 	return driver.Resource{Kind: kindMachine, ID: id, Labels: labels, Data: data}
 }
 
-// enter makes Close wait for p.work.Done. It reports false when there is no use in
-// beginning.
+// enter registers work that Close waits for; the caller calls p.work.Done. It returns false if the
+// pool does not run.
 func (p *Pool) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,7 +247,7 @@ func (p *Pool) hold(id, token string) (*hold, error) {
 	defer p.mu.Unlock()
 	m := p.machines[id]
 	if !p.running || m == nil || m.phase != claimed || m.claim.Token != token {
-		return nil, fmt.Errorf("pool %s: machine %s is not this transaction's, or not any more", p.cfg.Name, id)
+		return nil, fmt.Errorf("pool %s: machine %s does not belong to this transaction (any more)", p.cfg.Name, id)
 	}
 	m.users++
 	m.touched = time.Now()
@@ -270,20 +267,19 @@ type hold struct {
 	done    func()
 }
 
-// lost says that a claimed machine is dead. Its transaction's cleanup comes all
-// the same.
+// lost marks a claimed machine as dead. The transaction's cleanup still removes it.
 func (p *Pool) lost(m *machine, gone <-chan struct{}, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if m.reason != nil || gone != m.gone {
-		return // known, or the machine is somebody else's by now
+		return // already marked, or claimed by another transaction now
 	}
 	p.failures++
 	p.cfg.Log.Error().Err(why).Str("pool", p.cfg.Name).Str("machine", m.id).Msg("a claimed machine is lost")
-	m.fail(why)
+	m.markDead(why)
 }
 
-// find lists the claimed machines that carry all of labels.
+// find returns the claimed machines that have all labels.
 func (p *Pool) find(labels map[string]string) []driver.Resource {
 	p.mu.Lock()
 	defer p.mu.Unlock()

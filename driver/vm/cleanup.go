@@ -11,9 +11,8 @@ import (
 	"github.com/delegate-io/dlite/driver/agent"
 )
 
-// Find returns the claimed machines that carry all of labels. It knows those of
-// this driver's pools, which are all that a delegate has (SPEC T2): a claim that
-// no transaction's record names is found here.
+// Find returns the claimed machines that have all labels. It covers the pools of this driver (rule
+// T2), so it finds claims that no transaction's ledger has.
 func (d *Driver) Find(_ context.Context, labels map[string]string) ([]driver.Resource, error) {
 	for k, v := range labels {
 		if k == "" || v == "" {
@@ -30,10 +29,9 @@ func (d *Driver) Find(_ context.Context, labels map[string]string) ([]driver.Res
 	return found, nil
 }
 
-// Cleanup gives machines back: they are destroyed, or cleaned up by their agent
-// and used again, as their pool says. It needs the records and the pool's state
-// folder, so that it works in another process (SPEC T2, T3). Detached steps are not
-// asked to end; their machine goes.
+// Cleanup gives machines back. As their pool is configured, they are destroyed, or cleaned by
+// their agent and reused. It needs only the resources and the pool's state directory, so it works
+// in another process (rules T2 and T3). Detached steps end with their machine.
 func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.Resource, error) {
 	c := &cleanup{d: d, machines: map[string]error{}}
 	var work sync.WaitGroup
@@ -49,20 +47,20 @@ func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.Re
 		case kindStep:
 			work.Go(func() { c.result(r, c.step(ctx, r)) })
 		default:
-			c.result(r, fmt.Errorf("kind %q is not known to this driver", r.Kind))
+			c.result(r, fmt.Errorf("this driver does not know the kind %q", r.Kind))
 		}
 	}
 	work.Wait()
-	return c.left, errors.Join(c.errs...)
+	return c.remaining, errors.Join(c.errs...)
 }
 
 type cleanup struct {
 	d *Driver
 
-	mu       sync.Mutex
-	machines map[string]error  // what has come of those that were named; guarded by mu
-	left     []driver.Resource // guarded by mu
-	errs     []error           // guarded by mu
+	mu        sync.Mutex
+	machines  map[string]error  // result of each machine; guarded by mu
+	remaining []driver.Resource // guarded by mu
+	errs      []error           // guarded by mu
 }
 
 func (c *cleanup) result(r driver.Resource, err error) {
@@ -72,7 +70,7 @@ func (c *cleanup) result(r driver.Resource, err error) {
 		c.machines[r.ID] = err
 	}
 	if err != nil {
-		c.left = append(c.left, r)
+		c.remaining = append(c.remaining, r)
 		c.errs = append(c.errs, fmt.Errorf("remove %s %s: %w", r.Kind, r.ID, err))
 	}
 }
@@ -85,27 +83,27 @@ func (c *cleanup) machine(ctx context.Context, r driver.Resource) error {
 	}
 	p := c.d.pools[data.Pool]
 	if p == nil {
-		return fmt.Errorf("it is of pool %q, which is not configured", data.Pool)
+		return fmt.Errorf("it belongs to pool %q, which is not configured", data.Pool)
 	}
 	if err := p.release(ctx, r.ID, data.Claim, reset); err != nil {
 		return err
 	}
-	c.d.forget(data.Claim)
+	c.d.closeLink(data.Claim)
 	return nil
 }
 
-// forget ends the link of a claim that has ended.
-func (d *Driver) forget(token string) {
+// closeLink closes the link of a claim that has ended.
+func (d *Driver) closeLink(token string) {
 	d.mu.Lock()
-	way := d.links[token]
+	lk := d.links[token]
 	delete(d.links, token)
 	d.mu.Unlock()
-	if way != nil {
-		way.close()
+	if lk != nil {
+		lk.close()
 	}
 }
 
-// reset has a machine's agent remove all that a transaction has made.
+// reset makes a machine's agent remove everything that the transaction made.
 func reset(ctx context.Context, _ *machine, r *record) error {
 	t, err := newTransport(r)
 	if err != nil {
@@ -115,7 +113,7 @@ func reset(ctx context.Context, _ *machine, r *record) error {
 	return agent.NewClient("https://"+r.Address, t).Destroy(ctx, &agent.DestroyRequest{})
 }
 
-// step sees to a step without its machine: it is stopped.
+// step stops a step whose machine is not part of this cleanup.
 func (c *cleanup) step(ctx context.Context, r driver.Resource) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -132,10 +130,10 @@ func (c *cleanup) step(ctx context.Context, r driver.Resource) error {
 	}
 	h, err := c.d.hold(s)
 	if err != nil {
-		return nil //nolint:nilerr // the machine is gone, or somebody else's, and the step with it
+		return nil //nolint:nilerr // the machine and its steps are gone, or another transaction has it
 	}
 	defer h.done()
-	if err := h.way.client.Stop(ctx, r.ID); err != nil && !errors.Is(err, agent.ErrGone) {
+	if err := h.link.client.Stop(ctx, r.ID); err != nil && !errors.Is(err, agent.ErrGone) {
 		return err
 	}
 	return nil

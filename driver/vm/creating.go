@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// Creating knows which machines a [Provider] is creating, so that its Destroy can
-// end a Create that is under way in the same process. The zero value is ready to
-// use, and safe for concurrent use.
+// Creating tracks the machines that a [Provider] is creating. With it, Destroy can end a running
+// Create of the same process. The zero value is ready to use. It is safe for concurrent use.
 type Creating struct {
 	mu    sync.Mutex
 	under map[string]*creation // guarded by mu
@@ -19,15 +18,15 @@ type creation struct {
 	done   chan struct{}
 }
 
-// What a [Creating] says.
+// Errors of [Creating].
 var (
-	ErrDestroyed = errors.New("the machine is to be destroyed")
+	ErrDestroyed = errors.New("the machine is being destroyed")
 	errTwice     = errors.New("it is being created already")
 )
 
-// Begin is the first thing in a Create, which goes on with the context that it
-// returns and calls end last. [Creating.Stop] ends that context with
-// [ErrDestroyed]. An id that is being created already is an error.
+// Begin registers a Create, which calls it first, uses the returned context, and calls end last.
+// [Creating.Stop] cancels that context with [ErrDestroyed]. Begin fails if the id is being created
+// already.
 func (c *Creating) Begin(ctx context.Context, id string) (_ context.Context, end func(), err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	here := &creation{cancel: cancel, done: make(chan struct{})}
@@ -50,8 +49,8 @@ func (c *Creating) Begin(ctx context.Context, id string) (_ context.Context, end
 	}, nil
 }
 
-// Stop is the first thing in a Destroy: it ends a Create of the id and returns when
-// that has returned. Without one it does nothing.
+// Stop cancels the Create of the id and waits for its end. A Destroy calls it first. Without such
+// a Create it does nothing.
 func (c *Creating) Stop(ctx context.Context, id string) error {
 	c.mu.Lock()
 	here := c.under[id]

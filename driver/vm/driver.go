@@ -16,16 +16,16 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Driver runs each transaction on a machine of its own (SPEC D6). It is safe for
-// concurrent use. Use [New].
+// Driver runs each transaction on its own machine (rule D6). It is safe for concurrent use. Create
+// it with [New].
 type Driver struct {
 	pools  map[string]*Pool
 	choose func(*driver.Environment) string
-	// unreachable is what the option says.
+	// see WithUnreachable
 	unreachable time.Duration
 
 	mu     sync.Mutex
-	links  map[string]*link // by claim; guarded by mu
+	links  map[string]*link // by claim token; guarded by mu
 	closed bool             // guarded by mu
 }
 
@@ -36,41 +36,41 @@ var (
 	_ driver.Reserver   = (*Driver)(nil)
 )
 
-// Option sets up a [Driver].
+// Option configures a [Driver].
 type Option func(*Driver)
 
-// WithChoice sets how the pool of a transaction is chosen: by its name, and ""
-// means the first one. The default is what the network's option "pool_id" says,
-// which is where the pool of a DLITE_CI_VM_INITIALIZE_TASK is.
+// WithChoice sets the function that chooses the pool of a transaction. It returns the pool's name;
+// "" means the first pool. The default returns the network option "pool_id", where a
+// DLITE_CI_VM_INITIALIZE_TASK has its pool.
 func WithChoice(choose func(env *driver.Environment) string) Option {
 	return func(d *Driver) { d.choose = choose }
 }
 
-// WithUnreachable sets how long the agent of a machine that runs, as its provider
-// says, may be out of reach until the machine counts as dead. It must be positive. The default is 20
-// seconds. A machine that does not run counts as dead at once.
+// WithUnreachable sets how long the agent of a running machine may be unreachable until the
+// machine counts as dead. It must be positive. The default is 20 seconds. A machine that does not
+// run counts as dead at once.
 func WithUnreachable(limit time.Duration) Option {
 	return func(d *Driver) { d.unreachable = limit }
 }
 
-// New makes a driver on pools, which stay the caller's to start and to close.
+// New returns a driver on pools. The caller starts and closes the pools.
 func New(pools []*Pool, opts ...Option) (*Driver, error) {
 	d := &Driver{pools: map[string]*Pool{}, links: map[string]*link{}, unreachable: 20 * time.Second}
 	for _, p := range pools {
 		if p == nil || d.pools[p.cfg.Name] != nil {
-			return nil, errors.New("driver vm: each pool must be there once, with a name of its own")
+			return nil, errors.New("driver vm: each pool needs a unique name")
 		}
 		d.pools[p.cfg.Name] = p
 	}
 	if len(pools) == 0 {
-		return nil, errors.New("driver vm: there is no pool")
+		return nil, errors.New("driver vm: no pool is configured")
 	}
 	d.choose = func(env *driver.Environment) string { return env.Network.Options[stage.PoolOption] }
 	for _, opt := range opts {
 		opt(d)
 	}
 	if d.unreachable <= 0 {
-		return nil, fmt.Errorf("driver vm: a machine may be out of reach for %v, which is not positive", d.unreachable)
+		return nil, fmt.Errorf("driver vm: the time-out %v for unreachable machines is not positive", d.unreachable)
 	}
 	byName, first := d.choose, pools[0].cfg.Name
 	d.choose = func(env *driver.Environment) string {
@@ -82,12 +82,11 @@ func New(pools []*Pool, opts ...Option) (*Driver, error) {
 	return d, nil
 }
 
-// Infra is "vm".
+// Infra returns "vm".
 func (d *Driver) Infra() string { return "vm" }
 
-// Close ends the connections to machines and waits for what the driver still
-// does for detached steps, whose output nobody reads any more. The machines stay
-// claimed. No method may be called after it.
+// Close closes the connections to machines. It stops copying the output of detached steps. The
+// machines stay claimed. No method may be called after Close.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.closed = true
@@ -99,16 +98,16 @@ func (d *Driver) Close() error {
 	return nil
 }
 
-// state is what Init leaves in an environment's state.
+// state is the part of an environment's state that Init sets.
 type state struct {
 	Pool    string `json:"pool"`
 	Machine string `json:"machine"`
 	Claim   string `json:"claim"`
 }
 
-// Init claims a machine for the transaction and sets its agent up. It waits while
-// the pool is exhausted, which env.Log is told; the end of ctx ends the wait. A
-// second Init of an environment finds the machine of the first one.
+// Init claims a machine for the transaction and sets up its agent. If the pool is exhausted, Init
+// reports that to env.Log and waits until ctx ends. A second Init of an environment returns
+// without claiming another machine.
 func (d *Driver) Init(ctx context.Context, env *driver.Environment, l driver.Ledger) error {
 	if err := d.init(ctx, env, l); err != nil {
 		return fmt.Errorf("init: %w", err)
@@ -132,29 +131,29 @@ func (d *Driver) init(ctx context.Context, env *driver.Environment, l driver.Led
 	if err != nil {
 		return err
 	}
-	var way *link
+	var lk *link
 	m, err := p.claim(ctx, env, l, func(ctx context.Context, m *machine, r *record) (err error) {
-		if way != nil {
-			way.close() // that to a machine that was not healthy
+		if lk != nil {
+			lk.close() // belongs to a machine that was not healthy
 		}
-		if way, err = d.newLink(p, m, r, m.gone); err != nil {
+		if lk, err = d.newLink(p, m, r, m.gone); err != nil {
 			return err
 		}
-		return way.check(ctx)
+		return lk.check(ctx)
 	})
-	if err == nil && !d.keep(m.claim.Token, way) {
+	if err == nil && !d.addLink(m.claim.Token, lk) {
 		err = errClosed
 	}
 	if err != nil {
-		if way != nil {
-			way.close()
+		if lk != nil {
+			lk.close()
 		}
 		return err
 	}
 	s := state{Pool: p.cfg.Name, Machine: m.id, Claim: m.claim.Token}
 	h, err := d.hold(&s)
 	if err != nil {
-		d.forget(s.Claim)
+		d.closeLink(s.Claim)
 		return err
 	}
 	defer h.done()
@@ -165,13 +164,12 @@ func (d *Driver) init(ctx context.Context, env *driver.Environment, l driver.Led
 	return err
 }
 
-// poolOf is the pool of a transaction. What it has reserved in another one is given
-// back.
+// poolOf returns the pool of a transaction. It ends the transaction's reservations in other pools.
 func (d *Driver) poolOf(env *driver.Environment) (*Pool, error) {
 	name := d.choose(env)
 	p := d.pools[name]
 	if p == nil {
-		return nil, fmt.Errorf("there is no pool %q; there are %q", name, slices.Sorted(maps.Keys(d.pools)))
+		return nil, fmt.Errorf("unknown pool %q: the pools are %q", name, slices.Sorted(maps.Keys(d.pools)))
 	}
 	for _, other := range d.pools {
 		if other != p {
@@ -181,24 +179,24 @@ func (d *Driver) poolOf(env *driver.Environment) (*Pool, error) {
 	return p, nil
 }
 
-// keep makes a link that of a claim.
-func (d *Driver) keep(token string, way *link) bool {
+// addLink registers the link of a claim. It returns false if the driver is closed.
+func (d *Driver) addLink(token string, lk *link) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return false
 	}
-	d.links[token] = way
+	d.links[token] = lk
 	return true
 }
 
 // handle is access to a claimed machine for one call.
 type handle struct {
-	way  *link
+	link *link
 	done func()
 }
 
-// open finds the machine that Init has claimed.
+// open returns access to the machine that Init claimed.
 func (d *Driver) open(env *driver.Environment) (*handle, error) {
 	if len(env.State) == 0 {
 		return nil, fmt.Errorf("transaction %q: its init has not run on this driver", env.ID)
@@ -214,11 +212,11 @@ func (d *Driver) open(env *driver.Environment) (*handle, error) {
 	return h, nil
 }
 
-// hold gives access to a claimed machine until the handle is done.
+// hold gives access to a claimed machine until the handle's done is called.
 func (d *Driver) hold(s *state) (*handle, error) {
 	p := d.pools[s.Pool]
 	if p == nil {
-		return nil, fmt.Errorf("its machine is of pool %q, which is not configured", s.Pool)
+		return nil, fmt.Errorf("its machine belongs to pool %q, which is not configured", s.Pool)
 	}
 	held, err := p.hold(s.Machine, s.Claim)
 	if err != nil {
@@ -226,33 +224,33 @@ func (d *Driver) hold(s *state) (*handle, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	way := d.links[s.Claim]
-	if way == nil && !d.closed {
-		if way, err = d.newLink(p, held.machine, held.rec, held.gone); err == nil {
-			d.links[s.Claim] = way
+	lk := d.links[s.Claim]
+	if lk == nil && !d.closed {
+		if lk, err = d.newLink(p, held.machine, held.rec, held.gone); err == nil {
+			d.links[s.Claim] = lk
 		}
 	}
-	if way == nil {
+	if lk == nil {
 		held.done()
 		return nil, errors.Join(err, errors.New("the driver is closed"))
 	}
-	return &handle{way: way, done: held.done}, nil
+	return &handle{link: lk, done: held.done}, nil
 }
 
-// explain adds why the machine is gone to an error that comes of it.
+// explain adds the reason of a machine's end to an error that it caused.
 func (h *handle) explain(err error) error {
 	if err == nil || !errors.Is(err, agent.ErrGone) {
 		return err
 	}
-	p := h.way.pool
+	p := h.link.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return fmt.Errorf("machine %s of pool %s: %w: %w", h.way.machine.id, p.cfg.Name, err, h.way.machine.reason)
+	return fmt.Errorf("machine %s of pool %s: %w: %w", h.link.machine.id, p.cfg.Name, err, h.link.machine.reason)
 }
 
-// setup tells the agent what the steps of the transaction share.
+// setup sends the agent the environment that the transaction's steps share.
 func (h *handle) setup(ctx context.Context, env *driver.Environment) error {
-	resp, err := h.way.client.Setup(ctx, &agent.SetupRequest{
+	resp, err := h.link.client.Setup(ctx, &agent.SetupRequest{
 		ID: env.ID, Labels: env.Labels, Network: env.Network, Volumes: env.Volumes, Envs: env.Envs,
 		Files: env.Files, Clone: env.Clone, MountDockerSocket: env.MountDockerSocket,
 	})

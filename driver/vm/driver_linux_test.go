@@ -184,7 +184,7 @@ func dies(st *stageOf, s *site, silent bool) time.Duration {
 	end := <-done
 	require.ErrorIs(st, end.err, agent.ErrGone)
 	require.ErrorContains(st, end.err, st.machine())
-	require.ErrorContains(st, end.err, "does not run any more")
+	require.ErrorContains(st, end.err, "the machine does not run")
 	_, err := st.execute(sh("next", "true"), io.Discard)
 	require.ErrorIs(st, err, agent.ErrGone)
 	return end.at.Sub(at)
@@ -294,7 +294,7 @@ func TestAnInitWaitsForAMachine(t *testing.T) {
 	t.Cleanup(second.cleanup)
 	done := make(chan error, 1)
 	go func() { done <- d.Init(t.Context(), second.env, second.l) }()
-	said.expect(t, "Waiting for a machine of pool linux: all 1 are in use or being made.")
+	said.expect(t, "Waiting for a machine of pool linux: all 1 are in use or being created.")
 	first.cleanup()
 	require.NoError(t, <-done)
 	require.NotEqual(t, first.machine(), second.machine())
@@ -318,7 +318,7 @@ func TestATransactionChoosesItsPool(t *testing.T) {
 		st.cleanup()
 	}
 	env := &driver.Environment{ID: "x", Network: stage.Network{Options: map[string]string{stage.PoolOption: "windows"}}}
-	require.ErrorContains(t, d.Init(t.Context(), env, &memoryLedger{}), `there is no pool "windows"; there are ["big" "linux"]`)
+	require.ErrorContains(t, d.Init(t.Context(), env, &memoryLedger{}), `unknown pool "windows": the pools are ["big" "linux"]`)
 	_, err := vm.New(nil)
 	require.Error(t, err)
 	_, err = vm.New([]*vm.Pool{linux.pool, linux.pool})

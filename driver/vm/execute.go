@@ -13,12 +13,12 @@ import (
 	"github.com/delegate-io/dlite/driver/agent"
 )
 
-// kindStep is the kind of a step's record. Its id is the step's key at the agent,
-// and its data the state of its transaction. It is gone with its machine.
+// kindStep is the resource kind of a step. The resource's id is the step's key at the agent, and
+// its data is the transaction's state. A step ends with its machine.
 const kindStep = "vm-step"
 
-// Execute has the machine's agent run a step. When the machine dies the step fails
-// within about 2 s, with an error that says so.
+// Execute runs a step at the machine's agent. If the machine dies, the step fails within about 2
+// s, with an error that says so.
 func (d *Driver) Execute(
 	ctx context.Context, env *driver.Environment, step *driver.Step, out io.Writer, l driver.Ledger,
 ) (*driver.Result, error) {
@@ -34,19 +34,18 @@ func (d *Driver) Execute(
 			return nil, fmt.Errorf("step %q: %w", step.ID, err)
 		}
 	}
-	res, f, err := h.way.client.Start(ctx, req, out)
+	res, f, err := h.link.client.Start(ctx, req, out)
 	if err != nil {
 		return nil, h.explain(err)
 	}
 	if f != nil {
-		h.way.follow(f)
+		h.link.follow(f)
 	}
 	return res, nil
 }
 
-// Reattach goes on with a step that an earlier process has started (SPEC T5): the
-// agent has kept its output. It needs the machine to be claimed still, which the
-// pool's state folder tells.
+// Reattach resumes a step that an earlier process started (rule T5). The agent has kept its
+// output. The pool's state directory must still have the claim of the machine.
 func (d *Driver) Reattach(
 	ctx context.Context, env *driver.Environment, step *driver.Step, out io.Writer, _ driver.Ledger, begun []driver.Resource,
 ) (*driver.Result, error) {
@@ -59,17 +58,17 @@ func (d *Driver) Reattach(
 		return nil, fmt.Errorf("step %q: %w: %w", step.ID, driver.ErrLost, err)
 	}
 	defer h.done()
-	res, f, err := h.way.client.Attach(ctx, request(env, step, begun[len(begun)-1].ID), out)
+	res, f, err := h.link.client.Attach(ctx, request(env, step, begun[len(begun)-1].ID), out)
 	if err != nil {
 		return nil, h.explain(err)
 	}
 	if f != nil {
-		h.way.follow(f)
+		h.link.follow(f)
 	}
 	return res, nil
 }
 
-// request is what the agent is told of a step.
+// request returns the agent's request for a step.
 func request(env *driver.Environment, step *driver.Step, key string) *agent.StartStepRequest {
 	req := &agent.StartStepRequest{Step: step.Step, VolumesActual: step.ExtraVolumes, Conceal: step.Conceal, Key: key}
 	req.Environment = map[string]string{}
@@ -88,7 +87,7 @@ func labelsOf(env *driver.Environment) map[string]string {
 	return labels
 }
 
-// stateOf is what a record of a step tells of its machine.
+// stateOf returns the state in the resource of a step.
 func stateOf(r driver.Resource) (*state, error) {
 	s := &state{}
 	if err := json.Unmarshal(r.Data, s); err != nil {

@@ -2,8 +2,8 @@ package vm
 
 import "context"
 
-// PassFaults makes the pool call pass before and after each change of a record. It
-// comes before Start.
+// PassFaults makes the pool call pass before and after each change of a record. The caller calls
+// it before Start.
 func (p *Pool) PassFaults(pass func(point string)) {
 	open := p.open
 	p.open = func(ctx context.Context, dir string) (records, error) {
@@ -36,16 +36,16 @@ func (f *faultyRecords) remove(id string) error {
 	return f.records.remove(id)
 }
 
-// ConnectLate makes the pool connect to no machine that nobody has claimed. It comes
-// before Start.
+// ConnectLate prevents connections to machines before they are claimed. The caller calls it before
+// Start.
 func (p *Pool) ConnectLate() { p.dial = nil }
 
-// Connected counts the machines that nobody has claimed and that are connected to.
+// Connected counts the open connections to machines that are not claimed.
 func (p *Pool) Connected() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, m := range p.machines {
-		if m.line != nil {
+		if m.connection != nil {
 			n++
 		}
 	}

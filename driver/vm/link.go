@@ -12,19 +12,17 @@ import (
 	"github.com/delegate-io/dlite/driver/agent"
 )
 
-// A machine that dies without a word, as one in a cloud does, is noticed when a
-// ping is not answered: after both of these together. A connection that is closed
-// is noticed at once.
+// A machine in a cloud may die without closing its connections. A missing ping answer reveals
+// that, after the sum of both times. A closed connection is noticed at once.
 const (
 	pingAfter   = 800 * time.Millisecond
 	pingTimeout = 800 * time.Millisecond
 )
 
-// aliveTimeout bounds the question whether a machine is alive, and an attempt to
-// reach it.
+// aliveTimeout limits the question whether a machine is alive, and an attempt to reach it.
 const aliveTimeout = time.Second
 
-// newTransport makes connections to the agent of a machine.
+// newTransport returns a transport for the agent of a machine.
 func newTransport(r *record) (*http.Transport, error) {
 	boot := &agent.Boot{CA: r.CA, Cert: r.Cert, Key: r.Key}
 	cfg, err := boot.ClientTLS("")
@@ -32,12 +30,12 @@ func newTransport(r *record) (*http.Transport, error) {
 		return nil, err
 	}
 	t := agent.Transport(cfg)
-	t.IdleConnTimeout = 0 // pings watch over it
+	t.IdleConnTimeout = 0 // pings check the connection
 	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
 	return t, nil
 }
 
-// probeAgent asks the agent of a machine for its health, and keeps no connection.
+// probeAgent asks the agent of a machine for its health. It closes its connection.
 func probeAgent(ctx context.Context, r *record) error {
 	t, err := newTransport(r)
 	if err != nil {
@@ -50,51 +48,50 @@ func probeAgent(ctx context.Context, r *record) error {
 func healthy(ctx context.Context, c *agent.Client) error {
 	h, err := c.Health(ctx)
 	if err == nil && !h.OK {
-		err = errors.New("the agent says that it is not well")
+		err = errors.New("the agent reports that it is not healthy")
 	}
 	return err
 }
 
-// link is the way to the agent of a claimed machine. It finds out when the machine
-// dies.
+// link is the connection to the agent of a claimed machine. It detects the machine's death.
 type link struct {
-	pool      *Pool
-	patience  time.Duration // see WithUnreachable
-	machine   *machine
-	gone      <-chan struct{} // the machine's, of this claim
-	client    *agent.Client
-	transport *http.Transport
-	open      bool            // it had a connection when the machine was claimed
-	broken    chan struct{}   // gets a value when a connection ends or cannot be made
-	ended     context.Context //nolint:containedctx // ends with the link
-	end       context.CancelFunc
-	done      chan struct{} // closed when nothing is written any more
+	pool        *Pool
+	unreachable time.Duration // see WithUnreachable
+	machine     *machine
+	gone        <-chan struct{} // of the machine, for this claim
+	client      *agent.Client
+	transport   *http.Transport
+	open        bool            // it was connected when the machine was claimed
+	broken      chan struct{}   // receives a value when a connection ends or cannot be opened
+	ended       context.Context //nolint:containedctx // ends with the link
+	end         context.CancelFunc
+	done        chan struct{} // closed after the last write
 
 	mu        sync.Mutex
 	closed    bool
 	followers []*agent.Follower
 }
 
-// newLink makes a link. It has to be ended.
+// newLink returns a link. The caller must close it.
 func (d *Driver) newLink(p *Pool, m *machine, r *record, gone <-chan struct{}) (*link, error) {
-	way, open, err := p.lineOf(m, r)
+	lk, open, err := p.takeConnection(m, r)
 	if err != nil {
 		return nil, err
 	}
 	l := &link{
-		pool: p, patience: d.unreachable, machine: m, gone: gone, transport: way.transport, open: open,
+		pool: p, unreachable: d.unreachable, machine: m, gone: gone, transport: lk.transport, open: open,
 		broken: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	l.ended, l.end = context.WithCancel(context.Background())
-	doubt := l.doubt
-	way.told.Store(&doubt)
-	l.client = agent.NewClient(way.base, way.transport, agent.WithGone(gone))
+	verify := l.requestVerify
+	lk.onClose.Store(&verify)
+	l.client = agent.NewClient(lk.base, lk.transport, agent.WithGone(gone))
 	go l.watch()
 	return l, nil
 }
 
-// check asks the agent for its health. A connection from before may have died
-// without a word: then a new one decides.
+// check asks the agent for its health. An old connection may be dead, so check retries with a new
+// one.
 func (l *link) check(ctx context.Context) error {
 	err := healthy(ctx, l.client)
 	if err != nil && l.open && ctx.Err() == nil {
@@ -104,8 +101,7 @@ func (l *link) check(ctx context.Context) error {
 	return err
 }
 
-// watchedConn says when it is closed, which a transport does with one that is
-// broken.
+// watchedConn reports its closing. A transport closes broken connections.
 type watchedConn struct {
 	net.Conn
 	closed func()
@@ -116,15 +112,15 @@ func (c *watchedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// doubt makes the link see whether the machine is still there.
-func (l *link) doubt() {
+// requestVerify makes the link verify that the machine is alive.
+func (l *link) requestVerify() {
 	select {
 	case l.broken <- struct{}{}:
 	default:
 	}
 }
 
-// watch is the link's life.
+// watch waits for the end of the link or the machine.
 func (l *link) watch() {
 	defer close(l.done)
 	for over := false; !over; {
@@ -148,8 +144,8 @@ func (l *link) watch() {
 	l.end()
 }
 
-// verify finds out whether the machine is there, after a connection to it has
-// ended. When it is not, its claim is told.
+// verify checks after a lost connection whether the machine is alive. If not, it marks the machine
+// as lost.
 func (l *link) verify() bool {
 	for since := time.Now(); ; {
 		ctx, cancel := context.WithTimeout(l.ended, aliveTimeout)
@@ -163,13 +159,13 @@ func (l *link) verify() bool {
 		err = healthy(ctx, l.client)
 		cancel()
 		select {
-		case <-l.broken: // that was this attempt
+		case <-l.broken: // caused by this attempt
 		default:
 		}
 		if err == nil {
 			return true
 		}
-		if away := time.Since(since); away > l.patience {
+		if away := time.Since(since); away > l.unreachable {
 			l.pool.lost(l.machine, l.gone, fmt.Errorf("the machine runs, but its agent has not answered for %v (%w)", away.Round(time.Second), err))
 			return false
 		}
@@ -199,7 +195,7 @@ func (l *link) follow(f *agent.Follower) {
 	}
 }
 
-// close ends the link and waits until nothing is written any more.
+// close ends the link and returns after the last write.
 func (l *link) close() {
 	l.end()
 	<-l.done

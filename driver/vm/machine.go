@@ -13,55 +13,53 @@ import (
 	"github.com/delegate-io/dlite/driver/agent"
 )
 
-// Phases that no record has: what they mean for another process is that of the
-// phase before.
+// Phases that are not recorded. The record has the previous phase.
 const (
-	adopting  phase = "adopting"  // warm, says an earlier process
-	taken     phase = "taken"     // warm, and given to somebody who has not claimed it yet
-	returning phase = "returning" // claimed, and about to be warm again or destroyed
-	reserving phase = "reserving" // warm, and its reservation is being put on record, or taken off it
-	setApart  phase = "set apart" // warm, and kept for the init of a transaction
+	adopting     phase = "adopting"  // recorded as warm by an earlier process
+	assigned     phase = "assigned"  // warm, and assigned to a waiter that has not confirmed its claim
+	returning    phase = "returning" // claimed, and about to become warm or destroyed
+	reserving    phase = "reserving" // warm, while its reservation is written to the record or removed from it
+	reservedIdle phase = "set apart" // warm, and reserved for the init of a transaction
 )
 
-// machine is one of a pool's. Its fields are guarded by the pool's mu, but for
-// those that never change. What changes the phase belongs to whoever the phase
-// says: one goroutine at a time, which alone writes the record.
+// machine is a machine of a pool. The pool's mu guards its fields, except constant ones. In each
+// phase one goroutine owns the machine: it alone changes the phase and writes the record.
 //
-//	creating ---> warm <--> taken ---> claimed ---> returning ---> destroying
-//	adopting ----^   \________________________________/  \___> warm
+//	creating ---> warm <--> assigned ---> claimed ---> returning ---> destroying
+//	adopting ----^   \______________________________________/  \___> warm
 //
-//	warm or adopting ---> reserving ---> set apart ---> taken, or reserving ---> warm
+//	warm or adopting ---> reserving ---> set apart ---> assigned, or reserving ---> warm
 type machine struct {
 	id    string
 	phase phase
 	rec   *record // replaced as a whole, never changed
 
-	since   time.Time        // when it became warm
-	limits  [2]time.Duration // MaxIdle and MaxAge as they are for this one, 0 is none
-	looked  time.Time        // when its health was seen last
-	misses  int              // looks in a row that failed
-	looking bool
+	since     time.Time        // when it became warm
+	limits    [2]time.Duration // MaxIdle and MaxAge with jitter; 0 is unlimited
+	checkedAt time.Time        // time of the last health check
+	misses    int              // consecutive failed health checks
+	checking  bool
 
-	line *line // to the agent, while nobody has claimed it; may be nil
+	connection *connection // to the agent until the machine is claimed; may be nil
 
-	reservation *reservation // what it is kept for; nil if for nobody
+	reservation *reservation // nil if the machine is not reserved
 
-	claim     *claim // of whoever has taken or claimed it
+	claim     *claim // set in the phases assigned and claimed
 	recorded  bool   // the claim is in the transaction's ledger
-	condemned bool   // the claim's cleanup came before the claim took effect
-	users     int    // calls under way for the claim
+	cancelled bool   // the transaction's cleanup came before the claim took effect
+	users     int    // running calls for the claim
 	touched   time.Time
 
-	gone   chan struct{} // closed when it is dead or is being destroyed
-	reason error         // why, set before gone is closed
+	gone   chan struct{} // closed when the machine is dead or being destroyed
+	reason error         // set before gone is closed
 
-	attempts int           // to destroy it that failed
-	err      error         // of the last one
-	again    chan struct{} // makes the next attempt come at once
-	changed  chan struct{} // closed and replaced when the phase, or attempts, has changed
+	attempts int           // failed attempts to destroy it
+	err      error         // of the last attempt
+	again    chan struct{} // skips the pause before the next attempt
+	changed  chan struct{} // closed and replaced when phase or attempts changes
 }
 
-// newMachine is one that the pool knows from now on. The caller holds mu.
+// newMachine adds a machine to the pool. The caller holds mu.
 func (p *Pool) newMachine(id string, ph phase, r *record) *machine {
 	m := &machine{
 		id: id, phase: ph, rec: r, touched: time.Now(),
@@ -74,81 +72,80 @@ func (p *Pool) newMachine(id string, ph phase, r *record) *machine {
 	return m
 }
 
-// become changes the phase. The caller holds mu and owns the machine.
-func (m *machine) become(ph phase) {
+// setPhase changes the phase. The caller holds mu and owns the machine.
+func (m *machine) setPhase(ph phase) {
 	m.phase = ph
-	m.tell()
+	m.notify()
 }
 
-// tell wakes whoever waits for a change. The caller holds mu.
-func (m *machine) tell() {
+// notify wakes goroutines that wait for a change. The caller holds mu.
+func (m *machine) notify() {
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
 
-// fail says that the machine is of no use any more. The caller holds mu.
-func (m *machine) fail(why error) {
+// markDead sets the reason of the machine's end. The caller holds mu.
+func (m *machine) markDead(why error) {
 	if m.reason == nil {
 		m.reason = why
 		close(m.gone)
 	}
 }
 
-// hurry makes the next attempt to destroy it come at once.
-func (m *machine) hurry() {
+// retryNow skips the pause before the next attempt to destroy the machine.
+func (m *machine) retryNow() {
 	select {
 	case m.again <- struct{}{}:
 	default:
 	}
 }
 
-// takeOver makes a machine of an earlier process one of this pool. The caller
-// holds mu.
+// takeOver adds a machine of an earlier process. The caller holds mu.
 func (p *Pool) takeOver(r *record) {
-	// It counts from now on whatever becomes of the clock, and from now at the latest:
-	// the clock by which it was born may have been ahead.
+	// The age must not depend on changes of the clock. A time in the future, from another clock,
+	// counts as now.
 	r.Born = time.Now().Add(min(0, -time.Since(r.Born)))
 	m := p.newMachine(r.ID, r.Phase, r)
-	// Also of one that is being destroyed: its transaction's cleanup waits for that.
+	// Also while it is being destroyed: its transaction's cleanup waits for that.
 	m.claim, m.recorded = r.Claim, r.Claim != nil
 	switch r.Phase {
 	case warm:
-		m.become(adopting)
-		p.takeOverReservation(m)
+		m.setPhase(adopting)
+		p.restoreReservation(m)
 		p.work.Go(func() { p.adopt(m) })
 	case claimed:
 		if r.Claim == nil {
-			p.end(m, errors.New("its claim is not known"))
+			p.end(m, errors.New("its record has no claim"))
 		}
 	default:
-		p.end(m, errors.New("an earlier process had not finished with it"))
+		p.end(m, errors.New("an earlier process did not finish its creation or destruction"))
 	}
 }
 
-// adopt makes a machine warm whose agent still answers.
+// adopt makes an earlier process's machine warm if its agent answers.
 func (p *Pool) adopt(m *machine) {
-	err := p.look(p.ctx, m)
+	err := p.checkHealth(p.ctx, m)
 	if err != nil && p.ctx.Err() == nil {
-		err = p.look(p.ctx, m) // the host may be busy with starting us
+		err = p.checkHealth(p.ctx, m) // the host may be busy during the start
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ctx.Err() != nil && p.cfg.KeepWarm {
-		return // it is on record as warm
+		return // recorded as warm
 	}
 	if err != nil {
-		p.end(m, fmt.Errorf("it was left by an earlier process and does not answer: %w", err))
+		p.end(m, fmt.Errorf("it belongs to an earlier process and does not answer: %w", err))
 		return
 	}
 	if m.reservation != nil {
-		p.reservedNow(m)
+		p.finishReservation(m)
 		return
 	}
-	p.warmed(m)
+	p.makeWarm(m)
 }
 
-// look asks a machine for its health, and its provider for its life.
-func (p *Pool) look(ctx context.Context, m *machine) error {
+// checkHealth asks the agent, and if that fails, the provider.
+func (p *Pool) checkHealth(ctx context.Context, m *machine) error {
 	p.mu.Lock()
 	rec := m.rec
 	p.mu.Unlock()
@@ -164,8 +161,8 @@ func (p *Pool) look(ctx context.Context, m *machine) error {
 	return err
 }
 
-// errDead says that the provider has no such machine, or one that does not run.
-var errDead = errors.New("the machine does not run any more")
+// errDead means that the provider has no such machine, or that it does not run.
+var errDead = errors.New("the machine does not run")
 
 func (p *Pool) alive(ctx context.Context, id string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.HealthTimeout)
@@ -173,19 +170,18 @@ func (p *Pool) alive(ctx context.Context, id string) (bool, error) {
 	return p.provider.Alive(ctx, id)
 }
 
-// warmed puts a healthy machine where it can be claimed. The caller holds mu and
-// owns the machine.
-func (p *Pool) warmed(m *machine) {
+// makeWarm makes a healthy machine available. The caller holds mu and owns the machine.
+func (p *Pool) makeWarm(m *machine) {
 	m.reservation = nil
 	if m.rec.Reserved != nil {
-		m.become(reserving)
-		p.work.Go(func() { p.unrecord(m) })
+		m.setPhase(reserving)
+		p.work.Go(func() { p.unrecordReservation(m) })
 		return
 	}
-	m.claim, m.recorded, m.condemned, m.misses = nil, false, false, 0
+	m.claim, m.recorded, m.cancelled, m.misses = nil, false, false, 0
 	m.since = time.Now()
-	m.looked = m.since
-	m.become(warm)
+	m.checkedAt = m.since
+	m.setPhase(warm)
 	if p.closed {
 		if !p.cfg.KeepWarm {
 			p.end(m, errClosed)
@@ -193,11 +189,11 @@ func (p *Pool) warmed(m *machine) {
 		return
 	}
 	p.connect(m)
-	p.deal()
-	p.stir()
+	p.assignMachines()
+	p.signal()
 }
 
-// create makes a new machine. The caller holds mu.
+// create creates a machine in the background. The caller holds mu.
 func (p *Pool) create() {
 	r := &record{ID: newID(), Phase: creating, Born: time.Now()}
 	m := p.newMachine(r.ID, creating, r)
@@ -207,21 +203,21 @@ func (p *Pool) create() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if err == nil {
-			p.bad, p.why, p.pause = 0, nil, time.Time{}
+			p.failuresInRow, p.lastFailure, p.pausedUntil = 0, nil, time.Time{}
 			p.cfg.Log.Debug().Str("pool", p.cfg.Name).Str("machine", m.id).Dur("took", time.Since(begin)).Msg("a machine is warm")
-			p.warmed(m)
+			p.makeWarm(m)
 			return
 		}
 		if p.ctx.Err() == nil {
 			p.failed(err)
-			p.cfg.Log.Error().Err(err).Str("pool", p.cfg.Name).Str("machine", m.id).Int("in_a_row", p.bad).
-				Dur("next_in", time.Until(p.pause)).Msg("could not make a machine")
+			p.cfg.Log.Error().Err(err).Str("pool", p.cfg.Name).Str("machine", m.id).Int("in_a_row", p.failuresInRow).
+				Dur("next_in", time.Until(p.pausedUntil)).Msg("could not create a machine")
 		}
-		p.end(m, fmt.Errorf("it could not be made: %w", err))
+		p.end(m, fmt.Errorf("it could not be created: %w", err))
 	})
 }
 
-// build has the provider make the machine and waits for its agent.
+// build calls the provider and waits for the machine's agent.
 func (p *Pool) build(ctx context.Context, m *machine) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.BootTimeout, fmt.Errorf("it was not ready within %v", p.cfg.BootTimeout))
 	defer cancel()
@@ -230,7 +226,7 @@ func (p *Pool) build(ctx context.Context, m *machine) error {
 	if rec.CA, rec.Cert, rec.Key, err = agent.Issue("", rec.Born); err != nil {
 		return fmt.Errorf("issue its certificate: %w", err)
 	}
-	// Durable before anything of the machine exists.
+	// Durable before any part of the machine exists.
 	if err := p.records.write(&rec, durable); err != nil {
 		return err
 	}
@@ -254,7 +250,7 @@ func (p *Pool) build(ctx context.Context, m *machine) error {
 	return nil
 }
 
-// causeOf is why ctx has ended, and nil while it has not.
+// causeOf returns the cause of ctx's end, or nil.
 func causeOf(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
@@ -262,17 +258,16 @@ func causeOf(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// boot is what the machine's agent is told.
+// boot returns the boot of the machine's agent.
 func boot(r *record) []byte {
 	b := agent.Boot{CA: r.CA, Cert: r.Cert, Key: r.Key, Seed: make([]byte, 64)}
-	_, _ = cryptorand.Read(b.Seed) // never fails, says its documentation
+	_, _ = cryptorand.Read(b.Seed) // documented to never fail
 	b.Time = time.Now().UnixNano()
-	text, _ := json.Marshal(b) // of strings and numbers alone
+	text, _ := json.Marshal(b) // strings and numbers never fail
 	return text
 }
 
-// Between two attempts to reach an agent that is starting. Nobody tells when it
-// is there.
+// Pauses between attempts to reach a starting agent.
 const (
 	firstProbe = 20 * time.Millisecond
 	lastProbe  = 500 * time.Millisecond
@@ -300,53 +295,53 @@ func (p *Pool) awaitAgent(ctx context.Context, r *record) error {
 	}
 }
 
-// end begins to destroy a machine. The caller holds mu and owns the machine.
+// end starts the destruction of a machine. The caller holds mu and owns the machine.
 func (p *Pool) end(m *machine, why error) {
 	if m.phase == destroying && m.reason != nil {
 		return
 	}
-	m.become(destroying)
-	m.fail(why)
+	m.setPhase(destroying)
+	m.markDead(why)
 	p.disconnect(m)
-	p.queueAgain(m)
+	p.requeue(m)
 	p.work.Go(func() { p.destroy(m) })
 }
 
-// destroy removes a machine and its record, however often it takes. Only the end
-// of the pool keeps it from that, and then the next process goes on.
+// destroy removes a machine and its record. It retries until it succeeds, or the pool is closed;
+// then the next process continues.
 func (p *Pool) destroy(m *machine) {
 	p.mu.Lock()
 	rec := *m.rec
 	p.mu.Unlock()
 	if rec.Phase != destroying {
 		rec.Phase = destroying
-		// Whatever the record says instead makes another process destroy the machine
-		// too, or wait for a cleanup that does.
+		// With any other record, the next process destroys the machine too, or waits for a cleanup
+		// that does.
 		if err := p.records.write(&rec, !durable); err != nil {
-			p.cfg.Log.Warn().Err(err).Str("pool", p.cfg.Name).Msg("the end of a machine is not on record")
+			p.cfg.Log.Warn().Err(err).Str("pool", p.cfg.Name).Msg("could not record the end of a machine")
 		}
 	}
 	for {
-		err := p.destroyOnce(p.last, m.id)
+		err := p.destroyOnce(p.closing, m.id)
 		p.mu.Lock()
 		if err == nil {
 			delete(p.machines, m.id)
-			m.tell()
+			m.notify()
 			p.mu.Unlock()
-			p.stir()
+			p.signal()
 			return
 		}
 		p.failures++
 		wait := time.NewTimer(p.retryAfter(m.attempts))
 		m.attempts++
 		m.err = err
-		m.tell()
+		m.notify()
 		p.mu.Unlock()
-		p.cfg.Log.Error().Err(err).Str("pool", p.cfg.Name).Str("machine", m.id).Msg("could not destroy a machine, it is tried again")
+		p.cfg.Log.Error().Err(err).Str("pool", p.cfg.Name).Str("machine", m.id).Msg("could not destroy a machine: retrying")
 		select {
 		case <-wait.C:
 		case <-m.again:
-		case <-p.last.Done():
+		case <-p.closing.Done():
 			wait.Stop()
 			return
 		}
@@ -354,7 +349,7 @@ func (p *Pool) destroy(m *machine) {
 	}
 }
 
-// destroyOnce tries it. A machine whose record is there counts as not destroyed.
+// destroyOnce makes one attempt. It succeeds only if the record is removed, too.
 func (p *Pool) destroyOnce(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.DestroyTimeout)
 	defer cancel()

@@ -4,8 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics tells how many machines the pools have, in which state, how many
-// transactions wait for one, and what has failed. It may be registered once.
+// Metrics returns a collector with the machines of the pools by state, the waiting transactions,
+// and the failures. It may be registered once.
 func Metrics(pools ...*Pool) prometheus.Collector {
 	return poolCollector{
 		pools:    pools,

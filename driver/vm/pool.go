@@ -12,134 +12,128 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// PoolConfig says what a [Pool] keeps.
+// PoolConfig configures a [Pool].
 type PoolConfig struct {
-	// Name is what a stage asks for the pool by, and is told in logs. Required.
+	// Name identifies the pool in stages and logs. Required.
 	Name string
-	// Dir is the state folder, which makes machines survive the delegate's process
-	// and be found again. Each pool has its own, and one process at a time may use
-	// it. A copy of it, as in a machine's image, is no other pool: each of the two would
-	// destroy the machines of the other, which it does not know. It holds the machines'
-	// keys, readable by the user that the delegate runs as. Required.
+	// Dir is the state directory. It lets machines survive the delegate's process. Each pool needs
+	// its own directory, and one process at a time may use it. Never copy it, for example in a
+	// machine's image: pools with the same directory contents destroy each other's machines. It
+	// contains the machines' keys, readable by the delegate's user only. Required.
 	Dir string
-	// OS and Arch are the platform of the machines, in Go's names for those. The
-	// defaults are "linux" and "amd64".
+	// OS and Arch are the platform of the machines, with Go's names. The defaults are "linux" and
+	// "amd64".
 	OS, Arch string
-	// Min is how many machines are kept warm: ready, and neither claimed nor reserved. The
-	// default is 0: a machine is made when somebody asks for it.
+	// Min is the number of machines to keep warm: ready, and neither claimed nor reserved. The
+	// default is 0: the pool creates machines on demand.
 	Min int
-	// Max is how many machines there are at most, those included that are being
-	// made or destroyed, or whose destruction fails. Required, and at least Min.
+	// Max is the maximum number of machines. It includes machines that are being created or
+	// destroyed, or whose destruction fails. Required, at least Min.
 	Max int
-	// Parallel is how many machines are made at once. The default is 4.
+	// Parallel is the maximum number of machines that are created at a time. The default is 4.
 	Parallel int
-	// MaxIdle is how long a machine stays warm before it is replaced. The default,
-	// 0, is without end. Both ages are up to a tenth shorter, so that machines that
-	// were made together do not end together.
+	// MaxIdle is the time after which a warm machine is replaced. The default, 0, is unlimited.
+	// Jitter shortens MaxIdle and MaxAge by up to 10 percent, so that machines of the same age do
+	// not end together.
 	MaxIdle time.Duration
-	// MaxAge is how old a machine may become that nobody has claimed. The default,
-	// 0, is without end.
+	// MaxAge is the maximum age of a machine that is not claimed. The default, 0, is unlimited.
 	MaxAge time.Duration
-	// MaxUses is how many transactions may have a machine one after the other. It
-	// is given to the next one only when the agent has removed all that the one
-	// before had made. With the default, 0, and with 1 a machine is destroyed after
-	// one transaction.
+	// MaxUses is the number of transactions that may use a machine, one after the other. The pool
+	// reuses a machine only after its agent has removed the resources of the previous transaction.
+	// With 0, the default, and 1 the pool destroys a machine after one transaction.
 	MaxUses int
-	// HealthInterval is the time between two looks at a warm machine. The default
-	// is 30 s. HealthTimeout bounds a look; the default is 5 s.
+	// HealthInterval is the time between health checks of a warm machine. The default is 30 s.
+	// HealthTimeout limits a check; the default is 5 s.
 	HealthInterval, HealthTimeout time.Duration
-	// BootTimeout is how long a machine may take from the call of its provider until
-	// its agent answers. The default is 5 minutes.
+	// BootTimeout limits the time from the provider's call until the agent answers. The default is
+	// 5 minutes.
 	BootTimeout time.Duration
-	// DestroyTimeout bounds one attempt to destroy a machine; there are as many as
-	// it takes. The default is 2 minutes.
+	// DestroyTimeout limits one attempt to destroy a machine. The pool repeats attempts until one
+	// succeeds. The default is 2 minutes.
 	DestroyTimeout time.Duration
-	// MinRetry and MaxRetry bound the time until something that has failed is
-	// tried again; it doubles with every failure, with jitter. The defaults are 1 s
-	// and 1 minute.
+	// MinRetry and MaxRetry limit the pause after a failure. It doubles with each failure, with
+	// jitter. The defaults are 1 s and 1 minute.
 	MinRetry, MaxRetry time.Duration
-	// SweepInterval is the time between two searches for machines that no record
-	// knows. The default is 5 minutes.
+	// SweepInterval is the time between searches for machines without a record. The default is 5
+	// minutes.
 	SweepInterval time.Duration
-	// Lease is how long a claimed machine stays without any call for its
-	// transaction (SPEC T6), should its cleanup never come. The default is 25 hours,
-	// which is longer than transactions have.
+	// Lease is the time that a claimed machine stays without any call for its transaction (rule
+	// T6). Then the pool destroys it. The default is 25 hours, which exceeds the lifetime of
+	// transactions.
 	Lease time.Duration
-	// KeepWarm leaves warm machines to the next process when the pool is closed,
-	// instead of destroying them.
+	// KeepWarm makes Close leave warm machines to the next process. The default destroys them.
 	KeepWarm bool
-	// Labels go to where the provider has labels.
+	// Labels are the provider's labels of each machine, if the provider supports labels.
 	Labels map[string]string
-	// Log takes what the pool has to say. The zero value drops it.
+	// Log receives the pool's events. The zero value discards them.
 	Log zerolog.Logger
 }
 
-// Pool keeps machines warm and gives them to transactions (SPEC D6). It is safe
-// for concurrent use. Make it with [NewPool], start it, give it to [New], and
-// close it when the transactions have ended.
+// Pool keeps machines warm and gives them to transactions (rule D6). It is safe for concurrent
+// use. Create it with [NewPool], start it, pass it to [New], and close it when the transactions
+// have ended.
 type Pool struct {
 	cfg      PoolConfig
 	provider Provider
 	// probe asks a machine's agent for its health.
 	probe func(ctx context.Context, r *record) error
-	// dial connects to a machine's agent; nil connects to none before it is claimed.
-	dial func(ctx context.Context, r *record) (*line, error)
-	// open takes the state folder.
+	// dial connects to a machine's agent; nil disables connections to machines that are not
+	// claimed.
+	dial func(ctx context.Context, r *record) (*connection, error)
+	// open opens the state directory.
 	open func(ctx context.Context, dir string) (records, error)
 
 	records records         // set by Start
-	ctx     context.Context //nolint:containedctx // ends when the pool is closed
+	ctx     context.Context //nolint:containedctx // ends when Close begins
 	cancel  context.CancelFunc
-	// last is the context of what goes on while the pool is being closed.
-	last    context.Context //nolint:containedctx // ends when Close has waited long enough
-	endLast context.CancelFunc
-	wake    chan struct{} // gets a value when there may be something to do
-	work    sync.WaitGroup
+	// closing is the context of work that continues during Close.
+	closing    context.Context //nolint:containedctx // ends when Close stops waiting
+	endClosing context.CancelFunc
+	wake       chan struct{} // receives a value when there may be work
+	work       sync.WaitGroup
 
 	mu       sync.Mutex
 	machines map[string]*machine
-	queue    []*waiter // in the order of their tickets
+	queue    []*waiter // ordered by ticket
 	tickets  int64
-	// reservations are those that no init has used, by transaction.
-	reservations map[string]*reservation
-	running      bool // between Start and Close
-	closed       bool
-	bad          int       // failures in a row of what makes machines warm
-	why          error     // the last of them
-	pause        time.Time // until when no machine is made
-	failures     uint64
-	sweepAt      time.Time
-	sweeping     bool
+	// reservations that no init has used, by transaction.
+	reservations  map[string]*reservation
+	running       bool // between Start and Close
+	closed        bool
+	failuresInRow int       // consecutive failures of creation and health
+	lastFailure   error     // last failure
+	pausedUntil   time.Time // no creation before this time
+	failures      uint64
+	sweepAt       time.Time
+	sweeping      bool
 }
 
-// Stats are numbers of a [Pool] at one moment.
+// Stats are the numbers of a [Pool] at one moment.
 type Stats struct {
-	// Warm, Reserved, Claimed, Creating and Destroying count machines. Together
-	// they are never more than Max.
+	// Warm, Reserved, Claimed, Creating and Destroying count machines. Their sum never exceeds
+	// Max.
 	Warm, Reserved, Claimed, Creating, Destroying int
-	// Waiting counts the transactions that wait for a machine, those included that
-	// have reserved one and whose init has not come.
+	// Waiting counts transactions that wait for a machine. It includes reservations in the queue.
 	Waiting int
-	// Failures counts what has failed since Start: making a machine, its health,
-	// destroying it.
+	// Failures counts failed creations, health checks and destructions since Start.
 	Failures uint64
 }
 
 var poolName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 
-// NewPool checks the configuration. It touches neither the disk nor the provider.
+// NewPool checks the configuration. It uses neither the disk nor the provider.
 func NewPool(provider Provider, cfg PoolConfig) (*Pool, error) {
 	if provider == nil {
-		return nil, errors.New("pool: it has no provider")
+		return nil, errors.New("pool: the provider is missing")
 	}
 	if !poolName.MatchString(cfg.Name) {
 		return nil, fmt.Errorf("pool: the name %q must be 1 to 128 of A-Z, a-z, 0-9, '.', '_' and '-'", cfg.Name)
 	}
 	if cfg.Dir == "" {
-		return nil, fmt.Errorf("pool %s: it has no state folder", cfg.Name)
+		return nil, fmt.Errorf("pool %s: the state directory is missing", cfg.Name)
 	}
 	if cfg.Max < 1 || cfg.Min < 0 || cfg.Min > cfg.Max {
-		return nil, fmt.Errorf("pool %s: the minimum is %d and the maximum %d; wanted is 0 <= minimum <= maximum, and a maximum of at least 1",
+		return nil, fmt.Errorf("pool %s: the minimum is %d and the maximum %d: need 0 <= minimum <= maximum, and a maximum of at least 1",
 			cfg.Name, cfg.Min, cfg.Max)
 	}
 	if cfg.Parallel < 0 || cfg.MaxUses < 0 {
@@ -156,13 +150,13 @@ func NewPool(provider Provider, cfg PoolConfig) (*Pool, error) {
 	}
 	cfg.fill()
 	p := &Pool{cfg: cfg, provider: provider, wake: make(chan struct{}, 1), machines: map[string]*machine{}, reservations: map[string]*reservation{}}
-	p.probe, p.dial, p.open = probeAgent, openLine, openFolder
+	p.probe, p.dial, p.open = probeAgent, openConnection, openFolder
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.last, p.endLast = context.WithCancel(context.Background())
+	p.closing, p.endClosing = context.WithCancel(context.Background())
 	return p, nil
 }
 
-// fill puts in the defaults.
+// fill sets the defaults.
 func (c *PoolConfig) fill() {
 	set(&c.OS, "linux")
 	set(&c.Arch, "amd64")
@@ -184,17 +178,16 @@ func set[T comparable](v *T, byDefault T) {
 	}
 }
 
-// Name is the pool's.
+// Name returns the pool's name.
 func (p *Pool) Name() string { return p.cfg.Name }
 
-// Platform is that of its machines, in Go's names.
+// Platform returns the platform of the machines, with Go's names.
 func (p *Pool) Platform() (os, arch string) { return p.cfg.OS, p.cfg.Arch }
 
-// Start takes the state folder and begins to keep machines warm, in the
-// background. What an earlier process has left is taken over: warm machines that
-// are healthy stay, claimed ones wait for their transaction's cleanup, all others
-// are destroyed. It fails when the folder cannot be used, or another process has
-// it. ctx bounds Start alone.
+// Start opens the state directory and keeps machines warm in the background. It takes over the
+// machines of an earlier process: healthy warm machines stay warm, claimed machines wait for their
+// transaction's cleanup, and all others are destroyed. Start fails if the directory cannot be
+// used, or if another process uses it. ctx applies to Start only.
 func (p *Pool) Start(ctx context.Context) error {
 	f, err := p.open(ctx, p.cfg.Dir)
 	if err != nil {
@@ -207,21 +200,21 @@ func (p *Pool) Start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running || p.closed {
-		return errors.Join(fmt.Errorf("pool %s: it has been started before", p.cfg.Name), f.close())
+		return errors.Join(fmt.Errorf("pool %s: it was started before", p.cfg.Name), f.close())
 	}
 	p.records, p.running, p.sweepAt = f, true, time.Now()
 	for _, r := range records {
 		p.takeOver(r)
 	}
-	p.dropUsed()
-	p.work.Go(p.tend)
+	p.dropUsedReservations()
+	p.work.Go(p.maintain)
 	return nil
 }
 
-// Close ends the pool. Whoever waits for a machine is refused, what is being made
-// is destroyed, warm machines too unless they are to be kept, and claimed ones are
-// left to the next process. When ctx ends, what could not be destroyed is left to
-// the next process as well, which is an error. It may be called again.
+// Close closes the pool. It refuses waiting transactions, destroys machines that are being
+// created, and destroys warm machines unless KeepWarm is set. Claimed machines stay for the next
+// process. If ctx ends first, the next process destroys the remaining machines, and Close returns
+// an error. It may be called again.
 func (p *Pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	running := p.running
@@ -233,19 +226,19 @@ func (p *Pool) Close(ctx context.Context) error {
 	}
 	p.queue = nil
 	for _, m := range p.machines {
-		m.reservation.disinherit()
+		m.reservation.releaseWaiter()
 		p.disconnect(m)
-		if running && (m.phase == warm || m.phase == setApart) && !p.cfg.KeepWarm {
+		if running && (m.phase == warm || m.phase == reservedIdle) && !p.cfg.KeepWarm {
 			p.end(m, errClosed)
 		}
-		// Whoever tries again to destroy one need not wait to do so.
-		m.hurry()
+		// Skips the pause before the next attempt to destroy it.
+		m.retryNow()
 	}
 	p.mu.Unlock()
 	p.cancel()
 	if !running {
 		p.work.Wait()
-		p.endLast()
+		p.endClosing()
 		return nil
 	}
 	done := make(chan struct{})
@@ -257,23 +250,23 @@ func (p *Pool) Close(ctx context.Context) error {
 	case <-done:
 	case <-ctx.Done():
 	}
-	p.endLast()
+	p.endClosing()
 	<-done
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var left []error
+	var remaining []error
 	for _, m := range p.machines {
 		if m.phase == destroying {
-			left = append(left, fmt.Errorf("machine %s is left: %w", m.id, errors.Join(m.err, context.Cause(ctx))))
+			remaining = append(remaining, fmt.Errorf("machine %s is not destroyed: %w", m.id, errors.Join(m.err, context.Cause(ctx))))
 		}
 	}
-	return errors.Join(errors.Join(left...), p.records.close())
+	return errors.Join(errors.Join(remaining...), p.records.close())
 }
 
-// errClosed says that a pool gives out no machines.
+// errClosed is the error of calls that need a running pool.
 var errClosed = errors.New("the pool is closed")
 
-// Stats tells what the pool has now.
+// Stats returns the current numbers.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -284,7 +277,7 @@ func (p *Pool) Stats() Stats {
 			s.Creating++
 		case warm:
 			s.Warm++
-		case reserving, setApart:
+		case reserving, reservedIdle:
 			s.Reserved++
 		case destroying:
 			s.Destroying++
@@ -295,24 +288,24 @@ func (p *Pool) Stats() Stats {
 	return s
 }
 
-// stir makes the tender look whether there is something to do.
-func (p *Pool) stir() {
+// signal wakes maintain.
+func (p *Pool) signal() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
 	}
 }
 
-// failed counts a failure of what makes machines warm, and lets the next attempt
-// wait. The caller holds mu.
+// failed counts a failure of creation or health, and delays the next creation. The caller holds
+// mu.
 func (p *Pool) failed(err error) {
 	p.failures++
-	p.why = err
-	p.pause = time.Now().Add(p.retryAfter(p.bad))
-	p.bad++
+	p.lastFailure = err
+	p.pausedUntil = time.Now().Add(p.retryAfter(p.failuresInRow))
+	p.failuresInRow++
 }
 
-// retryAfter is the time until the next attempt after n failures and one.
+// retryAfter returns the pause after n+1 consecutive failures.
 func (p *Pool) retryAfter(n int) time.Duration {
 	d := p.cfg.MaxRetry
 	if n < 20 {

@@ -112,7 +112,7 @@ func TestAnExhaustedPoolQueues(t *testing.T) {
 			done <- next
 		}()
 		b.requireStats(Stats{Claimed: 1, Waiting: 1})
-		require.Equal(b, "Waiting for a machine of pool test: all 1 are in use or being made.\n", said.String())
+		require.Equal(b, "Waiting for a machine of pool test: all 1 are in use or being created.\n", said.String())
 		require.NoError(b, b.release(m))
 		next := <-done
 		require.NotEqual(b, m.id, next.id)
@@ -139,7 +139,7 @@ func TestAPoolNeverGivesUp(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 2, MinRetry: time.Second, MaxRetry: time.Minute}, func(b *bubble) {
 		b.pool.cfg.Min = 2
 		b.fake.set(func(f *fakeProvider) { f.faults = 100 })
-		b.pool.stir()
+		b.pool.signal()
 		b.wait(time.Hour)
 		// A machine that could not be made and cannot be destroyed counts.
 		require.Equal(b, 2, b.fake.there())
@@ -157,7 +157,7 @@ func TestAttemptsSlowDown(t *testing.T) {
 		b.pool.cfg.Min = 1
 		b.fake.set(func(f *fakeProvider) { f.mute = true })
 		b.pool.cfg.BootTimeout = time.Second
-		b.pool.stir()
+		b.pool.signal()
 		b.wait(time.Hour)
 		require.Less(b, b.fake.created, 2*60+15)
 		require.Greater(b, b.fake.created, 50)
@@ -526,7 +526,7 @@ func TestACloseDoesNotHang(t *testing.T) {
 		ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
 		defer cancel()
 		err := b.pool.Close(ctx)
-		require.ErrorContains(b, err, "is left")
+		require.ErrorContains(b, err, "is not destroyed")
 		require.ErrorIs(b, err, errUnlucky)
 		_, err = b.claim(b.Context(), &notes{})
 		require.ErrorIs(b, err, errClosed)

@@ -15,26 +15,24 @@ import (
 	"github.com/delegate-io/dlite/driver/agent"
 )
 
-// PortName is what the virtio serial port is called where a machine's agent waits
-// for its boot.
+// PortName is the name of the virtio serial port at which a machine's agent waits for its boot.
 const PortName = "io.dlite.agent"
 
-// Port is the host's end of a machine's serial port, for providers: it says there
-// what [agent.PortReady] describes. It is for one goroutine.
+// Port is the host's end of a machine's serial port, for providers. It performs the handshake that
+// [agent.PortReady] describes. It is not safe for concurrent use.
 type Port struct {
 	conn  net.Conn
 	lines *bufio.Reader
 }
 
-// NewPort does not take conn over: who has made it closes it.
+// NewPort returns a port on conn. The caller closes conn.
 func NewPort(conn net.Conn) *Port {
-	const longest = 4096 // of an agent's line; what is longer comes in parts
+	const longest = 4096 // bytes of an agent's line; longer lines arrive in parts
 	return &Port{conn: conn, lines: bufio.NewReaderSize(conn, longest)}
 }
 
-// Ready returns when the agent waits for its boot. Where the agent may have said so
-// already, before a snapshot or while nobody listened, it has to be asked. An
-// error is ctx's cause when ctx ends first.
+// Ready waits until the agent waits for its boot. Set ask if the agent may have reported that
+// earlier, for example before a snapshot. If ctx ends first, the error is its cause.
 func (p *Port) Ready(ctx context.Context, ask bool) error {
 	defer p.until(ctx)()
 	if ask {
@@ -53,13 +51,13 @@ func (p *Port) Ready(ctx context.Context, ask bool) error {
 	}
 }
 
-// Boot calls boot when all is ready, as it has the time in it, sends what that
-// returns and returns when the agent has taken it over.
+// Boot sends the boot, and returns when the agent has applied it. It calls boot as late as
+// possible, because the boot contains the time.
 func (p *Port) Boot(ctx context.Context, boot func() []byte) error {
 	defer p.until(ctx)()
 	var text bytes.Buffer
 	if err := json.Compact(&text, boot()); err != nil {
-		return errors.New("the boot is not JSON") // the error could quote it
+		return errors.New("the boot is not JSON") // the decoder's error could quote the boot
 	}
 	text.WriteByte('\n')
 	if _, err := p.conn.Write(text.Bytes()); err != nil {
@@ -79,8 +77,8 @@ func (p *Port) Boot(ctx context.Context, boot func() []byte) error {
 	}
 }
 
-// line leaves out carriage returns, which terminals add, and cuts what is no line
-// of an agent.
+// line reads a line without carriage returns, which terminals add. It splits lines that are too
+// long.
 func (p *Port) line() (string, error) {
 	text, err := p.lines.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
@@ -93,7 +91,7 @@ func (p *Port) until(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = p.conn.SetDeadline(time.Unix(1, 0)) })
 }
 
-// failed is ctx's cause where that is why reading stopped.
+// failed returns ctx's cause if that stopped the read.
 func (p *Port) failed(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)

@@ -6,58 +6,56 @@ import (
 	"time"
 )
 
-// Provider makes and destroys the machines of a [Pool]. One kind of virtual
-// machine is one provider: driver/vm/qemu, driver/vm/libvirt, driver/vm/ec2.
+// Provider creates and destroys the machines of a [Pool]. Each kind of virtual machine has a
+// provider: driver/vm/qemu, driver/vm/libvirt, driver/vm/ec2.
 //
-// All methods are safe for concurrent use. None is called while the pool holds a
-// lock, so each may take as long as a cloud does.
+// All methods are safe for concurrent use. The pool holds no lock during a call, so a call may
+// take minutes.
 type Provider interface {
-	// Name is the provider's, such as "qemu".
+	// Name returns the provider's name, such as "qemu".
 	Name() string
 
-	// Create makes the machine and starts it. It returns when the agent can be
-	// expected to answer at Machine.Address soon; that it does is the pool's to
-	// find out. The pool has made spec.ID durable before, and calls Destroy when
-	// Create fails or its process dies meanwhile: everything of the machine must
-	// be found from that id.
+	// Create creates and starts the machine. It returns when the agent will soon answer at
+	// Machine.Address; the pool waits for the agent. The pool has stored spec.ID before, and calls
+	// Destroy if Create fails or the process dies during the call. Destroy must therefore find all
+	// parts of the machine by that id.
 	Create(ctx context.Context, spec Spec) (Machine, error)
 
-	// Destroy removes all that Create made for the id: the machine, its disks,
-	// ports and addresses. It needs no earlier call in this process. A machine
-	// that is gone already, was made half, or never came to be counts as destroyed.
+	// Destroy removes everything that Create made for the id: the machine, its disks, ports and
+	// addresses. It needs no earlier call in this process. A machine that does not exist, or
+	// exists in parts, is no error.
 	Destroy(ctx context.Context, id string) error
 
-	// Alive reports whether the machine exists and runs, at once and without asking
-	// the agent. An error says that this could not be found out.
+	// Alive reports whether the machine exists and runs. It returns at once and does not ask the
+	// agent. An error means that the state is unknown.
 	Alive(ctx context.Context, id string) (bool, error)
 
-	// List returns the ids of all machines and parts of machines with this owner,
-	// also those that are half made, so that what no record knows is found.
+	// List returns the ids of all machines with this owner, including machines that exist in
+	// parts. The pool destroys those that have no record.
 	List(ctx context.Context, owner string) ([]string, error)
 }
 
-// Spec is a machine to create.
+// Spec describes a machine to create.
 type Spec struct {
-	// ID is made of [a-z0-9-], begins with "dlite-", is at most 40 characters long
-	// and never used again.
+	// ID has at most 40 characters of [a-z0-9-] and begins with "dlite-". It is never reused.
 	ID string
-	// Owner tells the machines of one pool from those of all others. It has the
-	// form of an id. The provider keeps it with all that it makes.
+	// Owner identifies the pool that owns the machine, in the form of an id. The provider stores
+	// it with everything that it creates.
 	Owner string
-	// Labels go to where the provider has labels.
+	// Labels are the provider's labels of the machine, if the provider supports labels.
 	Labels map[string]string
-	// Boot is what the machine's agent has to be told before it can serve: an
-	// agent.Boot as JSON, with the time of the call in it. It holds a private key.
+	// Boot returns an agent.Boot as JSON, which the machine's agent needs before it can serve. It
+	// contains the time of the call and a private key.
 	Boot func() []byte
 }
 
-// Machine is what Create has made.
+// Machine is a machine that Create returned.
 type Machine struct {
-	// Address is where the agent serves, as host:port.
+	// Address is the agent's address, as host:port.
 	Address string `json:"address"`
-	// Created is when it was made.
+	// Created is the creation time.
 	Created time.Time `json:"created"`
-	// Data is whatever the provider wants to show of it: a process id, an
-	// instance's type. It is kept with the record and never given back.
+	// Data is provider-specific information for people, such as a process id or an instance type.
+	// The pool stores it in the machine's record and never passes it back.
 	Data json.RawMessage `json:"data,omitempty"`
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/delegate-io/dlite/internal/atomicfile"
 )
 
-// phase is where a machine is in its life, as its record says.
+// phase is the state of a machine in its life cycle.
 type phase string
 
 const (
@@ -28,58 +28,55 @@ const (
 	destroying phase = "destroying"
 )
 
-// recordVersion is that of the records that this program writes. One of a newer
-// version is left alone.
+// recordVersion is the version of the records that this program writes. It refuses newer ones.
 const recordVersion = 1
 
-// record is a machine's file in the state folder: what another process needs to
-// use the machine, or to destroy it. It holds the machine's key, so nobody else
-// may read it.
+// record is a machine's file in the state directory. With it, another process can use or destroy
+// the machine. It contains the machine's key and is readable by its owner only.
 type record struct {
 	Version int    `json:"version"`
 	ID      string `json:"id"`
 	Phase   phase  `json:"phase"`
-	// Born is when the machine was asked for.
+	// Born is the time of the request for the machine.
 	Born time.Time `json:"born"`
 	Machine
-	// CA, Cert and Key are PEM, for both ends.
+	// CA, Cert and Key are PEM, for agent and client.
 	CA   []byte `json:"ca,omitempty"`
 	Cert []byte `json:"cert,omitempty"`
 	Key  []byte `json:"key,omitempty"`
-	// Uses counts the transactions that have had the machine.
+	// Uses counts the transactions that have used the machine.
 	Uses  int    `json:"uses,omitempty"`
 	Claim *claim `json:"claim,omitempty"`
-	// Reserved is of a warm machine alone. Who does not know it takes the machine
-	// for one that is free.
+	// Reserved is set for warm machines only. A program that does not know the field treats the
+	// machine as free.
 	Reserved *reserved `json:"reserved,omitempty"`
 }
 
-// reserved says whose init a warm machine waits for.
+// reserved is the reservation of a warm machine.
 type reserved struct {
 	Transaction string    `json:"transaction"`
 	Until       time.Time `json:"until"`
 }
 
-// claim is a transaction's hold of a machine.
+// claim is the claim of a transaction on a machine.
 type claim struct {
-	// Token is never used again: a machine that has been given back and is
-	// claimed by the next transaction is not touched by the cleanup of the one
-	// before.
+	// Token is never reused. The cleanup of an earlier transaction therefore cannot change a
+	// machine that was reused.
 	Token       string            `json:"token"`
 	Transaction string            `json:"transaction"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	Since       time.Time         `json:"since"`
 }
 
-// records are what a pool keeps for another process.
+// records is the storage of a pool's records.
 type records interface {
-	// owner is that of all machines on record, see [Spec].
+	// owner returns the owner of all machines, see [Spec].
 	owner() string
-	// read reads all records.
+	// read returns all records.
 	read() ([]*record, error)
-	// write makes r the machine's record, and waits for the disk when that is wanted.
+	// write stores r. With durable it waits for the disk.
 	write(r *record, durable bool) error
-	// remove ends the record of a machine that is destroyed.
+	// remove removes the record of a destroyed machine.
 	remove(id string) error
 	close() error
 }
@@ -90,21 +87,21 @@ const (
 	ownerName    = "owner"
 )
 
-// folder is a pool's state folder. One process at a time may have it.
+// folder is a pool's state directory. A lock restricts it to one process.
 type folder struct {
 	dir  string
 	lock *flock.Flock
 	id   string // the owner
 }
 
-// lockWait is how long the lock is waited for: a process that is killed while it
-// starts another one leaves the lock to that until it has started.
+// lockWait limits the wait for the lock. If a process is killed while it starts a child process,
+// the child holds the lock until it has started.
 const lockWait = 2 * time.Second
 
-// openFolder makes the folder and locks it.
+// openFolder creates and locks the directory.
 func openFolder(ctx context.Context, dir string) (records, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the state folder: %w", err)
+		return nil, fmt.Errorf("create the state directory: %w", err)
 	}
 	lock := flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600))
 	waiting, cancel := context.WithTimeout(ctx, lockWait)
@@ -113,9 +110,9 @@ func openFolder(ctx context.Context, dir string) (records, error) {
 	case ctx.Err() != nil:
 		return nil, errors.Join(context.Cause(ctx), lock.Close())
 	case waiting.Err() != nil:
-		return nil, fmt.Errorf("the state folder %s is in use by another delegate: give each pool its own", dir)
+		return nil, fmt.Errorf("another delegate uses the state directory %s: give each pool its own", dir)
 	case err != nil:
-		return nil, fmt.Errorf("lock the state folder %s: %w", dir, err)
+		return nil, fmt.Errorf("lock the state directory %s: %w", dir, err)
 	}
 	f := &folder{dir: dir, lock: lock}
 	if err := f.identify(); err != nil {
@@ -128,7 +125,7 @@ func (f *folder) close() error { return f.lock.Close() }
 
 func (f *folder) owner() string { return f.id }
 
-// identify reads the owner that all machines of this folder have, or makes one.
+// identify reads the owner of the directory's machines, or creates one.
 func (f *folder) identify() error {
 	path := filepath.Join(f.dir, ownerName)
 	b, err := os.ReadFile(path)
@@ -141,19 +138,18 @@ func (f *folder) identify() error {
 	}
 	f.id = newID()
 	if err := atomicfile.WriteFile(path, []byte(f.id)); err != nil {
-		return fmt.Errorf("give the pool an owner: %w", err)
+		return fmt.Errorf("write the pool's owner: %w", err)
 	}
 	return nil
 }
 
-// path is where a machine's record is. The id is a valid one.
+// path returns the path of a machine's record. The id must be valid.
 func (f *folder) path(id string) string { return filepath.Join(f.dir, id+recordSuffix) }
 
 // durable makes a write wait for the disk.
 const durable = true
 
-// write makes r the machine's record. Without durable it survives the end of the
-// process all the same.
+// write stores r. Without durable it survives the process, but maybe not the host.
 func (f *folder) write(r *record, durable bool) error {
 	r.Version = recordVersion
 	b, err := json.Marshal(r)
@@ -170,7 +166,7 @@ func (f *folder) write(r *record, durable bool) error {
 	return nil
 }
 
-// remove ends the record of a machine that is destroyed.
+// remove removes the record of a destroyed machine.
 func (f *folder) remove(id string) error {
 	if err := os.Remove(f.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the record of machine %s: %w", id, err)
@@ -178,19 +174,18 @@ func (f *folder) remove(id string) error {
 	return nil
 }
 
-// read reads all records. Of one that is damaged only the id is left, and it is
-// for a machine to destroy. What a newer program has written is an error: it
-// might be in use in a way that is not known here.
+// read returns all records. A damaged record becomes the record of a machine to destroy. A record
+// of a newer version is an error: this program cannot know whether the machine is in use.
 func (f *folder) read() ([]*record, error) {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
-		return nil, fmt.Errorf("read the state folder: %w", err)
+		return nil, fmt.Errorf("read the state directory: %w", err)
 	}
 	var all []*record
 	for _, entry := range entries {
 		id, ok := strings.CutSuffix(entry.Name(), recordSuffix)
 		if !ok {
-			if strings.HasSuffix(entry.Name(), atomicfile.Unfinished) { // a write that a kill has cut short
+			if strings.HasSuffix(entry.Name(), atomicfile.Unfinished) { // an interrupted write
 				err = errors.Join(err, os.Remove(filepath.Join(f.dir, entry.Name())))
 			}
 			continue
@@ -217,13 +212,12 @@ func (f *folder) read() ([]*record, error) {
 	return all, err
 }
 
-// newID makes an id for a machine, an owner or a claim.
+// newID returns a new id for a machine, an owner or a claim.
 func newID() string { return idPrefix + strings.ToLower(rand.Text()) }
 
 const idPrefix = "dlite-"
 
 var idForm = regexp.MustCompile(`^` + idPrefix + `[a-z0-9-]{1,34}$`)
 
-// isID says whether id is one that newID may have made. Whatever else comes from
-// a record is nobody's machine.
+// isID reports whether id has the form of newID. Other ids in records and lists are ignored.
 func isID(id string) bool { return idForm.MatchString(id) }

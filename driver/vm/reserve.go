@@ -9,14 +9,13 @@ import (
 	"github.com/delegate-io/dlite/driver"
 )
 
-// Reserve keeps a machine for the transaction's Init, for as long as limit; more
-// than the pool's lease counts as that. Where no machine is warm it keeps the
-// transaction's place in the queue. A machine that is kept is on record, so that it
-// is kept for the rest of the time by the next process too; a place in the queue is
-// lost with the process.
+// Reserve reserves a machine for the transaction's Init, for at most limit and at most the pool's
+// lease. If no machine is warm, it reserves a place in the queue. The reservation of a machine is
+// recorded, so the next process keeps it for the remaining time. A place in the queue is lost when
+// the process ends.
 func (d *Driver) Reserve(ctx context.Context, env *driver.Environment, limit time.Duration) (*driver.Reservation, error) {
 	if env.ID == "" || limit <= 0 {
-		return nil, fmt.Errorf("reserve a machine: the transaction is %q and the time %v; neither may be empty", env.ID, limit)
+		return nil, fmt.Errorf("reserve a machine: the transaction is %q and the time %v: both must be set", env.ID, limit)
 	}
 	p, err := d.poolOf(env)
 	if err != nil {
@@ -29,38 +28,37 @@ func (d *Driver) Reserve(ctx context.Context, env *driver.Environment, limit tim
 	return r, nil
 }
 
-// Unreserve gives back what the transaction has reserved. When it has returned
-// without an error, a later process does not keep it either.
+// Unreserve ends the transaction's reservation. If it returns no error, a later process does not
+// restore it either.
 func (d *Driver) Unreserve(ctx context.Context, transaction string) error {
 	var errs []error
 	for _, p := range d.pools {
 		if m := p.unreserve(transaction); m != nil {
 			if err := p.awaitFree(ctx, m); err != nil {
-				errs = append(errs, fmt.Errorf("give back a reserved machine: pool %s: %w", p.cfg.Name, err))
+				errs = append(errs, fmt.Errorf("return a reserved machine: pool %s: %w", p.cfg.Name, err))
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// reservation is a machine, or a place in the queue, that waits for the init of a
-// transaction. Its fields are guarded by the pool's mu.
+// reservation is a machine or a place in the queue, reserved for the init of a transaction. The
+// pool's mu guards its fields.
 type reservation struct {
 	transaction string
 	ticket      int64
 	until       time.Time
-	place       *waiter  // its place in the queue; nil while it has a machine
+	place       *waiter  // place in the queue; nil while it has a machine
 	machine     *machine // nil while it is in the queue
-	heir        *waiter  // the init, which has come before the machine was ready
-	over        bool     // the machine is not wanted any more, once it is ready
+	waiter      *waiter  // the init that came before the machine was ready
+	cancelled   bool     // the machine becomes free when it is ready
 }
 
-// disinherit lets an init go that waits for the machine to be ready. The pool is
-// being closed.
-func (r *reservation) disinherit() {
-	if r != nil && r.heir != nil {
-		close(r.heir.got)
-		r.heir, r.over = nil, true
+// releaseWaiter ends the wait of an init for its reserved machine, because the pool is closed.
+func (r *reservation) releaseWaiter() {
+	if r != nil && r.waiter != nil {
+		close(r.waiter.got)
+		r.waiter, r.cancelled = nil, true
 	}
 }
 
@@ -80,10 +78,10 @@ func (p *Pool) reserve(ctx context.Context, transaction string, limit time.Durat
 		r = &reservation{transaction: transaction, ticket: p.tickets, until: time.Now().Add(min(limit, p.cfg.Lease))}
 		p.reservations[transaction] = r
 		p.queueFor(r)
-		p.deal()
-		p.stir()
+		p.assignMachines()
+		p.signal()
 	}
-	// It counts when it is on record.
+	// The reservation is valid when it is recorded.
 	for r.machine != nil && r.machine.phase == reserving && p.running {
 		changed := r.machine.changed
 		p.mu.Unlock()
@@ -99,20 +97,20 @@ func (p *Pool) reserve(ctx context.Context, transaction string, limit time.Durat
 	if !p.running {
 		return nil, errClosed
 	}
-	told := &driver.Reservation{Pool: p.cfg.Name, Until: r.until}
+	result := &driver.Reservation{Pool: p.cfg.Name, Until: r.until}
 	if r.machine != nil {
-		told.Machine = r.machine.id
+		result.Machine = r.machine.id
 	}
 	for i, w := range p.queue {
 		if w == r.place {
-			told.Place = i + 1
+			result.Place = i + 1
 		}
 	}
-	return told, nil
+	return result, nil
 }
 
-// unreserve ends a reservation that no init has used, and returns the machine that
-// is to be free again, if there is one.
+// unreserve ends a reservation that no init has used. It returns the machine that becomes free, or
+// nil.
 func (p *Pool) unreserve(transaction string) *machine {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,11 +118,11 @@ func (p *Pool) unreserve(transaction string) *machine {
 	if r == nil || !p.running {
 		return nil
 	}
-	p.drop(r)
+	p.dropReservation(r)
 	return r.machine
 }
 
-// awaitFree returns when the machine's record tells of no reservation.
+// awaitFree returns when the machine's record has no reservation.
 func (p *Pool) awaitFree(ctx context.Context, m *machine) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,7 +132,7 @@ func (p *Pool) awaitFree(ctx context.Context, m *machine) error {
 		var err error
 		select {
 		case <-changed:
-		case <-p.last.Done():
+		case <-p.closing.Done():
 			err = errClosed
 		case <-ctx.Done():
 			err = context.Cause(ctx)
@@ -147,103 +145,101 @@ func (p *Pool) awaitFree(ctx context.Context, m *machine) error {
 	return nil
 }
 
-// drop ends a reservation that no init has used. The caller holds mu.
-func (p *Pool) drop(r *reservation) {
+// dropReservation ends a reservation that no init has used. The caller holds mu.
+func (p *Pool) dropReservation(r *reservation) {
 	delete(p.reservations, r.transaction)
 	switch {
 	case r.machine == nil:
 		p.dequeue(r.place)
-	case r.machine.phase == setApart:
-		p.warmed(r.machine)
+	case r.machine.phase == reservedIdle:
+		p.makeWarm(r.machine)
 	default:
-		r.over = true
+		r.cancelled = true
 	}
-	p.stir()
+	p.signal()
 }
 
-// queueFor gives a reservation a place in the queue. The caller holds mu.
+// queueFor puts a reservation into the queue. The caller holds mu.
 func (p *Pool) queueFor(r *reservation) {
 	r.machine, r.place = nil, &waiter{ticket: r.ticket, reservation: r}
 	p.enqueue(r.place)
 }
 
-// keepFor keeps a warm machine for a reservation. The caller holds mu.
-func (p *Pool) keepFor(m *machine, r *reservation) {
+// reserveMachine reserves a warm machine. The caller holds mu.
+func (p *Pool) reserveMachine(m *machine, r *reservation) {
 	r.machine, r.place, m.reservation = m, nil, r
-	m.become(reserving)
-	p.work.Go(func() { p.putOnRecord(m, &reserved{Transaction: r.transaction, Until: r.until}) })
+	m.setPhase(reserving)
+	p.work.Go(func() { p.recordReservation(m, &reserved{Transaction: r.transaction, Until: r.until}) })
 }
 
-// putOnRecord makes the next process keep the machine too. Where that fails, it is
-// kept by this one.
-func (p *Pool) putOnRecord(m *machine, reserved *reserved) {
+// recordReservation makes the reservation survive this process. If that fails, the reservation is
+// valid in this process only.
+func (p *Pool) recordReservation(m *machine, reserved *reserved) {
 	p.mu.Lock()
 	rec := *m.rec
 	p.mu.Unlock()
 	rec.Reserved = reserved
 	err := p.records.write(&rec, !durable)
 	if err != nil {
-		p.cfg.Log.Warn().Err(err).Str("pool", p.cfg.Name).Str("machine", m.id).Msg("a reservation is not on record")
+		p.cfg.Log.Warn().Err(err).Str("pool", p.cfg.Name).Str("machine", m.id).Msg("could not record a reservation")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil {
 		m.rec = &rec
 	}
-	p.reservedNow(m)
+	p.finishReservation(m)
 }
 
-// unrecord takes the reservation off a machine's record, and makes the machine
-// warm. A record that says otherwise is only the next process's to heed, for the
-// rest of the reservation's time.
-func (p *Pool) unrecord(m *machine) {
+// unrecordReservation removes the reservation from the machine's record and makes the machine
+// warm. If the write fails, only the next process keeps the reservation, until it expires.
+func (p *Pool) unrecordReservation(m *machine) {
 	p.mu.Lock()
 	rec := *m.rec
 	p.mu.Unlock()
 	rec.Reserved = nil
 	if err := p.records.write(&rec, !durable); err != nil {
-		p.cfg.Log.Warn().Err(err).Str("pool", p.cfg.Name).Str("machine", m.id).Msg("the end of a reservation is not on record")
+		p.cfg.Log.Warn().Err(err).Str("pool", p.cfg.Name).Str("machine", m.id).Msg("could not record the end of a reservation")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m.rec = &rec
-	p.warmed(m)
+	p.makeWarm(m)
 }
 
-// reservedNow gives a machine that is ready to its reservation, or to the init that
-// has come meanwhile. The caller holds mu and owns the machine.
-func (p *Pool) reservedNow(m *machine) {
+// finishReservation passes a ready machine to its reservation, or to the init that came meanwhile.
+// The caller holds mu and owns the machine.
+func (p *Pool) finishReservation(m *machine) {
 	r := m.reservation
 	switch {
-	case r.over:
-		p.warmed(m)
-	case r.heir != nil:
-		p.hand(m, r.heir)
+	case r.cancelled:
+		p.makeWarm(m)
+	case r.waiter != nil:
+		p.assign(m, r.waiter)
 	default:
 		m.since, m.misses = time.Now(), 0
-		m.looked = m.since
-		m.become(setApart)
+		m.checkedAt = m.since
+		m.setPhase(reservedIdle)
 		p.connect(m)
 		if p.closed && !p.cfg.KeepWarm {
 			p.end(m, errClosed)
 		}
 	}
-	p.stir()
+	p.signal()
 }
 
-// hand gives a machine to whom it was kept for. The caller holds mu and owns the
+// assign passes a machine to the waiter of its reservation. The caller holds mu and owns the
 // machine.
-func (p *Pool) hand(m *machine, w *waiter) {
+func (p *Pool) assign(m *machine, w *waiter) {
 	m.reservation = nil
-	m.become(taken)
+	m.setPhase(assigned)
 	w.got <- m
 }
 
-// inherit gives a new waiter its ticket: that of the transaction's reservation,
-// where there is one. A reservation that is returned has a machine, which the waiter
-// has got, or gets when it is ready; otherwise the waiter has to queue. The caller
-// holds mu.
-func (p *Pool) inherit(w *waiter, transaction string) *reservation {
+// useReservation gives a new waiter its ticket: the ticket of the transaction's reservation, or a
+// new one. If it returns a reservation, the waiter receives the reserved machine now or when that
+// is ready. Otherwise the waiter must queue. The caller holds mu.
+func (p *Pool) useReservation(w *waiter, transaction string) *reservation {
 	r := p.reservations[transaction]
 	if r == nil {
 		p.tickets++
@@ -256,51 +252,50 @@ func (p *Pool) inherit(w *waiter, transaction string) *reservation {
 	case r.machine == nil:
 		p.dequeue(r.place)
 		return nil
-	case r.machine.phase == setApart:
-		p.hand(r.machine, w)
+	case r.machine.phase == reservedIdle:
+		p.assign(r.machine, w)
 	default:
-		r.heir = w
+		r.waiter = w
 	}
 	return r
 }
 
-// queueAgain gives whom a machine was kept for, and which has come to its end, the
-// old place in the queue. The caller holds mu.
-func (p *Pool) queueAgain(m *machine) {
+// requeue puts the reservation of a machine that ended back to its old place in the queue. The
+// caller holds mu.
+func (p *Pool) requeue(m *machine) {
 	r := m.reservation
 	m.reservation = nil
 	switch {
-	case r == nil, r.over, p.closed:
+	case r == nil, r.cancelled, p.closed:
 		return
-	case r.heir != nil:
-		p.enqueue(r.heir)
-		r.heir = nil
+	case r.waiter != nil:
+		p.enqueue(r.waiter)
+		r.waiter = nil
 	default:
 		p.queueFor(r)
 	}
-	p.deal()
+	p.assignMachines()
 }
 
-// takeOverReservation goes on with the reservation that a machine's record tells
-// of. The caller holds mu.
-func (p *Pool) takeOverReservation(m *machine) {
+// restoreReservation restores the reservation in a machine's record. The caller holds mu.
+func (p *Pool) restoreReservation(m *machine) {
 	old := m.rec.Reserved
 	if old == nil || p.reservations[old.Transaction] != nil {
 		return
 	}
 	p.tickets++
-	// The clock by which that was written may have been another one.
+	// The clock may have changed since the record was written.
 	until := time.Now().Add(min(time.Until(old.Until), p.cfg.Lease))
 	r := &reservation{transaction: old.Transaction, ticket: p.tickets, until: until, machine: m}
 	p.reservations[r.transaction], m.reservation = r, r
 }
 
-// dropUsed ends reservations whose transaction has a machine: their process died
-// before it could take them off the record. The caller holds mu.
-func (p *Pool) dropUsed() {
+// dropUsedReservations ends reservations whose transaction has a machine: the earlier process died
+// before it removed them from their records. The caller holds mu.
+func (p *Pool) dropUsedReservations() {
 	for _, m := range p.machines {
 		if m.claim != nil && p.reservations[m.claim.Transaction] != nil {
-			p.drop(p.reservations[m.claim.Transaction])
+			p.dropReservation(p.reservations[m.claim.Transaction])
 		}
 	}
 }

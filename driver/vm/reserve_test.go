@@ -96,7 +96,7 @@ func TestAnExhaustedPoolReservesAPlace(t *testing.T) {
 			two <- m
 		}()
 		b.requireStats(Stats{Claimed: 1, Waiting: 3})
-		require.Contains(b, said.String(), "and 1 asked before")
+		require.Contains(b, said.String(), "and 1 ahead in the queue")
 
 		require.NoError(b, b.release(m))
 		synctest.Wait()
