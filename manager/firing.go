@@ -57,7 +57,7 @@ func (m *Manager) submission(ctx context.Context, account string, s *Schedule, d
 // discardSpans drops the spans of a submission that is not sent.
 func (m *Manager) discardSpans(f *fireCommand) {
 	if f.Stage != nil {
-		m.dropSpan(f.Stage.trace)
+		m.dropSpan(f.Stage.Trace)
 	}
 	if f.Task != nil {
 		m.dropSpan(f.Task.Single.Trace)

@@ -111,7 +111,7 @@ func (c *core) queueLogState(k key) (log *stage.LogConfig, logKey string, s queu
 	if n == nil || n.log == nil {
 		return nil, "", s, false
 	}
-	s = queuelog.State{Status: string(n.init.Status), Since: n.trace.Since, Reason: n.init.Error}
+	s = queuelog.State{Status: string(n.init.Status), Since: n.Trace.Since, Reason: n.init.Error}
 	if n.init.Status == Queued {
 		p, _ := c.queue.Place(n.account, n.ID) // the stage exists
 		s.Place, s.Reason = p.Number, p.Reason

@@ -84,15 +84,12 @@ type Attempt struct {
 func (c *core) retryStage(n *run) bool {
 	why := retryOnFailure
 	switch {
-	case n.retry == nil || n.stopping != "" || n.failed == "" || n.StartedAt.IsZero(),
-		len(n.Attempts)+1 >= n.retry.MaxAttempts:
-		return false
 	case n.lost:
 		why = retryOnLost
 	case n.failed == Timeout:
 		why = retryOnTimeout
 	}
-	if !slices.Contains(n.retry.On, why) {
+	if n.stopping != "" || n.failed == "" || !n.allowsRetry(len(n.Attempts)+1, why) {
 		return false
 	}
 	next := n.nextAttempt(len(n.Attempts) + 2)
@@ -100,16 +97,15 @@ func (c *core) retryStage(n *run) bool {
 		return false
 	}
 	next.Attempts = append(slices.Clone(n.Attempts), Attempt{
-		Status: n.failed, Error: n.Error, DelegateID: n.DelegateID, StartedAt: n.StartedAt, EndedAt: c.at,
+		Status: n.failed, Error: n.Error, DelegateID: n.DelegateID, StartedAt: n.Started, EndedAt: c.at,
 	})
 	w := next.queueWork()
-	if c.queue.Retry(n.account, n.ID, w.Variants, c.at.Add(n.retry.wait(len(next.Attempts)+1))) != nil {
+	if c.queue.Retry(n.account, n.ID, w.Variants, c.at.Add(n.Retry.wait(len(next.Attempts)+1))) != nil {
 		return false // the queue has forgotten the stage
 	}
-	next.trace.Since = c.at
 	*n = *next
 	n.current = &n.init
-	c.count(n.account, func(s *accountStats) { s.Retried++ })
+	c.retried(n.account, &n.lifecycle)
 	c.publishStage(n)
 	c.updateQueueLog(n)
 	return true
@@ -121,7 +117,7 @@ func (c *core) retryStage(n *run) bool {
 func (n *run) nextAttempt(attempt int) *run {
 	next := *n
 	next.Status, next.Error, next.DelegateID = Queued, "", ""
-	next.StartedAt, next.EndedAt = time.Time{}, time.Time{}
+	next.EndedAt = time.Time{}
 	next.next, next.failed, next.lost, next.variant = 0, "", false, 0
 	next.steps = slices.Clone(n.steps)
 	for _, p := range next.parts {

@@ -15,7 +15,8 @@ import (
 
 // run is a stage with its progress. The core's lock guards it.
 type run struct {
-	Stage   // without Init, Steps and Cleanup, which are below
+	Stage // without StartedAt, which is in lifecycle, and the parts, which are below
+	lifecycle
 	account string
 	order   uint64
 	digest  string
@@ -28,7 +29,6 @@ type run struct {
 	current      *step // the part whose task is in the queue
 	next         int   // index of the next step
 	groups       []string
-	retry        *Retry
 	lost         bool             // the delegate was lost
 	log          *stage.LogConfig // log service of the init
 	stopping     Status           // Aborted or Timeout while the stage is being stopped
@@ -36,7 +36,6 @@ type run struct {
 	kinds        [][3]string      // by variant: the task types of init, execute and cleanup
 	variant      int
 	done         chan struct{} // is closed when the stage ends
-	trace        tracing
 }
 
 // step is a part of a run: the init, a step or the cleanup.
@@ -69,7 +68,7 @@ func (p *step) task(n *run, variant int) *task.Task {
 		t.Type = types[1]
 	}
 	t.Driver, t.Data = n.Infra, enveloped(t, n.account)
-	n.trace.joinTask(t)
+	n.Trace.joinTask(t)
 	return t
 }
 
@@ -80,6 +79,7 @@ const hidden = "[secret]"
 // core's lock.
 func (n *run) view() Stage {
 	s := n.Stage
+	s.StartedAt = n.Started
 	s.Selectors = slices.Clone(s.Selectors)
 	s.Init, s.Cleanup = n.init.view(), n.cleanup.view()
 	s.Steps = make([]StepState, 0, len(n.steps))
@@ -122,11 +122,7 @@ func (m *Manager) Stage(account, id string) (Stage, error) {
 // syncedStage returns a stage's state. If this process does not know the stage, it
 // first reads the store, because another manager may have just accepted it.
 func (m *Manager) syncedStage(ctx context.Context, account, id string) (Stage, error) {
-	s, err := m.Stage(account, id)
-	if err != nil && m.journal.Sync(ctx) == nil {
-		return m.Stage(account, id)
-	}
-	return s, err
+	return synced(ctx, m, func() (Stage, error) { return m.Stage(account, id) })
 }
 
 // stage returns a stage's state, and a channel that is closed when the caller has to
@@ -171,35 +167,7 @@ func (m *Manager) WaitStage(ctx context.Context, account, id string) (Stage, err
 	if _, err := m.syncedStage(ctx, account, id); err != nil {
 		return Stage{}, err
 	}
-	for {
-		s, done, err := m.core.stage(account, id)
-		if err != nil || s.Status.Ended() {
-			return s, err
-		}
-		if err := m.awaitDone(ctx, done); err != nil {
-			if now, gone := m.Stage(account, id); gone == nil {
-				s = now
-			}
-			return s, err
-		}
-	}
-}
-
-// awaitDone waits until done is closed, ctx ends or the manager closes.
-func (m *Manager) awaitDone(ctx context.Context, done <-chan struct{}) error {
-	select {
-	case <-done:
-		return nil
-	default:
-	}
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-m.closing:
-		return ErrClosed
-	}
+	return waitEnded(ctx, m, func() (Stage, <-chan struct{}, error) { return m.core.stage(account, id) })
 }
 
 // AbortStage aborts a stage. A queued stage ends at once. Otherwise the manager

@@ -95,8 +95,9 @@ func (n *run) MarshalJSON() ([]byte, error) {
 	s := savedRun{
 		Stage: n.Stage, Account: n.account, Order: n.order, Digest: n.digest, Timeout: n.timeout,
 		QueueTimeout: n.queueTimeout, Current: -1, Next: n.next, Stopping: n.stopping, Failed: n.failed,
-		Variant: n.variant, Trace: n.trace, Groups: n.groups, Retry: n.retry, Lost: n.lost, Log: n.log, Parts: make([]savedPart, 0, len(n.steps)+2),
+		Variant: n.variant, Trace: n.Trace, Groups: n.groups, Retry: n.Retry, Lost: n.lost, Log: n.log, Parts: make([]savedPart, 0, len(n.steps)+2),
 	}
+	s.Stage.StartedAt = n.Started
 	s.Stage.Init, s.Stage.Cleanup = n.init.StepState, n.cleanup.StepState
 	for i, p := range n.parts {
 		if p == n.current {
@@ -126,15 +127,16 @@ func (n *run) UnmarshalJSON(b []byte) error {
 	*n = run{
 		Stage: s.Stage, account: s.Account, order: s.Order, digest: s.Digest, timeout: s.Timeout,
 		queueTimeout: s.QueueTimeout, next: s.Next, stopping: s.Stopping, failed: s.Failed, variant: s.Variant,
-		groups: s.Groups, retry: s.Retry, lost: s.Lost, log: s.Log,
-		trace: s.Trace, kinds: infra(s.Stage.Infra), done: make(chan struct{}),
+		lifecycle: lifecycle{Trace: s.Trace, Started: s.Stage.StartedAt, Retry: s.Retry},
+		groups:    s.Groups, lost: s.Lost, log: s.Log,
+		kinds: infra(s.Stage.Infra), done: make(chan struct{}),
 		init:    step{StepState: s.Stage.Init, kind: task.Init},
 		cleanup: step{StepState: s.Stage.Cleanup, kind: task.Cleanup},
 	}
 	for _, state := range s.Stage.Steps {
 		n.steps = append(n.steps, step{StepState: state, kind: task.Execute})
 	}
-	n.Init, n.Steps, n.Cleanup = StepState{}, nil, StepState{}
+	n.StartedAt, n.Init, n.Steps, n.Cleanup = time.Time{}, StepState{}, nil, StepState{}
 	for i, p := range n.parts {
 		saved := &s.Parts[i]
 		p.data, p.timeout, p.runOn = saved.Data, saved.Timeout, saved.RunOn

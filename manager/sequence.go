@@ -47,9 +47,8 @@ func (c *core) handleEvent(e *queue.Event) {
 		c.partStarted(n, e)
 	case queue.Requeued:
 		n.Status, n.DelegateID = Queued, ""
-		n.trace.Since = e.At
-		n.StartedAt, n.init.StartedAt = time.Time{}, time.Time{}
-		n.init.Status = Queued
+		n.requeued(e.At)
+		n.init.Status, n.init.StartedAt = Queued, time.Time{}
 		c.publishStage(n)
 		c.updateQueueLog(n)
 	case queue.Expired:
@@ -67,11 +66,8 @@ func (c *core) partStarted(n *run, e *queue.Event) {
 	}
 	p.Status, p.StartedAt = Running, e.At
 	if p.kind == task.Init {
-		waited := e.At.Sub(n.trace.Since)
-		c.count(n.account, func(s *accountStats) { s.Stages.Waits.add(waited) })
-		c.recordWait(n.trace, e.At)
-		n.Status, n.StartedAt = Running, e.At
-		n.DelegateID, n.variant = e.Delegate, e.Variant
+		c.started(n.account, stageKind, &n.lifecycle, e.At)
+		n.Status, n.DelegateID, n.variant = Running, e.Delegate, e.Variant
 		c.publishStage(n)
 		c.updateQueueLog(n)
 	}
@@ -113,7 +109,6 @@ func (c *core) partEnded(n *run, e *queue.Event) {
 	case p.kind == task.Cleanup:
 		c.finishStage(n)
 	case p.kind == task.Init && !e.Started:
-		c.recordWait(n.trace, e.At)
 		n.recordFailure(p)
 		n.skipRemaining()
 		n.cleanup.Status = Skipped // no delegate has created anything
@@ -246,10 +241,8 @@ func (c *core) finishStage(n *run) {
 	close(n.done)
 	c.publishStage(n)
 	c.log(zerolog.InfoLevel, "a stage has ended",
-		logEntry{account: n.account, stage: n.ID, delegate: n.DelegateID, status: string(n.Status), trace: n.trace})
-	status, started, ended := n.Status, n.StartedAt, n.EndedAt
-	c.count(n.account, func(s *accountStats) { s.Stages.recordEnd(status, started, ended) })
-	c.endSpan(n.trace, n.Status, n.DelegateID, n.EndedAt)
+		logEntry{account: n.account, stage: n.ID, delegate: n.DelegateID, status: string(n.Status), trace: n.Trace})
+	c.ended(n.account, stageKind, &n.lifecycle, n.Status, n.DelegateID, n.EndedAt)
 	_ = c.queue.Release(n.account, n.ID) // all its tasks have ended or are detached
 }
 

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -117,13 +116,11 @@ type Task struct {
 // single is the part of a single task's state that the queue does not have. The
 // core's lock guards it.
 type single struct {
-	Digest  string    `json:"digest"`
-	Trace   tracing   `json:"trace,omitzero"`
-	Started time.Time `json:"started,omitzero"`
+	Digest string `json:"digest"`
+	lifecycle
 
-	// Retry and Work describe how to submit the task again. They are dropped at its
-	// end.
-	Retry    *Retry      `json:"retry,omitempty"`
+	// Work is what to submit again. It is nil without a retry policy, and after the
+	// task's end.
 	Work     *singleWork `json:"work,omitempty"`
 	Attempts int         `json:"attempts,omitempty"`
 	Current  string      `json:"current,omitempty"` // the id of the current attempt, after the first
@@ -174,13 +171,12 @@ func (c *core) submitTask(account string, s *submitTaskCommand) (existed bool, e
 		return false, fmt.Errorf("%w: %w", ErrConflict, err)
 	}
 	t := s.Single
-	t.Trace.Since = c.at
 	if t.Retry != nil {
 		t.Work = &s.singleWork
 	}
 	c.tasks[k] = &t
 	c.publish(account, Event{Type: taskEvent, Task: k.id, Status: Queued})
-	c.count(account, func(s *accountStats) { s.Tasks.Submitted++ })
+	c.submitted(account, taskKind, &t.lifecycle)
 	return false, nil
 }
 
@@ -195,7 +191,7 @@ func (w *singleWork) queueWork(notBefore time.Time) *queue.Work {
 // It reports whether it did.
 func (c *core) retryTask(k key, t *single, o queue.Outcome) bool {
 	why := map[queue.Outcome]string{queue.Abandoned: retryOnLost, queue.TimedOut: retryOnTimeout, queue.Failure: retryOnFailure}[o]
-	if t.Retry == nil || t.Started.IsZero() || t.Attempts+1 >= t.Retry.MaxAttempts || !slices.Contains(t.Retry.On, why) {
+	if !t.allowsRetry(t.Attempts+1, why) {
 		return false
 	}
 	next, body := *t.Work, *t.Work.Task
@@ -206,9 +202,9 @@ func (c *core) retryTask(k key, t *single, o queue.Outcome) bool {
 	}
 	delete(c.attempts, key{k.account, t.Current})
 	t.Attempts++
-	t.Current, t.Started, t.Trace.Since = body.ID, time.Time{}, c.at
+	t.Current = body.ID
 	c.attempts[key{k.account, t.Current}] = k.id
-	c.count(k.account, func(s *accountStats) { s.Retried++ })
+	c.retried(k.account, &t.lifecycle)
 	c.publish(k.account, Event{Type: taskEvent, Task: k.id, Status: Queued})
 	return true
 }
@@ -261,7 +257,7 @@ func (m *Manager) newTask(account string, req *TaskRequest) (*submitTaskCommand,
 	}
 	body.ID = cmp.Or(body.ID, rand.Text())
 	return &submitTaskCommand{
-		Single: single{Digest: sum, Retry: req.Retry},
+		Single: single{Digest: sum, lifecycle: lifecycle{Retry: req.Retry}},
 		singleWork: singleWork{
 			Task: &body, Priority: priority, Selectors: req.Selectors,
 			QueueTimeout: cmp.Or(req.QueueTimeout, body.Timeout).Duration(),
@@ -278,11 +274,7 @@ func (m *Manager) Task(account, id string) (Task, error) {
 // syncedTask returns a single task's state. If this process does not know the task,
 // it first reads the store, because another manager may have just accepted it.
 func (m *Manager) syncedTask(ctx context.Context, account, id string) (Task, error) {
-	t, err := m.Task(account, id)
-	if err != nil && m.journal.Sync(ctx) == nil {
-		return m.Task(account, id)
-	}
-	return t, err
+	return synced(ctx, m, func() (Task, error) { return m.Task(account, id) })
 }
 
 // task returns a single task's state, and a channel that is closed when the caller
@@ -324,18 +316,7 @@ func (m *Manager) WaitTask(ctx context.Context, account, id string) (Task, error
 	if _, err := m.syncedTask(ctx, account, id); err != nil {
 		return Task{}, err
 	}
-	for {
-		t, done, err := m.core.task(account, id)
-		if err != nil || t.Status.Ended() {
-			return t, err
-		}
-		if err := m.awaitDone(ctx, done); err != nil {
-			if now, gone := m.Task(account, id); gone == nil {
-				t = now
-			}
-			return t, err
-		}
-	}
+	return waitEnded(ctx, m, func() (Task, <-chan struct{}, error) { return m.core.task(account, id) })
 }
 
 // AbortTask aborts a single task. A queued task ends at once. Otherwise the task
@@ -365,25 +346,18 @@ func (c *core) handleTaskEvent(work key, e *queue.Event) {
 	}
 	switch e.Kind {
 	case queue.Acquired:
-		waited := e.At.Sub(t.Trace.Since)
-		c.count(k.account, func(s *accountStats) { s.Tasks.Waits.add(waited) })
-		c.recordWait(t.Trace, e.At)
-		t.Started = e.At
+		c.started(k.account, taskKind, &t.lifecycle, e.At)
 		c.publish(k.account, Event{Type: taskEvent, Task: k.id, Delegate: e.Delegate, Status: Running})
 	case queue.Requeued:
-		t.Trace.Since, t.Started = e.At, time.Time{}
+		t.requeued(e.At)
 		c.publish(k.account, Event{Type: taskEvent, Task: k.id, Status: Queued})
 	case queue.Ended:
 		if c.retryTask(k, t, e.Result.Outcome) {
 			return
 		}
 		t.Work = nil // it may be large
-		if t.Started.IsZero() {
-			c.recordWait(t.Trace, e.At)
-		}
-		status, started, ended := statusOf(e.Result.Outcome), t.Started, e.At
-		c.count(k.account, func(s *accountStats) { s.Tasks.recordEnd(status, started, ended) })
-		c.endSpan(t.Trace, status, e.Delegate, e.At)
+		status := statusOf(e.Result.Outcome)
+		c.ended(k.account, taskKind, &t.lifecycle, status, e.Delegate, e.At)
 		c.publish(k.account, Event{Type: taskEvent, Task: k.id, Delegate: e.Delegate, Status: status, Error: e.Result.Error})
 	}
 }

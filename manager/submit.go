@@ -33,7 +33,7 @@ func (m *Manager) submitStage(ctx context.Context, account string, req StageRequ
 	if err != nil {
 		return Stage{}, false, err
 	}
-	trace, id := n.trace, n.ID // the core owns the run from here on
+	trace, id := n.Trace, n.ID // the core owns the run from here on
 	r, err := m.applyCommand(ctx, &command{Account: account, SubmitStage: n})
 	if err != nil || r.existed {
 		m.dropSpan(trace)
@@ -54,16 +54,16 @@ func (c *core) submitStage(account string, n *run) (existed bool, err error) {
 		}
 		return true, nil
 	}
-	n.SubmittedAt, n.trace.Since = c.at, c.at
+	n.SubmittedAt = c.at
 	if err := c.queue.Submit(account, n.queueWork()); err != nil {
 		return false, fmt.Errorf("%w: %w", ErrConflict, err)
 	}
 	c.order++
 	n.order = c.order
 	c.stages[k] = n
+	c.submitted(account, stageKind, &n.lifecycle)
 	c.publishStage(n)
 	c.updateQueueLog(n)
-	c.count(account, func(s *accountStats) { s.Stages.Submitted++ })
 	return false, nil
 }
 
@@ -101,7 +101,7 @@ func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) 
 			Priority: req.Priority, Infra: req.Infra, SubmittedAt: m.cfg.Clock.Now(),
 			Pipeline: req.Pipeline, Labels: req.Labels,
 		},
-		groups: req.groups(), retry: req.Retry,
+		groups: req.groups(), lifecycle: lifecycle{Retry: req.Retry},
 	}
 	if err := m.prepare(n, &req); err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) 
 		return nil, err
 	}
 	n.current = &n.init
-	n.trace = m.startSpan(ctx, "stage", account, n.ID, n.SubmittedAt)
+	n.Trace = m.startSpan(ctx, "stage", account, n.ID, n.SubmittedAt)
 	return n, nil
 }
 
