@@ -51,9 +51,9 @@ func (m *Manager) authenticate(next http.Handler) http.Handler {
 }
 
 // tokenCache remembers valid tokens, because a client sends each one for minutes. It
-// stores their hashes: the text of a token would keep the whole request header in
-// memory, and comparing texts could leak how many characters of a guess are right.
-// The zero value is ready.
+// stores their hashes. The text of a token would keep the whole request header in
+// memory, and the time to compare texts could reveal parts of a token. The zero value
+// is ready.
 type tokenCache struct {
 	mu       sync.Mutex
 	verified map[cachedToken]verifiedToken

@@ -1,6 +1,7 @@
 // Package manager is the server side of delegates. It assigns stages and single
-// tasks to delegates by capacity, selectors and task types, runs the steps of a stage
-// in order and keeps their results. The state is in memory or in a [Config.Store].
+// tasks to delegates by capacity, selectors and task types. It runs the steps of a
+// stage in order and keeps their results. The state is in memory or in a
+// [Config.Store].
 // With a store, a restarted manager continues where the previous one ended. Several
 // managers on one Redis act as one manager, behind any load balancer.
 //
@@ -49,11 +50,17 @@
 //	DELETE /api/schedules/{id}
 //	POST /api/schedules/{id}/trigger  -> 202 {"id": of the stage or task}
 //
-// Errors are {"error_msg":"..."}. The status is 400 for an invalid request, 401 or
-// 403 for a wrong token, 404 for an unknown or forgotten id, 409 if something else
-// has the id, 413 for a body that is too large, and 503 with Retry-After if the
-// store does not answer or the manager is closing. After a 503, the manager may have
-// executed the call: submit again under the same id.
+// Errors are {"error_msg":"..."}:
+//
+//	400       the request is invalid
+//	401, 403  the token does not belong to the account
+//	404       the id is unknown or forgotten
+//	409       something else has the id
+//	413       the body is too large
+//	503       the store does not answer, or the manager is closing; with Retry-After
+//
+// After a 503, the manager may have executed the call: submit again under the same
+// id.
 //
 // A stage:
 //
