@@ -204,7 +204,7 @@ func TestWithoutRoomForNotesATransactionDoesNotSurvive(t *testing.T) {
 	d.fill(0)
 	require.Equal(t, stage.Success, statusOf(give(first, "t2", "local_execute", step("one"))))
 	require.Equal(t, stage.Success, statusOf(give(first, "t3", "local_execute", step("two"))))
-	require.Equal(t, 1, strings.Count(log.String(), "will not survive"), log.String())
+	require.Equal(t, 1, strings.Count(log.String(), "cannot be resumed after a restart"), log.String())
 	require.Empty(t, l.notes())
 	l.kill(first)
 	require.Zero(t, l.process().Open())

@@ -148,10 +148,8 @@ func (m *Stages) execute(ctx context.Context, req *task.Request[stage.ExecuteReq
 		return nil, m.refusal(ids)
 	}
 	defer t.endUse()
-	select {
-	case <-t.ready:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	if err := t.awaitInit(ctx); err != nil {
+		return nil, err
 	}
 	if t.initErr != nil {
 		return nil, m.refusal(ids)
@@ -176,6 +174,22 @@ func (m *Stages) execute(ctx context.Context, req *task.Request[stage.ExecuteReq
 	r := t.answer(e.res, e.err)
 	t.noteAnswer(e, r)
 	return r, nil
+}
+
+// awaitInit waits for the end of the init. It returns nil for an init that has ended,
+// also if ctx has ended: the driver then decides what the step's end means.
+func (t *transaction) awaitInit(ctx context.Context) error {
+	select {
+	case <-t.ready:
+		return nil
+	default:
+	}
+	select {
+	case <-t.ready:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // answer makes the answer of a step. All text is masked, except values that are
