@@ -38,9 +38,9 @@ func (m maskedEvents) WriteLevel(level zerolog.Level, p []byte) (int, error) {
 		return len(p), nil
 	}
 	for _, f := range fields {
-		switch {
-		case f.name == zerolog.LevelFieldName: // WithLevel has added it
-		case f.name == zerolog.MessageFieldName:
+		switch f.name {
+		case zerolog.LevelFieldName: // WithLevel has added it
+		case zerolog.MessageFieldName:
 			message = m.messageText(f.value)
 		default:
 			event.RawJSON(m.mask.Mask(f.name), m.maskJSON(f.value))

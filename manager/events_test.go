@@ -111,7 +111,7 @@ func TestAStageIsWatched(t *testing.T) {
 	for len(seen) < 9 {
 		e := next(t, all, "status")
 		if e.Stage == "one" {
-			seen = append(seen, string(e.Type)+" "+e.Step+" "+string(e.Status))
+			seen = append(seen, e.Type+" "+e.Step+" "+string(e.Status))
 		}
 		if len(seen) == 3 && third == "" {
 			third = e.id

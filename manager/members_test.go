@@ -24,7 +24,7 @@ func TestUnknownMembersAreRefusedWithTheirPath(t *testing.T) {
 		`{"steps":[{"data":{"commands":["make"]}}]}`:        `steps[0].data.commands: unknown member; did you mean "run.commands"?`,
 		`{"steps":[{"run":{"commands":["make"]}}]}`:         `steps[0].run: unknown member; did you mean "data.run"?`,
 		`{"steps":[{"image":"alpine"}]}`:                    `steps[0].image: unknown member; did you mean "data.image"?`,
-		`{"steps":[{"data":{"enviroment":{}}}]}`:            `steps[0].data.enviroment: unknown member; did you mean "environment"?`,
+		`{"steps":[{"data":{"environmen":{}}}]}`:            `steps[0].data.environmen: unknown member; did you mean "environment"?`,
 		`{"steps":[{"data":{"env":{}}}]}`:                   `steps[0].data.env: unknown member; did you mean "environment"?`,
 		`{"steps":[{"timeoutMs":1}]}`:                       `steps[0].timeoutMs: unknown member; did you mean "timeout_ms"?`,
 		`{"clone":{"url":"u"}}`:                             `clone: unknown member; did you mean "init.clone"?`,
@@ -47,7 +47,7 @@ func TestMembersForForeignDelegatesPass(t *testing.T) {
 	for _, text := range []string{
 		`{"init":{"ti_config":{},"tty":true,"mtls_config":{},"timeout":5,"steps":[{"of_the_future":1}]}}`,
 		`{"steps":[{"data":{"run_test":{},"run_tests_v2":{},"of_the_future":{"run":{"command":1}},"RUN":{"COMMANDS":[]}}}]}`,
-		`{"steps":[{"data":{"environment":{"enviroment":"x"},"labels":{"label":"x"}}}]}`,
+		`{"steps":[{"data":{"environment":{"environmen":"x"},"labels":{"label":"x"}}}]}`,
 		`{"labels":{"step":"x"},"cleanup":{"x":1}}`,
 		`{"init":{"network":"n"}}`, `{"steps":null}`, `null`, `[]`, `7`, ``, `{"step`,
 	} {

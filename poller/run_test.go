@@ -63,7 +63,7 @@ func TestRunLeadsStagesThroughTheLifeOfTheDelegate(t *testing.T) {
 		defer cancel()
 		over := make(chan error, 1)
 		go func() { over <- p.Run(ctx, 1) }()
-		time.Sleep(time.Hour) // of the bubble's clock
+		<-time.After(time.Hour) // of the bubble's clock
 		synctest.Wait()
 		assert.Equal(t, []string{"recover", "maintain every 1m0s"}, stages.list())
 		assert.True(t, p.Health().Polling)
@@ -111,7 +111,7 @@ func TestRunEndsWhileItRegisters(t *testing.T) {
 			defer cancel()
 			over := make(chan error, 1)
 			go func() { over <- p.Run(ctx, 1) }()
-			time.Sleep(10 * time.Minute) // of the bubble's clock
+			<-time.After(10 * time.Minute) // of the bubble's clock
 			if how == "shutdown" {
 				require.ErrorIs(t, p.Run(ctx, 1), poller.ErrRunning)
 				require.NoError(t, p.Shutdown(t.Context()))

@@ -20,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = os.Setenv("RUNNER_SECRET_DEPLOY", "hunter2-not-real")
+	_ = os.Setenv("RUNNER_SECRET_DEPLOY", "hunter2-not-real") //nolint:forbidigo // before any test, in the process of these tests
 	goleak.VerifyTestMain(m)
 }
 

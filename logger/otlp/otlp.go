@@ -121,7 +121,7 @@ func Open(ctx context.Context, cfg Config) (*Exporter, error) {
 		closing: make(chan struct{}), done: make(chan struct{}), stop: stop,
 	}
 	for _, a := range res.Attributes() {
-		e.resource.Attributes = append(e.resource.Attributes, &commonpb.KeyValue{Key: string(a.Key), Value: text(a.Value.Emit())})
+		e.resource.Attributes = append(e.resource.Attributes, &commonpb.KeyValue{Key: string(a.Key), Value: text(a.Value.String())})
 	}
 	go e.run(sending)
 	return e, nil

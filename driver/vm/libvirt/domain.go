@@ -108,7 +108,7 @@ func expand(template string, values map[string]string) (string, error) {
 		case name == "$":
 			return "$"
 		case !ok && unknown == nil:
-			unknown = fmt.Errorf("Template: unknown placeholder ${%s}: the placeholders are %s",
+			unknown = fmt.Errorf("setting Template: unknown placeholder ${%s}: the placeholders are %s",
 				name, strings.Join(slices.Sorted(maps.Keys(values)), ", "))
 		}
 		return v

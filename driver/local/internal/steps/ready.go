@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	readyTimeout  = time.Minute
+	readyTimeout = time.Minute
+	// ReadyInterval is the time between two attempts of a readiness check.
 	ReadyInterval = 200 * time.Millisecond
 	// attemptTimeout limits one attempt over the network. A command has no such limit, so that only
 	// one command runs at a time.
@@ -29,7 +30,8 @@ const (
 
 var (
 	// ErrEnded is the error of a background step that was ended before it was ready.
-	ErrEnded  = errors.New("the step was ended before it was ready")
+	ErrEnded = errors.New("the step was ended before it was ready")
+	// ErrClosed is the error of a call to a driver that was closed.
 	ErrClosed = errors.New("the driver is closed")
 )
 
@@ -259,6 +261,7 @@ func (l *LimitedOutput) String() string {
 	return string(l.b)
 }
 
+// EndedError returns the error of a background step that ended before it was ready.
 func EndedError(code int, oom bool) error {
 	why := ""
 	if oom {

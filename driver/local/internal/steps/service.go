@@ -13,6 +13,7 @@ import (
 )
 
 const (
+	// Loopback is the address of this machine for its own processes.
 	Loopback = "127.0.0.1"
 	// HostName is the name of this machine inside containers.
 	HostName = "host.docker.internal"
@@ -63,6 +64,7 @@ func (r *Run) serviceFile() string {
 	return filepath.Join(r.Tx.serviceDir(), UniqueSlug(r.Step.ID)+".json")
 }
 
+// IsAnnounced reports whether the service has a file in its transaction.
 func (r *Run) IsAnnounced() bool {
 	_, err := os.Lstat(r.serviceFile())
 	return err == nil

@@ -349,6 +349,7 @@ func (sf *Files) Close() {
 	}
 }
 
+// Remove closes the files and removes their folders.
 func (sf *Files) Remove() {
 	sf.Close()
 	for _, dir := range sf.dirs {

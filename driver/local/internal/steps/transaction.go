@@ -35,6 +35,7 @@ type Transaction struct {
 	Labels map[string]string `json:"-"`
 }
 
+// WorkspaceDir returns the folder in which the steps of the transaction run.
 func (t *Transaction) WorkspaceDir() string {
 	if t.Workspace != "" {
 		return t.Workspace
