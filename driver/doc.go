@@ -1,15 +1,16 @@
-// Package driver defines what runs a stage: the [Driver] interface and its
-// types. One infrastructure is one driver: this machine (driver/local), VMs,
-// Kubernetes.
+// Package driver defines the [Driver] interface, which runs the steps of stages
+// on one kind of infrastructure, and its types. The packages below it implement
+// it: driver/local, driver/vm and driver/kubernetes.
 //
 //	err := d.Init(ctx, env, ledger)
 //	result, err := d.Execute(ctx, env, step, output, ledger)
-//	left, err := d.Cleanup(ctx, recorded) // the resources that the ledger has
+//	left, err := d.Cleanup(ctx, recorded) // the resources in the ledger
 //
-// Package task/transaction calls it like that for the tasks of a manager; to run
-// stages somewhere else, implement [Driver] and give it to transaction.New.
+// Package driver/transaction makes these calls for the tasks of a manager. To
+// run stages on another infrastructure, implement [Driver] and pass it to
+// transaction.New.
 //
-// The contract that everything rests on: a driver records a [Resource] in the
-// [Ledger] before it creates it, and Cleanup works from such records alone, in
-// another process, after a crash. Start reading at driver.go.
+// A driver must record each [Resource] in the [Ledger] before it creates the
+// resource. Cleanup works from these records alone, also in another process
+// after a crash. Start reading at driver.go.
 package driver

@@ -10,202 +10,209 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Driver runs the steps of transactions on one infrastructure (SPEC D1).
+// Driver runs the steps of transactions on one infrastructure (rule D1).
 //
-// All methods are safe for concurrent use, also for one transaction: steps may
-// run in parallel and Cleanup may come at any time. A method returns as soon as
-// it can once its context has ended; what Init and Execute started is then
-// stopped, so that nothing runs on behalf of a call that has returned, except a
-// detached step.
+// All methods are safe for concurrent use, also for the same transaction: steps
+// may run in parallel, and Cleanup may come at any time. A method returns soon
+// after its context ends, and stops everything that it started, except detached
+// steps.
 type Driver interface {
-	// Infra is the infrastructure's name in an init's answer, such as "docker".
+	// Infra returns the name of the infrastructure in the answer to an init, such
+	// as "docker".
 	Infra() string
 
-	// Init makes what the steps of a transaction share. It may fill env.State
-	// with what Execute needs to know. When it fails, the caller cleans up from
+	// Init creates the resources that the steps of a transaction share. It may
+	// fill env.State with data for Execute. If it fails, the caller cleans up from
 	// the ledger.
 	Init(ctx context.Context, env *Environment, l Ledger) error
 
-	// Execute runs a step to its end, or starts a detached one. Its output goes
-	// to out, both streams in the order in which they arrive; out is not used
-	// after Execute has returned, except by a detached step, for which out stays
-	// in use until Cleanup has ended the step.
+	// Execute runs a step to its end, or starts a detached step. It writes both
+	// streams of the step to out, in the order in which they arrive. After Execute
+	// returns it does not use out, except for a detached step: then the driver
+	// writes to out until Cleanup has ended the step.
 	//
-	// The error says that the infrastructure failed; a step that ran and failed
-	// is a Result with an exit code and no error. When ctx ends first, the step
-	// is stopped as ctx's cause asks, nothing of it is left running, and the error
-	// is ctx's. What remains of a step that has ended may be removed later, at the
-	// latest by Cleanup.
+	// An error means that the infrastructure failed. If the step ran and failed,
+	// Execute returns a Result with the exit code and no error. If ctx ends first,
+	// Execute stops the step in the way that the cause of ctx asks for, waits until
+	// nothing of it runs, and returns the error of ctx. Resources of a step that has
+	// ended may be removed later, at the latest by Cleanup.
 	Execute(ctx context.Context, env *Environment, step *Step, out io.Writer, l Ledger) (*Result, error)
 
-	// Cleanup removes resources, in an order of its own choosing, and returns
-	// those that it could not remove, with an error that says why. A resource
-	// that is gone already, or never came to be, counts as removed: Cleanup is
-	// idempotent. It stops what still runs in them.
+	// Cleanup stops and removes resources, in an order that the driver chooses. It
+	// returns the resources that it could not remove, with an error that has the
+	// reasons. Cleanup is idempotent: a resource that does not exist, or never
+	// existed, counts as removed.
 	Cleanup(ctx context.Context, rs []Resource) (left []Resource, err error)
 }
 
 // Finder is a [Driver] whose infrastructure can be searched by labels.
 type Finder interface {
-	// Find returns the resources that carry all of labels. No labels, or an
-	// empty value among them, find nothing: what matches everything belongs to
-	// somebody else.
+	// Find returns the resources that have all of the labels. Without labels, or
+	// with an empty value among them, it returns nothing: such a search would match
+	// resources of others.
 	Find(ctx context.Context, labels map[string]string) ([]Resource, error)
 }
 
-// Reserver is a [Driver] that can set apart what the init of a transaction needs,
-// such as a machine of a pool.
+// Reserver is a [Driver] that can reserve the resources that the init of a
+// transaction needs, such as a machine of a pool.
 type Reserver interface {
-	// Reserve sets it apart for limit, which must be positive, or until the Init or
-	// Unreserve of the same id. Of env it reads the id, and the options of the
-	// network, which are those that Init gets. It does not wait for what is in use:
-	// then the transaction has a place in the queue, which its Init takes over. For
-	// an id that has a reservation it returns that one, which lasts no longer for it.
+	// Reserve holds the resources until limit has passed, or until Init or
+	// Unreserve is called for the same id. The limit must be positive. Reserve reads
+	// the id of env and the options of its network, which must be those that Init
+	// gets. It does not wait for resources that are in use: the transaction then
+	// has a place in the queue, and its Init takes that place over. If the id has a
+	// reservation, Reserve returns it and does not extend it.
 	Reserve(ctx context.Context, env *Environment, limit time.Duration) (*Reservation, error)
 
-	// Unreserve gives back what no Init has used. An id without a reservation is no
-	// error.
+	// Unreserve releases a reservation that no Init has used. It is not an error if
+	// the id has no reservation.
 	Unreserve(ctx context.Context, transaction string) error
 }
 
-// Reservation is what a [Reserver] has set apart.
+// Reservation is the result of [Reserver].Reserve.
 type Reservation struct {
-	// Pool is what it is taken from.
+	// Pool is the name of the pool that the machine belongs to.
 	Pool string
-	// Machine is what the Init will get. It is empty while all are in use; then Place
-	// counts, from 1, who is served first.
+	// Machine is the machine that Init will get. It is empty while all machines are
+	// in use; Place is then the position in the queue, from 1.
 	Machine string
 	Place   int
-	// Until is when it ends by itself.
+	// Until is the time at which the reservation ends.
 	Until time.Time
 }
 
-// Reattacher is a [Driver] that can go on with a step that an earlier process of
-// the delegate has begun (SPEC T5).
+// Reattacher is a [Driver] that can continue a step that an earlier process of
+// the delegate started (rule T5).
 type Reattacher interface {
-	// Reattach does for such a step what Execute would have done: it follows the
-	// step to its end, or lets a detached one go on. begun are the resources that
-	// were recorded for the step, at least one. out gets the step's output from
-	// its beginning as far as the infrastructure has kept it; lines that the driver
-	// itself had written before come as empty ones, so that a reader that counts
-	// lines finds its place.
+	// Reattach does the work of Execute for such a step: it follows the step to
+	// its end, or returns at once for a detached step, which continues. begun has the
+	// resources that were recorded for the step, at least one. Reattach writes the
+	// output of the step to out from its beginning, as far as the infrastructure
+	// still has it. It writes an empty line for each line that the driver itself had
+	// written, so that line numbers do not change.
 	//
-	// The error is [ErrNotBegun] when nothing of the step has run: it may be
-	// executed. With any other error the step is over as far as the driver is
-	// concerned, and what is left of it waits for Cleanup; [ErrLost] says that
-	// nobody can tell how it ended.
+	// The error is [ErrNotBegun] if nothing of the step has run: the caller may
+	// execute it. After any other error the driver does not follow the step any
+	// more, and Cleanup removes its resources. The error is [ErrLost] if the result
+	// of the step cannot be known.
 	Reattach(ctx context.Context, env *Environment, step *Step, out io.Writer, l Ledger, begun []Resource) (*Result, error)
 }
 
-// What Reattach may fail with.
+// Errors of [Reattacher].
 var (
 	ErrNotBegun = errors.New("the step has not begun")
 	ErrLost     = errors.New("the delegate was restarted while the step ran, and how the step ended is not known")
 )
 
-// Ledger keeps a transaction's resources.
+// Ledger stores the resources of a transaction. It is safe for concurrent use.
 type Ledger interface {
-	// Record makes r durable, a volatile one later. A driver calls it before it creates r, and does not create r when it fails. Recording the same kind and id again replaces
-	// the record. Safe for concurrent use.
+	// Record stores r durably, or later if r is volatile. A driver calls it before
+	// it creates r, and must not create r if Record fails. A second record with the
+	// same kind and id replaces the first one.
 	Record(ctx context.Context, r Resource) error
 }
 
-// Resource is something that a driver made and that must be removed: a
-// container, network, volume, folder, process group, pod, VM.
+// Resource is something that a driver created and must remove: a container,
+// network, volume, directory, process group, pod or VM.
 type Resource struct {
 	// Kind and ID identify the resource to its driver.
 	Kind string `json:"kind"`
 	ID   string `json:"id"`
-	// Labels are on the resource itself too, where its kind has labels.
+	// Labels are also set on the resource itself, if its kind supports labels.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Data is whatever else the driver needs to remove the resource.
+	// Data is any other information that the driver needs to remove the resource.
 	Data json.RawMessage `json:"data,omitempty"`
-	// Volatile says that a ledger need not wait for the disk. It is for what is
-	// gone when the machine stops and is part of a resource with a durable record,
-	// and for what is recorded before another one and made after that. The record
-	// survives the end of the delegate's process all the same, and gets to the
-	// disk with the next one that is not volatile.
+	// Volatile means that the ledger need not wait for the disk. It is for two
+	// kinds of resources: those that vanish when the machine stops and are part of
+	// a resource with a durable record, and those that are recorded before another
+	// resource and created after it. A volatile record survives the end of the
+	// process. It reaches the disk with the next record that is not volatile.
 	Volatile bool `json:"-"`
 }
 
-// Environment is what the steps of a transaction share. It goes to the ledger
-// as JSON, so what must not touch a disk is excluded from that.
+// Environment has the data that the steps of a transaction share. The ledger
+// stores it as JSON. Values that must not be written to disk are not part of the
+// JSON.
 type Environment struct {
-	// ID is the transaction's.
+	// ID is the id of the transaction.
 	ID string `json:"id"`
-	// Labels go on every resource that can carry them: delegate, account and
-	// transaction among them (see [LabelTransaction]).
+	// Labels are set on each resource that supports labels. They include delegate,
+	// account and transaction (see [LabelTransaction]).
 	Labels  map[string]string `json:"labels,omitempty"`
 	Network stage.Network     `json:"network,omitzero"`
 	Volumes []*stage.Volume   `json:"volumes,omitempty"`
-	// MountDockerSocket gives every container step the engine's socket.
+	// MountDockerSocket gives each container step the socket of the engine.
 	MountDockerSocket bool `json:"mount_docker_socket,omitempty"`
-	// State is the driver's own, written by Init and read by Execute.
+	// State is private data of the driver. Init writes it, Execute reads it.
 	State json.RawMessage `json:"state,omitempty"`
-	// Envs are variables of every step. They may hold secrets.
+	// Envs are variables of each step. They may contain secrets.
 	Envs map[string]string `json:"-"`
-	// Files are to be made by Init. They may hold secrets.
+	// Files are created by Init. They may contain secrets.
 	Files []*stage.File `json:"-"`
-	// Clone is to be checked out by Init. It may hold credentials.
+	// Clone is checked out by Init. It may contain credentials.
 	Clone *stage.Clone `json:"-"`
-	// Steps are known to come, or some of them: a driver may prepare for them, such
-	// as have their images at hand. What a step is, Execute says; here it has no
-	// command and no environment. They may hold credentials of registries.
+	// Steps are steps that will come; the list may be incomplete. A driver may
+	// prepare for them, for example by pulling their images. They have no command and
+	// no environment; Execute gets the complete step. They may contain credentials
+	// of registries.
 	Steps []*stage.Step `json:"-"`
-	// Log takes what Init has to say to people; nil drops it.
+	// Log receives the messages of Init for the user. Nil discards them.
 	Log io.Writer `json:"-"`
-	// Mask hides the secrets that are known in a text. What a driver quotes of a step
-	// and shortens goes through it first: of a secret that is cut off the rest could
-	// not be recognised any more. What is handed on whole is masked by whoever gets
-	// it. Nil changes nothing.
+	// Mask hides the known secrets in a text. A driver must mask text of a step
+	// before it shortens it: the remainder of a cut secret could not be recognised.
+	// Text that the driver passes on completely is masked by the receiver. Nil
+	// changes nothing.
 	Mask func(text string) string `json:"-"`
 }
 
 // Step is a step to run.
 type Step struct {
 	stage.Step
-	// Volumes that this step brings along and the transaction's init did not
-	// name.
+	// ExtraVolumes are the volumes of this step that were not in the init of the
+	// transaction.
 	ExtraVolumes []*stage.Volume
-	// Conceal says that the command holds a secret, which no command line may show
-	// (SPEC S5): the driver finds another way for it, or fails.
-	Conceal bool
+	// SecretCommand means that the command contains a secret, which must not appear
+	// on a command line (rule S5). The driver passes the command in another way, or
+	// fails.
+	SecretCommand bool
 }
 
-// Result is how a step ended.
+// Result describes how a step ended.
 type Result struct {
-	// ExitCode is the process's. A process that a signal ended has 128 plus the
-	// signal's number.
+	// ExitCode is the exit code of the process. If a signal ended the process, it
+	// is 128 plus the number of the signal.
 	ExitCode int
-	// OOMKilled says that the step ran out of memory; ExitCode is then not 0. It is
-	// what the infrastructure knows: a container engine under load may lose such an
-	// event, and the step shows exit code 137 alone.
+	// OOMKilled means that the step ran out of memory; ExitCode is then not 0. The
+	// value comes from the infrastructure. A container engine under load may lose
+	// such an event: then only the exit code 137 shows it.
 	OOMKilled bool
-	// Detached says that the step was started and has no end to report yet.
+	// Detached means that the step was started and has not ended.
 	Detached bool
-	// Outputs and Secrets are the variables that the step hands on, Env those
-	// that later steps find in their environment.
+	// Outputs and Secrets are the output variables of the step. Env has the
+	// variables that later steps get in their environment.
 	Outputs map[string]string
 	Secrets map[string]string
 	Env     map[string]string
-	// Artifact is the content of the step's artifact file.
+	// Artifact is the content of the artifact file of the step.
 	Artifact []byte
-	// Lost tells what the step handed on and could not be read, because it is too
-	// large or no file, and why. A step that lost something has failed, whatever its
-	// exit code: who comes next would miss it. Empty is nothing.
+	// Lost names the outputs that the driver could not read, and the reason: for
+	// example, the file is too large or not a regular file. A step with lost outputs
+	// has failed, whatever its exit code is, because later steps would miss them.
+	// Empty means that nothing is lost.
 	Lost string
-	// Tests summarises the step's test reports, nil without any.
+	// Tests summarises the test reports of the step. It is nil without reports.
 	Tests *stage.TestSummary
 }
 
-// Labels that every resource with labels carries. A sweep and an operator find
-// by them what a delegate made.
+// Labels of each resource that supports labels. A sweep, or an operator, uses
+// them to find the resources of a delegate.
 const (
 	LabelTransaction = "io.dlite.transaction"
 	LabelDelegate    = "io.dlite.delegate"
 	LabelAccount     = "io.dlite.account"
 	LabelStep        = "io.dlite.step"
-	// LabelLedger is a random id of the delegate's ledger. Names of delegates may
-	// be the same, ledgers are not: what carries this label is this delegate's.
+	// LabelLedger is the random id of the delegate's ledger. Several delegates may
+	// have the same name, but each has its own ledger: a resource with this label
+	// belongs to this delegate.
 	LabelLedger = "io.dlite.ledger"
 )

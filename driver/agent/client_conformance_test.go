@@ -252,7 +252,7 @@ func (r *remote) Execute(ctx context.Context, env *driver.Environment, step *dri
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	req := &agent.StartStepRequest{Step: step.Step, VolumesActual: step.ExtraVolumes, Conceal: step.Conceal, Key: rand.Text()}
+	req := &agent.StartStepRequest{Step: step.Step, VolumesActual: step.ExtraVolumes, Conceal: step.SecretCommand, Key: rand.Text()}
 	req.Environment = maps.Clone(env.Envs)
 	if req.Environment == nil {
 		req.Environment = map[string]string{}

@@ -89,7 +89,7 @@ func (s *step) execute(out io.Writer) (res *driver.Result, err error) {
 	shows := func(arg string) bool { return t.masks.Mask(arg) != arg }
 	step := &driver.Step{
 		Step: s.req.Step, ExtraVolumes: s.req.VolumesActual,
-		Conceal: s.req.Conceal || slices.ContainsFunc(s.req.Run.Entrypoint, shows) || slices.ContainsFunc(s.req.Run.Command, shows),
+		SecretCommand: s.req.Conceal || slices.ContainsFunc(s.req.Run.Entrypoint, shows) || slices.ContainsFunc(s.req.Run.Command, shows),
 	}
 	err = guard("execution", func() error {
 		res, err = t.agent.driver.Execute(s.ctx, t.environment(s.req.StageRuntimeID), step, out, &t.ledger)

@@ -454,5 +454,5 @@ func (r *run) request() *agent.StartStepRequest {
 	if step.Environment == nil {
 		step.Environment = map[string]string{}
 	}
-	return &agent.StartStepRequest{Step: step, Key: r.container, Conceal: r.step.Conceal}
+	return &agent.StartStepRequest{Step: step, Key: r.container, Conceal: r.step.SecretCommand}
 }

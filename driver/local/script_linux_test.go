@@ -46,7 +46,7 @@ func TestAScriptWithASecretIsOnNoCommandLine(t *testing.T) {
 				testbed.Unavailable(t, tt.argv[0], "it is not installed")
 			}
 			r := newRig(t).init()
-			step := &driver.Step{Conceal: true, Step: stage.Step{ID: "s", Run: stage.Run{Entrypoint: tt.argv[:1], Command: tt.argv[1:]}}}
+			step := &driver.Step{SecretCommand: true, Step: stage.Step{ID: "s", Run: stage.Run{Entrypoint: tt.argv[:1], Command: tt.argv[1:]}}}
 			out := newBuffer()
 			res, err := r.d.Execute(t.Context(), r.env, step, out, r.ledger)
 			require.NoError(t, err)
@@ -66,7 +66,7 @@ func TestASecretIsNotVisibleWhileTheStepRuns(t *testing.T) {
 			t.Parallel()
 			r, engine := dockerRig(t)
 			r.init()
-			step := &driver.Step{Conceal: true, Step: sh("s", script)}
+			step := &driver.Step{SecretCommand: true, Step: sh("s", script)}
 			step.OutputVars = []string{"A"}
 			if kind == "container" {
 				step.Step = in(engine.Image, step.Step)
@@ -108,7 +108,7 @@ func TestACommandLineThatWouldShowASecretIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
 	for _, argv := range [][]string{{"echo", shown}, {"sh", shown}, {"python3", shown}, {"sh", "-c"}} {
-		step := &driver.Step{Conceal: true, Step: stage.Step{ID: "s", Run: stage.Run{Entrypoint: argv}}}
+		step := &driver.Step{SecretCommand: true, Step: stage.Step{ID: "s", Run: stage.Run{Entrypoint: argv}}}
 		_, err := r.d.Execute(t.Context(), r.env, step, newBuffer(), r.ledger)
 		require.ErrorContains(t, err, "would show a secret", argv)
 		require.ErrorContains(t, err, "environment", "what to do")

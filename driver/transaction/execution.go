@@ -30,7 +30,7 @@ func (t *transaction) newExecution(ctx context.Context, req *task.Request[stage.
 	joinTrace(env.Envs, req.Task)
 	step := &driver.Step{Step: req.Data.Step, ExtraVolumes: req.Data.VolumesActual}
 	shows := func(arg string) bool { return t.secrets.Mask(arg) != arg }
-	step.Conceal = slices.ContainsFunc(step.Run.Entrypoint, shows) || slices.ContainsFunc(step.Run.Command, shows)
+	step.SecretCommand = slices.ContainsFunc(step.Run.Entrypoint, shows) || slices.ContainsFunc(step.Run.Command, shows)
 	tk, _ := task.FromContext(ctx)
 	return &execution{id: id, env: env, step: step, target: logTarget(tk, step.LogConfig, step.LogKey), masks: t.secrets}
 }

@@ -17,9 +17,9 @@ import (
 func TestADriverLearnsThatACommandHoldsASecret(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
-	conceal := make(chan bool, 1)
+	secret := make(chan bool, 1)
 	w.onExecute = func(_ context.Context, _ *driver.Environment, s *driver.Step, _ io.Writer) (*driver.Result, error) {
-		conceal <- s.Conceal
+		secret <- s.SecretCommand
 		return &driver.Result{}, nil
 	}
 	s := newStages(t, w)
@@ -37,6 +37,6 @@ func TestADriverLearnsThatACommandHoldsASecret(t *testing.T) {
 			GroupID: "tx", Step: stage.Step{ID: "s", Run: tt.run, Secrets: []string{"of-the-step"}},
 		})
 		require.Equal(t, stage.Success, statusOf(r), string(r.Data))
-		assert.Equal(t, tt.want, <-conceal, "%v", tt.run)
+		assert.Equal(t, tt.want, <-secret, "%v", tt.run)
 	}
 }

@@ -70,7 +70,7 @@ func (d *Driver) Reattach(
 
 // request returns the agent's request for a step.
 func request(env *driver.Environment, step *driver.Step, key string) *agent.StartStepRequest {
-	req := &agent.StartStepRequest{Step: step.Step, VolumesActual: step.ExtraVolumes, Conceal: step.Conceal, Key: key}
+	req := &agent.StartStepRequest{Step: step.Step, VolumesActual: step.ExtraVolumes, Conceal: step.SecretCommand, Key: key}
 	req.Environment = map[string]string{}
 	maps.Copy(req.Environment, env.Envs)
 	maps.Copy(req.Environment, step.Environment)

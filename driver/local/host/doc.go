@@ -32,7 +32,7 @@
 // # Command lines
 //
 // Every process of a machine can read the command lines of the others. If the script of a step holds a
-// secret (driver.Step.Conceal), the driver passes the script in the variable DLITE_SCRIPT. The shell,
+// secret (driver.Step.SecretCommand), the driver passes the script in the variable DLITE_SCRIPT. The shell,
 // or Python, unsets the variable before it runs the script. The driver refuses any other command that
 // holds a secret: put secrets into variables.
 //

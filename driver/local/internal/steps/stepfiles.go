@@ -275,7 +275,7 @@ func (r *Run) Argv(env map[string]string) ([]string, error) {
 			r.Out.Printf("The driver reads outputs only from the file in DRONE_OUTPUT: the step is not a shell with -c.")
 		}
 	}
-	if !r.Step.Conceal {
+	if !r.Step.SecretCommand {
 		return argv, nil
 	}
 	argv, script, err := hideScript(argv)
