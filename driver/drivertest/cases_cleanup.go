@@ -12,7 +12,7 @@ import (
 func cleanupCases() []testCase {
 	return []testCase{
 		{
-			name: "a cleanup removes all that a transaction made", spec: "T2, T3",
+			name: "a cleanup removes all that a transaction made", rule: "T2, T3",
 			run: func(s *stand) {
 				tx := s.begin(withVolumes(temp("data", ""), temp("ram", "memory")))
 				tx.out("echo x > file; seq 1 100 > $HARNESS_SCRATCH_DIR/numbers")
@@ -24,7 +24,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a cleanup may come again and again", spec: "T3",
+			name: "a cleanup may come again and again", rule: "T3",
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.out("true")
@@ -35,7 +35,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a cleanup may come without an init", spec: "T3",
+			name: "a cleanup may come without an init", rule: "T3",
 			run: func(s *stand) {
 				tx := s.prepare()
 				tx.cleanup()
@@ -44,7 +44,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "records alone are enough in another process", spec: "T2, T3",
+			name: "records alone are enough in another process", rule: "T2, T3",
 			run: func(s *stand) {
 				tx := s.begin(withVolumes(temp("data", "")))
 				tx.detach(tx.sh("service", tree+"echo up; wait")).WaitFor(s, "up\n")
@@ -52,13 +52,13 @@ func cleanupCases() []testCase {
 				r.out.WaitFor(s, "up\n")
 				tx.inOtherProcess().cleanup()
 				require.Empty(s, s.site.Running(s, tx.env.ID))
-				_ = r.wait() // whatever it says about that
+				_ = r.wait() // any result is allowed
 				tx.cleanup()
 				tx.gone()
 			},
 		},
 		{
-			name: "a cleanup during a step ends it", spec: "T3",
+			name: "a cleanup during a step ends it", rule: "T3",
 			run: func(s *stand) {
 				tx := s.begin()
 				r := tx.start(tx.sh("step", tree+"echo started; wait"))
@@ -71,7 +71,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "two cleanups at once get along", spec: "T3",
+			name: "two cleanups at once get along", rule: "T3",
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.detach(tx.sh("service", tree+"echo up; wait")).WaitFor(s, "up\n")
@@ -88,7 +88,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a cleanup whose time is over says what is left", spec: "T3",
+			name: "a cleanup whose time is over says what is left", rule: "T3",
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.out("true")
@@ -102,7 +102,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a cleanup of nothing removes nothing", spec: "T3, PITFALLS",
+			name: "a cleanup of nothing removes nothing", rule: "T3",
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.detach(tx.sh("service", "echo up; sleep 600")).WaitFor(s, "up\n")
@@ -114,7 +114,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a cleanup leaves what it does not know and does the rest", spec: "T3",
+			name: "a cleanup leaves what it does not know and does the rest", rule: "T3",
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.out("true")
@@ -126,22 +126,22 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a cleanup touches no record that has lost its id", spec: "T3, PITFALLS",
+			name: "a cleanup touches no record that has lost its id", rule: "T3",
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.detach(tx.sh("service", "echo up; sleep 600")).WaitFor(s, "up\n")
 				before := s.site.Remains(s, tx.env.ID)
-				var spoiled []driver.Resource
+				var withoutID []driver.Resource
 				for _, r := range tx.records() {
-					spoiled = append(spoiled, driver.Resource{Kind: r.Kind, Labels: r.Labels})
+					withoutID = append(withoutID, driver.Resource{Kind: r.Kind, Labels: r.Labels})
 				}
-				_, _ = tx.d.Cleanup(s.Context(), spoiled) // left or taken for gone: both are right
+				_, _ = tx.d.Cleanup(s.Context(), withoutID) // the driver may return them or count them as removed
 				require.ElementsMatch(s, before, s.site.Remains(s, tx.env.ID))
 				tx.runs()
 			},
 		},
 		{
-			name: "a cleanup of one transaction spares the others", spec: "T8",
+			name: "a cleanup of one transaction spares the others", rule: "T8",
 			run: func(s *stand) {
 				tx, other := s.begin(), s.begin()
 				out := other.detach(other.sh("service", "echo up; while [ ! -e go ]; do sleep 0.05; done; echo went; sleep 600"))
@@ -155,7 +155,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a cleanup removes files whatever their mode", spec: "T2",
+			name: "a cleanup removes files whatever their mode", rule: "T2",
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.out(`mkdir -p a/b/c; echo x > a/b/c/f; mkfifo p; ln -s / root; ln -s nowhere dangling; chmod 000 a/b/c; chmod 500 a/b a; [ ! -O . ] || chmod 000 .`)
@@ -164,7 +164,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a step before the init is refused", spec: "T4",
+			name: "a step before the init is refused", rule: "T4",
 			run: func(s *stand) {
 				tx := s.prepare()
 				out, _ := tx.fails(tx.sh("step", "echo RAN"))
@@ -173,7 +173,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a step after the cleanup is refused and makes nothing", spec: "T4",
+			name: "a step after the cleanup is refused and makes nothing", rule: "T4",
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.out("true")
@@ -184,7 +184,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a second init finds what the first one made", spec: "T3, T5",
+			name: "a second init finds what the first one made", rule: "T3, T5",
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.out("echo kept > file")
@@ -193,7 +193,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a restarted driver goes on with a transaction", spec: "T5",
+			name: "a restarted driver goes on with a transaction", rule: "T5",
 			run: func(s *stand) {
 				tx := s.begin(withVolumes(temp("data", "")))
 				tx.out("echo kept > file")
@@ -206,7 +206,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "what runs is found by its labels and can be removed", spec: "T2", needs: []Capability{Labels},
+			name: "what runs is found by its labels and can be removed", rule: "T2", needs: []Capability{Labels},
 			run: func(s *stand) {
 				tx, other := s.begin(), s.begin()
 				for _, one := range []*transaction{tx, other} {
@@ -225,7 +225,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "empty and foreign labels find nothing", spec: "T2, PITFALLS", needs: []Capability{Labels},
+			name: "empty and foreign labels find nothing", rule: "T2", needs: []Capability{Labels},
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.detach(tx.sh("service", "echo up; sleep 600")).WaitFor(s, "up\n")

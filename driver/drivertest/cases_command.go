@@ -9,7 +9,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// awkward gives arguments and values that a careless driver changes.
+// awkward returns arguments and values that a driver with wrong quoting changes.
 func awkward() []string {
 	return []string{
 		"plain", "two words", "", " spaces ", `"double"`, `'single'`, "$HOME", "$(echo evaluated)", "`echo evaluated`", "*", "~", "a\\b",
@@ -20,35 +20,35 @@ func awkward() []string {
 func commandCases() []testCase {
 	return []testCase{
 		{
-			name: "arguments reach a script exactly", spec: "PROTOCOL 5", joint: true,
+			name: "arguments reach a script exactly", rule: "protocol.md 5", joint: true,
 			run: func(s *stand) {
 				out := s.begin().out(`for a in "$0" "$@"; do printf '[%s]' "$a"; done`, awkward()...)
 				require.Equal(s, "["+strings.Join(awkward(), "][")+"]", out)
 			},
 		},
 		{
-			name: "arguments reach a program exactly, without a shell", spec: "PROTOCOL 5", joint: true,
+			name: "arguments reach a program exactly, without a shell", rule: "protocol.md 5", joint: true,
 			run: func(s *stand) {
 				_, out := s.begin().run(s.step("step", stage.Run{Entrypoint: []string{"printf", "[%s]"}, Command: awkward()}))
 				require.Equal(s, "["+strings.Join(awkward(), "][")+"]", out)
 			},
 		},
 		{
-			name: "the entrypoint alone is a command line", spec: "PROTOCOL 5", joint: true,
+			name: "the entrypoint alone is a command line", rule: "protocol.md 5", joint: true,
 			run: func(s *stand) {
 				_, out := s.begin().run(s.step("step", stage.Run{Entrypoint: []string{"echo", "a", "b"}}))
 				require.Equal(s, "a b\n", out)
 			},
 		},
 		{
-			name: "a script of a hundred kilobytes runs", spec: "D3, D4", joint: true,
+			name: "a script of a hundred kilobytes runs", rule: "D3, D4", joint: true,
 			run: func(s *stand) {
 				padding := strings.Repeat("# nothing happens in this line\n", 3300)
 				require.Equal(s, "end\n", s.begin().out(padding+"echo end"))
 			},
 		},
 		{
-			name: "five thousand arguments arrive", spec: "D3, D4", joint: true,
+			name: "five thousand arguments arrive", rule: "D3, D4", joint: true,
 			run: func(s *stand) {
 				args := make([]string, 5000)
 				for i := range args {
@@ -58,19 +58,19 @@ func commandCases() []testCase {
 			},
 		},
 		{
-			name: "a script may be in any language", spec: "D3, D4", joint: true,
+			name: "a script may be in any language", rule: "D3, D4", joint: true,
 			run: func(s *stand) {
 				require.Equal(s, "grüße, 世界 🙂\n", s.begin().out("echo 'grüße, 世界 🙂'"))
 			},
 		},
 		{
-			name: "standard input is at its end", spec: "D3, D4", joint: true,
+			name: "standard input is at its end", rule: "D3, D4", joint: true,
 			run: func(s *stand) {
 				require.Equal(s, "0\n", s.begin().out("cat | wc -c | tr -d ' '"))
 			},
 		},
 		{
-			name: "steps share their default working directory", spec: "D2",
+			name: "steps share their default working directory", rule: "D2",
 			run: func(s *stand) {
 				tx := s.begin()
 				first := tx.out("pwd; echo content > file")
@@ -78,7 +78,7 @@ func commandCases() []testCase {
 			},
 		},
 		{
-			name: "a relative working directory is below the default one", spec: "D3, D4",
+			name: "a relative working directory is below the default one", rule: "D3, D4",
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.out("mkdir sub && echo content > sub/file")
@@ -90,7 +90,7 @@ func commandCases() []testCase {
 			},
 		},
 		{
-			name: "a missing working directory in the workspace is made", spec: "D3, D4",
+			name: "a missing working directory in the workspace is made", rule: "D3, D4",
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("step", "echo content > file")
@@ -101,7 +101,7 @@ func commandCases() []testCase {
 			},
 		},
 		{
-			name: "an absolute working directory is taken as it is", spec: "D3, D4", joint: true,
+			name: "an absolute working directory is taken as it is", rule: "D3, D4", joint: true,
 			run: func(s *stand) {
 				step := s.sh("step", "pwd")
 				step.WorkingDir = "/"
@@ -110,7 +110,7 @@ func commandCases() []testCase {
 			},
 		},
 		{
-			name: "a step runs as the user and group it names", spec: "D3, D4, PITFALLS", joint: true, needs: []Capability{Users},
+			name: "a step runs as the user and group it names", rule: "D3, D4", joint: true, needs: []Capability{Users},
 			run: func(s *stand) {
 				step := s.sh("step", "id -u; id -g; id -G")
 				step.User = "54321:54322"
@@ -119,7 +119,7 @@ func commandCases() []testCase {
 			},
 		},
 		{
-			name: "a step of another user can use all that is its own", spec: "D3, D4, D5", needs: []Capability{Users},
+			name: "a step of another user can use all that is its own", rule: "D3, D4, D5", needs: []Capability{Users},
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("step", `set -e; echo x > file; echo A=1 >> $DRONE_OUTPUT; echo B=2 >> $HARNESS_OUTPUT_SECRET_FILE
@@ -140,7 +140,7 @@ func commandCases() []testCase {
 func environmentCases() []testCase {
 	return []testCase{
 		{
-			name: "variables of the transaction reach every step", spec: "D1",
+			name: "variables of the transaction reach every step", rule: "D1",
 			run: func(s *stand) {
 				tx := s.begin(func(env *driver.Environment) { env.Envs["SHARED"] = "value" })
 				require.Equal(s, "value\n", tx.out(`echo "$SHARED"`))
@@ -148,7 +148,7 @@ func environmentCases() []testCase {
 			},
 		},
 		{
-			name: "a step's own variable wins", spec: "D1",
+			name: "a step's own variable wins", rule: "D1",
 			run: func(s *stand) {
 				tx := s.begin(func(env *driver.Environment) { env.Envs["SHARED"] = "transaction" })
 				step := tx.sh("step", `echo "$SHARED"`)
@@ -158,7 +158,7 @@ func environmentCases() []testCase {
 			},
 		},
 		{
-			name: "variables arrive exactly", spec: "D3, D4", joint: true,
+			name: "variables arrive exactly", rule: "D3, D4", joint: true,
 			run: func(s *stand) {
 				value := " \t" + strings.Join(awkward(), "\n") + "\n \n"
 				step := s.sh("step", `printf %s "$VALUE"`)
@@ -168,7 +168,7 @@ func environmentCases() []testCase {
 			},
 		},
 		{
-			name: "an empty variable is set", spec: "D3, D4", joint: true,
+			name: "an empty variable is set", rule: "D3, D4", joint: true,
 			run: func(s *stand) {
 				step := s.sh("step", `echo "${EMPTY+set}${EMPTY}"`)
 				step.Environment = map[string]string{"EMPTY": ""}
@@ -177,7 +177,7 @@ func environmentCases() []testCase {
 			},
 		},
 		{
-			name: "the delegate's environment stays its own", spec: "D4, T8", joint: true,
+			name: "the delegate's environment stays its own", rule: "D4, T8", joint: true,
 			run: func(s *stand) {
 				out := s.begin().out("env")
 				require.NotContains(s, out, delegateValue)
@@ -186,7 +186,7 @@ func environmentCases() []testCase {
 			},
 		},
 		{
-			name: "a step's variables end with it", spec: "T8",
+			name: "a step's variables end with it", rule: "T8",
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("one", "export LOCAL=1; true")
@@ -196,18 +196,18 @@ func environmentCases() []testCase {
 			},
 		},
 		{
-			name: "exported variables reach the next step", spec: "D5, PROTOCOL 5",
+			name: "exported variables reach the next step", rule: "D5, protocol.md 5",
 			run: func(s *stand) {
 				tx := s.begin()
 				res, _ := tx.run(tx.sh("one", "echo NEXT=value >> $DRONE_ENV"))
 				for k, v := range res.Env {
-					tx.env.Envs[k] = v // as the transaction does
+					tx.env.Envs[k] = v // like package transaction
 				}
 				require.Equal(s, "value\n", tx.out("echo $NEXT"))
 			},
 		},
 		{
-			name: "the hand-over's variables cannot be taken over", spec: "D5", joint: true,
+			name: "the hand-over's variables cannot be taken over", rule: "D5", joint: true,
 			run: func(s *stand) {
 				step := s.sh("step", "echo A=1 >> $DRONE_OUTPUT")
 				step.Environment = map[string]string{"DRONE_OUTPUT": "/dev/null", "HARNESS_OUTPUT_FILE": "/dev/null"}
@@ -216,7 +216,7 @@ func environmentCases() []testCase {
 			},
 		},
 		{
-			name: "a variable that cannot be is refused without its value", spec: "S3", joint: true,
+			name: "a variable that cannot be is refused without its value", rule: "S3", joint: true,
 			run: func(s *stand) {
 				tx := s.begin()
 				for name, value := range map[string]string{"A=B": "hunter2", "": "hunter2", "A": "hunter2\x00"} {
@@ -229,7 +229,7 @@ func environmentCases() []testCase {
 			},
 		},
 		{
-			name: "secrets of the environment are neither on disk nor on a command line", spec: "S5",
+			name: "secrets of the environment are neither on disk nor on a command line", rule: "S5",
 			run: func(s *stand) {
 				tx := s.begin(func(env *driver.Environment) { env.Envs["TOKEN"] = "shared-hunter2-" + randomHex() })
 				step := tx.sh("step", `echo "$TOKEN $OWN"; while [ ! -e go ]; do sleep 0.05; done`)

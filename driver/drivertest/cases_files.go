@@ -13,7 +13,7 @@ import (
 func fileCases() []testCase {
 	return []testCase{
 		{
-			name: "init makes files with their content and mode", spec: "D2",
+			name: "init makes files with their content and mode", rule: "D2",
 			run: func(s *stand) {
 				tx := s.begin(func(env *driver.Environment) {
 					env.Files = []*stage.File{
@@ -25,7 +25,7 @@ func fileCases() []testCase {
 			},
 		},
 		{
-			name: "a step's files are there when it starts", spec: "D2",
+			name: "a step's files are there when it starts", rule: "D2",
 			run: func(s *stand) {
 				step := s.sh("step", "cat conf/a.txt; ./run.sh")
 				step.Files = []*stage.File{{Path: "conf/a.txt", Data: "a"}, {Path: "run.sh", Mode: 0o700, Data: "#!/bin/sh\necho b\n"}}
@@ -34,7 +34,7 @@ func fileCases() []testCase {
 			},
 		},
 		{
-			name: "a file out of the workspace is refused", spec: "D5",
+			name: "a file out of the workspace is refused", rule: "D5",
 			run: func(s *stand) {
 				for _, path := range []string{"../file", "a/../../file", ""} {
 					tx := s.prepare()
@@ -48,7 +48,7 @@ func fileCases() []testCase {
 			},
 		},
 		{
-			name: "a file is not written through a link out of the workspace", spec: "D5",
+			name: "a file is not written through a link out of the workspace", rule: "D5",
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.out("ln -s /tmp link; ln -s /tmp/drivertest-linked file")
@@ -61,7 +61,7 @@ func fileCases() []testCase {
 			},
 		},
 		{
-			name: "the scratch folder is empty, writable and the step's own", spec: "D5, PROTOCOL 5",
+			name: "the scratch folder is empty, writable and the step's own", rule: "D5, protocol.md 5",
 			run: func(s *stand) {
 				tx := s.begin()
 				for range 2 {
@@ -70,7 +70,7 @@ func fileCases() []testCase {
 			},
 		},
 		{
-			name: "the scratch folder may be named in the workspace", spec: "D5, PROTOCOL 5",
+			name: "the scratch folder may be named in the workspace", rule: "D5, protocol.md 5",
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("step", `echo x > "$HARNESS_SCRATCH_DIR/file"`)
@@ -81,7 +81,7 @@ func fileCases() []testCase {
 			},
 		},
 		{
-			name: "test reports are summarised", spec: "D5", joint: true,
+			name: "test reports are summarised", rule: "D5", joint: true,
 			run: func(s *stand) {
 				step := s.sh("step", `mkdir out; echo '<testsuite name="s" tests="3"><testcase name="a"/><testcase name="b"><failure message="no"/></testcase><testcase name="c"><skipped/></testcase></testsuite>' > out/report.xml; exit 1`)
 				step.TestReport = &stage.TestReport{Kind: "Junit"}
@@ -95,7 +95,7 @@ func fileCases() []testCase {
 			},
 		},
 		{
-			name: "a step without test reports has no summary", spec: "D5", joint: true,
+			name: "a step without test reports has no summary", rule: "D5", joint: true,
 			run: func(s *stand) {
 				res, _ := s.begin().run(s.sh("step", "true"))
 				require.Nil(s, res.Tests)
@@ -107,21 +107,21 @@ func fileCases() []testCase {
 func volumeCases() []testCase {
 	return []testCase{
 		{
-			name: "a temporary volume is shared by the steps that mount it", spec: "D2",
+			name: "a temporary volume is shared by the steps that mount it", rule: "D2",
 			run: func(s *stand) {
 				tx := s.begin(withVolumes(temp("data", "")))
 				s.shares(tx, "data")
 			},
 		},
 		{
-			name: "a temporary volume may be in memory", spec: "D2",
+			name: "a temporary volume may be in memory", rule: "D2",
 			run: func(s *stand) {
 				tx := s.begin(withVolumes(temp("ram", "memory")))
 				s.shares(tx, "ram")
 			},
 		},
 		{
-			name: "volumes are told apart by name", spec: "D2",
+			name: "volumes are told apart by name", rule: "D2",
 			run: func(s *stand) {
 				tx := s.begin(withVolumes(temp("a", ""), temp("b", "")))
 				step := tx.sh("step", `echo x > "`+tx.at("a", "/vol/a")+`/file"; ls -A "`+tx.at("b", "/vol/b")+`"`)
@@ -132,7 +132,7 @@ func volumeCases() []testCase {
 			},
 		},
 		{
-			name: "volumes of one name in two transactions are two", spec: "T8",
+			name: "volumes of one name in two transactions are two", rule: "T8",
 			run: func(s *stand) {
 				a, b := s.begin(withVolumes(temp("data", ""))), s.begin(withVolumes(temp("data", "")))
 				one := s.sh("step", `echo x > "`+s.at("data", "/data")+`/file"`)
@@ -145,7 +145,7 @@ func volumeCases() []testCase {
 			},
 		},
 		{
-			name: "a volume that nobody declared is refused by its name", spec: "D3, T8",
+			name: "a volume that nobody declared is refused by its name", rule: "D3, T8",
 			run: func(s *stand) {
 				step := s.sh("step", "echo RAN")
 				step.Volumes = []*stage.VolumeMount{{Name: "unknown", Path: "/data"}}
@@ -155,7 +155,7 @@ func volumeCases() []testCase {
 			},
 		},
 		{
-			name: "a step may bring a volume along", spec: "PROTOCOL 3",
+			name: "a step may bring a volume along", rule: "protocol.md 3",
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("step", `echo x > "`+tx.at("late", "/late")+`/file" && echo written`)
@@ -165,12 +165,12 @@ func volumeCases() []testCase {
 			},
 		},
 		{
-			name: "a host volume is the folder that it names, and stays", spec: "D2", needs: []Capability{HostFolders},
+			name: "a host volume is the folder that it names, and stays", rule: "D2", needs: []Capability{HostFolders},
 			run: func(s *stand) {
 				dir := s.TempDir()
 				require.NoError(s, os.Chmod(dir, 0o777))
 				require.NoError(s, os.WriteFile(filepath.Join(dir, "given"), []byte("given\n"), 0o644))
-				tx := s.begin(withVolumes(hostFolder(dir, false, false)))
+				tx := s.begin(withVolumes(hostVolumeAt(dir, false, false)))
 				require.Equal(s, "given\n", tx.hostVolume(`cat given; echo x > made`))
 				tx.cleanup()
 				require.FileExists(s, filepath.Join(dir, "given"))
@@ -178,11 +178,11 @@ func volumeCases() []testCase {
 			},
 		},
 		{
-			name: "a host volume to create and remove does not outlive its transaction", spec: "D2, T2",
+			name: "a host volume to create and remove does not outlive its transaction", rule: "D2, T2",
 			needs: []Capability{HostFolders, FolderRemoval},
 			run: func(s *stand) {
 				dir := s.TempDir()
-				tx := s.begin(withVolumes(hostFolder(filepath.Join(dir, "parent", "made"), true, true)))
+				tx := s.begin(withVolumes(hostVolumeAt(filepath.Join(dir, "parent", "made"), true, true)))
 				tx.hostVolume(`echo x > file`)
 				require.FileExists(s, filepath.Join(dir, "parent", "made", "file"))
 				tx.cleanup()
@@ -190,31 +190,31 @@ func volumeCases() []testCase {
 			},
 		},
 		{
-			name: "a host volume to create alone outlives its transaction", spec: "D2", needs: []Capability{HostFolders},
+			name: "a host volume to create alone outlives its transaction", rule: "D2", needs: []Capability{HostFolders},
 			run: func(s *stand) {
 				dir := filepath.Join(s.TempDir(), "made")
-				tx := s.begin(withVolumes(hostFolder(dir, true, false)))
+				tx := s.begin(withVolumes(hostVolumeAt(dir, true, false)))
 				tx.hostVolume(`echo x > file`)
 				tx.cleanup()
 				require.FileExists(s, filepath.Join(dir, "file"))
 			},
 		},
 		{
-			name: "a host volume that is missing fails the init", spec: "D2", needs: []Capability{HostFolders},
+			name: "a host volume that is missing fails the init", rule: "D2", needs: []Capability{HostFolders},
 			run: func(s *stand) {
 				tx := s.prepare()
 				dir := filepath.Join(s.TempDir(), "missing")
-				tx.env.Volumes = []*stage.Volume{hostFolder(dir, false, s.target.can(FolderRemoval))}
+				tx.env.Volumes = []*stage.Volume{hostVolumeAt(dir, false, s.target.can(FolderRemoval))}
 				require.ErrorContains(s, tx.init(), dir)
 				require.NoDirExists(s, dir)
 			},
 		},
 		{
-			name: "a read-only volume is read-only", spec: "D3, PITFALLS", needs: []Capability{HostFolders, Mounts},
+			name: "a read-only volume is read-only", rule: "D3", needs: []Capability{HostFolders, Mounts},
 			run: func(s *stand) {
 				dir := s.TempDir()
 				require.NoError(s, os.WriteFile(filepath.Join(dir, "given"), []byte("given\n"), 0o644))
-				volume := hostFolder(dir, false, false)
+				volume := hostVolumeAt(dir, false, false)
 				volume.Host.ReadOnly = true
 				tx := s.begin(withVolumes(volume))
 				require.Equal(s, "given\nrefused\n", tx.hostVolume(`cat given; touch made 2>/dev/null && echo WRITTEN || echo refused`))
@@ -224,7 +224,7 @@ func volumeCases() []testCase {
 	}
 }
 
-// shares has one step write to a volume and another one read it.
+// shares checks that a step can read a file that another step wrote to the volume.
 func (s *stand) shares(tx *transaction, name string) {
 	s.Helper()
 	writer := s.sh("writer", `echo content > "`+s.at(name, "/here")+`/file"`)
@@ -255,7 +255,7 @@ func temp(name, medium string) *stage.Volume {
 	return &stage.Volume{Temp: &stage.TempVolume{ID: name, Name: name, Medium: medium}}
 }
 
-// hostFolder is the volume "h".
-func hostFolder(path string, create, remove bool) *stage.Volume {
+// hostVolumeAt returns the volume "h".
+func hostVolumeAt(path string, create, remove bool) *stage.Volume {
 	return &stage.Volume{Host: &stage.HostVolume{ID: "h", Name: "h", Path: path, Create: create, Remove: remove}}
 }

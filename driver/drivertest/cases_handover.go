@@ -8,7 +8,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// values are variables that a step hands on.
+// values are output variables of a step.
 type values = map[string]string
 
 func handoverCases() []testCase {
@@ -24,7 +24,7 @@ func handoverCases() []testCase {
 		handoverCase("a quoted output may have several lines", `printf 'A="one\ntwo"\nB=3\n' >> $DRONE_OUTPUT`, values{"A": "one\ntwo", "B": "3"}),
 		handoverCase("output files that a step removes are no failure", "rm -f $DRONE_OUTPUT $DRONE_ENV $HARNESS_OUTPUT_SECRET_FILE", values{}),
 		{
-			name: "secret outputs are kept apart", spec: "D5, S3", joint: true,
+			name: "secret outputs are kept apart", rule: "D5, S3", joint: true,
 			run: func(s *stand) {
 				res, out := s.begin().run(s.sh("step", "echo A=public >> $DRONE_OUTPUT; echo S=hunter2 >> $HARNESS_OUTPUT_SECRET_FILE"))
 				require.Equal(s, values{"A": "public"}, res.Outputs)
@@ -33,7 +33,7 @@ func handoverCases() []testCase {
 			},
 		},
 		{
-			name: "secret outputs do not touch the disk", spec: "S5",
+			name: "secret outputs do not touch the disk", rule: "S5",
 			run: func(s *stand) {
 				tx := s.begin()
 				secret := "hunter2-" + randomHex()
@@ -50,7 +50,7 @@ func handoverCases() []testCase {
 			},
 		},
 		{
-			name: "exported environment is told", spec: "D5, PROTOCOL 5", joint: true,
+			name: "exported environment is told", rule: "D5, protocol.md 5", joint: true,
 			run: func(s *stand) {
 				res, _ := s.begin().run(s.sh("step", "echo E=next >> $DRONE_ENV; echo 'F=__B64__dHdv' >> $DRONE_ENV"))
 				require.Equal(s, values{"E": "next", "F": "two"}, res.Env)
@@ -58,7 +58,7 @@ func handoverCases() []testCase {
 			},
 		},
 		{
-			name: "a failed step's outputs are handed on", spec: "D5", joint: true,
+			name: "a failed step's outputs are handed on", rule: "D5", joint: true,
 			run: func(s *stand) {
 				res, _ := s.begin().run(s.sh("step", "echo A=1 >> $DRONE_OUTPUT; exit 5"))
 				require.Equal(s, 5, res.ExitCode)
@@ -66,7 +66,7 @@ func handoverCases() []testCase {
 			},
 		},
 		{
-			name: "outputs are those of one step", spec: "D5", joint: true,
+			name: "outputs are those of one step", rule: "D5", joint: true,
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.run(tx.sh("step", "echo A=1 >> $DRONE_OUTPUT"))
@@ -75,7 +75,7 @@ func handoverCases() []testCase {
 			},
 		},
 		{
-			name: "twenty thousand outputs are handed on", spec: "D5", joint: true,
+			name: "twenty thousand outputs are handed on", rule: "D5", joint: true,
 			run: func(s *stand) {
 				res, _ := s.begin().run(s.sh("step", `seq 1 20000 | sed 's/.*/KEY_&=value &/' >> $DRONE_OUTPUT`))
 				require.Len(s, res.Outputs, 20000)
@@ -83,7 +83,7 @@ func handoverCases() []testCase {
 			},
 		},
 		{
-			name: "a malformed line costs itself alone and is not shown", spec: "D5, PITFALLS", joint: true,
+			name: "a malformed line costs itself alone and is not shown", rule: "D5", joint: true,
 			run: func(s *stand) {
 				res, out := s.begin().run(s.sh("step", `printf 'A=1\nhunter2\nB=__B64__!hunter2\nC=3\n' >> $DRONE_OUTPUT; exit 6`))
 				require.Equal(s, 6, res.ExitCode)
@@ -93,7 +93,7 @@ func handoverCases() []testCase {
 			},
 		},
 		{
-			name: "an output file that is too large is not read", spec: "D5", joint: true,
+			name: "an output file that is too large is not read", rule: "D5", joint: true,
 			run: func(s *stand) {
 				res, out := s.begin().run(s.sh("step", `echo A=1 >> $DRONE_OUTPUT; echo B=1 >> $DRONE_ENV; head -c 20000000 /dev/zero | tr '\000' x >> $DRONE_OUTPUT; exit 6`))
 				require.Equal(s, 6, res.ExitCode)
@@ -103,8 +103,8 @@ func handoverCases() []testCase {
 			},
 		},
 		{
-			// /etc/os-release is made of KEY=value lines wherever there is one.
-			name: "a link out of the workspace is not followed", spec: "D5", joint: true,
+			// If /etc/os-release exists, it has KEY=value lines.
+			name: "a link out of the workspace is not followed", rule: "D5", joint: true,
 			run: func(s *stand) {
 				res, _ := s.begin().run(s.sh("step", `for f in $DRONE_OUTPUT $DRONE_ENV $HARNESS_OUTPUT_SECRET_FILE; do rm -f $f; ln -s /etc/os-release $f; done
 					ln -s /etc/passwd $PLUGIN_ARTIFACT_FILE`))
@@ -116,7 +116,7 @@ func handoverCases() []testCase {
 			},
 		},
 		{
-			name: "a pipe in an output file's place holds nobody up", spec: "D5", joint: true,
+			name: "a pipe in an output file's place holds nobody up", rule: "D5", joint: true,
 			run: func(s *stand) {
 				res, _ := s.begin().run(s.sh("step", `for f in $DRONE_OUTPUT $DRONE_ENV $HARNESS_OUTPUT_SECRET_FILE; do rm -f $f; mkfifo $f; done; mkdir $PLUGIN_ARTIFACT_FILE`))
 				require.Zero(s, res.ExitCode)
@@ -125,14 +125,14 @@ func handoverCases() []testCase {
 			},
 		},
 		{
-			name: "an artifact file is handed on byte by byte", spec: "D5", joint: true,
+			name: "an artifact file is handed on byte by byte", rule: "D5", joint: true,
 			run: func(s *stand) {
 				res, _ := s.begin().run(s.sh("step", `printf '{"a":\000\377}\n' > $PLUGIN_ARTIFACT_FILE`))
 				require.Equal(s, "{\"a\":\x00\xff}\n", string(res.Artifact))
 			},
 		},
 		{
-			name: "a step without an artifact has none", spec: "D5", joint: true,
+			name: "a step without an artifact has none", rule: "D5", joint: true,
 			run: func(s *stand) {
 				res, _ := s.begin().run(s.sh("step", `[ -n "$PLUGIN_ARTIFACT_FILE" ]`))
 				require.Zero(s, res.ExitCode)
@@ -143,7 +143,7 @@ func handoverCases() []testCase {
 			},
 		},
 		{
-			name: "output files may be named in the workspace", spec: "D5, PROTOCOL 5", joint: true,
+			name: "output files may be named in the workspace", rule: "D5, protocol.md 5", joint: true,
 			run: func(s *stand) {
 				step := s.sh("step", `echo A=1 >> outputs.env; echo S=2 >> sub/secrets.env; echo B=3 >> $DRONE_OUTPUT`)
 				step.OutputVarFile, step.SecretVarFile = "outputs.env", "sub/secrets.env"
@@ -157,7 +157,7 @@ func handoverCases() []testCase {
 }
 
 func handoverCase(name, script string, want values) testCase {
-	return testCase{name: name, spec: "D5, PROTOCOL 5", joint: true, run: func(s *stand) {
+	return testCase{name: name, rule: "D5, protocol.md 5", joint: true, run: func(s *stand) {
 		res, out := s.begin().run(s.sh("step", script))
 		require.Zero(s, res.ExitCode, out)
 		require.Empty(s, out)
@@ -178,7 +178,7 @@ func readOutCases() []testCase {
 		readOutCase("an empty variable is told and an unset one is not", "A=; unset B", 0, values{"A": ""}),
 		readOutCase("a script may end in a comment", "A=1 # done", 0, values{"A": "1"}),
 		{
-			name: "outputs have keys of their own", spec: "PROTOCOL 5", joint: true,
+			name: "outputs have keys of their own", rule: "protocol.md 5", joint: true,
 			run: func(s *stand) {
 				step := s.sh("step", "VAR=value")
 				step.Outputs = []stage.Output{{Key: "key", Value: "VAR", Type: stage.OutputString}}
@@ -187,7 +187,7 @@ func readOutCases() []testCase {
 			},
 		},
 		{
-			name: "secret variables are kept apart and not printed", spec: "PROTOCOL 5, S3", joint: true,
+			name: "secret variables are kept apart and not printed", rule: "protocol.md 5, S3", joint: true,
 			run: func(s *stand) {
 				step := s.sh("step", "V=hun; V=${V}ter2; set -x; :")
 				step.Outputs = []stage.Output{{Key: "key", Value: "V", Type: stage.OutputSecret}, {Key: "other", Value: "W"}}
@@ -198,12 +198,12 @@ func readOutCases() []testCase {
 			},
 		},
 		{
-			name: "the name of a variable is not evaluated", spec: "PROTOCOL 5, S2",
+			name: "the name of a variable is not evaluated", rule: "protocol.md 5, S2",
 			run: func(s *stand) {
 				step := s.sh("step", "echo RAN")
 				step.OutputVars = []string{"A$(touch evaluated)"}
 				tx := s.begin()
-				_, _ = tx.execute(s.Context(), step, NewOutput()) // refused or ignored: both are right
+				_, _ = tx.execute(s.Context(), step, NewOutput()) // the driver may refuse or ignore the name
 				require.Equal(s, "", tx.out("ls"))
 			},
 		},
@@ -211,7 +211,7 @@ func readOutCases() []testCase {
 }
 
 func readOutCase(name, script string, code int, want values) testCase {
-	return testCase{name: name, spec: "D5, PROTOCOL 5", joint: true, run: func(s *stand) {
+	return testCase{name: name, rule: "D5, protocol.md 5", joint: true, run: func(s *stand) {
 		step := s.sh("step", script)
 		step.OutputVars = []string{"A", "B"}
 		res, out := s.begin().run(step)

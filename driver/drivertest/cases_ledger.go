@@ -11,15 +11,15 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// atEachRecord runs a stage of an init and a step once for every record that it
-// makes: before is called with each record, and at tells which one is meant. The
-// transaction is given to after when init or step have returned.
+// atEachRecord runs an init and a step once for each record that they make. It calls
+// before for each record; at is true for the record of this run. It calls after when
+// the init or the step has returned.
 func (s *stand) atEachRecord(before func(tx *transaction, r driver.Resource, at bool) (bool, error), after func(tx *transaction, err error)) {
 	s.Helper()
 	for n := 0; ; n++ {
 		tx := s.prepare()
 		if s.target.can(FolderRemoval) {
-			tx.env.Volumes = []*stage.Volume{hostFolder(filepath.Join(s.TempDir(), "parent", "made"), true, true)}
+			tx.env.Volumes = []*stage.Volume{hostVolumeAt(filepath.Join(s.TempDir(), "parent", "made"), true, true)}
 		}
 		tx.ledger.before = func(i int, r driver.Resource) (bool, error) { return before(tx, r, i == n) }
 		err := tx.init()
@@ -28,7 +28,7 @@ func (s *stand) atEachRecord(before func(tx *transaction, r driver.Resource, at 
 		}
 		if tx.ledger.count() <= n {
 			require.NoError(s, err)
-			require.GreaterOrEqual(s, n, 2, "a stage makes more than that")
+			require.GreaterOrEqual(s, n, 2, "a stage makes at least two records")
 			return
 		}
 		after(tx, err)
@@ -38,11 +38,11 @@ func (s *stand) atEachRecord(before func(tx *transaction, r driver.Resource, at 
 func ledgerCases() []testCase {
 	return []testCase{
 		{
-			name: "a record comes before what it names", spec: "T2",
+			name: "a record comes before what it names", rule: "T2",
 			run: func(s *stand) {
 				tx := s.prepare()
 				if s.target.can(FolderRemoval) {
-					tx.env.Volumes = []*stage.Volume{hostFolder(filepath.Join(s.TempDir(), "parent", "made"), true, true)}
+					tx.env.Volumes = []*stage.Volume{hostVolumeAt(filepath.Join(s.TempDir(), "parent", "made"), true, true)}
 				}
 				var early, unlabelled []driver.Resource
 				tx.ledger.before = func(_ int, r driver.Resource) (bool, error) {
@@ -68,7 +68,7 @@ func ledgerCases() []testCase {
 			},
 		},
 		{
-			name: "what the ledger refuses is not made", spec: "T2",
+			name: "what the ledger refuses is not made", rule: "T2",
 			run: func(s *stand) {
 				var refused driver.Resource
 				var known bool
@@ -88,7 +88,7 @@ func ledgerCases() []testCase {
 			},
 		},
 		{
-			name: "a record of what never came to be is cleaned up", spec: "T2, T3",
+			name: "a record of what never came to be is cleaned up", rule: "T2, T3",
 			run: func(s *stand) {
 				s.atEachRecord(func(_ *transaction, _ driver.Resource, at bool) (bool, error) {
 					if at {
@@ -104,7 +104,7 @@ func ledgerCases() []testCase {
 			},
 		},
 		{
-			name: "a cleanup between a record and what it names wins", spec: "T3",
+			name: "a cleanup between a record and what it names wins", rule: "T3",
 			run: func(s *stand) {
 				var cleaned chan error
 				var condemned []driver.Resource
@@ -119,7 +119,7 @@ func ledgerCases() []testCase {
 						_, err := tx.d.Cleanup(context.WithoutCancel(s.Context()), condemned)
 						cleaned <- err
 					}()
-					// It may be done first, or wait for what is under way.
+					// The cleanup may return first, or wait for the running call.
 					select {
 					case <-done:
 					case <-time.After(30 * time.Millisecond):
@@ -136,7 +136,7 @@ func ledgerCases() []testCase {
 			},
 		},
 		{
-			name: "records hold no secrets", spec: "S5, T5",
+			name: "records hold no secrets", rule: "S5, T5",
 			run: func(s *stand) {
 				tx := s.prepare()
 				secret := "hunter2-" + randomHex()

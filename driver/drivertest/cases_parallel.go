@@ -10,8 +10,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// serve is a step that answers on port 8080 with a line, and prints its address
-// and "up" once it does.
+// serve returns a step that answers on port 8080 with a line. When it listens, it
+// prints its address and "up".
 func (s *stand) serve(id, line string) stage.Step {
 	step := s.sh(id, `mkdir "$HARNESS_SCRATCH_DIR/www" && echo `+line+` > "$HARNESS_SCRATCH_DIR/www/index.html" &&
 		httpd -p 8080 -h "$HARNESS_SCRATCH_DIR/www" && hostname -i && echo up && sleep 600`)
@@ -22,10 +22,10 @@ func (s *stand) serve(id, line string) stage.Step {
 func parallelCases() []testCase {
 	return []testCase{
 		{
-			name: "the steps of a transaction run in parallel", spec: "T1",
+			name: "the steps of a transaction run in parallel", rule: "T1",
 			run: func(s *stand) {
 				tx := s.begin()
-				// Each waits for the other: one after the other would never end.
+				// Each step waits for the other one: they cannot run in sequence.
 				script := `touch "$0"; while [ ! -e "$1" ]; do sleep 0.05; done; echo met`
 				a, b := tx.start(tx.sh("a", script, "a", "b")), tx.start(tx.sh("b", script, "b", "a"))
 				for _, r := range []*running{a, b} {
@@ -37,7 +37,7 @@ func parallelCases() []testCase {
 			},
 		},
 		{
-			name: "parallel steps of one id keep their outputs apart", spec: "T1, D5",
+			name: "parallel steps of one id keep their outputs apart", rule: "T1, D5",
 			run: func(s *stand) {
 				tx := s.begin()
 				var steps []*running
@@ -55,7 +55,7 @@ func parallelCases() []testCase {
 			},
 		},
 		{
-			name: "inits at once make transactions of their own", spec: "T1, T8",
+			name: "inits at once make transactions of their own", rule: "T1, T8",
 			run: func(s *stand) {
 				var txs []*transaction
 				done := make(chan error, 4)
@@ -73,7 +73,7 @@ func parallelCases() []testCase {
 			},
 		},
 		{
-			name: "transactions do not see each other's files", spec: "T8",
+			name: "transactions do not see each other's files", rule: "T8",
 			run: func(s *stand) {
 				a, b := s.begin(), s.begin()
 				a.out("echo secret > file")
@@ -82,7 +82,7 @@ func parallelCases() []testCase {
 			},
 		},
 		{
-			name: "transactions of one network id are two", spec: "T8",
+			name: "transactions of one network id are two", rule: "T8",
 			run: func(s *stand) {
 				a := s.begin()
 				b := s.begin(func(env *driver.Environment) { env.Network = a.env.Network })
@@ -93,7 +93,7 @@ func parallelCases() []testCase {
 			},
 		},
 		{
-			name: "transactions do not see each other's variables", spec: "T8",
+			name: "transactions do not see each other's variables", rule: "T8",
 			run: func(s *stand) {
 				a := s.begin(func(env *driver.Environment) { env.Envs["OF_A"] = "1" })
 				b := s.begin(func(env *driver.Environment) { env.Envs["OF_B"] = "1" })
@@ -102,7 +102,7 @@ func parallelCases() []testCase {
 			},
 		},
 		{
-			name: "one step id runs in two transactions at once", spec: "T8",
+			name: "one step id runs in two transactions at once", rule: "T8",
 			run: func(s *stand) {
 				a, b := s.begin(), s.begin()
 				script := "echo up; while [ ! -e go ]; do sleep 0.05; done; echo went; sleep 600"
@@ -116,7 +116,7 @@ func parallelCases() []testCase {
 			},
 		},
 		{
-			name: "ids of a step may be anything", spec: "D1",
+			name: "ids of a step may be anything", rule: "D1",
 			run: func(s *stand) {
 				tx := s.begin()
 				for _, id := range []string{"With Space", "../../etc", "ünïcode/🙂", strings.Repeat("long", 100), "-rf", ""} {
@@ -127,7 +127,7 @@ func parallelCases() []testCase {
 			},
 		},
 		{
-			name: "a name means the transaction's own step", spec: "T8", needs: []Capability{Names},
+			name: "a name means the transaction's own step", rule: "T8", needs: []Capability{Names},
 			run: func(s *stand) {
 				begin := func(line string) *transaction {
 					step := s.serve("service", line)
@@ -142,7 +142,7 @@ func parallelCases() []testCase {
 			},
 		},
 		{
-			name: "transactions do not reach each other", spec: "T8", needs: []Capability{Names, IsolatedNetwork},
+			name: "transactions do not reach each other", rule: "T8", needs: []Capability{Names, IsolatedNetwork},
 			run: func(s *stand) {
 				a, b := s.begin(), s.begin()
 				out := a.detach(s.serve("service", "page"))

@@ -16,7 +16,7 @@ import (
 func exitCases() []testCase {
 	list := []testCase{
 		{
-			name: "a program that does not exist fails by its name", spec: "D3, D4",
+			name: "a program that does not exist fails by its name", rule: "D3, D4",
 			run: func(s *stand) {
 				tx := s.begin()
 				_, err := tx.fails(tx.step("step", stage.Run{Entrypoint: []string{"no-such-program"}}))
@@ -25,23 +25,23 @@ func exitCases() []testCase {
 			},
 		},
 		{
-			name: "out of memory is told from other ends", spec: "D3", needs: []Capability{OOM},
+			name: "out of memory is told from other ends", rule: "D3", needs: []Capability{OOM},
 			run: func(s *stand) {
-				res, out := s.runsOut("tail /dev/zero")
+				res, out := s.runOutOfMemory("tail /dev/zero")
 				require.True(s, res.OOMKilled, out)
 				require.NotZero(s, res.ExitCode, out)
 			},
 		},
 		{
-			name: "out of memory of a child fails a step that goes on", spec: "D3", needs: []Capability{OOM},
+			name: "out of memory of a child fails a step that goes on", rule: "D3", needs: []Capability{OOM},
 			run: func(s *stand) {
-				res, out := s.runsOut("tail /dev/zero; exit 0")
+				res, out := s.runOutOfMemory("tail /dev/zero; exit 0")
 				require.True(s, res.OOMKilled, out)
 				require.NotZero(s, res.ExitCode, out)
 			},
 		},
 		{
-			name: "a step that failed does not stop the next one", spec: "T1",
+			name: "a step that failed does not stop the next one", rule: "T1",
 			run: func(s *stand) {
 				tx := s.begin()
 				res, _ := tx.run(tx.sh("one", "echo kept > file; exit 9"))
@@ -56,17 +56,17 @@ func exitCases() []testCase {
 	return append(list,
 		exitCase("exit code 127 comes from a shell that misses a command", "no-such-command", 127),
 		exitCase("exit code 126 comes from a shell that may not run a file", "touch file; ./file", 126),
-		// The first process of a container cannot be killed from inside; its shell
-		// tells of its child in the same way.
+		// The first process of a container cannot kill itself. Its shell returns the same
+		// exit code for a child that was killed.
 		exitCase("SIGKILL is told as 137", `[ $$ = 1 ] && { sh -c 'kill -KILL $$'; exit $?; }; kill -KILL $$`, 137),
 		exitCase("SIGTERM is told as 143", `[ $$ = 1 ] && { sh -c 'kill -TERM $$'; exit $?; }; kill -TERM $$`, 143),
 	)
 }
 
-// runsOut runs a script that takes more memory than it may. Engines learn of it by an
-// event that they lose now and then, when the container's control group is gone before
-// they have looked: so one that says nothing is asked twice more.
-func (s *stand) runsOut(script string) (res *driver.Result, out string) {
+// runOutOfMemory runs a script that exceeds its memory limit. Engines get an event for
+// it, and lose the event if the control group of the container vanishes first.
+// Therefore runOutOfMemory tries up to three times.
+func (s *stand) runOutOfMemory(script string) (res *driver.Result, out string) {
 	step := s.sh("step", script)
 	step.MemLimit, step.MemSwapLimit = 16<<20, 16<<20
 	for range 3 {
@@ -78,7 +78,7 @@ func (s *stand) runsOut(script string) (res *driver.Result, out string) {
 }
 
 func exitCase(name, script string, code int) testCase {
-	return testCase{name: name, spec: "D3, D4", joint: true, run: func(s *stand) {
+	return testCase{name: name, rule: "D3, D4", joint: true, run: func(s *stand) {
 		res, out := s.begin().run(s.sh("step", script))
 		require.Equal(s, code, res.ExitCode, out)
 		require.False(s, res.OOMKilled)
@@ -99,7 +99,7 @@ func outputCases() []testCase {
 		outputCase("the tail of a failing step arrives", "seq 1 5000; exec 1>&-; exit 1", sequence(5000)),
 		outputCase("a child may finish its output after the shell", `(sleep 0.2; echo late) & echo early; wait`, "early\nlate\n"),
 		{
-			name: "both streams come in their own order", spec: "D1", joint: true,
+			name: "both streams come in their own order", rule: "D1", joint: true,
 			run: func(s *stand) {
 				_, out := s.begin().run(s.sh("step", `i=0; while [ $i -lt 300 ]; do echo o$i; echo e$i >&2; i=$((i+1)); done`))
 				var stdout, stderr, want strings.Builder
@@ -118,7 +118,7 @@ func outputCases() []testCase {
 			},
 		},
 		{
-			name: "both streams come in the order of their writes", spec: "D1", joint: true, needs: []Capability{Interleaved},
+			name: "both streams come in the order of their writes", rule: "D1", joint: true, needs: []Capability{Interleaved},
 			run: func(s *stand) {
 				_, out := s.begin().run(s.sh("step", `i=0; while [ $i -lt 300 ]; do echo o$i; echo e$i >&2; i=$((i+1)); done`))
 				var want strings.Builder
@@ -129,7 +129,7 @@ func outputCases() []testCase {
 			},
 		},
 		{
-			name: "output arrives while the step runs", spec: "D1, L2",
+			name: "output arrives while the step runs", rule: "D1, L2",
 			run: func(s *stand) {
 				tx := s.begin()
 				r := tx.start(tx.sh("step", `echo first; while [ ! -e go ]; do sleep 0.05; done; echo second`))
@@ -142,11 +142,11 @@ func outputCases() []testCase {
 			},
 		},
 		{
-			name: "a slow reader gets all of it", spec: "PITFALLS", joint: true,
+			name: "a slow reader gets all of it", rule: "D1, L2", joint: true,
 			run: func(s *stand) {
 				tx := s.begin()
-				// Longer than any patience with what a step leaves behind: when the
-				// reader is done, the step is long gone.
+				// The delay is longer than the time that drivers wait for output after the
+				// end of a step.
 				text := NewOutput()
 				out := &slowOutput{delay: 2500 * time.Millisecond, to: text}
 				res, err := tx.execute(s.Context(), tx.sh("step", `head -c 60000 /dev/zero | tr '\000' x; echo end`), out)
@@ -156,7 +156,7 @@ func outputCases() []testCase {
 			},
 		},
 		{
-			name: "a reader that fails does not fail the step", spec: "D1", joint: true,
+			name: "a reader that fails does not fail the step", rule: "D1", joint: true,
 			run: func(s *stand) {
 				tx := s.begin()
 				res, err := tx.execute(s.Context(), tx.sh("step", "seq 1 50000; exit 4"), brokenOutput{})
@@ -165,7 +165,7 @@ func outputCases() []testCase {
 			},
 		},
 		{
-			name: "nothing is written after the step has ended", spec: "D1",
+			name: "nothing is written after the step has ended", rule: "D1",
 			run: func(s *stand) {
 				tx := s.begin()
 				out := NewOutput()
@@ -182,7 +182,7 @@ func outputCases() []testCase {
 }
 
 func outputCase(name, script, want string) testCase {
-	return testCase{name: name, spec: "D1, D3, D4", joint: true, run: func(s *stand) {
+	return testCase{name: name, rule: "D1, D3, D4", joint: true, run: func(s *stand) {
 		_, out := s.begin().run(s.sh("step", script))
 		if len(want) > 1000 {
 			require.Len(s, out, len(want))
@@ -193,7 +193,7 @@ func outputCase(name, script, want string) testCase {
 	}}
 }
 
-// sequence is what seq prints.
+// sequence returns the output of the program seq.
 func sequence(n int) string {
 	b := make([]byte, 0, 7*n)
 	for i := 1; i <= n; i++ {
@@ -202,7 +202,7 @@ func sequence(n int) string {
 	return string(b)
 }
 
-// slowOutput takes its time for the first write, or always.
+// slowOutput delays the first write, or each one.
 type slowOutput struct {
 	delay  time.Duration
 	always bool
@@ -219,4 +219,4 @@ func (o *slowOutput) Write(p []byte) (int, error) {
 
 type brokenOutput struct{}
 
-func (brokenOutput) Write([]byte) (int, error) { return 0, errors.New("nobody reads this") }
+func (brokenOutput) Write([]byte) (int, error) { return 0, errors.New("no reader") }

@@ -12,16 +12,16 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// tree is a script whose processes are not easy to find: children of children,
-// one that has left the session, one that ignores polite requests.
+// tree is a script that starts processes that are hard to find and stop: grandchildren,
+// processes in other sessions, and processes that ignore SIGTERM.
 const tree = `sleep 600 & (trap '' TERM HUP INT; sleep 600) & setsid sleep 600 & setsid sh -c 'trap "" TERM; sleep 600 & wait' & `
 
-var errUnwanted = errors.New("nobody wants it any more")
+var errUnwanted = errors.New("the step was aborted")
 
 func stopCases() []testCase {
 	return []testCase{
 		{
-			name: "a time-out is told as one", spec: "D3, D4, P4",
+			name: "a time-out is told as one", rule: "D3, D4, P4",
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("step", "sleep 600")
@@ -35,7 +35,7 @@ func stopCases() []testCase {
 			},
 		},
 		{
-			name: "a time-out kills all that the step started", spec: "D3, D4, T7, PITFALLS",
+			name: "a time-out kills all that the step started", rule: "D3, D4, T7",
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("step", tree+"wait")
@@ -46,7 +46,7 @@ func stopCases() []testCase {
 			},
 		},
 		{
-			name: "a time-out that is not reached changes nothing", spec: "D3, D4", joint: true,
+			name: "a time-out that is not reached changes nothing", rule: "D3, D4", joint: true,
 			run: func(s *stand) {
 				step := s.sh("step", "echo done; exit 3")
 				step.Timeout = 50
@@ -56,7 +56,7 @@ func stopCases() []testCase {
 			},
 		},
 		{
-			name: "an abort kills all that the step started", spec: "T7, PITFALLS",
+			name: "an abort kills all that the step started", rule: "T7",
 			run: func(s *stand) {
 				tx := s.begin()
 				r := tx.start(tx.sh("step", tree+"echo started; wait"))
@@ -71,7 +71,7 @@ func stopCases() []testCase {
 			},
 		},
 		{
-			name: "an abort kills a step that ignores SIGTERM", spec: "T7",
+			name: "an abort kills a step that ignores SIGTERM", rule: "T7",
 			run: func(s *stand) {
 				tx := s.begin()
 				r := tx.start(tx.sh("step", `trap '' TERM INT HUP; echo started; while :; do sleep 1; done`))
@@ -82,7 +82,7 @@ func stopCases() []testCase {
 			},
 		},
 		{
-			name: "a soft stop begins with SIGTERM and waits no longer than it must", spec: "T7",
+			name: "a soft stop begins with SIGTERM and waits no longer than it must", rule: "T7",
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("step", `trap 'echo bye; exit 0' TERM; echo started; while :; do sleep 0.05; done`)
@@ -92,12 +92,12 @@ func stopCases() []testCase {
 				begin := time.Now()
 				r.stop(nil)
 				require.ErrorIs(s, r.wait().err, context.Canceled)
-				require.Equal(s, 1, strings.Count(r.out.String(), "bye\n"), r.out.String()) // the shell may tell of its child
+				require.Equal(s, 1, strings.Count(r.out.String(), "bye\n"), r.out.String()) // the shell may also report the end of its child
 				require.Less(s, time.Since(begin), 8*time.Second, "the whole grace was waited for")
 			},
 		},
 		{
-			name: "without a soft stop nobody is asked", spec: "T7",
+			name: "without a soft stop nobody is asked", rule: "T7",
 			run: func(s *stand) {
 				tx := s.begin()
 				r := tx.start(tx.sh("step", `trap 'echo bye; exit 0' TERM; echo started; while :; do sleep 0.05; done`))
@@ -108,7 +108,7 @@ func stopCases() []testCase {
 			},
 		},
 		{
-			name: "output from before an abort arrives", spec: "D1",
+			name: "output from before an abort arrives", rule: "D1",
 			run: func(s *stand) {
 				tx := s.begin()
 				r := tx.start(tx.sh("step", `seq 1 2000; printf 'no newline'; sleep 600`))
@@ -119,7 +119,7 @@ func stopCases() []testCase {
 			},
 		},
 		{
-			name: "a step that ends takes along what it left in the background", spec: "D4, PITFALLS",
+			name: "a step that ends takes along what it left in the background", rule: "D4",
 			run: func(s *stand) {
 				tx := s.begin()
 				begin := time.Now()
@@ -131,7 +131,7 @@ func stopCases() []testCase {
 			},
 		},
 		{
-			name: "a stopped step leaves nothing but the transaction", spec: "T2, PITFALLS",
+			name: "a stopped step leaves nothing but the transaction", rule: "T2",
 			run: func(s *stand) {
 				tx := s.begin()
 				stopped := func() []string {
@@ -143,13 +143,13 @@ func stopCases() []testCase {
 					require.Empty(s, s.site.Running(s, tx.env.ID))
 					return s.site.Remains(s, tx.env.ID)
 				}
-				first := stopped() // what is made for a first step stays with the transaction
+				first := stopped() // some resources of a first step belong to the transaction
 				require.NotEmpty(s, first)
 				require.ElementsMatch(s, first, stopped())
 			},
 		},
 		{
-			name: "a stopped step takes no other one along", spec: "T7, T8",
+			name: "a stopped step takes no other one along", rule: "T7, T8",
 			run: func(s *stand) {
 				tx, other := s.begin(), s.begin()
 				script := `echo started; while [ ! -e go ]; do sleep 0.05; done; echo end`
@@ -171,7 +171,7 @@ func stopCases() []testCase {
 			},
 		},
 		{
-			name: "a step whose context has ended is not begun", spec: "D1",
+			name: "a step whose context has ended is not begun", rule: "D1",
 			run: func(s *stand) {
 				tx := s.begin()
 				records := tx.ledger.count()
@@ -186,7 +186,7 @@ func stopCases() []testCase {
 			},
 		},
 		{
-			name: "a step whose deadline has passed is told so", spec: "D1, P4",
+			name: "a step whose deadline has passed is told so", rule: "D1, P4",
 			run: func(s *stand) {
 				tx := s.begin()
 				ctx, cancel := context.WithTimeoutCause(s.Context(), 500*time.Millisecond, errUnwanted)
@@ -202,7 +202,7 @@ func stopCases() []testCase {
 func detachedCases() []testCase {
 	return []testCase{
 		{
-			name: "a detached step is answered at once and goes on", spec: "D2",
+			name: "a detached step is answered at once and goes on", rule: "D2",
 			run: func(s *stand) {
 				tx := s.begin()
 				out := tx.detach(tx.sh("service", `echo up; while [ ! -e go ]; do sleep 0.05; done; echo went; sleep 600`))
@@ -213,7 +213,7 @@ func detachedCases() []testCase {
 			},
 		},
 		{
-			name: "a cleanup ends a detached step and all that it started", spec: "D2, T3",
+			name: "a cleanup ends a detached step and all that it started", rule: "D2, T3",
 			run: func(s *stand) {
 				tx := s.begin()
 				out := tx.detach(tx.sh("service", tree+"echo up; wait"))
@@ -223,13 +223,13 @@ func detachedCases() []testCase {
 			},
 		},
 		{
-			name: "the output of a detached step is not used after a cleanup", spec: "D1",
+			name: "the output of a detached step is not used after a cleanup", rule: "D1",
 			run: func(s *stand) {
 				other := s.driver()
 				tx := s.begin()
 				step := tx.sh("service", `long=$(seq 1 1000); while :; do echo "$long line"; done`)
 				step.Detach = true
-				// It takes its time, so that there is always something left to write.
+				// The reader is slow, so there is always more output to write.
 				out := NewOutput()
 				_, err := tx.execute(s.Context(), step, &slowOutput{delay: 50 * time.Millisecond, always: true, to: out})
 				require.NoError(s, err)
@@ -238,13 +238,13 @@ func detachedCases() []testCase {
 				out.seal()
 				if c, ok := tx.d.(interface{ Close() error }); ok {
 					require.NoError(s, c.Close())
-					tx.d = other // a driver that is closed is asked for nothing
+					tx.d = other // a closed driver must not be called
 				}
 				require.False(s, out.wasLate())
 			},
 		},
 		{
-			name: "several detached steps run at once", spec: "D2",
+			name: "several detached steps run at once", rule: "D2",
 			run: func(s *stand) {
 				var steps []stage.Step
 				var announced []func(*driver.Environment)
@@ -266,7 +266,7 @@ func detachedCases() []testCase {
 			},
 		},
 		{
-			name: "a detached step outlives the call that started it", spec: "D2",
+			name: "a detached step outlives the call that started it", rule: "D2",
 			run: func(s *stand) {
 				tx := s.begin()
 				ctx, cancel := context.WithCancel(s.Context())
@@ -282,7 +282,7 @@ func detachedCases() []testCase {
 			},
 		},
 		{
-			name: "a detached step takes no notice of a time-out", spec: "D2",
+			name: "a detached step takes no notice of a time-out", rule: "D2",
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("service", `echo up; sleep 1.5; echo still; sleep 600`)
@@ -292,7 +292,7 @@ func detachedCases() []testCase {
 			},
 		},
 		{
-			name: "a detached step may end by itself", spec: "D2",
+			name: "a detached step may end by itself", rule: "D2",
 			run: func(s *stand) {
 				step := s.sh("service", `echo up; printf tail; exit 3`)
 				step.Detach = true
@@ -304,18 +304,18 @@ func detachedCases() []testCase {
 			},
 		},
 		{
-			name: "a detached step is answered when it is ready", spec: "D2",
+			name: "a detached step is answered when it is ready", rule: "D2",
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("service", "sleep 0.5; echo getting ready; touch ready; sleep 600")
 				step.Ready = &stage.Ready{Command: []string{"test", "-e", "ready"}, IntervalMillis: 50}
 				out := tx.detach(step)
 				tx.out("test -e ready")
-				out.WaitFor(s, "getting ready\n") // output is followed beside the probe
+				out.WaitFor(s, "getting ready\n") // output arrives while the readiness probe runs
 			},
 		},
 		{
-			name: "a detached step that is not ready in time is stopped", spec: "D2",
+			name: "a detached step that is not ready in time is stopped", rule: "D2",
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("service", tree+"wait")
@@ -327,7 +327,7 @@ func detachedCases() []testCase {
 			},
 		},
 		{
-			name: "a detached step that ends before it is ready fails at once", spec: "D2",
+			name: "a detached step that ends before it is ready fails at once", rule: "D2",
 			run: func(s *stand) {
 				step := s.sh("service", "echo what went wrong; exit 7")
 				step.Detach = true
@@ -341,7 +341,7 @@ func detachedCases() []testCase {
 			},
 		},
 		{
-			name: "a detached step that cannot start is an error", spec: "D2",
+			name: "a detached step that cannot start is an error", rule: "D2",
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("service", "true")
@@ -352,7 +352,7 @@ func detachedCases() []testCase {
 			},
 		},
 		{
-			name: "a detached step is reached by its id and its aliases", spec: "D2", needs: []Capability{Names},
+			name: "a detached step is reached by its id and its aliases", rule: "D2", needs: []Capability{Names},
 			run: func(s *stand) {
 				step := s.serve("service", "page")
 				step.Detach, step.NetworkAliases = true, []string{"web", "www.internal"}

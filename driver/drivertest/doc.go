@@ -1,8 +1,8 @@
-// Package drivertest is the conformance suite of drivers (SPEC D1): named cases
-// that every [driver.Driver] passes against its real infrastructure. Each names
-// the rule that it proves.
+// Package drivertest is the conformance suite of drivers (rule D1). It has named
+// cases that every [driver.Driver] passes against its real infrastructure. Each
+// case cites the rule that it proves.
 //
-// A driver's package runs it in a test:
+// The package of a driver runs the suite in a test:
 //
 //	func TestConformance(t *testing.T) {
 //		drivertest.Run(t, drivertest.Target{
@@ -12,10 +12,10 @@
 //		})
 //	}
 //
-// What an infrastructure cannot do is declared as a missing [Capability] and
-// never decided by a case. What is left behind is looked for by the [Site], on
-// the infrastructure itself: after each case nothing of its transactions may
-// remain. mutations.md lists which defect makes which case fail.
+// If an infrastructure does not support a feature, its Target omits the
+// [Capability]; cases never decide this themselves. After each case, the [Site]
+// inspects the infrastructure itself, and nothing of the transactions of the case
+// may remain. mutations.md lists the defects that make each case fail.
 //
 // Start reading at drivertest.go; the cases are in cases_*.go.
 package drivertest

@@ -12,97 +12,97 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// TransactionVariable is in the environment of every step that the suite runs
-// and holds the transaction's id, so that a [Site] finds the step's processes
-// without the driver's help.
+// TransactionVariable is a variable of each step that the suite runs. Its value
+// is the id of the transaction. A [Site] uses it to find the processes of the
+// step without the driver.
 const TransactionVariable = "DRIVERTEST_TRANSACTION"
 
-// Target is an infrastructure and the driver for it.
+// Target describes an infrastructure and its driver.
 type Target struct {
-	// Name is the infrastructure's, for a report; see [ReportVariable]. It may be
-	// empty.
+	// Name is the name of the infrastructure in a report; see [ReportVariable]. It
+	// may be empty.
 	Name string
-	// Site prepares a place for one case. It may be called at any time, also for
-	// several cases at once. What it makes ends with tb, and it fails tb when
-	// there is something left that no transaction accounts for.
+	// Site prepares the infrastructure for one case. It is called for several cases
+	// at once. It must remove its resources at the end of tb, and must fail tb if
+	// resources remain that belong to no transaction.
 	Site func(tb testing.TB) Site
-	// Step completes a step that has an id and a command line, with the image
-	// for example. Programs of the steps are those of a POSIX shell and of
-	// busybox. Nil leaves the steps as they are.
+	// Step completes a step that has an id and a command line, for
+	// example with an image. Steps use the programs of a POSIX shell and of busybox.
+	// Nil changes nothing.
 	Step func(step *stage.Step)
-	// Only, if not nil, chooses cases by their names, where another target of the same
-	// driver has shown what the rest would. No report is made then.
+	// Only, if not nil, selects cases by name, when another target of the same driver
+	// runs the others. Run writes no report then.
 	Only func(name string) bool
-	// Can is what the infrastructure is able to do. A case that needs more is
-	// not run.
+	// Can lists the capabilities of the infrastructure. Cases that need another
+	// capability do not run.
 	Can []Capability
 }
 
-// Site is where one case runs. Its methods but Driver look at the infrastructure
-// itself and never ask a driver. They are safe for concurrent use.
+// Site is the infrastructure of one case. All methods except Driver inspect the
+// infrastructure itself and never call a driver. They are safe for concurrent use.
 type Site interface {
-	// Driver makes a driver as a new process of the delegate would have it: all
-	// drivers of a site share the infrastructure and nothing else. The suite
-	// closes it where it is an [io.Closer].
+	// Driver returns a driver as a new process of the delegate would create it: the
+	// drivers of a site share the infrastructure and nothing else. The suite closes
+	// a driver that is an [io.Closer].
 	Driver(tb testing.TB) driver.Driver
-	// Running lists the processes, containers or pods of a transaction that run.
+	// Running returns the processes, containers or pods of a transaction that run.
 	Running(tb testing.TB, transaction string) []string
-	// Remains lists everything else that exists of a transaction, and what runs
-	// once more where it has a name: containers, networks, folders, pods.
+	// Remains returns all other resources of a transaction that exist, such as
+	// networks and directories, and also the running ones that have a name, such as
+	// containers and pods.
 	Remains(tb testing.TB, transaction string) []string
 	// Has reports whether a recorded resource exists.
 	Has(tb testing.TB, r driver.Resource) bool
-	// Traces lists where text can be read now: command lines, and files on disk
-	// that belong to the site.
+	// Traces returns the places where text can be read now: command lines, and
+	// files on disk that belong to the site.
 	Traces(tb testing.TB, text string) []string
 }
 
-// Capability is something that not every infrastructure can do.
+// Capability is a feature that some infrastructures do not support.
 type Capability string
 
-// What a [Target] may be able to do.
+// Capabilities of a [Target].
 const (
-	// OOM: a memory limit holds, and a step that was killed for it is told.
+	// OOM: memory limits hold, and the driver reports a step that exceeded one.
 	OOM Capability = "OOM"
 	// Users: steps run as any numeric user and group.
 	Users Capability = "Users"
-	// Mounts: volumes are at their mount's path, and read-only is honoured.
-	// Without it a step finds a volume's folder in DLITE_VOLUME_<NAME>.
+	// Mounts: volumes are mounted at their path, and can be read-only. Without it, the
+	// variable DLITE_VOLUME_<NAME> has the directory of a volume.
 	Mounts Capability = "Mounts"
-	// HostFolders: host volumes are folders of the machine that runs the test.
+	// HostFolders: host volumes are directories of the machine that runs the test.
 	HostFolders Capability = "HostFolders"
-	// FolderRemoval: a host volume to remove goes with its transaction.
+	// FolderRemoval: a cleanup removes host volumes that ask for it.
 	FolderRemoval Capability = "FolderRemoval"
-	// Names: steps reach background steps that were announced to the init by id and by
-	// network alias.
+	// Names: steps reach background steps by id and by network alias, if the init
+	// announced them.
 	Names Capability = "Names"
-	// IsolatedNetwork: steps of another transaction cannot be reached at all.
+	// IsolatedNetwork: steps cannot reach steps of other transactions.
 	IsolatedNetwork Capability = "IsolatedNetwork"
 	// Labels: the driver is a [driver.Finder] and its steps carry labels.
 	Labels Capability = "Labels"
-	// Interleaved: both streams of a step come in the order in which they were
-	// written, not just each one of them.
+	// Interleaved: the output has the two streams of a step in the order of the writes
+	// to both, not only to each one.
 	Interleaved Capability = "Interleaved"
 )
 
-// testCase is one behaviour that every driver has.
+// testCase proves one behaviour of every driver.
 type testCase struct {
 	name  string // a sentence
-	spec  string // ids of SPEC, or the page that it comes from
+	rule  string // ids of docs/rules.md, or a section of docs/protocol.md
 	needs []Capability
-	// joint says that the case's steps may share a transaction with those of
-	// other cases, which is what real stages look like, and saves an init. Such a
-	// case leaves the working directory to others.
+	// joint means that the case shares a transaction with other cases. This is like
+	// a real stage, and saves an init. Such a case must not change the working
+	// directory.
 	joint bool
 	run   func(s *stand)
 }
 
-// Run runs all cases that target can, each as a subtest in parallel, and returns
-// when they are done. The name of a subtest is the case's. The log says which
-// cases were left out for want of a capability.
+// Run runs all cases that target supports as parallel subtests and returns when
+// they are done. A subtest has the name of its case. The log lists the cases that
+// did not run, with the missing capabilities.
 //
-// Run sets a variable of this process for its duration, so that t must not be
-// parallel.
+// Run sets an environment variable of this process, so t must not be parallel.
 func Run(t *testing.T, target Target) {
 	t.Helper()
 	t.Setenv(delegateVariable, delegateValue)
@@ -112,19 +112,19 @@ func Run(t *testing.T, target Target) {
 	}
 	t.Run("cases", func(t *testing.T) {
 		joint := newStand(t, target).begin()
-		var left []string
+		var omitted []string
 		for _, c := range cases() {
 			if target.Only != nil && !target.Only(c.name) {
 				continue
 			}
 			if lacking := target.lacks(c.needs); len(lacking) > 0 {
-				left = append(left, fmt.Sprintf("%q needs %v", c.name, lacking))
-				seen.keep(CaseOutcome{Name: c.name, Spec: c.spec, Lacks: lacking})
+				omitted = append(omitted, fmt.Sprintf("%q needs %v", c.name, lacking))
+				seen.record(CaseOutcome{Name: c.name, Rule: c.rule, Lacks: lacking})
 				continue
 			}
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
-				t.Cleanup(func() { seen.keep(CaseOutcome{Name: c.name, Spec: c.spec, Passed: !t.Failed() && !t.Skipped()}) })
+				t.Cleanup(func() { seen.record(CaseOutcome{Name: c.name, Rule: c.rule, Passed: !t.Failed() && !t.Skipped()}) })
 				if c.joint {
 					c.run(&stand{T: t, target: target, site: joint.site, d: joint.d, joint: joint})
 					return
@@ -132,13 +132,13 @@ func Run(t *testing.T, target Target) {
 				c.run(newStand(t, target))
 			})
 		}
-		if len(left) > 0 {
-			t.Logf("%d cases are not for this target: %s", len(left), strings.Join(left, "; "))
+		if len(omitted) > 0 {
+			t.Logf("%d cases did not run, because this target lacks a capability: %s", len(omitted), strings.Join(omitted, "; "))
 		}
 	})
 }
 
-// delegateVariable is in the environment of the process that runs the driver.
+// A variable of the process that runs the driver. It must not reach a step.
 const (
 	delegateVariable = "DRIVERTEST_DELEGATE_TOKEN"
 	delegateValue    = "not-for-any-step"
@@ -159,6 +159,6 @@ func cases() []testCase {
 
 func randomHex() string {
 	b := make([]byte, 6)
-	_, _ = rand.Read(b) // never fails, says its documentation
+	_, _ = rand.Read(b) // documented to never fail
 	return hex.EncodeToString(b)
 }

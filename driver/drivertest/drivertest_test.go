@@ -9,17 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// D1: at least 60 cases that no missing capability takes away, each with a name
-// of its own and the rule that it proves.
-func TestCasesAreNamedAndSayWhatTheyProve(t *testing.T) {
+// Rule D1: at least 60 cases need no capability. Each case has a unique name and cites
+// the rule that it proves.
+func TestCasesHaveNamesAndCiteRules(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
 	always := 0
 	for _, c := range cases() {
 		require.NotEmpty(t, c.name)
-		require.False(t, names[c.name], "two cases are called %q", c.name)
+		require.False(t, names[c.name], "two cases have the name %q", c.name)
 		names[c.name] = true
-		require.Regexp(t, regexp.MustCompile(`^([CPRTDSQL]\d|PROTOCOL|PITFALLS)`), c.spec, c.name)
+		require.Regexp(t, regexp.MustCompile(`^([CPRTDSQL]\d|protocol\.md \d)`), c.rule, c.name)
 		require.NotNil(t, c.run, c.name)
 		if len(c.needs) == 0 {
 			always++
@@ -28,8 +28,8 @@ func TestCasesAreNamedAndSayWhatTheyProve(t *testing.T) {
 	require.GreaterOrEqual(t, always, 60)
 }
 
-// A case that is added without a word on what makes it fail shows up here.
-func TestMutationListKnowsEveryCase(t *testing.T) {
+// mutations.md must list the defects that make each case fail.
+func TestMutationListHasEveryCase(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("mutations.md")
 	require.NoError(t, err)
@@ -38,18 +38,18 @@ func TestMutationListKnowsEveryCase(t *testing.T) {
 	}
 }
 
-// The page of results is of this suite. "make conformance" makes it anew.
-func TestThePageOfResultsKnowsEveryCase(t *testing.T) {
+// docs/conformance.md must match this suite. "make conformance" generates it.
+func TestConformancePageHasEveryCase(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("../../docs/conformance.md")
 	require.NoError(t, err)
 	for _, c := range cases() {
-		require.Equal(t, 1, strings.Count(string(b), "\n| "+c.name+" | "+c.spec+" |"), "docs/conformance.md and %q: run make conformance", c.name)
+		require.Equal(t, 1, strings.Count(string(b), "\n| "+c.name+" | "+c.rule+" |"), "docs/conformance.md and %q: run make conformance", c.name)
 	}
 	require.NotContains(t, string(b), "FAILED")
 }
 
-func TestTargetLacksWhatItDoesNotDeclare(t *testing.T) {
+func TestTargetLacksUndeclaredCapabilities(t *testing.T) {
 	t.Parallel()
 	target := Target{Can: []Capability{OOM, Users}}
 	require.Empty(t, target.lacks(nil))

@@ -12,11 +12,11 @@ import (
 
 var errRefused = errors.New("the ledger is full")
 
-// ledger keeps records as one on disk would: as JSON.
+// ledger stores records as JSON, like a ledger on disk.
 type ledger struct {
-	// before, if set, runs before a record is made, with the number of calls so
-	// far. Its error is Record's; stored says that the record is made all the
-	// same.
+	// before, if set, runs before a record is stored; n is the number of earlier
+	// calls. Record returns its error. If stored is true, Record stores the record
+	// in spite of the error.
 	before func(n int, r driver.Resource) (stored bool, err error)
 
 	mu      sync.Mutex
@@ -72,7 +72,7 @@ func (l *ledger) count() int {
 	return l.calls
 }
 
-// resources reads the records back, as after a restart.
+// resources decodes the records, like a delegate after a restart.
 func (l *ledger) resources() ([]driver.Resource, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +87,7 @@ func (l *ledger) resources() ([]driver.Resource, error) {
 	return rs, nil
 }
 
-// text is all that is on record.
+// text returns all records as text.
 func (l *ledger) text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

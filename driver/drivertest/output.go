@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// Output keeps what a step writes, for the tests of drivers. It is safe for concurrent
-// use. Use [NewOutput].
+// Output stores the output of a step, for tests of drivers. It is safe for concurrent
+// use. Create it with [NewOutput].
 type Output struct {
 	wrote chan struct{} // gets a value after a write
 
 	mu     sync.Mutex
 	b      bytes.Buffer // guarded by mu
-	sealed bool         // no more may come; guarded by mu
-	late   bool         // more came all the same; guarded by mu
+	sealed bool         // no more writes are allowed; guarded by mu
+	late   bool         // a write came after seal; guarded by mu
 }
 
-// NewOutput makes an empty one.
+// NewOutput returns an empty Output.
 func NewOutput() *Output { return &Output{wrote: make(chan struct{}, 1)} }
 
 // Write implements [io.Writer]. It never fails.
@@ -35,17 +35,18 @@ func (o *Output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Wrote gives a value after a write, and one for several that nobody has waited for.
+// Wrote returns a channel that gets a value after a write. Several writes without a
+// receive in between count as one.
 func (o *Output) Wrote() <-chan struct{} { return o.wrote }
 
-// String is all that was written so far.
+// String returns everything that was written so far.
 func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.b.String()
 }
 
-// seal makes every further write a late one.
+// seal marks each further write as late.
 func (o *Output) seal() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -58,8 +59,8 @@ func (o *Output) wasLate() bool {
 	return o.late
 }
 
-// WaitFor returns when the output holds text, and ends the test when it does not within
-// two minutes. One goroutine may wait at a time.
+// WaitFor returns when the output contains text. It fails the test after two minutes.
+// Only one goroutine may wait at a time.
 func (o *Output) WaitFor(tb testing.TB, text string) {
 	tb.Helper()
 	timer := time.NewTimer(2 * patience)
@@ -68,7 +69,7 @@ func (o *Output) WaitFor(tb testing.TB, text string) {
 		select {
 		case <-o.wrote:
 		case <-timer.C:
-			tb.Fatalf("the output never held %q: %q", text, o.String())
+			tb.Fatalf("the output does not contain %q: %q", text, o.String())
 		}
 	}
 }

@@ -10,39 +10,39 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// ReportVariable names a folder that [Run] leaves a [Report] in, as <name>.json,
-// for targets that have a name.
+// ReportVariable is an environment variable with a directory. If it is set, [Run]
+// writes a [Report] to <directory>/<name>.json for each target that has a name.
 const ReportVariable = "DLITE_CONFORMANCE_DIR"
 
-// Report says what a run of the suite has shown.
+// Report is the result of a run of the suite.
 type Report struct {
 	Name  string        `json:"name"`
 	Cases []CaseOutcome `json:"cases"`
 }
 
-// CaseOutcome is what became of a case.
+// CaseOutcome is the result of a case.
 type CaseOutcome struct {
 	Name string `json:"name"`
-	Spec string `json:"spec"`
+	Rule string `json:"rule"`
 	// Passed is false for a case that failed or was not run.
 	Passed bool `json:"passed"`
-	// Lacks are the capabilities for want of which it was not run.
+	// Lacks are the missing capabilities because of which the case did not run.
 	Lacks []Capability `json:"lacks,omitempty"`
 }
 
-// recorder keeps the outcomes of a run.
+// recorder collects the outcomes of a run.
 type recorder struct {
 	mu       sync.Mutex
 	outcomes map[string]CaseOutcome // by name; guarded by mu
 }
 
-func (r *recorder) keep(o CaseOutcome) {
+func (r *recorder) record(o CaseOutcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.outcomes[o.Name] = o
 }
 
-// write leaves the report, where one is wanted.
+// write writes the report if ReportVariable is set and the target has a name.
 func (r *recorder) write(tb testing.TB, name string) {
 	dir := os.Getenv(ReportVariable)
 	if dir == "" || name == "" {
@@ -54,7 +54,7 @@ func (r *recorder) write(tb testing.TB, name string) {
 	for _, c := range cases() {
 		o, ok := r.outcomes[c.name]
 		if !ok {
-			o = CaseOutcome{Name: c.name, Spec: c.spec}
+			o = CaseOutcome{Name: c.name, Rule: c.rule}
 		}
 		report.Cases = append(report.Cases, o)
 	}

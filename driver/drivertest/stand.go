@@ -15,16 +15,16 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// patience bounds every wait for something that has to come.
+// patience is the limit of each wait for an event that must happen.
 const patience = time.Minute
 
-// stand is where a case is under way.
+// stand is the state of a running case.
 type stand struct {
 	*testing.T
 	target Target
 	site   Site
 	d      driver.Driver
-	joint  *transaction // that of all joint cases, nil in the other ones
+	joint  *transaction // shared by all joint cases; nil in the others
 }
 
 func newStand(t *testing.T, target Target) *stand {
@@ -33,7 +33,7 @@ func newStand(t *testing.T, target Target) *stand {
 	return s
 }
 
-// driver makes another driver, as a restart would.
+// driver creates another driver, like a restart of the delegate.
 func (s *stand) driver() driver.Driver {
 	s.Helper()
 	d := s.site.Driver(s)
@@ -45,7 +45,7 @@ func (s *stand) driver() driver.Driver {
 	return d
 }
 
-// transaction is one of a case's. Nothing of it may remain at the case's end.
+// transaction is a transaction of a case. Nothing of it may remain when the case ends.
 type transaction struct {
 	*stand
 	d      driver.Driver
@@ -53,7 +53,7 @@ type transaction struct {
 	ledger *ledger
 }
 
-// prepare makes a transaction without an init.
+// prepare creates a transaction without an init.
 func (s *stand) prepare() *transaction {
 	s.Helper()
 	id := s.Name() + " " + randomHex()
@@ -71,8 +71,8 @@ func (s *stand) prepare() *transaction {
 	return tx
 }
 
-// begin makes a transaction and runs its init. Changes are made before that. A
-// joint case gets the one that there is.
+// begin creates a transaction, applies the changes and runs its init. A joint case
+// gets the shared transaction instead.
 func (s *stand) begin(changes ...func(env *driver.Environment)) *transaction {
 	s.Helper()
 	if s.joint != nil {
@@ -86,8 +86,8 @@ func (s *stand) begin(changes ...func(env *driver.Environment)) *transaction {
 	return tx
 }
 
-// announcing tells the init of a step that is to come: some infrastructures can give
-// a limit or a name to no other one.
+// announcing announces a step to the init: some infrastructures support limits and
+// names only for announced steps.
 func announcing(step stage.Step) func(*driver.Environment) {
 	return func(env *driver.Environment) { env.Steps = append(env.Steps, step.Announcement()) }
 }
@@ -98,7 +98,7 @@ func (tx *transaction) init() error {
 	return tx.d.Init(ctx, tx.env, tx.ledger)
 }
 
-// records are those of the ledger.
+// records returns the resources in the ledger.
 func (tx *transaction) records() []driver.Resource {
 	tx.Helper()
 	rs, err := tx.ledger.resources()
@@ -120,8 +120,8 @@ func (tx *transaction) cleanupOf(rs []driver.Resource) {
 	assert.Empty(tx, left)
 }
 
-// runs waits until something of the transaction is seen to run: a process that is
-// about to become another program shows nothing of either for a moment.
+// runs waits until the site sees something of the transaction run. During an exec, a
+// process is invisible for a moment.
 func (tx *transaction) runs() {
 	tx.Helper()
 	for limit := time.Now().Add(patience); len(tx.site.Running(tx, tx.env.ID)) == 0; {
@@ -129,15 +129,15 @@ func (tx *transaction) runs() {
 	}
 }
 
-// gone checks that nothing is left. Like cleanup it goes on after a failure, as
-// it is used when a case is over.
+// gone checks that nothing remains. Like cleanup it continues after a failure,
+// because it also runs at the end of a case.
 func (tx *transaction) gone() {
 	tx.Helper()
 	assert.Empty(tx, tx.site.Running(tx, tx.env.ID), "still running")
 	assert.Empty(tx, tx.site.Remains(tx, tx.env.ID), "left behind")
 }
 
-// inOtherProcess is the transaction as a restarted delegate has it, from JSON.
+// inOtherProcess returns the transaction as a restarted delegate decodes it from JSON.
 func (tx *transaction) inOtherProcess() *transaction {
 	tx.Helper()
 	b, err := json.Marshal(tx.env)
@@ -148,7 +148,7 @@ func (tx *transaction) inOtherProcess() *transaction {
 	return &transaction{stand: tx.stand, d: tx.driver(), env: env, ledger: tx.ledger}
 }
 
-// step is a step of the target's with any command line.
+// step returns a step for the target that runs the command line.
 func (s *stand) step(id string, run stage.Run) stage.Step {
 	step := stage.Step{ID: id, Run: run}
 	if s.target.Step != nil {
@@ -157,12 +157,12 @@ func (s *stand) step(id string, run stage.Run) stage.Step {
 	return step
 }
 
-// sh is a step that runs a script; "$0" is the first of args.
+// sh returns a step that runs a script; "$0" is the first of args.
 func (s *stand) sh(id, script string, args ...string) stage.Step {
 	return s.step(id, stage.Run{Entrypoint: []string{"sh", "-c"}, Command: append([]string{script}, args...)})
 }
 
-// run executes a step that the driver has to be fine with.
+// run executes a step and fails the test on an error of the driver.
 func (tx *transaction) run(step stage.Step, extra ...*stage.Volume) (*driver.Result, string) {
 	tx.Helper()
 	out := NewOutput()
@@ -172,7 +172,7 @@ func (tx *transaction) run(step stage.Step, extra ...*stage.Volume) (*driver.Res
 	return res, out.String()
 }
 
-// out runs a script, which must succeed, and gives its output.
+// out runs a script, which must succeed, and returns its output.
 func (tx *transaction) out(script string, args ...string) string {
 	tx.Helper()
 	res, out := tx.run(tx.sh("step", script, args...))
@@ -180,7 +180,7 @@ func (tx *transaction) out(script string, args ...string) string {
 	return out
 }
 
-// fails executes a step that the driver has to refuse or give up on.
+// fails executes a step for which the driver must return an error.
 func (tx *transaction) fails(step stage.Step) (string, error) {
 	tx.Helper()
 	out := NewOutput()
@@ -196,7 +196,7 @@ func (tx *transaction) execute(ctx context.Context, step stage.Step, out io.Writ
 	return tx.d.Execute(ctx, tx.env, &driver.Step{Step: step, ExtraVolumes: extra}, out, tx.ledger)
 }
 
-// running is a step under way.
+// running is a step that was started in the background.
 type running struct {
 	tx   *transaction
 	out  *Output
@@ -209,7 +209,7 @@ type ending struct {
 	err error
 }
 
-// start executes a step in the background. It ends with the case at the latest.
+// start executes a step in the background. It stops the step when the case ends.
 func (tx *transaction) start(step stage.Step) *running {
 	tx.Helper()
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(tx.Context()))
@@ -232,7 +232,7 @@ func (r *running) wait() ending {
 	return receive(r.tx, r.done)
 }
 
-// detach starts a detached step and gives its output.
+// detach starts a detached step and returns its output.
 func (tx *transaction) detach(step stage.Step) *Output {
 	tx.Helper()
 	step.Detach = true
@@ -243,7 +243,7 @@ func (tx *transaction) detach(step stage.Step) *Output {
 	return out
 }
 
-// at is where a step finds a volume that it mounts at path.
+// at returns the directory of a volume that a step mounts at path.
 func (s *stand) at(name, path string) string {
 	if s.target.can(Mounts) {
 		return path
@@ -251,14 +251,14 @@ func (s *stand) at(name, path string) string {
 	return "$DLITE_VOLUME_" + strings.ToUpper(name)
 }
 
-// receive waits for what has to come.
+// receive waits for a value that must arrive.
 func receive[T any](t testing.TB, ch <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-ch:
 		return v
 	case <-time.After(patience):
-		t.Fatalf("nothing came within %v", patience)
+		t.Fatalf("nothing arrived within %v", patience)
 		panic("unreachable")
 	}
 }
