@@ -50,10 +50,15 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 
 func (b *bodyReader) end() { _ = b.rc.SetReadDeadline(time.Time{}) }
 
-// readBlob answers with the archive: newline-delimited lines. Until there is one
-// it is the content of the stream, when that is complete.
+// readBlob answers with the archive: newline-delimited lines, or their texts. Until
+// the archive exists it answers with the content of the stream, if that is complete.
 func (s *Server) readBlob(w http.ResponseWriter, r *http.Request) {
 	id := idOf(r)
+	format, err := formatOf(r, formatLines, formatText)
+	if err != nil {
+		fail(w, err)
+		return
+	}
 	st, err := s.store.streams.State(r.Context(), id)
 	if err != nil && !errors.Is(err, ErrUnknown) {
 		fail(w, err)
@@ -68,7 +73,9 @@ func (s *Server) readBlob(w http.ResponseWriter, r *http.Request) {
 		case archiveErr == nil:
 			defer func() { _ = blob.Close() }()
 			src = blob
-			w.Header().Set("Content-Length", strconv.FormatInt(blob.Size(), 10))
+			if format != formatText {
+				w.Header().Set("Content-Length", strconv.FormatInt(blob.Size(), 10))
+			}
 		case errors.Is(archiveErr, ErrUnknown) && err == nil && st.Open:
 			fail(w, &httpError{http.StatusNotFound, "the log is not archived yet"})
 			return
@@ -80,10 +87,18 @@ func (s *Server) readBlob(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", contentType)
+	if format == formatText {
+		w.Header().Set("Content-Type", textType)
+	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	out := patientWriter{w: w, rc: http.NewResponseController(w)}
 	defer out.end()
-	if _, err := io.Copy(out, src); err != nil {
+	if format == formatText {
+		err = copyText(out, src)
+	} else {
+		_, err = io.Copy(out, src)
+	}
+	if err != nil {
 		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 	}
 }

@@ -27,18 +27,23 @@
 // for other places for live streams; package redis has one, which any number of
 // servers use together.
 //
-// Beyond PROTOCOL 4, for writers and readers that know of it:
+// Extensions of docs/protocol.md, section 4:
 //
-//   - A PUT may carry the header logger.WriterHeader. Lines of a writer whose pos
-//     is not above that of its last line are dropped: a request that is repeated
-//     because its answer was lost does not repeat lines.
-//   - A PUT may carry the header logger.ResumeHeader with the pos behind the last
-//     line that was acknowledged. Where lines are missing, the answer is 409, and
-//     its header says from which pos on they have to be sent again.
-//   - GET /stream takes from=N, or the header Last-Event-ID, and begins at the
-//     N-th line of the stream. Events carry the line's number as their id, which
-//     is its pos where a stream has one writer.
+//   - A PUT may have the header logger.WriterHeader. The service drops lines whose
+//     pos is not above the pos of this writer's last line. A repeated request
+//     therefore does not repeat lines.
+//   - A PUT may have the header logger.ResumeHeader with the pos after the last
+//     acknowledged line. If the service has lost lines, it answers 409, and its
+//     header has the pos from which the writer must send again.
+//   - GET /stream takes from=N or the header Last-Event-ID, and begins at the N-th
+//     line of the stream. Events have the line's number as their id. It equals the
+//     pos if a stream has one writer.
+//   - GET /stream and GET /blob with format=text answer with the texts of the lines
+//     as text/plain. A live log arrives line by line:
+//     curl -N -H "X-Harness-Token: $TOKEN" "$URL/stream?accountID=demo&key=build-1/compile&format=text"
+//   - GET /stream takes wait=N: it waits up to N seconds, at most 300, for a log that
+//     does not exist. The default is 30 with format=text, and 0 otherwise.
 //
-// Start reading at server.go for the calls, store.go for what becomes of a log, and
+// Start reading at server.go for the calls, store.go for the life of a log, and
 // streams.go and journals.go for live streams.
 package logservice
