@@ -24,6 +24,7 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/sso v1.39.3 // indirect
 	github.com/aws/aws-sdk-go-v2/service/ssooidc v1.44.3 // indirect
 	github.com/aws/aws-sdk-go-v2/service/sts v1.51.8 // indirect
+	github.com/goccy/go-yaml v1.19.2 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 )
 
