@@ -17,9 +17,9 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// Answer is what a task is answered with (PROTOCOL 2): the program's own answer. A
-// program that answers with a status of failure has been run all the same, so the
-// task is OK.
+// Answer is the answer of a task (docs/protocol.md, section 2). It has the answer of
+// the program. The task is OK also if the status code is a failure, because the
+// program has run.
 type Answer struct {
 	StatusCode int         `json:"status_code"`
 	Headers    http.Header `json:"headers"`
@@ -28,16 +28,16 @@ type Answer struct {
 }
 
 const (
-	// maxAnswer bounds what a program may write to its standard output, in bytes:
-	// base64 makes four of three, and the whole must fit into an answer.
+	// maxAnswer limits the standard output of a program, in bytes. Base64 turns three
+	// bytes into four, and the result must fit into an answer.
 	maxAnswer = task.MaxBody/4*3 - maxHeader
-	// maxHeader bounds the head of it.
+	// maxHeader limits the headers in it, in bytes.
 	maxHeader = 1 << 20
 )
 
-// judge makes an answer of a program's output and its end. last is the last line
-// of its standard error.
-func judge(out []byte, state *os.ProcessState, last func() string) (*Answer, error) {
+// newAnswer creates an answer from the output and the end of a program. last returns
+// the last line of its standard error.
+func newAnswer(out []byte, state *os.ProcessState, last func() string) (*Answer, error) {
 	a, err := parse(out)
 	if code := process.Code(state); code != 0 {
 		when := "before its answer was whole"
@@ -47,23 +47,23 @@ func judge(out []byte, state *os.ProcessState, last func() string) (*Answer, err
 		case err == nil:
 			when = fmt.Sprintf("after an answer with status %d", a.StatusCode)
 		}
-		return nil, because(fmt.Errorf("the program ended with exit code %d (%s) %s", code, state, when), last)
+		return nil, withLastLine(fmt.Errorf("the program ended with exit code %d (%s) %s", code, state, when), last)
 	}
 	if err != nil {
-		return nil, because(fmt.Errorf("the program's answer is not valid: %w", err), last)
+		return nil, withLastLine(fmt.Errorf("the program's answer is not valid: %w", err), last)
 	}
 	return a, nil
 }
 
-func because(err error, last func() string) error {
+func withLastLine(err error, last func() string) error {
 	if line := last(); line != "" {
 		return fmt.Errorf("%w; it said: %s", err, line)
 	}
 	return err
 }
 
-// parse reads what a program wrote: a CGI response, or an [Answer] as JSON. No
-// header can begin as that does. Errors quote nothing of it.
+// parse decodes the output of a program: a CGI response, or an [Answer] as JSON. No
+// header can begin like JSON. Errors do not quote the output.
 func parse(out []byte) (*Answer, error) {
 	if len(out) == 0 {
 		return nil, errors.New("it is empty")
@@ -83,10 +83,10 @@ func parse(out []byte) (*Answer, error) {
 	if text := a.Headers.Get("Content-Length"); text != "" {
 		n, err := strconv.ParseUint(text, 10, 31)
 		if err != nil {
-			return nil, errors.New("its Content-Length is no length")
+			return nil, errors.New("its Content-Length is not a valid length")
 		}
 		if uint64(len(body)) < n {
-			return nil, fmt.Errorf("it broke off after %d of %d bytes", len(body), n)
+			return nil, fmt.Errorf("it ends after %d of %d bytes", len(body), n)
 		}
 		body = body[:n]
 	}
@@ -94,7 +94,7 @@ func parse(out []byte) (*Answer, error) {
 	return a, nil
 }
 
-// parseHead reads the headers up to the empty line and returns what follows.
+// parseHead decodes the headers up to the empty line and returns the body.
 func (a *Answer) parseHead(out []byte) ([]byte, error) {
 	rest, size := out, 0
 	for n := 1; ; n++ {
@@ -114,12 +114,12 @@ func (a *Answer) parseHead(out []byte) ([]byte, error) {
 		}
 		name, value, ok := strings.Cut(string(line), ":")
 		if !ok || !a.add(name, strings.TrimSpace(value)) {
-			return nil, fmt.Errorf("line %d is no header", n)
+			return nil, fmt.Errorf("line %d is not a header", n)
 		}
 	}
 }
 
-// add adds a header, unless it is none: whoever writes it on must not find two in it.
+// add adds a header if it is valid. A line break in a value would make two headers of it.
 func (a *Answer) add(name, value string) bool {
 	if !isToken(name) || strings.ContainsAny(value, "\r\n\x00") {
 		return false
@@ -128,7 +128,7 @@ func (a *Answer) add(name, value string) bool {
 	return true
 }
 
-// statusOf is the status that the headers stand for.
+// statusOf returns the status in the headers.
 func statusOf(h http.Header) (int, error) {
 	text := h.Get("Status")
 	if text == "" {
@@ -140,7 +140,7 @@ func statusOf(h http.Header) (int, error) {
 	code, _, _ := strings.Cut(text, " ")
 	n, err := strconv.Atoi(code)
 	if err != nil {
-		return 0, errors.New("its Status is no number")
+		return 0, errors.New("its Status is not a number")
 	}
 	return n, checkStatus(n)
 }
@@ -152,7 +152,7 @@ func checkStatus(n int) error {
 	return nil
 }
 
-// values takes one value of a header or several.
+// values decodes one value of a header, or a list of values.
 type values []string
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -172,13 +172,13 @@ func parseJSON(b []byte) (*Answer, error) {
 		Body       []byte            `json:"body"`
 	}
 	if err := json.Unmarshal(b, &in); err != nil {
-		return nil, errors.New("it is no JSON of the form {\"status_code\",\"headers\",\"body\"}") // err may quote it
+		return nil, errors.New("it is not JSON of the form {\"status_code\",\"headers\",\"body\"}") // err may quote it
 	}
 	a := &Answer{StatusCode: in.StatusCode, Headers: http.Header{}, Body: in.Body}
-	for _, name := range slices.Sorted(maps.Keys(in.Headers)) { // some may differ in case alone
+	for _, name := range slices.Sorted(maps.Keys(in.Headers)) { // names may differ only in case
 		for _, value := range in.Headers[name] {
 			if !a.add(name, value) {
-				return nil, errors.New("one of its headers is none")
+				return nil, errors.New("one of its headers is not valid")
 			}
 		}
 	}

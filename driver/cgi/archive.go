@@ -19,18 +19,18 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Bounds of what is unpacked.
+// Limits of archives.
 const (
 	maxUnpacked = 1 << 30
 	maxEntries  = 100_000
-	// maxDirectory is what the list of a zip may take, in bytes: all of it is read into
-	// memory before the first entry is looked at.
+	// maxDirectory limits the list of entries of a zip, in bytes. The whole list is
+	// read into memory before the first entry.
 	maxDirectory = 32 << 20
 )
 
-// unpack puts the files of an archive into dir: tar, also compressed with gzip or
-// zstd, and zip. Where all of them are in one folder, as the hosts of repositories
-// have it, that folder becomes dir.
+// unpack extracts an archive to dir. It supports zip, and tar without compression or
+// with gzip or zstd. If the archive has only one directory at its top, like the
+// archives of repository hosts, dir gets the content of that directory.
 func unpack(file, dir string) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -63,7 +63,7 @@ func unpack(file, dir string) error {
 	return os.Remove(into)
 }
 
-// unpacking is one archive under way. Nothing of it gets out of root.
+// unpacking extracts one archive. It writes only below root.
 type unpacking struct {
 	root    *os.Root
 	room    int64
@@ -74,7 +74,7 @@ func (u *unpacking) all(f *os.File) error {
 	r := bufio.NewReader(f)
 	magic, err := r.Peek(4)
 	if err != nil {
-		return fmt.Errorf("it is no archive: %w", err)
+		return fmt.Errorf("it is not an archive: %w", err)
 	}
 	switch {
 	case bytes.HasPrefix(magic, []byte("PK\x03\x04")):
@@ -114,7 +114,7 @@ func (u *unpacking) tar(r io.Reader) error {
 			err = u.link(h.Name, h.Linkname)
 		case tar.TypeXGlobalHeader:
 		default:
-			err = fmt.Errorf("%q is neither a file, a folder nor a link", h.Name)
+			err = fmt.Errorf("%q is not a file, directory or link", h.Name)
 		}
 		if err != nil {
 			return err
@@ -141,7 +141,7 @@ func (u *unpacking) zip(f *os.File) error {
 	return nil
 }
 
-// bounded fails when more than its room is read.
+// bounded fails when a caller reads more than the limit.
 type bounded struct {
 	r    io.ReaderAt
 	room int64
@@ -174,17 +174,17 @@ func (u *unpacking) zipped(e *zip.File) error {
 		}
 		return u.link(e.Name, string(target))
 	}
-	return fmt.Errorf("%q is neither a file, a folder nor a link", e.Name)
+	return fmt.Errorf("%q is not a file, directory or link", e.Name)
 }
 
-// name checks the name of an entry, and counts it.
+// name checks the name of an entry, and counts the entry.
 func (u *unpacking) name(s string) (string, error) {
 	if u.entries--; u.entries < 0 {
 		return "", fmt.Errorf("it has more than %d entries", maxEntries)
 	}
 	name := filepath.FromSlash(path.Clean(s))
 	if !filepath.IsLocal(name) {
-		return "", fmt.Errorf("%q leaves the archive", s)
+		return "", fmt.Errorf("%q points outside the archive", s)
 	}
 	return name, nil
 }
@@ -216,14 +216,14 @@ func (u *unpacking) file(s string, mode fs.FileMode, r io.Reader) error {
 	return errors.Join(err, f.Close())
 }
 
-// link makes a link that stays within the archive.
+// link creates a link. It refuses targets outside the archive.
 func (u *unpacking) link(s, target string) error {
 	name, err := u.name(s)
 	if err != nil {
 		return err
 	}
 	if strings.HasPrefix(target, "/") || !filepath.IsLocal(filepath.Join(filepath.Dir(name), filepath.FromSlash(target))) {
-		return fmt.Errorf("the link %q leaves the archive", s)
+		return fmt.Errorf("the link %q points outside the archive", s)
 	}
 	if err := u.root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// goProgram is a CGI program as net/http/cgi makes one.
+// goProgram is a CGI program that uses net/http/cgi.
 const goProgram = `package main
 
 import (
@@ -42,9 +42,9 @@ func compile(b *testing.B) []byte {
 	return program
 }
 
-// BenchmarkCall is a CGI call next to a bare fork and exec of the same program with
-// the same variables, in turns. Goal: at most 1.3. The third one in each turn is what
-// os/exec takes when it has the three pipes that a call cannot do without.
+// BenchmarkCall compares, in turns, a CGI call with a fork and exec of the same program
+// with the same variables. Goal: a ratio of at most 1.3. The third measurement is os/exec
+// with the three pipes that a call needs.
 func BenchmarkCall(b *testing.B) {
 	for name, program := range map[string]func(*testing.B) []byte{
 		"go":    compile,

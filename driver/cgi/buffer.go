@@ -7,22 +7,22 @@ import (
 )
 
 const (
-	// maxBuffer is how much output waits for its log, in bytes.
+	// maxBuffer limits the output that waits for the log, in bytes.
 	maxBuffer = 1 << 20
-	// patience is how long a full buffer is waited for.
+	// patience limits the time that Write waits while the buffer is full.
 	patience = 2 * time.Second
 )
 
-// buffer stands between a program and its log. A log that is slow slows the program
-// down; one that takes nothing at all loses output instead. Only whole lines are
-// lost, because a part of a secret could not be masked.
+// buffer passes output from a program to its log. A slow log slows the program down.
+// If the log takes nothing for the time patience, the buffer drops output instead. It
+// drops only whole lines, because a part of a secret could not be masked.
 type buffer struct {
 	mu     sync.Mutex
 	b      []byte // guarded by mu
-	lost   int64  // guarded by mu: bytes that came after b
-	broken bool   // guarded by mu: the line that is being written has lost its beginning
-	stuck  bool   // guarded by mu: the log was waited for, and has taken nothing since
-	taken  int    // guarded by mu: how often it has taken something
+	lost   int64  // guarded by mu: number of bytes dropped after b
+	broken bool   // guarded by mu: the beginning of the current line was dropped
+	stuck  bool   // guarded by mu: Write waited in vain, and the log has taken nothing since
+	taken  int    // guarded by mu: number of times that the log took something
 	closed bool   // guarded by mu
 	news   chan struct{}
 	room   chan struct{}
@@ -32,7 +32,7 @@ func newBuffer() *buffer {
 	return &buffer{news: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
-// Write takes everything.
+// Write accepts all of p and never fails.
 func (b *buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -61,8 +61,9 @@ func (b *buffer) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// waitForRoom is called with mu held. It returns when the log has taken something,
-// which an old signal does not prove, or when it was waited for in vain.
+// waitForRoom returns when the log has taken something, or when the time patience has
+// passed. A signal may be an old one, so waitForRoom compares b.taken. The caller holds
+// mu.
 func (b *buffer) waitForRoom() {
 	before := b.taken
 	over := time.NewTimer(patience)
@@ -80,8 +81,8 @@ func (b *buffer) waitForRoom() {
 	}
 }
 
-// next returns what was written since the last time, and how much was lost after
-// it. It waits for something, and reports false when nothing comes any more.
+// next waits for output. It returns the text since the last call, and the number of
+// bytes that were dropped after it. ok is false after close, when no output remains.
 func (b *buffer) next() (text []byte, lost int64, ok bool) {
 	for {
 		b.mu.Lock()
@@ -101,7 +102,7 @@ func (b *buffer) next() (text []byte, lost int64, ok bool) {
 	}
 }
 
-// close ends what next waits for.
+// close marks the end of the output.
 func (b *buffer) close() {
 	b.mu.Lock()
 	b.closed = true
@@ -109,7 +110,7 @@ func (b *buffer) close() {
 	signal(b.news)
 }
 
-// signal leaves a value in a channel that has room for one.
+// signal sends a value to a channel with a buffer of one, and never blocks.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

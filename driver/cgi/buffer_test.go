@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever the order of writes and reads: what comes out is what went in but for
-// whole lines, and what is missing is counted.
+// In any order of writes and reads, the buffer returns its input without some whole lines,
+// and counts the bytes of these lines.
 func TestABufferLosesWholeLinesAndCountsThem(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -42,11 +42,11 @@ func TestABufferLosesWholeLinesAndCountsThem(t *testing.T) {
 					fmt.Fprintf(&w, "line %d %s\n", n, strings.Repeat("x", n%5000))
 					n++
 				}
-				// Cut anywhere; the rest comes with the next write.
+				// A write may end anywhere in a line.
 				text := w.String()
 				half := len(text) / 3
 				for _, part := range []string{text[:half], text[half:]} {
-					_, _ = b.Write([]byte(part)) // time passes at once when it waits
+					_, _ = b.Write([]byte(part)) // a wait in Write takes no real time
 				}
 				in.WriteString(text)
 				pending = true
@@ -72,7 +72,7 @@ func TestABufferLosesWholeLinesAndCountsThem(t *testing.T) {
 	})
 }
 
-// A log that takes something, however slowly, loses nothing.
+// A slow log loses nothing while it takes something from time to time.
 func TestASlowLogLosesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

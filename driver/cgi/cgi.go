@@ -18,58 +18,58 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// DefaultLogWait is how long an answer waits for its task's log.
+// DefaultLogWait is the default of [Config].LogWait.
 const DefaultLogWait = 2 * time.Second
 
-// Bounds of the cache.
+// Default limits of the cache.
 const (
 	DefaultCacheSize = 10 << 30
 	DefaultCacheAge  = 30 * 24 * time.Hour
 )
 
-// Config says how a [Handler] runs programs. The zero value is ready.
+// Config configures a [Handler]. The zero value is valid.
 type Config struct {
-	// Cache is the folder of fetched programs and built repositories, which any
-	// number of delegates on this machine may share. Empty means dlite/cgi in the
-	// user's cache folder.
+	// Cache is the directory of downloaded programs and built repositories. Several
+	// delegates on this machine may share it. Empty means dlite/cgi in the cache
+	// directory of the user.
 	Cache string
 
-	// CacheSize and CacheAge bound the cache: its size in bytes, and how long ago
-	// something was used last. What was used longest ago goes first, and nothing
-	// that a call of any delegate uses. It is cleared after something was put
-	// there, and about once an hour while tasks come, so a new program (up to 1 GiB)
-	// needs room beside the size. What go keeps for builds is not in it. 0 means
-	// [DefaultCacheSize] and [DefaultCacheAge], a negative value unbounded. Where
-	// delegates share a cache, the smallest bound counts.
+	// CacheSize limits the size of the cache in bytes, CacheAge the time since the
+	// last use of an entry. The handler removes the least recently used entries first,
+	// and never an entry that a call of any delegate uses. It does so after it adds an
+	// entry, and about once an hour while tasks arrive. So a new program (up to 1 GiB)
+	// needs space in addition to CacheSize. The build cache of go is not part of it. 0
+	// means [DefaultCacheSize] and [DefaultCacheAge]; a negative value means no limit.
+	// If delegates share a cache, the smallest limit applies.
 	CacheSize int64
 	CacheAge  time.Duration
 
-	// Env are variables for every program, as NAME=value: those of a proxy, say.
-	// A task's own go before them.
+	// Env are variables of each program, as NAME=value, for example for a proxy.
+	// Variables of the task override them.
 	Env []string
 
-	// InstallDeps installs the packages that a repository's task.yml names (deps),
-	// with apt-get on Linux, through sudo where the delegate is not root, and with
-	// brew on macOS. It lets whoever may send tasks change this machine, so the
-	// default is to say in the task's log that it was not done.
+	// InstallDeps installs the packages in the deps of a repository's task.yml: with
+	// apt-get on Linux (through sudo if the delegate is not root), with brew on macOS.
+	// Then each sender of tasks can change this machine. By default the handler does
+	// not install them, and writes that to the log of the task.
 	InstallDeps bool
 
-	// Grace is the time between SIGTERM and SIGKILL for a program that is stopped
-	// because its task's time is up, it was aborted, or its answer is too large. 0
-	// means no SIGTERM.
+	// Grace is the time between SIGTERM and SIGKILL when the handler stops a program,
+	// because of the time-out of its task, an abort, or a too large answer. 0 means no
+	// SIGTERM.
 	Grace time.Duration
 
 	// OpenLog opens the log of a task. Nil means [ServiceLog] without a client.
 	OpenLog OpenLog
 
-	// LogWait is how long an answer waits until its task's log is delivered. What
-	// is not delivered by then is delivered behind the answer's back. 0 means
-	// [DefaultLogWait], a negative value not to wait.
+	// LogWait limits the time that an answer waits for the delivery of the log of its
+	// task. The delivery continues after the answer if necessary. 0 means
+	// [DefaultLogWait]; with a negative value the answer does not wait.
 	LogWait time.Duration
 }
 
 // Handler runs tasks as CGI programs. It is a [task.Handler], safe for concurrent
-// use. It has to be closed.
+// use. The caller must close it.
 type Handler struct {
 	cfg   Config
 	cache *artifact.Cache
@@ -77,12 +77,12 @@ type Handler struct {
 	scratch scratch
 	tidy    tidy
 	logs    sync.WaitGroup
-	ended   context.Context //nolint:containedctx // the handler's own life: its end ends the delivery of logs
+	ended   context.Context //nolint:containedctx // ends with the handler, and then ends the delivery of logs
 	end     context.CancelFunc
 }
 
-// New makes a handler. It fails on a variable that is none, and when there is no
-// folder for the cache.
+// New creates a handler. It fails if a variable is not valid, or if it cannot determine
+// or create the directory of the cache.
 func New(cfg Config) (*Handler, error) {
 	if err := checkVariables(cfg.Env); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Cache == "" {
 		user, err := os.UserCacheDir()
 		if err != nil {
-			return nil, fmt.Errorf("this user has no cache folder for CGI programs, and the configuration names none: %w", err)
+			return nil, fmt.Errorf("no cache directory for CGI programs: this user has none, and Config.Cache is empty: %w", err)
 		}
 		cfg.Cache = filepath.Join(user, "dlite", "cgi")
 	}
@@ -110,9 +110,9 @@ func New(cfg Config) (*Handler, error) {
 	return h, nil
 }
 
-// Close waits until the logs of all tasks are delivered and the cache is cleared, and
-// gives logs up when ctx ends; its error is then ctx's. Tasks end with their own contexts, so call it
-// after them.
+// Close waits until the logs of all tasks are delivered and the cache is within its
+// limits. If ctx ends first, Close drops the remaining logs and returns the error of
+// ctx. It does not stop tasks: call it after they have ended.
 func (h *Handler) Close(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
@@ -128,7 +128,7 @@ func (h *Handler) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		h.end()
 		<-done
-		return fmt.Errorf("logs of CGI tasks were given up: %w", ctx.Err())
+		return fmt.Errorf("the delivery of logs of CGI tasks was cancelled: %w", ctx.Err())
 	}
 }
 
@@ -149,13 +149,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, err := h.run(ctx, t, set)
 	if err != nil {
-		task.WriteError(w, concealed(err, set))
+		task.WriteError(w, maskedError(err, set))
 		return
 	}
 	task.WriteJSON(w, answer, http.StatusOK)
 }
 
-// run is a task's life.
+// run runs a task from its config to its answer.
 func (h *Handler) run(ctx context.Context, t *task.Task, set *secrets.Set) (*Answer, error) {
 	cfg, err := readConfig(t)
 	if err != nil {
@@ -193,27 +193,27 @@ func (h *Handler) answer(ctx context.Context, t *task.Task, cfg *config, log *ta
 	case out.full:
 		return nil, fmt.Errorf("the program's answer is larger than %d bytes", maxAnswer)
 	case errors.Is(err, fs.ErrNotExist):
-		// The program is there, or it could not have been held.
-		return nil, fmt.Errorf("run the program: this machine lacks what runs it, which its #! line or its header names: %w", err)
+		// The program exists: the cache has returned it.
+		return nil, fmt.Errorf("run the program: the interpreter in its #! line, or the loader in its header, does not exist on this machine: %w", err)
 	case err != nil:
 		return nil, fmt.Errorf("run the program on %s/%s: %w", runtime.GOOS, runtime.GOARCH, err)
 	}
-	return judge(out.b, state, log.last)
+	return newAnswer(out.b, state, log.last)
 }
 
-// stopped says why a program was stopped.
+// stopped returns the reason why a program was stopped.
 func stopped(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return &task.Error{
 			Code: task.Timeout, Status: http.StatusGatewayTimeout,
-			Err: errors.New("the task's time was up, and its program was stopped"),
+			Err: errors.New("the time-out of the task has passed, and its program was stopped"),
 		}
 	}
 	return fmt.Errorf("the program was stopped: %w", context.Cause(ctx))
 }
 
-// concealed hides secrets in an error, and keeps how the task ends.
-func concealed(err error, set *secrets.Set) error {
+// maskedError masks the secrets in an error, and keeps its code.
+func maskedError(err error, set *secrets.Set) error {
 	e := &task.Error{Code: task.Failed, Err: errors.New(set.Mask(err.Error()))}
 	var known *task.Error
 	if errors.As(err, &known) {

@@ -29,7 +29,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// SPEC D8, PROTOCOL 2: what a program gets, and nothing else.
+// Rule D8 and docs/protocol.md, section 2: what a program gets, and nothing else.
 func TestAProgramIsCalledByTheProtocol(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *cgi.Config) {
@@ -65,7 +65,7 @@ func TestAProgramIsCalledByTheProtocol(t *testing.T) {
 		assert.Contains(t, got, name)
 	}
 	assert.NotContains(t, got, "HTTP_PROXY")
-	// PITFALLS: the delegate's environment leaks into the child.
+	// Regression: the delegate's environment leaks into the child.
 	for name := range got {
 		known := strings.HasPrefix(name, "HTTP_") || strings.HasPrefix(name, "SERVER_") || strings.HasPrefix(name, "REMOTE_") ||
 			strings.HasPrefix(name, "REQUEST_") || strings.HasPrefix(name, "CONTENT_") || strings.HasPrefix(name, "SCRIPT_") ||
@@ -134,22 +134,22 @@ func TestAnAnswerThatIsNotValidFailsTheTask(t *testing.T) {
 	r := newRig(t)
 	for script, want := range map[string]string{
 		`:`:                                  "it is empty",
-		`printf 'hello\n\n'`:                 "line 1 is no header",
-		`printf 'A: b\nnot a header: x\n\n'`: "line 2 is no header",
-		`printf 'A: b\n: c\n\n'`:             "line 2 is no header",
+		`printf 'hello\n\n'`:                 "line 1 is not a header",
+		`printf 'A: b\nnot a header: x\n\n'`: "line 2 is not a header",
+		`printf 'A: b\n: c\n\n'`:             "line 2 is not a header",
 		`printf '\n\nbody'`:                  "it has no headers",
 		`printf 'A: b\n'`:                    "no empty line ends its headers",
 		`printf 'A: b'`:                      "no empty line ends its headers",
-		`printf 'A: b\nC: d\rE: f\n\n'`:      "line 2 is no header",
-		`printf 'A: b\0c\n\n'`:               "line 1 is no header",
-		`printf '%s' '{"status_code":200,"headers":{"A":"b\r\nC: d"}}'`:      "one of its headers is none",
-		`printf '%s' '{"status_code":200,"headers":{"A\nB":"c"}}'`:           "one of its headers is none",
-		`printf 'Status: fine\n\n'`:                                          "its Status is no number",
+		`printf 'A: b\nC: d\rE: f\n\n'`:      "line 2 is not a header",
+		`printf 'A: b\0c\n\n'`:               "line 1 is not a header",
+		`printf '%s' '{"status_code":200,"headers":{"A":"b\r\nC: d"}}'`:      "one of its headers is not valid",
+		`printf '%s' '{"status_code":200,"headers":{"A\nB":"c"}}'`:           "one of its headers is not valid",
+		`printf 'Status: fine\n\n'`:                                          "its Status is not a number",
 		`printf 'Status: 99\n\n'`:                                            "its status is 99",
 		`printf 'Status: 101 Switching\n\n'`:                                 "its status is 101",
-		`printf 'Content-Length: x\n\n'`:                                     "its Content-Length is no length",
-		`printf 'Content-Length: 10\n\nshort'`:                               "it broke off after 5 of 10 bytes",
-		`printf '{"status_code":200'`:                                        "it is no JSON",
+		`printf 'Content-Length: x\n\n'`:                                     "its Content-Length is not a valid length",
+		`printf 'Content-Length: 10\n\nshort'`:                               "it ends after 5 of 10 bytes",
+		`printf '{"status_code":200'`:                                        "it is not JSON",
 		`printf '{"body":"eA=="}'`:                                           "its status is 0",
 		`printf 'A: '; head -c 2000000 /dev/zero | tr '\0' a; printf '\n\n'`: "its headers have more than",
 	} {
@@ -159,7 +159,7 @@ func TestAnAnswerThatIsNotValidFailsTheTask(t *testing.T) {
 	}
 }
 
-// SPEC D8: the exit code is seen, before, within and after the answer, and the last
+// Rule D8: the exit code is seen, before, within and after the answer, and the last
 // line of standard error tells why.
 func TestAProgramThatDiesFailsTheTask(t *testing.T) {
 	t.Parallel()
@@ -180,10 +180,10 @@ func TestAProgramThatDiesFailsTheTask(t *testing.T) {
 	assert.Contains(t, resp.Error, "run the program on "+runtime.GOOS+"/"+runtime.GOARCH+": ")
 	assert.Contains(t, resp.Error, "exec format error")
 	resp = r.call(t.Context(), r.program([]byte("#!/no/such/shell\n")), "1")
-	assert.Contains(t, resp.Error, "this machine lacks what runs it")
+	assert.Contains(t, resp.Error, "does not exist on this machine")
 }
 
-// PITFALLS: the child writes more than a pipe's buffer to standard error and both
+// Regression: the program writes more than a pipe holds to standard error, and both
 // sides wait for ever.
 func TestAProgramThatWritesToStandardErrorFirst(t *testing.T) {
 	t.Parallel()
@@ -218,8 +218,8 @@ func TestAnAnswerIsBounded(t *testing.T) {
 	g.requireGone(t)
 }
 
-// SPEC P4, D8: one that never ends is stopped when the task's time is up, with all
-// that it has started, and the answer says TIMEOUT.
+// Rules P4 and D8: a program that does not end is stopped at the time-out of its task, with all
+// processes that it started, and the code of the answer is TIMEOUT.
 func TestAProgramThatNeverEndsIsStoppedInTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -229,10 +229,10 @@ func TestAProgramThatNeverEndsIsStoppedInTime(t *testing.T) {
 	routes := router.New(nil, router.WithNotFound(r.h), router.WithMiddleware(router.Deadline(0)))
 	resp, _ := task.Serve(t.Context(), routes, tk)
 	assert.Equal(t, task.Timeout, resp.Code)
-	assert.Contains(t, resp.Error, "time was up")
+	assert.Contains(t, resp.Error, "time-out of the task has passed")
 	g.requireGone(t)
 
-	// Also under a plain server, where nobody else tells why.
+	// Also under a plain server, without a poller that sets the code.
 	ctx, cancel := context.WithTimeout(task.NewContext(t.Context(), tk), 100*time.Millisecond)
 	defer cancel()
 	answer := httptest.NewRecorder()
@@ -241,7 +241,7 @@ func TestAProgramThatNeverEndsIsStoppedInTime(t *testing.T) {
 	assert.Equal(t, task.Timeout, task.CodeOf(answer.Code, answer.Header()))
 }
 
-// SPEC D8: cancel is SIGTERM, the grace, and SIGKILL for who is left then.
+// Rule D8: cancel is SIGTERM, the grace, and SIGKILL for the remaining processes.
 func TestAProgramThatIsAbortedHasTheGrace(t *testing.T) {
 	t.Parallel()
 	aborted := errors.New("aborted by a person")
@@ -273,8 +273,8 @@ func TestAProgramThatIsAbortedHasTheGrace(t *testing.T) {
 	}
 }
 
-// Nothing that a program leaves in its process group outlives the call.
-func TestWhatAProgramLeavesBehindIsEnded(t *testing.T) {
+// No process of the program's process group runs after the call.
+func TestTheProcessGroupOfAProgramIsKilled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	g := newGuard(t)
@@ -287,8 +287,8 @@ printf 'A: b\n\nok'`), "1")
 	g.requireGone(t)
 }
 
-// One that left the process group is out of reach, but holds nothing up.
-func TestAProcessThatEscapesHoldsNothingUp(t *testing.T) {
+// A process that left the process group is not killed, but does not delay the call.
+func TestAProcessThatLeavesTheGroupDelaysNothing(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/usr/bin/setsid"); err != nil {
 		testbed.Unavailable(t, "setsid", "there is no setsid on this machine")
@@ -336,7 +336,7 @@ func TestManyAtOnce(t *testing.T) {
 	g.requireGone(t)
 }
 
-// SPEC D8: standard error is in the log while the program runs.
+// Rule D8: standard error is in the log while the program runs.
 func TestStandardErrorIsLive(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -351,7 +351,7 @@ func TestStandardErrorIsLive(t *testing.T) {
 	assert.Equal(t, "ok", string(a.Body))
 }
 
-// SPEC S3: the task's secrets are in no log and no error, and the answer is the
+// Rule S3: the task's secrets are in no log and no error, and the answer is the
 // program's.
 func TestSecretsAreMasked(t *testing.T) {
 	t.Parallel()
@@ -389,7 +389,7 @@ func TestSecretsAreMasked(t *testing.T) {
 	assert.NotContains(t, resp.Error, "visibly-fake")
 }
 
-// A CGI program can be the source of a secret (PROTOCOL 2).
+// A CGI program can be the source of a secret (docs/protocol.md, section 2).
 func TestAProgramAnswersForASecret(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -439,7 +439,7 @@ func TestATaskThatNamesNoProgramIsRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "variable 1 of 1")
 }
 
-// SPEC D8: downloaded once, verified and decompressed, for every process that has
+// Rule D8: downloaded once, verified and decompressed, for every process that has
 // the cache.
 func TestProgramsAreFetchedOnce(t *testing.T) {
 	t.Parallel()
@@ -457,7 +457,7 @@ func TestProgramsAreFetchedOnce(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(r.logs.String(), "Fetching the program from http://127.0.0.1:"))
 }
 
-// SPEC D8: the cache has bounds; what a call uses stays.
+// Rule D8: the cache has bounds; what a call uses stays.
 func TestTheCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *cgi.Config) { c.CacheSize = 1 })

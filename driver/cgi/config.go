@@ -16,7 +16,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// config is a task's config (PROTOCOL 2).
+// config is the config of a task (docs/protocol.md, section 2).
 type config struct {
 	Executable *executableConfig `json:"executable_config"`
 	Repository *repository       `json:"repository"`
@@ -30,7 +30,7 @@ type executableConfig struct {
 	Name        string             `json:"name"`
 	Version     string             `json:"version"`
 	Executables []stage.Executable `json:"executables"`
-	// Compressed holds for all executables.
+	// Compressed applies to all executables.
 	Compressed bool `json:"compressed"`
 }
 
@@ -41,8 +41,8 @@ type repository struct {
 	Download string `json:"download"`
 }
 
-// readConfig finds a task's config, with its defaults, and checks what can be
-// checked before anything is fetched.
+// readConfig decodes the config of a task, sets the defaults, and validates it before
+// any download.
 func readConfig(t *task.Task) (*config, error) {
 	c := &config{}
 	if len(t.Config) > 0 {
@@ -76,7 +76,7 @@ func readConfig(t *task.Task) (*config, error) {
 	return c, nil
 }
 
-// checkVariables refuses what is no NAME=value. It does not quote it.
+// checkVariables checks that all are of the form NAME=value. Its error quotes no value.
 func checkVariables(list []string) error {
 	for i, v := range list {
 		name, _, ok := strings.Cut(v, "=")
@@ -94,8 +94,8 @@ func isToken(s string) bool {
 	})
 }
 
-// environment is the program's: the basics of ours, then common's, then the task's,
-// and at last what makes it a CGI program (RFC 3875), which nothing may contradict.
+// environment returns the variables of the program. Later ones win: the basic variables
+// of the delegate, common, the variables of the task, the CGI variables (RFC 3875).
 func (c *config) environment(common []string, file string, length int) ([]string, error) {
 	u, err := url.Parse(c.Endpoint)
 	if err != nil || u.Opaque != "" {
@@ -108,7 +108,7 @@ func (c *config) environment(common []string, file string, length int) ([]string
 	if host == "" {
 		host = "localhost"
 	}
-	var env []string // of several of one name the last one counts
+	var env []string // the last one of a name counts
 	for name, value := range process.Environment() {
 		env = append(env, name+"="+value)
 	}
@@ -122,7 +122,7 @@ func (c *config) environment(common []string, file string, length int) ([]string
 		case "host":
 			host = value
 		case "content-length":
-		case "proxy": // would become HTTP_PROXY, which is something else
+		case "proxy": // would become HTTP_PROXY, which has another meaning
 		default:
 			env = append(env, "HTTP_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_"))+"="+value)
 		}

@@ -14,16 +14,16 @@ import (
 	"github.com/delegate-io/dlite/internal/process"
 )
 
-// deps are the packages that a task.yml wants on the machine, by package manager.
+// deps are the packages that a task.yml needs on the machine, by package manager.
 type deps struct {
 	Apt  []dep `yaml:"apt"`
 	Brew []dep `yaml:"brew"`
 }
 
-// dep is a package's name, also as a map with one.
+// dep is the name of a package. In YAML it is a string or a map with a name.
 type dep string
 
-// UnmarshalYAML takes both forms.
+// UnmarshalYAML decodes both forms.
 func (d *dep) UnmarshalYAML(decode func(any) error) error {
 	if decode((*string)(d)) == nil {
 		return nil
@@ -36,11 +36,11 @@ func (d *dep) UnmarshalYAML(decode func(any) error) error {
 	return err
 }
 
-// packageName is what may be installed: a name, for apt with a version, and for brew
-// with a tap. It is no option and no file.
+// packageName matches the names that may be installed: a name, for apt with an optional
+// version, for brew with an optional tap. It matches neither options nor files.
 var packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+._@-]*(/[a-z0-9][a-z0-9+._@-]*)*(:[a-z0-9]+)?(=[A-Za-z0-9.+:~-]+)?$`)
 
-// install installs what this machine's package manager should have.
+// install installs the packages for the package manager of this machine.
 func (h *Handler) install(ctx context.Context, d deps, log *taskLog) error {
 	manager, list := "", []dep(nil)
 	switch runtime.GOOS {
@@ -55,7 +55,7 @@ func (h *Handler) install(ctx context.Context, d deps, log *taskLog) error {
 	names := make([]string, len(list))
 	for i, one := range list {
 		if names[i] = string(one); !packageName.MatchString(names[i]) {
-			return fmt.Errorf("%s: %q is no name of a package", taskFile, names[i])
+			return fmt.Errorf("%s: %q is not the name of a package", taskFile, names[i])
 		}
 	}
 	if !h.cfg.InstallDeps {
@@ -78,8 +78,8 @@ func (h *Handler) install(ctx context.Context, d deps, log *taskLog) error {
 	return h.manage(ctx, log, append(append(apt, "install", "--"), names...))
 }
 
-// installed reports whether Debian's packages are all there already. A version that
-// is asked for is apt's to compare.
+// installed reports whether all Debian packages are installed already. It returns false
+// for a name with a version, which apt must compare.
 func (h *Handler) installed(ctx context.Context, names []string, log *taskLog) bool {
 	query, err := exec.LookPath("dpkg-query")
 	if err != nil {
@@ -96,7 +96,7 @@ func (h *Handler) installed(ctx context.Context, names []string, log *taskLog) b
 func (h *Handler) manage(ctx context.Context, log *taskLog, args []string) error {
 	program, err := exec.LookPath(args[0])
 	if err != nil {
-		return errors.New(args[0] + " is needed for the dependencies, and was not found in the PATH of this machine's delegate")
+		return errors.New(args[0] + " is needed for the dependencies, and is not in the PATH of the delegate")
 	}
 	log.say("Running %s", strings.Join(args, " "))
 	state, err := h.exec(ctx, &exec.Cmd{Path: program, Args: args, Env: h.buildEnvironment()}, nil, log, log)
@@ -104,7 +104,7 @@ func (h *Handler) manage(ctx context.Context, log *taskLog, args []string) error
 		return fmt.Errorf("install the dependencies: %w", err)
 	}
 	if code := process.Code(state); code != 0 {
-		return because(fmt.Errorf("install the dependencies: exit code %d", code), log.last)
+		return withLastLine(fmt.Errorf("install the dependencies: exit code %d", code), log.last)
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
-// Package cgi runs standalone tasks: work that belongs to no stage and takes one call
-// of a program (SPEC D8). Its handler is the router's fallback:
+// Package cgi runs standalone tasks, which belong to no stage, as calls of a program
+// (rule D8). Use its handler as the fallback of the router:
 //
 //	programs, err := cgi.New(cgi.Config{})
 //	if err != nil {
@@ -9,13 +9,13 @@
 //	r := router.New(routes, router.WithNotFound(programs),
 //		router.WithMiddleware(secrets.Resolve(cfg)))
 //
-// A manager that goes by the task types of the registration has to be told those of
-// such tasks: give each the handler as its route, too.
+// If the manager selects delegates by the task types of their registration, also add
+// the handler to the routes for each such task type.
 //
-// The task's config names a program (PROTOCOL 2), which is called as a CGI program:
-// the task's data is its standard input, what it writes to its standard output is
-// the answer. Go's net/http/cgi makes such a program of an http.Handler; so does a
-// shell script:
+// The config of the task names a program (docs/protocol.md, section 2). The handler
+// calls it as a CGI program: the data of the task is its standard input, and its standard
+// output is the answer. With Go's net/http/cgi, an http.Handler becomes such a program.
+// A shell script can be one, too:
 //
 //	#!/bin/sh
 //	echo "looking" >&2
@@ -23,10 +23,11 @@
 //
 // # Programs
 //
-// executable_config lists a program's URLs by os and arch, in Go's names. It is
-// downloaded once and kept in the cache under its checksum (sha256, ours) or, where
-// the task has none, under URL, name and version. It is verified before it is decompressed
-// (zstd) or run, and a download that broke off is never run.
+// executable_config lists the URLs of a program by os and arch, with the names of Go.
+// The handler downloads the program once. The key in the cache is its checksum (sha256,
+// an extension of dlite) or, for a task without a checksum, URL, name and version. The
+// handler verifies the file before it decompresses it (zstd) or runs it, and never runs
+// an incomplete download.
 //
 // repository names a git repository, or an archive of one (download), with a
 // task.yml:
@@ -34,43 +35,46 @@
 //	task:
 //	  run:
 //	    go: {module: ./cmd/task}     # go build in the repository
-//	    bash: {script: run.sh}       # or a script, run by its #! line, else by bash
+//	    bash: {script: run.sh}       # or a script: run by its #! line, or by bash
 //
-// It is fetched and built once for each commit. A ref is resolved at every call,
-// since a branch moves; with sha nothing is asked of the network once it is cached.
-// Git sees neither the machine's nor the user's configuration, and the
-// credentials of a URL are on no command line. The deps of a task.yml
+// The handler fetches and builds it once for each commit. It resolves a ref at each
+// call, because branches move. With sha, it makes no network request for a cached commit.
+// Git ignores the configuration of the machine and of the user. Credentials in a URL
+// are on no command line. The deps of a task.yml
 //
 //	task:
 //	  deps: {apt: [{name: jq}], brew: [{name: jq}]}
 //
-// are installed, before the first build of a commit, where [Config].InstallDeps is
-// set. The target of executable_config has no meaning that would be known, and is
-// ignored. A program of a repository runs in the repository's folder, which other
-// calls share; any other has an empty folder of its own.
+// are installed before the first build of a commit, if [Config].InstallDeps is set. The
+// handler ignores the member target of executable_config, which has no known meaning. A
+// program of a repository runs in the directory of the repository, which calls share.
+// Any other program gets an empty directory.
 //
-// What was used longest ago is removed from the cache when it exceeds
-// [Config].CacheSize, and what was not used for [Config].CacheAge; never what a call
-// uses, of whatever delegate.
+// The handler removes the least recently used entries if the cache exceeds
+// [Config].CacheSize, and entries that were not used for [Config].CacheAge. It never
+// removes an entry that a call of any delegate uses.
 //
 // # The call
 //
-// A program inherits PATH, HOME and the like, and nothing else of the delegate's
-// variables; then come [Config].Env, the task's envs, and at last the variables
+// A program inherits the basic variables such as PATH and HOME, and no other variable of
+// the delegate. Then come [Config].Env, the envs of the task, and finally the variables
 // of a CGI call with RUN_AS_CGI=true. Go programs ignore HTTP_PROXY in a CGI call;
 // HTTPS_PROXY works.
 //
-// Its standard error goes to the task's log while it runs, with the task's secrets
-// masked; so do they in errors. Answers are passed on as they are: a task may be there
-// to fetch a secret.
+// The standard error of the program goes to the log of the task while it runs. The
+// secrets of the task are masked there and in errors. They are not masked in answers,
+// because a task may exist to fetch a secret.
 //
-// The answer of the task is [Answer], whatever the program's status is. A program may
-// also write that itself, as JSON. The task fails when the program exits with another
-// code than 0, dies, breaks off (its Content-Length tells), writes no valid
-// headers or more than about 23 MiB. When the task's time is up, or it is aborted, the
-// program's process group gets SIGTERM and, after [Config].Grace, SIGKILL. Whatever a
-// program leaves behind in its process group has a second to finish its output and
-// is killed. A program that puts itself into a session of its own is out of reach.
+// The answer of the task is an [Answer], whatever the status of the program is. A program
+// may also write an Answer itself, as JSON. The task fails if the program
+//
+//   - exits with a code other than 0, or is killed by a signal
+//   - writes less than its Content-Length, invalid headers, or more than about 23 MiB
+//
+// After the time-out of the task, or an abort, the process group of the program gets
+// SIGTERM and, after [Config].Grace, SIGKILL. Other processes of the group may finish
+// their output for one second after the end of the program; then they are killed. A
+// program that starts a new session cannot be killed in this way.
 //
 // Start reading at cgi.go.
 package cgi

@@ -14,18 +14,19 @@ import (
 )
 
 const (
-	// drainTime is how long what a program leaves running may go on writing.
+	// drainTime limits the time that child processes may write after the end of the
+	// program.
 	drainTime = time.Second
-	// pipeSize is what every pipe takes without a reader.
+	// pipeSize is the number of bytes that each pipe holds without a reader.
 	pipeSize = 4 << 10
 )
 
-// errEnough is what a writer says to have a program stopped.
+// errEnough is the error of a writer that stops the program.
 var errEnough = errors.New("enough")
 
-// exec runs cmd to its end. Both outputs are read while it runs, and its input is
-// written meanwhile, so that it can wait for none of the three. A writer that fails
-// stops it. Nothing of its process group is left when exec returns.
+// exec runs cmd to its end. It reads both outputs and writes the input at the same time,
+// so that cmd cannot block on one of them. If a writer fails, exec stops cmd. When exec
+// returns, no process of the process group exists.
 func (h *Handler) exec(ctx context.Context, cmd *exec.Cmd, stdin []byte, stdout, stderr io.Writer) (*os.ProcessState, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -65,7 +66,7 @@ func (h *Handler) exec(ctx context.Context, cmd *exec.Cmd, stdin []byte, stdout,
 	return state, nil
 }
 
-// drained gives what the first process has left behind the time to say the rest.
+// drained waits up to drainTime for the output of child processes that still run.
 func drained(streams ...*stream) {
 	over := time.NewTimer(drainTime)
 	defer over.Stop()
@@ -82,7 +83,7 @@ func drained(streams ...*stream) {
 type stream struct {
 	ours, theirs *os.File
 	to           io.Writer
-	ending       atomic.Bool // nobody should write any more
+	ending       atomic.Bool // no process should write any more
 	done         chan struct{}
 }
 
@@ -103,12 +104,12 @@ func (s *stream) start(enough func()) {
 	go s.copy(enough)
 }
 
-// buffers are for copy.
+// buffers are the buffers of copy.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
 
-// copy reads to the end. Once everybody who may write has been killed, it takes
-// silence for the end: one that left the process group may still hold the pipe.
-// A writer that fails has had enough.
+// copy reads to the end. After all processes of the group have been killed, it also
+// stops when no data comes: a process that left the group may hold the pipe open. If
+// the writer fails, copy calls enough.
 func (s *stream) copy(enough func()) {
 	defer close(s.done)
 	kept := buffers.Get().(*[]byte)
@@ -144,24 +145,24 @@ func (s *stream) copy(enough func()) {
 	}
 }
 
-// end returns when all that was written has been read.
+// end returns when everything that was written has been read.
 func (s *stream) end() {
 	s.ending.Store(true)
-	_ = s.ours.SetReadDeadline(time.Now()) // wakes copy
+	_ = s.ours.SetReadDeadline(time.Now()) // interrupts the read in copy
 	<-s.done
 	_ = s.ours.Close()
 }
 
-// feed writes a program's input.
+// feed writes the input of a program.
 type feed struct {
 	theirs *os.File
-	ours   *os.File // nil when all is written
+	ours   *os.File // nil when everything is written
 	rest   []byte
 	done   chan struct{}
 }
 
 func newFeed(b []byte) (*feed, error) {
-	if len(b) <= pipeSize { // nobody has to wait for the program to read that
+	if len(b) <= pipeSize { // fits into the pipe: no goroutine needed
 		theirs, err := filledPipe(b)
 		return &feed{theirs: theirs}, err
 	}
@@ -183,7 +184,7 @@ func (f *feed) start() {
 	}
 	go func() {
 		defer close(f.done)
-		_, _ = f.ours.Write(f.rest) // a program need not read what it is given
+		_, _ = f.ours.Write(f.rest) // a program need not read its input
 		_ = f.ours.Close()
 	}()
 }
@@ -196,7 +197,7 @@ func (f *feed) end() {
 	<-f.done
 }
 
-// limited keeps what is written to it, up to a bound.
+// limited stores the bytes that are written to it, up to a limit.
 type limited struct {
 	b    []byte
 	max  int

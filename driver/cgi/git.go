@@ -18,13 +18,13 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// git checks one commit of a repository out.
+// git checks out one commit of a repository.
 type git struct {
 	h       *Handler
 	program string
 	from    *gitremote.Remote
 	home    string
-	ref     string // empty is the default branch
+	ref     string // empty means the default branch
 	commit  string
 	log     *taskLog
 }
@@ -42,7 +42,7 @@ func (h *Handler) newGit(r *repository, log *taskLog, set *secrets.Set) (*git, e
 	set.Add(from.Secrets()...)
 	g := &git{h: h, from: from, ref: r.Ref, commit: strings.ToLower(r.SHA), log: log}
 	if g.program, err = exec.LookPath("git"); err != nil {
-		return nil, errors.New("repository: git was not found in the PATH of this machine's delegate")
+		return nil, errors.New("repository: git is not in the PATH of the delegate")
 	}
 	if g.home, err = os.MkdirTemp("", "dlite-git-"); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (h *Handler) newGit(r *repository, log *taskLog, set *secrets.Set) (*git, e
 
 func (g *git) close() { _ = os.RemoveAll(g.home) }
 
-// resolve asks the remote for the commit where the task names none: a branch moves.
+// resolve asks the remote for the commit if the task has only a ref: branches move.
 func (g *git) resolve(ctx context.Context) error {
 	if g.commit != "" {
 		return nil
@@ -75,8 +75,8 @@ func (g *git) resolve(ctx context.Context) error {
 			found[ref] = commit
 		}
 	}
-	// What is named in full, then as git looks for short names. A tag that has a
-	// message is asked for what it names.
+	// First the full name, then in the order of git for short names. For an annotated
+	// tag the commit that it points to counts.
 	for _, ref := range []string{name, "refs/tags/" + name, "refs/heads/" + name} {
 		for _, form := range []string{ref + "^{}", ref} {
 			if g.commit = found[form]; g.commit != "" {
@@ -87,7 +87,7 @@ func (g *git) resolve(ctx context.Context) error {
 	return fmt.Errorf("%s has no %s", g.from.URL, name)
 }
 
-// checkout puts the commit's files into dir, without its history.
+// checkout writes the files of the commit to dir, without its history.
 func (g *git) checkout(ctx context.Context, dir string) error {
 	g.log.say("Cloning %s (commit %s)", g.from.URL, g.commit)
 	start := []string{"init", "--quiet", "--template="}
@@ -102,7 +102,7 @@ func (g *git) checkout(ctx context.Context, dir string) error {
 		if ctx.Err() != nil {
 			return err
 		}
-		// Servers may refuse what is not the tip of a ref.
+		// Servers may refuse a commit that is not the tip of a ref.
 		if err := g.run(ctx, dir, g.log, "fetch", "--quiet", quiet, "--tags", "--", g.from.URL, "+refs/heads/*:refs/remotes/origin/*"); err != nil {
 			return err
 		}

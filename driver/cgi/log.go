@@ -18,22 +18,23 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// Log takes what a program writes to its standard error, masked already. Write is
-// called from one goroutine at a time. One that takes nothing for 2 s loses lines,
-// and holds no program up.
+// Log receives the standard error of a program. The handler masks it before. It calls
+// Write from one goroutine at a time. If Write blocks for 2 s, the handler drops lines
+// and does not delay the program.
 type Log interface {
 	io.Writer
-	// Close is called once, after the last Write. Its error says what was lost.
+	// Close is called once, after the last Write. Its error describes lost output.
 	Close(ctx context.Context) error
 }
 
-// OpenLog opens the log of a task. It must return at once: what can fail, fails in
-// Write or Close, and fails no task. Both must return some time.
+// OpenLog opens the log of a task. It must return at once. Errors come from Write or
+// Close, which must return eventually, and do not fail the task.
 type OpenLog func(ctx context.Context, t *task.Task) Log
 
-// ServiceLog sends a task's log to the log service that the task names (PROTOCOL
-// 4). That of a task which names none goes, line by line, to the logger of its
-// context at info level. All logs share the client; nil is one for each.
+// ServiceLog returns an [OpenLog] that sends the log of a task to the log service in the
+// task (docs/protocol.md, section 4). For a task without a log service, it logs each line
+// at info level to the logger of the context. All logs share the client hc; with nil,
+// each log has a client.
 func ServiceLog(hc *http.Client) OpenLog {
 	return func(ctx context.Context, t *task.Task) Log {
 		l := t.Logger
@@ -48,10 +49,10 @@ func ServiceLog(hc *http.Client) OpenLog {
 	}
 }
 
-// maxLine is the length at which a line is cut into pieces.
+// maxLine is the length in bytes at which a longer line is split.
 const maxLine = 64 << 10
 
-// lineLog makes an event of each line.
+// lineLog logs each line as an event.
 type lineLog struct {
 	log  *zerolog.Logger
 	rest []byte
@@ -87,13 +88,13 @@ func (l *lineLog) event(line []byte) {
 	l.log.Info().Str("output", strings.TrimSuffix(string(line), "\r")).Msg("task output")
 }
 
-// taskLog is the way of a task's output into its log. Writing to it never waits
-// for long, whatever the log does.
+// taskLog passes the output of a task to its log. A write to it waits only for a limited
+// time.
 type taskLog struct {
 	*buffer
 	log   Log
 	tail  tail
-	start func() // has what is written delivered from now on
+	start func() // starts the delivery
 	began atomic.Bool
 	done  chan struct{}
 }
@@ -108,20 +109,20 @@ func (h *Handler) openLog(ctx context.Context, t *task.Task, set *secrets.Set) *
 			defer cancel()
 			defer context.AfterFunc(h.ended, cancel)()
 			if err := l.deliver(ctx, set); err != nil {
-				logger.FromContext(ctx).Warn().Err(err).Msg("a part of a task's log is lost")
+				logger.FromContext(ctx).Warn().Err(err).Msg("a part of the log of a task is lost")
 			}
 		})
 	})
 	return l
 }
 
-// Write implements [io.Writer]. It takes everything.
+// Write implements [io.Writer]. It never fails.
 func (l *taskLog) Write(p []byte) (int, error) {
 	l.start()
 	return l.buffer.Write(p)
 }
 
-// deliver takes what is written until close.
+// deliver passes output to the log until close.
 func (l *taskLog) deliver(ctx context.Context, set *secrets.Set) error {
 	masker := secrets.NewMasker(io.MultiWriter(&l.tail, l.log), set)
 	var failed error
@@ -134,7 +135,7 @@ func (l *taskLog) deliver(ctx context.Context, set *secrets.Set) error {
 			b = fmt.Appendf(b, "[%d bytes of output are lost: the log took nothing for %s]\n", lost, patience)
 		}
 		if _, err := masker.Write(b); err != nil {
-			failed = err // what follows is taken all the same
+			failed = err // continue with the following output
 		}
 	}
 	if err := masker.Close(); err != nil {
@@ -146,16 +147,16 @@ func (l *taskLog) deliver(ctx context.Context, set *secrets.Set) error {
 	return failed
 }
 
-// say writes a line of ours.
+// say writes a line of the handler itself.
 func (l *taskLog) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(l, format+"\n", args...) // it takes everything
+	_, _ = fmt.Fprintf(l, format+"\n", args...) // never fails
 }
 
-// close ends the log, and returns when it is delivered or the time is over.
+// close ends the log, and returns when it is delivered or the time wait has passed.
 func (l *taskLog) close(wait time.Duration) {
 	l.buffer.close()
 	if _, ok := l.log.(*lineLog); ok && !l.began.Load() {
-		return // most programs say nothing, and then there is nothing to close either
+		return // no output: the log was never opened
 	}
 	l.start()
 	if wait < 0 {
@@ -169,20 +170,20 @@ func (l *taskLog) close(wait time.Duration) {
 	}
 }
 
-// last is the last line that was written, masked. It waits a moment for what is
-// under way.
+// last returns the last line, masked. It waits for a moment for output that is being
+// delivered.
 func (l *taskLog) last() string {
 	l.close(patience)
 	return l.tail.line()
 }
 
-// tail keeps the end of what is written to it.
+// tail stores the end of its input.
 type tail struct {
 	mu sync.Mutex
 	b  []byte // guarded by mu
 }
 
-// maxTail bounds a line in an error, in bytes.
+// maxTail limits the length of a line in an error, in bytes.
 const maxTail = 1 << 10
 
 // Write implements [io.Writer].
@@ -196,7 +197,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// line is the last line that is not empty.
+// line returns the last line that is not empty.
 func (t *tail) line() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

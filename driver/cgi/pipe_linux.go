@@ -6,16 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The pipes of os.Pipe are made for waiting in Go, at both ends, and made otherwise
-// again when a process gets one of them: a good part of what a small program takes.
+// os.Pipe makes both ends non-blocking, and os/exec makes one of them blocking again for
+// the process. This is a large part of the cost of a small program, so the pipes here are
+// created directly.
 
-// readingPipe gives a pipe of which we read.
+// readingPipe returns a pipe from which the delegate reads.
 func readingPipe() (ours, theirs *os.File, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return nil, nil, os.NewSyscallError("pipe2", err)
 	}
-	// A program need not know of pipes that do not wait.
+	// A program may not cope with a non-blocking pipe.
 	if _, err := unix.FcntlInt(uintptr(p[1]), unix.F_SETFL, 0); err != nil {
 		_ = unix.Close(p[0])
 		_ = unix.Close(p[1])
@@ -24,13 +25,13 @@ func readingPipe() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(p[0]), "|0"), os.NewFile(uintptr(p[1]), "|1"), nil
 }
 
-// filledPipe gives the end of a pipe that b, which is small, can be read from.
+// filledPipe returns the read end of a pipe that contains b, which must fit into it.
 func filledPipe(b []byte) (*os.File, error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 		return nil, os.NewSyscallError("pipe2", err)
 	}
-	_, _ = unix.Write(p[1], b) // it has room, and a reader
+	_, _ = unix.Write(p[1], b) // b fits, and the read end is open
 	_ = unix.Close(p[1])
 	return os.NewFile(uintptr(p[0]), "|0"), nil
 }

@@ -4,16 +4,16 @@ package cgi
 
 import "os"
 
-// readingPipe gives a pipe of which we read.
+// readingPipe returns a pipe from which the delegate reads.
 func readingPipe() (ours, theirs *os.File, err error) { return os.Pipe() }
 
-// filledPipe gives the end of a pipe that b, which is small, can be read from.
+// filledPipe returns the read end of a pipe that contains b, which must fit into it.
 func filledPipe(b []byte) (*os.File, error) {
 	theirs, ours, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	_, _ = ours.Write(b) // it has room, and a reader
+	_, _ = ours.Write(b) // b fits, and the read end is open
 	_ = ours.Close()
 	return theirs, nil
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// program is what is run.
+// program is a program that is ready to run.
 type program struct {
-	// file is the program, or the script that interpreter runs.
+	// file is the program, or the script for the interpreter.
 	file        string
 	interpreter string
-	// dir is the working directory; empty is one of the call's own.
+	// dir is the working directory; empty means an empty directory for the call.
 	dir string
-	// held keeps it in the cache.
+	// held prevents the removal from the cache.
 	held *artifact.Held
 }
 
@@ -30,8 +30,8 @@ func (p *program) command() *exec.Cmd {
 	return cmd
 }
 
-// program finds what a task's config names, and fetches it when it is not there. It
-// is the caller's to release.
+// program returns the program of a config, and downloads or builds it if it is not in the
+// cache. The caller must release it.
 func (h *Handler) program(ctx context.Context, c *config, log *taskLog, set *secrets.Set) (*program, error) {
 	if c.Executable == nil {
 		return h.built(ctx, c.Repository, log, set)

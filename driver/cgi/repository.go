@@ -19,15 +19,15 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// What a cached repository is made of.
+// Names in a cached repository.
 const (
 	sourceDir    = "source"
-	temporaryDir = "tmp"      // while it is built
+	temporaryDir = "tmp"      // exists during a build
 	binary       = "task.exe" // on every platform
 	taskFile     = "task.yml"
 )
 
-// taskSpec is a repository's task.yml.
+// taskSpec is the task.yml of a repository.
 type taskSpec struct {
 	Task struct {
 		Deps deps `yaml:"deps"`
@@ -42,8 +42,8 @@ type taskSpec struct {
 	} `yaml:"task"`
 }
 
-// built gives the program of a repository, which it fetches and builds when nobody
-// has yet.
+// built returns the program of a repository. It fetches and builds the repository if the
+// cache does not have it.
 func (h *Handler) built(ctx context.Context, r *repository, log *taskLog, set *secrets.Set) (*program, error) {
 	var key string
 	var fetch func(dir string) error
@@ -118,14 +118,14 @@ func readSpec(dir string) (*taskSpec, error) {
 			return nil, fmt.Errorf("%s: %w", taskFile, err)
 		}
 		if !info.Mode().IsRegular() {
-			return nil, fmt.Errorf("%s: the script is no file", taskFile)
+			return nil, fmt.Errorf("%s: the script is not a file", taskFile)
 		}
 		return spec, nil
 	}
-	return nil, fmt.Errorf("%s names neither a Go module nor a script of the repository to run", taskFile)
+	return nil, fmt.Errorf("%s has neither a Go module nor a script to run", taskFile)
 }
 
-// build makes of a repository what can be run.
+// build installs the dependencies of a repository and compiles its Go module, if any.
 func (h *Handler) build(ctx context.Context, dir string, log *taskLog) error {
 	spec, err := readSpec(dir)
 	if err != nil {
@@ -139,11 +139,11 @@ func (h *Handler) build(ctx context.Context, dir string, log *taskLog) error {
 	}
 	compiler, err := exec.LookPath("go")
 	if err != nil {
-		return errors.New("it is a Go module, and go was not found in the PATH of this machine's delegate")
+		return errors.New("it is a Go module, and go is not in the PATH of the delegate")
 	}
 	module := spec.Task.Run.Go.Module
 	log.say("Building %s", module)
-	// A compiler that is killed does not clear up.
+	// A compiler that is killed does not remove its files.
 	temporary := filepath.Join(dir, temporaryDir)
 	if err := os.Mkdir(temporary, 0o700); err != nil {
 		return err
@@ -159,17 +159,17 @@ func (h *Handler) build(ctx context.Context, dir string, log *taskLog) error {
 		return fmt.Errorf("go build: %w", err)
 	}
 	if code := process.Code(state); code != 0 {
-		return because(fmt.Errorf("go build: exit code %d", code), log.last)
+		return withLastLine(fmt.Errorf("go build: exit code %d", code), log.last)
 	}
-	// The compiler has written it in one go, and may have died of it.
+	// The compiler may have failed to write the file.
 	if _, err := os.Stat(filepath.Join(dir, binary)); err != nil {
-		return fmt.Errorf("go build: %s is no program: %w", module, err)
+		return fmt.Errorf("go build: %s is not a program: %w", module, err)
 	}
 	return nil
 }
 
-// buildInherited are the variables of the delegate that a build sees beside the
-// basics: how to get at modules, and where they are kept.
+// buildInherited are the variables of the delegate that a build gets in addition to the
+// basic ones: the access to modules, and their directories.
 var buildInherited = []string{
 	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
 	"SSL_CERT_FILE", "SSL_CERT_DIR", "SSH_AUTH_SOCK", "GIT_SSH_COMMAND",
@@ -184,7 +184,7 @@ func (h *Handler) buildEnvironment() []string {
 			env[name] = v
 		}
 	}
-	if env["HOME"] == "" && runtime.GOOS != "windows" { // a service; go has no place of its own then
+	if env["HOME"] == "" && runtime.GOOS != "windows" { // a service; go then has no default directories
 		for name, dir := range map[string]string{"GOPATH": "go", "GOCACHE": "go-build"} {
 			if env[name] == "" {
 				env[name] = filepath.Join(h.cfg.Cache, dir)
@@ -195,7 +195,7 @@ func (h *Handler) buildEnvironment() []string {
 	return process.List(env)
 }
 
-// find gives the program of a repository that is ready.
+// find returns the program of a cached repository.
 func find(dir string) (*program, error) {
 	spec, err := readSpec(dir)
 	if err != nil {
@@ -213,13 +213,13 @@ func find(dir string) (*program, error) {
 	}
 	if runtime.GOOS == "windows" || info.Mode()&0o111 == 0 {
 		if p.interpreter, err = exec.LookPath("bash"); err != nil {
-			return nil, errors.New("repository: its script takes bash, which was not found in the PATH of this machine's delegate")
+			return nil, errors.New("repository: its script needs bash, which is not in the PATH of the delegate")
 		}
 	}
 	return p, nil
 }
 
-// fetchArchive downloads an archive and unpacks it.
+// fetchArchive downloads an archive and extracts it.
 func (h *Handler) fetchArchive(ctx context.Context, url, dir string, log *taskLog) error {
 	file := dir + ".archive"
 	if err := h.cache.Download(ctx, &stage.Executable{URL: url}, file, log.say); err != nil {

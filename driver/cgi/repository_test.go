@@ -84,7 +84,7 @@ func scriptFiles(text string) map[string]string {
 
 func fromRepo(of map[string]string) *wire { return &wire{Repository: of} }
 
-// D8: a script of a repository runs in it; a branch is followed, a commit is kept.
+// Rule D8: a script of a repository runs in it; a branch is followed, a commit is kept.
 func TestAScriptOfARepository(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -128,7 +128,7 @@ func TestACommitOfARepository(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-// D8: a Go module is built, once, and runs with net/http/cgi.
+// Rule D8: a Go module is built, once, and runs with net/http/cgi.
 func TestAGoModuleOfARepository(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -149,7 +149,7 @@ func TestAGoModuleOfARepository(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(r.logs.String(), "Building task.example/x/cmd"))
 }
 
-// D8: a build that is stopped leaves nothing behind, in the cache or elsewhere. Not
+// Rule D8: a build that is stopped leaves nothing behind, in the cache or elsewhere. Not
 // parallel: it sets variables. The compiler is a stand-in that can be stopped in time.
 func TestABuildThatIsStoppedLeavesNothing(t *testing.T) {
 	bin, elsewhere := t.TempDir(), t.TempDir()
@@ -215,7 +215,7 @@ func TestDependenciesAreInstalledWhereThatIsAllowed(t *testing.T) {
 	}
 	for _, packages := range []string{"['--reinstall']", "[./evil.deb]", "[{name: 'a b'}]", "[{}]"} {
 		did, resp = run(packages, true)
-		assert.Contains(t, resp.Error, "is no name of a package", packages)
+		assert.Contains(t, resp.Error, "is not the name of a package", packages)
 		assert.Empty(t, did)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "apt-get"), []byte("#!/bin/sh\necho 'E: no network' >&2; exit 100\n"), 0o755)) //nolint:gosec // a program
@@ -228,10 +228,10 @@ func TestARepositoryThatCannotBeRun(t *testing.T) {
 	r := newRig(t)
 	for want, files := range map[string]map[string]string{
 		"it has no task.yml":              {"README.md": "x"},
-		"names neither a Go module":       {"task.yml": "task:\n  run: {}\n"},
-		"names neither a Go module nor a": {"task.yml": "task:\n  run:\n    bash:\n      script: ../../escape.sh\n"},
+		"has neither a Go module":         {"task.yml": "task:\n  run: {}\n"},
+		"has neither a Go module nor a":   {"task.yml": "task:\n  run:\n    bash:\n      script: ../../escape.sh\n"},
 		"run.sh: no such file":            {"task.yml": "task:\n  run:\n    bash:\n      script: run.sh\n"},
-		"the script is no file":           {"task.yml": "task:\n  run:\n    bash:\n      script: dir\n", "dir/x": ""},
+		"the script is not a file":        {"task.yml": "task:\n  run:\n    bash:\n      script: dir\n", "dir/x": ""},
 		"task.yml: ":                      {"task.yml": "task: [\n"},
 		"go build: exit code 1; it said:": {"task.yml": "task:\n  run:\n    go:\n      module: .\n", "go.mod": "module x.example/x\n", "main.go": "package main\nfunc main() { broken }\n"},
 	} {
@@ -264,7 +264,7 @@ func TestARepositoryThatCannotBeRun(t *testing.T) {
 	}
 }
 
-// S3, S5: a private repository's credentials are shown to its server alone.
+// Rules S3 and S5: a private repository's credentials are shown to its server alone.
 func TestAPrivateRepository(t *testing.T) {
 	t.Parallel()
 	src := newRepo(t)
@@ -361,7 +361,7 @@ func zipOf(t *testing.T, list []entry) []byte {
 	return b.Bytes()
 }
 
-// D8: archives of repositories, as their hosts make them and as tar does.
+// Rule D8: archives of repositories, as their hosts make them and as tar does.
 func TestAnArchiveOfARepository(t *testing.T) {
 	t.Parallel()
 	z, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
@@ -389,15 +389,15 @@ func TestAnArchiveThatIsRefused(t *testing.T) {
 	whole := gzipped(t, tarOf(t, archiveOf("repo/")))
 	good := archiveOf("repo/")
 	for want, b := range map[string][]byte{
-		`"../evil" leaves`:         tarOf(t, append(good, entry{name: "../evil"})),
-		`"/tmp/evil" leaves`:       tarOf(t, append(good, entry{name: "/tmp/evil"})),
-		`"a/../../evil" leaves`:    zipOf(t, append(good, entry{name: "a/../../evil"})),
-		`the link "repo/l" leaves`: tarOf(t, append(good, entry{name: "repo/l", link: "../../x"})),
-		`the link "l" leaves`:      zipOf(t, append(good, entry{name: "l", link: "/etc"})),
-		"unexpected EOF":           whole[:len(whole)-20],
-		"unpack http://127.0.0.1":  []byte("<html>not found, politely</html>" + strings.Repeat(" ", 600)),
-		"it is no archive":         {},
-		"its list of entries":      longList(),
+		`"../evil" points outside`:         tarOf(t, append(good, entry{name: "../evil"})),
+		`"/tmp/evil" points outside`:       tarOf(t, append(good, entry{name: "/tmp/evil"})),
+		`"a/../../evil" points outside`:    zipOf(t, append(good, entry{name: "a/../../evil"})),
+		`the link "repo/l" points outside`: tarOf(t, append(good, entry{name: "repo/l", link: "../../x"})),
+		`the link "l" points outside`:      zipOf(t, append(good, entry{name: "l", link: "/etc"})),
+		"unexpected EOF":                   whole[:len(whole)-20],
+		"unpack http://127.0.0.1":          []byte("<html>not found, politely</html>" + strings.Repeat(" ", 600)),
+		"it is not an archive":             {},
+		"its list of entries":              longList(),
 	} {
 		r := newRig(t, func(c *cgi.Config) { c.Grace = 0 })
 		resp := r.call(t.Context(), fromRepo(map[string]string{"download": r.store.put(b)}), "1")

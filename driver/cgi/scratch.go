@@ -6,26 +6,25 @@ import (
 	"sync"
 )
 
-// maxScratch is how many empty folders are kept.
+// maxScratch limits the number of empty directories that wait for calls.
 const maxScratch = 64
 
-// scratch are the working directories of calls. One that is as good as new serves
-// the next call: making and removing it costs a good part of what a small program
-// takes.
+// scratch manages the working directories of calls. It reuses a directory that is still
+// empty: creating and removing it is a large part of the cost of a small program.
 type scratch struct {
 	mu   sync.Mutex
 	free []string // guarded by mu
 }
 
-// take gives an empty folder.
+// take returns an empty directory.
 func (s *scratch) take() (string, error) {
 	s.mu.Lock()
 	if n := len(s.free); n > 0 {
 		dir := s.free[n-1]
 		s.free = s.free[:n-1]
 		s.mu.Unlock()
-		// Something may have cleared the temporary folder up, and then anybody may have
-		// made another one of that name.
+		// A cleaner of the temporary directory may have removed it, and another user may
+		// have created one with the same name.
 		if isEmpty(dir) {
 			return dir, nil
 		}
@@ -39,7 +38,7 @@ func (s *scratch) take() (string, error) {
 	return dir, nil
 }
 
-// give takes a folder back that nobody uses any more.
+// give returns a directory that is not in use any more.
 func (s *scratch) give(dir string) {
 	if isEmpty(dir) {
 		s.mu.Lock()

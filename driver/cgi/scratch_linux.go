@@ -2,8 +2,8 @@ package cgi
 
 import "golang.org/x/sys/unix"
 
-// isEmpty reports whether dir is an empty folder of ours as it was made. What os offers
-// for that costs several times as much.
+// isEmpty reports whether dir is empty and has the owner and mode of its creation.
+// Package os needs several times as long for this.
 func isEmpty(dir string) bool {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

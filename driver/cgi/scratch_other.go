@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// isEmpty reports whether dir is an empty folder as it was made.
+// isEmpty reports whether dir is empty and has the mode of its creation.
 func isEmpty(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 && os.PathSeparator == '/' {

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A folder that waits for the next call may be removed, and somebody else may put
-// something in its place: nobody gets that.
+// Another process may remove a waiting directory and create something in its place. No
+// call gets that.
 func TestAFolderThatWasReplacedIsNotUsedAgain(t *testing.T) {
 	t.Parallel()
 	for what, replace := range map[string]func(dir string) error{

@@ -19,7 +19,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// A task that names no log service logs where its handler does.
+// The output of a task without a log service goes to the logger of the context.
 func TestWithoutALogServiceLinesGoToTheDelegatesLog(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *cgi.Config) { c.OpenLog = nil })
@@ -34,7 +34,7 @@ func TestWithoutALogServiceLinesGoToTheDelegatesLog(t *testing.T) {
 	assert.Equal(t, 5, strings.Count(got, "\n"), "a line of 70 kB is two")
 }
 
-// deaf is a log that takes nothing until it is told to.
+// deaf is a log whose Write blocks until it is released.
 type deaf struct {
 	logs
 	hear chan struct{}
@@ -47,8 +47,8 @@ func (d *deaf) Write(p []byte) (int, error) {
 	return d.logs.Write(p)
 }
 
-// D8: whatever the log does, it holds no program up, and what is lost is said.
-func TestALogThatTakesNothingHoldsNoProgramUp(t *testing.T) {
+// Rule D8: a blocked log does not delay the program, and the lost bytes are reported.
+func TestABlockedLogDoesNotDelayTheProgram(t *testing.T) {
 	t.Parallel()
 	d := &deaf{hear: make(chan struct{})}
 	d.wrote = make(chan struct{}, 1)
@@ -74,7 +74,7 @@ func (c *closing) Write(p []byte) (int, error) { return len(p), nil }
 
 func (c *closing) Close(context.Context) error { c.n.Add(1); return nil }
 
-// Also the log of a program that says nothing is closed, before the answer.
+// The log of a program without output is closed too, before the answer.
 func TestALogIsClosedWhateverWasSaid(t *testing.T) {
 	t.Parallel()
 	c := &closing{}
@@ -89,7 +89,7 @@ func TestALogIsClosedWhateverWasSaid(t *testing.T) {
 }
 
 // A log that cannot be delivered ends with the handler.
-func TestCloseGivesLogsUp(t *testing.T) {
+func TestCloseCancelsTheDeliveryOfLogs(t *testing.T) {
 	t.Parallel()
 	closing := make(chan struct{})
 	h, err := cgi.New(cgi.Config{Cache: t.TempDir(), LogWait: -1, OpenLog: func(context.Context, *task.Task) cgi.Log {
@@ -107,7 +107,7 @@ func TestCloseGivesLogsUp(t *testing.T) {
 	require.ErrorIs(t, h.Close(ctx), context.Canceled)
 }
 
-// endless is a log whose Close takes as long as it may.
+// endless is a log whose Close blocks until its context ends.
 type endless struct{ closing chan struct{} }
 
 func (e *endless) Write(p []byte) (int, error) { return len(p), nil }

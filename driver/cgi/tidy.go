@@ -9,21 +9,21 @@ import (
 	"github.com/delegate-io/dlite/internal/artifact"
 )
 
-// tidyInterval is how often a cache is looked at that gets nothing new.
+// tidyInterval is the time between checks of a cache without new entries.
 const tidyInterval = time.Hour
 
-// tidy keeps a cache within its bounds, behind the backs of tasks.
+// tidy keeps a cache within its limits, in the background.
 type tidy struct {
 	limits artifact.Limits
 	work   sync.WaitGroup
 
 	mu   sync.Mutex
 	busy bool      // guarded by mu
-	seen uint64    // guarded by mu: how much had been made when it was cleared last
+	seen uint64    // guarded by mu: number of created entries at the last check
 	next time.Time // guarded by mu
 }
 
-// bound is a setting: 0 is the default, and less is none.
+// bound returns a limit: the default for 0, and no limit for a negative value.
 func bound[T int64 | time.Duration](n, byDefault T) T {
 	if n == 0 {
 		return byDefault
@@ -31,7 +31,7 @@ func bound[T int64 | time.Duration](n, byDefault T) T {
 	return max(n, 0)
 }
 
-// start clears the cache when it is time to, and does not wait for it.
+// start starts a check of the cache if one is due, and does not wait for it.
 func (t *tidy) start(c *artifact.Cache, log *zerolog.Logger) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,18 +42,18 @@ func (t *tidy) start(c *artifact.Cache, log *zerolog.Logger) {
 	t.work.Go(func() {
 		for t.again(c) {
 			if err := c.Trim(time.Now(), t.limits); err != nil {
-				log.Warn().Err(err).Msg("the cache of CGI programs may grow beyond its bounds")
+				log.Warn().Err(err).Msg("cannot remove entries from the cache of CGI programs, which may exceed its limits")
 			}
 		}
 	})
 }
 
-// due is called with mu held.
+// due reports whether a check is due. The caller holds mu.
 func (t *tidy) due(c *artifact.Cache) bool {
 	return c.Made() != t.seen || time.Now().After(t.next)
 }
 
-// again reports whether there is something to do, and ends being busy when not.
+// again reports whether another check is due, and clears busy if not.
 func (t *tidy) again(c *artifact.Cache) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

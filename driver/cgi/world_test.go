@@ -32,7 +32,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// store serves what tests put there, and counts who asks.
+// store is an HTTP server for the files of tests. It counts requests.
 type store struct {
 	*httptest.Server
 	calls atomic.Int32
@@ -58,7 +58,7 @@ func newStore(tb testing.TB) *store {
 	return s
 }
 
-// put serves b and gives its URL.
+// put serves b and returns its URL.
 func (s *store) put(b []byte) string {
 	sum := sha256.Sum256(b)
 	path := "/" + hex.EncodeToString(sum[:])
@@ -95,7 +95,7 @@ func (l *logs) String() string {
 	return l.b.String()
 }
 
-// waitFor returns when the log holds s.
+// waitFor returns when the log contains s.
 func (l *logs) waitFor(t *testing.T, s string) {
 	t.Helper()
 	timeout := time.After(30 * time.Second)
@@ -103,13 +103,13 @@ func (l *logs) waitFor(t *testing.T, s string) {
 		select {
 		case <-l.wrote:
 		case <-timeout:
-			t.Errorf("the log never held %q: %q", s, l.String())
+			t.Errorf("the log does not contain %q: %q", s, l.String())
 			return
 		}
 	}
 }
 
-// rig is a handler and what it works with.
+// rig is a handler with its cache, store and logs.
 type rig struct {
 	tb    testing.TB
 	h     *cgi.Handler
@@ -137,7 +137,7 @@ func newRig(tb testing.TB, change ...func(*cgi.Config)) *rig {
 	return r
 }
 
-// wire is a task's config.
+// wire is the config of a task.
 type wire struct {
 	Executable *wireExecutable   `json:"executable_config,omitempty"`
 	Repository map[string]string `json:"repository,omitempty"`
@@ -154,7 +154,7 @@ type wireExecutable struct {
 	Compressed  bool               `json:"compressed,omitempty"`
 }
 
-// program is the config of a program that the store serves.
+// program returns the config of a program in the store.
 func (r *rig) program(b []byte) *wire {
 	sum := sha256.Sum256(b)
 	return &wire{Executable: &wireExecutable{Name: "test", Version: "1", Executables: []stage.Executable{
@@ -163,7 +163,7 @@ func (r *rig) program(b []byte) *wire {
 	}}}
 }
 
-// script is the config of a shell script.
+// script returns the config of a shell script.
 func (r *rig) script(text string) *wire { return r.program([]byte("#!/bin/sh\n" + text + "\n")) }
 
 func (r *rig) task(w *wire, data string) *task.Task {
@@ -180,7 +180,7 @@ func (r *rig) task(w *wire, data string) *task.Task {
 	return t
 }
 
-// call runs a task as a poller does.
+// call runs a task like a poller.
 func (r *rig) call(ctx context.Context, w *wire, data string) *task.Response {
 	r.tb.Helper()
 	resp, stack := task.Serve(ctx, r.h, r.task(w, data))
@@ -198,7 +198,7 @@ func (r *rig) answer(w *wire, data string) *cgi.Answer {
 	return a
 }
 
-// guard is a named pipe that a program holds open, with all that it starts.
+// guard is a named pipe that a program and its child processes hold open.
 type guard struct {
 	path string
 	r    *os.File
@@ -215,7 +215,7 @@ func newGuard(t *testing.T) *guard {
 	return g
 }
 
-// requireGone waits until nobody holds the pipe any more.
+// requireGone waits until no process holds the pipe.
 func (g *guard) requireGone(t *testing.T) {
 	t.Helper()
 	require.NoError(t, g.r.SetReadDeadline(time.Now().Add(30*time.Second)))
