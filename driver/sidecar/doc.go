@@ -1,6 +1,5 @@
-// Package sidecar hands chosen task types to a legacy process next to the delegate,
-// over HTTP or a unix socket (SPEC D9), and looks after that process where it is asked
-// to:
+// Package sidecar forwards selected task types to a legacy process next to the delegate,
+// over HTTP or a unix socket (rule D9). It can also start and supervise that process:
 //
 //	legacy, err := sidecar.New(sidecar.Config{
 //		Types:   []string{"HELM_DEPLOY"},
@@ -13,20 +12,20 @@
 //	routes := router.RouteMap(legacy.Routes()).Merge(others)
 //	go legacy.Run(ctx) // until the last task is done
 //
-// A task of [Config].Types is posted as a handler gets it: whole, as JSON, with its
-// secrets resolved. What the sidecar answers, status, body and the header
-// [task.CodeHeader], is the task's answer.
+// A task of [Config].Types is posted in the form that a handler gets: the whole task, as
+// JSON, with resolved secrets. The answer of the sidecar (status, body and the header
+// [task.CodeHeader]) is the answer of the task.
 //
-// A task of type [task.TypeDelegate] brings a package for the sidecar along (PROTOCOL 2),
-// which is posted as it is. The sidecar answers the manager by itself, so the delegate
-// does not, unless the sidecar did not take the package: with a status of 2xx it has,
-// whatever follows. A sidecar may say of any
-// other task, too, that it answers by itself: with the header Dlite-Task-Code:
-// ANSWERED_ELSEWHERE.
+// A task of type [task.TypeDelegate] contains a package for the sidecar
+// (docs/protocol.md, section 2), which is posted unchanged. The sidecar answers the
+// manager itself, so the delegate does not answer. A 2xx status means that the sidecar
+// has accepted the package, whatever follows; after any other status the delegate answers
+// with a failure. For tasks of other types, a sidecar can declare that it answers
+// itself, with the header Dlite-Task-Code: ANSWERED_ELSEWHERE.
 //
-// A task is posted once. While the sidecar cannot be reached, as when it is being
-// restarted, the task waits ([Config].Wait) and then asks for another delegate; when
-// the connection breaks later nobody can tell what became of it, and the answer is
+// A task is posted once. While the sidecar cannot be reached, for example during a
+// restart, the task waits ([Config].Wait) and then asks for another delegate. If the
+// connection breaks later, the outcome of the task is not known, and the answer is
 // UNKNOWN.
 //
 // Start reading at sidecar.go for the calls and supervise.go for the process.

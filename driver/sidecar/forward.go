@@ -15,10 +15,10 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// retryInterval is how often a sidecar that cannot be reached is tried.
+// retryInterval is the time between attempts to connect to the sidecar.
 const retryInterval = 100 * time.Millisecond
 
-// forward hands a task over and passes the answer on.
+// forward sends a task to the sidecar and returns its answer.
 func (s *Sidecar) forward(w http.ResponseWriter, r *http.Request) {
 	t, err := task.Peek(r)
 	if err != nil {
@@ -42,10 +42,10 @@ func (s *Sidecar) forward(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(task.CodeHeader, code)
 	}
 	w.WriteHeader(a.status)
-	_, _ = w.Write(a.body) // the reader may be gone; there is nobody left to tell
+	_, _ = w.Write(a.body) // on an error, the reader has gone
 }
 
-// deliver hands the package of a task over. The sidecar answers the manager.
+// deliver sends the package of a task to the sidecar, which answers the manager itself.
 func (s *Sidecar) deliver(w http.ResponseWriter, r *http.Request) {
 	var in struct {
 		Package []byte `json:"taskPackage"` // base64
@@ -61,25 +61,25 @@ func (s *Sidecar) deliver(w http.ResponseWriter, r *http.Request) {
 	a, err := s.post(r.Context(), "application/octet-stream", in.Package)
 	switch {
 	case a != nil && a.status >= 200 && a.status <= 299:
-		// It has taken the task, whatever becomes of the rest of its answer: an answer
-		// of ours would be a second one.
+		// The sidecar has accepted the task, even if the rest of its answer is lost. An
+		// answer of the delegate would be a second one.
 		w.Header().Set(task.CodeHeader, string(task.AnsweredElsewhere))
 		w.WriteHeader(http.StatusAccepted)
 	case err != nil:
 		task.WriteError(w, err)
 	default:
-		task.WriteError(w, task.Errorf(task.Failed, "the sidecar did not take the task: status %d: %.500s", a.status, bytes.TrimSpace(a.body)))
+		task.WriteError(w, task.Errorf(task.Failed, "the sidecar did not accept the task: status %d: %.500s", a.status, bytes.TrimSpace(a.body)))
 	}
 }
 
-// answer is the sidecar's.
+// answer is an answer of the sidecar.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// post sends a body once, and waits for a sidecar that cannot be reached yet.
+// post sends a body once. It waits until it can connect to the sidecar.
 func (s *Sidecar) post(ctx context.Context, contentType string, body []byte) (*answer, error) {
 	waiting, stop := context.WithTimeout(ctx, max(s.cfg.Wait, 0))
 	defer stop()
@@ -106,7 +106,7 @@ func (s *Sidecar) post(ctx context.Context, contentType string, body []byte) (*a
 	}
 }
 
-// ready waits for a process that we look after to be healthy.
+// ready waits until the process is healthy, if Run manages it.
 func (s *Sidecar) ready(ctx context.Context) error {
 	if s.program == "" {
 		return nil
@@ -114,7 +114,7 @@ func (s *Sidecar) ready(ctx context.Context) error {
 	return s.state.await(ctx)
 }
 
-// send gives what there is of an answer along with an error.
+// send sends a body. With an error it may return an incomplete answer.
 func (s *Sidecar) send(ctx context.Context, contentType string, body []byte) (*answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
 	if err != nil {
@@ -136,13 +136,13 @@ func (s *Sidecar) send(ctx context.Context, contentType string, body []byte) (*a
 	return a, nil
 }
 
-// unreached reports whether nothing can have been sent.
+// unreached reports whether the error occurred before anything was sent.
 func unreached(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// explain says what an error means for the task.
+// explain returns the error of the task for an error of a call.
 func (s *Sidecar) explain(ctx context.Context, err error) error {
 	var known *task.Error
 	var withURL *url.Error
@@ -150,9 +150,9 @@ func (s *Sidecar) explain(ctx context.Context, err error) error {
 	case err == nil, errors.As(err, &known):
 		return err
 	case ctx.Err() != nil:
-		return fmt.Errorf("the sidecar was not waited for any longer: %w", context.Cause(ctx))
+		return fmt.Errorf("stopped waiting for the sidecar: %w", context.Cause(ctx))
 	case errors.As(err, &withURL):
-		err = withURL.Err // the URL may hold credentials
+		err = withURL.Err // the URL may contain credentials
 	}
 	return task.Errorf(task.Unknown, "the sidecar's answer did not arrive: %w", err)
 }

@@ -19,51 +19,51 @@ import (
 // DefaultURL is where a legacy process listens (PROTOCOL 2).
 const DefaultURL = "http://localhost:3461"
 
-// Config says where the sidecar is and what it gets. The zero value forwards
-// [task.TypeDelegate] to a process that somebody else looks after.
+// Config configures a [Sidecar]. The zero value forwards [task.TypeDelegate] to
+// [DefaultURL] and starts no process.
 type Config struct {
-	// URL is where tasks are posted: http, https, or unix:///path/of/the.socket.
-	// Empty means [DefaultURL]. No proxy is used and no redirect is followed.
+	// URL receives the tasks by POST: http, https, or unix:///path/of/the.socket.
+	// Empty means [DefaultURL]. The sidecar uses no proxy and follows no redirect.
 	URL string
 
-	// Types are the task types that are forwarded, beside [task.TypeDelegate].
+	// Types are the forwarded task types, in addition to [task.TypeDelegate].
 	Types []string
 
-	// Wait is how long a task waits for a sidecar that cannot be reached. 0 means
-	// 30 s, a negative value not to wait.
+	// Wait limits the time that a task waits while the sidecar cannot be reached. 0
+	// means 30 s; with a negative value tasks do not wait.
 	Wait time.Duration
 
-	// Command starts the sidecar, for [Sidecar.Run]. Empty means that somebody
-	// else does. The process inherits PATH, HOME and the like, and nothing else of
-	// the delegate's variables.
+	// Command is the command line that [Sidecar.Run] starts. If it is empty, Run starts
+	// nothing. The process inherits the basic variables such as PATH and HOME, and no
+	// other variable of the delegate.
 	Command []string
-	// Env are its variables, as NAME=value.
+	// Env are variables of the process, as NAME=value.
 	Env []string
-	// Dir is its working directory. Empty means the delegate's.
+	// Dir is the working directory of the process. Empty means that of the delegate.
 	Dir string
 
-	// Health is the path that a healthy sidecar answers with a status of 2xx. With
-	// an empty one it has to accept connections.
+	// Health is the path of the health check: a healthy sidecar answers with a 2xx
+	// status. If it is empty, a healthy sidecar accepts connections.
 	Health string
-	// HealthInterval is the time between two looks at it, each of which may take 5 s.
-	// 0 means 10 s.
+	// HealthInterval is the time between two health checks. A check fails after 5 s. 0
+	// means 10 s.
 	HealthInterval time.Duration
-	// HealthFailures is how many looks in a row have to fail before the process is
-	// started again. 0 means 3.
+	// HealthFailures is the number of failed checks in a row after which the process is
+	// restarted. 0 means 3.
 	HealthFailures int
-	// StartTimeout bounds the time until it is healthy. 0 means 2 min.
+	// StartTimeout limits the time until the first successful check. 0 means 2 min.
 	StartTimeout time.Duration
 
-	// Pause is how long a process that ended is left alone before it is started
-	// again; it doubles each time, up to MaxPause, until one has been healthy for
-	// MaxPause. 0 means 1 s and 1 min.
+	// Pause is the time between the end of a process and its restart. It doubles each
+	// time, up to MaxPause, until a process has been healthy for MaxPause. 0 means 1 s
+	// for Pause and 1 min for MaxPause.
 	Pause, MaxPause time.Duration
 
 	// Grace is the time between SIGTERM and SIGKILL. 0 means 10 s.
 	Grace time.Duration
 
-	// Log gets what the process prints, line by line at info level, and what becomes
-	// of it. The default logs nothing.
+	// Log receives the output of the process, line by line at info level, and events
+	// such as starts and ends. The zero value logs nothing.
 	Log zerolog.Logger
 }
 
@@ -90,17 +90,16 @@ func (c *Config) setDefaults() {
 // Sidecar forwards tasks. It is safe for concurrent use.
 type Sidecar struct {
 	cfg     Config
-	url     string // for http.Request
-	network string // of what is dialled
+	url     string // URL of requests
+	network string // network to dial
 	address string
 	program string
 	client  *http.Client
 	state   state
 }
 
-// New makes a sidecar; nothing is started. It fails on a URL that is none, on an empty
-// task type, on a variable that is none, on a time below 0 and on a command that is not
-// found.
+// New creates a sidecar and starts nothing. It fails if the URL, a task type or a variable
+// is not valid, if a time other than Wait is negative, or if the command does not exist.
 func New(cfg Config) (*Sidecar, error) {
 	cfg.setDefaults()
 	s := &Sidecar{cfg: cfg, state: state{up: make(chan struct{})}}
@@ -108,7 +107,7 @@ func New(cfg Config) (*Sidecar, error) {
 		return nil, err
 	}
 	if min(cfg.HealthInterval, cfg.StartTimeout, cfg.Pause, cfg.MaxPause, cfg.Grace) < 0 || cfg.HealthFailures < 0 {
-		return nil, errors.New("sidecar: of its times only Wait may be negative, and HealthFailures may not either")
+		return nil, errors.New("sidecar: HealthFailures and all times except Wait must not be negative")
 	}
 	for _, typ := range cfg.Types {
 		if typ == "" {
@@ -130,8 +129,8 @@ func New(cfg Config) (*Sidecar, error) {
 		return (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, s.network, s.address)
 	}
 	s.client = &http.Client{
-		// A connection for each call: one that is used again may turn out to be dead
-		// when the task has been sent.
+		// Each call has a new connection. A reused one may turn out to be dead after the
+		// task was sent.
 		Transport:     &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -140,11 +139,11 @@ func New(cfg Config) (*Sidecar, error) {
 
 const dialTimeout = 5 * time.Second
 
-// locate reads the URL.
+// locate parses the URL.
 func (s *Sidecar) locate() error {
 	u, err := url.Parse(s.cfg.URL)
 	if err != nil {
-		return errors.New("sidecar: the url is not valid") // err quotes it
+		return errors.New("sidecar: the url is not valid") // err quotes the URL
 	}
 	switch {
 	case u.Scheme == "unix" && u.Host == "" && u.Path != "":
@@ -161,7 +160,7 @@ func (s *Sidecar) locate() error {
 	return errors.New("sidecar: the url must be http://host, https://host or unix:///path")
 }
 
-// Routes are the handlers of the tasks that are forwarded.
+// Routes returns the handlers of the forwarded task types.
 func (s *Sidecar) Routes() map[string]task.Handler {
 	routes := map[string]task.Handler{task.TypeDelegate: http.HandlerFunc(s.deliver)}
 	for _, typ := range s.cfg.Types {

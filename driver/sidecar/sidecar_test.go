@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// legacy is a process as it may run next to a delegate.
+// legacy runs an example of a legacy process.
 func legacy(socket string) {
 	switch os.Getenv(startVariable) {
 	case "die":
@@ -84,7 +84,7 @@ func legacy(socket string) {
 	})))
 }
 
-// events are what a sidecar's log says.
+// events is the log of a sidecar.
 type events struct {
 	mu    sync.Mutex
 	b     bytes.Buffer // guarded by mu
@@ -120,7 +120,7 @@ func (e *events) waitFor(t *testing.T, s string, n int) {
 	}
 }
 
-// call runs a task through a sidecar's route.
+// call runs a task through a route of the sidecar.
 func call(ctx context.Context, s *sidecar.Sidecar, typ, data string) *task.Response {
 	r := router.New(s.Routes())
 	resp, _ := task.Serve(ctx, r, &task.Task{ID: "t1", Type: typ, Data: json.RawMessage(data)})
@@ -138,7 +138,7 @@ func newSidecar(t *testing.T, cfg sidecar.Config) *sidecar.Sidecar {
 	return s
 }
 
-// serve is a sidecar that somebody else looks after.
+// serve starts an external sidecar.
 func serve(t *testing.T, h http.HandlerFunc) string {
 	t.Helper()
 	srv := httptest.NewServer(h)
@@ -146,7 +146,7 @@ func serve(t *testing.T, h http.HandlerFunc) string {
 	return srv.URL
 }
 
-// D9: the task arrives whole, and the answer is the sidecar's.
+// Rule D9: the sidecar gets the whole task, and its answer is the answer of the task.
 func TestChosenTypesAreForwardedWhole(t *testing.T) {
 	t.Parallel()
 	var got task.Task
@@ -182,7 +182,7 @@ func TestTheSidecarsAnswerDecidesTheOutcome(t *testing.T) {
 			w.Header().Set(task.CodeHeader, string(task.AnsweredElsewhere))
 			w.WriteHeader(http.StatusAccepted)
 		},
-		// Nobody can tell what became of it, so it is not sent again.
+		// The outcome is not known, so the task is not sent again.
 		task.Unknown: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
 		var calls atomic.Int32
@@ -211,7 +211,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// PROTOCOL 2: the package is posted as it is, and the sidecar answers the manager.
+// docs/protocol.md, section 2: the package is posted unchanged, and the sidecar answers
+// the manager.
 func TestADelegateTaskIsHandedOver(t *testing.T) {
 	t.Parallel()
 	const payload = "\x00\x01 any bytes \xff"
@@ -229,7 +230,7 @@ func TestADelegateTaskIsHandedOver(t *testing.T) {
 	status = http.StatusServiceUnavailable
 	resp = call(t.Context(), s, task.TypeDelegate, pack(payload))
 	assert.Equal(t, task.Failed, resp.Code)
-	assert.Equal(t, "the sidecar did not take the task: status 503: no room", resp.Error)
+	assert.Equal(t, "the sidecar did not accept the task: status 503: no room", resp.Error)
 	got = nil
 	for _, bad := range []string{`{}`, `{"taskPackage":"?"}`, `5`} {
 		assert.Equal(t, task.Failed, call(t.Context(), s, task.TypeDelegate, bad).Code, bad)
@@ -237,7 +238,7 @@ func TestADelegateTaskIsHandedOver(t *testing.T) {
 	assert.Nil(t, got)
 }
 
-// D9: once it has taken the task, nothing that follows makes a second answer.
+// Rule D9: after the sidecar has accepted the task, no later error makes a second answer.
 func TestADelegateTaskThatWasTakenIsNotAnsweredTwice(t *testing.T) {
 	t.Parallel()
 	s := newSidecar(t, sidecar.Config{URL: serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -249,7 +250,7 @@ func TestADelegateTaskThatWasTakenIsNotAnsweredTwice(t *testing.T) {
 	assert.Equal(t, task.AnsweredElsewhere, resp.Code, resp.Error)
 }
 
-// D9: what the sidecar answers by itself has no answer of ours, in a real delegate.
+// Rule D9: a real delegate does not answer tasks that the sidecar answers itself.
 func TestTheDelegateDoesNotAnswerForTheSidecar(t *testing.T) {
 	t.Parallel()
 	manager := clienttest.NewServer()
@@ -273,7 +274,7 @@ func TestTheDelegateDoesNotAnswerForTheSidecar(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "7", string(resp.Data))
 	cancel()
-	wg.Wait() // answers that are under way are delivered first
+	wg.Wait() // running deliveries of answers end first
 	assert.Zero(t, handed.Attempts())
 	assert.EqualValues(t, 1, p.Stats().Answered[task.OK])
 }
@@ -286,7 +287,7 @@ func TestASidecarThatCannotBeReached(t *testing.T) {
 	assert.Equal(t, task.RetryOnOtherDelegate, resp.Code, "nothing has been sent")
 	assert.Contains(t, resp.Error, "cannot be reached")
 
-	// One that comes meanwhile gets the task.
+	// A sidecar that starts meanwhile gets the task.
 	s = newSidecar(t, sidecar.Config{URL: "unix://" + socket, Wait: time.Hour})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -302,13 +303,13 @@ func TestASidecarThatCannotBeReached(t *testing.T) {
 	wg.Wait()
 	srv.Close()
 
-	// The task's own time goes before the wait.
+	// The deadline of the task ends the wait.
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	assert.Equal(t, task.Timeout, call(ctx, s, task.TypeDelegate, pack("x")).Code)
 }
 
-// A sidecar that does not answer is waited for as long as the task's time allows.
+// A task waits for a silent sidecar until its deadline.
 func TestASidecarThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	s := newSidecar(t, sidecar.Config{Types: []string{"HELM"}, URL: serve(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -329,14 +330,14 @@ func TestASidecarThatDoesNotAnswer(t *testing.T) {
 func TestAConfigurationThatIsWrong(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]sidecar.Config{
-		"url must be":           {URL: "ftp://x"},
-		"url must be http":      {URL: "unix:relative"},
-		"is not valid":          {URL: "http://visibly-fake:\x7f@x"},
-		"task type is empty":    {Types: []string{""}},
-		"only Wait may be":      {HealthInterval: -1},
-		"HealthFailures may":    {HealthFailures: -1},
-		"variable 1 of 1":       {Env: []string{"visibly-fake"}},
-		"executable file not f": {Command: []string{"no-such-program-anywhere"}},
+		"url must be":                  {URL: "ftp://x"},
+		"url must be http":             {URL: "unix:relative"},
+		"is not valid":                 {URL: "http://visibly-fake:\x7f@x"},
+		"task type is empty":           {Types: []string{""}},
+		"except Wait must not be":      {HealthInterval: -1},
+		"HealthFailures and all times": {HealthFailures: -1},
+		"variable 1 of 1":              {Env: []string{"visibly-fake"}},
+		"executable file not f":        {Command: []string{"no-such-program-anywhere"}},
 	} {
 		_, err := sidecar.New(cfg)
 		require.ErrorContains(t, err, want)
@@ -388,8 +389,8 @@ func (s *supervised) ask(t *testing.T) legacyAnswer {
 	return a
 }
 
-// D9: started, waited for, and stopped with the delegate. Not parallel: it sets a
-// variable of the tests' process.
+// Rule D9: Run starts the sidecar, waits until it is healthy, and stops it at the end.
+// Not parallel: it sets a variable of the process of the tests.
 func TestASidecarIsStartedAndStopped(t *testing.T) {
 	t.Setenv("DLITE_TEST_LEAK", "x")
 	s := supervise(t, nil)
@@ -402,8 +403,8 @@ func TestASidecarIsStartedAndStopped(t *testing.T) {
 	assert.NotContains(t, s.events.String(), "has ended", "a stop is no accident")
 }
 
-// D9: what a sidecar left that was killed keeps no other one from starting.
-func TestASocketThatNobodyListensOnIsRemoved(t *testing.T) {
+// Rule D9: the socket of a killed sidecar does not prevent the next start.
+func TestASocketWithoutListenerIsRemoved(t *testing.T) {
 	t.Parallel()
 	s := supervise(t, func(c *sidecar.Config) {
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", strings.TrimPrefix(c.URL, "unix://"))
@@ -414,8 +415,8 @@ func TestASocketThatNobodyListensOnIsRemoved(t *testing.T) {
 	assert.NotZero(t, s.ask(t).PID)
 }
 
-// D9: somebody else in its place gets no task, and is told of.
-func TestSomebodyElseInTheSidecarsPlace(t *testing.T) {
+// Rule D9: another process at the address gets no task, and an event reports it.
+func TestAnotherProcessAtTheAddress(t *testing.T) {
 	t.Parallel()
 	var other net.Listener
 	s := supervise(t, func(c *sidecar.Config) {
@@ -424,14 +425,14 @@ func TestSomebodyElseInTheSidecarsPlace(t *testing.T) {
 		require.NoError(t, err)
 		c.Health = ""
 	})
-	s.events.waitFor(t, "somebody else listens at ", 2)
+	s.events.waitFor(t, "another process listens at ", 2)
 	assert.NotContains(t, s.events.String(), "is healthy")
 	assert.NotContains(t, s.events.String(), "is started")
 	require.NoError(t, other.Close())
 	assert.NotZero(t, s.ask(t).PID, "it comes when there is room")
 }
 
-// D9: one that dies, and one that is sick, is started again, and tasks wait for it.
+// Rule D9: a process that ends or is unhealthy is restarted, and tasks wait for it.
 func TestASidecarIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	s := supervise(t, nil)
@@ -465,7 +466,7 @@ func TestASidecarThatNeverBecomesHealthy(t *testing.T) {
 	}
 }
 
-// Without a health path it has to accept connections.
+// Without a health path, a healthy sidecar accepts connections.
 func TestASidecarWithoutAHealthPath(t *testing.T) {
 	t.Parallel()
 	s := supervise(t, func(c *sidecar.Config) { c.Health = "" })

@@ -19,15 +19,16 @@ import (
 	"github.com/delegate-io/dlite/internal/process"
 )
 
-// Run looks after the sidecar until ctx ends: it starts the command, starts it again
-// when it ends or is not healthy any more, and stops it at the end. It returns when
-// nothing of it is left. Without a command it just waits. End ctx after the last task.
+// Run supervises the sidecar until ctx ends. It starts the command, restarts it when it
+// ends or is unhealthy, and stops it when ctx ends. It returns when no process remains.
+// Without a command, Run only waits for ctx. The caller must end ctx after the last task.
 //
-// It is not started while somebody else listens in its place, who would get its tasks.
-// A unix socket that nobody listens on is removed before.
+// Run does not start the command while another process listens at the address of the
+// sidecar, because that process would get the tasks. It removes a unix socket without a
+// listener before the start.
 //
-// A sidecar that cannot be started is an event in the log and tried again: the delegate
-// has other work to do. On Linux the process is killed when the delegate dies.
+// If the command cannot be started, Run logs the error and tries again, because the
+// delegate has other work. On Linux the process is killed when the delegate dies.
 func (s *Sidecar) Run(ctx context.Context) {
 	if s.program == "" {
 		<-ctx.Done()
@@ -53,9 +54,10 @@ func (s *Sidecar) Run(ctx context.Context) {
 	}
 }
 
-// once is the life of one process. It says how long it was healthy and why it ended.
+// once starts one process and waits for its end. It returns the time during which the
+// process was healthy, and the reason for its end.
 func (s *Sidecar) once(ctx context.Context) (time.Duration, error) {
-	if err := s.makeRoom(ctx); err != nil {
+	if err := s.checkAddress(ctx); err != nil {
 		return 0, err
 	}
 	reader, writer, err := os.Pipe()
@@ -88,22 +90,22 @@ func (s *Sidecar) once(ctx context.Context) (time.Duration, error) {
 	default:
 		g.Stop(process.Patience{Grace: s.cfg.Grace})
 	}
-	// One that left the process group may hold the pipe.
+	// A process that left the process group may hold the pipe open.
 	_ = reader.SetReadDeadline(time.Now().Add(time.Second))
 	printing.Wait()
 	_ = reader.Close()
 	return healthy, why
 }
 
-// makeRoom sees that nobody is in the sidecar's place, who would get its tasks while it
-// cannot start, and removes the socket that one left which was killed.
-func (s *Sidecar) makeRoom(ctx context.Context) error {
+// checkAddress fails if another process listens at the address: it would get the tasks.
+// It removes the socket of a process that was killed.
+func (s *Sidecar) checkAddress(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, s.network, s.address)
 	if err == nil {
 		_ = conn.Close()
-		return fmt.Errorf("start: somebody else listens at %s", s.address)
+		return fmt.Errorf("start: another process listens at %s", s.address)
 	}
 	if s.network != "unix" || !errors.Is(err, syscall.ECONNREFUSED) {
 		return nil
@@ -114,10 +116,10 @@ func (s *Sidecar) makeRoom(ctx context.Context) error {
 	return nil
 }
 
-// errEnded says that the process ended; how is seen later.
+// errEnded means that the process has ended. The caller reads its state.
 var errEnded = errors.New("ended")
 
-// watch returns when the process has ended, is not healthy any more, or ctx has ended.
+// watch returns when the process has ended or is unhealthy, or when ctx has ended.
 func (s *Sidecar) watch(ctx context.Context, g *process.Group) (healthy time.Duration, why error) {
 	if why = s.awaitHealth(ctx, g); why != nil {
 		return 0, why
@@ -146,7 +148,7 @@ func (s *Sidecar) watch(ctx context.Context, g *process.Group) (healthy time.Dur
 	}
 }
 
-// awaitHealth returns when a process that has been started is healthy.
+// awaitHealth returns when a started process is healthy.
 func (s *Sidecar) awaitHealth(ctx context.Context, g *process.Group) error {
 	over := time.NewTimer(s.cfg.StartTimeout)
 	defer over.Stop()
@@ -169,7 +171,7 @@ func (s *Sidecar) awaitHealth(ctx context.Context, g *process.Group) error {
 	}
 }
 
-// check looks whether the sidecar is healthy.
+// check runs one health check.
 func (s *Sidecar) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -195,7 +197,7 @@ func (s *Sidecar) check(ctx context.Context) error {
 	return nil
 }
 
-// print logs what the process prints.
+// print logs the output of the process.
 func (s *Sidecar) print(r io.Reader) {
 	const longest = 64 << 10
 	lines := bufio.NewReaderSize(r, longest)
@@ -210,7 +212,7 @@ func (s *Sidecar) print(r io.Reader) {
 	}
 }
 
-// state says whether the process is healthy.
+// state stores whether the process is healthy.
 type state struct {
 	mu sync.Mutex
 	up chan struct{} // guarded by mu; closed while it is healthy
@@ -231,7 +233,7 @@ func (s *state) set(up bool) {
 	}
 }
 
-// await returns when the process is healthy.
+// await waits until the process is healthy.
 func (s *state) await(ctx context.Context) error {
 	s.mu.Lock()
 	up := s.up
