@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// dialTime is how long to wait for a hub that has just been started.
+// dialTime limits the wait for a hub that is starting.
 const dialTime = 10 * time.Second
 
-// Dial connects in and out with the hub's control socket until one side ends. The
-// driver runs it by an exec in the hub's container.
+// Dial copies between in, out and the control socket of the hub until one side ends. The
+// driver runs it by an exec in the container of the hub.
 func Dial(ctx context.Context, control string, in io.Reader, out io.Writer) error {
 	conn, err := connect(ctx, control)
 	if err != nil {
@@ -23,7 +23,7 @@ func Dial(ctx context.Context, control string, in io.Reader, out io.Writer) erro
 	}
 	defer func() { _ = conn.Close() }()
 	ended := make(chan error, 2)
-	go func() { // ends with the process: nothing can interrupt a read of standard input
+	go func() { // ends with the process: a read of standard input cannot be interrupted
 		_, err := io.Copy(conn, in)
 		ended <- err
 	}()
@@ -39,8 +39,8 @@ func Dial(ctx context.Context, control string, in io.Reader, out io.Writer) erro
 	}
 }
 
-// connect waits for whoever listens: containers of a pod start without regard to
-// each other, and a socket's coming cannot be waited for.
+// connect dials the socket until it answers, because the containers of a pod start in any
+// order.
 func connect(ctx context.Context, socket string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
@@ -50,14 +50,14 @@ func connect(ctx context.Context, socket string) (net.Conn, error) {
 			return conn, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
-			return nil, fmt.Errorf("reach the hub: %w", err)
+			return nil, fmt.Errorf("connect to the hub: %w", err)
 		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, fmt.Errorf("reach the hub: %w", err)
+			return nil, fmt.Errorf("connect to the hub: %w", err)
 		}
 	}
 }

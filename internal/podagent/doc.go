@@ -1,16 +1,14 @@
-// Package podagent is what runs inside a transaction's pod for package
-// driver/kubernetes: the same agent as in a machine (driver/vm/agent), and what it
-// takes to reach one in each container of a pod.
+// Package podagent runs inside the pod of a transaction, for package driver/kubernetes. It
+// connects the driver with an agent (package driver/agent) in each container of the pod.
 //
-// The pod's init container copies the program into a folder that all containers
-// mount. The pod's main container is the hub ([Hub]): the delegate
-// holds one connection to it, through an exec of [Dial], and speaks HTTP/2 there.
-// In every other container the program is the first process ([Step]). It connects
-// to the hub and serves PROTOCOL 5 on that same connection, so that nothing has
-// to listen in a step's container and nothing of it can be reached by another
-// step.
+// The init container of the pod copies the program to a directory that all containers mount.
+// The main container of the pod is the hub ([Hub]): the delegate has one connection to it,
+// through an exec of [Dial], and speaks HTTP/2 on it. In each other container the program is
+// the first process ([Step]). It connects to the hub and serves the agent API
+// (docs/protocol.md, section 5) on that connection. So no process has to listen in the
+// container of a step, and other steps cannot reach the agent.
 //
 //	POST /steps/<container>/start_step    goes to the agent of that container
 //
-// examples/agent composes it to a program. Start reading at hub.go.
+// The program is examples/agent. Start reading at hub.go.
 package podagent

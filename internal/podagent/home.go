@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// WithHome gives environ a home that the step can write to: dir, which is made, where
-// the image's is somebody else's. Most images have root's alone.
+// WithHome returns environ with a HOME that the step can write to. If the process cannot
+// write to the home of the image, WithHome creates dir and uses it. Most images have only
+// the home of root.
 func WithHome(environ []string, dir string) ([]string, error) {
 	const name = "HOME="
 	var others []string
@@ -23,7 +24,7 @@ func WithHome(environ []string, dir string) ([]string, error) {
 		return environ, nil
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make a home: %w", err)
+		return nil, fmt.Errorf("create the home directory: %w", err)
 	}
 	return append(others, name+dir), nil
 }

@@ -19,47 +19,47 @@ import (
 )
 
 const (
-	// bodyLimit bounds what the hub itself reads of a request.
+	// bodyLimit limits the bodies of requests to the hub itself, in bytes.
 	bodyLimit = 1 << 20
-	// streams is how many requests may be under way on one connection: every
-	// running step has two.
+	// streams limits the concurrent requests of one connection. Each running step has
+	// two.
 	streams = 100_000
-	// closeTime is how long the hub waits for requests that are under way when it
-	// ends.
+	// closeTime limits the wait for running requests when the hub ends.
 	closeTime = 500 * time.Millisecond
 )
 
-// HubConfig sets up a [Hub].
+// HubConfig configures a [Hub].
 type HubConfig struct {
-	// Token is the pod's secret ([EnvToken]). Required.
+	// Token is the secret of the pod ([EnvToken]). Required.
 	Token string
-	// Agent serves PROTOCOL 5 for the hub's own container. Required.
+	// Agent serves the agent API (docs/protocol.md, section 5) for the container of the
+	// hub. Required.
 	Agent http.Handler
-	// Socket, Control and Hosts are paths; empty is [Socket], [Control] and
+	// Socket, Control and Hosts are paths. The defaults are [Socket], [Control] and
 	// /etc/hosts.
 	Socket, Control, Hosts string
-	// Log takes what nobody is told; nil drops it.
+	// Log receives errors that no caller gets. Nil discards them.
 	Log io.Writer
 }
 
-// Hub is where the delegate finds the agents of all containers of a pod.
+// Hub forwards requests of the delegate to the agents in the containers of a pod.
 type Hub struct {
 	cfg     HubConfig
 	members *members
 	names   *names
 
 	mu      sync.Mutex
-	claimed map[string]string // by whom, by container; guarded by mu
-	spares  map[string]string // by the id of the volume that has it; guarded by mu
+	claimed map[string]string // claimant by container; guarded by mu
+	spares  map[string]string // spare volume by the id of its user; guarded by mu
 }
 
-// NewHub makes a hub. Nothing listens before [Hub.Run].
+// NewHub creates a hub. It listens in [Hub.Run].
 func NewHub(cfg HubConfig) (*Hub, error) {
 	if cfg.Token == "" {
-		return nil, errors.New("hub: there is no token: set " + EnvToken)
+		return nil, errors.New("hub: no token: set " + EnvToken)
 	}
 	if cfg.Agent == nil {
-		return nil, errors.New("hub: there is no agent")
+		return nil, errors.New("hub: no agent")
 	}
 	for value, usual := range map[*string]string{&cfg.Socket: Socket, &cfg.Control: Control, &cfg.Hosts: "/etc/hosts"} {
 		if *value == "" {
@@ -77,7 +77,7 @@ func NewHub(cfg HubConfig) (*Hub, error) {
 
 // Run serves until ctx ends.
 func (h *Hub) Run(ctx context.Context) error {
-	steps, err := listen(ctx, h.cfg.Socket, 0o666) // whoever a container runs as may come
+	steps, err := listen(ctx, h.cfg.Socket, 0o666) // containers with any user may connect
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	defer running.Wait()
 	defer cancel()
 	running.Go(func() { h.names.guard(ctx, h.cfg.Log) })
-	running.Go(func() { h.members.accept(ctx, steps, h.cfg.Token, h.welcome) })
+	running.Go(func() { h.members.accept(ctx, steps, h.cfg.Token, h.prepareContainer) })
 	server := newServer(h.Handler())
 	stopped := context.AfterFunc(ctx, func() {
 		late, done := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
@@ -106,15 +106,15 @@ func (h *Hub) Run(ctx context.Context) error {
 	return nil
 }
 
-// welcome is what is done for a container before its step may begin.
-func (h *Hub) welcome() {
-	// The container's start has made the file of the names anew.
+// prepareContainer runs before the step of a container may begin.
+func (h *Hub) prepareContainer() {
+	// The start of the container has replaced the hosts file.
 	if err := h.names.apply(); err != nil {
 		_, _ = fmt.Fprintln(h.cfg.Log, err)
 	}
 }
 
-// Handler is what the delegate talks to.
+// Handler serves the requests of the delegate.
 func (h *Hub) Handler() http.Handler {
 	r := chi.NewRouter()
 	r.Get("/names", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, h.names.list()) })
@@ -148,7 +148,7 @@ func (h *Hub) takeSpare(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, Spared{Name: h.spare(wish)})
 }
 
-// spare gives the volume that id has, or one that nobody has.
+// spare returns the spare volume of an id. It assigns a free one to a new id.
 func (h *Hub) spare(wish Spare) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -183,7 +183,7 @@ func (h *Hub) claim(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, Claimed{OK: !taken || by != "" && by == claim.By})
 }
 
-// newServer speaks HTTP/2 without TLS: who may connect is the socket's to say.
+// newServer creates a server for HTTP/2 without TLS. The mode of the socket controls access.
 func newServer(handler http.Handler) *http.Server {
 	s := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute, Protocols: new(http.Protocols)}
 	s.Protocols.SetUnencryptedHTTP2(true)

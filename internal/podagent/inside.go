@@ -18,10 +18,10 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Inside is d, which runs steps as processes of this machine, for a container that
-// has one step: the step gets the variables of the container's image, its files may
-// be anywhere, running out of memory is told, and nothing that the step has started
-// outlives it. environ are the variables of this process.
+// Inside adapts d, a driver for processes of this machine, to a container with one step.
+// The step gets the variables of the image, and may have files at any path. Inside reports
+// when the step runs out of memory, and kills all processes of the step when it ends.
+// environ are the variables of this process.
 func Inside(d driver.Driver, environ []string) driver.Driver {
 	return &inside{Driver: d, image: imageVariables(environ)}
 }
@@ -31,7 +31,7 @@ type inside struct {
 	image map[string]string
 }
 
-// imageVariables are those that are not ours.
+// imageVariables returns the variables without those of the agent.
 func imageVariables(environ []string) map[string]string {
 	vars := map[string]string{}
 	for _, v := range environ {
@@ -48,7 +48,7 @@ func (i *inside) Execute(ctx context.Context, env *driver.Environment, step *dri
 	within, one := *env, *step
 	within.Envs = maps.Clone(i.image)
 	if step.User != "" && within.Envs["HOME"] == ownHome() {
-		delete(within.Envs, "HOME") // the runtime's, for who the agent is
+		delete(within.Envs, "HOME") // set by the runtime for the user of the agent
 	}
 	maps.Copy(within.Envs, env.Envs)
 	trustWorkspace(within.Envs, step)
@@ -65,15 +65,15 @@ func (i *inside) Execute(ctx context.Context, env *driver.Environment, step *dri
 	if err == nil && oomKills() > before {
 		res.OOMKilled = true
 		if res.ExitCode == 0 {
-			res.ExitCode = 137 // the step did not care, but who wanted its work does
+			res.ExitCode = 137 // the step ignored it, but its result is not complete
 		}
 	}
 	return res, err
 }
 
-// trustWorkspace has git work in the workspace for who does not own it: the folder is
-// root's, whatever the step and the clone run as. Who configures git by variables does
-// without.
+// trustWorkspace lets git work in the workspace for users that do not own it: the directory
+// belongs to root, whatever the user of the step and of the clone is. It changes nothing if
+// the step configures git by variables.
 func trustWorkspace(vars map[string]string, step *driver.Step) {
 	const count = "GIT_CONFIG_COUNT"
 	if os.Geteuid() == 0 && step.User == "" || vars[count] != "" || step.Environment[count] != "" {
@@ -83,8 +83,8 @@ func trustWorkspace(vars map[string]string, step *driver.Step) {
 	vars["GIT_CONFIG_KEY_0"], vars["GIT_CONFIG_VALUE_0"] = "safe.directory", Workspace
 }
 
-// ownHome is the home that a container's runtime gives to this process, if the image
-// names none.
+// ownHome returns the home that the runtime of the container sets for this process if the
+// image has none.
 func ownHome() string {
 	u, err := user.LookupId(strconv.Itoa(os.Getuid()))
 	if err != nil {
@@ -93,8 +93,8 @@ func ownHome() string {
 	return u.HomeDir
 }
 
-// writeOutside makes the files that are to be out of the workspace, where the
-// container's own file system is the step's, and gives the others.
+// writeOutside writes the files outside the workspace, in the file system of the container,
+// and returns the others.
 func writeOutside(files []*stage.File) ([]*stage.File, error) {
 	var others []*stage.File
 	for _, f := range files {
@@ -119,7 +119,7 @@ func writeAnywhere(f *stage.File) error {
 			mode = 0o755
 		}
 		if err := os.MkdirAll(f.Path, mode); err != nil {
-			return fmt.Errorf("make folder %q: %w%s", f.Path, err, rootAlone(err))
+			return fmt.Errorf("create directory %q: %w%s", f.Path, err, permissionHint(err))
 		}
 		return nil
 	}
@@ -127,20 +127,20 @@ func writeAnywhere(f *stage.File) error {
 		mode = 0o644
 	}
 	if err := os.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
-		return fmt.Errorf("make folder of %q: %w%s", f.Path, err, rootAlone(err))
+		return fmt.Errorf("create the directory of %q: %w%s", f.Path, err, permissionHint(err))
 	}
 	err := os.WriteFile(f.Path, []byte(f.Data), mode)
 	if err == nil {
-		err = os.Chmod(f.Path, mode) // the umask had its say
+		err = os.Chmod(f.Path, mode) // the umask may have changed it
 	}
 	if err != nil {
-		return fmt.Errorf("write file %q: %w%s", f.Path, err, rootAlone(err))
+		return fmt.Errorf("write file %q: %w%s", f.Path, err, permissionHint(err))
 	}
 	return nil
 }
 
-// rootAlone says what to do about an error that root would not have.
-func rootAlone(err error) string {
+// permissionHint returns advice for an error that root would not have.
+func permissionHint(err error) string {
 	if !errors.Is(err, fs.ErrPermission) || os.Geteuid() == 0 {
 		return ""
 	}

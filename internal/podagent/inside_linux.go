@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oomKills counts the processes of this container that were killed for want of
-// memory, as its control group tells it.
+// oomKills returns the number of processes of this container that the kernel killed because
+// of the memory limit. The number comes from the control group.
 func oomKills() int { return oomKillsOf("/sys/fs/cgroup") }
 
-// oomKillsOf looks where control groups are mounted: in the one hierarchy of version
-// 2, or in that of memory of version 1.
+// oomKillsOf reads the number below root, where control groups are mounted: from version 2,
+// or from the memory hierarchy of version 1.
 func oomKillsOf(root string) int {
 	total := 0
 	for _, file := range []string{"memory.events", "memory/memory.oom_control"} {
@@ -34,11 +34,11 @@ func oomKillsOf(root string) int {
 	return total
 }
 
-// writable reports whether this process may make files in dir.
+// writable reports whether this process may create files in dir.
 func writable(dir string) bool { return dir != "" && unix.Access(dir, unix.W_OK|unix.X_OK) == nil }
 
-// killRest kills everything in the container but this program, whose first process
-// the container's is too. Elsewhere it does nothing.
+// killRest kills all processes of the container except this program, which is the first
+// process of the container. Outside a container it does nothing.
 func killRest() {
 	first, err := os.Readlink("/proc/1/exe")
 	if err != nil {
@@ -47,5 +47,5 @@ func killRest() {
 	if self, err := os.Executable(); err != nil || self != first || os.Getppid() != 1 {
 		return
 	}
-	_ = unix.Kill(-1, unix.SIGKILL) // neither the first process nor this one
+	_ = unix.Kill(-1, unix.SIGKILL) // excludes the first process and this one
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// recorder is a driver that keeps what it is asked for.
+// recorder is a driver that records its calls.
 type recorder struct {
 	driver.Driver
 	env  *driver.Environment
@@ -27,7 +27,7 @@ func (r *recorder) Execute(_ context.Context, env *driver.Environment, step *dri
 	return &driver.Result{ExitCode: 3}, nil
 }
 
-// D7: the image's variables come first, and the agent's own do not come at all.
+// Rule D7: the variables of the image come first, and those of the agent are left out.
 func TestAStepHasTheImagesVariables(t *testing.T) {
 	t.Parallel()
 	r := &recorder{}
@@ -41,7 +41,7 @@ func TestAStepHasTheImagesVariables(t *testing.T) {
 	assert.Equal(t, map[string]string{"SHARED": "transaction"}, env.Envs, "the caller's is its own")
 }
 
-// D7: for git the workspace is everybody's, unless the step has a say in that.
+// Rule D7: git trusts the workspace, unless the step configures git by variables.
 func TestGitTrustsTheWorkspace(t *testing.T) {
 	t.Parallel()
 	r := &recorder{}
@@ -57,7 +57,7 @@ func TestGitTrustsTheWorkspace(t *testing.T) {
 	}
 }
 
-// D7: files out of the workspace are made in the container, the others left to the
+// Rule D7: files outside the workspace are written in the container, the others by the
 // driver.
 func TestFilesOutOfTheWorkspaceAreMade(t *testing.T) {
 	t.Parallel()

@@ -21,28 +21,28 @@ import (
 )
 
 const (
-	// helloTime is how long a new connection may take to say what it is, and
-	// helloLimit how much it may say, in bytes.
+	// helloTime limits the time until a new connection has sent its hello line,
+	// helloLimit the length of that line in bytes.
 	helloTime  = 10 * time.Second
 	helloLimit = 4096
-	// acceptPause is the time between attempts when no connection can be taken in.
+	// acceptPause is the time between two attempts after a failed accept.
 	acceptPause = 10 * time.Millisecond
 )
 
-// members are the containers of a pod whose agents have come to the hub.
+// members are the agents in the containers of a pod.
 type members struct {
 	mu   sync.Mutex
 	list map[string]*member // guarded by mu
 }
 
-// member is a container's agent. It has its place as soon as somebody asks for
-// it.
+// member is the agent of a container. It is created by the first request for it, or when
+// the agent joins.
 type member struct {
-	// come is closed when the agent has.
-	come chan struct{}
-	// conn is set before that.
+	// joined is closed when the agent has joined.
+	joined chan struct{}
+	// conn is set before joined is closed.
 	conn *http.ClientConn
-	// unwanted says that its container is to end; guarded by members.mu.
+	// unwanted means that the container must end; guarded by members.mu.
 	unwanted bool
 }
 
@@ -53,14 +53,14 @@ func (m *members) of(container string) *member {
 	defer m.mu.Unlock()
 	one := m.list[container]
 	if one == nil {
-		one = &member{come: make(chan struct{})}
+		one = &member{joined: make(chan struct{})}
 		m.list[container] = one
 	}
 	return one
 }
 
-// join gives a container its connection. A container's agent comes once: whatever
-// comes later in its name is the step's doing.
+// join sets the connection of a container. The agent of a container joins once: a second
+// connection with its name comes from the step and is refused.
 func (m *members) join(container string, conn *http.ClientConn) bool {
 	one := m.of(container)
 	m.mu.Lock()
@@ -69,11 +69,11 @@ func (m *members) join(container string, conn *http.ClientConn) bool {
 		return false
 	}
 	one.conn = conn
-	close(one.come)
+	close(one.joined)
 	return true
 }
 
-// accept takes in agents until ctx ends.
+// accept accepts connections of agents until ctx ends.
 func (m *members) accept(ctx context.Context, l net.Listener, token string, welcome func()) {
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 	var greeting sync.WaitGroup
@@ -85,7 +85,7 @@ func (m *members) accept(ctx context.Context, l net.Listener, token string, welc
 				return
 			}
 			select {
-			case <-time.After(acceptPause): // out of files, most likely
+			case <-time.After(acceptPause): // most likely out of file descriptors
 				continue
 			case <-ctx.Done():
 				return
@@ -105,7 +105,7 @@ func (m *members) greet(ctx context.Context, conn net.Conn, token string, welcom
 	if err := conn.SetDeadline(time.Now().Add(helloTime)); err != nil {
 		return err
 	}
-	// Nothing comes after the line before it is answered.
+	// The agent sends nothing after the line until it has the answer.
 	line, err := bufio.NewReaderSize(io.LimitReader(conn, helloLimit), helloLimit).ReadBytes('\n')
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func (m *members) greet(ctx context.Context, conn net.Conn, token string, welcom
 		return err
 	}
 	if subtle.ConstantTimeCompare([]byte(said.Token), []byte(TokenOf(token, said.Container))) != 1 {
-		return errors.New("a wrong token")
+		return errors.New("the token is wrong")
 	}
 	welcomed()
 	if _, err := io.WriteString(conn, welcome); err != nil {
@@ -134,7 +134,7 @@ func (m *members) greet(ctx context.Context, conn net.Conn, token string, welcom
 	return nil
 }
 
-// clientConn speaks HTTP/2 on conn, as the side that asks.
+// clientConn makes an HTTP/2 client connection of conn.
 func clientConn(ctx context.Context, conn net.Conn) (*http.ClientConn, error) {
 	t := &http.Transport{
 		Protocols:          new(http.Protocols),
@@ -145,32 +145,32 @@ func clientConn(ctx context.Context, conn net.Conn) (*http.ClientConn, error) {
 	return t.NewClientConn(ctx, "http", "agent:80")
 }
 
-// ready answers when the container's agent has come.
+// ready answers when the agent of the container has joined.
 func (m *members) ready(w http.ResponseWriter, r *http.Request) {
 	one := m.of(chi.URLParam(r, "container"))
 	select {
-	case <-one.come:
+	case <-one.joined:
 		answer(w, http.StatusOK, struct{}{})
 	case <-r.Context().Done():
 	}
 }
 
-// forward passes a request on to the container's agent.
+// forward forwards a request to the agent of the container.
 func (m *members) forward(w http.ResponseWriter, r *http.Request) {
 	container := chi.URLParam(r, "container")
 	one := m.of(container)
 	select {
-	case <-one.come:
+	case <-one.joined:
 	default:
 		w.Header().Set(HeaderLost, container)
-		refuse(w, http.StatusServiceUnavailable, fmt.Errorf("the agent of container %q has not come yet", container))
+		refuse(w, http.StatusServiceUnavailable, fmt.Errorf("the agent of container %q has not connected yet", container))
 		return
 	}
 	one.forward(w, r, container, "/"+chi.URLParam(r, "*"))
 }
 
-// end ends a container: its agent destroys what there is, and goes. One that has
-// not come yet is sent away when it does.
+// end ends a container: its agent stops the step and exits. An agent that has not joined
+// yet is refused when it connects.
 func (m *members) end(w http.ResponseWriter, r *http.Request) {
 	container := chi.URLParam(r, "container")
 	one := m.of(container)
@@ -183,11 +183,11 @@ func (m *members) end(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	destroy(r.Context(), conn)
-	_ = conn.Close() // which the agent takes for the end of its container
+	_ = conn.Close() // the agent then ends its container
 	answer(w, http.StatusOK, struct{}{})
 }
 
-// destroy asks an agent to. One that does not answer any more has ended.
+// destroy calls /destroy of an agent. An agent that does not answer has ended.
 func destroy(ctx context.Context, conn *http.ClientConn) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://agent/destroy", strings.NewReader("{}"))
 	if err != nil {
@@ -209,12 +209,12 @@ func (one *member) forward(w http.ResponseWriter, r *http.Request, container, ca
 			p.Out.URL.Path, p.Out.URL.RawPath = call, ""
 		},
 		Transport:     one.conn,
-		FlushInterval: -1, // output is passed on as it comes
+		FlushInterval: -1, // forward output without delay
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			w.Header().Set(HeaderLost, container)
 			refuse(w, http.StatusBadGateway, fmt.Errorf("the agent of container %q: %w", container, err))
 		},
-		ErrorLog: log.New(io.Discard, "", 0), // what is cut off is asked for again
+		ErrorLog: log.New(io.Discard, "", 0), // the client repeats calls that were cut
 	}
 	proxy.ServeHTTP(w, r)
 }

@@ -11,12 +11,11 @@ import (
 	"sync"
 )
 
-// names are those that the pod's file of hosts is to have. The file is shared by
-// all containers of the pod, and the node writes it anew whenever one of them
-// starts.
+// names manages the names in the hosts file of the pod. All containers of the pod share the
+// file, and the node replaces it whenever one of them starts.
 type names struct {
 	file string
-	// fixed says that the file is root's, and we are not.
+	// fixed means that this process may not change the file, because it is not root.
 	fixed bool
 
 	mu    sync.Mutex
@@ -37,12 +36,11 @@ func (n *names) list() Names {
 	return Names{Hosts: slices.Clone(n.hosts), Fixed: n.fixed}
 }
 
-// add makes further names known. A name that is known already gets its new
-// address.
+// add adds names. It updates the address of a name that exists.
 func (n *names) add(hosts []Host) error {
 	for _, h := range hosts {
 		if h.Name == "" || h.Address == "" || strings.ContainsAny(h.Name+h.Address, " \t\n#") {
-			return fmt.Errorf("name %q with address %q cannot be in a file of hosts", h.Name, h.Address)
+			return fmt.Errorf("name %q with address %q is not valid in a hosts file", h.Name, h.Address)
 		}
 	}
 	n.mu.Lock()
@@ -54,10 +52,10 @@ func (n *names) add(hosts []Host) error {
 	return n.apply()
 }
 
-// mark is at the end of each line of ours.
+// mark ends each line that the hub adds.
 const mark = " # dlite"
 
-// apply appends the lines that the file does not have.
+// apply appends the missing lines to the file.
 func (n *names) apply() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guard puts the names back whenever somebody else has written the file, until
-// ctx ends.
+// guard applies the names again whenever another process has written the file, until ctx
+// ends.
 func (n *names) guard(ctx context.Context, log io.Writer) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -19,7 +19,7 @@ func (n *names) guard(ctx context.Context, log io.Writer) {
 	}
 	changes := os.NewFile(uintptr(fd), "inotify")
 	defer func() { _ = changes.Close() }()
-	// When it is closed and no earlier: in the middle of a write our lines would be
+	// Wait for the close: lines that are appended during the write would be
 	// overwritten.
 	if _, err := unix.InotifyAddWatch(fd, n.file, unix.IN_CLOSE_WRITE); err != nil {
 		_, _ = fmt.Fprintf(log, "watch %s: %v\n", n.file, err)

@@ -7,5 +7,5 @@ import (
 	"io"
 )
 
-// guard is for pods, which run on Linux.
+// guard only waits: pods run on Linux.
 func (n *names) guard(ctx context.Context, _ io.Writer) { <-ctx.Done() }

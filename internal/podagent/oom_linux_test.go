@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// D7: both versions of control groups tell how many processes were killed for want of
-// memory; those of a whole group (memory.oom.group) are not counted twice.
+// Rule D7: both versions of control groups have the number of processes that were killed
+// because of the memory limit. A kill of a whole group (memory.oom.group) counts once.
 func TestKillsForWantOfMemoryAreCounted(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -1,36 +1,36 @@
 package podagent
 
-// Where things are in the containers of a pod. Each is a volume of its own.
+// Paths in the containers of a pod. Each directory is a separate volume.
 const (
-	// BinDir holds the program and the hub's socket. Step containers have it
+	// BinDir has the program and the socket of the hub. Step containers mount it
 	// read-only.
 	BinDir = "/dlite/bin"
-	// Program is the agent's binary.
+	// Program is the binary of the agent.
 	Program = BinDir + "/agent"
-	// Socket is where the agents of the steps reach the hub.
+	// Socket is the socket of the hub for the agents of the steps.
 	Socket = BinDir + "/hub.sock"
-	// ControlDir is the hub's own. No step has it.
+	// ControlDir belongs to the hub. Step containers do not mount it.
 	ControlDir = "/dlite/control"
-	// Control is where the delegate reaches the hub.
+	// Control is the socket of the hub for the delegate.
 	Control = ControlDir + "/hub.sock"
-	// WorkDir is for scratch folders, MemoryDir for what must not touch a disk.
+	// WorkDir has scratch directories, MemoryDir files that must not be on a disk.
 	WorkDir   = "/dlite/work"
 	MemoryDir = "/dlite/memory"
-	// Workspace is shared by all steps of the transaction.
+	// Workspace is the directory that all steps of the transaction share.
 	Workspace = "/workspace"
 )
 
-// HubContainer is the name of the hub's container, whose agent makes what the
-// steps share.
+// HubContainer is the name of the container of the hub. Its agent creates the files and
+// directories that the steps share.
 const HubContainer = "hub"
 
-// Variables that the driver sets in the containers. No step gets them.
+// Variables that the driver sets in the containers. Steps do not get them.
 const (
-	// EnvToken is the hub's secret, or what a step's agent has of it ([TokenOf]).
+	// EnvToken is the secret of the hub, or the token of the agent of a step ([TokenOf]).
 	EnvToken = "DLITE_POD_TOKEN"
-	// EnvContainer is the container's own name.
+	// EnvContainer is the name of the container.
 	EnvContainer = "DLITE_POD_CONTAINER"
-	// EnvGrace is how long a step that is stopped has between SIGTERM and SIGKILL,
-	// as a duration.
+	// EnvGrace is the time between SIGTERM and SIGKILL for a step that is stopped, as
+	// a Go duration.
 	EnvGrace = "DLITE_POD_GRACE"
 )

@@ -24,14 +24,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const token = "a token for tests"
 
-// hub is one that runs until its test ends.
+// hub is a hub that runs until the test ends.
 type hub struct {
 	t      *testing.T
 	dir    string
 	client *http.Client
 }
 
-// echo stands for an agent: it says who it is and what was called.
+// echo is an agent that answers with its name and the called path.
 func echo(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, name+" "+r.URL.Path)
@@ -40,7 +40,7 @@ func echo(name string) http.Handler {
 
 func newHub(t *testing.T) *hub {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "dlite-hub-") // sockets have short names
+	dir, err := os.MkdirTemp("", "dlite-hub-") // the path of a socket must be short
 	require.NoError(t, err)
 	h := &hub{t: t, dir: dir}
 	require.NoError(t, os.WriteFile(h.path("hosts"), []byte("127.0.0.1\tlocalhost\n"), 0o600))
@@ -54,7 +54,7 @@ func newHub(t *testing.T) *hub {
 	transport := &http.Transport{
 		Protocols: new(http.Protocols),
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			// As the delegate does: by way of the program that it runs in the container.
+			// Like the delegate, connect through the program in the container.
 			near, far := net.Pipe()
 			go func() {
 				_ = podagent.Dial(ctx, h.path("control"), far, far)
@@ -76,7 +76,7 @@ func newHub(t *testing.T) *hub {
 
 func (h *hub) path(name string) string { return filepath.Join(h.dir, name) }
 
-// call gives the status and the body.
+// call returns the status and the body.
 func (h *hub) call(method, path, body string) (int, string) {
 	h.t.Helper()
 	req, err := http.NewRequestWithContext(h.t.Context(), method, "http://hub"+path, strings.NewReader(body))
@@ -89,7 +89,7 @@ func (h *hub) call(method, path, body string) (int, string) {
 	return res.StatusCode, strings.TrimSpace(string(text))
 }
 
-// step is a container's agent. What it returns tells its end.
+// step starts the agent of a container. The channel gets its error when it ends.
 func (h *hub) step(ctx context.Context, container, shown string) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -98,8 +98,7 @@ func (h *hub) step(ctx context.Context, container, shown string) <-chan error {
 	return done
 }
 
-// D7: requests reach the agent of the container that they name, as soon as it has
-// come.
+// Rule D7: requests reach the agent of the container in their path, once it has joined.
 func TestRequestsReachTheirContainer(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
@@ -125,7 +124,7 @@ func TestRequestsReachTheirContainer(t *testing.T) {
 	require.NoError(t, <-b)
 }
 
-// T8: nobody can pass for another container, and nobody takes the place of one.
+// Rule T8: an agent cannot join with the name of another container, or replace its agent.
 func TestAContainerIsWhoItsTokenSays(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
@@ -144,15 +143,15 @@ func TestAContainerIsWhoItsTokenSays(t *testing.T) {
 	assert.Equal(t, "a /x", got)
 	select {
 	case err := <-first:
-		t.Fatal("the first one was sent away", err)
+		t.Fatal("the first agent was refused", err)
 	default:
 	}
 	cancel()
 	require.NoError(t, <-first)
 }
 
-// D7: a container that has had its step ends, and one that is not wanted any more
-// when it comes, too.
+// Rule D7: a container ends after its step. A container that is ended before its agent
+// joins ends too.
 func TestAContainerThatIsNotWantedEnds(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
@@ -169,7 +168,7 @@ func TestAContainerThatIsNotWantedEnds(t *testing.T) {
 	require.NoError(t, <-h.step(t.Context(), "late", podagent.TokenOf(token, "late")))
 }
 
-// D7: names are in the file of hosts, once, and come back when the node writes it anew.
+// Rule D7: the hosts file has each name once, also after the node has replaced the file.
 func TestNamesAreKeptInTheFileOfHosts(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
@@ -197,7 +196,7 @@ func TestNamesAreKeptInTheFileOfHosts(t *testing.T) {
 	}
 }
 
-// D7: a container that waits is for one step, and a spare volume for one id.
+// Rule D7: a waiting container belongs to one step, a spare volume to one id.
 func TestContainersAndSparesAreGivenOnce(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
@@ -208,7 +207,7 @@ func TestContainersAndSparesAreGivenOnce(t *testing.T) {
 		return c.OK
 	}
 	assert.Equal(t, []bool{true, false, true}, []bool{claim("w0", ""), claim("w0", ""), claim("w1", "")})
-	// Who has lost the answer asks again.
+	// A claimant that has lost the answer repeats its claim.
 	assert.Equal(t, []bool{true, true, false}, []bool{claim("w2", "me"), claim("w2", "me"), claim("w2", "you")})
 	spare := func(id string) string {
 		var s podagent.Spared

@@ -12,23 +12,23 @@ import (
 	"time"
 )
 
-// StepConfig sets up [Step].
+// StepConfig configures [Step].
 type StepConfig struct {
-	// Container and Token are the container's ([EnvContainer], [EnvToken]).
-	// Required.
+	// Container is the name of the container ([EnvContainer]), Token its token
+	// ([EnvToken]). Both are required.
 	Container, Token string
-	// Agent serves PROTOCOL 5 for this container. Required.
+	// Agent serves the agent API (docs/protocol.md, section 5) for this container.
+	// Required.
 	Agent http.Handler
-	// Socket is the hub's; empty is [Socket].
+	// Socket is the socket of the hub. The default is [Socket].
 	Socket string
 }
 
-// Step connects to the hub and serves the agent there. It returns when the hub
-// has no more use for this container, which is after /destroy, when the hub ends,
-// or with ctx.
+// Step connects to the hub and serves the agent on that connection. It returns after
+// /destroy, when the hub ends, or when ctx ends.
 func Step(ctx context.Context, cfg StepConfig) error {
 	if cfg.Container == "" || cfg.Token == "" || cfg.Agent == nil {
-		return errors.New("step: a container's name, its token and an agent are needed: set " + EnvContainer + " and " + EnvToken)
+		return errors.New("step: the name of the container, its token and an agent are required: set " + EnvContainer + " and " + EnvToken)
 	}
 	if cfg.Socket == "" {
 		cfg.Socket = Socket
@@ -72,10 +72,10 @@ func introduce(conn net.Conn, as hello) error {
 	if _, err := conn.Write(append(line, '\n')); err != nil {
 		return fmt.Errorf("introduce the container to the hub: %w", err)
 	}
-	// Exactly that: what comes next is HTTP.
+	// Read no more than this answer: HTTP follows.
 	got := make([]byte, len(welcome))
 	if _, err := io.ReadFull(conn, got); err != nil || string(got) != welcome {
-		return fmt.Errorf("the hub does not want container %q: %w", as.Container, err)
+		return fmt.Errorf("the hub refuses container %q: %w", as.Container, err)
 	}
 	return conn.SetDeadline(time.Time{})
 }
@@ -103,8 +103,8 @@ func (s *single) Close() error {
 
 func (s *single) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
 
-// watchedConn tells when it is closed, by either side: the server closes it when
-// it reads its end.
+// watchedConn closes a channel when it is closed, by either side: the server closes it when
+// it reads the end.
 type watchedConn struct {
 	net.Conn
 	once   sync.Once

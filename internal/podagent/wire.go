@@ -6,59 +6,59 @@ import (
 	"encoding/hex"
 )
 
-// TokenOf is what the agent of a container shows to the hub. Nobody can make it of
-// another container's.
+// TokenOf returns the token with which the agent of a container authenticates at the hub.
+// It cannot be computed from the token of another container.
 func TokenOf(hub, container string) string {
 	mac := hmac.New(sha256.New, []byte(hub))
 	mac.Write([]byte(container))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// Names is the body of POST /names, and the answer to GET /names: names that all
-// containers of the pod find in /etc/hosts.
+// Names is the body of POST /names, and the answer to GET /names. It has the names in
+// /etc/hosts of all containers of the pod.
 type Names struct {
 	Hosts []Host `json:"hosts"`
-	// Fixed says, in an answer, that the hub may not change that file: the names are
-	// kept, and no container finds them there.
+	// Fixed means, in an answer, that the hub may not change the file. The hub stores
+	// the names, but containers cannot resolve them.
 	Fixed bool `json:"fixed,omitempty"`
 }
 
-// Host is such a name.
+// Host is a name and its address.
 type Host struct {
 	Name    string `json:"name"`
 	Address string `json:"address"`
-	// Service says that it is a background step's.
+	// Service means that the name belongs to a background step.
 	Service bool `json:"service,omitempty"`
 }
 
-// Spare is the body of POST /spares: a volume that a step has brought along wants
-// one of the pod's spare ones. The same id always gets the same one.
+// Spare is the body of POST /spares. It asks for a spare volume of the pod for a volume that
+// the init did not name. The same id always gets the same spare volume.
 type Spare struct {
 	ID string   `json:"id"`
 	Of []string `json:"of"`
 }
 
-// Spared answers it. There is none left where Name is empty.
+// Spared is the answer to [Spare]. If Name is empty, no spare volume is free.
 type Spared struct {
 	Name string `json:"name"`
 }
 
-// Claim is the body of POST /claims/<container>: a container is there for one step.
-// Whoever asks again has it still.
+// Claim is the body of POST /claims/<container>, which reserves a container for one step. A
+// repeated claim by the same step succeeds.
 type Claim struct {
 	By string `json:"by,omitempty"`
 }
 
-// Claimed answers it.
+// Claimed is the answer to [Claim].
 type Claimed struct {
 	OK bool `json:"ok"`
 }
 
-// HeaderLost is on an answer of the hub's own that says that a container's agent
-// cannot be reached: it has ended.
+// HeaderLost marks an answer of the hub itself: the agent of the container has ended and
+// cannot be reached.
 const HeaderLost = "Dlite-Lost"
 
-// hello is the first line that a step's agent sends.
+// hello is the first line that the agent of a step sends.
 type hello struct {
 	Container string `json:"container"`
 	Token     string `json:"token"`
