@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// callTimeout bounds one call to the API server.
+	// callTimeout limits one call to the API server.
 	callTimeout = time.Minute
-	// firstPause and longestPause are between two attempts.
+	// firstPause and longestPause limit the pause between two attempts.
 	firstPause   = 20 * time.Millisecond
 	longestPause = 2 * time.Second
 )
 
-// ask calls the API server by f, again while that is away or has no time for it, for as
-// long as a pod is tried to be reached. What f asks for must not mind that. tell, which
-// may be nil, is given what is in the way.
+// ask calls f, which sends a request to the API server. It repeats f for up to
+// Config.ReconnectTimeout while the API server is down or overloaded, so f must be
+// idempotent. ask passes each such error to tell, unless tell is nil.
 //
-// A call is not bounded by ctx: of a request that is cut off nobody knows what it did.
+// The end of ctx does not cut a request: its effect would not be known.
 func (d *Driver) ask(ctx context.Context, tell func(error), f func(context.Context) error) error {
 	end := time.Now().Add(d.cfg.ReconnectTimeout)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -50,9 +50,9 @@ func (d *Driver) ask(ctx context.Context, tell func(error), f func(context.Conte
 	}
 }
 
-// mayPassNow reports whether a call failed for what the API server, or the way to it, may
-// get over by itself. A conflict is with somebody who changes the same object, which may be
-// the quota's.
+// mayPassNow reports whether the error of a call is temporary: of the API server, or of the
+// connection to it. A conflict is temporary too: another client changed the same object,
+// possibly the quota.
 func mayPassNow(err error) bool {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {

@@ -13,9 +13,9 @@ import (
 	"github.com/delegate-io/dlite/internal/recorded"
 )
 
-// Cleanup deletes the pods among rs and waits until the cluster does not know them
-// any more; what is in a pod goes with it, and so do the objects that it owns. What
-// still runs is asked to end first, for as long as Config.Grace says.
+// Cleanup deletes the pods in rs and waits until they do not exist in the cluster. The
+// containers of a pod and the objects that it owns are removed with it. Running steps get
+// SIGTERM first, and have Config.Grace to end.
 func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) (left []driver.Resource, err error) {
 	if err := ctx.Err(); err != nil && len(rs) > 0 {
 		return rs, fmt.Errorf("cleanup: %w", err)
@@ -30,7 +30,7 @@ func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) (left []driv
 		case kindPod:
 			all.Go(func() { errs[i] = d.removePod(ctx, r.ID) })
 		case kindStep:
-			// After the pods: nearly always it is in one of them.
+			// After the pods, because most steps are in one of them.
 		default:
 			errs[i] = errors.New("its kind is none of this driver's")
 		}
@@ -55,14 +55,14 @@ func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) (left []driv
 	return nil, nil
 }
 
-// parts takes a resource's id apart. What has another form is nobody's.
+// parts splits the id of a resource. ok is false if the id has another form.
 func parts(id string) (namespace, name, container string, ok bool) {
 	namespace, rest, _ := strings.Cut(id, "/")
 	name, container, _ = strings.Cut(rest, "/")
 	return namespace, name, container, namespace != "" && recorded.IsName(name)
 }
 
-// removePod returns when there is no such pod any more.
+// removePod deletes a pod and waits until it does not exist.
 func (d *Driver) removePod(ctx context.Context, id string) error {
 	namespace, name, _, ok := parts(id)
 	if !ok {
@@ -95,7 +95,7 @@ func (d *Driver) deletePod(ctx context.Context, p *pod) error {
 			return fmt.Errorf("wait for its end: %w", ctx.Err())
 		}
 	}
-	// It goes with the pod all the same, but when is the cluster's business.
+	// The garbage collector would delete it with the pod, but possibly much later.
 	err = call(d.api.Secrets(p.namespace).Delete)
 	if err != nil && !isGone(err) {
 		return fmt.Errorf("delete the credentials of registries: %w", err)
@@ -103,8 +103,8 @@ func (d *Driver) deletePod(ctx context.Context, p *pod) error {
 	return nil
 }
 
-// removeStep ends what runs in a step's container. The container itself goes with
-// its pod.
+// removeStep ends the processes in the container of a step. The container itself is removed
+// with its pod.
 func (d *Driver) removeStep(ctx context.Context, id string) error {
 	namespace, name, container, ok := parts(id)
 	if !ok || container == "" {

@@ -83,7 +83,7 @@ git checkout -q trunk`
 	return srv.URL + "/project/.git"
 }
 
-// SPEC D7, S5: a repository is checked out before the first step, by the git of an image
+// rule D7, S5: a repository is checked out before the first step, by the git of an image
 // that is no step's, in a container of its own or in the hub's. The credentials are in no object of the cluster, in no log, and not
 // in the checkout.
 func TestACloneIsThereForTheSteps(t *testing.T) {
@@ -143,7 +143,7 @@ func recorded(l *ledger) string {
 	return all.String()
 }
 
-// SPEC D7: what is wrong with a clone is said by the init, and nothing of its
+// rule D7: what is wrong with a clone is said by the init, and nothing of its
 // credentials.
 func TestACloneSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
@@ -170,7 +170,7 @@ func TestACloneSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// SPEC D7: objects of Git LFS are fetched where that is wanted, with the clone's
+// rule D7: objects of Git LFS are fetched where that is wanted, with the clone's
 // credentials, and by an image that has git-lfs; without root too.
 func TestACloneFetchesLargeObjects(t *testing.T) {
 	t.Parallel()
@@ -206,7 +206,7 @@ func TestACloneFetchesLargeObjects(t *testing.T) {
 	require.ErrorContains(t, err, plain)
 }
 
-// SPEC D7: a repository is checked out where nobody is root, by the user whom the steps
+// rule D7: a repository is checked out where nobody is root, by the user whom the steps
 // are, and they can work with it: with git, and in folders of it.
 func TestACloneOfARestrictedPodIsTheSteps(t *testing.T) {
 	t.Parallel()

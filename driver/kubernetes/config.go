@@ -14,35 +14,35 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Config sets up a [Driver].
+// Config configures a [Driver].
 type Config struct {
-	// REST says where the cluster is and who we are there. Without it that is what
-	// Kubeconfig says, and without that the service account of the pod that the
+	// REST has the address of the cluster and the credentials. If it is nil, the driver
+	// uses Kubeconfig; if that is empty too, the service account of the pod that the
 	// process runs in.
 	REST *rest.Config
-	// Kubeconfig is a file for kubectl, Context which of its contexts; empty is its
-	// current one.
+	// Kubeconfig is the path of a configuration file of kubectl. Context is one of its
+	// contexts; empty means the current one.
 	Kubeconfig, Context string
-	// Namespace is where the pods are. Empty is the context's or the service
-	// account's own, and "default" where neither says.
+	// Namespace is the namespace of the pods. Empty means that of the context or of the
+	// service account, or "default" if both have none.
 	Namespace string
 
-	// AgentImage holds the agent's static binary (examples/agent) as /agent.
-	// Required.
+	// AgentImage is an image that has the static binary of the agent (examples/agent) as
+	// /agent. Required.
 	AgentImage string
-	// GitImage is the image in which repositories are cloned: it needs git, and
-	// git-lfs where LFS is wanted. Empty is AgentImage.
+	// GitImage is the image for clones of repositories. It needs git, and git-lfs for
+	// repositories with LFS. Empty means AgentImage.
 	GitImage string
-	// StepImage is for steps that name no image. Empty refuses them.
+	// StepImage is the image of steps without an image. If it is empty, such steps fail.
 	StepImage string
 
-	// InsecureRegistries are those, as host or host:port, that are asked without TLS for
-	// what an image runs by itself. What nodes do is their own business.
+	// InsecureRegistries are registries (host or host:port) that the driver asks without
+	// TLS for the entrypoint of an image. It does not affect the pulls of the nodes.
 	InsecureRegistries []string
 
-	// What follows goes to each pod as it is.
+	// The following fields are copied to each pod.
 
-	ServiceAccount   string // empty is the namespace's default one, without its token
+	ServiceAccount   string // empty means the default one of the namespace, without its token
 	ImagePullSecrets []string
 	NodeSelector     map[string]string
 	Tolerations      []corev1.Toleration
@@ -52,57 +52,57 @@ type Config struct {
 	Labels           map[string]string
 	Annotations      map[string]string
 	SecurityContext  *corev1.PodSecurityContext
-	// ContainerSecurityContext is every container's. A step's user and privileged
-	// take precedence.
+	// ContainerSecurityContext applies to each container. The user and privileged of a
+	// step take precedence.
 	ContainerSecurityContext *corev1.SecurityContext
-	// Restricted makes pods that a namespace with the Pod Security level "restricted"
-	// takes: nobody is root in them. It takes precedence over what the two contexts
-	// allow beyond that.
+	// Restricted creates pods that a namespace with the Pod Security level "restricted"
+	// admits: no process in them is root. It overrides settings of the two security
+	// contexts that allow more.
 	Restricted bool
-	// RunAs is whom the containers of restricted pods run as, but for those of steps
-	// that name a user: "uid:gid" in numbers. Images have no say. Claims belong to that
-	// group, if SecurityContext names no other (FSGroup). Empty is 65532:65532.
+	// RunAs is the user of the containers of restricted pods, as numeric "uid:gid". The
+	// user of a step overrides it, the user of an image does not. Claims belong to that
+	// group, unless SecurityContext has another one (FSGroup). Empty means 65532:65532.
 	RunAs string
-	// StepResources are those of a step that was announced and says nothing about
-	// CPU or memory; HubResources those of the hub and of the init container.
+	// StepResources are the resources of announced steps without CPU and memory limits.
+	// HubResources are those of the hub and of the init container.
 	StepResources, HubResources corev1.ResourceRequirements
 
-	// PodTemplate is laid over each pod: YAML or JSON of a Pod, merged as kubectl
-	// patch does it by default (strategic merge). What the driver needs of its own
-	// pod must still be there afterwards.
+	// PodTemplate is merged into each pod: YAML or JSON of a Pod, as a strategic merge
+	// patch, like the default of kubectl patch. It must keep the parts of the pod that
+	// the driver needs.
 	PodTemplate []byte
 
-	// Owner names a ConfigMap in Namespace that each pod belongs to: when it is removed,
-	// as with everything else that a delegate was installed with, the cluster removes the
-	// pods that are left, which fails what runs in them. An init fails where there is no
-	// such ConfigMap. Empty is none.
+	// Owner is the name of a ConfigMap in Namespace that owns each pod. When it is
+	// deleted, for example with the installation of the delegate, the cluster deletes the
+	// remaining pods, and their steps fail. If the ConfigMap does not exist, an init
+	// fails. Empty means no owner.
 	Owner string
 
-	// SpareVolumes is how many empty volumes a pod has for those that steps bring
-	// along: the volumes of a pod cannot be changed. There are half as many in
-	// memory. 0 is 4, and less than 0 is none.
+	// SpareVolumes is the number of empty volumes that a pod has for volumes that the
+	// init does not name, because the volumes of a pod cannot be changed. Half as many
+	// are in memory. 0 means 4, a negative value none.
 	SpareVolumes int
-	// StartTimeout bounds the time until a pod runs, from its making on, with the
-	// wait for a node. 0 is 10 minutes.
+	// StartTimeout limits the time from the creation of a pod until it runs, including
+	// the wait for a node. 0 means 10 minutes.
 	StartTimeout time.Duration
-	// PullTimeout bounds the time until the container of a step runs, with the pull
-	// of its image. 0 is 30 minutes.
+	// PullTimeout limits the time until the container of a step runs, including the pull
+	// of its image. 0 means 30 minutes.
 	PullTimeout time.Duration
-	// ReconnectTimeout is how long to try to reach a pod again that the cluster says
-	// still runs. 0 is 5 minutes.
+	// ReconnectTimeout limits the attempts to reconnect to a pod that still runs
+	// according to the cluster. 0 means 5 minutes.
 	ReconnectTimeout time.Duration
-	// Lifetime ends a pod that is older, whatever happens to the delegate. 0 is
-	// never.
+	// Lifetime is the age at which the cluster ends a pod, also without the delegate. 0
+	// means no limit.
 	Lifetime time.Duration
-	// Grace is how long a step that is stopped has between SIGTERM and SIGKILL
-	// (CLEANUP_GRACE_PERIOD_SECONDS, SPEC T7). 0 is none, except for a soft stop,
-	// which gives 10 seconds.
+	// Grace is the time between SIGTERM and SIGKILL for a step that is stopped
+	// (CLEANUP_GRACE_PERIOD_SECONDS, rule T7). 0 means no grace, except for a soft stop,
+	// which has 10 seconds.
 	Grace time.Duration
-	// Log takes what no caller is told. The zero value writes nothing.
+	// Log receives errors that no caller gets. The zero value logs nothing.
 	Log zerolog.Logger
 }
 
-// complete checks cfg and fills in what is not set.
+// complete validates the configuration and sets the defaults.
 func (c *Config) complete() error {
 	if c.AgentImage == "" {
 		return errors.New("kubernetes: AgentImage is not set: it names the image with the agent's binary")
@@ -170,7 +170,7 @@ func (c *Config) connect() error {
 	return err
 }
 
-// ownNamespace is that of the pod that the process runs in.
+// ownNamespace returns the namespace of the pod that the process runs in.
 func ownNamespace() string {
 	b, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 	if name := strings.TrimSpace(string(b)); err == nil && name != "" {

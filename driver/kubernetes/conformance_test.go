@@ -18,7 +18,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// SPEC D1, D7: the conformance suite with pods of a real cluster.
+// rule D1, D7: the conformance suite with pods of a real cluster.
 func TestConformance(t *testing.T) {
 	p, api := newFault(t)
 	s := &site{place: p, api: api}

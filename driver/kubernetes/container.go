@@ -13,18 +13,18 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// shape is what a step's container looks like, and what of the step cannot be had
-// in it.
+// shape describes the container of a step, and the settings of the step that a pod does
+// not support.
 type shape struct {
 	container corev1.Container
-	// announced alone can have these.
+	// Only the containers of announced steps can have resources.
 	resources corev1.ResourceRequirements
 	limited   bool
 	shm       int64
 	missing   []string
 }
 
-// shapeOf makes a step's container without its name and token.
+// shapeOf creates the container of a step without its name and token.
 func (d *Driver) shapeOf(step *stage.Step, volumes map[string]*mountable, socket bool) (*shape, error) {
 	if err := d.allows(step); err != nil {
 		return nil, err
@@ -46,8 +46,8 @@ func (d *Driver) shapeOf(step *stage.Step, volumes map[string]*mountable, socket
 		Image: image, ImagePullPolicy: pull, Command: []string{podagent.Program, "step"},
 		VolumeMounts:    append(ownMounts(socket), list...),
 		SecurityContext: d.securityContext(step),
-		// What the step says is the agent's to care for: a folder that is missing here
-		// would be made, and belong to root.
+		// The agent sets the working directory of the step. The runtime would create a
+		// missing directory here, owned by root.
 		WorkingDir:               "/",
 		TerminationMessagePolicy: corev1.TerminationMessageReadFile,
 	}
@@ -59,7 +59,7 @@ func (d *Driver) shapeOf(step *stage.Step, volumes map[string]*mountable, socket
 func pullPolicy(wish string) (corev1.PullPolicy, error) {
 	switch strings.ToLower(wish) {
 	case "", "default":
-		return "", nil // the cluster's rule is the same
+		return "", nil // the cluster has the same default
 	case "always":
 		return corev1.PullAlways, nil
 	case "ifnotpresent", "if-not-exists":
@@ -70,7 +70,7 @@ func pullPolicy(wish string) (corev1.PullPolicy, error) {
 	return "", fmt.Errorf("pull policy %q is none of default, Always, IfNotPresent and Never", wish)
 }
 
-// securityContext is that of all containers with the step's wishes.
+// securityContext returns the common security context with the settings of the step.
 func (d *Driver) securityContext(step *stage.Step) *corev1.SecurityContext {
 	sc := &corev1.SecurityContext{}
 	if d.cfg.ContainerSecurityContext != nil {
@@ -83,15 +83,14 @@ func (d *Driver) securityContext(step *stage.Step) *corev1.SecurityContext {
 	if uid, gid, ok := numeric(step.User); ok {
 		sc.RunAsUser, sc.RunAsGroup = &uid, &gid
 	} else if step.User != "" {
-		// The agent changes to a user whom the image knows by name.
+		// The agent changes to a user with a name, which only the image can resolve.
 		root := int64(0)
 		sc.RunAsUser, sc.RunAsGroup, sc.RunAsNonRoot = &root, &root, nil
 	}
 	return sc
 }
 
-// numeric reads "uid[:gid]". A user without a group is in the group of root, as
-// with an engine.
+// numeric parses "uid[:gid]". Without a gid the group is root's, like in Docker.
 func numeric(user string) (uid, gid int64, ok bool) {
 	u, g, grouped := strings.Cut(user, ":")
 	uid, err := strconv.ParseInt(u, 10, 32)
@@ -106,11 +105,11 @@ func numeric(user string) (uid, gid int64, ok bool) {
 	return uid, gid, true
 }
 
-// agentMemory is what the agent itself may need in a container with a limit, in
-// bytes. It is added to what the step gets.
+// agentMemory is the memory for the agent in a container with a limit, in bytes. It is
+// added to the limit of the step.
 const agentMemory = 32 << 20
 
-// resourcesOf is what a step wants, or gets without asking.
+// resourcesOf returns the resources of a step, or the default ones.
 func (d *Driver) resourcesOf(step *stage.Step) (r corev1.ResourceRequirements, limited bool) {
 	if step.MemLimit <= 0 && step.CPUQuota <= 0 && step.CPUShares <= 0 {
 		return *d.cfg.StepResources.DeepCopy(), false
@@ -136,7 +135,7 @@ func (d *Driver) resourcesOf(step *stage.Step) (r corev1.ResourceRequirements, l
 		set(&r.Limits, corev1.ResourceCPU, q)
 		lower(r.Requests, corev1.ResourceCPU, q)
 		if _, ok := r.Requests[corev1.ResourceCPU]; !ok && step.CPUShares <= 0 {
-			// Otherwise the cluster requests as much as the limit, which docker does not.
+			// Without it, the cluster would request the whole limit, unlike Docker.
 			set(&r.Requests, corev1.ResourceCPU, resource.NewMilliQuantity(1, resource.DecimalSI))
 		}
 	}
@@ -150,14 +149,14 @@ func (d *Driver) resourcesOf(step *stage.Step) (r corev1.ResourceRequirements, l
 	return r, true
 }
 
-// lower keeps a request within its limit.
+// lower reduces a request to its limit.
 func lower(requests corev1.ResourceList, name corev1.ResourceName, limit *resource.Quantity) {
 	if q, ok := requests[name]; ok && q.Cmp(*limit) > 0 {
 		requests[name] = *limit
 	}
 }
 
-// miss lists what no container of a pod can have.
+// miss lists the settings of the step that containers of a pod do not support.
 func (s *shape) miss(step *stage.Step, socket bool) {
 	for what, wanted := range map[string]bool{
 		"devices":                                len(step.Devices) > 0,
@@ -176,8 +175,8 @@ func (s *shape) miss(step *stage.Step, socket bool) {
 	}
 }
 
-// bindsOther reports whether a port is to be found under another number: within
-// the pod all ports are where they are.
+// bindsOther reports whether a port has another number on the host. A pod does not support
+// that.
 func bindsOther(ports map[string]string) bool {
 	for host, container := range ports {
 		if host != strings.TrimSuffix(strings.TrimSuffix(container, "/tcp"), "/udp") {
@@ -187,7 +186,7 @@ func bindsOther(ports map[string]string) bool {
 	return false
 }
 
-// notes are the lines for the step's log about what it does not get.
+// notes returns lines for the log of the step about settings that are ignored.
 func (s *shape) notes(announced bool) []string {
 	missing := s.missing
 	if !announced {
@@ -205,7 +204,7 @@ func (s *shape) notes(announced bool) []string {
 	return lines
 }
 
-// complete gives the container its name and what its agent shows to the hub.
+// complete sets the name of the container and the token of its agent.
 func (s *shape) complete(name, token, grace string) corev1.Container {
 	c := *s.container.DeepCopy()
 	c.Name = name
@@ -216,7 +215,7 @@ func (s *shape) complete(name, token, grace string) corev1.Container {
 	return c
 }
 
-// ephemeral is a container as one that is added to a running pod.
+// ephemeral converts a container to one that can be added to a running pod.
 func ephemeral(c corev1.Container) corev1.EphemeralContainer {
 	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 		Name: c.Name, Image: c.Image, ImagePullPolicy: c.ImagePullPolicy, Command: c.Command, Args: c.Args, Env: c.Env, WorkingDir: c.WorkingDir,

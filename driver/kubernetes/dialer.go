@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// dialer makes the driver's connections to the API server and knows them, so that
-// none is left when the driver is closed. The zero value is ready.
+// dialer creates the connections to the API server, and closes all of them when the driver
+// is closed. The zero value is ready for use.
 type dialer struct {
 	mu     sync.Mutex
 	conns  map[*dialled]struct{} // guarded by mu

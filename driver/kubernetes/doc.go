@@ -1,5 +1,5 @@
 // Package kubernetes is the driver that runs the steps of a transaction in a pod of
-// its own (SPEC D7).
+// its own (rule D7).
 //
 //	d, err := kubernetes.New(kubernetes.Config{Namespace: "ci", AgentImage: "registry.example.com/dlite/agent:1"})
 //	if err != nil {

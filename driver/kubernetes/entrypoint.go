@@ -20,7 +20,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// newRegistryClient makes the transport for questions to registries.
+// newRegistryClient creates the transport for requests to registries.
 func newRegistryClient() *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -32,9 +32,9 @@ func newRegistryClient() *http.Transport {
 	}
 }
 
-// commandOf is what a step runs: as an engine has it, what the step leaves out is the
-// image's. The first process of the container is the agent, so that the image is
-// asked, at its registry.
+// commandOf returns the command of a step. Like in Docker, missing parts come from the image.
+// The first process of the container is the agent, so the driver asks the registry for the
+// configuration of the image.
 func (p *pod) commandOf(ctx context.Context, step *stage.Step) (stage.Run, error) {
 	if len(step.Run.Entrypoint) > 0 {
 		return step.Run, nil
@@ -84,8 +84,8 @@ func (p *pod) imageConfig(ctx context.Context, image string, auth *stage.Auth) (
 	return &file.Config, nil
 }
 
-// pullSecrets are those that the node uses too: a template or a service account may have
-// added some. Steps' own credentials are theirs alone.
+// pullSecrets returns the pull secrets of the pod without that of the steps. A template or
+// a service account may have added them.
 func (p *pod) pullSecrets() []string {
 	pod, _, _ := p.look()
 	if pod == nil {
@@ -100,13 +100,13 @@ func (p *pod) pullSecrets() []string {
 	return names
 }
 
-// keychain has the step's credentials and those of the pull secrets of the pod.
+// keychain returns the credentials of the step and of the pull secrets of the pod.
 func (p *pod) keychain(ctx context.Context, image string, auth *stage.Auth) (authn.Keychain, error) {
 	keys := keychain{}
 	for _, secret := range p.pullSecrets() {
 		s, err := p.d.api.Secrets(p.namespace).Get(ctx, secret, metav1.GetOptions{})
 		if isGone(err) {
-			continue // nodes do without it too
+			continue // nodes ignore a missing secret too
 		}
 		if err != nil {
 			return nil, fmt.Errorf("credentials of registries: %w", err)

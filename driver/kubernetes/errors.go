@@ -13,52 +13,52 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Reason is why the cluster did not do what a transaction or a step wanted.
+// Reason is the category of an [Error].
 type Reason string
 
-// The reasons of an [Error].
+// Reasons of an [Error].
 const (
-	// Refused: the API server does not take the pod: an admission policy, a missing
-	// permission, a field that it does not allow.
+	// Refused: the API server rejects the pod, because of an admission policy, a missing
+	// permission, or a field that is not allowed.
 	Refused Reason = "refused"
-	// Quota: the namespace's quota has no room for it.
+	// Quota: the quota of the namespace is exhausted.
 	Quota Reason = "quota"
-	// Unschedulable: no node took the pod in time, none ever can, or the one that was
-	// to have it refuses it.
+	// Unschedulable: no node accepted the pod in time, no node ever can, or the selected
+	// node rejects it.
 	Unschedulable Reason = "unschedulable"
 	// Volume: a volume cannot be mounted.
 	Volume Reason = "volume"
-	// Image: a container's image cannot be pulled, or is none.
+	// Image: the image of a container cannot be pulled, or its name is not valid.
 	Image Reason = "image"
-	// Start: a container cannot be made or started.
+	// Start: a container cannot be created or started.
 	Start Reason = "start"
-	// Evicted: the node needed the pod's room, or another pod did.
+	// Evicted: the node, or another pod, needed the resources of the pod.
 	Evicted Reason = "evicted"
-	// Deleted: somebody has deleted the pod.
+	// Deleted: another client has deleted the pod.
 	Deleted Reason = "deleted"
-	// NodeLost: the pod's node does not answer any more.
+	// NodeLost: the node of the pod does not answer.
 	NodeLost Reason = "node lost"
-	// Unreachable: the cluster says that the pod runs, but there is no way to it.
+	// Unreachable: the pod runs according to the cluster, but the driver cannot connect.
 	Unreachable Reason = "unreachable"
-	// Deadline: the pod's lifetime is over ([Config], Lifetime).
+	// Deadline: the lifetime of the pod is over ([Config], Lifetime).
 	Deadline Reason = "deadline"
 	// Ended: the pod or one of its containers has ended in some other way.
 	Ended Reason = "ended"
 )
 
-// Error is what the cluster did not do. Callers find it with [errors.As].
+// Error is a failure of the cluster. Callers find it with [errors.As].
 type Error struct {
 	Reason Reason
-	// Pod is the pod's namespace and name, Container the container's name where it
-	// is about one.
+	// Pod is the namespace and name of the pod. Container is the name of the container,
+	// if the error is about one.
 	Pod, Container string
-	// Message is in the cluster's own words.
+	// Message is the text of the cluster.
 	Message string
 	err     error
-	told    bool // the container's agent ended because it was told to
+	told    bool // the agent ended because the container was told to end
 }
 
-// Error says all of it.
+// Error returns the reason, the pod, the container and the message.
 func (e *Error) Error() string {
 	what := "pod " + e.Pod
 	if e.Container != "" {
@@ -79,7 +79,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.err }
 
-// refusal tells a quota and a policy from other failures of a request.
+// refusal recognises quotas and policies among the errors of a request.
 func refusal(pod string, err error) error {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -95,7 +95,7 @@ func refusal(pod string, err error) error {
 	return err
 }
 
-// podError is why nothing of the pod can be used any more, nil as long as it can.
+// podError returns the reason why the pod is not usable, or nil.
 func podError(pod *corev1.Pod, p *patience) error {
 	e := &Error{Pod: pod.Namespace + "/" + pod.Name, Message: pod.Status.Message}
 	disrupted := condition(pod, corev1.DisruptionTarget)
@@ -127,14 +127,14 @@ func podError(pod *corev1.Pod, p *patience) error {
 	return e
 }
 
-// isNodes reports whether a disruption is the end of the node, which does not answer or is
-// not there any more.
+// isNodes reports whether the cause of a disruption is the node: it does not answer, or does
+// not exist any more.
 func isNodes(reason string) bool {
 	return reason == "DeletionByTaintManager" || reason == "DeletionByPodGC"
 }
 
-// isRejected reports whether the node that the pod was given did not take it. Such a
-// pod has never had containers, and the node does not think again.
+// isRejected reports whether the selected node rejected the pod. Such a pod never has
+// containers, and the node does not try again.
 func isRejected(pod *corev1.Pod) bool {
 	if pod.Status.Phase != corev1.PodFailed {
 		return false
@@ -147,9 +147,9 @@ func isRejected(pod *corev1.Pod) bool {
 	}
 }
 
-// hubError is why the containers without which there is no pod do not run.
+// hubError returns the reason why the hub or an init container does not run.
 func hubError(pod *corev1.Pod, p *patience) error {
-	// All of them, also those of a template or a webhook: nothing begins before they end.
+	// All init containers, also those of a template or a webhook: the others wait for them.
 	for _, s := range pod.Status.InitContainerStatuses {
 		if err := p.startError(pod, s, false); err != nil {
 			return err
@@ -172,7 +172,7 @@ func hubError(pod *corev1.Pod, p *patience) error {
 	return nil
 }
 
-// ended is the error of a container that should not have ended.
+// ended returns the error for a container that ended unexpectedly.
 func ended(pod *corev1.Pod, s corev1.ContainerStatus) error {
 	t := s.State.Terminated
 	text := fmt.Sprintf("%s, exit code %d", t.Reason, t.ExitCode)
@@ -183,18 +183,18 @@ func ended(pod *corev1.Pod, s corev1.ContainerStatus) error {
 		told: t.ExitCode == 0 || t.ExitCode == 128+int32(syscall.SIGTERM)}
 }
 
-// pullPatience is for how long a pull is left to the node that fails for what may
-// pass: it tries again after ten seconds and twenty more.
+// pullPatience limits the wait after a pull fails with a temporary error. The node tries
+// again after 10 s and after 20 s more.
 const pullPatience = 25 * time.Second
 
-// patience knows since when containers of a pod fail to start for what may pass. The
-// zero value is ready.
+// patience stores since when containers of a pod fail to start with temporary errors. The
+// zero value is ready for use.
 type patience struct {
 	mu    sync.Mutex
 	since map[string]time.Time // by container; guarded by mu
 }
 
-// lasts reports whether it is worth to wait longer.
+// lasts reports whether to wait longer for the container.
 func (p *patience) lasts(container string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,8 +207,8 @@ func (p *patience) lasts(container string) bool {
 	return time.Since(p.since[container]) < pullPatience
 }
 
-// startError is why a container will not start. What the node tries again, and may
-// succeed with, is none. New credentials may not have come to the node yet.
+// startError returns the reason why a container will not start. It returns nil for temporary
+// errors, which the node tries again. New credentials may not have reached the node yet.
 func (p *patience) startError(pod *corev1.Pod, s corev1.ContainerStatus, credentials bool) error {
 	e := &Error{Pod: pod.Namespace + "/" + pod.Name, Container: s.Name}
 	if t := s.State.Terminated; t != nil && (t.Reason == "StartError" || t.Reason == "ContainerCannotRun") {
@@ -242,8 +242,8 @@ func (p *patience) startError(pod *corev1.Pod, s corev1.ContainerStatus, credent
 	return e
 }
 
-// isBusy reports whether a container could not be made by a node that has too much to do,
-// and tries again: "is reserved" says so of an attempt that is still under way.
+// isBusy reports whether an overloaded node could not create a container and tries again.
+// "is reserved" means that an earlier attempt still runs.
 func isBusy(message string) bool {
 	for _, text := range []string{"context deadline exceeded", "is reserved for", "failed to sync "} {
 		if strings.Contains(message, text) {
@@ -253,8 +253,8 @@ func isBusy(message string) bool {
 	return false
 }
 
-// mayPass reports whether a pull that failed like that is worth the node's next
-// attempt. What a registry or its address denies is not.
+// mayPass reports whether the error of a pull is temporary. A refusal by a registry, or an
+// unknown host, is not.
 func mayPass(message string) bool {
 	text := strings.ToLower(message)
 	for _, final := range []string{
@@ -269,7 +269,7 @@ func mayPass(message string) bool {
 	return true
 }
 
-// isCredentials reports whether a pull failed for want of the right credentials.
+// isCredentials reports whether a pull failed because of missing or wrong credentials.
 func isCredentials(message string) bool {
 	text := strings.ToLower(message)
 	for _, word := range []string{"unauthorized", "authorization failed", "authentication required", "denied", "forbidden", "insufficient_scope"} {
@@ -289,7 +289,7 @@ func condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodConditi
 	return nil
 }
 
-// statusOf finds a container's status among all of the pod's.
+// statusOf returns the status of a container of any kind.
 func statusOf(pod *corev1.Pod, container string) (corev1.ContainerStatus, bool) {
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
 		for _, s := range list {

@@ -22,7 +22,7 @@ func told(t *testing.T, err error) *kubernetes.Error {
 	return e
 }
 
-// SPEC D7: what cannot be mounted fails the init, with the folder's path.
+// rule D7: what cannot be mounted fails the init, with the folder's path.
 func TestAFolderThatTheNodeDoesNotHaveFailsTheInit(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -34,7 +34,7 @@ func TestAFolderThatTheNodeDoesNotHaveFailsTheInit(t *testing.T) {
 	assert.Contains(t, e.Error(), "/no/such/folder")
 }
 
-// SPEC D7
+// rule D7
 func TestAClaimThatDoesNotExistFailsTheInit(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -57,7 +57,7 @@ func TestAHostFolderToRemoveIsRefused(t *testing.T) {
 	assert.Empty(t, tx.ledger.all())
 }
 
-// SPEC D7: a pod that no node can ever take says why while it waits, and when it has
+// rule D7: a pod that no node can ever take says why while it waits, and when it has
 // waited for long enough.
 func TestAPodThatNoNodeTakesSaysSo(t *testing.T) {
 	t.Parallel()
@@ -72,7 +72,7 @@ func TestAPodThatNoNodeTakesSaysSo(t *testing.T) {
 	assert.Contains(t, tx.log.String(), "No node takes the pod yet")
 }
 
-// SPEC D7: a registry that cannot be reached is tried again by the node, for a while.
+// rule D7: a registry that cannot be reached is tried again by the node, for a while.
 func TestARegistryThatCannotBeReachedIsTold(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -86,7 +86,7 @@ func TestARegistryThatCannotBeReachedIsTold(t *testing.T) {
 	assert.Equal(t, "still\n", tx.run(t, p.sh("step", "echo still")), "the pod goes on")
 }
 
-// SPEC D7: a lifetime that is over ends the pod and is told.
+// rule D7: a lifetime that is over ends the pod and is told.
 func TestALifetimeThatIsOverIsTold(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

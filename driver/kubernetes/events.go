@@ -15,9 +15,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// watchEvents tells what the cluster says about the pod that its status does not:
-// why its volumes are not mounted and its network is not made. It goes on without
-// the permission for that.
+// watchEvents reports events of the pod, which have reasons that its status does not have:
+// failed mounts of volumes and failures of the network. Without the permission for events,
+// it reports nothing.
 func (p *pod) watchEvents(ctx context.Context, s *said, failed chan<- error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -44,7 +44,7 @@ func (p *pod) watchEvents(ctx context.Context, s *said, failed chan<- error) {
 	}
 	quiet := logr.Discard()
 	store := eventStore{func(e *corev1.Event) {
-		if err := p.judge(e, s); err != nil {
+		if err := p.eventError(e, s); err != nil {
 			select {
 			case failed <- err:
 			default:
@@ -54,8 +54,8 @@ func (p *pod) watchEvents(ctx context.Context, s *said, failed chan<- error) {
 	cache.NewReflectorWithOptions(plainLists{lw}, &corev1.Event{}, store, cache.ReflectorOptions{Name: "events", Logger: &quiet}).RunWithContext(ctx)
 }
 
-// judge tells what will not pass from what may.
-func (p *pod) judge(e *corev1.Event, s *said) error {
+// eventError returns an error for an event that is final. It reports a temporary one.
+func (p *pod) eventError(e *corev1.Event, s *said) error {
 	if e.Type != corev1.EventTypeWarning {
 		return nil
 	}
@@ -74,8 +74,8 @@ func (p *pod) judge(e *corev1.Event, s *said) error {
 	return nil
 }
 
-// spellOut adds the paths of the node's folders to a message that has the volumes'
-// names alone.
+// spellOut adds the directories of the node to a message that has only the names of the
+// volumes.
 func (p *pod) spellOut(message string) string {
 	pod, _, _ := p.look()
 	if pod == nil {
@@ -89,7 +89,7 @@ func (p *pod) spellOut(message string) string {
 	return message
 }
 
-// eventStore is what the reflector gives events to.
+// eventStore receives the events of the reflector.
 type eventStore struct{ take func(*corev1.Event) }
 
 func (s eventStore) Add(obj any) error { return s.Update(obj) }

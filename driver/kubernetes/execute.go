@@ -22,7 +22,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Execute runs a step in a container of its own (SPEC D7): one that waits for it, if
+// Execute runs a step in a container of its own (rule D7): one that waits for it, if
 // the step was announced to Init and is still the same, or else one that is added to
 // the pod. A step's own time-out, of which a detached step takes no notice, gives an
 // error that wraps [context.DeadlineExceeded].
@@ -101,7 +101,7 @@ func (r *run) execute(ctx context.Context) (*driver.Result, error) {
 	if err := r.introduce(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.p.learnNames(ctx); err != nil {
+	if err := r.p.loadNames(ctx); err != nil {
 		return nil, err
 	}
 	waits, err := r.find(ctx, s)
@@ -245,7 +245,7 @@ func (r *run) find(ctx context.Context, s *shape) (bool, error) {
 			continue
 		}
 		var got podagent.Claimed
-		if err := r.p.insist(ctx, "POST", "/claims/"+name, by, &got); err != nil {
+		if err := r.p.callAgain(ctx, "POST", "/claims/"+name, by, &got); err != nil {
 			return false, err
 		}
 		if got.OK {

@@ -12,7 +12,7 @@ import (
 	"github.com/delegate-io/dlite/internal/recorded"
 )
 
-// Find returns the pods of the namespace that carry all of labels.
+// Find returns the pods of the namespace that have all of labels.
 func (d *Driver) Find(ctx context.Context, labels map[string]string) ([]driver.Resource, error) {
 	if len(labels) == 0 {
 		return nil, nil
@@ -39,7 +39,7 @@ func (d *Driver) Find(ctx context.Context, labels map[string]string) ([]driver.R
 	return found, nil
 }
 
-// carries reports whether the values are the same, and not their hashes alone.
+// carries compares the values themselves: the labels in the cluster are only hashes.
 func carries(annotations, labels map[string]string) bool {
 	for k, v := range labels {
 		if annotations[k] != v {
@@ -49,7 +49,7 @@ func carries(annotations, labels map[string]string) bool {
 	return true
 }
 
-// own are the transaction's labels of an object, with their true values.
+// own returns the labels of the transaction on an object, with their original values.
 func own(o *metav1.ObjectMeta) map[string]string {
 	labels := map[string]string{}
 	for k, v := range o.Annotations {

@@ -17,7 +17,7 @@ import (
 
 const loopback = "127.0.0.1"
 
-// serviceNames are those by which other steps find a background step.
+// serviceNames returns the names under which other steps find a background step.
 func serviceNames(step *stage.Step) []string {
 	var names []string
 	for _, name := range append([]string{step.ID, step.Name}, step.NetworkAliases...) {
@@ -28,9 +28,9 @@ func serviceNames(step *stage.Step) []string {
 	return names
 }
 
-// insist is call, again until the connection is back. What is called must not mind
-// that.
-func (p *pod) insist(ctx context.Context, method, path string, in, out any) error {
+// callAgain is call with retries until the connection works again. The call must be
+// idempotent.
+func (p *pod) callAgain(ctx context.Context, method, path string, in, out any) error {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		err := p.call(ctx, method, path, in, out)
 		var said *hubAnswer
@@ -52,22 +52,22 @@ func (p *pod) insist(ctx context.Context, method, path string, in, out any) erro
 	}
 }
 
-// addNames makes names known in all containers of the pod.
+// addNames adds names to the hosts file of all containers of the pod.
 func (p *pod) addNames(ctx context.Context, hosts []podagent.Host) error {
 	if len(hosts) == 0 {
 		return nil
 	}
 	var all podagent.Names
-	if err := p.insist(ctx, "POST", "/names", podagent.Names{Hosts: hosts}, &all); err != nil {
+	if err := p.callAgain(ctx, "POST", "/names", podagent.Names{Hosts: hosts}, &all); err != nil {
 		return err
 	}
-	p.learn(all)
+	p.setNames(all)
 	return nil
 }
 
-// learnNames asks for the names that the hub has, if an earlier process of the delegate
-// may have given them to it.
-func (p *pod) learnNames(ctx context.Context) error {
+// loadNames reads the names from the hub, if an earlier process of the delegate may have
+// added some.
+func (p *pod) loadNames(ctx context.Context) error {
 	p.d.mu.Lock()
 	learned := p.learned
 	p.d.mu.Unlock()
@@ -75,28 +75,28 @@ func (p *pod) learnNames(ctx context.Context) error {
 		return nil
 	}
 	var all podagent.Names
-	if err := p.insist(ctx, "GET", "/names", nil, &all); err != nil {
+	if err := p.callAgain(ctx, "GET", "/names", nil, &all); err != nil {
 		return err
 	}
-	p.learn(all)
+	p.setNames(all)
 	return nil
 }
 
-// learn keeps the names that the hub has.
-func (p *pod) learn(all podagent.Names) {
+// setNames stores the names that the hub has.
+func (p *pod) setNames(all podagent.Names) {
 	p.d.mu.Lock()
 	defer p.d.mu.Unlock()
 	p.names, p.fixed, p.learned = all.Hosts, all.Fixed, true
 }
 
-// namesAreFixed reports whether containers find no further names.
+// namesAreFixed reports whether the hub cannot add names to the hosts file.
 func (p *pod) namesAreFixed() bool {
 	p.d.mu.Lock()
 	defer p.d.mu.Unlock()
 	return p.fixed
 }
 
-// serviceVariables tell a step where the background steps are.
+// serviceVariables returns the variables with the addresses of the background steps.
 func (p *pod) serviceVariables() map[string]string {
 	p.d.mu.Lock()
 	defer p.d.mu.Unlock()
@@ -109,8 +109,8 @@ func (p *pod) serviceVariables() map[string]string {
 	return env
 }
 
-// awaitAgent returns when the agent of a container has come to the hub, or will
-// not.
+// awaitAgent waits until the agent of a container has connected to the hub. It fails if that
+// cannot happen any more.
 func (p *pod) awaitAgent(ctx context.Context, container string, limit time.Duration, credentials bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errPullTime)
 	defer cancel()
@@ -134,7 +134,7 @@ func (p *pod) awaitAgent(ctx context.Context, container string, limit time.Durat
 		})
 		fail(err)
 	}()
-	err := p.insist(ctx, "GET", "/steps/"+container+"/ready", nil, nil)
+	err := p.callAgain(ctx, "GET", "/steps/"+container+"/ready", nil, nil)
 	cause := context.Cause(ctx)
 	switch {
 	case err == nil:
@@ -159,7 +159,7 @@ func (p *pod) awaitAgent(ctx context.Context, container string, limit time.Durat
 
 var errPullTime = errors.New("the time for its start is over")
 
-// ended gives what is closed when a container has, or the pod is lost.
+// ended returns a channel that is closed when the container has ended or the pod is lost.
 func (p *pod) ended(ctx context.Context, container string) (<-chan struct{}, error) {
 	done := newSignal()
 	ok := p.goes(func() {
@@ -177,7 +177,7 @@ func (p *pod) ended(ctx context.Context, container string) (<-chan struct{}, err
 	return done, nil
 }
 
-// end ends a container, and what runs in it.
+// end ends a container and its processes.
 func (p *pod) end(ctx context.Context, container string) error {
-	return p.insist(ctx, "POST", "/end/"+container, agent.DestroyRequest{}, nil)
+	return p.callAgain(ctx, "POST", "/end/"+container, agent.DestroyRequest{}, nil)
 }

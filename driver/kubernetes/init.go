@@ -20,15 +20,15 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// state is what Init leaves in an environment's state.
+// state is the content of Environment.State.
 type state struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 }
 
-// Init makes the transaction's pod and waits until it runs (SPEC D7). The steps that
-// env.Steps announces get containers that wait for them. A second Init of an
-// environment finds what the first one made.
+// Init creates the pod of the transaction and waits until it runs (rule D7). Each step in
+// env.Steps gets a container that waits for it. A second Init of an environment uses the
+// pod of the first one.
 func (d *Driver) Init(ctx context.Context, env *driver.Environment, l driver.Ledger) error {
 	if err := d.init(ctx, env, l); err != nil {
 		return fmt.Errorf("init: %w", err)
@@ -45,7 +45,7 @@ func (d *Driver) init(ctx context.Context, env *driver.Environment, l driver.Led
 		if err != nil {
 			return err
 		}
-		return d.settle(ctx, p, env, nil)
+		return d.setUpPod(ctx, p, env, nil)
 	}
 	t := &draft{name: recorded.NewName(env.ID), token: recorded.RandomHex(16), env: env}
 	wanted, err := d.makePod(t)
@@ -77,15 +77,15 @@ func (d *Driver) init(ctx context.Context, env *driver.Environment, l driver.Led
 	if env.State, err = json.Marshal(state{Namespace: p.namespace, Pod: p.name}); err != nil {
 		return err
 	}
-	if err := d.settle(ctx, p, env, env.Clone); err != nil {
+	if err := d.setUpPod(ctx, p, env, env.Clone); err != nil {
 		env.State = nil
 		return err
 	}
 	return nil
 }
 
-// create makes the pod. One that is there already is an earlier attempt's: nobody else
-// knows its name.
+// create creates the pod. If it exists, an earlier attempt created it, because its name is
+// random.
 func (d *Driver) create(ctx context.Context, wanted *corev1.Pod, tell func(error)) (made *corev1.Pod, err error) {
 	pods := d.api.Pods(wanted.Namespace)
 	err = d.ask(ctx, tell, func(ctx context.Context) (err error) {
@@ -98,15 +98,15 @@ func (d *Driver) create(ctx context.Context, wanted *corev1.Pod, tell func(error
 	return made, err
 }
 
-// settle waits for the hub and has it make what the steps share.
-func (d *Driver) settle(ctx context.Context, p *pod, env *driver.Environment, clone *stage.Clone) error {
+// setUpPod waits for the hub, and has it create the shared files and the clone.
+func (d *Driver) setUpPod(ctx context.Context, p *pod, env *driver.Environment, clone *stage.Clone) error {
 	if err := p.awaitHub(ctx, env.Log); err != nil {
 		return err
 	}
 	hub := p.agent(hubContainer, p.lost)
 	req := &agent.SetupRequest{ID: env.ID, Labels: labelsOf(env)}
 	if clone != nil {
-		// Before the files, which may be meant to replace some of the repository's.
+		// Before the files, which may replace files of the repository.
 		at := hub
 		if d.cfg.GitImage != d.cfg.AgentImage {
 			if err := p.awaitAgent(ctx, cloneContainer, d.cfg.PullTimeout, false); err != nil {
@@ -122,7 +122,7 @@ func (d *Driver) settle(ctx context.Context, p *pod, env *driver.Environment, cl
 				return err
 			}
 		} else if err := at.Destroy(ctx, &agent.DestroyRequest{}); err != nil {
-			// The hub's stage has to begin anew for what else there is to make.
+			// The agent of the hub needs a new setup for the files.
 			return p.explain(err)
 		}
 	}
@@ -144,16 +144,16 @@ func (p *pod) setup(ctx context.Context, at *agent.Client, req *agent.SetupReque
 	return p.explain(err)
 }
 
-// agent is the client for a container's agent, which gone says has ended.
+// agent returns a client for the agent of a container. gone is closed when it has ended.
 func (p *pod) agent(container string, gone <-chan struct{}) *agent.Client {
 	return agent.NewClient("http://hub/steps/"+container, p.link, agent.WithGone(gone), agent.WithStopTimeout(p.d.cfg.Grace+stopTime))
 }
 
-// stopTime is how long a step may take to stop, beside its grace. A soft stop has
-// ten seconds of its own.
+// stopTime limits the time to stop a step, in addition to its grace. It includes the ten
+// seconds of a soft stop.
 const stopTime = 30 * time.Second
 
-// explain puts why the pod is lost in the place of what failed for that.
+// explain replaces an error by the reason why the pod is lost, if it is lost.
 func (p *pod) explain(err error) error {
 	if err == nil {
 		return nil
@@ -167,7 +167,7 @@ func (p *pod) explain(err error) error {
 	return err
 }
 
-// awaitHub returns when the hub can be talked to. It tells log what is in the way.
+// awaitHub waits until the hub answers. It writes obstacles to log.
 func (p *pod) awaitHub(ctx context.Context, log io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.d.cfg.StartTimeout, errStartTime)
 	defer cancel()
@@ -197,18 +197,18 @@ func (p *pod) awaitHub(ctx context.Context, log io.Writer) error {
 			}
 		}
 		status, ok := statusOf(pod, hubContainer)
-		// Lists alone do for this, but nobody would tell of what comes later.
+		// Without a watch, later changes of the pod would not be noticed.
 		return ok && status.State.Running != nil && p.isWatched(), nil
 	})
 	if err == nil {
-		err = p.insist(ctx, "GET", "/names", nil, nil)
+		err = p.callAgain(ctx, "GET", "/names", nil, nil)
 	}
 	return p.whyNot(ctx, err)
 }
 
 var errStartTime = errors.New("the time for its start is over")
 
-// whyNot says what stood in the way of a start.
+// whyNot returns the reason why the pod did not start.
 func (p *pod) whyNot(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	switch {
@@ -232,7 +232,7 @@ func (p *pod) whyNot(ctx context.Context, err error) error {
 	return p.explain(err)
 }
 
-// stopped is the error of what its context has ended.
+// stopped returns the error for a context that has ended, with its cause.
 func stopped(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == nil || errors.Is(cause, err) {
@@ -241,7 +241,7 @@ func stopped(ctx context.Context) error {
 	return fmt.Errorf("stopped: %w: %w", cause, err)
 }
 
-// said writes each line once.
+// said writes each distinct line once.
 type said struct {
 	mu   sync.Mutex
 	to   io.Writer
@@ -261,7 +261,7 @@ func (s *said) line(text string) {
 	_, _ = io.WriteString(s.to, text+"\n")
 }
 
-// open finds the pod that Init has made.
+// open returns the pod that Init created.
 func (d *Driver) open(env *driver.Environment) (*pod, error) {
 	if len(env.State) == 0 {
 		return nil, fmt.Errorf("transaction %q: its init has not run on this driver", env.ID)
@@ -276,5 +276,5 @@ func (d *Driver) open(env *driver.Environment) (*pod, error) {
 	return d.follow(s.Namespace, s.Pod)
 }
 
-// isGone reports whether the cluster does not know what was asked for.
+// isGone reports whether the object does not exist in the cluster.
 func isGone(err error) bool { return apierrors.IsNotFound(err) }

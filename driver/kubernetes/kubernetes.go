@@ -25,16 +25,16 @@ type Driver struct {
 	http  *http.Client
 	api   corev1client.CoreV1Interface
 	gate  recorded.Gate
-	// registries is for questions about images.
+	// registries is the transport for requests to registries.
 	registries *http.Transport
 
-	// alive ends with the driver; what runs for it waits in work.
-	alive context.Context //nolint:containedctx // a life, and not a call's
+	// alive ends when the driver is closed. Close waits for the goroutines in work.
+	alive context.Context //nolint:containedctx // a lifetime, not the context of a call
 	stop  context.CancelFunc
 	work  sync.WaitGroup
 
 	mu     sync.Mutex
-	pods   map[string]*pod // those in use, by namespace and name; guarded by mu
+	pods   map[string]*pod // pods in use, by namespace and name; guarded by mu
 	closed bool            // guarded by mu
 }
 
@@ -44,20 +44,20 @@ var (
 	_ driver.Reattacher = (*Driver)(nil)
 )
 
-// The kinds of resources that this driver records. Their ids are
-// namespace/pod and namespace/pod/container.
+// Kinds of the resources that this driver records. Their ids are namespace/pod and
+// namespace/pod/container.
 const (
 	kindPod  = "pod"
 	kindStep = "pod-container"
 )
 
-// New makes a driver. It fails when cfg is wrong, and does not call the cluster.
+// New creates a driver. It fails if cfg is not valid. It does not call the cluster.
 func New(cfg Config) (*Driver, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
 	rc := rest.CopyConfig(cfg.REST)
-	rc.QPS, rc.Burst = -1, -1 // the server knows better what it can take
+	rc.QPS, rc.Burst = -1, -1 // the server limits the rate itself
 	conns := &dialer{}
 	if rc.Dial == nil {
 		rc.Dial = conns.dial
@@ -71,7 +71,7 @@ func New(cfg Config) (*Driver, error) {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	d := &Driver{cfg: cfg, rest: rc, conns: conns, http: hc, api: api, registries: newRegistryClient(), pods: map[string]*pod{}}
-	// What the client library would print is told by the errors that it returns.
+	// The client library would print errors that it also returns.
 	d.alive, d.stop = context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
 	if _, err := d.makePod(&draft{name: recorded.NewName("check"), env: &driver.Environment{ID: "check"}, token: "check"}); err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
@@ -79,11 +79,11 @@ func New(cfg Config) (*Driver, error) {
 	return d, nil
 }
 
-// Infra is "kubernetes".
+// Infra returns "kubernetes".
 func (d *Driver) Infra() string { return "kubernetes" }
 
-// Close ends what the driver does for transactions and waits for it. The pods go
-// on, with what runs in them, until Cleanup. No method may be called after it.
+// Close stops all work of the driver and waits for its end. The pods and their steps continue
+// to run until Cleanup. No method may be called after Close.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.closed = true
@@ -98,8 +98,8 @@ func (d *Driver) Close() error {
 
 var errClosed = errors.New("the driver is closed")
 
-// goes runs f in a goroutine of the driver's. It reports false, without running f,
-// when the driver is closed.
+// goes runs f in a goroutine that Close waits for. If the driver is closed, it returns false
+// and does not run f.
 func (d *Driver) goes(f func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -24,7 +24,7 @@ func (tx *transaction) added(t *testing.T) string {
 	return tx.p.kubectl(t, "get", "pod", tx.pod(t), "-o", "jsonpath={.spec.ephemeralContainers[*].name}")
 }
 
-// SPEC D7: steps that were announced have a container already, each one of its own,
+// rule D7: steps that were announced have a container already, each one of its own,
 // and run at the same time.
 func TestAnnouncedStepsNeedNoNewContainer(t *testing.T) {
 	t.Parallel()
@@ -50,7 +50,7 @@ func TestAnnouncedStepsNeedNoNewContainer(t *testing.T) {
 	assert.Contains(t, tx.added(t), "s-a-")
 }
 
-// SPEC D7: a user by name is the one of the step's image, with its groups and its home;
+// rule D7: a user by name is the one of the step's image, with its groups and its home;
 // one whom the image does not know fails the step, and what there is of it is said.
 func TestAUserByNameIsTheImages(t *testing.T) {
 	t.Parallel()
@@ -96,7 +96,7 @@ func TestAStepThatIsNotAsAnnouncedGetsAnotherContainer(t *testing.T) {
 	assert.Contains(t, tx.added(t), "s-step-")
 }
 
-// SPEC D7: limits are those of the container where the step was announced; where it
+// rule D7: limits are those of the container where the step was announced; where it
 // was not, its log says so.
 func TestLimitsAreForAnnouncedSteps(t *testing.T) {
 	t.Parallel()
@@ -109,7 +109,7 @@ func TestLimitsAreForAnnouncedSteps(t *testing.T) {
 	assert.Contains(t, tx.run(t, step), "limits of CPU and memory (the step was not announced to the init)")
 }
 
-// SPEC S5, D7: nothing of a step's variables and command is in an object of the
+// rule S5, D7: nothing of a step's variables and command is in an object of the
 // cluster.
 func TestNoObjectHoldsWhatAStepIsGiven(t *testing.T) {
 	t.Parallel()
@@ -145,7 +145,7 @@ func TestFilesOfAStepMayBeAnywhereInItsContainer(t *testing.T) {
 	assert.Equal(t, "640\ncontent\n", tx.run(t, step))
 }
 
-// SPEC D7: an extra host is known in the pod, and so is the node.
+// rule D7: an extra host is known in the pod, and so is the node.
 func TestExtraHostsAreKnown(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -157,7 +157,7 @@ func TestExtraHostsAreKnown(t *testing.T) {
 	assert.Regexp(t, `(?m)^[0-9.]+\tnode\.test`, out)
 }
 
-// SPEC D7: names of background steps stay known when further containers start.
+// rule D7: names of background steps stay known when further containers start.
 func TestNamesSurviveTheStartOfOtherContainers(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -174,7 +174,7 @@ func TestNamesSurviveTheStartOfOtherContainers(t *testing.T) {
 	assert.Contains(t, tx.run(t, p.sh("step", "env")), "DLITE_SERVICE_DB_HOST=127.0.0.1\n")
 }
 
-// SPEC D7: a registry's credentials are in a Secret that the pod owns.
+// rule D7: a registry's credentials are in a Secret that the pod owns.
 func TestCredentialsOfARegistryAreASecretOfThePod(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -204,7 +204,7 @@ func TestCredentialsOfARegistryAreASecretOfThePod(t *testing.T) {
 	assert.NotContains(t, p.kubectl(t, "get", "secrets", "-o", "name"), tx.pod(t))
 }
 
-// SPEC D7: what the template adds is in the pod.
+// rule D7: what the template adds is in the pod.
 func TestATemplateIsLaidOverThePod(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -239,7 +239,7 @@ func TestATemplateThatBreaksThePodIsRefusedByNew(t *testing.T) {
 	assert.ErrorContains(t, err, "AgentImage")
 }
 
-// SPEC D7: the role in the manifest suffices, and it is for one namespace.
+// rule D7: the role in the manifest suffices, and it is for one namespace.
 func TestTheRoleSuffices(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -277,7 +277,7 @@ func (p *place) apply(t *testing.T, manifest string) {
 	p.kubectl(t, "apply", "-f", file)
 }
 
-// SPEC D7, T5: another driver goes on with a step that is under way.
+// rule D7, T5: another driver goes on with a step that is under way.
 func TestAnotherDriverGoesOnWithAStep(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -324,7 +324,7 @@ func TestAnotherDriverGoesOnWithAStep(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrNotBegun)
 }
 
-// SPEC D7: what a step leaves out of its command is the image's, as its registry
+// rule D7: what a step leaves out of its command is the image's, as its registry
 // tells.
 func TestAStepWithoutAnEntrypointRunsWhatItsImageDoes(t *testing.T) {
 	t.Parallel()

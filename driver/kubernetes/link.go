@@ -37,7 +37,7 @@ const (
 type link struct {
 	dial func(ctx context.Context) (net.Conn, error)
 	// alive bounds everything.
-	alive context.Context //nolint:containedctx // a life, and not a call's
+	alive context.Context //nolint:containedctx // a lifetime, not the context of a call
 	// limit is how long connections may fail before dead is called with the last
 	// error.
 	limit time.Duration

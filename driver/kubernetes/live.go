@@ -26,7 +26,7 @@ type pod struct {
 
 	link *link
 	// alive ends with the driver's interest in the pod.
-	alive context.Context //nolint:containedctx // a life, and not a call's
+	alive context.Context //nolint:containedctx // a lifetime, not the context of a call
 	stop  context.CancelCauseFunc
 	work  sync.WaitGroup
 

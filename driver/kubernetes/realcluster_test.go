@@ -42,7 +42,7 @@ spec:
 	p.kubectl(t, "wait", "--for=jsonpath={.status.phase}=Bound", "pvc/cache", "--timeout=100s")
 }
 
-// SPEC D7: a claim is mounted where the steps want it, outlives the transaction, and
+// rule D7: a claim is mounted where the steps want it, outlives the transaction, and
 // is read-only where that is asked for.
 func TestAClaimOutlivesItsTransaction(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 	"github.com/delegate-io/dlite/driver"
 )
 
-// Reattach goes on with a step that an earlier process has started (SPEC T5). Its
+// Reattach goes on with a step that an earlier process has started (rule T5). Its
 // agent has gone on meanwhile and keeps the output. The step's time-out counts from
 // its beginning.
 func (d *Driver) Reattach(

@@ -42,7 +42,7 @@ func newRestricted(tb testing.TB, changes ...func(*kubernetes.Config)) (*place, 
 	return p, p.driver(tb, append([]func(*kubernetes.Config){restricted}, changes...)...)
 }
 
-// SPEC D1, D7: the conformance suite where nobody may be root. Of what does not depend
+// rule D1, D7: the conformance suite where nobody may be root. Of what does not depend
 // on that a run for a report alone has all.
 func TestConformanceRestricted(t *testing.T) {
 	p, api := newFault(t)
@@ -80,7 +80,7 @@ const status = `grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status
 
 const nothing = "CapBnd:0000000000000000"
 
-// SPEC D7: a namespace of the level "restricted" refuses an ordinary pod with its
+// rule D7: a namespace of the level "restricted" refuses an ordinary pod with its
 // reasons, and takes a restricted one, with all kinds of containers in it.
 func TestARestrictedNamespaceTakesRestrictedPods(t *testing.T) {
 	t.Parallel()
@@ -124,7 +124,7 @@ func withVolumes(names ...string) func(*driver.Environment) {
 	}
 }
 
-// SPEC D7: a step's own user in numbers is honoured, and who the others are is a
+// rule D7: a step's own user in numbers is honoured, and who the others are is a
 // setting.
 func TestUsersOfARestrictedPod(t *testing.T) {
 	t.Parallel()
@@ -142,7 +142,7 @@ func TestUsersOfARestrictedPod(t *testing.T) {
 	assert.Equal(t, "4321\n0\n", tx.run(t, groupless))
 }
 
-// SPEC D7: an announced background step is found by its names, as always, and on
+// rule D7: an announced background step is found by its names, as always, and on
 // whatever port; so are the extra hosts of announced steps.
 func TestAnnouncedNamesOfARestrictedPod(t *testing.T) {
 	t.Parallel()
@@ -161,7 +161,7 @@ func TestAnnouncedNamesOfARestrictedPod(t *testing.T) {
 	assert.NotContains(t, served.String(), "root")
 }
 
-// SPEC D7: names that were not announced cannot be had without root. The step's
+// rule D7: names that were not announced cannot be had without root. The step's
 // output says so, and variables tell the address, also after a restart of the delegate.
 func TestNamesThatWereNotAnnouncedInARestrictedPod(t *testing.T) {
 	t.Parallel()
@@ -185,7 +185,7 @@ func TestNamesThatWereNotAnnouncedInARestrictedPod(t *testing.T) {
 	assert.Contains(t, tx.run(t, client), want)
 }
 
-// SPEC D7: what no restricted pod can have is refused, with what to do about it, before
+// rule D7: what no restricted pod can have is refused, with what to do about it, before
 // there is a pod or a container for it.
 func TestWhatARestrictedPodCannotHave(t *testing.T) {
 	t.Parallel()
@@ -243,7 +243,7 @@ func TestWhatARestrictedPodCannotHave(t *testing.T) {
 	require.ErrorContains(t, err, "put the file into the workspace")
 }
 
-// SPEC D7: a claim belongs to the group of the pod, whoever made its files.
+// rule D7: a claim belongs to the group of the pod, whoever made its files.
 func TestAClaimIsWritableInARestrictedPod(t *testing.T) {
 	t.Parallel()
 	p, d := newRestricted(t)
@@ -261,7 +261,7 @@ func TestAClaimIsWritableInARestrictedPod(t *testing.T) {
 	}
 }
 
-// SPEC D7: the container that clones is one like the others.
+// rule D7: the container that clones is one like the others.
 func TestTheCloneOfARestrictedPodIsTaken(t *testing.T) {
 	t.Parallel()
 	p, _ := newRestricted(t)

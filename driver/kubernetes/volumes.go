@@ -214,7 +214,7 @@ func (p *pod) brought(ctx context.Context, list []*stage.Volume, volumes map[str
 		}
 		var got podagent.Spared
 		wish := podagent.Spare{ID: firstOf(id, name), Of: p.d.spares(v.Temp.Medium == "memory")}
-		if err := p.insist(ctx, "POST", "/spares", wish, &got); err != nil {
+		if err := p.callAgain(ctx, "POST", "/spares", wish, &got); err != nil {
 			return fmt.Errorf("volume %q: %w", firstOf(name, id), err)
 		}
 		if got.Name == "" {
