@@ -29,7 +29,7 @@ func (t talker) Execute(_ context.Context, _ *driver.Environment, _ *driver.Step
 
 func (talker) Cleanup(context.Context, []driver.Resource) ([]driver.Resource, error) { return nil, nil }
 
-// L2: output that cannot be read any more does not look like output that has ended.
+// Rule L2: output that cannot be read any more does not look like output that has ended.
 func TestAStreamThatBreaksDoesNotLookComplete(t *testing.T) {
 	t.Parallel()
 	a := New(talker{4 * chunkSize}, Config{TempDir: t.TempDir(), MaxMemory: 1})
@@ -72,7 +72,7 @@ func (w *waiter) Init(ctx context.Context, _ *driver.Environment, _ driver.Ledge
 	return ctx.Err()
 }
 
-// T3: a setup that was repeated, and destroyed meanwhile, does not begin after that.
+// Rule T3: a setup that was repeated, and destroyed meanwhile, does not begin after that.
 func TestADestroyEndsTheSetupsThatWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -26,7 +26,7 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// SPEC D1, D6: steps at an agent, by mutual TLS, are as those of the driver that the
+// Rules D1 and D6: steps at an agent, by mutual TLS, are as those of the driver that the
 // agent has.
 func TestConformanceThroughAnAgent(t *testing.T) {
 	can := []drivertest.Capability{drivertest.HostFolders, drivertest.FolderRemoval, drivertest.Interleaved}
@@ -36,7 +36,7 @@ func TestConformanceThroughAnAgent(t *testing.T) {
 	drivertest.Run(t, drivertest.Target{Site: func(tb testing.TB) drivertest.Site { return newSite(tb) }, Can: can})
 }
 
-// SPEC D1, D6: the same where every connection is cut again and again.
+// Rules D1 and D6: the same where every connection is cut again and again.
 func TestConformanceThroughAnAgentThatIsCutOffAllTheTime(t *testing.T) {
 	drivertest.Run(t, drivertest.Target{
 		Site: func(tb testing.TB) drivertest.Site {

@@ -8,7 +8,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// S5, L2: our agent gets no token, and writes no log beside the caller's.
+// Rules S5 and L2: our agent gets no token, and writes no log beside the caller's.
 func TestOurAgentIsNotToldOfLogServicesAndManagers(t *testing.T) {
 	t.Parallel()
 	req := &StartStepRequest{Step: stage.Step{

@@ -26,7 +26,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// foreignAgent is an agent of other people, written from PROTOCOL 5 alone, with what
+// foreignAgent is an agent of other people, written from docs/protocol.md, section 5 alone, with what
 // is awkward about them: it never answers a step without environment, a second poll
 // steals the answer, none comes with a stage_runtime_id, the output is there only with
 // log_drone and the outputs only without, and it cannot stop a step.
@@ -184,7 +184,7 @@ func (f *foreignAgent) start(id string, req map[string]any) {
 	}()
 }
 
-// PROTOCOL 5: a stage at an agent of other people.
+// docs/protocol.md, section 5: a stage at an agent of other people.
 func TestAStageRunsAtAForeignAgent(t *testing.T) {
 	t.Parallel()
 	f, c := newForeignAgent(t)
@@ -235,7 +235,7 @@ func TestAStageRunsAtAForeignAgent(t *testing.T) {
 	require.NoError(t, c.Destroy(t.Context(), &agent.DestroyRequest{}))
 }
 
-// PROTOCOL 5: the steps of a stage share a folder, in containers too.
+// docs/protocol.md, section 5: the steps of a stage share a folder, in containers too.
 func TestStepsAtAForeignAgentShareAFolder(t *testing.T) {
 	t.Parallel()
 	f, c := newForeignAgent(t)
@@ -259,7 +259,7 @@ func TestStepsAtAForeignAgentShareAFolder(t *testing.T) {
 	}
 }
 
-// D2: what another agent would leave out without a word is refused.
+// Rule D2: what another agent would leave out without a word is refused.
 func TestAForeignAgentIsNotAskedForWhatItWouldLeaveOut(t *testing.T) {
 	t.Parallel()
 	f, c := newForeignAgent(t)
@@ -277,7 +277,7 @@ func TestAForeignAgentIsNotAskedForWhatItWouldLeaveOut(t *testing.T) {
 	assert.Empty(t, f.begun)
 }
 
-// L2: output of a foreign agent's that cannot be read is not missed in silence.
+// Rule L2: output of a foreign agent's that cannot be read is not missed in silence.
 func TestOutputThatAForeignAgentDoesNotGiveIsMissed(t *testing.T) {
 	t.Parallel()
 	_, c := newForeignAgent(t)
@@ -290,7 +290,7 @@ func TestOutputThatAForeignAgentDoesNotGiveIsMissed(t *testing.T) {
 	assert.Equal(t, "\n(the rest of the step's output could not be read from the agent: Step has not started)\n", out.String())
 }
 
-// PROTOCOL 5: what 255 means, and what it does not.
+// docs/protocol.md, section 5: what 255 means, and what it does not.
 func TestTheEndsOfStepsAtAForeignAgent(t *testing.T) {
 	t.Parallel()
 	_, c := newForeignAgent(t)
@@ -315,7 +315,7 @@ func TestTheEndsOfStepsAtAForeignAgent(t *testing.T) {
 	assert.Equal(t, 255, res.ExitCode)
 }
 
-// PROTOCOL 5: a foreign agent cannot stop a step, so nobody waits for that; a detached
+// docs/protocol.md, section 5: a foreign agent cannot stop a step, so nobody waits for that; a detached
 // step is answered at once, and one whose end the agent reports itself is not polled.
 func TestAForeignAgentIsNotWaitedForInVain(t *testing.T) {
 	t.Parallel()
@@ -347,7 +347,7 @@ func TestAForeignAgentIsNotWaitedForInVain(t *testing.T) {
 	require.ErrorContains(t, c.Stop(t.Context(), "long"), "cannot stop a step")
 }
 
-// C6: an answer that is none is an error with an excerpt.
+// Rule C6: an answer that is none is an error with an excerpt.
 func TestAnAnswerThatIsNoneIsAnError(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32

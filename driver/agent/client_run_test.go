@@ -119,7 +119,7 @@ func numbers(n int) string {
 	return b.String()
 }
 
-// L2, D6: each byte of output comes once, in order, however often and wherever the
+// Rules L2 and D6: each byte of output comes once, in order, however often and wherever the
 // connection is cut.
 func TestEachByteComesOnceOverABadConnection(t *testing.T) {
 	t.Parallel()
@@ -144,7 +144,7 @@ func TestEachByteComesOnceOverABadConnection(t *testing.T) {
 	assert.GreaterOrEqual(t, r.proxy.connections()-before, rounds, "it was cut")
 }
 
-// L2, D6: a step runs once, and all of it comes, at whatever byte a connection is cut.
+// Rules L2 and D6: a step runs once, and all of it comes, at whatever byte a connection is cut.
 func TestAConnectionMayBeCutAtAnyByte(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -178,7 +178,7 @@ func TestAConnectionMayBeCutAtAnyByte(t *testing.T) {
 	assert.Equal(t, fmt.Sprintln(steps), out.String(), "each ran once")
 }
 
-// D6: a step goes on, and its result waits, while nobody can reach the agent.
+// Rule D6: a step goes on, and its result waits, while nobody can reach the agent.
 func TestAStepEndsWhileTheAgentCannotBeReached(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -205,7 +205,7 @@ func TestAStepEndsWhileTheAgentCannotBeReached(t *testing.T) {
 	assert.Equal(t, "up\nend\n", out.String())
 }
 
-// D6: a connection that nothing comes through any more is noticed.
+// Rule D6: a connection that nothing comes through any more is noticed.
 func TestAConnectionThatIsDeadIsReplaced(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -229,7 +229,7 @@ func TestAConnectionThatIsDeadIsReplaced(t *testing.T) {
 	assert.Equal(t, "up\nend\n", out.String())
 }
 
-// D6: a machine that dies fails its steps at once.
+// Rule D6: a machine that dies fails its steps at once.
 func TestAMachineThatIsGoneFailsItsStepsAtOnce(t *testing.T) {
 	t.Parallel()
 	gone := make(chan struct{})
@@ -255,7 +255,7 @@ func TestAMachineThatIsGoneFailsItsStepsAtOnce(t *testing.T) {
 	assert.Less(t, time.Since(begin), 5*time.Second)
 }
 
-// T7: who stops a step does not wait for ever for an agent that does not answer.
+// Rule T7: who stops a step does not wait for ever for an agent that does not answer.
 func TestAStopThatTheAgentDoesNotHearIsBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, agent.WithStopTimeout(300*time.Millisecond))
@@ -271,7 +271,7 @@ func TestAStopThatTheAgentDoesNotHearIsBounded(t *testing.T) {
 	assert.EqualError(t, err, `step "step": stopped: nobody wants it: context canceled`)
 }
 
-// T5: a step that an earlier process has begun is followed from its first byte, and
+// Rule T5: a step that an earlier process has begun is followed from its first byte, and
 // begins once.
 func TestALaterProcessGoesOnWithAStep(t *testing.T) {
 	t.Parallel()
@@ -335,7 +335,7 @@ func (m *mortal) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// T5: an agent that has forgotten a step says so, and nobody takes it for an end.
+// Rule T5: an agent that has forgotten a step says so, and nobody takes it for an end.
 func TestAStepThatTheAgentHasForgottenIsLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -350,7 +350,7 @@ func TestAStepThatTheAgentHasForgottenIsLost(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrLost)
 }
 
-// D2: the output of a detached step is followed until the stage is destroyed, or until
+// Rule D2: the output of a detached step is followed until the stage is destroyed, or until
 // nobody wants it.
 func TestAFollowerEndsWithTheStageOrWhenItIsStopped(t *testing.T) {
 	t.Parallel()
@@ -387,7 +387,7 @@ func (f *failing) Write([]byte) (int, error) {
 	return 0, errors.New("no room")
 }
 
-// D1: who reads the output does not hold up the step.
+// Rule D1: who reads the output does not hold up the step.
 func TestAReaderThatFailsIsNotAskedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -398,7 +398,7 @@ func TestAReaderThatFailsIsNotAskedAgain(t *testing.T) {
 	assert.Equal(t, 1, out.calls)
 }
 
-// PROTOCOL 5: what an agent refuses is not tried again, and its words come back.
+// docs/protocol.md, section 5: what an agent refuses is not tried again, and its words come back.
 func TestWhatAnAgentRefusesIsAnErrorAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

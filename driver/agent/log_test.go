@@ -13,7 +13,7 @@ import (
 	"github.com/delegate-io/dlite/driver/agent"
 )
 
-// T3: what a stage has made goes also while its log service is away.
+// Rule T3: what a stage has made goes also while its log service is away.
 func TestADestroyRemovesThingsBeforeItWaitsForLogs(t *testing.T) {
 	t.Parallel()
 	back := make(chan struct{})

@@ -25,7 +25,7 @@ func text(t *testing.T, o *output, offset int64) string {
 	return b.String()
 }
 
-// L2: whenever a reader comes and wherever it starts, it gets all that follows.
+// Rule L2: whenever a reader comes and wherever it starts, it gets all that follows.
 func TestReadersGetEveryByteWhereverTheyStart(t *testing.T) {
 	t.Parallel()
 	o := newOutput(t.TempDir(), 2*chunkSize)
@@ -57,7 +57,7 @@ func TestReadersGetEveryByteWhereverTheyStart(t *testing.T) {
 	o.drop()
 }
 
-// S5: what memory has no room for is not readable on the disk, and has no name there.
+// Rule S5: what memory has no room for is not readable on the disk, and has no name there.
 func TestOutputBeyondMemoryIsEncryptedAndHasNoName(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -82,7 +82,7 @@ func TestOutputBeyondMemoryIsEncryptedAndHasNoName(t *testing.T) {
 	assert.Nil(t, o.file)
 }
 
-// L2: memory stays within its bound.
+// Rule L2: memory stays within its bound.
 func TestOutputKeepsLittleInMemory(t *testing.T) {
 	t.Parallel()
 	o := newOutput(t.TempDir(), 4*chunkSize)

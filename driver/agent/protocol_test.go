@@ -17,7 +17,7 @@ import (
 	"github.com/delegate-io/dlite/driver/agent"
 )
 
-// PROTOCOL 5: a stage as another driver runs it.
+// docs/protocol.md, section 5: a stage as another driver runs it.
 func TestAForeignDriverRunsAStage(t *testing.T) {
 	t.Parallel()
 	f := newAgent(t, agent.Config{Version: "1.2.3"})
@@ -47,7 +47,7 @@ func TestAForeignDriverRunsAStage(t *testing.T) {
 	}
 }
 
-// PROTOCOL 5: starting an id twice starts it once, and every poll is answered, also
+// docs/protocol.md, section 5: starting an id twice starts it once, and every poll is answered, also
 // after the end.
 func TestAStepIsStartedOnceAndEveryPollIsAnswered(t *testing.T) {
 	t.Parallel()
@@ -79,7 +79,7 @@ func TestAStepIsStartedOnceAndEveryPollIsAnswered(t *testing.T) {
 	assert.Equal(t, "ran\n", out.rest(t))
 }
 
-// PROTOCOL 5: what an agent refuses, in the protocol's words.
+// docs/protocol.md, section 5: what an agent refuses, in the protocol's words.
 func TestWhatIsRefused(t *testing.T) {
 	t.Parallel()
 	f := newAgent(t, agent.Config{MaxBody: 4096})
@@ -107,7 +107,7 @@ func TestWhatIsRefused(t *testing.T) {
 	assert.Equal(t, 405, status)
 }
 
-// PROTOCOL 5: 255 is what is no process's end.
+// docs/protocol.md, section 5: 255 is what is no process's end.
 func TestInternalErrorsAndTimeoutsAreExitCode255(t *testing.T) {
 	t.Parallel()
 	f := newAgent(t, agent.Config{})
@@ -133,7 +133,7 @@ func (d *endedDriver) Execute(context.Context, *driver.Environment, *driver.Step
 	return d.res, nil
 }
 
-// PROTOCOL 5: drivers of others take an answer without an error for a success.
+// docs/protocol.md, section 5: drivers of others take an answer without an error for a success.
 func TestEveryFailureHasAnError(t *testing.T) {
 	t.Parallel()
 	f := newAgentOn(t, &endedDriver{brokenDriver{init: fine, cleanup: fine}, &driver.Result{ExitCode: 137, OOMKilled: true}}, agent.Config{})
@@ -142,7 +142,7 @@ func TestEveryFailureHasAnError(t *testing.T) {
 	assert.JSONEq(t, `{"exited":true,"exit_code":255,"oom_killed":true,"error":"the step ran out of memory"}`, f.poll("oom"))
 }
 
-// PROTOCOL 5: a detached step is answered at once, without exited; its output goes on
+// docs/protocol.md, section 5: a detached step is answered at once, without exited; its output goes on
 // until the destroy.
 func TestADetachedStepIsAnsweredAtOnceAndStreamsUntilTheDestroy(t *testing.T) {
 	t.Parallel()
@@ -176,7 +176,7 @@ func TestOutputMayBeAskedForBeforeTheStepBegins(t *testing.T) {
 	assert.Equal(t, "soon\n", <-got)
 }
 
-// T3: a destroy stops what runs, answers who waits for it, and a new stage may begin.
+// Rule T3: a destroy stops what runs, answers who waits for it, and a new stage may begin.
 func TestADestroyEndsWhatRuns(t *testing.T) {
 	t.Parallel()
 	f := newAgent(t, agent.Config{})
@@ -251,7 +251,7 @@ func (d *brokenDriver) Cleanup(ctx context.Context, rs []driver.Resource) ([]dri
 
 func fine(context.Context) error { return nil }
 
-// PITFALLS: a panic is a failure of the step, not an exit code 0 and not the agent's
+// A panic is a failure of the step, not an exit code 0 and not the agent's
 // end.
 func TestPanicsOfADriverAreFailures(t *testing.T) {
 	t.Parallel()
@@ -273,7 +273,7 @@ func TestPanicsOfADriverAreFailures(t *testing.T) {
 	f.ok("/destroy", "")
 }
 
-// T3: an init that fails cleans itself up, tells its log, and may be tried again.
+// Rule T3: an init that fails cleans itself up, tells its log, and may be tried again.
 func TestASetupThatFailsCleansUpAndMayBeTriedAgain(t *testing.T) {
 	t.Parallel()
 	cleaned := 0
@@ -293,7 +293,7 @@ func TestASetupThatFailsCleansUpAndMayBeTriedAgain(t *testing.T) {
 	f.setup("")
 }
 
-// T3: what could not be removed is said, and tried again.
+// Rule T3: what could not be removed is said, and tried again.
 func TestADestroyThatLeavesSomethingFailsAndIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	d := &brokenDriver{init: fine, cleanup: fine, left: 2}
@@ -308,7 +308,7 @@ func TestADestroyThatLeavesSomethingFailsAndIsTriedAgain(t *testing.T) {
 	assert.Zero(t, d.left)
 }
 
-// T3: a stage that could not be destroyed yet takes no steps, and is not what the next
+// Rule T3: a stage that could not be destroyed yet takes no steps, and is not what the next
 // setup gets.
 func TestASetupDuringADestroyBeginsAnotherStage(t *testing.T) {
 	t.Parallel()
@@ -321,7 +321,7 @@ func TestASetupDuringADestroyBeginsAnotherStage(t *testing.T) {
 	f.ok("/start_step", step("x", "true", ""))
 }
 
-// S3: what a destroy says is masked.
+// Rule S3: what a destroy says is masked.
 func TestTheErrorOfADestroyIsMasked(t *testing.T) {
 	t.Parallel()
 	d := &brokenDriver{init: fine, cleanup: func(context.Context) error { return errors.New("cannot remove /tmp/visibly-fake-secret") }}
@@ -334,7 +334,7 @@ func TestTheErrorOfADestroyIsMasked(t *testing.T) {
 	f.ok("/destroy", "")
 }
 
-// T3: a destroy may overtake its setup.
+// Rule T3: a destroy may overtake its setup.
 func TestADestroyDuringASetupEndsIt(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{})

@@ -36,7 +36,7 @@ func (m *managerStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.came <- struct{}{}
 }
 
-// PROTOCOL 1: the agent reports a distributed step's end by itself, on the path that
+// docs/protocol.md, section 1: the agent reports a distributed step's end by itself, on the path that
 // the task asked for, until the manager has it.
 func TestAStepsEndIsReportedToTheManager(t *testing.T) {
 	t.Parallel()

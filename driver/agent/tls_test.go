@@ -45,7 +45,7 @@ func handshake(t *testing.T, b *agent.Boot, client *tls.Config) (atServer, atCli
 	return <-served, err
 }
 
-// PROTOCOL 5: mutual TLS 1.3 with one leaf for both ends, and nobody else gets in.
+// docs/protocol.md, section 5: mutual TLS 1.3 with one leaf for both ends, and nobody else gets in.
 func TestOnlyTheOtherEndOfAMachineGetsIn(t *testing.T) {
 	t.Parallel()
 	b, other := newBoot(t), newBoot(t)
@@ -82,7 +82,7 @@ func TestOnlyTheOtherEndOfAMachineGetsIn(t *testing.T) {
 	require.ErrorContains(t, atClient, "distributed-dlite")
 }
 
-// PROTOCOL 5: an ECDSA P-256 leaf whose DNS name is the server's, for a clock that is a
+// docs/protocol.md, section 5: an ECDSA P-256 leaf whose DNS name is the server's, for a clock that is a
 // little behind.
 func TestTheCertificatesAreWhatTheProtocolAsksFor(t *testing.T) {
 	t.Parallel()
@@ -130,7 +130,7 @@ func TestABootThatIsNoneSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// PROTOCOL 5: HTTP/2 by ALPN, and HTTP/1.1 for who knows no other.
+// docs/protocol.md, section 5: HTTP/2 by ALPN, and HTTP/1.1 for who knows no other.
 func TestBothVersionsOfHTTPAreServed(t *testing.T) {
 	t.Parallel()
 	f := newAgent(t, agent.Config{})

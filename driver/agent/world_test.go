@@ -22,7 +22,7 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// foreignDriver talks to an agent of ours as PROTOCOL 5 alone has it: it knows no
+// foreignDriver talks to an agent of ours as docs/protocol.md, section 5 alone has it: it knows no
 // field and no call of ours.
 type foreignDriver struct {
 	t    *testing.T

@@ -14,7 +14,7 @@ import (
 	"github.com/delegate-io/dlite/driver/vm"
 )
 
-// SPEC D6: from the claim of a warm machine to the end of a first step that does
+// Rule D6: from the claim of a warm machine to the end of a first step that does
 // nothing, and for comparison a second step on the same machine. Machines are used
 // again, so that making them is not measured.
 func BenchmarkClaimToFirstStep(b *testing.B) {

@@ -17,7 +17,7 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// SPEC D6: BenchmarkClaimToFirstStep on two warm virtual machines, emulated. Init and
+// Rule D6: BenchmarkClaimToFirstStep on two warm virtual machines, emulated. Init and
 // step are the two parts of "first". Beside them, in the same run and with the
 // same guests, is what a bare HTTPS request to the agent takes, on a connection that
 // is there and on a new one.

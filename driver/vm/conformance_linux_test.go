@@ -17,7 +17,7 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// SPEC D1, D6: the conformance suite on machines of a pool, each with an agent of
+// Rules D1 and D6: the conformance suite on machines of a pool, each with an agent of
 // its own. Their disks are folders of this host, so that what is left can be seen.
 func TestConformance(t *testing.T) {
 	program := agentProgram(t)
@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// SPEC D1, D6: the same on machines that one transaction has after the other.
+// Rules D1 and D6: the same on machines that one transaction has after the other.
 func TestConformanceOnMachinesThatAreUsedAgain(t *testing.T) {
 	program := agentProgram(t)
 	drivertest.Run(t, drivertest.Target{

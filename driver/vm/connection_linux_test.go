@@ -9,7 +9,7 @@ import (
 	"github.com/delegate-io/dlite/driver/vm"
 )
 
-// SPEC D6: a warm machine is connected to before it is claimed, and the claim uses
+// Rule D6: a warm machine is connected to before it is claimed, and the claim uses
 // that connection. One that has died, with or without a word, costs no machine.
 func TestAWarmMachineIsConnected(t *testing.T) {
 	t.Parallel()

@@ -306,7 +306,7 @@ func (s *scene) killAtInstants(times int, within time.Duration) {
 	s.Logf("killed %d times in %v, with %d machines; nothing was left", times, time.Since(begun).Round(time.Second), len(s.seen))
 }
 
-// SPEC T2, D6: a delegate that kills itself at any point leaves no machine, no
+// Rules T2 and D6: a delegate that kills itself at any point leaves no machine, no
 // record and no step once it has been started again, and its pool is full again.
 func TestAKillAtEveryFaultPointLeavesNothing(t *testing.T) {
 	t.Parallel()
@@ -318,7 +318,7 @@ func TestAKillAtEveryFaultPointLeavesNothing(t *testing.T) {
 	}
 }
 
-// SPEC T2, D6: the same at random moments.
+// Rules T2 and D6: the same at random moments.
 func TestKillsAtRandomInstantsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	newScene(t, 2).killAtInstants(100, 400*time.Millisecond)

@@ -143,10 +143,10 @@ func (s *stageOf) start(step stage.Step, out io.Writer) <-chan ending {
 	return done
 }
 
-// quickly is how long after the death of its machine a step may fail, SPEC D6.
+// quickly is how long after the death of its machine a step may fail, rule D6.
 const quickly = 2 * time.Second
 
-// SPEC D6: a machine that dies fails its step within 2 s, and the error says so.
+// Rule D6: a machine that dies fails its step within 2 s, and the error says so.
 func TestAMachineThatDiesFailsItsStep(t *testing.T) {
 	t.Parallel()
 	program := agentProgram(t)
@@ -190,7 +190,7 @@ func dies(st *stageOf, s *site, silent bool) time.Duration {
 	return end.at.Sub(at)
 }
 
-// SPEC D6: a connection that breaks costs a step nothing while its machine lives.
+// Rule D6: a connection that breaks costs a step nothing while its machine lives.
 func TestAConnectionThatBreaksIsNoDeath(t *testing.T) {
 	t.Parallel()
 	s := newSiteBehind(t, agentProgram(t), vm.PoolConfig{Min: 1, Max: 1})
@@ -208,7 +208,7 @@ func TestAConnectionThatBreaksIsNoDeath(t *testing.T) {
 	require.Equal(t, 4, end.res.ExitCode)
 }
 
-// SPEC D6: an agent that does not come back counts as a death too, after a while.
+// Rule D6: an agent that does not come back counts as a death too, after a while.
 func TestAnAgentThatDoesNotComeBackIsADeath(t *testing.T) {
 	t.Parallel()
 	s := newSiteBehind(t, agentProgram(t), vm.PoolConfig{Min: 1, Max: 2})
@@ -223,7 +223,7 @@ func TestAnAgentThatDoesNotComeBackIsADeath(t *testing.T) {
 	s.network.mend()
 }
 
-// SPEC T5: after a kill of the delegate the next one goes on with a step, and has
+// Rule T5: after a kill of the delegate the next one goes on with a step, and has
 // all of its output.
 func TestAStepIsFollowedFurtherAfterAKill(t *testing.T) {
 	t.Parallel()
@@ -282,7 +282,7 @@ func TestAStepIsFollowedFurtherAfterAKill(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrLost)
 }
 
-// SPEC D6: transactions wait for a machine in the driver's init, which says so, and
+// Rule D6: transactions wait for a machine in the driver's init, which says so, and
 // get one when another transaction ends.
 func TestAnInitWaitsForAMachine(t *testing.T) {
 	t.Parallel()
@@ -303,7 +303,7 @@ func TestAnInitWaitsForAMachine(t *testing.T) {
 	require.NotContains(t, string(second.env.State), "KEY")
 }
 
-// SPEC D6: a transaction says which pool it wants, and one that there is not is
+// Rule D6: a transaction says which pool it wants, and one that there is not is
 // named with those that there are.
 func TestATransactionChoosesItsPool(t *testing.T) {
 	t.Parallel()
@@ -325,7 +325,7 @@ func TestATransactionChoosesItsPool(t *testing.T) {
 	require.Error(t, err)
 }
 
-// SPEC T3: an init that the machine's agent refuses fails with its words, and its
+// Rule T3: an init that the machine's agent refuses fails with its words, and its
 // machine does not go to anybody else.
 func TestAnInitThatFailsCostsItsMachine(t *testing.T) {
 	t.Parallel()
@@ -341,7 +341,7 @@ func TestAnInitThatFailsCostsItsMachine(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// SPEC D6: a hundred transactions in a row leave nothing behind, not in memory
+// Rule D6: a hundred transactions in a row leave nothing behind, not in memory
 // either.
 func TestAHundredClaimsInARowLeaveNothing(t *testing.T) {
 	s := newSite(t, agentProgram(t), vm.PoolConfig{Min: 2, Max: 4})

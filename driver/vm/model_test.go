@@ -441,7 +441,7 @@ func (mt *modelTest) run(ctx context.Context, moves []move) error {
 	return mt.finish(ctx)
 }
 
-// SPEC D6, T2, PITFALLS: whatever is asked of a pool, whatever its provider and its disk
+// Rules D6 and T2: whatever is asked of a pool, whatever its provider and its disk
 // do, and whenever its process is killed, there are never too many machines, none is lost or given to two, who asked first
 // is served first, what is reserved is kept for its owner and for nobody else, until
 // it ends, and in the end the pool is full again.

@@ -100,7 +100,7 @@ func (b *bubble) requireStats(want Stats) {
 	require.Equal(b, want, got)
 }
 
-// SPEC D6: a pool that is exhausted makes a transaction wait, tells it, and serves
+// Rule D6: a pool that is exhausted makes a transaction wait, tells it, and serves
 // it when a machine is free again.
 func TestAnExhaustedPoolQueues(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
@@ -120,7 +120,7 @@ func TestAnExhaustedPoolQueues(t *testing.T) {
 	})
 }
 
-// SPEC D6: the end of a context ends the wait, and the error says what holds the
+// Rule D6: the end of a context ends the wait, and the error says what holds the
 // pool up.
 func TestAWaitEndsWithItsContext(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1}, func(b *bubble) {
@@ -134,7 +134,7 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// PITFALLS: a failed replenish is tried again, ever more slowly, and for ever.
+// A failed replenish is tried again, ever more slowly, and for ever.
 func TestAPoolNeverGivesUp(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 2, MinRetry: time.Second, MaxRetry: time.Minute}, func(b *bubble) {
 		b.pool.cfg.Min = 2
@@ -151,7 +151,7 @@ func TestAPoolNeverGivesUp(t *testing.T) {
 	})
 }
 
-// SPEC D6: attempts to make a machine are not more than the back-off allows.
+// Rule D6: attempts to make a machine are not more than the back-off allows.
 func TestAttemptsSlowDown(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, MinRetry: time.Second, MaxRetry: time.Minute}, func(b *bubble) {
 		b.pool.cfg.Min = 1
@@ -167,7 +167,7 @@ func TestAttemptsSlowDown(t *testing.T) {
 	})
 }
 
-// PITFALLS: what cannot be destroyed counts, is tried again until it is gone, and
+// What cannot be destroyed counts, is tried again until it is gone, and
 // the one who waits for it is told.
 func TestADestroyIsTriedUntilItWorks(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
@@ -184,7 +184,7 @@ func TestADestroyIsTriedUntilItWorks(t *testing.T) {
 	})
 }
 
-// SPEC T3: a cleanup between the record and the claim wins, and costs no machine.
+// Rule T3: a cleanup between the record and the claim wins, and costs no machine.
 func TestACleanupBeforeAClaimTakesEffectWins(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		l := &notes{}
@@ -200,7 +200,7 @@ func TestACleanupBeforeAClaimTakesEffectWins(t *testing.T) {
 	})
 }
 
-// SPEC T2: what the ledger does not take is not claimed.
+// Rule T2: what the ledger does not take is not claimed.
 func TestAClaimThatIsNotOnRecordIsNone(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		refused := errors.New("the ledger is full")
@@ -211,7 +211,7 @@ func TestAClaimThatIsNotOnRecordIsNone(t *testing.T) {
 	})
 }
 
-// SPEC T2: a claim that fails for the disk is on record for nobody, also where the disk
+// Rule T2: a claim that fails for the disk is on record for nobody, also where the disk
 // has done what it says that it could not, and whatever it says to another attempt.
 func TestAClaimThatFailsIsOnRecordForNobody(t *testing.T) {
 	for name, faults := range map[string]int{"it can be undone": 1, "it cannot": 2} {
@@ -244,7 +244,7 @@ func (d *doubtful) write(r *record, durable bool) error {
 	return err
 }
 
-// SPEC D6: a machine is not at fault when who wanted it goes away.
+// Rule D6: a machine is not at fault when who wanted it goes away.
 func TestAnEndedClaimCostsNoMachine(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		ctx, cancel := context.WithCancel(b.Context())
@@ -258,7 +258,7 @@ func TestAnEndedClaimCostsNoMachine(t *testing.T) {
 	})
 }
 
-// SPEC T2: a claim that comes to nothing while the pool is being closed leaves no
+// Rule T2: a claim that comes to nothing while the pool is being closed leaves no
 // machine.
 func TestAClaimAtTheEndLeavesNothing(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
@@ -274,7 +274,7 @@ func TestAClaimAtTheEndLeavesNothing(t *testing.T) {
 	})
 }
 
-// SPEC D6: warm machines are looked at; one that is dead goes at once, one that
+// Rule D6: warm machines are looked at; one that is dead goes at once, one that
 // does not answer after the second look, and another one comes.
 func TestAWarmMachineThatIsNotHealthyIsReplaced(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 2, HealthInterval: time.Minute}, func(b *bubble) {
@@ -295,7 +295,7 @@ func TestAWarmMachineThatIsNotHealthyIsReplaced(t *testing.T) {
 	})
 }
 
-// SPEC D6: a machine that has died since the last look is not handed out.
+// Rule D6: a machine that has died since the last look is not handed out.
 func TestADeadMachineIsNotHandedOut(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 2}, func(b *bubble) {
 		dead := b.only()
@@ -307,7 +307,7 @@ func TestADeadMachineIsNotHandedOut(t *testing.T) {
 	})
 }
 
-// SPEC D6: machines age out, whether idle or old.
+// Rule D6: machines age out, whether idle or old.
 func TestMachinesAgeOut(t *testing.T) {
 	for name, cfg := range map[string]PoolConfig{
 		"idle": {Min: 1, Max: 2, MaxIdle: time.Hour},
@@ -331,7 +331,7 @@ func TestMachinesAgeOut(t *testing.T) {
 	}
 }
 
-// SPEC D6: a machine is used again as often as it may be, when it could be cleaned
+// Rule D6: a machine is used again as often as it may be, when it could be cleaned
 // up, and never by two at once.
 func TestAMachineIsUsedAgainWithinBounds(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1, MaxUses: 3}, func(b *bubble) {
@@ -358,7 +358,7 @@ func TestAMachineIsUsedAgainWithinBounds(t *testing.T) {
 	})
 }
 
-// PITFALLS, SPEC D6: a machine that is dead goes at once, also where it could be used
+// Rule D6: a machine that is dead goes at once, also where it could be used
 // again: nobody waits for an agent that does not answer any more.
 func TestADeadMachineIsNotCleanedUp(t *testing.T) {
 	for name, die := range map[string]func(b *bubble, m *machine){
@@ -383,7 +383,7 @@ func TestADeadMachineIsNotCleanedUp(t *testing.T) {
 	}
 }
 
-// SPEC T6: a claimed machine whose cleanup never comes does not stay for ever.
+// Rule T6: a claimed machine whose cleanup never comes does not stay for ever.
 func TestAClaimEndsWithItsLease(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, Lease: time.Hour}, func(b *bubble) {
 		m := b.mustClaim()
@@ -399,7 +399,7 @@ func TestAClaimEndsWithItsLease(t *testing.T) {
 	})
 }
 
-// SPEC T2: what an earlier process left is taken over or destroyed, as its record
+// Rule T2: what an earlier process left is taken over or destroyed, as its record
 // says, and what no record knows is destroyed.
 func TestAPoolTakesOverWhatIsLeft(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 2, Max: 6, KeepWarm: true, HealthInterval: time.Hour}, func(b *bubble) {
@@ -449,7 +449,7 @@ func TestAPoolTakesOverWhatIsLeft(t *testing.T) {
 	})
 }
 
-// SPEC T3: a cleanup that an earlier process was killed in waits for what that one
+// Rule T3: a cleanup that an earlier process was killed in waits for what that one
 // had begun.
 func TestACleanupWaitsForTheDestructionThatAnEarlierProcessBegan(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 2}, func(b *bubble) {
@@ -467,7 +467,7 @@ func TestACleanupWaitsForTheDestructionThatAnEarlierProcessBegan(t *testing.T) {
 	})
 }
 
-// SPEC T2: a machine that the pool's folder has lost is destroyed by the record of
+// Rule T2: a machine that the pool's folder has lost is destroyed by the record of
 // its transaction alone.
 func TestARecordOfATransactionIsEnough(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 2, SweepInterval: time.Hour}, func(b *bubble) {
@@ -481,13 +481,13 @@ func TestARecordOfATransactionIsEnough(t *testing.T) {
 	})
 }
 
-// SPEC D6: two processes never have one state folder, and a folder of a newer
+// Rule D6: two processes never have one state folder, and a folder of a newer
 // version is left alone.
 func TestAStateFolderHasOneUser(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, KeepWarm: true}, func(b *bubble) {
 		other, err := NewPool(b.fake, b.cfg)
 		require.NoError(b, err)
-		require.ErrorContains(b, other.Start(b.Context()), "in use by another delegate")
+		require.ErrorContains(b, other.Start(b.Context()), "another delegate uses the state directory")
 		require.NoError(b, other.Close(b.Context()))
 		require.NoError(b, b.pool.Close(b.Context()))
 		newer := newID()
@@ -503,7 +503,7 @@ func TestAStateFolderHasOneUser(t *testing.T) {
 	})
 }
 
-// PITFALLS: a machine that is being made when the pool is closed does not leak.
+// A machine that is being made when the pool is closed does not leak.
 func TestAMachineThatIsBeingMadeAtTheEndIsDestroyed(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 3, Max: 3}, func(b *bubble) {
 		b.restart() // all made at once
@@ -518,7 +518,7 @@ func TestAMachineThatIsBeingMadeAtTheEndIsDestroyed(t *testing.T) {
 	})
 }
 
-// SPEC D6: a pool that cannot destroy something is closed all the same when its
+// Rule D6: a pool that cannot destroy something is closed all the same when its
 // time is over, says what is left, and the next one sees to it.
 func TestACloseDoesNotHang(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 2, Max: 2}, func(b *bubble) {
@@ -541,7 +541,7 @@ func TestACloseDoesNotHang(t *testing.T) {
 	})
 }
 
-// SPEC D6: neither does one that destroys what it has no record of.
+// Rule D6: neither does one that destroys what it has no record of.
 func TestACloseDoesNotWaitForWhatItDoesNotKnow(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, SweepInterval: time.Hour}, func(b *bubble) {
 		b.fake.set(func(f *fakeProvider) { f.slow = 1000 * time.Hour })
@@ -559,7 +559,7 @@ func TestACloseDoesNotWaitForWhatItDoesNotKnow(t *testing.T) {
 	})
 }
 
-// SPEC D6: ages that an earlier process has put down by a clock that was ahead, or is
+// Rule D6: ages that an earlier process has put down by a clock that was ahead, or is
 // set back meanwhile, keep no machine for ever.
 func TestAClockThatWasAheadKeepsNothing(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1, KeepWarm: true, MaxAge: time.Hour, Lease: 2 * time.Hour}, func(b *bubble) {
@@ -587,7 +587,7 @@ func TestAClockThatWasAheadKeepsNothing(t *testing.T) {
 	})
 }
 
-// SPEC S5: a record is for the delegate's eyes alone.
+// Rule S5: a record is for the delegate's eyes alone.
 func TestRecordsArePrivate(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		info, err := os.Stat(filepath.Join(b.cfg.Dir, b.only()+recordSuffix))

@@ -34,7 +34,7 @@ func machineEnd(t *testing.T, do func(in *bufio.Reader, out io.Writer)) *vm.Port
 
 func say(w io.Writer, text string) { _, _ = io.WriteString(w, text) }
 
-// SPEC D6: the boot is made when the agent waits, travels as one line, and counts
+// Rule D6: the boot is made when the agent waits, travels as one line, and counts
 // when the agent has taken it over.
 func TestAnAgentGetsItsBootAtThePort(t *testing.T) {
 	t.Parallel()

@@ -110,7 +110,7 @@ func (s *scene) requireNone(m *record, path string, query ...string) {
 	require.Empty(s, found, "stages on machine %s", m.ID)
 }
 
-// SPEC T2, D6: the kill at every fault point with virtual machines. Each of them has
+// Rules T2 and D6: the kill at every fault point with virtual machines. Each of them has
 // two transactions, so that some are used again and some are destroyed.
 func TestAKillAtEveryFaultPointLeavesNoVirtualMachine(t *testing.T) {
 	t.Parallel()
@@ -121,7 +121,7 @@ func TestAKillAtEveryFaultPointLeavesNoVirtualMachine(t *testing.T) {
 // moment, where a few times are not enough.
 const crashesVariable = "DLITE_VM_CRASHES"
 
-// SPEC T2, D6: the same at random moments.
+// Rules T2 and D6: the same at random moments.
 func TestKillsAtRandomInstantsLeaveNoVirtualMachine(t *testing.T) {
 	t.Parallel()
 	times := 4
@@ -133,7 +133,7 @@ func TestKillsAtRandomInstantsLeaveNoVirtualMachine(t *testing.T) {
 	newVirtualScene(t, 2).killAtInstants(times, 3*time.Second)
 }
 
-// SPEC D6: ten transactions in a row, each on a virtual machine of its own, leave
+// Rule D6: ten transactions in a row, each on a virtual machine of its own, leave
 // nothing behind.
 func TestTenClaimsInARowLeaveNoVirtualMachine(t *testing.T) {
 	dir := t.TempDir()

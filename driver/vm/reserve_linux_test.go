@@ -25,7 +25,7 @@ func ask[Answer any](t *testing.T, stages *transaction.Stages, typ string, data 
 	return answer
 }
 
-// PROTOCOL 3, SPEC D6: from the tasks of a manager to real machines: what is
+// Rule D6 and docs/protocol.md, section 3: from the tasks of a manager to real machines: what is
 // reserved is what the init of that stage gets, the next stage gets a place, and
 // cleanups give back both.
 func TestTasksReserveMachines(t *testing.T) {

@@ -47,7 +47,7 @@ func (b *bubble) requireNobodyOnRecord() {
 	}
 }
 
-// PROTOCOL 3, SPEC D6: a machine that is reserved goes to its transaction, also when
+// Rule D6 and docs/protocol.md, section 3: a machine that is reserved goes to its transaction, also when
 // others have waited for longer, and to nobody else.
 func TestAReservedMachineIsItsTransactions(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
@@ -70,7 +70,7 @@ func TestAReservedMachineIsItsTransactions(t *testing.T) {
 	})
 }
 
-// SPEC D6: a pool keeps its minimum beside what is reserved.
+// Rule D6: a pool keeps its minimum beside what is reserved.
 func TestReservationsAreReplaced(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 2, Max: 3}, func(b *bubble) {
 		b.reserve("stage")
@@ -78,7 +78,7 @@ func TestReservationsAreReplaced(t *testing.T) {
 	})
 }
 
-// PROTOCOL 3: where all machines are in use a reservation is a place in the queue,
+// docs/protocol.md, section 3: where all machines are in use a reservation is a place in the queue,
 // which the init takes over.
 func TestAnExhaustedPoolReservesAPlace(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1}, func(b *bubble) {
@@ -111,7 +111,7 @@ func TestAnExhaustedPoolReservesAPlace(t *testing.T) {
 	})
 }
 
-// SPEC D6: a reservation whose init does not come ends with its time, wherever it
+// Rule D6: a reservation whose init does not come ends with its time, wherever it
 // is, and one that is given back at once.
 func TestReservationsEnd(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
@@ -136,14 +136,14 @@ func TestReservationsEnd(t *testing.T) {
 	})
 }
 
-// SPEC D6: no reservation lasts longer than a claim that nobody touches.
+// Rule D6: no reservation lasts longer than a claim that nobody touches.
 func TestALeaseBoundsReservations(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, Lease: time.Minute}, func(b *bubble) {
 		require.Equal(b, time.Now().Add(time.Minute), b.reserve("stage").Until)
 	})
 }
 
-// SPEC T2: the next process keeps a reserved machine for the rest of the time, and
+// Rule T2: the next process keeps a reserved machine for the rest of the time, and
 // for no longer; its transaction gets it, also while the machine's health is not
 // known yet.
 func TestAReservationIsKeptByTheNextProcess(t *testing.T) {
@@ -168,7 +168,7 @@ func TestAReservationIsKeptByTheNextProcess(t *testing.T) {
 	})
 }
 
-// SPEC T2: a process that died after its transaction had a machine, and before the
+// Rule T2: a process that died after its transaction had a machine, and before the
 // reservation was off the record, leaves no reservation.
 func TestAReservationThatWasUsedIsNotKept(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 2, KeepWarm: true}, func(b *bubble) {
@@ -193,7 +193,7 @@ func TestAReservationThatWasUsedIsNotKept(t *testing.T) {
 	})
 }
 
-// SPEC D6: a reserved machine that dies is replaced by another one, for the same
+// Rule D6: a reserved machine that dies is replaced by another one, for the same
 // transaction before all others.
 func TestAReservedMachineThatDiesIsReplaced(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1}, func(b *bubble) {
@@ -214,7 +214,7 @@ func TestAReservedMachineThatDiesIsReplaced(t *testing.T) {
 	})
 }
 
-// SPEC T3: an init that is cut short after it has got its reserved machine leaves
+// Rule T3: an init that is cut short after it has got its reserved machine leaves
 // the machine to the next one, and nothing of the reservation.
 func TestAnInitThatIsCutShortEndsItsReservation(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
@@ -231,7 +231,7 @@ func TestAnInitThatIsCutShortEndsItsReservation(t *testing.T) {
 	})
 }
 
-// SPEC D6: the end of the pool ends reservations, and the inits that wait for them.
+// Rule D6: the end of the pool ends reservations, and the inits that wait for them.
 func TestAClosedPoolReservesNothing(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1}, func(b *bubble) {
 		m := b.mustClaim()
@@ -272,7 +272,7 @@ func (b *bubble) openBlind(transaction string) (got <-chan *machine, see func())
 	return got, func() { close(gate) }
 }
 
-// SPEC D6: an init that comes while nobody knows whether its machine has survived
+// Rule D6: an init that comes while nobody knows whether its machine has survived
 // gets it when it has, and otherwise another one, before who asked later.
 func TestAnInitComesBeforeItsMachine(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, KeepWarm: true}, func(b *bubble) {
@@ -294,7 +294,7 @@ func TestAnInitComesBeforeItsMachine(t *testing.T) {
 	})
 }
 
-// SPEC P1: the end of the pool ends such a wait too.
+// Rule P1: the end of the pool ends such a wait too.
 func TestAClosedPoolLetsGoWhoWaitsForItsMachine(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, KeepWarm: true}, func(b *bubble) {
 		b.reserve("stage")
@@ -308,7 +308,7 @@ func TestAClosedPoolLetsGoWhoWaitsForItsMachine(t *testing.T) {
 	})
 }
 
-// SPEC T3: an init that is cut short before its machine is ready leaves nothing of
+// Rule T3: an init that is cut short before its machine is ready leaves nothing of
 // its reservation either.
 func TestAnInitThatDoesNotWaitForItsMachine(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, KeepWarm: true}, func(b *bubble) {
@@ -329,7 +329,7 @@ func TestAnInitThatDoesNotWaitForItsMachine(t *testing.T) {
 	})
 }
 
-// SPEC T2: a pool that keeps nothing warm destroys what is reserved, too.
+// Rule T2: a pool that keeps nothing warm destroys what is reserved, too.
 func TestTheEndOfAPoolDestroysReservedMachines(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		b.reserve("stage")
@@ -339,7 +339,7 @@ func TestTheEndOfAPoolDestroysReservedMachines(t *testing.T) {
 	})
 }
 
-// SPEC D6: a transaction has something reserved in one pool alone, that of its last
+// Rule D6: a transaction has something reserved in one pool alone, that of its last
 // word.
 func TestATransactionReservesInOnePool(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {

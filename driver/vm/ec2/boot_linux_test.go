@@ -99,7 +99,7 @@ func installing(tb testing.TB) func(*ec2.Config) {
 	}
 }
 
-// SPEC D6: what every provider must do, with real agents that are started from
+// Rule D6: what every provider must do, with real agents that are started from
 // user data.
 func TestProvider(t *testing.T) {
 	c, installed := booting(t), installing(t)
@@ -116,7 +116,7 @@ func (r records) Record(_ context.Context, one driver.Resource) error {
 	return nil
 }
 
-// SPEC D6: a stage runs on a pool of EC2's machines; one that EC2 takes away fails
+// Rule D6: a stage runs on a pool of EC2's machines; one that EC2 takes away fails
 // its step at once, and nothing is left.
 func TestAPoolOfMachinesRunsAStage(t *testing.T) {
 	t.Parallel()

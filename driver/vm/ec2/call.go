@@ -14,45 +14,45 @@ import (
 	"github.com/aws/smithy-go"
 )
 
-// attempts is how often a call is tried, at least: EC2 throttles an account as a
-// whole, and a pool that fills up calls it a good deal.
+// attempts is the minimum number of attempts of a call. EC2 throttles an account as a whole, and a
+// pool that fills up makes many calls.
 const attempts = 8
 
-// patient sets how a call is retried.
-func patient(o *ec2.Options) {
+// retryPolicy configures the retries of a call.
+func retryPolicy(o *ec2.Options) {
 	r := o.Retryer
 	if n := r.MaxAttempts(); n > 0 && n < attempts {
 		r = retry.AddWithMaxAttempts(r, attempts)
 	}
 	if r, ok := r.(aws.RetryerV2); ok {
-		o.Retryer = decided{r}
+		o.Retryer = capacityRetryer{r}
 	}
 }
 
-// decided takes a lack of capacity for an answer. It comes with a status of 500,
-// which is retried otherwise: another subnet is the better try.
-type decided struct{ aws.RetryerV2 }
+// capacityRetryer does not retry after a lack of capacity, although its status is 500: another
+// subnet is more promising.
+type capacityRetryer struct{ aws.RetryerV2 }
 
 // IsErrorRetryable implements [aws.Retryer].
-func (d decided) IsErrorRetryable(err error) bool {
+func (d capacityRetryer) IsErrorRetryable(err error) bool {
 	return !noRoom(err) && d.RetryerV2.IsErrorRetryable(err)
 }
 
-// noRoomCodes are EC2's for what another subnet or time may have.
-var noRoomCodes = []string{
+// capacityCodes are the error codes for which another subnet or a later attempt may succeed.
+var capacityCodes = []string{
 	"InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity", "InsufficientCapacity",
 	"InsufficientFreeAddressesInSubnet", "InsufficientAddressCapacity", "InsufficientVolumeCapacity",
-	"Unsupported", // the type in the zone
+	"Unsupported", // the type is not available in the zone
 	"SpotMaxPriceTooLow", "MaxSpotInstanceCountExceeded",
 	"InstanceLimitExceeded", "VcpuLimitExceeded", "VolumeLimitExceeded",
 }
 
 func noRoom(err error) bool {
 	var api smithy.APIError
-	return errors.As(err, &api) && slices.Contains(noRoomCodes, api.ErrorCode())
+	return errors.As(err, &api) && slices.Contains(capacityCodes, api.ErrorCode())
 }
 
-// call bounds a call.
+// call limits the time of a call.
 func (p *Provider) call(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.CallTimeout)
 	defer cancel()
@@ -63,8 +63,8 @@ func filter(name string, values ...string) types.Filter {
 	return types.Filter{Name: aws.String(name), Values: values}
 }
 
-// instances gives what EC2 shows for an id, in whatever state. There is one at most,
-// unless somebody has copied tags.
+// instances returns the EC2 instances with an id, in any state. There is at most one, unless a
+// user has copied tags.
 func (p *Provider) instances(ctx context.Context, id string) ([]types.Instance, error) {
 	return p.describe(ctx, filter("tag:"+TagID, id))
 }
@@ -74,7 +74,7 @@ func (p *Provider) describe(ctx context.Context, filters ...types.Filter) ([]typ
 	pages := ec2.NewDescribeInstancesPaginator(p.cfg.Client, &ec2.DescribeInstancesInput{Filters: filters, MaxResults: aws.Int32(500)})
 	for pages.HasMorePages() {
 		err := p.call(ctx, func(ctx context.Context) error {
-			page, err := pages.NextPage(ctx, patient)
+			page, err := pages.NextPage(ctx, retryPolicy)
 			if err == nil {
 				all = append(all, gather(page)...)
 			}
@@ -95,7 +95,7 @@ func gather(page *ec2.DescribeInstancesOutput) []types.Instance {
 	return all
 }
 
-// bounded is a client whose calls are bounded, for the SDK's waiter.
+// bounded is a client with limited calls, for the SDK's waiter.
 type bounded struct{ *Provider }
 
 // DescribeInstances implements [ec2.DescribeInstancesAPIClient].
@@ -107,15 +107,15 @@ func (b bounded) DescribeInstances(ctx context.Context, in *ec2.DescribeInstance
 	return out, err
 }
 
-// errTimeout says that something has not come about in its time.
-var errTimeout = errors.New("it takes too long")
+// errTimeout is the error of a wait that took too long.
+var errTimeout = errors.New("timed out")
 
-// await looks at what EC2 shows for an id until done says so or fails.
+// await polls the instances of an id until done returns true or an error.
 func (p *Provider) await(ctx context.Context, limit time.Duration, id string, done func([]types.Instance) (bool, error)) error {
 	var failed error
 	waiter := ec2.NewInstanceExistsWaiter(bounded{p}, func(o *ec2.InstanceExistsWaiterOptions) {
 		o.MinDelay, o.MaxDelay = p.cfg.Poll, 5*p.cfg.Poll
-		o.ClientOptions = []func(*ec2.Options){patient}
+		o.ClientOptions = []func(*ec2.Options){retryPolicy}
 		o.Retryable = func(_ context.Context, _ *ec2.DescribeInstancesInput, out *ec2.DescribeInstancesOutput, err error) (bool, error) {
 			if err == nil {
 				var ok bool
@@ -127,7 +127,7 @@ func (p *Provider) await(ctx context.Context, limit time.Duration, id string, do
 			return err == nil, err
 		}
 	})
-	// One machine is one page. Nothing of this is asked in parts.
+	// One machine fits on one page.
 	err := waiter.Wait(ctx, &ec2.DescribeInstancesInput{Filters: []types.Filter{filter("tag:"+TagID, id)}}, limit)
 	switch {
 	case err == nil:

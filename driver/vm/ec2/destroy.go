@@ -11,9 +11,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 )
 
-// Destroy implements [vm.Provider]. It returns when the machine is shutting down,
-// from where there is no way back and which costs nothing any more. EC2 removes its
-// volumes, addresses and interfaces with it.
+// Destroy implements [vm.Provider]. It returns when the machine is shutting down, which cannot be
+// reversed and costs nothing. EC2 removes its volumes, addresses and interfaces with it.
 func (p *Provider) Destroy(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.CreateTimeout)
 	defer cancel()
@@ -33,8 +32,7 @@ func (p *Provider) Destroy(ctx context.Context, id string) error {
 	if len(found) == 0 || len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	// EC2 may go on showing it as it was, for a while. Who asks for the list next
-	// must not find it.
+	// EC2 may show the old state for a while. A later List must not return the machine.
 	err = p.await(ctx, p.cfg.CreateTimeout, id, func(found []types.Instance) (bool, error) {
 		for n := range found {
 			if !ending(&found[n]) {
@@ -49,8 +47,8 @@ func (p *Provider) Destroy(ctx context.Context, id string) error {
 	return nil
 }
 
-// appeared gives what there is of a machine. Nothing counts only when EC2 has had
-// the time to show what it may have made a moment ago.
+// appeared returns the instances of an id. It waits for Settle before it reports that there is
+// none, because EC2 shows a new instance with a delay.
 func (p *Provider) appeared(ctx context.Context, id string) ([]types.Instance, error) {
 	var all []types.Instance
 	looked := false
@@ -69,22 +67,20 @@ func (p *Provider) terminate(ctx context.Context, id string, i *types.Instance) 
 		return err
 	}
 	err := p.call(ctx, func(ctx context.Context) error {
-		_, err := p.cfg.Client.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: []string{aws.ToString(i.InstanceId)}}, patient)
+		_, err := p.cfg.Client.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: []string{aws.ToString(i.InstanceId)}}, retryPolicy)
 		return err
 	})
-	// One that is shown and not known was made, or has gone, just now: it is to be
-	// tried again.
+	// An instance that is listed but unknown was just created or removed: retry.
 	if err != nil {
 		return fmt.Errorf("terminate %s: %w", aws.ToString(i.InstanceId), err)
 	}
 	return nil
 }
 
-// bindVolumes has the volumes that were made for a machine go with it, also where
-// its image or template wants to keep them. Volumes that somebody has attached to
-// it are not touched.
+// bindVolumes makes EC2 delete a machine's own volumes with it, even if its image or template
+// keeps them. It ignores volumes that a user attached later.
 func (p *Provider) bindVolumes(ctx context.Context, id string, i *types.Instance) error {
-	staying := map[string]string{} // volume: device
+	staying := map[string]string{} // device by volume
 	for _, m := range i.BlockDeviceMappings {
 		if m.Ebs != nil && !aws.ToBool(m.Ebs.DeleteOnTermination) {
 			staying[aws.ToString(m.Ebs.VolumeId)] = aws.ToString(m.DeviceName)
@@ -98,11 +94,11 @@ func (p *Provider) bindVolumes(ctx context.Context, id string, i *types.Instance
 	for pages := ec2.NewDescribeVolumesPaginator(p.cfg.Client, ask); pages.HasMorePages(); {
 		var page *ec2.DescribeVolumesOutput
 		err := p.call(ctx, func(ctx context.Context) (err error) {
-			page, err = pages.NextPage(ctx, patient)
+			page, err = pages.NextPage(ctx, retryPolicy)
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("look at the volumes of %s: %w", aws.ToString(i.InstanceId), err)
+			return fmt.Errorf("describe the volumes of %s: %w", aws.ToString(i.InstanceId), err)
 		}
 		for _, v := range page.Volumes {
 			if name, ok := staying[aws.ToString(v.VolumeId)]; ok {
@@ -117,11 +113,11 @@ func (p *Provider) bindVolumes(ctx context.Context, id string, i *types.Instance
 		return nil
 	}
 	err := p.call(ctx, func(ctx context.Context) error {
-		_, err := p.cfg.Client.ModifyInstanceAttribute(ctx, in, patient)
+		_, err := p.cfg.Client.ModifyInstanceAttribute(ctx, in, retryPolicy)
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("have the volumes of %s removed with it: %w", aws.ToString(i.InstanceId), err)
+		return fmt.Errorf("delete the volumes of %s with it: %w", aws.ToString(i.InstanceId), err)
 	}
 	return nil
 }
@@ -133,12 +129,12 @@ func state(i *types.Instance) types.InstanceStateName {
 	return i.State.Name
 }
 
-// ending reports whether a machine is on the way to its end or there.
+// ending reports whether a machine is shutting down or terminated.
 func ending(i *types.Instance) bool {
 	return state(i) == types.InstanceStateNameShuttingDown || state(i) == types.InstanceStateNameTerminated
 }
 
-// reason is what EC2 says of a machine that ended.
+// reason returns EC2's reason for a machine's end.
 func reason(i *types.Instance) string {
 	if r := i.StateReason; r != nil && aws.ToString(r.Message) != "" {
 		return strings.TrimSpace(aws.ToString(r.Message))

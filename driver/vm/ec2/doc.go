@@ -1,4 +1,4 @@
-// Package ec2 makes the machines of a pool on Amazon EC2 (SPEC D6).
+// Package ec2 provides the machines of a pool on Amazon EC2 (rule D6).
 //
 //	cfg, err := config.LoadDefaultConfig(ctx, config.WithRegion("eu-central-1"))
 //	if err != nil {
@@ -12,49 +12,49 @@
 //		SecurityGroupIDs: []string{"sg-0c"},
 //	})
 //
-// Region, credentials, endpoint and proxies are the client's, and so of whoever
-// makes it. The image is a Linux with cloud-init that has the agent installed,
-// or gets it from [Agent].URL; for any other image there is [Config].UserData.
+// The caller's client determines region, credentials, endpoint and proxies. The image is a Linux
+// with cloud-init. It has the agent installed, or downloads it from [Agent].URL. [Config].UserData
+// supports any other image.
 //
-// # What is left behind: nothing
+// # No leftovers
 //
-// Everything is tagged in the call that makes it, with [TagID] and [TagOwner], so
-// that any process finds it again. The call carries a client token that is made of
-// the id: however often it is sent, one machine comes of it. Volumes go with their
-// machine, also those that the image or a launch template wants to keep.
-// There are no fixed addresses. A machine that shuts itself down is gone, and with
-// [Config].MaxLife it does so when nobody has destroyed it in time.
+// The call that creates a resource also tags it, with [TagID] and [TagOwner], so that any process
+// can find it. The call has a client token that depends on the id: repeated calls create one
+// machine. Volumes are deleted with their machine, even if the image or a launch template keeps
+// them. There are no fixed addresses. A machine that shuts itself down is terminated. With
+// [Config].MaxLife it does so if it was not destroyed in time.
 //
-// EC2 shows what it has made only after a while. So Destroy looks for an id that
-// it does not see for [Config].Settle before it says that there is nothing. What
-// appears later still is found by List.
+// EC2 shows new resources with a delay. Destroy therefore searches for an unknown id during
+// [Config].Settle before it reports success. List finds machines that appear later.
 //
-// # Who can read the agent's key
+// # Access to the agent's key
 //
-// The machine's boot is in its user data, and there is a private key in it:
-// the one by which the delegate and this one machine's agent know each other. It is
-// good for nothing else, and for as long as the machine lives. It can be read by
+// The machine's user data contains its boot, with a private key. The delegate and the agent of
+// this one machine authenticate each other with that key. It has no other use, and is valid as
+// long as the machine exists. These can read it:
 //
-//   - whoever may call ec2:DescribeInstanceAttribute, which many read-only policies
-//     allow. Deny it for instances that are tagged with [TagOwner].
-//   - whatever runs on the machine, through the metadata service, as user data
-//     cannot be changed while a machine runs. Steps that run there as root own the
-//     machine anyhow; containers do not get there, as the service takes tokens only
-//     (IMDSv2), which get one hop far.
-//   - whoever reads the machine's disk, where cloud-init keeps copies. They are
-//     removed before the agent starts, and the root volume is encrypted when
-//     [RootVolume] is set. The agent's own file is in memory (/run).
+//   - Users with ec2:DescribeInstanceAttribute, which many read-only policies
 //
-// Someone who has the key needs a way to the agent's port, too: let the security
-// group admit the delegate alone. And keep to one stage for each machine.
+// allow. Deny it for instances that are tagged with [TagOwner].
+//   - Processes on the machine, through the metadata service: user data cannot be
 //
-// The credentials of [Config].InstanceProfile can be had by every step, in the same
-// way. Give machines none, or one that every step may have.
+// changed while a machine runs. Steps that run as root control the machine anyway. Containers
+// cannot reach the service, because it requires tokens (IMDSv2) with a limit of one hop.
+//   - Readers of the machine's disk, where cloud-init keeps copies. The copies are
+//
+// removed before the agent starts, and the root volume is encrypted if [RootVolume] is set. The
+// agent's own file is in memory (/run).
+//
+// The key is useless without access to the agent's port: let the security group admit only the
+// delegate. Keep to one stage for each machine.
+//
+// Every step can use the credentials of [Config].InstanceProfile in the same way. Give machines no
+// profile, or one that every step may use.
 //
 // # Permissions
 //
-// ec2:RunInstances, CreateTags, DescribeInstances, DescribeVolumes, DescribeImages,
-// ModifyInstanceAttribute and TerminateInstances, and iam:PassRole for a profile.
+// The delegate needs ec2:RunInstances, CreateTags, DescribeInstances, DescribeVolumes,
+// DescribeImages, ModifyInstanceAttribute and TerminateInstances, and iam:PassRole for a profile.
 // All but the Describe calls can be restricted to resources with [TagOwner].
 //
 // Start reading at ec2.go.

@@ -14,21 +14,20 @@ import (
 	"github.com/delegate-io/dlite/driver/vm"
 )
 
-// Tags of everything that a Provider makes.
+// Tags of all resources that a Provider creates.
 const (
-	// TagID is the machine's id (vm.Spec).
+	// TagID is the tag with the machine's id (vm.Spec).
 	TagID = "dlite-id"
-	// TagOwner is its owner.
+	// TagOwner is the tag with the machine's owner.
 	TagOwner = "dlite-owner"
 )
 
-// ErrCapacity is in the error of a Create for which EC2 had no room: none of the
-// kind in any of the subnets, or none left of what the account may have. Another
-// try later may succeed.
-var ErrCapacity = errors.New("EC2 has no capacity for it")
+// ErrCapacity is wrapped by the error of a Create that found no capacity in any subnet, or
+// exceeded the account's limits. A later attempt may succeed.
+var ErrCapacity = errors.New("EC2 has no capacity for the machine")
 
-// Provider is a [vm.Provider] on EC2. It keeps nothing that another process would
-// miss, and is safe for concurrent use.
+// Provider implements [vm.Provider] on EC2. It has no state that another process needs. It is safe
+// for concurrent use.
 type Provider struct {
 	cfg  Config
 	root device
@@ -36,8 +35,7 @@ type Provider struct {
 
 var _ vm.Provider = (*Provider)(nil)
 
-// New makes a provider. It asks EC2 nothing, and fails on a configuration that
-// cannot work.
+// New checks the configuration. It makes no call to EC2.
 func New(cfg Config) (*Provider, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -45,10 +43,10 @@ func New(cfg Config) (*Provider, error) {
 	return &Provider{cfg: cfg}, nil
 }
 
-// Name implements [vm.Provider].
+// Name returns "ec2".
 func (p *Provider) Name() string { return "ec2" }
 
-// made is what a machine's record shows of it.
+// made is the Data of a machine's record.
 type made struct {
 	Instance string `json:"instance"`
 	Type     string `json:"type"`
@@ -56,8 +54,8 @@ type made struct {
 	Spot     bool   `json:"spot,omitempty"`
 }
 
-// Create implements [vm.Provider]. It returns when the machine is running, as EC2
-// has it, which is before its agent serves.
+// Create implements [vm.Provider]. It returns when EC2 reports the machine as running, which is
+// before its agent serves.
 func (p *Provider) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.CreateTimeout)
 	defer cancel()
@@ -87,9 +85,8 @@ func (p *Provider) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error)
 	return vm.Machine{Address: net.JoinHostPort(p.address(i), port), Created: created, Data: data}, nil
 }
 
-// run starts the machine in the first subnet that has room, and gives the port of
-// its agent. An error that leaves open whether a machine was made ends it, so that
-// there are never two.
+// run starts the machine in the first subnet with capacity, and returns the port of its agent.
+// After an error with an unknown result it stops, so that it never creates two machines.
 func (p *Provider) run(ctx context.Context, spec vm.Spec) (port string, err error) {
 	device, err := p.rootDevice(ctx)
 	if err != nil {
@@ -103,7 +100,7 @@ func (p *Provider) run(ctx context.Context, spec vm.Spec) (port string, err erro
 	for n, subnet := range p.cfg.SubnetIDs {
 		in := p.request(spec, data, device, n)
 		err := p.call(ctx, func(ctx context.Context) error {
-			_, err := p.cfg.Client.RunInstances(ctx, in, patient)
+			_, err := p.cfg.Client.RunInstances(ctx, in, retryPolicy)
 			return err
 		})
 		switch {
@@ -119,7 +116,7 @@ func (p *Provider) run(ctx context.Context, spec vm.Spec) (port string, err erro
 	return "", fmt.Errorf("%w: %w", ErrCapacity, errors.Join(full...))
 }
 
-// running waits until the machine runs and has its address.
+// running waits until the machine runs and has an address.
 func (p *Provider) running(ctx context.Context, id string) (*types.Instance, error) {
 	var last *types.Instance
 	err := p.await(ctx, p.cfg.CreateTimeout, id, func(found []types.Instance) (bool, error) {
@@ -139,14 +136,14 @@ func (p *Provider) running(ctx context.Context, id string) (*types.Instance, err
 	case err == nil:
 		return last, nil
 	case last == nil:
-		return nil, fmt.Errorf("EC2 has started it and does not show it: %w", err)
+		return nil, fmt.Errorf("EC2 started the machine but does not show it: %w", err)
 	case state(last) == types.InstanceStateNameRunning:
-		return nil, fmt.Errorf("%s runs and has no address: %w", aws.ToString(last.InstanceId), err)
+		return nil, fmt.Errorf("%s runs without an address: %w", aws.ToString(last.InstanceId), err)
 	}
 	return nil, fmt.Errorf("wait for %s to run: %w", aws.ToString(last.InstanceId), err)
 }
 
-// address is where the delegate reaches a machine; empty as long as it has none.
+// address returns the machine's address for the delegate, or "".
 func (p *Provider) address(i *types.Instance) string {
 	if p.cfg.PublicAddress {
 		return aws.ToString(i.PublicIpAddress)
@@ -154,7 +151,7 @@ func (p *Provider) address(i *types.Instance) string {
 	return aws.ToString(i.PrivateIpAddress)
 }
 
-// Alive implements [vm.Provider]. A machine that is still being started counts.
+// Alive implements [vm.Provider]. A machine that is starting counts as alive.
 func (p *Provider) Alive(ctx context.Context, id string) (bool, error) {
 	found, err := p.instances(ctx, id)
 	if err != nil {
@@ -169,7 +166,7 @@ func (p *Provider) Alive(ctx context.Context, id string) (bool, error) {
 	return false, nil
 }
 
-// List implements [vm.Provider]. Machines that are ending are not in it.
+// List implements [vm.Provider]. It omits machines that are ending.
 func (p *Provider) List(ctx context.Context, owner string) ([]string, error) {
 	found, err := p.describe(ctx,
 		filter("tag:"+TagOwner, owner),

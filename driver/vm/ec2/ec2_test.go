@@ -55,7 +55,7 @@ func boot() []byte {
 	return b
 }
 
-// D6: a machine's life, seen by EC2 late as it does, and by another process.
+// Rule D6: a machine's life, seen by EC2 late as it does, and by another process.
 func TestAMachineIsMadeFoundAndDestroyed(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
@@ -179,7 +179,7 @@ func TestALostAnswerMakesOneMachine(t *testing.T) {
 	assert.Empty(t, c.left())
 }
 
-// T2: of a Create that never heard an answer everything is found, although EC2 does
+// Rule T2: of a Create that never heard an answer everything is found, although EC2 does
 // not show it at first.
 func TestWhatALostCreateHasMadeIsDestroyed(t *testing.T) {
 	t.Parallel()
@@ -380,7 +380,7 @@ func TestUserDataIsACloudConfig(t *testing.T) {
 	_, err = c.provider(func(cfg *ec2.Config) {
 		cfg.UserData = func([]byte) ([]byte, error) { return make([]byte, 16<<10+1), nil }
 	}).Create(t.Context(), spec("dlite-machine-2"))
-	require.ErrorContains(t, err, "EC2 takes 16384")
+	require.ErrorContains(t, err, "the limit of EC2 is 16384")
 	s := spec("dlite-machine-3")
 	s.Boot = func() []byte { return []byte(`{"listen":"10.0.0.1:7000"}`) }
 	m, err := c.provider().Create(t.Context(), s)
@@ -417,20 +417,20 @@ func TestAConfigurationThatCannotWorkIsRefused(t *testing.T) {
 	_, err := ec2.New(good)
 	require.NoError(t, err)
 	for want, change := range map[string]func(*ec2.Config){
-		"there is no client":          func(c *ec2.Config) { c.Client = nil },
-		"an AMI or a launch template": func(c *ec2.Config) { c.AMI = "" },
-		"leave one out":               func(c *ec2.Config) { c.LaunchTemplate = ec2.LaunchTemplate{ID: "lt-1", Name: "x"} },
-		"name an instance type":       func(c *ec2.Config) { c.InstanceType = "" },
-		"name the root volume's":      func(c *ec2.Config) { c.AMI, c.LaunchTemplate.ID, c.RootVolume.SizeGiB = "", "lt-1", 5 },
-		"encrypted and unencrypted":   func(c *ec2.Config) { c.RootVolume = ec2.RootVolume{Encrypted: true, Unencrypted: true} },
-		"needs the SHA-256":           func(c *ec2.Config) { c.Agent.URL = "https://example.com/x" },
-		"path or URL is not valid":    func(c *ec2.Config) { c.Agent.Path = "/x'; rm -rf /; '" },
-		"less than a minute":          func(c *ec2.Config) { c.MaxLife = time.Second },
-		"MaxLife takes cloud-init": func(c *ec2.Config) {
+		"the client is missing":          func(c *ec2.Config) { c.Client = nil },
+		"set AMI or LaunchTemplate":      func(c *ec2.Config) { c.AMI = "" },
+		"set one of them":                func(c *ec2.Config) { c.LaunchTemplate = ec2.LaunchTemplate{ID: "lt-1", Name: "x"} },
+		"set InstanceType":               func(c *ec2.Config) { c.InstanceType = "" },
+		"set the root volume's device":   func(c *ec2.Config) { c.AMI, c.LaunchTemplate.ID, c.RootVolume.SizeGiB = "", "lt-1", 5 },
+		"both encrypted and unencrypted": func(c *ec2.Config) { c.RootVolume = ec2.RootVolume{Encrypted: true, Unencrypted: true} },
+		"needs the SHA-256":              func(c *ec2.Config) { c.Agent.URL = "https://example.com/x" },
+		"path or URL is not valid":       func(c *ec2.Config) { c.Agent.Path = "/x'; rm -rf /; '" },
+		"less than a minute":             func(c *ec2.Config) { c.MaxLife = time.Second },
+		"MaxLife needs cloud-init": func(c *ec2.Config) {
 			c.MaxLife, c.UserData = time.Hour, func(b []byte) ([]byte, error) { return b, nil }
 		},
-		"Spot is not set":              func(c *ec2.Config) { c.SpotMaxPrice = "1" },
-		`the tag "aws:x" is not valid`: func(c *ec2.Config) { c.Tags = map[string]string{"aws:x": "y"} },
+		"SpotMaxPrice is set without Spot": func(c *ec2.Config) { c.SpotMaxPrice = "1" },
+		`the tag "aws:x" is not valid`:     func(c *ec2.Config) { c.Tags = map[string]string{"aws:x": "y"} },
 	} {
 		cfg := good
 		change(&cfg)

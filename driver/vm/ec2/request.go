@@ -18,8 +18,8 @@ import (
 	"github.com/delegate-io/dlite/driver/vm"
 )
 
-// request asks for a machine in the nth subnet. Its client token is of that subnet,
-// since one token stands for one request.
+// request returns the request for a machine in the nth subnet. The client token includes the
+// subnet, because a token belongs to one request.
 func (p *Provider) request(spec vm.Spec, userData, device string, n int) *ec2.RunInstancesInput {
 	c := &p.cfg
 	in := &ec2.RunInstancesInput{
@@ -30,7 +30,7 @@ func (p *Provider) request(spec vm.Spec, userData, device string, n int) *ec2.Ru
 		InstanceInitiatedShutdownBehavior: types.ShutdownBehaviorTerminate,
 		MetadataOptions: &types.InstanceMetadataOptionsRequest{
 			HttpTokens: types.HttpTokensStateRequired, HttpPutResponseHopLimit: aws.Int32(1),
-			HttpEndpoint: types.InstanceMetadataEndpointStateEnabled, // cloud-init asks it for the user data
+			HttpEndpoint: types.InstanceMetadataEndpointStateEnabled, // cloud-init reads the user data there
 		},
 	}
 	if l := c.LaunchTemplate; l.set() {
@@ -90,11 +90,11 @@ func number(n int32) *int32 {
 	return &n
 }
 
-// maxTags is how many tags EC2 takes for a thing.
+// maxTags is EC2's limit of tags for a resource.
 const maxTags = 50
 
-// tags are a machine's, sorted, as the same request must be the same. Labels come
-// from tasks, so one that EC2 would not take is left out and fails nothing.
+// tags returns a machine's tags, sorted, because repeated requests must be equal. Labels come from
+// tasks, so tags ignores those that EC2 would reject.
 func (p *Provider) tags(spec vm.Spec) []types.Tag {
 	all := map[string]string{}
 	for _, k := range slices.Sorted(maps.Keys(spec.Labels)) {
@@ -114,7 +114,7 @@ func (p *Provider) tags(spec vm.Spec) []types.Tag {
 	return tags
 }
 
-// validTag goes by EC2's rules, and by the characters that all services take.
+// validTag checks EC2's rules, with the characters that all services accept.
 func validTag(key, value string) bool {
 	known := func(s string) bool {
 		return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool {
@@ -125,7 +125,7 @@ func validTag(key, value string) bool {
 		utf8.RuneCountInString(key) <= 128 && utf8.RuneCountInString(value) <= 256 && known(key) && known(value)
 }
 
-// device is the name of an image's first disk, which never changes.
+// device caches the name of an image's first disk, which never changes.
 type device struct {
 	mu   sync.Mutex
 	name string // guarded by mu
@@ -143,7 +143,7 @@ func (d *device) known() string {
 	return d.name
 }
 
-// rootDevice gives the name of the first disk where one is needed.
+// rootDevice returns the name of the first disk, if the request needs it.
 func (p *Provider) rootDevice(ctx context.Context) (string, error) {
 	v := p.cfg.RootVolume
 	if name := p.root.known(); !v.set() || v.Device != "" || name != "" {
@@ -151,11 +151,11 @@ func (p *Provider) rootDevice(ctx context.Context) (string, error) {
 	}
 	var out *ec2.DescribeImagesOutput
 	err := p.call(ctx, func(ctx context.Context) (err error) {
-		out, err = p.cfg.Client.DescribeImages(ctx, &ec2.DescribeImagesInput{ImageIds: []string{p.cfg.AMI}}, patient)
+		out, err = p.cfg.Client.DescribeImages(ctx, &ec2.DescribeImagesInput{ImageIds: []string{p.cfg.AMI}}, retryPolicy)
 		return err
 	})
 	if err != nil {
-		return "", fmt.Errorf("look at the image %s: %w", p.cfg.AMI, err)
+		return "", fmt.Errorf("describe the image %s: %w", p.cfg.AMI, err)
 	}
 	for _, i := range out.Images {
 		if name := aws.ToString(i.RootDeviceName); name != "" {
@@ -163,5 +163,5 @@ func (p *Provider) rootDevice(ctx context.Context) (string, error) {
 			return name, nil
 		}
 	}
-	return "", errors.New("the image " + p.cfg.AMI + " has no root device that could be changed")
+	return "", errors.New("the image " + p.cfg.AMI + " has no root device that can be changed")
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/delegate-io/dlite/driver/agent"
 )
 
-// maxUserData is EC2's, before base64.
+// maxUserData is EC2's limit in bytes, before base64.
 const maxUserData = 16 << 10
 
-// bootFile is where a machine's agent finds its boot. It is in memory.
+// bootFile is the path of the boot for the machine's agent. It is in memory.
 const bootFile = "/run/dlite/boot.json"
 
-// userData gives the user data of a machine and the port of its agent.
+// userData returns the user data of a machine and the port of its agent.
 func (p *Provider) userData(raw []byte) (data, port string, err error) {
 	var boot agent.Boot
 	if err := json.Unmarshal(raw, &boot); err != nil {
-		return "", "", fmt.Errorf("its boot is no JSON: %w", err)
+		return "", "", fmt.Errorf("its boot is not JSON: %w", err)
 	}
 	listen := boot.Listen
 	if listen == "" {
@@ -30,8 +30,8 @@ func (p *Provider) userData(raw []byte) (data, port string, err error) {
 	if _, port, err = net.SplitHostPort(listen); err != nil {
 		return "", "", fmt.Errorf("its boot: %w", err)
 	}
-	// The machine has a clock that is right, and this time is some minutes old when
-	// somebody reads it. It shares no random state with another one either.
+	// The machine's clock is correct, and this time would be minutes old when the machine reads
+	// it. The machine does not share its random state either.
 	boot.Time, boot.Seed = 0, nil
 	if raw, err = json.Marshal(boot); err != nil {
 		return "", "", err
@@ -42,15 +42,15 @@ func (p *Provider) userData(raw []byte) (data, port string, err error) {
 	}
 	b, err := render(raw)
 	if err != nil {
-		return "", "", fmt.Errorf("make its user data: %w", err)
+		return "", "", fmt.Errorf("create its user data: %w", err)
 	}
 	if len(b) > maxUserData {
-		return "", "", fmt.Errorf("its user data has %d bytes, and EC2 takes %d", len(b), maxUserData)
+		return "", "", fmt.Errorf("its user data has %d bytes, and the limit of EC2 is %d", len(b), maxUserData)
 	}
 	return base64.StdEncoding.EncodeToString(b), port, nil
 }
 
-// cloudInit makes a cloud-config, which is YAML, of which JSON is a part.
+// cloudInit returns a cloud-config. It is YAML, which includes JSON.
 func (p *Provider) cloudInit(boot []byte) ([]byte, error) {
 	type file struct {
 		Path        string `json:"path"`
@@ -68,9 +68,9 @@ func (p *Provider) cloudInit(boot []byte) ([]byte, error) {
 	return append([]byte("#cloud-config\n"), b...), err
 }
 
-// script starts the agent. The copies that cloud-init has of the user data go
-// before. What keeps systemd from stopping the agent is that a step may have used
-// up the memory.
+// script returns the script that starts the agent. It first removes cloud-init's copies of the
+// user data. It protects the agent from the out-of-memory killer, because a step may use up the
+// memory.
 func (p *Provider) script() string {
 	a := p.cfg.Agent
 	var b strings.Builder

@@ -10,39 +10,37 @@ import (
 	"github.com/delegate-io/dlite/driver/vm"
 )
 
-// AgentPort is where a guest's agent serves.
-const AgentPort = 9079
+// agentPort is the port of a guest's agent.
+const agentPort = 9079
 
-// Config says what the machines are. Machines of one Config are all alike.
+// Config describes the machines. All machines of a Config are alike.
 type Config struct {
-	// Socket is the daemon's and defaults to /var/run/libvirt/libvirt-sock. URI is
-	// the driver there and defaults to qemu:///system.
+	// Socket is the daemon's socket and defaults to /var/run/libvirt/libvirt-sock. URI is the
+	// driver and defaults to qemu:///system.
 	Socket, URI string
-	// Type is the domain's and defaults to kvm. qemu emulates, which is slow.
+	// Type is the domain type and defaults to kvm. The type qemu emulates, which is slow.
 	Type string
-	// Arch, Machine and CPU are the processor's architecture, the machine's type and
-	// the model. They default to x86_64, q35, and with kvm the host's model, else
-	// QEMU's.
+	// Arch is the processor architecture and defaults to x86_64. Machine is the machine type and
+	// defaults to q35. CPU is the processor model and defaults to the host's with kvm, and to
+	// QEMU's otherwise.
 	Arch, Machine, CPU string
-	// CPUs is their number and defaults to 1, MemoryMB is the memory in MiB and
+	// CPUs is the number of processors and defaults to 1. MemoryMB is the memory in MiB and
 	// defaults to 2048.
 	CPUs, MemoryMB int
-	// Kernel, Initrd and Append start a Linux without a boot loader. Without a
-	// Kernel the Image has to start by itself.
+	// Kernel, Initrd and Append boot a Linux kernel directly. Without Kernel, the Image must be
+	// bootable.
 	Kernel, Initrd, Append string
-	// Image is the disk, in ImageFormat, which defaults to qcow2. It is never written
-	// to: each machine has a layer of its own above it, as a volume in the storage
-	// pool Pool, which defaults to "default" and has to be one of a folder.
+	// Image is the disk, in ImageFormat, which defaults to qcow2. The daemon never writes to it:
+	// each machine has its own overlay, as a volume in the storage pool Pool. Pool defaults to
+	// "default" and must be a directory pool.
 	Image, ImageFormat, Pool string
-	// Restrict keeps the guest from reaching anything but the agent's connections.
-	// Without it the guest reaches whatever this host reaches, and at 10.0.2.2 also
-	// what listens on this host's loopback only.
+	// Restrict limits the guest's network to the agent's connections. Otherwise the guest reaches
+	// the networks of this host, and the host's loopback services at 10.0.2.2.
 	Restrict bool
-	// Forward are more TCP ports of the guest that are reached at 127.0.0.1, each at
-	// a free port that the machine's Data tells (see [Data]).
+	// Forward lists more TCP ports of the guest. Each is available at a free port of 127.0.0.1,
+	// which the machine's Data contains (see [Data]).
 	Forward []int
-	// BootTimeout is how long a guest may take until its agent is ready. Defaults
-	// to 2 minutes.
+	// BootTimeout limits the time until a guest's agent is ready. It defaults to 2 minutes.
 	BootTimeout time.Duration
 	// Template replaces [DefaultTemplate]: the domain's XML with placeholders such as
 	// ${id}, which DefaultTemplate documents. It must keep the name, the metadata, the
@@ -50,11 +48,11 @@ type Config struct {
 	Template string
 }
 
-// Data is what [vm.Machine.Data] has as JSON.
+// Data is the JSON value of [vm.Machine.Data].
 type Data struct {
-	// UUID is the domain's.
+	// UUID is the domain's id.
 	UUID string `json:"uuid"`
-	// Forward has a host and port for each of [Config.Forward].
+	// Forward has the host and port for each port of [Config.Forward].
 	Forward map[int]string `json:"forward,omitempty"`
 }
 
@@ -66,10 +64,10 @@ const (
 // complete sets the defaults, and returns an error for the first wrong setting.
 func (c Config) complete() (Config, error) {
 	if c.Kernel == "" && c.Image == "" {
-		return c, errors.New("there is nothing to start: set Image or Kernel")
+		return c, errors.New("nothing to boot: set Image or Kernel")
 	}
 	if c.Kernel == "" && (c.Initrd != "" || c.Append != "") {
-		return c, errors.New("set Kernel: Initrd and Append need one")
+		return c, errors.New("Initrd and Append need Kernel: set Kernel")
 	}
 	if c.CPUs < 0 || c.MemoryMB < 0 || c.BootTimeout < 0 {
 		return c, errors.New("CPUs, MemoryMB and BootTimeout must not be negative")
@@ -92,10 +90,10 @@ func (c Config) complete() (Config, error) {
 	c.Forward = slices.Clone(c.Forward)
 	for _, path := range []string{c.Socket, c.Kernel, c.Initrd, c.Image} {
 		if path != "" && !filepath.IsAbs(path) {
-			return c, fmt.Errorf("%s is not an absolute path, which the daemon needs", path)
+			return c, fmt.Errorf("%s is not an absolute path: the daemon needs one", path)
 		}
 	}
-	// A template with an unknown placeholder is an error now and not at the first machine.
+	// An unknown placeholder is an error now, not when the first machine is created.
 	_, err := expand(c.Template, placeholders(c, vm.Spec{}, ""))
 	return c, err
 }

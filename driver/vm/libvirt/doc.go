@@ -1,5 +1,5 @@
-// Package libvirt makes the machines of a pool as domains of a libvirt daemon on
-// this host (SPEC D6).
+// Package libvirt provides the machines of a pool as domains of a libvirt daemon on this host
+// (rule D6).
 //
 //	machines, err := libvirt.New(libvirt.Config{
 //		Image:    "/srv/images/builder.qcow2",
@@ -11,13 +11,13 @@
 //	}
 //	pool, err := vm.NewPool(machines, vm.PoolConfig{Min: 2, Max: 8})
 //
-// A guest runs the agent (examples/agent boot), which waits for its agent.Boot at
-// the virtio serial port [vm.PortName]. The daemon makes that port a socket on its
-// own host, so the delegate has to run there, as a user who may connect to it.
+// A guest runs the agent (examples/agent boot). The agent waits for its agent.Boot at the virtio
+// serial port [vm.PortName]. The daemon makes that port a socket on its host, so the delegate must
+// run there, as a user who may connect to it.
 //
-// The domain is defined before its disk is made and undefined after it is deleted,
-// and has the owner in its metadata: whatever happens in between, the daemon knows
-// of the machine. Nothing secret is in its definition.
+// The domain is defined before its disk is created, and undefined after the disk is deleted. Its
+// metadata has the owner. The daemon therefore knows of the machine at any time. The definition
+// contains no secret.
 //
 // Start reading at provider.go.
 package libvirt

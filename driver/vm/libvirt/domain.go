@@ -91,7 +91,7 @@ func placeholders(c Config, spec vm.Spec, disk string) map[string]string {
 	if c.Restrict {
 		network += ",restrict=on"
 	}
-	for _, port := range append([]int{AgentPort}, c.Forward...) {
+	for _, port := range append([]int{agentPort}, c.Forward...) {
 		// The kernel chooses the host's port: no other process can take it.
 		network += fmt.Sprintf(",hostfwd=tcp:127.0.0.1:0-:%d", port)
 	}

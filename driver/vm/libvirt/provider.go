@@ -19,20 +19,20 @@ import (
 )
 
 const (
-	// callTime bounds what the daemon is asked for at once.
+	// callTime limits a series of calls to the daemon.
 	callTime = time.Minute
-	// leaveTime bounds the wait for its answer that it has heard the end of that.
+	// leaveTime limits the wait for the daemon's answer to the end of the connection.
 	leaveTime = time.Second
 )
 
-// Provider is a [vm.Provider]. It is safe for concurrent use, and keeps no
-// connection: the daemon may be restarted at any time.
+// Provider implements [vm.Provider]. It is safe for concurrent use. It keeps no connection, so the
+// daemon may restart at any time.
 type Provider struct {
 	config   Config
 	creating vm.Creating
 }
 
-// New checks the configuration. It asks the daemon for nothing.
+// New checks the configuration. It does not call the daemon.
 func New(config Config) (*Provider, error) {
 	c, err := config.complete()
 	if err != nil {
@@ -41,10 +41,10 @@ func New(config Config) (*Provider, error) {
 	return &Provider{config: c}, nil
 }
 
-// Name is "libvirt".
+// Name returns "libvirt".
 func (p *Provider) Name() string { return "libvirt" }
 
-// with connects to the daemon, and gives up what is under way when ctx ends.
+// with connects to the daemon and calls do. It aborts running calls when ctx ends.
 func (p *Provider) with(ctx context.Context, do func(daemon *libvirt.Libvirt) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -52,23 +52,23 @@ func (p *Provider) with(ctx context.Context, do func(daemon *libvirt.Libvirt) er
 	if err != nil {
 		return fmt.Errorf("connect to libvirt (does the daemon run?): %w", err)
 	}
-	defer conn.Close() //nolint:errcheck // all is said
-	// The library takes the end of a deadline for something that passes.
+	defer conn.Close() //nolint:errcheck // all calls are complete
+	// The library retries after the end of a deadline.
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	daemon := libvirt.NewWithDialer(dialers.NewAlreadyConnected(conn))
 	if err := daemon.ConnectToURI(libvirt.ConnectURI(p.config.URI)); err != nil {
 		return ended(ctx, fmt.Errorf("open %s of libvirt: %w", p.config.URI, err))
 	}
 	err = do(daemon)
-	// To leave without a word is an error in the daemon's log, and to wait for its
-	// answer takes for ever where it hangs.
+	// The daemon logs an error if a client leaves without saying so. A hanging daemon never
+	// answers, so the wait is limited.
 	leaving := time.AfterFunc(leaveTime, func() { _ = conn.Close() })
 	defer leaving.Stop()
 	_ = daemon.Disconnect()
 	return ended(ctx, err)
 }
 
-// ended is ctx's cause where that is why a call failed.
+// ended returns ctx's cause if that made the call fail.
 func ended(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
@@ -79,8 +79,7 @@ func ended(ctx context.Context, err error) error {
 // id is the form of a machine's id and of an owner.
 var id = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
-// Create defines a domain, makes its disk, starts it and tells its agent what it
-// needs (SPEC D6).
+// Create defines a domain, creates its disk, starts it and sends its agent the boot (rule D6).
 func (p *Provider) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error) {
 	m, err := p.create(ctx, spec)
 	if err != nil {
@@ -91,7 +90,7 @@ func (p *Provider) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error)
 
 func (p *Provider) create(ctx context.Context, spec vm.Spec) (_ vm.Machine, err error) {
 	if !id.MatchString(spec.ID) || !id.MatchString(spec.Owner) {
-		return vm.Machine{}, fmt.Errorf("its id or its owner %q is none", spec.Owner)
+		return vm.Machine{}, fmt.Errorf("its id or its owner %q is not valid", spec.Owner)
 	}
 	ctx, end, err := p.creating.Begin(ctx, spec.ID)
 	if err != nil {
@@ -109,9 +108,8 @@ func (p *Provider) create(ctx context.Context, spec vm.Spec) (_ vm.Machine, err 
 	var path string
 	data := Data{}
 	var address string
-	// The daemon goes on with what it was asked for when nobody listens any more, and
-	// could make a domain after we have looked for one to remove. So a call is waited
-	// for, and ctx looked at in between.
+	// The daemon finishes a call whose client has gone, and could create a domain after Destroy
+	// looked for it. Create therefore waits for each call and checks ctx in between.
 	err = p.with(context.WithoutCancel(ctx), func(daemon *libvirt.Libvirt) error {
 		domain, err := p.start(ctx, daemon, spec)
 		if err != nil {
@@ -121,10 +119,10 @@ func (p *Provider) create(ctx context.Context, spec vm.Spec) (_ vm.Machine, err 
 		if data.Forward, err = forwards(daemon, domain); err != nil {
 			return err
 		}
-		if address = data.Forward[AgentPort]; address == "" {
+		if address = data.Forward[agentPort]; address == "" {
 			return errors.New("the domain forwards no port to the agent")
 		}
-		delete(data.Forward, AgentPort)
+		delete(data.Forward, agentPort)
 		text, err := daemon.DomainGetXMLDesc(domain, 0)
 		if err != nil {
 			return fmt.Errorf("read the domain: %w", err)
@@ -142,8 +140,7 @@ func (p *Provider) create(ctx context.Context, spec vm.Spec) (_ vm.Machine, err 
 	return vm.Machine{Address: address, Created: time.Now(), Data: text}, err
 }
 
-// start makes what there is of a machine, the domain first: from then on List
-// knows of it.
+// start creates the parts of a machine, the domain first: from then on List returns it.
 func (p *Provider) start(ctx context.Context, daemon *libvirt.Libvirt, spec vm.Spec) (libvirt.Domain, error) {
 	none := libvirt.Domain{}
 	disk := ""
@@ -178,16 +175,16 @@ func (p *Provider) start(ctx context.Context, daemon *libvirt.Libvirt, spec vm.S
 	return domain, nil
 }
 
-// forward is a line of QEMU's "info usernet": protocol, file, address, host's port,
-// address, guest's port.
+// forward matches a line of QEMU's "info usernet": protocol, file, address, host's port, address,
+// guest's port.
 var forward = regexp.MustCompile(`TCP\[HOST_FORWARD\]\s+\d+\s+(\S+)\s+(\d+)\s+\S+\s+(\d+)`)
 
-// forwards are the host's ports by those of the guest.
+// forwards returns the host's addresses by the guest's ports.
 func forwards(daemon *libvirt.Libvirt, domain libvirt.Domain) (map[int]string, error) {
 	const human = 1 // VIR_DOMAIN_QEMU_MONITOR_COMMAND_HMP
 	text, err := daemon.QEMUDomainMonitorCommand(domain, "info usernet", human)
 	if err != nil {
-		return nil, fmt.Errorf("ask for the machine's ports: %w", err)
+		return nil, fmt.Errorf("read the machine's ports: %w", err)
 	}
 	found := map[int]string{}
 	for _, f := range forward.FindAllStringSubmatch(text, -1) {
@@ -200,8 +197,8 @@ func forwards(daemon *libvirt.Libvirt, domain libvirt.Domain) (map[int]string, e
 	return found, nil
 }
 
-// boot tells the agent what it needs, at the port's socket. The agent may have said
-// that it is ready before anybody listened.
+// boot sends the boot to the agent at the port's socket. The agent may have reported earlier that
+// it is ready.
 func (p *Provider) boot(ctx context.Context, path string, boot func() []byte) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.config.BootTimeout, fmt.Errorf("the agent was not ready within %v", p.config.BootTimeout))
 	defer cancel()
@@ -209,7 +206,7 @@ func (p *Provider) boot(ctx context.Context, path string, boot func() []byte) er
 	if err != nil {
 		return fmt.Errorf("connect to the serial port: %w", err)
 	}
-	defer conn.Close() //nolint:errcheck // the agent has said that it has its boot
+	defer conn.Close() //nolint:errcheck // the agent has confirmed its boot
 	port := vm.NewPort(conn)
 	if err := port.Ready(ctx, true); err != nil {
 		return err
@@ -217,10 +214,10 @@ func (p *Provider) boot(ctx context.Context, path string, boot func() []byte) er
 	return port.Boot(ctx, boot)
 }
 
-// Destroy ends the domain, deletes its disk and undefines it. A Create of this
-// process that is under way ends first.
+// Destroy ends the domain, deletes its disk and undefines it. A running Create of this process is
+// stopped first.
 func (p *Provider) Destroy(ctx context.Context, machine string) error {
-	err := fmt.Errorf("%q is no machine", machine)
+	err := fmt.Errorf("%q is not a machine", machine)
 	if id.MatchString(machine) {
 		if err = p.creating.Stop(ctx, machine); err == nil {
 			err = p.remove(ctx, machine)
@@ -240,7 +237,7 @@ func (p *Provider) remove(ctx context.Context, machine string) error {
 		}
 		defined := err == nil
 		if defined {
-			// It may have ended, or gone, meanwhile.
+			// The domain may have ended meanwhile.
 			err := daemon.DomainDestroy(domain)
 			if err != nil && !is(err, libvirt.ErrNoDomain, libvirt.ErrOperationInvalid) {
 				return fmt.Errorf("end the domain: %w", err)
@@ -262,11 +259,10 @@ func (p *Provider) remove(ctx context.Context, machine string) error {
 	})
 }
 
-// Alive reports whether the domain runs. One that is paused, for want of disk
-// space for example, does not.
+// Alive reports whether the domain runs. A paused domain does not, for example without disk space.
 func (p *Provider) Alive(ctx context.Context, machine string) (alive bool, err error) {
 	if !id.MatchString(machine) {
-		return false, fmt.Errorf("%q is no machine", machine)
+		return false, fmt.Errorf("%q is not a machine", machine)
 	}
 	err = p.with(ctx, func(daemon *libvirt.Libvirt) error {
 		domain, err := daemon.DomainLookupByName(machine)
@@ -281,7 +277,7 @@ func (p *Provider) Alive(ctx context.Context, machine string) (alive bool, err e
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look at machine %s of libvirt: %w", machine, err)
+		return false, fmt.Errorf("read the state of machine %s of libvirt: %w", machine, err)
 	}
 	return alive, nil
 }
@@ -289,7 +285,7 @@ func (p *Provider) Alive(ctx context.Context, machine string) (alive bool, err e
 // List returns the machines whose metadata has the owner.
 func (p *Provider) List(ctx context.Context, of string) (ids []string, err error) {
 	if !id.MatchString(of) {
-		return nil, fmt.Errorf("list machines of libvirt: %q is no owner", of)
+		return nil, fmt.Errorf("list machines of libvirt: %q is not an owner", of)
 	}
 	err = p.with(ctx, func(daemon *libvirt.Libvirt) error {
 		domains, _, err := daemon.ConnectListAllDomains(1, 0)
@@ -299,7 +295,7 @@ func (p *Provider) List(ctx context.Context, of string) (ids []string, err error
 		for _, d := range domains {
 			text, err := daemon.DomainGetMetadata(d, int32(libvirt.DomainMetadataElement), libvirt.OptString{namespace}, 0)
 			switch {
-			case is(err, libvirt.ErrNoDomain, libvirt.ErrNoDomainMetadata): // gone, or somebody else's
+			case is(err, libvirt.ErrNoDomain, libvirt.ErrNoDomainMetadata): // gone, or not a machine of this driver
 			case err != nil:
 				return fmt.Errorf("read the metadata of %s: %w", d.Name, err)
 			case owner(text) == of:

@@ -76,7 +76,7 @@ func spec(t *testing.T, id string) vm.Spec {
 	}}
 }
 
-// SPEC D6: the suite of providers, on a real libvirt.
+// Rule D6: the suite of providers, on a real libvirt.
 func TestTheSuiteOfProviders(t *testing.T) {
 	t.Parallel()
 	daemon := testbed.Libvirt(t)
@@ -97,7 +97,7 @@ func files(t *testing.T, dir string) []string {
 	return names
 }
 
-// SPEC D6, S5: a machine whose process was killed is dead and can be destroyed;
+// Rules D6 and S5: a machine whose process was killed is dead and can be destroyed;
 // nothing secret of its boot was on the daemon's disk.
 func TestAMachineThatWasKilledIsDead(t *testing.T) {
 	t.Parallel()
@@ -137,7 +137,7 @@ func TestAMachineThatWasKilledIsDead(t *testing.T) {
 	assert.Empty(t, files(t, filepath.Join(daemon.Dir, pool)))
 }
 
-// SPEC D6: what went wrong is told, and nothing is left of it; a daemon that is away
+// Rule D6: what went wrong is told, and nothing is left of it; a daemon that is away
 // is an error, and no machine that has gone.
 func TestWhatGoesWrongIsToldAndLeavesNothing(t *testing.T) {
 	t.Parallel()
@@ -145,7 +145,7 @@ func TestWhatGoesWrongIsToldAndLeavesNothing(t *testing.T) {
 	c := config(t, daemon)
 	for says, change := range map[string]func(*ours.Config){
 		"storage pool none":       func(c *ours.Config) { c.Pool = "none" },
-		"make the machine's disk": func(c *ours.Config) { c.Image = "/no/such/image" },
+		"create the machine's disk": func(c *ours.Config) { c.Image = "/no/such/image" },
 		"start the domain":        func(c *ours.Config) { c.Kernel = "/no/such/kernel" },
 		"define the domain":       func(c *ours.Config) { c.Template = "<domain/>" },
 		"the agent was not ready": func(c *ours.Config) { c.BootTimeout = time.Second },

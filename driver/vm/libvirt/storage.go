@@ -9,10 +9,10 @@ import (
 	"github.com/digitalocean/go-libvirt"
 )
 
-// volume is the name of a machine's disk.
+// volume returns the name of a machine's disk.
 func volume(machine string) string { return machine + ".qcow2" }
 
-// diskPath is where a machine's disk is to be.
+// diskPath returns the path of a machine's future disk.
 func (p *Provider) diskPath(daemon *libvirt.Libvirt, machine string) (string, error) {
 	pool, err := daemon.StoragePoolLookupByName(p.config.Pool)
 	if err != nil {
@@ -26,12 +26,12 @@ func (p *Provider) diskPath(daemon *libvirt.Libvirt, machine string) (string, er
 		Path string `xml:"target>path"`
 	}
 	if err := xml.Unmarshal([]byte(text), &description); err != nil || description.Path == "" {
-		return "", fmt.Errorf("the storage pool %s is not one of a folder", p.config.Pool)
+		return "", fmt.Errorf("the storage pool %s is not a directory pool", p.config.Pool)
 	}
 	return filepath.Join(description.Path, volume(machine)), nil
 }
 
-// makeDisk makes a layer above the image, of the same size.
+// makeDisk creates an overlay of the image, of the same size.
 func (p *Provider) makeDisk(daemon *libvirt.Libvirt, machine string) error {
 	pool, err := daemon.StoragePoolLookupByName(p.config.Pool)
 	if err != nil {
@@ -51,12 +51,12 @@ func (p *Provider) makeDisk(daemon *libvirt.Libvirt, machine string) error {
 		return err
 	}
 	if _, err := daemon.StorageVolCreateXML(pool, string(text), 0); err != nil {
-		return fmt.Errorf("make the machine's disk: %w", err)
+		return fmt.Errorf("create the machine's disk: %w", err)
 	}
 	return nil
 }
 
-// deleteDisk is fine with a disk, or a pool, that is not there.
+// deleteDisk deletes a machine's disk. A missing disk or storage pool is no error.
 func (p *Provider) deleteDisk(daemon *libvirt.Libvirt, machine string) error {
 	pool, err := daemon.StoragePoolLookupByName(p.config.Pool)
 	if is(err, libvirt.ErrNoStoragePool) {

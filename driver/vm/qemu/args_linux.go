@@ -8,27 +8,27 @@ import (
 	"github.com/delegate-io/dlite/driver/vm"
 )
 
-// Files that QEMU gets from the delegate when it starts, by number.
+// File descriptors that QEMU inherits.
 const (
 	qmpFile  = 3
 	bootFile = 4
 )
 
 const (
-	diskFile   = "disk.qcow2" // in the folder where QEMU runs
+	diskFile   = "disk.qcow2" // in QEMU's working directory
 	memoryFile = "memory"
 	agentChar  = "agent"
 )
 
-// memory is where a machine's memory is: nowhere, in a file that is a snapshot's to
-// be, or a private view of a snapshot's.
+// memory describes where a machine's memory is: anonymous, in a file that becomes a snapshot, or a
+// private view of a snapshot's file.
 type memory struct {
 	file   string
 	shared bool
 }
 
-// arguments are QEMU's for a machine. A snapshot and the machines that go on from
-// it differ in nothing but name and memory.
+// arguments returns QEMU's command line for a machine. A snapshot and the machines restored from
+// it differ in name and memory only.
 func (c Config) arguments(name string, mem memory, paused bool) []string {
 	machine := c.Machine
 	if mem.file != "" {
@@ -39,7 +39,7 @@ func (c Config) arguments(name string, mem memory, paused bool) []string {
 		"-smp", strconv.Itoa(c.CPUs), "-m", strconv.Itoa(c.MemoryMB),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d", qmpFile), "-mon", "chardev=qmp,mode=control",
-		// What a step writes to the console may be a secret: it goes to no disk.
+		// A step may write a secret to the console, so the console is not written to a disk.
 		"-chardev", "ringbuf,id=console,size=65536", "-serial", "chardev:console",
 	}
 	if mem.file != "" {
@@ -63,14 +63,14 @@ func (c Config) arguments(name string, mem memory, paused bool) []string {
 		"-netdev", c.network(), "-device", c.device("virtio-net", "netdev=net"),
 	)
 	if c.Image != "" {
-		// A machine does not survive its host: nothing is gained by waiting for disks.
+		// A machine does not survive its host, so it need not wait for the host's disks.
 		args = append(args, "-drive", "if=none,id=disk,format=qcow2,discard=unmap,cache=unsafe,file="+diskFile,
 			"-device", c.device("virtio-blk", "drive=disk"))
 	}
 	if !c.NoSandbox {
 		sandbox := "on,obsolete=deny,spawn=deny,resourcecontrol=deny"
 		if c.User == "" {
-			sandbox += ",elevateprivileges=deny" // it would not get to its user either
+			sandbox += ",elevateprivileges=deny" // -runas needs it
 		}
 		args = append(args, "-sandbox", sandbox)
 	}
@@ -83,30 +83,29 @@ func (c Config) arguments(name string, mem memory, paused bool) []string {
 	return append(args, c.ExtraArgs...)
 }
 
-// network lets the kernel choose the host's ports: nobody else can take one
-// between the choice and its use.
+// network makes the kernel choose the host's ports, so that no other process can take them.
 func (c Config) network() string {
 	n := "user,id=net"
 	if c.Restrict {
 		n += ",restrict=on"
 	}
-	for _, port := range append([]int{AgentPort}, c.Forward...) {
+	for _, port := range append([]int{agentPort}, c.Forward...) {
 		n += fmt.Sprintf(",hostfwd=tcp:127.0.0.1:0-:%d", port)
 	}
 	return n
 }
 
-// device is a virtio device on the bus that the machine has.
+// device returns a virtio device for the bus of the machine type.
 func (c Config) device(kind string, properties ...string) string {
 	bus, more := "-pci", properties
 	switch {
 	case c.Machine == "microvm" || strings.HasPrefix(c.Machine, "microvm,"):
 		bus = "-device"
 	case kind == "virtio-net":
-		more = append(more, "romfile=") // the machine never starts from the network
+		more = append(more, "romfile=") // the machine never boots from the network
 	}
 	return strings.Join(append([]string{kind + bus}, more...), ",")
 }
 
-// comma is a value within a list, where QEMU wants commas twice.
+// comma escapes a value in a list of options: QEMU requires doubled commas.
 func comma(value string) string { return strings.ReplaceAll(value, ",", ",,") }

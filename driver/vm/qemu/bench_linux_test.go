@@ -13,7 +13,7 @@ import (
 	"github.com/delegate-io/dlite/driver/vm/qemu"
 )
 
-// SPEC D6: from nothing to an agent that answers, emulated. The snapshot is there.
+// Rule D6: from nothing to an agent that answers, emulated. The snapshot is there.
 func BenchmarkToAnAgentThatAnswers(b *testing.B) {
 	for name, c := range map[string]qemu.Config{
 		"start/memory": config(b), "start/disk": config(b, onDisk(b)),

@@ -8,7 +8,7 @@ import (
 	"github.com/delegate-io/dlite/driver/vm/qemu"
 )
 
-// SPEC D6: the suite of providers, with machines that start and machines that go on
+// Rule D6: the suite of providers, with machines that start and machines that go on
 // from a snapshot.
 func TestTheSuiteOfProviders(t *testing.T) {
 	t.Parallel()

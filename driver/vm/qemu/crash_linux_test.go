@@ -25,7 +25,7 @@ import (
 // state folder that it names, until it is killed.
 const victimVariable = "DLITE_QEMU_VICTIM"
 
-// SPEC T2: a process that is killed at any instant of making a machine, or the
+// Rule T2: a process that is killed at any instant of making a machine, or the
 // snapshot before it, leaves nothing that the next one does not find and destroy.
 func TestNothingIsLeftOfAProcessThatWasKilled(t *testing.T) {
 	if dir := os.Getenv(victimVariable); dir != "" {
@@ -62,7 +62,7 @@ func TestNothingIsLeftOfAProcessThatWasKilled(t *testing.T) {
 	create(t, p).healthy(t)
 }
 
-// SPEC T2: the emulator of whoever was killed while it made a snapshot ends before the
+// Rule T2: the emulator of whoever was killed while it made a snapshot ends before the
 // next one is made, and nothing that it wrote is left, also when it has become another
 // user and the snapshot was another configuration's.
 func TestTheMakerOfASnapshotDoesNotOutliveTheNext(t *testing.T) {

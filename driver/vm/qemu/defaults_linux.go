@@ -19,16 +19,16 @@ const (
 	defaultBootTimeout = 2 * time.Minute
 )
 
-// complete fills in the defaults and says what is wrong.
+// complete sets the defaults, and returns an error for the first wrong setting.
 func (c Config) complete() (Config, error) {
 	if c.StateDir == "" {
-		return c, errors.New("StateDir is missing: machines need a folder")
+		return c, errors.New("StateDir is missing: machines need a directory")
 	}
 	if c.Kernel == "" && c.Image == "" {
-		return c, errors.New("there is nothing to start: set Image or Kernel")
+		return c, errors.New("nothing to boot: set Image or Kernel")
 	}
 	if c.Kernel == "" && (c.Initrd != "" || c.Append != "") {
-		return c, errors.New("set Kernel: Initrd and Append need one")
+		return c, errors.New("Initrd and Append need Kernel: set Kernel")
 	}
 	if c.CPUs < 0 || c.MemoryMB < 0 || c.BootTimeout < 0 {
 		return c, errors.New("CPUs, MemoryMB and BootTimeout must not be negative")
@@ -64,7 +64,7 @@ func (c Config) complete() (Config, error) {
 		}
 		*program = path
 	}
-	// QEMU runs in a machine's folder.
+	// QEMU runs in the machine's directory.
 	for _, path := range []*string{&c.StateDir, &c.Binary, &c.ImageTool, &c.Kernel, &c.Initrd, &c.Image} {
 		if *path == "" {
 			continue
@@ -77,13 +77,13 @@ func (c Config) complete() (Config, error) {
 	}
 	for _, file := range c.files() {
 		if _, err := os.Stat(file); err != nil {
-			return c, fmt.Errorf("what the machines start with: %w", err)
+			return c, fmt.Errorf("find the files of the machines: %w", err)
 		}
 	}
 	return c, nil
 }
 
-// files are what a machine starts with.
+// files returns the files that a machine starts with.
 func (c Config) files() []string {
 	return slices.DeleteFunc([]string{c.Binary, c.Kernel, c.Initrd, c.Image}, func(f string) bool { return f == "" })
 }
@@ -98,8 +98,8 @@ func first[T comparable](values ...T) T {
 	return zero
 }
 
-// accelerator is kvm where the kernel makes a machine for us: that the device is
-// there does not say that the processor can do it, or that we may.
+// accelerator returns kvm if the kernel can create a machine. The existence of /dev/kvm is not
+// enough: the processor or the permissions may be missing.
 func accelerator() string {
 	const createMachine = 0xae01 // KVM_CREATE_VM
 	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)

@@ -23,7 +23,7 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// SPEC D1, D6: the conformance suite on real machines, which go on from a snapshot
+// Rules D1 and D6: the conformance suite on real machines, which go on from a snapshot
 // and have a disk. All cases take theirs from one pool.
 func TestConformance(t *testing.T) {
 	s := newSite(t, config(t, onDisk(t), withSnapshot), vm.PoolConfig{Min: 2, Max: 12, Parallel: 2})

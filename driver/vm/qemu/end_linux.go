@@ -14,12 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killTime bounds the wait for a process that was killed. One that takes longer
-// hangs in the kernel.
+// killTime limits the wait for a killed process. A process that takes longer hangs in the kernel.
 const killTime = 20 * time.Second
 
-// held reports whether a process of the machine in dir lives, or one that is about
-// to become it.
+// held reports whether a process of the machine in dir exists, or is about to start.
 func held(dir string) (bool, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -38,11 +36,11 @@ func held(dir string) (bool, error) {
 	return false, nil
 }
 
-// endProcess kills the processes of a machine and returns when they are gone. The command
-// line finds them; the lock says that there are no more, also none that was
-// started a moment ago by a delegate that was killed and has no command line yet.
+// endProcess kills the processes of a machine and returns when they are gone. It finds them by
+// their command line. The lock shows that there are no more: a delegate that was killed may have
+// started one that has no command line yet.
 func endProcess(ctx context.Context, machine, dir string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, killTime, errors.New("its process does not end"))
+	ctx, cancel := context.WithTimeoutCause(ctx, killTime, errors.New("its process did not end"))
 	defer cancel()
 	for again := time.NewTicker(10 * time.Millisecond); ; {
 		if err := killNamed(ctx, machine); err != nil {
@@ -70,7 +68,7 @@ func endProcess(ctx context.Context, machine, dir string) error {
 	}
 }
 
-// killNamed kills whatever runs with the machine's name.
+// killNamed kills all processes with the machine's name.
 func killNamed(ctx context.Context, machine string) error {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -93,8 +91,8 @@ func isNamed(pid int, machine string) bool {
 	return err == nil && bytes.Contains(line, []byte("\x00-name\x00"+machine+"\x00-machine\x00"))
 }
 
-// killOne kills a process by a handle, so that another one that gets its number
-// meanwhile is safe, and waits for its end.
+// killOne kills a process and waits for its end. The process handle prevents that it hits another
+// process with a reused id.
 func killOne(ctx context.Context, pid int, machine string) error {
 	handle, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -110,8 +108,8 @@ func killOne(ctx context.Context, pid int, machine string) error {
 	if err := unix.PidfdSendSignal(handle, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return err
 	}
-	// The handle becomes readable with the process's end.
-	const look = 100 // milliseconds, for the context
+	// The handle becomes readable when the process ends.
+	const look = 100 // milliseconds between checks of the context
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(handle), Events: unix.POLLIN}}, look)
 		switch {

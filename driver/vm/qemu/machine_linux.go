@@ -22,12 +22,12 @@ import (
 	"github.com/delegate-io/dlite/internal/process"
 )
 
-// machine is a process of QEMU that this one has started.
+// machine is a QEMU process that this process started.
 type machine struct {
 	cmd     *exec.Cmd
 	dir     string
 	monitor *monitor
-	agent   *net.UnixConn // the host's end of the serial port
+	agent   *net.UnixConn // host's end of the serial port
 	port    *vm.Port
 	gone    chan struct{} // closed when the process has ended and is reaped
 }
@@ -37,16 +37,16 @@ const (
 	logFile  = "qemu.log"
 )
 
-// start starts QEMU in dir, where it keeps what it writes.
+// start starts QEMU in dir, where its files are.
 func (c Config) start(ctx context.Context, dir, name string, mem memory, snap *snapshot) (*machine, error) {
-	// The process holds this lock for as long as it lives, and only it.
+	// Only the QEMU process holds this lock, for its whole life.
 	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer lock.Close() //nolint:errcheck // nothing is written to it
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return nil, fmt.Errorf("lock the machine's folder: %w", err)
+		return nil, fmt.Errorf("lock the machine's directory: %w", err)
 	}
 	if c.Image != "" {
 		below, format := c.Image, ""
@@ -57,7 +57,7 @@ func (c Config) start(ctx context.Context, dir, name string, mem memory, snap *s
 			return nil, err
 		}
 	}
-	if err := c.own(dir); err != nil {
+	if err := c.chown(dir); err != nil {
 		return nil, err
 	}
 	log, err := os.OpenFile(filepath.Join(dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -77,22 +77,22 @@ func (c Config) start(ctx context.Context, dir, name string, mem memory, snap *s
 	}
 	defer agentEnd.Close() //nolint:errcheck // QEMU has its own
 
-	// The machine ends with Destroy and not with a context or the delegate.
+	// The machine ends with Destroy, not with a context or the delegate.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), c.Binary, c.arguments(name, mem, snap != nil)...)
 	cmd.Dir, cmd.Env = dir, process.List(process.Environment())
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{qmpEnd, agentEnd, lock}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if mem.shared {
-		// Nobody looks for the maker of a snapshot before the next one is made. With
-		// User the kernel forgets this.
+		// A half-made snapshot is found only when the next one is made. With User the kernel
+		// ignores this.
 		cmd.SysProcAttr.Pdeathsig = unix.SIGKILL
 	}
 	if err := cmd.Start(); err != nil {
 		_, _ = qmp.Close(), agent.Close()
 		return nil, fmt.Errorf("start the emulator: %w", err)
 	}
-	_, _ = qmpEnd.Close(), agentEnd.Close() // or its end would not be seen
+	_, _ = qmpEnd.Close(), agentEnd.Close() // otherwise the end of QEMU would not be seen
 	m := &machine{cmd: cmd, dir: dir, agent: agent, port: vm.NewPort(agent), gone: make(chan struct{})}
 	go func() {
 		_ = cmd.Wait()
@@ -106,9 +106,9 @@ func (c Config) start(ctx context.Context, dir, name string, mem memory, snap *s
 	return m, nil
 }
 
-// own gives QEMU's user the folder and the disk, which QEMU opens again when a
-// machine stops or goes on.
-func (c Config) own(dir string) error {
+// chown gives QEMU's user the directory and the disk. QEMU opens the disk again when a machine
+// stops or continues.
+func (c Config) chown(dir string) error {
 	if c.User == "" {
 		return nil
 	}
@@ -129,11 +129,11 @@ func (c Config) own(dir string) error {
 	return nil
 }
 
-// pair is a socket whose other end is for QEMU.
+// pair returns a socket and the end for QEMU.
 func pair() (*net.UnixConn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a socket: %w", err)
+		return nil, nil, fmt.Errorf("create a socket: %w", err)
 	}
 	ours, theirs := os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
 	conn, err := net.FileConn(ours)
@@ -145,7 +145,7 @@ func pair() (*net.UnixConn, *os.File, error) {
 	return conn.(*net.UnixConn), theirs, nil
 }
 
-// overlay makes a disk that holds what is written to it, above another one.
+// overlay creates a disk that stores the changes to another disk.
 func (c Config) overlay(ctx context.Context, path, below, format string) error {
 	if format == "" {
 		var err error
@@ -155,19 +155,19 @@ func (c Config) overlay(ctx context.Context, path, below, format string) error {
 	}
 	out, err := exec.CommandContext(ctx, c.ImageTool, "create", "-q", "-f", "qcow2", "-F", format, "-b", below, path).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("make the machine's disk: %w: %s", err, bytes.TrimSpace(out))
+		return fmt.Errorf("create the machine's disk: %w: %s", err, bytes.TrimSpace(out))
 	}
 	return nil
 }
 
-// diskFormat is qcow2 or raw. QEMU must not guess, as a guest could write to a raw
-// disk what looks like the other one.
+// diskFormat returns qcow2 or raw. QEMU must not guess: a guest could write a qcow2 header to a
+// raw disk.
 func diskFormat(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
-	defer f.Close() //nolint:errcheck // it is only read
+	defer f.Close() //nolint:errcheck // read only
 	magic := make([]byte, 4)
 	if _, err := io.ReadFull(f, magic); err != nil {
 		return "", fmt.Errorf("read %s: %w", path, err)
@@ -178,8 +178,8 @@ func diskFormat(path string) (string, error) {
 	return "raw", nil
 }
 
-// ready waits for the agent. A guest whose agent does not come up says why on its
-// console, which nothing secret has reached yet.
+// ready waits for the agent. If that fails, the error quotes the console, which contains no secret
+// yet.
 func (m *machine) ready(ctx context.Context, limit time.Duration, ask bool) error {
 	waiting, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the agent was not ready within %v", limit))
 	defer cancel()
@@ -187,27 +187,27 @@ func (m *machine) ready(ctx context.Context, limit time.Duration, ask bool) erro
 	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
 		asking, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		return fmt.Errorf("%w; its console says: %q", err, m.monitor.console(asking))
+		return fmt.Errorf("%w; the end of its console is %q", err, m.monitor.console(asking))
 	}
 	return m.explain(err)
 }
 
-// boot tells the agent what it needs.
+// boot sends the agent its boot.
 func (m *machine) boot(ctx context.Context, limit time.Duration, boot func() []byte) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the agent did not take its boot within %v", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the agent did not apply its boot within %v", limit))
 	defer cancel()
 	return m.explain(m.port.Boot(ctx, boot))
 }
 
-// settle leaves the machine to itself.
-func (m *machine) settle() {
+// closeMonitor closes the connections to the machine.
+func (m *machine) closeMonitor() {
 	_, _ = m.monitor.conn.Close(), m.agent.Close()
 	m.monitor, m.port = nil, nil
 }
 
-// explain adds what QEMU said where err comes of its end.
+// explain adds QEMU's log to an error that its end caused.
 func (m *machine) explain(err error) error {
-	const settling = time.Second // sockets end a moment before their process
+	const settling = time.Second // sockets close shortly before the process ends
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
 		return err
 	}
@@ -216,17 +216,17 @@ func (m *machine) explain(err error) error {
 	case <-time.After(settling):
 		return err
 	}
-	return fmt.Errorf("%w: the emulator has ended (%v): %s", err, m.cmd.ProcessState, m.said())
+	return fmt.Errorf("%w: the emulator has ended (%v): %s", err, m.cmd.ProcessState, m.log())
 }
 
-// said is what QEMU has said last.
-func (m *machine) said() string {
+// log returns the end of QEMU's log.
+func (m *machine) log() string {
 	text, _ := os.ReadFile(filepath.Join(m.dir, logFile))
 	const tail = 1000
 	return string(bytes.TrimSpace(text[max(0, len(text)-tail):]))
 }
 
-// kill ends the machine and returns when it has.
+// kill ends the machine and returns when the process is gone.
 func (m *machine) kill() {
 	_ = m.cmd.Process.Kill()
 	<-m.gone

@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monitor speaks QEMU's machine protocol (QMP). It is for one goroutine.
+// monitor is a client of QEMU's machine protocol (QMP). It is not safe for concurrent use.
 type monitor struct {
 	conn   *net.UnixConn
 	in     *json.Decoder
-	events []message // that came while an answer was waited for
+	events []message // received while waiting for an answer
 }
 
-// message is anything that QEMU says.
+// message is a message from QEMU.
 type message struct {
 	Greeting json.RawMessage `json:"QMP"`
 	Return   json.RawMessage `json:"return"`
@@ -45,21 +45,21 @@ func openMonitor(ctx context.Context, conn *net.UnixConn) (*monitor, error) {
 	if err != nil {
 		return nil, failed(ctx, "wait for the emulator", err)
 	}
-	return m, m.do(ctx, "qmp_capabilities", nil, nil)
+	return m, m.execute(ctx, "qmp_capabilities", nil, nil)
 }
 
-// until ends reads and writes with ctx.
+// until aborts reads and writes when ctx ends.
 func (m *monitor) until(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = m.conn.SetDeadline(time.Unix(1, 0)) })
 }
 
-// do executes a command. result may be nil.
-func (m *monitor) do(ctx context.Context, command string, arguments map[string]any, result any) error {
-	return m.doWith(ctx, nil, command, arguments, result)
+// execute executes a command. result may be nil.
+func (m *monitor) execute(ctx context.Context, command string, arguments map[string]any, result any) error {
+	return m.executeWith(ctx, nil, command, arguments, result)
 }
 
-// doWith passes a file along, which getfd takes.
-func (m *monitor) doWith(ctx context.Context, file *os.File, command string, arguments map[string]any, result any) error {
+// executeWith passes a file descriptor along, which getfd needs.
+func (m *monitor) executeWith(ctx context.Context, file *os.File, command string, arguments map[string]any, result any) error {
 	defer m.until(ctx)()
 	request := map[string]any{"execute": command}
 	if arguments != nil {
@@ -94,7 +94,7 @@ func (m *monitor) doWith(ctx context.Context, file *os.File, command string, arg
 	}
 }
 
-var errMigration = errors.New("the machine's state could not be read or written")
+var errMigration = errors.New("could not read or write the machine's state")
 
 // migrated waits until a migration in either direction is complete.
 func (m *monitor) migrated(ctx context.Context) error {
@@ -119,7 +119,7 @@ func (m *monitor) migrated(ctx context.Context) error {
 	}
 }
 
-// failed is ctx's error where that is why reading stopped.
+// failed returns ctx's error if that stopped the read.
 func failed(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -127,14 +127,14 @@ func failed(ctx context.Context, what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// forward is a line of "info usernet": protocol, file, address, host's port,
-// address, guest's port.
+// forward matches a line of "info usernet": protocol, file, address, host's port, address, guest's
+// port.
 var forward = regexp.MustCompile(`TCP\[HOST_FORWARD\]\s+\d+\s+(\S+)\s+(\d+)\s+\S+\s+(\d+)`)
 
-// forwards are the host's ports by those of the guest.
+// forwards returns the host's addresses by the guest's ports.
 func (m *monitor) forwards(ctx context.Context) (map[int]string, error) {
 	var text string
-	if err := m.do(ctx, "human-monitor-command", map[string]any{"command-line": "info usernet"}, &text); err != nil {
+	if err := m.execute(ctx, "human-monitor-command", map[string]any{"command-line": "info usernet"}, &text); err != nil {
 		return nil, err
 	}
 	found := map[int]string{}
@@ -148,11 +148,11 @@ func (m *monitor) forwards(ctx context.Context) (map[int]string, error) {
 	return found, nil
 }
 
-// console is what the guest's console said last.
+// console returns the end of the guest's console.
 func (m *monitor) console(ctx context.Context) string {
 	var text string
 	const tail = 4000
-	if err := m.do(ctx, "ringbuf-read", map[string]any{"device": "console", "size": 65536}, &text); err != nil {
+	if err := m.execute(ctx, "ringbuf-read", map[string]any{"device": "console", "size": 65536}, &text); err != nil {
 		return err.Error()
 	}
 	return text[max(0, len(text)-tail):]

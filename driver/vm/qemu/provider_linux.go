@@ -16,16 +16,16 @@ import (
 	"github.com/delegate-io/dlite/driver/vm"
 )
 
-// Provider is a [vm.Provider]. It is safe for concurrent use.
+// Provider implements [vm.Provider]. It is safe for concurrent use.
 type Provider struct {
 	config   Config
 	creating vm.Creating
 
 	mu      sync.Mutex
-	started map[string]*machine // those of this process, by id; guarded by mu
+	started map[string]*machine // by this process, by id; guarded by mu
 }
 
-// New checks the configuration. It starts nothing.
+// New checks the configuration and starts nothing.
 func New(config Config) (*Provider, error) {
 	c, err := config.complete()
 	if err == nil {
@@ -37,18 +37,17 @@ func New(config Config) (*Provider, error) {
 	return &Provider{config: c, started: map[string]*machine{}}, nil
 }
 
-// Name is "qemu".
+// Name returns "qemu".
 func (p *Provider) Name() string { return "qemu" }
 
-// Create starts a machine, from the snapshot where there is to be one, and tells
-// its agent what it needs (SPEC D6). The first Create of a configuration with a
-// snapshot makes that before, and others wait for it.
+// Create starts a machine, or restores it from the snapshot, and sends its agent the boot (rule
+// D6). With Snapshot, the first Create makes the snapshot and the others wait for it.
 func (p *Provider) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error) {
 	m, err := p.create(ctx, spec)
 	if err != nil {
 		if p.config.guessed && ctx.Err() == nil {
-			// Within another machine it may be there and not do.
-			err = fmt.Errorf("%w (its accelerator is kvm, as /dev/kvm makes machines here; where they do not run, set Accel to tcg)", err)
+			// In a nested machine, kvm may exist without working.
+			err = fmt.Errorf("%w (the accelerator defaulted to kvm because of /dev/kvm: if machines do not run with it, set Accel to tcg)", err)
 		}
 		return vm.Machine{}, fmt.Errorf("create machine %s with QEMU: %w", spec.ID, err)
 	}
@@ -60,7 +59,7 @@ var id = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
 func (p *Provider) create(ctx context.Context, spec vm.Spec) (_ vm.Machine, err error) {
 	if !id.MatchString(spec.ID) || !id.MatchString(spec.Owner) {
-		return vm.Machine{}, fmt.Errorf("its id or its owner %q is none", spec.Owner)
+		return vm.Machine{}, fmt.Errorf("its id or its owner %q is not valid", spec.Owner)
 	}
 	ctx, end, err := p.creating.Begin(ctx, spec.ID)
 	if err != nil {
@@ -94,7 +93,7 @@ func (p *Provider) create(ctx context.Context, spec vm.Spec) (_ vm.Machine, err 
 	return made, nil
 }
 
-// bringUp gets a started machine to where its agent serves.
+// bringUp waits until the agent of a started machine serves.
 func (p *Provider) bringUp(ctx context.Context, m *machine, snap *snapshot, spec vm.Spec) (vm.Machine, error) {
 	if snap != nil {
 		if err := m.restore(ctx, snap); err != nil {
@@ -109,20 +108,20 @@ func (p *Provider) bringUp(ctx context.Context, m *machine, snap *snapshot, spec
 		return vm.Machine{}, err
 	}
 	if err := m.boot(ctx, p.config.BootTimeout, spec.Boot); err != nil {
-		return vm.Machine{}, fmt.Errorf("tell the agent its boot: %w", err)
+		return vm.Machine{}, fmt.Errorf("send the agent its boot: %w", err)
 	}
-	m.settle()
-	address := forwards[AgentPort]
+	m.closeMonitor()
+	address := forwards[agentPort]
 	if address == "" {
 		return vm.Machine{}, errors.New("the emulator forwards no port to the agent")
 	}
-	delete(forwards, AgentPort)
+	delete(forwards, agentPort)
 	data, err := json.Marshal(Data{PID: m.cmd.Process.Pid, Forward: forwards})
 	return vm.Machine{Address: address, Created: time.Now(), Data: data}, err
 }
 
-// Destroy ends the machine's process, waits until it is gone and removes its
-// folder. A Create of this process that is under way ends first.
+// Destroy ends the machine's process, waits for its end and removes its directory. A running
+// Create of this process is stopped first.
 func (p *Provider) Destroy(ctx context.Context, machine string) error {
 	if err := p.destroy(ctx, machine); err != nil {
 		return fmt.Errorf("destroy machine %s of QEMU: %w", machine, err)
@@ -146,7 +145,7 @@ func (p *Provider) destroy(ctx context.Context, machine string) error {
 	delete(p.started, machine)
 	p.mu.Unlock()
 	if ours != nil {
-		<-ours.gone // its process has ended: this takes no time
+		<-ours.gone // returns soon: the process has ended
 	}
 	if dir == "" {
 		return nil
@@ -166,7 +165,7 @@ func (p *Provider) Alive(_ context.Context, machine string) (bool, error) {
 // List returns the machines of an owner.
 func (p *Provider) List(_ context.Context, owner string) ([]string, error) {
 	if !id.MatchString(owner) {
-		return nil, fmt.Errorf("list machines of QEMU: %q is no owner", owner)
+		return nil, fmt.Errorf("list machines of QEMU: %q is not an owner", owner)
 	}
 	ids, err := p.machines(func(o, _ string) bool { return o == owner })
 	if err != nil {
@@ -178,8 +177,8 @@ func (p *Provider) List(_ context.Context, owner string) ([]string, error) {
 	return ids, nil
 }
 
-// machines are the names of the folders of those machines that are wanted. A state
-// folder that cannot be read is an error: to find nothing means that they are gone.
+// machines returns the directory names of the machines that match. An unreadable state directory
+// is an error, because an empty result means that the machines are gone.
 func (p *Provider) machines(wanted func(owner, machine string) bool) (names []string, err error) {
 	entries, err := os.ReadDir(filepath.Join(p.config.StateDir, "machines"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -193,15 +192,15 @@ func (p *Provider) machines(wanted func(owner, machine string) bool) (names []st
 	return names, nil
 }
 
-// dir is a machine's folder. Its name is the first thing that there is of a machine.
+// dir returns a machine's directory. It is created before all other parts of the machine.
 func (p *Provider) dir(owner, machine string) string {
 	return filepath.Join(p.config.StateDir, "machines", owner+"."+machine)
 }
 
-// find is the folder of a machine whose owner is not known; empty is none.
+// find returns the directory of a machine with unknown owner, or "".
 func (p *Provider) find(machine string) (string, error) {
 	if !id.MatchString(machine) {
-		return "", fmt.Errorf("%q is no machine", machine)
+		return "", fmt.Errorf("%q is not a machine", machine)
 	}
 	names, err := p.machines(func(_, m string) bool { return m == machine })
 	if err != nil || len(names) == 0 {

@@ -51,7 +51,7 @@ func nothingLeft(tb testing.TB, c qemu.Config, ids ...string) {
 	}
 }
 
-// SPEC D6, S5: on whichever machine type and disk, a guest gets its boot and the
+// Rules D6 and S5: on whichever machine type and disk, a guest gets its boot and the
 // time with it; nothing secret of that is on this host's disk or command lines, and
 // nothing at all is left of it.
 func TestAMachineStartsAndLeavesNothing(t *testing.T) {
@@ -100,7 +100,7 @@ func filesWith(tb testing.TB, dir, text string) []string {
 	return found
 }
 
-// SPEC D6, T2: what one process of the delegate has made, another one finds and
+// Rules D6 and T2: what one process of the delegate has made, another one finds and
 // destroys; a machine that was killed is dead at once.
 func TestAnotherProcessFindsAMachineAndItsEnd(t *testing.T) {
 	t.Parallel()
@@ -120,7 +120,7 @@ func TestAnotherProcessFindsAMachineAndItsEnd(t *testing.T) {
 	nothingLeft(t, c, g.id)
 }
 
-// SPEC T2: a machine is found and destroyed at every stage of being made.
+// Rule T2: a machine is found and destroyed at every stage of being made.
 func TestAMachineHalfMadeIsDestroyed(t *testing.T) {
 	t.Parallel()
 	c := config(t)
@@ -140,7 +140,7 @@ func TestAMachineHalfMadeIsDestroyed(t *testing.T) {
 	destroy(t, p, newID())
 }
 
-// SPEC D6: a Create that is given up, by its caller or by a Destroy, leaves nothing.
+// Rule D6: a Create that is given up, by its caller or by a Destroy, leaves nothing.
 func TestACreateIsGivenUp(t *testing.T) {
 	t.Parallel()
 	for name, giveUp := range map[string]func(t *testing.T, p *qemu.Provider, id string, cancel func()){
@@ -167,7 +167,7 @@ func TestACreateIsGivenUp(t *testing.T) {
 	}
 }
 
-// SPEC D6: why a guest did not come up is told, and nothing of it is left.
+// Rule D6: why a guest did not come up is told, and nothing of it is left.
 func TestAGuestThatDoesNotComeUpSaysWhy(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -203,7 +203,7 @@ func TestAGuestThatDoesNotComeUpSaysWhy(t *testing.T) {
 	}
 }
 
-// SPEC D6: QEMU may become another user once it has its files, with all that a
+// Rule D6: QEMU may become another user once it has its files, with all that a
 // machine can have.
 func TestAMachineRunsAsAnotherUser(t *testing.T) {
 	t.Parallel()
@@ -223,7 +223,7 @@ func TestAMachineRunsAsAnotherUser(t *testing.T) {
 	nothingLeft(t, c, g.id)
 }
 
-// SPEC T8: a guest that is restricted reaches nothing of this host; another one does.
+// Rule T8: a guest that is restricted reaches nothing of this host; another one does.
 func TestARestrictedGuestReachesNothing(t *testing.T) {
 	t.Parallel()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -240,7 +240,7 @@ func TestARestrictedGuestReachesNothing(t *testing.T) {
 	}
 }
 
-// SPEC D6, PITFALLS: guests that go on from one snapshot have the time, and neither
+// Rule D6: guests that go on from one snapshot have the time, and neither
 // randomness nor ids nor disks in common. The snapshot is made once, also by
 // several providers, and one that somebody left half made is no obstacle.
 func TestGuestsFromASnapshotHaveNothingInCommon(t *testing.T) {
@@ -307,7 +307,7 @@ func TestAConfigurationIsRefusedWithWhatWouldDo(t *testing.T) {
 	}
 }
 
-// SPEC D6: a machine whose folder cannot be looked for is not taken for one that is
+// Rule D6: a machine whose folder cannot be looked for is not taken for one that is
 // gone.
 func TestAStateFolderThatCannotBeReadIsAnError(t *testing.T) {
 	t.Parallel()

@@ -14,20 +14,20 @@ var errLinux = errors.New("machines with QEMU need a delegate on Linux")
 // Provider needs Linux.
 type Provider struct{}
 
-// New fails.
+// New returns an error.
 func New(Config) (*Provider, error) { return nil, errLinux }
 
-// Name is "qemu".
+// Name returns "qemu".
 func (*Provider) Name() string { return "qemu" }
 
-// Create fails.
+// Create returns an error.
 func (*Provider) Create(context.Context, vm.Spec) (vm.Machine, error) { return vm.Machine{}, errLinux }
 
-// Destroy fails.
+// Destroy returns an error.
 func (*Provider) Destroy(context.Context, string) error { return errLinux }
 
-// Alive fails.
+// Alive returns an error.
 func (*Provider) Alive(context.Context, string) (bool, error) { return false, errLinux }
 
-// List fails.
+// List returns an error.
 func (*Provider) List(context.Context, string) ([]string, error) { return nil, errLinux }

@@ -20,27 +20,26 @@ import (
 	"github.com/delegate-io/dlite/internal/atomicfile"
 )
 
-// snapshot is a guest whose agent is ready: the memory, the disk, and the state of
-// all else.
+// snapshot is the memory, the disk and the device state of a guest whose agent is ready.
 type snapshot struct{ dir string }
 
 func (s *snapshot) memory() string { return filepath.Join(s.dir, memoryFile) }
 func (s *snapshot) disk() string   { return filepath.Join(s.dir, diskFile) }
 func (s *snapshot) state() string  { return filepath.Join(s.dir, "state") }
 
-// unfinished ends the name of the folder of a snapshot that is being made.
+// unfinished is the suffix of the directory of an incomplete snapshot.
 const unfinished = ".making"
 
-// maker is what QEMU is called that makes the snapshot in a folder.
+// maker returns the name of the QEMU process that makes the snapshot.
 func maker(dir string) string {
 	return "dlite-snapshot-" + strings.TrimSuffix(filepath.Base(dir), unfinished)
 }
 
-// unusedFor is how long a snapshot is kept that no machine was made from.
+// unusedFor is the time after which an unused snapshot is removed.
 const unusedFor = 7 * 24 * time.Hour
 
-// snapshot finds the configuration's snapshot, or makes it. Of all processes that
-// want it one makes it.
+// snapshot returns the configuration's snapshot, and makes it if necessary. A lock lets only one
+// process make it.
 func (c Config) snapshot(ctx context.Context) (*snapshot, error) {
 	key, err := c.key()
 	if err != nil {
@@ -57,15 +56,15 @@ func (c Config) snapshot(ctx context.Context) (*snapshot, error) {
 	lock := flock.New(filepath.Join(parent, "lock"))
 	const look = 100 * time.Millisecond // the maker may be another process
 	if _, err := lock.TryLockContext(ctx, look); err != nil {
-		return nil, fmt.Errorf("wait for whoever makes it: %w", err)
+		return nil, fmt.Errorf("wait for the process that makes it: %w", err)
 	}
-	defer lock.Close() //nolint:errcheck // it only lets go
+	defer lock.Close() //nolint:errcheck // it only releases the lock
 	if s.use() {
 		return s, nil
 	}
 	removeUnused(parent, time.Now())
 	if err := removeUnfinished(ctx, parent); err != nil {
-		return nil, fmt.Errorf("remove what an earlier maker has left: %w", err)
+		return nil, fmt.Errorf("remove an incomplete snapshot: %w", err)
 	}
 	making := s.dir + unfinished
 	if err := os.Mkdir(making, 0o700); err != nil {
@@ -80,14 +79,14 @@ func (c Config) snapshot(ctx context.Context) (*snapshot, error) {
 	return s, atomicfile.SyncDir(parent)
 }
 
-// use reports whether the snapshot is there, and keeps it there for a while.
+// use reports whether the snapshot exists, and marks it as used.
 func (s *snapshot) use() bool {
 	now := time.Now()
 	return os.Chtimes(s.dir, now, now) == nil
 }
 
-// key names the configuration and the files that it starts with, by their length
-// and times: they may be too large to be read each time.
+// key identifies the configuration and its files, by their sizes and times: they may be too large
+// to read each time.
 func (c Config) key() (string, error) {
 	about := []any{c.arguments("", memory{}, false)}
 	for _, path := range c.files() {
@@ -109,9 +108,9 @@ func (c Config) key() (string, error) {
 	return hex.EncodeToString(sum[:])[:24], nil
 }
 
-// makeSnapshot starts a guest and writes it down when its agent is ready.
+// makeSnapshot starts a guest and saves it when its agent is ready.
 func (c Config) makeSnapshot(ctx context.Context, s *snapshot) error {
-	// Its process dies with the thread that has started it.
+	// The QEMU process dies with the thread that started it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	m, err := c.start(ctx, s.dir, maker(s.dir), memory{file: s.memory(), shared: true}, nil)
@@ -125,7 +124,7 @@ func (c Config) makeSnapshot(ctx context.Context, s *snapshot) error {
 	if err := m.save(ctx, s); err != nil {
 		return err
 	}
-	if err := m.monitor.do(ctx, "quit", nil, nil); err != nil {
+	if err := m.monitor.execute(ctx, "quit", nil, nil); err != nil {
 		return err
 	}
 	select {
@@ -145,58 +144,58 @@ func (c Config) makeSnapshot(ctx context.Context, s *snapshot) error {
 	return nil
 }
 
-// prepareMigration keeps memory that is a shared file out of the state, and events say
-// when it is complete.
+// prepareMigration excludes shared memory files from the state, and enables events that report the
+// end of a migration.
 func (m *machine) prepareMigration(ctx context.Context) error {
-	return m.monitor.do(ctx, "migrate-set-capabilities", map[string]any{"capabilities": []map[string]any{
+	return m.monitor.execute(ctx, "migrate-set-capabilities", map[string]any{"capabilities": []map[string]any{
 		{"capability": "x-ignore-shared", "state": true}, {"capability": "events", "state": true},
 	}}, nil)
 }
 
-// save stops the machine and writes its state.
+// save stops the machine and saves its state.
 func (m *machine) save(ctx context.Context, s *snapshot) error {
 	if err := m.prepareMigration(ctx); err != nil {
 		return err
 	}
-	if err := m.monitor.do(ctx, "stop", nil, nil); err != nil {
+	if err := m.monitor.execute(ctx, "stop", nil, nil); err != nil {
 		return err
 	}
 	return m.migrate(ctx, s.state(), os.O_CREATE|os.O_WRONLY, "migrate")
 }
 
-// restore goes on from a snapshot.
+// restore restores the machine from a snapshot.
 func (m *machine) restore(ctx context.Context, s *snapshot) error {
 	if err := m.prepareMigration(ctx); err != nil {
 		return m.explain(err)
 	}
 	if err := m.migrate(ctx, s.state(), os.O_RDONLY, "migrate-incoming"); err != nil {
-		return m.explain(fmt.Errorf("go on from the snapshot %s: %w", s.dir, err))
+		return m.explain(fmt.Errorf("restore the snapshot %s: %w", s.dir, err))
 	}
-	return m.monitor.do(ctx, "cont", nil, nil)
+	return m.monitor.execute(ctx, "cont", nil, nil)
 }
 
-// migrate moves the state to or from a file.
+// migrate saves the state to a file or loads it from there.
 func (m *machine) migrate(ctx context.Context, path string, how int, command string) error {
 	f, err := os.OpenFile(path, how, 0o600)
 	if err != nil {
 		return err
 	}
 	defer f.Close() //nolint:errcheck // QEMU has its own
-	if err := m.monitor.doWith(ctx, f, "getfd", map[string]any{"fdname": "state"}, nil); err != nil {
+	if err := m.monitor.executeWith(ctx, f, "getfd", map[string]any{"fdname": "state"}, nil); err != nil {
 		return err
 	}
-	if err := m.monitor.do(ctx, command, map[string]any{"uri": "fd:state"}, nil); err != nil {
+	if err := m.monitor.execute(ctx, command, map[string]any{"uri": "fd:state"}, nil); err != nil {
 		return err
 	}
 	err = m.monitor.migrated(ctx)
 	if errors.Is(err, errMigration) {
-		return fmt.Errorf("%w: %s", err, m.said())
+		return fmt.Errorf("%w: %s", err, m.log())
 	}
 	return err
 }
 
-// removeUnused removes snapshots that were not used for long. A machine that runs
-// on one goes on: it has the files open.
+// removeUnused removes snapshots that were not used for long. Running machines continue, because
+// they have the files open.
 func removeUnused(parent string, now time.Time) {
 	entries, _ := os.ReadDir(parent)
 	for _, e := range entries {
@@ -207,9 +206,8 @@ func removeUnused(parent string, now time.Time) {
 	}
 }
 
-// removeUnfinished removes what makers have left that died, of any configuration,
-// and ends their emulators: one that has become another user does not die with its
-// maker. The caller holds the lock, so nobody else makes one.
+// removeUnfinished removes incomplete snapshots of dead processes and ends their emulators. An
+// emulator that switched its user does not die with its parent. The caller holds the lock.
 func removeUnfinished(ctx context.Context, parent string) error {
 	entries, err := os.ReadDir(parent)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package vmtest is the conformance suite of the machines' providers (SPEC D6),
-// and a provider whose machines are processes of this host.
+// Package vmtest has a conformance suite for providers of machines (rule D6), and a provider whose
+// machines are processes of this host.
 //
 // A provider's package runs the suite in a test:
 //
@@ -7,10 +7,9 @@
 //		vmtest.TestProvider(t, func(tb testing.TB) vm.Provider { return newProvider(tb) })
 //	}
 //
-// [Processes] is for tests of what uses machines: a program and its children in
-// namespaces of their own, which come and go in milliseconds, end together, and
-// survive the process that made them, as virtual machines do. [Records] and [Has]
-// look at what a pool has on record.
+// [Processes] is a provider for tests of code that uses machines. A machine is a program with its
+// children in separate namespaces. It starts in milliseconds, ends as a whole, and survives the
+// process that made it, as virtual machines do. [Records] and [Has] read the records of a pool.
 //
 // Start reading at provider.go.
 package vmtest

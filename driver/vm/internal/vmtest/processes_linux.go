@@ -20,10 +20,10 @@ import (
 	"github.com/delegate-io/dlite/driver/vm"
 )
 
-// Processes is a provider whose machines are processes of this host: an agent as
-// the first process of a PID namespace, with a folder of its own in the place of a
-// disk, an address of its own in 127.0.0.0/8, and memory at /dev/shm that goes with
-// it. It needs root. It keeps no secret on disk. Use [NewProcesses].
+// Processes is a provider whose machines are processes of this host. The agent is the first
+// process of a PID namespace. A directory replaces the disk. Each machine has its own address in
+// 127.0.0.0/8, and memory at /dev/shm that disappears with it. It needs root. It writes no secret
+// to a disk. Create it with [NewProcesses].
 type Processes struct {
 	dir   string
 	agent string
@@ -32,34 +32,32 @@ type Processes struct {
 
 var _ vm.Provider = (*Processes)(nil)
 
-// NewProcesses makes a provider that keeps its machines below dir, and in them
-// runs the program agent, which is what examples/agent builds to. Both are absolute
-// paths.
+// NewProcesses returns a provider that stores its machines below dir. They run the program agent,
+// built from examples/agent. Both are absolute paths.
 func NewProcesses(dir, agent string) *Processes { return &Processes{dir: dir, agent: agent} }
 
-// Name is "processes".
+// Name returns "processes".
 func (p *Processes) Name() string { return "processes" }
 
-// Wait returns when none of the machines that this provider has made runs any
-// more.
+// Wait returns when none of this provider's machines runs.
 func (p *Processes) Wait() { p.work.Wait() }
 
-// Disk is where the machine of that id has its files.
+// Disk returns the directory of a machine.
 func (p *Processes) Disk(owner, id string) string { return filepath.Join(p.dir, owner, id) }
 
-// first makes the namespaces a machine's own, and becomes the agent.
+// first sets up the machine's namespaces and becomes the agent.
 const first = `mount -t proc proc /proc && mount -t tmpfs -o mode=1777 tmpfs /dev/shm && mount -t tmpfs tmpfs /sys/fs/cgroup && exec "$@"`
 
-// Create starts the agent, which is told what it has to be told by a pipe. A
-// process that dies in between leaves an agent that ends by itself.
+// Create starts the agent and sends it the boot over a pipe. If this process dies in between, the
+// agent ends by itself.
 func (p *Processes) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error) {
 	disk := p.Disk(spec.Owner, spec.ID)
 	if err := os.MkdirAll(disk, 0o711); err != nil {
 		return vm.Machine{}, err
 	}
-	// An address each, so that no port has to be found.
+	// Each machine has its own address, so the port is fixed.
 	b := make([]byte, 3)
-	_, _ = rand.Read(b) // never fails, says its documentation
+	_, _ = rand.Read(b) // documented to never fail
 	address := fmt.Sprintf("127.%d.%d.%d:9079", b[0]|1, b[1], b[2]|1)
 	told, err := withListen(spec.Boot(), address)
 	if err != nil {
@@ -69,21 +67,21 @@ func (p *Processes) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error
 	if err != nil {
 		return vm.Machine{}, err
 	}
-	defer r.Close() //nolint:errcheck // only read from
-	defer w.Close() //nolint:errcheck // what matters is Write's error
+	defer r.Close() //nolint:errcheck // read only
+	defer w.Close() //nolint:errcheck // Write reports the errors that matter
 	if err := ctx.Err(); err != nil {
 		return vm.Machine{}, err
 	}
 	cmd := exec.Command("/bin/sh", "-c", first, "machine", //nolint:noctx // it outlives who makes it
 		p.agent, "serve", "--boot", "/dev/fd/3", "--work-dir", disk, "--log-level", "error")
-	cmd.Dir = disk // which is how it is found
+	cmd.Dir = disk // identifies the process
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	cmd.ExtraFiles = []*os.File{r}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS}
 	if err := cmd.Start(); err != nil {
 		return vm.Machine{}, err
 	}
-	p.work.Go(func() { _ = cmd.Wait() }) // it is killed sooner or later
+	p.work.Go(func() { _ = cmd.Wait() }) // it is killed later
 	if _, err := w.Write(told); err != nil {
 		return vm.Machine{}, err
 	}
@@ -96,14 +94,14 @@ func withListen(boot []byte, address string) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(boot))
 	d.UseNumber()
 	if err := d.Decode(&all); err != nil {
-		return nil, errors.New("the machine's boot is no JSON")
+		return nil, errors.New("the machine's boot is not JSON")
 	}
 	all["listen"] = address
 	return json.Marshal(all)
 }
 
-// Destroy kills the machine's processes, waits for them to be gone, and removes its
-// folder. The first process of a PID namespace is gone when all others are.
+// Destroy kills the machine's processes, waits for their end, and removes the directory. The first
+// process of a PID namespace ends after all others.
 func (p *Processes) Destroy(ctx context.Context, id string) error {
 	disks, err := filepath.Glob(p.Disk("*", id))
 	if err != nil {
@@ -124,8 +122,7 @@ func (p *Processes) Destroy(ctx context.Context, id string) error {
 	return nil
 }
 
-// kill ends a process and waits until it is gone. Nobody but its parent would be
-// told that.
+// kill ends a process and polls until it is gone: only its parent would be notified.
 func kill(ctx context.Context, pid int) error {
 	begun, running := startOf(pid)
 	for is := begun; running && is == begun; is, running = startOf(pid) {
@@ -141,18 +138,18 @@ func kill(ctx context.Context, pid int) error {
 	return nil
 }
 
-// startOf is when a process has started, and whether it runs.
+// startOf returns the start time of a process, and whether it runs.
 func startOf(pid int) (start string, running bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return "", false
 	}
-	// What is in the parentheses may hold anything.
+	// The name in parentheses may contain any character.
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(fields) < 20 {
 		return "", false
 	}
-	// A first thread that has ended says so while others still end, with the sockets.
+	// A main thread can end before the others, which still hold the sockets.
 	threads, _ := strconv.Atoi(fields[17])
 	return fields[19], threads > 1 || fields[0] != "Z" && fields[0] != "X"
 }
@@ -166,7 +163,7 @@ func (p *Processes) Alive(_ context.Context, id string) (bool, error) {
 	return len(running(disks[0])) > 0, nil
 }
 
-// List lists the owner's folders.
+// List lists the owner's directories.
 func (p *Processes) List(_ context.Context, owner string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(p.dir, owner))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -179,9 +176,9 @@ func (p *Processes) List(_ context.Context, owner string) ([]string, error) {
 	return ids, err
 }
 
-// running finds the processes that have begun in the folder or name it, the first
-// one of the namespace among them, with which all others end. A process that is
-// becoming another program has no arguments for a moment, but it is somewhere.
+// running returns the processes that started in the directory or name it. The first process of the
+// namespace is among them; all others end with it. During an exec a process has no arguments, but
+// still its working directory.
 func running(disk string) (pids []int) {
 	mark := []byte("\x00--work-dir\x00" + disk + "\x00")
 	processes, _ := filepath.Glob("/proc/[0-9]*")

@@ -17,7 +17,7 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// SPEC D6: the suite for providers passes against processes, which shows that it
+// Rule D6: the suite for providers passes against processes, which shows that it
 // can be passed.
 func TestProcessesAreMachines(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -32,7 +32,7 @@ func TestProcessesAreMachines(t *testing.T) {
 	})
 }
 
-// SPEC D6: a machine is alive from when Create returns, also while its first
+// Rule D6: a machine is alive from when Create returns, also while its first
 // process is becoming the agent, and one that is destroyed then is gone.
 func TestAMachineIsSeenWhileItStarts(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -19,14 +19,12 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// patience bounds every wait for something that has to come. Machines may be
-// emulated, and the host busy.
-const patience = 3 * time.Minute
+// timeout limits every wait. Machines may be emulated, and the host busy.
+const timeout = 3 * time.Minute
 
-// TestProvider runs the suite, as subtests one after the other. Each call of
-// newProvider makes one as a new process of the delegate would have it: all share
-// the infrastructure and nothing else. The machines need an agent of this
-// project's, which is told agent.Boot; nothing of them may remain.
+// TestProvider runs the suite as sequential subtests. Each call of newProvider returns a provider
+// as a new delegate process would create it: all share the infrastructure only. The machines need
+// an agent of this project, which receives agent.Boot. No resource may remain after a test.
 func TestProvider(t *testing.T, newProvider func(tb testing.TB) vm.Provider) {
 	t.Helper()
 	for _, c := range []struct {
@@ -44,14 +42,14 @@ func TestProvider(t *testing.T, newProvider func(tb testing.TB) vm.Provider) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &stand{T: t, fresh: newProvider, p: newProvider(t), owner: newID()}
-			// Whatever the case has left is destroyed, and then there is nothing.
+			// Destroys the leftovers of the case, and checks that nothing remains.
 			t.Cleanup(s.clean)
 			c.run(s)
 		})
 	}
 }
 
-// stand is where a case is under way.
+// stand is the state of a test case.
 type stand struct {
 	*testing.T
 	fresh func(tb testing.TB) vm.Provider
@@ -62,7 +60,7 @@ type stand struct {
 func newID() string { return "dlite-" + strings.ToLower(rand.Text()) }
 
 func (s *stand) clean() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), timeout)
 	defer cancel()
 	p := s.fresh(s)
 	ids, err := p.List(ctx, s.owner)
@@ -75,9 +73,9 @@ func (s *stand) clean() {
 	assert.Empty(s, ids, "left behind")
 }
 
-// ctx bounds a call.
+// ctx returns a context for a call.
 func (s *stand) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.Context(), timeout)
 	s.Cleanup(cancel)
 	return ctx
 }
@@ -90,7 +88,7 @@ type made struct {
 	client *agent.Client
 }
 
-// spec is that of a new machine. Its boot is what the machine is told.
+// spec returns the spec of a new machine, its boot, and the number of calls of Boot.
 func (s *stand) spec() (vm.Spec, *agent.Boot, *atomic.Int32) {
 	boot := &agent.Boot{}
 	var err error
@@ -107,7 +105,7 @@ func (s *stand) spec() (vm.Spec, *agent.Boot, *atomic.Int32) {
 	}}, boot, told
 }
 
-// create makes a machine whose agent answers.
+// create creates a machine whose agent answers.
 func (s *stand) create() *made {
 	s.Helper()
 	spec, boot, told := s.spec()
@@ -115,7 +113,7 @@ func (s *stand) create() *made {
 	require.NoError(s, err)
 	require.Positive(s, told.Load(), "it was told nothing")
 	require.NotEmpty(s, machine.Address)
-	require.WithinDuration(s, time.Now(), machine.Created, patience)
+	require.WithinDuration(s, time.Now(), machine.Created, timeout)
 	m := &made{Machine: machine, id: spec.ID, boot: boot, client: s.client(machine.Address, boot)}
 	s.awaitAgent(m.client)
 	return m
@@ -137,7 +135,7 @@ func (s *stand) awaitAgent(c *agent.Client) {
 		defer cancel()
 		h, err := c.Health(ctx)
 		return err == nil && h.OK
-	}, patience, 50*time.Millisecond, "the agent does not answer")
+	}, timeout, 50*time.Millisecond, "the agent does not answer")
 }
 
 func (s *stand) requireThere(p vm.Provider, id string) {
@@ -237,7 +235,7 @@ func cutShort(s *stand) {
 		returned := make(chan struct{})
 		go func() {
 			defer close(returned)
-			_, _ = s.p.Create(ctx, spec) // it may have made it in time
+			_, _ = s.p.Create(ctx, spec) // it may have finished in time
 		}()
 		select {
 		case <-returned:
@@ -255,7 +253,7 @@ func destroyLater(s *stand) {
 	m := s.create()
 	ctx, cancel := context.WithCancel(s.Context())
 	cancel()
-	_ = s.p.Destroy(ctx, m.id) // it may do what it can do at once
+	_ = s.p.Destroy(ctx, m.id) // it may succeed at once
 	require.NoError(s, s.p.Destroy(s.ctx(), m.id))
 	s.requireGone(s.p, m.id)
 }

@@ -15,17 +15,17 @@ import (
 	"github.com/delegate-io/dlite/driver/agent"
 )
 
-// Record is what a pool keeps of a machine, as far as tests look at it.
+// Record is the part of a machine's record that tests read.
 type Record struct {
 	ID, Phase, Address string
 	CA, Cert, Key      []byte
 	Claim              struct{ Token, Transaction string }
-	Data               json.RawMessage // the provider's
+	Data               json.RawMessage // provider-specific
 	Reserved           json.RawMessage
 }
 
-// Records reads those in a pool's state folder. One that goes away meanwhile is left
-// out.
+// Records reads the records in a pool's state directory. It ignores a record that disappears
+// meanwhile.
 func Records(tb testing.TB, dir string) (all []Record) {
 	tb.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "dlite-*.json"))
@@ -42,8 +42,8 @@ func Records(tb testing.TB, dir string) (all []Record) {
 	return all
 }
 
-// Has reports of a recorded machine whether it is the transaction's, and of a step
-// whether the machine's agent knows it. It is what a stand of drivertest wants.
+// Has reports whether a recorded machine belongs to the transaction, or whether the machine's
+// agent knows a recorded step. The test stands of drivertest use it.
 func Has(tb testing.TB, dir string, r driver.Resource) bool {
 	tb.Helper()
 	var data struct{ Claim string }
@@ -67,7 +67,7 @@ func (m *Record) knows(tb testing.TB, step string) bool {
 	defer t.CloseIdleConnections()
 	body, err := json.Marshal(map[string]string{"id": step})
 	require.NoError(tb, err)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+m.Address+"/stream_output", bytes.NewReader(body))
 	require.NoError(tb, err)
