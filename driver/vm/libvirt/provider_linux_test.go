@@ -144,11 +144,11 @@ func TestWhatGoesWrongIsToldAndLeavesNothing(t *testing.T) {
 	daemon := testbed.Libvirt(t)
 	c := config(t, daemon)
 	for says, change := range map[string]func(*ours.Config){
-		"storage pool none":       func(c *ours.Config) { c.Pool = "none" },
+		"storage pool none":         func(c *ours.Config) { c.Pool = "none" },
 		"create the machine's disk": func(c *ours.Config) { c.Image = "/no/such/image" },
-		"start the domain":        func(c *ours.Config) { c.Kernel = "/no/such/kernel" },
-		"define the domain":       func(c *ours.Config) { c.Template = "<domain/>" },
-		"the agent was not ready": func(c *ours.Config) { c.BootTimeout = time.Second },
+		"start the domain":          func(c *ours.Config) { c.Kernel = "/no/such/kernel" },
+		"define the domain":         func(c *ours.Config) { c.Template = "<domain/>" },
+		"the agent was not ready":   func(c *ours.Config) { c.BootTimeout = time.Second },
 	} {
 		broken := c
 		change(&broken)
