@@ -18,7 +18,6 @@ import (
 
 	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/manager/logservice"
-	logredis "github.com/delegate-io/dlite/manager/logservice/redis"
 	"github.com/delegate-io/dlite/manager/redis"
 	"github.com/delegate-io/dlite/manager/sqlite"
 )
@@ -107,7 +106,7 @@ func (o *storeOptions) open(ctx context.Context, log zerolog.Logger) (manager.St
 		goredis.SetLogger(redisLog{log})
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
-		return redis.Open(ctx, redis.Config{URL: o.Store, Logger: log})
+		return redis.OpenStore(ctx, redis.StoreConfig{URL: o.Store, Logger: log})
 	case o.Store == "sqlite":
 		file, err := o.database()
 		if err != nil {
@@ -123,7 +122,7 @@ func (o *storeOptions) streams(ctx context.Context, log zerolog.Logger) (logserv
 	if !o.onRedis() {
 		return nil, nil
 	}
-	return logredis.Open(ctx, logredis.Config{URL: o.Store, Logger: log})
+	return redis.OpenStreams(ctx, redis.StreamsConfig{URL: o.Store, Logger: log})
 }
 
 // logKey returns the key that signs the tokens of the log service. It is the same on all

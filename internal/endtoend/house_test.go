@@ -121,9 +121,8 @@ var mayImport = map[string][]string{
 
 	"manager":                              {"manager/internal/queue", "manager/internal/queuelog", "manager/internal/journal", "task", "task/stage", "logger/telemetry", "internal/jsonscan", "internal/token"},
 	"manager/sqlite":                       {"manager/internal/journal", "internal/atomicfile"},
-	"manager/redis":                        {"manager/internal/journal"},
+	"manager/redis":                        {"manager/internal/journal", "manager/logservice"},
 	"manager/logservice":                   {"logger", "internal/jsonscan"},
-	"manager/logservice/redis":             {"manager/logservice"},
 	"manager/internal/queue":               {"task", "task/stage"},
 	"manager/internal/queuelog":            {"logger", "task/stage"},
 	"manager/internal/queuetest":           {"manager", "manager/internal/journal", "task", "internal/token"},

@@ -3,7 +3,7 @@
 //
 //	func TestStreams(t *testing.T) {
 //		logservicetest.Run(t, func(t *testing.T) logservicetest.Opener {
-//			return func() (logservice.Streams, error) { return redis.Open(...) }
+//			return func() (logservice.Streams, error) { return redis.OpenStreams(...) }
 //		})
 //	}
 //

@@ -18,8 +18,8 @@ import (
 	"github.com/delegate-io/dlite/manager/logservice"
 )
 
-// Config configures [Open]. URL or Client is required.
-type Config struct {
+// StreamsConfig configures [OpenStreams]. URL or Client is required.
+type StreamsConfig struct {
 	// URL names one Redis: redis://user:password@host:port/db, rediss:// for TLS,
 	// or unix:///path.
 	URL string
@@ -43,7 +43,7 @@ type Config struct {
 	Logger zerolog.Logger
 }
 
-func (c *Config) setDefaults() {
+func (c *StreamsConfig) setDefaults() {
 	if c.Prefix == "" {
 		c.Prefix = "dlite:logs:"
 	}
@@ -60,7 +60,7 @@ func (c *Config) setDefaults() {
 
 // clients makes the two clients: a connection that waits for news is ended by
 // closing its client, and by nothing else.
-func (c *Config) clients() (work, news goredis.UniversalClient, err error) {
+func (c *StreamsConfig) clients() (work, news goredis.UniversalClient, err error) {
 	if c.Client != nil {
 		return c.Client(), c.Client(), nil
 	}
@@ -87,7 +87,7 @@ const (
 
 // Streams are logservice.Streams in Redis, shared with other processes.
 type Streams struct {
-	cfg    Config
+	cfg    StreamsConfig
 	client goredis.UniversalClient
 	news   goredis.UniversalClient
 
@@ -96,7 +96,7 @@ type Streams struct {
 	work     sync.WaitGroup
 	watchers watchers
 	dialed   dialHook
-	follows  bool // whether news are followed; set by Open
+	follows  bool // whether news are followed; set by OpenStreams
 
 	mu     sync.Mutex // guards what follows
 	totals [shards]total
@@ -108,10 +108,10 @@ var _ logservice.Shared = (*Streams)(nil)
 // total is what a shard holds, as of a version of it.
 type total struct{ streams, size, version int64 }
 
-// Open connects to Redis and goes on with the streams that are there. It fails
+// OpenStreams connects to Redis and goes on with the streams that are there. It fails
 // when Redis does not answer, is older than 7, or holds streams of a later
 // version of this package.
-func Open(ctx context.Context, cfg Config) (*Streams, error) {
+func OpenStreams(ctx context.Context, cfg StreamsConfig) (*Streams, error) {
 	cfg.setDefaults()
 	work, news, err := cfg.clients()
 	if err != nil {

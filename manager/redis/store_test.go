@@ -16,19 +16,19 @@ import (
 )
 
 func opener(tb testing.TB, url string) journaltest.Opener {
-	cfg := redis.Config{URL: url, Prefix: rand.Text()}
-	return func() (journal.Log, error) { return redis.Open(tb.Context(), cfg) }
+	cfg := redis.StoreConfig{URL: url, Prefix: rand.Text()}
+	return func() (journal.Log, error) { return redis.OpenStore(tb.Context(), cfg) }
 }
 
 // SPEC Q7.
-func TestLog(t *testing.T) {
+func TestStore(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)
 	journaltest.Run(t, func(tb testing.TB) journaltest.Opener { return opener(tb, server.URL()) })
 }
 
 // All keys are on one node of a cluster.
-func TestLogOnACluster(t *testing.T) {
+func TestStoreInACluster(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t, "--cluster-enabled", "yes")
 	plain := client(t, server)
@@ -37,10 +37,10 @@ func TestLogOnACluster(t *testing.T) {
 		info, err := plain.ClusterInfo(t.Context()).Result()
 		return err == nil && strings.Contains(info, "cluster_state:ok")
 	}, time.Minute, time.Millisecond)
-	cfg := redis.Config{Prefix: rand.Text(), Client: func() goredis.UniversalClient {
+	cfg := redis.StoreConfig{Prefix: rand.Text(), Client: func() goredis.UniversalClient {
 		return goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{server.Address}})
 	}}
-	open := func() (journal.Log, error) { return redis.Open(t.Context(), cfg) }
+	open := func() (journal.Log, error) { return redis.OpenStore(t.Context(), cfg) }
 	a, b := journaltest.Open(t, open), journaltest.Open(t, open)
 	a.AddMany(t, "a", 50)
 	require.NoError(t, a.Compact(t.Context()))

@@ -12,7 +12,7 @@ import (
 	"github.com/delegate-io/dlite/manager/logservice"
 )
 
-//go:embed hold.lua
+//go:embed streams/hold.lua
 var hold string
 
 var holdScript = goredis.NewScript(hold)
@@ -20,7 +20,7 @@ var holdScript = goredis.NewScript(hold)
 var errLost = errors.New("another manager may archive this log by now: Redis was away for too long")
 
 // Claim gives a log's archive to this process, until release or, when the
-// process is gone, for Config.Lease.
+// process is gone, for StreamsConfig.Lease.
 func (s *Streams) Claim(ctx context.Context, id logservice.ID) (held context.Context, release func(), err error) {
 	if s.isClosed() {
 		return nil, nil, logservice.ErrClosed

@@ -116,7 +116,7 @@ func TestRedisLosesTheEndInSilence(t *testing.T) {
 }
 
 // SPEC Q4: answers are lost on the network after Redis did what it was asked for.
-func TestAnswersAreLost(t *testing.T) {
+func TestStoreWithLostAnswers(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)
 	proxy := newProxy(t, server.Address)
@@ -271,34 +271,34 @@ func TestSettingsThatEndangerTheLogAreTold(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t, "--maxmemory-policy", "allkeys-lru", "--appendonly", "no")
 	var told bytes.Buffer
-	log, err := redis.Open(t.Context(), redis.Config{URL: server.URL(), Logger: zerolog.New(&told)})
+	log, err := redis.OpenStore(t.Context(), redis.StoreConfig{URL: server.URL(), Logger: zerolog.New(&told)})
 	require.NoError(t, err)
 	assert.Contains(t, told.String(), "allkeys-lru")
 	assert.Contains(t, told.String(), "appendonly")
 	require.NoError(t, log.Close())
 
 	told.Reset()
-	log, err = redis.Open(t.Context(), redis.Config{URL: testbed.Redis(t).URL(), Logger: zerolog.New(&told)})
+	log, err = redis.OpenStore(t.Context(), redis.StoreConfig{URL: testbed.Redis(t).URL(), Logger: zerolog.New(&told)})
 	require.NoError(t, err)
 	assert.Empty(t, told.String())
 	require.NoError(t, log.Close())
 }
 
-func TestWhatCannotBeOpened(t *testing.T) {
+func TestOpenStoreRejects(t *testing.T) {
 	t.Parallel()
 	const password = "made-up"
-	for url, cfg := range map[string]redis.Config{
+	for url, cfg := range map[string]redis.StoreConfig{
 		"neither URL nor Client": {},
 		"the URL is none":        {URL: "http://:" + password + "@localhost"},
 		"has a brace":            {URL: "redis://localhost", Prefix: "{a}"},
 	} {
-		_, err := redis.Open(t.Context(), cfg)
+		_, err := redis.OpenStore(t.Context(), cfg)
 		require.ErrorContains(t, err, url)
 		assert.NotContains(t, err.Error(), password)
 	}
-	_, err := redis.Open(t.Context(), redis.Config{URL: "redis://127.0.0.1:1"})
+	_, err := redis.OpenStore(t.Context(), redis.StoreConfig{URL: "redis://127.0.0.1:1"})
 	require.ErrorIs(t, err, journal.ErrRetry)
-	_, err = redis.Open(t.Context(), redis.Config{URL: "redis://" + sixth(t)})
+	_, err = redis.OpenStore(t.Context(), redis.StoreConfig{URL: "redis://" + sixth(t)})
 	require.ErrorContains(t, err, "it must be 7 or later")
 }
 
@@ -360,8 +360,8 @@ func TestTheTimeIsRedis(t *testing.T) {
 func TestOneLeads(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)
-	cfg := redis.Config{URL: server.URL(), Prefix: rand.Text()}
-	log, err := redis.Open(t.Context(), cfg)
+	cfg := redis.StoreConfig{URL: server.URL(), Prefix: rand.Text()}
+	log, err := redis.OpenStore(t.Context(), cfg)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, log.Close()) }()
 	release, err := log.Lead(t.Context())
@@ -426,7 +426,7 @@ func TestAStateOfWhatWasLostIsNotSaved(t *testing.T) {
 // waits for it, waits. What the network says of that looks like the end of a context.
 func TestAConnectionThatTakesTooLongIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	_, err := redis.Open(t.Context(), redis.Config{Client: func() goredis.UniversalClient {
+	_, err := redis.OpenStore(t.Context(), redis.StoreConfig{Client: func() goredis.UniversalClient {
 		return goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1", DialTimeout: time.Nanosecond, MaxRetries: -1})
 	}})
 	require.ErrorIs(t, err, journal.ErrRetry)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/manager/logservice"
-	"github.com/delegate-io/dlite/manager/logservice/redis"
+	"github.com/delegate-io/dlite/manager/redis"
 )
 
 // admin is a client without our own code.
@@ -50,7 +50,7 @@ func texts(t testing.TB, s *redis.Streams, id logservice.ID) (out []string) {
 
 func TestLimitsOfRedis(t *testing.T) {
 	t.Parallel()
-	s := open(t, testbed.Redis(t), redis.Config{MaxStream: 10_000, MaxTotal: 24_000})
+	s := openStreams(t, testbed.Redis(t), redis.StreamsConfig{MaxStream: 10_000, MaxTotal: 24_000})
 	long := strings.Repeat("x", 8000)
 	key := func(i int) logservice.ID { return logservice.ID{Account: "acc", Key: fmt.Sprint(i)} }
 	require.NoError(t, s.Append(t.Context(), key(1), batch("", 0, long)))
@@ -72,7 +72,7 @@ func TestLimitsOfRedis(t *testing.T) {
 func TestARedisThatIsFullSaysSo(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t, "--maxmemory", "6mb", "--maxmemory-policy", "noeviction")
-	s := open(t, r, redis.Config{})
+	s := openStreams(t, r, redis.StreamsConfig{})
 	line := strings.Repeat("x", 50_000)
 	n := int64(0)
 	var err error
@@ -92,7 +92,7 @@ func TestARedisThatIsFullSaysSo(t *testing.T) {
 // others.
 func TestArchivedStreamsMakeRoom(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, testbed.Redis(t), 2, redis.Config{MaxTotal: 25_000}, nil)
+	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{MaxTotal: 25_000}, nil)
 	long := strings.Repeat("x", 15_000)
 	ok(t, "PUT", f.http[0].URL+"/stream"+query, put(0, long))
 	const other = "?accountID=acc&key=other"
@@ -108,7 +108,7 @@ func TestArchivedStreamsMakeRoom(t *testing.T) {
 func TestNothingIsLeftOfAStream(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
-	s := open(t, r, redis.Config{})
+	s := openStreams(t, r, redis.StreamsConfig{})
 	require.NoError(t, s.Start(t.Context(), id, "w"))
 	require.NoError(t, s.Append(t.Context(), id, batch("w", 0, "a")))
 	_, release, err := s.Claim(t.Context(), id)
@@ -129,7 +129,7 @@ func TestNothingIsLeftOfAStream(t *testing.T) {
 func TestScriptsThatRedisForgotAreSentAgain(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
-	s := open(t, r, redis.Config{})
+	s := openStreams(t, r, redis.StreamsConfig{})
 	for i := range int64(3) {
 		require.NoError(t, s.Append(t.Context(), id, batch("w", i, fmt.Sprint(i))))
 		require.NoError(t, admin(t, r).ScriptFlush(t.Context()).Err())
@@ -137,23 +137,23 @@ func TestScriptsThatRedisForgotAreSentAgain(t *testing.T) {
 	assert.Equal(t, []string{"0", "1", "2"}, texts(t, s, id))
 }
 
-func TestWhatCannotBeOpened(t *testing.T) {
+func TestOpenStreamsRejects(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
-	_, err := redis.Open(t.Context(), redis.Config{})
+	_, err := redis.OpenStreams(t.Context(), redis.StreamsConfig{})
 	require.ErrorContains(t, err, "URL")
-	_, err = redis.Open(t.Context(), redis.Config{URL: "http://user:fake-password@127.0.0.1"})
+	_, err = redis.OpenStreams(t.Context(), redis.StreamsConfig{URL: "http://user:fake-password@127.0.0.1"})
 	require.ErrorContains(t, err, "redis://")
 	assert.NotContains(t, err.Error(), "fake-password")
 	require.NoError(t, admin(t, r).Set(t.Context(), "p:{0}:v", 2, 0).Err())
-	_, err = redis.Open(t.Context(), redis.Config{URL: r.URL(), Prefix: "p:"})
+	_, err = redis.OpenStreams(t.Context(), redis.StreamsConfig{URL: r.URL(), Prefix: "p:"})
 	require.ErrorContains(t, err, "newer than this program")
 	_, err = logservice.New(logservice.Config{
-		Authorize: logservice.Tokens(nil), Streams: open(t, r, redis.Config{}), Archive: bucket(t.TempDir()),
+		Authorize: logservice.Tokens(nil), Streams: openStreams(t, r, redis.StreamsConfig{}), Archive: bucket(t.TempDir()),
 	})
 	require.ErrorContains(t, err, "Key")
 	r.Kill()
-	_, err = redis.Open(t.Context(), redis.Config{URL: r.URL()})
+	_, err = redis.OpenStreams(t.Context(), redis.StreamsConfig{URL: r.URL()})
 	require.Error(t, err)
 }
 
@@ -161,7 +161,7 @@ func TestWhatCannotBeOpened(t *testing.T) {
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
-	s := open(t, r, redis.Config{Lease: 400 * time.Millisecond})
+	s := openStreams(t, r, redis.StreamsConfig{Lease: 400 * time.Millisecond})
 	held, release, err := s.Claim(t.Context(), id)
 	require.NoError(t, err)
 	for range 8 {
@@ -195,14 +195,14 @@ func TestClaims(t *testing.T) {
 func TestUsageIsOfAllProcesses(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
-	a, b := open(t, r, redis.Config{}), open(t, r, redis.Config{})
+	a, b := openStreams(t, r, redis.StreamsConfig{}), openStreams(t, r, redis.StreamsConfig{})
 	require.NoError(t, a.Append(t.Context(), id, batch("w", 0, "a")))
 	_, want := a.Usage()
 	require.Eventually(t, func() bool { // a new connection wakes watchers as well
 		n, size := b.Usage()
 		return n == 1 && size == want
 	}, 10*time.Second, time.Millisecond)
-	c := open(t, r, redis.Config{})
+	c := openStreams(t, r, redis.StreamsConfig{})
 	n, size := c.Usage()
 	assert.Equal(t, 1, n)
 	assert.Equal(t, want, size)
@@ -266,14 +266,14 @@ func (c *cutter) serve() {
 
 // An answer is lost on its way: what was done is not done again, whether the
 // writer has a name or not.
-func TestAnswersAreLost(t *testing.T) {
+func TestStreamsWithLostAnswers(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it needs none
 	require.NoError(t, err)
 	c := &cutter{Listener: l, to: r.Address}
 	c.work.Go(c.serve)
-	s, err := redis.Open(t.Context(), redis.Config{URL: "redis://" + l.Addr().String()})
+	s, err := redis.OpenStreams(t.Context(), redis.StreamsConfig{URL: "redis://" + l.Addr().String()})
 	require.NoError(t, err)
 	defer func() {
 		assert.NoError(t, s.Close())
@@ -312,7 +312,7 @@ func TestAnswersAreLost(t *testing.T) {
 // Lines of any length and number come back as they were.
 func TestLongLines(t *testing.T) {
 	t.Parallel()
-	s := open(t, testbed.Redis(t), redis.Config{})
+	s := openStreams(t, testbed.Redis(t), redis.StreamsConfig{})
 	var want []string
 	b := logservice.Batch{Writer: "w", MaxStream: 1 << 40}
 	for i, size := range []int{0, 1, 65_535, 65_536, 65_537, 3_000_000, 10, 0, 300_000, 20} {
@@ -342,7 +342,7 @@ func TestLongLines(t *testing.T) {
 func TestRunsHaveNumbersOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
-	s := open(t, r, redis.Config{})
+	s := openStreams(t, r, redis.StreamsConfig{})
 	const later = 8_000_000_000_000_000 // the clock was there
 	run := func() int64 {
 		require.NoError(t, s.Start(t.Context(), id, ""))

@@ -16,7 +16,7 @@ import (
 )
 
 // Header reads the log's header.
-func (l *Log) Header(ctx context.Context) (journal.Header, error) {
+func (l *Store) Header(ctx context.Context) (journal.Header, error) {
 	m, err := l.client.HMGet(ctx, l.key("head"), "id", "body").Result()
 	if err != nil {
 		return journal.Header{}, explain(err)
@@ -30,13 +30,13 @@ func (l *Log) Header(ctx context.Context) (journal.Header, error) {
 }
 
 // SetHeader replaces the header.
-func (l *Log) SetHeader(ctx context.Context, old, header journal.Header) (bool, error) {
+func (l *Store) SetHeader(ctx context.Context, old, header journal.Header) (bool, error) {
 	n, err := headerScript.Run(ctx, l.client, []string{l.key("head")}, old.ID, old.Body, header.ID, header.Body).Int()
 	return n == 1, explain(err)
 }
 
 // Append writes a batch. How durable that is when it returns, is up to Redis.
-func (l *Log) Append(ctx context.Context, log string, b journal.Batch) (journal.Entry, error) {
+func (l *Store) Append(ctx context.Context, log string, b journal.Batch) (journal.Entry, error) {
 	keys := []string{l.key("head"), l.key("origins"), l.key("log")}
 	f, err := appendScript.Run(ctx, l.client, keys, log, b.Origin, b.Counter, b.Rules, b.Body).StringSlice()
 	if err != nil {
@@ -49,7 +49,7 @@ func (l *Log) Append(ctx context.Context, log string, b journal.Batch) (journal.
 }
 
 // Read returns entries, and waits for one.
-func (l *Log) Read(ctx context.Context, after uint64) ([]journal.Entry, error) {
+func (l *Store) Read(ctx context.Context, after uint64) ([]journal.Entry, error) {
 	end, err := l.read()
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func entryOf(m goredis.XMessage) (journal.Entry, error) {
 }
 
 // End returns the log's end.
-func (l *Log) End(ctx context.Context) (journal.End, error) {
+func (l *Store) End(ctx context.Context) (journal.End, error) {
 	f, err := endScript.Run(ctx, l.client, []string{l.key("head")}).StringSlice()
 	if err != nil {
 		return journal.End{}, explain(err)
@@ -106,7 +106,7 @@ func (l *Log) End(ctx context.Context) (journal.End, error) {
 }
 
 // Snapshot describes the saved state.
-func (l *Log) Snapshot(ctx context.Context) (journal.Snapshot, error) {
+func (l *Store) Snapshot(ctx context.Context) (journal.Snapshot, error) {
 	m, err := l.client.HGetAll(ctx, l.key("state")).Result()
 	if err != nil || m["id"] == "" {
 		return journal.Snapshot{}, explain(err)
@@ -120,10 +120,10 @@ func (l *Log) Snapshot(ctx context.Context) (journal.Snapshot, error) {
 	return s, n.err
 }
 
-func (l *Log) chunks(id string) string { return l.key("chunks:" + id) }
+func (l *Store) chunks(id string) string { return l.key("chunks:" + id) }
 
 // Chunk reads a part of a saved state.
-func (l *Log) Chunk(ctx context.Context, id string, n int) ([]byte, error) {
+func (l *Store) Chunk(ctx context.Context, id string, n int) ([]byte, error) {
 	b, err := l.client.HGet(ctx, l.chunks(id), strconv.Itoa(n)).Bytes()
 	if errors.Is(err, goredis.Nil) {
 		return nil, fmt.Errorf("%w: part %d of %s is not there", journal.ErrMoved, n, id)
@@ -133,7 +133,7 @@ func (l *Log) Chunk(ctx context.Context, id string, n int) ([]byte, error) {
 
 // PutChunk keeps a part of a state that is being saved. It goes after an hour if
 // nothing more comes.
-func (l *Log) PutChunk(ctx context.Context, id string, n int, chunk []byte) error {
+func (l *Store) PutChunk(ctx context.Context, id string, n int, chunk []byte) error {
 	_, err := l.client.TxPipelined(ctx, func(p goredis.Pipeliner) error {
 		p.HSet(ctx, l.chunks(id), strconv.Itoa(n), chunk)
 		p.Expire(ctx, l.chunks(id), keepChunks)
@@ -143,7 +143,7 @@ func (l *Log) PutChunk(ctx context.Context, id string, n int, chunk []byte) erro
 }
 
 // Commit makes a state the saved one.
-func (l *Log) Commit(ctx context.Context, s journal.Snapshot) error {
+func (l *Store) Commit(ctx context.Context, s journal.Snapshot) error {
 	for {
 		was, err := l.client.HGet(ctx, l.key("state"), "id").Result()
 		if err != nil && !errors.Is(err, goredis.Nil) {
@@ -164,7 +164,7 @@ func (l *Log) Commit(ctx context.Context, s journal.Snapshot) error {
 }
 
 // Lead lets one process at a time, and another one half a minute after it died.
-func (l *Log) Lead(ctx context.Context) (func(), error) {
+func (l *Store) Lead(ctx context.Context) (func(), error) {
 	me, key := rand.Text(), l.key("lead")
 	err := l.client.SetArgs(ctx, key, me, goredis.SetArgs{Mode: "NX", TTL: leadFor}).Err()
 	if errors.Is(err, goredis.Nil) {

@@ -16,7 +16,7 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/manager/logservice"
-	"github.com/delegate-io/dlite/manager/logservice/redis"
+	"github.com/delegate-io/dlite/manager/redis"
 )
 
 // places are where live streams can be, each with the URLs of servers of one log
@@ -36,7 +36,7 @@ func places(b *testing.B, bench func(b *testing.B, urls []string)) {
 	for _, fsync := range []string{"everysec", "always"} {
 		b.Run("redis-fsync-"+fsync, func(b *testing.B) {
 			r := testbed.Redis(b, "--appendfsync", fsync)
-			f := newFleet(b, r, 2, redis.Config{MaxStream: 4 << 30, MaxTotal: 8 << 30}, nil)
+			f := newFleet(b, r, 2, redis.StreamsConfig{MaxStream: 4 << 30, MaxTotal: 8 << 30}, nil)
 			bench(b, []string{f.http[0].URL, f.http[1].URL})
 		})
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/journal"
 )
 
-// Config configures [Open]. URL or Client is required.
-type Config struct {
+// StoreConfig configures [OpenStore]. URL or Client is required.
+type StoreConfig struct {
 	// URL names one Redis: redis://user:password@host:port/db, rediss:// for TLS,
 	// or unix:///path.
 	URL string
@@ -53,15 +53,15 @@ const (
 )
 
 var (
-	//go:embed append.lua
+	//go:embed store/append.lua
 	appendLua string
-	//go:embed header.lua
+	//go:embed store/header.lua
 	headerLua string
-	//go:embed end.lua
+	//go:embed store/end.lua
 	endLua string
-	//go:embed commit.lua
+	//go:embed store/commit.lua
 	commitLua string
-	//go:embed lead.lua
+	//go:embed store/lead.lua
 	leadLua string
 
 	appendScript = goredis.NewScript(appendLua)
@@ -71,9 +71,9 @@ var (
 	leadScript   = goredis.NewScript(leadLua)
 )
 
-// Log is a journal.Log in Redis, shared with other processes. It is safe for
+// Store is a journal.Log in Redis, shared with other processes. It is safe for
 // concurrent use.
-type Log struct {
+type Store struct {
 	client goredis.UniversalClient
 	prefix string
 
@@ -83,8 +83,8 @@ type Log struct {
 	unread  chan struct{} // closed when nobody reads any more
 }
 
-// Open connects to Redis. It fails when Redis does not answer or is older than 7.
-func Open(ctx context.Context, cfg Config) (*Log, error) {
+// OpenStore connects to Redis. It fails when Redis does not answer or is older than 7.
+func OpenStore(ctx context.Context, cfg StoreConfig) (*Store, error) {
 	if cfg.Prefix == "" {
 		cfg.Prefix = "dlite:journal"
 	}
@@ -95,14 +95,14 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening a log in Redis: %w", err)
 	}
-	l := &Log{client: client, prefix: "{" + cfg.Prefix + "}:", unread: make(chan struct{})}
+	l := &Store{client: client, prefix: "{" + cfg.Prefix + "}:", unread: make(chan struct{})}
 	if err := l.suits(ctx, cfg.Logger); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening a log in Redis: %w", err), l.Close())
 	}
 	return l, nil
 }
 
-func (c *Config) client() (goredis.UniversalClient, error) {
+func (c *StoreConfig) client() (goredis.UniversalClient, error) {
 	if c.Client != nil {
 		return c.Client(), nil
 	}
@@ -121,7 +121,7 @@ func (c *Config) client() (goredis.UniversalClient, error) {
 }
 
 // suits tells whether Redis can do what we need, and warns of what it may lose.
-func (l *Log) suits(ctx context.Context, log zerolog.Logger) error {
+func (l *Store) suits(ctx context.Context, log zerolog.Logger) error {
 	info, err := l.client.Info(ctx, "server", "memory", "persistence").Result()
 	if err != nil {
 		return explain(err)
@@ -147,7 +147,7 @@ func (l *Log) suits(ctx context.Context, log zerolog.Logger) error {
 }
 
 // Close closes the connections. What is in Redis stays.
-func (l *Log) Close() error {
+func (l *Store) Close() error {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -164,7 +164,7 @@ func (l *Log) Close() error {
 
 // wakeReaders ends reads that wait for an entry, as far as Redis answers. The
 // others end with their connection.
-func (l *Log) wakeReaders() {
+func (l *Store) wakeReaders() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeFor)
 	defer cancel()
 	for {
@@ -186,7 +186,7 @@ func (l *Log) wakeReaders() {
 }
 
 // read says that somebody reads, and returns what says that it has ended.
-func (l *Log) read() (func(), error) {
+func (l *Store) read() (func(), error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -203,12 +203,12 @@ func (l *Log) read() (func(), error) {
 }
 
 // Shared says that other processes append, too.
-func (l *Log) Shared() bool { return true }
+func (l *Store) Shared() bool { return true }
 
 // Ping asks Redis for a sign of life.
-func (l *Log) Ping(ctx context.Context) error { return explain(l.client.Ping(ctx).Err()) }
+func (l *Store) Ping(ctx context.Context) error { return explain(l.client.Ping(ctx).Err()) }
 
-func (l *Log) key(name string) string { return l.prefix + name }
+func (l *Store) key(name string) string { return l.prefix + name }
 
 // passing are the errors of a Redis that starts, is about to change its part, or
 // cannot be used in a way that somebody may mend.

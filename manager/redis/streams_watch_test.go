@@ -67,7 +67,7 @@ func TestOldNewsCountNothing(t *testing.T) {
 // Whoever asks while everything is counted again hears no part of it.
 func TestRecountsAreNotSeenHalfDone(t *testing.T) {
 	t.Parallel()
-	s, err := Open(t.Context(), Config{URL: testbed.Redis(t).URL()})
+	s, err := OpenStreams(t.Context(), StreamsConfig{URL: testbed.Redis(t).URL()})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, s.Close()) }()
 	for i := range 3 {

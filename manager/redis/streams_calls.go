@@ -21,27 +21,27 @@ import (
 
 // The scripts. Redis forgets them when it restarts; they are sent again then.
 var (
-	//go:embed common.lua
+	//go:embed streams/common.lua
 	common string
-	//go:embed start.lua
+	//go:embed streams/start.lua
 	start string
-	//go:embed append.lua
+	//go:embed streams/append.lua
 	appending string
-	//go:embed finish.lua
+	//go:embed streams/finish.lua
 	finish string
-	//go:embed archived.lua
+	//go:embed streams/archived.lua
 	archived string
-	//go:embed remove.lua
+	//go:embed streams/remove.lua
 	remove string
-	//go:embed read.lua
+	//go:embed streams/read.lua
 	read string
 
-	startScript    = goredis.NewScript(common + start)
-	appendScript   = goredis.NewScript(common + appending)
-	finishScript   = goredis.NewScript(common + finish)
-	archivedScript = goredis.NewScript(common + archived)
-	removeScript   = goredis.NewScript(common + remove)
-	readScript     = goredis.NewScript(common + read)
+	startScript       = goredis.NewScript(common + start)
+	appendLinesScript = goredis.NewScript(common + appending)
+	finishScript      = goredis.NewScript(common + finish)
+	archivedScript    = goredis.NewScript(common + archived)
+	removeScript      = goredis.NewScript(common + remove)
+	readScript        = goredis.NewScript(common + read)
 )
 
 // What things take in Redis besides their text, in bytes, about.
@@ -175,7 +175,7 @@ func (s *Streams) append(
 		id.Account, id.Key, b.Writer, next, after, once,
 		headSize(id), writerSize + len(b.Writer), size, min(b.MaxStream, s.cfg.MaxStream),
 	}, chunks...)
-	return s.run(ctx, appendScript, placeOfLog(id), args...)
+	return s.run(ctx, appendLinesScript, placeOfLog(id), args...)
 }
 
 // buffers are for what is sent to Redis.

@@ -22,7 +22,7 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/manager/logservice"
-	"github.com/delegate-io/dlite/manager/logservice/redis"
+	"github.com/delegate-io/dlite/manager/redis"
 )
 
 const (
@@ -47,12 +47,12 @@ type fleet struct {
 }
 
 // newFleet starts n servers. wrap may change what they have for streams.
-func newFleet(t testing.TB, r *testbed.RedisServer, n int, cfg redis.Config, wrap func(i int, s *redis.Streams) logservice.Streams) *fleet {
+func newFleet(t testing.TB, r *testbed.RedisServer, n int, cfg redis.StreamsConfig, wrap func(i int, s *redis.Streams) logservice.Streams) *fleet {
 	t.Helper()
 	f := &fleet{t: t, redis: r, archive: t.TempDir(), prefix: prefix()}
 	cfg.Prefix = f.prefix
 	for i := range n {
-		s := open(t, r, cfg)
+		s := openStreams(t, r, cfg)
 		f.streams = append(f.streams, s)
 		c := f.config(s)
 		if wrap != nil {
@@ -191,7 +191,7 @@ func readAll(t testing.TB, url string, seen func(string)) string {
 // readers on each of them. Everybody sees all lines once, in order, and so does the archive.
 func TestAnyServerTakesAnyRequest(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, testbed.Redis(t), 2, redis.Config{}, nil)
+	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{}, nil)
 	var want strings.Builder
 	s := logger.OpenStream(t.Context(), logger.StreamConfig{
 		URL: f.any.URL, Token: token, Account: "acc", Key: "log", SkipOpeningStream: true, FlushInterval: time.Millisecond,
@@ -278,7 +278,7 @@ func TestALogIsArchivedByOneServer(t *testing.T) {
 	var archived, claims atomic.Int64
 	both := make(chan struct{})
 	meet := sync.OnceFunc(func() { close(both) })
-	f := newFleet(t, testbed.Redis(t), 2, redis.Config{}, func(_ int, s *redis.Streams) logservice.Streams {
+	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{}, func(_ int, s *redis.Streams) logservice.Streams {
 		return &archiver{
 			Streams: s,
 			claimed: func(error) {
@@ -311,7 +311,7 @@ func TestALogIsArchivedByOneServer(t *testing.T) {
 // append-only file. Nothing is lost or there twice.
 func TestRedisIsKilledAndComesBack(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, testbed.Redis(t), 2, redis.Config{}, nil)
+	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{}, nil)
 	var want strings.Builder
 	s := logger.OpenStream(t.Context(), logger.StreamConfig{
 		URL: f.any.URL, Token: token, Account: "acc", Key: "log", SkipOpeningStream: true,
@@ -365,7 +365,7 @@ func TestRedisIsKilledAndComesBack(t *testing.T) {
 // A Redis that has lost everything gets the lines again from writers that have them.
 func TestARedisThatForgotIsToldAgain(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, testbed.Redis(t, "--appendonly", "no"), 2, redis.Config{}, nil)
+	f := newFleet(t, testbed.Redis(t, "--appendonly", "no"), 2, redis.StreamsConfig{}, nil)
 	s := logger.OpenStream(t.Context(), logger.StreamConfig{
 		URL: f.any.URL, Token: token, Account: "acc", Key: "log", FlushInterval: time.Millisecond,
 	})
@@ -393,7 +393,7 @@ func TestARedisThatForgotIsToldAgain(t *testing.T) {
 func TestWhatRedisForgotIsForgotten(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t, "--appendonly", "no")
-	s := open(t, r, redis.Config{})
+	s := openStreams(t, r, redis.StreamsConfig{})
 	for i := range int64(20) {
 		require.NoError(t, s.Append(t.Context(), id, batch("w", i, "a line")))
 	}
@@ -414,7 +414,7 @@ func TestWhatRedisForgotIsForgotten(t *testing.T) {
 // While Redis is away writers are told to come again, which is what they do.
 func TestAnswersWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, testbed.Redis(t), 1, redis.Config{}, nil)
+	f := newFleet(t, testbed.Redis(t), 1, redis.StreamsConfig{}, nil)
 	require.NoError(t, f.streams[0].Ping(t.Context()))
 	ok(t, "PUT", f.any.URL+"/stream"+query, put(0, "a\n"))
 	tail := make(chan string, 2)
@@ -450,7 +450,7 @@ func TestAnswersWhileRedisIsAway(t *testing.T) {
 // A link that one server has given is good for another one, and for one upload.
 func TestUploadLinksAreOfAllServers(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, testbed.Redis(t), 2, redis.Config{}, nil)
+	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{}, nil)
 	var link struct{ Link string }
 	require.NoError(t, json.Unmarshal([]byte(ok(t, "POST", f.http[0].URL+"/blob/link/upload"+query, "")), &link))
 	at := func(i int) string { return strings.Replace(link.Link, "http://logs.example", f.http[i].URL, 1) }
@@ -465,7 +465,7 @@ func TestUploadLinksAreOfAllServers(t *testing.T) {
 // However many readers there are, each server has one request waiting in Redis.
 func TestReadersShareAConnection(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, testbed.Redis(t), 2, redis.Config{}, nil)
+	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{}, nil)
 	const readers = 60
 	key := func(i int) string { return fmt.Sprintf("?accountID=acc&key=log%d", i%5) }
 	var reading sync.WaitGroup

@@ -10,15 +10,15 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/manager/internal/logservicetest"
 	"github.com/delegate-io/dlite/manager/logservice"
-	"github.com/delegate-io/dlite/manager/logservice/redis"
+	"github.com/delegate-io/dlite/manager/redis"
 )
 
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t, "--appendfsync", "no")
 	logservicetest.Run(t, func(*testing.T) logservicetest.Opener {
-		cfg := redis.Config{URL: r.URL(), Prefix: prefix()}
-		return func() (logservice.Streams, error) { return redis.Open(t.Context(), cfg) }
+		cfg := redis.StreamsConfig{URL: r.URL(), Prefix: prefix()}
+		return func() (logservice.Streams, error) { return redis.OpenStreams(t.Context(), cfg) }
 	})
 }
 
@@ -35,9 +35,9 @@ func TestStreamsInACluster(t *testing.T) {
 		ok = strings.Contains(info, "cluster_state:ok")
 	}
 	logservicetest.Run(t, func(*testing.T) logservicetest.Opener {
-		cfg := redis.Config{Prefix: prefix(), Client: func() goredis.UniversalClient {
+		cfg := redis.StreamsConfig{Prefix: prefix(), Client: func() goredis.UniversalClient {
 			return goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{r.Address}})
 		}}
-		return func() (logservice.Streams, error) { return redis.Open(t.Context(), cfg) }
+		return func() (logservice.Streams, error) { return redis.OpenStreams(t.Context(), cfg) }
 	})
 }
