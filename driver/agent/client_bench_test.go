@@ -31,11 +31,11 @@ func (l *records) Record(_ context.Context, r driver.Resource) error {
 	return nil
 }
 
-// BenchmarkStep is one step on the host: by the driver itself, and at an agent with the
-// same driver, by mutual TLS on this machine.
+// BenchmarkStep runs one step on the host: with the driver alone, and through an agent with the
+// same driver over mutual TLS.
 func BenchmarkStep(b *testing.B) { benchmarkBoth(b, "true", 0) }
 
-// BenchmarkOutput is a step that prints 64 MiB.
+// BenchmarkOutput runs a step that prints 64 MiB.
 func BenchmarkOutput(b *testing.B) {
 	benchmarkBoth(b, "head -c 67108864 /dev/zero", 64<<20)
 }

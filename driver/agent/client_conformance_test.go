@@ -26,8 +26,7 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// Rules D1 and D6: steps at an agent, by mutual TLS, are as those of the driver that the
-// agent has.
+// Rules D1 and D6: the conformance suite passes through an agent over mutual TLS.
 func TestConformanceThroughAnAgent(t *testing.T) {
 	can := []drivertest.Capability{drivertest.HostFolders, drivertest.FolderRemoval, drivertest.Interleaved}
 	if os.Geteuid() == 0 {
@@ -36,7 +35,7 @@ func TestConformanceThroughAnAgent(t *testing.T) {
 	drivertest.Run(t, drivertest.Target{Site: func(tb testing.TB) drivertest.Site { return newSite(tb) }, Can: can})
 }
 
-// Rules D1 and D6: the same where every connection is cut again and again.
+// Rules D1 and D6: the suite also passes if every connection is cut repeatedly.
 func TestConformanceThroughAnAgentThatIsCutOffAllTheTime(t *testing.T) {
 	drivertest.Run(t, drivertest.Target{
 		Site: func(tb testing.TB) drivertest.Site {
@@ -48,15 +47,15 @@ func TestConformanceThroughAnAgentThatIsCutOffAllTheTime(t *testing.T) {
 	})
 }
 
-// site has an agent for each transaction, as there is a machine for each.
+// site has one agent for each transaction, like one machine for each.
 type site struct {
 	work, memory string
-	bad          bool // connections are cut
+	bad          bool // cut the connections
 
 	mu       sync.Mutex
 	machines map[string]*machine // by id; guarded by mu
-	steps    map[string]bool     // that may have begun; guarded by mu
-	removed  map[string]bool     // ids that a cleanup has named; guarded by mu
+	steps    map[string]bool     // steps that may have started; guarded by mu
+	removed  map[string]bool     // ids that a cleanup named; guarded by mu
 }
 
 var errCleanedUp = errors.New("the transaction has been cleaned up")
@@ -68,7 +67,7 @@ func newSite(tb testing.TB) *site {
 	return s
 }
 
-// machine is an agent that serves.
+// machine is a running agent.
 type machine struct {
 	transaction string
 	boot        *agent.Boot
@@ -77,7 +76,7 @@ type machine struct {
 	local       *local.Driver
 	server      *http.Server
 	served      chan struct{}
-	proxy       *proxy // nil where the connection is good
+	proxy       *proxy // nil for a reliable connection
 	ended       func() error
 	gone        chan struct{} // closed when it ends
 }
@@ -117,7 +116,7 @@ func (s *site) newMachine(transaction string) (*machine, error) {
 	return m, nil
 }
 
-// end ends all of it, once: two cleanups may come at a time.
+// end stops the machine once: two cleanups may run at the same time.
 func (m *machine) end() error { return m.ended() }
 
 func (m *machine) close() error {
@@ -130,7 +129,7 @@ func (m *machine) close() error {
 	return errors.Join(err, m.local.Close())
 }
 
-// keep runs set unless a cleanup has named id.
+// keep calls set unless a cleanup has named id.
 func (s *site) keep(id string, set func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +150,7 @@ func (s *site) Driver(tb testing.TB) driver.Driver {
 	return &remote{site: s, followers: map[string][]*agent.Follower{}, transports: map[string]*http.Transport{}}
 }
 
-// remote is the least that a driver on agents has to do.
+// remote is a minimal driver that uses agents.
 type remote struct {
 	site *site
 
@@ -171,7 +170,7 @@ func (r *remote) Close() error {
 	return nil
 }
 
-// forget drops what there is for a machine. The caller holds mu.
+// forget removes the state of a machine. The caller holds mu.
 func (r *remote) forget(id string) {
 	for _, f := range r.followers[id] {
 		f.Stop()

@@ -8,7 +8,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Rules S5 and L2: our agent gets no token, and writes no log beside the caller's.
+// Rules S5 and L2: an agent of this package gets no token, and writes no log besides the caller's.
 func TestOurAgentIsNotToldOfLogServicesAndManagers(t *testing.T) {
 	t.Parallel()
 	req := &StartStepRequest{Step: stage.Step{

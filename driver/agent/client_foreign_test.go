@@ -26,10 +26,10 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// foreignAgent is an agent of other people, written from docs/protocol.md, section 5 alone, with what
-// is awkward about them: it never answers a step without environment, a second poll
-// steals the answer, none comes with a stage_runtime_id, the output is there only with
-// log_drone and the outputs only without, and it cannot stop a step.
+// foreignAgent is a foreign agent, written from docs/protocol.md, section 5, with its limits: it
+// never answers a step without environment. A second poll consumes the answer, and a
+// stage_runtime_id prevents it. Output exists only with log_drone, and outputs only without it. It
+// cannot stop a step.
 type foreignAgent struct {
 	t *testing.T
 
@@ -39,7 +39,7 @@ type foreignAgent struct {
 	polls  map[string]int
 	health string
 	setup  map[string]any
-	dir    string // the root of its machine
+	dir    string // root directory of its machine
 }
 
 type foreignStep struct {
@@ -128,7 +128,7 @@ func (f *foreignAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// volumes makes the folders of the host that the setup asks for.
+// volumes creates the host directories that the setup names.
 func (f *foreignAgent) volumes(setup map[string]any) {
 	list, _ := setup["volumes"].([]any)
 	for _, v := range list {
@@ -139,7 +139,7 @@ func (f *foreignAgent) volumes(setup map[string]any) {
 	}
 }
 
-// start runs a script of the host. "late" and "oom" are ends that it cannot have here.
+// start runs a script on the host. It simulates the ends "late" and "oom".
 func (f *foreignAgent) start(id string, req map[string]any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -184,7 +184,7 @@ func (f *foreignAgent) start(id string, req map[string]any) {
 	}()
 }
 
-// docs/protocol.md, section 5: a stage at an agent of other people.
+// docs/protocol.md, section 5: a stage runs at a foreign agent.
 func TestAStageRunsAtAForeignAgent(t *testing.T) {
 	t.Parallel()
 	f, c := newForeignAgent(t)
@@ -201,7 +201,7 @@ func TestAStageRunsAtAForeignAgent(t *testing.T) {
 	_, err = c.Setup(t.Context(), &agent.SetupRequest{ID: "s", Clone: &stage.Clone{URL: "http://127.0.0.1:1"}})
 	require.ErrorContains(t, err, "cannot clone")
 
-	// Without outputs, the output comes here.
+	// Without outputs, the client receives the output.
 	req, out := script("step", "echo hello; exit 3"), drivertest.NewOutput()
 	req.Key, req.StageRuntimeID = "key-1", "sr"
 	res, err := c.Run(t.Context(), req, out)
@@ -218,7 +218,7 @@ func TestAStageRunsAtAForeignAgent(t *testing.T) {
 	assert.Equal(t, map[string]any{"kill_process_on_context_cancel": true}, sent["process_config"])
 	assert.NotContains(t, sent, "stage_runtime_id", "a poll would never be answered")
 
-	// With outputs, it goes to the log service.
+	// With outputs, the output goes to the log service.
 	req, out = script("outputs", "echo hello"), drivertest.NewOutput()
 	req.LogKey, req.LogConfig = "k", &stage.LogConfig{URL: "http://127.0.0.1:1"}
 	req.Outputs = []stage.Output{{Key: "A", Value: "A"}}
@@ -235,7 +235,7 @@ func TestAStageRunsAtAForeignAgent(t *testing.T) {
 	require.NoError(t, c.Destroy(t.Context(), &agent.DestroyRequest{}))
 }
 
-// docs/protocol.md, section 5: the steps of a stage share a folder, in containers too.
+// docs/protocol.md, section 5: the steps of a stage share a directory, also in containers.
 func TestStepsAtAForeignAgentShareAFolder(t *testing.T) {
 	t.Parallel()
 	f, c := newForeignAgent(t)
@@ -259,7 +259,7 @@ func TestStepsAtAForeignAgentShareAFolder(t *testing.T) {
 	}
 }
 
-// Rule D2: what another agent would leave out without a word is refused.
+// Rule D2: features that a foreign agent would silently ignore are refused.
 func TestAForeignAgentIsNotAskedForWhatItWouldLeaveOut(t *testing.T) {
 	t.Parallel()
 	f, c := newForeignAgent(t)
@@ -277,7 +277,7 @@ func TestAForeignAgentIsNotAskedForWhatItWouldLeaveOut(t *testing.T) {
 	assert.Empty(t, f.begun)
 }
 
-// Rule L2: output of a foreign agent's that cannot be read is not missed in silence.
+// Rule L2: unreadable output of a foreign agent is reported.
 func TestOutputThatAForeignAgentDoesNotGiveIsMissed(t *testing.T) {
 	t.Parallel()
 	_, c := newForeignAgent(t)
@@ -290,7 +290,7 @@ func TestOutputThatAForeignAgentDoesNotGiveIsMissed(t *testing.T) {
 	assert.Equal(t, "\n(the rest of the step's output could not be read from the agent: Step has not started)\n", out.String())
 }
 
-// docs/protocol.md, section 5: what 255 means, and what it does not.
+// docs/protocol.md, section 5: the meanings of exit code 255.
 func TestTheEndsOfStepsAtAForeignAgent(t *testing.T) {
 	t.Parallel()
 	_, c := newForeignAgent(t)
@@ -315,8 +315,8 @@ func TestTheEndsOfStepsAtAForeignAgent(t *testing.T) {
 	assert.Equal(t, 255, res.ExitCode)
 }
 
-// docs/protocol.md, section 5: a foreign agent cannot stop a step, so nobody waits for that; a detached
-// step is answered at once, and one whose end the agent reports itself is not polled.
+// docs/protocol.md, section 5: a foreign agent cannot stop a step, so the client does not wait for
+// that. A detached step is answered at once. A step that the agent reports itself is not polled.
 func TestAForeignAgentIsNotWaitedForInVain(t *testing.T) {
 	t.Parallel()
 	f, c := newForeignAgent(t)
@@ -347,7 +347,7 @@ func TestAForeignAgentIsNotWaitedForInVain(t *testing.T) {
 	require.ErrorContains(t, c.Stop(t.Context(), "long"), "cannot stop a step")
 }
 
-// Rule C6: an answer that is none is an error with an excerpt.
+// Rule C6: an answer that is not valid is an error with an excerpt.
 func TestAnAnswerThatIsNoneIsAnError(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// proxy is a bad network on the way to an agent.
+// proxy simulates a bad network between client and agent.
 type proxy struct {
 	target   string
 	listener net.Listener
@@ -20,7 +20,7 @@ type proxy struct {
 	mu     sync.Mutex
 	conns  map[net.Conn]bool // both ends of all connections; guarded by mu
 	down   bool              // new connections are closed at once; guarded by mu
-	frozen chan struct{}     // nothing passes until it is closed; nil passes; guarded by mu
+	frozen chan struct{}     // no data passes until it is closed; nil lets data pass; guarded by mu
 	count  int               // connections so far; guarded by mu
 	first  [2]int            // bytes that the first connection takes each way, up and down; 0 is any number; guarded by mu
 }
@@ -81,14 +81,14 @@ func (p *proxy) keep(conns ...net.Conn) bool {
 	return !p.down
 }
 
-// cutFirst cuts the next connection after that many bytes each way.
+// cutFirst cuts the next connection after the given number of bytes each way.
 func (p *proxy) cutFirst(room [2]int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.first = room
 }
 
-// room is what the next connection takes each way.
+// room returns the limits of the next connection.
 func (p *proxy) room() (room [2]int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,8 +105,7 @@ func (p *proxy) drop(conns ...net.Conn) {
 	}
 }
 
-// gate lets bytes through unless the proxy is frozen, and no more than room unless that
-// is 0.
+// gate passes bytes on unless the proxy is frozen, up to room bytes; 0 is unlimited.
 type gate struct {
 	net.Conn
 	p    *proxy
@@ -136,20 +135,20 @@ func (g *gate) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// cut cuts all connections that there are.
+// cut cuts all current connections.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.conns {
 		if tcp, ok := c.(*net.TCPConn); ok && rand.IntN(2) == 0 {
-			_ = tcp.SetLinger(0) // a reset, and what was on its way is lost
+			_ = tcp.SetLinger(0) // a reset, which loses data in transit
 		}
 		_ = c.Close()
 		delete(p.conns, c)
 	}
 }
 
-// setDown cuts all connections and refuses new ones, or takes them again.
+// setDown cuts all connections and refuses new ones, or accepts them again.
 func (p *proxy) setDown(down bool) {
 	p.mu.Lock()
 	p.down = down
@@ -157,7 +156,7 @@ func (p *proxy) setDown(down bool) {
 	p.cut()
 }
 
-// freeze lets nothing through and says nothing, until thaw is called.
+// freeze stops all data without closing connections, until thaw is called.
 func (p *proxy) freeze() (thaw func()) {
 	frozen := make(chan struct{})
 	p.mu.Lock()
@@ -171,15 +170,15 @@ func (p *proxy) freeze() (thaw func()) {
 	}
 }
 
-// connections is how many there have been.
+// connections returns the number of connections so far.
 func (p *proxy) connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.count
 }
 
-// cutEvery cuts all connections again and again for as long as the proxy lives: mostly
-// soon, and now and then so late that a large answer gets through on a busy machine.
+// cutEvery cuts all connections repeatedly while the proxy lives. The pauses are mostly short, and
+// sometimes long enough for a large answer on a busy machine.
 func (p *proxy) cutEvery(least time.Duration) {
 	p.work.Go(func() {
 		for {

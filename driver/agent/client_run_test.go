@@ -25,7 +25,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// rig is an agent with a stage, behind a network that can be made bad.
+// rig is an agent with a stage, behind a proxy.
 type rig struct {
 	t         *testing.T
 	machine   *machine
@@ -55,7 +55,7 @@ func newRig(t *testing.T, opts ...agent.Option) *rig {
 	return r
 }
 
-// another is a client as a later process has it.
+// another returns a client as a later process creates it.
 func (r *rig) another(opts ...agent.Option) *agent.Client {
 	return agent.NewClient("https://"+r.proxy.address(), r.transport, opts...)
 }
@@ -96,7 +96,7 @@ func (r *running) wait(t *testing.T) (*driver.Result, error) {
 	}
 }
 
-// cutting is an output that runs each after a write, with the bytes so far.
+// cutting is a writer that calls each after a write, with the number of bytes so far.
 type cutting struct {
 	*drivertest.Output
 	total int
@@ -110,7 +110,7 @@ func (c *cutting) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// numbers are the lines of seq.
+// numbers returns the output of seq.
 func numbers(n int) string {
 	var b strings.Builder
 	for i := 1; i <= n; i++ {
@@ -119,8 +119,7 @@ func numbers(n int) string {
 	return b.String()
 }
 
-// Rules L2 and D6: each byte of output comes once, in order, however often and wherever the
-// connection is cut.
+// Rules L2 and D6: each byte of output arrives once and in order, wherever connections are cut.
 func TestEachByteComesOnceOverABadConnection(t *testing.T) {
 	t.Parallel()
 	const rounds = 4
@@ -132,7 +131,7 @@ func TestEachByteComesOnceOverABadConnection(t *testing.T) {
 		if cuts < rounds && total > cuts*len(part)+10_000 {
 			cuts++
 			r.proxy.cut()
-			// What comes now needs another connection.
+			// The next output needs a new connection.
 			assert.NoError(t, os.WriteFile(filepath.Join(dir, strconv.Itoa(cuts)), nil, 0o600))
 		}
 	}
@@ -144,7 +143,8 @@ func TestEachByteComesOnceOverABadConnection(t *testing.T) {
 	assert.GreaterOrEqual(t, r.proxy.connections()-before, rounds, "it was cut")
 }
 
-// Rules L2 and D6: a step runs once, and all of it comes, at whatever byte a connection is cut.
+// Rules L2 and D6: a step runs once and its output is complete, at whatever byte a connection is
+// cut.
 func TestAConnectionMayBeCutAtAnyByte(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -178,7 +178,7 @@ func TestAConnectionMayBeCutAtAnyByte(t *testing.T) {
 	assert.Equal(t, fmt.Sprintln(steps), out.String(), "each ran once")
 }
 
-// Rule D6: a step goes on, and its result waits, while nobody can reach the agent.
+// Rule D6: a step continues while the agent is unreachable, and its result waits.
 func TestAStepEndsWhileTheAgentCannotBeReached(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -186,11 +186,11 @@ func TestAStepEndsWhileTheAgentCannotBeReached(t *testing.T) {
 	done := r.start(t.Context(), r.client, script("step", `echo up; while [ ! -e go ]; do sleep 0.05; done; echo A=1 >> $DRONE_OUTPUT; echo end; exit 7`), out)
 	out.WaitFor(t, "up\n")
 	r.proxy.setDown(true)
-	// Somebody on the machine itself lets it end.
+	// A direct client lets the step end.
 	direct := agent.NewClient("https://"+r.machine.address, r.transport)
 	_, err := direct.Run(t.Context(), script("go", "touch go"), drivertest.NewOutput())
 	require.NoError(t, err)
-	_, err = direct.Run(t.Context(), &agent.StartStepRequest{Step: stage.Step{ID: "step"}}, drivertest.NewOutput()) // it has begun long ago
+	_, err = direct.Run(t.Context(), &agent.StartStepRequest{Step: stage.Step{ID: "step"}}, drivertest.NewOutput()) // the step started long ago
 	require.NoError(t, err)
 	select {
 	case <-done.done:
@@ -205,7 +205,7 @@ func TestAStepEndsWhileTheAgentCannotBeReached(t *testing.T) {
 	assert.Equal(t, "up\nend\n", out.String())
 }
 
-// Rule D6: a connection that nothing comes through any more is noticed.
+// Rule D6: a dead connection is noticed.
 func TestAConnectionThatIsDeadIsReplaced(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -229,7 +229,7 @@ func TestAConnectionThatIsDeadIsReplaced(t *testing.T) {
 	assert.Equal(t, "up\nend\n", out.String())
 }
 
-// Rule D6: a machine that dies fails its steps at once.
+// Rule D6: the steps of a dead machine fail at once.
 func TestAMachineThatIsGoneFailsItsStepsAtOnce(t *testing.T) {
 	t.Parallel()
 	gone := make(chan struct{})
@@ -255,7 +255,7 @@ func TestAMachineThatIsGoneFailsItsStepsAtOnce(t *testing.T) {
 	assert.Less(t, time.Since(begin), 5*time.Second)
 }
 
-// Rule T7: who stops a step does not wait for ever for an agent that does not answer.
+// Rule T7: a stop does not wait without limit for an agent that does not answer.
 func TestAStopThatTheAgentDoesNotHearIsBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, agent.WithStopTimeout(300*time.Millisecond))
@@ -271,8 +271,7 @@ func TestAStopThatTheAgentDoesNotHearIsBounded(t *testing.T) {
 	assert.EqualError(t, err, `step "step": stopped: nobody wants it: context canceled`)
 }
 
-// Rule T5: a step that an earlier process has begun is followed from its first byte, and
-// begins once.
+// Rule T5: a step of an earlier process is followed from its first byte, and starts once.
 func TestALaterProcessGoesOnWithAStep(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -314,7 +313,7 @@ func TestALaterProcessGoesOnWithAStep(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrNotBegun)
 }
 
-// mortal is a transport of a process that ends with ctx.
+// mortal is the transport of a process that ends with ctx.
 type mortal struct {
 	*http.Transport
 	ctx context.Context
@@ -335,7 +334,7 @@ func (m *mortal) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// Rule T5: an agent that has forgotten a step says so, and nobody takes it for an end.
+// Rule T5: if the agent does not know the step any more, the step is lost and has not ended.
 func TestAStepThatTheAgentHasForgottenIsLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -350,8 +349,8 @@ func TestAStepThatTheAgentHasForgottenIsLost(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrLost)
 }
 
-// Rule D2: the output of a detached step is followed until the stage is destroyed, or until
-// nobody wants it.
+// Rule D2: the output of a detached step is followed until the stage is destroyed, or the follower
+// is stopped.
 func TestAFollowerEndsWithTheStageOrWhenItIsStopped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -379,7 +378,7 @@ func TestAFollowerEndsWithTheStageOrWhenItIsStopped(t *testing.T) {
 	assert.Equal(t, "up\n", unheard.String())
 }
 
-// failing is a writer that takes nothing.
+// failing is a writer that always fails.
 type failing struct{ calls int }
 
 func (f *failing) Write([]byte) (int, error) {
@@ -387,7 +386,7 @@ func (f *failing) Write([]byte) (int, error) {
 	return 0, errors.New("no room")
 }
 
-// Rule D1: who reads the output does not hold up the step.
+// Rule D1: a failed reader does not stop the step.
 func TestAReaderThatFailsIsNotAskedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -398,7 +397,7 @@ func TestAReaderThatFailsIsNotAskedAgain(t *testing.T) {
 	assert.Equal(t, 1, out.calls)
 }
 
-// docs/protocol.md, section 5: what an agent refuses is not tried again, and its words come back.
+// docs/protocol.md, section 5: a refused call is not retried, and the error has the agent's text.
 func TestWhatAnAgentRefusesIsAnErrorAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

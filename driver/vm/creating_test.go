@@ -9,7 +9,7 @@ import (
 	"github.com/delegate-io/dlite/driver/vm"
 )
 
-// Rule D6: a Destroy ends the Create of its machine, and no other one.
+// Rule D6: a Destroy stops the Create of its machine only.
 func TestADestroyEndsTheCreateThatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	var c vm.Creating

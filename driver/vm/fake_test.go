@@ -15,8 +15,8 @@ import (
 	"github.com/delegate-io/dlite/driver"
 )
 
-// fakeProvider has machines in memory. With a time and odds for everything it is
-// as slow and as unreliable as a cloud.
+// fakeProvider has machines in memory. With delays and failure rates it is as slow and unreliable
+// as a cloud.
 type fakeProvider struct {
 	max int    // of machines that may be there at once, 0 for any number
 	dir string // the pool's state folder
@@ -41,7 +41,7 @@ func newFake(seed uint64) *fakeProvider {
 
 func (f *fakeProvider) Name() string { return "fake" }
 
-// luck draws how long a call takes and whether it fails.
+// luck draws the duration of a call and whether it fails.
 func (f *fakeProvider) luck() (time.Duration, bool) {
 	var d time.Duration
 	if f.slow > 0 {
@@ -140,7 +140,7 @@ func (f *fakeProvider) List(_ context.Context, owner string) ([]string, error) {
 	return ids, nil
 }
 
-// probe stands for the agent of a machine.
+// probe simulates the agent of a machine.
 func (f *fakeProvider) probe(_ context.Context, r *record) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

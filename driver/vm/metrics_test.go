@@ -13,7 +13,7 @@ import (
 	"github.com/delegate-io/dlite/driver/vm"
 )
 
-// Rule L3: a pool that has not been started has no machines, under all names.
+// Rule L3: the metrics of a pool that was not started exist with the value 0.
 func TestPoolsAreSeen(t *testing.T) {
 	t.Parallel()
 	p, err := vm.NewPool(struct{ vm.Provider }{}, vm.PoolConfig{Name: "linux", Dir: t.TempDir(), Max: 3})

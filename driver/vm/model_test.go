@@ -19,39 +19,38 @@ import (
 	"github.com/delegate-io/dlite/driver"
 )
 
-// move is a step of the model's.
+// move is a step of the model.
 type move struct {
 	Kind string
 	N    int
 }
 
-// modelTest is a pool on a provider in memory, in a bubble with a clock of its
-// own.
+// modelTest is a pool with a provider in memory, in a bubble with its own clock.
 type modelTest struct {
 	fake *fakeProvider
 	cfg  PoolConfig
 	pool *Pool
-	// life is that of the process that has the pool.
+	// life is the lifetime of the process that has the pool.
 	life *life
 	disk *disk
-	// noOrder says that one whose claim is on its way to the disk may be overtaken.
+	// noOrder is set if a transaction with an unfinished claim may be overtaken.
 	noOrder bool
 
 	asked []*asker // who has asked, in this order
 	turns int      // how often somebody has asked or reserved
-	// kept are the reservations that no init has used, and which have not ended.
+	// kept are the active reservations that no init has used.
 	kept map[string]*modelReservation
 }
 
-// modelReservation is one as its owner sees it.
+// modelReservation is a reservation from its owner's view.
 type modelReservation struct {
 	turn  int
 	until time.Time
-	// restarted says that another process has taken it over, in an order of its own.
+	// restarted is set after another process took the reservation over, in its own order.
 	restarted bool
 }
 
-// asker wants a machine. Its turn is that of its reservation where it has one.
+// asker is a transaction that wants a machine. Its turn is its reservation's, if it has one.
 type asker struct {
 	n       int
 	turn    int
@@ -106,7 +105,7 @@ func (mt *modelTest) open(ctx context.Context) error {
 	return mt.pool.Start(ctx)
 }
 
-// ask begins the init of a transaction. An empty one has reserved nothing.
+// ask starts the init of a transaction. An empty name has no reservation.
 func (mt *modelTest) ask(ctx context.Context, transaction string) {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &asker{n: len(mt.asked), turn: mt.turn(), cancel: cancel, done: make(chan struct{})}
@@ -138,12 +137,12 @@ func (mt *modelTest) turn() int {
 	return mt.turns
 }
 
-// reserve reserves a machine for a while, for a new transaction.
+// reserve reserves a machine for a limited time, for a new transaction.
 func (mt *modelTest) reserve(ctx context.Context, limit time.Duration) error {
 	turn := mt.turn()
 	id := fmt.Sprintf("reserved %d", turn)
 	var first *driver.Reservation
-	// The second time changes nothing, but a machine may have come meanwhile.
+	// A second call changes nothing, but a machine may be ready by then.
 	for begin := time.Now(); first == nil || time.Now().Equal(begin); {
 		r, err := mt.pool.reserve(ctx, id, limit)
 		if err != nil {
@@ -165,7 +164,7 @@ func (mt *modelTest) reserve(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// oneKept is one of the reservations.
+// oneKept returns one of the reservations.
 func (mt *modelTest) oneKept(n int) string {
 	ids := slices.Sorted(maps.Keys(mt.kept))
 	if len(ids) == 0 {
@@ -174,8 +173,8 @@ func (mt *modelTest) oneKept(n int) string {
 	return ids[n%len(ids)]
 }
 
-// restarted cleans up after the transactions that are over, and leaves those
-// reservations that have a machine, which the new process must know.
+// restarted cleans up ended transactions. It keeps the reservations with a machine, which the new
+// process must know.
 func (mt *modelTest) restarted(ctx context.Context) {
 	for _, a := range mt.asked {
 		if closed(a.done) && !a.gone.Load() && (a.err != nil || a.over) {
@@ -192,14 +191,13 @@ func (mt *modelTest) restarted(ctx context.Context) {
 	}
 	for id, r := range mt.pool.reservations {
 		if mt.kept[id] == nil && mt.disk.unsure {
-			// That it had ended was not on record.
+			// The end was not recorded.
 			mt.kept[id] = &modelReservation{until: r.until, restarted: true}
 		}
 	}
 }
 
-// crash kills the process that has the pool, and starts another one, which cleans up
-// after those transactions that are over.
+// crash kills the pool's process and starts another one, which cleans up ended transactions.
 func (mt *modelTest) crash(ctx context.Context) error {
 	mt.disk.unsure = true
 	mt.life.dead.Store(true)
@@ -225,7 +223,7 @@ func (mt *modelTest) cleanUp(ctx context.Context, a *asker) {
 	go a.giveBack(ctx, pool)
 }
 
-// giveBack does what a transaction's ledger is for. The pool goes on with what fails.
+// giveBack cleans up the resources in a transaction's ledger. The pool retries failures.
 func (a *asker) giveBack(ctx context.Context, p *Pool) {
 	left := false
 	for _, r := range a.ledger.records {
@@ -241,7 +239,7 @@ func (a *asker) giveBack(ctx context.Context, p *Pool) {
 	}
 }
 
-// checkReservations compares them with the pool's.
+// checkReservations compares the model's reservations with the pool's.
 func (mt *modelTest) checkReservations() error {
 	for id, r := range mt.kept {
 		if !time.Now().Before(r.until) {
@@ -322,7 +320,7 @@ func (mt *modelTest) make(ctx context.Context, mv move) error {
 	return nil
 }
 
-// check looks at what always holds.
+// check checks the invariants.
 func (mt *modelTest) check() error {
 	synctest.Wait()
 	s := mt.pool.Stats()
@@ -340,7 +338,7 @@ func (mt *modelTest) check() error {
 	if len(mt.fake.broken) > 0 {
 		return fmt.Errorf("the pool broke a rule: %v", mt.fake.broken)
 	}
-	// Nobody is served before one who asked earlier.
+	// No transaction is served before one that asked earlier.
 	first := mt.turns + 1
 	for _, a := range mt.waiting() {
 		if !a.unlucky && !a.noOrder {
@@ -362,8 +360,8 @@ func (mt *modelTest) check() error {
 	return nil
 }
 
-// finish gives back everything, lets all go well, and wants the pool to be as it
-// should be, and nothing to be left when it is closed.
+// finish ends all transactions and stops all failures. It requires a full pool, and that nothing
+// remains when the pool is closed.
 func (mt *modelTest) finish(ctx context.Context) error {
 	mt.fake.set(func(f *fakeProvider) { f.faults = 0 })
 	mt.disk.heal()
@@ -384,8 +382,7 @@ func (mt *modelTest) finish(ctx context.Context) error {
 	if n := len(mt.waiting()); n > 0 {
 		return fmt.Errorf("%d still wait: %+v", n, mt.pool.Stats())
 	}
-	// Machines that become too old are replaced all the time, so the pool is not
-	// full and quiet at every moment.
+	// The pool replaces old machines all the time, so it is not full at every moment.
 	for range 100 {
 		if err := pass(ctx, 7*time.Second); err != nil {
 			return err
@@ -398,7 +395,7 @@ func (mt *modelTest) finish(ctx context.Context) error {
 	return fmt.Errorf("the pool is not full and quiet again: %+v", mt.pool.Stats())
 }
 
-// end closes a quiet pool.
+// end closes an idle pool.
 func (mt *modelTest) end(ctx context.Context) error {
 	if there, s := mt.fake.there(), mt.pool.Stats(); there != s.Warm {
 		return fmt.Errorf("%d machines are there, the pool has %d", there, s.Warm)
@@ -481,8 +478,8 @@ func TestThePoolKeepsItsPromises(t *testing.T) {
 	})
 }
 
-// inMemory is a folder in memory, or "" where there is none: a disk makes waiting
-// for it the most of what the test does.
+// inMemory returns a directory in memory, or "": waiting for a disk would take most of the test's
+// time.
 func inMemory() string {
 	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
 		return "/dev/shm"

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// life is that of a process. Nothing that it does counts when it is dead.
+// life is the lifetime of a process. Calls of a dead process have no effect.
 type life struct{ dead atomic.Bool }
 
 var errKilled = errors.New("the process is dead")
 
-// mortalProvider is a provider as a process has it.
+// mortalProvider is the provider of one process.
 type mortalProvider struct {
 	*fakeProvider
 	life *life
@@ -34,8 +34,8 @@ func (p *mortalProvider) Destroy(ctx context.Context, id string) error {
 	return p.fakeProvider.Destroy(ctx, id)
 }
 
-// disk is where records are. It takes its time, and fails before or, as a disk that
-// cannot say whether all is written, after it has done what it was asked for.
+// disk stores records with delays. It fails before a write, or after it like a disk with an
+// unknown result.
 type disk struct {
 	mu     sync.Mutex
 	dice   *rand.Rand
@@ -44,14 +44,14 @@ type disk struct {
 	unsure bool // whether what is on record is true
 }
 
-// heal makes it a good one.
+// heal stops the failures.
 func (d *disk) heal() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.faults, d.slow = 0, 0
 }
 
-// luck draws how long both halves of a call take, and what fails.
+// luck draws the durations of both halves of a call, and the failures.
 func (d *disk) luck() (before, after time.Duration, refuse, doubt bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,7 +73,7 @@ func (d *disk) open(l *life) func(ctx context.Context, dir string) (records, err
 	}
 }
 
-// mortalRecords are records as a process has them.
+// mortalRecords are the records of one process.
 type mortalRecords struct {
 	records
 	life *life

@@ -18,7 +18,7 @@ import (
 	"github.com/delegate-io/dlite/driver"
 )
 
-// bubble is a pool on a provider in memory, with a clock of its own.
+// bubble is a pool with a provider in memory, in a synctest bubble with its own clock.
 type bubble struct {
 	*testing.T
 	fake *fakeProvider
@@ -26,8 +26,7 @@ type bubble struct {
 	cfg  PoolConfig
 }
 
-// inBubble runs f with a pool that has been started, and wants nothing to be left
-// when it is closed.
+// inBubble runs f with a started pool, and requires that nothing remains when the pool is closed.
 func inBubble(t *testing.T, cfg PoolConfig, f func(b *bubble)) {
 	t.Parallel()
 	cfg.Name, cfg.Dir = "test", t.TempDir()
@@ -58,7 +57,7 @@ func (b *bubble) open() {
 	require.NoError(b, b.pool.Start(b.Context()))
 }
 
-// restart closes the pool and opens another one.
+// restart closes the pool and opens a new one.
 func (b *bubble) restart() {
 	b.Helper()
 	require.NoError(b, b.pool.Close(b.Context()))
@@ -100,8 +99,8 @@ func (b *bubble) requireStats(want Stats) {
 	require.Equal(b, want, got)
 }
 
-// Rule D6: a pool that is exhausted makes a transaction wait, tells it, and serves
-// it when a machine is free again.
+// Rule D6: a transaction waits for an exhausted pool, is told so, and receives a machine when one
+// is free.
 func TestAnExhaustedPoolQueues(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		m := b.mustClaim()
@@ -120,8 +119,7 @@ func TestAnExhaustedPoolQueues(t *testing.T) {
 	})
 }
 
-// Rule D6: the end of a context ends the wait, and the error says what holds the
-// pool up.
+// Rule D6: the end of a context ends the wait, and the error names the pool's last failure.
 func TestAWaitEndsWithItsContext(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1}, func(b *bubble) {
 		b.fake.set(func(f *fakeProvider) { f.faults = 100 })
@@ -134,14 +132,14 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A failed replenish is tried again, ever more slowly, and for ever.
+// The pool retries a failed creation without limit, with growing pauses.
 func TestAPoolNeverGivesUp(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 2, MinRetry: time.Second, MaxRetry: time.Minute}, func(b *bubble) {
 		b.pool.cfg.Min = 2
 		b.fake.set(func(f *fakeProvider) { f.faults = 100 })
 		b.pool.signal()
 		b.wait(time.Hour)
-		// A machine that could not be made and cannot be destroyed counts.
+		// A machine that could neither be created nor destroyed counts.
 		require.Equal(b, 2, b.fake.there())
 		made := b.fake.created
 		require.LessOrEqual(b, made, 2)
@@ -151,7 +149,7 @@ func TestAPoolNeverGivesUp(t *testing.T) {
 	})
 }
 
-// Rule D6: attempts to make a machine are not more than the back-off allows.
+// Rule D6: the back-off limits the number of attempts to create a machine.
 func TestAttemptsSlowDown(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, MinRetry: time.Second, MaxRetry: time.Minute}, func(b *bubble) {
 		b.pool.cfg.Min = 1
@@ -167,8 +165,8 @@ func TestAttemptsSlowDown(t *testing.T) {
 	})
 }
 
-// What cannot be destroyed counts, is tried again until it is gone, and
-// the one who waits for it is told.
+// A machine that cannot be destroyed counts. The pool retries until it is gone, and informs the
+// waiting cleanup.
 func TestADestroyIsTriedUntilItWorks(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		m := b.mustClaim()
@@ -184,7 +182,8 @@ func TestADestroyIsTriedUntilItWorks(t *testing.T) {
 	})
 }
 
-// Rule T3: a cleanup between the record and the claim wins, and costs no machine.
+// Rule T3: a cleanup between the ledger's record and the claim cancels the claim, and costs no
+// machine.
 func TestACleanupBeforeAClaimTakesEffectWins(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		l := &notes{}
@@ -200,7 +199,7 @@ func TestACleanupBeforeAClaimTakesEffectWins(t *testing.T) {
 	})
 }
 
-// Rule T2: what the ledger does not take is not claimed.
+// Rule T2: a claim that the ledger does not record has no effect.
 func TestAClaimThatIsNotOnRecordIsNone(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		refused := errors.New("the ledger is full")
@@ -211,8 +210,8 @@ func TestAClaimThatIsNotOnRecordIsNone(t *testing.T) {
 	})
 }
 
-// Rule T2: a claim that fails for the disk is on record for nobody, also where the disk
-// has done what it says that it could not, and whatever it says to another attempt.
+// Rule T2: a claim that the disk rejects is not recorded. That holds even if the disk wrote it in
+// spite of the error, and for any result of the next write.
 func TestAClaimThatFailsIsOnRecordForNobody(t *testing.T) {
 	for name, faults := range map[string]int{"it can be undone": 1, "it cannot": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -230,7 +229,7 @@ func TestAClaimThatFailsIsOnRecordForNobody(t *testing.T) {
 	}
 }
 
-// doubtful is a disk that does not know whether its next writes have succeeded.
+// doubtful is a disk that may write a record and still report an error.
 type doubtful struct {
 	records
 	faults int
@@ -244,7 +243,7 @@ func (d *doubtful) write(r *record, durable bool) error {
 	return err
 }
 
-// Rule D6: a machine is not at fault when who wanted it goes away.
+// Rule D6: a machine stays healthy when its transaction gives up.
 func TestAnEndedClaimCostsNoMachine(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		ctx, cancel := context.WithCancel(b.Context())
@@ -258,8 +257,7 @@ func TestAnEndedClaimCostsNoMachine(t *testing.T) {
 	})
 }
 
-// Rule T2: a claim that comes to nothing while the pool is being closed leaves no
-// machine.
+// Rule T2: a claim that fails while the pool is being closed leaves no machine.
 func TestAClaimAtTheEndLeavesNothing(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		closed := make(chan error, 1)
@@ -274,8 +272,8 @@ func TestAClaimAtTheEndLeavesNothing(t *testing.T) {
 	})
 }
 
-// Rule D6: warm machines are looked at; one that is dead goes at once, one that
-// does not answer after the second look, and another one comes.
+// Rule D6: the pool checks warm machines. It replaces a dead machine at once, and one that does
+// not answer after the second check.
 func TestAWarmMachineThatIsNotHealthyIsReplaced(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 2, HealthInterval: time.Minute}, func(b *bubble) {
 		first := b.only()
@@ -295,7 +293,7 @@ func TestAWarmMachineThatIsNotHealthyIsReplaced(t *testing.T) {
 	})
 }
 
-// Rule D6: a machine that has died since the last look is not handed out.
+// Rule D6: the pool never hands out a machine that died after the last check.
 func TestADeadMachineIsNotHandedOut(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 2}, func(b *bubble) {
 		dead := b.only()
@@ -307,7 +305,7 @@ func TestADeadMachineIsNotHandedOut(t *testing.T) {
 	})
 }
 
-// Rule D6: machines age out, whether idle or old.
+// Rule D6: machines end after their idle time and at their maximum age.
 func TestMachinesAgeOut(t *testing.T) {
 	for name, cfg := range map[string]PoolConfig{
 		"idle": {Min: 1, Max: 2, MaxIdle: time.Hour},
@@ -331,8 +329,8 @@ func TestMachinesAgeOut(t *testing.T) {
 	}
 }
 
-// Rule D6: a machine is used again as often as it may be, when it could be cleaned
-// up, and never by two at once.
+// Rule D6: a machine is reused up to its limit, only after a successful reset, and never by two
+// transactions at once.
 func TestAMachineIsUsedAgainWithinBounds(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1, MaxUses: 3}, func(b *bubble) {
 		first, last := b.only(), claim{}
@@ -342,7 +340,7 @@ func TestAMachineIsUsedAgainWithinBounds(t *testing.T) {
 			old := *m.claim
 			require.NoError(b, b.release(m))
 			b.wait(time.Second)
-			// The cleanup of the transaction before may come again at any time.
+			// The cleanup of the previous transaction may be repeated at any time.
 			require.NoError(b, b.pool.release(b.Context(), first, old.Token, b.healthyCheck))
 			last = old
 		}
@@ -358,8 +356,8 @@ func TestAMachineIsUsedAgainWithinBounds(t *testing.T) {
 	})
 }
 
-// Rule D6: a machine that is dead goes at once, also where it could be used
-// again: nobody waits for an agent that does not answer any more.
+// Rule D6: a dead machine is destroyed at once, even if it could be reused: its agent would not
+// answer.
 func TestADeadMachineIsNotCleanedUp(t *testing.T) {
 	for name, die := range map[string]func(b *bubble, m *machine){
 		"known": func(b *bubble, m *machine) { b.pool.lost(m, m.gone, errDead) },
@@ -383,7 +381,7 @@ func TestADeadMachineIsNotCleanedUp(t *testing.T) {
 	}
 }
 
-// Rule T6: a claimed machine whose cleanup never comes does not stay for ever.
+// Rule T6: a claimed machine without a cleanup is destroyed.
 func TestAClaimEndsWithItsLease(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, Lease: time.Hour}, func(b *bubble) {
 		m := b.mustClaim()
@@ -399,8 +397,8 @@ func TestAClaimEndsWithItsLease(t *testing.T) {
 	})
 }
 
-// Rule T2: what an earlier process left is taken over or destroyed, as its record
-// says, and what no record knows is destroyed.
+// Rule T2: a pool takes over or destroys the machines of an earlier process, as their records say,
+// and destroys machines without a record.
 func TestAPoolTakesOverWhatIsLeft(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 2, Max: 6, KeepWarm: true, HealthInterval: time.Hour}, func(b *bubble) {
 		kept := b.mustClaim()
@@ -434,7 +432,7 @@ func TestAPoolTakesOverWhatIsLeft(t *testing.T) {
 			require.NotContains(b, after, id)
 		}
 		b.requireStats(Stats{Warm: 2, Claimed: 1})
-		// The claim is still the transaction's, and nobody else's.
+		// The claim still belongs to the transaction only.
 		held, err := b.pool.hold(kept.id, kept.claim.Token)
 		require.NoError(b, err)
 		held.done()
@@ -449,8 +447,7 @@ func TestAPoolTakesOverWhatIsLeft(t *testing.T) {
 	})
 }
 
-// Rule T3: a cleanup that an earlier process was killed in waits for what that one
-// had begun.
+// Rule T3: a cleanup waits for a destruction that began in an earlier process.
 func TestACleanupWaitsForTheDestructionThatAnEarlierProcessBegan(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 2}, func(b *bubble) {
 		m := b.mustClaim()
@@ -467,8 +464,8 @@ func TestACleanupWaitsForTheDestructionThatAnEarlierProcessBegan(t *testing.T) {
 	})
 }
 
-// Rule T2: a machine that the pool's folder has lost is destroyed by the record of
-// its transaction alone.
+// Rule T2: a transaction's ledger is enough to destroy a machine that the pool's directory has
+// lost.
 func TestARecordOfATransactionIsEnough(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 2, SweepInterval: time.Hour}, func(b *bubble) {
 		b.wait(time.Second)
@@ -481,8 +478,8 @@ func TestARecordOfATransactionIsEnough(t *testing.T) {
 	})
 }
 
-// Rule D6: two processes never have one state folder, and a folder of a newer
-// version is left alone.
+// Rule D6: two processes never share a state directory, and a directory of a newer version is not
+// changed.
 func TestAStateFolderHasOneUser(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, KeepWarm: true}, func(b *bubble) {
 		other, err := NewPool(b.fake, b.cfg)
@@ -503,7 +500,7 @@ func TestAStateFolderHasOneUser(t *testing.T) {
 	})
 }
 
-// A machine that is being made when the pool is closed does not leak.
+// A machine that is being created when the pool is closed does not leak.
 func TestAMachineThatIsBeingMadeAtTheEndIsDestroyed(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 3, Max: 3}, func(b *bubble) {
 		b.restart() // all made at once
@@ -518,8 +515,8 @@ func TestAMachineThatIsBeingMadeAtTheEndIsDestroyed(t *testing.T) {
 	})
 }
 
-// Rule D6: a pool that cannot destroy something is closed all the same when its
-// time is over, says what is left, and the next one sees to it.
+// Rule D6: a pool that cannot destroy a machine is closed at its time-out and names the machine.
+// The next process destroys it.
 func TestACloseDoesNotHang(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 2, Max: 2}, func(b *bubble) {
 		b.fake.set(func(f *fakeProvider) { f.faults = 100 })
@@ -541,7 +538,7 @@ func TestACloseDoesNotHang(t *testing.T) {
 	})
 }
 
-// Rule D6: neither does one that destroys what it has no record of.
+// Rule D6: the same holds for machines without a record.
 func TestACloseDoesNotWaitForWhatItDoesNotKnow(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, SweepInterval: time.Hour}, func(b *bubble) {
 		b.fake.set(func(f *fakeProvider) { f.slow = 1000 * time.Hour })
@@ -559,8 +556,8 @@ func TestACloseDoesNotWaitForWhatItDoesNotKnow(t *testing.T) {
 	})
 }
 
-// Rule D6: ages that an earlier process has put down by a clock that was ahead, or is
-// set back meanwhile, keep no machine for ever.
+// Rule D6: ages are limited even if an earlier process recorded them with a fast clock, or the
+// clock is set back.
 func TestAClockThatWasAheadKeepsNothing(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1, KeepWarm: true, MaxAge: time.Hour, Lease: 2 * time.Hour}, func(b *bubble) {
 		ahead := func(change func(r *record, later time.Time)) {
@@ -587,7 +584,7 @@ func TestAClockThatWasAheadKeepsNothing(t *testing.T) {
 	})
 }
 
-// Rule S5: a record is for the delegate's eyes alone.
+// Rule S5: only the delegate's user can read a record.
 func TestRecordsArePrivate(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		info, err := os.Stat(filepath.Join(b.cfg.Dir, b.only()+recordSuffix))
@@ -631,7 +628,7 @@ func (f *fakeProvider) ids() (ids []string) {
 	return ids
 }
 
-// only is the id of the one machine that there is.
+// only returns the id of the only machine.
 func (b *bubble) only() string {
 	b.Helper()
 	ids := b.fake.ids()

@@ -15,7 +15,7 @@ import (
 	"github.com/delegate-io/dlite/driver/vm"
 )
 
-// machineEnd lets the agent's side of a port do as told, and gives the host's.
+// machineEnd runs do as the agent's side of a port, and returns the host's side.
 func machineEnd(t *testing.T, do func(in *bufio.Reader, out io.Writer)) *vm.Port {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -34,8 +34,8 @@ func machineEnd(t *testing.T, do func(in *bufio.Reader, out io.Writer)) *vm.Port
 
 func say(w io.Writer, text string) { _, _ = io.WriteString(w, text) }
 
-// Rule D6: the boot is made when the agent waits, travels as one line, and counts
-// when the agent has taken it over.
+// Rule D6: the boot is created when the agent waits, is sent as one line, and counts when the
+// agent has applied it.
 func TestAnAgentGetsItsBootAtThePort(t *testing.T) {
 	t.Parallel()
 	asked, boot := make(chan string, 1), make(chan string, 1)

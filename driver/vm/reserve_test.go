@@ -15,7 +15,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// reserve reserves a machine for a transaction, for an hour.
+// reserve reserves a machine for a transaction, for one hour.
 func (b *bubble) reserve(transaction string) *driver.Reservation {
 	b.Helper()
 	r, err := b.pool.reserve(b.Context(), transaction, time.Hour)
@@ -24,7 +24,7 @@ func (b *bubble) reserve(transaction string) *driver.Reservation {
 	return r
 }
 
-// claimFor begins the init of a transaction.
+// claimFor starts the init of a transaction.
 func (b *bubble) claimFor(ctx context.Context, transaction string) <-chan *machine {
 	got := make(chan *machine, 1)
 	pool := b.pool
@@ -37,7 +37,7 @@ func (b *bubble) claimFor(ctx context.Context, transaction string) <-chan *machi
 	return got
 }
 
-// requireNobodyOnRecord wants no record to tell of a reservation.
+// requireNobodyOnRecord requires that no record has a reservation.
 func (b *bubble) requireNobodyOnRecord() {
 	b.Helper()
 	records, err := b.pool.records.read()
@@ -47,8 +47,8 @@ func (b *bubble) requireNobodyOnRecord() {
 	}
 }
 
-// Rule D6 and docs/protocol.md, section 3: a machine that is reserved goes to its transaction, also when
-// others have waited for longer, and to nobody else.
+// Rule D6 and docs/protocol.md, section 3: a reserved machine goes to its transaction only, even
+// if others have waited longer.
 func TestAReservedMachineIsItsTransactions(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		r := b.reserve("stage")
@@ -70,7 +70,7 @@ func TestAReservedMachineIsItsTransactions(t *testing.T) {
 	})
 }
 
-// Rule D6: a pool keeps its minimum beside what is reserved.
+// Rule D6: a pool keeps its minimum in addition to reserved machines.
 func TestReservationsAreReplaced(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 2, Max: 3}, func(b *bubble) {
 		b.reserve("stage")
@@ -78,8 +78,8 @@ func TestReservationsAreReplaced(t *testing.T) {
 	})
 }
 
-// docs/protocol.md, section 3: where all machines are in use a reservation is a place in the queue,
-// which the init takes over.
+// docs/protocol.md, section 3: if all machines are in use, a reservation is a place in the queue,
+// which the init uses.
 func TestAnExhaustedPoolReservesAPlace(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1}, func(b *bubble) {
 		m := b.mustClaim()
@@ -100,7 +100,7 @@ func TestAnExhaustedPoolReservesAPlace(t *testing.T) {
 
 		require.NoError(b, b.release(m))
 		synctest.Wait()
-		// It is the first one's, who has not come, until its time is over.
+		// The place belongs to the first transaction, whose init has not come, until it expires.
 		b.requireStats(Stats{Reserved: 1, Waiting: 2})
 		require.NotEmpty(b, b.reserve("one").Machine)
 		b.wait(time.Hour)
@@ -111,8 +111,7 @@ func TestAnExhaustedPoolReservesAPlace(t *testing.T) {
 	})
 }
 
-// Rule D6: a reservation whose init does not come ends with its time, wherever it
-// is, and one that is given back at once.
+// Rule D6: a reservation without an init expires, and a returned reservation ends at once.
 func TestReservationsEnd(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		for _, end := range map[string]func(){
@@ -136,16 +135,15 @@ func TestReservationsEnd(t *testing.T) {
 	})
 }
 
-// Rule D6: no reservation lasts longer than a claim that nobody touches.
+// Rule D6: no reservation outlives an unused claim.
 func TestALeaseBoundsReservations(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, Lease: time.Minute}, func(b *bubble) {
 		require.Equal(b, time.Now().Add(time.Minute), b.reserve("stage").Until)
 	})
 }
 
-// Rule T2: the next process keeps a reserved machine for the rest of the time, and
-// for no longer; its transaction gets it, also while the machine's health is not
-// known yet.
+// Rule T2: the next process keeps a reserved machine until the reservation expires. Its
+// transaction gets it, even while the machine's health is unknown.
 func TestAReservationIsKeptByTheNextProcess(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 2, KeepWarm: true}, func(b *bubble) {
 		r := b.reserve("stage")
@@ -168,8 +166,8 @@ func TestAReservationIsKeptByTheNextProcess(t *testing.T) {
 	})
 }
 
-// Rule T2: a process that died after its transaction had a machine, and before the
-// reservation was off the record, leaves no reservation.
+// Rule T2: a process died after its transaction claimed a machine and before it removed the
+// reservation's record. The reservation does not survive.
 func TestAReservationThatWasUsedIsNotKept(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 2, KeepWarm: true}, func(b *bubble) {
 		m := b.mustClaim() // of the transaction "stage"
@@ -193,8 +191,7 @@ func TestAReservationThatWasUsedIsNotKept(t *testing.T) {
 	})
 }
 
-// Rule D6: a reserved machine that dies is replaced by another one, for the same
-// transaction before all others.
+// Rule D6: if a reserved machine dies, its transaction gets the next machine before all others.
 func TestAReservedMachineThatDiesIsReplaced(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1}, func(b *bubble) {
 		require.Equal(b, 1, b.reserve("stage").Place)
@@ -214,8 +211,8 @@ func TestAReservedMachineThatDiesIsReplaced(t *testing.T) {
 	})
 }
 
-// Rule T3: an init that is cut short after it has got its reserved machine leaves
-// the machine to the next one, and nothing of the reservation.
+// Rule T3: an init that stops after it received its reserved machine leaves the machine to the
+// next transaction, and no reservation.
 func TestAnInitThatIsCutShortEndsItsReservation(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		b.reserve("stage")
@@ -231,7 +228,7 @@ func TestAnInitThatIsCutShortEndsItsReservation(t *testing.T) {
 	})
 }
 
-// Rule D6: the end of the pool ends reservations, and the inits that wait for them.
+// Rule D6: the end of the pool ends reservations and the inits that wait for them.
 func TestAClosedPoolReservesNothing(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1}, func(b *bubble) {
 		m := b.mustClaim()
@@ -249,8 +246,8 @@ func TestAClosedPoolReservesNothing(t *testing.T) {
 	})
 }
 
-// openBlind opens the pool with machines whose health nobody learns before see is
-// called, and begins the init of a transaction.
+// openBlind opens the pool with machines of unknown health until see is called, and starts the
+// init of a transaction.
 func (b *bubble) openBlind(transaction string) (got <-chan *machine, see func()) {
 	b.Helper()
 	gate := make(chan struct{})
@@ -272,8 +269,8 @@ func (b *bubble) openBlind(transaction string) (got <-chan *machine, see func())
 	return got, func() { close(gate) }
 }
 
-// Rule D6: an init that comes while nobody knows whether its machine has survived
-// gets it when it has, and otherwise another one, before who asked later.
+// Rule D6: an init may come while the health of its machine is unknown. It gets that machine if it
+// is healthy, and otherwise another one, before later inits.
 func TestAnInitComesBeforeItsMachine(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, KeepWarm: true}, func(b *bubble) {
 		for _, dead := range []bool{false, true} {
@@ -294,7 +291,7 @@ func TestAnInitComesBeforeItsMachine(t *testing.T) {
 	})
 }
 
-// Rule P1: the end of the pool ends such a wait too.
+// Rule P1: the end of the pool ends such a wait, too.
 func TestAClosedPoolLetsGoWhoWaitsForItsMachine(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, KeepWarm: true}, func(b *bubble) {
 		b.reserve("stage")
@@ -308,8 +305,7 @@ func TestAClosedPoolLetsGoWhoWaitsForItsMachine(t *testing.T) {
 	})
 }
 
-// Rule T3: an init that is cut short before its machine is ready leaves nothing of
-// its reservation either.
+// Rule T3: an init that stops before its machine is ready leaves no reservation either.
 func TestAnInitThatDoesNotWaitForItsMachine(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, KeepWarm: true}, func(b *bubble) {
 		b.reserve("stage")
@@ -329,7 +325,7 @@ func TestAnInitThatDoesNotWaitForItsMachine(t *testing.T) {
 	})
 }
 
-// Rule T2: a pool that keeps nothing warm destroys what is reserved, too.
+// Rule T2: a pool without KeepWarm also destroys reserved machines.
 func TestTheEndOfAPoolDestroysReservedMachines(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		b.reserve("stage")
@@ -339,8 +335,7 @@ func TestTheEndOfAPoolDestroysReservedMachines(t *testing.T) {
 	})
 }
 
-// Rule D6: a transaction has something reserved in one pool alone, that of its last
-// word.
+// Rule D6: a transaction has reservations in one pool only, the last one it named.
 func TestATransactionReservesInOnePool(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		cfg := b.cfg
