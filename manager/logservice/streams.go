@@ -12,121 +12,123 @@ import (
 // ID names a log.
 type ID struct{ Account, Key string }
 
-// Line is a line as it was sent: one JSON object, without a newline inside. Its
-// pos is the writer's; see [Streams.Read] for what it is for a reader.
+// Line is a line as its writer sent it: one JSON object, without line breaks. Pos is
+// the number that the writer gave it; [Streams.Read] sets it to the number in the
+// stream.
 type Line struct {
 	Raw json.RawMessage
 	Pos int64
 }
 
-// Batch is what one PUT appends.
+// Batch is the content of one PUT.
 type Batch struct {
-	// Writer recognises itself by this name. Empty means that it does not.
+	// Writer identifies the writer, to recognise repeated lines. Empty means that
+	// lines of this writer are never recognised as repeated.
 	Writer string
-	// Next is the pos behind the last line that the writer believes to be there;
-	// 0 or less means that it does not say.
+	// Next is the pos after the last line that was acknowledged to the writer. 0 or
+	// less means unknown.
 	Next int64
-	// Lines are in the order of their pos where the batch has a Writer.
+	// Lines are in the order of their pos if Writer is set.
 	Lines []Line
-	// MaxStream bounds the stream's size with the batch in it, in bytes.
+	// MaxStream bounds the size of the stream including the batch, in bytes.
 	MaxStream int64
 }
 
-// State is what is known of a stream at one moment.
+// State describes a stream at one moment.
 type State struct {
-	// Open streams wait for lines; the others are complete.
+	// Open reports whether the stream accepts lines. Otherwise it is complete.
 	Open bool
-	// Run tells a stream from earlier ones of the same log.
+	// Run distinguishes the stream from earlier streams of the same log.
 	Run int64
-	// Lines is how many lines it has, and Size what it takes, in bytes.
+	// Lines is the number of lines, and Size the space that they need, in bytes.
 	Lines, Size int64
-	// Archived is how many of the lines the log's archive covers: 0 without one
-	// of this run, [Uploaded] when it came from the writer.
+	// Archived is the number of lines that the archive of the log covers. It is 0 if
+	// this run has no archive, and [Uploaded] if the writer uploaded it.
 	Archived int64
-	// Touched is when the stream last changed.
+	// Touched is the time of the last change.
 	Touched time.Time
 }
 
-// Uploaded is the State.Archived of a stream whose writer sent an archive.
+// Uploaded is the State.Archived of a stream whose writer uploaded an archive.
 const Uploaded = 1<<63 - 1
 
-// pending tells whether the archive lacks lines of a complete stream.
+// pending reports whether the stream is complete and its archive lacks lines.
 func (s State) pending() bool { return !s.Open && s.Lines > 0 && s.Archived < s.Lines }
 
-// Streams keeps the live streams of logs. There is one implementation here, in
-// memory or in files; logservicetest's suite says what others must do. Every
-// call is atomic, and durable as the implementation documents it. All methods are
-// safe for concurrent use.
+// Streams stores the live streams of logs. [NewStreams] stores them in memory,
+// [OpenStreams] in files, and package manager/redis in Redis. Every call is atomic,
+// and durable as the implementation documents. All methods are safe for concurrent
+// use.
 type Streams interface {
-	// Start opens the log's stream. One that is open already stays as it is, and
-	// so does one that this writer has written to: the call is a repetition. A
-	// stream that is complete begins anew otherwise, empty and as another run.
+	// Start opens the stream of the log. It changes nothing if the stream is open, or
+	// if this writer has started or written to it: the call is then a repetition.
+	// Otherwise it replaces a complete stream by an empty one with another run.
 	Start(ctx context.Context, id ID, writer string) error
 
-	// Append adds lines to the stream, which it opens when nobody did or when it
-	// was complete. It takes all lines or none, but for those that the writer has
-	// sent before; when nothing else is left, nothing changes. It keeps neither the
-	// lines nor their memory. It fails with a
-	// [BehindError] when the stream has fewer lines of the writer than Next says,
-	// and with [ErrTooLong] when it would be over MaxStream.
+	// Append adds lines to the stream. It opens the stream if it does not exist or is
+	// complete. It drops lines that the writer has sent before. It appends all other
+	// lines or none; without other lines it changes nothing. It does not retain the
+	// lines or their memory. It fails with a [BehindError] if the stream lacks lines
+	// of the writer before Next, and with [ErrTooLong] if the stream would exceed
+	// MaxStream.
 	Append(ctx context.Context, id ID, b Batch) error
 
-	// Finish completes the stream. With snapshot an archive that the writer sent
-	// counts no longer, unless there is no line to replace it. It fails with
-	// [ErrUnknown].
+	// Finish completes the stream. With snapshot, the content of the stream replaces
+	// an uploaded archive, unless the stream has no lines. It fails with [ErrUnknown]
+	// if there is no stream.
 	Finish(ctx context.Context, id ID, snapshot bool) error
 
-	// SetArchived notes how many lines the archive covers. It does nothing when
-	// the stream's run is another one by now, or there is none.
+	// SetArchived sets the number of lines that the archive covers. It does nothing
+	// if the stream has another run, or does not exist.
 	SetArchived(ctx context.Context, id ID, run, lines int64) error
 
-	// State fails with [ErrUnknown] when there is no stream.
+	// State describes the stream. It fails with [ErrUnknown] if there is no stream.
 	State(ctx context.Context, id ID) (State, error)
 
-	// Read returns lines of a run from number from on, at least one and about
-	// 256 KiB at most, or none when there are no more. Pos is the line's number in
-	// the stream, from 0. It fails with [ErrUnknown] when that run is gone.
+	// Read returns lines of a run, beginning with number from: at least one, and at
+	// most about 256 KiB. It returns none at the end. The Pos of a returned line is its
+	// number in the stream, from 0. It fails with [ErrUnknown] if the run is gone.
 	Read(ctx context.Context, id ID, run, from int64) ([]Line, error)
 
-	// Watch returns a channel that is closed at the next change of the stream,
-	// which its appearance is too, and maybe without one.
+	// Watch returns a channel that is closed when the stream next changes or appears.
+	// The channel may also be closed without a change.
 	Watch(id ID) <-chan struct{}
 
-	// Remove forgets a run, and does nothing when it is another one by now.
+	// Remove deletes the stream. It does nothing if the stream has another run.
 	Remove(ctx context.Context, id ID, run int64) error
 
-	// All are the streams, in no order.
+	// All iterates over the streams, in no order.
 	All(ctx context.Context) iter.Seq2[ID, State]
 
-	// Usage is how many streams there are and what they take, in bytes.
+	// Usage returns the number of streams and their size in bytes.
 	Usage() (streams int, size int64)
 
-	// Sync makes durable what is not yet.
+	// Sync makes all acknowledged changes durable.
 	Sync() error
 
-	// Close wakes all watchers. Calls that come later fail with [ErrClosed].
+	// Close wakes all watchers. Later calls fail with [ErrClosed].
 	Close() error
 }
 
-// Shared is implemented by [Streams] that several servers use at the same time,
-// as package redis does.
+// Shared is implemented by [Streams] that several servers may use at the same time,
+// such as those of package manager/redis.
 type Shared interface {
 	Streams
 
-	// Claim gives a log's archive to the caller alone, until release is called or
-	// nothing was heard of the caller for some time. It fails with [ErrClaimed]. held ends
-	// with ctx, and when the claim is lost.
+	// Claim locks the archive of a log for the caller. The lock ends when the caller
+	// calls release, or when it does not renew its lease in time. It fails with
+	// [ErrClaimed] if another server has the lock. held ends with ctx and with the lock.
 	Claim(ctx context.Context, id ID) (held context.Context, release func(), err error)
 
-	// Spend notes until some time that a name was used, and Spent tells whether
-	// it was.
+	// Spend records until the given time that a name was used. Spent reports whether
+	// it was used.
 	Spend(ctx context.Context, name string, until time.Time) error
 	Spent(ctx context.Context, name string) (bool, error)
 }
 
-// Errors of [Streams]. All calls may fail with ErrUnavailable; it is unknown then
-// whether something has changed, and the same call may come again. Start and
-// Append may fail with ErrFull.
+// Errors of [Streams]. All calls may fail with ErrUnavailable: the call may or may not
+// have had its effect, and the caller may repeat it. Start and Append may fail with
+// ErrFull.
 var (
 	ErrUnknown     = errors.New("no such log")
 	ErrTooLong     = errors.New("the stream would be over the limit")
@@ -136,9 +138,9 @@ var (
 	ErrClaimed     = errors.New("another server works on the log's archive")
 )
 
-// BehindError says that lines which a writer believes to be there are not.
+// BehindError reports that the stream lacks lines that were acknowledged to a writer.
 type BehindError struct {
-	// Next is the pos behind the last line that is there.
+	// Next is the pos after the last line that the stream has.
 	Next int64
 }
 
