@@ -22,10 +22,10 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Execute runs a step in a container of its own (rule D7): one that waits for it, if
-// the step was announced to Init and is still the same, or else one that is added to
-// the pod. A step's own time-out, of which a detached step takes no notice, gives an
-// error that wraps [context.DeadlineExceeded].
+// Execute runs a step in a separate container (rule D7): the container that waits for
+// it, if the step was announced to Init and has not changed, or else a container that is
+// added to the pod. After the time-out of the step the error wraps
+// [context.DeadlineExceeded]. A detached step has no time-out.
 func (d *Driver) Execute(ctx context.Context, env *driver.Environment, step *driver.Step, out io.Writer, l driver.Ledger) (*driver.Result, error) {
 	fail := func(err error) error { return fmt.Errorf("step %q: %w", step.ID, err) }
 	p, err := d.open(env)
@@ -49,7 +49,7 @@ func (d *Driver) Execute(ctx context.Context, env *driver.Environment, step *dri
 	return res, nil
 }
 
-// bounded is ctx with the step's own time-out.
+// bounded returns ctx with the time-out of the step.
 func bounded(ctx context.Context, step *driver.Step) (context.Context, context.CancelFunc) {
 	if step.Timeout <= 0 || step.Detach {
 		return ctx, func() {}
@@ -58,14 +58,14 @@ func bounded(ctx context.Context, step *driver.Step) (context.Context, context.C
 	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("its time-out of %v is over", limit))
 }
 
-// stepError is an error that says which step it is about.
+// stepError is an error whose text names the step.
 type stepError struct{ err error }
 
 func (e *stepError) Error() string { return e.err.Error() }
 
 func (e *stepError) Unwrap() error { return e.err }
 
-// run is one step under way.
+// run is the execution of one step.
 type run struct {
 	p      *pod
 	env    *driver.Environment
@@ -74,13 +74,12 @@ type run struct {
 	ledger driver.Ledger
 
 	container string
-	command   stage.Run // with what the image has to say
+	command   stage.Run // including the parts from the image
 }
 
-// stepData is kept with a step's resource.
+// stepData is the Data of the resource of a step.
 type stepData struct {
-	// Said is how many lines the driver has written to the step's output before
-	// anything else.
+	// Said is the number of lines that the driver wrote before the output of the step.
 	Said int `json:"said,omitempty"`
 }
 
@@ -132,7 +131,7 @@ func (r *run) execute(ctx context.Context) (*driver.Result, error) {
 	return r.follow(ctx, true)
 }
 
-// known returns when the pod has been looked at, or is lost.
+// known waits until the state of the pod is known, or the pod is lost.
 func (r *run) known(ctx context.Context) error {
 	err := r.p.await(ctx, func(*corev1.Pod) (bool, error) { return true, nil })
 	if ctx.Err() != nil && r.p.err() == nil {
@@ -141,7 +140,7 @@ func (r *run) known(ctx context.Context) error {
 	return r.p.explain(err)
 }
 
-// shape is what the step's container has to look like.
+// shape returns the required shape of the container.
 func (r *run) shape(ctx context.Context) (*shape, error) {
 	volumes, _, err := volumesOf(r.env.Volumes)
 	if err != nil {
@@ -168,7 +167,7 @@ func (r *run) shape(ctx context.Context) (*shape, error) {
 	return s, r.p.d.ask(ctx, r.p.unanswered, func(ctx context.Context) error { return r.p.addCredentials(ctx, pod, auths) })
 }
 
-// introduce makes the names known that the step wants to know.
+// introduce adds the extra hosts of the step to the hosts file.
 func (r *run) introduce(ctx context.Context) error {
 	var hosts []podagent.Host
 	for _, extra := range r.step.ExtraHosts {
@@ -186,7 +185,7 @@ func (r *run) introduce(ctx context.Context) error {
 	return r.p.addNames(ctx, hosts)
 }
 
-// extraHost reads "name:address" or "name=address".
+// extraHost parses "name:address" or "name=address".
 func extraHost(text string) (name, address string, ok bool) {
 	if name, address, ok = strings.Cut(text, "="); ok {
 		return name, address, true
@@ -194,8 +193,8 @@ func extraHost(text string) (name, address string, ok bool) {
 	return strings.Cut(text, ":")
 }
 
-// unknown are the lines for the step's log about names that the pod will not know:
-// where the hub is not root, those that were not announced to the init.
+// unknown returns lines for the log of the step about names that cannot be resolved: if the
+// hub is not root, names that were not announced to the init.
 func (r *run) unknown() []string {
 	pod, _, _ := r.p.look()
 	if pod == nil || !r.p.namesAreFixed() {
@@ -224,7 +223,7 @@ func (r *run) unknown() []string {
 	return lines
 }
 
-// find looks for a container that waits for this very step.
+// find looks for the container that waits for this step.
 func (r *run) find(ctx context.Context, s *shape) (bool, error) {
 	pod, _, _ := r.p.look()
 	if pod == nil {
@@ -263,7 +262,7 @@ func (r *run) labels() map[string]string {
 	return labels
 }
 
-// add adds the step's container to the pod.
+// add adds a container for the step to the pod.
 func (r *run) add(ctx context.Context, s *shape) error {
 	pod, _, _ := r.p.look()
 	if pod == nil {
@@ -297,7 +296,7 @@ func (r *run) add(ctx context.Context, s *shape) error {
 	return nil
 }
 
-// follow runs the step, or goes on with it, in its container.
+// follow runs the step in its container, or continues to follow it.
 func (r *run) follow(ctx context.Context, begins bool) (res *driver.Result, err error) {
 	defer func() {
 		if err != nil || !res.Detached {
@@ -334,7 +333,7 @@ func (r *run) follow(ctx context.Context, begins bool) (res *driver.Result, err 
 	case errors.Is(err, driver.ErrNotBegun):
 		return nil, err
 	case err != nil:
-		if e := r.p.explain(err); e != err { //nolint:errorlint // it is the same one or another
+		if e := r.p.explain(err); e != err { //nolint:errorlint // compares identity
 			return nil, e
 		}
 		return nil, &stepError{err}
@@ -345,7 +344,7 @@ func (r *run) follow(ctx context.Context, begins bool) (res *driver.Result, err 
 	return res, nil
 }
 
-// why prefers what the cluster says about the container's end.
+// why returns the reason of the cluster for the end of the container, if there is one.
 func (r *run) why(ctx context.Context, err error) error {
 	if errors.Is(err, agent.ErrGone) {
 		_, err = r.killed(ctx, err)
@@ -360,7 +359,7 @@ func (r *run) why(ctx context.Context, err error) error {
 	return r.p.explain(err)
 }
 
-// killed says how the container ended with the step in it.
+// killed returns the result of a step whose container has ended.
 func (r *run) killed(ctx context.Context, err error) (*driver.Result, error) {
 	if end := r.p.err(); end != nil {
 		return nil, end
@@ -381,7 +380,7 @@ func (r *run) killed(ctx context.Context, err error) (*driver.Result, error) {
 	}
 	end := ended(pod, status)
 	if wasTold(end) {
-		// The pod is about to say who told it.
+		// The status of the pod will soon have the reason.
 		limited, cancel := context.WithTimeout(ctx, toldTime)
 		defer cancel()
 		_ = r.p.await(limited, func(*corev1.Pod) (bool, error) { return false, nil })
@@ -392,7 +391,7 @@ func (r *run) killed(ctx context.Context, err error) (*driver.Result, error) {
 	return nil, end
 }
 
-// announce lets a detached step go on, and the others find it.
+// announce adds the names of a detached step, which continues to run.
 func (r *run) announce(ctx context.Context, f *agent.Follower, stop func()) error {
 	following := r.p.goes(func() {
 		defer stop()
@@ -413,14 +412,14 @@ func (r *run) announce(ctx context.Context, f *agent.Follower, stop func()) erro
 	return r.p.addNames(ctx, hosts)
 }
 
-// leave ends the step's container. Nobody waits for one that has not started yet: it
-// ends when it does. While the pod cannot be reached, that is not the step's concern: what
-// ran in the container has ended with the step, and the rest is done when the pod can be.
+// leave ends the container of the step. It does not wait for a container that has not
+// started: it ends when it starts. If the pod cannot be reached, leave continues in the
+// background, because the processes of the step have ended already.
 func (r *run) leave(ctx context.Context) {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 	defer cancel()
 	if r.p.err() != nil || r.p.end(limited, r.container) == nil {
-		return // or it ends with the pod
+		return // otherwise it ends with the pod
 	}
 	r.p.goes(func() {
 		if err := r.p.end(r.p.alive, r.container); err != nil && r.p.err() == nil && r.p.alive.Err() == nil {
@@ -429,25 +428,25 @@ func (r *run) leave(ctx context.Context) {
 	})
 }
 
-// setup tells the container's agent what the transaction is.
+// setup returns the setup request for the agent of the container.
 func (r *run) setup() *agent.SetupRequest {
 	envs := r.p.serviceVariables()
 	maps.Copy(envs, r.env.Envs)
 	return &agent.SetupRequest{ID: r.env.ID, Labels: labelsOf(r.env), Envs: envs}
 }
 
-// request is the step as the agent in its container sees it: a step of the host,
-// for all that is the container's has been done.
+// request returns the step as a host step for the agent in its container. The settings of
+// the container are left out.
 func (r *run) request() *agent.StartStepRequest {
 	step := r.step.Step
 	step.Image, step.Pull, step.Auth, step.Volumes, step.Devices, step.Labels = "", "", nil, nil, nil, nil
 	step.Network, step.Networks, step.NetworkAliases, step.ExtraHosts, step.PortBindings = "", nil, nil, nil, nil
 	step.DNS, step.DNSSearch, step.Ulimits, step.Privileged, step.MountDockerSocket = nil, nil, nil, false, false
 	step.CPUPeriod, step.CPUQuota, step.CPUShares, step.CPUSet, step.MemLimit, step.MemSwapLimit, step.ShmSize = 0, 0, 0, nil, 0, 0, 0
-	// Whoever asked us cares for the log and for the report.
+	// The caller of the driver handles the log and the report.
 	step.LogConfig, step.LogKey, step.LogDrone, step.StepStatus, step.StageRuntimeID = nil, "", false, nil, ""
 	if _, _, ok := numeric(step.User); ok {
-		step.User = "" // the container runs as that
+		step.User = "" // the container already has this user
 	}
 	step.Run = r.command
 	step.ID = firstOf(step.ID, r.container)

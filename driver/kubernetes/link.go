@@ -21,24 +21,23 @@ import (
 )
 
 const (
-	// dialTimeout bounds the making of one connection to a pod.
+	// dialTimeout limits one attempt to connect to a pod.
 	dialTimeout = 30 * time.Second
-	// idleTime without an attempt is one in which nobody wanted a connection.
+	// idleTime is the time without an attempt after which the failures are forgotten.
 	idleTime = time.Minute
-	// pingEvery is how long a connection may be silent before it is asked whether
-	// it is still there, and pingTimeout how long it may take to say so.
+	// pingEvery is the silence after which a connection is pinged, pingTimeout the limit
+	// for the answer.
 	pingEvery   = 15 * time.Second
 	pingTimeout = 15 * time.Second
 )
 
-// link is the one connection to a pod's hub. It is an [http.RoundTripper]: when the
-// connection is cut, by an API server that restarts for example, the next request
-// makes a new one.
+// link is the connection to the hub of a pod, as an [http.RoundTripper]. If the connection
+// is cut, for example by a restart of the API server, the next request opens a new one.
 type link struct {
 	dial func(ctx context.Context) (net.Conn, error)
-	// alive bounds everything.
+	// alive limits all connections and calls.
 	alive context.Context //nolint:containedctx // a lifetime, not the context of a call
-	// limit is how long connections may fail before dead is called with the last
+	// limit is the time of failing attempts after which dead is called with the last
 	// error.
 	limit time.Duration
 	dead  func(error)
@@ -46,9 +45,9 @@ type link struct {
 	mu      sync.Mutex
 	conn    *http.ClientConn // guarded by mu
 	opening *opening         // one at a time; guarded by mu
-	failing time.Time        // since when they do, without a pause in which nobody tried; guarded by mu
-	failed  time.Time        // when the last one did; guarded by mu
-	made    bool             // that there has been one; guarded by mu
+	failing time.Time        // start of the current series of failures; guarded by mu
+	failed  time.Time        // time of the last failure; guarded by mu
+	made    bool             // a connection has existed; guarded by mu
 }
 
 type opening struct {
@@ -65,8 +64,8 @@ func (l *link) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	res, err := conn.RoundTrip(req)
 	if err == nil && res.Header.Get(podagent.HeaderLost) != "" {
-		// It is the hub's word and not the agent's: to the client the agent's
-		// connection is cut.
+		// This answer comes from the hub, not from the agent. To the client it looks like
+		// a cut connection.
 		text, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
 		_ = res.Body.Close()
 		return nil, fmt.Errorf("the agent cannot be reached: %s", text)
@@ -131,8 +130,8 @@ func (l *link) connect(ctx context.Context) (*http.ClientConn, error) {
 	return t.NewClientConn(ctx, "http", "hub:80")
 }
 
-// isForbidden reports whether a permission is missing. Of an exec the cluster's words are
-// all that is left.
+// isForbidden reports whether a permission is missing. Errors of an exec have only the text
+// of the cluster.
 func isForbidden(err error) bool {
 	return apierrors.IsForbidden(err) || strings.Contains(err.Error(), " is forbidden: ")
 }
@@ -146,9 +145,9 @@ func (l *link) close() {
 	}
 }
 
-// exec runs a command in a container of a pod and gives its standard input and
-// output as a connection. The stream ends with the connection or with the pod's
-// use; its goroutine is the driver's.
+// exec runs a command in a container of a pod and returns its standard input and output as a
+// connection. The command ends with the connection or with alive. Close of the driver waits
+// for its goroutine.
 func (d *Driver) exec(ctx context.Context, alive context.Context, namespace, name, container string, command ...string) (net.Conn, error) {
 	url := d.api.RESTClient().Post().Namespace(namespace).Resource("pods").Name(name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdin: true, Stdout: true}, scheme.ParameterCodec).URL()
@@ -185,7 +184,7 @@ func (d *Driver) exec(ctx context.Context, alive context.Context, namespace, nam
 	}
 	conn := &stream{Conn: ours, cut: cut}
 	select {
-	case <-begun.read: // the other end is there: nothing is read before
+	case <-begun.read: // the command has started: nothing is read before
 		return conn, nil
 	case err := <-failed:
 		return nil, fmt.Errorf("exec in pod %s/%s: %w", namespace, name, err)
@@ -195,7 +194,7 @@ func (d *Driver) exec(ctx context.Context, alive context.Context, namespace, nam
 	}
 }
 
-// firstRead tells when it is read for the first time.
+// firstRead signals the first read.
 type firstRead struct {
 	net.Conn
 	once sync.Once
@@ -207,7 +206,7 @@ func (f *firstRead) Read(p []byte) (int, error) {
 	return f.Conn.Read(p)
 }
 
-// stream is a connection that ends its exec when it is closed.
+// stream is a connection whose Close ends the exec.
 type stream struct {
 	net.Conn
 	cut context.CancelFunc

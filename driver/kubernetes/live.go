@@ -16,8 +16,8 @@ import (
 	"github.com/delegate-io/dlite/internal/recorded"
 )
 
-// pod is a transaction's pod as long as this driver has to do with it: it is
-// watched, and there is a connection to its hub.
+// pod is the pod of a transaction while this driver uses it. The driver watches it and has
+// a connection to its hub.
 type pod struct {
 	d               *Driver
 	namespace, name string
@@ -25,21 +25,21 @@ type pod struct {
 	hub *http.Client
 
 	link *link
-	// alive ends with the driver's interest in the pod.
+	// alive ends when the driver stops using the pod.
 	alive context.Context //nolint:containedctx // a lifetime, not the context of a call
 	stop  context.CancelCauseFunc
 	work  sync.WaitGroup
 
 	names   []podagent.Host // of the hub; guarded by d.mu
-	fixed   bool            // that the pod's file of hosts is not the hub's to change; guarded by d.mu
-	learned bool            // that names are; guarded by d.mu
+	fixed   bool            // the hub cannot change the hosts file; guarded by d.mu
+	learned bool            // names are loaded; guarded by d.mu
 
-	secret sync.Mutex // held while the credentials for registries are changed
+	secret sync.Mutex // held during a change of the registry credentials
 }
 
 func (p *pod) key() string { return p.namespace + "/" + p.name }
 
-// follow gives the pod, which is watched from now on.
+// follow returns the pod, and watches it from now on.
 func (d *Driver) follow(namespace, name string) (*pod, error) {
 	key := namespace + "/" + name
 	d.mu.Lock()
@@ -75,7 +75,7 @@ func (d *Driver) follow(namespace, name string) (*pod, error) {
 	return p, nil
 }
 
-// unanswered is for what a step's call to the cluster meets and nobody is told.
+// unanswered logs a temporary error of a call of a step.
 func (p *pod) unanswered(err error) {
 	p.d.cfg.Log.Warn().Err(err).Str("pod", p.key()).Msg("the cluster does not answer as it should, trying again")
 }
@@ -88,12 +88,11 @@ func (p *pod) unreachable(err error) {
 	p.abandon(&Error{Reason: reason, Pod: p.key(), Message: err.Error(), err: err})
 }
 
-// forget ends the driver's interest in a pod, and returns when nothing is done
-// for it any more.
+// forget stops the use of a pod, and waits until its goroutines have ended.
 func (d *Driver) forget(ctx context.Context, p *pod) error {
 	p.stop(recorded.ErrCleanedUp)
 	done := newSignal()
-	go func() { // ends with what is stopped
+	go func() { // ends with the stopped goroutines
 		defer close(done)
 		p.work.Wait()
 	}()
@@ -110,8 +109,8 @@ func (d *Driver) forget(ctx context.Context, p *pod) error {
 	return nil
 }
 
-// goes runs f in a goroutine of the pod's. It reports false, without running f,
-// when the driver has no interest in the pod any more.
+// goes runs f in a goroutine that forget waits for. If the pod is not in use any more, it
+// returns false and does not run f.
 func (p *pod) goes(f func()) bool {
 	p.d.mu.Lock()
 	defer p.d.mu.Unlock()
@@ -126,7 +125,7 @@ func (p *pod) goes(f func()) bool {
 	return true
 }
 
-// call asks the hub, once. It returns at once when the pod is lost.
+// call sends one request to the hub. It returns at once when the pod is lost.
 func (p *pod) call(ctx context.Context, method, path string, in, out any) error {
 	ctx, cancel := p.whileThere(ctx)
 	defer cancel()
@@ -167,12 +166,12 @@ func (p *pod) call(ctx context.Context, method, path string, in, out any) error 
 	return json.Unmarshal(text, out)
 }
 
-// hubAnswer is an answer that says no.
+// hubAnswer is an error that the hub answered.
 type hubAnswer struct{ pod, text string }
 
 func (e *hubAnswer) Error() string { return "pod " + e.pod + ": " + e.text }
 
-// drop ends the driver's interest in a pod that is gone.
+// drop stops the use of a pod that does not exist any more.
 func (d *Driver) drop(p *pod) {
 	select {
 	case <-p.gone:
@@ -187,7 +186,7 @@ func (d *Driver) drop(p *pod) {
 	}
 }
 
-// whileThere bounds ctx by the pod's life.
+// whileThere returns a ctx that also ends when the pod is lost.
 func (p *pod) whileThere(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watching := make(chan struct{})
@@ -207,7 +206,7 @@ func (p *pod) whileThere(ctx context.Context) (context.Context, context.CancelFu
 	}
 }
 
-// isOver reports whether err says that nothing can be done in the pod any more.
+// isOver reports whether err means that the pod cannot be used any more.
 func (p *pod) isOver(err error) bool {
 	var e *Error
 	return errors.As(err, &e) || errors.Is(err, recorded.ErrCleanedUp) || p.err() != nil

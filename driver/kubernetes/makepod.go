@@ -26,32 +26,31 @@ const (
 	hubContainer     = podagent.HubContainer
 	installContainer = "install"
 	cloneContainer   = "clone"
-	// program is where the agent is in its image.
+	// program is the path of the agent in its image.
 	program = "/agent"
 )
 
 const (
 	labelManaged = "app.kubernetes.io/managed-by"
 	managed      = "dlite"
-	// annotationSteps maps the names of the containers that wait for announced
-	// steps to what they are for.
+	// annotationSteps maps the names of waiting containers to the announced steps.
 	annotationSteps = "io.dlite.steps"
 )
 
 // waiting is a container that waits for an announced step.
 type waiting struct {
 	Step string `json:"step"`
-	// Shape tells whether the step is still what was announced.
+	// Shape is the fingerprint of the announced step, to detect changes.
 	Shape string `json:"shape"`
 }
 
-// draft is a pod to be made.
+// draft has the input of makePod.
 type draft struct {
 	name, token string
 	env         *driver.Environment
 }
 
-// makePod makes a transaction's pod, with the template laid over it.
+// makePod returns the pod of a transaction, with the template merged into it.
 func (d *Driver) makePod(t *draft) (*corev1.Pod, error) {
 	if err := d.allowsEnvironment(t.env); err != nil {
 		return nil, err
@@ -112,9 +111,9 @@ func (d *Driver) makePod(t *draft) (*corev1.Pod, error) {
 	return made, nil
 }
 
-// hub is the container that the driver talks to. The volumes that are not the pod's
-// own are mounted there too, so that one which cannot be fails the init: nodes mount
-// nothing that no container wants.
+// hub returns the container of the hub. It mounts all volumes of the transaction, so that a
+// volume that cannot be mounted fails the init: nodes only mount volumes that a container
+// uses.
 func (d *Driver) hub(t *draft, volumes []corev1.Volume) corev1.Container {
 	c := corev1.Container{
 		Name: hubContainer, Image: d.cfg.AgentImage, Command: []string{podagent.Program, "hub"},
@@ -135,8 +134,8 @@ func (d *Driver) hub(t *draft, volumes []corev1.Volume) corev1.Container {
 	return c
 }
 
-// addWaiting gives the announced steps containers that wait for them, and the clone
-// one where it needs an image of its own.
+// addWaiting adds the containers that wait for the announced steps, and one for the clone if
+// it needs another image.
 func (d *Driver) addWaiting(pod *corev1.Pod, t *draft, volumes map[string]*mountable) error {
 	if t.env.Clone != nil && d.cfg.GitImage != d.cfg.AgentImage {
 		s, err := d.shapeOf(&stage.Step{Image: d.cfg.GitImage}, nil, false)
@@ -152,7 +151,7 @@ func (d *Driver) addWaiting(pod *corev1.Pod, t *draft, volumes map[string]*mount
 		}
 		s, err := d.shapeOf(step, volumes, t.env.MountDockerSocket)
 		if err != nil {
-			continue // it is told when the step is to be executed, if it ever is
+			continue // Execute returns the error
 		}
 		name := "w" + strconv.Itoa(i) + "-" + recorded.Slug(firstOf(step.ID, step.Name), slugLength)
 		c := s.complete(name, t.token, d.cfg.Grace.String())
@@ -181,8 +180,8 @@ func (d *Driver) addWaiting(pod *corev1.Pod, t *draft, volumes map[string]*mount
 	return nil
 }
 
-// aliases are the names of an announced background step: so they are known at all
-// times, whatever the node does to the pod's file of hosts.
+// aliases returns the names of an announced background step. As aliases of the pod, they are
+// also in the hosts file after the node has replaced it.
 func aliases(step *stage.Step) []corev1.HostAlias {
 	names := serviceNames(step)
 	if !step.Detach || len(names) == 0 {
@@ -195,19 +194,18 @@ func aliases(step *stage.Step) []corev1.HostAlias {
 	return []corev1.HostAlias{a}
 }
 
-// fingerprint tells shapes apart.
+// fingerprint returns a hash of the shape.
 func (s *shape) fingerprint() string {
 	b, err := json.Marshal([]any{s.container, s.resources, s.shm})
 	if err != nil {
-		return "" // like no other
+		return "" // equal to no stored fingerprint
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8])
 }
 
-// label puts the transaction's labels on an object. A label's value may be
-// anything, which a cluster's may not: those are hashes, and the values are
-// annotations.
+// label sets the labels of the transaction on an object. Labels in a cluster allow only few
+// characters, so their values are hashes, and annotations have the original values.
 func label(o *metav1.ObjectMeta, env *driver.Environment) {
 	if o.Labels == nil {
 		o.Labels = map[string]string{}
@@ -232,8 +230,8 @@ func labelsOf(env *driver.Environment) map[string]string {
 	return labels
 }
 
-// overlay lays the template over pod and sees that it is still one that the driver
-// can work with.
+// overlay merges the template into pod, and checks that the result still has the parts that
+// the driver needs.
 func (d *Driver) overlay(pod *corev1.Pod) (*corev1.Pod, error) {
 	if len(d.cfg.PodTemplate) == 0 {
 		return pod, nil
@@ -246,7 +244,7 @@ func (d *Driver) overlay(pod *corev1.Pod) (*corev1.Pod, error) {
 		return nil, err
 	}
 	merged := &corev1.Pod{}
-	// What is misspelt would be left out without a word.
+	// Without this check, misspelt fields would be ignored.
 	strict := json.NewDecoder(bytes.NewReader(b))
 	strict.DisallowUnknownFields()
 	if err := strict.Decode(merged); err != nil {
@@ -255,7 +253,7 @@ func (d *Driver) overlay(pod *corev1.Pod) (*corev1.Pod, error) {
 	return merged, essential(pod, merged)
 }
 
-// essential checks that what the driver needs of made is in merged too.
+// essential checks that merged has the parts of made that the driver needs.
 func essential(made, merged *corev1.Pod) error {
 	switch {
 	case merged.Name != made.Name || merged.Namespace != made.Namespace:
@@ -290,7 +288,7 @@ func essential(made, merged *corev1.Pod) error {
 	return sameContainers(made.Spec.Containers, merged.Spec.Containers)
 }
 
-// sameContainers checks what the agents in the containers need.
+// sameContainers checks the parts of the containers that the agents need.
 func sameContainers(made, merged []corev1.Container) error {
 	byName := map[string]corev1.Container{}
 	for _, c := range merged {

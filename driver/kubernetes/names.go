@@ -8,17 +8,16 @@ import (
 	"github.com/delegate-io/dlite/internal/recorded"
 )
 
-// slugLength leaves room in a name of 63 bytes for what goes around an id.
+// slugLength limits the slug of an id, so that the whole name fits into 63 bytes.
 const slugLength = 40
 
-// labelValue stands for a value that may be anything, in a label.
+// labelValue returns a hash of a value, which is valid in a label.
 func labelValue(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:16])
 }
 
-// hostName turns a name of a background step into that of a host: as a slug, with
-// its dots.
+// hostName turns the name of a background step into a host name: a slug that keeps dots.
 func hostName(name string) string {
 	labels := strings.Split(name, ".")
 	for i, label := range labels {

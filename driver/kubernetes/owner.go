@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// owner is what a new pod belongs to ([Config], Owner). It is asked for each time:
-// one that was made anew under its name is another one, and the cluster removes what
-// belongs to one that it does not know.
+// owner returns the owner of a new pod ([Config], Owner). It reads the ConfigMap each time: a
+// new one with the same name has another uid, and the cluster deletes objects whose owner
+// does not exist.
 func (d *Driver) owner(ctx context.Context, tell func(error)) ([]metav1.OwnerReference, error) {
 	if d.cfg.Owner == "" {
 		return nil, nil

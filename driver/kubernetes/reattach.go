@@ -13,9 +13,8 @@ import (
 	"github.com/delegate-io/dlite/driver"
 )
 
-// Reattach goes on with a step that an earlier process has started (rule T5). Its
-// agent has gone on meanwhile and keeps the output. The step's time-out counts from
-// its beginning.
+// Reattach continues a step that an earlier process started (rule T5). The agent of the step
+// still runs and has its output. The time-out counts from the start of the step.
 func (d *Driver) Reattach(
 	ctx context.Context, env *driver.Environment, step *driver.Step, out io.Writer, l driver.Ledger, begun []driver.Resource,
 ) (*driver.Result, error) {

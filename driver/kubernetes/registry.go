@@ -22,15 +22,15 @@ type registries struct {
 type registryAuth struct {
 	Username string `json:"username,omitempty"`
 	Password string `json:"password,omitempty"`
-	// Auth is both of them in base64, as other programs write it.
+	// Auth is "username:password" in base64, as other programs write it.
 	Auth string `json:"auth,omitempty"`
 }
 
-// dockerHub is the name by which nodes look Docker's registry up.
+// dockerHub is the key of the registry of Docker in such a Secret.
 const dockerHub = "https://index.docker.io/v1/"
 
-// credentials gives the pod the credentials that the announced steps have. Nothing
-// is made when they have none.
+// credentials stores the registry credentials of the announced steps for the pod. Without
+// credentials it creates nothing.
 func (p *pod) credentials(ctx context.Context, owner *corev1.Pod, steps []*stage.Step) error {
 	auths := map[string]registryAuth{}
 	for _, step := range steps {
@@ -44,7 +44,7 @@ func (p *pod) credentials(ctx context.Context, owner *corev1.Pod, steps []*stage
 	return p.addCredentials(ctx, owner, auths)
 }
 
-// authOf is for the registry that the credentials name, or else that of the image.
+// authOf returns the credentials with their registry, or else the registry of the image.
 func authOf(a *stage.Auth, image string) map[string]registryAuth {
 	if a == nil || a.Username == "" && a.Password == "" {
 		return nil
@@ -59,7 +59,7 @@ func authOf(a *stage.Auth, image string) map[string]registryAuth {
 	return map[string]registryAuth{address: {Username: a.Username, Password: a.Password}}
 }
 
-// registryOf is the registry of an image's name.
+// registryOf returns the registry in the name of an image.
 func registryOf(image string) string {
 	first, _, ok := strings.Cut(image, "/")
 	if ok && (strings.ContainsAny(first, ".:") || first == "localhost") {
@@ -68,10 +68,10 @@ func registryOf(image string) string {
 	return "docker.io"
 }
 
-// addCredentials keeps credentials in the one Secret of the pod. It belongs to the
-// pod, so that the cluster removes it with that, whatever happens to the delegate.
+// addCredentials adds credentials to the Secret of the pod. The pod owns the Secret, so the
+// cluster deletes both together, also without the delegate.
 func (p *pod) addCredentials(ctx context.Context, owner *corev1.Pod, auths map[string]registryAuth) error {
-	p.secret.Lock() // over calls, which is what it is for: one change at a time
+	p.secret.Lock() // held during calls on purpose: one change at a time
 	defer p.secret.Unlock()
 	secrets := p.d.api.Secrets(p.namespace)
 	for range 5 {

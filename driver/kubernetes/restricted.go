@@ -13,12 +13,12 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// defaultRunAs is whom the containers of a restricted pod run as. The number is
-// nobody's in most images.
+// defaultRunAs is the default user of restricted pods. Most images have no user with this
+// number.
 const defaultRunAs = "65532:65532"
 
-// restrict makes the security contexts those of the Pod Security level "restricted".
-// What they say already stays where it allows no more than that.
+// restrict changes the security contexts to the Pod Security level "restricted". It keeps
+// settings that this level allows.
 func (c *Config) restrict() error {
 	if !c.Restricted {
 		if c.RunAs != "" {
@@ -46,7 +46,7 @@ func restrictedPod(from *corev1.PodSecurityContext, uid, gid int64) *corev1.PodS
 	yes := true
 	sc.RunAsNonRoot, sc.RunAsUser, sc.RunAsGroup = &yes, &uid, &gid
 	if sc.FSGroupChangePolicy == nil {
-		// A cache of a million files is not gone through for each pod.
+		// Do not change the group of all files for each pod.
 		policy := corev1.FSGroupChangeOnRootMismatch
 		sc.FSGroupChangePolicy = &policy
 	}
@@ -54,7 +54,7 @@ func restrictedPod(from *corev1.PodSecurityContext, uid, gid int64) *corev1.PodS
 		sc.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
 	}
 	if sc.Sysctls == nil {
-		// Services listen where they always do, which root alone may otherwise.
+		// Without it, only root may listen on ports below 1024.
 		sc.Sysctls = []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"}}
 	}
 	return sc
@@ -67,7 +67,7 @@ func restrictedContainer(from *corev1.SecurityContext) *corev1.SecurityContext {
 	}
 	yes, no := true, false
 	sc.RunAsNonRoot, sc.AllowPrivilegeEscalation, sc.Privileged, sc.ProcMount = &yes, &no, nil, nil
-	sc.RunAsUser, sc.RunAsGroup = nil, nil // the pod's
+	sc.RunAsUser, sc.RunAsGroup = nil, nil // from the pod
 	sc.Capabilities = &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}
 	if sc.SeccompProfile != nil && sc.SeccompProfile.Type == corev1.SeccompProfileTypeUnconfined {
 		sc.SeccompProfile = nil
@@ -75,12 +75,12 @@ func restrictedContainer(from *corev1.SecurityContext) *corev1.SecurityContext {
 	return sc
 }
 
-// errRestricted says why what a restricted pod cannot have is refused.
+// errRestricted returns the error for a setting that restricted pods do not support.
 func errRestricted(what, instead string) error {
 	return fmt.Errorf(`%s: the pods are restricted (Pod Security level "restricted"): %s`, what, instead)
 }
 
-// allows refuses a step that no restricted pod can run as it is meant.
+// allows returns an error for a step that a restricted pod cannot run.
 func (d *Driver) allows(step *stage.Step) error {
 	if !d.cfg.Restricted {
 		return nil
@@ -105,7 +105,7 @@ func (d *Driver) allows(step *stage.Step) error {
 		"only root can become somebody whom the image knows by name: name the user and the group in numbers, such as 1000:1000, or none for "+d.cfg.RunAs)
 }
 
-// allowsVolumes refuses those that no restricted pod can have.
+// allowsVolumes returns an error for a volume that a restricted pod cannot have.
 func (d *Driver) allowsVolumes(list []*stage.Volume) error {
 	if !d.cfg.Restricted {
 		return nil
@@ -118,7 +118,7 @@ func (d *Driver) allowsVolumes(list []*stage.Volume) error {
 	return nil
 }
 
-// allowsEnvironment refuses a transaction that no restricted pod can be made for.
+// allowsEnvironment returns an error for a transaction that restricted pods do not support.
 func (d *Driver) allowsEnvironment(env *driver.Environment) error {
 	if d.cfg.Restricted && env.MountDockerSocket {
 		return errRestricted("it wants the Docker socket", "leave it out; images can be built without an engine")
@@ -126,8 +126,8 @@ func (d *Driver) allowsEnvironment(env *driver.Environment) error {
 	return d.allowsVolumes(env.Volumes)
 }
 
-// ownClaims gives what is in claims to the group of the pod's user, who is not root.
-// Empty volumes are everybody's anyway.
+// ownClaims gives the files in claims to the group of the user of the pod, which is not
+// root. Empty volumes are writable for all users.
 func (d *Driver) ownClaims(pod *corev1.Pod) {
 	if !d.cfg.Restricted || pod.Spec.SecurityContext.FSGroup != nil {
 		return
@@ -141,8 +141,7 @@ func (d *Driver) ownClaims(pod *corev1.Pod) {
 	}
 }
 
-// extraAliases are the extra hosts of an announced step, where nobody can add them
-// later.
+// extraAliases returns the extra hosts of an announced step, if they cannot be added later.
 func (d *Driver) extraAliases(step *stage.Step) []corev1.HostAlias {
 	if !d.cfg.Restricted {
 		return nil

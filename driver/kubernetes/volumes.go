@@ -15,7 +15,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// The pod's own volumes.
+// Volumes that each pod has.
 const (
 	volumeBin       = "dlite-bin"
 	volumeControl   = "dlite-control"
@@ -27,16 +27,16 @@ const (
 	spareMemory     = "dlite-spare-memory-"
 )
 
-// dockerSocket is where nodes that have a Docker engine have its socket.
+// dockerSocket is the path of the socket of a Docker engine on a node.
 const dockerSocket = "/var/run/docker.sock"
 
-// mountable is a volume of the transaction as it is in its pod.
+// mountable is a volume of the transaction in its pod.
 type mountable struct {
 	volume   corev1.Volume
 	readOnly bool
 }
 
-// named are the ids and names under which a step may mean a volume.
+// named returns the id and the name by which a step can refer to a volume.
 func named(v *stage.Volume) (id, name string, err error) {
 	kinds := 0
 	if v.Temp != nil {
@@ -57,8 +57,8 @@ func named(v *stage.Volume) (id, name string, err error) {
 	return id, name, nil
 }
 
-// volumesOf makes the pod's volumes of those of the transaction. Those with one id
-// are one.
+// volumesOf converts the volumes of the transaction to volumes of the pod. Volumes with the
+// same id become one.
 func volumesOf(list []*stage.Volume) (map[string]*mountable, []corev1.Volume, error) {
 	byName, volumes := map[string]*mountable{}, []corev1.Volume(nil)
 	for i, v := range list {
@@ -124,7 +124,7 @@ func emptyDir(memory bool, limit int64) *corev1.EmptyDirVolumeSource {
 	return e
 }
 
-// ownVolumes are those that every pod has.
+// ownVolumes returns the volumes that each pod has.
 func (d *Driver) ownVolumes(socket bool) []corev1.Volume {
 	list := []corev1.Volume{
 		{Name: volumeBin, VolumeSource: corev1.VolumeSource{EmptyDir: emptyDir(false, 0)}},
@@ -148,7 +148,7 @@ func (d *Driver) ownVolumes(socket bool) []corev1.Volume {
 	return list
 }
 
-// spares are the names of the pod's spare volumes.
+// spares returns the names of the spare volumes.
 func (d *Driver) spares(memory bool) []string {
 	n, prefix := d.cfg.SpareVolumes, spareDisk
 	if memory {
@@ -161,7 +161,7 @@ func (d *Driver) spares(memory bool) []string {
 	return list
 }
 
-// ownMounts are those of every step's container.
+// ownMounts returns the mounts of each step container.
 func ownMounts(socket bool) []corev1.VolumeMount {
 	list := []corev1.VolumeMount{
 		{Name: volumeBin, MountPath: podagent.BinDir, ReadOnly: true},
@@ -175,7 +175,7 @@ func ownMounts(socket bool) []corev1.VolumeMount {
 	return list
 }
 
-// mounts are those that a step names.
+// mounts returns the mounts of a step.
 func mounts(step *stage.Step, volumes map[string]*mountable) ([]corev1.VolumeMount, error) {
 	var list []corev1.VolumeMount
 	for _, m := range step.Volumes {
@@ -194,8 +194,8 @@ func mounts(step *stage.Step, volumes map[string]*mountable) ([]corev1.VolumeMou
 	return list, nil
 }
 
-// brought finds a place for the volumes that a step brings along: a spare one of
-// the pod's, which the hub keeps for later steps with the same volume.
+// brought assigns a spare volume to each volume that the init did not name. The hub stores
+// the assignment for later steps with the same volume.
 func (p *pod) brought(ctx context.Context, list []*stage.Volume, volumes map[string]*mountable) error {
 	for _, v := range list {
 		if v == nil {

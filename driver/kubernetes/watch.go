@@ -17,27 +17,27 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// watcher knows the latest state of one pod. It survives everything that happens
-// to a watch: an API server that restarts, a resource version that is too old.
+// watcher has the latest state of one pod. It continues after failures of the watch, such as
+// a restart of the API server or a resource version that is too old.
 type watcher struct {
 	pod string // for errors
-	// limit is how long a watch that was allowed may not be before the pod is given up.
+	// limit is the time without permission after which an allowed watch abandons the pod.
 	limit time.Duration
-	// patience is with what the node tries again.
+	// patience limits the wait for temporary errors of the node.
 	patience patience
 
 	mu      sync.Mutex
-	last    *corev1.Pod   // nil before the first look, and once it is gone; guarded by mu
+	last    *corev1.Pod   // nil before the first list and after the deletion; guarded by mu
 	looked  bool          // guarded by mu
 	changed chan struct{} // closed at the next change; guarded by mu
-	end     error         // why the pod can be used no more; guarded by mu
-	told    *time.Timer   // runs while somebody has ended the pod and not said why; guarded by mu
-	denied  *time.Timer   // runs while the watch is not allowed; guarded by mu
-	watched bool          // that it ever was; guarded by mu
+	end     error         // why the pod is lost; guarded by mu
+	told    *time.Timer   // runs while the reason for the end of the pod is unknown; guarded by mu
+	denied  *time.Timer   // runs while the permission for the watch is missing; guarded by mu
+	watched bool          // the watch was allowed at least once; guarded by mu
 
 	// lost is closed when end is set.
 	lost chan struct{}
-	// gone is closed when the cluster does not know the pod any more.
+	// gone is closed when the pod does not exist any more.
 	gone     chan struct{}
 	goneOnce sync.Once
 }
@@ -55,7 +55,7 @@ func (w *watcher) run(ctx context.Context, d *Driver, namespace, name string) {
 			o.FieldSelector, o.ResourceVersion = mine, present(o.ResourceVersion)
 			list, err := pods.List(ctx, o)
 			if err != nil {
-				w.allowed(err) // a list alone tells nothing that comes later
+				w.allowed(err) // a list alone does not report later changes
 			}
 			return list, err
 		},
@@ -71,15 +71,15 @@ func (w *watcher) run(ctx context.Context, d *Driver, namespace, name string) {
 	cache.NewReflectorWithOptions(plainLists{lw}, &corev1.Pod{}, podStore{w}, cache.ReflectorOptions{Name: "pod", Logger: &quiet}).RunWithContext(ctx)
 }
 
-// plainLists are lists before watches, and not within them: of some kinds of objects,
-// events among them, the end of such a list may come minutes late.
+// plainLists disables lists as part of a watch: for some kinds of objects, such as events,
+// the end of such a list may come minutes late.
 type plainLists struct{ *cache.ListWatch }
 
-// IsWatchListSemanticsUnSupported is what the reflector asks.
+// IsWatchListSemanticsUnSupported disables watch lists in the reflector.
 func (plainLists) IsWatchListSemanticsUnSupported() bool { return true }
 
-// present refuses a state that may be of any time: it could be from before the pod
-// was made.
+// present replaces the resource version that allows an old state, possibly from before the
+// creation of the pod.
 func present(resourceVersion string) string {
 	if resourceVersion == "0" {
 		return ""
@@ -87,13 +87,13 @@ func present(resourceVersion string) string {
 	return resourceVersion
 }
 
-// deniedTime is how long a permission that we have never had is waited for: an API server
-// that has just started may not know of it yet.
+// deniedTime limits the wait for a permission that the driver never had. An API server that
+// has just started may not know it yet.
 const deniedTime = 15 * time.Second
 
-// allowed gives up after a while in which the watch is not: nobody will tell what becomes
-// of the pod. That may pass, as permissions and tokens are replaced, and API servers
-// refuse what they do not know of yet.
+// allowed abandons the pod if the watch is refused for too long, because changes of the pod
+// would not be noticed. A refusal may be temporary: permissions and tokens are replaced, and
+// a new API server may not know them yet.
 func (w *watcher) allowed(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,7 +125,7 @@ func (w *watcher) isWatched() bool {
 	return w.watched
 }
 
-// set takes in a change.
+// set stores a new state.
 func (w *watcher) set(pod *corev1.Pod, end error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,7 +147,7 @@ func (w *watcher) set(pod *corev1.Pod, end error) {
 	w.changed = newSignal()
 }
 
-// conclude is for an end that nobody has explained.
+// conclude abandons the pod if its end has no other explanation.
 func (w *watcher) conclude(end error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,7 +159,7 @@ func (w *watcher) conclude(end error) {
 	}
 }
 
-// release ends what waits for an explanation.
+// release stops the timers.
 func (w *watcher) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -170,43 +170,42 @@ func (w *watcher) release() {
 	}
 }
 
-// toldTime is for how long a pod whose containers were told to end is expected to
-// say why. The node says so when all of them have ended, and not before.
+// toldTime limits the wait for the reason when the containers of a pod were told to end. The
+// node reports it when all of them have ended.
 const toldTime = 15 * time.Second
 
-// wasTold reports whether a container ended as one does that is told to, and not by
-// itself.
+// wasTold reports whether a container ended because it was told to, not by itself.
 func wasTold(end error) bool {
 	var e *Error
 	return errors.As(end, &e) && e.told
 }
 
-// abandon says that the pod is of no use any more.
+// abandon marks the pod as lost.
 func (w *watcher) abandon(why error) {
 	pod, _, _ := w.look()
 	w.set(pod, why)
 }
 
-// vanish says that there is no such pod (any more).
+// vanish marks the pod as not existing.
 func (w *watcher) vanish() {
 	w.set(nil, &Error{Reason: Deleted, Pod: w.pod, Message: "the cluster does not know it any more"})
 	w.goneOnce.Do(func() { close(w.gone) })
 }
 
-// look gives the pod as it is, and what is closed when that changes.
+// look returns the state of the pod, and a channel that is closed when it changes.
 func (w *watcher) look() (pod *corev1.Pod, changed <-chan struct{}, end error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.last, w.changed, w.end
 }
 
-// err is why the pod can be used no more.
+// err returns the reason why the pod is lost, or nil.
 func (w *watcher) err() error {
 	_, _, end := w.look()
 	return end
 }
 
-// await returns when done does or fails, the pod is lost, or ctx ends.
+// await returns when done returns true or an error, the pod is lost, or ctx ends.
 func (w *watcher) await(ctx context.Context, done func(*corev1.Pod) (bool, error)) error {
 	for {
 		pod, changed, end := w.look()
@@ -226,7 +225,7 @@ func (w *watcher) await(ctx context.Context, done func(*corev1.Pod) (bool, error
 	}
 }
 
-// podStore is a watcher as the reflector wants it.
+// podStore is a watcher in the form that the reflector needs.
 type podStore struct{ w *watcher }
 
 func (s podStore) Add(obj any) error { return s.Update(obj) }
