@@ -27,12 +27,12 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// sh is a step that runs a script.
+// sh returns a step that runs a script.
 func sh(id, script string) stage.Step {
 	return stage.Step{ID: id, Environment: map[string]string{}, Run: stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{script}}}
 }
 
-// memoryLedger keeps a transaction's records.
+// memoryLedger is a transaction's ledger in memory.
 type memoryLedger struct {
 	added func(rs []driver.Resource) error // nil, or called with all records after each new one
 
@@ -64,7 +64,7 @@ type stageOf struct {
 	l   *memoryLedger
 }
 
-// begin begins a transaction. It ends with tb.
+// begin starts a transaction, which ends with tb.
 func begin(tb testing.TB, d *vm.Driver) *stageOf {
 	tb.Helper()
 	s := &stageOf{TB: tb, d: d, env: &driver.Environment{ID: tb.Name()}, l: &memoryLedger{}}
@@ -96,7 +96,7 @@ func newDriver(tb testing.TB, pools []*vm.Pool, opts ...vm.Option) *vm.Driver {
 	return d
 }
 
-// lines gives the lines that are written to it.
+// lines is a writer that passes on the lines written to it.
 type lines struct {
 	ch  chan string
 	buf bytes.Buffer
@@ -127,7 +127,7 @@ func (l *lines) expect(tb testing.TB, line string) {
 	}
 }
 
-// ending is how a step has ended.
+// ending is the result of a step.
 type ending struct {
 	res *driver.Result
 	err error
@@ -143,16 +143,16 @@ func (s *stageOf) start(step stage.Step, out io.Writer) <-chan ending {
 	return done
 }
 
-// quickly is how long after the death of its machine a step may fail, rule D6.
+// quickly is the longest time from the death of a machine to the failure of its step (rule D6).
 const quickly = 2 * time.Second
 
-// Rule D6: a machine that dies fails its step within 2 s, and the error says so.
+// Rule D6: if a machine dies, its step fails within 2 s with an error that says so.
 func TestAMachineThatDiesFailsItsStep(t *testing.T) {
 	t.Parallel()
 	program := agentProgram(t)
 	for name, silent := range map[string]bool{
 		"its connections are closed": false,
-		// As in a cloud: there is just nobody any more.
+		// As in a cloud: connections stay open without an answer.
 		"without a word": true,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestAMachineThatDiesFailsItsStep(t *testing.T) {
 	}
 }
 
-// dies destroys the machine of a step, and says how long after that the step failed.
+// dies destroys the machine of a step, and returns the time until the step failed.
 func dies(st *stageOf, s *site, silent bool) time.Duration {
 	st.Helper()
 	out := newLines()
@@ -190,7 +190,7 @@ func dies(st *stageOf, s *site, silent bool) time.Duration {
 	return end.at.Sub(at)
 }
 
-// Rule D6: a connection that breaks costs a step nothing while its machine lives.
+// Rule D6: a broken connection does not affect a step while its machine runs.
 func TestAConnectionThatBreaksIsNoDeath(t *testing.T) {
 	t.Parallel()
 	s := newSiteBehind(t, agentProgram(t), vm.PoolConfig{Min: 1, Max: 1})
@@ -208,7 +208,7 @@ func TestAConnectionThatBreaksIsNoDeath(t *testing.T) {
 	require.Equal(t, 4, end.res.ExitCode)
 }
 
-// Rule D6: an agent that does not come back counts as a death too, after a while.
+// Rule D6: an agent that stays unreachable counts as dead after a while.
 func TestAnAgentThatDoesNotComeBackIsADeath(t *testing.T) {
 	t.Parallel()
 	s := newSiteBehind(t, agentProgram(t), vm.PoolConfig{Min: 1, Max: 2})
@@ -223,8 +223,8 @@ func TestAnAgentThatDoesNotComeBackIsADeath(t *testing.T) {
 	s.network.mend()
 }
 
-// Rule T5: after a kill of the delegate the next one goes on with a step, and has
-// all of its output.
+// Rule T5: after a kill of the delegate, the next one follows a step and receives all of its
+// output.
 func TestAStepIsFollowedFurtherAfterAKill(t *testing.T) {
 	t.Parallel()
 	o := orders{
@@ -282,8 +282,7 @@ func TestAStepIsFollowedFurtherAfterAKill(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrLost)
 }
 
-// Rule D6: transactions wait for a machine in the driver's init, which says so, and
-// get one when another transaction ends.
+// Rule D6: an init waits for a machine, says so, and gets one when another transaction ends.
 func TestAnInitWaitsForAMachine(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, agentProgram(t), vm.PoolConfig{Max: 1})
@@ -298,13 +297,12 @@ func TestAnInitWaitsForAMachine(t *testing.T) {
 	first.cleanup()
 	require.NoError(t, <-done)
 	require.NotEqual(t, first.machine(), second.machine())
-	// Its id is known, and nothing that opens it.
+	// The id is known, but not the key of the machine.
 	require.Contains(t, string(second.env.State), second.machine())
 	require.NotContains(t, string(second.env.State), "KEY")
 }
 
-// Rule D6: a transaction says which pool it wants, and one that there is not is
-// named with those that there are.
+// Rule D6: a transaction chooses its pool, and the error of an unknown pool lists the pools.
 func TestATransactionChoosesItsPool(t *testing.T) {
 	t.Parallel()
 	program := agentProgram(t)
@@ -325,8 +323,8 @@ func TestATransactionChoosesItsPool(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Rule T3: an init that the machine's agent refuses fails with its words, and its
-// machine does not go to anybody else.
+// Rule T3: an init that the agent refuses fails with the agent's text, and its machine is not
+// reused.
 func TestAnInitThatFailsCostsItsMachine(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, agentProgram(t), vm.PoolConfig{Min: 1, Max: 2, MaxUses: 10})
@@ -341,15 +339,14 @@ func TestAnInitThatFailsCostsItsMachine(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// Rule D6: a hundred transactions in a row leave nothing behind, not in memory
-// either.
+// Rule D6: a hundred consecutive transactions leave nothing behind, including memory.
 func TestAHundredClaimsInARowLeaveNothing(t *testing.T) {
 	s := newSite(t, agentProgram(t), vm.PoolConfig{Min: 2, Max: 4})
 	claimsInARow(t, s.pool, 100, func() used { return usage(t, s.cfg.Dir, filepath.Join(s.machines(), "*", "*")) })
 }
 
-// claimsInARow runs a tenth of n transactions, which set up whatever stays, and n
-// more, which leave no more than those did.
+// claimsInARow runs n/10 transactions as a warm-up and then n more, which must not increase the
+// usage.
 func claimsInARow(t *testing.T, p *vm.Pool, n int, usage func() used) {
 	t.Helper()
 	d := newDriver(t, []*vm.Pool{p})
@@ -366,7 +363,7 @@ func claimsInARow(t *testing.T, p *vm.Pool, n int, usage func() used) {
 	run(max(2, n/10))
 	before := usage()
 	run(n)
-	// Connections to machines that are gone take a moment to end.
+	// Connections to destroyed machines need a moment to close.
 	require.Eventually(t, func() bool {
 		after := usage()
 		return after.goroutines <= before.goroutines+6 && after.files <= before.files+4 && after.records <= 4 &&
@@ -377,8 +374,9 @@ func claimsInARow(t *testing.T, p *vm.Pool, n int, usage func() used) {
 
 type used struct{ goroutines, files, records, machines, processes int }
 
-// usage counts what a pool with that state folder uses here, and its machines,
-// whose folders match the pattern and whose processes name a folder beside the pool's.
+// usage counts the resources of a pool with that state directory, and of its machines. The
+// machines' directories match the pattern, and their processes name a directory next to the
+// pool's.
 func usage(t *testing.T, pool, pattern string) used {
 	t.Helper()
 	files, err := os.ReadDir("/proc/self/fd")

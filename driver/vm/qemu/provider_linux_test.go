@@ -42,7 +42,7 @@ func list(tb testing.TB, p *qemu.Provider, owner string) []string {
 	return ids
 }
 
-// nothingLeft looks for folders and processes.
+// nothingLeft requires that no directory and no process remains.
 func nothingLeft(tb testing.TB, c qemu.Config, ids ...string) {
 	tb.Helper()
 	assert.Empty(tb, entries(tb, filepath.Join(c.StateDir, "machines")))
@@ -51,9 +51,8 @@ func nothingLeft(tb testing.TB, c qemu.Config, ids ...string) {
 	}
 }
 
-// Rules D6 and S5: on whichever machine type and disk, a guest gets its boot and the
-// time with it; nothing secret of that is on this host's disk or command lines, and
-// nothing at all is left of it.
+// Rules D6 and S5: on each machine type and disk, a guest gets its boot and the time. No secret of
+// the boot is on the host's disk or command lines, and nothing remains of the guest.
 func TestAMachineStartsAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]qemu.Config{
@@ -100,8 +99,8 @@ func filesWith(tb testing.TB, dir, text string) []string {
 	return found
 }
 
-// Rules D6 and T2: what one process of the delegate has made, another one finds and
-// destroys; a machine that was killed is dead at once.
+// Rules D6 and T2: one process of the delegate finds and destroys a machine that another one
+// created. A killed machine is dead at once.
 func TestAnotherProcessFindsAMachineAndItsEnd(t *testing.T) {
 	t.Parallel()
 	c := config(t)
@@ -120,7 +119,7 @@ func TestAnotherProcessFindsAMachineAndItsEnd(t *testing.T) {
 	nothingLeft(t, c, g.id)
 }
 
-// Rule T2: a machine is found and destroyed at every stage of being made.
+// Rule T2: a machine is found and destroyed at every stage of its creation.
 func TestAMachineHalfMadeIsDestroyed(t *testing.T) {
 	t.Parallel()
 	c := config(t)
@@ -140,7 +139,7 @@ func TestAMachineHalfMadeIsDestroyed(t *testing.T) {
 	destroy(t, p, newID())
 }
 
-// Rule D6: a Create that is given up, by its caller or by a Destroy, leaves nothing.
+// Rule D6: a Create that its caller or a Destroy stops leaves nothing.
 func TestACreateIsGivenUp(t *testing.T) {
 	t.Parallel()
 	for name, giveUp := range map[string]func(t *testing.T, p *qemu.Provider, id string, cancel func()){
@@ -167,7 +166,8 @@ func TestACreateIsGivenUp(t *testing.T) {
 	}
 }
 
-// Rule D6: why a guest did not come up is told, and nothing of it is left.
+// Rule D6: the error of a guest that did not boot names the reason, and nothing remains of the
+// guest.
 func TestAGuestThatDoesNotComeUpSaysWhy(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -203,8 +203,7 @@ func TestAGuestThatDoesNotComeUpSaysWhy(t *testing.T) {
 	}
 }
 
-// Rule D6: QEMU may become another user once it has its files, with all that a
-// machine can have.
+// Rule D6: QEMU can switch its user after it has opened its files, with all features of a machine.
 func TestAMachineRunsAsAnotherUser(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -223,7 +222,7 @@ func TestAMachineRunsAsAnotherUser(t *testing.T) {
 	nothingLeft(t, c, g.id)
 }
 
-// Rule T8: a guest that is restricted reaches nothing of this host; another one does.
+// Rule T8: a restricted guest reaches nothing of this host; other guests do.
 func TestARestrictedGuestReachesNothing(t *testing.T) {
 	t.Parallel()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -240,9 +239,8 @@ func TestARestrictedGuestReachesNothing(t *testing.T) {
 	}
 }
 
-// Rule D6: guests that go on from one snapshot have the time, and neither
-// randomness nor ids nor disks in common. The snapshot is made once, also by
-// several providers, and one that somebody left half made is no obstacle.
+// Rule D6: guests restored from one snapshot have the right time, and share no randomness, ids or
+// disks. Several providers make the snapshot once, and an incomplete snapshot is replaced.
 func TestGuestsFromASnapshotHaveNothingInCommon(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]qemu.Config{
@@ -307,8 +305,7 @@ func TestAConfigurationIsRefusedWithWhatWouldDo(t *testing.T) {
 	}
 }
 
-// Rule D6: a machine whose folder cannot be looked for is not taken for one that is
-// gone.
+// Rule D6: an unreadable state directory does not count as the absence of a machine.
 func TestAStateFolderThatCannotBeReadIsAnError(t *testing.T) {
 	t.Parallel()
 	c := config(t)
