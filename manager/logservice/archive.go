@@ -20,17 +20,17 @@ import (
 	"gocloud.dev/gcerrors"
 )
 
-// archive keeps complete logs in a bucket, one object each.
+// archive stores complete logs in a bucket, one object for each log.
 type archive struct {
 	bucket *blob.Bucket
 
-	mu    sync.Mutex // guards what follows
-	count int        // objects, as far as is known
-	size  int64      // their bytes
+	mu    sync.Mutex // guards count and size
+	count int        // number of objects, as last counted
+	size  int64      // size of the objects in bytes
 }
 
-// openArchive opens the bucket that url names. Empty means the folder, and
-// without a folder memory.
+// openArchive opens the bucket at url. If url is empty, it opens the folder dir. If
+// both are empty, it opens a bucket in memory.
 func openArchive(ctx context.Context, url, dir string) (*archive, error) {
 	a := &archive{}
 	var err error
@@ -53,7 +53,7 @@ func openArchive(ctx context.Context, url, dir string) (*archive, error) {
 	return a, nil
 }
 
-// removeTemporary removes what uploads have left that a crash broke off.
+// removeTemporary removes the temporary files of uploads that a crash interrupted.
 func removeTemporary(dir string) error {
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() && strings.HasSuffix(path, ".tmp") {
@@ -67,9 +67,9 @@ func removeTemporary(dir string) error {
 	return err
 }
 
-// objectOf is the name of a log's object: readable, for whoever looks into the
-// bucket, and with a hash, so that no two logs share one, whatever the bucket
-// makes of upper and lower case or of odd characters.
+// objectOf returns the name of the object for a log. The name is readable for an
+// operator who inspects the bucket. It contains a hash, so that two logs never share an
+// object, even if the bucket ignores case or changes unusual characters.
 func objectOf(id ID) string {
 	sum := sha256.Sum256([]byte(fmt.Sprintf("%d:%s%s", len(id.Account), id.Account, id.Key)))
 	return plain(id.Account, 64) + "/" + plain(id.Key, 128) + "-" + hex.EncodeToString(sum[:12]) + ".ndjson"
@@ -86,7 +86,7 @@ func plain(s string, most int) string {
 	return s[:min(len(s), most)]
 }
 
-// put archives a log. What was there stays until the new one is complete.
+// put archives a log. The previous object stays until the new one is complete.
 func (a *archive) put(ctx context.Context, id ID, r io.Reader) error {
 	name := objectOf(id)
 	before, had := int64(0), false
@@ -96,7 +96,7 @@ func (a *archive) put(ctx context.Context, id ID, r io.Reader) error {
 	case gcerrors.Code(err) != gcerrors.NotFound:
 		return fmt.Errorf("looking into the archive: %w", err)
 	}
-	// The end of its context before Close is what keeps half an object out.
+	// If ctx ends before Close, the bucket discards the incomplete object.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w, err := a.bucket.NewWriter(ctx, name, &blob.WriterOptions{
@@ -123,7 +123,8 @@ func (a *archive) put(ctx context.Context, id ID, r io.Reader) error {
 	return nil
 }
 
-// open reads an archived log. It fails with ErrUnknown when there is none.
+// open returns a reader of an archived log. It fails with ErrUnknown if the log has no
+// archive.
 func (a *archive) open(ctx context.Context, id ID) (*blob.Reader, error) {
 	r, err := a.bucket.NewReader(ctx, objectOf(id), nil)
 	if gcerrors.Code(err) == gcerrors.NotFound {
@@ -135,21 +136,21 @@ func (a *archive) open(ctx context.Context, id ID) (*blob.Reader, error) {
 	return r, nil
 }
 
-// usage is how many archives there are and what they take.
+// usage returns the number of archives and their size in bytes.
 func (a *archive) usage() (count int, size int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.count, a.size
 }
 
-// object is an archived log as retention sees it.
+// object describes an archived log for retention.
 type object struct {
 	name string
 	at   time.Time
 	size int64
 }
 
-// list calls each for every archived log and counts them anew.
+// list calls each for every archived log and counts the archives again.
 func (a *archive) list(ctx context.Context, each func(object)) error {
 	count, size := 0, int64(0)
 	for it := a.bucket.List(nil); ; {

@@ -12,17 +12,17 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// uploadPath is where upload links point to.
+// uploadPath is the path of upload links.
 const uploadPath = "/blob/upload/"
 
-// contentType is that of archives.
+// contentType is the content type of archives.
 const contentType = "application/x-ndjson"
 
 func (s *Server) postBlob(w http.ResponseWriter, r *http.Request) {
 	done(w, s.takeBlob(w, r, idOf(r)))
 }
 
-// takeBlob archives a body, as it arrives.
+// takeBlob archives the body of the request while it arrives.
 func (s *Server) takeBlob(w http.ResponseWriter, r *http.Request, id ID) error {
 	if r.ContentLength > s.cfg.MaxBlob {
 		return &http.MaxBytesError{Limit: s.cfg.MaxBlob}
@@ -32,15 +32,15 @@ func (s *Server) takeBlob(w http.ResponseWriter, r *http.Request, id ID) error {
 	return s.store.upload(r.Context(), id, body, r.ContentLength)
 }
 
-// bodyReader gives up on a writer that sends nothing any more, and tells its
-// errors from those of the archive.
+// bodyReader reads a request body and stops if the writer sends nothing for patience.
+// It marks errors of the body, to distinguish them from errors of the archive.
 type bodyReader struct {
 	r  io.Reader
 	rc *http.ResponseController
 }
 
 func (b *bodyReader) Read(p []byte) (int, error) {
-	_ = b.rc.SetReadDeadline(time.Now().Add(patience)) // not every connection can
+	_ = b.rc.SetReadDeadline(time.Now().Add(patience)) // some connections do not support deadlines
 	n, err := b.r.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = bodyError(err)
@@ -99,11 +99,11 @@ func (s *Server) readBlob(w http.ResponseWriter, r *http.Request) {
 		_, err = io.Copy(out, src)
 	}
 	if err != nil {
-		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
+		panic(http.ErrAbortHandler) // the client must not take an incomplete answer for a complete one
 	}
 }
 
-// patientWriter drops a reader that takes nothing any more.
+// patientWriter disconnects a reader that accepts no data for patience.
 type patientWriter struct {
 	w  io.Writer
 	rc *http.ResponseController
@@ -116,7 +116,8 @@ func (p patientWriter) Write(b []byte) (int, error) {
 
 func (p patientWriter) end() { _ = p.rc.SetWriteDeadline(time.Time{}) }
 
-// uploadLink answers with a link that takes the archive without a token.
+// uploadLink answers with a link through which a client can upload the archive without
+// a token.
 func (s *Server) uploadLink(w http.ResponseWriter, r *http.Request) {
 	link := s.base(r) + uploadPath + s.links.issue(idOf(r))
 	w.Header().Set("Content-Type", "application/json")
@@ -126,7 +127,7 @@ func (s *Server) uploadLink(w http.ResponseWriter, r *http.Request) {
 	}{link, int64(s.cfg.LinkTTL)})
 }
 
-// base is the URL under which the request found the server.
+// base returns the URL through which the client reached the server.
 func (s *Server) base(r *http.Request) string {
 	if s.cfg.PublicURL != "" {
 		return strings.TrimRight(s.cfg.PublicURL, "/")
@@ -135,14 +136,15 @@ func (s *Server) base(r *http.Request) string {
 	if r.TLS != nil {
 		scheme = "https"
 	}
-	// What was asked for: http.StripPrefix changes the URL, and not this.
+	// RequestURI is the requested path: http.StripPrefix changes only the URL.
 	path, _, _ := strings.Cut(r.RequestURI, "?")
 	prefix := strings.TrimSuffix(path, "/blob/link/upload")
 	return scheme + "://" + r.Host + prefix
 }
 
-// putLink takes the archive that a link is for. An upload that broke off can be
-// repeated with the same link, also before we know that it broke off.
+// putLink accepts the archive for an upload link. After an interrupted upload, the
+// client may repeat it with the same link, even before the server detects the
+// interruption.
 func (s *Server) putLink(w http.ResponseWriter, r *http.Request) {
 	link := chi.URLParam(r, "link")
 	g, err := s.links.check(r.Context(), link)

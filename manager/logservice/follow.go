@@ -13,14 +13,14 @@ import (
 	"github.com/delegate-io/dlite/logger"
 )
 
-// comeBack is after which time Tail asks again for streams that were away.
+// comeBack is the delay before Tail retries when the store of streams is unavailable.
 const comeBack = time.Second
 
-// Tail gives the lines of a log from its first one on, as they arrive, and ends
-// when the log is closed, ctx ends or the server closes. A log that does not
-// exist is waited for. Of a log that is closed it gives the archive. A caller
-// that is slow delays nobody. Lines that are no line objects of PROTOCOL 4 come
-// as their text.
+// Tail iterates over the lines of a log from the first line, as they arrive. It ends
+// when the log is closed, when ctx ends or when the server closes. If the log does not
+// exist, Tail waits for it. If the log is closed, Tail reads the archive. A slow caller
+// does not delay writers or other readers. A line that is not a line object of
+// docs/protocol.md, section 4, is returned as its text.
 func (s *Server) Tail(ctx context.Context, account, key string) iter.Seq[logger.Line] {
 	return func(yield func(logger.Line) bool) {
 		f := follower{store: s.store, id: ID{account, key}}
@@ -56,7 +56,7 @@ func (s *Server) Tail(ctx context.Context, account, key string) iter.Seq[logger.
 	}
 }
 
-// decode reads a line as far as it can be read.
+// decode decodes the members of a line that have the expected types.
 func decode(raw json.RawMessage) logger.Line {
 	var l struct {
 		Level string
@@ -65,7 +65,7 @@ func decode(raw json.RawMessage) logger.Line {
 		Time  json.RawMessage
 		Args  map[string]any
 	}
-	// What does not fit is left out; the rest is decoded all the same.
+	// Unmarshal skips members with another type and decodes the others.
 	_ = json.Unmarshal(raw, &l)
 	if l.Out == nil {
 		return logger.Line{Level: "info", Out: string(raw) + "\n"}
@@ -86,40 +86,40 @@ func decode(raw json.RawMessage) logger.Line {
 	return line
 }
 
-// follower reads a log piece by piece. It is one reader's and holds nothing in
-// the store, so a reader that goes away or stands still delays nobody.
+// follower reads a log in pieces for one reader. It holds nothing in the store, so a
+// reader that disconnects or stalls delays no other call.
 type follower struct {
 	store *store
 	id    ID
 	next  int64 // number of the next line
 	begun bool
 	run   int64
-	old   *archived // what is read instead of a stream
+	old   *archived // read instead of a stream, if set
 }
 
-// update is what is new in a log.
+// update contains new lines of a log.
 type update struct {
 	lines   []Line          // Pos is the line's number
-	end     bool            // nothing will follow
-	more    bool            // there is more already
-	changed <-chan struct{} // closed when there is
+	end     bool            // no lines will follow
+	more    bool            // more lines are available now
+	changed <-chan struct{} // closed when more lines are available
 }
 
-// close frees what the follower reads from.
+// close closes the archive that the follower reads.
 func (f *follower) close() {
 	if f.old != nil {
 		_ = f.old.r.Close()
 	}
 }
 
-// read gives what is new since the last call.
+// read returns the lines that are new since the last call.
 func (f *follower) read(ctx context.Context) (update, error) {
 	if f.old != nil {
 		return f.old.read(f.next)
 	}
 	changed := f.store.streams.Watch(f.id)
 	st, err := f.store.streams.State(ctx, f.id)
-	// An archive that is complete is what counts for who comes late.
+	// If the archive is complete, a new reader reads it instead of the stream.
 	if !f.begun && (errors.Is(err, ErrUnknown) || err == nil && !st.Open && !st.pending()) {
 		r, archiveErr := f.store.archive.open(ctx, f.id)
 		if archiveErr == nil {
@@ -134,7 +134,7 @@ func (f *follower) read(ctx context.Context) (update, error) {
 		return update{changed: changed}, err
 	}
 	if f.begun && st.Run != f.run {
-		return update{end: true}, nil // another log by now
+		return update{end: true}, nil // a new run has replaced the stream
 	}
 	f.begun, f.run = true, st.Run
 	u := update{changed: changed}
@@ -151,16 +151,17 @@ func (f *follower) read(ctx context.Context) (update, error) {
 	return u, nil
 }
 
-// archived reads an archive's lines. It may lack its beginning, so the number of
-// the first line is its pos, where it has one. The others follow, whatever their
-// writers' pos are: those of several writers begin anew.
+// archived reads the lines of an archive. An archive may lack its first lines, so the
+// number of its first line is the pos of that line, if it has one. The following lines
+// are numbered consecutively: with several writers, their pos restart.
 type archived struct {
 	r      io.ReadCloser
 	lines  *bufio.Reader
 	number int64
 }
 
-// maxArchiveLine bounds a line of an archive: any bytes may be uploaded.
+// maxArchiveLine bounds a line of an archive, in bytes, because a client may upload any
+// bytes.
 const maxArchiveLine = 1 << 20
 
 func (a *archived) read(from int64) (update, error) {
@@ -189,7 +190,7 @@ func (a *archived) read(from int64) (update, error) {
 	return u, nil
 }
 
-// line is the next line, or the beginning of one that is too long.
+// line returns the next line. It returns a line that is too long in parts.
 func (a *archived) line() ([]byte, error) {
 	var out []byte
 	for {

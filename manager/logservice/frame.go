@@ -9,28 +9,30 @@ import (
 	"io"
 )
 
-// A journal is a sequence of frames, each of
+// A journal is a sequence of frames. A frame consists of:
 //
 //	4 bytes  length of the content, little endian
 //	4 bytes  CRC-32C of the content
-//	content  one byte that says what it is, and the rest
+//	content  one byte for the kind of the frame, and its data
 //
-// What a crash has torn has a wrong length or sum, and ends the journal.
+// A frame that a crash interrupted has a wrong length or checksum, and ends the
+// journal.
 const (
 	frameHead = 8
-	// maxFrame bounds a frame's content, so that a torn length costs no memory.
+	// maxFrame bounds the content of a frame, so that a corrupt length allocates no
+	// memory.
 	maxFrame = 64 << 20
-	// linesPerFrame is about how many bytes of lines go into one frame, which is
-	// what a reader gets at once.
+	// linesPerFrame is the approximate size of the lines in one frame, in bytes. A
+	// reader gets about as many bytes in one read.
 	linesPerFrame = 256 << 10
 )
 
-// What a frame is about.
+// Kinds of frames, with their data.
 const (
 	frameHeader   = 'h' // JSON of header
-	frameWriter   = 'w' // the name of a writer that has opened the stream
+	frameWriter   = 'w' // the name of a writer that opened the stream
 	frameLines    = 'l' // see appendLines
-	frameFinish   = 'f' // nothing
+	frameFinish   = 'f' // no data
 	frameArchived = 'a' // uvarint of State.Archived
 )
 
@@ -39,7 +41,7 @@ var (
 	errTorn    = errors.New("the journal is torn")
 )
 
-// appendFrame appends a frame whose content fill appends.
+// appendFrame appends a frame. fill appends its data.
 func appendFrame(dst []byte, kind byte, fill func([]byte) []byte) []byte {
 	start := len(dst)
 	dst = append(dst, make([]byte, frameHead)...)
@@ -53,8 +55,9 @@ func appendFrame(dst []byte, kind byte, fill func([]byte) []byte) []byte {
 	return dst
 }
 
-// appendLines appends frames of lines: the writer's name with its length before
-// it, the pos behind the last line, the number of lines, and each with a newline.
+// appendLines appends frames of lines. The data of each frame is the length of the
+// writer's name, the name, the pos after the last line, the number of lines, and the
+// lines, each with a newline.
 func appendLines(dst []byte, writer string, lines []Line) []byte {
 	for len(lines) > 0 {
 		n, size := 0, 0
@@ -77,7 +80,7 @@ func appendLines(dst []byte, writer string, lines []Line) []byte {
 	return dst
 }
 
-// linesFrame is the content of a frame of lines.
+// linesFrame is the decoded data of a frame of lines.
 type linesFrame struct {
 	writer string
 	next   int64
@@ -106,8 +109,8 @@ func parseLines(b []byte) (f linesFrame, err error) {
 	return f, nil
 }
 
-// readFrame reads the next frame. At the end it fails with io.EOF, and with
-// errTorn where there is no whole frame.
+// readFrame reads the next frame. At the end it fails with io.EOF. If the frame is
+// incomplete or corrupt, it fails with errTorn.
 func readFrame(r *bufio.Reader) (kind byte, content []byte, err error) {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -117,7 +120,8 @@ func readFrame(r *bufio.Reader) (kind byte, content []byte, err error) {
 	if n == 0 || n > maxFrame {
 		return 0, nil, errTorn
 	}
-	// Read before it is believed: a torn length allocates no more than there is.
+	// CopyN bounds the allocation to the available bytes, even if the length is
+	// corrupt.
 	var b bytes.Buffer
 	if n <= 2*linesPerFrame {
 		b.Grow(int(n))

@@ -20,43 +20,43 @@ import (
 	"time"
 )
 
-// journals is Streams on a shelf: one journal for each stream, and an index of
-// it in memory.
+// journals implements Streams on a shelf. Each stream has a journal on the shelf and an
+// index in memory.
 type journals struct {
 	shelf shelf
 	now   func() time.Time
 
-	mu      sync.Mutex // guards what follows, and what journal says; never held over I/O
+	mu      sync.Mutex // guards the following fields and those that journal names; never held over I/O
 	streams map[ID]*journal
 	size    int64
-	created chan struct{} // closed when there is a new stream
+	created chan struct{} // closed when a stream is created
 	closed  bool
 }
 
 // journal is one stream.
 type journal struct {
 	id   ID
-	turn chan struct{} // whoever has its one token may write
+	turn chan struct{} // contains one token; its holder may write
 
-	// Guarded by journals' mu.
-	name    string // empty until something is written
+	// The following fields are guarded by the mu of journals.
+	name    string // empty until the first frame is written
 	run     int64
 	open    bool
 	lines   int64
 	end     int64 // size of the journal
 	marks   []mark
-	writers map[string]int64 // by writer, the least pos that its next line has
+	writers map[string]int64 // the lowest pos of the next line, by writer
 	covered int64            // State.Archived
 	touched time.Time
-	dirty   bool          // not synced
+	dirty   bool          // not synced yet
 	gone    bool          // removed
-	changed chan struct{} // closed when there is something new
+	changed chan struct{} // closed at the next change
 }
 
-// mark is where a frame of lines begins.
+// mark is the position at which a frame of lines begins.
 type mark struct{ line, offset int64 }
 
-// markEvery is how many bytes lie between marks at least.
+// markEvery is the minimum distance between marks, in bytes.
 const markEvery = 64 << 10
 
 // header is the first frame of a journal.
@@ -67,18 +67,18 @@ type header struct {
 	Run     int64  `json:"run"`
 }
 
-// NewStreams keeps streams in memory.
+// NewStreams returns an empty store of streams in memory.
 func NewStreams() Streams {
-	j, _ := openJournals(newMemory(), time.Now) // nothing to read, nothing to fail
+	j, _ := openJournals(newMemory(), time.Now) // an empty shelf in memory cannot fail
 	return j
 }
 
-// OpenStreams keeps streams in a folder, which it makes, and goes on with those
-// that are there. A stream whose file ends in the middle of something ends before
-// that. No two processes may use a folder at the same time.
+// OpenStreams opens a store of streams in a folder. It creates the folder if necessary
+// and loads existing streams. It cuts an incomplete frame from the end of a file. Only
+// one process may use a folder at the same time.
 //
-// What a call has changed survives the end of the process at once, also by
-// SIGKILL, and the end of the machine after Sync.
+// A change survives the end of the process as soon as the call returns, also after
+// SIGKILL. After Sync, it survives the end of the machine.
 func OpenStreams(dir string) (Streams, error) {
 	return openFolder(dir, time.Now)
 }
@@ -104,8 +104,8 @@ func openJournals(s shelf, now func() time.Time) (*journals, error) {
 	return js, nil
 }
 
-// nameOf is a name for a stream's journal that any file system takes, whatever
-// the key is.
+// nameOf returns a name for the journal of a stream that is valid on every file system,
+// for every key.
 func nameOf(id ID, run int64) string {
 	sum := sha256.Sum256([]byte(strconv.Itoa(len(id.Account)) + ":" + id.Account + id.Key))
 	return hex.EncodeToString(sum[:20]) + "-" + strconv.FormatInt(run, 36)
@@ -132,7 +132,7 @@ func (js *journals) load(name string) error {
 			return fmt.Errorf("its version is %d, which is newer than this program", h.Version)
 		}
 		if err == nil || errors.Is(err, errTorn) || errors.Is(err, io.EOF) {
-			return js.shelf.remove(name) // it did not come to exist
+			return js.shelf.remove(name) // the crash interrupted its creation
 		}
 		return err
 	}
@@ -158,7 +158,7 @@ func (js *journals) load(name string) error {
 		}
 	}
 	if other := js.streams[j.id]; other != nil {
-		// A new run had begun, and the old one was not removed yet.
+		// A crash interrupted the removal of the old run after the new run had begun.
 		if other.run > j.run {
 			return js.shelf.remove(name)
 		}
@@ -172,7 +172,7 @@ func (js *journals) load(name string) error {
 	return nil
 }
 
-// apply brings the index up to date with a frame at the journal's end.
+// apply updates the index for a frame at the end of the journal.
 func (j *journal) apply(kind byte, content []byte) error {
 	switch kind {
 	case frameWriter:
@@ -215,8 +215,8 @@ func (j *journal) state() State {
 	return State{Open: j.open, Run: j.run, Lines: j.lines, Size: j.end, Archived: j.covered, Touched: j.touched}
 }
 
-// change lets fn say what to write to a log's journal, and writes it. fn is
-// called with mu held, and not when the log is unknown and not to be made.
+// change writes the frames that fn returns to the journal of a log. It calls fn with mu
+// held. It does not call fn if the log is unknown and create is false.
 func (js *journals) change(ctx context.Context, id ID, create bool, fn func(j *journal) ([]byte, error)) error {
 	for {
 		j, err := js.find(id, create)
@@ -238,8 +238,8 @@ func (js *journals) change(ctx context.Context, id ID, create bool, fn func(j *j
 
 var errRemoved = errors.New("removed while we waited")
 
-// find is a log's journal. A new one stays empty, and unseen, until its first
-// frame is written.
+// find returns the journal of a log. A new journal is empty and invisible to readers
+// until its first frame is written.
 func (js *journals) find(id ID, create bool) (*journal, error) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -257,7 +257,7 @@ func (js *journals) find(id ID, create bool) (*journal, error) {
 	return j, nil
 }
 
-// write does the work of change for whoever has the journal's turn.
+// write performs change. The caller must have the turn of the journal.
 func (js *journals) write(j *journal, fn func(*journal) ([]byte, error)) error {
 	js.mu.Lock()
 	if j.gone {
@@ -269,7 +269,7 @@ func (js *journals) write(j *journal, fn func(*journal) ([]byte, error)) error {
 	fresh := false
 	if err == nil && len(frames) > 0 && frames[frameHead] == frameHeader {
 		var h header
-		_ = json.Unmarshal(frames[frameHead+1:frameHead+int(binary.LittleEndian.Uint32(frames))], &h) // our own
+		_ = json.Unmarshal(frames[frameHead+1:frameHead+int(binary.LittleEndian.Uint32(frames))], &h) // always decodes: begin encoded it
 		name, run, at, fresh = nameOf(j.id, h.Run), h.Run, 0, true
 	}
 	js.mu.Unlock()
@@ -309,7 +309,7 @@ func (js *journals) write(j *journal, fn func(*journal) ([]byte, error)) error {
 	return err
 }
 
-// forgetEmpty forgets a journal that was made for a call that then failed.
+// forgetEmpty removes a journal that a failed call created.
 func (js *journals) forgetEmpty(j *journal) {
 	if j.name == "" && js.streams[j.id] == j {
 		delete(js.streams, j.id)
@@ -330,7 +330,7 @@ func (j *journal) replay(frames []byte) error {
 	return nil
 }
 
-// begin are the frames with which a run begins.
+// begin returns the first frames of a run.
 func (js *journals) begin(j *journal) []byte {
 	run := max(js.now().UnixNano(), j.run+1)
 	text, _ := json.Marshal(header{Version: 1, Account: j.id.Account, Key: j.id.Key, Run: run}) // always encodes
@@ -367,7 +367,7 @@ func (js *journals) Append(ctx context.Context, id ID, b Batch) error {
 			lines = fresh(lines, next)
 		}
 		if len(lines) == 0 && len(b.Lines) > 0 {
-			return nil, nil // the stream may be complete by now, and stays so
+			return nil, nil // the stream may be complete and must stay complete
 		}
 		var frames []byte
 		if j.name == "" {
@@ -387,10 +387,11 @@ func (js *journals) Append(ctx context.Context, id ID, b Batch) error {
 	})
 }
 
-// frameBuffers are for what is written to a journal: a shelf does not keep it.
+// frameBuffers contains buffers for frames. A shelf does not retain them.
 var frameBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// fresh are the lines whose pos is above those before them, and not below next.
+// fresh returns the lines whose pos is at least next and above the pos of the previous
+// lines.
 func fresh(lines []Line, next int64) []Line {
 	if inOrder(lines, next) {
 		return lines
@@ -445,7 +446,8 @@ func (js *journals) SetArchived(ctx context.Context, id ID, run, lines int64) er
 	return err
 }
 
-// lookUp is a log's journal as readers see it. It is called with mu held.
+// lookUp returns the journal of a log if it is visible to readers. The caller must hold
+// mu.
 func (js *journals) lookUp(id ID) (*journal, error) {
 	if js.closed {
 		return nil, ErrClosed
@@ -482,17 +484,17 @@ func (js *journals) Read(_ context.Context, id ID, run, from int64) ([]Line, err
 
 	f, err := js.shelf.open(name, at.offset)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, ErrUnknown // removed just now
+		return nil, ErrUnknown // removed since the lookup
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	// What lies behind the end is not written whole yet.
+	// Bytes after end may belong to an incomplete write.
 	return readLines(io.LimitReader(f, end-at.offset), at.line, from)
 }
 
-// search is the last mark that is not behind line.
+// search returns the index of the last mark that is not after line.
 func search(marks []mark, line int64) int {
 	lo, hi := 0, len(marks)
 	for hi-lo > 1 {
@@ -505,8 +507,8 @@ func search(marks []mark, line int64) int {
 	return lo
 }
 
-// readLines returns lines from number from on, of frames whose first line has
-// number n.
+// readLines returns lines of frames, beginning with number from. n is the number of the
+// first line of the first frame.
 func readLines(r io.Reader, n, from int64) (out []Line, err error) {
 	br := bufio.NewReaderSize(r, markEvery)
 	for size := 0; size < linesPerFrame; {
@@ -636,6 +638,6 @@ func (js *journals) Close() error {
 	}
 	close(js.created)
 	js.mu.Unlock()
-	// Whoever is writing finishes; what it has written is read at the next start.
+	// A write in progress still finishes; the next start loads its frames.
 	return errors.Join(js.Sync(), js.shelf.close())
 }

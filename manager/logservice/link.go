@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// links makes and checks upload links: what they allow is in them, signed. Only
-// those that were used are remembered, until they expire: by the servers that
-// share streams together, otherwise as long as the process lasts.
+// links issues and checks upload links. A link contains its permissions and a
+// signature. links records only used links, until they expire. Servers with shared
+// streams record them together; otherwise the record ends with the process.
 type links struct {
 	key    []byte
 	ttl    time.Duration
@@ -18,14 +18,14 @@ type links struct {
 	shared Shared // may be nil
 
 	mu   sync.Mutex           // guards used
-	used map[string]time.Time // by nonce, when the link expires
+	used map[string]time.Time // time at which the link expires, by nonce
 }
 
 func newLinks(key []byte, ttl time.Duration, now func() time.Time, shared Shared) *links {
 	return &links{key: derive(key, "link"), ttl: ttl, now: now, shared: shared, used: map[string]time.Time{}}
 }
 
-// grant is what a link allows.
+// grant contains the permissions of a link.
 type grant struct {
 	Account string `json:"a"`
 	Key     string `json:"k"`
@@ -39,14 +39,14 @@ var (
 	errUsed    = &httpError{http.StatusGone, "the upload link was used"}
 )
 
-// issue makes a link, as a path segment.
+// issue returns a new link as a path segment.
 func (l *links) issue(id ID) string {
 	return seal(l.key, grant{
 		Account: id.Account, Key: id.Key, Expires: l.now().Add(l.ttl).UnixMilli(), Nonce: rand.Text(),
 	})
 }
 
-// check tells what a link allows now.
+// check returns the grant of a valid link.
 func (l *links) check(ctx context.Context, link string) (grant, error) {
 	var g grant
 	if !unseal(l.key, link, &g) {
@@ -70,7 +70,7 @@ func (l *links) check(ctx context.Context, link string) (grant, error) {
 	return g, nil
 }
 
-// use uses a link up.
+// use records that a link was used.
 func (l *links) use(ctx context.Context, g grant) error {
 	if l.shared != nil {
 		return l.shared.Spend(ctx, g.Nonce, time.UnixMilli(g.Expires))

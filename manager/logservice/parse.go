@@ -36,7 +36,7 @@ func parse(lines []Line, body []byte) ([]Line, error) {
 
 var errNoJSON = &httpError{http.StatusBadRequest, "decoding the lines: this is not JSON"}
 
-// lineParser is the state of parse.
+// lineParser contains the state of parse.
 type lineParser struct {
 	jsonscan.Scanner
 	body []byte

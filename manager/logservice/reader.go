@@ -100,7 +100,7 @@ func (s *Server) readStream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stream sends u and everything that follows. It fails if the answer is incomplete.
+// stream sends u and all later lines. It returns an error if the answer is incomplete.
 func (s *Server) stream(ctx context.Context, f *follower, u update, out *streamWriter) error {
 	ping := time.NewTicker(s.cfg.PingInterval)
 	defer ping.Stop()
@@ -132,7 +132,7 @@ func (s *Server) stream(ctx context.Context, f *follower, u update, out *streamW
 		case errors.Is(err, ErrUnknown):
 			u = update{end: true} // the log was removed meanwhile
 		case err != nil:
-			return err // not the log's end: the reader should come back
+			return err // The log has not ended: the reader should reconnect.
 		}
 	}
 }
@@ -141,7 +141,7 @@ func (s *Server) stream(ctx context.Context, f *follower, u update, out *streamW
 func (f *follower) begin(r *http.Request) error {
 	text, first := r.URL.Query().Get("from"), int64(0)
 	if text == "" {
-		text, first = r.Header.Get("Last-Event-ID"), 1 // that one was seen
+		text, first = r.Header.Get("Last-Event-ID"), 1 // the client has this event
 	}
 	if text == "" {
 		return nil
@@ -154,8 +154,8 @@ func (f *follower) begin(r *http.Request) error {
 	return nil
 }
 
-// await returns the first update. It waits that long for a log that does not exist,
-// and then fails with ErrUnknown.
+// await returns the first update. If the log does not exist, it waits for it, and fails
+// with ErrUnknown after wait.
 func (f *follower) await(ctx context.Context, wait time.Duration) (update, error) {
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
@@ -168,7 +168,7 @@ func (f *follower) await(ctx context.Context, wait time.Duration) (update, error
 		select {
 		case <-u.changed:
 		case <-deadline.C:
-			last = true // an archive appears without a change of the stream
+			last = true // a new archive does not wake watchers of the stream
 		case <-ctx.Done():
 			return u, ctx.Err()
 		}
@@ -192,7 +192,7 @@ func newStreamWriter(w http.ResponseWriter, format string) *streamWriter {
 		h.Set("X-Content-Type-Options", "nosniff")
 	}
 	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Accel-Buffering", "no") // for proxies that would wait for more
+	h.Set("X-Accel-Buffering", "no") // prevents buffering in proxies
 	return &streamWriter{w: w, rc: http.NewResponseController(w), text: format == formatText}
 }
 
@@ -212,7 +212,8 @@ func (s *streamWriter) lines(lines []Line) error {
 	return s.flush()
 }
 
-// ping keeps the connection of a silent stream alive. Text has no place for it.
+// ping keeps the connection of a silent stream alive. The text format has no comments,
+// so ping only flushes it.
 func (s *streamWriter) ping() error {
 	if !s.text {
 		s.buf.WriteString(": ping\n\n")
@@ -224,11 +225,11 @@ func (s *streamWriter) eof() {
 	if !s.text {
 		s.buf.WriteString("event: eof\ndata: eof\n\n")
 	}
-	_ = s.flush() // the reader will see the connection's end
+	_ = s.flush() // the reader detects the end of the connection
 }
 
-// abort ends an incomplete answer. Events have no eof then. Text has no other mark
-// than the end of the connection without a last chunk.
+// abort ends an incomplete answer. Server-sent events then lack the eof event. A text
+// answer is aborted without a last chunk.
 func (s *streamWriter) abort() {
 	if s.text {
 		panic(http.ErrAbortHandler)
@@ -236,7 +237,8 @@ func (s *streamWriter) abort() {
 }
 
 func (s *streamWriter) flush() error {
-	// A reader that reads nothing is disconnected. Not every ResponseWriter can.
+	// The deadline disconnects a reader that stalls. Some ResponseWriters do not
+	// support it.
 	_ = s.rc.SetWriteDeadline(time.Now().Add(patience))
 	if _, err := s.buf.WriteTo(s.w); err != nil {
 		return err
@@ -252,7 +254,7 @@ func copyText(dst io.Writer, src io.Reader) error {
 	lines := archived{r: io.NopCloser(src), lines: bufio.NewReader(src), number: -1}
 	var buf bytes.Buffer
 	for {
-		u, err := lines.read(math.MinInt64) // a pos may be anything
+		u, err := lines.read(math.MinInt64) // a pos may have any value
 		if err != nil {
 			return err
 		}

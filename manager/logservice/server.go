@@ -18,74 +18,75 @@ import (
 	"github.com/delegate-io/dlite/logger"
 )
 
-// Config configures a [Server]. Authorize is required. What is left out makes a
-// log service in memory, which is gone with the process; Dir makes it a durable
-// one.
+// Config configures a [Server]. Authorize is required. With all other fields zero, the
+// log service stores everything in memory. Dir makes it durable.
 type Config struct {
-	// Authorize tells whether a request may have what it asks for. It must be safe
-	// for concurrent use. See [Signer] and [Tokens].
+	// Authorize reports whether a request is allowed. It must be safe for concurrent
+	// use. See [Signer] and [Tokens].
 	Authorize func(Access) bool
 
-	// Dir is the folder for streams and archives. It is made when it is not there,
-	// and belongs to one process at a time. Everything that was acknowledged
-	// survives the end of the process, also by SIGKILL; streams survive the end of
-	// the machine but for their last second, which a writer that still runs sends
-	// again. Empty means memory.
+	// Dir is the folder for streams and archives. New creates it if necessary. Only one
+	// process may use it at the same time. Acknowledged lines survive the end of the
+	// process, also by SIGKILL. If the machine fails, streams may lose their last
+	// second, which a running writer sends again. Empty means memory.
 	Dir string
-	// Archive is the URL of a bucket for archives, as gocloud.dev/blob knows it,
-	// such as "s3://logs?region=eu-west-1&prefix=dlite/", and of this log service
-	// alone, with all servers that share its Streams. The program imports the driver, such as gocloud.dev/blob/s3blob. Empty
-	// means the folder "archive" in Dir, or memory.
+	// Archive is the URL of a bucket for archives in the format of gocloud.dev/blob,
+	// such as "s3://logs?region=eu-west-1&prefix=dlite/". Only this log service may use
+	// the bucket or prefix, with all servers that share its Streams. The program must
+	// import the driver, such as gocloud.dev/blob/s3blob. Empty means the folder
+	// "archive" in Dir, or memory.
 	Archive string
-	// Streams keeps the live streams. Nil means [OpenStreams] on the folder
-	// "streams" in Dir, or [NewStreams]. Close closes it. When they are [Shared],
-	// any number of servers with the same Streams, Archive and Key are one log
-	// service: each request may go to another one.
+	// Streams stores the live streams. Nil means [OpenStreams] on the folder "streams"
+	// in Dir, or [NewStreams]. Close of the server closes it. If it implements
+	// [Shared], all servers with the same Streams, Archive and Key are one log service:
+	// a client may send each request to any of them.
 	Streams Streams
-	// Key signs upload links; at least 32 bytes. Nil means one that is kept in
-	// Dir, or that lasts as long as the process.
+	// Key signs upload links. It must have at least 32 bytes. Nil means a generated
+	// key. The server stores that key in Dir; without Dir, the key is lost with the
+	// process.
 	Key []byte
 
-	// PublicURL is the base URL by which writers reach the server, for upload
-	// links. Empty means what the request for the link was sent to, which is
-	// wrong behind a proxy that changes host, scheme or path.
+	// PublicURL is the base URL of upload links. Empty means the URL of the request for
+	// the link. That is wrong behind a proxy that changes host, scheme or path.
 	PublicURL string
 
-	// MaxPut bounds the body of one PUT /stream, in bytes; over it a request is
-	// refused with status 413. As many such bodies are read at once as fit into
-	// four times that. 0 means 16 MiB.
+	// MaxPut bounds the body of one PUT /stream, in bytes. The server refuses a larger
+	// body with status 413. It reads at most four times MaxPut bytes of such bodies at
+	// the same time. 0 means 16 MiB.
 	MaxPut int64
-	// MaxStream bounds one live stream, in bytes, likewise. 0 means 64 MiB in
-	// memory and 4 GiB with Dir or Streams, which may have a limit of their own.
+	// MaxStream bounds one live stream, in bytes. The server refuses more lines with
+	// status 413. 0 means 64 MiB in memory and 4 GiB with Dir or Streams. Streams may
+	// have a lower limit.
 	MaxStream int64
-	// MaxBlob bounds one archive, in bytes, likewise. 0 means as MaxStream.
+	// MaxBlob bounds one archive, in bytes. The server refuses a larger one with status
+	// 413. 0 means MaxStream.
 	MaxBlob int64
-	// MaxTotal bounds all streams and archives together, in bytes. Where it is
-	// exceeded, complete logs go, those that were completed longest ago before
-	// others; a request that does not fit even then is refused with status 507. 0
-	// means 512 MiB in memory and 64 GiB with Dir or Streams.
+	// MaxTotal bounds all streams and archives together, in bytes. Above it, the server
+	// removes complete logs, those with the oldest completion first. It refuses a
+	// request that still does not fit with status 507. 0 means 512 MiB in memory and 64
+	// GiB with Dir or Streams.
 	MaxTotal int64
-	// MaxLogs bounds the number of streams and archives likewise. 0 means 10,000
+	// MaxLogs bounds the number of streams and archives in the same way. 0 means 10,000
 	// in memory and 1,000,000 with Dir or Streams.
 	MaxLogs int
-	// MaxAge is how long an archive is kept; they are looked through hourly. 0
-	// means until the room is needed.
+	// MaxAge is the age at which the server removes an archive. It checks archives
+	// every hour. 0 means that archives stay until their space is needed.
 	MaxAge time.Duration
-	// MaxReaders bounds the readers of streams at one time; over it they are
-	// answered with status 503. Each takes about 1 MiB at most. 0 means 1,000.
+	// MaxReaders bounds the number of concurrent stream readers. The server refuses
+	// more with status 503. Each reader needs at most about 1 MiB. 0 means 1,000.
 	MaxReaders int
-	// IdleTimeout is how long an open stream that nobody writes to counts as
-	// open. After that it is closed like one whose writer did so. 0 means 24 h.
+	// IdleTimeout is the time after which the server closes an open stream without
+	// writes. 0 means 24 h.
 	IdleTimeout time.Duration
-	// LinkTTL is how long an upload link is good. 0 means 1 h.
+	// LinkTTL is the validity of an upload link. 0 means 1 h.
 	LinkTTL time.Duration
-	// PingInterval is how often a reader of a silent stream gets a comment that
-	// keeps its connection alive. 0 means 15 s.
+	// PingInterval is the interval of the comments that keep the connection of a silent
+	// stream alive. 0 means 15 s.
 	PingInterval time.Duration
 
 	// Now is the clock. Nil means time.Now.
 	Now func() time.Time
-	// Logger tells of what fails behind the scenes. The zero value is silent.
+	// Logger logs failures of background work. The zero value logs nothing.
 	Logger zerolog.Logger
 }
 
@@ -115,13 +116,13 @@ func def[T int | int64 | time.Duration](v *T, d T) {
 	}
 }
 
-// Server is a log service. It is an http.Handler, at the root or under any
-// prefix, and safe for concurrent use.
+// Server is a log service. It is an http.Handler for the root or any prefix, and is
+// safe for concurrent use.
 type Server struct {
 	cfg     Config
 	store   *store
 	links   *links
-	bodies  *semaphore.Weighted // bytes of PUTs that are read
+	bodies  *semaphore.Weighted // bytes of PUT bodies that are read at the same time
 	readers atomic.Int64
 	handler http.Handler
 
@@ -129,10 +130,9 @@ type Server struct {
 	closeErr  error
 }
 
-// New makes a log service, which has to be closed. It fails when Dir or Archive
-// cannot be opened, and when Streams are [Shared] without an Archive and a Key to
-// share. It panics without Authorize: a log service that shows every log to
-// everybody is a mistake in the program.
+// New returns a log service; the caller must close it. New fails if it cannot open Dir
+// or Archive, and if Streams are [Shared] but Archive or Key is missing. It panics
+// without Authorize, because such a log service would show every log to every client.
 func New(cfg Config) (*Server, error) {
 	if cfg.Authorize == nil {
 		panic("logservice: no Authorize in the configuration")
@@ -146,7 +146,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// open opens what the configuration names.
+// open opens the archive and the streams that the configuration names.
 func (s *Server) open() (err error) {
 	shared, _ := s.cfg.Streams.(Shared)
 	if shared != nil && s.cfg.Dir == "" && (s.cfg.Archive == "" || s.cfg.Key == nil) {
@@ -185,12 +185,12 @@ func (s *Server) open() (err error) {
 	return nil
 }
 
-// ServeHTTP answers the calls of PROTOCOL 4.
+// ServeHTTP answers the calls of docs/protocol.md, section 4.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Close ends all readers, those of Tail too, makes durable what is there, and
-// frees the rest. Calls that arrive later are answered with status 503. Called
-// again it does nothing.
+// Close ends all readers, including those of Tail. It makes all streams durable and
+// frees the other resources. Later calls are answered with status 503. A second Close
+// does nothing.
 func (s *Server) Close() error {
 	s.closeOnce.Do(func() { s.closeErr = s.store.close() })
 	return s.closeErr
@@ -218,7 +218,7 @@ func (s *Server) routes() http.Handler {
 	return r
 }
 
-// authorize checks the token against the account that the query names.
+// authorize checks the token against the account and the key of the query.
 func (s *Server) authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := idOf(r)
@@ -235,13 +235,14 @@ func (s *Server) authorize(next http.Handler) http.Handler {
 	})
 }
 
-// idOf is the log that a request is about. "/" and ":" may be escaped or not.
+// idOf returns the log that the query of a request names. The client may escape "/" and
+// ":".
 func idOf(r *http.Request) ID {
 	q := r.URL.Query()
 	return ID{Account: q.Get("accountID"), Key: q.Get("key")}
 }
 
-// httpError is an error with its answer.
+// httpError is an error with a status.
 type httpError struct {
 	status  int
 	message string
@@ -249,7 +250,7 @@ type httpError struct {
 
 func (e *httpError) Error() string { return e.message }
 
-// fail answers with an error the way PROTOCOL 4 has it.
+// fail answers with an error as docs/protocol.md, section 4, describes.
 func fail(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
 	if e := (*httpError)(nil); errors.As(err, &e) {

@@ -13,31 +13,31 @@ import (
 	"time"
 )
 
-// shelf is where journals stand: a folder, or memory.
+// shelf stores journals: in a folder or in memory.
 type shelf interface {
-	// list are the names of all journals.
+	// list returns the names of all journals.
 	list() ([]string, error)
-	// write writes p at an offset, which is the journal's end; it makes the
-	// journal when there is none. It writes all or nothing.
+	// write writes p at an offset, which is the end of the journal. It creates the
+	// journal if necessary. It writes all bytes or none.
 	write(name string, p []byte, at int64) error
-	// open reads a journal from an offset on.
+	// open reads a journal from an offset to its end.
 	open(name string, at int64) (io.ReadCloser, error)
-	// cut shortens a journal.
+	// cut truncates a journal.
 	cut(name string, size int64) error
-	// changed is when a journal was last written.
+	// changed returns the time of the last write.
 	changed(name string) time.Time
 	sync(name string) error
 	remove(name string) error
 	close() error
 }
 
-// folder is a shelf of files. They are opened for each call: thousands of logs
-// may be open at once, and file descriptors are few.
+// folder is a shelf of files. It opens a file for each call: thousands of logs may be
+// open at the same time, and file descriptors are limited.
 type folder struct{ dir string }
 
 const journalExt = ".journal"
 
-// path spreads the files, so that no folder has too many.
+// path distributes the files over subfolders, to keep each folder small.
 func (f folder) path(name string) string {
 	return filepath.Join(f.dir, name[:2], name+journalExt)
 }
@@ -66,7 +66,7 @@ func (f folder) write(name string, p []byte, at int64) (err error) {
 		return err
 	}
 	if _, err = file.WriteAt(p, at); err != nil {
-		// What is half there must not be read as lines that were taken.
+		// A later start must not load an incomplete write as acknowledged lines.
 		err = errors.Join(err, file.Truncate(at))
 	}
 	return errors.Join(err, file.Close())
@@ -96,14 +96,14 @@ func (f folder) changed(name string) time.Time {
 func (f folder) sync(name string) error {
 	file, err := os.OpenFile(f.path(name), os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // removed meanwhile
+		return nil // removed since
 	}
 	if err != nil {
 		return err
 	}
 	err = errors.Join(file.Sync(), file.Close())
 	if d, openErr := os.Open(filepath.Dir(f.path(name))); openErr == nil {
-		_ = d.Sync() // the name as well, where the system can sync a folder
+		_ = d.Sync() // makes the name durable, if the system can sync a folder
 		_ = d.Close()
 	}
 	return err
@@ -118,10 +118,10 @@ func (f folder) remove(name string) error {
 
 func (f folder) close() error { return nil }
 
-// memory is a shelf that is gone with the process.
+// memory is a shelf in memory.
 type memory struct {
 	mu    sync.Mutex        // guards files
-	files map[string][]byte // only ever appended to: a reader keeps what it has
+	files map[string][]byte // append-only, so a reader's slice stays valid
 }
 
 func newMemory() *memory { return &memory{files: map[string][]byte{}} }

@@ -11,49 +11,49 @@ import (
 )
 
 const (
-	// linger is how long a stream stays after its archive is there, for readers
-	// that are behind and for requests that are repeated.
+	// linger is the time for which a stream stays after its archive is complete, for
+	// slow readers and for repeated requests.
 	linger = 10 * time.Minute
-	// syncEvery is how long a line may be without a place on the disk that
-	// outlives a power failure.
+	// syncEvery is the interval of syncs: the maximum age of lines that a power failure
+	// can destroy.
 	syncEvery = time.Second
-	// tendEvery is how often the store looks for what is due.
+	// tendEvery is the interval at which the store looks for due work.
 	tendEvery = time.Minute
-	// ageEvery is how often it looks through the archive for what is too old.
+	// ageEvery is the interval at which the store looks for expired archives.
 	ageEvery = time.Hour
-	// archivers is how many streams are archived at once.
+	// archivers is the number of streams that are archived at the same time.
 	archivers = 4
-	// claimEvery is how often a log's archive is asked for that another server
-	// works on.
+	// claimEvery is the interval at which the store retries to claim an archive that
+	// another server has claimed.
 	claimEvery = 100 * time.Millisecond
 )
 
 var errFull = &httpError{http.StatusInsufficientStorage, "the log service is full"}
 
-// store is the logs: streams, archive, and what goes from the one to the other.
+// store contains streams and archives and copies complete streams to the archive.
 type store struct {
 	cfg     *Config
 	streams Streams
-	shared  Shared // streams, when other servers use them too
+	shared  Shared // equals streams if other servers share them, otherwise nil
 	archive *archive
-	// lazy has streams without an upload stay their own archive, in memory.
+	// lazy means that a stream without an upload serves as its own archive, in memory.
 	lazy bool
 
 	ctx     context.Context //nolint:containedctx // the background's, ended by close
 	stop    context.CancelFunc
 	work    sync.WaitGroup
-	kick    chan struct{} // there is something due; capacity 1
-	evicter chan struct{} // whoever has its one token may evict
+	kick    chan struct{} // signals due work; capacity 1
+	evicter chan struct{} // contains one token; its holder may evict
 
-	mu    sync.Mutex      // guards what follows
-	busy  map[ID]*turn    // logs whose archive changes
+	mu    sync.Mutex      // guards the following fields
+	busy  map[ID]*turn    // locks of the archives
 	due   map[ID]struct{} // streams to archive
-	stuck bool            // evicting did not help, and nothing changed since
-	aged  time.Time       // when the archive was last looked through
-	tends time.Time       // when tend last ran
+	stuck bool            // evicting did not help, and no log was completed since
+	aged  time.Time       // time of the last age
+	tends time.Time       // time of the last tend
 }
 
-// turn is a lock with as many waiting as users says.
+// turn is the lock of one archive. users counts its holder and waiters.
 type turn struct {
 	token chan struct{}
 	users int
@@ -76,13 +76,13 @@ func newStore(cfg *Config, streams Streams, a *archive, lazy bool) *store {
 		}
 	}
 	if cfg.Archive == "" {
-		s.age(ctx) // which is quick on files, and has limits hold from the first request on
+		s.age(ctx) // age is fast on files; afterwards the limits apply from the first request
 	}
 	s.work.Go(s.background)
 	return s
 }
 
-// lock waits for the turn to change a log's archive.
+// lock locks the archive of a log within this process.
 func (s *store) lock(ctx context.Context, id ID) (unlock func(), err error) {
 	s.mu.Lock()
 	t := s.busy[id]
@@ -109,8 +109,8 @@ func (s *store) lock(ctx context.Context, id ID) (unlock func(), err error) {
 	}
 }
 
-// claim has this server alone work on a log's archive, among those that share the
-// streams. It waits for others.
+// claim locks the archive of a log among the servers that share the streams. It waits
+// while another server has it.
 func (s *store) claim(ctx context.Context, id ID) (held context.Context, release func(), err error) {
 	for {
 		held, release, err = s.tryClaim(ctx, id)
@@ -132,8 +132,8 @@ func (s *store) tryClaim(ctx context.Context, id ID) (held context.Context, rele
 	return s.shared.Claim(ctx, id)
 }
 
-// start opens a stream. The one that was there before is archived first, if that
-// has not been done yet.
+// start opens a stream. If a previous stream is not archived yet, start archives it
+// first.
 func (s *store) start(ctx context.Context, id ID, writer string) error {
 	s.look()
 	unlock, err := s.lock(ctx, id)
@@ -179,8 +179,8 @@ func (s *store) append(ctx context.Context, id ID, b Batch) error {
 	return s.squeeze(ctx, func() error { return s.streams.Append(ctx, id, b) })
 }
 
-// finish completes a stream. Its content becomes the archive when snapshot says
-// so or nothing was uploaded, a little later.
+// finish completes a stream. The store archives its content later, if snapshot is true
+// or if the writer uploaded no archive.
 func (s *store) finish(ctx context.Context, id ID, snapshot bool) error {
 	if err := s.streams.Finish(ctx, id, snapshot); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (s *store) finish(ctx context.Context, id ID, snapshot bool) error {
 	return nil
 }
 
-// upload sets a log's archive. size is -1 where it is not known before.
+// upload sets the archive of a log. size is -1 if it is unknown.
 func (s *store) upload(ctx context.Context, id ID, r io.Reader, size int64) error {
 	s.look()
 	unlock, err := s.lock(ctx, id)
@@ -224,8 +224,8 @@ func (s *store) upload(ctx context.Context, id ID, r io.Reader, size int64) erro
 	return err
 }
 
-// snapshot archives a complete stream, if that is due. It is called with the
-// log's turn, and with claim or tryClaim.
+// snapshot archives a stream if it is complete and its archive lacks lines. The caller
+// must hold the lock of the log. claim is s.claim or s.tryClaim.
 func (s *store) snapshot(
 	ctx context.Context, id ID, claim func(context.Context, ID) (context.Context, func(), error),
 ) error {
@@ -244,7 +244,7 @@ func (s *store) snapshot(
 		return err
 	}
 	defer release()
-	st, is, err := pending() // still?
+	st, is, err := pending() // check again: another server may have archived it
 	if !is {
 		return err
 	}
@@ -254,7 +254,8 @@ func (s *store) snapshot(
 	return s.streams.SetArchived(ctx, id, st.Run, st.Lines)
 }
 
-// content is what a stream has, newline-delimited, as it is read.
+// content returns a reader of the stream's lines, newline-delimited. It fetches them as
+// it is read.
 func (s *store) content(ctx context.Context, id ID, st State) io.Reader {
 	return &contentReader{next: func(from int64) ([]Line, error) {
 		if from >= st.Lines {
@@ -267,7 +268,7 @@ func (s *store) content(ctx context.Context, id ID, st State) io.Reader {
 type contentReader struct {
 	next func(from int64) ([]Line, error)
 	from int64
-	buf  []byte // read from at off
+	buf  []byte // unread from off
 	off  int
 }
 
@@ -291,7 +292,7 @@ func (c *contentReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// look wakes the background when the clock says that something may be due.
+// look wakes the background work if tendEvery has passed.
 func (s *store) look() {
 	s.mu.Lock()
 	due := s.cfg.Now().Sub(s.tends) >= tendEvery
@@ -308,7 +309,7 @@ func (s *store) wake() {
 	}
 }
 
-// close ends the background and all readers, and makes durable what is there.
+// close ends the background work, makes the streams durable and ends all readers.
 func (s *store) close() error {
 	s.stop()
 	s.work.Wait()

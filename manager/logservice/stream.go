@@ -12,16 +12,16 @@ import (
 	"github.com/delegate-io/dlite/logger"
 )
 
-// patience is how long one read or write may take on a connection.
+// patience is the maximum duration of one read or write on a connection.
 const patience = 30 * time.Second
 
-// ready is closed: there is nothing to wait for.
+// ready is a closed channel.
 var ready = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// maxWriter bounds the name of a writer.
+// maxWriter bounds the name of a writer, in bytes.
 const maxWriter = 128
 
-// writerOf is the name by which a writer recognises itself, empty without one.
+// writerOf returns the name of the writer, or an empty string if the request has none.
 func writerOf(r *http.Request) (string, error) {
 	w := r.Header.Get(logger.WriterHeader)
 	if len(w) > maxWriter {
@@ -38,14 +38,14 @@ func (s *Server) openStream(w http.ResponseWriter, r *http.Request) {
 	done(w, err)
 }
 
-// put is the memory of one PUT, for the next one.
+// put contains the reusable memory of one PUT.
 type put struct {
 	body  bytes.Buffer
 	lines []Line
 }
 
-// maxKept bounds a body whose memory is kept, in bytes. That of its lines is a
-// quarter of it, or little more.
+// maxKept bounds the reused memory of a body, in bytes. The memory of its lines is
+// bounded to about a quarter of it.
 const maxKept = 2 << 20
 
 var puts = sync.Pool{New: func() any { return new(put) }}
@@ -54,7 +54,7 @@ func (p *put) free() {
 	if p.body.Cap() > maxKept || cap(p.lines) > maxKept/32 {
 		return
 	}
-	clear(p.lines[:cap(p.lines)]) // they may hold on to memory of their own
+	clear(p.lines[:cap(p.lines)]) // lines may refer to other memory
 	p.body.Reset()
 	puts.Put(p)
 }
@@ -72,7 +72,7 @@ func (s *Server) appendStream(w http.ResponseWriter, r *http.Request) {
 	done(w, err)
 }
 
-// batchOf reads a PUT. The batch is in p's memory.
+// batchOf reads the body of a PUT into the memory of p.
 func (s *Server) batchOf(w http.ResponseWriter, r *http.Request, p *put) (b Batch, err error) {
 	if b.Writer, err = writerOf(r); err != nil {
 		return b, err
@@ -104,7 +104,7 @@ func (s *Server) closeStream(w http.ResponseWriter, r *http.Request) {
 	done(w, s.store.finish(r.Context(), idOf(r), r.URL.Query().Get("snapshot") == "true"))
 }
 
-// done answers a call that has no answer.
+// done answers a call that returns no content.
 func done(w http.ResponseWriter, err error) {
 	if err != nil {
 		fail(w, err)
@@ -113,10 +113,10 @@ func done(w http.ResponseWriter, err error) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// readBody reads a body of at most limit bytes, whatever its Content-Type.
+// readBody reads a body of at most limit bytes. It accepts every Content-Type.
 func readBody(w http.ResponseWriter, r *http.Request, body *bytes.Buffer, limit int64) error {
 	if n := r.ContentLength; n > 0 && n <= limit {
-		body.Grow(int(n) + bytes.MinRead) // read in one go
+		body.Grow(int(n) + bytes.MinRead) // allocate once
 	}
 	if _, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, limit)); err != nil {
 		return bodyError(err)
@@ -124,7 +124,7 @@ func readBody(w http.ResponseWriter, r *http.Request, body *bytes.Buffer, limit 
 	return nil
 }
 
-// bodyError is the answer to a body that cannot be read.
+// bodyError returns the error for a body that cannot be read.
 func bodyError(err error) error {
 	if big := (*http.MaxBytesError)(nil); errors.As(err, &big) {
 		return err

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// background does what nobody waits for, until the store closes.
+// background does the periodic and the due work until the store closes.
 func (s *store) background() {
 	syncs, tends := time.NewTicker(syncEvery), time.NewTicker(tendEvery)
 	defer syncs.Stop()
 	defer tends.Stop()
 	if s.cfg.Archive != "" {
-		s.age(s.ctx) // and counts what is in the bucket
+		s.age(s.ctx) // also counts the objects in the bucket
 	}
 	s.archiveDue(s.ctx)
 	for {
@@ -23,7 +23,7 @@ func (s *store) background() {
 			s.complain("syncing streams", s.streams.Sync())
 		case <-tends.C:
 			s.tend(s.ctx)
-			s.archiveDue(s.ctx) // those that failed the last time as well
+			s.archiveDue(s.ctx) // retries failed streams as well
 		case <-s.kick:
 			s.tend(s.ctx)
 			s.archiveDue(s.ctx)
@@ -33,15 +33,15 @@ func (s *store) background() {
 	}
 }
 
-// complain logs an error that nobody else hears of.
+// complain logs an error of background work.
 func (s *store) complain(what string, err error) {
 	if err != nil && s.ctx.Err() == nil {
 		s.cfg.Logger.Error().Err(err).Msg("log service: " + what)
 	}
 }
 
-// tend completes streams that nobody writes to, removes those that have an
-// archive, and now and then archives that are too old.
+// tend completes idle streams and removes streams that are archived. Every ageEvery it
+// removes expired archives.
 func (s *store) tend(ctx context.Context) {
 	now := s.cfg.Now()
 	s.mu.Lock()
@@ -58,7 +58,7 @@ func (s *store) tend(ctx context.Context) {
 		case st.Open && idle >= s.cfg.IdleTimeout:
 			s.complain("closing a stream", s.finish(ctx, id, false))
 		case st.pending() && !s.lazy:
-			// Another server was to archive it, and may be gone.
+			// The server that should archive it may have ended.
 			s.mu.Lock()
 			s.due[id] = struct{}{}
 			s.mu.Unlock()
@@ -76,7 +76,7 @@ func (s *store) tooOld(now, at time.Time) bool {
 	return s.cfg.MaxAge > 0 && now.Sub(at) >= s.cfg.MaxAge
 }
 
-// age removes archives that are too old.
+// age removes expired archives.
 func (s *store) age(ctx context.Context) {
 	now := s.cfg.Now()
 	s.mu.Lock()
@@ -94,7 +94,7 @@ func (s *store) age(ctx context.Context) {
 	s.complain("looking through the archive", err)
 }
 
-// archiveDue archives the streams that are complete. What fails is tried again.
+// archiveDue archives the complete streams. Failed ones stay due.
 func (s *store) archiveDue(ctx context.Context) {
 	s.mu.Lock()
 	due := make([]ID, 0, len(s.due))
@@ -123,7 +123,8 @@ func (s *store) archiveOne(ctx context.Context, id ID) error {
 		return err
 	}
 	defer unlock()
-	// Taken off before: a stream that is completed again meanwhile is due again.
+	// Delete the entry first: a stream that is completed again in the meantime is then
+	// due again.
 	s.mu.Lock()
 	delete(s.due, id)
 	s.mu.Unlock()
@@ -133,19 +134,20 @@ func (s *store) archiveOne(ctx context.Context, id ID) error {
 		s.mu.Unlock()
 	}
 	if errors.Is(err, ErrClaimed) {
-		return nil // we look again whether that one has succeeded
+		return nil // stays due: the next run checks the result of the other server
 	}
 	return err
 }
 
-// fits tells whether there is room for bytes and logs.
+// fits reports whether there is room for the bytes and logs.
 func (s *store) fits(size int64, logs int) bool {
 	streams, inStreams := s.streams.Usage()
 	archives, inArchive := s.archive.usage()
 	return inStreams+inArchive+size <= s.cfg.MaxTotal && streams+archives+logs <= s.cfg.MaxLogs
 }
 
-// reserve makes room for bytes and logs, and fails when there is none even then.
+// reserve makes room for bytes and logs. It fails with errFull if eviction does not
+// free enough.
 func (s *store) reserve(ctx context.Context, size int64, logs int) error {
 	if s.fits(size, logs) {
 		return nil
@@ -154,7 +156,7 @@ func (s *store) reserve(ctx context.Context, size int64, logs int) error {
 	stuck := s.stuck
 	s.mu.Unlock()
 	if stuck {
-		return errFull // looking through a bucket again and again helps nobody
+		return errFull // avoids listing a bucket again without effect
 	}
 	select {
 	case <-s.evicter:
@@ -172,7 +174,7 @@ func (s *store) reserve(ctx context.Context, size int64, logs int) error {
 	return errFull
 }
 
-// getStuck notes for some seconds that evicting does not help.
+// getStuck suspends eviction for ten seconds, because it did not help.
 func (s *store) getStuck() {
 	s.mu.Lock()
 	s.stuck = true
@@ -184,8 +186,9 @@ func (s *store) getStuck() {
 	})
 }
 
-// squeeze makes a call that needs room in the store of streams, whose limits may
-// be narrower than ours: when it has none, streams that have an archive go early.
+// squeeze calls call, which needs room in the store of streams. That store may have
+// lower limits. If it is full, squeeze removes archived streams early and repeats the
+// call.
 func (s *store) squeeze(ctx context.Context, call func() error) error {
 	err := call()
 	if !errors.Is(err, ErrFull) {
@@ -214,8 +217,8 @@ func (s *store) squeeze(ctx context.Context, call func() error) error {
 	return err
 }
 
-// evict forgets complete logs until there is room: first streams that have an
-// archive, then whatever was not touched for longest.
+// evict removes complete logs until there is room. It first removes archived streams,
+// then the logs with the oldest change.
 func (s *store) evict(ctx context.Context, size int64, logs int) error {
 	type candidate struct {
 		at     time.Time
@@ -224,7 +227,7 @@ func (s *store) evict(ctx context.Context, size int64, logs int) error {
 	var spare, last []candidate
 	for id, st := range s.streams.All(ctx) {
 		if st.pending() && !s.lazy {
-			// It may go only when it has an archive.
+			// Only an archived stream may be removed.
 			if err := s.archiveOne(ctx, id); err != nil {
 				return err
 			}

@@ -17,18 +17,18 @@ import (
 	"time"
 )
 
-// Access is what a request asks for.
+// Access describes the access that a request needs.
 type Access struct {
 	Account, Key string
-	// Token is what the request shows; it may be empty.
+	// Token is the token of the request. It may be empty.
 	Token string
 	// Write is false for calls that only read.
 	Write bool
 }
 
-// Tokens authorises one fixed token for each account, given as a map of
-// accounts to tokens, for everything. Accounts without a token, and an empty
-// token, are refused.
+// Tokens returns an Authorize function with one fixed token for each account. tokens
+// maps accounts to tokens. A token allows all calls of its account. Tokens refuses
+// accounts without a token, and empty tokens.
 func Tokens(tokens map[string]string) func(Access) bool {
 	return func(a Access) bool {
 		want := tokens[a.Account]
@@ -36,36 +36,35 @@ func Tokens(tokens map[string]string) func(Access) bool {
 	}
 }
 
-// Grant is what a token of a [Signer] allows.
+// Grant contains the permissions of a token of a [Signer].
 type Grant struct {
-	// Account is whose logs it is about. Required.
+	// Account is the account of the logs. It is required.
 	Account string
-	// Prefix limits it to the log of that key and those whose keys go on with a
-	// slash behind it. Empty means all logs of the account.
+	// Prefix limits the grant to the log with this key and to logs whose keys begin
+	// with Prefix and a slash. Empty means all logs of the account.
 	Prefix string
-	// ReadOnly allows no writing.
+	// ReadOnly refuses calls that write.
 	ReadOnly bool
-	// Expires is when the token is good no more, to the second. Required.
+	// Expires is the time at which the token expires, in whole seconds. It is required.
 	Expires time.Time
 }
 
-// allows tells whether the grant covers an access, but for its token.
+// allows reports whether the grant permits the access. It does not check the token.
 func (g Grant) allows(a Access, now time.Time) bool {
 	within := g.Prefix == "" || a.Key == g.Prefix ||
 		strings.HasPrefix(a.Key, strings.TrimSuffix(g.Prefix, "/")+"/")
 	return a.Account != "" && a.Account == g.Account && within && (!a.Write || !g.ReadOnly) && now.Before(g.Expires)
 }
 
-// Signer issues tokens for accounts and tells whether one allows an access. What
-// a token allows is in it, signed; nothing is kept. It is safe for concurrent
-// use.
+// Signer issues tokens for accounts and checks them. A token contains its signed
+// permissions; the signer stores nothing. It is safe for concurrent use.
 type Signer struct {
 	key []byte
 	now func() time.Time
 }
 
-// NewSigner makes a signer. The key has at least 32 bytes, from crypto/rand or
-// [LoadKey]; with a shorter one NewSigner panics.
+// NewSigner returns a signer. The key must have at least 32 bytes, from crypto/rand or
+// [LoadKey]. NewSigner panics if it is shorter.
 func NewSigner(key []byte) *Signer { return newSigner(key, time.Now) }
 
 func newSigner(key []byte, now func() time.Time) *Signer {
@@ -77,7 +76,7 @@ func newSigner(key []byte, now func() time.Time) *Signer {
 
 const keySize = 32
 
-// claims are a Grant on the wire.
+// claims is the wire format of a Grant.
 type claims struct {
 	Account  string `json:"a"`
 	Prefix   string `json:"p,omitempty"`
@@ -85,13 +84,12 @@ type claims struct {
 	Expires  int64  `json:"e"` // Unix time in seconds
 }
 
-// Issue makes a token.
+// Issue returns a new token.
 func (s *Signer) Issue(g Grant) string {
 	return seal(s.key, claims{g.Account, g.Prefix, g.ReadOnly, g.Expires.Unix()})
 }
 
-// Authorize tells whether the token allows the access. It goes into
-// [Config].Authorize.
+// Authorize reports whether the token allows the access. Use it as [Config].Authorize.
 func (s *Signer) Authorize(a Access) bool {
 	var c claims
 	if !unseal(s.key, a.Token, &c) {
@@ -101,25 +99,26 @@ func (s *Signer) Authorize(a Access) bool {
 	return g.allows(a, s.now())
 }
 
-// derive makes a key for one purpose, so that what is signed for one is nothing
-// for the other.
+// derive returns a key for one purpose. A signature for one purpose is therefore
+// invalid for another.
 func derive(key []byte, purpose string) []byte {
 	mac := hmac.New(sha256.New, key)
 	_, _ = mac.Write([]byte("dlite log service " + purpose)) // never fails
 	return mac.Sum(nil)
 }
 
-// seal is v as text, signed.
+// seal returns v as signed text.
 func seal(key []byte, v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic("logservice: encoding a token: " + err.Error()) // strings and numbers
+		panic("logservice: encoding a token: " + err.Error()) // strings and numbers always encode
 	}
 	payload := base64.RawURLEncoding.EncodeToString(text)
 	return payload + "." + base64.RawURLEncoding.EncodeToString(sign(key, payload))
 }
 
-// unseal reads what seal made with the same key.
+// unseal decodes text that seal returned for the same key. It reports whether the
+// signature is valid.
 func unseal(key []byte, text string, v any) bool {
 	payload, sig, _ := strings.Cut(text, ".")
 	got, err := base64.RawURLEncoding.Strict().DecodeString(sig)
@@ -136,8 +135,8 @@ func sign(key []byte, payload string) []byte {
 	return mac.Sum(nil)
 }
 
-// LoadKey reads a key from a file, or makes one and keeps it there, readable by
-// nobody else.
+// LoadKey reads a key from a file. If the file does not exist, LoadKey creates it with
+// a new key, readable only by its owner.
 func LoadKey(path string) ([]byte, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -158,7 +157,8 @@ func makeKey(path string) ([]byte, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
-	// Under another name until it is complete: half a key would be kept for ever.
+	// Use a temporary name until the file is complete, so that a crash leaves no
+	// partial key.
 	f, err := os.CreateTemp(filepath.Dir(path), ".key-*")
 	if err != nil {
 		return nil, err
