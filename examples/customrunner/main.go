@@ -1,9 +1,8 @@
-// Command customrunner is a delegate on a page: it runs stages in Docker and on the
-// host, and two task types of its own, of which one needs a secret. It serves
-// metrics and health, and it drains on the first interrupt.
+// Command customrunner is a small delegate. It runs stages in Docker and on the host, and two task types of its own,
+// one of which needs a secret. It serves metrics and health, and it drains on the first interrupt.
 //
-// Start a manager (go run ./examples/manager server), which prints an account's
-// secret and an API token, then this:
+// Start a manager (go run ./examples/manager server), which prints an account's secret and an API token. Then start
+// this program:
 //
 //	TOKEN=<the account's secret> RUNNER_SECRET_DEPLOY=s3cr3t go run ./examples/customrunner
 //
@@ -78,7 +77,7 @@ func serve(ctx context.Context, url, account, secret, metricsAddress, state stri
 	return errors.Join(p.Run(ctx, 16), server.Close(ctx))
 }
 
-// A command line is visible to all users of a machine, so the secret is in the environment.
+// All users of a machine can see a command line, so the secret is passed in the environment.
 func main() {
 	err := serve(context.Background(), cmp.Or(os.Getenv("URL"), "http://127.0.0.1:3460"), cmp.Or(os.Getenv("ACCOUNT_ID"), "demo"),
 		os.Getenv("TOKEN"), "127.0.0.1:3002", cmp.Or(os.Getenv("LEDGER_DIR"), "customrunner-ledger"), os.Interrupt, syscall.SIGTERM)

@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// R1, R2, P1, P5: the program runs its two task types and a stage, resolves the
-// secret, and on a signal drains and unregisters.
+// Rules R1, R2, P1, P5: the program runs its two task types and a stage, and resolves the secret. On a signal it
+// drains and unregisters.
 func TestTheProgramRunsTasksAndAStageUntilItIsInterrupted(t *testing.T) {
 	srv := clienttest.NewServer()
 	defer srv.Close()
@@ -74,7 +74,7 @@ func TestErrorsOfTheSettingsEndTheProgram(t *testing.T) {
 	require.ErrorContains(t, serve(t.Context(), "http://127.0.0.1:1", "demo", secret, taken.Addr().String(), t.TempDir()), "in use")
 }
 
-// The example shows how little a runner needs.
+// The example shows how little code a runner needs.
 func TestTheProgramHasFewerThan40Lines(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("main.go")

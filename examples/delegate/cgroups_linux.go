@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writableControlGroup returns the control group of this process if it may make
-// groups below it: of version 2, or else of the freezer of version 1.
+// writableControlGroup returns the control group of this process if the process may create groups below it. It
+// prefers version 2 and falls back to the freezer of version 1.
 func writableControlGroup() (string, error) {
 	own, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

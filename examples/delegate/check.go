@@ -23,14 +23,14 @@ import (
 	"github.com/delegate-io/dlite/driver/transaction"
 )
 
-// The results of a check. A warning is a part that only some stages need.
+// The results of a check. A warning is for a part that only some stages need.
 const (
 	checkOK      = "ok"
 	checkWarning = "warning"
 	checkFailed  = "FAILED"
 )
 
-// checks prints results and counts those that failed.
+// checks prints results and counts the failed ones.
 type checks struct {
 	out    io.Writer
 	failed int
@@ -43,7 +43,7 @@ func (c *checks) line(result, part, format string, args ...any) {
 	_, _ = fmt.Fprintf(c.out, "%-8s %-14s %s\n", result, part, fmt.Sprintf(format, args...))
 }
 
-// checkTimeout bounds each call of a check.
+// checkTimeout limits each call of a check.
 const checkTimeout = 10 * time.Second
 
 // check checks the settings, the certificates, the manager and its clock, the Docker
@@ -108,8 +108,7 @@ func (c *checks) certificates(cfg config, now time.Time) {
 	}
 }
 
-// authorities reads the certificates of a directory on top of the system's, and
-// returns how many files had one.
+// authorities adds the certificates of a directory to those of the system. It also returns how many files had one.
 func authorities(dir string) (*x509.CertPool, int, error) {
 	pool, err := x509.SystemCertPool()
 	if err != nil {
@@ -128,8 +127,8 @@ func authorities(dir string) (*x509.CertPool, int, error) {
 	return pool, n, nil
 }
 
-// manager polls under an id that no delegate has: it registers nothing, and the answer
-// tells whether the manager can be reached and accepts the token.
+// manager polls with an id that no delegate has. It registers nothing; the answer shows whether the manager is
+// reachable and accepts the token.
 func (c *checks) manager(ctx context.Context, cfg config) {
 	m, err := newClient(cfg, zerolog.Nop(), client.WithRetries(client.Retries{Attempts: 1}))
 	if err != nil {
@@ -150,7 +149,7 @@ func (c *checks) manager(ctx context.Context, cfg config) {
 	}
 }
 
-// maxClockDifference is a minute: a token that the delegate makes is valid for 20.
+// maxClockDifference is one minute. A token that the delegate makes is valid for 20 minutes.
 const maxClockDifference = time.Minute
 
 func (c *checks) clock(ctx context.Context, cfg config) {
@@ -228,7 +227,7 @@ func (c *checks) engine(ctx context.Context, cfg config) {
 	c.line(checkOK, "engine", "Docker %s, API %s", v.Version, v.APIVersion)
 }
 
-// minFree is a gigabyte: less fills up with one clone.
+// minFree is one gigabyte. One clone can fill less.
 const minFree = 1 << 30
 
 func (c *checks) disk(ctx context.Context, cfg config) {

@@ -18,7 +18,7 @@ import (
 
 const fakeAccountSecret = "00000000000000000000000000000001"
 
-// runCheck checks a file of settings and returns the lines.
+// runCheck checks a settings file and returns the output and the error.
 func runCheck(t *testing.T, settings string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -30,8 +30,8 @@ func runCheck(t *testing.T, settings string) (string, error) {
 	return out.String(), err
 }
 
-// Rule X2: a check says of each part that it is ok, or what to do. It registers no
-// delegate and shows no secret.
+// Rule X2: the check prints for each part that it is ok, or what to do. It registers no delegate and shows no
+// secret.
 func TestTheCheckSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	m, err := manager.New(manager.Config{Accounts: map[string]string{"a": fakeAccountSecret}})

@@ -102,7 +102,7 @@ func (n *maxStages) UnmarshalText(b []byte) error {
 	return err
 }
 
-// prefix may precede every name. If both names are set, the short one wins.
+// prefix may precede every name. If both names are set, the name without the prefix wins.
 const prefix = "HARNESS_"
 
 // otherNames maps the names that other delegates use to ours.
@@ -110,9 +110,9 @@ var otherNames = map[string]string{
 	"DELEGATE_TOKEN": "TOKEN", "DELEGATE_TAGS": "TAGS", "DELEGATE_NAME": "NAME", "MANAGER_HOST_AND_PORT": "URL",
 }
 
-// loadConfig reads the file, if one is named, and the environment, which wins over the
-// file. An unknown name in the file is an error. The warnings name settings without
-// effect. No error and no warning shows the value of a secret setting.
+// loadConfig reads the file, if one is named, and the environment, which wins over the file. An unknown name in the
+// file is an error. The warnings name settings that have no effect. No error and no warning shows the value of a
+// secret setting.
 func loadConfig(file string, environ []string) (config, []string, error) {
 	var c config
 	fromFile, err := program.ReadSettings(file)
@@ -144,7 +144,7 @@ func loadConfig(file string, environ []string) (config, []string, error) {
 	return c, append(warnings, c.unused()...), err
 }
 
-// telemetryPrefix begins the names of the settings of OpenTelemetry.
+// telemetryPrefix is the prefix of OpenTelemetry's settings.
 const telemetryPrefix = "OTEL_"
 
 // canonical returns the short name of a setting.
@@ -156,8 +156,7 @@ func canonical(name string) string {
 	return name
 }
 
-// canonicalValues returns the values under the short names. A value under the short
-// name wins over one under another name.
+// canonicalValues returns the values under the short names. If a value is set under two names, the short name wins.
 func canonicalValues(in map[string]string) map[string]string {
 	out := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(in)) {
@@ -197,7 +196,7 @@ func settingErrors(err error) error {
 	return errors.Join(out...)
 }
 
-// valueError returns an error that says which values are valid.
+// valueError returns an error that names the valid values.
 func valueError(e env.ParseError) error {
 	var syntax *strconv.NumError
 	switch {
@@ -212,7 +211,7 @@ func valueError(e env.ParseError) error {
 	}
 }
 
-// complete checks the settings that their types do not check, and sets defaults.
+// complete checks the settings that their types cannot check, and sets defaults.
 func (c *config) complete() error {
 	var errs []error
 	wrong := func(setting string, bad bool, must string) {
@@ -269,7 +268,7 @@ func (c *config) complete() error {
 	return errors.Join(errs...)
 }
 
-// fileName replaces the characters of a delegate's name that a path cannot hold.
+// fileName replaces the characters of a delegate's name that are invalid in a path.
 func fileName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune(`/\:*?"<>|`, r) || r < ' ' {

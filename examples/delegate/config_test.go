@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// secret is what no message may show.
+// secret is a value that no message may show.
 const secret = "visibly-fake-secret"
 
 func load(t *testing.T, file string, environ ...string) (config, []string, error) {
@@ -25,7 +25,7 @@ func load(t *testing.T, file string, environ ...string) (config, []string, error
 
 const required = "ACCOUNT_ID=a\nTOKEN=" + secret + "\nURL=http://127.0.0.1:1\n"
 
-// X2: the file of the source document's page is understood.
+// Rule X2: the program reads the file from the documentation page.
 func TestTheDocumentedFileIsUnderstood(t *testing.T) {
 	t.Parallel()
 	c, warnings, err := load(t, `ACCOUNT_ID="acct"
@@ -44,8 +44,8 @@ MAX_STAGES=1
 	assert.Equal(t, "v1", string(c.Protocol))
 }
 
-// X2: other names of settings, and who wins: the short name over a long one, the
-// environment over the file.
+// Rule X2: settings have other names too. The short name wins over a long one, and the environment wins over the
+// file.
 func TestWhichNameWins(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -72,8 +72,8 @@ func TestWhichNameWins(t *testing.T) {
 	assert.Equal(t, "https://manager.example:8443", c.URL)
 }
 
-// X2, Q1: what is wrong is named with what would be right, all at once, and no
-// value of a secret is shown.
+// Rules X2, Q1: the error lists all wrong settings at once, with the valid values. It shows no value of a secret
+// setting.
 func TestWrongSettingsAreNamed(t *testing.T) {
 	t.Parallel()
 	for setting, message := range map[string]string{
@@ -103,13 +103,12 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 	require.ErrorContains(t, err, "MAX_STAGES")
 }
 
-// X2: what only its user can tell to be wrong is named too, by the setting and not
-// by what takes it.
+// Rule X2: an error that only the part using a setting can detect names the setting, and not that part.
 func TestSettingsThatTheirUsersRefuseAreNamed(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, []byte("{"), 0o600))
-	missing := filepath.Join(file, "missing") // not there, and not to be made
+	missing := filepath.Join(file, "missing") // does not exist and cannot be created
 	const cluster = "\nDRIVERS=kubernetes\nKUBERNETES_AGENT_IMAGE=agent:1\nKUBECONFIG=%s\n"
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{"apiVersion":"v1","kind":"Config","current-context":"c",
@@ -143,7 +142,7 @@ func TestSettingsThatTheirUsersRefuseAreNamed(t *testing.T) {
 	}
 }
 
-// What is set for a driver that is not wanted is no error, and not passed over.
+// A setting for a driver that is not selected is a warning and not an error.
 func TestSettingsOfOtherDriversAreNamed(t *testing.T) {
 	t.Parallel()
 	_, warnings, err := load(t, required+"VM_POOLS=pools.yaml\nKUBERNETES_RESTRICTED=true\nDRIVERS=local\n")
@@ -155,7 +154,7 @@ func TestSettingsOfOtherDriversAreNamed(t *testing.T) {
 	assert.EqualError(t, err, "LOCAL_STAGES: it must be one of DRIVERS, local")
 }
 
-// Rule X2: an unknown setting is an error that names the setting that was meant.
+// Rule X2: an unknown setting is an error that suggests the setting with the most similar name.
 func TestAnUnknownSettingIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, meant := range map[string]string{
@@ -173,7 +172,7 @@ func TestAnUnknownSettingIsNamed(t *testing.T) {
 	assert.Contains(t, warnings[0], "OTEL_EXPORTER_OTLP_ENDPOINT from the environment alone")
 }
 
-// Rule X2: an address without a scheme is an error that shows the address with one.
+// Rule X2: an address without a scheme is an error that shows the address with a scheme.
 func TestAnAddressNeedsAScheme(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"URL", "MANAGER_HOST_AND_PORT"} {

@@ -18,8 +18,7 @@ import (
 	"github.com/delegate-io/dlite/driver/transaction"
 )
 
-// DriverConfig says what stages run on (SPEC D1). It is exported so that its
-// fields can be set as parts of a config.
+// DriverConfig selects the drivers that run stages (rule D1). It is exported so that the config can embed it.
 type DriverConfig struct {
 	Drivers     []string `env:"DRIVERS" envDefault:"local" help:"comma-separated, what stages run on: local (this machine: containers and processes), vm (machines of pools), kubernetes (pods)"`
 	LocalStages string   `env:"LOCAL_STAGES" help:"which of DRIVERS runs the stages that a manager means for the delegate's own machine (CI_DOCKER_*, local_*); default: local where it is one of them, or else the first"`
@@ -39,10 +38,10 @@ type DriverConfig struct {
 	VMStateDir string `env:"VM_STATE_DIR" help:"folder that remembers the machines, with their keys; default: machines in LEDGER_DIR"`
 }
 
-// drivers are the values of DRIVERS.
+// drivers lists the valid values of DRIVERS.
 var drivers = []string{transaction.Local, transaction.VM, transaction.Kubernetes}
 
-// checkDrivers completes the configuration and returns what is wrong with it.
+// checkDrivers sets defaults and reports wrong settings.
 func (c *DriverConfig) checkDrivers(wrong func(setting string, bad bool, must string)) {
 	var names []string
 	for _, name := range c.Drivers {
@@ -71,7 +70,7 @@ func (c *DriverConfig) checkDrivers(wrong func(setting string, bad bool, must st
 		"local, which is one of DRIVERS: leave it out there to have another one run these stages")
 }
 
-// unused are the settings of drivers that are not among DRIVERS.
+// unused returns warnings for settings of drivers that DRIVERS does not name.
 func (c *DriverConfig) unused() (warnings []string) {
 	all := reflect.ValueOf(c).Elem()
 	for _, f := range reflect.VisibleFields(all.Type()) {
@@ -87,16 +86,15 @@ func (c *DriverConfig) unused() (warnings []string) {
 	return warnings
 }
 
-// slots is how many stages the delegate takes at once. Where all of them need a
-// machine of a pool, it is by default as many as there can be machines: what does
-// not fit waits on the manager's side, for any delegate (SPEC Q2).
+// slots returns how many stages the delegate runs at once. If every stage needs a machine of a pool, the default is
+// the maximum number of machines. Further stages wait at the manager, where any delegate can take them (rule Q2).
 func (c *config) slots() int {
 	if c.MaxStages > 0 || len(c.Drivers) != 1 || c.Drivers[0] != transaction.VM {
 		return int(c.MaxStages)
 	}
 	list, err := readPools(c.VMPools)
 	if err != nil {
-		return 0 // which opening them tells
+		return 0 // reported when the pools are opened
 	}
 	sum := 0
 	for _, p := range list {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// X2: which driver runs what.
+// Rule X2: DRIVERS selects the driver of each task type.
 func TestDriversAreChosen(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]struct {
@@ -49,7 +49,7 @@ func pools(t *testing.T, text string) string {
 	return path
 }
 
-// D6: what a pool's description says, and that the slots follow it.
+// Rule D6: the pools get the values of the pool file, and the number of slots follows from them.
 func TestPoolsAreRead(t *testing.T) {
 	t.Parallel()
 	file := pools(t, `pools:

@@ -1,5 +1,5 @@
-// Command delegate is the bundled delegate: it runs the stages that a manager sends on
-// this machine, on the host and in Docker containers, on machines of pools and in pods.
+// Command delegate is the bundled delegate. It runs the stages that a manager sends: on this machine, on the host
+// and in Docker containers, on machines of pools and in pods.
 //
 //	go run ./examples/delegate server --env-file config.env
 //
@@ -9,16 +9,14 @@
 //	TOKEN="<the account's secret>"
 //	URL="http://127.0.0.1:3460"
 //
-// "delegate settings" lists every setting. The environment wins over the file, and an
-// unknown name in the file is an error. "delegate check" checks the settings, the
-// certificates, the manager and its clock, the Docker engine, the disk and the control
-// groups, and says what to do about each that fails.
+// "delegate settings" lists every setting. The environment wins over the file, and an unknown name in the file is an
+// error. "delegate check" checks the settings, the certificates, the manager and its clock, the Docker engine, the
+// disk and the control groups, and prints how to mend each part that fails.
 //
-// The manager may be away at the start and later. The first interrupt drains: the
-// delegate finishes its stages and refuses new ones. The second one cancels what runs
-// and cleans up. The delegate removes at its start what a killed one left behind; for
-// that, several delegates on one machine need a NAME or a LEDGER_DIR each. On Linux
-// neither the delegate nor a step writes a core dump; a step that wants one raises its
+// The manager may be unreachable at the start and later. The first interrupt drains: the delegate finishes its
+// stages and refuses new ones. The second interrupt cancels running steps and cleans up. At its start the delegate
+// removes the resources that a killed process left. For that, each of several delegates on one machine needs its own
+// NAME or LEDGER_DIR. On Linux neither the delegate nor a step writes a core dump; a step that needs one raises its
 // limit (ulimit -c).
 package main
 
@@ -73,8 +71,8 @@ func server(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	// The reader of the output may end before the delegate, as tee does after a Ctrl-C.
-	// The delegate must still clean up.
+	// The process that reads the output may end before the delegate, as tee does after a Ctrl-C. The delegate must
+	// still clean up.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return serve(ctx, cfg, nil, os.Interrupt, syscall.SIGTERM)
 }

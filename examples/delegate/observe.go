@@ -25,8 +25,7 @@ import (
 	"github.com/delegate-io/dlite/router/tracing"
 )
 
-// observed is the delegate's side that is seen from outside: metrics, health and
-// traces (SPEC L3).
+// observed serves metrics and health, and exports traces (rule L3).
 type observed struct {
 	registry *prometheus.Registry
 	tracer   trace.TracerProvider
@@ -36,8 +35,8 @@ type observed struct {
 	poller atomic.Pointer[poller.Poller] // nil while the delegate starts
 }
 
-// observeDelegate serves from the start: removing what an earlier process left
-// may take its time, and whoever looks after this one is not to take it for dead.
+// observeDelegate starts serving before the delegate starts. Removing resources of an earlier process may take long,
+// and the supervisor must not take the delegate for dead meanwhile.
 func observeDelegate(ctx context.Context, cfg config, log zerolog.Logger) (*observed, error) {
 	o := &observed{registry: prometheus.NewRegistry()}
 	tracer, closeTraces, err := otlp.Traces(ctx, "dlite-delegate", log)
@@ -57,7 +56,7 @@ func observeDelegate(ctx context.Context, cfg config, log zerolog.Logger) (*obse
 	return o, nil
 }
 
-// check runs the checks of the poller, or says what counts until there is one.
+// check runs the poller's checks. Until the poller exists, it returns before.
 func (o *observed) check(checks func(*poller.Poller) telemetry.Checks, before error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		p := o.poller.Load()
@@ -73,14 +72,14 @@ func (o *observed) check(checks func(*poller.Poller) telemetry.Checks, before er
 	}
 }
 
-// middleware goes outside of everything that logs or answers.
+// middleware returns the middleware that must be outside of all others that log or answer.
 func (o *observed) middleware(routes router.RouteMap) []router.Middleware {
 	tasks := metrics.NewTasks(slices.Collect(maps.Keys(routes))...)
 	o.registry.MustRegister(tasks)
 	return []router.Middleware{router.Metrics(tasks.Observe), tracing.Middleware(o.tracer)}
 }
 
-// watch adds what the delegate's parts tell.
+// watch adds the metrics of the delegate's parts.
 func (o *observed) watch(p *poller.Poller, stages *transaction.Group, drivers []driver.Driver) {
 	o.registry.MustRegister(metrics.Poller(p, stages.Slots()),
 		metrics.Stages(func() metrics.StageStats { return metrics.StageStats(stages.Stats()) }))
@@ -92,7 +91,7 @@ func (o *observed) watch(p *poller.Poller, stages *transaction.Group, drivers []
 	o.poller.Store(p)
 }
 
-// close exports what is left to export, and ends the server last.
+// close exports the remaining data, and then ends the server.
 func (o *observed) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

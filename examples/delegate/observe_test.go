@@ -19,7 +19,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// freeAddress is one that nobody has at the moment.
+// freeAddress returns an address that no process uses at the moment.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -28,7 +28,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// fetch asks until it gets a status, or any with 0.
+// fetch requests url until the answer has the status. With 0 any status is accepted.
 func fetch(t *testing.T, url string, status int) string {
 	t.Helper()
 	transport := &http.Transport{}
@@ -54,8 +54,8 @@ func fetch(t *testing.T, url string, status int) string {
 	}
 }
 
-// L3, X2: the bundled delegate serves metrics and health; a drain ends readiness
-// at once, and nothing shows what a stage carries.
+// Rules L3, X2: the bundled delegate serves metrics and health. A drain ends readiness at once. No output shows the
+// content of a stage.
 func TestTheDelegateIsSeenFromOutside(t *testing.T) {
 	t.Parallel()
 	addr := freeAddress(t)
@@ -97,7 +97,7 @@ func documented(t *testing.T, scraped string) {
 	var table, found []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `(dlite_[a-z_]+)`").FindAllStringSubmatch(string(text), -1) {
 		if strings.HasPrefix(m[1], "dlite_vm_") {
-			continue // which this delegate has none of; see driver/vm/observe
+			continue // this delegate has no pools; driver/vm/observe tests their metrics
 		}
 		if !strings.HasPrefix(m[1], "dlite_manager_") || m[1] == "dlite_manager_contact_timestamp_seconds" {
 			table = append(table, m[1])
@@ -110,8 +110,8 @@ func documented(t *testing.T, scraped string) {
 	assert.Equal(t, table, found, "docs/observability.md has other names than the delegate")
 }
 
-// L3, X2: an address that was set and cannot be had ends the start; a variable of
-// OpenTelemetry in the file is named.
+// Rules L3, X2: a configured address that is in use ends the start. A warning names an OpenTelemetry variable in the
+// file.
 func TestSettingsOfWhatIsSeen(t *testing.T) {
 	t.Parallel()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

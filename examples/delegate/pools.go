@@ -20,12 +20,12 @@ import (
 	"github.com/delegate-io/dlite/driver/vm/qemu"
 )
 
-// poolFile is what VM_POOLS names.
+// poolFile is the content of the file that VM_POOLS names.
 type poolFile struct {
 	Pools []poolSettings `yaml:"pools"`
 }
 
-// poolSettings is a pool and its provider: exactly one of the last three.
+// poolSettings describes a pool and its provider. Exactly one of the last three fields is set.
 type poolSettings struct {
 	Name     string            `yaml:"name"`
 	OS       string            `yaml:"os"`
@@ -44,10 +44,10 @@ type poolSettings struct {
 	EC2     *ec2Settings     `yaml:"ec2"`
 }
 
-// span is a time with its unit.
+// span is a duration with its unit.
 type span struct{ time.Duration }
 
-// UnmarshalYAML reads it.
+// UnmarshalYAML reads a duration such as "5m".
 func (s *span) UnmarshalYAML(b []byte) (err error) {
 	text := strings.Trim(strings.TrimSpace(string(b)), `"'`)
 	if s.Duration, err = time.ParseDuration(text); err != nil {
@@ -56,8 +56,7 @@ func (s *span) UnmarshalYAML(b []byte) (err error) {
 	return nil
 }
 
-// GuestSettings are what QEMU and libvirt have in common. It is exported so that its
-// fields can be set as parts of others.
+// GuestSettings holds the settings that QEMU and libvirt share. It is exported so that other settings can embed it.
 type GuestSettings struct {
 	Machine  string `yaml:"machine"`
 	CPU      string `yaml:"cpu"`
@@ -111,11 +110,10 @@ type ec2Settings struct {
 	SpotMaxPrice    string            `yaml:"spot_max_price"`
 }
 
-// providersDir is where the providers of all pools keep what is theirs, next to the
-// folders of the pools.
+// providersDir is the directory with the state of all providers. It is next to the directories of the pools.
 const providersDir = "machines"
 
-// readPools reads the file of VM_POOLS. A field that nobody knows is an error.
+// readPools reads the file of VM_POOLS. An unknown field is an error.
 func readPools(file string) ([]poolSettings, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -141,7 +139,7 @@ func readPools(file string) ([]poolSettings, error) {
 	return f.Pools, nil
 }
 
-// machines are the driver of the pools, and what goes with it at the end.
+// machines holds the driver of the pools and the values that Close must close.
 type machines struct {
 	*vm.Driver
 	pools []*vm.Pool
@@ -159,7 +157,7 @@ func openMachines(ctx context.Context, cfg config, log zerolog.Logger) (*machine
 			return nil, errors.Join(fmt.Errorf("VM_POOLS: pool %q: %w", s.Name, err), m.Close())
 		}
 	}
-	for _, p := range m.pools { // now that nothing is wrong with any of them
+	for _, p := range m.pools { // every pool is valid
 		if err := p.Start(ctx); err != nil {
 			return nil, errors.Join(fmt.Errorf("VM_STATE_DIR: %w", err), m.Close())
 		}
@@ -170,7 +168,7 @@ func openMachines(ctx context.Context, cfg config, log zerolog.Logger) (*machine
 	return m, nil
 }
 
-// add makes a pool without starting it.
+// add creates a pool without starting it.
 func (m *machines) add(ctx context.Context, cfg config, s poolSettings, log zerolog.Logger) error {
 	dir := filepath.Join(cfg.VMStateDir, fileName(s.Name))
 	provider, err := s.provider(ctx, filepath.Join(cfg.VMStateDir, providersDir))
@@ -188,7 +186,7 @@ func (m *machines) add(ctx context.Context, cfg config, s poolSettings, log zero
 	return nil
 }
 
-// provider makes the one that the settings name.
+// provider returns the provider that the settings name.
 func (s *poolSettings) provider(ctx context.Context, state string) (vm.Provider, error) {
 	var named []string
 	for name, there := range map[string]bool{"qemu": s.QEMU != nil, "libvirt": s.Libvirt != nil, "ec2": s.EC2 != nil} {
@@ -230,7 +228,7 @@ func (l *libvirtSettings) provider(s *poolSettings) (vm.Provider, error) {
 	return libvirt.New(c)
 }
 
-// provider uses the credentials that the AWS tools have.
+// provider finds its credentials in the same places as the AWS tools.
 func (e *ec2Settings) provider(ctx context.Context) (vm.Provider, error) {
 	var options []func(*awsconfig.LoadOptions) error
 	if e.Region != "" {
@@ -249,7 +247,7 @@ func (e *ec2Settings) provider(ctx context.Context) (vm.Provider, error) {
 	})
 }
 
-// Close ends the driver, then its pools.
+// Close closes the driver, and then its pools.
 func (m *machines) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

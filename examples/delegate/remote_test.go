@@ -12,8 +12,8 @@ import (
 	"github.com/delegate-io/dlite/logger"
 )
 
-// L1: ENABLE_REMOTE_LOGGING, and where OpenTelemetry's variables say. Not parallel,
-// for the environment is everybody's.
+// Rule L1: with ENABLE_REMOTE_LOGGING the log goes to the address in OpenTelemetry's variables. The test is not
+// parallel, because it sets environment variables of the process.
 func TestTheLogGoesToACollectorWhenWanted(t *testing.T) {
 	got := make(chan string, 10)
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -17,8 +17,7 @@ import (
 	"github.com/delegate-io/dlite/secrets/vault"
 )
 
-// SecretConfig says where the secrets come from that tasks refer to (SPEC S1). It
-// is exported so that its fields can be set as parts of a config.
+// SecretConfig configures the secret providers for tasks (rule S1). It is exported so that the config can embed it.
 type SecretConfig struct {
 	EnvPrefix string `env:"SECRETS_ENV_PREFIX" envDefault:"DLITE_SECRET_" help:"prefix of the environment variables that tasks may refer to as env://NAME"`
 	Dir       string `env:"SECRETS_DIR" help:"folder of files that tasks may refer to as file://PATH#FIELD; default: none"`
@@ -40,10 +39,10 @@ type SecretConfig struct {
 	KubeNamespace []string `env:"SECRET_NAMESPACES" help:"comma-separated namespaces that tasks may refer to; default: all that the cluster allows"`
 }
 
-// secretManagers are the values of SECRET_MANAGERS.
+// secretManagers lists the valid values of SECRET_MANAGERS.
 var secretManagers = []string{"aws", "google", "azure", "kubernetes"}
 
-// check completes the configuration and returns what is wrong with it.
+// check sets defaults and reports wrong settings.
 func (c *SecretConfig) check(wrong func(setting string, bad bool, must string)) {
 	trim := func(list []string) []string {
 		for i := range list {
@@ -65,19 +64,17 @@ func (c *SecretConfig) check(wrong func(setting string, bad bool, must string)) 
 	wrong("VAULT_SECRET_ID", c.VaultSecretID != "" && c.VaultSecretIDFile != "", "set without VAULT_SECRET_ID_FILE, or the other way round")
 }
 
-// values are the settings that are secrets themselves.
+// values returns the settings that are secrets.
 func (c *SecretConfig) values() []string { return []string{c.VaultToken, c.VaultSecretID} }
 
-// secretSources are the providers, the handlers of secret tasks, and what is to
-// be closed at the end.
+// secretSources holds the providers, the handlers of secret tasks, and the values to close at the end.
 type secretSources struct {
 	providers secrets.Providers
 	routes    router.RouteMap
 	closers   []func() error
 }
 
-// openSecrets makes the providers that the configuration asks for. None of them
-// is called yet: they may come and go.
+// openSecrets creates the configured providers. It calls none of them, because each may be unreachable at any time.
 func openSecrets(ctx context.Context, c SecretConfig) (_ *secretSources, err error) {
 	s := &secretSources{providers: secrets.Providers{"env": secrets.Env(c.EnvPrefix)}}
 	defer func() {
@@ -110,8 +107,7 @@ func (s *secretSources) add(scheme string, p secrets.Provider, close func() erro
 	s.closers = append(s.closers, close)
 }
 
-// openVault makes the delegate's own Vault, nil when it has none, and keeps its
-// token alive.
+// openVault creates the delegate's own Vault provider and renews its token. It returns nil if none is configured.
 func (s *secretSources) openVault(ctx context.Context, c SecretConfig) (*vault.Provider, error) {
 	if c.VaultAddr == "" {
 		return nil, nil //nolint:nilnil // there is none

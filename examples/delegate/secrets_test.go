@@ -19,9 +19,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// S1, S2, S3, S5, X2: a stage whose steps refer to secrets of every kind that the
-// delegate is configured for, over either protocol: the steps get the values, the
-// answers show none, and no file of the delegate holds one.
+// Rules S1, S2, S3, S5, X2: the steps of a stage refer to secrets of every configured provider, over either
+// protocol. The steps get the values. No answer and no file of the delegate contains one.
 func TestStepsGetSecretsFromTheConfiguredProviders(t *testing.T) {
 	v := testbed.Vault(t)
 	v.Do(t, "POST", "sys/mounts/kv", map[string]any{"type": "kv"})
@@ -55,7 +54,7 @@ func TestStepsGetSecretsFromTheConfiguredProviders(t *testing.T) {
 		assert.Equal(t, task.Failed, resp.Code)
 		assert.Contains(t, resp.Error+string(resp.Data), "${{secrets.file://none}}: there is no such secret")
 
-		if protocol == "v2" { // with secret tasks of its own, one of them at the same Vault
+		if protocol == "v2" { // with its own secret tasks, one of them for the same Vault
 			in.Environment["E"], in.Environment["V"] = "${{secrets.own}}", "${{secrets.fetched}}"
 			b, err := json.Marshal(in)
 			require.NoError(t, err)
@@ -76,7 +75,7 @@ func TestStepsGetSecretsFromTheConfiguredProviders(t *testing.T) {
 	}
 }
 
-// filesWith are the files below a folder that hold a text.
+// filesWith returns the files below folder that contain text.
 func filesWith(t *testing.T, folder, text string) (found []string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
@@ -88,7 +87,7 @@ func filesWith(t *testing.T, folder, text string) (found []string) {
 		}
 		b, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // the delegate removes what it is done with
+			return nil // the delegate removes files meanwhile
 		}
 		if strings.Contains(string(b), text) {
 			found = append(found, path)

@@ -23,12 +23,11 @@ import (
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
-// remoteTimeout bounds the sending of the last events at the end.
+// remoteTimeout limits the sending of the last events at the end.
 const remoteTimeout = 5 * time.Second
 
-// serve runs the delegate until ctx ends or the signals end it: the first one
-// drains, the second one cancels. It calls started, which may be nil, before it
-// registers.
+// serve runs the delegate until ctx or the signals end it: the first signal drains, the second one cancels. It calls
+// started, if it is not nil, before it registers.
 func serve(ctx context.Context, cfg config, started func(*poller.Poller), signals ...os.Signal) (err error) {
 	hidden := secrets.NewSet(secrets.Config{}, append(cfg.values(), cfg.Token, cfg.ProxyPassword)...)
 	remote, closeRemote, err := openRemote(ctx, cfg)
@@ -63,12 +62,12 @@ func serve(ctx context.Context, cfg config, started func(*poller.Poller), signal
 		return err
 	}
 	defer func() { err = errors.Join(err, sources.close()) }()
-	// After what can be wrong with the settings: it may start machines.
+	// This comes after all checks of settings, because it may start machines.
 	stages, drivers, err := openStages(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeStages(ctx, stages)) }() // in case that the poller has not
+	defer func() { err = errors.Join(err, closeStages(ctx, stages)) }() // in case the poller has not closed them
 
 	types := sources.routes.Merge(stages.Routes())
 	single, err := openStandalone(ctx, cfg.StandaloneConfig, seconds(cfg.CleanupGrace), types, log)
@@ -90,7 +89,7 @@ func serve(ctx context.Context, cfg config, started func(*poller.Poller), signal
 	return err
 }
 
-// closeTimeout bounds the cleanup at the end.
+// closeTimeout limits the cleanup at the end.
 const closeTimeout = 2 * time.Minute
 
 func closeStages(ctx context.Context, stages *transaction.Group) error {
@@ -99,8 +98,8 @@ func closeStages(ctx context.Context, stages *transaction.Group) error {
 	return stages.Close(ctx)
 }
 
-// openRemote opens the export of the log, nil where it is not wanted. Events that
-// the collector did not get are no failure of the delegate's.
+// openRemote opens the export of the log. It returns nil if none is configured. Events that the collector did not
+// get are no failure of the delegate.
 func openRemote(ctx context.Context, cfg config) (io.Writer, func() error, error) {
 	if !cfg.LogRemote {
 		return nil, func() error { return nil }, nil
@@ -121,7 +120,7 @@ func openRemote(ctx context.Context, cfg config) (io.Writer, func() error, error
 	}, nil
 }
 
-// newClient adds one setting after the other, so that an error names the wrong one.
+// newClient adds one setting after the other, so that an error names the wrong setting.
 func newClient(cfg config, log zerolog.Logger, more ...client.Option) (c *client.HTTP, err error) {
 	if _, err := client.New(cfg.URL, cfg.AccountID, "", client.WithToken("any")); err != nil {
 		return nil, fmt.Errorf("URL: %w", err)

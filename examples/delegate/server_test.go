@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// running is the bundled delegate, configured by a file, against a manager.
+// running is the bundled delegate, configured by a file, with a manager.
 type running struct {
 	*clienttest.Server
 	t       *testing.T
@@ -117,8 +117,8 @@ func (r *running) wait() error {
 	}
 }
 
-// X2, T1: the bundled delegate runs a stage on the host; a signal ends it, and
-// nothing is left in its work folder.
+// Rules X2, T1: the bundled delegate runs a stage on the host. A signal ends it, and its work directory is empty
+// afterwards.
 func TestTheDelegateRunsAStageAndDrainsOnASignal(t *testing.T) {
 	t.Parallel()
 	r := start(t, "MAX_STAGES=1\n", syscall.SIGUSR1)
@@ -128,7 +128,7 @@ func TestTheDelegateRunsAStageAndDrainsOnASignal(t *testing.T) {
 	assert.Equal(t, stage.Success, first.Status, first.ErrorMessage)
 
 	r.signal(syscall.SIGUSR1)
-	// The stage is open: it goes on.
+	// The stage is open, so the delegate still runs its steps.
 	second := answer[stage.ExecuteResponse](r, r.submit("CI_DOCKER_EXECUTE_TASK",
 		script("tx", "two", `echo "OUT=$GREETING $(cat result)" >> "$HARNESS_OUTPUT_FILE"; exit 3`)))
 	assert.Equal(t, stage.Failure, second.Status)
@@ -142,7 +142,7 @@ func TestTheDelegateRunsAStageAndDrainsOnASignal(t *testing.T) {
 	assert.Equal(t, 1, r.Count(clienttest.CallUnregister))
 }
 
-// P5, T7: the second signal cancels what runs, and what was open is cleaned up.
+// Rules P5, T7: the second signal cancels running steps, and the delegate cleans up open stages.
 func TestASecondSignalCancelsAndCleansUp(t *testing.T) {
 	t.Parallel()
 	r := start(t, "", syscall.SIGUSR2)
@@ -163,8 +163,7 @@ func TestASecondSignalCancelsAndCleansUp(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-// T2, X2: a second delegate on the same ledger gives up before it registers,
-// because it could run no stage.
+// Rules T2, X2: a second delegate on the same ledger stops before it registers, because it cannot run any stage.
 func TestASecondDelegateOnTheSameLedgerGivesUp(t *testing.T) {
 	t.Parallel()
 	r := start(t, "")

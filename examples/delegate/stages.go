@@ -12,9 +12,8 @@ import (
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
-// openStages opens the drivers that cfg names. Each has a ledger of its own, and
-// they share the slots of the delegate. The caller closes the group, which closes
-// the drivers.
+// openStages opens the drivers that cfg names. Each driver has its own ledger; all share the slots of the delegate.
+// The caller closes the group, which closes the drivers.
 func openStages(ctx context.Context, cfg config, log zerolog.Logger) (*transaction.Group, []driver.Driver, error) {
 	slots := capacity.NewSlots(cfg.slots())
 	var members []*transaction.Stages

@@ -17,8 +17,8 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// StandaloneConfig says how tasks are run that belong to no stage (SPEC D8, D9). It
-// is exported so that its fields can be set as parts of a config.
+// StandaloneConfig configures tasks that belong to no stage (rules D8, D9). It is exported so that the config can
+// embed it.
 type StandaloneConfig struct {
 	CGITypes []string `env:"CGI_TYPES" help:"comma-separated task types to announce for programs that tasks name (CGI); a manager that sends others has them run as well"`
 	CGICache string   `env:"CGI_CACHE_DIR" help:"folder of the programs of standalone tasks; default: dlite/cgi in the user's cache folder"`
@@ -33,13 +33,13 @@ type StandaloneConfig struct {
 	SidecarHealth  string   `env:"SIDECAR_HEALTH" help:"path that it answers with 2xx when it is healthy; default: it has to accept connections"`
 }
 
-// Bounds of the settings that bound the cache.
+// Limits of the settings for the cache.
 const (
 	maxCGISize = 1 << 40 // in MiB
 	maxCGIAge  = 36500
 )
 
-// checkStandalone completes the configuration and returns what is wrong with it.
+// checkStandalone sets defaults and reports wrong settings.
 func (c *StandaloneConfig) checkStandalone(wrong func(setting string, bad bool, must string)) {
 	for _, list := range []*[]string{&c.CGITypes, &c.SidecarTypes} {
 		for i := range *list {
@@ -60,7 +60,7 @@ func (c *StandaloneConfig) hasSidecar() bool {
 	return c.SidecarURL != "" || len(c.SidecarTypes) > 0 || c.SidecarCommand != ""
 }
 
-// standalone runs the tasks that belong to no stage.
+// standalone runs tasks that belong to no stage.
 type standalone struct {
 	programs *cgi.Handler
 	routes   router.RouteMap
@@ -68,8 +68,8 @@ type standalone struct {
 	running  sync.WaitGroup
 }
 
-// openStandalone starts the legacy process, if there is one. taken are the task types
-// that the delegate runs by itself.
+// openStandalone starts the legacy process, if one is configured. taken has the task types that the delegate handles
+// itself.
 func openStandalone(ctx context.Context, c StandaloneConfig, grace time.Duration, taken router.RouteMap, log zerolog.Logger) (*standalone, error) {
 	s := &standalone{stop: func() {}, routes: router.RouteMap{}}
 	var err error
@@ -119,7 +119,7 @@ func (s *standalone) route(ctx context.Context, c StandaloneConfig, grace time.D
 	return nil
 }
 
-// close ends what openStandalone has started, after the last task.
+// close ends the parts that openStandalone started. Call it after the last task.
 func (s *standalone) close(ctx context.Context) error {
 	s.stop()
 	s.running.Wait()

@@ -17,8 +17,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// D8, D9: a task without a route runs its program, and a legacy process gets what is
-// meant for it.
+// Rules D8, D9: a task without a route runs its program, and the legacy process gets its task types.
 func TestTheDelegateRunsStandaloneTasks(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {

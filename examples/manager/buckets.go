@@ -1,7 +1,6 @@
 package main
 
-// The buckets that LOGS_ARCHIVE may name. They find their credentials where their
-// clouds' own tools do.
+// The buckets that LOGS_ARCHIVE may name. Each finds its credentials in the same places as its cloud's own tools.
 import (
 	_ "gocloud.dev/blob/azureblob"
 	_ "gocloud.dev/blob/fileblob"

@@ -1,33 +1,31 @@
-// Command manager is the server side as one program: the manager's API for delegates
-// and submitters, and the log service.
+// Command manager is the server side in one program: the manager's API for delegates and submitters, and the log
+// service.
 //
 //	go run ./examples/manager server
 //
-// Without an account it makes the account "demo", and prints the settings of a
-// delegate and the calls that submit a stage, watch it, follow its log and abort it.
-// To keep accounts, set them in the environment or in the file that --env-file names:
+// If no account is configured, it creates the account "demo". It prints the settings of a delegate, and the calls
+// that submit a stage, watch it, follow its log and abort it. To keep accounts, set them in the environment or in
+// the file that --env-file names:
 //
 //	ACCOUNTS="demo=<32 hexadecimal characters>,other=<...>"
 //
-// Every setting is a variable of the environment or a line of that file, and all but
-// secrets are flags too: --data-dir is DATA_DIR. A flag wins over the environment, and
-// the environment over the file. An unknown name in the file is an error.
+// Every setting is a variable of the environment or a line of that file. All settings but secrets are flags too:
+// --data-dir is DATA_DIR. A flag wins over the environment, and the environment over the file. An unknown name in
+// the file is an error.
 //
 // Submitters and readers of logs need a token of the account:
 //
 //	go run ./examples/manager token demo
 //
-// The header "Authorization: Bearer <token>" carries it to the manager's API (go doc
-// ./manager), and "X-Harness-Token: <token>" to the log service (go doc
-// ./manager/logservice), where the key of a step's log is its log_key.
+// The header "Authorization: Bearer <token>" carries it to the manager's API (go doc ./manager), and
+// "X-Harness-Token: <token>" to the log service (go doc ./manager/logservice). There the key of a step's log is its
+// log_key.
 //
-// The manager keeps its state in a database in the data directory (--data-dir). The
-// database is encrypted with STORE_KEY, or else with a key in the same directory. The
-// logs are in that directory too. Both survive kill -9. With --logs-archive complete
-// logs go to a bucket (S3, Google Cloud Storage, Azure). The commands backup, restore
-// and check work on the database. With STORE=redis://... any number of managers with
-// the same settings serve together behind a load balancer. The first interrupt ends
-// the manager in order, the second one at once.
+// The manager keeps its state in a database in the data directory (--data-dir). The database is encrypted with
+// STORE_KEY, or else with a key in the same directory. The logs are in that directory too. Both survive kill -9.
+// With --logs-archive complete logs go to a bucket (S3, Google Cloud Storage, Azure). The commands backup, restore
+// and check work on the database. With STORE=redis://... any number of managers with the same settings serve
+// together behind a load balancer. The first interrupt ends the manager in order, the second one at once.
 package main
 
 import (
@@ -105,7 +103,7 @@ func newTokenCommand() *ffcli.Command {
 	}, "account")
 }
 
-// print writes a token to out, and how long it is valid to notes.
+// print writes a token to out, and its time of expiry to notes.
 func (c *tokenCommand) print(accounts map[string]string, out, notes io.Writer) (err error) {
 	if len(accounts) == 0 {
 		if accounts, err = c.demoAccount(); err != nil {

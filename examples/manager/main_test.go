@@ -34,7 +34,7 @@ func TestAccountsAreAListOfIdsAndSecrets(t *testing.T) {
 	}
 }
 
-// X2: what is wrong is named, and no secret shows.
+// Rule X2: the error names the wrong account and shows no secret.
 func TestWrongAccountsAreNamedWithoutTheirSecrets(t *testing.T) {
 	t.Parallel()
 	const wrong = "visibly-fake-secret"
@@ -78,9 +78,8 @@ func TestAnAddressThatIsTakenIsAnError(t *testing.T) {
 	require.ErrorContains(t, serve(context.Background(), &serverCommand{LogLevel: "loud"}, nil, io.Discard), "loud")
 }
 
-// Rule X2: a settings file may hold every setting; flags and the environment win over
-// it. A name that is no setting is an error with the name that was meant. No error shows
-// a secret.
+// Rule X2: a settings file may hold every setting; flags and the environment win over it. An unknown name is an
+// error that suggests the name that was meant. No error shows a secret.
 func TestTheSettingsFileHoldsEverySetting(t *testing.T) {
 	dir := t.TempDir()
 	parse := func(text string, args ...string) (*serverCommand, map[string]string, error) {
@@ -124,8 +123,7 @@ func TestTheSettingsFileHoldsEverySetting(t *testing.T) {
 	require.ErrorContains(t, err, "LOGS_MAX_AGE_DAYS")
 }
 
-// Rule X3: "token demo" works for the account that the server made, and tells until
-// when the token is valid.
+// Rule X3: "token demo" works for the account that the server created, and prints when the token expires.
 func TestATokenOfTheDemoAccount(t *testing.T) {
 	t.Parallel()
 	store := storeOptions{Store: "sqlite", DataDir: t.TempDir()}
@@ -144,7 +142,7 @@ func TestATokenOfTheDemoAccount(t *testing.T) {
 	require.ErrorContains(t, c.print(nil, &out, &notes), `there is no account "other"`)
 }
 
-// Rule X3: a wrong setting is an error before the port and the database are taken.
+// Rule X3: the program reports a wrong setting before it takes the port and the database.
 func TestSettingsAreCheckedBeforeThePortIsTaken(t *testing.T) {
 	t.Parallel()
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

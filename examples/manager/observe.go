@@ -14,11 +14,11 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// defaultMetrics is the address of metrics and health. The delegate's is port 3000.
+// defaultMetrics is the address of metrics and health. The delegate uses port 3000.
 const defaultMetrics = "127.0.0.1:3001"
 
-// serveMetrics serves metrics and health apart from the API, because the metrics name
-// all accounts. They are for the operator of the manager.
+// serveMetrics serves metrics and health on another address than the API, because the metrics name all accounts.
+// Only the operator of the manager may see them.
 func serveMetrics(ctx context.Context, c *serverCommand, m *manager.Manager, log zerolog.Logger) (*telemetry.Server, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.Metrics(), telemetry.Host(c.LogsDir),
@@ -30,8 +30,7 @@ func serveMetrics(ctx context.Context, c *serverCommand, m *manager.Manager, log
 	return telemetry.ListenAt(ctx, c.HTTPBind, defaultMetrics, routes, log)
 }
 
-// pause stops offering work of all accounts, for instance before an upgrade, or offers
-// it again.
+// pause stops offering work of all accounts, for instance before an upgrade. With on false it resumes.
 func pause(m *manager.Manager, on bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := m.Pause(r.Context(), on); err != nil {
@@ -42,7 +41,7 @@ func pause(m *manager.Manager, on bool) http.HandlerFunc {
 	}
 }
 
-// closing calls f with a context of 5 seconds, also when ctx has ended.
+// closing calls f with a context of 5 seconds that does not end with ctx.
 func closing(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// L3, X3: health is at the API's address and next to the metrics; the metrics,
-// which name accounts, are not at the API's.
+// Rules L3, X3: health is at the API's address and at the metrics' address. The metrics name accounts, so they are
+// not at the API's address.
 func TestTheManagerIsSeenFromOutside(t *testing.T) {
 	t.Parallel()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -58,7 +58,7 @@ func TestTheManagerIsSeenFromOutside(t *testing.T) {
 	require.NoError(t, err)
 	var table, found []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `(dlite_(?:manager|host)_[a-z_]+)`").FindAllStringSubmatch(string(doc), -1) {
-		if m[1] != "dlite_manager_contact_timestamp_seconds" { // the delegate's
+		if m[1] != "dlite_manager_contact_timestamp_seconds" { // only the delegate has this metric
 			table = append(table, m[1])
 		}
 	}

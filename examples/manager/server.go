@@ -25,7 +25,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// demo is the account that is made when none is configured.
+// demo is the account that the program creates if none is configured.
 const demo = "demo"
 
 // serve runs the manager and the log service on one address until ctx ends.
@@ -49,7 +49,7 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	if err := c.checkSettings(); err != nil {
 		return err
 	}
-	// The port is taken after every setting has been checked.
+	// The program takes the port after it has checked every setting.
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Listen)
 	if err != nil {
 		return fmt.Errorf("LISTEN: %w: choose another address, such as 127.0.0.1:0 for a free port", err)
@@ -103,7 +103,7 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	return listen(ctx, c, listener, routes, m, logs)
 }
 
-// checkSettings checks the settings that nothing else checks before the port is taken.
+// checkSettings checks the settings that no other part checks before the port is taken.
 func (c *serverCommand) checkSettings() error {
 	switch {
 	case (c.TLSCert == "") != (c.TLSKey == ""):
@@ -122,7 +122,7 @@ func (c *serverCommand) checkSettings() error {
 
 var errMissingArchive = errors.New("LOGS_ARCHIVE is missing: managers on one Redis need a bucket for complete logs that all of them reach")
 
-// logTokenTTL is how long a stage may write its logs, counted from its submission.
+// logTokenTTL is how long a stage may write its logs. It starts with the submission.
 const logTokenTTL = 7 * 24 * time.Hour
 
 // openLogs opens the log service, and the signer of its tokens.
@@ -165,8 +165,8 @@ func openLogs(
 	return logs, signer, err
 }
 
-// demoAccount returns the account for trying things out. It stays the same as long as
-// the data directory exists; with STORE=memory every start makes another one.
+// demoAccount returns the account for first experiments. It stays the same as long as the data directory exists.
+// With STORE=memory every start creates another one.
 func (o *storeOptions) demoAccount() (map[string]string, error) {
 	if o.inMemory() {
 		return map[string]string{demo: random()}, nil
@@ -185,12 +185,12 @@ func (o *storeOptions) demoAccount() (map[string]string, error) {
 	return map[string]string{demo: hex.EncodeToString(secret[:16])}, nil
 }
 
-// authorize lets a stage's writers at its logs, and whoever may call the
-// manager's API for an account at all of the account's.
+// authorize allows a stage to write its own logs. A caller with a token for the manager's API may access all logs of
+// its account.
 func authorize(accounts map[string]string, signer *logservice.Signer) func(logservice.Access) bool {
 	return func(a logservice.Access) bool {
 		if signer.Authorize(a) {
-			return accounts[a.Account] != "" // it may be gone
+			return accounts[a.Account] != "" // the account may have been removed
 		}
 		secret, err := token.ParseSecret(accounts[a.Account])
 		if err != nil {
@@ -201,10 +201,10 @@ func authorize(accounts map[string]string, signer *logservice.Signer) func(logse
 	}
 }
 
-// introduceFor is how long the token is valid that introduce prints.
+// introduceFor is the lifetime of the token that introduce prints.
 const introduceFor = 24 * time.Hour
 
-// introduce prints what a delegate and a submitter need for the demo account.
+// introduce prints the settings that a delegate and a submitter need for the demo account.
 func introduce(out io.Writer, accounts map[string]string, url string) error {
 	t, err := issue(accounts, demo, introduceFor)
 	if err != nil {
@@ -233,7 +233,7 @@ curl -H "X-Harness-Token: $API_TOKEN" '%[3]s/blob?accountID=%[1]s&key=build-1/co
 	return err
 }
 
-// listen serves until ctx ends, then lets calls finish that do not wait.
+// listen serves until ctx ends. Then it waits for running calls, except for long polls, which it ends.
 func listen(ctx context.Context, c *serverCommand, l net.Listener, h http.Handler, m *manager.Manager, logs *logservice.Server) error {
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan error, 1)
@@ -289,7 +289,7 @@ func parseAccounts(text string) (map[string]string, error) {
 	return accounts, nil
 }
 
-// issue makes a token for an account.
+// issue returns a token for an account.
 func issue(accounts map[string]string, account string, ttl time.Duration) (string, error) {
 	text, ok := accounts[account]
 	if !ok {
@@ -302,7 +302,7 @@ func issue(accounts map[string]string, account string, ttl time.Duration) (strin
 	return secret.Issue(account, time.Now(), ttl)
 }
 
-// random is a secret in the form of an account's: 16 bytes in hexadecimal.
+// random returns a secret in the form of an account's secret: 16 bytes in hexadecimal.
 func random() string {
 	b := make([]byte, 16)
 	_, _ = io.ReadFull(rand.Reader, b) // never fails

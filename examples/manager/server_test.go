@@ -43,7 +43,7 @@ const (
 	otherSecret = "00000000000000000000000000000002"
 )
 
-// writes hands on what the program prints.
+// writes sends each text that the program prints to a channel.
 type writes chan string
 
 func (w writes) Write(b []byte) (int, error) {
@@ -51,7 +51,7 @@ func (w writes) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// server is the manager while it serves.
+// server is a running manager.
 type server struct {
 	t    *testing.T
 	url  string
@@ -94,14 +94,14 @@ func (p *server) printed() string {
 	return ""
 }
 
-// end stops the program and says how it ended.
+// end stops the program and returns its error.
 func (p *server) end() error {
 	p.t.Helper()
 	p.stop()
 	select {
 	case err := <-p.over:
 		return err
-	case <-time.After(8 * time.Second): // less than the wait of a held poll
+	case <-time.After(8 * time.Second): // less than the time that a poll is held
 		require.FailNow(p.t, "the manager does not end")
 		return nil
 	}
@@ -146,8 +146,8 @@ func (p *server) delegate(account, secret string) {
 	})
 }
 
-// X3: what the program prints for the account that it made is enough to run a
-// task and a stage, and to read the stage's log; nobody else can.
+// Rule X3: the settings that the program prints for its account are enough to run a task and a stage, and to read
+// the stage's log. A caller without them is refused.
 func TestTheSettingsThatAreShownRunATaskAndAStage(t *testing.T) {
 	t.Parallel()
 	p := start(t, &serverCommand{}, nil, nil)
@@ -194,8 +194,7 @@ func TestTheSettingsThatAreShownRunATaskAndAStage(t *testing.T) {
 	}
 }
 
-// A token of one account opens no log of another one, not even where both have
-// the same secret.
+// A token of one account opens no log of another account, even if both have the same secret.
 func TestAnAccountsTokenOpensItsOwnLogsAlone(t *testing.T) {
 	t.Parallel()
 	accounts := map[string]string{"a": fakeSecret, "b": fakeSecret}
@@ -222,7 +221,7 @@ func TestAnAccountsTokenOpensItsOwnLogsAlone(t *testing.T) {
 	assert.False(t, allowed("a", expired))
 }
 
-// C7: a poll that is held does not hold up the end of the program.
+// Rule C7: a held poll does not delay the end of the program.
 func TestAHeldPollEndsWithTheProgram(t *testing.T) {
 	t.Parallel()
 	p := start(t, &serverCommand{}, map[string]string{"a": fakeSecret}, nil)
@@ -242,7 +241,7 @@ func TestAHeldPollEndsWithTheProgram(t *testing.T) {
 		_, _ = c.Poll(ctx, d.ID, client.PollQuery{Wait: 20 * time.Second, Since: first.Cursor})
 	}()
 	<-sent
-	for range 50 { // calls after it, so that the first one is not merely on its way
+	for range 50 { // later calls show that the poll has arrived
 		status, _ := p.call(http.MethodGet, "/api/delegates?accountId=a", "", "Authorization", "Bearer wrong")
 		require.Equal(t, http.StatusUnauthorized, status)
 	}
@@ -250,7 +249,7 @@ func TestAHeldPollEndsWithTheProgram(t *testing.T) {
 	<-polled
 }
 
-// C5: with a certificate it serves HTTPS, and says so.
+// Rule C5: with a certificate the program serves HTTPS and prints an https address.
 func TestWithACertificateItServesHTTPS(t *testing.T) {
 	t.Parallel()
 	cert, key, roots := certificate(t)
@@ -264,7 +263,7 @@ func TestWithACertificateItServesHTTPS(t *testing.T) {
 	require.NoError(t, p.end())
 }
 
-// certificate makes one for 127.0.0.1 that signs itself.
+// certificate creates a self-signed certificate for 127.0.0.1.
 func certificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

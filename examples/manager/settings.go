@@ -9,8 +9,8 @@ import (
 	"github.com/delegate-io/dlite/examples/internal/program"
 )
 
-// newCommand returns a command with the flags of the store, --env-file, and those that
-// register adds. run gets the accounts and the named arguments.
+// newCommand returns a command with the flags of the store, --env-file, and the flags that register adds. run gets
+// the accounts and the named arguments.
 func newCommand(
 	name, help string, store *storeOptions, register func(*flag.FlagSet),
 	run func(ctx context.Context, accounts map[string]string, args []string) error, arguments ...string,
@@ -39,8 +39,8 @@ func newCommand(
 	}
 }
 
-// resolve completes the flags from the environment and the file, and returns the
-// accounts. ACCOUNTS and STORE_KEY have no flag, because they are secrets.
+// resolve completes the flags from the environment and the file, and returns the accounts. ACCOUNTS and STORE_KEY
+// are secrets, so they have no flag.
 func resolve(fs *flag.FlagSet, file string, store *storeOptions) (map[string]string, error) {
 	var accounts string
 	secrets := map[string]*string{"ACCOUNTS": &accounts, "STORE_KEY": &store.StoreKey}

@@ -22,7 +22,7 @@ import (
 	"github.com/delegate-io/dlite/manager/sqlite"
 )
 
-// storeOptions are the settings of the place where the manager keeps its state.
+// storeOptions are the settings of the manager's store.
 type storeOptions struct {
 	Store string
 	// StoreKey encrypts the store. It has no flag, because it is a secret.
@@ -36,7 +36,7 @@ func (o *storeOptions) register(fs *flag.FlagSet) {
 	fs.StringVar(&o.DataDir, "data-dir", "", "directory of the database, its key and the logs (default: dlite-manager in the user's state directory)")
 }
 
-// dir returns the data directory, and makes it if it is missing.
+// dir returns the data directory. It creates the directory if it is missing.
 func (o *storeOptions) dir() (string, error) {
 	dir := o.DataDir
 	if dir == "" {
@@ -53,7 +53,7 @@ func (o *storeOptions) dir() (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// database returns the file of the database.
+// database returns the path of the database file.
 func (o *storeOptions) database() (string, error) {
 	dir, err := o.dir()
 	return filepath.Join(dir, "manager.db"), err
@@ -65,8 +65,8 @@ func (o *storeOptions) onRedis() bool {
 	return strings.HasPrefix(o.Store, "redis://") || strings.HasPrefix(o.Store, "rediss://") || strings.HasPrefix(o.Store, "unix://")
 }
 
-// keys returns the keys of the store, the newest first; there are none in memory.
-// STORE_KEY may hold several: NEW,OLD.
+// keys returns the keys of the store, the newest first. A store in memory has none. STORE_KEY may hold several keys:
+// NEW,OLD.
 func (o *storeOptions) keys() ([][]byte, error) {
 	var keys [][]byte
 	for _, text := range strings.Split(o.StoreKey, ",") {
@@ -97,7 +97,7 @@ type redisLog struct{ zerolog.Logger }
 
 func (l redisLog) Printf(_ context.Context, format string, v ...any) { l.Debug().Msgf(format, v...) }
 
-// open opens the store. A nil store is in memory.
+// open opens the store. It returns nil for a store in memory.
 func (o *storeOptions) open(ctx context.Context, log zerolog.Logger) (manager.Store, error) {
 	switch {
 	case o.inMemory():
@@ -117,7 +117,7 @@ func (o *storeOptions) open(ctx context.Context, log zerolog.Logger) (manager.St
 	return nil, fmt.Errorf("STORE is %q; it may be sqlite, memory, or a URL that begins with redis://", o.Store)
 }
 
-// streams opens the store of live logs. Nil is the directory of the logs, or memory.
+// streams opens the store of live logs. It returns nil if the streams are in the directory of the logs or in memory.
 func (o *storeOptions) streams(ctx context.Context, log zerolog.Logger) (logservice.Streams, error) {
 	if !o.onRedis() {
 		return nil, nil

@@ -29,8 +29,8 @@ func (p *server) stages(t *testing.T) string {
 	return body
 }
 
-// Q7: the state is in the data folder by default, and outlives the program; a
-// backup has it too. Nobody else may read it.
+// Rule Q7: by default the state is in the data directory and survives the program. A backup contains it too. Other
+// users cannot read it.
 func TestWhatTheManagerKnowsOutlivesIt(t *testing.T) {
 	t.Parallel()
 	accounts := map[string]string{"a": fakeSecret}
@@ -60,7 +60,7 @@ func TestWhatTheManagerKnowsOutlivesIt(t *testing.T) {
 	assert.NotContains(t, p.stages(t), `"later"`)
 	require.NoError(t, p.end())
 
-	require.NoError(t, os.Remove(filepath.Join(o.DataDir, "key"))) // another one is made, which opens nothing
+	require.NoError(t, os.Remove(filepath.Join(o.DataDir, "key"))) // the program creates another key, which decrypts nothing
 	o.StoreKey = fakeStoreKey
 	require.ErrorContains(t, serve(context.Background(), command(o), accounts, io.Discard), "key")
 }
@@ -69,7 +69,7 @@ func command(o storeOptions) *serverCommand {
 	return &serverCommand{storeOptions: o, Listen: "127.0.0.1:0", LogLevel: "error", HTTPBind: "off"}
 }
 
-// Without accounts there is one for trying things out, the same after a restart.
+// Without configured accounts the program creates one for first experiments. It is the same after a restart.
 func TestTheDemoAccountStays(t *testing.T) {
 	t.Parallel()
 	o := storeOptions{Store: "sqlite", DataDir: t.TempDir()}
@@ -83,7 +83,7 @@ func TestTheDemoAccountStays(t *testing.T) {
 	assert.NotEqual(t, first, other)
 }
 
-// Q7: two programs on one Redis are one manager.
+// Rule Q7: two programs with one Redis act as one manager.
 func TestTwoManagersOnRedis(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)

@@ -18,8 +18,7 @@ import (
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
-// delegate is the delegate's side. It knows of the manager's side nothing but
-// its address.
+// delegate is the delegate's side. Of the manager's side it knows only the address.
 type delegate struct {
 	client *client.HTTP
 	driver *local.Driver
@@ -57,8 +56,7 @@ func startDelegate(ctx context.Context, url, secret string, log zerolog.Logger) 
 	return d, nil
 }
 
-// drain ends the delegate when its stages are over, or at once on a signal, and
-// removes what it made.
+// drain ends the delegate after its stages, or at once on a signal, and removes its resources.
 func (d *delegate) drain(signals <-chan os.Signal) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -71,10 +69,10 @@ func (d *delegate) drain(signals <-chan os.Signal) error {
 		case <-waiting.Done():
 		}
 	}()
-	_ = d.poller.Shutdown(waiting) // Poll returns the error that counts
+	_ = d.poller.Shutdown(waiting) // Poll returns the relevant error
 	polled := <-d.polled
 	if errors.Is(polled, poller.ErrShutdown) {
-		polled = nil // there was nothing to do, and the end came before the first poll
+		polled = nil // the delegate was idle, and ended before the first poll
 	}
 	err := errors.Join(polled, d.stages.Close(ctx)) // Poll has closed them, unless it never began
 	d.client.CloseIdleConnections()

@@ -22,8 +22,8 @@ import (
 //go:embed step/main.go
 var stepSource []byte
 
-// ownImageName makes the image for the container steps, of one static program:
-// nothing has to be pulled. The returned function removes it.
+// ownImageName builds the image for the container steps from one static program, so no image is pulled. The returned
+// function removes the image.
 func ownImageName(ctx context.Context) (name string, remove func() error, err error) {
 	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 	if err != nil {
@@ -59,7 +59,7 @@ func ownImageName(ctx context.Context) (name string, remove func() error, err er
 	}, nil
 }
 
-// buildStep compiles the program with the Go that runs this one.
+// buildStep compiles the program with the Go version of this program.
 func buildStep(ctx context.Context, arch string) (_ []byte, err error) {
 	dir, err := os.MkdirTemp("", "dlite-quickstart-")
 	if err != nil {

@@ -1,15 +1,13 @@
-// Command quickstart runs a pipeline on this machine, from one command: a
-// manager, its log service and a delegate in one process, which talk over HTTP
-// as they would across a network.
+// Command quickstart runs a pipeline on this machine with one command. A manager, its log service and a delegate run
+// in one process and talk over HTTP, as they would across a network.
 //
 //	go run ./examples/quickstart              # the pipeline in pipeline.yaml
 //	go run ./examples/quickstart -f FILE      # another one
 //	go run ./examples/quickstart -v           # with the manager's and the delegate's log
 //
-// Steps run on the host; steps with an image need a Docker engine, and are left
-// out, loudly, when none answers. The first interrupt finishes the running stage,
-// the second one aborts it. The exit code is 0 when every stage succeeded, 1 when
-// one did not, and 2 when the pipeline could not be run.
+// Steps run on the host. Steps with an image need a Docker engine; if none answers, the program prints a warning and
+// skips them. The first interrupt finishes the running stage, the second one aborts it. The exit code is 0 if every
+// stage succeeded, 1 if a stage did not, and 2 if the pipeline could not run.
 package main
 
 import (
@@ -34,8 +32,8 @@ func main() {
 	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	// Whoever reads our output may be gone before us, as tee is after a Ctrl-C:
-	// that must not keep us from cleaning up.
+	// The process that reads the output may end before the program, as tee does after a Ctrl-C. The program must
+	// still clean up.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ok, err := run(context.Background(), os.Stdout, *file, *verbose, signals)
 	switch {
@@ -47,7 +45,7 @@ func main() {
 	}
 }
 
-// run says whether every stage succeeded.
+// run reports whether every stage succeeded.
 func run(ctx context.Context, out io.Writer, file string, verbose bool, signals <-chan os.Signal) (ok bool, err error) {
 	p, err := readPipeline(file)
 	if err != nil {

@@ -36,7 +36,7 @@ type pipelineStep struct {
 	Secrets map[string]string `yaml:"secrets"`
 }
 
-// ownImage is the image that the program makes itself.
+// ownImage names the image that the program builds.
 const ownImage = "quickstart"
 
 func readPipeline(file string) (pipeline, error) {
@@ -67,14 +67,14 @@ func readPipeline(file string) (pipeline, error) {
 	return p, nil
 }
 
-// containers says whether a step wants a container.
+// containers reports whether a step needs a container.
 func (p pipeline) containers() bool {
 	return slices.ContainsFunc(p.Stages, func(st pipelineStage) bool {
 		return slices.ContainsFunc(st.Steps, func(s pipelineStep) bool { return s.Image != "" })
 	})
 }
 
-// withoutContainers leaves out the steps that want a container.
+// withoutContainers returns the pipeline without the steps that need a container.
 func (p pipeline) withoutContainers() pipeline {
 	var out pipeline
 	for _, st := range p.Stages {
@@ -84,7 +84,7 @@ func (p pipeline) withoutContainers() pipeline {
 	return out
 }
 
-// withImage puts the name of a real image in the place of ownImage.
+// withImage replaces ownImage with the name of a real image.
 func (p pipeline) withImage(name string) pipeline {
 	var out pipeline
 	for _, st := range p.Stages {
@@ -99,7 +99,7 @@ func (p pipeline) withImage(name string) pipeline {
 	return out
 }
 
-// request is what the manager is asked to run.
+// request returns the request for the manager.
 func (st pipelineStage) request() (manager.StageRequest, error) {
 	req := manager.StageRequest{Name: st.Name}
 	for i, s := range st.Steps {

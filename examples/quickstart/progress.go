@@ -8,8 +8,7 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// runPipeline runs the stages one after the other, up to the first one that does
-// not succeed, and prints what they do and how they ended.
+// runPipeline runs the stages one after the other until one does not succeed. It prints their progress and results.
 func runPipeline(ctx context.Context, p pipeline, s *server, t *terminal, signals <-chan os.Signal) (bool, error) {
 	ok := true
 	var ended []manager.Stage
@@ -36,7 +35,7 @@ func runPipeline(ctx context.Context, p pipeline, s *server, t *terminal, signal
 	return ok, nil
 }
 
-// interrupted takes a signal that has come already. A further one is for the drain.
+// interrupted takes a signal that has already arrived. A further signal is for the drain.
 func interrupted(signals <-chan os.Signal) bool {
 	select {
 	case <-signals:

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// screen is what a person would see; it calls back for every line.
+// screen collects the printed lines and calls back for each.
 type screen struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -52,7 +52,7 @@ func (s *screen) String() string {
 	return s.text.String()
 }
 
-// temp makes the programs' temporary files visible: nothing may be left in it.
+// temp sets an own directory for temporary files, and checks that it is empty at the end.
 func temp(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -71,7 +71,7 @@ func write(t *testing.T, pipeline string) string {
 	return file
 }
 
-// X1: the pipeline that everybody sees first, with its container steps.
+// Rule X1: the built-in pipeline succeeds, with its container steps.
 func TestTheBuiltInPipelineSucceeds(t *testing.T) {
 	testbed.Docker(t)
 	temp(t)
@@ -88,7 +88,7 @@ func TestTheBuiltInPipelineSucceeds(t *testing.T) {
 	assert.NotContains(t, out.String(), "LEFT OUT")
 }
 
-// X1: without an engine the host steps run, and the rest is said to be missing.
+// Rule X1: without an engine the host steps run, and the program prints which steps it skips.
 func TestWithoutAnEngineHostStepsRun(t *testing.T) {
 	temp(t)
 	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(t.TempDir(), "no-engine.sock"))
@@ -100,7 +100,7 @@ func TestWithoutAnEngineHostStepsRun(t *testing.T) {
 	assert.Contains(t, out.String(), "packaging the release build")
 }
 
-// X1: the pipeline's outcome is the program's, and says what failed.
+// Rule X1: the program returns the pipeline's result and prints the step that failed.
 func TestAStepThatFailsEndsThePipeline(t *testing.T) {
 	temp(t)
 	out := &screen{}
@@ -123,7 +123,7 @@ stages:
 	assert.NotContains(t, out.String(), "| never")
 }
 
-// P5, T7: the first interrupt finishes the running stage, the second aborts it.
+// Rules P5, T7: the first interrupt finishes the running stage, the second one aborts it.
 func TestInterrupts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		script string
@@ -160,7 +160,7 @@ stages:
 	}
 }
 
-// P5: an interrupt while there is no stage yet begins none.
+// Rule P5: after an interrupt before the first stage no stage begins.
 func TestAnInterruptBeforeTheFirstStage(t *testing.T) {
 	temp(t)
 	signals := make(chan os.Signal, 2)
@@ -173,8 +173,8 @@ func TestAnInterruptBeforeTheFirstStage(t *testing.T) {
 	assert.NotContains(t, out.String(), "| never")
 }
 
-// X1: when the reader of its output is gone, as after "| head -1", the program
-// runs the pipeline to its end and cleans up.
+// Rule X1: if the reader of the output ends early, as with "| head -1", the program still runs the whole pipeline
+// and cleans up.
 func TestAReaderThatGoesAwayStopsNothing(t *testing.T) {
 	temp(t)
 	ran := filepath.Join(t.TempDir(), "ran")

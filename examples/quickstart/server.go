@@ -19,7 +19,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// account is the only one.
+// account is the only account.
 const account = "quickstart"
 
 // server is the manager's side: the manager and the log service on one address.
@@ -79,7 +79,7 @@ func (s *server) close() error {
 	return err
 }
 
-// random is a secret in the form of an account's: 16 bytes in hexadecimal.
+// random returns a secret in the form of an account's secret: 16 bytes in hexadecimal.
 func random() string {
 	b := make([]byte, 16)
 	_, _ = io.ReadFull(rand.Reader, b) // never fails

@@ -11,7 +11,7 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// terminal prints what happens. Safe for concurrent use.
+// terminal prints progress. It is safe for concurrent use.
 type terminal struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -22,7 +22,7 @@ func newTerminal(w io.Writer) *terminal { return &terminal{w: w} }
 func (t *terminal) printf(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, _ = fmt.Fprintf(t.w, format, args...) // a closed terminal stops no pipeline
+	_, _ = fmt.Fprintf(t.w, format, args...) // a closed terminal must not stop the pipeline
 }
 
 func (t *terminal) note(format string, args ...any) { t.printf("! "+format+"\n", args...) }
@@ -33,7 +33,7 @@ func (t *terminal) line(step, text string) {
 	t.printf("   %-20s | %s\n", step, strings.TrimRight(text, "\r\n"))
 }
 
-// summary prints how every stage and step ended.
+// summary prints the result of every stage and step.
 func (t *terminal) summary(p pipeline, ended []manager.Stage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

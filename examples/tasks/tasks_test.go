@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package tasks_test runs the standalone tasks as a delegate does, over loopback.
+// Package tasks_test runs the standalone tasks over loopback, as a delegate does.
 package tasks_test
 
 import (
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const password = "visibly-fake-password"
 
-// world has the two programs on a server, and a delegate's router.
+// world has the two programs on a server, and the router of a delegate.
 type world struct {
 	t      *testing.T
 	router *router.Router
@@ -67,7 +67,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, urls: map[string]string{}, sums: map[string]string{}, log: &safeText{}}
 	dir := t.TempDir()
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "./connectortest", "./repostatus")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as all programs are built
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // like all programs of this project
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, string(out))
 	srv := httptest.NewServer(http.FileServer(http.Dir(dir)))
@@ -88,7 +88,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// run is a task as a v2 manager hands it out, with its password as a secret task.
+// run sends a task as a v2 manager does, with its password as a secret task.
 func (w *world) run(program string, in map[string]string) (status int, out map[string]any) {
 	w.t.Helper()
 	if in["password"] == password {
@@ -115,8 +115,7 @@ func (w *world) run(program string, in map[string]string) (status int, out map[s
 	return a.StatusCode, out
 }
 
-// gitServer serves a repository with git's own server program, to who has the
-// password.
+// gitServer serves a repository with git's own server program. A client needs the password.
 func gitServer(t *testing.T) (url, commit string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -148,7 +147,7 @@ func gitServer(t *testing.T) (url, commit string) {
 	return srv.URL, git("rev-parse", "HEAD")
 }
 
-// locked lets in who has the password.
+// locked refuses requests without the password.
 func locked(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if u, p, _ := r.BasicAuth(); u != "ci" || p != password {
@@ -160,7 +159,7 @@ func locked(next http.Handler) http.Handler {
 	})
 }
 
-// registryServer wants a token of its token service.
+// registryServer requires a token of its token service.
 func registryServer(t *testing.T) string {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -252,7 +251,7 @@ func TestRepoStatus(t *testing.T) {
 	assert.NotContains(t, w.log.String(), "visibly-fake")
 }
 
-// Each program also runs by hand.
+// Each program can also be started by hand.
 func TestByHand(t *testing.T) {
 	t.Parallel()
 	url, commit := gitServer(t)
