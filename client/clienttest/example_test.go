@@ -22,7 +22,9 @@ func runDelegate(ctx context.Context, srv *clienttest.Server, routes router.Rout
 	go func() { done <- poller.New(c, router.New(routes)).Run(ctx, 2) }()
 	return func() {
 		cancel()
-		<-done
+		if err := <-done; err != nil {
+			fmt.Println(err)
+		}
 		c.CloseIdleConnections()
 	}
 }

@@ -20,7 +20,7 @@ func ExampleHandler() {
 
 	for _, path := range []string{"/healthz", "/readyz"} {
 		rec := httptest.NewRecorder()
-		h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
+		h.ServeHTTP(rec, httptest.NewRequestWithContext(context.Background(), http.MethodGet, path, nil))
 		fmt.Print(rec.Code, " ", rec.Body)
 	}
 	// Output:

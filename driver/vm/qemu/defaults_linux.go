@@ -28,7 +28,7 @@ func (c Config) complete() (Config, error) {
 		return c, errors.New("nothing to boot: set Image or Kernel")
 	}
 	if c.Kernel == "" && (c.Initrd != "" || c.Append != "") {
-		return c, errors.New("Initrd and Append need Kernel: set Kernel")
+		return c, errors.New("a machine with Initrd or Append needs a kernel: set Kernel")
 	}
 	if c.CPUs < 0 || c.MemoryMB < 0 || c.BootTimeout < 0 {
 		return c, errors.New("CPUs, MemoryMB and BootTimeout must not be negative")

@@ -21,11 +21,13 @@ import (
 func Run(ctx context.Context, name, about string, commands ...*ffcli.Command) {
 	root := flag.NewFlagSet(name, flag.ContinueOnError)
 	version := root.Bool("version", false, "print the version")
-	describe := func(context.Context, []string) error {
-		fmt.Println(Describe(name))
-		return nil
-	}
-	commands = append(commands, &ffcli.Command{Name: "version", ShortUsage: name + " version", ShortHelp: "print the version", Exec: describe})
+	commands = append(commands, &ffcli.Command{
+		Name: "version", ShortUsage: name + " version", ShortHelp: "print the version",
+		Exec: func(context.Context, []string) error {
+			fmt.Println(Describe(name))
+			return nil
+		},
+	})
 	for _, c := range commands {
 		if c.FlagSet == nil {
 			c.FlagSet = flag.NewFlagSet(c.Name, flag.ContinueOnError)
@@ -33,10 +35,11 @@ func Run(ctx context.Context, name, about string, commands ...*ffcli.Command) {
 	}
 	command := &ffcli.Command{
 		ShortUsage: name + " <command> [flags]", LongHelp: about, FlagSet: root, Subcommands: commands,
-		Exec: func(ctx context.Context, args []string) error {
+		Exec: func(_ context.Context, args []string) error {
 			switch {
 			case *version:
-				return describe(ctx, args)
+				fmt.Println(Describe(name))
+				return nil
 			case len(args) == 0:
 				return usageError("which command? " + name + " --help lists them")
 			}
