@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// P4, T7: the end of a task reaches the driver with its reason; what a step
-// still has to say after it is not lost.
+// Rules P4, T7: the driver learns the end of a task and its reason. Output that a step writes
+// afterwards is not lost.
 func TestTheEndOfATaskReachesTheDriver(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -43,8 +43,8 @@ func (closer) Write(b []byte) (int, error) { return len(b), nil }
 
 func (c closer) Close(ctx context.Context) error { return c(ctx) }
 
-// T3: a cleanup goes on when its task has ended, but not for ever; who waits for
-// it hears what came of it.
+// Rule T3: a cleanup continues when its task has ended, but within its own limit. Callers that
+// wait for it get its result.
 func TestACleanupOutlivesItsTaskWithinItsOwnTime(t *testing.T) {
 	t.Parallel()
 	w := &careless{fakeDriver: newFakeDriver()}
@@ -69,13 +69,13 @@ func TestACleanupOutlivesItsTaskWithinItsOwnTime(t *testing.T) {
 	go func() { closed <- s.Close(t.Context()) }()
 	close(let)
 	wg.Wait()
-	if err := <-closed; err != nil { // it came before the cleanup's end
+	if err := <-closed; err != nil { // it returned before the cleanup ended
 		assert.ErrorContains(t, err, "busy")
 	}
 }
 
-// T2, T8: resources can be found by whose they are, the driver's state is on
-// record, and a resource that is recorded again is one resource.
+// Rules T2, T8: resources are found by their owner. The driver's state is in the record. A
+// resource that is recorded twice is one resource.
 func TestTheRecordSaysWhatADriverNeeds(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -97,7 +97,7 @@ func TestTheRecordSaysWhatADriverNeeds(t *testing.T) {
 	assert.Len(t, w.cleaned[0], 2)
 }
 
-// T2: what is asked for after the end of a task is neither recorded nor created.
+// Rule T2: a request after the end of its task is neither recorded nor carried out.
 func TestNothingIsRecordedForATaskThatHasEnded(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()

@@ -84,7 +84,7 @@ func unwrap[Envelope, In, Out any](
 	}
 }
 
-// transactionIDs returns the ids that a task's payload has for its transaction.
+// transactionIDs returns the ids that a task's payload gives its transaction.
 func transactionIDs(t *task.Task) []string {
 	inEnvelope := strings.HasPrefix(t.Type, task.DliteVMPrefix)
 	var ids []string

@@ -16,7 +16,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// send hands the text of a payload to the route of its type.
+// send passes the text of a payload to the route of its type.
 func (s *stages) send(typ, data string) *task.Response {
 	s.t.Helper()
 	h := s.Routes()[typ]
@@ -25,8 +25,8 @@ func (s *stages) send(typ, data string) *task.Response {
 	return r
 }
 
-// docs/protocol.md section 3, T1: a stage in the envelopes that other managers send to delegates
-// with VMs.
+// Rule T1 and docs/protocol.md section 3: a stage in the envelopes that other managers send to
+// delegates with VMs.
 func TestAStageInEnvelopes(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"", "_V2"} {
@@ -65,8 +65,8 @@ func TestAStageInEnvelopes(t *testing.T) {
 	}
 }
 
-// T3: a task that its manager has forgotten takes its transaction along, in
-// whatever envelope it came.
+// Rule T3: if a manager has forgotten a task, the delegate cleans up the task's transaction,
+// whatever the envelope.
 func TestForgottenTransactionInAnEnvelopeIsCleanedUp(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -80,8 +80,8 @@ func TestForgottenTransactionInAnEnvelopeIsCleanedUp(t *testing.T) {
 	assert.Empty(t, w.exists)
 }
 
-// D7: the driver is told of the steps that are to come, and their registries'
-// passwords are secrets.
+// Rule D7: the driver gets the steps that will follow, and the passwords of their registries
+// are secrets.
 func TestAnnouncedStepsReachTheDriver(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()

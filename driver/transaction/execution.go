@@ -56,7 +56,7 @@ func joinTrace(vars map[string]string, t *task.Task) {
 	}
 }
 
-// taskID identifies a step for a later process: by its task.
+// taskID returns the id of the task, by which a later process identifies the step.
 func taskID(ctx context.Context, step string) string {
 	if t, ok := task.FromContext(ctx); ok && t.ID != "" {
 		return t.ID

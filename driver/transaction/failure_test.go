@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// P4, T3: a driver that panics fails its task; the transaction ends like any
-// other, and its slot is free.
+// Rules P4, T3: a driver that panics fails its task only. The transaction ends normally and
+// frees its slot.
 func TestADriverThatPanicsFailsItsTaskAlone(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -55,8 +55,8 @@ func TestADriverThatPanicsFailsItsTaskAlone(t *testing.T) {
 	assert.Len(t, s.records(), 1)
 }
 
-// D5: a step that loses what it hands on has failed, and says why; a failure of
-// its own comes first.
+// Rule D5: a step that loses its outputs fails and gives the reason. If the step itself
+// failed, that reason comes first.
 func TestAStepThatLosesWhatItHandsOnHasFailed(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -83,7 +83,8 @@ func TestAStepThatLosesWhatItHandsOnHasFailed(t *testing.T) {
 	assert.Equal(t, "exit code 3", execute().ErrorMessage)
 }
 
-// S2: the password for an image's registry is a secret, also if the task does not say so.
+// Rule S2: the password for an image's registry is a secret, even if the task does not declare
+// it.
 func TestRegistryPasswordsAreMasked(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -101,8 +102,8 @@ func TestRegistryPasswordsAreMasked(t *testing.T) {
 	assert.NotContains(t, text, "not-a-real-password")
 }
 
-// T3, T4: what comes while the transaction is being cleaned up is refused with
-// that reason, a repeated init too.
+// Rules T3, T4: during the cleanup the transaction refuses tasks with that reason, and a
+// repeated init too.
 func TestWhatComesDuringTheCleanupIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -125,7 +126,8 @@ func TestWhatComesDuringTheCleanupIsRefused(t *testing.T) {
 	wg.Wait()
 }
 
-// T3: a repeated cleanup tries again what could not be removed, and says so.
+// Rule T3: a repeated cleanup tries to remove the remaining resources again and reports the
+// result.
 func TestARepeatedCleanupTriesAgain(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -151,7 +153,7 @@ func TestARepeatedCleanupTriesAgain(t *testing.T) {
 	assert.Zero(t, s.slots.Used())
 }
 
-// careless is a world whose cleanup answers as it likes.
+// careless is a driver whose cleanup returns any result that the test sets.
 type careless struct {
 	*fakeDriver
 	cleanup func(context.Context, []driver.Resource) ([]driver.Resource, error)
@@ -164,8 +166,8 @@ func (c *careless) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.
 	return c.fakeDriver.Cleanup(ctx, rs)
 }
 
-// T3: a driver that does not keep its contract loses no resource: what fails
-// without saying at what may have removed nothing, and a rest needs no reason.
+// Rule T3: a driver that breaks its contract loses no resource. An error that names no
+// resource may mean that none was removed. A resource may remain without an error.
 func TestACleanupThatIsUnclearKeepsTheRecord(t *testing.T) {
 	t.Parallel()
 	for name, cleanup := range map[string]func(context.Context, []driver.Resource) ([]driver.Resource, error){
@@ -193,7 +195,7 @@ func TestACleanupThatIsUnclearKeepsTheRecord(t *testing.T) {
 	}
 }
 
-// S3, S5: what a driver notes for itself about a resource is in no error.
+// Rules S3, S5: no error contains the data that a driver stores with a resource.
 func TestAnErrorNamesResourcesAndNoMore(t *testing.T) {
 	t.Parallel()
 	const secret = "not-a-real-secret"
@@ -215,7 +217,7 @@ func TestAnErrorNamesResourcesAndNoMore(t *testing.T) {
 	require.NoError(t, s.Close(t.Context()))
 }
 
-// noter notes data with its resources. Its steps record one without an id.
+// noter stores data with its resources. Its steps record a resource without an id.
 type noter struct {
 	*fakeDriver
 	data json.RawMessage
@@ -229,7 +231,7 @@ func (n *noter) Execute(ctx context.Context, _ *driver.Environment, _ *driver.St
 	return nil, l.Record(ctx, driver.Resource{Kind: "network", Data: n.data})
 }
 
-// T2: Recover leaves alone what this process has open or tries again already.
+// Rule T2: Recover skips transactions that this process has open or already cleans up.
 func TestRecoverConcernsEarlierProcessesAlone(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -247,8 +249,8 @@ func TestRecoverConcernsEarlierProcessesAlone(t *testing.T) {
 	assert.Equal(t, []string{"network open", "network stuck"}, w.left())
 }
 
-// T3: a log service that is slow to take a background step's log keeps no slot
-// from the next stage, and no other log waiting; but the cleanup waits for both.
+// Rule T3: a log service that is slow to accept a background step's log blocks neither the
+// slot nor other logs. The cleanup waits for both logs.
 func TestLogsThatAreSlowToCloseHoldNoSlot(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -282,8 +284,8 @@ func (l *slowLog) Close(context.Context) error {
 	return nil
 }
 
-// T2: Close waits for a running cleanup of Maintain, and lets nothing
-// begin after it: the ledger may belong to another process by then.
+// Rule T2: Close waits for a running cleanup of Maintain and allows no new one, because
+// another process may own the ledger afterwards.
 func TestCloseWaitsForWhatIsBeingTriedAgain(t *testing.T) {
 	t.Parallel()
 	var attempts atomic.Int64

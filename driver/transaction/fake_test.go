@@ -25,20 +25,20 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is an infrastructure in memory: what exists in it, and how calls go. The
-// zero hooks succeed at once.
+// fakeDriver is an infrastructure in memory. It records its resources and calls. With zero
+// hooks every call succeeds at once.
 type fakeDriver struct {
 	mu      sync.Mutex
 	exists  map[string]driver.Resource
 	cleaned [][]driver.Resource
-	tasks   atomic.Int64 // ids given, by all processes
+	tasks   atomic.Int64 // number of ids given, for all processes
 
 	onInit    func(ctx context.Context, env *driver.Environment) error
 	onExecute func(ctx context.Context, env *driver.Environment, s *driver.Step, out io.Writer) (*driver.Result, error)
-	stubborn  func(driver.Resource) error // why a resource does not go
+	stubborn  func(driver.Resource) error // returns why a resource cannot be removed
 }
 
-// pooled is a world with a pool of one machine.
+// pooled is a fakeDriver with a pool of one machine.
 type pooled struct {
 	*fakeDriver
 	asked    []*driver.Environment
@@ -102,7 +102,7 @@ func (w *fakeDriver) Execute(ctx context.Context, env *driver.Environment, s *dr
 	return &driver.Result{}, nil
 }
 
-// Reattach finds nothing that goes on: see lasting.
+// Reattach finds no running step; see lasting.
 func (w *fakeDriver) Reattach(
 	context.Context, *driver.Environment, *driver.Step, io.Writer, driver.Ledger, []driver.Resource,
 ) (*driver.Result, error) {
@@ -179,7 +179,7 @@ func (o *oneLog) Close(context.Context) error {
 	return nil
 }
 
-// stages is a manager of transactions under test.
+// stages is a Stages under test.
 type stages struct {
 	*transaction.Stages
 	t      *testing.T
@@ -189,7 +189,7 @@ type stages struct {
 	slots  *capacity.Slots
 }
 
-// Recover returns also the problems that the real method only logs.
+// Recover also returns the problems that the real method only logs.
 func (s *stages) Recover(ctx context.Context) error { return s.RecoverAll(ctx) }
 
 func newStages(t *testing.T, w *fakeDriver, opts ...transaction.Option) *stages {
@@ -200,7 +200,7 @@ func newStages(t *testing.T, w *fakeDriver, opts ...transaction.Option) *stages 
 func reopenStages(t *testing.T, w *fakeDriver, dir string, opts ...transaction.Option) *stages {
 	t.Helper()
 	s := unmanagedStages(t, w, dir, opts...)
-	t.Cleanup(func() { _ = s.Close(context.Background()) }) // a test that cares looks itself
+	t.Cleanup(func() { _ = s.Close(context.Background()) }) // a test that needs the error closes the stages itself
 	return s
 }
 
@@ -209,7 +209,7 @@ func unmanagedStages(t *testing.T, w *fakeDriver, dir string, opts ...transactio
 	return stagesOn(t, w, w, dir, opts...)
 }
 
-// stagesOn are unmanaged stages of a driver that has more to it than its world.
+// stagesOn returns unmanaged stages of a driver that wraps a fakeDriver.
 func stagesOn(t *testing.T, d driver.Driver, w *fakeDriver, dir string, opts ...transaction.Option) *stages {
 	s := &stages{t: t, fake: w, logs: newLogs(), ledger: dir, slots: capacity.NewSlots(0)}
 	s.Stages = transaction.New(d, append([]transaction.Option{
@@ -243,7 +243,7 @@ func (s *stages) cleanup(id string) *task.Response {
 	return s.run(s.t.Context(), "local_cleanup", stage.CleanupRequest{Network: id})
 }
 
-// records are the files of open transactions.
+// records returns the files of open transactions.
 func (s *stages) records() []string {
 	paths, err := filepath.Glob(filepath.Join(s.ledger, "*.ledger"))
 	require.NoError(s.t, err)
@@ -254,6 +254,6 @@ func statusOf(r *task.Response) stage.Status {
 	var body struct {
 		Status stage.Status `json:"command_execution_status"`
 	}
-	_ = json.Unmarshal(r.Data, &body) // no body is no status
+	_ = json.Unmarshal(r.Data, &body) // without a body there is no status
 	return body.Status
 }

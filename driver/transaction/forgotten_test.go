@@ -9,8 +9,8 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// T6: what the manager has forgotten is cleaned up at once, not at the end of its
-// lease; a task of another kind or another transaction changes nothing.
+// Rule T6: a forgotten transaction is cleaned up at once, and not at the end of its lease. A
+// task of another kind or of another transaction changes nothing.
 func TestForgottenTransactionIsCleanedUp(t *testing.T) {
 	t.Parallel()
 	for typ, data := range map[string]string{

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disk is a small one, of pages that a file has or has not.
+// disk is a small file system in memory, whose free space is counted in pages.
 type disk struct {
 	t   *testing.T
 	dir string
@@ -42,7 +42,7 @@ func newDisk(t *testing.T) *disk {
 
 func (d *disk) filler() string { return filepath.Join(d.dir, "filler") }
 
-// fill leaves so many pages free.
+// fill leaves that many pages free.
 func (d *disk) fill(free int) {
 	d.t.Helper()
 	f, err := os.OpenFile(d.filler(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -59,12 +59,12 @@ func (d *disk) fill(free int) {
 
 func (d *disk) clear() { require.NoError(d.t, os.Remove(d.filler())) }
 
-// newFullDiskStages has its ledger on a small disk.
+// newFullDiskStages returns stages whose ledger is on a small disk.
 func newFullDiskStages(t *testing.T, w *fakeDriver) (*stages, *disk) {
 	t.Helper()
 	d := newDisk(t)
 	s := unmanagedStages(t, w, filepath.Join(d.dir, "ledger"))
-	t.Cleanup(func() { require.NoError(t, s.Close(t.Context())) }) // before the disk goes
+	t.Cleanup(func() { require.NoError(t, s.Close(t.Context())) }) // before the disk is removed
 	return s, d
 }
 
@@ -76,8 +76,8 @@ func (s *stages) requireFull(r *task.Response) {
 	require.Contains(s.t, string(r.Data), "no space left on device")
 }
 
-// T2: with a full disk an init is refused, says why, and makes nothing, however
-// far it gets; with room again the delegate works.
+// Rule T2: with a full disk an init is refused with the reason and creates nothing, wherever
+// it fails. With free space the delegate works again.
 func TestWithAFullDiskNothingIsCreated(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -87,7 +87,7 @@ func TestWithAFullDiskNothingIsCreated(t *testing.T) {
 			Network: stage.Network{ID: id, Labels: map[string]string{"big": strings.Repeat("x", page/2-400)}},
 		})
 	}
-	d.fill(0) // not even the ledger itself can be made
+	d.fill(0) // not even the ledger can be created
 	s.requireFull(s.init("before the ledger"))
 	d.clear()
 	require.Equal(t, stage.Success, statusOf(s.init("fits")))
@@ -116,8 +116,8 @@ func TestWithAFullDiskNothingIsCreated(t *testing.T) {
 	require.Empty(t, w.left())
 }
 
-// T2, T3: when the disk becomes full in the middle, steps fail and make nothing
-// that is not on record; the cleanup needs no room.
+// Rules T2, T3: when the disk fills up during a stage, steps fail and create no unrecorded
+// resource. The cleanup needs no space.
 func TestADiskThatBecomesFullStopsStepsAndNoCleanup(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -125,7 +125,7 @@ func TestADiskThatBecomesFullStopsStepsAndNoCleanup(t *testing.T) {
 	require.Equal(t, stage.Success, statusOf(s.init("tx")))
 	d.fill(0)
 	ran, failed := 0, ""
-	for failed == "" { // the record's last page has room for some
+	for failed == "" { // the record's last page has space for some entries
 		require.Less(t, ran, page/10)
 		id := fmt.Sprint("step-", ran)
 		if r := s.execute("tx", id); statusOf(r) == stage.Success {
@@ -145,12 +145,13 @@ func TestADiskThatBecomesFullStopsStepsAndNoCleanup(t *testing.T) {
 	require.True(t, bytes.HasSuffix(record, []byte("\n")), "no entry is there in part")
 	require.Equal(t, 1+ran, bytes.Count(record, []byte(`{"resource":`)))
 
-	// Room for a page lets steps go on.
+	// One free page lets steps continue.
 	require.NoError(t, os.Truncate(d.filler(), 0))
 	require.Equal(t, stage.Success, statusOf(s.execute("tx", failed)))
 	d.fill(0)
 
-	// What is gone cannot be recorded either; it is tried again all the same.
+	// The removal of a resource cannot be recorded either. The resource is removed again
+	// nevertheless.
 	w.stubborn = func(r driver.Resource) error {
 		if r.Kind == "network" {
 			return errors.New("busy")
@@ -170,8 +171,7 @@ func TestADiskThatBecomesFullStopsStepsAndNoCleanup(t *testing.T) {
 	require.Equal(t, stage.Success, statusOf(s.cleanup("room")))
 }
 
-// T2: a process that finds a full disk removes what a killed one left, and its
-// record.
+// Rule T2: on a full disk a new process removes the resources of a killed one, and its record.
 func TestRecoverNeedsNoRoomOnTheDisk(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -188,8 +188,8 @@ func TestRecoverNeedsNoRoomOnTheDisk(t *testing.T) {
 	assert.Empty(t, s.records())
 }
 
-// T5: with no room for notes steps go on, it is said that the transaction will not
-// survive, and it does not.
+// Rule T5: without space for notes steps continue. A log event warns that the transaction will
+// not survive the process, and it does not.
 func TestWithoutRoomForNotesATransactionDoesNotSurvive(t *testing.T) {
 	t.Parallel()
 	l, d := newLife(t), newDisk(t)

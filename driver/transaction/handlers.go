@@ -192,8 +192,8 @@ func (t *transaction) awaitInit(ctx context.Context) error {
 	}
 }
 
-// answer makes the answer of a step. All text is masked, except values that are
-// declared secret outputs.
+// answer returns the answer of a step. All text is masked, except values that are declared
+// secret outputs.
 func (t *transaction) answer(res *driver.Result, err error) *stage.ExecuteResponse {
 	r := &stage.ExecuteResponse{Status: status(err)}
 	if res != nil {

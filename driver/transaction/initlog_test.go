@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// D2, S3, S5: the driver gets the clone and a masked log; the credentials reach
-// neither the log, the answer, the record nor the steps.
+// Rules D2, S3, S5: the driver gets the clone and a masked log. The credentials are in neither
+// the log, the answer, the record nor the steps.
 func TestAnInitsCloneAndLogReachTheDriver(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -51,7 +51,7 @@ func TestAnInitsCloneAndLogReachTheDriver(t *testing.T) {
 	}
 }
 
-// S3: a failed init says why in its own log, masked, before the log is closed.
+// Rule S3: a failed init writes its reason to its own log, masked, before the log is closed.
 func TestAFailedInitSaysWhyInItsLog(t *testing.T) {
 	t.Parallel()
 	for name, clone := range map[string]*stage.Clone{
@@ -74,7 +74,7 @@ func TestAFailedInitSaysWhyInItsLog(t *testing.T) {
 	}
 }
 
-// An init without a word opens no log, and the name in a URL of ssh is no secret.
+// An init without output opens no log. The user name in an ssh URL is no secret.
 func TestAnInitWithoutAWordOpensNoLog(t *testing.T) {
 	t.Parallel()
 	s := newStages(t, newFakeDriver())
@@ -92,8 +92,8 @@ func TestAnInitWithoutAWordOpensNoLog(t *testing.T) {
 	require.Equal(t, "plain-name\n", text)
 }
 
-// D5, S3: a step's test summary is in its answer, masked; failures in it do not
-// fail the step.
+// Rules D5, S3: a step's test summary is in its answer, masked. Failed tests do not fail the
+// step.
 func TestTheAnswerHasTheTestSummary(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()

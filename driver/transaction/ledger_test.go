@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// crashed leaves a ledger as a killed process does: with a transaction open. It
-// returns the ledger's folder and the record's file.
+// crashed leaves a ledger with an open transaction, as a killed process does. It returns the
+// ledger's directory and the record's file.
 func crashed(t *testing.T, w *fakeDriver) (dir, record string) {
 	t.Helper()
 	s := newStages(t, w)
@@ -31,15 +31,14 @@ func crashed(t *testing.T, w *fakeDriver) (dir, record string) {
 	require.NoError(t, err)
 	record = dir + "/copy.ledger"
 	require.NoError(t, os.WriteFile(record, b, 0o600))
-	longAgo := time.Now().Add(-time.Hour) // nothing is in flight any more
+	longAgo := time.Now().Add(-time.Hour) // an engine creates no more resources by now
 	require.NoError(t, os.Chtimes(record, longAgo, longAgo))
-	// The first process's own copy must not clean up the world at the test's end.
+	// The first process must not remove the resources at the end of the test.
 	require.NoError(t, os.Remove(s.records()[0]))
 	return dir, record
 }
 
-// T2: a process that starts removes everything that the record of a killed one
-// names.
+// Rule T2: a process that starts removes every resource in the record of a killed one.
 func TestRecoverRemovesWhatAKilledProcessLeft(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -53,7 +52,7 @@ func TestRecoverRemovesWhatAKilledProcessLeft(t *testing.T) {
 	require.NoError(t, s.Recover(t.Context()), "there is nothing to do any more")
 }
 
-// T2: an entry that is torn or damaged is passed over, and so is nothing else.
+// Rule T2: a torn or damaged entry is skipped; all other entries are read.
 func TestADamagedRecordStillTellsWhatIsWhole(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func([]byte) []byte{
@@ -74,7 +73,7 @@ func TestADamagedRecordStillTellsWhatIsWhole(t *testing.T) {
 			b, err := os.ReadFile(record)
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(record, damage(b), 0o600))
-			// What cannot be removed yet makes Recover write into the damaged file.
+			// A resource that cannot be removed makes Recover write to the damaged file.
 			w.stubborn = func(r driver.Resource) error {
 				if r.Kind == "network" {
 					return errors.New("busy")
@@ -94,7 +93,8 @@ func TestADamagedRecordStillTellsWhatIsWhole(t *testing.T) {
 	}
 }
 
-// T2: two processes that share a ledger would clean up each other's stages.
+// Rule T2: only one process can use a ledger. Otherwise each would clean up the stages of the
+// other.
 func TestALedgerHasOneOwner(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -111,7 +111,7 @@ func TestALedgerHasOneOwner(t *testing.T) {
 	assert.Zero(t, other.slots.Used())
 }
 
-// T2: what a killed process was just starting may have its lock for a moment.
+// Rule T2: a process that a killed delegate was just starting may hold its lock for a moment.
 func TestALedgerIsWaitedForAMoment(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -126,7 +126,7 @@ func TestALedgerIsWaitedForAMoment(t *testing.T) {
 	require.NoError(t, <-released)
 }
 
-// T2: what cannot be recorded is not created.
+// Rule T2: a resource that cannot be recorded is not created.
 func TestWithoutARecordNothingIsCreated(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -140,7 +140,7 @@ func TestWithoutARecordNothingIsCreated(t *testing.T) {
 	assert.Zero(t, s.slots.Used())
 }
 
-// T2: a resource is on the disk when Record returns, not later.
+// Rule T2: a resource is on the disk before Record returns.
 func TestAResourceIsRecordedBeforeItExists(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -162,8 +162,8 @@ func TestNewWithoutADriverPanics(t *testing.T) {
 	assert.Panics(t, func() { transaction.New(nil) })
 }
 
-// T2, T3: a process that dies between the file of a record and its first entry has
-// begun nothing, and the same init may come again at once.
+// Rules T2, T3: a process may die between creating a record and writing its first entry. It
+// has created nothing, and the same init may come again at once.
 func TestAnEmptyRecordIsInNobodysWay(t *testing.T) {
 	t.Parallel()
 	for name, content := range map[string]string{"empty": "", "torn": `1 00000000 {"open":{"id":"t`} {

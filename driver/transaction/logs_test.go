@@ -18,7 +18,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// awayLog cannot be closed until it is let.
+// awayLog cannot be closed until the test allows it.
 type awayLog struct {
 	let    chan struct{}
 	closed *atomic.Int64
@@ -32,8 +32,8 @@ func (l awayLog) Close(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// L2: a log service that is away holds up no stage for long. Steps answer
-// before their logs have arrived, and the cleanup after that.
+// Rule L2: an unreachable log service delays a stage only briefly. Steps answer before their
+// logs have arrived, and so does the cleanup after its limit.
 func TestAnswersDoNotWaitLongForTheirLogs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestAnswersDoNotWaitLongForTheirLogs(t *testing.T) {
 		for i := range 3 {
 			ctx, cancel := context.WithCancel(t.Context())
 			r := s.run(ctx, "local_execute", stage.ExecuteRequest{GroupID: "tx", Step: stage.Step{ID: fmt.Sprint(i)}})
-			cancel() // of the task, as its handler returns
+			cancel() // the context of the task, when its handler returns
 			assert.Equal(t, stage.Success, statusOf(r))
 		}
 		assert.Equal(t, 4*transaction.DefaultLogWait, time.Since(began))
@@ -72,7 +72,8 @@ func TestAnswersDoNotWaitLongForTheirLogs(t *testing.T) {
 	})
 }
 
-// Nobody is above the goroutine that closes a log: a panic would end the delegate.
+// No caller of the goroutine that closes a log recovers a panic, so the goroutine must do so
+// itself.
 func TestALogThatPanicsEndsNoDelegate(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()

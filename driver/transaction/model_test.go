@@ -20,16 +20,16 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A hundred random schedules are tried this many times in each of so many
-// goroutines: ten thousand in all.
+// Each of these goroutines tries a hundred random schedules this many times: ten thousand in
+// all.
 const (
 	batches = 25
 	workers = 4
 )
 
-// T1-T5, T7, T8: ten thousand random orders of init, execute, abort, cleanup and
-// crash of a few transactions, repeated, late, early, lost and at the same time,
-// do what a simple model does; and at the end nothing is left.
+// Rules T1-T5, T7, T8: ten thousand random orders of init, execute, abort, cleanup and crash
+// of a few transactions behave like a simple model. Tasks are repeated, late, early, lost and
+// concurrent. At the end no resource is left.
 func TestAnyOrderOfTasksFollowsTheModel(t *testing.T) {
 	t.Parallel()
 	for worker := range workers {
@@ -57,7 +57,7 @@ func tryOrders(t *testing.T, rt *rapid.T) {
 	})
 }
 
-// model is what should be, next to what is.
+// model holds the expected state next to the real one.
 type model struct {
 	*stages
 	rt           *rapid.T
@@ -66,11 +66,11 @@ type model struct {
 	open, closed map[string]bool
 
 	mu    sync.Mutex
-	fails map[string]bool // inits that are to fail
+	fails map[string]bool // inits that must fail
 }
 
 func newModel(t *testing.T, rt *rapid.T, resumes bool) *model {
-	// In memory where there is such a folder: what a disk does is tested elsewhere.
+	// It uses a directory in memory if there is one: other tests cover the disk.
 	dir, err := os.MkdirTemp("/dev/shm", "dlite-model-")
 	if err != nil {
 		dir, err = os.MkdirTemp("", "dlite-model-")
@@ -144,7 +144,7 @@ func (m *model) execute(rt *rapid.T, id string) {
 	require.Equal(rt, m.open[id], r.Code == task.OK)
 }
 
-// abort cancels a step that would run for ever.
+// abort cancels a step that never ends by itself.
 func (m *model) abort(rt *rapid.T, id string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -171,15 +171,15 @@ func (m *model) everything(rt *rapid.T, id string) {
 	wg.Go(func() { m.stages.execute(id, "one") })
 	wg.Go(func() { m.stages.execute(id, "long") })
 	wg.Go(func() { m.stages.cleanup(id) })
-	// The init may come after the cleanup has, and is then refused, or before it;
-	// a step that runs for ever ends with the last cleanup.
+	// The init arrives before the cleanup, or after it and is then refused. The last cleanup
+	// ends a step that never ends by itself.
 	wg.Go(func() { m.stages.cleanup(id) })
 	wg.Wait()
 	m.cleanup(rt, id)
 }
 
-// crash ends the process and starts another one, which remembers nothing but the
-// record, and takes up what is open where transactions survive.
+// crash ends the process and starts another one, which has only the record. If transactions
+// survive, it resumes the open ones.
 func (m *model) crash(rt *rapid.T) {
 	require.NoError(rt, m.Crash())
 	m.stages = m.process(m.t, m.fake)

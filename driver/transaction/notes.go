@@ -17,10 +17,10 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// notes hold the data that a later process needs to resume a transaction and that
-// must not be written to a disk, because it may contain secrets (rules T5, S5).
-// They are a file in memory with one note a line, and end with the machine, as the
-// resources do. A nil *notes stores nothing. Safe for concurrent use.
+// notes hold the data that a later process needs to resume a transaction. The data may contain
+// secrets, so it must not be written to a disk (rules T5, S5). The notes are a file in memory
+// with one note a line. Like the resources, they end with the machine. A nil *notes stores
+// nothing. Safe for concurrent use.
 type notes struct {
 	path string
 	lost func(error) // called when a note is lost
@@ -50,7 +50,7 @@ type background struct {
 
 // earlier is the known state of a step of an earlier process.
 type earlier struct {
-	begun      []driver.Resource // empty if nothing of it has begun
+	begun      []driver.Resource // empty if no resource was recorded
 	writer     string
 	answer     *stage.ExecuteResponse // nil if there was none or it is lost
 	background *background
@@ -58,16 +58,14 @@ type earlier struct {
 
 const (
 	notesSuffix = ".notes"
-	// maxNote bounds an answer that is kept, in bytes. What is longer is lost
-	// with the process.
+	// maxNote limits a stored answer, in bytes. A longer answer is lost with the process.
 	maxNote = 4 << 20
 )
 
-// notesDir is the directory of the notes of this ledger. Only this user can access
-// it.
+// notesDir returns the directory of this ledger's notes. Only this user can access it.
 func (m *Stages) notesDir() string { return filepath.Join(m.memory, "dlite-"+m.ledger.id) }
 
-// notesPath is the path of the notes that belong to a record.
+// notesPath returns the path of the notes that belong to a record.
 func (m *Stages) notesPath(journal string) string {
 	return filepath.Join(m.notesDir(), strings.TrimSuffix(filepath.Base(journal), journalSuffix)+notesSuffix)
 }
@@ -220,7 +218,7 @@ func (m *Stages) dropNotes() {
 		used[m.notesPath(m.ledger.path(id))] = true
 	}
 	m.mu.Unlock()
-	paths, _ := filepath.Glob(filepath.Join(m.notesDir(), "*"+notesSuffix)) // the pattern is fine
+	paths, _ := filepath.Glob(filepath.Join(m.notesDir(), "*"+notesSuffix)) // the pattern is valid
 	for _, path := range paths {
 		if used[path] {
 			continue

@@ -43,9 +43,9 @@ type config struct {
 	memory   string // the directory of the notes, see WithResume
 }
 
-// WithLedger sets the directory of the ledger. Only one process at a time can
-// use it. The default is dlite/transactions in the user's cache directory, or in
-// the directory for temporary files if the user has no cache directory.
+// WithLedger sets the directory of the ledger. Only one process at a time can use it. The
+// default is dlite/transactions in the user's cache directory, or in the directory for
+// temporary files if the user has no cache directory.
 func WithLedger(dir string) Option { return func(c *config) { c.dir = dir } }
 
 // WithSlots bounds how many transactions are open at once (rule Q1). A

@@ -8,8 +8,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// The handlers report the outcome of their tasks. The answer of a step that failed
-// has the code OK, so logs and metrics learn of the failure in this way.
+// The handlers report the results of their tasks. The answer of a step that failed has the
+// code OK, so this is the only way for logs and metrics to count the failure.
 
 func (m *Stages) handleInit(ctx context.Context, req *task.Request[stage.InitRequest]) (*stage.InitResponse, error) {
 	r, err := m.init(ctx, req)

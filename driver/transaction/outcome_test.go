@@ -20,8 +20,8 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// L1, L3: the answer of a step that failed is OK, but its log event says which step
-// failed and how, and metrics count it as failed.
+// Rules L1, L3: the answer of a failed step has the code OK, but its log event names the step
+// and the failure, and the metrics count it as failed.
 func TestLogAndMetricsSayThatAStepFailed(t *testing.T) {
 	t.Parallel()
 	w, log := newFakeDriver(), &bytes.Buffer{}
@@ -89,9 +89,9 @@ func TestLogAndMetricsSayThatAStepFailed(t *testing.T) {
 	assert.Equal(t, "tx3", line["transaction"])
 }
 
-// L1, S3: a driver logs with the labels of the task, and no secret of the
-// transaction shows, wherever it comes from. Without a logger in the context the
-// log of the stages takes its place.
+// Rules L1, S3: the driver's log events have the labels of the task and show no secret of the
+// transaction, wherever the secret comes from. Without a logger in the context, the driver
+// logs to the log of the stages.
 func TestDriversLogWithLabelsAndWithoutSecrets(t *testing.T) {
 	t.Parallel()
 	for _, inContext := range []bool{true, false} {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// searchable is a world that can be searched by labels.
+// searchable is a fakeDriver that finds resources by their labels.
 type searchable struct {
 	*fakeDriver
 	asked map[string]string
@@ -28,9 +28,8 @@ func (s *searchable) Find(_ context.Context, labels map[string]string) ([]driver
 	}, nil
 }
 
-// T2, T3: what no record names goes by the ledger's label, when the delegate
-// starts and when a cleanup comes that finds no record; what an open transaction
-// has stays.
+// Rules T2, T3: resources that no record names are removed by the ledger's label: at the start
+// of the delegate, and in a cleanup without a record. Resources of an open transaction stay.
 func TestWhatNoRecordNamesGoesByItsLabel(t *testing.T) {
 	t.Parallel()
 	w := &searchable{fakeDriver: newFakeDriver()}
@@ -50,8 +49,8 @@ func TestWhatNoRecordNamesGoesByItsLabel(t *testing.T) {
 	}
 }
 
-// T2: what a killed process has asked an engine for may come to be after its
-// record has been swept; it is swept again.
+// Rule T2: an engine may create a resource for a killed process after the record was swept.
+// The delegate sweeps again.
 func TestWhatComesLateIsRemovedToo(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -69,7 +68,7 @@ func TestWhatComesLateIsRemovedToo(t *testing.T) {
 	require.Len(t, s.records(), 1, "the record stays for a while")
 
 	w.mu.Lock()
-	w.exists["network tx"] = driver.Resource{Kind: "network", ID: "tx"} // only now
+	w.exists["network tx"] = driver.Resource{Kind: "network", ID: "tx"} // the engine creates it only now
 	w.mu.Unlock()
 	mu.Lock()
 	now = now.Add(time.Minute)

@@ -26,8 +26,9 @@ func newPooled(t *testing.T) (*pooled, *stages) {
 
 const capacityTask = `{"capacity_reservation_request":{"id":"stage1","pool_id":"linux","context":{"account_id":"acct"},"timeout":90000}}`
 
-// docs/protocol.md section 3: a reservation in its envelope reaches the driver as the init's pool,
-// and the answer names the machine. It takes no slot (rule Q1) and opens nothing.
+// Rule Q1 and docs/protocol.md section 3: a reservation in its envelope reaches the driver
+// with the init's pool, and the answer names the machine. It takes no slot and opens no
+// transaction.
 func TestACapacityTaskReserves(t *testing.T) {
 	t.Parallel()
 	p, s := newPooled(t)
@@ -48,8 +49,8 @@ func TestACapacityTaskReserves(t *testing.T) {
 	assert.Empty(t, p.returned)
 }
 
-// T3: a cleanup gives back what was reserved, with and without an init, and a
-// reservation that comes after it is refused; so is one that a cleanup overtakes.
+// Rule T3: a cleanup ends a reservation, with and without an init. A reservation after the
+// cleanup is refused. A reservation that the cleanup overtakes is released.
 func TestACleanupEndsAReservation(t *testing.T) {
 	t.Parallel()
 	p, s := newPooled(t)
@@ -72,8 +73,8 @@ func TestACleanupEndsAReservation(t *testing.T) {
 	assert.Equal(t, []string{"stage1", "stage1"}, p.returned)
 }
 
-// docs/protocol.md section 3: a reservation for a stage that has begun has nothing to reserve any
-// more; one that its init overtakes is given back.
+// docs/protocol.md section 3: a reservation for a stage that has begun reserves nothing. A
+// reservation that its init overtakes is released.
 func TestAReservationAfterItsInit(t *testing.T) {
 	t.Parallel()
 	p, s := newPooled(t)
@@ -93,8 +94,8 @@ func TestAReservationAfterItsInit(t *testing.T) {
 	assert.Equal(t, task.RetryOnOtherDelegate, r.Code)
 }
 
-// T3: an init that fails before its driver has heard of it, as on a full disk,
-// gives back what was reserved for it.
+// Rule T3: an init that fails before it reaches the driver, as on a full disk, releases its
+// reservation.
 func TestAnInitThatDoesNotGetToItsDriverGivesBackItsReservation(t *testing.T) {
 	t.Parallel()
 	p, s := newPooled(t)
@@ -104,14 +105,14 @@ func TestAnInitThatDoesNotGetToItsDriverGivesBackItsReservation(t *testing.T) {
 	}
 	s.send("DLITE_CI_VM_CAPACITY_TASK", capacityTask)
 	require.Empty(t, p.returned)
-	require.NoError(t, os.Mkdir(filepath.Join(s.ledger, "lock"), 0o700)) // so that the ledger cannot be had
+	require.NoError(t, os.Mkdir(filepath.Join(s.ledger, "lock"), 0o700)) // makes the ledger unusable
 	r := s.send("DLITE_CI_VM_INITIALIZE_TASK", `{"setup_vm_request":{"id":"stage1","setup_request":{}}}`)
 	require.Equal(t, stage.Failure, statusOf(r), string(r.Data))
 	assert.Equal(t, []string{"stage1"}, p.returned)
 }
 
-// docs/protocol.md section 3: what cannot be reserved is an answer with the reason, and a driver
-// without pools has nothing that could run out.
+// docs/protocol.md section 3: a failed reservation is an answer with the reason. A driver
+// without pools always answers with success.
 func TestReservationsThatCannotBe(t *testing.T) {
 	t.Parallel()
 	p, s := newPooled(t)

@@ -23,7 +23,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// lasting is a world whose steps can be followed by another process.
+// lasting is a fakeDriver whose steps another process can follow.
 type lasting struct {
 	*fakeDriver
 	onReattach func(ctx context.Context, s *driver.Step, out io.Writer, begun []driver.Resource) (*driver.Result, error)
@@ -35,7 +35,7 @@ func (w *lasting) Reattach(
 	return w.onReattach(ctx, s, out, begun)
 }
 
-// life is one process of a delegate after the other, on one world.
+// life runs the processes of a delegate one after the other, with one infrastructure.
 type life struct {
 	t      *testing.T
 	w      *lasting
@@ -56,7 +56,7 @@ func newLife(t *testing.T) *life {
 	return l
 }
 
-// process starts the delegate; kill ends it as kill -9 does.
+// process starts the delegate. kill ends it as kill -9 does.
 func (l *life) process(opts ...transaction.Option) *stages {
 	l.t.Helper()
 	s := unmanagedStages(l.t, l.w.fakeDriver, l.ledger, opts...)
@@ -68,7 +68,7 @@ func (l *life) process(opts ...transaction.Option) *stages {
 	require.NoError(l.t, s.Recover(l.t.Context()))
 	l.t.Cleanup(func() {
 		if !l.dead[s] {
-			_ = s.Close(context.Background()) // a test that cares looks itself
+			_ = s.Close(context.Background()) // a test that needs the error closes the stages itself
 		}
 	})
 	return s
@@ -80,7 +80,7 @@ func (l *life) kill(s *stages) {
 	require.NoError(l.t, s.Crash())
 }
 
-// notes are the files in memory.
+// notes returns the files in memory.
 func (l *life) notes() []string {
 	l.t.Helper()
 	paths, err := filepath.Glob(filepath.Join(l.memory, "*", "*"))
@@ -88,7 +88,7 @@ func (l *life) notes() []string {
 	return paths
 }
 
-// give hands a task to a manager of transactions.
+// give sends a task to the handler of its type.
 func give(s *stages, id, typ string, data any) *task.Response {
 	b, err := json.Marshal(data)
 	require.NoError(s.t, err)
@@ -102,8 +102,8 @@ func step(id string) stage.ExecuteRequest {
 
 const hidden = "visibly-fake-and-hidden"
 
-// T5, S5: what the steps of a transaction share survives the process, and no
-// disk has seen it.
+// Rules T5, S5: the exports of a transaction's steps survive the process and are never on a
+// disk.
 func TestATransactionSurvivesTheDelegate(t *testing.T) {
 	t.Parallel()
 	l := newLife(t)
@@ -142,7 +142,7 @@ func TestATransactionSurvivesTheDelegate(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A record that is still there shows that the secrets are not in it either.
+// The record of an open transaction contains no secret.
 func TestTheRecordOfAnOpenTransactionHoldsNoSecret(t *testing.T) {
 	t.Parallel()
 	l := newLife(t)
@@ -158,8 +158,8 @@ func TestTheRecordOfAnOpenTransactionHoldsNoSecret(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
 
-// T5: a step that runs when the delegate is killed is followed further, under the
-// name that its log had, and is not run again.
+// Rule T5: when the delegate is killed, the next process follows the running step with the
+// same log writer. It does not run the step again.
 func TestAStepGoesOnWhereItWas(t *testing.T) {
 	t.Parallel()
 	l := newLife(t)
@@ -200,7 +200,8 @@ func TestAStepGoesOnWhereItWas(t *testing.T) {
 	assert.True(t, after.SkipOpeningStream, "its archive is what the stream has")
 }
 
-// T5: what cannot be followed fails and says why; what has not begun is run.
+// Rule T5: a step that cannot be followed fails with the reason. A step that has not begun
+// runs.
 func TestAStepThatCannotGoOn(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -247,7 +248,7 @@ func TestAStepThatCannotGoOn(t *testing.T) {
 	}
 }
 
-// T5: an answer that was on its way is given again, and the step is left alone.
+// Rule T5: an answer that may be lost is sent again, and the step does not run again.
 func TestAnAnswerSurvivesTheDelegate(t *testing.T) {
 	t.Parallel()
 	l := newLife(t)
@@ -264,7 +265,7 @@ func TestAnAnswerSurvivesTheDelegate(t *testing.T) {
 	assert.EqualValues(t, 1, executed.Load())
 }
 
-// T5: background steps go on, or the transaction does not survive.
+// Rule T5: all background steps continue, or the transaction is cleaned up.
 func TestBackgroundStepsSurviveTogetherWithTheirTransaction(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{"followed": nil, "lost": driver.ErrLost} {
@@ -301,8 +302,8 @@ func TestBackgroundStepsSurviveTogetherWithTheirTransaction(t *testing.T) {
 	}
 }
 
-// S3: what a driver says of a step that it cannot follow is masked, as it may quote
-// the step.
+// Rule S3: the driver's reason why it cannot follow a step is masked, because it may quote the
+// step.
 func TestAReasonNotToSurviveIsMasked(t *testing.T) {
 	t.Parallel()
 	l := newLife(t)
@@ -322,7 +323,7 @@ func TestAReasonNotToSurviveIsMasked(t *testing.T) {
 	assert.NotContains(t, log.String(), hidden)
 }
 
-// T3, T5: an init that had not ended is cleaned up, and may be tried again.
+// Rules T3, T5: an init that had not ended is cleaned up and may be repeated.
 func TestAnInitThatHadNotEndedBeginsAnew(t *testing.T) {
 	t.Parallel()
 	l := newLife(t)
@@ -345,7 +346,7 @@ func TestAnInitThatHadNotEndedBeginsAnew(t *testing.T) {
 	assert.Equal(t, []string{"network tx"}, l.w.left())
 }
 
-// T5, T6: a transaction that no task uses any more is cleaned up.
+// Rules T5, T6: a resumed transaction for which no task comes is cleaned up.
 func TestATransactionThatNobodyAsksForGoes(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*stages, *atomic.Int64){
@@ -383,11 +384,11 @@ func TestATransactionThatNobodyAsksForGoes(t *testing.T) {
 	}
 }
 
-// S5: a folder on a disk is not taken for one in memory.
+// Rule S5: a directory on a disk is not used as one in memory.
 func TestNothingIsKeptOnADisk(t *testing.T) {
 	t.Parallel()
 	l := newLife(t)
-	l.memory = "/etc" // whatever t.TempDir is
+	l.memory = "/etc" // the file system of t.TempDir may be in memory
 	first := l.process()
 	give(first, "t1", "local_init", stage.InitRequest{GroupID: "tx"})
 	paths, err := filepath.Glob("/etc/dlite-*")
@@ -424,8 +425,8 @@ func receive[T any](t *testing.T, ch <-chan T) (v T) {
 	return v
 }
 
-// T5, docs/protocol.md section 3: a later process tells the services of an init from one another. An
-// init that is asked for again starts none of those that it knows of.
+// Rule T5 and docs/protocol.md section 3: a later process distinguishes the services of an
+// init. A repeated init starts none of the services that it knows.
 func TestServicesSurviveTheDelegate(t *testing.T) {
 	t.Parallel()
 	l := newLife(t)

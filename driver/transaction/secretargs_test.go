@@ -12,8 +12,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// S5: the driver learns that a command holds a secret, in whatever form, of the
-// step or of the transaction.
+// Rule S5: the driver learns that a command holds a secret of the step or of the transaction,
+// in any encoding.
 func TestADriverLearnsThatACommandHoldsASecret(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()

@@ -20,8 +20,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// S3: what was resolved for a task is masked in its answer and in its log, and for
-// later tasks of the same stage.
+// Rule S3: resolved secrets of a task are masked in its answer and log, and for later tasks of
+// the same stage.
 func TestTheSecretsOfARequestAreMaskedInItsStage(t *testing.T) {
 	t.Parallel()
 	w, out := newFakeDriver(), newLogs()
@@ -53,9 +53,9 @@ func TestTheSecretsOfARequestAreMaskedInItsStage(t *testing.T) {
 	require.NoError(t, m.Close(t.Context()))
 }
 
-// S3: what is text is masked wherever it leaves a step: the names of outputs and
-// an artifact too. What the log service's part of a task wants to have masked is a
-// secret, and so is a registry's password; what is no text stays as it is.
+// Rule S3: all text that leaves a step is masked, also names of outputs and artifacts. Secrets
+// include the log service's secrets of a task and the password of a registry. Content other
+// than text is unchanged.
 func TestEverythingThatIsTextIsMasked(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()

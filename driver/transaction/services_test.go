@@ -24,9 +24,9 @@ const initWithServices = `{"setup_vm_request":{"id":"stage1","setup_request":{}}
 	{"start_step_request":{"image":"busybox:2","detach":true}},
 	null]}`
 
-// docs/protocol.md section 3, D2: the services of an init are steps in the background of its
-// transaction; the answer tells how each has begun, and one that did not is no
-// failure of the init's. A repeated init starts none again.
+// Rule D2 and docs/protocol.md section 3: the services of an init are background steps of its
+// transaction. The answer has the status of each start. A service that did not start does not
+// fail the init. A repeated init starts no service again.
 func TestServicesOfAnInit(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -67,7 +67,7 @@ func TestServicesOfAnInit(t *testing.T) {
 	assert.True(t, done, "the log of a service ends with its transaction")
 }
 
-// T3: an init that is aborted while its services start cleans itself up.
+// Rule T3: an init that is aborted while its services start is cleaned up.
 func TestAnInitThatIsAbortedBeforeItsServicesRun(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -87,7 +87,7 @@ func TestAnInitThatIsAbortedBeforeItsServicesRun(t *testing.T) {
 	assert.Empty(t, w.left())
 }
 
-// A service whose start panics has failed, and nothing else fails.
+// A service whose start panics has failed. The other services and the init are not affected.
 func TestAServiceThatPanics(t *testing.T) {
 	t.Parallel()
 	s := stagesOn(t, newFakeDriver(), newFakeDriver(), t.TempDir(), transaction.WithLog(func(_ context.Context, target transaction.LogTarget) transaction.Log {

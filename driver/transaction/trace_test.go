@@ -18,8 +18,8 @@ import (
 
 const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// L3: a step finds the span that it is a part of in its environment, and not that
-// of another trace which an earlier step or the init has handed on.
+// Rule L3: a step's environment has the span of its task. It does not have the span of another
+// trace that an earlier step or the init exported.
 func TestAStepFindsItsTraceInItsEnvironment(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -56,7 +56,8 @@ func TestAStepFindsItsTraceInItsEnvironment(t *testing.T) {
 	}
 }
 
-// L3: what goes into logs is counted after masking, and what did not arrive too.
+// Rule L3: the counts of log output include masked bytes only, and the logs that did not
+// arrive.
 func TestLogsAreCounted(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -76,7 +77,7 @@ func TestLogsAreCounted(t *testing.T) {
 	assert.Zero(t, s.Stats().Open)
 }
 
-// lossy is a log that loses what is written to it.
+// lossy is a log that loses all output.
 type lossy struct{}
 
 func (lossy) Write(b []byte) (int, error) { return len(b), nil }

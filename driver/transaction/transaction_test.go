@@ -21,8 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// T1, T2: a stage from init to cleanup; its slot is taken all along, and nothing
-// is left of it.
+// Rules T1, T2: a stage holds its slot from init to cleanup, and no resource is left.
 func TestAStageHoldsItsSlotFromInitToCleanup(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -41,7 +40,7 @@ func TestAStageHoldsItsSlotFromInitToCleanup(t *testing.T) {
 	assert.Zero(t, s.Open())
 }
 
-// T1: the slot that the poller took is the one that the transaction keeps.
+// Rule T1: the transaction keeps the slot that the poller took.
 func TestTheSlotOfTheInitTaskIsKept(t *testing.T) {
 	t.Parallel()
 	s := newStages(t, newFakeDriver())
@@ -54,7 +53,8 @@ func TestTheSlotOfTheInitTaskIsKept(t *testing.T) {
 	assert.Zero(t, s.slots.Used())
 }
 
-// T1: the same init again is the same transaction; its answer may have been lost.
+// Rule T1: a repeated init is the same transaction, because the first answer may have been
+// lost.
 func TestARepeatedInitIsAnsweredAgainAndDoneOnce(t *testing.T) {
 	t.Parallel()
 	var inits int
@@ -68,7 +68,7 @@ func TestARepeatedInitIsAnsweredAgainAndDoneOnce(t *testing.T) {
 	assert.Equal(t, 1, s.slots.Used())
 }
 
-// T3: a failed init cleans up what it made, and its slot is free.
+// Rule T3: a failed init removes its resources and frees its slot.
 func TestAFailedInitCleansItselfUp(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -83,8 +83,8 @@ func TestAFailedInitCleansItselfUp(t *testing.T) {
 	assert.Equal(t, task.Failed, s.execute("tx", "one").Code)
 }
 
-// T3, T4: cleanup may come before, without and after an init, and again; a late
-// init and execute are refused with a reason.
+// Rules T3, T4: a cleanup may come before, without and after an init, and again. A late init
+// or execute is refused with the reason.
 func TestCleanupComesAtAnyTimeAndBarsWhatIsLate(t *testing.T) {
 	t.Parallel()
 	s := newStages(t, newFakeDriver())
@@ -110,8 +110,8 @@ func TestCleanupComesAtAnyTimeAndBarsWhatIsLate(t *testing.T) {
 	assert.Zero(t, s.slots.Used())
 }
 
-// T3, T7: a cleanup stops the steps that run, waits for them, and only then
-// removes what they used. A second one waits for the first.
+// Rules T3, T7: a cleanup stops running steps, waits for them, and only then removes their
+// resources. A second cleanup waits for the first.
 func TestACleanupStopsWhatRuns(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -143,7 +143,7 @@ func TestACleanupStopsWhatRuns(t *testing.T) {
 	assert.Empty(t, w.left())
 }
 
-// T3: a cleanup that comes during the init ends the init.
+// Rule T3: a cleanup during the init ends the init.
 func TestACleanupDuringTheInitEndsIt(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -163,7 +163,8 @@ func TestACleanupDuringTheInitEndsIt(t *testing.T) {
 	assert.Zero(t, s.slots.Used())
 }
 
-// T3: what does not go is reported, stays on record, and is tried again.
+// Rule T3: a resource that cannot be removed is reported, stays in the record, and is removed
+// later.
 func TestWhatCannotBeRemovedIsReportedAndTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -199,8 +200,8 @@ func TestWhatCannotBeRemovedIsReportedAndTriedAgain(t *testing.T) {
 	assert.Empty(t, w.left())
 }
 
-// T6: a transaction without activity for its lease is cleaned up; one with a
-// running step is touched.
+// Rule T6: a transaction without activity during its lease is cleaned up. A running step
+// counts as activity.
 func TestALeaseEnds(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -233,7 +234,7 @@ func TestALeaseEnds(t *testing.T) {
 	wg.Wait()
 }
 
-// S3: nothing that leaves a step as text shows a secret; S5: nor does the record.
+// Rule S3: no text of a step contains a secret. Rule S5: nor does the record.
 func TestSecretsAreMaskedAndNotRecorded(t *testing.T) {
 	t.Parallel()
 	const secret = "not-a-real-secret"
@@ -265,8 +266,8 @@ func TestSecretsAreMaskedAndNotRecorded(t *testing.T) {
 	assert.True(t, closed)
 }
 
-// T5: what a step exports is in the environment of the later ones, and of no
-// other transaction's (T8).
+// Rules T5, T8: exports of a step are in the environment of later steps of the same
+// transaction, and of no other transaction.
 func TestExportsReachLaterStepsOfTheSameTransaction(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -291,7 +292,7 @@ func TestExportsReachLaterStepsOfTheSameTransaction(t *testing.T) {
 	assert.Equal(t, map[string]string{"STEP": "b1"}, seen["b2"])
 }
 
-// D3: how a step ended is told apart in its answer.
+// Rule D3: the answer shows how a step ended.
 func TestTheAnswerSaysHowAStepEnded(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
@@ -339,8 +340,8 @@ func TestTheLogOfADetachedStepStaysOpen(t *testing.T) {
 	assert.True(t, closed)
 }
 
-// P5: Close ends what is open and refuses new stages in a way that lets the
-// manager go elsewhere.
+// Rule P5: Close ends open transactions and refuses new stages with an error that lets the
+// manager choose another delegate.
 func TestCloseEndsEveryTransaction(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()

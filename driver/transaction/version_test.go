@@ -16,21 +16,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// recordedLongAgo puts a record into a ledger, as an earlier process left it.
+// recordedLongAgo adds a record to a ledger, as an earlier process left it.
 func recordedLongAgo(t *testing.T, path string, content []byte) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(path, content, 0o600))
-	longAgo := time.Now().Add(-time.Hour) // nothing is in flight any more
+	longAgo := time.Now().Add(-time.Hour) // an engine creates no more resources by now
 	require.NoError(t, os.Chtimes(path, longAgo, longAgo))
 }
 
-// line is an entry of a record.
+// line returns an entry of a record.
 func line(version any, entry string) []byte {
 	return fmt.Appendf(nil, "%v %08x %s\n", version, crc32.Checksum([]byte(entry), crc32.MakeTable(crc32.Castagnoli)), entry)
 }
 
-// T2: what a program of version 1 has left is removed by every later one. The
-// file is never written anew.
+// Rule T2: every later version removes the resources of a program of version 1. Never rewrite
+// this test's file.
 func TestARecordOfVersion1IsReadForEver(t *testing.T) {
 	t.Parallel()
 	golden, err := os.ReadFile("testdata/version1.ledger")
@@ -57,8 +57,8 @@ func TestARecordOfVersion1IsReadForEver(t *testing.T) {
 	assert.Empty(t, s.records())
 }
 
-// T2: a record of a newer version is left alone, byte for byte, with an error
-// that names it and says what to do; it keeps nothing else from being recovered.
+// Rule T2: a record of a newer version stays unchanged, byte for byte. The error names the
+// record and the remedy. All other records are recovered.
 func TestARecordOfANewerVersionIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	known := `{"open":{"id":"newer"}}`
@@ -74,7 +74,7 @@ func TestARecordOfANewerVersionIsLeftAlone(t *testing.T) {
 			dir, record := crashed(t, w)
 			newer := driver.Resource{Kind: "network", ID: "newer"}
 			w.exists["network newer"] = newer
-			path := filepath.Join(dir, "0-newer.ledger") // it is read first
+			path := filepath.Join(dir, "0-newer.ledger") // the first record that Recover reads
 			recordedLongAgo(t, path, content)
 			s := reopenStages(t, w, dir)
 			for range 2 {
@@ -92,8 +92,8 @@ func TestARecordOfANewerVersionIsLeftAlone(t *testing.T) {
 	}
 }
 
-// T2: what a later program adds to a version does not keep an older one from
-// cleaning up. A line without a version is a damaged one.
+// Rule T2: members that a later program adds to a version do not prevent an older one from
+// cleaning up. A line without a version is damaged.
 func TestWhatARecordHasMoreIsPassedOver(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
