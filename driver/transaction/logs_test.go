@@ -33,7 +33,7 @@ func (l awayLog) Close(ctx context.Context) error {
 }
 
 // Rule L2: an unreachable log service delays a stage only briefly. Steps answer before their
-// logs have arrived, and so does the cleanup after its limit.
+// logs have arrived. The cleanup answers after they have.
 func TestAnswersDoNotWaitLongForTheirLogs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
