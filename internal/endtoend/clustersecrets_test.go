@@ -14,15 +14,16 @@ import (
 	secretsource "github.com/delegate-io/dlite/secrets/kubernetes"
 )
 
-// SPEC S1: the provider of secrets reads those of a real cluster, and says what the
-// cluster says.
+// Rule S1: the provider reads secrets of a real cluster, and its errors contain the cluster's
+// errors.
 func TestSecretsOfARealCluster(t *testing.T) {
 	t.Parallel()
 	p := testbed.Kubernetes(t)
 	namespace := p.NewNamespace(t)
 	out, err := p.Kubectl(t, "-n", namespace, "create", "secret", "generic", "database", "--from-literal=password=visibly-fake")
 	require.NoError(t, err, out)
-	// Without files beside it: those the client would watch until it is collected.
+	// The configuration refers to no files, because the client would watch them until it is
+	// garbage-collected.
 	config, err := clientcmd.LoadFromFile(p.Kubeconfig)
 	require.NoError(t, err)
 	require.NoError(t, clientcmdapi.FlattenConfig(config))

@@ -25,23 +25,24 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// pinned is a module that a consumer may pin to an older version than ours.
+// The consumer pins this module to an older version than ours.
 const (
 	pinned        = "k8s.io/api"
 	pinnedVersion = "v0.36.0"
 )
 
-// mostConsumerModules bounds "go list -m all" of a program that embeds a delegate.
+// mostConsumerModules is the maximum size of "go list -m all" in a program that embeds a
+// delegate.
 const mostConsumerModules = 70
 
-// Modules work for programs outside the workspace as they are published: without
-// go.work, without replace lines, from the zip files of a module proxy.
+// Modules work for programs outside the workspace as published: from the zip files of a module
+// proxy, without go.work and replace lines.
 func TestConsumersOfEachModule(t *testing.T) {
 	t.Parallel()
 	release := publish(t)
 	for _, m := range release.modules {
 		if m.Path == module+"/internal/endtoend" {
-			continue // it holds tests alone
+			continue // it has only tests
 		}
 		name := strings.TrimPrefix(strings.TrimPrefix(m.Path, module), "/")
 		t.Run("build with "+path.Join("dlite", name), func(t *testing.T) {
@@ -49,7 +50,7 @@ func TestConsumersOfEachModule(t *testing.T) {
 			c := release.consumer(t, map[string]string{m.Path: release.version})
 			c.write(t, "consumer.go", "package consumer\n\nimport (\n"+imports(packages)+")\n")
 			c.run(t, "build", "./...")
-			if len(programs) > 0 { // compiled, as "go install" does, and not linked
+			if len(programs) > 0 { // compiled as by "go install", but not linked
 				c.run(t, append([]string{"list", "-export"}, programs...)...)
 			}
 		})
@@ -84,17 +85,17 @@ func imports(packages []string) string {
 	return b.String()
 }
 
-// published is the working tree as a module proxy serves it.
+// published is the working tree in the form of a module proxy.
 type published struct {
-	proxy   string // a folder
-	version string // of all modules
+	proxy   string // a directory
+	version string // version of all modules
 	modules []publishedModule
 }
 
 type publishedModule struct{ Path, Dir string }
 
-// publish writes all modules of the workspace into a proxy. Their version is made of
-// their content: the caches of Go never hold another tree under it.
+// publish writes all modules of the workspace to a proxy. The version contains a hash of their
+// content, so Go's caches never have another tree for it.
 func publish(t *testing.T) *published {
 	t.Helper()
 	p := &published{proxy: t.TempDir()}
@@ -122,8 +123,7 @@ func publish(t *testing.T) *published {
 	return p
 }
 
-// files lists the files of a module: those that git tracks or would track, without the
-// modules below.
+// files lists the files of a module that git tracks or would track, without nested modules.
 func (m publishedModule) files(t *testing.T) []string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
@@ -144,13 +144,13 @@ func (m publishedModule) files(t *testing.T) []string {
 			return true
 		}
 		info, err := os.Lstat(filepath.Join(m.Dir, f))
-		return err != nil || !info.Mode().IsRegular() // removed, or a link
+		return err != nil || !info.Mode().IsRegular() // removed, or not a regular file
 	})
 	slices.Sort(files)
 	return slices.Compact(files)
 }
 
-// add writes a module into the proxy.
+// add writes a module to the proxy.
 func (p *published) add(t *testing.T, m publishedModule, files []string) {
 	t.Helper()
 	dir := filepath.Join(p.proxy, filepath.FromSlash(m.Path), "@v")
@@ -181,8 +181,8 @@ func (p *published) add(t *testing.T, m publishedModule, files []string) {
 	write(p.version+".zip", archive.Bytes())
 }
 
-// requirements returns the go.mod of a module with our modules at this version, as the
-// release does it.
+// requirements returns the go.mod of a module. It requires our modules at this version, as in
+// a release.
 func (p *published) requirements(t *testing.T, m publishedModule) []byte {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "go.mod")
@@ -214,7 +214,7 @@ func (p *published) forget(t *testing.T, cache string) {
 	}
 }
 
-// removeReadOnly removes a folder of the module cache, which is read-only.
+// removeReadOnly removes a directory of the module cache, which is read-only.
 func removeReadOnly(dir string) error {
 	_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
@@ -225,7 +225,7 @@ func removeReadOnly(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// publicPackages lists the packages that a consumer can import, and the programs.
+// publicPackages lists the packages that a consumer can import, and the commands.
 func (m publishedModule) publicPackages(t *testing.T) (packages, programs []string) {
 	t.Helper()
 	for line := range strings.SplitSeq(strings.TrimSpace(goCommand(t, m.Dir, "list", "-f", "{{.Name}} {{.ImportPath}} {{len .GoFiles}}", "./...")), "\n") {
@@ -265,7 +265,7 @@ func (c *consumer) write(t *testing.T, name, text string) {
 	require.NoError(t, os.WriteFile(filepath.Join(c.dir, name), []byte(text), 0o600))
 }
 
-// run runs a command of Go in the consumer's module.
+// run runs a go command in the consumer's module.
 func (c *consumer) run(t *testing.T, args ...string) string {
 	t.Helper()
 	return goCommandWith(t, c.dir, []string{

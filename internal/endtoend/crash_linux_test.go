@@ -31,14 +31,13 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// atOnce is how many transactions run in parallel when the delegate is killed.
+// atOnce is the number of parallel transactions when the delegate is killed.
 const atOnce = 4
 
-// instantsVariable sets how often the delegate of each scene is killed at a random
-// moment.
+// instantsVariable sets how many times each test kills the delegate at a random moment.
 const instantsVariable = "DLITE_TEST_KILL_INSTANTS"
 
-// killInstants returns the number of kills at random moments, a small sample by default.
+// killInstants returns the number of kills at random moments. The default is a small sample.
 func killInstants(t *testing.T, sample int) int {
 	t.Helper()
 	text := os.Getenv(instantsVariable)
@@ -50,23 +49,23 @@ func killInstants(t *testing.T, sample int) int {
 	return n
 }
 
-// scene is a manager, an engine with things on it that are none of the
-// delegate's business, and a delegate that is killed and started again.
+// scene is a manager, an engine with resources that the delegate does not own, and a delegate
+// that is killed and started again.
 type scene struct {
 	t       *testing.T
 	engine  *testbed.Engine
-	host    string // the engine's address, when it is not that of the environment
+	host    string // the engine's address, if it differs from the environment's
 	manager *manager.Manager
 	url     string
 	dir     string
 	memory  string
-	token   string // in the arguments of every process that a step starts
-	name    string // the delegate's
-	infra   string // what the stages are for; empty is this machine
+	token   string // an argument of every process that a step starts
+	name    string // the delegate's name
+	infra   string // the infrastructure of the stages; empty is this machine
 
 	bystander, network string
 	submitted          int
-	stages             []string // whose end the manager has to know
+	stages             []string // stages that the manager has not ended yet
 	ends               map[manager.Status]int
 	cmd                *exec.Cmd
 	stdin              io.WriteCloser
@@ -81,8 +80,8 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// newSceneOn is a scene without bystanders on this engine. An address is that of
-// an engine which goes when the test ends, with everything that is on it.
+// newSceneOn returns a scene on this engine, without bystanders. With an address the engine,
+// and everything on it, is removed at the end of the test.
 func newSceneOn(t *testing.T, engine *testbed.Engine, host string) *scene {
 	t.Helper()
 	s := &scene{
@@ -114,8 +113,8 @@ func newSceneOn(t *testing.T, engine *testbed.Engine, host string) *scene {
 	return s
 }
 
-// addBystanders puts on the engine what the delegate must leave alone: a network,
-// and on it a container with the delegate's labels but another name.
+// addBystanders creates resources that the delegate must not remove: a network, and on it a
+// container with the delegate's labels but another name.
 func (s *scene) addBystanders(restart container.RestartPolicyMode) {
 	n, err := s.engine.Client.NetworkCreate(s.t.Context(), "bystander-"+s.token, network.CreateOptions{})
 	require.NoError(s.t, err)
@@ -131,8 +130,7 @@ func (s *scene) addBystanders(restart container.RestartPolicyMode) {
 	require.NoError(s.t, s.engine.Client.ContainerStart(s.t.Context(), c.ID, container.StartOptions{}))
 }
 
-// submit hands the manager a stage with a host step that leaves children behind
-// and a container step.
+// submit submits a stage with a host step that leaves child processes, and a container step.
 func (s *scene) submit() {
 	s.submitSteps(
 		s.step("host", "", "echo x > file; sleep 600."+s.token+" & (sleep 600."+s.token+" &) ; sleep 0.1"),
@@ -168,8 +166,8 @@ func (s *scene) submitSteps(steps ...stage.Step) {
 	s.stages = append(s.stages, st.ID)
 }
 
-// start runs the delegate up to the point where it has cleaned up. It is false
-// when the delegate was told to die before that, and has.
+// start runs the delegate until it has cleaned up. It returns false if the delegate killed
+// itself before, as its orders demand.
 func (s *scene) start(o orders) bool {
 	s.launch(o)
 	if o.Fault != "" && !s.stdout.Scan() {
@@ -182,7 +180,7 @@ func (s *scene) start(o orders) bool {
 	return true
 }
 
-// launch runs the delegate, which cleans up first.
+// launch starts the delegate, which cleans up first.
 func (s *scene) launch(o orders) {
 	o.URL, o.Name, o.Dir, o.Memory = s.url, s.name, s.dir, s.memory
 	text, err := json.Marshal(o)
@@ -209,30 +207,30 @@ func (s *scene) expect(line string) {
 	require.Equal(s.t, line, s.stdout.Text())
 }
 
-// work lets a delegate that has cleaned up take tasks.
+// work lets a delegate take tasks after it has cleaned up.
 func (s *scene) work() {
 	_, err := io.WriteString(s.stdin, "\n")
 	require.NoError(s.t, err)
 }
 
-// kill ends the delegate with SIGKILL, unless it is gone already.
+// kill ends the delegate with SIGKILL, unless it has ended already.
 func (s *scene) kill() {
 	_ = s.cmd.Process.Kill()
 	s.wait()
 }
 
 func (s *scene) wait() {
-	_ = s.cmd.Wait() // killed is an error
+	_ = s.cmd.Wait() // Wait reports the signal as an error
 	s.cmd = nil
 }
 
-// late is how long after a kill the engine may still come up with something that
-// the killed process had asked for, and the delegate has until then to remove it.
+// late is how long after a kill the engine may still create resources for the killed process.
+// The delegate has the same time to remove them.
 const late = 20 * time.Second
 
-// assertClean looks for anything that earlier stages have left, while none runs.
-// Folders and processes must be gone at once; what the engine made within
-// tolerance may still be removed.
+// assertClean looks for resources of earlier stages while no stage runs. Directories and
+// processes must be gone at once. Resources that the engine created within tolerance may still
+// exist.
 func (s *scene) assertClean(when string, tolerance time.Duration) {
 	s.t.Helper()
 	for _, dir := range []string{filepath.Join(s.dir, "work"), s.memory} {
@@ -246,11 +244,10 @@ func (s *scene) assertClean(when string, tolerance time.Duration) {
 	s.assertBystanders(when)
 }
 
-// left is what the engine has.
+// left returns the engine's remaining resources.
 func (s *scene) left(tolerance time.Duration) []string { return s.leftOnEngine(tolerance) }
 
-// leftOnEngine names the delegate's containers and networks that are older than
-// tolerance.
+// leftOnEngine returns the delegate's containers and networks that are older than tolerance.
 func (s *scene) leftOnEngine(tolerance time.Duration) (left []string) {
 	ctx := s.t.Context()
 	limit := time.Now().Add(-tolerance)
@@ -292,7 +289,7 @@ func (s *scene) assertBystanders(when string) {
 	require.NoError(s.t, err, "the bystander's network %s", when)
 }
 
-// settle waits until the manager knows how every stage has ended.
+// settle waits until the manager has the end of every stage.
 func (s *scene) settle() {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Minute)
 	defer cancel()
@@ -304,8 +301,8 @@ func (s *scene) settle() {
 	s.stages = nil
 }
 
-// T2, T3: a delegate that kills itself at any point leaves nothing once it has
-// been started again.
+// Rules T2, T3: a delegate that kills itself at any point leaves no resource after its next
+// start.
 func TestAKillAtEveryFaultPointLeavesNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes minutes")
@@ -315,8 +312,8 @@ func TestAKillAtEveryFaultPointLeavesNothing(t *testing.T) {
 	for i, point := range slices.Sorted(maps.Keys(points)) {
 		s.fill()
 		for n := 1 + i%min(points[point], atOnce); !s.start(orders{Fault: point, N: n}); n++ {
-			// It died while it cleaned up after the one before: a fault point as
-			// any other. The next one gets past it.
+			// The delegate died while it cleaned up after the previous one, which is a fault
+			// point like any other. The next delegate passes it.
 		}
 		s.assertClean("before a kill "+point, late)
 		s.work()
@@ -327,7 +324,7 @@ func TestAKillAtEveryFaultPointLeavesNothing(t *testing.T) {
 		len(points), atOnce, s.submitted, ends)
 }
 
-// untilDead keeps the delegate busy until it has passed its fault point.
+// untilDead gives the delegate work until it has reached its fault point.
 func (s *scene) untilDead(point string, fill func()) {
 	dead := make(chan struct{})
 	go func() {
@@ -352,16 +349,16 @@ func (s *scene) untilDead(point string, fill func()) {
 	}
 }
 
-// world is a scene and what its stages run on.
+// world is a scene and the infrastructure of its stages.
 type world interface {
 	fill()
 	start(o orders) bool
 	assertClean(when string, tolerance time.Duration)
-	left(tolerance time.Duration) []string // of what has been made for the stages
+	left(tolerance time.Duration) []string // remaining resources of the stages
 }
 
-// faultPoints runs the stages of a world once, without a kill, and counts what they
-// pass.
+// faultPoints runs the stages of a world once, without a kill, and counts the fault points
+// that they pass.
 func (s *scene) faultPoints(w world, stages, least int) map[string]int {
 	s.t.Helper()
 	w.fill()
@@ -380,8 +377,8 @@ func (s *scene) faultPoints(w world, stages, least int) map[string]int {
 	return points
 }
 
-// finish lets a last delegate work until every stage has ended and nothing is
-// left, and then drain. It says how the stages ended.
+// finish lets a last delegate work until every stage has ended and no resource is left. Then
+// it drains the delegate. It returns the number of stages by status.
 func (s *scene) finish(w world) map[manager.Status]int {
 	s.t.Helper()
 	w.start(orders{})
@@ -399,8 +396,8 @@ func (s *scene) finish(w world) map[manager.Status]int {
 	return s.ends
 }
 
-// killAtInstants kills delegates of a world a random while after they have begun to
-// work, with the stages in any state.
+// killAtInstants kills each delegate of a world at a random time after it has begun to work,
+// with the stages in any state.
 func (s *scene) killAtInstants(w world, times int, within time.Duration) {
 	s.t.Helper()
 	busy, begin := 0, time.Now()
@@ -423,7 +420,7 @@ func (s *scene) killAtInstants(w world, times int, within time.Duration) {
 		times, time.Since(begin).Round(time.Second), busy, s.submitted, ends)
 }
 
-// fill submits stages until as many are under way as are to run at once.
+// fill submits stages until the intended number is running.
 func (s *scene) fill() {
 	s.forgetEnded()
 	for len(s.stages) < atOnce {
@@ -431,7 +428,8 @@ func (s *scene) fill() {
 	}
 }
 
-// T2, T3: the same at random moments, with the stages in any state.
+// Rules T2, T3: a delegate that is killed at random moments, with the stages in any state,
+// leaves no resource.
 func TestKillsAtRandomInstantsLeaveNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes minutes")
@@ -440,7 +438,7 @@ func TestKillsAtRandomInstantsLeaveNothing(t *testing.T) {
 	s.killAtInstants(s, killInstants(t, 40), 600*time.Millisecond)
 }
 
-// forgetEnded keeps only stages that the manager still has to decide on.
+// forgetEnded drops the stages that have ended at the manager.
 func (s *scene) forgetEnded() {
 	s.stages = slices.DeleteFunc(s.stages, func(id string) bool {
 		st, err := s.manager.Stage(account, id)

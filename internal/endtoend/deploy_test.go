@@ -19,8 +19,7 @@ import (
 
 const chart = "../../deploy/chart"
 
-// The manifests are the chart's, so that what is said of the one holds for the
-// other.
+// The manifests equal the chart's output, so tests of one hold for the other.
 func TestTheManifestsAreWhatTheChartGives(t *testing.T) {
 	t.Parallel()
 	out, err := testbed.Helm(t, "", "template", "dlite", chart, "--namespace", "dlite", "--values", "../../deploy/kubernetes/values.yaml")
@@ -30,7 +29,7 @@ func TestTheManifestsAreWhatTheChartGives(t *testing.T) {
 	require.Equal(t, out, string(have), "make manifests")
 }
 
-// A release that cannot work is refused, with what is missing.
+// The chart refuses values that cannot work and names the missing ones.
 func TestTheChartSaysWhatItNeeds(t *testing.T) {
 	t.Parallel()
 	all := map[string]string{"manager.url": "https://manager.example.com", "manager.accountID": "demo", "token.secret": "a-secret"}
@@ -49,9 +48,8 @@ func TestTheChartSaysWhatItNeeds(t *testing.T) {
 	}
 }
 
-// D7: the delegate as the chart installs it runs stages in a namespace of theirs,
-// with the permissions that the chart gives it and no others, finishes what it has
-// when it is to end, and leaves nothing.
+// Rule D7: the delegate that the chart installs runs stages in another namespace, with only
+// the permissions of the chart. At its end it finishes running stages and leaves no resource.
 func TestTheDelegateOfTheChartRunsStages(t *testing.T) {
 	t.Parallel()
 	c := testbed.Kubernetes(t)
@@ -75,7 +73,7 @@ func TestTheDelegateOfTheChartRunsStages(t *testing.T) {
 	require.Equal(t, []stage.Output{{Key: "GOT", Value: "hello", Type: stage.OutputString}}, st.Steps[2].Outputs)
 	requireNoPods(t, c, stages)
 
-	// The second stage is under way when the delegate is to end.
+	// The second stage runs when the delegate is told to end.
 	second := submitPods(t, m, nil,
 		stage.Step{ID: "long", Image: c.Image, Run: shell("sleep 8; echo done")}, stage.Step{ID: "more", Image: c.Image, Run: shell("echo more")})
 	require.Eventually(t, func() bool {
@@ -83,7 +81,7 @@ func TestTheDelegateOfTheChartRunsStages(t *testing.T) {
 	},
 		time.Minute, 100*time.Millisecond)
 	require.Contains(t, kubectl("-n", stages, "get", "pods", "-o", "json"), `"team": "builders"`)
-	// Uninstalled at once, it would lose what it has under way.
+	// Without scaling down first, an uninstall would lose the running stages.
 	kubectl("-n", own, "scale", "statefulset/ci", "--replicas=0")
 	st, err = m.WaitStage(t.Context(), account, second)
 	require.NoError(t, err)
@@ -93,8 +91,8 @@ func TestTheDelegateOfTheChartRunsStages(t *testing.T) {
 	uninstallChart(t, c, own, stages)
 }
 
-// T2: a delegate that is uninstalled while it has a stage loses the permission to
-// remove it. The cluster does it in its place, and the delegate does not wait for it.
+// Rule T2: a delegate that is uninstalled during a stage loses the permission to remove the
+// stage's resources. The cluster removes them, and the delegate does not wait for that.
 func TestAnUninstalledDelegateLeavesNothing(t *testing.T) {
 	t.Parallel()
 	c := testbed.Kubernetes(t)
@@ -138,7 +136,7 @@ settings: {POLL_INTERVAL_MILLISECS: 200}
 `, url, account, secret, image, c.AgentImage(t), stages), 0o600))
 	_, err := testbed.Helm(t, c.Kubeconfig, "install", "ci", chart, "--namespace", own, "--values", values)
 	require.NoError(t, err)
-	// Ready is when the manager has heard of it.
+	// The delegate is ready when the manager has its registration.
 	out, err := c.Kubectl(t, "-n", own, "rollout", "status", "statefulset/ci", "--timeout", "90s")
 	if err != nil {
 		logs, _ := c.Kubectl(t, "-n", own, "logs", "ci-0")
@@ -148,7 +146,7 @@ settings: {POLL_INTERVAL_MILLISECS: 200}
 	return m
 }
 
-// uninstallChart fails unless the release's objects are gone then.
+// uninstallChart uninstalls the release and fails unless its objects are gone afterwards.
 func uninstallChart(t *testing.T, c *testbed.Cluster, own, stages string) {
 	t.Helper()
 	_, err := testbed.Helm(t, c.Kubeconfig, "uninstall", "ci", "--namespace", own)
@@ -198,7 +196,7 @@ func submitPods(t *testing.T, m *manager.Manager, selectors []string, steps ...s
 	return st.ID
 }
 
-// requireNoPods fails unless the pods and Secrets of stages are gone.
+// requireNoPods fails unless the pods and Secrets of the stages are gone.
 func requireNoPods(t *testing.T, c *testbed.Cluster, namespace string) {
 	t.Helper()
 	out, err := c.Kubectl(t, "-n", namespace, "get", "pods,secrets", "-o", "name")

@@ -14,8 +14,9 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// D7: in a namespace with the Pod Security level "restricted" the delegate of the
-// chart starts, runs stages whose steps find each other, and says what they cannot have.
+// Rule D7: in a namespace with the Pod Security level "restricted" the chart's delegate starts
+// and runs stages whose steps reach each other. It names the features that are not available
+// there.
 func TestTheDelegateOfTheChartRunsStagesWithoutRoot(t *testing.T) {
 	t.Parallel()
 	c := testbed.Kubernetes(t)

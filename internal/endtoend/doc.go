@@ -1,3 +1,3 @@
-// Package endtoend holds tests that need the whole product at once: manager,
-// delegates and everything between. It exports nothing.
+// Package endtoend holds the tests that need the whole product at once: managers, delegates
+// and the network between them. It exports nothing.
 package endtoend

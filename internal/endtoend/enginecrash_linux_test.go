@@ -27,33 +27,31 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// roundsVariable sets how often each of the calamities comes, once by default.
+// roundsVariable sets how many times each calamity happens. The default is once.
 const roundsVariable = "DLITE_TEST_ENGINE_ROUNDS"
 
-// lanes are run in parallel, each with an engine of its own.
+// lanes run in parallel, each with its own engine.
 const lanes = 2
 
-// engineScene is a scene on an engine of its own, which is killed too.
+// engineScene is a scene with its own engine, which is killed too.
 type engineScene struct {
 	*scene
 	private *testbed.Private
-	image   string   // with a volume, which every container of it gets one of
-	ids     []string // of all stages
-	volume  string   // nobody's business
-	// bridges are those of networks that the engine has said it has. One that was
-	// killed in the middle of making a network may leave a bridge behind that
-	// belongs to no network any more, and interfaces of a container that it was
-	// starting; that is its own affair.
+	image   string   // declares a volume, so each of its containers gets one
+	ids     []string // ids of all stages
+	volume  string   // a volume that the delegate does not own
+	// bridges are the bridges of networks that the engine has reported. An engine that is
+	// killed while it creates a network may leave a bridge without a network, and interfaces
+	// of a container that it was starting. The delegate cannot remove these.
 	bridges map[string]bool
-	// roots are mounts of containers' file systems that say nothing: the bystander's,
-	// and those that a killed engine had. One that was killed in the middle of making
-	// a container may leave the mount in which it prepared it, and forgets it.
+	// roots are mounts of containers' file systems that the test ignores: the bystander's, and
+	// the mounts of a killed engine. An engine that is killed while it creates a container may
+	// leave the mount in which it prepared the container.
 	roots  map[string]bool
-	ruined bool // no engine can be started any more
+	ruined bool // no engine can start any more
 }
 
-// calamity is something that happens to the engine, the delegate or both. When
-// it is over, both run.
+// calamity is an event that hits the engine, the delegate or both. After it both run.
 type calamity struct {
 	name string
 	acts []act
@@ -68,16 +66,16 @@ var (
 	awaitEngine  act = func(s *engineScene) error { return s.private.Await() }
 	killDelegate act = func(s *engineScene) error { s.kill(); return nil }
 	launch       act = func(s *engineScene) error { s.launch(orders{}); return nil }
-	// An impatient delegate goes to work with an engine that is away. It would
-	// give up on the next one, too.
+	// A delegate with a short EngineWait starts to work while the engine is away. It would
+	// also give up on the next engine.
 	launchImpatient act = func(s *engineScene) error { s.launch(orders{EngineWait: 50 * time.Millisecond}); return nil }
 	resume          act = func(s *engineScene) error { s.resume(); return nil }
 	moreStages      act = func(s *engineScene) error { s.fill(); return nil }
 	settle          act = func(s *engineScene) error { s.settle(); return nil }
 )
 
-// pause lets up to so many milliseconds pass: the point is to hit whatever goes
-// on.
+// pause waits for a random time up to that many milliseconds, so that the next act hits any
+// operation.
 func pause(milliseconds int) act {
 	return func(s *engineScene) error {
 		select {
@@ -88,7 +86,7 @@ func pause(milliseconds int) act {
 	}
 }
 
-// calamities come at a random instant, with four transactions under way.
+// The calamities happen at random moments, during four transactions.
 var calamities = []calamity{
 	{"the engine is killed", []act{killEngine, pause(300), launchEngine, awaitEngine}},
 	{"the engine is killed, and again while it is being cleaned up", []act{
@@ -114,8 +112,8 @@ var calamities = []calamity{
 	}},
 }
 
-// T2, T3: whatever happens to the engine, to the delegate, or to both in any
-// order: nothing is left when both are back.
+// Rules T2, T3: the engine and the delegate are killed in any order. When both run again, no
+// resource is left.
 func TestKillsOfTheEngineLeaveNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes minutes")
@@ -158,7 +156,7 @@ func TestKillsOfTheEngineLeaveNothing(t *testing.T) {
 	require.LessOrEqual(t, total.ruined, 1+len(ahead)/4, "engines that could not be started again")
 }
 
-// tally sums up what the lanes have done.
+// tally sums the results of the lanes.
 type tally struct {
 	mu                sync.Mutex
 	ends              map[manager.Status]int
@@ -177,8 +175,8 @@ func (t *tally) add(s *engineScene) {
 	}
 }
 
-// live goes through what is ahead, as long as the engine survives it. What it
-// does not survive comes again.
+// live runs the calamities that are ahead until the engine cannot start any more. A calamity
+// that ruined its engine is run again.
 func (s *engineScene) live(ahead chan calamity) {
 	s.launch(orders{})
 	s.resume()
@@ -214,7 +212,7 @@ func newEngineScene(t *testing.T) *engineScene {
 	return s
 }
 
-// mountedRoots are the file systems of containers that are mounted.
+// mountedRoots returns the mounted file systems of containers.
 func (s *engineScene) mountedRoots() (places []string) {
 	for _, place := range s.private.Mounts() {
 		if strings.HasSuffix(place, "/merged") || strings.Contains(place, "/rootfs") {
@@ -230,8 +228,8 @@ func (s *engineScene) seeRoots() {
 	}
 }
 
-// fill submits stages with processes on the host and a container, of which every
-// other one is a service.
+// fill submits stages with host processes and a container. In every second stage the container
+// is a service.
 func (s *engineScene) fill() {
 	s.forgetEnded()
 	sleep := "sleep 600." + s.token
@@ -251,7 +249,7 @@ func (s *engineScene) fill() {
 	}
 }
 
-// suffer is one round.
+// suffer runs one round.
 func (s *engineScene) suffer(c calamity) error {
 	begin := time.Now()
 	s.fill()
@@ -278,8 +276,8 @@ func (s *engineScene) seeBridges() {
 
 func bridgeOf(network string) string { return "br-" + network[:12] }
 
-// last shows that delegate and engine are as good as ever, and that nothing at
-// all is left when the delegate has ended.
+// last checks that the delegate and the engine still work, and that no resource is left when
+// the delegate has ended.
 func (s *engineScene) last() {
 	ends, interfaces := maps.Clone(s.ends), s.private.Interfaces()
 	s.fill()
@@ -295,15 +293,15 @@ func (s *engineScene) last() {
 	}
 }
 
-// resume lets a delegate that has cleaned up work.
+// resume lets a delegate work after it has cleaned up.
 func (s *engineScene) resume() {
 	s.expect("recovered")
 	s.work()
 	s.expect("working")
 }
 
-// awaitClean waits until nothing is left. A record may be as old as tolerance:
-// it is kept for as long as a killed process's requests may still have effects.
+// awaitClean waits until no resource is left. A record may be as old as tolerance, because a
+// killed process's requests may have effects for that long.
 func (s *engineScene) awaitClean(when string, tolerance time.Duration) {
 	s.t.Helper()
 	var left []string
@@ -320,7 +318,7 @@ func (s *engineScene) awaitClean(when string, tolerance time.Duration) {
 	s.t.FailNow()
 }
 
-// remains names everything that should not be there, and what should and is not.
+// remains returns every unexpected resource and every missing one.
 func (s *engineScene) remains(tolerance time.Duration) (left []string) {
 	add := func(what string, list []string) {
 		for _, one := range list {
@@ -341,7 +339,7 @@ func (s *engineScene) remains(tolerance time.Duration) (left []string) {
 	return left
 }
 
-// cgroups are those of steps on the host. Their names tell the transaction.
+// cgroups returns the control groups of host steps. Their names contain the transaction.
 func (s *engineScene) cgroups() (found []string) {
 	own := map[string]bool{}
 	for _, id := range s.ids {
@@ -361,8 +359,8 @@ func (s *engineScene) cgroups() (found []string) {
 	return found
 }
 
-// leftInside names everything that the engine has but for the bystanders, also
-// where its API does not show it, and bystanders that have come to harm.
+// leftInside returns everything on the engine except the bystanders, also what its API does
+// not show, and the bystanders that are damaged.
 func (s *engineScene) leftInside() (left []string) {
 	ctx, cli := s.t.Context(), s.engine.Client
 	containers, err := cli.ContainerList(ctx, container.ListOptions{All: true})
@@ -395,8 +393,8 @@ func (s *engineScene) leftInside() (left []string) {
 	return append(left, s.leftBelow()...)
 }
 
-// leftBelow looks at what the engine has in the kernel. The bystander has a
-// bridge, an interface, a control group, and its mounts.
+// leftBelow looks for the engine's resources in the kernel. The bystander has a bridge, an
+// interface, a control group, and its mounts.
 func (s *engineScene) leftBelow() (left []string) {
 	bridge := bridgeOf(s.network)
 	for _, name := range s.private.Interfaces() {

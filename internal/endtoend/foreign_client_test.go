@@ -21,10 +21,10 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// foreignClient is a v1 delegate as others write it, from PROTOCOL 1 alone: it
-// polls at an interval and without a wait, answers OK whatever happened, takes
-// what it cannot do and drops it, runs again what it still sees after its answer,
-// and never reports a capacity or unregisters.
+// foreignClient is a v1 delegate as a third party may write it from docs/protocol.md section 1
+// alone. It polls at an interval without a wait and answers OK whatever happened. It acquires
+// tasks that it cannot run and drops them. It runs a task again if the task is still listed
+// after the answer. It never reports a capacity or unregisters.
 type foreignClient struct {
 	t     *testing.T
 	url   string
@@ -74,7 +74,7 @@ func (f *foreignClient) every(ctx context.Context, d time.Duration, do func()) {
 	}
 }
 
-// registration leaves out what many leave out, the types above all.
+// registration omits the members that third parties often omit, such as the task types.
 func (f *foreignClient) registration() string {
 	return fmt.Sprintf(`{"accountId":%q,"delegateName":"foreign","delegateRandomToken":%q,"delegateId":%q,"lastHeartBeat":%d,
 		"delegateType":"DOCKER","ng":true,"pollingModeEnabled":true,"heartbeatAsObject":true,"keepAlivePacket":false,"sequenceNum":1}`,
@@ -109,7 +109,7 @@ func (f *foreignClient) heartbeat(ctx context.Context) {
 func (f *foreignClient) poll(ctx context.Context, all *sync.WaitGroup) {
 	body, status := f.call(ctx, http.MethodGet, "/api/agent/delegates/"+f.id+"/task-events", "")
 	if status == 0 {
-		return // the end
+		return // the test has ended
 	}
 	var list struct {
 		Events []struct {
@@ -144,7 +144,7 @@ func (f *foreignClient) do(ctx context.Context, id string) {
 		}
 	}
 	if status != 200 || json.Unmarshal(body, &t) != nil {
-		return // somebody else's
+		return // a task of another delegate
 	}
 	f.mu.Lock()
 	f.ran[id]++
@@ -161,16 +161,16 @@ func (f *foreignClient) do(ctx context.Context, id string) {
 		return
 	}
 	if t.Type == "exotic" {
-		return // no route
+		return // no route for the task type
 	}
 	f.call(ctx, http.MethodPost, "/api/agent/v2/tasks/"+id+"/delegates/"+f.id,
 		fmt.Sprintf(`{"id":%q,"data":%s,"type":%q,"code":"OK"}`, t.ID, data, t.Type))
 }
 
-// C1, Q4, T1, PROTOCOL 1: a delegate of other people, written from the protocol
-// alone, runs our stages to their ends, with the right status although it always
-// answers OK; what it drops times out; when it dies its stage fails; and no slot
-// is lost.
+// Rules C1, Q4, T1: a third-party delegate, written from docs/protocol.md section 1 alone,
+// runs our stages to their ends. Their status is right although the delegate always answers
+// OK. A task that it drops times out. When the delegate dies its stage fails, and no slot is
+// lost.
 func TestAForeignClientRunsOurStages(t *testing.T) {
 	t.Parallel()
 	m, err := manager.New(manager.Config{
@@ -218,7 +218,7 @@ func TestAForeignClientRunsOurStages(t *testing.T) {
 		st, err := m.Stage(account, "dies")
 		return err == nil && st.Steps[0].Status == manager.Running
 	}, 10*time.Second, time.Millisecond)
-	stop() // without a word
+	stop() // without unregistering
 	dies, err := m.WaitStage(ctx, account, "dies")
 	require.NoError(t, err)
 	assert.Equal(t, manager.Failure, dies.Status)

@@ -26,25 +26,24 @@ import (
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
-// foreignTask is a task of a foreign manager: its JSON payload, and the tasks
-// that must be answered before it is listed.
+// foreignTask is a task of a third-party manager: its JSON payload, and the tasks that must be
+// answered before it is listed.
 type foreignTask struct {
 	id, taskType, data string
 	after              []string
 	timeout            int
-	runner             bool   // wants the runner's form of the answer (v1)
+	runner             bool   // requires the runner's form of the answer (v1)
 	refuse             string // how an acquire is refused: "204" or "empty"
 }
 
-// foreignManager is a manager of other people, written from PROTOCOL 1 and 2
-// alone: it lists everything every time and twice, goes on listing what is
-// answered, says that there is nothing in four ways, lets every acquire through
-// and knows no extension.
+// foreignManager is a third-party manager, written from docs/protocol.md sections 1 and 2
+// alone. It lists every task in every poll, twice, and also after the answer. It reports an
+// empty list in four ways. It accepts every acquire and knows no extension.
 type foreignManager struct {
 	t        *testing.T
 	v2       bool
 	tasks    []*foreignTask
-	most     int // bytes of an answer
+	most     int // maximum size of an answer in bytes
 	finished chan struct{}
 
 	mu       sync.Mutex
@@ -131,7 +130,7 @@ func (m *foreignManager) poll(w http.ResponseWriter) {
 	_ = json.NewEncoder(w).Encode(map[string]any{name: events})
 }
 
-// done says that every task that may be had is answered.
+// done reports whether every task that a delegate may acquire is answered.
 func (m *foreignManager) done() bool {
 	return !slices.ContainsFunc(m.tasks, func(t *foreignTask) bool { return t.refuse == "" && len(m.answered[t.id]) == 0 })
 }
@@ -152,7 +151,7 @@ func (m *foreignManager) acquire(w http.ResponseWriter, id string) {
 	}
 }
 
-// answer takes an answer in the one form that the task wants.
+// answer accepts an answer only in the form that the task requires.
 func (m *foreignManager) answer(w http.ResponseWriter, id, form string, body []byte) {
 	if len(body) > m.most {
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
@@ -176,7 +175,7 @@ func (m *foreignManager) answer(w http.ResponseWriter, id, form string, body []b
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// script is a stage of three steps, of which one fails, and single tasks.
+// script returns a stage of three steps, one of which fails, and single tasks.
 func script(init, execute, cleanup string) []*foreignTask {
 	return []*foreignTask{
 		{id: "echo", taskType: "echo", data: `{"n":12345678901234567890}`},
@@ -197,10 +196,10 @@ func step(id string) string {
 	return fmt.Sprintf(`{"id":%q,"group_id":"g","network":"n","environment":{},"run":{"entrypoint":["sh","-c"],"commands":["true"]},"outputs":null}`, id)
 }
 
-// C1, C7, P1, P2, P4, Q1, T1: our delegate serves managers of other people, on
-// either protocol: what is listed again and again is acquired once and answered
-// once, in the form and with the outcome that it should; what is not to be had is
-// left alone; an answer that is too large becomes a failure; nothing is left.
+// Rules C1, C7, P1, P2, P4, Q1, T1: our delegate serves third-party managers on either
+// protocol. It acquires and answers a task that is listed repeatedly only once, in the right
+// form and with the right result. It leaves tasks alone that it cannot acquire. It turns an
+// answer that is too large into a failure. It leaves no resource.
 func TestOurDelegateServesForeignManagers(t *testing.T) {
 	t.Parallel()
 	const success, exit = `{"command_execution_status":"SUCCESS"}`, `{"command_execution_status":"FAILURE","error_message":"exit code 3","exit_code":3}`
@@ -228,7 +227,7 @@ func TestOurDelegateServesForeignManagers(t *testing.T) {
 			srv := httptest.NewServer(m)
 			t.Cleanup(srv.Close)
 			infra := serveForeign(t, srv.URL, c.protocol, m.finished)
-			m.mu.Lock() // the last call may not have returned
+			m.mu.Lock() // the last handler may still be running
 			defer m.mu.Unlock()
 
 			assert.Empty(t, infra.exists)
@@ -260,7 +259,7 @@ func TestOurDelegateServesForeignManagers(t *testing.T) {
 	}
 }
 
-// serveForeign runs a delegate of ours until a manager has had all it wants.
+// serveForeign runs our delegate until the manager has every answer.
 func serveForeign(t *testing.T, url string, protocol client.Protocol, finished <-chan struct{}) *counting {
 	t.Helper()
 	c, err := client.New(url, account, secret, client.WithProtocol(protocol))

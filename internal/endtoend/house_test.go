@@ -21,7 +21,7 @@ import (
 
 const module = "github.com/delegate-io/dlite"
 
-// listed is what go list reports about a package.
+// listed holds the output of go list for a package.
 type listed struct {
 	ImportPath string
 	Imports    []string
@@ -64,7 +64,8 @@ func TestTheCorePullsInFewModules(t *testing.T) {
 	}
 }
 
-// A program that runs steps as processes alone, such as an agent in a pod, links no Docker client.
+// A program that runs steps only as processes, such as an agent in a pod, links no Docker
+// client.
 func TestHostStepsNeedNoDocker(t *testing.T) {
 	t.Parallel()
 	for _, p := range golist(t, "-deps", "./driver/local/host", "./internal/podagent") {
@@ -72,9 +73,9 @@ func TestHostStepsNeedNoDocker(t *testing.T) {
 	}
 }
 
-// mayImport lists, for each package, the packages of this project that it may import.
-// A package below the internal folder of a package may import what that package may,
-// and its own packages. Examples and the end-to-end tests may import everything.
+// mayImport lists, for each package, the packages of this project that it may import. A
+// package below the internal directory of a package may import the same packages, and packages
+// in that directory. Examples and the end-to-end tests may import everything.
 var mayImport = map[string][]string{
 	"logger":           {"internal/jsonscan"},
 	"logger/otlp":      {"logger"},
@@ -142,7 +143,7 @@ var mayImport = map[string][]string{
 	"internal/recorded":   {"driver"},
 	"internal/token":      {},
 
-	// Parts of the tests.
+	// Packages for tests only.
 	"internal/testbed":     {"driver"},
 	"internal/testbed/spy": {},
 	"internal/conformance": {"driver/drivertest"},
@@ -161,7 +162,7 @@ func importRule(name string) (allowed []string, known bool) {
 	return append(slices.Clone(allowed), parent), known
 }
 
-// The packages import each other in the directions that the design allows.
+// The packages import each other only as mayImport allows.
 func TestImportsGoOneWay(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}
@@ -193,16 +194,16 @@ func workspacePatterns(t *testing.T) []string {
 	return strings.Fields(string(modules))
 }
 
-// The limits of what an importer sees. Each is what the project has reached: lower
-// them when packages or names go, and raise them only with a reason in the commit.
+// The limits of the public API. Each is the value that the project has reached. Lower them
+// when packages or names are removed. Raise them only with a reason in the commit.
 const (
 	mostPackages           = 39
 	mostNames              = 590
 	mostDirectRequirements = 25 // of the root module
 )
 
-// The public packages are few, and so are the names in them. With -v the test prints a
-// table of them.
+// There are few public packages and few exported names. With -v the test prints a table of
+// them.
 func TestTheSurfaceStaysSmall(t *testing.T) {
 	t.Parallel()
 	const root = "../.."

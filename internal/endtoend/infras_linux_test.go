@@ -15,7 +15,7 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// everywhere is a stage that asks for what stages ask for.
+// everywhere is a stage with the features that stages commonly use.
 const everywhere = `{
 	"infra": "%s",
 	"init": {
@@ -38,9 +38,9 @@ const everywhere = `{
 	]
 }`
 
-// X2, D1, D2, D6, D7: one delegate with all drivers, as a config.env describes it,
-// runs the same stage on this machine, in containers, on a virtual machine and in
-// a pod, all at once, and each ends in the same way.
+// Rules X2, D1, D2, D6, D7: one delegate with all drivers, configured by a config.env, runs
+// the same stage at the same time on this machine, in containers, on a virtual machine and in
+// a pod. All end in the same way.
 func TestTheSameStageOnEveryInfrastructure(t *testing.T) {
 	t.Parallel()
 	engine, guest, cluster := testbed.Docker(t), testbed.VM(t), testbed.Kubernetes(t)

@@ -17,11 +17,11 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// S1-S5: the bundled programs run stages that do to their secrets whatever comes
-// to a script's mind, on the host and in containers, and none shows in any log,
-// archive, answer, file, command line, container or core dump. What counts as
-// showing is in leakforms_test.go, where it is looked for in leakhunt_linux_test.go;
-// leak.md lists the leaks that were made for a moment to see it fail.
+// Rules S1-S5: the bundled programs run stages whose scripts transform and print their secrets
+// in many ways, on the host and in containers. No secret is visible in a log, archive, answer,
+// file, command line, container or core dump. leakforms_test.go defines the visible forms, and
+// leakhunt_linux_test.go the searched places. leak.md lists the leaks that were inserted
+// temporarily to see this test fail.
 func TestNoSecretLeaks(t *testing.T) {
 	t.Parallel()
 	engine := testbed.Docker(t)

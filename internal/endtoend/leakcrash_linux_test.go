@@ -17,7 +17,8 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// onHold is closed when the step of that name waits to be looked at, and has been.
+// onHold returns a channel that is closed when the waiting step of that name has been
+// searched.
 func (s *site) onHold(name string) chan struct{} {
 	s.holds.Lock()
 	defer s.holds.Unlock()
@@ -26,7 +27,7 @@ func (s *site) onHold(name string) chan struct{} {
 	return c
 }
 
-// crashing starts a delegate that may write core dumps, if it is let.
+// crashing starts a delegate that may write core dumps, if it does not prevent them.
 func (s *site) crashing(t *testing.T, d *exec.Cmd) *exec.Cmd {
 	t.Helper()
 	said, err := os.Create(filepath.Join(s.dir, "crashed.log"))
@@ -46,9 +47,9 @@ func (s *site) crashing(t *testing.T, d *exec.Cmd) *exec.Cmd {
 	return d
 }
 
-// crash lets the delegate crash while a step runs. Its successor goes on with it.
-// What is looked for in the dump that there must not be is looked for in the
-// memory that outlives the crash as well.
+// crash lets the delegate crash while a step runs. The next delegate continues the step. The
+// test looks for secrets in the core dump, which must not exist, and in the memory that
+// survives the crash.
 func (s *site) crash(t *testing.T, d *exec.Cmd, values map[string]string, vars object) {
 	t.Helper()
 	l := &leakStage{t: t, id: "crashed", values: values, vars: vars}
@@ -60,7 +61,7 @@ func (s *site) crash(t *testing.T, d *exec.Cmd, values map[string]string, vars o
 	running.Go(func() {
 		<-held
 		assert.NoError(t, d.Process.Signal(syscall.SIGABRT))
-		_ = d.Wait() // it has not ended well
+		_ = d.Wait() // the delegate has crashed
 		status, _ := d.ProcessState.Sys().(syscall.WaitStatus)
 		assert.Equal(t, syscall.SIGABRT, status.Signal(), "%v", d.ProcessState)
 		assert.False(t, status.CoreDump(), "S5: the delegate's memory is on a disk")
@@ -80,7 +81,7 @@ func (s *site) crash(t *testing.T, d *exec.Cmd, values map[string]string, vars o
 	assert.Contains(t, s.log(t, "crashed/survives"), "it survived")
 }
 
-// noCores looks for core dumps where they usually are.
+// noCores looks for core dumps in the usual places.
 func (s *site) noCores(t *testing.T) {
 	t.Helper()
 	_ = filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
@@ -91,12 +92,13 @@ func (s *site) noCores(t *testing.T) {
 	})
 }
 
-// Otherwise this machine writes no dumps at all, and the test above proves little.
+// If this test fails, the machine writes no core dumps at all, and the test above proves
+// little.
 func TestACrashUsuallyLeavesACoreDump(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", "ulimit -c unlimited && kill -ABRT $$")
 	cmd.Dir = t.TempDir()
-	_ = cmd.Run() // it does not end well
+	_ = cmd.Run() // the program crashes
 	if status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus); !status.CoreDump() {
 		t.Skip("not here: core dumps are limited")
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// fakes are the secrets, other ones each time.
+// fakes returns the secrets. They are different in each run.
 func fakes() map[string]string {
 	text := func() string { return rand.Text() + rand.Text() }
 	prefix := text()
@@ -16,15 +16,15 @@ func fakes() map[string]string {
 	key := "-----BEGIN FAKE KEY-----\n" + pem.String() + "-----END FAKE KEY-----"
 	return map[string]string{
 		"PLAIN": text(),
-		// Words of a shell, JSON, URLs and others have something to do here.
+		// These characters have a meaning in shells, JSON, URLs and other formats.
 		"ODD":    `o"d'd\$&<` + text() + " +/%é`" + text() + `!`,
 		"PREFIX": prefix, "LONGER": prefix + text(),
 		"KEY": key, "CRLFKEY": strings.ReplaceAll(strings.ReplaceAll(key, "\n", "x\n"), "\n", "\r\n"),
 		"EXPRESSION": "${{secrets.none}}<{" + text() + " | getAsBase64}>" + text(),
-		"WORD":       "K" + text(), // fit for a variable's name
+		"WORD":       "K" + text(), // usable as a variable's name
 		"MASKED":     text(),
 		"ENV":        text(),
-		"MADE":       text(), // by a step
+		"MADE":       text(), // made by a step
 		"GIT":        text(), "WRONGGIT": text(), "REGISTRY": text(), "WRONGREGISTRY": text(),
 		"PLUGIN": text(),
 	}

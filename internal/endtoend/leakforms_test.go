@@ -14,14 +14,14 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// What package secrets promises to find is computed here a second time, without
-// it: a form that it forgets is to be missed.
+// This file computes the forms that package secrets promises to find a second time, without
+// that package. So the test notices a form that the package misses.
 
-// form is a text by which a value gives itself away.
+// form is a text that reveals a value.
 type form struct{ name, text string }
 
-// forms are those that secrets/doc.go promises to mask. A program may print each
-// of them by itself.
+// forms returns the forms that secrets/doc.go promises to mask. A program may print each of
+// them alone.
 func forms(value string) []form {
 	list := plainForms(value)
 	if strings.ContainsAny(value, "\r\n") {
@@ -42,19 +42,19 @@ func forms(value string) []form {
 	return append(list, encodings(value)...)
 }
 
-// plainForms are a value and the ways to write it within other text.
+// plainForms returns a value and its notations within other text.
 func plainForms(v string) []form {
 	inJSON := func(html bool) string {
 		var text strings.Builder
 		e := json.NewEncoder(&text)
 		e.SetEscapeHTML(html)
-		_ = e.Encode(v) // strings always encode
+		_ = e.Encode(v) // a string always encodes
 		return strings.TrimSuffix(strings.TrimSpace(text.String()), `"`)[1:]
 	}
 	js := inJSON(false)
 	python := strings.Trim(strconv.QuoteToASCII("x"+v), `"`)[1:]
 	if strings.ContainsAny(v, "\r\n") {
-		python = js // which it is but for other characters
+		python = js // the same except for other characters
 	}
 	list := []form{
 		{"plain", v}, {"JSON of Go", inJSON(true)}, {"JSON of JavaScript", js}, {"JSON of Python", python},
@@ -81,11 +81,11 @@ func plainForms(v string) []form {
 	)
 }
 
-// encodings hide a value from who looks at it.
+// encodings returns the encodings that make a value unreadable for people.
 func encodings(v string) (list []form) {
 	for lead := range 3 {
 		all := base64.StdEncoding.EncodeToString([]byte("xx"[:min(lead, 2)] + v + "yz"))
-		// What the value alone decides.
+		// The part of the encoding that depends on the value only.
 		core := all[(lead*8+5)/6 : (lead+len(v))*8/6]
 		list = append(list,
 			form{fmt.Sprintf("base64 at %d", lead), core},
@@ -112,7 +112,7 @@ func wrap(text string, width int) string {
 	return strings.Join(append(lines, text), "\n")
 }
 
-// needles are what a hunt looks for.
+// needles are the texts that a hunt looks for.
 type needles struct {
 	byHead map[uint64][]needle // by their first eight bytes
 	known  map[string]bool
@@ -120,8 +120,8 @@ type needles struct {
 
 type needle struct{ name, text string }
 
-// fragment is the length, in bytes, of what is found of a value's own text: a
-// secret that is cut off must not show either.
+// fragment is the length, in bytes, of a part of a value's text that counts as a leak: a
+// truncated secret must not be visible either.
 const fragment = 12
 
 func (n *needles) add(secret, value string) {
@@ -140,7 +140,7 @@ func (n *needles) add(secret, value string) {
 	}
 	for line := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == '\n' || r == '\r' }) {
 		if strings.Contains(line, "FAKE KEY") {
-			continue // which holds nothing
+			continue // an empty form
 		}
 		for i := range max(0, len(line)-fragment+1) {
 			put("a part", line[i:i+fragment])
@@ -148,8 +148,7 @@ func (n *needles) add(secret, value string) {
 	}
 }
 
-// find returns the first of each secret's needles in text, with what is around
-// it.
+// find returns the first needle of each secret in text, with the surrounding text.
 func (n *needles) find(text []byte) (found []needle) {
 	told := map[string]bool{}
 	for i := 0; i+8 <= len(text); i++ {
@@ -163,7 +162,7 @@ func (n *needles) find(text []byte) (found []needle) {
 	return found
 }
 
-// The hunt itself finds every form, and what is left of a value that is cut.
+// The hunt finds every form, and the remaining part of a truncated value.
 func TestTheNeedlesAreFound(t *testing.T) {
 	t.Parallel()
 	for name, value := range fakes() {

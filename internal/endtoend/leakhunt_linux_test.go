@@ -28,33 +28,32 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// hunt looks for secrets where they have no business. It is safe for concurrent
-// use.
+// hunt looks for secrets in places that must not contain any. It is safe for concurrent use.
 type hunt struct {
 	needles   needles
 	engine    *testbed.Engine
 	processes *processes
-	// delegate is the label's value of the containers that it looks at.
+	// delegate is the label's value of the containers that the hunt searches.
 	delegate string
-	// folders are searched, files and names, but for what a step writes there: see
+	// folders are searched, both files and names, except for files that a step writes: see
 	// skipped.
 	folders []string
-	// works are the work folders below them.
+	// works are the work directories below them.
 	works []string
-	// held is called, once, for each step that waits to be looked at, by the name
-	// that the step gives itself.
+	// held is called once for each step that waits to be searched, with the name that the step
+	// prints.
 	held func(name string)
 
 	mu       sync.Mutex
-	finds    map[string]string              // what was found where, and an excerpt
+	finds    map[string]string              // places with a secret, and an excerpt
 	searched map[string]int64               // bytes, by kind of place
-	seen     map[[sha256.Size]byte]struct{} // texts that were searched
-	files    map[string]read                // how far files were
-	stages   map[string]struct{}            // the names of transactions' folders
-	shared   map[string]struct{}            // entries of /dev/shm that are older than the hunt
+	seen     map[[sha256.Size]byte]struct{} // hashes of searched texts
+	files    map[string]read                // searched part of each file
+	stages   map[string]struct{}            // the names of the transactions' directories
+	shared   map[string]struct{}            // entries of /dev/shm that existed before the hunt
 }
 
-// read is how far a file was read, which may have grown.
+// read is the part of a file that was searched. The file may have grown since.
 type read struct {
 	inode    uint64
 	size     int64
@@ -76,7 +75,7 @@ func newHunt(values map[string]string) *hunt {
 	return h
 }
 
-// search looks into a text. The kind of place is what the counts are by.
+// search searches a text. The counts are per kind of place.
 func (h *hunt) search(kind, place string, text []byte) {
 	sum := sha256.Sum256(text)
 	h.mu.Lock()
@@ -99,7 +98,7 @@ func (h *hunt) search(kind, place string, text []byte) {
 	}
 }
 
-// searchDecoded looks into JSON, and into its strings.
+// searchDecoded searches JSON, and the strings in it.
 func (h *hunt) searchDecoded(kind, place string, text []byte) {
 	h.search(kind, place, text)
 	var plain strings.Builder
@@ -129,8 +128,8 @@ func (h *hunt) searchDecoded(kind, place string, text []byte) {
 	h.search(kind, place+" (its strings)", []byte(plain.String()))
 }
 
-// watch looks at everything again and again until ctx ends, and at the list of
-// processes all the time.
+// watch searches every place repeatedly until ctx ends, and the command lines of processes all
+// the time.
 func (h *hunt) watch(ctx context.Context, t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -152,8 +151,8 @@ func (h *hunt) watch(ctx context.Context, t *testing.T) {
 	wg.Wait()
 }
 
-// round looks at everything once. A step that waited for that before may go on
-// then: so everything is looked at while each of them runs.
+// round searches every place once. A step that has waited since before the round may continue
+// afterwards, so all places are searched while each such step runs.
 func (h *hunt) round(ctx context.Context, t *testing.T) {
 	var waiting []string
 	for _, folder := range h.works {
@@ -173,7 +172,7 @@ func (h *hunt) round(ctx context.Context, t *testing.T) {
 	}
 }
 
-// commandLines looks at the command lines of the hunt's processes.
+// commandLines searches the command lines of the hunt's processes.
 func (h *hunt) commandLines() { h.searchCommandLines(h.processes.commandLines()) }
 
 func (h *hunt) searchCommandLines(lines [][]byte) {
@@ -182,7 +181,7 @@ func (h *hunt) searchCommandLines(lines [][]byte) {
 	}
 }
 
-// containers looks at what the engine tells of ours, except the environment.
+// containers searches the engine's data about our containers, except the environment.
 func (h *hunt) containers(ctx context.Context, t *testing.T) {
 	list, err := h.engine.Client.ContainerList(ctx, container.ListOptions{
 		All: true, Filters: filters.NewArgs(filters.Arg("label", driver.LabelDelegate+"="+h.delegate)),
@@ -197,7 +196,7 @@ func (h *hunt) containers(ctx context.Context, t *testing.T) {
 		h.processes.addContainer(c.ID)
 		_, text, err := h.engine.Client.ContainerInspectWithRaw(ctx, c.ID, false)
 		if err != nil {
-			continue // it has gone
+			continue // the container is gone
 		}
 		var all map[string]any
 		if err := json.Unmarshal(text, &all); err != nil {
@@ -207,23 +206,23 @@ func (h *hunt) containers(ctx context.Context, t *testing.T) {
 		if config, ok := all["Config"].(map[string]any); ok {
 			delete(config, "Env")
 		}
-		text, _ = json.Marshal(all) // it was JSON before
+		text, _ = json.Marshal(all) // it was decoded from JSON
 		h.searchDecoded("containers", strings.Join(c.Names, " "), text)
 	}
 }
 
-// skipped is what a step itself writes into its workspace: there it is the step's
-// business. Everything else below a work folder, the rest of the workspace
-// included, is ours.
+// skipped reports whether a path is a file that a step itself wrote to its workspace. Such a
+// file may hold secrets. All other files below a work directory, also in the workspace, must
+// not.
 func skipped(path string) bool {
 	return strings.HasSuffix(filepath.Dir(path), "/workspace") && filepath.Base(path) == "own"
 }
 
-// folder looks at the files below a folder, and at their names.
+// folder searches the files below a directory, and their names.
 func (h *hunt) folder(folder string) {
 	_ = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // it has gone
+			return nil // the file is gone
 		}
 		if d.IsDir() && skipped(path) {
 			return fs.SkipDir
@@ -245,11 +244,11 @@ func (h *hunt) folder(folder string) {
 	})
 }
 
-// file looks at what is new in a file.
+// file searches the new part of a file.
 func (h *hunt) file(path string) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return // it has gone
+		return // the file is gone
 	}
 	stat, _ := info.Sys().(*syscall.Stat_t)
 	now := read{stat.Ino, info.Size(), info.ModTime()}
@@ -281,12 +280,12 @@ func (h *hunt) file(path string) {
 	}
 	h.search("files", path, text)
 	if from > 0 && len(head) > 2 && head[0] < 0x80 && head[0] != 0x1f {
-		return // text that has grown
+		return // a text file that has grown
 	}
 	switch {
 	case bytes.HasPrefix(text, []byte{0x1f, 0x8b}):
 		if z, err := gzip.NewReader(bytes.NewReader(text)); err == nil {
-			plain, _ := io.ReadAll(z) // what there is of it
+			plain, _ := io.ReadAll(z) // a truncated file has a readable part
 			h.searchDecoded("files", path, plain)
 		}
 	case bytes.HasPrefix(text, []byte{0x28, 0xb5, 0x2f, 0xfd}):
@@ -300,12 +299,12 @@ func (h *hunt) file(path string) {
 	}
 }
 
-// isProgram tells ours, which hold no secrets, from core dumps.
+// isProgram distinguishes our programs, which hold no secrets, from core dumps.
 func isProgram(head []byte) bool {
 	return len(head) == 18 && bytes.HasPrefix(head, []byte("\x7fELF")) && (head[16] == 2 || head[16] == 3)
 }
 
-// memory checks that what was kept in memory is gone.
+// memory checks that the files in memory are gone.
 func (h *hunt) memory(t *testing.T) {
 	t.Helper()
 	entries, err := os.ReadDir("/dev/shm")
@@ -325,7 +324,7 @@ func (h *hunt) memory(t *testing.T) {
 		}
 		_ = filepath.WalkDir(filepath.Join("/dev/shm", e.Name()), func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
-				return nil // of another test, and gone
+				return nil // of another test, and gone by now
 			}
 			if info, err := d.Info(); err == nil && info.Mode().IsRegular() && info.Size() < 16<<20 {
 				if text, err := os.ReadFile(path); err == nil {
@@ -337,7 +336,7 @@ func (h *hunt) memory(t *testing.T) {
 	}
 }
 
-// report says what was found, and fails the test for it.
+// report lists the findings. The test fails if there are any.
 func (h *hunt) report(t *testing.T) {
 	t.Helper()
 	h.mu.Lock()

@@ -26,7 +26,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// syncBuffer is what a logger that several goroutines use can write to.
+// syncBuffer is a buffer that several goroutines can log to.
 type syncBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -44,8 +44,8 @@ func (b *syncBuffer) String() string {
 	return b.text.String()
 }
 
-// S3: a handler that breaks with a secret on its lips, in each way that one can,
-// tells it neither to the manager nor to the delegate's log.
+// Rule S3: a handler that fails, in any possible way, with a secret in its error reveals it
+// neither to the manager nor to the delegate's log.
 func TestNoBrokenHandlerTellsASecret(t *testing.T) {
 	t.Parallel()
 	value := fakes()["PLAIN"]
@@ -98,7 +98,7 @@ func TestNoBrokenHandlerTellsASecret(t *testing.T) {
 			assert.Empty(t, n.find(call.Body), call.Path)
 			var answer struct{ Data string }
 			if json.Unmarshal(call.Body, &answer) == nil {
-				plain, _ := base64.StdEncoding.DecodeString(answer.Data) // where the form has it so
+				plain, _ := base64.StdEncoding.DecodeString(answer.Data) // only if the form encodes the data
 				assert.Empty(t, n.find(plain), call.Path)
 			}
 		}

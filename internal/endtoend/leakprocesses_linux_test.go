@@ -76,7 +76,7 @@ func (p *processes) commandLines() [][]byte {
 		}
 		entry := p.known[id]
 		if entry == nil {
-			// The parent is read first: a short process may end before its command
+			// The parent is read first, because a short process may end before its command
 			// line is read.
 			entry = &process{owned: p.hasOwnedParent(id, current)}
 		}
@@ -158,7 +158,7 @@ func (p *processes) namesContainer(line string) bool {
 	return false
 }
 
-// A hunt sees the processes that it made, and no others.
+// A hunt finds the processes that it started, and no others.
 func TestAHuntSeesItsOwnProcesses(t *testing.T) {
 	t.Parallel()
 	start := func(script string, environ ...string) {
@@ -166,8 +166,8 @@ func TestAHuntSeesItsOwnProcesses(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, ready.Close())
 		require.NoError(t, os.Remove(ready.Name()))
-		// The shell's child survives it and then does not descend from this test.
-		// It ends when the folder of the file is removed.
+		// The child outlives the shell and then does not descend from this test. It ends when
+		// the directory of the file is removed.
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", script, "sh", ready.Name())
 		cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, environ...)
 		out, err := cmd.CombinedOutput()

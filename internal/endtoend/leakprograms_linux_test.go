@@ -27,20 +27,20 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// site is a manager and the folder in which everything of its and its
-// delegates' is: work folders, records, logs, homes, temporary files.
+// site is a manager, and the directory with all files of the manager and its delegates: work
+// directories, records, logs, home directories, temporary files.
 type site struct {
 	*programs
 	hunt   *hunt
-	dir    string // searched
-	given  string // what holds secrets because somebody put them there
-	secret string // the account's
+	dir    string // the searched directory
+	given  string // files with secrets that the test itself put there
+	secret string // the account's secret
 	bin    string
-	bound  []string // where the programs serve their metrics
+	bound  []string // addresses where the programs serve metrics
 
 	readers sync.WaitGroup
 	holds   sync.Mutex
-	waiting map[string]chan struct{} // for steps to be on hold; guarded by holds
+	waiting map[string]chan struct{} // channels for steps that wait; guarded by holds
 }
 
 // startSite builds the programs and starts the manager.
@@ -90,7 +90,7 @@ func startSite(t *testing.T, h *hunt) *site {
 	return s
 }
 
-// program is one that leaves its traces in the site's folder.
+// program returns a command that writes all its files to the site's directory.
 func (s *site) program(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	path, from := filepath.Join(s.dir, name), "delegate"
@@ -106,7 +106,7 @@ func (s *site) program(t *testing.T, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// delegate prepares one.
+// delegate returns the command of a delegate.
 func (s *site) delegate(t *testing.T, name, address, settings string, environ ...string) *exec.Cmd {
 	t.Helper()
 	config := filepath.Join(s.given, name+".env")
@@ -128,7 +128,7 @@ CLEANUP_GRACE_PERIOD_SECONDS=1
 	return d
 }
 
-// observed is an address at which a program is to serve its metrics.
+// observed reserves an address where a program will serve its metrics.
 func (s *site) observed(t *testing.T) string {
 	t.Helper()
 	address := "127.0.0.1:" + freePort(t)
@@ -136,7 +136,7 @@ func (s *site) observed(t *testing.T) string {
 	return address
 }
 
-// metrics looks at what the programs serve about themselves.
+// metrics searches the metrics and health that the programs serve.
 func (s *site) metrics(t *testing.T) {
 	t.Helper()
 	for _, address := range s.bound {
@@ -146,7 +146,7 @@ func (s *site) metrics(t *testing.T) {
 	}
 }
 
-// call is programs.call for any status, with the answer searched.
+// call is programs.call for any status. It searches the answer.
 func (s *site) call(t *testing.T, method, path, body string) []byte {
 	return s.fetch(t, method, s.url+path, body)
 }
@@ -179,8 +179,7 @@ func (s *site) fetch(t *testing.T, method, address, body string) []byte {
 	return answer
 }
 
-// logText is what was printed, of the events of a stream or the lines of an
-// archive.
+// logText returns the printed text of a stream's events or an archive's lines.
 func logText(answer []byte) string {
 	var text strings.Builder
 	for line := range strings.SplitSeq(string(answer), "\n") {
@@ -213,13 +212,12 @@ func (s *site) logPath(what, key string) string {
 	return "/" + what + "?accountID=" + s.account + "&key=" + url.QueryEscape(key)
 }
 
-// log is the text of an archived log.
+// log returns the text of an archived log.
 func (s *site) log(t *testing.T, key string) string {
 	return logText(s.call(t, http.MethodGet, s.logPath("blob", key), ""))
 }
 
-// run submits a stage and waits for its end, or until the stage says that it may
-// be aborted.
+// run submits a stage and waits for its end. If abort is closed before, it aborts the stage.
 func (s *site) run(t *testing.T, request map[string]any, abort <-chan struct{}) (st manager.Stage) {
 	body, err := json.Marshal(request)
 	require.NoError(t, err)
@@ -249,7 +247,7 @@ func (s *site) run(t *testing.T, request map[string]any, abort <-chan struct{}) 
 	return st
 }
 
-// randomHex is 16 hexadecimal digits.
+// randomHex returns 16 hexadecimal digits.
 func randomHex() string {
 	return hex.EncodeToString([]byte(rand.Text()[:8]))
 }

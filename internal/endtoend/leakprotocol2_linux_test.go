@@ -16,8 +16,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// second starts a delegate of the second protocol, with a manager that sends secret
-// tasks.
+// second starts a delegate with protocol v2, and a manager that sends secret tasks.
 func (s *site) second(t *testing.T) *clienttest.Server {
 	t.Helper()
 	server := clienttest.NewServer(clienttest.WithAccount("leaky"), clienttest.WithSecret(s.secret))
@@ -26,7 +25,7 @@ func (s *site) second(t *testing.T) *clienttest.Server {
 	return server
 }
 
-// protocol2 has that delegate do what the stages do, with secret tasks, templates
+// protocol2 runs the same steps as the stages on that delegate, with secret tasks, templates
 // and masks.
 func (s *site) protocol2(t *testing.T, server *clienttest.Server, values map[string]string) {
 	derived := derivedFrom(values)
@@ -94,7 +93,7 @@ func (s *site) protocol2(t *testing.T, server *clienttest.Server, values map[str
 	do("local_cleanup", "cleanup", object{})
 }
 
-// derivedFrom is what the template makes that the steps have.
+// derivedFrom returns the value that the template makes for the steps.
 func derivedFrom(values map[string]string) string {
 	return base64.StdEncoding.EncodeToString([]byte("user:" + values["PLAIN"]))
 }
@@ -104,8 +103,8 @@ func static(id, value string) *task.Task {
 	return &task.Task{ID: id, Type: task.TypeSecretStatic, Data: data}
 }
 
-// searchAnswer looks into what a delegate answers, but for the outputs that are
-// secrets: the protocol has them there.
+// searchAnswer searches an answer of a delegate, except for secret outputs: the protocol
+// requires their values there.
 func (s *site) searchAnswer(t *testing.T, step string, r *clienttest.Response) {
 	t.Helper()
 	var data map[string]any

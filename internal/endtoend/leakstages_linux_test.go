@@ -20,14 +20,14 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// object is a part of a request.
+// object is a JSON object in a request.
 type object = map[string]any
 
-// said are the secrets that testdata/leak/say.sh says.
+// said lists the secrets that testdata/leak/say.sh prints.
 var said = []string{"PLAIN", "ODD", "PREFIX", "LONGER", "KEY", "CRLFKEY", "EXPRESSION", "WORD", "ENV"}
 
-// secretVariables are the variables of steps that say or give secrets. Of what
-// comes from elsewhere they have references.
+// secretVariables returns the variables of steps that print or export secrets. For secrets
+// from another source the step has references.
 func secretVariables(values map[string]string, references map[string]string, names ...string) object {
 	vars := object{}
 	for _, name := range names {
@@ -39,11 +39,11 @@ func secretVariables(values map[string]string, references map[string]string, nam
 	return vars
 }
 
-// saying is what a step has beside that, which runs say.sh.
+// saying returns the further members of a step that runs say.sh.
 func saying(values map[string]string, names ...string) object {
 	vars := object{
 		"NAMES": strings.Join(names, " "), "SPLIT": "PLAIN KEY",
-		"LENGTHS": "65500 71650", // a secret lies across the cut
+		"LENGTHS": "65500 71650", // a secret crosses the end of a chunk
 	}
 	n := 0
 	told := map[string]bool{}
@@ -59,7 +59,7 @@ func saying(values map[string]string, names ...string) object {
 	return object{"environment": vars}
 }
 
-// halves are what MADE is made of.
+// halves returns the two parts of MADE.
 func halves(values map[string]string) object {
 	return object{"environment": object{"HALF": values["MADE"][:20], "OTHER_HALF": values["MADE"][20:]}}
 }
@@ -81,7 +81,7 @@ func leakScript(t *testing.T, name string) string {
 	return string(text)
 }
 
-// leakStage makes a request for a stage.
+// leakStage builds the request for a stage.
 type leakStage struct {
 	t      *testing.T
 	id     string
@@ -109,7 +109,7 @@ func (l *leakStage) request() object {
 	return object{"id": l.id, "selectors": []string{"v1"}, "init": init, "steps": l.steps}
 }
 
-// giving is what a step has that runs give.sh.
+// giving returns the members of a step that runs give.sh.
 func giving(values map[string]string) object {
 	return with(halves(values), object{
 		"output_vars": []string{"VAR", "S_ODD"},
@@ -125,7 +125,7 @@ const (
 	hangs   = `printf '%s and no newline' "$S_PLAIN"; sleep 60`
 )
 
-// onTheHost is a stage whose steps run on the host.
+// onTheHost returns a stage whose steps run on the host.
 func onTheHost(t *testing.T, values map[string]string, vars object, plugins string) object {
 	l := &leakStage{t: t, id: "host", values: values, vars: vars}
 	say, give := leakScript(t, "say.sh"), leakScript(t, "give.sh")
@@ -153,7 +153,7 @@ func onTheHost(t *testing.T, values map[string]string, vars object, plugins stri
 	return l.request()
 }
 
-// newPluginServer serves the program that onTheHost's plugin is.
+// newPluginServer serves the program of onTheHost's plugin.
 func newPluginServer(t *testing.T) string {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -167,7 +167,7 @@ func newPluginServer(t *testing.T) string {
 	return srv.URL
 }
 
-// inContainers is a stage whose steps run in containers.
+// inContainers returns a stage whose steps run in containers.
 func inContainers(t *testing.T, values map[string]string, vars object, open, talks *testbed.Registry) object {
 	l := &leakStage{t: t, id: "containers", values: values, vars: vars}
 	image := object{"image": testbed.Image, "pull": "Never"}
@@ -188,7 +188,7 @@ func inContainers(t *testing.T, values map[string]string, vars object, open, tal
 	return l.request()
 }
 
-// clones are stages that clone, well and not so well.
+// clones returns stages that clone a repository, with and without success.
 func clones(t *testing.T, values map[string]string, vars object, f *forge) (list []object) {
 	host := strings.TrimPrefix(f.URL, "http://")
 	for id, c := range map[string]object{
@@ -207,8 +207,7 @@ func clones(t *testing.T, values map[string]string, vars object, f *forge) (list
 	return list
 }
 
-// brokenInit is a stage that cannot be initialised, for a reason with a secret in
-// it.
+// brokenInit returns a stage whose init fails with a secret in the reason.
 func brokenInit(t *testing.T, values map[string]string, vars object) object {
 	l := &leakStage{t: t, id: "no-init", values: values, vars: vars, init: object{
 		"files": []object{{"path": "/none/" + values["PREFIX"], "data": values["LONGER"]}},
@@ -216,13 +215,13 @@ func brokenInit(t *testing.T, values map[string]string, vars object) object {
 	return l.script("never", "sh", "true", nil).request()
 }
 
-// aborted is a stage that is aborted while it says a secret.
+// aborted returns a stage that is aborted while it prints a secret.
 func aborted(t *testing.T, values map[string]string, vars object) object {
 	l := &leakStage{t: t, id: "aborted", values: values, vars: vars}
 	return l.script("hangs", "sh", `printf '%s' "$S_PLAIN"; mkdir own; : > own/wait-$HUNT; sleep 60`, nil).request()
 }
 
-// checkSaid makes sure that a stage did what there is to be found.
+// checkSaid checks that a stage has printed the secrets, so that there was something to find.
 func checkSaid(t *testing.T, s *site, st manager.Stage, ends map[string]string) {
 	t.Helper()
 	statuses := map[string]string{}

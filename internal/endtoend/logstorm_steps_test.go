@@ -20,25 +20,25 @@ import (
 	"github.com/delegate-io/dlite/secrets"
 )
 
-// stormEnv, when set, makes the test's program a delegate whose steps write logs,
-// see TestLogsOutlastAStorm. Its value is a storm as JSON.
+// stormEnv, if set, makes the test binary a delegate whose steps write logs, see
+// TestLogsOutlastAStorm. Its value is a storm as JSON.
 const stormEnv = "DLITE_TEST_LOGSTORM_STEPS"
 
-// storm is what the steps write, and where to.
+// storm describes the output of the steps and its destination.
 type storm struct {
 	URL          string
 	Steps, Lines int
 	Dir          string
 }
 
-// calm is what became of it.
+// calm is the result of a storm.
 type calm struct {
 	Took time.Duration
-	// Memory is what Go's runtime had of the system, Resident what the system
-	// says; bytes, before the first step and at most. Resident is 0 where the
-	// system does not say.
+	// Memory is the memory that Go's runtime has from the system, Resident the process's
+	// memory in the system's count. Both are in bytes: before the first step, and the maximum.
+	// Resident is 0 if the system does not report it.
 	IdleMemory, PeakMemory, IdleResident, PeakResident int64
-	// Lost are the errors of Close.
+	// Lost holds the errors of Close.
 	Lost []string
 }
 
@@ -50,8 +50,8 @@ const (
 
 func stormKey(step int) string { return fmt.Sprintf("storm/step:%d", step) }
 
-// stormLine is the n-th line of a step, with something in the place of its secret,
-// if it has one.
+// stormLine returns the n-th line of a step. secret is the text in place of the step's secret,
+// if the step has one.
 func stormLine(dst []byte, step, n int, secret string) []byte {
 	dst = fmt.Appendf(dst, "step %d line %d compiling ", step, n)
 	for i := range (n*7 + step) % 12 {
@@ -66,8 +66,8 @@ func stormLine(dst []byte, step, n int, secret string) []byte {
 	return append(dst, '\n')
 }
 
-// runStorm writes the logs of all steps at once, closes them, and reports on
-// standard output.
+// runStorm writes the logs of all steps at the same time, closes them, and prints the result
+// on standard output.
 func runStorm() {
 	var st storm
 	if err := json.Unmarshal([]byte(os.Getenv(stormEnv)), &st); err != nil {
@@ -118,7 +118,7 @@ func runStorm() {
 	os.Exit(0)
 }
 
-// stormStep writes one log, in writes that end anywhere.
+// stormStep writes one log. Its writes end at any byte of a line.
 func stormStep(st *storm, client *http.Client, set *secrets.Set, i int) error {
 	s := logger.OpenStream(context.Background(), logger.StreamConfig{
 		URL: st.URL, Token: stormToken, Account: "acc", Key: stormKey(i), HTTPClient: client, TempDir: st.Dir,
@@ -133,19 +133,19 @@ func stormStep(st *storm, client *http.Client, set *secrets.Set, i int) error {
 			pending = append(pending[:0], pending[size:]...)
 		}
 	}
-	_, _ = m.Write(bytes.TrimSuffix(pending, []byte("\n"))) // the last line has none
+	_, _ = m.Write(bytes.TrimSuffix(pending, []byte("\n"))) // the last line has no newline
 	_ = m.Close()
 	return s.Close(context.Background())
 }
 
-// memory is what Go's runtime has of the system, in bytes.
+// memory returns the memory that Go's runtime has from the system, in bytes.
 func memory() int64 {
 	s := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(s)
 	return int64(s[0].Value.Uint64() - s[1].Value.Uint64())
 }
 
-// resident is a figure of the process's memory as Linux counts it, in bytes.
+// resident returns a value of the process's memory in Linux's count, in bytes.
 func resident(name string) int64 {
 	f, err := os.Open("/proc/self/status")
 	if err != nil {

@@ -27,14 +27,14 @@ import (
 	"github.com/delegate-io/dlite/manager/logservice"
 )
 
-// fullStorm, when set to 1, has TestLogsOutlastAStorm write two million lines, with
-// the log service away for 30 s.
+// If fullStorm is 1, TestLogsOutlastAStorm writes two million lines, and the log service is
+// away for 30 s.
 const fullStorm = "DLITE_TEST_LOGSTORM"
 
-// SPEC L2: ten steps write while the log service is slow, answers 500, closes
-// connections in the middle of bodies and after them, is away for seconds and
-// restarted twice. Each archive is, byte for byte, what the step wrote, masked, each
-// line once and in order; so is a live stream; and the delegate stays small.
+// Rule L2: ten steps write their logs to a faulty log service. It is slow, answers 500, closes
+// connections in the middle of bodies and after them, is away for seconds, and restarts twice.
+// Each archive is, byte for byte, the masked output of its step, with each line once and in
+// order. So is a live stream. The delegate's memory stays small.
 func TestLogsOutlastAStorm(t *testing.T) {
 	t.Parallel()
 	st := storm{Steps: 10, Lines: 5_000, Dir: t.TempDir()}
@@ -77,7 +77,7 @@ func TestLogsOutlastAStorm(t *testing.T) {
 	}
 	const limit = 64 << 20
 	assert.Less(t, c.PeakMemory-c.IdleMemory, int64(limit))
-	if c.PeakResident > 0 && !raceEnabled { // the race detector's memory is not ours
+	if c.PeakResident > 0 && !raceEnabled { // the race detector needs memory too
 		assert.Less(t, c.PeakResident-c.IdleResident, int64(limit))
 	}
 	t.Logf("%d steps of %d lines in %v; memory %+.1f MiB, resident %+.1f MiB over idle; faults: %v", st.Steps, st.Lines,
@@ -85,7 +85,7 @@ func TestLogsOutlastAStorm(t *testing.T) {
 		float64(c.PeakResident-c.IdleResident)/(1<<20), f.counts())
 }
 
-// startStorm runs the steps in a process of their own.
+// startStorm runs the steps in another process.
 func startStorm(t *testing.T, st storm) (answer func() calm) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -106,7 +106,7 @@ func startStorm(t *testing.T, st storm) (answer func() calm) {
 	}
 }
 
-// readStormLog is the sum of a log's text. Lines must have their place as pos.
+// readStormLog returns the checksum of a log's text. Each line must have its number as pos.
 func readStormLog(t *testing.T, f *faults, path string, step, lines int) []byte {
 	t.Helper()
 	rec := &lineSum{hash: sha256.New(), t: t}
@@ -148,7 +148,7 @@ type lineSum struct {
 
 func (s *lineSum) line(text string) {
 	var l logger.Line
-	// Compared by hand: there are millions of them.
+	// The lines are compared without assert, because there are millions of them.
 	if err := json.Unmarshal([]byte(text), &l); err != nil || l.Pos != int64(s.n) {
 		s.t.Fatalf("line %d is %q: %v", s.n, text, err)
 	}
@@ -156,7 +156,7 @@ func (s *lineSum) line(text string) {
 	s.n++
 }
 
-// faults is a durable log service on which nobody can rely.
+// faults is a durable log service that fails often.
 type faults struct {
 	addr string
 	dir  string
@@ -164,8 +164,8 @@ type faults struct {
 	srv  *http.Server
 	done chan struct{} // closed when srv has ended
 
-	mu    sync.Mutex // guards what follows
-	n     int        // requests
+	mu    sync.Mutex // guards the fields below
+	n     int        // number of requests
 	taken int64      // bytes of lines
 	moved chan struct{}
 	count map[string]int
@@ -207,14 +207,14 @@ func (f *faults) start(t *testing.T) {
 	}(f.srv, f.done)
 }
 
-// stop ends the service with whatever is under way.
+// stop ends the service during any requests.
 func (f *faults) stop() {
 	_ = f.srv.Close()
 	<-f.done
 	_ = f.logs.Load().Close()
 }
 
-// restart has nobody listen for a while.
+// restart ends the service and starts it again after a while.
 func (f *faults) restart(t *testing.T, away time.Duration) {
 	t.Helper()
 	f.stop()
@@ -257,7 +257,7 @@ func (f *faults) counts() map[string]int {
 	return f.count
 }
 
-// ServeHTTP treats four requests in ten badly, whatever they are.
+// ServeHTTP fails or delays four of ten requests, of any kind.
 func (f *faults) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	n := f.n
@@ -306,7 +306,7 @@ func (f *faults) serve(logs *logservice.Server, w http.ResponseWriter, r *http.R
 	}
 }
 
-// brokenReader is a connection that is no more.
+// brokenReader is the body of a broken connection.
 type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }

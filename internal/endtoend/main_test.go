@@ -17,6 +17,6 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// victimEnv, when set, makes the test's program a delegate that is there to be
-// killed, see victim_linux_test.go.
+// victimEnv, if set, makes the test binary a delegate that a test kills, see
+// victim_linux_test.go.
 const victimEnv = "DLITE_TEST_VICTIM"

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// podScenes is how many delegates are killed at the same time, each in a
-	// namespace of its own: most of a pod's life is waiting.
+	// podScenes is the number of delegates that are killed at the same time, each in its own
+	// namespace. They run in parallel because a pod's life is mostly waiting.
 	podScenes = 4
-	// podsAtOnce is how many transactions each of them has.
+	// podsAtOnce is the number of parallel transactions of each delegate.
 	podsAtOnce = 2
 )
 
-// podScene is a scene whose delegate makes pods.
+// podScene is a scene whose delegate creates pods.
 type podScene struct {
 	*scene
 	cluster *testbed.Cluster
@@ -37,14 +37,14 @@ func newPodScene(t *testing.T) *podScene {
 		Kubeconfig: c.Kubeconfig, Namespace: c.NewNamespace(t), AgentImage: c.AgentImage(t),
 	}}
 	s.infra = "kubernetes"
-	// Somebody else's, in the same namespace.
+	// A pod in the same namespace that the delegate does not own.
 	out, err := c.Kubectl(t, "--namespace", s.pods.Namespace, "run", "bystander", "--image", c.Image, "--restart=Never", "--", "sleep", "3600")
 	require.NoError(t, err, out)
 	return s
 }
 
-// fill submits stages until as many are under way as are to be. Each has a step
-// that leaves children behind, a background step and credentials for a registry.
+// fill submits stages until the intended number is running. Each has a step that leaves child
+// processes, a background step and credentials for a registry.
 func (s *podScene) fill() {
 	s.forgetEnded()
 	for len(s.stages) < podsAtOnce {
@@ -56,15 +56,14 @@ func (s *podScene) fill() {
 	}
 }
 
-// start runs the delegate up to the point where it has cleaned up; see
-// [scene.start].
+// start runs the delegate until it has cleaned up; see [scene.start].
 func (s *podScene) start(o orders) bool {
 	o.Pods = s.pods
 	return s.scene.start(o)
 }
 
-// assertClean looks for anything that earlier stages have left, while none runs.
-// What the cluster made within tolerance may still be removed.
+// assertClean looks for resources of earlier stages while no stage runs. Resources that the
+// cluster created within tolerance may still exist.
 func (s *podScene) assertClean(when string, tolerance time.Duration) {
 	s.t.Helper()
 	require.Empty(s.t, s.left(tolerance), "in the cluster %s", when)
@@ -74,8 +73,8 @@ func (s *podScene) assertClean(when string, tolerance time.Duration) {
 	}
 }
 
-// left names the pods and Secrets of the namespace that are older than
-// tolerance, without the bystander, which must be there.
+// left returns the pods and Secrets of the namespace that are older than tolerance. It ignores
+// the bystander, which must exist.
 func (s *podScene) left(tolerance time.Duration) (left []string) {
 	s.t.Helper()
 	out, err := s.cluster.Kubectl(s.t, "--namespace", s.pods.Namespace, "get", "pods,secrets", "-o",
@@ -94,8 +93,8 @@ func (s *podScene) left(tolerance time.Duration) (left []string) {
 	return left
 }
 
-// T2, D7: a delegate that kills itself at any point leaves no pod and no Secret
-// once it has been started again.
+// Rules T2, D7: a delegate that kills itself at any point leaves no pod and no Secret after
+// its next start.
 func TestAKillAtEveryFaultPointLeavesNothingInTheCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
@@ -113,11 +112,11 @@ func TestAKillAtEveryFaultPointLeavesNothingInTheCluster(t *testing.T) {
 			for i := share; i < len(names); i += podScenes {
 				s.fill()
 				for n := 1 + i%min(points[names[i]], podsAtOnce); !s.start(orders{Fault: names[i], N: n}); n++ {
-					// It died while it cleaned up after the one before, which is a fault
-					// point as any other.
+					// The delegate died while it cleaned up after the previous one, which is a
+					// fault point like any other.
 				}
 				s.assertClean("before a kill "+names[i], late)
-				_, _ = io.WriteString(s.stdin, "\n") // it may have come to its end already: what it watches it watches on
+				_, _ = io.WriteString(s.stdin, "\n") // it may have ended already; then its watches have not
 				s.untilDead(names[i], s.fill)
 				killed++
 			}
@@ -126,7 +125,8 @@ func TestAKillAtEveryFaultPointLeavesNothingInTheCluster(t *testing.T) {
 	}
 }
 
-// T2, D7: the same at random moments, with the stages in any state.
+// Rules T2, D7: a delegate that is killed at random moments, with the stages in any state,
+// leaves no pod and no Secret.
 func TestKillsAtRandomInstantsLeaveNothingInTheCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")

@@ -13,14 +13,14 @@ import (
 	"github.com/delegate-io/dlite/driver/kubernetes"
 )
 
-// podOrders say where a victim makes its pods.
+// podOrders tell a victim where to create its pods.
 type podOrders struct {
 	Kubeconfig string
 	Namespace  string
 	AgentImage string
 }
 
-// pods is the driver of a victim in a cluster, with fault points around its calls.
+// pods returns the driver of a victim in a cluster, with fault points around its calls.
 func (f *faultPoints) pods() (victimDriver, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", f.Pods.Kubeconfig)
 	if err != nil {
@@ -37,8 +37,8 @@ func (f *faultPoints) pods() (victimDriver, error) {
 	return &forgetful{Driver: d}, nil
 }
 
-// forgetful announces no steps for every second transaction, so that each kind of
-// container is made.
+// forgetful removes the announced steps of every second transaction, so that both kinds of
+// containers are created.
 type forgetful struct {
 	*kubernetes.Driver
 	inits atomic.Int64
@@ -56,7 +56,7 @@ type faultyCluster struct {
 	faults *faultPoints
 }
 
-// ofPod is what differs from one pod to the next in a path.
+// ofPod matches the parts of a path that differ from pod to pod.
 var ofPod = regexp.MustCompile(`dlite-[^/]*|/namespaces/[^/]*`)
 
 func (t *faultyCluster) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The programs that the README shows compile as they stand.
+// The programs in the README compile unchanged.
 func TestTheProgramsOfTheReadmeCompile(t *testing.T) {
 	t.Parallel()
 	const root = "../.."
@@ -23,7 +23,7 @@ func TestTheProgramsOfTheReadmeCompile(t *testing.T) {
 		file := filepath.Join(dir, "main.go")
 		require.NoError(t, os.WriteFile(file, p[1], 0o600))
 		build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "program"), file)
-		build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0") // as all programs are built
+		build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0") // like all programs of this project
 		out, err := build.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}

@@ -21,31 +21,30 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// The projects: what other people wrote, with their own tests against Redis.
+// The projects: third-party code, with its own tests against Redis.
 const (
 	goProject = "github.com/hibiken/asynq@v0.26.0"
 	cProject  = "hiredis" // Debian's source package
 	gotestsum = "gotest.tools/gotestsum@v1.13.0"
-	// goTests are those that do not wait for seconds to pass.
+	// goTests matches the tests that do not wait for seconds.
 	goTests = "^Test(Client|Inspector|ServeMux|Parse|Enqueue|Dequeue|Done|Requeue|Retry|Archive|Forward|Lease)"
 )
 
-// imagePackages are what the stages in containers need.
+// imagePackages are the packages that the stages in containers need.
 var imagePackages = []string{"gcc", "git", "libc6-dev", "make", "redis-server", "redis-tools"}
 
-// realStage is one of docs/stages.
+// realStage is a file of docs/stages.
 type realStage struct {
 	file, project string
-	values        map[string]string // of what is between @ in the file
+	values        map[string]string // values for the names between @ in the file
 	leastTests    int
-	counter       string // output that counts what the tests had the service do
+	counter       string // output with a number that depends on the tests' use of the service
 	artifact      func(t *testing.T, files map[string][]byte)
 }
 
-// X2, X3, D2, D4, D5, L2: the bundled manager and delegate, as programs of their
-// own that a config.env brings together, build and test a Go and a C project
-// from git, on the host and in containers, with the stages that docs/stages
-// shows, all four at once.
+// Rules X2, X3, D2, D4, D5, L2: the bundled manager and delegate run as separate programs,
+// connected by a config.env. They build and test a Go and a C project from git, on the host
+// and in containers, with the stages of docs/stages, all four at once.
 func TestRealProjectsAreBuiltAndTested(t *testing.T) {
 	t.Parallel()
 	engine := testbed.Docker(t)
@@ -78,8 +77,8 @@ func TestRealProjectsAreBuiltAndTested(t *testing.T) {
 			s.check(t, p, st, git)
 		})
 	}
-	// Since version 7 the service refuses what two of these tests need, unless it
-	// is told otherwise.
+	// Since version 7 Redis refuses commands that two of these tests need, unless its
+	// configuration allows them.
 	t.Run("tests that fail", func(t *testing.T) {
 		t.Parallel()
 		request := fill(t, "../../docs/stages/c-host.json", values, map[string]string{"PORT": freePort(t)})
@@ -87,7 +86,7 @@ func TestRealProjectsAreBuiltAndTested(t *testing.T) {
 	})
 }
 
-// checkFailed checks how a stage ends whose tests fail.
+// checkFailed checks the result of a stage whose tests fail.
 func checkFailed(t *testing.T, p *programs, st manager.Stage) {
 	t.Helper()
 	assert.Equal(t, manager.Failure, st.Status)
@@ -130,7 +129,7 @@ func (s realStage) check(t *testing.T, p *programs, st manager.Stage, git *forge
 	assert.NoError(t, err)
 	assert.Positive(t, n, "the tests have used the service")
 
-	// The driver's own line comes after what the step has written.
+	// The driver's own line comes after the output of the step.
 	said, summary, _ := strings.Cut(logs[tests.ID], "Tests: ")
 	assert.Equal(t, tests.OutputVars["LOG_SHA256"], sum(said), "SPEC L2: the log, from its first line to its last")
 	assert.True(t, strings.HasPrefix(summary, strconv.Itoa(tests.Tests.Total)+" ("), summary)

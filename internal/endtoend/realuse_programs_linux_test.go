@@ -25,15 +25,14 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// programs are the bundled manager and delegate, as whoever tries them has them:
-// built, started, and brought together by what the manager prints.
+// programs are the bundled manager and delegate, set up as a new user does: built, started,
+// and connected by the settings that the manager prints.
 type programs struct {
 	url, account, token string
 }
 
-// startPrograms builds and starts both, the delegate with more settings. When the
-// test ends they are interrupted, and have to leave in an orderly way and leave
-// nothing.
+// startPrograms builds and starts both, the delegate with more settings. At the end of the
+// test it interrupts them. They must end without an error and leave no resource.
 func startPrograms(t *testing.T, settings ...string) *programs {
 	t.Helper()
 	dir := t.TempDir()
@@ -70,7 +69,7 @@ func startPrograms(t *testing.T, settings ...string) *programs {
 		assert.Empty(t, filesBelow(t, work), "left in the work folder")
 		for _, file := range filesBelow(t, ledger) {
 			if strings.Contains(file, "/snapshots/") {
-				continue // which the next process uses again
+				continue // the next process uses it again
 			}
 			assert.Contains(t, []string{"id", "lock", "owner"}, filepath.Base(file), "%s is left in the ledger", file)
 		}
@@ -80,7 +79,7 @@ func startPrograms(t *testing.T, settings ...string) *programs {
 	}
 }
 
-// program is one with an environment that nothing of this test's gets into.
+// program returns a command whose environment is independent of the test's.
 func program(t *testing.T, path string, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -94,7 +93,8 @@ func program(t *testing.T, path string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// begin starts a program; when the test ends it is interrupted and must end well.
+// begin starts a program. At the end of the test it interrupts the program, which must
+// succeed.
 func begin(t *testing.T, cmd *exec.Cmd, then func()) {
 	t.Helper()
 	said, err := os.Create(cmd.Path + ".log")
@@ -146,12 +146,12 @@ func (p *programs) run(t *testing.T, id, request string) manager.Stage {
 		if st.Status.Ended() {
 			return st
 		}
-		require.Less(t, time.Since(begun), 15*time.Minute, "%s", answer) // after the stage's own time-out
+		require.Less(t, time.Since(begun), 15*time.Minute, "%s", answer) // longer than the stage's own time-out
 		answer = p.call(t, http.MethodGet, "/api/stages/"+id+"?wait=60&accountId="+p.account, "")
 	}
 }
 
-// log is the text of an archived log.
+// log returns the text of an archived log.
 func (p *programs) log(t *testing.T, key string) string {
 	t.Helper()
 	answer := p.call(t, http.MethodGet, "/blob?accountID="+p.account+"&key="+url.QueryEscape(key), "")

@@ -21,8 +21,8 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// forge serves git repositories over HTTP to who knows the password, as git's
-// own server program does.
+// forge serves git repositories over HTTP with git's own server program. A client needs the
+// password.
 type forge struct {
 	URL, password string
 	dir           string
@@ -50,9 +50,8 @@ func newForge(t *testing.T) *forge {
 	return f
 }
 
-// add makes a repository whose default branch says that there is nothing yet,
-// and whose branch next has a copy of a folder, with other repositories of the
-// forge as submodules.
+// add creates a repository. Its default branch has only a placeholder. Its branch next has a
+// copy of a directory, with other repositories of the forge as submodules.
 func (f *forge) add(t *testing.T, name, folder string, submodules ...string) {
 	t.Helper()
 	work := filepath.Join(t.TempDir(), name)
@@ -92,15 +91,15 @@ func (f *forge) git(t *testing.T, dir string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// fetchGo fetches a module, and what its own tests import, and returns its
-// folder in the module cache.
+// fetchGo downloads a module and the dependencies of its tests. It returns the module's
+// directory in the module cache.
 func fetchGo(t *testing.T, module string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
-	cmd.Dir = t.TempDir() // not ours: what we require is none of its business
+	cmd.Dir = t.TempDir() // not our module, whose requirements must not matter
 	out, err := cmd.Output()
 	var m struct{ Dir, Error string }
-	_ = json.Unmarshal(out, &m) // it says why, on failure too
+	_ = json.Unmarshal(out, &m) // the output has the reason, also on failure
 	if err != nil {
 		testbed.Unavailable(t, "modules", "%s cannot be downloaded: %v %s", module, err, m.Error)
 	}
@@ -114,7 +113,7 @@ func fetchGo(t *testing.T, module string) string {
 	return m.Dir
 }
 
-// buildTool builds a program of another module, for any image of this platform.
+// buildTool builds a program of another module that runs in any image of this platform.
 func buildTool(t *testing.T, pkg string) string {
 	t.Helper()
 	dir := filepath.Join(testbed.Cache(t, "realuse"), "bin")
@@ -144,7 +143,7 @@ func needTool(t *testing.T, names ...string) {
 	}
 }
 
-// freePort is one that nobody listens on.
+// freePort returns a port on which no process listens.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
@@ -153,7 +152,7 @@ func freePort(t *testing.T) string {
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
-// fill reads a file and puts values where it has their names between @.
+// fill reads a file and replaces the names between @ with their values.
 func fill(t *testing.T, file string, values ...map[string]string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)

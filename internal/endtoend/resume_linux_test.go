@@ -21,15 +21,15 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// restarts is how often the delegate is killed while its stages are to survive.
+// restarts is the number of kills of the delegate that its stages must survive.
 const restarts = 40
 
-// survival is a scene whose manager waits for a delegate that comes back, and
-// whose steps count how often they are run.
+// survival is a scene whose manager waits until a delegate comes back, and whose steps count
+// their runs.
 type survival struct {
 	*scene
 	logs  *logservice.Server
-	count string // the folder where steps do
+	count string // the directory where steps count their runs
 }
 
 func newSurvival(t *testing.T) *survival {
@@ -42,7 +42,7 @@ func newSurvival(t *testing.T) *survival {
 	s.logs, err = logservice.New(logservice.Config{Authorize: logservice.Tokens(map[string]string{account: "visibly-fake-log-token"})})
 	require.NoError(t, err)
 	logs := httptest.NewServer(s.logs)
-	require.NoError(t, s.manager.Close()) // the scene's, which waits less
+	require.NoError(t, s.manager.Close()) // the scene's manager, which waits less
 	s.manager, err = manager.New(manager.Config{
 		Accounts: map[string]string{account: secret}, HeartbeatTimeout: time.Minute, AcquireTimeout: 10 * time.Second,
 		Logs: func(a, _ string) *stage.LogConfig {
@@ -61,11 +61,11 @@ func newSurvival(t *testing.T) *survival {
 	return s
 }
 
-// lines is how much a step prints, a line every 20 ms.
+// lines is the number of lines that a step prints, one every 20 ms.
 const lines = 25
 
-// submit hands the manager a stage of two container steps: the first prints and
-// exports, the second shows what was exported. Each counts how often it runs.
+// submit submits a stage of two container steps: the first prints and exports a variable, the
+// second prints the variable. Each counts its runs.
 func (s *survival) submit() {
 	s.submitted++
 	id := fmt.Sprintf("survivor-%s-%d", s.token, s.submitted)
@@ -101,13 +101,13 @@ func (s *survival) log(key string) string {
 	return b.String()
 }
 
-// check looks at how a stage ended: everything is right, or the step that could
-// not go on says why. It says whether all is right.
+// check checks the result of a stage: either all is right, or the step that could not continue
+// has the reason. It reports whether all is right.
 func (s *survival) check(id string) bool {
 	st, err := s.manager.Stage(account, id)
 	require.NoError(s.t, err)
 	for _, name := range []string{"first", "second"} {
-		runs, _ := os.ReadFile(filepath.Join(s.count, id+"-"+name)) // none is none
+		runs, _ := os.ReadFile(filepath.Join(s.count, id+"-"+name)) // a missing file means no run
 		assert.LessOrEqual(s.t, strings.Count(string(runs), "run"), 1, "%s of %s", name, id)
 	}
 	if st.Status != manager.Success {
@@ -125,9 +125,9 @@ func (s *survival) check(id string) bool {
 	return true
 }
 
-// T5, L2: stages survive a delegate that is killed at any moment. No step runs
-// twice, no line is lost or repeated, what a step hands on reaches the next one,
-// and nothing is left.
+// Rules T5, L2: stages survive a delegate that is killed at any moment. No step runs twice, no
+// line is lost or repeated, the export of a step reaches the next one, and no resource is
+// left.
 func TestStagesSurviveKillsOfTheDelegate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")

@@ -29,11 +29,10 @@ import (
 
 const (
 	account = "acct"
-	secret  = "00000000000000000000000000000000" // visibly no real one
+	secret  = "00000000000000000000000000000000" // clearly not a real secret
 )
 
-// counting is a driver whose infrastructure is a table of what exists, and which
-// counts what was done how often.
+// counting is a driver with a table of existing resources. It counts each operation.
 type counting struct {
 	mu     sync.Mutex
 	exists map[string]bool
@@ -93,7 +92,7 @@ func (c *counting) Cleanup(_ context.Context, rs []driver.Resource) ([]driver.Re
 	return nil, nil
 }
 
-// delegate is one that polls until the test stops it.
+// delegate is a delegate that polls until the test stops it.
 type delegate struct {
 	poller *poller.Poller
 	slots  *capacity.Slots
@@ -118,15 +117,15 @@ func startDelegate(t *testing.T, url, name string, d driver.Driver, maxStages in
 	return r
 }
 
-// stop drains the delegate and says what went wrong.
+// stop drains the delegate and returns its errors.
 func (d *delegate) stop(ctx context.Context) error {
 	err := errors.Join(d.poller.Shutdown(ctx), <-d.over)
 	d.client.CloseIdleConnections()
 	return err
 }
 
-// request is stage n of many, of which some fail in their init or a step, and
-// the status it ends with.
+// request returns the n-th stage of many, and its expected status. Some stages fail in their
+// init or a step.
 func request(t *testing.T, n int) (manager.StageRequest, manager.Status) {
 	t.Helper()
 	fail, want := "", manager.Success
@@ -144,9 +143,9 @@ func request(t *testing.T, n int) (manager.StageRequest, manager.Status) {
 	}, want
 }
 
-// C1, P2, C3, Q1, Q2, Q4, T1: with one delegate on each protocol, answers lost, a manager that is busy at times and
-// slow acquires, every one of 1,000 stages ends once and as it should, every
-// step ran once, and no slot, record or resource is left.
+// Rules C1, P2, C3, Q1, Q2, Q4, T1: there is one delegate on each protocol. Answers are lost,
+// the manager is sometimes busy, and acquires are slow. Each of 1,000 stages ends once with
+// the expected status, and every step runs once. No slot, record or resource is left.
 func TestAThousandStagesThroughAManagerThatMisbehaves(t *testing.T) {
 	const stages, slots = 1000, 8
 	m, err := manager.New(manager.Config{Accounts: map[string]string{account: secret}, AcquireTimeout: 10 * time.Second})
@@ -178,7 +177,7 @@ func TestAThousandStagesThroughAManagerThatMisbehaves(t *testing.T) {
 		require.Equal(t, status, st.Status, "%s: %s", id, st.Error)
 		ran[st.DelegateID]++
 	}
-	faults.Release() // the end is not to be disturbed
+	faults.Release() // no faults during the end
 	for _, d := range delegates {
 		require.NoError(t, d.stop(ctx))
 		assert.Zero(t, d.slots.Used())

@@ -17,9 +17,9 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// P4: a TIMEOUT that the delegate has seen is a TIMEOUT with our manager, for a
-// single task and a step, in every form of the answer, also in those whose codes
-// do not tell it from a failure.
+// Rule P4: if the delegate sees a TIMEOUT, our manager has the status TIMEOUT, for a single
+// task and for a step. This holds for every form of the answer, also for forms whose codes do
+// not distinguish it from a failure.
 func TestATimeOutIsToldInEveryForm(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -33,7 +33,7 @@ func TestATimeOutIsToldInEveryForm(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m, err := manager.New(manager.Config{Accounts: map[string]string{account: secret}, AnswerGrace: time.Hour}) // its own time-out is out of the way
+			m, err := manager.New(manager.Config{Accounts: map[string]string{account: secret}, AnswerGrace: time.Hour}) // long enough that the manager's own time-out does not interfere
 			require.NoError(t, err)
 			srv := httptest.NewServer(m)
 			t.Cleanup(func() { assert.NoError(t, m.Close()); srv.Close() })

@@ -30,14 +30,14 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// fakeSecret is what no span, metric or health body may show.
+// fakeSecret is a value that no span, metric or health body may contain.
 const fakeSecret = "visibly-fake-secret"
 
-// spans keeps what was exported, and tells when something has been.
+// spans stores exported spans and signals each addition.
 type spans struct {
 	mu    sync.Mutex
 	all   tracetest.SpanStubs
-	added chan struct{} // closed by the next one
+	added chan struct{} // closed by the next addition
 }
 
 func newSpans() *spans { return &spans{added: make(chan struct{})} }
@@ -87,7 +87,7 @@ func count(all tracetest.SpanStubs, name string) (n int) {
 	return n
 }
 
-// one is the only span of a name.
+// one returns the only span of a name.
 func one(t *testing.T, all tracetest.SpanStubs, name string) tracetest.SpanStub {
 	t.Helper()
 	require.Equal(t, 1, count(all, name), name)
@@ -99,7 +99,7 @@ func one(t *testing.T, all tracetest.SpanStubs, name string) tracetest.SpanStub 
 	panic("unreachable")
 }
 
-// parent is the span that another one names as its parent.
+// parent returns the parent span of a span.
 func parent(t *testing.T, all tracetest.SpanStubs, of tracetest.SpanStub) tracetest.SpanStub {
 	t.Helper()
 	for i := range all {
@@ -111,8 +111,7 @@ func parent(t *testing.T, all tracetest.SpanStubs, of tracetest.SpanStub) tracet
 	panic("unreachable")
 }
 
-// tracedDelegate is a real delegate whose steps are in memory; it ends with the
-// test.
+// tracedDelegate starts a real delegate whose steps are in memory. It ends with the test.
 func tracedDelegate(t *testing.T, url string, exporter *spans, log zerolog.Logger, d *remembering, protocol client.Protocol) {
 	t.Helper()
 	tp := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter))
@@ -134,7 +133,7 @@ func tracedDelegate(t *testing.T, url string, exporter *spans, log zerolog.Logge
 	})
 }
 
-// remembering keeps the environment of the steps.
+// remembering stores the environment of each step.
 type remembering struct {
 	*counting
 	seen sync.Map // by the step's id
@@ -148,10 +147,10 @@ func (r *remembering) Execute(
 	return r.counting.Execute(ctx, env, s, out, l)
 }
 
-// callers is the span of whoever submits.
+// callers is the span of the submitter.
 const callers = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// submitStage posts a stage as a program of its own would.
+// submitStage posts a stage as a separate program does.
 func submitStage(t *testing.T, url, traceparent, body string) {
 	t.Helper()
 	s, err := token.ParseSecret(secret)
@@ -176,8 +175,8 @@ func submitStage(t *testing.T, url, traceparent, body string) {
 const tracedStage = `{"id":"s1","init":{"envs":{"PASSWORD":"` + fakeSecret + `"}},
 	"steps":[{"id":"one","data":{"secrets":["` + fakeSecret + `"],"run":{"commands":["` + fakeSecret + `"]}}}]}`
 
-// L3: one trace from whoever submits a stage to the environment of its step, over
-// real HTTP in both protocols, and nothing of what the stage carries in it.
+// Rule L3: one trace goes from the submitter of a stage to the environment of its step, over
+// real HTTP in both protocols. It contains no data of the stage.
 func TestOneTraceFromTheSubmissionToTheStep(t *testing.T) {
 	t.Parallel()
 	for name, protocol := range map[string]client.Protocol{"v1": client.V1, "v2": client.V2} {
@@ -194,7 +193,7 @@ func TestOneTraceFromTheSubmissionToTheStep(t *testing.T) {
 			})
 			var log safeBuffer
 			d := &remembering{counting: newCounting()}
-			submitStage(t, srv.URL, callers, tracedStage) // it waits: there is no delegate yet
+			submitStage(t, srv.URL, callers, tracedStage) // it waits, because there is no delegate yet
 			tracedDelegate(t, srv.URL, exported, zerolog.New(&log), d, protocol)
 			s, err := m.WaitStage(t.Context(), account, "s1")
 			require.NoError(t, err)
@@ -236,8 +235,8 @@ func TestOneTraceFromTheSubmissionToTheStep(t *testing.T) {
 	}
 }
 
-// L3: a manager that records nothing passes the submitter's trace on, and a
-// delegate that records nothing passes the manager's on to its steps.
+// Rule L3: a manager that records nothing passes the submitter's trace on, and a delegate that
+// records nothing passes the manager's trace on to its steps.
 func TestATracePassesThroughWhoDoesNotRecord(t *testing.T) {
 	t.Parallel()
 	m, err := manager.New(manager.Config{Accounts: map[string]string{account: secret}})
@@ -257,8 +256,7 @@ func TestATracePassesThroughWhoDoesNotRecord(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// L3: a delegate of ours with a manager that knows nothing of traces begins one
-// for each task.
+// Rule L3: with a manager without traces, our delegate begins a trace for each task.
 func TestAForeignManagerNeedsNoTraces(t *testing.T) {
 	t.Parallel()
 	exported := newSpans()
@@ -283,8 +281,8 @@ func TestAForeignManagerNeedsNoTraces(t *testing.T) {
 	require.NoError(t, <-over)
 }
 
-// L3: a delegate of others gets a task with two members more, and no other
-// difference; without a trace there is none.
+// Rule L3: a third-party delegate gets a task with two additional members and no other
+// difference. Without a trace it gets none.
 func TestAForeignDelegateSeesTwoMembersMore(t *testing.T) {
 	t.Parallel()
 	for name, traceparent := range map[string]string{"a trace": callers, "no trace": ""} {
@@ -320,7 +318,7 @@ func TestAForeignDelegateSeesTwoMembersMore(t *testing.T) {
 	}
 }
 
-// safeBuffer is a log that several write to.
+// safeBuffer is a log that several goroutines write to.
 type safeBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer

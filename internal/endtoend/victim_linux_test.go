@@ -32,30 +32,31 @@ import (
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
-// orders are what a victim is told, as JSON in its environment.
+// orders tell a victim its task, as JSON in its environment.
 type orders struct {
 	URL    string
-	Name   string // the same for a restarted one: it is the same delegate
-	Dir    string // its ledger and folders are below
-	Memory string // its folder in memory
-	// Fault is the fault point at whose Nth passing the victim kills itself.
+	Name   string // unchanged after a restart: it is the same delegate
+	Dir    string // the directory of its ledger and its other directories
+	Memory string // its directory in memory
+	// Fault is the fault point at which the victim kills itself when it passes the point the
+	// Nth time.
 	Fault string
 	N     int
-	// EngineWait is how long it waits for an engine that is away. 0 is the
-	// driver's default. What it gives up on at the start it tries again later;
-	// with the default it must not give up.
+	// EngineWait is how long the victim waits for an engine that is away. 0 means the driver's
+	// default. With another value the victim may give up on resources at the start, and tries
+	// again later. With the default it must not give up.
 	EngineWait time.Duration
-	// Resume makes it go on with what an earlier one had begun.
+	// Resume lets the victim continue the steps of an earlier process.
 	Resume bool
-	// Pods, where it is set, makes it run its stages in a cluster and not here.
+	// Pods, if set, makes the victim run its stages in a cluster and not on this machine.
 	Pods *podOrders
-	// Count makes it print all fault points that it has passed when it ends.
+	// Count makes the victim print, at its end, all fault points that it has passed.
 	Count bool
 }
 
-// victim is a delegate as examples/delegate composes one, in a process of its
-// own. It cleans up what an earlier one left, says so, and waits for a line on
-// its standard input before it goes to work.
+// victim is a delegate like examples/delegate, in its own process. It cleans up the resources
+// of an earlier process and prints that it has. Then it waits for a line on its standard input
+// before it polls.
 func victim() {
 	if err := runVictim(); err != nil {
 		fmt.Fprintln(os.Stderr, "victim:", err)
@@ -126,7 +127,7 @@ func runVictim() error {
 	return nil
 }
 
-// recoveredStages are stages that the victim recovers, maintains and closes itself.
+// recoveredStages are stages that the victim itself recovers, maintains and closes.
 type recoveredStages struct{ *transaction.Stages }
 
 // Recover implements [poller.Stages].
@@ -138,14 +139,14 @@ func (recoveredStages) Maintain(ctx context.Context, _ time.Duration) { <-ctx.Do
 // Close implements [poller.Stages].
 func (recoveredStages) Close(context.Context) error { return nil }
 
-// faultPoints kills this process at one of the points that it passes: before and
-// after each record and each call to the engine.
+// faultPoints kills this process at one of its fault points: before and after each record and
+// each call to the engine.
 type faultPoints struct {
 	orders
 	*testbed.Faults
 }
 
-// driver is what the victim's stages run on.
+// driver returns the driver of the victim's stages.
 func (f *faultPoints) driver() (victimDriver, error) {
 	if f.Pods != nil {
 		return f.pods()
@@ -167,14 +168,14 @@ func (f *faultPoints) infra() string {
 	return transaction.Local
 }
 
-// victimDriver is a driver that can do everything.
+// victimDriver is a driver with all optional interfaces.
 type victimDriver interface {
 	driver.Driver
 	driver.Finder
 	driver.Reattacher
 }
 
-// faultyDriver puts fault points around the records of a driver.
+// faultyDriver adds fault points around the records of a driver.
 type faultyDriver struct {
 	victimDriver
 	faults *faultPoints
@@ -205,7 +206,7 @@ func (l *faultyLedger) Record(ctx context.Context, r driver.Resource) error {
 	return l.Ledger.Record(ctx, r)
 }
 
-// engine is a client of the real engine with fault points around its calls.
+// engine returns a client of the real engine, with fault points around its calls.
 func (f *faultPoints) engine() (*docker.Client, error) {
 	plain, err := docker.NewClientWithOpts(docker.FromEnv)
 	if err != nil {
@@ -228,7 +229,7 @@ type faultyTransport struct {
 	faults *faultPoints
 }
 
-// variable is what differs from one transaction to the next in a path.
+// variable matches the parts of a path that differ between transactions.
 var variable = regexp.MustCompile(`^/v[0-9.]+|dlite-[^/]*|[0-9a-f]{64}`)
 
 func (t *faultyTransport) RoundTrip(r *http.Request) (*http.Response, error) {

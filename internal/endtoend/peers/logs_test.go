@@ -43,7 +43,7 @@ func startLogService(t *testing.T) (*logservice.Server, string) {
 	return logs, server.URL
 }
 
-// Rules D8 and L2: the log of a v2 task goes whole to the log service that the task names.
+// Rules D8, L2: the complete log of a v2 task goes to the log service that the task names.
 func TestACGITaskWritesItsLogToTheLogService(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -75,9 +75,9 @@ func TestACGITaskWritesItsLogToTheLogService(t *testing.T) {
 	assert.True(t, strings.HasSuffix(text.String(), "\none\ntwo"), text.String())
 }
 
-// Rules S3 and L2, and docs/protocol.md section 5: where a driver leaves a step's log to
-// the agent, the log service has all of it when the poll is answered, and the secrets of
-// setup and step are masked in it.
+// Rules S3, L2, and docs/protocol.md section 5: if a driver leaves a step's log to the agent,
+// the log service has the complete log when the poll is answered. The secrets of setup and
+// step are masked in it.
 func TestAnAgentWritesTheLogOfAStepToTheLogServiceMasked(t *testing.T) {
 	t.Parallel()
 	_, url := startLogService(t)
@@ -123,7 +123,7 @@ func TestAnAgentWritesTheLogOfAStepToTheLogServiceMasked(t *testing.T) {
 			text += line.Out
 		}
 	}
-	// The log is there with the answer: nothing waits for it.
+	// The log is complete when the answer arrives, so the test does not wait for it.
 	logged := func(key string) string {
 		t.Helper()
 		status, text := archived(key)
@@ -135,7 +135,7 @@ func TestAnAgentWritesTheLogOfAStepToTheLogServiceMasked(t *testing.T) {
 		`,"log_key":"stage/one","secrets":["of-the-step"]`))
 	assert.Contains(t, post("/poll_step", `{"id":"one"}`), `"exited":true`)
 	assert.Equal(t, "******\n******\nno newline", logged("stage/one"))
-	// The reader of the raw output masks it itself.
+	// The reader of the raw output must mask it.
 	assert.Contains(t, post("/stream_output", `{"id":"one"}`), "of-the-setup\n")
 
 	post("/start_step", step("failed", `true`, `,"log_key":"failed","working_dir":"/no/of-the-setup"`))

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait in these tests.
+// patience limits every wait in these tests.
 const patience = time.Minute
 
 // echo answers with the data of its task.

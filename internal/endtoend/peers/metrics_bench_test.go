@@ -21,17 +21,17 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// nowhere takes spans and drops them, so that what is measured is the delegate.
+// nowhere drops all spans, so that the benchmark measures the delegate only.
 type nowhere struct{}
 
 func (nowhere) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return nil }
 
 func (nowhere) Shutdown(context.Context) error { return nil }
 
-// BenchmarkObserved is poll, acquire, handle and respond with 16 executors
-// against our manager: plain, with metrics, with tracing that records nothing, and
-// with metrics and every span recorded and batched. One op is a batch of tasks for
-// each, in turns; the medians of their times are compared.
+// BenchmarkObserved measures poll, acquire, handle and respond with 16 executors and our
+// manager in four variants: without observation, with metrics, with tracing that records
+// nothing, and with metrics and all spans recorded and batched. One op is one batch of tasks
+// for each variant, in turns. It compares the medians.
 func BenchmarkObserved(b *testing.B) {
 	const batch = 500
 	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(nowhere{}))
@@ -52,7 +52,7 @@ func BenchmarkObserved(b *testing.B) {
 		run, stop := echoDelegate(b, batch, variants[i].middleware)
 		defer stop()
 		variants[i].run = run
-		run() // connections, pools
+		run() // fill connections and pools
 	}
 	for b.Loop() {
 		for i := range variants {
@@ -72,7 +72,7 @@ func BenchmarkObserved(b *testing.B) {
 	}
 }
 
-// echoDelegate is a manager and a delegate; run has a batch of tasks done.
+// echoDelegate starts a manager and a delegate; run runs a batch of tasks.
 func echoDelegate(b *testing.B, batch int, middleware []router.Middleware) (run, stop func()) {
 	b.Helper()
 	m, err := manager.New(manager.Config{Accounts: map[string]string{benchAccount: benchSecret}})
@@ -109,7 +109,7 @@ func echoDelegate(b *testing.B, batch int, middleware []router.Middleware) (run,
 	}
 }
 
-// BenchmarkMiddleware is what the middleware costs a task by itself.
+// BenchmarkMiddleware measures the cost of the middleware alone for a task.
 func BenchmarkMiddleware(b *testing.B) {
 	tp := sdktrace.NewTracerProvider(sdktrace.WithBatcher(nowhere{}))
 	defer tp.Shutdown(context.Background()) //nolint:errcheck // drops everything

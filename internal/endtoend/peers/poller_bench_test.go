@@ -29,7 +29,7 @@ const (
 	executors    = 16
 )
 
-// benchManager is our manager behind a real server.
+// benchManager returns our manager behind a real server.
 func benchManager(b *testing.B) (*manager.Manager, *httptest.Server) {
 	b.Helper()
 	m, err := manager.New(manager.Config{Accounts: map[string]string{benchAccount: benchSecret}})
@@ -56,7 +56,7 @@ func echoTasks(b *testing.B, m *manager.Manager, n int) []string {
 	return ids
 }
 
-// await waits until all tasks have ended well.
+// await waits until all tasks have succeeded.
 func await(b *testing.B, m *manager.Manager, ids []string) {
 	b.Helper()
 	for _, id := range ids {
@@ -66,9 +66,9 @@ func await(b *testing.B, m *manager.Manager, ids []string) {
 	}
 }
 
-// BenchmarkTasks is poll, acquire, handle and respond with 16 executors against
-// our manager: by the poller, and by a bare net/http loop that makes the same
-// requests and neither reads nor decides anything. One op is a batch of tasks.
+// BenchmarkTasks measures poll, acquire, handle and respond with 16 executors and our manager.
+// It compares the poller with a plain net/http loop that makes the same requests without
+// reading or deciding anything. One op is a batch of tasks.
 func BenchmarkTasks(b *testing.B) {
 	const batch = 500
 	for name, start := range map[string]func(b *testing.B, url string) (stop func()){
@@ -102,7 +102,7 @@ func startPoller(b *testing.B, url string) func() {
 	}
 }
 
-// startBare makes a delegate's requests, with a delegate's headers.
+// startBare makes the requests of a delegate, with its headers.
 func startBare(b *testing.B, url string) func() {
 	secret, err := token.ParseSecret(benchSecret)
 	require.NoError(b, err)
@@ -121,7 +121,7 @@ func startBare(b *testing.B, url string) func() {
 		req.Header.Set("Content-Type", "application/json")
 		resp, err := hc.Do(req)
 		if err != nil {
-			return nil, nil // the end
+			return nil, nil // the benchmark has ended
 		}
 		defer resp.Body.Close() //nolint:errcheck // read to its end
 		out, _ := io.ReadAll(resp.Body)
@@ -165,13 +165,12 @@ func startBare(b *testing.B, url string) func() {
 	}
 }
 
-// BenchmarkPickup is the time from a task's submission to its handler's start,
-// through the manager: with held polls, and polled plainly every second. One op
-// is one task.
+// BenchmarkPickup measures the time from a task's submission to its handler's start, through
+// the manager: with held polls, and with a poll every second. One op is one task.
 func BenchmarkPickup(b *testing.B) {
 	for name, tc := range map[string]struct {
 		wait  time.Duration
-		pause time.Duration // at most, before a submission, so that it meets any moment between two polls
+		pause time.Duration // maximum wait before a submission, so that it comes at any moment between two polls
 	}{
 		"held polls":          {poller.DefaultWait, 0},
 		"polled every second": {0, 2 * time.Second},

@@ -19,9 +19,9 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// PITFALLS, Q4: an acquire whose answers are all lost leaves no task assigned for
-// ever. The manager has given it away and lists it no more; the delegate asks
-// again until it has an answer.
+// Rule Q4: a task does not stay assigned for ever if all answers to its acquire are lost. The
+// manager has assigned the task and lists it no more. The delegate repeats the acquire until
+// it gets an answer.
 func TestAnAcquireWhoseAnswersAreAllLost(t *testing.T) {
 	t.Parallel()
 	m, err := manager.New(manager.Config{Accounts: map[string]string{benchAccount: benchSecret}})
@@ -48,7 +48,7 @@ func TestAnAcquireWhoseAnswersAreAllLost(t *testing.T) {
 	}
 	submit("first")
 	require.Eventually(t, func() bool { return faults.Injected(clientfaults.DropResponse) >= 2 }, 10*time.Second, time.Millisecond)
-	submit("second") // the delegate hears of it, and in the same list no more of the first
+	submit("second") // the delegate gets a list with this task and without the first
 	for _, id := range []string{"second", "first"} {
 		got, err := m.WaitTask(within(t), benchAccount, id)
 		require.NoError(t, err)
