@@ -13,15 +13,15 @@ import (
 	"github.com/delegate-io/dlite/internal/atomicfile"
 )
 
-// Backup writes a copy of the database while it is in use: all that was
-// acknowledged before Backup was called, and the keys' wrapped form that opens
-// it. The file must not exist.
+// Backup writes a copy of the database while it is in use. The copy contains all
+// entries that were acknowledged before the call, and the wrapped form of the keys that
+// opens them. The file must not exist.
 func (l *Log) Backup(ctx context.Context, file string) error {
 	return Backup(ctx, l.path, file)
 }
 
-// Backup writes a copy of a database that this or another process may have in
-// use. The file must not exist.
+// Backup writes a copy of a database that this process or another one may use. The file
+// must not exist.
 func Backup(ctx context.Context, path, file string) (err error) {
 	defer func() {
 		if err != nil {
@@ -42,7 +42,7 @@ func Backup(ctx context.Context, path, file string) (err error) {
 	return backup(ctx, db, file, false)
 }
 
-// backup is there as a whole or not at all, whenever the process dies.
+// backup writes a complete file or none, even if the process dies.
 func backup(ctx context.Context, db *sql.DB, file string, replace bool) error {
 	if !replace {
 		if err := isFree(file); err != nil {
@@ -53,17 +53,17 @@ func backup(ctx context.Context, db *sql.DB, file string, replace bool) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(part) }() // it is gone if all went well
-	// SQLite takes an empty file and keeps its mode.
+	defer func() { _ = os.Remove(part) }() // removes the file after a failure
+	// VACUUM INTO accepts an empty file and keeps its mode.
 	if _, err := db.ExecContext(ctx, "VACUUM INTO ?", part); err != nil {
 		return err
 	}
 	return install(part, file)
 }
 
-// Restore puts a backup in the place of a database. It refuses when there is
-// one already, or the backup is not whole. The journal that opens it afterwards
-// goes on with the state of that time.
+// Restore installs a backup as a database. It fails if a database exists at path, or if
+// the backup is damaged. A journal that opens the database continues with the state of
+// the backup.
 func Restore(ctx context.Context, backup, path string) error {
 	if err := restore(ctx, backup, path); err != nil {
 		return fmt.Errorf("restoring a backup: %w", err)
@@ -84,7 +84,7 @@ func restore(ctx context.Context, backup, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(part) }() // it is gone if all went well
+	defer func() { _ = os.Remove(part) }() // removes the file after a failure
 	if err := copyFile(part, backup); err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func isFree(file string) error {
 	return notNothing(err)
 }
 
-// temporary makes an empty file beside another one.
+// temporary creates an empty file in the same folder.
 func temporary(file string) (string, error) {
 	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".part-*") // its mode is 0600
 	if err != nil {
@@ -122,7 +122,7 @@ func copyFile(to, from string) (err error) {
 	return errors.Join(err, out.Close())
 }
 
-// install gives a file that is whole its name, such that it has it for good.
+// install renames a complete file durably.
 func install(part, file string) error {
 	f, err := os.OpenFile(part, os.O_RDWR, 0)
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/journal"
 )
 
-// How much Read returns at once, and how much is deleted at once.
+// Limits for one Read and for one deletion.
 const (
 	readEntries = 512
 	readBytes   = 8 << 20
 	dropEntries = 256
 )
 
-// Header reads the log's header.
+// Header returns the header of the log.
 func (l *Log) Header(ctx context.Context) (journal.Header, error) {
 	var h journal.Header
 	err := l.read.QueryRowContext(ctx, `SELECT id, body FROM header`).Scan(&h.ID, &h.Body)
@@ -49,7 +49,7 @@ func (l *Log) Append(ctx context.Context, _ string, b journal.Batch) (journal.En
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// Once it has begun it is not given up: what became of it would be unclear.
+	// An interrupted insert would have an unknown result.
 	ctx = context.WithoutCancel(ctx)
 	if l.unsure {
 		if err := l.findEnd(ctx); err != nil {
@@ -73,7 +73,7 @@ func (l *Log) Append(ctx context.Context, _ string, b journal.Batch) (journal.En
 	return e, nil
 }
 
-// findEnd reads where the log ends.
+// findEnd reads the end of the log.
 func (l *Log) findEnd(ctx context.Context) error {
 	s, err := l.Snapshot(ctx)
 	if err != nil {
@@ -95,7 +95,7 @@ func (l *Log) findEnd(ctx context.Context) error {
 	return nil
 }
 
-// Read returns entries. It waits for none.
+// Read returns entries. It never waits.
 func (l *Log) Read(ctx context.Context, after uint64) ([]journal.Entry, error) {
 	entries, err := l.entries(ctx, `SELECT seq, at, origin, counter, rules, body FROM entries WHERE seq > ? ORDER BY seq LIMIT ?`, after, readEntries)
 	return entries, explain(err)
@@ -122,7 +122,7 @@ func (l *Log) entries(ctx context.Context, query string, args ...any) (_ []journ
 	return entries, rows.Err()
 }
 
-// End returns the log's end.
+// End returns the end of the log.
 func (l *Log) End(ctx context.Context) (journal.End, error) {
 	h, err := l.Header(ctx)
 	if err != nil {
@@ -156,7 +156,7 @@ func (l *Log) Chunk(ctx context.Context, id string, n int) ([]byte, error) {
 	return b, explain(err)
 }
 
-// PutChunk keeps a part of a state that is being saved.
+// PutChunk stores a part of a state that is being saved.
 func (l *Log) PutChunk(ctx context.Context, id string, n int, chunk []byte) error {
 	if l.readOnly != nil {
 		return l.readOnly
@@ -181,8 +181,8 @@ func (l *Log) Commit(ctx context.Context, s journal.Snapshot) error {
 	return explain(l.dropOld(ctx))
 }
 
-// dropOld removes what the saved state makes unnecessary, in pieces, so that
-// appending never waits long.
+// dropOld removes entries and chunks that the saved state makes unnecessary. It works
+// in small steps, so that Append never waits long.
 func (l *Log) dropOld(ctx context.Context) error {
 	for _, query := range []string{
 		`DELETE FROM entries WHERE seq IN (SELECT seq FROM entries WHERE seq <= (SELECT seq FROM snapshot) ORDER BY seq LIMIT ?)`,
@@ -204,8 +204,8 @@ func (l *Log) dropOld(ctx context.Context) error {
 	return nil
 }
 
-// Lead lets everybody: there is one process, and its journal does it once at a
-// time.
+// Lead always succeeds: only one process has the database, and its journal saves one
+// state at a time.
 func (l *Log) Lead(context.Context) (func(), error) {
 	if l.readOnly != nil {
 		return nil, l.readOnly

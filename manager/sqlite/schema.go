@@ -10,13 +10,14 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/journal"
 )
 
-// applicationID is in the file's header: "dlit".
+// applicationID is the application id in the header of the file: "dlit".
 const applicationID = 0x646c6974
 
-// migration brings a database from one version to the next one.
+// migration upgrades a database by one version.
 type migration func(context.Context, *sql.Tx) error
 
-// migrations has one for each version. What is released is never changed.
+// migrations contains one migration for each version. A released migration must never
+// change.
 var migrations = []migration{statements(
 	`CREATE TABLE header (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL, body BLOB NOT NULL) STRICT`,
 	`CREATE TABLE entries (seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, origin TEXT NOT NULL, counter INTEGER NOT NULL,
@@ -38,7 +39,7 @@ func statements(all ...string) migration {
 	}
 }
 
-// versionOf returns a database's version, 0 if it is empty.
+// versionOf returns the version of a database, 0 if it is empty.
 func versionOf(ctx context.Context, db *sql.DB) (int, error) {
 	var version, application, tables int
 	err := db.QueryRowContext(ctx, `SELECT user_version, application_id, (SELECT count(*) FROM sqlite_schema)
@@ -52,8 +53,8 @@ func versionOf(ctx context.Context, db *sql.DB) (int, error) {
 	return version, nil
 }
 
-// migrate brings a database to the present version. It returns why the database
-// can only be read, and an error if not even that.
+// migrate upgrades a database to the current version. readOnly is the reason if the
+// database can only be read. err is set if it cannot be read either.
 func migrate(ctx context.Context, db *sql.DB, path string, steps []migration) (readOnly, err error) {
 	version, err := versionOf(ctx, db)
 	if err != nil {
@@ -80,7 +81,7 @@ func migrate(ctx context.Context, db *sql.DB, path string, steps []migration) (r
 	return nil, nil //nolint:nilnil // there is no reason, and no error
 }
 
-// upgrade does all steps or none.
+// upgrade applies all steps or none.
 func upgrade(ctx context.Context, db *sql.DB, steps []migration, version int) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -99,8 +100,8 @@ func upgrade(ctx context.Context, db *sql.DB, steps []migration, version int) er
 	return tx.Commit()
 }
 
-// Check returns nil when the file is a journal's database and SQLite finds
-// nothing wrong with it. The database may be in use.
+// Check returns nil if the file is the database of a journal and SQLite finds no
+// damage. The database may be in use.
 func Check(ctx context.Context, path string) error {
 	err := check(ctx, path)
 	if err != nil {

@@ -21,18 +21,17 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/journal"
 )
 
-// What Open, Check and Restore can fail with, for [errors.Is].
+// Errors of Open, Check and Restore, for [errors.Is].
 var (
-	// ErrInUse: another process has the database.
+	// ErrInUse means that another process uses the database.
 	ErrInUse = errors.New("the database is in use")
-	// ErrForeign: the file is no database, or not one of this package.
+	// ErrForeign means that the file is not a database of this package.
 	ErrForeign = errors.New("the file is not a journal's database")
 )
 
 // Config configures [Open].
 type Config struct {
-	// Logger tells of upgrades and of a database that can only be read. Defaults to
-	// nothing.
+	// Logger logs upgrades and read-only databases. The zero value logs nothing.
 	Logger zerolog.Logger
 }
 
@@ -40,25 +39,25 @@ type Config struct {
 type Log struct {
 	path     string
 	lock     *flock.Flock
-	readOnly error // why, nil if it is not
+	readOnly error // the reason, nil if the log is writable
 
 	read   *sql.DB
-	write  *sql.DB // has one connection; nil if the log is read-only
+	write  *sql.DB // one connection; nil if the log is read-only
 	insert *sql.Stmt
 
-	mu     sync.Mutex // guards what follows; one append at a time
+	mu     sync.Mutex // guards the following fields; held by Append
 	end    journal.Position
-	at     int64 // the last entry's time
+	at     int64 // time of the last entry
 	last   journal.Entry
-	unsure bool // an append failed: the file may have it or not
+	unsure bool // an append failed: the file may or may not contain its entry
 }
 
-// Open opens a database and makes it if it does not exist. No other process may
-// have it open as a log: the file path+".lock" tells.
+// Open opens a database. It creates the database if necessary. Only one process may
+// have it open as a log: Open locks the file path+".lock".
 //
-// A database of an older version is upgraded, after a copy of it was made beside
-// it. When that fails, or the database is of a newer version, it is opened for
-// reading: Append fails with journal.ErrReadOnly, which says why.
+// Open upgrades a database of an older version, after it has copied the file. If the
+// upgrade fails, or if the database has a newer version, Open opens it for reading.
+// Append then fails with journal.ErrReadOnly, with the reason.
 func Open(ctx context.Context, path string, cfg Config) (*Log, error) {
 	l, err := open(ctx, path, cfg, migrations)
 	if err != nil {
@@ -83,7 +82,7 @@ func open(ctx context.Context, path string, cfg Config, steps []migration) (_ *L
 			err = errors.Join(err, l.Close())
 		}
 	}()
-	// Only the owner may read it. SQLite gives the files beside it the same mode.
+	// Only the owner may read the file. SQLite gives its other files the same mode.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -112,7 +111,7 @@ func open(ctx context.Context, path string, cfg Config, steps []migration) (_ *L
 	return l, explain(l.findEnd(ctx))
 }
 
-// openDB opens a database for a number of connections.
+// openDB opens a database with a fixed number of connections.
 func openDB(path string, connections int, options ...string) (*sql.DB, error) {
 	options = append([]string{"_pragma=busy_timeout(10000)", "_pragma=cell_size_check(1)"}, options...)
 	u := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: strings.Join(options, "&"), OmitHost: true}
@@ -125,8 +124,8 @@ func openDB(path string, connections int, options ...string) (*sql.DB, error) {
 	return db, nil
 }
 
-// prepare makes the log ready for appending, and removes what a process that
-// died has left.
+// prepare prepares the log for Append. It removes data that a previous process has
+// left.
 func (l *Log) prepare(ctx context.Context) error {
 	if err := l.dropOld(ctx); err != nil {
 		return err
@@ -136,7 +135,7 @@ func (l *Log) prepare(ctx context.Context) error {
 	return err
 }
 
-// Close closes the database. Nobody may use the log any more.
+// Close closes the database. The log must not be used afterwards.
 func (l *Log) Close() error {
 	var errs []error
 	if l.insert != nil {
@@ -150,13 +149,13 @@ func (l *Log) Close() error {
 	return errors.Join(append(errs, l.lock.Unlock())...)
 }
 
-// Shared says that no other process appends.
+// Shared returns false: no other process appends.
 func (l *Log) Shared() bool { return false }
 
-// Path is the database's file.
+// Path returns the file of the database.
 func (l *Log) Path() string { return l.path }
 
-// ReadOnly says why nothing can be appended, and returns nil if it can.
+// ReadOnly returns the reason if the log is read-only, and nil otherwise.
 func (l *Log) ReadOnly() error { return l.readOnly }
 
 // Ping reads from the database.
@@ -165,7 +164,7 @@ func (l *Log) Ping(ctx context.Context) error {
 	return errors.Join(err, l.readOnly)
 }
 
-// explain says of SQLite's errors what can be done about them.
+// explain adds instructions to errors of SQLite.
 func explain(err error) error {
 	var e *driver.Error
 	if !errors.As(err, &e) {
@@ -186,7 +185,7 @@ func explain(err error) error {
 	return err
 }
 
-// notNothing turns the error for a missing row into none.
+// notNothing returns nil if err reports a missing row or file.
 func notNothing(err error) error {
 	if errors.Is(err, sql.ErrNoRows) || errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// An entry's body is its commands, each with its length before it.
+// The body of an entry consists of its commands, each preceded by its length.
 
 func appendCommand(body, command []byte) []byte {
 	body = binary.AppendUvarint(body, uint64(len(command)))
 	return append(body, command...)
 }
 
-// splitCommands returns the commands of a body. They share its memory.
+// splitCommands returns the commands of a body. They share the memory of the body.
 func splitCommands(body []byte) ([][]byte, error) {
 	var all [][]byte
 	for len(body) > 0 {

@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	compactAgain = time.Minute // after it failed
-	// compactShared lies between two times on a shared log: who is less far behind
-	// than that finds all that it needs.
+	compactAgain = time.Minute // delay after a failed compaction
+	// compactShared is the minimum time between compactions of a shared log. A process
+	// that is less far behind finds all entries that it needs.
 	compactShared = 10 * time.Second
 )
 
-// Compact saves the state and drops the log before it. It is done at times
-// anyway, see Config.CompactAfter. Commands are carried out meanwhile.
+// Compact saves the state and drops the log before it. The journal also compacts
+// automatically: see Config.CompactAfter. It continues to apply commands meanwhile.
 //
-// It fails with ErrBusy when another process does it.
+// Compact fails with ErrBusy if another process saves the state.
 func (j *Journal[C]) Compact(ctx context.Context) error {
 	if j.isClosed() {
 		return ErrClosed
@@ -49,7 +49,7 @@ func (j *Journal[C]) compact(ctx context.Context) error {
 		return nil
 	}
 	r := newReplica(j.cfg.New(), j.cfg.Rules, j.seal)
-	// What this process has not carried out yet stays in the log.
+	// Entries that this process has not applied yet stay in the log.
 	if err := r.restore(ctx, j.log, begun.Position, j.cfg.New, ignore); err != nil {
 		return err
 	}
@@ -61,8 +61,8 @@ func (j *Journal[C]) compact(ctx context.Context) error {
 	return nil
 }
 
-// saved: there is a new saved state. What came since then is as much as came
-// since that was begun, or a bit less.
+// saved records a new saved state. begun contains the sizes when its compaction began;
+// it may subtract slightly too much.
 func (j *Journal[C]) saved(s Snapshot, begun Stats) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -74,7 +74,7 @@ func (j *Journal[C]) saved(s Snapshot, begun Stats) {
 	j.live.bytes = max(0, j.live.bytes-begun.Bytes)
 }
 
-// compactAtTimes saves the state whenever the log has become long.
+// compactAtTimes saves the state each time the log has become long.
 func (j *Journal[C]) compactAtTimes() {
 	for {
 		select {
@@ -104,7 +104,7 @@ func (j *Journal[C]) compactAtTimes() {
 			j.saved(s, begun)
 		}
 		j.mu.Lock()
-		j.arrived() // it may still be too long
+		j.arrived() // the log may still be too long
 		j.mu.Unlock()
 	}
 }

@@ -14,8 +14,8 @@ func poke(c chan struct{}) {
 	}
 }
 
-// carryOut carries out the next entry. It fails with errGap if this is another
-// one, and then nothing has happened. With mu held.
+// carryOut applies the next entry. If the entry is not the next one, it fails with
+// errGap and changes nothing. The caller must hold mu.
 func (j *Journal[C]) carryOut(e Entry) error {
 	if j.failed != nil {
 		return j.failed
@@ -45,7 +45,7 @@ func (j *Journal[C]) carryOut(e Entry) error {
 	return nil
 }
 
-// arrived tells that the machine is further in the log. With mu held.
+// arrived reports that the machine has moved in the log. The caller must hold mu.
 func (j *Journal[C]) arrived() {
 	if !j.live.at.IsZero() {
 		j.last.Store(j.live.at.UnixNano())
@@ -59,8 +59,8 @@ func (j *Journal[C]) arrived() {
 	}
 }
 
-// fail ends all that the journal does: going on would make a state that is not
-// the log's. With mu held.
+// fail stops the journal: if it continued, its state would differ from the log. The
+// caller must hold mu.
 func (j *Journal[C]) fail(err error) {
 	if j.failed != nil {
 		return
@@ -74,8 +74,8 @@ func (j *Journal[C]) fail(err error) {
 	j.arrived()
 }
 
-// readMissing carries out all up to an entry of a log that nobody else writes to.
-// With mu held: there is nothing to wait for.
+// readMissing applies all entries up to one, in a log without other writers. The caller
+// must hold mu: such a log never waits for entries.
 func (j *Journal[C]) readMissing(until uint64) error {
 	for j.live.pos.Seq < until {
 		entries, err := retry(j.ctx, func() ([]Entry, error) { return j.log.Read(j.ctx, j.live.pos.Seq) })
@@ -94,7 +94,7 @@ func (j *Journal[C]) readMissing(until uint64) error {
 	return nil
 }
 
-// follow carries out what others have put into the log, and what is behind that.
+// follow applies entries of other processes until the journal closes.
 func (j *Journal[C]) follow() {
 	var wait backOff
 	for j.ctx.Err() == nil {
@@ -134,8 +134,7 @@ func (j *Journal[C]) followOn() error {
 	return nil
 }
 
-// readOn carries out some of what comes next, and returns false if there is
-// nothing.
+// readOn applies some of the next entries. It returns false if there are none.
 func (j *Journal[C]) readOn() (bool, error) {
 	entries, err := j.log.Read(j.ctx, j.position().Seq)
 	if err != nil {
@@ -143,7 +142,7 @@ func (j *Journal[C]) readOn() (bool, error) {
 	}
 	for _, e := range entries {
 		j.mu.Lock()
-		if e.Seq > j.live.pos.Seq { // the others are carried out already
+		if e.Seq > j.live.pos.Seq { // earlier entries are already applied
 			err = j.carryOut(e)
 		}
 		j.mu.Unlock()
@@ -157,7 +156,8 @@ func (j *Journal[C]) readOn() (bool, error) {
 	return len(entries) > 0, nil
 }
 
-// lookForLoss sees when the log lost its end: then nothing comes that follows it.
+// lookForLoss detects that the log lost its end: then no entry follows the position of
+// the machine.
 func (j *Journal[C]) lookForLoss() error {
 	acked, reloads, from := j.acked(), j.reloadCount(), j.position()
 	end, err := j.logEnd(j.ctx)
@@ -176,8 +176,8 @@ func (j *Journal[C]) lookForLoss() error {
 			return err
 		}
 	}
-	// All that was there is carried out. What had been there before and is not was
-	// lost.
+	// All entries in the log are applied. The log lost each acknowledged batch that is
+	// still in sent.
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, counter := range acked {
@@ -189,7 +189,8 @@ func (j *Journal[C]) lookForLoss() error {
 	return nil
 }
 
-// acked are the counters of what was in the log and is not carried out.
+// acked returns the counters of batches that the log acknowledged and that are not
+// applied.
 func (j *Journal[C]) acked() []uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -202,9 +203,9 @@ func (j *Journal[C]) acked() []uint64 {
 	return acked
 }
 
-// reload brings the machine to what the log has now, when that is not what it had
-// before: a store lost what it had not written down when it died, or another
-// process dropped entries that this one did not read in time.
+// reload replaces the state by the current content of the log. It is necessary if the
+// store lost unsaved entries in a crash, or if another process dropped entries before
+// this process read them.
 func (j *Journal[C]) reload(why error) error {
 	j.cfg.Logger.Warn().Err(why).Msg("The journal reads the whole log again")
 	end, err := j.logEnd(j.ctx)
@@ -215,7 +216,7 @@ func (j *Journal[C]) reload(why error) error {
 	results := map[uint64][]any{} // by counter
 	err = r.restore(j.ctx, j.log, end.Seq, j.cfg.New, func(e Entry, i int, result any) {
 		if e.Origin == j.origin && !j.arrivedOtherwise(e.Counter) {
-			results[e.Counter] = append(results[e.Counter][:i], result) // it may be read several times
+			results[e.Counter] = append(results[e.Counter][:i], result) // an entry may be read several times
 		}
 	})
 	j.mu.Lock()
@@ -244,7 +245,7 @@ func (j *Journal[C]) reload(why error) error {
 			}
 		}
 	}
-	poke(j.doubt) // which of the rest are in the log
+	poke(j.doubt) // checks which of the other batches are in the log
 	j.reloads++
 	j.arrived()
 	return nil
@@ -256,7 +257,7 @@ func (j *Journal[C]) position() Position {
 	return j.live.pos
 }
 
-// logEnd looks for the log's end.
+// logEnd returns the end of the log.
 func (j *Journal[C]) logEnd(ctx context.Context) (End, error) {
 	before := j.cfg.Now()
 	end, err := j.log.End(ctx)
@@ -269,7 +270,7 @@ func (j *Journal[C]) logEnd(ctx context.Context) (End, error) {
 	return end, err
 }
 
-// learnClock compares the log's clock with this process's one.
+// learnClock records the difference between the clocks of the log and of this process.
 func (j *Journal[C]) learnClock(asked, at time.Time) {
 	if j.log.Shared() {
 		j.offset.Store(int64(at.Sub(asked) - j.cfg.Now().Sub(asked)/2))
@@ -282,8 +283,8 @@ func (j *Journal[C]) reloadCount() int {
 	return j.reloads
 }
 
-// await returns true when the machine is there. It returns false when the log is
-// not the same as when there were so many reloads.
+// await waits until the machine has applied entry seq, and then returns true. It
+// returns false if the journal was reloaded since it had reloads reloads.
 func (j *Journal[C]) await(ctx context.Context, seq uint64, reloads int) (bool, error) {
 	for {
 		j.mu.Lock()
@@ -306,7 +307,7 @@ func (j *Journal[C]) await(ctx context.Context, seq uint64, reloads int) (bool, 
 	}
 }
 
-// troubled remembers why the log does not answer, for those who wait for it.
+// troubled records the error of the log, for callers that wait for it.
 func (j *Journal[C]) troubled(err error) {
 	if j.trouble.Swap(&err) == nil {
 		j.cfg.Logger.Warn().Err(err).Msg("The store does not answer; the journal tries again")

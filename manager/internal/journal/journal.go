@@ -14,72 +14,73 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// What an operation can fail with, for [errors.Is].
+// Errors of a [Journal], for [errors.Is].
 var (
-	// ErrClosed: the journal was closed.
+	// ErrClosed means that the journal was closed.
 	ErrClosed = errors.New("the journal is closed")
-	// ErrUnavailable: the log cannot be reached, or did not answer. The command
-	// may have been carried out or may be later, but not twice.
+	// ErrUnavailable means that the log cannot be reached or did not answer. The
+	// command may have been applied, or may be applied later, but at most once.
 	ErrUnavailable = errors.New("the store does not answer")
-	// ErrReadOnly: nothing can be changed; the message says why.
+	// ErrReadOnly means that the store accepts no changes. The message states the
+	// reason.
 	ErrReadOnly = errors.New("the store is read-only")
-	// ErrTooLarge: the command is larger than a log takes. It was not carried out.
+	// ErrTooLarge means that the command exceeds the limit of a log. It was not
+	// applied.
 	ErrTooLarge = errors.New("the command is too large")
 )
 
-// Machine is a state and its rules. C is the type of its commands. The journal
-// calls none of the methods while it calls another one; a machine that is read
-// besides needs a lock of its own.
+// Machine is a state and its rules. C is the type of its commands. The journal never
+// calls two methods at the same time. A machine that the program reads directly needs
+// its own lock.
 type Machine[C any] interface {
-	// Apply carries out a command at a time, which is never before that of an
-	// earlier one. The new state and the result depend on the state, the command
-	// and the time alone: on no clock, no chance and no order of a map. Own says
-	// that the command comes from this journal's Do, so that what is no part of the
-	// state, like a line in a log, is done by one process alone and not again when
-	// the log is read again. In rare cases no process is told so.
+	// Apply applies a command at a time that is never before the time of an earlier
+	// command. The new state and the result must depend only on the state, the command
+	// and the time: not on a clock, on random numbers or on the order of a map. own
+	// reports that the command comes from Do of this journal. An effect outside the
+	// state, such as a log message, can then happen in one process only, and not again
+	// when the log is read again. In rare cases own is false in all processes.
 	Apply(at time.Time, command C, own bool) (result any)
-	// Encode and Decode are a command's form in the log. A later version must
-	// understand what an earlier one has written. They depend on the command alone
-	// and, unlike the other methods, may be called at any time.
+	// Encode and Decode convert a command to and from its form in the log. A later
+	// version must decode the commands of an earlier one. The result must depend only
+	// on the command. Unlike the other methods, they may be called at any time.
 	Encode(command C) ([]byte, error)
 	Decode(b []byte) (C, error)
-	// Save writes the state, and Load replaces it by what Save has written. After
-	// Load the machine behaves as the saved one.
+	// Save writes the state. Load replaces the state by the output of Save. After Load
+	// the machine behaves like the saved one.
 	Save(w io.Writer) error
 	Load(r io.Reader) error
 }
 
 // Config configures a [Journal].
 type Config[C any] struct {
-	// Log keeps the commands. The journal owns it from Open on, also when Open
-	// fails. Without one the state is in memory alone, and of the rest only Now
-	// matters.
+	// Log stores the commands. Open takes ownership of it, even if Open fails. Without
+	// a Log the state is only in memory, and of the other fields only Now is used.
 	Log Log
-	// New makes a machine without state, such as the one given to Open. Required
-	// with a Log: another machine follows the log when the state is saved, and when
-	// the log has lost its end.
+	// New returns a machine without state, like the one that the caller passes to Open.
+	// It is required with a Log. The journal uses such a machine to save the state, and
+	// to read the log again after the log has lost its end.
 	New func() Machine[C]
-	// Keys are secrets of 16 random bytes or more, with any one of which the log
-	// opens: all that is kept in it is encrypted. A key that the log does not know
-	// yet is added. To replace a key give the new one and the old one once.
+	// Keys are secrets of at least 16 random bytes. Each key opens the log; the journal
+	// encrypts everything in it. Open adds keys that the log does not know yet. To
+	// replace a key, open the log once with the new key and the old key.
 	Keys [][]byte
-	// Unsealed keeps the log readable for whoever can read the store. It must be
-	// the same as when the log was made.
+	// Unsealed leaves the log unencrypted. It must have the same value as when the log
+	// was created.
 	Unsealed bool
-	// Rules is the version of the machine's rules. Each entry carries the one that
-	// it was written by, and a log with a higher one is refused. Defaults to 0.
+	// Rules is the version of the rules of the machine. Each entry carries the version
+	// of its writer. Open refuses a log with a higher version. Defaults to 0.
 	Rules int
-	// CompactAfter is how many bytes the log grows before the state is saved and the
-	// log dropped, and at least by the size of the last saved state. Defaults to
-	// 16 MiB.
+	// CompactAfter is the growth of the log, in bytes, after which the journal saves
+	// the state and drops the log. The log also grows at least by the size of the last
+	// saved state. Defaults to 16 MiB.
 	CompactAfter int64
-	// MaxBatch is how many bytes of commands are put into one entry, unless a single
-	// command is larger. Defaults to 1 MiB.
+	// MaxBatch bounds the commands in one entry, in bytes, except for a single larger
+	// command. Defaults to 1 MiB.
 	MaxBatch int
-	// Logger tells of trouble with the log. Defaults to nothing.
+	// Logger logs failures of the log. The zero value logs nothing.
 	Logger zerolog.Logger
-	// Now is the process's clock. Of a log that has no clock of its own it is the
-	// clock. Defaults to time.Now.
+	// Now is the clock of the process. It is also the clock of a log that has none.
+	// Defaults to time.Now.
 	Now func() time.Time
 }
 
@@ -89,47 +90,47 @@ const (
 	maxCommand          = 64 << 20
 )
 
-// Journal carries out commands on a machine in the order of its log. It is safe
-// for concurrent use.
+// Journal applies commands to a machine in the order of its log. It is safe for
+// concurrent use.
 type Journal[C any] struct {
 	cfg    Config[C]
 	log    Log
 	seal   *sealer
 	origin string
 
-	stopping context.Context //nolint:containedctx // until nothing new is sent
+	stopping context.Context //nolint:containedctx // ends when no new batches are sent
 	stop     context.CancelFunc
-	ctx      context.Context //nolint:containedctx // the journal's life
+	ctx      context.Context //nolint:containedctx // lifetime of the journal
 	end      context.CancelFunc
 	writing  sync.WaitGroup
 	running  sync.WaitGroup
 
-	mu      sync.Mutex // held while a command is carried out
+	mu      sync.Mutex // held while a command is applied
 	live    *replica[C]
-	sent    map[uint64]*flight // by counter, what is on its way to the log
-	moved   chan struct{}      // closed when live has moved, nil when nobody waits
+	sent    map[uint64]*flight // batches on their way to the log, by counter
+	moved   chan struct{}      // closed when live has moved; nil without waiters
 	reloads int
 	failed  error
 
 	queueMu sync.Mutex
 	pending []*call
-	gone    int // of the pending
+	gone    int // number of abandoned calls in pending
 	closed  bool
 	wake    chan struct{}
 
-	full    chan struct{} // it is time to save the state
-	saving  chan struct{} // has a token while nobody does
-	doubt   chan struct{} // the log may have lost its end
-	offset  atomic.Int64  // of the log's clock, from this process's one
-	last    atomic.Int64  // the last entry's time
+	full    chan struct{} // signals that it is time to save the state
+	saving  chan struct{} // contains a token unless the state is being saved
+	doubt   chan struct{} // signals that the log may have lost its end
+	offset  atomic.Int64  // difference of the log's clock from the clock of this process
+	last    atomic.Int64  // time of the last entry
 	trouble atomic.Pointer[error]
 }
 
-// Open makes a journal, and brings the machine to the state that the log has.
-// The machine is without state, and is the journal's from then on.
+// Open returns a journal. It brings the machine to the state of the log. The machine
+// must have no state, and belongs to the journal afterwards.
 //
-// It fails with ErrKeys, ErrNewer or ErrDamaged when it cannot or should not read
-// the log, and with ErrUnavailable when ctx ends.
+// Open fails with ErrKeys, ErrNewer or ErrDamaged if it cannot or must not read the
+// log. It fails with ErrUnavailable if ctx ends first.
 func Open[C any](ctx context.Context, cfg Config[C], machine Machine[C]) (*Journal[C], error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -178,12 +179,11 @@ func (j *Journal[C]) open(ctx context.Context) error {
 	return nil
 }
 
-// Do puts a command into the log and carries it out. It returns what Apply
-// returned.
+// Do puts a command into the log and applies it. It returns the result of Apply.
 //
-// When ctx ends, or the log fails, the error is ErrUnavailable: the command may
-// have been carried out, or may be later, but not twice. It waits for a log that
-// does not answer, so ctx should have an end.
+// If ctx ends or the log fails, Do fails with ErrUnavailable: the command may have been
+// applied, or may be applied later, but at most once. Do waits for a log that does not
+// answer, so ctx should have a deadline.
 func (j *Journal[C]) Do(ctx context.Context, command C) (any, error) {
 	if j.log == nil {
 		return j.doInMemory(command)
@@ -231,16 +231,15 @@ func (j *Journal[C]) doInMemory(command C) (any, error) {
 	return result, nil
 }
 
-// breakOnPanic lets nobody go on with a state that Apply left in the middle of
-// something, if anybody should recover from that.
+// breakOnPanic marks the journal as failed until the returned function is called. If
+// Apply panics and the program recovers, no caller can use the incomplete state.
 func (j *Journal[C]) breakOnPanic() func() {
 	before := j.failed
 	j.failed = fmt.Errorf("%w: the state is broken: carrying out a command panicked; restart the process", ErrUnavailable)
 	return func() { j.failed = before }
 }
 
-// Now is the time that a command which came now would have, as far as this
-// process can tell.
+// Now estimates the time that a new command would have.
 func (j *Journal[C]) Now() time.Time {
 	now := j.cfg.Now()
 	if j.log == nil {
@@ -253,9 +252,9 @@ func (j *Journal[C]) Now() time.Time {
 	return now
 }
 
-// Sync returns when all that was in the log when it was called is carried out
-// here. Without a log, or with one that no other process writes to, it has
-// nothing to do.
+// Sync returns when this process has applied all entries that were in the log at the
+// time of the call. Without a log, or with a log that is not shared, there are none to
+// wait for.
 func (j *Journal[C]) Sync(ctx context.Context) error {
 	if j.isClosed() {
 		return ErrClosed
@@ -275,8 +274,7 @@ func (j *Journal[C]) Sync(ctx context.Context) error {
 	}
 }
 
-// Ping returns nil when the store answers and nothing else keeps commands from
-// being carried out.
+// Ping returns nil if the store answers and the journal can apply commands.
 func (j *Journal[C]) Ping(ctx context.Context) error {
 	if j.isClosed() {
 		return ErrClosed
@@ -290,13 +288,13 @@ func (j *Journal[C]) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Stats tells how large the log is.
+// Stats contains the sizes of the log.
 type Stats struct {
-	Position uint64   // the number of entries that were ever carried out
-	Entries  int64    // since the saved state
-	Bytes    int64    // of these entries
-	Snapshot Snapshot // the saved state, the zero value if there is none
-	Pending  int      // commands that wait for the log
+	Position uint64   // number of entries since the log began
+	Entries  int64    // number of entries since the saved state
+	Bytes    int64    // size of these entries
+	Snapshot Snapshot // the saved state; the zero value if there is none
+	Pending  int      // number of commands that wait for the log
 }
 
 // Stats returns the sizes as this process knows them.
@@ -310,8 +308,8 @@ func (j *Journal[C]) Stats() Stats {
 	return s
 }
 
-// Close ends the journal and closes the log. Commands that did not get to the
-// log fail with ErrClosed.
+// Close ends the journal and closes the log. Commands that have not reached the log
+// fail with ErrClosed.
 func (j *Journal[C]) Close() error {
 	j.queueMu.Lock()
 	if j.closed {
@@ -325,12 +323,12 @@ func (j *Journal[C]) Close() error {
 	j.queueMu.Unlock()
 	fail(pending, ErrClosed)
 	j.stop()
-	j.writing.Wait() // what was sent gets its answer
+	j.writing.Wait() // sent batches get their answers
 	j.end()
 	if j.log == nil {
 		return nil
 	}
-	// A log that waits for entries ends that when it is closed.
+	// Close of the log interrupts a read that waits for entries.
 	err := j.log.Close()
 	j.running.Wait()
 	return err

@@ -9,28 +9,28 @@ import (
 	"time"
 )
 
-// replica is a machine and how far it has come in the log.
+// replica is a machine with its position in the log.
 type replica[C any] struct {
 	machine Machine[C]
-	rules   int // the highest that are known
+	rules   int // highest known version
 	seal    *sealer
 
 	pos  Position
 	at   time.Time
-	seen map[string]mark // by origin, its last entry
-	base Snapshot        // where it began
+	seen map[string]mark // last entry of each origin
+	base Snapshot        // the state from which it began
 
 	entries, bytes int64 // since the base
 }
 
-// mark is an origin's last entry.
+// mark identifies the last entry of an origin.
 type mark struct {
 	counter uint64
 	at      time.Time
 }
 
-// errGap: an entry does not follow the last one, so that what lies between them
-// is missing, or this replica has what the log lost.
+// errGap means that an entry does not follow the last one: entries between them are
+// missing, or this replica has entries that the log lost.
 var errGap = errors.New("an entry is missing")
 
 func newReplica[C any](machine Machine[C], rules int, seal *sealer) *replica[C] {
@@ -44,7 +44,7 @@ func checkRules(rules, known int) error {
 	return nil
 }
 
-// open returns the commands of an entry, if it is the next one.
+// open returns the commands of an entry if it is the next one.
 func (r *replica[C]) open(e Entry) ([]C, error) {
 	if e.Seq != r.pos.Seq+1 || e.Prev != r.pos.Token {
 		return nil, fmt.Errorf("%w: after %d comes %d", errGap, r.pos.Seq, e.Seq)
@@ -72,7 +72,7 @@ func (r *replica[C]) open(e Entry) ([]C, error) {
 	return commands, nil
 }
 
-// apply carries out an entry, wholly or not at all.
+// apply applies an entry completely or not at all.
 func (r *replica[C]) apply(e Entry, own bool, result func(i int, result any)) error {
 	commands, err := r.open(e)
 	if err != nil {
@@ -88,12 +88,12 @@ func (r *replica[C]) apply(e Entry, own bool, result func(i int, result any)) er
 	return nil
 }
 
-// attempts at a log of which others drop what is being read. More than a few are
-// no coincidence.
+// attempts bounds how often restore starts again because another process dropped
+// entries or a saved state during the read. More repetitions indicate damage.
 const attempts = 10
 
-// restore brings the machine to an entry, from whatever state it is in. Of the
-// entries that are still there it tells the results.
+// restore brings the machine from any state to entry until. It passes the results of
+// the entries that are still in the log to result.
 func (r *replica[C]) restore(ctx context.Context, log Log, until uint64, blank func() Machine[C], result func(Entry, int, any)) error {
 	var err error
 	for range attempts {
@@ -107,7 +107,7 @@ func (r *replica[C]) restore(ctx context.Context, log Log, until uint64, blank f
 	return fmt.Errorf("%w: %w", ErrDamaged, err)
 }
 
-// load puts the machine into the saved state.
+// load sets the machine to the saved state.
 func (r *replica[C]) load(ctx context.Context, log Log, blank func() Machine[C]) error {
 	s, err := retry(ctx, func() (Snapshot, error) { return log.Snapshot(ctx) })
 	if err != nil {
@@ -132,14 +132,14 @@ func (r *replica[C]) load(ctx context.Context, log Log, blank func() Machine[C])
 		if err := r.machine.Load(buffered); err != nil {
 			return err
 		}
-		if _, err := io.Copy(io.Discard, buffered); err != nil { // to see that it is whole
+		if _, err := io.Copy(io.Discard, buffered); err != nil { // verifies the rest of the saved state
 			return err
 		}
 		r.pos, r.at, r.seen, r.base, r.entries, r.bytes = s.Position, s.At, seen, s, 0, 0
 		return nil
 	}()
 	if err != nil {
-		// What failed to be read is the cause, whatever the machine made of it.
+		// A failed read is the cause, whichever error the machine returned.
 		if from.err != nil && !errors.Is(from.err, io.EOF) {
 			err = from.err
 		}
@@ -148,7 +148,7 @@ func (r *replica[C]) load(ctx context.Context, log Log, blank func() Machine[C])
 	return nil
 }
 
-// catchUp carries out what is in the log up to an entry.
+// catchUp applies the entries of the log up to entry until.
 func (r *replica[C]) catchUp(ctx context.Context, log Log, until uint64, result func(Entry, int, any)) error {
 	for r.pos.Seq < until {
 		entries, err := retry(ctx, func() ([]Entry, error) { return log.Read(ctx, r.pos.Seq) })
@@ -170,7 +170,7 @@ func (r *replica[C]) catchUp(ctx context.Context, log Log, until uint64, result 
 	return nil
 }
 
-// takeOver puts the machine into the state of another one.
+// takeOver sets the machine to the state of another one.
 func (r *replica[C]) takeOver(other *replica[C]) error {
 	from, to := io.Pipe()
 	saved := make(chan error, 1)
@@ -192,5 +192,5 @@ func (r *replica[C]) takeOver(other *replica[C]) error {
 	return nil
 }
 
-// ignore is for those who want no results.
+// ignore discards results.
 func ignore(Entry, int, any) {}

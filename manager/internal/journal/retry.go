@@ -13,10 +13,10 @@ const (
 	maxBackOff = 2 * time.Second
 )
 
-// backOff waits longer each time, by chance not at the same time as others.
+// backOff waits longer each time, with random jitter.
 type backOff struct{ d time.Duration }
 
-// wait returns false when ctx ended or stop was closed first.
+// wait returns false if ctx or stop ended first.
 func (b *backOff) wait(ctx context.Context, stop <-chan struct{}) bool {
 	b.d = min(max(2*b.d, minBackOff), maxBackOff)
 	t := time.NewTimer(b.d/2 + rand.N(b.d/2))
@@ -31,7 +31,8 @@ func (b *backOff) wait(ctx context.Context, stop <-chan struct{}) bool {
 	}
 }
 
-// retry asks until there is an answer or ctx ends.
+// retry calls ask until it succeeds or fails with an error other than ErrRetry, or
+// until ctx ends.
 func retry[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	var b backOff
 	for {
@@ -45,8 +46,8 @@ func retry[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	}
 }
 
-// unavailable is what a caller hears whose ctx ended. Trouble is why the log does
-// not answer, nil if nothing is known.
+// unavailable returns the error for a caller whose ctx ended. trouble is the error of
+// the log, or nil if it is unknown.
 func unavailable(ctx context.Context, trouble error) error {
 	if trouble == nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, context.Cause(ctx))
@@ -54,8 +55,7 @@ func unavailable(ctx context.Context, trouble error) error {
 	return fmt.Errorf("%w: %w (%w)", ErrUnavailable, context.Cause(ctx), trouble)
 }
 
-// asUnavailable says that a command or a question failed, for any reason that is
-// the log's.
+// asUnavailable wraps an error of the log in ErrUnavailable.
 func asUnavailable(err error) error {
 	if errors.Is(err, ErrUnavailable) {
 		return err

@@ -16,20 +16,21 @@ import (
 	"sync"
 )
 
-// What a log can be refused for, for [errors.Is].
+// Errors of a log that the journal refuses to open, for [errors.Is].
 var (
-	// ErrKeys: none of Config.Keys opens the log.
+	// ErrKeys means that none of Config.Keys opens the log.
 	ErrKeys = errors.New("no key for the log")
-	// ErrNewer: a newer version of this program has written to the log.
+	// ErrNewer means that a newer version of this program has written to the log.
 	ErrNewer = errors.New("the log is of a newer version")
-	// ErrDamaged: what the log returns is not what was put into it.
+	// ErrDamaged means that the content of the log differs from what was written.
 	ErrDamaged = errors.New("the log is damaged")
 )
 
-// format is the version of all that the journal puts into a log.
+// format is the version of all data that the journal writes to a log.
 const format = 1
 
-// minKey is in bytes. A key is no password: it cannot be guessed.
+// minKey is the minimum length of a key, in bytes. A key is not a password: it must be
+// random.
 const minKey = 16
 
 // headerBody is the header's body.
@@ -39,18 +40,18 @@ type headerBody struct {
 	Keys   []wrappedKey `json:"keys,omitempty"`
 }
 
-// wrappedKey is the data key under one of Config.Keys.
+// wrappedKey is the data key, encrypted with one of Config.Keys.
 type wrappedKey struct {
 	Salt []byte `json:"salt"`
 	Box  []byte `json:"box"`
 }
 
-// sealer encrypts and authenticates what the log keeps, or adds a checksum to it
-// if there is no key.
+// sealer encrypts and authenticates the data in the log. Without a key it adds a
+// checksum.
 //
-// Each origin and each snapshot has a key of its own, made from the data key,
-// and counts what it seals: so no nonce is ever used twice, however much is
-// sealed, and none needs to be kept.
+// Each origin and each snapshot has its own key, derived from the data key, and numbers
+// its sealed data. A nonce is therefore never used twice, for any amount of data, and
+// need not be stored.
 type sealer struct {
 	log string
 	key []byte
@@ -59,7 +60,7 @@ type sealer struct {
 	aeads map[string]cipher.AEAD
 }
 
-// maxAEADs bounds the cache: there is one for each process that wrote.
+// maxAEADs bounds the cache, which has an entry for each process that wrote.
 const maxAEADs = 256
 
 func (s *sealer) aead(purpose string) (cipher.AEAD, error) {
@@ -91,10 +92,10 @@ func newAEAD(secret, salt []byte, purpose string) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// place is where something sealed belongs: it opens nowhere else.
+// place identifies the place of sealed data. The data opens only there.
 type place struct {
-	purpose string // what has a key of its own
-	n       uint64 // never twice for one purpose, unless it is the same
+	purpose string // selects the key
+	n       uint64 // unique within a purpose
 	about   []uint64
 }
 
@@ -112,7 +113,7 @@ func (p place) data() []byte {
 	return b
 }
 
-// sum is the checksum of an open log. It knows the place, too.
+// sum returns the checksum for a log without a key. It covers the place too.
 func (s *sealer) sum(p place, plain []byte) uint32 {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	sum := crc32.Checksum([]byte(s.log+p.purpose), table)
@@ -155,8 +156,8 @@ func entryPlace(b Batch) place {
 	return place{purpose: "entries of " + b.Origin, n: b.Counter, about: []uint64{uint64(b.Rules)}} //nolint:gosec // not negative
 }
 
-// openHeader makes the header of a new log, or opens that of an old one and adds
-// the keys that it does not know yet.
+// openHeader creates the header of a new log. It opens the header of an existing log
+// and adds the keys that the log does not know yet.
 func openHeader(ctx context.Context, log Log, keys [][]byte, unsealed bool) (*sealer, error) {
 	if len(keys) == 0 && !unsealed {
 		return nil, fmt.Errorf("%w: the log holds what may be secret and is encrypted: set Config.Keys, or Config.Unsealed to keep it readable", ErrKeys)
@@ -175,7 +176,7 @@ func openHeader(ctx context.Context, log Log, keys [][]byte, unsealed bool) (*se
 		if err != nil || bytes.Equal(next.Body, h.Body) {
 			return s, err
 		}
-		// Another process may be doing the same: whoever comes second looks again.
+		// Another process may do the same: the second one reads the header again.
 		done, err := retry(ctx, func() (bool, error) { return log.SetHeader(ctx, h, next) })
 		switch {
 		case errors.Is(err, ErrReadOnly) && h.ID != "":
@@ -188,7 +189,7 @@ func openHeader(ctx context.Context, log Log, keys [][]byte, unsealed bool) (*se
 	}
 }
 
-// nextHeader returns what the log is sealed with and what its header should be.
+// nextHeader returns the sealer of the log and the header that the log should have.
 func nextHeader(h Header, keys [][]byte, unsealed bool) (*sealer, Header, error) {
 	if h.ID == "" {
 		h.ID = rand.Text()
@@ -229,7 +230,7 @@ func nextHeader(h Header, keys [][]byte, unsealed bool) (*sealer, Header, error)
 	return s, next, err
 }
 
-// addKeys adds those keys that do not open the log yet.
+// addKeys adds the keys that do not open the log yet.
 func addKeys(h Header, s *sealer, body headerBody, keys [][]byte) (Header, error) {
 	added := len(h.Body) == 0
 	for _, k := range keys {
@@ -242,7 +243,7 @@ func addKeys(h Header, s *sealer, body headerBody, keys [][]byte) (Header, error
 		if err != nil {
 			return h, err
 		}
-		// The salt makes the key a new one each time, which seals just this.
+		// The random salt makes the derived key unique, and it seals only this data.
 		w.Box = a.Seal(nil, make([]byte, a.NonceSize()), s.key, nil)
 		body.Keys, added = append(body.Keys, w), true
 	}
@@ -253,7 +254,7 @@ func addKeys(h Header, s *sealer, body headerBody, keys [][]byte) (Header, error
 	return Header{ID: h.ID, Body: b}, err
 }
 
-// unwrap returns the data key, or nil if this key does not open it.
+// unwrap returns the data key, or nil if key does not open it.
 func unwrap(log string, key []byte, wrapped []wrappedKey) []byte {
 	for _, w := range wrapped {
 		a, err := newAEAD(key, w.Salt, "key of "+log)

@@ -13,26 +13,27 @@ import (
 	"time"
 )
 
-// A saved state is a stream in sealed chunks: what was seen of each origin, and
-// then what the machine wrote.
+// A saved state is a stream in sealed chunks: the last entry of each origin, then the
+// output of the machine.
 
-// chunkSize is small enough not to hold up others on a shared store.
+// chunkSize is the size of a chunk. A small chunk does not delay other users of a
+// shared store.
 const chunkSize = 256 << 10
 
-// forgetOrigins is how long after its last entry an origin is remembered.
+// forgetOrigins is how long the state contains an origin after its last entry.
 const forgetOrigins = 48 * time.Hour
 
-// chunkPlace: a chunk belongs to one state at one position, and only the last
-// one is the last one.
+// chunkPlace returns the place of a chunk. It includes the state, the position, and
+// whether the chunk is the last one.
 func chunkPlace(s Snapshot, n int, last bool) place {
-	at := []uint64{s.Seq, uint64(s.At.UnixNano()), uint64(s.Rules), 0} //nolint:gosec // to tell them apart
+	at := []uint64{s.Seq, uint64(s.At.UnixNano()), uint64(s.Rules), 0} //nolint:gosec // distinguishes states
 	if last {
 		at[3] = 1
 	}
 	return place{purpose: "state " + s.ID, n: uint64(n), about: at} //nolint:gosec // not negative
 }
 
-// save writes the replica's state into the log.
+// save writes the state of the replica into the log.
 func (r *replica[C]) save(ctx context.Context, log Log, now time.Time) (Snapshot, error) {
 	w := &snapshotWriter{ctx: ctx, log: log, seal: r.seal, snapshot: Snapshot{
 		ID: rand.Text(), Position: r.pos, At: r.at, Saved: now, Rules: r.rules,
@@ -53,7 +54,7 @@ func (r *replica[C]) save(ctx context.Context, log Log, now time.Time) (Snapshot
 	return w.snapshot, nil
 }
 
-// snapshotWriter cuts a stream into chunks.
+// snapshotWriter splits a stream into chunks.
 type snapshotWriter struct {
 	ctx      context.Context //nolint:containedctx // an io.Writer is given none
 	log      Log
@@ -71,7 +72,7 @@ func (w *snapshotWriter) Write(b []byte) (int, error) {
 			}
 		}
 		if w.chunk == nil {
-			w.chunk = make([]byte, 0, chunkSize+64) // and what sealing adds
+			w.chunk = make([]byte, 0, chunkSize+64) // plus the overhead of sealing
 		}
 		part := b[:min(len(b), chunkSize-len(w.chunk))]
 		w.chunk, b = append(w.chunk, part...), b[len(part):]
@@ -94,7 +95,7 @@ func (w *snapshotWriter) flush(last bool) error {
 	return err
 }
 
-// snapshotReader is the stream again.
+// snapshotReader joins the chunks to a stream.
 type snapshotReader struct {
 	ctx      context.Context //nolint:containedctx // an io.Reader is given none
 	log      Log
@@ -134,7 +135,8 @@ func (r *snapshotReader) next() ([]byte, error) {
 	return chunk, nil
 }
 
-// appendSeen leaves out who has not written for long and will not again.
+// appendSeen leaves out origins that have not written for forgetOrigins: they will not
+// write again.
 func (r *replica[C]) appendSeen(b []byte) []byte {
 	origins := slices.DeleteFunc(slices.Sorted(maps.Keys(r.seen)), func(o string) bool {
 		return r.at.Sub(r.seen[o].at) > forgetOrigins
@@ -149,7 +151,7 @@ func (r *replica[C]) appendSeen(b []byte) []byte {
 	return b
 }
 
-// maxOrigin bounds what is believed of a damaged log.
+// maxOrigin bounds the length of an origin in a damaged log.
 const maxOrigin = 1 << 10
 
 func readSeen(r *bufio.Reader) (map[string]mark, error) {

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// call is a command that somebody waits for.
+// call is a command with a waiting caller.
 type call struct {
 	body []byte
-	done chan answer // has room for one
+	done chan answer // capacity 1
 
 	// Guarded by queueMu.
-	flight *flight // nil while it is pending
-	gone   bool    // nobody waits any more
+	flight *flight // nil while the call is pending
+	gone   bool    // the caller has stopped waiting
 }
 
 type answer struct {
@@ -22,23 +22,23 @@ type answer struct {
 	err    error
 }
 
-// flight is what goes into the log as one entry.
+// flight is a batch of calls that becomes one entry.
 type flight struct {
 	calls     []*call
-	seq       uint64        // where it is in the log, as far as is known; guarded by mu
-	left      int           // calls that somebody waits for; guarded by queueMu
-	abandoned chan struct{} // closed when there are none
+	seq       uint64        // position in the log, if known; guarded by mu
+	left      int           // number of waiting callers; guarded by queueMu
+	abandoned chan struct{} // closed when no caller waits
 }
 
-// resendFor bounds how long a batch is sent again. A log may forget after a day
-// which batches it has.
+// resendFor bounds how long the journal resends a batch. After a day a log may no
+// longer recognise a repeated batch.
 const resendFor = time.Hour
 
 func fail(calls []*call, err error) {
 	for _, c := range calls {
 		select {
 		case c.done <- answer{err: err}:
-		default: // it has its answer
+		default: // already answered
 		}
 	}
 }
@@ -57,7 +57,7 @@ func (j *Journal[C]) enqueue(c *call) error {
 	return nil
 }
 
-// withdraw keeps a command from being sent, if it is not too late.
+// withdraw prevents a command from being sent, if it is still pending.
 func (j *Journal[C]) withdraw(c *call) {
 	j.queueMu.Lock()
 	defer j.queueMu.Unlock()
@@ -75,8 +75,8 @@ func (j *Journal[C]) withdraw(c *call) {
 	}
 }
 
-// take returns what goes into the next entry: all that has gathered, within
-// bounds. It returns nil if there is nothing.
+// take returns the calls for the next entry: all pending calls up to MaxBatch. It
+// returns nil if there are none.
 func (j *Journal[C]) take() *flight {
 	j.queueMu.Lock()
 	defer j.queueMu.Unlock()
@@ -102,8 +102,8 @@ func (j *Journal[C]) take() *flight {
 	return f
 }
 
-// write puts commands into the log. While one entry is being written the next
-// one gathers, so that one sync of a disk serves as many as there are.
+// write puts commands into the log. While it writes an entry, the calls for the next
+// entry accumulate. One sync of a disk therefore serves many callers.
 func (j *Journal[C]) write() {
 	for counter := uint64(1); ; {
 		select {
@@ -120,7 +120,7 @@ func (j *Journal[C]) write() {
 
 func (j *Journal[C]) send(f *flight, counter uint64) {
 	b := Batch{Origin: j.origin, Counter: counter, At: j.cfg.Now(), Rules: j.cfg.Rules}
-	size := 64 // what sealing adds, and more
+	size := 64 // more than the overhead of sealing
 	for _, c := range f.calls {
 		size += len(c.body) + 10
 	}
@@ -145,13 +145,13 @@ func (j *Journal[C]) send(f *flight, counter uint64) {
 		j.mu.Lock()
 		delete(j.sent, counter)
 		j.mu.Unlock()
-		fail(f.calls, err) // if no other process has told that it is in the log
+		fail(f.calls, err) // except calls that reload or follow has answered
 		return
 	}
 	j.acknowledge(f, e)
 }
 
-// append sends a batch until there is an answer, or nobody waits for one.
+// append sends a batch until the log answers or no caller waits.
 func (j *Journal[C]) append(f *flight, b Batch) (Entry, error) {
 	var wait backOff
 	first := time.Now()
@@ -179,35 +179,37 @@ func (j *Journal[C]) append(f *flight, b Batch) (Entry, error) {
 	}
 }
 
-// arrivedOtherwise: the log has told that it has a batch, though not in answer to
-// that.
+// arrivedOtherwise reports whether follow or reload has found the batch in the log,
+// without an answer to the batch itself.
 func (j *Journal[C]) arrivedOtherwise(counter uint64) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.sent[counter] == nil
 }
 
-// acknowledge carries out what is in the log now, if it is its turn.
+// acknowledge applies an entry that the log has acknowledged, if it is the next one.
 func (j *Journal[C]) acknowledge(f *flight, e Entry) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.sent[e.Counter] != f {
-		return // somebody was faster
+		return // already answered
 	}
 	f.seq = e.Seq
 	if e.Seq <= j.live.pos.Seq {
-		// The log lost its end and has gone on without it. Reading it again brings this.
+		// The log lost its end and continued without it. Reading the log again applies
+		// the entry.
 		poke(j.doubt)
 		return
 	}
 	err := j.carryOut(e)
 	if !errors.Is(err, errGap) || j.log.Shared() {
-		return // what is missing comes, and this after it
+		return // follow reads the missing entries and then this one
 	}
 	if err := j.readMissing(e.Seq); err != nil {
 		j.fail(err)
 	}
 }
 
-// errLostResult is for what a saved state covers, or what the log lost.
+// errLostResult is the error of a command that a saved state covers or that the log
+// lost.
 var errLostResult = fmt.Errorf("%w: the log lost its end, or this process was far behind; the command may be carried out or not", ErrUnavailable)

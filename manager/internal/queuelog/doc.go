@@ -1,11 +1,11 @@
-// Package queuelog tells in the log of a stage's init why the stage waits for a
-// delegate (SPEC Q5):
+// Package queuelog writes the reason why a stage waits for a delegate to the log of the
+// stage's init (rule Q5):
 //
 //	queued: place 3: 3 eligible delegates, all at capacity (6 slots)
 //	queued for 10s: place 1: 3 eligible delegates, all at capacity (6 slots)
 //	taken by delegate build-7 after 12s
 //
-// The manager calls Tell at each change, and goes on at once:
+// The manager calls Tell at each change. Tell does not wait:
 //
 //	w := queuelog.New(queuelog.Config{})
 //	defer w.Close()
@@ -13,39 +13,40 @@
 //		Status: queuelog.Queued, Place: 3, Reason: "3 eligible delegates, all at capacity (6 slots)", Since: submitted,
 //	})
 //
-// A stage that is taken within a second has nothing to tell. No log service that
-// is slow, away or refuses ever fails or delays a stage: lines are tried again,
-// and given up in the end.
+// The writer writes nothing for a stage that a delegate takes within a second. A slow,
+// unavailable or refusing log service never fails or delays a stage. The writer retries
+// lines, and finally drops them.
 //
 // # Two writers of one log
 //
-// The delegate writes to the same log later, and ends it. What becomes of it:
+// The delegate writes to the same log later, and closes it:
 //
-//   - Our lines are sent under a name of their own (logger.WriterHeader), so that
-//     neither writer's lines are taken for repetitions of the other's. The first
-//     one opens the stream.
-//   - The delegate then opens a stream that is open, which changes nothing, and
-//     its lines follow ours.
-//   - A delegate of ours, as one of others, uploads what it has written itself and then closes
-//     the stream: the archive would have its lines alone. So when the init has
-//     ended, and a moment later, we close the stream as well, with snapshot: what
-//     the stream holds becomes the archive, and replaces the upload. That also ends
-//     the log of an init that has nothing to say, whose delegate never opens it.
-//   - With skip_opening_stream in the init's log_config the delegate uploads
-//     nothing and closes with snapshot itself. Then there is no moment in which the
-//     archive lacks our lines. The price is that lines which did not get through
-//     live are not in the archive either.
+//   - The writer sends its lines under its own name (logger.WriterHeader). The log
+//     service therefore never treats lines of one writer as repetitions of the other.
+//     The first line opens the stream.
+//   - The delegate then opens the open stream, which changes nothing. Its lines follow
+//     the lines of this package.
+//   - A delegate uploads only its own lines and then closes the stream, so the archive
+//     would lack the other lines. A moment after the end of the init, the writer
+//     therefore closes the stream as well, with snapshot: the content of the stream
+//     replaces the upload. This also ends the log of an init without output, which the
+//     delegate never opens.
+//   - With skip_opening_stream in the log_config of the init, the delegate uploads
+//     nothing and closes the stream with snapshot. The archive then never lacks the
+//     lines of this package. In return, lines that did not arrive live are missing in
+//     the archive too.
 //
-// With manager/logservice nothing else can happen, but when a delegate's upload
-// comes after our close: it then counts, without our lines. Another log service
-// may begin a stream anew when it is opened again: our lines are gone then from that
-// moment on, and the delegate's are complete.
+// With manager/logservice there is one exception: if the delegate uploads after the
+// writer has closed the stream, the upload counts, without the lines of this package.
+// Another log service may begin a new stream when the delegate opens it again. Then the
+// earlier lines are lost, and the lines of the delegate are complete.
 //
-// A stage that returns to the queue goes on in the same log.
+// A stage that returns to the queue continues in the same log.
 //
-// With several managers one at a time tells of a stage: two would both say the
-// same. A manager that goes on for another one, or after a restart, says once more where the
-// stage stands if it still waits, and who takes it.
+// With several managers, only one may call Tell for a stage at a time, because two
+// would write the same lines. A manager that replaces another one, or that has
+// restarted, writes the state of a waiting stage again, and later the delegate that
+// takes it.
 //
 // Start reading at writer.go.
 package queuelog

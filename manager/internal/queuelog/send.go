@@ -18,7 +18,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// job is what is sent for a stage at one time.
+// job contains the requests for a stage at one time.
 type job struct {
 	log    *stage.LogConfig
 	key    string
@@ -43,26 +43,26 @@ func newClient(given *http.Client) (client http.Client, own bool) {
 	return client, own
 }
 
-// refusal is an answer that is no success.
+// refusal is an answer without success.
 type refusal struct {
 	op     string
 	status int
-	after  time.Duration // to wait, if the service says so
-	final  bool          // another attempt would fail the same way
+	after  time.Duration // delay that the service asks for, if any
+	final  bool          // another attempt would fail in the same way
 }
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s: status %d", r.op, r.status) }
 
-// do sends a job. What fails can be sent again.
+// do sends a job. A failed job can be sent again.
 func (w *Writer) do(ctx context.Context, j *job) error {
 	if len(j.lines) > 0 {
 		body, err := json.Marshal(j.lines)
 		if err != nil {
-			return &refusal{op: "encoding", final: true} // text and numbers
+			return &refusal{op: "encoding", final: true} // text and numbers always encode
 		}
 		err = w.call(ctx, j, http.MethodPut, "", body)
 		if r := (*refusal)(nil); errors.As(err, &r) && r.status == http.StatusNotFound {
-			// A service that wants its streams opened.
+			// This service requires an open stream.
 			if err = w.call(ctx, j, http.MethodPost, "", nil); err == nil {
 				err = w.call(ctx, j, http.MethodPut, "", body)
 			}
@@ -76,7 +76,7 @@ func (w *Writer) do(ctx context.Context, j *job) error {
 	}
 	err := w.call(ctx, j, http.MethodDelete, "&snapshot=true", nil)
 	if r := (*refusal)(nil); errors.As(err, &r) && r.status == http.StatusNotFound {
-		return nil // it is closed and gone
+		return nil // already closed and removed
 	}
 	return err
 }

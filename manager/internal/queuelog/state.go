@@ -7,31 +7,33 @@ import (
 	"unicode"
 )
 
-// The statuses that matter here. Any other one means that the init has ended.
+// Statuses of an init. Every other status means that the init has ended.
 const (
 	Queued  = "QUEUED"
 	Running = "RUNNING"
 )
 
-// State is what is known of a stage.
+// State is the known state of a stage.
 type State struct {
-	// Status is the init's: [Queued] until a delegate has taken it, [Running] until
-	// it has ended, and then something else, such as "SUCCESS" or "ABORTED".
+	// Status is the status of the init: [Queued] until a delegate has taken it,
+	// [Running] until it has ended, and then another value, such as "SUCCESS" or
+	// "ABORTED".
 	Status string
-	// Place counts from 1 while the stage is queued; 0 is unknown.
+	// Place counts from 1 while the stage is queued. 0 means unknown.
 	Place int
-	// Reason says why it is queued, or why it was ended in the queue. May be empty.
+	// Reason is the reason why the stage is queued, or why it ended in the queue. It
+	// may be empty.
 	Reason string
-	// Since is when it began to wait.
+	// Since is the time at which the stage began to wait.
 	Since time.Time
-	// Delegate is the name of who has taken it. May be empty.
+	// Delegate is the name of the delegate that has taken the stage. It may be empty.
 	Delegate string
 }
 
 // maxText bounds a line, in bytes.
 const maxText = 1000
 
-// queuedText is the line of a stage that waits.
+// queuedText returns the line for a waiting stage.
 func queuedText(s State, again bool, now time.Time) string {
 	var b strings.Builder
 	b.WriteString("queued")
@@ -50,7 +52,7 @@ func queuedText(s State, again bool, now time.Time) string {
 	return clean(b.String())
 }
 
-// takenText is the line of a stage that waits no longer.
+// takenText returns the line for a stage that a delegate has taken.
 func takenText(s State, now time.Time) string {
 	text := "taken by a delegate"
 	if s.Delegate != "" {
@@ -62,7 +64,7 @@ func takenText(s State, now time.Time) string {
 	return clean(text)
 }
 
-// endedText is the line of a stage that no delegate has taken.
+// endedText returns the line for a stage that ended in the queue.
 func endedText(s State, now time.Time) string {
 	text := s.Status + " in the queue"
 	if w := waited(s, now); w != "" {
@@ -74,7 +76,8 @@ func endedText(s State, now time.Time) string {
 	return clean(text)
 }
 
-// waited is a time in whole seconds, empty where it is less than two or not known.
+// waited returns the waiting time in whole seconds. It is empty if the time is unknown
+// or less than two seconds.
 func waited(s State, now time.Time) string {
 	d := now.Sub(s.Since).Truncate(time.Second)
 	if s.Since.IsZero() || d < 2*time.Second {
@@ -83,7 +86,7 @@ func waited(s State, now time.Time) string {
 	return d.String()
 }
 
-// clean makes one line of a text.
+// clean returns the text as one line of limited length.
 func clean(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

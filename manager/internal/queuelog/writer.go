@@ -15,37 +15,36 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Config configures a [Writer]. The zero value will do.
+// Config configures a [Writer]. The zero value is valid.
 type Config struct {
-	// Delay is how long a stage waits before anything is told of it, and the time
-	// between two lines of one stage at least. 0 means 1 s.
+	// Delay is the waiting time before the first line of a stage, and the minimum time
+	// between two lines of one stage. 0 means 1 s.
 	Delay time.Duration
-	// Interval is the time between two lines of a stage of which only the place
+	// Interval is the minimum time between two lines of a stage of which only the place
 	// has changed. 0 means 10 s.
 	Interval time.Duration
-	// Rate bounds the requests per second for all stages. Those of stages that are
-	// taken go before those of stages whose place has changed. 0 means 50.
+	// Rate bounds the requests per second for all stages. Lines for taken stages
+	// precede lines for a changed place. 0 means 50.
 	Rate int
-	// MaxStages bounds the stages that are kept in mind; nothing is told of others.
-	// Each takes less than 1 KiB. 0 means 10,000.
+	// MaxStages bounds the stages in memory. The writer ignores further stages. Each
+	// stage needs less than 1 KiB. 0 means 10,000.
 	MaxStages int
-	// CloseDelay is the time between the end of an init and that of its log, in
-	// which a delegate can send what it has to send still. 0 means 5 s.
+	// CloseDelay is the time between the end of an init and the close of its log. The
+	// delegate can send its last lines in this time. 0 means 5 s.
 	CloseDelay time.Duration
 	// Timeout bounds one request. 0 means 5 s.
 	Timeout time.Duration
 
-	// Ask tells a queued stage's state, where not every change of its place comes
-	// by Tell. It is called every Interval for each queued stage, as far as Rate
-	// allows, from any goroutine and without a lock held; ok is false when it is
-	// not known. Nil is fine.
+	// Ask returns the state of a queued stage, for callers that do not call Tell for
+	// each change of its place. The writer calls it every Interval for each queued
+	// stage, as far as Rate allows, from any goroutine and without holding a lock. ok
+	// is false if the state is unknown. Ask may be nil.
 	Ask func(account, stageID string) (s State, ok bool)
 
-	// HTTPClient makes the requests. Redirects are not followed, whatever it says:
-	// they would carry the token away. Nil means a client that obeys HTTP_PROXY.
+	// HTTPClient makes the requests. The writer never follows redirects, because they
+	// would send the token to another server. Nil means a client that uses HTTP_PROXY.
 	HTTPClient *http.Client
-	// Logger tells of log services that refuse, on level debug. The zero value is
-	// silent.
+	// Logger logs refusals of log services at level debug. The zero value logs nothing.
 	Logger zerolog.Logger
 }
 
@@ -59,14 +58,14 @@ func (c *Config) setDefaults() {
 }
 
 const (
-	// senders is how many requests are made at once.
+	// senders is the number of concurrent requests.
 	senders = 8
-	// attempts is how often the end of a log is tried.
+	// attempts bounds the attempts to close a log.
 	attempts = 10
 	// maxBackoff bounds the time between attempts.
 	maxBackoff = time.Minute
-	// urgent is how much earlier than it is due something counts as due that
-	// must not stand behind all that waits for its turn.
+	// urgent moves the due time of an urgent entry forward, so that it precedes all
+	// other waiting entries.
 	urgent = 24 * time.Hour
 )
 
@@ -75,24 +74,24 @@ type Writer struct {
 	cfg    Config
 	client http.Client
 	own    bool
-	name   string // of the writer, before the stage's
+	name   string // prefix of the writer names; the stage follows
 
 	stop context.CancelFunc
 	work sync.WaitGroup
-	wake chan struct{} // something is due earlier, or somebody is done; capacity 1
+	wake chan struct{} // signals an earlier due time or a finished request; capacity 1
 
-	mu      sync.Mutex // guards what follows, and the entries; never held over I/O
+	mu      sync.Mutex // guards the following fields and the entries; never held over I/O
 	entries map[key]*entry
 	due     schedule
-	order   int // of stages, by when they were told first
+	order   int // numbers the stages in the order of their first Tell
 	sending int
-	next    time.Time // when Rate allows another request
+	next    time.Time // time at which Rate allows the next request
 	closed  bool
 }
 
 type key struct{ account, stage string }
 
-// New makes a writer, which has to be closed.
+// New returns a writer; the caller must close it.
 func New(cfg Config) *Writer {
 	cfg.setDefaults()
 	ctx, stop := context.WithCancel(context.Background())
@@ -102,7 +101,7 @@ func New(cfg Config) *Writer {
 	return w
 }
 
-// Close ends the writer. What was not sent by now is not sent.
+// Close ends the writer. It drops lines that are not sent yet.
 func (w *Writer) Close() {
 	w.mu.Lock()
 	w.closed = true
@@ -114,10 +113,10 @@ func (w *Writer) Close() {
 	}
 }
 
-// Tell takes a stage's state, and says what is worth saying of it in the init's
-// log, which config and logKey name; without both it does nothing. It returns at
-// once. Equal states may be told again. The end of an init must be told, for it
-// ends the log.
+// Tell records the state of a stage and schedules its line for the init's log, which
+// config and logKey name. Without both it does nothing. It returns at once. The caller
+// may repeat an equal state. The caller must report the end of an init, because it
+// closes the log.
 func (w *Writer) Tell(account, stageID string, config *stage.LogConfig, logKey string, s State) {
 	if config == nil || config.URL == "" || logKey == "" {
 		return
@@ -143,7 +142,7 @@ func (w *Writer) Tell(account, stageID string, config *stage.LogConfig, logKey s
 	w.signal()
 }
 
-// newEntry is nil for a stage of which nothing is to be told.
+// newEntry returns nil for a stage that needs no lines.
 func (w *Writer) newEntry(k key, s State, now time.Time) *entry {
 	switch {
 	case s.Status != Queued && s.Status != Running,
@@ -157,8 +156,8 @@ func (w *Writer) newEntry(k key, s State, now time.Time) *entry {
 	return e
 }
 
-// plan notes when the next thing is to be done for an entry, or forgets it. It is
-// called with mu held.
+// plan schedules the next work for an entry, or removes the entry. The caller must hold
+// mu.
 func (w *Writer) plan(e *entry, now time.Time) {
 	if e.busy {
 		return
@@ -186,7 +185,7 @@ func (w *Writer) signal() {
 	}
 }
 
-// run does what is due when it is.
+// run starts the due work until ctx ends.
 func (w *Writer) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -205,13 +204,13 @@ func (w *Writer) run(ctx context.Context) {
 	}
 }
 
-// take is the entry that is due, or how long nothing is.
+// take returns a due entry, or the time until the next one.
 func (w *Writer) take() (*entry, time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
 	if len(w.due) == 0 || w.sending >= senders {
-		return nil, time.Hour // we are woken
+		return nil, time.Hour // wake ends the wait
 	}
 	e := w.due[0]
 	at := e.due
@@ -228,7 +227,7 @@ func (w *Writer) take() (*entry, time.Duration) {
 	return e, 0
 }
 
-// serve does what is due for an entry.
+// serve does the due work for an entry.
 func (w *Writer) serve(ctx context.Context, e *entry) {
 	if w.cfg.Ask != nil {
 		w.ask(e)
@@ -253,7 +252,7 @@ func (w *Writer) serve(ctx context.Context, e *entry) {
 	w.signal()
 }
 
-// ask has the owner tell where a queued stage is.
+// ask asks for the state of a queued stage.
 func (w *Writer) ask(e *entry) {
 	w.mu.Lock()
 	queued := e.state.Status == Queued
@@ -266,13 +265,13 @@ func (w *Writer) ask(e *entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e.asked = time.Now()
-	// What was told meanwhile is newer.
+	// A Tell in the meantime is newer.
 	if ok && e.version == version && s.Status == Queued {
 		e.tell(s, e.asked)
 	}
 }
 
-// after notes what has become of a job.
+// after records the result of a job.
 func (w *Writer) after(e *entry, j *job, err error) {
 	var refused *refusal
 	switch {
@@ -296,7 +295,7 @@ func (w *Writer) after(e *entry, j *job, err error) {
 	}
 }
 
-// entry is a stage.
+// entry is the record of one stage.
 type entry struct {
 	key    key
 	order  int
@@ -304,40 +303,40 @@ type entry struct {
 	logKey string
 
 	state   State
-	version int       // counts what was told
-	began   time.Time // when the present wait was first told
-	runner  State     // the state with who has it
-	held    time.Time // when that was told, zero while nobody has it
-	ended   time.Time // when the end was told
+	version int       // counts calls of tell
+	began   time.Time // time of the first Tell of the current wait
+	runner  State     // the first state with Running
+	held    time.Time // time of runner, zero while the stage is not taken
+	ended   time.Time // time at which the end was reported
 
-	// What was said, as lines, of the present wait.
+	// Lines written about the current wait.
 	said   State
 	saidAt time.Time
-	again  bool // it was taken before
-	taken  bool // that a delegate has it was said
+	again  bool // the stage was taken before
+	taken  bool // the line about the delegate is written
 
-	lines  []logger.Line // to be sent
+	lines  []logger.Line // lines to send
 	pos    int64
 	wrote  bool
 	closed bool
-	mute   bool // the log service refuses what we send
+	mute   bool // the log service refuses the lines
 	tries  int
 	retry  time.Time
 	asked  time.Time
 
-	busy  bool      // somebody works on it
-	due   time.Time // when something is to be done; zero for never
-	index int       // in the schedule, -1 when it is not there
+	busy  bool      // a request is in progress
+	due   time.Time // time of the next work; zero for none
+	index int       // index in the schedule, -1 if not scheduled
 }
 
-// tell takes a state.
+// tell records a state.
 func (e *entry) tell(s State, now time.Time) {
 	was := e.state.Status
 	e.state = s
 	e.version++
 	switch {
 	case s.Status == Queued && was != Queued:
-		// Back from a delegate, or new.
+		// The stage is new, or has returned from a delegate.
 		e.began, e.held, e.ended = now, time.Time{}, time.Time{}
 		e.again = was != ""
 		e.taken, e.closed = false, false
@@ -350,8 +349,8 @@ func (e *entry) tell(s State, now time.Time) {
 	}
 }
 
-// next is when something is to be done, zero for never. keep is false when there
-// never will be.
+// next returns the time of the next work, zero if none is scheduled. keep is false if
+// there will be no more work.
 func (e *entry) next(cfg *Config, now time.Time) (at time.Time, keep bool) {
 	over := !e.ended.IsZero()
 	switch {
@@ -391,18 +390,18 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// takes tells whether it is to be said that a delegate has the stage.
+// takes reports whether the line about the delegate is due.
 func (e *entry) takes(cfg *Config) bool {
 	return !e.held.IsZero() && !e.taken && (e.wrote || e.held.Sub(e.runner.Since) >= cfg.Delay)
 }
 
-// ends tells whether the end of a stage that no delegate has taken is to be said.
+// ends reports whether the line about the end of a queued stage is due.
 func (e *entry) ends() bool {
 	return !e.ended.IsZero() && e.held.IsZero() && e.wrote && e.said.Status == Queued
 }
 
-// closeAt is when the log of a stage that has ended is to be closed. Where no
-// delegate has taken it nobody else writes to it.
+// closeAt returns the time at which to close the log of a stage that has ended. If no
+// delegate has taken the stage, the log has no other writer.
 func (e *entry) closeAt(cfg *Config) time.Time {
 	if e.held.IsZero() {
 		return e.ended
@@ -410,10 +409,10 @@ func (e *entry) closeAt(cfg *Config) time.Time {
 	return e.ended.Add(cfg.CloseDelay)
 }
 
-// compose makes lines of what is not said yet.
+// compose creates the line that is due.
 func (e *entry) compose(cfg *Config, now time.Time) {
 	if len(e.lines) > 0 || e.mute {
-		return // first those: nobody knows what will be true when they are sent
+		return // Send these first: the state may change until then.
 	}
 	text := ""
 	switch {
@@ -434,12 +433,12 @@ func (e *entry) compose(cfg *Config, now time.Time) {
 	e.pos++
 }
 
-// closes tells whether the log is to be closed now, with all lines.
+// closes reports whether to close the log now, with all lines.
 func (e *entry) closes(cfg *Config, now time.Time) bool {
 	return !e.ended.IsZero() && !e.closed && !e.mute && !now.Before(e.closeAt(cfg))
 }
 
-// schedule is a heap of entries by when they are due.
+// schedule is a heap of entries in the order of their due time.
 type schedule []*entry
 
 func (s schedule) Len() int { return len(s) }
