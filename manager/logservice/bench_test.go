@@ -21,7 +21,7 @@ import (
 	"github.com/delegate-io/dlite/manager/logservice"
 )
 
-// chunk is a MiB of log in lines of 100 bytes.
+// chunk is 1 MiB of log in lines of 100 bytes.
 var chunk = func() []byte {
 	var b bytes.Buffer
 	for i := 0; b.Len() < 1<<20; i++ {
@@ -43,11 +43,11 @@ func serve(b *testing.B) *httptest.Server {
 	return srv
 }
 
-// BenchmarkStepToArchive writes 64 MiB through a stream to a log service on files,
-// until the archive is there; with the live stream alone, which becomes the
-// archive; and to a service that takes everything and does nothing. Next to them
-// are a plain file, one POST of the same bytes, and what remains of an upload when
-// nothing is encoded, checked or kept in mind: see bare.
+// BenchmarkStepToArchive writes 64 MiB to the archive of a log service: through a
+// stream and an upload to a service on files, through a live stream that becomes the
+// archive, and to a service that discards everything. For comparison it also measures a
+// plain file, one POST of the same bytes, and the minimal transfers of an upload: see
+// bare.
 func BenchmarkStepToArchive(b *testing.B) {
 	nothing := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -114,9 +114,9 @@ func BenchmarkStepToArchive(b *testing.B) {
 	})
 }
 
-// bare moves a log's lines, as JSON, the way that an upload goes: into a temporary
-// file, from a request for each chunk into a second one, and from there in one
-// request into a third.
+// bare transfers the lines of a log as JSON in the same way as an upload: into a
+// temporary file, in one request for each chunk into a second file, and in one request
+// from there into a third file.
 func bare(b *testing.B, client *http.Client, url, dir string, encoded []byte) {
 	spool, err := os.Create(filepath.Join(dir, "spool"))
 	if err != nil {
@@ -143,10 +143,10 @@ func bare(b *testing.B, client *http.Client, url, dir string, encoded []byte) {
 	post("archive", io.MultiReader(spool), chunks*int64(len(encoded)))
 }
 
-// chunks is how many of chunk a log has.
+// chunks is the number of chunks in a log.
 const chunks = 64
 
-// measure counts what one log takes of the clock and of the processors.
+// measure reports the elapsed time and the processor time for one log.
 func measure(b *testing.B, log func()) {
 	b.SetBytes(chunks * int64(len(chunk)))
 	b.ReportAllocs()
@@ -181,8 +181,8 @@ func benchStream(b *testing.B, url string, set func(*logger.StreamConfig)) {
 	b.ReportMetric(float64(peak)/(1<<20), "MiB-heap")
 }
 
-// BenchmarkStepToReader is how long a line takes from a step's write to a reader
-// of the live stream, with a line every 5 ms.
+// BenchmarkStepToReader measures the time from a step's write to the reader of the live
+// stream, with a line every 5 ms.
 func BenchmarkStepToReader(b *testing.B) {
 	srv := serve(b)
 	s := logger.OpenStream(b.Context(), logger.StreamConfig{

@@ -12,14 +12,14 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	_ "gocloud.dev/blob/s3blob" // what a program does that archives to S3
+	_ "gocloud.dev/blob/s3blob" // a program that archives to S3 imports this driver
 
 	"github.com/delegate-io/dlite/manager/logservice"
 )
 
-// Archives in a bucket of S3: uploaded, made of a stream, read back, counted, and
-// removed when they are too old. Not parallel, for the driver's credentials are in
-// the environment.
+// Archives in an S3 bucket: the test uploads one, creates one from a stream, reads both
+// back, checks the totals, and removes expired ones. It is not parallel, because the
+// driver reads its credentials from the environment.
 func TestArchivesInABucketOfS3(t *testing.T) {
 	backend := s3mem.New()
 	require.NoError(t, backend.CreateBucket("logs"))
@@ -57,7 +57,7 @@ func TestArchivesInABucketOfS3(t *testing.T) {
 
 	r.restart()
 	r.now.Store(int64(11 * time.Minute))
-	r.ok("POST", "/stream?accountID=acc&key=another", "") // has it look
+	r.ok("POST", "/stream?accountID=acc&key=another", "") // triggers the background work
 	assert.Equal(t, []string{"b\n"}, events(t, r.ok("GET", "/stream"+query+"&from=1", "")))
 
 	status, _ := r.do("GET", "/blob?accountID=acc&key=none", "")
@@ -67,11 +67,12 @@ func TestArchivesInABucketOfS3(t *testing.T) {
 	require.Eventually(t, func() bool { return len(objects()) == 0 }, 20*time.Second, time.Millisecond, "too old")
 }
 
-// The bucket is away when a stream is complete: its content is there all the same,
-// and becomes the archive when the bucket is back.
+// If the bucket is unavailable when a stream is complete, the service serves the
+// content from the stream. The content becomes the archive when the bucket is available
+// again.
 func TestABucketThatIsAwayCostsNothing(t *testing.T) {
 	backend := s3mem.New()
-	s3 := httptest.NewServer(gofakes3.New(backend).Server()) // without the bucket
+	s3 := httptest.NewServer(gofakes3.New(backend).Server()) // the bucket does not exist yet
 	defer s3.Close()
 	t.Setenv("AWS_ACCESS_KEY_ID", "fake-id")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "fake-secret")
@@ -88,7 +89,7 @@ func TestABucketThatIsAwayCostsNothing(t *testing.T) {
 	r.restart()
 	assert.Equal(t, []string{"a\n"}, outs(t, r.ok("GET", "/blob"+query, "")))
 	require.NoError(t, backend.CreateBucket("logs"))
-	for i := range 3 { // each has it look again
+	for i := range 3 { // each request triggers the background work
 		r.now.Store(int64(time.Duration(i+1) * 2 * time.Minute))
 		r.ok("POST", fmt.Sprintf("/stream?accountID=acc&key=x%d", i), "")
 	}

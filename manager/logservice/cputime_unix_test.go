@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// cpuTime is what the process has used of the processors, the system's work for it
-// included.
+// cpuTime returns the processor time of the process, including system time.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/delegate-io/dlite/manager/logservice"
 )
 
-// restartable is a log service at an address that stays while it is restarted.
+// restartable is a log service that keeps its address across restarts.
 type restartable struct {
 	*bench
 	cfg     logservice.Config
@@ -62,7 +62,7 @@ func (r *restartable) restart() {
 	r.open()
 }
 
-// SPEC L2: after a restart writers and readers go on where they were.
+// Rule L2: after a restart, writers and readers continue at the same line.
 func TestWritersAndReadersGoOnAfterARestart(t *testing.T) {
 	t.Parallel()
 	r := setUpIn(t, t.TempDir())
@@ -101,7 +101,7 @@ func TestALinkOutlivesARestart(t *testing.T) {
 	assert.NotEmpty(t, archiveFiles(t, r.cfg.Dir))
 }
 
-// archiveFiles are the archived logs in a folder, and the streams.
+// archiveFiles returns the files of the archived logs in a folder.
 func archiveFiles(t *testing.T, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "archive", "*", "*.ndjson"))
@@ -109,7 +109,7 @@ func archiveFiles(t *testing.T, dir string) []string {
 	return files
 }
 
-// A service that was restarted empty gets from the writer what it lost.
+// If the service restarts without its data, the writer sends the lost lines again.
 func TestOurWriterBringsBackWhatTheServiceLost(t *testing.T) {
 	t.Parallel()
 	r := setUpIn(t, t.TempDir())
@@ -137,7 +137,7 @@ func TestOurWriterBringsBackWhatTheServiceLost(t *testing.T) {
 	assert.Equal(t, want.String(), strings.Join(outs(t, r.ok("GET", "/blob"+query, "")), ""))
 }
 
-// A complete stream becomes an archive, and goes when that is there.
+// A complete stream becomes an archive. The service then removes the stream.
 func TestStreamsBecomeArchives(t *testing.T) {
 	t.Parallel()
 	r := setUpIn(t, t.TempDir())
@@ -150,7 +150,7 @@ func TestStreamsBecomeArchives(t *testing.T) {
 
 	r.restart()
 	r.now.Store(int64(11 * time.Minute))
-	r.ok("POST", "/stream?accountID=acc&key=another", "") // has it look
+	r.ok("POST", "/stream?accountID=acc&key=another", "") // triggers the background work
 	require.Eventually(t, func() bool {
 		left, err := filepath.Glob(filepath.Join(r.cfg.Dir, "streams", "*", "*.journal"))
 		return err == nil && len(left) == 1
@@ -158,7 +158,7 @@ func TestStreamsBecomeArchives(t *testing.T) {
 	assert.Equal(t, []string{"b\n"}, events(t, r.ok("GET", "/stream"+query+"&from=1", "")), "from the archive")
 }
 
-// What is complete and not archived yet is archived after a restart.
+// After a restart, the service archives complete streams that are not archived yet.
 func TestArchivingGoesOnAfterARestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -196,7 +196,7 @@ func TestTheOldestArchivesMakeRoom(t *testing.T) {
 	for i := range 20 {
 		r.ok("POST", "/blob"+key(i), strings.Repeat("x", 1000))
 		files := archiveFiles(t, r.cfg.Dir)
-		for _, f := range files { // file systems are coarse
+		for _, f := range files { // file systems have coarse timestamps
 			if strings.Contains(f, fmt.Sprintf("/%d-", i)) {
 				at := time.Now().Add(time.Duration(i-100) * time.Minute)
 				require.NoError(t, os.Chtimes(f, at, at))
@@ -212,7 +212,7 @@ func TestTheOldestArchivesMakeRoom(t *testing.T) {
 	assert.LessOrEqual(t, len(archiveFiles(t, r.cfg.Dir)), 6, "what was there before counts")
 }
 
-// PITFALLS: a slow reader blocks the step. This one reads nothing at all.
+// A slow reader must not block the step. This one reads nothing.
 func TestAReaderThatStandsStillDelaysNobody(t *testing.T) {
 	t.Parallel()
 	b := setUp(t, func(c *logservice.Config) { c.MaxStream, c.MaxTotal = 64<<20, 64<<20 })
@@ -244,7 +244,7 @@ func TestReadersAreLimited(t *testing.T) {
 	}, 10*time.Second, time.Millisecond, "the place is free again")
 }
 
-// One folder, two places for what goes wrong: neither is silent.
+// The service reports an unusable folder, both for streams and for archives.
 func TestAFolderThatCannotBeUsedIsNamed(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")

@@ -27,7 +27,7 @@ const (
 	victimAddr = "DLITE_TEST_LOGS_ADDR"
 )
 
-// victim is a log service in a process of its own, to be killed.
+// victim runs a log service in its own process, which the test kills.
 func victim(dir string) {
 	logs, err := logservice.New(logservice.Config{Dir: dir, Authorize: logservice.Tokens(map[string]string{"acc": token})})
 	if err == nil {
@@ -41,7 +41,7 @@ func victim(dir string) {
 	os.Exit(1)
 }
 
-// startVictim starts one and returns where it is, and what kills it.
+// startVictim starts a victim. It returns its address and a function that kills it.
 func startVictim(t *testing.T, dir, addr string) (string, func()) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -62,7 +62,7 @@ func startVictim(t *testing.T, dir, addr string) (string, func()) {
 	return strings.TrimSpace(addr), kill
 }
 
-// requests tells when a request begins. When nobody listens, one is remembered.
+// requests signals the begin of a request. It stores one signal.
 type requests chan struct{}
 
 func (r requests) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -73,9 +73,8 @@ func (r requests) RoundTrip(req *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(req)
 }
 
-// SPEC L2: the log service is killed at any moment, again and again: while it is
-// asked for something. The archive has every line once and in order, whatever was
-// under way, and so has a reader that comes back.
+// Rule L2: the test kills the log service repeatedly, at random moments during
+// requests. The archive and a reader that reconnects have every line once and in order.
 func TestKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	const kills, writers = 8, 3
@@ -112,12 +111,12 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			<-begun
 		}
 		kill()
-		write(rand.IntN(200)) // to nobody
+		write(rand.IntN(200)) // the service is down
 		restart()
 	}
 	for i, s := range streams {
 		if i == 1 {
-			// A kill in the middle of the end, too.
+			// This kill interrupts the close of the log.
 			var err error
 			done := make(chan struct{})
 			go func() { defer close(done); err = s.Close(t.Context()) }()
@@ -157,8 +156,8 @@ func get(t *testing.T, addr, path, key string) string {
 	return string(body)
 }
 
-// readAcrossKills follows a log to its end, and comes back as browsers do, whenever
-// the log service is.
+// readAcrossKills follows a log to its end. Like a browser, it reconnects each time the
+// log service is back.
 func readAcrossKills(t *testing.T, addr, key string, back <-chan struct{}) string {
 	var all strings.Builder
 	last := ""

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// The quick way finds what encoding/json finds.
+// parse returns the same result as encoding/json.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		`[]`, ` null `, `[{}]`, "[\n{\"pos\":1},\r\n{\"Pos\":2,\"out\":\"a,]}\\\\\\\"\"}]", `[{"level":"info","pos":7,"out":"x"}]`,
@@ -40,7 +40,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// slowParse is parse by encoding/json.
+// slowParse is parse with encoding/json.
 func slowParse(body []byte) (raws []json.RawMessage, poss []int64, ok bool) {
 	if json.Unmarshal(body, &raws) != nil {
 		return nil, nil, false
@@ -59,7 +59,7 @@ func slowParse(body []byte) (raws []json.RawMessage, poss []int64, ok bool) {
 	return raws, poss, true
 }
 
-// What nests too deep for encoding/json, and for a stack, is refused.
+// parse refuses nesting that is too deep for encoding/json and for the stack.
 func TestParseBoundsNesting(t *testing.T) {
 	t.Parallel()
 	for _, depth := range []int{9_990, 9_998, 9_999, 10_000, 5_000_000} {

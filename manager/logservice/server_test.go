@@ -28,31 +28,31 @@ import (
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(victimDir); dir != "" {
-		victim(dir) // and never comes back
+		victim(dir) // never returns
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// inFiles has the tests of this package use a log service on files.
+// inFiles makes the tests of this package use a log service on files.
 const inFiles = "DLITE_TEST_LOGS_IN_FILES"
 
-// inRedis has them use one whose streams are in the Redis with that URL.
+// inRedis makes them use a log service with its streams in the Redis at this URL.
 const inRedis = "DLITE_TEST_LOGS_IN_REDIS"
 
-// Everything that holds for a log service in memory holds for one on files.
+// All tests pass for a log service on files too.
 func TestTheSameOnFiles(t *testing.T) {
 	t.Parallel()
 	testTheSame(t, inFiles+"=1")
 }
 
-// And for one whose live streams are in Redis.
+// All tests pass for a log service with streams in Redis too.
 func TestTheSameOnRedis(t *testing.T) {
 	t.Parallel()
 	testTheSame(t, inRedis+"="+testbed.Redis(t, "--appendfsync", "no").URL())
 }
 
-// testTheSame runs the tests in another process, with something in its
-// environment, but for those that have a place for logs of their own.
+// testTheSame runs the tests of this package in another process with an additional
+// environment variable, except for tests with their own store.
 func testTheSame(t *testing.T, env string) {
 	t.Helper()
 	if os.Getenv(inFiles)+os.Getenv(inRedis) != "" {
@@ -71,7 +71,7 @@ const (
 	query = "?accountID=acc&key=run/1:step"
 )
 
-// bench is a server and a client without our own code on the wire.
+// bench is a server and a plain HTTP client.
 type bench struct {
 	t    *testing.T
 	logs *logservice.Server
@@ -108,7 +108,7 @@ func setUp(t *testing.T, change ...func(*logservice.Config)) *bench {
 	return b
 }
 
-// do sends a request without a Content-Type and answers status and body.
+// do sends a request without a Content-Type. It returns the status and the body.
 func (b *bench) do(method, pathAndQuery, body string, header ...string) (int, string) {
 	b.t.Helper()
 	url := pathAndQuery
@@ -136,7 +136,7 @@ func (b *bench) ok(method, pathAndQuery, body string, header ...string) string {
 	return text
 }
 
-// lines is a PUT's body with positions from first on.
+// lines returns the body of a PUT. The first line has pos first.
 func lines(first int, outs ...string) string {
 	var b strings.Builder
 	for i, out := range outs {
@@ -145,7 +145,7 @@ func lines(first int, outs ...string) string {
 	return "[" + strings.TrimPrefix(b.String(), ",") + "]"
 }
 
-// outs are the texts of newline-delimited lines.
+// outs returns the texts of newline-delimited lines.
 func outs(t *testing.T, blob string) (texts []string) {
 	t.Helper()
 	for raw := range strings.Lines(blob) {
@@ -156,7 +156,7 @@ func outs(t *testing.T, blob string) (texts []string) {
 	return texts
 }
 
-// events are a finished event stream's lines; the last one has to be an eof.
+// events returns the lines of a complete event stream. Its last event must be eof.
 func events(t *testing.T, body string) (texts []string) {
 	t.Helper()
 	body, ok := strings.CutSuffix(body, "event: eof\ndata: eof\n\n")
@@ -169,7 +169,7 @@ func events(t *testing.T, body string) (texts []string) {
 	return texts
 }
 
-// PROTOCOL 4: the call sequences, as a foreign writer sends them.
+// Section 4 of docs/protocol.md: the call sequences of another implementation's writer.
 func TestForeignWriterSequences(t *testing.T) {
 	t.Parallel()
 	const blob = `{"level":"info","pos":7,"out":"archived\n","time":"2024-05-06T07:08:09Z","args":null}` + "\n"
@@ -214,7 +214,7 @@ func TestForeignWriterSequences(t *testing.T) {
 		b.ok("PUT", "/stream"+query, lines(0, "a\n"))
 		status, _ := b.do("GET", "/blob"+query, "")
 		assert.Equal(t, 404, status, "still open")
-		b.ok("DELETE", "/stream"+query+"&snapshot=true", "") // by somebody else
+		b.ok("DELETE", "/stream"+query+"&snapshot=true", "") // by another client
 		assert.Equal(t, []string{"a\n"}, outs(t, b.ok("GET", "/blob"+query, "")))
 	})
 }
@@ -309,7 +309,7 @@ func TestALinkSurvivesAnUploadThatBreaksOff(t *testing.T) {
 	var link struct{ Link string }
 	require.NoError(t, json.Unmarshal([]byte(b.ok("POST", "/blob/link/upload"+query, "")), &link))
 
-	// More is announced than is sent.
+	// The request announces more bytes than it sends.
 	body, pipe := io.Pipe()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, link.Link, body)
 	require.NoError(t, err)
@@ -355,8 +355,8 @@ func TestLinksWorkUnderAPrefix(t *testing.T) {
 	assert.Contains(t, p.ok("POST", "/blob/link/upload"+query, ""), `"https://logs.example.com/x/blob/upload/`)
 }
 
-// Each writer counts its lines from 0; a reader that comes back finds the next one
-// of the log, live and in the archive.
+// Each writer numbers its lines from 0. A reader that reconnects continues at the next
+// line of the log, both live and in the archive.
 func TestLinesOfSeveralWritersAreNumberedThroughout(t *testing.T) {
 	t.Parallel()
 	b := setUp(t)
@@ -400,7 +400,7 @@ func TestLimitsAreClear(t *testing.T) {
 	assert.Equal(t, 404, status, "a closed log goes first")
 	b.ok("DELETE", "/stream"+query, "")
 	b.ok("PUT", "/stream?accountID=acc&key=third", lines(0, long, long[:3000]))
-	if os.Getenv(inFiles)+os.Getenv(inRedis) == "" { // there the stream goes, and the archive stays
+	if os.Getenv(inFiles)+os.Getenv(inRedis) == "" { // there the stream is removed, and the archive stays
 		status, _ = b.do("GET", "/blob"+query, "")
 		assert.Equal(t, 404, status)
 	}
@@ -428,7 +428,7 @@ func TestIdleStreamsAreClosed(t *testing.T) {
 	assert.Equal(t, []string{"abandoned\n"}, events(t, b.ok("GET", "/stream"+query, "")))
 }
 
-// A repeated call finds its work done.
+// A repeated call changes nothing.
 func TestRepeatedCallsRepeatNothing(t *testing.T) {
 	t.Parallel()
 	b := setUp(t)
@@ -461,7 +461,7 @@ func TestAStreamBeginsAnew(t *testing.T) {
 	assert.Equal(t, []string{"second run\n"}, events(t, b.ok("GET", "/stream"+query, "")))
 }
 
-// follow reads events one at a time.
+// follow reads events one by one.
 func (b *bench) follow(pathAndQuery string, header ...string) (next func() string, closeIt func()) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)

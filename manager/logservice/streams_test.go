@@ -25,7 +25,7 @@ func TestStreamsInFiles(t *testing.T) {
 	t.Parallel()
 	logservicetest.Run(t, func(t *testing.T) logservicetest.Opener {
 		dir := filepath.Join(t.TempDir(), "not", "there", "yet")
-		// Histories need a folder each, and there are many.
+		// Each history needs its own folder.
 		require.NoError(t, os.MkdirAll(dir, 0o700))
 		dir, err := os.MkdirTemp(dir, "")
 		require.NoError(t, err)
@@ -33,7 +33,7 @@ func TestStreamsInFiles(t *testing.T) {
 	})
 }
 
-// journal is the one journal below a folder.
+// journal returns the path of the only journal below a folder.
 func journal(t *testing.T, dir string) (path string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
@@ -47,8 +47,8 @@ func journal(t *testing.T, dir string) (path string) {
 	return path
 }
 
-// A crash tears the end of a file at any byte. What was whole before is there, and
-// writing goes on behind it.
+// A crash can cut a file at any byte. The complete frames before the cut stay, and new
+// lines follow them.
 func TestAStreamThatIsTornEndsBeforeTheTear(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -110,7 +110,7 @@ func TestAStreamThatIsTornEndsBeforeTheTear(t *testing.T) {
 	assert.Equal(t, []string{`"first"`, `"second"`}, texts(t.TempDir(), content, -1))
 }
 
-// A file of a later version is not taken for a torn one.
+// A file of a later version must not be treated as damaged.
 func TestAStreamOfALaterVersionIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -125,7 +125,8 @@ func TestAStreamOfALaterVersionIsLeftAlone(t *testing.T) {
 	assert.FileExists(t, path)
 }
 
-// What lies behind a tear must not come back when as much is written in its place.
+// Bytes after a damaged frame must not reappear when a new frame of the same size
+// replaces it.
 func TestWhatLiesBehindATearIsGoneForGood(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -145,7 +146,7 @@ func TestWhatLiesBehindATearIsGoneForGood(t *testing.T) {
 	require.NoError(t, s.Close())
 	content, err := os.ReadFile(journal(t, dir))
 	require.NoError(t, err)
-	content[info.Size()+4] ^= 1 // of the second batch
+	content[info.Size()+4] ^= 1 // in the second batch
 	require.NoError(t, os.WriteFile(journal(t, dir), content, 0o600))
 	for _, text := range []string{`4`, ``} {
 		s, err = logservice.OpenStreams(dir)

@@ -59,7 +59,8 @@ func TestASignersTokensAllowWhatTheySay(t *testing.T) {
 	assert.Panics(t, func() { logservice.NewSigner([]byte("short")) })
 }
 
-// Over the wire, and an upload link is no token, nor the other way round.
+// Through the server: an upload link is not valid as a token, and a token is not valid
+// as a link.
 func TestTheServerAsksForAccessToTheLog(t *testing.T) {
 	t.Parallel()
 	s := logservice.NewSigner(fakeKey)

@@ -19,7 +19,7 @@ import (
 	"github.com/delegate-io/dlite/manager/logservice"
 )
 
-// SPEC L2: our writer and our server, in every variant, live and archived.
+// Rule L2: the SDK's writer with this server in every variant, live and archived.
 func TestOurWriterInEveryVariant(t *testing.T) {
 	t.Parallel()
 	for _, variant := range []struct {
@@ -67,7 +67,7 @@ func escape(key string) string {
 	return strings.NewReplacer(" ", "%20", "ä", "%C3%A4", "?", "%3F", "&", "%26", "=", "%3D", "+", "%2B").Replace(key)
 }
 
-// faulty stands between writer and server.
+// faulty is a handler between the writer and the server that injects faults.
 type faulty struct {
 	next http.Handler
 
@@ -84,8 +84,7 @@ func (f *faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.do(n, w, r, f.next)
 }
 
-// SPEC L2: nothing is lost or repeated when the service fails in the ways that
-// services fail.
+// Rule L2: no failure of the service loses or repeats lines.
 func TestOurWriterLosesAndRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(int, http.ResponseWriter, *http.Request, http.Handler){
@@ -133,7 +132,7 @@ func TestOurWriterLosesAndRepeatsNothing(t *testing.T) {
 	}
 }
 
-// SPEC L2: the service goes away and comes back.
+// Rule L2: the service restarts.
 func TestOurWriterOutlivesARestart(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -21,34 +21,34 @@ import (
 
 // StoreConfig configures [OpenStore]. URL or Client is required.
 type StoreConfig struct {
-	// URL names one Redis: redis://user:password@host:port/db, rediss:// for TLS,
-	// or unix:///path.
+	// URL is the address of a single Redis: redis://user:password@host:port/db,
+	// rediss:// for TLS, or unix:///path.
 	URL string
-	// Client makes the client in place of URL, for a cluster, sentinels, or settings
-	// that a URL does not know. Close closes it.
+	// Client creates the client instead of URL, for a cluster, for sentinels, or for
+	// settings that a URL does not support. Close closes the client.
 	Client func() goredis.UniversalClient
-	// Prefix is what all keys begin with, within a hash tag. Logs with different
-	// ones have nothing to do with each other. Defaults to "dlite:journal".
+	// Prefix is the prefix of all keys, within a hash tag. Logs with different prefixes
+	// are independent. Defaults to "dlite:journal".
 	Prefix string
-	// Logger tells of settings of Redis that endanger the log. Defaults to nothing.
+	// Logger logs settings of Redis that endanger the log. The zero value logs nothing.
 	Logger zerolog.Logger
 }
 
 const (
-	// readFor is how long a read waits for an entry, and so how soon it is noticed
-	// that the log lost its end while nobody writes.
+	// readFor is how long a read waits for an entry. If no process writes, a journal
+	// detects within this time that the log lost its end.
 	readFor = time.Second
-	// closeFor is how long Close waits for a read to end by itself.
+	// closeFor is how long Close waits for active reads to end.
 	closeFor = time.Second
-	// readEntries is how many entries are read at once.
+	// readEntries is the maximum number of entries in one read.
 	readEntries = 64
-	// leadFor is after which time another process goes on for one that died while
-	// it saved the state.
+	// leadFor is the lease for saving the state. If its holder dies, another process
+	// may take over when it ends.
 	leadFor = 30 * time.Second
-	// keepChunks is how long the parts of a state that nobody goes on saving stay.
+	// keepChunks is how long the chunks of an abandoned state stay.
 	keepChunks = time.Hour
-	// keepOrigins is for how long a batch that was sent again is recognised. A
-	// journal gives up long before.
+	// keepOrigins is how long a repeated batch is recognised. A journal stops repeating
+	// a batch much earlier.
 	keepOrigins = 24 * time.Hour
 )
 
@@ -80,7 +80,7 @@ type Store struct {
 	mu      sync.Mutex
 	closed  bool
 	reading int
-	unread  chan struct{} // closed when nobody reads any more
+	unread  chan struct{} // closed when the last read has ended after Close
 }
 
 // OpenStore connects to Redis. It fails when Redis does not answer or is older than 7.
@@ -115,12 +115,12 @@ func (c *StoreConfig) client() (goredis.UniversalClient, error) {
 		return nil, errors.New("the URL is none that a client knows, such as redis://user:password@host:port/0")
 	}
 	o.ContextTimeoutEnabled = true
-	o.MaxRetries, o.DialerRetries = -1, 1 // the journal tries again, and tells why
+	o.MaxRetries, o.DialerRetries = -1, 1 // the journal retries, and logs the reason
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return goredis.NewClient(o), nil
 }
 
-// suits tells whether Redis can do what we need, and warns of what it may lose.
+// suits checks that Redis is supported, and logs settings that endanger the log.
 func (l *Store) suits(ctx context.Context, log zerolog.Logger) error {
 	info, err := l.client.Info(ctx, "server", "memory", "persistence").Result()
 	if err != nil {
@@ -146,7 +146,7 @@ func (l *Store) suits(ctx context.Context, log zerolog.Logger) error {
 	return nil
 }
 
-// Close closes the connections. What is in Redis stays.
+// Close closes the connections. The data in Redis stays.
 func (l *Store) Close() error {
 	l.mu.Lock()
 	if l.closed {
@@ -162,8 +162,8 @@ func (l *Store) Close() error {
 	return l.client.Close()
 }
 
-// wakeReaders ends reads that wait for an entry, as far as Redis answers. The
-// others end with their connection.
+// wakeReaders ends the reads that wait for an entry, if Redis answers. Other reads end
+// with their connection.
 func (l *Store) wakeReaders() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeFor)
 	defer cancel()
@@ -179,13 +179,14 @@ func (l *Store) wakeReaders() {
 		t := time.NewTimer(closeFor / 50)
 		select {
 		case <-l.unread:
-		case <-t.C: // it may just have begun
+		case <-t.C: // a read may just have begun
 		}
 		t.Stop()
 	}
 }
 
-// read says that somebody reads, and returns what says that it has ended.
+// read registers a read. The caller must call the returned function when the read has
+// ended.
 func (l *Store) read() (func(), error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -202,27 +203,27 @@ func (l *Store) read() (func(), error) {
 	}, nil
 }
 
-// Shared says that other processes append, too.
+// Shared returns true: other processes append too.
 func (l *Store) Shared() bool { return true }
 
-// Ping asks Redis for a sign of life.
+// Ping checks that Redis answers.
 func (l *Store) Ping(ctx context.Context) error { return explain(l.client.Ping(ctx).Err()) }
 
 func (l *Store) key(name string) string { return l.prefix + name }
 
-// passing are the errors of a Redis that starts, is about to change its part, or
-// cannot be used in a way that somebody may mend.
+// passing contains the prefixes of temporary errors: Redis is starting, is changing its
+// role, or has a problem that an operator can fix.
 var passing = []string{
 	"LOADING", "MASTERDOWN", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY", "NOREPLICAS", "MISCONF",
 	"NOAUTH", "WRONGPASS", "NOPERM", "UNKILLABLE", "NOSCRIPT",
 }
 
-// explain makes an error one of the journal's.
+// explain converts an error of the client to an error of package journal.
 func explain(err error) error {
 	var answer goredis.Error
 	var network *net.OpError
 	switch {
-	case errors.As(err, &network): // also where it says that it is the end of a context, as when dialling takes too long
+	case errors.As(err, &network): // first, because a slow dial reports the end of a context too
 		return fmt.Errorf("%w: %w", journal.ErrRetry, err)
 	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err

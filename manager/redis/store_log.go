@@ -15,7 +15,7 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/journal"
 )
 
-// Header reads the log's header.
+// Header returns the header of the log.
 func (l *Store) Header(ctx context.Context) (journal.Header, error) {
 	m, err := l.client.HMGet(ctx, l.key("head"), "id", "body").Result()
 	if err != nil {
@@ -35,7 +35,7 @@ func (l *Store) SetHeader(ctx context.Context, old, header journal.Header) (bool
 	return n == 1, explain(err)
 }
 
-// Append writes a batch. How durable that is when it returns, is up to Redis.
+// Append writes a batch. Its durability depends on the settings of Redis.
 func (l *Store) Append(ctx context.Context, log string, b journal.Batch) (journal.Entry, error) {
 	keys := []string{l.key("head"), l.key("origins"), l.key("log")}
 	f, err := appendScript.Run(ctx, l.client, keys, log, b.Origin, b.Counter, b.Rules, b.Body).StringSlice()
@@ -48,7 +48,7 @@ func (l *Store) Append(ctx context.Context, log string, b journal.Batch) (journa
 	return e, n.err
 }
 
-// Read returns entries, and waits for one.
+// Read returns entries. It waits up to readFor for one.
 func (l *Store) Read(ctx context.Context, after uint64) ([]journal.Entry, error) {
 	end, err := l.read()
 	if err != nil {
@@ -94,7 +94,7 @@ func entryOf(m goredis.XMessage) (journal.Entry, error) {
 	return e, n.err
 }
 
-// End returns the log's end.
+// End returns the end of the log.
 func (l *Store) End(ctx context.Context) (journal.End, error) {
 	f, err := endScript.Run(ctx, l.client, []string{l.key("head")}).StringSlice()
 	if err != nil {
@@ -131,8 +131,8 @@ func (l *Store) Chunk(ctx context.Context, id string, n int) ([]byte, error) {
 	return b, explain(err)
 }
 
-// PutChunk keeps a part of a state that is being saved. It goes after an hour if
-// nothing more comes.
+// PutChunk stores a part of a state that is being saved. The parts expire an hour after
+// the last one.
 func (l *Store) PutChunk(ctx context.Context, id string, n int, chunk []byte) error {
 	_, err := l.client.TxPipelined(ctx, func(p goredis.Pipeliner) error {
 		p.HSet(ctx, l.chunks(id), strconv.Itoa(n), chunk)
@@ -163,7 +163,8 @@ func (l *Store) Commit(ctx context.Context, s journal.Snapshot) error {
 	}
 }
 
-// Lead lets one process at a time, and another one half a minute after it died.
+// Lead allows one process at a time. If that process dies, another one may lead 30
+// seconds later.
 func (l *Store) Lead(ctx context.Context) (func(), error) {
 	me, key := rand.Text(), l.key("lead")
 	err := l.client.SetArgs(ctx, key, me, goredis.SetArgs{Mode: "NX", TTL: leadFor}).Err()
@@ -173,7 +174,7 @@ func (l *Store) Lead(ctx context.Context) (func(), error) {
 	if err != nil {
 		return nil, explain(err)
 	}
-	// Whoever loses the lock does no harm: Commit looks for itself.
+	// Losing the lock is harmless: Commit checks the saved state.
 	keep := func(ctx context.Context, d time.Duration) error {
 		return leadScript.Run(ctx, l.client, []string{key}, me, d.Milliseconds()).Err()
 	}
@@ -187,7 +188,7 @@ func (l *Store) Lead(ctx context.Context) (func(), error) {
 			case <-ctx.Done():
 				return
 			case <-t.C:
-				_ = keep(ctx, leadFor) // the next one may work
+				_ = keep(ctx, leadFor) // another process may lead now
 			}
 		}
 	})
@@ -196,11 +197,11 @@ func (l *Store) Lead(ctx context.Context) (func(), error) {
 		kept.Wait()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = keep(ctx, 0) // otherwise it ends by itself
+		_ = keep(ctx, 0) // otherwise the lock expires
 	}, nil
 }
 
-// numbers reads numbers and remembers the first that is none.
+// numbers parses numbers and records the first error.
 type numbers struct{ err error }
 
 func (n *numbers) unsigned(s string) uint64 {
@@ -215,7 +216,7 @@ func (n *numbers) signed(s string) int64 {
 	return i
 }
 
-// instant reads microseconds since 1970.
+// instant parses microseconds since 1970.
 func (n *numbers) instant(s string) time.Time { return time.UnixMicro(n.signed(s)).UTC() }
 
 func (n *numbers) note(err error) {

@@ -20,26 +20,27 @@ import (
 
 // StreamsConfig configures [OpenStreams]. URL or Client is required.
 type StreamsConfig struct {
-	// URL names one Redis: redis://user:password@host:port/db, rediss:// for TLS,
-	// or unix:///path.
+	// URL is the address of a single Redis: redis://user:password@host:port/db,
+	// rediss:// for TLS, or unix:///path.
 	URL string
-	// Client makes clients in place of URL, for a cluster, sentinels, or settings
-	// that a URL does not know. It is called twice; Close closes what it has made.
+	// Client creates clients instead of URL, for a cluster, for sentinels, or for
+	// settings that a URL does not support. OpenStreams calls it twice. Close closes
+	// both clients.
 	Client func() goredis.UniversalClient
-	// Prefix is what all keys begin with. Empty means "dlite:logs:".
+	// Prefix is the prefix of all keys. Empty means "dlite:logs:".
 	Prefix string
 
-	// MaxStream bounds one live stream, in bytes, below what the log service
-	// allows. 0 means 64 MiB.
+	// MaxStream bounds one live stream, in bytes, in addition to the limit of the log
+	// service. 0 means 64 MiB.
 	MaxStream int64
-	// MaxTotal bounds all streams together, in bytes, nearly: several managers may
-	// exceed it by what they take within the time of an answer. 0 means 1 GiB.
+	// MaxTotal approximately bounds all streams together, in bytes. Several managers
+	// may exceed it by the lines that they append at the same time. 0 means 1 GiB.
 	MaxTotal int64
-	// Lease is after which time another manager may go on with the archive that a
-	// dead one was making. 0 means 30 s.
+	// Lease is the time after which another manager may replace a dead one that was
+	// creating an archive. 0 means 30 s.
 	Lease time.Duration
 
-	// Logger tells of what fails behind the scenes. The zero value is silent.
+	// Logger logs failures of background work. The zero value logs nothing.
 	Logger zerolog.Logger
 }
 
@@ -58,8 +59,8 @@ func (c *StreamsConfig) setDefaults() {
 	}
 }
 
-// clients makes the two clients: a connection that waits for news is ended by
-// closing its client, and by nothing else.
+// clients creates the two clients. news needs its own client, because only Close of its
+// client interrupts a request that waits for news.
 func (c *StreamsConfig) clients() (work, news goredis.UniversalClient, err error) {
 	if c.Client != nil {
 		return c.Client(), c.Client(), nil
@@ -69,23 +70,23 @@ func (c *StreamsConfig) clients() (work, news goredis.UniversalClient, err error
 	}
 	o, err := goredis.ParseURL(c.URL)
 	if err != nil {
-		// The error may quote the URL, and with it the password.
+		// The error may contain the URL with the password.
 		return nil, nil, errors.New("log streams in Redis: the URL is none that a client knows, such as redis://user:password@host:port/0")
 	}
 	o.ContextTimeoutEnabled = true
-	o.DialerRetries, o.MaxRetries = 1, 2 // whoever calls us comes again
+	o.DialerRetries, o.MaxRetries = 1, 2 // the caller retries
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return goredis.NewClient(o), goredis.NewClient(o), nil
 }
 
 const (
-	// shards is a part of the layout.
+	// shards is the number of shards. It is part of the layout.
 	shards = 16
-	// layout is the version of what is in Redis.
+	// layout is the version of the data in Redis.
 	layout = 1
 )
 
-// Streams are logservice.Streams in Redis, shared with other processes.
+// Streams implements logservice.Streams in Redis, shared with other processes.
 type Streams struct {
 	cfg    StreamsConfig
 	client goredis.UniversalClient
@@ -96,21 +97,21 @@ type Streams struct {
 	work     sync.WaitGroup
 	watchers watchers
 	dialed   dialHook
-	follows  bool // whether news are followed; set by OpenStreams
+	follows  bool // reports whether the background work has started; set by OpenStreams
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	totals [shards]total
 	closed bool
 }
 
 var _ logservice.Shared = (*Streams)(nil)
 
-// total is what a shard holds, as of a version of it.
+// total contains the totals of a shard at one version of the shard.
 type total struct{ streams, size, version int64 }
 
-// OpenStreams connects to Redis and goes on with the streams that are there. It fails
-// when Redis does not answer, is older than 7, or holds streams of a later
-// version of this package.
+// OpenStreams connects to Redis and uses the streams that exist there. It fails if
+// Redis does not answer, is older than 7, or contains streams of a later version of
+// this package.
 func OpenStreams(ctx context.Context, cfg StreamsConfig) (*Streams, error) {
 	cfg.setDefaults()
 	work, news, err := cfg.clients()
@@ -143,7 +144,7 @@ func (s *Streams) open(ctx context.Context) error {
 	return s.follow(ctx)
 }
 
-// suits tells whether Redis can do what we need.
+// suits checks that Redis is supported.
 func (s *Streams) suits(ctx context.Context) error {
 	info, err := s.client.Info(ctx, "server", "memory").Result()
 	if err != nil {
@@ -166,10 +167,10 @@ func (s *Streams) suits(ctx context.Context) error {
 	return nil
 }
 
-// Ping tells whether Redis answers. It fails with logservice.ErrUnavailable.
+// Ping checks that Redis answers. Otherwise it fails with logservice.ErrUnavailable.
 func (s *Streams) Ping(ctx context.Context) error { return s.explain(ctx, s.client.Ping(ctx).Err()) }
 
-// Close frees the connections and wakes all watchers. What is in Redis stays.
+// Close closes the connections and wakes all watchers. The data in Redis stays.
 func (s *Streams) Close() error {
 	s.mu.Lock()
 	was := s.closed
@@ -194,7 +195,7 @@ func (s *Streams) isClosed() bool {
 	return s.closed
 }
 
-// explain makes an error one of logservice's.
+// explain converts an error of the client to an error of package logservice.
 func (s *Streams) explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -210,13 +211,13 @@ func (s *Streams) explain(ctx context.Context, err error) error {
 	}
 }
 
-// place is where something is in Redis.
+// place is the location of a record in Redis.
 type place struct {
-	id    string // of 32 hexadecimal digits
+	id    string // 32 hexadecimal digits
 	shard int
 }
 
-// placeOf spreads names of any kind.
+// placeOf hashes a name to its place.
 func placeOf(parts ...string) place {
 	sum := sha256.New()
 	for _, p := range parts {
@@ -228,12 +229,12 @@ func placeOf(parts ...string) place {
 
 func placeOfLog(id logservice.ID) place { return placeOf(id.Account, id.Key) }
 
-// key is the key of a shard's part, such as "t", or of something in it.
+// key returns the key of a part of a shard, such as "t", or of a record in the part.
 func (s *Streams) key(shard int, part string, id ...string) string {
 	return s.cfg.Prefix + "{" + strconv.Itoa(shard) + "}:" + strings.Join(append([]string{part}, id...), ":")
 }
 
-// keys are those of a stream's scripts.
+// keys returns the keys for the scripts of a stream.
 func (s *Streams) keys(p place) []string {
 	return []string{
 		s.key(p.shard, "s", p.id), s.key(p.shard, "l", p.id),

@@ -19,7 +19,7 @@ import (
 	"github.com/delegate-io/dlite/manager/logservice"
 )
 
-// The scripts. Redis forgets them when it restarts; they are sent again then.
+// The scripts. Redis forgets them when it restarts; the client then sends them again.
 var (
 	//go:embed streams/common.lua
 	common string
@@ -44,7 +44,7 @@ var (
 	readScript        = goredis.NewScript(common + read)
 )
 
-// What things take in Redis besides their text, in bytes, about.
+// Approximate overhead of records in Redis, in bytes.
 const (
 	streamSize = 256
 	writerSize = 96
@@ -52,15 +52,15 @@ const (
 )
 
 const (
-	// maxChunk is the size at which an entry takes no more lines.
+	// maxChunk is the size above which an entry accepts no more lines, in bytes.
 	maxChunk = 64 << 10
-	// maxRead is about how many bytes a reader gets at once.
+	// maxRead is the approximate size of one read, in bytes.
 	maxRead = 256 << 10
 )
 
 var uploaded = strconv.FormatInt(logservice.Uploaded, 10)
 
-// run runs a script that answers with a status, and something about it.
+// run runs a script that answers with a status and an additional value.
 func (s *Streams) run(ctx context.Context, script *goredis.Script, p place, args ...any) (status, extra string, err error) {
 	if s.isClosed() {
 		return "", "", logservice.ErrClosed
@@ -76,7 +76,7 @@ func (s *Streams) run(ctx context.Context, script *goredis.Script, p place, args
 	return answer[0], answer[1], nil
 }
 
-// Start opens the log's stream.
+// Start opens the stream of the log.
 func (s *Streams) Start(ctx context.Context, id logservice.ID, writer string) error {
 	size := headSize(id)
 	if writer != "" {
@@ -91,7 +91,7 @@ func (s *Streams) Start(ctx context.Context, id logservice.ID, writer string) er
 
 func headSize(id logservice.ID) int64 { return streamSize + int64(len(id.Account)+len(id.Key)) }
 
-// reserve tells whether there is room for so many bytes.
+// reserve fails with ErrFull if there is no room for size bytes.
 func (s *Streams) reserve(size int64) error {
 	if _, taken := s.Usage(); taken+size > s.cfg.MaxTotal {
 		return fmt.Errorf("%w: all live streams may take %d bytes", logservice.ErrFull, s.cfg.MaxTotal)
@@ -101,8 +101,8 @@ func (s *Streams) reserve(size int64) error {
 
 // Append adds lines to the stream.
 func (s *Streams) Append(ctx context.Context, id logservice.ID, b logservice.Batch) error {
-	// Where the writer is, is known in Redis alone. This is where it is as long as
-	// nothing was lost or repeated; otherwise the answer says where.
+	// Only Redis knows the next pos of the writer. This is its value if no lines were
+	// lost or repeated. Otherwise the answer contains the value.
 	next := max(b.Next, 0)
 	if b.Next <= 0 && len(b.Lines) > 0 {
 		next = b.Lines[0].Pos
@@ -130,7 +130,7 @@ func (s *Streams) Append(ctx context.Context, id logservice.ID, b logservice.Bat
 				return &logservice.BehindError{Next: at}
 			}
 			if len(b.Lines) > 0 && len(fresh(b.Lines, at)) == 0 {
-				return nil // the stream may be complete by now, and stays so
+				return nil // the stream may be complete and must stay complete
 			}
 			next = at
 		case "long":
@@ -141,7 +141,7 @@ func (s *Streams) Append(ctx context.Context, id logservice.ID, b logservice.Bat
 	}
 }
 
-// append sends lines for the case that the writer's next one has pos next.
+// append sends lines. They are valid if Redis has next as the next pos of the writer.
 func (s *Streams) append(
 	ctx context.Context, id logservice.ID, b *logservice.Batch, lines []logservice.Line, next int64, once string,
 ) (status, known string, err error) {
@@ -156,7 +156,7 @@ func (s *Streams) append(
 		size += int64(len(l.Raw)) + 1
 		after = l.Pos + 1
 	}
-	*buf = slices.Grow((*buf)[:0], int(size)) // so that chunks stay where they are
+	*buf = slices.Grow((*buf)[:0], int(size)) // a reallocation would move the chunks
 	var chunks []any
 	for rest := lines; len(rest) > 0; {
 		from, n := len(*buf), 0
@@ -178,10 +178,11 @@ func (s *Streams) append(
 	return s.run(ctx, appendLinesScript, placeOfLog(id), args...)
 }
 
-// buffers are for what is sent to Redis.
+// buffers contains buffers for requests to Redis.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// fresh are the lines whose pos is above those before them, and not below next.
+// fresh returns the lines whose pos is at least next and above the pos of the previous
+// lines.
 func fresh(lines []logservice.Line, next int64) []logservice.Line {
 	for i, l := range lines {
 		if l.Pos < next {
@@ -208,22 +209,22 @@ func (s *Streams) Finish(ctx context.Context, id logservice.ID, snapshot bool) e
 	return err
 }
 
-// SetArchived notes how many lines the archive covers.
+// SetArchived sets the number of lines that the archive covers.
 func (s *Streams) SetArchived(ctx context.Context, id logservice.ID, run, lines int64) error {
 	_, _, err := s.run(ctx, archivedScript, placeOfLog(id), run, lines)
 	return err
 }
 
-// Remove forgets a run.
+// Remove deletes a run.
 func (s *Streams) Remove(ctx context.Context, id logservice.ID, run int64) error {
 	_, _, err := s.run(ctx, removeScript, placeOfLog(id), run)
 	return err
 }
 
-// stateFields are a stream's, as stateOf reads them.
+// stateFields are the fields of a stream that stateOf reads.
 var stateFields = []string{"run", "open", "lines", "size", "archived", "touched", "account", "key"}
 
-// State is what is known of the stream.
+// State describes the stream.
 func (s *Streams) State(ctx context.Context, id logservice.ID) (logservice.State, error) {
 	if s.isClosed() {
 		return logservice.State{}, logservice.ErrClosed
@@ -240,7 +241,7 @@ func (s *Streams) State(ctx context.Context, id logservice.ID) (logservice.State
 	return st, nil
 }
 
-// stateOf reads stateFields. It is false where there is no stream.
+// stateOf converts stateFields. ok is false if there is no stream.
 func stateOf(fields []any) (id logservice.ID, st logservice.State, ok bool) {
 	text := func(i int) string { t, _ := fields[i].(string); return t }
 	number := func(i int) int64 { n, _ := strconv.ParseInt(text(i), 10, 64); return n }
@@ -259,7 +260,7 @@ func (s *Streams) Read(ctx context.Context, id logservice.ID, run, from int64) (
 		return nil, logservice.ErrClosed
 	}
 	p := placeOfLog(id)
-	// Entries count from 1.
+	// Entry ids begin with 1.
 	chunks, err := readScript.Run(ctx, s.client, s.keys(p), p.id, run, uint64(from)+1, maxRead).StringSlice()
 	if errors.Is(err, goredis.Nil) {
 		return nil, logservice.ErrUnknown
@@ -286,7 +287,7 @@ func (s *Streams) Read(ctx context.Context, id logservice.ID, run, from int64) (
 	return out, nil
 }
 
-// All are the streams. When Redis does not answer they end early.
+// All iterates over the streams. It ends early if Redis does not answer.
 func (s *Streams) All(ctx context.Context) iter.Seq2[logservice.ID, logservice.State] {
 	return func(yield func(logservice.ID, logservice.State) bool) {
 		for shard := range shards {
@@ -301,11 +302,11 @@ func (s *Streams) All(ctx context.Context) iter.Seq2[logservice.ID, logservice.S
 	}
 }
 
-// some are a shard's streams. It is false when yield was.
+// some iterates over the streams of a shard. It returns false if yield did.
 func (s *Streams) some(ctx context.Context, shard int, yield func(logservice.ID, logservice.State) bool) (bool, error) {
 	const page = 500
 	var cursor uint64
-	seen := map[string]struct{}{} // a scan may name one twice
+	seen := map[string]struct{}{} // a scan may return an id twice
 	for {
 		ids, next, err := s.client.SScan(ctx, s.key(shard, "i"), cursor, "", page).Result()
 		if err != nil {
@@ -335,8 +336,8 @@ func (s *Streams) some(ctx context.Context, shard int, yield func(logservice.ID,
 	}
 }
 
-// Usage is how many streams there are and what they take, in bytes, as this
-// process heard it last.
+// Usage returns the number of streams and their size in bytes, as last reported to this
+// process.
 func (s *Streams) Usage() (streams int, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -347,7 +348,7 @@ func (s *Streams) Usage() (streams int, size int64) {
 	return streams, size
 }
 
-// count takes what a script or the news tell of a shard.
+// count records the totals of a shard from a script or from the news.
 func (s *Streams) count(shard int, streams, size, version string) {
 	t := totalOf(streams, size, version)
 	s.mu.Lock()
@@ -362,5 +363,5 @@ func totalOf(streams, size, version string) total {
 	return total{number(streams), number(size), number(version)}
 }
 
-// Sync does nothing: what was acknowledged is as durable as Redis makes it.
+// Sync does nothing: the durability of acknowledged changes depends on Redis.
 func (s *Streams) Sync() error { return nil }

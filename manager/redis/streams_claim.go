@@ -19,8 +19,8 @@ var holdScript = goredis.NewScript(hold)
 
 var errLost = errors.New("another manager may archive this log by now: Redis was away for too long")
 
-// Claim gives a log's archive to this process, until release or, when the
-// process is gone, for StreamsConfig.Lease.
+// Claim locks the archive of a log for this process until release. If the process dies,
+// the lock ends after StreamsConfig.Lease.
 func (s *Streams) Claim(ctx context.Context, id logservice.ID) (held context.Context, release func(), err error) {
 	if s.isClosed() {
 		return nil, nil, logservice.ErrClosed
@@ -30,11 +30,12 @@ func (s *Streams) Claim(ctx context.Context, id logservice.ID) (held context.Con
 	began := time.Now()
 	ok, err := s.client.SetNX(ctx, key, token, s.cfg.Lease).Result()
 	if err == nil && !ok {
-		// Ours after all, when the answer was lost and the client asked again.
+		// The answer may have been lost and the client may have repeated the request:
+		// then the lock is ours.
 		var owner string
 		owner, err = s.client.Get(ctx, key).Result()
 		if ok = owner == token; errors.Is(err, goredis.Nil) {
-			err = nil // gone just now
+			err = nil // the other lock has just ended
 		}
 	}
 	if err != nil {
@@ -54,11 +55,11 @@ func (s *Streams) Claim(ctx context.Context, id logservice.ID) (held context.Con
 		<-done
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Lease)
 		defer cancel()
-		_ = holdScript.Run(ctx, s.client, []string{key}, token, 0).Err() // it ends by itself otherwise
+		_ = holdScript.Run(ctx, s.client, []string{key}, token, 0).Err() // otherwise the lock expires
 	}, nil
 }
 
-// prolong keeps a claim that is good until some time, until held ends.
+// prolong extends a claim that is valid until a time, until held ends.
 func (s *Streams) prolong(held context.Context, key, token string, until time.Time, lose func(error)) {
 	tick := time.NewTicker(s.cfg.Lease / 4)
 	defer tick.Stop()
@@ -69,7 +70,7 @@ func (s *Streams) prolong(held context.Context, key, token string, until time.Ti
 			return
 		}
 		now := time.Now()
-		// The last quarter is for what Redis' clock and ours do not have in common.
+		// The last quarter of the lease allows for differences between the clocks.
 		ctx, cancel := context.WithDeadline(held, until.Add(-s.cfg.Lease/4))
 		n, err := holdScript.Run(ctx, s.client, []string{key}, token, s.cfg.Lease.Milliseconds()).Int()
 		cancel()
@@ -83,7 +84,7 @@ func (s *Streams) prolong(held context.Context, key, token string, until time.Ti
 	}
 }
 
-// Spend notes until some time that a name was used.
+// Spend records until a time that a name was used.
 func (s *Streams) Spend(ctx context.Context, name string, until time.Time) error {
 	if s.isClosed() {
 		return logservice.ErrClosed
@@ -93,7 +94,7 @@ func (s *Streams) Spend(ctx context.Context, name string, until time.Time) error
 	return s.explain(ctx, s.client.Set(ctx, s.key(p.shard, "u", p.id), 1, ttl).Err())
 }
 
-// Spent tells whether a name was used.
+// Spent reports whether a name was used.
 func (s *Streams) Spent(ctx context.Context, name string) (bool, error) {
 	if s.isClosed() {
 		return false, logservice.ErrClosed

@@ -15,30 +15,31 @@ import (
 const (
 	// newsWait is how long one request waits for news.
 	newsWait = 5 * time.Second
-	// newsPage is how many news of a shard are taken at once, well below what is kept.
+	// newsPage is the maximum number of news of a shard in one answer, well below
+	// newsKept.
 	newsPage = 1024
-	// newsKept is about how many news of a shard are kept, as in common.lua.
+	// newsKept is the approximate number of news that a shard keeps, as in common.lua.
 	newsKept = 4096
-	// maxWatched bounds the streams that are remembered for watchers.
+	// maxWatched bounds the number of watched streams.
 	maxWatched = 10_000
 	// maxPause bounds the time between attempts to reach Redis.
 	maxPause = time.Second
 )
 
-// watchers wait for news of streams, by the streams' ids.
+// watchers contains the channels that wait for news, by the ids of the streams.
 type watchers struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following fields
 	wait   map[string]chan struct{}
 	closed bool
 }
 
-// watch is closed at the stream's next change.
+// watch returns a channel that is closed at the next change of the stream.
 func (w *watchers) watch(id string) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := w.wait[id]
 	if c == nil {
-		// Who asks for streams that never change, or never come, must not fill the memory.
+		// Watches of streams that never change must not fill the memory.
 		if len(w.wait) >= maxWatched {
 			w.wakeAll()
 		}
@@ -55,7 +56,7 @@ func (w *watchers) watch(id string) <-chan struct{} {
 	return c
 }
 
-// wake wakes those who watch a stream.
+// wake wakes the watchers of a stream.
 func (w *watchers) wake(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,8 +66,8 @@ func (w *watchers) wake(id string) {
 	}
 }
 
-// wakeAll wakes everybody: it is right to wake those for whom there is nothing.
-// It is called with mu held.
+// wakeAll wakes all watchers: a watcher accepts a wake-up without a change. The caller
+// must hold mu.
 func (w *watchers) wakeAll() {
 	for _, c := range w.wait {
 		close(c)
@@ -87,11 +88,11 @@ func (w *watchers) close() {
 	w.wakeAll()
 }
 
-// Watch returns a channel that is closed at the next change of the stream, also
-// its appearance, and now and then without one.
+// Watch returns a channel that is closed when the stream changes or appears, and
+// sometimes without a change.
 func (s *Streams) Watch(id logservice.ID) <-chan struct{} { return s.watchers.watch(placeOfLog(id).id) }
 
-// follow begins to follow the news.
+// follow starts to follow the news.
 func (s *Streams) follow(ctx context.Context) error {
 	pipe := s.client.Pipeline()
 	var lasts [shards]*goredis.XMessageSliceCmd
@@ -120,16 +121,16 @@ func (s *Streams) follow(ctx context.Context) error {
 	return nil
 }
 
-// perRequest is of how many shards one request asks for the news.
+// perRequest returns the number of shards in one request for news.
 func (s *Streams) perRequest() int {
 	if _, cluster := s.news.(*goredis.ClusterClient); cluster {
-		return 1 // which is one slot
+		return 1 // each shard is one slot
 	}
 	return shards
 }
 
-// nudge ends the requests that wait for news: closing their connections does so
-// too, but less quietly.
+// nudge ends the requests that wait for news. Closing their connections would too, but
+// would cause errors.
 func (s *Streams) nudge() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -147,8 +148,8 @@ func (s *Streams) nudge() {
 	}
 }
 
-// recount asks for all totals, which may be earlier ones than were heard before,
-// when Redis has lost something.
+// recount reads all totals. After a data loss in Redis, their versions may be lower
+// than the known ones.
 func (s *Streams) recount(ctx context.Context) error {
 	s.mu.Lock()
 	before := s.totals
@@ -168,7 +169,7 @@ func (s *Streams) recount(ctx context.Context) error {
 		}
 		t := totalOf(text[0], text[1], text[2])
 		s.mu.Lock()
-		// Otherwise we heard others meanwhile, which count if they are later ones.
+		// If other totals arrived in the meantime, the later version counts.
 		if now := &s.totals[shard]; *now == before[shard] || t.version >= now.version {
 			*now = t
 		}
@@ -177,13 +178,13 @@ func (s *Streams) recount(ctx context.Context) error {
 	return nil
 }
 
-// listener is where we are in a shard's news.
+// listener is the position in the news of a shard.
 type listener struct {
 	shard     int
 	key, last string
 }
 
-// listen passes the news of some shards on, over one connection.
+// listen forwards the news of some shards, over one connection.
 func (s *Streams) listen(part []listener) {
 	pause := time.Duration(0)
 	for s.ctx.Err() == nil {
@@ -201,7 +202,7 @@ func (s *Streams) listen(part []listener) {
 	}
 }
 
-// rest waits after an error, longer than after the last one, and says how long.
+// rest waits after an error, longer than after the previous one, and returns the time.
 func (s *Streams) rest(last time.Duration) time.Duration {
 	pause := min(max(2*last, 20*time.Millisecond), maxPause)
 	select {
@@ -211,8 +212,8 @@ func (s *Streams) rest(last time.Duration) time.Duration {
 	return pause
 }
 
-// lookAgain has everybody look after each new connection for news: what a Redis
-// has lost that was restarted, or replaced by another one, it does not tell.
+// lookAgain wakes all watchers after each new connection for news: a Redis that was
+// restarted or replaced does not report lost changes.
 func (s *Streams) lookAgain() {
 	for {
 		select {
@@ -227,8 +228,7 @@ func (s *Streams) lookAgain() {
 	}
 }
 
-// dialHook tells of the connections that a client makes, also when it tries
-// again by itself.
+// dialHook signals each connection that a client opens, including its retries.
 type dialHook chan struct{}
 
 func (h dialHook) DialHook(next goredis.DialHook) goredis.DialHook {
@@ -250,7 +250,7 @@ func (dialHook) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.Pr
 	return next
 }
 
-// add has a client tell.
+// add installs the hook in a client.
 func (h dialHook) add(client goredis.UniversalClient) {
 	if c, cluster := client.(*goredis.ClusterClient); cluster {
 		c.OnNewNode(func(node *goredis.Client) { node.AddHook(h) })
@@ -259,7 +259,7 @@ func (h dialHook) add(client goredis.UniversalClient) {
 	client.AddHook(h)
 }
 
-// hear waits for news, and passes them on.
+// hear waits for news and forwards them.
 func (s *Streams) hear(part []listener) error {
 	names := make([]string, 0, 2*len(part))
 	for _, l := range part {
@@ -285,17 +285,17 @@ func (s *Streams) hear(part []listener) error {
 	return nil
 }
 
-// pass passes a shard's news on.
+// pass forwards the news of a shard.
 func (s *Streams) pass(l *listener, news []goredis.XMessage) {
 	for _, m := range news {
 		text := func(name string) string { t, _ := m.Values[name].(string); return t }
 		l.last = m.ID
-		if id := text("id"); id != "" { // no nudge
+		if id := text("id"); id != "" { // not from nudge
 			s.count(l.shard, text("n"), text("size"), text("v"))
 			s.watchers.wake(id)
 		}
 	}
 	if len(news) >= newsPage {
-		s.watchers.missed() // we are far behind: some may have gone before we came
+		s.watchers.missed() // some news may have been trimmed before this read
 	}
 }
