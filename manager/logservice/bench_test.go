@@ -46,8 +46,8 @@ func serve(b *testing.B) *httptest.Server {
 // BenchmarkStepToArchive writes 64 MiB to the archive of a log service: through a
 // stream and an upload to a service on files, through a live stream that becomes the
 // archive, and to a service that discards everything. For comparison it also measures a
-// plain file, one POST of the same bytes, and the minimal transfers of an upload: see
-// bare.
+// plain file, one POST of the same bytes, and the bare transfers of an upload, without
+// encoding, checks or an index: see bare.
 func BenchmarkStepToArchive(b *testing.B) {
 	nothing := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

@@ -130,7 +130,7 @@ func (s *Streams) perRequest() int {
 }
 
 // nudge ends the requests that wait for news. Closing their connections would too, but
-// would cause errors.
+// the client may then log errors.
 func (s *Streams) nudge() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -88,7 +88,7 @@ func (w *Writer) call(ctx context.Context, j *job, method, extra string, body []
 	query := url.Values{"accountID": {j.log.AccountID}, "key": {j.key}}.Encode()
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(j.log.URL, "/")+"/stream?"+query+extra, bytes.NewReader(body))
 	if err != nil {
-		return &refusal{op: op, final: true} // the error would print the URL
+		return &refusal{op: op, final: true} // the error would contain the URL
 	}
 	req.Header.Set(logger.TokenHeader, j.log.Token)
 	req.Header.Set(logger.WriterHeader, j.writer)
