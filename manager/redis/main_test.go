@@ -17,9 +17,9 @@ import (
 
 func TestMain(m *testing.M) {
 	if url := os.Getenv(victimRedis); url != "" {
-		victim(url) // and never comes back
+		victim(url) // never returns
 	}
-	goredis.SetLogger(silent{}) // of what tests do on purpose
+	goredis.SetLogger(silent{}) // the tests cause errors on purpose
 	goleak.VerifyTestMain(m)
 }
 
@@ -29,7 +29,7 @@ func (silent) Printf(context.Context, string, ...any) {}
 
 var prefixes atomic.Int64
 
-// prefix is one that no other test uses.
+// prefix returns a prefix that no other test uses.
 func prefix() string { return "test" + strconv.FormatInt(prefixes.Add(1), 10) + ":" }
 
 func openStreams(t testing.TB, r *testbed.RedisServer, cfg redis.StreamsConfig) *redis.Streams {

@@ -10,12 +10,11 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/journal/journaltest"
 )
 
-// durabilities are settings of Redis: what is synced before the answer, and what
-// is within a second.
+// durabilities are values of appendfsync: sync before each answer, or every second.
 var durabilities = []string{"always", "everysec"}
 
-// BenchmarkDo: commands that Redis has acknowledged and this process has carried
-// out, by one manager and by three.
+// BenchmarkDo measures commands that Redis has acknowledged and this process has
+// applied, with one manager and with three.
 func BenchmarkDo(b *testing.B) {
 	for _, fsync := range durabilities {
 		for _, managers := range []int{1, 3} {
@@ -27,7 +26,7 @@ func BenchmarkDo(b *testing.B) {
 	}
 }
 
-// BenchmarkBareXAdd is what Redis can do: one XADD for each command.
+// BenchmarkBareXAdd measures Redis: one XADD for each command.
 func BenchmarkBareXAdd(b *testing.B) {
 	for _, fsync := range durabilities {
 		server := testbed.Redis(b, "--appendfsync", fsync)

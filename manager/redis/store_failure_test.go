@@ -33,8 +33,8 @@ func three(t *testing.T, open journaltest.Opener) []journaltest.Journal {
 	return journals
 }
 
-// SPEC Q4, Q7: Redis dies at any moment, and comes back with its append-only
-// file. What was acknowledged is there, once and in its order.
+// Rules Q4 and Q7: Redis is killed at random moments and restarts with its append-only
+// file. It has every acknowledged command, once and in its place.
 func TestRedisIsKilled(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)
@@ -55,8 +55,8 @@ func TestRedisIsKilled(t *testing.T) {
 	}
 }
 
-// SPEC Q4: Redis comes back with what it had a while ago, as after a failover to
-// a replica that was behind. All processes go on from there, with the same state.
+// Rule Q4: Redis returns with an earlier state, as after a failover to a replica that
+// was behind. All processes continue with the same state.
 func TestRedisLosesTheEnd(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)
@@ -92,7 +92,7 @@ func TestRedisLosesTheEnd(t *testing.T) {
 	}
 }
 
-// SPEC Q4: the same while nobody writes: each process notices by itself.
+// Rule Q4: the same without writes: each process detects the loss by itself.
 func TestRedisLosesTheEndInSilence(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)
@@ -115,7 +115,7 @@ func TestRedisLosesTheEndInSilence(t *testing.T) {
 	assert.Equal(t, 1, b.Add(t, "next").Place)
 }
 
-// SPEC Q4: answers are lost on the network after Redis did what it was asked for.
+// Rule Q4: the network loses answers of successful requests.
 func TestStoreWithLostAnswers(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)
@@ -131,7 +131,7 @@ func TestStoreWithLostAnswers(t *testing.T) {
 	journals[0].Has(t, hammer.Said())
 }
 
-// proxy drops some of the answers, and the connection with them.
+// proxy drops some of the answers and their connections.
 type proxy struct {
 	address string
 
@@ -193,7 +193,8 @@ func (p *proxy) unlucky() bool {
 	return cut
 }
 
-// drop makes it drop one of so many, 0 is none. It returns how many it has.
+// drop makes the proxy drop one of oneOf answers; 0 means none. It returns the number
+// of dropped answers.
 func (p *proxy) drop(oneOf int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -208,7 +209,7 @@ func client(t *testing.T, server *testbed.RedisServer) *goredis.Client {
 	return c
 }
 
-// Redis forgets scripts when it wants.
+// Redis may forget scripts at any time.
 func TestScriptsAreFlushed(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)
@@ -220,7 +221,8 @@ func TestScriptsAreFlushed(t *testing.T) {
 	assert.Equal(t, []string{"a", "b"}, j.IDs())
 }
 
-// Redis without memory: commands fail and say why, and work again.
+// If Redis is full, commands fail with that reason. They succeed again when there is
+// memory.
 func TestRedisIsFull(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)
@@ -235,8 +237,8 @@ func TestRedisIsFull(t *testing.T) {
 	assert.Equal(t, 1, j.Add(t, "c").Place)
 }
 
-// Somebody empties Redis: nothing is written to what comes after, and the log is
-// found again when it is back.
+// An operator empties Redis. The journal writes nothing to the new log, and continues
+// when the old log is back.
 func TestTheLogIsGone(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)
@@ -302,7 +304,7 @@ func TestOpenStoreRejects(t *testing.T) {
 	require.ErrorContains(t, err, "it must be 7 or later")
 }
 
-// sixth is the address of what says that it is Redis 6.
+// sixth returns the address of a server that identifies itself as Redis 6.
 func sixth(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -341,7 +343,7 @@ func sixth(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// A log's clock is Redis's, and not that of the process.
+// The clock of the log is the clock of Redis, not of the process.
 func TestTheTimeIsRedis(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)
@@ -356,7 +358,8 @@ func TestTheTimeIsRedis(t *testing.T) {
 	assert.False(t, wrong.Now().Before(b.At))
 }
 
-// One process saves the state at a time, another one when that has died.
+// One process at a time may save the state. Another one may do so when that process has
+// died.
 func TestOneLeads(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)
@@ -374,15 +377,15 @@ func TestOneLeads(t *testing.T) {
 	release()
 	release, err = log.Lead(t.Context())
 	require.NoError(t, err)
-	// Whoever was late does not give up what is another one's now.
+	// Release after the lease must not delete the lock of another process.
 	require.NoError(t, client(t, server).Set(t.Context(), "{"+cfg.Prefix+"}:lead", "another", 0).Err())
 	release()
 	_, err = log.Lead(t.Context())
 	require.ErrorIs(t, err, journal.ErrBusy)
 }
 
-// Two logs that differ in the past differ for ever, though the same is appended
-// to both.
+// Two logs with different earlier entries have different tokens, even if later entries
+// are equal.
 func TestATokenDependsOnAllBefore(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)
@@ -402,7 +405,7 @@ func TestATokenDependsOnAllBefore(t *testing.T) {
 	assert.NotEqual(t, tokens[1], tokens[3])
 }
 
-// A state that was made of what the log has lost is not saved.
+// Commit refuses a state that contains entries that the log has lost.
 func TestAStateOfWhatWasLostIsNotSaved(t *testing.T) {
 	t.Parallel()
 	log, err := opener(t, testbed.Redis(t).URL())()
@@ -422,8 +425,8 @@ func TestAStateOfWhatWasLostIsNotSaved(t *testing.T) {
 	require.NoError(t, log.Commit(t.Context(), s))
 }
 
-// A Redis that does not take connections in time is one that is away: whoever
-// waits for it, waits. What the network says of that looks like the end of a context.
+// A Redis that accepts connections too slowly counts as unavailable: callers wait and
+// retry. The network error looks like the end of a context.
 func TestAConnectionThatTakesTooLongIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	_, err := redis.OpenStore(t.Context(), redis.StoreConfig{Client: func() goredis.UniversalClient {

@@ -20,7 +20,7 @@ func opener(tb testing.TB, url string) journaltest.Opener {
 	return func() (journal.Log, error) { return redis.OpenStore(tb.Context(), cfg) }
 }
 
-// SPEC Q7.
+// Rule Q7.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/delegate-io/dlite/manager/redis"
 )
 
-// places are where live streams can be, each with the URLs of servers of one log
-// service: on files there can be but one.
+// places runs bench for each store of live streams, with the URLs of servers that form
+// one log service. On files there is only one server.
 func places(b *testing.B, bench func(b *testing.B, urls []string)) {
 	b.Run("files", func(b *testing.B) {
 		logs, err := logservice.New(logservice.Config{
@@ -42,9 +42,9 @@ func places(b *testing.B, bench func(b *testing.B, urls []string)) {
 	}
 }
 
-// BenchmarkLines is how many lines of 100 bytes a log service takes, by requests of
-// so many lines from four writers at once, each with a log of its own. Two servers
-// share them where that is possible.
+// BenchmarkLines measures how many lines of 100 bytes a log service accepts. Four
+// writers send requests of a given number of lines, each to its own log. With Redis,
+// they use two servers.
 func BenchmarkLines(b *testing.B) {
 	for _, size := range []int{1, 100, 5000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
@@ -94,9 +94,9 @@ func benchLines(b *testing.B, urls []string, size int) {
 	b.ReportMetric(float64(b.N)*float64(size)/b.Elapsed().Seconds(), "lines/s")
 }
 
-// BenchmarkLineToReader is how long a line takes from a writer's request to a
-// reader's eye, with a line every 2 ms. With Redis the reader is at another
-// server than the writer.
+// BenchmarkLineToReader measures the time from a writer's request to the arrival of the
+// line at a reader, with a line every 2 ms. With Redis, the reader uses another server
+// than the writer.
 func BenchmarkLineToReader(b *testing.B) {
 	places(b, benchToReader)
 }

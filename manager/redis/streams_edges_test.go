@@ -21,7 +21,7 @@ import (
 	"github.com/delegate-io/dlite/manager/redis"
 )
 
-// admin is a client without our own code.
+// admin returns a plain client.
 func admin(t testing.TB, r *testbed.RedisServer) *goredis.Client {
 	c := goredis.NewClient(&goredis.Options{Addr: r.Address})
 	t.Cleanup(func() { _ = c.Close() })
@@ -36,7 +36,7 @@ func batch(writer string, pos int64, texts ...string) logservice.Batch {
 	return b
 }
 
-// texts are the lines of a stream.
+// texts returns the lines of a stream.
 func texts(t testing.TB, s *redis.Streams, id logservice.ID) (out []string) {
 	st, err := s.State(t.Context(), id)
 	require.NoError(t, err)
@@ -68,7 +68,7 @@ func TestLimitsOfRedis(t *testing.T) {
 	require.NoError(t, s.Append(t.Context(), key(3), batch("", 0, long)))
 }
 
-// A Redis that has no memory left takes nothing, and keeps what it has.
+// If Redis has no memory left, it accepts no lines and keeps its data.
 func TestARedisThatIsFullSaysSo(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t, "--maxmemory", "6mb", "--maxmemory-policy", "noeviction")
@@ -88,8 +88,7 @@ func TestARedisThatIsFullSaysSo(t *testing.T) {
 	require.NoError(t, s.Append(t.Context(), id, batch("w", n-1, "again")))
 }
 
-// Streams that have an archive go before their time when there is no room for
-// others.
+// If there is no room, the service removes archived streams early.
 func TestArchivedStreamsMakeRoom(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{MaxTotal: 25_000}, nil)
@@ -99,7 +98,7 @@ func TestArchivedStreamsMakeRoom(t *testing.T) {
 	status, answer, _ := send(t, "PUT", f.http[1].URL+"/stream"+other, put(0, long))
 	assert.Equal(t, 507, status, "the open one stays")
 	assert.Contains(t, answer, "no room")
-	ok(t, "DELETE", f.http[1].URL+"/stream"+query, "") // which has it try again
+	ok(t, "DELETE", f.http[1].URL+"/stream"+query, "") // triggers the background work
 	whenArchived(t, f.streams[1])
 	ok(t, "PUT", f.http[1].URL+"/stream"+other, put(0, long))
 	assert.Equal(t, long, text(t, ok(t, "GET", f.http[0].URL+"/blob"+query, "")))
@@ -157,7 +156,7 @@ func TestOpenStreamsRejects(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A claim lasts as long as it is held, and ends when another one has it.
+// A claim lasts while its holder renews it. It ends when another process has it.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
@@ -165,7 +164,7 @@ func TestClaims(t *testing.T) {
 	held, release, err := s.Claim(t.Context(), id)
 	require.NoError(t, err)
 	for range 8 {
-		<-time.After(100 * time.Millisecond) // twice the lease, which is Redis' time
+		<-time.After(100 * time.Millisecond) // twice the lease by the clock of Redis
 		_, _, err = s.Claim(t.Context(), id)
 		require.ErrorIs(t, err, logservice.ErrClaimed)
 	}
@@ -187,18 +186,18 @@ func TestClaims(t *testing.T) {
 	held, release, err = s.Claim(t.Context(), id)
 	require.NoError(t, err)
 	r.Kill()
-	<-held.Done() // nobody knows whose it is
+	<-held.Done() // the claim cannot be renewed
 	release()
 }
 
-// All processes know what there is, without asking.
+// Each process knows the totals of all processes without a request.
 func TestUsageIsOfAllProcesses(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
 	a, b := openStreams(t, r, redis.StreamsConfig{}), openStreams(t, r, redis.StreamsConfig{})
 	require.NoError(t, a.Append(t.Context(), id, batch("w", 0, "a")))
 	_, want := a.Usage()
-	require.Eventually(t, func() bool { // a new connection wakes watchers as well
+	require.Eventually(t, func() bool { // a new connection wakes watchers too
 		n, size := b.Usage()
 		return n == 1 && size == want
 	}, 10*time.Second, time.Millisecond)
@@ -208,7 +207,8 @@ func TestUsageIsOfAllProcesses(t *testing.T) {
 	assert.Equal(t, want, size)
 }
 
-// cutter passes connections on to Redis, and cuts one instead of passing an answer on.
+// cutter forwards connections to Redis. It can close a connection instead of forwarding
+// an answer.
 type cutter struct {
 	net.Listener
 	to    string
@@ -264,8 +264,7 @@ func (c *cutter) serve() {
 	}
 }
 
-// An answer is lost on its way: what was done is not done again, whether the
-// writer has a name or not.
+// A lost answer must not repeat an operation, for writers with and without a name.
 func TestStreamsWithLostAnswers(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
@@ -281,7 +280,7 @@ func TestStreamsWithLostAnswers(t *testing.T) {
 		c.work.Wait()
 	}()
 	require.NoError(t, s.Start(t.Context(), id, "w"))
-	// From here on the scripts are known, so that they go by their names.
+	// Redis now has the scripts, so the client sends only their hashes.
 	require.NoError(t, s.Append(t.Context(), id, batch("w", 0, "a")))
 	require.NoError(t, s.Append(t.Context(), id, batch("", 0, "b")))
 	c.armed.Store(true)
@@ -309,7 +308,7 @@ func TestStreamsWithLostAnswers(t *testing.T) {
 	}
 }
 
-// Lines of any length and number come back as they were.
+// Lines of any length and number are returned unchanged.
 func TestLongLines(t *testing.T) {
 	t.Parallel()
 	s := openStreams(t, testbed.Redis(t), redis.StreamsConfig{})
@@ -338,12 +337,12 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
-// A run has a number of its own, also when Redis' clock was set back.
+// Each run has a new number, even if the clock of Redis was set back.
 func TestRunsHaveNumbersOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
 	s := openStreams(t, r, redis.StreamsConfig{})
-	const later = 8_000_000_000_000_000 // the clock was there
+	const later = 8_000_000_000_000_000 // an earlier time of the clock
 	run := func() int64 {
 		require.NoError(t, s.Start(t.Context(), id, ""))
 		st, err := s.State(t.Context(), id)

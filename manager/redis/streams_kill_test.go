@@ -36,10 +36,10 @@ const (
 	victimStalls  = "DLITE_TEST_LOGS_VICTIM_STALLS"
 )
 
-// lease is a short one, for tests that wait for its end.
+// lease is a short lease for tests that wait for its end.
 const lease = time.Second
 
-// victim is a log service in a process of its own, to be killed.
+// victim runs a log service in its own process, which the test kills.
 func victim(url string) {
 	s, err := redis.OpenStreams(context.Background(), redis.StreamsConfig{URL: url, Prefix: os.Getenv(victimPrefix), Lease: lease})
 	if err == nil {
@@ -67,8 +67,8 @@ func victim(url string) {
 	os.Exit(1)
 }
 
-// startVictim starts one. It says where it is, what it prints further, and how to
-// kill it.
+// startVictim starts a victim. It returns the address, a reader of its further output,
+// and a function that kills it.
 func startVictim(t *testing.T, r *testbed.RedisServer, prefix, archive string, env ...string) (string, *bufio.Reader, func()) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -91,8 +91,9 @@ func startVictim(t *testing.T, r *testbed.RedisServer, prefix, archive string, e
 	return "http://" + strings.TrimSpace(addr), lines, kill
 }
 
-// SPEC L2, Q7: servers are killed at any moment while lines are written and read;
-// a balancer sends what comes to another one. All lines arrive once, in order.
+// Rules L2 and Q7: the test kills servers at random moments while clients write and
+// read lines. A balancer sends their requests to another server. All lines arrive once
+// and in order.
 func TestServersAreKilledInTheMiddle(t *testing.T) {
 	t.Parallel()
 	r, archive, prefix := testbed.Redis(t), t.TempDir(), prefix()
@@ -120,7 +121,7 @@ func TestServersAreKilledInTheMiddle(t *testing.T) {
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 		Transport:    &http.Transport{DisableKeepAlives: true},
-		ErrorLog:     log.New(io.Discard, "", 0), // of answers that are cut off
+		ErrorLog:     log.New(io.Discard, "", 0), // logs aborted answers
 	}
 	front := httptest.NewServer(proxy)
 	defer front.Close()
@@ -153,8 +154,8 @@ func TestServersAreKilledInTheMiddle(t *testing.T) {
 	assert.True(t, want.String() == text(t, ok(t, "GET", front.URL+"/blob"+query, "")))
 }
 
-// A server that is killed while it archives a log is replaced by another one when
-// its claim ends.
+// If a server is killed while it archives a log, another server archives it when the
+// claim ends.
 func TestAServerIsKilledWhileItArchives(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testbed.Redis(t), 1, redis.StreamsConfig{Lease: lease}, nil)
@@ -173,7 +174,7 @@ func TestAServerIsKilledWhileItArchives(t *testing.T) {
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
 	for waiting := true; waiting; {
-		f.now.Add(int64(time.Minute)) // which is how often servers look
+		f.now.Add(int64(time.Minute)) // the interval of the background work
 		ok(t, "PUT", f.http[0].URL+"/stream?accountID=acc&key=other", "[]")
 		select {
 		case <-done:

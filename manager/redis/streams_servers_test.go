@@ -32,21 +32,21 @@ const (
 
 var id = logservice.ID{Account: "acc", Key: "log"}
 
-// fleet is several servers on one Redis and one archive.
+// fleet is a group of servers with one Redis and one archive.
 type fleet struct {
 	t       testing.TB
 	redis   *testbed.RedisServer
 	streams []*redis.Streams
 	logs    []*logservice.Server
 	http    []*httptest.Server
-	// any is a balancer that sends each request to another one.
+	// any is a balancer that sends each request to the next server.
 	any     *httptest.Server
 	archive string
 	prefix  string
 	now     atomic.Int64 // added to the clock
 }
 
-// newFleet starts n servers. wrap may change what they have for streams.
+// newFleet starts n servers. wrap may replace the streams of a server.
 func newFleet(t testing.TB, r *testbed.RedisServer, n int, cfg redis.StreamsConfig, wrap func(i int, s *redis.Streams) logservice.Streams) *fleet {
 	t.Helper()
 	f := &fleet{t: t, redis: r, archive: t.TempDir(), prefix: prefix()}
@@ -87,7 +87,7 @@ func (f *fleet) config(s logservice.Streams) logservice.Config {
 
 func bucket(dir string) string { return "file://" + filepath.ToSlash(dir) + "?no_tmp_dir=true" }
 
-// archived are the files of the archive.
+// archived returns the files of the archive.
 func (f *fleet) archived() []string {
 	f.t.Helper()
 	files, err := filepath.Glob(filepath.Join(f.archive, "*", "*.ndjson"))
@@ -118,7 +118,7 @@ func ok(t testing.TB, method, url, body string, header ...string) string {
 	return text
 }
 
-// put is a PUT's body.
+// put returns the body of a PUT.
 func put(pos int, texts ...string) string {
 	var lines []string
 	for i, text := range texts {
@@ -127,7 +127,7 @@ func put(pos int, texts ...string) string {
 	return "[" + strings.Join(lines, ",") + "]"
 }
 
-// text is what newline-delimited lines say.
+// text returns the texts of newline-delimited lines.
 func text(t testing.TB, blob string) string {
 	var b strings.Builder
 	for raw := range strings.Lines(blob) {
@@ -138,13 +138,13 @@ func text(t testing.TB, blob string) string {
 	return b.String()
 }
 
-// readAll follows a log to its end, and comes back where it was as often as it is
-// cut off. seen is called with all that was read, when there is more.
+// readAll follows a log to its end. It reconnects at the same line after each
+// interruption. It calls seen with all text so far when there is more.
 func readAll(t testing.TB, url string, seen func(string)) string {
 	var all strings.Builder
 	last := ""
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	pause := time.NewTicker(10 * time.Millisecond) // as a browser would
+	pause := time.NewTicker(10 * time.Millisecond) // the retry delay of a browser
 	defer pause.Stop()
 	for t.Context().Err() == nil {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -187,8 +187,8 @@ func readAll(t testing.TB, url string, seen func(string)) string {
 	return all.String()
 }
 
-// SPEC Q7, L2: a writer whose requests go to one server after the other, and
-// readers on each of them. Everybody sees all lines once, in order, and so does the archive.
+// Rules Q7 and L2: a writer sends its requests to alternating servers, and readers use
+// all servers. Each reader and the archive have all lines once and in order.
 func TestAnyServerTakesAnyRequest(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{}, nil)
@@ -219,7 +219,7 @@ func TestAnyServerTakesAnyRequest(t *testing.T) {
 	write(2000)
 	_, _ = io.WriteString(io.MultiWriter(s, &want), "half\n")
 	for range readers {
-		<-half // lines come while the log is open
+		<-half // lines must arrive while the log is open
 	}
 	write(2000)
 	require.NoError(t, s.Close(t.Context()))
@@ -234,7 +234,7 @@ func TestAnyServerTakesAnyRequest(t *testing.T) {
 	assert.Len(t, f.archived(), 1)
 }
 
-// whenArchived returns when the log is archived whole.
+// whenArchived returns when the log is completely archived.
 func whenArchived(t testing.TB, s *redis.Streams) {
 	t.Helper()
 	for {
@@ -248,7 +248,7 @@ func whenArchived(t testing.TB, s *redis.Streams) {
 	}
 }
 
-// archiver has streams whose archiving can be seen, and held up.
+// archiver provides streams whose archiving a test can observe and block.
 type archiver struct {
 	*redis.Streams
 	claimed func(error)
@@ -272,7 +272,7 @@ func (a *archiver) SetArchived(ctx context.Context, id logservice.ID, run, lines
 	return a.Streams.SetArchived(ctx, id, run, lines)
 }
 
-// A log that is closed on two servers at once is archived by one of them.
+// If a log is closed on two servers at the same time, only one of them archives it.
 func TestALogIsArchivedByOneServer(t *testing.T) {
 	t.Parallel()
 	var archived, claims atomic.Int64
@@ -286,7 +286,7 @@ func TestALogIsArchivedByOneServer(t *testing.T) {
 					meet()
 				}
 			},
-			// Whoever archives waits for the other one to try.
+			// The archiving server waits until the other one tries.
 			read:  func() { <-both },
 			noted: func() { archived.Add(1) },
 		}
@@ -294,21 +294,21 @@ func TestALogIsArchivedByOneServer(t *testing.T) {
 	ok(t, "PUT", f.any.URL+"/stream"+query, put(0, "a\n", "b\n"))
 	ok(t, "DELETE", f.http[0].URL+"/stream"+query, "")
 	ok(t, "DELETE", f.http[1].URL+"/stream"+query+"&snapshot=true", "")
-	// Were there no claims, both would read.
+	// Without claims, both servers would read.
 	time.AfterFunc(20*time.Second, meet)
 	whenArchived(t, f.streams[0])
 	assert.Equal(t, "a\nb\n", text(t, ok(t, "GET", f.any.URL+"/blob"+query, "")))
-	f.now.Add(int64(2 * time.Minute)) // they look again
+	f.now.Add(int64(2 * time.Minute)) // triggers the background work again
 	ok(t, "POST", f.http[0].URL+"/stream?accountID=acc&key=other", "")
 	ok(t, "POST", f.http[1].URL+"/stream?accountID=acc&key=other", "")
 	for i := range f.logs {
-		require.NoError(t, f.logs[i].Close()) // which waits for what they do
+		require.NoError(t, f.logs[i].Close()) // Close waits for the background work
 	}
 	assert.EqualValues(t, 1, archived.Load())
 }
 
-// SPEC L2: Redis is killed while lines are written and read, and comes back with its
-// append-only file. Nothing is lost or there twice.
+// Rule L2: Redis is killed while clients write and read lines, and restarts with its
+// append-only file. No line is lost or repeated.
 func TestRedisIsKilledAndComesBack(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{}, nil)
@@ -344,13 +344,13 @@ func TestRedisIsKilledAndComesBack(t *testing.T) {
 				break
 			}
 		}
-		write(300) // under way
+		write(300) // requests in progress
 		f.redis.Kill()
-		write(300) // to nobody
+		write(300) // Redis is down
 		f.redis.Start(t)
 	}
 	go func() {
-		for range read { // to empty it
+		for range read { // drains the channel
 		}
 	}()
 	require.NoError(t, s.Close(t.Context()))
@@ -362,7 +362,7 @@ func TestRedisIsKilledAndComesBack(t *testing.T) {
 	assert.True(t, want.String() == text(t, ok(t, "GET", f.any.URL+"/blob"+query, "")))
 }
 
-// A Redis that has lost everything gets the lines again from writers that have them.
+// If Redis has lost all data, writers send their lines again.
 func TestARedisThatForgotIsToldAgain(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testbed.Redis(t, "--appendonly", "no"), 2, redis.StreamsConfig{}, nil)
@@ -389,7 +389,8 @@ func TestARedisThatForgotIsToldAgain(t *testing.T) {
 	<-seen
 }
 
-// What a Redis has lost is counted no longer, and who watches it hears of that.
+// After a data loss in Redis, the totals exclude the lost streams, and their watchers
+// wake.
 func TestWhatRedisForgotIsForgotten(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t, "--appendonly", "no")
@@ -411,7 +412,7 @@ func TestWhatRedisForgotIsForgotten(t *testing.T) {
 	require.ErrorIs(t, err, logservice.ErrUnknown)
 }
 
-// While Redis is away writers are told to come again, which is what they do.
+// While Redis is unavailable, the service asks writers to retry, and they do.
 func TestAnswersWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testbed.Redis(t), 1, redis.StreamsConfig{}, nil)
@@ -438,7 +439,7 @@ func TestAnswersWhileRedisIsAway(t *testing.T) {
 	}
 	f.redis.Start(t)
 	for again := time.NewTicker(20 * time.Millisecond); f.streams[0].Ping(t.Context()) != nil; {
-		<-again.C // a client that could not connect waits a little
+		<-again.C // the client delays its next connection attempt
 	}
 	ok(t, "PUT", f.any.URL+"/stream"+query, put(1, "b\n"))
 	assert.Equal(t, "b\n", <-tail, "who follows the log goes on")
@@ -447,7 +448,7 @@ func TestAnswersWhileRedisIsAway(t *testing.T) {
 	assert.False(t, more)
 }
 
-// A link that one server has given is good for another one, and for one upload.
+// An upload link of one server is valid on every server, for one upload.
 func TestUploadLinksAreOfAllServers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{}, nil)
@@ -462,7 +463,7 @@ func TestUploadLinksAreOfAllServers(t *testing.T) {
 	}
 }
 
-// However many readers there are, each server has one request waiting in Redis.
+// Each server has one blocked request in Redis, for any number of readers.
 func TestReadersShareAConnection(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{}, nil)

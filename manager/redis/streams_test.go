@@ -22,7 +22,7 @@ func TestStreams(t *testing.T) {
 	})
 }
 
-// A cluster refuses a script whose keys are not on one node, also when it has but one.
+// A cluster with a single node also refuses a script whose keys are in different slots.
 func TestStreamsInACluster(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t, "--appendfsync", "no", "--cluster-enabled", "yes")

@@ -21,7 +21,7 @@ func heard(c <-chan struct{}) bool {
 	}
 }
 
-// Who watches for logs that never come must not fill the memory.
+// Watches of logs that never appear must not fill the memory.
 func TestWatchersAreBounded(t *testing.T) {
 	t.Parallel()
 	s := &Streams{}
@@ -35,8 +35,8 @@ func TestWatchersAreBounded(t *testing.T) {
 	assert.Len(t, s.watchers.wait, 1)
 }
 
-// A process that was away for long finds more news than it takes at once. Some may
-// be gone; so everybody looks.
+// After a long interruption, a process may find more news than one answer holds. Some
+// news may be trimmed, so all watchers wake.
 func TestWhoMissesNewsLooks(t *testing.T) {
 	t.Parallel()
 	s := &Streams{}
@@ -53,7 +53,7 @@ func TestWhoMissesNewsLooks(t *testing.T) {
 	assert.Equal(t, news[newsPage-1].ID, l.last)
 }
 
-// News may be heard after the answer to a later call.
+// News may arrive after the answer to a later call.
 func TestOldNewsCountNothing(t *testing.T) {
 	t.Parallel()
 	s := &Streams{}
@@ -64,7 +64,7 @@ func TestOldNewsCountNothing(t *testing.T) {
 	assert.EqualValues(t, 500, size)
 }
 
-// Whoever asks while everything is counted again hears no part of it.
+// A concurrent call of Usage must not see a partial recount.
 func TestRecountsAreNotSeenHalfDone(t *testing.T) {
 	t.Parallel()
 	s, err := OpenStreams(t.Context(), StreamsConfig{URL: testbed.Redis(t).URL()})

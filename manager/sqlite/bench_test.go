@@ -10,15 +10,15 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/journal/journaltest"
 )
 
-// BenchmarkDo: commands that are on the disk when Do returns.
+// BenchmarkDo measures commands that are on the disk when Do returns.
 func BenchmarkDo(b *testing.B) {
 	journaltest.Benchmark(b, func(tb testing.TB) journaltest.Opener {
 		return opener(tb, filepath.Join(tb.TempDir(), "log.db"))
 	}, 1)
 }
 
-// BenchmarkBareSync is what the disk can do: as many bytes in a file, and a sync,
-// one after the other.
+// BenchmarkBareSync measures the disk: it writes the same number of bytes to a file and
+// syncs it each time.
 func BenchmarkBareSync(b *testing.B) {
 	f, err := os.Create(filepath.Join(b.TempDir(), "file"))
 	require.NoError(b, err)

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// OpenVersion opens a database like a program that knows more versions, of which
-// the last ones are these statements.
+// OpenVersion opens a database like a later program, whose additional versions consist
+// of these statements.
 func OpenVersion(ctx context.Context, path string, more ...string) (*Log, error) {
 	steps := append([]migration{}, migrations...)
 	for _, s := range more {
@@ -15,7 +15,7 @@ func OpenVersion(ctx context.Context, path string, more ...string) (*Log, error)
 	return open(ctx, path, Config{}, steps)
 }
 
-// Limit bounds the database's size in bytes, like a disk that becomes full.
+// Limit bounds the size of the database in bytes, to simulate a full disk.
 func (l *Log) Limit(ctx context.Context, bytes int) error {
 	_, err := l.write.ExecContext(ctx, fmt.Sprint("PRAGMA max_page_count = ", bytes/4096))
 	return err

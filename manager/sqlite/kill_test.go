@@ -25,8 +25,8 @@ const (
 	victimName = "DLITE_TEST_JOURNAL_NAME"
 )
 
-// victim is a journal in a process of its own, to be killed. It writes what it
-// was told: an ID and its place in the order.
+// victim runs a journal in its own process, which the test kills. It prints each
+// acknowledged command: its ID and its place in the order.
 func victim(path string) {
 	ctx := context.Background()
 	log, err := sqlite.Open(ctx, path, sqlite.Config{})
@@ -60,9 +60,9 @@ func die(err error) {
 	os.Exit(1)
 }
 
-// SPEC Q4, Q7: the process is killed at any moment, while commands come from many
-// sides and the state is saved. What it has acknowledged is there, once and in
-// its order.
+// Rules Q4 and Q7: the test kills the process at random moments, while many goroutines
+// send commands and the journal saves the state. Every acknowledged command is in the
+// log, once and in its place.
 func TestKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log.db")
@@ -78,7 +78,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		require.NoError(t, cmd.Start())
 		lines := bufio.NewScanner(out)
 		kill := 1 + rand.IntN(600)
-		for n := 0; lines.Scan(); n++ { // what it has written before it died is read, too
+		for n := 0; lines.Scan(); n++ { // also reads the lines that the process wrote before it died
 			var id string
 			var place int
 			_, err := fmt.Sscan(lines.Text(), &id, &place)

@@ -23,7 +23,7 @@ func opener(tb testing.TB, path string) journaltest.Opener {
 	return func() (journal.Log, error) { return sqlite.Open(tb.Context(), path, sqlite.Config{}) }
 }
 
-// SPEC Q7.
+// Rule Q7.
 func TestLog(t *testing.T) {
 	t.Parallel()
 	journaltest.Run(t, func(tb testing.TB) journaltest.Opener {
@@ -42,7 +42,7 @@ func TestOneProcessHasIt(t *testing.T) {
 	assert.Equal(t, []string{"a"}, journaltest.Open(t, opener(t, path)).IDs())
 }
 
-// Nobody else may read what is in it, nor what SQLite puts beside it.
+// Only the owner may read the database and the other files of SQLite.
 func TestOnlyTheOwnerReadsIt(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -62,8 +62,7 @@ func TestOnlyTheOwnerReadsIt(t *testing.T) {
 	}
 }
 
-// SPEC S5: what is in commands and in the state is on the disk as nothing that
-// could be read.
+// Rule S5: commands and the state are not readable on the disk.
 func TestSecretsAreNotOnTheDisk(t *testing.T) {
 	t.Parallel()
 	const secret = "only for the right eyes"
@@ -135,8 +134,8 @@ func TestBackupAndRestore(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(dir, "third"))
 }
 
-// The disk is full: commands fail and say so, nothing is lost, and it goes on
-// when there is room.
+// If the disk is full, commands fail with that reason. Nothing is lost, and commands
+// succeed again when there is space.
 func TestFull(t *testing.T) {
 	t.Parallel()
 	log, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "log.db"), sqlite.Config{})
@@ -175,13 +174,13 @@ func TestUpgrades(t *testing.T) {
 	j.Add(t, "a")
 	require.NoError(t, j.Close())
 
-	// One that fails changes nothing, and the old state can be read.
+	// A failed upgrade changes nothing, and the old state is readable.
 	later := func(statement string) journaltest.Opener {
 		return func() (journal.Log, error) { return sqlite.OpenVersion(t.Context(), path, statement) }
 	}
 	readOnly := func(open journaltest.Opener, why string) {
 		j := journaltest.Open(t, open, func(c *journal.Config[journaltest.Command]) {
-			c.Keys = append(c.Keys, make([]byte, 32)) // which cannot be added
+			c.Keys = append(c.Keys, make([]byte, 32)) // a read-only log cannot add a key
 		})
 		assert.Equal(t, "a", j.IDs()[0])
 		_, err := j.Do(t.Context(), journaltest.Command{ID: "b"})
@@ -198,7 +197,7 @@ func TestUpgrades(t *testing.T) {
 	assert.Equal(t, 1, j.Add(t, "b").Place)
 	require.NoError(t, j.Close())
 
-	// One that works, once.
+	// The second open needs no upgrade.
 	for range 2 {
 		j = journaltest.Open(t, later(`CREATE TABLE more (x)`))
 		assert.Equal(t, []string{"a", "b"}, j.IDs())
@@ -237,8 +236,8 @@ func TestForeignFiles(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
-// A file that is cut off or overwritten is refused, and says what to do. Nothing
-// wrong is ever taken for a state.
+// Open refuses a truncated or overwritten file with instructions. It never loads a
+// wrong state.
 func TestTornFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -270,7 +269,8 @@ func TestTornFiles(t *testing.T) {
 				refused++
 				continue
 			}
-			// Pages that are free make no difference, and an empty file is a new one.
+			// A change in free pages has no effect, and an empty file is a new
+			// database.
 			if at > 0 || name != "cut off" {
 				assert.Equal(t, saved, got, "%s at %d", name, at)
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever is in an entry, it is split as it was put together, or refused.
+// splitCommands splits every body into its commands or refuses it.
 func FuzzSplitCommands(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x03abc\x00\x01x"))
@@ -30,7 +30,7 @@ func FuzzSplitCommands(f *testing.F) {
 	})
 }
 
-// Whatever a header is, it is refused or one can go on with it.
+// nextHeader refuses a header, or returns one that it accepts.
 func FuzzHeader(f *testing.F) {
 	key := bytes.Repeat([]byte("k"), minKey)
 	_, h, err := nextHeader(Header{}, [][]byte{key}, false)
@@ -51,7 +51,7 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-// Whatever a saved state begins with, reading it ends.
+// readSeen terminates for every input.
 func FuzzSeen(f *testing.F) {
 	r := newReplica[int](nil, 0, nil)
 	r.seen["a"], r.seen["b"] = mark{counter: 5}, mark{counter: 7}
@@ -62,7 +62,7 @@ func FuzzSeen(f *testing.F) {
 	})
 }
 
-// Each place has a nonce, a key or data of its own.
+// Each place has a distinct nonce, key or additional data.
 func TestSealedOpensInItsPlaceOnly(t *testing.T) {
 	t.Parallel()
 	for _, s := range []*sealer{{log: "l", key: bytes.Repeat([]byte("k"), 32)}, {log: "l"}} {

@@ -18,19 +18,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func fresh(testing.TB) journaltest.Opener { return journaltest.NewMemory().Open }
 
-// The journal itself, on a log that has no faults.
+// The journal on a log without faults.
 func TestOnMemory(t *testing.T) {
 	t.Parallel()
 	journaltest.Run(t, fresh)
 }
 
-// SPEC Q4: the log loses its end at any time. All processes come to what it has.
+// Rule Q4: the log loses its end at random times. All processes converge to its
+// content.
 func TestOnLosingMemory(t *testing.T) {
 	t.Parallel()
 	journaltest.RunLosing(t)
 }
 
-// SPEC Q7: without a log the state is in memory, with the same promises.
+// Rule Q7: without a log the state is in memory, with the same guarantees.
 func TestWithoutALog(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
@@ -62,7 +63,7 @@ func TestWithoutALog(t *testing.T) {
 	require.ErrorIs(t, j.Compact(t.Context()), journal.ErrClosed)
 }
 
-// fuse breaks in the middle of a command.
+// fuse panics in the middle of a command.
 type fuse struct{ *journaltest.Ledger }
 
 func (f fuse) Apply(at time.Time, c journaltest.Command, own bool) any {
@@ -72,8 +73,8 @@ func (f fuse) Apply(at time.Time, c journaltest.Command, own bool) any {
 	return f.Ledger.Apply(at, c, own)
 }
 
-// Whoever recovers from a panic, as a web server does, must not go on with half a
-// state.
+// A program that recovers from a panic, like a web server, must not continue with an
+// incomplete state.
 func TestNobodyGoesOnAfterAPanic(t *testing.T) {
 	t.Parallel()
 	j, err := journal.Open(t.Context(), journal.Config[journaltest.Command]{}, fuse{journaltest.NewLedger()})
@@ -99,8 +100,8 @@ func TestAMachineWithoutStateIsNeeded(t *testing.T) {
 	require.ErrorIs(t, log.Ping(t.Context()), journal.ErrClosed, "the log is closed")
 }
 
-// A process that stood still for so long that others dropped what it has not
-// read comes back with the right state.
+// A process stalls so long that other processes drop entries that it has not read. It
+// must return to the correct state.
 func TestFarBehind(t *testing.T) {
 	t.Parallel()
 	log := journaltest.NewMemory()
@@ -121,7 +122,7 @@ func TestFarBehind(t *testing.T) {
 	assert.Len(t, behind.IDs(), 17)
 }
 
-// asleep reads nothing until it is awake.
+// asleep blocks reads until awake is closed.
 type asleep struct {
 	journal.Log
 	awake chan struct{}

@@ -20,7 +20,7 @@ type modelled struct {
 	archived int64
 }
 
-// machine runs an implementation and the model side by side.
+// machine runs an implementation and the model in parallel.
 type machine struct {
 	t       *testing.T
 	opener  Opener
@@ -150,7 +150,7 @@ func (m *machine) reopen(t *rapid.T) {
 	m.must(t, err)
 }
 
-// check compares everything that can be seen.
+// check compares all visible state.
 func (m *machine) check(t *rapid.T) {
 	seen := maps.Collect(m.streams.All(m.t.Context()))
 	if len(seen) != len(m.model) {

@@ -1,5 +1,5 @@
-// Package logservicetest is what every implementation of logservice.Streams must
-// pass:
+// Package logservicetest is a conformance suite for implementations of
+// logservice.Streams:
 //
 //	func TestStreams(t *testing.T) {
 //		logservicetest.Run(t, func(t *testing.T) logservicetest.Opener {
@@ -23,20 +23,20 @@ import (
 	"github.com/delegate-io/dlite/manager/logservice"
 )
 
-// Opener opens streams. A durable implementation finds what the last ones that it
-// opened have left, closed or not; see [Volatile].
+// Opener opens streams. In a durable implementation, each call finds the streams of the
+// previous call, even if they were not closed; see [Volatile].
 type Opener func() (logservice.Streams, error)
 
-// Option changes what the suite asks for.
+// Option changes the requirements of the suite.
 type Option func(*options)
 
 type options struct{ volatile bool }
 
-// Volatile says that streams are gone when they are closed.
+// Volatile declares that streams are lost when they are closed.
 func Volatile() Option { return func(o *options) { o.volatile = true } }
 
-// Run runs the suite. fresh is called for each case, and gives an Opener of a
-// place with no streams in it.
+// Run runs the suite. It calls fresh for each case; fresh returns an Opener of an empty
+// store.
 func Run(t *testing.T, fresh func(t *testing.T) Opener, with ...Option) {
 	var o options
 	for _, f := range with {
@@ -81,7 +81,7 @@ const plenty = 1 << 40
 
 var id = logservice.ID{Account: "acc", Key: "run/1:step"}
 
-// lines have the texts, as JSON strings, with pos from first on.
+// lines returns lines with these texts as JSON strings. The first line has pos first.
 func lines(first int64, texts ...string) (out []logservice.Line) {
 	for i, text := range texts {
 		raw, _ := json.Marshal(text)
@@ -102,7 +102,7 @@ func state(t *testing.T, s logservice.Streams, id logservice.ID) logservice.Stat
 	return st
 }
 
-// all reads a stream and checks the numbers.
+// all reads a stream and checks the line numbers.
 func all(t *testing.T, s logservice.Streams, id logservice.ID, from int64) (texts []string) {
 	t.Helper()
 	st := state(t, s, id)
@@ -335,7 +335,7 @@ func crowd(t *testing.T, s logservice.Streams) {
 		work.Go(func() {
 			name := fmt.Sprint("w", w)
 			for i := range int64(each) {
-				// Everything twice, as if the answer had been lost.
+				// Send each batch twice, as after a lost answer.
 				for range 2 {
 					assert.NoError(t, s.Append(t.Context(), id, logservice.Batch{
 						Writer: name, Lines: lines(i, fmt.Sprintf("%s %d", name, i)), MaxStream: plenty,

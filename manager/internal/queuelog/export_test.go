@@ -1,6 +1,6 @@
 package queuelog
 
-// Stages is how many stages the writer keeps in mind.
+// Stages returns the number of stages in memory.
 func (w *Writer) Stages() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

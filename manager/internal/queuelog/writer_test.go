@@ -35,7 +35,7 @@ const (
 	base    = "http://logs.example"
 )
 
-// world is a real log service without a network between, in a bubble of time.
+// world is a real log service without a network, in a synctest bubble.
 type world struct {
 	t    testing.TB
 	logs *logservice.Server
@@ -43,7 +43,7 @@ type world struct {
 
 	mu    sync.Mutex
 	calls []call
-	// instead answers in the log service's place, if it is set and wants to.
+	// instead answers in place of the log service, if it is set and returns an answer.
 	instead func(*http.Request) (*http.Response, error)
 }
 
@@ -52,7 +52,7 @@ type call struct {
 	method, writer string
 }
 
-// inBubble runs a test with its own clock.
+// inBubble runs a test with a fake clock.
 func inBubble(t *testing.T, cfg queuelog.Config, test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
@@ -75,7 +75,7 @@ func newWorld(t testing.TB, cfg queuelog.Config) *world {
 
 func (w *world) client() *http.Client { return &http.Client{Transport: w} }
 
-// RoundTrip is the network.
+// RoundTrip replaces the network.
 func (w *world) RoundTrip(req *http.Request) (*http.Response, error) {
 	w.mu.Lock()
 	w.calls = append(w.calls, call{time.Now(), req.Method, req.Header.Get(logger.WriterHeader)})
@@ -89,7 +89,7 @@ func (w *world) RoundTrip(req *http.Request) (*http.Response, error) {
 	return w.answer(req), req.Context().Err()
 }
 
-// answer is the log service's.
+// answer returns the answer of the log service.
 func (w *world) answer(req *http.Request) *http.Response {
 	r := req.Clone(req.Context())
 	r.RequestURI = req.URL.RequestURI()
@@ -107,7 +107,7 @@ func (w *world) set(instead func(*http.Request) (*http.Response, error)) {
 	w.instead = instead
 }
 
-// count is how many calls there were.
+// count returns the number of calls.
 func (w *world) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,19 +127,19 @@ func config() *stage.LogConfig { return &stage.LogConfig{URL: base, Token: token
 
 func (w *world) tell(s queuelog.State) { w.w.Tell(account, "stage", config(), logKey, s) }
 
-// pass lets time pass, and what is due then happen.
+// pass advances the clock and waits for the due work.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// live is what a reader of the log sees until now.
+// live returns the lines that a reader of the log has seen.
 func (w *world) live() []string {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
 	defer cancel()
 	var out []string
-	go func() { // nothing more comes at this moment
+	go func() { // the bubble is idle: no more lines come now
 		synctest.Wait()
 		cancel()
 	}()
@@ -149,7 +149,7 @@ func (w *world) live() []string {
 	return out
 }
 
-// blob is the archive, "" as long as there is none.
+// blob returns the lines of the archive, nil if there is none.
 func (w *world) blob() []string {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, base+"/blob?accountID=acc&key="+logKey, nil)
@@ -178,8 +178,8 @@ func queued(place int, reason string, since time.Time) queuelog.State {
 
 const busy = "3 eligible delegates, all at capacity (6 slots)"
 
-// SPEC Q5: a queued stage says in its init's log that it waits, where and why. A
-// line comes with each reason, and at most every 10 s with a place.
+// Rule Q5: a queued stage has lines in its init's log with its place and the reason. A
+// new reason causes a line; a new place causes a line at most every 10 s.
 func TestAQueuedStageSaysSo(t *testing.T) {
 	inBubble(t, queuelog.Config{}, func(t *testing.T, w *world) {
 		since := time.Now()
@@ -221,7 +221,7 @@ func TestAQueuedStageSaysSo(t *testing.T) {
 	})
 }
 
-// What most stages do costs nothing.
+// A stage that is taken at once, like most stages, causes no request.
 func TestAStageThatIsTakenAtOnceSaysNothing(t *testing.T) {
 	inBubble(t, queuelog.Config{}, func(t *testing.T, w *world) {
 		since := time.Now()
@@ -237,8 +237,9 @@ func TestAStageThatIsTakenAtOnceSaysNothing(t *testing.T) {
 	})
 }
 
-// The delegate goes on in the same log, and ends it: however it does that, live
-// readers and the archive have our lines and then its.
+// The delegate continues the same log and closes it. For each way in which it may do
+// so, live readers and the archive have the lines of this package and then the lines of
+// the delegate.
 func TestTheDelegatesLinesFollow(t *testing.T) {
 	t.Parallel()
 	for name, delegate := range map[string]func(*testing.T, *world){
@@ -285,7 +286,8 @@ func ours(cfg logger.StreamConfig) func(*testing.T, *world) {
 	}
 }
 
-// foreign makes the calls that PROTOCOL 4 has seen, without our headers.
+// foreign makes the recorded calls of docs/protocol.md, section 4, without the SDK's
+// headers.
 func foreign(t *testing.T, w *world) {
 	send := func(method, url, body string) string {
 		req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -345,7 +347,7 @@ func TestAStageThatReturnsToTheQueueGoesOn(t *testing.T) {
 	})
 }
 
-// The manager was restarted while the stage waited.
+// The manager restarts while the stage waits.
 func TestAnotherManagerGoesOn(t *testing.T) {
 	inBubble(t, queuelog.Config{}, func(t *testing.T, w *world) {
 		since := time.Now()
@@ -362,7 +364,7 @@ func TestAnotherManagerGoesOn(t *testing.T) {
 	})
 }
 
-// Lines arrive once, also when the log service is away or its answer is lost.
+// Lines arrive once, even if the log service is unavailable or its answer is lost.
 func TestLinesArriveOnce(t *testing.T) {
 	inBubble(t, queuelog.Config{}, func(t *testing.T, w *world) {
 		lost := errors.New("the answer is lost")
@@ -393,7 +395,7 @@ func TestLinesArriveOnce(t *testing.T) {
 	})
 }
 
-// A log service that wants its streams opened before lines are sent.
+// Some log services require an open stream before they accept lines.
 func TestAStreamIsOpenedWhereThatIsNecessary(t *testing.T) {
 	inBubble(t, queuelog.Config{}, func(t *testing.T, w *world) {
 		open := false
@@ -422,7 +424,7 @@ func TestALogServiceThatRefusesIsLeftAlone(t *testing.T) {
 	})
 }
 
-// One that is away for good is given up.
+// The writer gives up on a log service that stays unavailable.
 func TestALogServiceThatIsAwayIsGivenUp(t *testing.T) {
 	inBubble(t, queuelog.Config{}, func(t *testing.T, w *world) {
 		w.set(func(*http.Request) (*http.Response, error) { return nil, errors.New("nobody is there") })
@@ -436,7 +438,7 @@ func TestALogServiceThatIsAwayIsGivenUp(t *testing.T) {
 	})
 }
 
-// Nothing that a log service does delays the manager, not even its end.
+// The log service cannot delay the manager, not even in Close.
 func TestTellAndCloseWaitForNobody(t *testing.T) {
 	inBubble(t, queuelog.Config{}, func(t *testing.T, w *world) {
 		w.set(func(req *http.Request) (*http.Response, error) {
@@ -458,8 +460,8 @@ func TestTellAndCloseWaitForNobody(t *testing.T) {
 	})
 }
 
-// A thousand stages take their turns; those that are taken, and so have
-// a reader who wants to know, go first.
+// A thousand stages share the rate. Stages that are taken go first, because a reader is
+// likely to watch them.
 func TestRequestsPerSecondAreBounded(t *testing.T) {
 	inBubble(t, queuelog.Config{Rate: 100, MaxStages: 1000}, func(t *testing.T, w *world) {
 		key := func(i int) string { return fmt.Sprintf("stage%d/:init", i) }
@@ -484,7 +486,8 @@ func TestRequestsPerSecondAreBounded(t *testing.T) {
 	})
 }
 
-// The owner is asked for the place, so that it need not tell of each change.
+// The writer asks its owner for the place, so that the owner need not report each
+// change.
 func TestTheOwnerIsAsked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -511,7 +514,7 @@ func TestTheOwnerIsAsked(t *testing.T) {
 	})
 }
 
-// What was asked for is older than what is told meanwhile.
+// A call of Tell during Ask is newer than the result of Ask.
 func TestWhatIsToldCountsMoreThanWhatIsAskedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -527,8 +530,9 @@ func TestWhatIsToldCountsMoreThanWhatIsAskedFor(t *testing.T) {
 	})
 }
 
-// Whatever is told, and whenever: a stage's lines keep their distance, none is
-// said twice in a row, the last ones tell how it ended, and then nothing is left.
+// For random calls of Tell: the lines of a stage keep their minimum distance, no line
+// repeats the previous one, the last lines report the end, and the writer then forgets
+// the stage.
 func TestLinesKeepTheirDistance(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -585,11 +589,10 @@ func TestLinesKeepTheirDistance(t *testing.T) {
 	})
 }
 
-// reason is a line's last part.
+// reason returns the last part of a line.
 func reason(text string) string { return text[strings.LastIndex(text, ":"):] }
 
-// BenchmarkTell is what a manager spends on telling of one of 10,000 stages that
-// its place has changed.
+// BenchmarkTell measures one Tell of a changed place with 10,000 stages.
 func BenchmarkTell(b *testing.B) {
 	w := queuelog.New(queuelog.Config{Delay: time.Hour})
 	defer w.Close()

@@ -12,11 +12,11 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/journal"
 )
 
-// payload is about as large as a stage's command is.
+// payload is the approximate size of a stage's command, in bytes.
 const payload = 300
 
-// Benchmark measures commands on journals, each of which has its own process's
-// part: so many callers at the same time are spread over them.
+// Benchmark measures commands on a number of journals, each of which represents a
+// process. The concurrent callers are distributed over the journals.
 func Benchmark(b *testing.B, fresh func(testing.TB) Opener, journals int) {
 	for _, callers := range []int{1, 64, 1024} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
@@ -34,8 +34,8 @@ func Benchmark(b *testing.B, fresh func(testing.TB) Opener, journals int) {
 	}
 }
 
-// Measure runs something b.N times from so many callers, and reports how often
-// per second, and how long half of them and all but a hundredth took at most.
+// Measure calls do b.N times from a number of concurrent callers. It reports the rate
+// per second and the 50th and 99th percentiles of the duration.
 func Measure(b *testing.B, callers int, do func(i int) error) {
 	b.Helper()
 	b.ReportAllocs()

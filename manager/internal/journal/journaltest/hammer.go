@@ -14,8 +14,8 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/journal"
 )
 
-// Hammer carries out commands from many goroutines until it is stopped, and
-// remembers what it was told.
+// Hammer applies commands from many goroutines until it is stopped, and records the
+// results.
 type Hammer struct {
 	stop context.CancelFunc
 	work sync.WaitGroup
@@ -26,7 +26,7 @@ type Hammer struct {
 	wrong []error
 }
 
-// Strike starts n goroutines. Their commands' IDs begin with the prefix.
+// Strike starts n goroutines. The IDs of their commands begin with prefix.
 func Strike(tb testing.TB, prefix string, n int, journals ...Journal) *Hammer {
 	tb.Helper()
 	h := &Hammer{said: map[string]Receipt{}, more: make(chan struct{})}
@@ -75,13 +75,13 @@ func (h *Hammer) Await(tb testing.TB, n int) {
 	}
 }
 
-// Stop ends the goroutines, without waiting for what is under way.
+// Stop ends the goroutines. It does not wait for running commands.
 func (h *Hammer) Stop() {
 	h.stop()
 	h.work.Wait()
 }
 
-// Said is what was acknowledged, and where in the order it was.
+// Said returns the place of each acknowledged command in the order.
 func (h *Hammer) Said() map[string]int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -92,8 +92,8 @@ func (h *Hammer) Said() map[string]int {
 	return said
 }
 
-// NothingWrong fails if a command failed for another reason than that there was
-// no answer.
+// NothingWrong fails the test if a command failed for another reason than a missing
+// answer.
 func (h *Hammer) NothingWrong(tb testing.TB) {
 	tb.Helper()
 	h.mu.Lock()
@@ -101,7 +101,8 @@ func (h *Hammer) NothingWrong(tb testing.TB) {
 	assert.NoError(tb, errors.Join(h.wrong...))
 }
 
-// Has fails unless all that was said is in the ledger, once and in its place.
+// Has fails the test unless the ledger has each acknowledged command once and in its
+// place.
 func (l *Ledger) Has(tb testing.TB, said map[string]int) {
 	tb.Helper()
 	assert.Empty(tb, l.Faults())
@@ -115,11 +116,12 @@ func (l *Ledger) Has(tb testing.TB, said map[string]int) {
 	assert.Zero(tb, lost, "of %d commands that were acknowledged, among %d", len(said), len(ids))
 }
 
-// Agree fails unless all journals come to the same state. Nobody may be writing.
+// Agree fails the test unless all journals reach the same state. No command may be
+// running.
 func Agree(tb testing.TB, journals ...Journal) {
 	tb.Helper()
 	for _, j := range journals {
-		j.Add(tb, rand.Text()) // what was given up has come before this, or never will
+		j.Add(tb, rand.Text()) // abandoned commands are before this one or never arrive
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

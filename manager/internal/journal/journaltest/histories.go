@@ -14,17 +14,18 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/journal"
 )
 
-// history drives journals on one log and compares them with what they said.
+// history runs commands on journals of one log and compares the journals with the
+// acknowledged results.
 type history struct {
 	open     Opener
 	shared   bool
 	journals []Journal
-	said     map[string]Receipt // what was acknowledged
-	unclear  map[string]bool    // what may have been carried out
+	said     map[string]Receipt // acknowledged commands
+	unclear  map[string]bool    // commands that may have been applied
 	n        int
 }
 
-// flaky loses questions and answers.
+// flaky loses requests and answers.
 type flaky struct {
 	journal.Log
 	mu  sync.Mutex
@@ -55,7 +56,7 @@ func (f *flaky) Read(ctx context.Context, after uint64) ([]journal.Entry, error)
 	return f.Log.Read(ctx, after)
 }
 
-// histories drives journals on logs, of which some can lose so many of their last
+// histories runs random histories. If lose is not nil, it makes the log lose its last
 // entries.
 func histories(t *testing.T, fresh func(testing.TB) (open Opener, lose func(int))) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -63,7 +64,7 @@ func histories(t *testing.T, fresh func(testing.TB) (open Opener, lose func(int)
 		h := &history{open: open, said: map[string]Receipt{}, unclear: map[string]bool{}}
 		defer func() {
 			for _, j := range h.journals {
-				_ = j.Close() // the second time it says nothing
+				_ = j.Close() // the second Close returns nil
 			}
 		}()
 		h.start(rt)
@@ -77,9 +78,9 @@ func histories(t *testing.T, fresh func(testing.TB) (open Opener, lose func(int)
 	})
 }
 
-// lose makes the log lose its end, at rest or not.
+// lose makes the log lose its end, while the journals are idle or busy.
 func (h *history) lose(t *rapid.T, lose func(int)) {
-	before := h.journals[0].IDs() // all that there is, since the check before
+	before := h.journals[0].IDs() // complete, because check ran before
 	lose(rapid.IntRange(0, 5).Draw(t, "entries"))
 	if rapid.Bool().Draw(t, "and write at once") {
 		h.do(t)
@@ -97,8 +98,8 @@ func (h *history) lose(t *rapid.T, lose func(int)) {
 	}
 }
 
-// settle returns when what was given up is over: something that came later has
-// come through everywhere.
+// settle waits until abandoned commands are decided: a later command of each journal
+// has been applied in all journals.
 func (h *history) settle(t *rapid.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -162,12 +163,11 @@ func (h *history) compact(t *rapid.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := h.journals[h.pick(t)].Compact(ctx); err != nil {
-		t.Log(err) // another one may be at it
+		t.Log(err) // another journal may be saving the state
 	}
 }
 
-// do carries out commands on several journals at the same time, each as many at
-// the same time.
+// do applies commands on several journals at the same time, with several callers each.
 func (h *history) do(t *rapid.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -187,8 +187,8 @@ func (h *history) do(t *rapid.T) {
 	wg.Wait()
 }
 
-// note remembers an answer. A process that saved states of others have overtaken
-// may not know a result.
+// note records an answer. If the saved state of another process covers an entry, a
+// process may not know its result.
 func (h *history) note(t *rapid.T, id string, result any, err error) {
 	switch {
 	case err == nil:
@@ -200,7 +200,7 @@ func (h *history) note(t *rapid.T, id string, result any, err error) {
 	}
 }
 
-// giveUp sends commands and does not wait for the answers.
+// giveUp sends commands with a short time limit and ignores the answers.
 func (h *history) giveUp(t *rapid.T) {
 	j := h.journals[h.pick(t)]
 	var wg sync.WaitGroup

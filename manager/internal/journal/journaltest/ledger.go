@@ -14,7 +14,7 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/journal"
 )
 
-// Command adds to an account of a [Ledger]. No two commands have the same ID.
+// Command adds to an account of a [Ledger]. Each command has a unique ID.
 type Command struct {
 	ID      string
 	Account string
@@ -24,13 +24,13 @@ type Command struct {
 
 // Receipt is the result of a command.
 type Receipt struct {
-	Place   int // in the order of all commands, from 0
+	Place   int // position in the order of all commands, from 0
 	Balance int64
 	At      time.Time
 }
 
-// Ledger is a small machine which sees when it is not driven as a machine must
-// be. It is safe for concurrent use.
+// Ledger is a small machine that detects violations of the contract of
+// [journal.Machine]. It is safe for concurrent use.
 type Ledger struct {
 	mu    sync.Mutex
 	state ledgerState
@@ -45,15 +45,15 @@ type ledgerState struct {
 	Faults   []string
 }
 
-// NewLedger returns one without state.
+// NewLedger returns a ledger without state.
 func NewLedger() *Ledger {
 	return &Ledger{state: ledgerState{Accounts: map[string]int64{}}, seen: map[string]bool{}}
 }
 
-// NewMachine is for a journal's Config.New.
+// NewMachine is a function for a journal's Config.New.
 func NewMachine() journal.Machine[Command] { return NewLedger() }
 
-// Apply carries out a command and notes what is wrong with that.
+// Apply applies a command and records violations.
 func (l *Ledger) Apply(at time.Time, c Command, own bool) any {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,10 +73,10 @@ func (l *Ledger) Apply(at time.Time, c Command, own bool) any {
 	return Receipt{len(s.IDs) - 1, s.Accounts[c.Account], at}
 }
 
-// ErrUnspeakable is why a command without an ID cannot be encoded.
+// ErrUnspeakable is the error of Encode for a command without an ID.
 var ErrUnspeakable = errors.New("a command has an ID")
 
-// Encode writes a command.
+// Encode encodes a command.
 func (l *Ledger) Encode(c Command) ([]byte, error) {
 	if c.ID == "" {
 		return nil, ErrUnspeakable
@@ -89,7 +89,7 @@ func (l *Ledger) Encode(c Command) ([]byte, error) {
 	return b, nil
 }
 
-// Decode reads it.
+// Decode decodes a command.
 func (l *Ledger) Decode(b []byte) (Command, error) {
 	r := bytes.NewReader(b)
 	var c Command
@@ -104,7 +104,7 @@ func (l *Ledger) Decode(b []byte) (Command, error) {
 			return c, io.ErrUnexpectedEOF
 		}
 		parts[i] = make([]byte, n)
-		_, _ = io.ReadFull(r, parts[i]) // there is as much
+		_, _ = io.ReadFull(r, parts[i]) // n bytes are available
 	}
 	c.ID, c.Account, c.Pad = string(parts[0]), string(parts[1]), parts[2]
 	return c, nil
@@ -117,7 +117,7 @@ func (l *Ledger) Save(w io.Writer) error {
 	return json.NewEncoder(w).Encode(l.state)
 }
 
-// Load reads it.
+// Load reads the state.
 func (l *Ledger) Load(r io.Reader) error {
 	var s ledgerState
 	if err := json.NewDecoder(r).Decode(&s); err != nil {
@@ -132,30 +132,30 @@ func (l *Ledger) Load(r io.Reader) error {
 	return nil
 }
 
-// IDs are those of all commands, in their order.
+// IDs returns the IDs of all commands in their order.
 func (l *Ledger) IDs() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.state.IDs)
 }
 
-// Faults are what is wrong with how the ledger was driven.
+// Faults returns the violations that the ledger has detected.
 func (l *Ledger) Faults() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.state.Faults)
 }
 
-// Own is how many commands came through this process's Do.
+// Own returns the number of commands that came from Do of this process.
 func (l *Ledger) Own() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.own
 }
 
-// Saved is the state as Save writes it.
+// Saved returns the output of Save.
 func (l *Ledger) Saved() string {
 	var b bytes.Buffer
-	_ = l.Save(&b) // memory
+	_ = l.Save(&b) // a buffer never fails
 	return b.String()
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/journal"
 )
 
-// raw is a log without a journal, with a header.
+// raw returns a log with a header, without a journal.
 func raw(t *testing.T, open Opener) journal.Log {
 	t.Helper()
 	log, err := open()
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, log.Close()) }) // also a second time
+	t.Cleanup(func() { assert.NoError(t, log.Close()) }) // a second Close must succeed too
 	h := journal.Header{ID: "log", Body: []byte("1")}
 	_, err = log.SetHeader(t.Context(), journal.Header{}, h)
 	require.NoError(t, err)
@@ -216,7 +216,7 @@ func snapshots(t *testing.T, open Opener) {
 	require.NoError(t, err)
 	assert.Equal(t, entries[9].Position, end.Position, "it stays when all before is dropped")
 
-	// Whoever dies in the middle leaves all as it was.
+	// A process that dies before Commit changes nothing.
 	entries = append(entries, put(t, log, batch("a", 11)))
 	require.NoError(t, log.PutChunk(t.Context(), "half", 0, []byte("half")))
 	require.NoError(t, log.Close())
@@ -305,7 +305,7 @@ func sealing(t *testing.T, open Opener) {
 	}
 }
 
-// cut says that the saved state has a part less.
+// cut reports a saved state with one part less.
 type cut struct{ journal.Log }
 
 func (c cut) Snapshot(ctx context.Context) (journal.Snapshot, error) {
@@ -314,7 +314,7 @@ func (c cut) Snapshot(ctx context.Context) (journal.Snapshot, error) {
 	return s, err
 }
 
-// A large state is in parts, and is refused when one is missing.
+// A large state has several parts. The journal refuses it if one is missing.
 func parts(t *testing.T, open Opener) {
 	j := Open(t, open)
 	long := strings.Repeat("x", 300<<10)

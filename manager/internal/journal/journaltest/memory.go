@@ -10,12 +10,12 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/journal"
 )
 
-// Memory is a shared log in memory, which can lose its end. It is safe for
-// concurrent use.
+// Memory is a shared log in memory that can lose its end. It is safe for concurrent
+// use.
 type Memory struct {
 	mu      sync.Mutex
 	header  journal.Header
-	entries []journal.Entry // not those that were dropped
+	entries []journal.Entry // without dropped entries
 	end     journal.Position
 	at      time.Time
 	last    map[string]journal.Entry // by origin
@@ -26,18 +26,18 @@ type Memory struct {
 	changed chan struct{}
 }
 
-// NewMemory makes an empty one.
+// NewMemory returns an empty log.
 func NewMemory() *Memory {
 	return &Memory{last: map[string]journal.Entry{}, chunks: map[string][][]byte{}, changed: make(chan struct{})}
 }
 
-// Open returns the log, as another process has it.
+// Open returns the log as a separate process would open it.
 func (m *Memory) Open() (journal.Log, error) {
 	return &memoryLog{Memory: m, closed: make(chan struct{})}, nil
 }
 
-// Lose takes back the last entries, as a store that had not written them down.
-// What the saved state covers is kept.
+// Lose removes the last n entries, like a crash of a store that had not saved them. It
+// keeps the entries that the saved state covers.
 func (m *Memory) Lose(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

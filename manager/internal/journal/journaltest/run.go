@@ -17,10 +17,10 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/journal"
 )
 
-// Opener opens a log, the same one each time.
+// Opener opens a log. It opens the same log each time.
 type Opener func() (journal.Log, error)
 
-// Run tests logs. Fresh makes an empty one.
+// Run runs the suite. fresh returns an Opener of an empty log.
 func Run(t *testing.T, fresh func(testing.TB) Opener) {
 	for name, test := range map[string]func(*testing.T, Opener){
 		"a header is made once and changed by who knows it": headers,
@@ -49,7 +49,7 @@ func Run(t *testing.T, fresh func(testing.TB) Opener) {
 	})
 }
 
-// RunLosing tests journals on a [Memory] that loses its end at any time.
+// RunLosing tests journals on a [Memory] that loses its end at random times.
 func RunLosing(t *testing.T) {
 	histories(t, func(testing.TB) (Opener, func(int)) {
 		m := NewMemory()
@@ -57,10 +57,10 @@ func RunLosing(t *testing.T) {
 	})
 }
 
-// Key is for logs of tests.
+// Key is the key of test logs.
 var Key = []byte(strings.Repeat("test only ", 4))
 
-// Config configures a journal for tests.
+// Config returns the configuration of a test journal.
 func Config(log journal.Log) journal.Config[Command] {
 	return journal.Config[Command]{Log: log, New: NewMachine, Keys: [][]byte{Key}}
 }
@@ -71,7 +71,7 @@ type Journal struct {
 	*Ledger
 }
 
-// Open opens a journal, which is closed when the test ends.
+// Open opens a journal and closes it when the test ends.
 func Open(tb testing.TB, open Opener, change ...func(*journal.Config[Command])) Journal {
 	tb.Helper()
 	log, err := open()
@@ -94,10 +94,10 @@ func openJournal(cfg journal.Config[Command]) (Journal, error) {
 	return Journal{j, ledger}, err
 }
 
-// patience bounds what a test waits for, so that it fails and does not hang.
+// patience bounds each wait in a test, so that the test fails instead of hanging.
 const patience = time.Minute
 
-// Add carries out a command with this ID.
+// Add applies a command with this ID.
 func (j Journal) Add(tb testing.TB, id string) Receipt {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -107,7 +107,7 @@ func (j Journal) Add(tb testing.TB, id string) Receipt {
 	return r.(Receipt)
 }
 
-// AddMany carries out n commands at the same time.
+// AddMany applies n commands at the same time.
 func (j Journal) AddMany(tb testing.TB, prefix string, n int) {
 	tb.Helper()
 	var wg sync.WaitGroup
@@ -253,7 +253,7 @@ func rules(t *testing.T, open Opener) {
 	require.ErrorIs(t, err, journal.ErrNewer, "of the saved state")
 }
 
-// SPEC Q4: nothing is lost while the state is saved.
+// Rule Q4: nothing is lost while a journal saves the state.
 func compacting(t *testing.T, open Opener) {
 	j := Open(t, open, func(c *journal.Config[Command]) { c.CompactAfter = 4 << 10 })
 	var wg sync.WaitGroup
@@ -275,11 +275,11 @@ func compacting(t *testing.T, open Opener) {
 	assert.Less(t, j.Stats().Entries, int64(400))
 }
 
-// gate holds up what is appended.
+// gate blocks Append.
 type gate struct {
 	journal.Log
-	at   chan struct{} // told when somebody comes
-	pass chan struct{} // closed when all may pass
+	at   chan struct{} // receives a value when Append is called
+	pass chan struct{} // closed to release all calls
 }
 
 func newGate(log journal.Log) *gate {
@@ -295,7 +295,7 @@ func (g *gate) Append(ctx context.Context, log string, b journal.Batch) (journal
 	return g.Log.Append(ctx, log, b)
 }
 
-// spoilt changes what is read.
+// spoilt modifies entries that are read.
 type spoilt struct {
 	journal.Log
 	change func([]journal.Entry)
