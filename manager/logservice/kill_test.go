@@ -62,7 +62,7 @@ func startVictim(t *testing.T, dir, addr string) (string, func()) {
 	return strings.TrimSpace(addr), kill
 }
 
-// requests signals the begin of a request. It stores one signal.
+// requests signals the start of a request. It stores one signal.
 type requests chan struct{}
 
 func (r requests) RoundTrip(req *http.Request) (*http.Response, error) {

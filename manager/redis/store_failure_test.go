@@ -328,7 +328,7 @@ func sixth(t *testing.T) string {
 					if err != nil {
 						return
 					}
-					// What is not asked for the version is not known.
+					// All other commands are unknown.
 					for range bytes.Count(b[:n], []byte("*")) {
 						answer := "-ERR unknown\r\n"
 						if bytes.Contains(b[:n], []byte("info")) {

@@ -121,7 +121,7 @@ func TestServersAreKilledInTheMiddle(t *testing.T) {
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 		Transport:    &http.Transport{DisableKeepAlives: true},
-		ErrorLog:     log.New(io.Discard, "", 0), // logs aborted answers
+		ErrorLog:     log.New(io.Discard, "", 0), // hides errors of aborted answers
 	}
 	front := httptest.NewServer(proxy)
 	defer front.Close()
