@@ -50,8 +50,9 @@ suite:
 
 # DLITE_TEST_RERUN=1 gives failed tests a second run, for at most 3 tests together, and names
 # them: such a test has a defect of its own, mostly with time, and must be corrected.
-# "make vet" and "make lint" analyse the tests already (-vet=off).
-FLAGS = -vet=off -timeout 30m $(TESTFLAGS)
+# "make vet" and "make lint" analyse the tests already (-vet=off). Without -count=1 the go command would
+# hash every file that a test has read, which takes minutes of a processor for internal/endtoend.
+FLAGS = -vet=off -count=1 -timeout 30m $(TESTFLAGS)
 plain: $(if $(DLITE_TEST_RERUN),$(TESTSUM))
 	@.ci/gotest $(CACHE) plain "$(FLAGS)" $(PLAIN)
 
