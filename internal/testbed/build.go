@@ -17,16 +17,16 @@ import (
 	"time"
 )
 
-// CacheVariable names the folder for what is built once for all tests. By
-// default it is .cache in the project's folder.
+// CacheVariable names the directory for files that are built once for all tests. The default
+// is .cache in the project's directory.
 const CacheVariable = "DLITE_TEST_CACHE"
 
-// buildTimeout is for a program of this project of which nothing is compiled yet.
+// buildTimeout is long enough to compile a program of this project without any build cache.
 const buildTimeout = 15 * time.Minute
 
-// BuildStatic returns a static program of this project, such as "./examples/agent".
-// All tests of a clone share one build: the linker runs only if the program changed.
-// The returned file is a copy that is removed with the test.
+// BuildStatic returns a static program of this project, such as "./examples/agent". All tests
+// of a clone share one build: the linker runs only if the program changed. The returned file
+// is a copy that is removed at the end of the test.
 func BuildStatic(tb testing.TB, pkg string) string {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
@@ -42,9 +42,8 @@ func BuildStatic(tb testing.TB, pkg string) string {
 	return program
 }
 
-// buildStatic builds a program of this project, for this machine, into the cache. All
-// programs are built with the same settings as "make build", so that no package is
-// compiled twice.
+// buildStatic builds a program of this project for this machine into the cache. All programs
+// are built with the same settings as "make build", so that no package is compiled twice.
 func buildStatic(ctx context.Context, pkg string) (string, error) {
 	project, err := projectFolder()
 	if err != nil {
@@ -54,7 +53,7 @@ func buildStatic(ctx context.Context, pkg string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Clones may share a cache.
+	// Several clones may share a cache.
 	sum := sha256.Sum256([]byte(project))
 	dir := filepath.Join(cache, hex.EncodeToString(sum[:])[:16])
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -91,7 +90,7 @@ func copyProgram(to, from string) error {
 	return errors.Join(err, w.Close())
 }
 
-// projectFolder returns the root of this clone.
+// projectFolder returns the root directory of this clone.
 func projectFolder() (string, error) {
 	_, file, _, ok := runtime.Caller(0)
 	if !ok || !filepath.IsAbs(file) {
@@ -100,7 +99,7 @@ func projectFolder() (string, error) {
 	return filepath.Join(filepath.Dir(file), "..", ".."), nil
 }
 
-// cacheFolder makes a folder in the cache.
+// cacheFolder creates a directory in the cache.
 func cacheFolder(name string) (string, error) {
 	parent := os.Getenv(CacheVariable)
 	if parent == "" {
@@ -117,8 +116,8 @@ func cacheFolder(name string) (string, error) {
 	return dir, err
 }
 
-// buildProgram builds a program of the module in the folder of this name, once
-// for each content of that folder.
+// buildProgram builds a program of the module in the directory with this name, once for each
+// content of that directory.
 func buildProgram(name, pkg, ldflags string) (program string, err error) {
 	project, err := projectFolder()
 	if err != nil {
@@ -156,7 +155,7 @@ func buildProgram(name, pkg, ldflags string) (program string, err error) {
 	return program, os.Rename(program+".new", program)
 }
 
-// contentOf is a name for what a folder holds and what compiles it.
+// contentOf returns a hash of the content of a directory and of the compiler's version.
 func contentOf(dir string) (string, error) {
 	sum := sha256.New()
 	_, _ = fmt.Fprintln(sum, runtime.Version(), runtime.GOOS, runtime.GOARCH)

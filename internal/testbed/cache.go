@@ -2,7 +2,7 @@ package testbed
 
 import "testing"
 
-// Cache makes a folder of this name in the cache, see [CacheVariable]. It may be
+// Cache creates a directory with this name in the cache, see [CacheVariable]. It may be
 // removed whenever no test runs.
 func Cache(tb testing.TB, name string) string {
 	tb.Helper()

@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	// debianRelease and its mirror are what packages and sources are taken from.
+	// debianRelease is the release from which packages and sources are downloaded, followed by
+	// its mirror.
 	debianRelease = "bookworm"
 	debianMirror  = "http://deb.debian.org/debian"
-	// debianKeys are what apt verifies them with.
+	// debianKeys holds the keys with which apt verifies them.
 	debianKeys = "/usr/share/keyrings/debian-archive-keyring.gpg"
-	// debianTimeout bounds what apt does for one call.
+	// debianTimeout limits apt's work for one call.
 	debianTimeout = 4 * time.Minute
 )
 
-// Debian fetches packages and sources of a Debian release with the machine's
-// apt, verified as always, into a cache that has nothing to do with what is
-// installed here. It needs no root.
+// Debian downloads packages and sources of a Debian release with the machine's apt, which
+// verifies them as usual. It uses its own cache, which is independent of the packages
+// installed on the machine. It needs no root.
 type Debian struct {
 	dir string
 }
 
-// NewDebian makes ready to fetch. The test ends where there is no apt, see
-// [Unavailable].
+// NewDebian prepares downloads. Without apt the test ends, see [Unavailable].
 func NewDebian(tb testing.TB) *Debian {
 	tb.Helper()
 	for _, tool := range []string{"apt-get", "dpkg-deb", "tar"} {
@@ -45,8 +45,7 @@ func NewDebian(tb testing.TB) *Debian {
 	return &Debian{dir: Cache(tb, "debian-"+debianRelease)}
 }
 
-// Source unpacks the upstream source of a package into dir. Debian's own
-// changes to it are left out.
+// Source unpacks the upstream source of a package into dir, without Debian's changes.
 func (d *Debian) Source(tb testing.TB, name, dir string) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), debianTimeout)
@@ -67,7 +66,7 @@ func (d *Debian) source(ctx context.Context, name string) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	// What is there already is verified again: it may be half of a download.
+	// A file that exists is verified again, because it may be an incomplete download.
 	if err := d.apt(ctx, "source", "--download-only", name); err != nil {
 		return "", err
 	}
@@ -81,9 +80,9 @@ func (d *Debian) source(ctx context.Context, name string) (string, error) {
 	return found[len(found)-1], nil
 }
 
-// packages fetches packages and all that they depend on, and returns the files.
+// packages downloads packages and all their dependencies, and returns the files.
 func (d *Debian) packages(ctx context.Context, names []string) ([]string, error) {
-	// An archive of its own keeps what another call fetched out of this one.
+	// Each call has its own archive directory, so that it finds only its own packages.
 	archive := filepath.Join(d.dir, "archives", hashOf(names...))
 	if err := os.MkdirAll(filepath.Join(archive, "partial"), 0o755); err != nil {
 		return nil, err
@@ -96,8 +95,8 @@ func (d *Debian) packages(ctx context.Context, names []string) ([]string, error)
 	return filepath.Glob(filepath.Join(archive, "*.deb"))
 }
 
-// apt runs apt-get on folders of our own. What it does not find, as before the
-// first time and after a point release, is looked for again in a new list.
+// apt runs apt-get on our own directories. If it does not find a package, as in the first run
+// or after a point release, it updates the lists and tries again.
 func (d *Debian) apt(ctx context.Context, args ...string) error {
 	run := func(args ...string) error {
 		cmd := exec.CommandContext(ctx, "apt-get", args...)
@@ -124,7 +123,7 @@ func (d *Debian) configure() error {
 	for _, dir := range []string{"state/lists/partial", "cache", "sources", "parts"} {
 		errs = append(errs, os.MkdirAll(filepath.Join(d.dir, dir), 0o755))
 	}
-	// The machine's own configuration has no say, but for its proxy.
+	// The machine's own configuration does not apply, except for its proxy.
 	conf := fmt.Sprintf(`Dir::State "%[1]s/state";
 Dir::State::status "%[1]s/status";
 Dir::Cache "%[1]s/cache";
@@ -145,7 +144,7 @@ Acquire::Retries "3";
 	return errors.Join(errs...)
 }
 
-// lock keeps the tests of other packages from using the cache at once.
+// lock prevents the tests of other packages from using the cache at the same time.
 func (d *Debian) lock() (func(), error) {
 	return lockFile(filepath.Join(d.dir, "lock"))
 }

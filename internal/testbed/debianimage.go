@@ -17,23 +17,21 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// debianRecipe changes with what debianRoot makes of the same packages.
+// debianRecipe must change when debianRoot makes another root of the same packages.
 const debianRecipe = "1"
 
-// debianPath is where the programs are.
+// debianPath lists the directories of the programs.
 const debianPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// debianBase is what every image has: a shell, and the tools that scripts take
-// for granted.
+// debianBase lists the packages of every image: a shell, and the tools that scripts expect.
 var debianBase = []string{
 	"base-files", "bash", "coreutils", "dash", "diffutils", "findutils", "grep", "gzip", "libc-bin", "mawk", "sed", "tar",
 }
 
-// Debian makes an image of [debianBase], of these packages, and of what they
-// depend on. Their maintainers' scripts do not run: that is enough for compilers,
-// tools and servers. The image is kept on the engine, under a name that tells
-// what was asked for, and nothing is fetched while it is there. See [NewDebian]
-// for what it needs.
+// Debian creates an image of [debianBase], these packages, and their dependencies. The
+// maintainers' scripts do not run, which is enough for compilers, tools and servers. The image
+// stays on the engine, under a name that identifies the packages. While it exists, nothing is
+// downloaded. See [NewDebian] for the requirements.
 func (e *Engine) Debian(tb testing.TB, packages ...string) string {
 	tb.Helper()
 	packages = debianPackages(packages)
@@ -53,7 +51,7 @@ func (e *Engine) Debian(tb testing.TB, packages ...string) string {
 	}
 	defer unlock()
 	if _, err := e.Client.ImageInspect(ctx, ref); err == nil {
-		return ref // somebody made it while we waited
+		return ref // another process created it meanwhile
 	}
 	files, err := d.packages(ctx, packages)
 	if err != nil {
@@ -76,16 +74,16 @@ func (e *Engine) Debian(tb testing.TB, packages ...string) string {
 	return ref
 }
 
-// debianPackages are those of an image, each once.
+// debianPackages returns the packages of an image without duplicates.
 func debianPackages(wanted []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(debianBase), wanted...))))
 }
 
-// merged are the folders that are links into /usr in an installed system, and
-// folders of their own in some packages.
+// merged lists the directories that are links into /usr in an installed system, and real
+// directories in some packages.
 var merged = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 
-// unread are what no program reads.
+// unread lists directories that no program reads.
 var unread = []string{"usr/share/doc/", "usr/share/man/", "usr/share/locale/", "usr/share/info/", "usr/share/lintian/"}
 
 // rootWriter writes each path once.
@@ -94,7 +92,7 @@ type rootWriter struct {
 	seen map[string]bool
 }
 
-// debianRoot writes the root of a system with these packages, as a tar.
+// debianRoot writes the root file system of these packages as a tar.
 func debianRoot(ctx context.Context, to io.Writer, packages []string) error {
 	buffered := bufio.NewWriterSize(to, 1<<20)
 	w := &rootWriter{Writer: tar.NewWriter(buffered), seen: map[string]bool{}}
@@ -106,7 +104,7 @@ func debianRoot(ctx context.Context, to io.Writer, packages []string) error {
 	for _, dir := range merged {
 		errs = append(errs, add(&tar.Header{Typeflag: tar.TypeSymlink, Name: dir, Linkname: "usr/" + dir, Mode: 0o777}, ""))
 	}
-	// What the maintainers' scripts would make.
+	// Links that the maintainers' scripts create on an installed system.
 	for name, target := range map[string]string{"awk": "mawk", "cc": "gcc", "sh": "dash"} {
 		errs = append(errs, add(&tar.Header{Typeflag: tar.TypeSymlink, Name: "usr/bin/" + name, Linkname: target, Mode: 0o777}, ""))
 	}
@@ -180,7 +178,7 @@ func (w *rootWriter) add(h *tar.Header, content io.Reader) error {
 	return err
 }
 
-// usrPath is a package's path as an installed system has it.
+// usrPath converts a path in a package to the path on an installed system.
 func usrPath(name string) string {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "./"), "/")
 	if first, _, _ := strings.Cut(name, "/"); slices.Contains(merged, first) {

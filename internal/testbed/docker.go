@@ -29,26 +29,26 @@ import (
 	"github.com/delegate-io/dlite/driver"
 )
 
-// Image is made once per engine and kept. It holds busybox and nothing else.
+// Image is created once per engine and stays there. It contains only busybox.
 const Image = "dlite-test/busybox:1"
 
-// callTimeout bounds each conversation with the engine.
+// callTimeout limits each series of calls to the engine.
 const callTimeout = time.Minute
 
 // Engine is a real Docker engine.
 type Engine struct {
-	// Client is closed when the test ends.
+	// Client is closed at the end of the test.
 	Client *client.Client
 	// Image is a small image with a shell.
 	Image string
 
-	private bool                         // it goes with everything that is on it
-	listen  func() (net.Listener, error) // on the engine's loopback; nil is ours
+	private bool                         // the engine is removed with everything on it
+	listen  func() (net.Listener, error) // on the engine's loopback; nil means this process's loopback
 }
 
-// Docker finds the engine, as DOCKER_HOST says or at the usual place, and makes
-// [Image] when it is missing. Without an engine the test ends, see
-// [Unavailable]. It is safe in parallel tests, also of several processes.
+// Docker returns the engine at DOCKER_HOST or at the usual address, and creates [Image] if it
+// is missing. Without an engine the test ends, see [Unavailable]. It is safe in parallel
+// tests, also of several processes.
 func Docker(tb testing.TB) *Engine {
 	tb.Helper()
 	cli, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
@@ -71,8 +71,8 @@ func Docker(tb testing.TB) *Engine {
 	return e
 }
 
-// ImageWith makes an image like [Image] with changes in the words of a
-// Dockerfile, such as "VOLUME /data". It is removed when the test ends.
+// ImageWith creates an image like [Image] with changes in the syntax of a Dockerfile, such as
+// "VOLUME /data". The image is removed at the end of the test.
 func (e *Engine) ImageWith(tb testing.TB, changes ...string) string {
 	tb.Helper()
 	b := make([]byte, 6)
@@ -89,7 +89,7 @@ func (e *Engine) ImageWith(tb testing.TB, changes ...string) string {
 	return ref
 }
 
-// RemoveImage removes an image. One that is not there is no failure.
+// RemoveImage removes an image. A missing image is no failure.
 func (e *Engine) RemoveImage(tb testing.TB, ref string) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
@@ -100,8 +100,8 @@ func (e *Engine) RemoveImage(tb testing.TB, ref string) {
 	}
 }
 
-// LeavesNothing fails the test at its end when the engine still has something of
-// these transactions. What it finds it removes.
+// LeavesNothing fails the test, at its end, if the engine still has resources of these
+// transactions. It removes them.
 func (e *Engine) LeavesNothing(tb testing.TB, transactions ...string) {
 	tb.Helper()
 	tb.Cleanup(func() {
@@ -112,8 +112,8 @@ func (e *Engine) LeavesNothing(tb testing.TB, transactions ...string) {
 	})
 }
 
-// Leftovers lists the containers, networks and volumes that carry the label of
-// one of the transactions.
+// Leftovers lists the containers, networks and volumes with the label of one of the
+// transactions.
 func (e *Engine) Leftovers(tb testing.TB, transactions ...string) []string {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
@@ -175,8 +175,8 @@ func (e *Engine) ensureImage(ctx context.Context) error {
 	if !errdefs.IsNotFound(err) {
 		return err
 	}
-	// Tests of several packages run at once; two imports would leave an image
-	// without a name.
+	// Tests of several packages run at the same time. Two imports would leave an image without
+	// a name.
 	unlock, err := lockFile(filepath.Join(os.TempDir(), "dlite-test-image.lock"))
 	if err != nil {
 		return err
@@ -196,7 +196,7 @@ func (e *Engine) importImage(ctx context.Context, ref string, changes []string) 
 	return e.importRoot(ctx, ref, rootfs, append([]string{`ENV PATH=/bin`, `CMD ["/bin/sh"]`}, changes...))
 }
 
-// importRoot makes an image of a tar of its root.
+// importRoot creates an image from a tar of its root file system.
 func (e *Engine) importRoot(ctx context.Context, ref string, rootfs io.Reader, changes []string) error {
 	body, err := e.Client.ImageImport(ctx, image.ImportSource{Source: rootfs, SourceName: "-"}, ref, image.ImportOptions{Changes: changes})
 	if err != nil {
@@ -220,7 +220,7 @@ func (e *Engine) importRoot(ctx context.Context, ref string, rootfs io.Reader, c
 
 var errNoBusybox = errors.New("there is no static busybox (package busybox-static)")
 
-// busyboxTar makes the root of an image out of this machine's busybox.
+// busyboxTar returns the root file system of an image with this machine's busybox.
 func busyboxTar(ctx context.Context) (io.Reader, error) {
 	binary, applets, err := staticBusybox(ctx)
 	if err != nil {
@@ -254,7 +254,7 @@ func busyboxTar(ctx context.Context) (io.Reader, error) {
 	return &buf, errors.Join(errs...)
 }
 
-// staticBusybox is this machine's busybox and the names of its programs.
+// staticBusybox returns this machine's busybox and the names of its programs.
 func staticBusybox(ctx context.Context) (binary []byte, applets []string, err error) {
 	for _, p := range []string{"/bin/busybox", "/usr/bin/busybox"} {
 		list, err := exec.CommandContext(ctx, p, "--list").Output()

@@ -9,12 +9,12 @@ import (
 	"syscall"
 )
 
-// Faults are the points at which a process can be made to die: its code passes them
-// by name. The zero value counts them and kills nobody. It is safe for concurrent
+// Faults holds the points at which a process can be killed. The process calls Pass with the
+// name of each. The zero value counts them and kills no process. It is safe for concurrent
 // use.
 type Faults struct {
-	// At is the point at which the process kills itself with SIGKILL, when it passes
-	// it for the Nth time.
+	// At is a point. The process kills itself with SIGKILL when it passes that point the Nth
+	// time.
 	At string
 	N  int
 
@@ -22,8 +22,8 @@ type Faults struct {
 	passed map[string]int
 }
 
-// Pass says that the process has come to a point. It does not return from the one
-// that is its end.
+// Pass counts a point. It kills the process, and does not return, if the point is the one in
+// At.
 func (f *Faults) Pass(point string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -33,11 +33,11 @@ func (f *Faults) Pass(point string) {
 	f.passed[point]++
 	if point == f.At && f.passed[point] == f.N {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {} // it takes a moment
+		select {} // the signal takes a moment
 	}
 }
 
-// Counts says how often each point was passed.
+// Counts returns how many times each point was passed.
 func (f *Faults) Counts() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

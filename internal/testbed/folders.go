@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// StageFolders makes the folders of a local driver: one on the disk, and one in memory
-// where there is such. Steps of other users get through them. They must be empty when tb
-// ends.
+// StageFolders creates the directories of a local driver: one on the disk, and one in memory
+// if the system has such directories. Steps of other users can access them. They must be empty
+// when tb ends.
 func StageFolders(tb testing.TB) (work, memory string) {
 	tb.Helper()
 	parent := ""
@@ -37,8 +37,8 @@ func stageFolder(tb testing.TB, parent string) string {
 	return dir
 }
 
-// FoldersOf are those that local drivers have made for a transaction in dirs, which may
-// be patterns.
+// FoldersOf returns the directories that local drivers have created for a transaction in dirs,
+// which may be patterns.
 func FoldersOf(tb testing.TB, transaction string, dirs ...string) []string {
 	tb.Helper()
 	sum := sha256.Sum256([]byte(transaction))

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Helm runs helm and returns what it wrote to its standard output. The file says
-// which cluster it is to talk to, see [Cluster.Kubeconfig]; empty is none. Helm is
-// built from its modules, as [Kubernetes] is.
+// Helm runs helm and returns its standard output. The kubeconfig selects the cluster, see
+// [Cluster.Kubeconfig]; empty means none. Helm is built from its modules, like the programs of
+// [Kubernetes].
 func Helm(tb testing.TB, kubeconfig string, args ...string) (string, error) {
 	tb.Helper()
 	program, err := buildProgram("helm", "helm.sh/helm/v3/cmd/helm",

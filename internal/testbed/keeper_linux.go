@@ -16,27 +16,27 @@ import (
 //go:embed keeper.sh
 var folderKeeperScript string
 
-// folderKeeper is a process that outlives this one for as long as it takes to end
-// what that has left. It is one for all tests, and ends with this process's end of
-// the pipe, which nobody else has.
+// folderKeeper is a process that outlives this one until it has killed the remaining
+// processes. All tests share it. It ends when the pipe from this process closes, and no other
+// process has this end of the pipe.
 var folderKeeper struct {
 	sync.Mutex
 	control io.Writer
 }
 
-// Keep makes sure that what lives in a folder does not survive the test process,
-// should that be killed before tb has cleaned up: then every process that is in the
-// folder, or has it in its arguments or its environment, is killed, and the folder
-// is removed. It is for what is to survive the death of a delegate. Call it before
-// such processes start; dir is absolute, and nobody else's.
+// Keep ensures that no process in a directory survives the test process if that is killed
+// before tb has cleaned up. Then it kills every process that works in the directory or has its
+// path in the arguments or the environment, and removes the directory. It is for processes
+// that must survive the death of a delegate. Call it before such processes start. dir must be
+// absolute, and used by this test only.
 func Keep(tb testing.TB, dir string) {
 	tb.Helper()
 	KeepToTheEnd(tb, dir)
 	tb.Cleanup(func() { tellKeeper(tb, "drop", dir) })
 }
 
-// KeepToTheEnd is Keep for a folder that tests share: it goes with the test process,
-// killed or not.
+// KeepToTheEnd is Keep for a directory that tests share. The directory is removed when the
+// test process ends, killed or not.
 func KeepToTheEnd(tb testing.TB, dir string) {
 	tb.Helper()
 	if !filepath.IsAbs(dir) || filepath.Clean(dir) == "/" || strings.ContainsAny(dir, "\n") {
@@ -61,8 +61,8 @@ func tellKeeper(tb testing.TB, order, dir string) {
 	}
 }
 
-// startKeeper starts the process. Its group is its own: an interrupt at a terminal
-// is not for it.
+// startKeeper starts the process in its own process group, so that an interrupt from the
+// terminal does not reach it.
 func startKeeper() (io.Writer, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -77,5 +77,5 @@ func startKeeper() (io.Writer, error) {
 		_ = w.Close()
 		return nil, err
 	}
-	return w, nil // and is never closed but by the end
+	return w, nil // only the end of this process closes it
 }

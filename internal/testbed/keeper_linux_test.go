@@ -17,11 +17,12 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// keptVariable makes a process of this test one that is killed; it names a folder.
+// keptVariable, if set, makes this test binary the process that is killed. It names a
+// directory.
 const keptVariable = "DLITE_TEST_KEPT"
 
-// A test process that is killed leaves no process that has to do with its folders,
-// and not the folders; what it does not keep any more is left alone.
+// A killed test process leaves neither its directories nor a process that uses them.
+// Directories that it has released are not touched.
 func TestAKilledTestProcessLeavesNothing(t *testing.T) {
 	if dir := os.Getenv(keptVariable); dir != "" {
 		beKilled(t, dir)
@@ -51,7 +52,7 @@ func TestAKilledTestProcessLeavesNothing(t *testing.T) {
 		require.True(t, runs(pid), name)
 	}
 	require.NoError(t, child.Process.Kill())
-	_ = child.Wait() // killed is an error
+	_ = child.Wait() // Wait reports the signal as an error
 
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(filepath.Join(dir, "kept"))
@@ -63,7 +64,7 @@ func TestAKilledTestProcessLeavesNothing(t *testing.T) {
 	assert.DirExists(t, filepath.Join(dir, "dropped"))
 }
 
-// runs says whether a process does, and is not just waiting to be reaped.
+// runs reports whether a process runs and is not a zombie.
 func runs(pid int) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err == nil && !strings.Contains(string(b), ") Z ")

@@ -4,7 +4,7 @@ package testbed
 
 import "testing"
 
-// Keep does nothing: what survives its test process is made on Linux alone.
+// Keep does nothing, because only tests on Linux start processes that survive them.
 func Keep(testing.TB, string) {}
 
 // KeepToTheEnd does nothing.

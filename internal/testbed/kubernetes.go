@@ -15,22 +15,21 @@ import (
 	"time"
 )
 
-// Cluster is a real Kubernetes of one node, with processes, mounts, control
-// groups and a network of its own. It has no name service: pods find each other
-// by address or by the variables that Kubernetes gives them. Its methods are safe
-// for concurrent use.
+// Cluster is a real Kubernetes with one node. It has its own processes, mounts, control groups
+// and network. It has no name service: pods find each other by address or by the variables
+// that Kubernetes sets. Its methods are safe for concurrent use.
 type Cluster struct {
-	// Kubeconfig is a file with an administrator's credentials, to be read with
+	// Kubeconfig is a file with an administrator's credentials. Read it with
 	// clientcmd.BuildConfigFromFlags("", Kubeconfig).
 	Kubeconfig string
-	// Server is the API server's URL, as it is from this machine.
+	// Server is the API server's URL for this machine.
 	Server string
-	// Node is the name of its node.
+	// Node is the name of the node.
 	Node string
-	// HostIP is the address of this machine in the cluster: what listens there is
-	// for pods to reach, and nobody else.
+	// HostIP is this machine's address in the cluster. Only pods can reach servers that listen
+	// there.
 	HostIP string
-	// Image has all of busybox, and no registry: it is on the node.
+	// Image contains all of busybox. It is on the node, and no registry has it.
 	Image string
 
 	dir     string
@@ -39,35 +38,34 @@ type Cluster struct {
 	keeper  clusterKeeper
 	agent   struct {
 		sync.Mutex
-		image string // guarded by Mutex; empty until it is made
+		image string // guarded by Mutex; empty until it is created
 	}
 	debian struct {
 		sync.Mutex
-		images map[string]bool // those that the node has; guarded by Mutex
+		images map[string]bool // images on the node; guarded by Mutex
 	}
 }
 
-// clusterTimeout bounds what is done with a cluster at once. A start takes four
-// seconds where nothing else runs.
+// clusterTimeout limits one operation on a cluster. A start takes four seconds on an idle
+// machine.
 const clusterTimeout = 2 * time.Minute
 
-// sharedCluster is the cluster of this process, whose tests share it: each of
-// them starting one would take longer than what they test.
+// sharedCluster is the cluster that all tests of this process share, because starting a
+// cluster takes longer than most tests.
 var sharedCluster struct {
 	sync.Mutex
 	cluster *Cluster // guarded by Mutex
 	err     error    // guarded by Mutex
 }
 
-// errUnavailable is about what this machine does not have.
+// errUnavailable means that this machine lacks a requirement.
 var errUnavailable = errors.New("unavailable")
 
-// Kubernetes starts a cluster at its first call. The tests of this process share
-// it, and it ends with the process, however that ends, a moment later. A test
-// that does something to the whole cluster must not be parallel. The programs are
-// built from their modules, which takes minutes for the first time on a machine
-// and, if they are not there yet, a network. Where there is no cluster to be had
-// the test ends, see [Unavailable].
+// Kubernetes returns the cluster that the tests of this process share. The first call starts
+// it. It ends shortly after the process, however the process ends. A test that affects the
+// whole cluster must not be parallel. The programs are built from their modules. On a new
+// machine that takes minutes and, without a filled module cache, a network. If no cluster can
+// run here the test ends, see [Unavailable].
 func Kubernetes(tb testing.TB) *Cluster {
 	tb.Helper()
 	sharedCluster.Lock()
@@ -110,7 +108,7 @@ func newCluster() (*Cluster, error) {
 	return c, nil
 }
 
-// start makes the namespaces and starts in them what a cluster is made of.
+// start creates the namespaces and starts the cluster's parts in them.
 func (c *Cluster) start(ctx context.Context) error {
 	unlock, err := lockFile(filepath.Join(os.TempDir(), "dlite-kubernetes.lock"))
 	if err != nil {
@@ -131,7 +129,7 @@ func (c *Cluster) start(ctx context.Context) error {
 			return err
 		}
 	}
-	// The node's half and the server's do not need each other to begin.
+	// The node's parts and the server's parts start at the same time.
 	node := make(chan error, 1)
 	go func() { node <- c.startNode(ctx) }()
 	return errors.Join(c.startControllers(ctx), <-node, c.awaitNode(ctx))
@@ -159,15 +157,15 @@ func (c *Cluster) startControllers(ctx context.Context) error {
 	return nil
 }
 
-// RestartAPIServer kills the API server and starts it again, and returns when it
-// is ready. Every connection to it breaks, also those into pods.
+// RestartAPIServer kills the API server, starts it again, and returns when it is ready. All
+// connections to it break, also those into pods.
 func (c *Cluster) RestartAPIServer(tb testing.TB) {
 	tb.Helper()
 	c.KillAPIServer(tb)
 	c.StartAPIServer(tb)
 }
 
-// KillAPIServer kills the API server. What runs in pods goes on.
+// KillAPIServer kills the API server. Pods continue.
 func (c *Cluster) KillAPIServer(tb testing.TB) {
 	tb.Helper()
 	if err := c.keeper.order("kill", "kube-apiserver"); err != nil {
@@ -190,8 +188,8 @@ func (c *Cluster) StartAPIServer(tb testing.TB) {
 	}
 }
 
-// KillKubelet kills what looks after the node's pods. They go on, and what is
-// asked of them is not done until [Cluster.StartKubelet].
+// KillKubelet kills the kubelet of the node. Pods continue, and changes to them have no effect
+// until [Cluster.StartKubelet].
 func (c *Cluster) KillKubelet(tb testing.TB) {
 	tb.Helper()
 	if err := c.keeper.order("kill", "kubelet"); err != nil {
@@ -199,8 +197,8 @@ func (c *Cluster) KillKubelet(tb testing.TB) {
 	}
 }
 
-// StartKubelet starts the kubelet after [Cluster.KillKubelet], and does not wait for
-// it.
+// StartKubelet starts the kubelet after [Cluster.KillKubelet], without waiting until it is
+// ready.
 func (c *Cluster) StartKubelet(tb testing.TB) {
 	tb.Helper()
 	if err := c.keeper.order("start", "kubelet"); err != nil {
@@ -208,16 +206,15 @@ func (c *Cluster) StartKubelet(tb testing.TB) {
 	}
 }
 
-// ExhaustMemory has the node run out of memory: it keeps more free than there is, so
-// that it evicts its pods, one after the other, and takes new ones no more, until
-// [Cluster.RecoverMemory]. The kubelet looks every ten seconds.
+// ExhaustMemory simulates that the node runs out of memory: it sets an eviction threshold
+// above the free memory. The node evicts its pods one after the other, and accepts no new ones
+// until [Cluster.RecoverMemory]. The kubelet checks every ten seconds.
 func (c *Cluster) ExhaustMemory(tb testing.TB) {
 	tb.Helper()
 	c.keepFree(tb, tooMuchMemory)
 }
 
-// RecoverMemory is the end of [Cluster.ExhaustMemory]. It returns when the node takes
-// pods again.
+// RecoverMemory ends [Cluster.ExhaustMemory]. It returns when the node accepts pods again.
 func (c *Cluster) RecoverMemory(tb testing.TB) {
 	tb.Helper()
 	c.keepFree(tb, enoughMemory)
@@ -228,7 +225,7 @@ func (c *Cluster) RecoverMemory(tb testing.TB) {
 	}
 }
 
-// keepFree restarts the kubelet with another threshold of eviction.
+// keepFree restarts the kubelet with another eviction threshold.
 func (c *Cluster) keepFree(tb testing.TB, memory string) {
 	tb.Helper()
 	c.KillKubelet(tb)
@@ -239,7 +236,7 @@ func (c *Cluster) keepFree(tb testing.TB, memory string) {
 	c.StartKubelet(tb)
 }
 
-// Kubectl runs kubectl as an administrator and returns what it wrote.
+// Kubectl runs kubectl as an administrator and returns its output.
 func (c *Cluster) Kubectl(tb testing.TB, args ...string) (string, error) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clusterTimeout)

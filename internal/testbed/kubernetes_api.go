@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// NewNamespace makes a namespace that pods can be made in at once. It is removed,
-// with what is in it, when the test ends.
+// NewNamespace creates a namespace that accepts pods at once. The namespace is removed with
+// its content at the end of the test.
 func (c *Cluster) NewNamespace(tb testing.TB) string {
 	tb.Helper()
 	b := make([]byte, 6)
@@ -30,20 +30,20 @@ func (c *Cluster) NewNamespace(tb testing.TB) string {
 		tb.Fatalf("make a namespace: %v", err)
 	}
 	tb.Cleanup(func() { c.RemoveNamespace(tb, name) })
-	// Without it pods are refused, and somebody has to make it first.
+	// Without the service account pods are refused, and a controller creates it later.
 	if err := c.await(ctx, "/api/v1/namespaces/"+name+"/serviceaccounts", "default", func(object) bool { return true }); err != nil {
 		tb.Fatalf("wait for a namespace's service account: %v", err)
 	}
 	return name
 }
 
-// RemoveNamespace removes a namespace and what is in it, and does not wait for its
-// end. One that is not there is no failure.
+// RemoveNamespace removes a namespace and its content, without waiting for the end. A missing
+// namespace is no failure.
 func (c *Cluster) RemoveNamespace(tb testing.TB, name string) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clusterTimeout)
 	defer cancel()
-	// Pods that end by themselves take as long as they please.
+	// Without this call pods would use their whole grace period.
 	err := c.call(ctx, http.MethodDelete, "/api/v1/namespaces/"+name+"/pods", map[string]any{"gracePeriodSeconds": 0}, nil)
 	if err == nil {
 		err = c.call(ctx, http.MethodDelete, "/api/v1/namespaces/"+name, nil, nil)
@@ -53,7 +53,7 @@ func (c *Cluster) RemoveNamespace(tb testing.TB, name string) {
 	}
 }
 
-// object is what is looked at in the objects of a cluster.
+// object holds the members of a cluster's object that this package reads.
 type object struct {
 	Metadata struct {
 		Name            string `json:"name"`
@@ -79,9 +79,9 @@ func (o object) is(condition string) bool {
 	return false
 }
 
-// awaitNode returns when the cluster takes pods.
+// awaitNode returns when the cluster accepts pods.
 func (c *Cluster) awaitNode(ctx context.Context) error {
-	// A node that is not ready is kept free by a taint, which goes a moment later.
+	// A taint keeps pods off a node that is not ready. It is removed a moment later.
 	err := c.await(ctx, "/api/v1/nodes", c.Node, func(o object) bool { return o.is("Ready") && len(o.Spec.Taints) == 0 })
 	if err != nil {
 		return fmt.Errorf("wait for the node: %w", err)
@@ -89,7 +89,7 @@ func (c *Cluster) awaitNode(ctx context.Context) error {
 	return c.await(ctx, "/api/v1/namespaces/default/serviceaccounts", "default", func(object) bool { return true })
 }
 
-// await returns when an object is there and is as it should be.
+// await returns when an object exists and satisfies as.
 func (c *Cluster) await(ctx context.Context, collection, name string, as func(object) bool) error {
 	only := "?fieldSelector=" + url.QueryEscape("metadata.name="+name)
 	for {
@@ -110,7 +110,7 @@ func (c *Cluster) await(ctx context.Context, collection, name string, as func(ob
 	}
 }
 
-// watch is false when the watch ended before the object was as it should be.
+// watch reports false if the watch ended before the object satisfied as.
 func (c *Cluster) watch(ctx context.Context, path string, as func(object) bool) (bool, error) {
 	body, err := c.request(ctx, http.MethodGet, path, nil)
 	if err != nil {
@@ -130,12 +130,12 @@ func (c *Cluster) watch(ctx context.Context, path string, as func(object) bool) 
 		case (e.Type == "ADDED" || e.Type == "MODIFIED") && as(e.Object):
 			return true, nil
 		case e.Type == "ERROR":
-			return false, nil // too old: look again
+			return false, nil // too old: read the object again
 		}
 	}
 }
 
-// awaitServer returns when the API server is ready. It gives no signal.
+// awaitServer polls until the API server is ready, because it gives no signal.
 func (c *Cluster) awaitServer(ctx context.Context) error {
 	return persist(ctx, "the API server", func() error { return c.call(ctx, http.MethodGet, "/readyz", nil, nil) })
 }
@@ -164,7 +164,7 @@ func persist(ctx context.Context, what string, try func() error) error {
 	}
 }
 
-// answerError is an answer that says no.
+// answerError is an answer with an error status.
 type answerError struct {
 	status int
 	text   string
@@ -172,7 +172,7 @@ type answerError struct {
 
 func (e *answerError) Error() string { return fmt.Sprintf("status %d: %s", e.status, e.text) }
 
-// call asks the API server as an administrator.
+// call sends a request to the API server as an administrator.
 func (c *Cluster) call(ctx context.Context, method, path string, in, out any) error {
 	body, err := c.request(ctx, method, path, in)
 	if err != nil {
@@ -200,7 +200,7 @@ func (c *Cluster) request(ctx context.Context, method, path string, in any) (io.
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	// A connection for each call: none is left over for a test to be blamed for.
+	// Each call uses a new connection, so that no idle connection looks like a leak of a test.
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: c.tls, DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	if err != nil {

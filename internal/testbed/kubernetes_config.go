@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	// kubernetesVersion is what the program in the folder kubernetes is made of.
+	// kubernetesVersion is the version of the program in the directory kubernetes.
 	kubernetesVersion = "v1.33.13"
-	// networkPlugins is where Debian puts them.
+	// networkPlugins is the plugins' directory on Debian.
 	networkPlugins = "/usr/lib/cni"
 
 	serviceNetwork = "10.96.0.0/16"
-	serviceIP      = "10.96.0.1" // the API server's, as pods see it
+	serviceIP      = "10.96.0.1" // the API server's address for pods
 	podNetwork     = "10.244.0.0/16"
 
-	// enoughMemory is what the node keeps free. The other is what none has free on
-	// which a cluster runs.
+	// enoughMemory is the normal eviction threshold of the node. tooMuchMemory is more than
+	// any node with a running cluster has free.
 	enoughMemory, tooMuchMemory = "100Mi", `"99.9%"`
 )
 
-// authority issues a cluster's certificates.
+// authority issues the cluster's certificates.
 type authority struct {
 	dir  string
 	cert *x509.Certificate
@@ -44,8 +44,7 @@ func newAuthority(dir string) (*authority, error) {
 	return a, a.issue("ca", pkix.Name{CommonName: "ca of a test"}, true)
 }
 
-// issue writes NAME.crt and NAME.key. Names are the DNS names and addresses of a
-// server.
+// issue writes NAME.crt and NAME.key. names are the DNS names and addresses of a server.
 func (a *authority) issue(name string, subject pkix.Name, ca bool, names ...string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -94,7 +93,7 @@ func (a *authority) issue(name string, subject pkix.Name, ca bool, names ...stri
 	return a.write(name+".crt", "CERTIFICATE", der)
 }
 
-// signing writes the pair of keys that tokens of service accounts are signed with.
+// signing writes the key pair that signs the tokens of service accounts.
 func (a *authority) signing() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -118,7 +117,7 @@ func (a *authority) write(name, kind string, der []byte) error {
 	return os.WriteFile(filepath.Join(a.dir, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 }
 
-// configure writes what the cluster's parts are started with.
+// configure writes the files that the cluster's parts need to start.
 func (c *Cluster) configure() error {
 	host, node := c.keeper.network.host, c.keeper.network.node
 	c.HostIP, c.Server = host, "https://"+net.JoinHostPort(node, "6443")
@@ -195,8 +194,8 @@ current-context: test
 `, c.Server, c.path("pki", "ca.crt"), user, c.path("pki", user+".crt"), c.path("pki", user+".key"))
 }
 
-// configurations are the files that the parts read, by their path in the
-// cluster's folder.
+// configurations returns the configuration files of the parts by their path in the cluster's
+// directory.
 func (c *Cluster) configurations() map[string]string {
 	return map[string]string{
 		"containerd.toml": `version = 2
@@ -265,14 +264,14 @@ conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 	}
 }
 
-// commands are the parts and how each is started.
+// commands returns the command that starts each part.
 func (c *Cluster) commands() map[string][]string {
 	pki := func(name string) string { return c.path("pki", name) }
 	const etcd, peers = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
 	part := func(name string, args ...string) []string { return append([]string{c.program, name}, args...) }
 	return map[string][]string{
 		"containerd": {"containerd", "--config", c.path("containerd.toml")},
-		"etcd": part("etcd", "--data-dir="+c.path("etcd"), "--unsafe-no-fsync", "--log-level=warn", // it is thrown away
+		"etcd": part("etcd", "--data-dir="+c.path("etcd"), "--unsafe-no-fsync", "--log-level=warn", // the data is discarded
 			"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
 			"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=default="+peers),
 		"kube-apiserver": part("kube-apiserver", "--etcd-servers="+etcd, "--cert-dir="+c.path("made"),
@@ -295,7 +294,7 @@ func (c *Cluster) commands() map[string][]string {
 	}
 }
 
-// containerd is its socket.
+// containerd returns the path of containerd's socket.
 func (c *Cluster) containerd() string { return c.path("containerd.sock") }
 
 func (c *Cluster) path(parts ...string) string {

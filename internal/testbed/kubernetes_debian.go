@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Debian gives the node an image as [Engine.Debian] makes it, of these packages and
-// what they depend on, and returns its name. The node keeps it for as long as the
-// cluster lasts; the packages are kept for longer.
+// Debian gives the node an image as [Engine.Debian] creates it, of these packages and their
+// dependencies. It returns the image's name. The node has the image until the cluster ends.
+// The downloaded packages stay in the cache.
 func (c *Cluster) Debian(tb testing.TB, packages ...string) string {
 	tb.Helper()
 	packages = debianPackages(packages)

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// These names have a registry that does not exist: who pulls what the node
-	// has already fails.
+	// The registry of these names does not exist, so a pull of an image that the node already
+	// has fails.
 	clusterImage = "test.invalid/busybox:1"
 	clusterPause = "test.invalid/pause:1"
 	clusterAgent = "test.invalid/agent:1"
 )
 
-// imageConfig is what an image says of how to run it.
+// imageConfig is the part of an image that describes how to run it.
 type imageConfig struct {
 	Entrypoint []string `json:",omitempty"`
 	Cmd        []string `json:",omitempty"`
@@ -31,7 +31,7 @@ type imageConfig struct {
 	User       string   `json:",omitempty"`
 }
 
-// importOwn gives the node the images without which nothing runs.
+// importOwn gives the node the images that every pod needs.
 func (c *Cluster) importOwn(ctx context.Context) error {
 	rootfs, err := busyboxTar(ctx)
 	if err != nil {
@@ -44,11 +44,11 @@ func (c *Cluster) importOwn(ctx context.Context) error {
 	if err := c.importLayer(ctx, clusterImage, layer, imageConfig{Env: []string{"PATH=/bin"}, Cmd: []string{"/bin/sh"}}); err != nil {
 		return err
 	}
-	// What holds a pod's namespaces has nothing to do.
+	// The container that holds a pod's namespaces only sleeps.
 	return c.importLayer(ctx, clusterPause, layer, imageConfig{Entrypoint: []string{"/bin/sleep", "2147483647"}})
 }
 
-// Import gives the node the images in a tar, as "docker save" writes it.
+// Import gives the node the images in a tar in the format of "docker save".
 func (c *Cluster) Import(tb testing.TB, path string) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clusterTimeout)
@@ -58,8 +58,8 @@ func (c *Cluster) Import(tb testing.TB, path string) {
 	}
 }
 
-// ImportProgram gives the node an image that holds one program, which has to be
-// static, at /NAME and runs it.
+// ImportProgram gives the node an image with one static program, which is at /NAME and is its
+// entry point.
 func (c *Cluster) ImportProgram(tb testing.TB, ref, name, path string) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clusterTimeout)
@@ -69,8 +69,8 @@ func (c *Cluster) ImportProgram(tb testing.TB, ref, name, path string) {
 	}
 }
 
-// AgentImage builds the agent of this project, gives the node an image with
-// nothing but it, at /agent, and returns the image's name.
+// AgentImage builds the agent of this project and gives the node an image that contains only
+// /agent. It returns the image's name.
 func (c *Cluster) AgentImage(tb testing.TB) string {
 	tb.Helper()
 	c.agent.Lock()
@@ -82,8 +82,8 @@ func (c *Cluster) AgentImage(tb testing.TB) string {
 	return c.agent.image
 }
 
-// NewRegistry starts a registry that the node reaches without TLS and that wants
-// these credentials, or none when user is empty. It ends with the test.
+// NewRegistry starts a registry that the node reaches without TLS. It requires these
+// credentials, or none if user is empty. It ends with the test.
 func (c *Cluster) NewRegistry(tb testing.TB, user, password string) *Registry {
 	tb.Helper()
 	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", net.JoinHostPort(c.HostIP, "0"))
@@ -114,7 +114,7 @@ func (c *Cluster) importProgram(ctx context.Context, ref, name, path string) err
 	return c.importLayer(ctx, ref, layer, imageConfig{Entrypoint: []string{"/" + name}})
 }
 
-// importLayer makes an image of a tar of its root.
+// importLayer creates an image from a tar of its root file system.
 func (c *Cluster) importLayer(ctx context.Context, ref string, layer []byte, config imageConfig) error {
 	described, err := json.Marshal(map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux", "config": config,

@@ -21,24 +21,24 @@ var clusterScript string
 //go:embed kubernetes_keeper.sh
 var keeperScript string
 
-// clusterKeeper is the process that a cluster lives and ends with. It ends when its
-// input does, and so, at the latest, when this process ends, killed or not.
+// clusterKeeper is the process that holds a cluster. It ends when its input closes, so at the
+// latest when this process ends, killed or not.
 type clusterKeeper struct {
-	mu      sync.Mutex     // one conversation at a time
+	mu      sync.Mutex     // held during an order and its answer
 	control io.WriteCloser // guarded by mu
 	answers *bufio.Reader  // guarded by mu
 	cmd     *exec.Cmd
 	network clusterNetwork
 }
 
-// clusterNetwork joins a cluster to this machine: two ends of a cable, which goes
-// with the cluster's.
+// clusterNetwork connects a cluster to this machine with a pair of virtual interfaces, which
+// is removed with the cluster's network.
 type clusterNetwork struct {
 	host, node string
 }
 
-// begin makes the cluster's namespaces. It removes what other clusters left, so
-// only one process may do so at a time.
+// begin creates the cluster's namespaces. It removes the resources of earlier clusters, so
+// only one process may call it at a time.
 func (k *clusterKeeper) begin(ctx context.Context, dir string) error {
 	for _, name := range []string{"run", "log", "pid"} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
@@ -50,7 +50,7 @@ func (k *clusterKeeper) begin(ctx context.Context, dir string) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	// It is to outlive this process, if only for as long as it takes to clean up.
+	// No context: the process must outlive this one while it cleans up.
 	k.cmd = exec.CommandContext(context.Background(), "sh", "-c", clusterScript, "sh", dir, keeperScript)
 	k.cmd.Stderr = log
 	in, err := k.cmd.StdinPipe()
@@ -73,8 +73,8 @@ func (k *clusterKeeper) begin(ctx context.Context, dir string) error {
 	return k.connect(ctx, pid)
 }
 
-// connect lays a cable into the network of a process. The name of our end is
-// what tells clusters apart: the kernel gives it away once.
+// connect creates a virtual interface into the network of a process. The name of our end
+// distinguishes clusters, because the kernel allows each name once.
 func (k *clusterKeeper) connect(ctx context.Context, pid string) error {
 	var errs []error
 	for n := range 64 {
@@ -98,7 +98,7 @@ func ip(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// order has the keeper do something.
+// order sends an order to the keeper and waits for its answer.
 func (k *clusterKeeper) order(words ...string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -116,18 +116,18 @@ func (k *clusterKeeper) order(words ...string) error {
 	return nil
 }
 
-// end ends the cluster and returns when nothing of it is left.
+// end ends the cluster and returns when all its resources are gone.
 func (k *clusterKeeper) end() {
 	if k.control != nil {
 		_ = k.control.Close()
-		_ = k.cmd.Wait() // its status says nothing
+		_ = k.cmd.Wait() // its status has no meaning
 	}
 }
 
-// logs is the end of what each part of the cluster said.
+// logs returns the end of each part's log.
 func (c *Cluster) logs() string {
 	var all strings.Builder
-	entries, _ := os.ReadDir(filepath.Join(c.dir, "log")) // an early failure has none
+	entries, _ := os.ReadDir(filepath.Join(c.dir, "log")) // there is none after an early failure
 	for _, e := range entries {
 		b, _ := os.ReadFile(filepath.Join(c.dir, "log", e.Name()))
 		_, _ = fmt.Fprintf(&all, "--- %s\n%s\n", e.Name(), b[max(0, len(b)-1500):])

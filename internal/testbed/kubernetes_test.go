@@ -17,7 +17,7 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// Not parallel: it restarts what the others use.
+// Not parallel: it restarts the API server that the other tests use.
 func TestAnAPIServerComesBackWithWhatItHad(t *testing.T) {
 	c := testbed.Kubernetes(t)
 	ns := c.NewNamespace(t)
@@ -70,12 +70,11 @@ func run(t *testing.T, c *testbed.Cluster, image, command string) (output string
 
 const clusterVariable = "DLITE_TEST_CLUSTER"
 
-// A test process that is killed takes its cluster along. One that is killed
-// together with what cleans up after it leaves files and control groups to the
-// next cluster.
+// The cluster of a killed test process ends too. If the process that cleans up is killed as
+// well, the next cluster removes the remaining files and control groups.
 func TestAKilledTestLeavesNothingOfItsCluster(t *testing.T) {
 	t.Parallel()
-	testbed.Kubernetes(t) // or it is skipped
+	testbed.Kubernetes(t) // skips the test if no cluster can run
 	first := startOwner(t)
 	require.NotEmpty(t, first.leftovers())
 	first.kill(t, true)
@@ -108,7 +107,7 @@ func startOwner(t *testing.T) *owner {
 	return o
 }
 
-// kill kills the process, and first what cleans up after it when all is said.
+// kill kills the process. With all it first kills the process that cleans up.
 func (o *owner) kill(t *testing.T, all bool) {
 	t.Helper()
 	if all {
@@ -126,7 +125,7 @@ func signalProcess(pid int) error {
 	return p.Kill()
 }
 
-// childOf finds the child of a process that has text in its command line.
+// childOf returns the child of a process with text in its command line.
 func childOf(t *testing.T, parent int, text string) int {
 	t.Helper()
 	found, err := filepath.Glob("/proc/[0-9]*")
@@ -136,7 +135,7 @@ func childOf(t *testing.T, parent int, text string) int {
 		if err != nil {
 			continue
 		}
-		// The name may hold anything, so count from behind it.
+		// The name may contain spaces and parentheses, so the fields are counted from its end.
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
 		if fields[1] == strconv.Itoa(parent) && bytes.Contains(line, []byte(text)) {
@@ -149,9 +148,9 @@ func childOf(t *testing.T, parent int, text string) int {
 	return 0
 }
 
-// leftovers are the folder and the control groups of a cluster.
+// leftovers returns the directory and the control groups of a cluster.
 func (o *owner) leftovers() []string {
-	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + o.name) // the pattern is a good one
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + o.name) // the pattern is valid
 	for _, path := range []string{filepath.Join(os.TempDir(), o.name), "/sys/fs/cgroup/" + o.name} {
 		if _, err := os.Stat(path); err == nil {
 			groups = append(groups, path)
@@ -162,7 +161,7 @@ func (o *owner) leftovers() []string {
 
 func TestClusterOwner(t *testing.T) {
 	if os.Getenv(clusterVariable) == "" {
-		return // it is no test, but a process that is killed
+		return // this is the process that is killed, and not a test
 	}
 	c := testbed.Kubernetes(t)
 	_, err := os.Stdout.WriteString(filepath.Dir(c.Kubeconfig) + "\n")

@@ -2,6 +2,6 @@
 
 package testbed
 
-// lockFile does nothing: the image is made of a Unix machine's busybox, and what
-// is built twice at the same time is moved into its place as a whole.
+// lockFile does nothing. The image is made of a Unix machine's busybox. A file that two
+// processes build at the same time is moved to its place in one step.
 func lockFile(string) (unlock func(), err error) { return func() {}, nil }

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// lockFile waits for a lock that other processes take too. The file stays: one
-// that is removed could be locked twice.
+// lockFile waits for a lock that it shares with other processes. The file is never removed,
+// because two processes could then hold the lock.
 func lockFile(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Interfaces names the engine's network interfaces but the loopback: a bridge
-// for each network, and one more for each container on one.
+// Interfaces returns the engine's network interfaces except the loopback: a bridge for each
+// network, and one interface for each container on a network.
 func (p *Private) Interfaces() []string {
 	p.tb.Helper()
 	var names []string
@@ -23,7 +23,7 @@ func (p *Private) Interfaces() []string {
 	return names
 }
 
-// Mounts are the places where the engine has mounted something for containers.
+// Mounts returns the paths where the engine has mounted file systems for containers.
 func (p *Private) Mounts() []string {
 	p.tb.Helper()
 	var places []string
@@ -35,8 +35,8 @@ func (p *Private) Mounts() []string {
 	return places
 }
 
-// Rules are the engine's packet filter rules. It has some when it was started
-// with "--iptables=true".
+// Rules returns the engine's packet filter rules. It has some if it was started with
+// "--iptables=true".
 func (p *Private) Rules() string {
 	p.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
@@ -48,14 +48,14 @@ func (p *Private) Rules() string {
 	return string(out)
 }
 
-// Cgroups are the control groups of containers, and what runs in them. An engine
-// that is killed between making a container's first process and starting it
-// leaves that behind, waiting in runc, and forgets it: such do not count.
+// Cgroups returns the control groups of containers, with their processes. An engine that is
+// killed between creating a container's first process and starting it leaves the process
+// waiting in runc. Cgroups ignores such processes.
 func (p *Private) Cgroups() map[string][]string {
 	p.tb.Helper()
 	found := map[string][]string{}
 	for _, pattern := range []string{"/sys/fs/cgroup/%s/*", "/sys/fs/cgroup/*/%s/*"} {
-		dirs, _ := filepath.Glob(fmt.Sprintf(pattern, p.name)) // the pattern is a good one
+		dirs, _ := filepath.Glob(fmt.Sprintf(pattern, p.name)) // the pattern is valid
 		for _, dir := range dirs {
 			procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 			for _, pid := range strings.Fields(string(procs)) {
@@ -69,7 +69,7 @@ func (p *Private) Cgroups() map[string][]string {
 	return found
 }
 
-// proc reads a file about the first process of the engine's namespaces.
+// proc reads a file of the first process in the engine's namespaces.
 func (p *Private) proc(name string) string {
 	p.tb.Helper()
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.init.Process.Pid), name))

@@ -25,13 +25,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Private is an engine that belongs to one test, which may stop and kill it. It
-// has processes, mounts and a network of its own, so that nothing of it can get
-// in the way of the machine's engine or outlive the test. Its methods are for
-// one goroutine at a time.
+// Private is an engine for one test, which may stop and kill it. It has its own processes,
+// mounts and network, so it cannot disturb the machine's engine or outlive the test. Its
+// methods are for one goroutine at a time.
 type Private struct {
 	*Engine
-	// Host is the engine's address, as DOCKER_HOST takes it.
+	// Host is the engine's address in the form of DOCKER_HOST.
 	Host string
 
 	tb      testing.TB
@@ -41,13 +40,13 @@ type Private struct {
 	init    *exec.Cmd
 	control io.WriteCloser
 	answers *bufio.Reader
-	said    int // the length of the log when the engine was started last
+	said    int // the length of the log at the last start
 	stopped sync.Once
 }
 
-// keeper is the first process of the engine's namespaces. It does as it is told
-// and ends with its input, and everything in the namespaces ends with it, also
-// when the test process is killed.
+// keeper is the first process of the engine's namespaces. It executes orders and ends when its
+// input closes, also if the test process is killed. All processes in the namespaces end with
+// it.
 const keeper = `
 mount --make-rprivate / && mount -t proc proc /proc && mount -t tmpfs tmpfs /run || exit 1
 ip link set lo up 2>/dev/null || busybox ip link set lo up || exit 1
@@ -64,10 +63,10 @@ while read -r order; do
   echo done
 done`
 
-// PrivateEngine starts an engine with these further arguments, such as
-// "--live-restore", and gives it [Image]. It needs root, dockerd and a static
-// busybox; without them the test ends, see [Unavailable]. The engine is stopped
-// and its folder removed when the test ends.
+// PrivateEngine starts an engine with these additional arguments, such as "--live-restore",
+// and gives it [Image]. It needs root, dockerd and a static busybox; without them the test
+// ends, see [Unavailable]. At the end of the test the engine is stopped and its directory
+// removed.
 func PrivateEngine(tb testing.TB, args ...string) *Private {
 	tb.Helper()
 	if os.Geteuid() != 0 {
@@ -84,7 +83,7 @@ func PrivateEngine(tb testing.TB, args ...string) *Private {
 	_, _ = rand.Read(b)
 	p := &Private{tb: tb, dir: dir, name: "dlite-engine-" + hex.EncodeToString(b), Host: "unix://" + filepath.Join(dir, "docker.sock")}
 	tb.Cleanup(p.end)
-	// What the machine's engine is configured with is not for this one.
+	// The configuration of the machine's engine must not apply to this one.
 	config := filepath.Join(dir, "daemon.json")
 	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
 		tb.Fatal(err)
@@ -112,7 +111,7 @@ func PrivateEngine(tb testing.TB, args ...string) *Private {
 
 func (p *Private) keep() {
 	p.tb.Helper()
-	// Killed with its input at the latest: no context is needed.
+	// No context: the process ends at the latest when its input closes.
 	p.init = exec.CommandContext(context.Background(), "sh", append([]string{"-c", keeper, "sh"}, p.args...)...)
 	p.init.Env = append(os.Environ(), "LOG="+p.logPath(), "BELOW="+filepath.Join(p.dir, "exec", "containerd", "containerd.pid"))
 	p.init.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
@@ -134,9 +133,8 @@ func (p *Private) keep() {
 	}
 }
 
-// Start starts the engine after [Private.Stop] or [Private.Kill], and returns
-// when it answers. The engine first ends what still runs of the one before, for
-// which it allows ten seconds.
+// Start starts the engine after [Private.Stop] or [Private.Kill], and returns when it answers.
+// The engine first ends the processes of the previous engine, with a limit of ten seconds.
 func (p *Private) Start() {
 	p.tb.Helper()
 	p.Launch()
@@ -145,12 +143,11 @@ func (p *Private) Start() {
 	}
 }
 
-// ErrRuined says that a new engine panicked over what the one before had left on
-// its disk: a defect of the engine, and its end.
+// ErrRuined means that a new engine panicked because of the previous engine's files. This is a
+// defect of the engine, which cannot start any more.
 var ErrRuined = errors.New("the engine cannot be started any more")
 
-// Await returns when an engine that was launched answers. Its error is
-// [ErrRuined] when it never will.
+// Await returns when a launched engine answers. The error is [ErrRuined] if it never will.
 func (p *Private) Await() error {
 	p.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
@@ -171,19 +168,18 @@ func (p *Private) Await() error {
 	}
 }
 
-// Launch is Start that does not wait until the engine answers, which
-// [Private.Await] does.
+// Launch is Start without waiting for an answer. [Private.Await] waits.
 func (p *Private) Launch() {
 	p.tb.Helper()
-	b, _ := os.ReadFile(p.logPath()) // there is none before the first start
+	b, _ := os.ReadFile(p.logPath()) // there is no log before the first start
 	p.said = len(b)
 	p.order("start")
 }
 
-// Stop ends the engine as an operator would, and returns when it is gone.
+// Stop ends the engine as an operator does, and returns when it has ended.
 func (p *Private) Stop() { p.tb.Helper(); p.order("stop") }
 
-// Kill ends the engine with SIGKILL. Its containers go on.
+// Kill ends the engine with SIGKILL. Its containers continue.
 func (p *Private) Kill() { p.tb.Helper(); p.order("kill") }
 
 func (p *Private) order(order string) {
@@ -196,7 +192,7 @@ func (p *Private) order(order string) {
 	}
 }
 
-// log is the end of what the engine said.
+// log returns the end of the engine's log.
 func (p *Private) log() string {
 	b, _ := os.ReadFile(p.logPath())
 	return string(b[max(0, len(b)-4096):])
@@ -204,14 +200,14 @@ func (p *Private) log() string {
 
 func (p *Private) logPath() string { return filepath.Join(p.dir, "log") }
 
-// listen opens a port of the engine's loopback.
+// listen opens a port on the engine's loopback.
 func (p *Private) listen() (net.Listener, error) {
 	type result struct {
 		l   net.Listener
 		err error
 	}
-	// A thread that has been in another network is not used again: its
-	// goroutine ends without unlocking it.
+	// The goroutine ends without unlocking its thread, so a thread that was in another network
+	// is not used again.
 	done := make(chan result)
 	go func() {
 		runtime.LockOSThread()
@@ -232,14 +228,14 @@ func (p *Private) listen() (net.Listener, error) {
 	return r.l, r.err
 }
 
-// end stops everything and removes what it left.
+// end stops all processes and removes their files.
 func (p *Private) end() {
 	p.stopped.Do(func() {
 		if p.init != nil {
 			_ = p.control.Close()
-			_ = p.init.Wait() // its status says nothing
+			_ = p.init.Wait() // its status has no meaning
 		}
-		// The last mounts and control groups may be let go a moment later.
+		// The last mounts and control groups may be released a moment later.
 		var err error
 		for range 100 {
 			if err = p.sweep(); err == nil {

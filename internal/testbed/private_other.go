@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// Private is an engine that belongs to one test. There is none but on Linux.
+// Private is an engine for one test. It exists only on Linux.
 type Private struct {
 	*Engine
-	// Host is the engine's address, as DOCKER_HOST takes it.
+	// Host is the engine's address in the form of DOCKER_HOST.
 	Host string
 }
 
@@ -21,32 +21,32 @@ func PrivateEngine(tb testing.TB, _ ...string) *Private {
 	return nil
 }
 
-// Start has nothing to start.
+// Start does nothing.
 func (p *Private) Start() {}
 
-// Launch has nothing to start.
+// Launch does nothing.
 func (p *Private) Launch() {}
 
-// Stop has nothing to stop.
+// Stop does nothing.
 func (p *Private) Stop() {}
 
-// Kill has nothing to kill.
+// Kill does nothing.
 func (p *Private) Kill() {}
 
 // ErrRuined is never returned.
 var ErrRuined = errors.New("the engine cannot be started any more")
 
-// Await has nothing to wait for.
+// Await returns nil.
 func (p *Private) Await() error { return nil }
 
-// Interfaces are none.
+// Interfaces returns nil.
 func (p *Private) Interfaces() []string { return nil }
 
-// Mounts are none.
+// Mounts returns nil.
 func (p *Private) Mounts() []string { return nil }
 
-// Rules are none.
+// Rules returns an empty string.
 func (p *Private) Rules() string { return "" }
 
-// Cgroups are none.
+// Cgroups returns nil.
 func (p *Private) Cgroups() map[string][]string { return nil }

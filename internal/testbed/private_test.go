@@ -11,8 +11,8 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// What a test of restarts builds on: a killed engine leaves its containers
-// running, and comes back with its images.
+// Tests of restarts rely on this: a killed engine leaves its containers running, and after a
+// start it has its images again.
 func TestPrivateEngineComesBackAfterAKill(t *testing.T) {
 	t.Parallel()
 	p := testbed.PrivateEngine(t, "--live-restore")

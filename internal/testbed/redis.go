@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// RedisServer is a real Redis with its data in a folder of the test.
+// RedisServer is a real Redis with its data in a directory of the test.
 type RedisServer struct {
-	// Address is its host and port, the same after a restart.
+	// Address is the host and port. It stays the same after a restart.
 	Address string
-	// Dir is where its data is: the append-only file, below appendonlydir.
+	// Dir is the directory of the data: the append-only file is below appendonlydir.
 	Dir string
 
 	program string
@@ -23,8 +23,8 @@ type RedisServer struct {
 	output  chan struct{} // closed when its output has ended
 }
 
-// Redis starts a Redis, which ends with the test. It appends every write to a
-// file before it answers; args, as on its command line, change that.
+// Redis starts a Redis that ends with the test. By default it appends every write to a file
+// before it answers. args are additional command-line arguments.
 func Redis(tb testing.TB, args ...string) *RedisServer {
 	tb.Helper()
 	program, err := exec.LookPath("redis-server")
@@ -33,7 +33,7 @@ func Redis(tb testing.TB, args ...string) *RedisServer {
 	}
 	r := &RedisServer{Dir: tb.TempDir(), program: program, args: args}
 	tb.Cleanup(r.Kill)
-	// Somebody else may take the port between our look and the server's.
+	// Another process may take the port before the server does.
 	for range 5 {
 		l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 		if err != nil {
@@ -49,10 +49,10 @@ func Redis(tb testing.TB, args ...string) *RedisServer {
 	return nil
 }
 
-// URL is how clients find it.
+// URL returns the URL for clients.
 func (r *RedisServer) URL() string { return "redis://" + r.Address }
 
-// Kill ends the server with SIGKILL. Killed already, it does nothing.
+// Kill ends the server with SIGKILL. It does nothing if the server was killed already.
 func (r *RedisServer) Kill() {
 	if r.cmd != nil {
 		_ = r.cmd.Process.Kill()
@@ -62,7 +62,7 @@ func (r *RedisServer) Kill() {
 	}
 }
 
-// Start starts the server again after Kill, with what it finds in Dir.
+// Start starts the server again after Kill, with the data in Dir.
 func (r *RedisServer) Start(tb testing.TB) {
 	tb.Helper()
 	if !r.start(tb) {
@@ -70,7 +70,7 @@ func (r *RedisServer) Start(tb testing.TB) {
 	}
 }
 
-// start is false when the server ended before it took connections.
+// start reports false if the server ended before it accepted connections.
 func (r *RedisServer) start(tb testing.TB) bool {
 	tb.Helper()
 	host, port, _ := net.SplitHostPort(r.Address)

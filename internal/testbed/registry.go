@@ -17,14 +17,14 @@ import (
 	"testing"
 )
 
-// Registry is an image registry on loopback that serves one image and counts
-// who asks for it. Engines take it without TLS. It is enough of the distribution
-// protocol for a pull.
+// Registry is an image registry on loopback that serves one image and counts the requests.
+// Engines use it without TLS. It implements the part of the distribution protocol that a pull
+// needs.
 type Registry struct {
-	// Host is the address as it stands in an image's name.
+	// Host is the address in the form of an image's name.
 	Host string
-	// Image is a full reference to its image, with the tag 1. The image is like
-	// the testbed's [Image].
+	// Image is a full reference to the image, with the tag 1. The image has the same content
+	// as [Image].
 	Image string
 
 	mu          sync.Mutex
@@ -34,8 +34,8 @@ type Registry struct {
 	beforeBlobs func()   // guarded by mu; nil does nothing
 }
 
-// NewRegistry starts a registry that wants these credentials, or none when user
-// is empty. It ends with the test, and the engine forgets its image.
+// NewRegistry starts a registry that requires these credentials, or none if user is empty. It
+// ends with the test, and its image is removed from the engine.
 func (e *Engine) NewRegistry(tb testing.TB, user, password string) *Registry {
 	tb.Helper()
 	var l net.Listener
@@ -50,7 +50,7 @@ func (e *Engine) NewRegistry(tb testing.TB, user, password string) *Registry {
 	return r
 }
 
-// newRegistry serves on l, or on our loopback when it is nil.
+// newRegistry serves on l, or on this process's loopback if l is nil.
 func newRegistry(tb testing.TB, l net.Listener, user, password string) *Registry {
 	tb.Helper()
 	rootfs, err := busyboxTar(tb.Context())
@@ -61,7 +61,7 @@ func newRegistry(tb testing.TB, l net.Listener, user, password string) *Registry
 	if err != nil {
 		tb.Fatal(err)
 	}
-	// An image of its own, which no other test has on the engine already.
+	// The image is different in each registry, so that the engine never has it already.
 	layer := compress(tb, plain)
 	blobs := map[string][]byte{}
 	r := &Registry{}
@@ -120,29 +120,29 @@ func newRegistry(tb testing.TB, l net.Listener, user, password string) *Registry
 	return r
 }
 
-// Pulls says how often the image's manifest was handed out.
+// Pulls returns how many times the image's manifest was served.
 func (r *Registry) Pulls() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.manifests
 }
 
-// Credentials lists the "user:password" of the requests that had them.
+// Credentials returns the "user:password" of all requests that had credentials.
 func (r *Registry) Credentials() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]string(nil), r.credentials...)
 }
 
-// FailBlobs makes every pull fail after it has begun, with message.
+// FailBlobs makes every pull fail with message after it has begun.
 func (r *Registry) FailBlobs(message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failure = message
 }
 
-// BeforeBlobs makes the registry call f before it answers a request for a part
-// of the image, each in a goroutine of its own.
+// BeforeBlobs makes the registry call f before it answers a request for a blob of the image.
+// The calls are concurrent.
 func (r *Registry) BeforeBlobs(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,11 +7,10 @@ import (
 	"testing"
 )
 
-// RequireVariable names the parts that must be there: a list with commas, or
-// "all".
+// RequireVariable names the parts that must be available: a comma-separated list, or "all".
 const RequireVariable = "DLITE_TEST_REQUIRE"
 
-// Unavailable ends the test: skipped, or failed when the part is required.
+// Unavailable skips the test, or fails it if the part is required.
 func Unavailable(tb testing.TB, part, format string, args ...any) {
 	tb.Helper()
 	if Required(part) {
@@ -20,7 +19,7 @@ func Unavailable(tb testing.TB, part, format string, args ...any) {
 	tb.Skipf("SKIPPED, THIS WAS NOT TESTED: it needs "+part+", but "+format, args...)
 }
 
-// Required reports whether tests must not be skipped for want of a part.
+// Required reports whether tests that need a part must not be skipped.
 func Required(part string) bool {
 	list := strings.FieldsFunc(os.Getenv(RequireVariable), func(r rune) bool { return r == ',' || r == ' ' })
 	return slices.Contains(list, part) || slices.Contains(list, "all")

@@ -11,17 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ProcessesWith looks for text in a file of /proc that every process has, such as
-// environ, in which a NUL ends each entry, and returns the paths. It finds nothing
-// where there is no /proc, nor in what it may not read.
+// ProcessesWith searches for text in a file of every process in /proc, such as environ, whose
+// entries end with a NUL. It returns the paths. It finds nothing on systems without /proc, nor
+// in files that it may not read.
 func ProcessesWith(file, text string) []string {
 	var found []string
 	eachProcess(file, text, func(path string, _ []byte) { found = append(found, path) })
 	return found
 }
 
-// CommandLines are those of the processes of this machine that show text on theirs:
-// the process's id, a colon, and its arguments with a space before each.
+// CommandLines returns the command lines of this machine that contain text: the process's id,
+// a colon, and its arguments with a space before each.
 func CommandLines(text string) []string {
 	var found []string
 	eachProcess("cmdline", text, func(path string, line []byte) {
@@ -34,15 +34,15 @@ func CommandLines(text string) []string {
 func eachProcess(file, text string, found func(path string, content []byte)) {
 	paths, _ := filepath.Glob("/proc/[0-9]*/" + file)
 	for _, path := range paths {
-		// One that cannot be read has ended, or is somebody else's.
+		// A file that cannot be read belongs to another user, or its process has ended.
 		if b, err := os.ReadFile(path); err == nil && bytes.Contains(b, []byte(text)) {
 			found(path, b)
 		}
 	}
 }
 
-// FilesWith are the regular files in dir, and in the folders below it, that have
-// text in them. What goes away meanwhile has none.
+// FilesWith returns the regular files in dir, and in the directories below it, that contain
+// text. It skips files that are removed meanwhile.
 func FilesWith(tb testing.TB, dir, text string) []string {
 	tb.Helper()
 	var found []string

@@ -18,7 +18,7 @@ func TestProcessesAreFoundByWhatTheyAreGiven(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer func() { _ = w.Close() }()
-	// The text is made here, so that no other process has it.
+	// The test makes the text, so that no other process has it.
 	argument, value := "argument-"+strconv.Itoa(os.Getpid()), "value-"+strconv.Itoa(os.Getpid())
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "echo up; read -r line", "sh", argument)
 	cmd.Env = []string{"MARKER=" + value}
@@ -27,7 +27,7 @@ func TestProcessesAreFoundByWhatTheyAreGiven(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	require.NoError(t, r.Close())
-	_, err = out.Read(make([]byte, 3)) // by now it is the shell that it becomes
+	_, err = out.Read(make([]byte, 3)) // now the process is the shell and not its parent's copy
 	require.NoError(t, err)
 
 	dir := filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid))
@@ -36,7 +36,7 @@ func TestProcessesAreFoundByWhatTheyAreGiven(t *testing.T) {
 	assert.Equal(t, []string{filepath.Base(dir) + ": /bin/sh -c echo up; read -r line sh " + argument}, testbed.CommandLines(argument))
 
 	require.NoError(t, w.Close())
-	_ = cmd.Wait() // read says that there is no line
+	_ = cmd.Wait() // read fails at the end of the input
 	assert.Empty(t, testbed.ProcessesWith("cmdline", argument))
 }
 

@@ -26,8 +26,8 @@ func TestDockerGivesAnEngineWithTheImage(t *testing.T) {
 	require.Empty(t, engine.Leftovers(t, "no such transaction"))
 }
 
-// It has what maintainers' scripts would make as well, at the paths where
-// programs look for it.
+// The image also has the links that maintainers' scripts create, at the paths where programs
+// look for them.
 func TestADebianImageRunsItsPrograms(t *testing.T) {
 	t.Parallel()
 	engine := testbed.Docker(t)

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// VaultServer is a real Vault with its storage in memory. Nothing is mounted but
-// what a test mounts.
+// VaultServer is a real Vault with its storage in memory. Only the secret engines that a test
+// mounts are available.
 type VaultServer struct {
-	// Address is its URL.
+	// Address is the server's URL.
 	Address string
 	// Token is a root token.
 	Token string
@@ -24,9 +24,8 @@ type VaultServer struct {
 	stop func()
 }
 
-// Vault starts a Vault, which ends with the test. The first one on a machine is
-// built from its modules, which takes minutes and, if they are not there yet, a
-// network.
+// Vault starts a Vault that ends with the test. The first call on a machine builds it from its
+// modules. That takes minutes and, without a filled module cache, a network.
 func Vault(tb testing.TB) *VaultServer {
 	tb.Helper()
 	program, err := buildProgram("vault", ".", "-s -w")
@@ -62,11 +61,11 @@ func Vault(tb testing.TB) *VaultServer {
 	return v
 }
 
-// Stop kills the server, as a crash would.
+// Stop kills the server, like a crash.
 func (v *VaultServer) Stop() { v.stop() }
 
-// Do makes a request with the root token and returns the answer's JSON. Headers
-// are names and values in turn. A status over 299 fails the test.
+// Do sends a request with the root token and returns the answer's JSON. header alternates
+// names and values. A status over 299 fails the test.
 func (v *VaultServer) Do(tb testing.TB, method, path string, body any, header ...string) map[string]any {
 	tb.Helper()
 	status, text := v.send(tb, method, path, body, header)
@@ -82,15 +81,15 @@ func (v *VaultServer) Do(tb testing.TB, method, path string, body any, header ..
 	return answer
 }
 
-// Try makes a request with the root token and returns the answer's status.
+// Try sends a request with the root token and returns the answer's status.
 func (v *VaultServer) Try(tb testing.TB, method, path string, body any) int {
 	tb.Helper()
 	status, _ := v.send(tb, method, path, body, nil)
 	return status
 }
 
-// Ask makes a request that may fail with the root token and returns the answer's
-// JSON, nil when there is none.
+// Ask sends a request that may fail with the root token. It returns the answer's JSON, or nil
+// if there is none.
 func (v *VaultServer) Ask(tb testing.TB, method, path string, body any) map[string]any {
 	tb.Helper()
 	var answer map[string]any

@@ -16,30 +16,29 @@ import (
 	"time"
 )
 
-// GuestSpyPort is where the spy of a guest listens, see internal/testbed/spy.
+// GuestSpyPort is the port of the spy in a guest, see internal/testbed/spy.
 const GuestSpyPort = 9080
 
-// Guest is what a virtual machine is started with: a Linux with busybox, the
-// agent (examples/agent), which waits for its agent.Boot at a serial port, and the
-// spy.
+// Guest holds the files that start a virtual machine. The guest is a Linux with busybox, the
+// agent (examples/agent) and the spy. The agent waits for its agent.Boot at a serial port.
 type Guest struct {
 	// QEMU is the emulator. Kernel is an uncompressed Linux.
 	QEMU, Kernel string
-	// Initrd is the whole guest, which then lives in its memory. DiskInitrd only
-	// finds Disk, a raw ext4 image with the guest on the first virtio disk.
+	// Initrd contains the whole guest, which then runs in memory. DiskInitrd only mounts Disk,
+	// a raw ext4 image with the guest on the first virtio disk.
 	Initrd, DiskInitrd, Disk string
-	// Append is the kernel's command line for a guest that is emulated, without
-	// which it waits for ever for a clock that nobody emulates.
+	// Append is the kernel's command line for an emulated guest. Without it the guest waits
+	// for ever for a clock that is not emulated.
 	Append string
 }
 
-// guestAppend: every part of it saves time under emulation, or is needed there.
+// guestAppend: every argument saves time under emulation, or is needed there.
 const guestAppend = "console=ttyS0 panic=-1 reboot=t quiet mitigations=off nokaslr random.trust_cpu=on " +
 	"no_timer_check rcupdate.rcu_expedited=1 8250.nr_uarts=1 cryptomgr.notests tsc_early_khz=2445432 tsc=reliable"
 
-// VM makes a guest out of this machine's packages, see run.sh, and the programs
-// of this clone. It is kept in the cache for as long as these are the same.
-// Without the packages the test ends, see [Unavailable].
+// VM creates a guest from this machine's packages, see run.sh, and the programs of this clone.
+// It stays in the cache until one of these changes. Without the packages the test ends, see
+// [Unavailable].
 func VM(tb testing.TB) *Guest {
 	tb.Helper()
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
@@ -112,8 +111,8 @@ func (b *guestBuilder) build() (*Guest, error) {
 	return g, err
 }
 
-// once makes a file whose name says what it was made of, unless it is there, and
-// removes those that were made of something else a while ago.
+// once creates a file, unless it exists. The file's name contains a hash of its sources. It
+// also removes old files that were made of other sources.
 func (b *guestBuilder) once(name, suffix string, files []guestFile, write func(path string, files []guestFile) error) (string, error) {
 	sum := sha256.New()
 	for _, f := range files {
@@ -138,7 +137,7 @@ func (b *guestBuilder) once(name, suffix string, files []guestFile, write func(p
 	return path, os.Rename(path+".new", path)
 }
 
-// kernel unpacks the packaged one: a machine that is emulated is slow at it.
+// kernel unpacks the packaged kernel, because an emulated machine is slow at that.
 func (b *guestBuilder) kernel() (string, error) {
 	packed, err := os.ReadFile(b.bzImage)
 	if err != nil {
@@ -176,7 +175,7 @@ func (b *guestBuilder) cpio(path string, files []guestFile) error {
 	return err
 }
 
-// ext4 makes a disk out of the same files.
+// ext4 creates a disk with the same files.
 func (b *guestBuilder) ext4(path string, files []guestFile) error {
 	root, err := os.MkdirTemp(b.cache, "root-")
 	if err != nil {
@@ -197,7 +196,7 @@ func (b *guestBuilder) ext4(path string, files []guestFile) error {
 	return nil
 }
 
-// copyFile is a file of this machine, for the guest.
+// copyFile returns a file of this machine for the guest.
 func copyFile(path, from string, mode int64) (guestFile, error) {
 	f, err := os.Open(from)
 	if err != nil {

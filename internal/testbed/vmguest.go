@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// guestFile is a folder, a link or a file of a guest. Its path has no slash in front.
+// guestFile is a directory, a link or a file of a guest. Its path has no leading slash.
 type guestFile struct {
 	path    string
-	mode    int64 // with the kind, as in stat
+	mode    int64 // includes the type, as in stat
 	link    string
 	content []byte
 }
@@ -23,7 +23,7 @@ const (
 	modeLink   = 0o120000
 )
 
-// guestInit is the guest's first program, from memory and from a disk alike.
+// guestInit is the guest's first program, from memory and from a disk.
 const guestInit = `#!/bin/busybox sh
 export PATH=/bin HOME=/root
 mount -t devtmpfs dev /dev
@@ -52,16 +52,16 @@ ip route add default via 10.0.2.2
 exec /opt/agent boot --port /dev/virtio-ports/io.dlite.agent
 `
 
-// guestModules are what the kernel needs to find its devices, in the order in
-// which they need each other.
+// guestModules are the modules that the kernel needs to find its devices, in the order of
+// their dependencies.
 var guestModules = []string{
 	"virtio/virtio_ring", "virtio/virtio", "virtio/virtio_mmio", "virtio/virtio_pci_legacy_dev",
 	"virtio/virtio_pci_modern_dev", "virtio/virtio_pci", "core/failover", "net/net_failover", "net/virtio_net",
 	"block/virtio_blk", "char/virtio_console", "hw_random/virtio-rng",
 }
 
-// guestFiles are those of a whole guest. What is below opt is not needed to mount
-// a disk.
+// guestFiles returns the files of a whole guest. The files below opt are not needed to mount a
+// disk.
 func (b *guestBuilder) guestFiles(programs map[string]string) ([]guestFile, error) {
 	files := []guestFile{
 		{path: "init", mode: modeFile | 0o755, content: []byte(guestInit)},
@@ -113,8 +113,7 @@ func (b *guestBuilder) guestFiles(programs map[string]string) ([]guestFile, erro
 	return files, nil
 }
 
-// writeBelow makes the file on a disk. The root user's own go to root whoever
-// makes them only where root does.
+// writeBelow creates the file on a disk. Only root can create files that belong to root.
 func (f guestFile) writeBelow(root string) error {
 	path := filepath.Join(root, filepath.FromSlash(f.path))
 	switch f.mode &^ 0o7777 {
@@ -145,8 +144,8 @@ func writeCpio(w io.Writer, files []guestFile) error {
 	return nil
 }
 
-// lz4Payload finds the kernel in a bzImage. The offsets are those of Linux's boot
-// protocol; what follows the payload's last four bytes is its length unpacked.
+// lz4Payload returns the kernel in a bzImage. The offsets come from Linux's boot protocol. The
+// last four bytes of the payload hold its unpacked length.
 func lz4Payload(image []byte) ([]byte, error) {
 	const setupSectors, payloadOffset, payloadLength, sector = 0x1f1, 0x248, 0x24c, 512
 	if len(image) < payloadLength+4 || string(image[0x202:0x206]) != "HdrS" {

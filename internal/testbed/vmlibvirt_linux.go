@@ -14,23 +14,23 @@ import (
 	"time"
 )
 
-// LibvirtDaemon is a real libvirt that belongs to one test. It runs without
-// privileges, and nothing of it is where the machine's own would be.
+// LibvirtDaemon is a real libvirt for one test. It runs without privileges and uses none of
+// the paths of the machine's own libvirt.
 type LibvirtDaemon struct {
-	// Socket is the daemon's, URI its driver of QEMU.
+	// Socket is the path of the daemon's socket, URI the URI of its QEMU driver.
 	Socket, URI string
-	// Dir is a folder that the daemon and its machines may use.
+	// Dir is a directory that the daemon and its machines may use.
 	Dir string
 
-	user *syscall.Credential // nil is our own
+	user *syscall.Credential // nil means this process's user
 }
 
-// nobody is the user of the daemon where the test runs as root, whom libvirt would
-// take for the machine's administrator.
+// nobody is the user of the daemon if the test runs as root. libvirt would treat root as the
+// machine's administrator.
 const nobody = 65534
 
-// Libvirt starts a daemon, which ends with the test and with all its machines.
-// Without one the test ends, see [Unavailable].
+// Libvirt starts a daemon that ends with the test, together with all its machines. Without
+// libvirt the test ends, see [Unavailable].
 func Libvirt(tb testing.TB) *LibvirtDaemon {
 	tb.Helper()
 	program, err := exec.LookPath("libvirtd")
@@ -91,7 +91,7 @@ func Libvirt(tb testing.TB) *LibvirtDaemon {
 	}
 }
 
-// Folder makes a folder that the daemon may use.
+// Folder creates a directory that the daemon may use.
 func (d *LibvirtDaemon) Folder(tb testing.TB, name string) string {
 	tb.Helper()
 	dir := filepath.Join(d.Dir, name)
@@ -102,7 +102,7 @@ func (d *LibvirtDaemon) Folder(tb testing.TB, name string) string {
 	return dir
 }
 
-// Copy puts a file where the daemon's machines may read it.
+// Copy copies a file to a path that the daemon's machines may read.
 func (d *LibvirtDaemon) Copy(tb testing.TB, path string) string {
 	tb.Helper()
 	in, err := os.Open(path)
@@ -134,7 +134,7 @@ func (d *LibvirtDaemon) own(tb testing.TB, path string) {
 	}
 }
 
-// Machines are the ids of the processes that run with files of the daemon.
+// Machines returns the ids of the processes that use files of the daemon.
 func (d *LibvirtDaemon) Machines() []int {
 	var found []int
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -152,7 +152,7 @@ func (d *LibvirtDaemon) Machines() []int {
 	return found
 }
 
-// endMachines ends what outlives the daemon, and fails the test for it.
+// endMachines ends processes that outlive the daemon. The test fails if there are any.
 func (d *LibvirtDaemon) endMachines(tb testing.TB) {
 	tb.Helper()
 	for _, pid := range d.Machines() {

@@ -1,9 +1,9 @@
-// Spy answers questions about the machine that it runs on, for the tests that
-// look from outside at what a driver left inside a guest. It is in the guest images
-// of testbed and nowhere else.
+// Spy answers questions about the machine that it runs on. Tests use it to see from outside
+// the files and processes that a driver left inside a guest. Only the guest images of testbed
+// contain it.
 //
-//	GET /processes?file=environ&text=T   files of /proc that hold the text
-//	GET /files?below=DIR&text=T          files below a folder that hold the text
+//	GET /processes?file=environ&text=T   files of /proc that contain the text
+//	GET /files?below=DIR&text=T          files below a directory that contain the text
 //	GET /paths?pattern=P                 paths that match the pattern
 //	GET /read?path=P&bytes=N             the beginning of a file
 //	GET /dial?address=A                  whether a connection can be made
@@ -59,7 +59,7 @@ func files(w http.ResponseWriter, r *http.Request) {
 	found := []string{}
 	err := filepath.WalkDir(r.FormValue("below"), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
-			return nil // what goes away meanwhile holds nothing
+			return nil // removed meanwhile
 		}
 		if b, err := os.ReadFile(path); err == nil && bytes.Contains(b, text) {
 			found = append(found, path)
