@@ -40,7 +40,7 @@ func (w *closableDriver) Close() error {
 	return errors.New("the engine does not answer")
 }
 
-// D1, Q1: a delegate of two drivers has the routes of both, one bound for both,
+// Rules D1, Q1: a delegate of two drivers has the routes of both, one bound for both,
 // and the sums of their counts. Close reaches both drivers, and each only once.
 func TestAGroupRunsTheStagesOfSeveralDrivers(t *testing.T) {
 	t.Parallel()
@@ -101,7 +101,7 @@ func TestJoinOfStagesThatDoNotFitPanics(t *testing.T) {
 	assert.Zero(t, transaction.Join().Slots().Max())
 }
 
-// T2: a resource that cannot be removed does not prevent the delegate from
+// Rule T2: a resource that cannot be removed does not prevent the delegate from
 // working. It is logged, and Maintain removes it later.
 func TestRecoverLogsWhatItCannotRemove(t *testing.T) {
 	t.Parallel()

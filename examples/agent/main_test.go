@@ -7,7 +7,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// asAgent, when set, makes the test's program the agent's.
+// asAgent, if set, makes the test binary the agent's program.
 const asAgent = "DLITE_TEST_AGENT"
 
 func TestMain(m *testing.M) {

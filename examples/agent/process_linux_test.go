@@ -37,7 +37,7 @@ type agentProcess struct {
 	done chan struct{}
 }
 
-// output keeps what the program says.
+// output stores the program's output.
 type output struct {
 	mu    sync.Mutex
 	b     bytes.Buffer
@@ -60,7 +60,7 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// newProgram prepares the program, with arguments after those that are given first.
+// newProgram prepares the program. Its arguments follow the first ones.
 func newProgram(t *testing.T, first ...string) *agentProcess {
 	t.Helper()
 	self, err := os.Executable()
@@ -79,7 +79,7 @@ func newProgram(t *testing.T, first ...string) *agentProcess {
 	return p
 }
 
-// line is the boot as JSON.
+// line returns the boot as JSON.
 func (p *agentProcess) line() []byte {
 	p.t.Helper()
 	b, err := json.Marshal(p.boot)
@@ -94,7 +94,7 @@ func (p *agentProcess) start(args ...string) {
 	require.NoError(p.t, p.cmd.Start())
 	go func() {
 		defer close(p.done)
-		_ = p.cmd.Wait() // the state tells
+		_ = p.cmd.Wait() // the process state has the result
 	}()
 	p.t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
@@ -125,7 +125,7 @@ func (p *agentProcess) client() (*agent.Client, func()) {
 	}
 }
 
-// ended is the exit code.
+// ended returns the exit code.
 func (p *agentProcess) ended() int {
 	p.t.Helper()
 	select {
@@ -136,8 +136,8 @@ func (p *agentProcess) ended() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// leavesNothing checks the folders and that no process has this program's in its
-// environment.
+// leavesNothing checks that the directories are empty, and that no process has this program's
+// marker in its environment.
 func (p *agentProcess) leavesNothing() {
 	p.t.Helper()
 	for _, name := range []string{"work", "memory"} {
@@ -158,7 +158,7 @@ func script(id, text string) *agent.StartStepRequest {
 	return &agent.StartStepRequest{Step: stage.Step{ID: id, Run: stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{text}}}}
 }
 
-// run runs a script that has to succeed.
+// run runs a script that must succeed.
 func run(t *testing.T, c *agent.Client, text string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -168,7 +168,7 @@ func run(t *testing.T, c *agent.Client, text string) string {
 	return out.String()
 }
 
-// D6, T2: the program serves, and a signal ends the stage with all that it runs.
+// Rules D6, T2: the program serves. A signal ends the stage with all its processes.
 func TestTheProgramServesUntilASignalAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	p := newProgram(t)
@@ -194,7 +194,7 @@ func TestTheProgramServesUntilASignalAndLeavesNothing(t *testing.T) {
 	p.leavesNothing()
 }
 
-// S5: what is wrong with the boot is said without showing it.
+// Rule S5: the error of a wrong boot names the problem and shows no part of the boot.
 func TestAWrongBootIsRefusedWithoutShowingIt(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(p *agentProcess) []byte{
@@ -214,13 +214,13 @@ func TestAWrongBootIsRefusedWithoutShowingIt(t *testing.T) {
 	}
 }
 
-// D6: a machine's agent is told on a serial port, by a line that is longer than what a
-// terminal takes, and answers there.
+// Rule D6: the agent of a machine reads its boot from a serial port, in a line longer than a
+// terminal accepts, and answers there.
 func TestTheProgramIsToldOnASerialPort(t *testing.T) {
 	t.Parallel()
 	host, path := openTerminal(t)
 	p := newProgram(t)
-	p.boot.Seed = nil // this machine is not the agent's to change
+	p.boot.Seed = nil // the agent must not change this machine
 	p.start("boot", "--port", path)
 	said := bufio.NewReader(host)
 	hear := func(want string) {
@@ -245,8 +245,8 @@ func TestTheProgramIsToldOnASerialPort(t *testing.T) {
 	assert.Zero(t, p.ended(), p.out)
 }
 
-// openTerminal makes a pair of terminals, whose second one is a serial port for
-// whoever opens it.
+// openTerminal opens a pair of terminals. The second one acts as a serial port for the process
+// that opens it.
 func openTerminal(t *testing.T) (host *os.File, path string) {
 	t.Helper()
 	host, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -266,8 +266,8 @@ func openTerminal(t *testing.T) (host *os.File, path string) {
 	return host, fmt.Sprintf("/dev/pts/%d", number)
 }
 
-// As the first process of a container the program waits for processes that have lost
-// their parent, passes signals on, and ends with the agent's exit code.
+// As the first process of a container the program reaps orphaned processes, passes signals on,
+// and ends with the agent's exit code.
 func TestTheProgramIsAnInit(t *testing.T) {
 	t.Parallel()
 	if out, err := exec.CommandContext(t.Context(), "unshare", "--pid", "--fork", "--mount-proc", "true").CombinedOutput(); err != nil {
@@ -300,7 +300,7 @@ func TestTheProgramIsAnInit(t *testing.T) {
 	assert.Equal(t, 1, wrong.ended(), "the agent's own exit code")
 }
 
-// D7: the program copies itself, whole, over one that is there.
+// Rule D7: the program copies itself completely, also over an existing file.
 func TestTheProgramInstallsItself(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a", "b")
@@ -325,7 +325,7 @@ func TestTheProgramInstallsItself(t *testing.T) {
 	assert.Contains(t, string(out), "Runs the steps of one stage")
 }
 
-// D6, PITFALLS: a machine of a snapshot gets a random state of its own.
+// Rule D6: a machine of a snapshot gets its own random state.
 func TestASeedIsMixedIntoTheRandomState(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{1, 32, 33} {

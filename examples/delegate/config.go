@@ -82,7 +82,7 @@ type config struct {
 
 type protocol string
 
-// UnmarshalText reads PROTOCOL.
+// UnmarshalText reads the setting PROTOCOL.
 func (p *protocol) UnmarshalText(b []byte) error {
 	switch v := protocol(strings.ToLower(string(b))); v {
 	case "v1", "v2":

@@ -18,11 +18,11 @@ import (
 	"github.com/delegate-io/dlite/manager"
 )
 
-// idleFor is how long the delegate has nothing to do while it is watched.
+// idleFor is how long the idle delegate is measured.
 const idleFor = 30 * time.Second
 
-// BenchmarkIdle is a delegate that has nothing to do: the size of its stripped
-// program, how long after its start it is registered, and what it takes to wait.
+// BenchmarkIdle measures an idle delegate: the size of its stripped program, the time from its
+// start to its registration, and the processor time and memory while it waits.
 func BenchmarkIdle(b *testing.B) {
 	program := filepath.Join(b.TempDir(), "minimal")
 	build := exec.CommandContext(b.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, ".")
@@ -59,7 +59,7 @@ func BenchmarkIdle(b *testing.B) {
 	b.ReportMetric(float64(info.Size())/1e6, "MB-program")
 }
 
-// cpuTime is what a process has used, in clock ticks of 10 ms.
+// cpuTime returns the processor time of a process. Its resolution is a clock tick of 10 ms.
 func cpuTime(b *testing.B, pid int) time.Duration {
 	b.Helper()
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))

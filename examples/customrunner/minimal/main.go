@@ -1,6 +1,6 @@
-// Command minimal is the smallest delegate: one task type of its own and no stages.
-// Its benchmark measures what an idle delegate costs. The program to copy from is
-// examples/customrunner.
+// Command minimal is the smallest delegate: it has one task type and no stages. Its benchmark
+// measures the cost of an idle delegate. To write a delegate, copy examples/customrunner
+// instead.
 package main
 
 import (

@@ -55,7 +55,7 @@ func Run(ctx context.Context, name, about string, commands ...*ffcli.Command) {
 		},
 	}
 	if slices.ContainsFunc(os.Args[1:], func(a string) bool { return a == "-h" || a == "-help" || a == "--help" }) {
-		// Help that was asked for is output, and no error.
+		// Requested help is output, and not an error.
 		for _, c := range append(commands, command) {
 			c.FlagSet.SetOutput(os.Stdout)
 		}
@@ -105,11 +105,11 @@ func Arguments(fs *flag.FlagSet, args []string, names ...string) ([]string, erro
 	return values, nil
 }
 
-// Resolve sets the flags that the command line leaves unset from the environment, or
-// else from a file of settings. The variable of a flag is its name in upper case with
-// underscores. others are settings without a flag, such as secrets, which a command line
-// would show to every process. A name in the file that is none of these, and not one of
-// also, is an error; list is the command that lists the settings.
+// Resolve sets the flags that the command line leaves unset from the environment, or else from
+// a settings file. The variable of a flag is its name in upper case with underscores. others
+// are settings without a flag, such as secrets, which every process could see on a command
+// line. A name in the file that is in none of these and not in also is an error. The error
+// suggests the command list, which prints all settings.
 func Resolve(fs *flag.FlagSet, file string, others map[string]*string, also []string, list string) error {
 	settings, err := ReadSettings(file)
 	if err != nil {

@@ -29,9 +29,9 @@ func ReadSettings(file string) (map[string]string, error) {
 	return values, nil
 }
 
-// CheckNames returns an error for each name of a file's settings whose canonical form
-// is not valid. The error names the nearest valid name, or else the command, list, that
-// lists all of them.
+// CheckNames returns an error for each name of a settings file whose canonical form is not
+// valid. The error suggests the nearest valid name, or else the command list, which prints all
+// names.
 func CheckNames(file string, settings map[string]string, valid []string, canonical func(name string) string, list string) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(settings)) {

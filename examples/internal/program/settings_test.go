@@ -17,7 +17,7 @@ func write(t *testing.T, text string) string {
 	return file
 }
 
-// Rule X2: an unknown setting is named, with the setting that was probably meant.
+// Rule X2: the error of an unknown setting suggests the setting that was probably meant.
 func TestAnUnknownSettingIsNamedWithTheNearestOne(t *testing.T) {
 	t.Parallel()
 	valid := []string{"ACCOUNT_ID", "MAX_STAGES", "TOKEN"}

@@ -1,5 +1,5 @@
-// Package program has what the bundled programs share: their version, and the
-// files that hold their settings.
+// Package program contains the code that the bundled programs share: commands, the version,
+// and settings files.
 package program
 
 import (

@@ -1,5 +1,5 @@
-// Command step is what the container steps of quickstart run: it says where it
-// is. It is the only file of its image.
+// Command step is the program of quickstart's container steps. It prints where it runs. It is
+// the only file of its image.
 package main
 
 import (

@@ -1,15 +1,14 @@
-// Command connectortest is a standalone task that tests a connector: whether a web
-// service, a git repository or an image registry can be reached with the credentials
-// that it has.
+// Command connectortest is a standalone task that tests a connector. It reports whether a web
+// service, a git repository or an image registry is reachable and accepts the credentials.
 //
 // It is a CGI program, run by package driver/cgi. The task's data, and the answer:
 //
 //	{"type": "registry", "url": "https://registry.example", "username": "ci", "password": "${{secrets.registry}}"}
 //	{"ok": true, "message": "the registry takes the credentials", "millis": 41}
 //
-// type is http, git or registry. A connector that does not work is an answer, too, with
-// the reason as its message. Without RUN_AS_CGI it reads the data from standard input
-// and prints the answer.
+// type is http, git or registry. If the connector does not work, the answer has the reason as
+// its message. Without RUN_AS_CGI the program reads the data from standard input and prints
+// the answer.
 package main
 
 import (
@@ -39,7 +38,7 @@ type input struct {
 type output struct {
 	OK      bool   `json:"ok"`
 	Message string `json:"message"`
-	// Millis is how long the test took.
+	// Millis is the duration of the test in milliseconds.
 	Millis int64 `json:"millis"`
 }
 
@@ -62,7 +61,7 @@ func connect(c *standalone.Call, in input) (output, error) {
 	return out, nil
 }
 
-// explain leaves a URL, which may hold credentials, out of an error.
+// explain removes the URL, which may contain credentials, from an error.
 func explain(err error) string {
 	var withURL *url.Error
 	if errors.As(err, &withURL) {
@@ -90,8 +89,8 @@ func git(c *standalone.Call, in input) (string, error) {
 	return fmt.Sprintf("the repository can be read; it has %d refs", len(refs.Commits)), nil
 }
 
-// registry goes the way of an image's pull: ask, be told where tokens come from, get
-// one, and ask again.
+// registry sends the requests of an image pull: the first answer names the token service, the
+// token service issues a token, and the second request uses it.
 func registry(c *standalone.Call, in input) (string, error) {
 	target := strings.TrimRight(in.URL, "/") + "/v2/"
 	resp, err := get(c, target, nil)
@@ -101,7 +100,7 @@ func registry(c *standalone.Call, in input) (string, error) {
 	switch {
 	case resp.status == http.StatusOK && in.Username == "" && in.Password == "":
 		return "the registry can be reached; it wants no credentials", nil
-	case resp.status == http.StatusOK: // it may still refuse wrong ones
+	case resp.status == http.StatusOK: // it may still refuse wrong credentials
 		resp, err = get(c, target, func(r *http.Request) { basic(r, in) })
 	case resp.status == http.StatusUnauthorized:
 		resp, err = authorized(c, in, target, resp.header.Get("WWW-Authenticate"))

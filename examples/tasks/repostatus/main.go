@@ -1,13 +1,13 @@
-// Command repostatus is a standalone task that tells what a git repository has:
-// whether it is there, its default branch and the commit of a ref.
+// Command repostatus is a standalone task that reports the state of a git repository: whether
+// it exists, its default branch and the commit of a ref.
 //
 // It is a CGI program, run by package driver/cgi. The task's data, and the answer:
 //
 //	{"url": "https://git.example/team/app.git", "ref": "main", "username": "ci", "password": "${{secrets.git}}"}
 //	{"exists": true, "empty": false, "default_branch": "main", "ref": "refs/heads/main", "commit": "...", "branches": 3, "tags": 1}
 //
-// A repository that is not there is an answer, too: {"exists": false, "reason": "..."}.
-// Without RUN_AS_CGI it reads the data from standard input and prints the answer.
+// For a missing repository the answer is {"exists": false, "reason": "..."}. Without
+// RUN_AS_CGI the program reads the data from standard input and prints the answer.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Package gitrefs asks a git server over HTTP what it has, without git.
+// Package gitrefs lists the refs of a git repository over HTTP, without git.
 package gitrefs
 
 import (
@@ -13,20 +13,20 @@ import (
 	"strings"
 )
 
-// Refs is what a repository offers.
+// Refs holds the refs of a repository.
 type Refs struct {
-	// Head is the default branch, "refs/heads/main". Empty where the server does not
-	// say.
+	// Head is the default branch, such as "refs/heads/main". It is empty if the server does
+	// not report it.
 	Head string
-	// Commits are the commits by ref. A tag with a message is also there as
-	// "<tag>^{}", which is the commit.
+	// Commits maps each ref to its commit. A tag with a message has a second entry "<tag>^{}",
+	// which is the commit.
 	Commits map[string]string
 }
 
-// StatusError is an answer of the server that is no list.
+// StatusError is an answer without a list, because of its HTTP status.
 type StatusError struct{ Status int }
 
-// Error says what the status means.
+// Error returns the meaning of the status.
 func (e *StatusError) Error() string {
 	switch e.Status {
 	case http.StatusUnauthorized, http.StatusForbidden:
@@ -37,10 +37,10 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("the server answers %d", e.Status)
 }
 
-// maxRefs bounds what is read, in bytes.
+// maxRefs limits the size of an answer, in bytes.
 const maxRefs = 64 << 20
 
-// List asks for the refs of a repository. Its errors show no credentials.
+// List returns the refs of a repository. Its errors contain no credentials.
 func List(ctx context.Context, client *http.Client, repository, username, password string) (*Refs, error) {
 	u, err := url.Parse(strings.TrimRight(repository, "/"))
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -69,15 +69,15 @@ func List(ctx context.Context, client *http.Client, repository, username, passwo
 	return parse(bufio.NewReader(io.LimitReader(resp.Body, maxRefs)))
 }
 
-// parse reads the advertisement of git's smart HTTP protocol: the service's name, a
-// flush, and a line for each ref, the first one with what the server can do.
+// parse reads the advertisement of git's smart HTTP protocol: the service's name, a flush
+// packet, and a line for each ref. The first line also has the server's capabilities.
 func parse(r *bufio.Reader) (*Refs, error) {
 	refs := &Refs{Commits: map[string]string{}}
 	first, err := packet(r)
 	if err != nil || strings.TrimSuffix(first, "\n") != "# service=git-upload-pack" {
 		return nil, errors.New("the server answers, but not as a git server does")
 	}
-	if _, err := packet(r); err != nil { // the flush
+	if _, err := packet(r); err != nil { // the flush packet
 		return nil, fmt.Errorf("the list of refs: %w", err)
 	}
 	for {
@@ -104,7 +104,7 @@ func parse(r *bufio.Reader) (*Refs, error) {
 	}
 }
 
-// packet reads one pkt-line; a flush is empty.
+// packet reads one pkt-line. A flush packet is empty.
 func packet(r *bufio.Reader) (string, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -122,8 +122,8 @@ func packet(r *bufio.Reader) (string, error) {
 	return string(b), err
 }
 
-// Find gives the commit that a branch, a tag or a full name of a ref stands for, as
-// git looks for it. The empty name is the default branch.
+// Find returns the ref and the commit for a branch, a tag or a full ref name, with git's order
+// of search. The empty name means the default branch.
 func (r *Refs) Find(name string) (ref, commit string, ok bool) {
 	candidates := []string{name, "refs/tags/" + name, "refs/heads/" + name}
 	if name == "" {

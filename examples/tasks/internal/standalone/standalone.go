@@ -1,4 +1,4 @@
-// Package standalone makes a CGI program of a function.
+// Package standalone makes a CGI program from a function.
 package standalone
 
 import (
@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// Call is what a function is called with, beside its input.
+// Call holds the arguments of a function in addition to its input.
 type Call struct {
 	Context context.Context //nolint:containedctx // a call's, for as long as it lasts
-	// Client has a time-out for each request, and follows no redirect.
+	// Client has a time-out for each request and follows no redirects.
 	Client *http.Client
 	log    io.Writer
 }
@@ -29,7 +29,7 @@ func (c *Call) Say(format string, args ...any) {
 // Func is a task: its input and its output are JSON.
 type Func[In, Out any] func(*Call, In) (Out, error)
 
-// maxInput bounds a task's data, in bytes.
+// maxInput limits a task's data, in bytes.
 const maxInput = 32 << 20
 
 // Main runs a function once: as a CGI program, or from standard input to standard
@@ -59,7 +59,7 @@ func handler[In, Out any](f Func[In, Out]) http.Handler {
 	})
 }
 
-// failure is the answer of a function that failed (PROTOCOL 1).
+// failure is the answer of a function that failed (docs/protocol.md, section 1).
 type failure struct {
 	Message string `json:"error_msg"`
 	Code    int    `json:"code"`
@@ -68,7 +68,7 @@ type failure struct {
 func run[In, Out any](ctx context.Context, f Func[In, Out], from io.Reader) (any, int) {
 	var in In
 	if err := json.NewDecoder(io.LimitReader(from, maxInput)).Decode(&in); err != nil {
-		// What does not fit may be a secret.
+		// A value of the wrong form may be a secret, so the error does not quote it.
 		return failure{Message: "the data does not have the form that this task wants", Code: http.StatusBadRequest}, http.StatusBadRequest
 	}
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
@@ -83,7 +83,7 @@ func run[In, Out any](ctx context.Context, f Func[In, Out], from io.Reader) (any
 	return out, http.StatusOK
 }
 
-// WithoutCredentials is a URL for a log.
+// WithoutCredentials returns a URL for a log.
 func WithoutCredentials(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
