@@ -20,16 +20,16 @@ const (
 )
 
 // Routes returns the handlers of init, execute and cleanup by task type, for a
-// router.RouteMap. [WithInfra] says for which infrastructures (docs/protocol.md,
-// sections 1 to 3):
+// router.RouteMap. [WithInfra] selects the infrastructures (docs/protocol.md, sections 1 to
+// 3):
 //
 //	Local       CI_DOCKER_*, local_*
 //	VM          DLITE_CI_VM_*, vm_*
 //	Kubernetes  kubernetes_*, an extension of this project
 //
-// An init for VM may bring services, which are started before it is answered.
-// With DLITE_CI_VM_CAPACITY_TASK a stage reserves the resources of its init, if
-// the driver is a [driver.Reserver].
+// An init for VM may have services. They start before the init is answered. With
+// DLITE_CI_VM_CAPACITY_TASK a stage reserves the resources of its init, if the driver is a
+// [driver.Reserver].
 func (m *Stages) Routes() map[string]task.Handler { return maps.Clone(m.routes) }
 
 func (m *Stages) newRoutes() map[string]task.Handler {

@@ -12,17 +12,17 @@ import (
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
-// Group is the stages of several drivers in one delegate. Its methods call the
-// methods of all members. It is safe for concurrent use.
+// Group combines the stages of several drivers in one delegate. Its methods call the methods
+// of all members. It is safe for concurrent use.
 type Group struct {
 	members []*Stages
 	slots   *capacity.Slots
 }
 
-// Join makes one delegate's stages of the stages of several drivers. Each member
-// has a ledger of its own, all members share one [capacity.Slots], and no two
-// members have routes for the same task type ([WithInfra]). Join panics otherwise.
-// Join of no stages is valid: such a delegate runs no stages.
+// Join combines the stages of several drivers in one delegate. Each member has its own ledger,
+// all members share one [capacity.Slots], and no two members have routes for the same task
+// type ([WithInfra]). Join panics otherwise. Join of no stages is valid: such a delegate runs
+// no stages.
 //
 //	slots := capacity.NewSlots(4)
 //	stages := transaction.Join(
@@ -63,8 +63,8 @@ func (g *Group) Routes() map[string]task.Handler {
 	return all
 }
 
-// Slots returns the slots that the members share, with no bound if there are no
-// members.
+// Slots returns the slots that the members share. Without members the number of slots is
+// unlimited.
 func (g *Group) Slots() *capacity.Slots { return g.slots }
 
 // Recover calls [Stages.Recover] of all members, at the same time.

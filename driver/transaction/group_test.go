@@ -40,8 +40,8 @@ func (w *closableDriver) Close() error {
 	return errors.New("the engine does not answer")
 }
 
-// Rules D1, Q1: a delegate of two drivers has the routes of both, one bound for both,
-// and the sums of their counts. Close reaches both drivers, and each only once.
+// Rules D1, Q1: a delegate of two drivers has the routes of both, one limit for both, and the
+// sums of their counts. Close reaches each driver once.
 func TestAGroupRunsTheStagesOfSeveralDrivers(t *testing.T) {
 	t.Parallel()
 	dir, slots := t.TempDir(), capacity.NewSlots(3)

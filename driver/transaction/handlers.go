@@ -176,8 +176,8 @@ func (m *Stages) execute(ctx context.Context, req *task.Request[stage.ExecuteReq
 	return r, nil
 }
 
-// awaitInit waits for the end of the init. It returns nil for an init that has ended,
-// also if ctx has ended: the driver then decides what the step's end means.
+// awaitInit waits for the end of the init. It returns nil if the init has ended, even if ctx
+// has ended too: then the driver decides how the step ends.
 func (t *transaction) awaitInit(ctx context.Context) error {
 	select {
 	case <-t.ready:

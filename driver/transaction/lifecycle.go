@@ -50,7 +50,7 @@ func (m *Stages) recover(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// parallelRecovery bounds how many transactions are recovered at once. While an
+// parallelRecovery limits how many transactions are recovered at the same time. While an
 // engine is away, they wait for it together and not one after the other.
 const parallelRecovery = 16
 

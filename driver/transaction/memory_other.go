@@ -4,7 +4,7 @@ package transaction
 
 const defaultMemory = "/dev/shm"
 
-// inMemory is not known here.
+// inMemory returns false, because this system has no known file system in memory.
 func inMemory(string) bool { return false }
 
 // makePrivate is not needed here.

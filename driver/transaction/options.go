@@ -48,9 +48,9 @@ type config struct {
 // temporary files if the user has no cache directory.
 func WithLedger(dir string) Option { return func(c *config) { c.dir = dir } }
 
-// WithSlots bounds how many transactions are open at once (rule Q1). A
-// transaction holds its slot until its cleanup has ended. The default is no
-// bound. Stages that are joined must share one [capacity.Slots].
+// WithSlots limits how many transactions are open at the same time (rule Q1). A transaction
+// holds its slot until its cleanup has ended. The default is no limit. Stages that are joined
+// must share one [capacity.Slots].
 func WithSlots(s *capacity.Slots) Option {
 	return func(c *config) {
 		if s == nil {
@@ -76,8 +76,8 @@ func WithDelegate(name string) Option { return func(c *config) { c.delegate = na
 // cleaned up (rule T6). The default is 24 h.
 func WithLease(d time.Duration) Option { return func(c *config) { c.lease = d } }
 
-// WithCleanupTimeout bounds one attempt to clean up. Resources that remain are
-// tried again later. The default is 5 minutes.
+// WithCleanupTimeout limits one attempt to clean up. Remaining resources are tried again
+// later. The default is 5 minutes.
 func WithCleanupTimeout(d time.Duration) Option { return func(c *config) { c.cleanup = d } }
 
 // WithLogger sets the log for events outside of tasks. The handlers log to the
@@ -88,11 +88,10 @@ func WithLogger(log zerolog.Logger) Option { return func(c *config) { c.log = lo
 // an HTTP client that obeys HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
 func WithLog(open OpenLog) Option { return func(c *config) { c.openLog = open } }
 
-// WithLogWait bounds how long the answer of an init or a step waits until its
-// log is archived. While the log service is away the answer is sent first, the
-// log ends later, and the answer of the cleanup waits for the log. If the
-// delegate is killed in between, the part that the log service did not have is
-// lost. With 0 no answer waits. The default is [DefaultLogWait].
+// WithLogWait limits how long the answer of an init or a step waits until its log is archived.
+// While the log service is away, the answer is sent first and the log ends later. The answer
+// of the cleanup waits for the log. If the delegate is killed in between, the part that the
+// log service did not have is lost. With 0 no answer waits. The default is [DefaultLogWait].
 func WithLogWait(d time.Duration) Option { return func(c *config) { c.logWait = d } }
 
 // WithResume keeps transactions alive when the delegate's process dies (rule

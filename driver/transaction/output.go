@@ -52,8 +52,8 @@ func ServiceLog(hc *http.Client) OpenLog {
 	}
 }
 
-// logTarget returns the log configuration of the payload, or else that of a v2
-// task.
+// logTarget returns the log configuration of the payload. If the payload has none, it returns
+// the configuration of a v2 task.
 func logTarget(t *task.Task, cfg *stage.LogConfig, key string) LogTarget {
 	target := LogTarget{Key: key}
 	switch {

@@ -38,8 +38,8 @@ func (m *Stages) initWithServices(ctx context.Context, req *task.Request[stage.V
 	return r, nil
 }
 
-// startServices starts all services at once. It returns when each has started and,
-// if it says how to check that, is ready.
+// startServices starts all services at the same time. It returns when each has started and, if
+// the service has a readiness check, is ready.
 func (m *Stages) startServices(ctx context.Context, req *task.Request[stage.VMInit]) []stage.ServiceStatus {
 	all := make([]stage.ServiceStatus, len(req.Data.Services))
 	var wg sync.WaitGroup

@@ -17,8 +17,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// ErrLedger is in the error if the ledger cannot be opened, for instance because
-// another process uses it. Every init is refused then, so the delegate should give up when
+// ErrLedger is in the error if the ledger cannot be opened, for instance because another
+// process uses it. Then every init is refused, so the delegate should end when
 // [Stages.Recover] returns it.
 var ErrLedger = errors.New("the ledger cannot be used")
 

@@ -134,7 +134,7 @@ func (t *transaction) removeResources(ctx context.Context, rs []driver.Resource)
 	return left, err
 }
 
-// resourceNames lists kinds and ids, and none of the driver's notes.
+// resourceNames lists kinds and ids, without the driver's data.
 func resourceNames(rs []driver.Resource) string {
 	var all []string
 	for _, r := range rs {

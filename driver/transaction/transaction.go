@@ -168,7 +168,7 @@ func (t *transaction) idleSince(now time.Time) (idle time.Duration, resumed bool
 	return now.Sub(t.touched), t.resumed
 }
 
-// variables returns what the transaction adds to the environment of a step: the
+// variables returns the variables that the transaction adds to the environment of a step: the
 // variables of the init, then the exports of earlier steps.
 func (t *transaction) variables() map[string]string {
 	t.mu.Lock()
@@ -193,9 +193,8 @@ func (t *transaction) withLogger(ctx context.Context, stageID, step string) cont
 	return logger.NewContext(ctx, labels.Apply(logger.Masked(log, t.secrets)))
 }
 
-// addSecrets masks values in all text that leaves the transaction, and with them
-// the secrets of the task in ctx and the texts that the task wants masked
-// (docs/protocol.md, section 2).
+// addSecrets masks values in all text that leaves the transaction. It also masks the secrets
+// of the task in ctx, and the texts in the task's list of masks (docs/protocol.md, section 2).
 func (t *transaction) addSecrets(ctx context.Context, values ...string) {
 	t.secrets.Include(secrets.FromContext(ctx))
 	if tk, ok := task.FromContext(ctx); ok && tk.Logger != nil {
