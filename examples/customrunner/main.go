@@ -77,7 +77,7 @@ func serve(ctx context.Context, url, account, secret, metricsAddress, state stri
 	return errors.Join(p.Run(ctx, 16), server.Close(ctx))
 }
 
-// All users of a machine can see a command line, so the secret is passed in the environment.
+// A command line is visible to all users of a machine, so the secret is in the environment.
 func main() {
 	err := serve(context.Background(), cmp.Or(os.Getenv("URL"), "http://127.0.0.1:3460"), cmp.Or(os.Getenv("ACCOUNT_ID"), "demo"),
 		os.Getenv("TOKEN"), "127.0.0.1:3002", cmp.Or(os.Getenv("LEDGER_DIR"), "customrunner-ledger"), os.Interrupt, syscall.SIGTERM)
