@@ -98,9 +98,9 @@ type Journal[C any] struct {
 	seal   *sealer
 	origin string
 
-	stopping context.Context //nolint:containedctx // ends when no new batches are sent
+	stopping context.Context //nolint:containedctx // until nothing new is sent
 	stop     context.CancelFunc
-	ctx      context.Context //nolint:containedctx // lifetime of the journal
+	ctx      context.Context //nolint:containedctx // the journal's life
 	end      context.CancelFunc
 	writing  sync.WaitGroup
 	running  sync.WaitGroup

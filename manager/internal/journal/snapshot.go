@@ -26,7 +26,7 @@ const forgetOrigins = 48 * time.Hour
 // chunkPlace returns the place of a chunk. It includes the state, the position, and
 // whether the chunk is the last one.
 func chunkPlace(s Snapshot, n int, last bool) place {
-	at := []uint64{s.Seq, uint64(s.At.UnixNano()), uint64(s.Rules), 0} //nolint:gosec // distinguishes states
+	at := []uint64{s.Seq, uint64(s.At.UnixNano()), uint64(s.Rules), 0} //nolint:gosec // to tell them apart
 	if last {
 		at[3] = 1
 	}
