@@ -202,7 +202,7 @@ func TestACloneFetchesLargeObjects(t *testing.T) {
 		env.Clone = &stage.Clone{URL: address, LFS: true, Auth: &stage.Auth{Username: "user", Password: gitPassword}}
 	})
 	err := tx.init(t)
-	require.ErrorContains(t, err, "git-lfs was not found")
+	require.ErrorContains(t, err, "git-lfs is not in the PATH")
 	require.ErrorContains(t, err, plain)
 }
 

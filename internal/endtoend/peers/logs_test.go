@@ -140,7 +140,7 @@ func TestAnAgentWritesTheLogOfAStepToTheLogServiceMasked(t *testing.T) {
 
 	post("/start_step", step("failed", `true`, `,"log_key":"failed","working_dir":"/no/of-the-setup"`))
 	post("/poll_step", `{"id":"failed"}`)
-	assert.Contains(t, logged("failed"), `"/no/******" is no folder`)
+	assert.Contains(t, logged("failed"), `"/no/******" is not a directory of this machine`)
 
 	post("/start_step", step("drone", `echo x`, `,"log_key":"drone","log_drone":true`))
 	post("/poll_step", `{"id":"drone"}`)
