@@ -45,7 +45,7 @@ func handshake(t *testing.T, b *agent.Boot, client *tls.Config) (atServer, atCli
 	return <-served, err
 }
 
-// docs/protocol.md, section 5: mutual TLS 1.3 with one leaf for both ends, and nobody else gets in.
+// docs/protocol.md, section 5: mutual TLS 1.3 with one leaf for both ends, and no other certificate is accepted.
 func TestOnlyTheOtherEndOfAMachineGetsIn(t *testing.T) {
 	t.Parallel()
 	b, other := newBoot(t), newBoot(t)

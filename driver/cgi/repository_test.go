@@ -101,7 +101,7 @@ func TestAScriptOfARepository(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(r.logs.String(), "Cloning "), "once for each commit")
 	assert.Contains(t, r.logs.String(), "are not installed")
 
-	// What is cached needs no network, and nobody else's clone.
+	// A cached program needs neither the network nor another clone.
 	require.NoError(t, os.RemoveAll(src.dir))
 	for sha, want := range map[string]string{first: "bash one", strings.ToUpper(second): "bash two"} {
 		assert.Equal(t, want, string(r.answer(fromRepo(map[string]string{"clone": src.dir, "sha": sha}), "1").Body))

@@ -89,7 +89,7 @@ func TestCallsAreMadeAgainWhereThatMayHelp(t *testing.T) {
 	}
 }
 
-// D7: nobody waits for ever for an API server, and who does not want to wait does not.
+// Rule D7: the wait for an API server is bounded, and a caller may choose not to wait.
 func TestCallsAreNotMadeForEver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestAWatchThatIsDeniedForAWhileIsNotTheEnd(t *testing.T) {
 }
 
 // D7: a pod is given up after it could not be reached for long, and not for two failures
-// with a long time between them in which nobody tried.
+// with a long time between them without an attempt.
 func TestAPodIsGivenUpAfterALongTimeOfTrying(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -206,7 +206,7 @@ func TestACloneFetchesLargeObjects(t *testing.T) {
 	require.ErrorContains(t, err, plain)
 }
 
-// rule D7: a repository is checked out where nobody is root, by the user whom the steps
+// Rule D7: in a pod without root a repository is checked out by the user whom the steps
 // are, and they can work with it: with git, and in folders of it.
 func TestACloneOfARestrictedPodIsTheSteps(t *testing.T) {
 	t.Parallel()

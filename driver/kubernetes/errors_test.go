@@ -46,7 +46,7 @@ func TestAClaimThatDoesNotExistFailsTheInit(t *testing.T) {
 	assert.Contains(t, e.Error(), "no-such-claim")
 }
 
-// A folder that nobody would ever remove is not made (T2).
+// The driver makes no directory that it could not remove (rule T2).
 func TestAHostFolderToRemoveIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -66,7 +66,7 @@ func TestANodeThatRunsOutOfMemoryFailsItsSteps(t *testing.T) {
 }
 
 // D7: a node that is given a pod by others than the scheduler, or at the wrong moment,
-// refuses it, which nobody tries again.
+// refuses it, and the driver does not try again.
 func TestAPodThatItsNodeHasNoRoomForFailsTheInitAtOnce(t *testing.T) {
 	t.Parallel()
 	p, _ := newFault(t)

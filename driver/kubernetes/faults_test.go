@@ -136,7 +136,7 @@ func TestConnectionsThatBreakCostNothing(t *testing.T) {
 	require.Greater(t, c.cuts, 10)
 }
 
-// D7: whoever deletes the pod ends what runs in it, and that is told at once.
+// Rule D7: a deletion of the pod ends its steps, and their results say so at once.
 func TestAPodThatIsDeletedByHandFailsItsStepsAtOnce(t *testing.T) {
 	t.Parallel()
 	p, api := newFault(t)
@@ -201,7 +201,7 @@ func TestAStepThatRunsOutOfMemorySaysSo(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, res.OOMKilled, "%+v", res)
 	assert.NotZero(t, res.ExitCode)
-	// It concerns nobody else.
+	// Other steps are not affected.
 	res, err = tx.start(t.Context(), t, fine, "begun").end(patience)
 	require.NoError(t, err)
 	assert.Equal(t, driver.Result{}, driver.Result{ExitCode: res.ExitCode, OOMKilled: res.OOMKilled})

@@ -28,7 +28,7 @@ func TestPodsGoWithWhatTheyBelongTo(t *testing.T) {
 	assert.Equal(t, "on\n", other.run(t, p.sh("step", "echo on")), "it belongs to nobody")
 }
 
-// T2: without what it is to belong to there is no pod, for nobody might remove it.
+// Rule T2: without its owner the driver creates no pod, because nothing might remove it.
 func TestAnInitWithoutWhatItsPodBelongsToFails(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

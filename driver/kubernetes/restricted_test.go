@@ -243,7 +243,7 @@ func TestWhatARestrictedPodCannotHave(t *testing.T) {
 	require.ErrorContains(t, err, "put the file into the workspace")
 }
 
-// rule D7: a claim belongs to the group of the pod, whoever made its files.
+// Rule D7: a claim belongs to the group of the pod, whichever user made its files.
 func TestAClaimIsWritableInARestrictedPod(t *testing.T) {
 	t.Parallel()
 	p, d := newRestricted(t)

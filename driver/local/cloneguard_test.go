@@ -167,7 +167,7 @@ func TestCloneIgnoresTheMachinesConfiguration(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(r.workspace(), ".git", "hooks"))
 }
 
-// A path that the manager names is cloned, whoever its owner is.
+// A path that the manager names is cloned, whichever user owns it.
 func TestClonesAPathOfAnotherUser(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// DefaultURL is where a legacy process listens (PROTOCOL 2).
+// DefaultURL is where a legacy process listens (docs/protocol.md, section 2).
 const DefaultURL = "http://localhost:3461"
 
 // Config configures a [Sidecar]. The zero value forwards [task.TypeDelegate] to

@@ -181,7 +181,7 @@ func (s *scene) requireNothing() {
 	}
 }
 
-// requireNobodyAt wants a machine's port to be free, or somebody else's by now.
+// requireNobodyAt requires that a machine's port is free, or that another process has it.
 func (s *scene) requireNobodyAt(m *record) {
 	s.Helper()
 	cfg, err := (&agent.Boot{CA: m.CA, Cert: m.Cert, Key: m.Key}).ClientTLS("")

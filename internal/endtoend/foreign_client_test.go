@@ -209,7 +209,7 @@ func TestAForeignClientRunsOurStages(t *testing.T) {
 	require.NoError(t, err)
 	exotic, err = m.WaitTask(ctx, account, exotic.ID)
 	require.NoError(t, err)
-	assert.Equal(t, manager.Timeout, exotic.Status, "PITFALLS: a type without a route is dropped, and the manager's own time-out ends it")
+	assert.Equal(t, manager.Timeout, exotic.Status, "a foreign client drops a type without a route, and the manager's own time-out ends it")
 	assert.Zero(t, m.Delegates(account)[0].Stages)
 
 	_, err = m.SubmitStage(ctx, account, manager.StageRequest{ID: "dies", Steps: []manager.StepRequest{{ID: "silent"}}})

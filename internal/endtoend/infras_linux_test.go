@@ -107,6 +107,6 @@ func checkEverywhere(t *testing.T, p *programs, st manager.Stage) {
 	assert.Contains(t, logs["service"], "the service is up")
 	assert.Contains(t, logs["test"], "green thing\n")
 	assert.Contains(t, logs["test"], "logged in with")
-	assert.NotContains(t, logs["test"], "visibly-fake-token", "SPEC S3")
+	assert.NotContains(t, logs["test"], "visibly-fake-token", "rule S3")
 	assert.Equal(t, "over\n", logs["after"])
 }

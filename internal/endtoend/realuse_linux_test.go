@@ -121,7 +121,7 @@ func (s realStage) check(t *testing.T, p *programs, st manager.Stage, git *forge
 	head := git.head(t, s.project)
 	assert.Equal(t, head, build.OutputVars["COMMIT"], "the branch that was asked for, and not the default one")
 
-	require.NotNil(t, tests.Tests, "SPEC D5")
+	require.NotNil(t, tests.Tests, "rule D5")
 	assert.GreaterOrEqual(t, tests.Tests.Total, s.leastTests)
 	assert.Equal(t, tests.Tests.Total, tests.Tests.Passed+tests.Tests.Skipped)
 	assert.Empty(t, tests.Tests.Problems)
@@ -131,7 +131,7 @@ func (s realStage) check(t *testing.T, p *programs, st manager.Stage, git *forge
 
 	// The driver's own line comes after the output of the step.
 	said, summary, _ := strings.Cut(logs[tests.ID], "Tests: ")
-	assert.Equal(t, tests.OutputVars["LOG_SHA256"], sum(said), "SPEC L2: the log, from its first line to its last")
+	assert.Equal(t, tests.OutputVars["LOG_SHA256"], sum(said), "rule L2: the log, from its first line to its last")
 	assert.True(t, strings.HasPrefix(summary, strconv.Itoa(tests.Tests.Total)+" ("), summary)
 	assert.Contains(t, logs["cache"], "Ready to accept connections")
 	assert.Contains(t, logs["cache"], "bye bye", "what the service said last")

@@ -76,7 +76,7 @@ func answer(conn net.Conn, never uint32) {
 	}
 }
 
-// A daemon that hangs, even at the last word, holds nobody up.
+// A daemon that hangs, even in its last answer, delays no caller.
 func TestADaemonThatHangsHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -113,7 +113,7 @@ func spec(id string, boot *agent.Boot) vm.Spec {
 	}}
 }
 
-// secrets are what nobody may find of the boot: the middle of the key, as it is, in
+// secrets are the parts of the boot that must not be found: the middle of the key, as it is, in
 // JSON and as it was sent.
 func (g *guest) secrets() []string {
 	lines := strings.Split(string(g.boot.Key), "\n")

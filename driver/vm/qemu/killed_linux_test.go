@@ -16,7 +16,7 @@ import (
 // killedVariable makes a process of this test one that is killed.
 const killedVariable = "DLITE_QEMU_KILLED_RUN"
 
-// Machines survive whoever made them, but not a test run that is killed: it leaves
+// Machines survive the process that made them, but not a killed test run: it leaves
 // no emulator and no folder.
 func TestAKilledTestRunLeavesNoMachine(t *testing.T) {
 	if os.Getenv(killedVariable) != "" {

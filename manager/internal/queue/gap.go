@@ -13,7 +13,7 @@ package queue
 // Other times do not change: the time-outs of works in the queue, the time-outs of
 // stages that run, and the times at which the queue forgets something.
 //
-// A queue that nobody uses has no gap. So while something waits for a delegate,
+// An unused queue has no gap. So while something waits for a delegate,
 // [Queue.NextDeadline] is at most a third of Gap after the last operation.
 
 // bridgeGap gives delegates more time. The caller holds mu.
