@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -121,13 +120,13 @@ func (r *running) wait() error {
 // afterwards.
 func TestTheDelegateRunsAStageAndDrainsOnASignal(t *testing.T) {
 	t.Parallel()
-	r := start(t, "MAX_STAGES=1\n", syscall.SIGUSR1)
+	r := start(t, "MAX_STAGES=1\n", drainSignal)
 	r.init("tx")
 	first := answer[stage.ExecuteResponse](r, r.submit("CI_DOCKER_EXECUTE_TASK",
 		script("tx", "one", `echo "GREETING=hello" >> "$DRONE_ENV"; echo done > result`)))
 	assert.Equal(t, stage.Success, first.Status, first.ErrorMessage)
 
-	r.signal(syscall.SIGUSR1)
+	r.signal(drainSignal)
 	// The stage is open, so the delegate still runs its steps.
 	second := answer[stage.ExecuteResponse](r, r.submit("CI_DOCKER_EXECUTE_TASK",
 		script("tx", "two", `echo "OUT=$GREETING $(cat result)" >> "$HARNESS_OUTPUT_FILE"; exit 3`)))
@@ -145,7 +144,7 @@ func TestTheDelegateRunsAStageAndDrainsOnASignal(t *testing.T) {
 // Rules P5, T7: the second signal cancels running steps, and the delegate cleans up open stages.
 func TestASecondSignalCancelsAndCleansUp(t *testing.T) {
 	t.Parallel()
-	r := start(t, "", syscall.SIGUSR2)
+	r := start(t, "", cancelSignal)
 	r.init("tx")
 	step := r.submit("CI_DOCKER_EXECUTE_TASK", script("tx", "one", `echo $$ > "$HARNESS_SCRATCH_DIR/../pid"; sleep 600`))
 	select {
@@ -153,10 +152,10 @@ func TestASecondSignalCancelsAndCleansUp(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		require.FailNow(t, "the step does not start")
 	}
-	r.signal(syscall.SIGUSR2)
+	r.signal(cancelSignal)
 	p := <-r.pollers
 	require.Eventually(t, func() bool { return p.Health().Draining }, 30*time.Second, time.Millisecond)
-	r.signal(syscall.SIGUSR2)
+	r.signal(cancelSignal)
 	require.ErrorContains(t, r.wait(), "grace")
 	left, err := os.ReadDir(r.workDir)
 	require.NoError(t, err)

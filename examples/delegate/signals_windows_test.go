@@ -1,0 +1,9 @@
+package main
+
+import "syscall"
+
+// Windows has fewer signals. The tests are only compiled there.
+const (
+	drainSignal  = syscall.SIGINT
+	cancelSignal = syscall.SIGTERM
+)
