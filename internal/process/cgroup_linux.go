@@ -29,6 +29,10 @@ type Cgroups struct {
 	refused bool // guarded by mu
 }
 
+// CgroupDir returns the directory of the control group below which this process may create others, or
+// "" if it may not create any.
+func CgroupDir() string { return findCgroupParent().path }
+
 // cgroupParent is a control group below which this process may create others.
 type cgroupParent struct {
 	path string

@@ -10,6 +10,9 @@ import (
 // Cgroups creates nothing: only Linux has control groups.
 type Cgroups struct{}
 
+// CgroupDir returns "": only Linux has control groups.
+func CgroupDir() string { return "" }
+
 // Named returns nil.
 func (*Cgroups) Named(string) *Cgroup { return nil }
 
