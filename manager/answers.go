@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/delegate-io/dlite/manager/internal/queue"
@@ -44,10 +46,33 @@ func parseAnswerData(data json.RawMessage) (f answerData) {
 		}
 	}
 	f.message = cmp.Or(long, short)
+	if f.exitCode == 0 {
+		f.exitCode = exitCodeIn(f.message)
+	}
+	f.exitCode = max(f.exitCode, 0) // foreign delegates answer -1 for a step that a signal ended
 	if f.status == "" && short != "" {
 		f.status = stage.Failure
 	}
 	return f
+}
+
+// exitStatus matches the end of a foreign delegate's message about a failed step, such
+// as "1 error occurred:\n\t* exit status 3\n\n".
+var exitStatus = regexp.MustCompile(`(?:^|\s)exit (?:status|code) ([0-9]{1,10})\s*$`)
+
+// exitCodeIn returns the exit code at the end of a message, or 0. Foreign delegates
+// report the code only there.
+func exitCodeIn(message string) int {
+	const most = 1 << 10 // bytes from the end that are searched
+	m := exitStatus.FindStringSubmatch(message[max(0, len(message)-most):])
+	if m == nil {
+		return 0
+	}
+	code, err := strconv.ParseUint(m[1], 10, 31)
+	if err != nil {
+		return 0
+	}
+	return int(code)
 }
 
 // maxMessage is the longest message of a delegate that is kept, in bytes. Messages

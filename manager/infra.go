@@ -3,7 +3,6 @@ package manager
 import (
 	"bytes"
 	"encoding/json"
-	"strings"
 
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
@@ -27,40 +26,6 @@ func infra(name string) [][3]string {
 		return [][3]string{{task.TypeKubernetesInit, task.TypeKubernetesExecute, task.TypeKubernetesCleanup}}
 	}
 	return nil
-}
-
-// enveloped wraps a task's payload in the envelope that its type requires. The text
-// of the payload does not change.
-func enveloped(t *task.Task, account string) json.RawMessage {
-	if !strings.HasPrefix(t.Type, task.DliteVMPrefix) {
-		return t.Data
-	}
-	o, err := parseObject("the payload", t.Data)
-	if err != nil {
-		return t.Data // the submission check ensures an object
-	}
-	var network stage.Network
-	_ = json.Unmarshal(o["network"], &network)
-	pool, id := network.Options[stage.PoolOption], o.text("group_id") // set by prepare
-	var e any
-	switch task.KindOf(t.Type) {
-	case task.Init:
-		e = map[string]any{"setup_vm_request": map[string]any{
-			"id": id, "pool_id": pool, "log_key": o.text("log_key"),
-			"context": map[string]string{"account_id": account}, "setup_request": t.Data,
-		}}
-	case task.Execute:
-		e = map[string]any{"execute_step_request": map[string]any{
-			"stage_runtime_id": id, "task_id": t.ID, "start_step_request": t.Data,
-		}}
-	default:
-		e = map[string]any{"stage_runtime_id": id}
-	}
-	b, err := json.Marshal(e)
-	if err != nil {
-		return t.Data
-	}
-	return b
 }
 
 // maxAnnounced is the largest number of steps that an init announces.

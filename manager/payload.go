@@ -110,12 +110,14 @@ func fillInit(o object, id string) (stageIDs, error) {
 
 // fillStep completes a step's payload. A foreign agent hangs if a step has no
 // environment.
-func fillStep(o object, s *StepRequest, t stageIDs) {
+func fillStep(o object, s *StepRequest, t stageIDs, infra string) {
 	o.setDefault("id", s.ID)
 	o.setDefault("name", s.Name)
 	o.setDefault("environment", struct{}{})
 	o.setDefault("group_id", t.group)
-	o.setDefault("network", t.network)
+	if infra != "vm" { // there an empty network is the stage's, with the aliases of its services
+		o.setDefault("network", t.network)
+	}
 }
 
 // fillLog sends a payload's log to the manager's log service under key, unless the

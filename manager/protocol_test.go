@@ -151,6 +151,28 @@ func TestTheMeaningOfAnswers(t *testing.T) {
 	}
 }
 
+// Foreign delegates report the exit code of a failed step in the message only, and -1
+// for a step that a signal ended.
+func TestExitCodesOfForeignDelegates(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.register("d", dockerTypes)
+	for answer, want := range map[string]int{
+		`"error_message":"1 error occurred:\n\t* exit status 3\n\n"`: 3,
+		`"error_message":"exit code 78"`:                             78,
+		`"error_message":"exit status 3","exit_code":4`:              4,
+		`"error_message":"exit status 5 was expected"`:               0,
+		`"error_message":"exit status 99999999999"`:                  0,
+		`"error_message":"signal: killed","exit_code":-1`:            0,
+	} {
+		st := s.submit(`{"steps":[{"id":"a"}]}`)
+		s.pass(id, initTask, succeeded)
+		s.pass(id, executeTask, `{"code":"OK","data":{"command_execution_status":"FAILURE",`+answer+`}}`)
+		s.pass(id, cleanupTask, succeeded)
+		assert.Equal(t, want, s.ended(st.ID).Steps[0].ExitCode, answer)
+	}
+}
+
 // Only one delegate gets a task. If the answer to its acquire was lost, it gets the
 // task again.
 func TestOnlyOneDelegateGetsATask(t *testing.T) {

@@ -55,8 +55,8 @@ func newStep(id string, kind task.Kind, timeout task.Millis) step {
 	return p
 }
 
-// task returns the task that a delegate gets for the step.
-func (p *step) task(n *run, variant int) *task.Task {
+// task returns the task that a delegate gets for the step, if it is sent at the time at.
+func (p *step) task(n *run, variant int, at time.Time) *task.Task {
 	types := n.kinds[variant]
 	t := &task.Task{ID: p.TaskID, Data: p.data, Async: true, Timeout: p.timeout}
 	switch p.kind {
@@ -67,9 +67,19 @@ func (p *step) task(n *run, variant int) *task.Task {
 	default:
 		t.Type = types[1]
 	}
-	t.Driver, t.Data = n.Infra, enveloped(t, n.account)
+	t.Driver, t.Data = n.Infra, n.enveloped(t, n.timeLeft(p, at))
 	n.Trace.joinTask(t)
 	return t
+}
+
+// timeLeft returns how long the step may run from the time at: until its time-out or the
+// stage's.
+func (n *run) timeLeft(p *step, at time.Time) task.Millis {
+	left := p.timeout
+	if n.timeout > 0 && !n.Started.IsZero() {
+		left = min(left, max(1, n.timeout-toMillis(at.Sub(n.Started))))
+	}
+	return left
 }
 
 // hidden replaces the value of a secret output.

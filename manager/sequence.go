@@ -190,7 +190,7 @@ func (n *run) shouldRun(p *step) bool {
 // sendPart adds a part to the queue, for the stage's delegate.
 func (c *core) sendPart(n *run, p *step) {
 	n.current = p
-	err := c.queue.Append(n.account, n.ID, p.task(n, n.variant))
+	err := c.queue.Append(n.account, n.ID, p.task(n, n.variant, c.at))
 	if err == nil {
 		return
 	}
@@ -211,7 +211,7 @@ func (c *core) delegateLost(n *run, p *step) {
 	n.skipRemaining()
 	again := n.cleanup
 	again.StepState = StepState{ID: n.cleanup.ID, Status: Queued, TaskID: n.cleanup.TaskID + "-again"}
-	if c.queue.AppendDetached(n.account, n.ID, again.task(n, n.variant)) == nil {
+	if c.queue.AppendDetached(n.account, n.ID, again.task(n, n.variant, c.at)) == nil {
 		n.cleanup = again
 	} else if p.kind != task.Cleanup {
 		n.cleanup.Status, n.cleanup.Error = Skipped, "the delegate no longer exists"

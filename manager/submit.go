@@ -74,7 +74,7 @@ func (n *run) queueWork() *queue.Work {
 		QueueTimeout: n.queueTimeout, RunTimeout: n.timeout.Duration(),
 	}
 	for v := range n.kinds {
-		w.Variants = append(w.Variants, queue.Variant{Types: n.kinds[v][:], Task: n.init.task(n, v)})
+		w.Variants = append(w.Variants, queue.Variant{Types: n.kinds[v][:], Task: n.init.task(n, v, n.SubmittedAt)})
 	}
 	return w
 }
@@ -232,7 +232,7 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 		p.Name, p.runOn = s.Name, s.RunOn
 		if p.data, err = payload("the data of step "+s.ID, &s.Data, func(o object) error {
 			p.timeout = cmp.Or(p.timeout, o.seconds("timeout"), toMillis(m.cfg.TaskTimeout))
-			fillStep(o, s, t)
+			fillStep(o, s, t, n.Infra)
 			p.LogKey = m.fillLog(o, n, logKey(n.ID, s.ID))
 			p.firstLog = p.LogKey
 			return nil
