@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/delegate-io/dlite/internal/httpserver"
 	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/manager/internal/journal"
 	"github.com/delegate-io/dlite/manager/internal/queuelog"
@@ -236,7 +237,7 @@ func open(cfg *Config) (*Manager, error) {
 		stop()
 		return m, errors.Join(err, m.journal.Close())
 	}
-	m.handler = m.routes()
+	m.handler = httpserver.Guard(m.routes())
 	m.queueLogs = queuelog.New(queuelog.Config{Ask: m.currentQueueLogState, Logger: cfg.Logger})
 	if !m.shared() {
 		m.writeAllQueueLogs()

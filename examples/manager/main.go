@@ -51,6 +51,7 @@ func main() {
 // serverCommand holds the settings of the server.
 type serverCommand struct {
 	storeOptions
+	clientLimits
 
 	Listen          string
 	PublicURL       string
@@ -75,6 +76,7 @@ func newServerCommand() *ffcli.Command {
 func (c *serverCommand) command(run func(context.Context, map[string]string, []string) error) *ffcli.Command {
 	return newCommand("server", "serve until interrupted", &c.storeOptions, func(fs *flag.FlagSet) {
 		fs.StringVar(&c.Listen, "listen", "127.0.0.1:3460", "address of the API and the log service")
+		c.clientLimits.register(fs)
 		fs.StringVar(&c.PublicURL, "public-url", "", "address at which delegates reach this server (default: the address that it listens on)")
 		fs.StringVar(&c.TLSCert, "tls-cert-file", "", "certificate file; without one the server speaks plain HTTP")
 		fs.StringVar(&c.TLSKey, "tls-key-file", "", "the certificate's key file")

@@ -151,6 +151,8 @@ func TestSettingsAreCheckedBeforeThePortIsTaken(t *testing.T) {
 	for want, c := range map[string]*serverCommand{
 		"PUBLIC_URL: it must begin with http:// or https://": {PublicURL: "manager.example:80"},
 		"LOGS_MAX_AGE_DAYS":     {LogsMaxAgeDays: -1},
+		"OPERATOR_TOKEN":        {storeOptions: storeOptions{OperatorToken: "short"}},
+		"MAX_CONNECTIONS":       {clientLimits: clientLimits{Connections: -1}},
 		"STORE: it is \"disk\"": {storeOptions: storeOptions{Store: "disk", StoreKey: fakeSecret}},
 		"STORE_KEY":             {storeOptions: storeOptions{Store: "redis://127.0.0.1:1/0"}},
 	} {

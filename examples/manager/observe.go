@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/subtle"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -24,10 +26,32 @@ func serveMetrics(ctx context.Context, c *serverCommand, m *manager.Manager, log
 	registry.MustRegister(m.Metrics(), telemetry.Host(c.LogsDir),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	routes := chi.NewRouter()
-	routes.Post("/pause", pause(m, true))
-	routes.Post("/resume", pause(m, false))
+	operator := routes.With(authenticateOperator(c.OperatorToken))
+	operator.Post("/pause", pause(m, true))
+	operator.Post("/resume", pause(m, false))
 	routes.Handle("/*", telemetry.Handler(registry, m.LiveChecks(), m.ReadyChecks()))
 	return telemetry.ListenAt(ctx, c.HTTPBind, defaultMetrics, routes, log)
+}
+
+// minOperatorToken is the smallest length of OPERATOR_TOKEN.
+const minOperatorToken = 16
+
+// authenticateOperator passes requests with the operator's token on. Every process of the machine can reach the port of
+// the metrics, so without a token it refuses all of them.
+func authenticateOperator(token string) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+			switch {
+			case token == "":
+				http.Error(w, "this manager takes no calls of an operator: set OPERATOR_TOKEN and restart it", http.StatusForbidden)
+			case !ok || subtle.ConstantTimeCompare([]byte(given), []byte(token)) != 1:
+				http.Error(w, "the header must be Authorization: Bearer <OPERATOR_TOKEN>", http.StatusUnauthorized)
+			default:
+				next.ServeHTTP(w, r)
+			}
+		})
+	}
 }
 
 // pause stops offering work of all accounts, for instance before an upgrade. With on false it resumes.

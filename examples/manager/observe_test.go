@@ -22,7 +22,7 @@ func TestTheManagerIsSeenFromOutside(t *testing.T) {
 	require.NoError(t, err)
 	addr := l.Addr().String()
 	require.NoError(t, l.Close())
-	p := start(t, &serverCommand{HTTPBind: addr, LogsDir: t.TempDir()}, map[string]string{"a": fakeSecret}, nil)
+	p := start(t, &serverCommand{HTTPBind: addr, LogsDir: t.TempDir(), storeOptions: storeOptions{OperatorToken: fakeOperatorToken}}, map[string]string{"a": fakeSecret}, nil)
 	for _, path := range []string{"/healthz", "/readyz"} {
 		status, body := p.call(http.MethodGet, path, "", "Accept", "*/*")
 		assert.Equal(t, http.StatusOK, status, body)
@@ -47,8 +47,12 @@ func TestTheManagerIsSeenFromOutside(t *testing.T) {
 	assert.Contains(t, metrics, `dlite_manager_queue_waiting{account="a",kind="task",selectors="nobody"} 1`)
 	assert.NotContains(t, metrics, fakeSecret)
 
+	for _, header := range []string{"", "Bearer " + tokenFor(t), "Bearer", "Bearer " + fakeOperatorToken[1:]} {
+		status, body = own.call(http.MethodPost, "/pause", "", "Authorization", header)
+		assert.Equal(t, http.StatusUnauthorized, status, body)
+	}
 	for _, path := range []string{"/pause", "/resume"} {
-		status, body = own.call(http.MethodPost, path, "", "Accept", "*/*")
+		status, body = own.call(http.MethodPost, path, "", "Authorization", "Bearer "+fakeOperatorToken)
 		require.Equal(t, http.StatusNoContent, status, body)
 		_, body = p.call(http.MethodGet, "/api/tasks/waits?accountId=a", "", "Authorization", "Bearer "+tokenFor(t))
 		assert.Equal(t, path == "/pause", strings.Contains(body, "pause"), body)
@@ -67,6 +71,29 @@ func TestTheManagerIsSeenFromOutside(t *testing.T) {
 	}
 	sort.Strings(table)
 	assert.Equal(t, table, found, "docs/observability.md has other names than the manager")
+}
+
+const fakeOperatorToken = "visibly-fake-operator-token"
+
+// Without the setting, every call of an operator is refused. A page in a browser cannot read the metrics.
+func TestThePortOfTheMetricsIsNotOpenToTheMachine(t *testing.T) {
+	t.Parallel()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := l.Addr().String()
+	require.NoError(t, l.Close())
+	p := start(t, &serverCommand{HTTPBind: addr}, map[string]string{"a": fakeSecret}, nil)
+	p.url = "http://" + addr
+	status, body := p.call(http.MethodPost, "/pause", "", "Authorization", "Bearer ")
+	assert.Equal(t, http.StatusForbidden, status)
+	assert.Contains(t, body, "OPERATOR_TOKEN")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/metrics", nil)
+	require.NoError(t, err)
+	req.Host = "rebound.example"
+	resp, err := p.http.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, http.StatusForbidden, resp.StatusCode)
 }
 
 func tokenFor(t *testing.T) string {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"time"
@@ -110,6 +109,8 @@ func (c *serverCommand) checkSettings() error {
 		return errors.New("TLS_CERT_FILE and TLS_KEY_FILE: set both, or none for plain HTTP")
 	case c.PublicURL != "" && !strings.HasPrefix(c.PublicURL, "http://") && !strings.HasPrefix(c.PublicURL, "https://"):
 		return fmt.Errorf("PUBLIC_URL: it must begin with http:// or https://: did you mean https://%s?", c.PublicURL)
+	case c.OperatorToken != "" && len(c.OperatorToken) < minOperatorToken:
+		return fmt.Errorf("OPERATOR_TOKEN: it is too short: it needs %d characters or more, like those that `openssl rand -hex 16` prints", minOperatorToken)
 	case c.LogsMaxAgeDays < 0:
 		return errors.New("LOGS_MAX_AGE_DAYS: it must be 0 or more")
 	case !c.inMemory() && !c.onRedis() && c.Store != "sqlite":
@@ -117,7 +118,7 @@ func (c *serverCommand) checkSettings() error {
 	case c.onRedis() && c.LogsArchive == "":
 		return errMissingArchive
 	}
-	return nil
+	return c.clientLimits.check()
 }
 
 var errMissingArchive = errors.New("LOGS_ARCHIVE is missing: managers on one Redis need a bucket for complete logs that all of them reach")
@@ -230,33 +231,6 @@ curl -H "Authorization: Bearer $API_TOKEN" -X POST '%[3]s/api/stages/build-1/abo
 curl -H "X-Harness-Token: $API_TOKEN" '%[3]s/blob?accountID=%[1]s&key=build-1/compile&format=text'
 
 `, demo, accounts[demo], url, t, introduceFor)
-	return err
-}
-
-// listen serves until ctx ends. Then it waits for running calls, except for long polls, which it ends.
-func listen(ctx context.Context, c *serverCommand, l net.Listener, h http.Handler, m *manager.Manager, logs *logservice.Server) error {
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
-	served := make(chan error, 1)
-	go func() {
-		if c.TLSCert != "" {
-			served <- srv.ServeTLS(l, c.TLSCert, c.TLSKey)
-			return
-		}
-		served <- srv.Serve(l)
-	}()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	err := m.Close() // long polls end
-	err = errors.Join(err, logs.Close())
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	err = errors.Join(err, srv.Shutdown(closing))
-	if served := <-served; !errors.Is(served, http.ErrServerClosed) {
-		err = errors.Join(err, served)
-	}
 	return err
 }
 

@@ -250,6 +250,26 @@ func TestAHeldPollEndsWithTheProgram(t *testing.T) {
 }
 
 // Rule C5: with a certificate the program serves HTTPS and prints an https address.
+// A client that opens connections and sends nothing on them leaves room for others, and so does one that holds calls.
+func TestOneClientCannotTakeAllConnections(t *testing.T) {
+	t.Parallel()
+	p := start(t, &serverCommand{clientLimits: clientLimits{Connections: 10, PerAddress: 2, PerToken: 1}}, map[string]string{"a": fakeSecret}, nil)
+	bearer := "Bearer " + tokenFor(t)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/api/events?accountId=a", nil)
+	require.NoError(t, err)
+	req.Header.Set("Authorization", bearer)
+	held, err := p.http.Do(req)
+	require.NoError(t, err)
+	status, body := p.call(http.MethodGet, "/api/stages?accountId=a", "", "Authorization", bearer)
+	assert.Equal(t, http.StatusTooManyRequests, status, body)
+	third, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(p.url, "http://"))
+	require.NoError(t, err)
+	defer func() { _ = third.Close() }()
+	_, err = third.Read(make([]byte, 1))
+	require.Error(t, err, "the server closes the third connection of an address")
+	require.NoError(t, held.Body.Close())
+}
+
 func TestWithACertificateItServesHTTPS(t *testing.T) {
 	t.Parallel()
 	cert, key, roots := certificate(t)

@@ -28,6 +28,9 @@ type storeOptions struct {
 	// StoreKey encrypts the store. It has no flag, because it is a secret.
 	StoreKey string
 	DataDir  string
+	// OperatorToken authorizes the calls that act on all accounts. It has no flag, because it is a secret. Only the
+	// server uses it.
+	OperatorToken string
 }
 
 func (o *storeOptions) register(fs *flag.FlagSet) {

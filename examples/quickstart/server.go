@@ -13,6 +13,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/rs/zerolog"
 
+	"github.com/delegate-io/dlite/internal/httpserver"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/manager/logservice"
@@ -63,7 +64,7 @@ func startServer(ctx context.Context, verbose bool) (*server, error) {
 	routes := chi.NewRouter()
 	routes.Handle("/api/*", s.manager)
 	routes.Handle("/*", s.logs)
-	s.http = &http.Server{Handler: routes, ReadHeaderTimeout: 10 * time.Second}
+	s.http = httpserver.New(routes)
 	go func() { s.served <- s.http.Serve(listener) }()
 	return s, nil
 }

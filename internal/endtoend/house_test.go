@@ -79,7 +79,7 @@ func TestHostStepsNeedNoDocker(t *testing.T) {
 var mayImport = map[string][]string{
 	"logger":           {"internal/jsonscan"},
 	"logger/otlp":      {"logger"},
-	"logger/telemetry": {"logger"},
+	"logger/telemetry": {"logger", "internal/httpserver"},
 
 	"secrets":            {"internal/dotenv", "internal/jsonscan"},
 	"secrets/vault":      {"secrets", "secrets/internal/secrettask"},
@@ -120,10 +120,10 @@ var mayImport = map[string][]string{
 	"poller":         {"client", "router", "task", "task/capacity", "logger", "internal/atomicfile"},
 	"poller/metrics": {"poller", "router", "task", "task/capacity", "logger/telemetry"},
 
-	"manager":                              {"manager/internal/queue", "manager/internal/queuelog", "manager/internal/journal", "task", "task/stage", "logger/telemetry", "internal/jsonscan", "internal/token"},
+	"manager":                              {"manager/internal/queue", "manager/internal/queuelog", "manager/internal/journal", "task", "task/stage", "logger/telemetry", "internal/httpserver", "internal/jsonscan", "internal/token"},
 	"manager/sqlite":                       {"manager/internal/journal", "internal/atomicfile"},
 	"manager/redis":                        {"manager/internal/journal", "manager/logservice"},
-	"manager/logservice":                   {"logger", "internal/jsonscan"},
+	"manager/logservice":                   {"logger", "internal/httpserver", "internal/jsonscan"},
 	"manager/internal/queue":               {"task", "task/stage"},
 	"manager/internal/queuelog":            {"logger", "task/stage"},
 	"manager/internal/queuetest":           {"manager", "manager/internal/journal", "task", "internal/token"},
@@ -137,6 +137,7 @@ var mayImport = map[string][]string{
 	"internal/docs":       {},
 	"internal/dotenv":     {},
 	"internal/gitremote":  {"task/stage"},
+	"internal/httpserver": {},
 	"internal/jsonscan":   {},
 	"internal/podagent":   {"driver", "driver/agent", "task/stage"},
 	"internal/process":    {},

@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
+
+	"github.com/delegate-io/dlite/internal/httpserver"
 )
 
 // DefaultPort is the default port for metrics and health checks.
@@ -21,6 +23,9 @@ const DefaultPort = "3000"
 // scrapeTimeout limits a scrape: scrapes must not accumulate while a disk does not
 // answer.
 const scrapeTimeout = 10 * time.Second
+
+// maxConnections bounds the connections of a server.
+const maxConnections = 256
 
 // Handler serves GET /metrics from gatherer, GET /healthz from live and GET /readyz
 // from ready. It does not authenticate requests. The answers contain no secrets, but
@@ -46,26 +51,28 @@ func Health(r chi.Router, live, ready Checks) {
 
 // Server is an HTTP server. [Server.Close] stops it.
 type Server struct {
-	server http.Server
+	server *http.Server
 	addr   net.Addr
 	done   chan error
 }
 
 // Listen serves handler at address, such as ":3000". Port 0 selects a free port. It
 // returns an error if it cannot listen. The end of ctx does not stop the server.
+//
+// The server refuses requests of web pages with status 403: at a loopback address, those
+// whose Host is not localhost or a loopback address; at every address, those with an
+// unsafe method from another origin. It has at most 256 connections, and ends slow and
+// idle ones.
 func Listen(ctx context.Context, address string, handler http.Handler) (*Server, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listening for metrics and health: %w", err)
 	}
 	s := &Server{
-		server: http.Server{
-			Handler: handler, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
-			MaxHeaderBytes: 64 << 10,
-		},
-		addr: l.Addr(), done: make(chan error, 1),
+		server: httpserver.New(httpserver.RefuseWebPages(handler)),
+		addr:   l.Addr(), done: make(chan error, 1),
 	}
-	go func() { s.done <- s.server.Serve(l) }()
+	go func() { s.done <- s.server.Serve(httpserver.LimitListener(l, maxConnections, 0)) }()
 	return s, nil
 }
 
