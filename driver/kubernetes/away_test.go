@@ -32,7 +32,7 @@ var (
 	errNoServer = &url.Error{Op: "Post", URL: "https://cluster.invalid", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}
 )
 
-// lone is a driver without a cluster.
+// lone returns a driver without a cluster.
 func lone(t *testing.T) *Driver {
 	t.Helper()
 	d := &Driver{cfg: Config{ReconnectTimeout: 5 * time.Minute}, pods: map[string]*pod{}}
@@ -44,34 +44,34 @@ func lone(t *testing.T) *Driver {
 	return d
 }
 
-// D7: what the API server gets over by itself costs a transaction nothing, and what it
-// means is told at once.
-func TestCallsAreMadeAgainWhereThatMayHelp(t *testing.T) {
+// Rule D7: a temporary error of the API server does not fail a transaction, and any other
+// error is returned at once.
+func TestTemporaryErrorsOfCallsAreRetried(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		err   error
 		again bool
 	}{
-		"away":                 {errNoServer, true},
-		"cut off":              {&url.Error{Op: "Post", URL: "https://cluster.invalid", Err: syscall.ECONNRESET}, true},
-		"slow":                 {fmt.Errorf("wrapped: %w", context.DeadlineExceeded), true},
-		"no time":              {apierrors.NewTooManyRequestsError("later"), true},
-		"its store":            {apierrors.NewInternalError(errors.New("etcdserver: leader changed")), true},
-		"starting":             {apierrors.NewServiceUnavailable("soon"), true},
-		"a race":               {apierrors.NewConflict(podResource, "p", errors.New("try again")), true},
-		"denied":               {errDenied, false},
-		"denied, in our words": {refusal("n/p", errDenied), false},
-		"invalid":              {apierrors.NewBadRequest("no"), false},
-		"there already":        {apierrors.NewAlreadyExists(podResource, "p"), false},
-		"gone":                 {apierrors.NewNotFound(podResource, "p"), false},
-		"no certificate":       {&url.Error{Op: "Post", URL: "https://cluster.invalid", Err: errors.New("x509: certificate signed by unknown authority")}, false},
-		"ours":                 {recorded.ErrCleanedUp, false},
+		"away":               {errNoServer, true},
+		"cut off":            {&url.Error{Op: "Post", URL: "https://cluster.invalid", Err: syscall.ECONNRESET}, true},
+		"slow":               {fmt.Errorf("wrapped: %w", context.DeadlineExceeded), true},
+		"no time":            {apierrors.NewTooManyRequestsError("later"), true},
+		"its store":          {apierrors.NewInternalError(errors.New("etcdserver: leader changed")), true},
+		"starting":           {apierrors.NewServiceUnavailable("soon"), true},
+		"a race":             {apierrors.NewConflict(podResource, "p", errors.New("try again")), true},
+		"denied":             {errDenied, false},
+		"denied, other text": {refusal("n/p", errDenied), false},
+		"invalid":            {apierrors.NewBadRequest("no"), false},
+		"already exists":     {apierrors.NewAlreadyExists(podResource, "p"), false},
+		"gone":               {apierrors.NewNotFound(podResource, "p"), false},
+		"no certificate":     {&url.Error{Op: "Post", URL: "https://cluster.invalid", Err: errors.New("x509: certificate signed by unknown authority")}, false},
+		"ours":               {recorded.ErrCleanedUp, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				calls, told := 0, 0
-				err := lone(t).ask(t.Context(), func(error) { told++ }, func(context.Context) error {
+				calls, reported := 0, 0
+				err := lone(t).callAPI(t.Context(), func(error) { reported++ }, func(context.Context) error {
 					if calls++; calls < 4 {
 						return c.err
 					}
@@ -79,41 +79,42 @@ func TestCallsAreMadeAgainWhereThatMayHelp(t *testing.T) {
 				})
 				if c.again {
 					require.NoError(t, err)
-					assert.Equal(t, []int{4, 3}, []int{calls, told})
+					assert.Equal(t, []int{4, 3}, []int{calls, reported})
 				} else {
 					require.ErrorIs(t, err, c.err)
-					assert.Equal(t, []int{1, 0}, []int{calls, told})
+					assert.Equal(t, []int{1, 0}, []int{calls, reported})
 				}
 			})
 		})
 	}
 }
 
-// Rule D7: the wait for an API server is bounded, and a caller may choose not to wait.
-func TestCallsAreNotMadeForEver(t *testing.T) {
+// Rule D7: the wait for an API server is bounded, and the context of the caller ends it
+// earlier.
+func TestRetriesOfCallsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, away := lone(t), func(context.Context) error { return errNoServer }
 		begin := time.Now()
-		require.ErrorIs(t, d.ask(t.Context(), nil, away), syscall.ECONNREFUSED)
+		require.ErrorIs(t, d.callAPI(t.Context(), nil, away), syscall.ECONNREFUSED)
 		assert.InDelta(t, d.cfg.ReconnectTimeout, time.Since(begin), float64(longestPause))
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begin = time.Now()
-		err := d.ask(ctx, nil, away)
+		err := d.callAPI(ctx, nil, away)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 		assert.Equal(t, time.Second, time.Since(begin))
 
 		time.AfterFunc(time.Second, d.stop)
-		require.ErrorIs(t, d.ask(t.Context(), nil, away), errClosed)
+		require.ErrorIs(t, d.callAPI(t.Context(), nil, away), errClosed)
 	})
 }
 
-// D7: a permission that is missing for a moment, as while it is replaced or an API server
-// starts, does not cost the pod; one that stays away does.
-func TestAWatchThatIsDeniedForAWhileIsNotTheEnd(t *testing.T) {
+// Rule D7: a permission may be missing for a short time, for example while it is replaced or
+// while an API server starts. The pod is lost only if the permission stays missing.
+func TestAWatchThatIsDeniedForAShortTimeDoesNotLoseThePod(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]time.Duration{"from the beginning": deniedTime, "later": 5 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
@@ -148,9 +149,9 @@ func TestAWatchThatIsDeniedForAWhileIsNotTheEnd(t *testing.T) {
 	}
 }
 
-// D7: a pod is given up after it could not be reached for long, and not for two failures
-// with a long time between them without an attempt.
-func TestAPodIsGivenUpAfterALongTimeOfTrying(t *testing.T) {
+// Rule D7: a pod is abandoned when all attempts to reach it failed for a long time. Two
+// failures with a long time between them, without attempts, do not count.
+func TestAPodIsAbandonedWhenAttemptsFailForTooLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		dead, reason := 0, error(errNoServer)
@@ -175,7 +176,7 @@ func TestAPodIsGivenUpAfterALongTimeOfTrying(t *testing.T) {
 		try()
 		require.Equal(t, 1, dead)
 
-		// A permission that we have never had is waited for no longer than it may take.
+		// The wait for a permission that the driver never had is shorter.
 		l.failing, reason = time.Time{}, errDenied
 		try()
 		<-time.After(deniedTime)
@@ -187,8 +188,8 @@ func TestAPodIsGivenUpAfterALongTimeOfTrying(t *testing.T) {
 	})
 }
 
-// D7: a step that has ended has its result, whether or not its container can be reached
-// then; the container is ended when it can be.
+// Rule D7: a step that has ended returns its result even if its container cannot be reached.
+// The container is ended later.
 func TestAnEndedStepDoesNotWaitForItsContainer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -206,7 +207,7 @@ func TestAnEndedStepDoesNotWaitForItsContainer(t *testing.T) {
 		}}
 		p.hub = &http.Client{Transport: p.link}
 		r := &run{p: p, container: "s-step"}
-		r.leave(t.Context())
+		r.endContainer(t.Context())
 		assert.Equal(t, "/end/s-step", <-ended)
 		assert.False(t, time.Now().Before(back))
 		require.NoError(t, p.err())
@@ -214,7 +215,7 @@ func TestAnEndedStepDoesNotWaitForItsContainer(t *testing.T) {
 	})
 }
 
-// serve has a handler answer on the other end of a connection.
+// serve runs a handler on the other end of a connection.
 func serve(t *testing.T, h http.Handler) net.Conn {
 	t.Helper()
 	near, far := net.Pipe()
@@ -253,8 +254,9 @@ func (l *oneConn) Close() error {
 
 func (l *oneConn) Addr() net.Addr { return &net.UnixAddr{} }
 
-// T3: however long a pod takes to end, there is as much time for the credentials as ever.
-func TestTheEndOfAPodTakesNoTimeFromItsCredentials(t *testing.T) {
+// Rule T3: the removal of the credentials has its full time, even after a long removal of the
+// pod.
+func TestRemovalOfCredentialsHasASeparateTimeout(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	deadlines := map[string]time.Time{}
@@ -289,9 +291,9 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// D7: a node that has been removed is not a pod that had to make room, and what a busy
-// node tries again is no failure.
-func TestWhatHappenedToANode(t *testing.T) {
+// Rule D7: the error tells a removed node from an eviction, and does not report errors that
+// an overloaded node retries.
+func TestErrorsOfNodesAreClassified(t *testing.T) {
 	t.Parallel()
 	for reason, want := range map[string]Reason{
 		"DeletionByTaintManager": NodeLost, "DeletionByPodGC": NodeLost, "EvictionByEvictionAPI": Evicted, "PreemptionByScheduler": Evicted,
@@ -316,9 +318,9 @@ func TestWhatHappenedToANode(t *testing.T) {
 	}
 }
 
-// D7: containers that begin before all others, whoever has put them into the pod, are
-// why it does not begin.
-func TestAnInitContainerOfOthersIsWhyAPodDoesNotBegin(t *testing.T) {
+// Rule D7: a failed init container, also one of a webhook, explains why the pod does not
+// start.
+func TestAFailedInitContainerExplainsWhyThePodDoesNotStart(t *testing.T) {
 	t.Parallel()
 	status := func(phase corev1.PodPhase, s corev1.ContainerState) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "p"}, Status: corev1.PodStatus{
@@ -327,7 +329,7 @@ func TestAnInitContainerOfOthersIsWhyAPodDoesNotBegin(t *testing.T) {
 	}
 	failed := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2, Reason: "Error", Message: "no right\n"}}
 	require.EqualError(t, podError(status(corev1.PodFailed, failed), &patience{}), "pod n/p, container proxy: it has ended: Error, exit code 2: no right")
-	require.NoError(t, podError(status(corev1.PodPending, failed), &patience{}), "one that is started again")
+	require.NoError(t, podError(status(corev1.PodPending, failed), &patience{}), "the node starts it again")
 	image := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "not found"}}
-	require.EqualError(t, podError(status(corev1.PodPending, image), &patience{}), "pod n/p, container proxy: its image cannot be had: ErrImagePull: not found")
+	require.EqualError(t, podError(status(corev1.PodPending, image), &patience{}), "pod n/p, container proxy: its image cannot be pulled: ErrImagePull: not found")
 }

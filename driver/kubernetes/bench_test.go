@@ -21,12 +21,12 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// batch is how many containers wait in one pod.
+// batch is the number of containers that wait in one pod.
 const batch = 10
 
-// BenchmarkStep is the time from a step's Execute to its result, for a step that does
-// nothing; exec is what the cluster's own exec takes for the same command in the same
-// pod. The median is among the metrics.
+// BenchmarkStep measures the time from a step's Execute to its result, for a step that does
+// nothing. For comparison, exec measures the cluster's exec of the same command in the same
+// pod. The metrics include the median.
 func BenchmarkStep(b *testing.B) {
 	p := newPlace(b)
 	d := p.driver(b)
@@ -51,7 +51,7 @@ func BenchmarkStep(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				b.StopTimer()
 				tx := begin(b, announced)
-				// The first of a pod waits for those that start beside it.
+				// The first step of a pod waits until the others have started.
 				_, err := tx.execute(b, steps[0], drivertest.NewOutput())
 				require.NoError(b, err)
 				b.StartTimer()
@@ -91,7 +91,7 @@ func report(b *testing.B, times []time.Duration) {
 	b.ReportMetric(float64(times[len(times)*9/10].Microseconds())/1000, "p90-ms")
 }
 
-// exec runs a command as kubectl does.
+// exec runs a command like kubectl exec.
 func (p *place) exec(tb testing.TB, pod, container string, command ...string) func(context.Context) error {
 	tb.Helper()
 	hc, err := rest.HTTPClientFor(p.rest)

@@ -20,22 +20,22 @@ const (
 	longestPause = 2 * time.Second
 )
 
-// ask calls f, which sends a request to the API server. It repeats f for up to
+// callAPI calls f, which sends a request to the API server. It repeats f for up to
 // Config.ReconnectTimeout while the API server is down or overloaded, so f must be
-// idempotent. ask passes each such error to tell, unless tell is nil.
+// idempotent. callAPI passes each such error to onError, unless onError is nil.
 //
-// The end of ctx does not cut a request: its effect would not be known.
-func (d *Driver) ask(ctx context.Context, tell func(error), f func(context.Context) error) error {
+// The end of ctx does not cancel a request: otherwise its effect would be unknown.
+func (d *Driver) callAPI(ctx context.Context, onError func(error), f func(context.Context) error) error {
 	end := time.Now().Add(d.cfg.ReconnectTimeout)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		calling, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 		err := f(calling)
 		cancel()
-		if err == nil || !mayPassNow(err) || time.Now().After(end) {
+		if err == nil || !isTemporary(err) || time.Now().After(end) {
 			return err
 		}
-		if tell != nil {
-			tell(err)
+		if onError != nil {
+			onError(err)
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -50,10 +50,10 @@ func (d *Driver) ask(ctx context.Context, tell func(error), f func(context.Conte
 	}
 }
 
-// mayPassNow reports whether the error of a call is temporary: of the API server, or of the
-// connection to it. A conflict is temporary too: another client changed the same object,
-// possibly the quota.
-func mayPassNow(err error) bool {
+// isTemporary reports whether the error of a call is temporary: an error of the API server,
+// or of the connection to it. A conflict is temporary too: another client changed the same
+// object, possibly the quota.
+func isTemporary(err error) bool {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		code := status.Status().Code

@@ -30,9 +30,9 @@ func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) (left []driv
 		case kindPod:
 			all.Go(func() { errs[i] = d.removePod(ctx, r.ID) })
 		case kindStep:
-			// After the pods, because most steps are in one of them.
+			// After the pods, because most containers of steps are removed with their pod.
 		default:
-			errs[i] = errors.New("its kind is none of this driver's")
+			errs[i] = fmt.Errorf("kind %q is not known to this driver", r.Kind)
 		}
 	}
 	all.Wait()
@@ -117,7 +117,7 @@ func (d *Driver) removeStep(ctx context.Context, id string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look for its pod: %w", err)
+		return fmt.Errorf("find its pod: %w", err)
 	}
 	p, err := d.follow(namespace, name)
 	if err != nil {

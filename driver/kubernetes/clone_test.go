@@ -25,17 +25,17 @@ import (
 
 const gitPassword = "visibly-fake-of-git"
 
-// largeObject is the content of a file that the repository of [newGitServer] keeps
-// with Git LFS, under the name "large.bin".
-const largeObject = "what git itself does not keep\n"
+// largeObject is the content of a file that the repository of [newGitServer] stores with Git
+// LFS, under the name "large.bin".
+const largeObject = "content outside of git\n"
 
-// newGitServer serves a repository to pods that know the password, and returns its
-// address. It has the branches trunk and side, with a file that says which it is.
+// newGitServer serves a repository to pods that know the password, and returns its address.
+// It has the branches trunk and side; a file in each has the branch's name.
 func newGitServer(t *testing.T, p *place) string {
 	t.Helper()
 	programs, err := exec.CommandContext(t.Context(), "git", "--exec-path").Output()
 	if err != nil {
-		testbed.Unavailable(t, "git", "there is none")
+		testbed.Unavailable(t, "git", "not found")
 	}
 	root := t.TempDir()
 	quiet := append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null")
@@ -83,17 +83,17 @@ git checkout -q trunk`
 	return srv.URL + "/project/.git"
 }
 
-// rule D7, S5: a repository is checked out before the first step, by the git of an image
-// that is no step's, in a container of its own or in the hub's. The credentials are in no object of the cluster, in no log, and not
-// in the checkout.
-func TestACloneIsThereForTheSteps(t *testing.T) {
+// Rules D7, S5: a repository is checked out before the first step, by the git of a separate
+// image, in a separate container or in that of the hub. No object of the cluster, no log and
+// no file of the checkout has the credentials.
+func TestStepsFindTheClone(t *testing.T) {
 	t.Parallel()
 	p, _ := newFault(t)
 	address := newGitServer(t, p)
 	image := p.Debian(t, "git")
 	apart := p.driver(t, func(c *kubernetes.Config) { c.GitImage = image })
 	inHub := p.driver(t, func(c *kubernetes.Config) {
-		// An image that has git beside the agent.
+		// an image that has git beside the agent
 		c.PodTemplate = fmt.Appendf(nil, `{"spec":{"initContainers":[{"name":"install","image":%q}]}}`, c.AgentImage)
 		c.AgentImage = image
 	})
@@ -113,9 +113,9 @@ func TestACloneIsThereForTheSteps(t *testing.T) {
 				env.Clone = &c.clone
 				env.Files = []*stage.File{{Path: "/workspace/ours", Data: "ours\n"}}
 			})
-			look := p.sh("look", "cat ours; cd /workspace/"+c.clone.Dir+" && cat file; grep -r '"+gitPassword+"' /workspace || echo clean")
-			assert.Equal(t, "ours\n"+c.want+"\nclean\n", tx.run(t, look))
-			// Another program's git works with it too.
+			inspect := p.sh("inspect", "cat ours; cd /workspace/"+c.clone.Dir+" && cat file; grep -r '"+gitPassword+"' /workspace || echo clean")
+			assert.Equal(t, "ours\n"+c.want+"\nclean\n", tx.run(t, inspect))
+			// The git of another program works with it too.
 			status := p.sh("status", "cd /workspace/"+c.clone.Dir+" && git status --short --branch --untracked-files=no && git remote get-url origin")
 			status.Image = image
 			assert.Contains(t, tx.run(t, status), address)
@@ -143,9 +143,8 @@ func recorded(l *ledger) string {
 	return all.String()
 }
 
-// rule D7: what is wrong with a clone is said by the init, and nothing of its
-// credentials.
-func TestACloneSaysWhatIsWrong(t *testing.T) {
+// Rule D7: the init returns the error of a failed clone, without its credentials.
+func TestAFailedCloneReturnsTheErrorOfGit(t *testing.T) {
 	t.Parallel()
 	p, _ := newFault(t)
 	address := newGitServer(t, p)
@@ -170,8 +169,8 @@ func TestACloneSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// rule D7: objects of Git LFS are fetched where that is wanted, with the clone's
-// credentials, and by an image that has git-lfs; without root too.
+// Rule D7: objects of Git LFS are fetched if the clone asks for them, with its credentials,
+// by an image that has git-lfs, also without root.
 func TestACloneFetchesLargeObjects(t *testing.T) {
 	t.Parallel()
 	p, _ := newFault(t)
@@ -188,10 +187,10 @@ func TestACloneFetchesLargeObjects(t *testing.T) {
 			tx := p.begin(t, d, func(env *driver.Environment) {
 				env.Clone = &stage.Clone{URL: address, LFS: c.lfs, Auth: &stage.Auth{Username: "user", Password: gitPassword}}
 			})
-			look := p.sh("look", "head -n 1 large.bin; grep -r '"+gitPassword+"' /workspace || echo clean")
-			assert.Equal(t, c.want+"clean\n", tx.run(t, look))
+			inspect := p.sh("inspect", "head -n 1 large.bin; grep -r '"+gitPassword+"' /workspace || echo clean")
+			assert.Equal(t, c.want+"clean\n", tx.run(t, inspect))
 			assert.NotContains(t, tx.log.String(), gitPassword)
-			// What is not in the working tree as it is in the repository would be a change.
+			// A file that differs from the repository would be reported as a change.
 			status := p.sh("status", "git status --short && git lfs ls-files")
 			status.Image = image
 			assert.NotContains(t, tx.run(t, status), " M ")
@@ -206,9 +205,9 @@ func TestACloneFetchesLargeObjects(t *testing.T) {
 	require.ErrorContains(t, err, plain)
 }
 
-// Rule D7: in a pod without root a repository is checked out by the user whom the steps
-// are, and they can work with it: with git, and in folders of it.
-func TestACloneOfARestrictedPodIsTheSteps(t *testing.T) {
+// Rule D7: in a restricted pod, the user of the steps owns the checkout. Steps can use git in
+// it and write to its directories.
+func TestACloneOfARestrictedPodBelongsToTheUserOfTheSteps(t *testing.T) {
 	t.Parallel()
 	p, _ := newFault(t)
 	p.enforce(t)

@@ -18,11 +18,11 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// rule D1, D7: the conformance suite with pods of a real cluster.
+// Rules D1, D7: the conformance suite with pods of a real cluster.
 func TestConformance(t *testing.T) {
 	p, api := newFault(t)
 	s := &site{place: p, api: api}
-	s.AgentImage(t) // here, as the file of its program goes with the test
+	s.AgentImage(t) // first: its file is removed when this test ends
 	drivertest.Run(t, drivertest.Target{
 		Name: "kubernetes",
 		Site: func(testing.TB) drivertest.Site { return s },
@@ -33,8 +33,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// site is a namespace of the cluster. It is looked at from outside: processes in the
-// proc file system of this machine, which the node shares.
+// site is a namespace of the cluster. The suite inspects it from outside: it reads the
+// processes from the proc file system of this machine, which the node shares.
 type site struct {
 	*place
 	api corev1client.CoreV1Interface
@@ -42,7 +42,7 @@ type site struct {
 
 func (s *site) Driver(tb testing.TB) driver.Driver {
 	tb.Helper()
-	// The suite closes it.
+	// the suite closes it
 	return s.driver(tb)
 }
 
@@ -96,7 +96,7 @@ func (s *site) Has(tb testing.TB, r driver.Resource) bool {
 	return false
 }
 
-// Traces looks at the cluster's own store too: nothing of a step is in any object.
+// Traces also searches the store of the cluster: no object may have data of a step.
 func (s *site) Traces(tb testing.TB, text string) []string {
 	tb.Helper()
 	found := testbed.ProcessesWith("cmdline", text)

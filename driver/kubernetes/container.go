@@ -31,7 +31,7 @@ func (d *Driver) shapeOf(step *stage.Step, volumes map[string]*mountable, socket
 	}
 	image := firstOf(step.Image, d.cfg.StepImage)
 	if image == "" {
-		return nil, errors.New("it names no image, which a step in a pod needs")
+		return nil, errors.New("it has no image: a step in a pod needs one")
 	}
 	pull, err := pullPolicy(step.Pull)
 	if err != nil {
@@ -52,7 +52,7 @@ func (d *Driver) shapeOf(step *stage.Step, volumes map[string]*mountable, socket
 		TerminationMessagePolicy: corev1.TerminationMessageReadFile,
 	}
 	s.resources, s.limited = d.resourcesOf(step)
-	s.miss(step, socket)
+	s.addUnsupported(step, socket)
 	return s, nil
 }
 
@@ -67,7 +67,7 @@ func pullPolicy(wish string) (corev1.PullPolicy, error) {
 	case "never":
 		return corev1.PullNever, nil
 	}
-	return "", fmt.Errorf("pull policy %q is none of default, Always, IfNotPresent and Never", wish)
+	return "", fmt.Errorf("pull policy %q is not one of default, Always, IfNotPresent and Never", wish)
 }
 
 // securityContext returns the common security context with the settings of the step.
@@ -156,8 +156,8 @@ func lower(requests corev1.ResourceList, name corev1.ResourceName, limit *resour
 	}
 }
 
-// miss lists the settings of the step that containers of a pod do not support.
-func (s *shape) miss(step *stage.Step, socket bool) {
+// addUnsupported collects the settings of the step that containers of a pod do not support.
+func (s *shape) addUnsupported(step *stage.Step, socket bool) {
 	for what, wanted := range map[string]bool{
 		"devices":                                len(step.Devices) > 0,
 		"cpu_set":                                len(step.CPUSet) > 0,
@@ -175,8 +175,8 @@ func (s *shape) miss(step *stage.Step, socket bool) {
 	}
 }
 
-// bindsOther reports whether a port has another number on the host. A pod does not support
-// that.
+// bindsOther reports whether a port has another number on the host, which a pod does not
+// support.
 func bindsOther(ports map[string]string) bool {
 	for host, container := range ports {
 		if host != strings.TrimSuffix(strings.TrimSuffix(container, "/tcp"), "/udp") {

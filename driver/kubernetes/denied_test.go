@@ -16,7 +16,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// asDelegate has the driver be a service account with this role and no other rights.
+// asDelegate lets the driver use a service account that has only this role.
 func (p *place) asDelegate(t *testing.T, role string) func(*kubernetes.Config) {
 	t.Helper()
 	p.apply(t, role)
@@ -36,7 +36,7 @@ func (p *place) bind(t *testing.T) {
 	p.kubectl(t, "create", "rolebinding", "delegate", "--role=dlite-pods", "--serviceaccount="+p.namespace+":delegate")
 }
 
-// without is the role with one rule less, or one verb in the first.
+// without returns the role without one rule, or without one verb of the first rule.
 func without(t *testing.T, what string) string {
 	t.Helper()
 	if !strings.Contains(kubernetes.Role, what) {
@@ -45,15 +45,15 @@ func without(t *testing.T, what string) string {
 	return strings.Replace(kubernetes.Role, what, `"none"`, 1)
 }
 
-// D7: what the role lacks is said, soon and in the cluster's words.
-func TestAPermissionThatIsMissingIsTold(t *testing.T) {
+// Rule D7: a missing permission is reported at once, with the message of the cluster.
+func TestAMissingPermissionIsReported(t *testing.T) {
 	t.Parallel()
 	for what, want := range map[string]string{`"watch"`: "watch the pod: ", `"pods/exec"`: "pods/exec"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			p, _ := newFault(t)
 			may, mayNot := p.driver(t), p.driver(t, p.asDelegate(t, without(t, what)))
-			tx := p.prepare(t, may) // which can see whether it is gone
+			tx := p.prepare(t, may) // allowed to check that nothing remains
 			tx.d = mayNot
 			err := tx.init(t)
 			tx.d = may
@@ -73,9 +73,9 @@ func TestAPermissionThatIsMissingIsTold(t *testing.T) {
 	})
 }
 
-// D7: a permission that is missing for a moment costs a step nothing: bindings are
-// replaced, and an API server that has just started knows of none.
-func TestAPermissionThatIsMissingForAMomentCostsNothing(t *testing.T) {
+// Rule D7: a step survives a short loss of permissions, because bindings are replaced, and a
+// new API server knows no binding at first.
+func TestAStepSurvivesAShortLossOfPermissions(t *testing.T) {
 	t.Parallel()
 	p, _ := newFault(t)
 	c := layCable(t, p.rest)
@@ -99,7 +99,7 @@ func TestAPermissionThatIsMissingForAMomentCostsNothing(t *testing.T) {
 	r := tx.start(t.Context(), t, p.sh("long", "echo begun; until [ -e go ]; do sleep 0.05; done; echo went; exit 3"), "begun\n")
 	p.kubectl(t, "delete", "rolebinding", "delegate")
 	c.cut()
-	for range 2 { // so that the first one has been heard
+	for range 2 { // the second denial shows that the driver received the first
 		<-denials
 	}
 	p.bind(t)
@@ -114,24 +114,24 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// D7: not parallel, for all the cluster loses its API server. What is to begin meanwhile
-// begins when it is back: a transaction, a step, and one with a volume of its own.
-func TestWhatIsToBeginWhileTheAPIServerIsAwayBeginsLater(t *testing.T) {
+// Rule D7: a transaction, a step and a step with an additional volume start when the API
+// server is back. Not parallel: the whole cluster loses its API server.
+func TestStartsWaitForTheAPIServer(t *testing.T) {
 	p, _ := newFault(t)
 	log := drivertest.NewOutput()
 	d := p.driver(t, func(c *kubernetes.Config) { c.Log = zerolog.New(log) })
 	tx, next := p.begin(t, d), p.prepare(t, d)
-	tx.run(t, p.sh("first", "echo the pod is known"))
+	tx.run(t, p.sh("first", "echo the pod is in use"))
 	bringing := p.sh("bringing", "touch /cache/file")
 	bringing.Volumes = []*stage.VolumeMount{{Name: "cache", Path: "/cache"}}
-	begun, brought := make(chan error, 1), make(chan error, 1)
+	begun, added := make(chan error, 1), make(chan error, 1)
 	var r *running
 	p.withoutAPIServer(t, func() {
 		r = tx.start(t.Context(), t, p.sh("later", "exit 3"), "")
 		go func() {
 			volumes := []*stage.Volume{{Temp: &stage.TempVolume{ID: "cache", Name: "cache"}}}
 			_, err := d.Execute(t.Context(), tx.env, &driver.Step{Step: bringing, ExtraVolumes: volumes}, drivertest.NewOutput(), tx.ledger)
-			brought <- err
+			added <- err
 		}()
 		go func() { begun <- d.Init(t.Context(), next.env, next.ledger) }()
 		log.WaitFor(t, "trying again")
@@ -140,7 +140,7 @@ func TestWhatIsToBeginWhileTheAPIServerIsAwayBeginsLater(t *testing.T) {
 	res, err := r.end(patience)
 	require.NoError(t, err)
 	assert.Equal(t, 3, res.ExitCode)
-	require.NoError(t, <-brought)
+	require.NoError(t, <-added)
 	require.NoError(t, <-begun)
 	next.run(t, p.sh("step", "true"))
 }

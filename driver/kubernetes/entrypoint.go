@@ -42,7 +42,7 @@ func (p *pod) commandOf(ctx context.Context, step *stage.Step) (stage.Run, error
 	image := firstOf(step.Image, p.d.cfg.StepImage)
 	c, err := p.imageConfig(ctx, image, step.Auth)
 	if err != nil {
-		return stage.Run{}, fmt.Errorf("the step has no entrypoint, and that of its image %q cannot be found out: %w", image, err)
+		return stage.Run{}, fmt.Errorf("the step has no entrypoint, and the entrypoint of its image %q cannot be read: %w", image, err)
 	}
 	argv := slices.Clone(c.Entrypoint)
 	if len(step.Run.Command) > 0 {
@@ -51,7 +51,7 @@ func (p *pod) commandOf(ctx context.Context, step *stage.Step) (stage.Run, error
 		argv = append(argv, c.Cmd...)
 	}
 	if len(argv) == 0 {
-		return stage.Run{}, fmt.Errorf("neither the step nor its image %q says what to run", image)
+		return stage.Run{}, fmt.Errorf("neither the step nor its image %q has a command", image)
 	}
 	return stage.Run{Entrypoint: argv}, nil
 }
@@ -84,10 +84,10 @@ func (p *pod) imageConfig(ctx context.Context, image string, auth *stage.Auth) (
 	return &file.Config, nil
 }
 
-// pullSecrets returns the pull secrets of the pod without that of the steps. A template or
-// a service account may have added them.
+// pullSecrets returns the pull secrets of the pod, except the Secret with the credentials of
+// the steps. A template or a service account may have added them.
 func (p *pod) pullSecrets() []string {
-	pod, _, _ := p.look()
+	pod, _, _ := p.current()
 	if pod == nil {
 		return p.d.cfg.ImagePullSecrets
 	}

@@ -53,9 +53,9 @@ type Error struct {
 	// if the error is about one.
 	Pod, Container string
 	// Message is the text of the cluster.
-	Message string
-	err     error
-	told    bool // the agent ended because the container was told to end
+	Message   string
+	err       error
+	requested bool // the container ended because its end was requested
 }
 
 // Error returns the reason, the pod, the container and the message.
@@ -65,9 +65,9 @@ func (e *Error) Error() string {
 		what += ", container " + e.Container
 	}
 	text := map[Reason]string{
-		Refused: "the cluster refuses it", Quota: "the namespace's quota has no room for it",
-		Unschedulable: "no node takes it", Volume: "a volume cannot be mounted",
-		Image: "its image cannot be had", Start: "it cannot be started", Evicted: "it was evicted",
+		Refused: "the API server rejected it", Quota: "the quota of the namespace is exhausted",
+		Unschedulable: "no node accepted it", Volume: "a volume cannot be mounted",
+		Image: "its image cannot be pulled", Start: "it cannot be started", Evicted: "it was evicted",
 		Deleted: "it was deleted", NodeLost: "its node does not answer", Unreachable: "it cannot be reached", Deadline: "its lifetime is over",
 		Ended: "it has ended",
 	}[e.Reason]
@@ -127,8 +127,8 @@ func podError(pod *corev1.Pod, p *patience) error {
 	return e
 }
 
-// isNodes reports whether the cause of a disruption is the node: it does not answer, or does
-// not exist any more.
+// isNodes reports whether the node caused the disruption: it does not answer, or it does not
+// exist any more.
 func isNodes(reason string) bool {
 	return reason == "DeletionByTaintManager" || reason == "DeletionByPodGC"
 }
@@ -180,7 +180,7 @@ func ended(pod *corev1.Pod, s corev1.ContainerStatus) error {
 		text += ": " + strings.TrimSpace(t.Message)
 	}
 	return &Error{Reason: Ended, Pod: pod.Namespace + "/" + pod.Name, Container: s.Name, Message: text,
-		told: t.ExitCode == 0 || t.ExitCode == 128+int32(syscall.SIGTERM)}
+		requested: t.ExitCode == 0 || t.ExitCode == 128+int32(syscall.SIGTERM)}
 }
 
 // pullPatience limits the wait after a pull fails with a temporary error. The node tries

@@ -14,40 +14,40 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// told is the error that the cluster's words became.
-func told(t *testing.T, err error) *kubernetes.Error {
+// clusterError returns the error of the cluster in err.
+func clusterError(t *testing.T, err error) *kubernetes.Error {
 	t.Helper()
 	var e *kubernetes.Error
 	require.ErrorAs(t, err, &e)
 	return e
 }
 
-// rule D7: what cannot be mounted fails the init, with the folder's path.
-func TestAFolderThatTheNodeDoesNotHaveFailsTheInit(t *testing.T) {
+// Rule D7: a volume that cannot be mounted fails the init, and the error has its path.
+func TestAMissingDirectoryOfTheNodeFailsTheInit(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	tx := p.prepare(t, p.driver(t), func(env *driver.Environment) {
 		env.Volumes = []*stage.Volume{{Host: &stage.HostVolume{ID: "h", Name: "h", Path: "/no/such/folder"}}}
 	})
-	e := told(t, tx.init(t))
+	e := clusterError(t, tx.init(t))
 	assert.Equal(t, kubernetes.Volume, e.Reason)
 	assert.Contains(t, e.Error(), "/no/such/folder")
 }
 
-// rule D7
+// Rule D7.
 func TestAClaimThatDoesNotExistFailsTheInit(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	tx := p.prepare(t, p.driver(t), func(env *driver.Environment) {
 		env.Volumes = []*stage.Volume{{Claim: &stage.ClaimVolume{ID: "c", Name: "c", Claim: "no-such-claim"}}}
 	})
-	e := told(t, tx.init(t))
+	e := clusterError(t, tx.init(t))
 	assert.Equal(t, kubernetes.Volume, e.Reason)
 	assert.Contains(t, e.Error(), "no-such-claim")
 }
 
-// The driver makes no directory that it could not remove (rule T2).
-func TestAHostFolderToRemoveIsRefused(t *testing.T) {
+// The driver creates no directory that it cannot remove (rule T2).
+func TestAHostDirectoryToRemoveIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	tx := p.prepare(t, p.driver(t), func(env *driver.Environment) {
@@ -57,50 +57,50 @@ func TestAHostFolderToRemoveIsRefused(t *testing.T) {
 	assert.Empty(t, tx.ledger.all())
 }
 
-// rule D7: a pod that no node can ever take says why while it waits, and when it has
-// waited for long enough.
-func TestAPodThatNoNodeTakesSaysSo(t *testing.T) {
+// Rule D7: the log of the init reports why no node accepts a pod, and the init fails after a
+// while.
+func TestAnUnschedulablePodReportsItsReason(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	d := p.driver(t, func(c *kubernetes.Config) {
 		c.NodeSelector, c.StartTimeout = map[string]string{"no-such": "node"}, 5*time.Second
 	})
 	tx := p.prepare(t, d)
-	e := told(t, tx.init(t))
+	e := clusterError(t, tx.init(t))
 	assert.Equal(t, kubernetes.Unschedulable, e.Reason)
 	assert.Contains(t, e.Error(), "selector")
-	assert.Contains(t, tx.log.String(), "No node takes the pod yet")
+	assert.Contains(t, tx.log.String(), "No node has accepted the pod yet")
 }
 
-// rule D7: a registry that cannot be reached is tried again by the node, for a while.
-func TestARegistryThatCannotBeReachedIsTold(t *testing.T) {
+// Rule D7: the node retries a registry that cannot be reached, for a limited time.
+func TestAnUnreachableRegistryIsReported(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	tx := p.begin(t, p.driver(t))
 	step := p.sh("step", "echo RAN")
 	step.Image = "no-such.invalid/image:1"
 	_, err := tx.execute(t, step, drivertest.NewOutput())
-	e := told(t, err)
+	e := clusterError(t, err)
 	assert.Equal(t, kubernetes.Image, e.Reason)
 	assert.Contains(t, e.Error(), "no-such.invalid/image:1")
-	assert.Equal(t, "still\n", tx.run(t, p.sh("step", "echo still")), "the pod goes on")
+	assert.Equal(t, "still\n", tx.run(t, p.sh("step", "echo still")), "the pod continues")
 }
 
-// rule D7: a lifetime that is over ends the pod and is told.
-func TestALifetimeThatIsOverIsTold(t *testing.T) {
+// Rule D7: the end of its lifetime ends the pod, and the error reports it.
+func TestTheEndOfTheLifetimeIsReported(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	tx := p.begin(t, p.driver(t, func(c *kubernetes.Config) { c.Lifetime = 12 * time.Second }))
 	_, err := tx.execute(t, p.sh("step", "sleep 600"), drivertest.NewOutput())
-	assert.Equal(t, kubernetes.Deadline, told(t, err).Reason)
+	assert.Equal(t, kubernetes.Deadline, clusterError(t, err).Reason)
 }
 
-// D7: a clone that fails fails the init, and what git has to say is in the log. The
-// images here have no git.
+// Rule D7: a failed clone fails the init, and the log has the output of git. The images here
+// have no git.
 func TestACloneThatFailsFailsTheInit(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	for name, image := range map[string]string{"hub": "", "container of its own": p.Image} {
+	for name, image := range map[string]string{"hub": "", "separate container": p.Image} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tx := p.prepare(t, p.driver(t, func(c *kubernetes.Config) { c.GitImage = image }), func(env *driver.Environment) {
@@ -114,13 +114,13 @@ func TestACloneThatFailsFailsTheInit(t *testing.T) {
 	}
 }
 
-// D7: what a template, or a webhook, has begin before everything else is why the pod does
-// not begin.
-func TestAnInitContainerOfATemplateThatFailsIsTold(t *testing.T) {
+// Rule D7: a failed init container of a template or a webhook explains why the pod does not
+// start.
+func TestAFailedInitContainerOfATemplateIsReported(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	for script, want := range map[string][2]string{
-		`image: %s, command: [sh, -c, "echo no right; exit 2"]`:               {string(kubernetes.Ended), "no right"},
+		`image: %s, command: [sh, -c, "echo no permission; exit 2"]`:          {string(kubernetes.Ended), "no permission"},
 		"image: %s-none, imagePullPolicy: Never, command: [sh, -c, 'exit 0']": {string(kubernetes.Image), "ErrImageNeverPull"},
 	} {
 		tx := p.prepare(t, p.driver(t, func(c *kubernetes.Config) {

@@ -18,7 +18,7 @@ import (
 // watchEvents reports events of the pod, which have reasons that its status does not have:
 // failed mounts of volumes and failures of the network. Without the permission for events,
 // it reports nothing.
-func (p *pod) watchEvents(ctx context.Context, s *said, failed chan<- error) {
+func (p *pod) watchEvents(ctx context.Context, s *uniqueLines, failed chan<- error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	mine := fields.OneTermEqualSelector("involvedObject.name", p.name).String()
@@ -55,7 +55,7 @@ func (p *pod) watchEvents(ctx context.Context, s *said, failed chan<- error) {
 }
 
 // eventError returns an error for an event that is final. It reports a temporary one.
-func (p *pod) eventError(e *corev1.Event, s *said) error {
+func (p *pod) eventError(e *corev1.Event, s *uniqueLines) error {
 	if e.Type != corev1.EventTypeWarning {
 		return nil
 	}
@@ -70,14 +70,14 @@ func (p *pod) eventError(e *corev1.Event, s *said) error {
 	default:
 		return nil
 	}
-	s.line(fmt.Sprintf("The cluster says of the pod: %s: %s", e.Reason, e.Message))
+	s.line(fmt.Sprintf("Event of the pod: %s: %s", e.Reason, e.Message))
 	return nil
 }
 
 // spellOut adds the directories of the node to a message that has only the names of the
 // volumes.
 func (p *pod) spellOut(message string) string {
-	pod, _, _ := p.look()
+	pod, _, _ := p.current()
 	if pod == nil {
 		return message
 	}

@@ -41,8 +41,8 @@ func (d *Driver) Execute(ctx context.Context, env *driver.Environment, step *dri
 	r := &run{p: p, env: env, step: step, out: out, ledger: l}
 	res, err := r.execute(ctx)
 	if err != nil {
-		if told := (*stepError)(nil); errors.As(err, &told) {
-			return nil, told.err
+		if failed := (*stepError)(nil); errors.As(err, &failed) {
+			return nil, failed.err
 		}
 		return nil, fail(err)
 	}
@@ -79,12 +79,12 @@ type run struct {
 
 // stepData is the Data of the resource of a step.
 type stepData struct {
-	// Said is the number of lines that the driver wrote before the output of the step.
-	Said int `json:"said,omitempty"`
+	// Notes is the number of lines that the driver wrote before the output of the step.
+	Notes int `json:"said,omitempty"`
 }
 
 func (r *run) execute(ctx context.Context) (*driver.Result, error) {
-	if err := r.known(ctx); err != nil {
+	if err := r.awaitState(ctx); err != nil {
 		return nil, err
 	}
 	s, err := r.shape(ctx)
@@ -97,18 +97,18 @@ func (r *run) execute(ctx context.Context) (*driver.Result, error) {
 		}
 		return nil, err
 	}
-	if err := r.introduce(ctx); err != nil {
+	if err := r.addExtraHosts(ctx); err != nil {
 		return nil, err
 	}
 	if err := r.p.loadNames(ctx); err != nil {
 		return nil, err
 	}
-	waits, err := r.find(ctx, s)
+	waits, err := r.findWaiting(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	notes := append(r.unknown(), s.notes(waits)...)
-	data, err := json.Marshal(stepData{Said: len(notes)})
+	notes := append(r.unresolvedNames(), s.notes(waits)...)
+	data, err := json.Marshal(stepData{Notes: len(notes)})
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (r *run) execute(ctx context.Context) (*driver.Result, error) {
 		if err := ctx.Err(); err != nil || waits {
 			return err
 		}
-		return r.add(ctx, s)
+		return r.addContainer(ctx, s)
 	})
 	if err != nil {
 		if ctx.Err() != nil {
@@ -131,8 +131,8 @@ func (r *run) execute(ctx context.Context) (*driver.Result, error) {
 	return r.follow(ctx, true)
 }
 
-// known waits until the state of the pod is known, or the pod is lost.
-func (r *run) known(ctx context.Context) error {
+// awaitState waits until the state of the pod is known, or the pod is lost.
+func (r *run) awaitState(ctx context.Context) error {
 	err := r.p.await(ctx, func(*corev1.Pod) (bool, error) { return true, nil })
 	if ctx.Err() != nil && r.p.err() == nil {
 		return stopped(ctx)
@@ -149,7 +149,7 @@ func (r *run) shape(ctx context.Context) (*shape, error) {
 	if err := r.p.d.allowsVolumes(r.step.ExtraVolumes); err != nil {
 		return nil, err
 	}
-	if err := r.p.brought(ctx, r.step.ExtraVolumes, volumes); err != nil {
+	if err := r.p.assignSpareVolumes(ctx, r.step.ExtraVolumes, volumes); err != nil {
 		return nil, err
 	}
 	s, err := r.p.d.shapeOf(&r.step.Step, volumes, r.env.MountDockerSocket)
@@ -160,15 +160,15 @@ func (r *run) shape(ctx context.Context) (*shape, error) {
 	if len(auths) == 0 {
 		return s, nil
 	}
-	pod, _, _ := r.p.look()
+	pod, _, _ := r.p.current()
 	if pod == nil {
 		return nil, r.p.explain(recorded.ErrCleanedUp)
 	}
-	return s, r.p.d.ask(ctx, r.p.unanswered, func(ctx context.Context) error { return r.p.addCredentials(ctx, pod, auths) })
+	return s, r.p.d.callAPI(ctx, r.p.unanswered, func(ctx context.Context) error { return r.p.addCredentials(ctx, pod, auths) })
 }
 
-// introduce adds the extra hosts of the step to the hosts file.
-func (r *run) introduce(ctx context.Context) error {
+// addExtraHosts adds the extra hosts of the step to the hosts file.
+func (r *run) addExtraHosts(ctx context.Context) error {
 	var hosts []podagent.Host
 	for _, extra := range r.step.ExtraHosts {
 		name, address, ok := extraHost(extra)
@@ -176,7 +176,7 @@ func (r *run) introduce(ctx context.Context) error {
 			return fmt.Errorf("extra host %q is not of the form name:address", extra)
 		}
 		if address == "host-gateway" {
-			if pod, _, _ := r.p.look(); pod != nil {
+			if pod, _, _ := r.p.current(); pod != nil {
 				address = pod.Status.HostIP
 			}
 		}
@@ -193,10 +193,10 @@ func extraHost(text string) (name, address string, ok bool) {
 	return strings.Cut(text, ":")
 }
 
-// unknown returns lines for the log of the step about names that cannot be resolved: if the
-// hub is not root, names that were not announced to the init.
-func (r *run) unknown() []string {
-	pod, _, _ := r.p.look()
+// unresolvedNames returns lines for the log of the step about names that cannot be resolved:
+// if the hub is not root, names that were not announced to the init.
+func (r *run) unresolvedNames() []string {
+	pod, _, _ := r.p.current()
 	if pod == nil || !r.p.namesAreFixed() {
 		return nil
 	}
@@ -209,7 +209,7 @@ func (r *run) unknown() []string {
 	var lines []string
 	for _, extra := range r.step.ExtraHosts {
 		if name, _, _ := extraHost(extra); !known[name] {
-			lines = append(lines, "A pod in which nobody is root cannot have the extra host "+name+" (it was not announced to the init with an address).")
+			lines = append(lines, "A pod without root cannot have the extra host "+name+" (it was not announced to the init with an address).")
 		}
 	}
 	if !r.step.Detach {
@@ -217,15 +217,15 @@ func (r *run) unknown() []string {
 	}
 	for _, name := range serviceNames(&r.step.Step) {
 		if name = hostName(name); !known[name] {
-			lines = append(lines, "A pod in which nobody is root cannot have the name "+name+" (it was not announced to the init): other steps have DLITE_SERVICE_"+recorded.VariableName(name)+"_HOST.")
+			lines = append(lines, "A pod without root cannot have the name "+name+" (it was not announced to the init): other steps can use DLITE_SERVICE_"+recorded.VariableName(name)+"_HOST.")
 		}
 	}
 	return lines
 }
 
-// find looks for the container that waits for this step.
-func (r *run) find(ctx context.Context, s *shape) (bool, error) {
-	pod, _, _ := r.p.look()
+// findWaiting reports whether a container waits for this step, and selects it.
+func (r *run) findWaiting(ctx context.Context, s *shape) (bool, error) {
+	pod, _, _ := r.p.current()
 	if pod == nil {
 		return false, r.p.explain(recorded.ErrCleanedUp)
 	}
@@ -262,9 +262,9 @@ func (r *run) labels() map[string]string {
 	return labels
 }
 
-// add adds a container for the step to the pod.
-func (r *run) add(ctx context.Context, s *shape) error {
-	pod, _, _ := r.p.look()
+// addContainer adds a container for the step to the pod.
+func (r *run) addContainer(ctx context.Context, s *shape) error {
+	pod, _, _ := r.p.current()
 	if pod == nil {
 		return recorded.ErrCleanedUp
 	}
@@ -283,7 +283,7 @@ func (r *run) add(ctx context.Context, s *shape) error {
 	if err != nil {
 		return err
 	}
-	err = r.p.d.ask(ctx, r.p.unanswered, func(ctx context.Context) error {
+	err = r.p.d.callAPI(ctx, r.p.unanswered, func(ctx context.Context) error {
 		if end := r.p.err(); end != nil {
 			return end
 		}
@@ -300,7 +300,7 @@ func (r *run) add(ctx context.Context, s *shape) error {
 func (r *run) follow(ctx context.Context, begins bool) (res *driver.Result, err error) {
 	defer func() {
 		if err != nil || !res.Detached {
-			r.leave(ctx)
+			r.endContainer(ctx)
 		}
 	}()
 	if err := r.p.awaitAgent(ctx, r.container, r.p.d.cfg.PullTimeout, r.step.Auth != nil); err != nil {
@@ -319,7 +319,7 @@ func (r *run) follow(ctx context.Context, begins bool) (res *driver.Result, err 
 	c := r.p.agent(r.container, ended)
 	if begins {
 		if _, err = c.Setup(ctx, r.setup()); err != nil {
-			return nil, r.why(ctx, err)
+			return nil, r.explainEnd(ctx, err)
 		}
 	}
 	run := c.Start
@@ -329,7 +329,7 @@ func (r *run) follow(ctx context.Context, begins bool) (res *driver.Result, err 
 	res, f, err := run(ctx, r.request(), r.out)
 	switch {
 	case errors.Is(err, agent.ErrGone):
-		return r.killed(ctx, err)
+		return r.endedResult(ctx, err)
 	case errors.Is(err, driver.ErrNotBegun):
 		return nil, err
 	case err != nil:
@@ -344,12 +344,12 @@ func (r *run) follow(ctx context.Context, begins bool) (res *driver.Result, err 
 	return res, nil
 }
 
-// why returns the reason of the cluster for the end of the container, if there is one.
-func (r *run) why(ctx context.Context, err error) error {
+// explainEnd returns the reason of the cluster for the end of the container, if it has one.
+func (r *run) explainEnd(ctx context.Context, err error) error {
 	if errors.Is(err, agent.ErrGone) {
-		_, err = r.killed(ctx, err)
+		_, err = r.endedResult(ctx, err)
 		if err == nil {
-			err = errors.New("its container was killed for want of memory before it began")
+			err = errors.New("the container ran out of memory before the step started")
 		}
 		return err
 	}
@@ -359,12 +359,12 @@ func (r *run) why(ctx context.Context, err error) error {
 	return r.p.explain(err)
 }
 
-// killed returns the result of a step whose container has ended.
-func (r *run) killed(ctx context.Context, err error) (*driver.Result, error) {
+// endedResult returns the result of a step whose container has ended.
+func (r *run) endedResult(ctx context.Context, err error) (*driver.Result, error) {
 	if end := r.p.err(); end != nil {
 		return nil, end
 	}
-	pod, _, _ := r.p.look()
+	pod, _, _ := r.p.current()
 	if pod == nil {
 		return nil, r.p.explain(err)
 	}
@@ -379,13 +379,13 @@ func (r *run) killed(ctx context.Context, err error) (*driver.Result, error) {
 		return nil, stopped(ctx)
 	}
 	end := ended(pod, status)
-	if wasTold(end) {
+	if endWasRequested(end) {
 		// The status of the pod will soon have the reason.
-		limited, cancel := context.WithTimeout(ctx, toldTime)
+		limited, cancel := context.WithTimeout(ctx, reasonTimeout)
 		defer cancel()
 		_ = r.p.await(limited, func(*corev1.Pod) (bool, error) { return false, nil })
-		if said := r.p.err(); said != nil {
-			return nil, said
+		if lost := r.p.err(); lost != nil {
+			return nil, lost
 		}
 	}
 	return nil, end
@@ -393,7 +393,7 @@ func (r *run) killed(ctx context.Context, err error) (*driver.Result, error) {
 
 // announce adds the names of a detached step, which continues to run.
 func (r *run) announce(ctx context.Context, f *agent.Follower, stop func()) error {
-	following := r.p.goes(func() {
+	following := r.p.goTracked(func() {
 		defer stop()
 		select {
 		case <-f.Done():
@@ -412,18 +412,19 @@ func (r *run) announce(ctx context.Context, f *agent.Follower, stop func()) erro
 	return r.p.addNames(ctx, hosts)
 }
 
-// leave ends the container of the step. It does not wait for a container that has not
-// started: it ends when it starts. If the pod cannot be reached, leave continues in the
-// background, because the processes of the step have ended already.
-func (r *run) leave(ctx context.Context) {
+// endContainer ends the container of the step. It does not wait for a container that has not
+// started, because that container ends when it starts. If the pod cannot be reached,
+// endContainer continues in the background, because the processes of the step have ended
+// already.
+func (r *run) endContainer(ctx context.Context) {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 	defer cancel()
 	if r.p.err() != nil || r.p.end(limited, r.container) == nil {
 		return // otherwise it ends with the pod
 	}
-	r.p.goes(func() {
+	r.p.goTracked(func() {
 		if err := r.p.end(r.p.alive, r.container); err != nil && r.p.err() == nil && r.p.alive.Err() == nil {
-			r.p.d.cfg.Log.Error().Err(err).Str("pod", r.p.key()).Str("container", r.container).Msg("the container of a step that has ended could not be ended")
+			r.p.d.cfg.Log.Error().Err(err).Str("pod", r.p.key()).Str("container", r.container).Msg("cannot end the container of a step that has ended")
 		}
 	})
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/delegate-io/dlite/driver/kubernetes"
 )
 
-// D7: a node that runs out of memory evicts its pods, which their steps are told at
-// once. It takes no others meanwhile: one that waits for it says why, and runs when
-// there is memory again; one that it is given all the same fails at once. Not
-// parallel: it is everybody's node.
+// Rule D7: a node that runs out of memory evicts its pods, and their steps fail at once. It
+// accepts no others meanwhile: a pod that waits for the node reports the reason, and runs
+// when the node has memory again. A pod that is forced onto the node fails at once. Not
+// parallel: all tests share the node.
 func TestANodeThatRunsOutOfMemoryFailsItsSteps(t *testing.T) {
 	p, api := newFault(t)
 	d := p.driver(t)
-	// One that has asked for memory is evicted; one that has not is not even taken back
-	// by the kubelet that starts.
+	// The kubelet evicts a pod that requests memory. After its restart it would not even
+	// accept a pod without a request again.
 	r := p.begin(t, p.driver(t, func(cfg *kubernetes.Config) {
 		cfg.HubResources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Mi")}
 	})).start(t.Context(), t, p.sh("long", "echo begun; sleep 600"), "begun")
@@ -34,10 +34,10 @@ func TestANodeThatRunsOutOfMemoryFailsItsSteps(t *testing.T) {
 			p.RecoverMemory(t)
 		}
 	}()
-	_, err := r.end(patience) // the node looks every ten seconds
+	_, err := r.end(patience) // the node checks every ten seconds
 	requireReason(t, err, kubernetes.Evicted)
 	require.ErrorContains(t, err, "low on resource: memory")
-	// The scheduler learns it from the node's taint.
+	// The scheduler reads it from the taint of the node.
 	require.Eventually(t, func() bool {
 		node, err := api.Nodes().Get(t.Context(), p.Node, metav1.GetOptions{})
 		return err == nil && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeMemoryPressure })
@@ -52,7 +52,7 @@ func TestANodeThatRunsOutOfMemoryFailsItsSteps(t *testing.T) {
 
 	waiting, ready := p.prepare(t, d), make(chan error, 1)
 	go func() { ready <- waiting.d.Init(t.Context(), waiting.env, waiting.ledger) }()
-	waiting.log.WaitFor(t, "No node takes the pod yet")
+	waiting.log.WaitFor(t, "No node has accepted the pod yet")
 	require.Contains(t, waiting.log.String(), corev1.TaintNodeMemoryPressure)
 	p.RecoverMemory(t)
 	recovered = true
@@ -60,14 +60,14 @@ func TestANodeThatRunsOutOfMemoryFailsItsSteps(t *testing.T) {
 	case err := <-ready:
 		require.NoError(t, err)
 	case <-time.After(patience):
-		require.FailNow(t, "the pod is not taken", waiting.log.String())
+		require.FailNow(t, "no node accepts the pod", waiting.log.String())
 	}
 	requireCounted(t, waiting.start(t.Context(), t, p.sh("after", counting(3)), "line 0"), 3)
 }
 
-// D7: a node that is given a pod by others than the scheduler, or at the wrong moment,
-// refuses it, and the driver does not try again.
-func TestAPodThatItsNodeHasNoRoomForFailsTheInitAtOnce(t *testing.T) {
+// Rule D7: a node rejects a pod that it has no memory for, and the driver does not retry. A
+// template can bypass the scheduler like this.
+func TestAPodThatItsNodeRejectsFailsTheInitAtOnce(t *testing.T) {
 	t.Parallel()
 	p, _ := newFault(t)
 	tx := p.prepare(t, p.driver(t, func(cfg *kubernetes.Config) {

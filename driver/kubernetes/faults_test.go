@@ -24,13 +24,13 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// counting writes so many lines, a hundredth of a second apart, and ends with exit
-// code 3.
+// counting returns a script that writes n lines, a hundredth of a second apart, and ends with
+// exit code 3.
 func counting(lines int) string {
 	return fmt.Sprintf("i=0; while [ $i -lt %d ]; do echo line $i; i=$((i+1)); sleep 0.01; done; exit 3", lines)
 }
 
-// requireCounted fails unless each line is there once and in order.
+// requireCounted fails unless the output has each line once and in order.
 func requireCounted(t *testing.T, r *running, lines int) {
 	t.Helper()
 	res, err := r.end(2 * time.Minute)
@@ -49,9 +49,9 @@ func requireCounted(t *testing.T, r *running, lines int) {
 	require.Equal(t, want.String(), strings.Join(got, ""))
 }
 
-// D7: not parallel, for all the cluster loses its API server. The step does not
-// notice, and its output is complete and there once.
-func TestAStepGoesOnWhileTheAPIServerIsAway(t *testing.T) {
+// Rule D7: a step continues, and its output is complete, without duplicates. Not parallel:
+// the whole cluster loses its API server.
+func TestAStepContinuesWithoutTheAPIServer(t *testing.T) {
 	p, _ := newFault(t)
 	announced := p.sh("announced", counting(500))
 	tx := p.begin(t, p.driver(t), announce(announced))
@@ -60,12 +60,12 @@ func TestAStepGoesOnWhileTheAPIServerIsAway(t *testing.T) {
 	p.withoutAPIServer(t, func() {})
 	requireCounted(t, one, 500)
 	requireCounted(t, other, 500)
-	// And everything that comes after it works.
+	// Later requests work too.
 	requireCounted(t, tx.start(t.Context(), t, p.sh("after", counting(3)), "line 0"), 3)
 }
 
-// D7: the same for the node's half of the way to the step.
-func TestAStepGoesOnWhileTheKubeletIsAway(t *testing.T) {
+// Rule D7: the same for the kubelet, the other part of the connection to the step.
+func TestAStepContinuesWithoutTheKubelet(t *testing.T) {
 	p, _ := newFault(t)
 	announced := p.sh("announced", counting(300))
 	tx := p.begin(t, p.driver(t), announce(announced))
@@ -75,9 +75,9 @@ func TestAStepGoesOnWhileTheKubeletIsAway(t *testing.T) {
 	requireCounted(t, r, 300)
 }
 
-// T7: a step that is stopped while nobody can be reached is stopped when somebody
-// can be. Until then its call has not returned, for it runs.
-func TestAStepThatIsStoppedWhileTheAPIServerIsAwayIsStopped(t *testing.T) {
+// Rule T7: a step that is aborted while its pod cannot be reached is stopped later. Its call
+// returns only then, because the step runs until then.
+func TestAStepIsStoppedWhenTheAPIServerIsBack(t *testing.T) {
 	p, _ := newFault(t)
 	tx := p.begin(t, p.driver(t))
 	ctx, stop := context.WithCancel(t.Context())
@@ -90,8 +90,7 @@ func TestAStepThatIsStoppedWhileTheAPIServerIsAwayIsStopped(t *testing.T) {
 	require.Empty(t, testbed.ProcessesWith("cmdline", mark))
 }
 
-// An init while nobody can be reached ends with its context, and is cleaned up
-// later.
+// An init that cannot reach the cluster ends with its context. Its cleanup runs later.
 func TestAnInitEndsWithItsContextWhileTheAPIServerIsAway(t *testing.T) {
 	p, _ := newFault(t)
 	tx := p.prepare(t, p.driver(t))
@@ -104,7 +103,7 @@ func TestAnInitEndsWithItsContextWhileTheAPIServerIsAway(t *testing.T) {
 	})
 }
 
-// D7: a node that is given up takes its pods along. Not parallel: it is everybody's.
+// Rule D7: the pods of a lost node are lost. Not parallel: all tests share the node.
 func TestALostNodeFailsItsStepsAtOnce(t *testing.T) {
 	p, _ := newFault(t)
 	r := p.begin(t, p.driver(t)).start(t.Context(), t, p.sh("long", "echo begun; sleep 600"), "begun")
@@ -117,9 +116,9 @@ func TestALostNodeFailsItsStepsAtOnce(t *testing.T) {
 	r.failsAtOnce(kubernetes.NodeLost)
 }
 
-// D7: a watch and a stream that break are taken up again, each time, and nothing
-// of the output is missing or doubled.
-func TestConnectionsThatBreakCostNothing(t *testing.T) {
+// Rule D7: the driver resumes a broken watch and a broken stream each time, and the output
+// has no gaps and no duplicates.
+func TestOutputIsCompleteAfterBrokenConnections(t *testing.T) {
 	t.Parallel()
 	p, _ := newFault(t)
 	c := layCable(t, p.rest)
@@ -136,7 +135,7 @@ func TestConnectionsThatBreakCostNothing(t *testing.T) {
 	require.Greater(t, c.cuts, 10)
 }
 
-// Rule D7: a deletion of the pod ends its steps, and their results say so at once.
+// Rule D7: a deletion of the pod ends its steps at once, and their errors report it.
 func TestAPodThatIsDeletedByHandFailsItsStepsAtOnce(t *testing.T) {
 	t.Parallel()
 	p, api := newFault(t)
@@ -151,8 +150,9 @@ func TestAPodThatIsDeletedByHandFailsItsStepsAtOnce(t *testing.T) {
 	requireReason(t, err, kubernetes.Deleted)
 }
 
-// D7: the same without a grace, which removes the pod from the cluster at once.
-func TestAPodThatIsGoneFailsItsStepsAtOnce(t *testing.T) {
+// Rule D7: the same for a deletion without grace, which removes the pod from the cluster at
+// once.
+func TestAPodThatIsDeletedWithoutGraceFailsItsStepsAtOnce(t *testing.T) {
 	t.Parallel()
 	p, api := newFault(t)
 	tx := p.begin(t, p.driver(t))
@@ -162,7 +162,7 @@ func TestAPodThatIsGoneFailsItsStepsAtOnce(t *testing.T) {
 	r.failsAtOnce(kubernetes.Deleted)
 }
 
-// D7: a drain of the node evicts the pod.
+// Rule D7: a drain of the node evicts the pod.
 func TestAnEvictedPodFailsItsStepsAtOnce(t *testing.T) {
 	t.Parallel()
 	p, api := newFault(t)
@@ -174,21 +174,22 @@ func TestAnEvictedPodFailsItsStepsAtOnce(t *testing.T) {
 	r.failsAtOnce(kubernetes.Evicted)
 }
 
-// D7: so does the node itself, when the pod takes more room than it may.
-func TestAPodThatTakesTooMuchRoomIsEvicted(t *testing.T) {
+// Rule D7: the node evicts a pod that exceeds its disk limit.
+func TestAPodThatExceedsItsDiskLimitIsEvicted(t *testing.T) {
 	t.Parallel()
 	p, _ := newFault(t)
 	d := p.driver(t, func(cfg *kubernetes.Config) {
 		cfg.PodTemplate = []byte(`{"spec":{"volumes":[{"name":"dlite-workspace","emptyDir":{"sizeLimit":"8Mi"}}]}}`)
 	})
 	r := p.begin(t, d).start(t.Context(), t, p.sh("greedy", "dd if=/dev/zero of=big bs=1M count=40 2>/dev/null; echo begun; sleep 600"), "begun")
-	_, err := r.end(patience) // the node looks every ten seconds
+	_, err := r.end(patience) // the node checks every ten seconds
 	requireReason(t, err, kubernetes.Evicted)
 	require.ErrorContains(t, err, "exceeds")
 }
 
-// D7: a step that needs more memory than it may have is told from one that failed.
-func TestAStepThatRunsOutOfMemorySaysSo(t *testing.T) {
+// Rule D7: the result of a step that exceeds its memory limit differs from that of a failed
+// step.
+func TestAStepThatRunsOutOfMemoryReportsIt(t *testing.T) {
 	t.Parallel()
 	p, _ := newFault(t)
 	greedy := p.sh("greedy", "echo begun; tail /dev/zero; echo unreachable $?")
@@ -207,8 +208,7 @@ func TestAStepThatRunsOutOfMemorySaysSo(t *testing.T) {
 	assert.Equal(t, driver.Result{}, driver.Result{ExitCode: res.ExitCode, OOMKilled: res.OOMKilled})
 }
 
-// D7: what holds the pod together may be killed too, by whatever: nobody waits for
-// it.
+// Rule D7: any program may kill the hub's agent. Its steps fail at once.
 func TestAPodWhoseAgentIsKilledFailsItsStepsAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, container := range []string{"hub", "step"} {
@@ -226,14 +226,14 @@ func TestAPodWhoseAgentIsKilledFailsItsStepsAtOnce(t *testing.T) {
 	}
 }
 
-// killAgent kills the agent of a pod that has this argument. The pod's id is in its
-// control group's name.
+// killAgent kills the agent of a pod that has this argument. The name of its control group
+// has the id of the pod.
 func killAgent(t *testing.T, pod types.UID, argument string) {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	require.NoError(t, err)
 	for _, dir := range dirs {
-		groups, _ := os.ReadFile(filepath.Join(dir, "cgroup")) // it may have ended
+		groups, _ := os.ReadFile(filepath.Join(dir, "cgroup")) // the process may have ended
 		args, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
 		words := strings.Split(string(args), "\x00")
 		if !strings.Contains(string(groups), string(pod)) || len(words) < 2 || words[1] != argument {
@@ -249,7 +249,7 @@ func killAgent(t *testing.T, pod types.UID, argument string) {
 	require.FailNow(t, "no agent runs in the pod", "%s", argument)
 }
 
-// D7: a quota that has no room fails the init at once.
+// Rule D7: an exhausted quota fails the init at once.
 func TestAFullQuotaFailsTheInitAtOnce(t *testing.T) {
 	t.Parallel()
 	p, api := newFault(t)
@@ -260,7 +260,7 @@ func TestAFullQuotaFailsTheInitAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), atOnce)
 	defer cancel()
-	// The quota counts once the cluster has looked at it.
+	// the quota counts after the cluster has checked it once
 	require.Eventually(t, func() bool {
 		q, err := api.ResourceQuotas(p.namespace).Get(ctx, "none", metav1.GetOptions{})
 		return err == nil && len(q.Status.Hard) > 0
@@ -271,7 +271,7 @@ func TestAFullQuotaFailsTheInitAtOnce(t *testing.T) {
 	require.ErrorContains(t, err, "exceeded quota: none")
 }
 
-// D7: so does a policy that does not allow such pods.
+// Rule D7: a policy that forbids such pods fails the init at once.
 func TestARefusedPodFailsTheInitAtOnce(t *testing.T) {
 	t.Parallel()
 	p, _ := newFault(t)
@@ -285,8 +285,8 @@ func TestARefusedPodFailsTheInitAtOnce(t *testing.T) {
 	require.ErrorContains(t, err, "restricted")
 }
 
-// D7: an image that is not to be had fails its step at once, announced or not, and
-// says why.
+// Rule D7: an image that cannot be pulled fails its step at once, announced or not, with the
+// reason.
 func TestAnImageThatDoesNotExistFailsItsStepAtOnce(t *testing.T) {
 	t.Parallel()
 	p, _ := newFault(t)
@@ -302,8 +302,8 @@ func TestAnImageThatDoesNotExistFailsItsStepAtOnce(t *testing.T) {
 		"not on node":    {"test.invalid/none:1", "Never", nil, "ErrImageNeverPull", atOnce},
 		"no name":        {"UPPER:1", "", nil, "InvalidImageName", atOnce},
 		"no credentials": {registry.Image, "Always", nil, "authori", atOnce},
-		// The node might not have seen the credentials yet.
-		"wrong password": {registry.Image, "Always", &stage.Auth{Username: "user", Password: "a wrong one for tests"}, "authori", patience},
+		// The node might not have received the credentials yet.
+		"wrong password": {registry.Image, "Always", &stage.Auth{Username: "user", Password: "a wrong password for tests"}, "authori", patience},
 	} {
 		for _, announced := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, announced %t", name, announced), func(t *testing.T) {
@@ -320,12 +320,12 @@ func TestAnImageThatDoesNotExistFailsItsStepAtOnce(t *testing.T) {
 				requireReason(t, err, kubernetes.Image)
 				require.ErrorContains(t, err, c.want)
 				require.NotContains(t, err.Error(), "for tests")
-				// The others of the transaction are not concerned.
+				// The other steps of the transaction are not affected.
 				requireCounted(t, tx.start(t.Context(), t, p.sh("good", counting(2)), "line 0"), 2)
 			})
 		}
 	}
-	// The registry's image can be had with the right ones.
+	// The image of the registry can be pulled with correct credentials.
 	step := p.sh("good", counting(2))
 	step.Image, step.Auth = registry.Image, &stage.Auth{Username: "user", Password: "a password for tests"}
 	requireCounted(t, p.begin(t, p.driver(t)).start(t.Context(), t, step, "line 0"), 2)

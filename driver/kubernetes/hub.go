@@ -33,8 +33,8 @@ func serviceNames(step *stage.Step) []string {
 func (p *pod) callAgain(ctx context.Context, method, path string, in, out any) error {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		err := p.call(ctx, method, path, in, out)
-		var said *hubAnswer
-		if err == nil || p.isOver(err) || errors.As(err, &said) {
+		var answer *hubAnswer
+		if err == nil || p.isOver(err) || errors.As(err, &answer) {
 			return p.explain(err)
 		}
 		timer := time.NewTimer(pause)
@@ -145,7 +145,7 @@ func (p *pod) awaitAgent(ctx context.Context, container string, limit time.Durat
 		return cause
 	case errors.Is(cause, errPullTime):
 		e := &Error{Reason: Start, Pod: p.key(), Container: container, Message: errPullTime.Error(), err: context.DeadlineExceeded}
-		if pod, _, _ := p.look(); pod != nil {
+		if pod, _, _ := p.current(); pod != nil {
 			if s, _ := statusOf(pod, container); s.State.Waiting != nil {
 				e.Message += ": " + s.State.Waiting.Reason + ": " + s.State.Waiting.Message
 			}
@@ -157,12 +157,12 @@ func (p *pod) awaitAgent(ctx context.Context, container string, limit time.Durat
 	return p.explain(err)
 }
 
-var errPullTime = errors.New("the time for its start is over")
+var errPullTime = errors.New("it did not start in time")
 
 // ended returns a channel that is closed when the container has ended or the pod is lost.
 func (p *pod) ended(ctx context.Context, container string) (<-chan struct{}, error) {
 	done := newSignal()
-	ok := p.goes(func() {
+	ok := p.goTracked(func() {
 		err := p.await(ctx, func(pod *corev1.Pod) (bool, error) {
 			status, ok := statusOf(pod, container)
 			return ok && status.State.Terminated != nil, nil

@@ -52,9 +52,9 @@ func (d *Driver) init(ctx context.Context, env *driver.Environment, l driver.Led
 	if err != nil {
 		return err
 	}
-	s := &said{to: env.Log}
-	tell := func(err error) { s.line("The cluster does not answer as it should, trying again: " + err.Error()) }
-	owner, err := d.owner(ctx, tell)
+	s := &uniqueLines{to: env.Log}
+	onError := func(err error) { s.line("A request to the API server failed, trying again: " + err.Error()) }
+	owner, err := d.owner(ctx, onError)
 	if err != nil {
 		return err
 	}
@@ -62,14 +62,14 @@ func (d *Driver) init(ctx context.Context, env *driver.Environment, l driver.Led
 	r := driver.Resource{Kind: kindPod, ID: d.cfg.Namespace + "/" + t.name, Labels: labelsOf(env)}
 	var p *pod
 	err = d.gate.Create(ctx, l, r, func() error {
-		made, err := d.create(ctx, wanted, tell)
+		made, err := d.create(ctx, wanted, onError)
 		if err != nil {
 			return refusal(r.ID, err)
 		}
 		if p, err = d.follow(made.Namespace, made.Name); err != nil {
 			return err
 		}
-		return d.ask(ctx, tell, func(ctx context.Context) error { return p.credentials(ctx, made, env.Steps) })
+		return d.callAPI(ctx, onError, func(ctx context.Context) error { return p.credentials(ctx, made, env.Steps) })
 	})
 	if err != nil {
 		return err
@@ -86,9 +86,9 @@ func (d *Driver) init(ctx context.Context, env *driver.Environment, l driver.Led
 
 // create creates the pod. If it exists, an earlier attempt created it, because its name is
 // random.
-func (d *Driver) create(ctx context.Context, wanted *corev1.Pod, tell func(error)) (made *corev1.Pod, err error) {
+func (d *Driver) create(ctx context.Context, wanted *corev1.Pod, onError func(error)) (made *corev1.Pod, err error) {
 	pods := d.api.Pods(wanted.Namespace)
-	err = d.ask(ctx, tell, func(ctx context.Context) (err error) {
+	err = d.callAPI(ctx, onError, func(ctx context.Context) (err error) {
 		made, err = pods.Create(ctx, wanted, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			made, err = pods.Get(ctx, wanted.Name, metav1.GetOptions{})
@@ -98,7 +98,7 @@ func (d *Driver) create(ctx context.Context, wanted *corev1.Pod, tell func(error
 	return made, err
 }
 
-// setUpPod waits for the hub, and has it create the shared files and the clone.
+// setUpPod waits for the hub, and then lets the agents create the clone and the shared files.
 func (d *Driver) setUpPod(ctx context.Context, p *pod, env *driver.Environment, clone *stage.Clone) error {
 	if err := p.awaitHub(ctx, env.Log); err != nil {
 		return err
@@ -171,16 +171,16 @@ func (p *pod) explain(err error) error {
 func (p *pod) awaitHub(ctx context.Context, log io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.d.cfg.StartTimeout, errStartTime)
 	defer cancel()
-	s := &said{to: log}
+	s := &uniqueLines{to: log}
 	watching, stop := context.WithCancel(p.alive)
 	defer stop()
 	failed := make(chan error, 1)
-	if !p.goes(func() { p.watchEvents(watching, s, failed) }) {
+	if !p.goTracked(func() { p.watchEvents(watching, s, failed) }) {
 		return p.explain(errClosed)
 	}
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	if !p.goes(func() {
+	if !p.goTracked(func() {
 		select {
 		case err := <-failed:
 			fail(err)
@@ -191,7 +191,7 @@ func (p *pod) awaitHub(ctx context.Context, log io.Writer) error {
 	}
 	err := p.await(ctx, func(pod *corev1.Pod) (bool, error) {
 		if c := condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
-			s.line("No node takes the pod yet: " + c.Message)
+			s.line("No node has accepted the pod yet: " + c.Message)
 			if strings.Contains(c.Message, "persistentvolumeclaim") && strings.Contains(c.Message, "not found") {
 				return false, &Error{Reason: Volume, Pod: p.key(), Message: c.Message}
 			}
@@ -206,7 +206,7 @@ func (p *pod) awaitHub(ctx context.Context, log io.Writer) error {
 	return p.whyNot(ctx, err)
 }
 
-var errStartTime = errors.New("the time for its start is over")
+var errStartTime = errors.New("it did not start in time")
 
 // whyNot returns the reason why the pod did not start.
 func (p *pod) whyNot(ctx context.Context, err error) error {
@@ -220,7 +220,7 @@ func (p *pod) whyNot(ctx context.Context, err error) error {
 		return cause
 	case errors.Is(cause, errStartTime):
 		e := &Error{Reason: Start, Pod: p.key(), Message: errStartTime.Error(), err: context.DeadlineExceeded}
-		if pod, _, _ := p.look(); pod != nil {
+		if pod, _, _ := p.current(); pod != nil {
 			if c := condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
 				e.Reason, e.Message = Unschedulable, c.Message
 			}
@@ -241,14 +241,14 @@ func stopped(ctx context.Context) error {
 	return fmt.Errorf("stopped: %w: %w", cause, err)
 }
 
-// said writes each distinct line once.
-type said struct {
+// uniqueLines writes each distinct line once.
+type uniqueLines struct {
 	mu   sync.Mutex
 	to   io.Writer
 	seen map[string]bool // guarded by mu
 }
 
-func (s *said) line(text string) {
+func (s *uniqueLines) line(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.to == nil || s.seen[text] {
@@ -271,7 +271,7 @@ func (d *Driver) open(env *driver.Environment) (*pod, error) {
 		return nil, fmt.Errorf("transaction %q: read the driver's state: %w", env.ID, err)
 	}
 	if !recorded.IsName(s.Pod) || s.Namespace == "" {
-		return nil, fmt.Errorf("transaction %q: the state is not this driver's", env.ID)
+		return nil, fmt.Errorf("transaction %q: the state was not written by this driver", env.ID)
 	}
 	return d.follow(s.Namespace, s.Pod)
 }

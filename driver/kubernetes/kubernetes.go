@@ -98,9 +98,9 @@ func (d *Driver) Close() error {
 
 var errClosed = errors.New("the driver is closed")
 
-// goes runs f in a goroutine that Close waits for. If the driver is closed, it returns false
-// and does not run f.
-func (d *Driver) goes(f func()) bool {
+// goTracked runs f in a goroutine that Close waits for. If the driver is closed, it returns
+// false and does not run f.
+func (d *Driver) goTracked(f func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {

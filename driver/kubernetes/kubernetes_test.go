@@ -18,14 +18,14 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// containers are the names of those that were added to the pod.
+// added returns the names of the containers that were added to the pod.
 func (tx *transaction) added(t *testing.T) string {
 	t.Helper()
 	return tx.p.kubectl(t, "get", "pod", tx.pod(t), "-o", "jsonpath={.spec.ephemeralContainers[*].name}")
 }
 
-// rule D7: steps that were announced have a container already, each one of its own,
-// and run at the same time.
+// Rule D7: each announced step has a container already, and announced steps run at the same
+// time.
 func TestAnnouncedStepsNeedNoNewContainer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -44,19 +44,19 @@ func TestAnnouncedStepsNeedNoNewContainer(t *testing.T) {
 	assert.Equal(t, "met\n", outs[0].String())
 	assert.Contains(t, outs[1].String(), "met\n")
 	assert.Empty(t, tx.added(t))
-	// A second one of the same id has none that waits.
+	// For a second step of the same id, no container waits.
 	again := p.sh("a", "cat /left-behind 2>/dev/null || echo fresh")
 	assert.Equal(t, "fresh\n", tx.run(t, again))
 	assert.Contains(t, tx.added(t), "s-a-")
 }
 
-// rule D7: a user by name is the one of the step's image, with its groups and its home;
-// one whom the image does not know fails the step, and what there is of it is said.
-func TestAUserByNameIsTheImages(t *testing.T) {
+// Rule D7: a user name is resolved in the image of the step, with its groups and its home
+// directory. A name that the image does not have fails the step, and the error names it.
+func TestAUserNameIsResolvedInTheImage(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	const look = "id -u; id -g; echo $HOME; touch mine && stat -c %u:%g mine"
-	announced := p.sh("announced", look)
+	const inspect = "id -u; id -g; echo $HOME; touch mine && stat -c %u:%g mine"
+	announced := p.sh("announced", inspect)
 	announced.User = "builder"
 	tx := p.begin(t, p.driver(t), announce(announced))
 	assert.Equal(t, "1000\n1000\n/tmp\n1000:1000\n", tx.run(t, announced))
@@ -67,7 +67,7 @@ func TestAUserByNameIsTheImages(t *testing.T) {
 		"1000:builder":    "1000\n1000\n/tmp\n1000:1000\n",
 		"root":            "0\n0\n/root\n0:0\n",
 	} {
-		step := p.sh("as "+user, "rm -f mine; "+look)
+		step := p.sh("as "+user, "rm -f mine; "+inspect)
 		step.User = user
 		assert.Equal(t, want, tx.run(t, step), user)
 	}
@@ -79,14 +79,14 @@ func TestAUserByNameIsTheImages(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		assert.NotContains(t, out.String(), "never")
 	}
-	// Another image has others.
+	// Another image has other users.
 	step := p.sh("as nobody", "id -un; id -gn; echo $HOME; pwd")
 	step.Image, step.User = p.Debian(t, "git"), "nobody:nogroup"
 	assert.Equal(t, "nobody\nnogroup\n/nonexistent\n/workspace\n", tx.run(t, step))
 }
 
-// A container that waits for another kind of step is not taken.
-func TestAStepThatIsNotAsAnnouncedGetsAnotherContainer(t *testing.T) {
+// A container that waits for a different step is not used.
+func TestAStepThatDiffersFromItsAnnouncementGetsAnotherContainer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	step := p.sh("step", "id -u")
@@ -96,9 +96,9 @@ func TestAStepThatIsNotAsAnnouncedGetsAnotherContainer(t *testing.T) {
 	assert.Contains(t, tx.added(t), "s-step-")
 }
 
-// rule D7: limits are those of the container where the step was announced; where it
-// was not, its log says so.
-func TestLimitsAreForAnnouncedSteps(t *testing.T) {
+// Rule D7: limits apply to the container of an announced step. For other steps the log
+// reports that they do not apply.
+func TestLimitsApplyToAnnouncedSteps(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	step := p.sh("step", "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null; true")
@@ -109,9 +109,8 @@ func TestLimitsAreForAnnouncedSteps(t *testing.T) {
 	assert.Contains(t, tx.run(t, step), "limits of CPU and memory (the step was not announced to the init)")
 }
 
-// rule S5, D7: nothing of a step's variables and command is in an object of the
-// cluster.
-func TestNoObjectHoldsWhatAStepIsGiven(t *testing.T) {
+// Rules S5, D7: no object of the cluster has a variable or a command of a step.
+func TestNoObjectHasTheVariablesOfAStep(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	const secret = "hunter2-not-in-any-object"
@@ -125,7 +124,7 @@ func TestNoObjectHoldsWhatAStepIsGiven(t *testing.T) {
 	assert.NotContains(t, p.kubectl(t, "get", "pods,secrets,configmaps,events", "-o", "yaml"), secret)
 }
 
-// The variables of an image reach its step, and the pod's own do not.
+// A step has the variables of its image, and not those of the agent.
 func TestAStepHasTheVariablesOfItsImage(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -135,7 +134,7 @@ func TestAStepHasTheVariablesOfItsImage(t *testing.T) {
 	assert.NotContains(t, out, "DLITE_POD_")
 }
 
-// A container's own file system is its step's.
+// A step uses the file system of its own container.
 func TestFilesOfAStepMayBeAnywhereInItsContainer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -145,8 +144,8 @@ func TestFilesOfAStepMayBeAnywhereInItsContainer(t *testing.T) {
 	assert.Equal(t, "640\ncontent\n", tx.run(t, step))
 }
 
-// rule D7: an extra host is known in the pod, and so is the node.
-func TestExtraHostsAreKnown(t *testing.T) {
+// Rule D7: an extra host resolves in the pod, and so does the node.
+func TestExtraHostsResolve(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	tx := p.begin(t, p.driver(t))
@@ -157,7 +156,7 @@ func TestExtraHostsAreKnown(t *testing.T) {
 	assert.Regexp(t, `(?m)^[0-9.]+\tnode\.test`, out)
 }
 
-// rule D7: names of background steps stay known when further containers start.
+// Rule D7: the names of background steps still resolve when further containers start.
 func TestNamesSurviveTheStartOfOtherContainers(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -174,7 +173,7 @@ func TestNamesSurviveTheStartOfOtherContainers(t *testing.T) {
 	assert.Contains(t, tx.run(t, p.sh("step", "env")), "DLITE_SERVICE_DB_HOST=127.0.0.1\n")
 }
 
-// rule D7: a registry's credentials are in a Secret that the pod owns.
+// Rule D7: a Secret that the pod owns has the credentials of a registry.
 func TestCredentialsOfARegistryAreASecretOfThePod(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -194,7 +193,7 @@ func TestCredentialsOfARegistryAreASecretOfThePod(t *testing.T) {
 	require.Len(t, secret.Metadata.OwnerReferences, 1)
 	assert.Equal(t, tx.pod(t), secret.Metadata.OwnerReferences[0].Name)
 	assert.JSONEq(t, `{"auths":{"registry.test":{"username":"me","password":"hunter2"}}}`, string(secret.Data[".dockerconfigjson"]))
-	// A second registry is added.
+	// Another step adds a second registry.
 	step.Auth = &stage.Auth{Address: "other.test", Username: "me", Password: "hunter3"}
 	tx.run(t, step)
 	require.NoError(t, json.Unmarshal([]byte(p.kubectl(t, "get", "secret", tx.pod(t), "-o", "json")), &secret))
@@ -204,8 +203,8 @@ func TestCredentialsOfARegistryAreASecretOfThePod(t *testing.T) {
 	assert.NotContains(t, p.kubectl(t, "get", "secrets", "-o", "name"), tx.pod(t))
 }
 
-// rule D7: what the template adds is in the pod.
-func TestATemplateIsLaidOverThePod(t *testing.T) {
+// Rule D7: the pod has the additions of the template.
+func TestATemplateIsMergedIntoThePod(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	d := p.driver(t, func(c *kubernetes.Config) {
@@ -239,7 +238,7 @@ func TestATemplateThatBreaksThePodIsRefusedByNew(t *testing.T) {
 	assert.ErrorContains(t, err, "AgentImage")
 }
 
-// rule D7: the role in the manifest suffices, and it is for one namespace.
+// Rule D7: the driver needs only the role of the manifest, in one namespace.
 func TestTheRoleSuffices(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -269,7 +268,7 @@ func writeFile(t *testing.T, path, text string) {
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// apply makes what a manifest has.
+// apply creates the objects of a manifest.
 func (p *place) apply(t *testing.T, manifest string) {
 	t.Helper()
 	file := t.TempDir() + "/manifest.yaml"
@@ -277,8 +276,8 @@ func (p *place) apply(t *testing.T, manifest string) {
 	p.kubectl(t, "apply", "-f", file)
 }
 
-// rule D7, T5: another driver goes on with a step that is under way.
-func TestAnotherDriverGoesOnWithAStep(t *testing.T) {
+// Rules D7, T5: another driver continues a running step.
+func TestAnotherDriverContinuesAStep(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	first, second := p.driver(t), p.driver(t)
@@ -292,8 +291,7 @@ func TestAnotherDriverGoesOnWithAStep(t *testing.T) {
 		_, _ = first.Execute(ctx, tx.env, &driver.Step{Step: step}, before, tx.ledger)
 	}()
 	before.WaitFor(t, "begun\n")
-	// The first one dies: what it says from now on is not heard, and it does not stop
-	// the step.
+	// The first driver ends: it does not read further output, and does not stop the step.
 	tx.d = second
 	var begun []driver.Resource
 	for _, r := range tx.ledger.all() {
@@ -318,15 +316,14 @@ func TestAnotherDriverGoesOnWithAStep(t *testing.T) {
 	<-ended
 
 	_, err := tx.d.Reattach(t.Context(), tx.env, &driver.Step{Step: step}, out, tx.ledger, begun)
-	require.ErrorIs(t, err, driver.ErrLost, "it has been followed to its end")
+	require.ErrorIs(t, err, driver.ErrLost, "the step has been followed to its end")
 	begun[0].ID += "-never-made"
 	_, err = tx.d.Reattach(t.Context(), tx.env, &driver.Step{Step: step}, out, tx.ledger, begun)
 	require.ErrorIs(t, err, driver.ErrNotBegun)
 }
 
-// rule D7: what a step leaves out of its command is the image's, as its registry
-// tells.
-func TestAStepWithoutAnEntrypointRunsWhatItsImageDoes(t *testing.T) {
+// Rule D7: if a step has no command, the driver reads the one of its image from the registry.
+func TestAStepWithoutAnEntrypointRunsTheCommandOfItsImage(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	registry := p.NewRegistry(t, "user", "a password for tests")
@@ -342,7 +339,7 @@ func TestAStepWithoutAnEntrypointRunsWhatItsImageDoes(t *testing.T) {
 	require.ErrorContains(t, err, "entrypoint")
 	require.ErrorContains(t, err, registry.Image)
 
-	// What the pods have for all images is good for that too.
+	// The pull secrets of the pods are used for that too.
 	p.kubectl(t, "create", "secret", "docker-registry", "ours", "--docker-server="+registry.Host, "--docker-username=user", "--docker-password=a password for tests")
 	tx = p.begin(t, p.driver(t, func(c *kubernetes.Config) {
 		c.InsecureRegistries = []string{registry.Host}

@@ -169,7 +169,7 @@ func (d *Driver) exec(ctx context.Context, alive context.Context, namespace, nam
 	streaming, cut := context.WithCancel(alive)
 	begun := &firstRead{Conn: theirs, read: newSignal()}
 	failed := make(chan error, 1)
-	ok := d.goes(func() {
+	ok := d.goTracked(func() {
 		defer cut()
 		err := executor.StreamWithContext(streaming, remotecommand.StreamOptions{Stdin: begun, Stdout: theirs})
 		if err == nil {

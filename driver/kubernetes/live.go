@@ -67,7 +67,7 @@ func (d *Driver) follow(namespace, name string) (*pod, error) {
 	run(func() { p.run(p.alive, d, namespace, name) })
 	run(func() {
 		select {
-		case <-p.lost: // nothing answers there any more
+		case <-p.lost: // no agent answers after this
 		case <-p.alive.Done():
 		}
 		p.link.close()
@@ -77,7 +77,7 @@ func (d *Driver) follow(namespace, name string) (*pod, error) {
 
 // unanswered logs a temporary error of a call of a step.
 func (p *pod) unanswered(err error) {
-	p.d.cfg.Log.Warn().Err(err).Str("pod", p.key()).Msg("the cluster does not answer as it should, trying again")
+	p.d.cfg.Log.Warn().Err(err).Str("pod", p.key()).Msg("a request to the API server failed, trying again")
 }
 
 func (p *pod) unreachable(err error) {
@@ -109,9 +109,9 @@ func (d *Driver) forget(ctx context.Context, p *pod) error {
 	return nil
 }
 
-// goes runs f in a goroutine that forget waits for. If the pod is not in use any more, it
-// returns false and does not run f.
-func (p *pod) goes(f func()) bool {
+// goTracked runs f in a goroutine that forget waits for. If the pod is not in use any more,
+// it returns false and does not run f.
+func (p *pod) goTracked(f func()) bool {
 	p.d.mu.Lock()
 	defer p.d.mu.Unlock()
 	if p.d.closed || p.alive.Err() != nil {
@@ -127,7 +127,7 @@ func (p *pod) goes(f func()) bool {
 
 // call sends one request to the hub. It returns at once when the pod is lost.
 func (p *pod) call(ctx context.Context, method, path string, in, out any) error {
-	ctx, cancel := p.whileThere(ctx)
+	ctx, cancel := p.untilLost(ctx)
 	defer cancel()
 	var body io.Reader
 	if in != nil {
@@ -154,11 +154,11 @@ func (p *pod) call(ctx context.Context, method, path string, in, out any) error 
 		return err
 	}
 	if res.StatusCode > 299 {
-		var said agent.Error
-		if json.Unmarshal(text, &said) != nil || said.Message == "" {
-			said.Message = fmt.Sprintf("status %d", res.StatusCode)
+		var answer agent.Error
+		if json.Unmarshal(text, &answer) != nil || answer.Message == "" {
+			answer.Message = fmt.Sprintf("status %d", res.StatusCode)
 		}
-		return &hubAnswer{pod: p.key(), text: said.Message}
+		return &hubAnswer{pod: p.key(), text: answer.Message}
 	}
 	if out == nil {
 		return nil
@@ -186,8 +186,8 @@ func (d *Driver) drop(p *pod) {
 	}
 }
 
-// whileThere returns a ctx that also ends when the pod is lost.
-func (p *pod) whileThere(ctx context.Context) (context.Context, context.CancelFunc) {
+// untilLost returns a ctx that also ends when the pod is lost.
+func (p *pod) untilLost(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watching := make(chan struct{})
 	go func() {

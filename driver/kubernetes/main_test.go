@@ -26,18 +26,18 @@ func TestMain(m *testing.M) {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {
-		// Most of a pod's time is waited for and not computed.
+		// A test waits most of its time for the cluster and needs little CPU.
 		_ = flag.Set("test.parallel", "10")
 	}
 	goleak.VerifyTestMain(m,
-		// The client library's own: it ends at the next beat of an exec that has ended.
+		// The client library starts it. It ends at the next beat of an exec that has ended.
 		goleak.IgnoreAnyFunction("k8s.io/client-go/tools/remotecommand.(*heartbeat).start"))
 }
 
-// patience bounds every wait for something that has to come.
+// patience limits every wait for an event that must happen.
 const patience = 2 * time.Minute
 
-// place is a namespace of the cluster that the tests of this package share.
+// place is a namespace of the cluster for one test.
 type place struct {
 	*testbed.Cluster
 	namespace string
@@ -49,11 +49,11 @@ func newPlace(tb testing.TB) *place {
 	c := testbed.Kubernetes(tb)
 	rc, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
 	require.NoError(tb, err)
-	require.NoError(tb, rest.LoadTLSFiles(rc)) // otherwise the client watches them for ever
+	require.NoError(tb, rest.LoadTLSFiles(rc)) // otherwise the client keeps its watches for ever
 	return &place{Cluster: c, namespace: c.NewNamespace(tb), rest: rc}
 }
 
-// driver makes a driver, which is closed when the test ends.
+// driver creates a driver, which is closed when the test ends.
 func (p *place) driver(tb testing.TB, changes ...func(*kubernetes.Config)) *kubernetes.Driver {
 	tb.Helper()
 	cfg := kubernetes.Config{REST: p.rest, Namespace: p.namespace, AgentImage: p.AgentImage(tb)}
@@ -85,7 +85,7 @@ func (l *ledger) all() []driver.Resource {
 	return append([]driver.Resource(nil), l.list...)
 }
 
-// transaction is one that is cleaned up when its test ends.
+// transaction is a transaction that is cleaned up when its test ends.
 type transaction struct {
 	d      *kubernetes.Driver
 	env    *driver.Environment
@@ -137,7 +137,7 @@ func (tx *transaction) execute(tb testing.TB, step stage.Step, out *drivertest.O
 	return tx.d.Execute(ctx, tx.env, &driver.Step{Step: step}, out, tx.ledger)
 }
 
-// run executes a script, which must succeed, and gives its output.
+// run executes a script, which must succeed, and returns its output.
 func (tx *transaction) run(tb testing.TB, step stage.Step) string {
 	tb.Helper()
 	out := drivertest.NewOutput()
@@ -151,7 +151,7 @@ func (p *place) sh(id, script string) stage.Step {
 	return stage.Step{ID: id, Image: p.Image, Run: stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{script}}}
 }
 
-// pod is the transaction's pod.
+// pod returns the name of the transaction's pod.
 func (tx *transaction) pod(tb testing.TB) string {
 	tb.Helper()
 	for _, r := range tx.ledger.all() {
@@ -164,7 +164,7 @@ func (tx *transaction) pod(tb testing.TB) string {
 	return ""
 }
 
-// kubectl must succeed.
+// kubectl runs kubectl, which must succeed.
 func (p *place) kubectl(tb testing.TB, args ...string) string {
 	tb.Helper()
 	out, err := p.Kubectl(tb, append([]string{"--namespace", p.namespace}, args...)...)

@@ -257,20 +257,20 @@ func (d *Driver) overlay(pod *corev1.Pod) (*corev1.Pod, error) {
 func essential(made, merged *corev1.Pod) error {
 	switch {
 	case merged.Name != made.Name || merged.Namespace != made.Namespace:
-		return errors.New("the pod's name and namespace are the driver's")
+		return errors.New("the template must not change the name and the namespace of the pod")
 	case merged.Spec.RestartPolicy != corev1.RestartPolicyNever:
 		return errors.New("restartPolicy must be Never")
 	case merged.Spec.ShareProcessNamespace != nil && *merged.Spec.ShareProcessNamespace:
-		return errors.New("shareProcessNamespace: each step needs processes of its own")
+		return errors.New("shareProcessNamespace must not be true: each step needs a separate process namespace")
 	}
 	for k, v := range made.Labels {
 		if merged.Labels[k] != v {
-			return fmt.Errorf("the label %s is the driver's", k)
+			return fmt.Errorf("the template must not change the label %s", k)
 		}
 	}
 	for k, v := range made.Annotations {
 		if merged.Annotations[k] != v {
-			return fmt.Errorf("the annotation %s is the driver's", k)
+			return fmt.Errorf("the template must not change the annotation %s", k)
 		}
 	}
 	volumes := map[string]bool{}
@@ -300,7 +300,7 @@ func sameContainers(made, merged []corev1.Container) error {
 			return fmt.Errorf("the container %s is missing", c.Name)
 		}
 		if fmt.Sprint(m.Command, m.Args) != fmt.Sprint(c.Command, c.Args) {
-			return fmt.Errorf("container %s: the command is the driver's", c.Name)
+			return fmt.Errorf("container %s: the template must not change the command", c.Name)
 		}
 		at := map[string]string{}
 		for _, v := range m.VolumeMounts {
@@ -317,7 +317,7 @@ func sameContainers(made, merged []corev1.Container) error {
 		}
 		for _, v := range c.Env {
 			if env[v.Name] != v.Value {
-				return fmt.Errorf("container %s: the variable %s is the driver's", c.Name, v.Name)
+				return fmt.Errorf("container %s: the template must not change the variable %s", c.Name, v.Name)
 			}
 		}
 	}

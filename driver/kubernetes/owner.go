@@ -11,18 +11,18 @@ import (
 // owner returns the owner of a new pod ([Config], Owner). It reads the ConfigMap each time: a
 // new one with the same name has another uid, and the cluster deletes objects whose owner
 // does not exist.
-func (d *Driver) owner(ctx context.Context, tell func(error)) ([]metav1.OwnerReference, error) {
+func (d *Driver) owner(ctx context.Context, onError func(error)) ([]metav1.OwnerReference, error) {
 	if d.cfg.Owner == "" {
 		return nil, nil
 	}
 	id := d.cfg.Namespace + "/" + d.cfg.Owner
 	var found *corev1.ConfigMap
-	err := d.ask(ctx, tell, func(ctx context.Context) (err error) {
+	err := d.callAPI(ctx, onError, func(ctx context.Context) (err error) {
 		found, err = d.api.ConfigMaps(d.cfg.Namespace).Get(ctx, d.cfg.Owner, metav1.GetOptions{})
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("the config map %s, which is to own the pod: %w", id, err)
+		return nil, fmt.Errorf("read the config map %s, the owner of the pod: %w", id, err)
 	}
 	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: found.Name, UID: found.UID}}, nil
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// T2: a delegate that has lost all of its permissions leaves nothing: the cluster
-// removes the pods, with what they own, when what they belong to is removed.
-func TestPodsGoWithWhatTheyBelongTo(t *testing.T) {
+// Rule T2: if a delegate has lost all permissions, its pods do not remain: the cluster
+// removes them, with the objects that they own, when their owner is removed.
+func TestPodsAreRemovedWithTheirOwner(t *testing.T) {
 	t.Parallel()
 	p, _ := newFault(t)
 	p.kubectl(t, "create", "configmap", "owner")
@@ -25,11 +25,11 @@ func TestPodsGoWithWhatTheyBelongTo(t *testing.T) {
 	p.kubectl(t, "delete", "configmap", "owner")
 	r.failsAtOnce(kubernetes.Deleted)
 	p.kubectl(t, "wait", "--for=delete", "pod/"+tx.pod(t), "secret/"+tx.pod(t), "--timeout=90s")
-	assert.Equal(t, "on\n", other.run(t, p.sh("step", "echo on")), "it belongs to nobody")
+	assert.Equal(t, "on\n", other.run(t, p.sh("step", "echo on")), "it has no owner")
 }
 
-// Rule T2: without its owner the driver creates no pod, because nothing might remove it.
-func TestAnInitWithoutWhatItsPodBelongsToFails(t *testing.T) {
+// Rule T2: without the owner the driver creates no pod, because nothing might remove it.
+func TestAnInitWithoutTheOwnerOfItsPodFails(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	tx := p.prepare(t, p.driver(t, func(cfg *kubernetes.Config) { cfg.Owner = "owner" }))

@@ -13,8 +13,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// claim makes a volume of the cluster that is what source says, and a claim to it
-// with the name "cache".
+// claim creates a volume of the cluster from source, and a claim for it with the name
+// "cache".
 func (p *place) claim(t *testing.T, mode, source string) {
 	t.Helper()
 	objects := filepath.Join(t.TempDir(), "claim.yaml")
@@ -42,8 +42,8 @@ spec:
 	p.kubectl(t, "wait", "--for=jsonpath={.status.phase}=Bound", "pvc/cache", "--timeout=100s")
 }
 
-// rule D7: a claim is mounted where the steps want it, outlives the transaction, and
-// is read-only where that is asked for.
+// Rule D7: a claim is mounted at the paths of the steps, outlives the transaction, and is
+// read-only for a step that asks for it.
 func TestAClaimOutlivesItsTransaction(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

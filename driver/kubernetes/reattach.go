@@ -26,14 +26,14 @@ func (d *Driver) Reattach(
 	defer d.drop(p)
 	r := &run{p: p, env: env, step: step, out: out, ledger: l, command: step.Run}
 	res, err := r.reattach(ctx, begun)
-	told := (*stepError)(nil)
+	failed := (*stepError)(nil)
 	switch {
 	case err == nil:
 		return res, nil
 	case errors.Is(err, driver.ErrNotBegun):
 		return nil, driver.ErrNotBegun
-	case errors.As(err, &told):
-		return nil, told.err
+	case errors.As(err, &failed):
+		return nil, failed.err
 	}
 	return nil, fail(err)
 }
@@ -56,24 +56,24 @@ func (r *run) reattach(ctx context.Context, begun []driver.Resource) (*driver.Re
 		}
 	}
 	r.container = container
-	if err := r.known(ctx); err != nil {
+	if err := r.awaitState(ctx); err != nil {
 		if r.p.err() != nil {
 			err = fmt.Errorf("%w (%w)", driver.ErrLost, err)
 		}
 		return nil, err
 	}
-	pod, _, _ := r.p.look()
+	pod, _, _ := r.p.current()
 	if pod == nil || !hasContainer(pod, container) {
 		return nil, driver.ErrNotBegun
 	}
 	if status, ok := statusOf(pod, container); ok && status.State.Terminated != nil {
-		res, err := r.killed(ctx, driver.ErrLost)
+		res, err := r.endedResult(ctx, driver.ErrLost)
 		if err != nil {
 			err = fmt.Errorf("%w (%w)", driver.ErrLost, err)
 		}
 		return res, err
 	}
-	_, _ = io.WriteString(r.out, strings.Repeat("\n", data.Said))
+	_, _ = io.WriteString(r.out, strings.Repeat("\n", data.Notes))
 	res, err := r.follow(ctx, false)
 	if errors.As(err, new(*Error)) {
 		err = fmt.Errorf("%w (%w)", driver.ErrLost, err)

@@ -110,7 +110,7 @@ func (p *pod) addCredentials(ctx context.Context, owner *corev1.Pod, auths map[s
 			return fmt.Errorf("credentials of registries: %w", refusal(p.key(), err))
 		}
 	}
-	return fmt.Errorf("credentials of registries: the secret %s changes all the time", p.key())
+	return fmt.Errorf("credentials of registries: other clients keep changing the secret %s", p.key())
 }
 
 func (p *pod) newSecret(owner *corev1.Pod, content []byte) *corev1.Secret {

@@ -22,7 +22,7 @@ const defaultRunAs = "65532:65532"
 func (c *Config) restrict() error {
 	if !c.Restricted {
 		if c.RunAs != "" {
-			return errors.New("RunAs is for Restricted pods: set that too, or SecurityContext instead")
+			return errors.New("RunAs needs Restricted: set Restricted too, or use SecurityContext")
 		}
 		return nil
 	}
@@ -31,7 +31,7 @@ func (c *Config) restrict() error {
 	}
 	uid, gid, ok := numeric(c.RunAs)
 	if !ok || uid == 0 {
-		return fmt.Errorf("RunAs: %q must be uid:gid, in numbers, of somebody else than root", c.RunAs)
+		return fmt.Errorf("RunAs: %q must be a numeric uid:gid of a user other than root", c.RunAs)
 	}
 	c.SecurityContext = restrictedPod(c.SecurityContext, uid, gid)
 	c.ContainerSecurityContext = restrictedContainer(c.ContainerSecurityContext)
@@ -87,9 +87,9 @@ func (d *Driver) allows(step *stage.Step) error {
 	}
 	switch {
 	case step.Privileged:
-		return errRestricted("it wants to be privileged", "leave privileged out, or run it where that is allowed")
+		return errRestricted("it asks for privileged", "leave privileged out, or run the step with a driver that allows it")
 	case step.MountDockerSocket:
-		return errRestricted("it wants the Docker socket", "leave it out; images can be built without an engine")
+		return errRestricted("it asks for the Docker socket", "leave it out; images can be built without an engine")
 	case step.User == "":
 		return nil
 	}
@@ -99,10 +99,10 @@ func (d *Driver) allows(step *stage.Step) error {
 	case ok && uid > 0:
 		return nil
 	case ok || name == "root":
-		return errRestricted("it wants to run as root", "name another user, in numbers, or none for "+d.cfg.RunAs)
+		return errRestricted("it asks to run as root", "set another numeric user, or none to use "+d.cfg.RunAs)
 	}
-	return errRestricted(fmt.Sprintf("it wants to run as user %q", step.User),
-		"only root can become somebody whom the image knows by name: name the user and the group in numbers, such as 1000:1000, or none for "+d.cfg.RunAs)
+	return errRestricted(fmt.Sprintf("it asks to run as user %q", step.User),
+		"only root can look up a user by name in the image: set numeric ids such as 1000:1000, or no user to use "+d.cfg.RunAs)
 }
 
 // allowsVolumes returns an error for a volume that a restricted pod cannot have.
@@ -112,7 +112,7 @@ func (d *Driver) allowsVolumes(list []*stage.Volume) error {
 	}
 	for _, v := range list {
 		if v != nil && v.Host != nil {
-			return errRestricted(fmt.Sprintf("volume %q is a folder of the node", firstOf(v.Host.Name, v.Host.ID)), "use a temp volume or a claim")
+			return errRestricted(fmt.Sprintf("volume %q is a directory of the node", firstOf(v.Host.Name, v.Host.ID)), "use a temp volume or a claim")
 		}
 	}
 	return nil
@@ -121,7 +121,7 @@ func (d *Driver) allowsVolumes(list []*stage.Volume) error {
 // allowsEnvironment returns an error for a transaction that restricted pods do not support.
 func (d *Driver) allowsEnvironment(env *driver.Environment) error {
 	if d.cfg.Restricted && env.MountDockerSocket {
-		return errRestricted("it wants the Docker socket", "leave it out; images can be built without an engine")
+		return errRestricted("it asks for the Docker socket", "leave it out; images can be built without an engine")
 	}
 	return d.allowsVolumes(env.Volumes)
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// enforce gives the namespace the Pod Security level "restricted", and returns when
-// the cluster keeps to it.
+// enforce sets the Pod Security level "restricted" for the namespace, and returns when the
+// cluster enforces it.
 func (p *place) enforce(tb testing.TB) {
 	tb.Helper()
 	p.kubectl(tb, "label", "namespace", p.namespace, "pod-security.kubernetes.io/enforce=restricted")
@@ -34,7 +34,8 @@ func (p *place) enforce(tb testing.TB) {
 
 func restricted(c *kubernetes.Config) { c.Restricted = true }
 
-// newRestricted is a place that takes no other pods, and a driver that makes such.
+// newRestricted returns a place that accepts only restricted pods, and a driver that creates
+// such pods.
 func newRestricted(tb testing.TB, changes ...func(*kubernetes.Config)) (*place, *kubernetes.Driver) {
 	tb.Helper()
 	p := newPlace(tb)
@@ -42,13 +43,13 @@ func newRestricted(tb testing.TB, changes ...func(*kubernetes.Config)) (*place, 
 	return p, p.driver(tb, append([]func(*kubernetes.Config){restricted}, changes...)...)
 }
 
-// rule D1, D7: the conformance suite where nobody may be root. Of what does not depend
-// on that a run for a report alone has all.
+// Rules D1, D7: the conformance suite without root. For a report it runs completely,
+// otherwise without the cases that do not depend on users.
 func TestConformanceRestricted(t *testing.T) {
 	p, api := newFault(t)
 	p.enforce(t)
 	s := &restrictedSite{site{place: p, api: api}}
-	s.AgentImage(t) // here, as the file of its program goes with the test
+	s.AgentImage(t) // first: its file is removed when this test ends
 	only := rootMatters.MatchString
 	if os.Getenv(drivertest.ReportVariable) != "" {
 		only = nil
@@ -64,7 +65,7 @@ func TestConformanceRestricted(t *testing.T) {
 	})
 }
 
-// rootMatters is in the names of the cases that concern users, files and processes.
+// rootMatters matches the names of the cases that depend on users, files and processes.
 var rootMatters = regexp.MustCompile(`user|memory|volume|init makes|files are there|scratch|touch the disk|five megabytes|` +
 	`an abort kills|soft stop begins|detached step (is|may|that ends)|name means|whatever their mode|restarted driver`)
 
@@ -75,14 +76,14 @@ func (s *restrictedSite) Driver(tb testing.TB) driver.Driver {
 	return s.driver(tb, restricted)
 }
 
-// status is what the kernel says of a step's process.
+// status prints the kernel's view of the step's process.
 const status = `grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\t'; echo "$(id -u):$(id -g)"; `
 
 const nothing = "CapBnd:0000000000000000"
 
-// rule D7: a namespace of the level "restricted" refuses an ordinary pod with its
-// reasons, and takes a restricted one, with all kinds of containers in it.
-func TestARestrictedNamespaceTakesRestrictedPods(t *testing.T) {
+// Rule D7: a namespace with the level "restricted" rejects an ordinary pod with reasons, and
+// accepts a restricted one with all kinds of containers.
+func TestARestrictedNamespaceAcceptsRestrictedPods(t *testing.T) {
 	t.Parallel()
 	p, d := newRestricted(t)
 	refused := p.prepare(t, p.driver(t))
@@ -111,7 +112,7 @@ func TestARestrictedNamespaceTakesRestrictedPods(t *testing.T) {
 	assert.Contains(t, tx.added(t), "s-later-")
 }
 
-// withVolumes gives the transaction empty volumes, of which "fast" is in memory.
+// withVolumes adds two empty volumes to the transaction. "fast" is in memory.
 func withVolumes(names ...string) func(*driver.Environment) {
 	return func(env *driver.Environment) {
 		for _, name := range names {
@@ -124,8 +125,7 @@ func withVolumes(names ...string) func(*driver.Environment) {
 	}
 }
 
-// rule D7: a step's own user in numbers is honoured, and who the others are is a
-// setting.
+// Rule D7: a step may have a numeric user. RunAs is the user of the other steps.
 func TestUsersOfARestrictedPod(t *testing.T) {
 	t.Parallel()
 	p, d := newRestricted(t, func(c *kubernetes.Config) { c.RunAs = "2000:3000" })
@@ -142,8 +142,8 @@ func TestUsersOfARestrictedPod(t *testing.T) {
 	assert.Equal(t, "4321\n0\n", tx.run(t, groupless))
 }
 
-// rule D7: an announced background step is found by its names, as always, and on
-// whatever port; so are the extra hosts of announced steps.
+// Rule D7: the names of an announced background step resolve, on all ports, and so do the
+// extra hosts of announced steps.
 func TestAnnouncedNamesOfARestrictedPod(t *testing.T) {
 	t.Parallel()
 	p, d := newRestricted(t)
@@ -161,8 +161,8 @@ func TestAnnouncedNamesOfARestrictedPod(t *testing.T) {
 	assert.NotContains(t, served.String(), "root")
 }
 
-// rule D7: names that were not announced cannot be had without root. The step's
-// output says so, and variables tell the address, also after a restart of the delegate.
+// Rule D7: without root, names that were not announced cannot be added. The output of the
+// step reports it, and variables have the address, also after a restart of the delegate.
 func TestNamesThatWereNotAnnouncedInARestrictedPod(t *testing.T) {
 	t.Parallel()
 	p, d := newRestricted(t)
@@ -174,24 +174,24 @@ func TestNamesThatWereNotAnnouncedInARestrictedPod(t *testing.T) {
 	_, err := tx.execute(t, db, out)
 	require.NoError(t, err)
 	out.WaitFor(t, "up\n")
-	assert.Equal(t, "A pod in which nobody is root cannot have the name db (it was not announced to the init): "+
-		"other steps have DLITE_SERVICE_DB_HOST.\nup\n", out.String())
+	assert.Equal(t, "A pod without root cannot have the name db (it was not announced to the init): "+
+		"other steps can use DLITE_SERVICE_DB_HOST.\nup\n", out.String())
 
 	client := p.sh("client", "echo $DLITE_SERVICE_DB_HOST; grep -c dlite /etc/hosts; exit 0")
 	client.ExtraHosts = []string{"one.test:192.0.2.7"}
-	want := "A pod in which nobody is root cannot have the extra host one.test (it was not announced to the init with an address).\n127.0.0.1\n"
+	want := "A pod without root cannot have the extra host one.test (it was not announced to the init with an address).\n127.0.0.1\n"
 	assert.Contains(t, tx.run(t, client), want)
 	tx.d = next
 	assert.Contains(t, tx.run(t, client), want)
 }
 
-// rule D7: what no restricted pod can have is refused, with what to do about it, before
-// there is a pod or a container for it.
-func TestWhatARestrictedPodCannotHave(t *testing.T) {
+// Rule D7: settings that need root are refused, with advice, before the driver creates a pod
+// or a container.
+func TestRestrictedPodsRefuseSettingsThatNeedRoot(t *testing.T) {
 	t.Parallel()
 	p, d := newRestricted(t)
 	for change, make := range map[string]func(*driver.Environment){
-		`volume "src" is a folder of the node`: func(env *driver.Environment) {
+		`volume "src" is a directory of the node`: func(env *driver.Environment) {
 			env.Volumes = []*stage.Volume{{Host: &stage.HostVolume{ID: "src", Name: "src", Path: "/src"}}}
 		},
 		"the Docker socket": func(env *driver.Environment) { env.MountDockerSocket = true },
@@ -219,7 +219,7 @@ func TestWhatARestrictedPodCannotHave(t *testing.T) {
 		wish(&steps[i])
 		i++
 	}
-	tx := p.begin(t, d, announce(steps...)) // which may never come to them
+	tx := p.begin(t, d, announce(steps...)) // the refused steps do not fail the init
 	before := len(tx.ledger.all())
 	for want, wish := range wishes {
 		step := p.sh("step", "echo RAN")
@@ -243,7 +243,7 @@ func TestWhatARestrictedPodCannotHave(t *testing.T) {
 	require.ErrorContains(t, err, "put the file into the workspace")
 }
 
-// Rule D7: a claim belongs to the group of the pod, whichever user made its files.
+// Rule D7: a claim belongs to the group of the pod, also if another user created its files.
 func TestAClaimIsWritableInARestrictedPod(t *testing.T) {
 	t.Parallel()
 	p, d := newRestricted(t)
@@ -261,19 +261,19 @@ func TestAClaimIsWritableInARestrictedPod(t *testing.T) {
 	}
 }
 
-// rule D7: the container that clones is one like the others.
-func TestTheCloneOfARestrictedPodIsTaken(t *testing.T) {
+// Rule D7: the cluster accepts the container for the clone.
+func TestTheClusterAcceptsTheCloneOfARestrictedPod(t *testing.T) {
 	t.Parallel()
 	p, _ := newRestricted(t)
 	d := p.driver(t, restricted, func(c *kubernetes.Config) { c.GitImage = p.Image })
 	tx := p.prepare(t, d, func(env *driver.Environment) { env.Clone = &stage.Clone{URL: "https://git.invalid/repo.git"} })
 	err := tx.init(t)
-	require.ErrorContains(t, err, "git", "its image has none")
+	require.ErrorContains(t, err, "git", "the image has no git")
 	assert.False(t, errors.As(err, new(*kubernetes.Error)), "%v", err)
 	assert.Equal(t, "clone", p.kubectl(t, "get", "pod", tx.pod(t), "-o", "jsonpath={.spec.containers[1].name}"))
 }
 
-// What a config allows beyond the level goes, the rest stays.
+// Settings of the configuration that exceed the level are overridden, and the others stay.
 func TestSettingsOfRestrictedPods(t *testing.T) {
 	t.Parallel()
 	for runAs, want := range map[string]string{"0": "RunAs", "root": "RunAs", "1000:x": "RunAs", "-1": "RunAs"} {

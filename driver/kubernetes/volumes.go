@@ -92,10 +92,10 @@ func mountableOf(v *stage.Volume, name string) (*mountable, error) {
 		m.volume.EmptyDir = emptyDir(v.Temp.Medium == "memory", v.Temp.SizeLimit)
 	case v.Host != nil:
 		if !path.IsAbs(v.Host.Path) {
-			return nil, fmt.Errorf("the host's folder %q is not an absolute path", v.Host.Path)
+			return nil, fmt.Errorf("the host directory %q is not an absolute path", v.Host.Path)
 		}
 		if v.Host.Remove {
-			return nil, errors.New("a pod cannot remove a folder of its node: use a temp volume, or leave remove out")
+			return nil, errors.New("a pod cannot remove a directory of its node: use a temp volume, or leave remove out")
 		}
 		kind := corev1.HostPathDirectory
 		if v.Host.Create {
@@ -184,7 +184,7 @@ func mounts(step *stage.Step, volumes map[string]*mountable) ([]corev1.VolumeMou
 		}
 		v := volumes[m.Name]
 		if v == nil {
-			return nil, fmt.Errorf("volume %q is neither the transaction's nor the step's", m.Name)
+			return nil, fmt.Errorf("volume %q is not a volume of the transaction or of the step", m.Name)
 		}
 		if !path.IsAbs(m.Path) {
 			return nil, fmt.Errorf("volume %q: the path %q is not absolute", m.Name, m.Path)
@@ -194,9 +194,9 @@ func mounts(step *stage.Step, volumes map[string]*mountable) ([]corev1.VolumeMou
 	return list, nil
 }
 
-// brought assigns a spare volume to each volume that the init did not name. The hub stores
-// the assignment for later steps with the same volume.
-func (p *pod) brought(ctx context.Context, list []*stage.Volume, volumes map[string]*mountable) error {
+// assignSpareVolumes assigns a spare volume to each volume that the init did not name. The
+// hub stores the assignment for later steps with the same volume.
+func (p *pod) assignSpareVolumes(ctx context.Context, list []*stage.Volume, volumes map[string]*mountable) error {
 	for _, v := range list {
 		if v == nil {
 			continue
@@ -210,7 +210,7 @@ func (p *pod) brought(ctx context.Context, list []*stage.Volume, volumes map[str
 			continue
 		}
 		if v.Temp == nil {
-			return fmt.Errorf("volume %q: the volumes of a pod cannot be changed: name it in the init, only temp volumes may come later", firstOf(name, id))
+			return fmt.Errorf("volume %q: the volumes of a pod cannot be changed: add it to the init, because a step can add only temp volumes", firstOf(name, id))
 		}
 		var got podagent.Spared
 		wish := podagent.Spare{ID: firstOf(id, name), Of: p.d.spares(v.Temp.Medium == "memory")}
@@ -218,7 +218,7 @@ func (p *pod) brought(ctx context.Context, list []*stage.Volume, volumes map[str
 			return fmt.Errorf("volume %q: %w", firstOf(name, id), err)
 		}
 		if got.Name == "" {
-			return fmt.Errorf("volume %q: the pod has no spare volume left: name it in the init, or raise SpareVolumes", firstOf(name, id))
+			return fmt.Errorf("volume %q: the pod has no spare volume left: add it to the init, or raise SpareVolumes", firstOf(name, id))
 		}
 		m := &mountable{volume: corev1.Volume{Name: got.Name}}
 		for _, key := range []string{id, name} {

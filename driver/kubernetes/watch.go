@@ -26,14 +26,14 @@ type watcher struct {
 	// patience limits the wait for temporary errors of the node.
 	patience patience
 
-	mu      sync.Mutex
-	last    *corev1.Pod   // nil before the first list and after the deletion; guarded by mu
-	looked  bool          // guarded by mu
-	changed chan struct{} // closed at the next change; guarded by mu
-	end     error         // why the pod is lost; guarded by mu
-	told    *time.Timer   // runs while the reason for the end of the pod is unknown; guarded by mu
-	denied  *time.Timer   // runs while the permission for the watch is missing; guarded by mu
-	watched bool          // the watch was allowed at least once; guarded by mu
+	mu        sync.Mutex
+	last      *corev1.Pod   // nil before the first list and after the deletion; guarded by mu
+	listed    bool          // guarded by mu
+	changed   chan struct{} // closed at the next change; guarded by mu
+	end       error         // why the pod is lost; guarded by mu
+	requested *time.Timer   // runs while the reason for the end of the pod is unknown; guarded by mu
+	denied    *time.Timer   // runs while the permission for the watch is missing; guarded by mu
+	watched   bool          // the watch was allowed at least once; guarded by mu
 
 	// lost is closed when end is set.
 	lost chan struct{}
@@ -129,15 +129,15 @@ func (w *watcher) isWatched() bool {
 func (w *watcher) set(pod *corev1.Pod, end error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.last, w.looked = pod, true
+	w.last, w.listed = pod, true
 	if end == nil && pod != nil {
 		end = podError(pod, &w.patience)
 	}
 	switch {
 	case end == nil || w.end != nil:
-	case pod != nil && pod.Status.Phase == corev1.PodRunning && wasTold(end):
-		if w.told == nil {
-			w.told = time.AfterFunc(toldTime, func() { w.conclude(end) })
+	case pod != nil && pod.Status.Phase == corev1.PodRunning && endWasRequested(end):
+		if w.requested == nil {
+			w.requested = time.AfterFunc(reasonTimeout, func() { w.conclude(end) })
 		}
 	default:
 		w.end = end
@@ -163,37 +163,37 @@ func (w *watcher) conclude(end error) {
 func (w *watcher) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, timer := range []*time.Timer{w.told, w.denied} {
+	for _, timer := range []*time.Timer{w.requested, w.denied} {
 		if timer != nil {
 			timer.Stop()
 		}
 	}
 }
 
-// toldTime limits the wait for the reason when the containers of a pod were told to end. The
-// node reports it when all of them have ended.
-const toldTime = 15 * time.Second
+// reasonTimeout limits the wait for the reason when the end of the pod's containers was
+// requested. The node reports the reason when all of them have ended.
+const reasonTimeout = 15 * time.Second
 
-// wasTold reports whether a container ended because it was told to, not by itself.
-func wasTold(end error) bool {
+// endWasRequested reports whether a container ended because its end was requested.
+func endWasRequested(end error) bool {
 	var e *Error
-	return errors.As(end, &e) && e.told
+	return errors.As(end, &e) && e.requested
 }
 
 // abandon marks the pod as lost.
 func (w *watcher) abandon(why error) {
-	pod, _, _ := w.look()
+	pod, _, _ := w.current()
 	w.set(pod, why)
 }
 
 // vanish marks the pod as not existing.
 func (w *watcher) vanish() {
-	w.set(nil, &Error{Reason: Deleted, Pod: w.pod, Message: "the cluster does not know it any more"})
+	w.set(nil, &Error{Reason: Deleted, Pod: w.pod, Message: "it does not exist in the cluster any more"})
 	w.goneOnce.Do(func() { close(w.gone) })
 }
 
-// look returns the state of the pod, and a channel that is closed when it changes.
-func (w *watcher) look() (pod *corev1.Pod, changed <-chan struct{}, end error) {
+// current returns the state of the pod, and a channel that is closed when the state changes.
+func (w *watcher) current() (pod *corev1.Pod, changed <-chan struct{}, end error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.last, w.changed, w.end
@@ -201,14 +201,14 @@ func (w *watcher) look() (pod *corev1.Pod, changed <-chan struct{}, end error) {
 
 // err returns the reason why the pod is lost, or nil.
 func (w *watcher) err() error {
-	_, _, end := w.look()
+	_, _, end := w.current()
 	return end
 }
 
 // await returns when done returns true or an error, the pod is lost, or ctx ends.
 func (w *watcher) await(ctx context.Context, done func(*corev1.Pod) (bool, error)) error {
 	for {
-		pod, changed, end := w.look()
+		pod, changed, end := w.current()
 		if end != nil {
 			return end
 		}
@@ -233,7 +233,7 @@ func (s podStore) Add(obj any) error { return s.Update(obj) }
 func (s podStore) Update(obj any) error {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
-		return fmt.Errorf("a watch of pods brought %T", obj)
+		return fmt.Errorf("the watch of pods returned a %T", obj)
 	}
 	s.w.set(pod, nil)
 	return nil

@@ -29,7 +29,7 @@ type DriverConfig struct {
 	KubeGitImage       string `env:"KUBERNETES_GIT_IMAGE" help:"image with git for clones; default: the agent's, which has none"`
 	KubeStepImage      string `env:"KUBERNETES_STEP_IMAGE" help:"image for steps that name none; default: they are refused"`
 	KubeServiceAccount string `env:"KUBERNETES_SERVICE_ACCOUNT" help:"service account of the pods; default: the namespace's, without its token"`
-	KubeRestricted     bool   `env:"KUBERNETES_RESTRICTED" envDefault:"false" help:"make pods that a namespace with the Pod Security level restricted takes: nobody is root in them"`
+	KubeRestricted     bool   `env:"KUBERNETES_RESTRICTED" envDefault:"false" help:"make pods that a namespace with the Pod Security level restricted admits: no process in them is root"`
 	KubeRunAs          string `env:"KUBERNETES_RUN_AS" help:"whom the containers of restricted pods run as where the step names no user, as uid:gid in numbers; default: 65532:65532"`
 	KubePodTemplate    string `env:"KUBERNETES_POD_TEMPLATE" help:"file with a Pod in YAML that is laid over each pod (strategic merge)"`
 	KubeOwner          string `env:"KUBERNETES_OWNER" help:"ConfigMap in the namespace of the pods: when it is removed, the cluster removes the pods too; default: none"`

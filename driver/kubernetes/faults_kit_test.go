@@ -22,12 +22,12 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// atOnce is how long "at once" may take where the machine is shared: a fraction of
-// what anything would be waited for in vain.
+// atOnce is the limit for events that happen at once, on a shared machine. It is much shorter
+// than any time-out of the driver.
 const atOnce = time.Minute
 
-// newFault is a place whose API is at hand, and in which nothing must be left when
-// the test ends.
+// newFault returns a place and the API of its cluster. It checks at the end of the test that
+// the driver left nothing in the place.
 func newFault(t *testing.T) (*place, corev1client.CoreV1Interface) {
 	t.Helper()
 	p := newPlace(t)
@@ -41,8 +41,8 @@ func newFault(t *testing.T) (*place, corev1client.CoreV1Interface) {
 	return p, api
 }
 
-// withoutAPIServer calls f while there is no API server, and returns when there is
-// one again. The whole cluster is without it, so such a test is not parallel.
+// withoutAPIServer calls f while there is no API server, and returns when it runs again. It
+// affects the whole cluster, so such a test is not parallel.
 func (p *place) withoutAPIServer(t *testing.T, f func()) {
 	t.Helper()
 	p.KillAPIServer(t)
@@ -50,7 +50,7 @@ func (p *place) withoutAPIServer(t *testing.T, f func()) {
 	f()
 }
 
-// announce has the steps known to the init.
+// announce announces the steps to the init.
 func announce(steps ...stage.Step) func(*driver.Environment) {
 	return func(env *driver.Environment) {
 		for _, s := range steps {
@@ -64,13 +64,13 @@ type running struct {
 	t    *testing.T
 	out  *drivertest.Output
 	over chan struct{}
-	// Both are set when over is closed.
+	// result and err are set when over is closed.
 	result *driver.Result
 	err    error
 }
 
-// start runs a step, whose output must contain said before this returns.
-func (tx *transaction) start(ctx context.Context, t *testing.T, s stage.Step, said string) *running {
+// start runs a step, and returns when its output contains text.
+func (tx *transaction) start(ctx context.Context, t *testing.T, s stage.Step, text string) *running {
 	t.Helper()
 	r := &running{t: t, out: drivertest.NewOutput(), over: make(chan struct{})}
 	go func() {
@@ -78,28 +78,28 @@ func (tx *transaction) start(ctx context.Context, t *testing.T, s stage.Step, sa
 		r.result, r.err = tx.d.Execute(ctx, tx.env, &driver.Step{Step: s}, r.out, tx.ledger)
 	}()
 	t.Cleanup(func() { <-r.over })
-	r.await(said)
+	r.await(text)
 	return r
 }
 
-// await returns when the step's output contains a text.
-func (r *running) await(said string) {
+// await returns when the output of the step contains text.
+func (r *running) await(text string) {
 	r.t.Helper()
 	limit := time.After(patience)
-	for !strings.Contains(r.out.String(), said) {
+	for !strings.Contains(r.out.String(), text) {
 		select {
 		case <-r.out.Wrote():
 		case <-r.over:
-			if !strings.Contains(r.out.String(), said) {
-				require.FailNow(r.t, "the step ended before it said "+said, "%v, %v: %s", r.result, r.err, r.out)
+			if !strings.Contains(r.out.String(), text) {
+				require.FailNow(r.t, "the step ended before it wrote "+text, "%v, %v: %s", r.result, r.err, r.out)
 			}
 		case <-limit:
-			require.FailNow(r.t, "the step does not say "+said, r.out.String())
+			require.FailNow(r.t, "the step does not write "+text, r.out.String())
 		}
 	}
 }
 
-// end waits for the step's end, which must come within limit.
+// end waits until the step ends, at most for limit.
 func (r *running) end(limit time.Duration) (*driver.Result, error) {
 	r.t.Helper()
 	select {
@@ -111,7 +111,7 @@ func (r *running) end(limit time.Duration) (*driver.Result, error) {
 	}
 }
 
-// failsAtOnce is the error with which the step ends soon.
+// failsAtOnce checks that the step fails at once with the reason want.
 func (r *running) failsAtOnce(want kubernetes.Reason) {
 	r.t.Helper()
 	_, err := r.end(atOnce)
@@ -125,7 +125,7 @@ func requireReason(t *testing.T, err error, want kubernetes.Reason) {
 	require.Equal(t, want, e.Reason, "%v", err)
 }
 
-// cable is a way to the API server that can be cut.
+// cable is a connection to the API server that a test can cut.
 type cable struct {
 	listener net.Listener
 	target   string
@@ -135,7 +135,7 @@ type cable struct {
 	cuts     int               // connections that were cut; guarded by mu
 }
 
-// layCable puts one between a driver and the API server.
+// layCable returns a cable between a driver and the API server.
 func layCable(t *testing.T, config *rest.Config) *cable {
 	t.Helper()
 	to, err := url.Parse(config.Host)
@@ -182,12 +182,12 @@ func (c *cable) serve() {
 	}
 }
 
-// cut breaks all connections. New ones may be made.
+// cut breaks all connections. The driver can open new ones.
 func (c *cable) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for conn := range c.conns {
-		_ = conn.(*net.TCPConn).SetLinger(0) // without a word
+		_ = conn.(*net.TCPConn).SetLinger(0) // with a reset
 		_ = conn.Close()
 		c.cuts++
 	}
