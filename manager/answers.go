@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/delegate-io/dlite/manager/internal/queue"
@@ -75,6 +76,48 @@ func exitCodeIn(message string) int {
 	return int(code)
 }
 
+// declareSecrets marks the outputs that the step's payload declares as secret. Some
+// delegates answer without the types.
+func (f *answerData) declareSecrets(payload json.RawMessage) {
+	var declared struct {
+		Outputs []stage.Output `json:"outputs"`
+	}
+	_ = json.Unmarshal(payload, &declared) // the delegate has checked the payload
+	for _, d := range declared.Outputs {
+		if d.Type != stage.OutputSecret {
+			continue
+		}
+		found := false
+		for i := range f.outputs {
+			if f.outputs[i].Key == d.Key {
+				f.outputs[i].Type, found = stage.OutputSecret, true
+			}
+		}
+		if v, ok := f.outputVars[d.Key]; ok && !found {
+			f.outputs = append(f.outputs, stage.Output{Key: d.Key, Value: v, Type: stage.OutputSecret})
+		}
+	}
+}
+
+// minSecret is the minimum length of a secret output that is hidden within other text, in
+// bytes. Shorter values occur by accident.
+const minSecret = 3
+
+// shows reports whether a text contains the value of a secret output.
+func shows(text string, o stage.Output) bool {
+	return len(o.Value) >= minSecret && strings.Contains(text, o.Value)
+}
+
+// conceal replaces the values of secret outputs in a message.
+func conceal(message string, outputs []stage.Output) string {
+	for _, o := range outputs {
+		if o.Type == stage.OutputSecret && shows(message, o) {
+			message = strings.ReplaceAll(message, o.Value, hidden)
+		}
+	}
+	return message
+}
+
 // maxMessage is the longest message of a delegate that is kept, in bytes. Messages
 // appear in lists and logs.
 const maxMessage = 4 << 10
@@ -104,7 +147,7 @@ const maxCode = 64
 
 func interpretAnswer(taskType string, code task.Code, reason string, data json.RawMessage) queue.Answer {
 	f := parseAnswerData(data)
-	a := queue.Answer{Code: code, Data: data, Error: cmp.Or(reason, f.message)}
+	a := queue.Answer{Code: code, Data: data, Error: conceal(cmp.Or(reason, f.message), f.outputs)}
 	switch code {
 	case task.OK:
 	case "":

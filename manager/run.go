@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -111,13 +112,26 @@ func (c *core) viewWithPlace(n *run) Stage {
 	return s
 }
 
-// view returns the step's public state, with secret outputs hidden.
+// view returns the step's public state, with secret outputs hidden. A foreign delegate has
+// them in the output variables as well.
 func (p *step) view() StepState {
 	s := p.StepState
 	s.Outputs = slices.Clone(s.Outputs)
-	for i := range s.Outputs {
-		if s.Outputs[i].Type == stage.OutputSecret {
-			s.Outputs[i].Value = hidden
+	s.OutputVars = maps.Clone(s.OutputVars)
+	for i, o := range p.Outputs {
+		if o.Type != stage.OutputSecret {
+			continue
+		}
+		s.Outputs[i].Value = hidden
+		for k, v := range s.OutputVars {
+			if k == o.Key || shows(v, o) {
+				s.OutputVars[k] = hidden
+			}
+		}
+		for j := range s.Outputs {
+			if shows(s.Outputs[j].Value, o) {
+				s.Outputs[j].Value = hidden
+			}
 		}
 	}
 	return s

@@ -127,6 +127,7 @@ func (p *step) recordResult(e *queue.Event) {
 	p.Error = e.Result.Error
 	p.Status = statusOf(e.Result.Outcome)
 	f := parseAnswerData(e.Result.Data)
+	f.declareSecrets(p.data)
 	p.ExitCode, p.OutputVars, p.Outputs, p.Artifact, p.Tests = f.exitCode, f.outputVars, f.outputs, f.artifact, f.tests
 }
 

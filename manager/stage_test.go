@@ -70,6 +70,31 @@ func TestAStageRunsFromInitToCleanup(t *testing.T) {
 	assert.Equal(t, 0, s.m.Delegates(account)[0].Stages)
 }
 
+// Rule S3: delegates of others repeat a secret output in the output variables, in other outputs and
+// in messages. Some answer without the types, which the step's payload has.
+func TestASecretOutputIsShownNowhere(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.register("d", dockerTypes)
+	st := s.submit(`{"steps":[{"id":"a","data":{"outputs":[{"key":"DECLARED","value":"D","type":"SECRET"}]}},{"id":"b","run_on":"always"}]}`)
+	s.pass(id, initTask, succeeded)
+	s.pass(id, executeTask, `{"code":"OK","data":{"command_execution_status":"FAILURE","error_message":"refused: fake-typed",
+		"output_vars":{"TYPED":"fake-typed","DECLARED":"fake-declared","OTHER":"a fake-typed b","SHORT":"7","PLAIN":"17"},
+		"outputs":[{"key":"TYPED","value":"fake-typed","type":"SECRET"},{"key":"SHORT","value":"7","type":"SECRET"},
+			{"key":"OTHER","value":"a fake-typed b","type":"STRING"}]}}`)
+	s.pass(id, executeTask, `{"code":"OK","data":{"command_execution_status":"SUCCESS","output_vars":{"DECLARED":"shown"}}}`)
+	s.pass(id, cleanupTask, succeeded)
+	got := s.ended(st.ID)
+	text := asJSON(t, got)
+	assert.NotContains(t, text, "fake-typed")
+	assert.NotContains(t, text, "fake-declared")
+	assert.Equal(t, map[string]string{
+		"TYPED": "[secret]", "DECLARED": "[secret]", "OTHER": "[secret]", "SHORT": "[secret]", "PLAIN": "17",
+	}, got.Steps[0].OutputVars)
+	assert.Equal(t, "refused: [secret]", got.Steps[0].Error)
+	assert.Equal(t, map[string]string{"DECLARED": "shown"}, got.Steps[1].OutputVars, "another step's output with the same name")
+}
+
 // A delegate that supports only the local_* types gets those.
 func TestTaskTypesFollowTheDelegate(t *testing.T) {
 	t.Parallel()
