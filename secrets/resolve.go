@@ -34,6 +34,8 @@ type ResolverConfig struct {
 	// MaxSize bounds the text that one call of Resolve makes, in bytes: its result
 	// and all intermediate texts together. 0 means 32 MiB.
 	MaxSize int
+	// Masks configures the set of a task, which package router/secrets makes.
+	Masks Config
 }
 
 // Resolver replaces references and templates in the payload of one task (rules S1

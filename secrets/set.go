@@ -17,9 +17,9 @@ const Replacement = "******"
 // Config defines which values a [Set] masks. The zero value has the defaults.
 type Config struct {
 	// MinLength is the minimum length of a masked value, in characters. Shorter
-	// values stay visible. 0 means 3. With a lower minimum, logs become unreadable.
-	// They also show more: if every "1" is masked, the positions of all ones are
-	// known.
+	// values stay visible, and [Set.Values] has them. 0 means 3. With a lower minimum,
+	// logs become unreadable. They also show more: if every "1" is masked, the
+	// positions of all ones are known. With a higher minimum, more secrets are visible.
 	MinLength int
 
 	// MinLine is the minimum length of a line of a multi-line value, in characters.
@@ -51,8 +51,9 @@ func NewSet(cfg Config, values ...string) *Set {
 
 // Add adds values. Maskers of the set mask them in all text that they have not
 // written yet. Add removes newlines at the end of a value. It ignores values that
-// are too short, empty or only white space. A nil set ignores all values, so a
-// handler may call FromContext(ctx).Add without a check.
+// are empty or only white space. The set has values that are too short, and does not
+// mask them. A nil set ignores all values, so a handler may call
+// FromContext(ctx).Add without a check.
 //
 // Add makes the forms of a value, which takes a few microseconds for 40 characters.
 // The next use of the set indexes the forms of all added values at once, and merges
@@ -72,11 +73,13 @@ func (s *Set) Add(values ...string) {
 	b.reserve(values)
 	for _, v := range values {
 		v = strings.TrimRight(v, "\r\n")
-		if _, ok := s.known[v]; ok || !longEnough(v, s.cfg.MinLength, 3) {
+		if _, ok := s.known[v]; ok || !longEnough(v, 1, 1) {
 			continue
 		}
 		s.known[v] = struct{}{}
-		b.addForms(v)
+		if longEnough(v, s.cfg.MinLength, 3) {
+			b.addForms(v)
+		}
 	}
 	s.pending = b.out
 	if s.pending.len() > 0 {
@@ -84,8 +87,7 @@ func (s *Set) Add(values ...string) {
 	}
 }
 
-// Include adds the values of another set that this set does not ignore. The other
-// set may be nil.
+// Include adds the values of another set. The other set may be nil.
 func (s *Set) Include(other *Set) {
 	if other == nil || other == s {
 		return
@@ -119,15 +121,16 @@ func (s *Set) Mask(text string) string {
 	return decided + string(st.flush())
 }
 
-// Len returns the number of values.
+// Len returns the number of values, with those that are too short to be masked.
 func (s *Set) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.known)
 }
 
-// Values returns the values in no order. Every other method hides them: store the
-// result only in a place that is safe for secrets.
+// Values returns the values in no order, with those that are too short to be masked.
+// Every other method hides the values: store the result only in a place that is safe
+// for secrets.
 func (s *Set) Values() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

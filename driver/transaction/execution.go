@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"fmt"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/secrets"
@@ -29,10 +31,34 @@ func (t *transaction) newExecution(ctx context.Context, req *task.Request[stage.
 	env := t.environment()
 	joinTrace(env.Envs, req.Task)
 	step := &driver.Step{Step: req.Data.Step, ExtraVolumes: req.Data.VolumesActual}
-	shows := func(arg string) bool { return t.secrets.Mask(arg) != arg }
+	values := t.secrets.Values()
+	shows := func(arg string) bool {
+		return t.secrets.Mask(arg) != arg || slices.ContainsFunc(values, func(v string) bool { return hasWord(arg, v) })
+	}
 	step.SecretCommand = slices.ContainsFunc(step.Run.Entrypoint, shows) || slices.ContainsFunc(step.Run.Command, shows)
 	tk, _ := task.FromContext(ctx)
 	return &execution{id: id, env: env, step: step, target: logTarget(tk, step.LogConfig, step.LogKey), masks: t.secrets}
+}
+
+// hasWord reports whether text contains word, and no letter or digit next to it. A command line
+// may show no secret, also no value that is too short to be masked in a log. Within longer
+// words, such a value occurs by accident.
+func hasWord(text, word string) bool {
+	inWord := func(b byte) bool {
+		return b >= utf8.RuneSelf || '0' <= b && b <= '9' || 'a' <= b|0x20 && b|0x20 <= 'z'
+	}
+	for at := 0; ; {
+		i := strings.Index(text[at:], word)
+		if i < 0 {
+			return false
+		}
+		from := at + i
+		to := from + len(word)
+		if (from == 0 || !inWord(text[from-1])) && (to == len(text) || !inWord(text[to])) {
+			return true
+		}
+		at = from + 1
+	}
 }
 
 // environment returns the environment of a step.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task/capacity"
 	"github.com/rs/zerolog"
 )
@@ -39,6 +40,7 @@ type config struct {
 	http     *http.Client     // of the default openLog
 	now      func() time.Time // for leases
 	inFlight time.Duration
+	masks    secrets.Config
 	resume   bool   // WithResume was given
 	memory   string // the directory of the notes, see WithResume
 }
@@ -87,6 +89,11 @@ func WithLogger(log zerolog.Logger) Option { return func(c *config) { c.log = lo
 // WithLog sets where the output of steps goes. The default is [ServiceLog] with
 // an HTTP client that obeys HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
 func WithLog(open OpenLog) Option { return func(c *config) { c.openLog = open } }
+
+// WithMasks configures how secrets are masked in output, answers and logs. A command line
+// must not show any secret, also no value that is too short to be masked: such a step gets its
+// script in another way, or fails. The default is the zero value of [secrets.Config].
+func WithMasks(cfg secrets.Config) Option { return func(c *config) { c.masks = cfg } }
 
 // WithLogWait limits how long the answer of an init or a step waits until its log is archived.
 // While the log service is away, the answer is sent first and the log ends later. The answer

@@ -23,7 +23,7 @@ func TestADriverLearnsThatACommandHoldsASecret(t *testing.T) {
 		return &driver.Result{}, nil
 	}
 	s := newStages(t, w)
-	s.run(t.Context(), "local_init", stage.InitRequest{GroupID: "tx", Secrets: []string{"of-the-stage"}})
+	s.run(t.Context(), "local_init", stage.InitRequest{GroupID: "tx", Secrets: []string{"of-the-stage", "7q"}})
 	for _, tt := range []struct {
 		run  stage.Run
 		want bool
@@ -32,6 +32,8 @@ func TestADriverLearnsThatACommandHoldsASecret(t *testing.T) {
 		{stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{"echo of-the-stage"}}, true},
 		{stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{"echo b2YtdGhlLXN0ZXA= | base64 -d"}}, true},
 		{stage.Run{Entrypoint: []string{"of-the-step"}}, true},
+		{stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{"login --pin=7q"}}, true}, // too short for a mask
+		{stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{"echo 07q 7qs"}}, false},
 	} {
 		r := s.run(t.Context(), "local_execute", stage.ExecuteRequest{
 			GroupID: "tx", Step: stage.Step{ID: "s", Run: tt.run, Secrets: []string{"of-the-step"}},

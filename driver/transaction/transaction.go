@@ -68,7 +68,7 @@ type transaction struct {
 // newTransaction returns a transaction without a record.
 func (m *Stages) newTransaction(env driver.Environment) *transaction {
 	t := &transaction{
-		stages: m, env: env, secrets: secrets.NewSet(secrets.Config{}), exports: map[string]string{},
+		stages: m, env: env, secrets: secrets.NewSet(m.masks), exports: map[string]string{},
 		ready: make(chan struct{}), gone: make(chan struct{}), quiet: make(chan struct{}), touched: m.now(),
 		sweepLock: make(chan struct{}, 1),
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/examples/internal/program"
+	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
@@ -45,6 +46,7 @@ type config struct {
 	TermAttempts int `env:"SUBPROCESS_KILL_PROCESS_GROUP_MAX_SIGTERM_ATTEMPTS" envDefault:"0" help:"how often a host step that is stopped gets SIGTERM before SIGKILL; 0 leaves it to CLEANUP_GRACE_PERIOD_SECONDS"`
 	TermInterval int `env:"SUBPROCESS_KILL_PROCESS_GROUP_RETRY_INTERVAL_SECS" envDefault:"1" help:"time from one SIGTERM to the next"`
 	FileLimit    int `env:"OUTPUT_FILE_LIMIT_BYTES" envDefault:"1048576" help:"size of each file that a step may hand on: outputs, secret outputs, environment, artifact; a larger one fails the step"`
+	MaskLength   int `env:"MASK_MIN_LENGTH" envDefault:"3" help:"length from which a secret is masked, in characters, from 1 to 64; shorter ones stay visible in logs, but are taken off command lines all the same; below 3, logs become unreadable"`
 	IdleWait     int `env:"IDLE_WAIT_SECS_BEFORE_STOP" envDefault:"0" help:"how long a drain waits after the last task"`
 
 	ProxyHost     string `env:"PROXY_HOST" help:"proxy to the manager; default: HTTP_PROXY, HTTPS_PROXY and NO_PROXY"`
@@ -196,6 +198,9 @@ func settingErrors(err error) error {
 	return errors.Join(out...)
 }
 
+// masks returns how secrets are masked.
+func (c *config) masks() secrets.Config { return secrets.Config{MinLength: c.MaskLength} }
+
 // valueError returns an error that names the valid values.
 func valueError(e env.ParseError) error {
 	var syntax *strconv.NumError
@@ -225,6 +230,7 @@ func (c *config) complete() error {
 	wrong("SUBPROCESS_KILL_PROCESS_GROUP_MAX_SIGTERM_ATTEMPTS", c.TermAttempts < 0, "0 or more")
 	wrong("SUBPROCESS_KILL_PROCESS_GROUP_RETRY_INTERVAL_SECS", c.TermInterval < 1, "at least 1")
 	wrong("OUTPUT_FILE_LIMIT_BYTES", c.FileLimit < 1, "at least 1")
+	wrong("MASK_MIN_LENGTH", c.MaskLength < 1 || c.MaskLength > 64, "from 1 to 64")
 	wrong("IDLE_WAIT_SECS_BEFORE_STOP", c.IdleWait < 0, "0 or more")
 	wrong("DELEGATE_RESOURCE_THRESHOLD", c.Threshold <= 0 || c.Threshold > 100, "above 0 and at most 100")
 	wrong("PROXY_PORT", c.ProxyPort < 0 || c.ProxyPort > 65535, "from 1 to 65535")

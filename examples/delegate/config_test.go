@@ -83,6 +83,8 @@ func TestWrongSettingsAreNamed(t *testing.T) {
 		"POLL_INTERVAL_MILLISECS=fast":    "POLL_INTERVAL_MILLISECS: it must be a whole number",
 		"PROTOCOL=v3":                     "PROTOCOL: it must be v1 or v2",
 		"OUTPUT_FILE_LIMIT_BYTES=0":       "OUTPUT_FILE_LIMIT_BYTES: it must be at least 1",
+		"MASK_MIN_LENGTH=0":               "MASK_MIN_LENGTH: it must be from 1 to 64",
+		"MASK_MIN_LENGTH=65":              "MASK_MIN_LENGTH: it must be from 1 to 64",
 		"CLEANUP_GRACE_PERIOD_SECONDS=-1": "CLEANUP_GRACE_PERIOD_SECONDS: it must be 0 or more",
 		"HARNESS_SUBPROCESS_KILL_PROCESS_GROUP_MAX_SIGTERM_ATTEMPTS=-1": "SUBPROCESS_KILL_PROCESS_GROUP_MAX_SIGTERM_ATTEMPTS: it must be 0 or more",
 		"HARNESS_SUBPROCESS_KILL_PROCESS_GROUP_RETRY_INTERVAL_SECS=0":   "SUBPROCESS_KILL_PROCESS_GROUP_RETRY_INTERVAL_SECS: it must be at least 1",

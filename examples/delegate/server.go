@@ -29,7 +29,7 @@ const remoteTimeout = 5 * time.Second
 // serve runs the delegate until ctx or the signals end it: the first signal drains, the second one cancels. It calls
 // started, if it is not nil, before it registers.
 func serve(ctx context.Context, cfg config, started func(*poller.Poller), signals ...os.Signal) (err error) {
-	hidden := secrets.NewSet(secrets.Config{}, append(cfg.values(), cfg.Token, cfg.ProxyPassword)...)
+	hidden := secrets.NewSet(cfg.masks(), append(cfg.values(), cfg.Token, cfg.ProxyPassword)...)
 	remote, closeRemote, err := openRemote(ctx, cfg)
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func serve(ctx context.Context, cfg config, started func(*poller.Poller), signal
 	defer func() { err = errors.Join(err, single.close(ctx)) }()
 	types = types.Merge(single.routes)
 	routes := router.New(types, router.WithNotFound(single.programs), router.WithMiddleware(seen.middleware(types)...),
-		router.Standard(log, routersecrets.Resolve(secrets.ResolverConfig{Providers: sources.providers})))
+		router.Standard(log, routersecrets.Resolve(secrets.ResolverConfig{Providers: sources.providers, Masks: cfg.masks()})))
 	p := poller.New(c, routes, append(pollerOptions(cfg, log), poller.WithStages(stages), poller.WithSignals(signals...))...)
 	seen.watch(p, stages, drivers)
 	if started != nil {

@@ -40,6 +40,7 @@ func stageOptions(cfg config, name string, slots *capacity.Slots, log zerolog.Lo
 	options := []transaction.Option{
 		transaction.WithLedger(ledger), transaction.WithSlots(slots), transaction.WithDelegate(cfg.Name),
 		transaction.WithLogger(log), transaction.WithInfra(infras...),
+		transaction.WithMasks(cfg.masks()),
 	}
 	if cfg.Resume {
 		options = append(options, transaction.WithResume(""))

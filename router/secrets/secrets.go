@@ -51,7 +51,7 @@ func Resolve(cfg secrets.ResolverConfig) router.Middleware {
 			}
 			set := secrets.FromContext(r.Context())
 			if set == nil {
-				set = secrets.NewSet(secrets.Config{})
+				set = secrets.NewSet(cfg.Masks)
 			}
 			ctx := secrets.NewContext(r.Context(), set)
 			if log := logger.FromContext(ctx); log.GetLevel() != zerolog.Disabled {
