@@ -118,10 +118,6 @@ func conceal(message string, outputs []stage.Output) string {
 	return message
 }
 
-// maxMessage is the longest message of a delegate that is kept, in bytes. Messages
-// appear in lists and logs.
-const maxMessage = 4 << 10
-
 // cut returns at most the first bytes of a text, without a partial character.
 func cut(s string, most int) string {
 	if len(s) <= most {
@@ -140,10 +136,6 @@ func parseAnswer(taskType string, code task.Code, reason string, data json.RawMe
 	a.Error, a.Code = cut(a.Error, maxMessage), task.Code(cut(string(a.Code), maxCode))
 	return a
 }
-
-// maxCode is the longest code that is kept, in bytes. All known codes are far
-// shorter.
-const maxCode = 64
 
 func interpretAnswer(taskType string, code task.Code, reason string, data json.RawMessage) queue.Answer {
 	f := parseAnswerData(data)
@@ -167,7 +159,13 @@ func interpretAnswer(taskType string, code task.Code, reason string, data json.R
 		}
 	}
 	switch f.status {
-	case "", stage.Success, stage.Skipped:
+	case "":
+		if isPart(taskType) { // a delegate that did the work says so
+			a.Outcome, a.Error = queue.Failure, cmp.Or(a.Error, "the delegate's answer has no command_execution_status")
+			return a
+		}
+		a.Outcome, a.Error = queue.Success, ""
+	case stage.Success, stage.Skipped:
 		a.Outcome, a.Error = queue.Success, ""
 	case stage.Running:
 		if task.KindOf(taskType) == task.Execute {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 )
 
 // Limits returns an account's limits, ordered by group.
@@ -24,14 +23,8 @@ func (m *Manager) Limits(account string) []Limit {
 // in its state. A lower limit stops no running stage. SetLimit fails with
 // [ErrInvalid].
 func (m *Manager) SetLimit(ctx context.Context, account string, l Limit) error {
-	name, value, _ := strings.Cut(l.Group, ":")
-	switch {
-	case l.Group == wholeAccount, name == "pipeline" && value != "", name == "label" && strings.Contains(value, "="):
-	default:
-		return fmt.Errorf("%w: group is %q; it may be account, pipeline:NAME or label:NAME=VALUE", ErrInvalid, l.Group)
-	}
-	if l.Max < 0 {
-		return fmt.Errorf("%w: max is negative", ErrInvalid)
+	if err := l.check(); err != nil {
+		return err
 	}
 	l.Used = 0
 	_, err := m.applyCommand(ctx, &command{Account: account, SetLimit: &l})

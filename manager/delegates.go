@@ -81,8 +81,8 @@ func (r *registration) forQueue() queue.Registration {
 }
 
 func (m *Manager) register(w http.ResponseWriter, r *http.Request) {
-	var in registration
-	if !m.decodeBody(w, r, &in) {
+	in, ok := m.decodeRegistration(w, r)
+	if !ok {
 		return
 	}
 	reg := in.forQueue()
@@ -104,8 +104,8 @@ func (m *Manager) register(w http.ResponseWriter, r *http.Request) {
 }
 
 func (m *Manager) heartbeat(w http.ResponseWriter, r *http.Request) {
-	var in registration
-	if !m.decodeBody(w, r, &in) {
+	in, ok := m.decodeRegistration(w, r)
+	if !ok {
 		return
 	}
 	beat := in.forQueue()
@@ -117,6 +117,19 @@ func (m *Manager) heartbeat(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusOK, struct{}{})
+}
+
+// decodeRegistration decodes and checks the body of a registration or heartbeat. If it
+// reports false, it has already answered the request with an error.
+func (m *Manager) decodeRegistration(w http.ResponseWriter, r *http.Request) (in registration, ok bool) {
+	if !m.decodeBody(w, r, &in) {
+		return in, false
+	}
+	if err := in.check(); err != nil {
+		writeError(w, err)
+		return in, false
+	}
+	return in, true
 }
 
 func (m *Manager) unregister(w http.ResponseWriter, r *http.Request) {
@@ -140,6 +153,10 @@ func (m *Manager) capacity(w http.ResponseWriter, r *http.Request) {
 		MaxStages int `json:"maximumNumberOfBuilds"`
 	}
 	if !m.decodeBody(w, r, &in) {
+		return
+	}
+	if err := checkNumber("maximumNumberOfBuilds", max(in.MaxStages, 0), maxCapacity); err != nil { // a negative number is no bound, like 0
+		writeError(w, err)
 		return
 	}
 	if _, err := m.applyCommand(r.Context(), &command{Account: account(r), Capacity: &capacityCommand{pathParam(r, "delegate"), in.MaxStages}}); err != nil {

@@ -105,7 +105,7 @@ func (m *Manager) respondLegacy(w http.ResponseWriter, r *http.Request) {
 		Data json.RawMessage `json:"data"`
 		Code task.Code       `json:"code"`
 	}
-	if !m.decodeBody(w, r, &in) {
+	if _, ok := m.readAndDecode(w, r, &in, unbounded); !ok {
 		return
 	}
 	if string(in.Data) == "null" {
@@ -123,7 +123,7 @@ func (m *Manager) respondRunner(delegateParam string) http.HandlerFunc {
 			Error string    `json:"error"`
 			Data  []byte    `json:"data"`
 		}
-		if !m.decodeBody(w, r, &in) {
+		if _, ok := m.readAndDecode(w, r, &in, unbounded); !ok {
 			return
 		}
 		data := json.RawMessage(in.Data)
@@ -137,13 +137,32 @@ func (m *Manager) respondRunner(delegateParam string) http.HandlerFunc {
 	}
 }
 
-// respond records a delegate's answer to a task.
+// respond records a delegate's answer to a task. An answer that exceeds the bounds is
+// refused. The task then fails with the reason, because a delegate does not repeat a
+// refused answer, and the task would otherwise last until its time-out.
 func (m *Manager) respond(w http.ResponseWriter, r *http.Request, delegate string, code task.Code, reason string, data json.RawMessage) {
+	refused := m.checkAnswer(account(r), pathParam(r, "task"), data)
+	if refused != nil {
+		code, reason, data = task.Failed, "the manager refused the delegate's answer: "+refused.Error(), nil
+	}
 	if _, err := m.applyCommand(r.Context(), &command{Account: account(r), Answer: &answerCommand{
 		Delegate: delegate, Task: pathParam(r, "task"), Code: code, Reason: reason, Data: data,
 	}}); err != nil {
 		writeError(w, err)
 		return
 	}
+	if refused != nil {
+		writeError(w, refused)
+		return
+	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// checkAnswer checks the data of an answer to a task.
+func (m *Manager) checkAnswer(account, id string, data json.RawMessage) error {
+	bounds := answerBounds
+	if t, err := m.core.queue.Task(account, id); err == nil && isPart(t.Task.Type) { // the manager decodes its outputs and reports
+		bounds = submissionBounds
+	}
+	return bounds.check(data, "data")
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/robfig/cron/v3"
 	"github.com/rs/zerolog"
 )
 
@@ -38,8 +39,10 @@ func (m *Manager) submission(ctx context.Context, account string, s *Schedule, d
 		}
 		req.ID = id
 		var err error
-		f.Stage, err = m.newRun(ctx, account, req)
-		return f, err
+		if f.Stage, err = m.newRun(ctx, account, req); err != nil {
+			return nil, fmt.Errorf("stage: %w", err)
+		}
+		return f, nil
 	}
 	var req TaskRequest
 	if err := json.Unmarshal(s.Task, &req); err != nil {
@@ -47,11 +50,12 @@ func (m *Manager) submission(ctx context.Context, account string, s *Schedule, d
 	}
 	req.Task.ID, req.Sync = id, false
 	var err error
-	if f.Task, err = m.newTask(account, &req); err == nil {
-		f.Task.Single.Trace = m.startSpan(ctx, "task", account, id, m.journal.Now())
-		f.Task.Single.Trace.joinTask(f.Task.Task)
+	if f.Task, err = m.newTask(account, &req); err != nil {
+		return nil, fmt.Errorf("task: %w", err)
 	}
-	return f, err
+	f.Task.Single.Trace = m.startSpan(ctx, "task", account, id, m.journal.Now())
+	f.Task.Single.Trace.joinTask(f.Task.Task)
+	return f, nil
 }
 
 // discardSpans drops the spans of a submission that is not sent.
@@ -122,23 +126,36 @@ func (m *Manager) nextFire(ctx context.Context, account string, s *Schedule, now
 }
 
 // following returns the time after the one that is due. It skips all but the newest
-// maxMissed missed times.
+// maxMissed missed times. It looks back from now, further each time, because an outage
+// may contain millions of times.
 func (s *Schedule) following(now time.Time) (time.Time, error) {
 	next, err := s.after(s.Next)
 	if err != nil || next.After(now) {
 		return next, err
 	}
-	newest := make([]time.Time, 0, maxMissed)
-	for t := next; !t.After(now); {
-		if len(newest) == maxMissed {
-			newest = append(newest[:0], newest[1:]...)
+	times, zone, err := s.times()
+	if err != nil {
+		return next, err
+	}
+	if every, ok := times.(cron.ConstantDelaySchedule); ok {
+		if skipped := now.Sub(s.Next)/every.Delay - maxMissed; skipped > 0 {
+			next = next.Add(skipped * every.Delay)
 		}
-		newest = append(newest, t)
-		if t, err = s.after(t); err != nil {
-			return t, err
+		return next, nil
+	}
+	for back := time.Minute; ; back *= 2 {
+		from := s.Next
+		if earlier := now.Add(-back); earlier.After(from) {
+			from = earlier
+		}
+		var missed []time.Time
+		for t := times.Next(from.In(zone)); !t.IsZero() && !t.After(now); t = times.Next(t) {
+			missed = append(missed, t.UTC())
+		}
+		if n := len(missed); n >= maxMissed || from.Equal(s.Next) {
+			return missed[max(0, n-maxMissed)], nil
 		}
 	}
-	return newest[0], nil
 }
 
 // fire executes a fireCommand. Existed is true if another manager was first, or if

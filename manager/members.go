@@ -36,21 +36,30 @@ type member struct {
 	near bool
 }
 
+// submissionShape is the shape of a kind of submission, with the bounds of its text.
+type submissionShape struct {
+	*shape
+	bounds textBounds
+}
+
 // shapes holds the shape of each kind of submission.
-type shapes struct{ stage, task, schedule, limit *shape }
+type shapes struct{ stage, task, schedule, limit submissionShape }
 
 var knownShapes = sync.OnceValue(func() *shapes {
 	payload := func(v any) *shape { return shapeOf(reflect.TypeOf(v), true, map[reflect.Type]*shape{}) }
 	closed := func(v any) *shape { return shapeOf(reflect.TypeOf(v), false, map[reflect.Type]*shape{}) }
-	s := &shapes{stage: closed(StageRequest{}), task: payload(task.Task{}), schedule: closed(Schedule{}), limit: closed(Limit{})}
+	s := &shapes{
+		stage: submissionShape{closed(StageRequest{}), submissionBounds}, task: submissionShape{payload(task.Task{}), taskBounds},
+		schedule: submissionShape{closed(Schedule{}), taskBounds}, limit: submissionShape{closed(Limit{}), submissionBounds},
+	}
 	execute := payload(stage.ExecuteRequest{})
 	execute.member("run").near = true
 	*s.stage.member("steps").value.member("data") = member{"data", execute, true}
 	*s.stage.member("init") = member{"init", payload(stage.InitRequest{}), true}
 	*s.stage.member("cleanup") = member{"cleanup", payload(stage.CleanupRequest{}), false}
 	s.task.members = append(s.task.members, closed(control{}).members...)
-	*s.schedule.member("stage") = member{"stage", s.stage, true}
-	*s.schedule.member("task") = member{"task", s.task, true}
+	*s.schedule.member("stage") = member{"stage", s.stage.shape, true}
+	*s.schedule.member("task") = member{"task", s.task.shape, true}
 	return s
 })
 

@@ -121,15 +121,25 @@ func fillStep(o object, s *StepRequest, t stageIDs, infra string) {
 }
 
 // fillLog sends a payload's log to the manager's log service under key, unless the
-// payload names a log service. It returns the key of the payload's log.
-func (m *Manager) fillLog(o object, n *run, key string) string {
-	if m.cfg.Logs != nil && o.absent("log_config") {
-		if c := m.cfg.Logs(n.account, key[:strings.IndexByte(key, '/')+1]); c != nil {
-			o.setDefault("log_config", c)
-			o.setDefault("log_key", key)
-		}
+// payload names a log service. It returns the key of the payload's log. It fails if the
+// submitter chose a key that the token for the log service does not cover. Path is the
+// path of the payload.
+func (m *Manager) fillLog(o object, n *run, path, key string) (string, error) {
+	if err := checkSize(path+".log_key", len(o.text("log_key")), maxName); err != nil || m.cfg.Logs == nil || !o.absent("log_config") {
+		return o.text("log_key"), err
 	}
-	return o.text("log_key")
+	prefix := key[:strings.IndexByte(key, '/')+1]
+	c := m.cfg.Logs(n.account, prefix)
+	if c == nil {
+		return o.text("log_key"), nil
+	}
+	o.setDefault("log_config", c)
+	o.setDefault("log_key", key)
+	if own := o.text("log_key"); !strings.HasPrefix(own, prefix) {
+		return "", fmt.Errorf("%w: %s.log_key is %q; without a log_config it must begin with %q, because the stage can write no other logs",
+			ErrInvalid, path, cut(own, maxPathName), prefix)
+	}
+	return o.text("log_key"), nil
 }
 
 // logConfig returns the log service that a payload names, or nil.

@@ -3,7 +3,6 @@ package manager
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,26 +36,17 @@ const (
 	retryOnFailure = "failure"
 )
 
-const maxAttempts = 100
-
-// complete checks a policy and sets its defaults.
-func (r *Retry) complete() error {
-	if r.MaxAttempts < 0 || r.MaxAttempts > maxAttempts {
-		return fmt.Errorf("%w: retry.max_attempts is %d; it may be 1 to %d", ErrInvalid, r.MaxAttempts, maxAttempts)
+// complete returns the policy with its defaults. Nil stays nil.
+func (r *Retry) complete() *Retry {
+	if r == nil {
+		return nil
 	}
-	if r.Backoff < 0 || r.MaxBackoff < 0 {
-		return fmt.Errorf("%w: a back-off of retry is negative", ErrInvalid)
+	own := *r
+	if len(own.On) == 0 {
+		own.On = []string{retryOnLost}
 	}
-	if len(r.On) == 0 {
-		r.On = []string{retryOnLost}
-	}
-	for _, on := range r.On {
-		if !slices.Contains([]string{retryOnLost, retryOnTimeout, retryOnFailure}, on) {
-			return fmt.Errorf("%w: retry.on has %q; it may have lost, timeout and failure", ErrInvalid, on)
-		}
-	}
-	r.Backoff, r.MaxBackoff = cmp.Or(r.Backoff, 1000), cmp.Or(r.MaxBackoff, 5*60*1000)
-	return nil
+	own.Backoff, own.MaxBackoff = cmp.Or(own.Backoff, 1000), cmp.Or(own.MaxBackoff, 5*60*1000)
+	return &own
 }
 
 // wait returns the time before an attempt. The second attempt is 2.

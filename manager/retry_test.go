@@ -111,11 +111,11 @@ func TestRetryPolicies(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"retry":{"max_attempts":101}}`:                "max_attempts",
 		`{"retry":{"max_attempts":2,"on":["success"]}}`: "retry.on",
-		`{"retry":{"max_attempts":2,"backoff_ms":-1}}`:  "negative",
+		`{"retry":{"max_attempts":2,"backoff_ms":-1}}`:  "retry.backoff_ms is -1",
 		`{"labels":{"":"x"}}`:                           "label",
 		`{"labels":{"a=b":"x"}}`:                        "label",
 		`{"pipeline":"a\u0007"}`:                        "pipeline",
-		`{"init_timeout_ms":-1}`:                        "negative",
+		`{"init_timeout_ms":-1}`:                        "init_timeout_ms is -1",
 	} {
 		r := s.call("POST", "/api/stages?accountId=acc", withInit(body))
 		assert.Equal(t, 400, r.status, body)

@@ -81,8 +81,8 @@ func pathParam(r *http.Request, name string) string {
 // decodeStrict decodes a request's body into v and refuses members that the shape
 // does not list. If it reports false, it has already answered the request with an
 // error.
-func (m *Manager) decodeStrict(w http.ResponseWriter, r *http.Request, v any, known *shape) bool {
-	b, ok := m.readAndDecode(w, r, v)
+func (m *Manager) decodeStrict(w http.ResponseWriter, r *http.Request, v any, known submissionShape) bool {
+	b, ok := m.readAndDecode(w, r, v, known.bounds)
 	if !ok {
 		return false
 	}
@@ -96,11 +96,13 @@ func (m *Manager) decodeStrict(w http.ResponseWriter, r *http.Request, v any, kn
 // decodeBody decodes a request's body into v. If it reports false, it has already
 // answered the request with an error.
 func (m *Manager) decodeBody(w http.ResponseWriter, r *http.Request, v any) bool {
-	_, ok := m.readAndDecode(w, r, v)
+	_, ok := m.readAndDecode(w, r, v, submissionBounds)
 	return ok
 }
 
-func (m *Manager) readAndDecode(w http.ResponseWriter, r *http.Request, v any) ([]byte, bool) {
+// readAndDecode reads a request's body, checks its bounds and decodes it into v. The
+// bounds come first, because decoding a deeply nested value is slow.
+func (m *Manager) readAndDecode(w http.ResponseWriter, r *http.Request, v any, bounds textBounds) ([]byte, bool) {
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, m.cfg.MaxBody))
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -109,6 +111,10 @@ func (m *Manager) readAndDecode(w http.ResponseWriter, r *http.Request, v any) (
 		return nil, false
 	case err != nil:
 		writeStatus(w, http.StatusBadRequest, "cannot read the whole body: send it again")
+		return nil, false
+	}
+	if err := bounds.check(b, ""); err != nil {
+		writeError(w, err)
 		return nil, false
 	}
 	if err := json.Unmarshal(b, v); err != nil {

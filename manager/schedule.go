@@ -75,21 +75,30 @@ const (
 var cronSyntax = cron.NewParser(
 	cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-// after returns the first time after t at which the schedule is due.
-func (s *Schedule) after(t time.Time) (time.Time, error) {
+// times returns the schedule's times, and their zone.
+func (s *Schedule) times() (cron.Schedule, *time.Location, error) {
 	zone, err := time.LoadLocation(cmp.Or(s.TimeZone, "UTC"))
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%w: time_zone %q is unknown; it may be a name like Europe/Berlin", ErrInvalid, s.TimeZone)
+		return nil, nil, fmt.Errorf("%w: time_zone %q is unknown; it may be a name like Europe/Berlin", ErrInvalid, s.TimeZone)
 	}
 	times, err := cronSyntax.Parse(s.Cron)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%w: cron %q: %w", ErrInvalid, s.Cron, err)
+		return nil, nil, fmt.Errorf("%w: cron %q: %w", ErrInvalid, s.Cron, err)
 	}
 	if spec, ok := times.(*cron.SpecSchedule); ok {
 		if spec.Location != time.Local {
-			return time.Time{}, fmt.Errorf("%w: cron %q names a time zone; put it into time_zone", ErrInvalid, s.Cron)
+			return nil, nil, fmt.Errorf("%w: cron %q names a time zone; put it into time_zone", ErrInvalid, s.Cron)
 		}
 		spec.Location = zone
+	}
+	return times, zone, nil
+}
+
+// after returns the first time after t at which the schedule is due.
+func (s *Schedule) after(t time.Time) (time.Time, error) {
+	times, zone, err := s.times()
+	if err != nil {
+		return time.Time{}, err
 	}
 	next := times.Next(t.In(zone))
 	if next.IsZero() {
@@ -101,18 +110,9 @@ func (s *Schedule) after(t time.Time) (time.Time, error) {
 // SetSchedule adds a schedule, or replaces the one with its id. It fails with
 // [ErrInvalid].
 func (m *Manager) SetSchedule(ctx context.Context, account string, s Schedule) (Schedule, error) {
-	if s.ID == "" {
-		return Schedule{}, fmt.Errorf("%w: the schedule has no id", ErrInvalid)
-	}
-	if err := checkID("the id", s.ID); err != nil {
-		return Schedule{}, err
-	}
 	s.Missed, s.Overlap = cmp.Or(s.Missed, missedOnce), cmp.Or(s.Overlap, overlapAllow)
-	if !slices.Contains([]string{missedOnce, missedSkip, missedAll}, s.Missed) {
-		return Schedule{}, fmt.Errorf("%w: missed is %q; it may be once, skip or all", ErrInvalid, s.Missed)
-	}
-	if !slices.Contains([]string{overlapAllow, overlapSkip}, s.Overlap) {
-		return Schedule{}, fmt.Errorf("%w: overlap is %q; it may be allow or skip", ErrInvalid, s.Overlap)
+	if err := s.check(); err != nil {
+		return Schedule{}, err
 	}
 	next, err := s.after(m.journal.Now())
 	if err != nil {

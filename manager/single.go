@@ -232,26 +232,20 @@ func (c *core) forgetTask(work key) {
 
 // newTask checks a request and returns the command that submits it.
 func (m *Manager) newTask(account string, req *TaskRequest) (*submitTaskCommand, error) {
-	priority, err := m.checkCommon(account, req.Task.ID, &req.Priority, &req.Selectors, req.Task.Timeout, req.QueueTimeout)
+	if err := firstError(m.checkAccount(account), req.check()); err != nil {
+		return nil, err
+	}
+	priority, err := checkPriority(&req.Priority)
 	if err != nil {
 		return nil, err
 	}
+	req.Selectors, req.Retry = withoutBlank(req.Selectors), req.Retry.complete()
 	body := req.Task
-	if body.Type == "" {
-		return nil, fmt.Errorf("%w: the task has no type", ErrInvalid)
-	}
-	if req.Retry != nil {
-		own := *req.Retry
-		if err := own.complete(); err != nil {
-			return nil, err
-		}
-		req.Retry = &own
-	}
 	body.Async = !req.Sync
 	body.Timeout = cmp.Or(body.Timeout, toMillis(m.cfg.TaskTimeout))
 	body.Traceparent, body.Tracestate = "", "" // the same submission may come in another trace
 	req.Task = body
-	sum, err := digest(*req)
+	sum, err := digest(*req, taskBounds)
 	if err != nil {
 		return nil, err
 	}

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/delegate-io/dlite/manager/internal/queue"
 	"github.com/delegate-io/dlite/task"
@@ -81,17 +79,17 @@ func (n *run) queueWork() *queue.Work {
 
 // newRun checks a request and prepares all payloads of the stage.
 func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) (*run, error) {
-	_, err := m.checkCommon(account, req.ID, &req.Priority, &req.Selectors, req.Timeout, req.QueueTimeout, req.InitTimeout)
-	if err != nil {
+	if err := firstError(m.checkAccount(account), req.check()); err != nil {
 		return nil, err
 	}
-	if err := req.completeLimits(); err != nil {
+	if _, err := checkPriority(&req.Priority); err != nil {
 		return nil, err
 	}
+	req.Selectors, req.Retry = withoutBlank(req.Selectors), req.Retry.complete()
 	req.Infra = cmp.Or(req.Infra, "local")
 	kinds := infra(req.Infra)
 	if kinds == nil {
-		return nil, fmt.Errorf("%w: infra %q is unknown; it may be local, vm or kubernetes", ErrInvalid, req.Infra)
+		return nil, checkOneOf("infra", req.Infra, "local", "vm", "kubernetes")
 	}
 	n := &run{
 		account: account, done: make(chan struct{}), kinds: kinds, timeout: req.Timeout,
@@ -106,7 +104,8 @@ func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) 
 	if err := m.prepare(n, &req); err != nil {
 		return nil, err
 	}
-	if n.digest, err = digest(req); err != nil {
+	var err error
+	if n.digest, err = digest(req, submissionBounds); err != nil {
 		return nil, err
 	}
 	n.current = &n.init
@@ -114,85 +113,30 @@ func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) 
 	return n, nil
 }
 
-// maxLabels is the largest number of labels of a stage.
-const maxLabels = 20
-
-// completeLimits checks the pipeline, labels and retry policy and sets defaults.
-func (req *StageRequest) completeLimits() error {
-	if err := checkID("the pipeline", req.Pipeline); err != nil {
-		return err
-	}
-	if len(req.Labels) > maxLabels {
-		return fmt.Errorf("%w: the stage has %d labels; it may have %d", ErrInvalid, len(req.Labels), maxLabels)
-	}
-	for name, value := range req.Labels {
-		if err := cmp.Or(checkID("a label", name), checkID("the label "+name, value)); err != nil {
-			return err
-		}
-		if name == "" || strings.Contains(name, "=") {
-			return fmt.Errorf("%w: a label is named %q; it needs a name without =", ErrInvalid, name)
-		}
-	}
-	if req.Retry == nil {
-		return nil
-	}
-	own := *req.Retry
-	req.Retry = &own
-	return req.Retry.complete()
-}
-
-// checkCommon checks the values that stages and single tasks have in common, and
-// normalizes them.
-func (m *Manager) checkCommon(account, id string, priority *string, selectors *[]string, timeouts ...task.Millis) (queue.Priority, error) {
+// checkAccount returns an error if the manager does not know an account.
+func (m *Manager) checkAccount(account string) error {
 	if _, ok := m.secrets[account]; !ok {
-		return 0, fmt.Errorf("%w: there is no account %q", ErrInvalid, account)
-	}
-	if err := checkID("the id", id); err != nil {
-		return 0, err
-	}
-	for _, t := range timeouts {
-		if t < 0 {
-			return 0, fmt.Errorf("%w: a time-out is negative", ErrInvalid)
-		}
-	}
-	*selectors = slices.DeleteFunc(slices.Clone(*selectors), func(s string) bool { return strings.TrimSpace(s) == "" })
-	*priority = cmp.Or(*priority, "NORMAL")
-	p, ok := priorities[*priority]
-	if !ok {
-		return 0, fmt.Errorf("%w: priority is %q; it may be NORMAL or HIGH", ErrInvalid, *priority)
-	}
-	return p, nil
-}
-
-var priorities = map[string]queue.Priority{"NORMAL": queue.Normal, "HIGH": queue.High}
-
-// maxID is the longest id that a submitter may choose, in bytes. Ids are parts of
-// paths.
-const maxID = 256
-
-// maxSteps is the largest number of steps of a stage. An empty step takes three
-// bytes in a request, but hundreds in memory.
-const maxSteps = 10_000
-
-// checkID refuses an id that cannot be a segment of a path. Delegates could not
-// acquire such a task.
-func checkID(what, id string) error {
-	switch {
-	case len(id) > maxID:
-		return fmt.Errorf("%w: %s is longer than %d bytes", ErrInvalid, what, maxID)
-	case id == "." || id == "..":
-		return fmt.Errorf("%w: %s is %q, which has another meaning in a path", ErrInvalid, what, id)
-	case strings.ContainsFunc(id, unicode.IsControl) || !utf8.ValidString(id):
-		return fmt.Errorf("%w: %s contains a character that cannot be printed", ErrInvalid, what)
+		return fmt.Errorf("%w: there is no account %q", ErrInvalid, account)
 	}
 	return nil
 }
 
-// digest returns a hash by which equal requests are recognized.
-func digest(req any) (string, error) {
+// withoutBlank returns the selectors that name a tag.
+func withoutBlank(selectors []string) []string {
+	return slices.DeleteFunc(slices.Clone(selectors), func(s string) bool { return strings.TrimSpace(s) == "" })
+}
+
+var priorities = map[string]queue.Priority{"NORMAL": queue.Normal, "HIGH": queue.High}
+
+// digest returns a hash by which equal requests are recognized. It fails if the JSON of
+// the request exceeds the bounds.
+func digest(req any, bounds textBounds) (string, error) {
 	b, err := json.Marshal(req)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if err := bounds.check(b, ""); err != nil {
+		return "", err
 	}
 	sum := sha256.Sum256(b)
 	return base64.RawStdEncoding.EncodeToString(sum[:]), nil
@@ -205,37 +149,39 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 	var err error
 	n.init = newStep("init", task.Init, cmp.Or(req.InitTimeout, toMillis(m.cfg.TaskTimeout)))
 	if n.init.data, err = payload("init", &req.Init, func(o object) error {
-		t, err = fillInit(o, n.ID)
-		n.init.LogKey = m.fillLog(o, n, initLogKey(n.ID))
+		if t, err = fillInit(o, n.ID); err != nil {
+			return err
+		}
+		if n.init.LogKey, err = m.fillLog(o, n, "init", initLogKey(n.ID)); err != nil {
+			return err
+		}
 		n.init.firstLog = n.init.LogKey
 		n.log = o.logConfig()
 		announceSteps(o, req.Steps)
-		return err
+		return nil
 	}); err != nil {
 		return err
-	}
-	if len(req.Steps) > maxSteps {
-		return fmt.Errorf("%w: the stage has %d steps; it may have %d", ErrInvalid, len(req.Steps), maxSteps)
 	}
 	req.Steps = slices.Clone(req.Steps)
 	seen := map[string]bool{}
 	for i := range req.Steps {
-		s := &req.Steps[i]
-		if err := s.complete(i); err != nil {
-			return err
-		}
+		s, path := &req.Steps[i], fmt.Sprintf("steps[%d]", i)
+		s.complete(i)
 		if seen[s.ID] {
-			return fmt.Errorf("%w: two steps have the id %q", ErrInvalid, s.ID)
+			return fmt.Errorf("%w: %s.id is %q, like that of an earlier step", ErrInvalid, path, s.ID)
 		}
 		seen[s.ID] = true
 		p := newStep(s.ID, task.Execute, s.Timeout)
 		p.Name, p.runOn = s.Name, s.RunOn
-		if p.data, err = payload("the data of step "+s.ID, &s.Data, func(o object) error {
+		if p.data, err = payload(path+".data", &s.Data, func(o object) error {
 			p.timeout = cmp.Or(p.timeout, o.seconds("timeout"), toMillis(m.cfg.TaskTimeout))
+			if err := checkDuration("the milliseconds of "+path+".data.timeout", p.timeout); err != nil {
+				return err
+			}
 			fillStep(o, s, t, n.Infra)
-			p.LogKey = m.fillLog(o, n, logKey(n.ID, s.ID))
+			p.LogKey, err = m.fillLog(o, n, path+".data", logKey(n.ID, s.ID))
 			p.firstLog = p.LogKey
-			return nil
+			return err
 		}); err != nil {
 			return err
 		}
@@ -249,23 +195,11 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 	return err
 }
 
-// complete checks the step with index i and sets its defaults.
-func (s *StepRequest) complete(i int) error {
+// complete sets the defaults of the step with index i.
+func (s *StepRequest) complete(i int) {
 	s.ID = cmp.Or(s.ID, fmt.Sprintf("step%d", i+1))
-	if err := checkID("the id of a step", s.ID); err != nil {
-		return err
-	}
 	s.Name = cmp.Or(s.Name, s.ID)
 	s.RunOn = cmp.Or(s.RunOn, runOnSuccess)
-	switch s.RunOn {
-	case runOnSuccess, runOnFailure, runOnAlways:
-	default:
-		return fmt.Errorf("%w: run_on of step %q is %q; it may be success, failure or always", ErrInvalid, s.ID, s.RunOn)
-	}
-	if s.Timeout < 0 {
-		return fmt.Errorf("%w: the time-out of step %q is negative", ErrInvalid, s.ID)
-	}
-	return nil
 }
 
 func toMillis(d time.Duration) task.Millis { return task.Millis(d.Milliseconds()) }

@@ -1,0 +1,178 @@
+package manager
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/delegate-io/dlite/manager/internal/queue"
+	"github.com/delegate-io/dlite/task"
+)
+
+// The checks of what callers send. Each error names the member by its JSON path.
+
+// firstError returns the first of some errors.
+func firstError(all ...error) error {
+	for _, err := range all {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check checks the values of a stage that no default replaces.
+func (req *StageRequest) check() error {
+	if err := firstError(
+		checkID("id", req.ID),
+		checkSize("name", len(req.Name), maxName),
+		checkNames("selectors", req.Selectors),
+		checkDuration("timeout_ms", req.Timeout),
+		checkDuration("queue_timeout_ms", req.QueueTimeout),
+		checkDuration("init_timeout_ms", req.InitTimeout),
+		checkID("pipeline", req.Pipeline),
+		checkCount("labels", len(req.Labels), maxLabels),
+		req.Retry.check(),
+		checkCount("steps", len(req.Steps), maxSteps),
+		checkSize("cleanup", len(req.Cleanup), maxCleanup),
+	); err != nil {
+		return err
+	}
+	for name, value := range req.Labels {
+		if name == "" || strings.Contains(name, "=") {
+			return fmt.Errorf("%w: labels: a label is named %q; it needs a name without =", ErrInvalid, cut(name, maxPathName))
+		}
+		if err := firstError(checkID("the name of "+joinPath("labels", name), name), checkID(joinPath("labels", name), value)); err != nil {
+			return err
+		}
+	}
+	for i := range req.Steps {
+		if err := req.Steps[i].check(fmt.Sprintf("steps[%d]", i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *StepRequest) check(path string) error {
+	return firstError(
+		checkID(path+".id", s.ID),
+		checkSize(path+".name", len(s.Name), maxName),
+		checkDuration(path+".timeout_ms", s.Timeout),
+		checkOneOf(path+".run_on", cmp.Or(s.RunOn, runOnSuccess), runOnSuccess, runOnFailure, runOnAlways),
+	)
+}
+
+// check checks a policy; nil is none.
+func (r *Retry) check() error {
+	if r == nil {
+		return nil
+	}
+	on := []string{retryOnLost, retryOnTimeout, retryOnFailure}
+	if err := firstError(
+		checkNumber("retry.max_attempts", r.MaxAttempts, maxAttempts),
+		checkCount("retry.on", len(r.On), len(on)),
+		checkDuration("retry.backoff_ms", r.Backoff),
+		checkDuration("retry.max_backoff_ms", r.MaxBackoff),
+	); err != nil {
+		return err
+	}
+	for i, why := range r.On {
+		if err := checkOneOf(fmt.Sprintf("retry.on[%d]", i), why, on...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check checks the values of a single task that no default replaces.
+func (req *TaskRequest) check() error {
+	if err := firstError(
+		checkID("id", req.Task.ID),
+		checkSize("type", len(req.Task.Type), maxName),
+		checkSize("driver", len(req.Task.Driver), maxName),
+		checkNames("selectors", req.Selectors),
+		checkDuration("timeout", req.Task.Timeout),
+		checkDuration("queue_timeout_ms", req.QueueTimeout),
+		checkCount("secrets", len(req.Task.Secrets), maxNames),
+		req.Retry.check(),
+	); err != nil {
+		return err
+	}
+	if req.Task.Type == "" {
+		return fmt.Errorf("%w: type is missing: a task needs one", ErrInvalid)
+	}
+	return nil
+}
+
+// check checks the values of a schedule, without its stage or task.
+func (s *Schedule) check() error {
+	if s.ID == "" {
+		return fmt.Errorf("%w: id is missing: a schedule needs one", ErrInvalid)
+	}
+	return firstError(
+		checkID("id", s.ID),
+		checkSize("name", len(s.Name), maxName),
+		checkSize("cron", len(s.Cron), maxCron),
+		checkInterval("cron", s.Cron),
+		checkSize("time_zone", len(s.TimeZone), maxZone),
+		checkOneOf("missed", s.Missed, missedOnce, missedSkip, missedAll),
+		checkOneOf("overlap", s.Overlap, overlapAllow, overlapSkip),
+	)
+}
+
+// checkInterval checks the interval of "@every". The cron package would round it up to a
+// second, also if it is negative. Text that is no duration passes, because the parser
+// reports it.
+func checkInterval(path, cron string) error {
+	_, text, ok := strings.Cut(cron, "@every ")
+	d, err := time.ParseDuration(text)
+	if !ok || err != nil || d >= minInterval && d%minInterval == 0 && d <= maxDuration.Duration() {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is %q; the interval may be whole seconds, from %s to %s", ErrInvalid, path, cron, minInterval, maxDuration.Duration())
+}
+
+// check checks a limit.
+func (l *Limit) check() error {
+	name, value, _ := strings.Cut(l.Group, ":")
+	switch {
+	case len(l.Group) > len("label:=")+2*maxID:
+		return checkSize("group", len(l.Group), len("label:=")+2*maxID)
+	case l.Group == wholeAccount, name == "pipeline" && value != "", name == "label" && strings.Contains(value, "="):
+		return checkNumber("max", l.Max, maxRunning)
+	default:
+		return fmt.Errorf("%w: group is %q; it may be account, pipeline:NAME or label:NAME=VALUE", ErrInvalid, l.Group)
+	}
+}
+
+// check checks the body of a registration or heartbeat.
+func (r *registration) check() error {
+	return firstError(
+		checkID("delegateId", r.DelegateID),
+		checkSize("delegateName", len(r.Name), maxName),
+		checkSize("delegateType", len(r.DelegateType), maxName),
+		checkSize("hostName", len(r.HostName), maxName),
+		checkSize("version", len(r.Version), maxName),
+		checkNames("tags", r.Tags),
+		checkNames("supportedTaskTypes", r.TaskTypes),
+	)
+}
+
+// isPart reports whether tasks of a type are parts of stages.
+func isPart(taskType string) bool {
+	switch task.KindOf(taskType) {
+	case task.Init, task.Execute, task.Cleanup:
+		return true
+	default:
+		return false
+	}
+}
+
+// checkPriority returns the priority that a name stands for. An empty name becomes the
+// default.
+func checkPriority(name *string) (queue.Priority, error) {
+	*name = cmp.Or(*name, "NORMAL")
+	return priorities[*name], checkOneOf("priority", *name, "NORMAL", "HIGH")
+}
