@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -83,18 +84,42 @@ func (f *answerData) declareSecrets(payload json.RawMessage) {
 		Outputs []stage.Output `json:"outputs"`
 	}
 	_ = json.Unmarshal(payload, &declared) // the delegate has checked the payload
+	secret := map[string]bool{}
 	for _, d := range declared.Outputs {
-		if d.Type != stage.OutputSecret {
+		if d.Type == stage.OutputSecret {
+			secret[d.Key] = true
+		}
+	}
+	found := map[string]bool{}
+	for i, o := range f.outputs {
+		if secret[o.Key] {
+			f.outputs[i].Type, found[o.Key] = stage.OutputSecret, true
+		}
+	}
+	for _, d := range declared.Outputs {
+		if v, ok := f.outputVars[d.Key]; ok && secret[d.Key] && !found[d.Key] {
+			f.outputs, found[d.Key] = append(f.outputs, stage.Output{Key: d.Key, Value: v, Type: stage.OutputSecret}), true
+		}
+	}
+}
+
+// hideSecrets replaces the values of secret outputs, and all values that contain one of
+// them. A foreign delegate has them in the output variables as well. It runs once for
+// each answer, because its cost is the number of secrets times the size of the values.
+func (f *answerData) hideSecrets() {
+	for _, o := range slices.Clone(f.outputs) {
+		if o.Type != stage.OutputSecret {
 			continue
 		}
-		found := false
-		for i := range f.outputs {
-			if f.outputs[i].Key == d.Key {
-				f.outputs[i].Type, found = stage.OutputSecret, true
+		for k, v := range f.outputVars {
+			if k == o.Key || shows(v, o) {
+				f.outputVars[k] = hidden
 			}
 		}
-		if v, ok := f.outputVars[d.Key]; ok && !found {
-			f.outputs = append(f.outputs, stage.Output{Key: d.Key, Value: v, Type: stage.OutputSecret})
+		for i, other := range f.outputs {
+			if other.Key == o.Key && other.Type == o.Type || shows(other.Value, o) {
+				f.outputs[i].Value = hidden
+			}
 		}
 	}
 }
@@ -139,7 +164,7 @@ func parseAnswer(taskType string, code task.Code, reason string, data json.RawMe
 
 func interpretAnswer(taskType string, code task.Code, reason string, data json.RawMessage) queue.Answer {
 	f := parseAnswerData(data)
-	a := queue.Answer{Code: code, Data: data, Error: conceal(cmp.Or(reason, f.message), f.outputs)}
+	a := queue.Answer{Code: code, Data: data, Error: conceal(cut(cmp.Or(reason, f.message), maxConcealed), f.outputs)}
 	switch code {
 	case task.OK:
 	case "":

@@ -66,6 +66,14 @@ const (
 	// codes are far shorter.
 	maxMessage = 4 << 10
 	maxCode    = 64
+	// maxConcealed is the beginning of a message in which secret outputs are hidden. It
+	// is much longer than what is kept.
+	maxConcealed = 64 << 10
+	// maxOutputs is the largest size of the outputs, and of the output variables, of an
+	// answer in bytes of JSON. maxSecretOutputs is the largest number of secret ones:
+	// each of them is searched in all others.
+	maxOutputs       = 1 << 20
+	maxSecretOutputs = 100
 )
 
 // checkCount returns an error if a list or object is too long.

@@ -55,6 +55,7 @@ func TestEveryMemberOfACallIsBounded(t *testing.T) {
 		{stages, step(`"data":{"files":` + listOf(10_001, "") + `}`), "steps[1].data.files has more than"},
 		{stages, step(`"data":{"volumes":[` + deep + `]}`), "is nested too deeply"},
 		{stages, step(`"data":{"n":1` + strings.Repeat("0", 64) + `}`), "steps[1].data.n is a number of 65 bytes"},
+		{stages, step(`"data":{"outputs":[` + secretOutputs(101) + `]}`), "steps[1].data.outputs of the type SECRET has 101 elements; it may have 100"},
 		{stages, `{"init":{"envs":{"A":"` + strings.Repeat("x", 16<<20+1) + `"}}}`, "init.envs.A has"},
 		{tasks, `{"type":"` + long + `"}`, "type has"},
 		{tasks, `{"id":"t"}`, "type is missing"},
@@ -96,6 +97,30 @@ func members(n int) string {
 		_, _ = fmt.Fprintf(&b, `,"V%d":""`, i)
 	}
 	return b.String()[1:]
+}
+
+func secretOutputs(n int) string {
+	return strings.TrimSuffix(strings.Repeat(`{"key":"K","value":"aaa","type":"SECRET"},`, n), ",")
+}
+
+// Secret outputs are searched in all others, so their number and size are bounded.
+func TestTheOutputsOfAnAnswerAreBounded(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	d := s.register("d", dockerTypes)
+	for i, members := range []string{
+		`"outputs":[` + secretOutputs(101) + `]`,
+		`"output_vars":{"A":"` + strings.Repeat("a", 1<<20) + `"}`,
+		`"outputs":[{"key":"A","value":"` + strings.Repeat("a", 1<<20) + `"}]`,
+	} {
+		id := fmt.Sprint("s", i)
+		s.submit(`{"id":"` + id + `","steps":[{"id":"a","data":{}}]}`)
+		s.pass(d, initTask, succeeded)
+		step := s.take(d, executeTask)
+		assert.Equal(t, 400, s.respond(d, step.ID, `{"code":"OK","data":{"command_execution_status":"SUCCESS",`+members+`}}`))
+		s.pass(d, cleanupTask, succeeded)
+		assert.Contains(t, s.ended(id).Error, "data.output")
+	}
 }
 
 // Bounds must not refuse what real peers send.

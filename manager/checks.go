@@ -2,12 +2,15 @@ package manager
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/delegate-io/dlite/manager/internal/queue"
 	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/stage"
 )
 
 // The checks of what callers send. Each error names the member by its JSON path.
@@ -60,6 +63,7 @@ func (s *StepRequest) check(path string) error {
 		checkID(path+".id", s.ID),
 		checkSize(path+".name", len(s.Name), maxName),
 		checkDuration(path+".timeout_ms", s.Timeout),
+		checkOutputs(path+".data", s.Data),
 		checkOneOf(path+".run_on", cmp.Or(s.RunOn, runOnSuccess), runOnSuccess, runOnFailure, runOnAlways),
 	)
 }
@@ -158,6 +162,29 @@ func (r *registration) check() error {
 		checkNames("tags", r.Tags),
 		checkNames("supportedTaskTypes", r.TaskTypes),
 	)
+}
+
+// checkOutputs checks the outputs in the data of a step or of its answer.
+func checkOutputs(path string, data json.RawMessage) error {
+	var d struct {
+		OutputVars json.RawMessage `json:"output_vars"`
+		Outputs    json.RawMessage `json:"outputs"`
+	}
+	if json.Unmarshal(data, &d) != nil {
+		return nil
+	}
+	if err := firstError(
+		checkSize(path+".output_vars", len(d.OutputVars), maxOutputs),
+		checkSize(path+".outputs", len(d.Outputs), maxOutputs),
+	); err != nil {
+		return err
+	}
+	var outputs []stage.Output
+	if json.Unmarshal(d.Outputs, &outputs) != nil {
+		return nil
+	}
+	outputs = slices.DeleteFunc(outputs, func(o stage.Output) bool { return o.Type != stage.OutputSecret })
+	return checkCount(path+".outputs of the type SECRET", len(outputs), maxSecretOutputs)
 }
 
 // isPart reports whether tasks of a type are parts of stages.

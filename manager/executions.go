@@ -164,5 +164,5 @@ func (m *Manager) checkAnswer(account, id string, data json.RawMessage) error {
 	if t, err := m.core.queue.Task(account, id); err == nil && isPart(t.Task.Type) { // the manager decodes its outputs and reports
 		bounds = submissionBounds
 	}
-	return bounds.check(data, "data")
+	return firstError(bounds.check(data, "data"), checkOutputs("data", data))
 }

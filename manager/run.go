@@ -112,8 +112,8 @@ func (c *core) viewWithPlace(n *run) Stage {
 	return s
 }
 
-// view returns the step's public state, with secret outputs hidden. A foreign delegate has
-// them in the output variables as well.
+// view returns the step's public state. It hides secret outputs of a state that an older
+// version saved; newer ones are hidden already.
 func (p *step) view() StepState {
 	s := p.StepState
 	s.Outputs = slices.Clone(s.Outputs)
@@ -123,15 +123,8 @@ func (p *step) view() StepState {
 			continue
 		}
 		s.Outputs[i].Value = hidden
-		for k, v := range s.OutputVars {
-			if k == o.Key || shows(v, o) {
-				s.OutputVars[k] = hidden
-			}
-		}
-		for j := range s.Outputs {
-			if shows(s.Outputs[j].Value, o) {
-				s.Outputs[j].Value = hidden
-			}
+		if _, ok := s.OutputVars[o.Key]; ok {
+			s.OutputVars[o.Key] = hidden
 		}
 	}
 	return s

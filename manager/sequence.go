@@ -76,6 +76,9 @@ func (c *core) partStarted(n *run, e *queue.Event) {
 
 // partOf returns the part of a stage that a task belongs to, or nil.
 func (n *run) partOf(id string) *step {
+	if n.current != nil && n.current.TaskID == id { // a stage may have thousands of steps
+		return n.current
+	}
 	switch id {
 	case n.init.TaskID:
 		return &n.init
@@ -128,6 +131,7 @@ func (p *step) recordResult(e *queue.Event) {
 	p.Status = statusOf(e.Result.Outcome)
 	f := parseAnswerData(e.Result.Data)
 	f.declareSecrets(p.data)
+	f.hideSecrets()
 	p.ExitCode, p.OutputVars, p.Outputs, p.Artifact, p.Tests = f.exitCode, f.outputVars, f.outputs, f.artifact, f.tests
 }
 
