@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/agent"
+	"github.com/delegate-io/dlite/driver/local/host"
+	"github.com/delegate-io/dlite/internal/testbed"
 )
 
 // docs/protocol.md, section 5: a stage as another driver runs it.
@@ -45,6 +48,51 @@ func TestAForeignDriverRunsAStage(t *testing.T) {
 	for range 2 {
 		assert.JSONEq(t, `{}`, f.ok("/destroy", `{"log_drone":true,"stage_runtime_id":"sr"}`))
 	}
+}
+
+// docs/protocol.md, section 5: on a machine of one stage a foreign driver names any path of the
+// machine, creates no host volume itself, and starts steps of the kind RunTestsV2.
+func TestAForeignDriverUsesTheWholeMachine(t *testing.T) {
+	t.Parallel()
+	work, memory := testbed.StageFolders(t)
+	d, err := host.New(host.Config{WorkDir: work, MemoryDir: memory, WholeMachine: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, d.Close()) })
+	f := newAgentOn(t, d, agent.Config{})
+	root := t.TempDir()
+	f.setup(`,"volumes":[{"host":{"id":"v","name":"v","path":"` + root + `/volume"}}],"files":[{"path":"` + root + `/a/setup","mode":384,"data":"hello"}]`)
+	f.ok("/start_step", strings.Replace(step("one", `cat "$ROOT/a/setup" "$ROOT/b/step"; ls -d "$ROOT/volume" "$HARNESS_SCRATCH_DIR"
+		echo A=1 >> "$DRONE_OUTPUT"; echo S=visibly-fake >> "$HARNESS_OUTPUT_SECRET_FILE"; [ "$DRONE_OUTPUT" = "$ROOT/c/out" ]`,
+		`,"files":[{"path":"`+root+`/b/step","data":" world\n"}],"output_var_file":"`+root+`/c/out","secret_var_file":"`+root+`/d/secret","scratch_dir":"`+root+`/scratch"`),
+		`"kind":"Run","environment":{}`, `"kind":"RunTestsV2","environment":{"ROOT":"`+root+`"}`, 1))
+	assert.JSONEq(t, `{"exited":true,"outputs":{"A":"1"},"outputV2":[
+		{"key":"A","value":"1","type":"STRING"},{"key":"S","value":"visibly-fake","type":"SECRET"}]}`, f.poll("one"))
+	assert.Equal(t, "hello world\n"+root+"/scratch\n"+root+"/volume\n", f.ok("/stream_output", `{"id":"one"}`))
+	assert.NoFileExists(t, root+"/d/secret", "the next step must not find it")
+}
+
+// docs/protocol.md, section 5: foreign drivers send an empty log_config with each step and mean the log
+// service of the setup.
+func TestAnEmptyLogOfAStepMeansTheLogOfTheSetup(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var got strings.Builder
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		mu.Lock()
+		defer mu.Unlock()
+		got.WriteString(r.Method + " " + r.URL.Query().Get("key") + " " + r.Header.Get("X-Harness-Token") + " " + string(b) + "\n")
+	}))
+	defer server.Close()
+	f := newAgent(t, agent.Config{})
+	f.setup(`,"log_config":{"account_id":"acme","url":"` + server.URL + `","token":"visibly-fake-token","indirect_upload":true}`)
+	f.ok("/start_step", step("one", "echo hello", `,"log_key":"the-key","log_config":{}`))
+	assert.JSONEq(t, `{"exited":true}`, f.poll("one"))
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Contains(t, got.String(), "POST the-key visibly-fake-token")
+	assert.Contains(t, got.String(), "hello")
 }
 
 // docs/protocol.md, section 5: starting an id twice starts it once, and every poll is answered, also

@@ -37,7 +37,7 @@ func (t *transaction) newExecution(ctx context.Context, req *task.Request[stage.
 	}
 	step.SecretCommand = slices.ContainsFunc(step.Run.Entrypoint, shows) || slices.ContainsFunc(step.Run.Command, shows)
 	tk, _ := task.FromContext(ctx)
-	return &execution{id: id, env: env, step: step, target: logTarget(tk, step.LogConfig, step.LogKey), masks: t.secrets}
+	return &execution{id: id, env: env, step: step, target: logTarget(tk, step.LogConfig, t.logConfig, step.LogKey), masks: t.secrets}
 }
 
 // hasWord reports whether text contains word, and no letter or digit next to it. A command line

@@ -70,6 +70,7 @@ func (m *Stages) admit(id string, req *task.Request[stage.InitRequest]) (*transa
 		return nil, false, task.Errorf(task.RetryOnOtherDelegate, "this delegate (%s) is shutting down", m.delegate)
 	}
 	t := m.newTransaction(m.environment(id, req))
+	t.logConfig = req.Data.LogConfig
 	t.secrets.Add(req.Data.Secrets...)
 	t.secrets.Add(cloneSecrets(req.Data.Clone)...)
 	for _, step := range req.Data.Steps {

@@ -2,6 +2,7 @@ package transaction
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ type note struct {
 	Envs    map[string]string `json:"envs,omitempty"`
 	Exports map[string]string `json:"exports,omitempty"`
 	Secrets []string          `json:"secrets,omitempty"`
+	Log     *stage.LogConfig  `json:"log,omitempty"` // of the init
 	// Task is the task of the step that the rest describes.
 	Task string `json:"task,omitempty"`
 	// Writer identifies the writer of the step's log stream.
@@ -87,7 +89,7 @@ func (t *transaction) note() {
 		return
 	}
 	t.notes = &notes{path: path, file: f, lost: t.logNotResumable}
-	t.notes.add(note{Envs: t.env.Envs, Secrets: t.newSecrets()})
+	t.notes.add(note{Envs: t.env.Envs, Secrets: t.newSecrets(), Log: t.logConfig})
 }
 
 func (t *transaction) logNotResumable(err error) {
@@ -152,30 +154,31 @@ func (n *notes) end() {
 	n.file = nil
 }
 
-// readNotes combines all notes. It skips a torn line and returns an error for a
-// file that cannot be read.
-func readNotes(path string) (envs, exports map[string]string, values []string, steps map[string]earlier, err error) {
+// readNotes combines all notes of the transaction in one, and those of each step by its task. It
+// skips a torn line and returns an error for a file that cannot be read.
+func readNotes(path string) (all note, steps map[string]earlier, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, nil, nil, nil, err
+		return all, nil, err
 	}
 	defer f.Close() //nolint:errcheck // only read from
-	envs, exports, steps = map[string]string{}, map[string]string{}, map[string]earlier{}
+	all.Envs, all.Exports, steps = map[string]string{}, map[string]string{}, map[string]earlier{}
 	for lines := bufio.NewReader(f); ; {
 		line, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return envs, exports, values, steps, nil
+			return all, steps, nil
 		}
 		if err != nil {
-			return nil, nil, nil, nil, err
+			return all, nil, err
 		}
 		var n note
 		if json.Unmarshal(line, &n) != nil {
 			continue // torn when the earlier process died
 		}
-		maps.Copy(envs, n.Envs)
-		maps.Copy(exports, n.Exports)
-		values = append(values, n.Secrets...)
+		maps.Copy(all.Envs, n.Envs)
+		maps.Copy(all.Exports, n.Exports)
+		all.Secrets = append(all.Secrets, n.Secrets...)
+		all.Log = cmp.Or(n.Log, all.Log)
 		if n.Task == "" {
 			continue
 		}

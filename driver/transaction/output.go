@@ -52,12 +52,13 @@ func ServiceLog(hc *http.Client) OpenLog {
 	}
 }
 
-// logTarget returns the log configuration of the payload. If the payload has none, it returns
-// the configuration of a v2 task.
-func logTarget(t *task.Task, cfg *stage.LogConfig, key string) LogTarget {
+// logTarget returns the log configuration of the payload. If the payload names no log service, it
+// returns the configuration of a v2 task, or else the one of the init: foreign managers send an
+// empty configuration with each step and mean the init's.
+func logTarget(t *task.Task, cfg, initConfig *stage.LogConfig, key string) LogTarget {
 	target := LogTarget{Key: key}
 	switch {
-	case cfg != nil:
+	case cfg != nil && cfg.URL != "":
 		target.LogConfig = *cfg
 	case t != nil && t.Logger != nil:
 		l := t.Logger
@@ -69,6 +70,8 @@ func logTarget(t *task.Task, cfg *stage.LogConfig, key string) LogTarget {
 		if target.Key == "" {
 			target.Key = l.Key
 		}
+	case initConfig != nil:
+		target.LogConfig = *initConfig
 	}
 	return target
 }

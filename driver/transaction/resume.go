@@ -38,15 +38,15 @@ func (m *Stages) reopen(ctx context.Context, l openRecord) (*transaction, error)
 		return nil, err
 	}
 	path := m.notesPath(l.path)
-	envs, exports, values, steps, err := readNotes(path)
+	all, steps, err := readNotes(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading its notes: %w", err)
 	}
 	t := m.newTransaction(l.env)
 	t.journal, t.resources = reopen(l.path), l.resources
-	t.env.Envs, t.exports = envs, exports
+	t.env.Envs, t.exports, t.logConfig = all.Envs, all.Exports, all.Log
 	t.lateUntil = l.written.Add(m.inFlight)
-	t.secrets.Add(values...)
+	t.secrets.Add(all.Secrets...)
 	t.resumed, t.earlier = true, steps
 	for id, begun := range l.begun {
 		s := steps[id]

@@ -142,6 +142,39 @@ func TestATransactionSurvivesTheDelegate(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// docs/protocol.md, section 5: a step whose log_config names no log service uses the one of the init, also
+// after a restart of the delegate.
+func TestAStepWithoutALogServiceUsesTheOneOfTheInit(t *testing.T) {
+	t.Parallel()
+	var targets []transaction.LogTarget
+	spy := transaction.WithLog(func(_ context.Context, target transaction.LogTarget) transaction.Log {
+		targets = append(targets, target)
+		return closer(func(context.Context) error { return nil })
+	})
+	of := func(url string) *stage.LogConfig { return &stage.LogConfig{URL: url, Token: "visibly-fake-token"} }
+	execute := func(s *stages, id string, cfg *stage.LogConfig) {
+		e := step(id)
+		e.LogConfig = cfg
+		require.Equal(t, stage.Success, statusOf(give(s, id, "local_execute", e)))
+	}
+	l := newLife(t)
+	first := l.process(spy)
+	give(first, "init", "local_init", stage.InitRequest{GroupID: "tx", LogConfig: of("http://init")})
+	execute(first, "none", nil)
+	execute(first, "empty", &stage.LogConfig{})
+	execute(first, "own", of("http://step"))
+	l.kill(first)
+	second := l.process(spy)
+	execute(second, "later", &stage.LogConfig{})
+	require.Equal(t, stage.Success, statusOf(second.cleanup("tx")))
+	var urls []string
+	for _, target := range targets {
+		assert.Equal(t, "visibly-fake-token", target.Token)
+		urls = append(urls, target.Key+" "+target.URL)
+	}
+	assert.Equal(t, []string{"none http://init", "empty http://init", "own http://step", "later http://init"}, urls)
+}
+
 // The record of an open transaction contains no secret.
 func TestTheRecordOfAnOpenTransactionHoldsNoSecret(t *testing.T) {
 	t.Parallel()

@@ -183,5 +183,5 @@ func (m *Stages) refusal(ids []string) error {
 // openTaskLog opens the log that a task names.
 func (m *Stages) openTaskLog(ctx context.Context, cfg *stage.LogConfig, key string) Log {
 	t, _ := task.FromContext(ctx)
-	return m.openLog(ctx, logTarget(t, cfg, key))
+	return m.openLog(ctx, logTarget(t, cfg, nil, key))
 }

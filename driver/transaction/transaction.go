@@ -16,6 +16,7 @@ import (
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/capacity"
+	"github.com/delegate-io/dlite/task/stage"
 )
 
 // errClosing is the cause with which the context of a step ends when its
@@ -31,9 +32,12 @@ type transaction struct {
 	env     driver.Environment
 	journal *journal       // set before ready is closed; nil without a record
 	slot    *capacity.Slot // set before ready is closed
-	secrets *secrets.Set
-	log     zerolog.Logger // for events outside of tasks; masked
-	notes   *notes         // nil if the transaction cannot be resumed
+	// logConfig is the log service of the init, for steps that name none. It has a token, so it must
+	// not be written to a disk.
+	logConfig *stage.LogConfig
+	secrets   *secrets.Set
+	log       zerolog.Logger // for events outside of tasks; masked
+	notes     *notes         // nil if the transaction cannot be resumed
 
 	alive context.Context //nolint:containedctx // ends with the transaction
 	end   context.CancelCauseFunc

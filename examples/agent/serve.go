@@ -38,7 +38,7 @@ func (s *settings) register(fs *flag.FlagSet) {
 // driver returns the driver that runs the steps.
 func (s *settings) driver() (*local.Driver, error) {
 	return local.New(local.Config{
-		Host:   host.Config{WorkDir: s.workDir, MemoryDir: s.memoryDir, Grace: s.grace},
+		Host:   host.Config{WorkDir: s.workDir, MemoryDir: s.memoryDir, Grace: s.grace, WholeMachine: true},
 		Docker: docker.Config{Host: s.dockerHost},
 	})
 }

@@ -58,6 +58,11 @@ type Config struct {
 	// outputs, environment, artifact. The driver does not read a larger file, and the step fails
 	// ([driver.Result], Lost). The default is 1 MiB.
 	FileLimit int64
+	// WholeMachine allows a transaction to use any path of the machine: for files, for the output files and
+	// the scratch directory of host steps. It also creates host volumes that do not set create. Use it only
+	// where the machine belongs to one transaction at a time, as for the agent in a virtual machine: Cleanup
+	// does not remove such files. The default is false.
+	WholeMachine bool
 	// Log gets the errors that no caller receives. The default discards them.
 	Log zerolog.Logger
 }

@@ -20,6 +20,7 @@ type Config struct {
 	TermInterval time.Duration
 	PluginCache  string
 	FileLimit    int64
+	WholeMachine bool
 	Log          zerolog.Logger
 }
 

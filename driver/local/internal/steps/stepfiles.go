@@ -38,6 +38,7 @@ type Files struct {
 	pool       *ScratchPool
 	// Opened before the step could replace them.
 	out, workspace *os.Root
+	elsewhere      []*os.Root // of the whole machine
 
 	output, secret, env, artifact, vars place
 	scratch                             string // as the step sees it
@@ -176,6 +177,15 @@ func (r *Run) locateRequested(sf *Files, scratch string) error {
 			*p = place{root: sf.workspace, dir: r.Tx.WorkspaceDir(), rel: rel, view: r.viewOf(rel)}
 			continue
 		}
+		if dir, rel, ok := r.Tx.locate(requested); ok && r.Step.Image == "" {
+			root, err := openDirectory(dir)
+			if err != nil {
+				return fmt.Errorf("output file %q: %w", requested, err)
+			}
+			sf.elsewhere = append(sf.elsewhere, root)
+			*p = place{root: root, dir: dir, rel: rel, view: filepath.Join(dir, rel)}
+			continue
+		}
 		if r.Step.Image == "" || !path.IsAbs(requested) {
 			return fmt.Errorf("output file %q is not in the workspace", requested)
 		}
@@ -190,6 +200,10 @@ func (r *Run) locateRequested(sf *Files, scratch string) error {
 		sf.scratch = r.viewOf(rel)
 		return WriteFile(r.Tx.WorkspaceDir(), rel, &stage.File{Path: requested, IsDir: true, Mode: 0o777})
 	}
+	if dir, rel, ok := r.Tx.locate(requested); ok && r.Step.Image == "" {
+		sf.scratch = filepath.Join(dir, rel)
+		return r.Tx.writeAt(dir, rel, &stage.File{Path: requested, IsDir: true, Mode: 0o777})
+	}
 	if r.Step.Image == "" || !path.IsAbs(requested) {
 		return fmt.Errorf("scratch directory %q is not in the workspace", requested)
 	}
@@ -198,8 +212,16 @@ func (r *Run) locateRequested(sf *Files, scratch string) error {
 	return nil
 }
 
-// writeStepFiles creates the files of the step: in the workspace or, for a container, at any absolute
-// path.
+// openDirectory opens a directory. It creates a missing one.
+func openDirectory(dir string) (*os.Root, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(dir)
+}
+
+// writeStepFiles creates the files of the step: in the workspace, where the machine belongs to the
+// transaction or for a container also at any absolute path.
 func (r *Run) writeStepFiles(sf *Files, disk string) error {
 	for i, f := range r.Step.Files {
 		if f == nil {
@@ -207,6 +229,12 @@ func (r *Run) writeStepFiles(sf *Files, disk string) error {
 		}
 		if rel, ok := r.Tx.InWorkspace(f.Path); ok {
 			if err := WriteFile(r.Tx.WorkspaceDir(), rel, f); err != nil {
+				return err
+			}
+			continue
+		}
+		if dir, rel, ok := r.Tx.locate(f.Path); ok && r.Step.Image == "" {
+			if err := r.Tx.writeAt(dir, rel, f); err != nil {
 				return err
 			}
 			continue
@@ -310,9 +338,9 @@ func (sf *Files) collect(res *driver.Result, out *Output) {
 	}
 	res.Outputs = parse(sf.output, "output file")
 	res.Secrets = parse(sf.secret, "secret output file")
-	if sf.secret.root == sf.workspace {
-		// The next step must not find the secrets in the workspace.
-		_ = sf.workspace.Remove(sf.secret.rel)
+	if sf.secret.root != sf.out {
+		// The next step must not find the secrets.
+		_ = sf.secret.root.Remove(sf.secret.rel)
 	}
 	res.Env = parse(sf.env, "environment file")
 	if artifact := read(sf.artifact, "artifact file"); artifact != "" {
@@ -342,7 +370,7 @@ func (sf *Files) collect(res *driver.Result, out *Output) {
 
 // Close closes the directories. After that the values that the step hands on cannot be read.
 func (sf *Files) Close() {
-	for _, root := range []*os.Root{sf.out, sf.workspace} {
+	for _, root := range append([]*os.Root{sf.out, sf.workspace}, sf.elsewhere...) {
 		if root != nil {
 			_ = root.Close()
 		}

@@ -28,6 +28,8 @@ type Transaction struct {
 	Workspace string `json:"workspace,omitempty"`
 	// Cgroup is the control group of all host steps. It is empty if there is none.
 	Cgroup string `json:"cgroup,omitempty"`
+	// WholeMachine allows paths outside of the workspace.
+	WholeMachine bool `json:"whole_machine,omitempty"`
 	// Maker is the id of the driver that ran Init.
 	Maker string `json:"maker,omitempty"`
 
@@ -45,7 +47,7 @@ func (t *Transaction) WorkspaceDir() string {
 
 // NewTransaction names the directories of a transaction. It creates nothing.
 func (d *Driver) NewTransaction(env *driver.Environment) *Transaction {
-	tx := &Transaction{Name: recorded.NewName(env.ID), Maker: d.ID, Workspace: d.Config.Workspace, Labels: labelsOf(env)}
+	tx := &Transaction{Name: recorded.NewName(env.ID), Maker: d.ID, Workspace: d.Config.Workspace, WholeMachine: d.Config.WholeMachine, Labels: labelsOf(env)}
 	tx.Dir = filepath.Join(d.Config.WorkDir, tx.Name)
 	tx.Memory = tx.Dir
 	if d.Config.MemoryDir != "" {
@@ -122,6 +124,19 @@ func (t *Transaction) InWorkspace(p string) (rel string, ok bool) {
 	return p, filepath.IsLocal(p)
 }
 
+// locate returns p as a path below a directory: the workspace or, where the machine belongs to the
+// transaction, the directory of an absolute path. It returns false if p is neither.
+func (t *Transaction) locate(p string) (dir, rel string, ok bool) {
+	if rel, ok := t.InWorkspace(p); ok {
+		return t.WorkspaceDir(), rel, true
+	}
+	if t.WholeMachine && filepath.IsAbs(p) {
+		p = filepath.Clean(p)
+		return filepath.Dir(p), filepath.Base(p), true
+	}
+	return "", "", false
+}
+
 // MakeDir creates dir with exactly the given mode. It does not change an existing directory.
 func MakeDir(dir string, mode fs.FileMode) error {
 	err := os.Mkdir(dir, mode)
@@ -138,9 +153,19 @@ func MakeDir(dir string, mode fs.FileMode) error {
 
 // WriteFile writes a file or directory into the workspace.
 func (t *Transaction) WriteFile(f *stage.File) error {
-	rel, ok := t.InWorkspace(f.Path)
+	dir, rel, ok := t.locate(f.Path)
 	if !ok {
 		return fmt.Errorf("file %q is not in the workspace", f.Path)
 	}
-	return WriteFile(t.WorkspaceDir(), rel, f)
+	return t.writeAt(dir, rel, f)
+}
+
+// writeAt writes a file or directory at a path that locate returned.
+func (t *Transaction) writeAt(dir, rel string, f *stage.File) error {
+	if dir != t.WorkspaceDir() {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make the directory of %q: %w", f.Path, err)
+		}
+	}
+	return WriteFile(dir, rel, f)
 }

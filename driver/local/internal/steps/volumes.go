@@ -135,7 +135,7 @@ func (d *Driver) makeHostVolume(ctx context.Context, tx *Transaction, v *stage.H
 	switch {
 	case err != nil && !missing:
 		return err
-	case missing && !v.Create:
+	case missing && !v.Create && !tx.WholeMachine:
 		return fmt.Errorf("path %s does not exist and create is not set", p)
 	case !v.Remove && missing:
 		return os.MkdirAll(p, 0o755)
