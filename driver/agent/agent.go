@@ -19,7 +19,7 @@ import (
 type Config struct {
 	// Version is the version that /healthz reports. Empty is "dlite".
 	Version string
-	// Log receives events that no caller is told about. It receives no output and no variables of
+	// Log receives events that no caller receives. It receives no output and no variables of
 	// steps. The zero value writes nothing.
 	Log zerolog.Logger
 	// TempDir is the directory for encrypted output that does not fit into memory. Empty is

@@ -72,8 +72,8 @@ func (w *waiter) Init(ctx context.Context, _ *driver.Environment, _ driver.Ledge
 	return ctx.Err()
 }
 
-// Rule T3: a setup that was repeated, and destroyed meanwhile, does not begin after that.
-func TestADestroyEndsTheSetupsThatWait(t *testing.T) {
+// Rule T3: a repeated setup does not start after the stage was destroyed.
+func TestADestroyEndsWaitingSetups(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := &waiter{}

@@ -129,8 +129,8 @@ func (m *machine) close() error {
 	return errors.Join(err, m.local.Close())
 }
 
-// keep calls set unless a cleanup has named id.
-func (s *site) keep(id string, set func()) bool {
+// recordUnlessCleaned calls set unless a cleanup has named id.
+func (s *site) recordUnlessCleaned(id string, set func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.removed[id] {
@@ -221,7 +221,7 @@ func (r *remote) Init(ctx context.Context, env *driver.Environment, l driver.Led
 		if err != nil {
 			return err
 		}
-		if !r.site.keep(id, func() { r.site.machines[id] = m }) {
+		if !r.site.recordUnlessCleaned(id, func() { r.site.machines[id] = m }) {
 			return errors.Join(errCleanedUp, m.end())
 		}
 	}
@@ -260,7 +260,7 @@ func (r *remote) Execute(ctx context.Context, env *driver.Environment, step *dri
 	if err := l.Record(ctx, driver.Resource{Kind: "step", ID: req.Key, Labels: labels(env)}); err != nil {
 		return nil, err
 	}
-	if !r.site.keep(req.Key, func() { r.site.steps[req.Key] = true }) {
+	if !r.site.recordUnlessCleaned(req.Key, func() { r.site.steps[req.Key] = true }) {
 		return nil, errCleanedUp
 	}
 	if !req.Detach {

@@ -8,8 +8,9 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Rules S5 and L2: an agent of this package gets no token, and writes no log besides the caller's.
-func TestOurAgentIsNotToldOfLogServicesAndManagers(t *testing.T) {
+// Rules S5 and L2: an agent of this package gets no token, and writes logs to the caller's
+// log only.
+func TestOurAgentGetsNoLogServiceAndNoManager(t *testing.T) {
 	t.Parallel()
 	req := &StartStepRequest{Step: stage.Step{
 		ID: "a", LogKey: "k", LogConfig: &stage.LogConfig{URL: "http://127.0.0.1:1", Token: "fake-token"},
@@ -19,5 +20,5 @@ func TestOurAgentIsNotToldOfLogServicesAndManagers(t *testing.T) {
 	assert.Nil(t, sent.LogConfig)
 	assert.Empty(t, sent.LogKey)
 	assert.Nil(t, sent.StepStatus)
-	assert.NotNil(t, req.LogConfig, "the caller's own is as it was")
+	assert.NotNil(t, req.LogConfig, "the caller's request does not change")
 }

@@ -50,9 +50,9 @@ func checkForeign(req *StartStepRequest) error {
 	case req.Plugin != nil:
 		return errors.New("this agent cannot fetch plugins")
 	case req.Ready != nil:
-		return errors.New("this agent cannot tell when a background step is ready")
+		return errors.New("this agent cannot report when a background step is ready")
 	case len(req.VolumesActual) > 0:
-		return errors.New("this agent makes no volumes for a step: name them in the init")
+		return errors.New("this agent cannot create volumes for a step: name them in the init")
 	case len(req.Ulimits) > 0:
 		return errors.New("this agent cannot limit processes by ulimits")
 	}

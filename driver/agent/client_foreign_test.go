@@ -213,7 +213,7 @@ func TestAStageRunsAtAForeignAgent(t *testing.T) {
 	assert.Equal(t, map[string]any{}, sent["environment"])
 	assert.Equal(t, true, sent["log_drone"])
 	assert.Equal(t, "Run", sent["kind"])
-	assert.Equal(t, "/tmp/dlite-workspace", sent["working_dir"], "it wants to be told of one")
+	assert.Equal(t, "/tmp/dlite-workspace", sent["working_dir"], "this agent requires one")
 	assert.Equal(t, false, sent["mount_docker_socket"], "nothing would mean true")
 	assert.Equal(t, map[string]any{"kill_process_on_context_cancel": true}, sent["process_config"])
 	assert.NotContains(t, sent, "stage_runtime_id", "a poll would never be answered")
@@ -236,7 +236,7 @@ func TestAStageRunsAtAForeignAgent(t *testing.T) {
 }
 
 // docs/protocol.md, section 5: the steps of a stage share a directory, also in containers.
-func TestStepsAtAForeignAgentShareAFolder(t *testing.T) {
+func TestStepsAtAForeignAgentShareADirectory(t *testing.T) {
 	t.Parallel()
 	f, c := newForeignAgent(t)
 	_, err := c.Setup(t.Context(), &agent.SetupRequest{ID: "s"})
@@ -250,7 +250,7 @@ func TestStepsAtAForeignAgentShareAFolder(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "hello\n", out.String())
 	assert.Equal(t, []any{map[string]any{"name": "dlite-workspace", "path": "/tmp/dlite-workspace"}}, f.begun[1]["volumes"])
-	assert.Empty(t, in.Volumes, "the caller's own is as it was")
+	assert.Empty(t, in.Volumes, "the caller's request does not change")
 	for dir, want := range map[string]string{"/w": "/w", "sub": "/tmp/dlite-workspace/sub", `C:\w`: `C:\w`} {
 		req := script("in "+dir, "true")
 		req.WorkingDir = dir
@@ -260,7 +260,7 @@ func TestStepsAtAForeignAgentShareAFolder(t *testing.T) {
 }
 
 // Rule D2: features that a foreign agent would silently ignore are refused.
-func TestAForeignAgentIsNotAskedForWhatItWouldLeaveOut(t *testing.T) {
+func TestFeaturesThatAForeignAgentIgnoresAreRefused(t *testing.T) {
 	t.Parallel()
 	f, c := newForeignAgent(t)
 	for want, change := range map[string]func(*agent.StartStepRequest){
@@ -278,7 +278,7 @@ func TestAForeignAgentIsNotAskedForWhatItWouldLeaveOut(t *testing.T) {
 }
 
 // Rule L2: unreadable output of a foreign agent is reported.
-func TestOutputThatAForeignAgentDoesNotGiveIsMissed(t *testing.T) {
+func TestUnreadableOutputOfAForeignAgentIsReported(t *testing.T) {
 	t.Parallel()
 	_, c := newForeignAgent(t)
 	_, err := c.Setup(t.Context(), &agent.SetupRequest{})
@@ -317,7 +317,7 @@ func TestTheEndsOfStepsAtAForeignAgent(t *testing.T) {
 
 // docs/protocol.md, section 5: a foreign agent cannot stop a step, so the client does not wait for
 // that. A detached step is answered at once. A step that the agent reports itself is not polled.
-func TestAForeignAgentIsNotWaitedForInVain(t *testing.T) {
+func TestTheClientDoesNotWaitForAStopAtAForeignAgent(t *testing.T) {
 	t.Parallel()
 	f, c := newForeignAgent(t)
 	_, err := c.Setup(t.Context(), &agent.SetupRequest{})
@@ -348,7 +348,7 @@ func TestAForeignAgentIsNotWaitedForInVain(t *testing.T) {
 }
 
 // Rule C6: an answer that is not valid is an error with an excerpt.
-func TestAnAnswerThatIsNoneIsAnError(t *testing.T) {
+func TestAnInvalidAnswerIsAnError(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -53,7 +53,7 @@ func (p *proxy) serve(c net.Conn) {
 		_ = c.Close()
 		return
 	}
-	if !p.keep(c, server) {
+	if !p.track(c, server) {
 		return
 	}
 	room := p.room()
@@ -67,7 +67,7 @@ func (p *proxy) serve(c net.Conn) {
 	both.Wait()
 }
 
-func (p *proxy) keep(conns ...net.Conn) bool {
+func (p *proxy) track(conns ...net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.count++

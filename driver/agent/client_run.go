@@ -108,7 +108,7 @@ func (c *Client) follow(ctx context.Context, req *StartStepRequest, out io.Write
 	case errors.Is(err, driver.ErrNotBegun):
 		return nil, f, err
 	}
-	if told := (*endingError)(nil); errors.As(err, &told) && own {
+	if ending := (*endingError)(nil); errors.As(err, &ending) && own {
 		return nil, f, err // the text names the step already
 	}
 	return nil, f, fail(err)

@@ -120,7 +120,7 @@ func numbers(n int) string {
 }
 
 // Rules L2 and D6: each byte of output arrives once and in order, wherever connections are cut.
-func TestEachByteComesOnceOverABadConnection(t *testing.T) {
+func TestEachByteArrivesOnceOverABadConnection(t *testing.T) {
 	t.Parallel()
 	const rounds = 4
 	r := newRig(t)
@@ -206,7 +206,7 @@ func TestAStepEndsWhileTheAgentCannotBeReached(t *testing.T) {
 }
 
 // Rule D6: a dead connection is noticed.
-func TestAConnectionThatIsDeadIsReplaced(t *testing.T) {
+func TestADeadConnectionIsReplaced(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.transport.CloseIdleConnections()
@@ -230,7 +230,7 @@ func TestAConnectionThatIsDeadIsReplaced(t *testing.T) {
 }
 
 // Rule D6: the steps of a dead machine fail at once.
-func TestAMachineThatIsGoneFailsItsStepsAtOnce(t *testing.T) {
+func TestADeadMachineFailsItsStepsAtOnce(t *testing.T) {
 	t.Parallel()
 	gone := make(chan struct{})
 	r := newRig(t, agent.WithGone(gone))
@@ -256,7 +256,7 @@ func TestAMachineThatIsGoneFailsItsStepsAtOnce(t *testing.T) {
 }
 
 // Rule T7: a stop does not wait without limit for an agent that does not answer.
-func TestAStopThatTheAgentDoesNotHearIsBounded(t *testing.T) {
+func TestAStopThatTheAgentDoesNotAnswerIsBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, agent.WithStopTimeout(300*time.Millisecond))
 	out := drivertest.NewOutput()
@@ -264,15 +264,15 @@ func TestAStopThatTheAgentDoesNotHearIsBounded(t *testing.T) {
 	done := r.start(ctx, r.client, script("step", `echo up; sleep 600`), out)
 	out.WaitFor(t, "up\n")
 	thaw := r.proxy.freeze()
-	cancel(errors.New("nobody wants it"))
+	cancel(errors.New("the test aborts it"))
 	_, err := done.wait(t)
 	thaw()
 	require.ErrorIs(t, err, context.Canceled)
-	assert.EqualError(t, err, `step "step": stopped: nobody wants it: context canceled`)
+	assert.EqualError(t, err, `step "step": stopped: the test aborts it: context canceled`)
 }
 
 // Rule T5: a step of an earlier process is followed from its first byte, and starts once.
-func TestALaterProcessGoesOnWithAStep(t *testing.T) {
+func TestALaterProcessContinuesAStep(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	req := script("step", `echo ran >> count; cat count; while [ ! -e go ]; do sleep 0.05; done; echo end; exit 3`)
@@ -335,7 +335,7 @@ func (m *mortal) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // Rule T5: if the agent does not know the step any more, the step is lost and has not ended.
-func TestAStepThatTheAgentHasForgottenIsLost(t *testing.T) {
+func TestAStepThatTheAgentDoesNotKnowIsLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	out := drivertest.NewOutput()
@@ -387,7 +387,7 @@ func (f *failing) Write([]byte) (int, error) {
 }
 
 // Rule D1: a failed reader does not stop the step.
-func TestAReaderThatFailsIsNotAskedAgain(t *testing.T) {
+func TestAFailedReaderIsNotCalledAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	out := &failing{}
@@ -398,7 +398,7 @@ func TestAReaderThatFailsIsNotAskedAgain(t *testing.T) {
 }
 
 // docs/protocol.md, section 5: a refused call is not retried, and the error has the agent's text.
-func TestWhatAnAgentRefusesIsAnErrorAtOnce(t *testing.T) {
+func TestARefusedCallFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	_, err := r.client.Setup(t.Context(), &agent.SetupRequest{ID: "another"})

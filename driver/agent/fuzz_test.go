@@ -13,7 +13,8 @@ import (
 	"github.com/delegate-io/dlite/driver/agent"
 )
 
-// Whatever comes in, the answer is JSON, no call panics, and the agent goes on.
+// FuzzRequests checks that the agent answers every request with JSON, does not panic, and
+// continues to serve.
 func FuzzRequests(f *testing.F) {
 	f.Add("/setup", `{"network":{"id":"n"},"volumes":[null,{"temp":null}],"files":[null]}`)
 	f.Add("/setup", `{"network":"n","log_config":{},"clone":{"auth":{}}}`)
@@ -27,7 +28,7 @@ func FuzzRequests(f *testing.F) {
 	f.Add("/suspend", `null`)
 	f.Fuzz(func(t *testing.T, path, body string) {
 		if !strings.HasPrefix(path, "/") || strings.ContainsAny(path, " %?#\x00\r\n\t\x7f") {
-			return // what is no request does not get here
+			return // other input is not a valid request
 		}
 		d := &brokenDriver{init: fine, execute: fine, cleanup: fine}
 		a := agent.New(d, agent.Config{TempDir: t.TempDir(), ReportTimeout: 1, HTTPClient: &http.Client{Transport: http.NewFileTransport(http.Dir(t.TempDir()))}})
@@ -39,7 +40,7 @@ func FuzzRequests(f *testing.F) {
 			}
 			limit := patience
 			if path == "/stream_output" {
-				limit = time.Millisecond // it waits for a step to come
+				limit = time.Millisecond // it waits for the start of a step
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			req, err := http.NewRequestWithContext(ctx, method, "http://agent"+call[0], strings.NewReader(call[1]))
@@ -63,7 +64,7 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// serve takes a call that is broken off for an answer.
+// serve runs a call. An interrupted response counts as an answer.
 func serve(h http.Handler, w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		p := recover()

@@ -13,8 +13,8 @@ import (
 	"github.com/delegate-io/dlite/driver/agent"
 )
 
-// Rule T3: what a stage has made goes also while its log service is away.
-func TestADestroyRemovesThingsBeforeItWaitsForLogs(t *testing.T) {
+// Rule T3: the resources of a stage are removed even if its log service is unreachable.
+func TestADestroyRemovesResourcesBeforeItWaitsForLogs(t *testing.T) {
 	t.Parallel()
 	back := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-back }))

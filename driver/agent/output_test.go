@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// text reads all of o from offset on.
+// text reads all of o from offset.
 func text(t *testing.T, o *output, offset int64) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -25,7 +25,7 @@ func text(t *testing.T, o *output, offset int64) string {
 	return b.String()
 }
 
-// Rule L2: whenever a reader comes and wherever it starts, it gets all that follows.
+// Rule L2: a reader that starts at any time and at any offset gets all bytes that follow.
 func TestReadersGetEveryByteWhereverTheyStart(t *testing.T) {
 	t.Parallel()
 	o := newOutput(t.TempDir(), 2*chunkSize)
@@ -57,7 +57,7 @@ func TestReadersGetEveryByteWhereverTheyStart(t *testing.T) {
 	o.drop()
 }
 
-// Rule S5: what memory has no room for is not readable on the disk, and has no name there.
+// Rule S5: output that exceeds the memory is encrypted on the disk, in a file without a name.
 func TestOutputBeyondMemoryIsEncryptedAndHasNoName(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -82,7 +82,7 @@ func TestOutputBeyondMemoryIsEncryptedAndHasNoName(t *testing.T) {
 	assert.Nil(t, o.file)
 }
 
-// Rule L2: memory stays within its bound.
+// Rule L2: the memory for output is limited.
 func TestOutputKeepsLittleInMemory(t *testing.T) {
 	t.Parallel()
 	o := newOutput(t.TempDir(), 4*chunkSize)
@@ -98,8 +98,8 @@ func TestOutputKeepsLittleInMemory(t *testing.T) {
 	o.drop()
 }
 
-// A step goes on where its output finds no room, and who reads is told.
-func TestOutputThatFindsNoRoomIsCountedAndTold(t *testing.T) {
+// A step continues if its output cannot be stored, and readers get a note.
+func TestOutputThatCannotBeStoredIsCountedAndReported(t *testing.T) {
 	t.Parallel()
 	o := newOutput(filepath.Join(t.TempDir(), "no", "such", "folder"), chunkSize)
 	for range 10 {
@@ -117,14 +117,14 @@ func TestOutputThatFindsNoRoomIsCountedAndTold(t *testing.T) {
 	o.drop()
 }
 
-func TestOutputIsFreedWhenItsLastReaderHasGone(t *testing.T) {
+func TestOutputIsFreedAfterItsLastReader(t *testing.T) {
 	t.Parallel()
 	o := newOutput(t.TempDir(), 0)
 	_, _ = o.Write(make([]byte, 3*chunkSize))
 	pr, pw := io.Pipe()
 	done := make(chan error, 1)
 	go func() { done <- o.copyTo(t.Context(), pw, 0) }()
-	_, err := io.ReadFull(pr, make([]byte, 10)) // it is under way
+	_, err := io.ReadFull(pr, make([]byte, 10)) // the reader has started
 	require.NoError(t, err)
 	o.end()
 	o.drop()
@@ -136,7 +136,7 @@ func TestOutputIsFreedWhenItsLastReaderHasGone(t *testing.T) {
 	assert.Empty(t, text(t, o, 0), "a reader that comes later gets nothing")
 }
 
-func TestAReaderGoesWithItsContext(t *testing.T) {
+func TestAReaderEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	o := newOutput(t.TempDir(), 0)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -146,13 +146,13 @@ func TestAReaderGoesWithItsContext(t *testing.T) {
 	o.drop()
 }
 
-// Any sequence of writes is read back from any offset.
+// FuzzOutput checks that any sequence of writes is read back from any offset.
 func FuzzOutput(f *testing.F) {
 	f.Add([]byte("hello"), 3, uint16(7), int64(2))
 	f.Add(bytes.Repeat([]byte("x"), 100), 2000, uint16(333), int64(70_000))
 	f.Fuzz(func(t *testing.T, piece []byte, times int, memory uint16, offset int64) {
 		if times < 0 || times > 3000 || len(piece) > 1<<12 || offset < 0 {
-			return // that many would only take time
+			return // more writes would only take time
 		}
 		o := newOutput(t.TempDir(), int(memory))
 		for range times {

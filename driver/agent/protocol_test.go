@@ -20,7 +20,7 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// docs/protocol.md, section 5: a stage as another driver runs it.
+// docs/protocol.md, section 5: the agent runs a stage for a foreign driver.
 func TestAForeignDriverRunsAStage(t *testing.T) {
 	t.Parallel()
 	f := newAgent(t, agent.Config{Version: "1.2.3"})
@@ -36,7 +36,7 @@ func TestAForeignDriverRunsAStage(t *testing.T) {
 	assert.Equal(t, "hello 1\n", f.ok("/stream_output", `{"id":"one"}`))
 	assert.Equal(t, "lo 1\n", f.ok("/stream_output", `{"id":"one","offset":3}`))
 
-	// DRONE_ENV reaches the later steps of the same stage_runtime_id by itself.
+	// DRONE_ENV reaches the later steps of the same stage_runtime_id without the driver.
 	f.ok("/start_step", step("two", `echo ${E-none}`, `,"stage_runtime_id":"sr"`))
 	f.ok("/start_step", step("three", `echo ${E-none}; exit 3`, ``))
 	assert.JSONEq(t, `{"exited":true}`, f.poll("two"))
@@ -95,8 +95,8 @@ func TestAnEmptyLogOfAStepMeansTheLogOfTheSetup(t *testing.T) {
 	assert.Contains(t, got.String(), "hello")
 }
 
-// docs/protocol.md, section 5: starting an id twice starts it once, and every poll is answered, also
-// after the end.
+// docs/protocol.md, section 5: a step that is started twice runs once, and every poll is
+// answered, also after the end.
 func TestAStepIsStartedOnceAndEveryPollIsAnswered(t *testing.T) {
 	t.Parallel()
 	f := newAgent(t, agent.Config{})
@@ -115,7 +115,7 @@ func TestAStepIsStartedOnceAndEveryPollIsAnswered(t *testing.T) {
 			assert.Contains(t, answer, `"exit_code":4`)
 		})
 	}
-	// One that gives up takes no answer away from others.
+	// A canceled poll takes no answer from other polls.
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, _, err := f.try(ctx, http.MethodPost, "/poll_step", `{"id":"once"}`)
@@ -127,8 +127,8 @@ func TestAStepIsStartedOnceAndEveryPollIsAnswered(t *testing.T) {
 	assert.Equal(t, "ran\n", out.rest(t))
 }
 
-// docs/protocol.md, section 5: what an agent refuses, in the protocol's words.
-func TestWhatIsRefused(t *testing.T) {
+// docs/protocol.md, section 5: the agent refuses calls with the texts of the protocol.
+func TestInvalidCallsAreRefused(t *testing.T) {
 	t.Parallel()
 	f := newAgent(t, agent.Config{MaxBody: 4096})
 	refused := func(path, body, message string, want int) {
@@ -142,7 +142,7 @@ func TestWhatIsRefused(t *testing.T) {
 	refused("/poll_step", `{"id":"x"}`, "Step has not started", 400)
 	f.setup("")
 	refused("/setup", `{"network":{"id":"another"}}`, "destroy", 400)
-	f.setup("") // once more is the same one
+	f.setup("") // the same setup again
 	refused("/poll_step", `{"id":"x"}`, "Step has not started", 400)
 	refused("/start_step", `{"run":{}}`, "id", 400)
 	refused("/start_step", `{"id":5}`, "decode the request", 400)
@@ -155,7 +155,7 @@ func TestWhatIsRefused(t *testing.T) {
 	assert.Equal(t, 405, status)
 }
 
-// docs/protocol.md, section 5: 255 is what is no process's end.
+// docs/protocol.md, section 5: exit code 255 means that the step has no exit code.
 func TestInternalErrorsAndTimeoutsAreExitCode255(t *testing.T) {
 	t.Parallel()
 	f := newAgent(t, agent.Config{})
@@ -168,10 +168,10 @@ func TestInternalErrorsAndTimeoutsAreExitCode255(t *testing.T) {
 	assert.Contains(t, none, "working directory")
 	assert.NotContains(t, none, "visibly-fake-secret")
 	f.ok("/start_step", step("large", `head -c 3000000 /dev/zero > $DRONE_OUTPUT`, ""))
-	assert.Contains(t, f.poll("large"), `"exit_code":255`, "what was lost is a failure")
+	assert.Contains(t, f.poll("large"), `"exit_code":255`, "lost output variables are a failure")
 }
 
-// endedDriver has one result for every step.
+// endedDriver returns the same result for every step.
 type endedDriver struct {
 	brokenDriver
 	res *driver.Result
@@ -181,7 +181,7 @@ func (d *endedDriver) Execute(context.Context, *driver.Environment, *driver.Step
 	return d.res, nil
 }
 
-// docs/protocol.md, section 5: drivers of others take an answer without an error for a success.
+// docs/protocol.md, section 5: foreign drivers treat an answer without an error as a success.
 func TestEveryFailureHasAnError(t *testing.T) {
 	t.Parallel()
 	f := newAgentOn(t, &endedDriver{brokenDriver{init: fine, cleanup: fine}, &driver.Result{ExitCode: 137, OOMKilled: true}}, agent.Config{})
@@ -190,8 +190,8 @@ func TestEveryFailureHasAnError(t *testing.T) {
 	assert.JSONEq(t, `{"exited":true,"exit_code":255,"oom_killed":true,"error":"the step ran out of memory"}`, f.poll("oom"))
 }
 
-// docs/protocol.md, section 5: a detached step is answered at once, without exited; its output goes on
-// until the destroy.
+// docs/protocol.md, section 5: a detached step is answered at once, without exited. Its
+// output continues until the destroy.
 func TestADetachedStepIsAnsweredAtOnceAndStreamsUntilTheDestroy(t *testing.T) {
 	t.Parallel()
 	f := newAgent(t, agent.Config{})
@@ -208,8 +208,8 @@ func TestADetachedStepIsAnsweredAtOnceAndStreamsUntilTheDestroy(t *testing.T) {
 	assert.Equal(t, 400, status)
 }
 
-// Some drivers ask for a step's output just before they start it.
-func TestOutputMayBeAskedForBeforeTheStepBegins(t *testing.T) {
+// Some drivers request the output of a step just before they start it.
+func TestOutputMayBeRequestedBeforeTheStepStarts(t *testing.T) {
 	t.Parallel()
 	f := newAgent(t, agent.Config{})
 	f.setup("")
@@ -224,8 +224,9 @@ func TestOutputMayBeAskedForBeforeTheStepBegins(t *testing.T) {
 	assert.Equal(t, "soon\n", <-got)
 }
 
-// Rule T3: a destroy stops what runs, answers who waits for it, and a new stage may begin.
-func TestADestroyEndsWhatRuns(t *testing.T) {
+// Rule T3: a destroy stops running steps and answers the callers that wait for them. Then a
+// new stage may start.
+func TestADestroyEndsRunningSteps(t *testing.T) {
 	t.Parallel()
 	f := newAgent(t, agent.Config{})
 	f.setup("")
@@ -241,38 +242,38 @@ func TestADestroyEndsWhatRuns(t *testing.T) {
 	f.ok("/destroy", "")
 	assert.Less(t, time.Since(begin), 20*time.Second)
 	assert.Equal(t, "up\n", out.rest(t))
-	if answer := <-polled; !strings.Contains(answer, "has not started") { // it may have come too late
+	if answer := <-polled; !strings.Contains(answer, "has not started") { // the poll may arrive after the destroy
 		assert.Contains(t, answer, `"exit_code":255`)
 		assert.Contains(t, answer, "destroyed")
 	}
 	f.setup("")
-	f.ok("/start_step", step("long", "echo again", "")) // ids are those of one stage
+	f.ok("/start_step", step("long", "echo again", "")) // the ids are unique in a stage only
 	f.poll("long")
 	assert.Equal(t, "again\n", f.ok("/stream_output", `{"id":"long"}`))
 }
 
-// Ours: a step that is stopped before it begins never does, for the request that
-// begins it may be on its way.
-func TestAStepThatWasStoppedDoesNotBegin(t *testing.T) {
+// An addition to the protocol: a step that is stopped before its start never starts, because
+// the request that starts it may be delayed.
+func TestAStoppedStepDoesNotStart(t *testing.T) {
 	t.Parallel()
 	f := newAgent(t, agent.Config{})
-	f.ok("/stop_step", `{"id":"x"}`) // without a setup it is nothing
+	f.ok("/stop_step", `{"id":"x"}`) // without a setup it has no effect
 	f.setup("")
 	f.ok("/stop_step", `{"id":"x"}`)
 	status, answer := f.post("/start_step", step("x", "echo RAN", ""))
 	assert.Equal(t, 400, status)
 	assert.Contains(t, answer, "stopped")
 	f.ok("/start_step", step("y", "sleep 600", ""))
-	f.ok("/stop_step", `{"id":"y","cause":"nobody wants it"}`)
-	assert.Contains(t, f.poll("y"), "nobody wants it")
+	f.ok("/stop_step", `{"id":"y","cause":"the test aborts it"}`)
+	assert.Contains(t, f.poll("y"), "the test aborts it")
 	f.ok("/stop_step", `{"id":"y"}`)
 }
 
-// brokenDriver fails in the ways that a driver can.
+// brokenDriver fails in all ways in which a driver can fail.
 type brokenDriver struct {
 	init, execute, cleanup func(ctx context.Context) error
-	left                   int    // cleanups that leave something
-	says                   string // about the init
+	left                   int    // number of cleanups that leave a resource
+	says                   string // of the init
 }
 
 func (*brokenDriver) Infra() string { return "broken" }
@@ -299,19 +300,19 @@ func (d *brokenDriver) Cleanup(ctx context.Context, rs []driver.Resource) ([]dri
 
 func fine(context.Context) error { return nil }
 
-// A panic is a failure of the step, not an exit code 0 and not the agent's
-// end.
+// A panic of a driver is a failure of the step. It must not become exit code 0, or end the
+// agent.
 func TestPanicsOfADriverAreFailures(t *testing.T) {
 	t.Parallel()
-	d := &brokenDriver{init: fine, cleanup: fine, execute: func(context.Context) error { panic("visibly-fake-secret is why") }}
+	d := &brokenDriver{init: fine, cleanup: fine, execute: func(context.Context) error { panic("visibly-fake-secret is the reason") }}
 	f := newAgentOn(t, d, agent.Config{})
 	f.setup(`,"secrets":["visibly-fake-secret"]`)
 	f.ok("/start_step", step("x", "true", ""))
 	got := f.poll("x")
 	assert.Contains(t, got, `"exit_code":255`)
-	assert.Contains(t, got, "panicked: ****** is why")
+	assert.Contains(t, got, "panicked: ****** is the reason")
 	assert.NotContains(t, got, "visibly-fake-secret")
-	d.execute = fine // no result and no error is no success either
+	d.execute = fine // no result without an error is a failure too
 	f.ok("/start_step", step("y", "true", ""))
 	assert.Contains(t, f.poll("y"), `"exit_code":255`)
 	d.cleanup = func(context.Context) error { panic("at the end") }
@@ -321,8 +322,8 @@ func TestPanicsOfADriverAreFailures(t *testing.T) {
 	f.ok("/destroy", "")
 }
 
-// Rule T3: an init that fails cleans itself up, tells its log, and may be tried again.
-func TestASetupThatFailsCleansUpAndMayBeTriedAgain(t *testing.T) {
+// Rule T3: a failed init is cleaned up, its log is returned, and the setup may be repeated.
+func TestAFailedSetupIsCleanedUpAndMayBeRepeated(t *testing.T) {
 	t.Parallel()
 	cleaned := 0
 	d := &brokenDriver{
@@ -341,8 +342,8 @@ func TestASetupThatFailsCleansUpAndMayBeTriedAgain(t *testing.T) {
 	f.setup("")
 }
 
-// Rule T3: what could not be removed is said, and tried again.
-func TestADestroyThatLeavesSomethingFailsAndIsTriedAgain(t *testing.T) {
+// Rule T3: a failed cleanup is reported and may be repeated.
+func TestAnIncompleteDestroyFailsAndMayBeRepeated(t *testing.T) {
 	t.Parallel()
 	d := &brokenDriver{init: fine, cleanup: fine, left: 2}
 	f := newAgentOn(t, d, agent.Config{})
@@ -356,9 +357,9 @@ func TestADestroyThatLeavesSomethingFailsAndIsTriedAgain(t *testing.T) {
 	assert.Zero(t, d.left)
 }
 
-// Rule T3: a stage that could not be destroyed yet takes no steps, and is not what the next
-// setup gets.
-func TestASetupDuringADestroyBeginsAnotherStage(t *testing.T) {
+// Rule T3: a stage whose destroy has failed accepts no steps, and the next setup does not
+// reuse it.
+func TestASetupDuringADestroyStartsAnotherStage(t *testing.T) {
 	t.Parallel()
 	d := &brokenDriver{init: fine, execute: fine, cleanup: fine, left: 1}
 	f := newAgentOn(t, d, agent.Config{})
@@ -369,7 +370,7 @@ func TestASetupDuringADestroyBeginsAnotherStage(t *testing.T) {
 	f.ok("/start_step", step("x", "true", ""))
 }
 
-// Rule S3: what a destroy says is masked.
+// Rule S3: the errors of a destroy are masked.
 func TestTheErrorOfADestroyIsMasked(t *testing.T) {
 	t.Parallel()
 	d := &brokenDriver{init: fine, cleanup: func(context.Context) error { return errors.New("cannot remove /tmp/visibly-fake-secret") }}
@@ -382,7 +383,7 @@ func TestTheErrorOfADestroyIsMasked(t *testing.T) {
 	f.ok("/destroy", "")
 }
 
-// Rule T3: a destroy may overtake its setup.
+// Rule T3: a destroy may arrive before its setup has ended.
 func TestADestroyDuringASetupEndsIt(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{})

@@ -15,7 +15,7 @@ import (
 	"github.com/delegate-io/dlite/driver/agent"
 )
 
-// managerStub is a manager as far as an agent's report goes. It fails at first.
+// managerStub is the part of a manager that receives reports. Its first answers are errors.
 type managerStub struct {
 	mu       sync.Mutex
 	failures int
@@ -36,8 +36,8 @@ func (m *managerStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.came <- struct{}{}
 }
 
-// docs/protocol.md, section 1: the agent reports a distributed step's end by itself, on the path that
-// the task asked for, until the manager has it.
+// docs/protocol.md, section 1: the agent reports the end of a distributed step to the path in
+// the task, and repeats the report until the manager accepts it.
 func TestAStepsEndIsReportedToTheManager(t *testing.T) {
 	t.Parallel()
 	m := &managerStub{failures: 2, came: make(chan struct{}, 10)}
@@ -70,16 +70,16 @@ func TestAStepsEndIsReportedToTheManager(t *testing.T) {
 		m.mu.Unlock()
 		assert.Equal(t, c.want, readable(t, got))
 	}
-	f.poll("s0") // ours answers polls all the same
-	// Without a stage_runtime_id the driver polls.
+	f.poll("s0") // an agent of this package answers polls too
+	// without a stage_runtime_id the driver polls
 	f.ok("/start_step", step("polled", "true", fmt.Sprintf(`,"step_status":{"endpoint":%q,"task_id":"T"}`, server.URL)))
 	f.poll("polled")
 	f.ok("/destroy", "") // waits for reports
 	assert.Len(t, m.got, 3)
 }
 
-// readable shows the base64 in a report, and E for the words of an error that is not
-// a process's end.
+// readable decodes the base64 in a report. It replaces the text of an error that is not the
+// end of a process by E.
 func readable(t *testing.T, report string) string {
 	t.Helper()
 	head, body := cutAt(report, "{")

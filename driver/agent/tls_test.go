@@ -17,7 +17,7 @@ import (
 	"github.com/delegate-io/dlite/driver/agent"
 )
 
-// handshake connects a client to a server of b's and gives both ends' errors.
+// handshake connects a client to a server of b and returns the errors of both ends.
 func handshake(t *testing.T, b *agent.Boot, client *tls.Config) (atServer, atClient error) {
 	t.Helper()
 	cfg, err := b.TLS()
@@ -39,14 +39,15 @@ func handshake(t *testing.T, b *agent.Boot, client *tls.Config) (atServer, atCli
 	}()
 	c, err := (&tls.Dialer{NetDialer: &net.Dialer{Timeout: patience}, Config: client}).DialContext(t.Context(), "tcp", l.Addr().String())
 	if err == nil {
-		_, err = c.Read(make([]byte, 1)) // a refused client learns of it here
+		_, err = c.Read(make([]byte, 1)) // a refused client gets the error here
 		_ = c.Close()
 	}
 	return <-served, err
 }
 
-// docs/protocol.md, section 5: mutual TLS 1.3 with one leaf for both ends, and no other certificate is accepted.
-func TestOnlyTheOtherEndOfAMachineGetsIn(t *testing.T) {
+// docs/protocol.md, section 5: both ends use mutual TLS 1.3 with one leaf, and accept no
+// other certificate.
+func TestOnlyTheCertificateOfTheMachineIsAccepted(t *testing.T) {
 	t.Parallel()
 	b, other := newBoot(t), newBoot(t)
 	good, err := b.ClientTLS("drone")
@@ -82,9 +83,9 @@ func TestOnlyTheOtherEndOfAMachineGetsIn(t *testing.T) {
 	require.ErrorContains(t, atClient, "distributed-dlite")
 }
 
-// docs/protocol.md, section 5: an ECDSA P-256 leaf whose DNS name is the server's, for a clock that is a
-// little behind.
-func TestTheCertificatesAreWhatTheProtocolAsksFor(t *testing.T) {
+// docs/protocol.md, section 5: an ECDSA P-256 leaf with the DNS name of the server, valid for
+// a clock that is slightly behind.
+func TestTheCertificatesMatchTheProtocol(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	ca, cert, key, err := agent.Issue("", now)
@@ -113,7 +114,7 @@ func TestTheCertificatesAreWhatTheProtocolAsksFor(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestABootThatIsNoneSaysWhatIsMissing(t *testing.T) {
+func TestAnInvalidBootReportsTheMissingParts(t *testing.T) {
 	t.Parallel()
 	b := newBoot(t)
 	for want, change := range map[string]func(b *agent.Boot){
@@ -130,13 +131,13 @@ func TestABootThatIsNoneSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// docs/protocol.md, section 5: HTTP/2 by ALPN, and HTTP/1.1 for who knows no other.
+// docs/protocol.md, section 5: HTTP/2 by ALPN, and HTTP/1.1 for other clients.
 func TestBothVersionsOfHTTPAreServed(t *testing.T) {
 	t.Parallel()
 	f := newAgent(t, agent.Config{})
 	for _, two := range []bool{true, false} {
 		tr := f.http.Transport.(*http.Transport).Clone()
-		tr.TLSClientConfig.NextProtos = nil // of the one that it is a copy of
+		tr.TLSClientConfig.NextProtos = nil // the clone has its own TLS configuration
 		tr.Protocols = new(http.Protocols)
 		tr.Protocols.SetHTTP2(two)
 		tr.Protocols.SetHTTP1(!two)

@@ -21,7 +21,7 @@ var builtAgent struct {
 func agentProgram(tb testing.TB) string {
 	tb.Helper()
 	if os.Geteuid() != 0 {
-		testbed.Unavailable(tb, "root", "machines that are processes have namespaces, which are root's")
+		testbed.Unavailable(tb, "root", "machines that are processes need root for their namespaces")
 	}
 	builtAgent.Lock()
 	defer builtAgent.Unlock()
@@ -35,7 +35,7 @@ func agentProgram(tb testing.TB) string {
 	return builtAgent.path
 }
 
-// removeShared removes what all tests have shared: the agent and the snapshot.
+// removeShared removes the files that all tests share: the agent and the snapshot.
 func removeShared() {
 	if builtAgent.path != "" {
 		_ = os.RemoveAll(filepath.Dir(builtAgent.path))

@@ -14,9 +14,9 @@ import (
 	"github.com/delegate-io/dlite/driver/vm"
 )
 
-// Rule D6: from the claim of a warm machine to the end of a first step that does
-// nothing, and for comparison a second step on the same machine. Machines are used
-// again, so that making them is not measured.
+// BenchmarkClaimToFirstStep measures the time from the claim of a warm machine to the end of
+// a first step that does nothing (rule D6), and for comparison a second step on the same
+// machine. Machines are reused, so that their creation is not measured.
 func BenchmarkClaimToFirstStep(b *testing.B) {
 	s := newSite(b, agentProgram(b), vm.PoolConfig{Min: 1, Max: 2, MaxUses: 1 << 20})
 	d := newDriver(b, []*vm.Pool{s.pool})

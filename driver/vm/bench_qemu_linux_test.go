@@ -17,16 +17,16 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// Rule D6: BenchmarkClaimToFirstStep on two warm virtual machines, emulated. Init and
-// step are the two parts of "first". Beside them, in the same run and with the
-// same guests, is what a bare HTTPS request to the agent takes, on a connection that
-// is there and on a new one.
+// BenchmarkClaimToFirstStepOnQEMU is BenchmarkClaimToFirstStep on two warm, emulated virtual
+// machines (rule D6). Init and step are the two parts of "first". For comparison, it measures
+// a bare HTTPS request to the agent of the same guests, on an open and on a new connection.
 func BenchmarkClaimToFirstStepOnQEMU(b *testing.B) {
 	b.Run("connected", func(b *testing.B) { claimOnQEMU(b, true) })
 	b.Run("connected late", func(b *testing.B) { claimOnQEMU(b, false) })
 }
 
-// claimOnQEMU does so with a pool that is connected to its warm machines, or is not.
+// claimOnQEMU measures claims of a pool that does or does not connect to its warm machines in
+// advance.
 func claimOnQEMU(b *testing.B, connected bool) {
 	b.Helper()
 	const machines = 2
@@ -81,10 +81,10 @@ func claimOnQEMU(b *testing.B, connected bool) {
 	for name, all := range took {
 		b.ReportMetric(median(all), name+"-p50-ms")
 	}
-	b.ReportMetric(0, "ns/op") // says nothing beside the medians
+	b.ReportMetric(0, "ns/op") // the sum has no meaning, only the medians have
 }
 
-// bareRequests times a request on a new connection, and one on that.
+// bareRequests measures a request on a new connection and one on the open connection.
 func bareRequests(b *testing.B, m *record, timed func(string, func() error)) {
 	b.Helper()
 	cfg, err := (&agent.Boot{CA: m.CA, Cert: m.Cert, Key: m.Key}).ClientTLS("")

@@ -17,8 +17,8 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// Rules D1 and D6: the conformance suite on machines of a pool, each with an agent of
-// its own. Their disks are folders of this host, so that what is left can be seen.
+// Rules D1 and D6: the conformance suite on machines of a pool, each with a separate agent.
+// Their disks are directories of this host, so that the suite finds all remains.
 func TestConformance(t *testing.T) {
 	program := agentProgram(t)
 	drivertest.Run(t, drivertest.Target{
@@ -27,8 +27,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// Rules D1 and D6: the same on machines that one transaction has after the other.
-func TestConformanceOnMachinesThatAreUsedAgain(t *testing.T) {
+// Rules D1 and D6: the same on reused machines.
+func TestConformanceOnReusedMachines(t *testing.T) {
 	program := agentProgram(t)
 	drivertest.Run(t, drivertest.Target{
 		Site: func(tb testing.TB) drivertest.Site {
@@ -38,17 +38,17 @@ func TestConformanceOnMachinesThatAreUsedAgain(t *testing.T) {
 	})
 }
 
-// site is a pool of machines that are processes, which outlives the drivers on it
-// as a cloud does.
+// site is a pool of machines that are processes. It outlives the drivers that use it, like a
+// cloud.
 type site struct {
 	dir      string
 	cfg      vm.PoolConfig
 	provider *vmtest.Processes
-	network  *network // nil where the machines are reached directly
+	network  *network // nil without a network between
 	pool     *vm.Pool
 }
 
-// newSite starts a pool. When tb ends, nothing of it may remain.
+// newSite starts a pool. At the end of tb, nothing of it may remain.
 func newSite(tb testing.TB, program string, cfg vm.PoolConfig) *site {
 	tb.Helper()
 	return openSite(tb, tb.TempDir(), program, cfg)
@@ -60,13 +60,13 @@ func newSiteNamed(tb testing.TB, name, program string, cfg vm.PoolConfig) *site 
 	return newSite(tb, program, cfg)
 }
 
-// newSiteBehind has a network between pool and machines.
+// newSiteBehind puts a network between pool and machines.
 func newSiteBehind(tb testing.TB, program string, cfg vm.PoolConfig) *site {
 	tb.Helper()
 	return startSite(tb, &site{dir: tb.TempDir(), cfg: cfg, network: newNetwork(tb)}, program)
 }
 
-// openSite is newSite in a folder that an earlier process may have used.
+// openSite is newSite in a directory that an earlier process may have used.
 func openSite(tb testing.TB, dir, program string, cfg vm.PoolConfig) *site {
 	tb.Helper()
 	return startSite(tb, &site{dir: dir, cfg: cfg}, program)
@@ -81,7 +81,7 @@ func startSite(tb testing.TB, s *site, program string) *site {
 	testbed.Keep(tb, s.dir)
 	require.NoError(tb, os.MkdirAll(s.machines(), 0o711))
 	for dir := s.dir; len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
-		require.NoError(tb, os.Chmod(dir, 0o711)) //nolint:gosec // steps of other users get through
+		require.NoError(tb, os.Chmod(dir, 0o711)) //nolint:gosec // steps of other users need access
 	}
 	s.provider = vmtest.NewProcesses(s.machines(), program)
 	s.pool = s.open(tb)
@@ -141,7 +141,7 @@ func (s *site) Remains(tb testing.TB, transaction string) []string {
 	return found
 }
 
-// record is what the pool keeps of a machine.
+// record is the pool's record of a machine.
 type record = vmtest.Record
 
 func (s *site) records(tb testing.TB) []record {

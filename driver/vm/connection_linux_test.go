@@ -9,8 +9,8 @@ import (
 	"github.com/delegate-io/dlite/driver/vm"
 )
 
-// Rule D6: a warm machine is connected to before it is claimed, and the claim uses
-// that connection. One that has died, with or without a word, costs no machine.
+// Rule D6: the pool connects to a warm machine in advance, and the claim uses that
+// connection. A lost connection, reported or not, costs no machine.
 func TestAWarmMachineIsConnected(t *testing.T) {
 	t.Parallel()
 	for name, die := range map[string]func(*network){
@@ -19,7 +19,7 @@ func TestAWarmMachineIsConnected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSiteBehind(t, agentProgram(t), vm.PoolConfig{Min: 1, Max: 1, HealthTimeout: time.Minute, HealthInterval: time.Hour})
-			require.Eventually(t, func() bool { return s.pool.Connected() == 1 }, time.Minute, time.Millisecond, "nobody connects to a warm machine")
+			require.Eventually(t, func() bool { return s.pool.Connected() == 1 }, time.Minute, time.Millisecond, "the pool does not connect to a warm machine")
 			warm := s.records(t)[0].ID
 			before := s.network.connections()
 			if die != nil {

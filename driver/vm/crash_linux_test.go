@@ -24,14 +24,14 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// scene is a place where delegates are killed and started again.
+// scene is an environment in which delegates are killed and started again.
 type scene struct {
 	*testing.T
 	orders
 	provider vm.Provider
-	// folders matches those of the machines.
+	// pattern of the machines' directories
 	folders string
-	// seen are the machines that have been on record, by id.
+	// seen has all machines that were on record, by id.
 	seen map[string]record
 
 	cmd    *exec.Cmd
@@ -39,7 +39,7 @@ type scene struct {
 	stdout *bufio.Scanner
 }
 
-// newScene has machines that are processes.
+// newScene returns a scene with machines that are processes.
 func newScene(t *testing.T, uses int) *scene {
 	t.Helper()
 	if testing.Short() {
@@ -87,8 +87,8 @@ func (s *scene) launch(fault string, n, rounds int) {
 	require.NoError(s, s.cmd.Start())
 }
 
-// start runs a delegate until it has cleaned up and its pool is full. It is false
-// when the delegate was told to die before that, and has.
+// start starts a delegate and waits until it has cleaned up and its pool is full. It returns
+// false if the delegate had orders to die before that, and did.
 func (s *scene) start(fault string, n, rounds int) bool {
 	s.Helper()
 	s.launch(fault, n, rounds)
@@ -109,7 +109,7 @@ func (s *scene) start(fault string, n, rounds int) bool {
 	return true
 }
 
-// bound kills a delegate that takes too long, which fails the test.
+// bound kills a delegate that exceeds the limit, and fails the test.
 func (s *scene) bound(until string) (stop func()) {
 	const patience = 3 * time.Minute
 	cmd := s.cmd
@@ -120,7 +120,7 @@ func (s *scene) bound(until string) (stop func()) {
 	}
 }
 
-// requireNothingClaimed wants nothing to be left of stages that were under way.
+// requireNothingClaimed requires that nothing of interrupted stages remains.
 func (s *scene) requireNothingClaimed() {
 	s.Helper()
 	require.Empty(s, testbed.ProcessesWith("environ", "MARKER="+s.Marker+"\x00"), "steps still run")
@@ -128,13 +128,13 @@ func (s *scene) requireNothingClaimed() {
 	require.NoError(s, err)
 	for _, path := range left {
 		info, err := os.Stat(path)
-		// One that was written a moment ago is kept for what may still come of it.
+		// a recent record may belong to a creation that still runs
 		require.True(s, err != nil || time.Since(info.ModTime()) < time.Minute, "on record: %s", path)
 	}
 }
 
-// requireFull wants at least so many machines, all of them warm and on record, and
-// nothing of a stage in any of them.
+// requireFull requires at least the given number of machines. All of them must be warm, on
+// record and free of stages.
 func (s *scene) requireFull(atLeast int) {
 	s.Helper()
 	_, most, _ := s.size()
@@ -156,7 +156,7 @@ func (s *scene) requireFull(atLeast int) {
 	}
 }
 
-// requireNoStages wants no files and no processes of stages on warm machines.
+// requireNoStages requires that warm machines have no files and no processes of stages.
 func (s *scene) requireNoStages() {
 	s.Helper()
 	if s.QEMU != nil {
@@ -168,7 +168,7 @@ func (s *scene) requireNoStages() {
 	require.Empty(s, work, "stages on warm machines")
 }
 
-// requireNothing wants no machine any more, and nothing that knows of one.
+// requireNothing requires that no machine and no record of one remains.
 func (s *scene) requireNothing() {
 	s.Helper()
 	require.Empty(s, s.machines(), "folders of machines")
@@ -177,12 +177,12 @@ func (s *scene) requireNothing() {
 	require.Empty(s, left, "records")
 	for id, m := range s.seen {
 		require.Empty(s, testbed.ProcessesWith("cmdline", id), "processes of a machine")
-		s.requireNobodyAt(&m)
+		s.requirePortUnused(&m)
 	}
 }
 
-// requireNobodyAt requires that a machine's port is free, or that another process has it.
-func (s *scene) requireNobodyAt(m *record) {
+// requirePortUnused requires that a machine's port is free, or that another process has it.
+func (s *scene) requirePortUnused(m *record) {
 	s.Helper()
 	cfg, err := (&agent.Boot{CA: m.CA, Cert: m.Cert, Key: m.Key}).ClientTLS("")
 	require.NoError(s, err)
@@ -196,7 +196,7 @@ func (s *scene) requireNobodyAt(m *record) {
 	require.NoError(s, ctx.Err(), "%s still takes connections", m.Address)
 }
 
-// records reads the pool's, and keeps them in mind.
+// records reads the records of the pool, and adds them to seen.
 func (s *scene) records() []record {
 	s.Helper()
 	at := site{cfg: vm.PoolConfig{Dir: filepath.Join(s.Dir, "pool")}}
@@ -209,8 +209,8 @@ func (s *scene) records() []record {
 	return all
 }
 
-// machines are the ids of all machines that have a folder. In front of an id there
-// may be its owner.
+// machines returns the ids of all machines that have a directory. The name of a directory may
+// have the owner before the id.
 func (s *scene) machines() (ids []string) {
 	folders, _ := filepath.Glob(s.folders)
 	for _, folder := range folders {
@@ -221,7 +221,7 @@ func (s *scene) machines() (ids []string) {
 }
 
 func (s *scene) work() {
-	_, _ = io.WriteString(s.stdin, "\n") // it may be dead already
+	_, _ = io.WriteString(s.stdin, "\n") // it may have ended already
 	s.stdout.Scan()
 }
 
@@ -236,12 +236,12 @@ func (s *scene) wait() {
 	s.records()
 }
 
-// run lets a delegate clean up, work for some rounds and end, and returns how often
-// it has passed which fault point.
+// run starts a delegate that cleans up, works for some rounds and ends. It returns how often
+// the delegate passed each fault point.
 func (s *scene) run(rounds int) (points map[string]int) {
 	s.Helper()
 	s.start("", 0, rounds)
-	defer s.bound("done with its stages")()
+	defer s.bound("finished with its stages")()
 	s.work()
 	require.True(s, s.stdout.Scan(), "the delegate did not end well")
 	require.NoError(s, json.Unmarshal(s.stdout.Bytes(), &points), s.stdout.Text())
@@ -249,20 +249,21 @@ func (s *scene) run(rounds int) (points map[string]int) {
 	return points
 }
 
-// finish lets a delegate clean up and work for a while, and a last one end all.
+// finish runs a delegate that cleans up and works for a while, and a last one that ends
+// everything.
 func (s *scene) finish() {
 	s.Helper()
 	s.run(1)
 	s.requireNothingClaimed()
-	s.requireFull(0) // one that was being made at the end is not kept
+	s.requireFull(0) // a machine that was being created at the end is not kept
 	s.Discard = true
 	s.run(1)
 	s.requireNothingClaimed()
 	s.requireNothing()
 }
 
-// killAtFaultPoints kills a delegate at each passing of each fault point, up to so
-// many times.
+// killAtFaultPoints kills a delegate at each passing of each fault point, up to a maximum per
+// point.
 func (s *scene) killAtFaultPoints(times int) {
 	s.Helper()
 	begun := time.Now()
@@ -286,8 +287,8 @@ func (s *scene) killAtFaultPoints(times int) {
 		kills, len(points), time.Since(begun).Round(time.Second), len(s.seen))
 }
 
-// killAtInstants kills delegates a random while after they have begun to work, and
-// every other one after it has begun to clean up.
+// killAtInstants kills delegates at random times after they have started to work. Every
+// second one is killed after it has started to clean up.
 func (s *scene) killAtInstants(times int, within time.Duration) {
 	s.Helper()
 	begun := time.Now()
@@ -306,8 +307,8 @@ func (s *scene) killAtInstants(times int, within time.Duration) {
 	s.Logf("killed %d times in %v, with %d machines; nothing was left", times, time.Since(begun).Round(time.Second), len(s.seen))
 }
 
-// Rules T2 and D6: a delegate that kills itself at any point leaves no machine, no
-// record and no step once it has been started again, and its pool is full again.
+// Rules T2 and D6: a delegate is killed at each fault point. After the next start no machine,
+// no record and no step remains, and the pool is full again.
 func TestAKillAtEveryFaultPointLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for name, uses := range map[string]int{"destroyed": 0, "used again": 3} {
@@ -318,7 +319,7 @@ func TestAKillAtEveryFaultPointLeavesNothing(t *testing.T) {
 	}
 }
 
-// Rules T2 and D6: the same at random moments.
+// Rules T2 and D6: the same at random times.
 func TestKillsAtRandomInstantsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	newScene(t, 2).killAtInstants(100, 400*time.Millisecond)

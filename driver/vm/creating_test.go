@@ -9,8 +9,8 @@ import (
 	"github.com/delegate-io/dlite/driver/vm"
 )
 
-// Rule D6: a Destroy stops the Create of its machine only.
-func TestADestroyEndsTheCreateThatIsUnderWay(t *testing.T) {
+// Rule D6: a Destroy stops only the Create of its machine.
+func TestADestroyEndsTheRunningCreate(t *testing.T) {
 	t.Parallel()
 	var c vm.Creating
 	require.NoError(t, c.Stop(t.Context(), "dlite-a"))
@@ -34,6 +34,6 @@ func TestADestroyEndsTheCreateThatIsUnderWay(t *testing.T) {
 	require.NoError(t, <-stopped)
 	endB()
 	_, end, err := c.Begin(t.Context(), "dlite-a")
-	require.NoError(t, err, "the one before has ended")
+	require.NoError(t, err, "the previous one has ended")
 	end()
 }

@@ -254,14 +254,14 @@ func (h *handle) setup(ctx context.Context, env *driver.Environment) error {
 		ID: env.ID, Labels: env.Labels, Network: env.Network, Volumes: env.Volumes, Envs: env.Envs,
 		Files: env.Files, Clone: env.Clone, MountDockerSocket: env.MountDockerSocket,
 	})
-	said := ""
+	log := ""
 	if answered := (*agent.Error)(nil); errors.As(err, &answered) {
-		said = answered.Log
+		log = answered.Log
 	} else if err == nil {
-		said = resp.Log
+		log = resp.Log
 	}
-	if env.Log != nil && said != "" {
-		_, _ = io.WriteString(env.Log, said)
+	if env.Log != nil && log != "" {
+		_, _ = io.WriteString(env.Log, log)
 	}
 	return err
 }

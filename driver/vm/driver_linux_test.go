@@ -147,13 +147,13 @@ func (s *stageOf) start(step stage.Step, out io.Writer) <-chan ending {
 const quickly = 2 * time.Second
 
 // Rule D6: if a machine dies, its step fails within 2 s with an error that says so.
-func TestAMachineThatDiesFailsItsStep(t *testing.T) {
+func TestADeadMachineFailsItsStep(t *testing.T) {
 	t.Parallel()
 	program := agentProgram(t)
 	for name, silent := range map[string]bool{
 		"its connections are closed": false,
 		// As in a cloud: connections stay open without an answer.
-		"without a word": true,
+		"without a reset": true,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -191,7 +191,7 @@ func dies(st *stageOf, s *site, silent bool) time.Duration {
 }
 
 // Rule D6: a broken connection does not affect a step while its machine runs.
-func TestAConnectionThatBreaksIsNoDeath(t *testing.T) {
+func TestABrokenConnectionDoesNotFailItsStep(t *testing.T) {
 	t.Parallel()
 	s := newSiteBehind(t, agentProgram(t), vm.PoolConfig{Min: 1, Max: 1})
 	st := begin(t, newDriver(t, []*vm.Pool{s.pool}))
@@ -209,7 +209,7 @@ func TestAConnectionThatBreaksIsNoDeath(t *testing.T) {
 }
 
 // Rule D6: an agent that stays unreachable counts as dead after a while.
-func TestAnAgentThatDoesNotComeBackIsADeath(t *testing.T) {
+func TestAnUnreachableAgentFailsItsStep(t *testing.T) {
 	t.Parallel()
 	s := newSiteBehind(t, agentProgram(t), vm.PoolConfig{Min: 1, Max: 2})
 	st := begin(t, newDriver(t, []*vm.Pool{s.pool}, vm.WithUnreachable(500*time.Millisecond)))
@@ -225,7 +225,7 @@ func TestAnAgentThatDoesNotComeBackIsADeath(t *testing.T) {
 
 // Rule T5: after a kill of the delegate, the next one follows a step and receives all of its
 // output.
-func TestAStepIsFollowedFurtherAfterAKill(t *testing.T) {
+func TestAStepContinuesAfterAKillOfTheDelegate(t *testing.T) {
 	t.Parallel()
 	o := orders{
 		Dir: t.TempDir(), Agent: agentProgram(t),
@@ -288,12 +288,12 @@ func TestAnInitWaitsForAMachine(t *testing.T) {
 	s := newSite(t, agentProgram(t), vm.PoolConfig{Max: 1})
 	d := newDriver(t, []*vm.Pool{s.pool})
 	first := begin(t, d)
-	said := newLines()
-	second := &stageOf{TB: t, d: d, env: &driver.Environment{ID: "second", Log: said}, l: &memoryLedger{}}
+	log := newLines()
+	second := &stageOf{TB: t, d: d, env: &driver.Environment{ID: "second", Log: log}, l: &memoryLedger{}}
 	t.Cleanup(second.cleanup)
 	done := make(chan error, 1)
 	go func() { done <- d.Init(t.Context(), second.env, second.l) }()
-	said.expect(t, "Waiting for a machine of pool linux: all 1 are in use or being created.")
+	log.expect(t, "Waiting for a machine of pool linux: all 1 are in use or being created.")
 	first.cleanup()
 	require.NoError(t, <-done)
 	require.NotEqual(t, first.machine(), second.machine())
@@ -325,7 +325,7 @@ func TestATransactionChoosesItsPool(t *testing.T) {
 
 // Rule T3: an init that the agent refuses fails with the agent's text, and its machine is not
 // reused.
-func TestAnInitThatFailsCostsItsMachine(t *testing.T) {
+func TestAFailedInitEndsItsMachine(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, agentProgram(t), vm.PoolConfig{Min: 1, Max: 2, MaxUses: 10})
 	d := newDriver(t, []*vm.Pool{s.pool})

@@ -41,8 +41,8 @@ func newFake(seed uint64) *fakeProvider {
 
 func (f *fakeProvider) Name() string { return "fake" }
 
-// luck draws the duration of a call and whether it fails.
-func (f *fakeProvider) luck() (time.Duration, bool) {
+// draw draws the duration of a call and whether it fails.
+func (f *fakeProvider) draw() (time.Duration, bool) {
 	var d time.Duration
 	if f.slow > 0 {
 		d = time.Duration(f.dice.Int64N(int64(f.slow)))
@@ -65,7 +65,7 @@ func pass(ctx context.Context, d time.Duration) error {
 
 func (f *fakeProvider) Create(ctx context.Context, spec Spec) (Machine, error) {
 	f.mu.Lock()
-	d, bad := f.luck()
+	d, bad := f.draw()
 	half := f.dice.IntN(2) == 0 // of a failure: something is there already
 	if f.max > 0 && len(f.owned) >= f.max {
 		f.broken = append(f.broken, fmt.Sprintf("machine %d of %d", len(f.owned)+1, f.max))
@@ -101,7 +101,7 @@ func (f *fakeProvider) Create(ctx context.Context, spec Spec) (Machine, error) {
 
 func (f *fakeProvider) Destroy(ctx context.Context, id string) error {
 	f.mu.Lock()
-	d, bad := f.luck()
+	d, bad := f.draw()
 	if f.under[id] {
 		f.broken = append(f.broken, "destroyed while it is made or destroyed")
 	}

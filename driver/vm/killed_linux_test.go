@@ -14,11 +14,11 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// killedVariable makes a process of this test one that is killed.
+// killedVariable turns a process of this test into the killed test run.
 const killedVariable = "DLITE_VM_KILLED_RUN"
 
-// Machines survive a delegate, but not a test run that is killed, and neither do the
-// delegates that it has started: what makes machines makes no more.
+// Machines survive a delegate. They must not survive a killed test run, and neither must the
+// delegates that it started.
 func TestAKilledTestRunLeavesNothing(t *testing.T) {
 	if os.Getenv(killedVariable) != "" {
 		beKilledRun(t)
@@ -27,11 +27,11 @@ func TestAKilledTestRunLeavesNothing(t *testing.T) {
 	agentProgram(t)
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
 	child.Env = append(os.Environ(), killedVariable+"=1", "TMPDIR="+t.TempDir())
-	said, err := child.StdoutPipe()
+	output, err := child.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, child.Start())
 	var dirs []string
-	for lines := bufio.NewScanner(said); len(dirs) < 2 && lines.Scan(); {
+	for lines := bufio.NewScanner(output); len(dirs) < 2 && lines.Scan(); {
 		if dir, ok := strings.CutPrefix(lines.Text(), "at work in "); ok {
 			dirs = append(dirs, dir)
 		}
@@ -48,12 +48,11 @@ func TestAKilledTestRunLeavesNothing(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, err := os.Stat(dir)
 			return os.IsNotExist(err) && len(testbed.ProcessesWith("cmdline", dir))+len(testbed.ProcessesWith("environ", dir)) == 0
-		}, time.Minute, 10*time.Millisecond, "something is left of %s", dir)
+		}, time.Minute, 10*time.Millisecond, "%s is not removed", dir)
 	}
 }
 
-// beKilledRun has a pool of its own, and a delegate that is a process of its own and
-// works without end.
+// beKilledRun starts a pool, and a delegate in a separate process that works without end.
 func beKilledRun(t *testing.T) {
 	s := newSite(t, agentProgram(t), vm.PoolConfig{Min: 1, Max: 1})
 	d := newDriver(t, []*vm.Pool{s.pool})

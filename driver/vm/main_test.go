@@ -10,8 +10,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain lets more tests run at once than there are processors, unless -parallel
-// says how many: most of their time they wait.
+// TestMain raises the number of parallel tests above the number of processors, unless
+// -parallel is set, because the tests wait most of their time.
 func TestMain(m *testing.M) {
 	if os.Getenv(victimEnv) != "" {
 		victim() // does not return

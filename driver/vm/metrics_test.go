@@ -14,7 +14,7 @@ import (
 )
 
 // Rule L3: the metrics of a pool that was not started exist with the value 0.
-func TestPoolsAreSeen(t *testing.T) {
+func TestPoolsHaveMetricsBeforeTheirStart(t *testing.T) {
 	t.Parallel()
 	p, err := vm.NewPool(struct{ vm.Provider }{}, vm.PoolConfig{Name: "linux", Dir: t.TempDir(), Max: 3})
 	require.NoError(t, err)

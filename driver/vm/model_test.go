@@ -36,36 +36,36 @@ type modelTest struct {
 	// noOrder is set if a transaction with an unfinished claim may be overtaken.
 	noOrder bool
 
-	asked []*asker // who has asked, in this order
-	turns int      // how often somebody has asked or reserved
+	asked []*claimRequest // in the order of their requests
+	turns int             // number of requests and reservations so far
 	// kept are the active reservations that no init has used.
 	kept map[string]*modelReservation
 }
 
 // modelReservation is a reservation from its owner's view.
 type modelReservation struct {
-	turn  int
-	until time.Time
+	position int
+	until    time.Time
 	// restarted is set after another process took the reservation over, in its own order.
 	restarted bool
 }
 
-// asker is a transaction that wants a machine. Its turn is its reservation's, if it has one.
-type asker struct {
-	n       int
-	turn    int
-	noOrder bool // another process has taken its reservation over
-	cancel  context.CancelFunc
-	done    chan struct{}
-	m       *machine
-	err     error
-	unlucky bool        // was given a machine that was dead
-	over    bool        // cancelled, or has given it back
-	gone    atomic.Bool // nothing of it is left, says the pool
-	ledger  notes
+// claimRequest is a transaction that wants a machine. With a reservation it has the position of the reservation.
+type claimRequest struct {
+	n        int
+	position int
+	noOrder  bool // another process has taken its reservation over
+	cancel   context.CancelFunc
+	done     chan struct{}
+	m        *machine
+	err      error
+	unlucky  bool        // was given a machine that was dead
+	over     bool        // cancelled, or has given it back
+	gone     atomic.Bool // nothing of it is left, says the pool
+	ledger   notes
 }
 
-func (mt *modelTest) waiting() (ws []*asker) {
+func (mt *modelTest) waiting() (ws []*claimRequest) {
 	for _, a := range mt.asked {
 		if closed(a.done) {
 			continue
@@ -75,7 +75,7 @@ func (mt *modelTest) waiting() (ws []*asker) {
 	return ws
 }
 
-func (mt *modelTest) holding() (hs []*asker) {
+func (mt *modelTest) holding() (hs []*claimRequest) {
 	for _, a := range mt.asked {
 		if closed(a.done) && a.err == nil && !a.over {
 			hs = append(hs, a)
@@ -108,9 +108,9 @@ func (mt *modelTest) open(ctx context.Context) error {
 // ask starts the init of a transaction. An empty name has no reservation.
 func (mt *modelTest) ask(ctx context.Context, transaction string) {
 	ctx, cancel := context.WithCancel(ctx)
-	a := &asker{n: len(mt.asked), turn: mt.turn(), cancel: cancel, done: make(chan struct{})}
+	a := &claimRequest{n: len(mt.asked), position: mt.position(), cancel: cancel, done: make(chan struct{})}
 	if r := mt.kept[transaction]; r != nil {
-		a.turn, a.noOrder = r.turn, r.restarted
+		a.position, a.noOrder = r.position, r.restarted
 		delete(mt.kept, transaction)
 	}
 	if transaction == "" {
@@ -132,15 +132,15 @@ func (mt *modelTest) ask(ctx context.Context, transaction string) {
 	}()
 }
 
-func (mt *modelTest) turn() int {
+func (mt *modelTest) position() int {
 	mt.turns++
 	return mt.turns
 }
 
 // reserve reserves a machine for a limited time, for a new transaction.
 func (mt *modelTest) reserve(ctx context.Context, limit time.Duration) error {
-	turn := mt.turn()
-	id := fmt.Sprintf("reserved %d", turn)
+	position := mt.position()
+	id := fmt.Sprintf("reserved %d", position)
 	var first *driver.Reservation
 	// A second call changes nothing, but a machine may be ready by then.
 	for begin := time.Now(); first == nil || time.Now().Equal(begin); {
@@ -160,7 +160,7 @@ func (mt *modelTest) reserve(ctx context.Context, limit time.Duration) error {
 			break
 		}
 	}
-	mt.kept[id] = &modelReservation{turn: turn, until: first.Until}
+	mt.kept[id] = &modelReservation{position: position, until: first.Until}
 	return nil
 }
 
@@ -217,14 +217,14 @@ func (mt *modelTest) crash(ctx context.Context) error {
 }
 
 // cleanUp ends a transaction.
-func (mt *modelTest) cleanUp(ctx context.Context, a *asker) {
+func (mt *modelTest) cleanUp(ctx context.Context, a *claimRequest) {
 	a.over = true
 	pool := mt.pool
 	go a.giveBack(ctx, pool)
 }
 
 // giveBack cleans up the resources in a transaction's ledger. The pool retries failures.
-func (a *asker) giveBack(ctx context.Context, p *Pool) {
+func (a *claimRequest) giveBack(ctx context.Context, p *Pool) {
 	left := false
 	for _, r := range a.ledger.records {
 		var data machineData
@@ -257,7 +257,7 @@ func (mt *modelTest) checkReservations() error {
 			return fmt.Errorf("%s is kept and should not be", id)
 		}
 		if r.machine != nil && (held[r.machine.id] || r.machine.reservation != r) {
-			return fmt.Errorf("the machine of %s is somebody else's", id)
+			return fmt.Errorf("the machine of %s belongs to another transaction", id)
 		}
 	}
 	if len(mt.pool.reservations) != len(mt.kept) {
@@ -328,7 +328,7 @@ func (mt *modelTest) check() error {
 		return fmt.Errorf("%d machines of %d: %+v", all, mt.cfg.Max, s)
 	}
 	if s.Warm > 0 && s.Waiting > 0 {
-		return fmt.Errorf("somebody waits beside a warm machine: %+v", s)
+		return fmt.Errorf("a transaction waits although a machine is warm: %+v", s)
 	}
 	if err := mt.checkReservations(); err != nil {
 		return err
@@ -342,12 +342,12 @@ func (mt *modelTest) check() error {
 	first := mt.turns + 1
 	for _, a := range mt.waiting() {
 		if !a.unlucky && !a.noOrder {
-			first = min(first, a.turn)
+			first = min(first, a.position)
 		}
 	}
 	for _, a := range mt.holding() {
-		if a.turn > first && !a.noOrder && !mt.noOrder {
-			return fmt.Errorf("%d has a machine and %d, who asked before, waits", a.turn, first)
+		if a.position > first && !a.noOrder && !mt.noOrder {
+			return fmt.Errorf("%d has a machine and %d, which asked before, waits", a.position, first)
 		}
 	}
 	held := map[string]int{}
@@ -438,10 +438,10 @@ func (mt *modelTest) run(ctx context.Context, moves []move) error {
 	return mt.finish(ctx)
 }
 
-// Rules D6 and T2: whatever is asked of a pool, whatever its provider and its disk
-// do, and whenever its process is killed, there are never too many machines, none is lost or given to two, who asked first
-// is served first, what is reserved is kept for its owner and for nobody else, until
-// it ends, and in the end the pool is full again.
+// Rules D6 and T2: after any sequence of calls, failures of provider and disk, and kills of
+// the process, these rules hold. There are never too many machines, and none is lost or
+// claimed twice. Requests are served in their order. A reserved machine is kept for its owner
+// until the reservation ends. Finally the pool is full again.
 func TestThePoolKeepsItsPromises(t *testing.T) {
 	t.Parallel()
 	kinds := []string{"reserve", "reserve", "come", "come", "unreserve", "ask", "ask", "ask", "give back", "give back", "cancel", "kill", "wait", "wait", "restart", "crash"}

@@ -51,8 +51,8 @@ func (d *disk) heal() {
 	d.faults, d.slow = 0, 0
 }
 
-// luck draws the durations of both halves of a call, and the failures.
-func (d *disk) luck() (before, after time.Duration, refuse, doubt bool) {
+// draw draws the durations of both halves of a call, and the failures.
+func (d *disk) draw() (before, after time.Duration, refuse, doubt bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.slow > 0 {
@@ -89,7 +89,7 @@ func (r *mortalRecords) remove(id string) error {
 }
 
 func (r *mortalRecords) do(durable bool, act func() error) error {
-	before, after, refuse, doubt := r.disk.luck()
+	before, after, refuse, doubt := r.disk.draw()
 	_ = pass(context.Background(), before)
 	if r.life.dead.Load() {
 		return errKilled

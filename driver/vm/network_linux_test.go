@@ -11,17 +11,17 @@ import (
 	"github.com/delegate-io/dlite/driver/vm"
 )
 
-// network is between a delegate and its machines, each of which has an address of
-// its own in it. It can be cut.
+// network is a network between a delegate and its machines. Each machine has a separate
+// address in it. A test can cut it.
 type network struct {
 	work sync.WaitGroup
 
 	mu        sync.Mutex
 	listeners []net.Listener
 	conns     map[net.Conn]bool
-	lost      map[net.Conn]bool // whose other end never hears of anything again
-	made      int               // connections that there have been
-	dark      bool              // whatever is sent gets lost; guarded by mu
+	lost      map[net.Conn]bool // connections whose other end gets no more data
+	made      int               // number of connections so far
+	dark      bool              // all data is lost; guarded by mu
 }
 
 func newNetwork(tb testing.TB) *network {
@@ -39,8 +39,8 @@ func newNetwork(tb testing.TB) *network {
 	return n
 }
 
-// lead makes an address that leads to another one.
-func (n *network) lead(tb testing.TB, to string) string {
+// forward returns an address that forwards to another one.
+func (n *network) forward(tb testing.TB, to string) string {
 	tb.Helper()
 	l, err := new(net.ListenConfig).Listen(context.WithoutCancel(tb.Context()), "tcp", "127.0.0.1:0")
 	require.NoError(tb, err)
@@ -63,8 +63,7 @@ func (n *network) lead(tb testing.TB, to string) string {
 	return l.Addr().String()
 }
 
-// connect passes on what comes. When the network is dark a connection stays, and
-// nothing else.
+// connect passes data on. While the network is dark, connections stay open without data.
 func (n *network) connect(in, out net.Conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -107,8 +106,7 @@ func (n *network) pass(from, to net.Conn) {
 	}
 }
 
-// cut closes all connections, or loses from now on all that is sent, without a
-// word.
+// cut closes all connections, or drops all data from now on without a reset.
 func (n *network) cut(aloud bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -123,7 +121,7 @@ func (n *network) cut(aloud bool) {
 	clear(n.conns)
 }
 
-// lose loses, without a word, whatever is sent on the connections that there are.
+// lose drops all data of the current connections, without a reset.
 func (n *network) lose() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -132,14 +130,14 @@ func (n *network) lose() {
 	}
 }
 
-// connections is how many there have been.
+// connections returns the number of connections so far.
 func (n *network) connections() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.made
 }
 
-// mend ends the darkness.
+// mend lets data pass again.
 func (n *network) mend() { n.cut(true) }
 
 // behind is a provider whose machines are reached through a network.
@@ -152,7 +150,7 @@ type behind struct {
 func (b *behind) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error) {
 	m, err := b.Provider.Create(ctx, spec)
 	if err == nil {
-		m.Address = b.network.lead(b.tb, m.Address)
+		m.Address = b.network.forward(b.tb, m.Address)
 	}
 	return m, err
 }

@@ -35,7 +35,7 @@ func inBubble(t *testing.T, cfg PoolConfig, f func(b *bubble)) {
 		b.fake.max, b.fake.dir = cfg.Max, cfg.Dir
 		b.open()
 		synctest.Wait()
-		defer func() { // also when f has failed: a bubble wants all to end
+		defer func() { // also after a failure of f, because a bubble requires that all goroutines end
 			b.fake.set(func(f *fakeProvider) { f.faults = 0 })
 			b.pool.cfg.KeepWarm = false
 			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
@@ -104,14 +104,14 @@ func (b *bubble) requireStats(want Stats) {
 func TestAnExhaustedPoolQueues(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		m := b.mustClaim()
-		said, done := &bytes.Buffer{}, make(chan *machine, 1)
+		log, done := &bytes.Buffer{}, make(chan *machine, 1)
 		go func() {
-			next, err := b.pool.claim(b.Context(), &driver.Environment{ID: "second", Log: said}, &notes{}, b.healthyCheck)
+			next, err := b.pool.claim(b.Context(), &driver.Environment{ID: "second", Log: log}, &notes{}, b.healthyCheck)
 			require.NoError(b, err)
 			done <- next
 		}()
 		b.requireStats(Stats{Claimed: 1, Waiting: 1})
-		require.Equal(b, "Waiting for a machine of pool test: all 1 are in use or being created.\n", said.String())
+		require.Equal(b, "Waiting for a machine of pool test: all 1 are in use or being created.\n", log.String())
 		require.NoError(b, b.release(m))
 		next := <-done
 		require.NotEqual(b, m.id, next.id)
@@ -133,7 +133,7 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 }
 
 // The pool retries a failed creation without limit, with growing pauses.
-func TestAPoolNeverGivesUp(t *testing.T) {
+func TestAPoolRetriesWithoutLimit(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 2, MinRetry: time.Second, MaxRetry: time.Minute}, func(b *bubble) {
 		b.pool.cfg.Min = 2
 		b.fake.set(func(f *fakeProvider) { f.faults = 100 })
@@ -150,7 +150,7 @@ func TestAPoolNeverGivesUp(t *testing.T) {
 }
 
 // Rule D6: the back-off limits the number of attempts to create a machine.
-func TestAttemptsSlowDown(t *testing.T) {
+func TestPausesBetweenAttemptsGrow(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, MinRetry: time.Second, MaxRetry: time.Minute}, func(b *bubble) {
 		b.pool.cfg.Min = 1
 		b.fake.set(func(f *fakeProvider) { f.mute = true })
@@ -167,7 +167,7 @@ func TestAttemptsSlowDown(t *testing.T) {
 
 // A machine that cannot be destroyed counts. The pool retries until it is gone, and informs the
 // waiting cleanup.
-func TestADestroyIsTriedUntilItWorks(t *testing.T) {
+func TestADestroyIsRetriedUntilItSucceeds(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		m := b.mustClaim()
 		b.fake.set(func(f *fakeProvider) { f.faults = 100 })
@@ -200,7 +200,7 @@ func TestACleanupBeforeAClaimTakesEffectWins(t *testing.T) {
 }
 
 // Rule T2: a claim that the ledger does not record has no effect.
-func TestAClaimThatIsNotOnRecordIsNone(t *testing.T) {
+func TestAClaimThatIsNotOnRecordHasNoEffect(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		refused := errors.New("the ledger is full")
 		_, err := b.claim(b.Context(), &notes{before: func(driver.Resource) error { return refused }})
@@ -212,7 +212,7 @@ func TestAClaimThatIsNotOnRecordIsNone(t *testing.T) {
 
 // Rule T2: a claim that the disk rejects is not recorded. That holds even if the disk wrote it in
 // spite of the error, and for any result of the next write.
-func TestAClaimThatFailsIsOnRecordForNobody(t *testing.T) {
+func TestAFailedClaimIsNotOnRecord(t *testing.T) {
 	for name, faults := range map[string]int{"it can be undone": 1, "it cannot": 2} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, PoolConfig{Min: 1, Max: 1, KeepWarm: true}, func(b *bubble) {
@@ -331,7 +331,7 @@ func TestMachinesAgeOut(t *testing.T) {
 
 // Rule D6: a machine is reused up to its limit, only after a successful reset, and never by two
 // transactions at once.
-func TestAMachineIsUsedAgainWithinBounds(t *testing.T) {
+func TestAMachineIsReusedWithinItsLimits(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1, MaxUses: 3}, func(b *bubble) {
 		first, last := b.only(), claim{}
 		for range 3 {
@@ -348,7 +348,7 @@ func TestAMachineIsUsedAgainWithinBounds(t *testing.T) {
 		require.NoError(b, b.pool.release(b.Context(), m.id, last.Token, b.healthyCheck))
 		b.requireStats(Stats{Claimed: 1})
 		require.NotEqual(b, first, m.id)
-		failing := errors.New("something would not go")
+		failing := errors.New("a process did not end")
 		require.NoError(b, b.pool.release(b.Context(), m.id, m.claim.Token, func(context.Context, *machine, *record) error { return failing }))
 		next := b.mustClaim()
 		require.NotEqual(b, m.id, next.id)
@@ -399,7 +399,7 @@ func TestAClaimEndsWithItsLease(t *testing.T) {
 
 // Rule T2: a pool takes over or destroys the machines of an earlier process, as their records say,
 // and destroys machines without a record.
-func TestAPoolTakesOverWhatIsLeft(t *testing.T) {
+func TestAPoolTakesOverMachinesOfAnEarlierProcess(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 2, Max: 6, KeepWarm: true, HealthInterval: time.Hour}, func(b *bubble) {
 		kept := b.mustClaim()
 		b.wait(time.Second)
@@ -480,7 +480,7 @@ func TestARecordOfATransactionIsEnough(t *testing.T) {
 
 // Rule D6: two processes never share a state directory, and a directory of a newer version is not
 // changed.
-func TestAStateFolderHasOneUser(t *testing.T) {
+func TestAStateDirectoryHasOneUser(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, KeepWarm: true}, func(b *bubble) {
 		other, err := NewPool(b.fake, b.cfg)
 		require.NoError(b, err)
@@ -501,7 +501,7 @@ func TestAStateFolderHasOneUser(t *testing.T) {
 }
 
 // A machine that is being created when the pool is closed does not leak.
-func TestAMachineThatIsBeingMadeAtTheEndIsDestroyed(t *testing.T) {
+func TestAMachineThatIsBeingCreatedAtTheEndIsDestroyed(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 3, Max: 3}, func(b *bubble) {
 		b.restart() // all made at once
 		b.fake.set(func(f *fakeProvider) { f.slow = time.Minute })
@@ -539,7 +539,7 @@ func TestACloseDoesNotHang(t *testing.T) {
 }
 
 // Rule D6: the same holds for machines without a record.
-func TestACloseDoesNotWaitForWhatItDoesNotKnow(t *testing.T) {
+func TestACloseDoesNotWaitForMachinesWithoutARecord(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, SweepInterval: time.Hour}, func(b *bubble) {
 		b.fake.set(func(f *fakeProvider) { f.slow = 1000 * time.Hour })
 		released := make(chan error, 1)
@@ -558,7 +558,7 @@ func TestACloseDoesNotWaitForWhatItDoesNotKnow(t *testing.T) {
 
 // Rule D6: ages are limited even if an earlier process recorded them with a fast clock, or the
 // clock is set back.
-func TestAClockThatWasAheadKeepsNothing(t *testing.T) {
+func TestAFastClockKeepsNoMachineTooLong(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1, KeepWarm: true, MaxAge: time.Hour, Lease: 2 * time.Hour}, func(b *bubble) {
 		ahead := func(change func(r *record, later time.Time)) {
 			require.NoError(b, b.pool.Close(b.Context()))
@@ -580,7 +580,7 @@ func TestAClockThatWasAheadKeepsNothing(t *testing.T) {
 		b.requireStats(Stats{Reserved: 1})
 		b.wait(2 * time.Hour)
 		b.requireStats(Stats{Warm: 1})
-		b.requireNobodyOnRecord()
+		b.requireNoReservationOnRecord()
 	})
 }
 
@@ -594,7 +594,7 @@ func TestRecordsArePrivate(t *testing.T) {
 	})
 }
 
-func TestAPoolRefusesWhatMakesNoSense(t *testing.T) {
+func TestAnInvalidPoolIsRefused(t *testing.T) {
 	t.Parallel()
 	good := PoolConfig{Name: "linux", Dir: t.TempDir(), Max: 1}
 	_, err := NewPool(newFake(1), good)

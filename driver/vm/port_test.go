@@ -55,14 +55,14 @@ func TestAnAgentGetsItsBootAtThePort(t *testing.T) {
 	assert.Equal(t, "{\"time\":1}\n", <-boot)
 }
 
-func TestAPortSaysWhatWentWrong(t *testing.T) {
+func TestAPortReportsFailures(t *testing.T) {
 	t.Parallel()
 	refuse := func(in *bufio.Reader, out io.Writer) {
 		_, _ = in.ReadString('\n')
-		say(out, "failed the key is none\n")
+		say(out, "failed the key is invalid\n")
 	}
 	boot := func() []byte { return []byte(`{"key":"visibly-fake"}`) }
-	require.EqualError(t, machineEnd(t, refuse).Boot(t.Context(), boot), "the agent cannot use its boot: the key is none")
+	require.EqualError(t, machineEnd(t, refuse).Boot(t.Context(), boot), "the agent cannot use its boot: the key is invalid")
 
 	end := func(in *bufio.Reader, _ io.Writer) { _, _ = in.ReadString('\n') }
 	require.ErrorIs(t, machineEnd(t, end).Boot(t.Context(), boot), io.ErrUnexpectedEOF)

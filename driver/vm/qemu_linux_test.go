@@ -20,14 +20,14 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// sharedSnapshot is made once for all tests; TestMain removes it.
+// sharedSnapshot is the path of a snapshot for all tests. TestMain removes it.
 var sharedSnapshot struct {
 	sync.Mutex
 	dir string
 }
 
-// virtual is a configuration for emulated machines that have a disk and go on from
-// the snapshot that all tests share. Their folders match folders.
+// virtual returns a configuration for emulated machines with a disk, which continue the
+// snapshot that all tests share, and a pattern for their directories.
 func virtual(tb testing.TB, dir string) (c *qemu.Config, folders string) {
 	tb.Helper()
 	guest := testbed.VM(tb)
@@ -41,7 +41,7 @@ func virtual(tb testing.TB, dir string) (c *qemu.Config, folders string) {
 	return c, filepath.Join(c.StateDir, "machines", "*")
 }
 
-// snapshots is the folder with the snapshot for such machines.
+// snapshots returns the directory with the snapshot for such machines.
 func snapshots(tb testing.TB, c qemu.Config) string {
 	tb.Helper()
 	sharedSnapshot.Lock()
@@ -53,7 +53,7 @@ func snapshots(tb testing.TB, c qemu.Config) string {
 		sharedSnapshot.dir, c.StateDir = dir, dir
 		p, err := qemu.New(c)
 		require.NoError(tb, err)
-		// The first machine makes it.
+		// the first machine creates the snapshot
 		const id = "dlite-first"
 		_, err = p.Create(tb.Context(), vm.Spec{ID: id, Owner: id, Boot: func() []byte { return []byte("{}") }})
 		require.Error(tb, err, "an agent has taken a boot without keys")
@@ -62,7 +62,7 @@ func snapshots(tb testing.TB, c qemu.Config) string {
 	return filepath.Join(sharedSnapshot.dir, "snapshots")
 }
 
-// newVirtualScene has virtual machines.
+// newVirtualScene returns a scene with virtual machines.
 func newVirtualScene(t *testing.T, uses int) *scene {
 	t.Helper()
 	if testing.Short() {
@@ -74,8 +74,8 @@ func newVirtualScene(t *testing.T, uses int) *scene {
 	return openScene(t, &o, folders)
 }
 
-// requireNoStagesInGuests asks the spies of the warm machines, which are all that
-// QEMU may run.
+// requireNoStagesInGuests checks the warm machines with their spies. QEMU may run no other
+// machines.
 func (s *scene) requireNoStagesInGuests() {
 	s.Helper()
 	machines := s.records()
@@ -88,7 +88,7 @@ func (s *scene) requireNoStagesInGuests() {
 	require.Len(s, testbed.ProcessesWith("cmdline", s.QEMU.StateDir+"/"), len(machines), "processes of machines")
 }
 
-// requireNone wants a machine's spy to find nothing.
+// requireNone requires that the spy of a machine finds nothing.
 func (s *scene) requireNone(m *record, path string, query ...string) {
 	s.Helper()
 	var data qemu.Data
@@ -110,18 +110,17 @@ func (s *scene) requireNone(m *record, path string, query ...string) {
 	require.Empty(s, found, "stages on machine %s", m.ID)
 }
 
-// Rules T2 and D6: the kill at every fault point with virtual machines. Each of them has
-// two transactions, so that some are used again and some are destroyed.
+// Rules T2 and D6: the kill at every fault point with virtual machines. Each machine serves
+// two transactions, so that some are reused and some are destroyed.
 func TestAKillAtEveryFaultPointLeavesNoVirtualMachine(t *testing.T) {
 	t.Parallel()
 	newVirtualScene(t, 2).killAtFaultPoints(1)
 }
 
-// crashesVariable is how often a delegate with virtual machines is killed at a random
-// moment, where a few times are not enough.
+// crashesVariable is the number of kills at random times, if a few are not enough.
 const crashesVariable = "DLITE_VM_CRASHES"
 
-// Rules T2 and D6: the same at random moments.
+// Rules T2 and D6: the same at random times.
 func TestKillsAtRandomInstantsLeaveNoVirtualMachine(t *testing.T) {
 	t.Parallel()
 	times := 4
@@ -133,8 +132,8 @@ func TestKillsAtRandomInstantsLeaveNoVirtualMachine(t *testing.T) {
 	newVirtualScene(t, 2).killAtInstants(times, 3*time.Second)
 }
 
-// Rule D6: ten transactions in a row, each on a virtual machine of its own, leave
-// nothing behind.
+// Rule D6: ten consecutive transactions, each on a separate virtual machine, leave nothing
+// behind.
 func TestTenClaimsInARowLeaveNoVirtualMachine(t *testing.T) {
 	dir := t.TempDir()
 	testbed.Keep(t, dir)

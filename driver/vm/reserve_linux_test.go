@@ -14,8 +14,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// ask sends a task to the transactions and wants it to succeed.
-func ask[Answer any](t *testing.T, stages *transaction.Stages, typ string, data any) (answer Answer) {
+// sendTask sends a task to the transactions, which must succeed.
+func sendTask[Answer any](t *testing.T, stages *transaction.Stages, typ string, data any) (answer Answer) {
 	t.Helper()
 	text, err := json.Marshal(data)
 	require.NoError(t, err)
@@ -25,9 +25,9 @@ func ask[Answer any](t *testing.T, stages *transaction.Stages, typ string, data 
 	return answer
 }
 
-// Rule D6 and docs/protocol.md, section 3: from the tasks of a manager to real machines: what is
-// reserved is what the init of that stage gets, the next stage gets a place, and
-// cleanups give back both.
+// Rule D6 and docs/protocol.md, section 3: tasks of a manager reserve real machines. The init
+// of the stage gets the reserved machine, and the next stage gets a place in the queue.
+// Cleanups return both.
 func TestTasksReserveMachines(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, agentProgram(t), vm.PoolConfig{Min: 1, Max: 1})
@@ -36,22 +36,22 @@ func TestTasksReserveMachines(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, stages.Close(context.WithoutCancel(t.Context()))) })
 	require.Eventually(t, func() bool { return s.pool.Stats().Warm == 1 }, time.Minute, time.Millisecond)
 
-	first := ask[stage.CapacityResponse](t, stages, capacityTask, reservation("one", time.Hour)).Reservation
+	first := sendTask[stage.CapacityResponse](t, stages, capacityTask, reservation("one", time.Hour)).Reservation
 	require.NotEmpty(t, first.InstanceID)
 	require.Equal(t, "linux", first.PoolName)
-	second := ask[stage.CapacityResponse](t, stages, capacityTask, reservation("two", time.Hour)).Reservation
+	second := sendTask[stage.CapacityResponse](t, stages, capacityTask, reservation("two", time.Hour)).Reservation
 	require.Empty(t, second.InstanceID)
 	require.Equal(t, 1, second.Place)
 
-	ask[stage.InitResponse](t, stages, "vm_init", stage.InitRequest{GroupID: "one"})
+	sendTask[stage.InitResponse](t, stages, "vm_init", stage.InitRequest{GroupID: "one"})
 	require.Equal(t, 1, s.pool.Stats().Claimed)
 	for _, m := range s.records(t) {
 		require.Equal(t, first.InstanceID, m.ID)
 		require.Equal(t, "one", m.Claim.Transaction)
 	}
-	ask[stage.ExecuteResponse](t, stages, "vm_execute", stage.ExecuteRequest{GroupID: "one", Step: sh("step", "true")})
-	ask[stage.CleanupResponse](t, stages, "vm_cleanup", stage.CleanupRequest{GroupID: "one"})
+	sendTask[stage.ExecuteResponse](t, stages, "vm_execute", stage.ExecuteRequest{GroupID: "one", Step: sh("step", "true")})
+	sendTask[stage.CleanupResponse](t, stages, "vm_cleanup", stage.CleanupRequest{GroupID: "one"})
 	require.Eventually(t, func() bool { return s.pool.Stats().Reserved == 1 }, time.Minute, time.Millisecond)
-	ask[stage.CleanupResponse](t, stages, "vm_cleanup", stage.CleanupRequest{GroupID: "two"})
+	sendTask[stage.CleanupResponse](t, stages, "vm_cleanup", stage.CleanupRequest{GroupID: "two"})
 	require.Eventually(t, func() bool { return s.pool.Stats() == vm.Stats{Warm: 1} }, time.Minute, time.Millisecond)
 }

@@ -37,8 +37,8 @@ func (b *bubble) claimFor(ctx context.Context, transaction string) <-chan *machi
 	return got
 }
 
-// requireNobodyOnRecord requires that no record has a reservation.
-func (b *bubble) requireNobodyOnRecord() {
+// requireNoReservationOnRecord requires that no record has a reservation.
+func (b *bubble) requireNoReservationOnRecord() {
 	b.Helper()
 	records, err := b.pool.records.read()
 	require.NoError(b, err)
@@ -49,7 +49,7 @@ func (b *bubble) requireNobodyOnRecord() {
 
 // Rule D6 and docs/protocol.md, section 3: a reserved machine goes to its transaction only, even
 // if others have waited longer.
-func TestAReservedMachineIsItsTransactions(t *testing.T) {
+func TestAReservedMachineGoesToItsTransaction(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		r := b.reserve("stage")
 		require.NotEmpty(b, r.Machine)
@@ -64,7 +64,7 @@ func TestAReservedMachineIsItsTransactions(t *testing.T) {
 		m := <-b.claimFor(b.Context(), "stage")
 		require.Equal(b, r.Machine, m.id)
 		b.requireStats(Stats{Claimed: 1, Waiting: 1})
-		b.requireNobodyOnRecord()
+		b.requireNoReservationOnRecord()
 		require.NoError(b, b.release(m))
 		require.NoError(b, b.release(<-other))
 	})
@@ -88,15 +88,15 @@ func TestAnExhaustedPoolReservesAPlace(t *testing.T) {
 		require.Equal(b, 1, one.Place)
 		require.Equal(b, 2, b.reserve("two").Place)
 		three := b.claimFor(b.Context(), "three")
-		said := &bytes.Buffer{}
+		log := &bytes.Buffer{}
 		two := make(chan *machine, 1)
 		go func() {
-			m, err := b.pool.claim(b.Context(), &driver.Environment{ID: "two", Log: said}, &notes{}, b.healthyCheck)
+			m, err := b.pool.claim(b.Context(), &driver.Environment{ID: "two", Log: log}, &notes{}, b.healthyCheck)
 			require.NoError(b, err)
 			two <- m
 		}()
 		b.requireStats(Stats{Claimed: 1, Waiting: 3})
-		require.Contains(b, said.String(), "and 1 ahead in the queue")
+		require.Contains(b, log.String(), "and 1 ahead in the queue")
 
 		require.NoError(b, b.release(m))
 		synctest.Wait()
@@ -107,7 +107,7 @@ func TestAnExhaustedPoolReservesAPlace(t *testing.T) {
 		m = <-two
 		require.NoError(b, b.release(m))
 		require.NoError(b, b.release(<-three))
-		b.requireNobodyOnRecord()
+		b.requireNoReservationOnRecord()
 	})
 }
 
@@ -120,7 +120,7 @@ func TestReservationsEnd(t *testing.T) {
 				d := &Driver{pools: map[string]*Pool{"test": b.pool}}
 				require.NoError(b, d.Unreserve(b.Context(), "one"))
 				require.NoError(b, d.Unreserve(b.Context(), "two"))
-				b.requireNobodyOnRecord()
+				b.requireNoReservationOnRecord()
 				require.NoError(b, d.Unreserve(b.Context(), "never was"))
 			},
 		} {
@@ -128,7 +128,7 @@ func TestReservationsEnd(t *testing.T) {
 			require.Equal(b, 1, b.reserve("two").Place)
 			end()
 			b.requireStats(Stats{Warm: 1})
-			b.requireNobodyOnRecord()
+			b.requireNoReservationOnRecord()
 		}
 		_, err := (&Driver{pools: map[string]*Pool{"test": b.pool}}).Reserve(b.Context(), &driver.Environment{ID: "x"}, 0)
 		require.Error(b, err)
@@ -162,13 +162,13 @@ func TestAReservationIsKeptByTheNextProcess(t *testing.T) {
 		b.restart()
 		b.wait(time.Hour)
 		require.Zero(b, b.pool.Stats().Reserved)
-		b.requireNobodyOnRecord()
+		b.requireNoReservationOnRecord()
 	})
 }
 
 // Rule T2: a process died after its transaction claimed a machine and before it removed the
 // reservation's record. The reservation does not survive.
-func TestAReservationThatWasUsedIsNotKept(t *testing.T) {
+func TestAUsedReservationIsNotKept(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 2, KeepWarm: true}, func(b *bubble) {
 		m := b.mustClaim() // of the transaction "stage"
 		b.wait(time.Minute)
@@ -192,7 +192,7 @@ func TestAReservationThatWasUsedIsNotKept(t *testing.T) {
 }
 
 // Rule D6: if a reserved machine dies, its transaction gets the next machine before all others.
-func TestAReservedMachineThatDiesIsReplaced(t *testing.T) {
+func TestADeadReservedMachineIsReplaced(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1}, func(b *bubble) {
 		require.Equal(b, 1, b.reserve("stage").Place)
 		b.wait(time.Minute)
@@ -213,7 +213,7 @@ func TestAReservedMachineThatDiesIsReplaced(t *testing.T) {
 
 // Rule T3: an init that stops after it received its reserved machine leaves the machine to the
 // next transaction, and no reservation.
-func TestAnInitThatIsCutShortEndsItsReservation(t *testing.T) {
+func TestACanceledInitEndsItsReservation(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {
 		b.reserve("stage")
 		ctx, cancel := context.WithCancel(b.Context())
@@ -224,7 +224,7 @@ func TestAnInitThatIsCutShortEndsItsReservation(t *testing.T) {
 		_, err := b.pool.claim(ctx, &driver.Environment{ID: "stage"}, l, b.healthyCheck)
 		require.ErrorIs(b, err, context.Canceled)
 		b.requireStats(Stats{Warm: 1})
-		b.requireNobodyOnRecord()
+		b.requireNoReservationOnRecord()
 	})
 }
 
@@ -292,7 +292,7 @@ func TestAnInitComesBeforeItsMachine(t *testing.T) {
 }
 
 // Rule P1: the end of the pool ends such a wait, too.
-func TestAClosedPoolLetsGoWhoWaitsForItsMachine(t *testing.T) {
+func TestAClosedPoolEndsInitsThatWaitForTheirMachine(t *testing.T) {
 	inBubble(t, PoolConfig{Max: 1, KeepWarm: true}, func(b *bubble) {
 		b.reserve("stage")
 		b.wait(time.Minute)
@@ -319,8 +319,8 @@ func TestAnInitThatDoesNotWaitForItsMachine(t *testing.T) {
 		require.Nil(b, <-got)
 		see()
 		m := <-never
-		require.NotNil(b, m, "nobody else gets the machine")
-		b.requireNobodyOnRecord()
+		require.NotNil(b, m, "no other transaction gets the machine")
+		b.requireNoReservationOnRecord()
 		require.NoError(b, b.release(m))
 	})
 }

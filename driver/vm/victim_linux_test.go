@@ -22,34 +22,32 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// victimEnv, when set, makes the test's program a delegate that is there to be
-// killed.
+// victimEnv turns the program of the test into a delegate that is killed.
 const victimEnv = "DLITE_TEST_VM_VICTIM"
 
-// orders are what a victim is told, as JSON in its environment.
+// orders are the orders for a victim, as JSON in its environment.
 type orders struct {
 	Dir, Agent string
 	Uses       int
-	// QEMU makes the machines virtual ones; without it they are processes.
+	// QEMU selects virtual machines. Otherwise the machines are processes.
 	QEMU *qemu.Config
-	// Discard makes the victim destroy its warm machines when it ends well.
+	// Discard lets the victim destroy its warm machines at a normal end.
 	Discard bool
-	// Fault is the fault point at whose Nth passing the victim kills itself.
+	// The victim kills itself at the Nth passing of the fault point Fault.
 	Fault string
 	N     int
-	// Rounds is how many stages each worker runs; 0 is without end. With an end the
-	// victim then prints the fault points that it has passed, as JSON.
+	// Rounds is the number of stages of each worker; 0 means without end. At its end the
+	// victim prints the fault points that it passed, as JSON.
 	Rounds int
 	// Marker is in the environment of all steps.
 	Marker string
-	// Script makes the victim run this script as the one step of a transaction,
-	// instead of all else, with its output on standard output and what another
-	// process needs in a file.
+	// If Script is set, the victim only runs this script as the one step of a transaction. It
+	// prints the output of the step, and writes the data for the next process to a file.
 	Script string
 }
 
-// size is how many machines a victim's pool has at least and at most, and how many
-// stages it runs at once: one more than there is a warm machine for.
+// size returns the minimum and maximum of the victim's pool, and the number of concurrent
+// stages: one more than there are warm machines.
 func (o *orders) size() (least, most, workers int) {
 	if o.QEMU != nil {
 		return 1, 2, 2
@@ -57,7 +55,7 @@ func (o *orders) size() (least, most, workers int) {
 	return 2, 4, 3
 }
 
-// open makes the provider of the machines.
+// open creates the provider of the machines.
 func (o *orders) open() (vm.Provider, error) {
 	if o.QEMU != nil {
 		return qemu.New(*o.QEMU)
@@ -73,9 +71,9 @@ func victim() {
 	os.Exit(0)
 }
 
-// runVictim is a delegate with one pool and no manager: it gives itself the tasks.
-// It says "recovered" when it has cleaned up what an earlier one left, and "full"
-// when its pool is; then it waits for a line before it goes to work.
+// runVictim is a delegate with one pool and without a manager: it creates its tasks itself.
+// It prints "recovered" when it has cleaned up after the previous process, and "full" when
+// its pool is full. Then it waits for a line before it works.
 func runVictim() error {
 	var o orders
 	if err := json.Unmarshal([]byte(os.Getenv(victimEnv)), &o); err != nil {
@@ -139,7 +137,7 @@ func runVictim() error {
 
 const capacityTask = "DLITE_CI_VM_CAPACITY_TASK"
 
-// begun is what another process needs to go on with a step.
+// begun has the data that another process needs to continue a step.
 type begun struct {
 	Env     *driver.Environment
 	Step    driver.Step
@@ -148,8 +146,8 @@ type begun struct {
 
 func (o *orders) begunPath() string { return filepath.Join(o.Dir, "begun.json") }
 
-// runScript runs a step. What is written before it starts is all that there is
-// when the process is killed.
+// runScript runs a step. The data for the next process is written before the step starts,
+// because the process may be killed.
 func runScript(ctx context.Context, d *vm.Driver, o *orders) error {
 	b := &begun{Env: &driver.Environment{ID: "script"}, Step: driver.Step{Step: sh("step", o.Script)}}
 	l := &memoryLedger{added: func(rs []driver.Resource) error {
@@ -173,15 +171,15 @@ type noLog struct{ io.Writer }
 
 func (noLog) Close(context.Context) error { return nil }
 
-// reservation is a DLITE_CI_VM_CAPACITY_TASK.
+// reservation returns a DLITE_CI_VM_CAPACITY_TASK.
 func reservation(id string, timeout time.Duration) *stage.VMCapacity {
 	c := &stage.VMCapacity{}
 	c.Reservation.ID, c.Reservation.Timeout = id, timeout.Milliseconds()
 	return c
 }
 
-// runStage is a reservation that is for nothing, one that is used, an init, a
-// detached step, a step and a cleanup.
+// runStage runs an unused reservation, a used one, an init, a detached step, a step and a
+// cleanup.
 func runStage(ctx context.Context, stages *transaction.Stages, id, marker string) error {
 	service := sh("service", "sleep 600 & setsid sleep 600 & wait")
 	service.Detach = true

@@ -29,8 +29,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// first gives a machine its own processes, mounts and memory, does what cloud-init
-// does with user data, and goes on for as long as its input is open.
+// first gives a machine separate processes, mounts and memory, applies user data like
+// cloud-init, and runs while its input is open.
 const first = `set -e
 mount -t proc proc /proc
 for dir in /run /dev/shm /sys/fs/cgroup; do mount -t tmpfs -o mode=1777 tmpfs $dir; done
@@ -43,30 +43,30 @@ umask 022
 "$@"
 exec cat >/dev/null`
 
-// booting is a cloud whose instances are processes that do what their user data
-// says, each with the address that the cloud has given it.
+// booting returns a cloud whose instances are processes. They apply their user data, and each
+// has the address that the cloud assigned.
 func booting(tb testing.TB) *cloud {
 	tb.Helper()
 	if os.Geteuid() != 0 {
-		testbed.Unavailable(tb, "root", "machines that are processes have namespaces, which are root's")
+		testbed.Unavailable(tb, "root", "machines that are processes need root for their namespaces")
 	}
 	c := newCloud(tb)
 	c.hidden, c.pending, c.stale = 1, 2, 1
 	c.launch = func(i *instance) {
 		b, script := readCloudConfig(tb, i.userData)
-		b.Listen = i.address + ":9079" // all instances have this host's network
-		told, err := json.Marshal(b)
+		b.Listen = i.address + ":9079" // all instances share this host's network
+		boot, err := json.Marshal(b)
 		require.NoError(tb, err)
 		r, w, err := os.Pipe()
 		require.NoError(tb, err)
-		_, err = w.Write(told) // less than a pipe holds
+		_, err = w.Write(boot) // less than the capacity of a pipe
 		require.NoError(tb, err)
 		require.NoError(tb, w.Close())
-		var said bytes.Buffer
+		var output bytes.Buffer
 		disk := tb.TempDir()
 		cmd := exec.Command("/bin/sh", "-c", first, "machine", "/bin/sh", "-c", script) //nolint:noctx // it ends with its input
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + disk}
-		cmd.Dir, cmd.ExtraFiles, cmd.Stdout, cmd.Stderr = disk, []*os.File{r}, &said, &said
+		cmd.Dir, cmd.ExtraFiles, cmd.Stdout, cmd.Stderr = disk, []*os.File{r}, &output, &output
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS}
 		power, err := cmd.StdinPipe()
 		require.NoError(tb, err)
@@ -74,18 +74,18 @@ func booting(tb testing.TB) *cloud {
 		require.NoError(tb, r.Close())
 		i.end = func() {
 			assert.NoError(tb, power.Close())
-			assert.NoError(tb, cmd.Wait(), "what was said: %s", &said)
+			assert.NoError(tb, cmd.Wait(), "output: %s", &output)
 		}
 	}
 	return c
 }
 
-// installing has machines fetch their agent.
+// installing lets machines download their agent.
 func installing(tb testing.TB) func(*ec2.Config) {
 	tb.Helper()
 	if _, err := exec.LookPath("curl"); err != nil {
 		if _, err := exec.LookPath("wget"); err != nil {
-			testbed.Unavailable(tb, "curl", "there is neither curl nor wget")
+			testbed.Unavailable(tb, "curl", "this machine has neither curl nor wget")
 		}
 	}
 	file := testbed.BuildStatic(tb, "./examples/agent")
@@ -99,15 +99,14 @@ func installing(tb testing.TB) func(*ec2.Config) {
 	}
 }
 
-// Rule D6: what every provider must do, with real agents that are started from
-// user data.
+// Rule D6: the suite for providers, with real agents that user data starts.
 func TestProvider(t *testing.T) {
 	c, installed := booting(t), installing(t)
 	vmtest.TestProvider(t, func(testing.TB) vm.Provider { return c.provider(installed) })
 	assert.Empty(t, c.left())
 }
 
-// records is a ledger in memory, of one transaction that does one thing at a time.
+// records is a ledger in memory for one transaction without concurrency.
 type records map[string]driver.Resource
 
 // Record implements [driver.Ledger].
@@ -116,8 +115,8 @@ func (r records) Record(_ context.Context, one driver.Resource) error {
 	return nil
 }
 
-// Rule D6: a stage runs on a pool of EC2's machines; one that EC2 takes away fails
-// its step at once, and nothing is left.
+// Rule D6: a stage runs on a pool of EC2 machines. If EC2 reclaims a machine, its step fails
+// at once and nothing remains.
 func TestAPoolOfMachinesRunsAStage(t *testing.T) {
 	t.Parallel()
 	c := booting(t)
@@ -144,7 +143,7 @@ func TestAPoolOfMachinesRunsAStage(t *testing.T) {
 	assert.Zero(t, result.ExitCode)
 	assert.Contains(t, out.String(), "-rw------- ")
 
-	// EC2 takes it back in the middle of a step.
+	// EC2 reclaims the machine during a step.
 	r, w := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {

@@ -21,21 +21,20 @@ import (
 	awsec2 "github.com/aws/aws-sdk-go-v2/service/ec2"
 )
 
-// cloud answers EC2's Query API as it is documented, for the calls that the provider
-// makes: requests are forms, answers XML. Time in it goes by with the looks that
-// somebody takes.
+// cloud simulates EC2's Query API as documented, for the calls of the provider: requests are
+// forms, answers are XML. Its time advances with each query for an instance.
 type cloud struct {
 	*httptest.Server
 	tb testing.TB
 
-	// Set before use.
-	hidden     int                       // how many looks a new instance cannot be seen
-	pending    int                       // how many it is pending, of those that see it
-	stale      int                       // how many see it running after its end
-	page       int                       // the greatest page
+	// The tests set these fields before use.
+	hidden     int                       // number of queries in which a new instance does not appear
+	pending    int                       // then the number of queries in which it is pending
+	stale      int                       // number of queries in which it still runs after its end
+	page       int                       // largest page
 	full       map[string]string         // subnet: error code
-	launch     func(*instance)           // starts what the instance stands for
-	volumes    func(*instance) []*volume // what the image makes; nil is one that goes with it
+	launch     func(*instance)           // starts the process of the instance
+	volumes    func(*instance) []*volume // volumes of the image; nil means one that is deleted with the instance
 	fail       func(action string, call int) (status int, code string)
 	loseAnswer func(action string, call int) bool
 
@@ -48,8 +47,8 @@ type cloud struct {
 
 type volume struct {
 	id, device string
-	goes       bool // with its instance
-	foreign    bool // somebody has attached it
+	goes       bool // by instance
+	foreign    bool // another user has attached it
 	gone       bool
 }
 
@@ -80,7 +79,7 @@ func newCloud(tb testing.TB) *cloud {
 	return c
 }
 
-// client is the SDK's own, that finds the cloud here.
+// client returns a client of the SDK that uses the cloud.
 func (c *cloud) client(options ...func(*awsec2.Options)) *awsec2.Client {
 	hc := &http.Client{Transport: &http.Transport{}}
 	c.tb.Cleanup(hc.CloseIdleConnections)
@@ -93,7 +92,7 @@ func (c *cloud) client(options ...func(*awsec2.Options)) *awsec2.Client {
 	}, options...)
 }
 
-// signed is what a signature looks like: scope, and what it covers.
+// signed matches a signature: its scope and the signed headers.
 var signed = regexp.MustCompile(`^AWS4-HMAC-SHA256 Credential=AKIDVISIBLYFAKE/\d{8}/eu-central-1/ec2/aws4_request, SignedHeaders=[a-z0-9;-]*host[a-z0-9;-]*x-amz-date[a-z0-9;-]*, Signature=[0-9a-f]{64}$`)
 
 type fault struct {
@@ -158,7 +157,7 @@ func answerFault(w http.ResponseWriter, f *fault) {
 	}{Errors: []item{{f.code, f.message}}, RequestID: "r-1"})
 }
 
-// act is called with mu held.
+// The caller of act holds mu.
 func (c *cloud) act(action string, form url.Values) (any, *fault) {
 	switch action {
 	case "RunInstances":
@@ -232,7 +231,7 @@ func (c *cloud) run(form url.Values) (any, *fault) {
 	}{Instances: []instanceXML{i.xml()}}, nil
 }
 
-// tagsOf reads the tags that a request has for a kind of thing.
+// tagsOf reads the tags of a request for a resource type.
 func tagsOf(form url.Values, kind string) map[string]string {
 	for n := 1; ; n++ {
 		at := fmt.Sprintf("TagSpecification.%d.", n)
@@ -279,7 +278,7 @@ func (c *cloud) describe(form url.Values) (any, *fault) {
 			}
 			matches = matches && slices.Contains(values, has)
 		}
-		if matches && i.look() {
+		if matches && i.query() {
 			found = append(found, i)
 		}
 	}
@@ -311,8 +310,8 @@ func (c *cloud) describe(form url.Values) (any, *fault) {
 	}{Reservations: list, Next: next}, nil
 }
 
-// look lets time go by for an instance and reports whether it can be seen.
-func (i *instance) look() bool {
+// query advances the time of an instance and reports whether it appears in answers.
+func (i *instance) query() bool {
 	if i.hidden > 0 {
 		i.hidden--
 		return false
@@ -332,7 +331,7 @@ func (i *instance) look() bool {
 	return true
 }
 
-// shown is the state that EC2 shows, which may be an old one.
+// shown is the state that EC2 reports, possibly an old one.
 func (i *instance) shown() string {
 	if i.state == "shutting-down" && i.stale > 0 {
 		return "running"
@@ -451,20 +450,20 @@ func (i *instance) xml() instanceXML {
 	return x
 }
 
-// with does something with the cloud's state.
+// with accesses the state of the cloud.
 func (c *cloud) with(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f()
 }
 
-// count is how often an action was asked for.
+// count returns the number of calls of an action.
 func (c *cloud) count(action string) (n int) {
 	c.with(func() { n = c.calls[action] })
 	return n
 }
 
-// left are the instances that cost money, and volumes that do.
+// left returns the instances and volumes that cost money.
 func (c *cloud) left() (left []string) {
 	c.with(func() {
 		for _, i := range c.instances {

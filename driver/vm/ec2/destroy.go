@@ -139,7 +139,7 @@ func reason(i *types.Instance) string {
 	if r := i.StateReason; r != nil && aws.ToString(r.Message) != "" {
 		return strings.TrimSpace(aws.ToString(r.Message))
 	}
-	return "EC2 does not say why"
+	return "EC2 gives no reason"
 }
 
 func tag(i *types.Instance, key string) string {

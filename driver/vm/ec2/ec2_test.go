@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// provider is one for the cloud, in a hurry.
+// provider returns a provider for the cloud, with short pauses.
 func (c *cloud) provider(change ...func(*ec2.Config)) *ec2.Provider {
 	c.tb.Helper()
 	cfg := ec2.Config{
@@ -44,7 +44,7 @@ func spec(id string) vm.Spec {
 	return vm.Spec{ID: id, Owner: owner, Labels: map[string]string{"team": "blue"}, Boot: boot}
 }
 
-// boot is one with a clearly fake key.
+// boot returns a boot with a visibly fake key.
 func boot() []byte {
 	b, err := json.Marshal(agent.Boot{
 		CA: []byte("ca"), Cert: []byte("cert"), Key: []byte("visibly-fake-key"), Time: time.Now().UnixNano(), Seed: []byte("seed"),
@@ -55,8 +55,8 @@ func boot() []byte {
 	return b
 }
 
-// Rule D6: a machine's life, seen by EC2 late as it does, and by another process.
-func TestAMachineIsMadeFoundAndDestroyed(t *testing.T) {
+// Rule D6: the life of a machine, with delays of EC2 and with a second process.
+func TestAMachineIsCreatedFoundAndDestroyed(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
 	c.hidden, c.pending, c.stale = 2, 3, 2
@@ -89,11 +89,11 @@ func TestAMachineIsMadeFoundAndDestroyed(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, alive)
 	require.NoError(t, other.Destroy(t.Context(), id), "again")
-	assert.Equal(t, 1, c.count("TerminateInstances"), "what ends is not ended again")
+	assert.Equal(t, 1, c.count("TerminateInstances"), "a terminating machine is not terminated again")
 	require.NoError(t, other.Destroy(t.Context(), "dlite-never-was"))
 }
 
-// Everything that a request must say, by its documented names.
+// A request has all settings, under their documented names.
 func TestTheRequest(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
@@ -133,13 +133,13 @@ func TestTheRequest(t *testing.T) {
 	}
 	assert.Contains(t, string(c.instances[0].userData), "#cloud-config\n")
 
-	// The root device's name is asked for once.
+	// The provider queries the name of the root device once.
 	_, err = p.Create(t.Context(), spec("dlite-machine-2"))
 	require.NoError(t, err)
 	assert.Equal(t, 1, c.count("DescribeImages"))
 }
 
-func TestALaunchTemplateGivesWhatIsNotSet(t *testing.T) {
+func TestALaunchTemplateProvidesUnsetFields(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
 	_, err := c.provider(func(cfg *ec2.Config) {
@@ -164,9 +164,9 @@ func TestAPublicAddressIsUsedWhenItIsWanted(t *testing.T) {
 	assert.Equal(t, "127.99.0.2:9079", m.Address)
 }
 
-// A call whose answer is lost has made a machine; the same call again must not make
-// another.
-func TestALostAnswerMakesOneMachine(t *testing.T) {
+// A Create whose answer was lost has created a machine. Its repetition must not create
+// another one.
+func TestALostAnswerCreatesOneMachine(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
 	c.loseAnswer = func(action string, call int) bool { return action == "RunInstances" && call <= 2 }
@@ -179,9 +179,9 @@ func TestALostAnswerMakesOneMachine(t *testing.T) {
 	assert.Empty(t, c.left())
 }
 
-// Rule T2: of a Create that never heard an answer everything is found, although EC2 does
-// not show it at first.
-func TestWhatALostCreateHasMadeIsDestroyed(t *testing.T) {
+// Rule T2: a Destroy finds the machine of a Create without an answer, although EC2 does not
+// show it at first.
+func TestTheMachineOfALostCreateIsDestroyed(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
 	c.hidden = 4
@@ -192,7 +192,7 @@ func TestWhatALostCreateHasMadeIsDestroyed(t *testing.T) {
 	require.Len(t, c.left(), 1)
 	require.NoError(t, c.provider(func(cfg *ec2.Config) { cfg.Settle = 10 * time.Second }).Destroy(t.Context(), id))
 	assert.Empty(t, c.left())
-	// Nothing goes to another subnet when it is open what became of the first.
+	// While the result in the first subnet is unknown, no other subnet is tried.
 	c = newCloud(t)
 	c.loseAnswer = func(action string, _ int) bool { return action == "RunInstances" }
 	_, err = c.provider(func(cfg *ec2.Config) { cfg.SubnetIDs = []string{"subnet-1", "subnet-2"} }).Create(t.Context(), spec(id))
@@ -200,7 +200,7 @@ func TestWhatALostCreateHasMadeIsDestroyed(t *testing.T) {
 	assert.Len(t, c.left(), 1)
 }
 
-func TestThrottlingIsWaitedFor(t *testing.T) {
+func TestThrottledCallsAreRetried(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
 	c.fail = func(_ string, call int) (int, string) {
@@ -216,8 +216,8 @@ func TestThrottlingIsWaitedFor(t *testing.T) {
 	assert.Empty(t, c.left())
 }
 
-// A subnet without room is left for the next one, without trying it again first.
-func TestSubnetsAreTriedInTurn(t *testing.T) {
+// A subnet without capacity is not retried before the others.
+func TestSubnetsAreTriedInOrder(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
 	c.full = map[string]string{"subnet-1": "InsufficientInstanceCapacity", "subnet-2": "InsufficientFreeAddressesInSubnet"}
@@ -243,8 +243,8 @@ func TestSubnetsAreTriedInTurn(t *testing.T) {
 	assert.Equal(t, 7, c.count("RunInstances"), "no other subnet for that")
 }
 
-// A machine that EC2 gives up says why.
-func TestAMachineThatDoesNotComeUpSaysWhy(t *testing.T) {
+// The error of a machine that EC2 terminates has the reason.
+func TestTheErrorOfAFailedMachineHasTheReason(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
 	c.launch = func(i *instance) {
@@ -266,11 +266,12 @@ func TestAMachineThatDoesNotComeUpSaysWhy(t *testing.T) {
 	cancel()
 	_, err = c.provider().Create(ctx, spec("dlite-machine-4"))
 	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, c.provider().Destroy(ctx, id), context.Canceled, "nothing seen is not nothing there")
+	require.ErrorIs(t, c.provider().Destroy(ctx, id), context.Canceled, "an empty answer does not prove that the machine does not exist")
 }
 
-// A Destroy whose search fails says so: it must not count as nothing found.
-func TestADestroyThatCannotLookFails(t *testing.T) {
+// A Destroy whose search fails returns an error. It must not treat the failure as an empty
+// result.
+func TestADestroyWithoutAListFails(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
 	p := c.provider()
@@ -282,7 +283,7 @@ func TestADestroyThatCannotLookFails(t *testing.T) {
 	require.Error(t, err)
 	_, err = p.List(t.Context(), owner)
 	require.Error(t, err)
-	// Nor may one that was found and cannot be ended.
+	// The same holds for a machine that cannot be terminated.
 	c.with(func() {
 		c.fail = func(action string, _ int) (int, string) {
 			if action == "TerminateInstances" {
@@ -294,7 +295,7 @@ func TestADestroyThatCannotLookFails(t *testing.T) {
 	require.ErrorContains(t, p.Destroy(t.Context(), id), "OperationNotPermitted")
 }
 
-// A call that is never answered is given up.
+// A call without an answer ends with its time-out.
 func TestACallThatHangsIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
@@ -307,9 +308,9 @@ func TestACallThatHangsIsBounded(t *testing.T) {
 	assert.Less(t, time.Since(start), 5*time.Second)
 }
 
-// Volumes that an image wants to keep go with the machine, also of one that was
-// made half; what somebody has attached stays.
-func TestVolumesGoWithTheirMachine(t *testing.T) {
+// Volumes that an image would keep are deleted with the machine, also after an incomplete
+// Create. A volume that another user has attached stays.
+func TestVolumesAreDeletedWithTheirMachine(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
 	c.volumes = func(i *instance) []*volume {
@@ -322,7 +323,7 @@ func TestVolumesGoWithTheirMachine(t *testing.T) {
 	p := c.provider()
 	_, err := p.Create(t.Context(), spec(id))
 	require.NoError(t, err)
-	assert.True(t, c.instances[0].volumes[1].goes, "at once: it may end without us")
+	assert.True(t, c.instances[0].volumes[1].goes, "at once, in case the provider ends early")
 	require.NoError(t, p.Destroy(t.Context(), id))
 	assert.Empty(t, c.left())
 	assert.False(t, c.instances[0].volumes[2].gone)
@@ -334,7 +335,7 @@ func TestVolumesGoWithTheirMachine(t *testing.T) {
 	assert.Empty(t, c.left())
 }
 
-// A list has everything, however it is cut into pages, and what is half made.
+// A list returns all pages, and incomplete machines too.
 func TestAListHasAllPages(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
@@ -354,7 +355,7 @@ func TestAListHasAllPages(t *testing.T) {
 	assert.Len(t, ids, 10)
 }
 
-// What a machine is told: its boot in memory, and to start the agent.
+// User data has the boot in memory only, and starts the agent.
 func TestUserDataIsACloudConfig(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
@@ -385,10 +386,10 @@ func TestUserDataIsACloudConfig(t *testing.T) {
 	s.Boot = func() []byte { return []byte(`{"listen":"10.0.0.1:7000"}`) }
 	m, err := c.provider().Create(t.Context(), s)
 	require.NoError(t, err)
-	assert.Equal(t, "127.88.0.3:7000", m.Address, "the port that the agent is told")
+	assert.Equal(t, "127.88.0.3:7000", m.Address, "the port of the agent")
 }
 
-// readCloudConfig is what cloud-init makes of user data.
+// readCloudConfig parses user data like cloud-init.
 func readCloudConfig(tb testing.TB, data []byte) (b agent.Boot, script string) {
 	tb.Helper()
 	var cfg struct {
@@ -411,7 +412,7 @@ func readCloudConfig(tb testing.TB, data []byte) (b agent.Boot, script string) {
 	return b, cfg.RunCmd[0][2]
 }
 
-func TestAConfigurationThatCannotWorkIsRefused(t *testing.T) {
+func TestAnInvalidConfigurationIsRefused(t *testing.T) {
 	t.Parallel()
 	good := ec2.Config{Client: newCloud(t).client(), AMI: "ami-1", InstanceType: "t3.small"}
 	_, err := ec2.New(good)

@@ -24,10 +24,10 @@ const (
 	connectListAllDomains = 273
 )
 
-// hangingDaemon has no domains, and answers everything but one procedure.
+// hangingDaemon simulates a daemon without domains. It answers all procedures except one.
 func hangingDaemon(t *testing.T, never uint32) ours.Config {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "dlite-lv-") // a socket's path must be short
+	dir, err := os.MkdirTemp("", "dlite-lv-") // the path of a socket must be short
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "socket")
@@ -49,8 +49,8 @@ func hangingDaemon(t *testing.T, never uint32) ours.Config {
 	return ours.Config{Socket: socket, Image: "/image"}
 }
 
-// answer reads calls until the other end is closed. A packet is its length, six
-// numbers (program, version, procedure, type, serial, status), and what depends on
+// answer reads calls until the client closes the connection. A packet has its length, six
+// numbers (program, version, procedure, type, serial, status), and content that depends on
 // the procedure.
 func answer(conn net.Conn, never uint32) {
 	const head, reply = 28, 1
@@ -76,8 +76,8 @@ func answer(conn net.Conn, never uint32) {
 	}
 }
 
-// A daemon that hangs, even in its last answer, delays no caller.
-func TestADaemonThatHangsHoldsNobodyUp(t *testing.T) {
+// A daemon that hangs, even in its last answer, does not block a caller.
+func TestAHangingDaemonDoesNotBlockCallers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		never uint32
@@ -86,7 +86,7 @@ func TestADaemonThatHangsHoldsNobodyUp(t *testing.T) {
 		"never":               {0, false},
 		"when it is opened":   {connectOpen, true},
 		"when it is asked":    {connectListAllDomains, true},
-		"when all is said":    {connectClose, false},
+		"after the last call": {connectClose, false},
 		"before it is opened": {authList, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -33,8 +33,7 @@ const (
 	patience = 3 * time.Minute
 )
 
-// config is a guest on a disk, emulated, at a daemon of the test's own with a
-// storage pool.
+// config returns an emulated guest on a disk, at a private daemon with a storage pool.
 func config(t *testing.T, daemon *testbed.LibvirtDaemon) ours.Config {
 	t.Helper()
 	guest := testbed.VM(t)
@@ -76,8 +75,8 @@ func spec(t *testing.T, id string) vm.Spec {
 	}}
 }
 
-// Rule D6: the suite of providers, on a real libvirt.
-func TestTheSuiteOfProviders(t *testing.T) {
+// Rule D6: the suite for providers with a real libvirt.
+func TestTheProviderPassesTheSuite(t *testing.T) {
 	t.Parallel()
 	daemon := testbed.Libvirt(t)
 	c := config(t, daemon)
@@ -97,9 +96,9 @@ func files(t *testing.T, dir string) []string {
 	return names
 }
 
-// Rules D6 and S5: a machine whose process was killed is dead and can be destroyed;
-// nothing secret of its boot was on the daemon's disk.
-func TestAMachineThatWasKilledIsDead(t *testing.T) {
+// Rules D6 and S5: a machine whose process was killed is dead and can be destroyed. No secret
+// of its boot was on the daemon's disk.
+func TestAKilledMachineIsDead(t *testing.T) {
 	t.Parallel()
 	daemon := testbed.Libvirt(t)
 	c := config(t, daemon)
@@ -125,7 +124,7 @@ func TestAMachineThatWasKilledIsDead(t *testing.T) {
 	machines := daemon.Machines()
 	require.Len(t, machines, 1)
 	require.NoError(t, syscall.Kill(machines[0], syscall.SIGKILL))
-	// How soon it is noticed is the daemon's affair, on a busy machine above all.
+	// The daemon decides how soon it notices that, and a busy machine slows it down.
 	require.Eventually(t, func() bool {
 		alive, err := p.Alive(ctx, id)
 		return err == nil && !alive
@@ -137,9 +136,9 @@ func TestAMachineThatWasKilledIsDead(t *testing.T) {
 	assert.Empty(t, files(t, filepath.Join(daemon.Dir, pool)))
 }
 
-// Rule D6: what went wrong is told, and nothing is left of it; a daemon that is away
-// is an error, and no machine that has gone.
-func TestWhatGoesWrongIsToldAndLeavesNothing(t *testing.T) {
+// Rule D6: a failure is reported and leaves nothing. An unreachable daemon is an error, and
+// does not mean that the machine is gone.
+func TestFailuresAreReportedAndLeaveNothing(t *testing.T) {
 	t.Parallel()
 	daemon := testbed.Libvirt(t)
 	c := config(t, daemon)
@@ -170,7 +169,7 @@ func TestWhatGoesWrongIsToldAndLeavesNothing(t *testing.T) {
 	require.Error(t, p.Destroy(t.Context(), newID()))
 }
 
-func TestAConfigurationIsRefusedWithWhatWouldDo(t *testing.T) {
+func TestAnInvalidConfigurationIsRefusedWithAdvice(t *testing.T) {
 	t.Parallel()
 	for says, c := range map[string]ours.Config{
 		"set Image or Kernel":  {},

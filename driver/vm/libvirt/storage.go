@@ -77,12 +77,12 @@ func (p *Provider) deleteDisk(daemon *libvirt.Libvirt, machine string) error {
 
 // is reports whether the daemon's error has one of the codes.
 func is(err error, codes ...libvirt.ErrorNumber) bool {
-	var said libvirt.Error
-	if !errors.As(err, &said) {
+	var failure libvirt.Error
+	if !errors.As(err, &failure) {
 		return false
 	}
 	for _, c := range codes {
-		if said.Code == uint32(c) {
+		if failure.Code == uint32(c) {
 			return true
 		}
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/delegate-io/dlite/driver/vm/qemu"
 )
 
-// Rule D6: from nothing to an agent that answers, emulated. The snapshot is there.
+// BenchmarkToAnAgentThatAnswers measures the time from a Create to an answer of the agent
+// (rule D6), emulated, with an existing snapshot.
 func BenchmarkToAnAgentThatAnswers(b *testing.B) {
 	for name, c := range map[string]qemu.Config{
 		"start/memory": config(b), "start/disk": config(b, onDisk(b)),
@@ -35,8 +36,8 @@ func BenchmarkToAnAgentThatAnswers(b *testing.B) {
 	}
 }
 
-// What a machine costs of this host's memory, of which shared pages count in part.
-// One machine is there for a start, three show what they share.
+// BenchmarkMemoryOfAMachine measures the memory of a machine on this host. Shared pages count
+// proportionally. It starts one machine as a base, and then three more to show the sharing.
 func BenchmarkMemoryOfAMachine(b *testing.B) {
 	for name, c := range map[string]qemu.Config{"start": config(b), "snapshot": config(b, withSnapshot)} {
 		b.Run(name, func(b *testing.B) {
@@ -61,7 +62,7 @@ func BenchmarkMemoryOfAMachine(b *testing.B) {
 	}
 }
 
-// proportional is a process's share of the memory in KiB.
+// proportional returns the proportional memory of a process in KiB.
 func proportional(tb testing.TB, pid int) int {
 	tb.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))

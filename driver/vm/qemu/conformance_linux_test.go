@@ -8,9 +8,9 @@ import (
 	"github.com/delegate-io/dlite/driver/vm/qemu"
 )
 
-// Rule D6: the suite of providers, with machines that start and machines that go on
-// from a snapshot.
-func TestTheSuiteOfProviders(t *testing.T) {
+// Rule D6: the suite for providers, with machines that boot and machines that continue a
+// snapshot.
+func TestTheProviderPassesTheSuite(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]qemu.Config{
 		"starting": config(t), "from a snapshot": config(t, onDisk(t), withSnapshot),

@@ -21,13 +21,13 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// victimVariable makes a process of this test one that makes a machine, in the
-// state folder that it names, until it is killed.
+// victimVariable turns a process of this test into a victim: it creates machines in the state
+// directory that the variable names, until it is killed.
 const victimVariable = "DLITE_QEMU_VICTIM"
 
-// Rule T2: a process that is killed at any instant of making a machine, or the
-// snapshot before it, leaves nothing that the next one does not find and destroy.
-func TestNothingIsLeftOfAProcessThatWasKilled(t *testing.T) {
+// Rule T2: a process is killed at any time while it creates a machine or the snapshot. The
+// next process finds and destroys all remains.
+func TestAKilledProcessLeavesNothing(t *testing.T) {
 	if dir := os.Getenv(victimVariable); dir != "" {
 		beVictim(t, dir, withSnapshot)
 		return
@@ -48,11 +48,11 @@ func TestNothingIsLeftOfAProcessThatWasKilled(t *testing.T) {
 		nothingLeft(t, c, ids...)
 		assert.Eventually(t, func() bool { return len(snapshotMakers(c.StateDir)) == 0 }, patience, 10*time.Millisecond, "after %v", after)
 	}
-	// Without a snapshot the victim dies making it.
+	// Without a snapshot the victim is killed while it creates one.
 	for range 2 {
 		kill(time.Duration(rand.Int64N(int64(3 * time.Second))))
 	}
-	destroy(t, p, create(t, p).id) // which makes it
+	destroy(t, p, create(t, p).id) // this creates the snapshot
 	begin := time.Now()
 	destroy(t, p, create(t, p).id)
 	usual := time.Since(begin)
@@ -62,23 +62,23 @@ func TestNothingIsLeftOfAProcessThatWasKilled(t *testing.T) {
 	create(t, p).healthy(t)
 }
 
-// Rule T2: the emulator of whoever was killed while it made a snapshot ends before the
-// next one is made, and nothing that it wrote is left, also when it has become another
-// user and the snapshot was another configuration's.
-func TestTheMakerOfASnapshotDoesNotOutliveTheNext(t *testing.T) {
+// Rule T2: a process is killed while it creates a snapshot. Its emulator ends before the next
+// process creates one, and none of its files remain. That also holds if the emulator changed
+// its user, and if the snapshot was of another configuration.
+func TestTheEmulatorOfAKilledSnapshotEndsBeforeTheNext(t *testing.T) {
 	if dir := os.Getenv(victimVariable); dir != "" {
 		beVictim(t, dir, func(c *qemu.Config) { c.User = "nobody" })
 		return
 	}
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		testbed.Unavailable(t, "root", "only root may become another user")
+		testbed.Unavailable(t, "root", "only root may change the user")
 	}
 	c := config(t, withSnapshot)
 	afterTheDeathOfAVictim(t, c.StateDir, func() {
-		assert.Eventually(t, func() bool { return len(snapshotMakers(c.StateDir)) == 1 && areNobodys(c.StateDir) }, patience, time.Millisecond)
+		assert.Eventually(t, func() bool { return len(snapshotMakers(c.StateDir)) == 1 && haveChangedUser(c.StateDir) }, patience, time.Millisecond)
 	})
-	assert.Len(t, snapshotMakers(c.StateDir), 1, "it has ended by itself: there is nothing to prove")
+	assert.Len(t, snapshotMakers(c.StateDir), 1, "it ended before the kill: the test proves nothing")
 	create(t, open(t, c)).healthy(t)
 	assert.Empty(t, snapshotMakers(c.StateDir))
 	left, err := filepath.Glob(filepath.Join(c.StateDir, "snapshots", "*.making"))
@@ -86,8 +86,8 @@ func TestTheMakerOfASnapshotDoesNotOutliveTheNext(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-// areNobodys reports whether all emulators that use dir have become another user.
-func areNobodys(dir string) bool {
+// haveChangedUser reports whether all emulators that use dir have changed their user.
+func haveChangedUser(dir string) bool {
 	const nobody = 65534
 	for _, file := range testbed.ProcessesWith("cmdline", dir) {
 		info, err := os.Stat(filepath.Dir(file))
@@ -98,13 +98,13 @@ func areNobodys(dir string) bool {
 	return true
 }
 
-// snapshotMakers are the processes that are making a snapshot in dir.
+// snapshotMakers returns the processes that create a snapshot in dir.
 func snapshotMakers(dir string) []string {
 	return slices.DeleteFunc(testbed.CommandLines(dir), func(line string) bool { return !strings.Contains(line, "dlite-snapshot-") })
 }
 
-// afterTheDeathOfAVictim kills a victim when wait has returned, after it has begun,
-// and returns the ids that it has used.
+// afterTheDeathOfAVictim starts a victim, kills it when wait returns, and returns the ids
+// that it used.
 func afterTheDeathOfAVictim(t *testing.T, dir string, wait func()) []string {
 	t.Helper()
 	says, theirs, err := os.Pipe()
@@ -128,7 +128,7 @@ func afterTheDeathOfAVictim(t *testing.T, dir string, wait func()) []string {
 	return strings.Fields(first + string(rest))
 }
 
-// beVictim makes machines until it is killed.
+// beVictim creates machines until it is killed.
 func beVictim(t *testing.T, dir string, change func(*qemu.Config)) {
 	const toldFile = 3
 	tell := os.NewFile(toldFile, "tell")

@@ -23,8 +23,8 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// Rules D1 and D6: the conformance suite on real machines, which go on from a snapshot
-// and have a disk. All cases take theirs from one pool.
+// Rules D1 and D6: the conformance suite on real machines with a disk, which continue a
+// snapshot. All cases use one pool.
 func TestConformance(t *testing.T) {
 	s := newSite(t, config(t, onDisk(t), withSnapshot), vm.PoolConfig{Min: 2, Max: 12, Parallel: 2})
 	drivertest.Run(t, drivertest.Target{
@@ -34,15 +34,15 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// site is a pool of machines, which outlives the drivers on it.
+// site is a pool of machines that outlives the drivers that use it.
 type site struct {
-	dir      string // of the provider's state
+	dir      string // state directory of the provider
 	cfg      vm.PoolConfig
 	provider *watched
 	pool     *vm.Pool
 }
 
-// watched remembers where the spies of its machines are.
+// watched records the addresses of the spies of its machines.
 type watched struct {
 	*qemu.Provider
 
@@ -83,7 +83,7 @@ func (w *watched) all() map[string]string {
 	return all
 }
 
-// newSite starts a pool. When tb ends, nothing of it may remain.
+// newSite starts a pool. At the end of tb, nothing of it may remain.
 func newSite(tb testing.TB, c qemu.Config, cfg vm.PoolConfig) *site {
 	tb.Helper()
 	s := &site{dir: c.StateDir, cfg: cfg, provider: &watched{Provider: open(tb, c), spies: map[string]string{}}}
@@ -125,7 +125,7 @@ func (s *site) Driver(tb testing.TB) driver.Driver {
 	return d
 }
 
-// ask asks the spies of all machines for a list. A machine that has ended has
+// ask requests a list from the spies of all machines. A machine that has ended returns
 // nothing.
 func (s *site) ask(tb testing.TB, path string, query ...string) []string {
 	tb.Helper()
@@ -140,7 +140,7 @@ func (s *site) ask(tb testing.TB, path string, query ...string) []string {
 	for id, spy := range s.provider.all() {
 		text, err := getOnce(ctx, &client, "http://"+spy+path+"?"+values.Encode())
 		if err != nil {
-			// Connections end a moment before their process.
+			// connections end shortly before their process
 			const moment = 5 * time.Second
 			require.Eventually(tb, func() bool {
 				alive, unknown := s.provider.Alive(ctx, id)
@@ -182,8 +182,8 @@ func (s *site) Has(tb testing.TB, r driver.Resource) bool {
 	return vmtest.Has(tb, s.cfg.Dir, r)
 }
 
-// Traces looks at the disks inside the machines, and at what this host has of
-// them, but for the snapshot, which is older than any text.
+// Traces searches the disks inside the machines and their files on this host. It skips the
+// snapshot, which is older than all texts.
 func (s *site) Traces(tb testing.TB, text string) []string {
 	tb.Helper()
 	found := append(testbed.CommandLines(text), s.ask(tb, "/processes", "file", "cmdline", "text", text)...)

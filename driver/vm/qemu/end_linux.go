@@ -109,9 +109,9 @@ func killOne(ctx context.Context, pid int, machine string) error {
 		return err
 	}
 	// The handle becomes readable when the process ends.
-	const look = 100 // milliseconds between checks of the context
+	const interval = 100 // milliseconds between checks of the context
 	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(handle), Events: unix.POLLIN}}, look)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(handle), Events: unix.POLLIN}}, interval)
 		switch {
 		case err != nil && !errors.Is(err, unix.EINTR):
 			return err

@@ -23,13 +23,13 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// patience bounds what a loaded machine may take for a guest.
+// patience limits the wait for a guest on a loaded machine.
 const patience = 2 * time.Minute
 
 const owner = "dlite-test-owner"
 
-// config is a guest that lives in its memory, emulated: hardware that other test
-// machines do not have proves nothing.
+// config returns an emulated guest in memory, because results with acceleration would not
+// hold on other machines.
 func config(tb testing.TB, changes ...func(*qemu.Config)) qemu.Config {
 	tb.Helper()
 	guest := testbed.VM(tb)
@@ -43,7 +43,7 @@ func config(tb testing.TB, changes ...func(*qemu.Config)) qemu.Config {
 	return c
 }
 
-// keptDir is a folder whose machines do not survive a killed test run.
+// keptDir returns a directory whose machines do not survive a killed test run.
 func keptDir(tb testing.TB) string {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -51,7 +51,7 @@ func keptDir(tb testing.TB) string {
 	return dir
 }
 
-// onDisk lets the guest live on a disk.
+// onDisk puts the guest on a disk.
 func onDisk(tb testing.TB) func(*qemu.Config) {
 	guest := testbed.VM(tb)
 	return func(c *qemu.Config) { c.Initrd, c.Image = guest.DiskInitrd, guest.Disk }
@@ -59,7 +59,7 @@ func onDisk(tb testing.TB) func(*qemu.Config) {
 
 func withSnapshot(c *qemu.Config) { c.Snapshot = true }
 
-// guest is a machine that runs.
+// guest is a running machine.
 type guest struct {
 	vm.Machine
 	id   string
@@ -67,7 +67,7 @@ type guest struct {
 	data qemu.Data
 }
 
-// create makes a machine, which is destroyed with the test.
+// create creates a machine, which is destroyed with the test.
 func create(tb testing.TB, p *qemu.Provider) *guest {
 	tb.Helper()
 	g := &guest{id: newID(), boot: newBoot(tb)}
@@ -121,7 +121,7 @@ func (g *guest) secrets() []string {
 	return []string{lines[1], sent[len(sent)/2 : len(sent)/2+40]}
 }
 
-// healthy asks the agent, and waits until it answers.
+// healthy waits until the agent answers.
 func (g *guest) healthy(tb testing.TB) {
 	tb.Helper()
 	tls, err := g.boot.ClientTLS("")
@@ -133,7 +133,7 @@ func (g *guest) healthy(tb testing.TB) {
 	require.Equal(tb, "dlite", health.Agent)
 }
 
-// spy asks the guest's spy.
+// spy sends a request to the guest's spy.
 func (g *guest) spy(tb testing.TB, path string, query ...string) []byte {
 	tb.Helper()
 	values := url.Values{}
@@ -143,7 +143,7 @@ func (g *guest) spy(tb testing.TB, path string, query ...string) []byte {
 	return get(tb, &http.Transport{DisableKeepAlives: true}, "http://"+g.data.Forward[testbed.GuestSpyPort]+path+"?"+values.Encode())
 }
 
-// get tries until the guest answers: QEMU takes connections before it does.
+// get retries until the guest answers, because QEMU accepts connections earlier.
 func get(tb testing.TB, transport http.RoundTripper, address string) []byte {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), patience)
@@ -177,10 +177,10 @@ func getOnce(ctx context.Context, client *http.Client, address string) ([]byte, 
 	return io.ReadAll(resp.Body)
 }
 
-// clockError is how far the guest's clock is away from this machine's.
+// clockError returns the difference between the guest's clock and this machine's.
 func (g *guest) clockError(tb testing.TB) time.Duration {
 	tb.Helper()
-	g.spy(tb, "/now") // the first answer may take long
+	g.spy(tb, "/now") // the first answer may be slow
 	before := time.Now()
 	ns, err := strconv.ParseInt(string(g.spy(tb, "/now")), 10, 64)
 	require.NoError(tb, err)

@@ -13,11 +13,11 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// killedVariable makes a process of this test one that is killed.
+// killedVariable turns a process of this test into the killed test run.
 const killedVariable = "DLITE_QEMU_KILLED_RUN"
 
-// Machines survive the process that made them, but not a killed test run: it leaves
-// no emulator and no folder.
+// Machines survive the process that created them. A killed test run must leave no emulator
+// and no directory.
 func TestAKilledTestRunLeavesNoMachine(t *testing.T) {
 	if os.Getenv(killedVariable) != "" {
 		c := config(t)
@@ -27,14 +27,14 @@ func TestAKilledTestRunLeavesNoMachine(t *testing.T) {
 		select {}
 	}
 	t.Parallel()
-	config(t) // has the guest made, or ends the test
+	config(t) // builds the guest, or ends the test
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
 	child.Env = append(os.Environ(), killedVariable+"=1", "TMPDIR="+t.TempDir())
-	said, err := child.StdoutPipe()
+	output, err := child.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, child.Start())
 	var made []string
-	for lines := bufio.NewScanner(said); len(made) == 0 && lines.Scan(); {
+	for lines := bufio.NewScanner(output); len(made) == 0 && lines.Scan(); {
 		if line, ok := strings.CutPrefix(lines.Text(), "made "); ok {
 			made = strings.Fields(line)
 		}

@@ -101,7 +101,7 @@ func filesWith(tb testing.TB, dir, text string) []string {
 
 // Rules D6 and T2: one process of the delegate finds and destroys a machine that another one
 // created. A killed machine is dead at once.
-func TestAnotherProcessFindsAMachineAndItsEnd(t *testing.T) {
+func TestAnotherProcessFindsAndDestroysAMachine(t *testing.T) {
 	t.Parallel()
 	c := config(t)
 	g := create(t, open(t, c))
@@ -120,7 +120,7 @@ func TestAnotherProcessFindsAMachineAndItsEnd(t *testing.T) {
 }
 
 // Rule T2: a machine is found and destroyed at every stage of its creation.
-func TestAMachineHalfMadeIsDestroyed(t *testing.T) {
+func TestAnIncompleteMachineIsDestroyed(t *testing.T) {
 	t.Parallel()
 	c := config(t)
 	p := open(t, c)
@@ -140,7 +140,7 @@ func TestAMachineHalfMadeIsDestroyed(t *testing.T) {
 }
 
 // Rule D6: a Create that its caller or a Destroy stops leaves nothing.
-func TestACreateIsGivenUp(t *testing.T) {
+func TestACanceledCreateLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for name, giveUp := range map[string]func(t *testing.T, p *qemu.Provider, id string, cancel func()){
 		"by its caller": func(_ *testing.T, _ *qemu.Provider, _ string, cancel func()) { cancel() },
@@ -168,7 +168,7 @@ func TestACreateIsGivenUp(t *testing.T) {
 
 // Rule D6: the error of a guest that did not boot names the reason, and nothing remains of the
 // guest.
-func TestAGuestThatDoesNotComeUpSaysWhy(t *testing.T) {
+func TestTheErrorOfAFailedGuestHasTheReason(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		change func(*qemu.Config)
@@ -207,7 +207,7 @@ func TestAGuestThatDoesNotComeUpSaysWhy(t *testing.T) {
 func TestAMachineRunsAsAnotherUser(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		testbed.Unavailable(t, "root", "only root may become another user")
+		testbed.Unavailable(t, "root", "only root may change the user")
 	}
 	c := config(t, onDisk(t), withSnapshot, func(c *qemu.Config) { c.User = "nobody" })
 	p := open(t, c)
@@ -241,7 +241,7 @@ func TestARestrictedGuestReachesNothing(t *testing.T) {
 
 // Rule D6: guests restored from one snapshot have the right time, and share no randomness, ids or
 // disks. Several providers make the snapshot once, and an incomplete snapshot is replaced.
-func TestGuestsFromASnapshotHaveNothingInCommon(t *testing.T) {
+func TestGuestsFromASnapshotShareNoState(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]qemu.Config{
 		"in memory on a microvm": config(t, withSnapshot), "on a disk of a q35": config(t, onDisk(t), withSnapshot),
@@ -278,7 +278,7 @@ func TestGuestsFromASnapshotHaveNothingInCommon(t *testing.T) {
 	}
 }
 
-func TestAConfigurationIsRefusedWithWhatWouldDo(t *testing.T) {
+func TestAnInvalidConfigurationIsRefusedWithAdvice(t *testing.T) {
 	t.Parallel()
 	kernel := filepath.Join(t.TempDir(), "vmlinux")
 	require.NoError(t, os.WriteFile(kernel, []byte("kernel"), 0o600))
@@ -306,14 +306,14 @@ func TestAConfigurationIsRefusedWithWhatWouldDo(t *testing.T) {
 }
 
 // Rule D6: an unreadable state directory does not count as the absence of a machine.
-func TestAStateFolderThatCannotBeReadIsAnError(t *testing.T) {
+func TestAnUnreadableStateDirectoryIsAnError(t *testing.T) {
 	t.Parallel()
 	c := config(t)
 	p := open(t, c)
 	id := newID()
 	machines := filepath.Join(c.StateDir, "machines")
 	require.NoError(t, os.Remove(machines))
-	require.NoError(t, p.Destroy(t.Context(), id), "where nothing is there is no machine")
+	require.NoError(t, p.Destroy(t.Context(), id), "without a directory there is no machine")
 	require.NoError(t, os.WriteFile(machines, nil, 0o600))
 	require.ErrorContains(t, p.Destroy(t.Context(), id), machines)
 	_, err := p.Alive(t.Context(), id)

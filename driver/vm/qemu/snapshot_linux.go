@@ -54,8 +54,8 @@ func (c Config) snapshot(ctx context.Context) (*snapshot, error) {
 		return nil, err
 	}
 	lock := flock.New(filepath.Join(parent, "lock"))
-	const look = 100 * time.Millisecond // the maker may be another process
-	if _, err := lock.TryLockContext(ctx, look); err != nil {
+	const interval = 100 * time.Millisecond // the maker may be another process
+	if _, err := lock.TryLockContext(ctx, interval); err != nil {
 		return nil, fmt.Errorf("wait for the process that makes it: %w", err)
 	}
 	defer lock.Close() //nolint:errcheck // it only releases the lock

@@ -59,7 +59,7 @@ func (p *Processes) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error
 	b := make([]byte, 3)
 	_, _ = rand.Read(b) // documented to never fail
 	address := fmt.Sprintf("127.%d.%d.%d:9079", b[0]|1, b[1], b[2]|1)
-	told, err := withListen(spec.Boot(), address)
+	boot, err := withListen(spec.Boot(), address)
 	if err != nil {
 		return vm.Machine{}, err
 	}
@@ -82,7 +82,7 @@ func (p *Processes) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error
 		return vm.Machine{}, err
 	}
 	p.work.Go(func() { _ = cmd.Wait() }) // it is killed later
-	if _, err := w.Write(told); err != nil {
+	if _, err := w.Write(boot); err != nil {
 		return vm.Machine{}, err
 	}
 	data, err := json.Marshal(cmd.Process.Pid)

@@ -17,11 +17,11 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// Rule D6: the suite for providers passes against processes, which shows that it
-// can be passed.
+// Rule D6: the processes pass the suite for providers, which shows that a provider can pass
+// it.
 func TestProcessesAreMachines(t *testing.T) {
 	if os.Geteuid() != 0 {
-		testbed.Unavailable(t, "root", "namespaces are root's")
+		testbed.Unavailable(t, "root", "namespaces need root")
 	}
 	agent, dir := testbed.BuildStatic(t, "./examples/agent"), t.TempDir()
 	testbed.Keep(t, dir)
@@ -32,11 +32,11 @@ func TestProcessesAreMachines(t *testing.T) {
 	})
 }
 
-// Rule D6: a machine is alive from when Create returns, also while its first
-// process is becoming the agent, and one that is destroyed then is gone.
+// Rule D6: a machine counts as alive as soon as Create returns, also while its first process
+// starts the agent. If it is destroyed then, it is gone.
 func TestAMachineIsSeenWhileItStarts(t *testing.T) {
 	if os.Geteuid() != 0 {
-		testbed.Unavailable(t, "root", "namespaces are root's")
+		testbed.Unavailable(t, "root", "namespaces need root")
 	}
 	dir := t.TempDir()
 	testbed.Keep(t, dir)

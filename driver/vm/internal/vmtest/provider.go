@@ -31,13 +31,13 @@ func TestProvider(t *testing.T, newProvider func(tb testing.TB) vm.Provider) {
 		name string
 		run  func(s *stand)
 	}{
-		{"a machine runs steps for who has its key", runsSteps},
+		{"a machine runs steps for a client with its key", runsSteps},
 		{"a machine is alive and listed until it is destroyed", isAlive},
-		{"what is gone already counts as destroyed", destroysAgain},
-		{"machines are apart", areApart},
+		{"a machine that does not exist counts as destroyed", destroysAgain},
+		{"machines are isolated", areApart},
 		{"a machine is found again by another process", isFoundAgain},
-		{"a create that is cut short leaves nothing once it is destroyed", cutShort},
-		{"a destroy whose time is over can be done again", destroyLater},
+		{"a destroy removes the rest of an interrupted create", cutShort},
+		{"a destroy that timed out can be repeated", destroyLater},
 		{"owners do not see each other's machines", owners},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -94,24 +94,24 @@ func (s *stand) spec() (vm.Spec, *agent.Boot, *atomic.Int32) {
 	var err error
 	boot.CA, boot.Cert, boot.Key, err = agent.Issue("", time.Now())
 	require.NoError(s, err)
-	told := &atomic.Int32{}
+	boots := &atomic.Int32{}
 	return vm.Spec{ID: newID(), Owner: s.owner, Labels: map[string]string{"purpose": "test"}, Boot: func() []byte {
-		told.Add(1)
+		boots.Add(1)
 		b := *boot
 		b.Seed = []byte(rand.Text())
 		b.Time = time.Now().UnixNano()
 		text, _ := json.Marshal(b)
 		return text
-	}}, boot, told
+	}}, boot, boots
 }
 
 // create creates a machine whose agent answers.
 func (s *stand) create() *made {
 	s.Helper()
-	spec, boot, told := s.spec()
+	spec, boot, boots := s.spec()
 	machine, err := s.p.Create(s.ctx(), spec)
 	require.NoError(s, err)
-	require.Positive(s, told.Load(), "it was told nothing")
+	require.Positive(s, boots.Load(), "it received no boot")
 	require.NotEmpty(s, machine.Address)
 	require.WithinDuration(s, time.Now(), machine.Created, timeout)
 	m := &made{Machine: machine, id: spec.ID, boot: boot, client: s.client(machine.Address, boot)}
@@ -194,7 +194,7 @@ func destroysAgain(s *stand) {
 	alive, err := s.p.Alive(s.ctx(), never)
 	require.NoError(s, err)
 	require.False(s, alive)
-	require.NoError(s, s.p.Destroy(s.ctx(), never), "one that never came to be")
+	require.NoError(s, s.p.Destroy(s.ctx(), never), "a machine that was never created")
 	done := make(chan error, 2)
 	other := s.create()
 	for range cap(done) {
@@ -211,7 +211,7 @@ func areApart(s *stand) {
 	ctx, cancel := context.WithTimeout(s.Context(), 10*time.Second)
 	defer cancel()
 	_, err := s.client(other.Address, one.boot).Health(ctx)
-	require.Error(s, err, "a machine listens to who has the key of another one")
+	require.Error(s, err, "a machine accepts the key of another one")
 	require.NoError(s, s.p.Destroy(s.ctx(), one.id))
 	s.requireGone(s.p, one.id)
 	s.requireThere(s.p, other.id)
@@ -240,7 +240,7 @@ func cutShort(s *stand) {
 		select {
 		case <-returned:
 		case <-time.After(time.Minute):
-			s.Fatalf("a create does not heed its context, which ended after %v", after)
+			s.Fatalf("a create ignores its context, which ended after %v", after)
 		}
 		cancel()
 		p := s.fresh(s)

@@ -22,18 +22,18 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// foreignDriver talks to an agent of ours as docs/protocol.md, section 5 alone has it: it knows no
-// field and no call of ours.
+// foreignDriver is a client that follows docs/protocol.md, section 5 only: it uses no field
+// and no call that this project adds.
 type foreignDriver struct {
 	t    *testing.T
 	url  string
 	http *http.Client
 }
 
-// patience bounds every wait for something that has to come.
+// patience limits every wait for an event that must happen.
 const patience = time.Minute
 
-// newAgent serves an agent with host steps, which must leave nothing.
+// newAgent serves an agent with host steps. No resource may remain at its end.
 func newAgent(t *testing.T, cfg agent.Config) *foreignDriver {
 	t.Helper()
 	work, memory := testbed.StageFolders(t)
@@ -52,7 +52,7 @@ func newBoot(t *testing.T) *agent.Boot {
 	return b
 }
 
-// newAgentOn serves an agent on any driver, by mutual TLS.
+// newAgentOn serves an agent with a driver, by mutual TLS.
 func newAgentOn(t *testing.T, d driver.Driver, cfg agent.Config) *foreignDriver {
 	t.Helper()
 	boot := newBoot(t)
@@ -79,7 +79,7 @@ func newAgentOn(t *testing.T, d driver.Driver, cfg agent.Config) *foreignDriver 
 	return &foreignDriver{t: t, url: "https://" + l.Addr().String(), http: &http.Client{Transport: transport}}
 }
 
-// try makes a call and gives what comes back. It may run in any goroutine.
+// try sends a request and returns the answer. It may run in any goroutine.
 func (f *foreignDriver) try(ctx context.Context, method, path, body string) (status int, answer string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -103,7 +103,7 @@ func (f *foreignDriver) post(path, body string) (status int, answer string) {
 	return status, answer
 }
 
-// ok is post for what has to go well.
+// ok is post for a request that must succeed.
 func (f *foreignDriver) ok(path, body string) string {
 	f.t.Helper()
 	status, answer := f.post(path, body)
@@ -111,7 +111,7 @@ func (f *foreignDriver) ok(path, body string) string {
 	return answer
 }
 
-// poll is the protocol's part of a poll's answer: ours is taken out.
+// poll returns the answer to a poll without the members that this project adds.
 func (f *foreignDriver) poll(id string) string {
 	f.t.Helper()
 	fields := map[string]json.RawMessage{}
@@ -126,13 +126,13 @@ func (f *foreignDriver) poll(id string) string {
 	return string(b)
 }
 
-// setup begins a stage as foreign drivers do.
+// setup starts a stage like a foreign driver.
 func (f *foreignDriver) setup(more string) {
 	f.t.Helper()
 	require.JSONEq(f.t, `{}`, f.ok("/setup", `{"network":{"id":"net-1"},"mount_docker_socket":false,"tty":false,"envs":{"OF_SETUP":"1"}`+more+`}`))
 }
 
-// step is the body that starts a script.
+// step returns the body of the request that starts a script.
 func step(id, script, more string) string {
 	b, err := json.Marshal(script)
 	if err != nil {
@@ -141,7 +141,7 @@ func step(id, script, more string) string {
 	return `{"id":"` + id + `","name":"` + id + `","kind":"Run","environment":{},"run":{"entrypoint":["sh","-c"],"commands":[` + string(b) + `]}` + more + `}`
 }
 
-// stream reads output as it comes.
+// stream reads the output of a step while it is written.
 type stream struct {
 	body io.ReadCloser
 	got  bytes.Buffer
@@ -158,7 +158,7 @@ func (f *foreignDriver) stream(body string) *stream {
 	return &stream{body: resp.Body}
 }
 
-// until reads until the output holds text.
+// until reads until the output contains text.
 func (s *stream) until(t *testing.T, text string) string {
 	t.Helper()
 	buf := make([]byte, 1024)
@@ -172,7 +172,7 @@ func (s *stream) until(t *testing.T, text string) string {
 	return s.got.String()
 }
 
-// rest reads to the end.
+// rest reads until the end.
 func (s *stream) rest(t *testing.T) string {
 	t.Helper()
 	_, err := s.got.ReadFrom(s.body)
