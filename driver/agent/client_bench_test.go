@@ -14,7 +14,6 @@ import (
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/agent"
 	"github.com/delegate-io/dlite/driver/local"
-	"github.com/delegate-io/dlite/driver/local/docker"
 	"github.com/delegate-io/dlite/driver/local/host"
 )
 
@@ -43,7 +42,7 @@ func BenchmarkOutput(b *testing.B) {
 func benchmarkBoth(b *testing.B, text string, size int64) {
 	b.Run("driver", func(b *testing.B) {
 		s := newSite(b)
-		d, err := local.New(local.Config{Host: host.Config{WorkDir: s.work, MemoryDir: s.memory}, Docker: docker.Config{Host: "unix:///no/such/engine.sock"}})
+		d, err := local.New(local.Config{Host: host.Config{WorkDir: s.work, MemoryDir: s.memory}, Docker: local.DockerConfig{Host: "unix:///no/such/engine.sock"}})
 		require.NoError(b, err)
 		env, l := &driver.Environment{ID: b.Name()}, &records{}
 		require.NoError(b, d.Init(b.Context(), env, l))

@@ -21,7 +21,6 @@ import (
 	"github.com/delegate-io/dlite/driver/agent"
 	"github.com/delegate-io/dlite/driver/drivertest"
 	"github.com/delegate-io/dlite/driver/local"
-	"github.com/delegate-io/dlite/driver/local/docker"
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/internal/testbed"
 )
@@ -82,7 +81,7 @@ type machine struct {
 }
 
 func (s *site) newMachine(transaction string) (*machine, error) {
-	d, err := local.New(local.Config{Host: host.Config{WorkDir: s.work, MemoryDir: s.memory}, Docker: docker.Config{Host: "unix:///no/such/engine.sock"}})
+	d, err := local.New(local.Config{Host: host.Config{WorkDir: s.work, MemoryDir: s.memory}, Docker: local.DockerConfig{Host: "unix:///no/such/engine.sock"}})
 	if err != nil {
 		return nil, err
 	}

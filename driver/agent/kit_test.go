@@ -17,7 +17,6 @@ import (
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/agent"
 	"github.com/delegate-io/dlite/driver/local"
-	"github.com/delegate-io/dlite/driver/local/docker"
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/internal/testbed"
 )
@@ -37,7 +36,7 @@ const patience = time.Minute
 func newAgent(t *testing.T, cfg agent.Config) *foreignDriver {
 	t.Helper()
 	work, memory := testbed.StageFolders(t)
-	d, err := local.New(local.Config{Host: host.Config{WorkDir: work, MemoryDir: memory}, Docker: docker.Config{Host: "unix:///no/such/engine.sock"}})
+	d, err := local.New(local.Config{Host: host.Config{WorkDir: work, MemoryDir: memory}, Docker: local.DockerConfig{Host: "unix:///no/such/engine.sock"}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, d.Close()) })
 	return newAgentOn(t, d, cfg)

@@ -22,7 +22,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/task/stage"
 
 	"github.com/delegate-io/dlite/internal/testbed"
@@ -182,7 +181,7 @@ func TestInitClonesTheRequestedCommit(t *testing.T) {
 				{"cut off commit of branch", stage.Clone{Commit: p.one, Branch: "side", Depth: 1}, p.one, "", "1", ""},
 				{"deeper than history", stage.Clone{Depth: 50}, p.three, "trunk", "3", ""},
 				{"subfolder", stage.Clone{Dir: "src/app"}, p.three, "trunk", "3", ""},
-				{"mount's subfolder", stage.Clone{Dir: local.WorkspaceMount + "/src"}, p.three, "trunk", "3", ""},
+				{"mount's subfolder", stage.Clone{Dir: "/workspace/src"}, p.three, "trunk", "3", ""},
 
 				{"no branch", stage.Clone{Branch: "none"}, "", "", "", "the repository has no branch none"},
 				{"no tag", stage.Clone{Tag: "v9"}, "", "", "", "the repository has no tag v9"},
@@ -202,7 +201,7 @@ func TestInitClonesTheRequestedCommit(t *testing.T) {
 						return
 					}
 					require.NoError(t, err, log)
-					dir := filepath.Join(r.workspace(), strings.TrimPrefix(c.clone.Dir, local.WorkspaceMount))
+					dir := filepath.Join(r.workspace(), strings.TrimPrefix(c.clone.Dir, "/workspace"))
 					assert.Equal(t, c.head, gitIn(t, dir, "rev-parse", "HEAD"))
 					assert.Equal(t, c.branch, gitIn(t, dir, "branch", "--show-current"))
 					assert.Equal(t, c.count, gitIn(t, dir, "rev-list", "--count", "HEAD"))

@@ -1,7 +1,7 @@
 // Package local is the driver that runs steps on this machine (rules D2 to D4). It runs a step with an
-// image in a Docker container (package [github.com/delegate-io/dlite/driver/local/docker]), and any
-// other step as a process of the host (package [github.com/delegate-io/dlite/driver/local/host]). A
-// stage without container steps needs no Docker engine, and the driver does not contact one.
+// image in a Docker container, and any other step as a process of the host (package
+// [github.com/delegate-io/dlite/driver/local/host]). A stage without container steps needs no Docker
+// engine, and the driver does not contact one.
 //
 //	d, err := local.New(local.Config{Host: host.Config{Grace: 10 * time.Second}})
 //	if err != nil {
@@ -19,9 +19,9 @@
 // scratch directories. The second contains the values that steps hand on, including secrets, so that
 // these are never on a disk.
 //
-// The workspace is the default working directory of every step. Containers see it as [WorkspaceMount].
+// The workspace is the default working directory of every step. Containers see it as /workspace.
 // Host steps see its real path. DLITE_WORKSPACE contains the path for both. A relative working_dir is
-// below the workspace. So is a working_dir below [WorkspaceMount], in host steps too.
+// below the workspace. So is a working_dir below /workspace, in host steps too.
 //
 // A temporary volume is a directory that is mounted into containers, so host steps and container steps
 // see the same data. With medium "memory" it is in the memory directory, or on disk if the machine has
@@ -73,6 +73,34 @@
 // other character). Between host steps it is 127.0.0.1. A host service for containers must listen on
 // all addresses or on the address of the bridge. A step that already runs when a service starts does
 // not get these variables.
+//
+// # Containers
+//
+// The first container step of a transaction creates a Docker network with the name of the
+// transaction's directory. Volumes that an image declares get the name of the container and are
+// removed with it.
+//
+// The container exists until the end of its step. Until then the engine keeps its variables and its
+// output, which Reattach needs, in files that only root can read. The output in these files is not
+// masked, so the driver uses no other log driver that the engine may be configured for (rule S3). To
+// keep this data off the disk, give the engine a data directory in memory.
+//
+// # Images
+//
+// The step's policy decides when an image is pulled. The default for the tag latest is always; if that
+// pull fails, an image on this machine serves. The default for other images is when the image is
+// missing. Credentials go only to the registry that they are for. The driver repeats a pull after a
+// temporary error (connection, time-out, 5xx), up to four attempts in all. The step's output reports
+// the attempts, and the progress of a long pull.
+//
+// # Outages
+//
+// If the engine goes away, for example for a restart, the running steps end with an error that says
+// so. Their containers are removed when the engine is back. Calls that create or remove something wait
+// for it ([DockerConfig], EngineWait).
+//
+// The engine limits how many networks exist at once: about thirty, unless its default-address-pools
+// contain more.
 //
 // Start reading at driver.go.
 package local

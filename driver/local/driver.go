@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
+
+	"github.com/docker/docker/client"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/driver/local/docker"
 	"github.com/delegate-io/dlite/driver/local/host"
-	"github.com/delegate-io/dlite/driver/local/internal/steps"
+	"github.com/delegate-io/dlite/driver/local/internal/docker"
 )
-
-// WorkspaceMount is the path of the workspace inside containers.
-const WorkspaceMount = steps.WorkspaceMount
 
 // Config sets up a [Driver]. The zero value is ready to use.
 type Config struct {
@@ -20,7 +19,22 @@ type Config struct {
 	// steps too.
 	Host host.Config
 	// Docker sets up the steps in containers.
-	Docker docker.Config
+	Docker DockerConfig
+}
+
+// DockerConfig sets up the steps in containers. The zero value uses the engine of the environment.
+type DockerConfig struct {
+	// Host is the address of the engine, such as "unix:///var/run/docker.sock" or
+	// "tcp://127.0.0.1:2375". The default is DOCKER_HOST with its companion variables, or else the
+	// usual socket of the platform. The driver contacts no engine before a step needs a container.
+	Host string
+	// Client replaces Host. The caller closes it.
+	Client client.APIClient
+	// EngineWait is how long the driver waits for an engine that went away: it repeats a call that
+	// creates or removes something until the engine is back. The time counts once for each cleanup and
+	// each step. The default is 30 seconds; a negative value waits for nothing. A step fails at once if
+	// no engine has ever answered.
+	EngineWait time.Duration
 }
 
 // Driver runs steps on this machine: a step with an image in a Docker container, any other step as a
@@ -43,7 +57,7 @@ func New(cfg Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Driver{host: h, docker: docker.New(h.Shared(), cfg.Docker)}, nil
+	return &Driver{host: h, docker: docker.New(h.Shared(), docker.Config(cfg.Docker))}, nil
 }
 
 // Infra returns "local".
@@ -70,7 +84,9 @@ func (d *Driver) Execute(ctx context.Context, env *driver.Environment, step *dri
 }
 
 // Reattach continues to follow the container of a step that an earlier delegate process started (rule
-// T5), see [docker.Runner.Reattach]. A process of the host it kills, see [host.Driver.Reattach].
+// T5). It reads the output from its beginning, which the engine keeps as long as the container exists.
+// The step's time-out counts from the start of the container. If begun names no container, Reattach
+// returns [driver.ErrNotBegun]. A process of the host it kills, see [host.Driver.Reattach].
 func (d *Driver) Reattach(
 	ctx context.Context, env *driver.Environment, step *driver.Step, out io.Writer, l driver.Ledger, begun []driver.Resource,
 ) (*driver.Result, error) {
@@ -84,13 +100,13 @@ func (d *Driver) Reattach(
 // Cleanup removes the resources of the records and returns those that it could not remove (rules T2
 // and T3), as [host.Driver.Cleanup] does. Containers go after processes, then their volumes, then
 // networks. Cleanup contacts the engine only for those three, and waits for an engine that is away
-// ([docker.Config], EngineWait).
+// ([DockerConfig], EngineWait).
 func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.Resource, error) {
 	return d.host.Cleanup(ctx, rs)
 }
 
-// Find returns the containers, volumes and networks that carry all of labels, see
-// [docker.Runner.Find].
+// Find returns the containers, volumes and networks that carry all of labels. Directories and
+// processes have no labels: only their records find them. If no engine answers, Find returns nothing.
 func (d *Driver) Find(ctx context.Context, labels map[string]string) ([]driver.Resource, error) {
 	return d.docker.Find(ctx, labels)
 }

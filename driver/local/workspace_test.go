@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -25,7 +24,7 @@ func TestAConfiguredWorkspaceIsSharedAndKept(t *testing.T) {
 	require.Zero(t, res.ExitCode)
 	assert.Equal(t, dir+"\n"+dir+"\n", out)
 	step := sh("step", "cat ../file ../from-init")
-	step.WorkingDir = local.WorkspaceMount + "/below" // the driver creates it in the workspace
+	step.WorkingDir = "/workspace/below" // the driver creates it in the workspace
 	_, out = two.run(step)
 	assert.Equal(t, "kept\nhello", out)
 	one.cleanup()

@@ -15,7 +15,6 @@ import (
 
 	"github.com/delegate-io/dlite/driver/agent"
 	"github.com/delegate-io/dlite/driver/local"
-	"github.com/delegate-io/dlite/driver/local/docker"
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/examples/internal/program"
 	"github.com/delegate-io/dlite/logger"
@@ -39,7 +38,7 @@ func (s *settings) register(fs *flag.FlagSet) {
 func (s *settings) driver() (*local.Driver, error) {
 	return local.New(local.Config{
 		Host:   host.Config{WorkDir: s.workDir, MemoryDir: s.memoryDir, Grace: s.grace, WholeMachine: true},
-		Docker: docker.Config{Host: s.dockerHost},
+		Docker: local.DockerConfig{Host: s.dockerHost},
 	})
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/kubernetes"
 	"github.com/delegate-io/dlite/driver/local"
-	"github.com/delegate-io/dlite/driver/local/docker"
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/driver/transaction"
 )
@@ -148,7 +147,7 @@ func openLocal(cfg config, log zerolog.Logger) (driver.Driver, error) {
 			WorkDir: cfg.WorkDir, Grace: seconds(cfg.CleanupGrace), FileLimit: int64(cfg.FileLimit), Log: log,
 			TermAttempts: cfg.TermAttempts, TermInterval: seconds(cfg.TermInterval),
 		},
-		Docker: docker.Config{Host: cfg.DockerHost},
+		Docker: local.DockerConfig{Host: cfg.DockerHost},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("WORK_DIR: %w", err)

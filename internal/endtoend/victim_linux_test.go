@@ -23,7 +23,6 @@ import (
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/local"
-	localdocker "github.com/delegate-io/dlite/driver/local/docker"
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/internal/testbed"
@@ -157,7 +156,7 @@ func (f *faultPoints) driver() (victimDriver, error) {
 	}
 	return local.New(local.Config{
 		Host:   host.Config{WorkDir: filepath.Join(f.Dir, "work"), MemoryDir: f.Memory},
-		Docker: localdocker.Config{Client: engine, EngineWait: f.EngineWait},
+		Docker: local.DockerConfig{Client: engine, EngineWait: f.EngineWait},
 	})
 }
 

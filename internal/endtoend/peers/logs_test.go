@@ -21,7 +21,6 @@ import (
 	"github.com/delegate-io/dlite/driver/agent"
 	"github.com/delegate-io/dlite/driver/cgi"
 	"github.com/delegate-io/dlite/driver/local"
-	"github.com/delegate-io/dlite/driver/local/docker"
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/manager/logservice"
@@ -83,7 +82,7 @@ func TestAnAgentWritesTheLogOfAStepToTheLogServiceMasked(t *testing.T) {
 	_, url := startLogService(t)
 	config := fmt.Sprintf(`,"log_config":{"account_id":"acme","url":%q,"token":%q,"indirect_upload":true}`, url, logToken)
 	work, memory := testbed.StageFolders(t)
-	d, err := local.New(local.Config{Host: host.Config{WorkDir: work, MemoryDir: memory}, Docker: docker.Config{Host: "unix:///no/such/engine.sock"}})
+	d, err := local.New(local.Config{Host: host.Config{WorkDir: work, MemoryDir: memory}, Docker: local.DockerConfig{Host: "unix:///no/such/engine.sock"}})
 	require.NoError(t, err)
 	a := agent.New(d, agent.Config{TempDir: t.TempDir()})
 	server := httptest.NewServer(a.Handler())

@@ -15,18 +15,10 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Config sets up a [Runner]. The zero value uses the engine of the environment.
+// Config sets up a [Runner]. It has the fields of local.DockerConfig, which documents them.
 type Config struct {
-	// Host is the address of the engine, such as "unix:///var/run/docker.sock" or
-	// "tcp://127.0.0.1:2375". The default is DOCKER_HOST with its companion variables, or else the
-	// usual socket of the platform. The driver contacts no engine before a step needs a container.
-	Host string
-	// Client replaces Host. The caller closes it.
-	Client client.APIClient
-	// EngineWait is how long the driver waits for an engine that went away: it repeats a call that
-	// creates or removes something until the engine is back. The time counts once for each cleanup and
-	// each step. The default is 30 seconds; a negative value waits for nothing. A step fails at once if
-	// no engine has ever answered.
+	Host       string
+	Client     client.APIClient
 	EngineWait time.Duration
 }
 
