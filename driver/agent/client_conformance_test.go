@@ -27,10 +27,7 @@ import (
 
 // Rules D1 and D6: the conformance suite passes through an agent over mutual TLS.
 func TestConformanceThroughAnAgent(t *testing.T) {
-	can := []drivertest.Capability{drivertest.HostFolders, drivertest.FolderRemoval, drivertest.Interleaved}
-	if os.Geteuid() == 0 {
-		can = append(can, drivertest.Users)
-	}
+	can := drivertest.Capabilities{HostFolders: true, FolderRemoval: true, Interleaved: true, Users: os.Geteuid() == 0}
 	drivertest.Run(t, drivertest.Target{Site: func(tb testing.TB) drivertest.Site { return newSite(tb) }, Can: can})
 }
 
@@ -42,7 +39,7 @@ func TestConformanceThroughAnAgentThatIsCutOffAllTheTime(t *testing.T) {
 			s.bad = true
 			return s
 		},
-		Can: []drivertest.Capability{drivertest.HostFolders, drivertest.Interleaved},
+		Can: drivertest.Capabilities{HostFolders: true, Interleaved: true},
 	})
 }
 

@@ -206,7 +206,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "what runs is found by its labels and can be removed", rule: "T2", needs: []Capability{Labels},
+			name: "what runs is found by its labels and can be removed", rule: "T2", needs: Capabilities{Labels: true},
 			run: func(s *stand) {
 				tx, other := s.begin(), s.begin()
 				for _, one := range []*transaction{tx, other} {
@@ -225,7 +225,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "empty and foreign labels find nothing", rule: "T2", needs: []Capability{Labels},
+			name: "empty and foreign labels find nothing", rule: "T2", needs: Capabilities{Labels: true},
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.detach(tx.sh("service", "echo up; sleep 600")).WaitFor(s, "up\n")

@@ -110,7 +110,7 @@ func commandCases() []testCase {
 			},
 		},
 		{
-			name: "a step runs as the user and group it names", rule: "D3, D4", joint: true, needs: []Capability{Users},
+			name: "a step runs as the user and group it names", rule: "D3, D4", joint: true, needs: Capabilities{Users: true},
 			run: func(s *stand) {
 				step := s.sh("step", "id -u; id -g; id -G")
 				step.User = "54321:54322"
@@ -119,7 +119,7 @@ func commandCases() []testCase {
 			},
 		},
 		{
-			name: "a step of another user can use all that is its own", rule: "D3, D4, D5", needs: []Capability{Users},
+			name: "a step of another user can use all that is its own", rule: "D3, D4, D5", needs: Capabilities{Users: true},
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("step", `set -e; echo x > file; echo A=1 >> $DRONE_OUTPUT; echo B=2 >> $HARNESS_OUTPUT_SECRET_FILE

@@ -165,7 +165,7 @@ func volumeCases() []testCase {
 			},
 		},
 		{
-			name: "a host volume is the folder that it names, and stays", rule: "D2", needs: []Capability{HostFolders},
+			name: "a host volume is the folder that it names, and stays", rule: "D2", needs: Capabilities{HostFolders: true},
 			run: func(s *stand) {
 				dir := s.TempDir()
 				require.NoError(s, os.Chmod(dir, 0o777))
@@ -179,7 +179,7 @@ func volumeCases() []testCase {
 		},
 		{
 			name: "a host volume to create and remove does not outlive its transaction", rule: "D2, T2",
-			needs: []Capability{HostFolders, FolderRemoval},
+			needs: Capabilities{HostFolders: true, FolderRemoval: true},
 			run: func(s *stand) {
 				dir := s.TempDir()
 				tx := s.begin(withVolumes(hostVolumeAt(filepath.Join(dir, "parent", "made"), true, true)))
@@ -190,7 +190,7 @@ func volumeCases() []testCase {
 			},
 		},
 		{
-			name: "a host volume to create alone outlives its transaction", rule: "D2", needs: []Capability{HostFolders},
+			name: "a host volume to create alone outlives its transaction", rule: "D2", needs: Capabilities{HostFolders: true},
 			run: func(s *stand) {
 				dir := filepath.Join(s.TempDir(), "made")
 				tx := s.begin(withVolumes(hostVolumeAt(dir, true, false)))
@@ -200,17 +200,17 @@ func volumeCases() []testCase {
 			},
 		},
 		{
-			name: "a host volume that is missing fails the init", rule: "D2", needs: []Capability{HostFolders},
+			name: "a host volume that is missing fails the init", rule: "D2", needs: Capabilities{HostFolders: true},
 			run: func(s *stand) {
 				tx := s.prepare()
 				dir := filepath.Join(s.TempDir(), "missing")
-				tx.env.Volumes = []*stage.Volume{hostVolumeAt(dir, false, s.target.can(FolderRemoval))}
+				tx.env.Volumes = []*stage.Volume{hostVolumeAt(dir, false, s.target.Can.FolderRemoval)}
 				require.ErrorContains(s, tx.init(), dir)
 				require.NoDirExists(s, dir)
 			},
 		},
 		{
-			name: "a read-only volume is read-only", rule: "D3", needs: []Capability{HostFolders, Mounts},
+			name: "a read-only volume is read-only", rule: "D3", needs: Capabilities{HostFolders: true, Mounts: true},
 			run: func(s *stand) {
 				dir := s.TempDir()
 				require.NoError(s, os.WriteFile(filepath.Join(dir, "given"), []byte("given\n"), 0o644))

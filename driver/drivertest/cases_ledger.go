@@ -18,7 +18,7 @@ func (s *stand) atEachRecord(before func(tx *transaction, r driver.Resource, at 
 	s.Helper()
 	for n := 0; ; n++ {
 		tx := s.prepare()
-		if s.target.can(FolderRemoval) {
+		if s.target.Can.FolderRemoval {
 			tx.env.Volumes = []*stage.Volume{hostVolumeAt(filepath.Join(s.TempDir(), "parent", "made"), true, true)}
 		}
 		tx.ledger.before = func(i int, r driver.Resource) (bool, error) { return before(tx, r, i == n) }
@@ -41,7 +41,7 @@ func ledgerCases() []testCase {
 			name: "a record comes before what it names", rule: "T2",
 			run: func(s *stand) {
 				tx := s.prepare()
-				if s.target.can(FolderRemoval) {
+				if s.target.Can.FolderRemoval {
 					tx.env.Volumes = []*stage.Volume{hostVolumeAt(filepath.Join(s.TempDir(), "parent", "made"), true, true)}
 				}
 				var early, unlabelled []driver.Resource

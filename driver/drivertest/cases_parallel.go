@@ -127,7 +127,7 @@ func parallelCases() []testCase {
 			},
 		},
 		{
-			name: "a name means the transaction's own step", rule: "T8", needs: []Capability{Names},
+			name: "a name means the transaction's own step", rule: "T8", needs: Capabilities{Names: true},
 			run: func(s *stand) {
 				begin := func(line string) *transaction {
 					step := s.serve("service", line)
@@ -142,7 +142,7 @@ func parallelCases() []testCase {
 			},
 		},
 		{
-			name: "transactions do not reach each other", rule: "T8", needs: []Capability{Names, IsolatedNetwork},
+			name: "transactions do not reach each other", rule: "T8", needs: Capabilities{Names: true, IsolatedNetwork: true},
 			run: func(s *stand) {
 				a, b := s.begin(), s.begin()
 				out := a.detach(s.serve("service", "page"))

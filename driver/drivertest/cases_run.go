@@ -25,7 +25,7 @@ func exitCases() []testCase {
 			},
 		},
 		{
-			name: "out of memory is told from other ends", rule: "D3", needs: []Capability{OOM},
+			name: "out of memory is told from other ends", rule: "D3", needs: Capabilities{OOM: true},
 			run: func(s *stand) {
 				res, out := s.runOutOfMemory("tail /dev/zero")
 				require.True(s, res.OOMKilled, out)
@@ -33,7 +33,7 @@ func exitCases() []testCase {
 			},
 		},
 		{
-			name: "out of memory of a child fails a step that goes on", rule: "D3", needs: []Capability{OOM},
+			name: "out of memory of a child fails a step that goes on", rule: "D3", needs: Capabilities{OOM: true},
 			run: func(s *stand) {
 				res, out := s.runOutOfMemory("tail /dev/zero; exit 0")
 				require.True(s, res.OOMKilled, out)
@@ -118,7 +118,7 @@ func outputCases() []testCase {
 			},
 		},
 		{
-			name: "both streams come in the order of their writes", rule: "D1", joint: true, needs: []Capability{Interleaved},
+			name: "both streams come in the order of their writes", rule: "D1", joint: true, needs: Capabilities{Interleaved: true},
 			run: func(s *stand) {
 				_, out := s.begin().run(s.sh("step", `i=0; while [ $i -lt 300 ]; do echo o$i; echo e$i >&2; i=$((i+1)); done`))
 				var want strings.Builder

@@ -352,7 +352,7 @@ func detachedCases() []testCase {
 			},
 		},
 		{
-			name: "a detached step is reached by its id and its aliases", rule: "D2", needs: []Capability{Names},
+			name: "a detached step is reached by its id and its aliases", rule: "D2", needs: Capabilities{Names: true},
 			run: func(s *stand) {
 				step := s.serve("service", "page")
 				step.Detach, step.NetworkAliases = true, []string{"web", "www.internal"}

@@ -8,12 +8,12 @@
 //		drivertest.Run(t, drivertest.Target{
 //			Site: func(tb testing.TB) drivertest.Site { return newSite(tb) },
 //			Step: func(step *stage.Step) { step.Image = "busybox:1" },
-//			Can:  []drivertest.Capability{drivertest.Mounts, drivertest.Users},
+//			Can:  drivertest.Capabilities{Mounts: true, Users: true},
 //		})
 //	}
 //
 // If an infrastructure does not support a feature, its Target omits the
-// [Capability]; cases never decide this themselves. After each case, the [Site]
+// capability; cases never decide this themselves. After each case, the [Site]
 // inspects the infrastructure itself, and nothing of the transactions of the case
 // may remain. mutations.md lists the defects that make each case fail.
 //

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -19,8 +20,9 @@ const TransactionVariable = "DRIVERTEST_TRANSACTION"
 
 // Target describes an infrastructure and its driver.
 type Target struct {
-	// Name is the name of the infrastructure in a report; see [ReportVariable]. It
-	// may be empty.
+	// Name is the name of the infrastructure in a report. If it is not empty, and the
+	// environment variable DLITE_CONFORMANCE_DIR names a directory, [Run] writes the
+	// results of the cases to <directory>/<Name>.json.
 	Name string
 	// Site prepares the infrastructure for one case. It is called for several cases
 	// at once. It must remove its resources at the end of tb, and must fail tb if
@@ -33,9 +35,9 @@ type Target struct {
 	// Only, if not nil, selects cases by name, when another target of the same driver
 	// runs the others. Run writes no report then.
 	Only func(name string) bool
-	// Can lists the capabilities of the infrastructure. Cases that need another
+	// Can has the capabilities of the infrastructure. Cases that need another
 	// capability do not run.
-	Can []Capability
+	Can Capabilities
 }
 
 // Site is the infrastructure of one case. All methods except Driver inspect the
@@ -58,39 +60,38 @@ type Site interface {
 	Traces(tb testing.TB, text string) []string
 }
 
-// Capability is a feature that some infrastructures do not support.
-type Capability string
-
-// Capabilities of a [Target].
-const (
-	// OOM: memory limits hold, and the driver reports a step that exceeded one.
-	OOM Capability = "OOM"
-	// Users: steps run as any numeric user and group.
-	Users Capability = "Users"
-	// Mounts: volumes are mounted at their path, and can be read-only. Without it, the
-	// variable DLITE_VOLUME_<NAME> has the directory of a volume.
-	Mounts Capability = "Mounts"
-	// HostFolders: host volumes are directories of the machine that runs the test.
-	HostFolders Capability = "HostFolders"
-	// FolderRemoval: a cleanup removes host volumes that ask for it.
-	FolderRemoval Capability = "FolderRemoval"
-	// Names: steps reach background steps by id and by network alias, if the init
-	// announced them.
-	Names Capability = "Names"
-	// IsolatedNetwork: steps cannot reach steps of other transactions.
-	IsolatedNetwork Capability = "IsolatedNetwork"
-	// Labels: the driver is a [driver.Finder] and its steps carry labels.
-	Labels Capability = "Labels"
-	// Interleaved: the output has the two streams of a step in the order of the writes
-	// to both, not only to each one.
-	Interleaved Capability = "Interleaved"
-)
+// Capabilities are features that some infrastructures do not support.
+type Capabilities struct {
+	// OOM means that memory limits hold, and that the driver reports a step that
+	// exceeded one.
+	OOM bool
+	// Users means that steps run as any numeric user and group.
+	Users bool
+	// Mounts means that volumes are mounted at their path, and can be read-only.
+	// Without it, the variable DLITE_VOLUME_<NAME> has the directory of a volume.
+	Mounts bool
+	// HostFolders means that host volumes are directories of the machine that runs
+	// the test.
+	HostFolders bool
+	// FolderRemoval means that a cleanup removes host volumes that ask for it.
+	FolderRemoval bool
+	// Names means that steps reach background steps by id and by network alias, if
+	// the init announced them.
+	Names bool
+	// IsolatedNetwork means that steps cannot reach steps of other transactions.
+	IsolatedNetwork bool
+	// Labels means that the driver is a [driver.Finder] and its steps carry labels.
+	Labels bool
+	// Interleaved means that the output has the two streams of a step in the order of
+	// the writes to both, not only to each one.
+	Interleaved bool
+}
 
 // testCase proves one behaviour of every driver.
 type testCase struct {
 	name  string // a sentence
 	rule  string // ids of docs/rules.md, or a section of docs/protocol.md
-	needs []Capability
+	needs Capabilities
 	// joint means that the case shares a transaction with other cases. This is like
 	// a real stage, and saves an init. Such a case must not change the working
 	// directory.
@@ -106,7 +107,7 @@ type testCase struct {
 func Run(t *testing.T, target Target) {
 	t.Helper()
 	t.Setenv(delegateVariable, delegateValue)
-	seen := &recorder{outcomes: map[string]CaseOutcome{}}
+	seen := &recorder{outcomes: map[string]caseOutcome{}}
 	if target.Only == nil {
 		defer seen.write(t, target.Name)
 	}
@@ -119,12 +120,12 @@ func Run(t *testing.T, target Target) {
 			}
 			if lacking := target.lacks(c.needs); len(lacking) > 0 {
 				omitted = append(omitted, fmt.Sprintf("%q needs %v", c.name, lacking))
-				seen.record(CaseOutcome{Name: c.name, Rule: c.rule, Lacks: lacking})
+				seen.record(caseOutcome{Name: c.name, Rule: c.rule, Lacks: lacking})
 				continue
 			}
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
-				t.Cleanup(func() { seen.record(CaseOutcome{Name: c.name, Rule: c.rule, Passed: !t.Failed() && !t.Skipped()}) })
+				t.Cleanup(func() { seen.record(caseOutcome{Name: c.name, Rule: c.rule, Passed: !t.Failed() && !t.Skipped()}) })
 				if c.joint {
 					c.run(&stand{T: t, target: target, site: joint.site, d: joint.d, joint: joint})
 					return
@@ -144,11 +145,17 @@ const (
 	delegateValue    = "not-for-any-step"
 )
 
-func (t Target) lacks(needs []Capability) []Capability {
-	return slices.DeleteFunc(slices.Clone(needs), t.can)
+// lacks returns the names of the capabilities that a case needs and t does not have.
+func (t Target) lacks(needs Capabilities) []string {
+	var lacking []string
+	need, can := reflect.ValueOf(needs), reflect.ValueOf(t.Can)
+	for i := range need.NumField() {
+		if need.Field(i).Bool() && !can.Field(i).Bool() {
+			lacking = append(lacking, need.Type().Field(i).Name)
+		}
+	}
+	return lacking
 }
-
-func (t Target) can(c Capability) bool { return slices.Contains(t.Can, c) }
 
 func cases() []testCase {
 	return slices.Concat(

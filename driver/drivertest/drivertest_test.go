@@ -21,7 +21,7 @@ func TestCasesHaveNamesAndCiteRules(t *testing.T) {
 		names[c.name] = true
 		require.Regexp(t, regexp.MustCompile(`^([CPRTDSQL]\d|protocol\.md \d)`), c.rule, c.name)
 		require.NotNil(t, c.run, c.name)
-		if len(c.needs) == 0 {
+		if c.needs == (Capabilities{}) {
 			always++
 		}
 	}
@@ -51,8 +51,8 @@ func TestConformancePageHasEveryCase(t *testing.T) {
 
 func TestTargetLacksUndeclaredCapabilities(t *testing.T) {
 	t.Parallel()
-	target := Target{Can: []Capability{OOM, Users}}
-	require.Empty(t, target.lacks(nil))
-	require.Empty(t, target.lacks([]Capability{Users}))
-	require.Equal(t, []Capability{Names}, target.lacks([]Capability{OOM, Names}))
+	target := Target{Can: Capabilities{OOM: true, Users: true}}
+	require.Empty(t, target.lacks(Capabilities{}))
+	require.Empty(t, target.lacks(Capabilities{Users: true}))
+	require.Equal(t, []string{"Names"}, target.lacks(Capabilities{OOM: true, Names: true}))
 }

@@ -245,7 +245,7 @@ func (tx *transaction) detach(step stage.Step) *Output {
 
 // at returns the directory of a volume that a step mounts at path.
 func (s *stand) at(name, path string) string {
-	if s.target.can(Mounts) {
+	if s.target.Can.Mounts {
 		return path
 	}
 	return "$DLITE_VOLUME_" + strings.ToUpper(name)

@@ -27,8 +27,8 @@ func TestConformance(t *testing.T) {
 		Name: "kubernetes",
 		Site: func(testing.TB) drivertest.Site { return s },
 		Step: func(step *stage.Step) { step.Image = s.Image },
-		Can: []drivertest.Capability{
-			drivertest.OOM, drivertest.Users, drivertest.Mounts, drivertest.HostFolders, drivertest.Names, drivertest.Labels, drivertest.Interleaved,
+		Can: drivertest.Capabilities{
+			OOM: true, Users: true, Mounts: true, HostFolders: true, Names: true, Labels: true, Interleaved: true,
 		},
 	})
 }

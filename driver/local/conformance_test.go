@@ -21,10 +21,7 @@ import (
 
 // Rule D1: the conformance suite with host processes, without Docker.
 func TestConformanceOnTheHost(t *testing.T) {
-	can := []drivertest.Capability{drivertest.HostFolders, drivertest.FolderRemoval, drivertest.Interleaved}
-	if os.Geteuid() == 0 {
-		can = append(can, drivertest.Users)
-	}
+	can := drivertest.Capabilities{HostFolders: true, FolderRemoval: true, Interleaved: true, Users: os.Geteuid() == 0}
 	drivertest.Run(t, drivertest.Target{
 		Name: "host",
 		Site: func(tb testing.TB) drivertest.Site { return newSite(tb, nil) },
@@ -39,9 +36,8 @@ func TestConformanceOnDocker(t *testing.T) {
 		Name: "docker",
 		Site: func(tb testing.TB) drivertest.Site { return newSite(tb, engine) },
 		Step: func(step *stage.Step) { step.Image, step.Pull = engine.Image, "Never" },
-		Can: []drivertest.Capability{
-			drivertest.OOM, drivertest.Users, drivertest.Mounts, drivertest.HostFolders, drivertest.FolderRemoval,
-			drivertest.Names, drivertest.IsolatedNetwork, drivertest.Labels,
+		Can: drivertest.Capabilities{
+			OOM: true, Users: true, Mounts: true, HostFolders: true, FolderRemoval: true, Names: true, IsolatedNetwork: true, Labels: true,
 		},
 	})
 }

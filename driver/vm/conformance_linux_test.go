@@ -23,7 +23,7 @@ func TestConformance(t *testing.T) {
 	program := agentProgram(t)
 	drivertest.Run(t, drivertest.Target{
 		Site: func(tb testing.TB) drivertest.Site { return newSite(tb, program, vm.PoolConfig{Min: 1, Max: 12}) },
-		Can:  []drivertest.Capability{drivertest.Users, drivertest.Interleaved, drivertest.Labels},
+		Can:  drivertest.Capabilities{Users: true, Interleaved: true, Labels: true},
 	})
 }
 
@@ -34,7 +34,7 @@ func TestConformanceOnReusedMachines(t *testing.T) {
 		Site: func(tb testing.TB) drivertest.Site {
 			return newSite(tb, program, vm.PoolConfig{Min: 1, Max: 12, MaxUses: 100})
 		},
-		Can: []drivertest.Capability{drivertest.Users, drivertest.Interleaved, drivertest.Labels},
+		Can: drivertest.Capabilities{Users: true, Interleaved: true, Labels: true},
 	})
 }
 

@@ -1,5 +1,5 @@
 // Command conformance writes docs/conformance.md from the reports of runs of the
-// conformance suite (drivertest.ReportVariable):
+// conformance suite (DLITE_CONFORMANCE_DIR, see drivertest.Target):
 //
 //	go run ./internal/conformance REPORTS docs/conformance.md
 //
@@ -13,13 +13,20 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/delegate-io/dlite/driver/drivertest"
 )
 
 // columns are the infrastructures, in the page's order.
 var columns = []struct{ name, title string }{
 	{"host", "host"}, {"docker", "Docker"}, {"kubernetes", "Kubernetes"}, {"kubernetes-restricted", "Kubernetes, restricted"}, {"vm", "VM (QEMU)"},
+}
+
+// report is the file that a run of the suite writes.
+type report struct {
+	Cases []struct {
+		Name, Rule string
+		Passed     bool
+		Lacks      []string // missing capabilities because of which the case did not run
+	}
 }
 
 func main() {
@@ -34,13 +41,13 @@ func main() {
 }
 
 func run(dir, page string) error {
-	var reports []drivertest.Report
+	var reports []report
 	for _, c := range columns {
 		b, err := os.ReadFile(filepath.Join(dir, c.name+".json"))
 		if err != nil {
 			return fmt.Errorf("the suite has left no report for %s: %w", c.title, err)
 		}
-		var r drivertest.Report
+		var r report
 		if err := json.Unmarshal(b, &r); err != nil {
 			return fmt.Errorf("report for %s: %w", c.title, err)
 		}
@@ -57,7 +64,7 @@ func run(dir, page string) error {
 }
 
 // table renders the page, and counts what is neither passed nor declared.
-func table(reports []drivertest.Report) (text string, failed int) {
+func table(reports []report) (text string, failed int) {
 	var b strings.Builder
 	b.WriteString(intro)
 	b.WriteString("| case | rule |")
@@ -75,7 +82,7 @@ func table(reports []drivertest.Report) (text string, failed int) {
 				passed[j]++
 				b.WriteString(" yes |")
 			case len(o.Lacks) > 0:
-				fmt.Fprintf(&b, " no %s |", joined(o.Lacks))
+				fmt.Fprintf(&b, " no %s |", strings.Join(o.Lacks, ", "))
 			default:
 				failed++
 				b.WriteString(" FAILED |")
@@ -91,19 +98,11 @@ func table(reports []drivertest.Report) (text string, failed int) {
 	return b.String(), failed
 }
 
-func joined(cs []drivertest.Capability) string {
-	words := make([]string, len(cs))
-	for i, c := range cs {
-		words[i] = string(c)
-	}
-	return strings.Join(words, ", ")
-}
-
 const intro = `# Conformance of the drivers
 
 One suite, ` + "`driver/drivertest`" + `, runs against real infrastructure: processes of this machine, a Docker engine, a
 Kubernetes API server with a kubelet (also in a namespace with the Pod Security level "restricted", without root), and
 QEMU machines with the agent inside. ` + "`make conformance`" + ` generates this page from a run without failures. "no X" means that
-the infrastructure does not have the capability X; ` + "`go doc ./driver/drivertest Capability`" + ` describes each one.
+the infrastructure does not have the capability X; ` + "`go doc ./driver/drivertest Capabilities`" + ` describes each one.
 
 `

@@ -147,7 +147,7 @@ var mayImport = map[string][]string{
 	// Packages for tests only.
 	"internal/testbed":     {"driver"},
 	"internal/testbed/spy": {},
-	"internal/conformance": {"driver/drivertest"},
+	"internal/conformance": {},
 }
 
 // importRule returns the entry of mayImport for a package.
