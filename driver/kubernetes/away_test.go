@@ -141,7 +141,7 @@ func TestAWatchThatIsDeniedForAShortTimeDoesNotLoseThePod(t *testing.T) {
 				synctest.Wait()
 				var why *Error
 				require.ErrorAs(t, w.err(), &why)
-				assert.Equal(t, Refused, why.Reason)
+				assert.Equal(t, reasonRefused, why.Reason)
 				<-w.lost
 				w.release()
 			})
@@ -295,9 +295,9 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 // an overloaded node retries.
 func TestErrorsOfNodesAreClassified(t *testing.T) {
 	t.Parallel()
-	for reason, want := range map[string]Reason{
-		"DeletionByTaintManager": NodeLost, "DeletionByPodGC": NodeLost, "EvictionByEvictionAPI": Evicted, "PreemptionByScheduler": Evicted,
-		"TerminationByKubelet": Evicted,
+	for reason, want := range map[string]string{
+		"DeletionByTaintManager": reasonNodeLost, "DeletionByPodGC": reasonNodeLost, "EvictionByEvictionAPI": reasonEvicted, "PreemptionByScheduler": reasonEvicted,
+		"TerminationByKubelet": reasonEvicted,
 	} {
 		pod := &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
 			{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, Message: "words"},

@@ -89,7 +89,7 @@
 // the pod exists. If no delegate remains to clean up, the cluster removes the pods with
 // their owner (Config, Owner). If a pod is lost, by an eviction, a deletion or the end of
 // its node, its steps fail at once; so they do for images, volumes, quotas and policies:
-// see [Error] and [Reason].
+// see [Error].
 //
 // The result of a step that runs out of memory says so, also if the cluster kills the
 // whole container.

@@ -13,42 +13,41 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Reason is the category of an [Error].
-type Reason string
-
-// Reasons of an [Error].
+// The values of [Error].Reason.
 const (
-	// Refused: the API server rejects the pod, because of an admission policy, a missing
-	// permission, or a field that is not allowed.
-	Refused Reason = "refused"
-	// Quota: the quota of the namespace is exhausted.
-	Quota Reason = "quota"
-	// Unschedulable: no node accepted the pod in time, no node ever can, or the selected
-	// node rejects it.
-	Unschedulable Reason = "unschedulable"
-	// Volume: a volume cannot be mounted.
-	Volume Reason = "volume"
-	// Image: the image of a container cannot be pulled, or its name is not valid.
-	Image Reason = "image"
-	// Start: a container cannot be created or started.
-	Start Reason = "start"
-	// Evicted: the node, or another pod, needed the resources of the pod.
-	Evicted Reason = "evicted"
-	// Deleted: another client has deleted the pod.
-	Deleted Reason = "deleted"
-	// NodeLost: the node of the pod does not answer.
-	NodeLost Reason = "node lost"
-	// Unreachable: the pod runs according to the cluster, but the driver cannot connect.
-	Unreachable Reason = "unreachable"
-	// Deadline: the lifetime of the pod is over ([Config], Lifetime).
-	Deadline Reason = "deadline"
-	// Ended: the pod or one of its containers has ended in some other way.
-	Ended Reason = "ended"
+	reasonRefused       = "refused"
+	reasonQuota         = "quota"
+	reasonUnschedulable = "unschedulable"
+	reasonVolume        = "volume"
+	reasonImage         = "image"
+	reasonStart         = "start"
+	reasonEvicted       = "evicted"
+	reasonDeleted       = "deleted"
+	reasonNodeLost      = "node lost"
+	reasonUnreachable   = "unreachable"
+	reasonDeadline      = "deadline"
+	reasonEnded         = "ended"
 )
 
 // Error is a failure of the cluster. Callers find it with [errors.As].
 type Error struct {
-	Reason Reason
+	// Reason is the category of the error:
+	//
+	//   - refused: the API server rejects the pod, because of an admission policy, a
+	//     missing permission, or a field that is not allowed
+	//   - quota: the quota of the namespace is exhausted
+	//   - unschedulable: no node accepted the pod in time, no node ever can, or the
+	//     selected node rejects it
+	//   - volume: a volume cannot be mounted
+	//   - image: the image of a container cannot be pulled, or its name is not valid
+	//   - start: a container cannot be created or started
+	//   - evicted: the node, or another pod, needed the resources of the pod
+	//   - deleted: another client has deleted the pod
+	//   - node lost: the node of the pod does not answer
+	//   - unreachable: the pod runs according to the cluster, but the driver cannot connect
+	//   - deadline: the lifetime of the pod is over ([Config], Lifetime)
+	//   - ended: the pod or one of its containers has ended in some other way
+	Reason string
 	// Pod is the namespace and name of the pod. Container is the name of the container,
 	// if the error is about one.
 	Pod, Container string
@@ -64,12 +63,12 @@ func (e *Error) Error() string {
 	if e.Container != "" {
 		what += ", container " + e.Container
 	}
-	text := map[Reason]string{
-		Refused: "the API server rejected it", Quota: "the quota of the namespace is exhausted",
-		Unschedulable: "no node accepted it", Volume: "a volume cannot be mounted",
-		Image: "its image cannot be pulled", Start: "it cannot be started", Evicted: "it was evicted",
-		Deleted: "it was deleted", NodeLost: "its node does not answer", Unreachable: "it cannot be reached", Deadline: "its lifetime is over",
-		Ended: "it has ended",
+	text := map[string]string{
+		reasonRefused: "the API server rejected it", reasonQuota: "the quota of the namespace is exhausted",
+		reasonUnschedulable: "no node accepted it", reasonVolume: "a volume cannot be mounted",
+		reasonImage: "its image cannot be pulled", reasonStart: "it cannot be started", reasonEvicted: "it was evicted",
+		reasonDeleted: "it was deleted", reasonNodeLost: "its node does not answer", reasonUnreachable: "it cannot be reached", reasonDeadline: "its lifetime is over",
+		reasonEnded: "it has ended",
 	}[e.Reason]
 	if e.Message != "" {
 		text += ": " + e.Message
@@ -88,9 +87,9 @@ func refusal(pod string, err error) error {
 	s := status.Status()
 	switch {
 	case s.Code == http.StatusForbidden && strings.Contains(s.Message, "exceeded quota"):
-		return &Error{Reason: Quota, Pod: pod, Message: s.Message, err: err}
+		return &Error{Reason: reasonQuota, Pod: pod, Message: s.Message, err: err}
 	case s.Code == http.StatusForbidden, s.Code == http.StatusUnprocessableEntity, s.Code == http.StatusBadRequest, s.Code == http.StatusUnauthorized:
-		return &Error{Reason: Refused, Pod: pod, Message: s.Message, err: err}
+		return &Error{Reason: reasonRefused, Pod: pod, Message: s.Message, err: err}
 	}
 	return err
 }
@@ -101,24 +100,24 @@ func podError(pod *corev1.Pod, p *patience) error {
 	disrupted := condition(pod, corev1.DisruptionTarget)
 	switch {
 	case pod.Status.Reason == "Evicted", disrupted != nil && !isNodes(disrupted.Reason) && disrupted.Status == corev1.ConditionTrue:
-		e.Reason = Evicted
+		e.Reason = reasonEvicted
 	case pod.Status.Reason == "NodeLost", disrupted != nil && disrupted.Status == corev1.ConditionTrue:
-		e.Reason = NodeLost
+		e.Reason = reasonNodeLost
 	case pod.Status.Reason == "DeadlineExceeded":
-		e.Reason = Deadline
+		e.Reason = reasonDeadline
 	case pod.DeletionTimestamp != nil:
-		e.Reason = Deleted
+		e.Reason = reasonDeleted
 	case isRejected(pod):
-		e.Reason, e.Message = Unschedulable, pod.Status.Reason+": "+e.Message
+		e.Reason, e.Message = reasonUnschedulable, pod.Status.Reason+": "+e.Message
 	case pod.Status.Phase == corev1.PodFailed, pod.Status.Phase == corev1.PodSucceeded:
-		e.Reason = Ended
+		e.Reason = reasonEnded
 	default:
 		return hubError(pod, p)
 	}
 	if e.Message == "" && disrupted != nil {
 		e.Message = disrupted.Message
 	}
-	if e.Message == "" && e.Reason == Ended {
+	if e.Message == "" && e.Reason == reasonEnded {
 		if err := hubError(pod, p); err != nil {
 			return err
 		}
@@ -179,7 +178,7 @@ func ended(pod *corev1.Pod, s corev1.ContainerStatus) error {
 	if t.Message != "" {
 		text += ": " + strings.TrimSpace(t.Message)
 	}
-	return &Error{Reason: Ended, Pod: pod.Namespace + "/" + pod.Name, Container: s.Name, Message: text,
+	return &Error{Reason: reasonEnded, Pod: pod.Namespace + "/" + pod.Name, Container: s.Name, Message: text,
 		requested: t.ExitCode == 0 || t.ExitCode == 128+int32(syscall.SIGTERM)}
 }
 
@@ -212,7 +211,7 @@ func (p *patience) lasts(container string) bool {
 func (p *patience) startError(pod *corev1.Pod, s corev1.ContainerStatus, credentials bool) error {
 	e := &Error{Pod: pod.Namespace + "/" + pod.Name, Container: s.Name}
 	if t := s.State.Terminated; t != nil && (t.Reason == "StartError" || t.Reason == "ContainerCannotRun") {
-		e.Reason, e.Message = Start, strings.TrimSpace(t.Message)
+		e.Reason, e.Message = reasonStart, strings.TrimSpace(t.Message)
 		return e
 	}
 	w := s.State.Waiting
@@ -225,17 +224,17 @@ func (p *patience) startError(pod *corev1.Pod, s corev1.ContainerStatus, credent
 	}
 	switch w.Reason {
 	case "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "SignatureValidationFailed":
-		e.Reason = Image
+		e.Reason = reasonImage
 	case "ErrImagePull", "ImagePullBackOff", "RegistryUnavailable":
 		if (mayPass(w.Message) || credentials && isCredentials(w.Message)) && p.lasts(s.Name) {
 			return nil
 		}
-		e.Reason = Image
+		e.Reason = reasonImage
 	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreStartHookError":
 		if isBusy(w.Message) {
 			return nil
 		}
-		e.Reason = Start
+		e.Reason = reasonStart
 	default:
 		return nil
 	}

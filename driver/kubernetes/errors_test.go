@@ -30,7 +30,7 @@ func TestAMissingDirectoryOfTheNodeFailsTheInit(t *testing.T) {
 		env.Volumes = []*stage.Volume{{Host: &stage.HostVolume{ID: "h", Name: "h", Path: "/no/such/folder"}}}
 	})
 	e := clusterError(t, tx.init(t))
-	assert.Equal(t, kubernetes.Volume, e.Reason)
+	assert.Equal(t, "volume", e.Reason)
 	assert.Contains(t, e.Error(), "/no/such/folder")
 }
 
@@ -42,7 +42,7 @@ func TestAClaimThatDoesNotExistFailsTheInit(t *testing.T) {
 		env.Volumes = []*stage.Volume{{Claim: &stage.ClaimVolume{ID: "c", Name: "c", Claim: "no-such-claim"}}}
 	})
 	e := clusterError(t, tx.init(t))
-	assert.Equal(t, kubernetes.Volume, e.Reason)
+	assert.Equal(t, "volume", e.Reason)
 	assert.Contains(t, e.Error(), "no-such-claim")
 }
 
@@ -67,7 +67,7 @@ func TestAnUnschedulablePodReportsItsReason(t *testing.T) {
 	})
 	tx := p.prepare(t, d)
 	e := clusterError(t, tx.init(t))
-	assert.Equal(t, kubernetes.Unschedulable, e.Reason)
+	assert.Equal(t, "unschedulable", e.Reason)
 	assert.Contains(t, e.Error(), "selector")
 	assert.Contains(t, tx.log.String(), "No node has accepted the pod yet")
 }
@@ -81,7 +81,7 @@ func TestAnUnreachableRegistryIsReported(t *testing.T) {
 	step.Image = "no-such.invalid/image:1"
 	_, err := tx.execute(t, step, drivertest.NewOutput())
 	e := clusterError(t, err)
-	assert.Equal(t, kubernetes.Image, e.Reason)
+	assert.Equal(t, "image", e.Reason)
 	assert.Contains(t, e.Error(), "no-such.invalid/image:1")
 	assert.Equal(t, "still\n", tx.run(t, p.sh("step", "echo still")), "the pod continues")
 }
@@ -92,7 +92,7 @@ func TestTheEndOfTheLifetimeIsReported(t *testing.T) {
 	p := newPlace(t)
 	tx := p.begin(t, p.driver(t, func(c *kubernetes.Config) { c.Lifetime = 12 * time.Second }))
 	_, err := tx.execute(t, p.sh("step", "sleep 600"), drivertest.NewOutput())
-	assert.Equal(t, kubernetes.Deadline, clusterError(t, err).Reason)
+	assert.Equal(t, "deadline", clusterError(t, err).Reason)
 }
 
 // Rule D7: a failed clone fails the init, and the log has the output of git. The images here
@@ -120,14 +120,14 @@ func TestAFailedInitContainerOfATemplateIsReported(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	for script, want := range map[string][2]string{
-		`image: %s, command: [sh, -c, "echo no permission; exit 2"]`:          {string(kubernetes.Ended), "no permission"},
-		"image: %s-none, imagePullPolicy: Never, command: [sh, -c, 'exit 0']": {string(kubernetes.Image), "ErrImageNeverPull"},
+		`image: %s, command: [sh, -c, "echo no permission; exit 2"]`:          {"ended", "no permission"},
+		"image: %s-none, imagePullPolicy: Never, command: [sh, -c, 'exit 0']": {"image", "ErrImageNeverPull"},
 	} {
 		tx := p.prepare(t, p.driver(t, func(c *kubernetes.Config) {
 			c.PodTemplate = fmt.Appendf(nil, "spec: {initContainers: [{name: proxy, terminationMessagePolicy: FallbackToLogsOnError, "+script+"}]}", p.Image)
 		}))
 		err := tx.init(t)
-		requireReason(t, err, kubernetes.Reason(want[0]))
+		requireReason(t, err, want[0])
 		require.ErrorContains(t, err, "container proxy")
 		require.ErrorContains(t, err, want[1])
 	}

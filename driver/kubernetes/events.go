@@ -63,7 +63,7 @@ func (p *pod) eventError(e *corev1.Event, s *uniqueLines) error {
 	case "FailedMount", "FailedAttachVolume":
 		for _, final := range []string{"hostPath type check failed", "persistentvolumeclaim", "configmap", "secret"} {
 			if strings.Contains(e.Message, final) && (final == "hostPath type check failed" || strings.Contains(e.Message, "not found")) {
-				return &Error{Reason: Volume, Pod: p.key(), Message: p.spellOut(e.Message)}
+				return &Error{Reason: reasonVolume, Pod: p.key(), Message: p.spellOut(e.Message)}
 			}
 		}
 	case "FailedCreatePodSandBox", "FailedScheduling", "NetworkNotReady", "FailedKillPod":

@@ -35,7 +35,7 @@ func TestANodeThatRunsOutOfMemoryFailsItsSteps(t *testing.T) {
 		}
 	}()
 	_, err := r.end(patience) // the node checks every ten seconds
-	requireReason(t, err, kubernetes.Evicted)
+	requireReason(t, err, "evicted")
 	require.ErrorContains(t, err, "low on resource: memory")
 	// The scheduler reads it from the taint of the node.
 	require.Eventually(t, func() bool {
@@ -47,7 +47,7 @@ func TestANodeThatRunsOutOfMemoryFailsItsSteps(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), atOnce)
 	defer cancel()
 	err = forced.d.Init(ctx, forced.env, forced.ledger)
-	requireReason(t, err, kubernetes.Evicted)
+	requireReason(t, err, "evicted")
 	require.ErrorContains(t, err, "MemoryPressure")
 
 	waiting, ready := p.prepare(t, d), make(chan error, 1)
@@ -77,7 +77,7 @@ func TestAPodThatItsNodeRejectsFailsTheInitAtOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), atOnce)
 	defer cancel()
 	err := tx.d.Init(ctx, tx.env, tx.ledger)
-	requireReason(t, err, kubernetes.Unschedulable)
+	requireReason(t, err, "unschedulable")
 	require.ErrorContains(t, err, "OutOfmemory")
 	require.ErrorContains(t, err, "memory, requested")
 }

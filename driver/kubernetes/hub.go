@@ -144,7 +144,7 @@ func (p *pod) awaitAgent(ctx context.Context, container string, limit time.Durat
 	case errors.As(cause, new(*Error)):
 		return cause
 	case errors.Is(cause, errPullTime):
-		e := &Error{Reason: Start, Pod: p.key(), Container: container, Message: errPullTime.Error(), err: context.DeadlineExceeded}
+		e := &Error{Reason: reasonStart, Pod: p.key(), Container: container, Message: errPullTime.Error(), err: context.DeadlineExceeded}
 		if pod, _, _ := p.current(); pod != nil {
 			if s, _ := statusOf(pod, container); s.State.Waiting != nil {
 				e.Message += ": " + s.State.Waiting.Reason + ": " + s.State.Waiting.Message

@@ -193,7 +193,7 @@ func (p *pod) awaitHub(ctx context.Context, log io.Writer) error {
 		if c := condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
 			s.line("No node has accepted the pod yet: " + c.Message)
 			if strings.Contains(c.Message, "persistentvolumeclaim") && strings.Contains(c.Message, "not found") {
-				return false, &Error{Reason: Volume, Pod: p.key(), Message: c.Message}
+				return false, &Error{Reason: reasonVolume, Pod: p.key(), Message: c.Message}
 			}
 		}
 		status, ok := statusOf(pod, hubContainer)
@@ -219,10 +219,10 @@ func (p *pod) whyNot(ctx context.Context, err error) error {
 	case errors.As(cause, new(*Error)):
 		return cause
 	case errors.Is(cause, errStartTime):
-		e := &Error{Reason: Start, Pod: p.key(), Message: errStartTime.Error(), err: context.DeadlineExceeded}
+		e := &Error{Reason: reasonStart, Pod: p.key(), Message: errStartTime.Error(), err: context.DeadlineExceeded}
 		if pod, _, _ := p.current(); pod != nil {
 			if c := condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
-				e.Reason, e.Message = Unschedulable, c.Message
+				e.Reason, e.Message = reasonUnschedulable, c.Message
 			}
 		}
 		return e

@@ -81,9 +81,9 @@ func (p *pod) unanswered(err error) {
 }
 
 func (p *pod) unreachable(err error) {
-	reason := Unreachable
+	reason := reasonUnreachable
 	if isForbidden(err) {
-		reason = Refused
+		reason = reasonRefused
 	}
 	p.abandon(&Error{Reason: reason, Pod: p.key(), Message: err.Error(), err: err})
 }

@@ -23,7 +23,7 @@ func TestPodsAreRemovedWithTheirOwner(t *testing.T) {
 	require.Contains(t, p.kubectl(t, "get", "secrets", "--output", "name"), "dlite-")
 	other := p.begin(t, p.driver(t))
 	p.kubectl(t, "delete", "configmap", "owner")
-	r.failsAtOnce(kubernetes.Deleted)
+	r.failsAtOnce("deleted")
 	p.kubectl(t, "wait", "--for=delete", "pod/"+tx.pod(t), "secret/"+tx.pod(t), "--timeout=90s")
 	assert.Equal(t, "on\n", other.run(t, p.sh("step", "echo on")), "it has no owner")
 }

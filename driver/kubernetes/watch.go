@@ -113,7 +113,7 @@ func (w *watcher) allowed(err error) {
 		if w.watched {
 			limit = w.limit
 		}
-		end := &Error{Reason: Refused, Pod: w.pod, Message: "watch the pod: " + err.Error(), err: err}
+		end := &Error{Reason: reasonRefused, Pod: w.pod, Message: "watch the pod: " + err.Error(), err: err}
 		w.denied = time.AfterFunc(limit, func() { w.conclude(end) })
 	}
 }
@@ -188,7 +188,7 @@ func (w *watcher) abandon(why error) {
 
 // vanish marks the pod as not existing.
 func (w *watcher) vanish() {
-	w.set(nil, &Error{Reason: Deleted, Pod: w.pod, Message: "it does not exist in the cluster any more"})
+	w.set(nil, &Error{Reason: reasonDeleted, Pod: w.pod, Message: "it does not exist in the cluster any more"})
 	w.goneOnce.Do(func() { close(w.gone) })
 }
 
