@@ -6,18 +6,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Names of the fields of the labels (rule L1).
-const (
-	FieldAccount     = "account"
-	FieldDelegate    = "delegate"
-	FieldTask        = "task"
-	FieldTaskType    = "task_type"
-	FieldTransaction = "transaction"
-	FieldStage       = "stage"
-	FieldStep        = "step"
-)
-
-// Labels identify the subject of a log event. Empty labels are omitted.
+// Labels identify the subject of a log event (rule L1). Empty labels are omitted. The
+// fields of an event are account, delegate, task, task_type, transaction, stage and step.
 type Labels struct {
 	Account     string
 	Delegate    string
@@ -32,13 +22,13 @@ type Labels struct {
 func (l Labels) Apply(log zerolog.Logger) zerolog.Logger {
 	c := log.With()
 	for _, f := range [...]struct{ name, value string }{
-		{FieldAccount, l.Account},
-		{FieldDelegate, l.Delegate},
-		{FieldTask, l.Task},
-		{FieldTaskType, l.TaskType},
-		{FieldTransaction, l.Transaction},
-		{FieldStage, l.Stage},
-		{FieldStep, l.Step},
+		{"account", l.Account},
+		{"delegate", l.Delegate},
+		{"task", l.Task},
+		{"task_type", l.TaskType},
+		{"transaction", l.Transaction},
+		{"stage", l.Stage},
+		{"step", l.Step},
 	} {
 		if f.value != "" {
 			c = c.Str(f.name, f.value)

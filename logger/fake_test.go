@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegate-io/dlite/internal/logheader"
 	"github.com/delegate-io/dlite/logger"
 )
 
@@ -57,7 +58,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n := f.counts[op]
 	f.counts[op]++
 	f.calls = append(f.calls, call{
-		op: op, token: r.Header.Get(logger.TokenHeader), key: q.Get("key"), account: q.Get("accountID"),
+		op: op, token: r.Header.Get(logheader.Token), key: q.Get("key"), account: q.Get("accountID"),
 		rawQuery: r.URL.RawQuery, length: r.ContentLength, body: body,
 		header: r.Header,
 	})

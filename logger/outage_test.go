@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/internal/logheader"
 	"github.com/delegate-io/dlite/logger"
 )
 
@@ -152,7 +153,7 @@ func TestStreamBeginsAgainWhenTheServiceLostIt(t *testing.T) {
 	})
 }
 
-// ResumeHeader: the service has lost the latest lines.
+// Dlite-Log-Next: the service has lost the latest lines.
 func TestStreamSendsLostLinesAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -160,7 +161,7 @@ func TestStreamSendsLostLinesAgain(t *testing.T) {
 		k.refuse = func(op string, n int, _ int64, h http.Header) int {
 			if op == "PUT /stream" && n == 5 {
 				k.live = k.live[:2]
-				h.Set(logger.ResumeHeader, "2")
+				h.Set(logheader.Resume, "2")
 				return http.StatusConflict
 			}
 			return 0
@@ -232,6 +233,6 @@ func TestALinkThatPointsElsewhereGetsNothingButTheLog(t *testing.T) {
 	puts := elsewhere.of("PUT /third/party")
 	require.Len(t, puts, 1)
 	assert.Equal(t, "x\n", text(archive(t, puts[0].body)))
-	assert.Empty(t, puts[0].header.Get(logger.WriterHeader))
+	assert.Empty(t, puts[0].header.Get(logheader.Writer))
 	assert.NotContains(t, fmt.Sprint(puts[0].header), "fake-token")
 }

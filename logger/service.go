@@ -14,20 +14,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
-)
 
-const (
-	// TokenHeader is the header with the token of the log service.
-	TokenHeader = "X-Harness-Token"
-	// WriterHeader is the header with the id of the writer of a live stream, a random
-	// text. It is an extension: the service ignores lines that the same writer has
-	// sent before, so that a retried request does not repeat lines.
-	WriterHeader = "Dlite-Log-Writer"
-	// ResumeHeader is the header with a position. In a PUT it is the position after
-	// the last acknowledged line. A service that has lost lines of the writer answers
-	// 409, with the position of the first missing line in the same header. It is an
-	// extension.
-	ResumeHeader = "Dlite-Log-Next"
+	"github.com/delegate-io/dlite/internal/logheader"
 )
 
 // service makes the calls for one log (docs/protocol.md 4). It does not retry.
@@ -72,7 +60,7 @@ func (s *service) openStream(ctx context.Context) error {
 // put appends a list of lines to the live stream. The stream has all lines before
 // position next.
 func (s *service) put(ctx context.Context, next int64, list bodyFunc) error {
-	header := http.Header{ResumeHeader: {strconv.FormatInt(next, 10)}}
+	header := http.Header{logheader.Resume: {strconv.FormatInt(next, 10)}}
 	return s.call(ctx, http.MethodPut, "/stream", "", header, list, nil)
 }
 
@@ -120,8 +108,8 @@ func (s *service) call(ctx context.Context, method, path, extra string, header h
 		return &statusError{op: op, err: err, final: true}
 	}
 	maps.Copy(req.Header, header)
-	req.Header.Set(TokenHeader, s.token)
-	req.Header.Set(WriterHeader, s.writer)
+	req.Header.Set(logheader.Token, s.token)
+	req.Header.Set(logheader.Writer, s.writer)
 	return s.do(req, op, answer)
 }
 
@@ -166,7 +154,7 @@ func (s *service) do(req *http.Request, op string, answer any) error {
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return &statusError{
 			op: op, status: resp.StatusCode, message: messageOf(body),
-			retryAfter: retryAfter(resp.Header.Get("Retry-After")), next: nextPos(resp.Header.Get(ResumeHeader)),
+			retryAfter: retryAfter(resp.Header.Get("Retry-After")), next: nextPos(resp.Header.Get(logheader.Resume)),
 		}
 	}
 	if err != nil {
@@ -202,7 +190,7 @@ func retryAfter(text string) time.Duration {
 	return 0
 }
 
-// nextPos parses a ResumeHeader. It returns -1 for invalid values.
+// nextPos parses a logheader.Resume. It returns -1 for invalid values.
 func nextPos(text string) int64 {
 	if n, err := strconv.ParseUint(text, 10, 63); err == nil {
 		return int64(n)

@@ -4,12 +4,24 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strings"
 	"sync"
 	"time"
 )
+
+// TaskLog receives the masked output of a step or of a task. Write is called from one
+// goroutine at a time. A [Stream] is a TaskLog.
+type TaskLog interface {
+	io.Writer
+	// Close is called once, after the last Write. It returns an error if output is
+	// lost.
+	Close(ctx context.Context) error
+}
+
+var _ TaskLog = (*Stream)(nil)
 
 // StreamConfig configures a [Stream] (docs/protocol.md 4). URL is required. Log
 // services require Account and Key.
@@ -22,8 +34,9 @@ type StreamConfig struct {
 	// Account is the owner of the log and Key its name. Both may be any text.
 	Account string
 	Key     string
-	// Writer is the value of [WriterHeader]. A process that sends a log again from
-	// its first line must use the previous value. Empty means a random value.
+	// Writer is the id of the writer of the live stream, any text. A process that
+	// sends a log again from its first line must use the previous value: the log
+	// service then repeats no lines. Empty means a random value.
 	Writer string
 
 	// IndirectUpload archives the log through the service (POST /blob) instead
@@ -98,7 +111,7 @@ func (e *LossError) Unwrap() error { return e.Err }
 // in memory and then in temporary files, and sends them in order until they arrive.
 // Write waits only if that space is full, and for a limited time. If the system
 // allows it, the files have no names, so that a crash leaves none. A log service
-// with [ResumeHeader] that has lost lines gets them again.
+// with the header Dlite-Log-Next that has lost lines gets them again.
 type Stream struct {
 	cfg   StreamConfig
 	api   *service

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/delegate-io/dlite/internal/logheader"
 	"github.com/delegate-io/dlite/logger"
 )
 
@@ -78,7 +79,7 @@ type keeper struct {
 	live    []logger.Line
 	blob    []logger.Line
 	calls   map[string]int
-	next    []string // the ResumeHeader of each PUT
+	next    []string // the header Dlite-Log-Next of each PUT
 	refuse  func(op string, n int, size int64, h http.Header) int
 	waiting func(op string, n int, r *http.Request) // before the body is read
 }
@@ -111,7 +112,7 @@ func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "POST /stream":
 		k.opened = true
 	case "PUT /stream":
-		k.next = append(k.next, r.Header.Get(logger.ResumeHeader))
+		k.next = append(k.next, r.Header.Get(logheader.Resume))
 		var lines []logger.Line
 		if !k.opened || json.Unmarshal(body, &lines) != nil {
 			http.Error(w, `{"error_msg":"no such stream"}`, http.StatusNotFound)

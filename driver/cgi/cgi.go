@@ -18,15 +18,6 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// DefaultLogWait is the default of [Config].LogWait.
-const DefaultLogWait = 2 * time.Second
-
-// Default limits of the cache.
-const (
-	DefaultCacheSize = 10 << 30
-	DefaultCacheAge  = 30 * 24 * time.Hour
-)
-
 // Config configures a [Handler]. The zero value is valid.
 type Config struct {
 	// Cache is the directory of downloaded programs and built repositories. Several
@@ -39,8 +30,8 @@ type Config struct {
 	// and never an entry that a call of any delegate uses. It does so after it adds an
 	// entry, and about once an hour while tasks arrive. So a new program (up to 1 GiB)
 	// needs space in addition to CacheSize. The build cache of go is not part of it. 0
-	// means [DefaultCacheSize] and [DefaultCacheAge]; a negative value means no limit.
-	// If delegates share a cache, the smallest limit applies.
+	// means 10 GiB and 30 days; a negative value means no limit. If delegates share a
+	// cache, the smallest limit applies.
 	CacheSize int64
 	CacheAge  time.Duration
 
@@ -59,12 +50,18 @@ type Config struct {
 	// SIGTERM.
 	Grace time.Duration
 
-	// OpenLog opens the log of a task. Nil means [ServiceLog] without a client.
-	OpenLog OpenLog
+	// OpenLog opens the log for the standard error of a task's program. URL and Key of
+	// the target are empty if the task names no log service. OpenLog must return at
+	// once. Errors come from Write or Close, which must return eventually, and do not
+	// fail the task. If Write blocks for 2 s, the handler drops lines and does not delay
+	// the program. Nil means the log service in the task (docs/protocol.md, section 4).
+	// For a task without a log service, nil means one event at info level for each line
+	// in the logger of the context.
+	OpenLog func(ctx context.Context, target logger.StreamConfig) logger.TaskLog
 
 	// LogWait limits the time that an answer waits for the delivery of the log of its
-	// task. The delivery continues after the answer if necessary. 0 means
-	// [DefaultLogWait]; with a negative value the answer does not wait.
+	// task. The delivery continues after the answer if necessary. 0 means 2 s; with a
+	// negative value the answer does not wait.
 	LogWait time.Duration
 }
 
@@ -98,14 +95,11 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Cache, err = filepath.Abs(cfg.Cache); err != nil {
 		return nil, fmt.Errorf("cache: %w", err)
 	}
-	if cfg.OpenLog == nil {
-		cfg.OpenLog = ServiceLog(nil)
-	}
 	if cfg.LogWait == 0 {
-		cfg.LogWait = DefaultLogWait
+		cfg.LogWait = 2 * time.Second
 	}
 	h := &Handler{cfg: cfg, cache: artifact.New(cfg.Cache, "program")}
-	h.tidy.limits = artifact.Limits{Size: bound(cfg.CacheSize, DefaultCacheSize), Age: bound(cfg.CacheAge, DefaultCacheAge)}
+	h.tidy.limits = artifact.Limits{Size: bound(cfg.CacheSize, 10<<30), Age: bound(cfg.CacheAge, 30*24*time.Hour)}
 	h.ended, h.end = context.WithCancel(context.Background())
 	return h, nil
 }
@@ -161,7 +155,7 @@ func (h *Handler) run(ctx context.Context, t *task.Task, set *secrets.Set) (*Ans
 	if err != nil {
 		return nil, err
 	}
-	log := h.openLog(ctx, t, set)
+	log := h.newTaskLog(ctx, t, set)
 	answer, err := h.answer(ctx, t, cfg, log, set)
 	log.close(h.cfg.LogWait)
 	h.tidy.start(h.cache, logger.FromContext(ctx))

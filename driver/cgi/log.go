@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,35 +17,24 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// Log receives the standard error of a program. The handler masks it before. It calls
-// Write from one goroutine at a time. If Write blocks for 2 s, the handler drops lines
-// and does not delay the program.
-type Log interface {
-	io.Writer
-	// Close is called once, after the last Write. Its error describes lost output.
-	Close(ctx context.Context) error
-}
-
-// OpenLog opens the log of a task. It must return at once. Errors come from Write or
-// Close, which must return eventually, and do not fail the task.
-type OpenLog func(ctx context.Context, t *task.Task) Log
-
-// ServiceLog returns an [OpenLog] that sends the log of a task to the log service in the
-// task (docs/protocol.md, section 4). For a task without a log service, it logs each line
-// at info level to the logger of the context. All logs share the client hc; with nil,
-// each log has a client.
-func ServiceLog(hc *http.Client) OpenLog {
-	return func(ctx context.Context, t *task.Task) Log {
-		l := t.Logger
-		if l == nil || l.Address == "" || l.Key == "" {
-			return &lineLog{log: logger.FromContext(ctx)}
-		}
-		return logger.OpenStream(ctx, logger.StreamConfig{
-			URL: l.Address, Token: l.Token, Account: l.Account, Key: l.Key, HTTPClient: hc,
+// openLog opens the log of a task. Without OpenLog in the configuration, a task that names
+// no log service has each line at info level in the logger of the context.
+func (h *Handler) openLog(ctx context.Context, t *task.Task) logger.TaskLog {
+	var s logger.StreamConfig
+	if l := t.Logger; l != nil {
+		s = logger.StreamConfig{
+			URL: l.Address, Token: l.Token, Account: l.Account, Key: l.Key,
 			IndirectUpload: l.IndirectUpload, TrimNewLineSuffix: l.TrimNewLineSuffix,
 			SkipOpeningStream: l.SkipOpeningStream, SkipClosingStream: l.SkipClosingStream,
-		})
+		}
 	}
+	switch {
+	case h.cfg.OpenLog != nil:
+		return h.cfg.OpenLog(ctx, s)
+	case s.URL == "" || s.Key == "":
+		return &lineLog{log: logger.FromContext(ctx)}
+	}
+	return logger.OpenStream(ctx, s)
 }
 
 // maxLine is the length in bytes at which a longer line is split.
@@ -76,7 +64,7 @@ func (l *lineLog) Write(p []byte) (int, error) {
 	}
 }
 
-// Close implements [Log].
+// Close implements [logger.TaskLog].
 func (l *lineLog) Close(context.Context) error {
 	if len(l.rest) > 0 {
 		l.event(l.rest)
@@ -92,15 +80,15 @@ func (l *lineLog) event(line []byte) {
 // time.
 type taskLog struct {
 	*buffer
-	log   Log
+	log   logger.TaskLog
 	tail  tail
 	start func() // starts the delivery
 	began atomic.Bool
 	done  chan struct{}
 }
 
-func (h *Handler) openLog(ctx context.Context, t *task.Task, set *secrets.Set) *taskLog {
-	l := &taskLog{log: h.cfg.OpenLog(ctx, t), done: make(chan struct{}), buffer: newBuffer()}
+func (h *Handler) newTaskLog(ctx context.Context, t *task.Task, set *secrets.Set) *taskLog {
+	l := &taskLog{log: h.openLog(ctx, t), done: make(chan struct{}), buffer: newBuffer()}
 	l.start = sync.OnceFunc(func() {
 		l.began.Store(true)
 		h.logs.Go(func() {

@@ -40,7 +40,7 @@ type deaf struct {
 	hear chan struct{}
 }
 
-func (d *deaf) open(context.Context, *task.Task) cgi.Log { return d }
+func (d *deaf) open(context.Context, logger.StreamConfig) logger.TaskLog { return d }
 
 func (d *deaf) Write(p []byte) (int, error) {
 	<-d.hear
@@ -80,7 +80,7 @@ func TestALogIsClosedWhateverWasSaid(t *testing.T) {
 	c := &closing{}
 	r := newRig(t, func(cfg *cgi.Config) {
 		cfg.LogWait = time.Minute
-		cfg.OpenLog = func(context.Context, *task.Task) cgi.Log { return c }
+		cfg.OpenLog = func(context.Context, logger.StreamConfig) logger.TaskLog { return c }
 	})
 	for n := range int32(3) { // the first one says that the program is fetched
 		r.answer(r.script(`printf 'A: b\n\nok'`), "1")
@@ -92,7 +92,7 @@ func TestALogIsClosedWhateverWasSaid(t *testing.T) {
 func TestCloseCancelsTheDeliveryOfLogs(t *testing.T) {
 	t.Parallel()
 	closing := make(chan struct{})
-	h, err := cgi.New(cgi.Config{Cache: t.TempDir(), LogWait: -1, OpenLog: func(context.Context, *task.Task) cgi.Log {
+	h, err := cgi.New(cgi.Config{Cache: t.TempDir(), LogWait: -1, OpenLog: func(context.Context, logger.StreamConfig) logger.TaskLog {
 		return &endless{closing: closing}
 	}})
 	require.NoError(t, err)

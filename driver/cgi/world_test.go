@@ -26,6 +26,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/delegate-io/dlite/driver/cgi"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -75,7 +76,7 @@ type logs struct {
 	wrote chan struct{}
 }
 
-func (l *logs) open(context.Context, *task.Task) cgi.Log { return l }
+func (l *logs) open(context.Context, logger.StreamConfig) logger.TaskLog { return l }
 
 func (l *logs) Write(p []byte) (int, error) {
 	l.mu.Lock()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task/stage"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -26,7 +27,7 @@ func TestTheEndOfATaskReachesTheDriver(t *testing.T) {
 		return nil, errors.New("killed")
 	}
 	var closedWith error
-	s := newStages(t, w, transaction.WithLog(func(context.Context, transaction.LogTarget) transaction.Log {
+	s := newStages(t, w, transaction.WithLog(func(context.Context, logger.StreamConfig) logger.TaskLog {
 		return closer(func(ctx context.Context) error { closedWith = ctx.Err(); return nil })
 	}))
 	s.init("tx")

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
@@ -19,7 +20,7 @@ type execution struct {
 	id     string // identifies the step for a later process
 	env    *driver.Environment
 	step   *driver.Step
-	target LogTarget
+	target logTarget
 	out    *maskedLog
 	masks  *secrets.Set
 
@@ -37,7 +38,7 @@ func (t *transaction) newExecution(ctx context.Context, req *task.Request[stage.
 	}
 	step.SecretCommand = slices.ContainsFunc(step.Run.Entrypoint, shows) || slices.ContainsFunc(step.Run.Command, shows)
 	tk, _ := task.FromContext(ctx)
-	return &execution{id: id, env: env, step: step, target: logTarget(tk, step.LogConfig, t.logConfig, step.LogKey), masks: t.secrets}
+	return &execution{id: id, env: env, step: step, target: logTargetOf(tk, step.LogConfig, t.logConfig, step.LogKey), masks: t.secrets}
 }
 
 // hasWord reports whether text contains word, and no letter or digit next to it. A command line
@@ -90,7 +91,7 @@ func taskID(ctx context.Context, step string) string {
 	return step
 }
 
-func (e *execution) openLog(log Log) {
+func (e *execution) openLog(log logger.TaskLog) {
 	e.out = &maskedLog{Masker: secrets.NewMasker(log, e.masks), log: log}
 }
 
@@ -100,7 +101,7 @@ func (t *transaction) runStep(ctx context.Context, e *execution) {
 		e.target.Writer = rand.Text()
 		t.notes.add(note{Task: e.id, Writer: e.target.Writer})
 	}
-	e.openLog(t.stages.openLog(ctx, e.target))
+	e.openLog(t.stages.openLog(ctx, e.target.stream()))
 	e.err = t.guard(ctx, "execution", func() (err error) {
 		e.res, err = t.stages.driver.Execute(ctx, e.env, e.step, e.out, stepLedger{t, e.id})
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 	"github.com/stretchr/testify/assert"
@@ -258,7 +259,7 @@ func TestLogsThatAreSlowToCloseHoldNoSlot(t *testing.T) {
 		return &driver.Result{Detached: true}, nil
 	}
 	closing, let := make(chan struct{}), make(chan struct{})
-	s := newStages(t, w, transaction.WithLog(func(context.Context, transaction.LogTarget) transaction.Log {
+	s := newStages(t, w, transaction.WithLog(func(context.Context, logger.StreamConfig) logger.TaskLog {
 		return &slowLog{closing, let}
 	}))
 	s.init("tx")

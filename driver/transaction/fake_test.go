@@ -16,6 +16,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/capacity"
 	"github.com/delegate-io/dlite/task/stage"
@@ -145,7 +146,7 @@ type logs struct {
 
 func newLogs() *logs { return &logs{text: map[string]*bytes.Buffer{}, done: map[string]bool{}} }
 
-func (l *logs) open(_ context.Context, t transaction.LogTarget) transaction.Log {
+func (l *logs) open(_ context.Context, t logger.StreamConfig) logger.TaskLog {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text[t.Key] = &bytes.Buffer{}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
@@ -14,7 +15,7 @@ import (
 // initLog returns the masked log of an init. It opens when it is first written to:
 // most inits write nothing, and its key may belong to a step of the manager.
 func (t *transaction) initLog(ctx context.Context, req *task.Request[stage.InitRequest]) *maskedLog {
-	log := &lazyLog{open: func() Log { return t.stages.openTaskLog(ctx, req.Data.LogConfig, req.Data.LogKey) }}
+	log := &lazyLog{open: func() logger.TaskLog { return t.stages.openTaskLog(ctx, req.Data.LogConfig, req.Data.LogKey) }}
 	return &maskedLog{Masker: secrets.NewMasker(log, t.secrets), log: log}
 }
 
@@ -30,8 +31,8 @@ func (t *transaction) endInit(ctx context.Context, log *maskedLog, err error) {
 
 // lazyLog is a log that opens when it is first written to.
 type lazyLog struct {
-	open func() Log
-	log  Log // nil until then
+	open func() logger.TaskLog
+	log  logger.TaskLog // nil until then
 }
 
 func (l *lazyLog) Write(b []byte) (int, error) {

@@ -13,7 +13,7 @@ import (
 // of WithLogWait and the log closes later, so that it does not delay the stage;
 // closeLogs waits for it. The caller holds a use of the transaction, or its init
 // has not ended.
-func (t *transaction) endLog(ctx context.Context, l Log, step string) {
+func (t *transaction) endLog(ctx context.Context, l logger.TaskLog, step string) {
 	done := make(chan struct{})
 	t.closingLogs.Go(func() {
 		defer close(done)
@@ -24,25 +24,25 @@ func (t *transaction) endLog(ctx context.Context, l Log, step string) {
 	select {
 	case <-done:
 	case <-wait.C:
-		t.log.Debug().Str(logger.FieldStep, step).Msg("answering before the log service has the log")
+		t.log.Debug().Str("step", step).Msg("answering before the log service has the log")
 	}
 }
 
 // closeLog closes a log and logs if a part of it is lost. step is empty for an
 // init or an unknown step.
-func (t *transaction) closeLog(ctx context.Context, l Log, step string) {
+func (t *transaction) closeLog(ctx context.Context, l logger.TaskLog, step string) {
 	defer func() {
 		if p := recover(); p != nil { // no caller recovers it
-			t.log.Error().Str(logger.FieldStep, step).Str("error", fmt.Sprint(p)).Msg("closing a log panicked")
+			t.log.Error().Str("step", step).Str("error", fmt.Sprint(p)).Msg("closing a log panicked")
 		}
 	}()
 	if lost := l.Close(ctx); lost != nil {
-		t.log.Warn().Str(logger.FieldStep, step).Err(lost).Msg("a log is not complete")
+		t.log.Warn().Str("step", step).Err(lost).Msg("a log is not complete")
 	}
 }
 
 // keepLog leaves the log of a detached step open until the transaction ends.
-func (t *transaction) keepLog(l Log) {
+func (t *transaction) keepLog(l logger.TaskLog) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.logs = append(t.logs, l)

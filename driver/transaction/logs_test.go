@@ -14,6 +14,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -47,7 +48,7 @@ func TestAnswersDoNotWaitLongForTheirLogs(t *testing.T) {
 			return err
 		}
 		let, closed := make(chan struct{}), new(atomic.Int64)
-		s := newStages(t, w, transaction.WithLog(func(context.Context, transaction.LogTarget) transaction.Log {
+		s := newStages(t, w, transaction.WithLog(func(context.Context, logger.StreamConfig) logger.TaskLog {
 			return awayLog{let, closed}
 		}))
 		began := time.Now()
@@ -58,7 +59,7 @@ func TestAnswersDoNotWaitLongForTheirLogs(t *testing.T) {
 			cancel() // the context of the task, when its handler returns
 			assert.Equal(t, stage.Success, statusOf(r))
 		}
-		assert.Equal(t, 4*transaction.DefaultLogWait, time.Since(began))
+		assert.Equal(t, 4*2*time.Second, time.Since(began))
 		done := make(chan *task.Response, 1)
 		go func() { done <- s.cleanup("tx") }()
 		synctest.Wait()
@@ -77,7 +78,7 @@ func TestAnswersDoNotWaitLongForTheirLogs(t *testing.T) {
 func TestALogThatPanicsEndsNoDelegate(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
-	s := newStages(t, w, transaction.WithLog(func(context.Context, transaction.LogTarget) transaction.Log {
+	s := newStages(t, w, transaction.WithLog(func(context.Context, logger.StreamConfig) logger.TaskLog {
 		return closer(func(context.Context) error { panic("on purpose") })
 	}))
 	s.init("tx")

@@ -47,7 +47,7 @@ type note struct {
 // background is a detached step that a later process must follow.
 type background struct {
 	Step *driver.Step `json:"step"`
-	Log  LogTarget    `json:"log"`
+	Log  logTarget    `json:"log"`
 }
 
 // earlier is the known state of a step of an earlier process.

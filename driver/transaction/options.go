@@ -2,12 +2,14 @@ package transaction
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task/capacity"
 	"github.com/rs/zerolog"
@@ -15,14 +17,14 @@ import (
 
 // Defaults of the options.
 const (
-	DefaultLease          = 24 * time.Hour
-	DefaultCleanupTimeout = 5 * time.Minute
-	// DefaultLogWait is how long an answer waits until its log is archived.
-	DefaultLogWait = 2 * time.Second
-	// ResumeWait is how long a resumed transaction waits for its manager to send a
-	// task for it. See [WithResume].
-	ResumeWait = 10 * time.Minute
+	defaultLease          = 24 * time.Hour
+	defaultCleanupTimeout = 5 * time.Minute
+	defaultLogWait        = 2 * time.Second
 )
+
+// resumeWait is how long a resumed transaction waits for its manager to send a task for
+// it. See [WithResume].
+const resumeWait = 10 * time.Minute
 
 // Option configures [Stages]. An invalid value panics in [New].
 type Option func(*config)
@@ -35,7 +37,7 @@ type config struct {
 	lease    time.Duration
 	cleanup  time.Duration
 	log      zerolog.Logger
-	openLog  OpenLog
+	openLog  openTaskLog
 	logWait  time.Duration
 	http     *http.Client     // of the default openLog
 	now      func() time.Time // for leases
@@ -86,9 +88,14 @@ func WithCleanupTimeout(d time.Duration) Option { return func(c *config) { c.cle
 // logger of their context if it has one. The default discards.
 func WithLogger(log zerolog.Logger) Option { return func(c *config) { c.log = log } }
 
-// WithLog sets where the output of steps goes. The default is [ServiceLog] with
-// an HTTP client that obeys HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
-func WithLog(open OpenLog) Option { return func(c *config) { c.openLog = open } }
+// WithLog sets the function that opens the log of each init and step. URL and Key of
+// the target are empty if the manager names no log service. The function must return at
+// once: failures are errors of Write or Close, and do not fail the step. By default the
+// output goes to the log service that the task names, over an HTTP client that obeys
+// HTTP_PROXY, HTTPS_PROXY and NO_PROXY, and is dropped if the task names none.
+func WithLog(open func(ctx context.Context, target logger.StreamConfig) logger.TaskLog) Option {
+	return func(c *config) { c.openLog = open }
+}
 
 // WithMasks configures how secrets are masked in output, answers and logs. A command line
 // must not show any secret, also no value that is too short to be masked: such a step gets its
@@ -98,7 +105,7 @@ func WithMasks(cfg secrets.Config) Option { return func(c *config) { c.masks = c
 // WithLogWait limits how long the answer of an init or a step waits until its log is archived.
 // While the log service is away, the answer is sent first and the log ends later. The answer
 // of the cleanup waits for the log. If the delegate is killed in between, the part that the
-// log service did not have is lost. With 0 no answer waits. The default is [DefaultLogWait].
+// log service did not have is lost. With 0 no answer waits. The default is 2 s.
 func WithLogWait(d time.Duration) Option { return func(c *config) { c.logWait = d } }
 
 // WithResume keeps transactions alive when the delegate's process dies (rule
@@ -108,7 +115,7 @@ func WithLogWait(d time.Duration) Option { return func(c *config) { c.logWait = 
 // A step that had ended is answered as before. A step that cannot be followed
 // fails with [driver.ErrLost]. No step runs twice. The delegate must keep its id
 // and its tasks: see poller.WithState. A transaction for which no task comes
-// within [ResumeWait] is cleaned up.
+// within 10 minutes is cleaned up.
 //
 // Variables between steps may hold secrets, so they are kept in memory only: dir
 // is a directory in memory; empty means /dev/shm. If the directory is not in

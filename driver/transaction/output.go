@@ -3,7 +3,6 @@ package transaction
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 
 	"github.com/delegate-io/dlite/logger"
@@ -12,51 +11,46 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// Log receives the masked output of one step. Write is called from one goroutine
-// at a time.
-type Log interface {
-	io.Writer
-	// Close is called once, after the last Write. It returns an error if output is
-	// lost.
-	Close(ctx context.Context) error
-}
-
-// OpenLog opens the log of a step. It must return at once: failures are errors of
-// Write or Close, and do not fail the step.
-type OpenLog func(ctx context.Context, target LogTarget) Log
-
-// LogTarget is the destination of a step's output. URL and Key are empty if the
+// logTarget is the destination of a step's output. URL and Key are empty if the
 // manager names none.
-type LogTarget struct {
+type logTarget struct {
 	stage.LogConfig
 	Key string
-	// Writer identifies the writer of the live stream ([logger.WriterHeader]), so
-	// that a step that continues after a restart repeats no lines. Empty means a new
-	// identity.
+	// Writer identifies the writer of the live stream, so that a step that continues
+	// after a restart repeats no lines. Empty means a new identity.
 	Writer string `json:",omitempty"`
 }
 
-// ServiceLog sends output to the log service that the task names
-// (docs/protocol.md, section 4). It drops the output if the task names none. All
-// logs share hc.
-func ServiceLog(hc *http.Client) OpenLog {
-	return func(ctx context.Context, t LogTarget) Log {
-		if t.URL == "" || t.Key == "" {
-			return discard{}
-		}
-		return logger.OpenStream(ctx, logger.StreamConfig{
-			URL: t.URL, Token: t.Token, Account: t.AccountID, Key: t.Key, Writer: t.Writer, HTTPClient: hc,
-			IndirectUpload: t.IndirectUpload, TrimNewLineSuffix: t.TrimNewLineSuffix,
-			SkipOpeningStream: t.SkipOpeningStream, SkipClosingStream: t.SkipClosingStream,
-		})
+// stream returns the configuration of the stream to the target.
+func (t *logTarget) stream() logger.StreamConfig {
+	return logger.StreamConfig{
+		URL: t.URL, Token: t.Token, Account: t.AccountID, Key: t.Key, Writer: t.Writer,
+		IndirectUpload: t.IndirectUpload, TrimNewLineSuffix: t.TrimNewLineSuffix,
+		SkipOpeningStream: t.SkipOpeningStream, SkipClosingStream: t.SkipClosingStream,
 	}
 }
 
-// logTarget returns the log configuration of the payload. If the payload names no log service, it
+// openTaskLog is the function of [WithLog].
+type openTaskLog func(ctx context.Context, target logger.StreamConfig) logger.TaskLog
+
+// sendLogs returns a function that sends output to the log service that the task names
+// (docs/protocol.md, section 4). It drops the output if the task names none. All logs
+// share hc.
+func sendLogs(hc *http.Client) openTaskLog {
+	return func(ctx context.Context, target logger.StreamConfig) logger.TaskLog {
+		if target.URL == "" || target.Key == "" {
+			return discard{}
+		}
+		target.HTTPClient = hc
+		return logger.OpenStream(ctx, target)
+	}
+}
+
+// logTargetOf returns the log configuration of the payload. If the payload names no log service, it
 // returns the configuration of a v2 task, or else the one of the init: foreign managers send an
 // empty configuration with each step and mean the init's.
-func logTarget(t *task.Task, cfg, initConfig *stage.LogConfig, key string) LogTarget {
-	target := LogTarget{Key: key}
+func logTargetOf(t *task.Task, cfg, initConfig *stage.LogConfig, key string) logTarget {
+	target := logTarget{Key: key}
 	switch {
 	case cfg != nil && cfg.URL != "":
 		target.LogConfig = *cfg
@@ -85,7 +79,7 @@ func (discard) Close(context.Context) error { return nil }
 // maskedLog is a masker in front of a log.
 type maskedLog struct {
 	*secrets.Masker
-	log Log
+	log logger.TaskLog
 }
 
 // Close flushes the masker, then closes the log.

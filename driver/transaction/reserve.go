@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/driver"
-	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -77,7 +76,7 @@ func (m *Stages) checkReservable(id string) error {
 // releaseReservation ends a reservation and logs a failure.
 func (m *Stages) releaseReservation(ctx context.Context, id string) {
 	if err := m.unreserve(ctx, id); err != nil {
-		m.log.Warn().Err(err).Str(logger.FieldTransaction, id).Msg("cannot release a reservation: it ends after its time")
+		m.log.Warn().Err(err).Str("transaction", id).Msg("cannot release a reservation: it ends after its time")
 	}
 }
 

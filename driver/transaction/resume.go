@@ -22,7 +22,7 @@ func (m *Stages) resumeTransaction(ctx context.Context, l openRecord) bool {
 	}
 	t, err := m.reopen(ctx, l)
 	if err != nil {
-		m.log.Warn().Str(logger.FieldTransaction, l.env.ID).Err(err).Msg("cannot resume a transaction of an earlier process: cleaning up")
+		m.log.Warn().Str("transaction", l.env.ID).Err(err).Msg("cannot resume a transaction of an earlier process: cleaning up")
 		return false
 	}
 	t.log.Info().Int("resources", len(l.resources)).Msg("resuming a transaction of an earlier process")
@@ -82,7 +82,7 @@ func (t *transaction) followBackground(ctx context.Context, id string, s earlier
 	defer stop()
 	target := s.background.Log
 	target.resume(s.writer)
-	log := &lazyLog{open: func() Log { return t.stages.openLog(ctx, target) }}
+	log := &lazyLog{open: func() logger.TaskLog { return t.stages.openLog(ctx, target.stream()) }}
 	out := &maskedLog{Masker: secrets.NewMasker(log, t.secrets), log: log}
 	t.keepLog(out)
 	_, err := t.reattach(ctx, &execution{id: id, env: t.environment(), step: s.background.Step, out: out}, s.begun)
@@ -100,7 +100,7 @@ func (t *transaction) reattach(ctx context.Context, e *execution, begun []driver
 
 // resume makes l the target of a log that began earlier. Its stream is open, and
 // its archive is made of the stream, because only the stream has the beginning.
-func (l *LogTarget) resume(writer string) {
+func (l *logTarget) resume(writer string) {
 	l.Writer, l.SkipOpeningStream = writer, true
 }
 
@@ -120,7 +120,7 @@ func (t *transaction) followStep(ctx context.Context, e *execution, s earlier) b
 	logger.FromContext(ctx).Info().Msg("continuing with a step of an earlier process")
 	target := e.target
 	target.resume(s.writer)
-	log := &lazyLog{open: func() Log { return t.stages.openLog(ctx, target) }}
+	log := &lazyLog{open: func() logger.TaskLog { return t.stages.openLog(ctx, target.stream()) }}
 	e.openLog(log)
 	e.res, e.err = t.reattach(ctx, e, s.begun)
 	if errors.Is(e.err, driver.ErrNotBegun) {

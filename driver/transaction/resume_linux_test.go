@@ -19,6 +19,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -205,8 +206,8 @@ func TestAStepGoesOnWhereItWas(t *testing.T) {
 		<-never
 		return nil, driver.ErrLost
 	}
-	targets := make(chan transaction.LogTarget, 2)
-	watch := transaction.WithLog(func(_ context.Context, target transaction.LogTarget) transaction.Log {
+	targets := make(chan logger.StreamConfig, 2)
+	watch := transaction.WithLog(func(_ context.Context, target logger.StreamConfig) logger.TaskLog {
 		targets <- target
 		return newLogs().open(t.Context(), target)
 	})
@@ -385,7 +386,7 @@ func TestATransactionThatNobodyAsksForGoes(t *testing.T) {
 	for name, end := range map[string]func(*stages, *atomic.Int64){
 		"disowned": func(s *stages, _ *atomic.Int64) { s.CleanUpUnclaimed(s.t.Context()) },
 		"forgotten": func(s *stages, clock *atomic.Int64) {
-			clock.Add(int64(transaction.ResumeWait))
+			clock.Add(int64(10 * time.Minute))
 			ctx, cancel := context.WithCancel(s.t.Context())
 			defer cancel()
 			s.fake.stubborn = func(driver.Resource) error { cancel(); return nil }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -90,7 +91,7 @@ func TestAnInitThatIsAbortedBeforeItsServicesRun(t *testing.T) {
 // A service whose start panics has failed. The other services and the init are not affected.
 func TestAServiceThatPanics(t *testing.T) {
 	t.Parallel()
-	s := stagesOn(t, newFakeDriver(), newFakeDriver(), t.TempDir(), transaction.WithLog(func(_ context.Context, target transaction.LogTarget) transaction.Log {
+	s := stagesOn(t, newFakeDriver(), newFakeDriver(), t.TempDir(), transaction.WithLog(func(_ context.Context, target logger.StreamConfig) logger.TaskLog {
 		panic(fmt.Sprint("no log for ", target.Key))
 	}))
 	t.Cleanup(func() { _ = s.Close(context.Background()) })

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/capacity"
 	"github.com/delegate-io/dlite/task/stage"
@@ -53,8 +54,8 @@ func New(d driver.Driver, opts ...Option) *Stages {
 		panic("transaction: New needs a driver")
 	}
 	c := config{
-		dir: defaultDir(), lease: DefaultLease, cleanup: DefaultCleanupTimeout, infras: []string{Local},
-		log: zerolog.Nop(), now: time.Now, inFlight: inFlight, logWait: DefaultLogWait,
+		dir: defaultDir(), lease: defaultLease, cleanup: defaultCleanupTimeout, infras: []string{Local},
+		log: zerolog.Nop(), now: time.Now, inFlight: inFlight, logWait: defaultLogWait,
 	}
 	c.delegate, _ = os.Hostname() // an empty name is valid
 	for _, o := range opts {
@@ -71,7 +72,7 @@ func New(d driver.Driver, opts ...Option) *Stages {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.MaxIdleConnsPerHost = 16
 		c.http = &http.Client{Transport: t}
-		c.openLog = ServiceLog(c.http)
+		c.openLog = sendLogs(c.http)
 	}
 	m := &Stages{
 		driver: d, config: c, ledger: &ledger{dir: c.dir},
@@ -101,7 +102,7 @@ func (m *Stages) expired() []*transaction {
 	m.pruneClosedIDs(now)
 	var out []*transaction
 	for _, t := range m.open {
-		if idle, resumed := t.idleSince(now); idle >= m.lease || resumed && idle >= ResumeWait {
+		if idle, resumed := t.idleSince(now); idle >= m.lease || resumed && idle >= resumeWait {
 			out = append(out, t)
 		}
 	}
@@ -181,7 +182,8 @@ func (m *Stages) refusal(ids []string) error {
 }
 
 // openTaskLog opens the log that a task names.
-func (m *Stages) openTaskLog(ctx context.Context, cfg *stage.LogConfig, key string) Log {
+func (m *Stages) openTaskLog(ctx context.Context, cfg *stage.LogConfig, key string) logger.TaskLog {
 	t, _ := task.FromContext(ctx)
-	return m.openLog(ctx, logTarget(t, cfg, nil, key))
+	target := logTargetOf(t, cfg, nil, key)
+	return m.openLog(ctx, target.stream())
 }

@@ -3,6 +3,8 @@ package transaction
 import (
 	"context"
 	"sync/atomic"
+
+	"github.com/delegate-io/dlite/logger"
 )
 
 // Stats holds counts since the stages were made.
@@ -23,28 +25,28 @@ func (m *Stages) Stats() Stats {
 type counters struct{ logBytes, logsIncomplete atomic.Int64 }
 
 // count wraps open so that its logs are counted.
-func (c *counters) count(open OpenLog) OpenLog {
-	return func(ctx context.Context, target LogTarget) Log {
-		return &countedLog{Log: open(ctx, target), counters: c}
+func (c *counters) count(open openTaskLog) openTaskLog {
+	return func(ctx context.Context, target logger.StreamConfig) logger.TaskLog {
+		return &countedLog{TaskLog: open(ctx, target), counters: c}
 	}
 }
 
 // countedLog counts the bytes and the failure of a log.
 type countedLog struct {
-	Log
+	logger.TaskLog
 	counters *counters
 }
 
-// Write implements [Log].
+// Write implements [logger.TaskLog].
 func (l *countedLog) Write(b []byte) (int, error) {
-	n, err := l.Log.Write(b)
+	n, err := l.TaskLog.Write(b)
 	l.counters.logBytes.Add(int64(n))
 	return n, err
 }
 
-// Close implements [Log].
+// Close implements [logger.TaskLog].
 func (l *countedLog) Close(ctx context.Context) error {
-	err := l.Log.Close(ctx)
+	err := l.TaskLog.Close(ctx)
 	if err != nil {
 		l.counters.logsIncomplete.Add(1)
 	}

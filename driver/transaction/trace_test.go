@@ -12,6 +12,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -65,7 +66,7 @@ func TestLogsAreCounted(t *testing.T) {
 		_, err := io.WriteString(out, "nine bytes and visibly-fake-secret")
 		return &driver.Result{}, err
 	}
-	s := newStages(t, w, transaction.WithLog(func(context.Context, transaction.LogTarget) transaction.Log { return lossy{} }))
+	s := newStages(t, w, transaction.WithLog(func(context.Context, logger.StreamConfig) logger.TaskLog { return lossy{} }))
 	require.Equal(t, transaction.Stats{}, s.Stats())
 	require.Equal(t, stage.Success, statusOf(s.init("tx")))
 	ran := s.run(t.Context(), "local_execute", stage.ExecuteRequest{

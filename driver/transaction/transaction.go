@@ -55,7 +55,7 @@ type transaction struct {
 	mu          sync.Mutex
 	resources   []driver.Resource
 	exports     map[string]string // variables that steps export to later ones
-	logs        []Log             // of detached steps
+	logs        []logger.TaskLog  // of detached steps
 	closingLogs sync.WaitGroup    // logs that are closed after the answer
 	running     int
 	quiet       chan struct{} // closed while no step runs

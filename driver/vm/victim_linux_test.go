@@ -18,6 +18,7 @@ import (
 	"github.com/delegate-io/dlite/driver/vm/internal/vmtest"
 	"github.com/delegate-io/dlite/driver/vm/qemu"
 	"github.com/delegate-io/dlite/internal/testbed"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -165,7 +166,7 @@ func runScript(ctx context.Context, d *vm.Driver, o *orders) error {
 	return err
 }
 
-func dropLog(context.Context, transaction.LogTarget) transaction.Log { return noLog{io.Discard} }
+func dropLog(context.Context, logger.StreamConfig) logger.TaskLog { return noLog{io.Discard} }
 
 type noLog struct{ io.Writer }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/internal/httpserver"
-	"github.com/delegate-io/dlite/logger"
+	"github.com/delegate-io/dlite/internal/logheader"
 	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/manager/logservice"
 )
@@ -41,7 +41,7 @@ func (l *clientLimits) check() error {
 
 // listen serves until ctx ends. Then it waits for running calls, except for long polls, which it ends.
 func listen(ctx context.Context, c *serverCommand, l net.Listener, h http.Handler, m *manager.Manager, logs *logservice.Server) error {
-	srv := httpserver.New(httpserver.LimitRequests(c.PerToken, "Authorization", logger.TokenHeader)(h))
+	srv := httpserver.New(httpserver.LimitRequests(c.PerToken, "Authorization", logheader.Token)(h))
 	l = httpserver.LimitListener(l, c.Connections, c.PerAddress)
 	served := make(chan error, 1)
 	go func() {

@@ -24,6 +24,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/delegate-io/dlite/driver/cgi"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/router"
 	routersecrets "github.com/delegate-io/dlite/router/secrets"
 	"github.com/delegate-io/dlite/secrets"
@@ -80,7 +81,7 @@ func newWorld(t *testing.T) *world {
 	}
 	h, err := cgi.New(cgi.Config{
 		Cache:   filepath.Join(t.TempDir(), "cache"),
-		OpenLog: func(context.Context, *task.Task) cgi.Log { return w.log },
+		OpenLog: func(context.Context, logger.StreamConfig) logger.TaskLog { return w.log },
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Close(context.Background())) })

@@ -10,6 +10,7 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver/agent"
+	"github.com/delegate-io/dlite/internal/logheader"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
@@ -57,7 +58,7 @@ func TestProtocolPageHasAllMembers(t *testing.T) {
 	}
 	for _, name := range []string{
 		"wait", "since", "Dlite-Cursor",
-		logger.TokenHeader, logger.WriterHeader, logger.ResumeHeader, task.CodeHeader,
+		logheader.Token, logheader.Writer, logheader.Resume, task.CodeHeader,
 	} {
 		names[name] = true
 	}

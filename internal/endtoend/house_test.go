@@ -77,7 +77,7 @@ func TestHostStepsNeedNoDocker(t *testing.T) {
 // package below the internal directory of a package may import the same packages, and packages
 // in that directory. Examples and the end-to-end tests may import everything.
 var mayImport = map[string][]string{
-	"logger":           {"internal/jsonscan"},
+	"logger":           {"internal/jsonscan", "internal/logheader"},
 	"logger/otlp":      {"logger"},
 	"logger/telemetry": {"logger", "internal/httpserver"},
 
@@ -123,9 +123,9 @@ var mayImport = map[string][]string{
 	"manager":                              {"manager/internal/queue", "manager/internal/queuelog", "manager/internal/journal", "task", "task/stage", "logger/telemetry", "internal/httpserver", "internal/jsonscan", "internal/token"},
 	"manager/sqlite":                       {"manager/internal/journal", "internal/atomicfile"},
 	"manager/redis":                        {"manager/internal/journal", "manager/logservice"},
-	"manager/logservice":                   {"logger", "internal/httpserver", "internal/jsonscan"},
+	"manager/logservice":                   {"logger", "internal/httpserver", "internal/jsonscan", "internal/logheader"},
 	"manager/internal/queue":               {"task", "task/stage"},
-	"manager/internal/queuelog":            {"logger", "task/stage"},
+	"manager/internal/queuelog":            {"logger", "task/stage", "internal/logheader"},
 	"manager/internal/queuetest":           {"manager", "manager/internal/journal", "task", "internal/token"},
 	"manager/internal/journal":             {},
 	"manager/internal/journal/journaltest": {"manager/internal/journal"},
@@ -139,6 +139,7 @@ var mayImport = map[string][]string{
 	"internal/gitremote":  {"task/stage"},
 	"internal/httpserver": {},
 	"internal/jsonscan":   {},
+	"internal/logheader":  {},
 	"internal/podagent":   {"driver", "driver/agent", "task/stage"},
 	"internal/process":    {},
 	"internal/recorded":   {"driver"},

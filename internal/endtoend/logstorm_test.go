@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/internal/logheader"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/manager/logservice"
 )
@@ -112,7 +113,7 @@ func readStormLog(t *testing.T, f *faults, path string, step, lines int) []byte 
 	rec := &lineSum{hash: sha256.New(), t: t}
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet,
 		path+"?"+url.Values{"accountID": {"acc"}, "key": {stormKey(step)}}.Encode(), nil)
-	req.Header.Set(logger.TokenHeader, stormToken)
+	req.Header.Set(logheader.Token, stormToken)
 	r, w := io.Pipe()
 	go func() {
 		f.logs.Load().ServeHTTP(pipeResponse{w, http.Header{}}, req)

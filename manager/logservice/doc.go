@@ -30,10 +30,10 @@
 //
 // Extensions of docs/protocol.md, section 4:
 //
-//   - A PUT may have the header logger.WriterHeader. The service drops lines whose pos
+//   - A PUT may have the header Dlite-Log-Writer. The service drops lines whose pos
 //     is not above the pos of this writer's last line. A repeated request therefore
 //     does not repeat lines.
-//   - A PUT may have the header logger.ResumeHeader with the pos after the last
+//   - A PUT may have the header Dlite-Log-Next with the pos after the last
 //     acknowledged line. If the service has lost lines, it answers 409, and its header
 //     has the pos from which the writer must send again.
 //   - GET /stream takes from=N or the header Last-Event-ID, and begins at the N-th line

@@ -15,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/delegate-io/dlite/logger"
+	"github.com/delegate-io/dlite/internal/logheader"
 )
 
 // Config configures a [Server]. Authorize is required. With all other fields zero, the
@@ -226,7 +226,7 @@ func (s *Server) authorize(next http.Handler) http.Handler {
 		case id.Account == "" || id.Key == "":
 			fail(w, &httpError{http.StatusBadRequest, "accountID and key are required"})
 		case !s.cfg.Authorize(Access{
-			Account: id.Account, Key: id.Key, Token: r.Header.Get(logger.TokenHeader), Write: r.Method != http.MethodGet,
+			Account: id.Account, Key: id.Key, Token: r.Header.Get(logheader.Token), Write: r.Method != http.MethodGet,
 		}):
 			fail(w, &httpError{http.StatusUnauthorized, "the token gives no access to this log"})
 		default:

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delegate-io/dlite/logger"
+	"github.com/delegate-io/dlite/internal/logheader"
 )
 
 // patience is the maximum duration of one read or write on a connection.
@@ -23,9 +23,9 @@ const maxWriter = 128
 
 // writerOf returns the name of the writer, or an empty string if the request has none.
 func writerOf(r *http.Request) (string, error) {
-	w := r.Header.Get(logger.WriterHeader)
+	w := r.Header.Get(logheader.Writer)
 	if len(w) > maxWriter {
-		return "", &httpError{http.StatusBadRequest, logger.WriterHeader + " is too long"}
+		return "", &httpError{http.StatusBadRequest, logheader.Writer + " is too long"}
 	}
 	return w, nil
 }
@@ -67,7 +67,7 @@ func (s *Server) appendStream(w http.ResponseWriter, r *http.Request) {
 		err = s.store.append(r.Context(), idOf(r), batch)
 	}
 	if behind := (*BehindError)(nil); errors.As(err, &behind) {
-		w.Header().Set(logger.ResumeHeader, strconv.FormatInt(behind.Next, 10))
+		w.Header().Set(logheader.Resume, strconv.FormatInt(behind.Next, 10))
 	}
 	done(w, err)
 }
@@ -77,9 +77,9 @@ func (s *Server) batchOf(w http.ResponseWriter, r *http.Request, p *put) (b Batc
 	if b.Writer, err = writerOf(r); err != nil {
 		return b, err
 	}
-	if text := r.Header.Get(logger.ResumeHeader); text != "" {
+	if text := r.Header.Get(logheader.Resume); text != "" {
 		if b.Next, err = strconv.ParseInt(text, 10, 64); err != nil {
-			return b, &httpError{http.StatusBadRequest, logger.ResumeHeader + " is no number"}
+			return b, &httpError{http.StatusBadRequest, logheader.Resume + " is no number"}
 		}
 	}
 	size := s.cfg.MaxPut

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delegate-io/dlite/internal/logheader"
 	"github.com/delegate-io/dlite/internal/testbed"
-	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/manager/logservice"
 	"github.com/delegate-io/dlite/manager/redis"
 )
@@ -76,9 +76,9 @@ func benchLines(b *testing.B, urls []string, size int) {
 				b.Error(err)
 				return
 			}
-			req.Header.Set(logger.TokenHeader, token)
-			req.Header.Set(logger.WriterHeader, "w")
-			req.Header.Set(logger.ResumeHeader, strconv.Itoa(pos-size))
+			req.Header.Set(logheader.Token, token)
+			req.Header.Set(logheader.Writer, "w")
+			req.Header.Set(logheader.Resume, strconv.Itoa(pos-size))
 			resp, err := client.Do(req)
 			if err != nil {
 				b.Error(err)
@@ -108,7 +108,7 @@ func benchToReader(b *testing.B, urls []string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	req.Header.Set(logger.TokenHeader, token)
+	req.Header.Set(logheader.Token, token)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		b.Fatal(err)
@@ -133,7 +133,7 @@ func benchToReader(b *testing.B, urls []string) {
 	defer tick.Stop()
 	for pos := 0; b.Loop(); pos++ {
 		<-tick.C
-		ok(b, "PUT", urls[0]+"/stream"+query, put(pos, fmt.Sprint("at ", time.Now().UnixNano())), logger.WriterHeader, "w")
+		ok(b, "PUT", urls[0]+"/stream"+query, put(pos, fmt.Sprint("at ", time.Now().UnixNano())), logheader.Writer, "w")
 	}
 	ok(b, "DELETE", urls[0]+"/stream"+query, "")
 	<-done

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/internal/logheader"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/manager/logservice"
@@ -99,7 +100,7 @@ func send(t testing.TB, method, url, body string, header ...string) (status int,
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	require.NoError(t, err)
-	req.Header.Set(logger.TokenHeader, token)
+	req.Header.Set(logheader.Token, token)
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
@@ -151,7 +152,7 @@ func readAll(t testing.TB, url string, seen func(string)) string {
 		if !assert.NoError(t, err) {
 			return ""
 		}
-		req.Header.Set(logger.TokenHeader, token)
+		req.Header.Set(logheader.Token, token)
 		if last != "" {
 			req.Header.Set("Last-Event-ID", last)
 		}

@@ -54,7 +54,7 @@ func TestACGITaskWritesItsLogToTheLogService(t *testing.T) {
 	require.NoError(t, os.WriteFile(program, []byte(script), 0o600))
 	files := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(program))))
 	defer files.Close()
-	h, err := cgi.New(cgi.Config{Cache: t.TempDir(), OpenLog: cgi.ServiceLog(nil), LogWait: time.Minute})
+	h, err := cgi.New(cgi.Config{Cache: t.TempDir(), LogWait: time.Minute})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, h.Close(context.Background())) }()
 	config, err := json.Marshal(map[string]any{"executable_config": map[string]any{

@@ -21,7 +21,7 @@
 //
 // The delegate writes to the same log later, and closes it:
 //
-//   - The writer sends its lines under its own name (logger.WriterHeader). The log
+//   - The writer sends its lines under its own name (Dlite-Log-Writer). The log
 //     service therefore never treats lines of one writer as repetitions of the other.
 //     The first line opens the stream.
 //   - The delegate then opens the open stream, which changes nothing. Its lines follow

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/delegate-io/dlite/internal/logheader"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -90,8 +91,8 @@ func (w *Writer) call(ctx context.Context, j *job, method, extra string, body []
 	if err != nil {
 		return &refusal{op: op, final: true} // the error would contain the URL
 	}
-	req.Header.Set(logger.TokenHeader, j.log.Token)
-	req.Header.Set(logger.WriterHeader, j.writer)
+	req.Header.Set(logheader.Token, j.log.Token)
+	req.Header.Set(logheader.Writer, j.writer)
 	resp, err := w.client.Do(req)
 	if err != nil {
 		if ue := (*url.Error)(nil); errors.As(err, &ue) {

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"github.com/delegate-io/dlite/internal/logheader"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/manager/internal/queuelog"
 	"github.com/delegate-io/dlite/manager/logservice"
@@ -78,7 +79,7 @@ func (w *world) client() *http.Client { return &http.Client{Transport: w} }
 // RoundTrip replaces the network.
 func (w *world) RoundTrip(req *http.Request) (*http.Response, error) {
 	w.mu.Lock()
-	w.calls = append(w.calls, call{time.Now(), req.Method, req.Header.Get(logger.WriterHeader)})
+	w.calls = append(w.calls, call{time.Now(), req.Method, req.Header.Get(logheader.Writer)})
 	instead := w.instead
 	w.mu.Unlock()
 	if instead != nil {
@@ -154,7 +155,7 @@ func (w *world) blob() []string {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, base+"/blob?accountID=acc&key="+logKey, nil)
 	require.NoError(w.t, err)
-	req.Header.Set(logger.TokenHeader, token)
+	req.Header.Set(logheader.Token, token)
 	resp := w.answer(req)
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
@@ -292,7 +293,7 @@ func foreign(t *testing.T, w *world) {
 	send := func(method, url, body string) string {
 		req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 		require.NoError(t, err)
-		req.Header.Set(logger.TokenHeader, token)
+		req.Header.Set(logheader.Token, token)
 		resp := w.answer(req)
 		defer func() { _ = resp.Body.Close() }()
 		require.Less(t, resp.StatusCode, 300)
