@@ -199,8 +199,8 @@ func workspacePatterns(t *testing.T) []string {
 // The limits of the public API. Each is the value that the project has reached. Lower them
 // when packages or names are removed. Raise them only with a reason in the commit.
 const (
-	mostPackages           = 39
-	mostNames              = 590
+	mostPackages           = 36
+	mostNames              = 521
 	mostDirectRequirements = 25 // of the root module
 )
 
