@@ -147,8 +147,8 @@ func TestATransactionSurvivesTheDelegate(t *testing.T) {
 // after a restart of the delegate.
 func TestAStepWithoutALogServiceUsesTheOneOfTheInit(t *testing.T) {
 	t.Parallel()
-	var targets []transaction.LogTarget
-	spy := transaction.WithLog(func(_ context.Context, target transaction.LogTarget) transaction.Log {
+	var targets []logger.StreamConfig
+	spy := transaction.WithLog(func(_ context.Context, target logger.StreamConfig) logger.TaskLog {
 		targets = append(targets, target)
 		return closer(func(context.Context) error { return nil })
 	})
