@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/handover"
 	"github.com/delegate-io/dlite/internal/recorded"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -66,7 +67,7 @@ func (r *Run) OpenFiles(name string) (err error) {
 // openFiles opens the directory of that name. If fresh is set it creates the directory and the files.
 func (r *Run) openFiles(name string, fresh bool) (*Files, error) {
 	sf := &Files{Name: name, step: &r.Step.Step, limit: r.Driver.Config.FileLimit, pool: &r.Driver.Scratch}
-	names, err := outputNames(sf.step)
+	names, err := handover.Names(sf.step)
 	if err != nil {
 		return nil, err
 	}
@@ -299,15 +300,15 @@ func (r *Run) Argv(env map[string]string) ([]string, error) {
 	argv := append(append([]string{}, r.Step.Run.Entrypoint...), r.Step.Run.Command...)
 	if len(r.Files.names) > 0 {
 		var ok bool
-		if argv, ok = appendReadout(argv, r.Files.names, r.Files.vars.view); !ok {
+		if argv, ok = handover.AppendReadout(argv, r.Files.names, r.Files.vars.view); !ok {
 			r.Out.Printf("The driver reads outputs only from the file in DRONE_OUTPUT: the step is not a shell with -c.")
 		}
 	}
 	if !r.Step.SecretCommand {
 		return argv, nil
 	}
-	argv, script, err := hideScript(argv)
-	env[scriptVariable] = script
+	argv, script, err := handover.HideScript(argv)
+	env[handover.ScriptVariable] = script
 	return argv, err
 }
 
@@ -329,42 +330,15 @@ func (sf *Files) collect(res *driver.Result, out *Output) {
 		}
 		return string(b)
 	}
-	parse := func(p place, what string) map[string]string {
-		vars, err := parseOutputs(read(p, what))
-		if err != nil {
-			out.Printf("The %s of the step is malformed: %v", what, strings.ReplaceAll(err.Error(), "\n", "; "))
-		}
-		return vars
+	files := map[handover.File]place{
+		handover.Output: sf.output, handover.Secret: sf.secret, handover.Env: sf.env,
+		handover.Artifact: sf.artifact, handover.Vars: sf.vars,
 	}
-	res.Outputs = parse(sf.output, "output file")
-	res.Secrets = parse(sf.secret, "secret output file")
+	handover.Collect(sf.step, res, func(f handover.File) string { return read(files[f], f.String()) },
+		func(text string) { out.Printf("%s", text) })
 	if sf.secret.root != sf.out {
 		// The next step must not find the secrets.
 		_ = sf.secret.root.Remove(sf.secret.rel)
-	}
-	res.Env = parse(sf.env, "environment file")
-	if artifact := read(sf.artifact, "artifact file"); artifact != "" {
-		res.Artifact = []byte(artifact)
-	}
-	vars := parseReadout(read(sf.vars, "list of variables"))
-	for _, name := range sf.step.OutputVars {
-		if v, ok := vars[name]; ok {
-			res.Outputs[name] = v
-		}
-	}
-	for _, o := range sf.step.Outputs {
-		v, ok := vars[o.Value]
-		if !ok {
-			v, ok = res.Outputs[o.Key]
-		}
-		switch {
-		case !ok:
-		case o.Type == stage.OutputSecret:
-			delete(res.Outputs, o.Key)
-			res.Secrets[o.Key] = v
-		default:
-			res.Outputs[o.Key] = v
-		}
 	}
 }
 
@@ -388,34 +362,3 @@ func (sf *Files) Remove() {
 
 // Dir returns a directory of the step that other users cannot write to. It is removed with the step.
 func (sf *Files) Dir() string { return sf.dirs[0] }
-
-// outputNames returns the shell variables that the step asks to hand on.
-func outputNames(step *stage.Step) ([]string, error) {
-	var names []string
-	seen := map[string]bool{}
-	add := func(name string) error {
-		if !isShellName(name) {
-			return fmt.Errorf("output variable %q is not a valid variable name", name)
-		}
-		if !seen[name] {
-			seen[name] = true
-			names = append(names, name)
-		}
-		return nil
-	}
-	for _, name := range step.OutputVars {
-		if err := add(name); err != nil {
-			return nil, err
-		}
-	}
-	for _, o := range step.Outputs {
-		name := o.Value
-		if name == "" {
-			name = o.Key
-		}
-		if err := add(name); err != nil {
-			return nil, err
-		}
-	}
-	return names, nil
-}

@@ -1,4 +1,4 @@
-package steps
+package handover
 
 import (
 	"encoding/base64"
@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/dotenv"
-	"github.com/delegate-io/dlite/internal/recorded"
 )
 
 // Section 5 of docs/protocol.md: the forms of an output file.
@@ -111,15 +110,5 @@ func TestScriptIndex(t *testing.T) {
 		if ok {
 			assert.Equal(t, c.want, got, c.argv)
 		}
-	}
-}
-
-func TestIsOursAcceptsOnlyNamesOfTransactions(t *testing.T) {
-	t.Parallel()
-	a := recorded.NewName("tx")
-	require.True(t, IsOurs(a))
-	require.True(t, IsOurs(a+"-step"))
-	for _, s := range []string{"", "dlite-", "bridge", a + "x", strings.ToUpper(a), "../" + a, a[:len(a)-1] + "g"} {
-		require.False(t, IsOurs(s), s)
 	}
 }

@@ -1,4 +1,4 @@
-package steps
+package handover
 
 import (
 	"path"
@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// appendReadout makes the shell of argv write the variables in names to file after its script, as
+// AppendReadout makes the shell of argv write the variables in names to file after its script, as
 // NAME=value, each followed by a zero byte. If argv is not a shell with a script, it returns argv and
 // false.
 //
 // The exit code of the script does not change, even if the script calls exit: an EXIT trap before the
 // script and a call after it do the same. The shell prints nothing, even under set -x. No value gets
 // on a command line, because printf is a builtin of these shells.
-func appendReadout(argv, names []string, file string) ([]string, bool) {
+func AppendReadout(argv, names []string, file string) ([]string, bool) {
 	i, ok := scriptIndex(argv)
 	if !ok {
 		return argv, false
@@ -68,7 +68,7 @@ func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// parseReadout reads the file that the script of appendReadout wrote. It skips an incomplete last
+// parseReadout reads the file that the script of AppendReadout wrote. It skips an incomplete last
 // entry.
 func parseReadout(text string) map[string]string {
 	vars := map[string]string{}

@@ -1,4 +1,4 @@
-package steps
+package handover
 
 import (
 	"encoding/base64"
