@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"strings"
 	"time"
 
 	"github.com/delegate-io/dlite/manager/internal/queue"
@@ -37,6 +39,19 @@ type command struct {
 	SetSchedule    *Schedule    `json:"set_schedule,omitempty"`
 	DeleteSchedule *idCommand   `json:"delete_schedule,omitempty"`
 	Fire           *fireCommand `json:"fire,omitempty"`
+}
+
+// String returns the kind of the command and its account, for logs. It contains nothing
+// of a payload.
+func (c *command) String() string {
+	v := reflect.ValueOf(c).Elem()
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Pointer && !f.IsNil() {
+			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			return strings.TrimSpace(name + " " + c.Account)
+		}
+	}
+	return "unknown " + c.Account
 }
 
 type capacityCommand struct {

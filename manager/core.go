@@ -83,6 +83,12 @@ func (c *core) Apply(at time.Time, cmd *command, own bool) any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at, c.own = at, own
+	before, complete := len(c.effects), false
+	defer func() {
+		if !complete { // the command panics: the journal undoes its changes
+			c.effects = c.effects[:before]
+		}
+	}()
 	r := c.executeCommand(cmd)
 	for events := c.queue.Events(); len(events) > 0; events = c.queue.Events() {
 		for i := range events {
@@ -92,6 +98,7 @@ func (c *core) Apply(at time.Time, cmd *command, own bool) any {
 	if len(c.effects) > 0 && (!own || c.unwaited) {
 		c.wakeLoop()
 	}
+	complete = true
 	return r
 }
 

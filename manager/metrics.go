@@ -42,6 +42,7 @@ func (m *Manager) Metrics() prometheus.Collector {
 	c.storeBytes = store("log_bytes", "What the store's log has grown by since the state was last saved.")
 	c.storeSaved = store("saved_timestamp_seconds", "When the state was last saved.")
 	c.storePending = store("pending", "Commands that wait for the store.")
+	c.storeSetAside = store("set_aside", "Commands of the store that panicked and are left out.")
 	return c
 }
 
@@ -52,7 +53,7 @@ type collector struct {
 
 	submitted, ended, wait, duration, waiting, oldest, requeued, retried, lost,
 	delegates, slots, unbounded, slotsUsed, running,
-	storeEntries, storeBytes, storeSaved, storePending *prometheus.Desc
+	storeEntries, storeBytes, storeSaved, storePending, storeSetAside *prometheus.Desc
 }
 
 // Describe implements [prometheus.Collector].
@@ -107,6 +108,7 @@ func (c *collector) collectStore(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(c.storeBytes, prometheus.GaugeValue, float64(s.Bytes))
 	out <- prometheus.MustNewConstMetric(c.storeSaved, prometheus.GaugeValue, saved)
 	out <- prometheus.MustNewConstMetric(c.storePending, prometheus.GaugeValue, float64(s.Pending))
+	out <- prometheus.MustNewConstMetric(c.storeSetAside, prometheus.GaugeValue, float64(s.SetAside))
 }
 
 func (c *collector) collectWork(out chan<- prometheus.Metric, account, kind string, w *workStats) {

@@ -53,7 +53,7 @@ func FuzzHeader(f *testing.F) {
 
 // readSeen terminates for every input.
 func FuzzSeen(f *testing.F) {
-	r := newReplica[int](nil, 0, nil)
+	r := newReplica[int](nil, 0, nil, nil)
 	r.seen["a"], r.seen["b"] = mark{counter: 5}, mark{counter: 7}
 	f.Add(r.appendSeen(nil))
 	f.Add([]byte("\xff\xff\xff\xff\x01"))

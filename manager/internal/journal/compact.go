@@ -48,7 +48,7 @@ func (j *Journal[C]) compact(ctx context.Context) error {
 	if begun.Entries == 0 {
 		return nil
 	}
-	r := newReplica(j.cfg.New(), j.cfg.Rules, j.seal)
+	r := newReplica(j.cfg.New(), j.cfg.Rules, j.seal, j.live.aside)
 	// Entries that this process has not applied yet stay in the log.
 	if err := r.restore(ctx, j.log, begun.Position, j.cfg.New, ignore); err != nil {
 		return err

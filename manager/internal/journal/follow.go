@@ -15,7 +15,8 @@ func poke(c chan struct{}) {
 }
 
 // carryOut applies the next entry. If the entry is not the next one, it fails with
-// errGap and changes nothing. The caller must hold mu.
+// errGap and changes nothing. If a command panics, it fails with errPanicked, which is an
+// errGap as well: the caller must reload. The caller must hold mu.
 func (j *Journal[C]) carryOut(e Entry) error {
 	if j.failed != nil {
 		return j.failed
@@ -28,7 +29,7 @@ func (j *Journal[C]) carryOut(e Entry) error {
 	unbroken := j.breakOnPanic()
 	err := j.live.apply(e, own, func(i int, result any) {
 		if f != nil {
-			f.calls[i].done <- answer{result: result}
+			f.calls[i].answer(result)
 		}
 	})
 	unbroken()
@@ -86,7 +87,9 @@ func (j *Journal[C]) readMissing(until uint64) error {
 			return fmt.Errorf("%w: it ends after entry %d, before %d", ErrDamaged, j.live.pos.Seq, until)
 		}
 		for _, e := range entries {
-			if err := j.carryOut(e); err != nil {
+			if err := j.carryOut(e); errors.Is(err, errPanicked) {
+				return err
+			} else if err != nil {
 				return fmt.Errorf("%w: %w", ErrDamaged, err)
 			}
 		}
@@ -212,7 +215,7 @@ func (j *Journal[C]) reload(why error) error {
 	if err != nil {
 		return err
 	}
-	r := newReplica(j.cfg.New(), j.cfg.Rules, j.seal)
+	r := newReplica(j.cfg.New(), j.cfg.Rules, j.seal, j.live.aside)
 	results := map[uint64][]any{} // by counter
 	err = r.restore(j.ctx, j.log, end.Seq, j.cfg.New, func(e Entry, i int, result any) {
 		if e.Origin == j.origin && !j.arrivedOtherwise(e.Counter) {
@@ -241,7 +244,7 @@ func (j *Journal[C]) reload(why error) error {
 		if f := j.sent[counter]; f != nil {
 			delete(j.sent, counter)
 			for i, x := range all {
-				f.calls[i].done <- answer{result: x}
+				f.calls[i].answer(x)
 			}
 		}
 	}

@@ -138,7 +138,7 @@ func Open[C any](ctx context.Context, cfg Config[C], machine Machine[C]) (*Journ
 	cfg.CompactAfter = cmp.Or(cfg.CompactAfter, defaultCompactAfter)
 	cfg.MaxBatch = cmp.Or(cfg.MaxBatch, defaultMaxBatch)
 	j := &Journal[C]{
-		cfg: cfg, log: cfg.Log, live: newReplica(machine, cfg.Rules, nil), origin: rand.Text(), sent: map[uint64]*flight{},
+		cfg: cfg, log: cfg.Log, live: newReplica(machine, cfg.Rules, nil, nil), origin: rand.Text(), sent: map[uint64]*flight{},
 		wake: make(chan struct{}, 1), full: make(chan struct{}, 1), saving: make(chan struct{}, 1), doubt: make(chan struct{}, 1),
 	}
 	j.saving <- struct{}{}
@@ -168,6 +168,10 @@ func (j *Journal[C]) open(ctx context.Context) error {
 		return err
 	}
 	j.live.seal = j.seal
+	j.live.aside = &asides{
+		log: j.log, logger: j.cfg.Logger, added: func() { poke(j.full) }, // the next start need not find them again
+		panicked: map[commandID]bool{}, known: map[commandID]bool{},
+	}
 	end, err := retry(ctx, func() (End, error) { return j.logEnd(ctx) })
 	if err != nil {
 		return fmt.Errorf("looking for the log's end: %w", err)
@@ -183,7 +187,8 @@ func (j *Journal[C]) open(ctx context.Context) error {
 //
 // If ctx ends or the log fails, Do fails with ErrUnavailable: the command may have been
 // applied, or may be applied later, but at most once. Do waits for a log that does not
-// answer, so ctx should have a deadline.
+// answer, so ctx should have a deadline. With a log, Do fails with ErrSetAside if the
+// machine panics. Without one it panics too, and the journal cannot be used any more.
 func (j *Journal[C]) Do(ctx context.Context, command C) (any, error) {
 	if j.log == nil {
 		return j.doInMemory(command)
@@ -295,6 +300,7 @@ type Stats struct {
 	Bytes    int64    // size of these entries
 	Snapshot Snapshot // the saved state; the zero value if there is none
 	Pending  int      // number of commands that wait for the log
+	SetAside int      // number of known commands that panicked and were left out
 }
 
 // Stats returns the sizes as this process knows them.
@@ -305,6 +311,7 @@ func (j *Journal[C]) Stats() Stats {
 	j.queueMu.Lock()
 	defer j.queueMu.Unlock()
 	s.Pending = len(j.pending) - j.gone
+	s.SetAside = j.live.aside.count()
 	return s
 }
 

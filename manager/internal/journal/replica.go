@@ -14,6 +14,8 @@ type replica[C any] struct {
 	machine Machine[C]
 	rules   int // highest known version
 	seal    *sealer
+	aside   *asides // nil if a panic is not recovered
+	broken  bool    // a command panicked: the state is incomplete until it is read again
 
 	pos  Position
 	at   time.Time
@@ -33,8 +35,8 @@ type mark struct {
 // missing, or this replica has entries that the log lost.
 var errGap = errors.New("an entry is missing")
 
-func newReplica[C any](machine Machine[C], rules int, seal *sealer) *replica[C] {
-	return &replica[C]{machine: machine, rules: rules, seal: seal, seen: map[string]mark{}}
+func newReplica[C any](machine Machine[C], rules int, seal *sealer, aside *asides) *replica[C] {
+	return &replica[C]{machine: machine, rules: rules, seal: seal, aside: aside, seen: map[string]mark{}}
 }
 
 func checkRules(rules, known int) error {
@@ -44,8 +46,11 @@ func checkRules(rules, known int) error {
 	return nil
 }
 
-// open returns the commands of an entry if it is the next one.
-func (r *replica[C]) open(e Entry) ([]C, error) {
+// open returns the encoded commands of an entry if it is the next one.
+func (r *replica[C]) open(e Entry) ([][]byte, error) {
+	if r.broken {
+		return nil, errPanicked
+	}
 	if e.Seq != r.pos.Seq+1 || e.Prev != r.pos.Token {
 		return nil, fmt.Errorf("%w: after %d comes %d", errGap, r.pos.Seq, e.Seq)
 	}
@@ -63,16 +68,11 @@ func (r *replica[C]) open(e Entry) ([]C, error) {
 	if err != nil {
 		return nil, fmt.Errorf("entry %d: %w", e.Seq, err)
 	}
-	commands := make([]C, len(encoded))
-	for i, b := range encoded {
-		if commands[i], err = r.machine.Decode(b); err != nil {
-			return nil, fmt.Errorf("%w: entry %d: command %d cannot be decoded: %w", ErrDamaged, e.Seq, i, err)
-		}
-	}
-	return commands, nil
+	return encoded, nil
 }
 
-// apply applies an entry completely or not at all.
+// apply applies an entry. If it fails with errPanicked, the state is incomplete until
+// restore has read it again. Any other error means that nothing has changed.
 func (r *replica[C]) apply(e Entry, own bool, result func(i int, result any)) error {
 	commands, err := r.open(e)
 	if err != nil {
@@ -80,7 +80,11 @@ func (r *replica[C]) apply(e Entry, own bool, result func(i int, result any)) er
 	}
 	r.at = e.At
 	for i, c := range commands {
-		result(i, r.machine.Apply(r.at, c, own))
+		x, err := r.execute(e, i, c, own)
+		if err != nil {
+			return err
+		}
+		result(i, x)
 	}
 	r.pos, r.seen[e.Origin] = e.Position, mark{e.Counter, r.at}
 	r.entries++
@@ -95,11 +99,18 @@ const attempts = 10
 // restore brings the machine from any state to entry until. It passes the results of
 // the entries that are still in the log to result.
 func (r *replica[C]) restore(ctx context.Context, log Log, until uint64, blank func() Machine[C], result func(Entry, int, any)) error {
+	if err := r.aside.read(ctx); err != nil {
+		return err
+	}
 	var err error
-	for range attempts {
+	for failed := 0; failed < attempts; {
 		if err = r.load(ctx, log, blank); err == nil {
 			err = r.catchUp(ctx, log, until, result)
 		}
+		if errors.Is(err, errPanicked) { // each command panics at most twice
+			continue
+		}
+		failed++
 		if !errors.Is(err, ErrMoved) && !errors.Is(err, errGap) {
 			return err
 		}
@@ -114,8 +125,8 @@ func (r *replica[C]) load(ctx context.Context, log Log, blank func() Machine[C])
 		return fmt.Errorf("looking for the saved state: %w", err)
 	}
 	if s.ID == "" {
-		if r.pos.Seq > 0 {
-			err = r.takeOver(newReplica(blank(), r.rules, r.seal))
+		if r.pos.Seq > 0 || r.broken {
+			err = r.takeOver(newReplica(blank(), r.rules, r.seal, nil))
 		}
 		return err
 	}
@@ -136,6 +147,7 @@ func (r *replica[C]) load(ctx context.Context, log Log, blank func() Machine[C])
 			return err
 		}
 		r.pos, r.at, r.seen, r.base, r.entries, r.bytes = s.Position, s.At, seen, s, 0, 0
+		r.broken = false
 		return nil
 	}()
 	if err != nil {
@@ -189,6 +201,7 @@ func (r *replica[C]) takeOver(other *replica[C]) error {
 		return fmt.Errorf("taking over a state: %w", err)
 	}
 	r.pos, r.at, r.seen, r.base, r.entries, r.bytes = other.pos, other.at, other.seen, other.base, other.entries, other.bytes
+	r.broken = false
 	return nil
 }
 

@@ -38,6 +38,8 @@ type headerBody struct {
 	Format int          `json:"format"`
 	Sealed bool         `json:"sealed"`
 	Keys   []wrappedKey `json:"keys,omitempty"`
+	// SetAside are the newest commands that were set aside, see aside.go.
+	SetAside []setAside `json:"set_aside,omitempty"`
 }
 
 // wrappedKey is the data key, encrypted with one of Config.Keys.

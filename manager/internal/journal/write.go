@@ -17,6 +17,18 @@ type call struct {
 	gone   bool    // the caller has stopped waiting
 }
 
+// answer sends the result of the command to its caller, unless the caller has it already.
+func (c *call) answer(result any) {
+	a := answer{result: result}
+	if result == ErrSetAside { //nolint:errorlint // it is the value itself
+		a = answer{err: ErrSetAside}
+	}
+	select {
+	case c.done <- a:
+	default:
+	}
+}
+
 type answer struct {
 	result any
 	err    error
@@ -148,7 +160,15 @@ func (j *Journal[C]) send(f *flight, counter uint64) {
 		fail(f.calls, err) // except calls that reload or follow has answered
 		return
 	}
-	j.acknowledge(f, e)
+	if j.acknowledge(f, e) {
+		return
+	}
+	// Nothing else is appended meanwhile.
+	if err := j.reload(errPanicked); err != nil {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.fail(err)
+	}
 }
 
 // append sends a batch until the log answers or no caller waits.
@@ -187,27 +207,35 @@ func (j *Journal[C]) arrivedOtherwise(counter uint64) bool {
 	return j.sent[counter] == nil
 }
 
-// acknowledge applies an entry that the log has acknowledged, if it is the next one.
-func (j *Journal[C]) acknowledge(f *flight, e Entry) {
+// acknowledge applies an entry that the log has acknowledged, if it is the next one. It
+// reports false if a command panicked and the caller must reload.
+func (j *Journal[C]) acknowledge(f *flight, e Entry) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.sent[e.Counter] != f {
-		return // already answered
+		return true // already answered
 	}
 	f.seq = e.Seq
 	if e.Seq <= j.live.pos.Seq {
 		// The log lost its end and continued without it. Reading the log again applies
 		// the entry.
 		poke(j.doubt)
-		return
+		return true
 	}
 	err := j.carryOut(e)
 	if !errors.Is(err, errGap) || j.log.Shared() {
-		return // follow reads the missing entries and then this one
+		return true // follow reads the missing entries and then this one, or reloads
 	}
-	if err := j.readMissing(e.Seq); err != nil {
+	if !errors.Is(err, errPanicked) {
+		err = j.readMissing(e.Seq)
+	}
+	if errors.Is(err, errPanicked) {
+		return false
+	}
+	if err != nil {
 		j.fail(err)
 	}
+	return true
 }
 
 // errLostResult is the error of a command that a saved state covers or that the log

@@ -37,6 +37,9 @@ func Run(t *testing.T, fresh func(testing.TB) Opener) {
 		"newer rules are refused":                           rules,
 		"a large state is in parts":                         parts,
 		"the state is saved at times":                       compacting,
+		"a command that panics is set aside":                setAside,
+		"a panic that does not repeat costs nothing":        accident,
+		"a log with commands that panic is opened":          poisoned,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

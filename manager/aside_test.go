@@ -1,0 +1,57 @@
+package manager
+
+import (
+	"bytes"
+	"path/filepath"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/manager/internal/journal"
+	"github.com/delegate-io/dlite/manager/sqlite"
+	"github.com/delegate-io/dlite/task"
+)
+
+// A command that makes the core panic fails alone. The manager goes on, starts again,
+// and says which command it was, without its payload.
+func TestACommandThatPanicsStopsNoManager(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	file := filepath.Join(t.TempDir(), "db")
+	open := func() *Manager {
+		store, err := sqlite.Open(t.Context(), file, sqlite.Config{})
+		require.NoError(t, err)
+		m, err := New(Config{
+			Accounts: map[string]string{"acc": "00000000000000000000000000000001"},
+			Store:    store, StoreUnsealed: true, Logger: zerolog.New(&log),
+		})
+		require.NoError(t, err)
+		return m
+	}
+	m := open()
+	submit := func(id string) error {
+		_, err := m.SubmitTask(t.Context(), "acc", TaskRequest{Task: task.Task{ID: id, Type: "custom"}})
+		return err
+	}
+	require.NoError(t, submit("before"))
+	_, err := m.applyCommand(t.Context(), &command{Account: "acc", SubmitTask: &submitTaskCommand{}}) // without a task
+	require.ErrorIs(t, err, journal.ErrSetAside)
+	require.NoError(t, submit("after"))
+	require.NoError(t, m.Ready(t.Context()))
+	require.NoError(t, m.Close())
+	assert.Contains(t, log.String(), `"command":"submit_task acc"`)
+	assert.Contains(t, log.String(), "nil pointer dereference")
+	log.Reset()
+
+	m = open()
+	for _, id := range []string{"before", "after"} {
+		_, err := m.Task("acc", id)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, 1, m.storeStats().SetAside)
+	assert.Contains(t, log.String(), "A command of the store was set aside because it panicked")
+	assert.NotContains(t, log.String(), "nil pointer", "it does not panic again")
+	require.NoError(t, m.Close())
+}
