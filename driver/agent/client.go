@@ -26,7 +26,8 @@ type Client struct {
 	gone      <-chan struct{}
 	stopLimit time.Duration
 
-	health atomic.Pointer[Health] // nil until the agent has answered
+	health  atomic.Pointer[Health] // nil until the agent has answered
+	readers readers
 }
 
 // Option configures a [Client].
@@ -119,6 +120,7 @@ func (c *Client) Destroy(ctx context.Context, req *DestroyRequest) error {
 	if err := c.post(ctx, "/destroy", req, &struct{}{}); err != nil {
 		return fmt.Errorf("agent's destroy: %w", err)
 	}
+	c.readers.end()
 	return nil
 }
 

@@ -16,7 +16,7 @@ func TestOurAgentGetsNoLogServiceAndNoManager(t *testing.T) {
 		ID: "a", LogKey: "k", LogConfig: &stage.LogConfig{URL: "http://127.0.0.1:1", Token: "fake-token"},
 		StepStatus: &stage.StepStatus{Token: "fake-token"},
 	}}
-	sent := newSession(nil, req, nil, true).req
+	sent := newSession(t.Context(), nil, req, nil, true).req
 	assert.Nil(t, sent.LogConfig)
 	assert.Empty(t, sent.LogKey)
 	assert.Nil(t, sent.StepStatus)

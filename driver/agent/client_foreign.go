@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/task/stage"
@@ -66,12 +68,14 @@ type foreignStep struct {
 	MountDockerSocket bool `json:"mount_docker_socket"`
 }
 
-// foreignRequest returns the request for a foreign agent. The client receives the output unless
-// the step has outputs: such an agent returns outputs only for steps whose output goes to a log
-// service.
-func foreignRequest(req *StartStepRequest) *foreignStep {
+// foreignRequest returns the request for a foreign agent, and the files through which the step hands
+// on values. Such an agent returns neither for a step whose output the client receives, so the client
+// reads the files itself. The files are nil for a step that the agent reports to the manager, and for a
+// step of a Windows shell: then the agent returns the outputs, and its log service gets the log.
+func foreignRequest(ctx context.Context, req *StartStepRequest) (*foreignStep, *foreignFiles) {
 	r := *req
 	r.ID, r.Key = req.stepKey(), ""
+	r.Environment = maps.Clone(r.Environment)
 	if r.Environment == nil {
 		r.Environment = map[string]string{} // a foreign agent hangs without it
 	}
@@ -85,9 +89,20 @@ func foreignRequest(req *StartStepRequest) *foreignStep {
 	if r.Image != "" {
 		r.Volumes = append(slices.Clone(r.Volumes), &stage.VolumeMount{Name: workspaceVolume, Path: workspace})
 	}
+	if deadline, ok := ctx.Deadline(); ok && !r.Detach { // without a time-out the step would run on
+		left := max(1, int((time.Until(deadline)+time.Second-1)/time.Second))
+		if r.Timeout == 0 || left < r.Timeout {
+			r.Timeout = left
+		}
+	}
 	r.ProcessConfig = &stage.ProcessConfig{KillProcessOnContextCancel: true}
-	r.LogDrone = len(r.OutputVars) == 0 && len(r.Outputs) == 0 && r.OutputVarFile == "" && r.SecretVarFile == "" && r.StepStatus == nil
-	return &foreignStep{StartStepRequest: r, MountDockerSocket: r.MountDockerSocket}
+	files := handOverFiles(&r)
+	if files != nil {
+		r.LogDrone, r.LogConfig, r.LogKey = true, nil, ""
+	} else {
+		r.LogDrone = r.StepStatus == nil && len(r.OutputVars)+len(r.Outputs) == 0 && r.OutputVarFile == "" && r.SecretVarFile == ""
+	}
+	return &foreignStep{StartStepRequest: r, MountDockerSocket: r.MountDockerSocket}, files
 }
 
 // foreignInternalError is the exit code of an internal error at foreign agents. A step can exit
@@ -96,6 +111,9 @@ const foreignInternalError = 255
 
 // foreignResult converts the answer of a foreign agent.
 func foreignResult(a *pollStepResponse) (*driver.Result, error) {
+	if a.ExitCode < 0 {
+		return nil, &endingError{text: cmp.Or(a.Error, "a signal ended the step")}
+	}
 	internal := a.ExitCode == foreignInternalError && !strings.Contains(a.Error, "exit status 255") || a.ExitCode == 0
 	if internal && a.Error != "" && !a.OOMKilled {
 		return nil, &endingError{text: a.Error, timeout: strings.Contains(a.Error, context.DeadlineExceeded.Error())}

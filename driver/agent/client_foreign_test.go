@@ -40,6 +40,7 @@ type foreignAgent struct {
 	health string
 	setup  map[string]any
 	dir    string // root directory of its machine
+	cut    int    // streams that were closed before their step ended
 }
 
 type foreignStep struct {
@@ -54,15 +55,18 @@ func newForeignAgent(t *testing.T) (*foreignAgent, *agent.Client) {
 	f := &foreignAgent{t: t, dir: t.TempDir(), steps: map[string]*foreignStep{}, polls: map[string]int{}}
 	server := httptest.NewServer(f)
 	transport := &http.Transport{}
+	c := agent.NewClient(server.URL, transport)
 	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		server.CloseClientConnections()
-		server.Close()
 		for _, s := range f.steps {
 			<-s.done
 		}
+		assert.Zero(t, f.cut, "this crashes some agents")
+		assert.NoError(t, c.Destroy(context.Background(), &agent.DestroyRequest{}))
+		transport.CloseIdleConnections()
+		server.CloseClientConnections()
+		server.Close()
 	})
-	return f, agent.NewClient(server.URL, transport)
+	return f, c
 }
 
 func (f *foreignAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -120,7 +124,14 @@ func (f *foreignAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, `{"error_msg":"Step has not started"}`)
 			return
 		}
-		<-s.done
+		select {
+		case <-s.done:
+		case <-r.Context().Done():
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.cut++
+			return
+		}
 		offset, _ := body["offset"].(float64)
 		_, _ = io.WriteString(w, s.out.String()[int(offset):])
 	default:
@@ -154,7 +165,13 @@ func (f *foreignAgent) start(id string, req map[string]any) {
 		run, _ := req["run"].(map[string]any)
 		commands, _ := run["commands"].([]any)
 		text, _ := commands[0].(string)
-		cmd := exec.Command("sh", "-c", text) //nolint:gosec,noctx // a test's own script
+		inside := func(text string) string { return strings.ReplaceAll(text, "/tmp/", f.dir+"/tmp/") }
+		cmd := exec.Command("sh", "-c", inside(text)) //nolint:gosec,noctx // a test's own script
+		vars, _ := req["environment"].(map[string]any)
+		cmd.Env = os.Environ()
+		for name, value := range vars {
+			cmd.Env = append(cmd.Env, name+"="+inside(value.(string)))
+		}
 		cmd.Stdout, cmd.Stderr = s.out, s.out
 		cmd.Dir = filepath.Join(f.dir, req["working_dir"].(string))
 		err := cmd.Run()
@@ -166,6 +183,8 @@ func (f *foreignAgent) start(id string, req map[string]any) {
 			s.answer["exit_code"], s.answer["error"] = 0, "cannot start it"
 		case strings.HasPrefix(text, "exit 95"):
 			s.answer["exited"] = false
+		case strings.HasPrefix(text, "exit 94"):
+			s.answer["exit_code"], s.answer["error"] = -1, "signal: killed"
 		case strings.HasPrefix(text, "exit 99"):
 			s.answer["exit_code"], s.answer["error"] = 255, "context deadline exceeded"
 		case strings.HasPrefix(text, "exit 98"):
@@ -210,7 +229,8 @@ func TestAStageRunsAtAForeignAgent(t *testing.T) {
 	assert.Equal(t, "hello\n", out.String())
 	sent := f.begun[0]
 	assert.Equal(t, "key-1", sent["id"], "it starts an id once")
-	assert.Equal(t, map[string]any{}, sent["environment"])
+	assert.Equal(t, "/tmp/dlite-workspace/.dlite-key-1-env", sent["environment"].(map[string]any)["DRONE_ENV"])
+	assert.NotContains(t, sent, "timeout", "the step has none")
 	assert.Equal(t, true, sent["log_drone"])
 	assert.Equal(t, "Run", sent["kind"])
 	assert.Equal(t, "/tmp/dlite-workspace", sent["working_dir"], "this agent requires one")
@@ -218,8 +238,9 @@ func TestAStageRunsAtAForeignAgent(t *testing.T) {
 	assert.Equal(t, map[string]any{"kill_process_on_context_cancel": true}, sent["process_config"])
 	assert.NotContains(t, sent, "stage_runtime_id", "a poll would never be answered")
 
-	// With outputs, the output goes to the log service.
+	// In a Windows shell, a step with outputs sends its output to the log service.
 	req, out = script("outputs", "echo hello"), drivertest.NewOutput()
+	req.Run.Entrypoint = []string{"powershell.exe", "-Command"}
 	req.LogKey, req.LogConfig = "k", &stage.LogConfig{URL: "http://127.0.0.1:1"}
 	req.Outputs = []stage.Output{{Key: "A", Value: "A"}}
 	res, err = c.Run(t.Context(), req, out)
@@ -229,10 +250,51 @@ func TestAStageRunsAtAForeignAgent(t *testing.T) {
 	assert.Equal(t, map[string]string{"S": "hunter2"}, res.Secrets)
 	assert.Equal(t, map[string]string{"E": "2"}, res.Env)
 	assert.Equal(t, []byte("{}"), res.Artifact)
-	assert.Equal(t, "k", f.begun[1]["log_key"])
+	sent = f.begun[len(f.begun)-1]
+	assert.Equal(t, "k", sent["log_key"])
 	assert.Equal(t, 1, f.polls["outputs"])
 
 	require.NoError(t, c.Destroy(t.Context(), &agent.DestroyRequest{}))
+}
+
+// A step at a foreign agent has both its log and the values that it hands on, although the agent gives only
+// one of them: the client reads the files itself.
+func TestAStepAtAForeignAgentHasItsLogAndItsOutputs(t *testing.T) {
+	t.Parallel()
+	f, c := newForeignAgent(t)
+	_, err := c.Setup(t.Context(), &agent.SetupRequest{ID: "s"})
+	require.NoError(t, err)
+	req, out := script("one", `echo hello; V="a
+b"; echo A=1 >>$DRONE_OUTPUT; echo E=2 >>$DRONE_ENV; echo T=visibly-fake >>$HARNESS_OUTPUT_SECRET_FILE; printf '{}' >$PLUGIN_ARTIFACT_FILE; S=visibly-fake-too; exit 3`), drivertest.NewOutput()
+	req.LogKey, req.LogConfig = "k", &stage.LogConfig{URL: "http://127.0.0.1:1", Token: "visibly-fake"}
+	req.OutputVars, req.Outputs, req.Conceal = []string{"V"}, []stage.Output{{Key: "SECRET", Value: "S", Type: stage.OutputSecret}}, true
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	res, err := c.Run(ctx, req, out)
+	require.NoError(t, err)
+	assert.Equal(t, 3, res.ExitCode)
+	assert.Equal(t, "hello\n", out.String())
+	assert.Equal(t, map[string]string{"A": "1", "V": "a\nb"}, res.Outputs)
+	assert.Equal(t, map[string]string{"T": "visibly-fake", "SECRET": "visibly-fake-too"}, res.Secrets)
+	assert.Equal(t, map[string]string{"E": "2"}, res.Env)
+	assert.Equal(t, []byte("{}"), res.Artifact)
+	assert.Empty(t, res.Lost)
+	sent := f.begun[0]
+	assert.InDelta(t, 3600, sent["timeout"], 60, "the time that is left")
+	assert.NotContains(t, sent, "log_config", "the client has the log")
+	assert.NotContains(t, sent, "outputs")
+	assert.NotContains(t, sent["run"].(map[string]any)["commands"].([]any)[0], "visibly-fake", "the command line shows it")
+	assert.Equal(t, script("one", "").Run.Entrypoint, req.Run.Entrypoint, "the caller's request does not change")
+	left, err := os.ReadDir(filepath.Join(f.dir, "tmp/dlite-workspace"))
+	require.NoError(t, err)
+	assert.Empty(t, left, "the next step must not find the files")
+
+	// Files that cannot be read fail a step that declares outputs.
+	req = script("large", `head -c 1048577 /dev/zero >$DRONE_OUTPUT`)
+	req.OutputVars = []string{"V"}
+	res, err = c.Run(t.Context(), req, io.Discard)
+	require.NoError(t, err)
+	assert.Contains(t, res.Lost, "larger than 1048576 bytes")
 }
 
 // docs/protocol.md, section 5: the steps of a stage share a directory, also in containers.
@@ -249,7 +311,7 @@ func TestStepsAtAForeignAgentShareADirectory(t *testing.T) {
 	_, err = c.Run(t.Context(), in, out)
 	require.NoError(t, err)
 	assert.Equal(t, "hello\n", out.String())
-	assert.Equal(t, []any{map[string]any{"name": "dlite-workspace", "path": "/tmp/dlite-workspace"}}, f.begun[1]["volumes"])
+	assert.Equal(t, []any{map[string]any{"name": "dlite-workspace", "path": "/tmp/dlite-workspace"}}, f.begun[2]["volumes"])
 	assert.Empty(t, in.Volumes, "the caller's request does not change")
 	for dir, want := range map[string]string{"/w": "/w", "sub": "/tmp/dlite-workspace/sub", `C:\w`: `C:\w`} {
 		req := script("in "+dir, "true")
@@ -307,6 +369,8 @@ func TestTheEndsOfStepsAtAForeignAgent(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, res.OOMKilled)
 	assert.Equal(t, 255, res.ExitCode)
+	_, err = c.Run(t.Context(), script("signal", "exit 94"), io.Discard)
+	require.EqualError(t, err, `step "signal": signal: killed`, "-1 is no exit code")
 	_, err = c.Run(t.Context(), script("image", "exit 97"), io.Discard)
 	require.ErrorContains(t, err, "cannot find the image")
 	require.NotErrorIs(t, err, context.DeadlineExceeded)

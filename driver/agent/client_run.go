@@ -11,7 +11,8 @@ import (
 
 // Run runs a step to its end. It writes each byte of the output once to out, and all of it before
 // it returns. If ctx ends first, the agent stops the step and the error wraps ctx's error. A
-// foreign agent cannot stop a step: its machine must not be used afterwards.
+// foreign agent cannot stop a step: its machine must not be used afterwards, and the client reads and
+// drops the step's output until the step ends or [Client.Destroy] succeeds.
 //
 // If an earlier process started a step with the same key, Run follows that step from its first
 // byte. The errors wrap [context.DeadlineExceeded] for a time-out, [driver.ErrLost] if the agent
@@ -82,7 +83,20 @@ func (c *Client) follow(ctx context.Context, req *StartStepRequest, out io.Write
 			return nil, nil, fail(err)
 		}
 	}
-	s := newSession(c, req, out, own)
+	s := newSession(ctx, c, req, out, own)
+	res, f, err := s.follow(ctx, begins)
+	told := (*endingError)(nil)
+	switch {
+	case err == nil || errors.Is(err, driver.ErrNotBegun) || own && errors.As(err, &told) && ctx.Err() == nil:
+		return res, f, err // the text of an agent of ours names the step already
+	default:
+		return nil, f, fail(err)
+	}
+}
+
+// follow follows the step to its end, or until a detached step is ready. The caller must stop the
+// follower.
+func (s *session) follow(ctx context.Context, begins bool) (*driver.Result, *Follower, error) {
 	f := s.begin(ctx, begins)
 	defer close(s.returned)
 	select {
@@ -98,20 +112,18 @@ func (c *Client) follow(ctx context.Context, req *StartStepRequest, out io.Write
 			err = lost
 		}
 	}
+	if err == nil && ctx.Err() == nil {
+		s.collect(ctx, res)
+	}
 	switch {
 	case err == nil && (!detached || ctx.Err() == nil):
 		return res, f, nil
 	case errors.Is(context.Cause(s.lifetime), ErrGone):
-		return nil, f, fail(ErrGone)
+		return nil, f, ErrGone
 	case ctx.Err() != nil:
-		return nil, f, fail(stopped(ctx))
-	case errors.Is(err, driver.ErrNotBegun):
-		return nil, f, err
+		return nil, f, stopped(ctx)
 	}
-	if ending := (*endingError)(nil); errors.As(err, &ending) && own {
-		return nil, f, err // the text names the step already
-	}
-	return nil, f, fail(err)
+	return nil, f, err
 }
 
 // stopped returns the error of a step whose context has ended.

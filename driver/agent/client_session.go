@@ -22,6 +22,7 @@ type session struct {
 	key   string
 	own   bool
 	out   sink
+	files *foreignFiles // nil unless the client reads what the step hands on
 	// begins reports that the session must start the step. started reports that it has; it is set
 	// before answered is closed.
 	begins, started bool
@@ -36,22 +37,30 @@ type session struct {
 	pollErr  error             // set before answered is closed
 
 	streamed chan struct{}
-	cut      error // why the output ended early; set before streamed is closed
+	// endReading ends the reader of a foreign agent's output. It is set before answered is closed. The
+	// reader may outlive the session: a closed stream of a running step can crash such an agent.
+	endReading context.CancelFunc
+	cut        error // why the output ended early; set before streamed is closed
 }
 
-func newSession(c *Client, req *StartStepRequest, out io.Writer, own bool) *session {
-	s := &session{
-		c: c, req: req, own: own, out: sink{w: out},
-		returned: make(chan struct{}), answered: make(chan struct{}), streamed: make(chan struct{}),
+func newSession(ctx context.Context, c *Client, req *StartStepRequest, out io.Writer, own bool) *session {
+	if !own {
+		foreign, files := foreignRequest(ctx, req)
+		return newForeignSession(c, foreign, out, files)
 	}
-	if own {
-		s.req = ownRequest(req)
-		s.start = s.req
-	} else {
-		foreign := foreignRequest(req)
-		s.req, s.start = &foreign.StartStepRequest, foreign
-	}
-	s.key = s.req.stepKey()
+	s := &session{c: c, req: ownRequest(req), own: true}
+	s.start = s.req
+	return s.open(out)
+}
+
+func newForeignSession(c *Client, step *foreignStep, out io.Writer, files *foreignFiles) *session {
+	s := &session{c: c, req: &step.StartStepRequest, start: step, files: files}
+	return s.open(out)
+}
+
+func (s *session) open(out io.Writer) *session {
+	s.out, s.key = sink{w: out}, s.req.stepKey()
+	s.returned, s.answered, s.streamed = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	return s
 }
 
@@ -107,11 +116,22 @@ func (s *session) run(begins bool) {
 		}
 	}
 	s.started = true
-	var reader sync.WaitGroup
-	reader.Go(s.stream)
+	if s.own {
+		var reader sync.WaitGroup
+		reader.Go(func() { s.stream(s.lifetime) })
+		s.poll()
+		close(s.answered)
+		reader.Wait()
+		return
+	}
+	s.endReading = s.c.readers.begin(s.c, s.stream)
 	s.poll()
 	close(s.answered)
-	reader.Wait()
+	select {
+	case <-s.streamed:
+	case <-s.lifetime.Done():
+		s.out.detach() // no write after the session
+	}
 }
 
 func (s *session) post(path string, in, out any) error { return s.c.post(s.lifetime, path, in, out) }
@@ -134,7 +154,7 @@ func (s *session) poll() {
 }
 
 // stream copies the output, and resumes it after a lost connection.
-func (s *session) stream() {
+func (s *session) stream(ctx context.Context) {
 	defer close(s.streamed)
 	if !s.own && !s.req.LogDrone {
 		if !s.reported() {
@@ -143,7 +163,7 @@ func (s *session) stream() {
 		return
 	}
 	for wait := newBackoff(); ; {
-		n, err := s.read()
+		n, err := s.read(ctx)
 		if n > 0 {
 			wait.reset()
 		}
@@ -154,20 +174,20 @@ func (s *session) stream() {
 			s.cut = err
 			return
 		}
-		if wait.sleep(s.lifetime) != nil {
-			s.cut = context.Cause(s.lifetime)
+		if wait.sleep(ctx) != nil {
+			s.cut = context.Cause(ctx)
 			return
 		}
 	}
 }
 
 // read copies output until the agent ends it. A lost connection is an error.
-func (s *session) read() (int64, error) {
+func (s *session) read(ctx context.Context) (int64, error) {
 	body, err := json.Marshal(streamRequest{ID: s.key, Offset: s.out.count()})
 	if err != nil {
 		return 0, err
 	}
-	resp, err := s.c.send(s.lifetime, http.MethodPost, "/stream_output", body)
+	resp, err := s.c.send(ctx, http.MethodPost, "/stream_output", body)
 	if err != nil {
 		return 0, err
 	}
@@ -204,8 +224,12 @@ func (s *session) awaitOutput() error {
 	select {
 	case <-s.streamed:
 	case <-limit.C:
-		s.end(fmt.Errorf("it did not end within %v after the step", restOfOutput))
+		s.out.note(fmt.Sprintf("(the step's output did not end within %v after the step)", restOfOutput))
+		s.endReading()
 		<-s.streamed
+		return nil
+	case <-s.lifetime.Done():
+		return nil
 	}
 	if s.cut != nil {
 		s.out.note(fmt.Sprintf("(the rest of the step's output could not be read from the agent: %v)", s.cut))
@@ -232,6 +256,13 @@ func (o *sink) Write(p []byte) (int, error) {
 	}
 	o.n += int64(len(p))
 	return len(p), nil
+}
+
+// detach drops all later output.
+func (o *sink) detach() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.w = nil
 }
 
 // note writes a message to the output, on its own line.

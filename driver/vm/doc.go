@@ -12,11 +12,11 @@
 // one of your own. Each machine runs the program examples/agent, or a foreign agent that serves
 // the same calls (docs/protocol.md, section 5).
 //
-// A foreign agent has limits. It cannot stop a step, so its machine must be destroyed. It cannot
-// conceal a command that contains a secret. After a restart of the delegate it may not be able to
-// resume a step. A step with outputs has no log, and a step with a log has no outputs. Clones,
-// plugins, readiness, ulimits and volumes of a single step are refused. The steps share the
-// directory /tmp/dlite-workspace, which is also the default working directory.
+// A foreign agent has limits. It cannot stop a step, so its machine must be destroyed. After a
+// restart of the delegate it may not be able to resume a step. In a shell of Windows, a step with
+// outputs has no log, and a step with a log has no outputs. Clones, plugins, readiness, ulimits
+// and volumes of a single step are refused. The steps share the directory /tmp/dlite-workspace,
+// which is also the default working directory.
 //
 // If a machine dies, the driver notices it within about 2 s and fails the machine's steps.
 // Machines survive the delegate's process: the pool's state directory tells the next process which

@@ -74,6 +74,9 @@ func request(env *driver.Environment, step *driver.Step, key string) *agent.Star
 	req.Environment = map[string]string{}
 	maps.Copy(req.Environment, env.Envs)
 	maps.Copy(req.Environment, step.Environment)
+	if req.Network == env.Network.ID || req.Network == env.ID {
+		req.Network = "" // the stage's own: at a foreign agent its name would drop the aliases of services
+	}
 	req.MountDockerSocket = req.MountDockerSocket || env.MountDockerSocket
 	return req
 }
