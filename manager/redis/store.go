@@ -112,7 +112,7 @@ func (c *StoreConfig) client() (goredis.UniversalClient, error) {
 	o, err := goredis.ParseURL(c.URL)
 	if err != nil {
 		// The error may quote the URL, and with it the password.
-		return nil, errors.New("the URL is none that a client knows, such as redis://user:password@host:port/0")
+		return nil, errors.New("the URL is not valid: write it like redis://user:password@host:port/0")
 	}
 	o.ContextTimeoutEnabled = true
 	o.MaxRetries, o.DialerRetries = -1, 1 // the journal retries, and logs the reason
@@ -138,10 +138,10 @@ func (l *Store) suits(ctx context.Context, log zerolog.Logger) error {
 	}
 	if policy := fields["maxmemory_policy"]; policy != "" && policy != "noeviction" {
 		log.Warn().Str("maxmemory_policy", policy).
-			Msg("The log: Redis may evict it when it is full: set maxmemory-policy to noeviction")
+			Msg("Redis may evict the log when its memory is full: set maxmemory-policy to noeviction")
 	}
 	if fields["aof_enabled"] == "0" {
-		log.Warn().Msg("The log: what Redis did not save is lost when it dies: set appendonly to yes, and appendfsync to always or everysec")
+		log.Warn().Msg("a crash of Redis loses log entries that it has not saved: set appendonly to yes, and appendfsync to always or everysec")
 	}
 	return nil
 }
@@ -234,7 +234,7 @@ func explain(err error) error {
 	case goredis.HasErrorPrefix(err, "OTHERLOG"):
 		return fmt.Errorf("%w: %w", journal.ErrOtherLog, err)
 	case goredis.HasErrorPrefix(err, "OOM"):
-		return fmt.Errorf("redis is full, nothing was written: give it more memory: %w", err)
+		return fmt.Errorf("redis is full and wrote nothing: give it more memory: %w", err)
 	case slices.ContainsFunc(passing, func(p string) bool { return goredis.HasErrorPrefix(err, p) }):
 		return fmt.Errorf("%w: %w", journal.ErrRetry, err)
 	}

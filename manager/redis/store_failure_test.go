@@ -51,7 +51,7 @@ func TestRedisIsKilled(t *testing.T) {
 	hammer.NothingWrong(t)
 	journaltest.Agree(t, append(journals, journaltest.Open(t, open))...)
 	for _, j := range journals {
-		j.Has(t, hammer.Said())
+		j.Has(t, hammer.Acknowledged())
 	}
 }
 
@@ -67,7 +67,7 @@ func TestRedisLosesTheEnd(t *testing.T) {
 		h.Await(t, n)
 		h.Stop()
 		h.NothingWrong(t)
-		return h.Said()
+		return h.Acknowledged()
 	}
 	kept := map[string]int{}
 	for round := range 4 {
@@ -93,7 +93,7 @@ func TestRedisLosesTheEnd(t *testing.T) {
 }
 
 // Rule Q4: the same without writes: each process detects the loss by itself.
-func TestRedisLosesTheEndInSilence(t *testing.T) {
+func TestRedisLosesTheEndWithoutWrites(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)
 	open := opener(t, server.URL())
@@ -128,7 +128,7 @@ func TestStoreWithLostAnswers(t *testing.T) {
 	hammer.NothingWrong(t)
 	assert.Positive(t, proxy.drop(0))
 	journaltest.Agree(t, journals...)
-	journals[0].Has(t, hammer.Said())
+	journals[0].Has(t, hammer.Acknowledged())
 }
 
 // proxy drops some of the answers and their connections.
@@ -269,20 +269,20 @@ func TestTheLogIsGone(t *testing.T) {
 	assert.Equal(t, 1, j.Add(t, "c").Place)
 }
 
-func TestSettingsThatEndangerTheLogAreTold(t *testing.T) {
+func TestSettingsThatEndangerTheLogAreLogged(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t, "--maxmemory-policy", "allkeys-lru", "--appendonly", "no")
-	var told bytes.Buffer
-	log, err := redis.OpenStore(t.Context(), redis.StoreConfig{URL: server.URL(), Logger: zerolog.New(&told)})
+	var logged bytes.Buffer
+	log, err := redis.OpenStore(t.Context(), redis.StoreConfig{URL: server.URL(), Logger: zerolog.New(&logged)})
 	require.NoError(t, err)
-	assert.Contains(t, told.String(), "allkeys-lru")
-	assert.Contains(t, told.String(), "appendonly")
+	assert.Contains(t, logged.String(), "allkeys-lru")
+	assert.Contains(t, logged.String(), "appendonly")
 	require.NoError(t, log.Close())
 
-	told.Reset()
-	log, err = redis.OpenStore(t.Context(), redis.StoreConfig{URL: testbed.Redis(t).URL(), Logger: zerolog.New(&told)})
+	logged.Reset()
+	log, err = redis.OpenStore(t.Context(), redis.StoreConfig{URL: testbed.Redis(t).URL(), Logger: zerolog.New(&logged)})
 	require.NoError(t, err)
-	assert.Empty(t, told.String())
+	assert.Empty(t, logged.String())
 	require.NoError(t, log.Close())
 }
 
@@ -291,7 +291,7 @@ func TestOpenStoreRejects(t *testing.T) {
 	const password = "made-up"
 	for url, cfg := range map[string]redis.StoreConfig{
 		"neither URL nor Client": {},
-		"the URL is none":        {URL: "http://:" + password + "@localhost"},
+		"the URL is not valid":   {URL: "http://:" + password + "@localhost"},
 		"has a brace":            {URL: "redis://localhost", Prefix: "{a}"},
 	} {
 		_, err := redis.OpenStore(t.Context(), cfg)
@@ -344,7 +344,7 @@ func sixth(t *testing.T) string {
 }
 
 // The clock of the log is the clock of Redis, not of the process.
-func TestTheTimeIsRedis(t *testing.T) {
+func TestTheTimeIsThatOfRedis(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)
 	open := opener(t, server.URL())
@@ -360,7 +360,7 @@ func TestTheTimeIsRedis(t *testing.T) {
 
 // One process at a time may save the state. Another one may do so when that process has
 // died.
-func TestOneLeads(t *testing.T) {
+func TestOneProcessSavesTheState(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)
 	cfg := redis.StoreConfig{URL: server.URL(), Prefix: rand.Text()}
@@ -386,7 +386,7 @@ func TestOneLeads(t *testing.T) {
 
 // Two logs with different earlier entries have different tokens, even if later entries
 // are equal.
-func TestATokenDependsOnAllBefore(t *testing.T) {
+func TestATokenDependsOnAllPreviousEntries(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)
 	var tokens []string
@@ -406,7 +406,7 @@ func TestATokenDependsOnAllBefore(t *testing.T) {
 }
 
 // Commit refuses a state that contains entries that the log has lost.
-func TestAStateOfWhatWasLostIsNotSaved(t *testing.T) {
+func TestAStateWithLostEntriesIsNotSaved(t *testing.T) {
 	t.Parallel()
 	log, err := opener(t, testbed.Redis(t).URL())()
 	require.NoError(t, err)
@@ -427,7 +427,7 @@ func TestAStateOfWhatWasLostIsNotSaved(t *testing.T) {
 
 // A Redis that accepts connections too slowly counts as unavailable: callers wait and
 // retry. The network error looks like the end of a context.
-func TestAConnectionThatTakesTooLongIsTriedAgain(t *testing.T) {
+func TestASlowConnectionIsRetried(t *testing.T) {
 	t.Parallel()
 	_, err := redis.OpenStore(t.Context(), redis.StoreConfig{Client: func() goredis.UniversalClient {
 		return goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1", DialTimeout: time.Nanosecond, MaxRetries: -1})

@@ -82,7 +82,7 @@ func entryOf(m goredis.XMessage) (journal.Entry, error) {
 	var n numbers
 	id, isFirst := strings.CutSuffix(m.ID, "-0")
 	if !isFirst {
-		return journal.Entry{}, errors.New("its ID is none of a log's")
+		return journal.Entry{}, errors.New("it is not the id of a log entry")
 	}
 	e := journal.Entry{
 		Position: journal.Position{Seq: n.unsigned(id), Token: field("k")}, Prev: field("p"),
@@ -126,7 +126,7 @@ func (l *Store) chunks(id string) string { return l.key("chunks:" + id) }
 func (l *Store) Chunk(ctx context.Context, id string, n int) ([]byte, error) {
 	b, err := l.client.HGet(ctx, l.chunks(id), strconv.Itoa(n)).Bytes()
 	if errors.Is(err, goredis.Nil) {
-		return nil, fmt.Errorf("%w: part %d of %s is not there", journal.ErrMoved, n, id)
+		return nil, fmt.Errorf("%w: part %d of %s is missing", journal.ErrMoved, n, id)
 	}
 	return b, explain(err)
 }
@@ -156,7 +156,7 @@ func (l *Store) Commit(ctx context.Context, s journal.Snapshot) error {
 		case err != nil:
 			return explain(err)
 		case result == "lost":
-			return fmt.Errorf("%w: entry %d, to which this state was made, or a part of the state", journal.ErrMoved, s.Seq)
+			return fmt.Errorf("%w: entry %d of the new state, or a part of the state, is missing", journal.ErrMoved, s.Seq)
 		case result != "again":
 			return nil
 		}
@@ -175,7 +175,7 @@ func (l *Store) Lead(ctx context.Context) (func(), error) {
 		return nil, explain(err)
 	}
 	// Losing the lock is harmless: Commit checks the saved state.
-	keep := func(ctx context.Context, d time.Duration) error {
+	renew := func(ctx context.Context, d time.Duration) error {
 		return leadScript.Run(ctx, l.client, []string{key}, me, d.Milliseconds()).Err()
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -188,7 +188,7 @@ func (l *Store) Lead(ctx context.Context) (func(), error) {
 			case <-ctx.Done():
 				return
 			case <-t.C:
-				_ = keep(ctx, leadFor) // another process may lead now
+				_ = renew(ctx, leadFor) // another process may lead now
 			}
 		}
 	})
@@ -197,7 +197,7 @@ func (l *Store) Lead(ctx context.Context) (func(), error) {
 		kept.Wait()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = keep(ctx, 0) // otherwise the lock expires
+		_ = renew(ctx, 0) // otherwise the lock expires
 	}, nil
 }
 

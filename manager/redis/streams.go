@@ -71,7 +71,7 @@ func (c *StreamsConfig) clients() (work, news goredis.UniversalClient, err error
 	o, err := goredis.ParseURL(c.URL)
 	if err != nil {
 		// The error may contain the URL with the password.
-		return nil, nil, errors.New("log streams in Redis: the URL is none that a client knows, such as redis://user:password@host:port/0")
+		return nil, nil, errors.New("log streams in Redis: the URL is not valid: write it like redis://user:password@host:port/0")
 	}
 	o.ContextTimeoutEnabled = true
 	o.DialerRetries, o.MaxRetries = 1, 2 // the caller retries
@@ -162,7 +162,7 @@ func (s *Streams) suits(ctx context.Context) error {
 	}
 	if policy := fields["maxmemory_policy"]; policy != "" && policy != "noeviction" {
 		s.cfg.Logger.Warn().Str("maxmemory_policy", policy).
-			Msg("log streams: Redis may evict them when it is full: set maxmemory-policy to noeviction")
+			Msg("Redis may evict log streams when its memory is full: set maxmemory-policy to noeviction")
 	}
 	return nil
 }

@@ -69,7 +69,7 @@ func TestLimitsOfRedis(t *testing.T) {
 }
 
 // If Redis has no memory left, it accepts no lines and keeps its data.
-func TestARedisThatIsFullSaysSo(t *testing.T) {
+func TestAFullRedisReportsIt(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t, "--maxmemory", "6mb", "--maxmemory-policy", "noeviction")
 	s := openStreams(t, r, redis.StreamsConfig{})
@@ -89,7 +89,7 @@ func TestARedisThatIsFullSaysSo(t *testing.T) {
 }
 
 // If there is no room, the service removes archived streams early.
-func TestArchivedStreamsMakeRoom(t *testing.T) {
+func TestArchivedStreamsFreeMemory(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{MaxTotal: 25_000}, nil)
 	long := strings.Repeat("x", 15_000)
@@ -104,7 +104,7 @@ func TestArchivedStreamsMakeRoom(t *testing.T) {
 	assert.Equal(t, long, text(t, ok(t, "GET", f.http[0].URL+"/blob"+query, "")))
 }
 
-func TestNothingIsLeftOfAStream(t *testing.T) {
+func TestARemovedStreamLeavesNothing(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
 	s := openStreams(t, r, redis.StreamsConfig{})
@@ -125,7 +125,7 @@ func TestNothingIsLeftOfAStream(t *testing.T) {
 	assert.Regexp(t, `^dlite:logs:\{\d+\}:t$`, keys[2])
 }
 
-func TestScriptsThatRedisForgotAreSentAgain(t *testing.T) {
+func TestScriptsThatRedisLostAreSentAgain(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
 	s := openStreams(t, r, redis.StreamsConfig{})
@@ -176,12 +176,12 @@ func TestClaims(t *testing.T) {
 	claims, err := admin(t, r).Keys(t.Context(), "*:x:*").Result()
 	require.NoError(t, err)
 	require.Len(t, claims, 1)
-	require.NoError(t, admin(t, r).Set(t.Context(), claims[0], "somebody else", time.Hour).Err())
+	require.NoError(t, admin(t, r).Set(t.Context(), claims[0], "another process", time.Hour).Err())
 	<-held.Done()
 	release()
 	n, err := admin(t, r).Exists(t.Context(), claims...).Result()
 	require.NoError(t, err)
-	assert.EqualValues(t, 1, n, "the other one's stays")
+	assert.EqualValues(t, 1, n, "the claim of the other process stays")
 	require.NoError(t, admin(t, r).Del(t.Context(), claims...).Err())
 	held, release, err = s.Claim(t.Context(), id)
 	require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestClaims(t *testing.T) {
 }
 
 // Each process knows the totals of all processes without a request.
-func TestUsageIsOfAllProcesses(t *testing.T) {
+func TestUsageCountsAllProcesses(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
 	a, b := openStreams(t, r, redis.StreamsConfig{}), openStreams(t, r, redis.StreamsConfig{})
@@ -229,12 +229,12 @@ func (c *cutter) serve() {
 			continue
 		}
 		var cut atomic.Bool
-		pass := func(dst, src net.Conn, look func([]byte) bool) {
+		pass := func(dst, src net.Conn, inspect func([]byte) bool) {
 			defer func() { _ = src.Close(); _ = dst.Close() }()
 			buf := make([]byte, 64<<10)
 			for {
 				n, err := src.Read(buf)
-				if n > 0 && !look(buf[:n]) {
+				if n > 0 && !inspect(buf[:n]) {
 					return
 				}
 				if n > 0 {
@@ -338,7 +338,7 @@ func TestLongLines(t *testing.T) {
 }
 
 // Each run has a new number, even if the clock of Redis was set back.
-func TestRunsHaveNumbersOfTheirOwn(t *testing.T) {
+func TestRunsHaveDistinctNumbers(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
 	s := openStreams(t, r, redis.StreamsConfig{})

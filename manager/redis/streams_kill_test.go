@@ -108,12 +108,12 @@ func TestServersAreKilledInTheMiddle(t *testing.T) {
 	}
 	replace(0)
 	replace(1)
-	var turn atomic.Int64
+	var next atomic.Int64
 	begun := make(chan struct{}, 1)
 	proxy := &httputil.ReverseProxy{
 		FlushInterval: -1,
 		Rewrite: func(pr *httputil.ProxyRequest) {
-			pr.SetURL(targets[turn.Add(1)%2].Load())
+			pr.SetURL(targets[next.Add(1)%2].Load())
 			select {
 			case begun <- struct{}{}:
 			default:
@@ -168,7 +168,7 @@ func TestAServerIsKilledWhileItArchives(t *testing.T) {
 	_, _, err = f.streams[0].Claim(t.Context(), id)
 	require.ErrorIs(t, err, logservice.ErrClaimed)
 	kill()
-	assert.Equal(t, "a\nb\n", text(t, ok(t, "GET", f.http[0].URL+"/blob"+query, "")), "nobody has to wait for it")
+	assert.Equal(t, "a\nb\n", text(t, ok(t, "GET", f.http[0].URL+"/blob"+query, "")), "no caller waits for it")
 	done := make(chan struct{})
 	go func() { defer close(done); whenArchived(t, f.streams[0]) }()
 	again := time.NewTicker(50 * time.Millisecond)

@@ -64,9 +64,9 @@ func newFleet(t testing.TB, r *testbed.RedisServer, n int, cfg redis.StreamsConf
 		f.logs = append(f.logs, logs)
 		f.http = append(f.http, httptest.NewServer(logs))
 	}
-	var turn atomic.Int64
+	var next atomic.Int64
 	f.any = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		f.logs[int(turn.Add(1))%n].ServeHTTP(w, req)
+		f.logs[int(next.Add(1))%n].ServeHTTP(w, req)
 	}))
 	t.Cleanup(func() {
 		for i := range n {
@@ -190,7 +190,7 @@ func readAll(t testing.TB, url string, seen func(string)) string {
 
 // Rules Q7 and L2: a writer sends its requests to alternating servers, and readers use
 // all servers. Each reader and the archive have all lines once and in order.
-func TestAnyServerTakesAnyRequest(t *testing.T) {
+func TestAnyServerAcceptsAnyRequest(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{}, nil)
 	var want strings.Builder
@@ -310,7 +310,7 @@ func TestALogIsArchivedByOneServer(t *testing.T) {
 
 // Rule L2: Redis is killed while clients write and read lines, and restarts with its
 // append-only file. No line is lost or repeated.
-func TestRedisIsKilledAndComesBack(t *testing.T) {
+func TestRedisIsKilledAndRestarted(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{}, nil)
 	var want strings.Builder
@@ -364,7 +364,7 @@ func TestRedisIsKilledAndComesBack(t *testing.T) {
 }
 
 // If Redis has lost all data, writers send their lines again.
-func TestARedisThatForgotIsToldAgain(t *testing.T) {
+func TestWritersSendLinesAgainAfterADataLoss(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testbed.Redis(t, "--appendonly", "no"), 2, redis.StreamsConfig{}, nil)
 	s := logger.OpenStream(t.Context(), logger.StreamConfig{
@@ -392,7 +392,7 @@ func TestARedisThatForgotIsToldAgain(t *testing.T) {
 
 // After a data loss in Redis, the totals exclude the lost streams, and their watchers
 // wake.
-func TestWhatRedisForgotIsForgotten(t *testing.T) {
+func TestLostStreamsAreRemovedFromTheTotals(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t, "--appendonly", "no")
 	s := openStreams(t, r, redis.StreamsConfig{})
@@ -436,21 +436,21 @@ func TestAnswersWhileRedisIsAway(t *testing.T) {
 	}
 	require.ErrorIs(t, f.streams[0].Ping(t.Context()), logservice.ErrUnavailable)
 	for range f.streams[0].All(t.Context()) {
-		t.Error("a stream from nowhere")
+		t.Error("a stream that does not exist")
 	}
 	f.redis.Start(t)
 	for again := time.NewTicker(20 * time.Millisecond); f.streams[0].Ping(t.Context()) != nil; {
 		<-again.C // the client delays its next connection attempt
 	}
 	ok(t, "PUT", f.any.URL+"/stream"+query, put(1, "b\n"))
-	assert.Equal(t, "b\n", <-tail, "who follows the log goes on")
+	assert.Equal(t, "b\n", <-tail, "a reader of the log continues")
 	ok(t, "DELETE", f.any.URL+"/stream"+query, "")
 	_, more := <-tail
 	assert.False(t, more)
 }
 
 // An upload link of one server is valid on every server, for one upload.
-func TestUploadLinksAreOfAllServers(t *testing.T) {
+func TestUploadLinksAreValidOnAllServers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{}, nil)
 	var link struct{ Link string }

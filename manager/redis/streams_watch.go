@@ -113,7 +113,7 @@ func (s *Streams) follow(ctx context.Context) error {
 		return err
 	}
 	s.follows = true
-	s.work.Go(s.lookAgain)
+	s.work.Go(s.wakeAfterReconnect)
 	for each := s.perRequest(); len(all) > 0; all = all[each:] {
 		part := all[:each]
 		s.work.Go(func() { s.listen(part) })
@@ -188,7 +188,7 @@ type listener struct {
 func (s *Streams) listen(part []listener) {
 	pause := time.Duration(0)
 	for s.ctx.Err() == nil {
-		err := s.hear(part)
+		err := s.receiveNews(part)
 		switch {
 		case s.ctx.Err() != nil:
 		case err == nil:
@@ -212,9 +212,9 @@ func (s *Streams) rest(last time.Duration) time.Duration {
 	return pause
 }
 
-// lookAgain wakes all watchers after each new connection for news: a Redis that was
+// wakeAfterReconnect wakes all watchers after each new connection for news: a Redis that was
 // restarted or replaced does not report lost changes.
-func (s *Streams) lookAgain() {
+func (s *Streams) wakeAfterReconnect() {
 	for {
 		select {
 		case <-s.dialed:
@@ -259,8 +259,8 @@ func (h dialHook) add(client goredis.UniversalClient) {
 	client.AddHook(h)
 }
 
-// hear waits for news and forwards them.
-func (s *Streams) hear(part []listener) error {
+// receiveNews waits for news and forwards them.
+func (s *Streams) receiveNews(part []listener) error {
 	names := make([]string, 0, 2*len(part))
 	for _, l := range part {
 		names = append(names, l.key)
@@ -278,15 +278,15 @@ func (s *Streams) hear(part []listener) error {
 	for _, h := range heard {
 		for i := range part {
 			if part[i].key == h.Stream {
-				s.pass(&part[i], h.Messages)
+				s.forwardNews(&part[i], h.Messages)
 			}
 		}
 	}
 	return nil
 }
 
-// pass forwards the news of a shard.
-func (s *Streams) pass(l *listener, news []goredis.XMessage) {
+// forwardNews forwards the news of a shard.
+func (s *Streams) forwardNews(l *listener, news []goredis.XMessage) {
 	for _, m := range news {
 		text := func(name string) string { t, _ := m.Values[name].(string); return t }
 		l.last = m.ID

@@ -30,14 +30,14 @@ func TestWatchersAreBounded(t *testing.T) {
 		s.Watch(logservice.ID{Account: "acc", Key: fmt.Sprint(i)})
 	}
 	assert.False(t, heard(first))
-	s.Watch(logservice.ID{Account: "acc", Key: "one more"})
+	s.Watch(logservice.ID{Account: "acc", Key: "one more watch"})
 	assert.True(t, heard(first), "it asks again")
 	assert.Len(t, s.watchers.wait, 1)
 }
 
 // After a long interruption, a process may find more news than one answer holds. Some
 // news may be trimmed, so all watchers wake.
-func TestWhoMissesNewsLooks(t *testing.T) {
+func TestAWatcherThatMissesNewsIsWoken(t *testing.T) {
 	t.Parallel()
 	s := &Streams{}
 	c := s.Watch(logservice.ID{Account: "acc", Key: "log"})
@@ -46,15 +46,15 @@ func TestWhoMissesNewsLooks(t *testing.T) {
 		news = append(news, goredis.XMessage{ID: fmt.Sprint(i, "-0"), Values: map[string]any{"id": "other"}})
 	}
 	l := listener{}
-	s.pass(&l, news[:newsPage-1])
+	s.forwardNews(&l, news[:newsPage-1])
 	assert.False(t, heard(c))
-	s.pass(&l, news)
+	s.forwardNews(&l, news)
 	assert.True(t, heard(c))
 	assert.Equal(t, news[newsPage-1].ID, l.last)
 }
 
 // News may arrive after the answer to a later call.
-func TestOldNewsCountNothing(t *testing.T) {
+func TestOldNewsAreIgnored(t *testing.T) {
 	t.Parallel()
 	s := &Streams{}
 	s.count(3, "2", "500", "7")
@@ -65,7 +65,7 @@ func TestOldNewsCountNothing(t *testing.T) {
 }
 
 // A concurrent call of Usage must not see a partial recount.
-func TestRecountsAreNotSeenHalfDone(t *testing.T) {
+func TestIncompleteRecountsAreNotVisible(t *testing.T) {
 	t.Parallel()
 	s, err := OpenStreams(t.Context(), StreamsConfig{URL: testbed.Redis(t).URL()})
 	require.NoError(t, err)

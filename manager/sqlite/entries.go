@@ -151,7 +151,7 @@ func (l *Log) Chunk(ctx context.Context, id string, n int) ([]byte, error) {
 	var b []byte
 	err := l.read.QueryRowContext(ctx, `SELECT body FROM chunks WHERE snapshot = ? AND n = ?`, id, n).Scan(&b)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil, fmt.Errorf("%w: part %d of %s is not there", journal.ErrMoved, n, id)
+		return nil, fmt.Errorf("%w: part %d of %s is missing", journal.ErrMoved, n, id)
 	}
 	return b, explain(err)
 }

@@ -28,7 +28,7 @@ func TestFullDisk(t *testing.T) {
 	path, ballast := filepath.Join(dir, "log.db"), filepath.Join(dir, "ballast")
 	require.NoError(t, os.WriteFile(ballast, make([]byte, 1<<20), 0o600))
 	j := journaltest.Open(t, opener(t, path))
-	said := map[string]int{}
+	acked := map[string]int{}
 	fill := func(prefix string) {
 		for i := 0; ; i++ {
 			id := prefix + strconv.Itoa(i)
@@ -38,13 +38,13 @@ func TestFullDisk(t *testing.T) {
 				require.ErrorContains(t, err, "full")
 				return
 			}
-			said[id] = r.(journaltest.Receipt).Place
+			acked[id] = r.(journaltest.Receipt).Place
 		}
 	}
 	fill("a")
 	require.NoError(t, os.Remove(ballast))
 	fill("b")
-	j.Has(t, said)
+	j.Has(t, acked)
 	saved := j.Saved()
 	require.NoError(t, j.Close())
 	require.Equal(t, saved, journaltest.Open(t, opener(t, path)).Saved())

@@ -68,7 +68,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log.db")
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	said := map[string]int{}
+	acked := map[string]int{}
 	for round := range 8 {
 		cmd := exec.CommandContext(t.Context(), exe)
 		cmd.Env = append(os.Environ(), victimPath+"="+path, victimName+"="+strconv.Itoa(round))
@@ -83,7 +83,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			var place int
 			_, err := fmt.Sscan(lines.Text(), &id, &place)
 			require.NoError(t, err)
-			said[id] = place
+			acked[id] = place
 			if n == kill {
 				require.NoError(t, cmd.Process.Kill())
 			}
@@ -92,6 +92,6 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		require.NoError(t, sqlite.Check(t.Context(), path))
 	}
 	j := journaltest.Open(t, opener(t, path))
-	j.Has(t, said)
+	j.Has(t, acked)
 	assert.Positive(t, j.Stats().Snapshot.Size, "the state was saved meanwhile")
 }

@@ -48,7 +48,7 @@ func versionOf(ctx context.Context, db *sql.DB) (int, error) {
 		return 0, err
 	}
 	if application != applicationID && (application != 0 || version != 0 || tables != 0) {
-		return 0, fmt.Errorf("%w: it has %d tables of something else", ErrForeign, tables)
+		return 0, fmt.Errorf("%w: it has %d tables of another program", ErrForeign, tables)
 	}
 	return version, nil
 }
@@ -75,7 +75,7 @@ func migrate(ctx context.Context, db *sql.DB, path string, steps []migration) (r
 		err = upgrade(ctx, db, steps, version)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: it could not be upgraded from version %d to %d and is as it was: %w",
+		return fmt.Errorf("%w: it could not be upgraded from version %d to %d and has not changed: %w",
 			journal.ErrReadOnly, version, len(steps), explain(err)), nil
 	}
 	return nil, nil //nolint:nilnil // there is no reason, and no error

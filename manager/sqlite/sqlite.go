@@ -75,7 +75,7 @@ func open(ctx context.Context, path string, cfg Config, steps []migration) (_ *L
 	case err != nil:
 		return nil, fmt.Errorf("locking it: %w", err)
 	case !locked:
-		return nil, fmt.Errorf("%w: another process has it, two cannot share it; stop that one, or use Redis for several", ErrInUse)
+		return nil, fmt.Errorf("%w: another process uses it; stop that process, or use Redis for several managers", ErrInUse)
 	}
 	defer func() {
 		if err != nil {
@@ -100,7 +100,7 @@ func open(ctx context.Context, path string, cfg Config, steps []migration) (_ *L
 		return nil, explain(err)
 	}
 	if l.readOnly != nil {
-		cfg.Logger.Error().Err(l.readOnly).Str("file", path).Msg("The database can only be read")
+		cfg.Logger.Error().Err(l.readOnly).Str("file", path).Msg("the database is opened for reading only")
 		err, l.write = l.write.Close(), nil
 		if err != nil {
 			return nil, err
@@ -172,15 +172,15 @@ func explain(err error) error {
 	}
 	switch e.Code() & 0xff {
 	case codes.SQLITE_FULL:
-		return fmt.Errorf("the disk is full, nothing was written: make room: %w", err)
+		return fmt.Errorf("the disk is full and nothing was written: free some space: %w", err)
 	case codes.SQLITE_IOERR:
-		return fmt.Errorf("the disk does not work, or is full: %w", err)
+		return fmt.Errorf("the disk has failed or is full: %w", err)
 	case codes.SQLITE_NOTADB:
 		return fmt.Errorf("%w: %w", ErrForeign, err)
 	case codes.SQLITE_CORRUPT:
 		return fmt.Errorf("%w: restore a backup: %w", journal.ErrDamaged, err)
 	case codes.SQLITE_READONLY, codes.SQLITE_PERM, codes.SQLITE_CANTOPEN:
-		return fmt.Errorf("the file cannot be used: look at its owner and mode, and those of its folder: %w", err)
+		return fmt.Errorf("the file cannot be used: check the owner and mode of the file and of its directory: %w", err)
 	}
 	return err
 }

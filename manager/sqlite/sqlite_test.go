@@ -31,7 +31,7 @@ func TestLog(t *testing.T) {
 	})
 }
 
-func TestOneProcessHasIt(t *testing.T) {
+func TestOneProcessOpensTheDatabase(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log.db")
 	j := journaltest.Open(t, opener(t, path))
@@ -65,7 +65,7 @@ func TestOnlyTheOwnerReadsIt(t *testing.T) {
 // Rule S5: commands and the state are not readable on the disk.
 func TestSecretsAreNotOnTheDisk(t *testing.T) {
 	t.Parallel()
-	const secret = "only for the right eyes"
+	const secret = "test secret"
 	for _, unsealed := range []bool{false, true} {
 		dir := t.TempDir()
 		j := journaltest.Open(t, opener(t, filepath.Join(dir, "log.db")), func(c *journal.Config[journaltest.Command]) {
@@ -98,7 +98,7 @@ func TestBackupAndRestore(t *testing.T) {
 	j := journaltest.Open(t, func() (journal.Log, error) { return log, nil })
 	hammer := journaltest.Strike(t, "x", 8, j)
 	hammer.Await(t, 50)
-	before := hammer.Said()
+	before := hammer.Acknowledged()
 	require.NoError(t, log.Backup(t.Context(), file), "while it is in use")
 	hammer.Await(t, 50)
 	require.NoError(t, j.Compact(t.Context()))
@@ -142,17 +142,17 @@ func TestFull(t *testing.T) {
 	require.NoError(t, err)
 	j := journaltest.Open(t, func() (journal.Log, error) { return log, nil })
 	require.NoError(t, log.Limit(t.Context(), 200<<10))
-	said := map[string]int{}
+	acked := map[string]int{}
 	full := func() {
-		for i := len(said); ; i++ {
+		for i := len(acked); ; i++ {
 			id := "a" + strconv.Itoa(i)
 			r, err := j.Do(t.Context(), journaltest.Command{ID: id, Pad: make([]byte, 20<<10)})
 			if err != nil {
 				require.ErrorIs(t, err, journal.ErrUnavailable)
-				require.ErrorContains(t, err, "full, nothing was written: make room")
+				require.ErrorContains(t, err, "full and nothing was written: free some space")
 				return
 			}
-			said[id] = r.(journaltest.Receipt).Place
+			acked[id] = r.(journaltest.Receipt).Place
 		}
 	}
 	full()
@@ -161,7 +161,7 @@ func TestFull(t *testing.T) {
 	full()
 	require.NoError(t, log.Limit(t.Context(), 1<<30))
 	require.NoError(t, j.Compact(t.Context()))
-	j.Has(t, said)
+	j.Has(t, acked)
 	saved := j.Saved()
 	require.NoError(t, j.Close())
 	assert.Equal(t, saved, journaltest.Open(t, opener(t, log.Path())).Saved())

@@ -91,7 +91,7 @@ func newScene(t *testing.T) *scene {
 		stages, err = strconv.Atoi(text)
 		require.NoError(t, err)
 	}
-	t.Logf("seed %d: %s=%[1]d draws the same again", seed, seedEnv)
+	t.Logf("seed %d: %s=%[1]d repeats this run", seed, seedEnv)
 	r := rand.New(rand.NewPCG(seed, 0))
 	// A socket's path must be short.
 	dir, err := os.MkdirTemp("", "chaos-")
@@ -120,7 +120,7 @@ func (s *scene) addManager(store string) {
 	s.apis = append(s.apis, newAPI(s.t, "unix", o.Socket))
 }
 
-// addDelegates starts twenty delegates. Eight of them have a process of their own.
+// addDelegates starts twenty delegates, eight of them in separate processes.
 func (s *scene) addDelegates(address string) {
 	for i := range 4 {
 		s.delegateLinks = append(s.delegateLinks, newLink(s.t, s.toxics, fmt.Sprint("field-", i), address))
@@ -151,8 +151,8 @@ const (
 	faultsForEach = 40 * time.Millisecond // per stage
 )
 
-// settleTimeout is how long all work may take to end without faults.
-const settleTimeout = 2 * time.Minute
+// finishTimeout is how long all work may take to end without faults.
+const finishTimeout = 2 * time.Minute
 
 // run runs all stages under faults and checks the result.
 func (s *scene) run() {
@@ -254,7 +254,7 @@ func (s *scene) drawFault() fault {
 		{"delegates paused", d, pausing(d), heartbeatTimeout / 2},
 		{"delegates paused for long", d, pausing(d), 2 * heartbeatTimeout},
 		{"delegates cut off", f, f.cut, 2 * time.Second},
-		{"delegates not heard", f, f.swallow, 2 * time.Second},
+		{"delegates' requests dropped", f, f.swallow, 2 * time.Second},
 		{"delegates slowed", f, f.slow, 3 * time.Second},
 	}
 	if s.redis != nil {
@@ -263,7 +263,7 @@ func (s *scene) drawFault() fault {
 			fault{"manager paused for long", m, pausing(m), 2 * heartbeatTimeout},
 			fault{"Redis killed", s.redis, s.redisKilled, time.Second},
 			fault{"manager cut off from Redis", l, l.cut, 3 * time.Second},
-			fault{"manager not heard by Redis", l, l.swallow, 3 * time.Second},
+			fault{"manager's requests to Redis dropped", l, l.swallow, 3 * time.Second},
 			fault{"manager's Redis slowed", l, l.slow, 3 * time.Second},
 		)
 	}

@@ -41,7 +41,7 @@ func (v *checker) table() string {
 // collect waits for the end of all stages and runs the checks.
 func (v *checker) collect(ctx context.Context) {
 	t := v.t
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
 	quiet := v.await(ctx, "all stages to end and all slots to be free", func(stages []manager.Stage, delegates []manager.Delegate) string {
 		return cmp.Or(unended(stages, len(v.orders)), occupied(delegates))
@@ -341,7 +341,7 @@ func (v *checker) checkSlots() {
 			assert.Equal(v.t, "0", about, "stages left on %s", file)
 		}
 	})
-	assert.Equal(v.t, len(v.known), drained, "delegates that ended in order")
+	assert.Equal(v.t, len(v.known), drained, "delegates that ended gracefully")
 	v.report("most stages at once on a delegate", most)
 	v.report("delegates that ended with nothing left", drained)
 }

@@ -117,7 +117,7 @@ func runDelegate(ctx context.Context, o delegateOrders, order delegateOrder, log
 	id, err := w.register(ctx, c, p)
 	if err != nil {
 		if ctx.Err() != nil {
-			err = nil // it was told to end before it had started
+			err = nil // a signal ended it before it had started
 		}
 		return err
 	}

@@ -79,7 +79,7 @@ func openStore(ctx context.Context, store string, log zerolog.Logger) (journal.L
 		if err == nil || !errors.Is(err, journal.ErrRetry) {
 			return l, err
 		}
-		log.Warn().Err(err).Msg("Redis is away")
+		log.Warn().Err(err).Msg("Redis does not answer")
 		t := time.NewTimer(100 * time.Millisecond)
 		select {
 		case <-t.C:

@@ -20,7 +20,7 @@ import (
 type balancer struct {
 	listener net.Listener
 	sockets  []string
-	turn     atomic.Uint64
+	next     atomic.Uint64
 	serving  sync.WaitGroup
 	ctx      context.Context
 }
@@ -49,7 +49,7 @@ func (b *balancer) serve() {
 
 func (b *balancer) pass(c net.Conn) {
 	defer func() { _ = c.Close() }()
-	first := b.turn.Add(1)
+	first := b.next.Add(1)
 	for i := range uint64(len(b.sockets)) {
 		up, err := new(net.Dialer).DialContext(b.ctx, "unix", b.sockets[(first+i)%uint64(len(b.sockets))])
 		if err != nil {

@@ -91,7 +91,7 @@ func (j *Journal[C]) compactAtTimes() {
 		case err == nil, errors.Is(err, ErrBusy):
 			pause = compactShared
 		case j.stopping.Err() == nil:
-			j.cfg.Logger.Warn().Err(err).Msg("The state could not be saved; the log becomes longer")
+			j.cfg.Logger.Warn().Err(err).Msg("cannot save the state: the log grows until a later attempt succeeds")
 		}
 		t := time.NewTimer(pause)
 		select {

@@ -14,10 +14,10 @@ func poke(c chan struct{}) {
 	}
 }
 
-// carryOut applies the next entry. If the entry is not the next one, it fails with
+// applyNext applies the next entry. If the entry is not the next one, it fails with
 // errGap and changes nothing. If a command panics, it fails with errPanicked, which is an
 // errGap as well: the caller must reload. The caller must hold mu.
-func (j *Journal[C]) carryOut(e Entry) error {
+func (j *Journal[C]) applyNext(e Entry) error {
 	if j.failed != nil {
 		return j.failed
 	}
@@ -67,7 +67,7 @@ func (j *Journal[C]) fail(err error) {
 		return
 	}
 	j.failed = asUnavailable(err)
-	j.cfg.Logger.Error().Err(err).Msg("The journal cannot go on")
+	j.cfg.Logger.Error().Err(err).Msg("the journal has failed and applies no further commands")
 	for counter, f := range j.sent {
 		fail(f.calls, j.failed)
 		delete(j.sent, counter)
@@ -87,7 +87,7 @@ func (j *Journal[C]) readMissing(until uint64) error {
 			return fmt.Errorf("%w: it ends after entry %d, before %d", ErrDamaged, j.live.pos.Seq, until)
 		}
 		for _, e := range entries {
-			if err := j.carryOut(e); errors.Is(err, errPanicked) {
+			if err := j.applyNext(e); errors.Is(err, errPanicked) {
 				return err
 			} else if err != nil {
 				return fmt.Errorf("%w: %w", ErrDamaged, err)
@@ -110,7 +110,7 @@ func (j *Journal[C]) follow() {
 		if j.ctx.Err() != nil || j.err() != nil {
 			return
 		}
-		j.troubled(err)
+		j.recordTrouble(err)
 		wait.wait(j.ctx, nil)
 	}
 }
@@ -130,7 +130,7 @@ func (j *Journal[C]) followOn() error {
 	if some && !doubted {
 		return nil
 	}
-	if err := j.lookForLoss(); err != nil {
+	if err := j.detectLoss(); err != nil {
 		poke(j.doubt)
 		return err
 	}
@@ -146,7 +146,7 @@ func (j *Journal[C]) readOn() (bool, error) {
 	for _, e := range entries {
 		j.mu.Lock()
 		if e.Seq > j.live.pos.Seq { // earlier entries are already applied
-			err = j.carryOut(e)
+			err = j.applyNext(e)
 		}
 		j.mu.Unlock()
 		if errors.Is(err, errGap) {
@@ -159,9 +159,9 @@ func (j *Journal[C]) readOn() (bool, error) {
 	return len(entries) > 0, nil
 }
 
-// lookForLoss detects that the log lost its end: then no entry follows the position of
+// detectLoss detects that the log lost its end: then no entry follows the position of
 // the machine.
-func (j *Journal[C]) lookForLoss() error {
+func (j *Journal[C]) detectLoss() error {
 	acked, reloads, from := j.acked(), j.reloadCount(), j.position()
 	end, err := j.logEnd(j.ctx)
 	if err != nil {
@@ -210,7 +210,7 @@ func (j *Journal[C]) acked() []uint64 {
 // store lost unsaved entries in a crash, or if another process dropped entries before
 // this process read them.
 func (j *Journal[C]) reload(why error) error {
-	j.cfg.Logger.Warn().Err(why).Msg("The journal reads the whole log again")
+	j.cfg.Logger.Warn().Err(why).Msg("the journal reads the whole log again")
 	end, err := j.logEnd(j.ctx)
 	if err != nil {
 		return err
@@ -265,16 +265,16 @@ func (j *Journal[C]) logEnd(ctx context.Context) (End, error) {
 	before := j.cfg.Now()
 	end, err := j.log.End(ctx)
 	if err == nil && end.Log != j.seal.log {
-		err = fmt.Errorf("%w: restart the process to go on with what is there", ErrOtherLog)
+		err = fmt.Errorf("%w: restart the process to continue with the entries in the log", ErrOtherLog)
 	}
 	if err == nil && !end.Now.IsZero() {
-		j.learnClock(before, end.Now)
+		j.updateClock(before, end.Now)
 	}
 	return end, err
 }
 
-// learnClock records the difference between the clocks of the log and of this process.
-func (j *Journal[C]) learnClock(asked, at time.Time) {
+// updateClock records the difference between the clocks of the log and of this process.
+func (j *Journal[C]) updateClock(asked, at time.Time) {
 	if j.log.Shared() {
 		j.offset.Store(int64(at.Sub(asked) - j.cfg.Now().Sub(asked)/2))
 	}
@@ -310,16 +310,16 @@ func (j *Journal[C]) await(ctx context.Context, seq uint64, reloads int) (bool, 
 	}
 }
 
-// troubled records the error of the log, for callers that wait for it.
-func (j *Journal[C]) troubled(err error) {
+// recordTrouble records the error of the log, for callers that wait for it.
+func (j *Journal[C]) recordTrouble(err error) {
 	if j.trouble.Swap(&err) == nil {
-		j.cfg.Logger.Warn().Err(err).Msg("The store does not answer; the journal tries again")
+		j.cfg.Logger.Warn().Err(err).Msg("the store does not answer: trying again")
 	}
 }
 
 func (j *Journal[C]) noTrouble() {
 	if j.trouble.Load() != nil && j.trouble.Swap(nil) != nil {
-		j.cfg.Logger.Info().Msg("The store answers again")
+		j.cfg.Logger.Info().Msg("the store answers again")
 	}
 }
 

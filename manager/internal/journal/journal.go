@@ -174,7 +174,7 @@ func (j *Journal[C]) open(ctx context.Context) error {
 	}
 	end, err := retry(ctx, func() (End, error) { return j.logEnd(ctx) })
 	if err != nil {
-		return fmt.Errorf("looking for the log's end: %w", err)
+		return fmt.Errorf("reading the end of the log: %w", err)
 	}
 	if err := j.live.restore(ctx, j.log, end.Seq, j.cfg.New, ignore); err != nil {
 		return err
@@ -198,7 +198,7 @@ func (j *Journal[C]) Do(ctx context.Context, command C) (any, error) {
 		return nil, fmt.Errorf("encoding the command: %w", err)
 	}
 	if len(body) > maxCommand {
-		return nil, fmt.Errorf("%w: it has %d bytes, %d are possible", ErrTooLarge, len(body), maxCommand)
+		return nil, fmt.Errorf("%w: it has %d bytes, the limit is %d", ErrTooLarge, len(body), maxCommand)
 	}
 	c := &call{body: body, done: make(chan answer, 1)}
 	if err := j.enqueue(c); err != nil {
@@ -240,7 +240,7 @@ func (j *Journal[C]) doInMemory(command C) (any, error) {
 // Apply panics and the program recovers, no caller can use the incomplete state.
 func (j *Journal[C]) breakOnPanic() func() {
 	before := j.failed
-	j.failed = fmt.Errorf("%w: the state is broken: carrying out a command panicked; restart the process", ErrUnavailable)
+	j.failed = fmt.Errorf("%w: the state is not valid, because applying a command panicked; restart the process", ErrUnavailable)
 	return func() { j.failed = before }
 }
 

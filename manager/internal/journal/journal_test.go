@@ -75,7 +75,7 @@ func (f fuse) Apply(at time.Time, c journaltest.Command, own bool) any {
 
 // A program that recovers from a panic, like a web server, must not continue with an
 // incomplete state.
-func TestNobodyGoesOnAfterAPanic(t *testing.T) {
+func TestTheJournalFailsAfterAPanic(t *testing.T) {
 	t.Parallel()
 	j, err := journal.Open(t.Context(), journal.Config[journaltest.Command]{}, fuse{journaltest.NewLedger()})
 	require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestNobodyGoesOnAfterAPanic(t *testing.T) {
 	require.NoError(t, j.Close())
 }
 
-func TestAMachineWithoutStateIsNeeded(t *testing.T) {
+func TestAMachineWithoutStateIsRequired(t *testing.T) {
 	t.Parallel()
 	log, err := fresh(t)()
 	require.NoError(t, err)

@@ -122,7 +122,7 @@ func (r *replica[C]) restore(ctx context.Context, log Log, until uint64, blank f
 func (r *replica[C]) load(ctx context.Context, log Log, blank func() Machine[C]) error {
 	s, err := retry(ctx, func() (Snapshot, error) { return log.Snapshot(ctx) })
 	if err != nil {
-		return fmt.Errorf("looking for the saved state: %w", err)
+		return fmt.Errorf("finding the saved state: %w", err)
 	}
 	if s.ID == "" {
 		if r.pos.Seq > 0 || r.broken {
@@ -196,7 +196,7 @@ func (r *replica[C]) takeOver(other *replica[C]) error {
 	if err == nil {
 		_, err = io.Copy(io.Discard, from)
 	}
-	_ = from.CloseWithError(errors.New("nobody reads this")) // always nil
+	_ = from.CloseWithError(errors.New("this text is not used")) // always nil
 	if err := errors.Join(<-saved, err); err != nil {
 		return fmt.Errorf("taking over a state: %w", err)
 	}

@@ -162,7 +162,7 @@ func entryPlace(b Batch) place {
 // and adds the keys that the log does not know yet.
 func openHeader(ctx context.Context, log Log, keys [][]byte, unsealed bool) (*sealer, error) {
 	if len(keys) == 0 && !unsealed {
-		return nil, fmt.Errorf("%w: the log holds what may be secret and is encrypted: set Config.Keys, or Config.Unsealed to keep it readable", ErrKeys)
+		return nil, fmt.Errorf("%w: the log may contain secrets and must be encrypted: set Config.Keys, or set Config.Unsealed to leave it readable", ErrKeys)
 	}
 	for _, k := range keys {
 		if len(k) < minKey {
@@ -226,7 +226,7 @@ func nextHeader(h Header, keys [][]byte, unsealed bool) (*sealer, Header, error)
 		}
 	}
 	if s.key == nil {
-		return nil, h, fmt.Errorf("%w: none of Config.Keys is one that it was opened with before: add that one", ErrKeys)
+		return nil, h, fmt.Errorf("%w: it was encrypted with other keys: add one of them to Config.Keys", ErrKeys)
 	}
 	next, err := addKeys(h, s, body, keys)
 	return s, next, err

@@ -180,7 +180,7 @@ func (j *Journal[C]) append(f *flight, b Batch) (Entry, error) {
 		e, err := j.log.Append(j.ctx, j.seal.log, b)
 		if err == nil {
 			if wait.d == 0 {
-				j.learnClock(before, e.At)
+				j.updateClock(before, e.At)
 			}
 			j.noTrouble()
 			return e, nil
@@ -188,7 +188,7 @@ func (j *Journal[C]) append(f *flight, b Batch) (Entry, error) {
 		if !errors.Is(err, ErrRetry) {
 			return e, err
 		}
-		j.troubled(err)
+		j.recordTrouble(err)
 		again := wait.wait(j.stopping, f.abandoned)
 		if j.stopping.Err() != nil {
 			return e, fmt.Errorf("%w: %w", ErrUnavailable, ErrClosed)
@@ -222,7 +222,7 @@ func (j *Journal[C]) acknowledge(f *flight, e Entry) bool {
 		poke(j.doubt)
 		return true
 	}
-	err := j.carryOut(e)
+	err := j.applyNext(e)
 	if !errors.Is(err, errGap) || j.log.Shared() {
 		return true // follow reads the missing entries and then this one, or reloads
 	}
@@ -240,4 +240,4 @@ func (j *Journal[C]) acknowledge(f *flight, e Entry) bool {
 
 // errLostResult is the error of a command that a saved state covers or that the log
 // lost.
-var errLostResult = fmt.Errorf("%w: the log lost its end, or this process was far behind; the command may be carried out or not", ErrUnavailable)
+var errLostResult = fmt.Errorf("%w: the log lost its end, or this process was far behind; the command may or may not have been applied", ErrUnavailable)

@@ -137,7 +137,7 @@ func (w *Writer) Tell(account, stageID string, config *stage.LogConfig, logKey s
 		e.log.AccountID = cmp.Or(config.AccountID, account)
 		e.logKey = logKey
 	}
-	e.tell(s, now)
+	e.update(s, now)
 	w.plan(e, now)
 	w.signal()
 }
@@ -267,7 +267,7 @@ func (w *Writer) ask(e *entry) {
 	e.asked = time.Now()
 	// A Tell in the meantime is newer.
 	if ok && e.version == version && s.Status == Queued {
-		e.tell(s, e.asked)
+		e.update(s, e.asked)
 	}
 }
 
@@ -303,17 +303,17 @@ type entry struct {
 	logKey string
 
 	state   State
-	version int       // counts calls of tell
+	version int       // number of calls of update
 	began   time.Time // time of the first Tell of the current wait
 	runner  State     // the first state with Running
 	held    time.Time // time of runner, zero while the stage is not taken
 	ended   time.Time // time at which the end was reported
 
 	// Lines written about the current wait.
-	said   State
-	saidAt time.Time
-	again  bool // the stage was taken before
-	taken  bool // the line about the delegate is written
+	written   State
+	writtenAt time.Time
+	again     bool // the stage was taken before
+	taken     bool // the line about the delegate is written
 
 	lines  []logger.Line // lines to send
 	pos    int64
@@ -329,8 +329,8 @@ type entry struct {
 	index int       // index in the schedule, -1 if not scheduled
 }
 
-// tell records a state.
-func (e *entry) tell(s State, now time.Time) {
+// update records a state.
+func (e *entry) update(s State, now time.Time) {
 	was := e.state.Status
 	e.state = s
 	e.version++
@@ -340,7 +340,7 @@ func (e *entry) tell(s State, now time.Time) {
 		e.began, e.held, e.ended = now, time.Time{}, time.Time{}
 		e.again = was != ""
 		e.taken, e.closed = false, false
-		e.said, e.saidAt = State{}, time.Time{}
+		e.written, e.writtenAt = State{}, time.Time{}
 		e.tries, e.retry = 0, time.Time{}
 	case s.Status == Running && e.held.IsZero():
 		e.runner, e.held = s, now
@@ -370,14 +370,14 @@ func (e *entry) next(cfg *Config, now time.Time) (at time.Time, keep bool) {
 		return e.closeAt(cfg), true
 	case !e.held.IsZero():
 		return at, true
-	case e.saidAt.IsZero():
+	case e.writtenAt.IsZero():
 		return e.began.Add(cfg.Delay), true
-	case e.state.Reason != e.said.Reason:
-		return e.saidAt.Add(cfg.Delay), true
-	case e.state.Place != e.said.Place:
-		return e.saidAt.Add(cfg.Interval), true
+	case e.state.Reason != e.written.Reason:
+		return e.writtenAt.Add(cfg.Delay), true
+	case e.state.Place != e.written.Place:
+		return e.writtenAt.Add(cfg.Interval), true
 	case cfg.Ask != nil:
-		return later(e.saidAt, e.asked).Add(cfg.Interval), true
+		return later(e.writtenAt, e.asked).Add(cfg.Interval), true
 	default:
 		return at, true
 	}
@@ -397,7 +397,7 @@ func (e *entry) takes(cfg *Config) bool {
 
 // ends reports whether the line about the end of a queued stage is due.
 func (e *entry) ends() bool {
-	return !e.ended.IsZero() && e.held.IsZero() && e.wrote && e.said.Status == Queued
+	return !e.ended.IsZero() && e.held.IsZero() && e.wrote && e.written.Status == Queued
 }
 
 // closeAt returns the time at which to close the log of a stage that has ended. If no
@@ -420,12 +420,12 @@ func (e *entry) compose(cfg *Config, now time.Time) {
 		text, e.taken = takenText(e.runner, e.held), true
 	case e.ends():
 		text = endedText(e.state, e.ended)
-	case e.state.Status == Queued && (e.saidAt.IsZero() || e.state.Reason != e.said.Reason || e.state.Place != e.said.Place):
-		text = queuedText(e.state, e.again && e.saidAt.IsZero(), now)
+	case e.state.Status == Queued && (e.writtenAt.IsZero() || e.state.Reason != e.written.Reason || e.state.Place != e.written.Place):
+		text = queuedText(e.state, e.again && e.writtenAt.IsZero(), now)
 	default:
 		return
 	}
-	e.said, e.saidAt = e.state, now
+	e.written, e.writtenAt = e.state, now
 	if !e.log.TrimNewLineSuffix {
 		text += "\n"
 	}

@@ -36,8 +36,8 @@ const (
 	base    = "http://logs.example"
 )
 
-// world is a real log service without a network, in a synctest bubble.
-type world struct {
+// fixture is a real log service without a network, in a synctest bubble.
+type fixture struct {
 	t    testing.TB
 	logs *logservice.Server
 	w    *queuelog.Writer
@@ -54,14 +54,14 @@ type call struct {
 }
 
 // inBubble runs a test with a fake clock.
-func inBubble(t *testing.T, cfg queuelog.Config, test func(t *testing.T, w *world)) {
+func inBubble(t *testing.T, cfg queuelog.Config, test func(t *testing.T, w *fixture)) {
 	t.Helper()
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, cfg)) })
+	synctest.Test(t, func(t *testing.T) { test(t, newFixture(t, cfg)) })
 }
 
-func newWorld(t testing.TB, cfg queuelog.Config) *world {
-	w := &world{t: t}
+func newFixture(t testing.TB, cfg queuelog.Config) *fixture {
+	w := &fixture{t: t}
 	var err error
 	w.logs, err = logservice.New(logservice.Config{Authorize: logservice.Tokens(map[string]string{account: token}), PublicURL: base})
 	require.NoError(t, err)
@@ -74,10 +74,10 @@ func newWorld(t testing.TB, cfg queuelog.Config) *world {
 	return w
 }
 
-func (w *world) client() *http.Client { return &http.Client{Transport: w} }
+func (w *fixture) client() *http.Client { return &http.Client{Transport: w} }
 
 // RoundTrip replaces the network.
-func (w *world) RoundTrip(req *http.Request) (*http.Response, error) {
+func (w *fixture) RoundTrip(req *http.Request) (*http.Response, error) {
 	w.mu.Lock()
 	w.calls = append(w.calls, call{time.Now(), req.Method, req.Header.Get(logheader.Writer)})
 	instead := w.instead
@@ -91,7 +91,7 @@ func (w *world) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // answer returns the answer of the log service.
-func (w *world) answer(req *http.Request) *http.Response {
+func (w *fixture) answer(req *http.Request) *http.Response {
 	r := req.Clone(req.Context())
 	r.RequestURI = req.URL.RequestURI()
 	if r.Body == nil {
@@ -102,14 +102,14 @@ func (w *world) answer(req *http.Request) *http.Response {
 	return rec.Result()
 }
 
-func (w *world) set(instead func(*http.Request) (*http.Response, error)) {
+func (w *fixture) set(instead func(*http.Request) (*http.Response, error)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.instead = instead
 }
 
 // count returns the number of calls.
-func (w *world) count() int {
+func (w *fixture) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.calls)
@@ -126,7 +126,7 @@ func status(code int, header ...string) *http.Response {
 
 func config() *stage.LogConfig { return &stage.LogConfig{URL: base, Token: token, AccountID: account} }
 
-func (w *world) tell(s queuelog.State) { w.w.Tell(account, "stage", config(), logKey, s) }
+func (w *fixture) report(s queuelog.State) { w.w.Tell(account, "stage", config(), logKey, s) }
 
 // pass advances the clock and waits for the due work.
 func pass(d time.Duration) {
@@ -135,7 +135,7 @@ func pass(d time.Duration) {
 }
 
 // live returns the lines that a reader of the log has seen.
-func (w *world) live() []string {
+func (w *fixture) live() []string {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
 	defer cancel()
@@ -151,7 +151,7 @@ func (w *world) live() []string {
 }
 
 // blob returns the lines of the archive, nil if there is none.
-func (w *world) blob() []string {
+func (w *fixture) blob() []string {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, base+"/blob?accountID=acc&key="+logKey, nil)
 	require.NoError(w.t, err)
@@ -181,56 +181,56 @@ const busy = "3 eligible delegates, all at capacity (6 slots)"
 
 // Rule Q5: a queued stage has lines in its init's log with its place and the reason. A
 // new reason causes a line; a new place causes a line at most every 10 s.
-func TestAQueuedStageSaysSo(t *testing.T) {
-	inBubble(t, queuelog.Config{}, func(t *testing.T, w *world) {
+func TestAQueuedStageHasLines(t *testing.T) {
+	inBubble(t, queuelog.Config{}, func(t *testing.T, w *fixture) {
 		since := time.Now()
-		w.tell(queued(3, busy, since))
+		w.report(queued(3, busy, since))
 		pass(time.Second - 1)
 		assert.Zero(t, w.count())
 		pass(1)
 		want := []string{"queued: place 3: " + busy}
 		assert.Equal(t, want, w.live())
 		for place := range 50 {
-			w.tell(queued(60-place, busy, since))
+			w.report(queued(60-place, busy, since))
 			pass(10 * time.Millisecond)
 		}
-		w.tell(queued(2, busy, since))
+		w.report(queued(2, busy, since))
 		pass(9499 * time.Millisecond)
 		assert.Equal(t, want, w.live())
 		pass(time.Millisecond)
 		want = append(want, "queued for 11s: place 2: "+busy)
 		assert.Equal(t, want, w.live())
-		w.tell(queued(2, "no delegate is there\nat all", since))
+		w.report(queued(2, "no delegate is there\nat all", since))
 		pass(time.Second)
 		want = append(want, "queued for 12s: place 2: no delegate is there at all")
 		assert.Equal(t, want, w.live())
-		w.tell(queued(2, "no delegate is there\nat all", since))
+		w.report(queued(2, "no delegate is there\nat all", since))
 		pass(time.Hour)
-		assert.Equal(t, want, w.live(), "nothing is said twice")
-		w.tell(queuelog.State{Status: queuelog.Running, Since: since, Delegate: "build-7"})
+		assert.Equal(t, want, w.live(), "no line is repeated")
+		w.report(queuelog.State{Status: queuelog.Running, Since: since, Delegate: "build-7"})
 		synctest.Wait()
 		want = append(want, "taken by delegate build-7 after 1h0m12s")
 		assert.Equal(t, want, w.live())
 		assert.Nil(t, w.blob())
-		w.tell(queuelog.State{Status: "SUCCESS", Since: since, Delegate: "build-7"})
+		w.report(queuelog.State{Status: "SUCCESS", Since: since, Delegate: "build-7"})
 		pass(5 * time.Second)
-		assert.Equal(t, want, w.blob(), "an init that had nothing to say")
+		assert.Equal(t, want, w.blob(), "an init without output")
 		n := w.count()
-		w.tell(queuelog.State{Status: "SUCCESS", Since: since, Delegate: "build-7"})
+		w.report(queuelog.State{Status: "SUCCESS", Since: since, Delegate: "build-7"})
 		pass(time.Hour)
 		assert.Equal(t, n, w.count())
 	})
 }
 
 // A stage that is taken at once, like most stages, causes no request.
-func TestAStageThatIsTakenAtOnceSaysNothing(t *testing.T) {
-	inBubble(t, queuelog.Config{}, func(t *testing.T, w *world) {
+func TestAStageThatIsTakenAtOnceHasNoLines(t *testing.T) {
+	inBubble(t, queuelog.Config{}, func(t *testing.T, w *fixture) {
 		since := time.Now()
-		w.tell(queued(1, "it is not decided yet", since))
+		w.report(queued(1, "it is not decided yet", since))
 		pass(900 * time.Millisecond)
-		w.tell(queuelog.State{Status: queuelog.Running, Since: since, Delegate: "d"})
+		w.report(queuelog.State{Status: queuelog.Running, Since: since, Delegate: "d"})
 		pass(time.Minute)
-		w.tell(queuelog.State{Status: "SUCCESS", Since: since, Delegate: "d"})
+		w.report(queuelog.State{Status: "SUCCESS", Since: since, Delegate: "d"})
 		w.w.Tell(account, "other", nil, logKey, queued(1, busy, since))
 		w.w.Tell(account, "other", config(), "", queued(1, busy, since))
 		pass(time.Hour)
@@ -241,20 +241,20 @@ func TestAStageThatIsTakenAtOnceSaysNothing(t *testing.T) {
 // The delegate continues the same log and closes it. For each way in which it may do
 // so, live readers and the archive have the lines of this package and then the lines of
 // the delegate.
-func TestTheDelegatesLinesFollow(t *testing.T) {
+func TestTheLinesOfTheDelegateFollow(t *testing.T) {
 	t.Parallel()
-	for name, delegate := range map[string]func(*testing.T, *world){
+	for name, delegate := range map[string]func(*testing.T, *fixture){
 		"ours, with a link":            ours(logger.StreamConfig{}),
 		"ours, through the service":    ours(logger.StreamConfig{IndirectUpload: true}),
 		"ours, which does not open it": ours(logger.StreamConfig{SkipOpeningStream: true}),
 		"a foreign one, with a link":   foreign,
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, queuelog.Config{}, func(t *testing.T, w *world) {
+			inBubble(t, queuelog.Config{}, func(t *testing.T, w *fixture) {
 				since := time.Now()
-				w.tell(queued(3, busy, since))
+				w.report(queued(3, busy, since))
 				pass(12 * time.Second)
-				w.tell(queuelog.State{Status: queuelog.Running, Since: since, Delegate: "d"})
+				w.report(queuelog.State{Status: queuelog.Running, Since: since, Delegate: "d"})
 				pass(100 * time.Millisecond)
 				seen := make(chan []string, 1)
 				go func() {
@@ -266,7 +266,7 @@ func TestTheDelegatesLinesFollow(t *testing.T) {
 				}()
 				synctest.Wait()
 				delegate(t, w)
-				w.tell(queuelog.State{Status: "SUCCESS", Since: since})
+				w.report(queuelog.State{Status: "SUCCESS", Since: since})
 				pass(5 * time.Second)
 				want := []string{"queued: place 3: " + busy, "taken by delegate d after 12s", "cloning", "done"}
 				assert.Equal(t, want, <-seen)
@@ -276,8 +276,8 @@ func TestTheDelegatesLinesFollow(t *testing.T) {
 	}
 }
 
-func ours(cfg logger.StreamConfig) func(*testing.T, *world) {
-	return func(t *testing.T, w *world) {
+func ours(cfg logger.StreamConfig) func(*testing.T, *fixture) {
+	return func(t *testing.T, w *fixture) {
 		cfg.URL, cfg.Token, cfg.Account, cfg.Key, cfg.HTTPClient = base, token, account, logKey, w.client()
 		s := logger.OpenStream(t.Context(), cfg)
 		_, _ = io.WriteString(s, "cloning\n")
@@ -289,7 +289,7 @@ func ours(cfg logger.StreamConfig) func(*testing.T, *world) {
 
 // foreign makes the recorded calls of docs/protocol.md, section 4, without the SDK's
 // headers.
-func foreign(t *testing.T, w *world) {
+func foreign(t *testing.T, w *fixture) {
 	send := func(method, url, body string) string {
 		req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 		require.NoError(t, err)
@@ -314,28 +314,28 @@ func foreign(t *testing.T, w *world) {
 	send("DELETE", base+"/stream"+query, "")
 }
 
-func TestAStageThatEndsInTheQueueSaysWhy(t *testing.T) {
-	inBubble(t, queuelog.Config{}, func(t *testing.T, w *world) {
+func TestAStageThatEndsInTheQueueHasTheReason(t *testing.T) {
+	inBubble(t, queuelog.Config{}, func(t *testing.T, w *fixture) {
 		since := time.Now()
-		w.tell(queued(1, busy, since))
+		w.report(queued(1, busy, since))
 		pass(time.Minute)
-		w.tell(queuelog.State{Status: "ABORTED", Since: since, Reason: "the user wanted it"})
+		w.report(queuelog.State{Status: "ABORTED", Since: since, Reason: "the user aborted it"})
 		synctest.Wait()
-		assert.Equal(t, []string{"queued: place 1: " + busy, "ABORTED in the queue after 1m0s: the user wanted it"}, w.blob())
+		assert.Equal(t, []string{"queued: place 1: " + busy, "ABORTED in the queue after 1m0s: the user aborted it"}, w.blob())
 	})
 }
 
-func TestAStageThatReturnsToTheQueueGoesOn(t *testing.T) {
-	inBubble(t, queuelog.Config{}, func(t *testing.T, w *world) {
+func TestAStageThatReturnsToTheQueueContinuesItsLog(t *testing.T) {
+	inBubble(t, queuelog.Config{}, func(t *testing.T, w *fixture) {
 		since := time.Now()
-		w.tell(queued(1, busy, since))
+		w.report(queued(1, busy, since))
 		pass(10 * time.Second)
-		w.tell(queuelog.State{Status: queuelog.Running, Since: since, Delegate: "a"})
+		w.report(queuelog.State{Status: queuelog.Running, Since: since, Delegate: "a"})
 		pass(10 * time.Second)
-		w.tell(queued(1, "delegate a is lost", since))
+		w.report(queued(1, "delegate a is lost", since))
 		pass(10 * time.Second)
-		w.tell(queuelog.State{Status: queuelog.Running, Since: since, Delegate: "b"})
-		w.tell(queuelog.State{Status: "FAILURE", Since: since})
+		w.report(queuelog.State{Status: queuelog.Running, Since: since, Delegate: "b"})
+		w.report(queuelog.State{Status: "FAILURE", Since: since})
 		want := []string{
 			"queued: place 1: " + busy, "taken by delegate a after 10s",
 			"queued again for 21s: place 1: delegate a is lost", "taken by delegate b after 30s",
@@ -349,10 +349,10 @@ func TestAStageThatReturnsToTheQueueGoesOn(t *testing.T) {
 }
 
 // The manager restarts while the stage waits.
-func TestAnotherManagerGoesOn(t *testing.T) {
-	inBubble(t, queuelog.Config{}, func(t *testing.T, w *world) {
+func TestAnotherManagerContinues(t *testing.T) {
+	inBubble(t, queuelog.Config{}, func(t *testing.T, w *fixture) {
 		since := time.Now()
-		w.tell(queued(1, busy, since))
+		w.report(queued(1, busy, since))
 		pass(10 * time.Second)
 		w.w.Close()
 		next := queuelog.New(queuelog.Config{HTTPClient: w.client()})
@@ -367,10 +367,10 @@ func TestAnotherManagerGoesOn(t *testing.T) {
 
 // Lines arrive once, even if the log service is unavailable or its answer is lost.
 func TestLinesArriveOnce(t *testing.T) {
-	inBubble(t, queuelog.Config{}, func(t *testing.T, w *world) {
+	inBubble(t, queuelog.Config{}, func(t *testing.T, w *fixture) {
 		lost := errors.New("the answer is lost")
 		answers := []func(*http.Request) (*http.Response, error){
-			func(*http.Request) (*http.Response, error) { return nil, errors.New("nobody is there") },
+			func(*http.Request) (*http.Response, error) { return nil, errors.New("the service is unreachable") },
 			func(*http.Request) (*http.Response, error) { return status(503, "Retry-After", "7"), nil },
 			func(req *http.Request) (*http.Response, error) { w.answer(req); return nil, lost },
 			func(req *http.Request) (*http.Response, error) { w.answer(req); return status(502), nil },
@@ -383,22 +383,22 @@ func TestLinesArriveOnce(t *testing.T) {
 			return nil, nil
 		})
 		since := time.Now()
-		w.tell(queued(1, busy, since))
+		w.report(queued(1, busy, since))
 		pass(2 * time.Second) // the second attempt
 		assert.Equal(t, 2, w.count())
 		pass(7*time.Second - 1)
-		assert.Equal(t, 2, w.count(), "it wants to be left alone")
+		assert.Equal(t, 2, w.count(), "the service asked for a pause")
 		pass(time.Minute)
 		assert.Equal(t, []string{"queued: place 1: " + busy}, w.live())
-		w.tell(queuelog.State{Status: "ABORTED", Since: since})
+		w.report(queuelog.State{Status: "ABORTED", Since: since})
 		pass(time.Minute)
 		assert.Len(t, w.blob(), 2)
 	})
 }
 
 // Some log services require an open stream before they accept lines.
-func TestAStreamIsOpenedWhereThatIsNecessary(t *testing.T) {
-	inBubble(t, queuelog.Config{}, func(t *testing.T, w *world) {
+func TestAStreamIsOpenedIfTheServiceRequiresIt(t *testing.T) {
+	inBubble(t, queuelog.Config{}, func(t *testing.T, w *fixture) {
 		open := false
 		w.set(func(req *http.Request) (*http.Response, error) {
 			if open = open || req.Method == http.MethodPost; open {
@@ -406,42 +406,42 @@ func TestAStreamIsOpenedWhereThatIsNecessary(t *testing.T) {
 			}
 			return status(404), nil
 		})
-		w.tell(queued(1, busy, time.Now()))
+		w.report(queued(1, busy, time.Now()))
 		pass(time.Second)
 		assert.Equal(t, []string{"queued: place 1: " + busy}, w.live())
 	})
 }
 
-func TestALogServiceThatRefusesIsLeftAlone(t *testing.T) {
-	inBubble(t, queuelog.Config{}, func(t *testing.T, w *world) {
+func TestNoMoreLinesAfterARefusal(t *testing.T) {
+	inBubble(t, queuelog.Config{}, func(t *testing.T, w *fixture) {
 		w.set(func(*http.Request) (*http.Response, error) { return status(401), nil })
 		for i := range 20 {
-			w.tell(queued(i, fmt.Sprint("reason ", i), time.Now()))
+			w.report(queued(i, fmt.Sprint("reason ", i), time.Now()))
 			pass(time.Minute)
 		}
-		w.tell(queuelog.State{Status: "ABORTED"})
+		w.report(queuelog.State{Status: "ABORTED"})
 		pass(time.Hour)
 		assert.Equal(t, 1, w.count())
 	})
 }
 
 // The writer gives up on a log service that stays unavailable.
-func TestALogServiceThatIsAwayIsGivenUp(t *testing.T) {
-	inBubble(t, queuelog.Config{}, func(t *testing.T, w *world) {
-		w.set(func(*http.Request) (*http.Response, error) { return nil, errors.New("nobody is there") })
-		w.tell(queued(1, busy, time.Now()))
+func TestTheWriterGivesUpOnAnUnavailableLogService(t *testing.T) {
+	inBubble(t, queuelog.Config{}, func(t *testing.T, w *fixture) {
+		w.set(func(*http.Request) (*http.Response, error) { return nil, errors.New("the service is unreachable") })
+		w.report(queued(1, busy, time.Now()))
 		pass(24 * time.Hour)
 		n := w.count()
 		assert.InDelta(t, 24*60, n, 30, "about once a minute")
-		w.tell(queuelog.State{Status: "ABORTED"})
+		w.report(queuelog.State{Status: "ABORTED"})
 		pass(24 * time.Hour)
 		assert.LessOrEqual(t, w.count()-n, 10)
 	})
 }
 
 // The log service cannot delay the manager, not even in Close.
-func TestTellAndCloseWaitForNobody(t *testing.T) {
-	inBubble(t, queuelog.Config{}, func(t *testing.T, w *world) {
+func TestTellAndCloseDoNotWait(t *testing.T) {
+	inBubble(t, queuelog.Config{}, func(t *testing.T, w *fixture) {
 		w.set(func(req *http.Request) (*http.Response, error) {
 			<-req.Context().Done()
 			return nil, req.Context().Err()
@@ -464,7 +464,7 @@ func TestTellAndCloseWaitForNobody(t *testing.T) {
 // A thousand stages share the rate. Stages that are taken go first, because a reader is
 // likely to watch them.
 func TestRequestsPerSecondAreBounded(t *testing.T) {
-	inBubble(t, queuelog.Config{Rate: 100, MaxStages: 1000}, func(t *testing.T, w *world) {
+	inBubble(t, queuelog.Config{Rate: 100, MaxStages: 1000}, func(t *testing.T, w *fixture) {
 		key := func(i int) string { return fmt.Sprintf("stage%d/:init", i) }
 		for i := range 2000 {
 			w.w.Tell(account, fmt.Sprint(i), config(), key(i), queued(i, busy, time.Now()))
@@ -480,7 +480,7 @@ func TestRequestsPerSecondAreBounded(t *testing.T) {
 		pass(time.Hour)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		assert.Len(t, w.calls, 1001, "more stages are not kept in mind")
+		assert.Len(t, w.calls, 1001, "more stages are ignored")
 		for i := range len(w.calls) - 100 {
 			assert.GreaterOrEqual(t, w.calls[i+100].at.Sub(w.calls[i].at), time.Second)
 		}
@@ -495,13 +495,13 @@ func TestTheOwnerIsAsked(t *testing.T) {
 		since := time.Now()
 		var place, asked atomic.Int64
 		place.Store(9)
-		w := newWorld(t, queuelog.Config{Ask: func(a, s string) (queuelog.State, bool) {
+		w := newFixture(t, queuelog.Config{Ask: func(a, s string) (queuelog.State, bool) {
 			assert.Equal(t, account+"stage", a+s)
 			asked.Add(1)
 			p := int(place.Load())
 			return queued(p, busy, since), p > 0
 		}})
-		w.tell(queued(30, busy, since))
+		w.report(queued(30, busy, since))
 		pass(10 * time.Second)
 		place.Store(4)
 		pass(time.Second)
@@ -509,23 +509,23 @@ func TestTheOwnerIsAsked(t *testing.T) {
 		pass(time.Minute)
 		assert.Equal(t, []string{"queued: place 9: " + busy, "queued for 11s: place 4: " + busy}, w.live())
 		assert.EqualValues(t, 8, asked.Load())
-		w.tell(queuelog.State{Status: queuelog.Running, Since: since})
+		w.report(queuelog.State{Status: queuelog.Running, Since: since})
 		pass(time.Hour)
 		assert.EqualValues(t, 8, asked.Load())
 	})
 }
 
 // A call of Tell during Ask is newer than the result of Ask.
-func TestWhatIsToldCountsMoreThanWhatIsAskedFor(t *testing.T) {
+func TestTellOverridesAsk(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var w *world
+		var w *fixture
 		since := time.Now().Add(-time.Minute)
-		w = newWorld(t, queuelog.Config{Ask: func(string, string) (queuelog.State, bool) {
-			w.tell(queuelog.State{Status: queuelog.Running, Since: since, Delegate: "d"})
+		w = newFixture(t, queuelog.Config{Ask: func(string, string) (queuelog.State, bool) {
+			w.report(queuelog.State{Status: queuelog.Running, Since: since, Delegate: "d"})
 			return queued(9, busy, since), true
 		}})
-		w.tell(queued(30, busy, since))
+		w.report(queued(30, busy, since))
 		pass(time.Minute)
 		assert.Equal(t, []string{"taken by delegate d after 1m1s"}, w.live())
 	})
@@ -534,17 +534,17 @@ func TestWhatIsToldCountsMoreThanWhatIsAskedFor(t *testing.T) {
 // For random calls of Tell: the lines of a stage keep their minimum distance, no line
 // repeats the previous one, the last lines report the end, and the writer then forgets
 // the stage.
-func TestLinesKeepTheirDistance(t *testing.T) {
+func TestLinesKeepTheirMinimumDistance(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, queuelog.Config{Rate: 1000})
+			w := newFixture(t, queuelog.Config{Rate: 1000})
 			since := time.Now()
-			type said struct {
+			type written struct {
 				at   time.Time
 				text string
 			}
-			var lines []said
+			var lines []written
 			w.set(func(req *http.Request) (*http.Response, error) {
 				if req.Method != http.MethodPut {
 					return nil, nil
@@ -555,12 +555,12 @@ func TestLinesKeepTheirDistance(t *testing.T) {
 				assert.NoError(t, json.Unmarshal(body, &list))
 				for _, l := range list {
 					assert.EqualValues(t, len(lines), l.Pos)
-					lines = append(lines, said{l.Time, l.Out})
+					lines = append(lines, written{l.Time, l.Out})
 				}
 				return status(204), nil
 			})
 			for range rapid.IntRange(0, 60).Draw(rt, "changes") {
-				w.tell(queued(rapid.IntRange(1, 3).Draw(rt, "place"), rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "reason"), since))
+				w.report(queued(rapid.IntRange(1, 3).Draw(rt, "place"), rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "reason"), since))
 				pass(time.Duration(rapid.Int64Range(0, int64(6*time.Second)).Draw(rt, "pause")))
 			}
 			for i, l := range lines[:max(len(lines)-1, 0)] {
@@ -575,7 +575,7 @@ func TestLinesKeepTheirDistance(t *testing.T) {
 				assert.NotEqual(t, was, is)
 			}
 			n := len(lines)
-			w.tell(queuelog.State{Status: "ABORTED", Since: since})
+			w.report(queuelog.State{Status: "ABORTED", Since: since})
 			pass(time.Hour)
 			if n > 0 {
 				assert.Len(t, lines, n+1)

@@ -41,7 +41,7 @@ type delegate struct {
 	id, name                       string
 	tags, types                    []string
 	maxStages                      int  // capacity in stages; 0 is unbounded
-	drainsItself, drainedByManager bool // draining as the delegate says, and as the manager was told
+	drainsItself, drainedByManager bool // draining according to the delegate, and on request of an operator
 	silent                         bool // sends no heartbeats
 	lost, removed                  bool
 	order                          int

@@ -1,5 +1,4 @@
--- Replaces the header if it is the old one.
--- KEYS: head. ARGV: the old header's ID and body, the new one's.
+-- Replaces the header if it equals the old one.
 local h = redis.call('HMGET', KEYS[1], 'id', 'body')
 if (h[1] or '') ~= ARGV[1] or (h[2] or '') ~= ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], 'id', ARGV[3], 'body', ARGV[4])

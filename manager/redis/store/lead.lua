@@ -1,5 +1,4 @@
--- Prolongs a lock, or gives it up.
--- KEYS: lead. ARGV: who has it, for how many milliseconds, 0 for none.
+-- Renews a lock, or releases it.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 if ARGV[2] == '0' then return redis.call('DEL', KEYS[1]) end
 return redis.call('PEXPIRE', KEYS[1], ARGV[2])

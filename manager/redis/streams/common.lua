@@ -1,4 +1,4 @@
--- What all scripts begin with. Numbers above 2^53 stay text: Lua's are floats.
+-- The beginning of all scripts. Numbers above 2^53 stay text, because Lua numbers are floats.
 local meta, lines, totals, news, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id = ARGV[1]
 
@@ -9,7 +9,7 @@ local function now()
   return t[1] * 1000000 + t[2]
 end
 
--- grow counts streams and bytes. The version tells later counts from earlier ones.
+-- grow adds to the number of streams and of bytes. The version orders the totals.
 local function grow(n, size)
   redis.call('HINCRBY', totals, 'n', int(n))
   redis.call('HINCRBY', totals, 'size', int(size))
@@ -25,17 +25,17 @@ local function answer(status, extra)
   return { status, extra or '', count() }
 end
 
-local function tell()
+local function publish()
   local n, size, v = count()
   redis.call('XADD', news, 'MAXLEN', '~', 4096, '*', 'id', id, 'n', n, 'size', size, 'v', v)
 end
 
 local function changed()
   redis.call('HSET', meta, 'touched', int(now()))
-  tell()
+  publish()
 end
 
--- forget removes the stream's run, if there is one.
+-- forget removes the run of the stream, if it has one.
 local function forget()
   local size = redis.call('HGET', meta, 'size')
   if size then
@@ -44,7 +44,7 @@ local function forget()
   end
 end
 
--- begin begins a run. No two of a shard have the same number, and a later one has a higher one.
+-- begin starts a run. Each run of a shard has a higher number than all earlier ones.
 local function begin(account, key, size)
   local run = math.max(now(), (tonumber(redis.call('HGET', totals, 'run')) or 0) + 1)
   forget()

@@ -2,6 +2,6 @@ local run = ARGV[2]
 if redis.call('HGET', meta, 'run') == run then
   forget()
   redis.call('SREM', index, id)
-  tell()
+  publish()
 end
 return answer('ok')

@@ -21,7 +21,7 @@ type Hammer struct {
 	work sync.WaitGroup
 
 	mu    sync.Mutex
-	said  map[string]Receipt
+	acked map[string]Receipt
 	more  chan struct{} // closed at the next answer
 	wrong []error
 }
@@ -29,7 +29,7 @@ type Hammer struct {
 // Strike starts n goroutines. The IDs of their commands begin with prefix.
 func Strike(tb testing.TB, prefix string, n int, journals ...Journal) *Hammer {
 	tb.Helper()
-	h := &Hammer{said: map[string]Receipt{}, more: make(chan struct{})}
+	h := &Hammer{acked: map[string]Receipt{}, more: make(chan struct{})}
 	ctx, stop := context.WithCancel(context.Background())
 	h.stop = stop
 	for g := range n {
@@ -50,7 +50,7 @@ func (h *Hammer) note(id string, result any, err error) {
 	defer h.mu.Unlock()
 	switch {
 	case err == nil:
-		h.said[id] = result.(Receipt)
+		h.acked[id] = result.(Receipt)
 		close(h.more)
 		h.more = make(chan struct{})
 	case !errors.Is(err, journal.ErrUnavailable):
@@ -81,15 +81,15 @@ func (h *Hammer) Stop() {
 	h.work.Wait()
 }
 
-// Said returns the place of each acknowledged command in the order.
-func (h *Hammer) Said() map[string]int {
+// Acknowledged returns the place of each acknowledged command in the order.
+func (h *Hammer) Acknowledged() map[string]int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	said := map[string]int{}
-	for id, r := range h.said {
-		said[id] = r.Place
+	acked := map[string]int{}
+	for id, r := range h.acked {
+		acked[id] = r.Place
 	}
-	return said
+	return acked
 }
 
 // NothingWrong fails the test if a command failed for another reason than a missing
@@ -103,17 +103,17 @@ func (h *Hammer) NothingWrong(tb testing.TB) {
 
 // Has fails the test unless the ledger has each acknowledged command once and in its
 // place.
-func (l *Ledger) Has(tb testing.TB, said map[string]int) {
+func (l *Ledger) Has(tb testing.TB, acked map[string]int) {
 	tb.Helper()
 	assert.Empty(tb, l.Faults())
 	ids := l.IDs()
 	lost := 0
-	for id, place := range said {
+	for id, place := range acked {
 		if place >= len(ids) || ids[place] != id {
 			lost++
 		}
 	}
-	assert.Zero(tb, lost, "of %d commands that were acknowledged, among %d", len(said), len(ids))
+	assert.Zero(tb, lost, "of %d commands that were acknowledged, among %d", len(acked), len(ids))
 }
 
 // Agree fails the test unless all journals reach the same state. No command may be

@@ -20,7 +20,7 @@ type history struct {
 	open     Opener
 	shared   bool
 	journals []Journal
-	said     map[string]Receipt // acknowledged commands
+	acked    map[string]Receipt // acknowledged commands
 	unclear  map[string]bool    // commands that may have been applied
 	n        int
 }
@@ -40,7 +40,7 @@ func (f *flaky) luck(of int) bool {
 
 func (f *flaky) Append(ctx context.Context, log string, b journal.Batch) (journal.Entry, error) {
 	if f.luck(15) {
-		return journal.Entry{}, fmt.Errorf("%w: the question is lost", journal.ErrRetry)
+		return journal.Entry{}, fmt.Errorf("%w: the request is lost", journal.ErrRetry)
 	}
 	e, err := f.Log.Append(ctx, log, b)
 	if err == nil && f.luck(15) {
@@ -61,7 +61,7 @@ func (f *flaky) Read(ctx context.Context, after uint64) ([]journal.Entry, error)
 func histories(t *testing.T, fresh func(testing.TB) (open Opener, lose func(int))) {
 	rapid.Check(t, func(rt *rapid.T) {
 		open, lose := fresh(t)
-		h := &history{open: open, said: map[string]Receipt{}, unclear: map[string]bool{}}
+		h := &history{open: open, acked: map[string]Receipt{}, unclear: map[string]bool{}}
 		defer func() {
 			for _, j := range h.journals {
 				_ = j.Close() // the second Close returns nil
@@ -85,28 +85,28 @@ func (h *history) lose(t *rapid.T, lose func(int)) {
 	if rapid.Bool().Draw(t, "and write at once") {
 		h.do(t)
 	}
-	h.settle(t)
+	h.awaitDecisions(t)
 	places := map[string]int{}
 	for i, id := range h.journals[0].IDs() {
 		places[id] = i
 	}
 	for _, id := range before {
-		if place, kept := places[id]; !kept || place != h.said[id].Place {
-			delete(h.said, id)
+		if place, kept := places[id]; !kept || place != h.acked[id].Place {
+			delete(h.acked, id)
 			h.unclear[id] = true
 		}
 	}
 }
 
-// settle waits until abandoned commands are decided: a later command of each journal
+// awaitDecisions waits until abandoned commands are decided: a later command of each journal
 // has been applied in all journals.
-func (h *history) settle(t *rapid.T) {
+func (h *history) awaitDecisions(t *rapid.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for _, j := range h.journals {
 		h.n++
 		id := fmt.Sprint(h.n)
-		r, err := j.Do(ctx, Command{ID: id, Account: "settle"})
+		r, err := j.Do(ctx, Command{ID: id, Account: "marker"})
 		h.note(t, id, r, err)
 	}
 	for _, j := range h.journals {
@@ -192,7 +192,7 @@ func (h *history) do(t *rapid.T) {
 func (h *history) note(t *rapid.T, id string, result any, err error) {
 	switch {
 	case err == nil:
-		h.said[id] = result.(Receipt)
+		h.acked[id] = result.(Receipt)
 	case h.shared && strings.Contains(err.Error(), "the log lost its end"):
 		h.unclear[id] = true
 	default:
@@ -218,7 +218,7 @@ func (h *history) giveUp(t *rapid.T) {
 }
 
 func (h *history) check(t *rapid.T) {
-	h.settle(t)
+	h.awaitDecisions(t)
 	var first string
 	for i, j := range h.journals {
 		if f := j.Faults(); len(f) > 0 {
@@ -234,13 +234,13 @@ func (h *history) check(t *rapid.T) {
 	places := map[string]int{}
 	for i, id := range h.journals[0].IDs() {
 		places[id] = i
-		if _, ok := h.said[id]; !ok && !h.unclear[id] {
-			t.Fatalf("nobody was told that %s was carried out", id)
+		if _, ok := h.acked[id]; !ok && !h.unclear[id] {
+			t.Fatalf("no caller received the result of %s", id)
 		}
 	}
-	for id, r := range h.said {
+	for id, r := range h.acked {
 		if place, ok := places[id]; !ok || place != r.Place {
-			t.Fatalf("%s was carried out as number %d, and is there: %v, as number %d", id, r.Place, ok, place)
+			t.Fatalf("%s was applied as number %d; found: %v, as number %d", id, r.Place, ok, place)
 		}
 	}
 }

@@ -73,13 +73,13 @@ func (l *Ledger) Apply(at time.Time, c Command, own bool) any {
 	return Receipt{len(s.IDs) - 1, s.Accounts[c.Account], at}
 }
 
-// ErrUnspeakable is the error of Encode for a command without an ID.
-var ErrUnspeakable = errors.New("a command has an ID")
+// ErrNotEncodable is the error of Encode for a command without an ID.
+var ErrNotEncodable = errors.New("the command has no ID")
 
 // Encode encodes a command.
 func (l *Ledger) Encode(c Command) ([]byte, error) {
 	if c.ID == "" {
-		return nil, ErrUnspeakable
+		return nil, ErrNotEncodable
 	}
 	b := binary.AppendVarint(nil, c.Add)
 	for _, part := range []string{c.ID, c.Account, string(c.Pad)} {

@@ -60,11 +60,11 @@ func headers(t *testing.T, open Opener) {
 		require.NoError(t, err)
 		return done
 	}
-	assert.False(t, set(one, two), "there is no one")
+	assert.False(t, set(one, two), "the log has no header yet")
 	assert.True(t, set(journal.Header{}, one))
-	assert.False(t, set(journal.Header{}, two), "there is one")
-	assert.False(t, set(two, one), "it is another one")
-	assert.False(t, set(journal.Header{ID: "y", Body: one.Body}, two), "it is another one")
+	assert.False(t, set(journal.Header{}, two), "the log has a header")
+	assert.False(t, set(two, one), "the current header differs")
+	assert.False(t, set(journal.Header{ID: "y", Body: one.Body}, two), "the current header differs")
 	assert.True(t, set(one, two))
 	require.NoError(t, log.Close())
 
@@ -88,11 +88,11 @@ func sentAgain(t *testing.T, open Opener) {
 	third := put(t, log, batch("a", 3))
 	assert.Equal(t, third, put(t, log, batch("a", 3)))
 	_, err := log.Append(t.Context(), "log", batch("a", 2))
-	require.Error(t, err, "one that was given up arrives late")
+	require.Error(t, err, "an abandoned batch arrives late")
 	assert.NotErrorIs(t, err, journal.ErrRetry)
 	assert.Equal(t, uint64(3), put(t, log, batch("b", 1)).Seq)
 	if log.Shared() {
-		assert.Equal(t, third, put(t, log, batch("a", 3)), "also when another one has come between")
+		assert.Equal(t, third, put(t, log, batch("a", 3)), "also after another batch")
 	}
 	entries, err := log.Read(t.Context(), 0)
 	require.NoError(t, err)
@@ -194,9 +194,9 @@ func snapshots(t *testing.T, open Opener) {
 	left, err := log.Read(t.Context(), 0)
 	require.NoError(t, err)
 	if log.Shared() {
-		assert.Equal(t, entries, left, "others may not have read it")
+		assert.Equal(t, entries, left, "other processes may not have read it")
 	} else {
-		assert.Equal(t, entries[4:], left, "what it covers is dropped")
+		assert.Equal(t, entries[4:], left, "the entries that it covers are dropped")
 	}
 	save("late", 1)
 	is(one)
@@ -214,7 +214,7 @@ func snapshots(t *testing.T, open Opener) {
 	}
 	end, err := log.End(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, entries[9].Position, end.Position, "it stays when all before is dropped")
+	assert.Equal(t, entries[9].Position, end.Position, "it stays when all previous entries are dropped")
 
 	// A process that dies before Commit changes nothing.
 	entries = append(entries, put(t, log, batch("a", 11)))
@@ -269,7 +269,7 @@ func keys(t *testing.T, open Opener) {
 }
 
 func sealing(t *testing.T, open Opener) {
-	const secret = "what nobody should read"
+	const secret = "unreadable test value"
 	j := Open(t, open)
 	for _, id := range []string{secret + "1", secret + "2", secret + "3"} {
 		j.Add(t, id)
@@ -288,13 +288,13 @@ func sealing(t *testing.T, open Opener) {
 			assert.NotContains(t, string(e.Body), "nobody")
 		}
 		entries[1].Body, entries[2].Body = entries[2].Body, entries[1].Body
-	}), journal.ErrDamaged, "two that changed places")
+	}), journal.ErrDamaged, "two entries that changed places")
 	require.True(t, seen)
 	for what, change := range map[string]func([]journal.Entry){
 		"another origin":  func(e []journal.Entry) { e[0].Origin = "x" },
 		"another counter": func(e []journal.Entry) { e[2].Counter = 9 },
 		"other rules":     func(e []journal.Entry) { e[0].Rules = -1 },
-		"the same twice": func(e []journal.Entry) {
+		"the same entry twice": func(e []journal.Entry) {
 			p, prev := e[1].Position, e[1].Prev
 			e[1] = e[0]
 			e[1].Position, e[1].Prev = p, prev

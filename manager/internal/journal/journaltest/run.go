@@ -23,23 +23,23 @@ type Opener func() (journal.Log, error)
 // Run runs the suite. fresh returns an Opener of an empty log.
 func Run(t *testing.T, fresh func(testing.TB) Opener) {
 	for name, test := range map[string]func(*testing.T, Opener){
-		"a header is made once and changed by who knows it": headers,
-		"a batch that is sent again is there once":          sentAgain,
-		"time never goes backward":                          times,
-		"entries come in their order":                       reading,
-		"a saved state replaces what it covers":             snapshots,
-		"what was done is there again":                      reopening,
-		"one failing command fails alone":                   alone,
-		"a command that cannot wait is not carried out":     impatient,
-		"nothing goes in when it is closed":                 closing,
-		"each key opens it":                                 keys,
-		"what is kept cannot be read":                       sealing,
-		"newer rules are refused":                           rules,
-		"a large state is in parts":                         parts,
-		"the state is saved at times":                       compacting,
-		"a command that panics is set aside":                setAside,
-		"a panic that does not repeat costs nothing":        accident,
-		"a log with commands that panic is opened":          poisoned,
+		"a header is created once and changed only by a process that knows it": headers,
+		"a batch that is sent again is stored once":                            sentAgain,
+		"time never goes backward":                                             times,
+		"entries are read in their order":                                      reading,
+		"a saved state replaces the entries that it covers":                    snapshots,
+		"applied commands are restored":                                        reopening,
+		"one failing command fails alone":                                      alone,
+		"a command whose context has ended is not applied":                     impatient,
+		"a closed journal accepts no commands":                                 closing,
+		"each key opens it":                                                    keys,
+		"stored data cannot be read":                                           sealing,
+		"newer rules are refused":                                              rules,
+		"a large state is in parts":                                            parts,
+		"the state is saved at times":                                          compacting,
+		"a command that panics is set aside":                                   setAside,
+		"a panic that does not repeat loses nothing":                           accident,
+		"a log with commands that panic is opened":                             poisoned,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -140,7 +140,7 @@ func reopening(t *testing.T, open Opener) {
 
 	j = Open(t, open)
 	assert.Equal(t, saved, j.Saved())
-	assert.Zero(t, j.Own(), "what is read again is not done again")
+	assert.Zero(t, j.Own(), "entries that are read again are not applied again")
 	assert.False(t, j.Now().Before(r.At))
 	assert.Equal(t, 101, j.Add(t, "more").Place)
 	require.NoError(t, j.Compact(t.Context()))
@@ -165,7 +165,7 @@ func alone(t *testing.T, open Opener) {
 	var wg sync.WaitGroup
 	wg.Go(func() { j.AddMany(t, "a", 50) })
 	_, err := j.Do(t.Context(), Command{})
-	require.ErrorIs(t, err, ErrUnspeakable)
+	require.ErrorIs(t, err, ErrNotEncodable)
 	_, err = j.Do(t.Context(), Command{ID: "large", Pad: make([]byte, 64<<20)})
 	require.ErrorIs(t, err, journal.ErrTooLarge)
 	wg.Wait()
@@ -192,7 +192,7 @@ func impatient(t *testing.T, open Opener) {
 		second <- err
 	}()
 	require.Eventually(t, func() bool { return j.Stats().Pending == 1 }, patience, time.Millisecond)
-	why := errors.New("it is over")
+	why := errors.New("the context has ended")
 	cancel(why)
 	for _, c := range []chan error{first, second} {
 		err := <-c
@@ -222,7 +222,7 @@ func closing(t *testing.T, open Opener) {
 	go func() { closed <- j.Close() }()
 	require.ErrorIs(t, <-waiting, journal.ErrClosed)
 	close(held.pass)
-	require.NoError(t, <-sent, "what was sent is finished")
+	require.NoError(t, <-sent, "sent commands are finished")
 	require.NoError(t, <-closed)
 	assert.Equal(t, []string{"sent"}, Open(t, open).IDs())
 }
