@@ -79,6 +79,7 @@ func (s *session) run(ctx context.Context) error {
 	var loops, scheduling sync.WaitGroup
 	beating, endBeating := context.WithCancel(context.WithoutCancel(ctx))
 	loops.Go(func() { s.heartbeats(beating) })
+	loops.Go(func() { s.thresholds.Watch(beating) })
 	s.resume() // before awaitEnd, which may find no work
 	loops.Go(func() { s.awaitEnd(ctx) })
 	if s.renamed && s.stages != nil {

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/shirou/gopsutil/v4/cpu"
 	"github.com/shirou/gopsutil/v4/mem"
 )
 
@@ -27,7 +26,8 @@ type Thresholds struct {
 	CPU    float64
 	Memory float64
 	// Measure returns the load of the host, and is called at most once a second. Nil
-	// measures this machine.
+	// measures this machine: the CPU load is the average of the last 5 seconds, and the
+	// memory load is the share that is not available.
 	Measure func(context.Context) (Load, error)
 	maxAge  time.Duration    // of a measurement; zero means 1 s
 	now     func() time.Time // nil means time.Now
@@ -37,6 +37,27 @@ type Thresholds struct {
 	at   time.Time
 	last Load
 	err  error
+	cpu  cpuSampler
+}
+
+// Watch samples the CPU load once a second until ctx ends. The poller calls it. Without
+// it, the first answer after 5 seconds without a question takes a tenth of a second.
+func (t *Thresholds) Watch(ctx context.Context) {
+	if t == nil || t.CPU <= 0 || t.Measure != nil {
+		return
+	}
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		t.mu.Lock()
+		_ = t.cpu.sample(ctx) // the next question reports the error
+		t.mu.Unlock()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Exceeded returns the reason for refusing new stages, or nil. If the load cannot
@@ -67,7 +88,7 @@ func (t *Thresholds) currentLoad(ctx context.Context) (Load, error) {
 		maxAge = time.Second
 	}
 	if measure == nil {
-		measure = hostLoad
+		measure = t.hostLoad
 	}
 	t.mu.Lock() // held while measuring: all waiting callers share the result
 	defer t.mu.Unlock()
@@ -81,20 +102,18 @@ func (t *Thresholds) currentLoad(ctx context.Context) (Load, error) {
 	return t.last, t.err
 }
 
-// hostLoad measures this machine: the CPU load since the previous call in this
-// process, and the memory that is not available.
-func hostLoad(ctx context.Context) (Load, error) {
-	c, err := cpu.PercentWithContext(ctx, 0, false)
-	if err != nil {
-		return Load{}, fmt.Errorf("reading the CPU load: %w", err)
+// hostLoad measures this machine: the CPU load of the last seconds, and the memory that is not
+// available. The caller holds mu.
+func (t *Thresholds) hostLoad(ctx context.Context) (l Load, err error) {
+	if t.CPU > 0 {
+		if l.CPU, err = t.cpu.load(ctx); err != nil {
+			return Load{}, fmt.Errorf("reading the CPU load: %w", err)
+		}
 	}
 	m, err := mem.VirtualMemoryWithContext(ctx)
 	if err != nil {
 		return Load{}, fmt.Errorf("reading the memory load: %w", err)
 	}
-	l := Load{Memory: m.UsedPercent}
-	if len(c) > 0 {
-		l.CPU = c[0]
-	}
+	l.Memory = m.UsedPercent
 	return l, nil
 }

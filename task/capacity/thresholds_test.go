@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/delegate-io/dlite/task/capacity"
@@ -136,16 +137,54 @@ func TestThresholdsAreSafeForConcurrentUse(t *testing.T) {
 }
 
 // Rule P6, on this machine.
-func TestHostLoadMeasuresThisMachine(t *testing.T) {
+func TestThresholdsMeasureThisMachine(t *testing.T) {
 	t.Parallel()
-	for range 2 {
-		load, err := capacity.HostLoad(t.Context())
-		require.NoError(t, err)
-		assert.True(t, load.CPU >= 0 && load.CPU <= 100, "CPU %v", load.CPU)
-		assert.True(t, load.Memory > 0 && load.Memory < 100, "memory %v", load.Memory)
-	}
-	limits := capacity.Thresholds{CPU: capacity.DefaultThreshold, Memory: 0.001}
+	limits := capacity.Thresholds{CPU: 100, Memory: 0.001}
 	reason, problem := limits.Exceeded(t.Context())
-	assert.NoError(t, problem)
-	assert.Error(t, reason, "every machine uses some memory")
+	require.NoError(t, problem)
+	require.ErrorContains(t, reason, "memory is at", "every machine uses some memory, and no CPU is over 100 %")
+}
+
+// Rule P6: the CPU load is the average of the last 5 seconds. Another delegate in the process that
+// asks in between does not change it.
+func TestTheCPULoadIsAnAverage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		// Busy for 10 seconds, then idle.
+		counters := func() (busy, total float64) {
+			total = time.Since(start).Seconds()
+			return min(total, 10), total
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var delegates [2]capacity.Thresholds
+		for i := range delegates {
+			delegates[i].CPU = 50
+			delegates[i].SetCPU(counters)
+			go delegates[i].Watch(ctx)
+		}
+		exceeded := func(after time.Duration) (got [2]bool) {
+			time.Sleep(time.Until(start.Add(after)))
+			synctest.Wait()
+			for i := range delegates {
+				reason, problem := delegates[i].Exceeded(ctx)
+				require.NoError(t, problem)
+				got[i] = reason != nil
+			}
+			return got
+		}
+		assert.Equal(t, [2]bool{true, true}, exceeded(0), "a tenth of a second is enough for the first answer")
+		assert.Equal(t, [2]bool{true, true}, exceeded(8*time.Second))
+		assert.Equal(t, [2]bool{true, true}, exceeded(12*time.Second), "3 of 5 seconds were busy")
+		assert.Equal(t, [2]bool{}, exceeded(13*time.Second), "2 of 5 seconds were busy")
+		cancel()
+
+		// Without Watch, the average is over the time since the last question, or over a tenth of a second.
+		alone := capacity.Thresholds{CPU: 50}
+		alone.SetCPU(counters)
+		reason, problem := alone.Exceeded(t.Context())
+		require.NoError(t, problem)
+		require.NoError(t, reason, "the machine is idle now")
+		assert.Equal(t, 13*time.Second+100*time.Millisecond, time.Since(start))
+	})
 }
