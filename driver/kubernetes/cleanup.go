@@ -7,8 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/internal/recorded"
 )
@@ -79,12 +77,12 @@ func (d *Driver) removePod(ctx context.Context, id string) error {
 }
 
 func (d *Driver) deletePod(ctx context.Context, p *pod) error {
-	call := func(remove func(ctx context.Context, name string, o metav1.DeleteOptions) error) error {
+	call := func(remove func(ctx context.Context, name string) error) error {
 		calling, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
-		return remove(calling, p.name, metav1.DeleteOptions{})
+		return remove(calling, p.name)
 	}
-	err := call(d.api.Pods(p.namespace).Delete)
+	err := call(d.api.pods(p.namespace).delete)
 	if err != nil && !isGone(err) {
 		return fmt.Errorf("delete it: %w", err)
 	}
@@ -96,7 +94,7 @@ func (d *Driver) deletePod(ctx context.Context, p *pod) error {
 		}
 	}
 	// The garbage collector would delete it with the pod, but possibly much later.
-	err = call(d.api.Secrets(p.namespace).Delete)
+	err = call(d.api.secrets(p.namespace).delete)
 	if err != nil && !isGone(err) {
 		return fmt.Errorf("delete the credentials of registries: %w", err)
 	}
@@ -112,7 +110,7 @@ func (d *Driver) removeStep(ctx context.Context, id string) error {
 	}
 	calling, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := d.api.Pods(namespace).Get(calling, name, metav1.GetOptions{})
+	_, err := d.api.pods(namespace).get(calling, name)
 	if isGone(err) {
 		return nil
 	}

@@ -15,7 +15,6 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -104,7 +103,7 @@ func (p *pod) pullSecrets() []string {
 func (p *pod) keychain(ctx context.Context, image string, auth *stage.Auth) (authn.Keychain, error) {
 	keys := keychain{}
 	for _, secret := range p.pullSecrets() {
-		s, err := p.d.api.Secrets(p.namespace).Get(ctx, secret, metav1.GetOptions{})
+		s, err := p.d.api.secrets(p.namespace).get(ctx, secret)
 		if isGone(err) {
 			continue // nodes ignore a missing secret too
 		}

@@ -22,7 +22,7 @@ func (p *pod) watchEvents(ctx context.Context, s *uniqueLines, failed chan<- err
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	mine := fields.OneTermEqualSelector("involvedObject.name", p.name).String()
-	events := p.d.api.Events(p.namespace)
+	events := p.d.api.events(p.namespace)
 	check := func(err error) {
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 			cancel()
@@ -31,13 +31,13 @@ func (p *pod) watchEvents(ctx context.Context, s *uniqueLines, failed chan<- err
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = mine
-			list, err := events.List(ctx, o)
+			list, err := events.list(ctx, o)
 			check(err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = mine
-			i, err := events.Watch(ctx, o)
+			i, err := events.watch(ctx, o)
 			check(err)
 			return i, err
 		},

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/agent"
@@ -287,7 +285,7 @@ func (r *run) addContainer(ctx context.Context, s *shape) error {
 		if end := r.p.err(); end != nil {
 			return end
 		}
-		_, err := r.p.d.api.Pods(r.p.namespace).Patch(ctx, r.p.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "ephemeralcontainers")
+		_, err := r.p.d.api.pods(r.p.namespace).patch(ctx, r.p.name, patch, "ephemeralcontainers")
 		return err
 	})
 	if err != nil {

@@ -26,7 +26,7 @@ func (d *Driver) Find(ctx context.Context, labels map[string]string) ([]driver.R
 	}
 	calling, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	list, err := d.api.Pods(d.cfg.Namespace).List(calling, metav1.ListOptions{LabelSelector: selector.String()})
+	list, err := d.api.pods(d.cfg.Namespace).list(calling, metav1.ListOptions{LabelSelector: selector.String()})
 	if err != nil {
 		return nil, fmt.Errorf("find pods by labels: %w", err)
 	}

@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/agent"
@@ -87,11 +86,11 @@ func (d *Driver) init(ctx context.Context, env *driver.Environment, l driver.Led
 // create creates the pod. If it exists, an earlier attempt created it, because its name is
 // random.
 func (d *Driver) create(ctx context.Context, wanted *corev1.Pod, onError func(error)) (made *corev1.Pod, err error) {
-	pods := d.api.Pods(wanted.Namespace)
+	pods := d.api.pods(wanted.Namespace)
 	err = d.callAPI(ctx, onError, func(ctx context.Context) (err error) {
-		made, err = pods.Create(ctx, wanted, metav1.CreateOptions{})
+		made, err = pods.create(ctx, wanted)
 		if apierrors.IsAlreadyExists(err) {
-			made, err = pods.Get(ctx, wanted.Name, metav1.GetOptions{})
+			made, err = pods.get(ctx, wanted.Name)
 		}
 		return err
 	})

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/go-logr/logr"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -23,7 +22,7 @@ type Driver struct {
 	rest  *rest.Config
 	conns *dialer
 	http  *http.Client
-	api   corev1client.CoreV1Interface
+	api   api
 	gate  recorded.Gate
 	// registries is the transport for requests to registries.
 	registries *http.Transport
@@ -66,7 +65,7 @@ func New(cfg Config) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	api, err := corev1client.NewForConfigAndClient(rc, hc)
+	api, err := newAPI(rc, hc)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}

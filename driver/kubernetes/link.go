@@ -13,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/streaming/pkg/httpstream"
 
@@ -149,8 +148,8 @@ func (l *link) close() {
 // connection. The command ends with the connection or with alive. Close of the driver waits
 // for its goroutine.
 func (d *Driver) exec(ctx context.Context, alive context.Context, namespace, name, container string, command ...string) (net.Conn, error) {
-	url := d.api.RESTClient().Post().Namespace(namespace).Resource("pods").Name(name).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdin: true, Stdout: true}, scheme.ParameterCodec).URL()
+	url := d.api.Post().Namespace(namespace).Resource("pods").Name(name).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdin: true, Stdout: true}, parameters).URL()
 	spdy, err := remotecommand.NewSPDYExecutor(d.rest, "POST", url)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ func (d *Driver) owner(ctx context.Context, onError func(error)) ([]metav1.Owner
 	id := d.cfg.Namespace + "/" + d.cfg.Owner
 	var found *corev1.ConfigMap
 	err := d.callAPI(ctx, onError, func(ctx context.Context) (err error) {
-		found, err = d.api.ConfigMaps(d.cfg.Namespace).Get(ctx, d.cfg.Owner, metav1.GetOptions{})
+		found, err = d.api.configMaps(d.cfg.Namespace).get(ctx, d.cfg.Owner)
 		return err
 	})
 	if err != nil {

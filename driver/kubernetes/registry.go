@@ -73,9 +73,9 @@ func registryOf(image string) string {
 func (p *pod) addCredentials(ctx context.Context, owner *corev1.Pod, auths map[string]registryAuth) error {
 	p.secret.Lock() // held during calls on purpose: one change at a time
 	defer p.secret.Unlock()
-	secrets := p.d.api.Secrets(p.namespace)
+	secrets := p.d.api.secrets(p.namespace)
 	for range 5 {
-		old, err := secrets.Get(ctx, p.name, metav1.GetOptions{})
+		old, err := secrets.get(ctx, p.name)
 		if err != nil && !isGone(err) {
 			return fmt.Errorf("credentials of registries: %w", refusal(p.key(), err))
 		}
@@ -99,9 +99,9 @@ func (p *pod) addCredentials(ctx context.Context, owner *corev1.Pod, auths map[s
 		}
 		if err == nil {
 			old.Data = map[string][]byte{corev1.DockerConfigJsonKey: content}
-			_, err = secrets.Update(ctx, old, metav1.UpdateOptions{})
+			_, err = secrets.update(ctx, p.name, old)
 		} else {
-			_, err = secrets.Create(ctx, p.newSecret(owner, content), metav1.CreateOptions{})
+			_, err = secrets.create(ctx, p.newSecret(owner, content))
 		}
 		if err == nil {
 			return nil

@@ -49,11 +49,11 @@ func newWatcher(pod string, limit time.Duration) *watcher {
 // run watches until ctx ends.
 func (w *watcher) run(ctx context.Context, d *Driver, namespace, name string) {
 	mine := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-	pods := d.api.Pods(namespace)
+	pods := d.api.pods(namespace)
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector, o.ResourceVersion = mine, present(o.ResourceVersion)
-			list, err := pods.List(ctx, o)
+			list, err := pods.list(ctx, o)
 			if err != nil {
 				w.allowed(err) // a list alone does not report later changes
 			}
@@ -61,7 +61,7 @@ func (w *watcher) run(ctx context.Context, d *Driver, namespace, name string) {
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = mine
-			i, err := pods.Watch(ctx, o)
+			i, err := pods.watch(ctx, o)
 			w.allowed(err)
 			return i, err
 		},

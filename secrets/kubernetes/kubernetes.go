@@ -16,6 +16,7 @@ package kubernetes
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -26,8 +27,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -49,7 +52,7 @@ type Config struct {
 
 // Provider fetches secrets from one cluster. It is safe for concurrent use.
 type Provider struct {
-	api        corev1.SecretsGetter
+	api        rest.Interface
 	http       *http.Client
 	namespaces []string
 }
@@ -67,11 +70,27 @@ func New(cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	api, err := corev1.NewForConfigAndClient(rc, hc)
+	api, err := newAPI(rc, hc)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	return &Provider{api, hc, slices.Clone(cfg.Namespaces)}, nil
+}
+
+// newAPI returns a client that decodes only the errors of an API server. The generated
+// client links the types of all API groups.
+func newAPI(rc *rest.Config, hc *http.Client) (rest.Interface, error) {
+	version := schema.GroupVersion{Version: "v1"}
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, version)
+	c := rest.CopyConfig(rc)
+	c.APIPath, c.GroupVersion = "/api", &version
+	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	c.NegotiatedSerializer = runtime.NewSimpleNegotiatedSerializer(runtime.SerializerInfo{
+		MediaType:  runtime.ContentTypeJSON,
+		Serializer: serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, scheme, scheme, serializer.SerializerOptions{}),
+	})
+	return rest.RESTClientForConfigAndClient(c, hc)
 }
 
 func restConfig(cfg Config) (*rest.Config, error) {
@@ -100,7 +119,7 @@ func (p *Provider) Fetch(ctx context.Context, ref *url.URL) (string, error) {
 	if len(p.namespaces) > 0 && !slices.Contains(p.namespaces, namespace) {
 		return "", fmt.Errorf("tasks may not refer to the namespace %q", namespace)
 	}
-	s, err := p.api.Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	s, err := p.secret(ctx, namespace, name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return "", secrets.ErrNotFound
@@ -122,6 +141,32 @@ func (p *Provider) Fetch(ctx context.Context, ref *url.URL) (string, error) {
 	return string(v), nil
 }
 
+// secretObject has the members of a Secret that the provider needs.
+type secretObject struct {
+	Kind string            `json:"kind"`
+	Data map[string][]byte `json:"data"`
+}
+
+// secret gets an object. Its error for an answer that cannot be decoded is no APIStatus.
+func (p *Provider) secret(ctx context.Context, namespace, name string) (*secretObject, error) {
+	answer := p.api.Get().Namespace(namespace).Resource("secrets").Name(name).Do(ctx)
+	if err := answer.Error(); err != nil {
+		return nil, err
+	}
+	body, err := answer.Raw()
+	if err != nil {
+		return nil, err
+	}
+	s := &secretObject{}
+	if err := json.Unmarshal(body, s); err != nil || s.Kind != "Secret" {
+		return nil, errUnreadable
+	}
+	return s, nil
+}
+
+// errUnreadable quotes nothing of the answer.
+var errUnreadable = errors.New("the cluster's answer cannot be read")
+
 // explain returns an error with the reason that the API server gave. It quotes no
 // answer of another server.
 func explain(err error) error {
@@ -131,7 +176,7 @@ func explain(err error) error {
 	case errors.As(err, &network), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return err
 	case !errors.As(err, &status):
-		return errors.New("the cluster's answer cannot be read")
+		return errUnreadable
 	}
 	s := status.Status()
 	if s.Details != nil && len(s.Details.Causes) > 0 { // the client made this message, which quotes the answer
