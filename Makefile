@@ -1,5 +1,4 @@
-# Everything that is needed is installed and started where that is possible; see
-# internal/testbed/run.sh.
+# Required parts are installed and started where possible; see internal/testbed/run.sh.
 
 GOLANGCI_VERSION = v2.15.0
 CACHE = $(CURDIR)/.cache
@@ -17,8 +16,8 @@ ALL = $(addsuffix /...,$(MODULES))
 export CGO_ENABLED = 0
 
 # Packages whose tests run without the race detector: they start programs and watch them from
-# outside, or compare with a remote service, or have no concurrency of their own. Long packages
-# come first: the others fill the time beside them.
+# outside, or compare with a remote service, or contain no concurrency. Long packages come
+# first, so that the others run beside them.
 PLAIN_TREES = internal/endtoend manager/internal/chaos examples driver/vm/libvirt driver/vm/ec2 \
   secrets/vault secrets/aws secrets/azure secrets/google secrets/kubernetes logger/otlp \
   internal/testbed internal/docs internal/conformance
@@ -33,13 +32,13 @@ RACE = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{
 
 all: build vet lint test
 
-## test: all tests, with real parts; the race detector runs where goroutines of ours run
+## test: all tests, with real parts; the race detector runs for packages with goroutines
 test:
 	@internal/testbed/run.sh $(MAKE) --no-print-directory suite
 
 suite:
-# A new machine builds the cluster first, which takes minutes of both cores: tests that
-# measure time must not run beside it. The tests report its errors again.
+# A new machine first builds the cluster, which uses both cores for minutes. Tests that
+# measure time must not run at the same time. The tests report its errors again.
 	@go test -vet=off -timeout 40m -run '^TestAClusterRunsAPodAndKnowsHowItEnded$$' ./internal/testbed >/dev/null || true
 	@rm -f $(CACHE)/rerun-*.txt $(CACHE)/test-*.json
 	@status=0; \
@@ -48,10 +47,11 @@ suite:
 	.ci/slowest $(CACHE)/test-*.json 2>/dev/null || true; \
 	exit $$status
 
-# DLITE_TEST_RERUN=1 gives failed tests a second run, for at most 3 tests together, and names
-# them: such a test has a defect of its own, mostly with time, and must be corrected.
-# "make vet" and "make lint" analyse the tests already (-vet=off). Without -count=1 the go command would
-# hash every file that a test has read, which takes minutes of a processor for internal/endtoend.
+# DLITE_TEST_RERUN=1 repeats failed tests, at most 3 in total, and lists them. Such a test
+# has a defect, mostly with time, and must be corrected.
+# "make vet" and "make lint" analyse the tests already, so the tests run with -vet=off. Without
+# -count=1 the go command would hash every file that a test has read, which takes minutes of a
+# processor for internal/endtoend.
 FLAGS = -vet=off -count=1 -timeout 30m $(TESTFLAGS)
 plain: $(if $(DLITE_TEST_RERUN),$(TESTSUM))
 	@.ci/gotest $(CACHE) plain "$(FLAGS)" $(PLAIN)
@@ -72,13 +72,13 @@ conformance:
 	  go test -count=1 -timeout 25m -run '^TestConformance' ./driver/... ./driver/kubernetes/... ./driver/vm/libvirt/... ./driver/vm/ec2/...
 	go run ./internal/conformance $(CONFORMANCE) docs/conformance.md
 
-## chaos: thousands of stages while all that takes part is killed, paused and cut off;
-## DLITE_CHAOS_SEED=... draws the same again
+## chaos: thousands of stages while all processes are killed, paused and cut off;
+## DLITE_CHAOS_SEED=... repeats a run
 CHAOS_STAGES ?= 20000
 chaos:
 	@DLITE_CHAOS_STAGES=$(CHAOS_STAGES) internal/testbed/run.sh go test -v -count=1 -timeout 3h ./manager/internal/chaos
 
-## vmcrash: a delegate with QEMU's machines killed at DLITE_VM_CRASHES random instants (default 100 here, 4 in a test run)
+## vmcrash: a delegate with QEMU machines is killed at DLITE_VM_CRASHES random instants (default 100 here, 4 in a test run)
 vmcrash:
 	@internal/testbed/run.sh env DLITE_VM_CRASHES=$${DLITE_VM_CRASHES:-100} \
 	  go test -v -count=1 -timeout 60m -run 'TestKillsAtRandomInstantsLeaveNoVirtual' ./driver/vm
@@ -155,12 +155,12 @@ images:
 	  docker build --platform linux/$(TARGETARCH) -t dlite-$$i:$(IMAGE_TAG) -f deploy/images/$$i.Dockerfile bin/images || exit 1; \
 	done
 
-## manifests: deploy/kubernetes from the chart, for those who have no Helm
+## manifests: deploy/kubernetes from the chart, for users without Helm
 manifests:
 	helm template dlite deploy/chart --namespace dlite --values deploy/kubernetes/values.yaml > deploy/kubernetes/dlite.yaml
 
-## cross: what is shipped for the platforms that this one is not, compiled and linked; the SDK and its
-## tests are type-checked where the operating system is another one
+## cross: the programs for all other platforms, compiled and linked; the SDK and its
+## tests are type-checked for the other operating systems
 cross:
 	@for p in $(PLATFORMS); do \
 	  echo "build for $$p"; \

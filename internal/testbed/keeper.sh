@@ -1,5 +1,6 @@
-# Ends what a test process leaves behind when it is killed. It is told which
-# folders things live in, a line for each, and learns of the end from its input's.
+# Removes what a killed test process leaves behind: processes and directories. It reads the
+# directories from its input, one on each line. The end of the input means that the test
+# process has ended.
 trap '' HUP INT TERM
 kept=
 while read -r order dir; do
@@ -12,7 +13,7 @@ while read -r order dir; do
   esac
 done
 
-# users DIR: the processes that are in the folder, or name it.
+# users DIR lists the processes that work in the directory or name it in their arguments.
 users() {
   for p in /proc/[0-9]*; do
     case $(readlink "$p/cwd" 2>/dev/null)/ in
@@ -23,7 +24,8 @@ users() {
   done
 }
 
-# What makes machines may make one more before it is killed itself.
+# A program that creates machines may create one more before it is killed, so this is
+# repeated.
 printf %s "$kept" | while read -r dir; do
   for try in 1 2 3 4 5 6 7 8 9 10; do
     found=$(users "$dir")

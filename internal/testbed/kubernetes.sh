@@ -1,18 +1,19 @@
-# Keeps a cluster: one process that ends with its input, takes everything along
-# and leaves nothing behind. It also clears away what others left that were killed.
+# Runs a cluster as one process, which ends with its input and then removes the whole
+# cluster. At its start it also removes the remains of clusters that were killed.
 #
 #   sh -c "$(cat kubernetes.sh)" sh DIR KEEPER
 #
-# DIR is the cluster's folder. Its name is the name of its control groups too.
+# DIR is the directory of the cluster. The control groups of the cluster have the same name.
 trap '' INT QUIT HUP TERM
 dir=$1
 
-# groups NAME: the control groups of a cluster, the innermost first.
+# groups NAME lists the control groups of a cluster, the innermost first.
 groups() {
   find /sys/fs/cgroup -depth -type d \( -path "*/$1" -o -path "*/$1/*" \) 2>/dev/null
 }
 
-# clear DIR: its processes are dead or dying, and let go of their groups soon.
+# clear DIR removes a cluster whose processes have ended or are ending; they leave their
+# groups soon.
 clear() {
   for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
     for group in $(groups "${1##*/}"); do
@@ -25,8 +26,8 @@ clear() {
   done 2>/dev/null
 }
 
-# Whoever holds the lock keeps the cluster. No other may begin between the
-# folder's making and here.
+# The process that holds the lock owns the cluster. No other process may start between the
+# creation of the directory and this line.
 exec 9>"$dir/lock"
 flock -n 9 || exit 1
 for other in "${dir%-*}"-*; do

@@ -1,15 +1,14 @@
-# The first process of a cluster's namespaces. It does as it is told, a line for
-# an order and a line for its answer; with it ends everything in there.
+# The first process of a cluster's namespaces. It reads one order on each line, and answers
+# each with one line. All processes in the namespaces end with it.
 
-# The machine's /proc is still here, and tells which process of the machine's
-# this one is.
+# /proc is still that of the machine, so it has the id of this process on the machine.
 read -r self rest </proc/self/stat
 mount -t proc proc /proc || exit 1
 for dir in /run /var/lib /var/log; do
   mount -t tmpfs tmpfs $dir || exit 1
 done
 mkdir -p /run/lock /var/lib/kubelet /var/lib/cni
-# The kubelet wants these set, which would be for the whole machine.
+# The kubelet requires these settings. Setting them would change the whole machine.
 mkdir /run/sysctl
 for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
   kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
@@ -17,7 +16,7 @@ for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/p
   echo "${setting#*=}" >"$file"
   mount --bind "$file" "/proc/sys/${setting%%=*}" || exit 1
 done
-# Names are looked up in vain, and at once.
+# Name lookups fail at once.
 printf 'nameserver 127.0.0.1\noptions timeout:1 attempts:1\n' >/run/resolv.conf
 [ ! -e /etc/resolv.conf ] || mount --bind /run/resolv.conf /etc/resolv.conf || exit 1
 ip link set lo up || exit 1

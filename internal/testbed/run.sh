@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Runs a command, normally the tests, with the real parts that it needs: finds
-# them, installs and starts them where it can, and stops again what it started.
+# Runs a command, normally the tests, with the real parts that it needs. It finds, installs
+# and starts them if it can, and stops the ones that it started.
 #
 #   internal/testbed/run.sh COMMAND...
 #
-# What tests fetch and build is kept in .cache, or in DLITE_TEST_CACHE, which
-# several clones can share.
+# Downloads and builds of tests are stored in .cache, or in DLITE_TEST_CACHE, which several
+# clones can share.
 #
-# Says at the end what had to be left out. With DLITE_TEST_REQUIRE=all that is a
-# failure, and so is every test that would skip for want of a part.
+# At the end it lists the missing parts. With DLITE_TEST_REQUIRE=all, a missing part is a
+# failure, and so is each test that would skip without it.
 set -euo pipefail
 
 left_out=()
@@ -25,14 +25,14 @@ finish() {
     [ -n "$what" ] && echo "LEFT OUT: $what" >&2
   done
   if [ ${#left_out[@]} -gt 0 ] && [ "${DLITE_TEST_REQUIRE:-}" = all ]; then
-    echo "FAILED: nothing may be left out here (DLITE_TEST_REQUIRE=all)" >&2
+    echo "FAILED: with DLITE_TEST_REQUIRE=all no part may be missing" >&2
     [ "$status" -ne 0 ] || status=1
   fi
   exit "$status"
 }
 trap finish EXIT
 
-# install PACKAGE...: as root on a Debian, otherwise not at all.
+# install PACKAGE... installs packages as root on Debian. Elsewhere it fails.
 install() {
   [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
   echo "testbed: installing $*" >&2
@@ -60,7 +60,7 @@ start_engine() {
   return 1
 }
 
-# Debian starts the server that it installs; the tests start their own.
+# Debian starts the server that it installs, but the tests start separate servers.
 install_for_projects() {
   install redis-server redis-tools make debian-archive-keyring || return 1
   service redis-server stop >/dev/null 2>&1 || true

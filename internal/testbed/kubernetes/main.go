@@ -1,6 +1,6 @@
-// All of a Kubernetes cluster but its container runtime, in one program: what
-// takes a cluster's start is the same text and the same pages of memory for each
-// of its parts.
+// Program kubernetes has all parts of a Kubernetes cluster except its container
+// runtime. One program starts faster than several, because the parts share its code
+// and its pages of memory.
 //
 //	kubernetes kube-apiserver --etcd-servers=...
 package main
@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
-	// Without these two a component has no metrics of its own calls and builds.
+	// The components need these two for metrics of calls and of the build.
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
 	kubectl "k8s.io/kubectl/pkg/cmd"
@@ -39,7 +39,7 @@ func main() {
 		"kubelet":                 daemon(kubelet.NewKubeletCommand),
 		"kubectl": func() int {
 			if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
-				kubectlutil.CheckErr(err) // says what is wrong, and exits
+				kubectlutil.CheckErr(err) // prints the error and exits
 			}
 			return 0
 		},
