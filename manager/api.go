@@ -16,6 +16,7 @@ func (m *Manager) postStage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s, existed, err := m.submitStage(traceContext(r), account(r), req)
+	processed(r)
 	if err != nil {
 		writeError(w, err)
 		return
@@ -48,7 +49,12 @@ func (m *Manager) showStage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s, err := m.syncedStage(r.Context(), account(r), id)
-	if err == nil && wait > 0 {
+	if err == nil && wait > 0 && !s.ended() {
+		release, ok := m.hold(w, r, budgetHolds)
+		if !ok {
+			return
+		}
+		defer release()
 		ctx, cancel := m.holdContext(r.Context(), wait)
 		defer cancel()
 		if now, _ := m.WaitStage(ctx, account(r), id); now.ID != "" { // otherwise the manager has forgotten the stage
@@ -69,7 +75,12 @@ func (m *Manager) showTask(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	t, err := m.syncedTask(r.Context(), account(r), id)
-	if err == nil && wait > 0 {
+	if err == nil && wait > 0 && !t.ended() {
+		release, ok := m.hold(w, r, budgetHolds)
+		if !ok {
+			return
+		}
+		defer release()
 		ctx, cancel := m.holdContext(r.Context(), wait)
 		defer cancel()
 		if now, _ := m.WaitTask(ctx, account(r), id); now.ID != "" { // otherwise the manager has forgotten the task
@@ -112,7 +123,15 @@ func (m *Manager) postTask(w http.ResponseWriter, r *http.Request) {
 	if !m.decodeStrict(w, r, &req, knownShapes().task) {
 		return
 	}
+	if req.Sync {
+		release, ok := m.hold(w, r, budgetHolds)
+		if !ok {
+			return
+		}
+		defer release()
+	}
 	t, existed, err := m.submitTask(traceContext(r), account(r), req)
+	processed(r)
 	if err != nil {
 		writeError(w, err)
 		return

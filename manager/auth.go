@@ -12,13 +12,21 @@ import (
 	"github.com/delegate-io/dlite/internal/token"
 )
 
-type accountKey struct{}
+type callKey struct{}
+
+// apiCall is what the manager knows of a request.
+type apiCall struct {
+	account string
+	large   func() // lets the next large body be processed; nil for a small one
+}
+
+func callOf(r *http.Request) *apiCall {
+	c, _ := r.Context().Value(callKey{}).(*apiCall)
+	return c
+}
 
 // account returns the account that the request's token stands for.
-func account(r *http.Request) string {
-	id, _ := r.Context().Value(accountKey{}).(string)
-	return id
-}
+func account(r *http.Request) string { return callOf(r).account }
 
 // authenticate passes requests on that have a token of the account in the query. It
 // answers 401 if the account's secret does not verify the token, and 403 if the
@@ -45,7 +53,7 @@ func (m *Manager) authenticate(next http.Handler) http.Handler {
 		case subject != id:
 			writeStatus(w, http.StatusForbidden, "the token belongs to another account than accountId")
 		default:
-			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), accountKey{}, id)))
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callKey{}, &apiCall{account: id})))
 		}
 	})
 }

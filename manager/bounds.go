@@ -14,7 +14,7 @@ import (
 )
 
 // The limits of a single call. docs/manager.md gives the reasons in its section
-// "Bounds".
+// "Bounds". [Budget] bounds what the calls of an account add up to.
 const (
 	// maxDepth is the largest number of objects and lists that enclose each other. A
 	// command encloses a payload in a few more levels, and encoding/json, which must
@@ -54,6 +54,9 @@ const (
 	// limit. Sums of them must not overflow.
 	maxCapacity = math.MaxInt32
 	maxRunning  = math.MaxInt32
+
+	// maxLimits is the largest number of limits of an account.
+	maxLimits = 1_000
 
 	// maxCron and maxZone are the longest cron and time_zone of a schedule.
 	maxCron = 256

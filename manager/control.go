@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+
+	"github.com/delegate-io/dlite/manager/internal/queue"
 )
 
 // Limits returns an account's limits, ordered by group.
@@ -21,10 +23,14 @@ func (m *Manager) Limits(account string) []Limit {
 // the limit. A stage belongs to the group of its account, the group of its pipeline,
 // and the groups of its labels. It waits while one of them is full, with the reason
 // in its state. A lower limit stops no running stage. SetLimit fails with
-// [ErrInvalid].
+// [ErrInvalid] and [ErrBudget].
 func (m *Manager) SetLimit(ctx context.Context, account string, l Limit) error {
 	if err := l.check(); err != nil {
 		return err
+	}
+	if limits := m.core.queue.Limits(account); l.Max > 0 && len(limits) >= maxLimits &&
+		!slices.ContainsFunc(limits, func(o queue.Limit) bool { return fromQueue(o).Group == l.Group }) {
+		return fmt.Errorf("%w: the account has %d limits; remove some", ErrBudget, len(limits))
 	}
 	l.Used = 0
 	_, err := m.applyCommand(ctx, &command{Account: account, SetLimit: &l})

@@ -28,6 +28,8 @@ type core struct {
 	order     uint64
 	set       settings
 	leader    leader
+	usage     map[string]*amounts // by account: works, their bytes, and schedules
+	usageSum  amounts
 
 	// The command that is being executed: its time, and whether this process sent
 	// it.
@@ -52,7 +54,7 @@ func (k key) compare(o key) int {
 func newCore(silent bool) *core {
 	c := &core{
 		stages: map[key]*run{}, tasks: map[key]*single{}, attempts: map[key]string{},
-		feeds: map[string]*feed{}, schedules: map[key]*Schedule{},
+		feeds: map[string]*feed{}, schedules: map[key]*Schedule{}, usage: map[string]*amounts{},
 		silent: silent, wake: make(chan struct{}, 1), at: time.Unix(0, 0),
 	}
 	c.queue = queue.New(queue.Config{Now: func() time.Time { return c.at }}) // the first command sets the configuration
@@ -150,8 +152,10 @@ func (c *core) executeCommand(cmd *command) (r result) {
 		k := key{a, cmd.DeleteSchedule.ID}
 		if c.schedules[k] == nil {
 			r.err = fmt.Errorf("schedule %q: %w", k.id, ErrNotFound)
+			break
 		}
 		delete(c.schedules, k)
+		c.occupy(a, amounts{budgetSchedules: 1}, -1)
 	case cmd.Fire != nil:
 		r.existed = c.fire(a, cmd.Fire)
 	default:

@@ -87,10 +87,22 @@ func (m *Manager) register(w http.ResponseWriter, r *http.Request) {
 	}
 	reg := in.forQueue()
 	reg.NewID = rand.Text()
+	isNew := !m.knowsDelegate(account(r), in.DelegateID)
+	if isNew {
+		release, err := m.budgets.take(account(r), amounts{budgetDelegates: 1})
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		defer release()
+	}
 	got, err := m.applyCommand(r.Context(), &command{Account: account(r), Register: &reg})
 	if err != nil {
 		writeError(w, err)
 		return
+	}
+	if isNew {
+		m.budgets.registered(account(r))
 	}
 	m.cfg.Logger.Info().Str("account_id", account(r)).Str("delegate_id", got.id).Str("name", in.Name).
 		Strs("tags", in.Tags).Msg("a delegate has registered")
@@ -117,6 +129,11 @@ func (m *Manager) heartbeat(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusOK, struct{}{})
+}
+
+func (m *Manager) knowsDelegate(account, id string) bool {
+	_, err := m.core.queue.List(account, id, "")
+	return err == nil
 }
 
 // decodeRegistration decodes and checks the body of a registration or heartbeat. If it

@@ -57,6 +57,7 @@
 //	404       the id is unknown or forgotten
 //	409       something else has the id
 //	413       the body is too large
+//	429       the call would exceed a [Budget]; with Retry-After
 //	503       the store does not answer, or the manager is closing; with Retry-After
 //
 // After a 503, the manager may have executed the call: submit again under the same

@@ -164,6 +164,11 @@ func (m *Manager) streamEvents(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	release, ok := m.hold(w, r, budgetStreams)
+	if !ok {
+		return
+	}
+	defer release()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusOK)

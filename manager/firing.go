@@ -58,6 +58,17 @@ func (m *Manager) submission(ctx context.Context, account string, s *Schedule, d
 	return f, nil
 }
 
+// amounts returns what the submission occupies.
+func (f *fireCommand) amounts() amounts {
+	switch {
+	case f.Stage != nil:
+		return workAmounts(f.Stage.size)
+	case f.Task != nil:
+		return workAmounts(f.Task.Single.Size)
+	}
+	return amounts{}
+}
+
 // discardSpans drops the spans of a submission that is not sent.
 func (m *Manager) discardSpans(f *fireCommand) {
 	if f.Stage != nil {
@@ -91,7 +102,13 @@ func (m *Manager) fireSchedule(ctx context.Context, k key) error {
 		if err != nil {
 			return err
 		}
+		release, err := m.budgets.take(k.account, f.amounts())
+		if err != nil {
+			m.discardSpans(f)
+			f, release = &fireCommand{ID: f.ID, Due: f.Due, Next: f.Next, Error: err.Error()}, func() {}
+		}
 		r, err := m.applyCommand(ctx, &command{Account: k.account, Fire: f})
+		release()
 		if err != nil || r.existed {
 			m.discardSpans(f)
 		}

@@ -33,6 +33,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrConflict means that another stage or task of the account has the id.
 	ErrConflict = errors.New("the id is taken")
+	// ErrBudget means that the call would exceed a [Budget]. It may succeed later.
+	ErrBudget = errors.New("the budget is used up")
 	// ErrClosed means that the manager was closed before the call ended.
 	ErrClosed = errors.New("the manager is closed")
 )
@@ -91,6 +93,10 @@ type Config struct {
 	MaxSync time.Duration
 	// MaxBody bounds the body of a request, in bytes. Defaults to [task.MaxBody].
 	MaxBody int64
+
+	// AccountBudget bounds what each account occupies, TotalBudget what all accounts
+	// occupy together.
+	AccountBudget, TotalBudget Budget
 
 	// Logs returns the log service for a step whose payload names none. The key of
 	// the step's log begins with prefix, which is the stage's id and a slash.
@@ -179,6 +185,8 @@ type Manager struct {
 	journal   *journal.Journal[*command]
 	tracer    trace.Tracer
 	queueLogs *queuelog.Writer
+	budgets   *budgets
+	large     chan struct{} // contains a token for each large body that is processed
 	handler   http.Handler
 
 	stop    context.CancelFunc // stops the loop and its commands
@@ -221,7 +229,9 @@ func open(cfg *Config) (*Manager, error) {
 		spans:   map[string]trace.Span{},
 		tracer:  cfg.TracerProvider.Tracer(scope),
 		core:    newCore(false),
+		large:   make(chan struct{}, maxLarge),
 	}
+	m.budgets = newBudgets(m)
 	opening, cancel := context.WithTimeout(ctx, openFor)
 	defer cancel()
 	if m.journal, err = journal.Open(opening, journal.Config[*command]{

@@ -56,7 +56,7 @@ func (m *Manager) pollV2(w http.ResponseWriter, r *http.Request) {
 }
 
 // holdPoll returns the list of tasks for a poll. If the poll has a wait, holdPoll
-// waits until the list changes. If it reports false, it has already answered the
+// waits until the list changes, unless the budget for that is used up. If it reports false, it has already answered the
 // request, or the client has disconnected.
 func (m *Manager) holdPoll(w http.ResponseWriter, r *http.Request) (queue.List, bool) {
 	wait, given, ok := m.waitParam(w, r)
@@ -75,6 +75,11 @@ func (m *Manager) holdPoll(w http.ResponseWriter, r *http.Request) (queue.List, 
 			return queue.List{}, false
 		}
 		if over == nil && wait > 0 && !l.Fresh {
+			release, err := m.budgets.take(account(r), amounts{budgetHolds: 1})
+			if err != nil { // the delegate still gets its tasks, and without the header it pauses before its next poll
+				return l, true
+			}
+			defer release()
 			var stop func()
 			over, stop = m.after(wait)
 			defer stop()

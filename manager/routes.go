@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -103,14 +102,14 @@ func (m *Manager) decodeBody(w http.ResponseWriter, r *http.Request, v any) bool
 // readAndDecode reads a request's body, checks its bounds and decodes it into v. The
 // bounds come first, because decoding a deeply nested value is slow.
 func (m *Manager) readAndDecode(w http.ResponseWriter, r *http.Request, v any, bounds textBounds) ([]byte, bool) {
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, m.cfg.MaxBody))
+	b, err := m.readBody(w, r)
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
 		writeStatus(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit))
 		return nil, false
 	case err != nil:
-		writeStatus(w, http.StatusBadRequest, "cannot read the whole body: send it again")
+		bodyError(w, err)
 		return nil, false
 	}
 	if err := bounds.check(b, ""); err != nil {
@@ -173,6 +172,9 @@ func writeError(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, ErrInvalid):
 		writeStatus(w, http.StatusBadRequest, err.Error())
+	case errors.Is(err, ErrBudget):
+		w.Header().Set("Retry-After", "5")
+		writeStatus(w, http.StatusTooManyRequests, err.Error())
 	case errors.Is(err, ErrConflict), errors.Is(err, queue.ErrNotOwner):
 		writeStatus(w, http.StatusConflict, err.Error())
 	case errors.Is(err, queue.ErrUnknownDelegate):

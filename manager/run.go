@@ -30,6 +30,7 @@ type run struct {
 	current      *step // the part whose task is in the queue
 	next         int   // index of the next step
 	groups       []string
+	size         int              // see [Budget.Bytes]
 	lost         bool             // the delegate was lost
 	log          *stage.LogConfig // log service of the init
 	stopping     Status           // Aborted or Timeout while the stage is being stopped

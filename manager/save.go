@@ -65,6 +65,7 @@ type savedRun struct {
 	Lost         bool             `json:"lost,omitempty"`
 	Log          *stage.LogConfig `json:"log,omitempty"`
 	Trace        tracing          `json:"trace,omitzero"`
+	Size         int              `json:"size,omitempty"`
 }
 
 // savedPart holds what [StepState] does not have of a part.
@@ -95,7 +96,7 @@ func (n *run) MarshalJSON() ([]byte, error) {
 	s := savedRun{
 		Stage: n.Stage, Account: n.account, Order: n.order, Digest: n.digest, Timeout: n.timeout,
 		QueueTimeout: n.queueTimeout, Current: -1, Next: n.next, Stopping: n.stopping, Failed: n.failed,
-		Variant: n.variant, Trace: n.Trace, Groups: n.groups, Retry: n.Retry, Lost: n.lost, Log: n.log, Parts: make([]savedPart, 0, len(n.steps)+2),
+		Variant: n.variant, Trace: n.Trace, Groups: n.groups, Retry: n.Retry, Lost: n.lost, Log: n.log, Size: n.size, Parts: make([]savedPart, 0, len(n.steps)+2),
 	}
 	s.Stage.StartedAt = n.Started
 	s.Stage.Init, s.Stage.Cleanup = n.init.StepState, n.cleanup.StepState
@@ -128,7 +129,7 @@ func (n *run) UnmarshalJSON(b []byte) error {
 		Stage: s.Stage, account: s.Account, order: s.Order, digest: s.Digest, timeout: s.Timeout,
 		queueTimeout: s.QueueTimeout, next: s.Next, stopping: s.Stopping, failed: s.Failed, variant: s.Variant,
 		lifecycle: lifecycle{Trace: s.Trace, Started: s.Stage.StartedAt, Retry: s.Retry},
-		groups:    s.Groups, lost: s.Lost, log: s.Log,
+		groups:    s.Groups, lost: s.Lost, log: s.Log, size: s.Size,
 		kinds: infra(s.Stage.Infra), done: make(chan struct{}),
 		init:    step{StepState: s.Stage.Init, kind: task.Init},
 		cleanup: step{StepState: s.Stage.Cleanup, kind: task.Cleanup},
@@ -228,6 +229,20 @@ func (c *core) Load(from io.Reader) error {
 		}
 		schedules[key{s.Account, s.ID}] = &s.Schedule
 	}
+	usage := newCore(true)
+	for k, n := range stages {
+		if !n.Status.Ended() {
+			usage.occupy(k.account, workAmounts(n.size), 1)
+		}
+	}
+	for k, t := range tasks {
+		if t.Size > 0 {
+			usage.occupy(k.account, workAmounts(t.Size), 1)
+		}
+	}
+	for k := range schedules {
+		usage.occupy(k.account, amounts{budgetSchedules: 1}, 1)
+	}
 	c.queue.Configure(head.Settings.queue(nil))
 	if err := c.queue.Load(r); err != nil {
 		return err
@@ -245,6 +260,7 @@ func (c *core) Load(from io.Reader) error {
 		c.feeds[account] = &feed{last: last}
 	}
 	c.stages, c.tasks, c.attempts, c.schedules, c.order, c.set, c.leader = stages, tasks, attempts, schedules, head.Order, head.Settings, head.Leader
+	c.usage, c.usageSum = usage.usage, usage.usageSum
 	c.wakeLoop()
 	return nil
 }

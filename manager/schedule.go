@@ -108,7 +108,7 @@ func (s *Schedule) after(t time.Time) (time.Time, error) {
 }
 
 // SetSchedule adds a schedule, or replaces the one with its id. It fails with
-// [ErrInvalid].
+// [ErrInvalid] and [ErrBudget].
 func (m *Manager) SetSchedule(ctx context.Context, account string, s Schedule) (Schedule, error) {
 	s.Missed, s.Overlap = cmp.Or(s.Missed, missedOnce), cmp.Or(s.Overlap, overlapAllow)
 	if err := s.check(); err != nil {
@@ -129,6 +129,13 @@ func (m *Manager) SetSchedule(ctx context.Context, account string, s Schedule) (
 	m.discardSpans(fire)
 	if err := s.checkMembers(); err != nil {
 		return Schedule{}, err
+	}
+	if _, exists := m.core.schedule(key{account, s.ID}); !exists {
+		release, err := m.budgets.take(account, amounts{budgetSchedules: 1})
+		if err != nil {
+			return Schedule{}, err
+		}
+		defer release()
 	}
 	r, err := m.applyCommand(ctx, &command{Account: account, SetSchedule: &s})
 	if err != nil {
@@ -157,7 +164,9 @@ func (c *core) setSchedule(account string, s Schedule) (*Schedule, error) {
 	if old := c.schedules[k]; old != nil {
 		s.Last, s.LastID, s.LastError = old.Last, old.LastID, old.LastError
 	} else if len(c.schedules) >= maxSchedules {
-		return nil, fmt.Errorf("%w: there are %d schedules already; remove some", ErrInvalid, maxSchedules)
+		return nil, fmt.Errorf("%w: schedules of all accounts: there are %d", ErrBudget, maxSchedules)
+	} else {
+		c.occupy(account, amounts{budgetSchedules: 1}, 1)
 	}
 	c.schedules[k] = &s
 	c.wakeLoop()
@@ -213,7 +222,8 @@ func (m *Manager) DeleteSchedule(ctx context.Context, account, id string) error 
 }
 
 // TriggerSchedule submits the schedule's stage or task now, in addition to its
-// times. It returns the id of the stage or task. It fails with [ErrNotFound].
+// times. It returns the id of the stage or task. It fails with [ErrNotFound]
+// and [ErrBudget].
 func (m *Manager) TriggerSchedule(ctx context.Context, account, id string) (string, error) {
 	s, err := m.Schedule(account, id)
 	if err != nil {
@@ -223,6 +233,12 @@ func (m *Manager) TriggerSchedule(ctx context.Context, account, id string) (stri
 	if err != nil {
 		return "", err
 	}
+	release, err := m.budgets.take(account, f.amounts())
+	if err != nil {
+		m.discardSpans(f)
+		return "", err
+	}
+	defer release()
 	cmd, made := &command{Account: account}, ""
 	if f.Stage != nil {
 		made, cmd.SubmitStage = f.Stage.ID, f.Stage

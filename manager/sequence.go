@@ -237,6 +237,7 @@ func (c *core) finishStage(n *run) {
 		return
 	}
 	n.current = nil
+	c.occupy(n.account, workAmounts(n.size), -1)
 	n.Status = cmp.Or(n.stopping, n.failed, Success)
 	n.EndedAt = c.at
 	n.init.data, n.cleanup.data = nil, nil // payloads may be large

@@ -117,6 +117,7 @@ type Task struct {
 // core's lock guards it.
 type single struct {
 	Digest string `json:"digest"`
+	Size   int    `json:"size,omitempty"` // see [Budget.Bytes]; 0 after the end
 	lifecycle
 
 	// Work is what to submit again. It is nil without a retry policy, and after the
@@ -130,8 +131,8 @@ type single struct {
 func (t *single) isRetried() bool { return t.Current != "" }
 
 // SubmitTask queues a single task. If the account already has the same task under
-// the id, SubmitTask returns that one. It fails with [ErrInvalid], and with
-// [ErrConflict] if something else has the id.
+// the id, SubmitTask returns that one. It fails with [ErrInvalid] and [ErrBudget], and
+// with [ErrConflict] if something else has the id.
 func (m *Manager) SubmitTask(ctx context.Context, account string, req TaskRequest) (Task, error) {
 	t, _, err := m.submitTask(ctx, account, req)
 	return t, err
@@ -144,6 +145,11 @@ func (m *Manager) submitTask(ctx context.Context, account string, req TaskReques
 	if err != nil {
 		return Task{}, false, err
 	}
+	release, err := m.takeWork(account, s.Task.ID, s.Single.Size)
+	if err != nil {
+		return Task{}, false, err
+	}
+	defer release()
 	id, traced := s.Task.ID, m.startSpan(ctx, "task", account, s.Task.ID, m.cfg.Clock.Now())
 	traced.joinTask(s.Task)
 	s.Single.Trace = traced
@@ -175,6 +181,7 @@ func (c *core) submitTask(account string, s *submitTaskCommand) (existed bool, e
 		t.Work = &s.singleWork
 	}
 	c.tasks[k] = &t
+	c.occupy(account, workAmounts(t.Size), 1)
 	c.publish(account, Event{Type: taskEvent, Task: k.id, Status: Queued})
 	c.submitted(account, taskKind, &t.lifecycle)
 	return false, nil
@@ -245,13 +252,13 @@ func (m *Manager) newTask(account string, req *TaskRequest) (*submitTaskCommand,
 	body.Timeout = cmp.Or(body.Timeout, toMillis(m.cfg.TaskTimeout))
 	body.Traceparent, body.Tracestate = "", "" // the same submission may come in another trace
 	req.Task = body
-	sum, err := digest(*req, taskBounds)
+	sum, size, err := digest(*req, taskBounds)
 	if err != nil {
 		return nil, err
 	}
 	body.ID = cmp.Or(body.ID, rand.Text())
 	return &submitTaskCommand{
-		Single: single{Digest: sum, lifecycle: lifecycle{Retry: req.Retry}},
+		Single: single{Digest: sum, Size: size + partSize, lifecycle: lifecycle{Retry: req.Retry}},
 		singleWork: singleWork{
 			Task: &body, Priority: priority, Selectors: req.Selectors,
 			QueueTimeout: cmp.Or(req.QueueTimeout, body.Timeout).Duration(),
@@ -350,6 +357,10 @@ func (c *core) handleTaskEvent(work key, e *queue.Event) {
 			return
 		}
 		t.Work = nil // it may be large
+		if t.Size > 0 {
+			c.occupy(k.account, workAmounts(t.Size), -1)
+			t.Size = 0
+		}
 		status := statusOf(e.Result.Outcome)
 		c.ended(k.account, taskKind, &t.lifecycle, status, e.Delegate, e.At)
 		c.publish(k.account, Event{Type: taskEvent, Task: k.id, Delegate: e.Delegate, Status: status, Error: e.Result.Error})

@@ -17,8 +17,8 @@ import (
 )
 
 // SubmitStage queues a stage. If the account already has the same stage under the
-// id, SubmitStage returns that one. It fails with [ErrInvalid], and with
-// [ErrConflict] if something else has the id.
+// id, SubmitStage returns that one. It fails with [ErrInvalid] and [ErrBudget], and
+// with [ErrConflict] if something else has the id.
 func (m *Manager) SubmitStage(ctx context.Context, account string, req StageRequest) (Stage, error) {
 	s, _, err := m.submitStage(ctx, account, req)
 	return s, err
@@ -31,6 +31,12 @@ func (m *Manager) submitStage(ctx context.Context, account string, req StageRequ
 	if err != nil {
 		return Stage{}, false, err
 	}
+	release, err := m.takeWork(account, n.ID, n.size)
+	if err != nil {
+		m.dropSpan(n.Trace)
+		return Stage{}, false, err
+	}
+	defer release()
 	trace, id := n.Trace, n.ID // the core owns the run from here on
 	r, err := m.applyCommand(ctx, &command{Account: account, SubmitStage: n})
 	if err != nil || r.existed {
@@ -41,6 +47,21 @@ func (m *Manager) submitStage(ctx context.Context, account string, req StageRequ
 	}
 	s, err = m.Stage(account, id)
 	return s, r.existed, err
+}
+
+// takeWork books a stage or single task, unless the account has one with the id. The
+// booking lasts until the state contains the work.
+func (m *Manager) takeWork(account, id string, size int) (release func(), err error) {
+	if m.core.exists(key{account, id}) {
+		return func() {}, nil
+	}
+	return m.budgets.take(account, workAmounts(size))
+}
+
+func (c *core) exists(k key) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stages[k] != nil || c.tasks[k] != nil
 }
 
 // submitStage adds a run, unless it exists.
@@ -59,6 +80,7 @@ func (c *core) submitStage(account string, n *run) (existed bool, err error) {
 	c.order++
 	n.order = c.order
 	c.stages[k] = n
+	c.occupy(account, workAmounts(n.size), 1)
 	c.submitted(account, stageKind, &n.lifecycle)
 	c.publishStage(n)
 	c.updateQueueLog(n)
@@ -105,9 +127,10 @@ func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) 
 		return nil, err
 	}
 	var err error
-	if n.digest, err = digest(req, submissionBounds); err != nil {
+	if n.digest, n.size, err = digest(req, submissionBounds); err != nil {
 		return nil, err
 	}
+	n.size += (len(n.steps) + 2) * partSize
 	n.current = &n.init
 	n.Trace = m.startSpan(ctx, "stage", account, n.ID, n.SubmittedAt)
 	return n, nil
@@ -128,18 +151,18 @@ func withoutBlank(selectors []string) []string {
 
 var priorities = map[string]queue.Priority{"NORMAL": queue.Normal, "HIGH": queue.High}
 
-// digest returns a hash by which equal requests are recognized. It fails if the JSON of
-// the request exceeds the bounds.
-func digest(req any, bounds textBounds) (string, error) {
+// digest returns a hash by which equal requests are recognized, and the size of the JSON
+// of the request. It fails if the JSON exceeds the bounds.
+func digest(req any, bounds textBounds) (sum string, size int, err error) {
 	b, err := json.Marshal(req)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrInvalid, err)
+		return "", 0, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if err := bounds.check(b, ""); err != nil {
-		return "", err
+		return "", 0, err
 	}
-	sum := sha256.Sum256(b)
-	return base64.RawStdEncoding.EncodeToString(sum[:]), nil
+	hash := sha256.Sum256(b)
+	return base64.RawStdEncoding.EncodeToString(hash[:]), len(b), nil
 }
 
 // prepare builds the payloads. It normalizes the request, so that equal requests

@@ -61,6 +61,8 @@ type serverCommand struct {
 	LogsDir         string
 	LogsArchive     string
 	LogsMaxAgeDays  int
+
+	AccountBudget, TotalBudget budgetFlag
 }
 
 func newServerCommand() *ffcli.Command {
@@ -84,6 +86,8 @@ func (c *serverCommand) command(run func(context.Context, map[string]string, []s
 		fs.StringVar(&c.HTTPBind, "http-bind", "", "address of /metrics, /healthz and /readyz, or off (default: "+defaultMetrics+", unless that is taken)")
 		fs.StringVar(&c.LogsDir, "logs-dir", "", "directory for the logs of steps (default: in the data directory, or in memory with STORE=memory)")
 		fs.StringVar(&c.LogsArchive, "logs-archive", "", "bucket for complete logs: a URL that begins with s3, gs, azblob or file (default: in the directory); required with Redis")
+		fs.Var(&c.AccountBudget, "account-budget", "what each account may occupy, such as works=1000,bytes=64MiB; also delegates, schedules, holds, streams (docs/manager.md)")
+		fs.Var(&c.TotalBudget, "total-budget", "what all accounts together may occupy, in the same form")
 		fs.IntVar(&c.LogsMaxAgeDays, "logs-max-age-days", 0, "days after which a complete log is removed; 0 keeps it until its room is needed")
 	}, run)
 }

@@ -73,6 +73,7 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	}
 	m, err := manager.New(manager.Config{
 		Store: store, StoreKeys: keys, Accounts: accounts, Logger: log, TracerProvider: tracer,
+		AccountBudget: c.AccountBudget.Budget, TotalBudget: c.TotalBudget.Budget,
 		Logs: func(account, prefix string) *stage.LogConfig {
 			return &stage.LogConfig{AccountID: account, URL: url, Token: signer.Issue(logservice.Grant{
 				Account: account, Prefix: prefix, Expires: time.Now().Add(logTokenTTL),
