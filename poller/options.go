@@ -36,6 +36,7 @@ type config struct {
 	heartbeat           time.Duration
 	wait                time.Duration
 	grace               time.Duration
+	graceGiven          bool // by WithGrace
 	idle                time.Duration
 	overrun             time.Duration
 	state               *state // nil stores nothing
@@ -118,12 +119,13 @@ func WithWait(d time.Duration) Option {
 	return func(c *config) { c.wait = d }
 }
 
-// WithGrace sets how long a drain may take after the end of Poll's context. The
-// default is 30 s. With 0 running tasks are cancelled at once, with [Unbounded]
-// never. It does not apply to a drain that [Poller.Shutdown] or a signal begins.
+// WithGrace sets how long a drain may take after the end of Poll's context and after
+// the first of [WithSignals]. The default is 30 s after the context and no limit after
+// a signal. With 0 running tasks are cancelled at once, with [Unbounded] never. It does
+// not apply to a drain that [Poller.Shutdown] begins.
 func WithGrace(d time.Duration) Option {
 	notNegative("WithGrace", d)
-	return func(c *config) { c.grace = d }
+	return func(c *config) { c.grace, c.graceGiven = d, true }
 }
 
 // WithIdleWait sets how long a drain waits, after the last task has ended, for

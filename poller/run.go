@@ -117,8 +117,9 @@ func (p *Poller) registerWithRetries(ctx context.Context) (*client.Delegate, err
 
 // WithSignals has [Poller.Run] handle signals of the process, for instance
 // os.Interrupt and syscall.SIGTERM. The first signal drains: the delegate takes no
-// new stages, finishes the open ones without a time limit, and stops. The second
-// signal cancels the running tasks and cleans up. The default handles none.
+// new stages, finishes the open ones and stops. [WithGrace] limits its time; without
+// that option there is no limit. The second signal cancels the running tasks and cleans
+// up. The default handles none.
 func WithSignals(signals ...os.Signal) Option {
 	return func(c *config) { c.signals = signals }
 }
@@ -151,9 +152,16 @@ func (p *Poller) handleSignals(received <-chan os.Signal, done <-chan struct{}) 
 	defer cancel()
 	var shutdown sync.WaitGroup
 	shutdown.Go(func() { _ = p.Shutdown(ctx) }) // Poll returns the error
+	var grace <-chan time.Time
+	if p.graceGiven && p.grace != Unbounded {
+		grace = time.After(p.grace)
+	}
 	select {
 	case s := <-received:
 		p.log.Warn().Stringer("signal", s).Msg("cancelling the running tasks after a second signal")
+		cancel()
+	case <-grace:
+		p.log.Warn().Stringer("grace", p.grace).Msg("cancelling the running tasks: the grace of the drain has ended")
 		cancel()
 	case <-done:
 	}

@@ -145,17 +145,18 @@ func TestRegisterAndPollLeadStagesToo(t *testing.T) {
 	})
 }
 
-// P5: the first signal drains and says what it waits for, the second one cancels
-// what runs. Each case has a signal of its own, because all cases share the process.
+// P5: the first signal drains and says what it waits for. The second one, or the end of
+// the grace, cancels what runs. Each case has a signal of its own, because all cases
+// share the process.
 func TestSignalsDrainAndThenCancel(t *testing.T) {
 	t.Parallel()
-	for sig, cancels := range map[syscall.Signal]bool{syscall.SIGUSR1: false, syscall.SIGUSR2: true} {
+	for sig, cancelledBy := range map[syscall.Signal]string{syscall.SIGUSR1: "", syscall.SIGUSR2: "a signal", syscall.SIGWINCH: "the grace"} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			srv, g, log, stages := server(t), newGate(), &safeBuffer{}, &fakeStages{}
 			c := newClient(t, srv)
 			p := poller.New(c, router.New(router.RouteMap{executeTask: g}), poller.WithSignals(sig), poller.WithStages(stages),
-				poller.WithGrace(0), poller.WithLogger(zerolog.New(log)))
+				poller.WithLogger(zerolog.New(log)), poller.WithGrace(map[string]time.Duration{"": time.Hour, "a signal": poller.Unbounded, "the grace": 10 * time.Millisecond}[cancelledBy]))
 			over := make(chan error, 1)
 			go func() { over <- p.Run(context.WithoutCancel(t.Context()), 4) }()
 			sub := submit(srv, executeTask, `{}`)
@@ -164,8 +165,10 @@ func TestSignalsDrainAndThenCancel(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, self.Signal(sig))
 			require.Eventually(t, func() bool { return p.Health().Draining }, 30*time.Second, time.Millisecond)
-			if cancels {
-				require.NoError(t, self.Signal(sig))
+			if cancelledBy != "" {
+				if cancelledBy == "a signal" {
+					require.NoError(t, self.Signal(sig))
+				}
 				require.ErrorIs(t, receive(t, over), poller.ErrGraceExceeded)
 			} else {
 				close(g.let)

@@ -66,10 +66,22 @@ func (m *Stages) recoverOne(ctx context.Context, l openRecord) error {
 	if m.resumeTransaction(ctx, l) {
 		return nil
 	}
+	m.rememberEarlier(l.env.ID)
 	t := m.restore(l)
 	t.log.Warn().Int("resources", len(l.resources)).
 		Msg("cleaning up what an earlier process left")
 	return t.sweep(ctx)
+}
+
+// rememberEarlier notes that a transaction of an earlier process is cleaned up, for the error of a late
+// step. There are at most as many as the ledger had records at the start.
+func (m *Stages) rememberEarlier(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.earlier == nil {
+		m.earlier = map[string]bool{}
+	}
+	m.earlier[id] = true
 }
 
 // Maintain works until ctx ends: at each interval it cleans up transactions whose

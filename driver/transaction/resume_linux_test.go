@@ -176,6 +176,22 @@ func TestAStepWithoutALogServiceUsesTheOneOfTheInit(t *testing.T) {
 	assert.Equal(t, []string{"none http://init", "empty http://init", "own http://step", "later http://init"}, urls)
 }
 
+// Rule T4: a late step of a transaction that a restart has ended learns the reason.
+func TestALateStepLearnsOfTheRestart(t *testing.T) {
+	t.Parallel()
+	l := newLife(t)
+	first := l.process()
+	give(first, "init", "local_init", stage.InitRequest{GroupID: "tx"})
+	l.kill(first)
+	for _, path := range l.notes() {
+		require.NoError(t, os.Remove(path))
+	}
+	second := l.process()
+	assert.Contains(t, give(second, "late", "local_execute", step("one")).Error, "transaction tx has been cleaned up: ")
+	assert.Contains(t, give(second, "later", "local_execute", step("one")).Error, "was restarted while it ran")
+	require.Equal(t, stage.Success, statusOf(give(second, "again", "local_init", stage.InitRequest{GroupID: "tx"})), "it may begin again")
+}
+
 // The record of an open transaction contains no secret.
 func TestTheRecordOfAnOpenTransactionHoldsNoSecret(t *testing.T) {
 	t.Parallel()

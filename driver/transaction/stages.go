@@ -41,6 +41,7 @@ type Stages struct {
 	mu       sync.Mutex
 	open     map[string]*transaction
 	closed   map[string]time.Time      // ended ids, with the time to forget them
+	earlier  map[string]bool           // ids of the previous process that were cleaned up after a restart
 	prunedAt time.Time                 // when old ids were last removed from closed
 	stuck    map[*transaction]struct{} // ended, with resources that could not be removed yet
 	shutdown bool
@@ -175,6 +176,12 @@ func (m *Stages) refusal(ids []string) error {
 		}
 		if _, ok := m.closed[id]; ok {
 			return &task.Error{Status: 409, Err: fmt.Errorf("transaction %s has been cleaned up already", id)}
+		}
+	}
+	for _, id := range ids {
+		if m.earlier[id] {
+			return &task.Error{Status: 409, Err: fmt.Errorf(
+				"transaction %s has been cleaned up: this delegate (%s) was restarted while it ran", id, m.delegate)}
 		}
 	}
 	return &task.Error{Status: 409, Err: fmt.Errorf(

@@ -47,6 +47,7 @@ type config struct {
 	TermInterval int `env:"SUBPROCESS_KILL_PROCESS_GROUP_RETRY_INTERVAL_SECS" envDefault:"1" help:"time from one SIGTERM to the next"`
 	FileLimit    int `env:"OUTPUT_FILE_LIMIT_BYTES" envDefault:"1048576" help:"size of each file that a step may hand on: outputs, secret outputs, environment, artifact; a larger one fails the step"`
 	MaskLength   int `env:"MASK_MIN_LENGTH" envDefault:"3" help:"length from which a secret is masked, in characters, from 1 to 64; shorter ones stay visible in logs, but are taken off command lines all the same; below 3, logs become unreadable"`
+	DrainTimeout int `env:"DRAIN_TIMEOUT_SECS" envDefault:"0" help:"how long a drain after the first signal may take before the running tasks are cancelled; 0 is no limit"`
 	IdleWait     int `env:"IDLE_WAIT_SECS_BEFORE_STOP" envDefault:"0" help:"how long a drain waits after the last task"`
 
 	ProxyHost     string `env:"PROXY_HOST" help:"proxy to the manager; default: HTTP_PROXY, HTTPS_PROXY and NO_PROXY"`
@@ -231,6 +232,7 @@ func (c *config) complete() error {
 	wrong("SUBPROCESS_KILL_PROCESS_GROUP_RETRY_INTERVAL_SECS", c.TermInterval < 1, "at least 1")
 	wrong("OUTPUT_FILE_LIMIT_BYTES", c.FileLimit < 1, "at least 1")
 	wrong("MASK_MIN_LENGTH", c.MaskLength < 1 || c.MaskLength > 64, "from 1 to 64")
+	wrong("DRAIN_TIMEOUT_SECS", c.DrainTimeout < 0, "0 or more")
 	wrong("IDLE_WAIT_SECS_BEFORE_STOP", c.IdleWait < 0, "0 or more")
 	wrong("DELEGATE_RESOURCE_THRESHOLD", c.Threshold <= 0 || c.Threshold > 100, "above 0 and at most 100")
 	wrong("PROXY_PORT", c.ProxyPort < 0 || c.ProxyPort > 65535, "from 1 to 65535")

@@ -163,6 +163,9 @@ func pollerOptions(cfg config, log zerolog.Logger) []poller.Option {
 		poller.WithInterval(time.Duration(cfg.PollInterval) * time.Millisecond),
 		poller.WithIdleWait(seconds(cfg.IdleWait)),
 	}
+	if cfg.DrainTimeout > 0 {
+		options = append(options, poller.WithGrace(seconds(cfg.DrainTimeout)))
+	}
 	if cfg.Resume {
 		options = append(options, poller.WithState(filepath.Join(cfg.LedgerDir, "poller")))
 	}
