@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 
@@ -160,7 +161,7 @@ const (
 // delivers it, as user data of a cloud or through a serial port. It differs for each machine, so
 // images and snapshots contain no part of it.
 type Boot struct {
-	// Listen is the address to serve at. Empty is [DefaultListen].
+	// Listen is the address to serve at. Empty is ":9079", see [Boot.Address].
 	Listen string `json:"listen,omitempty"`
 	// CA, Cert and Key are PEM: the machine's own CA, and the leaf that agent and client share.
 	CA   []byte `json:"ca"`
@@ -172,3 +173,6 @@ type Boot struct {
 	Time int64  `json:"time,omitempty"`
 	Seed []byte `json:"seed,omitempty"`
 }
+
+// Address returns the address to serve at: Listen, or ":9079" if it is empty.
+func (b *Boot) Address() string { return cmp.Or(b.Listen, defaultListen) }

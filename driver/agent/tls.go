@@ -18,8 +18,8 @@ import (
 const (
 	// defaultServerName is the name in the certificates of agents.
 	defaultServerName = "distributed-dlite"
-	// DefaultListen is the default address of an agent in a machine.
-	DefaultListen = ":9079"
+	// defaultListen is the default address of an agent in a machine.
+	defaultListen = ":9079"
 	// validity of certificates exceeds the lifetime of any machine.
 	validity = 365 * 24 * time.Hour
 )

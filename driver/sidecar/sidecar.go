@@ -16,14 +16,14 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// DefaultURL is where a legacy process listens (docs/protocol.md, section 2).
-const DefaultURL = "http://localhost:3461"
+// defaultURL is where a legacy process listens (docs/protocol.md, section 2).
+const defaultURL = "http://localhost:3461"
 
 // Config configures a [Sidecar]. The zero value forwards [task.TypeDelegate] to
-// [DefaultURL] and starts no process.
+// http://localhost:3461 and starts no process.
 type Config struct {
 	// URL receives the tasks by POST: http, https, or unix:///path/of/the.socket.
-	// Empty means [DefaultURL]. The sidecar uses no proxy and follows no redirect.
+	// Empty means http://localhost:3461. The sidecar uses no proxy and follows no redirect.
 	URL string
 
 	// Types are the forwarded task types, in addition to [task.TypeDelegate].
@@ -83,7 +83,7 @@ func (c *Config) setDefaults() {
 		c.HealthFailures = 3
 	}
 	if c.URL == "" {
-		c.URL = DefaultURL
+		c.URL = defaultURL
 	}
 }
 

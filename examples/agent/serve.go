@@ -97,11 +97,7 @@ func serve(ctx context.Context, b *agent.Boot, s *settings, serving func() error
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	listen := b.Listen
-	if listen == "" {
-		listen = agent.DefaultListen
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", b.Address())
 	if err != nil {
 		return err
 	}

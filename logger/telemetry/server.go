@@ -17,9 +17,6 @@ import (
 	"github.com/delegate-io/dlite/internal/httpserver"
 )
 
-// DefaultPort is the default port for metrics and health checks.
-const DefaultPort = "3000"
-
 // scrapeTimeout limits a scrape: scrapes must not accumulate while a disk does not
 // answer.
 const scrapeTimeout = 10 * time.Second

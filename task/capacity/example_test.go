@@ -28,7 +28,7 @@ func ExampleSlots() {
 
 func ExampleThresholds() {
 	limits := &capacity.Thresholds{
-		CPU: capacity.DefaultThreshold,
+		CPU: 80,
 		Measure: func(context.Context) (capacity.Load, error) {
 			return capacity.Load{CPU: 97.3, Memory: 40}, nil
 		},

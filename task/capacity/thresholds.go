@@ -9,9 +9,6 @@ import (
 	"github.com/shirou/gopsutil/v4/mem"
 )
 
-// DefaultThreshold is the usual limit of CPU or memory load, in percent (rule P6).
-const DefaultThreshold = 80
-
 // Load is the load of a host, in percent.
 type Load struct {
 	CPU    float64
@@ -22,7 +19,8 @@ type Load struct {
 // refuse none. The fields must not change after the first use. The methods are
 // safe for concurrent use.
 type Thresholds struct {
-	// CPU and Memory are limits in percent. Zero disables the check.
+	// CPU and Memory are limits in percent. Zero disables the check; 80 is usual (rule
+	// P6).
 	CPU    float64
 	Memory float64
 	// Measure returns the load of the host, and is called at most once a second. Nil

@@ -23,11 +23,7 @@ func (p *Provider) userData(raw []byte) (data, port string, err error) {
 	if err := json.Unmarshal(raw, &boot); err != nil {
 		return "", "", fmt.Errorf("its boot is not JSON: %w", err)
 	}
-	listen := boot.Listen
-	if listen == "" {
-		listen = agent.DefaultListen
-	}
-	if _, port, err = net.SplitHostPort(listen); err != nil {
+	if _, port, err = net.SplitHostPort(boot.Address()); err != nil {
 		return "", "", fmt.Errorf("its boot: %w", err)
 	}
 	// The machine's clock is correct, and this time would be minutes old when the machine reads
