@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
@@ -193,7 +194,7 @@ func interpretAnswer(taskType string, code task.Code, reason string, data json.R
 	case stage.Success, stage.Skipped:
 		a.Outcome, a.Error = queue.Success, ""
 	case stage.Running:
-		if task.KindOf(taskType) == task.Execute {
+		if taskkind.Of(taskType) == taskkind.Execute {
 			a.Running = true
 			return a
 		}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/manager/internal/queue"
-	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -189,8 +189,8 @@ func checkOutputs(path string, data json.RawMessage) error {
 
 // isPart reports whether tasks of a type are parts of stages.
 func isPart(taskType string) bool {
-	switch task.KindOf(taskType) {
-	case task.Init, task.Execute, task.Cleanup:
+	switch taskkind.Of(taskType) {
+	case taskkind.Init, taskkind.Execute, taskkind.Cleanup:
 		return true
 	default:
 		return false

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -25,7 +26,7 @@ const (
 // enveloped wraps the payload of a task of the run in the envelope that its type
 // requires. left is the time that the task has.
 func (n *run) enveloped(t *task.Task, left task.Millis) json.RawMessage {
-	if !strings.HasPrefix(t.Type, task.DliteVMPrefix) {
+	if !taskkind.Enveloped(t.Type) {
 		return t.Data
 	}
 	o, err := parseObject("the payload", t.Data)
@@ -34,14 +35,14 @@ func (n *run) enveloped(t *task.Task, left task.Millis) json.RawMessage {
 	}
 	id := o.text("group_id") // set by prepare
 	var e any
-	switch task.KindOf(t.Type) {
-	case task.Init:
+	switch taskkind.Of(t.Type) {
+	case taskkind.Init:
 		o.addForeignWorkspace()
 		e = map[string]any{"setup_vm_request": map[string]any{
 			"id": id, "pool_id": n.pool(), "log_key": o.text("log_key"),
 			"context": map[string]string{"account_id": n.account}, "setup_request": o,
 		}}
-	case task.Execute:
+	case taskkind.Execute:
 		o.completeForeignStep(left)
 		e = map[string]any{"execute_step_request": map[string]any{
 			"stage_runtime_id": id, "task_id": t.ID, "start_step_request": o,

@@ -107,7 +107,7 @@ func TestMetricsCountStagesAndTasks(t *testing.T) {
 		`dlite_manager_delegates_unbounded{account="acc"}`:                              "0",
 		`dlite_manager_slots{account="acc"}`:                                            "5",
 	})
-	require.NoError(t, c.Respond(t.Context(), d.ID, got, task.Fail(got, task.Failed, assert.AnError)))
+	require.NoError(t, c.Respond(t.Context(), d.ID, got, &task.Response{ID: got.ID, Type: got.Type, Code: task.Failed, Error: assert.AnError.Error()}))
 	_, err = m.WaitTask(t.Context(), account, "t1")
 	require.NoError(t, err)
 	_, err = m.AbortStage(t.Context(), account, "s1")

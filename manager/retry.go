@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 	"github.com/delegate-io/dlite/task"
 )
@@ -142,7 +143,7 @@ func attemptLogKey(key string, attempt int) string {
 
 // attemptPayload returns a payload with the ids of an attempt: the ids of the first
 // attempt and a suffix.
-func attemptPayload(data json.RawMessage, kind task.Kind, attempt int, logKey string) (json.RawMessage, error) {
+func attemptPayload(data json.RawMessage, kind taskkind.Kind, attempt int, logKey string) (json.RawMessage, error) {
 	o, err := parseObject("a payload", data)
 	if err != nil {
 		return nil, err
@@ -153,7 +154,7 @@ func attemptPayload(data json.RawMessage, kind task.Kind, attempt int, logKey st
 		}
 	}
 	renew(o, "group_id")
-	if kind == task.Init && o.text("network") == "" {
+	if kind == taskkind.Init && o.text("network") == "" {
 		network, err := parseObject("init.network", o["network"])
 		if err != nil {
 			return nil, err

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -43,7 +44,7 @@ type run struct {
 // step is a part of a run: the init, a step or the cleanup.
 type step struct {
 	StepState
-	kind    task.Kind
+	kind    taskkind.Kind
 	data    json.RawMessage
 	timeout task.Millis
 	runOn   string
@@ -51,7 +52,7 @@ type step struct {
 	first, firstLog string // ids of the task and the log in the first attempt
 }
 
-func newStep(id string, kind task.Kind, timeout task.Millis) step {
+func newStep(id string, kind taskkind.Kind, timeout task.Millis) step {
 	p := step{StepState: StepState{ID: id, Status: Queued, TaskID: rand.Text()}, kind: kind, timeout: timeout}
 	p.first = p.TaskID
 	return p
@@ -62,9 +63,9 @@ func (p *step) task(n *run, variant int, at time.Time) *task.Task {
 	types := n.kinds[variant]
 	t := &task.Task{ID: p.TaskID, Data: p.data, Async: true, Timeout: p.timeout}
 	switch p.kind {
-	case task.Init:
+	case taskkind.Init:
 		t.Type = types[0]
-	case task.Cleanup:
+	case taskkind.Cleanup:
 		t.Type = types[2]
 	default:
 		t.Type = types[1]

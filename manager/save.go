@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -104,7 +105,7 @@ func (n *run) MarshalJSON() ([]byte, error) {
 		if p == n.current {
 			s.Current = i
 		}
-		if p.kind == task.Execute {
+		if p.kind == taskkind.Execute {
 			s.Stage.Steps = append(s.Stage.Steps, p.StepState)
 		}
 		part := savedPart{Data: p.data, Timeout: p.timeout, RunOn: p.runOn}
@@ -131,11 +132,11 @@ func (n *run) UnmarshalJSON(b []byte) error {
 		lifecycle: lifecycle{Trace: s.Trace, Started: s.Stage.StartedAt, Retry: s.Retry},
 		groups:    s.Groups, lost: s.Lost, log: s.Log, size: s.Size,
 		kinds: infra(s.Stage.Infra), done: make(chan struct{}),
-		init:    step{StepState: s.Stage.Init, kind: task.Init},
-		cleanup: step{StepState: s.Stage.Cleanup, kind: task.Cleanup},
+		init:    step{StepState: s.Stage.Init, kind: taskkind.Init},
+		cleanup: step{StepState: s.Stage.Cleanup, kind: taskkind.Cleanup},
 	}
 	for _, state := range s.Stage.Steps {
-		n.steps = append(n.steps, step{StepState: state, kind: task.Execute})
+		n.steps = append(n.steps, step{StepState: state, kind: taskkind.Execute})
 	}
 	n.StartedAt, n.Init, n.Steps, n.Cleanup = time.Time{}, StepState{}, nil, StepState{}
 	for i, p := range n.parts {

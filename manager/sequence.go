@@ -8,8 +8,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/manager/internal/queue"
-	"github.com/delegate-io/dlite/task"
 )
 
 // The order of a stage is the init, the steps, and always the cleanup. handleEvent
@@ -65,7 +65,7 @@ func (c *core) partStarted(n *run, e *queue.Event) {
 		return
 	}
 	p.Status, p.StartedAt = Running, e.At
-	if p.kind == task.Init {
+	if p.kind == taskkind.Init {
 		c.started(n.account, stageKind, &n.lifecycle, e.At)
 		n.Status, n.DelegateID, n.variant = Running, e.Delegate, e.Variant
 		c.publishStage(n)
@@ -101,7 +101,7 @@ func (c *core) partEnded(n *run, e *queue.Event) {
 	}
 	p.recordResult(e)
 	c.publishStep(n, p)
-	if p.kind == task.Init {
+	if p.kind == taskkind.Init {
 		c.updateQueueLog(n)
 	}
 	switch {
@@ -109,9 +109,9 @@ func (c *core) partEnded(n *run, e *queue.Event) {
 		// This cleanup waited for its delegate's return. The stage has ended before.
 	case e.Result.Outcome == queue.Abandoned:
 		c.delegateLost(n, p)
-	case p.kind == task.Cleanup:
+	case p.kind == taskkind.Cleanup:
 		c.finishStage(n)
-	case p.kind == task.Init && !e.Started:
+	case p.kind == taskkind.Init && !e.Started:
 		n.recordFailure(p)
 		n.skipRemaining()
 		n.cleanup.Status = Skipped // no delegate has created anything
@@ -156,7 +156,7 @@ func (n *run) recordFailure(p *step) {
 	}
 	n.failed = p.Status
 	name := p.ID
-	if p.kind == task.Execute {
+	if p.kind == taskkind.Execute {
 		name = fmt.Sprintf("step %q", p.ID)
 	}
 	// Delegates often repeat the name of the step.
@@ -210,7 +210,7 @@ func (c *core) sendPart(n *run, p *step) {
 // the delegate's return.
 func (c *core) delegateLost(n *run, p *step) {
 	n.lost = true
-	if p.kind != task.Cleanup { // otherwise the steps have ended before
+	if p.kind != taskkind.Cleanup { // otherwise the steps have ended before
 		n.recordFailure(p)
 	}
 	n.skipRemaining()
@@ -218,7 +218,7 @@ func (c *core) delegateLost(n *run, p *step) {
 	again.StepState = StepState{ID: n.cleanup.ID, Status: Queued, TaskID: n.cleanup.TaskID + "-again"}
 	if c.queue.AppendDetached(n.account, n.ID, again.task(n, n.variant, c.at)) == nil {
 		n.cleanup = again
-	} else if p.kind != task.Cleanup {
+	} else if p.kind != taskkind.Cleanup {
 		n.cleanup.Status, n.cleanup.Error = Skipped, "the delegate no longer exists"
 	}
 	c.finishStage(n)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 	"github.com/delegate-io/dlite/task"
 )
@@ -170,7 +171,7 @@ func digest(req any, bounds textBounds) (sum string, size int, err error) {
 func (m *Manager) prepare(n *run, req *StageRequest) error {
 	var t stageIDs
 	var err error
-	n.init = newStep("init", task.Init, cmp.Or(req.InitTimeout, toMillis(m.cfg.TaskTimeout)))
+	n.init = newStep("init", taskkind.Init, cmp.Or(req.InitTimeout, toMillis(m.cfg.TaskTimeout)))
 	if n.init.data, err = payload("init", &req.Init, func(o object) error {
 		if t, err = fillInit(o, n.ID); err != nil {
 			return err
@@ -194,7 +195,7 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 			return fmt.Errorf("%w: %s.id is %q, like that of an earlier step", ErrInvalid, path, s.ID)
 		}
 		seen[s.ID] = true
-		p := newStep(s.ID, task.Execute, s.Timeout)
+		p := newStep(s.ID, taskkind.Execute, s.Timeout)
 		p.Name, p.runOn = s.Name, s.RunOn
 		if p.data, err = payload(path+".data", &s.Data, func(o object) error {
 			p.timeout = cmp.Or(p.timeout, o.seconds("timeout"), toMillis(m.cfg.TaskTimeout))
@@ -210,7 +211,7 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 		}
 		n.steps = append(n.steps, p)
 	}
-	n.cleanup = newStep("cleanup", task.Cleanup, toMillis(m.cfg.CleanupTimeout))
+	n.cleanup = newStep("cleanup", taskkind.Cleanup, toMillis(m.cfg.CleanupTimeout))
 	n.cleanup.data, err = payload("cleanup", &req.Cleanup, func(o object) error {
 		fillCleanup(o, t)
 		return nil

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/task"
 )
 
@@ -159,7 +160,7 @@ func (m *Manager) acquiredTask(ctx context.Context, t *task.Task, account, deleg
 	ctx, span := m.tracer.Start(given.context(ctx), "acquire", trace.WithTimestamp(begun), trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(attribute.String(accountAttribute, account), attribute.String("dlite.delegate.id", delegate),
 			attribute.String("dlite.task.id", t.ID), attribute.String("dlite.task.type", t.Type),
-			attribute.String("dlite.task.kind", task.KindOf(t.Type).String())))
+			attribute.String("dlite.task.kind", taskkind.Of(t.Type).String())))
 	defer span.End()
 	call := tracingOf(ctx)
 	call.joinTask(&own)

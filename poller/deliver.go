@@ -59,7 +59,7 @@ func (s *session) deliver(work context.Context, id string, t *task.Task, r *task
 				s.dropTaken(t.ID)
 				return
 			}
-			r = task.Fail(t, task.Failed, fmt.Errorf("the answer could not be sent: %w", err))
+			r = failure(t, task.Failed, fmt.Errorf("the answer could not be sent: %w", err))
 		case errors.Is(err, client.ErrUnauthorized):
 			failed(log.Warn(), err, "cannot deliver an answer: the manager does not know the delegate")
 			s.lost.report(err)
@@ -89,4 +89,9 @@ func later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+// failure returns a response without data whose reason is err.
+func failure(t *task.Task, code task.Code, err error) *task.Response {
+	return &task.Response{ID: t.ID, Type: t.Type, Code: code, Error: err.Error()}
 }

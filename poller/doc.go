@@ -12,8 +12,8 @@
 //
 // # Executors
 //
-// Each [task.Kind] has its own executors, as many as Run or Poll is told. A
-// delegate full of running steps therefore still runs cleanups and standalone tasks
+// Inits, executes, cleanups and standalone tasks each have their own executors, as
+// many as Run or Poll is told. A delegate full of running steps therefore still runs cleanups and standalone tasks
 // at once (rule P3). An init also needs a stage slot. Without a free slot it stays
 // with the manager.
 //

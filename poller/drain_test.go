@@ -56,7 +56,7 @@ func TestADrainFinishesOpenStagesAndTakesNoNewOnes(t *testing.T) {
 
 	d.stop()
 	late, alone := submit(srv, initTask, `{}`), submit(srv, "echo", `{}`)
-	require.Eventually(t, func() bool { return d.Stats().Refused[poller.RefusedDraining] == 2 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return d.Stats().Refused["draining"] == 2 }, 20*time.Second, time.Millisecond)
 	close(g.let)
 	assert.Equal(t, task.OK, wait(t, running).Code, "what runs is not cancelled")
 	next := submit(srv, executeTask, `{}`)

@@ -58,7 +58,7 @@ func ExampleNew() {
 	}
 	p := poller.New(c, router.New(nil),
 		poller.WithSlots(capacity.NewSlots(2)),
-		poller.WithThresholds(&capacity.Thresholds{CPU: capacity.DefaultThreshold}),
+		poller.WithThresholds(&capacity.Thresholds{CPU: 80}),
 		poller.WithFilter(func(e task.Event) error {
 			if e.Account != "acct" {
 				return fmt.Errorf("this delegate does not serve account %s", e.Account)

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/client"
-	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/task"
 )
@@ -22,13 +21,13 @@ func TestHealthFollowsTheLoops(t *testing.T) {
 		var s script
 		p, stop, over := s.polling(t, router.RouteMap{})
 		for range 3 {
-			<-time.After(poller.DefaultHeartbeat) // the bubble's clock
+			<-time.After(10 * time.Second) // the bubble's clock
 			synctest.Wait()
 			h := p.Health()
 			assert.True(t, h.Polling)
 			assert.False(t, h.Draining)
 			assert.False(t, h.Lost)
-			assert.Equal(t, poller.DefaultHeartbeat, h.HeartbeatEvery)
+			assert.Equal(t, 10*time.Second, h.HeartbeatEvery)
 			assert.Less(t, time.Since(h.HeartbeatTurn), time.Second)
 			assert.Less(t, time.Since(h.Contact), time.Second)
 			assert.Less(t, time.Since(h.PollTurn), 2*time.Second)

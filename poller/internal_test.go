@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/task"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -25,10 +26,10 @@ func TestTaskTableDropsStaleAndDuplicateEvents(t *testing.T) {
 	b := newTaskTable(10)
 	b.update(&client.Pending{Events: events("stale", "stays")}, now)
 	b.update(&client.Pending{Events: events("stays", "new", "stays")}, now)
-	assert.Equal(t, events("stays", "new"), b.candidates(task.Execute, now, 0))
-	assert.Nil(t, b.claim(events("stale")[0], task.Execute, nil), "it was unlisted before the claim")
+	assert.Equal(t, events("stays", "new"), b.candidates(taskkind.Execute, now, 0))
+	assert.Nil(t, b.claim(events("stale")[0], taskkind.Execute, nil), "it was unlisted before the claim")
 	b.update(&client.Pending{}, now)
-	assert.Empty(t, b.candidates(task.Execute, now, 0))
+	assert.Empty(t, b.candidates(taskkind.Execute, now, 0))
 	assert.Zero(t, b.pendingCount())
 }
 

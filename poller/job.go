@@ -57,7 +57,7 @@ func (s *session) answerUnreadable(j *job, id string, err error) {
 func (s *session) answerFailed(j *job, id string, why error) {
 	t := &task.Task{ID: j.event.TaskID, Type: j.event.TaskType, RunnerResponse: j.previous != nil && j.previous.RunnerResponse}
 	s.releaseJob(j)
-	s.deliver(s.work, id, t, task.Fail(t, task.Failed, why))
+	s.deliver(s.work, id, t, failure(t, task.Failed, why))
 	s.table.finish(j, time.Now())
 }
 
@@ -175,7 +175,7 @@ func (s *session) overrunResponse(ctx context.Context, t *task.Task) *task.Respo
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		code = task.Timeout
 	}
-	return task.Fail(t, code, fmt.Errorf("%w, and the handler has not returned %s later", context.Cause(ctx), s.overrun))
+	return failure(t, code, fmt.Errorf("%w, and the handler has not returned %s later", context.Cause(ctx), s.overrun))
 }
 
 // pollSoon ends the pause between polls: the next task may be pending.

@@ -13,10 +13,10 @@ import (
 
 // Defaults of the options.
 const (
-	DefaultInterval  = time.Second
-	DefaultWait      = 20 * time.Second
-	DefaultHeartbeat = 10 * time.Second
-	DefaultGrace     = 30 * time.Second
+	defaultInterval  = time.Second
+	defaultWait      = 20 * time.Second
+	defaultHeartbeat = 10 * time.Second
+	defaultGrace     = 30 * time.Second
 )
 
 // Unbounded is a value for [WithGrace]: the drain has no time limit.
@@ -52,7 +52,7 @@ func defaults() config {
 	}
 	return config{
 		name: host, host: host, kind: "DOCKER", log: zerolog.Nop(),
-		interval: DefaultInterval, heartbeat: DefaultHeartbeat, wait: DefaultWait, grace: DefaultGrace, overrun: overrun,
+		interval: defaultInterval, heartbeat: defaultHeartbeat, wait: defaultWait, grace: defaultGrace, overrun: overrun,
 	}
 }
 
@@ -152,7 +152,7 @@ func WithState(dir string) Option {
 }
 
 // WithInterval sets how often [Poller.Run] polls a manager that does not hold
-// polls. The default is [DefaultInterval].
+// polls. The default is 1 s.
 func WithInterval(d time.Duration) Option {
 	positive("WithInterval", d)
 	return func(c *config) { c.interval = d }

@@ -99,10 +99,10 @@ func (p *Poller) Register(ctx context.Context) (*client.Delegate, error) {
 
 // Poll sends heartbeats, takes tasks and answers them until ctx ends. Then it
 // drains (see the package documentation), unregisters, and closes the stages of
-// [WithStages]. At most parallelExecutors tasks of each [task.Kind] run at once.
-// id is the id that Register returned. A manager that does not hold polls is
+// [WithStages]. At most parallelExecutors inits, as many executes, cleanups and
+// standalone tasks run at once. id is the id that Register returned. A manager that does not hold polls is
 // polled every interval, plus or minus a fifth, and at once after a task. An
-// interval of 0 means [DefaultInterval].
+// interval of 0 means 1 s.
 //
 // It returns nil if all work was finished. Otherwise it returns
 // [ErrGraceExceeded], [ErrRunning], [ErrShutdown], an error about an invalid
@@ -120,7 +120,7 @@ func (p *Poller) Poll(ctx context.Context, parallelExecutors int, id string, int
 	case interval < 0:
 		return fmt.Errorf("poller: the interval %s is negative", interval)
 	case interval == 0:
-		interval = DefaultInterval
+		interval = defaultInterval
 	}
 	if err := p.recoverStages(ctx); err != nil {
 		return err

@@ -215,7 +215,7 @@ func TestRunningStepsDelayNoOtherKind(t *testing.T) {
 	assert.Equal(t, task.OK, wait(t, submit(srv, "echo", `{}`)).Code)
 	assert.Equal(t, task.OK, wait(t, submit(srv, initTask, `{}`)).Code)
 	assert.Empty(t, g.entered, "two executors run two steps")
-	assert.Equal(t, 2, d.Stats().Running[task.Execute])
+	assert.Equal(t, 2, d.Stats().Running["execute"])
 	close(g.let)
 	receive(t, g.entered)
 }
@@ -237,7 +237,7 @@ func TestAnInitWaitsWithTheManagerForASlot(t *testing.T) {
 	})}, poller.WithSlots(slots))
 	first, second := submit(srv, initTask, `1`), submit(srv, initTask, `2`)
 	assert.Equal(t, task.OK, wait(t, first).Code)
-	require.Eventually(t, func() bool { return d.Stats().Refused[poller.RefusedCapacity] == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return d.Stats().Refused["capacity"] == 1 }, 20*time.Second, time.Millisecond)
 	assert.EqualValues(t, 1, d.Stats().Acquired)
 	receive(t, kept).Release()
 	assert.Equal(t, task.OK, wait(t, second).Code)
@@ -325,10 +325,10 @@ func TestAFilterLeavesTasksWithTheManager(t *testing.T) {
 		}
 	}))
 	sub := submit(srv, "echo", `1`)
-	require.Eventually(t, func() bool { return d.Stats().Refused[poller.RefusedFilter] == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return d.Stats().Refused["filter"] == 1 }, 20*time.Second, time.Millisecond)
 	close(open)
 	wait(t, sub)
-	assert.EqualValues(t, 1, d.Stats().Refused[poller.RefusedFilter])
+	assert.EqualValues(t, 1, d.Stats().Refused["filter"])
 }
 
 // P6: a busy host takes no new stages and continues with the open ones.
@@ -341,7 +341,7 @@ func TestThresholdsRefuseOnlyInits(t *testing.T) {
 		}}))
 	submit(srv, initTask, `1`)
 	assert.Equal(t, task.OK, wait(t, submit(srv, executeTask, `1`)).Code)
-	require.Eventually(t, func() bool { return d.Stats().Refused[poller.RefusedThresholds] == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return d.Stats().Refused["thresholds"] == 1 }, 20*time.Second, time.Millisecond)
 }
 
 // T7: a task that the manager aborts ends, and its answer has the reason.

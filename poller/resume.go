@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/delegate-io/dlite/client"
-	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/internal/taskkind"
 )
 
 // errRestarted is the answer to a task that an earlier process had begun and that
@@ -22,8 +22,8 @@ func (s *session) resume() {
 		s.log.Warn().Err(err).Msg("cannot read all tasks of the earlier process")
 	}
 	for _, t := range owed {
-		j := &job{event: t.Event, kind: task.KindOf(t.Event.TaskType), previous: &t}
-		if j.kind == task.Init {
+		j := &job{event: t.Event, kind: taskkind.Of(t.Event.TaskType), previous: &t}
+		if j.kind == taskkind.Init {
 			j.slot = s.slots.Force() // it counts, even above the bound
 		}
 		s.taskLog(t.Event.TaskID, t.Event.TaskType).Info().Bool("acquired", t.Acquired).
@@ -38,7 +38,7 @@ func (s *session) resume() {
 func (s *session) resumeJob(j *job, id string) {
 	owed := j.previous
 	switch {
-	case owed.Acquired && (j.kind == task.Standalone || owed.Delegate != id):
+	case owed.Acquired && (j.kind == taskkind.Standalone || owed.Delegate != id):
 		s.answerFailed(j, owed.Delegate, errRestarted)
 		return
 	case owed.Delegate != id:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/capacity"
 )
@@ -34,7 +35,7 @@ func (s *session) scheduleLoop() {
 
 // schedule starts the tasks of one kind that may start. It looks on behind those
 // that are refused, at ever more at a time: nearly all of a long list may be.
-func (s *session) schedule(kind task.Kind) {
+func (s *session) schedule(kind taskkind.Kind) {
 	now := time.Now()
 	for least := 0; ; least = max(16, 2*least) {
 		refused := false
@@ -44,7 +45,7 @@ func (s *session) schedule(kind task.Kind) {
 			}
 			switch s.tryStart(e, kind, now) {
 			case "":
-			case RefusedCapacity:
+			case refusedCapacity:
 				return // the others of its kind fare alike
 			default:
 				refused = true
@@ -58,17 +59,17 @@ func (s *session) schedule(kind task.Kind) {
 
 // tryStart starts a task, or returns the reason why the task stays with the
 // manager.
-func (s *session) tryStart(e task.Event, kind task.Kind, now time.Time) Reason {
+func (s *session) tryStart(e task.Event, kind taskkind.Kind, now time.Time) string {
 	slot, why, reason := s.admit(e, kind)
 	if why != "" {
 		until := now.Add(s.interval)
-		if why == RefusedCapacity {
+		if why == refusedCapacity {
 			until = now // a slot may become free at any time
 		}
 		if s.table.postpone(e, why, until) {
 			s.counters.refused(why)
 			s.taskLog(e.TaskID, e.TaskType).Info().
-				Str("refused", string(why)).AnErr("reason", reason).Msg("a task was left with the manager")
+				Str("refused", why).AnErr("reason", reason).Msg("a task was left with the manager")
 		}
 		return why
 	}
@@ -82,14 +83,14 @@ func (s *session) tryStart(e task.Event, kind task.Kind, now time.Time) Reason {
 
 // admit decides whether a task may start. It returns the reason of a refusal with
 // an error for the log, or the slot of an init.
-func (s *session) admit(e task.Event, kind task.Kind) (*capacity.Slot, Reason, error) {
+func (s *session) admit(e task.Event, kind taskkind.Kind) (*capacity.Slot, string, error) {
 	if s.table.refusesKind(kind) {
-		return nil, RefusedDraining, nil
+		return nil, refusedDraining, nil
 	}
 	if err := s.applyFilter(e); err != nil {
-		return nil, RefusedFilter, err
+		return nil, refusedFilter, err
 	}
-	if kind != task.Init {
+	if kind != taskkind.Init {
 		return nil, "", nil
 	}
 	reason, problem := s.thresholds.Exceeded(s.polling)
@@ -97,11 +98,11 @@ func (s *session) admit(e task.Event, kind task.Kind) (*capacity.Slot, Reason, e
 		s.log.Warn().Err(problem).Msg("cannot measure the load: thresholds are not enforced")
 	}
 	if reason != nil {
-		return nil, RefusedThresholds, reason
+		return nil, refusedThresholds, reason
 	}
 	slot, ok := s.slots.Take()
 	if !ok {
-		return nil, RefusedCapacity, nil
+		return nil, refusedCapacity, nil
 	}
 	return slot, "", nil
 }

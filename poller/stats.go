@@ -7,19 +7,12 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// Reason is why a delegate leaves a task with the manager.
-type Reason string
-
-// The reasons. A refusal counts once for a task and reason.
+// The reasons for which a delegate leaves a task with the manager, see [Stats].Refused.
 const (
-	// RefusedCapacity: no stage slot is free.
-	RefusedCapacity Reason = "capacity"
-	// RefusedThresholds: the host is too busy.
-	RefusedThresholds Reason = "thresholds"
-	// RefusedFilter: the filter refused it.
-	RefusedFilter Reason = "filter"
-	// RefusedDraining: the delegate drains.
-	RefusedDraining Reason = "draining"
+	refusedCapacity   = "capacity"
+	refusedThresholds = "thresholds"
+	refusedFilter     = "filter"
+	refusedDraining   = "draining"
 )
 
 // Stats holds counts since the poller was made.
@@ -37,9 +30,13 @@ type Stats struct {
 	// Answered counts delivered answers by code, Undelivered answers that were given up.
 	Answered    map[task.Code]int64
 	Undelivered int64
-	Refused     map[Reason]int64
-	// Running counts the tasks that run now.
-	Running map[task.Kind]int
+	// Refused counts tasks that were left with the manager, each once for a reason:
+	// capacity (no stage slot is free), thresholds (the host is too busy), filter (the
+	// filter refused it) or draining (the delegate drains).
+	Refused map[string]int64
+	// Running counts the tasks that run now, by their role in a stage: init, execute,
+	// cleanup, or standalone for a task that belongs to no transaction.
+	Running map[string]int
 }
 
 // Stats returns the counts. It may be called at any time.
@@ -50,7 +47,8 @@ func (p *Poller) Stats() Stats {
 		Heartbeats: c.heartbeats.Load(), HeartbeatErrors: c.heartbeatErrors.Load(),
 		Registrations: c.registrations.Load(), Acquired: c.acquired.Load(), Missed: c.missed.Load(),
 		Undelivered: c.undelivered.Load(),
-		Answered:    map[task.Code]int64{}, Refused: map[Reason]int64{}, Running: map[task.Kind]int{},
+		Answered:    map[task.Code]int64{}, Running: map[string]int{},
+		Refused: map[string]int64{refusedCapacity: 0, refusedThresholds: 0, refusedFilter: 0, refusedDraining: 0},
 	}
 	c.mu.Lock()
 	for k, n := range c.byCode {
@@ -63,9 +61,10 @@ func (p *Poller) Stats() Stats {
 	p.mu.Lock()
 	s := p.session
 	p.mu.Unlock()
-	if s != nil {
-		for _, k := range kinds {
-			st.Running[k] = s.table.runningOf(k)
+	for _, k := range kinds {
+		st.Running[k.String()] = 0
+		if s != nil {
+			st.Running[k.String()] = s.table.runningOf(k)
 		}
 	}
 	return st
@@ -77,7 +76,7 @@ type counters struct {
 
 	mu       sync.Mutex
 	byCode   map[task.Code]int64
-	byReason map[Reason]int64
+	byReason map[string]int64
 }
 
 func (c *counters) answered(code task.Code) {
@@ -89,11 +88,11 @@ func (c *counters) answered(code task.Code) {
 	c.byCode[code]++
 }
 
-func (c *counters) refused(r Reason) {
+func (c *counters) refused(r string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.byReason == nil {
-		c.byReason = map[Reason]int64{}
+		c.byReason = map[string]int64{}
 	}
 	c.byReason[r]++
 }

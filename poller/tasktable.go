@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/capacity"
 )
@@ -16,7 +17,7 @@ import (
 var errAborted = errors.New("the task has been aborted")
 
 // kinds are the task kinds, in the order in which the scheduler serves them.
-var kinds = [...]task.Kind{task.Cleanup, task.Execute, task.Standalone, task.Init}
+var kinds = [...]taskkind.Kind{taskkind.Cleanup, taskkind.Execute, taskkind.Standalone, taskkind.Init}
 
 // taskTable holds the tasks that the delegate knows: pending ones, by kind, and
 // active ones. The poll loop updates the pending ones from the manager's list.
@@ -36,7 +37,7 @@ type taskTable struct {
 	listed     map[string]bool          // by the latest poll
 	retryAt    map[string]time.Time     // earliest time for the next attempt at an event
 	unanswered map[string]unanswered    // possibly acquired, see unanswered
-	refused    map[string]Reason        // counted refusals
+	refused    map[string]string        // counted refusals
 	wake       chan struct{}            // for the scheduler
 	watchers   chan struct{}            // closed at the next change; nil without watchers
 	runningLow chan struct{}            // for the poll loop: few tasks are pending
@@ -56,7 +57,7 @@ const unansweredFor = time.Hour
 // job is a task from its event to its answer.
 type job struct {
 	event    task.Event
-	kind     task.Kind
+	kind     taskkind.Kind
 	slot     *capacity.Slot // nil unless the task is an init
 	previous *taken         // set for a task of an earlier process
 
@@ -68,7 +69,7 @@ type job struct {
 func newTaskTable(executors int) *taskTable {
 	return &taskTable{
 		executors: executors, active: map[string]*job{}, handled: newRecentIDs(),
-		retryAt: map[string]time.Time{}, unanswered: map[string]unanswered{}, refused: map[string]Reason{}, wake: make(chan struct{}, 1),
+		retryAt: map[string]time.Time{}, unanswered: map[string]unanswered{}, refused: map[string]string{}, wake: make(chan struct{}, 1),
 		runningLow: make(chan struct{}, 1),
 	}
 }
@@ -89,13 +90,13 @@ func (t *taskTable) update(p *client.Pending, now time.Time) (news bool) {
 		listed[e.TaskID] = true
 		news = news || !t.listed[e.TaskID]
 		if t.active[e.TaskID] == nil && !t.handled.contains(e.TaskID, now) {
-			k := task.KindOf(e.TaskType)
+			k := taskkind.Of(e.TaskType)
 			t.pending[k] = append(t.pending[k], e)
 		}
 	}
 	for id, u := range t.unanswered {
 		if !listed[id] && t.active[id] == nil {
-			k := task.KindOf(u.TaskType)
+			k := taskkind.Of(u.TaskType)
 			t.pending[k] = append(t.pending[k], u.Event)
 		}
 	}
@@ -139,7 +140,7 @@ func (t *taskTable) abortTask(id string) bool {
 
 // candidates returns the first events of a kind that may start now: as many as
 // executors are free, or least if that is more.
-func (t *taskTable) candidates(kind task.Kind, now time.Time, least int) []task.Event {
+func (t *taskTable) candidates(kind taskkind.Kind, now time.Time, least int) []task.Event {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	room := t.executors - t.running[kind]
@@ -159,15 +160,15 @@ func (t *taskTable) candidates(kind task.Kind, now time.Time, least int) []task.
 }
 
 // refusesKind reports whether the drain prevents tasks of a kind from starting.
-func (t *taskTable) refusesKind(kind task.Kind) bool {
+func (t *taskTable) refusesKind(kind taskkind.Kind) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.draining && (kind == task.Init || kind == task.Standalone)
+	return t.draining && (kind == taskkind.Init || kind == taskkind.Standalone)
 }
 
 // claim gives an event an executor. It returns nil if the manager no longer lists
 // the event, or if the drain has ended.
-func (t *taskTable) claim(e task.Event, kind task.Kind, slot *capacity.Slot) *job {
+func (t *taskTable) claim(e task.Event, kind taskkind.Kind, slot *capacity.Slot) *job {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := slices.IndexFunc(t.pending[kind], func(p task.Event) bool { return p.TaskID == e.TaskID })
@@ -203,7 +204,7 @@ func (t *taskTable) addResumed(j *job) {
 
 // postpone leaves an event pending until at least a time. It reports whether the
 // refusal is new: a refusal counts once for an event and reason.
-func (t *taskTable) postpone(e task.Event, why Reason, until time.Time) bool {
+func (t *taskTable) postpone(e task.Event, why string, until time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.retryAt[e.TaskID] = until
@@ -311,7 +312,7 @@ func (t *taskTable) runningTypes() []string {
 }
 
 // runningOf returns the number of tasks of a kind that occupy an executor.
-func (t *taskTable) runningOf(kind task.Kind) int {
+func (t *taskTable) runningOf(kind taskkind.Kind) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.running[kind]

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/task"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,7 +22,7 @@ func TestClosedTaskTableGivesNoClaims(t *testing.T) {
 	assert.True(t, b.update(&client.Pending{Events: []task.Event{e}}, now), "a new task is news")
 	assert.False(t, b.update(&client.Pending{Events: []task.Event{e}}, now))
 	_, before := b.idle()
-	j := b.claim(e, task.Execute, nil)
+	j := b.claim(e, taskkind.Execute, nil)
 	require.NotNil(t, j)
 	assert.False(t, b.closeIfIdle(before), "a task runs")
 	b.releaseExecutor(j)
@@ -30,7 +31,7 @@ func TestClosedTaskTableGivesNoClaims(t *testing.T) {
 	_, claims := b.idle()
 	require.True(t, b.closeIfIdle(claims))
 	b.update(&client.Pending{Events: []task.Event{{TaskID: "two", TaskType: "local_execute"}}}, now)
-	assert.Nil(t, b.claim(task.Event{TaskID: "two"}, task.Execute, nil))
+	assert.Nil(t, b.claim(task.Event{TaskID: "two"}, taskkind.Execute, nil))
 }
 
 // P2: a task id is remembered while it is listed, in bounded memory.

@@ -66,7 +66,7 @@ func TestRefusedTasksKeepNoOthersWaiting(t *testing.T) {
 		}))
 		assert.Equal(t, []string{"yes"}, m.acquired, "at once")
 		after(10 * time.Second)
-		assert.EqualValues(t, 100, p.Stats().Refused[poller.RefusedFilter])
+		assert.EqualValues(t, 100, p.Stats().Refused["filter"])
 		stop()
 		require.NoError(t, <-over)
 	})
@@ -78,7 +78,7 @@ func TestAFilterThatPanicsRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &script{onPoll: lists(task.Event{TaskID: "one", TaskType: "echo"})}
 		p, stop, over := m.polling(t, router.RouteMap{"echo": echo}, poller.WithFilter(func(task.Event) error { panic("no filter") }))
-		assert.EqualValues(t, 1, p.Stats().Refused[poller.RefusedFilter])
+		assert.EqualValues(t, 1, p.Stats().Refused["filter"])
 		stop()
 		require.NoError(t, <-over)
 		assert.Empty(t, m.acquired)

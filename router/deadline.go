@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/delegate-io/dlite/internal/answers"
 	"github.com/delegate-io/dlite/task"
 )
 
@@ -39,7 +40,7 @@ func Deadline(most time.Duration) Middleware {
 			}
 			ctx, cancel := withLimit(r.Context(), limit)
 			defer cancel()
-			answer := &late{Watched: task.Watch(w), err: ctx.Err}
+			answer := &late{Watched: answers.Watch(w), err: ctx.Err}
 			next.ServeHTTP(answer, r.WithContext(ctx))
 			if answer.Status == 0 && answer.isLate() {
 				task.WriteError(w, fmt.Errorf("the task's time of %s is up: %w", limit, context.DeadlineExceeded))
@@ -59,7 +60,7 @@ func withLimit(ctx context.Context, limit time.Duration) (context.Context, conte
 
 // late turns a failure that is written after the deadline into TIMEOUT.
 type late struct {
-	*task.Watched
+	*answers.Watched
 	err func() error // the context's
 }
 

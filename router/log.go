@@ -5,6 +5,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/delegate-io/dlite/internal/answers"
+	"github.com/delegate-io/dlite/internal/outcome"
+	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task"
 	"github.com/rs/zerolog"
@@ -18,8 +21,8 @@ import (
 //
 // Log writes one event at debug level when a task starts and one at info level when
 // it ends. The second has the code and HTTP status of the answer, the duration, and
-// the outcome that the handler reported ([task.ReportOutcome]): transaction, stage,
-// step, the status of the command, and its exit code. Of a handler that panicked it
+// the outcome that the handlers of package driver/transaction report: transaction,
+// stage, step, the status of the command, and its exit code. Of a handler that panicked it
 // says so. The payload and the answer of the task are never logged.
 //
 // [Standard] puts it in its place.
@@ -29,9 +32,9 @@ func Log(log zerolog.Logger) Middleware {
 			l := requestLogger(log, r.Context())
 			l.Debug().Msg("task started")
 
-			answer, start, panicked := task.Watch(w), time.Now(), true
+			answer, start, panicked := answers.Watch(w), time.Now(), true
 			defer func() {
-				o := task.OutcomeFromContext(r.Context())
+				o := outcome.FromContext(r.Context())
 				ended := logger.Labels{Transaction: o.Transaction, Stage: o.Stage, Step: o.Step}.Apply(l)
 				event := ended.Info().Dur("duration", time.Since(start))
 				if panicked {
@@ -44,7 +47,7 @@ func Log(log zerolog.Logger) Middleware {
 				if o.Step != "" {
 					event.Int("exit_code", o.ExitCode)
 				}
-				event.Str("code", string(answer.Code())).Int("http_status", answer.Status).Msg("task ended")
+				event.Str("code", string(task.CodeOf(answer.Status, answer.Header()))).Int("http_status", answer.Status).Msg("task ended")
 			}()
 			next.ServeHTTP(answer, r.WithContext(l.WithContext(r.Context())))
 			panicked = false
@@ -60,7 +63,7 @@ func requestLogger(log zerolog.Logger, ctx context.Context) zerolog.Logger { //n
 		return labels.Apply(log)
 	}
 	labels.Account, labels.Task, labels.TaskType = t.Account, t.ID, t.Type
-	with := labels.Apply(log).With().Stringer("kind", task.KindOf(t.Type))
+	with := labels.Apply(log).With().Stringer("kind", taskkind.Of(t.Type))
 	if trace, span, ok := t.Span(); ok {
 		with = with.Str("trace_id", trace).Str("span_id", span)
 	}

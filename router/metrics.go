@@ -4,6 +4,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/delegate-io/dlite/internal/answers"
+	"github.com/delegate-io/dlite/internal/outcome"
+	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/task"
 )
 
@@ -13,16 +16,22 @@ type Observation struct {
 	// manager can send any number of types: check it against [Router.Types] before
 	// you use it as a label of a metric.
 	Type string
-	// Kind is the role of the type in a stage.
-	Kind task.Kind
+	// Kind is the role of the type in a stage: init, execute, cleanup, or standalone
+	// for a task that belongs to no transaction.
+	Kind string
 	// Code is the result. It is FAILED for a task that panicked or wrote nothing. A
-	// step that failed counts as FAILED, or TIMEOUT, also if its answer is OK
-	// ([task.Outcome]).
+	// step that failed counts as FAILED, or TIMEOUT, also if its answer is OK.
 	Code task.Code
 	// Status is the HTTP status, 0 if the handler wrote nothing.
 	Status int
-	// Outcome is what the handler reported about its task.
-	Outcome task.Outcome
+	// Transaction, Stage and Step are the ids that the payload of a stage's task names.
+	// They, CommandStatus and ExitCode are empty for other tasks.
+	Transaction, Stage, Step string
+	// CommandStatus is the command_execution_status of the answer: SUCCESS, FAILURE,
+	// TIMEOUT and others (docs/protocol.md).
+	CommandStatus string
+	// ExitCode is the exit code of the step, 0 if the task is no step.
+	ExitCode int
 	// Panicked reports that the handler did not return.
 	Panicked bool
 	// Duration is the time that the handler ran.
@@ -44,14 +53,16 @@ func Metrics(observe func(Observation)) Middleware {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			var o Observation
 			if t, ok := task.FromContext(r.Context()); ok {
-				o.Type, o.Kind = t.Type, task.KindOf(t.Type)
+				o.Type, o.Kind = t.Type, taskkind.Of(t.Type).String()
 			}
-			answer, start := task.Watch(w), time.Now()
+			answer, start := answers.Watch(w), time.Now()
 			o.Panicked = true
 			defer func() {
 				o.Duration = time.Since(start)
-				o.Outcome = task.OutcomeFromContext(r.Context())
-				o.Code, o.Status = o.Outcome.Code(answer.Code()), answer.Status
+				did := outcome.FromContext(r.Context())
+				o.Transaction, o.Stage, o.Step = did.Transaction, did.Stage, did.Step
+				o.CommandStatus, o.ExitCode = did.Status, did.ExitCode
+				o.Code, o.Status = did.Code(task.CodeOf(answer.Status, answer.Header())), answer.Status
 				if o.Panicked {
 					o.Code = task.Failed
 				}

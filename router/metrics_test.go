@@ -1,6 +1,7 @@
 package router_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -45,7 +46,7 @@ func TestMetricsObservesEveryTaskOnce(t *testing.T) {
 	}
 	for _, want := range []router.Observation{
 		{Type: "good", Code: task.OK, Status: 200},
-		{Type: "vm_cleanup", Kind: task.Cleanup, Code: task.OK, Status: 200},
+		{Type: "vm_cleanup", Kind: "cleanup", Code: task.OK, Status: 200},
 		{Type: "empty", Code: task.OK, Status: 204},
 		{Type: "implicit 200", Code: task.OK, Status: 200},
 		{Type: "early hints", Code: task.OK, Status: 202},
@@ -67,6 +68,7 @@ func TestMetricsObservesEveryTaskOnce(t *testing.T) {
 			require.Len(t, got, 1)
 			assert.Equal(t, want.Code, resp.Code, "what is counted is what is answered")
 			got[0].Duration = 0
+			want.Kind = cmp.Or(want.Kind, "standalone")
 			assert.Equal(t, want, got[0])
 		})
 	}

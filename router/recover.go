@@ -3,6 +3,7 @@ package router
 import (
 	"net/http"
 
+	"github.com/delegate-io/dlite/internal/answers"
 	"github.com/delegate-io/dlite/task"
 	"github.com/rs/zerolog"
 )
@@ -17,15 +18,17 @@ import (
 // [http.ErrAbortHandler] as any other panic, because a task must be answered.
 //
 // [Standard] puts it in its place. [task.Serve], which the poller uses, recovers
-// panics in the same way ([task.Call]); this middleware adds the log and serves
-// routers that run under a plain HTTP server.
+// panics in the same way; this middleware adds the log and serves routers that run
+// under a plain HTTP server.
 func Recover(log zerolog.Logger) Middleware {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			answer := task.NewBuffer()
-			stack, err := task.Call(next, answer, r)
+			answer := answers.NewBuffer(task.MaxBody)
+			stack, err := answers.Call(next, answer, r)
 			if err == nil {
-				answer.Send(w)
+				if err := answer.Send(w); err != nil {
+					task.WriteError(w, err)
+				}
 				return
 			}
 			l := requestLogger(log, r.Context())

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/delegate-io/dlite/internal/outcome"
 	"github.com/delegate-io/dlite/task"
 )
 
@@ -96,16 +97,16 @@ func New(routes RouteMap, opts ...Option) *Router {
 // ServeHTTP runs the task in the context of the request, or else the one in its
 // body.
 func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	if _, ok := task.FromContext(req.Context()); ok { // the poller put it there
-		r.handler.ServeHTTP(w, req)
-		return
+	ctx := req.Context()
+	if _, ok := task.FromContext(ctx); !ok { // the poller puts it there
+		t, err := task.Decode(req, nil)
+		if err != nil {
+			task.WriteError(w, err)
+			return
+		}
+		ctx = task.NewContext(ctx, t)
 	}
-	t, err := task.Peek(req)
-	if err != nil {
-		task.WriteError(w, err)
-		return
-	}
-	r.handler.ServeHTTP(w, req.WithContext(task.TrackOutcome(task.NewContext(req.Context(), t))))
+	r.handler.ServeHTTP(w, req.WithContext(outcome.Track(ctx)))
 }
 
 // Types returns the task types that have a route, sorted. A delegate registers

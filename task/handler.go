@@ -48,9 +48,10 @@ func HandlerFunc[In, Out any](fn func(context.Context, *Request[In]) (Out, error
 	})
 }
 
-// Decode returns the task of a handler's request and decodes its payload into
-// data. If data is nil, Decode ignores the payload. The error is an [Error] with
-// status 400. If only the payload is invalid, Decode returns the task as well.
+// Decode returns the task of a handler's request, from its context or else from its
+// body, and decodes its payload into data. If data is nil, Decode ignores the payload.
+// The body can still be read afterwards. The error is an [Error] with status 400. If
+// only the payload is invalid, Decode returns the task as well.
 func Decode(r *http.Request, data any) (*Task, error) {
 	t, ok := FromContext(r.Context())
 	if !ok {
@@ -67,27 +68,6 @@ func Decode(r *http.Request, data any) (*Task, error) {
 	return t, nil
 }
 
-// Peek returns the task of a request, from its context or else from its body.
-// The body can still be read afterwards.
-func Peek(r *http.Request) (*Task, error) {
-	if t, ok := FromContext(r.Context()); ok {
-		return t, nil
-	}
-	if r.Body == nil {
-		return nil, BadRequest(errors.New("the request has no body"))
-	}
-	b, err := io.ReadAll(io.LimitReader(r.Body, MaxBody+1))
-	if err != nil {
-		return nil, BadRequest(fmt.Errorf("reading a task: %w", err))
-	}
-	r.Body = io.NopCloser(bytes.NewReader(b))
-	t, err := decodeTask(b)
-	if err != nil {
-		return nil, BadRequest(err)
-	}
-	return t, nil
-}
-
 func readTask(r *http.Request) (*Task, error) {
 	if r.Body == nil {
 		return nil, errors.New("the request has no body")
@@ -96,6 +76,7 @@ func readTask(r *http.Request) (*Task, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading a task: %w", err)
 	}
+	r.Body = io.NopCloser(bytes.NewReader(b))
 	return decodeTask(b)
 }
 

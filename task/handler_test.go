@@ -176,29 +176,25 @@ func TestReadingATaskFailsWith400(t *testing.T) {
 		"broken":    {func() io.Reader { return iotest.ErrReader(errors.New("reset")) }, "reading a task: reset"},
 		"too large": {tooLarge, "larger than"},
 	} {
-		for _, read := range []func(*http.Request) (*task.Task, error){
-			task.Peek, func(r *http.Request) (*task.Task, error) { return task.Decode(r, nil) },
-		} {
-			r := request(t, nil)
-			r.Body = nil
-			if tc.body != nil {
-				r.Body = io.NopCloser(tc.body())
-			}
-			_, err := read(r)
-			var e *task.Error
-			require.ErrorAs(t, err, &e, name)
-			assert.Equal(t, http.StatusBadRequest, e.Status, name)
-			assert.ErrorContains(t, err, tc.want, name)
+		r := request(t, nil)
+		r.Body = nil
+		if tc.body != nil {
+			r.Body = io.NopCloser(tc.body())
 		}
+		_, err := task.Decode(r, nil)
+		var e *task.Error
+		require.ErrorAs(t, err, &e, name)
+		assert.Equal(t, http.StatusBadRequest, e.Status, name)
+		assert.ErrorContains(t, err, tc.want, name)
 	}
 }
 
-func TestPeekKeepsTheBodyReadable(t *testing.T) {
+func TestDecodeKeepsTheBodyReadable(t *testing.T) {
 	t.Parallel()
 	const body = `{"id":"t","type":"x", "data": {"spaces":  1}}`
 	r := request(t, strings.NewReader(body))
 	for range 2 {
-		got, err := task.Peek(r)
+		got, err := task.Decode(r, nil)
 		require.NoError(t, err)
 		assert.Equal(t, "t", got.ID)
 	}
@@ -207,7 +203,7 @@ func TestPeekKeepsTheBodyReadable(t *testing.T) {
 	assert.Equal(t, body, string(b))
 
 	want := &task.Task{ID: "context"}
-	got, err := task.Peek(r.WithContext(task.NewContext(r.Context(), want)))
+	got, err := task.Decode(r.WithContext(task.NewContext(r.Context(), want)), nil)
 	require.NoError(t, err)
 	assert.Same(t, want, got)
 }
@@ -234,12 +230,6 @@ func TestWriteJSONAndErrors(t *testing.T) {
 	task.WriteBadRequest(rec, errors.New("no name"))
 	assert.Equal(t, http.StatusBadRequest, rec.Code)
 	assert.JSONEq(t, `{"error_msg":"no name","code":400}`, rec.Body.String())
-}
-
-func TestFailIsAResponseWithoutData(t *testing.T) {
-	t.Parallel()
-	assert.Equal(t, &task.Response{ID: "t", Type: "x", Code: task.Unknown, Error: "EOF"},
-		task.Fail(&task.Task{ID: "t", Type: "x"}, task.Unknown, io.EOF))
 }
 
 func TestCodeOfTheHeadOfAnAnswer(t *testing.T) {

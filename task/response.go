@@ -39,11 +39,6 @@ type Response struct {
 	Data json.RawMessage
 }
 
-// Fail returns a response without data whose reason is err.
-func Fail(t *Task, code Code, err error) *Response {
-	return &Response{ID: t.ID, Type: t.Type, Code: code, Error: err.Error()}
-}
-
 // CodeHeader is the response header with which a handler sets a [Code] that
 // differs from the meaning of its HTTP status. [WriteError] sets it.
 const CodeHeader = "Dlite-Task-Code"

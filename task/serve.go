@@ -8,7 +8,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"runtime/debug"
+
+	"github.com/delegate-io/dlite/internal/answers"
 )
 
 // MaxBody is the size limit of a task and of a handler's answer, in bytes.
@@ -26,9 +27,9 @@ const MaxBody = 32 << 20
 // the stack of a panic, for the log, and otherwise nil.
 func Serve(ctx context.Context, h Handler, t *Task) (resp *Response, stack []byte) {
 	resp = &Response{ID: t.ID, Type: t.Type}
-	w := NewBuffer()
-	stack, cause := Call(h, w, newRequest(TrackOutcome(ctx), t))
-	w.fillResponse(ctx, resp, cause)
+	w := answers.NewBuffer(MaxBody)
+	stack, cause := answers.Call(h, w, newRequest(ctx, t))
+	fillResponse(ctx, resp, w, cause)
 	return resp, stack
 }
 
@@ -62,50 +63,25 @@ func (b *lazyBody) Read(p []byte) (int, error) {
 // Close implements [io.Closer].
 func (b *lazyBody) Close() error { return nil }
 
-// Call runs a handler and returns when the handler does. It never panics: a panic
-// becomes an error with its stack. The handler runs on its own goroutine, so one
-// that ends its goroutine ([runtime.Goexit], a test's FailNow) becomes an error
-// without a stack.
-func Call(h Handler, w http.ResponseWriter, r *http.Request) (stack []byte, cause error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		returned := false
-		defer func() {
-			if returned {
-				return
-			}
-			cause = errors.New("the handler ended its goroutine")
-			if p := recover(); p != nil { // panic(nil) has a value as well
-				stack, cause = debug.Stack(), fmt.Errorf("the handler panicked: %v", p)
-			}
-		}()
-		h.ServeHTTP(w, r)
-		returned = true
-	}()
-	<-done
-	return stack, cause
-}
-
 // fillResponse turns the recorded answer into the response.
-func (w *Buffer) fillResponse(ctx context.Context, resp *Response, cause error) {
+func fillResponse(ctx context.Context, resp *Response, w *answers.Buffer, cause error) {
 	switch {
 	case cause != nil:
-	case w.status == 0:
+	case w.Status() == 0:
 		cause = errors.New("the handler wrote no answer")
-	case w.tooLarge:
-		cause = errTooLarge
+	default:
+		cause = w.Err()
 	}
 	if cause != nil {
 		resp.Code, resp.Error = Failed, cause.Error()
 	} else {
-		resp.Code, resp.Data = CodeOf(w.status, w.header), w.body.Bytes()
+		resp.Code, resp.Data = CodeOf(w.Status(), w.Header()), w.Body()
 	}
 	if resp.Code == OK || resp.Code == AnsweredElsewhere {
 		return
 	}
 	if resp.Error == "" {
-		resp.Error = w.failureReason()
+		resp.Error = failureReason(w)
 	}
 	if resp.Code == Failed && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		resp.Code = Timeout
@@ -113,15 +89,15 @@ func (w *Buffer) fillResponse(ctx context.Context, resp *Response, cause error) 
 }
 
 // failureReason returns the reason in the body of a failed answer.
-func (w *Buffer) failureReason() string {
+func failureReason(w *answers.Buffer) string {
 	const maxReason = 4 << 10 // the body may be a whole page
 	var e errorBody
-	if json.Unmarshal(w.body.Bytes(), &e) == nil && e.Message != "" {
+	if json.Unmarshal(w.Body(), &e) == nil && e.Message != "" {
 		return e.Message
 	}
-	text := bytes.TrimSpace(w.body.Bytes())
+	text := bytes.TrimSpace(w.Body())
 	if len(text) == 0 {
-		return fmt.Sprintf("the handler answered with status %d", w.status)
+		return fmt.Sprintf("the handler answered with status %d", w.Status())
 	}
-	return fmt.Sprintf("the handler answered with status %d: %s", w.status, text[:min(len(text), maxReason)])
+	return fmt.Sprintf("the handler answered with status %d: %s", w.Status(), text[:min(len(text), maxReason)])
 }

@@ -153,27 +153,6 @@ func TestMillisBecomeADuration(t *testing.T) {
 	}
 }
 
-// The task types of docs/protocol.md 1 and 2 and their kinds.
-func TestKindsOfTheTaskTypesInUse(t *testing.T) {
-	t.Parallel()
-	for kind, types := range map[task.Kind][]string{
-		task.Init:    {"CI_DOCKER_INITIALIZE_TASK", "DLITE_CI_VM_INITIALIZE_TASK", "local_init", "vm_init"},
-		task.Execute: {"CI_DOCKER_EXECUTE_TASK", "DLITE_CI_VM_EXECUTE_TASK", "DLITE_CI_VM_EXECUTE_TASK_V2", "local_execute", "vm_execute"},
-		task.Cleanup: {"CI_DOCKER_CLEANUP_TASK", "DLITE_CI_VM_CLEANUP_TASK", "DLITE_CI_VM_CLEANUP_TASK_V2", "local_cleanup", "vm_cleanup"},
-		task.Standalone: {"DLITE_CI_VM_CAPACITY_TASK", "secret/static", "secret/vault/fetch", "secret/vault/edit", "delegate_task",
-			"", "LOCAL_INIT", "my_own_local_init"},
-	} {
-		for _, typ := range types {
-			assert.Equal(t, kind, task.KindOf(typ), typ)
-		}
-	}
-	names := []string{}
-	for _, k := range []task.Kind{task.Standalone, task.Init, task.Execute, task.Cleanup, task.Kind(99)} {
-		names = append(names, k.String())
-	}
-	assert.Equal(t, []string{"standalone", "init", "execute", "cleanup", "standalone"}, names)
-}
-
 // Decoding never panics. Encoding and decoding a decoded task again changes nothing.
 func FuzzTaskRoundTrip(f *testing.F) {
 	for _, seed := range []string{

@@ -11,16 +11,13 @@ const (
 // payloads are the envelopes of package stage, such as stage.VMInit. The V2
 // types mean the same as the types without the suffix.
 const (
-	TypeDliteVMInit      = DliteVMPrefix + "INITIALIZE_TASK"
-	TypeDliteVMExecute   = DliteVMPrefix + "EXECUTE_TASK"
-	TypeDliteVMExecuteV2 = DliteVMPrefix + "EXECUTE_TASK_V2"
-	TypeDliteVMCleanup   = DliteVMPrefix + "CLEANUP_TASK"
-	TypeDliteVMCleanupV2 = DliteVMPrefix + "CLEANUP_TASK_V2"
+	TypeDliteVMInit      = "DLITE_CI_VM_INITIALIZE_TASK"
+	TypeDliteVMExecute   = "DLITE_CI_VM_EXECUTE_TASK"
+	TypeDliteVMExecuteV2 = "DLITE_CI_VM_EXECUTE_TASK_V2"
+	TypeDliteVMCleanup   = "DLITE_CI_VM_CLEANUP_TASK"
+	TypeDliteVMCleanupV2 = "DLITE_CI_VM_CLEANUP_TASK_V2"
 	// TypeDliteVMCapacity reserves a machine for the init that follows.
-	TypeDliteVMCapacity = DliteVMPrefix + "CAPACITY_TASK"
-
-	// DliteVMPrefix begins every task type whose payload is an envelope.
-	DliteVMPrefix = "DLITE_CI_VM_"
+	TypeDliteVMCapacity = "DLITE_CI_VM_CAPACITY_TASK"
 )
 
 // Task types of the stages of protocol v2. The kubernetes types are an

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/delegate-io/dlite/internal/answers"
 	"github.com/delegate-io/dlite/task"
 )
 
@@ -141,7 +142,7 @@ func (s *Server) record(next http.Handler) http.Handler {
 			Body: body[:min(len(body), recordedBody):min(len(body), recordedBody)], DelegateID: a.delegateID, TaskID: a.taskID,
 			Start: time.Now(),
 		}
-		answer, answered := task.Watch(w), false
+		answer, answered := answers.Watch(w), false
 		defer func() {
 			if answered {
 				rec.Status = answer.Status

@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
+	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -121,7 +121,7 @@ func (r *stageRun) task(taskType string, payload any, secrets []*task.Task) *tas
 }
 
 // inEnvelope reports whether the stage's payloads travel in envelopes.
-func (r *stageRun) inEnvelope() bool { return strings.HasPrefix(r.stage.Types[0], task.DliteVMPrefix) }
+func (r *stageRun) inEnvelope() bool { return taskkind.Enveloped(r.stage.Types[0]) }
 
 func (r *stageRun) initPayload() any {
 	if !r.inEnvelope() {

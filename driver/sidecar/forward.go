@@ -20,7 +20,7 @@ const retryInterval = 100 * time.Millisecond
 
 // forward sends a task to the sidecar and returns its answer.
 func (s *Sidecar) forward(w http.ResponseWriter, r *http.Request) {
-	t, err := task.Peek(r)
+	t, err := task.Decode(r, nil)
 	if err != nil {
 		task.WriteError(w, err)
 		return

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
+	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -86,13 +86,13 @@ func unwrap[Envelope, In, Out any](
 
 // transactionIDs returns the ids that a task's payload gives its transaction.
 func transactionIDs(t *task.Task) []string {
-	inEnvelope := strings.HasPrefix(t.Type, task.DliteVMPrefix)
+	inEnvelope := taskkind.Enveloped(t.Type)
 	var ids []string
-	switch task.KindOf(t.Type) {
-	case task.Init:
+	switch taskkind.Of(t.Type) {
+	case taskkind.Init:
 		in := decodePayload(t.Data, inEnvelope, (*stage.VMInit).Init)
 		ids = []string{in.TransactionID()}
-	case task.Execute:
+	case taskkind.Execute:
 		in := decodePayload(t.Data, inEnvelope, (*stage.VMExecute).Step)
 		ids = in.TransactionIDs()
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 
+	"github.com/delegate-io/dlite/internal/outcome"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -25,32 +26,32 @@ func (m *Stages) handleVMInit(ctx context.Context, req *task.Request[stage.VMIni
 }
 
 func reportInit(ctx context.Context, id string, r *stage.InitResponse) {
-	outcome := task.Outcome{Transaction: id, Stage: id}
+	o := outcome.Outcome{Transaction: id, Stage: id}
 	if r != nil {
-		outcome.Status = string(r.Status)
+		o.Status = string(r.Status)
 	}
-	task.ReportOutcome(ctx, outcome)
+	outcome.Report(ctx, o)
 }
 
 func (m *Stages) handleExecute(ctx context.Context, req *task.Request[stage.ExecuteRequest]) (*stage.ExecuteResponse, error) {
 	id := firstID(req.Data.TransactionIDs())
-	outcome := task.Outcome{Transaction: id, Stage: cmp.Or(req.Data.StageRuntimeID, id), Step: req.Data.ID}
+	o := outcome.Outcome{Transaction: id, Stage: cmp.Or(req.Data.StageRuntimeID, id), Step: req.Data.ID}
 	r, err := m.execute(ctx, req)
 	if r != nil {
-		outcome.Status, outcome.ExitCode = string(r.Status), r.ExitCode
+		o.Status, o.ExitCode = string(r.Status), r.ExitCode
 	}
-	task.ReportOutcome(ctx, outcome)
+	outcome.Report(ctx, o)
 	return r, err
 }
 
 func (m *Stages) handleCleanup(ctx context.Context, req *task.Request[stage.CleanupRequest]) (*stage.CleanupResponse, error) {
 	id := firstID(req.Data.TransactionIDs())
-	outcome := task.Outcome{Transaction: id, Stage: id}
+	o := outcome.Outcome{Transaction: id, Stage: id}
 	r, err := m.cleanUp(ctx, req)
 	if r != nil {
-		outcome.Status = string(r.Status)
+		o.Status = string(r.Status)
 	}
-	task.ReportOutcome(ctx, outcome)
+	outcome.Report(ctx, o)
 	return r, err
 }
 

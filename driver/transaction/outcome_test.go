@@ -62,7 +62,11 @@ func TestLogAndMetricsSayThatAStepFailed(t *testing.T) {
 	resp, o, line := run(stepTask, `{"group_id":"tx","stage_runtime_id":"build","id":"compile"}`)
 	assert.Equal(t, task.OK, resp.Code, "the answer on the wire")
 	assert.Equal(t, task.Failed, o.Code)
-	assert.Equal(t, task.Outcome{Transaction: "tx", Stage: "build", Step: "compile", Status: "FAILURE", ExitCode: 3}, o.Outcome)
+	o.Type, o.Kind, o.Duration = "", "", 0
+	assert.Equal(t, router.Observation{
+		Code: task.Failed, Status: 200,
+		Transaction: "tx", Stage: "build", Step: "compile", CommandStatus: "FAILURE", ExitCode: 3,
+	}, o)
 	assert.Equal(t, ended(stepTask, "execute", "OK", map[string]any{"stage": "build", "step": "compile", "status": "FAILURE", "exit_code": 3.0}), line)
 
 	w.onExecute = func(context.Context, *driver.Environment, *driver.Step, io.Writer) (*driver.Result, error) {

@@ -88,13 +88,13 @@ var mayImport = map[string][]string{
 	"secrets/azure":      {"secrets"},
 	"secrets/kubernetes": {"secrets"},
 
-	"task":          {"internal/jsonscan"},
+	"task":          {"internal/answers", "internal/jsonscan"},
 	"task/stage":    {"internal/jsonscan"},
 	"task/capacity": {},
 
 	"driver":                       {"task/stage"},
 	"driver/drivertest":            {"driver", "task/stage"},
-	"driver/transaction":           {"task", "task/stage", "task/capacity", "driver", "logger", "secrets", "internal/atomicfile"},
+	"driver/transaction":           {"task", "task/stage", "task/capacity", "driver", "logger", "secrets", "internal/atomicfile", "internal/outcome", "internal/taskkind"},
 	"driver/local":                 {"driver", "driver/local/host"},
 	"driver/local/host":            {"driver", "task/stage", "secrets", "driver/local/internal/steps", "internal/artifact", "internal/gitremote", "internal/process", "internal/recorded"},
 	"driver/local/internal/docker": {"driver", "task/stage", "driver/local/internal/steps", "internal/process", "internal/recorded"},
@@ -108,19 +108,19 @@ var mayImport = map[string][]string{
 	"driver/cgi":                   {"task", "task/stage", "logger", "secrets", "internal/artifact", "internal/gitremote", "internal/process"},
 	"driver/sidecar":               {"task", "logger", "secrets", "internal/process"},
 
-	"router":         {"task", "logger"},
-	"router/secrets": {"task", "router", "secrets", "logger"},
-	"router/tracing": {"task"},
+	"router":         {"task", "logger", "internal/answers", "internal/outcome", "internal/taskkind"},
+	"router/secrets": {"task", "router", "secrets", "logger", "internal/answers"},
+	"router/tracing": {"task", "internal/answers", "internal/outcome", "internal/taskkind"},
 
 	"client":                {"task", "internal/token"},
 	"client/drone":          {"client", "task"},
-	"client/clienttest":     {"client", "task", "task/stage", "internal/token"},
+	"client/clienttest":     {"client", "task", "task/stage", "internal/answers", "internal/taskkind", "internal/token"},
 	"internal/clientfaults": {"client/clienttest", "task"},
 
-	"poller":         {"client", "router", "task", "task/capacity", "logger", "internal/atomicfile"},
+	"poller":         {"client", "router", "task", "task/capacity", "logger", "internal/atomicfile", "internal/taskkind"},
 	"poller/metrics": {"poller", "router", "task", "task/capacity", "logger/telemetry"},
 
-	"manager":                              {"manager/internal/queue", "manager/internal/queuelog", "manager/internal/journal", "task", "task/stage", "logger/telemetry", "internal/httpserver", "internal/jsonscan", "internal/token"},
+	"manager":                              {"manager/internal/queue", "manager/internal/queuelog", "manager/internal/journal", "task", "task/stage", "logger/telemetry", "internal/httpserver", "internal/jsonscan", "internal/taskkind", "internal/token"},
 	"manager/sqlite":                       {"manager/internal/journal", "internal/atomicfile"},
 	"manager/redis":                        {"manager/internal/journal", "manager/logservice"},
 	"manager/logservice":                   {"logger", "internal/httpserver", "internal/jsonscan", "internal/logheader"},
@@ -132,6 +132,7 @@ var mayImport = map[string][]string{
 	"manager/internal/logservicetest":      {"manager/logservice"},
 	"manager/internal/chaos":               {},
 
+	"internal/answers":    {},
 	"internal/artifact":   {"task/stage"},
 	"internal/atomicfile": {},
 	"internal/docs":       {},
@@ -141,9 +142,11 @@ var mayImport = map[string][]string{
 	"internal/httpserver": {},
 	"internal/jsonscan":   {},
 	"internal/logheader":  {},
+	"internal/outcome":    {"task"},
 	"internal/podagent":   {"driver", "driver/agent", "task/stage"},
 	"internal/process":    {},
 	"internal/recorded":   {"driver"},
+	"internal/taskkind":   {"task"},
 	"internal/token":      {},
 
 	// Packages for tests only.

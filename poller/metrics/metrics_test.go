@@ -135,7 +135,7 @@ func TestMetricsTellWhatADelegateDoes(t *testing.T) {
 	unknown := d.Submit(&task.Task{Type: fakeSecret}, clienttest.To(d.Delegates()[0].ID))
 	_, err := unknown.Wait(t.Context())
 	require.NoError(t, err)
-	for d.Stats().Refused[poller.RefusedFilter] == 0 {
+	for d.Stats().Refused["filter"] == 0 {
 		<-time.After(time.Millisecond)
 	}
 

@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/delegate-io/dlite/poller"
-	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
@@ -82,13 +81,11 @@ func (c *pollerCollector) Collect(out chan<- prometheus.Metric) {
 		rest -= st.Answered[code]
 	}
 	counter(c.answers, rest, other)
-	for _, r := range []poller.Reason{
-		poller.RefusedCapacity, poller.RefusedThresholds, poller.RefusedFilter, poller.RefusedDraining,
-	} {
-		counter(c.refusals, st.Refused[r], string(r))
+	for reason, n := range st.Refused {
+		counter(c.refusals, n, reason)
 	}
-	for _, k := range []task.Kind{task.Init, task.Execute, task.Cleanup, task.Standalone} {
-		gauge(c.running, float64(st.Running[k]), k.String())
+	for kind, n := range st.Running {
+		gauge(c.running, float64(n), kind)
 	}
 	if !h.Contact.IsZero() {
 		gauge(c.contact, float64(h.Contact.UnixMilli())/1000)

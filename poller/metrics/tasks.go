@@ -17,7 +17,7 @@ const other = "other"
 var codes = []task.Code{task.OK, task.Failed, task.Timeout, task.Unknown, task.RetryOnOtherDelegate}
 
 // Tasks counts and times handlers, by the type and the code of the task. A step
-// that failed counts as FAILED ([task.Outcome]). It is a [prometheus.Collector]
+// that failed counts as FAILED. It is a [prometheus.Collector]
 // and safe for concurrent use.
 type Tasks struct {
 	durations *prometheus.HistogramVec

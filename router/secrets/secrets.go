@@ -13,6 +13,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/delegate-io/dlite/internal/answers"
+	"github.com/delegate-io/dlite/internal/outcome"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/secrets"
@@ -44,7 +46,7 @@ func Resolve(cfg secrets.ResolverConfig) router.Middleware {
 	static := secrets.StaticHandler()
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			t, err := task.Peek(r)
+			t, err := task.Decode(r, nil)
 			if err != nil {
 				task.WriteError(w, err)
 				return
@@ -113,7 +115,7 @@ func (s *resolution) define(ctx context.Context, t *task.Task) error {
 	if t.Type == task.TypeSecretStatic {
 		h = s.static
 	}
-	resp, _ := task.Serve(ctx, h, &c)
+	resp, _ := task.Serve(outcome.Track(ctx), h, &c) // what it reports is not about the task
 	if resp.Code != task.OK {
 		return fmt.Errorf("secret task %q (%s): %s", t.ID, t.Type, resp.Error)
 	}
@@ -163,14 +165,14 @@ type masked struct {
 	http.ResponseWriter
 	set    *secrets.Set
 	status int
-	held   *task.Buffer // nil while the answer passes through
+	held   *answers.Buffer // nil while the answer passes through
 }
 
 func (w *masked) WriteHeader(status int) {
 	if w.status == 0 && status >= 200 { // 1xx does not end the head
 		w.status = status
 		if task.CodeOf(status, w.Header()) != task.OK {
-			w.held = task.NewBuffer()
+			w.held = answers.NewBuffer(task.MaxBody)
 		}
 	}
 	if w.held != nil {
@@ -201,7 +203,9 @@ func (w *masked) finish() {
 	}
 	w.Header().Del("Content-Length")
 	w.held.Rewrite(w.set.Mask)
-	w.held.Send(w.ResponseWriter)
+	if err := w.held.Send(w.ResponseWriter); err != nil {
+		task.WriteError(w.ResponseWriter, err)
+	}
 }
 
 // maskPanic masks the value of a panic. A value without a secret stays as it is,

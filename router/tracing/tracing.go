@@ -15,6 +15,9 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/delegate-io/dlite/internal/answers"
+	"github.com/delegate-io/dlite/internal/outcome"
+	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/task"
 )
 
@@ -29,7 +32,7 @@ const scope = "github.com/delegate-io/dlite/router/tracing"
 // trace.
 //
 // A span has the id, type, kind and code of the task. A step that failed is an
-// error ([task.Outcome]). Payload and answer are never recorded. A provider that
+// error. Payload and answer are never recorded. A provider that
 // does not record passes the manager's span on. Put Middleware outside of
 // router.Standard. It panics when tp is nil.
 func Middleware(tp trace.TracerProvider) func(http.Handler) http.Handler {
@@ -39,12 +42,12 @@ func Middleware(tp trace.TracerProvider) func(http.Handler) http.Handler {
 	tracer := tp.Tracer(scope)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			t, err := task.Peek(r)
+			t, err := task.Decode(r, nil)
 			if err != nil { // the handler refuses the task
 				next.ServeHTTP(w, r)
 				return
 			}
-			kind := task.KindOf(t.Type)
+			kind := taskkind.Of(t.Type)
 			ctx, span := tracer.Start(propagation.TraceContext{}.Extract(r.Context(), carrier{t}), name(kind),
 				trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
 					attribute.String("dlite.task.id", t.ID), attribute.String("dlite.task.type", t.Type),
@@ -56,9 +59,9 @@ func Middleware(tp trace.TracerProvider) func(http.Handler) http.Handler {
 				next.ServeHTTP(w, r)
 				return
 			}
-			answer, returned := task.Watch(w), false
+			answer, returned := answers.Watch(w), false
 			defer func() {
-				code := task.OutcomeFromContext(r.Context()).Code(answer.Code())
+				code := outcome.FromContext(r.Context()).Code(task.CodeOf(answer.Status, answer.Header()))
 				if !returned {
 					code = task.Failed
 				}
@@ -74,8 +77,8 @@ func Middleware(tp trace.TracerProvider) func(http.Handler) http.Handler {
 	}
 }
 
-func name(k task.Kind) string {
-	if k == task.Standalone {
+func name(k taskkind.Kind) string {
+	if k == taskkind.Standalone {
 		return "task"
 	}
 	return k.String()

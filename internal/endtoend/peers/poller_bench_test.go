@@ -172,7 +172,7 @@ func BenchmarkPickup(b *testing.B) {
 		wait  time.Duration
 		pause time.Duration // maximum wait before a submission, so that it comes at any moment between two polls
 	}{
-		"held polls":          {poller.DefaultWait, 0},
+		"held polls":          {20 * time.Second, 0},
 		"polled every second": {0, 2 * time.Second},
 	} {
 		b.Run(name, func(b *testing.B) {

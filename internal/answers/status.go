@@ -1,4 +1,4 @@
-package task
+package answers
 
 import "net/http"
 
@@ -31,6 +31,3 @@ func (w *Watched) Write(b []byte) (int, error) {
 
 // Unwrap returns the underlying writer, for [http.ResponseController].
 func (w *Watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// Code returns the outcome of the answer, see [CodeOf].
-func (w *Watched) Code() Code { return CodeOf(w.Status, w.Header()) }
