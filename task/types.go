@@ -8,8 +8,8 @@ const (
 )
 
 // Task types of the stages that run on a VM of a pool (protocol v1). Their
-// payloads are the envelopes of package stage, such as stage.VMInit. The V2
-// types mean the same as the types without the suffix.
+// payloads are envelopes around the payloads of package stage (docs/protocol.md,
+// section 3). The V2 types mean the same as the types without the suffix.
 const (
 	TypeDliteVMInit      = "DLITE_CI_VM_INITIALIZE_TASK"
 	TypeDliteVMExecute   = "DLITE_CI_VM_EXECUTE_TASK"

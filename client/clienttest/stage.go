@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/delegate-io/dlite/internal/envelope"
 	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
@@ -127,7 +128,7 @@ func (r *stageRun) initPayload() any {
 	if !r.inEnvelope() {
 		return r.stage.Init
 	}
-	var e stage.VMInit
+	var e envelope.Init
 	e.Setup.ID, e.Setup.Setup = r.id, r.stage.Init
 	e.Setup.PoolID = r.stage.Init.Network.Options[stage.PoolOption]
 	e.Setup.Context.AccountID = r.server.Account
@@ -139,14 +140,14 @@ func (r *stageRun) stepPayload(step stage.Step) any {
 	if !r.inEnvelope() {
 		return request
 	}
-	return stage.VMExecute{Execute: stage.VMStep{StageRuntimeID: r.id, Start: request}}
+	return envelope.Execute{Execute: envelope.Step{StageRuntimeID: r.id, Start: request}}
 }
 
 func (r *stageRun) cleanupPayload() any {
 	if !r.inEnvelope() {
 		return stage.CleanupRequest{GroupID: r.id}
 	}
-	return stage.VMCleanup{StageRuntimeID: r.id}
+	return envelope.Cleanup{StageRuntimeID: r.id}
 }
 
 // wait waits for the answer to a task and decodes its data.

@@ -7,9 +7,9 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/delegate-io/dlite/internal/envelope"
 	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/task"
-	"github.com/delegate-io/dlite/task/stage"
 )
 
 // The infrastructures that task types name, see [WithInfra].
@@ -41,8 +41,8 @@ func (m *Stages) newRoutes() map[string]task.Handler {
 	}
 	wrapped := handlers{
 		Init:    task.HandlerFunc(m.handleVMInit),
-		Execute: task.HandlerFunc(unwrap(m.handleExecute, (*stage.VMExecute).Step)),
-		Cleanup: task.HandlerFunc(unwrap(m.handleCleanup, (*stage.VMCleanup).Cleanup)),
+		Execute: task.HandlerFunc(unwrap(m.handleExecute, (*envelope.Execute).Step)),
+		Cleanup: task.HandlerFunc(unwrap(m.handleCleanup, (*envelope.Cleanup).Cleanup)),
 	}
 	routes := map[string]task.Handler{}
 	for _, infra := range m.infras {
@@ -90,10 +90,10 @@ func transactionIDs(t *task.Task) []string {
 	var ids []string
 	switch taskkind.Of(t.Type) {
 	case taskkind.Init:
-		in := decodePayload(t.Data, inEnvelope, (*stage.VMInit).Init)
+		in := decodePayload(t.Data, inEnvelope, (*envelope.Init).Init)
 		ids = []string{in.TransactionID()}
 	case taskkind.Execute:
-		in := decodePayload(t.Data, inEnvelope, (*stage.VMExecute).Step)
+		in := decodePayload(t.Data, inEnvelope, (*envelope.Execute).Step)
 		ids = in.TransactionIDs()
 	}
 	return slices.DeleteFunc(ids, func(id string) bool { return id == "" })

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 
+	"github.com/delegate-io/dlite/internal/envelope"
 	"github.com/delegate-io/dlite/internal/outcome"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
@@ -18,7 +19,7 @@ func (m *Stages) handleInit(ctx context.Context, req *task.Request[stage.InitReq
 	return r, err
 }
 
-func (m *Stages) handleVMInit(ctx context.Context, req *task.Request[stage.VMInit]) (*stage.InitResponse, error) {
+func (m *Stages) handleVMInit(ctx context.Context, req *task.Request[envelope.Init]) (*stage.InitResponse, error) {
 	r, err := m.initWithServices(ctx, req)
 	in := req.Data.Init()
 	reportInit(ctx, in.TransactionID(), r)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/envelope"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -18,7 +19,7 @@ const defaultReservation = 2 * time.Minute
 // [driver.Reserver]; other drivers have nothing to reserve. It opens no
 // transaction and takes no slot (rule Q1). The answer of a driver that fails has
 // status FAILURE.
-func (m *Stages) reserve(ctx context.Context, req *task.Request[stage.VMCapacity]) (*stage.CapacityResponse, error) {
+func (m *Stages) reserve(ctx context.Context, req *task.Request[envelope.Capacity]) (*envelope.CapacityResponse, error) {
 	in := &req.Data.Reservation
 	if in.ID == "" {
 		return nil, task.BadRequest(errors.New("the reservation names no stage: id is needed"))
@@ -26,8 +27,8 @@ func (m *Stages) reserve(ctx context.Context, req *task.Request[stage.VMCapacity
 	if err := m.checkReservable(in.ID); err != nil {
 		return nil, err
 	}
-	r := &stage.CapacityResponse{
-		Status: stage.Success, InfraType: m.driver.Infra(), Reservation: &stage.CapacityReservation{StageID: in.ID},
+	r := &envelope.CapacityResponse{
+		Status: stage.Success, InfraType: m.driver.Infra(), Reservation: &envelope.Reservation{StageID: in.ID},
 		DelegateMeta: stage.DelegateMeta{ID: m.delegate, HostName: m.delegate},
 	}
 	reserver, ok := m.driver.(driver.Reserver)

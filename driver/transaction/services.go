@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/delegate-io/dlite/internal/envelope"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -18,7 +19,7 @@ type services struct {
 // initWithServices opens a transaction and starts its services (docs/protocol.md,
 // section 3). A service that does not start is reported in the answer and fails
 // nothing: the manager decides whether the stage needs it.
-func (m *Stages) initWithServices(ctx context.Context, req *task.Request[stage.VMInit]) (*stage.InitResponse, error) {
+func (m *Stages) initWithServices(ctx context.Context, req *task.Request[envelope.Init]) (*stage.InitResponse, error) {
 	in := req.Data.Init()
 	r, err := m.init(ctx, &task.Request[stage.InitRequest]{Task: req.Task, Data: in})
 	if err != nil || r.Status != stage.Success || len(req.Data.Services) == 0 {
@@ -38,9 +39,12 @@ func (m *Stages) initWithServices(ctx context.Context, req *task.Request[stage.V
 	return r, nil
 }
 
+// serviceError is the status of a service that failed to start.
+const serviceError stage.Status = "ERROR"
+
 // startServices starts all services at the same time. It returns when each has started and, if
 // the service has a readiness check, is ready.
-func (m *Stages) startServices(ctx context.Context, req *task.Request[stage.VMInit]) []stage.ServiceStatus {
+func (m *Stages) startServices(ctx context.Context, req *task.Request[envelope.Init]) []stage.ServiceStatus {
 	all := make([]stage.ServiceStatus, len(req.Data.Services))
 	var wg sync.WaitGroup
 	for i := range all {
@@ -57,9 +61,9 @@ func (m *Stages) startServices(ctx context.Context, req *task.Request[stage.VMIn
 			})
 			switch {
 			case err != nil:
-				all[i].Status, all[i].ErrorMessage = stage.ServiceError, err.Error()
+				all[i].Status, all[i].ErrorMessage = serviceError, err.Error()
 			case r.Status != stage.Success:
-				all[i].Status, all[i].ErrorMessage = stage.ServiceError, r.ErrorMessage
+				all[i].Status, all[i].ErrorMessage = serviceError, r.ErrorMessage
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/driver/vm"
+	"github.com/delegate-io/dlite/internal/envelope"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -36,10 +37,10 @@ func TestTasksReserveMachines(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, stages.Close(context.WithoutCancel(t.Context()))) })
 	require.Eventually(t, func() bool { return s.pool.Stats().Warm == 1 }, time.Minute, time.Millisecond)
 
-	first := sendTask[stage.CapacityResponse](t, stages, capacityTask, reservation("one", time.Hour)).Reservation
+	first := sendTask[envelope.CapacityResponse](t, stages, capacityTask, reservation("one", time.Hour)).Reservation
 	require.NotEmpty(t, first.InstanceID)
 	require.Equal(t, "linux", first.PoolName)
-	second := sendTask[stage.CapacityResponse](t, stages, capacityTask, reservation("two", time.Hour)).Reservation
+	second := sendTask[envelope.CapacityResponse](t, stages, capacityTask, reservation("two", time.Hour)).Reservation
 	require.Empty(t, second.InstanceID)
 	require.Equal(t, 1, second.Place)
 

@@ -17,6 +17,7 @@ import (
 	"github.com/delegate-io/dlite/driver/vm"
 	"github.com/delegate-io/dlite/driver/vm/internal/vmtest"
 	"github.com/delegate-io/dlite/driver/vm/qemu"
+	"github.com/delegate-io/dlite/internal/envelope"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task"
@@ -173,8 +174,8 @@ type noLog struct{ io.Writer }
 func (noLog) Close(context.Context) error { return nil }
 
 // reservation returns a DLITE_CI_VM_CAPACITY_TASK.
-func reservation(id string, timeout time.Duration) *stage.VMCapacity {
-	c := &stage.VMCapacity{}
+func reservation(id string, timeout time.Duration) *envelope.Capacity {
+	c := &envelope.Capacity{}
 	c.Reservation.ID, c.Reservation.Timeout = id, timeout.Milliseconds()
 	return c
 }

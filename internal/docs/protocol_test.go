@@ -10,6 +10,7 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver/agent"
+	"github.com/delegate-io/dlite/internal/envelope"
 	"github.com/delegate-io/dlite/internal/logheader"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task"
@@ -50,7 +51,7 @@ func TestProtocolPageHasAllMembers(t *testing.T) {
 		client.Registration{}, client.Unregistration{}, task.Task{}, logger.Line{},
 		stage.InitRequest{}, stage.InitResponse{}, stage.ExecuteRequest{}, stage.ExecuteResponse{},
 		stage.CleanupRequest{}, stage.CleanupResponse{},
-		stage.VMInit{}, stage.VMExecute{}, stage.VMCleanup{}, stage.VMCapacity{}, stage.CapacityResponse{},
+		envelope.Init{}, envelope.Execute{}, envelope.Cleanup{}, envelope.Capacity{}, envelope.CapacityResponse{},
 		agent.Health{}, agent.SetupRequest{}, agent.SetupResponse{}, agent.StartStepRequest{},
 		agent.DestroyRequest{}, agent.Error{}, agent.Boot{},
 	} {

@@ -94,7 +94,7 @@ var mayImport = map[string][]string{
 
 	"driver":                       {"task/stage"},
 	"driver/drivertest":            {"driver", "task/stage"},
-	"driver/transaction":           {"task", "task/stage", "task/capacity", "driver", "logger", "secrets", "internal/atomicfile", "internal/outcome", "internal/taskkind"},
+	"driver/transaction":           {"task", "task/stage", "task/capacity", "driver", "logger", "secrets", "internal/atomicfile", "internal/envelope", "internal/outcome", "internal/taskkind"},
 	"driver/local":                 {"driver", "driver/local/host"},
 	"driver/local/host":            {"driver", "task/stage", "secrets", "driver/local/internal/steps", "internal/artifact", "internal/gitremote", "internal/process", "internal/recorded"},
 	"driver/local/internal/docker": {"driver", "task/stage", "driver/local/internal/steps", "internal/process", "internal/recorded"},
@@ -114,7 +114,7 @@ var mayImport = map[string][]string{
 
 	"client":                {"task", "internal/token"},
 	"client/drone":          {"client", "task"},
-	"client/clienttest":     {"client", "task", "task/stage", "internal/answers", "internal/taskkind", "internal/token"},
+	"client/clienttest":     {"client", "task", "task/stage", "internal/answers", "internal/envelope", "internal/taskkind", "internal/token"},
 	"internal/clientfaults": {"client/clienttest", "task"},
 
 	"poller":         {"client", "router", "task", "task/capacity", "logger", "internal/atomicfile", "internal/taskkind"},
@@ -137,6 +137,7 @@ var mayImport = map[string][]string{
 	"internal/atomicfile": {},
 	"internal/docs":       {},
 	"internal/dotenv":     {},
+	"internal/envelope":   {"task/stage"},
 	"internal/gitremote":  {"task/stage"},
 	"internal/handover":   {"driver", "task/stage", "internal/dotenv"},
 	"internal/httpserver": {},
