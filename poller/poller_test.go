@@ -152,7 +152,7 @@ func TestPollReturnsWhenItsContextEndsAndUnregisters(t *testing.T) {
 	d.stop()
 	receive(t, d.over)
 	require.NoError(t, d.err)
-	assert.Equal(t, 1, srv.Count(clienttest.CallUnregister))
+	assert.Equal(t, 1, srv.Count("unregister"))
 }
 
 // P4: every failure of a handler reaches the manager as a failure with a reason,
@@ -265,7 +265,7 @@ func TestAnAnswerThatIsRetriedHoldsNoExecutor(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
 	stuck := srv.Submit(&task.Task{ID: "stuck", Type: executeTask, Data: json.RawMessage(`1`)})
-	away := srv.Inject(clientfaults.Fault{Call: clienttest.CallRespond, TaskID: "stuck", Kind: clientfaults.AnswerStatus, Status: 503})
+	away := srv.Inject(clientfaults.Fault{Call: "respond", TaskID: "stuck", Kind: clientfaults.AnswerStatus, Status: 503})
 	startEvery(t, srv, time.Minute, 1, router.RouteMap{executeTask: echo})
 	require.NoError(t, away.Wait(within(t), 2))
 	for range 3 {
@@ -280,9 +280,9 @@ func TestAnAnswerThatIsRetriedHoldsNoExecutor(t *testing.T) {
 func TestADelegateThatTheManagerForgotRegistersAgain(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]clientfaults.Fault{
-		"poll says 404":      {Call: clienttest.CallPoll, Kind: clientfaults.AnswerStatus, Status: 404, Times: 1},
-		"poll says 401":      {Call: clienttest.CallPoll, Kind: clientfaults.AnswerStatus, Status: 401, Times: 2},
-		"heartbeat says 404": {Call: clienttest.CallHeartbeat, Kind: clientfaults.AnswerStatus, Status: 404, Times: 1},
+		"poll says 404":      {Call: "poll", Kind: clientfaults.AnswerStatus, Status: 404, Times: 1},
+		"poll says 401":      {Call: "poll", Kind: clientfaults.AnswerStatus, Status: 401, Times: 2},
+		"heartbeat says 404": {Call: "heartbeat", Kind: clientfaults.AnswerStatus, Status: 404, Times: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

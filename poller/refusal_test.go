@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/client"
-	"github.com/delegate-io/dlite/client/clienttest"
 	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
@@ -25,7 +24,7 @@ func TestAnAnswerThatTheManagerRefusesIsGivenUp(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
 	d := start(t, srv, router.RouteMap{"echo": echo, "text": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "plain text") })}, poller.WithGrace(poller.Unbounded))
-	refused := srv.Inject(clientfaults.Fault{Call: clienttest.CallRespond, TaskID: "refused", Kind: clientfaults.AnswerStatus, Status: 400})
+	refused := srv.Inject(clientfaults.Fault{Call: "respond", TaskID: "refused", Kind: clientfaults.AnswerStatus, Status: 400})
 	srv.Submit(&task.Task{ID: "refused", Type: "echo", Data: json.RawMessage(`1`)})
 	require.NoError(t, refused.Wait(within(t), 1))
 	require.Eventually(t, func() bool { return d.Stats().Undelivered == 1 }, 20*time.Second, time.Millisecond)

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delegate-io/dlite/client/clienttest"
 	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
@@ -110,7 +109,7 @@ func TestTaskIsResumedWhenTheManagerIsBack(t *testing.T) {
 	start(t, srv, router.RouteMap{executeTask: g}, poller.WithState(dir), poller.WithGrace(0))
 	sub := submit(srv, executeTask, `7`)
 	receive(t, g.entered)
-	away := srv.Inject(clientfaults.Fault{Call: clienttest.CallAcquire, TaskID: sub.ID, Kind: clientfaults.AnswerStatus, Status: 503, Times: 20})
+	away := srv.Inject(clientfaults.Fault{Call: "acquire", TaskID: sub.ID, Kind: clientfaults.AnswerStatus, Status: 503, Times: 20})
 	start(t, srv, router.RouteMap{executeTask: echo}, poller.WithState(snapshot(t, dir)))
 	require.NoError(t, away.Wait(within(t), 20))
 	assert.JSONEq(t, `7`, string(wait(t, sub).Data))

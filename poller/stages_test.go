@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/delegate-io/dlite/client/clienttest"
 	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
@@ -86,7 +85,7 @@ func TestTransactionOfAForgottenTaskIsCleanedUp(t *testing.T) {
 				poller.WithStages(&fakeStages{forgotten: orphans}))
 			sub := submit(srv, executeTask, `{}`)
 			receive(t, g.entered)
-			gone := srv.Inject(clientfaults.Fault{Call: clienttest.CallRespond, TaskID: sub.ID, Kind: clientfaults.AnswerStatus, Status: 404})
+			gone := srv.Inject(clientfaults.Fault{Call: "respond", TaskID: sub.ID, Kind: clientfaults.AnswerStatus, Status: 404})
 			if forget {
 				srv.Forget(d.id)
 				assert.Equal(t, task.OK, wait(t, submit(srv, "echo", `1`)).Code, "it has registered again")

@@ -1,38 +1,33 @@
 package clienttest
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
 )
 
-// Call is a kind of request that a delegate sends, in either protocol.
-type Call string
-
-// The calls of both protocols (docs/protocol.md 1 and 2).
+// The calls of both protocols, see [CallOf].
 const (
-	// CallAny is the zero value and matches every call.
-	CallAny Call = ""
-
-	CallRegister   Call = "register"
-	CallHeartbeat  Call = "heartbeat"
-	CallUnregister Call = "unregister"
-	CallPoll       Call = "poll"
-	CallAcquire    Call = "acquire"
-	CallRespond    Call = "respond"
-	CallCapacity   Call = "capacity"
-
-	// CallOther is a request that is no call of the protocols.
-	CallOther Call = "other"
+	callRegister   = "register"
+	callHeartbeat  = "heartbeat"
+	callUnregister = "unregister"
+	callPoll       = "poll"
+	callAcquire    = "acquire"
+	callRespond    = "respond"
+	callCapacity   = "capacity"
+	callOther      = "other"
 )
 
-// CallOf returns the call that a request is, and the ids that its path or query
-// names. The other ids are empty. The path may have a prefix.
-func CallOf(r *http.Request) (call Call, delegateID, taskID string) {
+// CallOf returns the call that a request is, and the ids that its path or query names.
+// The other ids are empty. The path may have a prefix. The calls of both protocols
+// (docs/protocol.md 1 and 2) are register, heartbeat, unregister, poll, acquire, respond
+// and capacity; any other request is the call other.
+func CallOf(r *http.Request) (call, delegateID, taskID string) {
 	path := r.URL.EscapedPath()
 	start := strings.LastIndex(path, "/api/")
 	if start < 0 {
-		return CallOther, "", ""
+		return callOther, "", ""
 	}
 	segments := strings.Split(path[start:], "/")
 	for _, rt := range routes() {
@@ -46,7 +41,7 @@ func CallOf(r *http.Request) (call Call, delegateID, taskID string) {
 		}
 		return rt.call, delegateID, params["{task}"]
 	}
-	return CallOther, "", ""
+	return callOther, "", ""
 }
 
 // matchPattern compares the segments of an escaped path with a pattern, and
@@ -75,7 +70,7 @@ func matchPattern(pattern string, segments []string) (map[string]string, bool) {
 // route is a line of the protocols' tables. The path parameters of the pattern
 // are "delegate" and "task".
 type route struct {
-	call    Call
+	call    string
 	method  string
 	pattern string
 	// delegateParam is the query parameter that names the delegate if the path
@@ -84,23 +79,34 @@ type route struct {
 	serve         func(*Server, http.ResponseWriter, *http.Request)
 }
 
-// routes returns the calls of both protocols. The routes of CallRespond differ in
+// routes returns the calls of both protocols. The routes of callRespond differ in
 // the form of their body, see respond.go.
 func routes() []route {
 	return []route{
-		{CallRegister, http.MethodPost, "/api/agent/delegates/register", "", (*Server).register},
-		{CallHeartbeat, http.MethodPost, "/api/agent/delegates/heartbeat-with-polling", "", (*Server).heartbeat},
-		{CallUnregister, http.MethodPost, "/api/agent/delegates/unregister", "", (*Server).unregister},
-		{CallCapacity, http.MethodPost, "/api/agent/delegates/register-delegate-capacity/{delegate}", "", (*Server).capacity},
+		{callRegister, http.MethodPost, "/api/agent/delegates/register", "", (*Server).register},
+		{callHeartbeat, http.MethodPost, "/api/agent/delegates/heartbeat-with-polling", "", (*Server).heartbeat},
+		{callUnregister, http.MethodPost, "/api/agent/delegates/unregister", "", (*Server).unregister},
+		{callCapacity, http.MethodPost, "/api/agent/delegates/register-delegate-capacity/{delegate}", "", (*Server).capacity},
 
-		{CallPoll, http.MethodGet, "/api/agent/delegates/{delegate}/task-events", "", (*Server).pollV1},
-		{CallPoll, http.MethodGet, "/api/executions/{delegate}/runner-events", "", (*Server).pollV2},
+		{callPoll, http.MethodGet, "/api/agent/delegates/{delegate}/task-events", "", (*Server).pollV1},
+		{callPoll, http.MethodGet, "/api/executions/{delegate}/runner-events", "", (*Server).pollV2},
 
-		{CallAcquire, http.MethodPut, "/api/agent/v2/delegates/{delegate}/tasks/{task}/acquire", "", (*Server).acquireV1},
-		{CallAcquire, http.MethodGet, "/api/executions/{task}/request", "delegateId", (*Server).acquireV2},
+		{callAcquire, http.MethodPut, "/api/agent/v2/delegates/{delegate}/tasks/{task}/acquire", "", (*Server).acquireV1},
+		{callAcquire, http.MethodGet, "/api/executions/{task}/request", "delegateId", (*Server).acquireV2},
 
-		{CallRespond, http.MethodPost, "/api/agent/v2/tasks/{task}/delegates/{delegate}", "", (*Server).respondLegacy},
-		{CallRespond, http.MethodPost, "/api/executions/{task}/response", "delegateId", (*Server).respondRunner},
-		{CallRespond, http.MethodPost, "/api/executions/{task}/task-response", "runnerId", (*Server).respondV2},
+		{callRespond, http.MethodPost, "/api/agent/v2/tasks/{task}/delegates/{delegate}", "", (*Server).respondLegacy},
+		{callRespond, http.MethodPost, "/api/executions/{task}/response", "delegateId", (*Server).respondRunner},
+		{callRespond, http.MethodPost, "/api/executions/{task}/task-response", "runnerId", (*Server).respondV2},
+	}
+}
+
+// checkCalls panics if a name is not one of the calls: a count of it would be 0 for ever.
+func checkCalls(calls ...string) {
+	for _, c := range calls {
+		switch c {
+		case callRegister, callHeartbeat, callUnregister, callPoll, callAcquire, callRespond, callCapacity, callOther:
+		default:
+			panic(fmt.Sprintf("clienttest: no call has the name %q", c))
+		}
 	}
 }

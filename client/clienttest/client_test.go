@@ -108,8 +108,8 @@ func TestClientSurvivesEveryTemporaryFault(t *testing.T) {
 		{Kind: clientfaults.Hang}, {Kind: clientfaults.Slow, Delay: 5 * time.Millisecond},
 	}
 	for _, protocol := range []client.Protocol{client.V1, client.V2} {
-		for _, call := range []clienttest.Call{
-			clienttest.CallRegister, clienttest.CallPoll, clienttest.CallAcquire, clienttest.CallRespond,
+		for _, call := range []string{
+			"register", "poll", "acquire", "respond",
 		} {
 			for _, fault := range faults {
 				fault.Call, fault.Times = call, 1

@@ -301,7 +301,7 @@ func TestCloseEndsWaitingCalls(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
 	d := raw.register()
-	hung := srv.Inject(clientfaults.Fault{Call: clienttest.CallHeartbeat, Kind: clientfaults.Hang})
+	hung := srv.Inject(clientfaults.Fault{Call: "heartbeat", Kind: clientfaults.Hang})
 	sub := srv.Submit(&task.Task{Type: "x"})
 	raw.acquireV1(d, sub.ID)
 
@@ -322,5 +322,5 @@ func TestCloseEndsWaitingCalls(t *testing.T) {
 	for range 3 {
 		<-ended
 	}
-	assert.ErrorIs(t, srv.WaitCalls(t.Context(), clienttest.CallPoll, 99), clienttest.ErrClosed)
+	assert.ErrorIs(t, srv.WaitCalls(t.Context(), "poll", 99), clienttest.ErrClosed)
 }

@@ -26,7 +26,8 @@ const (
 
 // Record is a request that arrived, including requests that a middleware dropped.
 type Record struct {
-	Call   Call
+	// Call is the call that the request is, see [CallOf].
+	Call   string
 	Method string
 	// Path is the path of the request without the prefix of [WithPrefix].
 	Path   string
@@ -46,8 +47,10 @@ type Record struct {
 }
 
 // Calls returns the finished requests in the order in which they ended, at most
-// the last 10,000. If calls are given, it returns only those.
-func (s *Server) Calls(calls ...Call) []Record {
+// the last 10,000. If calls are given, such as "poll", it returns only those. A name that
+// [CallOf] never returns panics, here and in Count and WaitCalls.
+func (s *Server) Calls(calls ...string) []Record {
+	checkCalls(calls...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []Record
@@ -61,13 +64,14 @@ func (s *Server) Calls(calls ...Call) []Record {
 
 // Count returns the number of finished requests of the given calls since the
 // start. Without calls it counts all requests.
-func (s *Server) Count(calls ...Call) int {
+func (s *Server) Count(calls ...string) int {
+	checkCalls(calls...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.count(calls)
 }
 
-func (s *Server) count(calls []Call) int {
+func (s *Server) count(calls []string) int {
 	n := 0
 	for call, c := range s.counts {
 		if matchesAny(call, calls) {
@@ -77,21 +81,26 @@ func (s *Server) count(calls []Call) int {
 	return n
 }
 
-func matchesAny(c Call, calls []Call) bool {
+func matchesAny(c string, calls []string) bool {
 	for _, want := range calls {
-		if want == CallAny || want == c {
+		if want == c {
 			return true
 		}
 	}
 	return len(calls) == 0
 }
 
-// WaitCalls returns when n requests of a call have finished since the start. It
-// returns the error of the context, or [ErrClosed].
-func (s *Server) WaitCalls(ctx context.Context, call Call, n int) error {
+// WaitCalls returns when n requests of a call have finished since the start. An empty
+// call counts all requests. It returns the error of the context, or [ErrClosed].
+func (s *Server) WaitCalls(ctx context.Context, call string, n int) error {
+	var calls []string
+	if call != "" {
+		calls = []string{call}
+	}
+	checkCalls(calls...)
 	for {
 		s.mu.Lock()
-		count, recorded := s.count([]Call{call}), s.recorded.wait()
+		count, recorded := s.count(calls), s.recorded.wait()
 		s.mu.Unlock()
 		if count >= n {
 			return nil
@@ -109,7 +118,7 @@ func (s *Server) WaitCalls(ctx context.Context, call Call, n int) error {
 // arrival describes a request that is being served. The context of the request
 // carries it.
 type arrival struct {
-	call       Call
+	call       string
 	delegateID string
 	taskID     string
 }

@@ -12,7 +12,7 @@ import (
 // countAttempt counts a request with an answer to a task. The request may still
 // fail.
 func (s *Server) countAttempt(a *arrival) {
-	if a.call != CallRespond {
+	if a.call != callRespond {
 		return
 	}
 	s.mu.Lock()

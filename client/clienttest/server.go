@@ -46,7 +46,7 @@ type Server struct {
 	cursor      uint64        // of polls: grows with listed and aborting
 	cursorMoved broadcast
 	records     []Record
-	counts      map[Call]int
+	counts      map[string]int
 	recorded    broadcast // counts have changed
 }
 
@@ -111,7 +111,7 @@ func NewServer(opts ...Option) *Server {
 	prefix := strings.TrimSuffix(cfg.prefix, "/")
 	s := &Server{
 		Account: cfg.account, Secret: cfg.secret, secret: secret, plain: cfg.plain, done: make(chan struct{}),
-		delegates: map[string]*delegate{}, submissions: map[string]*Submission{}, counts: map[Call]int{},
+		delegates: map[string]*delegate{}, submissions: map[string]*Submission{}, counts: map[string]int{},
 	}
 	s.http = httptest.NewUnstartedServer(http.StripPrefix(prefix, s.record(cfg.middleware(s.mux()))))
 	if cfg.useTLS {

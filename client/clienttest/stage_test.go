@@ -13,6 +13,7 @@ import (
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/client/clienttest"
 	"github.com/delegate-io/dlite/internal/clientfaults"
+	"github.com/delegate-io/dlite/internal/envelope"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -144,17 +145,17 @@ func TestRunStagePutsPayloadsIntoEnvelopes(t *testing.T) {
 	srv, _ := newServer(t)
 	var seen []string
 	serveTasks(t, srv, map[string]task.Handler{
-		task.TypeDliteVMInit: task.HandlerFunc(func(_ context.Context, req *task.Request[stage.VMInit]) (stage.InitResponse, error) {
+		task.TypeDliteVMInit: task.HandlerFunc(func(_ context.Context, req *task.Request[envelope.Init]) (stage.InitResponse, error) {
 			in := req.Data.Init()
 			seen = append(seen, in.TransactionID(), in.Network.Options[stage.PoolOption], req.Data.Setup.Context.AccountID)
 			return stage.InitResponse{Status: stage.Success}, nil
 		}),
-		task.TypeDliteVMExecuteV2: task.HandlerFunc(func(_ context.Context, req *task.Request[stage.VMExecute]) (stage.ExecuteResponse, error) {
+		task.TypeDliteVMExecuteV2: task.HandlerFunc(func(_ context.Context, req *task.Request[envelope.Execute]) (stage.ExecuteResponse, error) {
 			step := req.Data.Step()
 			seen = append(seen, step.GroupID, step.ID)
 			return stage.ExecuteResponse{Status: stage.Success}, nil
 		}),
-		task.TypeDliteVMCleanup: task.HandlerFunc(func(_ context.Context, req *task.Request[stage.VMCleanup]) (stage.CleanupResponse, error) {
+		task.TypeDliteVMCleanup: task.HandlerFunc(func(_ context.Context, req *task.Request[envelope.Cleanup]) (stage.CleanupResponse, error) {
 			seen = append(seen, req.Data.StageRuntimeID)
 			return stage.CleanupResponse{Status: stage.Success}, nil
 		}),
@@ -211,12 +212,12 @@ func TestStatusOfAStageIsThatOfItsWorstPart(t *testing.T) {
 // A middleware sees the requests, and can refuse them.
 func TestMiddlewareGoesInFrontOfTheCalls(t *testing.T) {
 	t.Parallel()
-	var calls []clienttest.Call
+	var calls []string
 	plain := clienttest.NewServer(clienttest.WithPrefix("/p"), clienttest.WithMiddleware(func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			call, delegate, id := clienttest.CallOf(r)
-			calls = append(calls, call, clienttest.Call(delegate), clienttest.Call(id))
-			if call == clienttest.CallAcquire {
+			calls = append(calls, call, delegate, id)
+			if call == "acquire" {
 				w.WriteHeader(http.StatusTeapot)
 				return
 			}
@@ -228,6 +229,6 @@ func TestMiddlewareGoesInFrontOfTheCalls(t *testing.T) {
 	d := raw.register()
 
 	assert.Equal(t, http.StatusTeapot, raw.do("GET /api/executions/a%2Fb/request?delegateId="+d, "").status)
-	assert.Equal(t, []clienttest.Call{clienttest.CallRegister, "", "", clienttest.CallAcquire, clienttest.Call(d), "a/b"}, calls)
+	assert.Equal(t, []string{"register", "", "", "acquire", d, "a/b"}, calls)
 	assert.Equal(t, 2, plain.Count())
 }

@@ -61,7 +61,7 @@ func TestTheProgramRunsTasksAndAStageUntilItIsInterrupted(t *testing.T) {
 	case <-ctx.Done():
 		require.FailNow(t, "the program does not end")
 	}
-	assert.Equal(t, 1, srv.Count(clienttest.CallUnregister))
+	assert.Equal(t, 1, srv.Count("unregister"))
 }
 
 func TestErrorsOfTheSettingsEndTheProgram(t *testing.T) {

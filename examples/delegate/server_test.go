@@ -138,7 +138,7 @@ func TestTheDelegateRunsAStageAndDrainsOnASignal(t *testing.T) {
 	left, err := os.ReadDir(r.workDir)
 	require.NoError(t, err)
 	assert.Empty(t, left)
-	assert.Equal(t, 1, r.Count(clienttest.CallUnregister))
+	assert.Equal(t, 1, r.Count("unregister"))
 }
 
 // Rules P5, T7: the second signal cancels running steps, and the delegate cleans up open stages.
@@ -170,7 +170,7 @@ func TestASecondDelegateOnTheSameLedgerGivesUp(t *testing.T) {
 	second := r.config
 	second.Name = "second"
 	require.ErrorIs(t, serve(t.Context(), second, nil), transaction.ErrLedger)
-	assert.Equal(t, 1, r.Count(clienttest.CallRegister))
+	assert.Equal(t, 1, r.Count("register"))
 	answer[stage.CleanupResponse](r, r.cleanup("tx"))
 	r.drain()
 	require.NoError(t, r.wait())

@@ -3,7 +3,7 @@
 //
 //	srv := clientfaults.NewServer()
 //	defer srv.Close()
-//	srv.Inject(clientfaults.Fault{Call: clienttest.CallRespond, Kind: clientfaults.DropResponse, Times: 1})
+//	srv.Inject(clientfaults.Fault{Call: "respond", Kind: clientfaults.DropResponse, Times: 1})
 //
 // [Server] is a [clienttest.Server] with faults in front of it. [Faults] goes in
 // front of any other handler, such as a real manager. Start reading at fault.go.

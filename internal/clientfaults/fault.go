@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/delegate-io/dlite/client/clienttest"
 )
 
 // Kind is the way in which a request fails.
@@ -63,7 +61,7 @@ type Fault struct {
 	// Call, TaskID and DelegateID select requests. Empty matches every request. A
 	// request whose path and query name no delegate matches only an empty
 	// DelegateID.
-	Call       clienttest.Call
+	Call       string
 	TaskID     string
 	DelegateID string
 
@@ -114,8 +112,8 @@ func (f *Fault) validate() {
 	}
 }
 
-func (f *Fault) matches(call clienttest.Call, delegateID, taskID string) bool {
-	return (f.Call == clienttest.CallAny || f.Call == call) &&
+func (f *Fault) matches(call string, delegateID, taskID string) bool {
+	return (f.Call == "" || f.Call == call) &&
 		(f.TaskID == "" || f.TaskID == taskID) &&
 		(f.DelegateID == "" || f.DelegateID == delegateID)
 }

@@ -95,7 +95,7 @@ func (f *Faults) Wrap(next http.Handler) http.Handler {
 }
 
 // pick finds the fault that a request meets, and counts it.
-func (f *Faults) pick(call clienttest.Call, delegateID, taskID string) (Fault, bool) {
+func (f *Faults) pick(call string, delegateID, taskID string) (Fault, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, i := range f.active {

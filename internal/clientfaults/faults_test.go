@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/delegate-io/dlite/client/clienttest"
 	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/task"
 	"github.com/stretchr/testify/assert"
@@ -86,7 +85,7 @@ func TestFaultKinds(t *testing.T) {
 			if tc.check != nil {
 				tc.check(t, a)
 			}
-			require.NoError(t, srv.WaitCalls(t.Context(), clienttest.CallRegister, 1))
+			require.NoError(t, srv.WaitCalls(t.Context(), "register", 1))
 			assert.Equal(t, tc.acted, len(srv.Delegates()) == 1, "the manager acted")
 			assert.Equal(t, 1, injected.Count())
 			assert.Equal(t, 1, srv.Injected(tc.fault.Kind))
@@ -131,7 +130,7 @@ func TestHangWithoutADelayEndsWhenTheClientDisconnects(t *testing.T) {
 	assert.Zero(t, srv.Count(), "the server holds the request")
 	cancel()
 	assert.ErrorIs(t, (<-got).err, context.Canceled)
-	assert.NoError(t, srv.WaitCalls(t.Context(), clienttest.CallRegister, 1), "the server ended the request")
+	assert.NoError(t, srv.WaitCalls(t.Context(), "register", 1), "the server ended the request")
 }
 
 func TestReleaseEndsHeldRequests(t *testing.T) {
@@ -163,8 +162,8 @@ func TestFaultsSelectByCallTaskAndDelegate(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
 	a, b := raw.register(), raw.register()
-	srv.Inject(clientfaults.Fault{Call: clienttest.CallAcquire, TaskID: "t1", DelegateID: b})
-	srv.Inject(clientfaults.Fault{Call: clienttest.CallHeartbeat, Status: 500})
+	srv.Inject(clientfaults.Fault{Call: "acquire", TaskID: "t1", DelegateID: b})
+	srv.Inject(clientfaults.Fault{Call: "heartbeat", Status: 500})
 	srv.Submit(&task.Task{ID: "t1", Type: "x"})
 	srv.Submit(&task.Task{ID: "t2", Type: "x"})
 
@@ -235,8 +234,8 @@ func TestFaultsWrapAnyHandler(t *testing.T) {
 	srv := httptest.NewServer(h)
 	defer srv.Close()
 	defer faults.Release()
-	faults.Inject(clientfaults.Fault{Call: clienttest.CallRespond, TaskID: "t/1", Kind: clientfaults.DropResponse, Times: 1})
-	faults.Inject(clientfaults.Fault{Call: clienttest.CallRespond, TaskID: "t/1", Kind: clientfaults.Slow, Delay: time.Millisecond, Times: 1})
+	faults.Inject(clientfaults.Fault{Call: "respond", TaskID: "t/1", Kind: clientfaults.DropResponse, Times: 1})
+	faults.Inject(clientfaults.Fault{Call: "respond", TaskID: "t/1", Kind: clientfaults.Slow, Delay: time.Millisecond, Times: 1})
 
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	post := func(path string) (string, error) {
@@ -331,14 +330,14 @@ func TestFaultsAreSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
 	raw.http = srv.HTTPClient() // reuses connections
-	srv.Inject(clientfaults.Fault{Call: clienttest.CallHeartbeat, Kind: clientfaults.DropResponse, Probability: 0.2})
+	srv.Inject(clientfaults.Fault{Call: "heartbeat", Kind: clientfaults.DropResponse, Probability: 0.2})
 	d := raw.register()
 	var wg sync.WaitGroup
 	var lost atomic.Int32
 	for i := range 8 {
 		wg.Go(func() {
 			for range 25 {
-				i := srv.Inject(clientfaults.Fault{Call: clienttest.CallPoll, TaskID: fmt.Sprint(i)})
+				i := srv.Inject(clientfaults.Fault{Call: "poll", TaskID: fmt.Sprint(i)})
 				a := raw.do("POST /api/agent/delegates/heartbeat-with-polling", `{"delegateId":"`+d+`"}`)
 				if a.err != nil {
 					lost.Add(1)
@@ -350,7 +349,7 @@ func TestFaultsAreSafeForConcurrentUse(t *testing.T) {
 	}
 	wg.Wait()
 
-	require.NoError(t, srv.WaitCalls(t.Context(), clienttest.CallHeartbeat, 200))
+	require.NoError(t, srv.WaitCalls(t.Context(), "heartbeat", 200))
 	assert.EqualValues(t, srv.Injected(clientfaults.DropResponse), lost.Load())
 	assert.Positive(t, lost.Load())
 	assert.Equal(t, 200, srv.Delegates()[0].Heartbeats, "the server accepted every heartbeat")

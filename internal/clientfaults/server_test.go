@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/client"
-	"github.com/delegate-io/dlite/client/clienttest"
 	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/task"
@@ -22,7 +21,7 @@ import (
 func TestAnswerArrivesAlthoughItsAcknowledgementIsDropped(t *testing.T) {
 	t.Parallel()
 	srv, _ := newServer(t)
-	srv.Inject(clientfaults.Fault{Call: clienttest.CallRespond, Kind: clientfaults.DropResponse, Times: 1})
+	srv.Inject(clientfaults.Fault{Call: "respond", Kind: clientfaults.DropResponse, Times: 1})
 	c, err := client.New(srv.URL, srv.Account, srv.Secret)
 	require.NoError(t, err)
 	t.Cleanup(c.CloseIdleConnections)

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/client"
-	"github.com/delegate-io/dlite/client/clienttest"
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/internal/clientfaults"
@@ -153,7 +152,7 @@ func TestAThousandStagesThroughAManagerThatMisbehaves(t *testing.T) {
 	faults := clientfaults.New(1)
 	lost := faults.Inject(clientfaults.Fault{Kind: clientfaults.DropResponse, Probability: 0.05})
 	busy := faults.Inject(clientfaults.Fault{Kind: clientfaults.AnswerStatus, Status: 503, Probability: 0.05})
-	slow := faults.Inject(clientfaults.Fault{Call: clienttest.CallAcquire, Kind: clientfaults.Slow, Delay: 20 * time.Millisecond, Probability: 0.2})
+	slow := faults.Inject(clientfaults.Fault{Call: "acquire", Kind: clientfaults.Slow, Delay: 20 * time.Millisecond, Probability: 0.2})
 	srv := httptest.NewServer(faults.Wrap(m))
 
 	infra := newCounting()

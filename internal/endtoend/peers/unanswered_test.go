@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/client"
-	"github.com/delegate-io/dlite/client/clienttest"
 	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/poller"
@@ -39,7 +38,7 @@ func TestAnAcquireWhoseAnswersAreAllLost(t *testing.T) {
 	p := poller.New(c, router.New(router.RouteMap{"echo": echo}))
 	info, err := p.Register(t.Context())
 	require.NoError(t, err)
-	faults.Inject(clientfaults.Fault{Call: clienttest.CallAcquire, TaskID: "first", Kind: clientfaults.DropResponse, Times: 4}) // two rounds
+	faults.Inject(clientfaults.Fault{Call: "acquire", TaskID: "first", Kind: clientfaults.DropResponse, Times: 4}) // two rounds
 	over := make(chan error, 1)
 	go func() { over <- p.Poll(context.WithoutCancel(t.Context()), 1, info.ID, time.Millisecond) }()
 	submit := func(id string) {
