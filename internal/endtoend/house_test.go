@@ -109,7 +109,7 @@ var mayImport = map[string][]string{
 	"driver/sidecar":               {"task", "logger", "secrets", "internal/process"},
 
 	"router":         {"task", "logger", "internal/answers", "internal/outcome", "internal/taskkind"},
-	"router/secrets": {"task", "router", "secrets", "logger", "internal/answers"},
+	"router/secrets": {"task", "router", "secrets", "logger", "internal/answers", "internal/outcome"},
 	"router/tracing": {"task", "internal/answers", "internal/outcome", "internal/taskkind"},
 
 	"client":                {"task", "internal/token"},
@@ -205,7 +205,7 @@ func workspacePatterns(t *testing.T) []string {
 // when packages or names are removed. Raise them only with a reason in the commit.
 const (
 	mostPackages           = 36
-	mostNames              = 522
+	mostNames              = 473
 	mostDirectRequirements = 25 // of the root module
 )
 
