@@ -12,7 +12,7 @@ import (
 func cleanupCases() []testCase {
 	return []testCase{
 		{
-			name: "a cleanup removes all that a transaction made", rule: "T2, T3",
+			name: "a cleanup removes all resources of a transaction", rule: "T2, T3",
 			run: func(s *stand) {
 				tx := s.begin(withVolumes(temp("data", ""), temp("ram", "memory")))
 				tx.out("echo x > file; seq 1 100 > $HARNESS_SCRATCH_DIR/numbers")
@@ -24,7 +24,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a cleanup may come again and again", rule: "T3",
+			name: "a cleanup may be repeated", rule: "T3",
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.out("true")
@@ -35,7 +35,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a cleanup may come without an init", rule: "T3",
+			name: "a cleanup may run without an init", rule: "T3",
 			run: func(s *stand) {
 				tx := s.prepare()
 				tx.cleanup()
@@ -44,7 +44,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "records alone are enough in another process", rule: "T2, T3",
+			name: "another process needs only the records for a cleanup", rule: "T2, T3",
 			run: func(s *stand) {
 				tx := s.begin(withVolumes(temp("data", "")))
 				tx.detach(tx.sh("service", tree+"echo up; wait")).WaitFor(s, "up\n")
@@ -71,7 +71,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "two cleanups at once get along", rule: "T3",
+			name: "two cleanups may run at once", rule: "T3",
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.detach(tx.sh("service", tree+"echo up; wait")).WaitFor(s, "up\n")
@@ -88,7 +88,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a cleanup whose time is over says what is left", rule: "T3",
+			name: "a cleanup that times out returns the remaining resources", rule: "T3",
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.out("true")
@@ -114,7 +114,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a cleanup leaves what it does not know and does the rest", rule: "T3",
+			name: "a cleanup skips unknown records and removes the rest", rule: "T3",
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.out("true")
@@ -126,7 +126,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a cleanup touches no record that has lost its id", rule: "T3",
+			name: "a cleanup skips records without an id", rule: "T3",
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.detach(tx.sh("service", "echo up; sleep 600")).WaitFor(s, "up\n")
@@ -141,7 +141,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a cleanup of one transaction spares the others", rule: "T8",
+			name: "a cleanup does not affect other transactions", rule: "T8",
 			run: func(s *stand) {
 				tx, other := s.begin(), s.begin()
 				out := other.detach(other.sh("service", "echo up; while [ ! -e go ]; do sleep 0.05; done; echo went; sleep 600"))
@@ -173,7 +173,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a step after the cleanup is refused and makes nothing", rule: "T4",
+			name: "a step after the cleanup is refused and creates nothing", rule: "T4",
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.out("true")
@@ -184,7 +184,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a second init finds what the first one made", rule: "T3, T5",
+			name: "a second init finds the resources of the first one", rule: "T3, T5",
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.out("echo kept > file")
@@ -193,7 +193,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "a restarted driver goes on with a transaction", rule: "T5",
+			name: "a restarted driver continues a transaction", rule: "T5",
 			run: func(s *stand) {
 				tx := s.begin(withVolumes(temp("data", "")))
 				tx.out("echo kept > file")
@@ -206,7 +206,7 @@ func cleanupCases() []testCase {
 			},
 		},
 		{
-			name: "what runs is found by its labels and can be removed", rule: "T2", needs: Capabilities{Labels: true},
+			name: "resources are found by their labels and can be removed", rule: "T2", needs: Capabilities{Labels: true},
 			run: func(s *stand) {
 				tx, other := s.begin(), s.begin()
 				for _, one := range []*transaction{tx, other} {

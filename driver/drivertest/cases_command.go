@@ -90,7 +90,7 @@ func commandCases() []testCase {
 			},
 		},
 		{
-			name: "a missing working directory in the workspace is made", rule: "D3, D4",
+			name: "a missing working directory in the workspace is created", rule: "D3, D4",
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("step", "echo content > file")
@@ -101,7 +101,7 @@ func commandCases() []testCase {
 			},
 		},
 		{
-			name: "an absolute working directory is taken as it is", rule: "D3, D4", joint: true,
+			name: "an absolute working directory is used unchanged", rule: "D3, D4", joint: true,
 			run: func(s *stand) {
 				step := s.sh("step", "pwd")
 				step.WorkingDir = "/"
@@ -119,7 +119,7 @@ func commandCases() []testCase {
 			},
 		},
 		{
-			name: "a step of another user can use all that is its own", rule: "D3, D4, D5", needs: Capabilities{Users: true},
+			name: "a step of another user can use its files and directories", rule: "D3, D4, D5", needs: Capabilities{Users: true},
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("step", `set -e; echo x > file; echo A=1 >> $DRONE_OUTPUT; echo B=2 >> $HARNESS_OUTPUT_SECRET_FILE
@@ -148,7 +148,7 @@ func environmentCases() []testCase {
 			},
 		},
 		{
-			name: "a step's own variable wins", rule: "D1",
+			name: "a variable of the step overrides one of the transaction", rule: "D1",
 			run: func(s *stand) {
 				tx := s.begin(func(env *driver.Environment) { env.Envs["SHARED"] = "transaction" })
 				step := tx.sh("step", `echo "$SHARED"`)
@@ -177,7 +177,7 @@ func environmentCases() []testCase {
 			},
 		},
 		{
-			name: "the delegate's environment stays its own", rule: "D4, T8", joint: true,
+			name: "the environment of the delegate does not reach steps", rule: "D4, T8", joint: true,
 			run: func(s *stand) {
 				out := s.begin().out("env")
 				require.NotContains(s, out, delegateValue)
@@ -207,7 +207,7 @@ func environmentCases() []testCase {
 			},
 		},
 		{
-			name: "the hand-over's variables cannot be taken over", rule: "D5", joint: true,
+			name: "the variables of output files cannot be overridden", rule: "D5", joint: true,
 			run: func(s *stand) {
 				step := s.sh("step", "echo A=1 >> $DRONE_OUTPUT")
 				step.Environment = map[string]string{"DRONE_OUTPUT": "/dev/null", "HARNESS_OUTPUT_FILE": "/dev/null"}
@@ -216,7 +216,7 @@ func environmentCases() []testCase {
 			},
 		},
 		{
-			name: "a variable that cannot be is refused without its value", rule: "S3", joint: true,
+			name: "an invalid variable is refused without its value", rule: "S3", joint: true,
 			run: func(s *stand) {
 				tx := s.begin()
 				for name, value := range map[string]string{"A=B": "hunter2", "": "hunter2", "A": "hunter2\x00"} {

@@ -13,7 +13,7 @@ import (
 func fileCases() []testCase {
 	return []testCase{
 		{
-			name: "init makes files with their content and mode", rule: "D2",
+			name: "init creates files with their content and mode", rule: "D2",
 			run: func(s *stand) {
 				tx := s.begin(func(env *driver.Environment) {
 					env.Files = []*stage.File{
@@ -25,7 +25,7 @@ func fileCases() []testCase {
 			},
 		},
 		{
-			name: "a step's files are there when it starts", rule: "D2",
+			name: "the files of a step exist when it starts", rule: "D2",
 			run: func(s *stand) {
 				step := s.sh("step", "cat conf/a.txt; ./run.sh")
 				step.Files = []*stage.File{{Path: "conf/a.txt", Data: "a"}, {Path: "run.sh", Mode: 0o700, Data: "#!/bin/sh\necho b\n"}}
@@ -34,7 +34,7 @@ func fileCases() []testCase {
 			},
 		},
 		{
-			name: "a file out of the workspace is refused", rule: "D5",
+			name: "a file outside the workspace is refused", rule: "D5",
 			run: func(s *stand) {
 				for _, path := range []string{"../file", "a/../../file", ""} {
 					tx := s.prepare()
@@ -61,7 +61,7 @@ func fileCases() []testCase {
 			},
 		},
 		{
-			name: "the scratch folder is empty, writable and the step's own", rule: "D5, protocol.md 5",
+			name: "the scratch directory is empty, writable and private to the step", rule: "D5, protocol.md 5",
 			run: func(s *stand) {
 				tx := s.begin()
 				for range 2 {
@@ -70,7 +70,7 @@ func fileCases() []testCase {
 			},
 		},
 		{
-			name: "the scratch folder may be named in the workspace", rule: "D5, protocol.md 5",
+			name: "the scratch directory may be a path in the workspace", rule: "D5, protocol.md 5",
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("step", `echo x > "$HARNESS_SCRATCH_DIR/file"`)
@@ -121,7 +121,7 @@ func volumeCases() []testCase {
 			},
 		},
 		{
-			name: "volumes are told apart by name", rule: "D2",
+			name: "volumes are distinguished by name", rule: "D2",
 			run: func(s *stand) {
 				tx := s.begin(withVolumes(temp("a", ""), temp("b", "")))
 				step := tx.sh("step", `echo x > "`+tx.at("a", "/vol/a")+`/file"; ls -A "`+tx.at("b", "/vol/b")+`"`)
@@ -132,7 +132,7 @@ func volumeCases() []testCase {
 			},
 		},
 		{
-			name: "volumes of one name in two transactions are two", rule: "T8",
+			name: "two transactions may have different volumes of one name", rule: "T8",
 			run: func(s *stand) {
 				a, b := s.begin(withVolumes(temp("data", ""))), s.begin(withVolumes(temp("data", "")))
 				one := s.sh("step", `echo x > "`+s.at("data", "/data")+`/file"`)
@@ -145,7 +145,7 @@ func volumeCases() []testCase {
 			},
 		},
 		{
-			name: "a volume that nobody declared is refused by its name", rule: "D3, T8",
+			name: "an undeclared volume is refused by its name", rule: "D3, T8",
 			run: func(s *stand) {
 				step := s.sh("step", "echo RAN")
 				step.Volumes = []*stage.VolumeMount{{Name: "unknown", Path: "/data"}}
@@ -155,7 +155,7 @@ func volumeCases() []testCase {
 			},
 		},
 		{
-			name: "a step may bring a volume along", rule: "protocol.md 3",
+			name: "a step may add a volume", rule: "protocol.md 3",
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("step", `echo x > "`+tx.at("late", "/late")+`/file" && echo written`)
@@ -165,7 +165,7 @@ func volumeCases() []testCase {
 			},
 		},
 		{
-			name: "a host volume is the folder that it names, and stays", rule: "D2", needs: Capabilities{HostFolders: true},
+			name: "a host volume is the directory that it names, and stays", rule: "D2", needs: Capabilities{HostFolders: true},
 			run: func(s *stand) {
 				dir := s.TempDir()
 				require.NoError(s, os.Chmod(dir, 0o777))

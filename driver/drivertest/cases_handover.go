@@ -13,18 +13,18 @@ type values = map[string]string
 
 func handoverCases() []testCase {
 	return []testCase{
-		handoverCase("a step hands on outputs in DRONE_OUTPUT", "echo A=one >> $DRONE_OUTPUT; echo 'B=two words' >> $DRONE_OUTPUT", values{"A": "one", "B": "two words"}),
-		handoverCase("a step hands on outputs in HARNESS_OUTPUT_FILE", "echo A=one >> $HARNESS_OUTPUT_FILE", values{"A": "one"}),
-		handoverCase("a later output takes the place of an earlier one", "echo A=1 >> $DRONE_OUTPUT; echo A=2 >> $DRONE_OUTPUT", values{"A": "2"}),
-		handoverCase("an output may hold what looks like syntax", `echo 'A=b=c # $HOME' >> $DRONE_OUTPUT`, values{"A": "b=c # $HOME"}),
+		handoverCase("outputs are read from DRONE_OUTPUT", "echo A=one >> $DRONE_OUTPUT; echo 'B=two words' >> $DRONE_OUTPUT", values{"A": "one", "B": "two words"}),
+		handoverCase("outputs are read from HARNESS_OUTPUT_FILE", "echo A=one >> $HARNESS_OUTPUT_FILE", values{"A": "one"}),
+		handoverCase("a later output replaces an earlier one", "echo A=1 >> $DRONE_OUTPUT; echo A=2 >> $DRONE_OUTPUT", values{"A": "2"}),
+		handoverCase("an output may contain syntax characters", `echo 'A=b=c # $HOME' >> $DRONE_OUTPUT`, values{"A": "b=c # $HOME"}),
 		handoverCase("an output may be empty", "echo A= >> $DRONE_OUTPUT", values{"A": ""}),
 		handoverCase("an output's last line needs no newline", "printf A=1 >> $DRONE_OUTPUT", values{"A": "1"}),
 		handoverCase("an output may be base64", "echo A=__B64__YQpi >> $DRONE_OUTPUT", values{"A": "a\nb"}),
 		handoverCase("an output may be quoted", `echo "A='single \$x'" >> $DRONE_OUTPUT; echo 'B="a\tb"' >> $DRONE_OUTPUT`, values{"A": "single $x", "B": "a\tb"}),
 		handoverCase("a quoted output may have several lines", `printf 'A="one\ntwo"\nB=3\n' >> $DRONE_OUTPUT`, values{"A": "one\ntwo", "B": "3"}),
-		handoverCase("output files that a step removes are no failure", "rm -f $DRONE_OUTPUT $DRONE_ENV $HARNESS_OUTPUT_SECRET_FILE", values{}),
+		handoverCase("a step may remove its output files", "rm -f $DRONE_OUTPUT $DRONE_ENV $HARNESS_OUTPUT_SECRET_FILE", values{}),
 		{
-			name: "secret outputs are kept apart", rule: "D5, S3", joint: true,
+			name: "secret outputs are separate from other outputs", rule: "D5, S3", joint: true,
 			run: func(s *stand) {
 				res, out := s.begin().run(s.sh("step", "echo A=public >> $DRONE_OUTPUT; echo S=hunter2 >> $HARNESS_OUTPUT_SECRET_FILE"))
 				require.Equal(s, values{"A": "public"}, res.Outputs)
@@ -50,7 +50,7 @@ func handoverCases() []testCase {
 			},
 		},
 		{
-			name: "exported environment is told", rule: "D5, protocol.md 5", joint: true,
+			name: "exported environment is returned", rule: "D5, protocol.md 5", joint: true,
 			run: func(s *stand) {
 				res, _ := s.begin().run(s.sh("step", "echo E=next >> $DRONE_ENV; echo 'F=__B64__dHdv' >> $DRONE_ENV"))
 				require.Equal(s, values{"E": "next", "F": "two"}, res.Env)
@@ -58,7 +58,7 @@ func handoverCases() []testCase {
 			},
 		},
 		{
-			name: "a failed step's outputs are handed on", rule: "D5", joint: true,
+			name: "the outputs of a failed step are returned", rule: "D5", joint: true,
 			run: func(s *stand) {
 				res, _ := s.begin().run(s.sh("step", "echo A=1 >> $DRONE_OUTPUT; exit 5"))
 				require.Equal(s, 5, res.ExitCode)
@@ -66,7 +66,7 @@ func handoverCases() []testCase {
 			},
 		},
 		{
-			name: "outputs are those of one step", rule: "D5", joint: true,
+			name: "outputs belong to one step", rule: "D5", joint: true,
 			run: func(s *stand) {
 				tx := s.begin()
 				tx.run(tx.sh("step", "echo A=1 >> $DRONE_OUTPUT"))
@@ -75,7 +75,7 @@ func handoverCases() []testCase {
 			},
 		},
 		{
-			name: "twenty thousand outputs are handed on", rule: "D5", joint: true,
+			name: "twenty thousand outputs are returned", rule: "D5", joint: true,
 			run: func(s *stand) {
 				res, _ := s.begin().run(s.sh("step", `seq 1 20000 | sed 's/.*/KEY_&=value &/' >> $DRONE_OUTPUT`))
 				require.Len(s, res.Outputs, 20000)
@@ -83,13 +83,13 @@ func handoverCases() []testCase {
 			},
 		},
 		{
-			name: "a malformed line costs itself alone and is not shown", rule: "D5", joint: true,
+			name: "a malformed line does not affect other lines and is not shown", rule: "D5", joint: true,
 			run: func(s *stand) {
 				res, out := s.begin().run(s.sh("step", `printf 'A=1\nhunter2\nB=__B64__!hunter2\nC=3\n' >> $DRONE_OUTPUT; exit 6`))
 				require.Equal(s, 6, res.ExitCode)
 				require.Equal(s, values{"A": "1", "C": "3"}, res.Outputs)
 				require.NotContains(s, out, "hunter2")
-				require.NotEmpty(s, out, "nobody was told")
+				require.NotEmpty(s, out, "the output does not report it")
 			},
 		},
 		{
@@ -99,7 +99,7 @@ func handoverCases() []testCase {
 				require.Equal(s, 6, res.ExitCode)
 				require.Empty(s, res.Outputs)
 				require.Equal(s, values{"B": "1"}, res.Env)
-				require.NotEmpty(s, out, "nobody was told")
+				require.NotEmpty(s, out, "the output does not report it")
 			},
 		},
 		{
@@ -116,7 +116,7 @@ func handoverCases() []testCase {
 			},
 		},
 		{
-			name: "a pipe in an output file's place holds nobody up", rule: "D5", joint: true,
+			name: "a pipe instead of an output file does not block", rule: "D5", joint: true,
 			run: func(s *stand) {
 				res, _ := s.begin().run(s.sh("step", `for f in $DRONE_OUTPUT $DRONE_ENV $HARNESS_OUTPUT_SECRET_FILE; do rm -f $f; mkfifo $f; done; mkdir $PLUGIN_ARTIFACT_FILE`))
 				require.Zero(s, res.ExitCode)
@@ -125,7 +125,7 @@ func handoverCases() []testCase {
 			},
 		},
 		{
-			name: "an artifact file is handed on byte by byte", rule: "D5", joint: true,
+			name: "an artifact file is returned unchanged", rule: "D5", joint: true,
 			run: func(s *stand) {
 				res, _ := s.begin().run(s.sh("step", `printf '{"a":\000\377}\n' > $PLUGIN_ARTIFACT_FILE`))
 				require.Equal(s, "{\"a\":\x00\xff}\n", string(res.Artifact))
@@ -143,7 +143,7 @@ func handoverCases() []testCase {
 			},
 		},
 		{
-			name: "output files may be named in the workspace", rule: "D5, protocol.md 5", joint: true,
+			name: "output files may be paths in the workspace", rule: "D5, protocol.md 5", joint: true,
 			run: func(s *stand) {
 				step := s.sh("step", `echo A=1 >> outputs.env; echo S=2 >> sub/secrets.env; echo B=3 >> $DRONE_OUTPUT`)
 				step.OutputVarFile, step.SecretVarFile = "outputs.env", "sub/secrets.env"
@@ -171,14 +171,14 @@ func handoverCase(name, script string, want values) testCase {
 func readOutCases() []testCase {
 	return []testCase{
 		readOutCase("shell variables are read after the script", "A=1; B='two words'", 0, values{"A": "1", "B": "two words"}),
-		readOutCase("the read-out keeps the exit code", "A=1; exit 7", 7, values{"A": "1"}),
-		readOutCase("the read-out keeps the last command's exit code", "A=1; (exit 5)", 5, values{"A": "1"}),
-		readOutCase("the read-out works after set -e has ended the script", "set -eu; A=1; false; A=2", 1, values{"A": "1"}),
+		readOutCase("reading variables keeps the exit code", "A=1; exit 7", 7, values{"A": "1"}),
+		readOutCase("reading variables keeps the exit code of the last command", "A=1; (exit 5)", 5, values{"A": "1"}),
+		readOutCase("variables are read after set -e has ended the script", "set -eu; A=1; false; A=2", 1, values{"A": "1"}),
 		readOutCase("a variable may have several lines", "A='x\ny=\"z\"\n'", 0, values{"A": "x\ny=\"z\"\n"}),
-		readOutCase("an empty variable is told and an unset one is not", "A=; unset B", 0, values{"A": ""}),
+		readOutCase("an empty variable is returned and an unset one is not", "A=; unset B", 0, values{"A": ""}),
 		readOutCase("a script may end in a comment", "A=1 # done", 0, values{"A": "1"}),
 		{
-			name: "outputs have keys of their own", rule: "protocol.md 5", joint: true,
+			name: "outputs may have keys that differ from their variables", rule: "protocol.md 5", joint: true,
 			run: func(s *stand) {
 				step := s.sh("step", "VAR=value")
 				step.Outputs = []stage.Output{{Key: "key", Value: "VAR", Type: stage.OutputString}}
@@ -187,7 +187,7 @@ func readOutCases() []testCase {
 			},
 		},
 		{
-			name: "secret variables are kept apart and not printed", rule: "protocol.md 5, S3", joint: true,
+			name: "secret variables are separate and not printed", rule: "protocol.md 5, S3", joint: true,
 			run: func(s *stand) {
 				step := s.sh("step", "V=hun; V=${V}ter2; set -x; :")
 				step.Outputs = []stage.Output{{Key: "key", Value: "V", Type: stage.OutputSecret}, {Key: "other", Value: "W"}}

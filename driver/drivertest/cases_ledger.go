@@ -38,7 +38,7 @@ func (s *stand) atEachRecord(before func(tx *transaction, r driver.Resource, at 
 func ledgerCases() []testCase {
 	return []testCase{
 		{
-			name: "a record comes before what it names", rule: "T2",
+			name: "a resource is recorded before it is created", rule: "T2",
 			run: func(s *stand) {
 				tx := s.prepare()
 				if s.target.Can.FolderRemoval {
@@ -68,7 +68,7 @@ func ledgerCases() []testCase {
 			},
 		},
 		{
-			name: "what the ledger refuses is not made", rule: "T2",
+			name: "a resource that the ledger refuses is not created", rule: "T2",
 			run: func(s *stand) {
 				var refused driver.Resource
 				var known bool
@@ -88,7 +88,7 @@ func ledgerCases() []testCase {
 			},
 		},
 		{
-			name: "a record of what never came to be is cleaned up", rule: "T2, T3",
+			name: "a record of a resource that was never created is cleaned up", rule: "T2, T3",
 			run: func(s *stand) {
 				s.atEachRecord(func(_ *transaction, _ driver.Resource, at bool) (bool, error) {
 					if at {
@@ -104,7 +104,7 @@ func ledgerCases() []testCase {
 			},
 		},
 		{
-			name: "a cleanup between a record and what it names wins", rule: "T3",
+			name: "a cleanup between a record and its resource prevents the resource", rule: "T3",
 			run: func(s *stand) {
 				var cleaned chan error
 				var condemned []driver.Resource
@@ -136,7 +136,7 @@ func ledgerCases() []testCase {
 			},
 		},
 		{
-			name: "records hold no secrets", rule: "S5, T5",
+			name: "records contain no secrets", rule: "S5, T5",
 			run: func(s *stand) {
 				tx := s.prepare()
 				secret := "hunter2-" + randomHex()

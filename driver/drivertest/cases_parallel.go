@@ -37,7 +37,7 @@ func parallelCases() []testCase {
 			},
 		},
 		{
-			name: "parallel steps of one id keep their outputs apart", rule: "T1, D5",
+			name: "parallel steps of one id have separate outputs", rule: "T1, D5",
 			run: func(s *stand) {
 				tx := s.begin()
 				var steps []*running
@@ -55,7 +55,7 @@ func parallelCases() []testCase {
 			},
 		},
 		{
-			name: "inits at once make transactions of their own", rule: "T1, T8",
+			name: "concurrent inits create separate transactions", rule: "T1, T8",
 			run: func(s *stand) {
 				var txs []*transaction
 				done := make(chan error, 4)
@@ -82,7 +82,7 @@ func parallelCases() []testCase {
 			},
 		},
 		{
-			name: "transactions of one network id are two", rule: "T8",
+			name: "two transactions may have the same network id", rule: "T8",
 			run: func(s *stand) {
 				a := s.begin()
 				b := s.begin(func(env *driver.Environment) { env.Network = a.env.Network })
@@ -127,7 +127,7 @@ func parallelCases() []testCase {
 			},
 		},
 		{
-			name: "a name means the transaction's own step", rule: "T8", needs: Capabilities{Names: true},
+			name: "a name refers to a step of the same transaction", rule: "T8", needs: Capabilities{Names: true},
 			run: func(s *stand) {
 				begin := func(line string) *transaction {
 					step := s.serve("service", line)

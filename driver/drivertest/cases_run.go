@@ -25,7 +25,7 @@ func exitCases() []testCase {
 			},
 		},
 		{
-			name: "out of memory is told from other ends", rule: "D3", needs: Capabilities{OOM: true},
+			name: "out of memory differs from other ends", rule: "D3", needs: Capabilities{OOM: true},
 			run: func(s *stand) {
 				res, out := s.runOutOfMemory("tail /dev/zero")
 				require.True(s, res.OOMKilled, out)
@@ -33,7 +33,7 @@ func exitCases() []testCase {
 			},
 		},
 		{
-			name: "out of memory of a child fails a step that goes on", rule: "D3", needs: Capabilities{OOM: true},
+			name: "out of memory of a child fails a step that continues", rule: "D3", needs: Capabilities{OOM: true},
 			run: func(s *stand) {
 				res, out := s.runOutOfMemory("tail /dev/zero; exit 0")
 				require.True(s, res.OOMKilled, out)
@@ -51,15 +51,15 @@ func exitCases() []testCase {
 		},
 	}
 	for _, code := range []int{0, 1, 3, 255} {
-		list = append(list, exitCase(fmt.Sprintf("exit code %d is the step's", code), fmt.Sprintf("exit %d", code), code))
+		list = append(list, exitCase(fmt.Sprintf("exit code %d is returned", code), fmt.Sprintf("exit %d", code), code))
 	}
 	return append(list,
 		exitCase("exit code 127 comes from a shell that misses a command", "no-such-command", 127),
 		exitCase("exit code 126 comes from a shell that may not run a file", "touch file; ./file", 126),
 		// The first process of a container cannot kill itself. Its shell returns the same
 		// exit code for a child that was killed.
-		exitCase("SIGKILL is told as 137", `[ $$ = 1 ] && { sh -c 'kill -KILL $$'; exit $?; }; kill -KILL $$`, 137),
-		exitCase("SIGTERM is told as 143", `[ $$ = 1 ] && { sh -c 'kill -TERM $$'; exit $?; }; kill -TERM $$`, 143),
+		exitCase("SIGKILL is reported as 137", `[ $$ = 1 ] && { sh -c 'kill -KILL $$'; exit $?; }; kill -KILL $$`, 137),
+		exitCase("SIGTERM is reported as 143", `[ $$ = 1 ] && { sh -c 'kill -TERM $$'; exit $?; }; kill -TERM $$`, 143),
 	)
 }
 
@@ -99,7 +99,7 @@ func outputCases() []testCase {
 		outputCase("the tail of a failing step arrives", "seq 1 5000; exec 1>&-; exit 1", sequence(5000)),
 		outputCase("a child may finish its output after the shell", `(sleep 0.2; echo late) & echo early; wait`, "early\nlate\n"),
 		{
-			name: "both streams come in their own order", rule: "D1", joint: true,
+			name: "each stream keeps its order", rule: "D1", joint: true,
 			run: func(s *stand) {
 				_, out := s.begin().run(s.sh("step", `i=0; while [ $i -lt 300 ]; do echo o$i; echo e$i >&2; i=$((i+1)); done`))
 				var stdout, stderr, want strings.Builder
@@ -118,7 +118,7 @@ func outputCases() []testCase {
 			},
 		},
 		{
-			name: "both streams come in the order of their writes", rule: "D1", joint: true, needs: Capabilities{Interleaved: true},
+			name: "both streams keep the order of their writes", rule: "D1", joint: true, needs: Capabilities{Interleaved: true},
 			run: func(s *stand) {
 				_, out := s.begin().run(s.sh("step", `i=0; while [ $i -lt 300 ]; do echo o$i; echo e$i >&2; i=$((i+1)); done`))
 				var want strings.Builder

@@ -21,7 +21,7 @@ var errUnwanted = errors.New("the step was aborted")
 func stopCases() []testCase {
 	return []testCase{
 		{
-			name: "a time-out is told as one", rule: "D3, D4, P4",
+			name: "a time-out is reported as a time-out", rule: "D3, D4, P4",
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("step", "sleep 600")
@@ -35,7 +35,7 @@ func stopCases() []testCase {
 			},
 		},
 		{
-			name: "a time-out kills all that the step started", rule: "D3, D4, T7",
+			name: "a time-out kills all processes of the step", rule: "D3, D4, T7",
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("step", tree+"wait")
@@ -56,7 +56,7 @@ func stopCases() []testCase {
 			},
 		},
 		{
-			name: "an abort kills all that the step started", rule: "T7",
+			name: "an abort kills all processes of the step", rule: "T7",
 			run: func(s *stand) {
 				tx := s.begin()
 				r := tx.start(tx.sh("step", tree+"echo started; wait"))
@@ -82,7 +82,7 @@ func stopCases() []testCase {
 			},
 		},
 		{
-			name: "a soft stop begins with SIGTERM and waits no longer than it must", rule: "T7",
+			name: "a soft stop begins with SIGTERM and ends with the step", rule: "T7",
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("step", `trap 'echo bye; exit 0' TERM; echo started; while :; do sleep 0.05; done`)
@@ -97,7 +97,7 @@ func stopCases() []testCase {
 			},
 		},
 		{
-			name: "without a soft stop nobody is asked", rule: "T7",
+			name: "without a soft stop no SIGTERM is sent", rule: "T7",
 			run: func(s *stand) {
 				tx := s.begin()
 				r := tx.start(tx.sh("step", `trap 'echo bye; exit 0' TERM; echo started; while :; do sleep 0.05; done`))
@@ -119,7 +119,7 @@ func stopCases() []testCase {
 			},
 		},
 		{
-			name: "a step that ends takes along what it left in the background", rule: "D4",
+			name: "the end of a step ends its background processes", rule: "D4",
 			run: func(s *stand) {
 				tx := s.begin()
 				begin := time.Now()
@@ -131,7 +131,7 @@ func stopCases() []testCase {
 			},
 		},
 		{
-			name: "a stopped step leaves nothing but the transaction", rule: "T2",
+			name: "a stopped step leaves only the transaction", rule: "T2",
 			run: func(s *stand) {
 				tx := s.begin()
 				stopped := func() []string {
@@ -149,7 +149,7 @@ func stopCases() []testCase {
 			},
 		},
 		{
-			name: "a stopped step takes no other one along", rule: "T7, T8",
+			name: "a stopped step does not stop other steps", rule: "T7, T8",
 			run: func(s *stand) {
 				tx, other := s.begin(), s.begin()
 				script := `echo started; while [ ! -e go ]; do sleep 0.05; done; echo end`
@@ -171,7 +171,7 @@ func stopCases() []testCase {
 			},
 		},
 		{
-			name: "a step whose context has ended is not begun", rule: "D1",
+			name: "a step whose context has ended does not start", rule: "D1",
 			run: func(s *stand) {
 				tx := s.begin()
 				records := tx.ledger.count()
@@ -186,7 +186,7 @@ func stopCases() []testCase {
 			},
 		},
 		{
-			name: "a step whose deadline has passed is told so", rule: "D1, P4",
+			name: "a step whose deadline has passed is reported as timed out", rule: "D1, P4",
 			run: func(s *stand) {
 				tx := s.begin()
 				ctx, cancel := context.WithTimeoutCause(s.Context(), 500*time.Millisecond, errUnwanted)
@@ -202,7 +202,7 @@ func stopCases() []testCase {
 func detachedCases() []testCase {
 	return []testCase{
 		{
-			name: "a detached step is answered at once and goes on", rule: "D2",
+			name: "a detached step is answered at once and continues", rule: "D2",
 			run: func(s *stand) {
 				tx := s.begin()
 				out := tx.detach(tx.sh("service", `echo up; while [ ! -e go ]; do sleep 0.05; done; echo went; sleep 600`))
@@ -213,7 +213,7 @@ func detachedCases() []testCase {
 			},
 		},
 		{
-			name: "a cleanup ends a detached step and all that it started", rule: "D2, T3",
+			name: "a cleanup ends a detached step and all its processes", rule: "D2, T3",
 			run: func(s *stand) {
 				tx := s.begin()
 				out := tx.detach(tx.sh("service", tree+"echo up; wait"))
@@ -282,7 +282,7 @@ func detachedCases() []testCase {
 			},
 		},
 		{
-			name: "a detached step takes no notice of a time-out", rule: "D2",
+			name: "a detached step has no time-out", rule: "D2",
 			run: func(s *stand) {
 				tx := s.begin()
 				step := tx.sh("service", `echo up; sleep 1.5; echo still; sleep 600`)
@@ -352,7 +352,7 @@ func detachedCases() []testCase {
 			},
 		},
 		{
-			name: "a detached step is reached by its id and its aliases", rule: "D2", needs: Capabilities{Names: true},
+			name: "a detached step is reachable by its id and its aliases", rule: "D2", needs: Capabilities{Names: true},
 			run: func(s *stand) {
 				step := s.serve("service", "page")
 				step.Detach, step.NetworkAliases = true, []string{"web", "www.internal"}

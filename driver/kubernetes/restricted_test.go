@@ -66,8 +66,8 @@ func TestConformanceRestricted(t *testing.T) {
 }
 
 // rootMatters matches the names of the cases that depend on users, files and processes.
-var rootMatters = regexp.MustCompile(`user|memory|volume|init makes|files are there|scratch|touch the disk|five megabytes|` +
-	`an abort kills|soft stop begins|detached step (is|may|that ends)|name means|whatever their mode|restarted driver`)
+var rootMatters = regexp.MustCompile(`user|memory|volume|init creates|files of a step exist|scratch|touch the disk|five megabytes|` +
+	`an abort kills|soft stop begins|detached step (is|may|that ends)|name refers|whatever their mode|restarted driver`)
 
 type restrictedSite struct{ site }
 
