@@ -30,22 +30,22 @@ const (
 // An init for VM may have services. They start before the init is answered. With
 // DLITE_CI_VM_CAPACITY_TASK a stage reserves the resources of its init, if the driver is a
 // [driver.Reserver].
-func (m *Stages) Routes() map[string]task.Handler { return maps.Clone(m.routes) }
+func (s *Stages) Routes() map[string]task.Handler { return maps.Clone(s.routes) }
 
-func (m *Stages) newRoutes() map[string]task.Handler {
+func (s *Stages) newRoutes() map[string]task.Handler {
 	type handlers struct{ Init, Execute, Cleanup task.Handler }
 	plain := handlers{
-		Init:    task.HandlerFunc(m.handleInit),
-		Execute: task.HandlerFunc(m.handleExecute),
-		Cleanup: task.HandlerFunc(m.handleCleanup),
+		Init:    task.HandlerFunc(s.handleInit),
+		Execute: task.HandlerFunc(s.handleExecute),
+		Cleanup: task.HandlerFunc(s.handleCleanup),
 	}
 	wrapped := handlers{
-		Init:    task.HandlerFunc(m.handleVMInit),
-		Execute: task.HandlerFunc(unwrap(m.handleExecute, (*envelope.Execute).Step)),
-		Cleanup: task.HandlerFunc(unwrap(m.handleCleanup, (*envelope.Cleanup).Cleanup)),
+		Init:    task.HandlerFunc(s.handleVMInit),
+		Execute: task.HandlerFunc(unwrap(s.handleExecute, (*envelope.Execute).Step)),
+		Cleanup: task.HandlerFunc(unwrap(s.handleCleanup, (*envelope.Cleanup).Cleanup)),
 	}
 	routes := map[string]task.Handler{}
-	for _, infra := range m.infras {
+	for _, infra := range s.infras {
 		switch infra {
 		case Local:
 			routes[task.TypeDockerInit] = plain.Init
@@ -60,7 +60,7 @@ func (m *Stages) newRoutes() map[string]task.Handler {
 			routes[task.TypeDliteVMExecuteV2] = wrapped.Execute
 			routes[task.TypeDliteVMCleanup] = wrapped.Cleanup
 			routes[task.TypeDliteVMCleanupV2] = wrapped.Cleanup
-			routes[task.TypeDliteVMCapacity] = task.HandlerFunc(m.reserve)
+			routes[task.TypeDliteVMCapacity] = task.HandlerFunc(s.reserve)
 			routes[task.TypeVMInit] = plain.Init
 			routes[task.TypeVMExecute] = plain.Execute
 			routes[task.TypeVMCleanup] = plain.Cleanup

@@ -12,7 +12,7 @@ func WithInFlight(d time.Duration) Option { return func(c *config) { c.inFlight 
 func WithClock(now func() time.Time) Option { return func(c *config) { c.now = now } }
 
 // Crash unlocks the ledger, as the end of the process does, and does nothing else.
-func (m *Stages) Crash() error { return m.ledger.close() }
+func (s *Stages) Crash() error { return s.ledger.close() }
 
 // RecoverAll is Recover with the problems that Recover only logs.
-func (m *Stages) RecoverAll(ctx context.Context) error { return m.recover(ctx) }
+func (s *Stages) RecoverAll(ctx context.Context) error { return s.recover(ctx) }

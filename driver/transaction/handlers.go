@@ -18,12 +18,12 @@ import (
 
 // init opens a transaction. A failure of the driver is an answer with status
 // FAILURE, after the transaction has been cleaned up (rule T3).
-func (m *Stages) init(ctx context.Context, req *task.Request[stage.InitRequest]) (*stage.InitResponse, error) {
+func (s *Stages) init(ctx context.Context, req *task.Request[stage.InitRequest]) (*stage.InitResponse, error) {
 	id := req.Data.TransactionID()
 	if id == "" {
 		return nil, task.BadRequest(errors.New("the init names no transaction: group_id or network.id is needed"))
 	}
-	t, isNew, err := m.admit(id, req)
+	t, isNew, err := s.admit(id, req)
 	if err != nil {
 		return nil, err
 	}
@@ -31,20 +31,20 @@ func (m *Stages) init(ctx context.Context, req *task.Request[stage.InitRequest])
 		select {
 		case <-t.ready:
 			if t.initErr == nil && t.isClosing() {
-				return nil, m.refusal([]string{id})
+				return nil, s.refusal([]string{id})
 			}
-			return m.initAnswer(t, t.initErr), nil
+			return s.initAnswer(t, t.initErr), nil
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
 	}
 	t.addSecrets(ctx)
 	ctx = t.withLogger(ctx, id, "")
-	m.takeSlot(ctx, t)
+	s.takeSlot(ctx, t)
 	log := t.initLog(ctx, req)
 	t.env.Log = log
 	err = t.start(ctx)
-	m.releaseReservation(ctx, id) // if the init failed before the driver used it, or asked for another pool
+	s.releaseReservation(ctx, id) // if the init failed before the driver used it, or asked for another pool
 	t.endInit(ctx, log, err)
 	t.initErr = err
 	close(t.ready)
@@ -52,24 +52,24 @@ func (m *Stages) init(ctx context.Context, req *task.Request[stage.InitRequest])
 		err = errors.Join(err, t.close(ctx))
 		logger.FromContext(ctx).Warn().Err(err).Msg("the init of a transaction failed")
 	}
-	return m.initAnswer(t, err), nil
+	return s.initAnswer(t, err), nil
 }
 
 // admit returns a new transaction for an init, or the existing one of a repeated
 // init. The second result reports whether it is new.
-func (m *Stages) admit(id string, req *task.Request[stage.InitRequest]) (*transaction, bool, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if t := m.open[id]; t != nil {
+func (s *Stages) admit(id string, req *task.Request[stage.InitRequest]) (*transaction, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.open[id]; t != nil {
 		return t, false, nil
 	}
-	if _, ok := m.closed[id]; ok {
+	if _, ok := s.closed[id]; ok {
 		return nil, false, &task.Error{Status: 409, Err: fmt.Errorf("transaction %s has been cleaned up already", id)}
 	}
-	if m.shutdown {
-		return nil, false, task.Errorf(task.RetryOnOtherDelegate, "this delegate (%s) is shutting down", m.delegate)
+	if s.shutdown {
+		return nil, false, task.Errorf(task.RetryOnOtherDelegate, "this delegate (%s) is shutting down", s.delegate)
 	}
-	t := m.newTransaction(m.environment(id, req))
+	t := s.newTransaction(s.environment(id, req))
 	t.logConfig = req.Data.LogConfig
 	t.secrets.Add(req.Data.Secrets...)
 	t.secrets.Add(cloneSecrets(req.Data.Clone)...)
@@ -78,26 +78,26 @@ func (m *Stages) admit(id string, req *task.Request[stage.InitRequest]) (*transa
 			t.secrets.Add(step.Auth.Password)
 		}
 	}
-	m.open[id] = t
+	s.open[id] = t
 	return t, true, nil
 }
 
 // takeSlot gives the transaction the slot that the poller took for its init. An
 // init without one takes a slot even if none is free.
-func (m *Stages) takeSlot(ctx context.Context, t *transaction) {
+func (s *Stages) takeSlot(ctx context.Context, t *transaction) {
 	if slot, ok := capacity.FromContext(ctx); ok && slot.Keep() {
 		t.slot = slot
 	} else {
-		t.slot = m.slots.Force()
+		t.slot = s.slots.Force()
 	}
 }
 
-func (m *Stages) environment(id string, req *task.Request[stage.InitRequest]) driver.Environment {
+func (s *Stages) environment(id string, req *task.Request[stage.InitRequest]) driver.Environment {
 	d := &req.Data
 	labels := map[string]string{}
 	maps.Copy(labels, d.Network.Labels)
 	labels[driver.LabelTransaction] = id
-	labels[driver.LabelDelegate] = m.delegate
+	labels[driver.LabelDelegate] = s.delegate
 	if req.Task.Account != "" {
 		labels[driver.LabelAccount] = req.Task.Account
 	}
@@ -129,10 +129,10 @@ func (t *transaction) start(ctx context.Context) error {
 	return j.append(entry{Open: &t.env, Ready: t.notes != nil}, !durable)
 }
 
-func (m *Stages) initAnswer(t *transaction, err error) *stage.InitResponse {
+func (s *Stages) initAnswer(t *transaction, err error) *stage.InitResponse {
 	r := &stage.InitResponse{
-		Status: status(err), InfraType: m.driver.Infra(),
-		DelegateMeta: stage.DelegateMeta{ID: m.delegate, HostName: m.delegate},
+		Status: status(err), InfraType: s.driver.Infra(),
+		DelegateMeta: stage.DelegateMeta{ID: s.delegate, HostName: s.delegate},
 	}
 	if err != nil {
 		r.ErrorMessage = t.secrets.Mask(err.Error())
@@ -142,18 +142,18 @@ func (m *Stages) initAnswer(t *transaction, err error) *stage.InitResponse {
 
 // execute runs a step. The answer of a step that failed, or whose driver failed,
 // has the status FAILURE or TIMEOUT.
-func (m *Stages) execute(ctx context.Context, req *task.Request[stage.ExecuteRequest]) (*stage.ExecuteResponse, error) {
+func (s *Stages) execute(ctx context.Context, req *task.Request[stage.ExecuteRequest]) (*stage.ExecuteResponse, error) {
 	ids := req.Data.TransactionIDs()
-	t, ok := m.find(ids)
+	t, ok := s.find(ids)
 	if !ok || !t.beginUse() {
-		return nil, m.refusal(ids)
+		return nil, s.refusal(ids)
 	}
 	defer t.endUse()
 	if err := t.awaitInit(ctx); err != nil {
 		return nil, err
 	}
 	if t.initErr != nil {
-		return nil, m.refusal(ids)
+		return nil, s.refusal(ids)
 	}
 	ctx, stop := join(ctx, t.alive)
 	defer stop()
@@ -168,7 +168,7 @@ func (m *Stages) execute(ctx context.Context, req *task.Request[stage.ExecuteReq
 	}
 
 	e := t.newExecution(ctx, req, id)
-	if s, begun := t.takeEarlierStep(id); !begun || !t.followStep(ctx, e, s) {
+	if earlier, begun := t.takeEarlierStep(id); !begun || !t.followStep(ctx, e, earlier) {
 		t.runStep(ctx, e)
 	}
 	t.endStep(ctx, e)
@@ -244,22 +244,22 @@ func (t *transaction) maskArtifact(b []byte) []byte {
 
 // cleanUp ends a transaction. It needs only the id. A transaction that is unknown
 // here, or has ended already, is clean (rule T3).
-func (m *Stages) cleanUp(ctx context.Context, req *task.Request[stage.CleanupRequest]) (*stage.CleanupResponse, error) {
+func (s *Stages) cleanUp(ctx context.Context, req *task.Request[stage.CleanupRequest]) (*stage.CleanupResponse, error) {
 	ids := req.Data.TransactionIDs()
 	if len(ids) == 0 {
 		return nil, task.BadRequest(errors.New("the cleanup names no transaction: group_id or network is needed"))
 	}
-	mask := func(s string) string { return s }
+	mask := func(text string) string { return text }
 	var err error
-	switch open, stuck := m.findOrBlock(ids); {
+	switch open, stuck := s.findOrBlock(ids); {
 	case open != nil:
 		mask, err = open.secrets.Mask, open.close(ctx)
 	case stuck != nil:
 		mask, err = stuck.secrets.Mask, stuck.sweep(context.WithoutCancel(ctx))
 	default:
-		err = m.sweepByLabels(context.WithoutCancel(ctx))
+		err = s.sweepByLabels(context.WithoutCancel(ctx))
 	}
-	err = errors.Join(err, m.unreserve(ctx, ids...))
+	err = errors.Join(err, s.unreserve(ctx, ids...))
 	if err != nil {
 		return &stage.CleanupResponse{Status: stage.Failure, ErrorMessage: mask(err.Error())}, nil
 	}
@@ -268,8 +268,8 @@ func (m *Stages) cleanUp(ctx context.Context, req *task.Request[stage.CleanupReq
 
 // CleanUpForgotten cleans up the transaction of a task that its manager has
 // forgotten: no cleanup task will come. The poller calls it.
-func (m *Stages) CleanUpForgotten(ctx context.Context, t *task.Task) {
-	tx, ok := m.find(transactionIDs(t))
+func (s *Stages) CleanUpForgotten(ctx context.Context, t *task.Task) {
+	tx, ok := s.find(transactionIDs(t))
 	if !ok {
 		return
 	}

@@ -15,37 +15,37 @@ import (
 // first task. A resource that cannot be removed stays in the ledger, is logged,
 // and [Stages.Maintain] tries again. Recover returns an error, [ErrLedger], only
 // if the ledger cannot be opened: then no stage can run.
-func (m *Stages) Recover(ctx context.Context) error {
-	err := m.recover(ctx)
+func (s *Stages) Recover(ctx context.Context) error {
+	err := s.recover(ctx)
 	if err == nil || errors.Is(err, ErrLedger) {
 		return err
 	}
-	m.log.Error().Err(err).Str("driver", m.driver.Infra()).
+	s.log.Error().Err(err).Str("driver", s.driver.Infra()).
 		Msg("cannot remove all resources of an earlier process: trying again later")
 	return nil
 }
 
 // recover returns every problem, also those that do not prevent stages.
-func (m *Stages) recover(ctx context.Context) error {
-	records, err := m.ledger.openRecords()
+func (s *Stages) recover(ctx context.Context) error {
+	records, err := s.ledger.openRecords()
 	problems := make([]error, len(records), len(records)+2)
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, parallelRecovery)
 	for i, l := range records {
-		if m.tracksRecord(l.path) {
+		if s.tracksRecord(l.path) {
 			continue
 		}
 		turns <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turns }()
-			problems[i] = m.recoverOne(ctx, l)
+			problems[i] = s.recoverOne(ctx, l)
 		})
 	}
 	wg.Wait()
 	problems = append(problems, err)
 	if !errors.Is(err, ErrLedger) {
-		m.dropNotes()
-		problems = append(problems, m.sweepByLabels(ctx))
+		s.dropNotes()
+		problems = append(problems, s.sweepByLabels(ctx))
 	}
 	return errors.Join(problems...)
 }
@@ -54,7 +54,7 @@ func (m *Stages) recover(ctx context.Context) error {
 // engine is away, they wait for it together and not one after the other.
 const parallelRecovery = 16
 
-func (m *Stages) recoverOne(ctx context.Context, l openRecord) error {
+func (s *Stages) recoverOne(ctx context.Context, l openRecord) error {
 	if l.env.ID == "" && len(l.resources) == 0 {
 		// The process died before the first entry, so no resource exists. The file must
 		// not prevent a repeated init.
@@ -63,11 +63,11 @@ func (m *Stages) recoverOne(ctx context.Context, l openRecord) error {
 		}
 		return nil
 	}
-	if m.resumeTransaction(ctx, l) {
+	if s.resumeTransaction(ctx, l) {
 		return nil
 	}
-	m.rememberEarlier(l.env.ID)
-	t := m.restore(l)
+	s.rememberEarlier(l.env.ID)
+	t := s.restore(l)
 	t.log.Warn().Int("resources", len(l.resources)).
 		Msg("cleaning up what an earlier process left")
 	return t.sweep(ctx)
@@ -75,13 +75,13 @@ func (m *Stages) recoverOne(ctx context.Context, l openRecord) error {
 
 // rememberEarlier notes that a transaction of an earlier process is cleaned up, for the error of a late
 // step. There are at most as many as the ledger had records at the start.
-func (m *Stages) rememberEarlier(id string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.earlier == nil {
-		m.earlier = map[string]bool{}
+func (s *Stages) rememberEarlier(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.earlier == nil {
+		s.earlier = map[string]bool{}
 	}
-	m.earlier[id] = true
+	s.earlier[id] = true
 }
 
 // Maintain works until ctx ends: at each interval it cleans up transactions whose
@@ -91,47 +91,47 @@ func (m *Stages) rememberEarlier(id string) {
 // more within 10 s: an engine may still create resources for that process.
 //
 // End Maintain before Close: Close waits for a cleanup that Maintain runs.
-func (m *Stages) Maintain(ctx context.Context, interval time.Duration) {
+func (s *Stages) Maintain(ctx context.Context, interval time.Duration) {
 	if interval <= 0 {
 		interval = time.Minute
 	}
 	for {
-		wait := time.NewTimer(m.untilNextMaintenance(interval))
+		wait := time.NewTimer(s.untilNextMaintenance(interval))
 		select {
 		case <-ctx.Done():
 			wait.Stop()
 			return
 		case <-wait.C:
-			m.maintainOnce(ctx)
+			s.maintainOnce(ctx)
 		}
 	}
 }
 
 // untilNextMaintenance returns the interval, or the shorter time until a sweep
 // is due.
-func (m *Stages) untilNextMaintenance(interval time.Duration) time.Duration {
-	if at := m.nextSweep(); !at.IsZero() {
-		if d := at.Sub(m.now()); d > 0 {
+func (s *Stages) untilNextMaintenance(interval time.Duration) time.Duration {
+	if at := s.nextSweep(); !at.IsZero() {
+		if d := at.Sub(s.now()); d > 0 {
 			return min(interval, d)
 		}
 	}
 	return interval
 }
 
-func (m *Stages) maintainOnce(ctx context.Context) {
-	for _, t := range m.expired() {
-		t.log.Warn().Dur("lease", m.lease).Msg("the lease of a transaction has ended: cleaning up")
+func (s *Stages) maintainOnce(ctx context.Context) {
+	for _, t := range s.expired() {
+		t.log.Warn().Dur("lease", s.lease).Msg("the lease of a transaction has ended: cleaning up")
 		if err := t.close(ctx); err != nil {
 			t.logCleanup(err)
 		}
 	}
-	for _, t := range m.unfinished() {
+	for _, t := range s.unfinished() {
 		if err := t.sweep(ctx); err != nil {
 			t.logCleanup(err)
 		}
 	}
-	if err := m.sweepByLabels(ctx); err != nil {
-		m.log.Error().Err(err).Msg("cleanup failed")
+	if err := s.sweepByLabels(ctx); err != nil {
+		s.log.Error().Err(err).Msg("cleanup failed")
 	}
 }
 
@@ -141,30 +141,30 @@ func (t *transaction) logCleanup(err error) { t.log.Error().Err(err).Msg("cleanu
 // the ledger, and closes the driver if the driver is an [io.Closer]. From then on
 // inits are refused. The error names the resources that could not be removed;
 // Recover of the next process tries again.
-func (m *Stages) Close(ctx context.Context) error {
-	m.mu.Lock()
-	m.shutdown = true
+func (s *Stages) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.shutdown = true
 	var all []*transaction
-	for _, t := range m.open {
+	for _, t := range s.open {
 		all = append(all, t)
 	}
-	m.mu.Unlock()
+	s.mu.Unlock()
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
 	for i, t := range all {
 		wg.Go(func() { errs[i] = t.close(ctx) })
 	}
 	wg.Wait()
-	for _, t := range m.unfinished() {
+	for _, t := range s.unfinished() {
 		t.abandon(ctx)
 	}
-	if m.http != nil {
-		m.http.CloseIdleConnections()
+	if s.http != nil {
+		s.http.CloseIdleConnections()
 	}
-	m.dropNotes()
-	errs = append(errs, m.ledger.close())
-	if c, ok := m.driver.(io.Closer); ok {
-		m.closeDriver.Do(func() { errs = append(errs, c.Close()) })
+	s.dropNotes()
+	errs = append(errs, s.ledger.close())
+	if c, ok := s.driver.(io.Closer); ok {
+		s.closeDriver.Do(func() { errs = append(errs, c.Close()) })
 	}
 	return errors.Join(errs...)
 }

@@ -65,11 +65,11 @@ const (
 )
 
 // notesDir returns the directory of this ledger's notes. Only this user can access it.
-func (m *Stages) notesDir() string { return filepath.Join(m.memory, "dlite-"+m.ledger.id) }
+func (s *Stages) notesDir() string { return filepath.Join(s.memory, "dlite-"+s.ledger.id) }
 
 // notesPath returns the path of the notes that belong to a record.
-func (m *Stages) notesPath(journal string) string {
-	return filepath.Join(m.notesDir(), strings.TrimSuffix(filepath.Base(journal), journalSuffix)+notesSuffix)
+func (s *Stages) notesPath(journal string) string {
+	return filepath.Join(s.notesDir(), strings.TrimSuffix(filepath.Base(journal), journalSuffix)+notesSuffix)
 }
 
 // note begins the notes of a transaction whose init has ended.
@@ -211,41 +211,41 @@ func (t *transaction) newSecrets() []string {
 
 // dropNotes removes the notes of this ledger that belong to no open transaction,
 // and then their directory if it is empty.
-func (m *Stages) dropNotes() {
-	if !m.resume {
+func (s *Stages) dropNotes() {
+	if !s.resume {
 		return
 	}
 	used := map[string]bool{}
-	m.mu.Lock()
-	for id := range m.open {
-		used[m.notesPath(m.ledger.path(id))] = true
+	s.mu.Lock()
+	for id := range s.open {
+		used[s.notesPath(s.ledger.path(id))] = true
 	}
-	m.mu.Unlock()
-	paths, _ := filepath.Glob(filepath.Join(m.notesDir(), "*"+notesSuffix)) // the pattern is valid
+	s.mu.Unlock()
+	paths, _ := filepath.Glob(filepath.Join(s.notesDir(), "*"+notesSuffix)) // the pattern is valid
 	for _, path := range paths {
 		if used[path] {
 			continue
 		}
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			m.log.Warn().Err(err).Msg("cannot remove the notes of an earlier process")
+			s.log.Warn().Err(err).Msg("cannot remove the notes of an earlier process")
 		}
 	}
-	_ = os.Remove(m.notesDir()) // fails if it is not empty or missing
+	_ = os.Remove(s.notesDir()) // fails if it is not empty or missing
 }
 
 // canResume reports whether a later process can resume transactions.
-func (m *Stages) canResume() bool {
-	if !m.resume {
+func (s *Stages) canResume() bool {
+	if !s.resume {
 		return false
 	}
-	_, ok := m.driver.(driver.Reattacher)
-	return ok && inMemory(m.memory)
+	_, ok := s.driver.(driver.Reattacher)
+	return ok && inMemory(s.memory)
 }
 
 // resumeProblem returns why nothing is resumed although WithResume was given.
-func (m *Stages) resumeProblem() error {
-	if _, ok := m.driver.(driver.Reattacher); !ok {
-		return fmt.Errorf("the %s driver cannot continue with steps of another process", m.driver.Infra())
+func (s *Stages) resumeProblem() error {
+	if _, ok := s.driver.(driver.Reattacher); !ok {
+		return fmt.Errorf("the %s driver cannot continue with steps of another process", s.driver.Infra())
 	}
-	return fmt.Errorf("%s is not a directory in memory", m.memory)
+	return fmt.Errorf("%s is not a directory in memory", s.memory)
 }

@@ -13,14 +13,14 @@ import (
 // The handlers report the results of their tasks. The answer of a step that failed has the
 // code OK, so this is the only way for logs and metrics to count the failure.
 
-func (m *Stages) handleInit(ctx context.Context, req *task.Request[stage.InitRequest]) (*stage.InitResponse, error) {
-	r, err := m.init(ctx, req)
+func (s *Stages) handleInit(ctx context.Context, req *task.Request[stage.InitRequest]) (*stage.InitResponse, error) {
+	r, err := s.init(ctx, req)
 	reportInit(ctx, req.Data.TransactionID(), r)
 	return r, err
 }
 
-func (m *Stages) handleVMInit(ctx context.Context, req *task.Request[envelope.Init]) (*stage.InitResponse, error) {
-	r, err := m.initWithServices(ctx, req)
+func (s *Stages) handleVMInit(ctx context.Context, req *task.Request[envelope.Init]) (*stage.InitResponse, error) {
+	r, err := s.initWithServices(ctx, req)
 	in := req.Data.Init()
 	reportInit(ctx, in.TransactionID(), r)
 	return r, err
@@ -34,10 +34,10 @@ func reportInit(ctx context.Context, id string, r *stage.InitResponse) {
 	outcome.Report(ctx, o)
 }
 
-func (m *Stages) handleExecute(ctx context.Context, req *task.Request[stage.ExecuteRequest]) (*stage.ExecuteResponse, error) {
+func (s *Stages) handleExecute(ctx context.Context, req *task.Request[stage.ExecuteRequest]) (*stage.ExecuteResponse, error) {
 	id := firstID(req.Data.TransactionIDs())
 	o := outcome.Outcome{Transaction: id, Stage: cmp.Or(req.Data.StageRuntimeID, id), Step: req.Data.ID}
-	r, err := m.execute(ctx, req)
+	r, err := s.execute(ctx, req)
 	if r != nil {
 		o.Status, o.ExitCode = string(r.Status), r.ExitCode
 	}
@@ -45,10 +45,10 @@ func (m *Stages) handleExecute(ctx context.Context, req *task.Request[stage.Exec
 	return r, err
 }
 
-func (m *Stages) handleCleanup(ctx context.Context, req *task.Request[stage.CleanupRequest]) (*stage.CleanupResponse, error) {
+func (s *Stages) handleCleanup(ctx context.Context, req *task.Request[stage.CleanupRequest]) (*stage.CleanupResponse, error) {
 	id := firstID(req.Data.TransactionIDs())
 	o := outcome.Outcome{Transaction: id, Stage: id}
-	r, err := m.cleanUp(ctx, req)
+	r, err := s.cleanUp(ctx, req)
 	if r != nil {
 		o.Status = string(r.Status)
 	}

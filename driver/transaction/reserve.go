@@ -19,20 +19,20 @@ const defaultReservation = 2 * time.Minute
 // [driver.Reserver]; other drivers have nothing to reserve. It opens no
 // transaction and takes no slot (rule Q1). The answer of a driver that fails has
 // status FAILURE.
-func (m *Stages) reserve(ctx context.Context, req *task.Request[envelope.Capacity]) (*envelope.CapacityResponse, error) {
+func (s *Stages) reserve(ctx context.Context, req *task.Request[envelope.Capacity]) (*envelope.CapacityResponse, error) {
 	in := &req.Data.Reservation
 	if in.ID == "" {
 		return nil, task.BadRequest(errors.New("the reservation names no stage: id is needed"))
 	}
-	if err := m.checkReservable(in.ID); err != nil {
+	if err := s.checkReservable(in.ID); err != nil {
 		return nil, err
 	}
 	r := &envelope.CapacityResponse{
-		Status: stage.Success, InfraType: m.driver.Infra(), Reservation: &envelope.Reservation{StageID: in.ID},
-		DelegateMeta: stage.DelegateMeta{ID: m.delegate, HostName: m.delegate},
+		Status: stage.Success, InfraType: s.driver.Infra(), Reservation: &envelope.Reservation{StageID: in.ID},
+		DelegateMeta: stage.DelegateMeta{ID: s.delegate, HostName: s.delegate},
 	}
-	reserver, ok := m.driver.(driver.Reserver)
-	if _, begun := m.find([]string{in.ID}); begun || !ok {
+	reserver, ok := s.driver.(driver.Reserver)
+	if _, begun := s.find([]string{in.ID}); begun || !ok {
 		return r, nil
 	}
 	limit := task.Millis(in.Timeout).Duration()
@@ -40,16 +40,16 @@ func (m *Stages) reserve(ctx context.Context, req *task.Request[envelope.Capacit
 		limit = defaultReservation
 	}
 	data := stage.InitRequest{GroupID: in.ID, Network: stage.Network{}.InPool(in.PoolID)}
-	env := m.environment(in.ID, &task.Request[stage.InitRequest]{Task: req.Task, Data: data})
+	env := s.environment(in.ID, &task.Request[stage.InitRequest]{Task: req.Task, Data: data})
 	var got *driver.Reservation
-	err := m.guard("reserve", func() (err error) {
+	err := s.guard("reserve", func() (err error) {
 		got, err = reserver.Reserve(ctx, &env, limit)
 		return err
 	})
 	// An init or cleanup that came meanwhile did not find the reservation.
-	late := m.checkReservable(in.ID)
-	if _, begun := m.find([]string{in.ID}); begun || late != nil {
-		m.releaseReservation(ctx, in.ID)
+	late := s.checkReservable(in.ID)
+	if _, begun := s.find([]string{in.ID}); begun || late != nil {
+		s.releaseReservation(ctx, in.ID)
 		return r, late
 	}
 	if err != nil {
@@ -62,36 +62,36 @@ func (m *Stages) reserve(ctx context.Context, req *task.Request[envelope.Capacit
 }
 
 // checkReservable returns an error if an init with that id would be refused.
-func (m *Stages) checkReservable(id string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if _, ok := m.closed[id]; ok && m.open[id] == nil {
+func (s *Stages) checkReservable(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.closed[id]; ok && s.open[id] == nil {
 		return &task.Error{Status: 409, Err: fmt.Errorf("transaction %s has been cleaned up already", id)}
 	}
-	if m.shutdown {
-		return task.Errorf(task.RetryOnOtherDelegate, "this delegate (%s) is shutting down", m.delegate)
+	if s.shutdown {
+		return task.Errorf(task.RetryOnOtherDelegate, "this delegate (%s) is shutting down", s.delegate)
 	}
 	return nil
 }
 
 // releaseReservation ends a reservation and logs a failure.
-func (m *Stages) releaseReservation(ctx context.Context, id string) {
-	if err := m.unreserve(ctx, id); err != nil {
-		m.log.Warn().Err(err).Str("transaction", id).Msg("cannot release a reservation: it ends after its time")
+func (s *Stages) releaseReservation(ctx context.Context, id string) {
+	if err := s.unreserve(ctx, id); err != nil {
+		s.log.Warn().Err(err).Str("transaction", id).Msg("cannot release a reservation: it ends after its time")
 	}
 }
 
 // unreserve ends reservations that no init has used.
-func (m *Stages) unreserve(ctx context.Context, ids ...string) error {
-	reserver, ok := m.driver.(driver.Reserver)
+func (s *Stages) unreserve(ctx context.Context, ids ...string) error {
+	reserver, ok := s.driver.(driver.Reserver)
 	if !ok {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.cleanup)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cleanup)
 	defer cancel()
 	var errs []error
 	for _, id := range ids {
-		errs = append(errs, m.guard("unreserve", func() error { return reserver.Unreserve(ctx, id) }))
+		errs = append(errs, s.guard("unreserve", func() error { return reserver.Unreserve(ctx, id) }))
 	}
 	return errors.Join(errs...)
 }

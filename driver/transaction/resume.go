@@ -16,13 +16,13 @@ import (
 
 // resumeTransaction opens a transaction of an earlier process in this one. It
 // reports false if that is impossible and the transaction must be cleaned up.
-func (m *Stages) resumeTransaction(ctx context.Context, l openRecord) bool {
-	if !m.resume || !l.ready {
+func (s *Stages) resumeTransaction(ctx context.Context, l openRecord) bool {
+	if !s.resume || !l.ready {
 		return false
 	}
-	t, err := m.reopen(ctx, l)
+	t, err := s.reopen(ctx, l)
 	if err != nil {
-		m.log.Warn().Str("transaction", l.env.ID).Err(err).Msg("cannot resume a transaction of an earlier process: cleaning up")
+		s.log.Warn().Str("transaction", l.env.ID).Err(err).Msg("cannot resume a transaction of an earlier process: cleaning up")
 		return false
 	}
 	t.log.Info().Int("resources", len(l.resources)).Msg("resuming a transaction of an earlier process")
@@ -30,49 +30,49 @@ func (m *Stages) resumeTransaction(ctx context.Context, l openRecord) bool {
 }
 
 // reopen reads the state of a transaction and follows its background steps.
-func (m *Stages) reopen(ctx context.Context, l openRecord) (*transaction, error) {
-	if !m.canResume() {
-		return nil, m.resumeProblem()
+func (s *Stages) reopen(ctx context.Context, l openRecord) (*transaction, error) {
+	if !s.canResume() {
+		return nil, s.resumeProblem()
 	}
-	if err := makePrivate(m.notesDir()); err != nil {
+	if err := makePrivate(s.notesDir()); err != nil {
 		return nil, err
 	}
-	path := m.notesPath(l.path)
+	path := s.notesPath(l.path)
 	all, steps, err := readNotes(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading its notes: %w", err)
 	}
-	t := m.newTransaction(l.env)
+	t := s.newTransaction(l.env)
 	t.journal, t.resources = reopen(l.path), l.resources
 	t.env.Envs, t.exports, t.logConfig = all.Envs, all.Exports, all.Log
-	t.lateUntil = l.written.Add(m.inFlight)
+	t.lateUntil = l.written.Add(s.inFlight)
 	t.secrets.Add(all.Secrets...)
 	t.resumed, t.earlier = true, steps
 	for id, begun := range l.begun {
-		s := steps[id]
-		s.begun = begun
-		steps[id] = s
+		earlier := steps[id]
+		earlier.begun = begun
+		steps[id] = earlier
 	}
 	if err := t.reopenNotes(path); err != nil {
 		return nil, err
 	}
 	close(t.ready)
-	for id, s := range steps {
-		if s.background == nil {
+	for id, earlier := range steps {
+		if earlier.background == nil {
 			continue
 		}
-		if err := t.followBackground(ctx, id, s); err != nil {
+		if err := t.followBackground(ctx, id, earlier); err != nil {
 			t.notes.remove()
 			t.journal.close()
 			t.end(errClosing)
 			t.closeLogs(ctx)
-			return nil, errors.New(t.secrets.Mask(fmt.Sprintf("its background step %q: %v", s.background.Step.ID, err)))
+			return nil, errors.New(t.secrets.Mask(fmt.Sprintf("its background step %q: %v", earlier.background.Step.ID, err)))
 		}
 	}
-	t.slot = m.slots.Force()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.open[t.env.ID] = t
+	t.slot = s.slots.Force()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open[t.env.ID] = t
 	return t, nil
 }
 
@@ -136,14 +136,14 @@ func (t *transaction) followStep(ctx context.Context, e *execution, s earlier) b
 // CleanUpUnclaimed cleans up the transactions that Recover has resumed and for
 // which no task has come: their manager has forgotten this delegate. The poller
 // calls it.
-func (m *Stages) CleanUpUnclaimed(ctx context.Context) {
-	m.mu.Lock()
+func (s *Stages) CleanUpUnclaimed(ctx context.Context) {
+	s.mu.Lock()
 	var all []*transaction
-	for _, t := range m.open {
+	for _, t := range s.open {
 		all = append(all, t)
 	}
-	m.mu.Unlock()
-	all = slices.DeleteFunc(all, func(t *transaction) bool { _, resumed := t.idleSince(m.now()); return !resumed })
+	s.mu.Unlock()
+	all = slices.DeleteFunc(all, func(t *transaction) bool { _, resumed := t.idleSince(s.now()); return !resumed })
 	var wg sync.WaitGroup
 	for _, t := range all {
 		wg.Go(func() {
@@ -158,13 +158,13 @@ func (m *Stages) CleanUpUnclaimed(ctx context.Context) {
 
 // awaitCleanup waits until all resources of an earlier transaction with that id
 // are removed.
-func (m *Stages) awaitCleanup(ctx context.Context, id string) error {
+func (s *Stages) awaitCleanup(ctx context.Context, id string) error {
 	for {
-		t := m.stuckByID(id)
+		t := s.stuckByID(id)
 		if t == nil {
 			return nil
 		}
-		wait := time.NewTimer(t.lateUntil.Sub(m.now()))
+		wait := time.NewTimer(t.lateUntil.Sub(s.now()))
 		select {
 		case <-wait.C:
 		case <-ctx.Done():
@@ -177,10 +177,10 @@ func (m *Stages) awaitCleanup(ctx context.Context, id string) error {
 	}
 }
 
-func (m *Stages) stuckByID(id string) *transaction {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for t := range m.stuck {
+func (s *Stages) stuckByID(id string) *transaction {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for t := range s.stuck {
 		if t.env.ID == id {
 			return t
 		}

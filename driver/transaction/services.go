@@ -19,21 +19,21 @@ type services struct {
 // initWithServices opens a transaction and starts its services (docs/protocol.md,
 // section 3). A service that does not start is reported in the answer and fails
 // nothing: the manager decides whether the stage needs it.
-func (m *Stages) initWithServices(ctx context.Context, req *task.Request[envelope.Init]) (*stage.InitResponse, error) {
+func (s *Stages) initWithServices(ctx context.Context, req *task.Request[envelope.Init]) (*stage.InitResponse, error) {
 	in := req.Data.Init()
-	r, err := m.init(ctx, &task.Request[stage.InitRequest]{Task: req.Task, Data: in})
+	r, err := s.init(ctx, &task.Request[stage.InitRequest]{Task: req.Task, Data: in})
 	if err != nil || r.Status != stage.Success || len(req.Data.Services) == 0 {
 		return r, err
 	}
 	ids := []string{in.TransactionID()}
-	t, ok := m.find(ids)
+	t, ok := s.find(ids)
 	if !ok {
-		return nil, m.refusal(ids)
+		return nil, s.refusal(ids)
 	}
-	t.services.once.Do(func() { t.services.statuses = m.startServices(ctx, req) }) // a repeated init waits and starts no service
+	t.services.once.Do(func() { t.services.statuses = s.startServices(ctx, req) }) // a repeated init waits and starts no service
 	if ctx.Err() != nil {
 		err := errors.Join(context.Cause(ctx), t.close(ctx)) // an aborted init is cleaned up (rule T3)
-		return m.initAnswer(t, err), nil
+		return s.initAnswer(t, err), nil
 	}
 	r.Services = t.services.statuses
 	return r, nil
@@ -44,7 +44,7 @@ const serviceError stage.Status = "ERROR"
 
 // startServices starts all services at the same time. It returns when each has started and, if
 // the service has a readiness check, is ready.
-func (m *Stages) startServices(ctx context.Context, req *task.Request[envelope.Init]) []stage.ServiceStatus {
+func (s *Stages) startServices(ctx context.Context, req *task.Request[envelope.Init]) []stage.ServiceStatus {
 	all := make([]stage.ServiceStatus, len(req.Data.Services))
 	var wg sync.WaitGroup
 	for i := range all {
@@ -55,8 +55,8 @@ func (m *Stages) startServices(ctx context.Context, req *task.Request[envelope.I
 			own := *req.Task
 			own.ID += "/" + step.ID
 			var r *stage.ExecuteResponse
-			err := m.guard("service", func() (err error) {
-				r, err = m.execute(task.NewContext(ctx, &own), &task.Request[stage.ExecuteRequest]{Task: &own, Data: step})
+			err := s.guard("service", func() (err error) {
+				r, err = s.execute(task.NewContext(ctx, &own), &task.Request[stage.ExecuteRequest]{Task: &own, Data: step})
 				return err
 			})
 			switch {

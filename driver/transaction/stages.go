@@ -86,24 +86,24 @@ func New(d driver.Driver, opts ...Option) *Stages {
 }
 
 // Slots returns the slots that the transactions hold, see [WithSlots].
-func (m *Stages) Slots() *capacity.Slots { return m.slots }
+func (s *Stages) Slots() *capacity.Slots { return s.slots }
 
 // Open returns the number of transactions between init and cleanup.
-func (m *Stages) Open() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.open)
+func (s *Stages) Open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.open)
 }
 
 // expired returns the open transactions whose lease has ended.
-func (m *Stages) expired() []*transaction {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := m.now()
-	m.pruneClosedIDs(now)
+func (s *Stages) expired() []*transaction {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	s.pruneClosedIDs(now)
 	var out []*transaction
-	for _, t := range m.open {
-		if idle, resumed := t.idleSince(now); idle >= m.lease || resumed && idle >= resumeWait {
+	for _, t := range s.open {
+		if idle, resumed := t.idleSince(now); idle >= s.lease || resumed && idle >= resumeWait {
 			out = append(out, t)
 		}
 	}
@@ -113,16 +113,16 @@ func (m *Stages) expired() []*transaction {
 // findOrBlock returns the open transaction with one of the ids. If there is none,
 // it refuses later inits for these ids, because their cleanup has come. The second
 // result is a transaction whose earlier cleanup left resources.
-func (m *Stages) findOrBlock(ids []string) (open, stuck *transaction) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (s *Stages) findOrBlock(ids []string) (open, stuck *transaction) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, id := range ids {
-		if t := m.open[id]; t != nil {
+		if t := s.open[id]; t != nil {
 			return t, nil
 		}
 	}
-	m.blockIDs(ids...)
-	for t := range m.stuck {
+	s.blockIDs(ids...)
+	for t := range s.stuck {
 		if slices.Contains(ids, t.env.ID) {
 			return nil, t
 		}
@@ -131,32 +131,32 @@ func (m *Stages) findOrBlock(ids []string) (open, stuck *transaction) {
 }
 
 // blockIDs refuses inits with these ids for a while. The caller holds mu.
-func (m *Stages) blockIDs(ids ...string) {
-	now := m.now()
+func (s *Stages) blockIDs(ids ...string) {
+	now := s.now()
 	for _, id := range ids {
-		m.closed[id] = now.Add(closedIDLifetime)
+		s.closed[id] = now.Add(closedIDLifetime)
 	}
-	if now.Sub(m.prunedAt) >= closedIDLifetime { // in case Maintain does not run
-		m.pruneClosedIDs(now)
+	if now.Sub(s.prunedAt) >= closedIDLifetime { // in case Maintain does not run
+		s.pruneClosedIDs(now)
 	}
 }
 
 // pruneClosedIDs forgets ended ids whose time is over. The caller holds mu.
-func (m *Stages) pruneClosedIDs(now time.Time) {
-	m.prunedAt = now
-	for id, until := range m.closed {
+func (s *Stages) pruneClosedIDs(now time.Time) {
+	s.prunedAt = now
+	for id, until := range s.closed {
 		if now.After(until) {
-			delete(m.closed, id)
+			delete(s.closed, id)
 		}
 	}
 }
 
 // find returns the open transaction with one of the ids.
-func (m *Stages) find(ids []string) (*transaction, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (s *Stages) find(ids []string) (*transaction, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, id := range ids {
-		if t := m.open[id]; t != nil {
+		if t := s.open[id]; t != nil {
 			return t, true
 		}
 	}
@@ -164,33 +164,33 @@ func (m *Stages) find(ids []string) (*transaction, bool) {
 }
 
 // refusal returns the error for a task without an open transaction.
-func (m *Stages) refusal(ids []string) error {
+func (s *Stages) refusal(ids []string) error {
 	if len(ids) == 0 {
 		return task.BadRequest(errors.New("the task names no transaction: group_id or network is needed"))
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, id := range ids {
-		if m.open[id] != nil {
+		if s.open[id] != nil {
 			return &task.Error{Status: 409, Err: fmt.Errorf("transaction %s is being cleaned up", id)}
 		}
-		if _, ok := m.closed[id]; ok {
+		if _, ok := s.closed[id]; ok {
 			return &task.Error{Status: 409, Err: fmt.Errorf("transaction %s has been cleaned up already", id)}
 		}
 	}
 	for _, id := range ids {
-		if m.earlier[id] {
+		if s.earlier[id] {
 			return &task.Error{Status: 409, Err: fmt.Errorf(
-				"transaction %s has been cleaned up: this delegate (%s) was restarted while it ran", id, m.delegate)}
+				"transaction %s has been cleaned up: this delegate (%s) was restarted while it ran", id, s.delegate)}
 		}
 	}
 	return &task.Error{Status: 409, Err: fmt.Errorf(
-		"this delegate (%s) does not own transaction %s: its init did not run here", m.delegate, ids[0])}
+		"this delegate (%s) does not own transaction %s: its init did not run here", s.delegate, ids[0])}
 }
 
 // openTaskLog opens the log that a task names.
-func (m *Stages) openTaskLog(ctx context.Context, cfg *stage.LogConfig, key string) logger.TaskLog {
+func (s *Stages) openTaskLog(ctx context.Context, cfg *stage.LogConfig, key string) logger.TaskLog {
 	t, _ := task.FromContext(ctx)
 	target := logTargetOf(t, cfg, nil, key)
-	return m.openLog(ctx, target.stream())
+	return s.openLog(ctx, target.stream())
 }

@@ -18,8 +18,8 @@ type Stats struct {
 }
 
 // Stats returns the counts. It may be called at any time.
-func (m *Stages) Stats() Stats {
-	return Stats{Open: m.Open(), LogBytes: m.counters.logBytes.Load(), LogsIncomplete: m.counters.logsIncomplete.Load()}
+func (s *Stages) Stats() Stats {
+	return Stats{Open: s.Open(), LogBytes: s.counters.logBytes.Load(), LogsIncomplete: s.counters.logsIncomplete.Load()}
 }
 
 type counters struct{ logBytes, logsIncomplete atomic.Int64 }

@@ -65,39 +65,39 @@ const inFlight = 10 * time.Second
 
 // sweepByLabels removes resources that have the label of this ledger and belong to
 // no open or recorded transaction.
-func (m *Stages) sweepByLabels(ctx context.Context) error {
-	finder, ok := m.driver.(driver.Finder)
+func (s *Stages) sweepByLabels(ctx context.Context) error {
+	finder, ok := s.driver.(driver.Finder)
 	if !ok {
 		return nil
 	}
-	if err := m.ledger.open(); err != nil {
+	if err := s.ledger.open(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, m.cleanup)
+	ctx, cancel := context.WithTimeout(ctx, s.cleanup)
 	defer cancel()
-	found, err := finder.Find(ctx, map[string]string{driver.LabelLedger: m.ledger.id})
+	found, err := finder.Find(ctx, map[string]string{driver.LabelLedger: s.ledger.id})
 	if err != nil {
 		return fmt.Errorf("finding resources without a record: %w", err)
 	}
-	stray := slices.DeleteFunc(found, func(r driver.Resource) bool { return m.knowsTransaction(r.Labels[driver.LabelTransaction]) })
+	stray := slices.DeleteFunc(found, func(r driver.Resource) bool { return s.knowsTransaction(r.Labels[driver.LabelTransaction]) })
 	if len(stray) == 0 {
 		return nil
 	}
-	m.log.Warn().Str("resources", resourceNames(stray)).Msg("removing resources without a record")
-	if err := m.guard("cleanup", func() error { _, err := m.driver.Cleanup(ctx, stray); return err }); err != nil {
+	s.log.Warn().Str("resources", resourceNames(stray)).Msg("removing resources without a record")
+	if err := s.guard("cleanup", func() error { _, err := s.driver.Cleanup(ctx, stray); return err }); err != nil {
 		return fmt.Errorf("removing resources without a record: %w", err)
 	}
 	return nil
 }
 
 // knowsTransaction reports whether a transaction is open or recorded here.
-func (m *Stages) knowsTransaction(id string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.open[id] != nil {
+func (s *Stages) knowsTransaction(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[id] != nil {
 		return true
 	}
-	for t := range m.stuck {
+	for t := range s.stuck {
 		if t.env.ID == id {
 			return true
 		}
@@ -107,10 +107,10 @@ func (m *Stages) knowsTransaction(id string) bool {
 
 // nextSweep returns when the next stuck transaction must be swept again, zero if
 // there is none.
-func (m *Stages) nextSweep() (at time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for t := range m.stuck {
+func (s *Stages) nextSweep() (at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for t := range s.stuck {
 		if at.IsZero() || t.lateUntil.Before(at) {
 			at = t.lateUntil
 		}
@@ -167,7 +167,7 @@ func guard(log *zerolog.Logger, what string, call func() error) (err error) {
 }
 
 // guard calls a driver for the stages as a whole.
-func (m *Stages) guard(what string, call func() error) error { return guard(&m.log, what, call) }
+func (s *Stages) guard(what string, call func() error) error { return guard(&s.log, what, call) }
 
 // guard calls a driver for a transaction.
 func (t *transaction) guard(ctx context.Context, what string, call func() error) error {
@@ -179,41 +179,41 @@ func (t *transaction) guard(ctx context.Context, what string, call func() error)
 }
 
 // addStuck makes Maintain sweep a transaction again.
-func (m *Stages) addStuck(t *transaction) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.stuck[t] = struct{}{}
+func (s *Stages) addStuck(t *transaction) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stuck[t] = struct{}{}
 }
 
 // removeStuck ends the attempts to sweep a transaction.
-func (m *Stages) removeStuck(t *transaction) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.stuck, t)
+func (s *Stages) removeStuck(t *transaction) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.stuck, t)
 }
 
 // unfinished returns the transactions that must be swept again.
-func (m *Stages) unfinished() []*transaction {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (s *Stages) unfinished() []*transaction {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var all []*transaction
-	for t := range m.stuck {
+	for t := range s.stuck {
 		all = append(all, t)
 	}
 	return all
 }
 
 // tracksRecord reports whether this process handles a record.
-func (m *Stages) tracksRecord(path string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for t := range m.stuck {
+func (s *Stages) tracksRecord(path string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for t := range s.stuck {
 		if t.journal.path == path {
 			return true
 		}
 	}
-	for id := range m.open {
-		if m.ledger.path(id) == path {
+	for id := range s.open {
+		if s.ledger.path(id) == path {
 			return true
 		}
 	}

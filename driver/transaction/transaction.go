@@ -70,24 +70,24 @@ type transaction struct {
 }
 
 // newTransaction returns a transaction without a record.
-func (m *Stages) newTransaction(env driver.Environment) *transaction {
+func (s *Stages) newTransaction(env driver.Environment) *transaction {
 	t := &transaction{
-		stages: m, env: env, secrets: secrets.NewSet(m.masks), exports: map[string]string{},
-		ready: make(chan struct{}), gone: make(chan struct{}), quiet: make(chan struct{}), touched: m.now(),
+		stages: s, env: env, secrets: secrets.NewSet(s.masks), exports: map[string]string{},
+		ready: make(chan struct{}), gone: make(chan struct{}), quiet: make(chan struct{}), touched: s.now(),
 		sweepLock: make(chan struct{}, 1),
 	}
 	close(t.quiet)
-	t.log = logger.Masked(logger.Labels{Transaction: env.ID}.Apply(m.log), t.secrets)
+	t.log = logger.Masked(logger.Labels{Transaction: env.ID}.Apply(s.log), t.secrets)
 	t.alive, t.end = context.WithCancelCause(context.Background())
 	return t
 }
 
 // restore returns the transaction that a record of an earlier process describes.
 // No task can reach it: its resources only have to be removed.
-func (m *Stages) restore(l openRecord) *transaction {
-	t := m.newTransaction(l.env)
+func (s *Stages) restore(l openRecord) *transaction {
+	t := s.newTransaction(l.env)
 	t.journal, t.resources = reopen(l.path), l.resources
-	t.lateUntil = l.written.Add(m.inFlight)
+	t.lateUntil = l.written.Add(s.inFlight)
 	t.end(errClosing)
 	return t
 }
@@ -245,11 +245,11 @@ func (t *transaction) close(ctx context.Context) error {
 }
 
 // remove forgets an ended transaction.
-func (m *Stages) remove(t *transaction) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.open[t.env.ID] == t {
-		delete(m.open, t.env.ID)
+func (s *Stages) remove(t *transaction) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[t.env.ID] == t {
+		delete(s.open, t.env.ID)
 	}
-	m.blockIDs(t.env.ID)
+	s.blockIDs(t.env.ID)
 }
