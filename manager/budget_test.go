@@ -94,10 +94,17 @@ func TestHeldCallsAreBounded(t *testing.T) {
 	s.ok("POST", "/api/tasks?accountId=acc", `{"id":"t","type":"custom"}`, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	var held sync.WaitGroup
-	held.Go(func() { _, _ = s.do(ctx, "GET", "/api/tasks/t?accountId=acc&wait=60", "") })
+	held.Go(func() {
+		for ctx.Err() == nil { // the call below may come first
+			_, _ = s.do(ctx, "GET", "/api/tasks/t?accountId=acc&wait=60", "")
+		}
+	})
 	require.Eventually(t, func() bool {
-		return s.call("GET", "/api/tasks/t?accountId=acc&wait=1", "").status == 429 // the manual clock never ends it
-	}, 5*time.Second, time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		r, err := s.do(ctx, "GET", "/api/tasks/t?accountId=acc&wait=60", "")
+		return err == nil && r.status == 429
+	}, 10*time.Second, time.Millisecond)
 	s.refused("holds", "POST", "/api/tasks?accountId=acc", `{"type":"custom","sync":true}`)
 	poll := s.call("GET", "/api/agent/delegates/"+d+"/task-events?accountId=acc&wait=60", "")
 	assert.Equal(t, 200, poll.status)
@@ -124,7 +131,7 @@ func TestHeldCallsAreBounded(t *testing.T) {
 // A body is booked before it is read: many large bodies at once do not fill the memory.
 func TestLargeBodiesAreBookedBeforeTheyAreRead(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(c *manager.Config) { c.AccountBudget = manager.Budget{Bytes: 40 << 20} })
+	s := start(t, func(c *manager.Config) { c.AccountBudget = manager.Budget{Bytes: 8 << 20} })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	post := func(ctx context.Context, length int64, body *strings.Reader) (int, error) {
@@ -144,15 +151,15 @@ func TestLargeBodiesAreBookedBeforeTheyAreRead(t *testing.T) {
 		return resp.StatusCode, resp.Body.Close()
 	}
 	var held sync.WaitGroup
-	held.Go(func() { _, _ = post(ctx, 30<<20, strings.NewReader(`{"id":"`+strings.Repeat("x", 8<<10))) }) // sends nothing more
+	held.Go(func() { _, _ = post(ctx, 6<<20, strings.NewReader(`{"id":"`+strings.Repeat("x", 8<<10))) }) // sends nothing more
 	require.Eventually(t, func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // it may come before the other one
 		defer cancel()
-		status, err := post(ctx, 20<<20, strings.NewReader(strings.Repeat("x", 8<<10)))
+		status, err := post(ctx, 4<<20, strings.NewReader(strings.Repeat("x", 8<<10)))
 		return err == nil && status == 429
 	}, 5*time.Second, 5*time.Millisecond)
 	s.submit(`{"steps":[{}]}`) // small ones pass
-	large := `{"init":{"envs":{"A":"` + strings.Repeat("x", 5<<20) + `"}}}`
+	large := `{"init":{"envs":{"A":"` + strings.Repeat("x", 3<<19) + `"}}}`
 	for i := range 3 { // one after the other
 		assert.Equal(t, 202, s.call("POST", "/api/stages?accountId=acc", large).status, fmt.Sprint(i))
 	}
