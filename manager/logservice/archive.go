@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,15 +25,15 @@ import (
 type archive struct {
 	bucket *blob.Bucket
 
-	mu    sync.Mutex // guards count and size
-	count int        // number of objects, as last counted
-	size  int64      // size of the objects in bytes
+	mu    sync.Mutex       // guards the following fields
+	total Usage            // of the objects, as last counted
+	used  map[string]Usage // the same by folder
 }
 
 // openArchive opens the bucket at url. If url is empty, it opens the folder dir. If
 // both are empty, it opens a bucket in memory.
 func openArchive(ctx context.Context, url, dir string) (*archive, error) {
-	a := &archive{}
+	a := &archive{used: map[string]Usage{}}
 	var err error
 	switch {
 	case url != "":
@@ -72,7 +73,17 @@ func removeTemporary(dir string) error {
 // object, even if the bucket ignores case or changes unusual characters.
 func objectOf(id ID) string {
 	sum := sha256.Sum256([]byte(fmt.Sprintf("%d:%s%s", len(id.Account), id.Account, id.Key)))
-	return plain(id.Account, 64) + "/" + plain(id.Key, 128) + "-" + hex.EncodeToString(sum[:12]) + ".ndjson"
+	return folderOf(id.Account) + "/" + plain(id.Key, 128) + "-" + hex.EncodeToString(sum[:12]) + ".ndjson"
+}
+
+// folderOf returns the folder of an account's objects. Two accounts never share one.
+func folderOf(account string) string {
+	name := plain(account, 64)
+	if name == account {
+		return name
+	}
+	sum := sha256.Sum256([]byte(account))
+	return name + "-" + hex.EncodeToString(sum[:6])
 }
 
 func plain(s string, most int) string {
@@ -114,14 +125,26 @@ func (a *archive) put(ctx context.Context, id ID, r io.Reader) error {
 	if err := w.Close(); err != nil {
 		return fmt.Errorf("writing to the archive: %w", err)
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.size += n - before
+	change := Usage{Size: n - before}
 	if !had {
-		a.count++
+		change.Logs = 1
 	}
+	a.add(name, change)
 	return nil
 }
+
+// add changes the usage for an object.
+func (a *archive) add(name string, change Usage) {
+	folder, _, _ := strings.Cut(name, "/")
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.total = a.total.plus(change)
+	if a.used[folder] = a.used[folder].plus(change); a.used[folder].Logs <= 0 {
+		delete(a.used, folder)
+	}
+}
+
+func (u Usage) plus(v Usage) Usage { return Usage{u.Logs + v.Logs, u.Size + v.Size} }
 
 // open returns a reader of an archived log. It fails with ErrUnknown if the log has no
 // archive.
@@ -136,11 +159,18 @@ func (a *archive) open(ctx context.Context, id ID) (*blob.Reader, error) {
 	return r, nil
 }
 
-// usage returns the number of archives and their size in bytes.
-func (a *archive) usage() (count int, size int64) {
+// usage returns what all archives use.
+func (a *archive) usage() Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.count, a.size
+	return a.total
+}
+
+// folders returns what the archives of each account use, by folder.
+func (a *archive) folders() map[string]Usage {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.used)
 }
 
 // object describes an archived log for retention.
@@ -150,27 +180,45 @@ type object struct {
 	size int64
 }
 
-// list calls each for every archived log and counts the archives again.
-func (a *archive) list(ctx context.Context, each func(object)) error {
-	count, size := 0, int64(0)
-	for it := a.bucket.List(nil); ; {
-		o, err := it.Next(ctx)
-		if errors.Is(err, io.EOF) {
-			break
-		}
+// listPage is the number of objects in one answer of the bucket. A bucket of files reads
+// all folders again for each page.
+const listPage = 100_000
+
+// list calls each for every archived log in a folder, and counts the archives again. An
+// empty folder means all folders.
+func (a *archive) list(ctx context.Context, folder string, each func(object)) error {
+	options := &blob.ListOptions{}
+	if folder != "" {
+		options.Prefix = folder + "/"
+	}
+	used := map[string]Usage{}
+	for token := blob.FirstPageToken; len(token) > 0; {
+		page, next, err := a.bucket.ListPage(ctx, token, listPage, options)
 		if err != nil {
 			return fmt.Errorf("listing the archive: %w", err)
 		}
-		if !strings.HasSuffix(o.Key, ".ndjson") {
-			continue
+		for _, o := range page {
+			if !strings.HasSuffix(o.Key, ".ndjson") {
+				continue
+			}
+			owner, _, _ := strings.Cut(o.Key, "/")
+			used[owner] = used[owner].plus(Usage{1, o.Size})
+			each(object{o.Key, o.ModTime, o.Size})
 		}
-		count++
-		size += o.Size
-		each(object{o.Key, o.ModTime, o.Size})
+		token = next
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.count, a.size = count, size
+	if folder == "" {
+		a.used = map[string]Usage{}
+		a.total = Usage{}
+	}
+	a.total = a.total.plus(Usage{-a.used[folder].Logs, -a.used[folder].Size})
+	delete(a.used, folder)
+	for owner, u := range used {
+		a.used[owner] = u
+		a.total = a.total.plus(u)
+	}
 	return nil
 }
 
@@ -178,10 +226,7 @@ func (a *archive) remove(ctx context.Context, o object) error {
 	if err := a.bucket.Delete(ctx, o.name); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
 		return fmt.Errorf("removing from the archive: %w", err)
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.count--
-	a.size -= o.size
+	a.add(o.name, Usage{-1, -o.size})
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 )
@@ -27,28 +26,26 @@ func (s *Server) takeBlob(w http.ResponseWriter, r *http.Request, id ID) error {
 	if r.ContentLength > s.cfg.MaxBlob {
 		return &http.MaxBytesError{Limit: s.cfg.MaxBlob}
 	}
-	body := &bodyReader{r: http.MaxBytesReader(w, r.Body, s.cfg.MaxBlob), rc: http.NewResponseController(w)}
-	defer body.end()
+	release, err := s.uploads.acquire(r.Context(), id.Account, 1)
+	if err != nil {
+		return err
+	}
+	defer release()
+	body := bodyReader{http.MaxBytesReader(w, r.Body, s.cfg.MaxBlob)}
 	return s.store.upload(r.Context(), id, body, r.ContentLength)
 }
 
-// bodyReader reads a request body and stops if the writer sends nothing for patience.
-// It marks errors of the body, to distinguish them from errors of the archive.
-type bodyReader struct {
-	r  io.Reader
-	rc *http.ResponseController
-}
+// bodyReader marks errors of a request body, to distinguish them from errors of the
+// archive.
+type bodyReader struct{ r io.Reader }
 
-func (b *bodyReader) Read(p []byte) (int, error) {
-	_ = b.rc.SetReadDeadline(time.Now().Add(patience)) // some connections do not support deadlines
+func (b bodyReader) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = bodyError(err)
 	}
 	return n, err
 }
-
-func (b *bodyReader) end() { _ = b.rc.SetReadDeadline(time.Time{}) }
 
 // readBlob answers with the archive: newline-delimited lines, or their texts. Until
 // the archive exists it answers with the content of the stream, if that is complete.
@@ -91,30 +88,15 @@ func (s *Server) readBlob(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", textType)
 	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	out := patientWriter{w: w, rc: http.NewResponseController(w)}
-	defer out.end()
 	if format == formatText {
-		err = copyText(out, src)
+		err = copyText(w, src)
 	} else {
-		_, err = io.Copy(out, src)
+		_, err = io.Copy(w, src)
 	}
 	if err != nil {
 		panic(http.ErrAbortHandler) // the client must not take an incomplete answer for a complete one
 	}
 }
-
-// patientWriter disconnects a reader that accepts no data for patience.
-type patientWriter struct {
-	w  io.Writer
-	rc *http.ResponseController
-}
-
-func (p patientWriter) Write(b []byte) (int, error) {
-	_ = p.rc.SetWriteDeadline(time.Now().Add(patience))
-	return p.w.Write(b)
-}
-
-func (p patientWriter) end() { _ = p.rc.SetWriteDeadline(time.Time{}) }
 
 // uploadLink answers with a link through which a client can upload the archive without
 // a token.

@@ -234,8 +234,8 @@ func TestReadersAreLimited(t *testing.T) {
 	b.ok("POST", "/stream"+query, "")
 	_, closeIt := b.follow("/stream" + query)
 	status, text := b.do("GET", "/stream"+query, "")
-	assert.Equal(t, 503, status)
-	assert.Contains(t, text, "too many readers")
+	assert.Equal(t, 429, status)
+	assert.Contains(t, text, "its part of the readers")
 	closeIt()
 	require.Eventually(t, func() bool {
 		b.ok("DELETE", "/stream"+query, "")

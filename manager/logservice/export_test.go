@@ -12,3 +12,10 @@ func FrameOfVersion(v int) []byte {
 
 // SignerAt returns a signer with a clock.
 func SignerAt(key []byte, now func() time.Time) *Signer { return newSigner(key, now) }
+
+// UploadWatchers returns the number of logs whose uploads are watched.
+func (s *Server) UploadWatchers() int {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	return len(s.store.uploads)
+}

@@ -50,6 +50,7 @@ func (s *Server) Tail(ctx context.Context, account, key string) iter.Seq[logger.
 			}
 			select {
 			case <-u.changed:
+			case <-u.uploaded:
 			case <-ctx.Done():
 			}
 		}
@@ -99,10 +100,11 @@ type follower struct {
 
 // update contains new lines of a log.
 type update struct {
-	lines   []Line          // Pos is the line's number
-	end     bool            // no lines will follow
-	more    bool            // more lines are available now
-	changed <-chan struct{} // closed when more lines are available
+	lines    []Line          // Pos is the line's number
+	end      bool            // no lines will follow
+	more     bool            // more lines are available now
+	changed  <-chan struct{} // closed when more lines are available
+	uploaded <-chan struct{} // of a log without a stream: closed when an archive is uploaded
 }
 
 // close closes the archive that the follower reads.
@@ -118,6 +120,10 @@ func (f *follower) read(ctx context.Context) (update, error) {
 		return f.old.read(f.next)
 	}
 	changed := f.store.streams.Watch(f.id)
+	var uploaded <-chan struct{}
+	if !f.begun {
+		uploaded = f.store.watchUpload(f.id)
+	}
 	st, err := f.store.streams.State(ctx, f.id)
 	// If the archive is complete, a new reader reads it instead of the stream.
 	if !f.begun && (errors.Is(err, ErrUnknown) || err == nil && !st.Open && !st.pending()) {
@@ -131,7 +137,7 @@ func (f *follower) read(ctx context.Context) (update, error) {
 		}
 	}
 	if err != nil {
-		return update{changed: changed}, err
+		return update{changed: changed, uploaded: uploaded}, err
 	}
 	if f.begun && st.Run != f.run {
 		return update{end: true}, nil // a new run has replaced the stream

@@ -2,7 +2,6 @@ package logservice
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -11,8 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"iter"
 	"os"
 	"slices"
 	"strconv"
@@ -20,56 +17,23 @@ import (
 	"time"
 )
 
-// journals implements Streams on a shelf. Each stream has a journal on the shelf and an
+// journals implements Streams on a storage. Each stream has a journal on the storage and an
 // index in memory.
 type journals struct {
-	shelf shelf
-	now   func() time.Time
+	storage storage
+	now     func() time.Time
 
 	mu      sync.Mutex // guards the following fields and those that journal names; never held over I/O
 	streams map[ID]*journal
-	size    int64
-	created chan struct{} // closed when a stream is created
+	all     Usage
+	owned   map[string]*owned // by account
+	created chan struct{}     // closed when a stream is created
 	closed  bool
-}
-
-// journal is one stream.
-type journal struct {
-	id   ID
-	turn chan struct{} // contains one token; its holder may write
-
-	// The following fields are guarded by the mu of journals.
-	name    string // empty until the first frame is written
-	run     int64
-	open    bool
-	lines   int64
-	end     int64 // size of the journal
-	marks   []mark
-	writers map[string]int64 // the lowest pos of the next line, by writer
-	covered int64            // State.Archived
-	touched time.Time
-	dirty   bool          // not synced yet
-	gone    bool          // removed
-	changed chan struct{} // closed at the next change
-}
-
-// mark is the position at which a frame of lines begins.
-type mark struct{ line, offset int64 }
-
-// markEvery is the minimum distance between marks, in bytes.
-const markEvery = 64 << 10
-
-// header is the first frame of a journal.
-type header struct {
-	Version int    `json:"v"`
-	Account string `json:"account"`
-	Key     string `json:"key"`
-	Run     int64  `json:"run"`
 }
 
 // NewStreams returns an empty store of streams in memory.
 func NewStreams() Streams {
-	j, _ := openJournals(newMemory(), time.Now) // an empty shelf in memory cannot fail
+	j, _ := openJournals(newMemory(), time.Now) // an empty storage in memory cannot fail
 	return j
 }
 
@@ -90,8 +54,8 @@ func openFolder(dir string, now func() time.Time) (*journals, error) {
 	return openJournals(folder{dir}, now)
 }
 
-func openJournals(s shelf, now func() time.Time) (*journals, error) {
-	js := &journals{shelf: s, now: now, streams: map[ID]*journal{}, created: make(chan struct{})}
+func openJournals(s storage, now func() time.Time) (*journals, error) {
+	js := &journals{storage: s, now: now, streams: map[ID]*journal{}, owned: map[string]*owned{}, created: make(chan struct{})}
 	names, err := s.list()
 	if err != nil {
 		return nil, fmt.Errorf("looking for streams: %w", err)
@@ -111,15 +75,9 @@ func nameOf(id ID, run int64) string {
 	return hex.EncodeToString(sum[:20]) + "-" + strconv.FormatInt(run, 36)
 }
 
-func newJournal(id ID) *journal {
-	j := &journal{id: id, turn: make(chan struct{}, 1), changed: make(chan struct{})}
-	j.turn <- struct{}{}
-	return j
-}
-
-// load reads a journal from the shelf.
+// load reads a journal from the storage.
 func (js *journals) load(name string) error {
-	f, err := js.shelf.open(name, 0)
+	f, err := js.storage.open(name, 0)
 	if err != nil {
 		return err
 	}
@@ -132,12 +90,12 @@ func (js *journals) load(name string) error {
 			return fmt.Errorf("its version is %d, which is newer than this program", h.Version)
 		}
 		if err == nil || errors.Is(err, errTorn) || errors.Is(err, io.EOF) {
-			return js.shelf.remove(name) // the crash interrupted its creation
+			return js.storage.remove(name) // the crash interrupted its creation
 		}
 		return err
 	}
 	j := newJournal(ID{h.Account, h.Key})
-	j.name, j.run, j.open, j.touched = name, h.Run, true, js.shelf.changed(name)
+	j.name, j.run, j.open, j.touched = name, h.Run, true, js.storage.changed(name)
 	j.end = frameHead + 1 + int64(len(content))
 	for {
 		kind, content, err := readFrame(r)
@@ -148,7 +106,7 @@ func (js *journals) load(name string) error {
 			break
 		}
 		if errors.Is(err, errTorn) {
-			if err := js.shelf.cut(name, j.end); err != nil {
+			if err := js.storage.cut(name, j.end); err != nil {
 				return err
 			}
 			break
@@ -160,59 +118,17 @@ func (js *journals) load(name string) error {
 	if other := js.streams[j.id]; other != nil {
 		// A crash interrupted the removal of the old run after the new run had begun.
 		if other.run > j.run {
-			return js.shelf.remove(name)
+			return js.storage.remove(name)
 		}
-		js.size -= other.end
-		if err := js.shelf.remove(other.name); err != nil {
+		js.resize(other, -other.end)
+		js.drop(other)
+		if err := js.storage.remove(other.name); err != nil {
 			return err
 		}
 	}
-	js.streams[j.id] = j
-	js.size += j.end
+	js.add(j)
+	js.resize(j, j.end)
 	return nil
-}
-
-// apply updates the index for a frame at the end of the journal.
-func (j *journal) apply(kind byte, content []byte) error {
-	switch kind {
-	case frameWriter:
-		j.known(string(content), 0)
-	case frameLines:
-		f, err := parseLines(content)
-		if err != nil {
-			return err
-		}
-		if n := len(j.marks); n == 0 || j.end-j.marks[n-1].offset >= markEvery {
-			j.marks = append(j.marks, mark{line: j.lines, offset: j.end})
-		}
-		j.lines += f.count
-		j.open = true
-		j.known(f.writer, f.next)
-	case frameFinish:
-		j.open = false
-	case frameArchived:
-		n, w := binary.Uvarint(content)
-		if w <= 0 {
-			return errTorn
-		}
-		j.covered = int64(n)
-	}
-	j.end += frameHead + 1 + int64(len(content))
-	return nil
-}
-
-func (j *journal) known(writer string, next int64) {
-	if writer == "" {
-		return
-	}
-	if j.writers == nil {
-		j.writers = map[string]int64{}
-	}
-	j.writers[writer] = next
-}
-
-func (j *journal) state() State {
-	return State{Open: j.open, Run: j.run, Lines: j.lines, Size: j.end, Archived: j.covered, Touched: j.touched}
 }
 
 // change writes the frames that fn returns to the journal of a log. It calls fn with mu
@@ -224,12 +140,12 @@ func (js *journals) change(ctx context.Context, id ID, create bool, fn func(j *j
 			return err
 		}
 		select {
-		case <-j.turn:
+		case <-j.writing:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 		err = js.write(j, fn)
-		j.turn <- struct{}{}
+		j.writing <- struct{}{}
 		if !errors.Is(err, errRemoved) {
 			return err
 		}
@@ -252,12 +168,12 @@ func (js *journals) find(id ID, create bool) (*journal, error) {
 			return nil, ErrUnknown
 		}
 		j = newJournal(id)
-		js.streams[id] = j
+		js.add(j)
 	}
 	return j, nil
 }
 
-// write performs change. The caller must have the turn of the journal.
+// write performs change. The caller must hold the writing token of the journal.
 func (js *journals) write(j *journal, fn func(*journal) ([]byte, error)) error {
 	js.mu.Lock()
 	if j.gone {
@@ -274,7 +190,7 @@ func (js *journals) write(j *journal, fn func(*journal) ([]byte, error)) error {
 	}
 	js.mu.Unlock()
 	if err == nil && len(frames) > 0 {
-		err = js.shelf.write(name, frames, at)
+		err = js.storage.write(name, frames, at)
 	}
 
 	js.mu.Lock()
@@ -285,26 +201,24 @@ func (js *journals) write(j *journal, fn func(*journal) ([]byte, error)) error {
 	case js.closed:
 		err = ErrClosed
 	default:
+		js.resize(j, -j.end)
 		if fresh {
 			old = j.name
-			js.size -= j.end
 			if old == "" {
 				close(js.created)
 				js.created = make(chan struct{})
 			}
-			*j = journal{id: j.id, turn: j.turn, changed: j.changed, name: name, run: run, open: true}
-		} else {
-			js.size -= j.end
+			*j = journal{id: j.id, writing: j.writing, changed: j.changed, name: name, run: run, open: true}
 		}
 		err = j.replay(frames)
-		js.size += j.end
+		js.resize(j, j.end)
 		j.touched, j.dirty = js.now(), true
 		close(j.changed)
 		j.changed = make(chan struct{})
 	}
 	js.mu.Unlock()
 	if old != "" {
-		err = errors.Join(err, js.shelf.remove(old))
+		err = errors.Join(err, js.storage.remove(old))
 	}
 	return err
 }
@@ -312,22 +226,9 @@ func (js *journals) write(j *journal, fn func(*journal) ([]byte, error)) error {
 // forgetEmpty removes a journal that a failed call created.
 func (js *journals) forgetEmpty(j *journal) {
 	if j.name == "" && js.streams[j.id] == j {
-		delete(js.streams, j.id)
+		js.drop(j)
 		j.gone = true
 	}
-}
-
-// replay applies frames that were just written.
-func (j *journal) replay(frames []byte) error {
-	for len(frames) > 0 {
-		n := int(binary.LittleEndian.Uint32(frames))
-		content := frames[frameHead : frameHead+n]
-		if err := j.apply(content[0], content[1:]); err != nil {
-			return err
-		}
-		frames = frames[frameHead+n:]
-	}
-	return nil
 }
 
 // begin returns the first frames of a run.
@@ -360,7 +261,10 @@ func (js *journals) Append(ctx context.Context, id ID, b Batch) error {
 	return js.change(ctx, id, true, func(j *journal) ([]byte, error) {
 		lines := b.Lines
 		if b.Writer != "" {
-			next := j.writers[b.Writer]
+			next, known := j.writers[b.Writer]
+			if !known && len(j.writers) >= maxWriters {
+				return nil, fmt.Errorf("%w of %d writers", ErrTooLong, maxWriters)
+			}
 			if b.Next > next {
 				return nil, &BehindError{Next: next}
 			}
@@ -387,7 +291,7 @@ func (js *journals) Append(ctx context.Context, id ID, b Batch) error {
 	})
 }
 
-// frameBuffers contains buffers for frames. A shelf does not retain them.
+// frameBuffers contains buffers for frames. A storage does not retain them.
 var frameBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // fresh returns the lines whose pos is at least next and above the pos of the previous
@@ -468,79 +372,6 @@ func (js *journals) State(_ context.Context, id ID) (State, error) {
 	return j.state(), nil
 }
 
-func (js *journals) Read(_ context.Context, id ID, run, from int64) ([]Line, error) {
-	js.mu.Lock()
-	j, err := js.lookUp(id)
-	if err == nil && j.run != run {
-		err = ErrUnknown
-	}
-	if err != nil || from >= j.lines {
-		js.mu.Unlock()
-		return nil, err
-	}
-	at := j.marks[search(j.marks, from)]
-	name, end := j.name, j.end
-	js.mu.Unlock()
-
-	f, err := js.shelf.open(name, at.offset)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, ErrUnknown // removed since the lookup
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	// Bytes after end may belong to an incomplete write.
-	return readLines(io.LimitReader(f, end-at.offset), at.line, from)
-}
-
-// search returns the index of the last mark that is not after line.
-func search(marks []mark, line int64) int {
-	lo, hi := 0, len(marks)
-	for hi-lo > 1 {
-		if mid := (lo + hi) / 2; marks[mid].line <= line {
-			lo = mid
-		} else {
-			hi = mid
-		}
-	}
-	return lo
-}
-
-// readLines returns lines of frames, beginning with number from. n is the number of the
-// first line of the first frame.
-func readLines(r io.Reader, n, from int64) (out []Line, err error) {
-	br := bufio.NewReaderSize(r, markEvery)
-	for size := 0; size < linesPerFrame; {
-		kind, content, err := readFrame(br)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		if kind != frameLines {
-			continue
-		}
-		f, err := parseLines(content)
-		if err != nil {
-			return nil, err
-		}
-		if n+f.count <= from {
-			n += f.count
-			continue
-		}
-		for raw := range bytes.Lines(f.text) {
-			if n >= from {
-				out = append(out, Line{Raw: raw[: len(raw)-1 : len(raw)-1], Pos: n})
-				size += len(raw)
-			}
-			n++
-		}
-	}
-	return out, nil
-}
-
 func (js *journals) Watch(id ID) <-chan struct{} {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -561,46 +392,22 @@ func (js *journals) Remove(ctx context.Context, id ID, run int64) error {
 		return err
 	}
 	select {
-	case <-j.turn:
+	case <-j.writing:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { j.turn <- struct{}{} }()
+	defer func() { j.writing <- struct{}{} }()
 	js.mu.Lock()
 	if js.closed || j.gone || j.run != run {
 		js.mu.Unlock()
 		return nil
 	}
 	j.gone, j.open = true, false
-	delete(js.streams, id)
-	js.size -= j.end
+	js.resize(j, -j.end)
+	js.drop(j)
 	close(j.changed)
 	js.mu.Unlock()
-	return js.shelf.remove(j.name)
-}
-
-func (js *journals) All(context.Context) iter.Seq2[ID, State] {
-	js.mu.Lock()
-	all := make(map[ID]State, len(js.streams))
-	for id, j := range js.streams {
-		if j.name != "" {
-			all[id] = j.state()
-		}
-	}
-	js.mu.Unlock()
-	return func(yield func(ID, State) bool) {
-		for id, s := range all {
-			if !yield(id, s) {
-				return
-			}
-		}
-	}
-}
-
-func (js *journals) Usage() (streams int, size int64) {
-	js.mu.Lock()
-	defer js.mu.Unlock()
-	return len(js.streams), js.size
+	return js.storage.remove(j.name)
 }
 
 func (js *journals) Sync() error {
@@ -616,7 +423,7 @@ func (js *journals) Sync() error {
 	js.mu.Unlock()
 	var errs []error
 	for i, name := range names {
-		if err := js.shelf.sync(name); err != nil {
+		if err := js.storage.sync(name); err != nil {
 			errs = append(errs, err)
 			js.mu.Lock()
 			dirty[i].dirty = true
@@ -639,5 +446,5 @@ func (js *journals) Close() error {
 	close(js.created)
 	js.mu.Unlock()
 	// A write in progress still finishes; the next start loads its frames.
-	return errors.Join(js.Sync(), js.shelf.close())
+	return errors.Join(js.Sync(), js.storage.close())
 }

@@ -27,6 +27,9 @@ const (
 	// defaultTextWait is how long GET /stream with format=text waits for a log that
 	// does not exist, if the request does not say.
 	defaultTextWait = 30 * time.Second
+	// otherUploads is the interval at which a reader that waits looks for an archive that
+	// another server with the same bucket has uploaded.
+	otherUploads = 5 * time.Second
 	// maxWait bounds the query member "wait".
 	maxWait = 5 * time.Minute
 )
@@ -63,13 +66,12 @@ func waitOf(r *http.Request, format string) (time.Duration, error) {
 // readStream sends a log as server-sent events or as text. Until the log exists it
 // waits as long as the request says.
 func (s *Server) readStream(w http.ResponseWriter, r *http.Request) {
-	if s.readers.Add(1) > int64(s.cfg.MaxReaders) {
-		s.readers.Add(-1)
-		w.Header().Set("Retry-After", "5")
-		fail(w, &httpError{http.StatusServiceUnavailable, "too many readers at once"})
+	release, err := s.readers.tryAcquire(idOf(r).Account, 1)
+	if err != nil {
+		fail(w, err)
 		return
 	}
-	defer s.readers.Add(-1)
+	defer release()
 	f := follower{store: s.store, id: idOf(r)}
 	defer f.close()
 	format, err := formatOf(r, formatEvents, formatText)
@@ -91,7 +93,6 @@ func (s *Server) readStream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := newStreamWriter(w, format)
-	defer out.end()
 	if out.flush() != nil { // the reader sees that it is connected
 		return
 	}
@@ -167,8 +168,11 @@ func (f *follower) await(ctx context.Context, wait time.Duration) (update, error
 		f.begun = false // the log was removed before its first line was read
 		select {
 		case <-u.changed:
+		case <-u.uploaded:
+		case <-time.After(otherUploads):
+			// Another server may have archived an upload.
 		case <-deadline.C:
-			last = true // a new archive does not wake watchers of the stream
+			last = true
 		case <-ctx.Done():
 			return u, ctx.Err()
 		}
@@ -237,17 +241,11 @@ func (s *streamWriter) abort() {
 }
 
 func (s *streamWriter) flush() error {
-	// The deadline disconnects a reader that stalls. Some ResponseWriters do not
-	// support it.
-	_ = s.rc.SetWriteDeadline(time.Now().Add(patience))
 	if _, err := s.buf.WriteTo(s.w); err != nil {
 		return err
 	}
 	return s.rc.Flush()
 }
-
-// end removes the deadline from the connection.
-func (s *streamWriter) end() { _ = s.rc.SetWriteDeadline(time.Time{}) }
 
 // copyText writes the text of each newline-delimited line of src.
 func copyText(dst io.Writer, src io.Reader) error {

@@ -8,13 +8,12 @@ import (
 	"net/http"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/rs/zerolog"
-	"golang.org/x/sync/semaphore"
 
+	"github.com/delegate-io/dlite/internal/httpserver"
 	"github.com/delegate-io/dlite/internal/logheader"
 )
 
@@ -51,8 +50,9 @@ type Config struct {
 	PublicURL string
 
 	// MaxPut bounds the body of one PUT /stream, in bytes. The server refuses a larger
-	// body with status 413. It reads at most four times MaxPut bytes of such bodies at
-	// the same time. 0 means 16 MiB.
+	// body with status 413. It has at most four times MaxPut bytes of large bodies in
+	// memory, at most half of that for one account; a body that does not fit waits up to
+	// 20 seconds and is then refused with status 429. 0 means 16 MiB.
 	MaxPut int64
 	// MaxStream bounds one live stream, in bytes. The server refuses more lines with
 	// status 413. 0 means 64 MiB in memory and 4 GiB with Dir or Streams. Streams may
@@ -62,9 +62,11 @@ type Config struct {
 	// 413. 0 means MaxStream.
 	MaxBlob int64
 	// MaxTotal bounds all streams and archives together, in bytes. Above it, the server
-	// removes complete logs, those with the oldest completion first. It refuses a
-	// request that still does not fit with status 507. 0 means 512 MiB in memory and 64
-	// GiB with Dir or Streams.
+	// removes complete logs of the account that uses most, those with the oldest
+	// completion first. So an account that uses less than an equal part never loses a log
+	// for another one. Live streams of one account may use as much as those of the others
+	// leave free, at most half of MaxTotal. The server refuses a request that does not fit
+	// with status 507. 0 means 512 MiB in memory and 64 GiB with Dir or Streams.
 	MaxTotal int64
 	// MaxLogs bounds the number of streams and archives in the same way. 0 means 10,000
 	// in memory and 1,000,000 with Dir or Streams.
@@ -72,8 +74,9 @@ type Config struct {
 	// MaxAge is the age at which the server removes an archive. It checks archives
 	// every hour. 0 means that archives stay until their space is needed.
 	MaxAge time.Duration
-	// MaxReaders bounds the number of concurrent stream readers. The server refuses
-	// more with status 503. Each reader needs at most about 1 MiB. 0 means 1,000.
+	// MaxReaders bounds the number of concurrent stream readers. One account may have as
+	// many as the others leave free, at most half. The server refuses more with status
+	// 429. Each reader needs at most about 1 MiB. 0 means 1,000.
 	MaxReaders int
 	// IdleTimeout is the time after which the server closes an open stream without
 	// writes. 0 means 24 h.
@@ -89,6 +92,9 @@ type Config struct {
 	// Logger logs failures of background work. The zero value logs nothing.
 	Logger zerolog.Logger
 }
+
+// maxUploads bounds the archives that arrive at the same time.
+const maxUploads = 64
 
 func (c *Config) setDefaults() {
 	def(&c.MaxPut, 16<<20)
@@ -122,8 +128,9 @@ type Server struct {
 	cfg     Config
 	store   *store
 	links   *links
-	bodies  *semaphore.Weighted // bytes of PUT bodies that are read at the same time
-	readers atomic.Int64
+	bodies  *budget // bytes of PUT bodies that are read at the same time
+	uploads *budget // archives that arrive at the same time
+	readers *budget // readers of streams
 	handler http.Handler
 
 	closeOnce sync.Once
@@ -138,11 +145,14 @@ func New(cfg Config) (*Server, error) {
 		panic("logservice: no Authorize in the configuration")
 	}
 	cfg.setDefaults()
-	s := &Server{cfg: cfg, bodies: semaphore.NewWeighted(4 * cfg.MaxPut)}
+	s := &Server{
+		cfg: cfg, bodies: newBudget("memory", 4*cfg.MaxPut),
+		uploads: newBudget("uploads", maxUploads), readers: newBudget("readers", int64(cfg.MaxReaders)),
+	}
 	if err := s.open(); err != nil {
 		return nil, err
 	}
-	s.handler = s.routes()
+	s.handler = httpserver.Guard(s.routes())
 	return s, nil
 }
 
@@ -222,9 +232,10 @@ func (s *Server) routes() http.Handler {
 func (s *Server) authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := idOf(r)
+		err := checkFields(r)
 		switch {
-		case id.Account == "" || id.Key == "":
-			fail(w, &httpError{http.StatusBadRequest, "accountID and key are required"})
+		case err != nil:
+			fail(w, err)
 		case !s.cfg.Authorize(Access{
 			Account: id.Account, Key: id.Key, Token: r.Header.Get(logheader.Token), Write: r.Method != http.MethodGet,
 		}):
@@ -271,7 +282,7 @@ func fail(w http.ResponseWriter, err error) {
 	if behind := (*BehindError)(nil); errors.As(err, &behind) {
 		status = http.StatusConflict
 	}
-	if errors.Is(err, ErrUnavailable) {
+	if errors.Is(err, ErrUnavailable) || status == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.Header().Set("Content-Type", "application/json")

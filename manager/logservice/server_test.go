@@ -330,14 +330,14 @@ func TestALinkSurvivesAnUploadThatBreaksOff(t *testing.T) {
 
 func TestALinkSurvivesAFullService(t *testing.T) {
 	t.Parallel()
-	b := setUp(t, func(c *logservice.Config) { c.MaxTotal = 1000 })
+	b := setUp(t, func(c *logservice.Config) { c.MaxTotal = 1700 })
 	b.ok("PUT", "/stream?accountID=acc&key=big", lines(0, strings.Repeat("x", 700)))
 	var link struct{ Link string }
 	require.NoError(t, json.Unmarshal([]byte(b.ok("POST", "/blob/link/upload"+query, "")), &link))
-	status, _ := b.do("PUT", link.Link, strings.Repeat("y", 500))
+	status, _ := b.do("PUT", link.Link, strings.Repeat("y", 1200))
 	assert.Equal(t, 507, status)
 	b.ok("DELETE", "/stream?accountID=acc&key=big", "")
-	b.ok("PUT", link.Link, strings.Repeat("y", 500))
+	b.ok("PUT", link.Link, strings.Repeat("y", 900))
 }
 
 func TestLinksWorkUnderAPrefix(t *testing.T) {
@@ -374,7 +374,7 @@ func TestLinesOfSeveralWritersAreNumberedThroughout(t *testing.T) {
 func TestLimitsAreClear(t *testing.T) {
 	t.Parallel()
 	b := setUp(t, func(c *logservice.Config) {
-		c.MaxPut, c.MaxStream, c.MaxBlob, c.MaxTotal = 20_000, 30_000, 10_000, 38_000
+		c.MaxPut, c.MaxStream, c.MaxBlob, c.MaxTotal = 20_000, 30_000, 10_000, 62_000
 	})
 	long := strings.Repeat("x", 12_000)
 	status, text := b.do("PUT", "/stream"+query, lines(0, long, long))
@@ -396,8 +396,8 @@ func TestLimitsAreClear(t *testing.T) {
 	status, text = b.do("PUT", "/stream?accountID=acc&key=third", lines(0, long, long[:3000]))
 	assert.Equal(t, 507, status, "the open stream stays")
 	assert.Contains(t, text, "full")
-	status, _ = b.do("GET", "/blob"+other, "")
-	assert.Equal(t, 404, status, "a closed log goes first")
+	b.ok("GET", "/blob"+other, "")
+	b.now.Store(int64(time.Minute)) // the pause after an eviction that did not help
 	b.ok("DELETE", "/stream"+query, "")
 	b.ok("PUT", "/stream?accountID=acc&key=third", lines(0, long, long[:3000]))
 	if os.Getenv(inFiles)+os.Getenv(inRedis) == "" { // there the stream is removed, and the archive stays
@@ -408,9 +408,12 @@ func TestLimitsAreClear(t *testing.T) {
 
 func TestTheNumberOfLogsIsBounded(t *testing.T) {
 	t.Parallel()
-	b := setUp(t, func(c *logservice.Config) { c.MaxLogs = 2 })
+	b := setUp(t, func(c *logservice.Config) { c.MaxLogs = 4 })
 	key := func(k string) string { return "?accountID=acc&key=" + k }
-	b.ok("POST", "/blob"+key("1"), "1")
+	for _, k := range []string{"1", "1b", "1c"} {
+		b.ok("POST", "/blob"+key(k), "1")
+		time.Sleep(2 * time.Millisecond) // file systems have coarse timestamps
+	}
 	b.ok("POST", "/stream"+key("2"), "")
 	b.ok("POST", "/stream"+key("3"), "")
 	status, _ := b.do("GET", "/blob"+key("1"), "")

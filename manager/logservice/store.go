@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"sync"
 	"time"
 )
@@ -17,18 +16,16 @@ const (
 	// syncEvery is the interval of syncs: the maximum age of lines that a power failure
 	// can destroy.
 	syncEvery = time.Second
-	// tendEvery is the interval at which the store looks for due work.
-	tendEvery = time.Minute
-	// ageEvery is the interval at which the store looks for expired archives.
-	ageEvery = time.Hour
+	// maintainEvery is the interval at which the store looks for due work.
+	maintainEvery = time.Minute
+	// expireEvery is the interval at which the store looks for expired archives.
+	expireEvery = time.Hour
 	// archivers is the number of streams that are archived at the same time.
 	archivers = 4
 	// claimEvery is the interval at which the store retries to claim an archive that
 	// another server has claimed.
 	claimEvery = 100 * time.Millisecond
 )
-
-var errFull = &httpError{http.StatusInsufficientStorage, "the log service is full"}
 
 // store contains streams and archives and copies complete streams to the archive.
 type store struct {
@@ -42,19 +39,21 @@ type store struct {
 	ctx     context.Context //nolint:containedctx // the background's, ended by close
 	stop    context.CancelFunc
 	work    sync.WaitGroup
-	kick    chan struct{} // signals due work; capacity 1
+	wakeup  chan struct{} // signals due work; capacity 1
 	evicter chan struct{} // contains one token; its holder may evict
 
-	mu    sync.Mutex      // guards the following fields
-	busy  map[ID]*turn    // locks of the archives
-	due   map[ID]struct{} // streams to archive
-	stuck bool            // evicting did not help, and no log was completed since
-	aged  time.Time       // time of the last age
-	tends time.Time       // time of the last tend
+	mu         sync.Mutex           // guards the following fields
+	locks      map[ID]*archiveLock  // locks of the archives
+	due        map[ID]struct{}      // streams to archive
+	suspended  map[string]time.Time // until when eviction for an account is suspended
+	accounts   map[string]struct{}  // that have used the store
+	uploads    map[ID]chan struct{} // closed at the next upload of the archive
+	expired    time.Time            // time of the last removeExpired
+	maintained time.Time            // time of the last maintain
 }
 
-// turn is the lock of one archive. users counts its holder and waiters.
-type turn struct {
+// archiveLock is the lock of one archive. users counts its holder and waiters.
+type archiveLock struct {
 	token chan struct{}
 	users int
 }
@@ -63,20 +62,20 @@ func newStore(cfg *Config, streams Streams, a *archive, lazy bool) *store {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &store{
 		cfg: cfg, streams: streams, archive: a, lazy: lazy, ctx: ctx, stop: stop,
-		kick: make(chan struct{}, 1), evicter: make(chan struct{}, 1),
-		busy: map[ID]*turn{}, due: map[ID]struct{}{}, tends: cfg.Now(),
+		wakeup: make(chan struct{}, 1), evicter: make(chan struct{}, 1),
+		locks: map[ID]*archiveLock{}, due: map[ID]struct{}{}, maintained: cfg.Now(),
+		suspended: map[string]time.Time{}, accounts: map[string]struct{}{}, uploads: map[ID]chan struct{}{},
 	}
 	s.evicter <- struct{}{}
 	s.shared, _ = streams.(Shared)
-	if !lazy {
-		for id, st := range streams.All(ctx) {
-			if st.pending() {
-				s.due[id] = struct{}{}
-			}
+	for id, st := range streams.All(ctx, "") {
+		s.accounts[id.Account] = struct{}{}
+		if st.pending() && !lazy {
+			s.due[id] = struct{}{}
 		}
 	}
 	if cfg.Archive == "" {
-		s.age(ctx) // age is fast on files; afterwards the limits apply from the first request
+		s.removeExpired(ctx) // age is fast on files; afterwards the limits apply from the first request
 	}
 	s.work.Go(s.background)
 	return s
@@ -85,11 +84,11 @@ func newStore(cfg *Config, streams Streams, a *archive, lazy bool) *store {
 // lock locks the archive of a log within this process.
 func (s *store) lock(ctx context.Context, id ID) (unlock func(), err error) {
 	s.mu.Lock()
-	t := s.busy[id]
+	t := s.locks[id]
 	if t == nil {
-		t = &turn{token: make(chan struct{}, 1)}
+		t = &archiveLock{token: make(chan struct{}, 1)}
 		t.token <- struct{}{}
-		s.busy[id] = t
+		s.locks[id] = t
 	}
 	t.users++
 	s.mu.Unlock()
@@ -97,7 +96,7 @@ func (s *store) lock(ctx context.Context, id ID) (unlock func(), err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if t.users--; t.users == 0 {
-			delete(s.busy, id)
+			delete(s.locks, id)
 		}
 	}
 	select {
@@ -135,7 +134,7 @@ func (s *store) tryClaim(ctx context.Context, id ID) (held context.Context, rele
 // start opens a stream. If a previous stream is not archived yet, start archives it
 // first.
 func (s *store) start(ctx context.Context, id ID, writer string) error {
-	s.look()
+	s.noteUse(id.Account)
 	unlock, err := s.lock(ctx, id)
 	if err != nil {
 		return err
@@ -143,7 +142,7 @@ func (s *store) start(ctx context.Context, id ID, writer string) error {
 	defer unlock()
 	switch st, err := s.streams.State(ctx, id); {
 	case errors.Is(err, ErrUnknown):
-		if err := s.reserve(ctx, 0, 1); err != nil {
+		if err := s.reserveStream(ctx, id.Account, 0, 1); err != nil {
 			return err
 		}
 	case err != nil:
@@ -153,12 +152,12 @@ func (s *store) start(ctx context.Context, id ID, writer string) error {
 			return err
 		}
 	}
-	return s.squeeze(ctx, func() error { return s.streams.Start(ctx, id, writer) })
+	return s.withRoom(ctx, id.Account, func() error { return s.streams.Start(ctx, id, writer) })
 }
 
 // append adds lines to a stream.
 func (s *store) append(ctx context.Context, id ID, b Batch) error {
-	s.look()
+	s.noteUse(id.Account)
 	size := int64(0)
 	for _, l := range b.Lines {
 		size += int64(len(l.Raw)) + 1
@@ -167,16 +166,16 @@ func (s *store) append(ctx context.Context, id ID, b Batch) error {
 	if size > b.MaxStream {
 		return fmt.Errorf("%w of %d bytes", ErrTooLong, b.MaxStream)
 	}
-	if !s.fits(size, 1) {
+	if !s.streamsFit(id.Account, size, 1) || !s.fits(size, 1) {
 		fresh := 0
 		if _, err := s.streams.State(ctx, id); errors.Is(err, ErrUnknown) {
 			fresh = 1
 		}
-		if err := s.reserve(ctx, size, fresh); err != nil {
+		if err := s.reserveStream(ctx, id.Account, size, fresh); err != nil {
 			return err
 		}
 	}
-	return s.squeeze(ctx, func() error { return s.streams.Append(ctx, id, b) })
+	return s.withRoom(ctx, id.Account, func() error { return s.streams.Append(ctx, id, b) })
 }
 
 // finish completes a stream. The store archives its content later, if snapshot is true
@@ -186,7 +185,7 @@ func (s *store) finish(ctx context.Context, id ID, snapshot bool) error {
 		return err
 	}
 	s.mu.Lock()
-	s.stuck = false
+	delete(s.suspended, id.Account)
 	if !s.lazy {
 		s.due[id] = struct{}{}
 	}
@@ -197,13 +196,13 @@ func (s *store) finish(ctx context.Context, id ID, snapshot bool) error {
 
 // upload sets the archive of a log. size is -1 if it is unknown.
 func (s *store) upload(ctx context.Context, id ID, r io.Reader, size int64) error {
-	s.look()
+	s.noteUse(id.Account)
 	unlock, err := s.lock(ctx, id)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := s.reserve(ctx, max(size, 0), 1); err != nil {
+	if err := s.reserve(ctx, id.Account, max(size, 0), 1); err != nil {
 		return err
 	}
 	ctx, release, err := s.claim(ctx, id)
@@ -214,6 +213,7 @@ func (s *store) upload(ctx context.Context, id ID, r io.Reader, size int64) erro
 	if err := s.archive.put(ctx, id, r); err != nil {
 		return err
 	}
+	defer s.wakeUploadWatchers(id)
 	st, err := s.streams.State(ctx, id)
 	if err == nil {
 		err = s.streams.SetArchived(ctx, id, st.Run, Uploaded)
@@ -292,10 +292,43 @@ func (c *contentReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// look wakes the background work if tendEvery has passed.
-func (s *store) look() {
+// maxWatchedUploads bounds the logs whose uploads are watched.
+const maxWatchedUploads = 10_000
+
+// watchUpload returns a channel that is closed when this server archives an upload of
+// the log, and sometimes without one.
+func (s *store) watchUpload(id ID) <-chan struct{} {
 	s.mu.Lock()
-	due := s.cfg.Now().Sub(s.tends) >= tendEvery
+	defer s.mu.Unlock()
+	if c, ok := s.uploads[id]; ok {
+		return c
+	}
+	if len(s.uploads) >= maxWatchedUploads {
+		for _, c := range s.uploads {
+			close(c)
+		}
+		clear(s.uploads)
+	}
+	c := make(chan struct{})
+	s.uploads[id] = c
+	return c
+}
+
+func (s *store) wakeUploadWatchers(id ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c, ok := s.uploads[id]; ok {
+		close(c)
+		delete(s.uploads, id)
+	}
+}
+
+// noteUse records the account. It wakes the background work if maintainEvery has
+// passed.
+func (s *store) noteUse(account string) {
+	s.mu.Lock()
+	s.accounts[account] = struct{}{}
+	due := s.cfg.Now().Sub(s.maintained) >= maintainEvery
 	s.mu.Unlock()
 	if due {
 		s.wake()
@@ -304,7 +337,7 @@ func (s *store) look() {
 
 func (s *store) wake() {
 	select {
-	case s.kick <- struct{}{}:
+	case s.wakeup <- struct{}{}:
 	default:
 	}
 }
@@ -313,5 +346,11 @@ func (s *store) wake() {
 func (s *store) close() error {
 	s.stop()
 	s.work.Wait()
+	s.mu.Lock()
+	for _, c := range s.uploads {
+		close(c)
+	}
+	clear(s.uploads)
+	s.mu.Unlock()
 	return errors.Join(s.streams.Close(), s.archive.close())
 }

@@ -4,38 +4,23 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"sync"
-	"time"
 
+	"github.com/delegate-io/dlite/internal/httpserver"
 	"github.com/delegate-io/dlite/internal/logheader"
 )
-
-// patience is the maximum duration of one read or write on a connection.
-const patience = 30 * time.Second
 
 // ready is a closed channel.
 var ready = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// maxWriter bounds the name of a writer, in bytes.
-const maxWriter = 128
-
 // writerOf returns the name of the writer, or an empty string if the request has none.
-func writerOf(r *http.Request) (string, error) {
-	w := r.Header.Get(logheader.Writer)
-	if len(w) > maxWriter {
-		return "", &httpError{http.StatusBadRequest, logheader.Writer + " is too long"}
-	}
-	return w, nil
-}
+func writerOf(r *http.Request) string { return r.Header.Get(logheader.Writer) }
 
 func (s *Server) openStream(w http.ResponseWriter, r *http.Request) {
-	writer, err := writerOf(r)
-	if err == nil {
-		err = s.store.start(r.Context(), idOf(r), writer)
-	}
-	done(w, err)
+	done(w, s.store.start(r.Context(), idOf(r), writerOf(r)))
 }
 
 // put contains the reusable memory of one PUT.
@@ -62,8 +47,9 @@ func (p *put) free() {
 func (s *Server) appendStream(w http.ResponseWriter, r *http.Request) {
 	p := puts.Get().(*put)
 	defer p.free()
-	batch, err := s.batchOf(w, r, p)
+	batch, release, err := s.batchOf(w, r, p)
 	if err == nil {
+		defer release()
 		err = s.store.append(r.Context(), idOf(r), batch)
 	}
 	if behind := (*BehindError)(nil); errors.As(err, &behind) {
@@ -73,31 +59,25 @@ func (s *Server) appendStream(w http.ResponseWriter, r *http.Request) {
 }
 
 // batchOf reads the body of a PUT into the memory of p.
-func (s *Server) batchOf(w http.ResponseWriter, r *http.Request, p *put) (b Batch, err error) {
-	if b.Writer, err = writerOf(r); err != nil {
-		return b, err
-	}
+// The caller must call release when the lines are stored.
+func (s *Server) batchOf(w http.ResponseWriter, r *http.Request, p *put) (b Batch, release func(), err error) {
+	b.Writer = writerOf(r)
 	if text := r.Header.Get(logheader.Resume); text != "" {
 		if b.Next, err = strconv.ParseInt(text, 10, 64); err != nil {
-			return b, &httpError{http.StatusBadRequest, logheader.Resume + " is no number"}
+			return b, nil, &httpError{http.StatusBadRequest, logheader.Resume + " is no number"}
 		}
 	}
-	size := s.cfg.MaxPut
-	if n := r.ContentLength; n >= 0 && n < size {
-		size = n
-	}
-	if err := s.bodies.Acquire(r.Context(), size); err != nil {
-		return b, err
-	}
-	defer s.bodies.Release(size)
-	if err := readBody(w, r, &p.body, s.cfg.MaxPut); err != nil {
-		return b, err
+	if release, err = s.readBody(w, r, &p.body); err != nil {
+		return b, nil, err
 	}
 	b.Lines, err = parse(p.lines[:0], p.body.Bytes())
 	if b.Lines != nil {
 		p.lines = b.Lines
 	}
-	return b, err
+	if err != nil {
+		release()
+	}
+	return b, release, err
 }
 
 func (s *Server) closeStream(w http.ResponseWriter, r *http.Request) {
@@ -113,21 +93,46 @@ func done(w http.ResponseWriter, err error) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// readBody reads a body of at most limit bytes. It accepts every Content-Type.
-func readBody(w http.ResponseWriter, r *http.Request, body *bytes.Buffer, limit int64) error {
-	if n := r.ContentLength; n > 0 && n <= limit {
-		body.Grow(int(n) + bytes.MinRead) // allocate once
+// freeBody is the part of a body that needs no budget, in bytes. Most batches are
+// smaller. A client that sends nothing therefore occupies no part of the budget.
+const freeBody = 16 << 10
+
+// readBody reads the body of a PUT. It accepts every Content-Type. The caller must call
+// release when it does not need the body any more.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request, body *bytes.Buffer) (release func(), err error) {
+	if r.ContentLength > s.cfg.MaxPut {
+		return nil, &http.MaxBytesError{Limit: s.cfg.MaxPut}
 	}
-	if _, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, limit)); err != nil {
-		return bodyError(err)
+	in := http.MaxBytesReader(w, r.Body, s.cfg.MaxPut)
+	release = func() {}
+	_, err = io.CopyN(body, in, freeBody)
+	if err == nil {
+		size := r.ContentLength
+		if size < 0 {
+			size = s.cfg.MaxPut
+		}
+		if release, err = s.bodies.acquire(r.Context(), idOf(r).Account, size); err != nil {
+			return nil, err
+		}
+		if r.ContentLength > 0 {
+			body.Grow(int(size) - freeBody + bytes.MinRead) // allocate once
+		}
+		_, err = body.ReadFrom(in)
 	}
-	return nil
+	if err != nil && !errors.Is(err, io.EOF) {
+		release()
+		return nil, bodyError(err)
+	}
+	return release, nil
 }
 
 // bodyError returns the error for a body that cannot be read.
 func bodyError(err error) error {
 	if big := (*http.MaxBytesError)(nil); errors.As(err, &big) {
 		return err
+	}
+	if httpserver.TooSlow(err) {
+		return &httpError{http.StatusRequestTimeout, "the body arrives too slowly"}
 	}
 	return &httpError{http.StatusBadRequest, fmt.Sprintf("reading the body: %v", err)}
 }

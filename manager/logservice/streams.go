@@ -49,6 +49,12 @@ type State struct {
 	Touched time.Time
 }
 
+// Usage is a number of logs and their size in bytes.
+type Usage struct {
+	Logs int
+	Size int64
+}
+
 // Uploaded is the State.Archived of a stream whose writer uploaded an archive.
 const Uploaded = 1<<63 - 1
 
@@ -70,7 +76,7 @@ type Streams interface {
 	// lines or none; without other lines it changes nothing. It does not retain the
 	// lines or their memory. It fails with a [BehindError] if the stream lacks lines
 	// of the writer before Next, and with [ErrTooLong] if the stream would exceed
-	// MaxStream.
+	// MaxStream or would have more than 1,000 writers.
 	Append(ctx context.Context, id ID, b Batch) error
 
 	// Finish completes the stream. With snapshot, the content of the stream replaces
@@ -97,11 +103,12 @@ type Streams interface {
 	// Remove deletes the stream. It does nothing if the stream has another run.
 	Remove(ctx context.Context, id ID, run int64) error
 
-	// All iterates over the streams, in no order.
-	All(ctx context.Context) iter.Seq2[ID, State]
+	// All iterates over the streams of an account, in no order. An empty account means
+	// all streams.
+	All(ctx context.Context, account string) iter.Seq2[ID, State]
 
-	// Usage returns the number of streams and their size in bytes.
-	Usage() (streams int, size int64)
+	// Usage returns what the streams of an account use, and what all streams use.
+	Usage(account string) (own, all Usage)
 
 	// Sync makes all acknowledged changes durable.
 	Sync() error

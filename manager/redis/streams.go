@@ -34,7 +34,9 @@ type StreamsConfig struct {
 	// service. 0 means 64 MiB.
 	MaxStream int64
 	// MaxTotal approximately bounds all streams together, in bytes. Several managers
-	// may exceed it by the lines that they append at the same time. 0 means 1 GiB.
+	// may exceed it by the lines that they append at the same time. The streams of one
+	// account may use as much as those of the others leave free, at most half. 0 means 1
+	// GiB.
 	MaxTotal int64
 	// Lease is the time after which another manager may replace a dead one that was
 	// creating an archive. 0 means 30 s.
@@ -101,12 +103,14 @@ type Streams struct {
 
 	mu     sync.Mutex // guards the following fields
 	totals [shards]total
+	owned  [shards]map[string]total // by account
 	closed bool
 }
 
 var _ logservice.Shared = (*Streams)(nil)
 
-// total contains the totals of a shard at one version of the shard.
+// total contains the totals of a shard, or of an account in a shard, at one version of
+// the shard.
 type total struct{ streams, size, version int64 }
 
 // OpenStreams connects to Redis and uses the streams that exist there. It fails if
@@ -238,6 +242,6 @@ func (s *Streams) key(shard int, part string, id ...string) string {
 func (s *Streams) keys(p place) []string {
 	return []string{
 		s.key(p.shard, "s", p.id), s.key(p.shard, "l", p.id),
-		s.key(p.shard, "t"), s.key(p.shard, "c"), s.key(p.shard, "i"),
+		s.key(p.shard, "t"), s.key(p.shard, "c"), s.key(p.shard, "i"), s.key(p.shard, "a"),
 	}
 }

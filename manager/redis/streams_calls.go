@@ -52,6 +52,10 @@ const (
 )
 
 const (
+	// maxWriters bounds the writers of one stream. Each is a field of its record, which
+	// has eight others.
+	maxWriters = 1000
+	maxFields  = maxWriters + 8
 	// maxChunk is the size above which an entry accepts no more lines, in bytes.
 	maxChunk = 64 << 10
 	// maxRead is the approximate size of one read, in bytes.
@@ -69,10 +73,10 @@ func (s *Streams) run(ctx context.Context, script *goredis.Script, p place, args
 	if err != nil {
 		return "", "", s.explain(ctx, err)
 	}
-	if len(answer) != 5 {
+	if len(answer) != 8 {
 		return "", "", fmt.Errorf("%w: an answer of %d parts", logservice.ErrUnavailable, len(answer))
 	}
-	s.count(p.shard, answer[2], answer[3], answer[4])
+	s.count(p.shard, answer[2:])
 	return answer[0], answer[1], nil
 }
 
@@ -82,7 +86,7 @@ func (s *Streams) Start(ctx context.Context, id logservice.ID, writer string) er
 	if writer != "" {
 		size += writerSize + int64(len(writer))
 	}
-	if err := s.reserve(size); err != nil {
+	if err := s.reserve(id.Account, size); err != nil {
 		return err
 	}
 	_, _, err := s.run(ctx, startScript, placeOfLog(id), id.Account, id.Key, writer, size)
@@ -91,10 +95,11 @@ func (s *Streams) Start(ctx context.Context, id logservice.ID, writer string) er
 
 func headSize(id logservice.ID) int64 { return streamSize + int64(len(id.Account)+len(id.Key)) }
 
-// reserve fails with ErrFull if there is no room for size bytes.
-func (s *Streams) reserve(size int64) error {
-	if _, taken := s.Usage(); taken+size > s.cfg.MaxTotal {
-		return fmt.Errorf("%w: all live streams may take %d bytes", logservice.ErrFull, s.cfg.MaxTotal)
+// reserve fails with ErrFull if there is no room for size bytes of an account.
+func (s *Streams) reserve(account string, size int64) error {
+	if own, all := s.Usage(account); own.Size+size > s.cfg.MaxTotal-all.Size {
+		return fmt.Errorf("%w: all live streams may take %d bytes, and one account as much as the others leave free",
+			logservice.ErrFull, s.cfg.MaxTotal)
 	}
 	return nil
 }
@@ -133,6 +138,8 @@ func (s *Streams) Append(ctx context.Context, id logservice.ID, b logservice.Bat
 				return nil // the stream may be complete and must stay complete
 			}
 			next = at
+		case "writers":
+			return fmt.Errorf("%w of %d writers", logservice.ErrTooLong, maxWriters)
 		case "long":
 			return fmt.Errorf("%w of %d bytes", logservice.ErrTooLong, min(b.MaxStream, s.cfg.MaxStream))
 		default:
@@ -168,12 +175,13 @@ func (s *Streams) append(
 		rest = rest[n:]
 		size += chunkSize
 	}
-	if err := s.reserve(size); err != nil {
+	if err := s.reserve(id.Account, size); err != nil {
 		return "", "", err
 	}
 	args := append([]any{
 		id.Account, id.Key, b.Writer, next, after, once,
 		headSize(id), writerSize + len(b.Writer), size, min(b.MaxStream, s.cfg.MaxStream),
+		maxFields,
 	}, chunks...)
 	return s.run(ctx, appendLinesScript, placeOfLog(id), args...)
 }
@@ -287,11 +295,17 @@ func (s *Streams) Read(ctx context.Context, id logservice.ID, run, from int64) (
 	return out, nil
 }
 
-// All iterates over the streams. It ends early if Redis does not answer.
-func (s *Streams) All(ctx context.Context) iter.Seq2[logservice.ID, logservice.State] {
+// All iterates over the streams of an account, or over all streams. It ends early if
+// Redis does not answer.
+func (s *Streams) All(ctx context.Context, account string) iter.Seq2[logservice.ID, logservice.State] {
 	return func(yield func(logservice.ID, logservice.State) bool) {
 		for shard := range shards {
-			more, err := s.some(ctx, shard, yield)
+			if account != "" && !s.hasStreams(shard, account) {
+				continue
+			}
+			more, err := s.some(ctx, shard, func(id logservice.ID, st logservice.State) bool {
+				return account != "" && id.Account != account || yield(id, st)
+			})
 			if err != nil && ctx.Err() == nil && !s.isClosed() {
 				s.cfg.Logger.Warn().Err(err).Msg("log streams: looking through them")
 			}
@@ -336,26 +350,45 @@ func (s *Streams) some(ctx context.Context, shard int, yield func(logservice.ID,
 	}
 }
 
-// Usage returns the number of streams and their size in bytes, as last reported to this
-// process.
-func (s *Streams) Usage() (streams int, size int64) {
+// Usage returns what the streams of an account use, and what all streams use, as last
+// reported to this process.
+func (s *Streams) Usage(account string) (own, all logservice.Usage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range s.totals {
-		streams += int(t.streams)
-		size += t.size
+	for shard, t := range s.totals {
+		all.Logs += int(t.streams)
+		all.Size += t.size
+		o := s.owned[shard][account]
+		own.Logs += int(o.streams)
+		own.Size += o.size
 	}
-	return streams, size
+	return own, all
 }
 
-// count records the totals of a shard from a script or from the news.
-func (s *Streams) count(shard int, streams, size, version string) {
-	t := totalOf(streams, size, version)
+func (s *Streams) hasStreams(shard int, account string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.owned[shard][account].streams > 0
+}
+
+// count records the totals of a shard and of one of its accounts, from a script or from
+// the news: the values that count of common.lua returns.
+func (s *Streams) count(shard int, values []string) {
+	t := totalOf(values[0], values[1], values[2])
+	own := totalOf(values[4], values[5], values[2])
+	account := values[3]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.version >= s.totals[shard].version {
 		s.totals[shard] = t
 	}
+	if account == "" || own.version < s.owned[shard][account].version {
+		return
+	}
+	if s.owned[shard] == nil {
+		s.owned[shard] = map[string]total{}
+	}
+	s.owned[shard][account] = own
 }
 
 func totalOf(streams, size, version string) total {

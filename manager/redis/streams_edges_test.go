@@ -50,7 +50,7 @@ func texts(t testing.TB, s *redis.Streams, id logservice.ID) (out []string) {
 
 func TestLimitsOfRedis(t *testing.T) {
 	t.Parallel()
-	s := openStreams(t, testbed.Redis(t), redis.StreamsConfig{MaxStream: 10_000, MaxTotal: 24_000})
+	s := openStreams(t, testbed.Redis(t), redis.StreamsConfig{MaxStream: 10_000, MaxTotal: 34_000})
 	long := strings.Repeat("x", 8000)
 	key := func(i int) logservice.ID { return logservice.ID{Account: "acc", Key: fmt.Sprint(i)} }
 	require.NoError(t, s.Append(t.Context(), key(1), batch("", 0, long)))
@@ -91,7 +91,7 @@ func TestAFullRedisReportsIt(t *testing.T) {
 // If there is no room, the service removes archived streams early.
 func TestArchivedStreamsFreeMemory(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{MaxTotal: 25_000}, nil)
+	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{MaxTotal: 45_000}, nil)
 	long := strings.Repeat("x", 15_000)
 	ok(t, "PUT", f.http[0].URL+"/stream"+query, put(0, long))
 	const other = "?accountID=acc&key=other"
@@ -196,15 +196,15 @@ func TestUsageCountsAllProcesses(t *testing.T) {
 	r := testbed.Redis(t)
 	a, b := openStreams(t, r, redis.StreamsConfig{}), openStreams(t, r, redis.StreamsConfig{})
 	require.NoError(t, a.Append(t.Context(), id, batch("w", 0, "a")))
-	_, want := a.Usage()
+	want, _ := a.Usage(id.Account)
 	require.Eventually(t, func() bool { // a new connection wakes watchers too
-		n, size := b.Usage()
-		return n == 1 && size == want
+		own, all := b.Usage(id.Account)
+		return own == want && all == want
 	}, 10*time.Second, time.Millisecond)
 	c := openStreams(t, r, redis.StreamsConfig{})
-	n, size := c.Usage()
-	assert.Equal(t, 1, n)
-	assert.Equal(t, want, size)
+	own, all := c.Usage(id.Account)
+	assert.Equal(t, want, own)
+	assert.Equal(t, want, all)
 }
 
 // cutter forwards connections to Redis. It can close a connection instead of forwarding
@@ -299,9 +299,9 @@ func TestStreamsWithLostAnswers(t *testing.T) {
 	require.NoError(t, s.Finish(t.Context(), id, false))
 	c.armed.Store(true)
 	require.NoError(t, s.Remove(t.Context(), id, st.Run))
-	n, size := s.Usage()
-	assert.Zero(t, n)
-	assert.Zero(t, size)
+	own, all := s.Usage(id.Account)
+	assert.Zero(t, own)
+	assert.Zero(t, all)
 	assert.EqualValues(t, 5, c.cuts.Load())
 	if _, err := s.State(t.Context(), id); !errors.Is(err, logservice.ErrUnknown) {
 		t.Error(err)

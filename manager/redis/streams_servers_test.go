@@ -399,15 +399,15 @@ func TestLostStreamsAreRemovedFromTheTotals(t *testing.T) {
 	for i := range int64(20) {
 		require.NoError(t, s.Append(t.Context(), id, batch("w", i, "a line")))
 	}
-	n, _ := s.Usage()
-	assert.Equal(t, 1, n)
+	used, _ := s.Usage(id.Account)
+	assert.Equal(t, 1, used.Logs)
 	changed := s.Watch(id)
 	r.Kill()
 	r.Start(t)
-	for n > 0 {
+	for used.Logs > 0 {
 		<-changed
 		changed = s.Watch(id)
-		n, _ = s.Usage()
+		used, _ = s.Usage(id.Account)
 	}
 	_, err := s.State(t.Context(), id)
 	require.ErrorIs(t, err, logservice.ErrUnknown)
@@ -435,7 +435,7 @@ func TestAnswersWhileRedisIsAway(t *testing.T) {
 		assert.Equal(t, "1", h.Get("Retry-After"), call)
 	}
 	require.ErrorIs(t, f.streams[0].Ping(t.Context()), logservice.ErrUnavailable)
-	for range f.streams[0].All(t.Context()) {
+	for range f.streams[0].All(t.Context(), "") {
 		t.Error("a stream that does not exist")
 	}
 	f.redis.Start(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -156,7 +157,9 @@ func (s *Streams) recount(ctx context.Context) error {
 	s.mu.Unlock()
 	pipe := s.client.Pipeline()
 	var counts [shards]*goredis.SliceCmd
+	var owned [shards]*goredis.MapStringStringCmd
 	for shard := range counts {
+		owned[shard] = pipe.HGetAll(ctx, s.key(shard, "a"))
 		counts[shard] = pipe.HMGet(ctx, s.key(shard, "t"), "n", "size", "v")
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
@@ -172,10 +175,24 @@ func (s *Streams) recount(ctx context.Context) error {
 		// If other totals arrived in the meantime, the later version counts.
 		if now := &s.totals[shard]; *now == before[shard] || t.version >= now.version {
 			*now = t
+			s.owned[shard] = ownedOf(owned[shard].Val(), t.version)
 		}
 		s.mu.Unlock()
 	}
 	return nil
+}
+
+// ownedOf converts the counters of a shard's accounts.
+func ownedOf(fields map[string]string, version int64) map[string]total {
+	out := map[string]total{}
+	for name, streams := range fields {
+		if account, ok := strings.CutPrefix(name, "n:"); ok {
+			t := totalOf(streams, fields["s:"+account], "")
+			t.version = version
+			out[account] = t
+		}
+	}
+	return out
 }
 
 // listener is the position in the news of a shard.
@@ -291,7 +308,7 @@ func (s *Streams) forwardNews(l *listener, news []goredis.XMessage) {
 		text := func(name string) string { t, _ := m.Values[name].(string); return t }
 		l.last = m.ID
 		if id := text("id"); id != "" { // not from nudge
-			s.count(l.shard, text("n"), text("size"), text("v"))
+			s.count(l.shard, []string{text("n"), text("size"), text("v"), text("account"), text("own"), text("ownSize")})
 			s.watchers.wake(id)
 		}
 	}

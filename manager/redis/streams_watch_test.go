@@ -57,11 +57,11 @@ func TestAWatcherThatMissesNewsIsWoken(t *testing.T) {
 func TestOldNewsAreIgnored(t *testing.T) {
 	t.Parallel()
 	s := &Streams{}
-	s.count(3, "2", "500", "7")
-	s.count(3, "1", "200", "6")
-	n, size := s.Usage()
-	assert.Equal(t, 2, n)
-	assert.EqualValues(t, 500, size)
+	s.count(3, []string{"2", "500", "7", "acc", "2", "400"})
+	s.count(3, []string{"1", "200", "6", "acc", "1", "100"})
+	own, all := s.Usage("acc")
+	assert.Equal(t, logservice.Usage{Logs: 2, Size: 500}, all)
+	assert.Equal(t, logservice.Usage{Logs: 2, Size: 400}, own)
 }
 
 // A concurrent call of Usage must not see a partial recount.
@@ -82,8 +82,9 @@ func TestIncompleteRecountsAreNotVisible(t *testing.T) {
 		counted <- err
 	}()
 	for {
-		n, _ := s.Usage()
-		require.Equal(t, 3, n)
+		own, all := s.Usage("acc")
+		require.Equal(t, 3, own.Logs)
+		require.Equal(t, 3, all.Logs)
 		select {
 		case err := <-counted:
 			require.NoError(t, err)

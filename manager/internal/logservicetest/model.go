@@ -152,17 +152,19 @@ func (m *machine) reopen(t *rapid.T) {
 
 // check compares all visible state.
 func (m *machine) check(t *rapid.T) {
-	seen := maps.Collect(m.streams.All(m.t.Context()))
+	seen := maps.Collect(m.streams.All(m.t.Context(), ""))
 	if len(seen) != len(m.model) {
 		t.Fatalf("%d streams instead of %d", len(seen), len(m.model))
 	}
-	var size int64
+	var want logservice.Usage
+	owned := map[string]logservice.Usage{}
 	for id, s := range m.model {
 		st := m.state(t, id)
 		if st.Open != s.open || st.Lines != int64(len(s.texts)) || st.Archived != s.archived {
 			t.Fatalf("%v is %+v instead of %+v", id, st, s)
 		}
-		size += st.Size
+		want = logservice.Usage{Logs: want.Logs + 1, Size: want.Size + st.Size}
+		owned[id.Account] = logservice.Usage{Logs: owned[id.Account].Logs + 1, Size: owned[id.Account].Size + st.Size}
 		got, err := m.streams.Read(m.t.Context(), id, st.Run, 0)
 		m.must(t, err)
 		var texts []string
@@ -173,8 +175,13 @@ func (m *machine) check(t *rapid.T) {
 			t.Fatalf("%v has %q instead of %q", id, texts, s.texts)
 		}
 	}
-	if n, total := m.streams.Usage(); n != len(m.model) || total != size {
-		t.Fatalf("usage is %d streams of %d bytes instead of %d of %d", n, total, len(m.model), size)
+	for account, own := range owned {
+		if got, all := m.streams.Usage(account); got != own || all != want {
+			t.Fatalf("the usage of %q is %+v of %+v instead of %+v of %+v", account, got, all, own, want)
+		}
+	}
+	if _, all := m.streams.Usage(""); all != want {
+		t.Fatalf("the usage is %+v instead of %+v", all, want)
 	}
 }
 

@@ -57,6 +57,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Opener, with ...Option) {
 		{"a long stream is read from any line", anyLine},
 		{"many write and read at once", crowd},
 		{"the end is an end", ending},
+		{"a stream has a limit of writers", manyWriters},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -146,17 +147,20 @@ func life(t *testing.T, s logservice.Streams) {
 	put(t, s, id, "", 3, "d")
 	assert.True(t, state(t, s, id).Open, "a log that was complete goes on")
 	assert.Equal(t, []string{"a", "b", "c", "d"}, all(t, s, id, 0))
-	n, size := s.Usage()
-	assert.Equal(t, 1, n)
-	assert.Equal(t, state(t, s, id).Size, size)
+	own, total := s.Usage(id.Account)
+	assert.Equal(t, logservice.Usage{Logs: 1, Size: state(t, s, id).Size}, own)
+	assert.Equal(t, own, total)
+	own, total = s.Usage("another")
+	assert.Zero(t, own)
+	assert.Equal(t, 1, total.Logs)
 	require.NoError(t, s.Sync())
 	require.NoError(t, s.Remove(t.Context(), id, st.Run))
 	require.NoError(t, s.Remove(t.Context(), id, st.Run))
 	_, err = s.State(t.Context(), id)
 	require.ErrorIs(t, err, logservice.ErrUnknown)
-	n, size = s.Usage()
-	assert.Zero(t, n)
-	assert.Zero(t, size)
+	own, total = s.Usage(id.Account)
+	assert.Zero(t, own)
+	assert.Zero(t, total)
 }
 
 func repetitions(t *testing.T, s logservice.Streams) {
@@ -245,13 +249,35 @@ func apart(t *testing.T, s logservice.Streams) {
 		assert.Equal(t, []string{fmt.Sprint(i)}, all(t, s, id, 0), "%q", id)
 	}
 	seen := map[logservice.ID]bool{}
-	for id, st := range s.All(t.Context()) {
+	for id, st := range s.All(t.Context(), "") {
 		seen[id] = true
 		assert.EqualValues(t, 1, st.Lines)
 	}
 	assert.Len(t, seen, len(ids))
-	n, _ := s.Usage()
-	assert.Equal(t, len(ids), n)
+	_, total := s.Usage("")
+	assert.Equal(t, len(ids), total.Logs)
+	for account, want := range map[string]int{"a": 6, "A": 1, "a/b": 1, "..": 1, "another": 0} {
+		n := 0
+		for id := range s.All(t.Context(), account) {
+			assert.Equal(t, account, id.Account)
+			n++
+		}
+		own, _ := s.Usage(account)
+		assert.Equal(t, want, n, account)
+		assert.Equal(t, want, own.Logs, account)
+	}
+}
+
+// A stream remembers its writers, so their number is bounded.
+func manyWriters(t *testing.T, s logservice.Streams) {
+	name := func(i int) string { return fmt.Sprintf("w%d", i) }
+	for i := range 1000 {
+		put(t, s, id, name(i), 0, "x")
+	}
+	batch := logservice.Batch{Writer: name(1000), Lines: lines(0, "x"), MaxStream: plenty}
+	require.ErrorIs(t, s.Append(t.Context(), id, batch), logservice.ErrTooLong)
+	put(t, s, id, name(7), 1, "y")
+	assert.EqualValues(t, 1001, state(t, s, id).Lines)
 }
 
 func archives(t *testing.T, s logservice.Streams) {

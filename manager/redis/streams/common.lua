@@ -1,6 +1,7 @@
 -- The beginning of all scripts. Numbers above 2^53 stay text, because Lua numbers are floats.
-local meta, lines, totals, news, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local meta, lines, totals, news, index, accounts = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local id = ARGV[1]
+local owner = redis.call('HGET', meta, 'account') or ''
 
 local function int(n) return string.format('%.0f', n) end
 
@@ -9,8 +10,13 @@ local function now()
   return t[1] * 1000000 + t[2]
 end
 
--- grow adds to the number of streams and of bytes. The version orders the totals.
+-- grow adds to the number of streams and of bytes, of the shard and of the owner. The version
+-- orders the totals.
 local function grow(n, size)
+  redis.call('HINCRBY', accounts, 's:' .. owner, int(size))
+  if redis.call('HINCRBY', accounts, 'n:' .. owner, int(n)) <= 0 then
+    redis.call('HDEL', accounts, 'n:' .. owner, 's:' .. owner)
+  end
   redis.call('HINCRBY', totals, 'n', int(n))
   redis.call('HINCRBY', totals, 'size', int(size))
   redis.call('HINCRBY', totals, 'v', 1)
@@ -18,7 +24,8 @@ end
 
 local function count()
   local t = redis.call('HMGET', totals, 'n', 'size', 'v')
-  return t[1] or '0', t[2] or '0', t[3] or '0'
+  local own = redis.call('HMGET', accounts, 'n:' .. owner, 's:' .. owner)
+  return t[1] or '0', t[2] or '0', t[3] or '0', owner, own[1] or '0', own[2] or '0'
 end
 
 local function answer(status, extra)
@@ -26,8 +33,9 @@ local function answer(status, extra)
 end
 
 local function publish()
-  local n, size, v = count()
-  redis.call('XADD', news, 'MAXLEN', '~', 4096, '*', 'id', id, 'n', n, 'size', size, 'v', v)
+  local n, size, v, account, own, ownSize = count()
+  redis.call('XADD', news, 'MAXLEN', '~', 4096, '*', 'id', id, 'n', n, 'size', size, 'v', v,
+    'account', account, 'own', own, 'ownSize', ownSize)
 end
 
 local function changed()
@@ -48,6 +56,7 @@ end
 local function begin(account, key, size)
   local run = math.max(now(), (tonumber(redis.call('HGET', totals, 'run')) or 0) + 1)
   forget()
+  owner = account
   redis.call('HSET', totals, 'run', int(run))
   redis.call('HSET', meta, 'account', account, 'key', key, 'run', int(run), 'open', '1', 'lines', '0',
     'size', size, 'archived', '0')

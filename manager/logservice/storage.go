@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// shelf stores journals: in a folder or in memory.
-type shelf interface {
+// storage stores journals: in a folder or in memory.
+type storage interface {
 	// list returns the names of all journals.
 	list() ([]string, error)
 	// write writes p at an offset, which is the end of the journal. It creates the
@@ -31,7 +31,7 @@ type shelf interface {
 	close() error
 }
 
-// folder is a shelf of files. It opens a file for each call: thousands of logs may be
+// folder is a storage of files. It opens a file for each call: thousands of logs may be
 // open at the same time, and file descriptors are limited.
 type folder struct{ dir string }
 
@@ -118,7 +118,7 @@ func (f folder) remove(name string) error {
 
 func (f folder) close() error { return nil }
 
-// memory is a shelf in memory.
+// memory is a storage in memory.
 type memory struct {
 	mu    sync.Mutex        // guards files
 	files map[string][]byte // append-only, so a reader's slice stays valid
