@@ -98,7 +98,8 @@ type Config struct {
 	// (CLEANUP_GRACE_PERIOD_SECONDS, rule T7). 0 means no grace, except for a soft stop,
 	// which has 10 seconds.
 	Grace time.Duration
-	// Log receives errors that no caller gets. The zero value logs nothing.
+	// Log receives errors that no caller gets. A call with a logger in its context logs there
+	// instead. The zero value logs nothing.
 	Log zerolog.Logger
 }
 

@@ -162,7 +162,7 @@ func (r *run) shape(ctx context.Context) (*shape, error) {
 	if pod == nil {
 		return nil, r.p.explain(recorded.ErrCleanedUp)
 	}
-	return s, r.p.d.callAPI(ctx, r.p.unanswered, func(ctx context.Context) error { return r.p.addCredentials(ctx, pod, auths) })
+	return s, r.p.d.callAPI(ctx, r.p.unanswered(ctx), func(ctx context.Context) error { return r.p.addCredentials(ctx, pod, auths) })
 }
 
 // addExtraHosts adds the extra hosts of the step to the hosts file.
@@ -281,7 +281,7 @@ func (r *run) addContainer(ctx context.Context, s *shape) error {
 	if err != nil {
 		return err
 	}
-	err = r.p.d.callAPI(ctx, r.p.unanswered, func(ctx context.Context) error {
+	err = r.p.d.callAPI(ctx, r.p.unanswered(ctx), func(ctx context.Context) error {
 		if end := r.p.err(); end != nil {
 			return end
 		}
@@ -420,9 +420,10 @@ func (r *run) endContainer(ctx context.Context) {
 	if r.p.err() != nil || r.p.end(limited, r.container) == nil {
 		return // otherwise it ends with the pod
 	}
+	log := r.p.d.log(ctx)
 	r.p.goTracked(func() {
 		if err := r.p.end(r.p.alive, r.container); err != nil && r.p.err() == nil && r.p.alive.Err() == nil {
-			r.p.d.cfg.Log.Error().Err(err).Str("pod", r.p.key()).Str("container", r.container).Msg("cannot end the container of a step that has ended")
+			log.Error().Err(err).Str("pod", r.p.key()).Str("container", r.container).Msg("cannot end the container of a step that has ended")
 		}
 	})
 }

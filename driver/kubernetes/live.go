@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/rs/zerolog"
+
 	"github.com/delegate-io/dlite/driver/agent"
 	"github.com/delegate-io/dlite/internal/podagent"
 	"github.com/delegate-io/dlite/internal/recorded"
@@ -75,9 +77,21 @@ func (d *Driver) follow(namespace, name string) (*pod, error) {
 	return p, nil
 }
 
-// unanswered logs a temporary error of a call of a step.
-func (p *pod) unanswered(err error) {
-	p.d.cfg.Log.Warn().Err(err).Str("pod", p.key()).Msg("a request to the API server failed, trying again")
+// unanswered returns a function that logs temporary errors of a call of a step.
+func (p *pod) unanswered(ctx context.Context) func(error) {
+	log := p.d.log(ctx)
+	return func(err error) {
+		log.Warn().Err(err).Str("pod", p.key()).Msg("a request to the API server failed, trying again")
+	}
+}
+
+// log returns the logger of a call: that of ctx, which masks the secrets of its task (rule L1),
+// or that of the configuration if ctx has none.
+func (d *Driver) log(ctx context.Context) *zerolog.Logger {
+	if log := zerolog.Ctx(ctx); log.GetLevel() != zerolog.Disabled {
+		return log
+	}
+	return &d.cfg.Log
 }
 
 func (p *pod) unreachable(err error) {

@@ -63,7 +63,8 @@ type Config struct {
 	// where the machine belongs to one transaction at a time, as for the agent in a virtual machine: Cleanup
 	// does not remove such files. The default is false.
 	WholeMachine bool
-	// Log gets the errors that no caller receives. The default discards them.
+	// Log gets the errors that no caller receives. A call with a logger in its context logs there instead.
+	// The default discards them.
 	Log zerolog.Logger
 }
 

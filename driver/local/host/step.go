@@ -45,7 +45,7 @@ func (r *run) runProcess(ctx context.Context) (*driver.Result, error) {
 		return nil, fmt.Errorf("start: %w", explainStart(err, r.Step.User))
 	}
 	if opts.Cgroup != nil && p.group.Cgroup() == nil {
-		r.Driver.Config.Log.Warn().Str("cgroup", opts.Cgroup.Path()).
+		r.Driver.Log(ctx).Warn().Str("cgroup", opts.Cgroup.Path()).
 			Msg("cannot create a control group for host steps: processes that hide from their step may escape")
 	}
 	if r.Step.Detach {

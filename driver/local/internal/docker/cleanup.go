@@ -61,7 +61,7 @@ func (c *cleanup) stopContainer(ctx context.Context, r driver.Resource, grace ti
 	defer cancel()
 	err = cli.ContainerStop(ctx, r.ID, container.StopOptions{Timeout: &seconds})
 	if err != nil && !errdefs.IsNotFound(err) {
-		c.d.shared.Config.Log.Warn().Err(err).Str("container", r.ID).Msg("stop container")
+		c.d.shared.Log(ctx).Warn().Err(err).Str("container", r.ID).Msg("stop container")
 	}
 }
 

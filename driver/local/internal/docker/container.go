@@ -68,7 +68,7 @@ func removalOf(container string) string { return "removal of " + container }
 
 func (c *containerRun) discard(ctx context.Context) {
 	if err := c.remove(ctx); err != nil { // the cleanup removes it by its record
-		c.Driver.Config.Log.Warn().Err(err).Str("container", c.name).Msg("remove container after its step")
+		c.Driver.Log(ctx).Warn().Err(err).Str("container", c.name).Msg("remove container after its step")
 		return
 	}
 	c.d.setRemoved(c.name, c.volumes...)
@@ -228,7 +228,7 @@ func (c *containerRun) await(ctx context.Context, ended <-chan containerEnd) (*d
 		return nil, steps.Stopped(ctx)
 	}
 	if c.copyErr != nil {
-		c.Driver.Config.Log.Warn().Err(c.copyErr).Str("container", c.name).Msg("read output of container")
+		c.Driver.Log(ctx).Warn().Err(c.copyErr).Str("container", c.name).Msg("read output of container")
 	}
 	select {
 	case end := <-ended:
@@ -377,7 +377,7 @@ func (c *containerRun) stop(ctx context.Context) {
 	defer cancel()
 	err := c.cli.ContainerStop(ctx, c.name, container.StopOptions{Timeout: &seconds})
 	if err != nil && !errdefs.IsNotFound(err) {
-		c.Driver.Config.Log.Warn().Err(err).Str("container", c.name).Msg("stop container")
+		c.Driver.Log(ctx).Warn().Err(err).Str("container", c.name).Msg("stop container")
 	}
 }
 

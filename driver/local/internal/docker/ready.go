@@ -55,7 +55,7 @@ func (c *containerRun) followContainer(ctx context.Context, spec *containerSpec)
 		rmCtx, done := detach(ctx, engineTimeout)
 		defer done()
 		if rmErr := removeContainer(rmCtx, c.cli, c.name); rmErr != nil {
-			c.Driver.Config.Log.Warn().Err(rmErr).Str("container", c.name).Msg("remove container that was not ready")
+			c.Driver.Log(ctx).Warn().Err(rmErr).Str("container", c.name).Msg("remove container that was not ready")
 		}
 		ask()
 		<-ended

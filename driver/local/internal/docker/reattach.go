@@ -125,7 +125,7 @@ func (c *containerRun) readRest(ctx context.Context, seen *[2]part) {
 		return // the engine keeps no output, and the stream was passed on
 	}
 	if err := copyStreams(&seen[0], &seen[1], logs); err != nil {
-		c.Driver.Config.Log.Warn().Err(err).Str("container", c.name).Msg("read the end of the output of container")
+		c.Driver.Log(ctx).Warn().Err(err).Str("container", c.name).Msg("read the end of the output of container")
 	}
 	_ = logs.Close()
 }

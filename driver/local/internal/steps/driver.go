@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/internal/recorded"
 	"github.com/delegate-io/dlite/task/stage"
@@ -37,6 +39,15 @@ func New(cfg Config) (*Driver, error) {
 		return nil, err
 	}
 	return &Driver{Config: cfg, ID: recorded.RandomHex(8), followers: map[string]*follower{}}, nil
+}
+
+// Log returns the logger of a call: that of ctx, which masks the secrets of its task (rule L1), or
+// that of the configuration if ctx has none.
+func (d *Driver) Log(ctx context.Context) *zerolog.Logger {
+	if log := zerolog.Ctx(ctx); log.GetLevel() != zerolog.Disabled {
+		return log
+	}
+	return &d.Config.Log
 }
 
 // AddCleaner registers a part of [Driver.Cleanup]. Parts run in the order of their registration.
