@@ -14,6 +14,8 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/delegate-io/dlite/internal/retryafter"
 )
 
 // call is one call of the interface: its request, its number of attempts, and the
@@ -264,7 +266,7 @@ func (c *call) statusError(ctx context.Context, resp *http.Response) *Error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // an incomplete message is still useful
 	discard(resp.Body)
 	e := c.newError(resp.StatusCode, nil)
-	e.RetryAfter = retryAfter(resp.Header, c.h.now())
+	e.RetryAfter = retryafter.Parse(resp.Header, c.h.now())
 	if resp.StatusCode >= 300 && resp.StatusCode <= 399 {
 		e.Message = "the client does not follow redirects"
 		if to, err := resp.Location(); err == nil {

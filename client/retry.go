@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -74,20 +72,4 @@ func newBackOff(r Retries) *backoff.ExponentialBackOff {
 	return &backoff.ExponentialBackOff{
 		InitialInterval: r.MinWait / 4 * 3, MaxInterval: r.MaxWait / 4 * 3, Multiplier: 2, RandomizationFactor: 1.0 / 3,
 	}
-}
-
-// retryAfter parses a Retry-After header in both forms, seconds and date. It
-// returns 0 for invalid values and past dates.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	v := strings.TrimSpace(h.Get("Retry-After"))
-	if v == "" {
-		return 0
-	}
-	if n, err := strconv.ParseUint(v, 10, 31); err == nil {
-		return time.Duration(n) * time.Second
-	}
-	if at, err := http.ParseTime(v); err == nil {
-		return max(0, at.Sub(now))
-	}
-	return 0
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/internal/logheader"
+	"github.com/delegate-io/dlite/internal/retryafter"
 )
 
 // service makes the calls for one log (docs/protocol.md 4). It does not retry.
@@ -154,7 +155,7 @@ func (s *service) do(req *http.Request, op string, answer any) error {
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return &statusError{
 			op: op, status: resp.StatusCode, message: messageOf(body),
-			retryAfter: retryAfter(resp.Header.Get("Retry-After")), next: nextPos(resp.Header.Get(logheader.Resume)),
+			retryAfter: retryafter.Parse(resp.Header, time.Now()), next: nextPos(resp.Header.Get(logheader.Resume)),
 		}
 	}
 	if err != nil {
@@ -177,17 +178,6 @@ func messageOf(body []byte) string {
 		return e.Message
 	}
 	return string(bytes.TrimSpace(body[:min(len(body), 200)]))
-}
-
-// retryAfter parses a Retry-After header. It returns 0 for invalid values.
-func retryAfter(text string) time.Duration {
-	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
-		return time.Duration(n) * time.Second
-	}
-	if at, err := http.ParseTime(text); err == nil {
-		return max(0, time.Until(at))
-	}
-	return 0
 }
 
 // nextPos parses a logheader.Resume. It returns -1 for invalid values.

@@ -77,8 +77,8 @@ func TestHostStepsNeedNoDocker(t *testing.T) {
 // package below the internal directory of a package may import the same packages, and packages
 // in that directory. Examples and the end-to-end tests may import everything.
 var mayImport = map[string][]string{
-	"logger":           {"internal/jsonscan", "internal/logheader"},
-	"logger/otlp":      {"logger"},
+	"logger":           {"internal/jsonscan", "internal/logheader", "internal/retryafter"},
+	"logger/otlp":      {"logger", "internal/retryafter"},
 	"logger/telemetry": {"logger", "internal/httpserver"},
 
 	"secrets":            {"internal/dotenv", "internal/jsonscan"},
@@ -112,7 +112,7 @@ var mayImport = map[string][]string{
 	"router/secrets": {"task", "router", "secrets", "logger", "internal/answers", "internal/outcome"},
 	"router/tracing": {"task", "internal/answers", "internal/outcome", "internal/taskkind"},
 
-	"client":                {"task", "internal/token"},
+	"client":                {"task", "internal/retryafter", "internal/token"},
 	"client/drone":          {"client", "task"},
 	"client/clienttest":     {"client", "task", "task/stage", "internal/answers", "internal/envelope", "internal/taskkind", "internal/token"},
 	"internal/clientfaults": {"client/clienttest", "task"},
@@ -125,7 +125,7 @@ var mayImport = map[string][]string{
 	"manager/redis":                        {"manager/internal/journal", "manager/logservice"},
 	"manager/logservice":                   {"logger", "internal/httpserver", "internal/jsonscan", "internal/logheader"},
 	"manager/internal/queue":               {"task", "task/stage"},
-	"manager/internal/queuelog":            {"logger", "task/stage", "internal/logheader"},
+	"manager/internal/queuelog":            {"logger", "task/stage", "internal/logheader", "internal/retryafter"},
 	"manager/internal/queuetest":           {"manager", "manager/internal/journal", "task", "internal/token"},
 	"manager/internal/journal":             {},
 	"manager/internal/journal/journaltest": {"manager/internal/journal"},
@@ -147,6 +147,7 @@ var mayImport = map[string][]string{
 	"internal/podagent":   {"driver", "driver/agent", "task/stage"},
 	"internal/process":    {},
 	"internal/recorded":   {"driver"},
+	"internal/retryafter": {},
 	"internal/taskkind":   {"task"},
 	"internal/token":      {},
 

@@ -20,6 +20,8 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/delegate-io/dlite/internal/retryafter"
 )
 
 // The signals of OTLP, as the names of variables and the paths of URLs spell them.
@@ -179,8 +181,8 @@ func (s *sender) post(ctx context.Context, body []byte) error {
 	answer, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // a success counts without its text
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
-			return fmt.Errorf("the collector answers %s: %w", resp.Status, backoff.RetryAfter(seconds))
+		if pause := retryafter.Parse(resp.Header, time.Now()); pause > 0 {
+			return fmt.Errorf("the collector answers %s: %w", resp.Status, &backoff.RetryAfterError{Duration: pause})
 		}
 		return fmt.Errorf("the collector answers %s", resp.Status)
 	}

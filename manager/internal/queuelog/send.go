@@ -10,11 +10,11 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/delegate-io/dlite/internal/logheader"
+	"github.com/delegate-io/dlite/internal/retryafter"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -111,8 +111,6 @@ func (w *Writer) call(ctx context.Context, j *job, method, extra string, body []
 	case r.status == http.StatusNotImplemented, r.status < 500:
 		r.final = true
 	}
-	if n, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 16); err == nil {
-		r.after = time.Duration(n) * time.Second
-	}
+	r.after = retryafter.Parse(resp.Header, time.Now())
 	return r
 }

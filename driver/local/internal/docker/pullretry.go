@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"strings"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/docker/docker/api/types/image"
@@ -21,12 +21,21 @@ import (
 // pullTimes are the limits of a pull.
 type pullTimes struct {
 	attempts int
-	backoff  time.Duration // before the second attempt; doubles with each
+	pause    time.Duration // shortest pause before the second attempt; doubles with each
 	line     time.Duration // between two lines of progress
 	silence  time.Duration // time without progress that ends an attempt
 }
 
-var defaultPullTimes = pullTimes{attempts: 4, backoff: time.Second, line: 5 * time.Second, silence: 5 * time.Minute}
+var defaultPullTimes = pullTimes{attempts: 4, pause: time.Second, line: 5 * time.Second, silence: 5 * time.Minute}
+
+// pauses returns the pauses between attempts. Each is up to a quarter longer than its bound, so that
+// many steps do not retry at once.
+func (t *pullTimes) pauses() *backoff.ExponentialBackOff {
+	// The library randomises around the middle: 9/8 of the pause, plus or minus 1/8.
+	return &backoff.ExponentialBackOff{
+		InitialInterval: t.pause / 8 * 9, MaxInterval: time.Hour, Multiplier: 2, RandomizationFactor: 1.0 / 9,
+	}
+}
 
 // errSilent ends an attempt without progress.
 var errSilent = errors.New("the registry makes no progress")
@@ -41,7 +50,8 @@ func (r *run) pull(ctx context.Context, cli client.APIClient, allowLocal bool) e
 	times := r.d.pullTimes
 	lost := r.outage()
 	r.Out.Printf("Pulling image %s", r.Step.Image)
-	for attempt, wait := 1, times.backoff; ; attempt, wait = attempt+1, wait*2 {
+	pauses := times.pauses()
+	for attempt := 1; ; attempt++ {
 		err := r.pullOnce(ctx, cli, auth)
 		if err == nil || ctx.Err() != nil {
 			return err
@@ -58,8 +68,7 @@ func (r *run) pull(ctx context.Context, cli client.APIClient, allowLocal bool) e
 		if isAway(err) && !lost.await(ctx, cli) {
 			return err
 		}
-		// Up to a quarter more, so that many steps do not retry at once.
-		wait += rand.N(wait/4 + 1)
+		wait := pauses.NextBackOff()
 		r.Out.Printf("Pulling image %s again in %v, attempt %d of %d, because it failed: %v",
 			r.Step.Image, wait.Round(time.Millisecond), attempt+1, times.attempts, err)
 		select {

@@ -82,7 +82,7 @@ func streams(lines ...string) http.HandlerFunc {
 
 func hangUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-var quickPull = pullTimes{attempts: 3, backoff: time.Millisecond, line: time.Hour, silence: time.Minute}
+var quickPull = pullTimes{attempts: 3, pause: time.Millisecond, line: time.Hour, silence: time.Minute}
 
 // Rule D3: a permanent error is not retried. The messages come from real engines and registries.
 func TestPullDoesNotRetryPermanentErrors(t *testing.T) {
@@ -147,7 +147,7 @@ func TestPullRetriesTemporaryErrors(t *testing.T) {
 // The waits between attempts end with the step.
 func TestPullStopsWaitingWithItsStep(t *testing.T) {
 	t.Parallel()
-	slow := pullTimes{attempts: 3, backoff: time.Hour, line: time.Hour, silence: time.Hour}
+	slow := pullTimes{attempts: 3, pause: time.Hour, line: time.Hour, silence: time.Hour}
 	r, engine, _ := newPullRun(t, slow, "x:1", fails(503, "try later"))
 	cli, err := r.d.engine.ready(t.Context())
 	require.NoError(t, err)
