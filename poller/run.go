@@ -144,7 +144,7 @@ func (p *Poller) watchSignals() (stop func()) {
 func (p *Poller) handleSignals(received <-chan os.Signal, done <-chan struct{}) {
 	select {
 	case s := <-received:
-		p.log.Info().Stringer("signal", s).Msg("draining after a signal: a second one cancels the running tasks")
+		p.log.Info().Stringer("signal", s).Msg("received a signal: another one cancels the running tasks")
 	case <-done:
 		return
 	}

@@ -40,7 +40,7 @@
 //     of the stream. Events have the line's number as their id. It equals the pos if a
 //     stream has one writer.
 //   - GET /stream and GET /blob with format=text answer with the texts of the lines as
-//     text/plain. A live log arrives line by line:
+//     text/plain. Every line ends with a newline. A live log arrives line by line:
 //     curl -N -H "X-Harness-Token: $TOKEN" "$URL/stream?accountID=demo&key=build-1/compile&format=text"
 //   - GET /stream takes wait=N: it waits up to N seconds, at most 300, for a log that
 //     does not exist. The default is 30 with format=text, and 0 otherwise.

@@ -203,7 +203,7 @@ func newStreamWriter(w http.ResponseWriter, format string) *streamWriter {
 func (s *streamWriter) lines(lines []Line) error {
 	for _, l := range lines {
 		if s.text {
-			s.buf.WriteString(decode(l.Raw).Out)
+			writeText(&s.buf, l)
 		} else {
 			fmt.Fprintf(&s.buf, "id: %d\ndata: %s\n\n", l.Pos, l.Raw)
 		}
@@ -247,6 +247,16 @@ func (s *streamWriter) flush() error {
 	return s.rc.Flush()
 }
 
+// writeText writes the text of a line. It ends every line with a newline: a writer with
+// trim_new_line_suffix removes the newlines.
+func writeText(dst *bytes.Buffer, l Line) {
+	out := decode(l.Raw).Out
+	dst.WriteString(out)
+	if !strings.HasSuffix(out, "\n") {
+		dst.WriteByte('\n')
+	}
+}
+
 // copyText writes the text of each newline-delimited line of src.
 func copyText(dst io.Writer, src io.Reader) error {
 	lines := archived{r: io.NopCloser(src), lines: bufio.NewReader(src), number: -1}
@@ -257,7 +267,7 @@ func copyText(dst io.Writer, src io.Reader) error {
 			return err
 		}
 		for _, l := range u.lines {
-			buf.WriteString(decode(l.Raw).Out)
+			writeText(&buf, l)
 		}
 		if _, err := buf.WriteTo(dst); err != nil || u.end {
 			return err
