@@ -109,8 +109,8 @@ type Pending struct {
 }
 
 // Names of the extension for polls that wait (rule C7): query parameters, and the
-// header of the answer with the cursor. The header tells that the manager supports
-// the extension.
+// header of the answer with the cursor. With the header
+// the manager shows that it supports the extension.
 const (
 	waitParam    = "wait"
 	sinceParam   = "since"

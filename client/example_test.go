@@ -61,7 +61,7 @@ func Example() {
 	for _, e := range pending.Events {
 		t, err := c.Acquire(ctx, d.ID, e)
 		if err != nil || t == nil {
-			continue // somebody else has it
+			continue // another delegate has it
 		}
 		fmt.Printf("%s %s: %s\n", t.Type, t.ID, t.Data)
 		err = c.Respond(ctx, d.ID, t, &task.Response{Code: task.OK, Data: []byte(`"hello world"`)})

@@ -147,7 +147,7 @@ func (f *fake) await(t *testing.T, op string, n int) {
 		select {
 		case <-f.seen:
 		case <-timeout:
-			t.Fatalf("waited in vain for %d of %s; got %v", n, op, f.ops())
+			t.Fatalf("timed out waiting for %d of %s; got %v", n, op, f.ops())
 		}
 	}
 }

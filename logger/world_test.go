@@ -20,7 +20,7 @@ import (
 // pipes connects net/http to a log service within a synctest bubble, with the
 // clock of the bubble.
 type pipes struct {
-	away   atomic.Bool // nobody answers
+	away   atomic.Bool // no server answers
 	client *http.Client
 	conns  chan net.Conn
 	closed chan struct{}

@@ -14,7 +14,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// A command that makes the core panic fails alone. The manager goes on, starts again,
+// A command that makes the core panic fails alone. The manager continues, starts again,
 // and says which command it was, without its payload.
 func TestACommandThatPanicsStopsNoManager(t *testing.T) {
 	t.Parallel()

@@ -9,8 +9,7 @@ import (
 	"sync"
 )
 
-// A large body, and what is made of it, takes several times its size while it is
-// processed. So the manager books large bodies before it reads them, and processes only
+// A large body takes several times its size in memory while it is processed. So the manager books large bodies before it reads them, and processes only
 // a few of them at a time.
 
 const (
@@ -20,7 +19,7 @@ const (
 	maxLarge = 2
 )
 
-// readBody reads a request's body. What it books ends with the request.
+// readBody reads a request's body. It books the size of a large body until the request ends.
 func (m *Manager) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	size := largeBody
 	if r.ContentLength > largeBody && r.ContentLength <= m.cfg.MaxBody {

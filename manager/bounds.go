@@ -14,7 +14,7 @@ import (
 )
 
 // The limits of a single call. docs/manager.md gives the reasons in its section
-// "Bounds". [Budget] bounds what the calls of an account add up to.
+// "Bounds". [Budget] bounds the total of the calls of an account.
 const (
 	// maxDepth is the largest number of objects and lists that enclose each other. A
 	// command encloses a payload in a few more levels, and encoding/json, which must

@@ -66,7 +66,7 @@ func (b Budget) amounts(defaults amounts) amounts {
 	return a
 }
 
-// budgets counts what the calls of this process occupy. The state has the rest.
+// budgets counts the resources of the calls in this process. The state counts the rest.
 type budgets struct {
 	m           *Manager
 	each, total amounts // the bounds
@@ -159,7 +159,7 @@ func (b *budgets) registered(account string) {
 	}
 }
 
-// occupied returns what an account, and all accounts, occupy in the state. It leaves out
+// occupied returns the usage of an account, and of all accounts, in the state. It leaves out
 // delegates.
 func (c *core) occupied(account string) (own, all amounts) {
 	c.mu.Lock()
@@ -170,7 +170,7 @@ func (c *core) occupied(account string) (own, all amounts) {
 	return own, c.usageSum
 }
 
-// occupy changes what an account occupies in the state.
+// occupy changes the usage of an account in the state.
 func (c *core) occupy(account string, change amounts, sign int) {
 	u := c.usage[account]
 	if u == nil {
@@ -181,8 +181,8 @@ func (c *core) occupy(account string, change amounts, sign int) {
 	c.usageSum.add(change, sign)
 }
 
-// workAmounts returns what a stage or single task occupies.
+// workAmounts returns the usage of a stage or single task.
 func workAmounts(size int) amounts { return amounts{budgetWorks: 1, budgetBytes: size} }
 
-// partSize is what a part of a stage occupies besides its payload, in bytes.
+// partSize is the size of a part of a stage without its payload, in bytes.
 const partSize = 1 << 10

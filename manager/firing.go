@@ -58,7 +58,7 @@ func (m *Manager) submission(ctx context.Context, account string, s *Schedule, d
 	return f, nil
 }
 
-// amounts returns what the submission occupies.
+// amounts returns the usage of the submission.
 func (f *fireCommand) amounts() amounts {
 	switch {
 	case f.Stage != nil:

@@ -292,7 +292,7 @@ func (s *server) task(id string) (t manager.Task) {
 	return t
 }
 
-// settled advances the clock and waits until the manager has executed what was due.
+// settled advances the clock and waits until the manager has executed the due work.
 func (s *server) settled(d time.Duration, until func() bool) {
 	s.t.Helper()
 	s.clock.Advance(d)

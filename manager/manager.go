@@ -143,7 +143,7 @@ type Config struct {
 }
 
 // maxWait is the longest time that a poll may be held, whatever the configuration
-// says. A client's time-out must be able to tell a held poll from a dead server.
+// says. A client's time-out must distinguish a held poll from a dead server.
 const maxWait = time.Minute
 
 func (c *Config) setDefaults() {

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// maxSets is the largest number of selector sets per account that get a series
-	// of their own, since the process started. maxSet is the longest label, in
+	// maxSets is the largest number of selector sets per account that get a separate
+	// series, since the process started. maxSet is the longest label, in
 	// bytes.
 	maxSets = 50
 	maxSet  = 128

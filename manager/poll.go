@@ -7,7 +7,7 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/queue"
 )
 
-// cursorHeader tells a client that the manager supports held polls (rule C7).
+// cursorHeader is the header of a manager that supports held polls (rule C7).
 const cursorHeader = "Dlite-Cursor"
 
 // eventV1 and eventV2 announce a task in protocols v1 and v2.

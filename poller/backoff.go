@@ -27,11 +27,11 @@ func newBackOff(first, longest time.Duration) backOff {
 }
 
 // pause waits until the next attempt or the end of ctx. It reports whether ctx
-// still goes on.
+// has not ended.
 func (b backOff) pause(ctx context.Context) bool { return pause(ctx, b.NextBackOff(), nil) }
 
-// pause waits for d, for wake or for the end of ctx. It reports whether ctx still
-// goes on.
+// pause waits for d, for wake or for the end of ctx. It reports whether ctx has not
+// ended.
 func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

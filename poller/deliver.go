@@ -16,7 +16,7 @@ import (
 const deliverAtLeast = time.Minute
 
 // deliver sends an answer to the manager, at least once (rule C3). The client
-// retries what a retry can mend. deliver handles what only the poller can: a new
+// retries temporary errors. deliver handles errors that only the poller can handle: a new
 // delegate id, a registration that is lost, and an answer that is too large. It
 // ends when the manager has the answer, when the task's deadline has passed or
 // when the grace of the shutdown has ended. An answer that a slow handler gives

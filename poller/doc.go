@@ -7,13 +7,13 @@
 //	p := poller.New(c, router.New(stages.Routes()), poller.WithStages(stages), poller.WithTags("linux"))
 //	err = p.Run(ctx, 16)
 //
-// A delegate that runs only tasks of its own needs no stages. Register and Poll are
+// A delegate that runs only standalone tasks needs no stages. Register and Poll are
 // the two halves of Run, for programs that need the delegate's id.
 //
 // # Executors
 //
 // Inits, executes, cleanups and standalone tasks each have their own executors, as
-// many as Run or Poll is told. A delegate full of running steps therefore still runs cleanups and standalone tasks
+// many as the argument of Run or Poll. A delegate full of running steps therefore still runs cleanups and standalone tasks
 // at once (rule P3). An init also needs a stage slot. Without a free slot it stays
 // with the manager.
 //

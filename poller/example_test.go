@@ -14,7 +14,7 @@ import (
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
-// A delegate with a task type of its own, against a manager for tests.
+// A delegate with an additional task type, against a manager for tests.
 func Example() {
 	srv := clienttest.NewServer()
 	defer srv.Close()
@@ -42,7 +42,7 @@ func Example() {
 	}
 	fmt.Println(answer.Code, string(answer.Data))
 
-	err = p.Shutdown(ctx) // finishes what runs
+	err = p.Shutdown(ctx) // finishes running tasks
 	fmt.Println(err, <-over)
 	// Output:
 	// OK "hello world"

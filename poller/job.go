@@ -103,7 +103,7 @@ func complete(t *task.Task, e task.Event) {
 
 // handle runs the handler of a task and delivers the answer. If the handler still
 // runs some time after its context has ended, handle answers for it. The executor
-// stays occupied until the handler returns, because its work goes on until then.
+// stays occupied until the handler returns, because its work continues until then.
 func (s *session) handle(j *job, id string, t *task.Task) {
 	ctx, cancel := context.WithCancelCause(s.work)
 	defer cancel(nil)

@@ -72,8 +72,8 @@ func isLost(err error) bool {
 	return errors.Is(err, client.ErrUnauthorized) || errors.Is(err, client.ErrGone)
 }
 
-// lostSignal tells the poll loop, which registers again, that the manager does not
-// know the delegate any more.
+// lostSignal signals that the manager does not know the delegate any more. The poll
+// loop then registers again.
 type lostSignal struct {
 	mu     sync.Mutex
 	err    error

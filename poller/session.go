@@ -15,7 +15,7 @@ import (
 // answer of a cancelled task, and the unregistration.
 const finalCallTimeout = 5 * time.Second
 
-// drainReportInterval is how often a drain logs for what it waits.
+// drainReportInterval is the time between two logs of the tasks that a drain waits for.
 const drainReportInterval = 30 * time.Second
 
 // session is one run of Poll. Its contexts end one after the other:
@@ -111,7 +111,7 @@ func (s *session) drain() {
 	})
 }
 
-// logDrain logs for what the drain waits, and for how long it has waited.
+// logDrain logs the tasks that the drain waits for, and the time of the wait.
 func (s *session) logDrain(level zerolog.Level, message string) {
 	types := s.table.runningTypes()
 	s.log.WithLevel(level).Int("transactions", s.slots.Used()).Int("tasks", len(types)).Strs("task_types", types).

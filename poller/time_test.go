@@ -189,7 +189,7 @@ func TestRegistrationsThatDoNotHelpBackOff(t *testing.T) {
 		}}
 		g := newGate()
 		slots := capacity.NewSlots(1)
-		slot, _ := slots.Take() // a stage is open: the drain goes on
+		slot, _ := slots.Take() // a stage is open: the drain continues
 		_, stop, over := m.polling(t, router.RouteMap{executeTask: g}, poller.WithSlots(slots), poller.WithGrace(poller.Unbounded))
 		after(10 * time.Minute)
 		n := len(m.registrations)

@@ -64,7 +64,7 @@ func TestLogOmitsAnAccountThatIsNotThere(t *testing.T) {
 	assert.Equal(t, "OK", got[1]["code"])
 }
 
-// R3: the panic goes on to the middleware outside, and the end is logged once.
+// R3: the panic continues to the outer middleware, and the end is logged once.
 func TestLogSaysThatATaskPanicked(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -39,7 +39,7 @@ type Observation struct {
 }
 
 // Metrics calls observe once for every task when its handler has ended, also when
-// the handler panicked; the panic goes on (rules L3, R3). Tasks run in parallel, so
+// the handler panicked; it does not stop the panic (rules L3, R3). Tasks run in parallel, so
 // observe must be safe for concurrent use. It delays the task, so it must not
 // block. Metrics panics when observe is nil.
 //

@@ -85,7 +85,7 @@ func WithTLS(cfg *tls.Config) Option {
 }
 
 // WithMiddleware puts a middleware in front of the calls, for example to drop
-// or delay some of them. [CallOf] tells the calls apart. The server records the
+// or delay some of them. [CallOf] distinguishes the calls. The server records the
 // requests before the middleware sees them.
 func WithMiddleware(m func(http.Handler) http.Handler) Option {
 	return func(c *config) { c.middleware = m }
@@ -176,7 +176,7 @@ func (s *Server) nextID(kind string) string {
 	return fmt.Sprintf("%s-%d", kind, s.lastID)
 }
 
-// broadcast wakes all waiting goroutines. The lock of its owner guards it. The
+// broadcast wakes all waiting goroutines. The owner guards it with a lock. The
 // zero value is ready to use.
 type broadcast struct{ ch chan struct{} }
 

@@ -107,8 +107,8 @@ func (s *Server) Submit(t *task.Task, opts ...SubmitOption) *Submission {
 	return sub
 }
 
-// Abort withdraws a task that no delegate has acquired. Otherwise it tells the
-// delegate that runs the task to stop, in every poll until the answer arrives.
+// Abort withdraws a task that no delegate has acquired. Otherwise each
+// poll asks the delegate that runs the task to stop it, until the answer arrives.
 // Abort returns false if the task is unknown or done.
 func (s *Server) Abort(taskID string) bool {
 	s.mu.Lock()

@@ -187,7 +187,7 @@ func TestPollWaitsForNewEntries(t *testing.T) {
 	poll = waiting(raw, d, "wait=60&since="+cursor)
 	select {
 	case a := <-poll:
-		t.Fatalf("what the cursor has seen ended the wait: %s", a.body)
+		t.Fatalf("a change before the cursor ended the wait: %s", a.body)
 	case <-time.After(50 * time.Millisecond): // nothing can signal that nothing happens
 	}
 	raw.acquireV1(d, one.ID)

@@ -124,7 +124,7 @@ func (c *Client) Destroy(ctx context.Context, req *DestroyRequest) error {
 	return nil
 }
 
-// Suspend tells the agent that its machine is about to sleep.
+// Suspend announces to the agent that its machine is about to sleep.
 func (c *Client) Suspend(ctx context.Context) error {
 	if err := c.post(ctx, "/suspend", struct{}{}, &struct{}{}); err != nil {
 		return fmt.Errorf("agent's suspend: %w", err)

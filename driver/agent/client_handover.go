@@ -16,8 +16,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// foreignFiles are the files through which a step at a foreign agent hands on values. They are in the
-// workspace, and the client reads and removes them with a step of its own.
+// foreignFiles are the output files of a step at a foreign agent. They are in the workspace, and the
+// client reads and removes them with an additional step.
 type foreignFiles struct {
 	asked stage.Step // the outputs that the step declares
 	paths map[handover.File]string

@@ -22,7 +22,7 @@ type session struct {
 	key   string
 	own   bool
 	out   sink
-	files *foreignFiles // nil unless the client reads what the step hands on
+	files *foreignFiles // nil unless the client reads output files of the step
 	// begins reports that the session must start the step. started reports that it has; it is set
 	// before answered is closed.
 	begins, started bool

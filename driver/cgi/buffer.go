@@ -21,8 +21,8 @@ type buffer struct {
 	b      []byte // guarded by mu
 	lost   int64  // guarded by mu: number of bytes dropped after b
 	broken bool   // guarded by mu: the beginning of the current line was dropped
-	stuck  bool   // guarded by mu: Write waited in vain, and the log has taken nothing since
-	taken  int    // guarded by mu: number of times that the log took something
+	stuck  bool   // guarded by mu: Write timed out, and the log has accepted nothing since
+	taken  int    // guarded by mu: number of writes that the log accepted
 	closed bool   // guarded by mu
 	news   chan struct{}
 	room   chan struct{}

@@ -160,7 +160,7 @@ func TestAnAnswerThatIsNotValidFailsTheTask(t *testing.T) {
 }
 
 // Rule D8: the exit code is seen, before, within and after the answer, and the last
-// line of standard error tells why.
+// line of standard error has the reason.
 func TestAProgramThatDiesFailsTheTask(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

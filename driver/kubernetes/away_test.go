@@ -291,7 +291,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Rule D7: the error tells a removed node from an eviction, and does not report errors that
+// Rule D7: the error distinguishes a removed node from an eviction, and does not report errors that
 // an overloaded node retries.
 func TestErrorsOfNodesAreClassified(t *testing.T) {
 	t.Parallel()

@@ -24,7 +24,7 @@
 // have the image. Several steps may run at once. Background steps run until Cleanup.
 //
 // If the connection is cut, for example by a restart of the API server, the driver
-// connects again. The steps go on, and their output continues at the byte where it was
+// connects again. The steps continue, and their output continues at the byte where it was
 // cut. After a restart of the delegate, Reattach follows a step in the same way.
 //
 // # Volumes and network

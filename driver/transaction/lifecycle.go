@@ -11,7 +11,7 @@ import (
 )
 
 // Recover removes the resources that an earlier process left (rule T2). With
-// [WithResume] it resumes transactions where that is possible. Call it before the
+// [WithResume] it resumes transactions if possible. Call it before the
 // first task. A resource that cannot be removed stays in the ledger, is logged,
 // and [Stages.Maintain] tries again. Recover returns an error, [ErrLedger], only
 // if the ledger cannot be opened: then no stage can run.
@@ -69,7 +69,7 @@ func (s *Stages) recoverOne(ctx context.Context, l openRecord) error {
 	s.rememberEarlier(l.env.ID)
 	t := s.restore(l)
 	t.log.Warn().Int("resources", len(l.resources)).
-		Msg("cleaning up what an earlier process left")
+		Msg("cleaning up a transaction of an earlier process")
 	return t.sweep(ctx)
 }
 

@@ -19,8 +19,8 @@
 // which is also the default working directory.
 //
 // If a machine dies, the driver notices it within about 2 s and fails the machine's steps.
-// Machines survive the delegate's process: the pool's state directory tells the next process which
-// machines are warm, and which transaction has claimed a machine.
+// Machines survive the delegate's process: the next process reads from the pool's state directory
+// which machines are warm, and which transaction has claimed a machine.
 //
 // Start reading at pool.go and driver.go. machine.go has the life cycle of a machine.
 package vm

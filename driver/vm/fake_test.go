@@ -28,7 +28,7 @@ type fakeProvider struct {
 	owned   map[string]string // of all that is there, in part or as a whole
 	dead    map[string]bool
 	under   map[string]bool // Create or Destroy is under way
-	broken  []string        // what the pool must not do and did
+	broken  []string        // broken rules of the pool
 	created int
 	mute    bool // agents do not answer
 }

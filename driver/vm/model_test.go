@@ -203,7 +203,7 @@ func (mt *modelTest) crash(ctx context.Context) error {
 	mt.life.dead.Store(true)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	_ = mt.pool.Close(ended) // to let go of its goroutines and its lock
+	_ = mt.pool.Close(ended) // releases its goroutines and its lock
 	for _, a := range mt.waiting() {
 		a.cancel()
 		<-a.done
@@ -311,7 +311,7 @@ func (mt *modelTest) make(ctx context.Context, mv move) error {
 		}
 		bounded, cancel := context.WithTimeout(ctx, time.Duration(mv.N)*time.Second)
 		defer cancel()
-		_ = mt.pool.Close(bounded) // what is left the next one finishes
+		_ = mt.pool.Close(bounded) // the next pool finishes the rest
 		if err := mt.open(ctx); err != nil {
 			return err
 		}

@@ -41,7 +41,7 @@ type disk struct {
 	dice   *rand.Rand
 	faults int // of a hundred calls that fail
 	slow   time.Duration
-	unsure bool // whether what is on record is true
+	unsure bool // whether the records are correct
 }
 
 // heal stops the failures.

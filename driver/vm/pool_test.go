@@ -99,7 +99,7 @@ func (b *bubble) requireStats(want Stats) {
 	require.Equal(b, want, got)
 }
 
-// Rule D6: a transaction waits for an exhausted pool, is told so, and receives a machine when one
+// Rule D6: a transaction waits for an exhausted pool, logs that, and receives a machine when one
 // is free.
 func TestAnExhaustedPoolQueues(t *testing.T) {
 	inBubble(t, PoolConfig{Min: 1, Max: 1}, func(b *bubble) {

@@ -1,4 +1,4 @@
-// Command customrunner is a small delegate. It runs stages in Docker and on the host, and two task types of its own,
+// Command customrunner is a small delegate. It runs stages in Docker and on the host, and two additional task types,
 // one of which needs a secret. It serves metrics and health, and it drains on the first interrupt.
 //
 // Start a manager (go run ./examples/manager server), which prints an account's secret and an API token. Then start

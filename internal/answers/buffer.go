@@ -1,5 +1,5 @@
-// Package answers records what a handler of tasks answers: whole answers in a [Buffer], the status
-// of an answer in [Watched]. [Call] runs a handler that may panic.
+// Package answers records the answers of task handlers: whole answers in a [Buffer], the status of
+// an answer in [Watched]. [Call] runs a handler that may panic.
 package answers
 
 import (

@@ -241,7 +241,7 @@ func (f *faults) await(t *testing.T, size int64) {
 		select {
 		case <-moved:
 		case <-ctx.Done():
-			t.Fatalf("waited in vain for %d bytes; the log service got %d", size, taken)
+			t.Fatalf("timed out waiting for %d bytes; the log service got %d", size, taken)
 		}
 	}
 }

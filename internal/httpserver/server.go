@@ -1,5 +1,5 @@
 // Package httpserver makes HTTP servers whose time-outs fit calls that wait and answers
-// that stream, and bounds what one client can occupy.
+// that stream, and bounds the resources of one client.
 //
 //	server := httpserver.New(handler)
 //	go server.Serve(httpserver.LimitListener(listener, 10_000, 2_500))

@@ -1,4 +1,4 @@
-// Package outcome passes what a handler knows about its task to the middleware around it. The answer
+// Package outcome passes the outcome of a task from its handler to the middleware around it. The answer
 // of a step that failed has the code OK, so this is the only way for logs and metrics to count the
 // failure.
 package outcome
@@ -10,7 +10,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// Outcome is what a handler reports about its task to the middleware around it.
+// Outcome is the report of a handler about its task, for the middleware around it.
 // An answer with code [task.OK] may say that a step failed; logs and metrics learn that
 // from the outcome. The zero value says nothing.
 type Outcome struct {
@@ -52,8 +52,8 @@ func Track(ctx context.Context) context.Context {
 	return context.WithValue(ctx, key{}, &record{})
 }
 
-// Report tells the middleware around a handler the outcome of the task of
-// ctx. The last report counts. Without [Track] it does nothing.
+// Report passes the outcome of the task of ctx to the middleware around its
+// handler. The last report counts. Without [Track] it does nothing.
 func Report(ctx context.Context, o Outcome) {
 	if r, ok := ctx.Value(key{}).(*record); ok {
 		r.mu.Lock()
@@ -62,7 +62,7 @@ func Report(ctx context.Context, o Outcome) {
 	}
 }
 
-// FromContext returns what the handler has reported about the task of ctx.
+// FromContext returns the report of the handler about the task of ctx.
 // Middleware calls it after the handler has returned.
 func FromContext(ctx context.Context) Outcome {
 	if r, ok := ctx.Value(key{}).(*record); ok {

@@ -1,4 +1,4 @@
-// Package taskkind tells the roles of task types in a stage, for the packages that schedule, count or
+// Package taskkind returns the role of a task type in a stage, for the packages that schedule, count or
 // send tasks.
 package taskkind
 

@@ -21,8 +21,8 @@ var severities = map[string]logspb.SeverityNumber{
 	"panic": logspb.SeverityNumber_SEVERITY_NUMBER_FATAL4,
 }
 
-// newRecord returns the record of an event: time, level and message have fields of their
-// own, and every other field is an attribute. An event that masking made invalid JSON
+// newRecord returns the record of an event: time, level and message have separate fields,
+// and every other field is an attribute. An event that masking made invalid JSON
 // becomes a record with its text.
 func newRecord(event []byte) *logspb.LogRecord {
 	now := uint64(time.Now().UnixNano())
@@ -88,7 +88,7 @@ func value(v any) *commonpb.AnyValue {
 	}
 }
 
-// droppedRecord returns the record that tells how many events are missing.
+// droppedRecord returns the record with the number of missing events.
 func droppedRecord(n int64) *logspb.LogRecord {
 	now := uint64(time.Now().UnixNano())
 	return &logspb.LogRecord{

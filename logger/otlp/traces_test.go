@@ -89,7 +89,7 @@ func TestAnExportThatFailsIsLogged(t *testing.T) {
 	assert.Contains(t, out.String(), "could not export traces")
 }
 
-// Rule L3: what we do not speak is named at the start.
+// Rule L3: an unsupported protocol is reported at the start.
 func TestAnotherProtocolIsRefused(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")

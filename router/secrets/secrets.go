@@ -115,7 +115,7 @@ func (s *resolution) define(ctx context.Context, t *task.Task) error {
 	if t.Type == task.TypeSecretStatic {
 		h = s.static
 	}
-	resp, _ := task.Serve(outcome.Track(ctx), h, &c) // what it reports is not about the task
+	resp, _ := task.Serve(outcome.Track(ctx), h, &c) // its report is not about the task
 	if resp.Code != task.OK {
 		return fmt.Errorf("secret task %q (%s): %s", t.ID, t.Type, resp.Error)
 	}

@@ -19,9 +19,9 @@ const (
 	firstWindow = 100 * time.Millisecond
 )
 
-// cpuSampler measures the CPU load of this machine by samples of its own. The function of gopsutil
-// measures since the last call of anybody in the process, so that two delegates in one process would
-// disturb each other.
+// cpuSampler measures the CPU load of this machine with separate samples. The function of gopsutil
+// measures since its last call in the process, so that two delegates in one process would disturb
+// each other.
 type cpuSampler struct {
 	samples []cpuSample
 	read    func(context.Context) (cpuSample, error) // nil reads this machine

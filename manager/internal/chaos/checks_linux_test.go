@@ -33,7 +33,7 @@ func (v *checker) report(what string, n any) {
 	v.lines = append(v.lines, fmt.Sprintf("  %-58s %6v", what, n))
 }
 
-// table lists what happened and what the checks found.
+// table lists the events of the run and the results of the checks.
 func (v *checker) table() string {
 	return "done\n" + v.scene.table() + "found\n" + strings.Join(v.lines, "\n")
 }

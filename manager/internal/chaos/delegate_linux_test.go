@@ -47,7 +47,7 @@ type delegateOrder struct {
 	State string
 }
 
-// runDelegates runs delegates until it is told to end, and then drains them.
+// runDelegates runs delegates until a signal ends it, and then drains them.
 func runDelegates(o delegateOrders) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()

@@ -116,7 +116,7 @@ func (m *machine) finish(t *rapid.T) {
 	s := m.model[id]
 	if s == nil {
 		if !errors.Is(err, logservice.ErrUnknown) {
-			t.Fatalf("finished what is not there: %v", err)
+			t.Fatalf("finished a log that does not exist: %v", err)
 		}
 		return
 	}

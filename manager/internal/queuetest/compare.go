@@ -29,7 +29,7 @@ func (h *history) compareAll(rt *rapid.T) {
 	}
 }
 
-// compareAccount compares what the managers show of an account with the model. It
+// compareAccount compares the managers' answers about an account with the model. It
 // parses the answers of the first manager. The other managers must give the same
 // answers.
 func (h *history) compareAccount(rt *rapid.T, a *account) {

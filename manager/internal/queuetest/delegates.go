@@ -4,7 +4,7 @@ import "slices"
 
 // This file models the delegates' calls.
 
-// recordSign records a sign of life of a delegate, and what it says about itself.
+// recordSign records a sign of life of a delegate, and its description of itself.
 func (m *model) recordSign(d *delegate) {
 	d.at = m.now + m.set.heartbeat
 	if d.lost {

@@ -79,7 +79,7 @@ func (r *run) pull(ctx context.Context, cli client.APIClient, allowLocal bool) e
 	}
 }
 
-// pullOnce makes one attempt. The stream of the engine has no time-out of its own, so a time without
+// pullOnce makes one attempt. The stream of the engine has no time-out, so a time without
 // progress ends it.
 func (r *run) pullOnce(ctx context.Context, cli client.APIClient, auth string) error {
 	ctx, cancel := context.WithCancelCause(ctx)

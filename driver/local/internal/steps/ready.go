@@ -42,7 +42,7 @@ type Probed interface {
 	Address() string
 	// Run runs a command where the step runs.
 	Run(ctx context.Context, argv []string) (code int, output string, err error)
-	// Ended returns an error that tells how the step ended, or nil while it runs.
+	// Ended returns an error that describes how the step ended, or nil while it runs.
 	Ended(ctx context.Context) error
 	// Wake returns a channel that is closed when the step may have ended.
 	Wake() <-chan struct{}
@@ -109,7 +109,7 @@ func (r *Run) AwaitReady(ctx context.Context, p Probed) error {
 		if err == nil {
 			return nil
 		}
-		// An error before the time-out tells more than the time-out.
+		// An error before the time-out has more information than the time-out.
 		if last == nil || limited.Err() == nil && !os.IsTimeout(err) {
 			last = err
 		}
