@@ -3,6 +3,7 @@
 package local_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -97,6 +100,77 @@ func TestStepHandsOnShellVariables(t *testing.T) {
 				assert.Equal(t, c.code, res.ExitCode)
 				assert.Equal(t, c.want, res.Outputs)
 				assert.Equal(t, c.out, out)
+			})
+		}
+	}
+}
+
+// The variables of a Python script are read like those of a shell.
+func TestOutputsOfPython(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("python3"); err != nil {
+		testbed.Unavailable(t, "python3", "it is not installed")
+	}
+	for name, c := range map[string]struct {
+		script string
+		code   int
+		want   map[string]string
+		out    string
+	}{
+		"plain":       {`A = 'grüße\n=\''` + "\nB = 3", 0, map[string]string{"A": "grüße\n='", "B": "3"}, ""},
+		"future":      {"from __future__ import annotations\nA = 1\ndel A", 0, map[string]string{}, ""},
+		"exit":        {"import sys\nA = 1\nsys.exit(7)\nA = 2", 7, map[string]string{"A": "1"}, ""},
+		"line number": {"import sys\n\nA = sys._getframe().f_lineno; print(sys.argv[1:])", 0, map[string]string{"A": "3"}, "['one']\n"},
+		"function":    {"def f():\n  return x\nx = 5\nA = f()\nif __name__ == '__main__': B = 'main'", 0, map[string]string{"A": "5", "B": "main"}, ""},
+	} {
+		for _, secret := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " ", secret), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t).init()
+				step := &driver.Step{SecretCommand: secret, Step: stage.Step{
+					ID: "step", OutputVars: []string{"A", "B"}, Run: stage.Run{Entrypoint: []string{"python3", "-c"}, Command: []string{c.script, "one"}},
+				}}
+				out := newBuffer()
+				res, err := r.d.Execute(t.Context(), r.env, step, out, r.ledger)
+				require.NoError(t, err)
+				assert.Equal(t, c.code, res.ExitCode, out.String())
+				assert.Equal(t, c.want, res.Outputs)
+				assert.Equal(t, c.out, out.String())
+			})
+		}
+	}
+}
+
+// The variables of a PowerShell script are read like those of a shell. Where there is no PowerShell, only the
+// text of TestPowerShellScripts in internal/handover is checked.
+func TestOutputsOfPowerShell(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("pwsh"); err != nil {
+		t.Skip("NOT TESTED: there is no pwsh")
+	}
+	for name, c := range map[string]struct {
+		script string
+		code   int
+		want   map[string]string
+	}{
+		"plain":     {"$A = \"two`nlines\"; $B = 1,2", 0, map[string]string{"A": "two\nlines", "B": "1 2"}},
+		"exit":      {"$A = 1; exit 7; $A = 2", 7, map[string]string{"A": "1"}},
+		"failure":   {"$A = 1; Get-Item /no/such/file 2>$null", 1, map[string]string{"A": "1"}},
+		"exception": {"$A = 1; throw 'x'", 1, map[string]string{"A": "1"}},
+		"comment":   {"$A = 1 # done", 0, map[string]string{"A": "1"}},
+	} {
+		for _, secret := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " ", secret), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t).init()
+				step := &driver.Step{SecretCommand: secret, Step: stage.Step{
+					ID: "step", OutputVars: []string{"A", "B"}, Run: stage.Run{Entrypoint: []string{"pwsh", "-NoProfile", "-Command"}, Command: []string{c.script}},
+				}}
+				out := newBuffer()
+				res, err := r.d.Execute(t.Context(), r.env, step, out, r.ledger)
+				require.NoError(t, err)
+				assert.Equal(t, c.code, res.ExitCode, out.String())
+				assert.Equal(t, c.want, res.Outputs)
 			})
 		}
 	}

@@ -1,23 +1,37 @@
 package handover
 
 import (
-	"path"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
-// AppendReadout makes the shell of argv write the variables in names to file after its script, as
-// NAME=value, each followed by a zero byte. If argv is not a shell with a script, it returns argv and
-// false.
-//
-// The exit code of the script does not change, even if the script calls exit: an EXIT trap before the
-// script and a call after it do the same. The shell prints nothing, even under set -x. No value gets
-// on a command line, because printf is a builtin of these shells.
+// AppendReadout makes the interpreter of argv write the variables in names to file after its script, as
+// NAME=value, each followed by a zero byte. It knows POSIX shells, Python and PowerShell. If argv is none of
+// them with a script, it returns argv and false. The exit code and the line numbers of the script do not
+// change, even if the script exits early.
 func AppendReadout(argv, names []string, file string) ([]string, bool) {
-	i, ok := scriptIndex(argv)
-	if !ok {
-		return argv, false
+	out := slices.Clone(argv)
+	if i, ok := scriptIndex(argv); ok {
+		out[i] = shellReadout(argv[i], names, file)
+		return out, true
 	}
+	if i, ok := pythonIndex(argv); ok && utf8.ValidString(argv[i]) {
+		out[i] = pythonReadout(argv[i], names, file)
+		return out, true
+	}
+	if i, ok := powerShellIndex(argv); ok && !powerShellHeader.MatchString(argv[i]) {
+		out[i] = powerShellReadout(argv[i], names, file)
+		return out, true
+	}
+	return argv, false
+}
+
+// shellReadout adds an EXIT trap before the script and a call after it that do the same. The shell prints
+// nothing, even under set -x. No value gets on a command line, because printf is a builtin of these shells.
+func shellReadout(script string, names []string, file string) string {
 	var b strings.Builder
 	b.WriteString(`__dlite_read() { __dlite_rc=$?; { set +x; } 2>/dev/null; { `)
 	for _, name := range names {
@@ -27,46 +41,47 @@ func AppendReadout(argv, names []string, file string) ([]string, bool) {
 	b.WriteString(`} >|` + shellQuote(file) + ` 2>/dev/null || :; return "$__dlite_rc"; }; trap __dlite_read EXIT; `)
 	// The prefix is on the first line of the script, so its line numbers do not change. The empty line
 	// keeps a trailing backslash from joining the call to the script.
-	b.WriteString(argv[i])
+	b.WriteString(script)
 	b.WriteString("\n\n__dlite_read\n")
-	out := slices.Clone(argv)
-	out[i] = b.String()
-	return out, true
+	return b.String()
 }
 
-// scriptIndex returns the index of the script in the command line of a shell: sh -c SCRIPT, with other
-// options before or in -c.
-func scriptIndex(argv []string) (int, bool) {
-	if len(argv) < 3 {
-		return 0, false
+// pythonReadout runs the script as a string, so that it may begin with an import from __future__, and
+// writes the variables when Python exits.
+func pythonReadout(script string, names []string, file string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = strconv.QuoteToASCII(name)
 	}
-	name := path.Base(strings.ReplaceAll(argv[0], `\`, "/"))
-	switch strings.TrimSuffix(name, ".exe") {
-	case "sh", "bash", "dash", "ash", "ksh", "zsh":
-	default:
-		return 0, false
-	}
-	command := false
-	for i := 1; i < len(argv); i++ {
-		arg := argv[i]
-		switch {
-		case arg == "--":
-			return i + 1, command && i+1 < len(argv)
-		case strings.HasPrefix(arg, "--"):
-		case len(arg) > 1 && (arg[0] == '-' || arg[0] == '+'):
-			command = command || arg[0] == '-' && strings.Contains(arg, "c")
-			i += strings.Count(arg, "o") // -o is followed by the name of an option
-		default:
-			return i, command
-		}
-	}
-	return 0, false
+	return `import atexit as __dlite_exit
+def __dlite_read(names=[` + strings.Join(quoted, ", ") + `], file=` + strconv.QuoteToASCII(file) + `, vars=globals()):
+    with open(file, "wb") as out:
+        for name in names:
+            if name in vars: out.write((name + "=" + str(vars[name])).encode("utf-8", "surrogateescape") + b"\0")
+__dlite_exit.register(__dlite_read)
+exec(compile(` + strconv.QuoteToASCII(script) + `, "<string>", "exec"))
+`
 }
 
-// shellQuote quotes s as one word for a POSIX shell.
-func shellQuote(s string) string {
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+// powerShellHeader matches a script that begins with a statement that must come first.
+var powerShellHeader = regexp.MustCompile(`(?i)^(\s|#[^\n]*\n)*(using\s|param\s*\(|#requires\s|\[CmdletBinding)`)
+
+// powerShellReadout writes the variables in a finally block, which also runs after exit. The result of the
+// script's last command decides the exit code, as without the block.
+func powerShellReadout(script string, names []string, file string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = powerShellQuote(name)
+	}
+	return `$__dlite_ok = $false; try { ` + script + `
+$__dlite_ok = $? } finally { $__dlite_out = ''; foreach ($__dlite_name in ` + strings.Join(quoted, ",") + `) { ` +
+		`$__dlite_value = Get-Variable -Name $__dlite_name -ValueOnly -ErrorAction SilentlyContinue; ` +
+		`if ($null -ne $__dlite_value) { $__dlite_out += $__dlite_name + '=' + [string]$__dlite_value + [char]0 } }; ` +
+		`[IO.File]::WriteAllText(` + powerShellQuote(file) + `, $__dlite_out) }; if (-not $__dlite_ok) { exit 1 }`
 }
+
+// powerShellQuote quotes s as a literal string of PowerShell.
+func powerShellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
 // parseReadout reads the file that the script of AppendReadout wrote. It skips an incomplete last
 // entry.

@@ -2,10 +2,7 @@ package handover
 
 import (
 	"errors"
-	"path"
-	"regexp"
 	"slices"
-	"strings"
 )
 
 // ScriptVariable holds the script of a step whose command line must not show the script.
@@ -13,7 +10,7 @@ const ScriptVariable = "DLITE_SCRIPT"
 
 // errShowsSecret refuses a step whose command line holds a secret.
 var errShowsSecret = errors.New("its command line would show a secret to every process of the machine: " +
-	"put the secret into the step's environment, or into the script of a shell or of Python with -c")
+	"put the secret into the step's environment, or into the script of a shell or of Python with -c, or of PowerShell with -Command")
 
 // HideScript replaces the script on the command line, which every process can read, by code that runs
 // the script from ScriptVariable. The variable is unset before the script starts (rule S5). Line
@@ -29,16 +26,10 @@ func HideScript(argv []string) (out []string, script string, err error) {
 		out[i] = `import os; exec(compile(os.environ.pop("` + ScriptVariable + `"), "<string>", "exec"))`
 		return out, argv[i], nil
 	}
-	return nil, "", errShowsSecret
-}
-
-var python = regexp.MustCompile(`^python[0-9.]*(\.exe)?$`)
-
-// pythonIndex returns the index of the script in python -c SCRIPT.
-func pythonIndex(argv []string) (int, bool) {
-	if len(argv) < 3 || !python.MatchString(path.Base(strings.ReplaceAll(argv[0], `\`, "/"))) {
-		return 0, false
+	if i, ok := powerShellIndex(argv); ok {
+		out[i] = `$__dlite_script = $env:` + ScriptVariable + `; Remove-Item Env:` + ScriptVariable + `; ` +
+			`. ([ScriptBlock]::Create($__dlite_script)); if (-not $?) { exit 1 }`
+		return out, argv[i], nil
 	}
-	i := slices.Index(argv, "-c") + 1
-	return i, i > 0 && i < len(argv)
+	return nil, "", errShowsSecret
 }

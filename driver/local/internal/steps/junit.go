@@ -2,6 +2,7 @@ package steps
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/delegate-io/dlite/task/stage"
@@ -55,7 +57,7 @@ type junitCase struct {
 // failures, and masks their texts before it cuts them.
 func parseJUnit(report []byte, limit int, mask func(string) string) (*stage.TestSummary, error) {
 	j := &junit{limit: limit, mask: mask}
-	d := xml.NewDecoder(bytes.NewReader(report))
+	d := xml.NewDecoder(bytes.NewReader(inUTF8(report)))
 	d.CharsetReader = charset
 	depth := 0
 	for {
@@ -242,11 +244,26 @@ func count(s string) int {
 
 // milliseconds reads seconds. Some tools write them as 1,234.5.
 func milliseconds(s string) float64 {
-	v, err := strconv.ParseFloat(strings.ReplaceAll(strings.TrimSpace(s), ",", ""), 64)
+	v, err := strconv.ParseFloat(decimalPoint(strings.TrimSpace(s)), 64)
 	if err != nil || !(v > 0) { // NaN too
 		return 0
 	}
 	return min(v, junitSecondLimit) * 1000
+}
+
+// decimalPoint returns a number with a point as the decimal separator and without other separators. Tools
+// write numbers in the form of the machine's language: 1,234.5 or 1.234,5 or 0,5. The last separator is the
+// decimal one, but the same separator twice separates thousands.
+func decimalPoint(s string) string {
+	i := strings.LastIndexAny(s, ".,")
+	if i < 0 {
+		return s
+	}
+	whole, fraction := s[:i], s[i+1:]
+	if strings.Contains(whole, s[i:i+1]) {
+		whole, fraction = whole+fraction, ""
+	}
+	return strings.NewReplacer(",", "", ".", "").Replace(whole) + "." + fraction
 }
 
 // shorten masks s and then cuts it.
@@ -263,10 +280,28 @@ func cut(s string, limit int) string {
 	return s[:limit] + "..."
 }
 
+// inUTF8 converts a report in UTF-16, which PowerShell writes by default, and removes the byte order mark.
+func inUTF8(b []byte) []byte {
+	var order binary.ByteOrder
+	switch {
+	case bytes.HasPrefix(b, []byte{0xff, 0xfe}), bytes.HasPrefix(b, []byte{'<', 0}):
+		order = binary.LittleEndian
+	case bytes.HasPrefix(b, []byte{0xfe, 0xff}), bytes.HasPrefix(b, []byte{0, '<'}):
+		order = binary.BigEndian
+	default:
+		return bytes.TrimPrefix(b, []byte("\ufeff"))
+	}
+	units := make([]uint16, len(b)/2)
+	for i := range units {
+		units[i] = order.Uint16(b[2*i:])
+	}
+	return []byte(strings.TrimPrefix(string(utf16.Decode(units)), "\ufeff"))
+}
+
 // charset decodes the encodings of reports other than UTF-8.
 func charset(label string, in io.Reader) (io.Reader, error) {
 	switch strings.ToLower(label) {
-	case "utf-8", "utf8", "us-ascii", "ascii":
+	case "utf-8", "utf8", "us-ascii", "ascii", "utf-16", "utf-16le", "utf-16be": // inUTF8 has converted UTF-16
 		return in, nil
 	case "iso-8859-1", "iso8859-1", "latin1", "windows-1252", "cp1252":
 		b, err := io.ReadAll(in)

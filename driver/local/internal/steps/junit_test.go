@@ -1,8 +1,10 @@
 package steps
 
 import (
+	"encoding/binary"
 	"strings"
 	"testing"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
@@ -42,11 +44,15 @@ func TestJUnitReportsAreSummarized(t *testing.T) {
 			stage.TestSummary{Total: 3, Passed: 1, Skipped: 2}},
 		"suite's own error": {`<testsuite name="s" tests="0"><error message="no set-up">text</error></testsuite>`,
 			stage.TestSummary{Total: 1, Errors: 1, Failures: []stage.TestFailure{{Suite: "s", Name: "s", Message: "no set-up"}}}},
-		"no tests":     {`<testsuites/>`, stage.TestSummary{}},
-		"output":       {`<testsuite><system-out><![CDATA[<failure>]]></system-out><testcase name="a"><system-err>x</system-err></testcase></testsuite>`, stage.TestSummary{Total: 1, Passed: 1}},
-		"latin":        {"<?xml version='1.0' encoding='ISO-8859-1'?><testsuite><testcase name='gr\xfc\xdfe'><failure/></testcase></testsuite>", stage.TestSummary{Total: 1, Failed: 1, Failures: []stage.TestFailure{{Name: "grüße"}}}},
-		"no entities":  {`<!DOCTYPE x><testsuite><testcase name="&lt;a&gt;"><failure/></testcase></testsuite>`, stage.TestSummary{Total: 1, Failed: 1, Failures: []stage.TestFailure{{Name: "<a>"}}}},
-		"last of many": {`<testsuite>` + strings.Repeat(`<testcase name="x"><failure/></testcase>`, 4) + `</testsuite>`, stage.TestSummary{Total: 4, Failed: 4, Failures: []stage.TestFailure{{Name: "x"}, {Name: "x"}, {Name: "x"}}}},
+		"no tests": {`<testsuites/>`, stage.TestSummary{}},
+		"output":   {`<testsuite><system-out><![CDATA[<failure>]]></system-out><testcase name="a"><system-err>x</system-err></testcase></testsuite>`, stage.TestSummary{Total: 1, Passed: 1}},
+		"decimal comma": {`<testsuite><testcase name="a" time="0,5"/><testcase name="b" time="1.234,25"/><testcase name="c" time="1,234.25"/><testcase name="d" time="000,000,003"/></testsuite>`,
+			stage.TestSummary{Total: 4, Passed: 4, DurationMillis: 500 + 2*1_234_250 + 3000}},
+		"UTF-16":            {utf16Text(`<?xml version="1.0" encoding="utf-16"?><testsuite><testcase name="grüße 🙂"><failure/></testcase></testsuite>`), stage.TestSummary{Total: 1, Failed: 1, Failures: []stage.TestFailure{{Name: "grüße 🙂"}}}},
+		"UTF-8 with a mark": {"\ufeff<?xml version='1.0'?><testsuite><testcase/></testsuite>", stage.TestSummary{Total: 1, Passed: 1}},
+		"latin":             {"<?xml version='1.0' encoding='ISO-8859-1'?><testsuite><testcase name='gr\xfc\xdfe'><failure/></testcase></testsuite>", stage.TestSummary{Total: 1, Failed: 1, Failures: []stage.TestFailure{{Name: "grüße"}}}},
+		"no entities":       {`<!DOCTYPE x><testsuite><testcase name="&lt;a&gt;"><failure/></testcase></testsuite>`, stage.TestSummary{Total: 1, Failed: 1, Failures: []stage.TestFailure{{Name: "<a>"}}}},
+		"last of many":      {`<testsuite>` + strings.Repeat(`<testcase name="x"><failure/></testcase>`, 4) + `</testsuite>`, stage.TestSummary{Total: 4, Failed: 4, Failures: []stage.TestFailure{{Name: "x"}, {Name: "x"}, {Name: "x"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -147,4 +153,13 @@ func TestALimitedOutputHasWholeLines(t *testing.T) {
 		_, _ = o.Write([]byte(line))
 	}
 	assert.Equal(t, strings.Repeat(line, probeRead/len(line)), o.String())
+}
+
+// utf16Text returns s in UTF-16 with a byte order mark, as PowerShell writes it.
+func utf16Text(s string) string {
+	b := []byte{0xff, 0xfe}
+	for _, u := range utf16.Encode([]rune(s)) {
+		b = binary.LittleEndian.AppendUint16(b, u)
+	}
+	return string(b)
 }

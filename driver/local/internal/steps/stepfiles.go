@@ -301,7 +301,7 @@ func (r *Run) Argv(env map[string]string) ([]string, error) {
 	if len(r.Files.names) > 0 {
 		var ok bool
 		if argv, ok = handover.AppendReadout(argv, r.Files.names, r.Files.vars.view); !ok {
-			r.Out.Printf("The driver reads outputs only from the file in DRONE_OUTPUT: the step is not a shell with -c.")
+			r.Out.Printf("The driver reads outputs only from the file in DRONE_OUTPUT: the step is not the script of a shell or Python with -c, or of PowerShell with -Command.")
 		}
 	}
 	if !r.Step.SecretCommand {
