@@ -22,6 +22,7 @@ type automaton struct {
 	nodes     []node
 	depth     []int32 // for each state, the length of the prefix
 	label     []byte  // for each state, the last byte of the prefix
+	inLong    []bool  // for each state, whether a longer pattern of minBroken bytes begins with it
 	// branches has the children of states that are not chained only. A branch is
 	// a bitmap of 256 bits, one for each byte that has a child, followed by the
 	// children in the order of the bytes. Most branches fill one cache line.
@@ -127,6 +128,10 @@ func (a *automaton) addLongStates(sorted [][]byte) (longest int32) {
 			path = append(path, s)
 		}
 		a.nodes[path[len(p)]].longest = int32(len(p))
+		a.inLong = append(a.inLong, make([]bool, len(a.nodes)-len(a.inLong))...)
+		for d := len(p) - 1; d > 0 && len(p) >= minBroken && !a.inLong[path[d]]; d-- {
+			a.inLong[path[d]] = true
+		}
 		longest = max(longest, int32(len(p)))
 		previous = p
 	}

@@ -69,27 +69,32 @@
 //     CR CR LF, which a terminal makes of CRLF;
 //   - each line of a multi-line value without surrounding white space, if it has at
 //     least Config.MinLine characters;
-//   - its base64 in the standard and the URL alphabet, with and without padding, also
-//     wrapped at 64 or 76 columns, and at each of the three alignments in a longer
-//     encoded text;
+//   - its base64 in the standard and the URL alphabet, with and without padding, and at
+//     each of the three alignments in a longer encoded text; each line of it that is
+//     wrapped at 64 or 76 columns;
 //   - its URL encodings: for a query, for a path, and as encodeURIComponent of
 //     JavaScript, with hexadecimal digits in lower or upper case;
 //   - its content as a JSON string, as Go, JavaScript, Python, PHP and .NET write it;
 //   - its shell quotings, as scripts write them and as bash and dash trace commands
 //     (set -x): in single quotes, in double quotes, with backslashes, and as $'...';
-//   - its hexadecimal digits in lower and upper case, also wrapped at 60 columns
-//     (xxd -p), if it has at least four bytes. Fewer digits occur in checksums by
-//     accident.
+//   - its hexadecimal digits in lower and upper case, if it has at least four bytes.
+//     Fewer digits occur in checksums by accident; each line of xxd -p.
+//
+// Tools wrap long encodings. So a line break within a form is ignored, if the form has
+// at least seven bytes: LF or CRLF, with a "=" before it as in quoted-printable, and an
+// indentation of at most 32 spaces and tabs after it. An empty line ends a form. If
+// less than four bytes of a form precede the first break, they stay visible; otherwise
+// the ends of ordinary lines would be held back.
 //
 // # Text that is not masked
 //
 // The masker ignores values shorter than Config.MinLength, and values of white space
 // only. It does not find a value that a program changes in another way: cut up,
-// reversed, in another case, as separated hexadecimal digits, compressed, encrypted,
-// with two encodings, or with colour codes in the middle. If a value begins or ends
+// reversed, in another case, as separated hexadecimal digits (hexdump, od), compressed,
+// encrypted, with a prefix in each line of a wrapped encoding, with two encodings, or with colour codes in the middle. If a value begins or ends
 // inside a base64 character, that character stays visible; it contains at most four
 // bits of the value. In a longer base64 text, a value stays visible if less than six
-// characters depend on it alone, or if a line break falls into it.
+// characters depend on it alone, or if a line break falls into less than seven.
 //
 // # Costs
 //

@@ -143,24 +143,16 @@ func (b *formBuilder) addBase64At(lead, size int, padded []byte) {
 		}
 	}
 	if lead == 0 {
-		b.addWrapped(padded, 64)
-		b.addWrapped(padded, 76)
+		b.addLines(padded, 64)
+		b.addLines(padded, 76)
 	}
 }
 
-// addWrapped adds an encoding that is wrapped at width columns, and its lines.
-func (b *formBuilder) addWrapped(text []byte, width int) {
+// addLines adds the lines of an encoding that is wrapped at width columns. A program may
+// print one of them alone. The whole encoding is found because breaks are ignored.
+func (b *formBuilder) addLines(text []byte, width int) {
 	if len(text) <= width {
 		return
-	}
-	for _, end := range []string{"\n", "\r\n"} {
-		for i := 0; i < len(text); i += width {
-			if i > 0 {
-				b.out.bytes = append(b.out.bytes, end...)
-			}
-			b.out.bytes = append(b.out.bytes, text[i:min(i+width, len(text))]...)
-		}
-		b.out.finish()
 	}
 	for line := range slices.Chunk(text, width) {
 		if len(line) >= 16 {
@@ -180,7 +172,7 @@ func (b *formBuilder) addHex(size int) {
 	b.scratch = hex.AppendEncode(b.scratch, b.scratch[n-size:])
 	digits := b.scratch[n:]
 	b.out.add(digits)
-	b.addWrapped(digits, 60) // the format of xxd -p
+	b.addLines(digits, 60) // the format of xxd -p
 	letters := false
 	for i, d := range digits {
 		if d >= 'a' {

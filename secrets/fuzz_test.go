@@ -37,9 +37,43 @@ func (s *slowMasker) add(patterns []string) {
 }
 
 func (s *slowMasker) findOpenSuffix() {
-	for s.open < len(s.text) && !s.isPrefix(s.text[s.open:]) {
+	data, inBreak := dataOf(s.text)
+	first := len(s.text) // of the open suffixes with a break
+	for i := range data {
+		at := data[i:]
+		broken := at[len(at)-1]-at[0] >= len(at)
+		from := at[0]
+		switch {
+		case broken:
+			from = beyondShortHead(at)
+		case !inBreak || len(at) < 4:
+			continue
+		}
+		if from >= s.open && from < first && s.isBrokenPrefix(at, from) {
+			first = from
+		}
+	}
+	for s.open < first && !s.isPrefix(s.text[s.open:]) {
 		s.open++
 	}
+}
+
+// isBrokenPrefix reports whether the bytes at these offsets are a proper prefix of a pattern.
+// Its masking begins at from.
+func (s *slowMasker) isBrokenPrefix(at []int, from int) bool {
+	for n, since := range s.since {
+		if since > from || len(n) < 7 || len(n) <= len(at) {
+			continue
+		}
+		same := true
+		for j := 0; same && j < len(at); j++ {
+			same = s.text[at[j]] == n[j]
+		}
+		if same {
+			return true
+		}
+	}
+	return false
 }
 
 // isPrefix reports whether text, at offset open, is a proper prefix of a pattern.
@@ -61,14 +95,13 @@ func (s *slowMasker) write(text string) {
 // emit writes or masks the text before until, and the masked bytes that follow.
 func (s *slowMasker) emit(until int) {
 	marked := make([]bool, len(s.text))
+	data, _ := dataOf(s.text)
 	for n, since := range s.since {
-		for i := since; i+len(n) <= len(s.text); i++ {
-			if s.text[i:i+len(n)] == n {
-				for j := range len(n) {
-					marked[i+j] = true
-				}
+		occurrences(s.text, data, n, func(from, to int) {
+			for j := from; j < to && from >= since; j++ {
+				marked[j] = true
 			}
-		}
+		})
 	}
 	for ; s.decided < len(s.text) && (s.decided < until || marked[s.decided]); s.decided++ {
 		switch {
@@ -79,6 +112,11 @@ func (s *slowMasker) emit(until int) {
 		}
 		s.inMask = marked[s.decided]
 	}
+}
+
+// breaks are line breaks that the masker ignores, and some that it does not.
+var breaks = []string{
+	"\n", "\r\n", "=\r\n", "\n    ", "=\n", "\r\r\n\t", "\n\n", "\r\r\r\n", "\n" + strings.Repeat(" ", 33), "=", "\r", "\n=", "=\r",
 }
 
 // nearSecrets returns a text for a script. A byte from 0xC0 on stands for a part of a
@@ -94,6 +132,12 @@ func nearSecrets(script string, patterns []string) string {
 		n := patterns[int(c-0xC0)*37%len(patterns)]
 		i++
 		switch part := int(script[i]); {
+		case c >= 0xE0 && part%2 == 1: // in lines
+			for k := part%5 + 1; len(n) > k; k = part>>3 + 1 {
+				b.WriteString(n[:k] + breaks[(part>>1+k)%len(breaks)])
+				n = n[k:]
+			}
+			b.WriteString(n)
 		case part < 0x80:
 			b.WriteString(n)
 		case part < 0xC0:
@@ -144,7 +188,7 @@ func checkMasker(t *testing.T, values, script string, ops []byte, credit, automa
 	requireSame := func(step string) {
 		t.Helper()
 		if got, want := out.String(), slow.out.String(); got != want {
-			t.Fatalf("%s of %q: got %q, want %q", step, text, got, want)
+			t.Fatalf("%s of %q: got %q, want %q\nvalues %q ops %v credit %d %d", step, text, got, want, values, ops, credit, automatonBytes)
 		}
 	}
 	add()

@@ -1,11 +1,15 @@
 package secrets
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // index is the patterns of a Set at some moment, prepared for searching. It is
 // immutable.
 type index struct {
 	matchers  []*matcher
+	broken    bool              // a matcher ignores breaks
 	automaton func() *automaton // over all patterns; built at the first call
 }
 
@@ -13,6 +17,7 @@ type index struct {
 func newIndex(matchers []*matcher) *index {
 	return &index{
 		matchers: matchers,
+		broken:   slices.ContainsFunc(matchers, func(m *matcher) bool { return m.broken }),
 		automaton: sync.OnceValue(func() *automaton {
 			var all [][]byte
 			for _, m := range matchers {

@@ -26,6 +26,10 @@ import (
 //     by one Replacement. It also replaces an interval that reaches into the open
 //     suffix: no later text can change that. It keeps the open suffix for the
 //     next write.
+//     Line breaks within a pattern are ignored. So the matchers also sample the text
+//     around each line break, and compare without breaks (breaks.go). The context is
+//     the end of the written text, in which such a pattern may begin.
+//
 //  7. Comparing patterns costs time, and a text could cause it at every byte. So
 //     the matchers have a credit. When the credit is used up, an Aho-Corasick
 //     automaton over all patterns takes over for the next MiB (automaton.go). It

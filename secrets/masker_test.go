@@ -2,9 +2,12 @@ package secrets_test
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"io"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -15,18 +18,83 @@ import (
 	"github.com/delegate-io/dlite/secrets"
 )
 
+// lineBreak is a break as the package documentation defines it, in a text that goes on.
+var lineBreak = regexp.MustCompile(`^=?\r?\r?\n[ \t]{0,32}`)
+
+// breakBegins matches the beginning of a break that ends the text.
+var breakBegins = regexp.MustCompile(`^(=|=?\r\r?|=?\r?\r?\n[ \t]{0,32})$`)
+
+// dataOf returns the offsets of the bytes of text that are no part of a break, and whether
+// the text ends with the beginning of a break.
+func dataOf(text string) (data []int, open bool) {
+	for i := 0; i < len(text); {
+		after := byte(0)
+		if i > 0 {
+			after = text[i-1]
+		}
+		if !strings.ContainsRune("=\r\n", rune(text[i])) {
+			data = append(data, i)
+			i++
+			continue
+		}
+		if may := after != '\n' && after != '\r' && (after != '=' || text[i] == '='); may && i > 0 {
+			if breakBegins.MatchString(text[i:]) {
+				return data, true
+			}
+			if n := len(lineBreak.FindString(text[i:])); n > 0 && !strings.ContainsRune("= \t\r\n", rune(text[i+n])) {
+				i += n // the byte after it is data
+			}
+		}
+		data = append(data, i)
+		i++
+	}
+	return data, false
+}
+
+// occurrences calls f for each occurrence of a pattern in text, alone or with breaks.
+func occurrences(text string, data []int, pattern string, f func(from, to int)) {
+	for i := 0; pattern != "" && i+len(pattern) <= len(text); i++ {
+		if text[i:i+len(pattern)] == pattern {
+			f(i, i+len(pattern))
+		}
+	}
+	if len(pattern) < 7 {
+		return
+	}
+	for i := 0; i+len(pattern) <= len(data); i++ {
+		at := data[i : i+len(pattern)]
+		same := at[len(at)-1]-at[0] >= len(at)
+		for j := 0; same && j < len(pattern); j++ {
+			same = text[at[j]] == pattern[j]
+		}
+		if same {
+			f(beyondShortHead(at), at[len(at)-1]+1)
+		}
+	}
+}
+
+// beyondShortHead returns the first of the offsets, or the one after the first break if fewer
+// than four precede the break.
+func beyondShortHead(at []int) int {
+	for j := 1; j < min(4, len(at)); j++ {
+		if at[j] > at[j-1]+1 {
+			return at[j]
+		}
+	}
+	return at[0]
+}
+
 // reference implements the definition of masking directly: mark the bytes of every
 // occurrence of every pattern, then replace each run of marked bytes.
 func reference(patterns []string, text string) string {
 	marked := make([]bool, len(text))
+	data, _ := dataOf(text)
 	for _, n := range patterns {
-		for i := 0; n != "" && i+len(n) <= len(text); i++ {
-			if text[i:i+len(n)] == n {
-				for j := range len(n) {
-					marked[i+j] = true
-				}
+		occurrences(text, data, n, func(from, to int) {
+			for j := from; j < to; j++ {
+				marked[j] = true
 			}
-		}
+		})
 	}
 	var b strings.Builder
 	for i := range len(text) {
@@ -324,4 +392,54 @@ func TestMaskerAllocatesNothingInTheSteadyState(t *testing.T) {
 	}
 	write()
 	assert.Zero(t, testing.AllocsPerRun(3, write))
+}
+
+// Rule S3: tools wrap encodings, with any width, alignment and indentation.
+func TestMaskerIgnoresLineBreaksWithinAForm(t *testing.T) {
+	t.Parallel()
+	value := "not-a-real-secret-of-any-account"
+	set := secrets.NewSet(secrets.Config{}, value, strings.Repeat("a long line of a fake key, 64 columns wide in base64\n", 5))
+	for _, end := range []string{"\n", "\r\n", "\n      "} {
+		for _, width := range []int{8, 19, 64, 76} {
+			for before := range 57 {
+				text := strings.Repeat("x", before) + value + strings.Repeat("y", 40)
+				for name, encoded := range map[string]string{
+					"base64": base64.StdEncoding.EncodeToString([]byte(text)), "hexadecimal": hex.EncodeToString([]byte(text)),
+				} {
+					var lines []string
+					for ; len(encoded) > width; encoded = encoded[width:] {
+						lines = append(lines, encoded[:width])
+					}
+					out := masked(t, set, strings.Join(append(lines, encoded), end)+end)
+					rest := strings.NewReplacer("\n", "", "\r", "", " ", "", secrets.Replacement, "****").Replace(out)
+					shown := len(text)*4/3 - (len(value)*4/3 - 2) + 4
+					if name == "hexadecimal" {
+						shown = (len(text)-len(value))*2 + 4
+					}
+					// Less than four bytes before the first break stay visible.
+					require.LessOrEqual(t, len(rest), shown+3+4, "%s, %d columns, %d before: %q", name, width, before, out)
+				}
+			}
+		}
+	}
+	assert.Equal(t, "******.", set.Mask("not-a-re=\r\nal-secret-of-=\r\nany-account."), "quoted-printable")
+	assert.Equal(t, "not-a-real-secret\n\n-of-any-account", set.Mask("not-a-real-secret\n\n-of-any-account"), "an empty line ends a form")
+}
+
+// Output must not wait for the next line, unless the line ends like a form begins.
+func TestMaskerDoesNotHoldBackTheEndOfALine(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	m := secrets.NewMasker(&out, secrets.NewSet(secrets.Config{}, "production-password"))
+	for _, step := range []struct{ in, out string }{
+		{"deployed to pro\n", "deployed to pro\n"},
+		{"deployed to prod\n", "deployed to "},
+		{"next\n", "prod\nnext\n"},
+		{"pro", ""}, {"\n", "pro\n"}, {"duction-pass", ""}, {"word\n", "******\n"},
+	} {
+		out.Reset()
+		_, err := io.WriteString(m, step.in)
+		require.NoError(t, err)
+		assert.Equal(t, step.out, out.String(), "after %q", step.in)
+	}
 }

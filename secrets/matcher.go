@@ -31,6 +31,8 @@ func classOf(pattern []byte) int {
 type matcher struct {
 	q, stride int
 	mask      uint64 // selects the lowest q bytes
+	broken    bool   // breaks in the patterns are ignored (breaks.go)
+	longest   int    // the length of the longest pattern
 
 	patterns      patternList // sorted, distinct
 	keys          []uint64    // the first eight bytes of each pattern, big-endian
@@ -54,6 +56,7 @@ type matcher struct {
 func newMatcher(class, n int, sources []*patternList) *matcher {
 	m := &matcher{q: classes[class].q, stride: 2 * classes[class].stride}
 	m.mask = 1<<(8*m.q) - 1 // 1<<64 is 0
+	m.broken = m.q+classes[class].stride-1 >= minBroken
 	entries := make([]sortEntry, 0, 2*n)
 	size := 0
 	for i, list := range sources {
@@ -62,6 +65,7 @@ func newMatcher(class, n int, sources []*patternList) *matcher {
 			if classOf(p) == class {
 				entries = append(entries, sortEntry{bits.ReverseBytes64(load(p)), int32(i), int32(j)})
 				m.stride = min(m.stride, len(p)-m.q+1)
+				m.longest = max(m.longest, len(p))
 				size += len(p)
 			}
 		}
@@ -157,6 +161,7 @@ func loadShort(text []byte) uint64 {
 // matchList collects the matches of several matchers.
 type matchList struct {
 	matches []match
+	floor   int // matches that begin before it are ignored
 	credit  int // what the matchers may spend on comparisons, in units of about 5 ns
 }
 
@@ -183,7 +188,7 @@ func (m *matcher) search(text []byte, l *matchList) (open int) {
 		}
 	}
 	// No occurrence that begins at or after this position is complete.
-	return min(open, m.openSuffix(text, p-stride+1, l))
+	return min(open, m.openSuffix(text, max(p-stride+1, l.floor), l))
 }
 
 // matchAround adds the matches that begin at the positions first to last. It
@@ -191,7 +196,7 @@ func (m *matcher) search(text []byte, l *matchList) (open int) {
 func (m *matcher) matchAround(text []byte, first, last int, l *matchList) (open int) {
 	open = len(text)
 	l.credit -= 1 + (last-first)/4
-	for at := first; at <= last; at++ {
+	for at := max(first, l.floor); at <= last; at++ {
 		gram := load(text[at:]) & m.mask
 		if !m.firstGrams.filter.mayContain(gram) {
 			continue
@@ -206,6 +211,14 @@ func (m *matcher) matchAround(text []byte, first, last int, l *matchList) (open 
 		}
 		if more {
 			open = min(open, at)
+		}
+		if !m.broken {
+			continue
+		}
+		rest := text[at+m.q : min(len(text), at+m.longest)]
+		l.credit -= len(rest) / 64
+		if (bytes.IndexByte(rest, '\n') >= 0 || len(text) < at+m.longest) && isData(text, at) {
+			open = min(open, m.matchBroken(text, at, l))
 		}
 	}
 	return open
@@ -310,6 +323,9 @@ func (m *matcher) hasPrefix(g uint64, n int) bool {
 
 // add adds a match. Usually the matches arrive sorted.
 func (l *matchList) add(from, to int) {
+	if from < l.floor {
+		return
+	}
 	if n := len(l.matches); n > 0 && l.matches[n-1].from <= from && from <= l.matches[n-1].to {
 		l.matches[n-1].to = max(l.matches[n-1].to, to)
 		return

@@ -20,12 +20,18 @@ type stream struct {
 	base  int64
 
 	open    int64      // offset of the open suffix
+	floor   int64      // the previous open: no match of a value that is known since then begins before it
 	decided int64      // all bytes before this offset are written or replaced
 	masked  []interval // masked bytes from decided on, sorted and disjoint
 	done    int        // the first done elements of masked are decided
 	inMask  bool       // the byte before decided was masked
 	matched bool       // a pattern was found in this text
 	out     []byte
+
+	// context is the end of the decided text that a form with a break may begin with.
+	// It is not in buf. It is empty while text is held.
+	context []byte
+	broken  brokenState
 
 	budget    searchBudget
 	matches   matchList
@@ -58,6 +64,13 @@ func newStream(x *index) stream {
 // part of text. It is valid until the next call.
 func (s *stream) write(text []byte) []byte {
 	held := len(s.buf) - s.start
+	if held+len(text) == 0 {
+		return nil
+	}
+	if held == 0 && len(s.context) > 0 && s.continues(text) {
+		held = s.holdContext()
+	}
+	s.context = s.context[:0]
 	if held > 0 {
 		if s.start > len(s.buf)/2 {
 			// Moving only half-empty buffers moves each byte once on average,
@@ -83,6 +96,15 @@ func (s *stream) write(text []byte) []byte {
 	return unchanged
 }
 
+// holdContext moves the context to buf, which holds no text. It returns the length.
+func (s *stream) holdContext() int {
+	n := len(s.context)
+	s.buf, s.start = append(s.buf[:0], s.context...), 0
+	s.base -= int64(n)
+	s.context = s.context[:0]
+	return n
+}
+
 // flush decides about all bytes and returns the output. If later text completes a
 // pattern, only the bytes after the flush are masked.
 func (s *stream) flush() []byte {
@@ -96,6 +118,9 @@ func (s *stream) flush() []byte {
 // the held text again, which contains every undecided interval and the open suffix.
 func (s *stream) setIndex(x *index) {
 	s.index, s.automaton = x, nil
+	if s.start == len(s.buf) {
+		s.holdContext()
+	}
 	held := s.buf[s.start:]
 	s.search(held, len(held))
 }
@@ -103,13 +128,16 @@ func (s *stream) setIndex(x *index) {
 // search finds the masked intervals and the open suffix of text, which begins with
 // the held text. Its bytes from offset first on are new.
 func (s *stream) search(text []byte, first int) {
+	s.floor = s.open
 	if s.automaton == nil {
 		if s.runMatchers(text, first) {
 			return
 		}
 		s.automaton, s.state, s.remaining = s.index.automaton(), 0, s.budget.automatonBytes
-		first = 0
+		s.broken.on = false
 		s.masked, s.done = s.masked[:0], 0
+		first = int(s.floor - s.base)
+		s.readContext(text[:first])
 	}
 	s.runAutomaton(text, first)
 	if s.remaining -= len(text) - first; s.remaining <= 0 {
@@ -124,10 +152,16 @@ func (s *stream) runMatchers(text []byte, first int) bool {
 	l := &s.matches
 	l.credit += 1 + (len(text) - first) - first/16
 	l.credit = min(l.credit, s.budget.initial)
-	l.matches = l.matches[:0]
+	l.matches, l.floor = l.matches[:0], int(s.floor-s.base)
 	open := len(text)
 	for _, m := range s.index.matchers {
 		open = min(open, m.search(text, l))
+		if l.credit < 0 {
+			return false
+		}
+	}
+	if s.index.broken {
+		open = min(open, s.index.searchBreaks(text, l))
 		if l.credit < 0 {
 			return false
 		}
@@ -143,11 +177,26 @@ func (s *stream) runMatchers(text []byte, first int) bool {
 	return true
 }
 
+// readContext steps the automaton over the context before the text that it searches.
+func (s *stream) readContext(context []byte) {
+	var state int32
+	var previous byte
+	for i, b := range context {
+		before := state
+		state = s.automaton.step(state, previous, b)
+		s.stepBroken(before, state, previous, b, s.base+int64(i))
+		previous = b
+	}
+	if state > 0 && !s.broken.on {
+		s.broken = brokenState{on: true, state: state, previous: previous, breaks: s.broken.breaks[:0]}
+	}
+}
+
 // runAutomaton searches text from offset first on with the automaton.
 func (s *stream) runAutomaton(text []byte, first int) {
 	a, state := s.automaton, s.state
 	for i := first; i < len(text); i++ {
-		b := text[i]
+		b, before := text[i], state
 		if n := &a.nodes[state]; n.chained && n.chainByte == b {
 			state++
 		} else if state == 0 {
@@ -155,26 +204,34 @@ func (s *stream) runAutomaton(text []byte, first int) {
 		} else {
 			state = a.step(state, text[i-1], b) // text has at least as many bytes as the state
 		}
-		n := int64(a.nodes[state].longest)
-		if n == 0 {
-			continue
+		if n := int64(a.nodes[state].longest); n > 0 {
+			end := s.base + int64(i) + 1
+			if k := len(s.masked) - 1; k >= s.done && s.masked[k].from <= end-n && end-n <= s.masked[k].to && end-n >= s.floor {
+				s.masked[k].to = end
+			} else {
+				s.addMatch(end-n, end)
+			}
+			state = a.skipLeaves(state)
 		}
-		end := s.base + int64(i) + 1
-		if k := len(s.masked) - 1; k >= s.done && s.masked[k].from <= end-n && end-n <= s.masked[k].to {
-			s.masked[k].to = end
-		} else {
-			s.addMatch(end-n, end)
+		if s.broken.on || b == '\n' || b == '\r' || b == '=' {
+			var previous byte
+			if i > 0 {
+				previous = text[i-1]
+			}
+			s.stepBroken(before, state, previous, b, s.base+int64(i))
 		}
-		state = a.skipLeaves(state)
 	}
 	s.state = state
 	s.open = s.base + int64(len(text)) - int64(a.depth[state])
+	if s.broken.on {
+		s.open = min(s.open, s.broken.open(a, s.floor, s.base+int64(len(text))))
+	}
 }
 
-// addMatch masks the bytes of a match. Matches must be added in the order of their
-// ends.
+// addMatch masks the bytes of a match. A match must end after the beginning of the last
+// masked interval.
 func (s *stream) addMatch(from, to int64) {
-	if to <= s.decided {
+	if to <= s.decided || from < s.floor {
 		return // found again in held text
 	}
 	s.matched = true
@@ -182,7 +239,7 @@ func (s *stream) addMatch(from, to int64) {
 	n := len(s.masked)
 	for n > s.done && s.masked[n-1].to >= from {
 		n--
-		from = min(from, s.masked[n].from)
+		from, to = min(from, s.masked[n].from), max(to, s.masked[n].to)
 	}
 	s.masked = append(s.masked[:n], interval{from, to})
 }
@@ -222,11 +279,67 @@ func (s *stream) emitPlain(text []byte, to int64) {
 // decided. If held is not 0, text lies in buf already. The discarded bytes are not
 // overwritten, because write may return them.
 func (s *stream) discardDecided(text []byte, held int) {
-	n := int(s.open - s.base)
-	s.base = s.open
-	if held > 0 {
-		s.start += n
-	} else {
-		s.buf, s.start = append(s.buf[:0], text[n:]...), 0
+	from, n := 0, int(s.open-s.base)
+	switch {
+	case n >= minHead && text[n-1] > '=' && n == len(text): // usually
+		s.context = append(s.context[:0], text[n-3], text[n-2], text[n-1])
+		from = n
+	default:
+		if from = contextOf(text[:n]); n == len(text) {
+			s.context, from = append(s.context[:0], text[from:]...), n
+		}
 	}
+	s.base += int64(from)
+	switch {
+	case held > 0:
+		s.start += from
+	case from < len(text) || len(s.buf) > 0:
+		s.buf, s.start = append(s.buf[:0], text[from:]...), 0
+	}
+}
+
+// contextOf returns the offset of the context in decided text: less than minHead bytes, and
+// the break after them.
+func contextOf(text []byte) int {
+	k := len(text)
+	for k > 0 && len(text)-k < maxIndent && isBlank(text[k-1]) {
+		k--
+	}
+	if k > 0 && text[k-1] == '\n' {
+		k--
+	} else {
+		k = len(text)
+	}
+	for n := 0; n < 2 && k > 0 && text[k-1] == '\r'; n++ {
+		k--
+	}
+	if k > 0 && text[k-1] == '=' {
+		k--
+	}
+	return max(0, k-minHead+1)
+}
+
+// continues reports whether the search of text needs the context.
+func (s *stream) continues(text []byte) bool {
+	if len(text) < maxBreak+minHead {
+		return true // the next context is not in text alone
+	}
+	if last := s.context[len(s.context)-1]; !endsBreak(last) && !mayBegin(0, text[0]) {
+		return false // no break between them
+	}
+	if len(text) < 4<<10 {
+		return true
+	}
+	// It is costly to copy much text, and rarely necessary.
+	var buf [4 * maxBreak]byte
+	end := append(append(buf[:0], s.context...), text[:2*maxBreak]...)
+	for i, b := range end {
+		if b != '\n' {
+			continue
+		}
+		if _, to, ok := breakAt(end, i); ok && to >= len(s.context) {
+			return s.index.mayContinue(end[to:])
+		}
+	}
+	return false
 }
