@@ -198,7 +198,7 @@ func TestACancelledCallIsNotRetryable(t *testing.T) {
 // time-out of one attempt.
 func TestEveryAttemptHasATimeout(t *testing.T) {
 	t.Parallel()
-	for name, stall := range map[string]func(w http.ResponseWriter){
+	for name, delay := range map[string]func(w http.ResponseWriter){
 		"before the head": func(http.ResponseWriter) {},
 		"in the body": func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", "1000")
@@ -211,7 +211,7 @@ func TestEveryAttemptHasATimeout(t *testing.T) {
 			both(t, func(t *testing.T, p client.Option) {
 				s := serve(t, func(w http.ResponseWriter, r *http.Request, n int) {
 					if n < 3 {
-						stall(w)
+						delay(w)
 						<-r.Context().Done() // until the client gives up
 						return
 					}

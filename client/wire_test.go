@@ -75,13 +75,13 @@ func FuzzEncodeResponse(f *testing.F) {
 			t.Fatalf("legacy: %q", b)
 		}
 		r.Code = task.Timeout
-		var told struct {
+		var sent struct {
 			Data struct {
 				Status any `json:"command_execution_status"`
 			}
 		}
-		if err := json.Unmarshal(encodeLegacy(tsk, r), &told); err != nil || told.Data.Status == nil || told.Data.Status == "" {
-			t.Fatalf("legacy time-out: %v, %v", err, told)
+		if err := json.Unmarshal(encodeLegacy(tsk, r), &sent); err != nil || sent.Data.Status == nil || sent.Data.Status == "" {
+			t.Fatalf("legacy time-out: %v, %v", err, sent)
 		}
 		r.Code = task.OK
 		var back struct{ Data []byte }

@@ -134,8 +134,8 @@ func shows(text string, o stage.Output) bool {
 	return len(o.Value) >= minSecret && strings.Contains(text, o.Value)
 }
 
-// conceal replaces the values of secret outputs in a message.
-func conceal(message string, outputs []stage.Output) string {
+// hideSecrets replaces the values of secret outputs in a message.
+func hideSecrets(message string, outputs []stage.Output) string {
 	for _, o := range outputs {
 		if o.Type == stage.OutputSecret && shows(message, o) {
 			message = strings.ReplaceAll(message, o.Value, hidden)
@@ -165,7 +165,7 @@ func parseAnswer(taskType string, code task.Code, reason string, data json.RawMe
 
 func interpretAnswer(taskType string, code task.Code, reason string, data json.RawMessage) queue.Answer {
 	f := parseAnswerData(data)
-	a := queue.Answer{Code: code, Data: data, Error: conceal(cut(cmp.Or(reason, f.message), maxConcealed), f.outputs)}
+	a := queue.Answer{Code: code, Data: data, Error: hideSecrets(cut(cmp.Or(reason, f.message), maxConcealed), f.outputs)}
 	switch code {
 	case task.OK:
 	case "":

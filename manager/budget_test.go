@@ -51,7 +51,7 @@ func TestAnAccountStaysInItsBudget(t *testing.T) {
 	s.refused("works", "POST", stages, `{"steps":[{}]}`)
 	s.refused("works", "POST", tasks, `{"type":"x"}`)
 	s.refused("works", "POST", schedules+"b/trigger?accountId=acc", "")
-	s.settled(time.Minute, func() bool {
+	s.advanceUntil(time.Minute, func() bool {
 		b, err := s.m.Schedule(account, "b")
 		return err == nil && strings.Contains(b.LastError, "budget")
 	})

@@ -52,7 +52,7 @@ func TestAStepThatIgnoresItsAbort(t *testing.T) {
 	s.pass(id, initTask, succeeded)
 	step := s.take(id, executeTask)
 	s.ok("POST", "/api/stages/s1/abort?accountId=acc", "", nil)
-	s.settled(5*time.Second, func() bool { return len(s.poll(id).Events) == 1 })
+	s.advanceUntil(5*time.Second, func() bool { return len(s.poll(id).Events) == 1 })
 	assert.Equal(t, []string{step.ID}, s.poll(id).Aborted)
 	assert.Equal(t, 204, s.respond(id, step.ID, succeeded))
 	assert.Empty(t, s.poll(id).Aborted)
@@ -80,7 +80,7 @@ func TestTimeouts(t *testing.T) {
 	s.submit(`{"id":"step","steps":[{"timeout_ms":1000}]}`)
 	s.pass(id, initTask, succeeded)
 	step := s.take(id, executeTask)
-	s.settled(2*time.Second, func() bool { return s.stage("step").Steps[0].Status.Ended() })
+	s.advanceUntil(2*time.Second, func() bool { return s.stage("step").Steps[0].Status.Ended() })
 	assert.Equal(t, manager.Timeout, s.stage("step").Steps[0].Status)
 	assert.Equal(t, []string{step.ID}, s.poll(id).Aborted, "the poll lists it as aborted")
 	s.pass(id, cleanupTask, succeeded)
@@ -91,7 +91,7 @@ func TestTimeouts(t *testing.T) {
 	s.submit(`{"id":"whole","timeout_ms":1000,"steps":[{"run_on":"always"},{"run_on":"always"}]}`)
 	s.pass(id, initTask, succeeded)
 	step = s.take(id, executeTask)
-	s.settled(time.Second, func() bool { return len(s.poll(id).Aborted) == 1 })
+	s.advanceUntil(time.Second, func() bool { return len(s.poll(id).Aborted) == 1 })
 	require.Equal(t, 204, s.respond(id, step.ID, failure))
 	s.take(id, cleanupTask)
 	s.clock.Advance(11 * time.Second) // the cleanup is never answered
@@ -104,7 +104,7 @@ func TestTimeouts(t *testing.T) {
 
 	s.submit(`{"id":"dropped","steps":[{"timeout_ms":1000}]}`)
 	s.pass(id, initTask, succeeded)
-	s.settled(2*time.Second, func() bool { return s.stage("dropped").Steps[0].Status.Ended() })
+	s.advanceUntil(2*time.Second, func() bool { return s.stage("dropped").Steps[0].Status.Ended() })
 	assert.Equal(t, `the delegate "d" did not take the task within its time-out of 1s`, s.stage("dropped").Steps[0].Error)
 }
 
@@ -116,7 +116,7 @@ func TestAnOfferThatIsIgnoredGoesToAnotherDelegate(t *testing.T) {
 	deaf, other := s.register("deaf", dockerTypes), s.register("other", dockerTypes)
 	s.submit(`{"id":"s1"}`)
 	task := s.pending(deaf, initTask)
-	s.settled(5*time.Second, func() bool { return len(s.poll(other).Events) == 1 })
+	s.advanceUntil(5*time.Second, func() bool { return len(s.poll(other).Events) == 1 })
 	assert.Equal(t, 204, s.acquire(deaf, task).status)
 	s.pass(other, initTask, succeeded)
 	s.pass(other, cleanupTask, succeeded)

@@ -292,8 +292,8 @@ func (s *server) task(id string) (t manager.Task) {
 	return t
 }
 
-// settled advances the clock and waits until the manager has executed the due work.
-func (s *server) settled(d time.Duration, until func() bool) {
+// advanceUntil advances the clock and waits until the manager has executed the due work.
+func (s *server) advanceUntil(d time.Duration, until func() bool) {
 	s.t.Helper()
 	s.clock.Advance(d)
 	require.Eventually(s.t, until, 5*time.Second, time.Millisecond)

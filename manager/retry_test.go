@@ -42,7 +42,7 @@ func TestAStageIsRunAgain(t *testing.T) {
 	second := s.register("second", dockerTypes)
 	s.clock.Advance(20 * time.Second)
 	require.Equal(t, 200, s.beat(second))
-	s.settled(10*time.Second, func() bool { return s.stage("s").Status == manager.Queued })
+	s.advanceUntil(10*time.Second, func() bool { return s.stage("s").Status == manager.Queued })
 	st := s.stage("s")
 	require.Len(t, st.Attempts, 1)
 	assert.Equal(t, manager.Failure, st.Attempts[0].Status)
@@ -51,7 +51,7 @@ func TestAStageIsRunAgain(t *testing.T) {
 	assert.Empty(t, s.poll(second).Events, "the back-off has not passed")
 	require.Equal(t, 200, s.beat(second))
 	require.Equal(t, 200, s.beat(first)) // it has returned, and has a slot for the stage again
-	s.settled(5*time.Second, func() bool { return len(s.poll(second).Events) == 1 })
+	s.advanceUntil(5*time.Second, func() bool { return len(s.poll(second).Events) == 1 })
 
 	again := idsOf(t, s.pass(second, initTask, succeeded))
 	assert.NotEqual(t, init.GroupID, again.GroupID)
@@ -90,7 +90,7 @@ func TestRetryPolicies(t *testing.T) {
 		s.clock.Advance(wait - time.Millisecond)
 		require.Equal(t, 200, s.beat(d))
 		require.Empty(t, s.poll(d).Events)
-		s.settled(time.Millisecond, func() bool { return len(s.poll(d).Events) == 1 })
+		s.advanceUntil(time.Millisecond, func() bool { return len(s.poll(d).Events) == 1 })
 	}
 	fail(manager.Failure)
 	assert.Len(t, s.stage("s").Attempts, 3)
@@ -132,7 +132,7 @@ func TestATaskIsSubmittedAgain(t *testing.T) {
 	first := s.pass(d, "custom", failed)
 	assert.Equal(t, manager.Queued, s.task("t").Status)
 	assert.Equal(t, 204, s.respond(d, first.ID, succeeded), "too late")
-	s.settled(time.Second, func() bool { return len(s.poll(d).Events) == 1 })
+	s.advanceUntil(time.Second, func() bool { return len(s.poll(d).Events) == 1 })
 	second := s.take(d, "custom")
 	assert.NotEqual(t, first.ID, second.ID)
 	assert.JSONEq(t, string(first.Data), string(second.Data))
@@ -142,14 +142,14 @@ func TestATaskIsSubmittedAgain(t *testing.T) {
 	s.clock.Advance(59 * time.Second)
 	require.Equal(t, 200, s.beat(d))
 	require.Equal(t, 204, s.respond(d, second.ID, failed))
-	s.settled(2*time.Second, func() bool { return len(s.poll(d).Events) == 1 })
+	s.advanceUntil(2*time.Second, func() bool { return len(s.poll(d).Events) == 1 })
 	s.pass(d, "custom", succeeded)
 	assert.Equal(t, manager.Success, s.task("t").Status)
 	assert.Equal(t, 2, s.task("t").Attempts)
 	s.ok("POST", "/api/tasks?accountId=acc", `{"id":"t","type":"custom","data":{"n":1},"retry":{"max_attempts":3,"on":["failure"]}}`, nil)
-	s.settled(59*time.Minute-2*time.Second, func() bool { return true }) // the first attempt is forgotten
+	s.advanceUntil(59*time.Minute-2*time.Second, func() bool { return true }) // the first attempt is forgotten
 	assert.Equal(t, manager.Success, s.task("t").Status)
-	s.settled(2*time.Minute, func() bool { return s.call("GET", "/api/tasks/t?accountId=acc", "").status == 404 })
+	s.advanceUntil(2*time.Minute, func() bool { return s.call("GET", "/api/tasks/t?accountId=acc", "").status == 404 })
 }
 
 // Rule Q6: limits by account, pipeline and label hold stages back, with the reason.
@@ -224,7 +224,7 @@ func TestAllManagersComputeTheSameAttempt(t *testing.T) {
 	submitted := s.submit(`{"id":"s","steps":[{"id":"a","data":{}}],"retry":{"max_attempts":2}}`)
 	s.pass(d, initTask, succeeded)
 	s.take(d, executeTask)
-	s.settled(30*time.Second, func() bool { return len(s.stage("s").Attempts) == 1 })
+	s.advanceUntil(30*time.Second, func() bool { return len(s.stage("s").Attempts) == 1 })
 	again := s.stage("s")
 	assert.Equal(t, submitted.Cleanup.TaskID+"-2", again.Cleanup.TaskID)
 	require.NoError(t, s.m.Close())

@@ -39,8 +39,8 @@ func TestASchedule(t *testing.T) {
 	s = s.as(fakeSecret, account) // with a token of this time
 	got := s.schedule("nightly", `{"cron":"30 3 * * *","time_zone":"Europe/Berlin","missed":"all","stage":{"selectors":["x"],"steps":[{}]}}`)
 	assert.Equal(t, time.Date(2024, 3, 30, 2, 30, 0, 0, time.UTC), got.Next)
-	s.settled(14*time.Hour+30*time.Minute, func() bool { return len(s.submitted("nightly")) == 1 })
-	s.settled(24*time.Hour, func() bool { return len(s.submitted("nightly")) == 2 }) // the clock went forward
+	s.advanceUntil(14*time.Hour+30*time.Minute, func() bool { return len(s.submitted("nightly")) == 1 })
+	s.advanceUntil(24*time.Hour, func() bool { return len(s.submitted("nightly")) == 2 }) // the clock went forward
 	assert.Equal(t, []string{"20240330T023000Z", "20240331T013000Z"}, s.submitted("nightly"))
 	s = s.as(fakeSecret, account)
 	var shown manager.Schedule
@@ -61,7 +61,7 @@ func TestMissedTimes(t *testing.T) {
 	for missed, want := range map[string]int{"": 1, "once": 1, "skip": 0, "all": 5} {
 		s := start(t)
 		s.schedule("s", `{"cron":"@every 1h","missed":"`+missed+`","stage":{"selectors":["x"],"steps":[{}]}}`)
-		s.settled(5*time.Hour+10*time.Minute, func() bool {
+		s.advanceUntil(5*time.Hour+10*time.Minute, func() bool {
 			now, err := s.m.Schedule(account, "s")
 			return err == nil && now.Next.After(s.clock.Now())
 		})
@@ -69,7 +69,7 @@ func TestMissedTimes(t *testing.T) {
 	}
 	s := start(t)
 	s.schedule("s", `{"cron":"@every 1m","missed":"all","stage":{"selectors":["x"],"steps":[{}]}}`)
-	s.settled(1000*time.Minute, func() bool {
+	s.advanceUntil(1000*time.Minute, func() bool {
 		now, err := s.m.Schedule(account, "s")
 		return err == nil && now.Next.After(s.clock.Now())
 	})
@@ -85,14 +85,14 @@ func TestASchedulesRunsMayNotOverlap(t *testing.T) {
 		now, err := s.m.Schedule(account, "t")
 		return err == nil && now.Last.Equal(s.clock.Now())
 	}
-	s.settled(10*time.Minute, fired)
-	s.settled(10*time.Minute, fired)
+	s.advanceUntil(10*time.Minute, fired)
+	s.advanceUntil(10*time.Minute, fired)
 	now, err := s.m.Schedule(account, "t")
 	require.NoError(t, err)
 	assert.Contains(t, now.LastError, "has not ended")
 	_, err = s.m.AbortTask(t.Context(), account, now.LastID)
 	require.NoError(t, err)
-	s.settled(10*time.Minute, fired)
+	s.advanceUntil(10*time.Minute, fired)
 	again, err := s.m.Schedule(account, "t")
 	require.NoError(t, err)
 	assert.NotEqual(t, now.LastID, again.LastID)

@@ -249,10 +249,10 @@ func TestEndedStagesAreForgotten(t *testing.T) {
 	}
 	assert.Equal(t, 404, s.call("GET", "/api/stages/a?accountId=acc", "").status, "the manager remembers the newest two")
 	assert.Equal(t, 200, s.call("GET", "/api/stages/b?accountId=acc", "").status)
-	s.settled(time.Minute, func() bool { return len(s.m.Stages(account)) == 0 })
+	s.advanceUntil(time.Minute, func() bool { return len(s.m.Stages(account)) == 0 })
 	s.register("d", nil)
-	s.settled(time.Minute, func() bool { return s.m.Delegates(account)[0].State == queue.Gone })
-	s.settled(10*time.Minute, func() bool { return len(s.m.Delegates(account)) == 0 })
+	s.advanceUntil(time.Minute, func() bool { return s.m.Delegates(account)[0].State == queue.Gone })
+	s.advanceUntil(10*time.Minute, func() bool { return len(s.m.Delegates(account)) == 0 })
 }
 
 func TestTheDelegatesAreListed(t *testing.T) {

@@ -92,11 +92,11 @@ func TestStagesOfADelegateWithANewIDAreCleanedUp(t *testing.T) {
 	receive(t, g.entered)
 	left := snapshot(t, dir)
 	require.True(t, srv.Forget(first.id))
-	told := make(chan struct{}, 1)
+	unclaimed := make(chan struct{}, 1)
 	second := start(t, srv, router.RouteMap{"echo": echo}, poller.WithState(left),
-		poller.WithStages(&fakeStages{unclaimed: told}))
+		poller.WithStages(&fakeStages{unclaimed: unclaimed}))
 	assert.NotEqual(t, first.id, second.id)
-	receive(t, told)
+	receive(t, unclaimed)
 	assert.Equal(t, task.OK, wait(t, submit(srv, "echo", `1`)).Code)
 }
 

@@ -161,7 +161,7 @@ func (s *session) awaitQuiet(ended <-chan struct{}) {
 	report := time.NewTicker(drainReportInterval)
 	defer report.Stop()
 	for last := 0; ; {
-		board, slots := s.table.changed(), s.slots.Changed()
+		tableChanged, slots := s.table.changed(), s.slots.Changed()
 		switch quiet, claims := s.table.idle(); {
 		case !quiet || s.slots.Used() > 0:
 			idle = nil
@@ -174,7 +174,7 @@ func (s *session) awaitQuiet(ended <-chan struct{}) {
 			idle, last = time.After(s.idle), claims
 		}
 		select {
-		case <-board:
+		case <-tableChanged:
 		case <-slots:
 		case <-ended:
 			ended = nil

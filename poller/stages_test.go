@@ -80,9 +80,9 @@ func TestTransactionOfAForgottenTaskIsCleanedUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := server(t)
-			g, orphans := newGate(), make(chan string, 1)
+			g, forgotten := newGate(), make(chan string, 1)
 			d := start(t, srv, router.RouteMap{executeTask: g, "echo": echo},
-				poller.WithStages(&fakeStages{forgotten: orphans}))
+				poller.WithStages(&fakeStages{forgotten: forgotten}))
 			sub := submit(srv, executeTask, `{}`)
 			receive(t, g.entered)
 			gone := srv.Inject(clientfaults.Fault{Call: "respond", TaskID: sub.ID, Kind: clientfaults.AnswerStatus, Status: 404})
@@ -93,11 +93,11 @@ func TestTransactionOfAForgottenTaskIsCleanedUp(t *testing.T) {
 			close(g.let)
 			assert.NoError(t, gone.Wait(within(t), 1))
 			if forget {
-				assert.Equal(t, sub.ID, receive(t, orphans))
+				assert.Equal(t, sub.ID, receive(t, forgotten))
 				return
 			}
 			assert.Equal(t, task.OK, wait(t, submit(srv, "echo", `1`)).Code)
-			assert.Empty(t, orphans)
+			assert.Empty(t, forgotten)
 		})
 	}
 }

@@ -85,9 +85,9 @@ func (c *Client) follow(ctx context.Context, req *StartStepRequest, out io.Write
 	}
 	s := newSession(ctx, c, req, out, own)
 	res, f, err := s.follow(ctx, begins)
-	told := (*endingError)(nil)
+	ending := (*endingError)(nil)
 	switch {
-	case err == nil || errors.Is(err, driver.ErrNotBegun) || own && errors.As(err, &told) && ctx.Err() == nil:
+	case err == nil || errors.Is(err, driver.ErrNotBegun) || own && errors.As(err, &ending) && ctx.Err() == nil:
 		return res, f, err // the text of an agent of ours names the step already
 	default:
 		return nil, f, fail(err)

@@ -227,8 +227,8 @@ func BenchmarkFiftyStagesAtOnce(b *testing.B) {
 		var before runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		look := time.NewTicker(50 * time.Millisecond)
-		defer look.Stop()
+		ticker := time.NewTicker(50 * time.Millisecond)
+		defer ticker.Stop()
 		for b.Loop() {
 			var wg sync.WaitGroup
 			for range stages {
@@ -243,7 +243,7 @@ func BenchmarkFiftyStagesAtOnce(b *testing.B) {
 				select {
 				case <-done:
 					ended = true
-				case <-look.C:
+				case <-ticker.C:
 					var now runtime.MemStats
 					runtime.ReadMemStats(&now)
 					peak = max(peak, now.HeapInuse+now.StackInuse)

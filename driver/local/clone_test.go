@@ -300,8 +300,8 @@ func TestCloneErrorsNameTheReasonWithoutTheSecret(t *testing.T) {
 	open, closed := newGitServer(t, nil), newGitServer(t, locked)
 	talking := newGitServer(t, func(w http.ResponseWriter, _ *http.Request) bool {
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
-		said := "ERR I know " + fakePassword
-		_, _ = fmt.Fprintf(w, "001e# service=git-upload-pack\n0000%04x%s", len(said)+4, said)
+		message := "ERR I know " + fakePassword
+		_, _ = fmt.Fprintf(w, "001e# service=git-upload-pack\n0000%04x%s", len(message)+4, message)
 		return true
 	})
 	forbidden := newGitServer(t, func(w http.ResponseWriter, _ *http.Request) bool {

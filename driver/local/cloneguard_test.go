@@ -66,10 +66,10 @@ func TestInitClonesSubmodules(t *testing.T) {
 // A submodule gets no credentials of another host, and no files of this machine.
 func TestSubmodulesGetNeitherCredentialsNorFilesOfOthers(t *testing.T) {
 	t.Parallel()
-	var told atomic.Bool
+	var reported atomic.Bool
 	other := newGitServer(t, func(w http.ResponseWriter, r *http.Request) bool {
 		if _, _, ok := r.BasicAuth(); ok {
-			told.Store(true)
+			reported.Store(true)
 		}
 		return locked(w, r)
 	})
@@ -82,7 +82,7 @@ func TestSubmodulesGetNeitherCredentialsNorFilesOfOthers(t *testing.T) {
 
 	_, err := newRig(t).clone(t.Context(), stage.Clone{URL: s.URL + "/other/.git", Submodules: true, Auth: auth})
 	require.ErrorContains(t, err, "authentication failed")
-	require.False(t, told.Load())
+	require.False(t, reported.Load())
 
 	for _, name := range []string{"files", "command"} {
 		_, err = newRig(t).clone(t.Context(), stage.Clone{URL: s.URL + "/" + name + "/.git", Submodules: true, Auth: auth})

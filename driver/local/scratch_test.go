@@ -15,8 +15,8 @@ import (
 func TestAnUnchangedScratchDirectoryIsReused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).init()
-	look := `echo $HARNESS_SCRATCH_DIR; stat -c %a $HARNESS_SCRATCH_DIR; ls -A $HARNESS_SCRATCH_DIR; `
-	_, first := r.run(sh("first", look))
+	inspect := `echo $HARNESS_SCRATCH_DIR; stat -c %a $HARNESS_SCRATCH_DIR; ls -A $HARNESS_SCRATCH_DIR; `
+	_, first := r.run(sh("first", inspect))
 	path, _, _ := strings.Cut(first, "\n")
 	require.Equal(t, path+"\n777\n", first)
 
@@ -25,9 +25,9 @@ func TestAnUnchangedScratchDirectoryIsReused(t *testing.T) {
 		`rmdir $HARNESS_SCRATCH_DIR; ln -s / $HARNESS_SCRATCH_DIR`, `rmdir $HARNESS_SCRATCH_DIR`,
 		`d=$HARNESS_SCRATCH_DIR; mkdir $d.new; chmod 777 $d.new; rmdir $d; mv $d.new $d`,
 	} {
-		_, out := r.run(sh("again", look+soil))
+		_, out := r.run(sh("again", inspect+soil))
 		require.Equal(t, path+"\n777\n", out, "it was as new")
-		_, out = r.run(sh("after", look))
+		_, out = r.run(sh("after", inspect))
 		path, _, _ = strings.Cut(out, "\n")
 		require.Equal(t, path+"\n777\n", out, soil)
 		require.NotContains(t, first, path, soil)

@@ -127,15 +127,15 @@ func (s *Sidecar) watch(ctx context.Context, g *process.Group) (healthy time.Dur
 	s.cfg.Log.Info().Msg("the sidecar is healthy")
 	s.state.set(true)
 	since := time.Now()
-	look := time.NewTicker(s.cfg.HealthInterval)
-	defer look.Stop()
+	ticker := time.NewTicker(s.cfg.HealthInterval)
+	defer ticker.Stop()
 	for failures := 0; ; {
 		select {
 		case <-g.Exited():
 			return time.Since(since), errEnded
 		case <-ctx.Done():
 			return time.Since(since), ctx.Err()
-		case <-look.C:
+		case <-ticker.C:
 		}
 		err := s.check(ctx)
 		if err == nil {
@@ -152,8 +152,8 @@ func (s *Sidecar) watch(ctx context.Context, g *process.Group) (healthy time.Dur
 func (s *Sidecar) awaitHealth(ctx context.Context, g *process.Group) error {
 	over := time.NewTimer(s.cfg.StartTimeout)
 	defer over.Stop()
-	look := time.NewTicker(min(retryInterval, s.cfg.StartTimeout))
-	defer look.Stop()
+	ticker := time.NewTicker(min(retryInterval, s.cfg.StartTimeout))
+	defer ticker.Stop()
 	for {
 		err := s.check(ctx)
 		if err == nil {
@@ -166,7 +166,7 @@ func (s *Sidecar) awaitHealth(ctx context.Context, g *process.Group) error {
 			return ctx.Err()
 		case <-over.C:
 			return fmt.Errorf("it was not healthy within %s: %w", s.cfg.StartTimeout, err)
-		case <-look.C:
+		case <-ticker.C:
 		}
 	}
 }

@@ -222,10 +222,10 @@ func TestTheProgramIsToldOnASerialPort(t *testing.T) {
 	p := newProgram(t)
 	p.boot.Seed = nil // the agent must not change this machine
 	p.start("boot", "--port", path)
-	said := bufio.NewReader(host)
+	output := bufio.NewReader(host)
 	hear := func(want string) {
 		t.Helper()
-		got, err := said.ReadString('\n')
+		got, err := output.ReadString('\n')
 		require.NoError(t, err)
 		require.Equal(t, want+"\n", got)
 	}
@@ -281,8 +281,8 @@ func TestTheProgramIsAnInit(t *testing.T) {
 	defer closeIdle()
 	_, err := c.Setup(t.Context(), &agent.SetupRequest{ID: "s"})
 	require.NoError(t, err)
-	orphans := `for i in 1 2 3 4 5; do sh -c 'sleep 0.2 &'; done; sleep 1; cat /proc/[0-9]*/stat | grep -c ' Z ' || true; cat /proc/1/comm /proc/1/cmdline | tr '\000' ' '`
-	got := run(t, c, orphans)
+	orphanedProcesses := `for i in 1 2 3 4 5; do sh -c 'sleep 0.2 &'; done; sleep 1; cat /proc/[0-9]*/stat | grep -c ' Z ' || true; cat /proc/1/comm /proc/1/cmdline | tr '\000' ' '`
+	got := run(t, c, orphanedProcesses)
 	assert.True(t, strings.HasPrefix(got, "0\n"), got)
 	assert.Contains(t, got, "serve --boot", "it is the first process")
 

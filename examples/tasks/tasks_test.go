@@ -35,8 +35,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const password = "visibly-fake-password"
 
-// world has the two programs on a server, and the router of a delegate.
-type world struct {
+// fixture has the two programs on a server, and the router of a delegate.
+type fixture struct {
 	t      *testing.T
 	router *router.Router
 	urls   map[string]string
@@ -63,9 +63,9 @@ func (s *safeText) String() string {
 	return s.b.String()
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{t: t, urls: map[string]string{}, sums: map[string]string{}, log: &safeText{}}
+	w := &fixture{t: t, urls: map[string]string{}, sums: map[string]string{}, log: &safeText{}}
 	dir := t.TempDir()
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "./connectortest", "./repostatus")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // like all programs of this project
@@ -90,7 +90,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // run sends a task as a v2 manager does, with its password as a secret task.
-func (w *world) run(program string, in map[string]string) (status int, out map[string]any) {
+func (w *fixture) run(program string, in map[string]string) (status int, out map[string]any) {
 	w.t.Helper()
 	if in["password"] == password {
 		in["password"] = "${{secrets.pw}}"
@@ -182,7 +182,7 @@ func registryServer(t *testing.T) string {
 
 func TestConnectorTest(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	git, _ := gitServer(t)
 	images := registryServer(t)
 	plain := httptest.NewServer(http.NotFoundHandler())
@@ -227,9 +227,9 @@ func TestConnectorTest(t *testing.T) {
 
 func TestRepoStatus(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFixture(t)
 	url, commit := gitServer(t)
-	look := func(repository, ref, pw string) map[string]any {
+	statusOf := func(repository, ref, pw string) map[string]any {
 		status, out := w.run("repostatus", map[string]string{"url": url + repository, "ref": ref, "username": "ci", "password": pw})
 		assert.Equal(t, 200, status)
 		return out
@@ -237,13 +237,13 @@ func TestRepoStatus(t *testing.T) {
 	for name, ref := range map[string]string{"": "HEAD", "trunk": "refs/heads/trunk", "v1": "refs/tags/v1", "refs/heads/other": "refs/heads/other"} {
 		assert.Equal(t, map[string]any{
 			"exists": true, "empty": false, "default_branch": "trunk", "ref": ref, "commit": commit, "branches": 2.0, "tags": 1.0,
-		}, look("/app/.git", name, password), name)
+		}, statusOf("/app/.git", name, password), name)
 	}
-	assert.Equal(t, `it has no "gone"`, look("/app/.git", "gone", password)["reason"])
-	empty := look("/empty/.git", "", password)
+	assert.Equal(t, `it has no "gone"`, statusOf("/app/.git", "gone", password)["reason"])
+	empty := statusOf("/empty/.git", "", password)
 	assert.Equal(t, true, empty["empty"])
 	assert.Equal(t, true, empty["exists"])
-	for _, missing := range []map[string]any{look("/missing/.git", "", password), look("/app/.git", "", "wrong")} {
+	for _, missing := range []map[string]any{statusOf("/missing/.git", "", password), statusOf("/app/.git", "", "wrong")} {
 		assert.Equal(t, false, missing["exists"])
 		assert.NotEmpty(t, missing["reason"])
 	}

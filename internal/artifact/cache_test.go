@@ -142,13 +142,13 @@ func TestAPartialDownloadIsRepeatedAndNeverUsed(t *testing.T) {
 		}
 		_, _ = w.Write(program)
 	})
-	var said []string
-	_, err := impatient(t).Fetch(t.Context(), s.executable(program), "", func(f string, args ...any) { said = append(said, fmt.Sprintf(f, args...)) })
+	var logged []string
+	_, err := impatient(t).Fetch(t.Context(), s.executable(program), "", func(f string, args ...any) { logged = append(logged, fmt.Sprintf(f, args...)) })
 	require.NoError(t, err)
 	require.EqualValues(t, 2, s.calls.Load())
-	require.Len(t, said, 2)
-	require.Contains(t, said[1], "broke off")
-	require.NotContains(t, strings.Join(said, " "), "not-for-logs")
+	require.Len(t, logged, 2)
+	require.Contains(t, logged[1], "broke off")
+	require.NotContains(t, strings.Join(logged, " "), "not-for-logs")
 
 	s = newStore(t, func(_ int, w http.ResponseWriter, _ *http.Request) { truncated(w) })
 	c := impatient(t)

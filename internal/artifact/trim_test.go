@@ -19,20 +19,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shelf is a cache with directories of a known size and age.
-type shelf struct {
+// testCache is a cache with directories of a known size and age.
+type testCache struct {
 	*Cache
 	t   *testing.T
 	now time.Time
 }
 
-func newShelf(t *testing.T) *shelf {
+func newTestCache(t *testing.T) *testCache {
 	t.Helper()
-	return &shelf{Cache: New(filepath.Join(t.TempDir(), "cache"), "task"), t: t, now: time.Now()}
+	return &testCache{Cache: New(filepath.Join(t.TempDir(), "cache"), "task"), t: t, now: time.Now()}
 }
 
 // put creates a directory of 1,000 bytes with the given age and holds it.
-func (s *shelf) put(name string, ago time.Duration) *Held {
+func (s *testCache) put(name string, ago time.Duration) *Held {
 	s.t.Helper()
 	held, err := s.Dir(s.t.Context(), name, fillWith(1000))
 	require.NoError(s.t, err)
@@ -50,7 +50,7 @@ func fillWith(n int) func(string) error {
 	}
 }
 
-func (s *shelf) names() []string {
+func (s *testCache) names() []string {
 	s.t.Helper()
 	entries, err := os.ReadDir(s.dir)
 	require.NoError(s.t, err)
@@ -64,7 +64,7 @@ func (s *shelf) names() []string {
 // Rule D8: the entries with the oldest use are removed first, with their locks, until the rest fits.
 func TestACacheIsTrimmedToItsSize(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newTestCache(t)
 	s.put("a", 3*time.Hour).Release()
 	s.put("b", 5*time.Hour).Release()
 	s.put("c", time.Hour).Release()
@@ -85,7 +85,7 @@ func TestACacheIsTrimmedToItsSize(t *testing.T) {
 
 func TestACacheIsTrimmedByAge(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newTestCache(t)
 	s.put("a", 59*time.Minute).Release()
 	s.put("b", 61*time.Minute).Release()
 	require.NoError(t, s.Trim(s.now, Limits{}))
@@ -97,7 +97,7 @@ func TestACacheIsTrimmedByAge(t *testing.T) {
 // A use renews the age of an entry.
 func TestAUseRenewsTheAge(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newTestCache(t)
 	s.put("a", 3*time.Hour).Release()
 	s.put("b", 2*time.Hour).Release()
 	held, err := New(s.dir, "task").Dir(t.Context(), "a", fillWith(1))
@@ -110,7 +110,7 @@ func TestAUseRenewsTheAge(t *testing.T) {
 // A held entry stays, however old it is. After its release it is removed.
 func TestAHeldEntryIsNotTrimmed(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newTestCache(t)
 	held := s.put("a", 5*time.Hour)
 	s.put("b", time.Hour).Release()
 	require.NoError(t, New(s.dir, "task").Trim(s.now, Limits{Size: 1, Age: time.Minute}))
@@ -140,7 +140,7 @@ func TestHoldHelper(t *testing.T) {
 // Entries that another process holds stay until that process dies.
 func TestAnEntryThatAnotherProcessHoldsIsNotTrimmed(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newTestCache(t)
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHoldHelper$")
 	cmd.Env = append(os.Environ(), holderVariable+"="+s.dir)
 	_, err := cmd.StdinPipe() // the process waits for the end of its input
@@ -163,7 +163,7 @@ func TestAnEntryThatAnotherProcessHoldsIsNotTrimmed(t *testing.T) {
 // meanwhile does not count.
 func TestTrimKeepsEntriesThatAreUsedMeanwhile(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newTestCache(t)
 	s.put("a", time.Hour).Release()
 	gone, err := s.remove(item{name: "a", used: s.now.Add(-2 * time.Hour)})
 	require.NoError(t, err)
@@ -186,7 +186,7 @@ func TestTrimKeepsEntriesThatAreUsedMeanwhile(t *testing.T) {
 // Trim removes the remains of processes that died.
 func TestLeftoversAreTrimmed(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newTestCache(t)
 	s.put("a", 0).Release()
 	long := s.now.Add(-2 * time.Hour)
 	for name, when := range map[string]time.Time{"new": s.now, "long": long} {
@@ -204,7 +204,7 @@ func TestLeftoversAreTrimmed(t *testing.T) {
 // An entry that a caller holds is complete, however trims and uses overlap.
 func TestTrimAndUseAtOnce(t *testing.T) {
 	t.Parallel()
-	s := newShelf(t)
+	s := newTestCache(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var users, trimmers sync.WaitGroup
 	for range 2 {

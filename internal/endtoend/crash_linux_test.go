@@ -289,8 +289,8 @@ func (s *scene) assertBystanders(when string) {
 	require.NoError(s.t, err, "the bystander's network %s", when)
 }
 
-// settle waits until the manager has the end of every stage.
-func (s *scene) settle() {
+// awaitStageEnds waits until the manager has the end of every stage.
+func (s *scene) awaitStageEnds() {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Minute)
 	defer cancel()
 	for _, id := range s.stages {
@@ -349,8 +349,8 @@ func (s *scene) untilDead(point string, fill func()) {
 	}
 }
 
-// world is a scene and the infrastructure of its stages.
-type world interface {
+// infrastructure is a scene and the infrastructure of its stages.
+type infrastructure interface {
 	fill()
 	start(o orders) bool
 	assertClean(when string, tolerance time.Duration)
@@ -359,13 +359,13 @@ type world interface {
 
 // faultPoints runs the stages of a world once, without a kill, and counts the fault points
 // that they pass.
-func (s *scene) faultPoints(w world, stages, least int) map[string]int {
+func (s *scene) faultPoints(w infrastructure, stages, least int) map[string]int {
 	s.t.Helper()
 	w.fill()
 	w.start(orders{Count: true})
 	s.work()
 	s.expect("working")
-	s.settle()
+	s.awaitStageEnds()
 	require.Equal(s.t, map[manager.Status]int{manager.Success: stages}, s.ends)
 	require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGTERM))
 	require.True(s.t, s.stdout.Scan())
@@ -379,13 +379,13 @@ func (s *scene) faultPoints(w world, stages, least int) map[string]int {
 
 // finish lets a last delegate work until every stage has ended and no resource is left. Then
 // it drains the delegate. It returns the number of stages by status.
-func (s *scene) finish(w world) map[manager.Status]int {
+func (s *scene) finish(w infrastructure) map[manager.Status]int {
 	s.t.Helper()
 	w.start(orders{})
 	w.assertClean("after the last kill", late)
 	s.work()
 	s.expect("working")
-	s.settle()
+	s.awaitStageEnds()
 	require.Eventually(s.t, func() bool { return len(w.left(0))+len(s.leftOnRecord(0)) == 0 }, 3*late, 200*time.Millisecond)
 	require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGTERM))
 	s.wait()
@@ -398,7 +398,7 @@ func (s *scene) finish(w world) map[manager.Status]int {
 
 // killAtInstants kills each delegate of a world at a random time after it has begun to work,
 // with the stages in any state.
-func (s *scene) killAtInstants(w world, times int, within time.Duration) {
+func (s *scene) killAtInstants(w infrastructure, times int, within time.Duration) {
 	s.t.Helper()
 	busy, begin := 0, time.Now()
 	for i := range times {

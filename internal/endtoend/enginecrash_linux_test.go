@@ -71,7 +71,7 @@ var (
 	launchImpatient act = func(s *engineScene) error { s.launch(orders{EngineWait: 50 * time.Millisecond}); return nil }
 	resume          act = func(s *engineScene) error { s.resume(); return nil }
 	moreStages      act = func(s *engineScene) error { s.fill(); return nil }
-	settle          act = func(s *engineScene) error { s.settle(); return nil }
+	awaitStageEnds  act = func(s *engineScene) error { s.awaitStageEnds(); return nil }
 )
 
 // pause waits for a random time up to that many milliseconds, so that the next act hits any
@@ -105,7 +105,7 @@ var calamities = []calamity{
 	}},
 	{"the engine is killed, then the delegate, which gives up waiting and goes to work", []act{
 		killEngine, pause(200), killDelegate, launchImpatient, resume, moreStages, pause(300), launchEngine, awaitEngine,
-		settle, killDelegate, launch, resume,
+		awaitStageEnds, killDelegate, launch, resume,
 	}},
 	{"the engine is killed, and the delegate while the engine comes back", []act{
 		killEngine, launchEngine, pause(1000), killDelegate, launch, awaitEngine, resume,
@@ -260,7 +260,7 @@ func (s *engineScene) suffer(c calamity) error {
 			return err
 		}
 	}
-	s.settle()
+	s.awaitStageEnds()
 	s.awaitClean(c.name, late)
 	s.t.Logf("%v: %s (ended so far: %v)", time.Since(begin).Round(time.Millisecond), c.name, s.ends)
 	return nil
@@ -281,7 +281,7 @@ func bridgeOf(network string) string { return "br-" + network[:12] }
 func (s *engineScene) last() {
 	ends, interfaces := maps.Clone(s.ends), s.private.Interfaces()
 	s.fill()
-	s.settle()
+	s.awaitStageEnds()
 	require.Equal(s.t, ends[manager.Success]+atOnce, s.ends[manager.Success], "%v", s.ends)
 	s.awaitClean("at the end", 0)
 	require.Subset(s.t, interfaces, s.private.Interfaces(), "of what was made without a calamity")

@@ -62,7 +62,7 @@ func TestNoSecretLeaks(t *testing.T) {
 	})
 	first := s.crashing(t, s.delegate(t, "v1", s.url, "TAGS=v1\nLOG_FORMAT=json\n", "DLITE_SECRET_DEPLOY="+values["ENV"]))
 	second := s.second(t)
-	vars := secretVariables(values, references, said...)
+	vars := secretVariables(values, references, printedSecrets...)
 	vars[huntVariable] = h.processes.marker
 
 	t.Run("stages", func(t *testing.T) {

@@ -30,19 +30,19 @@ func (s *site) onHold(name string) chan struct{} {
 // crashing starts a delegate that may write core dumps, if it does not prevent them.
 func (s *site) crashing(t *testing.T, d *exec.Cmd) *exec.Cmd {
 	t.Helper()
-	said, err := os.Create(filepath.Join(s.dir, "crashed.log"))
+	log, err := os.Create(filepath.Join(s.dir, "crashed.log"))
 	require.NoError(t, err)
 	d.Args = append([]string{"sh", "-c", `ulimit -c unlimited; exec "$@"`, "sh", d.Path}, d.Args[1:]...)
 	d.Path = "/bin/sh"
 	d.Env = append(d.Env, "GOTRACEBACK=crash")
-	d.Stdout, d.Stderr = said, said
+	d.Stdout, d.Stderr = log, log
 	require.NoError(t, d.Start())
 	t.Cleanup(func() {
 		if d.ProcessState == nil {
 			_ = d.Process.Kill()
 			_ = d.Wait()
 		}
-		assert.NoError(t, said.Close())
+		assert.NoError(t, log.Close())
 	})
 	return d
 }

@@ -150,11 +150,11 @@ func (n *needles) add(secret, value string) {
 
 // find returns the first needle of each secret in text, with the surrounding text.
 func (n *needles) find(text []byte) (found []needle) {
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for i := 0; i+8 <= len(text); i++ {
 		for _, have := range n.byHead[binary.NativeEndian.Uint64(text[i:])] {
-			if len(text)-i >= len(have.text) && string(text[i:i+len(have.text)]) == have.text && !told[have.name] {
-				told[have.name] = true
+			if len(text)-i >= len(have.text) && string(text[i:i+len(have.text)]) == have.text && !reported[have.name] {
+				reported[have.name] = true
 				found = append(found, needle{have.name, string(text[max(0, i-40):min(len(text), i+len(have.text)+20)])})
 			}
 		}

@@ -70,8 +70,8 @@ func TestNoBrokenHandlerTellsASecret(t *testing.T) {
 	for _, protocol := range []client.Protocol{client.V1, client.V2} {
 		server := clienttest.NewServer()
 		t.Cleanup(server.Close)
-		var said syncBuffer
-		log := zerolog.New(&said).Level(zerolog.TraceLevel)
+		var output syncBuffer
+		log := zerolog.New(&output).Level(zerolog.TraceLevel)
 		c, err := client.New(server.URL, server.Account, server.Secret, client.WithProtocol(protocol), client.WithLogger(log))
 		require.NoError(t, err)
 		t.Cleanup(c.CloseIdleConnections)
@@ -102,7 +102,7 @@ func TestNoBrokenHandlerTellsASecret(t *testing.T) {
 				assert.Empty(t, n.find(plain), call.Path)
 			}
 		}
-		assert.Empty(t, n.find([]byte(said.String())))
-		assert.True(t, strings.Contains(said.String(), "the handler of a task did not return"), said.String())
+		assert.Empty(t, n.find([]byte(output.String())))
+		assert.True(t, strings.Contains(output.String(), "the handler of a task did not return"), output.String())
 	}
 }

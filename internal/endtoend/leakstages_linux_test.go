@@ -23,8 +23,8 @@ import (
 // object is a JSON object in a request.
 type object = map[string]any
 
-// said lists the secrets that testdata/leak/say.sh prints.
-var said = []string{"PLAIN", "ODD", "PREFIX", "LONGER", "KEY", "CRLFKEY", "EXPRESSION", "WORD", "ENV"}
+// printedSecrets lists the secrets that testdata/leak/say.sh prints.
+var printedSecrets = []string{"PLAIN", "ODD", "PREFIX", "LONGER", "KEY", "CRLFKEY", "EXPRESSION", "WORD", "ENV"}
 
 // secretVariables returns the variables of steps that print or export secrets. For secrets
 // from another source the step has references.
@@ -46,11 +46,11 @@ func saying(values map[string]string, names ...string) object {
 		"LENGTHS": "65500 71650", // a secret crosses the end of a chunk
 	}
 	n := 0
-	told := map[string]bool{}
+	seen := map[string]bool{}
 	for _, name := range names {
 		for _, f := range forms(values[name]) {
-			if !told[f.text] && !strings.Contains(f.text, "${{") && !strings.Contains(f.text, "<{") {
-				told[f.text] = true
+			if !seen[f.text] && !strings.Contains(f.text, "${{") && !strings.Contains(f.text, "<{") {
+				seen[f.text] = true
 				vars[fmt.Sprintf("E_%d", n)] = f.text
 				n++
 			}
@@ -129,7 +129,7 @@ const (
 func onTheHost(t *testing.T, values map[string]string, vars object, plugins string) object {
 	l := &leakStage{t: t, id: "host", values: values, vars: vars}
 	say, give := leakScript(t, "say.sh"), leakScript(t, "give.sh")
-	l.script("bash", "bash", say, saying(values, said...)).script("dash", "dash", say, saying(values, said...))
+	l.script("bash", "bash", say, saying(values, printedSecrets...)).script("dash", "dash", say, saying(values, printedSecrets...))
 	l.script("give", "bash", give, giving(values))
 	l.script("later", "bash", later, halves(values))
 	l.script("nowhere", "sh", "true", object{"working_dir": "/none/" + values["PREFIX"]})
@@ -171,7 +171,7 @@ func newPluginServer(t *testing.T) string {
 func inContainers(t *testing.T, values map[string]string, vars object, open, talks *testbed.Registry) object {
 	l := &leakStage{t: t, id: "containers", values: values, vars: vars}
 	image := object{"image": testbed.Image, "pull": "Never"}
-	l.script("say", "sh", leakScript(t, "say.sh"), with(image, saying(values, said...)))
+	l.script("say", "sh", leakScript(t, "say.sh"), with(image, saying(values, printedSecrets...)))
 	l.script("give", "sh", leakScript(t, "give.sh"), with(image, giving(values)))
 	l.script("later", "sh", later, with(image, halves(values)))
 	l.script("fails", "sh", `echo "cannot log in with $S_PLAIN" >&2; exit 3`, image)

@@ -130,8 +130,8 @@ func (s realStage) check(t *testing.T, p *programs, st manager.Stage, git *forge
 	assert.Positive(t, n, "the tests have used the service")
 
 	// The driver's own line comes after the output of the step.
-	said, summary, _ := strings.Cut(logs[tests.ID], "Tests: ")
-	assert.Equal(t, tests.OutputVars["LOG_SHA256"], sum(said), "rule L2: the log, from its first line to its last")
+	log, summary, _ := strings.Cut(logs[tests.ID], "Tests: ")
+	assert.Equal(t, tests.OutputVars["LOG_SHA256"], sum(log), "rule L2: the log, from its first line to its last")
 	assert.True(t, strings.HasPrefix(summary, strconv.Itoa(tests.Tests.Total)+" ("), summary)
 	assert.Contains(t, logs["cache"], "Ready to accept connections")
 	assert.Contains(t, logs["cache"], "bye bye", "what the service said last")

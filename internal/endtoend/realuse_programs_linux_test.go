@@ -97,11 +97,11 @@ func program(t *testing.T, path string, args ...string) *exec.Cmd {
 // succeed.
 func begin(t *testing.T, cmd *exec.Cmd, then func()) {
 	t.Helper()
-	said, err := os.Create(cmd.Path + ".log")
+	log, err := os.Create(cmd.Path + ".log")
 	require.NoError(t, err)
-	cmd.Stderr = said
+	cmd.Stderr = log
 	if cmd.Stdout == nil {
-		cmd.Stdout = said
+		cmd.Stdout = log
 	}
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
@@ -110,8 +110,8 @@ func begin(t *testing.T, cmd *exec.Cmd, then func()) {
 		assert.NoError(t, cmd.Wait(), filepath.Base(cmd.Path))
 		late.Stop()
 		then()
-		assert.NoError(t, said.Close())
-		text, err := os.ReadFile(said.Name())
+		assert.NoError(t, log.Close())
+		text, err := os.ReadFile(log.Name())
 		assert.NoError(t, err)
 		t.Logf("%s said:\n%s", filepath.Base(cmd.Path), text)
 	})

@@ -150,7 +150,7 @@ func TestStagesSurviveKillsOfTheDelegate(t *testing.T) {
 	s.start(orders{Resume: true})
 	s.work()
 	s.expect("working")
-	s.settle()
+	s.awaitStageEnds()
 	right := 0
 	for _, id := range all {
 		if s.check(id) {

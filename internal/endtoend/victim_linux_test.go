@@ -89,9 +89,9 @@ func runVictim() error {
 		return err
 	}
 	tending, endTending := context.WithCancel(context.Background())
-	var tend sync.WaitGroup
-	tend.Go(func() { stages.Maintain(tending, time.Second) })
-	defer tend.Wait()
+	var maintenance sync.WaitGroup
+	maintenance.Go(func() { stages.Maintain(tending, time.Second) })
+	defer maintenance.Wait()
 	defer endTending()
 	fmt.Println("recovered")
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
@@ -116,7 +116,7 @@ func runVictim() error {
 		return err
 	}
 	endTending()
-	tend.Wait()
+	maintenance.Wait()
 	if err := stages.Close(context.Background()); err != nil {
 		return err
 	}

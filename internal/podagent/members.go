@@ -110,11 +110,11 @@ func (m *members) greet(ctx context.Context, conn net.Conn, token string, welcom
 	if err != nil {
 		return err
 	}
-	var said hello
-	if err := json.Unmarshal(bytes.TrimSpace(line), &said); err != nil {
+	var greeting hello
+	if err := json.Unmarshal(bytes.TrimSpace(line), &greeting); err != nil {
 		return err
 	}
-	if subtle.ConstantTimeCompare([]byte(said.Token), []byte(TokenOf(token, said.Container))) != 1 {
+	if subtle.ConstantTimeCompare([]byte(greeting.Token), []byte(TokenOf(token, greeting.Container))) != 1 {
 		return errors.New("the token is wrong")
 	}
 	welcomed()
@@ -128,7 +128,7 @@ func (m *members) greet(ctx context.Context, conn net.Conn, token string, welcom
 	if err != nil {
 		return err
 	}
-	if !m.join(said.Container, cc) {
+	if !m.join(greeting.Container, cc) {
 		_ = cc.Close()
 	}
 	return nil

@@ -32,10 +32,10 @@ func TestAKilledTestProcessLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
 	child.Env = append(os.Environ(), keptVariable+"="+dir)
-	said, err := child.StdoutPipe()
+	output, err := child.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, child.Start())
-	lines := bufio.NewScanner(said)
+	lines := bufio.NewScanner(output)
 	pids := map[string]int{}
 	for lines.Scan() && lines.Text() != "begun" {
 		name, pid, _ := strings.Cut(lines.Text(), " ")

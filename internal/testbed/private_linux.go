@@ -33,15 +33,15 @@ type Private struct {
 	// Host is the engine's address in the form of DOCKER_HOST.
 	Host string
 
-	tb      testing.TB
-	dir     string
-	name    string
-	args    []string
-	init    *exec.Cmd
-	control io.WriteCloser
-	answers *bufio.Reader
-	said    int // the length of the log at the last start
-	stopped sync.Once
+	tb       testing.TB
+	dir      string
+	name     string
+	args     []string
+	init     *exec.Cmd
+	control  io.WriteCloser
+	answers  *bufio.Reader
+	logStart int // the length of the log at the last start
+	stopped  sync.Once
 }
 
 // keeper is the first process of the engine's namespaces. It executes orders and ends when its
@@ -93,7 +93,7 @@ func PrivateEngine(tb testing.TB, args ...string) *Private {
 		"--pidfile", filepath.Join(dir, "pid"), "-H", p.Host, "--cgroup-parent", "/" + p.name,
 		"--iptables=false", "--ip-forward=false", "--ip-masq=false",
 	}, args...)
-	p.keep()
+	p.removeOnExit()
 	cli, err := client.NewClientWithOpts(client.WithHost(p.Host), client.WithAPIVersionNegotiation())
 	if err != nil {
 		tb.Fatalf("docker client: %v", err)
@@ -109,7 +109,7 @@ func PrivateEngine(tb testing.TB, args ...string) *Private {
 	return p
 }
 
-func (p *Private) keep() {
+func (p *Private) removeOnExit() {
 	p.tb.Helper()
 	// No context: the process ends at the latest when its input closes.
 	p.init = exec.CommandContext(context.Background(), "sh", append([]string{"-c", keeper, "sh"}, p.args...)...)
@@ -157,7 +157,7 @@ func (p *Private) Await() error {
 		if err == nil {
 			return nil
 		}
-		if b, _ := os.ReadFile(p.logPath()); bytes.Contains(b[min(p.said, len(b)):], []byte("\npanic: ")) {
+		if b, _ := os.ReadFile(p.logPath()); bytes.Contains(b[min(p.logStart, len(b)):], []byte("\npanic: ")) {
 			return ErrRuined
 		}
 		select {
@@ -172,7 +172,7 @@ func (p *Private) Await() error {
 func (p *Private) Launch() {
 	p.tb.Helper()
 	b, _ := os.ReadFile(p.logPath()) // there is no log before the first start
-	p.said = len(b)
+	p.logStart = len(b)
 	p.order("start")
 }
 

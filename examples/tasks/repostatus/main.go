@@ -39,9 +39,9 @@ type output struct {
 	Tags          int    `json:"tags"`
 }
 
-func main() { os.Exit(standalone.Main(look)) }
+func main() { os.Exit(standalone.Main(repositoryStatus)) }
 
-func look(c *standalone.Call, in input) (output, error) {
+func repositoryStatus(c *standalone.Call, in input) (output, error) {
 	c.Say("Looking at %s", standalone.WithoutCredentials(in.URL))
 	refs, err := gitrefs.List(c.Context, c.Client, in.URL, in.Username, in.Password)
 	var status *gitrefs.StatusError

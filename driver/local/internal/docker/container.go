@@ -347,8 +347,8 @@ func (c *containerRun) oomKilled(ctx context.Context, code int) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()
-	look := time.NewTicker(oomLook)
-	defer look.Stop()
+	ticker := time.NewTicker(oomLook)
+	defer ticker.Stop()
 	for begin := time.Now(); ; {
 		info, err := c.cli.ContainerInspect(ctx, c.name)
 		if err != nil || info.ContainerJSONBase == nil || info.State == nil {
@@ -358,7 +358,7 @@ func (c *containerRun) oomKilled(ctx context.Context, code int) bool {
 			return info.State.OOMKilled
 		}
 		select {
-		case <-look.C:
+		case <-ticker.C:
 		case <-ctx.Done():
 			return false
 		}

@@ -47,14 +47,14 @@ func (o *outage) await(ctx context.Context, cli client.APIClient) bool {
 	})
 	ctx, cancel := context.WithDeadline(ctx, o.until)
 	defer cancel()
-	look := time.NewTicker(pingPause)
-	defer look.Stop()
+	ticker := time.NewTicker(pingPause)
+	defer ticker.Stop()
 	for ctx.Err() == nil {
 		if pings(ctx, cli) {
 			return true
 		}
 		select {
-		case <-look.C:
+		case <-ticker.C:
 		case <-ctx.Done():
 		}
 	}
