@@ -196,7 +196,7 @@ func TestAnAnswerWithoutAStatusIsAFailure(t *testing.T) {
 func TestALogKeyOutsideOfTheStageIsRefused(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) {
-		c.Logs = func(account, prefix string) *stage.LogConfig {
+		c.Logs = func(account, _, prefix string) *stage.LogConfig {
 			return &stage.LogConfig{URL: "http://127.0.0.1:9", AccountID: account, Token: "for " + prefix}
 		}
 	})

@@ -81,7 +81,7 @@ func TestEachStepHasItsOwnLogKey(t *testing.T) {
 	t.Parallel()
 	var prefixes sync.Map
 	s := start(t, func(c *manager.Config) {
-		c.Logs = func(_, prefix string) *stage.LogConfig {
+		c.Logs = func(_, _, prefix string) *stage.LogConfig {
 			prefixes.Store(prefix, true)
 			return &stage.LogConfig{URL: "http://logs.invalid"}
 		}

@@ -101,10 +101,16 @@ type Config struct {
 	// Logs returns the log service for a step whose payload names none. The key of
 	// the step's log begins with prefix, which is the stage's id and a slash.
 	// Characters of the id that not every log writer can send are replaced. The
-	// token in the result may be limited to keys with that prefix. If Logs is nil or
+	// token in the result may be limited to keys with that prefix, and to the time until
+	// [Manager.StageEnd]. If Logs is nil or
 	// returns nil, the output stays with the delegate. Logs must be safe for
 	// concurrent use.
-	Logs func(account, prefix string) *stage.LogConfig
+	Logs func(account, stageID, prefix string) *stage.LogConfig
+	// LogURLs are base URLs of further log services to which the manager may write why
+	// a stage waits. The manager writes to the log of an init only in the log service
+	// of Logs and in these; it refuses an init.log_config with another URL. It follows
+	// no redirects. Delegates may write the logs of steps to any log service.
+	LogURLs []string
 
 	// Gap is the outage after which delegates get fresh deadlines for their
 	// heartbeats and answers. An outage is a time when no manager ran or none

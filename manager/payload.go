@@ -129,7 +129,7 @@ func (m *Manager) fillLog(o object, n *run, path, key string) (string, error) {
 		return o.text("log_key"), err
 	}
 	prefix := key[:strings.IndexByte(key, '/')+1]
-	c := m.cfg.Logs(n.account, prefix)
+	c := m.cfg.Logs(n.account, n.ID, prefix)
 	if c == nil {
 		return o.text("log_key"), nil
 	}

@@ -83,7 +83,8 @@ func (c *core) updateQueueLog(n *run) {
 }
 
 func (m *Manager) writeQueueLog(k key) {
-	if log, logKey, s, ok := m.core.queueLogState(k); ok {
+	// The settings may have changed since the submission.
+	if log, logKey, s, ok := m.core.queueLogState(k); ok && m.mayWriteLog(k.account, k.id, log) {
 		m.queueLogs.Tell(k.account, k.id, log, logKey, s)
 	}
 }

@@ -33,7 +33,7 @@ func TestAStageIsRunAgain(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) {
 		c.HeartbeatTimeout = 30 * time.Second
-		c.Logs = func(string, string) *stage.LogConfig { return &stage.LogConfig{URL: "http://127.0.0.1:9"} }
+		c.Logs = func(string, string, string) *stage.LogConfig { return &stage.LogConfig{URL: "http://127.0.0.1:9"} }
 	})
 	first := s.register("first", dockerTypes)
 	s.submit(`{"id":"s","steps":[{"id":"a","data":{}}],"retry":{"max_attempts":3,"backoff_ms":5000}}`)

@@ -138,6 +138,21 @@ func (m *Manager) Stage(account, id string) (Stage, error) {
 	return s, err
 }
 
+// StageEnd returns the time at which a stage ended, zero if it has not ended. It fails
+// with [ErrNotFound] if the manager does not know the stage, or does not remember it any
+// more. It is cheap enough to be called for each request of a log writer.
+func (m *Manager) StageEnd(ctx context.Context, account, id string) (time.Time, error) {
+	return synced(ctx, m, func() (time.Time, error) {
+		m.core.mu.Lock()
+		defer m.core.mu.Unlock()
+		n := m.core.stages[key{account, id}]
+		if n == nil {
+			return time.Time{}, ErrNotFound
+		}
+		return n.EndedAt, nil
+	})
+}
+
 // syncedStage returns a stage's state. If this process does not know the stage, it
 // first reads the store, because another manager may have just accepted it.
 func (m *Manager) syncedStage(ctx context.Context, account, id string) (Stage, error) {

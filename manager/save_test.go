@@ -18,7 +18,7 @@ import (
 // command.
 func busyCore(t *testing.T) (*core, time.Time) {
 	t.Helper()
-	m, err := New(Config{Accounts: map[string]string{"acc": "00000000000000000000000000000001"}})
+	m, err := New(Config{Accounts: map[string]string{"acc": "00000000000000000000000000000001"}, LogURLs: []string{"http://127.0.0.1:9"}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, m.Close()) })
 	c, at := newCore(true), time.Unix(1_700_000_000, 0).UTC()

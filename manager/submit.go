@@ -181,6 +181,9 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 		}
 		n.init.firstLog = n.init.LogKey
 		n.log = o.logConfig()
+		if err := m.checkLogURL(n.account, n.ID, n.log); err != nil {
+			return err
+		}
 		announceSteps(o, req.Steps)
 		return nil
 	}); err != nil {

@@ -60,6 +60,7 @@ type serverCommand struct {
 	HTTPBind        string
 	LogsDir         string
 	LogsArchive     string
+	LogURLs         string
 	LogsMaxAgeDays  int
 
 	AccountBudget, TotalBudget budgetFlag
@@ -88,6 +89,7 @@ func (c *serverCommand) command(run func(context.Context, map[string]string, []s
 		fs.StringVar(&c.LogsArchive, "logs-archive", "", "bucket for complete logs: a URL that begins with s3, gs, azblob or file (default: in the directory); required with Redis")
 		fs.Var(&c.AccountBudget, "account-budget", "what each account may occupy, such as works=1000,bytes=64MiB; also delegates, schedules, holds, streams (docs/manager.md)")
 		fs.Var(&c.TotalBudget, "total-budget", "what all accounts together may occupy, in the same form")
+		fs.StringVar(&c.LogURLs, "log-urls", "", "comma-separated addresses of other log services that init.log_config of a submission may name (default: only this one)")
 		fs.IntVar(&c.LogsMaxAgeDays, "logs-max-age-days", 0, "days after which a complete log is removed; 0 keeps it until its room is needed")
 	}, run)
 }

@@ -83,6 +83,7 @@ func TestThePortOfTheMetricsIsNotOpenToTheMachine(t *testing.T) {
 	addr := l.Addr().String()
 	require.NoError(t, l.Close())
 	p := start(t, &serverCommand{HTTPBind: addr}, map[string]string{"a": fakeSecret}, nil)
+	p.call(http.MethodGet, "/healthz", "", "Accept", "*/*") // now the other port is served too
 	p.url = "http://" + addr
 	status, body := p.call(http.MethodPost, "/pause", "", "Authorization", "Bearer ")
 	assert.Equal(t, http.StatusForbidden, status)

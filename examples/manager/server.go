@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,7 +58,8 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	if url == "" {
 		url = scheme(c) + "://" + listener.Addr().String()
 	}
-	logs, signer, err := openLogs(ctx, c, accounts, keys, url, log)
+	ends := stageEnds{now: time.Now}
+	logs, signer, err := openLogs(ctx, c, accounts, keys, url, &ends, log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -74,9 +76,10 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	m, err := manager.New(manager.Config{
 		Store: store, StoreKeys: keys, Accounts: accounts, Logger: log, TracerProvider: tracer,
 		AccountBudget: c.AccountBudget.Budget, TotalBudget: c.TotalBudget.Budget,
-		Logs: func(account, prefix string) *stage.LogConfig {
+		LogURLs: list(c.LogURLs),
+		Logs: func(account, id, prefix string) *stage.LogConfig {
 			return &stage.LogConfig{AccountID: account, URL: url, Token: signer.Issue(logservice.Grant{
-				Account: account, Prefix: prefix, Expires: time.Now().Add(logTokenTTL),
+				Account: account, Stage: id, Prefix: prefix, Expires: time.Now().Add(logTokenTTL),
 			})}
 		},
 	})
@@ -84,6 +87,7 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 		return errors.Join(err, listener.Close())
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
+	ends.Store(m)
 
 	_, _ = fmt.Fprintf(out, "serving at %s\n", url) // a closed output must not end the manager
 	if made {
@@ -112,6 +116,8 @@ func (c *serverCommand) checkSettings() error {
 		return fmt.Errorf("PUBLIC_URL: it must begin with http:// or https://: did you mean https://%s?", c.PublicURL)
 	case c.OperatorToken != "" && len(c.OperatorToken) < minOperatorToken:
 		return fmt.Errorf("OPERATOR_TOKEN: it is too short: it needs %d characters or more, like those that `openssl rand -hex 16` prints", minOperatorToken)
+	case slices.ContainsFunc(list(c.LogURLs), func(u string) bool { return !strings.Contains(u, "://") }):
+		return errors.New("LOG_URLS: each address must begin with http:// or https://")
 	case c.LogsMaxAgeDays < 0:
 		return errors.New("LOGS_MAX_AGE_DAYS: it must be 0 or more")
 	case !c.inMemory() && !c.onRedis() && c.Store != "sqlite":
@@ -124,12 +130,12 @@ func (c *serverCommand) checkSettings() error {
 
 var errMissingArchive = errors.New("LOGS_ARCHIVE is missing: managers on one Redis need a bucket for complete logs that all of them reach")
 
-// logTokenTTL is how long a stage may write its logs. It starts with the submission.
+// logTokenTTL is the longest time for which a stage may write its logs. It starts with the submission.
 const logTokenTTL = 7 * 24 * time.Hour
 
 // openLogs opens the log service, and the signer of its tokens.
 func openLogs(
-	ctx context.Context, c *serverCommand, accounts map[string]string, keys [][]byte, url string, log zerolog.Logger,
+	ctx context.Context, c *serverCommand, accounts map[string]string, keys [][]byte, url string, ends *stageEnds, log zerolog.Logger,
 ) (_ *logservice.Server, _ *logservice.Signer, err error) {
 	cfg := logservice.Config{
 		PublicURL: url, Logger: log,
@@ -162,7 +168,7 @@ func openLogs(
 		_, _ = io.ReadFull(rand.Reader, cfg.Key) // never fails
 	}
 	signer := logservice.NewSigner(cfg.Key)
-	cfg.Authorize = authorize(accounts, signer)
+	cfg.Authorize = authorize(accounts, signer, ends)
 	logs, err := logservice.New(cfg)
 	return logs, signer, err
 }
@@ -185,22 +191,6 @@ func (o *storeOptions) demoAccount() (map[string]string, error) {
 		return nil, err
 	}
 	return map[string]string{demo: hex.EncodeToString(secret[:16])}, nil
-}
-
-// authorize allows a stage to write its own logs. A caller with a token for the manager's API may access all logs of
-// its account.
-func authorize(accounts map[string]string, signer *logservice.Signer) func(logservice.Access) bool {
-	return func(a logservice.Access) bool {
-		if signer.Authorize(a) {
-			return accounts[a.Account] != "" // the account may have been removed
-		}
-		secret, err := token.ParseSecret(accounts[a.Account])
-		if err != nil {
-			return false
-		}
-		claims, err := secret.Verify(a.Token, time.Now())
-		return err == nil && claims.Account == a.Account
-	}
 }
 
 // introduceFor is the lifetime of the token that introduce prints.
@@ -233,6 +223,17 @@ curl -H "X-Harness-Token: $API_TOKEN" '%[3]s/blob?accountID=%[1]s&key=build-1/co
 
 `, demo, accounts[demo], url, t, introduceFor)
 	return err
+}
+
+// list splits a setting at its commas.
+func list(text string) []string {
+	var out []string
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			out = append(out, part)
+		}
+	}
+	return out
 }
 
 func scheme(c *serverCommand) string {

@@ -30,6 +30,7 @@ import (
 	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/manager/logservice"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
@@ -199,7 +200,7 @@ func TestAnAccountsTokenOpensItsOwnLogsAlone(t *testing.T) {
 	t.Parallel()
 	accounts := map[string]string{"a": fakeSecret, "b": fakeSecret}
 	signer := logservice.NewSigner([]byte(fakeSecret))
-	authorized := authorize(accounts, signer)
+	authorized := authorize(accounts, signer, &stageEnds{})
 	allowed := func(account, token string) bool {
 		return authorized(logservice.Access{Account: account, Key: "build-1/compile", Token: token, Write: true})
 	}
@@ -219,6 +220,34 @@ func TestAnAccountsTokenOpensItsOwnLogsAlone(t *testing.T) {
 	expired, err := issue(accounts, "a", -time.Hour)
 	require.NoError(t, err)
 	assert.False(t, allowed("a", expired))
+}
+
+// A stage writes its logs until an hour after its end. A stage that the manager does not know writes none.
+func TestTheLogTokenOfAStageEndsWithIt(t *testing.T) {
+	t.Parallel()
+	accounts := map[string]string{"a": fakeSecret}
+	m, err := manager.New(manager.Config{Accounts: accounts})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, m.Close()) }()
+	signer, later := logservice.NewSigner([]byte(fakeSecret)), time.Duration(0)
+	ends := &stageEnds{now: func() time.Time { return time.Now().Add(later) }}
+	authorized := authorize(accounts, signer, ends)
+	allowed := func(stage string) bool {
+		text := signer.Issue(logservice.Grant{Account: "a", Stage: stage, Prefix: "s/", Expires: time.Now().Add(logTokenTTL)})
+		return authorized(logservice.Access{Account: "a", Key: "s/step", Token: text, Write: true})
+	}
+	assert.False(t, allowed("s"), "the manager is not open")
+	ends.Store(m)
+	assert.False(t, allowed("s"))
+	_, err = m.SubmitStage(t.Context(), "a", manager.StageRequest{ID: "s", Steps: []manager.StepRequest{{}}})
+	require.NoError(t, err)
+	later = 2 * logGrace
+	assert.True(t, allowed("s"), "the stage has not ended")
+	_, err = m.AbortStage(t.Context(), "a", "s")
+	require.NoError(t, err)
+	assert.False(t, allowed("s"))
+	later = 0
+	assert.True(t, allowed("s"), "the stage has just ended")
 }
 
 // Rule C7: a held poll does not delay the end of the program.

@@ -54,7 +54,7 @@ func startServer(ctx context.Context, verbose bool) (*server, error) {
 	}
 	s.manager, err = manager.New(manager.Config{
 		Accounts: map[string]string{account: s.secret}, Logger: s.log,
-		Logs: func(account, _ string) *stage.LogConfig {
+		Logs: func(account, _, _ string) *stage.LogConfig {
 			return &stage.LogConfig{AccountID: account, URL: s.url, Token: logToken}
 		},
 	})

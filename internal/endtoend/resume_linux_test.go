@@ -45,7 +45,7 @@ func newSurvival(t *testing.T) *survival {
 	require.NoError(t, s.manager.Close()) // the scene's manager, which waits less
 	s.manager, err = manager.New(manager.Config{
 		Accounts: map[string]string{account: secret}, HeartbeatTimeout: time.Minute, AcquireTimeout: 10 * time.Second,
-		Logs: func(a, _ string) *stage.LogConfig {
+		Logs: func(a, _, _ string) *stage.LogConfig {
 			return &stage.LogConfig{URL: logs.URL, AccountID: a, Token: "visibly-fake-log-token"}
 		},
 	})

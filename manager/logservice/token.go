@@ -43,6 +43,9 @@ type Grant struct {
 	// Prefix limits the grant to the log with this key and to logs whose keys begin
 	// with Prefix and a slash. Empty means all logs of the account.
 	Prefix string
+	// Stage is the id of the stage that the token belongs to, if any. The signer does
+	// not use it: see [Signer.Check].
+	Stage string
 	// ReadOnly refuses calls that write.
 	ReadOnly bool
 	// Expires is the time at which the token expires, in whole seconds. It is required.
@@ -80,23 +83,31 @@ const keySize = 32
 type claims struct {
 	Account  string `json:"a"`
 	Prefix   string `json:"p,omitempty"`
+	Stage    string `json:"s,omitempty"`
 	ReadOnly bool   `json:"r,omitempty"`
 	Expires  int64  `json:"e"` // Unix time in seconds
 }
 
 // Issue returns a new token.
 func (s *Signer) Issue(g Grant) string {
-	return seal(s.key, claims{g.Account, g.Prefix, g.ReadOnly, g.Expires.Unix()})
+	return seal(s.key, claims{g.Account, g.Prefix, g.Stage, g.ReadOnly, g.Expires.Unix()})
 }
 
 // Authorize reports whether the token allows the access. Use it as [Config].Authorize.
 func (s *Signer) Authorize(a Access) bool {
+	_, ok := s.Check(a)
+	return ok
+}
+
+// Check is [Signer.Authorize] for callers that apply further conditions to the grant,
+// such as the end of its stage.
+func (s *Signer) Check(a Access) (Grant, bool) {
 	var c claims
 	if !unseal(s.key, a.Token, &c) {
-		return false
+		return Grant{}, false
 	}
-	g := Grant{Account: c.Account, Prefix: c.Prefix, ReadOnly: c.ReadOnly, Expires: time.Unix(c.Expires, 0)}
-	return g.allows(a, s.now())
+	g := Grant{Account: c.Account, Prefix: c.Prefix, Stage: c.Stage, ReadOnly: c.ReadOnly, Expires: time.Unix(c.Expires, 0)}
+	return g, g.allows(a, s.now())
 }
 
 // derive returns a key for one purpose. A signature for one purpose is therefore
