@@ -32,16 +32,6 @@ func submitStatus(existed bool) int {
 	return http.StatusAccepted
 }
 
-func (m *Manager) listStages(w http.ResponseWriter, r *http.Request) {
-	if err := m.journal.Sync(r.Context()); err != nil {
-		writeError(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, struct {
-		Stages []Stage `json:"stages"`
-	}{m.Stages(account(r))})
-}
-
 func (m *Manager) showStage(w http.ResponseWriter, r *http.Request) {
 	id := pathParam(r, "id")
 	wait, _, ok := m.waitParam(w, r)

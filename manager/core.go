@@ -28,6 +28,8 @@ type core struct {
 	order     uint64
 	set       settings
 	leader    leader
+	inOrder   map[string][]*run   // stages by account, the oldest first; some are forgotten
+	forgotten map[string]int      // how many of them
 	usage     map[string]*amounts // by account: works, their bytes, and schedules
 	usageSum  amounts
 
@@ -55,6 +57,7 @@ func newCore(silent bool) *core {
 	c := &core{
 		stages: map[key]*run{}, tasks: map[key]*single{}, attempts: map[key]string{},
 		feeds: map[string]*feed{}, schedules: map[key]*Schedule{}, usage: map[string]*amounts{},
+		inOrder: map[string][]*run{}, forgotten: map[string]int{},
 		silent: silent, wake: make(chan struct{}, 1), at: time.Unix(0, 0),
 	}
 	c.queue = queue.New(queue.Config{Now: func() time.Time { return c.at }}) // the first command sets the configuration

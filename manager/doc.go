@@ -30,7 +30,7 @@
 // ?accountId=A. Times are RFC 3339, durations are milliseconds.
 //
 //	POST /api/stages                  StageRequest -> 202 Stage; 200 if the stage existed
-//	GET  /api/stages                  -> {"stages":[Stage]}, oldest first
+//	GET  /api/stages                  -> {"stages":[Stage],"next":"..."}, oldest first, see below
 //	GET  /api/stages/{id}             -> Stage; wait=<seconds> waits for its end
 //	POST /api/stages/{id}/abort       -> Stage
 //	POST /api/tasks                   TaskRequest -> 202 Task; with "sync":true 200 at its end
@@ -49,6 +49,11 @@
 //	GET  /api/schedules/{id}          -> Schedule
 //	DELETE /api/schedules/{id}
 //	POST /api/schedules/{id}/trigger  -> 202 {"id": of the stage or task}
+//
+// GET /api/stages selects stages with status=QUEUED, pipeline=NAME and label=NAME=VALUE;
+// label may be repeated. An answer has at most limit stages, by default 1,000, and fewer
+// if they have many steps. If there are more, after=<next> of the answer continues.
+// A query parameter that a call does not know is refused.
 //
 // Errors are {"error_msg":"..."}:
 //

@@ -236,9 +236,6 @@ func (s *eventStream) sendChange(e Event) {
 // sendPlaces sends the stages whose place, or whose reason to wait, has changed.
 func (s *eventStream) sendPlaces() {
 	waiting := s.m.queuedStages(s.account, s.stage)
-	if len(waiting) > maxPlaces {
-		waiting = waiting[:maxPlaces]
-	}
 	before := s.knownPlaces
 	s.knownPlaces = make(map[string]Event, len(waiting))
 	for _, w := range waiting {
@@ -271,27 +268,48 @@ func (s *eventStream) send(kind string, e Event) {
 }
 
 // queuedStages returns an account's waiting stages in the order of the queue. With
-// an id it returns that stage alone, if it waits.
+// an id it returns that stage alone, if it waits. All streams of an account share a
+// list, because it takes time in proportion to the number of stages.
 func (m *Manager) queuedStages(account, id string) []Stage {
-	c := m.core
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if id != "" {
-		if n := c.stages[key{account, id}]; n != nil && n.Status == Queued {
-			return []Stage{c.viewWithPlace(n)}
+		if s, err := m.Stage(account, id); err == nil && s.Status == Queued {
+			return []Stage{s}
 		}
 		return nil
 	}
-	var out []Stage
-	for id, p := range c.queue.Places(account) {
+	m.placesMu.Lock()
+	defer m.placesMu.Unlock()
+	now := m.cfg.Clock.Now()
+	l := m.places[account]
+	if age := now.Sub(l.at); l.stages == nil || age < 0 || age >= placesInterval/2 {
+		l = placesList{now, m.core.queuedStages(account)}
+		m.places[account] = l
+	}
+	return l.stages
+}
+
+// placesList is a list of waiting stages at a time.
+type placesList struct {
+	at     time.Time
+	stages []Stage
+}
+
+// queuedStages returns the first of an account's waiting stages, in the order of the
+// queue.
+func (c *core) queuedStages(account string) []Stage {
+	places := c.queue.Places(account)
+	out := make([]Stage, 0, len(places))
+	c.mu.Lock()
+	for id, p := range places {
 		if n := c.stages[key{account, id}]; n != nil {
 			s := n.Stage
 			s.Place, s.Reason = p.Number, p.Reason
 			out = append(out, s)
 		}
 	}
+	c.mu.Unlock()
 	slices.SortFunc(out, func(a, b Stage) int { return cmp.Or(cmp.Compare(a.Place, b.Place), cmp.Compare(a.ID, b.ID)) })
-	return out
+	return out[:min(len(out), maxPlaces)]
 }
 
 // waited returns how long a stage has waited in the queue, in milliseconds.

@@ -199,6 +199,9 @@ type Manager struct {
 	closing <-chan struct{}    // is closed by Close
 	stopped chan struct{}      // is closed when the loop has ended
 
+	placesMu sync.Mutex // guards places; is held while they are determined
+	places   map[string]placesList
+
 	mu     sync.Mutex // guards the fields below, which belong to this process alone
 	counts map[string]*accountStats
 	spans  map[string]trace.Span // of stages and single tasks, by their traceparent
@@ -235,6 +238,7 @@ func open(cfg *Config) (*Manager, error) {
 		spans:   map[string]trace.Span{},
 		tracer:  cfg.TracerProvider.Tracer(scope),
 		core:    newCore(false),
+		places:  map[string]placesList{},
 		large:   make(chan struct{}, maxLarge),
 	}
 	m.budgets = newBudgets(m)

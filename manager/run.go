@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -169,30 +168,6 @@ func (c *core) stage(account, id string) (Stage, <-chan struct{}, error) {
 		return Stage{}, nil, fmt.Errorf("stage %q: %w", id, ErrNotFound)
 	}
 	return c.viewWithPlace(n), n.done, nil
-}
-
-// Stages returns the account's stages, the oldest first.
-func (m *Manager) Stages(account string) []Stage {
-	c := m.core
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var runs []*run
-	for k, n := range c.stages {
-		if k.account == account {
-			runs = append(runs, n)
-		}
-	}
-	slices.SortFunc(runs, func(a, b *run) int { return cmp.Compare(a.order, b.order) })
-	places := c.queue.Places(account)
-	out := make([]Stage, 0, len(runs))
-	for _, n := range runs {
-		s := n.view()
-		if s.Status == Queued {
-			s.Place, s.Reason = places[n.ID].Number, places[n.ID].Reason
-		}
-		out = append(out, s)
-	}
-	return out
 }
 
 // WaitStage waits until a stage has ended. If ctx ends or the manager closes first,

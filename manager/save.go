@@ -204,12 +204,14 @@ func (c *core) Load(from io.Reader) error {
 		return fmt.Errorf("the saved state has version %d, this program knows %d: run the version that wrote it", head.Version, saved)
 	}
 	stages, tasks := make(map[key]*run, head.Stages), make(map[key]*single, head.Tasks)
+	inOrder := map[string][]*run{}
 	for range head.Stages {
 		n := &run{}
 		if err := readRecord(r, n); err != nil {
 			return fmt.Errorf("reading a saved stage: %w", err)
 		}
 		stages[key{n.account, n.ID}] = n
+		inOrder[n.account] = append(inOrder[n.account], n) // they were saved in their order
 	}
 	attempts := map[key]string{}
 	for range head.Tasks {
@@ -261,6 +263,7 @@ func (c *core) Load(from io.Reader) error {
 		c.feeds[account] = &feed{last: last}
 	}
 	c.stages, c.tasks, c.attempts, c.schedules, c.order, c.set, c.leader = stages, tasks, attempts, schedules, head.Order, head.Settings, head.Leader
+	c.inOrder, c.forgotten = inOrder, map[string]int{}
 	c.usage, c.usageSum = usage.usage, usage.usageSum
 	c.wakeLoop()
 	return nil

@@ -30,7 +30,7 @@ func (c *core) handleEvent(e *queue.Event) {
 	}
 	k := key{e.Account, e.Work}
 	if e.Kind == queue.Forgotten {
-		delete(c.stages, k)
+		c.forgetStage(k)
 		c.forgetTask(k)
 		return
 	}

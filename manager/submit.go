@@ -81,6 +81,7 @@ func (c *core) submitStage(account string, n *run) (existed bool, err error) {
 	c.order++
 	n.order = c.order
 	c.stages[k] = n
+	c.addToList(n)
 	c.occupy(account, workAmounts(n.size), 1)
 	c.submitted(account, stageKind, &n.lifecycle)
 	c.publishStage(n)
