@@ -33,7 +33,7 @@ func openSQLite(t testing.TB, dir string) journal.Log {
 
 func openRedis(t testing.TB, url, prefix string) journal.Log {
 	t.Helper()
-	l, err := redis.OpenStore(t.Context(), redis.StoreConfig{URL: url, Prefix: prefix})
+	l, err := redis.OpenStore(t.Context(), redis.Config{URL: url, Prefix: prefix})
 	require.NoError(t, err)
 	return l
 }

@@ -109,7 +109,7 @@ func (o *storeOptions) open(ctx context.Context, log zerolog.Logger) (manager.St
 		goredis.SetLogger(redisLog{log})
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
-		return redis.OpenStore(ctx, redis.StoreConfig{URL: o.Store, Logger: log})
+		return redis.OpenStore(ctx, redis.Config{URL: o.Store, Logger: log})
 	case o.Store == "sqlite":
 		file, err := o.database()
 		if err != nil {
@@ -125,7 +125,7 @@ func (o *storeOptions) streams(ctx context.Context, log zerolog.Logger) (logserv
 	if !o.onRedis() {
 		return nil, nil
 	}
-	return redis.OpenStreams(ctx, redis.StreamsConfig{URL: o.Store, Logger: log})
+	return redis.OpenStreams(ctx, redis.Config{URL: o.Store, Logger: log})
 }
 
 // logKey returns the key that signs the tokens of the log service. It is the same on all

@@ -90,7 +90,7 @@ func setUp(t *testing.T, change ...func(*logservice.Config)) *bench {
 		cfg.Dir = t.TempDir()
 	}
 	if url := os.Getenv(inRedis); url != "" {
-		streams, err := redis.OpenStreams(t.Context(), redis.StreamsConfig{URL: url, Prefix: rand.Text()})
+		streams, err := redis.OpenStreams(t.Context(), redis.Config{URL: url, Prefix: rand.Text()})
 		require.NoError(t, err)
 		cfg.Streams, cfg.Archive, cfg.Key = streams, "file://"+filepath.ToSlash(t.TempDir()), make([]byte, 32)
 	}

@@ -1,11 +1,11 @@
 // Package redis keeps the state of managers and the live streams of logs in Redis 7.
 // Any number of managers may share both.
 //
-//	store, err := redis.OpenStore(ctx, redis.StoreConfig{URL: "redis://localhost:6379"})
+//	store, err := redis.OpenStore(ctx, redis.Config{URL: "redis://localhost:6379"})
 //	if err != nil {
 //		return err
 //	}
-//	streams, err := redis.OpenStreams(ctx, redis.StreamsConfig{URL: "redis://localhost:6379"})
+//	streams, err := redis.OpenStreams(ctx, redis.Config{URL: "redis://localhost:6379"})
 //	if err != nil {
 //		return err
 //	}
@@ -29,7 +29,7 @@
 // everything except the archives of logs, which are not in Redis.
 //
 // Redis must not evict keys: set maxmemory-policy to noeviction. If Redis is full, or
-// if streams exceed the limits of [StreamsConfig], writers get an error and send
+// if streams exceed the limits of [Config], writers get an error and send
 // their lines later.
 //
 // While Redis is away, every call of Streams fails with logservice.ErrUnavailable.

@@ -32,7 +32,7 @@ var prefixes atomic.Int64
 // prefix returns a prefix that no other test uses.
 func prefix() string { return "test" + strconv.FormatInt(prefixes.Add(1), 10) + ":" }
 
-func openStreams(t testing.TB, r *testbed.RedisServer, cfg redis.StreamsConfig) *redis.Streams {
+func openStreams(t testing.TB, r *testbed.RedisServer, cfg redis.Config) *redis.Streams {
 	t.Helper()
 	cfg.URL = r.URL()
 	s, err := redis.OpenStreams(t.Context(), cfg)

@@ -13,26 +13,10 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/rs/zerolog"
 
 	"github.com/delegate-io/dlite/manager/internal/journal"
 )
-
-// StoreConfig configures [OpenStore]. URL or Client is required.
-type StoreConfig struct {
-	// URL is the address of a single Redis: redis://user:password@host:port/db,
-	// rediss:// for TLS, or unix:///path.
-	URL string
-	// Client creates the client instead of URL, for a cluster, for sentinels, or for
-	// settings that a URL does not support. Close closes the client.
-	Client func() goredis.UniversalClient
-	// Prefix is the prefix of all keys, within a hash tag. Logs with different prefixes
-	// are independent. Defaults to "dlite:journal".
-	Prefix string
-	// Logger logs settings of Redis that endanger the log. The zero value logs nothing.
-	Logger zerolog.Logger
-}
 
 const (
 	// readFor is how long a read waits for an entry. If no process writes, a journal
@@ -84,40 +68,25 @@ type Store struct {
 }
 
 // OpenStore connects to Redis. It fails when Redis does not answer or is older than 7.
-func OpenStore(ctx context.Context, cfg StoreConfig) (*Store, error) {
+func OpenStore(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Prefix == "" {
 		cfg.Prefix = "dlite:journal"
 	}
 	if strings.ContainsAny(cfg.Prefix, "{}") {
 		return nil, fmt.Errorf("opening a log in Redis: the prefix %q has a brace", cfg.Prefix)
 	}
-	client, err := cfg.client()
+	if cfg.MaxStream != 0 || cfg.MaxTotal != 0 || cfg.Lease != 0 {
+		return nil, errors.New("opening a log in Redis: MaxStream, MaxTotal and Lease are for OpenStreams")
+	}
+	create, err := cfg.clients(-1) // the journal retries, and logs the reason
 	if err != nil {
 		return nil, fmt.Errorf("opening a log in Redis: %w", err)
 	}
-	l := &Store{client: client, prefix: "{" + cfg.Prefix + "}:", unread: make(chan struct{})}
+	l := &Store{client: create(), prefix: "{" + cfg.Prefix + "}:", unread: make(chan struct{})}
 	if err := l.suits(ctx, cfg.Logger); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening a log in Redis: %w", err), l.Close())
 	}
 	return l, nil
-}
-
-func (c *StoreConfig) client() (goredis.UniversalClient, error) {
-	if c.Client != nil {
-		return c.Client(), nil
-	}
-	if c.URL == "" {
-		return nil, errors.New("neither URL nor Client is set")
-	}
-	o, err := goredis.ParseURL(c.URL)
-	if err != nil {
-		// The error may quote the URL, and with it the password.
-		return nil, errors.New("the URL is not valid: write it like redis://user:password@host:port/0")
-	}
-	o.ContextTimeoutEnabled = true
-	o.MaxRetries, o.DialerRetries = -1, 1 // the journal retries, and logs the reason
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return goredis.NewClient(o), nil
 }
 
 // suits checks that Redis is supported, and logs settings that endanger the log.

@@ -273,14 +273,14 @@ func TestSettingsThatEndangerTheLogAreLogged(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t, "--maxmemory-policy", "allkeys-lru", "--appendonly", "no")
 	var logged bytes.Buffer
-	log, err := redis.OpenStore(t.Context(), redis.StoreConfig{URL: server.URL(), Logger: zerolog.New(&logged)})
+	log, err := redis.OpenStore(t.Context(), redis.Config{URL: server.URL(), Logger: zerolog.New(&logged)})
 	require.NoError(t, err)
 	assert.Contains(t, logged.String(), "allkeys-lru")
 	assert.Contains(t, logged.String(), "appendonly")
 	require.NoError(t, log.Close())
 
 	logged.Reset()
-	log, err = redis.OpenStore(t.Context(), redis.StoreConfig{URL: testbed.Redis(t).URL(), Logger: zerolog.New(&logged)})
+	log, err = redis.OpenStore(t.Context(), redis.Config{URL: testbed.Redis(t).URL(), Logger: zerolog.New(&logged)})
 	require.NoError(t, err)
 	assert.Empty(t, logged.String())
 	require.NoError(t, log.Close())
@@ -289,18 +289,19 @@ func TestSettingsThatEndangerTheLogAreLogged(t *testing.T) {
 func TestOpenStoreRejects(t *testing.T) {
 	t.Parallel()
 	const password = "made-up"
-	for url, cfg := range map[string]redis.StoreConfig{
+	for url, cfg := range map[string]redis.Config{
 		"neither URL nor Client": {},
 		"the URL is not valid":   {URL: "http://:" + password + "@localhost"},
 		"has a brace":            {URL: "redis://localhost", Prefix: "{a}"},
+		"are for OpenStreams":    {URL: "redis://localhost", MaxTotal: 1},
 	} {
 		_, err := redis.OpenStore(t.Context(), cfg)
 		require.ErrorContains(t, err, url)
 		assert.NotContains(t, err.Error(), password)
 	}
-	_, err := redis.OpenStore(t.Context(), redis.StoreConfig{URL: "redis://127.0.0.1:1"})
+	_, err := redis.OpenStore(t.Context(), redis.Config{URL: "redis://127.0.0.1:1"})
 	require.ErrorIs(t, err, journal.ErrRetry)
-	_, err = redis.OpenStore(t.Context(), redis.StoreConfig{URL: "redis://" + sixth(t)})
+	_, err = redis.OpenStore(t.Context(), redis.Config{URL: "redis://" + sixth(t)})
 	require.ErrorContains(t, err, "it must be 7 or later")
 }
 
@@ -363,7 +364,7 @@ func TestTheTimeIsThatOfRedis(t *testing.T) {
 func TestOneProcessSavesTheState(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)
-	cfg := redis.StoreConfig{URL: server.URL(), Prefix: rand.Text()}
+	cfg := redis.Config{URL: server.URL(), Prefix: rand.Text()}
 	log, err := redis.OpenStore(t.Context(), cfg)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, log.Close()) }()
@@ -429,7 +430,7 @@ func TestAStateWithLostEntriesIsNotSaved(t *testing.T) {
 // retry. The network error looks like the end of a context.
 func TestASlowConnectionIsRetried(t *testing.T) {
 	t.Parallel()
-	_, err := redis.OpenStore(t.Context(), redis.StoreConfig{Client: func() goredis.UniversalClient {
+	_, err := redis.OpenStore(t.Context(), redis.Config{Client: func() goredis.UniversalClient {
 		return goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1", DialTimeout: time.Nanosecond, MaxRetries: -1})
 	}})
 	require.ErrorIs(t, err, journal.ErrRetry)

@@ -16,7 +16,7 @@ import (
 )
 
 func opener(tb testing.TB, url string) journaltest.Opener {
-	cfg := redis.StoreConfig{URL: url, Prefix: rand.Text()}
+	cfg := redis.Config{URL: url, Prefix: rand.Text()}
 	return func() (journal.Log, error) { return redis.OpenStore(tb.Context(), cfg) }
 }
 
@@ -37,7 +37,7 @@ func TestStoreInACluster(t *testing.T) {
 		info, err := plain.ClusterInfo(t.Context()).Result()
 		return err == nil && strings.Contains(info, "cluster_state:ok")
 	}, time.Minute, time.Millisecond)
-	cfg := redis.StoreConfig{Prefix: rand.Text(), Client: func() goredis.UniversalClient {
+	cfg := redis.Config{Prefix: rand.Text(), Client: func() goredis.UniversalClient {
 		return goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{server.Address}})
 	}}
 	open := func() (journal.Log, error) { return redis.OpenStore(t.Context(), cfg) }

@@ -12,41 +12,11 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
-	"github.com/rs/zerolog"
 
 	"github.com/delegate-io/dlite/manager/logservice"
 )
 
-// StreamsConfig configures [OpenStreams]. URL or Client is required.
-type StreamsConfig struct {
-	// URL is the address of a single Redis: redis://user:password@host:port/db,
-	// rediss:// for TLS, or unix:///path.
-	URL string
-	// Client creates clients instead of URL, for a cluster, for sentinels, or for
-	// settings that a URL does not support. OpenStreams calls it twice. Close closes
-	// both clients.
-	Client func() goredis.UniversalClient
-	// Prefix is the prefix of all keys. Empty means "dlite:logs:".
-	Prefix string
-
-	// MaxStream bounds one live stream, in bytes, in addition to the limit of the log
-	// service. 0 means 64 MiB.
-	MaxStream int64
-	// MaxTotal approximately bounds all streams together, in bytes. Several managers
-	// may exceed it by the lines that they append at the same time. The streams of one
-	// account may use as much as those of the others leave free, at most half. 0 means 1
-	// GiB.
-	MaxTotal int64
-	// Lease is the time after which another manager may replace a dead one that was
-	// creating an archive. 0 means 30 s.
-	Lease time.Duration
-
-	// Logger logs failures of background work. The zero value logs nothing.
-	Logger zerolog.Logger
-}
-
-func (c *StreamsConfig) setDefaults() {
+func (c *Config) setDefaults() {
 	if c.Prefix == "" {
 		c.Prefix = "dlite:logs:"
 	}
@@ -61,26 +31,6 @@ func (c *StreamsConfig) setDefaults() {
 	}
 }
 
-// clients creates the two clients. news needs its own client, because only Close of its
-// client interrupts a request that waits for news.
-func (c *StreamsConfig) clients() (work, news goredis.UniversalClient, err error) {
-	if c.Client != nil {
-		return c.Client(), c.Client(), nil
-	}
-	if c.URL == "" {
-		return nil, nil, errors.New("log streams in Redis: neither URL nor Client is set")
-	}
-	o, err := goredis.ParseURL(c.URL)
-	if err != nil {
-		// The error may contain the URL with the password.
-		return nil, nil, errors.New("log streams in Redis: the URL is not valid: write it like redis://user:password@host:port/0")
-	}
-	o.ContextTimeoutEnabled = true
-	o.DialerRetries, o.MaxRetries = 1, 2 // the caller retries
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return goredis.NewClient(o), goredis.NewClient(o), nil
-}
-
 const (
 	// shards is the number of shards. It is part of the layout.
 	shards = 16
@@ -90,7 +40,7 @@ const (
 
 // Streams implements logservice.Streams in Redis, shared with other processes.
 type Streams struct {
-	cfg    StreamsConfig
+	cfg    Config
 	client goredis.UniversalClient
 	news   goredis.UniversalClient
 
@@ -116,13 +66,16 @@ type total struct{ streams, size, version int64 }
 // OpenStreams connects to Redis and uses the streams that exist there. It fails if
 // Redis does not answer, is older than 7, or contains streams of a later version of
 // this package.
-func OpenStreams(ctx context.Context, cfg StreamsConfig) (*Streams, error) {
+func OpenStreams(ctx context.Context, cfg Config) (*Streams, error) {
 	cfg.setDefaults()
-	work, news, err := cfg.clients()
+	create, err := cfg.clients(2) // the caller retries too
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("log streams in Redis: %w", err)
 	}
-	s := &Streams{cfg: cfg, client: work, news: news, dialed: make(dialHook, 1)}
+	// The requests that wait for news have a client of their own, because only its Close
+	// interrupts them.
+	news := create()
+	s := &Streams{cfg: cfg, client: create(), news: news, dialed: make(dialHook, 1)}
 	s.dialed.add(news)
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	if err := s.open(ctx); err != nil {

@@ -36,7 +36,7 @@ func places(b *testing.B, bench func(b *testing.B, urls []string)) {
 	for _, fsync := range []string{"everysec", "always"} {
 		b.Run("redis-fsync-"+fsync, func(b *testing.B) {
 			r := testbed.Redis(b, "--appendfsync", fsync)
-			f := newFleet(b, r, 2, redis.StreamsConfig{MaxStream: 4 << 30, MaxTotal: 8 << 30}, nil)
+			f := newFleet(b, r, 2, redis.Config{MaxStream: 4 << 30, MaxTotal: 8 << 30}, nil)
 			bench(b, []string{f.http[0].URL, f.http[1].URL})
 		})
 	}

@@ -20,7 +20,7 @@ var holdScript = goredis.NewScript(hold)
 var errLost = errors.New("another manager may archive this log by now: Redis was away for too long")
 
 // Claim locks the archive of a log for this process until release. If the process dies,
-// the lock ends after StreamsConfig.Lease.
+// the lock ends after Config.Lease.
 func (s *Streams) Claim(ctx context.Context, id logservice.ID) (held context.Context, release func(), err error) {
 	if s.isClosed() {
 		return nil, nil, logservice.ErrClosed

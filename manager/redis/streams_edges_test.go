@@ -50,7 +50,7 @@ func texts(t testing.TB, s *redis.Streams, id logservice.ID) (out []string) {
 
 func TestLimitsOfRedis(t *testing.T) {
 	t.Parallel()
-	s := openStreams(t, testbed.Redis(t), redis.StreamsConfig{MaxStream: 10_000, MaxTotal: 34_000})
+	s := openStreams(t, testbed.Redis(t), redis.Config{MaxStream: 10_000, MaxTotal: 34_000})
 	long := strings.Repeat("x", 8000)
 	key := func(i int) logservice.ID { return logservice.ID{Account: "acc", Key: fmt.Sprint(i)} }
 	require.NoError(t, s.Append(t.Context(), key(1), batch("", 0, long)))
@@ -72,7 +72,7 @@ func TestLimitsOfRedis(t *testing.T) {
 func TestAFullRedisReportsIt(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t, "--maxmemory", "6mb", "--maxmemory-policy", "noeviction")
-	s := openStreams(t, r, redis.StreamsConfig{})
+	s := openStreams(t, r, redis.Config{})
 	line := strings.Repeat("x", 50_000)
 	n := int64(0)
 	var err error
@@ -91,7 +91,7 @@ func TestAFullRedisReportsIt(t *testing.T) {
 // If there is no room, the service removes archived streams early.
 func TestArchivedStreamsFreeMemory(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{MaxTotal: 45_000}, nil)
+	f := newFleet(t, testbed.Redis(t), 2, redis.Config{MaxTotal: 45_000}, nil)
 	long := strings.Repeat("x", 15_000)
 	ok(t, "PUT", f.http[0].URL+"/stream"+query, put(0, long))
 	const other = "?accountID=acc&key=other"
@@ -107,7 +107,7 @@ func TestArchivedStreamsFreeMemory(t *testing.T) {
 func TestARemovedStreamLeavesNothing(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
-	s := openStreams(t, r, redis.StreamsConfig{})
+	s := openStreams(t, r, redis.Config{})
 	require.NoError(t, s.Start(t.Context(), id, "w"))
 	require.NoError(t, s.Append(t.Context(), id, batch("w", 0, "a")))
 	_, release, err := s.Claim(t.Context(), id)
@@ -128,7 +128,7 @@ func TestARemovedStreamLeavesNothing(t *testing.T) {
 func TestScriptsThatRedisLostAreSentAgain(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
-	s := openStreams(t, r, redis.StreamsConfig{})
+	s := openStreams(t, r, redis.Config{})
 	for i := range int64(3) {
 		require.NoError(t, s.Append(t.Context(), id, batch("w", i, fmt.Sprint(i))))
 		require.NoError(t, admin(t, r).ScriptFlush(t.Context()).Err())
@@ -139,20 +139,20 @@ func TestScriptsThatRedisLostAreSentAgain(t *testing.T) {
 func TestOpenStreamsRejects(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
-	_, err := redis.OpenStreams(t.Context(), redis.StreamsConfig{})
+	_, err := redis.OpenStreams(t.Context(), redis.Config{})
 	require.ErrorContains(t, err, "URL")
-	_, err = redis.OpenStreams(t.Context(), redis.StreamsConfig{URL: "http://user:fake-password@127.0.0.1"})
+	_, err = redis.OpenStreams(t.Context(), redis.Config{URL: "http://user:fake-password@127.0.0.1"})
 	require.ErrorContains(t, err, "redis://")
 	assert.NotContains(t, err.Error(), "fake-password")
 	require.NoError(t, admin(t, r).Set(t.Context(), "p:{0}:v", 2, 0).Err())
-	_, err = redis.OpenStreams(t.Context(), redis.StreamsConfig{URL: r.URL(), Prefix: "p:"})
+	_, err = redis.OpenStreams(t.Context(), redis.Config{URL: r.URL(), Prefix: "p:"})
 	require.ErrorContains(t, err, "newer than this program")
 	_, err = logservice.New(logservice.Config{
-		Authorize: logservice.Tokens(nil), Streams: openStreams(t, r, redis.StreamsConfig{}), Archive: bucket(t.TempDir()),
+		Authorize: logservice.Tokens(nil), Streams: openStreams(t, r, redis.Config{}), Archive: bucket(t.TempDir()),
 	})
 	require.ErrorContains(t, err, "Key")
 	r.Kill()
-	_, err = redis.OpenStreams(t.Context(), redis.StreamsConfig{URL: r.URL()})
+	_, err = redis.OpenStreams(t.Context(), redis.Config{URL: r.URL()})
 	require.Error(t, err)
 }
 
@@ -160,7 +160,7 @@ func TestOpenStreamsRejects(t *testing.T) {
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
-	s := openStreams(t, r, redis.StreamsConfig{Lease: 400 * time.Millisecond})
+	s := openStreams(t, r, redis.Config{Lease: 400 * time.Millisecond})
 	held, release, err := s.Claim(t.Context(), id)
 	require.NoError(t, err)
 	for range 8 {
@@ -194,14 +194,14 @@ func TestClaims(t *testing.T) {
 func TestUsageCountsAllProcesses(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
-	a, b := openStreams(t, r, redis.StreamsConfig{}), openStreams(t, r, redis.StreamsConfig{})
+	a, b := openStreams(t, r, redis.Config{}), openStreams(t, r, redis.Config{})
 	require.NoError(t, a.Append(t.Context(), id, batch("w", 0, "a")))
 	want, _ := a.Usage(id.Account)
 	require.Eventually(t, func() bool { // a new connection wakes watchers too
 		own, all := b.Usage(id.Account)
 		return own == want && all == want
 	}, 10*time.Second, time.Millisecond)
-	c := openStreams(t, r, redis.StreamsConfig{})
+	c := openStreams(t, r, redis.Config{})
 	own, all := c.Usage(id.Account)
 	assert.Equal(t, want, own)
 	assert.Equal(t, want, all)
@@ -272,7 +272,7 @@ func TestStreamsWithLostAnswers(t *testing.T) {
 	require.NoError(t, err)
 	c := &cutter{Listener: l, to: r.Address}
 	c.work.Go(c.serve)
-	s, err := redis.OpenStreams(t.Context(), redis.StreamsConfig{URL: "redis://" + l.Addr().String()})
+	s, err := redis.OpenStreams(t.Context(), redis.Config{URL: "redis://" + l.Addr().String()})
 	require.NoError(t, err)
 	defer func() {
 		assert.NoError(t, s.Close())
@@ -311,7 +311,7 @@ func TestStreamsWithLostAnswers(t *testing.T) {
 // Lines of any length and number are returned unchanged.
 func TestLongLines(t *testing.T) {
 	t.Parallel()
-	s := openStreams(t, testbed.Redis(t), redis.StreamsConfig{})
+	s := openStreams(t, testbed.Redis(t), redis.Config{})
 	var want []string
 	b := logservice.Batch{Writer: "w", MaxStream: 1 << 40}
 	for i, size := range []int{0, 1, 65_535, 65_536, 65_537, 3_000_000, 10, 0, 300_000, 20} {
@@ -341,7 +341,7 @@ func TestLongLines(t *testing.T) {
 func TestRunsHaveDistinctNumbers(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
-	s := openStreams(t, r, redis.StreamsConfig{})
+	s := openStreams(t, r, redis.Config{})
 	const later = 8_000_000_000_000_000 // an earlier time of the clock
 	run := func() int64 {
 		require.NoError(t, s.Start(t.Context(), id, ""))

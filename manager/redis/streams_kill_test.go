@@ -41,7 +41,7 @@ const lease = time.Second
 
 // victim runs a log service in its own process, which the test kills.
 func victim(url string) {
-	s, err := redis.OpenStreams(context.Background(), redis.StreamsConfig{URL: url, Prefix: os.Getenv(victimPrefix), Lease: lease})
+	s, err := redis.OpenStreams(context.Background(), redis.Config{URL: url, Prefix: os.Getenv(victimPrefix), Lease: lease})
 	if err == nil {
 		var streams logservice.Streams = s
 		if os.Getenv(victimStalls) != "" {
@@ -158,7 +158,7 @@ func TestServersAreKilledInTheMiddle(t *testing.T) {
 // claim ends.
 func TestAServerIsKilledWhileItArchives(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, testbed.Redis(t), 1, redis.StreamsConfig{Lease: lease}, nil)
+	f := newFleet(t, testbed.Redis(t), 1, redis.Config{Lease: lease}, nil)
 	at, lines, kill := startVictim(t, f.redis, f.prefix, f.archive, victimStalls+"=1")
 	ok(t, "PUT", at+"/stream"+query, put(0, "a\n", "b\n"))
 	ok(t, "DELETE", at+"/stream"+query, "")

@@ -48,7 +48,7 @@ type fleet struct {
 }
 
 // newFleet starts n servers. wrap may replace the streams of a server.
-func newFleet(t testing.TB, r *testbed.RedisServer, n int, cfg redis.StreamsConfig, wrap func(i int, s *redis.Streams) logservice.Streams) *fleet {
+func newFleet(t testing.TB, r *testbed.RedisServer, n int, cfg redis.Config, wrap func(i int, s *redis.Streams) logservice.Streams) *fleet {
 	t.Helper()
 	f := &fleet{t: t, redis: r, archive: t.TempDir(), prefix: prefix()}
 	cfg.Prefix = f.prefix
@@ -192,7 +192,7 @@ func readAll(t testing.TB, url string, seen func(string)) string {
 // all servers. Each reader and the archive have all lines once and in order.
 func TestAnyServerAcceptsAnyRequest(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{}, nil)
+	f := newFleet(t, testbed.Redis(t), 2, redis.Config{}, nil)
 	var want strings.Builder
 	s := logger.OpenStream(t.Context(), logger.StreamConfig{
 		URL: f.any.URL, Token: token, Account: "acc", Key: "log", SkipOpeningStream: true, FlushInterval: time.Millisecond,
@@ -279,7 +279,7 @@ func TestALogIsArchivedByOneServer(t *testing.T) {
 	var archived, claims atomic.Int64
 	both := make(chan struct{})
 	meet := sync.OnceFunc(func() { close(both) })
-	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{}, func(_ int, s *redis.Streams) logservice.Streams {
+	f := newFleet(t, testbed.Redis(t), 2, redis.Config{}, func(_ int, s *redis.Streams) logservice.Streams {
 		return &archiver{
 			Streams: s,
 			claimed: func(error) {
@@ -312,7 +312,7 @@ func TestALogIsArchivedByOneServer(t *testing.T) {
 // append-only file. No line is lost or repeated.
 func TestRedisIsKilledAndRestarted(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{}, nil)
+	f := newFleet(t, testbed.Redis(t), 2, redis.Config{}, nil)
 	var want strings.Builder
 	s := logger.OpenStream(t.Context(), logger.StreamConfig{
 		URL: f.any.URL, Token: token, Account: "acc", Key: "log", SkipOpeningStream: true,
@@ -366,7 +366,7 @@ func TestRedisIsKilledAndRestarted(t *testing.T) {
 // If Redis has lost all data, writers send their lines again.
 func TestWritersSendLinesAgainAfterADataLoss(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, testbed.Redis(t, "--appendonly", "no"), 2, redis.StreamsConfig{}, nil)
+	f := newFleet(t, testbed.Redis(t, "--appendonly", "no"), 2, redis.Config{}, nil)
 	s := logger.OpenStream(t.Context(), logger.StreamConfig{
 		URL: f.any.URL, Token: token, Account: "acc", Key: "log", FlushInterval: time.Millisecond,
 	})
@@ -395,7 +395,7 @@ func TestWritersSendLinesAgainAfterADataLoss(t *testing.T) {
 func TestLostStreamsAreRemovedFromTheTotals(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t, "--appendonly", "no")
-	s := openStreams(t, r, redis.StreamsConfig{})
+	s := openStreams(t, r, redis.Config{})
 	for i := range int64(20) {
 		require.NoError(t, s.Append(t.Context(), id, batch("w", i, "a line")))
 	}
@@ -416,7 +416,7 @@ func TestLostStreamsAreRemovedFromTheTotals(t *testing.T) {
 // While Redis is unavailable, the service asks writers to retry, and they do.
 func TestAnswersWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, testbed.Redis(t), 1, redis.StreamsConfig{}, nil)
+	f := newFleet(t, testbed.Redis(t), 1, redis.Config{}, nil)
 	require.NoError(t, f.streams[0].Ping(t.Context()))
 	ok(t, "PUT", f.any.URL+"/stream"+query, put(0, "a\n"))
 	tail := make(chan string, 2)
@@ -452,7 +452,7 @@ func TestAnswersWhileRedisIsAway(t *testing.T) {
 // An upload link of one server is valid on every server, for one upload.
 func TestUploadLinksAreValidOnAllServers(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{}, nil)
+	f := newFleet(t, testbed.Redis(t), 2, redis.Config{}, nil)
 	var link struct{ Link string }
 	require.NoError(t, json.Unmarshal([]byte(ok(t, "POST", f.http[0].URL+"/blob/link/upload"+query, "")), &link))
 	at := func(i int) string { return strings.Replace(link.Link, "http://logs.example", f.http[i].URL, 1) }
@@ -467,7 +467,7 @@ func TestUploadLinksAreValidOnAllServers(t *testing.T) {
 // Each server has one blocked request in Redis, for any number of readers.
 func TestReadersShareAConnection(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, testbed.Redis(t), 2, redis.StreamsConfig{}, nil)
+	f := newFleet(t, testbed.Redis(t), 2, redis.Config{}, nil)
 	const readers = 60
 	key := func(i int) string { return fmt.Sprintf("?accountID=acc&key=log%d", i%5) }
 	var reading sync.WaitGroup

@@ -17,7 +17,7 @@ func TestStreams(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t, "--appendfsync", "no")
 	logservicetest.Run(t, func(*testing.T) logservicetest.Opener {
-		cfg := redis.StreamsConfig{URL: r.URL(), Prefix: prefix()}
+		cfg := redis.Config{URL: r.URL(), Prefix: prefix()}
 		return func() (logservice.Streams, error) { return redis.OpenStreams(t.Context(), cfg) }
 	})
 }
@@ -35,7 +35,7 @@ func TestStreamsInACluster(t *testing.T) {
 		ok = strings.Contains(info, "cluster_state:ok")
 	}
 	logservicetest.Run(t, func(*testing.T) logservicetest.Opener {
-		cfg := redis.StreamsConfig{Prefix: prefix(), Client: func() goredis.UniversalClient {
+		cfg := redis.Config{Prefix: prefix(), Client: func() goredis.UniversalClient {
 			return goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{r.Address}})
 		}}
 		return func() (logservice.Streams, error) { return redis.OpenStreams(t.Context(), cfg) }

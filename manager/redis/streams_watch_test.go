@@ -67,7 +67,7 @@ func TestOldNewsAreIgnored(t *testing.T) {
 // A concurrent call of Usage must not see a partial recount.
 func TestIncompleteRecountsAreNotVisible(t *testing.T) {
 	t.Parallel()
-	s, err := OpenStreams(t.Context(), StreamsConfig{URL: testbed.Redis(t).URL()})
+	s, err := OpenStreams(t.Context(), Config{URL: testbed.Redis(t).URL()})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, s.Close()) }()
 	for i := range 3 {

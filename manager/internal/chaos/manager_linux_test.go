@@ -75,7 +75,7 @@ func openStore(ctx context.Context, store string, log zerolog.Logger) (journal.L
 		return sqlite.Open(ctx, store, sqlite.Config{Logger: log})
 	}
 	for {
-		l, err := redis.OpenStore(ctx, redis.StoreConfig{URL: store, Logger: log})
+		l, err := redis.OpenStore(ctx, redis.Config{URL: store, Logger: log})
 		if err == nil || !errors.Is(err, journal.ErrRetry) {
 			return l, err
 		}
