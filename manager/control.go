@@ -3,6 +3,7 @@ package manager
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -39,9 +40,12 @@ func (m *Manager) SetLimit(ctx context.Context, account string, l Limit) error {
 
 // Drain turns draining of a delegate on or off. A draining delegate gets no new
 // stages or single tasks, whatever its heartbeats say, and finishes those that it
-// has. Drain fails if the account has no such delegate.
+// has. Drain fails with [ErrNotFound] if the account has no such delegate.
 func (m *Manager) Drain(ctx context.Context, account, delegate string, on bool) error {
 	_, err := m.applyCommand(ctx, &command{Account: account, Drain: &switchCommand{ID: delegate, On: on}})
+	if errors.Is(err, queue.ErrUnknownDelegate) {
+		return fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
 	return err
 }
 

@@ -28,8 +28,8 @@ var (
 	// ErrInvalid means that the request is not valid. The message says what to
 	// change.
 	ErrInvalid = errors.New("invalid request")
-	// ErrNotFound means that the account has no such stage, task or schedule, or
-	// that the manager has forgotten it.
+	// ErrNotFound means that the account has no such stage, task, schedule or
+	// delegate, or that the manager has forgotten it.
 	ErrNotFound = errors.New("not found")
 	// ErrConflict means that another stage or task of the account has the id.
 	ErrConflict = errors.New("the id is taken")
@@ -37,6 +37,9 @@ var (
 	ErrBudget = errors.New("the budget is used up")
 	// ErrClosed means that the manager was closed before the call ended.
 	ErrClosed = errors.New("the manager is closed")
+	// ErrUnavailable means that the store cannot be reached or did not answer. The
+	// change may have been made, or may be made later, but at most once.
+	ErrUnavailable = journal.ErrUnavailable
 )
 
 // Store keeps the manager's state. Packages manager/sqlite and manager/redis open
