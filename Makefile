@@ -28,7 +28,7 @@ packages = $(foreach d,$(1),./$(d)/...)
 PLAIN = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' $(call packages,$(PLAIN_TREES)) | grep -v '/internal/endtoend/peers$$')
 RACE = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' $(RACE_FIRST) $(ALL) | awk '!seen[$$0]++' | grep -vxF "$$(printf '%s\n' $(PLAIN))")
 
-.PHONY: all test suite plain race soak conformance chaos vmcrash bench queuetest fuzz lint vet build sizes images manifests cross clean requirements
+.PHONY: all test suite plain race soak conformance chaos vmcrash bench plots queuetest fuzz lint vet build sizes images manifests cross clean requirements
 
 all: build vet lint test
 
@@ -86,6 +86,13 @@ vmcrash:
 ## bench: the figures in docs/benchmarks.md
 bench:
 	@internal/testbed/run.sh go test -run '^$$' -bench . -benchmem -timeout 20m $(ALL)
+
+## plots: the plots of docs/benchmarks.md, from benchmarks that it runs; takes some minutes
+plots:
+	@mkdir -p $(CACHE)
+	@internal/testbed/run.sh go test -vet=off -run '^$$' -bench '^Benchmark(Decisions|Masker|Replacer|Pickup)$$' -benchtime 0.5s -p 1 -timeout 20m \
+	  ./manager/internal/queue ./secrets ./manager > $(CACHE)/plots.txt
+	go run ./internal/plot $(CACHE)/plots.txt docs/img
 
 ## queuetest: 100,000 random operations on managers in memory, on SQLite and on Redis, against a model
 queuetest:

@@ -155,6 +155,7 @@ var mayImport = map[string][]string{
 	"internal/testbed":     {"driver"},
 	"internal/testbed/spy": {},
 	"internal/conformance": {},
+	"internal/plot":        {},
 }
 
 // importRule returns the entry of mayImport for a package.
