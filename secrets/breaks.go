@@ -13,7 +13,8 @@ import (
 //
 //	"=" (optional), at most two CR, LF, at most maxIndent spaces and tabs
 //
-// It neither begins after CR or LF, nor ends before white space or "=". A form of at least minBroken bytes is
+// It neither begins after CR or LF, nor ends before white space, nor has an indentation
+// before "=". A form of at least minBroken bytes is
 // found in the data. If fewer than minHead bytes of it precede the first break, they
 // stay visible: otherwise the ends of ordinary lines would be held back.
 const (
@@ -39,13 +40,16 @@ func breakAt(text []byte, i int) (from, to int, ok bool) {
 	for to < len(text) && to <= i+maxIndent && isBlank(text[to]) {
 		to++
 	}
-	return from, to, to == len(text) || !endsBreak(text[to])
+	return from, to, to == len(text) || !refutesBreak(text[to], to-i-1)
 }
 
 func isBlank(b byte) bool { return b == ' ' || b == '\t' }
 
-// endsBreak reports whether b, after a newline and an indentation, shows that they are no
-// break.
+// refutesBreak reports whether b, after a newline and an indentation, shows that they are
+// no break. A line of quoted-printable may begin with "=".
+func refutesBreak(b byte, indent int) bool { return endsBreak(b) && (b != '=' || indent > 0) }
+
+// endsBreak reports whether b may be the last byte of a break, or of its beginning.
 func endsBreak(b byte) bool { return isBlank(b) || b == '\r' || b == '\n' || b == '=' }
 
 // mayBegin reports whether a break may begin with b.
@@ -429,9 +433,12 @@ func (s *stream) stepBroken(before, after int32, previous, b byte, at int64) {
 		q.indent++
 		s.dataByte(b, at)
 		return
-	case q.pending == pendingLF && !endsBreak(b):
+	case q.pending == pendingLF && !refutesBreak(b, q.indent):
 		q.state, q.previous, q.count, q.pending = q.saved, q.savedPrevious, q.savedCount, 0
 		q.addBreak(breakMark{q.from, at, q.count}, int64(s.automaton.depth[q.state]))
+		s.dataByte(b, at)
+		q.on = q.state != after
+		return
 	case q.pending < pendingLF && b == '\n':
 		q.pending, q.indent = pendingLF, 0
 		s.dataByte(b, at)

@@ -27,6 +27,9 @@ const (
 	inDollar                // a shell word in $''
 	inControl               // control characters
 	inUnicode               // bytes beyond ASCII
+	inEntity                // HTML and XML
+	inCSV                   // a field in CSV
+	inQuoted                // quoted-printable
 )
 
 const unreserved = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~"
@@ -62,6 +65,9 @@ var changedBy = func() (t [256]uint16) {
 	mark(inSingle, "'")
 	mark(inDouble, "\\\"$`")
 	mark(inBackslash, " \t!\"#$&'()*,;<>?[\\]^`{|}~")
+	mark(inEntity, `&<>"'`)
+	mark(inCSV, `"`)
+	mark(inQuoted, "=")
 	mark(inDollar, "\\'\n\r\t\x1b\a\b\f\v")
 	return t
 }()
@@ -90,6 +96,10 @@ type escapeTables struct {
 	query, form, path, component   [2]*escapeTable // with digits in upper and in lower case
 	single, quoted, double, printf *escapeTable
 	dollar, octal                  *escapeTable
+	entity                         [5]*escapeTable // of Go, jq and Python, and XML without quotes
+	quotePrintable                 *escapeTable
+	pathPython                     [2]*escapeTable // urllib.parse.quote leaves slashes
+	csv, python, pythonQuoted      *escapeTable
 }
 
 var allEscapeTables = sync.OnceValue(func() *escapeTables {
@@ -123,9 +133,23 @@ var allEscapeTables = sync.OnceValue(func() *escapeTables {
 			return fmt.Appendf(b, `\%03o`, c)
 		}),
 	}
+	for i, quotes := range [][2]string{{"&#34;", "&#39;"}, {"&quot;", "&#39;"}, {"&quot;", "&#x27;"}, {"&quot;", "&apos;"}, {`"`, "'"}} {
+		t.entity[i] = newEscapeTable(inEntity, func(b []byte, c byte) []byte { return append(b, entity(c, quotes)...) })
+	}
+	t.quotePrintable = newEscapeTable(inQuoted|inUnicode, func(b []byte, c byte) []byte { return append(b, '=', hexUpper[c>>4], hexUpper[c&15]) })
+	t.csv = newEscapeTable(inCSV, func(b []byte, c byte) []byte { return append(b, c, c) })
+	t.python = newEscapeTable(inJSON|inControl|inUnicode, func(b []byte, c byte) []byte { return python(b, c) })
+	t.pythonQuoted = newEscapeTable(inJSON|inSingle|inControl|inUnicode, func(b []byte, c byte) []byte { return python(b, c) })
+	for c := range t.python {
+		if c == '"' { // Python prefers single quotes around a string
+			t.python[c], t.pythonQuoted[c] = '"'|1<<56, '"'|1<<56
+		}
+	}
 	for i, digits := range []string{hexUpper, hexLower} {
 		t.query[i] = newEscapeTable(inQuery, percent(digits))
 		t.form[i] = newEscapeTable(inQuery, plus(digits))
+		t.pathPython[i] = newEscapeTable(inQuery, percent(digits))
+		t.pathPython[i]['/'] = '/' | 1<<56
 		t.path[i] = newEscapeTable(inPath, percent(digits))
 		t.component[i] = newEscapeTable(inComponent, percent(digits))
 	}
@@ -153,6 +177,80 @@ func (b *formBuilder) addEscapes(text string) {
 	b.addJSON(v, bits, t)
 	b.addURL(v, bits, t)
 	b.addShell(v, bits, t)
+	b.addMarkup(v, bits, t)
+	b.addPython(v, bits, t)
+}
+
+// addMarkup adds the content of HTML, XML, CSV and quoted-printable.
+func (b *formBuilder) addMarkup(v []byte, bits uint16, t *escapeTables) {
+	if bits&inEntity != 0 {
+		for _, e := range t.entity {
+			b.addEscaped(v, e)
+		}
+	}
+	if bits&inCSV != 0 {
+		b.addEscaped(v, t.csv)
+	}
+	if bits&(inQuoted|inUnicode) != 0 {
+		b.addEscaped(v, t.quotePrintable)
+	}
+}
+
+// entity returns c as HTML writes it.
+func entity(c byte, quotes [2]string) string {
+	switch c {
+	case '&':
+		return "&amp;"
+	case '<':
+		return "&lt;"
+	case '>':
+		return "&gt;"
+	case '"':
+		return quotes[0]
+	default:
+		return quotes[1]
+	}
+}
+
+// addPython adds what repr and ascii of Python print for a string and for bytes.
+func (b *formBuilder) addPython(v []byte, bits uint16, t *escapeTables) {
+	if bits&(inJSON|inSingle|inControl|inUnicode) == 0 {
+		return
+	}
+	for _, table := range []*escapeTable{t.python, t.pythonQuoted} {
+		b.addEscaped(v, table) // bytes
+		if bits&inUnicode == 0 {
+			continue
+		}
+		var plain, escaped []byte
+		for _, r := range string(v) {
+			switch {
+			case r < utf8.RuneSelf:
+				word := table[r]
+				for i := range word >> 56 {
+					plain, escaped = append(plain, byte(word>>(8*i))), append(escaped, byte(word>>(8*i)))
+				}
+				continue
+			case r <= 0xff:
+				escaped = fmt.Appendf(escaped, `\x%02x`, r)
+			case r <= 0xffff:
+				escaped = fmt.Appendf(escaped, `\u%04x`, r)
+			default:
+				escaped = fmt.Appendf(escaped, `\U%08x`, r)
+			}
+			plain = utf8.AppendRune(plain, r)
+		}
+		b.add(string(plain))
+		b.add(string(escaped))
+	}
+}
+
+// python appends c as Python writes it in a string.
+func python(b []byte, c byte) []byte {
+	if i := strings.IndexByte("\n\r\t\\'", c); i >= 0 {
+		return append(b, '\\', "nrt\\'"[i])
+	}
+	return fmt.Appendf(b, `\x%02x`, c)
 }
 
 // addJSON adds the content of JSON strings: plain, with <, > and & escaped, with /
@@ -209,6 +307,7 @@ func (b *formBuilder) addURL(v []byte, bits uint16, t *escapeTables) {
 	for i := range t.query {
 		if bits&inQuery != 0 {
 			b.addEscaped(v, t.query[i])
+			b.addEscaped(v, t.pathPython[i])
 		}
 		if space {
 			b.addEscaped(v, t.form[i])

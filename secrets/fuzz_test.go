@@ -220,7 +220,7 @@ func checkMasker(t *testing.T, values, script string, ops []byte, credit, automa
 	requireSame("close")
 
 	if got, want := set.Mask(slow.text), reference(secrets.Patterns(set), slow.text); got != want {
-		t.Fatalf("whole %q: got %q, want %q", slow.text, got, want)
+		t.Fatalf("values %q whole %q: got %q, want %q", values, slow.text, got, want)
 	}
 }
 

@@ -41,7 +41,7 @@ func dataOf(text string) (data []int, open bool) {
 			if breakBegins.MatchString(text[i:]) {
 				return data, true
 			}
-			if n := len(lineBreak.FindString(text[i:])); n > 0 && !strings.ContainsRune("= \t\r\n", rune(text[i+n])) {
+			if n := len(lineBreak.FindString(text[i:])); n > 0 && !strings.ContainsRune(" \t\r\n", rune(text[i+n])) && (text[i+n] != '=' || text[i+n-1] == '\n') {
 				i += n // the byte after it is data
 			}
 		}

@@ -215,9 +215,10 @@ func (m *matcher) matchAround(text []byte, first, last int, l *matchList) (open 
 		if !m.broken {
 			continue
 		}
-		rest := text[at+m.q : min(len(text), at+m.longest)]
+		reach := at + m.longest + 3 // "=", CR and CR may precede the newline
+		rest := text[at+m.q : min(len(text), reach)]
 		l.credit -= len(rest) / 64
-		if (bytes.IndexByte(rest, '\n') >= 0 || len(text) < at+m.longest) && isData(text, at) {
+		if (bytes.IndexByte(rest, '\n') >= 0 || len(text) < reach) && isData(text, at) {
 			open = min(open, m.matchBroken(text, at, l))
 		}
 	}
