@@ -178,7 +178,11 @@ func (l *Log) Commit(ctx context.Context, s journal.Snapshot) error {
 	if err != nil {
 		return explain(err)
 	}
-	return explain(l.dropOld(ctx))
+	if err := l.dropOld(ctx); err != nil {
+		return explain(err)
+	}
+	l.shrink(ctx)
+	return nil
 }
 
 // dropOld removes entries and chunks that the saved state makes unnecessary. It works

@@ -39,6 +39,7 @@ type Config struct {
 type Log struct {
 	path     string
 	lock     *flock.Flock
+	logger   zerolog.Logger
 	readOnly error // the reason, nil if the log is writable
 
 	read   *sql.DB
@@ -70,7 +71,7 @@ func open(ctx context.Context, path string, cfg Config, steps []migration) (_ *L
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
 	}
-	l := &Log{path: path, lock: flock.New(path+".lock", flock.SetPermissions(0o600))}
+	l := &Log{path: path, logger: cfg.Logger, lock: flock.New(path+".lock", flock.SetPermissions(0o600))}
 	switch locked, err := l.lock.TryLock(); {
 	case err != nil:
 		return nil, fmt.Errorf("locking it: %w", err)
@@ -90,7 +91,7 @@ func open(ctx context.Context, path string, cfg Config, steps []migration) (_ *L
 	if err := f.Close(); err != nil {
 		return nil, err
 	}
-	if l.write, err = openDB(path, 1, "_pragma=journal_mode(WAL)", "_pragma=synchronous(FULL)", "_txlock=immediate"); err != nil {
+	if l.write, err = openDB(path, 1, "_pragma=auto_vacuum(2)", "_pragma=journal_mode(WAL)", "_pragma=synchronous(FULL)", "_txlock=immediate"); err != nil {
 		return nil, explain(err)
 	}
 	if l.readOnly, err = migrate(ctx, l.write, path, steps); err != nil {
@@ -130,6 +131,7 @@ func (l *Log) prepare(ctx context.Context) error {
 	if err := l.dropOld(ctx); err != nil {
 		return err
 	}
+	l.shrink(ctx)
 	var err error
 	l.insert, err = l.write.PrepareContext(ctx, `INSERT INTO entries (seq, at, origin, counter, rules, body) VALUES (?, ?, ?, ?, ?, ?)`)
 	return err

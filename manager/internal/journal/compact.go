@@ -7,6 +7,7 @@ import (
 )
 
 const (
+	smallLog     = 1 << 20     // bytes; a smaller log is not worth a compaction
 	compactAgain = time.Minute // delay after a failed compaction
 	// compactShared is the minimum time between compactions of a shared log. A process
 	// that is less far behind finds all entries that it needs.
@@ -76,11 +77,17 @@ func (j *Journal[C]) saved(s Snapshot, begun Stats) {
 
 // compactAtTimes saves the state each time the log has become long.
 func (j *Journal[C]) compactAtTimes() {
+	every := time.NewTicker(j.cfg.CompactEvery)
+	defer every.Stop()
 	for {
 		select {
 		case <-j.stopping.Done():
 			return
 		case <-j.full:
+		case <-every.C:
+			if s := j.Stats(); s.Entries == 0 || s.Bytes+s.Snapshot.Size < smallLog {
+				continue
+			}
 		}
 		begun := j.Stats()
 		err := j.Compact(j.stopping)

@@ -74,6 +74,11 @@ type Config[C any] struct {
 	// the state and drops the log. The log also grows at least by the size of the last
 	// saved state. Defaults to 16 MiB.
 	CompactAfter int64
+	// CompactEvery is the time after which the journal saves the state even if the log
+	// has grown less, provided that the log and the saved state are larger than 1 MiB. A
+	// store that was full for a short time thus gives its room back. Defaults to 10
+	// minutes.
+	CompactEvery time.Duration
 	// MaxBatch bounds the commands in one entry, in bytes, except for a single larger
 	// command. Defaults to 1 MiB.
 	MaxBatch int
@@ -86,6 +91,7 @@ type Config[C any] struct {
 
 const (
 	defaultCompactAfter = 16 << 20
+	defaultCompactEvery = 10 * time.Minute
 	defaultMaxBatch     = 1 << 20
 	maxCommand          = 64 << 20
 )
@@ -136,6 +142,7 @@ func Open[C any](ctx context.Context, cfg Config[C], machine Machine[C]) (*Journ
 		cfg.Now = time.Now
 	}
 	cfg.CompactAfter = cmp.Or(cfg.CompactAfter, defaultCompactAfter)
+	cfg.CompactEvery = cmp.Or(cfg.CompactEvery, defaultCompactEvery)
 	cfg.MaxBatch = cmp.Or(cfg.MaxBatch, defaultMaxBatch)
 	j := &Journal[C]{
 		cfg: cfg, log: cfg.Log, live: newReplica(machine, cfg.Rules, nil, nil), origin: rand.Text(), sent: map[uint64]*flight{},

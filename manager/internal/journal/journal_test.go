@@ -136,3 +136,13 @@ func (a *asleep) Read(ctx context.Context, after uint64) ([]journal.Entry, error
 		return nil, ctx.Err()
 	}
 }
+
+// A log that was long for a short time becomes short again, although it does not grow any
+// more.
+func TestTheStateIsSavedAfterATime(t *testing.T) {
+	t.Parallel()
+	j := journaltest.Open(t, fresh(t), func(c *journal.Config[journaltest.Command]) { c.CompactEvery = 10 * time.Millisecond })
+	_, err := j.Do(t.Context(), journaltest.Command{ID: "a", Pad: make([]byte, 2<<20)})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return j.Stats().Snapshot.ID != "" }, 10*time.Second, time.Millisecond)
+}
