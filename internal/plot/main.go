@@ -31,8 +31,8 @@ var plots = []plot{
 		metrics: []string{"MB/cpu-s"},
 	},
 	{
-		file: "pickup.svg", title: "From the submission of a task to its acquire, held poll", x: "store", y: "ms",
-		name: regexp.MustCompile(`^BenchmarkPickup/(?P<x>\w+)$`), metrics: []string{"p50-ms", "p99-ms"},
+		file: "pickup.svg", title: "From submission to acquire, with a held poll", x: "store", y: "ms",
+		name: regexp.MustCompile(`^BenchmarkPickup/store=(?P<x>\w+)$`), metrics: []string{"p50-ms", "p99-ms"},
 	},
 }
 

@@ -19,7 +19,7 @@ BenchmarkMasker/secrets=1/plain/writes=32KiB-2 	 10	 9 ns/op	 3000 MB/cpu-s
 BenchmarkMasker/secrets=1/plain/writes=32KiB-2 	 10	 9 ns/op	 3500 MB/cpu-s
 BenchmarkMasker/secrets=1/plain/writes=32KiB-2 	 10	 9 ns/op	 1 MB/cpu-s
 BenchmarkMasker/secrets=1/plain/writes=100B-2 	 10	 9 ns/op	 1000 MB/cpu-s
-BenchmarkPickup/memory-2 	 10	 9 ns/op	 0.1 p50-ms	 0.6 p99-ms
+BenchmarkPickup/store=memory-2 	 10	 9 ns/op	 0.1 p50-ms	 0.6 p99-ms
 PASS
 `
 
