@@ -157,13 +157,14 @@ func cut(s string, most int) string {
 
 // parseAnswer returns the meaning of an answer. A client may send the code OK for
 // every end and report the result in the data.
-func parseAnswer(taskType string, code task.Code, reason string, data json.RawMessage) queue.Answer {
-	a := interpretAnswer(taskType, code, reason, data)
+func parseAnswer(taskType string, from *answerCommand) queue.Answer {
+	a := interpretAnswer(taskType, from)
 	a.Error, a.Code = cut(a.Error, maxMessage), task.Code(cut(string(a.Code), maxCode))
 	return a
 }
 
-func interpretAnswer(taskType string, code task.Code, reason string, data json.RawMessage) queue.Answer {
+func interpretAnswer(taskType string, from *answerCommand) queue.Answer {
+	code, reason, data := from.Code, from.Reason, from.Data
 	f := parseAnswerData(data)
 	a := queue.Answer{Code: code, Data: data, Error: hideSecrets(cut(cmp.Or(reason, f.message), maxConcealed), f.outputs)}
 	switch code {
@@ -186,7 +187,7 @@ func interpretAnswer(taskType string, code task.Code, reason string, data json.R
 	}
 	switch f.status {
 	case "":
-		if isPart(taskType) { // a delegate that did the work says so
+		if from.NeedsStatus && isPart(taskType) { // a delegate that did the work says so
 			a.Outcome, a.Error = queue.Failure, cmp.Or(a.Error, "the delegate's answer has no command_execution_status")
 			return a
 		}

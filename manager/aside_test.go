@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/manager/internal/journal"
+	"github.com/delegate-io/dlite/manager/internal/queue"
 	"github.com/delegate-io/dlite/manager/sqlite"
 	"github.com/delegate-io/dlite/task"
 )
@@ -54,4 +55,14 @@ func TestACommandThatPanicsStopsNoManager(t *testing.T) {
 	assert.Contains(t, log.String(), "A command of the store was set aside because it panicked")
 	assert.NotContains(t, log.String(), "nil pointer", "it does not panic again")
 	require.NoError(t, m.Close())
+}
+
+// A store may have answers that an older version accepted as successful. Executing them
+// again must have the same result.
+func TestAnAnswerOfAnOlderVersionKeepsItsResult(t *testing.T) {
+	t.Parallel()
+	old := answerCommand{Code: task.OK, Data: []byte(`{}`)}
+	assert.Equal(t, queue.Success, parseAnswer(task.TypeDockerExecute, &old).Outcome)
+	old.NeedsStatus = true
+	assert.Equal(t, queue.Failure, parseAnswer(task.TypeDockerExecute, &old).Outcome)
 }

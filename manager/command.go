@@ -70,6 +70,10 @@ type answerCommand struct {
 	Code     task.Code       `json:"code,omitempty"`
 	Reason   string          `json:"reason,omitempty"`
 	Data     json.RawMessage `json:"data,omitempty"`
+	// NeedsStatus makes an answer to a part of a stage a failure if it has no status.
+	// Commands of rules 1 do not have it: executing them again must not change their
+	// results.
+	NeedsStatus bool `json:"needs_status,omitempty"`
 }
 
 type submitTaskCommand struct {

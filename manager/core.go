@@ -172,7 +172,7 @@ func (c *core) executeCommand(cmd *command) (r result) {
 func (c *core) answer(account string, a *answerCommand) error {
 	s, err := c.queue.Task(account, a.Task)
 	if err == nil {
-		err = c.queue.Complete(account, a.Delegate, a.Task, parseAnswer(s.Task.Type, a.Code, a.Reason, a.Data))
+		err = c.queue.Complete(account, a.Delegate, a.Task, parseAnswer(s.Task.Type, a))
 	}
 	if err != nil {
 		return fmt.Errorf("task %s: %w", a.Task, err)

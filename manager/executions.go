@@ -146,7 +146,7 @@ func (m *Manager) respond(w http.ResponseWriter, r *http.Request, delegate strin
 		code, reason, data = task.Failed, "the manager refused the delegate's answer: "+refused.Error(), nil
 	}
 	if _, err := m.applyCommand(r.Context(), &command{Account: account(r), Answer: &answerCommand{
-		Delegate: delegate, Task: pathParam(r, "task"), Code: code, Reason: reason, Data: data,
+		Delegate: delegate, Task: pathParam(r, "task"), Code: code, Reason: reason, Data: data, NeedsStatus: true,
 	}}); err != nil {
 		writeError(w, err)
 		return
