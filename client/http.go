@@ -93,6 +93,11 @@ func newHTTP(endpoint, accountID, secret string, cfg *config) (*HTTP, error) {
 	return h, nil
 }
 
+// Transport returns the transport of the calls, with the certificates and the proxy of
+// the options. Use it for other requests that leave the delegate, such as those to the
+// log service.
+func (h *HTTP) Transport() http.RoundTripper { return h.transport }
+
 // newHTTPClient returns a client that limits the time of each attempt.
 func (h *HTTP) newHTTPClient(timeout time.Duration) *http.Client {
 	return &http.Client{

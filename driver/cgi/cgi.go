@@ -59,6 +59,10 @@ type Config struct {
 	// in the logger of the context.
 	OpenLog func(ctx context.Context, target logger.StreamConfig) logger.TaskLog
 
+	// HTTPClient makes the requests to log services and the downloads of programs. Nil
+	// means clients that use HTTP_PROXY.
+	HTTPClient *http.Client
+
 	// LogWait limits the time that an answer waits for the delivery of the log of its
 	// task. The delivery continues after the answer if necessary. 0 means 2 s; with a
 	// negative value the answer does not wait.
@@ -98,7 +102,7 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.LogWait == 0 {
 		cfg.LogWait = 2 * time.Second
 	}
-	h := &Handler{cfg: cfg, cache: artifact.New(cfg.Cache, "program")}
+	h := &Handler{cfg: cfg, cache: artifact.New(cfg.Cache, "program").With(cfg.HTTPClient)}
 	h.tidy.limits = artifact.Limits{Size: bound(cfg.CacheSize, 10<<30), Age: bound(cfg.CacheAge, 30*24*time.Hour)}
 	h.ended, h.end = context.WithCancel(context.Background())
 	return h, nil

@@ -34,6 +34,7 @@ func (h *Handler) openLog(ctx context.Context, t *task.Task) logger.TaskLog {
 	case s.URL == "" || s.Key == "":
 		return &lineLog{log: logger.FromContext(ctx)}
 	}
+	s.HTTPClient = h.cfg.HTTPClient
 	return logger.OpenStream(ctx, s)
 }
 

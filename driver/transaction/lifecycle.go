@@ -137,6 +137,20 @@ func (s *Stages) maintainOnce(ctx context.Context) {
 
 func (t *transaction) logCleanup(err error) { t.log.Error().Err(err).Msg("cleanup failed") }
 
+// awaitLogs waits for the logs of transactions that have ended.
+func (s *Stages) awaitLogs(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.lateLogs.Wait()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		s.log.Warn().Msg("ending before the log service has all logs")
+	}
+}
+
 // Close ends every open transaction: it stops running steps, cleans up, closes
 // the ledger, and closes the driver if the driver is an [io.Closer]. From then on
 // inits are refused. The error names the resources that could not be removed;
@@ -158,6 +172,7 @@ func (s *Stages) Close(ctx context.Context) error {
 	for _, t := range s.unfinished() {
 		t.abandon(ctx)
 	}
+	s.awaitLogs(ctx)
 	if s.http != nil {
 		s.http.CloseIdleConnections()
 	}

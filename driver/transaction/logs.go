@@ -3,7 +3,6 @@ package transaction
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/delegate-io/dlite/logger"
@@ -48,16 +47,29 @@ func (t *transaction) keepLog(l logger.TaskLog) {
 	t.logs = append(t.logs, l)
 }
 
-// closeLogs closes the logs of detached steps and waits for all logs.
+// maxLogWait is the longest time for which the answer of a cleanup waits for logs.
+const maxLogWait = 10 * time.Second
+
+// closeLogs closes the logs of detached steps and waits for all logs. If the log service
+// is away, closeLogs returns after maxLogWait, and [Stages.Close] waits for the logs.
 func (t *transaction) closeLogs(ctx context.Context) {
 	t.mu.Lock()
 	logs := t.logs
 	t.logs = nil
 	t.mu.Unlock()
-	var wg sync.WaitGroup
 	for _, l := range logs {
-		wg.Go(func() { t.closeLog(ctx, l, "") })
+		t.closingLogs.Go(func() { t.closeLog(ctx, l, "") })
 	}
-	wg.Wait()
-	t.closingLogs.Wait()
+	done := make(chan struct{})
+	t.stages.lateLogs.Go(func() {
+		defer close(done)
+		t.closingLogs.Wait()
+	})
+	wait := time.NewTimer(maxLogWait)
+	defer wait.Stop()
+	select {
+	case <-done:
+	case <-wait.C:
+		t.log.Warn().Msg("answering the cleanup before the log service has all logs of the stage")
+	}
 }

@@ -104,7 +104,7 @@ func WithMasks(cfg secrets.Config) Option { return func(c *config) { c.masks = c
 
 // WithLogWait limits how long the answer of an init or a step waits until its log is archived.
 // While the log service is away, the answer is sent first and the log ends later. The answer
-// of the cleanup waits for the log. If the delegate is killed in between, the part that the
+// of the cleanup waits for the log, at most 10 s; [Stages.Close] waits for the rest. If the delegate is killed in between, the part that the
 // log service did not have is lost. With 0 no answer waits. The default is 2 s.
 func WithLogWait(d time.Duration) Option { return func(c *config) { c.logWait = d } }
 

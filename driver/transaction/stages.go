@@ -37,6 +37,7 @@ type Stages struct {
 
 	counters    counters
 	closeDriver sync.Once
+	lateLogs    sync.WaitGroup // of transactions that have ended
 
 	mu       sync.Mutex
 	open     map[string]*transaction

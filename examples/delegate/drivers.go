@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"reflect"
 	"slices"
@@ -102,10 +103,10 @@ func (c *config) slots() int {
 	return sum
 }
 
-func openDriver(ctx context.Context, cfg config, name string, log zerolog.Logger) (driver.Driver, error) {
+func openDriver(ctx context.Context, cfg config, name string, hc *http.Client, log zerolog.Logger) (driver.Driver, error) {
 	switch name {
 	case transaction.Local:
-		return openLocal(cfg, log)
+		return openLocal(cfg, hc, log)
 	case transaction.VM:
 		return openMachines(ctx, cfg, log)
 	case transaction.Kubernetes:
@@ -141,10 +142,11 @@ func openKubernetes(cfg config, log zerolog.Logger) (driver.Driver, error) {
 	}
 }
 
-func openLocal(cfg config, log zerolog.Logger) (driver.Driver, error) {
+func openLocal(cfg config, hc *http.Client, log zerolog.Logger) (driver.Driver, error) {
 	d, err := local.New(local.Config{
 		Host: host.Config{
-			WorkDir: cfg.WorkDir, Grace: seconds(cfg.CleanupGrace), FileLimit: int64(cfg.FileLimit), Log: log,
+			HTTPClient: hc,
+			WorkDir:    cfg.WorkDir, Grace: seconds(cfg.CleanupGrace), FileLimit: int64(cfg.FileLimit), Log: log,
 			TermAttempts: cfg.TermAttempts, TermInterval: seconds(cfg.TermInterval),
 		},
 		Docker: local.DockerConfig{Host: cfg.DockerHost},

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net/http"
 	"path/filepath"
 
 	"github.com/rs/zerolog"
@@ -14,17 +15,17 @@ import (
 
 // openStages opens the drivers that cfg names. Each driver has its own ledger; all share the slots of the delegate.
 // The caller closes the group, which closes the drivers.
-func openStages(ctx context.Context, cfg config, log zerolog.Logger) (*transaction.Group, []driver.Driver, error) {
+func openStages(ctx context.Context, cfg config, hc *http.Client, log zerolog.Logger) (*transaction.Group, []driver.Driver, error) {
 	slots := capacity.NewSlots(cfg.slots())
 	var members []*transaction.Stages
 	var drivers []driver.Driver
 	for _, name := range cfg.Drivers {
-		d, err := openDriver(ctx, cfg, name, log)
+		d, err := openDriver(ctx, cfg, name, hc, log)
 		if err != nil {
 			return nil, nil, errors.Join(err, transaction.Join(members...).Close(ctx))
 		}
 		drivers = append(drivers, d)
-		members = append(members, transaction.New(d, stageOptions(cfg, name, slots, log)...))
+		members = append(members, transaction.New(d, append(stageOptions(cfg, name, slots, log), withLogs(hc))...))
 	}
 	return transaction.Join(members...), drivers, nil
 }

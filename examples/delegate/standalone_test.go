@@ -60,9 +60,9 @@ func TestStandaloneSettingsThatAreWrong(t *testing.T) {
 	require.ErrorContains(t, err, "CGI_CACHE_MAX_SIZE_MB: it must be from 1 to ")
 	require.ErrorContains(t, err, "CGI_CACHE_MAX_AGE_DAYS: it must be from 1 to ")
 	require.NotContains(t, err.Error(), "visibly-fake")
-	_, err = openStandalone(context.Background(), StandaloneConfig{SidecarTypes: []string{"vm_init"}}, 0,
+	_, err = openStandalone(context.Background(), StandaloneConfig{SidecarTypes: []string{"vm_init"}}, nil, 0,
 		map[string]task.Handler{"vm_init": http.NotFoundHandler()}, zerolog.Nop())
 	require.ErrorContains(t, err, "vm_init is run by something else already")
-	_, err = openStandalone(context.Background(), StandaloneConfig{SidecarCommand: "no-such-program-anywhere"}, 0, nil, zerolog.Nop())
+	_, err = openStandalone(context.Background(), StandaloneConfig{SidecarCommand: "no-such-program-anywhere"}, nil, 0, nil, zerolog.Nop())
 	require.ErrorContains(t, err, "executable file not found")
 }

@@ -44,6 +44,8 @@ type Cache struct {
 	attemptTimeout, idleTimeout time.Duration
 	// pauses are the times between attempts. There is one attempt more than pauses.
 	pauses []time.Duration
+	// transport makes the requests, if it is set.
+	transport http.RoundTripper
 	// made counts the new entries.
 	made atomic.Uint64
 }
@@ -56,6 +58,15 @@ func New(dir, what string) *Cache {
 		attemptTimeout: 15 * time.Minute, idleTimeout: 30 * time.Second,
 		pauses: []time.Duration{300 * time.Millisecond, time.Second, 3 * time.Second, 6 * time.Second},
 	}
+}
+
+// With sets the client whose transport makes the requests. Nil means a transport that obeys
+// HTTP_PROXY. It returns the cache.
+func (c *Cache) With(hc *http.Client) *Cache {
+	if hc != nil {
+		c.transport = hc.Transport
+	}
+	return c
 }
 
 // Fetch returns the path of a program. It downloads the program if the cache does not have it. Other
@@ -231,15 +242,19 @@ func (c *Cache) serve(ctx context.Context, exe *stage.Executable, w io.Writer) (
 	watch := time.AfterFunc(c.idleTimeout, func() { giveUp(fmt.Errorf("no data for %v", c.idleTimeout)) })
 	defer watch.Stop()
 
-	transport := &http.Transport{
+	var transport http.RoundTripper = &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, DisableCompression: true,
 		DialContext:         (&net.Dialer{Timeout: c.idleTimeout}).DialContext,
 		TLSHandshakeTimeout: c.idleTimeout,
+	}
+	if c.transport != nil {
+		transport = c.transport
 	}
 	req, err := http.NewRequestWithContext(watched, http.MethodGet, exe.URL, http.NoBody)
 	if err != nil {
 		return "", withoutURL(err)
 	}
+	req.Header.Set("Accept-Encoding", "identity") // the length and the checksum are of the file
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
 		return "", transient(watched, withoutURL(err))

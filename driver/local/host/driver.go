@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"slices"
 	"time"
@@ -21,6 +22,8 @@ import (
 
 // Config sets up a [Driver]. The zero value is ready to use.
 type Config struct {
+	// HTTPClient makes the downloads of plugins. Nil means a client that uses HTTP_PROXY.
+	HTTPClient *http.Client
 	// WorkDir contains one directory for each transaction. New creates it if it is missing. The
 	// default is [os.TempDir].
 	//

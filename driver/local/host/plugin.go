@@ -70,7 +70,7 @@ func (r *run) runPlugin(ctx context.Context) (*driver.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := artifact.New(dir, "plugin").Fetch(ctx, exe, "", r.Out.Printf)
+	file, err := artifact.New(dir, "plugin").With(r.Driver.Config.HTTPClient).Fetch(ctx, exe, "", r.Out.Printf)
 	if err != nil {
 		return nil, fmt.Errorf("plugin: %w", err)
 	}

@@ -3,6 +3,7 @@ package steps
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 // Config sets up a [Driver]. It has the fields of host.Config, which documents them.
 type Config struct {
+	HTTPClient   *http.Client
 	WorkDir      string
 	MemoryDir    string
 	Workspace    string
