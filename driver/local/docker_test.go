@@ -168,6 +168,18 @@ func TestHostAndContainerStepsShareTheirFiles(t *testing.T) {
 	require.ErrorContains(t, err, `device "unknown"`)
 }
 
+// Rule S5: a file with a secret, at an absolute path of a container, lies in memory.
+func TestAFileWithASecretIsMountedFromMemory(t *testing.T) {
+	t.Parallel()
+	r, engine := dockerRig(t)
+	r.env.Mask = func(text string) string { return strings.ReplaceAll(text, "not-a-real-secret", "******") }
+	r.init()
+	step := in(engine.Image, sh("one", `grep -c key /etc/tool.conf; awk '$2 == "/etc/tool.conf" {print $3}' /proc/mounts`))
+	step.Files = []*stage.File{{Path: "/etc/tool.conf", Data: "key=not-a-real-secret\n"}}
+	_, out := r.run(step)
+	require.Equal(t, "1\ntmpfs\n", out)
+}
+
 // Rule D5.
 func TestContainerStepHandsOnOutputs(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package transaction_test
 import (
 	"context"
 	"io"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,6 +12,28 @@ import (
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/task/stage"
 )
+
+// Rule S5: engines keep labels on the disk.
+func TestALabelShowsNoSecret(t *testing.T) {
+	t.Parallel()
+	w := newFakeDriver()
+	var ran atomic.Int64
+	w.onExecute = func(context.Context, *driver.Environment, *driver.Step, io.Writer) (*driver.Result, error) {
+		ran.Add(1)
+		return &driver.Result{}, nil
+	}
+	s := newStages(t, w)
+	s.run(t.Context(), "local_init", stage.InitRequest{GroupID: "tx", Secrets: []string{"of-the-stage"}})
+	for _, labels := range []map[string]string{{"a": "x of-the-stage"}, {"of-the-stage": "a"}, {"a": "b2YtdGhlLXN0YWdl"}} {
+		r := s.run(t.Context(), "local_execute", stage.ExecuteRequest{GroupID: "tx", Step: stage.Step{ID: "s", Labels: labels}})
+		require.Equal(t, stage.Failure, statusOf(r), string(r.Data))
+		assert.Contains(t, string(r.Data), "of the step shows a secret")
+		assert.NotContains(t, string(r.Data), "of-the-stage")
+	}
+	assert.Zero(t, ran.Load())
+	r := s.run(t.Context(), "local_execute", stage.ExecuteRequest{GroupID: "tx", Step: stage.Step{ID: "s", Labels: map[string]string{"a": "b"}}})
+	require.Equal(t, stage.Success, statusOf(r), string(r.Data))
+}
 
 // Rule S5: the driver learns that a command holds a secret of the step or of the transaction,
 // in any encoding.

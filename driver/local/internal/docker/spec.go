@@ -81,7 +81,8 @@ func (r *run) containerSpec() (*containerSpec, error) {
 			Privileged:   r.Step.Privileged,
 			ShmSize:      r.Step.ShmSize,
 			// The engine's default driver might send the output elsewhere, and the output is not
-			// masked. json-file keeps it until the container is removed, so that Reattach can read it.
+			// masked. json-file keeps it until the container is removed, so that Reattach can read it
+			// (docs/security.md). A limit would rotate away what it has to read.
 			LogConfig: container.LogConfig{Type: "json-file"},
 			Resources: container.Resources{
 				CPUPeriod:  r.Step.CPUPeriod,

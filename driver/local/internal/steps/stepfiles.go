@@ -95,7 +95,7 @@ func (r *Run) openFiles(name string, fresh bool) (*Files, error) {
 		err = r.locate(sf, out, scratch)
 	}
 	if err == nil && fresh {
-		err = r.createFiles(sf, disk)
+		err = r.createFiles(sf, disk, memory)
 	}
 	if err != nil {
 		sf.Remove()
@@ -153,7 +153,7 @@ func (r *Run) locate(sf *Files, out, scratch string) error {
 }
 
 // createFiles creates the files.
-func (r *Run) createFiles(sf *Files, disk string) error {
+func (r *Run) createFiles(sf *Files, disk, memory string) error {
 	for _, p := range []place{sf.output, sf.secret, sf.env} {
 		var err error
 		if p.root == sf.out { // sf.out is new: only this process has used it
@@ -165,7 +165,7 @@ func (r *Run) createFiles(sf *Files, disk string) error {
 			return err
 		}
 	}
-	return r.writeStepFiles(sf, disk)
+	return r.writeStepFiles(sf, disk, memory)
 }
 
 // locateRequested moves files to the places that the step asks for.
@@ -222,8 +222,9 @@ func openDirectory(dir string) (*os.Root, error) {
 }
 
 // writeStepFiles creates the files of the step: in the workspace, where the machine belongs to the
-// transaction or for a container also at any absolute path.
-func (r *Run) writeStepFiles(sf *Files, disk string) error {
+// transaction or for a container also at any absolute path. A file with a secret that is mounted
+// into a container lies in memory (rule S5). Others do not: memory may forbid to execute them.
+func (r *Run) writeStepFiles(sf *Files, disk, memory string) error {
 	for i, f := range r.Step.Files {
 		if f == nil {
 			continue
@@ -243,11 +244,14 @@ func (r *Run) writeStepFiles(sf *Files, disk string) error {
 		if r.Step.Image == "" || !path.IsAbs(f.Path) {
 			return fmt.Errorf("file %q is not in the workspace", f.Path)
 		}
-		rel := fmt.Sprintf("file-%d", i)
-		if err := WriteFile(disk, rel, f); err != nil {
+		dir, rel := disk, fmt.Sprintf("file-%d", i)
+		if r.maskText(f.Data) != f.Data {
+			dir = memory
+		}
+		if err := WriteFile(dir, rel, f); err != nil {
 			return err
 		}
-		sf.Mounts = append(sf.Mounts, Bind{Source: filepath.Join(disk, rel), Target: f.Path})
+		sf.Mounts = append(sf.Mounts, Bind{Source: filepath.Join(dir, rel), Target: f.Path})
 	}
 	return nil
 }
