@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"net/http"
 	"time"
 
@@ -39,21 +39,21 @@ func (l *clientLimits) check() error {
 	return nil
 }
 
-// listen serves until ctx ends. Then it waits for running calls, except for long polls, which it ends.
-func listen(ctx context.Context, c *serverCommand, l net.Listener, h http.Handler, m *manager.Manager, logs *logservice.Server) error {
+// listen serves at all ports until ctx ends. Then it waits for running calls, except for long polls, which it ends.
+func listen(ctx context.Context, c *serverCommand, at ports, h http.Handler, m *manager.Manager, logs *logservice.Server) error {
 	srv := httpserver.New(httpserver.LimitRequests(c.PerToken, "Authorization", logheader.Token)(h))
-	l = httpserver.LimitListener(l, c.Connections, c.PerAddress)
-	served := make(chan error, 1)
-	go func() {
-		if c.TLSCert != "" {
-			served <- srv.ServeTLS(l, c.TLSCert, c.TLSKey)
-			return
+	limit := httpserver.LimitConnections(c.Connections, c.PerAddress)
+	served := make(chan error, len(at))
+	for _, p := range at {
+		l := limit(p.Listener)
+		if p.tls != nil {
+			l = tls.NewListener(l, p.tls)
 		}
-		served <- srv.Serve(l)
-	}()
+		go func() { served <- srv.Serve(l) }()
+	}
 	select {
 	case err := <-served:
-		return err
+		return errors.Join(err, srv.Close())
 	case <-ctx.Done():
 	}
 	err := m.Close() // long polls end
@@ -61,8 +61,10 @@ func listen(ctx context.Context, c *serverCommand, l net.Listener, h http.Handle
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	err = errors.Join(err, srv.Shutdown(closing))
-	if served := <-served; !errors.Is(served, http.ErrServerClosed) {
-		err = errors.Join(err, served)
+	for range at {
+		if served := <-served; !errors.Is(served, http.ErrServerClosed) {
+			err = errors.Join(err, served)
+		}
 	}
 	return err
 }

@@ -56,6 +56,7 @@ type serverCommand struct {
 	Listen          string
 	PublicURL       string
 	TLSCert, TLSKey string
+	ClientCA        string
 	LogLevel        string
 	HTTPBind        string
 	LogsDir         string
@@ -78,11 +79,12 @@ func newServerCommand() *ffcli.Command {
 
 func (c *serverCommand) command(run func(context.Context, map[string]string, []string) error) *ffcli.Command {
 	return newCommand("server", "serve until interrupted", &c.storeOptions, func(fs *flag.FlagSet) {
-		fs.StringVar(&c.Listen, "listen", "127.0.0.1:3460", "address of the API and the log service")
+		fs.StringVar(&c.Listen, "listen", "127.0.0.1:3460", "comma-separated addresses of the API and the log service; =required or =optional after one asks its clients for certificates")
 		c.clientLimits.register(fs)
-		fs.StringVar(&c.PublicURL, "public-url", "", "address at which delegates reach this server (default: the address that it listens on)")
+		fs.StringVar(&c.PublicURL, "public-url", "", "address of the manager and its log service for delegates, agents and submitters (default: the first address of --listen that requires no client certificate, or else the first)")
 		fs.StringVar(&c.TLSCert, "tls-cert-file", "", "certificate file; without one the server speaks plain HTTP")
 		fs.StringVar(&c.TLSKey, "tls-key-file", "", "the certificate's key file")
+		fs.StringVar(&c.ClientCA, "client-ca-file", "", "PEM file with the authorities of client certificates")
 		fs.StringVar(&c.LogLevel, "log-level", "info", "trace, debug, info, warn or error")
 		fs.StringVar(&c.HTTPBind, "http-bind", "", "address of /metrics, /healthz and /readyz, or off (default: "+defaultMetrics+", unless that is taken)")
 		fs.StringVar(&c.LogsDir, "logs-dir", "", "directory for the logs of steps (default: in the data directory, or in memory with STORE=memory)")

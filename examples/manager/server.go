@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,7 +28,7 @@ import (
 // demo is the account that the program creates if none is configured.
 const demo = "demo"
 
-// serve runs the manager and the log service on one address until ctx ends.
+// serve runs the manager and the log service until ctx ends.
 func serve(ctx context.Context, c *serverCommand, accounts map[string]string, out io.Writer) (err error) {
 	log, closeLog, err := logger.New(logger.Config{Level: c.LogLevel, Format: logger.Console})
 	if err != nil {
@@ -49,29 +49,30 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	if err := c.checkSettings(); err != nil {
 		return err
 	}
-	// The program takes the port after it has checked every setting.
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Listen)
+	addresses, err := c.addresses()
 	if err != nil {
-		return fmt.Errorf("LISTEN: %w: choose another address, such as 127.0.0.1:0 for a free port", err)
+		return err
 	}
-	url := c.PublicURL
-	if url == "" {
-		url = scheme(c) + "://" + listener.Addr().String()
+	// The program takes the ports after it has checked every setting.
+	at, err := openPorts(ctx, addresses)
+	if err != nil {
+		return err
 	}
+	url := cmp.Or(c.PublicURL, at.url())
 	ends := stageEnds{now: time.Now}
 	logs, signer, err := openLogs(ctx, c, accounts, keys, url, &ends, log)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return errors.Join(err, at.Close())
 	}
 	defer func() { err = errors.Join(err, logs.Close()) }()
 	tracer, closeTraces, err := otlp.Traces(ctx, "dlite-manager", log)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return errors.Join(err, at.Close())
 	}
 	defer func() { err = errors.Join(err, closing(ctx, closeTraces)) }()
 	store, err := c.open(ctx, log)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return errors.Join(err, at.Close())
 	}
 	m, err := manager.New(manager.Config{
 		Store: store, StoreKeys: keys, Accounts: accounts, Logger: log, TracerProvider: tracer,
@@ -84,34 +85,32 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 		},
 	})
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return errors.Join(err, at.Close())
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	ends.Store(m)
 
-	_, _ = fmt.Fprintf(out, "serving at %s\n", url) // a closed output must not end the manager
+	_, _ = fmt.Fprintf(out, "serving at %s\n%s", url, at) // a closed output must not end the manager
 	if made {
 		if err := introduce(out, accounts, url); err != nil {
-			return errors.Join(err, listener.Close())
+			return errors.Join(err, at.Close())
 		}
 	}
 	metrics, err := serveMetrics(ctx, c, m, log)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return errors.Join(err, at.Close())
 	}
 	defer func() { err = errors.Join(err, closing(ctx, metrics.Close)) }()
 	routes := chi.NewRouter()
 	telemetry.Health(routes, m.LiveChecks(), m.ReadyChecks()) // for load balancers
 	routes.Handle("/api/*", m)
 	routes.Handle("/*", logs)
-	return listen(ctx, c, listener, routes, m, logs)
+	return listen(ctx, c, at, routes, m, logs)
 }
 
 // checkSettings checks the settings that no other part checks before the port is taken.
 func (c *serverCommand) checkSettings() error {
 	switch {
-	case (c.TLSCert == "") != (c.TLSKey == ""):
-		return errors.New("TLS_CERT_FILE and TLS_KEY_FILE: set both, or none for plain HTTP")
 	case c.PublicURL != "" && !strings.HasPrefix(c.PublicURL, "http://") && !strings.HasPrefix(c.PublicURL, "https://"):
 		return fmt.Errorf("PUBLIC_URL: it must begin with http:// or https://: did you mean https://%s?", c.PublicURL)
 	case c.OperatorToken != "" && len(c.OperatorToken) < minOperatorToken:
@@ -234,13 +233,6 @@ func list(text string) []string {
 		}
 	}
 	return out
-}
-
-func scheme(c *serverCommand) string {
-	if c.TLSCert != "" {
-		return "https"
-	}
-	return "http"
 }
 
 // parseAccounts reads "id=secret,id=secret". Its errors show no secret.

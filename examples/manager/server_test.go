@@ -3,20 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -67,7 +60,7 @@ func start(t *testing.T, c *serverCommand, accounts map[string]string, tlsConfig
 	ctx, stop := context.WithCancel(t.Context())
 	transport := &http.Transport{TLSClientConfig: tlsConfig}
 	p := &server{t: t, out: make(writes, 10), stop: stop, over: make(chan error, 1), http: &http.Client{Transport: transport}}
-	c.Listen, c.LogLevel, c.HTTPBind = "127.0.0.1:0", "error", cmp.Or(c.HTTPBind, "off")
+	c.Listen, c.LogLevel, c.HTTPBind = cmp.Or(c.Listen, "127.0.0.1:0"), "error", cmp.Or(c.HTTPBind, "off")
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -124,10 +117,10 @@ func (p *server) call(method, path, body, header, value string) (int, string) {
 
 // delegate runs stages on the host, and tasks of the type "echo", until the test
 // ends.
-func (p *server) delegate(account, secret string) {
+func (p *server) delegate(account, secret string, options ...client.Option) {
 	t := p.t
 	t.Helper()
-	c, err := client.New(p.url, account, secret)
+	c, err := client.New(p.url, account, secret, options...)
 	require.NoError(t, err)
 	d, err := local.New(local.Config{Host: host.Config{WorkDir: t.TempDir()}})
 	require.NoError(t, err)
@@ -278,7 +271,6 @@ func TestAHeldPollEndsWithTheProgram(t *testing.T) {
 	<-polled
 }
 
-// Rule C5: with a certificate the program serves HTTPS and prints an https address.
 // A client that opens connections and sends nothing on them leaves room for others, and so does one that holds calls.
 func TestOneClientCannotTakeAllConnections(t *testing.T) {
 	t.Parallel()
@@ -299,10 +291,12 @@ func TestOneClientCannotTakeAllConnections(t *testing.T) {
 	require.NoError(t, held.Body.Close())
 }
 
+// Rule C5: with a certificate the program serves HTTPS and prints an https address.
 func TestWithACertificateItServesHTTPS(t *testing.T) {
 	t.Parallel()
-	cert, key, roots := certificate(t)
-	p := start(t, &serverCommand{TLSCert: cert, TLSKey: key}, map[string]string{"a": fakeSecret}, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})
+	ca := newAuthority(t)
+	cert, key := ca.issue("server.pem", leaf(x509.ExtKeyUsageServerAuth, time.Hour))
+	p := start(t, &serverCommand{TLSCert: cert, TLSKey: key}, map[string]string{"a": fakeSecret}, &tls.Config{RootCAs: ca.pool, MinVersion: tls.VersionTLS12})
 	require.True(t, strings.HasPrefix(p.url, "https://"), p.url)
 	text, err := issue(map[string]string{"a": fakeSecret}, "a", time.Minute)
 	require.NoError(t, err)
@@ -310,27 +304,4 @@ func TestWithACertificateItServesHTTPS(t *testing.T) {
 	assert.Equal(t, http.StatusOK, status)
 	assert.JSONEq(t, `{"delegates":[]}`, body)
 	require.NoError(t, p.end())
-}
-
-// certificate creates a self-signed certificate for 127.0.0.1.
-func certificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	require.NoError(t, err)
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	dir := t.TempDir()
-	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	require.NoError(t, os.WriteFile(certFile, certPEM, 0o600))
-	require.NoError(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
-	roots = x509.NewCertPool()
-	require.True(t, roots.AppendCertsFromPEM(certPEM))
-	return certFile, keyFile, roots
 }

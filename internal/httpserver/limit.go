@@ -8,14 +8,20 @@ import (
 	"sync"
 )
 
-// LimitListener returns a listener that closes a new connection if there are already
-// most connections, or mostPerAddress of the same remote address. 0 means no limit.
-func LimitListener(l net.Listener, most, mostPerAddress int) net.Listener {
-	return &listener{Listener: l, most: most, each: mostPerAddress, open: map[string]int{}}
+// LimitConnections returns a function that limits the connections of listeners. They
+// close a new connection if all of them together have most connections already, or
+// mostPerAddress of the same remote address. 0 means no limit.
+func LimitConnections(most, mostPerAddress int) func(net.Listener) net.Listener {
+	shared := &connections{most: most, each: mostPerAddress, open: map[string]int{}}
+	return func(l net.Listener) net.Listener { return &listener{l, shared} }
 }
 
 type listener struct {
 	net.Listener
+	*connections
+}
+
+type connections struct {
 	most, each int
 
 	mu    sync.Mutex // guards the following fields
@@ -41,7 +47,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *listener) admit(address string) bool {
+func (l *connections) admit(address string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.most > 0 && l.total >= l.most || l.each > 0 && l.open[address] >= l.each {
@@ -52,7 +58,7 @@ func (l *listener) admit(address string) bool {
 	return true
 }
 
-func (l *listener) release(address string) {
+func (l *connections) release(address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total--

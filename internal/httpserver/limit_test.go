@@ -16,7 +16,7 @@ func TestAnAddressHasALimitOfConnections(t *testing.T) {
 	t.Parallel()
 	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	l := LimitListener(inner, 10, 2)
+	l := LimitConnections(10, 2)(inner)
 	defer func() { require.NoError(t, l.Close()) }()
 	accepted := make(chan net.Conn, 10)
 	go func() {

@@ -2,7 +2,7 @@
 // that stream, and bounds the resources of one client.
 //
 //	server := httpserver.New(handler)
-//	go server.Serve(httpserver.LimitListener(listener, 10_000, 2_500))
+//	go server.Serve(httpserver.LimitConnections(10_000, 2_500)(listener))
 //
 // Start reading at server.go for the servers, guard.go for the deadlines of one request,
 // limit.go for the limits, and browser.go for requests of web pages.

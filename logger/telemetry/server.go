@@ -69,7 +69,7 @@ func Listen(ctx context.Context, address string, handler http.Handler) (*Server,
 		server: httpserver.New(httpserver.RefuseWebPages(handler)),
 		addr:   l.Addr(), done: make(chan error, 1),
 	}
-	go func() { s.done <- s.server.Serve(httpserver.LimitListener(l, maxConnections, 0)) }()
+	go func() { s.done <- s.server.Serve(httpserver.LimitConnections(maxConnections, 0)(l)) }()
 	return s, nil
 }
 

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+)
+
+// address is one address of LISTEN.
+type address struct {
+	text string
+	// clients is the mode: whether the clients of this address need a certificate.
+	clients tls.ClientAuthType
+	// tls is nil for plain HTTP.
+	tls *tls.Config
+}
+
+// modes are what may follow an address of LISTEN.
+var modes = map[string]tls.ClientAuthType{
+	"required": tls.RequireAndVerifyClientCert,
+	"optional": tls.VerifyClientCertIfGiven,
+}
+
+// addresses reads LISTEN and the files of its certificates. It takes no port.
+func (c *serverCommand) addresses() ([]address, error) {
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return nil, errors.New("TLS_CERT_FILE and TLS_KEY_FILE: set both, or none for plain HTTP")
+	}
+	var out []address
+	asks := false // for certificates, at any address
+	for _, text := range list(c.Listen) {
+		a := address{text: text}
+		if host, mode, ok := strings.Cut(text, "="); ok {
+			if a.text, a.clients = strings.TrimSpace(host), modes[strings.TrimSpace(mode)]; a.clients == tls.NoClientCert {
+				return nil, fmt.Errorf("LISTEN: %s: only =required or =optional may follow an address", text)
+			}
+		}
+		asks = asks || a.clients != tls.NoClientCert
+		out = append(out, a)
+	}
+	switch {
+	case len(out) == 0:
+		return nil, errors.New("LISTEN: it has no address: set one, such as 127.0.0.1:3460")
+	case asks && c.TLSCert == "":
+		return nil, errors.New("LISTEN: client certificates need TLS: set TLS_CERT_FILE and TLS_KEY_FILE")
+	case asks && c.ClientCA == "":
+		return nil, errors.New("LISTEN: client certificates need authorities: set CLIENT_CA_FILE to a PEM file with their certificates")
+	case !asks && c.ClientCA != "":
+		return nil, errors.New("CLIENT_CA_FILE: no address of LISTEN asks for client certificates: append =required or =optional to one")
+	case c.TLSCert == "":
+		return out, nil
+	}
+	return out, c.loadCertificates(out)
+}
+
+// loadCertificates gives each address its TLS configuration.
+func (c *serverCommand) loadCertificates(to []address) error {
+	pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+	if err != nil {
+		return fmt.Errorf("TLS_CERT_FILE, TLS_KEY_FILE: %w", err)
+	}
+	var authorities *x509.CertPool
+	if c.ClientCA != "" {
+		text, err := os.ReadFile(c.ClientCA)
+		if err != nil {
+			return fmt.Errorf("CLIENT_CA_FILE: %w", err)
+		}
+		if authorities = x509.NewCertPool(); !authorities.AppendCertsFromPEM(text) {
+			return fmt.Errorf("CLIENT_CA_FILE: %s has no certificate in PEM", c.ClientCA)
+		}
+	}
+	for i := range to {
+		to[i].tls = &tls.Config{
+			Certificates: []tls.Certificate{pair}, ClientAuth: to[i].clients, ClientCAs: authorities,
+			MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		}
+	}
+	return nil
+}
+
+// port is an address that the program has taken.
+type port struct {
+	address
+	net.Listener
+}
+
+// url returns the address as a client without a proxy uses it.
+func (p port) url() string {
+	if p.tls != nil {
+		return "https://" + p.Addr().String()
+	}
+	return "http://" + p.Addr().String()
+}
+
+// ports are all addresses of the program.
+type ports []port
+
+// openPorts takes all addresses or none.
+func openPorts(ctx context.Context, addresses []address) (taken ports, err error) {
+	for _, a := range addresses {
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", a.text)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("LISTEN: %w: choose another address, such as 127.0.0.1:0 for a free port", err), taken.Close())
+		}
+		taken = append(taken, port{a, l})
+	}
+	return taken, nil
+}
+
+// url returns the first address that requires no client certificate, because agents in machines and pods have none.
+// If all require one, it returns the first.
+func (p ports) url() string {
+	for _, one := range p {
+		if one.clients != tls.RequireAndVerifyClientCert {
+			return one.url()
+		}
+	}
+	return p[0].url()
+}
+
+// String lists several addresses, a line each. It is empty for a single one.
+func (p ports) String() string {
+	if len(p) < 2 {
+		return ""
+	}
+	var b strings.Builder
+	for _, one := range p {
+		note := ""
+		for name, mode := range modes {
+			if mode == one.clients {
+				note = ", client certificates " + name
+			}
+		}
+		fmt.Fprintf(&b, "listening at %s%s\n", one.url(), note)
+	}
+	return b.String()
+}
+
+// Close closes all of them.
+func (p ports) Close() (err error) {
+	for _, one := range p {
+		err = errors.Join(err, one.Listener.Close())
+	}
+	return err
+}
