@@ -2,6 +2,8 @@ package queue
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,49 +57,50 @@ type Delegate struct {
 	LastHeartbeatSeen time.Time
 }
 
-// delegate is a delegate. The queue's lock guards it.
+// delegate is a delegate.
 type delegate struct {
-	account    *account
-	info       Registration
-	tags       map[string]bool // folded
-	types      map[string]bool // nil: all
-	max        int             // stages, 0 is unbounded
-	drained    bool            // by SetDraining
-	lost       bool
-	removed    bool   // it is not in account.delegates any more; it is lost too
-	order      uint64 // of registration
-	registered instant
-	seen       instant
-	idleSince  instant
-	due        instant // of the next heartbeat; for a lost one, when it is forgotten
+	delegateFacts
+	account *account
+	info    Registration
+	has     map[string]bool // its tags, folded
 
 	slots map[string]*work   // stages that hold a slot
 	open  map[string]*record // tasks that are offered or acquired
 	stops map[string]*record // tasks that it acquired and is to stop
 
-	holds   []*tag  // tags, and the one that all delegates have
-	ranks   [2]rank // by kind, its places in the shards
-	ranked  [2]bool // by kind, whether it is a candidate
-	touched bool    // since the last updateRanks
+	tags       []*tag       // where it is a holder: has, and the one that all delegates have
+	candidates [2]candidate // by kind, its elements in the lists of the tags
+	touched    [2]bool      // by kind, since the last updateCandidates
 
-	version uint64        // of its list
 	changed chan struct{} // closed at the next version; nil until a caller asks for it
+}
+
+// delegateFacts are the parts of a delegate that are saved as they are.
+type delegateFacts struct {
+	Order      uint64  `json:"order"`             // of registration
+	Max        int     `json:"max,omitempty"`     // stages, 0 is unbounded
+	Drained    bool    `json:"drained,omitempty"` // by SetDraining
+	Lost       bool    `json:"lost,omitempty"`
+	Removed    bool    `json:"removed,omitempty"` // it is not in account.delegates any more; it is lost too
+	Registered instant `json:"registered"`
+	Seen       instant `json:"seen"`
+	Idle       instant `json:"idle"`          // since when
+	Due        instant `json:"due,omitempty"` // of the next heartbeat; for a lost one, when it is forgotten
+	Version    uint64  `json:"version"`       // of its list
 }
 
 // Register makes a delegate known and returns its id. The id is a new one unless the
 // account knows a delegate by r.ID. Registering again is like a heartbeat: the delegate
 // keeps what it has.
 func (q *Queue) Register(account string, r Registration) string {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	now := q.now()
 	a := q.account(account)
 	d := a.delegates[r.ID]
 	if d == nil {
-		d = newDelegate(a, q.number())
-		d.registered, d.idleSince = now, now
+		d = newDelegate(a, delegateFacts{Order: q.number(), Registered: now, Idle: now})
 		if r.ID = r.NewID; r.ID == "" || a.delegates[r.ID] != nil {
-			r.ID = q.epoch + "-" + strconv.FormatUint(d.order, 36)
+			r.ID = q.epoch + "-" + strconv.FormatUint(d.Order, 36)
 		}
 		a.delegates[r.ID] = d
 	}
@@ -105,9 +108,9 @@ func (q *Queue) Register(account string, r Registration) string {
 	return d.info.ID
 }
 
-func newDelegate(a *account, order uint64) *delegate {
+func newDelegate(a *account, facts delegateFacts) *delegate {
 	return &delegate{
-		account: a, order: order,
+		delegateFacts: facts, account: a,
 		slots: map[string]*work{}, open: map[string]*record{}, stops: map[string]*record{},
 	}
 }
@@ -116,8 +119,7 @@ func newDelegate(a *account, order uint64) *delegate {
 // and types, and an empty name, host, type and version, mean no change. A lost delegate
 // is back. Heartbeat fails with [ErrUnknownDelegate].
 func (q *Queue) Heartbeat(account string, r Registration) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	d, err := q.delegate(account, r.ID)
 	if err != nil {
 		return err
@@ -129,8 +131,7 @@ func (q *Queue) Heartbeat(account string, r Registration) error {
 // Unchanged reports whether r repeats what the delegate reported before, so that a
 // heartbeat with the ID and Draining alone does the same.
 func (q *Queue) Unchanged(account string, r Registration) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	d, err := q.delegate(account, r.ID)
 	return err == nil && d.info.describes(d.info.merge(r))
 }
@@ -154,23 +155,20 @@ func (i *Registration) describes(r Registration) bool {
 		slices.Equal(r.Tags, i.Tags) && slices.Equal(r.Types, i.Types)
 }
 
-// hear takes over what a delegate reports and gives it work. The caller holds mu.
+// hear takes over what a delegate reports and gives it work.
 func (q *Queue) hear(d *delegate, r Registration, now instant) {
 	d.describe(r)
-	d.touch()
-	before := q.nextDeadline()
-	if d.lost || d.seen == 0 { // back, or new
+	if d.Lost || d.Seen == 0 { // back, or new
 		q.present++
 	}
-	d.seen = now
+	d.Seen = now
 	q.arm(d, now.after(q.cfg.HeartbeatTimeout))
-	q.wakeBefore(before)
-	if d.lost {
-		d.lost = false
-		d.idleSince = now
-		d.changeAbility()
+	if d.Lost {
+		d.Lost = false
+		d.Idle = now
 		q.events = append(q.events, Event{Kind: Returned, At: now.time(), Account: d.account.id, Delegate: d.info.ID})
 	}
+	d.touch()
 	q.refill(d, now)
 }
 
@@ -178,11 +176,8 @@ func (q *Queue) hear(d *delegate, r Registration, now instant) {
 func (d *delegate) describe(r Registration) {
 	old := d.info
 	d.info, d.info.NewID = r, ""
-	if d.holds != nil && r.Name == old.Name && slices.Equal(r.Tags, old.Tags) && slices.Equal(r.Types, old.Types) {
+	if d.has != nil && old.describes(r) {
 		d.info.Tags, d.info.Types = old.Tags, old.Types
-		if r.Draining != old.Draining {
-			d.changeAbility()
-		}
 		return
 	}
 	d.info.Tags, d.info.Types = slices.Clone(r.Tags), slices.Clone(r.Types)
@@ -191,15 +186,7 @@ func (d *delegate) describe(r Registration) {
 		tags[fold(t)] = true
 	}
 	delete(tags, "") // no name, or an empty tag in the list
-	d.types = nil
-	for _, t := range r.Types {
-		if d.types == nil {
-			d.types = make(map[string]bool, len(r.Types))
-		}
-		d.types[t] = true
-	}
 	d.setTags(tags)
-	d.changeAbility()
 }
 
 // fold returns the form in which tags and selectors are compared.
@@ -209,25 +196,22 @@ func fold(tag string) string { return strings.ToLower(strings.TrimSpace(tag)) }
 // for a new delegate. Offered stages that do not fit any more go back to their places,
 // the youngest first. SetCapacity fails with [ErrUnknownDelegate].
 func (q *Queue) SetCapacity(account, id string, maxStages int) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	d, err := q.delegate(account, id)
 	if err != nil {
 		return err
 	}
 	now := q.now()
-	if maxStages = max(maxStages, 0); d.max != maxStages {
-		d.max = maxStages
-		d.changeAbility()
-	}
-	if offered := d.offered(); d.max > 0 && len(d.slots) > d.max {
+	d.Max = max(maxStages, 0)
+	d.touch()
+	if offered := d.offered(); d.Max > 0 && len(d.slots) > d.Max {
 		offered = slices.DeleteFunc(offered, func(w *work) bool { return !w.Stage })
-		excess := min(len(d.slots)-d.max, len(offered))
+		excess := min(len(d.slots)-d.Max, len(offered))
 		for _, w := range offered[len(offered)-excess:] {
 			q.requeue(w, now)
 		}
 	}
-	q.fill(d, now)
+	q.dispatch(nil, d, nil, now)
 	return nil
 }
 
@@ -235,57 +219,44 @@ func (q *Queue) SetCapacity(account, id string, maxStages int) error {
 // nothing new, its offers go back to their places, and it keeps what it has acquired.
 // SetDraining fails with [ErrUnknownDelegate].
 func (q *Queue) SetDraining(account, id string, draining bool) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	d, err := q.delegate(account, id)
 	if err != nil {
 		return err
 	}
-	d.drained = draining
-	d.changeAbility()
+	d.Drained = draining
+	d.touch()
 	q.refill(d, q.now())
 	return nil
 }
 
-// refill offers the delegate work, or withdraws its offers if it takes none. The caller
-// holds mu.
+// refill offers the delegate work, or withdraws its offers if it takes none.
 func (q *Queue) refill(d *delegate, now instant) {
 	if !d.takesWork() {
 		q.withdraw(d, now)
 	}
-	q.fill(d, now)
-}
-
-// changeAbility notes that what the delegate is able to take has changed.
-func (d *delegate) changeAbility() {
-	d.touch()
-	d.account.version++
+	q.dispatch(nil, d, nil, now)
 }
 
 // Delegates returns an account's delegates, lost ones included, in the order of their
 // registration.
 func (q *Queue) Delegates(account string) []Delegate {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	a := q.accounts[account]
-	if a == nil || len(a.delegates) == 0 {
-		return nil
-	}
-	out := make([]Delegate, 0, len(a.delegates))
-	for _, d := range a.sorted() {
+	defer q.unlock(q.lock())
+	var out []Delegate
+	for _, d := range q.find(account).sorted() {
 		v := Delegate{
-			Registration: d.info, State: Alive, Drained: d.drained, MaxStages: d.max, Stages: len(d.slots),
-			Registered: d.registered.time(), LastHeartbeatSeen: d.seen.time(),
+			Registration: d.info, State: Alive, Drained: d.Drained, MaxStages: d.Max, Stages: len(d.slots),
+			Registered: d.Registered.time(), LastHeartbeatSeen: d.Seen.time(),
 		}
 		v.Tags, v.Types = slices.Clone(v.Tags), slices.Clone(v.Types)
 		switch {
-		case d.lost:
+		case d.Lost:
 			v.State = Gone
 		case !d.takesWork():
 			v.State = Draining
 		}
 		for _, r := range d.open {
-			if r.state == acquired {
+			if r.State == acquired {
 				v.Running++
 			}
 		}
@@ -297,8 +268,7 @@ func (q *Queue) Delegates(account string) []Delegate {
 // Label returns the name of a delegate, or its id if it has none. It is empty for an
 // unknown one.
 func (q *Queue) Label(account, delegate string) string {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	if d, err := q.delegate(account, delegate); err == nil {
 		return d.label()
 	}
@@ -307,15 +277,10 @@ func (q *Queue) Label(account, delegate string) string {
 
 // sorted returns the account's delegates in the order of their registration.
 func (a *account) sorted() []*delegate {
-	out := make([]*delegate, 0, len(a.delegates))
-	for _, d := range a.delegates {
-		out = append(out, d)
-	}
-	slices.SortFunc(out, byOrder)
-	return out
+	return slices.SortedFunc(maps.Values(a.delegates), byOrder)
 }
 
-func byOrder(x, y *delegate) int { return cmp.Compare(x.order, y.order) }
+func byOrder(x, y *delegate) int { return cmp.Compare(x.Order, y.Order) }
 
 // id returns the delegate's id, which is empty for nil.
 func (d *delegate) id() string {
@@ -333,7 +298,7 @@ func (d *delegate) label() string { return cmp.Or(d.info.Name, d.info.ID) }
 func (d *delegate) offered() []*work {
 	var out []*work
 	for _, r := range d.open {
-		if r.state == offered && r == r.work.first {
+		if r.State == offered && r == r.work.first {
 			out = append(out, r.work)
 		}
 	}
@@ -344,19 +309,85 @@ func (d *delegate) offered() []*work {
 // tasks returns what the delegate was offered and what it has acquired, in the order of
 // the offers.
 func (d *delegate) tasks() []*record {
-	out := make([]*record, 0, len(d.open))
-	for _, r := range d.open {
-		out = append(out, r)
-	}
-	slices.SortFunc(out, func(a, b *record) int { return cmp.Compare(a.seq, b.seq) })
-	return out
+	return slices.SortedFunc(maps.Values(d.open), func(a, b *record) int { return cmp.Compare(a.Seq, b.Seq) })
 }
 
 // wakePoll lets a held poll look at the delegate's list again.
 func (d *delegate) wakePoll() {
-	d.version++
+	d.Version++
 	if d.changed != nil {
 		close(d.changed)
 		d.changed = nil
 	}
+}
+
+func (d *delegate) deadline() *instant { return &d.Due }
+func (d *delegate) age() uint64        { return d.Order }
+
+// expire marks a silent delegate as lost, and removes a lost one.
+func (d *delegate) expire(q *Queue, now instant) {
+	if d.Lost {
+		q.remove(d, now, fmt.Sprintf("the delegate %q was lost and has not come back", d.label()))
+	} else {
+		q.lose(d, now)
+	}
+}
+
+// lose marks a delegate as lost. What it was offered goes to other delegates. What it
+// has acquired ends as [Abandoned], except detached tasks, which wait for its return.
+func (q *Queue) lose(d *delegate, now instant) {
+	d.Lost = true
+	q.present--
+	d.touch()
+	q.events = append(q.events, Event{Kind: Lost, At: now.time(), Account: d.account.id, Delegate: d.info.ID})
+	q.withdraw(d, now)
+	for _, r := range d.tasks() {
+		if !r.Detached {
+			q.end(r, now, Result{Outcome: Abandoned, Error: d.absence()})
+		}
+	}
+	q.arm(d, now.after(q.cfg.ForgetLost))
+}
+
+// Unregister removes a delegate. What it was offered goes to other delegates, what it
+// has acquired ends as [Abandoned]. Unregister fails with [ErrUnknownDelegate].
+func (q *Queue) Unregister(account, id string) error {
+	defer q.unlock(q.lock())
+	d, err := q.delegate(account, id)
+	if err != nil {
+		return err
+	}
+	q.remove(d, q.now(), fmt.Sprintf("the delegate %q has unregistered", d.label()))
+	return nil
+}
+
+// remove drops a delegate that will not come back.
+func (q *Queue) remove(d *delegate, now instant, reason string) {
+	if !d.Lost {
+		q.present--
+	}
+	d.Lost, d.Removed = true, true
+	q.disarm(d)
+	delete(d.account.delegates, d.info.ID)
+	d.setTags(nil)
+	d.touch()
+	for _, w := range d.offered() {
+		delete(d.open, w.first.ID)
+		q.requeue(w, now)
+	}
+	for _, r := range d.tasks() {
+		delete(d.open, r.ID)
+		q.end(r, now, Result{Outcome: Abandoned, Error: reason})
+	}
+	clear(d.stops)
+	d.wakePoll() // a held poll learns that the delegate is unknown
+}
+
+// absence explains why a lost delegate cannot do anything.
+func (d *delegate) absence() string {
+	if d.Removed {
+		return fmt.Sprintf("the delegate %q has unregistered", d.label())
+	}
+	return fmt.Sprintf("the delegate %q is lost: it has sent no heartbeat since %s", d.label(),
+		d.Seen.time().Format(time.RFC3339))
 }

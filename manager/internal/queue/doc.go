@@ -16,68 +16,62 @@
 //
 // Every method is atomic and safe for concurrent use. The queue starts no goroutine and
 // reads no clock but [Config.Now]. The caller calls [Queue.Tick] at
-// [Queue.NextDeadline], and takes what happened from [Queue.Events].
-//
-// Accounts are separate: ids of delegates, works and tasks are unique within their
-// account, and no operation of one account shows or changes anything of another.
+// [Queue.NextDeadline], and takes what happened from [Queue.Events]. Accounts are
+// separate: no operation of one account shows or changes anything of another.
 //
 // # Structure
 //
-//	account
-//	├── delegates, works, tasks      maps by id
-//	├── requirements                 what works ask for; each has its waiting works, in order
-//	├── groups                       limits; each has the requirements that wait for its room
-//	└── tags
-//	    └── shards                   one for stages, one for single tasks
-//	        ├── waiters              requirements of which works wait, by their first work
-//	        └── candidates           delegates that can take a work, best first
+//	queue
+//	├── timers, finished              deadlines by time; ended works by the order of their ends
+//	└── account
+//	    ├── delegates, works, tasks   maps by id
+//	    ├── requirements              needs, by key; each has its waiting works by their turns
+//	    ├── groups                    limits; each has the requirements that wait for its room
+//	    └── tags                      by name
+//	        ├── waiters               requirements that wait for a delegate, by their turns
+//	        └── candidates            delegates that can take a work, best first
 //
-// Works that need the same, kind, selectors, task types and groups, share a requirement.
-// Delegates and limits treat them alike, so only the first of them can be next. Works
-// are ordered by priority, then by age.
+// All lists are sorted lists of one type: see sorted.go. A work's turn is its place in the
+// queue: first by priority, then by age.
 //
-// A requirement waits in one shard only: in that of the selector that the fewest
-// delegates have; without selectors, in that of the tag that all delegates have. A
-// delegate is a candidate in the shards of all its tags while it can take a work. Its
-// rank is: most free slots, fewest stages, fewest open tasks, longest idle, first to
-// register.
+// Works that need the same kind, selectors, task types and groups share a requirement.
+// Delegates and limits treat them alike, so only the first of them can be next. The turn of
+// a requirement is that of its first work. It waits in one list only: that of a group that
+// is full, or that of the selector that the fewest delegates have.
 //
-// All ordered lists, and that of the deadlines, are of one type: see sorted.go.
+// A delegate that can take a work is a candidate at all its tags. The best one has the most
+// free slots, then the fewest stages, then the fewest open tasks, then was idle for
+// longest, then was the first to register. Waiters and candidates of stages are apart from
+// those of single tasks.
 //
-// # Decisions
+// # Paths
 //
-// Two decisions keep one invariant: no work waits while a delegate that may have it is
-// free. A delegate fits a requirement if it has all selectors among its tags, supports
-// the task types of a variant, and has not refused the work.
+// A submission (Submit): the work joins its requirement and waits (wait, enqueue). If a
+// group of it is full, the requirement moves to the group. Otherwise the first candidate
+// that fits gets the work (assign, bestDelegate): it has all selectors among its tags,
+// supports the task types of a variant, and has not refused the work. A candidate that
+// missed an offer of the work comes last.
 //
-// For a work that begins to wait (bestDelegate):
+// A poll (List) only reads: it returns the open offers of a delegate and the tasks that
+// the delegate is to stop. A decision that changes them wakes polls that wait (wakePoll).
 //
-//  1. If a group of the work is full, the requirement leaves its shard and waits in the
-//     group. No decision meets it there.
-//  2. Otherwise the candidates of the requirement's shard are searched in order. The
-//     first one that fits gets the offer. A delegate that has missed an offer of this
-//     work comes last.
+// An acquisition (Acquire) turns an offer into a lease, and the deadline of the offer into
+// that of the run.
 //
-// For a delegate with a free slot (nextWork), until it is full:
+// An end (Release, Retry, and works that go back to the queue) leaves a slot and room in
+// groups. As long as anything fits, the earliest turn of two is next (dispatch):
 //
-//  1. In the shards of each of its tags, the waiters are searched in order, up to the
-//     first one that fits or that is after the best one so far.
-//  2. Waiters with a full group leave for that group, as above.
-//  3. The first work of the best waiter is offered to the delegate.
+//   - the first work for the delegate: at each of its tags the waiters are searched in
+//     order, up to the first one that fits or is after the best one so far (nextWork);
+//   - the first requirement of a group that has room again (admit).
 //
-// A work that gives up a slot or room in a group, because it ends or goes back to the
-// queue, triggers both decisions for all that can use them, in the order of the queue
-// (dispatch and admit).
-//
-// # Costs
+// So no work waits while a delegate that may have it is free.
 //
 // A decision costs the logarithm of the number of works and delegates, plus one step for
-// each neighbour in a shard that is before the one chosen and does not fit: a
-// requirement with another selector besides, or a free delegate that lacks a selector or
-// a type. With 1,000,000 stages that wait and 10,000 delegates a queue makes at least
-// 500,000 decisions a second (BenchmarkDecisions). A stage that waits takes less than
-// 500 bytes. [Queue.Place] looks at all requirements, [Queue.Places] at all works. See
-// docs/benchmarks.md for figures.
+// each neighbour that comes before the one chosen and does not fit. With 1,000,000 stages
+// that wait and 10,000 delegates a queue makes at least 500,000 decisions a second
+// (BenchmarkDecisions). A stage that waits takes less than 500 bytes. [Queue.Place] looks at
+// all requirements, [Queue.Places] at all works. See docs/benchmarks.md.
 //
 // # Replicas
 //
@@ -121,7 +115,7 @@
 //
 // # Files
 //
-// queue.go has the state, dispatch.go the decisions, requirement.go and shard.go what
-// they search, group.go the limits, timer.go and gap.go the deadlines, saved.go the
-// format of a saved queue.
+// queue.go has the state, work.go and task.go the operations, dispatch.go the decisions,
+// requirement.go and group.go what they search, timer.go the deadlines, saved.go the format
+// of a saved queue.
 package queue

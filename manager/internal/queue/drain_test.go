@@ -14,7 +14,6 @@ import (
 func TestADelegateIsDrainedByEitherSide(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	checkDecisions(t, b.Queue)
 	d := b.add("d", 2)
 	b.stage("has", Normal)
 	b.acquire(d, "has")
@@ -50,7 +49,6 @@ func TestADelegateIsDrainedByEitherSide(t *testing.T) {
 func TestAPausedAccountBeginsNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	checkDecisions(t, b.Queue)
 	d := b.add("d", 2)
 	b.stage("has", Normal)
 	b.acquire(d, "has")
@@ -76,7 +74,6 @@ func TestAPausedAccountBeginsNothing(t *testing.T) {
 	b.Events()
 	saved := save(t, b.Queue)
 	require.NoError(t, b.Load(bytes.NewReader(saved)))
-	checkDecisions(t, b.Queue)
 	assert.True(t, b.Paused(acc))
 	assert.Equal(t, saved, save(t, b.Queue))
 	checkIndex(t, b.accounts[acc])

@@ -50,18 +50,17 @@ type Event struct {
 // Events returns the events since the last call, in the order in which they happened.
 // It is for one reader. The queue keeps events until the reader takes them.
 func (q *Queue) Events() []Event {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	events := q.events
 	q.events = make([]Event, 0, min(len(events), 1024)) // as many will come again
 	return events
 }
 
-// emit adds an event of a task. The caller holds mu.
+// emit adds an event of a task.
 func (q *Queue) emit(kind EventKind, now instant, r *record) {
 	q.events = append(q.events, Event{
-		Kind: kind, At: now.time(), Account: r.work.account.id, Work: r.work.ID, Task: r.id,
-		Started: r.acquired != 0, Delegate: r.owner.id(), Variant: int(r.work.variant), Result: r.result(),
+		Kind: kind, At: now.time(), Account: r.work.account.id, Work: r.work.ID, Task: r.ID,
+		Started: r.Acquired != 0, Delegate: r.owner.id(), Variant: int(r.work.Variant), Result: r.result(),
 	})
 }
 
@@ -79,10 +78,10 @@ const (
 
 // Result is the end of a task.
 type Result struct {
-	Outcome Outcome
+	Outcome Outcome `json:"outcome,omitempty"`
 	// Error explains why Outcome is not Success.
-	Error string
+	Error string `json:"error,omitempty"`
 	// Code and Data are the delegate's answer, if there was one.
-	Code task.Code
-	Data json.RawMessage
+	Code task.Code       `json:"code,omitempty"`
+	Data json.RawMessage `json:"-"` // a saved queue has them elsewhere
 }

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// group is stages of an account that share a limit. A requirement that a decision
-// finds blocked by a full group leaves its shard and waits for the group, so that no
-// other decision passes it. When the group has room, its requirements go back to
-// their shards, the first one first, until the group is full again.
+// group is stages of an account that share a limit. A requirement that a decision finds
+// blocked by a full group waits for the group, so that no other decision passes it. When
+// the group has room, its requirements have their turns, the first one first, until the
+// group is full again.
 type group struct {
 	name         string // empty: all stages of the account
 	max          int    // 0: no limit
@@ -46,12 +46,11 @@ type Limit struct {
 // of the account. A limit of 0 or less is no bound. A higher limit counts at once; a
 // lower one takes nothing back.
 func (q *Queue) SetLimit(account, name string, limit int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	now, a := q.now(), q.account(account)
 	g := a.group(name)
 	g.max = max(limit, 0)
-	q.admit([]*group{g}, nil, nil, now)
+	q.dispatch(nil, nil, []*group{g}, now)
 	a.dropUnused(g)
 }
 
@@ -59,12 +58,11 @@ func (q *Queue) SetLimit(account, name string, limit int) {
 // it offers them in their order. A pause withdraws offers. Delegates keep what they
 // have acquired, and get further tasks of their stages.
 func (q *Queue) Pause(account string, paused bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	now, a := q.now(), q.account(account)
 	a.gate.closed = paused
 	if !paused {
-		q.admit([]*group{&a.gate}, nil, nil, now)
+		q.dispatch(nil, nil, []*group{&a.gate}, now)
 		return
 	}
 	for _, d := range a.sorted() {
@@ -74,21 +72,14 @@ func (q *Queue) Pause(account string, paused bool) {
 
 // Paused reports whether an account is paused.
 func (q *Queue) Paused(account string) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	a := q.accounts[account]
-	return a != nil && a.gate.closed
+	defer q.unlock(q.lock())
+	return q.find(account).gate.closed
 }
 
 // Limits returns the limits of an account, in the order of their groups' names.
 func (q *Queue) Limits(account string) []Limit {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	a := q.accounts[account]
-	if a == nil {
-		return nil
-	}
-	return a.limits()
+	defer q.unlock(q.lock())
+	return q.find(account).limits()
 }
 
 func (a *account) limits() (all []Limit) {
@@ -117,23 +108,13 @@ func (a *account) dropUnused(g *group) {
 	}
 }
 
-// groupNames returns the names of the requirement's groups except the account's.
-func (r *requirement) groupNames() (names []string) {
-	for _, g := range r.groups {
-		if g.name != "" {
-			names = append(names, g.name)
-		}
-	}
-	return names
-}
-
 // fullGroup returns a group that blocks the requirement's works, nil when there is
 // none.
 func (r *requirement) fullGroup() *group {
 	if r.account.gate.closed {
 		return &r.account.gate
 	}
-	for _, g := range r.groups {
+	for _, g := range r.in {
 		if g.full() {
 			return g
 		}
@@ -143,7 +124,7 @@ func (r *requirement) fullGroup() *group {
 
 // use counts n stages of the requirement that are given out, or no more.
 func (r *requirement) use(n int) {
-	for _, g := range r.groups {
+	for _, g := range r.in {
 		g.used += n
 	}
 }
@@ -153,12 +134,10 @@ func (r *requirement) use(n int) {
 func firstUnblocked(groups []*group) *requirement {
 	var first waiter
 	for _, g := range groups {
-		if g.full() {
-			continue
-		}
-		if w, ok := g.waiters.first(); ok && (first.requirement == nil || w.before(first)) {
+		w, ok := g.waiters.first()
+		if ok && !g.full() && (first.of == nil || w.before(first)) {
 			first = w
 		}
 	}
-	return first.requirement
+	return first.of
 }

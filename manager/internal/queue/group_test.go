@@ -33,7 +33,6 @@ func (b *bench) reason(id string) string {
 func TestAGroupHasNoMoreStagesThanItsLimit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "pipeline:web", 2)
 	d := b.add("d", 0)
 	for i := range 4 {
@@ -66,7 +65,6 @@ func TestAGroupHasNoMoreStagesThanItsLimit(t *testing.T) {
 func TestTheLimitOfAnAccount(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "", 1)
 	d, other := b.add("d", 0), b.Register("other", Registration{Name: "d"})
 	b.groupStage("a", Normal, "g")
@@ -110,7 +108,6 @@ func TestRoomInAGroupComesBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, Config{HeartbeatTimeout: time.Hour})
-			checkDecisions(t, b.Queue)
 			b.SetLimit(acc, "g", 1)
 			d := b.add("d", 2)
 			require.NoError(t, b.Submit(acc, &Work{
@@ -133,7 +130,6 @@ func TestRoomInAGroupComesBack(t *testing.T) {
 func TestALimitDoesNotChangeTheOrder(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "g", 1)
 	d := b.add("d", 1)
 	b.groupStage("first", Normal, "g")
@@ -159,7 +155,6 @@ func TestALimitDoesNotChangeTheOrder(t *testing.T) {
 func TestAFreedSlotIsNotForTheGroupAlone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "g", 1)
 	d := b.add("d", 1)
 	b.groupStage("first", Normal, "g")
@@ -174,7 +169,6 @@ func TestAFreedSlotIsNotForTheGroupAlone(t *testing.T) {
 func TestARequeuedStageHasItsTurnInItsGroup(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AcquireTimeout: 10 * time.Second, HeartbeatTimeout: time.Hour})
-	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "g", 1)
 	d := b.add("d", 1)
 	b.groupStage("older", Normal, "g")
@@ -192,7 +186,6 @@ func TestARequeuedStageHasItsTurnInItsGroup(t *testing.T) {
 func TestARequeuedStageDoesNotPassTheUrgent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "g", 1)
 	d, free := b.add("d", 2), b.add("free", 1)
 	b.groupStage("s", Normal, "g")
@@ -207,7 +200,6 @@ func TestARequeuedStageDoesNotPassTheUrgent(t *testing.T) {
 func TestTheFirstOfSeveralGroupsComesFirst(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	checkDecisions(t, b.Queue)
 	for _, g := range []string{"g", "h", "i"} {
 		b.SetLimit(acc, g, 1)
 	}
@@ -227,7 +219,6 @@ func TestTheFirstOfSeveralGroupsComesFirst(t *testing.T) {
 func TestRoomInOneGroupMayFillAnother(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	checkDecisions(t, b.Queue)
 	for _, g := range []string{"g", "h", "i"} {
 		b.SetLimit(acc, g, 1)
 	}
@@ -251,7 +242,6 @@ func TestRoomInOneGroupMayFillAnother(t *testing.T) {
 func TestAFreedSlotIsGivenAwayOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "g", 1)
 	b.SetLimit(acc, "i", 1)
 	d := b.add("d", 1)
@@ -264,42 +254,10 @@ func TestAFreedSlotIsGivenAwayOnce(t *testing.T) {
 	checkIndex(t, b.accounts[acc])
 }
 
-// A requirement may change its shard while it waits for a group.
-func TestABlockedRequirementChangesItsShard(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, Config{})
-	b.SetLimit(acc, "g", 1)
-	b.add("busy", 1, "busy")
-	b.groupStage("busy", Normal, "g")
-	submit := func(i int, groups ...string) {
-		id := fmt.Sprint("s", len(groups), "-", i)
-		require.NoError(t, b.Submit(acc, &Work{
-			ID: id, Stage: true, Selectors: []string{"linux", "gpu"}, Groups: groups, Variants: one(id, "init"),
-		}))
-	}
-	submit(0)
-	submit(0, "g")
-	for i := range 10 {
-		b.add(fmt.Sprint("d", i), 1, "linux")
-	}
-	b.add("g", 1, "gpu")
-	a := b.accounts[acc]
-	for i := range 1024 {
-		submit(100+i, "g")
-		submit(100 + i)
-	}
-	require.Equal(t, "gpu", a.works["s1-0"].requirement.shard.tag.name)
-	require.NotNil(t, a.works["s1-0"].requirement.blocked)
-	checkIndex(t, a)
-	b.SetLimit(acc, "g", 0)
-	checkIndex(t, a)
-}
-
 // A higher limit lets as many stages in as fit, the oldest first, of all requirements.
 func TestAHigherLimitLetsManyIn(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "g", 1)
 	d := b.add("d", 0)
 	for i := range 8 {
@@ -316,7 +274,6 @@ func TestAHigherLimitLetsManyIn(t *testing.T) {
 func TestAllGroupsOfAStageCount(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	checkDecisions(t, b.Queue)
 	d := b.add("d", 0)
 	b.SetLimit(acc, "g", 1)
 	b.SetLimit(acc, "h", 1)
@@ -368,12 +325,12 @@ func TestBlockedRequirementsAreInNoShard(t *testing.T) {
 		b.groupStage(fmt.Sprint("s", i), Normal, "g", fmt.Sprint("own", i))
 	}
 	a := b.accounts[acc]
-	assert.Equal(t, 99, a.groups["g"].waiters.size())
-	assert.Zero(t, a.everyone.shards[stages].waiters.size())
+	assert.Equal(t, 99, a.groups["g"].waiters.size)
+	assert.Zero(t, a.tags[""].waiters[stages].size)
 	b.runStage(d, "s0")
 	assert.Equal(t, []string{"s1"}, b.offers(d))
-	assert.Equal(t, 98, a.groups["g"].waiters.size())
-	assert.Zero(t, a.everyone.shards[stages].waiters.size())
+	assert.Equal(t, 98, a.groups["g"].waiters.size)
+	assert.Zero(t, a.tags[""].waiters[stages].size)
 }
 
 // A missed offer leaves a slot and room in a group. A stage that comes before the missed
@@ -382,7 +339,6 @@ func TestBlockedRequirementsAreInNoShard(t *testing.T) {
 func TestTheRoomOfAMissedOfferGoesToTheFirst(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AcquireTimeout: 20 * time.Second, Epoch: "epoch"})
-	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "g", 2)
 	of := func(id string, p Priority, selectors ...string) {
 		require.NoError(t, b.Submit(acc, &Work{

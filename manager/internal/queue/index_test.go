@@ -26,7 +26,6 @@ func TestTheIndexOfManyRequirements(t *testing.T) {
 		return out
 	}
 	b := newBench(t, Config{MaxFinished: 5, HeartbeatTimeout: 100 * time.Hour, AcquireTimeout: 20 * time.Hour})
-	checked := checkDecisions(t, b.Queue)
 	ids := []string{}
 	for i := range 8 {
 		ids = append(ids, b.add(fmt.Sprint("d", i), 1, some(60)...))
@@ -42,7 +41,7 @@ func TestTheIndexOfManyRequirements(t *testing.T) {
 			old := fmt.Sprint("s", i-r.IntN(40))
 			if a.tasks[old] != nil {
 				require.NoError(t, b.Abort(acc, old, "because"))
-				if s := a.works[old]; s != nil && s.first.state == done {
+				if s := a.works[old]; s != nil && s.first.State == done {
 					require.NoError(t, b.Release(acc, old))
 				}
 			}
@@ -68,7 +67,6 @@ func TestTheIndexOfManyRequirements(t *testing.T) {
 		b.Events()
 	}
 	assert.LessOrEqual(t, len(a.requirements), len(a.works), "requirements without works are dropped")
-	assert.Greater(t, checked.decisions, 10_000)
 }
 
 // Works that need the same have one requirement, however they spell it. Works that do
@@ -81,7 +79,7 @@ func TestOneRequirementForOneNeed(t *testing.T) {
 	}
 	a := b.accounts[acc]
 	assert.Len(t, a.requirements, 1)
-	assert.Equal(t, []string{"B ", "a"}, *a.works["s1"].Selectors, "people see the spelling of the work")
+	assert.Equal(t, []string{"B ", "a"}, a.works["s1"].Selectors, "people see the spelling of the work")
 	b.single("t", "a", "b")
 	b.stage("other", Normal, "a b")
 	b.stage("quoted", Normal, `a" "b`)
@@ -95,26 +93,23 @@ func TestOneRequirementForOneNeed(t *testing.T) {
 	}
 }
 
-// A requirement waits in the shard of its rarest selector, also when another selector
-// has become the rarest.
+// A requirement waits at its rarest selector. It moves there with its next work if another
+// selector has become the rarest.
 func TestARequirementWaitsAtItsRarestSelector(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	b.stage("first", Normal, "linux", "gpu")
-	for i := range 10 {
-		b.add(fmt.Sprint("d", i), 1, "linux")
+	for _, id := range []string{"first", "second"} {
+		b.stage(id, Normal, "any", "gpu")
 	}
-	b.add("g", 1, "gpu")
-	for i := range 1024 {
-		b.stage(fmt.Sprint("s", i), Normal, "linux", "gpu")
+	for i := range 10 {
+		b.add(fmt.Sprint("d", i), 1, "any")
 	}
 	a := b.accounts[acc]
-	assert.Equal(t, "gpu", a.works["first"].requirement.shard.tag.name)
+	require.Equal(t, "any", a.works["first"].requirement.tag.name)
+	require.Equal(t, []string{"first"}, b.offers(b.add("g", 1, "any", "gpu")))
+	assert.Equal(t, "gpu", a.works["second"].requirement.tag.name)
+	assert.Zero(t, a.tags["any"].waiters[stages].size)
 	checkIndex(t, a)
-	assert.Zero(t, a.tags["linux"].users)
-	if s := a.tags["linux"].shards[stages]; s != nil {
-		assert.Zero(t, s.waiters.size())
-	}
 }
 
 // Rule Q4: a delegate that missed an offer of a work is the last choice for it, however
@@ -122,7 +117,6 @@ func TestARequirementWaitsAtItsRarestSelector(t *testing.T) {
 func TestADelegateThatMissedAnOfferComesLast(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AcquireTimeout: 10 * time.Second, HeartbeatTimeout: time.Hour})
-	checkDecisions(t, b.Queue)
 	silent, other := b.add("silent", 0), b.add("other", 1)
 	b.stage("busy", Normal, "other")
 	b.acquire(other, "busy")
@@ -144,7 +138,6 @@ func TestADelegateThatMissedAnOfferComesLast(t *testing.T) {
 func TestTheBestOfThoseThatMissedAnOffer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AcquireTimeout: 10 * time.Second, HeartbeatTimeout: time.Hour})
-	checked := checkDecisions(t, b.Queue)
 	for i := range 6 {
 		b.add(fmt.Sprint("d", i), 1+i%3)
 	}
@@ -152,7 +145,6 @@ func TestTheBestOfThoseThatMissedAnOffer(t *testing.T) {
 	for range 30 {
 		b.advance(10 * time.Second)
 	}
-	assert.Greater(t, checked.decisions, 30)
 }
 
 // A delegate may repeat the answer that hands a task back: its first response may have

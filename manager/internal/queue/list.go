@@ -32,8 +32,7 @@ type List struct {
 // delegate, or empty; an unknown cursor counts as empty. List fails with
 // [ErrUnknownDelegate].
 func (q *Queue) List(account, delegate, since string) (List, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	d, err := q.delegate(account, delegate)
 	if err != nil {
 		return List{}, err
@@ -41,12 +40,12 @@ func (q *Queue) List(account, delegate, since string) (List, error) {
 	if d.changed == nil {
 		d.changed = make(chan struct{})
 	}
-	prefix := q.epoch + "-" + strconv.FormatUint(d.order, 36) + "-"
-	l := List{Cursor: prefix + strconv.FormatUint(d.version, 36), Changed: d.changed}
+	prefix := q.epoch + "-" + strconv.FormatUint(d.Order, 36) + "-"
+	l := List{Cursor: prefix + strconv.FormatUint(d.Version, 36), Changed: d.changed}
 	for _, r := range d.tasks() {
-		if r.state == offered {
+		if r.State == offered {
 			l.Events = append(l.Events, task.Event{
-				TaskID: r.id, TaskType: r.body.Type, Account: account, Sync: !r.body.Async, RunnerType: r.body.Driver,
+				TaskID: r.ID, TaskType: r.body.Type, Account: account, Sync: !r.body.Async, RunnerType: r.body.Driver,
 			})
 		}
 	}
@@ -57,7 +56,7 @@ func (q *Queue) List(account, delegate, since string) (List, error) {
 	l.Fresh = len(l.Events)+len(l.Aborted) > 0
 	if v, ok := strings.CutPrefix(since, prefix); ok {
 		if seen, err := strconv.ParseUint(v, 36, 64); err == nil {
-			l.Fresh = d.version > seen
+			l.Fresh = d.Version > seen
 		}
 	}
 	return l, nil
@@ -80,24 +79,23 @@ type TaskState struct {
 
 // Task returns the state of a task. It fails with [ErrUnknownTask].
 func (q *Queue) Task(account, id string) (TaskState, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	r, err := q.record(account, id)
 	if err != nil {
 		return TaskState{}, err
 	}
 	if r.over == nil {
 		r.over = make(chan struct{})
-		if r.state == done {
+		if r.State == done {
 			close(r.over)
 		}
 	}
 	s := TaskState{
 		Task: r.body, Delegate: r.owner.id(), Done: r.over,
-		Submitted: r.submitted.time(), Offered: r.offered.time(), Acquired: r.acquired.time(), Ended: r.ended.time(),
+		Submitted: r.Submitted.time(), Offered: r.Offered.time(), Acquired: r.Acquired.time(), Ended: r.Ended.time(),
 	}
-	if r.state == done {
-		s.Task, s.Result = &task.Task{ID: r.id, Type: r.end.taskType}, r.result()
+	if r.State == done {
+		s.Task, s.Result = &task.Task{ID: r.ID, Type: r.end.Kind}, r.result()
 	}
 	return s, nil
 }

@@ -68,6 +68,7 @@ func heapInUse() int {
 
 // offers returns the ids of the tasks that a delegate may acquire.
 func (b *bench) offers(d string) []string {
+	checkDecisions(b.t, b.accounts[acc])
 	l, err := b.List(acc, d, "")
 	require.NoError(b.t, err)
 	ids := []string{}

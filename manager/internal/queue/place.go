@@ -2,7 +2,6 @@ package queue
 
 import (
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,17 +21,15 @@ type Place struct {
 
 // Place returns where a work waits. It fails with [ErrUnknownWork].
 func (q *Queue) Place(account, id string) (Place, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	w, err := q.work(account, id)
 	if err != nil {
 		return Place{}, err
 	}
-	p := Place{Reason: q.reason(w)}
 	if !w.queued {
-		return p, nil
+		return Place{Reason: w.reason(counts{})}, nil
 	}
-	p.Number = 1
+	p := Place{Number: 1, Reason: w.reason(w.requirement.count())}
 	for _, r := range w.account.requirements {
 		if r.kind == w.requirement.kind {
 			p.Number += r.works.rank(waiting{turn: w.turn()})
@@ -43,23 +40,29 @@ func (q *Queue) Place(account, id string) (Place, error) {
 
 // Places returns the places of all stages of an account that wait, by their ids.
 func (q *Queue) Places(account string) map[string]Place {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	out := map[string]Place{}
-	a := q.accounts[account]
-	if a == nil {
-		return out
-	}
-	reasons := map[*[]string]string{} // by the spelling that works of a requirement share
-	for i, w := range slices.SortedFunc(a.waiting(stages), (*work).compare) {
-		if reasons[w.Selectors] == "" {
-			reasons[w.Selectors] = q.reason(w)
+	defer q.unlock(q.lock())
+	a := q.find(account)
+	var queued []*work
+	for _, r := range a.requirements {
+		for w := range r.works.all() {
+			if r.kind == stages {
+				queued = append(queued, w.of)
+			}
 		}
-		out[w.ID] = Place{Number: i + 1, Reason: reasons[w.Selectors]}
+	}
+	slices.SortFunc(queued, (*work).compare)
+	out, counted := map[string]Place{}, map[*requirement]counts{}
+	for i, w := range queued {
+		n, ok := counted[w.requirement]
+		if !ok {
+			n = w.requirement.count()
+			counted[w.requirement] = n
+		}
+		out[w.ID] = Place{Number: i + 1, Reason: w.reason(n)}
 	}
 	for _, w := range a.works {
-		if w.Stage && (w.state == later || w.state == given && w.first.state == offered) {
-			out[w.ID] = Place{Reason: q.reason(w)}
+		if w.Stage && (w.State == later || w.State == given && w.first.State == offered) {
+			out[w.ID] = Place{Reason: w.reason(counts{})}
 		}
 	}
 	return out
@@ -79,73 +82,45 @@ type Waiting struct {
 // Waiting counts the works that wait in an account, in no order. Works that are offered
 // or that wait for their time are not among them.
 func (q *Queue) Waiting(account string) []Waiting {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	a := q.accounts[account]
-	if a == nil {
-		return nil
-	}
-	out := make([]Waiting, 0, len(a.requirements))
-	for _, r := range a.requirements {
-		if n := r.works.size(); n > 0 {
-			oldest := r.oldest()
-			out = append(out, Waiting{
-				Stage: oldest.Stage, Selectors: *oldest.Selectors, Count: n, Since: oldest.first.submitted.time(),
-			})
+	defer q.unlock(q.lock())
+	var out []Waiting
+	for _, r := range q.find(account).requirements {
+		if r.list == nil {
+			continue
 		}
+		oldest := r.first() // the first one of either priority
+		if c, i := r.works.find(waiting{turn: 1 << 63}); c < len(r.works.chunks) {
+			if normal := r.works.chunks[c][i].of; normal.Seq < oldest.Seq {
+				oldest = normal
+			}
+		}
+		out = append(out, Waiting{
+			Stage: oldest.Stage, Selectors: oldest.Selectors, Count: r.works.size, Since: oldest.first.Submitted.time(),
+		})
 	}
 	return out
 }
 
-// oldest returns the oldest work that waits: the first one of either priority.
-func (r *requirement) oldest() *work {
-	oldest := r.first()
-	if c, i := r.works.find(waiting{turn: 1 << 63}); c < len(r.works.chunks) {
-		if normal := r.works.chunks[c].elements[i].work; normal.seq < oldest.seq {
-			oldest = normal
-		}
-	}
-	return oldest
-}
-
-// waiting yields the works of a kind that wait, in no order.
-func (a *account) waiting(k kind) iter.Seq[*work] {
-	return func(yield func(*work) bool) {
-		for _, r := range a.requirements {
-			if r.kind != k {
-				continue
-			}
-			for w := range r.works.all() {
-				if !yield(w.work) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // reason explains what keeps a work waiting. It is empty for a work that does not wait.
-// The caller holds mu.
-func (q *Queue) reason(w *work) string {
+func (w *work) reason(n counts) string {
 	switch {
-	case w.state == given && w.first.state == offered:
+	case w.State == given && w.first.State == offered:
 		return fmt.Sprintf("waiting for the delegate %q to take it", w.delegate.label())
-	case w.state == later:
-		return "it is not to begin before " + w.notBefore.time().Format(time.RFC3339)
+	case w.State == later:
+		return "it is not to begin before " + w.NotBefore.time().Format(time.RFC3339)
 	case !w.queued:
 		return ""
 	}
 	a, r := w.account, w.requirement
-	n := r.count()
 	switch full := r.fullGroup(); {
 	case a.gate.closed:
 		return a.gate.reason()
 	case len(a.delegates) == 0:
 		return "no delegate is registered: start one"
 	case n.tagged == 0:
-		return fmt.Sprintf("no delegate has the tags %s: give them to one, or change the selectors", quoted(*w.Selectors))
+		return fmt.Sprintf("no delegate has the tags %s: give them to one, or change the selectors", quoted(w.Selectors))
 	case n.able == 0:
-		return fmt.Sprintf("no delegate with the right tags supports %s: start one that does", w.types())
+		return fmt.Sprintf("no delegate with the right tags supports %s: start one that does", r.ways())
 	case n.present == 0:
 		return "every delegate that could take it is lost or draining: bring one back, or start another"
 	case n.willing == 0:
@@ -162,27 +137,21 @@ func (q *Queue) reason(w *work) string {
 // counts are the delegates that could take the works of a requirement. Each number
 // leaves out some delegates of the previous one.
 type counts struct {
-	version uint64 // of the account, when the delegates were counted
-	tagged  int    // they have the tags
-	able    int    // they support the types
-	present int    // they take new works
-	willing int    // they have not refused the works
-	slots   int    // of the willing ones
+	tagged  int // they have the tags
+	able    int // they support the types
+	present int // they take new works
+	willing int // they have not refused the works
+	slots   int // of the willing ones
 }
 
-// count counts the delegates for the requirement. It counts again only after a delegate
-// of the account has changed what it is able to take.
-func (r *requirement) count() counts {
-	if r.counted.version == r.account.version {
-		return r.counted
-	}
-	n := counts{version: r.account.version}
-	for d := range r.shard.tag.holders {
-		if !d.hasTags(r) {
+// count counts the delegates for the requirement.
+func (r *requirement) count() (n counts) {
+	for d := range r.account.holders(r.account.rarest(r.selectors)) {
+		if !d.hasAll(r.selectors) {
 			continue
 		}
 		n.tagged++
-		if !d.supports(r) {
+		if d.variant(r) < 0 {
 			continue
 		}
 		n.able++
@@ -194,16 +163,16 @@ func (r *requirement) count() counts {
 			continue
 		}
 		n.willing++
-		n.slots += d.max
+		n.slots += d.Max
 	}
-	r.counted = n
 	return n
 }
 
-func (w *work) types() string {
-	ways := make([]string, 0, len(w.Variants))
-	for _, v := range w.Variants {
-		ways = append(ways, strings.Join(v.Types, ", "))
+// ways lists the task types of the requirement.
+func (r *requirement) ways() string {
+	ways := make([]string, 0, len(r.types))
+	for _, types := range r.types {
+		ways = append(ways, strings.Join(types, ", "))
 	}
 	return strings.Join(ways, "; or ")
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"sync"
@@ -56,7 +57,7 @@ type Config struct {
 	// queue always remembers the newest one. Defaults to 256 MiB.
 	MaxFinishedBytes int
 	// Gap is the time without an operation, [Queue.Tick] included, after which the
-	// queue assumes that delegates could not reach it: see gap.go. It must exceed the
+	// queue assumes that delegates could not reach it: see timer.go. It must exceed the
 	// slowest operation of the caller and be below HeartbeatTimeout and
 	// AcquireTimeout, for example 10 seconds. Zero and below turn this off.
 	Gap time.Duration
@@ -73,29 +74,18 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&c.HeartbeatTimeout, time.Minute},
-		{&c.AcquireTimeout, 30 * time.Second},
-		{&c.AbortGrace, 30 * time.Second},
-		{&c.AnswerGrace, 2 * time.Second},
-		{&c.ForgetLost, time.Hour},
-		{&c.Retention, time.Hour},
+	for setting, value := range map[*time.Duration]time.Duration{
+		&c.HeartbeatTimeout: time.Minute, &c.AcquireTimeout: 30 * time.Second, &c.AbortGrace: 30 * time.Second,
+		&c.AnswerGrace: 2 * time.Second, &c.ForgetLost: time.Hour, &c.Retention: time.Hour,
 	} {
-		if *d.field <= 0 {
-			*d.field = d.value
+		if *setting <= 0 {
+			*setting = value
 		}
 	}
-	if c.MaxFinished <= 0 {
-		c.MaxFinished = 10_000
-	}
-	if c.MaxFinishedBytes <= 0 {
-		c.MaxFinishedBytes = 256 << 20
-	}
-	if c.MaxAttempts <= 0 {
-		c.MaxAttempts = 3
+	for setting, value := range map[*int]int{&c.MaxFinished: 10_000, &c.MaxFinishedBytes: 256 << 20, &c.MaxAttempts: 3} {
+		if *setting <= 0 {
+			*setting = value
+		}
 	}
 	if c.Epoch == "" {
 		c.Epoch = rand.Text()
@@ -106,11 +96,11 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Queue is a queue in memory. [New] makes one.
+// Queue is a queue in memory. [New] makes one. Exported methods take its lock; all other
+// functions of the package expect that their caller holds it.
 type Queue struct {
-	cfg     Config
-	wake    chan struct{}
-	decider decider
+	cfg  Config
+	wake chan struct{}
 
 	mu sync.Mutex
 	state
@@ -125,11 +115,11 @@ type state struct {
 	seq      uint64  // the last number that was given to a delegate, work or offer
 	accounts map[string]*account
 	timers   sorted[alarm]
-	finished []*work // ended works, the oldest first, with some that are forgotten
-	kept     int     // works of finished that are not forgotten
-	bytes    int     // the size of their answers
-	present  int     // delegates that are not lost
-	answers  int     // tasks with a deadline
+	finished sorted[finished] // works that have ended and are not forgotten
+	ends     int              // the last number that was given to such a work
+	bytes    int              // the size of their answers
+	present  int              // delegates that are not lost
+	answers  int              // tasks with a deadline
 }
 
 // account is the part of the state that belongs to one account.
@@ -143,78 +133,87 @@ type account struct {
 	groups       map[string]*group       // by name
 	gate         group                   // of everything, closed by Queue.Pause
 	tags         map[string]*tag         // by name
-	everyone     *tag                    // the tag that all delegates have
-	touched      []*delegate             // since the last updateRanks
-	version      uint64                  // of what delegates are able to take, see account.count
+	touched      [2][]*delegate          // by kind, since the last updateCandidates
 }
 
 // New makes an empty queue. Settings of zero and below have their defaults.
 func New(cfg Config) *Queue {
 	cfg.setDefaults()
-	return &Queue{cfg: cfg, wake: make(chan struct{}, 1), decider: index{}, state: newState(cfg.Epoch)}
+	return &Queue{cfg: cfg, wake: make(chan struct{}, 1), state: newState(cfg.Epoch)}
 }
 
 func newState(epoch string) state { return state{epoch: epoch, accounts: map[string]*account{}} }
 
+// lock takes the lock and returns the next deadline.
+func (q *Queue) lock() instant {
+	q.mu.Lock()
+	return q.nextDeadline()
+}
+
+// unlock gives the lock back. It tells the reader of [Queue.Wake] if the operation has
+// made the next deadline earlier.
+func (q *Queue) unlock(before instant) {
+	if q.nextDeadline() < before {
+		select {
+		case q.wake <- struct{}{}:
+		default:
+		}
+	}
+	q.mu.Unlock()
+}
+
 // Configure replaces the settings except the clock. An empty Epoch keeps the present
 // one. Deadlines that are set already do not move.
 func (q *Queue) Configure(cfg Config) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	epoch, now := q.epoch, q.cfg.Now
-	if cfg.Epoch != "" {
-		epoch = cfg.Epoch
-	}
-	cfg.Epoch, cfg.Now = epoch, now
+	defer q.unlock(q.lock())
+	cfg.Epoch, cfg.Now = cmp.Or(cfg.Epoch, q.epoch), q.cfg.Now
 	cfg.setDefaults()
-	q.cfg, q.epoch = cfg, epoch
+	q.cfg, q.epoch = cfg, cfg.Epoch
 }
 
-// account finds or makes an account. The caller holds mu.
+// account finds or makes an account.
 func (q *Queue) account(id string) *account {
 	a := q.accounts[id]
 	if a == nil {
 		a = &account{
 			id: id, delegates: map[string]*delegate{}, works: map[string]*work{}, tasks: map[string]*record{},
 			requirements: map[string]*requirement{}, groups: map[string]*group{}, tags: map[string]*tag{},
-			everyone: newTag(""),
 		}
 		q.accounts[id] = a
 	}
 	return a
 }
 
-// delegate finds a delegate. The caller holds mu.
+// find finds an account. It returns an empty one if the queue has none with the id.
+func (q *Queue) find(id string) *account {
+	if a := q.accounts[id]; a != nil {
+		return a
+	}
+	return &account{}
+}
+
 func (q *Queue) delegate(account, id string) (*delegate, error) {
-	if a := q.accounts[account]; a != nil {
-		if d := a.delegates[id]; d != nil {
-			return d, nil
-		}
+	if d := q.find(account).delegates[id]; d != nil {
+		return d, nil
 	}
 	return nil, ErrUnknownDelegate
 }
 
-// record finds a task. The caller holds mu.
 func (q *Queue) record(account, id string) (*record, error) {
-	if a := q.accounts[account]; a != nil {
-		if r := a.tasks[id]; r != nil {
-			return r, nil
-		}
+	if r := q.find(account).tasks[id]; r != nil {
+		return r, nil
 	}
 	return nil, ErrUnknownTask
 }
 
-// work finds a stage or single task. The caller holds mu.
 func (q *Queue) work(account, id string) (*work, error) {
-	if a := q.accounts[account]; a != nil {
-		if w := a.works[id]; w != nil {
-			return w, nil
-		}
+	if w := q.find(account).works[id]; w != nil {
+		return w, nil
 	}
 	return nil, ErrUnknownWork
 }
 
-// number returns the next number. The caller holds mu.
+// number returns the next number.
 func (q *Queue) number() uint64 {
 	q.seq++
 	return q.seq

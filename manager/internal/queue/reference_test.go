@@ -10,48 +10,36 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// checkedIndex compares each decision of the index with rules Q2 and Q3 as they are
-// written: a look at all works and all delegates.
-type checkedIndex struct {
-	t         require.TestingT
-	decisions int
-}
-
-// checkDecisions checks every decision of q from now on.
-func checkDecisions(t require.TestingT, q *Queue) *checkedIndex {
-	c := &checkedIndex{t: t}
-	q.decider = c
-	return c
-}
-
-func (c *checkedIndex) bestDelegate(w *work, left *delegate) *delegate {
-	c.decisions++
-	want, got := scanDelegates(w, left), index{}.bestDelegate(w, left)
-	if want != got {
-		assert.Failf(c.t, "another delegate", "%s goes from %s to %s, not to %s", w.ID, name(left), name(got), name(want))
-		c.t.FailNow()
+// checkDecisions compares decisions with rules Q2 and Q3 as they are written: a look at all
+// works and all delegates. It makes those that would come next: the next work of each
+// delegate, if that had a free slot, and the delegate of each work, if it began to wait.
+func checkDecisions(t require.TestingT, a *account) {
+	for _, d := range a.delegates {
+		most := d.Max
+		d.Max = 0
+		want, got := scanWorks(d, waitingWorks(a)), d.nextWork()
+		d.Max = most
+		if want != got {
+			assert.Failf(t, "another work", "%s gets %+v, not %+v", name(d), got, want)
+			t.FailNow()
+		}
 	}
-	return got
-}
-
-func (c *checkedIndex) nextWork(d *delegate) *work {
-	c.decisions++
-	want := scanWorks(d, waitingWorks(d.account))
-	if want != nil && admitting(want) { // it is offered by another decision of the same operation
-		want = scanWorks(d, func(yield func(*work) bool) {
-			for w := range waitingWorks(d.account) {
-				if !admitting(w) && !yield(w) {
-					return
-				}
+	for _, w := range a.works {
+		if w.State == over || blocked(w) {
+			continue
+		}
+		r := *w.requirement
+		r.tag = a.tag(a.rarest(r.selectors))
+		probe := *w
+		probe.requirement = &r
+		for _, left := range []*delegate{nil, w.delegate} {
+			if want, got := scanDelegates(w, left), probe.bestDelegate(left); want != got {
+				assert.Failf(t, "another delegate", "%s goes from %s to %s, not to %s", w.ID, name(left), name(got), name(want))
+				t.FailNow()
 			}
-		})
+		}
+		a.dropTag(r.tag)
 	}
-	got := index{}.nextWork(d)
-	if want != got {
-		assert.Failf(c.t, "another work", "%s gets %+v, not %+v", name(d), got, want)
-		c.t.FailNow()
-	}
-	return got
 }
 
 func name(d *delegate) string {
@@ -65,7 +53,7 @@ func name(d *delegate) string {
 func waitingWorks(a *account) iter.Seq[*work] {
 	return func(yield func(*work) bool) {
 		for _, w := range a.works {
-			if w.state == pending && w.first.state == idle && !yield(w) {
+			if w.State == pending && w.first.State == idle && !yield(w) {
 				return
 			}
 		}
@@ -74,12 +62,12 @@ func waitingWorks(a *account) iter.Seq[*work] {
 
 // eligible reports whether the delegate may get a work, whether or not it has room.
 func (d *delegate) eligible(w *work) bool {
-	return d.hasAll(*w.Selectors) && d.takesWork() && w.was[d.info.ID] != refused && d.variant(w) >= 0
+	return d.hasSelectors(w) && d.takesWork() && w.Was[d.info.ID] != refused && d.variant(w.requirement) >= 0
 }
 
-func (d *delegate) hasAll(selectors []string) bool {
-	for _, s := range selectors {
-		if !d.tags[fold(s)] {
+func (d *delegate) hasSelectors(w *work) bool {
+	for _, s := range w.Selectors {
+		if !d.has[fold(s)] {
 			return false
 		}
 	}
@@ -93,7 +81,7 @@ func blocked(w *work) bool {
 	if w.account.gate.closed {
 		return true
 	}
-	for _, g := range w.requirement.groups {
+	for _, g := range w.requirement.in {
 		if g.max > 0 && usage(w.account, g) >= g.max {
 			return true
 		}
@@ -104,18 +92,11 @@ func blocked(w *work) bool {
 // usage counts the stages of a group that delegates have.
 func usage(a *account, g *group) (n int) {
 	for _, w := range a.works {
-		if w.Stage && (w.state == given || w.state == running) && slices.Contains(w.requirement.groups, g) {
+		if w.Stage && (w.State == given || w.State == running) && slices.Contains(w.requirement.in, g) {
 			n++
 		}
 	}
 	return n
-}
-
-// admitting reports whether a work waits for room in a group that has room by now: while
-// Queue.admit goes through such works.
-func admitting(w *work) bool {
-	g := w.requirement.blocked
-	return g != nil && !g.full()
 }
 
 // scanWorks returns the first of the works that the delegate may have now.
@@ -131,7 +112,7 @@ func scanWorks(d *delegate, all iter.Seq[*work]) *work {
 
 // scanCompare orders works: high priority first, then the oldest.
 func scanCompare(w, o *work) int {
-	return cmp.Or(cmp.Compare(o.Priority, w.Priority), cmp.Compare(w.seq, o.seq))
+	return cmp.Or(cmp.Compare(o.Priority, w.Priority), cmp.Compare(w.Seq, o.Seq))
 }
 
 func scanDelegates(w *work, left *delegate) *delegate {
@@ -144,7 +125,7 @@ func scanDelegates(w *work, left *delegate) *delegate {
 			continue
 		}
 		if best != nil {
-			late, bestLate := w.was[d.info.ID] == missed, w.was[best.info.ID] == missed
+			late, bestLate := w.Was[d.info.ID] == missed, w.Was[best.info.ID] == missed
 			if late && !bestLate || late == bestLate && preferred(best, d, w.Stage) {
 				continue
 			}
@@ -170,23 +151,23 @@ func scanReason(w *work) string {
 	var tagged, able, present, willing, slots int
 	for _, d := range w.account.delegates {
 		switch {
-		case !d.hasAll(*w.Selectors):
+		case !d.hasSelectors(w):
 			continue
-		case d.variant(w) < 0:
+		case d.variant(w.requirement) < 0:
 			tagged++
 			continue
 		}
 		tagged++
 		able++
-		if d.lost || d.info.Draining || d.drained {
+		if d.Lost || d.info.Draining || d.Drained {
 			continue
 		}
 		present++
-		if w.was[d.info.ID] == refused {
+		if w.Was[d.info.ID] == refused {
 			continue
 		}
 		willing++
-		slots += d.max
+		slots += d.Max
 	}
 	switch {
 	case w.account.gate.closed:
@@ -217,13 +198,13 @@ func preferred(d, o *delegate, stage bool) bool {
 		bySlots = cmp.Or(cmp.Compare(o.free(), d.free()), cmp.Compare(len(d.slots), len(o.slots)))
 	}
 	return cmp.Or(bySlots, cmp.Compare(len(d.open), len(o.open)),
-		cmp.Compare(d.idleSince, o.idleSince), cmp.Compare(d.order, o.order)) < 0
+		cmp.Compare(d.Idle, o.Idle), cmp.Compare(d.Order, o.Order)) < 0
 }
 
 // checkIndex checks that all works, requirements and delegates are where the decisions
 // look for them, and only there.
 func checkIndex(t require.TestingT, a *account) {
-	a.updateRanks()
+	checkDecisions(t, a)
 	for key, r := range a.requirements {
 		members := 0
 		for _, w := range a.works {
@@ -234,9 +215,9 @@ func checkIndex(t require.TestingT, a *account) {
 			require.Equal(t, w.queued, slices.Contains(slices.Collect(r.works.all()), waiting{w.turn(), w}))
 			require.Equal(t, w.refusals(), r.refused)
 			if w.Variants != nil {
-				like := Work{Stage: w.Stage, Selectors: *w.Selectors, Variants: w.Variants}
-				like.Groups = r.groupNames()
-				require.Equal(t, key, string(like.appendKey(nil, w.refusals())))
+				n := needOf(&Work{Stage: w.Stage, Selectors: w.Selectors, Groups: r.groups, Variants: w.Variants})
+				n.refused = w.refusals()
+				require.Equal(t, key, n.key())
 			}
 		}
 		require.Positive(t, members)
@@ -244,78 +225,65 @@ func checkIndex(t require.TestingT, a *account) {
 		checkRequirement(t, r)
 	}
 	checkGroups(t, a)
-	users := map[*tag]int{}
-	for _, r := range a.requirements {
-		if r.shard != nil {
-			users[r.shard.tag]++
-		}
-	}
 	for _, d := range a.delegates {
-		require.Len(t, d.holds, 1+len(d.tags))
+		require.Len(t, d.tags, 1+len(d.has))
+		for _, tg := range d.tags {
+			require.Same(t, a.tags[tg.name], tg)
+			require.Contains(t, tg.holders, d)
+		}
 	}
 	for name, tg := range a.tags {
 		require.Equal(t, name, tg.name)
-		require.True(t, tg.users > 0 || len(tg.holders) > 0, "a tag that no delegate has and no requirement uses")
-		checkTag(t, a, tg, users[tg])
+		checkTag(t, a, tg)
 	}
-	require.Len(t, a.everyone.holders, len(a.delegates))
-	checkTag(t, a, a.everyone, users[a.everyone])
 }
 
-// checkTag checks that the shards of a tag have the requirements that wait there and, as
-// candidates, the delegates of the tag that can take a work, at their present ranks.
-func checkTag(t require.TestingT, a *account, tg *tag, users int) {
-	require.Equal(t, users, tg.users)
+// checkTag checks that a tag has the requirements that wait there and, as candidates, the
+// delegates that can take a work, in their present order.
+func checkTag(t require.TestingT, a *account, tg *tag) {
+	require.Positive(t, len(tg.holders)+tg.waiters[stages].size+tg.waiters[singles].size, "a tag that is not used")
 	for d := range tg.holders {
 		require.Same(t, d, a.delegates[d.info.ID])
-		require.True(t, tg == a.everyone || d.tags[tg.name])
+		require.True(t, tg.name == "" || d.has[tg.name])
 	}
-	for k, s := range tg.shards {
-		if s == nil {
-			continue
+	for k := range tg.waiters {
+		a.updateCandidates(kind(k))
+		checkSorted(t, tg.waiters[k])
+		for w := range tg.waiters[k].all() {
+			require.Same(t, tg, w.of.tag)
+			require.Same(t, &tg.waiters[k], w.of.list)
 		}
-		checkSorted(t, s.waiters)
-		for w := range s.waiters.all() {
-			require.Same(t, s, w.requirement.shard)
-			require.Nil(t, w.requirement.blocked)
-			require.Equal(t, w, w.requirement.entry)
-		}
-		checkSorted(t, s.candidates)
-		candidates := map[*delegate]rank{}
-		for c := range s.candidates.all() {
-			candidates[c.delegate] = c.rank
-		}
-		want := map[*delegate]rank{}
+		checkSorted(t, tg.candidates[k])
+		var want []candidate
 		for d := range tg.holders {
-			if r, ok := d.rank(kind(k)); ok {
-				want[d] = r
+			if c := d.candidate(kind(k)); c.delegate != nil {
+				want = append(want, c)
 			}
 		}
-		require.Equal(t, want, candidates)
-		require.Equal(t, len(want), s.candidates.size())
+		require.ElementsMatch(t, want, slices.Collect(tg.candidates[k].all()))
 	}
 }
 
 // checkGroups checks that a requirement waits for a group only while the group is full.
 func checkGroups(t require.TestingT, a *account) {
-	require.True(t, a.gate.closed || a.gate.waiters.size() == 0)
+	require.True(t, a.gate.closed || a.gate.waiters.size == 0)
 	checkSorted(t, a.gate.waiters)
 	for name, g := range a.groups {
 		require.Equal(t, name, g.name)
 		require.Equal(t, usage(a, g), g.used)
 		require.True(t, g.max > 0 || g.requirements > 0, "a group without a limit and without stages")
-		require.True(t, g.full() || g.waiters.size() == 0, "%s has room, and requirements wait for it", name)
+		require.True(t, g.full() || g.waiters.size == 0, "%s has room, and requirements wait for it", name)
 		checkSorted(t, g.waiters)
 		requirements := 0
 		for _, r := range a.requirements {
-			if slices.Contains(r.groups, g) {
+			if slices.Contains(r.in, g) {
 				requirements++
 			}
 		}
 		require.Equal(t, requirements, g.requirements)
 		for w := range g.waiters.all() {
-			require.Same(t, g, w.requirement.blocked)
-			require.Equal(t, w, w.requirement.entry)
+			require.Same(t, g, w.of.full)
+			require.Same(t, &g.waiters, w.of.list)
 		}
 	}
 }
@@ -327,22 +295,22 @@ func checkRequirement(t require.TestingT, r *requirement) {
 	checkSorted(t, r.works)
 	var first *work
 	for w := range r.works.all() {
-		require.Same(t, r, w.work.requirement)
-		require.True(t, w.work.queued)
-		if first == nil || scanCompare(w.work, first) < 0 {
-			first = w.work
+		require.Same(t, r, w.of.requirement)
+		require.True(t, w.of.queued)
+		if first == nil || scanCompare(w.of, first) < 0 {
+			first = w.of
 		}
 	}
 	if first == nil {
-		require.Zero(t, r.entry)
-		require.Nil(t, r.shard)
-		require.Nil(t, r.blocked)
+		require.Nil(t, r.list)
+		require.Nil(t, r.tag)
+		require.Nil(t, r.full)
 		return
 	}
 	require.Same(t, first, r.first())
-	require.Equal(t, waiter{first.turn(), r}, r.entry)
-	require.Contains(t, slices.Collect(r.list().all()), r.entry)
-	if r.blocked == nil {
+	require.Contains(t, slices.Collect(r.list.all()), waiter{first.turn(), r})
+	if r.full == nil {
+		require.Same(t, &r.tag.waiters[r.kind], r.list)
 		for _, d := range r.account.delegates {
 			require.False(t, d.eligible(first) && d.hasRoom(first), "%s is not blocked and %s is free", first.ID, name(d))
 		}
@@ -351,14 +319,15 @@ func checkRequirement(t require.TestingT, r *requirement) {
 
 func checkSorted[T ordered[T]](t require.TestingT, s sorted[T]) {
 	var previous *T
+	size := 0
 	for _, chunk := range s.chunks {
-		all := chunk.elements
-		require.NotEmpty(t, all)
-		require.LessOrEqual(t, len(all), chunkSize)
-		require.Equal(t, all[len(all)-1], chunk.last)
-		for i := range all {
-			require.True(t, previous == nil || (*previous).before(all[i]), "the list is not in order")
-			previous = &all[i]
+		require.NotEmpty(t, chunk)
+		require.LessOrEqual(t, len(chunk), chunkSize)
+		size += len(chunk)
+		for i := range chunk {
+			require.True(t, previous == nil || (*previous).before(chunk[i]), "the list is not in order")
+			previous = &chunk[i]
 		}
 	}
+	require.Equal(t, size, s.size)
 }

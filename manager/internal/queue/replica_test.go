@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -151,19 +152,16 @@ func (p *replicas) alike() {
 
 // facts returns the state of each delegate, work and task, without references to others.
 func (q *Queue) facts() map[string]any {
-	all := map[string]any{"kept": []int{q.kept, q.bytes, q.present, q.answers}}
+	all := map[string]any{"counts": []int{q.finished.size, q.ends, q.bytes, q.present, q.answers}}
 	for name, a := range q.accounts {
 		for id, d := range a.delegates {
-			all["delegate "+name+id] = delegate{
-				info: d.info, tags: d.tags, max: d.max, drained: d.drained, lost: d.lost, removed: d.removed, order: d.order,
-				registered: d.registered, seen: d.seen, idleSince: d.idleSince, due: d.due, version: d.version,
-			}
+			all["delegate "+name+id] = []any{d.delegateFacts, d.info, d.has}
 		}
 		for id, w := range a.works {
 			v := *w
 			v.account, v.delegate, v.first, v.more, v.requirement = nil, nil, nil, nil, nil
-			if len(v.was) == 0 {
-				v.was = nil
+			if len(v.Was) == 0 {
+				v.Was = nil
 			}
 			all["work "+name+id] = v
 		}
@@ -244,6 +242,18 @@ func TestALoadedQueueIsTheSavedOne(t *testing.T) {
 		p.alike()
 		_ = p.Heartbeat(acc, Registration{ID: d})
 	}
+}
+
+// A queue that the first program with this format has saved is loaded as it was: after the
+// same operations this program saves the same.
+func TestAQueueOfAnEarlierProgramIsLoaded(t *testing.T) {
+	t.Parallel()
+	saved, err := os.ReadFile("testdata/saved-v1")
+	require.NoError(t, err)
+	q := New(Config{})
+	require.NoError(t, q.Load(bytes.NewReader(saved)))
+	assert.Equal(t, string(save(t, everything(t).Queue)), string(save(t, q)))
+	checkIndex(t, q.accounts[acc])
 }
 
 // Two queues that carry out the same operations with many delegates save the same bytes

@@ -1,8 +1,11 @@
 package queue
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
 	"slices"
-	"strconv"
 )
 
 // kind tells works that hold a slot from those that do not.
@@ -20,216 +23,299 @@ func kindOf(stage bool) kind {
 	return singles
 }
 
-// requirement is what works ask for: a kind, selectors, task types, groups, and
-// "none of the delegates that refused it". Delegates and limits treat all works of a
-// requirement alike, so a decision looks at the first of them only.
-type requirement struct {
-	account   *account
-	key       string
+// need is what a work asks for.
+type need struct {
 	kind      kind
-	selectors []string  // folded, sorted, each one once
-	spelled   []string  // the selectors as one of the works spells them
-	variants  []Variant // their types alone
-	groups    []*group  // all whose limits count; none for single tasks
-	refused   []string  // sorted ids of delegates that must not get these works
+	selectors []string   // folded, sorted, each one once
+	types     [][]string // the task types of each variant
+	groups    []string   // names, sorted, each one once; every stage is in the group ""
+	refused   []string   // sorted ids of delegates that must not get the work
+}
 
+func needOf(w *Work) *need {
+	n := &need{kind: kindOf(w.Stage), types: typesOf(w.Variants)}
+	for _, s := range w.Selectors {
+		n.selectors = append(n.selectors, fold(s))
+	}
+	slices.Sort(n.selectors)
+	n.selectors = slices.Compact(n.selectors)
+	if w.Stage {
+		n.groups = append([]string{""}, w.Groups...)
+		slices.Sort(n.groups)
+		n.groups = slices.Compact(n.groups)
+	}
+	return n
+}
+
+func typesOf(variants []Variant) [][]string {
+	all := make([][]string, 0, len(variants))
+	for _, v := range variants {
+		all = append(all, v.Types)
+	}
+	return all
+}
+
+// key returns a text that is the same for equal needs only.
+func (n *need) key() string {
+	return fmt.Sprintf("%d%q%q%q%q", n.kind, n.selectors, n.types, n.groups, n.refused)
+}
+
+// requirement is a need with all works that have it. Delegates and limits treat these
+// works alike, so a decision looks at the first of them only.
+//
+// While works wait, the requirement waits too, in one list: that of a full group, or that
+// of a tag.
+type requirement struct {
+	need
+	key     string
+	account *account
+	in      []*group        // its groups
 	members int             // works that have not ended
 	works   sorted[waiting] // works that wait
-	entered int             // works that ever began to wait
 
-	// While works wait, the requirement waits in one list: that of blocked, or that
-	// of shard. entry is its element there.
-	shard   *shard
-	others  []string // the selectors besides that of the shard
-	blocked *group   // the full group whose room it waits for; nil: it waits for a delegate
-	entry   waiter
-
-	counted counts // see account.count
+	list *sorted[waiter] // nil while no work waits
+	turn uint64          // of its first work; its place in the list
+	full *group          // the group whose room it waits for
+	tag  *tag            // the tag of which it waits for a delegate, nil if it waits for a group
 }
 
-// waiting is a work that waits.
-type waiting struct {
+// entry is a work or a requirement in a list in the order of turns.
+type entry[T any] struct {
 	turn uint64
-	work *work
+	of   T
 }
 
-func (w waiting) before(o waiting) bool { return w.turn < o.turn }
+func (e entry[T]) before(o entry[T]) bool { return e.turn < o.turn }
 
-// waiter is a requirement of which works wait, at the turn of its first work.
-type waiter struct {
-	turn        uint64
-	requirement *requirement
+type (
+	waiting = entry[*work]
+	waiter  = entry[*requirement]
+)
+
+// join makes a work one of the works with a need.
+func (a *account) join(w *work, n *need, key string) {
+	r := a.requirements[key]
+	if r == nil {
+		r = &requirement{need: *n, key: key, account: a}
+		for _, name := range n.groups {
+			g := a.group(name)
+			g.requirements++
+			r.in = append(r.in, g)
+		}
+		a.requirements[key] = r
+	}
+	r.members++
+	w.requirement = r
 }
 
-func (w waiter) before(o waiter) bool { return w.turn < o.turn }
+// quit takes a work from a requirement, which ends with its last work.
+func (r *requirement) quit() {
+	if r.members--; r.members > 0 {
+		return
+	}
+	delete(r.account.requirements, r.key)
+	for _, g := range r.in {
+		g.requirements--
+		r.account.dropUnused(g)
+	}
+}
+
+// rejoin moves a work to the requirement for other types, or for changed refusals.
+func (w *work) rejoin(variants []Variant) {
+	old := w.requirement
+	n := old.need
+	n.types, n.refused = typesOf(variants), w.refusals()
+	w.account.join(w, &n, n.key())
+	old.quit()
+}
+
+// enqueue lets a work wait.
+func (w *work) enqueue() {
+	w.queued = true
+	w.requirement.works.insert(waiting{w.turn(), w})
+	w.requirement.update()
+}
+
+// dequeue ends the wait of a work, if it waits.
+func (w *work) dequeue() {
+	if w.queued {
+		w.queued = false
+		w.requirement.works.remove(waiting{w.turn(), w})
+		w.requirement.update()
+	}
+}
 
 // turn is the work's place among all works of its account: high priority first, then
 // the oldest.
 func (w *work) turn() uint64 {
 	if w.Priority >= High {
-		return w.seq
+		return w.Seq
 	}
-	return w.seq | 1<<63
-}
-
-// appendKey appends what identifies the requirement of a work to b.
-func (w *Work) appendKey(b []byte, refused []string) []byte {
-	var few [8]string
-	b = strconv.AppendBool(b, w.Stage)
-	for _, s := range w.folded(few[:0]) {
-		b = strconv.AppendQuote(b, s)
-	}
-	for _, v := range w.Variants {
-		b = append(b, '|')
-		for _, t := range v.Types {
-			b = strconv.AppendQuote(b, t)
-		}
-	}
-	for _, g := range w.groupNames(few[:0]) {
-		b = append(b, '#')
-		b = strconv.AppendQuote(b, g)
-	}
-	for _, id := range refused {
-		b = append(b, '!')
-		b = strconv.AppendQuote(b, id)
-	}
-	return b
-}
-
-// folded appends the selectors, in the form in which they are compared, to names.
-func (w *Work) folded(names []string) []string {
-	for _, s := range w.Selectors {
-		names = append(names, fold(s))
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// groupNames appends the names of the work's groups to names, in order. All stages
-// belong to the group of their account, which has no name.
-func (w *Work) groupNames(names []string) []string {
-	if !w.Stage {
-		return nil
-	}
-	names = append(append(names, ""), w.Groups...)
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// join makes w a work of the requirement that like has, under its key.
-func (a *account) join(w *work, like *Work, key []byte) {
-	r := a.requirements[string(key)]
-	if r == nil {
-		r = a.addRequirement(like, w.refusals(), string(key))
-	}
-	r.members++
-	selectors := like.Selectors
-	w.requirement = r
-	w.Selectors = &r.spelled // one copy for all
-	if !slices.Equal(r.spelled, selectors) {
-		own := slices.Clone(selectors)
-		w.Selectors = &own
-	}
-}
-
-func (a *account) addRequirement(w *Work, refused []string, key string) *requirement {
-	r := &requirement{
-		account: a, key: key, kind: kindOf(w.Stage), selectors: w.folded(nil), spelled: slices.Clone(w.Selectors), refused: refused,
-	}
-	for _, v := range w.Variants {
-		r.variants = append(r.variants, Variant{Types: slices.Clone(v.Types)})
-	}
-	for _, name := range w.groupNames(nil) {
-		g := a.group(name)
-		g.requirements++
-		r.groups = append(r.groups, g)
-	}
-	a.requirements[key] = r
-	return r
-}
-
-// quit removes one work from a requirement, and the requirement with its last work.
-func (a *account) quit(r *requirement) {
-	if r.members--; r.members > 0 {
-		return
-	}
-	delete(a.requirements, r.key)
-	for _, g := range r.groups {
-		g.requirements--
-		a.dropUnused(g)
-	}
-}
-
-// rejoin moves a work to the requirement for other variants, or for changed refusals.
-func (w *work) rejoin(variants []Variant) {
-	old := w.requirement
-	like := Work{Stage: w.Stage, Selectors: *w.Selectors, Groups: old.groupNames(), Variants: variants}
-	w.account.join(w, &like, like.appendKey(nil, w.refusals()))
-	w.account.quit(old)
-}
-
-// refusals are the sorted ids of the delegates that refused the work.
-func (w *work) refusals() (ids []string) {
-	for id, f := range w.was {
-		if f == refused {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids
-}
-
-// enqueue lets a work wait.
-func (r *requirement) enqueue(w *work) {
-	w.queued = true
-	if r.entry.requirement == nil || r.entered%1024 == 0 {
-		r.chooseShard()
-	}
-	r.entered++
-	r.works.insert(waiting{w.turn(), w})
-	r.update()
-}
-
-// dequeue ends the wait of a work.
-func (r *requirement) dequeue(w *work) {
-	w.queued = false
-	r.works.remove(waiting{w.turn(), w})
-	r.update()
+	return w.Seq | 1<<63
 }
 
 // first is the requirement's first work that waits.
-func (r *requirement) first() *work { return r.works.chunks[0].elements[0].work }
-
-// list is where the requirement waits.
-func (r *requirement) list() *sorted[waiter] {
-	if r.blocked != nil {
-		return &r.blocked.waiters
-	}
-	return &r.shard.waiters
-}
+func (r *requirement) first() *work { return r.works.chunks[0][0].of }
 
 // update moves the requirement to the turn of its first work.
 func (r *requirement) update() {
-	first, ok := r.works.first()
-	if r.entry.requirement != nil {
-		if ok && r.entry.turn == first.turn {
-			return
-		}
-		r.list().remove(r.entry)
+	if first, ok := r.works.first(); r.list == nil || !ok || first.turn != r.turn {
+		r.move(r.full)
 	}
-	if ok {
-		r.entry = waiter{first.turn, r}
-		r.list().insert(r.entry)
-		return
-	}
-	r.entry, r.blocked = waiter{}, nil
-	r.leaveShard()
 }
 
-// block lets the requirement wait for room in a group, or for a delegate when g is
-// nil.
-func (r *requirement) block(g *group) {
-	r.list().remove(r.entry)
-	r.blocked = g
-	r.list().insert(r.entry)
+// move lets the requirement wait for room in the group g or, if g is nil, for a delegate:
+// at the tag that the fewest delegates have, since a decision passes its neighbours there.
+func (r *requirement) move(g *group) {
+	if r.list != nil {
+		r.list.remove(waiter{r.turn, r})
+		r.list, r.full = nil, nil
+	}
+	if r.tag != nil {
+		r.account.dropTag(r.tag)
+		r.tag = nil
+	}
+	first, ok := r.works.first()
+	switch {
+	case !ok:
+		return
+	case g != nil:
+		r.full, r.list = g, &g.waiters
+	default:
+		r.tag = r.account.tag(r.account.rarest(r.selectors))
+		r.list = &r.tag.waiters[r.kind]
+	}
+	r.turn = first.turn
+	r.list.insert(waiter{r.turn, r})
+}
+
+// tag is what delegates have and selectors ask for. The tag without a name is one that
+// all delegates have.
+type tag struct {
+	name       string
+	holders    map[*delegate]struct{}
+	waiters    [2]sorted[waiter]    // by kind, the requirements that wait here
+	candidates [2]sorted[candidate] // by kind, the holders that can take a work
+}
+
+// tag finds or makes a tag.
+func (a *account) tag(name string) *tag {
+	t := a.tags[name]
+	if t == nil {
+		t = &tag{name: name, holders: map[*delegate]struct{}{}}
+		a.tags[name] = t
+	}
+	return t
+}
+
+// dropTag forgets a tag that no delegate has and at which no requirement waits.
+func (a *account) dropTag(t *tag) {
+	if len(t.holders)+t.waiters[singles].size+t.waiters[stages].size == 0 {
+		delete(a.tags, t.name)
+	}
+}
+
+// holders returns the delegates that have a tag.
+func (a *account) holders(name string) map[*delegate]struct{} {
+	if t := a.tags[name]; t != nil {
+		return t.holders
+	}
+	return nil
+}
+
+// rarest returns the selector that the fewest delegates have, empty without selectors.
+func (a *account) rarest(selectors []string) (name string) {
+	fewest := math.MaxInt
+	for _, s := range selectors {
+		if n := len(a.holders(s)); n < fewest {
+			name, fewest = s, n
+		}
+	}
+	return name
+}
+
+// candidate is a delegate that can take a work, in the order in which delegates get works
+// (rule Q2). It is a copy of the delegate's state at account.updateCandidates.
+type candidate struct {
+	free, slots, open int
+	idle              instant
+	order             uint64
+	delegate          *delegate // nil: it can take none
+}
+
+func (c candidate) before(o candidate) bool {
+	return cmp.Or(cmp.Compare(o.free, c.free), cmp.Compare(c.slots, o.slots), cmp.Compare(c.open, o.open),
+		cmp.Compare(c.idle, o.idle), cmp.Compare(c.order, o.order)) < 0
+}
+
+// candidate returns the delegate's state at present.
+func (d *delegate) candidate(k kind) candidate {
+	if !d.takesWork() || k == stages && d.free() <= 0 {
+		return candidate{}
+	}
+	c := candidate{open: len(d.open), idle: d.Idle, order: d.Order, delegate: d}
+	if k == stages {
+		c.free, c.slots = d.free(), len(d.slots)
+	}
+	return c
+}
+
+// touch notes that the delegate's state as a candidate may have changed.
+func (d *delegate) touch() {
+	for k := range d.touched {
+		if !d.touched[k] {
+			d.touched[k] = true
+			d.account.touched[k] = append(d.account.touched[k], d)
+		}
+	}
+}
+
+// updateCandidates moves the delegates that were touched to their places. A slot that
+// becomes free and is given away before the next call moves nothing.
+func (a *account) updateCandidates(k kind) {
+	for _, d := range a.touched[k] {
+		d.touched[k] = false
+		d.setCandidate(k, d.candidate(k))
+	}
+	clear(a.touched[k])
+	a.touched[k] = a.touched[k][:0]
+}
+
+// setCandidate replaces the delegate in the lists of its tags.
+func (d *delegate) setCandidate(k kind, c candidate) {
+	old := d.candidates[k]
+	if old == c {
+		return
+	}
+	for _, t := range d.tags {
+		if old.delegate != nil {
+			t.candidates[k].remove(old)
+		}
+		if c.delegate != nil {
+			t.candidates[k].insert(c)
+		}
+	}
+	d.candidates[k] = c
+}
+
+// setTags gives the delegate other tags, and the one that all delegates have; no tags at
+// all if names is nil.
+func (d *delegate) setTags(names map[string]bool) {
+	for k := range d.candidates {
+		d.setCandidate(kind(k), candidate{})
+	}
+	for _, t := range d.tags {
+		delete(t.holders, d)
+		d.account.dropTag(t)
+	}
+	d.has, d.tags = names, nil
+	if names == nil {
+		return
+	}
+	for _, name := range append(slices.Sorted(maps.Keys(names)), "") {
+		t := d.account.tag(name)
+		t.holders[d] = struct{}{}
+		d.tags = append(d.tags, t)
+	}
+	d.touch()
 }

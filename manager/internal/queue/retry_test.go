@@ -21,7 +21,6 @@ func (b *bench) fail(d, id string) {
 func TestARetriedStageWaitsAtItsOldPlace(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	checkDecisions(t, b.Queue)
 	d := b.add("d", 1)
 	b.stage("first", Normal)
 	b.fail(d, "first")
@@ -51,7 +50,6 @@ func (b *bench) number(id string) int {
 func TestARetryPrefersAnotherDelegate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
-	checkDecisions(t, b.Queue)
 	wide := b.add("wide", 9)
 	b.stage("s", Normal)
 	b.acquire(wide, "s")
@@ -83,7 +81,6 @@ func TestARetryPrefersAnotherDelegate(t *testing.T) {
 func TestAStageMayWaitForItsTime(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{HeartbeatTimeout: time.Hour})
-	checkDecisions(t, b.Queue)
 	d := b.add("d", 1)
 	at := b.now.Add(time.Minute)
 	require.NoError(t, b.Submit(acc, &Work{
@@ -114,7 +111,6 @@ func TestAStageMayWaitForItsTime(t *testing.T) {
 func TestARetryGivesBackWhatItHad(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{HeartbeatTimeout: time.Hour})
-	checkDecisions(t, b.Queue)
 	b.SetLimit(acc, "g", 1)
 	d, other := b.add("d", 1), b.add("other", 1, "big")
 	require.NoError(t, b.Submit(acc, &Work{

@@ -17,16 +17,15 @@ import (
 // reader has not taken: events are not saved. It also fails for a task whose fields are
 // not valid JSON.
 func (q *Queue) Save(w io.Writer) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	if len(q.events) > 0 {
 		return errors.New("saving the queue: take its events first")
 	}
-	s := saver{recordWriter: recordWriter{w: bufio.NewWriterSize(w, 64<<10)}, ended: map[*work]int{}}
-	for _, w := range q.finished {
-		if w.account.works[w.ID] == w {
-			s.ended[w] = len(s.ended) + 1
-		}
+	s := recordWriter{w: bufio.NewWriterSize(w, 64<<10)}
+	q.ends = 0
+	for w := range q.finished.all() { // the numbers of a loaded queue
+		q.ends++
+		w.Ended = q.ends
 	}
 	s.json(recordHeader, savedHeader{Version: savedVersion, Epoch: q.epoch, Last: q.last, Seq: q.seq})
 	for _, id := range slices.Sorted(maps.Keys(q.accounts)) {
@@ -39,13 +38,7 @@ func (q *Queue) Save(w io.Writer) error {
 	return s.w.Flush()
 }
 
-// saver saves a queue.
-type saver struct {
-	recordWriter
-	ended map[*work]int // the order in which works ended, from 1
-}
-
-func (s *saver) account(a *account) {
+func (s *recordWriter) account(a *account) {
 	v := savedAccount{ID: a.id, Paused: a.gate.closed, Limits: map[string]int{}}
 	for _, l := range a.limits() {
 		v.Limits[l.Group] = l.Max
@@ -54,13 +47,11 @@ func (s *saver) account(a *account) {
 		return // as if no operation had named it
 	}
 	s.json(recordAccount, v)
-	works := slices.SortedFunc(maps.Values(a.works), func(x, y *work) int { return cmp.Compare(x.seq, y.seq) })
+	works := slices.SortedFunc(maps.Values(a.works), func(x, y *work) int { return cmp.Compare(x.Seq, y.Seq) })
 	for _, d := range withRemoved(a, works) {
 		s.json(recordDelegate, savedDelegate{
-			Order: d.order, ID: d.info.ID, Name: d.info.Name, HostName: d.info.HostName,
-			Type: d.info.Type, Runs: d.info.Version, Tags: d.info.Tags, Types: d.info.Types,
-			Draining: d.info.Draining, Drained: d.drained, Max: d.max, Lost: d.lost, Removed: d.removed,
-			Registered: d.registered, Seen: d.seen, Idle: d.idleSince, Version: d.version, Due: d.due,
+			delegateFacts: d.delegateFacts, ID: d.info.ID, Name: d.info.Name, HostName: d.info.HostName,
+			Type: d.info.Type, Runs: d.info.Version, Tags: d.info.Tags, Types: d.info.Types, Draining: d.info.Draining,
 		})
 	}
 	for _, w := range works {
@@ -71,35 +62,24 @@ func (s *saver) account(a *account) {
 // withRemoved returns the account's delegates, and the removed ones that its works and
 // tasks refer to, in the order of their registration.
 func withRemoved(a *account, works []*work) []*delegate {
-	removed := map[*delegate]bool{}
+	all := a.sorted()
 	for _, w := range works {
-		if w.delegate != nil && w.delegate.removed {
-			removed[w.delegate] = true
-		}
 		for r := range w.tasks {
-			if r.owner != nil && r.owner.removed {
-				removed[r.owner] = true
+			for _, d := range []*delegate{w.delegate, r.owner} {
+				if d != nil && d.Removed {
+					all = append(all, d)
+				}
 			}
 		}
 	}
-	all := slices.AppendSeq(slices.Collect(maps.Values(a.delegates)), maps.Keys(removed))
 	slices.SortFunc(all, byOrder)
-	return all
+	return slices.Compact(all)
 }
 
-func (s *saver) work(w *work) {
-	v := savedWork{
-		ID: w.ID, Seq: w.seq, Stage: w.Stage, Priority: w.Priority,
-		QueueTimeout: w.QueueTimeout, RunTimeout: w.RunTimeout, NotBefore: w.notBefore,
-		State: w.state, Bodies: w.Variants != nil, Variant: w.variant, Delegate: w.delegate.number(),
-		Size: w.size, Was: w.was, Due: w.due, Tasks: 1 + len(w.more), Ended: s.ended[w],
-	}
-	if w.requirement != nil {
-		v.Selectors = *w.Selectors
-		for _, way := range w.requirement.variants {
-			v.Types = append(v.Types, way.Types)
-		}
-		v.Groups = w.requirement.groupNames()
+func (s *recordWriter) work(w *work) {
+	v := savedWork{workFacts: w.workFacts, Bodies: w.Variants != nil, Delegate: w.delegate.number(), Tasks: 1 + len(w.more)}
+	if r := w.requirement; r != nil {
+		v.Types, v.Groups = r.types, r.groups
 	}
 	s.json(recordWork, v)
 	for _, way := range w.Variants {
@@ -110,26 +90,20 @@ func (s *saver) work(w *work) {
 	}
 }
 
-func (s *saver) task(r *record) {
+func (s *recordWriter) task(r *record) {
 	v := savedTask{
-		ID: r.id, Seq: r.seq, Owner: r.owner.number(), State: r.state,
-		Detached: r.detached, Half: r.half, Stopping: r.stopping, Answered: r.answered, Former: r.former,
-		Stop:      r.owner != nil && r.owner.stops[r.id] == r,
-		Submitted: r.submitted, Offered: r.offered, Acquired: r.acquired, Ended: r.ended,
-		Due: r.due, Body: r.body != nil && !r.shared(),
+		taskFacts: r.taskFacts, Owner: r.owner.number(), Stop: r.owner != nil && r.owner.stops[r.ID] == r,
+		Body: r.body != nil && !r.shared(), End: r.end,
 	}
 	if r.end != nil {
-		v.End = &savedEnding{
-			Kind: r.end.taskType, Outcome: r.end.result.Outcome, Error: r.end.result.Error,
-			Code: r.end.result.Code, Data: r.end.result.Data != nil,
-		}
+		r.end.HasData = r.end.Data != nil
 	}
 	s.json(recordTask, v)
 	if v.Body {
 		s.body(r.body)
 	}
-	if v.End != nil && v.End.Data {
-		s.bytes(recordData, r.end.result.Data)
+	if r.end != nil && r.end.HasData {
+		s.bytes(recordData, r.end.Data)
 	}
 }
 
@@ -141,5 +115,5 @@ func (d *delegate) number() uint64 {
 	if d == nil {
 		return 0
 	}
-	return d.order
+	return d.Order
 }

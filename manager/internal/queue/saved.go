@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/delegate-io/dlite/task"
 )
@@ -46,74 +45,32 @@ type savedAccount struct {
 }
 
 type savedDelegate struct {
-	Order      uint64   `json:"order"`
-	ID         string   `json:"id"`
-	Name       string   `json:"name,omitempty"`
-	HostName   string   `json:"host,omitempty"`
-	Type       string   `json:"type,omitempty"`
-	Runs       string   `json:"runs,omitempty"` // the version
-	Tags       []string `json:"tags"`           // null and an empty list differ
-	Types      []string `json:"types"`
-	Draining   bool     `json:"draining,omitempty"`
-	Drained    bool     `json:"drained,omitempty"`
-	Max        int      `json:"max,omitempty"`
-	Lost       bool     `json:"lost,omitempty"`
-	Removed    bool     `json:"removed,omitempty"`
-	Registered instant  `json:"registered"`
-	Seen       instant  `json:"seen"`
-	Idle       instant  `json:"idle"`
-	Version    uint64   `json:"version"`
-	Due        instant  `json:"due,omitempty"`
+	delegateFacts
+	ID       string   `json:"id"`
+	Name     string   `json:"name,omitempty"`
+	HostName string   `json:"host,omitempty"`
+	Type     string   `json:"type,omitempty"`
+	Runs     string   `json:"runs,omitempty"` // the version
+	Tags     []string `json:"tags"`           // null and an empty list differ
+	Types    []string `json:"types"`
+	Draining bool     `json:"draining,omitempty"`
 }
 
 type savedWork struct {
-	ID           string          `json:"id"`
-	Seq          uint64          `json:"seq"`
-	Stage        bool            `json:"stage,omitempty"`
-	Priority     Priority        `json:"priority,omitempty"`
-	Groups       []string        `json:"groups,omitempty"`
-	Selectors    []string        `json:"selectors"` // null and an empty list differ
-	QueueTimeout time.Duration   `json:"queue,omitempty"`
-	RunTimeout   time.Duration   `json:"run,omitempty"`
-	NotBefore    instant         `json:"notBefore,omitempty"`
-	State        workState       `json:"state,omitempty"`
-	Types        [][]string      `json:"types,omitempty"`  // of the variants
-	Bodies       bool            `json:"bodies,omitempty"` // the bodies of the variants follow
-	Variant      int32           `json:"variant,omitempty"`
-	Delegate     uint64          `json:"delegate,omitempty"`
-	Size         int             `json:"size,omitempty"`
-	Was          map[string]fate `json:"was,omitempty"`
-	Due          instant         `json:"due,omitempty"`
-	Tasks        int             `json:"tasks"`
-	Ended        int             `json:"ended,omitempty"` // the order in which works ended, from 1
+	workFacts
+	Types    [][]string `json:"types,omitempty"` // of the variants
+	Groups   []string   `json:"groups,omitempty"`
+	Bodies   bool       `json:"bodies,omitempty"` // the bodies of the variants follow
+	Delegate uint64     `json:"delegate,omitempty"`
+	Tasks    int        `json:"tasks"`
 }
 
 type savedTask struct {
-	ID        string       `json:"id"`
-	Seq       uint64       `json:"seq,omitempty"`
-	Owner     uint64       `json:"owner,omitempty"`
-	State     taskState    `json:"state,omitempty"`
-	Detached  bool         `json:"detached,omitempty"`
-	Half      bool         `json:"half,omitempty"`
-	Stopping  bool         `json:"stopping,omitempty"`
-	Answered  bool         `json:"answered,omitempty"`
-	Former    bool         `json:"former,omitempty"`
-	Stop      bool         `json:"stop,omitempty"` // its delegate is to stop it
-	Submitted instant      `json:"submitted,omitempty"`
-	Offered   instant      `json:"offered,omitempty"`
-	Acquired  instant      `json:"acquired,omitempty"`
-	Ended     instant      `json:"ended,omitempty"`
-	Due       instant      `json:"due,omitempty"`
-	Body      bool         `json:"body,omitempty"` // follows
-	End       *savedEnding `json:"end,omitempty"`
-}
-
-type savedEnding struct {
-	Kind    string    `json:"kind,omitempty"`
-	Outcome Outcome   `json:"outcome,omitempty"`
-	Error   string    `json:"error,omitempty"`
-	Code    task.Code `json:"code,omitempty"`
-	Data    bool      `json:"data,omitempty"` // follows
+	taskFacts
+	Owner uint64  `json:"owner,omitempty"`
+	Stop  bool    `json:"stop,omitempty"` // its delegate is to stop it
+	Body  bool    `json:"body,omitempty"` // follows
+	End   *ending `json:"end,omitempty"`  // its data follow if it has any
 }
 
 // recordWriter writes records until a write fails.
@@ -155,83 +112,79 @@ func (w *recordWriter) body(t *task.Task) {
 	w.bytes(recordData, t.Data)
 }
 
-// recordReader reads records.
+// recordReader reads records until it fails.
 type recordReader struct {
 	r    *bufio.Reader
 	kind byte // of the next record, 0 if it is not read yet
 	buf  bytes.Buffer
+	err  error
 }
 
-// next returns the kind of the next record.
-func (r *recordReader) next() (byte, error) {
-	if r.kind == 0 {
-		b, err := r.r.ReadByte()
-		if err != nil {
-			return 0, cut(err)
-		}
-		r.kind = b
-	}
-	return r.kind, nil
-}
-
-// cut returns the error for a queue that ends too early.
-func cut(err error) error {
+// fail keeps the first error. A queue that ends too early is not one that ends.
+func (r *recordReader) fail(err error) {
 	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
+		err = io.ErrUnexpectedEOF
 	}
-	return err
+	if r.err == nil {
+		r.err = err
+	}
 }
 
-// bytes reads a record of the given kind. The result is valid until the next call.
-func (r *recordReader) bytes(kind byte) ([]byte, error) {
-	got, err := r.next()
-	if err != nil {
-		return nil, err
+// next returns the kind of the next record, 0 after an error.
+func (r *recordReader) next() byte {
+	if r.kind == 0 && r.err == nil {
+		var err error
+		if r.kind, err = r.r.ReadByte(); err != nil {
+			r.fail(err)
+		}
 	}
-	if got != kind {
-		return nil, fmt.Errorf("a record of kind %q where %q was expected", got, kind)
+	return r.kind
+}
+
+// bytes reads a record of the given kind. The result is valid until the next call, and nil
+// after an error.
+func (r *recordReader) bytes(kind byte) []byte {
+	if got := r.next(); got != kind {
+		r.fail(fmt.Errorf("a record of kind %q where %q was expected", got, kind))
+	}
+	if r.err != nil {
+		return nil
 	}
 	r.kind = 0
 	n, err := binary.ReadUvarint(r.r)
-	if err != nil {
-		return nil, cut(err)
-	}
 	if n > 1<<40 {
-		return nil, fmt.Errorf("a record of %d bytes", n)
+		err = fmt.Errorf("a record of %d bytes", n)
 	}
 	r.buf.Reset()
-	if _, err := io.CopyN(&r.buf, r.r, int64(n)); err != nil { // allocates no more than there is
-		return nil, cut(err)
+	if err == nil {
+		_, err = io.CopyN(&r.buf, r.r, int64(n)) // allocates no more than there is
 	}
-	return r.buf.Bytes(), nil
-}
-
-func (r *recordReader) json(kind byte, v any) error {
-	b, err := r.bytes(kind)
 	if err != nil {
-		return err
+		r.fail(err)
+		return nil
 	}
-	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("a record of kind %q: %w", kind, err)
-	}
-	return nil
+	return r.buf.Bytes()
 }
 
-func (r *recordReader) body() (*task.Task, error) {
-	t := &task.Task{}
-	if err := r.json(recordBody, t); err != nil {
-		return nil, err
+func (r *recordReader) json(kind byte, v any) {
+	if b := r.bytes(kind); r.err == nil {
+		if err := json.Unmarshal(b, v); err != nil {
+			r.fail(fmt.Errorf("a record of kind %q: %w", kind, err))
+		}
 	}
-	var err error
-	t.Data, err = r.data()
-	return t, err
+}
+
+func (r *recordReader) body() *task.Task {
+	t := &task.Task{}
+	r.json(recordBody, t)
+	t.Data = r.data()
+	return t
 }
 
 // data reads a copy of a data record, nil for an empty one.
-func (r *recordReader) data() (json.RawMessage, error) {
-	b, err := r.bytes(recordData)
-	if len(b) == 0 {
-		return nil, err
+func (r *recordReader) data() json.RawMessage {
+	if b := r.bytes(recordData); len(b) > 0 {
+		return bytes.Clone(b)
 	}
-	return bytes.Clone(b), err
+	return nil
 }

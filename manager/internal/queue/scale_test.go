@@ -171,7 +171,7 @@ func (f *busyFleet) cycle(tb testing.TB) (fill, place time.Duration) {
 	}
 	d.info.Draining = false
 	at, now := f.last, time.Now()
-	f.fill(d, at)
+	f.dispatch(nil, d, nil, at)
 	fill = time.Since(now)
 	id := f.spare[0].ID
 	if err := f.Submit(acc, f.spare[0]); err != nil {
@@ -288,6 +288,26 @@ func BenchmarkSaveAndLoad(b *testing.B) {
 			}
 		}
 	})
+}
+
+// The cost of a stage grows no faster than its selectors, apart from a logarithm: with a
+// quadratic step, each of 20,000 selectors would take 20 times the time of each of 1,000.
+// The test is not parallel: it measures the CPU time of the process.
+func TestManySelectorsAreNotQuadratic(t *testing.T) {
+	each := func(selectors, rounds int) time.Duration {
+		s := newSelective(selectors)
+		runtime.GC()
+		before := processorTime(t)
+		for range rounds {
+			s.cycle(t)
+		}
+		return (processorTime(t) - before) / time.Duration(rounds*selectors)
+	}
+	few, many := each(1_000, 100), each(20_000, 5)
+	t.Logf("%v for each of 1,000 selectors, %v for each of 20,000", few, many)
+	if many > 6*few {
+		t.Error("the cost of a selector grows with their number")
+	}
 }
 
 // processorTime returns the CPU time of this process.

@@ -17,40 +17,47 @@ const (
 	done                      // it has its result
 )
 
-// record is a task. The queue's lock guards it.
+// record is a task.
 type record struct {
-	id       string
-	body     *task.Task // nil after the end: it may be large
-	seq      uint64     // of its last offer
-	owner    *delegate  // that has the task or had it last; it may be removed
-	state    taskState
-	detached bool
-	half     bool // the delegate has said that an agent will answer
-	stopping bool // it is being aborted
-	answered bool
-	former   bool // it was the first task of its stage before a retry
+	taskFacts
+	work  *work
+	owner *delegate     // that has the task or had it last; it may be removed
+	body  *task.Task    // nil after the end: it may be large
+	end   *ending       // from the end or an abort on
+	over  chan struct{} // closed at the end; nil until a caller asks for it
+}
 
-	submitted, offered, acquired, ended instant
-
-	work *work
-	due  instant       // the end of its run, or of the offer of a stage's further task
-	end  *ending       // from the end or an abort on
-	over chan struct{} // closed at the end; nil until a caller asks for it
+// taskFacts are the parts of a task that are saved as they are.
+type taskFacts struct {
+	ID        string    `json:"id"`
+	Seq       uint64    `json:"seq,omitempty"` // of its last offer
+	State     taskState `json:"state,omitempty"`
+	Detached  bool      `json:"detached,omitempty"`
+	Half      bool      `json:"half,omitempty"`     // the delegate has said that an agent will answer
+	Stopping  bool      `json:"stopping,omitempty"` // it is being aborted
+	Answered  bool      `json:"answered,omitempty"`
+	Former    bool      `json:"former,omitempty"` // it was the first task of its stage before a retry
+	Submitted instant   `json:"submitted,omitempty"`
+	Offered   instant   `json:"offered,omitempty"`
+	Acquired  instant   `json:"acquired,omitempty"`
+	Ended     instant   `json:"ended,omitempty"`
+	Due       instant   `json:"due,omitempty"` // the end of its run, or of the offer of a stage's further task
 }
 
 // ending is how a task ended.
 type ending struct {
-	taskType string
-	result   Result
+	Kind string `json:"kind,omitempty"` // the type of the task
+	Result
+	HasData bool `json:"data,omitempty"` // for a saved queue
 }
 
-// addTask makes a task known. The caller holds mu.
+// addTask makes a task known.
 func (q *Queue) addTask(r *record, body *task.Task, now instant) {
-	r.id, r.body, r.submitted = body.ID, body, now
+	r.ID, r.body, r.Submitted = body.ID, body, now
 	if r != r.work.first {
 		r.work.more = append(r.work.more, r)
 	}
-	r.work.account.tasks[r.id] = r
+	r.work.account.tasks[r.ID] = r
 }
 
 // result returns how the task ended, the zero value before.
@@ -58,7 +65,7 @@ func (r *record) result() Result {
 	if r.end == nil {
 		return Result{}
 	}
-	return r.end.result
+	return r.end.Result
 }
 
 // Append gives a stage's delegate another task. If the delegate is lost, the task
@@ -78,15 +85,14 @@ func (q *Queue) AppendDetached(account, work string, t *task.Task) error {
 }
 
 func (q *Queue) append(account, work string, t *task.Task, detached bool) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	w, err := q.work(account, work)
 	switch {
 	case err != nil:
 		return err
 	case !w.Stage:
 		return fmt.Errorf("%s is a single task: %w", work, ErrFinished)
-	case w.state == over:
+	case w.State == over:
 		return ErrFinished
 	case w.account.tasks[t.ID] != nil:
 		return fmt.Errorf("%s: %w", t.ID, ErrExists)
@@ -94,12 +100,12 @@ func (q *Queue) append(account, work string, t *task.Task, detached bool) error 
 		return fmt.Errorf("no delegate has %s: %w", work, ErrUnknownDelegate)
 	}
 	d, now := w.delegate, q.now()
-	if detached && d.removed {
+	if detached && d.Removed {
 		return fmt.Errorf("%s: %w", d.info.ID, ErrUnknownDelegate)
 	}
-	r := &record{work: w, detached: detached}
+	r := &record{work: w, taskFacts: taskFacts{Detached: detached}}
 	q.addTask(r, t, now)
-	if !detached && d.lost {
+	if !detached && d.Lost {
 		r.owner = d
 		q.end(r, now, Result{Outcome: Abandoned, Error: d.absence()})
 		return nil
@@ -119,16 +125,16 @@ func (q *Queue) answerDeadline(t *task.Task, now instant) instant {
 	return now.after(t.Timeout.Duration()).after(q.cfg.AnswerGrace)
 }
 
-func (r *record) deadline() *instant { return &r.due }
-func (r *record) age() uint64        { return r.seq }
+func (r *record) deadline() *instant { return &r.Due }
+func (r *record) age() uint64        { return r.Seq }
 
 // expire ends a task that was not acquired or not answered in time.
 func (r *record) expire(q *Queue, now instant) {
 	res := Result{Outcome: TimedOut}
 	switch {
-	case r.stopping:
+	case r.Stopping:
 		res = r.result() // as the abort set it
-	case r.state == offered:
+	case r.State == offered:
 		res.Error = fmt.Sprintf("the delegate %q did not take the task within its time-out of %s",
 			r.owner.label(), r.body.Timeout.Duration())
 	default:
@@ -137,26 +143,26 @@ func (r *record) expire(q *Queue, now instant) {
 	q.end(r, now, res)
 }
 
-// give offers a task to a delegate. The caller holds mu.
+// give offers a task to a delegate.
 func (q *Queue) give(r *record, d *delegate, now instant) {
-	r.state, r.owner, r.offered, r.seq = offered, d, now, q.number()
-	d.open[r.id] = r
+	r.State, r.owner, r.Offered, r.Seq = offered, d, now, q.number()
+	d.open[r.ID] = r
 	d.touch()
 	d.wakePoll()
 }
 
 // take removes a task from its delegate, if one has it. That wakes the delegate's held
 // poll if the task was only offered. A delegate that has answered knows: waking it
-// would make it poll without a pause. The caller holds mu.
+// would make it poll without a pause.
 func (q *Queue) take(r *record) {
 	q.disarm(r)
 	d := r.owner
-	if d == nil || d.removed {
+	if d == nil || d.Removed {
 		return
 	}
-	delete(d.open, r.id)
+	delete(d.open, r.ID)
 	d.touch()
-	if r.state == offered {
+	if r.State == offered {
 		d.wakePoll()
 	}
 }
@@ -166,24 +172,23 @@ func (q *Queue) take(r *record) {
 // without an error if the task is not offered to the delegate, or not any more. The
 // caller must not change the task. Acquire fails with [ErrUnknownDelegate].
 func (q *Queue) Acquire(account, delegate, id string) (*task.Task, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	d, err := q.delegate(account, delegate)
 	if err != nil {
 		return nil, err
 	}
 	r := d.open[id]
 	switch {
-	case r == nil || r.stopping || r.half:
+	case r == nil || r.Stopping || r.Half:
 		return nil, nil
-	case r.state == acquired:
+	case r.State == acquired:
 		return r.body, nil
 	}
 	now, w := q.now(), r.work
-	r.state, r.acquired = acquired, now
+	r.State, r.Acquired = acquired, now
 	q.arm(r, q.answerDeadline(r.body, now))
 	if r == w.first {
-		w.state = running
+		w.State = running
 		q.disarm(w)
 		if w.RunTimeout > 0 {
 			q.arm(w, now.after(w.RunTimeout))
@@ -211,25 +216,24 @@ type Answer struct {
 // the task has ended otherwise, and changes nothing. Complete fails with
 // [ErrUnknownTask], and with [ErrNotOwner] if the delegate has not acquired the task.
 func (q *Queue) Complete(account, delegate, id string, a Answer) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	r, err := q.record(account, id)
 	switch {
 	case err != nil:
 		return err
-	case r == r.work.first && r.work.was[delegate] == refused: // the delegate handed it back
+	case r == r.work.first && r.work.Was[delegate] == refused: // the delegate handed it back
 		return nil
-	case r.former && r.work.was[delegate] == missed: // it may have, before the retry
+	case r.Former && r.work.Was[delegate] == missed: // it may have, before the retry
 		return nil
-	case r.owner == nil || r.owner.info.ID != delegate || r.state == offered || r.state == idle:
+	case r.owner == nil || r.owner.info.ID != delegate || r.State == offered || r.State == idle:
 		return ErrNotOwner
-	case r.state == done:
+	case r.State == done:
 		if !a.Running {
 			delete(r.owner.stops, id)
 		}
 		return nil
 	case a.Running:
-		r.half = true
+		r.Half = true
 		return nil
 	}
 	now := q.now()
@@ -237,10 +241,10 @@ func (q *Queue) Complete(account, delegate, id string, a Answer) error {
 	if a.Retry && q.moveToOther(r, now) {
 		return nil
 	}
-	r.answered = true
+	r.Answered = true
 	res := Result{Outcome: a.Outcome, Code: a.Code, Error: a.Error, Data: a.Data}
 	switch {
-	case r.stopping:
+	case r.Stopping:
 		res.Outcome, res.Error = Aborted, cmp.Or(r.result().Error, a.Error)
 	case a.Retry:
 		res.Outcome = Failure
@@ -252,10 +256,10 @@ func (q *Queue) Complete(account, delegate, id string, a Answer) error {
 
 // moveToOther puts the work of a task that its delegate refused back into the queue,
 // for another delegate. It returns false if the work cannot move or was refused too
-// often. The caller holds mu.
+// often.
 func (q *Queue) moveToOther(r *record, now instant) bool {
 	w := r.work
-	if r != w.first || r.stopping || r.half || len(w.refusals())+1 >= q.cfg.MaxAttempts {
+	if r != w.first || r.Stopping || r.Half || len(w.refusals())+1 >= q.cfg.MaxAttempts {
 		return false
 	}
 	w.note(r.owner, refused)
@@ -265,23 +269,23 @@ func (q *Queue) moveToOther(r *record, now instant) bool {
 	return true
 }
 
-// end gives a task its result. The caller holds mu.
+// end gives a task its result.
 func (q *Queue) end(r *record, now instant, res Result) {
-	if r.state == done {
+	if r.State == done {
 		return
 	}
 	q.take(r)
-	if d := r.owner; d != nil && !d.removed && r.state == acquired && !r.answered && d.stops[r.id] == nil {
-		d.stops[r.id] = r // it runs there, and is to stop
+	if d := r.owner; d != nil && !d.Removed && r.State == acquired && !r.Answered && d.stops[r.ID] == nil {
+		d.stops[r.ID] = r // it runs there, and is to stop
 		d.wakePoll()
 	}
-	r.state, r.ended, r.end = done, now, &ending{r.body.Type, res}
+	r.State, r.Ended, r.end = done, now, &ending{Kind: r.body.Type, Result: res}
 	if r.over != nil {
 		close(r.over)
 	}
 	w := r.work
-	if r == w.first && w.state != running {
-		w.stopWaiting()
+	if r == w.first && w.State != running {
+		w.dequeue()
 		q.disarm(w)
 	}
 	q.emit(Ended, now, r)
@@ -290,12 +294,12 @@ func (q *Queue) end(r *record, now instant, res Result) {
 		w.Variants = nil
 	}
 	size := len(res.Data) + len(res.Error)
-	w.size += size
-	if w.state == over {
+	w.Size += size
+	if w.State == over {
 		q.bytes += size
 	}
 	if w.Stage {
-		r.end.result.Data = nil // the event has it
+		r.end.Data = nil // the event has it
 	} else {
 		q.finish(w, now)
 	}
@@ -306,24 +310,23 @@ func (q *Queue) end(r *record, now instant, res Result) {
 // that is being aborted or has ended changes nothing. Abort fails with
 // [ErrUnknownTask].
 func (q *Queue) Abort(account, id, reason string) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	r, err := q.record(account, id)
 	if err != nil {
 		return err
 	}
 	now, res := q.now(), Result{Outcome: Aborted, Error: reason}
 	switch {
-	case r.state == done || r.stopping:
+	case r.State == done || r.Stopping:
 		return nil
-	case r.state != acquired:
+	case r.State != acquired:
 		q.end(r, now, res)
 		return nil
 	}
-	r.stopping, r.end = true, &ending{result: res}
+	r.Stopping, r.end = true, &ending{Result: res}
 	r.owner.stops[id] = r
 	r.owner.wakePoll()
-	if at := now.after(q.cfg.AbortGrace); r.due == 0 || at < r.due {
+	if at := now.after(q.cfg.AbortGrace); r.Due == 0 || at < r.Due {
 		q.arm(r, at)
 	}
 	return nil

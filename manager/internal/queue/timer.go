@@ -10,8 +10,7 @@ import (
 // due at the same time, the older comes first. A Tick that comes early, late or twice
 // does no harm.
 func (q *Queue) Tick(now time.Time) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	at := q.reach(now)
 	for first, ok := q.timers.first(); ok && first.at <= at; first, ok = q.timers.first() {
 		q.disarm(first.of)
@@ -22,8 +21,7 @@ func (q *Queue) Tick(now time.Time) {
 // NextDeadline returns the latest time for the next [Queue.Tick], which may have
 // nothing to do then. It returns false when nothing will ever be due.
 func (q *Queue) NextDeadline() (time.Time, bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	at := q.nextDeadline()
 	return at.time(), at != never
 }
@@ -71,11 +69,10 @@ func (i instant) time() time.Time {
 	return time.Unix(0, int64(i)).UTC()
 }
 
-// now returns the time of an operation, which calls it once. The caller holds mu.
+// now returns the time of an operation, which calls it once.
 func (q *Queue) now() instant { return q.reach(q.cfg.Now()) }
 
-// reach makes t the time of an operation: not before that of the previous one. The
-// caller holds mu.
+// reach makes t the time of an operation: not before that of the previous one.
 func (q *Queue) reach(t time.Time) instant {
 	previous := q.last
 	q.last = max(q.last, moment(t))
@@ -106,21 +103,20 @@ type alarm struct {
 
 func (a alarm) before(o alarm) bool { return a.at < o.at || a.at == o.at && a.age < o.age }
 
-// arm sets or moves a deadline. The caller holds mu.
+// arm sets or moves a deadline.
 func (q *Queue) arm(t timed, at instant) {
-	before := q.nextDeadline()
 	q.disarm(t)
-	if at != never {
-		*t.deadline() = at
-		q.timers.insert(alarm{at, t.age(), t})
-		if _, ok := t.(*record); ok {
-			q.answers++
-		}
+	if at == never {
+		return
 	}
-	q.wakeBefore(before)
+	*t.deadline() = at
+	q.timers.insert(alarm{at, t.age(), t})
+	if _, ok := t.(*record); ok {
+		q.answers++
+	}
 }
 
-// disarm removes a deadline, set or not. The caller holds mu.
+// disarm removes a deadline, set or not.
 func (q *Queue) disarm(t timed) {
 	at := t.deadline()
 	if *at == 0 {
@@ -133,13 +129,53 @@ func (q *Queue) disarm(t timed) {
 	}
 }
 
-// wakeBefore tells the reader of Wake when the next deadline is before the previous
-// one. The caller holds mu.
-func (q *Queue) wakeBefore(previous instant) {
-	if q.nextDeadline() < previous {
-		select {
-		case q.wake <- struct{}{}:
-		default:
+// Gaps. While the process of the queue is stopped, or the log of its operations is
+// away, delegates cannot send what the queue waits for. Everything that became due
+// would happen at once afterwards: every delegate lost, every task abandoned. So the
+// first operation after [Config.Gap] without one gives delegates more time, counted
+// from then, where they have less left:
+//
+//	a heartbeat                         HeartbeatTimeout
+//	the acquisition of an offer         AcquireTimeout
+//	an answer, to an abort too          the longer of HeartbeatTimeout and AnswerGrace
+//
+// Other times do not change: the time-outs of works in the queue, the time-outs of
+// stages that run, and the times at which the queue forgets something.
+//
+// An unused queue has no gap. So while something waits for a delegate,
+// [Queue.NextDeadline] is at most a third of Gap after the last operation.
+
+// bridgeGap gives delegates more time.
+func (q *Queue) bridgeGap(now instant) {
+	answer := max(q.cfg.HeartbeatTimeout, q.cfg.AnswerGrace)
+	for _, a := range q.accounts {
+		for _, d := range a.delegates { // in any order: the timers know theirs
+			if !d.Lost {
+				q.extend(d, now.after(q.cfg.HeartbeatTimeout))
+			}
+			for _, r := range d.open {
+				if r.Due != 0 {
+					q.extend(r, now.after(answer))
+				}
+				if w := r.work; w.State == given && r == w.first {
+					q.extend(w, min(now.after(q.cfg.AcquireTimeout), w.queueDeadline()))
+				}
+			}
 		}
 	}
+}
+
+// extend moves a deadline, unless it is later already.
+func (q *Queue) extend(t timed, at instant) {
+	if *t.deadline() < at {
+		q.arm(t, at)
+	}
+}
+
+// pulse returns when an operation is needed so that there is no gap.
+func (q *Queue) pulse() instant {
+	if q.cfg.Gap <= 0 || q.present+q.answers == 0 {
+		return never
+	}
+	return q.last.after(max(q.cfg.Gap/3, 1))
 }

@@ -20,7 +20,8 @@ const (
 )
 
 // Work is something that waits for a delegate: a stage, which holds one of the
-// delegate's slots until it is released, or a single task, which holds no slot.
+// delegate's slots until it is released, or a single task, which holds no slot. The queue
+// keeps its lists: the caller must not change them any more.
 type Work struct {
 	// ID is unique among the works of the account. The ID of a single task is that of
 	// its task.
@@ -67,35 +68,35 @@ const (
 	over
 )
 
-// work is a Work in the queue. The queue's lock guards it. There may be millions, so
-// its size counts (TestWaitingStagesAreSmall), and so does the order of its fields:
-// those that a decision needs are together.
+// work is a Work in the queue. There may be millions, so its size counts
+// (TestWaitingStagesAreSmall).
 type work struct {
-	state    workState
-	Stage    bool
-	Priority Priority
-	queued   bool  // it is among the waiting works of its requirement
-	variant  int32 // the one that the delegate was given
-
+	workFacts
+	account     *account
 	requirement *requirement // until the work ends
 	delegate    *delegate    // that has the work, nil while it waits
+	queued      bool         // it is among the waiting works of its requirement
+	Variants    []Variant    // until the first task has ended
 	first       *record
-	// due is the end of its wait or of its offer, then of its run, then of its
-	// retention.
-	due instant
+	more        []*record // the other tasks
+}
 
-	ID           string
-	Variants     []Variant // until the first task has ended
-	QueueTimeout time.Duration
-	notBefore    instant
-	account      *account
-
-	seq        uint64    // of its submission
-	Selectors  *[]string // as the caller spelled them
-	RunTimeout time.Duration
-	more       []*record       // the other tasks
-	size       int             // of the answers, in bytes
-	was        map[string]fate // of the work at earlier delegates, by their ids
+// workFacts are the parts of a work that are saved as they are.
+type workFacts struct {
+	ID           string          `json:"id"`
+	Seq          uint64          `json:"seq"` // of its submission
+	Stage        bool            `json:"stage,omitempty"`
+	Priority     Priority        `json:"priority,omitempty"`
+	State        workState       `json:"state,omitempty"`
+	Variant      int32           `json:"variant,omitempty"` // the one that the delegate was given
+	Selectors    []string        `json:"selectors"`         // as the caller spelled them, until the work ends
+	QueueTimeout time.Duration   `json:"queue,omitempty"`
+	RunTimeout   time.Duration   `json:"run,omitempty"`
+	NotBefore    instant         `json:"notBefore,omitempty"`
+	Due          instant         `json:"due,omitempty"`   // the end of its wait or of its offer, then of its run, then of its retention
+	Size         int             `json:"size,omitempty"`  // of the answers, in bytes
+	Ended        int             `json:"ended,omitempty"` // the order in which works ended, from 1
+	Was          map[string]fate `json:"was,omitempty"`   // of the work at earlier delegates, by their ids
 }
 
 // fate is what a delegate did with a work that it no longer has.
@@ -116,23 +117,28 @@ func (q *Queue) Submit(account string, w *Work) error {
 	if err := checkVariants(w.Variants); err != nil {
 		return err
 	}
-	var space [256]byte
-	key := w.appendKey(space[:0], nil)
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	asks := needOf(w) // a work may have many selectors: before the lock
+	key := asks.key()
+	defer q.unlock(q.lock())
 	a := q.account(account)
 	id := w.Variants[0].Task.ID
 	if a.works[w.ID] != nil || a.tasks[id] != nil {
 		return fmt.Errorf("%s: %w", w.ID, ErrExists)
 	}
 	now := q.now()
-	n := newWork(w, a)
-	n.seq = q.number()
-	a.join(n, w, key)
+	n := newWork(workFacts{
+		ID: w.ID, Seq: q.number(), Stage: w.Stage, Priority: w.Priority, Selectors: w.Selectors,
+		QueueTimeout: w.QueueTimeout, RunTimeout: w.RunTimeout,
+	}, a)
+	n.Variants = w.Variants
+	n.postpone(w.NotBefore)
+	a.join(n, asks, key)
 	q.addTask(n.first, w.Variants[0].Task, now)
 	a.works[n.ID] = n
 	q.wait(n, now)
-	q.dispatch(n, nil, nil, now)
+	if n.queued {
+		q.assign(n, nil, now)
+	}
 	return nil
 }
 
@@ -149,46 +155,34 @@ func checkVariants(all []Variant) error {
 }
 
 // newWork makes a work and its first task in one allocation.
-func newWork(w *Work, a *account) *work {
+func newWork(facts workFacts, a *account) *work {
 	n := &struct {
 		work
 		first record
 	}{}
-	n.work = work{
-		ID: w.ID, Stage: w.Stage, Priority: w.Priority, Variants: w.Variants,
-		QueueTimeout: w.QueueTimeout, RunTimeout: w.RunTimeout, account: a, first: &n.first,
-	}
-	n.postpone(w.NotBefore)
+	n.work = work{workFacts: facts, account: a, first: &n.first}
 	n.first.work = &n.work
 	return &n.work
 }
 
 // postpone sets the earliest time at which a delegate gets the work.
 func (w *work) postpone(t time.Time) {
-	if w.notBefore = 0; !t.IsZero() {
-		w.notBefore = moment(t)
+	if w.NotBefore = 0; !t.IsZero() {
+		w.NotBefore = moment(t)
 	}
 }
 
-// wait puts a work in its place in the queue, once its time has come. The caller holds
-// mu.
+// wait puts a work in its place in the queue, once its time has come.
 func (q *Queue) wait(w *work, now instant) {
 	w.delegate = nil
-	if w.notBefore > now {
-		w.state = later
-		q.arm(w, w.notBefore)
+	if w.NotBefore > now {
+		w.State = later
+		q.arm(w, w.NotBefore)
 		return
 	}
-	w.state = pending
-	w.requirement.enqueue(w)
+	w.State = pending
+	w.enqueue()
 	q.arm(w, w.queueDeadline())
-}
-
-// stopWaiting takes the work out of the works that wait, if it is one.
-func (w *work) stopWaiting() {
-	if w.queued {
-		w.requirement.dequeue(w)
-	}
 }
 
 // queueDeadline returns when the work has waited for too long.
@@ -196,14 +190,14 @@ func (w *work) queueDeadline() instant {
 	if w.QueueTimeout <= 0 {
 		return never
 	}
-	return max(w.first.submitted, w.notBefore).after(w.QueueTimeout)
+	return max(w.first.Submitted, w.NotBefore).after(w.QueueTimeout)
 }
 
-func (w *work) deadline() *instant { return &w.due }
-func (w *work) age() uint64        { return w.seq }
+func (w *work) deadline() *instant { return &w.Due }
+func (w *work) age() uint64        { return w.Seq }
 
 func (w *work) expire(q *Queue, now instant) {
-	switch w.state {
+	switch w.State {
 	case pending:
 		q.timeOut(w, now)
 	case later:
@@ -220,32 +214,30 @@ func (w *work) expire(q *Queue, now instant) {
 		q.emit(Expired, now, w.first)
 	case over:
 		q.forget(w, now)
-		q.compactFinished()
 	}
 }
 
-// timeOut ends a work that waited for too long. The caller holds mu.
+// timeOut ends a work that waited for too long.
 func (q *Queue) timeOut(w *work, now instant) {
 	q.end(w.first, now, Result{
 		Outcome: TimedOut,
-		Error:   fmt.Sprintf("no delegate took it within %s: %s", w.QueueTimeout, q.reason(w)),
+		Error:   fmt.Sprintf("no delegate took it within %s: %s", w.QueueTimeout, w.reason(w.requirement.count())),
 	})
 }
 
 // note remembers what a delegate did with the work.
 func (w *work) note(d *delegate, f fate) {
-	if w.was == nil {
-		w.was = map[string]fate{}
+	if w.Was == nil {
+		w.Was = map[string]fate{}
 	}
-	w.was[d.info.ID] = f
+	w.Was[d.info.ID] = f
 }
 
 // Release ends a stage: its slot is free for another one. Its tasks must have ended,
 // except detached ones. Releasing it again changes nothing. Release fails with
 // [ErrUnknownWork].
 func (q *Queue) Release(account, id string) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.unlock(q.lock())
 	w, err := q.work(account, id)
 	if err != nil {
 		return err
@@ -261,83 +253,137 @@ func (q *Queue) Release(account, id string) error {
 // not ended.
 func (w *work) checkIdle() error {
 	for r := range w.tasks {
-		if r.state != done && !r.detached {
-			return fmt.Errorf("its task %s has not ended", r.id)
+		if r.State != done && !r.Detached {
+			return fmt.Errorf("its task %s has not ended", r.ID)
 		}
 	}
 	return nil
 }
 
-// finish ends a work and gives its slot and its room in groups away. The caller holds
-// mu.
+// Retry puts a stage that has begun back to its old place in the queue, with another
+// first task. No delegate gets it before notBefore; the zero time is at once. The
+// tasks of the stage must have ended, except detached ones, and the stage must not
+// have been released.
+//
+// The stage leaves its slot and its room in its groups. It keeps its age; its
+// QueueTimeout and its RunTimeout begin again. Delegates that had the stage, or that
+// it was offered to, get it only if no other one is free for it.
+//
+// Retry fails with [ErrUnknownWork], with [ErrFinished], also for a single task, and
+// with [ErrExists] if a task of the account has the id of the new one.
+func (q *Queue) Retry(account, id string, variants []Variant, notBefore time.Time) error {
+	if err := checkVariants(variants); err != nil {
+		return err
+	}
+	defer q.unlock(q.lock())
+	w, err := q.work(account, id)
+	if err != nil {
+		return err
+	}
+	first := variants[0].Task
+	switch {
+	case !w.Stage:
+		return fmt.Errorf("%s is a single task: %w", id, ErrFinished)
+	case w.State == over:
+		return ErrFinished
+	case w.account.tasks[first.ID] != nil:
+		return fmt.Errorf("%s: %w", first.ID, ErrExists)
+	}
+	if err := w.checkIdle(); err != nil {
+		return fmt.Errorf("retrying %s: %w", id, err)
+	}
+	now := q.now()
+	d, groups := w.leave(now)
+	if d != nil {
+		w.note(d, missed)
+	}
+	for id := range w.Was {
+		w.Was[id] = missed // a delegate that refused the stage may have it again
+	}
+	w.rejoin(variants)
+	w.postpone(notBefore)
+	w.first.Former = true
+	w.more = append(w.more, w.first)
+	w.first, w.Variants, w.Variant = &record{work: w}, variants, 0
+	q.addTask(w.first, first, now)
+	q.wait(w, now)
+	q.dispatch(w, d, groups, now)
+	return nil
+}
+
+// leave takes a work from its delegate, if it has one. It returns the delegate and the
+// groups, which have more room now.
+func (w *work) leave(now instant) (*delegate, []*group) {
+	d := w.delegate
+	if d == nil {
+		return nil, nil
+	}
+	delete(d.slots, w.ID)
+	d.Idle = now
+	d.touch()
+	w.requirement.use(-1)
+	return d, w.requirement.in
+}
+
+// finish ends a work and gives its slot and its room in groups away.
 func (q *Queue) finish(w *work, now instant) {
-	if w.state == over {
+	if w.State == over {
 		return
 	}
-	w.stopWaiting()
-	var groups []*group
-	if w.Stage && w.delegate != nil {
-		groups = w.requirement.groups
-		w.requirement.use(-1)
-	}
-	w.state, w.Variants, w.Selectors = over, nil, nil
-	w.account.quit(w.requirement)
-	w.requirement = nil
+	w.dequeue()
+	d, groups := w.leave(now)
+	w.requirement.quit()
+	w.State, w.Variants, w.Selectors, w.requirement = over, nil, nil, nil
 	q.arm(w, now.after(q.cfg.Retention))
-	q.finished = append(q.finished, w)
-	q.kept++
-	q.bytes += w.size
-	if d := w.delegate; d != nil {
-		delete(d.slots, w.ID)
-		d.idleSince = now
-		d.touch()
-		q.admit(groups, d, nil, now)
-		q.fill(d, now)
-	}
+	q.remember(w)
+	q.bytes += w.Size
+	q.dispatch(w, d, groups, now)
 	q.forgetExcess(now)
 }
 
-// forgetExcess forgets the oldest ended works above the limits, but not the last one
-// that ended: its caller may ask for its result. The caller holds mu.
-func (q *Queue) forgetExcess(now instant) {
-	excess := func() bool {
-		return q.kept > q.cfg.MaxFinished || q.bytes > q.cfg.MaxFinishedBytes && q.kept > 1
-	}
-	for n := len(q.finished) - 1; n > 0 && excess(); n-- {
-		w := q.finished[0]
-		q.finished = q.finished[1:]
-		if w.account.works[w.ID] == w && !q.forget(w, now) {
-			q.finished = append(q.finished, w) // a cleanup waits for its delegate
-		}
-	}
-	q.compactFinished()
+// finished is a work in the list of those that have ended, the oldest first.
+type finished struct{ *work }
+
+func (w finished) before(o finished) bool { return w.Ended < o.Ended }
+
+// remember makes a work the last one that has ended.
+func (q *Queue) remember(w *work) {
+	q.finished.remove(finished{w})
+	q.ends++
+	w.Ended = q.ends
+	q.finished.insert(finished{w})
 }
 
-// compactFinished drops the forgotten works from the list when they are most of it.
-// The caller holds mu.
-func (q *Queue) compactFinished() {
-	if len(q.finished) > 2*q.kept+16 {
-		q.finished = slices.DeleteFunc(q.finished, func(w *work) bool { return w.account.works[w.ID] != w })
+// forgetExcess forgets the oldest ended works above the limits, but not the last one
+// that ended: its caller may ask for its result.
+func (q *Queue) forgetExcess(now instant) {
+	for n := q.finished.size - 1; n > 0; n-- {
+		if q.finished.size <= q.cfg.MaxFinished && q.bytes <= q.cfg.MaxFinishedBytes {
+			return
+		}
+		if first, _ := q.finished.first(); !q.forget(first.work, now) {
+			q.remember(first.work) // a cleanup waits for its delegate
+		}
 	}
 }
 
 // forget drops an ended work and its tasks. It keeps a work with a task that has not
-// ended, and tries again after another Retention. The caller holds mu.
+// ended, and tries again after another Retention.
 func (q *Queue) forget(w *work, now instant) bool {
 	for r := range w.tasks {
-		if r.state != done {
+		if r.State != done {
 			q.arm(w, now.after(q.cfg.Retention))
 			return false
 		}
 	}
 	q.disarm(w)
-	q.kept--
-	q.bytes -= w.size
+	q.finished.remove(finished{w})
+	q.bytes -= w.Size
 	delete(w.account.works, w.ID)
 	for r := range w.tasks {
-		delete(w.account.tasks, r.id)
+		delete(w.account.tasks, r.ID)
 		if r.owner != nil {
-			delete(r.owner.stops, r.id)
+			delete(r.owner.stops, r.ID)
 		}
 	}
 	q.events = append(q.events, Event{Kind: Forgotten, At: now.time(), Account: w.account.id, Work: w.ID})
@@ -356,5 +402,15 @@ func (w *work) tasks(yield func(*record) bool) {
 	}
 }
 
-func (w *work) before(o *work) bool { return w.turn() < o.turn() }
+// refusals are the sorted ids of the delegates that refused the work.
+func (w *work) refusals() (ids []string) {
+	for id, f := range w.Was {
+		if f == refused {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
 func (w *work) compare(o *work) int { return cmp.Compare(w.turn(), o.turn()) }
