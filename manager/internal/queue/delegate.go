@@ -157,6 +157,7 @@ func (i *Registration) describes(r Registration) bool {
 
 // hear takes over what a delegate reports and gives it work.
 func (q *Queue) hear(d *delegate, r Registration, now instant) {
+	took := d.takesWork()
 	d.describe(r)
 	if d.Lost || d.Seen == 0 { // back, or new
 		q.present++
@@ -167,6 +168,9 @@ func (q *Queue) hear(d *delegate, r Registration, now instant) {
 		d.Lost = false
 		d.Idle = now
 		q.events = append(q.events, Event{Kind: Returned, At: now.time(), Account: d.account.id, Delegate: d.info.ID})
+	}
+	if d.takesWork() != took {
+		d.changeAbility()
 	}
 	d.touch()
 	q.refill(d, now)
@@ -203,7 +207,7 @@ func (q *Queue) SetCapacity(account, id string, maxStages int) error {
 	}
 	now := q.now()
 	d.Max = max(maxStages, 0)
-	d.touch()
+	d.changeAbility()
 	if offered := d.offered(); d.Max > 0 && len(d.slots) > d.Max {
 		offered = slices.DeleteFunc(offered, func(w *work) bool { return !w.Stage })
 		excess := min(len(d.slots)-d.Max, len(offered))
@@ -225,7 +229,7 @@ func (q *Queue) SetDraining(account, id string, draining bool) error {
 		return err
 	}
 	d.Drained = draining
-	d.touch()
+	d.changeAbility()
 	q.refill(d, q.now())
 	return nil
 }
@@ -236,6 +240,12 @@ func (q *Queue) refill(d *delegate, now instant) {
 		q.withdraw(d, now)
 	}
 	q.dispatch(nil, d, nil, now)
+}
+
+// changeAbility notes that what the delegate is able to take has changed.
+func (d *delegate) changeAbility() {
+	d.account.version++
+	d.touch()
 }
 
 // Delegates returns an account's delegates, lost ones included, in the order of their
@@ -338,7 +348,7 @@ func (d *delegate) expire(q *Queue, now instant) {
 func (q *Queue) lose(d *delegate, now instant) {
 	d.Lost = true
 	q.present--
-	d.touch()
+	d.changeAbility()
 	q.events = append(q.events, Event{Kind: Lost, At: now.time(), Account: d.account.id, Delegate: d.info.ID})
 	q.withdraw(d, now)
 	for _, r := range d.tasks() {
@@ -370,7 +380,6 @@ func (q *Queue) remove(d *delegate, now instant, reason string) {
 	q.disarm(d)
 	delete(d.account.delegates, d.info.ID)
 	d.setTags(nil)
-	d.touch()
 	for _, w := range d.offered() {
 		delete(d.open, w.first.ID)
 		q.requeue(w, now)

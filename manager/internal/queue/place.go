@@ -26,10 +26,11 @@ func (q *Queue) Place(account, id string) (Place, error) {
 	if err != nil {
 		return Place{}, err
 	}
+	p := Place{Reason: w.reason()}
 	if !w.queued {
-		return Place{Reason: w.reason(counts{})}, nil
+		return p, nil
 	}
-	p := Place{Number: 1, Reason: w.reason(w.requirement.count())}
+	p.Number = 1
 	for _, r := range w.account.requirements {
 		if r.kind == w.requirement.kind {
 			p.Number += r.works.rank(waiting{turn: w.turn()})
@@ -51,18 +52,13 @@ func (q *Queue) Places(account string) map[string]Place {
 		}
 	}
 	slices.SortFunc(queued, (*work).compare)
-	out, counted := map[string]Place{}, map[*requirement]counts{}
+	out := map[string]Place{}
 	for i, w := range queued {
-		n, ok := counted[w.requirement]
-		if !ok {
-			n = w.requirement.count()
-			counted[w.requirement] = n
-		}
-		out[w.ID] = Place{Number: i + 1, Reason: w.reason(n)}
+		out[w.ID] = Place{Number: i + 1, Reason: w.reason()}
 	}
 	for _, w := range a.works {
 		if w.Stage && (w.State == later || w.State == given && w.first.State == offered) {
-			out[w.ID] = Place{Reason: w.reason(counts{})}
+			out[w.ID] = Place{Reason: w.reason()}
 		}
 	}
 	return out
@@ -102,7 +98,7 @@ func (q *Queue) Waiting(account string) []Waiting {
 }
 
 // reason explains what keeps a work waiting. It is empty for a work that does not wait.
-func (w *work) reason(n counts) string {
+func (w *work) reason() string {
 	switch {
 	case w.State == given && w.first.State == offered:
 		return fmt.Sprintf("waiting for the delegate %q to take it", w.delegate.label())
@@ -112,7 +108,7 @@ func (w *work) reason(n counts) string {
 		return ""
 	}
 	a, r := w.account, w.requirement
-	switch full := r.fullGroup(); {
+	switch full, n := r.fullGroup(), r.count(); {
 	case a.gate.closed:
 		return a.gate.reason()
 	case len(a.delegates) == 0:
@@ -137,15 +133,21 @@ func (w *work) reason(n counts) string {
 // counts are the delegates that could take the works of a requirement. Each number
 // leaves out some delegates of the previous one.
 type counts struct {
-	tagged  int // they have the tags
-	able    int // they support the types
-	present int // they take new works
-	willing int // they have not refused the works
-	slots   int // of the willing ones
+	version uint64 // of the account, when the delegates were counted
+	tagged  int    // they have the tags
+	able    int    // they support the types
+	present int    // they take new works
+	willing int    // they have not refused the works
+	slots   int    // of the willing ones
 }
 
-// count counts the delegates for the requirement.
-func (r *requirement) count() (n counts) {
+// count counts the delegates for the requirement. It counts again only after a delegate
+// has changed what it is able to take, since many works may time out at once.
+func (r *requirement) count() counts {
+	if r.counted.version == r.account.version {
+		return r.counted
+	}
+	n := counts{version: r.account.version}
 	for d := range r.account.holders(r.account.rarest(r.selectors)) {
 		if !d.hasAll(r.selectors) {
 			continue
@@ -165,6 +167,7 @@ func (r *requirement) count() (n counts) {
 		n.willing++
 		n.slots += d.Max
 	}
+	r.counted = n
 	return n
 }
 

@@ -134,6 +134,7 @@ type account struct {
 	gate         group                   // of everything, closed by Queue.Pause
 	tags         map[string]*tag         // by name
 	touched      [2][]*delegate          // by kind, since the last updateCandidates
+	version      uint64                  // of what delegates are able to take, see requirement.count
 }
 
 // New makes an empty queue. Settings of zero and below have their defaults.

@@ -77,6 +77,8 @@ type requirement struct {
 	turn uint64          // of its first work; its place in the list
 	full *group          // the group whose room it waits for
 	tag  *tag            // the tag of which it waits for a delegate, nil if it waits for a group
+
+	counted counts // see requirement.count
 }
 
 // entry is a work or a requirement in a list in the order of turns.
@@ -309,6 +311,7 @@ func (d *delegate) setTags(names map[string]bool) {
 		d.account.dropTag(t)
 	}
 	d.has, d.tags = names, nil
+	d.account.version++
 	if names == nil {
 		return
 	}

@@ -221,7 +221,7 @@ func (w *work) expire(q *Queue, now instant) {
 func (q *Queue) timeOut(w *work, now instant) {
 	q.end(w.first, now, Result{
 		Outcome: TimedOut,
-		Error:   fmt.Sprintf("no delegate took it within %s: %s", w.QueueTimeout, w.reason(w.requirement.count())),
+		Error:   fmt.Sprintf("no delegate took it within %s: %s", w.QueueTimeout, w.reason()),
 	})
 }
 
