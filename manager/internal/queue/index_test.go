@@ -134,15 +134,16 @@ func TestADelegateThatMissedAnOfferComesLast(t *testing.T) {
 	assert.Equal(t, silent, b.holder("s"))
 }
 
-// If all delegates missed the offer, the best one gets it.
+// If all delegates missed the offer, the best one gets it, but not the one that missed it
+// last.
 func TestTheBestOfThoseThatMissedAnOffer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AcquireTimeout: 10 * time.Second, HeartbeatTimeout: time.Hour})
-	for i := range 6 {
-		b.add(fmt.Sprint("d", i), 1+i%3)
-	}
+	best, second, third := b.add("best", 3), b.add("second", 2), b.add("third", 1)
 	b.stage("s", Normal)
-	for range 30 {
+	for _, want := range []string{best, second, third, best, second, best, second} {
+		require.Equal(t, want, b.holder("s"))
+		checkIndex(t, b.accounts[acc])
 		b.advance(10 * time.Second)
 	}
 }
