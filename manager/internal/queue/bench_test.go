@@ -55,7 +55,7 @@ type selective struct {
 func newSelective(selectors int) *selective {
 	s := &selective{Queue: New(Config{MaxFinished: 1})}
 	for i := range selectors {
-		s.selectors = append(s.selectors, fmt.Sprint("Selector", i*7919%selectors))
+		s.selectors = append(s.selectors, fmt.Sprint("selector", i*7919%selectors))
 	}
 	for i := range 4 {
 		s.Register(acc, Registration{Tags: s.selectors[i+1:]})

@@ -84,10 +84,11 @@ func (d *delegate) hasAll(selectors []string) bool {
 // variant returns the index of the first variant that the delegate supports, -1 when
 // there is none.
 func (d *delegate) variant(r *requirement) int {
-	return slices.IndexFunc(r.types, func(types []string) bool {
-		missing := func(t string) bool { return !slices.Contains(d.info.Types, t) }
-		return len(d.info.Types) == 0 || !slices.ContainsFunc(types, missing)
-	})
+	if len(d.info.Types) == 0 {
+		return 0
+	}
+	missing := func(t string) bool { return !slices.Contains(d.info.Types, t) }
+	return slices.IndexFunc(r.types, func(types []string) bool { return !slices.ContainsFunc(types, missing) })
 }
 
 // takesWork reports whether the delegate gets anything new at all.

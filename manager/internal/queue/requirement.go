@@ -2,10 +2,10 @@ package queue
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 )
 
 // kind tells works that hold a slot from those that do not.
@@ -57,7 +57,14 @@ func typesOf(variants []Variant) [][]string {
 
 // key returns a text that is the same for equal needs only.
 func (n *need) key() string {
-	return fmt.Sprintf("%d%q%q%q%q", n.kind, n.selectors, n.types, n.groups, n.refused)
+	b := strconv.AppendInt(nil, int64(n.kind), 10)
+	for _, list := range append([][]string{n.selectors, n.groups, n.refused}, n.types...) {
+		b = append(b, '|')
+		for _, s := range list {
+			b = strconv.AppendQuote(slices.Grow(b, len(s)+2), s) // AppendQuote alone copies all of b each time
+		}
+	}
+	return string(b)
 }
 
 // requirement is a need with all works that have it. Delegates and limits treat these
