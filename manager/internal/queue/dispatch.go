@@ -66,15 +66,17 @@ func (d *delegate) nextWork() *work {
 	return best.of.first()
 }
 
-// fits reports whether a delegate, free or not, may get the requirement's works while it
-// takes any.
+// fits reports whether a delegate with the requirement's tag, free or not, may get its
+// works while it takes any.
 func (d *delegate) fits(r *requirement) bool {
-	return d.hasAll(r.selectors) && d.variant(r) >= 0 && !slices.Contains(r.refused, d.info.ID)
+	return d.hasAll(r.selectors, r.tag.name) && d.variant(r) >= 0 && !slices.Contains(r.refused, d.info.ID)
 }
 
-func (d *delegate) hasAll(selectors []string) bool {
+// hasAll reports whether the delegate has the selectors among its tags. It is known to have
+// the tag known, unless that has no name.
+func (d *delegate) hasAll(selectors []string, known string) bool {
 	for _, s := range selectors {
-		if !d.has[s] {
+		if (s != known || s == "") && !d.has[s] {
 			return false
 		}
 	}

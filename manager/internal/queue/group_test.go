@@ -314,7 +314,7 @@ func TestReasons(t *testing.T) {
 	assert.Equal(t, b.reason("s2"), b.Places(acc)["s2"].Reason)
 }
 
-// Requirements that wait for a full group are in no shard, where a decision would meet
+// Requirements that wait for a full group are at no tag, where a decision would meet
 // them.
 func TestBlockedRequirementsAreInNoShard(t *testing.T) {
 	t.Parallel()

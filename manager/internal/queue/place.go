@@ -149,7 +149,7 @@ func (r *requirement) count() counts {
 	}
 	n := counts{version: r.account.version}
 	for d := range r.account.holders(r.account.rarest(r.selectors)) {
-		if !d.hasAll(r.selectors) {
+		if !d.hasAll(r.selectors, "") {
 			continue
 		}
 		n.tagged++

@@ -289,8 +289,8 @@ func checkGroups(t require.TestingT, a *account) {
 }
 
 // checkRequirement checks that a requirement of which works wait is in one list, at the
-// turn of its first work, and that no free delegate may have that work if the list is a
-// shard's.
+// turn of its first work, and that no free delegate may have that work if the list is that
+// of a tag.
 func checkRequirement(t require.TestingT, r *requirement) {
 	checkSorted(t, r.works)
 	var first *work
