@@ -60,7 +60,7 @@ func (n *run) enveloped(t *task.Task, left task.Millis) json.RawMessage {
 // pool returns the pool that the init names, or an empty string.
 func (n *run) pool() string {
 	var init struct{ Network stage.Network }
-	_ = json.Unmarshal(n.init.data, &init) // the network may be only an id
+	_ = json.Unmarshal(n.init.data.json(), &init) // the network may be only an id
 	return init.Network.Options[stage.PoolOption]
 }
 

@@ -116,11 +116,16 @@ func (n *run) nextAttempt(attempt int) *run {
 		if p.LogKey != "" {
 			state.LogKey = attemptLogKey(p.firstLog, attempt)
 		}
-		data, err := attemptPayload(p.data, p.kind, attempt, state.LogKey)
+		data, err := attemptPayload(p.data.json(), p.kind, attempt, state.LogKey)
 		if err != nil {
 			return nil
 		}
-		p.StepState, p.data = state, data
+		p.StepState = state
+		if p.data.small != nil {
+			p.data = pack(data)
+		} else {
+			p.data = packed{text: data}
+		}
 	}
 	return &next
 }

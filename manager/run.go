@@ -3,7 +3,6 @@ package manager
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -44,7 +43,7 @@ type run struct {
 type step struct {
 	StepState
 	kind    taskkind.Kind
-	data    json.RawMessage
+	data    packed
 	timeout task.Millis
 	runOn   string
 
@@ -60,7 +59,7 @@ func newStep(id string, kind taskkind.Kind, timeout task.Millis) step {
 // task returns the task that a delegate gets for the step, if it is sent at the time at.
 func (p *step) task(n *run, variant int, at time.Time) *task.Task {
 	types := n.kinds[variant]
-	t := &task.Task{ID: p.TaskID, Data: p.data, Async: true, Timeout: p.timeout}
+	t := &task.Task{ID: p.TaskID, Data: p.data.json(), Async: true, Timeout: p.timeout}
 	switch p.kind {
 	case taskkind.Init:
 		t.Type = types[0]

@@ -72,6 +72,7 @@ type savedRun struct {
 // savedPart holds what [StepState] does not have of a part.
 type savedPart struct {
 	Data    json.RawMessage `json:"data,omitempty"`
+	Packed  []byte          `json:"packed,omitempty"` // instead of Data
 	Timeout task.Millis     `json:"timeout,omitempty"`
 	RunOn   string          `json:"run_on,omitempty"`
 	// First and FirstLog are the ids in the first attempt, if they differ.
@@ -108,7 +109,7 @@ func (n *run) MarshalJSON() ([]byte, error) {
 		if p.kind == taskkind.Execute {
 			s.Stage.Steps = append(s.Stage.Steps, p.StepState)
 		}
-		part := savedPart{Data: p.data, Timeout: p.timeout, RunOn: p.runOn}
+		part := savedPart{Data: p.data.text, Packed: p.data.small, Timeout: p.timeout, RunOn: p.runOn}
 		if len(n.Attempts) > 0 {
 			part.First, part.FirstLog = p.first, p.firstLog
 		}
@@ -141,7 +142,7 @@ func (n *run) UnmarshalJSON(b []byte) error {
 	n.StartedAt, n.Init, n.Steps, n.Cleanup = time.Time{}, StepState{}, nil, StepState{}
 	for i, p := range n.parts {
 		saved := &s.Parts[i]
-		p.data, p.timeout, p.runOn = saved.Data, saved.Timeout, saved.RunOn
+		p.data, p.timeout, p.runOn = packed{saved.Data, saved.Packed}, saved.Timeout, saved.RunOn
 		p.first, p.firstLog = cmp.Or(saved.First, p.TaskID), cmp.Or(saved.FirstLog, p.LogKey)
 		if i == s.Current {
 			n.current = p

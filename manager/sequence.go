@@ -130,7 +130,7 @@ func (p *step) recordResult(e *queue.Event) {
 	p.Error = e.Result.Error
 	p.Status = statusOf(e.Result.Outcome)
 	f := parseAnswerData(e.Result.Data)
-	f.declareSecrets(p.data)
+	f.declareSecrets(p.data.json())
 	f.hideSecrets()
 	p.ExitCode, p.OutputVars, p.Outputs, p.Artifact, p.Tests = f.exitCode, f.outputVars, f.outputs, f.artifact, f.tests
 }
@@ -240,9 +240,9 @@ func (c *core) finishStage(n *run) {
 	c.occupy(n.account, workAmounts(n.size), -1)
 	n.Status = cmp.Or(n.stopping, n.failed, Success)
 	n.EndedAt = c.at
-	n.init.data, n.cleanup.data = nil, nil // payloads may be large
+	n.init.data, n.cleanup.data = packed{}, packed{} // payloads may be large
 	for i := range n.steps {
-		n.steps[i].data = nil
+		n.steps[i].data = packed{}
 	}
 	close(n.done)
 	c.publishStage(n)

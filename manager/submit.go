@@ -173,7 +173,7 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 	var t stageIDs
 	var err error
 	n.init = newStep("init", taskkind.Init, cmp.Or(req.InitTimeout, toMillis(m.cfg.TaskTimeout)))
-	if n.init.data, err = payload("init", &req.Init, func(o object) error {
+	if n.init.data.text, err = payload("init", &req.Init, func(o object) error {
 		if t, err = fillInit(o, n.ID); err != nil {
 			return err
 		}
@@ -201,7 +201,7 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 		seen[s.ID] = true
 		p := newStep(s.ID, taskkind.Execute, s.Timeout)
 		p.Name, p.runOn = s.Name, s.RunOn
-		if p.data, err = payload(path+".data", &s.Data, func(o object) error {
+		if p.data.text, err = payload(path+".data", &s.Data, func(o object) error {
 			p.timeout = cmp.Or(p.timeout, o.seconds("timeout"), toMillis(m.cfg.TaskTimeout))
 			if err := checkDuration("the milliseconds of "+path+".data.timeout", p.timeout); err != nil {
 				return err
@@ -213,10 +213,11 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 		}); err != nil {
 			return err
 		}
+		p.data = pack(p.data.text)
 		n.steps = append(n.steps, p)
 	}
 	n.cleanup = newStep("cleanup", taskkind.Cleanup, toMillis(m.cfg.CleanupTimeout))
-	n.cleanup.data, err = payload("cleanup", &req.Cleanup, func(o object) error {
+	n.cleanup.data.text, err = payload("cleanup", &req.Cleanup, func(o object) error {
 		fillCleanup(o, t)
 		return nil
 	})
