@@ -174,7 +174,7 @@ func TestLargeBodiesAreBookedBeforeTheyAreRead(t *testing.T) {
 // slow is a body that sends a text and then nothing until its context ends.
 type slow struct {
 	*strings.Reader
-	ctx context.Context //nolint:containedctx // an io.Reader is given none
+	ctx context.Context // an io.Reader is given none
 }
 
 func (s *slow) Read(b []byte) (int, error) {

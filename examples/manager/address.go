@@ -144,7 +144,7 @@ func (p ports) String() string {
 // Close closes all of them.
 func (p ports) Close() (err error) {
 	for _, one := range p {
-		err = errors.Join(err, one.Listener.Close())
+		err = errors.Join(err, one.Close())
 	}
 	return err
 }

@@ -87,6 +87,14 @@ command -v "$(go env CC)" >/dev/null || install gcc libc6-dev || {
   install_for_projects ||
   left_out+=("real projects: they need redis, make, and packages of Debian")
 
+for tool in xxd jq openssl curl hexdump python3; do
+  command -v "$tool" >/dev/null || {
+    install xxd jq openssl curl bsdextrautils python3 ||
+      left_out+=("the hunt for secrets in the output of tools: it needs xxd, jq, openssl, curl, hexdump and python3")
+    break
+  }
+done
+
 for tool in containerd ctr runc iptables ip unshare flock /usr/lib/cni/bridge; do
   command -v "$tool" >/dev/null || {
     install containerd runc containernetworking-plugins iptables iproute2 util-linux ||

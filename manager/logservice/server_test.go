@@ -412,7 +412,7 @@ func TestTheNumberOfLogsIsBounded(t *testing.T) {
 	key := func(k string) string { return "?accountID=acc&key=" + k }
 	for _, k := range []string{"1", "1b", "1c"} {
 		b.ok("POST", "/blob"+key(k), "1")
-		time.Sleep(2 * time.Millisecond) // file systems have coarse timestamps
+		<-time.After(2 * time.Millisecond) // file systems have coarse timestamps
 	}
 	b.ok("POST", "/stream"+key("2"), "")
 	b.ok("POST", "/stream"+key("3"), "")

@@ -164,7 +164,7 @@ func TestTheCPULoadIsAnAverage(t *testing.T) {
 			go delegates[i].Watch(ctx)
 		}
 		exceeded := func(after time.Duration) (got [2]bool) {
-			time.Sleep(time.Until(start.Add(after)))
+			<-time.After(time.Until(start.Add(after)))
 			synctest.Wait()
 			for i := range delegates {
 				reason, problem := delegates[i].Exceeded(ctx)
