@@ -34,6 +34,7 @@ type command struct {
 	Lead     *idCommand     `json:"lead,omitempty"`
 	SetLimit *Limit         `json:"set_limit,omitempty"`
 	Drain    *switchCommand `json:"drain,omitempty"`
+	Unaware  *switchCommand `json:"unaware,omitempty"`
 	Pause    *switchCommand `json:"pause,omitempty"`
 
 	SetSchedule    *Schedule    `json:"set_schedule,omitempty"`

@@ -145,6 +145,8 @@ func (c *core) executeCommand(cmd *command) (r result) {
 		c.queue.SetLimit(a, strings.TrimPrefix(cmd.SetLimit.Group, wholeAccount), cmd.SetLimit.Max)
 	case cmd.Drain != nil:
 		r.err = c.queue.SetDraining(a, cmd.Drain.ID, cmd.Drain.On)
+	case cmd.Unaware != nil:
+		r.err = c.queue.SetUnaware(a, cmd.Unaware.ID, cmd.Unaware.On)
 	case cmd.Pause != nil:
 		for _, account := range cmd.Pause.Accounts {
 			c.queue.Pause(account, cmd.Pause.On)

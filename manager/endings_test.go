@@ -60,6 +60,36 @@ func TestAStepThatIgnoresItsAbort(t *testing.T) {
 	assert.Equal(t, manager.Aborted, s.ended("s1").Status)
 }
 
+// A delegate that polls without wait does not learn of an abort: its cleanup follows at
+// once. If the delegate is replaced by one that learns of it, the grace applies again.
+func TestTheCleanupOfADelegateThatDoesNotLearnOfAbortsFollowsAtOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.register("d", dockerTypes)
+	foreign := func() (l list) {
+		s.ok("GET", "/api/agent/delegates/"+id+"/task-events?accountId=acc", "", &l)
+		return l
+	}
+	s.submit(`{"id":"s1","steps":[{}]}`)
+	s.pass(id, initTask, succeeded)
+	step := foreign().Events[0].TaskID
+	require.Equal(t, 200, s.acquire(id, step).status)
+	s.ok("POST", "/api/stages/s1/abort?accountId=acc", "", nil)
+	l := foreign()
+	require.Len(t, l.Events, 1)
+	assert.Equal(t, cleanupTask, l.Events[0].TaskType)
+	assert.Equal(t, 204, s.respond(id, step, succeeded), "late")
+	require.Equal(t, 200, s.acquire(id, l.Events[0].TaskID).status)
+	assert.Equal(t, 204, s.respond(id, l.Events[0].TaskID, succeeded))
+	assert.Equal(t, manager.Aborted, s.ended("s1").Status)
+
+	s.submit(`{"id":"s2","steps":[{}]}`)
+	s.pass(id, initTask, succeeded) // polls with wait
+	s.take(id, executeTask)
+	s.ok("POST", "/api/stages/s2/abort?accountId=acc", "", nil)
+	assert.Empty(t, s.poll(id).Events)
+}
+
 // The manager has its own time-out for every task and for whole stages (rule Q6).
 func TestTimeouts(t *testing.T) {
 	t.Parallel()

@@ -205,7 +205,7 @@ type list struct {
 
 func (s *server) poll(id string) (l list) {
 	s.t.Helper()
-	s.ok("GET", "/api/agent/delegates/"+id+"/task-events?accountId=acc", "", &l)
+	s.ok("GET", "/api/agent/delegates/"+id+"/task-events?accountId=acc&wait=0", "", &l)
 	return l
 }
 

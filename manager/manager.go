@@ -59,7 +59,9 @@ type Config struct {
 	// offers the task to another delegate. Defaults to 30 seconds.
 	AcquireTimeout time.Duration
 	// AbortGrace is how long the manager waits for the answer of an aborted task
-	// before it continues with the cleanup. Defaults to 30 seconds.
+	// before it continues with the cleanup. It does not wait for a delegate that polls
+	// without the parameter wait: such a delegate does not learn of the abort. Defaults
+	// to 30 seconds.
 	AbortGrace time.Duration
 	// AnswerGrace is how long after a task's time-out the manager still waits for
 	// the delegate's TIMEOUT answer. Defaults to 2 seconds.
@@ -274,7 +276,7 @@ const openFor = 5 * time.Minute
 
 // rules is the version of the rules by which the core executes the commands of a
 // store.
-const rules = 2
+const rules = 3
 
 func parseSecrets(accounts map[string]string) (map[string]token.Secret, error) {
 	if len(accounts) == 0 {

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -63,12 +64,15 @@ func (m *Manager) holdPoll(w http.ResponseWriter, r *http.Request) (queue.List, 
 	if !ok {
 		return queue.List{}, false
 	}
-	since := r.URL.Query().Get("since")
+	delegate, since := pathParam(r, "delegate"), r.URL.Query().Get("since")
 	var over <-chan time.Time
 	for {
-		l, err := m.core.queue.List(account(r), pathParam(r, "delegate"), since)
+		l, err := m.core.queue.List(account(r), delegate, since)
 		if err != nil && m.journal.Sync(r.Context()) == nil { // the delegate may have registered with another manager a moment ago
-			l, err = m.core.queue.List(account(r), pathParam(r, "delegate"), since)
+			l, err = m.core.queue.List(account(r), delegate, since)
+		}
+		if err == nil && l.Unaware == given && over == nil {
+			m.recordAwareness(r.Context(), account(r), delegate, given)
 		}
 		if err != nil {
 			writeError(w, err)
@@ -99,5 +103,15 @@ func (m *Manager) holdPoll(w http.ResponseWriter, r *http.Request) (queue.List, 
 			w.Header().Set(cursorHeader, l.Cursor)
 		}
 		return l, true
+	}
+}
+
+// recordAwareness records in the state whether a delegate knows our extension of the
+// protocol, and so learns of aborts. It fails if the store does not answer. Then the
+// list is still right, and the next poll tries again.
+func (m *Manager) recordAwareness(ctx context.Context, account, delegate string, aware bool) {
+	if _, err := m.applyCommand(ctx, &command{Account: account, Unaware: &switchCommand{ID: delegate, On: !aware}}); err != nil {
+		m.cfg.Logger.Debug().Err(err).Str("account_id", account).Str("delegate_id", delegate).
+			Msg("cannot record whether the delegate learns of aborts; its next poll tries again")
 	}
 }

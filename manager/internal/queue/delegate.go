@@ -84,9 +84,10 @@ type delegateFacts struct {
 	Removed    bool    `json:"removed,omitempty"` // it is not in account.delegates any more; it is lost too
 	Registered instant `json:"registered"`
 	Seen       instant `json:"seen"`
-	Idle       instant `json:"idle"`          // since when
-	Due        instant `json:"due,omitempty"` // of the next heartbeat; for a lost one, when it is forgotten
-	Version    uint64  `json:"version"`       // of its list
+	Idle       instant `json:"idle"`              // since when
+	Due        instant `json:"due,omitempty"`     // of the next heartbeat; for a lost one, when it is forgotten
+	Version    uint64  `json:"version"`           // of its list
+	Unaware    bool    `json:"unaware,omitempty"` // of aborts
 }
 
 // Register makes a delegate known and returns its id. The id is a new one unless the
@@ -231,6 +232,20 @@ func (q *Queue) SetDraining(account, id string, draining bool) error {
 	d.Drained = draining
 	d.changeAbility()
 	q.refill(d, q.now())
+	return nil
+}
+
+// SetUnaware records whether a delegate cannot learn which tasks it is to stop. A task that
+// it has acquired then ends at once if it is aborted. A new delegate can learn it.
+// SetUnaware fails with [ErrUnknownDelegate].
+func (q *Queue) SetUnaware(account, id string, unaware bool) error {
+	defer q.unlock(q.lock())
+	d, err := q.delegate(account, id)
+	if err != nil {
+		return err
+	}
+	q.now()
+	d.Unaware = unaware
 	return nil
 }
 

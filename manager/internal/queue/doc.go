@@ -105,6 +105,7 @@
 //	a second answer                        accepted, without effect
 //	an answer after the time-out           accepted; the delegate need not stop the task any more
 //	an answer to an abort                  the task ends as Aborted, whatever the answer says
+//	the delegate cannot learn of an abort  the task ends as Aborted at once; the answer has no effect
 //	an answer before it was acquired       ErrNotOwner; the task stays offered
 //	an answer of another delegate          ErrNotOwner
 //	an answer that hands the task back     it waits at its old place for another delegate; the same answer may

@@ -17,6 +17,8 @@ type List struct {
 	// Aborted are the sorted ids of tasks that the delegate has acquired and is to
 	// stop, until it has answered them.
 	Aborted []string
+	// Unaware is what [Queue.SetUnaware] has recorded.
+	Unaware bool
 	// Cursor stands for this list.
 	Cursor string
 	// Fresh reports whether the list has changed since the cursor in the call; without
@@ -41,7 +43,7 @@ func (q *Queue) List(account, delegate, since string) (List, error) {
 		d.changed = make(chan struct{})
 	}
 	prefix := q.epoch + "-" + strconv.FormatUint(d.Order, 36) + "-"
-	l := List{Cursor: prefix + strconv.FormatUint(d.Version, 36), Changed: d.changed}
+	l := List{Unaware: d.Unaware, Cursor: prefix + strconv.FormatUint(d.Version, 36), Changed: d.changed}
 	for _, r := range d.tasks() {
 		if r.State == offered {
 			l.Events = append(l.Events, task.Event{

@@ -190,6 +190,9 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"drain": func(t *rapid.T) {
 			_ = m.SetDraining(m.in, m.anyDelegate(t), rapid.Bool().Draw(t, "draining"))
 		},
+		"unaware": func(t *rapid.T) {
+			_ = m.SetUnaware(m.in, m.anyDelegate(t), rapid.Bool().Draw(t, "unaware"))
+		},
 		"pause": func(t *rapid.T) { m.Pause(m.in, rapid.IntRange(0, 2).Draw(t, "paused") == 0) },
 		"limit": func(t *rapid.T) {
 			m.SetLimit(m.in, rapid.SampledFrom([]string{"", "g", "h"}).Draw(t, "group"), rapid.IntRange(0, 3).Draw(t, "most"))

@@ -38,7 +38,8 @@ type Config struct {
 	// goes back to its old place (rule Q4). Defaults to 30 seconds.
 	AcquireTimeout time.Duration
 	// AbortGrace is how long a delegate has to answer an aborted task before the task
-	// ends without an answer. Defaults to 30 seconds.
+	// ends without an answer. A delegate that cannot learn of the abort has no time.
+	// Defaults to 30 seconds.
 	AbortGrace time.Duration
 	// AnswerGrace is added to a task's own time-out, so that the delegate, which
 	// enforces the time-out too, can answer first. Defaults to 2 seconds.

@@ -278,6 +278,34 @@ func TestAnAbortEndsAfterItsGrace(t *testing.T) {
 	assert.Empty(t, b.stops(d), "forgotten tasks are not listed")
 }
 
+// A task of a delegate that cannot learn of an abort ends at once, so that the cleanup
+// follows. The delegate answers it later, without effect.
+func TestAnAbortDoesNotWaitForADelegateThatCannotLearnOfIt(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	d := b.add("d", 0)
+	require.ErrorIs(t, b.SetUnaware(acc, "nobody", true), ErrUnknownDelegate)
+	require.NoError(t, b.SetUnaware(acc, d, true))
+	b.stage("s", Normal)
+	b.acquire(d, "s")
+	require.NoError(t, b.Complete(acc, d, "s", Answer{Running: true}))
+	require.NoError(t, b.Abort(acc, "s", "because"))
+	s, err := b.Task(acc, "s")
+	require.NoError(t, err)
+	assert.Equal(t, Result{Outcome: Aborted, Error: "because"}, s.Result)
+	require.NoError(t, b.Append(acc, "s", one("cleanup", "cleanup")[0].Task))
+	assert.Equal(t, []string{"cleanup"}, b.offers(d))
+	require.NoError(t, b.Complete(acc, d, "s", Answer{Outcome: Success}))
+	assert.Equal(t, []string{"cleanup"}, b.offers(d))
+
+	require.NoError(t, b.SetUnaware(acc, d, false))
+	b.acquire(d, "cleanup")
+	require.NoError(t, b.Abort(acc, "cleanup", ""))
+	s, err = b.Task(acc, "cleanup")
+	require.NoError(t, err)
+	assert.Empty(t, s.Result.Outcome, "the delegate has its grace")
+}
+
 // The RunTimeout of a stage begins with its last start: it does not run while the stage
 // waits again.
 func TestARetriedStageStartsItsTimeAnew(t *testing.T) {

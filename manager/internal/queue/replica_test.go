@@ -64,6 +64,10 @@ func (p *replicas) SetDraining(account, id string, draining bool) error {
 	return p.each(func(q *Queue) error { return q.SetDraining(account, id, draining) })
 }
 
+func (p *replicas) SetUnaware(account, id string, unaware bool) error {
+	return p.each(func(q *Queue) error { return q.SetUnaware(account, id, unaware) })
+}
+
 func (p *replicas) Pause(account string, paused bool) {
 	_ = p.each(func(q *Queue) error { q.Pause(account, paused); return nil })
 }

@@ -305,10 +305,10 @@ func (q *Queue) end(r *record, now instant, res Result) {
 	}
 }
 
-// Abort ends a task: at once if no delegate has acquired it. Otherwise the queue tells
-// the delegate, and the task ends with its answer, or after AbortGrace. Aborting a task
-// that is being aborted or has ended changes nothing. Abort fails with
-// [ErrUnknownTask].
+// Abort ends a task: at once if no delegate has acquired it, or if the delegate cannot
+// learn of the abort (see [Queue.SetUnaware]). Otherwise the queue tells the delegate, and
+// the task ends with its answer, or after AbortGrace. Aborting a task that is being
+// aborted or has ended changes nothing. Abort fails with [ErrUnknownTask].
 func (q *Queue) Abort(account, id, reason string) error {
 	defer q.unlock(q.lock())
 	r, err := q.record(account, id)
@@ -319,7 +319,7 @@ func (q *Queue) Abort(account, id, reason string) error {
 	switch {
 	case r.State == done || r.Stopping:
 		return nil
-	case r.State != acquired:
+	case r.State != acquired || r.owner.Unaware:
 		q.end(r, now, res)
 		return nil
 	}

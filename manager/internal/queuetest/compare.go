@@ -77,7 +77,11 @@ func (h *history) answers(m *manager.Manager, a *account) (all []string) {
 	get("/api/delegates")
 	get("/api/limits")
 	for _, d := range a.delegates {
-		get("/api/agent/delegates/" + d.id + "/task-events")
+		poll := "/api/agent/delegates/" + d.id + "/task-events"
+		if !d.unaware {
+			poll += "?wait=0"
+		}
+		get(poll)
 	}
 	for _, w := range a.works {
 		if w.stage == nil {

@@ -31,6 +31,7 @@ func (h *history) register(rt *rapid.T) {
 		}
 		d = &delegate{
 			acc: a, id: out.Resource.DelegateID, order: h.number(), idle: h.now, stops: map[string]*record{},
+			unaware: oneIn(rt, "unaware", 3),
 		}
 		a.delegates = append(a.delegates, d)
 	}

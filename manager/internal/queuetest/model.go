@@ -44,6 +44,7 @@ type delegate struct {
 	drainsItself, drainedByManager bool // draining according to the delegate, and on request of an operator
 	silent                         bool // sends no heartbeats
 	lost, removed                  bool
+	unaware                        bool // polls without wait, so it does not learn of aborts
 	order                          int
 	idle                           time.Duration
 	at                             time.Duration // when it is lost or, after that, forgotten

@@ -268,7 +268,7 @@ func (m *model) forget(w *work) bool {
 func (m *model) abortTask(r *record) {
 	switch {
 	case r.state == done || r.stopping:
-	case r.state != acquired:
+	case r.state != acquired || r.d.unaware:
 		m.endTask(r, aborted)
 	default:
 		r.stopping = true
