@@ -19,6 +19,23 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
+// Rule D1: the conformance suite with separated host processes, without Docker.
+func TestConformanceOfSeparatedSteps(t *testing.T) {
+	can := []drivertest.Capability{drivertest.HostFolders, drivertest.FolderRemoval, drivertest.Interleaved}
+	if os.Geteuid() == 0 {
+		can = append(can, drivertest.Users)
+	}
+	drivertest.Run(t, drivertest.Target{
+		Name: "separated",
+		Site: func(tb testing.TB) drivertest.Site {
+			s := newSite(tb, nil)
+			s.separated = true
+			return s
+		},
+		Can: can,
+	})
+}
+
 // Rule D1: the conformance suite with host processes, without Docker.
 func TestConformanceOnTheHost(t *testing.T) {
 	can := drivertest.Capabilities{HostFolders: true, FolderRemoval: true, Interleaved: true, Users: os.Geteuid() == 0}
@@ -46,6 +63,7 @@ func TestConformanceOnDocker(t *testing.T) {
 type site struct {
 	work, memory string
 	engine       *testbed.Engine // nil if no case may need one
+	separated    bool
 }
 
 func newSite(tb testing.TB, engine *testbed.Engine) *site {
@@ -58,7 +76,7 @@ func newSite(tb testing.TB, engine *testbed.Engine) *site {
 func (s *site) Driver(tb testing.TB) driver.Driver {
 	tb.Helper()
 	if s.engine == nil {
-		d, err := host.New(host.Config{WorkDir: s.work, MemoryDir: s.memory})
+		d, err := host.New(host.Config{WorkDir: s.work, MemoryDir: s.memory, Trusted: !s.separated})
 		require.NoError(tb, err)
 		return d
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -30,6 +31,7 @@ import (
 // TestMain raises the number of parallel tests unless -parallel is set. Most tests wait for an engine
 // or a timer.
 func TestMain(m *testing.M) {
+	host.Supervise()
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
@@ -277,13 +279,16 @@ var _ io.Writer = (*buffer)(nil)
 // option changes the configuration of a test's driver.
 type option func(*local.Config)
 
+// newDriver returns a driver that starts host steps itself, unless an option separates them.
 func newDriver(opts ...option) (*local.Driver, error) {
-	var cfg local.Config
+	cfg := local.Config{Host: host.Config{Trusted: true}}
 	for _, opt := range opts {
 		opt(&cfg)
 	}
 	return local.New(cfg)
 }
+
+func separated() option { return func(c *local.Config) { c.Host.Trusted = false } }
 
 func withWorkDir(dir string) option { return func(c *local.Config) { c.Host.WorkDir = dir } }
 

@@ -59,6 +59,8 @@ type Options struct {
 	Marker string
 	// Survive lets the process continue when the delegate dies.
 	Survive bool
+	// Powerless takes the ambient capabilities of this process from the new one, on Linux.
+	Powerless bool
 	// Background lets the other processes of the group continue when the first one has ended.
 	Background bool
 
@@ -108,6 +110,11 @@ func Start(ctx context.Context, cmd *exec.Cmd, opts Options) (*Group, error) {
 			// On Linux the process dies with the thread that started it, so this goroutine keeps the thread.
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
+		}
+		if opts.Powerless {
+			runtime.LockOSThread() // capabilities belong to a thread
+			defer runtime.UnlockOSThread()
+			dropAmbient()
 		}
 		g, err := begin(ctx, cmd, opts)
 		starts <- started{g, err}

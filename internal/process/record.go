@@ -28,14 +28,14 @@ func NewRecord(pid int) (Record, error) {
 
 // Kill kills the process group of the record. The control group is not included.
 func (r Record) Kill() error {
-	if !r.running() {
+	if !r.Running() {
 		return nil
 	}
 	return r.kill()
 }
 
-// running reports whether the first process runs.
-func (r Record) running() bool {
+// Running reports whether the first process runs, or has ended and was not waited for.
+func (r Record) Running() bool {
 	if r.PID <= 1 {
 		return false
 	}
@@ -101,7 +101,7 @@ func (p *Recorded) signal(sig syscall.Signal) {
 	}
 	if len(p.markers) > 0 && signalMarked(p.markers, sig, 0) == 0 {
 		for _, r := range p.others {
-			if r.running() {
+			if r.Running() {
 				r.signal(sig)
 			}
 		}
@@ -118,7 +118,7 @@ func (p *Recorded) running() bool {
 		return true
 	}
 	for _, r := range p.others {
-		if r.running() {
+		if r.Running() {
 			return true
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/local/internal/steps"
@@ -18,14 +19,26 @@ type cleanup struct {
 
 // Terminate implements [steps.Cleaner] (rule T7).
 func (c *cleanup) Terminate(ctx context.Context, byKind map[string][]driver.Resource) {
-	cfg := c.d.shared.Config
-	with := process.Patience{Grace: cfg.Grace, Attempts: cfg.TermAttempts, Interval: cfg.TermInterval}
+	with := c.d.patience()
 	limit := steps.HalfTime(ctx, with.Whole())
 	if limit <= 0 {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var supervised sync.WaitGroup
+	defer supervised.Wait()
+	for _, r := range byKind[steps.KindSupervisor] {
+		supervised.Go(func() { c.endSupervised(ctx, r) })
+	}
 	var groups process.Recorded
 	for _, r := range byKind[steps.KindProcess] {
+		if readSupervised(r).Supervisor != nil {
+			if len(byKind[steps.KindSupervisor]) == 0 {
+				supervised.Go(func() { c.endSupervised(ctx, r) })
+			}
+			continue
+		}
 		if record, err := readRecord(r); err == nil {
 			groups.Add(r.ID, record, steps.IsOurs)
 		}
@@ -36,6 +49,7 @@ func (c *cleanup) Terminate(ctx context.Context, byKind map[string][]driver.Reso
 // Removers implements [steps.Cleaner].
 func (c *cleanup) Removers() []steps.Remover {
 	return []steps.Remover{
+		{Kind: steps.KindSupervisor, Remove: c.removeSupervisor},
 		{Kind: steps.KindProcess, Prepare: c.killProcesses, Remove: c.removeProcess},
 		{Kind: steps.KindGroup, Remove: c.removeGroup},
 	}
@@ -45,6 +59,9 @@ func (c *cleanup) Removers() []steps.Remover {
 func (c *cleanup) killProcesses(ctx context.Context, list []driver.Resource) {
 	markers := map[string]bool{}
 	for _, r := range list {
+		if readSupervised(r).Supervisor != nil {
+			continue
+		}
 		markers[r.ID] = true
 		// First the processes in control groups, which cannot escape during the search for the others.
 		// removeProcess finds an error again.
@@ -55,10 +72,18 @@ func (c *cleanup) killProcesses(ctx context.Context, list []driver.Resource) {
 		}
 	}
 	delete(markers, "")
-	c.markedErr = process.KillMarked(ctx.Done(), markers)
+	if len(markers) > 0 {
+		c.markedErr = process.KillMarked(ctx.Done(), markers)
+	}
 }
 
 func (c *cleanup) removeProcess(ctx context.Context, r driver.Resource) error {
+	if s := readSupervised(r); s.Supervisor != nil {
+		if err := c.removeSupervised(ctx, s, r.ID); err != nil {
+			return err
+		}
+		return c.d.shared.Unfollow(ctx, steps.KindProcess+" "+r.ID)
+	}
 	if c.markedErr != nil {
 		return c.markedErr
 	}

@@ -66,6 +66,15 @@ type Config struct {
 	// where the machine belongs to one transaction at a time, as for the agent in a virtual machine: Cleanup
 	// does not remove such files. The default is false.
 	WholeMachine bool
+	// Trusted lets steps reach each other, the delegate and everything that the delegate's user can reach:
+	// they run as processes beside the delegate, as its user. By default steps of different transactions
+	// are separated if the program calls [Supervise] and the machine allows it. Set Trusted if steps need
+	// sudo or the rights of root.
+	Trusted bool
+	// Hidden lists files and directories of the delegate that separated steps must not reach, such as its
+	// configuration, its ledger and its log. The directories of other transactions, the directory dlite in
+	// [os.UserCacheDir] and PluginCache are always hidden.
+	Hidden []string
 	// Log gets the errors that no caller receives. A call with a logger in its context logs there instead.
 	// The default discards them.
 	Log zerolog.Logger
@@ -73,8 +82,9 @@ type Config struct {
 
 // Driver runs steps as processes of this machine. It is safe for concurrent use. Use [New].
 type Driver struct {
-	shared  *steps.Driver
-	cgroups process.Cgroups
+	shared      *steps.Driver
+	cgroups     process.Cgroups
+	supervision *supervision // nil if this process starts the steps itself
 }
 
 var (
@@ -90,6 +100,9 @@ func New(cfg Config) (*Driver, error) {
 	}
 	d := &Driver{shared: shared}
 	shared.AddCleaner(func() steps.Cleaner { return &cleanup{d: d} })
+	if !cfg.Trusted {
+		d.separate()
+	}
 	return d, nil
 }
 
@@ -124,7 +137,7 @@ func (d *Driver) Init(ctx context.Context, env *driver.Environment, l driver.Led
 		}
 	} else {
 		tx = d.shared.NewTransaction(env)
-		if cg := d.cgroups.Named(tx.Name); cg != nil {
+		if cg := d.cgroups.Named(tx.Name); cg != nil && d.supervision == nil {
 			tx.Cgroup = cg.Path()
 		}
 	}
@@ -145,6 +158,11 @@ func (d *Driver) Init(ctx context.Context, env *driver.Environment, l driver.Led
 			continue
 		}
 		if err := tx.WriteFile(f); err != nil {
+			return fmt.Errorf("init: %w", err)
+		}
+	}
+	if d.supervision != nil {
+		if err := d.supervision.begin(ctx, tx, env, l); err != nil {
 			return fmt.Errorf("init: %w", err)
 		}
 	}
@@ -200,21 +218,42 @@ func (b backend) Run(ctx context.Context, r *steps.Run) (*driver.Result, error) 
 	return h.runProcess(ctx)
 }
 
-// Reattach kills the host process of a step that an earlier delegate process started, and returns
-// [driver.ErrLost] (rule T5). It cannot follow the process: its output since then is lost, and its
-// exit code went to the earlier delegate. If begun names no process, Reattach returns
-// [driver.ErrNotBegun].
+// Reattach continues to follow a step that an earlier delegate process started through a supervisor
+// (rule T5). Without a supervisor it cannot follow the process: its output since then is lost, and its
+// exit code went to the earlier delegate. It then kills the process and returns [driver.ErrLost]. If
+// begun names no process, or the process was never started, Reattach returns [driver.ErrNotBegun].
 func (d *Driver) Reattach(
-	ctx context.Context, env *driver.Environment, step *driver.Step, _ io.Writer, _ driver.Ledger, begun []driver.Resource,
+	ctx context.Context, env *driver.Environment, step *driver.Step, out io.Writer, l driver.Ledger, begun []driver.Resource,
 ) (*driver.Result, error) {
-	if _, err := steps.OpenTransaction(env); err != nil {
+	shared, err := d.shared.NewRun(env, step, out, l)
+	if err != nil {
 		return nil, err
 	}
 	processes := slices.DeleteFunc(slices.Clone(begun), func(r driver.Resource) bool { return r.Kind != steps.KindProcess })
 	if len(processes) == 0 {
 		return nil, driver.ErrNotBegun
 	}
-	_, err := d.Cleanup(ctx, processes)
+	last := processes[len(processes)-1]
+	if readSupervised(last).Supervisor != nil {
+		r := &run{Run: shared, d: d}
+		res, err := r.reattach(ctx, last)
+		if err == nil && res.Detached {
+			return res, nil
+		}
+		r.Out.Close()
+		switch {
+		case err == nil:
+			return res, nil
+		case errors.Is(err, driver.ErrNotBegun):
+			return nil, err
+		case ctx.Err() != nil && !errors.Is(err, ctx.Err()):
+			err = errors.Join(steps.Stopped(ctx), err)
+		}
+		if !errors.Is(err, driver.ErrLost) {
+			return nil, r.Fail(err)
+		}
+	}
+	_, err = d.Cleanup(ctx, processes)
 	return nil, fmt.Errorf("step %q: %w", step.ID, errors.Join(driver.ErrLost, err))
 }
 

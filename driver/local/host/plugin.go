@@ -74,8 +74,8 @@ func (r *run) runPlugin(ctx context.Context) (*driver.Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plugin: %w", err)
 	}
-	if r.Step.User != "" {
-		// Only the delegate's user can read the cache.
+	if r.Step.User != "" || r.Tx.Supervisor != nil {
+		// Only the delegate's user can read the cache, and separated steps do not see it.
 		own := filepath.Join(r.Files.Dir(), filepath.Base(file))
 		if err := copyFile(own, file); err != nil {
 			return nil, fmt.Errorf("plugin: %w", err)

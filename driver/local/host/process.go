@@ -93,10 +93,17 @@ func (p *hostProcess) stop(with process.Patience) *os.ProcessState {
 	return state
 }
 
-// patience returns how a step is asked to end (rules D4 and T7).
+// patience returns how steps are asked to end (rules D4 and T7).
+func (d *Driver) patience() process.Patience {
+	cfg := d.shared.Config
+	return process.Patience{Grace: cfg.Grace, Attempts: cfg.TermAttempts, Interval: cfg.TermInterval}
+}
+
+// patience returns how the step is asked to end.
 func (r *run) patience() process.Patience {
-	cfg := r.Driver.Config
-	return process.Patience{Grace: r.Grace(), Attempts: cfg.TermAttempts, Interval: cfg.TermInterval}
+	with := r.d.patience()
+	with.Grace = r.Grace()
+	return with
 }
 
 // followDetached waits until a detached step is ready. The step then runs until Cleanup.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
-	"strings"
 
 	"github.com/delegate-io/dlite/driver/local/internal/steps"
 	"github.com/delegate-io/dlite/internal/process"
@@ -37,13 +36,7 @@ func (s *hostService) Ended(context.Context) error {
 // Run runs argv in the directory of the step, with its environment and user.
 func (s *hostService) Run(ctx context.Context, argv []string) (int, string, error) {
 	dir, env := s.p.group.Dir(), s.p.group.Env()
-	var path string
-	for _, v := range env {
-		if name, value, _ := strings.Cut(v, "="); name == "PATH" {
-			path = value
-		}
-	}
-	file, err := lookPath(argv[0], dir, path)
+	file, err := lookPath(argv[0], dir, pathOf(env))
 	if err != nil {
 		return 0, "", err
 	}

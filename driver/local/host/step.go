@@ -22,6 +22,9 @@ import (
 
 // runProcess runs the step as a process.
 func (r *run) runProcess(ctx context.Context) (*driver.Result, error) {
+	if r.Tx.Supervisor != nil {
+		return r.runSupervised(ctx)
+	}
 	cmd, account, marker, err := r.command()
 	if err != nil {
 		return nil, err
@@ -100,25 +103,77 @@ func (d *Driver) startRecorded(
 
 // command prepares the step's process.
 func (r *run) command() (*exec.Cmd, *process.Account, string, error) {
-	if len(r.Step.Run.Entrypoint) == 0 {
-		return nil, nil, "", errors.New("a step on the host needs an entrypoint")
-	}
 	account, err := process.FindAccount(r.Step.User)
 	if err != nil {
 		return nil, nil, "", err
 	}
-	env, err := r.Environ(hostEnvironment(account))
+	o, err := r.orderAs(account)
 	if err != nil {
 		return nil, nil, "", err
 	}
-	argv, err := r.Argv(env)
+	file, err := lookPath(o.Args[0], o.Dir, pathOf(o.Env))
 	if err != nil {
 		return nil, nil, "", err
+	}
+	if account != nil {
+		if err := r.letPass(); err != nil {
+			return nil, nil, "", err
+		}
+	}
+	return &exec.Cmd{Path: file, Args: o.Args, Dir: o.Dir, Env: o.Env}, account, o.ID, nil
+}
+
+// letPass lets all users through the directories that lead to the workspace.
+func (r *run) letPass() error {
+	for _, d := range []string{r.Tx.Dir, r.Tx.Memory} {
+		if err := os.Chmod(d, 0o711); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// order prepares the step's process for the supervisor.
+func (r *run) order() (*order, error) {
+	account, err := process.FindAccount(r.Step.User)
+	if err != nil {
+		return nil, err
+	}
+	own := r.Tx.Supervisor.User
+	switch {
+	case own == "" && account != nil && os.Geteuid() != 0:
+		return nil, fmt.Errorf("start: %w", explainStart(fs.ErrPermission, r.Step.User))
+	case own != "" && r.Step.User != "" && account == nil:
+		return nil, fmt.Errorf("a step may not run as the delegate's user %q: the delegate separates steps from itself", r.Step.User)
+	}
+	o, err := r.orderAs(account)
+	if err != nil {
+		return nil, err
+	}
+	if account != nil {
+		o.User = r.Step.User
+		return o, r.letPass()
+	}
+	return o, nil
+}
+
+// orderAs describes the step's process.
+func (r *run) orderAs(account *process.Account) (*order, error) {
+	if len(r.Step.Run.Entrypoint) == 0 {
+		return nil, errors.New("a step on the host needs an entrypoint")
+	}
+	env, err := r.Environ(r.hostEnvironment(account))
+	if err != nil {
+		return nil, err
+	}
+	argv, err := r.Argv(env)
+	if err != nil {
+		return nil, err
 	}
 	for _, m := range r.Step.Volumes {
 		v, err := r.Mounted(m)
 		if err != nil {
-			return nil, nil, "", err
+			return nil, err
 		}
 		env["DLITE_VOLUME_"+recorded.VariableName(m.Name)] = v.Path
 	}
@@ -126,22 +181,9 @@ func (r *run) command() (*exec.Cmd, *process.Account, string, error) {
 	env[process.MarkerVariable] = marker
 	dir, err := r.workingDir()
 	if err != nil {
-		return nil, nil, "", err
+		return nil, err
 	}
-	file, err := lookPath(argv[0], dir, env["PATH"])
-	if err != nil {
-		return nil, nil, "", err
-	}
-	if account != nil {
-		// The step's user must get through these directories to reach the workspace.
-		for _, d := range []string{r.Tx.Dir, r.Tx.Memory} {
-			if err := os.Chmod(d, 0o711); err != nil {
-				return nil, nil, "", err
-			}
-		}
-	}
-	cmd := &exec.Cmd{Path: file, Args: argv, Dir: dir, Env: process.List(env)}
-	return cmd, account, marker, nil
+	return &order{ID: marker, Args: argv, Dir: dir, Env: process.List(env), Detach: r.Step.Detach}, nil
 }
 
 // workingDir returns the working directory of the step. It creates a missing directory in the
@@ -157,6 +199,9 @@ func (r *run) workingDir() (string, error) {
 	if !filepath.IsAbs(r.Step.WorkingDir) {
 		return "", fmt.Errorf("working directory %q is outside the workspace", r.Step.WorkingDir)
 	}
+	if r.Tx.Supervisor != nil {
+		return r.Step.WorkingDir, nil // its steps may see another one
+	}
 	if info, err := os.Stat(r.Step.WorkingDir); err != nil || !info.IsDir() {
 		return "", fmt.Errorf("working directory %q is not a directory of this machine", r.Step.WorkingDir)
 	}
@@ -165,14 +210,27 @@ func (r *run) workingDir() (string, error) {
 
 // hostEnvironment returns the variables that a host step inherits. The configuration of the delegate
 // is not among them.
-func hostEnvironment(account *process.Account) map[string]string {
+func (r *run) hostEnvironment(account *process.Account) map[string]string {
 	env := process.Environment()
+	if account == nil && r.Tx.Supervisor != nil && r.Tx.Supervisor.User != "" {
+		account = &process.Account{Name: "dlite", Home: filepath.Join(r.Tx.Dir, "home")}
+	}
 	if account != nil {
 		delete(env, "SHELL")
 		delete(env, "TMPDIR")
 		env["HOME"], env["USER"], env["LOGNAME"] = account.Home, account.Name, account.Name
 	}
 	return env
+}
+
+// pathOf returns the variable PATH.
+func pathOf(env []string) string {
+	for _, v := range env {
+		if value, ok := strings.CutPrefix(v, "PATH="); ok {
+			return value
+		}
+	}
+	return ""
 }
 
 // lookPath finds a program in the step's PATH, relative to dir.

@@ -23,6 +23,8 @@ type Config struct {
 	PluginCache  string
 	FileLimit    int64
 	WholeMachine bool
+	Trusted      bool
+	Hidden       []string
 	Log          zerolog.Logger
 }
 

@@ -42,3 +42,25 @@ func unmount(dir string) error {
 	}
 	return &os.PathError{Op: "unmount", Path: dir, Err: err}
 }
+
+// madeMark is an attribute that only root can set.
+const madeMark = "trusted.dlite.volume"
+
+// markMade marks the directory of a host volume that root created for steps. Steps with users of their own
+// may write to it.
+func markMade(dir string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	err := unix.Lsetxattr(dir, madeMark, []byte("1"), 0)
+	if errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EPERM) {
+		return nil // the file system has no such attributes, or this root may not set them
+	}
+	return err
+}
+
+// IsMade reports whether a directory was created for a host volume by root.
+func IsMade(dir string) bool {
+	n, err := unix.Lgetxattr(dir, madeMark, make([]byte, 1))
+	return err == nil && n == 1
+}

@@ -10,15 +10,16 @@ import (
 
 // The kinds of resources that the driver records.
 const (
-	KindDirectory = "directory"
-	KindHostDir   = "host-directory"
-	KindParent    = "host-parent" // a directory above a host directory; removed only if empty
-	KindNetwork   = "network"
-	KindContainer = "container"
-	KindVolume    = "volume" // of a container
-	KindMount     = "mount"  // on the directory of a volume in memory
-	KindProcess   = "process"
-	KindGroup     = "control-group" // of all processes of a transaction
+	KindDirectory  = "directory"
+	KindHostDir    = "host-directory"
+	KindParent     = "host-parent" // a directory above a host directory; removed only if empty
+	KindNetwork    = "network"
+	KindContainer  = "container"
+	KindVolume     = "volume" // of a container
+	KindMount      = "mount"  // on the directory of a volume in memory
+	KindProcess    = "process"
+	KindSupervisor = "supervisor"    // of the host steps of a transaction
+	KindGroup      = "control-group" // of all processes of a transaction
 )
 
 // IsOurs reports whether s is the name of a transaction or begins with one.

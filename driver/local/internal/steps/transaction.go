@@ -30,11 +30,24 @@ type Transaction struct {
 	Cgroup string `json:"cgroup,omitempty"`
 	// WholeMachine allows paths outside of the workspace.
 	WholeMachine bool `json:"whole_machine,omitempty"`
+	// Supervisor starts the host steps. It is nil if the driver starts them itself.
+	Supervisor *Supervisor `json:"supervisor,omitempty"`
 	// Maker is the id of the driver that ran Init.
 	Maker string `json:"maker,omitempty"`
 
 	// Labels go on every resource of the transaction.
 	Labels map[string]string `json:"-"`
+}
+
+// Supervisor is the process that starts the host steps of a transaction.
+type Supervisor struct {
+	// Dir is the directory of its socket.
+	Dir string `json:"dir"`
+	// PID and Start identify the process.
+	PID   int    `json:"pid"`
+	Start string `json:"start"`
+	// User is the number of the user of steps that name none. It is empty for the delegate's user.
+	User string `json:"user,omitempty"`
 }
 
 // WorkspaceDir returns the folder in which the steps of the transaction run.

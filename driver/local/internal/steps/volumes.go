@@ -138,7 +138,10 @@ func (d *Driver) makeHostVolume(ctx context.Context, tx *Transaction, v *stage.H
 	case missing && !v.Create && !tx.WholeMachine:
 		return fmt.Errorf("path %s does not exist and create is not set", p)
 	case !v.Remove && missing:
-		return os.MkdirAll(p, 0o755)
+		if err := os.MkdirAll(p, 0o755); err != nil {
+			return err
+		}
+		return markMade(p)
 	case !v.Remove:
 		return nil
 	}
@@ -164,7 +167,10 @@ func (d *Driver) makeHostVolume(ctx context.Context, tx *Transaction, v *stage.H
 		if !missing {
 			return nil
 		}
-		return MakeDir(p, 0o755)
+		if err := MakeDir(p, 0o755); err != nil {
+			return err
+		}
+		return markMade(p)
 	})
 }
 

@@ -1,0 +1,22 @@
+package host
+
+import "sync/atomic"
+
+// supervises is set in a program whose main calls Supervise.
+var supervises atomic.Bool
+
+// Supervise lets the drivers of this program run their steps in supervisor processes, which separate
+// the steps of transactions from each other and from this process. Call it first in main:
+//
+//	func main() {
+//		host.Supervise()
+//		...
+//	}
+//
+// A supervisor is this program, started again. In a supervisor, Supervise does not return. In any
+// other process it returns at once. Without the call, drivers start steps themselves, without
+// separation, and [New] logs that. Outside Linux, Supervise does nothing.
+func Supervise() {
+	supervises.Store(true)
+	superviseIfAsked()
+}

@@ -1,0 +1,40 @@
+//go:build !linux
+
+package host
+
+import (
+	"context"
+	"errors"
+
+	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/local/internal/steps"
+)
+
+func superviseIfAsked() {}
+
+// supervision is always nil: only Linux has supervisors.
+type supervision struct{}
+
+var errUnsupervised = errors.New("this system has no supervisors")
+
+func newSupervision(*steps.Driver) (*supervision, error) {
+	return nil, errors.New("this system has no namespaces")
+}
+
+func (*supervision) begin(context.Context, *steps.Transaction, *driver.Environment, driver.Ledger) error {
+	return errUnsupervised
+}
+
+func (r *run) runSupervised(context.Context) (*driver.Result, error) { return nil, errUnsupervised }
+
+func (r *run) reattach(context.Context, driver.Resource) (*driver.Result, error) {
+	return nil, errUnsupervised
+}
+
+func (c *cleanup) endSupervised(context.Context, driver.Resource) {}
+
+func (c *cleanup) removeSupervisor(context.Context, driver.Resource) error { return errUnsupervised }
+
+func (c *cleanup) removeSupervised(context.Context, supervisedStep, string) error {
+	return errUnsupervised
+}

@@ -1,0 +1,246 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/delegate-io/dlite/internal/process"
+)
+
+const (
+	// supervisorName is the only argument of a supervisor.
+	supervisorName = "dlite-supervisor"
+	// handshakeFD is the supervisor's end of a connection to the driver that starts it.
+	handshakeFD = 3
+	// socketName is the name of a supervisor's socket in its directory.
+	socketName = "socket"
+	// endedLimit limits the output of ended steps that a supervisor holds, in bytes.
+	endedLimit = 32 << 20
+)
+
+// superviseIfAsked is the whole life of a supervisor.
+func superviseIfAsked() {
+	if len(os.Args) != 1 || os.Args[0] != supervisorName {
+		return
+	}
+	// As the init of its namespace, the supervisor may not die of a signal of a step.
+	signal.Notify(make(chan os.Signal, 1))
+	driver := os.NewFile(handshakeFD, "driver")
+	unix.CloseOnExec(handshakeFD)
+	s, err := newSupervisor(driver)
+	if err != nil {
+		_ = writeJSON(driver, event{Error: err.Error()})
+		os.Exit(1)
+	}
+	if err := writeJSON(driver, event{Done: true}); err != nil {
+		os.Exit(1)
+	}
+	_ = driver.Close()
+	if s.listener != nil {
+		s.serve()
+	}
+	os.Exit(0)
+}
+
+// supervisor starts the host steps of a transaction and holds their output and exit codes. It is the
+// first process of its PID namespace: when it ends, the kernel kills all its steps.
+type supervisor struct {
+	user     string // that runs steps that name none, "" for the supervisor's own
+	listener *net.UnixListener
+	children children
+
+	mu     sync.Mutex
+	steps  map[string]*heldStep // by id, nil for one that may not start; guarded by mu
+	ended  []*heldStep          // in the order of their ends; guarded by mu
+	active int                  // steps whose processes may run; guarded by mu
+}
+
+// newSupervisor waits until the driver has recorded this process, and prepares its namespaces. If the
+// driver dies before, nothing has happened.
+func newSupervisor(driver *os.File) (*supervisor, error) {
+	_ = process.ProtectMemory() // steps of the same user must not trace this process
+	var l layout
+	if err := readJSON(driver, &l); err != nil {
+		return nil, fmt.Errorf("read its layout: %w", err)
+	}
+	s := &supervisor{user: l.User, steps: map[string]*heldStep{}}
+	if l.Socket != "" {
+		var err error
+		if s.listener, err = listen(l.Socket); err != nil {
+			return nil, err
+		}
+	}
+	return s, l.apply()
+}
+
+// listen creates a socket in a directory. The path of the directory may be longer than the address of a
+// socket.
+func listen(dir string) (*net.UnixListener, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = d.Close() }()
+	return net.ListenUnix("unix", socketAddress(d))
+}
+
+func socketAddress(dir *os.File) *net.UnixAddr {
+	return &net.UnixAddr{Net: "unix", Name: filepath.Join(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), socketName)}
+}
+
+// serve accepts drivers until the supervisor is killed.
+func (s *supervisor) serve() {
+	go s.children.reapOrphans()
+	for {
+		conn, err := s.listener.AcceptUnix()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer func() { _ = conn.Close() }()
+			if isDriver(conn) {
+				s.answer(conn)
+			}
+		}()
+	}
+}
+
+// isDriver rejects connections of other users and of processes in this PID namespace: a step could ask
+// for the output of another step.
+func isDriver(conn *net.UnixConn) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	ok := false
+	err = raw.Control(func(fd uintptr) {
+		peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		ok = err == nil && int(peer.Uid) == os.Getuid() && peer.Pid == 0 // a process outside has no id here
+	})
+	return err == nil && ok
+}
+
+// answer serves one connection.
+func (s *supervisor) answer(conn *net.UnixConn) {
+	var c call
+	if err := readJSON(conn, &c); err != nil {
+		return
+	}
+	switch {
+	case c.Run != nil:
+		st, err := s.start(c.Run)
+		if err != nil {
+			_ = writeJSON(conn, event{Error: err.Error(), NoAccess: errors.Is(err, os.ErrPermission)})
+			return
+		}
+		st.serve(conn)
+	case c.Attach != "":
+		if st := s.find(c.Attach); st != nil {
+			st.serve(conn)
+			return
+		}
+		_ = writeJSON(conn, event{Error: "the step has not begun", Unknown: true})
+	case c.End != nil:
+		s.end(c.Only, *c.End)
+		_ = writeJSON(conn, event{Done: true})
+	}
+}
+
+// find returns the step with an id. If there is none, no step can get the id any more.
+func (s *supervisor) find(id string) *heldStep {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.steps[id]
+	s.steps[id] = st
+	return st
+}
+
+// end stops one step or, without an id, all steps at the same time, and waits for their end.
+func (s *supervisor) end(only string, with process.Patience) {
+	var list []*heldStep
+	s.mu.Lock()
+	for id, st := range s.steps {
+		if st != nil && (only == "" || only == id) {
+			list = append(list, st)
+		}
+	}
+	s.mu.Unlock()
+	for _, st := range list {
+		st.requestStop(with)
+	}
+	for _, st := range list {
+		<-st.over
+	}
+}
+
+// keep limits the output of ended steps. It drops the oldest output. The caller holds mu.
+func (s *supervisor) keep(st *heldStep) {
+	s.ended = append(s.ended, st)
+	total := 0
+	for _, old := range slices.Backward(s.ended) {
+		if total += old.out.size(); total > endedLimit {
+			old.out.empty()
+		}
+	}
+}
+
+// children are the processes that this process must not take from the goroutines that wait for them.
+type children struct {
+	mu    sync.Mutex
+	known map[int]bool // guarded by mu
+}
+
+func (c *children) add(pid int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil {
+		c.known = map[int]bool{}
+	}
+	c.known[pid] = true
+}
+
+func (c *children) remove(pid int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.known, pid)
+}
+
+// reapOrphans waits for processes whose parents have ended. A process that is still not waited for at
+// the second look has no other goroutine that waits for it.
+func (c *children) reapOrphans() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGCHLD)
+	seen := map[int]bool{}
+	for {
+		if len(seen) == 0 {
+			<-signals
+		}
+		time.Sleep(orphanPause)
+		next := map[int]bool{}
+		for _, pid := range zombies() {
+			c.mu.Lock()
+			known := c.known[pid]
+			c.mu.Unlock()
+			switch {
+			case known:
+			case seen[pid]:
+				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
+			default:
+				next[pid] = true
+			}
+		}
+		seen = next
+	}
+}
+
+// orphanPause is the time between two looks for orphans.
+const orphanPause = 500 * time.Millisecond
