@@ -69,6 +69,7 @@ type ledger struct {
 	mu     sync.Mutex
 	lock   *flock.Flock // nil until opened
 	id     string       // the id of the directory, see [driver.LabelLedger]
+	notes  noteCipher   // empty until it is needed
 	closed bool
 }
 

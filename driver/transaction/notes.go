@@ -2,6 +2,7 @@ package transaction
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -20,11 +21,12 @@ import (
 
 // notes hold the data that a later process needs to resume a transaction. The data may contain
 // secrets, so it must not be written to a disk (rules T5, S5). The notes are a file in memory
-// with one note a line. Like the resources, they end with the machine. A nil *notes stores
-// nothing. Safe for concurrent use.
+// with one encrypted note a line. Like the resources, they end with the machine. A nil *notes
+// stores nothing. Safe for concurrent use.
 type notes struct {
-	path string
-	lost func(error) // called when a note is lost
+	path   string
+	cipher noteCipher
+	lost   func(error) // called when a note is lost
 
 	mu   sync.Mutex
 	file *os.File // nil after a note is lost: the transaction cannot be resumed
@@ -80,7 +82,10 @@ func (t *transaction) note() {
 	}
 	path := m.notesPath(t.journal.path)
 	var f *os.File
-	err := makePrivate(m.notesDir())
+	key, err := s.ledger.noteCipher()
+	if err == nil {
+		err = makePrivate(m.notesDir())
+	}
 	if err == nil {
 		f, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	}
@@ -88,7 +93,7 @@ func (t *transaction) note() {
 		t.logNotResumable(err)
 		return
 	}
-	t.notes = &notes{path: path, file: f, lost: t.logNotResumable}
+	t.notes = &notes{path: path, cipher: key, file: f, lost: t.logNotResumable}
 	t.notes.add(note{Envs: t.env.Envs, Secrets: t.newSecrets(), Log: t.logConfig})
 }
 
@@ -97,7 +102,7 @@ func (t *transaction) logNotResumable(err error) {
 }
 
 // reopenNotes continues the notes of an earlier process.
-func (t *transaction) reopenNotes(path string) error {
+func (t *transaction) reopenNotes(path string, key noteCipher) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -105,7 +110,7 @@ func (t *transaction) reopenNotes(path string) error {
 	if _, err := f.WriteString("\n"); err != nil { // ends a torn line
 		return errors.Join(err, f.Close())
 	}
-	t.notes = &notes{path: path, file: f, lost: t.logNotResumable}
+	t.notes = &notes{path: path, cipher: key, file: f, lost: t.logNotResumable}
 	return nil
 }
 
@@ -126,7 +131,7 @@ func (n *notes) add(e note) {
 		return
 	}
 	if err == nil {
-		_, err = n.file.Write(append(b, '\n'))
+		_, err = n.file.Write(n.cipher.seal(b, filepath.Base(n.path)))
 	}
 	if err != nil {
 		n.end()
@@ -155,8 +160,9 @@ func (n *notes) end() {
 }
 
 // readNotes combines all notes of the transaction in one, and those of each step by its task. It
-// skips a torn line and returns an error for a file that cannot be read.
-func readNotes(path string) (all note, steps map[string]earlier, err error) {
+// skips a torn line, and a line that was not encrypted with the key for this file. It returns an
+// error for a file that cannot be read.
+func readNotes(path string, key noteCipher) (all note, steps map[string]earlier, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return all, nil, err
@@ -172,7 +178,8 @@ func readNotes(path string) (all note, steps map[string]earlier, err error) {
 			return all, nil, err
 		}
 		var n note
-		if json.Unmarshal(line, &n) != nil {
+		plain, err := key.open(bytes.TrimSuffix(line, []byte("\n")), filepath.Base(path))
+		if err != nil || json.Unmarshal(plain, &n) != nil {
 			continue // torn when the earlier process died
 		}
 		maps.Copy(all.Envs, n.Envs)

@@ -118,8 +118,9 @@ func WithLogWait(d time.Duration) Option { return func(c *config) { c.logWait = 
 // within 10 minutes is cleaned up.
 //
 // Variables between steps may hold secrets, so they are kept in memory only: dir
-// is a directory in memory; empty means /dev/shm. If the directory is not in
-// memory, as on systems other than Linux, nothing is resumed.
+// is a directory in memory; empty means /dev/shm. They are encrypted there, with a
+// key in the directory of the ledger. If the directory is not in memory, as on
+// systems other than Linux, nothing is resumed.
 func WithResume(dir string) Option {
 	return func(c *config) {
 		c.resume, c.memory = true, cmp.Or(dir, defaultMemory)

@@ -37,8 +37,12 @@ func (s *Stages) reopen(ctx context.Context, l openRecord) (*transaction, error)
 	if err := makePrivate(s.notesDir()); err != nil {
 		return nil, err
 	}
+	key, err := s.ledger.noteCipher()
+	if err != nil {
+		return nil, err
+	}
 	path := s.notesPath(l.path)
-	all, steps, err := readNotes(path)
+	all, steps, err := readNotes(path, key)
 	if err != nil {
 		return nil, fmt.Errorf("reading its notes: %w", err)
 	}
@@ -53,7 +57,7 @@ func (s *Stages) reopen(ctx context.Context, l openRecord) (*transaction, error)
 		earlier.begun = begun
 		steps[id] = earlier
 	}
-	if err := t.reopenNotes(path); err != nil {
+	if err := t.reopenNotes(path, key); err != nil {
 		return nil, err
 	}
 	close(t.ready)

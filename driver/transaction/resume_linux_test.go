@@ -206,6 +206,40 @@ func TestTheRecordOfAnOpenTransactionHoldsNoSecret(t *testing.T) {
 	info, err := os.Stat(l.notes()[0])
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	b, err = os.ReadFile(l.notes()[0])
+	require.NoError(t, err)
+	assert.NotContains(t, string(b), hidden)
+	assert.NotContains(t, string(b), "TOKEN", "the notes are encrypted")
+}
+
+// Rule S5: a process that may write to the notes of one transaction cannot give it those of another one.
+func TestNotesOfAnotherTransactionAreNotRead(t *testing.T) {
+	t.Parallel()
+	l := newLife(t)
+	s := l.process()
+	for _, id := range []string{"a", "b"} {
+		give(s, "t"+id, "local_init", stage.InitRequest{GroupID: id, Envs: map[string]string{"OF": id}})
+	}
+	require.Len(t, l.notes(), 2)
+	b, err := os.ReadFile(l.notes()[0])
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(l.notes()[1], b, 0o600))
+	l.kill(s)
+	second := l.process()
+	var seen []string
+	l.w.onExecute = func(_ context.Context, env *driver.Environment, _ *driver.Step, _ io.Writer) (*driver.Result, error) {
+		seen = append(seen, env.ID+env.Envs["OF"])
+		return &driver.Result{}, nil
+	}
+	for _, id := range []string{"a", "b"} {
+		e := step("s" + id)
+		e.GroupID = id
+		give(second, "e"+id, "local_execute", e)
+		require.Equal(t, stage.Success, statusOf(second.cleanup(id)))
+	}
+	assert.NotContains(t, seen, "ab")
+	assert.NotContains(t, seen, "ba")
+	assert.Len(t, seen, 2)
 }
 
 // Rule T5: when the delegate is killed, the next process follows the running step with the
