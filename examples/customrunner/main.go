@@ -26,6 +26,7 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver/local"
+	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/logger/telemetry"
@@ -59,7 +60,8 @@ func serve(ctx context.Context, url, account, secret, metricsAddress, state stri
 	if err != nil {
 		return err
 	}
-	machine, err := local.New(local.Config{}) // Docker containers and host processes
+	// Docker containers and host processes
+	machine, err := local.New(local.Config{Host: host.Config{Hidden: []string{state}, Log: log}})
 	if err != nil {
 		return err
 	}
@@ -79,6 +81,7 @@ func serve(ctx context.Context, url, account, secret, metricsAddress, state stri
 
 // A command line is visible to all users of a machine, so the secret is in the environment.
 func main() {
+	host.Supervise()
 	err := serve(context.Background(), cmp.Or(os.Getenv("URL"), "http://127.0.0.1:3460"), cmp.Or(os.Getenv("ACCOUNT_ID"), "demo"),
 		os.Getenv("TOKEN"), "127.0.0.1:3002", cmp.Or(os.Getenv("LEDGER_DIR"), "customrunner-ledger"), os.Interrupt, syscall.SIGTERM)
 	if err != nil {

@@ -28,6 +28,8 @@ import (
 // config holds the settings of config.env and the environment (rule X2). "delegate
 // settings" prints the help tags.
 type config struct {
+	file string // with settings; empty without one
+
 	AccountID string   `env:"ACCOUNT_ID,required,notEmpty" help:"the account's id"`
 	Token     string   `env:"TOKEN,required,notEmpty" help:"the account's secret (32 hexadecimal characters, or the base64 of those), or a ready-made token"`
 	URL       string   `env:"URL,required,notEmpty" help:"the manager's address"`
@@ -67,6 +69,7 @@ type config struct {
 
 	WorkDir    string `env:"WORK_DIR" help:"folder for workspaces; default: dlite in the temporary folder"`
 	LedgerDir  string `env:"LEDGER_DIR" help:"folder that remembers what has to be cleaned up; default: dlite in the user's cache folder, by delegate name"`
+	Trusted    bool   `env:"TRUSTED_STEPS" envDefault:"false" help:"run host steps beside the delegate, as its user, without separating those of different stages; needed for steps that use sudo or the rights of root"`
 	Resume     bool   `env:"RESUME" envDefault:"true" help:"go on with the stages that a delegate had when it was killed, where they can be followed; false cleans them up"`
 	DockerHost string `env:"DOCKER_HOST" help:"the Docker engine's address"`
 
@@ -143,6 +146,7 @@ func loadConfig(file string, environ []string) (config, []string, error) {
 	if err := env.ParseWithOptions(&c, env.Options{Environment: values}); err != nil {
 		return c, warnings, settingErrors(err)
 	}
+	c.file = file
 	err = c.complete()
 	return c, append(warnings, c.unused()...), err
 }
@@ -308,11 +312,11 @@ func settingOf(field string) string {
 
 func eachSetting(f func(name, field, fallback, help string)) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[config]()) {
-		if field.Anonymous {
-			continue // VisibleFields lists its fields too
-		}
 		tag := field.Tag
 		name, _, _ := strings.Cut(tag.Get("env"), ",")
+		if name == "" {
+			continue // not a setting, or embedded: VisibleFields lists its fields too
+		}
 		f(name, field.Name, tag.Get("envDefault"), tag.Get("help"))
 	}
 }

@@ -147,7 +147,7 @@ func openLocal(cfg config, hc *http.Client, log zerolog.Logger) (driver.Driver, 
 		Host: host.Config{
 			HTTPClient: hc,
 			WorkDir:    cfg.WorkDir, Grace: seconds(cfg.CleanupGrace), FileLimit: int64(cfg.FileLimit), Log: log,
-			TermAttempts: cfg.TermAttempts, TermInterval: seconds(cfg.TermInterval),
+			TermAttempts: cfg.TermAttempts, TermInterval: seconds(cfg.TermInterval), Trusted: cfg.Trusted, Hidden: cfg.private(),
 		},
 		Docker: local.DockerConfig{Host: cfg.DockerHost},
 	})
@@ -155,4 +155,15 @@ func openLocal(cfg config, hc *http.Client, log zerolog.Logger) (driver.Driver, 
 		return nil, fmt.Errorf("WORK_DIR: %w", err)
 	}
 	return d, nil
+}
+
+// private lists the files and folders that steps must not reach.
+func (c *config) private() []string {
+	all := []string{
+		c.file, c.LedgerDir, c.VMStateDir, c.VMPools, c.ClientKey, c.Dir, c.VaultTokenFile, c.VaultSecretIDFile, c.Kubeconfig, c.CGICache,
+	}
+	if c.LogToFile {
+		all = append(all, c.LogFile)
+	}
+	return slices.DeleteFunc(all, func(path string) bool { return path == "" })
 }

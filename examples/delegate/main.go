@@ -30,11 +30,13 @@ import (
 
 	"github.com/peterbourgon/ff/v3/ffcli"
 
+	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/examples/internal/program"
 	"github.com/delegate-io/dlite/internal/process"
 )
 
 func main() {
+	host.Supervise()
 	program.Run(context.Background(), "delegate", "Runs the stages of a manager on this machine.",
 		newCommand("server", "run the delegate until it is interrupted", server),
 		newCommand("check", "check what the delegate needs, and say what to do about what is missing",

@@ -41,7 +41,7 @@ func startDelegate(ctx context.Context, url, secret string, log zerolog.Logger) 
 	if d.client, err = client.New(url, account, secret, client.WithLogger(log)); err != nil {
 		return nil, err
 	}
-	if d.driver, err = local.New(local.Config{Host: host.Config{WorkDir: filepath.Join(d.dir, "work"), Log: log}}); err != nil {
+	if d.driver, err = local.New(local.Config{Host: host.Config{WorkDir: filepath.Join(d.dir, "work"), Hidden: []string{d.dir}, Log: log}}); err != nil {
 		return nil, err
 	}
 	d.stages = transaction.New(d.driver, transaction.WithSlots(capacity.NewSlots(1)), transaction.WithLogger(log),

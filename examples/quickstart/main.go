@@ -19,9 +19,12 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/delegate-io/dlite/driver/local/host"
 )
 
 func main() {
+	host.Supervise()
 	file := flag.String("f", "", "pipeline `file` in YAML; default: the built-in one")
 	verbose := flag.Bool("v", false, "show the manager's and the delegate's own log")
 	flag.Parse()

@@ -5,9 +5,12 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/delegate-io/dlite/driver/local/host"
 )
 
 func TestMain(m *testing.M) {
+	host.Supervise() // of a victim
 	if os.Getenv(victimEnv) != "" {
 		victim() // does not return
 	}

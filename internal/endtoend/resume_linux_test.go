@@ -30,6 +30,7 @@ type survival struct {
 	*scene
 	logs  *logservice.Server
 	count string // the directory where steps count their runs
+	host  bool   // the steps run on the host
 }
 
 func newSurvival(t *testing.T) *survival {
@@ -64,19 +65,22 @@ func newSurvival(t *testing.T) *survival {
 // lines is the number of lines that a step prints, one every 20 ms.
 const lines = 25
 
-// submit submits a stage of two container steps: the first prints and exports a variable, the
+// submit submits a stage of two steps: the first prints and exports a variable, the
 // second prints the variable. Each counts its runs.
 func (s *survival) submit() {
 	s.submitted++
 	id := fmt.Sprintf("survivor-%s-%d", s.token, s.submitted)
 	step := func(name, script string) manager.StepRequest {
-		data, err := json.Marshal(stage.Step{
-			ID: name, Image: s.engine.Image, Pull: "Never", LogKey: id + "/" + name,
-			Volumes: []*stage.VolumeMount{{Name: "count", Path: "/count"}},
+		step := stage.Step{
+			ID: name, LogKey: id + "/" + name, Volumes: []*stage.VolumeMount{{Name: "count", Path: "/count"}},
 			Run: stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{
-				"echo run >> /count/" + id + "-" + name + "; " + script,
+				"echo run >> ${DLITE_VOLUME_COUNT:-/count}/" + id + "-" + name + "; " + script,
 			}},
-		})
+		}
+		if !s.host {
+			step.Image, step.Pull = s.engine.Image, "Never"
+		}
+		data, err := json.Marshal(step)
 		require.NoError(s.t, err)
 		return manager.StepRequest{ID: name, Data: data}
 	}
@@ -132,7 +136,22 @@ func TestStagesSurviveKillsOfTheDelegate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
+	newSurvival(t).survive(restarts)
+}
+
+// Rules T5, L2: as above, for steps on the host, which a supervisor runs.
+func TestHostStagesSurviveKillsOfTheDelegate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
 	s := newSurvival(t)
+	s.host = true
+	s.survive(restarts / 2)
+}
+
+// survive kills the delegate some times and checks all stages.
+func (s *survival) survive(restarts int) {
+	t := s.t
 	var all []string
 	for range restarts {
 		s.forgetEnded()

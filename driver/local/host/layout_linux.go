@@ -225,7 +225,7 @@ func (l *layout) addUser() error {
 		b = append(b, '\n')
 	}
 	b = fmt.Appendf(b, "dlite:x:%s:%s:host steps:%s:/bin/sh\n", l.User, l.User, l.Home)
-	file := filepath.Join(l.Socket, "passwd") // in an empty directory of memory that belongs to root
+	file := filepath.Join(l.Socket, "passwd")            // in an empty directory of memory that belongs to root
 	if err := os.WriteFile(file, b, 0o644); err != nil { //nolint:gosec // every user reads it
 		return err
 	}
