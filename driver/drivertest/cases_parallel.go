@@ -73,12 +73,32 @@ func parallelCases() []testCase {
 			},
 		},
 		{
-			name: "transactions do not see each other's files", rule: "T8",
+			name: "transactions have workspaces of their own", rule: "T8",
 			run: func(s *stand) {
 				a, b := s.begin(), s.begin()
 				a.out("echo secret > file")
 				require.Empty(s, b.out("ls -A"))
 				require.Equal(s, "file\n", a.out("ls -A"))
+			},
+		},
+		{
+			name: "transactions do not see each other's files", rule: "T8, S5", needs: Capabilities{Separated: true},
+			run: func(s *stand) {
+				const secret = "visibly-fake-secret-of-a"
+				a := s.begin(func(env *driver.Environment) { env.Envs["OF_A"] = secret })
+				b := s.begin()
+				step := a.sh("service", `echo "$OF_A" > file; echo "$OF_A" > "$HARNESS_SCRATCH_DIR/file"; echo "$OF_A" > "$DRONE_OUTPUT"
+					for d in /tmp /var/tmp /dev/shm; do echo "$OF_A" > "$d/of-a-$0"; done 2>/dev/null
+					echo "$PWD $HARNESS_SCRATCH_DIR $DRONE_OUTPUT"; sleep 600`, secret)
+				out := a.detach(step)
+				out.WaitFor(s, "\n")
+				paths := strings.Fields(out.String())
+				require.Len(s, paths, 3)
+				seen := b.out(`cd /; cat "$0/file" "$1/file" "$2" "$0"/../../*/workspace/file /tmp/of-a-* /var/tmp/of-a-* /dev/shm/of-a-* \
+					/dev/shm/*/*.notes /dev/shm/dlite-*/steps/*/out/* /proc/[0-9]*/environ /proc/[0-9]*/cmdline /proc/[0-9]*/cwd/file 2>/dev/null |
+					tr '\0' '\n' | grep -c "fake-secret-of-[a]"; true`, paths...)
+				require.Equal(s, "0\n", seen)
+				require.Equal(s, secret+"\n", a.out("cat file"))
 			},
 		},
 		{

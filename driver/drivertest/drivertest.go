@@ -80,6 +80,9 @@ type Capabilities struct {
 	Names bool
 	// IsolatedNetwork means that steps cannot reach steps of other transactions.
 	IsolatedNetwork bool
+	// Separated means that steps cannot read files and processes of other
+	// transactions.
+	Separated bool
 	// Labels means that the driver is a [driver.Finder] and its steps carry labels.
 	Labels bool
 	// Interleaved means that the output has the two streams of a step in the order of

@@ -21,12 +21,9 @@ import (
 
 // Rule D1: the conformance suite with separated host processes, without Docker.
 func TestConformanceOfSeparatedSteps(t *testing.T) {
-	can := []drivertest.Capability{drivertest.HostFolders, drivertest.FolderRemoval, drivertest.Interleaved}
-	if os.Geteuid() == 0 {
-		can = append(can, drivertest.Users)
-	}
+	can := drivertest.Capabilities{HostFolders: true, FolderRemoval: true, Interleaved: true, Separated: true, Users: os.Geteuid() == 0}
 	drivertest.Run(t, drivertest.Target{
-		Name: "separated",
+		Name: "separated host",
 		Site: func(tb testing.TB) drivertest.Site {
 			s := newSite(tb, nil)
 			s.separated = true
@@ -55,6 +52,7 @@ func TestConformanceOnDocker(t *testing.T) {
 		Step: func(step *stage.Step) { step.Image, step.Pull = engine.Image, "Never" },
 		Can: drivertest.Capabilities{
 			OOM: true, Users: true, Mounts: true, HostFolders: true, FolderRemoval: true, Names: true, IsolatedNetwork: true, Labels: true,
+			Separated: true,
 		},
 	})
 }

@@ -82,7 +82,7 @@ func (t *transaction) note() {
 	}
 	path := m.notesPath(t.journal.path)
 	var f *os.File
-	key, err := s.ledger.noteCipher()
+	key, err := m.ledger.noteCipher()
 	if err == nil {
 		err = makePrivate(m.notesDir())
 	}

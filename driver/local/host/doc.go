@@ -44,6 +44,20 @@
 // unpacked. The plugin runs like any host step. Its settings become variables PLUGIN_<SETTING> (upper
 // case, "_" for "-" and "."), which override the step's own variables.
 //
+// # Separation
+//
+// On Linux, in a program that calls [Supervise], Init starts a supervisor in its own PID, mount and IPC
+// namespaces, and the supervisor starts the host steps. If the driver is root, the steps of each
+// transaction run as a user of their own, and the files of root in the workspace appear as files of this
+// user. Otherwise the supervisor has its own user namespace. Steps see their own directories and no
+// other ones of the driver, have their own /tmp, /var/tmp and /dev/shm, and see only processes of their
+// transaction. docs/security.md has the details.
+//
+// The supervisor holds the output and the exit code of each step, so a step continues when the program
+// is killed, and [Driver.Reattach] follows it. When the supervisor ends, the kernel kills all its steps.
+// [Config], Trusted, and machines without these namespaces leave the steps beside the driver, as the
+// following section describes.
+//
 // # Ends of processes
 //
 // All processes that a host step starts end with the step, unless the step is detached. After the end
@@ -51,7 +65,10 @@
 // Grace, TermAttempts and TermInterval of [Config] set how a step that is stopped is asked to end.
 // Cleanup asks all background steps at the same time.
 //
-// On Linux each host step has a control group inside the control group of its transaction. The driver
+// With a supervisor, the end of a step kills its process group, the processes with its variable
+// DLITE_PROCESS, and, if no other step runs, everything else in the namespace.
+//
+// On Linux without a supervisor each host step has a control group inside the control group of its transaction. The driver
 // creates the latter beside the delegate's own processes in version 2, or else in the freezer of
 // version 1. Its record is on the disk since the init, so no step waits for the disk. A process cannot
 // leave a control group by leaving its process group or session, or by clearing its environment. Only

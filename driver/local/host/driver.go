@@ -69,7 +69,7 @@ type Config struct {
 	// Trusted lets steps reach each other, the delegate and everything that the delegate's user can reach:
 	// they run as processes beside the delegate, as its user. By default steps of different transactions
 	// are separated if the program calls [Supervise] and the machine allows it. Set Trusted if steps need
-	// sudo or the rights of root.
+	// sudo or the rights of root. WholeMachine includes Trusted.
 	Trusted bool
 	// Hidden lists files and directories of the delegate that separated steps must not reach, such as its
 	// configuration, its ledger and its log. The directories of other transactions, the directory dlite in
@@ -100,7 +100,7 @@ func New(cfg Config) (*Driver, error) {
 	}
 	d := &Driver{shared: shared}
 	shared.AddCleaner(func() steps.Cleaner { return &cleanup{d: d} })
-	if !cfg.Trusted {
+	if !cfg.Trusted && !cfg.WholeMachine {
 		d.separate()
 	}
 	return d, nil
