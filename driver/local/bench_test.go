@@ -188,12 +188,17 @@ func BenchmarkContainerStageAgainstDockerCommands(b *testing.B) {
 // step, the long step shows what that cost means for a typical step. "synced" is the bare process
 // after one synced record.
 func BenchmarkHostStepAgainstForkAndExec(b *testing.B) {
-	for name, script := range map[string]string{
-		"nothing":   "true",
-		"something": "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; echo $i",
+	const nothing, something = "true", "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; echo $i"
+	for _, one := range []struct {
+		name, script string
+		opts         []option
+	}{
+		{"nothing", nothing, nil}, {"something", something, nil},
+		{"nothing-separated", nothing, []option{separated()}}, {"something-separated", something, []option{separated()}},
 	} {
-		b.Run(name, func(b *testing.B) {
-			d, dir := benchDriver(b)
+		b.Run(one.name, func(b *testing.B) {
+			script := one.script
+			d, dir := benchDriver(b, one.opts...)
 			l := newFileLedger(b, dir)
 			env := &driver.Environment{ID: randomName()}
 			require.NoError(b, d.Init(b.Context(), env, l))

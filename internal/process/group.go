@@ -113,10 +113,12 @@ func Start(ctx context.Context, cmd *exec.Cmd, opts Options) (*Group, error) {
 		}
 		if opts.Powerless {
 			runtime.LockOSThread() // capabilities belong to a thread
-			defer runtime.UnlockOSThread()
 			dropAmbient()
 		}
 		g, err := begin(ctx, cmd, opts)
+		if opts.Powerless {
+			runtime.UnlockOSThread()
+		}
 		starts <- started{g, err}
 		if err == nil {
 			g.wait()

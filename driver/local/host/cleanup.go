@@ -59,7 +59,7 @@ func (c *cleanup) Removers() []steps.Remover {
 func (c *cleanup) killProcesses(ctx context.Context, list []driver.Resource) {
 	markers := map[string]bool{}
 	for _, r := range list {
-		if readSupervised(r).Supervisor != nil {
+		if _, ended := c.d.ended.LoadAndDelete(r.ID); ended || readSupervised(r).Supervisor != nil {
 			continue
 		}
 		markers[r.ID] = true

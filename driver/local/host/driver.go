@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -85,6 +86,9 @@ type Driver struct {
 	shared      *steps.Driver
 	cgroups     process.Cgroups
 	supervision *supervision // nil if this process starts the steps itself
+	// ended has the markers of git's processes that this driver has waited for. Nothing needs to search the
+	// machine for them.
+	ended sync.Map
 }
 
 var (

@@ -77,7 +77,9 @@ func (g *git) run(ctx context.Context, out io.Writer, args ...string) error {
 		p.stop(process.Patience{})
 		return gitStopped(ctx)
 	}
-	if code := process.Code(p.finish()); code != 0 {
+	state := p.finish()
+	g.d.ended.Store(marker, true)
+	if code := process.Code(state); code != 0 {
 		return &gitError{command: args[0], code: code}
 	}
 	return nil

@@ -51,13 +51,12 @@ func (s *supervisor) start(o *order) (*heldStep, error) {
 }
 
 func (st *heldStep) launch(s *supervisor, o *order) error {
-	user := o.User
-	if user == "" {
-		user = s.user
-	}
-	account, err := process.FindAccount(user)
-	if err != nil {
-		return err
+	account := s.account
+	if o.User != "" {
+		var err error
+		if account, err = process.FindAccount(o.User); err != nil {
+			return err
+		}
 	}
 	if info, err := os.Stat(o.Dir); err != nil || !info.IsDir() {
 		return fmt.Errorf("working directory %q is not a directory of this machine", o.Dir)

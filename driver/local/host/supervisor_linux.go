@@ -54,7 +54,7 @@ func superviseIfAsked() {
 // supervisor starts the host steps of a transaction and holds their output and exit codes. It is the
 // first process of its PID namespace: when it ends, the kernel kills all its steps.
 type supervisor struct {
-	user     string // that runs steps that name none, "" for the supervisor's own
+	account  *process.Account // runs steps that name no user; nil is the supervisor's own user
 	listener *net.UnixListener
 	children children
 
@@ -72,14 +72,18 @@ func newSupervisor(driver *os.File) (*supervisor, error) {
 	if err := readJSON(driver, &l); err != nil {
 		return nil, fmt.Errorf("read its layout: %w", err)
 	}
-	s := &supervisor{user: l.User, steps: map[string]*heldStep{}}
+	s := &supervisor{steps: map[string]*heldStep{}}
 	if l.Socket != "" {
 		var err error
 		if s.listener, err = listen(l.Socket); err != nil {
 			return nil, err
 		}
 	}
-	return s, l.apply()
+	err := l.apply()
+	if err == nil {
+		s.account, err = process.FindAccount(l.User) // in the list of users that the layout has made
+	}
+	return s, err
 }
 
 // listen creates a socket in a directory. The path of the directory may be longer than the address of a
