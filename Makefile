@@ -28,7 +28,7 @@ packages = $(foreach d,$(1),./$(d)/...)
 PLAIN = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' $(call packages,$(PLAIN_TREES)) | grep -v '/internal/endtoend/peers$$')
 RACE = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' $(RACE_FIRST) $(ALL) | awk '!seen[$$0]++' | grep -vxF "$$(printf '%s\n' $(PLAIN))")
 
-.PHONY: all test suite plain race soak conformance chaos vmcrash bench plots queuetest fuzz lint vet build sizes images manifests cross clean requirements
+.PHONY: all test suite plain race soak conformance chaos attack vmcrash bench plots queuetest fuzz lint vet build sizes images manifests cross clean requirements
 
 all: build vet lint test
 
@@ -77,6 +77,12 @@ conformance:
 CHAOS_STAGES ?= 20000
 chaos:
 	@DLITE_CHAOS_STAGES=$(CHAOS_STAGES) internal/testbed/run.sh go test -v -count=1 -timeout 3h ./manager/internal/chaos
+
+## attack: a hostile account, step and network against the bundled programs, DLITE_ATTACK_TRIES (default 40 here, 10 in a test run)
+## tries of each kind
+attack:
+	@internal/testbed/run.sh env DLITE_ATTACK_TRIES=$${DLITE_ATTACK_TRIES:-40} \
+	  go test -v -count=1 -timeout 60m -run '^TestAttacks$$' ./internal/endtoend
 
 ## vmcrash: a delegate with QEMU machines is killed at DLITE_VM_CRASHES random instants (default 100 here, 4 in a test run)
 vmcrash:
