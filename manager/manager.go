@@ -69,14 +69,14 @@ type Config struct {
 	// ForgetLost is how long the manager remembers a lost delegate. Defaults to 1
 	// hour.
 	ForgetLost time.Duration
-	// Retention is how long the manager remembers ended stages and tasks. Defaults
-	// to 1 hour.
+	// Retention is how long the manager remembers ended stages and single tasks.
+	// Defaults to 1 hour.
 	Retention time.Duration
-	// MaxFinished is the largest number of ended stages and single tasks that the
-	// manager remembers. Defaults to 10,000.
+	// MaxFinished is the largest number of them. The manager forgets the one that ended
+	// first. Defaults to 10,000.
 	MaxFinished int
-	// MaxFinishedBytes bounds the total size of their answers, in bytes. The manager
-	// always remembers the newest one. Defaults to 256 MiB.
+	// MaxFinishedBytes bounds their total size, in bytes: what they take in memory, with
+	// answers. The manager always remembers the newest one. Defaults to 64 MiB.
 	MaxFinishedBytes int
 	// MaxAttempts is the largest number of delegates that get a task whose answers
 	// are RETRY_ON_OTHER_DELEGATE. Defaults to 3.

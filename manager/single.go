@@ -189,7 +189,7 @@ func (c *core) submitTask(account string, s *submitTaskCommand) (existed bool, e
 
 func (w *singleWork) queueWork(notBefore time.Time) *queue.Work {
 	return &queue.Work{
-		ID: w.Task.ID, Priority: w.Priority, Selectors: w.Selectors, QueueTimeout: w.QueueTimeout, NotBefore: notBefore,
+		ID: w.Task.ID, Priority: w.Priority, Selectors: w.Selectors, QueueTimeout: w.QueueTimeout, NotBefore: notBefore, Size: keptTask + 2*len(w.Task.ID),
 		Variants: []queue.Variant{{Types: []string{w.Task.Type}, Task: w.Task}},
 	}
 }

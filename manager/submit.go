@@ -93,7 +93,7 @@ func (c *core) submitStage(account string, n *run) (existed bool, err error) {
 func (n *run) queueWork() *queue.Work {
 	w := &queue.Work{
 		ID: n.ID, Stage: true, Priority: priorities[n.Priority], Selectors: n.Selectors, Groups: n.groups,
-		QueueTimeout: n.queueTimeout, RunTimeout: n.timeout.Duration(),
+		QueueTimeout: n.queueTimeout, RunTimeout: n.timeout.Duration(), Size: n.keptSize(),
 	}
 	for v := range n.kinds {
 		w.Variants = append(w.Variants, queue.Variant{Types: n.kinds[v][:], Task: n.init.task(n, v, n.SubmittedAt)})

@@ -49,6 +49,27 @@ func (b *budgetFlag) Set(text string) error {
 	return nil
 }
 
+// sizeFlag is a number of bytes, such as 64MiB. It implements [flag.Value].
+type sizeFlag int
+
+// String returns the number without a unit, unless it is of whole MiB.
+func (s *sizeFlag) String() string {
+	if n := int(*s); n == 0 || n%(1<<20) != 0 {
+		return strconv.Itoa(n)
+	}
+	return strconv.Itoa(int(*s)>>20) + "MiB"
+}
+
+// Set parses a positive size.
+func (s *sizeFlag) Set(text string) error {
+	n, err := parseSize(strings.TrimSpace(text))
+	if err != nil || n <= 0 {
+		return fmt.Errorf("%q is no size; it may be a number of bytes such as 1000000 or 64MiB", text)
+	}
+	*s = sizeFlag(n)
+	return nil
+}
+
 func parseSize(text string) (int, error) {
 	for unit, factor := range map[string]int{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
 		if number, ok := strings.CutSuffix(text, unit); ok {

@@ -27,3 +27,23 @@ func TestBudgetsAreSettings(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+// Rule X2: the bound of ended stages is a size, and a wrong one is named.
+func TestTheBoundOfEndedStagesIsASetting(t *testing.T) {
+	t.Parallel()
+	parse := func(args ...string) (int, error) {
+		c := &serverCommand{}
+		err := c.command(func(context.Context, map[string]string, []string) error { return nil }).ParseAndRun(t.Context(), args)
+		return int(c.MaxFinishedBytes), err
+	}
+	got, err := parse()
+	require.NoError(t, err)
+	assert.Equal(t, 64<<20, got)
+	got, err = parse("--max-finished-bytes", "1GiB")
+	require.NoError(t, err)
+	assert.Equal(t, 1<<30, got)
+	for _, text := range []string{"", "0", "-1", "64MB"} {
+		_, err := parse("--max-finished-bytes", text)
+		require.ErrorContains(t, err, "is no size")
+	}
+}

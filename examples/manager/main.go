@@ -65,6 +65,9 @@ type serverCommand struct {
 	LogsMaxAgeDays  int
 
 	AccountBudget, TotalBudget budgetFlag
+	Retention                  time.Duration
+	MaxFinished                int
+	MaxFinishedBytes           sizeFlag
 }
 
 func newServerCommand() *ffcli.Command {
@@ -91,6 +94,10 @@ func (c *serverCommand) command(run func(context.Context, map[string]string, []s
 		fs.StringVar(&c.LogsArchive, "logs-archive", "", "bucket for complete logs: a URL that begins with s3, gs, azblob or file (default: in the directory); required with Redis")
 		fs.Var(&c.AccountBudget, "account-budget", "what each account may occupy, such as works=1000,bytes=64MiB; also delegates, schedules, holds, streams (docs/manager.md)")
 		fs.Var(&c.TotalBudget, "total-budget", "what all accounts together may occupy, in the same form")
+		fs.DurationVar(&c.Retention, "retention", time.Hour, "how long the manager remembers ended stages and single tasks; 0 is 1h")
+		fs.IntVar(&c.MaxFinished, "max-finished", 10_000, "largest number of ended stages and single tasks; the manager forgets the oldest; 0 is 10000")
+		c.MaxFinishedBytes = 64 << 20
+		fs.Var(&c.MaxFinishedBytes, "max-finished-bytes", "largest size of ended stages and single tasks in memory, such as 256MiB (docs/manager.md)")
 		fs.StringVar(&c.LogURLs, "log-urls", "", "comma-separated addresses of other log services that init.log_config of a submission may name (default: only this one)")
 		fs.IntVar(&c.LogsMaxAgeDays, "logs-max-age-days", 0, "days after which a complete log is removed; 0 keeps it until its room is needed")
 	}, run)

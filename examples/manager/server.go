@@ -77,6 +77,7 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	m, err := manager.New(manager.Config{
 		Store: store, StoreKeys: keys, Accounts: accounts, Logger: log, TracerProvider: tracer,
 		AccountBudget: c.AccountBudget.Budget, TotalBudget: c.TotalBudget.Budget,
+		Retention: c.Retention, MaxFinished: c.MaxFinished, MaxFinishedBytes: int(c.MaxFinishedBytes),
 		LogURLs: list(c.LogURLs),
 		Logs: func(account, id, prefix string) *stage.LogConfig {
 			return &stage.LogConfig{AccountID: account, URL: url, Token: signer.Issue(logservice.Grant{
@@ -117,6 +118,10 @@ func (c *serverCommand) checkSettings() error {
 		return fmt.Errorf("OPERATOR_TOKEN: it is too short: it needs %d characters or more, like those that `openssl rand -hex 16` prints", minOperatorToken)
 	case slices.ContainsFunc(list(c.LogURLs), func(u string) bool { return !strings.Contains(u, "://") }):
 		return errors.New("LOG_URLS: each address must begin with http:// or https://")
+	case c.Retention < 0:
+		return errors.New("RETENTION: it must not be negative; 0 means 1h")
+	case c.MaxFinished < 0:
+		return errors.New("MAX_FINISHED: it must not be negative; 0 means 10000")
 	case c.LogsMaxAgeDays < 0:
 		return errors.New("LOGS_MAX_AGE_DAYS: it must be 0 or more")
 	case !c.inMemory() && !c.onRedis() && c.Store != "sqlite":

@@ -43,6 +43,19 @@ func TestTheAnswersOfEndedTasksAreBounded(t *testing.T) {
 	assert.Zero(t, b.finished.size)
 }
 
+// What the caller remembers of ended works counts as their answers do.
+func TestTheSizeOfEndedWorksIsBounded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{MaxFinishedBytes: 1000})
+	for i := range 10 {
+		id := fmt.Sprint("s", i)
+		require.NoError(t, b.Submit(acc, &Work{ID: id, Size: 400, Variants: []Variant{{Task: &task.Task{ID: id, Type: "t"}}}}))
+		require.NoError(t, b.Abort(acc, id, ""))
+	}
+	assert.Equal(t, 2, b.finished.size)
+	assert.Equal(t, 800, b.bytes)
+}
+
 // The answer of a cleanup that ends after its stage counts too.
 func TestALateCleanupCounts(t *testing.T) {
 	t.Parallel()
@@ -80,7 +93,7 @@ func TestForgottenWorksLeaveTheList(t *testing.T) {
 // heap.
 func TestEndedStagesAreSmall(t *testing.T) {
 	const stages = 2000
-	b := newBench(t, Config{})
+	b := newBench(t, Config{MaxFinishedBytes: 256 << 20})
 	d := b.add("d", 1)
 	before := heapInUse()
 	for i := range stages {

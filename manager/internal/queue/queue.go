@@ -54,8 +54,8 @@ type Config struct {
 	// keeps works with a cleanup that waits for its delegate, and always the last work
 	// that ended. Defaults to 10,000.
 	MaxFinished int
-	// MaxFinishedBytes bounds the size of the answers of ended works, in bytes. The
-	// queue always remembers the newest one. Defaults to 256 MiB.
+	// MaxFinishedBytes bounds the size of ended works with their answers, in bytes. The
+	// queue always remembers the newest one. Defaults to 64 MiB.
 	MaxFinishedBytes int
 	// Gap is the time without an operation, [Queue.Tick] included, after which the
 	// queue assumes that delegates could not reach it: see timer.go. It must exceed the
@@ -83,7 +83,7 @@ func (c *Config) setDefaults() {
 			*setting = value
 		}
 	}
-	for setting, value := range map[*int]int{&c.MaxFinished: 10_000, &c.MaxFinishedBytes: 256 << 20, &c.MaxAttempts: 3} {
+	for setting, value := range map[*int]int{&c.MaxFinished: 10_000, &c.MaxFinishedBytes: 64 << 20, &c.MaxAttempts: 3} {
 		if *setting <= 0 {
 			*setting = value
 		}

@@ -46,6 +46,9 @@ type Work struct {
 	// RunTimeout is the time between the acquisition of a stage's first task and the
 	// stage's [Expired] event. 0 is never.
 	RunTimeout time.Duration
+	// Size is the size of everything that the caller and the queue remember of the work
+	// after its end, without answers, in bytes: see [Config].
+	Size int
 }
 
 // Variant is one way to do a work.
@@ -94,7 +97,7 @@ type workFacts struct {
 	RunTimeout   time.Duration   `json:"run,omitempty"`
 	NotBefore    instant         `json:"notBefore,omitempty"`
 	Due          instant         `json:"due,omitempty"`   // the end of its wait or of its offer, then of its run, then of its retention
-	Size         int             `json:"size,omitempty"`  // of the answers, in bytes
+	Size         int             `json:"size,omitempty"`  // with the answers, in bytes
 	Ended        int             `json:"ended,omitempty"` // the order in which works ended, from 1
 	Was          map[string]fate `json:"was,omitempty"`   // of the work at earlier delegates, by their ids
 }
@@ -128,7 +131,7 @@ func (q *Queue) Submit(account string, w *Work) error {
 	now := q.now()
 	n := newWork(workFacts{
 		ID: w.ID, Seq: q.number(), Stage: w.Stage, Priority: w.Priority, Selectors: w.Selectors,
-		QueueTimeout: w.QueueTimeout, RunTimeout: w.RunTimeout,
+		QueueTimeout: w.QueueTimeout, RunTimeout: w.RunTimeout, Size: w.Size,
 	}, a)
 	n.Variants = w.Variants
 	n.postpone(w.NotBefore)
@@ -354,10 +357,15 @@ func (q *Queue) remember(w *work) {
 	q.finished.insert(finished{w})
 }
 
+// maxForgotten bounds how many works are forgotten when another one ends. Settings that
+// became smaller, and works that must be kept, may leave many; then it takes several
+// ends.
+const maxForgotten = 64
+
 // forgetExcess forgets the oldest ended works above the limits, but not the last one
 // that ended: its caller may ask for its result.
 func (q *Queue) forgetExcess(now instant) {
-	for n := q.finished.size - 1; n > 0; n-- {
+	for n := min(q.finished.size-1, maxForgotten); n > 0; n-- {
 		if q.finished.size <= q.cfg.MaxFinished && q.bytes <= q.cfg.MaxFinishedBytes {
 			return
 		}
