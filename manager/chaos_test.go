@@ -23,7 +23,7 @@ func TestAllWorkEndsAfterRandomCalls(t *testing.T) {
 		c.HeartbeatTimeout, c.AcquireTimeout, c.AbortGrace = 20*time.Second, 5*time.Second, 3*time.Second
 		c.ForgetLost, c.Retention, c.MaxFinished = time.Minute, 2*time.Minute, 20
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	var everybody sync.WaitGroup
 	for seed := range uint64(4) {
