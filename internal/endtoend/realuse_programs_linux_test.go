@@ -29,11 +29,13 @@ import (
 // and connected by the settings that the manager prints.
 type programs struct {
 	url, account, token string
+	manager, delegate   *exec.Cmd
+	data                string // directory of the manager
 }
 
 // startPrograms builds and starts both, the delegate with more settings. At the end of the
 // test it interrupts them. They must end without an error and leave no resource.
-func startPrograms(t *testing.T, settings ...string) *programs {
+func startPrograms(t testing.TB, settings ...string) *programs {
 	t.Helper()
 	dir := t.TempDir()
 	testbed.Keep(t, dir) // machines and processes of steps survive a delegate
@@ -71,16 +73,17 @@ func startPrograms(t *testing.T, settings ...string) *programs {
 			if strings.Contains(file, "/snapshots/") {
 				continue // the next process uses it again
 			}
-			assert.Contains(t, []string{"id", "lock", "owner"}, filepath.Base(file), "%s is left in the ledger", file)
+			assert.Contains(t, []string{"id", "lock", "notes.key", "owner"}, filepath.Base(file), "%s is left in the ledger", file)
 		}
 	})
 	return &programs{
 		url: find(`URL="(.*)"`), account: find(`ACCOUNT_ID="(.*)"`), token: find(`API_TOKEN='(.*)'`),
+		manager: m, delegate: d, data: filepath.Join(dir, "data"),
 	}
 }
 
 // program returns a command whose environment is independent of the test's.
-func program(t *testing.T, path string, args ...string) *exec.Cmd {
+func program(t testing.TB, path string, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(cancel)
@@ -95,7 +98,7 @@ func program(t *testing.T, path string, args ...string) *exec.Cmd {
 
 // begin starts a program. At the end of the test it interrupts the program, which must
 // succeed.
-func begin(t *testing.T, cmd *exec.Cmd, then func()) {
+func begin(t testing.TB, cmd *exec.Cmd, then func()) {
 	t.Helper()
 	log, err := os.Create(cmd.Path + ".log")
 	require.NoError(t, err)
@@ -117,7 +120,7 @@ func begin(t *testing.T, cmd *exec.Cmd, then func()) {
 	})
 }
 
-func filesBelow(t *testing.T, dir string) []string {
+func filesBelow(t testing.TB, dir string) []string {
 	t.Helper()
 	var files []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
