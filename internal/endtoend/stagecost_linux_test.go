@@ -22,10 +22,9 @@ import (
 
 // BenchmarkStage runs stages of one host step through the bundled manager, with SQLite,
 // and the bundled delegate, 4 at a time. It reports the CPU time of each process for a
-// stage. The time of the delegate includes that of its children: the supervisor of each
-// transaction, and the step, a
-// shell that ends at once. The memory and the data of the manager are those at the end:
-// with -benchtime 20000x they show that ended stages are bounded.
+// stage. The time of the delegate includes that of its children: the supervisors of the
+// transactions, and the steps. The memory and the data of the manager are those at the
+// end: with -benchtime 20000x they show that ended stages are bounded.
 func BenchmarkStage(b *testing.B) {
 	p := startPrograms(b)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
