@@ -159,6 +159,7 @@ func (r *registration) check() error {
 		checkSize("delegateType", len(r.DelegateType), maxName),
 		checkSize("hostName", len(r.HostName), maxName),
 		checkSize("version", len(r.Version), maxName),
+		checkSize("group", len(r.Group), maxName),
 		checkNames("tags", r.Tags),
 		checkNames("supportedTaskTypes", r.TaskTypes),
 	)

@@ -28,6 +28,9 @@ type Delegate struct {
 	HostName string `json:"host_name,omitempty"`
 	Type     string `json:"type,omitempty"`
 	Version  string `json:"version,omitempty"`
+	// Group is the group of delegates that can serve each other's transactions. It is
+	// empty for a delegate without one.
+	Group string `json:"group,omitempty"`
 	// State is ALIVE, DRAINING (finishes its stages and takes no new ones) or LOST
 	// (stopped sending heartbeats).
 	State DelegateState `json:"state"`
@@ -51,7 +54,7 @@ func (m *Manager) Delegates(account string) []Delegate {
 	out := make([]Delegate, 0, len(known))
 	for _, d := range known {
 		out = append(out, Delegate{
-			ID: d.ID, Name: d.Name, HostName: d.HostName, Type: d.Type, Version: d.Version,
+			ID: d.ID, Name: d.Name, HostName: d.HostName, Type: d.Type, Version: d.Version, Group: d.Group,
 			State: d.State, Tags: emptyIfNil(d.Tags), TaskTypes: emptyIfNil(d.Types),
 			MaxStages: d.MaxStages, Stages: d.Stages, Running: d.Running,
 			RegisteredAt: d.Registered, LastHeartbeat: d.LastHeartbeatSeen,
@@ -70,13 +73,15 @@ type registration struct {
 	TaskTypes    []string `json:"supportedTaskTypes"`
 	Tags         []string `json:"tags"`
 	Version      string   `json:"version"`
-	Draining     bool     `json:"draining"` // an extension of the protocol
+	// Extensions of the protocol:
+	Draining bool   `json:"draining"`
+	Group    string `json:"group"`
 }
 
 func (r *registration) forQueue() queue.Registration {
 	return queue.Registration{
 		ID: r.DelegateID, NewID: rand.Text(), Name: r.Name, HostName: r.HostName, Type: r.DelegateType, Version: r.Version,
-		Tags: r.Tags, Types: r.TaskTypes, Draining: r.Draining,
+		Tags: r.Tags, Types: r.TaskTypes, Draining: r.Draining, Group: r.Group,
 	}
 }
 

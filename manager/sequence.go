@@ -70,6 +70,10 @@ func (c *core) partStarted(n *run, e *queue.Event) {
 		n.Status, n.DelegateID, n.variant = Running, e.Delegate, e.Variant
 		c.publishStage(n)
 		c.updateQueueLog(n)
+	} else if n.DelegateID != e.Delegate && !n.Status.Ended() {
+		n.DelegateID = e.Delegate
+		c.publishStage(n)
+		c.log(zerolog.WarnLevel, "a stage goes on at another delegate of its group", logEntry{account: n.account, stage: n.ID, delegate: e.Delegate})
 	}
 	c.publishStep(n, p)
 }
@@ -207,7 +211,7 @@ func (c *core) sendPart(n *run, p *step) {
 }
 
 // delegateLost ends a stage whose delegate is lost. The stage leaves a cleanup for
-// the delegate's return.
+// another delegate of the group, or for the delegate's return.
 func (c *core) delegateLost(n *run, p *step) {
 	n.lost = true
 	if p.kind != taskkind.Cleanup { // otherwise the steps have ended before

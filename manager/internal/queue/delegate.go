@@ -29,6 +29,8 @@ type Registration struct {
 	// Types are the task types that the delegate supports, exactly. Without any, the
 	// delegate gets tasks of every type.
 	Types []string
+	// Group is the group of delegates that can serve each other's transactions, see peer.go.
+	Group string
 	// Draining delegates get nothing new, but all further tasks of their stages.
 	Draining bool
 }
@@ -117,7 +119,7 @@ func newDelegate(a *account, facts delegateFacts) *delegate {
 }
 
 // Heartbeat reports that a delegate is alive, and what has changed about it. Nil tags
-// and types, and an empty name, host, type and version, mean no change. A lost delegate
+// and types, and an empty name, host, type, version and group, mean no change. A lost delegate
 // is back. Heartbeat fails with [ErrUnknownDelegate].
 func (q *Queue) Heartbeat(account string, r Registration) error {
 	defer q.unlock(q.lock())
@@ -141,6 +143,7 @@ func (q *Queue) Unchanged(account string, r Registration) bool {
 func (i *Registration) merge(r Registration) Registration {
 	r.Name, r.HostName = cmp.Or(r.Name, i.Name), cmp.Or(r.HostName, i.HostName)
 	r.Type, r.Version = cmp.Or(r.Type, i.Type), cmp.Or(r.Version, i.Version)
+	r.Group = cmp.Or(r.Group, i.Group)
 	if r.Tags == nil {
 		r.Tags = i.Tags
 	}
@@ -152,7 +155,7 @@ func (i *Registration) merge(r Registration) Registration {
 
 // describes reports whether i and r are the same except for ids and draining.
 func (i *Registration) describes(r Registration) bool {
-	return r.Name == i.Name && r.HostName == i.HostName && r.Type == i.Type && r.Version == i.Version &&
+	return r.Name == i.Name && r.HostName == i.HostName && r.Type == i.Type && r.Version == i.Version && r.Group == i.Group &&
 		slices.Equal(r.Tags, i.Tags) && slices.Equal(r.Types, i.Types)
 }
 
@@ -180,6 +183,10 @@ func (q *Queue) hear(d *delegate, r Registration, now instant) {
 // describe takes over what a delegate reports about itself.
 func (d *delegate) describe(r Registration) {
 	old := d.info
+	if old.Group != r.Group {
+		d.part()
+		defer d.join()
+	}
 	d.info, d.info.NewID = r, ""
 	if d.has != nil && old.describes(r) {
 		d.info.Tags, d.info.Types = old.Tags, old.Types
@@ -209,15 +216,22 @@ func (q *Queue) SetCapacity(account, id string, maxStages int) error {
 	now := q.now()
 	d.Max = max(maxStages, 0)
 	d.changeAbility()
-	if offered := d.offered(); d.Max > 0 && len(d.slots) > d.Max {
-		offered = slices.DeleteFunc(offered, func(w *work) bool { return !w.Stage })
-		excess := min(len(d.slots)-d.Max, len(offered))
-		for _, w := range offered[len(offered)-excess:] {
-			q.requeue(w, now)
-		}
-	}
+	q.withdrawExcess(d, now)
 	q.dispatch(nil, d, nil, now)
 	return nil
+}
+
+// withdrawExcess takes back offered stages, the youngest first, while the delegate has more
+// stages than slots.
+func (q *Queue) withdrawExcess(d *delegate, now instant) {
+	if d.Max == 0 || len(d.slots) <= d.Max {
+		return
+	}
+	offered := slices.DeleteFunc(d.offered(), func(w *work) bool { return !w.Stage })
+	excess := min(len(d.slots)-d.Max, len(offered))
+	for _, w := range offered[len(offered)-excess:] {
+		q.requeue(w, now)
+	}
 }
 
 // SetDraining drains a delegate, or ends that, whatever the delegate reports: it gets
@@ -358,8 +372,9 @@ func (d *delegate) expire(q *Queue, now instant) {
 	}
 }
 
-// lose marks a delegate as lost. What it was offered goes to other delegates. What it
-// has acquired ends as [Abandoned], except detached tasks, which wait for its return.
+// lose marks a delegate as lost. What it was offered goes to other delegates, further tasks
+// of stages to its peers. Everything else ends as [Abandoned], except detached tasks, which
+// wait for its return.
 func (q *Queue) lose(d *delegate, now instant) {
 	d.Lost = true
 	q.present--
@@ -367,15 +382,15 @@ func (q *Queue) lose(d *delegate, now instant) {
 	q.events = append(q.events, Event{Kind: Lost, At: now.time(), Account: d.account.id, Delegate: d.info.ID})
 	q.withdraw(d, now)
 	for _, r := range d.tasks() {
-		if !r.Detached {
+		if (r.State != offered || !q.handOver(r, now)) && !r.Detached {
 			q.end(r, now, Result{Outcome: Abandoned, Error: d.absence()})
 		}
 	}
 	q.arm(d, now.after(q.cfg.ForgetLost))
 }
 
-// Unregister removes a delegate. What it was offered goes to other delegates, what it
-// has acquired ends as [Abandoned]. Unregister fails with [ErrUnknownDelegate].
+// Unregister removes a delegate. What it was offered goes to other delegates, further tasks
+// of stages to its peers, and everything else ends as [Abandoned]. Unregister fails with [ErrUnknownDelegate].
 func (q *Queue) Unregister(account, id string) error {
 	defer q.unlock(q.lock())
 	d, err := q.delegate(account, id)
@@ -395,13 +410,16 @@ func (q *Queue) remove(d *delegate, now instant, reason string) {
 	q.disarm(d)
 	delete(d.account.delegates, d.info.ID)
 	d.setTags(nil)
+	d.part()
 	for _, w := range d.offered() {
 		delete(d.open, w.first.ID)
 		q.requeue(w, now)
 	}
 	for _, r := range d.tasks() {
 		delete(d.open, r.ID)
-		q.end(r, now, Result{Outcome: Abandoned, Error: reason})
+		if r.State != offered || !q.handOver(r, now) {
+			q.end(r, now, Result{Outcome: Abandoned, Error: reason})
+		}
 	}
 	clear(d.stops)
 	d.wakePoll() // a held poll learns that the delegate is unknown

@@ -86,11 +86,13 @@ func (d *delegate) hasAll(selectors []string, known string) bool {
 // variant returns the index of the first variant that the delegate supports, -1 when
 // there is none.
 func (d *delegate) variant(r *requirement) int {
-	if len(d.info.Types) == 0 {
-		return 0
-	}
+	return slices.IndexFunc(r.types, d.supports)
+}
+
+// supports reports whether the delegate supports all task types.
+func (d *delegate) supports(types []string) bool {
 	missing := func(t string) bool { return !slices.Contains(d.info.Types, t) }
-	return slices.IndexFunc(r.types, func(types []string) bool { return !slices.ContainsFunc(types, missing) })
+	return len(d.info.Types) == 0 || !slices.ContainsFunc(types, missing)
 }
 
 // takesWork reports whether the delegate gets anything new at all.

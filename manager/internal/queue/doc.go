@@ -99,6 +99,7 @@
 //	the lost delegate answers              accepted, without effect: the task has ended
 //	the lost delegate returns              under its id; List.Aborted has the tasks that it is to stop, and
 //	                                       its detached tasks are offered
+//	one of these, and it has peers         a further task that it has not acquired goes to a peer: see peer.go
 //	it returns before it is lost           it keeps everything
 //	the delegate is unknown                ErrUnknownDelegate for all but answers, which have no effect; it
 //	                                       gets a new id when it registers
@@ -117,6 +118,6 @@
 // # Files
 //
 // queue.go has the state, work.go and task.go the operations, dispatch.go the decisions,
-// requirement.go and group.go what they search, timer.go the deadlines, saved.go the format
+// requirement.go and group.go what they search, peer.go the delegates of a group, timer.go the deadlines, saved.go the format
 // of a saved queue.
 package queue

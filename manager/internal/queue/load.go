@@ -105,7 +105,7 @@ func (l *loader) loadDelegate() {
 	l.numbers[v.Order] = d
 	r := Registration{
 		ID: v.ID, Name: v.Name, HostName: v.HostName, Type: v.Type, Version: v.Runs,
-		Tags: v.Tags, Types: v.Types, Draining: v.Draining,
+		Tags: v.Tags, Types: v.Types, Draining: v.Draining, Group: v.Group,
 	}
 	if d.Removed {
 		d.info = r

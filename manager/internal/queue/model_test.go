@@ -93,6 +93,10 @@ func (m *model) anyTypes(t *rapid.T) []string {
 	return rapid.SampledFrom([][]string{nil, nil, {}, {"init", "custom"}, {"other"}, {"custom"}}).Draw(t, "types")
 }
 
+func (m *model) anyGroup(t *rapid.T) string {
+	return rapid.SampledFrom([]string{"", "p", "p", "q"}).Draw(t, "group")
+}
+
 func (m *model) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"register": func(t *rapid.T) {
@@ -100,7 +104,9 @@ func (m *model) actions() map[string]func(*rapid.T) {
 				t.Skip("enough")
 			}
 			name := m.name("d")
-			id := m.Register(m.in, Registration{NewID: name, Name: name, Tags: m.anyTags(t), Types: m.anyTypes(t)})
+			id := m.Register(m.in, Registration{
+				NewID: name, Name: name, Tags: m.anyTags(t), Types: m.anyTypes(t), Group: m.anyGroup(t),
+			})
 			if rapid.Bool().Draw(t, "bounded") {
 				require.NoError(t, m.SetCapacity(m.in, id, rapid.IntRange(1, 3).Draw(t, "max")))
 			}
@@ -111,7 +117,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"change": func(t *rapid.T) {
 			_ = m.Heartbeat(m.in, Registration{
 				ID: m.anyDelegate(t), Name: rapid.SampledFrom([]string{"", "", "d1", "d9"}).Draw(t, "name"),
-				Tags: m.anyTags(t), Types: m.anyTypes(t),
+				Tags: m.anyTags(t), Types: m.anyTypes(t), Group: m.anyGroup(t),
 			})
 		},
 		"capacity": func(t *rapid.T) {
@@ -400,6 +406,7 @@ func (m *model) finishAll(t *rapid.T) {
 		require.Empty(t, a.requirements)
 		require.Empty(t, a.groups)
 		require.Empty(t, a.tags)
+		require.Empty(t, a.peers)
 	}
 	require.Zero(t, m.finished.size)
 	for account, n := range m.n {

@@ -130,12 +130,13 @@ type account struct {
 	works     map[string]*work
 	tasks     map[string]*record
 
-	requirements map[string]*requirement // of works that have not ended, by key
-	groups       map[string]*group       // by name
-	gate         group                   // of everything, closed by Queue.Pause
-	tags         map[string]*tag         // by name
-	touched      [2][]*delegate          // by kind, since the last updateCandidates
-	version      uint64                  // of what delegates are able to take, see requirement.count
+	requirements map[string]*requirement           // of works that have not ended, by key
+	groups       map[string]*group                 // by name
+	gate         group                             // of everything, closed by Queue.Pause
+	tags         map[string]*tag                   // by name
+	peers        map[string]map[*delegate]struct{} // by their group, see peer.go
+	touched      [2][]*delegate                    // by kind, since the last updateCandidates
+	version      uint64                            // of what delegates are able to take, see requirement.count
 }
 
 // New makes an empty queue. Settings of zero and below have their defaults.
@@ -180,6 +181,7 @@ func (q *Queue) account(id string) *account {
 		a = &account{
 			id: id, delegates: map[string]*delegate{}, works: map[string]*work{}, tasks: map[string]*record{},
 			requirements: map[string]*requirement{}, groups: map[string]*group{}, tags: map[string]*tag{},
+			peers: map[string]map[*delegate]struct{}{},
 		}
 		q.accounts[id] = a
 	}

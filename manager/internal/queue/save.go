@@ -51,7 +51,7 @@ func (s *recordWriter) account(a *account) {
 	for _, d := range withRemoved(a, works) {
 		s.json(recordDelegate, savedDelegate{
 			delegateFacts: d.delegateFacts, ID: d.info.ID, Name: d.info.Name, HostName: d.info.HostName,
-			Type: d.info.Type, Runs: d.info.Version, Tags: d.info.Tags, Types: d.info.Types, Draining: d.info.Draining,
+			Type: d.info.Type, Runs: d.info.Version, Tags: d.info.Tags, Types: d.info.Types, Draining: d.info.Draining, Group: d.info.Group,
 		})
 	}
 	for _, w := range works {

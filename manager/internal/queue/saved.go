@@ -54,6 +54,7 @@ type savedDelegate struct {
 	Tags     []string `json:"tags"`           // null and an empty list differ
 	Types    []string `json:"types"`
 	Draining bool     `json:"draining,omitempty"`
+	Group    string   `json:"group,omitempty"`
 }
 
 type savedWork struct {

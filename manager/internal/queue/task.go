@@ -41,7 +41,7 @@ type taskFacts struct {
 	Offered   instant   `json:"offered,omitempty"`
 	Acquired  instant   `json:"acquired,omitempty"`
 	Ended     instant   `json:"ended,omitempty"`
-	Due       instant   `json:"due,omitempty"` // the end of its run, or of the offer of a stage's further task
+	Due       instant   `json:"due,omitempty"` // the end of its run, or of the offer of a stage's further task (offerDeadline)
 }
 
 // ending is how a task ended.
@@ -68,8 +68,8 @@ func (r *record) result() Result {
 	return r.end.Result
 }
 
-// Append gives a stage's delegate another task. If the delegate is lost, the task
-// ends as [Abandoned] at once. Append fails with [ErrUnknownWork], with
+// Append gives a stage's delegate another task. If the delegate is lost, a peer gets the
+// stage; without one the task ends as [Abandoned] at once. Append fails with [ErrUnknownWork], with
 // [ErrUnknownDelegate] while the stage waits, with [ErrExists], and with
 // [ErrFinished], also for a single task.
 func (q *Queue) Append(account, work string, t *task.Task) error {
@@ -77,7 +77,8 @@ func (q *Queue) Append(account, work string, t *task.Task) error {
 }
 
 // AppendDetached gives a stage's delegate a task that does not keep the stage from
-// being released: a cleanup. The task waits while the delegate is lost. AppendDetached
+// being released: a cleanup. If the delegate is lost, a peer gets the task; without one
+// the task waits. AppendDetached
 // fails like [Queue.Append], and with [ErrUnknownDelegate] if the delegate has
 // unregistered or is forgotten.
 func (q *Queue) AppendDetached(account, work string, t *task.Task) error {
@@ -100,20 +101,21 @@ func (q *Queue) append(account, work string, t *task.Task, detached bool) error 
 		return fmt.Errorf("no delegate has %s: %w", work, ErrUnknownDelegate)
 	}
 	d, now := w.delegate, q.now()
+	r := &record{work: w, owner: d, body: t, taskFacts: taskFacts{Detached: detached}}
+	if d.Lost {
+		if p := r.peer(); p != nil {
+			d = p
+		}
+	}
 	if detached && d.Removed {
 		return fmt.Errorf("%s: %w", d.info.ID, ErrUnknownDelegate)
 	}
-	r := &record{work: w, taskFacts: taskFacts{Detached: detached}}
 	q.addTask(r, t, now)
 	if !detached && d.Lost {
-		r.owner = d
 		q.end(r, now, Result{Outcome: Abandoned, Error: d.absence()})
 		return nil
 	}
-	q.give(r, d, now)
-	if !detached {
-		q.arm(r, q.answerDeadline(t, now))
-	}
+	q.giveFurther(r, d, now)
 	return nil
 }
 
@@ -128,8 +130,15 @@ func (q *Queue) answerDeadline(t *task.Task, now instant) instant {
 func (r *record) deadline() *instant { return &r.Due }
 func (r *record) age() uint64        { return r.Seq }
 
-// expire ends a task that was not acquired or not answered in time.
+// expire ends a task that was not acquired or not answered in time. An offer moves to a
+// peer, or stands, until the time of the task is over.
 func (r *record) expire(q *Queue, now instant) {
+	if r.State == offered && now < q.taskDeadline(r) {
+		if !q.handOver(r, now) {
+			q.arm(r, q.offerDeadline(r, now))
+		}
+		return
+	}
 	res := Result{Outcome: TimedOut}
 	switch {
 	case r.Stopping:

@@ -7,6 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
+// groups are those of delegates.
+var groups = []string{"", "p", "p", "q"}
+
 func (h *history) register(rt *rapid.T) {
 	a := h.in
 	body := map[string]any{"ng": true}
@@ -23,6 +26,8 @@ func (h *history) register(rt *rapid.T) {
 	name := "d" + fmt.Sprint(1+below(rt, "name", 3))
 	tags, types := h.anyTags(rt), pick(rt, "types", abilities)
 	body["delegateName"], body["tags"], body["supportedTaskTypes"], body["draining"] = name, tags, types, says
+	group := pick(rt, "group", groups)
+	body["group"] = group
 	var out struct{ Resource struct{ DelegateID string } }
 	h.expect(rt, 200, "POST", "/api/agent/delegates/register", asJSON(body)).into(rt, &out)
 	if d == nil {
@@ -38,7 +43,7 @@ func (h *history) register(rt *rapid.T) {
 	if d.id != out.Resource.DelegateID {
 		rt.Fatalf("%q has registered again as %q", d.id, out.Resource.DelegateID)
 	}
-	d.name, d.tags, d.types, d.drainsItself = name, tags, types, says
+	d.name, d.tags, d.types, d.drainsItself, d.group = name, tags, types, says, group
 	d.silent = false
 	h.recordSign(d)
 	if most := below(rt, "most", 4); most > 0 {
@@ -102,10 +107,13 @@ func (h *history) beatAll(rt *rapid.T) {
 
 func (h *history) change(rt *rapid.T) {
 	tags, types := h.anyTags(rt), pick(rt, "types", abilities)
-	name := pick(rt, "name", []string{"", "d1", "d3"})
-	d := h.heartbeat(rt, map[string]any{"tags": tags, "supportedTaskTypes": types, "delegateName": name})
+	name, group := pick(rt, "name", []string{"", "d1", "d3"}), pick(rt, "group", groups)
+	d := h.heartbeat(rt, map[string]any{"tags": tags, "supportedTaskTypes": types, "delegateName": name, "group": group})
 	if d == nil {
 		return
+	}
+	if group != "" {
+		d.group = group
 	}
 	if name != "" {
 		d.name = name

@@ -25,13 +25,18 @@ func (m *model) reassign(d *delegate) {
 // resize sets a delegate's capacity.
 func (m *model) resize(d *delegate, most int) {
 	d.maxStages = most
+	m.withdrawExcess(d)
+	m.dispatch(d.acc)
+}
+
+// withdrawExcess withdraws offers of stages that exceed the delegate's capacity.
+func (m *model) withdrawExcess(d *delegate) {
 	offers := slices.DeleteFunc(d.offers(), func(w *work) bool { return w.stage == nil })
-	if most > 0 {
+	if most := d.maxStages; most > 0 {
 		for _, w := range offers[max(0, len(offers)-max(0, d.slots()-most)):] {
 			m.requeue(w)
 		}
 	}
-	m.dispatch(d.acc)
 }
 
 // loseDelegate models a delegate's heartbeat time-out.
@@ -40,7 +45,7 @@ func (m *model) loseDelegate(d *delegate) {
 	m.emit(event{kind: lost, d: d})
 	m.withdrawOffers(d)
 	for _, r := range slices.Clone(d.open) {
-		if !r.detached {
+		if (r.state != offered || !m.handOver(r)) && !r.detached {
 			m.endTask(r, abandoned)
 		}
 	}
@@ -57,7 +62,9 @@ func (m *model) remove(d *delegate) {
 		m.requeue(w)
 	}
 	for _, r := range slices.Clone(d.open) {
-		m.endTask(r, abandoned)
+		if r.state != offered || !m.handOver(r) {
+			m.endTask(r, abandoned)
+		}
 	}
 	clear(d.stops)
 }

@@ -40,6 +40,7 @@ type delegate struct {
 	acc                            *account
 	id, name                       string
 	tags, types                    []string
+	group                          string
 	maxStages                      int  // capacity in stages; 0 is unbounded
 	drainsItself, drainedByManager bool // draining according to the delegate, and on request of an operator
 	silent                         bool // sends no heartbeats

@@ -29,6 +29,11 @@ func (d *delegate) free() int {
 }
 
 func (d *delegate) eligible(w *work) bool {
+	return d.tagged(w) && d.takes() && w.rejections[d.id] != refused && d.variantFor(w) >= 0
+}
+
+// tagged reports whether the delegate has all selectors of the work among its tags.
+func (d *delegate) tagged(w *work) bool {
 	tags := []string{strings.ToLower(d.name)}
 	for _, t := range d.tags {
 		tags = append(tags, strings.ToLower(strings.TrimSpace(t)))
@@ -38,7 +43,7 @@ func (d *delegate) eligible(w *work) bool {
 			return false
 		}
 	}
-	return d.takes() && w.rejections[d.id] != refused && d.variantFor(w) >= 0
+	return true
 }
 
 // variantFor returns the index of the first variant of the work that the delegate

@@ -147,6 +147,9 @@ func (m *model) handleStageEvent(e *event) {
 		if p == w.init() {
 			w.status, w.started, w.by, w.variant = isRunning, true, e.d.id, e.variant
 			w.expectEvent(isRunning)
+		} else if w.by != e.d.id && !w.over() {
+			w.by = e.d.id
+			w.expectEvent(isRunning)
 		}
 		w.expectStepEvent(p)
 	case requeued:
@@ -219,13 +222,13 @@ func (m *model) startNext(w *work) {
 func (m *model) sendPart(w *work, p *part) {
 	w.current = p
 	r := m.newTask(w, p)
-	if w.d.lost {
-		r.d = w.d
+	r.d = w.d
+	switch d := m.server(r); {
+	case d.lost:
 		m.endTask(r, abandoned)
-		return
+	default:
+		m.giveFurther(r, d)
 	}
-	m.give(r, w.d)
-	r.at = m.now + r.timeout + m.set.answer
 }
 
 // newTask creates the task of a part.
@@ -251,14 +254,18 @@ func (m *model) delegateLost(w *work, p *part) {
 		w.recordFailure(p)
 	}
 	w.skipRemaining()
-	switch {
-	case !w.d.removed:
-		last.task, last.status = last.task+"-again", queued
-		r := m.newTask(w, last)
-		r.detached = true
-		m.give(r, w.d)
-	case p != last:
-		last.status = skipped
+	again := *last
+	again.task, again.status = last.task+"-again", queued
+	r := m.newTask(w, &again)
+	r.d, r.detached, r.kind = w.d, true, kinds[w.variant][2]
+	if d := m.server(r); !d.removed {
+		m.giveFurther(r, d)
+		*last = again
+	} else {
+		w.tasks = w.tasks[:len(w.tasks)-1]
+		if p != last {
+			last.status = skipped
+		}
 	}
 	m.finish(w)
 }

@@ -73,6 +73,12 @@ func (m *model) dueWork(w *work) {
 }
 
 func (m *model) dueTask(r *record) {
+	if r.state == offered && m.now < m.deadline(r) { // the offer of a further task
+		if !m.handOver(r) {
+			r.at = m.offerDeadline(r)
+		}
+		return
+	}
 	r.at = never
 	if r.stopping {
 		m.endTask(r, aborted)
