@@ -74,6 +74,8 @@ func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 		answer(w, 502, err.Error())
 		return
 	}
+	p.wg.Add(1) // before the server stops to wait for this call
+	defer p.wg.Done()
 	w.WriteHeader(http.StatusOK)
 	near, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {

@@ -60,7 +60,7 @@ func NewClient(base string, rt http.RoundTripper, opts ...Option) *Client {
 // detect a dead connection within 20 seconds.
 func Transport(cfg *tls.Config) *http.Transport {
 	return &http.Transport{
-		TLSClientConfig: cfg, ForceAttemptHTTP2: true, DisableCompression: true,
+		TLSClientConfig: cfg.Clone(), ForceAttemptHTTP2: true, DisableCompression: true,
 		DialContext:         (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 10 * time.Second}).DialContext,
 		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 5 * time.Minute,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 10 * time.Second},

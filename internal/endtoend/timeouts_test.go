@@ -40,7 +40,9 @@ func TestATimeOutIsToldInEveryForm(t *testing.T) {
 			c1, err := client.New(srv.URL, account, secret, client.WithProtocol(c.protocol))
 			require.NoError(t, err)
 			t.Cleanup(c1.CloseIdleConnections)
-			done := task.HandlerFunc(func(context.Context, *task.Request[any]) (any, error) { return nil, nil })
+			done := task.HandlerFunc(func(context.Context, *task.Request[any]) (any, error) {
+				return map[string]string{"command_execution_status": "SUCCESS"}, nil
+			})
 			late := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				<-r.Context().Done()
 				task.WriteError(w, context.Cause(r.Context()))

@@ -58,6 +58,10 @@ func makeDirectory(root *os.Root, rel string, mode fs.FileMode) error {
 }
 
 func fillFile(root *os.Root, rel string, data []byte, mode fs.FileMode) error {
+	// A process that starts meanwhile would hold the file open for writing until it executes its program. A
+	// step could not execute the file then.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	// The file may be a pipe: do not block.
 	f, err := root.OpenFile(rel, os.O_WRONLY|os.O_CREATE|syscall.O_NONBLOCK, mode)
 	if err != nil {
