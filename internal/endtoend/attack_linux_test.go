@@ -223,7 +223,7 @@ func (a *arena) followEvents() int {
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, a.url+"/api/events?accountId=hostile", nil)
 	require.NoError(a.t, err)
 	req.Header.Set("Authorization", "Bearer "+a.tokens[hostile])
-	resp, err := (&http.Transport{}).RoundTrip(req)
+	resp, err := (&http.Transport{}).RoundTrip(req) //nolint:bodyclose // at the end of the attacks
 	if err != nil {
 		return 0
 	}

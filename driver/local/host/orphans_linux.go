@@ -20,7 +20,7 @@ func killOthers() {
 		if alive, _ := processes(); len(alive) == 0 {
 			return
 		}
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 	}
 }
 

@@ -228,7 +228,7 @@ func (c *children) reapOrphans() {
 		if len(seen) == 0 {
 			<-signals
 		}
-		time.Sleep(orphanPause)
+		<-time.After(orphanPause)
 		next := map[int]bool{}
 		for _, pid := range zombies() {
 			c.mu.Lock()
