@@ -113,7 +113,9 @@ func (r *Run) AwaitReady(ctx context.Context, p Probed) error {
 		if last == nil || limited.Err() == nil && !os.IsTimeout(err) {
 			last = err
 		}
-		if output != "" {
+		// The output of a check that the time-out ended may stop within a secret, which masking would not
+		// recognize.
+		if output != "" && limited.Err() == nil {
 			printed = output
 		}
 		select {
