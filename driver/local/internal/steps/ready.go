@@ -113,9 +113,12 @@ func (r *Run) AwaitReady(ctx context.Context, p Probed) error {
 		if last == nil || limited.Err() == nil && !os.IsTimeout(err) {
 			last = err
 		}
-		// The output of a check that the time-out ended may stop within a secret, which masking would not
-		// recognize.
-		if output != "" && limited.Err() == nil {
+		// The last line of a check that the time-out ended may stop within a secret, which masking would
+		// not recognize.
+		if limited.Err() != nil {
+			output = output[:strings.LastIndexByte(output, '\n')+1]
+		}
+		if output != "" {
 			printed = output
 		}
 		select {
