@@ -105,75 +105,69 @@ func TestStepHandsOnShellVariables(t *testing.T) {
 	}
 }
 
+// scriptOutputs is a script that sets A and B, and its results.
+type scriptOutputs struct {
+	script    string
+	code      int
+	want      map[string]string
+	out       string
+	anyOutput bool // out is not compared
+}
+
+// checkOutputs runs each script after the entrypoint and before args, plainly and with a command that holds
+// a secret.
+func checkOutputs(t *testing.T, cases map[string]scriptOutputs, entrypoint []string, args ...string) {
+	t.Helper()
+	for name, c := range cases {
+		for _, secret := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " ", secret), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t).init()
+				step := &driver.Step{SecretCommand: secret, Step: stage.Step{
+					ID: "step", OutputVars: []string{"A", "B"}, Run: stage.Run{Entrypoint: entrypoint, Command: append([]string{c.script}, args...)},
+				}}
+				out := newBuffer()
+				res, err := r.d.Execute(t.Context(), r.env, step, out, r.ledger)
+				require.NoError(t, err)
+				assert.Equal(t, c.code, res.ExitCode, out.String())
+				assert.Equal(t, c.want, res.Outputs)
+				if !c.anyOutput {
+					assert.Equal(t, c.out, out.String())
+				}
+			})
+		}
+	}
+}
+
 // The variables of a Python script are read like those of a shell.
 func TestOutputsOfPython(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("python3"); err != nil {
 		testbed.Unavailable(t, "python3", "it is not installed")
 	}
-	for name, c := range map[string]struct {
-		script string
-		code   int
-		want   map[string]string
-		out    string
-	}{
-		"plain":       {`A = 'grüße\n=\''` + "\nB = 3", 0, map[string]string{"A": "grüße\n='", "B": "3"}, ""},
-		"future":      {"from __future__ import annotations\nA = 1\ndel A", 0, map[string]string{}, ""},
-		"exit":        {"import sys\nA = 1\nsys.exit(7)\nA = 2", 7, map[string]string{"A": "1"}, ""},
-		"line number": {"import sys\n\nA = sys._getframe().f_lineno; print(sys.argv[1:])", 0, map[string]string{"A": "3"}, "['one']\n"},
-		"function":    {"def f():\n  return x\nx = 5\nA = f()\nif __name__ == '__main__': B = 'main'", 0, map[string]string{"A": "5", "B": "main"}, ""},
-	} {
-		for _, secret := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, " ", secret), func(t *testing.T) {
-				t.Parallel()
-				r := newRig(t).init()
-				step := &driver.Step{SecretCommand: secret, Step: stage.Step{
-					ID: "step", OutputVars: []string{"A", "B"}, Run: stage.Run{Entrypoint: []string{"python3", "-c"}, Command: []string{c.script, "one"}},
-				}}
-				out := newBuffer()
-				res, err := r.d.Execute(t.Context(), r.env, step, out, r.ledger)
-				require.NoError(t, err)
-				assert.Equal(t, c.code, res.ExitCode, out.String())
-				assert.Equal(t, c.want, res.Outputs)
-				assert.Equal(t, c.out, out.String())
-			})
-		}
-	}
+	checkOutputs(t, map[string]scriptOutputs{
+		"plain":       {script: `A = 'grüße\n=\''` + "\nB = 3", want: map[string]string{"A": "grüße\n='", "B": "3"}},
+		"future":      {script: "from __future__ import annotations\nA = 1\ndel A", want: map[string]string{}},
+		"exit":        {script: "import sys\nA = 1\nsys.exit(7)\nA = 2", code: 7, want: map[string]string{"A": "1"}},
+		"line number": {script: "import sys\n\nA = sys._getframe().f_lineno; print(sys.argv[1:])", want: map[string]string{"A": "3"}, out: "['one']\n"},
+		"function":    {script: "def f():\n  return x\nx = 5\nA = f()\nif __name__ == '__main__': B = 'main'", want: map[string]string{"A": "5", "B": "main"}},
+	}, []string{"python3", "-c"}, "one")
 }
 
-// The variables of a PowerShell script are read like those of a shell. Where there is no PowerShell, only the
-// text of TestPowerShellScripts in internal/handover is checked.
+// The variables of a PowerShell script are read like those of a shell. Where there is no PowerShell, only
+// TestPowerShellScripts in internal/handover checks the text.
 func TestOutputsOfPowerShell(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("pwsh"); err != nil {
 		t.Skip("NOT TESTED: there is no pwsh")
 	}
-	for name, c := range map[string]struct {
-		script string
-		code   int
-		want   map[string]string
-	}{
-		"plain":     {"$A = \"two`nlines\"; $B = 1,2", 0, map[string]string{"A": "two\nlines", "B": "1 2"}},
-		"exit":      {"$A = 1; exit 7; $A = 2", 7, map[string]string{"A": "1"}},
-		"failure":   {"$A = 1; Get-Item /no/such/file 2>$null", 1, map[string]string{"A": "1"}},
-		"exception": {"$A = 1; throw 'x'", 1, map[string]string{"A": "1"}},
-		"comment":   {"$A = 1 # done", 0, map[string]string{"A": "1"}},
-	} {
-		for _, secret := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, " ", secret), func(t *testing.T) {
-				t.Parallel()
-				r := newRig(t).init()
-				step := &driver.Step{SecretCommand: secret, Step: stage.Step{
-					ID: "step", OutputVars: []string{"A", "B"}, Run: stage.Run{Entrypoint: []string{"pwsh", "-NoProfile", "-Command"}, Command: []string{c.script}},
-				}}
-				out := newBuffer()
-				res, err := r.d.Execute(t.Context(), r.env, step, out, r.ledger)
-				require.NoError(t, err)
-				assert.Equal(t, c.code, res.ExitCode, out.String())
-				assert.Equal(t, c.want, res.Outputs)
-			})
-		}
-	}
+	checkOutputs(t, map[string]scriptOutputs{
+		"plain":     {script: "$A = \"two`nlines\"; $B = 1,2", want: map[string]string{"A": "two\nlines", "B": "1 2"}},
+		"exit":      {script: "$A = 1; exit 7; $A = 2", code: 7, want: map[string]string{"A": "1"}},
+		"failure":   {script: "$A = 1; Get-Item /no/such/file 2>$null", code: 1, want: map[string]string{"A": "1"}, anyOutput: true},
+		"exception": {script: "$A = 1; throw 'x'", code: 1, want: map[string]string{"A": "1"}, anyOutput: true},
+		"comment":   {script: "$A = 1 # done", want: map[string]string{"A": "1"}},
+	}, []string{"pwsh", "-NoProfile", "-Command"})
 }
 
 func TestStepHandsOnSecretVariablesWithoutPrintingThem(t *testing.T) {
