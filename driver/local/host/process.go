@@ -110,15 +110,8 @@ func (r *run) patience() process.Patience {
 func (r *run) followDetached(ctx context.Context, p *hostProcess, marker string) (*driver.Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := make(chan struct{}, 1)
-	requestStop := func() {
-		select {
-		case stop <- struct{}{}:
-		default:
-		}
-	}
 	probed, ended := make(chan struct{}), make(chan struct{})
-	ok := r.Driver.Follow(steps.KindProcess+" "+marker, requestStop, func() {
+	requestStop, ok := r.Driver.Follow(steps.KindProcess+" "+marker, func(stop <-chan struct{}) {
 		defer close(ended)
 		p.follow(stop, cancel)
 		select {

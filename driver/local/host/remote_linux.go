@@ -168,15 +168,8 @@ func (r *run) followRemote(ctx context.Context, p *remote, marker string) (*driv
 func (r *run) followDetachedRemote(ctx context.Context, p *remote, marker string) (*driver.Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := make(chan struct{}, 1)
-	requestStop := func() {
-		select {
-		case stop <- struct{}{}:
-		default:
-		}
-	}
 	probed, ended := make(chan struct{}), make(chan struct{})
-	ok := r.Driver.Follow(steps.KindProcess+" "+marker, requestStop, func() {
+	_, ok := r.Driver.Follow(steps.KindProcess+" "+marker, func(stop <-chan struct{}) {
 		defer close(ended)
 		select {
 		case <-p.over:

@@ -54,7 +54,7 @@ func (c *containerRun) end(ctx context.Context, res *driver.Result, err error) (
 	}
 	if err == nil {
 		c.finish()
-		if c.Driver.Follow(removalOf(c.name), func() {}, func() { c.discard(ctx) }) {
+		if _, ok := c.Driver.Follow(removalOf(c.name), func(<-chan struct{}) { c.discard(ctx) }); ok {
 			return res, nil
 		}
 	}

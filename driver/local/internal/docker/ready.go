@@ -19,15 +19,8 @@ import (
 func (c *containerRun) followContainer(ctx context.Context, spec *containerSpec) (*driver.Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := make(chan struct{}, 1)
-	ask := func() {
-		select {
-		case stop <- struct{}{}:
-		default:
-		}
-	}
 	probed, ended := make(chan struct{}), make(chan struct{})
-	ok := c.Driver.Follow(steps.KindContainer+" "+c.name, ask, func() {
+	requestStop, ok := c.Driver.Follow(steps.KindContainer+" "+c.name, func(stop <-chan struct{}) {
 		defer close(ended)
 		select {
 		case <-c.copied:
@@ -57,7 +50,7 @@ func (c *containerRun) followContainer(ctx context.Context, spec *containerSpec)
 		if rmErr := removeContainer(rmCtx, c.cli, c.name); rmErr != nil {
 			c.Driver.Log(ctx).Warn().Err(rmErr).Str("container", c.name).Msg("remove container that was not ready")
 		}
-		ask()
+		requestStop()
 		<-ended
 		return nil, err
 	}

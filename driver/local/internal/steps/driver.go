@@ -129,24 +129,32 @@ type follower struct {
 	done chan struct{}
 }
 
-// Follow runs f in a goroutine of the driver. stop makes f end soon; it may be called more than once.
-// Follow returns false, without a call of f, if the driver is closed.
-func (d *Driver) Follow(key string, stop func(), f func()) bool {
-	fl := &follower{stop: stop, done: make(chan struct{})}
+// Follow runs f in a goroutine of the driver. f must end soon when it receives a value from its channel.
+// requestStop sends a value, unless one waits to be received; it may be called more than once. Follow
+// returns false, without a call of f, if the driver is closed.
+func (d *Driver) Follow(key string, f func(stop <-chan struct{})) (requestStop func(), ok bool) {
+	stop := make(chan struct{}, 1)
+	requestStop = func() {
+		select {
+		case stop <- struct{}{}:
+		default:
+		}
+	}
+	fl := &follower{stop: requestStop, done: make(chan struct{})}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return false
+		return requestStop, false
 	}
 	d.followers[key] = fl
 	go func() {
 		defer close(fl.done)
-		f()
+		f(stop)
 		d.mu.Lock()
 		delete(d.followers, key)
 		d.mu.Unlock()
 	}()
-	return true
+	return requestStop, true
 }
 
 // Unfollow stops the follower of key and waits for it.
