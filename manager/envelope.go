@@ -2,10 +2,9 @@ package manager
 
 import (
 	"encoding/json"
-	"path"
 	"slices"
-	"strings"
 
+	"github.com/delegate-io/dlite/internal/envelope"
 	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
@@ -14,14 +13,6 @@ import (
 // Foreign VM delegates get the payloads in an envelope, and pass them to an agent that
 // was written by others (docs/protocol.md, section 3). The manager completes the
 // payloads with the members that such a delegate or its agent needs.
-
-// foreignWorkspace is the directory that the steps of a stage share on a machine with a
-// foreign agent. Such an agent creates no workspace, and scans the whole disk after a
-// step without a working directory.
-const (
-	foreignWorkspace       = "/tmp/dlite-workspace"
-	foreignWorkspaceVolume = "dlite-workspace"
-)
 
 // enveloped wraps the payload of a task of the run in the envelope that its type
 // requires. left is the time that the task has.
@@ -37,7 +28,7 @@ func (n *run) enveloped(t *task.Task, left task.Millis) json.RawMessage {
 	var e any
 	switch taskkind.Of(t.Type) {
 	case taskkind.Init:
-		o.addForeignWorkspace()
+		o.appendTo("volumes", envelope.WorkspaceVolume())
 		e = map[string]any{"setup_vm_request": map[string]any{
 			"id": id, "pool_id": n.pool(), "log_key": o.text("log_key"),
 			"context": map[string]string{"account_id": n.account}, "setup_request": o,
@@ -64,13 +55,6 @@ func (n *run) pool() string {
 	return init.Network.Options[stage.PoolOption]
 }
 
-// addForeignWorkspace adds the volume of the workspace to a setup.
-func (o object) addForeignWorkspace() {
-	o.appendTo("volumes", &stage.Volume{Host: &stage.HostVolume{
-		ID: foreignWorkspaceVolume, Name: foreignWorkspaceVolume, Path: foreignWorkspace, Create: true, Remove: true,
-	}})
-}
-
 // completeForeignStep sets the members without which a foreign agent fails: it panics
 // without an environment, lets a step run past its time without a time-out, and scans
 // the disk without a working directory.
@@ -85,17 +69,10 @@ func (o object) completeForeignStep(left task.Millis) {
 			o["timeout"], _ = json.Marshal(int64(seconds))
 		}
 	}
-	if dir := o.text("working_dir"); !isAbsoluteAnywhere(dir) {
-		o["working_dir"], _ = json.Marshal(path.Join(foreignWorkspace, dir))
-	}
+	o["working_dir"], _ = json.Marshal(envelope.InWorkspace(o.text("working_dir")))
 	if !o.absent("image") {
-		o.appendTo("volumes", &stage.VolumeMount{Name: foreignWorkspaceVolume, Path: foreignWorkspace})
+		o.appendTo("volumes", envelope.WorkspaceMount())
 	}
-}
-
-// isAbsoluteAnywhere reports whether a path is absolute on a Unix or a Windows machine.
-func isAbsoluteAnywhere(p string) bool {
-	return path.IsAbs(p) || strings.HasPrefix(p, `\`) || len(p) > 1 && p[1] == ':'
 }
 
 // appendTo appends a value to a list member. It leaves a member of another type

@@ -5,41 +5,24 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/envelope"
 	"github.com/delegate-io/dlite/task/stage"
 )
-
-// workspace is the directory that the steps of a stage share. A foreign agent does not create one,
-// and requires a working directory for each step.
-const (
-	workspace       = "/tmp/dlite-workspace"
-	workspaceVolume = "dlite-workspace"
-)
-
-// inWorkspace returns p as an absolute path at a foreign agent.
-func inWorkspace(p string) string {
-	if strings.HasPrefix(p, `\`) || len(p) > 1 && p[1] == ':' || path.IsAbs(p) {
-		return p
-	}
-	return path.Join(workspace, p)
-}
 
 // foreignSetup returns the request for a foreign agent.
 func foreignSetup(req *SetupRequest) *SetupRequest {
 	r := *req
-	r.Volumes = append(slices.Clone(r.Volumes), &stage.Volume{Host: &stage.HostVolume{
-		ID: workspaceVolume, Name: workspaceVolume, Path: workspace, Create: true, Remove: true,
-	}})
+	r.Volumes = append(slices.Clone(r.Volumes), envelope.WorkspaceVolume())
 	r.Files = slices.Clone(r.Files)
 	for i, f := range r.Files {
 		if f != nil {
 			there := *f
-			there.Path = inWorkspace(f.Path)
+			there.Path = envelope.InWorkspace(f.Path)
 			r.Files[i] = &there
 		}
 	}
@@ -85,9 +68,9 @@ func foreignRequest(ctx context.Context, req *StartStepRequest) (*foreignStep, *
 	if r.StepStatus == nil {
 		r.StageRuntimeID = "" // otherwise no poll would be answered
 	}
-	r.WorkingDir = inWorkspace(r.WorkingDir)
+	r.WorkingDir = envelope.InWorkspace(r.WorkingDir)
 	if r.Image != "" {
-		r.Volumes = append(slices.Clone(r.Volumes), &stage.VolumeMount{Name: workspaceVolume, Path: workspace})
+		r.Volumes = append(slices.Clone(r.Volumes), envelope.WorkspaceMount())
 	}
 	if deadline, ok := ctx.Deadline(); ok && !r.Detach { // without a time-out the step would run on
 		left := max(1, int((time.Until(deadline)+time.Second-1)/time.Second))

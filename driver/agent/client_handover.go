@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/envelope"
 	"github.com/delegate-io/dlite/internal/handover"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -31,13 +32,13 @@ func handOverFiles(r *StartStepRequest) *foreignFiles {
 	}
 	f := &foreignFiles{asked: r.Step, paths: map[handover.File]string{}}
 	for _, file := range []handover.File{handover.Output, handover.Secret, handover.Env, handover.Artifact, handover.Vars} {
-		f.paths[file] = path.Join(workspace, ".dlite-"+r.ID+"-"+string(file))
+		f.paths[file] = path.Join(envelope.Workspace, ".dlite-"+r.ID+"-"+string(file))
 	}
 	if r.OutputVarFile != "" {
-		f.paths[handover.Output] = inWorkspace(r.OutputVarFile)
+		f.paths[handover.Output] = envelope.InWorkspace(r.OutputVarFile)
 	}
 	if r.SecretVarFile != "" {
-		f.paths[handover.Secret] = inWorkspace(r.SecretVarFile)
+		f.paths[handover.Secret] = envelope.InWorkspace(r.SecretVarFile)
 	}
 	for file, p := range f.paths {
 		for _, name := range file.Variables() {
@@ -115,7 +116,7 @@ func (s *session) collect(ctx context.Context, res *driver.Result) {
 // readFiles runs the step that prints the files.
 func (s *session) readFiles(ctx context.Context) (map[handover.File][]byte, error) {
 	step := &foreignStep{StartStepRequest: StartStepRequest{Step: stage.Step{
-		ID: s.key + "-files", Name: "files", Kind: "Run", LogDrone: true, WorkingDir: workspace,
+		ID: s.key + "-files", Name: "files", Kind: "Run", LogDrone: true, WorkingDir: envelope.Workspace,
 		Timeout:     int(collectTimeout / time.Second),
 		Run:         stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{collectScript}},
 		Environment: map[string]string{"DLITE_FILE_LIMIT": fmt.Sprint(maxHandOver + 1)},

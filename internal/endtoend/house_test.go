@@ -99,7 +99,7 @@ var mayImport = map[string][]string{
 	"driver/local/host":            {"driver", "task/stage", "secrets", "driver/local/internal/steps", "internal/artifact", "internal/gitremote", "internal/process", "internal/recorded"},
 	"driver/local/internal/docker": {"driver", "task/stage", "driver/local/internal/steps", "internal/process", "internal/recorded"},
 	"driver/local/internal/steps":  {"driver", "task/stage", "internal/handover", "internal/recorded"},
-	"driver/agent":                 {"driver", "task", "task/stage", "logger", "secrets", "internal/handover"},
+	"driver/agent":                 {"driver", "task", "task/stage", "logger", "secrets", "internal/envelope", "internal/handover"},
 	"driver/vm":                    {"driver", "driver/agent", "task/stage", "internal/atomicfile"},
 	"driver/vm/qemu":               {"driver/vm", "driver/agent", "internal/atomicfile", "internal/process"},
 	"driver/vm/libvirt":            {"driver/vm", "driver/agent"},
@@ -120,7 +120,7 @@ var mayImport = map[string][]string{
 	"poller":         {"client", "router", "task", "task/capacity", "logger", "internal/atomicfile", "internal/taskkind"},
 	"poller/metrics": {"poller", "router", "task", "task/capacity", "logger/telemetry"},
 
-	"manager":                              {"manager/internal/queue", "manager/internal/queuelog", "manager/internal/journal", "task", "task/stage", "logger/telemetry", "internal/httpserver", "internal/jsonscan", "internal/taskkind", "internal/token"},
+	"manager":                              {"manager/internal/queue", "manager/internal/queuelog", "manager/internal/journal", "task", "task/stage", "logger/telemetry", "internal/envelope", "internal/httpserver", "internal/jsonscan", "internal/taskkind", "internal/token"},
 	"manager/sqlite":                       {"manager/internal/journal", "internal/atomicfile"},
 	"manager/redis":                        {"manager/internal/journal", "manager/logservice"},
 	"manager/logservice":                   {"logger", "internal/httpserver", "internal/jsonscan", "internal/logheader"},

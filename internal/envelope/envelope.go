@@ -1,5 +1,6 @@
 // Package envelope has the payloads of the tasks DLITE_CI_VM_... (docs/protocol.md, section 3): each
-// is an envelope around a payload of package task/stage.
+// is an envelope around a payload of package task/stage. It also has the workspace that steps need on the
+// machines of these tasks if the agent there was written by others.
 package envelope
 
 import (
