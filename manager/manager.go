@@ -75,7 +75,7 @@ type Config struct {
 	// MaxFinished is the largest number of them. The manager forgets the one that ended
 	// first. Defaults to 10,000.
 	MaxFinished int
-	// MaxFinishedBytes bounds their total size, in bytes: what they take in memory, with
+	// MaxFinishedBytes bounds their total size in memory, in bytes, with their
 	// answers. The manager always remembers the newest one. Defaults to 64 MiB.
 	MaxFinishedBytes int
 	// MaxAttempts is the largest number of delegates that get a task whose answers
@@ -99,17 +99,16 @@ type Config struct {
 	// MaxBody bounds the body of a request, in bytes. Defaults to [task.MaxBody].
 	MaxBody int64
 
-	// AccountBudget bounds what each account occupies, TotalBudget what all accounts
-	// occupy together.
+	// AccountBudget bounds the use of each account, TotalBudget the use of all accounts
+	// together.
 	AccountBudget, TotalBudget Budget
 
 	// Logs returns the log service for a step whose payload names none. The key of
 	// the step's log begins with prefix, which is the stage's id and a slash.
 	// Characters of the id that not every log writer can send are replaced. The
 	// token in the result may be limited to keys with that prefix, and to the time until
-	// [Manager.StageEnd]. If Logs is nil or
-	// returns nil, the output stays with the delegate. Logs must be safe for
-	// concurrent use.
+	// [Manager.StageEnd]. If Logs is nil or returns nil, the output stays with the
+	// delegate. Logs must be safe for concurrent use.
 	Logs func(account, stageID, prefix string) *stage.LogConfig
 	// LogURLs are base URLs of further log services to which the manager may write why
 	// a stage waits. The manager writes to the log of an init only in the log service

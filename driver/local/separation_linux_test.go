@@ -109,7 +109,7 @@ type victims struct {
 	env map[string]string
 }
 
-// newVictims starts a transaction with a step that runs, and returns what an attacker knows of it.
+// newVictims starts a transaction with a step that runs, and returns the facts that an attacker knows.
 func newVictims(t *testing.T, opts ...option) *victims {
 	t.Helper()
 	ledger, settings, memory := t.TempDir(), filepath.Join(t.TempDir(), "config.env"), memoryDir(t)

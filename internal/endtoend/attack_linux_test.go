@@ -48,7 +48,7 @@ type arena struct {
 	streams  []io.Closer   // open event streams of the hostile account
 }
 
-// attackKind is one way to attack. A try reports what the attacker reached, or an empty string.
+// attackKind is one way to attack. A try returns a description of its success, or an empty string.
 type attackKind struct {
 	name string
 	try  func(a *arena, i int) string

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// refused returns what a try reached if the answer is a success.
+// refused returns the answer if it is a success, which means that the attacker reached something.
 func refused(status int, body string) string {
 	if status >= 200 && status < 300 && status != http.StatusNoContent {
 		return fmt.Sprintf("%d %.200s", status, body)

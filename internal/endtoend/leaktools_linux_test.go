@@ -127,7 +127,7 @@ func (c tool) show(t *testing.T, value, address string) string {
 	return strings.ReplaceAll(masked.String(), dir, "DIR")
 }
 
-// Rules S3, S4: what a step prints by real tools shows no secret. The test knows no encodings: it
+// Rules S3, S4: the output of real tools in a step shows no secret. The test knows no encodings: it
 // runs each tool with two secrets of the same shape. What differs in the masked output shows
 // something of them.
 func TestNoToolShowsASecret(t *testing.T) {

@@ -159,14 +159,14 @@ func (a *archive) open(ctx context.Context, id ID) (*blob.Reader, error) {
 	return r, nil
 }
 
-// usage returns what all archives use.
+// usage returns the room that all archives use.
 func (a *archive) usage() Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.total
 }
 
-// folders returns what the archives of each account use, by folder.
+// folders returns the room that the archives of each account use, by folder.
 func (a *archive) folders() map[string]Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -107,7 +107,7 @@ type Streams interface {
 	// all streams.
 	All(ctx context.Context, account string) iter.Seq2[ID, State]
 
-	// Usage returns what the streams of an account use, and what all streams use.
+	// Usage returns the room that the streams of an account use, and that of all streams.
 	Usage(account string) (own, all Usage)
 
 	// Sync makes all acknowledged changes durable.

@@ -350,8 +350,8 @@ func (s *Streams) some(ctx context.Context, shard int, yield func(logservice.ID,
 	}
 }
 
-// Usage returns what the streams of an account use, and what all streams use, as last
-// reported to this process.
+// Usage returns the room that the streams of an account use, and that of all streams, as
+// last reported to this process.
 func (s *Streams) Usage(account string) (own, all logservice.Usage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

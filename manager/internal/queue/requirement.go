@@ -23,7 +23,7 @@ func kindOf(stage bool) kind {
 	return singles
 }
 
-// need is what a work asks for.
+// need has the requirements of a work.
 type need struct {
 	kind      kind
 	selectors []string   // folded, sorted, each one once

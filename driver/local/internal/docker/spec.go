@@ -82,7 +82,7 @@ func (r *run) containerSpec() (*containerSpec, error) {
 			ShmSize:      r.Step.ShmSize,
 			// The engine's default driver might send the output elsewhere, and the output is not
 			// masked. json-file keeps it until the container is removed, so that Reattach can read it
-			// (docs/security.md). A limit would rotate away what it has to read.
+			// (docs/security.md). With a limit the engine would remove output that Reattach must read.
 			LogConfig: container.LogConfig{Type: "json-file"},
 			Resources: container.Resources{
 				CPUPeriod:  r.Step.CPUPeriod,
