@@ -132,6 +132,14 @@ var mayImport = map[string][]string{
 	"manager/internal/logservicetest":      {"manager/logservice"},
 	"manager/internal/chaos":               {},
 
+	"manager/pipeline":                     {"manager", "task/stage", "internal/httpserver", "internal/jsonscan"},
+	"manager/pipeline/internal/definition": {"manager/pipeline/internal/expression"},
+	"manager/pipeline/internal/expression": {},
+	"manager/pipeline/internal/engine":     {"manager/pipeline/internal/definition", "manager/pipeline/internal/expression"},
+	"manager/pipeline/internal/steps":      {"manager", "manager/pipeline/internal/definition", "manager/pipeline/internal/expression", "task/stage"},
+	"manager/pipeline/internal/store":      {"manager/pipeline/internal/engine"},
+	"manager/pipeline/internal/trigger":    {},
+
 	"internal/answers":    {},
 	"internal/artifact":   {"task/stage"},
 	"internal/atomicfile": {},
