@@ -82,7 +82,7 @@ chaos:
 ## tries of each kind
 attack:
 	@internal/testbed/run.sh env DLITE_ATTACK_TRIES=$${DLITE_ATTACK_TRIES:-40} \
-	  go test -v -count=1 -timeout 60m -run '^TestAttacks$$' ./internal/endtoend
+	  go test -v -count=1 -timeout 60m -run '^TestHostileCallersReachNothingOfOthers$$' ./internal/endtoend
 
 ## vmcrash: a delegate with QEMU machines is killed at DLITE_VM_CRASHES random instants (default 100 here, 4 in a test run)
 vmcrash:

@@ -66,7 +66,7 @@ func TestNewLogsForPeople(t *testing.T) {
 	assert.Regexp(t, `^\d\d:\d\d:\d\d\.\d{3} DBG hello k=v\n$`, out.String())
 }
 
-func TestNewRefusesWhatItDoesNotKnow(t *testing.T) {
+func TestNewRefusesUnknownSettings(t *testing.T) {
 	t.Parallel()
 	notADir := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(notADir, nil, 0o600))

@@ -47,7 +47,7 @@ func TestStreamOutlivesHalfAMinuteWithoutAService(t *testing.T) {
 	}
 }
 
-func TestStreamWaitsAsLongAsItIsTold(t *testing.T) {
+func TestStreamHonoursRetryAfter(t *testing.T) {
 	t.Parallel()
 	for _, after := range []func() string{
 		func() string { return "7" },

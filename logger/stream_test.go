@@ -312,7 +312,7 @@ func TestStreamIsBoundedOnDiskToo(t *testing.T) {
 	assert.LessOrEqual(t, len(body), 10<<10)
 }
 
-func TestStreamForgetsWhatNobodyWillArchive(t *testing.T) {
+func TestStreamDropsUploadedLinesIfItWillNotArchiveThem(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, nil)
 	cfg := config(f)

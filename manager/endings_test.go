@@ -155,7 +155,7 @@ func TestAnOfferThatIsIgnoredGoesToAnotherDelegate(t *testing.T) {
 
 // Rule Q4: stages that a lost delegate had acquired fail, its offers go to other
 // delegates. When it returns, its poll lists what to abort and what to clean up.
-func TestALostDelegate(t *testing.T) {
+func TestStagesOfALostDelegateFail(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) { c.AcquireTimeout = time.Hour })
 	types := append([]string{"custom"}, dockerTypes...)

@@ -178,7 +178,7 @@ func TestASynchronousTaskIsHeldUntilItsAnswer(t *testing.T) {
 
 // The Go methods wait like the calls. Their errors give the reason when they end
 // early.
-func TestWaitingInGo(t *testing.T) {
+func TestTheWaitMethodsWaitLikeTheCalls(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	_, err := s.m.WaitStage(t.Context(), account, "none")

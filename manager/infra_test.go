@@ -44,7 +44,7 @@ func TestAStageForVMs(t *testing.T) {
 // A foreign VM delegate and its agent need members that our own do not: at least one
 // variable, the time that is left, an absolute working directory, and the workspace in
 // each container. A network on a step would remove the aliases of the services.
-func TestStepsHaveWhatForeignMachinesNeed(t *testing.T) {
+func TestStepsHaveTheMembersThatForeignMachinesNeed(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.register("foreign", []string{"DLITE_CI_VM_INITIALIZE_TASK", "DLITE_CI_VM_EXECUTE_TASK", "DLITE_CI_VM_CLEANUP_TASK"})

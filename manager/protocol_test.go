@@ -268,7 +268,7 @@ func TestBadBodiesAreRefused(t *testing.T) {
 }
 
 // Only a token of the account opens the manager.
-func TestTokens(t *testing.T) {
+func TestOnlyATokenOfTheAccountOpensTheManager(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) {
 		c.Accounts["encoded"] = base64.StdEncoding.EncodeToString([]byte(otherSecret))

@@ -154,7 +154,7 @@ func TestATaskIsSubmittedAgain(t *testing.T) {
 
 // Rule Q6: limits by account, pipeline and label hold stages back, with the reason.
 // A higher limit releases them at once.
-func TestLimits(t *testing.T) {
+func TestLimitsHoldStagesBack(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	d := s.register("d", dockerTypes)
@@ -185,7 +185,7 @@ func TestLimits(t *testing.T) {
 
 // Rule Q6: the manager drains a delegate and pauses an account, whatever the
 // delegate says.
-func TestDraining(t *testing.T) {
+func TestTheManagerDrainsADelegateAndPausesAnAccount(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	d := s.register("d", dockerTypes)

@@ -298,7 +298,7 @@ func TestADelegateThatTheManagerForgotRegistersAgain(t *testing.T) {
 }
 
 // P7: heartbeats continue while all executors are occupied.
-func TestHeartbeatsGoOnWhileEveryExecutorIsBusy(t *testing.T) {
+func TestHeartbeatsContinueWhileEveryExecutorIsBusy(t *testing.T) {
 	t.Parallel()
 	srv := server(t)
 	g := newGate()

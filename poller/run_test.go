@@ -88,7 +88,7 @@ func TestRunGivesUpWhenStagesCannotRun(t *testing.T) {
 }
 
 // P1: an error that a retry does not mend ends Run, and so do wrong arguments.
-func TestRunReturnsWhatARetryDoesNotMend(t *testing.T) {
+func TestRunReturnsPermanentErrors(t *testing.T) {
 	t.Parallel()
 	stages := &fakeStages{}
 	m := &script{onRegister: func() error { return client.ErrUnauthorized }}

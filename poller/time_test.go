@@ -28,7 +28,7 @@ func after(d time.Duration) {
 
 // P5: the idle period is a time without tasks. Polls that list nothing do not
 // prolong it; a task does.
-func TestTheIdlePeriodEndsAlthoughPollingGoesOn(t *testing.T) {
+func TestTheIdlePeriodEndsDuringPolling(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()

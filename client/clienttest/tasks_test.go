@@ -17,7 +17,7 @@ import (
 
 // docs/protocol.md 1: every poll lists all pending tasks that the delegate
 // supports.
-func TestPollListsWhatADelegateSupportsEveryTime(t *testing.T) {
+func TestEveryPollListsAllTasksThatTheDelegateSupports(t *testing.T) {
 	t.Parallel()
 	srv, raw := newServer(t)
 	all, some, chosen := raw.register(), raw.register("a", "b"), raw.register("a")

@@ -30,7 +30,7 @@ func TestCleanupKillsNoForeignProcess(t *testing.T) {
 	require.Empty(t, left)
 }
 
-func TestCleanupRefusesWhatIsNotOurs(t *testing.T) {
+func TestCleanupRefusesForeignResources(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	outside := t.TempDir()

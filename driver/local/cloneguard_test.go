@@ -102,7 +102,7 @@ func withPath(t *testing.T, programs map[string]string, rest string) {
 	t.Setenv("PATH", dir+rest)
 }
 
-func TestCloneSaysWhatIsNotInstalled(t *testing.T) {
+func TestCloneNamesTheMissingProgram(t *testing.T) {
 	s := newGitServer(t, nil)
 	s.addProject(t, "project")
 	clone := stage.Clone{URL: s.URL + "/project/.git"}

@@ -16,7 +16,7 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-func TestContainerStepGetsWhatItAsksFor(t *testing.T) {
+func TestContainerStepHasItsUserDirectoryNetworkAndMemory(t *testing.T) {
 	t.Parallel()
 	r, engine := dockerRig(t)
 	r.env.Envs = map[string]string{"SHARED": "stage", "OWN": "stage"}

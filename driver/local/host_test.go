@@ -96,7 +96,7 @@ func workspace(r *rig) string {
 	return found[0]
 }
 
-func TestHostStepAbortKillsAllItStarted(t *testing.T) {
+func TestAnAbortKillsAllProcessesOfAHostStep(t *testing.T) {
 	t.Parallel()
 	for _, grace := range []time.Duration{0, 300 * time.Millisecond} {
 		r := newRig(t, withGrace(grace)).init()

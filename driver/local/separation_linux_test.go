@@ -198,7 +198,7 @@ func (b *rig) try(one attack) (bool, string) {
 
 // Rules T8 and S5: a step reads, ends and changes nothing of another transaction or of the delegate, even
 // if it knows all paths and process ids. The attacks are real: most succeed if steps are trusted.
-func TestStepsCannotTouchWhatIsAnothers(t *testing.T) {
+func TestStepsCannotTouchOtherTransactionsOrTheDelegate(t *testing.T) {
 	t.Parallel()
 	t.Run(fmt.Sprintf("uid %d", os.Geteuid()), func(t *testing.T) {
 		a := newVictims(t, separated())
@@ -224,7 +224,7 @@ func TestStepsCannotTouchWhatIsAnothers(t *testing.T) {
 		t.Logf("tried %d ways as user %d, none succeeded", tried, os.Geteuid())
 	})
 	if os.Geteuid() == 0 {
-		t.Run("as another user", func(t *testing.T) { runAs(t, 54321, "^TestStepsCannotTouchWhatIsAnothers$") })
+		t.Run("as another user", func(t *testing.T) { runAs(t, 54321, "^TestStepsCannotTouchOtherTransactionsOrTheDelegate$") })
 	}
 }
 

@@ -77,7 +77,7 @@ func TestACleanupOutlivesItsTaskWithinItsOwnTime(t *testing.T) {
 
 // Rules T2, T8: resources are found by their owner. The driver's state is in the record. A
 // resource that is recorded twice is one resource.
-func TestTheRecordSaysWhatADriverNeeds(t *testing.T) {
+func TestTheRecordHoldsTheStateOfItsDriver(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
 	var labels map[string]string

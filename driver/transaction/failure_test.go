@@ -58,7 +58,7 @@ func TestADriverThatPanicsFailsItsTaskAlone(t *testing.T) {
 
 // Rule D5: a step that loses its outputs fails and gives the reason. If the step itself
 // failed, that reason comes first.
-func TestAStepThatLosesWhatItHandsOnHasFailed(t *testing.T) {
+func TestAStepThatLosesItsOutputsHasFailed(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
 	res := driver.Result{Lost: "the step's artifact file could not be read: hunter2-lost", Outputs: map[string]string{"k": "v"}}
@@ -105,7 +105,7 @@ func TestRegistryPasswordsAreMasked(t *testing.T) {
 
 // Rules T3, T4: during the cleanup the transaction refuses tasks with that reason, and a
 // repeated init too.
-func TestWhatComesDuringTheCleanupIsRefused(t *testing.T) {
+func TestTasksDuringTheCleanupAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
 	cleaning, let := make(chan struct{}), make(chan struct{})
@@ -287,7 +287,7 @@ func (l *slowLog) Close(context.Context) error {
 
 // Rule T2: Close waits for a running cleanup of Maintain and allows no new one, because
 // another process may own the ledger afterwards.
-func TestCloseWaitsForWhatIsBeingTriedAgain(t *testing.T) {
+func TestCloseWaitsForARunningCleanupOfMaintain(t *testing.T) {
 	t.Parallel()
 	var attempts atomic.Int64
 	trying, let := make(chan struct{}, 100), make(chan struct{})

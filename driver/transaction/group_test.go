@@ -103,7 +103,7 @@ func TestJoinOfStagesThatDoNotFitPanics(t *testing.T) {
 
 // Rule T2: a resource that cannot be removed does not prevent the delegate from
 // working. It is logged, and Maintain removes it later.
-func TestRecoverLogsWhatItCannotRemove(t *testing.T) {
+func TestRecoverLogsResourcesThatItCannotRemove(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
 	s := newStages(t, w)

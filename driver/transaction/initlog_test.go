@@ -75,7 +75,7 @@ func TestAFailedInitSaysWhyInItsLog(t *testing.T) {
 }
 
 // An init without output opens no log. The user name in an ssh URL is no secret.
-func TestAnInitWithoutAWordOpensNoLog(t *testing.T) {
+func TestAnInitWithoutOutputOpensNoLog(t *testing.T) {
 	t.Parallel()
 	s := newStages(t, newFakeDriver())
 	r := s.run(t.Context(), "local_init", stage.InitRequest{GroupID: "tx", LogKey: "init-log", Clone: &stage.Clone{URL: "ssh://plain-name@git.example/x"}})

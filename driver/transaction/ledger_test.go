@@ -39,7 +39,7 @@ func crashed(t *testing.T, w *fakeDriver) (dir, record string) {
 }
 
 // Rule T2: a process that starts removes every resource in the record of a killed one.
-func TestRecoverRemovesWhatAKilledProcessLeft(t *testing.T) {
+func TestRecoverRemovesResourcesOfAKilledProcess(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
 	dir, _ := crashed(t, w)
@@ -53,7 +53,7 @@ func TestRecoverRemovesWhatAKilledProcessLeft(t *testing.T) {
 }
 
 // Rule T2: a torn or damaged entry is skipped; all other entries are read.
-func TestADamagedRecordStillTellsWhatIsWhole(t *testing.T) {
+func TestTheIntactEntriesOfADamagedRecordAreRead(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func([]byte) []byte{
 		"torn tail":        func(b []byte) []byte { return append(b, `1 0000`...) },
@@ -164,7 +164,7 @@ func TestNewWithoutADriverPanics(t *testing.T) {
 
 // Rules T2, T3: a process may die between creating a record and writing its first entry. It
 // has created nothing, and the same init may come again at once.
-func TestAnEmptyRecordIsInNobodysWay(t *testing.T) {
+func TestAnInitMayFollowAnEmptyRecord(t *testing.T) {
 	t.Parallel()
 	for name, content := range map[string]string{"empty": "", "torn": `1 00000000 {"open":{"id":"t`} {
 		t.Run(name, func(t *testing.T) {

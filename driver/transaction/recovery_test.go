@@ -30,7 +30,7 @@ func (s *searchable) Find(_ context.Context, labels map[string]string) ([]driver
 
 // Rules T2, T3: resources that no record names are removed by the ledger's label: at the start
 // of the delegate, and in a cleanup without a record. Resources of an open transaction stay.
-func TestWhatNoRecordNamesGoesByItsLabel(t *testing.T) {
+func TestResourcesWithoutARecordAreRemovedByTheirLabel(t *testing.T) {
 	t.Parallel()
 	w := &searchable{fakeDriver: newFakeDriver()}
 	s := newStages(t, w.fakeDriver)
@@ -51,7 +51,7 @@ func TestWhatNoRecordNamesGoesByItsLabel(t *testing.T) {
 
 // Rule T2: an engine may create a resource for a killed process after the record was swept.
 // The delegate sweeps again.
-func TestWhatComesLateIsRemovedToo(t *testing.T) {
+func TestTheSecondSweepRemovesLateResources(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
 	dir, record := crashed(t, w)

@@ -244,7 +244,7 @@ func TestNotesOfAnotherTransactionAreNotRead(t *testing.T) {
 
 // Rule T5: when the delegate is killed, the next process follows the running step with the
 // same log writer. It does not run the step again.
-func TestAStepGoesOnWhereItWas(t *testing.T) {
+func TestAResumedStepContinues(t *testing.T) {
 	t.Parallel()
 	l := newLife(t)
 	var executed atomic.Int32
@@ -286,7 +286,7 @@ func TestAStepGoesOnWhereItWas(t *testing.T) {
 
 // Rule T5: a step that cannot be followed fails with the reason. A step that has not begun
 // runs.
-func TestAStepThatCannotGoOn(t *testing.T) {
+func TestAStepThatCannotBeResumed(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		err    error
@@ -431,7 +431,7 @@ func TestAnInitThatHadNotEndedBeginsAnew(t *testing.T) {
 }
 
 // Rules T5, T6: a resumed transaction for which no task comes is cleaned up.
-func TestATransactionThatNobodyAsksForGoes(t *testing.T) {
+func TestAResumedTransactionWithoutTasksIsCleanedUp(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*stages, *atomic.Int64){
 		"disowned": func(s *stages, _ *atomic.Int64) { s.CleanUpUnclaimed(s.t.Context()) },
@@ -484,7 +484,7 @@ func TestNothingIsKeptOnADisk(t *testing.T) {
 }
 
 // The content of a directory that another user has created is not trusted.
-func TestNotesOfSomebodyElseAreNotBelieved(t *testing.T) {
+func TestNotesOfAnotherUserAreNotTrusted(t *testing.T) {
 	t.Parallel()
 	l := newLife(t)
 	first := l.process()

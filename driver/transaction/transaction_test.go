@@ -85,7 +85,7 @@ func TestAFailedInitCleansItselfUp(t *testing.T) {
 
 // Rules T3, T4: a cleanup may come before, without and after an init, and again. A late init
 // or execute is refused with the reason.
-func TestCleanupComesAtAnyTimeAndBarsWhatIsLate(t *testing.T) {
+func TestACleanupMayComeAtAnyTimeAndRefusesLaterTasks(t *testing.T) {
 	t.Parallel()
 	s := newStages(t, newFakeDriver())
 	assert.Equal(t, stage.Success, statusOf(s.cleanup("early")))
@@ -112,7 +112,7 @@ func TestCleanupComesAtAnyTimeAndBarsWhatIsLate(t *testing.T) {
 
 // Rules T3, T7: a cleanup stops running steps, waits for them, and only then removes their
 // resources. A second cleanup waits for the first.
-func TestACleanupStopsWhatRuns(t *testing.T) {
+func TestACleanupStopsRunningSteps(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
 	running, ended := make(chan struct{}), make(chan struct{})
@@ -165,7 +165,7 @@ func TestACleanupDuringTheInitEndsIt(t *testing.T) {
 
 // Rule T3: a resource that cannot be removed is reported, stays in the record, and is removed
 // later.
-func TestWhatCannotBeRemovedIsReportedAndTriedAgain(t *testing.T) {
+func TestAResourceThatCannotBeRemovedIsReportedAndTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
 	w.stubborn = func(r driver.Resource) error {

@@ -59,7 +59,7 @@ func TestARecordOfVersion1IsReadForEver(t *testing.T) {
 
 // Rule T2: a record of a newer version stays unchanged, byte for byte. The error names the
 // record and the remedy. All other records are recovered.
-func TestARecordOfANewerVersionIsLeftAlone(t *testing.T) {
+func TestARecordOfANewerVersionIsNotChanged(t *testing.T) {
 	t.Parallel()
 	known := `{"open":{"id":"newer"}}`
 	for name, content := range map[string][]byte{
@@ -94,7 +94,7 @@ func TestARecordOfANewerVersionIsLeftAlone(t *testing.T) {
 
 // Rule T2: members that a later program adds to a version do not prevent an older one from
 // cleaning up. A line without a version is damaged.
-func TestWhatARecordHasMoreIsPassedOver(t *testing.T) {
+func TestUnknownMembersOfARecordAreSkipped(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()
 	w.exists["network tx"] = driver.Resource{Kind: "network", ID: "tx"}

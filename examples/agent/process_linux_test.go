@@ -216,7 +216,7 @@ func TestAWrongBootIsRefusedWithoutShowingIt(t *testing.T) {
 
 // Rule D6: the agent of a machine reads its boot from a serial port, in a line longer than a
 // terminal accepts, and answers there.
-func TestTheProgramIsToldOnASerialPort(t *testing.T) {
+func TestTheProgramReadsItsBootFromASerialPort(t *testing.T) {
 	t.Parallel()
 	host, path := openTerminal(t)
 	p := newProgram(t)

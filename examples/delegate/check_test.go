@@ -32,7 +32,7 @@ func runCheck(t *testing.T, settings string) (string, error) {
 
 // Rule X2: the check prints for each part that it is ok, or what to do. It registers no delegate and shows no
 // secret.
-func TestTheCheckSaysWhatToDo(t *testing.T) {
+func TestTheCheckAdvisesOnEachPart(t *testing.T) {
 	t.Parallel()
 	m, err := manager.New(manager.Config{Accounts: map[string]string{"a": fakeAccountSecret}})
 	require.NoError(t, err)

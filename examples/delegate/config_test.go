@@ -46,7 +46,7 @@ MAX_STAGES=1
 
 // Rule X2: settings have other names too. The short name wins over a long one, and the environment wins over the
 // file.
-func TestWhichNameWins(t *testing.T) {
+func TestShortNamesAndTheEnvironmentWin(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		file    string

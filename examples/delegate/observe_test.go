@@ -112,7 +112,7 @@ func documented(t *testing.T, scraped string) {
 
 // Rules L3, X2: a configured address that is in use ends the start. A warning names an OpenTelemetry variable in the
 // file.
-func TestSettingsOfWhatIsSeen(t *testing.T) {
+func TestSettingsOfMetricsAndTraces(t *testing.T) {
 	t.Parallel()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -142,7 +142,7 @@ func (p *server) delegate(account, secret string, options ...client.Option) {
 
 // Rule X3: the settings that the program prints for its account are enough to run a task and a stage, and to read
 // the stage's log. A caller without them is refused.
-func TestTheSettingsThatAreShownRunATaskAndAStage(t *testing.T) {
+func TestThePrintedSettingsRunATaskAndAStage(t *testing.T) {
 	t.Parallel()
 	p := start(t, &serverCommand{}, nil, nil)
 	shown := p.printed()

@@ -31,7 +31,7 @@ func (p *server) stages(t *testing.T) string {
 
 // Rule Q7: by default the state is in the data directory and survives the program. A backup contains it too. Other
 // users cannot read it.
-func TestWhatTheManagerKnowsOutlivesIt(t *testing.T) {
+func TestTheStateOfAManagerOutlivesIt(t *testing.T) {
 	t.Parallel()
 	accounts := map[string]string{"a": fakeSecret}
 	dir := t.TempDir()

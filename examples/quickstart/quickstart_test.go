@@ -124,7 +124,7 @@ stages:
 }
 
 // Rules P5, T7: the first interrupt finishes the running stage, the second one aborts it.
-func TestInterrupts(t *testing.T) {
+func TestTheFirstInterruptFinishesAndTheSecondAborts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		script string
 		times  int

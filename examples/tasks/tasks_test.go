@@ -253,7 +253,7 @@ func TestRepoStatus(t *testing.T) {
 }
 
 // Each program can also be started by hand.
-func TestByHand(t *testing.T) {
+func TestTasksRunFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	url, commit := gitServer(t)
 	cmd := exec.CommandContext(t.Context(), "go", "run", "./repostatus")

@@ -66,7 +66,7 @@ func attackTries(t *testing.T) int {
 
 // Rules B1 to B5: a hostile account, a hostile step and a hostile network reach nothing that belongs to
 // others, and do not stop it. The test prints each kind with its tries and those that were accepted.
-func TestAttacks(t *testing.T) {
+func TestHostileCallersReachNothingOfOthers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}

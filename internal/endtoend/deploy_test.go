@@ -20,7 +20,7 @@ import (
 const chart = "../../deploy/chart"
 
 // The manifests equal the chart's output, so tests of one hold for the other.
-func TestTheManifestsAreWhatTheChartGives(t *testing.T) {
+func TestTheManifestsAreTheOutputOfTheChart(t *testing.T) {
 	t.Parallel()
 	out, err := testbed.Helm(t, "", "template", "dlite", chart, "--namespace", "dlite", "--values", "../../deploy/kubernetes/values.yaml")
 	require.NoError(t, err)
@@ -30,7 +30,7 @@ func TestTheManifestsAreWhatTheChartGives(t *testing.T) {
 }
 
 // The chart refuses values that cannot work and names the missing ones.
-func TestTheChartSaysWhatItNeeds(t *testing.T) {
+func TestTheChartNamesMissingAndInvalidValues(t *testing.T) {
 	t.Parallel()
 	all := map[string]string{"manager.url": "https://manager.example.com", "manager.accountID": "demo", "token.secret": "a-secret"}
 	for missing, want := range map[string]string{

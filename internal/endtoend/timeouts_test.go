@@ -20,7 +20,7 @@ import (
 // Rule P4: if the delegate sees a TIMEOUT, our manager has the status TIMEOUT, for a single
 // task and for a step. This holds for every form of the answer, also for forms whose codes do
 // not distinguish it from a failure.
-func TestATimeOutIsToldInEveryForm(t *testing.T) {
+func TestEveryFormOfAnswerCanReportATimeOut(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		protocol client.Protocol

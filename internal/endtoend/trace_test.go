@@ -237,7 +237,7 @@ func TestOneTraceFromTheSubmissionToTheStep(t *testing.T) {
 
 // Rule L3: a manager that records nothing passes the submitter's trace on, and a delegate that
 // records nothing passes the manager's trace on to its steps.
-func TestATracePassesThroughWhoDoesNotRecord(t *testing.T) {
+func TestATracePassesThroughParticipantsThatDoNotRecord(t *testing.T) {
 	t.Parallel()
 	m, err := manager.New(manager.Config{Accounts: map[string]string{account: secret}})
 	require.NoError(t, err)

@@ -125,7 +125,7 @@ func TestRequestsReachTheirContainer(t *testing.T) {
 }
 
 // Rule T8: an agent cannot join with the name of another container, or replace its agent.
-func TestAContainerIsWhoItsTokenSays(t *testing.T) {
+func TestTheTokenOfAnAgentNamesItsContainer(t *testing.T) {
 	t.Parallel()
 	h := newHub(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -218,7 +218,7 @@ func TestContainersAndSparesAreGivenOnce(t *testing.T) {
 	assert.Equal(t, []string{"one", "two", "one", ""}, []string{spare("a"), spare("b"), spare("a"), spare("c")})
 }
 
-func TestWhatIsMissingIsSaid(t *testing.T) {
+func TestAMissingSettingIsNamed(t *testing.T) {
 	t.Parallel()
 	_, err := podagent.NewHub(podagent.HubConfig{Agent: echo("")})
 	require.ErrorContains(t, err, podagent.EnvToken)

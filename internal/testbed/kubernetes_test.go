@@ -18,7 +18,7 @@ import (
 )
 
 // Not parallel: it restarts the API server that the other tests use.
-func TestAnAPIServerComesBackWithWhatItHad(t *testing.T) {
+func TestAnAPIServerComesBackWithItsData(t *testing.T) {
 	c := testbed.Kubernetes(t)
 	ns := c.NewNamespace(t)
 	_, err := c.Kubectl(t, "--namespace", ns, "create", "configmap", "kept")

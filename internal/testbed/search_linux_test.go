@@ -13,7 +13,7 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-func TestProcessesAreFoundByWhatTheyAreGiven(t *testing.T) {
+func TestProcessesAreFoundByArgumentsAndEnvironment(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)

@@ -60,7 +60,7 @@ func TestIssuedTokenHasTheWireForm(t *testing.T) {
 	}, claims)
 }
 
-func TestVerifyReadsWhatIssueWrote(t *testing.T) {
+func TestVerifyReturnsTheClaimsThatIssueWrote(t *testing.T) {
 	t.Parallel()
 	secret := parse(t, fakeSecret)
 	tok, err := secret.Issue("acc", now, token.DefaultTTL)

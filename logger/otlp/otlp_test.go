@@ -162,7 +162,7 @@ func TestAnEventThatMaskingBrokeArrivesAsText(t *testing.T) {
 
 // The collector hangs: no writer waits, the queue is bounded, and what was dropped is
 // counted and told.
-func TestACollectorThatHangsDelaysNobody(t *testing.T) {
+func TestACollectorThatHangsDoesNotDelayTheProgram(t *testing.T) {
 	t.Parallel()
 	c := receive(t, nil)
 	c.hold = make(chan struct{})

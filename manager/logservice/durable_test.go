@@ -63,7 +63,7 @@ func (r *restartable) restart() {
 }
 
 // Rule L2: after a restart, writers and readers continue at the same line.
-func TestWritersAndReadersGoOnAfterARestart(t *testing.T) {
+func TestWritersAndReadersContinueAfterARestart(t *testing.T) {
 	t.Parallel()
 	r := setUpIn(t, t.TempDir())
 	us := []string{"Dlite-Log-Writer", "w1"}
@@ -110,7 +110,7 @@ func archiveFiles(t *testing.T, dir string) []string {
 }
 
 // If the service restarts without its data, the writer sends the lost lines again.
-func TestOurWriterBringsBackWhatTheServiceLost(t *testing.T) {
+func TestOurWriterSendsLinesAgainThatTheServiceLost(t *testing.T) {
 	t.Parallel()
 	r := setUpIn(t, t.TempDir())
 	s := logger.OpenStream(t.Context(), logger.StreamConfig{
@@ -159,7 +159,7 @@ func TestStreamsBecomeArchives(t *testing.T) {
 }
 
 // After a restart, the service archives complete streams that are not archived yet.
-func TestArchivingGoesOnAfterARestart(t *testing.T) {
+func TestArchivingContinuesAfterARestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, err := logservice.OpenStreams(filepath.Join(dir, "streams"))
@@ -213,7 +213,7 @@ func TestTheOldestArchivesMakeRoom(t *testing.T) {
 }
 
 // A slow reader must not block the step. This one reads nothing.
-func TestAReaderThatStandsStillDelaysNobody(t *testing.T) {
+func TestAReaderThatStandsStillDelaysNoOtherReader(t *testing.T) {
 	t.Parallel()
 	b := setUp(t, func(c *logservice.Config) { c.MaxStream, c.MaxTotal = 64<<20, 64<<20 })
 	b.ok("POST", "/stream"+query, "")

@@ -544,7 +544,7 @@ func TestCloseBreaksReadersOff(t *testing.T) {
 	require.NoError(t, b.logs.Close())
 }
 
-func TestASnapshotReplacesWhatWasUploaded(t *testing.T) {
+func TestASnapshotReplacesTheUpload(t *testing.T) {
 	t.Parallel()
 	b := setUp(t)
 	b.ok("POST", "/blob"+query, "uploaded")

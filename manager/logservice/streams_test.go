@@ -111,7 +111,7 @@ func TestAStreamThatIsTornEndsBeforeTheTear(t *testing.T) {
 }
 
 // A file of a later version must not be treated as damaged.
-func TestAStreamOfALaterVersionIsLeftAlone(t *testing.T) {
+func TestAStreamOfALaterVersionIsNotChanged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, err := logservice.OpenStreams(dir)
@@ -127,7 +127,7 @@ func TestAStreamOfALaterVersionIsLeftAlone(t *testing.T) {
 
 // Bytes after a damaged frame must not reappear when a new frame of the same size
 // replaces it.
-func TestWhatLiesBehindATearIsGoneForGood(t *testing.T) {
+func TestBytesBehindATearNeverReappear(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	id := logservice.ID{Account: "a", Key: "k"}

@@ -16,7 +16,7 @@ import (
 
 var fakeKey = []byte("fake-key-fake-key-fake-key-fake-")
 
-func TestASignersTokensAllowWhatTheySay(t *testing.T) {
+func TestATokenAllowsTheActionsItNames(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	s := logservice.SignerAt(fakeKey, func() time.Time { return now })

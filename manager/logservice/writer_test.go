@@ -234,7 +234,7 @@ func TestTailEndsWithItsContextAndTheServer(t *testing.T) {
 	<-ends
 }
 
-func TestTailReadsWhatForeignWritersSend(t *testing.T) {
+func TestTailReadsTheLinesOfForeignWriters(t *testing.T) {
 	t.Parallel()
 	b := setUp(t)
 	b.ok("PUT", "/stream"+query, `[{"level":"info","pos":3,"out":"a","time":"2024-05-06T07:08:09.5Z","args":{"k":"v","n":1}},

@@ -239,7 +239,7 @@ func TestRedisIsFull(t *testing.T) {
 
 // An operator empties Redis. The journal writes nothing to the new log, and continues
 // when the old log is back.
-func TestTheLogIsGone(t *testing.T) {
+func TestTheJournalDoesNotWriteToAnotherLog(t *testing.T) {
 	t.Parallel()
 	server := testbed.Redis(t)
 	open := opener(t, server.URL())

@@ -157,7 +157,7 @@ func TestOpenStreamsRejects(t *testing.T) {
 }
 
 // A claim lasts while its holder renews it. It ends when another process has it.
-func TestClaims(t *testing.T) {
+func TestAClaimLastsWhileItsHolderRenewsIt(t *testing.T) {
 	t.Parallel()
 	r := testbed.Redis(t)
 	s := openStreams(t, r, redis.Config{Lease: 400 * time.Millisecond})

@@ -54,7 +54,7 @@ func TestAWatcherThatMissesNewsIsWoken(t *testing.T) {
 }
 
 // News may arrive after the answer to a later call.
-func TestOldNewsAreIgnored(t *testing.T) {
+func TestOlderUsageIsIgnored(t *testing.T) {
 	t.Parallel()
 	s := &Streams{}
 	s.count(3, []string{"2", "500", "7", "acc", "2", "400"})

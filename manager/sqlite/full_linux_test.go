@@ -15,7 +15,7 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/journal/journaltest"
 )
 
-// TestFullDisk is TestFull with a file system that is really full.
+// TestFullDisk is TestCommandsFailWhileTheDiskIsFull with a file system that is really full.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

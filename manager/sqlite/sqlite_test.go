@@ -136,7 +136,7 @@ func TestBackupAndRestore(t *testing.T) {
 
 // If the disk is full, commands fail with that reason. Nothing is lost, and commands
 // succeed again when there is space.
-func TestFull(t *testing.T) {
+func TestCommandsFailWhileTheDiskIsFull(t *testing.T) {
 	t.Parallel()
 	log, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "log.db"), sqlite.Config{})
 	require.NoError(t, err)

@@ -94,7 +94,7 @@ func TestAMachineIsCreatedFoundAndDestroyed(t *testing.T) {
 }
 
 // A request has all settings, under their documented names.
-func TestTheRequest(t *testing.T) {
+func TestACreateRequestHasAllSettings(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
 	p := c.provider(func(cfg *ec2.Config) {

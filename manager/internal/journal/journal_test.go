@@ -102,7 +102,7 @@ func TestAMachineWithoutStateIsRequired(t *testing.T) {
 
 // A process stalls so long that other processes drop entries that it has not read. It
 // must return to the correct state.
-func TestFarBehind(t *testing.T) {
+func TestAStalledProcessReturnsToTheCorrectState(t *testing.T) {
 	t.Parallel()
 	log := journaltest.NewMemory()
 	held := &asleep{awake: make(chan struct{})}

@@ -292,7 +292,7 @@ func TestAllGroupsOfAStageCount(t *testing.T) {
 }
 
 // The reasons why a stage waits.
-func TestReasons(t *testing.T) {
+func TestAWaitingStageHasAReason(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
 	b.stage("s", Normal, "a", "b")

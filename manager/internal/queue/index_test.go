@@ -168,7 +168,7 @@ func TestAnAnswerThatHandsBackMayComeTwice(t *testing.T) {
 }
 
 // A heartbeat may change the types, the tags or the name of a delegate alone.
-func TestAHeartbeatChangesWhatADelegateMayHave(t *testing.T) {
+func TestAHeartbeatChangesTheWorkThatADelegateMayHave(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]Registration{
 		"types": {Types: []string{"init"}}, "tags": {Tags: []string{"a", "b"}}, "name": {Name: "b", Types: []string{"init"}},

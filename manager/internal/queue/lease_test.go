@@ -48,7 +48,7 @@ func (l *leases) silence() {
 }
 
 // Rule Q4: the table in doc.go, row by row.
-func TestLeases(t *testing.T) {
+func TestEachRowOfTheTableOfLeasesHolds(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]func(t *testing.T, l *leases){
 		"an offer is not acquired in time": func(t *testing.T, l *leases) {

@@ -57,7 +57,7 @@ func (p *peers) slots() map[string]int {
 
 // Rule Q3: if a delegate unregisters with a step that it has not acquired, the stage goes on
 // at a delegate of its group. Without one the step ends.
-func TestAStageGoesOnAtADelegateOfItsGroup(t *testing.T) {
+func TestAnotherDelegateOfItsGroupContinuesAStage(t *testing.T) {
 	t.Parallel()
 	p := newPeers(t, "g")
 	b, other := p.peer("b", "g", 1), p.peer("other", "h", 0)

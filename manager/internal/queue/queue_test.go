@@ -90,7 +90,7 @@ func TestAFreedSlotGoesToTheFirstWork(t *testing.T) {
 }
 
 // Rule Q3: the delegates that may have a task.
-func TestEligible(t *testing.T) {
+func TestTagsAndTypesDecideWhichTasksADelegateMayHave(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		r         Registration

@@ -108,7 +108,7 @@ func TestAStageMayWaitForItsTime(t *testing.T) {
 
 // The slot and the room that a retry leaves are given away at once, also if the stage
 // waits for its time.
-func TestARetryGivesBackWhatItHad(t *testing.T) {
+func TestARetryReleasesItsSlotAndItsRoomInTheGroup(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{HeartbeatTimeout: time.Hour})
 	b.SetLimit(acc, "g", 1)
@@ -138,7 +138,7 @@ func TestARetryGivesBackWhatItHad(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeRetried(t *testing.T) {
+func TestRetriesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})
 	d := b.add("d", 0)

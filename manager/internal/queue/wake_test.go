@@ -41,7 +41,7 @@ func (w *watcher) woken() bool {
 
 // Rule C7: a held poll is answered when the list of the delegate changes by others. What
 // the delegate does itself is no change: a busy delegate would poll without a pause.
-func TestWhatWakesAHeldPoll(t *testing.T) {
+func TestEventsThatWakeAHeldPoll(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AcquireTimeout: 20 * time.Second, HeartbeatTimeout: time.Hour, AbortGrace: time.Minute})
 	d := b.add("d", 1)

@@ -63,7 +63,7 @@ func TestJUnitReportsAreSummarized(t *testing.T) {
 	}
 }
 
-func TestJUnitRefusesWhatIsNoReportWithoutQuotingIt(t *testing.T) {
+func TestJUnitRefusesOtherFilesWithoutQuotingThem(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ report, want string }{
 		"empty":      {"", "it is empty"},
