@@ -166,7 +166,7 @@ func TestBackOffEndsWithTheContext(t *testing.T) {
 		var e *client.Error
 		require.ErrorAs(t, err, &e)
 		assert.Equal(t, 503, e.Status)
-		assert.NotErrorIs(t, err, client.ErrRetryable, "nobody wants it any more")
+		assert.NotErrorIs(t, err, client.ErrRetryable, "the manager has ended the task")
 		assert.Len(t, s.requests(), 1)
 	})
 }

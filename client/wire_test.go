@@ -8,8 +8,8 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// The decoders read what a stranger sends: whatever it is, they do not crash,
-// and what they accept can be passed on to a handler.
+// The decoders read input that is not trusted. No input makes them crash,
+// and a handler can use every value that they accept.
 
 func FuzzDecodeEvents(f *testing.F) {
 	for _, s := range []string{

@@ -33,7 +33,7 @@ type fake struct {
 	counts map[string]int
 	seen   chan struct{} // one for each call, as long as there is room
 	fail   func(w http.ResponseWriter, op string, n int) int
-	link   string // what links lead to; empty for the fake itself
+	link   string // the target of links; empty for the fake itself
 }
 
 func newFake(t *testing.T, fail func(w http.ResponseWriter, op string, n int) int) *fake {

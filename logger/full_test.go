@@ -168,7 +168,7 @@ func FuzzAppendLine(f *testing.F) {
 		if err := json.Unmarshal(raw, &got); err != nil {
 			t.Fatalf("%q: %v", raw, err)
 		}
-		// What encoding/json makes of the same bytes.
+		// The output of encoding/json for the same bytes.
 		std, _ := json.Marshal(string(text))
 		var want string
 		_ = json.Unmarshal(std, &want)
@@ -225,5 +225,5 @@ func TestABatchInUseKeepsItsMemory(t *testing.T) {
 	require.NoError(t, done.(io.Closer).Close())
 	require.NoError(t, done.(io.Closer).Close())
 	third := fill(line(8))
-	assert.Same(t, &second.list[0], &third.list[0], "one that nobody reads is used again")
+	assert.Same(t, &second.list[0], &third.list[0], "a batch without readers is used again")
 }

@@ -135,7 +135,7 @@ func TestStreamLosesNothingToFailures(t *testing.T) {
 		{"the link is refused", status("PUT /third/party", 403, 1000), []string{"POST /blob", "DELETE /stream"}},
 		{"no links", status("POST /blob/link/upload", 404, 1000), []string{"POST /blob", "DELETE /stream"}},
 		{"DELETE fails at first", status("DELETE /stream", 502, 2), []string{"PUT /third/party", "DELETE /stream"}},
-		{"DELETE of what nobody opened", status("DELETE /stream", 404, 1000), []string{"PUT /third/party", "DELETE /stream"}},
+		{"DELETE of a stream that was not opened", status("DELETE /stream", 404, 1000), []string{"PUT /third/party", "DELETE /stream"}},
 		{"connections break in mid-body", func(_ http.ResponseWriter, op string, n int) int {
 			if n == 0 && op != "POST /stream" {
 				panic(http.ErrAbortHandler)

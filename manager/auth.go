@@ -14,7 +14,7 @@ import (
 
 type callKey struct{}
 
-// apiCall is what the manager knows of a request.
+// apiCall has the data that the manager keeps about a request.
 type apiCall struct {
 	account string
 	large   func() // lets the next large body be processed; nil for a small one

@@ -123,7 +123,7 @@ func TestTheOutputsOfAnAnswerAreBounded(t *testing.T) {
 	}
 }
 
-// Bounds must not refuse what real peers send.
+// Bounds must not refuse the calls of real peers.
 func TestLargeCallsOfRealPeersPass(t *testing.T) {
 	t.Parallel()
 	s := start(t)

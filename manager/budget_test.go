@@ -25,8 +25,8 @@ func (s *server) refused(name, method, path, body string) {
 	assert.Contains(s.t, r.body, "the budget is used up: "+name+" of ")
 }
 
-// Each budget of an account refuses what exceeds it, and gives it back at the end. It
-// counts what the state has, so it also holds after a restart and for other managers.
+// Each budget of an account refuses a call that exceeds it, and is free again at the end. It
+// counts the state, so it also holds after a restart and for other managers.
 func TestAnAccountStaysInItsBudget(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) {
@@ -65,7 +65,7 @@ func TestAnAccountStaysInItsBudget(t *testing.T) {
 	require.NoError(t, err, "another account has its own")
 }
 
-// All accounts together stay in the total, and what ends with the stages is given back.
+// All accounts together stay in the total, and the end of a stage gives its part back.
 func TestAllAccountsStayInTheTotal(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) { c.TotalBudget = manager.Budget{Works: 3} })

@@ -25,16 +25,16 @@ func TestAllWorkEndsAfterRandomCalls(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	var everybody sync.WaitGroup
+	var clients sync.WaitGroup
 	for seed := range uint64(4) {
-		everybody.Go(func() {
+		clients.Go(func() {
 			r := rand.New(rand.NewPCG(seed, 1))
 			for i := range 400 {
 				s.step(ctx, r, fmt.Sprint(seed, "-", i))
 			}
 		})
 	}
-	everybody.Wait()
+	clients.Wait()
 	require.NoError(t, ctx.Err(), "something locked up")
 
 	for _, d := range s.m.Delegates(account) {

@@ -117,7 +117,7 @@
 //	an answer is repeated or late              accepted, without effect
 //	an answer from a delegate without the task 409
 //	a delegate is lost (HeartbeatTimeout)      its stages end with FAILURE or run again, see [Retry]; a cleanup waits for its return
-//	a lost delegate returns                    its poll lists what to abort and what to clean up
+//	a lost delegate returns                    its poll lists the tasks to abort and the cleanups
 //	no manager runs, or none reaches the store delegates get fresh deadlines ([Config.Gap]): none is lost because of the outage
 //	a manager ends at any moment               the store has all that the manager answered; callers may repeat calls without an answer
 //

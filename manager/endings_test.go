@@ -154,7 +154,7 @@ func TestAnOfferThatIsIgnoredGoesToAnotherDelegate(t *testing.T) {
 }
 
 // Rule Q4: stages that a lost delegate had acquired fail, its offers go to other
-// delegates. When it returns, its poll lists what to abort and what to clean up.
+// delegates. When it returns, its poll lists the tasks to abort and the cleanups.
 func TestStagesOfALostDelegateFail(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(c *manager.Config) { c.AcquireTimeout = time.Hour })

@@ -76,7 +76,7 @@ func TestTheStepsOfAStageAreBounded(t *testing.T) {
 }
 
 // Rule T8: each step has its own log, under a key that every writer can send,
-// whatever the step's id is.
+// with any id of a step.
 func TestEachStepHasItsOwnLogKey(t *testing.T) {
 	t.Parallel()
 	var prefixes sync.Map

@@ -337,7 +337,7 @@ func (m *Manager) Close() error {
 	return m.journal.Close()
 }
 
-// loop executes what is due, until ctx ends.
+// loop executes due actions until ctx ends.
 func (m *Manager) loop(ctx context.Context) {
 	defer close(m.stopped)
 	for {
@@ -406,6 +406,6 @@ func (m *Manager) applyCommand(ctx context.Context, cmd *command) (result, error
 	case err != nil:
 		return result{}, err
 	}
-	out := r.(result) //nolint:forcetypeassert // it is what Apply returns
+	out := r.(result) //nolint:forcetypeassert // Apply returns this type
 	return out, out.err
 }

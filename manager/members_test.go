@@ -146,7 +146,7 @@ func hasPath(text []byte, path string) bool {
 	return true
 }
 
-// A path in an error leads to a member of the text. What passes has only members
+// A path in an error leads to a member of the text. An accepted text has only members
 // that the strict decoder of encoding/json knows, outside of the open payloads.
 func FuzzUnknownMembers(f *testing.F) {
 	for _, text := range []string{

@@ -104,7 +104,7 @@ func (m *Manager) writeAllQueueLogs() {
 	}
 }
 
-// queueLogState returns what the log of a stage's init has to report.
+// queueLogState returns the state that the log of a stage's init reports.
 func (c *core) queueLogState(k key) (log *stage.LogConfig, logKey string, s queuelog.State, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

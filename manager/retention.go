@@ -1,6 +1,6 @@
 package manager
 
-// The sizes of what the manager and its queue remember after the end of a stage, of each
+// The sizes of the data that the manager and its queue remember after the end of a stage, of each
 // of its parts, and of a single task, in bytes of memory without their texts and answers.
 // TestEndedStagesCountTheirMemory measures them.
 const (

@@ -42,7 +42,7 @@ func endStages(t *testing.T, m *manager.Manager, stages int) {
 	require.NoError(t, all.Wait())
 }
 
-// The bound in bytes counts what ended stages take in memory. The test is not parallel: it
+// The bound in bytes counts the memory of ended stages. The test is not parallel: it
 // measures the heap.
 func TestEndedStagesCountTheirMemory(t *testing.T) {
 	const stages, bound = 6000, 16 << 20

@@ -73,7 +73,7 @@ func TestAStageIsRunAgain(t *testing.T) {
 	assert.Equal(t, again.LogKey, st.Init.LogKey)
 }
 
-// Rule Q6: what is run again, how often and when.
+// Rule Q6: which stages run again, how often and when.
 func TestRetryPolicies(t *testing.T) {
 	t.Parallel()
 	s := start(t)

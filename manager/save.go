@@ -69,7 +69,7 @@ type savedRun struct {
 	Size         int              `json:"size,omitempty"`
 }
 
-// savedPart holds what [StepState] does not have of a part.
+// savedPart holds the fields of a part that [StepState] does not have.
 type savedPart struct {
 	Data    json.RawMessage `json:"data,omitempty"`
 	Packed  []byte          `json:"packed,omitempty"` // instead of Data

@@ -120,7 +120,7 @@ type single struct {
 	Size   int    `json:"size,omitempty"` // see [Budget.Bytes]; 0 after the end
 	lifecycle
 
-	// Work is what to submit again. It is nil without a retry policy, and after the
+	// Work is the work to submit again. It is nil without a retry policy, and after the
 	// task's end.
 	Work     *singleWork `json:"work,omitempty"`
 	Attempts int         `json:"attempts,omitempty"`

@@ -132,7 +132,7 @@ func several(t *testing.T, n int) (all []*server) {
 }
 
 // Rule Q7: each call in the life of a stage goes to another manager, as behind a
-// load balancer. Every manager knows what another one has answered.
+// load balancer. Every manager knows the answers of all others.
 func TestManagersOnOneRedis(t *testing.T) {
 	t.Parallel()
 	all := several(t, 3)

@@ -172,7 +172,7 @@ func TestAPlainManagerIsPolledAtOnceAfterATask(t *testing.T) {
 				m.mu.Unlock()
 				stop()
 				if err := <-over; err != nil {
-					t.Log(err) // the handler that hangs is not what this is about
+					t.Log(err) // this test is not about the handler that hangs
 				}
 			})
 		})

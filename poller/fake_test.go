@@ -25,7 +25,7 @@ type script struct {
 	onRespond  func(ctx context.Context, r *task.Response) error
 
 	mu            sync.Mutex
-	id            string // what Register answers; empty is d1
+	id            string // the id that Register answers; empty is d1
 	polls         int
 	since         []string
 	answeredAs    []string

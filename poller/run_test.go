@@ -145,8 +145,8 @@ func TestRegisterAndPollLeadStagesToo(t *testing.T) {
 	})
 }
 
-// P5: the first signal drains and says what it waits for. The second one, or the end of
-// the grace, cancels what runs. Each case has a signal of its own, because all cases
+// P5: the first signal drains and logs the tasks that it waits for. The second one, or the end of
+// the grace, cancels them. Each case has a signal of its own, because all cases
 // share the process.
 func TestSignalsDrainAndThenCancel(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,7 @@ type Stages interface {
 	// CleanUpUnclaimed ends the resumed stages for which no task has come. It is
 	// called when the manager has not accepted the previous delegate id.
 	CleanUpUnclaimed(ctx context.Context)
-	// Close ends all stages and releases what Recover took. It is called after the
+	// Close ends all stages and releases the ledger that Recover took. It is called after the
 	// last task.
 	Close(ctx context.Context) error
 }

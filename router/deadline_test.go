@@ -50,7 +50,7 @@ func TestDeadlineIsTheShorterOfTaskAndMiddleware(t *testing.T) {
 	}
 }
 
-// P4: a failure after the deadline is answered TIMEOUT, whatever form it has.
+// P4: a failure after the deadline is answered TIMEOUT, in every form.
 func TestFailingAfterTheDeadlineIsTimeout(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -77,7 +77,7 @@
 //   - its content as a JSON string, as Go, JavaScript, Python, PHP and .NET write it;
 //   - its shell quotings, as scripts write them and as bash and dash trace commands
 //     (set -x): in single quotes, in double quotes, with backslashes, and as $'...';
-//   - its content in HTML, XML, CSV and quoted-printable, and what Python prints for a string or bytes
+//   - its content in HTML, XML, CSV and quoted-printable, and the text that Python prints for a string or bytes
 //     (repr, ascii);
 //   - its hexadecimal digits in lower and upper case, if it has at least four bytes.
 //     Fewer digits occur in checksums by accident; each line of xxd -p.

@@ -212,7 +212,7 @@ func entity(c byte, quotes [2]string) string {
 	}
 }
 
-// addPython adds what repr and ascii of Python print for a string and for bytes.
+// addPython adds the results of repr and ascii in Python for a string and for bytes.
 func (b *formBuilder) addPython(v []byte, bits uint16, t *escapeTables) {
 	if bits&(inJSON|inSingle|inControl|inUnicode) == 0 {
 		return

@@ -69,7 +69,7 @@ func ExampleErrorf() {
 	// TIMEOUT cloning: context deadline exceeded
 }
 
-// A task keeps what this version does not know.
+// A task keeps members that this version does not know.
 func ExampleTask() {
 	var t task.Task
 	if err := json.Unmarshal([]byte(`{"id":"1","type":"hello","data":null,"priority":12345678901234567890}`), &t); err != nil {

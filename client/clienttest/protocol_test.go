@@ -74,7 +74,7 @@ func TestProtocolV2FromRegisterToAnswer(t *testing.T) {
 		"task":{"id":"t1","type":"local_init","data":"eyJhIjoxfQ==","driver":"local","config":"eyJiIjoyfQ==",
 			"logger":{"address":"http://logs","key":"k"}},
 		"secrets":[{"id":"s1","type":"secret/static","data":"eyJjIjozfQ=="}]}]}`, raw.ok(acquire+d, ""))
-	assert.JSONEq(t, `{"requests":[]}`, raw.ok(acquire+raw.register(), ""), "it went to somebody else")
+	assert.JSONEq(t, `{"requests":[]}`, raw.ok(acquire+raw.register(), ""), "another delegate has it")
 
 	assertStatus(t, http.StatusOK, raw.do("POST /api/executions/t1/task-response?runnerId="+d,
 		`{"id":"t1","type":"local_init","code":"FAILED","error":"no disk","data":"eyJkIjo0fQ=="}`))
@@ -276,7 +276,7 @@ func TestTLSServerIsTrustedThroughItsCertificate(t *testing.T) {
 	defer srv.Close()
 	raw := newRaw(t, srv)
 
-	assert.Error(t, raw.do("POST /api/agent/delegates/register", "{}").err, "nobody trusts it by default")
+	assert.Error(t, raw.do("POST /api/agent/delegates/register", "{}").err, "a client that does not trust the certificate")
 	raw.http = srv.HTTPClient()
 	raw.register()
 	require.NotNil(t, srv.Certificate())

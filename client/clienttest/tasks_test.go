@@ -138,7 +138,7 @@ func TestAbort(t *testing.T) {
 		assert.JSONEq(t, `{"delegateTaskEvents":[],"abortedTaskIds":["run"]}`, raw.ok("GET /api/agent/delegates/"+a+"/task-events", ""))
 		assert.JSONEq(t, `{"delegateRunnerEvents":[],"abortedTaskIds":["run"]}`, raw.ok("GET /api/executions/"+a+"/runner-events", ""))
 	}
-	assert.NotContains(t, raw.ok("GET /api/agent/delegates/"+b+"/task-events", ""), "run", "only the one that runs it is told")
+	assert.NotContains(t, raw.ok("GET /api/agent/delegates/"+b+"/task-events", ""), "run", "only the delegate that runs the task lists the abort")
 
 	raw.respondLegacy(a, running.ID, `{"code":"FAILED"}`)
 	resp, err := running.Wait(t.Context())

@@ -143,7 +143,7 @@ func TestEachByteArrivesOnceOverABadConnection(t *testing.T) {
 	assert.GreaterOrEqual(t, r.proxy.connections()-before, rounds, "it was cut")
 }
 
-// Rules L2 and D6: a step runs once and its output is complete, at whatever byte a connection is
+// Rules L2 and D6: a step runs once and its output is complete, at any byte at which a connection is
 // cut.
 func TestAConnectionMayBeCutAtAnyByte(t *testing.T) {
 	t.Parallel()

@@ -61,14 +61,14 @@ func TestOnlyTheCertificateOfTheMachineIsAccepted(t *testing.T) {
 	_, atClient = handshake(t, b, foreign)
 	require.Error(t, atClient, "another machine's CA")
 
-	stranger := good.Clone()
-	stranger.Certificates = foreign.Certificates
-	atServer, _ = handshake(t, b, stranger)
+	otherCA := good.Clone()
+	otherCA.Certificates = foreign.Certificates
+	atServer, _ = handshake(t, b, otherCA)
 	require.Error(t, atServer, "another machine's leaf")
 
-	nobody := good.Clone()
-	nobody.Certificates = nil
-	atServer, _ = handshake(t, b, nobody)
+	noCertificate := good.Clone()
+	noCertificate.Certificates = nil
+	atServer, _ = handshake(t, b, noCertificate)
 	require.Error(t, atServer, "no certificate")
 
 	old := good.Clone()

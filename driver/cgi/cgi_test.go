@@ -29,7 +29,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// Rule D8 and docs/protocol.md, section 2: what a program gets, and nothing else.
+// Rule D8 and docs/protocol.md, section 2: a program gets the documented variables and input, and nothing else.
 func TestAProgramIsCalledByTheProtocol(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *cgi.Config) {
@@ -79,7 +79,7 @@ func TestAProgramIsCalledByTheProtocol(t *testing.T) {
 	assert.NoDirExists(t, dir, "and gone in the end")
 }
 
-// No call sees what another one left in its working directory, or has it changed.
+// No call sees or changes the files of another call in its working directory.
 func TestWorkingDirectoriesAreEmpty(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -457,7 +457,7 @@ func TestProgramsAreFetchedOnce(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(r.logs.String(), "Fetching the program from http://127.0.0.1:"))
 }
 
-// Rule D8: the cache has bounds; what a call uses stays.
+// Rule D8: the cache has bounds. An entry that a call uses stays.
 func TestTheCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *cgi.Config) { c.CacheSize = 1 })

@@ -20,9 +20,9 @@ func TestAFolderThatWasReplacedIsNotUsedAgain(t *testing.T) {
 		"a link":          func(dir string) error { return relink(dir, t.TempDir()) },
 		"a file in it":    func(dir string) error { return os.WriteFile(filepath.Join(dir, "x"), nil, 0o600) },
 		"open for others": func(dir string) error { return os.Chmod(dir, 0o777) },
-		"somebody else's": func(dir string) error {
+		"of another user": func(dir string) error {
 			if os.Geteuid() != 0 || runtime.GOOS != "linux" {
-				return os.Remove(dir) // only root can give a folder away, and only Linux is asked whose it is
+				return os.Remove(dir) // only root can change the owner, and only Linux checks it
 			}
 			return os.Chown(dir, 12345, 12345)
 		},

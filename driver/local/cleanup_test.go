@@ -50,7 +50,7 @@ func TestCleanupRefusesForeignResources(t *testing.T) {
 		{Kind: "host-directory", ID: "/"},
 		{Kind: "host-directory", ID: filepath.Dir(r.work)},
 		{Kind: "host-directory", ID: "relative"},
-		{Kind: "container", ID: "somebody-elses"},
+		{Kind: "container", ID: "foreign"},
 		{Kind: "container", ID: ""},
 		{Kind: "network", ID: "bridge"},
 		{Kind: "pod", ID: "x"},

@@ -111,16 +111,16 @@ func TestContainerStepNetworks(t *testing.T) {
 
 	// A foreign container is still attached when the network is removed.
 	own := r.ledger.ofKind("network")[0].ID
-	stranger, err := engine.Client.ContainerCreate(t.Context(), &container.Config{Image: engine.Image, Cmd: []string{"sleep", "600"}},
+	unlabelled, err := engine.Client.ContainerCreate(t.Context(), &container.Config{Image: engine.Image, Cmd: []string{"sleep", "600"}},
 		&container.HostConfig{NetworkMode: container.NetworkMode(own)}, nil, nil, "")
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		_ = engine.Client.ContainerRemove(context.Background(), stranger.ID, container.RemoveOptions{Force: true})
+		_ = engine.Client.ContainerRemove(context.Background(), unlabelled.ID, container.RemoveOptions{Force: true})
 	})
-	require.NoError(t, engine.Client.ContainerStart(t.Context(), stranger.ID, container.StartOptions{}))
+	require.NoError(t, engine.Client.ContainerStart(t.Context(), unlabelled.ID, container.StartOptions{}))
 	r.cleanup()
 	require.Equal(t, []string{extra}, networks(t, engine, r.env.ID))
-	info, err := engine.Client.ContainerInspect(t.Context(), stranger.ID)
+	info, err := engine.Client.ContainerInspect(t.Context(), unlabelled.ID)
 	require.NoError(t, err)
 	require.True(t, info.State.Running, "a container that is not ours was touched")
 	require.NoError(t, engine.Client.NetworkRemove(t.Context(), extra)) // the test would report it as a leftover
@@ -181,7 +181,7 @@ func TestVolumesOfAnImageAreOnRecord(t *testing.T) {
 		require.True(t, errdefs.IsNotFound(err), "%v", err)
 	}
 	// A volume with a foreign name is never removed.
-	left, err = r.d.Cleanup(t.Context(), []driver.Resource{{Kind: "volume", ID: "somebody-elses"}})
+	left, err = r.d.Cleanup(t.Context(), []driver.Resource{{Kind: "volume", ID: "foreign"}})
 	require.ErrorContains(t, err, "does not belong to this driver")
 	require.Len(t, left, 1)
 }

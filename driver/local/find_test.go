@@ -64,7 +64,7 @@ func TestResourcesWithoutRecordsAreFoundByTheirLabels(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, found)
 	_, err = engine.Client.ContainerInspect(t.Context(), foreign.ID)
-	require.NoError(t, err, "somebody else's container is still there")
+	require.NoError(t, err, "a foreign container is still there")
 	require.NoError(t, engine.Client.ContainerRemove(t.Context(), foreign.ID, container.RemoveOptions{Force: true}))
 }
 

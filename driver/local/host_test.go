@@ -188,7 +188,7 @@ func TestAnEscapedProcessDoesNotDelayAHostStep(t *testing.T) {
 func TestHostStepRunsAsAnotherUserWithItsGroups(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		testbed.Unavailable(t, "root", "nobody else may run steps as other users")
+		testbed.Unavailable(t, "root", "only root can run steps as other users")
 	}
 	r := newRig(t).init()
 	for _, name := range someUsers(t) {

@@ -66,7 +66,7 @@ exit 5
 func TestPluginStepRunsAsAnotherUser(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		testbed.Unavailable(t, "root", "nobody else may run steps as other users")
+		testbed.Unavailable(t, "root", "only root can run steps as other users")
 	}
 	r := newRig(t, withPluginCache(filepath.Join(t.TempDir(), "cache"))).init()
 	step := pluginStep(t, "#!/bin/sh\nid -u\n")

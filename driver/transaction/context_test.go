@@ -84,7 +84,7 @@ func TestTheRecordHoldsTheStateOfItsDriver(t *testing.T) {
 	w.onInit = func(_ context.Context, env *driver.Environment) error { labels = env.Labels; return nil }
 	s := newStages(t, w)
 	s.run(t.Context(), "local_init", stage.InitRequest{Network: stage.Network{
-		ID: "tx", Labels: map[string]string{"team": "blue", driver.LabelTransaction: "somebody else's"},
+		ID: "tx", Labels: map[string]string{"team": "blue", driver.LabelTransaction: "another transaction"},
 	}})
 	assert.Subset(t, labels, map[string]string{
 		"team": "blue", driver.LabelTransaction: "tx", driver.LabelDelegate: "tester", driver.LabelAccount: "acct",

@@ -66,7 +66,7 @@ func TestAStageInEnvelopes(t *testing.T) {
 }
 
 // Rule T3: if a manager has forgotten a task, the delegate cleans up the task's transaction,
-// whatever the envelope.
+// with any envelope.
 func TestForgottenTransactionInAnEnvelopeIsCleanedUp(t *testing.T) {
 	t.Parallel()
 	w := newFakeDriver()

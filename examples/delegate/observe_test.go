@@ -24,7 +24,7 @@ func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	defer l.Close() //nolint:errcheck // nobody has used it
+	defer l.Close() //nolint:errcheck // no client has connected
 	return l.Addr().String()
 }
 
@@ -116,7 +116,7 @@ func TestSettingsOfMetricsAndTraces(t *testing.T) {
 	t.Parallel()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	defer l.Close() //nolint:errcheck // nobody has used it
+	defer l.Close() //nolint:errcheck // no client has connected
 	c, warnings, err := load(t, required+"HTTP_BIND="+l.Addr().String()+"\nLOG_LEVEL=error\nOTEL_SERVICE_NAME=x\n")
 	require.NoError(t, err)
 	require.Len(t, warnings, 1)

@@ -30,7 +30,7 @@ type StandaloneConfig struct {
 
 	SidecarURL     string   `env:"SIDECAR_URL" help:"where a legacy process takes tasks: http://host:port or unix:///path; default: none, or http://localhost:3461 when another setting for it is set"`
 	SidecarTypes   []string `env:"SIDECAR_TYPES" help:"comma-separated task types that it gets, beside delegate_task"`
-	SidecarCommand string   `env:"SIDECAR_COMMAND" help:"program and arguments, separated by spaces, that start it; default: somebody else does"`
+	SidecarCommand string   `env:"SIDECAR_COMMAND" help:"program and arguments, separated by spaces, that start it; default: another program starts it"`
 	SidecarHealth  string   `env:"SIDECAR_HEALTH" help:"path that it answers with 2xx when it is healthy; default: it has to accept connections"`
 }
 

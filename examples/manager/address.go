@@ -20,7 +20,7 @@ type address struct {
 	tls *tls.Config
 }
 
-// modes are what may follow an address of LISTEN.
+// modes are the words that may follow an address of LISTEN.
 var modes = map[string]tls.ClientAuthType{
 	"required": tls.RequireAndVerifyClientCert,
 	"optional": tls.VerifyClientCertIfGiven,

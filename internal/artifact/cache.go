@@ -36,7 +36,7 @@ import (
 // checksum, verified. A Cache is safe for concurrent use. Several caches may have the same directory.
 type Cache struct {
 	dir string
-	// what is the noun for a program in messages.
+	// what is the noun for an entry in messages.
 	what string
 	// Limits for the size of a download and of the unpacked program, in bytes.
 	maxServed, maxProgram int64

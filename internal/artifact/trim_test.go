@@ -71,7 +71,7 @@ func TestACacheIsTrimmedToItsSize(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "foreign"), make([]byte, 9000), 0o600))
 	require.NoError(t, os.Mkdir(filepath.Join(s.dir, "go-build"), 0o700))
 	require.NoError(t, s.Trim(s.now, Limits{Size: 3000}))
-	assert.Len(t, s.names(), 8, "all fits, and what is not the cache's is nobody's business")
+	assert.Len(t, s.names(), 8, "all entries fit, and foreign files stay")
 	require.NoError(t, s.Trim(s.now, Limits{Size: 2999}))
 	assert.Equal(t, []string{"a", "a.lock", "c", "c.lock", "foreign", "go-build"}, s.names())
 	require.NoError(t, s.Trim(s.now, Limits{Size: 1}))

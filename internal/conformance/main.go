@@ -60,10 +60,10 @@ func run(dir, page string) error {
 	if failed > 0 {
 		return fmt.Errorf("%d cases have failed: the page says only what holds", failed)
 	}
-	return os.WriteFile(page, []byte(text), 0o644) //nolint:gosec // a page for everybody
+	return os.WriteFile(page, []byte(text), 0o644) //nolint:gosec // a page for all users
 }
 
-// table renders the page, and counts what is neither passed nor declared.
+// table renders the page, and counts the cases that neither passed nor are declared.
 func table(reports []report) (text string, failed int) {
 	var b strings.Builder
 	b.WriteString(intro)

@@ -108,7 +108,7 @@ var (
 	dropped = regexp.MustCompile(`[^\p{L}\p{N}\- _]`)
 )
 
-// anchors returns what the fragment of a link to a page can be.
+// anchors returns the fragments that a link to a page can have.
 func anchors(t *testing.T, page string) map[string]bool {
 	t.Helper()
 	_, prose := blocks(t, page)

@@ -154,7 +154,7 @@ func freePort(t *testing.T) string {
 }
 
 // start starts bash in a process group of its own. Its output goes to out. The test
-// interrupts the group at its end, and kills what remains a while later.
+// interrupts the group at its end, and kills the remaining processes a while later.
 func (s *session) start(t *testing.T, out io.Writer, args ...string) (stdin io.Writer, ended <-chan struct{}) {
 	t.Helper()
 	cmd := exec.Command("bash", args...) //nolint:noctx // the cleanup ends it in an orderly way
@@ -203,7 +203,7 @@ func runBlocks(t *testing.T, bin string, list []block) {
 	}
 }
 
-// output collects what a process prints, and signals each change.
+// output collects the output of a process, and signals each change.
 type output struct {
 	mu      sync.Mutex
 	text    bytes.Buffer  // guarded by mu

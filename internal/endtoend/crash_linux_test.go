@@ -121,7 +121,7 @@ func (s *scene) addBystanders(restart container.RestartPolicyMode) {
 	s.network = n.ID
 	c, err := s.engine.Client.ContainerCreate(s.t.Context(), &container.Config{
 		Image: s.engine.Image, Cmd: []string{"sh", "-c", "trap exit TERM; sleep 3600 & wait"},
-		Labels: map[string]string{driver.LabelDelegate: s.name, driver.LabelTransaction: "somebody-elses"},
+		Labels: map[string]string{driver.LabelDelegate: s.name, driver.LabelTransaction: "foreign"},
 	}, &container.HostConfig{
 		NetworkMode: container.NetworkMode(n.ID), RestartPolicy: container.RestartPolicy{Name: restart},
 	}, nil, nil, "")

@@ -188,7 +188,7 @@ func TestAHuntSeesItsOwnProcesses(t *testing.T) {
 	start(strings.ReplaceAll(daemon, "NAME", marked), p.environment())
 	assert.True(t, seen(p, marked), "a process with the marker")
 	start(strings.ReplaceAll(daemon, "NAME", other))
-	assert.False(t, seen(p, other), "a process of somebody else")
+	assert.False(t, seen(p, other), "a process without the marker")
 
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", "echo up; read -r line", child)
 	in, err := cmd.StdinPipe()

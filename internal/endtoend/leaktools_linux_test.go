@@ -128,7 +128,7 @@ func (c tool) show(t *testing.T, value, address string) string {
 }
 
 // Rules S3, S4: the output of real tools in a step shows no secret. The test knows no encodings: it
-// runs each tool with two secrets of the same shape. What differs in the masked output shows
+// runs each tool with two secrets of the same shape. A difference in the masked output shows
 // something of them.
 func TestNoToolShowsASecret(t *testing.T) {
 	t.Parallel()

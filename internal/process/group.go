@@ -210,7 +210,7 @@ func (g *Group) wait() {
 	g.reap()
 }
 
-// reap waits for a process that has ended, once it is known what happens to the others.
+// reap waits for a process that has ended, after the fate of the other processes is decided.
 func (g *Group) reap() {
 	defer close(g.reaped)
 	if <-g.how == killOthers {

@@ -81,7 +81,7 @@ func TestGateCreatesAResourceOnceAtATime(t *testing.T) {
 	made := 0
 	require.NoError(t, g.Create(t.Context(), kept, r, func() error {
 		require.ErrorIs(t, g.Create(ended, kept, r, func() error { return errors.New("it was created") }), context.Canceled)
-		require.NoError(t, g.Create(ended, kept, driver.Resource{Kind: "k", ID: "j"}, func() error { return nil }), "another one waits for nobody")
+		require.NoError(t, g.Create(ended, kept, driver.Resource{Kind: "k", ID: "j"}, func() error { return nil }), "another resource does not wait")
 		started := make(chan struct{})
 		go func() {
 			close(started)

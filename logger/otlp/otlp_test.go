@@ -160,7 +160,7 @@ func TestAnEventThatMaskingBrokeArrivesAsText(t *testing.T) {
 	assert.Equal(t, []string{`{"level":******`}, c.bodies())
 }
 
-// The collector hangs: no writer waits, the queue is bounded, and what was dropped is
+// The collector hangs: no writer waits, the queue is bounded, and dropped records are
 // counted and told.
 func TestACollectorThatHangsDoesNotDelayTheProgram(t *testing.T) {
 	t.Parallel()

@@ -73,7 +73,7 @@ func TestTracesAreExported(t *testing.T) {
 	}
 }
 
-// Rule L3: a collector that refuses is logged, and no error for anybody.
+// Rule L3: a collector that refuses is logged and causes no error.
 func TestAnExportThatFailsIsLogged(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// However many accounts take what they can, the next one gets something.
+// If many accounts use all that they may, the next account still gets a part.
 func TestABudgetAlwaysHasARest(t *testing.T) {
 	t.Parallel()
 	b := newBudget("slots", 1000)

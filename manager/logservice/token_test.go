@@ -26,7 +26,7 @@ func TestATokenAllowsTheActionsItNames(t *testing.T) {
 	slash := s.Issue(logservice.Grant{Account: "acc", Prefix: "build-1/", Expires: hour})
 	reader := s.Issue(logservice.Grant{Account: "acc", ReadOnly: true, Expires: hour})
 	late := s.Issue(logservice.Grant{Account: "acc", Expires: now.Add(-time.Second)})
-	nobody := s.Issue(logservice.Grant{Expires: hour})
+	noAccount := s.Issue(logservice.Grant{Expires: hour})
 	other := logservice.NewSigner([]byte(strings.Repeat("another fake key", 2))).Issue(logservice.Grant{Account: "acc", Expires: hour})
 	for _, tt := range []struct {
 		what, account, key, token string
@@ -34,7 +34,7 @@ func TestATokenAllowsTheActionsItNames(t *testing.T) {
 	}{
 		{"the account's token", "acc", "any/key", whole, true, true},
 		{"another account", "other", "any/key", whole, false, false},
-		{"no account", "", "any/key", nobody, false, false},
+		{"no account", "", "any/key", noAccount, false, false},
 		{"a step of the stage", "acc", "build-1/step", stage, true, true},
 		{"the stage itself", "acc", "build-1", stage, true, true},
 		{"a stage whose name begins alike", "acc", "build-10/step", stage, true, false},

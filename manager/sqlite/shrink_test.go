@@ -40,7 +40,7 @@ func fill(t *testing.T, l *sqlite.Log, file string, from uint64) {
 	require.NoError(t, l.Commit(t.Context(), journal.Snapshot{ID: "s", Position: last.Position, At: last.At, Saved: last.At}))
 }
 
-// A saved state gives back the room of what it replaces, also in a database that an older
+// A saved state releases the space of the state that it replaces, also in a database that an older
 // version created.
 func TestTheDatabaseShrinks(t *testing.T) {
 	t.Parallel()

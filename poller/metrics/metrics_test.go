@@ -94,7 +94,7 @@ func (d *delegate) series(body, series string) string {
 }
 
 // L3: the metrics count the work of a delegate, under labels that are known in
-// advance, whatever a manager sends.
+// advance, for any input of a manager.
 func TestMetricsCountTheTasksOfADelegate(t *testing.T) {
 	t.Parallel()
 	running, release := make(chan struct{}), make(chan struct{})

@@ -1,5 +1,5 @@
 // Package secrets is middleware that resolves the secrets that a task brings along, and masks
-// them in what its handler logs and answers.
+// them in the logs and answers of its handler.
 package secrets
 
 import (

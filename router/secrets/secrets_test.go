@@ -234,7 +234,7 @@ func TestTimeOutsOfProvidersAndTasksDiffer(t *testing.T) {
 	}
 }
 
-// L1, S3: what a handler logs is masked by its task's set of secrets, with the
+// L1, S3: the log of a handler is masked by its task's set of secrets, with the
 // standard middleware and no other wiring: zerolog and slog, in keys and values.
 func TestHandlersLogNoSecret(t *testing.T) {
 	t.Parallel()

@@ -158,7 +158,7 @@ func (c *cloning) checkout(ctx context.Context) error {
 	return nil
 }
 
-// describe returns what is cloned, for the log.
+// describe returns the repository and the commit, for the log.
 func (c *cloning) describe() string {
 	switch {
 	case c.Commit != "" && c.base() != "":

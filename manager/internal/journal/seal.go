@@ -22,7 +22,7 @@ var (
 	ErrKeys = errors.New("no key for the log")
 	// ErrNewer means that a newer version of this program has written to the log.
 	ErrNewer = errors.New("the log is of a newer version")
-	// ErrDamaged means that the content of the log differs from what was written.
+	// ErrDamaged means that the content of the log differs from the written content.
 	ErrDamaged = errors.New("the log is damaged")
 )
 

@@ -46,17 +46,17 @@ func Run(t *testing.T, fresh func(t *testing.T) Opener, with ...Option) {
 		name string
 		run  func(*testing.T, logservice.Streams)
 	}{
-		{"a stream has its life", life},
-		{"what is repeated changes nothing", repetitions},
-		{"a writer that is ahead is told so", ahead},
-		{"a batch is taken whole or not at all", tooLong},
+		{"a stream is opened, written, closed and removed", life},
+		{"a repeated call changes nothing", repetitions},
+		{"a writer that is ahead gets the number of the next line", ahead},
+		{"a batch is accepted whole or refused whole", tooLong},
 		{"a stream begins anew as another run", runs},
-		{"logs have nothing in common", apart},
-		{"what is archived is on record", archives},
-		{"watchers hear of every change", watching},
+		{"logs are independent", apart},
+		{"an archive is on record", archives},
+		{"watchers learn of every change", watching},
 		{"a long stream is read from any line", anyLine},
-		{"many write and read at once", crowd},
-		{"the end is an end", ending},
+		{"many writers and readers work at once", crowd},
+		{"a closed store refuses every call", ending},
 		{"a stream has a limit of writers", manyWriters},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Opener, with ...Option) {
 			c.run(t, open(t, fresh(t)))
 		})
 	}
-	t.Run("random histories go as in the model", func(t *testing.T) {
+	t.Run("random histories match the model", func(t *testing.T) {
 		t.Parallel()
 		histories(t, fresh, o.volatile)
 	})
@@ -145,7 +145,7 @@ func life(t *testing.T, s logservice.Streams) {
 	assert.Positive(t, st.Size)
 	assert.False(t, st.Touched.IsZero())
 	put(t, s, id, "", 3, "d")
-	assert.True(t, state(t, s, id).Open, "a log that was complete goes on")
+	assert.True(t, state(t, s, id).Open, "a complete log is open again")
 	assert.Equal(t, []string{"a", "b", "c", "d"}, all(t, s, id, 0))
 	own, total := s.Usage(id.Account)
 	assert.Equal(t, logservice.Usage{Logs: 1, Size: state(t, s, id).Size}, own)
@@ -192,7 +192,7 @@ func ahead(t *testing.T, s logservice.Streams) {
 	}
 	assert.EqualValues(t, 0, behind("w1", 3))
 	_, err := s.State(t.Context(), id)
-	require.ErrorIs(t, err, logservice.ErrUnknown, "what is refused leaves nothing")
+	require.ErrorIs(t, err, logservice.ErrUnknown, "a refused batch leaves nothing")
 	put(t, s, id, "w1", 0, "a", "b")
 	assert.EqualValues(t, 2, behind("w1", 3))
 	assert.EqualValues(t, 0, behind("w2", 1))
@@ -209,7 +209,7 @@ func tooLong(t *testing.T, s logservice.Streams) {
 	}
 	require.ErrorIs(t, limited(long, long, long), logservice.ErrTooLong)
 	_, err := s.State(t.Context(), id)
-	require.ErrorIs(t, err, logservice.ErrUnknown, "what is refused leaves nothing")
+	require.ErrorIs(t, err, logservice.ErrUnknown, "a refused batch leaves nothing")
 	require.NoError(t, limited(long))
 	require.ErrorIs(t, limited("short", long, long), logservice.ErrTooLong)
 	assert.Equal(t, []string{long}, all(t, s, id, 0))

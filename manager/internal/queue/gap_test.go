@@ -53,7 +53,7 @@ func (b *bench) happened() (all []string) {
 	return all
 }
 
-// Rule Q4: after a gap, delegates have the whole time again for what became due in the
+// Rule Q4: after a gap, delegates have the whole time again for deadlines in the
 // gap or soon after it. Other deadlines do not move.
 func TestAfterAGapDelegatesHaveAFreshTime(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 )
 
 // The size of remembered answers is bounded as well as their number. The newest one is
-// remembered whatever its size.
+// remembered with any size.
 func TestTheAnswersOfEndedTasksAreBounded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{MaxFinishedBytes: 1000})
@@ -43,7 +43,7 @@ func TestTheAnswersOfEndedTasksAreBounded(t *testing.T) {
 	assert.Zero(t, b.finished.size)
 }
 
-// What the caller remembers of ended works counts as their answers do.
+// The memory of the caller for an ended work counts like its answers.
 func TestTheSizeOfEndedWorksIsBounded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{MaxFinishedBytes: 1000})

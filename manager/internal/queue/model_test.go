@@ -13,7 +13,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// model runs random operations on a queue. After every one it checks what must always
+// model runs random operations on a queue. After every one it checks the rules that must always
 // hold (rules Q1-Q4).
 type model struct {
 	*replicas
@@ -229,7 +229,7 @@ func (m *model) follow(t require.TestingT) (moved int) {
 	return moved
 }
 
-// check checks what must always hold.
+// check checks the rules that must always hold.
 func (m *model) check(t *rapid.T) {
 	moved := m.follow(t) + m.come()
 	m.alike()

@@ -386,7 +386,7 @@ func TestALoadThatFailsChangesNothing(t *testing.T) {
 	require.ErrorIs(t, b.Save(fullDisk{}), io.ErrShortWrite)
 }
 
-// Load does not panic, whatever it reads.
+// Load does not panic on any input.
 func FuzzLoad(f *testing.F) {
 	b := newBench(f, Config{Epoch: "epoch"})
 	d := b.add("d", 1, "a")

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A sorted list is in order and has full chunks, whatever enters and leaves it.
+// A sorted list is in order and has full chunks, after any inserts and removals.
 func TestASortedList(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -20,7 +20,7 @@ func (a *testAlarm) deadline() *instant           { return &a.at }
 func (a *testAlarm) age() uint64                  { return uint64(a.number) } //nolint:gosec // small
 func (a *testAlarm) expire(_ *Queue, now instant) { a.fire(now.time()) }
 
-// Deadlines at the same time come in the order of age, in whatever order they were set.
+// Deadlines at the same time come in the order of age, in any order of their setting.
 func TestTiesAreBrokenByAge(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(9, 9)) //nolint:gosec // the same each time

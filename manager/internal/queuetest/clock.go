@@ -50,7 +50,7 @@ func (c *clock) At(t time.Time) (<-chan time.Time, func()) {
 
 // jump advances the time and returns when the manager has done the due work. Between
 // two calls, only the manager's loop has an alarm, and it always has one, see
-// newHistory. The loop executes what is due before it sets its next alarm. So the
+// newHistory. The loop executes due actions before it sets its next alarm. So the
 // work is done when the next alarm is set.
 func (c *clock) jump(d time.Duration) {
 	c.lockWhenIdle()

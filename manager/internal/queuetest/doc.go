@@ -9,7 +9,7 @@
 // manager gets each of them. Run applies each operation to a model too. The model
 // implements the rules in their simplest form: it scans all waiting work and all
 // delegates each time, and has no index. The model predicts the answer to each
-// operation. It also predicts what the managers show afterwards: every status, owner
+// operation. It also predicts the answers of the managers afterwards: every status, owner
 // and place in the queue, the offers and aborts of each delegate, and every event in
 // its order.
 //
