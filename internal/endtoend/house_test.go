@@ -137,7 +137,7 @@ var mayImport = map[string][]string{
 	"manager/pipeline/internal/expression": {},
 	"manager/pipeline/internal/engine":     {"manager/pipeline/internal/definition", "manager/pipeline/internal/expression"},
 	"manager/pipeline/internal/steps":      {"manager", "manager/pipeline/internal/definition", "manager/pipeline/internal/expression", "task/stage"},
-	"manager/pipeline/internal/store":      {"manager/pipeline/internal/engine"},
+	"manager/pipeline/internal/store":      {},
 	"manager/pipeline/internal/trigger":    {},
 
 	"internal/answers":    {},

@@ -87,6 +87,9 @@ command -v "$(go env CC)" >/dev/null || install gcc libc6-dev || {
   install_for_projects ||
   left_out+=("real projects: they need redis, make, and packages of Debian")
 
+compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v initdb >/dev/null || install postgresql ||
+  left_out+=("pipelines on PostgreSQL: there is no server (package postgresql)")
+
 for tool in xxd jq openssl curl hexdump python3; do
   command -v "$tool" >/dev/null || {
     install xxd jq openssl curl bsdextrautils python3 ||

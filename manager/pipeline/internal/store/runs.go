@@ -1,0 +1,174 @@
+package store
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// Run is a run of a pipeline as the database has it.
+type Run struct {
+	Account, ID string
+	// Number counts the runs of the pipeline from 1. Create sets it.
+	Number   int64
+	Pipeline string
+	Status   string
+	Branch   string
+	// Cause is the kind of what started the run: MANUAL, WEBHOOK, ...
+	Cause string
+	// Search is the text in which the filter Text searches.
+	Search string
+	// Labels can be searched by name and value. Create writes them.
+	Labels  map[string]string
+	Created time.Time
+	Ended   time.Time // zero while the run is active
+	// Version counts the changes of the run.
+	Version int64
+	// Definition is constant; State is the state of the run without its nodes.
+	Definition []byte
+	State      json.RawMessage
+}
+
+// Node is the state of one node of a run.
+type Node struct {
+	Path string
+	Data json.RawMessage
+}
+
+// Create adds a run with its nodes and sets its number. It fails with [ErrExists].
+func (tx *Tx) Create(run *Run, nodes []Node) error {
+	err := tx.tx.QueryRowContext(tx.ctx, tx.store.rebind(
+		`INSERT INTO numbers (account, pipeline, number) VALUES (?, ?, 1)
+		 ON CONFLICT (account, pipeline) DO UPDATE SET number = numbers.number + 1 RETURNING number`),
+		run.Account, run.Pipeline).Scan(&run.Number)
+	if err != nil {
+		return fmt.Errorf("numbering a run: %w", err)
+	}
+	definition := pack(run.Definition)
+	run.Version = 1
+	n, err := tx.execCount(`INSERT INTO runs (account, id, number, pipeline, status, branch, cause, search, created, ended, size, version, definition, state)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+		run.Account, run.ID, run.Number, run.Pipeline, run.Status, run.Branch, run.Cause, run.Search,
+		millis(run.Created), millis(run.Ended), len(definition)+len(run.State), run.Version, notNull(definition), notNull(run.State))
+	if err != nil {
+		return fmt.Errorf("adding a run: %w", err)
+	}
+	if n == 0 {
+		return ErrExists
+	}
+	for name, value := range run.Labels {
+		if err := tx.Mark(run, "label", name, value); err != nil {
+			return err
+		}
+	}
+	return tx.saveNodes(run, nodes)
+}
+
+// Mark makes a run searchable by a name and a value, for example kind "label", or kind
+// "delegate" with the delegate's name. Repeated marks change nothing.
+func (tx *Tx) Mark(run *Run, kind, name, value string) error {
+	err := tx.exec(`INSERT INTO marks (account, kind, name, value, created, run) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+		run.Account, kind, name, value, millis(run.Created), run.ID)
+	if err != nil {
+		return fmt.Errorf("marking a run: %w", err)
+	}
+	return nil
+}
+
+// Lock returns a run, and keeps other transactions from changing it until this one ends. It
+// fails with [ErrNotFound].
+func (tx *Tx) Lock(account, id string) (*Run, error) {
+	query := runQuery + ` WHERE account = ? AND id = ?`
+	if tx.store.postgres {
+		query += ` FOR UPDATE`
+	}
+	return scanRun(tx.tx.QueryRowContext(tx.ctx, tx.store.rebind(query), account, id).Scan)
+}
+
+const runQuery = `SELECT account, id, number, pipeline, status, branch, cause, search, created, ended, version, definition, state FROM runs`
+
+func scanRun(scan func(...any) error) (*Run, error) {
+	var r Run
+	var created, ended int64
+	var definition, state []byte
+	err := scan(&r.Account, &r.ID, &r.Number, &r.Pipeline, &r.Status, &r.Branch, &r.Cause, &r.Search, &created, &ended, &r.Version, &definition, &state)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading a run: %w", err)
+	}
+	r.Created, r.Ended, r.State = fromMillis(created), fromMillis(ended), state
+	if r.Definition, err = unpack(definition); err != nil {
+		return nil, fmt.Errorf("reading the definition of run %s: %w", r.ID, err)
+	}
+	return &r, nil
+}
+
+// Nodes returns all nodes of a run, in the order of their paths.
+func (tx *Tx) Nodes(run *Run) ([]Node, error) {
+	return nodes(tx.ctx, tx.tx, tx.store, run.Account, run.ID)
+}
+
+// Save writes the changed state and nodes of a locked run.
+func (tx *Tx) Save(run *Run, changed []Node) error {
+	run.Version++
+	size := 0
+	for _, n := range changed {
+		size += len(n.Data)
+	}
+	err := tx.exec(`UPDATE runs SET status = ?, ended = ?, search = ?, state = ?, version = ?, size = size + ? WHERE account = ? AND id = ?`,
+		run.Status, millis(run.Ended), run.Search, notNull(run.State), run.Version, size, run.Account, run.ID)
+	if err != nil {
+		return fmt.Errorf("saving a run: %w", err)
+	}
+	return tx.saveNodes(run, changed)
+}
+
+func (tx *Tx) saveNodes(run *Run, nodes []Node) error {
+	if len(nodes) == 0 {
+		return nil
+	}
+	save, err := tx.tx.PrepareContext(tx.ctx, tx.store.rebind(
+		`INSERT INTO nodes (account, run, path, data) VALUES (?, ?, ?, ?)
+		 ON CONFLICT (account, run, path) DO UPDATE SET data = excluded.data`))
+	if err != nil {
+		return fmt.Errorf("saving nodes: %w", err)
+	}
+	defer func() { _ = save.Close() }() // the transaction's end would close it, too
+	for _, n := range nodes {
+		if _, err := save.ExecContext(tx.ctx, run.Account, run.ID, n.Path, notNull(n.Data)); err != nil {
+			return fmt.Errorf("saving node %s: %w", n.Path, err)
+		}
+	}
+	return nil
+}
+
+// maxDefinition bounds an unpacked definition, in bytes.
+const maxDefinition = 64 << 20
+
+// pack compresses a definition.
+func pack(b []byte) []byte {
+	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if err != nil { // only wrong options fail
+		panic(err)
+	}
+	return w.EncodeAll(b, nil)
+}
+
+func unpack(b []byte) ([]byte, error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	r, err := zstd.NewReader(bytes.NewReader(nil), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxDefinition))
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return r.DecodeAll(b, nil)
+}

@@ -1,0 +1,70 @@
+CREATE TABLE IF NOT EXISTS runs (
+  account    TEXT NOT NULL,
+  id         TEXT NOT NULL,
+  number     BIGINT NOT NULL,
+  pipeline   TEXT NOT NULL,
+  status     TEXT NOT NULL,
+  branch     TEXT NOT NULL,
+  cause      TEXT NOT NULL,
+  search     TEXT NOT NULL,
+  created    BIGINT NOT NULL,
+  ended      BIGINT NOT NULL,
+  size       BIGINT NOT NULL,
+  version    BIGINT NOT NULL,
+  definition @blob@ NOT NULL,
+  state      @blob@ NOT NULL,
+  PRIMARY KEY (account, id)
+);
+CREATE INDEX IF NOT EXISTS runs_time     ON runs (account, created, id);
+CREATE INDEX IF NOT EXISTS runs_pipeline ON runs (account, pipeline, created, id);
+CREATE INDEX IF NOT EXISTS runs_status   ON runs (account, status, created, id);
+CREATE INDEX IF NOT EXISTS runs_branch   ON runs (account, branch, created, id);
+CREATE INDEX IF NOT EXISTS runs_expiry   ON runs (ended, created);
+CREATE TABLE IF NOT EXISTS numbers (
+  account  TEXT NOT NULL,
+  pipeline TEXT NOT NULL,
+  number   BIGINT NOT NULL,
+  PRIMARY KEY (account, pipeline)
+);
+CREATE TABLE IF NOT EXISTS marks (
+  account TEXT NOT NULL,
+  kind    TEXT NOT NULL,
+  name    TEXT NOT NULL,
+  value   TEXT NOT NULL,
+  created BIGINT NOT NULL,
+  run     TEXT NOT NULL,
+  PRIMARY KEY (account, kind, name, value, created, run)
+);
+CREATE INDEX IF NOT EXISTS marks_run ON marks (account, run);
+CREATE TABLE IF NOT EXISTS nodes (
+  account TEXT NOT NULL,
+  run     TEXT NOT NULL,
+  path    TEXT NOT NULL,
+  data    @blob@ NOT NULL,
+  PRIMARY KEY (account, run, path)
+);
+CREATE TABLE IF NOT EXISTS messages (
+  id      @serial@,
+  topic   TEXT NOT NULL,
+  account TEXT NOT NULL,
+  run     TEXT NOT NULL,
+  name    TEXT NOT NULL UNIQUE,
+  ready   BIGINT NOT NULL,
+  tries   BIGINT NOT NULL,
+  owner   TEXT NOT NULL,
+  problem TEXT NOT NULL,
+  data    @blob@ NOT NULL
+);
+CREATE INDEX IF NOT EXISTS messages_ready ON messages (topic, ready, id);
+CREATE INDEX IF NOT EXISTS messages_run   ON messages (account, run);
+CREATE TABLE IF NOT EXISTS stages (
+  account TEXT NOT NULL,
+  stage   TEXT NOT NULL,
+  run     TEXT NOT NULL,
+  node    TEXT NOT NULL,
+  attempt BIGINT NOT NULL,
+  renewed BIGINT NOT NULL,
+  PRIMARY KEY (account, stage)
+);
+CREATE INDEX IF NOT EXISTS stages_renewed ON stages (renewed);
+CREATE INDEX IF NOT EXISTS stages_run     ON stages (account, run);

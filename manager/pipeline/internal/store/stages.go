@@ -1,0 +1,83 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Stage connects a stage of the manager with the node of a run.
+type Stage struct {
+	Account, ID string
+	Run         string
+	Node        string
+	Attempt     int
+}
+
+// Track remembers a stage until Untrack. Repeated calls change nothing.
+func (tx *Tx) Track(st Stage, now time.Time) error {
+	err := tx.exec(`INSERT INTO stages (account, stage, run, node, attempt, renewed) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+		st.Account, st.ID, st.Run, st.Node, st.Attempt, millis(now))
+	if err != nil {
+		return fmt.Errorf("tracking a stage: %w", err)
+	}
+	return nil
+}
+
+// Untrack forgets a stage.
+func (tx *Tx) Untrack(account, id string) error {
+	if err := tx.exec(`DELETE FROM stages WHERE account = ? AND stage = ?`, account, id); err != nil {
+		return fmt.Errorf("forgetting a stage: %w", err)
+	}
+	return nil
+}
+
+const stageColumns = `account, stage, run, node, attempt`
+
+func scanStage(scan func(...any) error) (st Stage, err error) {
+	err = scan(&st.Account, &st.ID, &st.Run, &st.Node, &st.Attempt)
+	return st, err
+}
+
+// Stage returns a tracked stage. It fails with [ErrNotFound].
+func (s *Store) Stage(ctx context.Context, account, id string) (Stage, error) {
+	st, err := scanStage(s.db.QueryRowContext(ctx, s.rebind(`SELECT `+stageColumns+` FROM stages WHERE account = ? AND stage = ?`), account, id).Scan)
+	if errors.Is(err, sql.ErrNoRows) {
+		return st, ErrNotFound
+	}
+	return st, err
+}
+
+// Stages returns all tracked stages of an account.
+func (s *Store) Stages(ctx context.Context, account string) ([]Stage, error) {
+	var all []Stage
+	err := each(ctx, s.db, s.rebind(`SELECT `+stageColumns+` FROM stages WHERE account = ?`), []any{account}, func(scan func(...any) error) error {
+		st, err := scanStage(scan)
+		all = append(all, st)
+		return err
+	})
+	return all, err
+}
+
+// Renewable returns up to limit stages that were last returned before a time, and counts them
+// as returned now, so that only one of several processes gets each.
+func (s *Store) Renewable(ctx context.Context, before, now time.Time, limit int) ([]Stage, error) {
+	lock := ""
+	if s.postgres {
+		lock = " FOR UPDATE SKIP LOCKED"
+	}
+	var due []Stage
+	err := s.Update(ctx, func(tx *Tx) error {
+		due = nil
+		return each(ctx, tx.tx, s.rebind(`UPDATE stages SET renewed = ? WHERE (account, stage) IN (
+			SELECT account, stage FROM stages WHERE renewed < ? ORDER BY renewed LIMIT ?`+lock+`) RETURNING `+stageColumns),
+			[]any{millis(now), millis(before), limit}, func(scan func(...any) error) error {
+				st, err := scanStage(scan)
+				due = append(due, st)
+				return err
+			})
+	})
+	return due, err
+}
