@@ -45,13 +45,13 @@ const (
 	// for lost delegates after the end of the stage.
 	maxCleanup = 1 << 20
 
-	// maxDuration is the longest time-out or back-off: ten years. A point in time must
-	// stay representable when several of them are added to it.
+	// maxDuration is the longest time-out or back-off: ten years. The sum of a point in
+	// time and several durations must be representable.
 	maxDuration = task.Millis(10 * 365 * 24 * 60 * 60 * 1000)
 	// maxAttempts is the largest number of attempts of a stage or single task.
 	maxAttempts = 100
 	// maxCapacity is the largest number of slots of a delegate, and maxRunning of a
-	// limit. Sums of them must not overflow.
+	// limit. Their sums must not overflow.
 	maxCapacity = math.MaxInt32
 	maxRunning  = math.MaxInt32
 
@@ -64,13 +64,13 @@ const (
 	// minInterval is the shortest interval of "@every", and its unit.
 	minInterval = time.Second
 
-	// maxMessage is the longest message of a delegate that is kept, in bytes. Messages
-	// appear in lists and logs. maxCode is the longest code that is kept. All known
-	// codes are far shorter.
+	// maxMessage is the longest message of a delegate that the manager stores, in bytes.
+	// Messages appear in lists and logs. maxCode is the longest code that it stores. All
+	// known codes are far shorter.
 	maxMessage = 4 << 10
 	maxCode    = 64
-	// maxConcealed is the beginning of a message in which secret outputs are hidden. It
-	// is much longer than what is kept.
+	// maxConcealed is the size of the beginning of a message in which the manager hides
+	// secret outputs, in bytes. It is much larger than maxMessage.
 	maxConcealed = 64 << 10
 	// maxOutputs is the largest size of the outputs, and of the output variables, of an
 	// answer in bytes of JSON. maxSecretOutputs is the largest number of secret ones:
@@ -82,7 +82,7 @@ const (
 // checkCount returns an error if a list or object is too long.
 func checkCount(path string, n, most int) error {
 	if n > most {
-		return fmt.Errorf("%w: %s has %d elements; it may have %d", ErrInvalid, path, n, most)
+		return fmt.Errorf("%w: %s has %d elements; it may have at most %d", ErrInvalid, path, n, most)
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func checkCount(path string, n, most int) error {
 // checkSize returns an error if a text is too long.
 func checkSize(path string, n, most int) error {
 	if n > most {
-		return fmt.Errorf("%w: %s has %d bytes; it may have %d", ErrInvalid, path, n, most)
+		return fmt.Errorf("%w: %s has %d bytes; it may have at most %d", ErrInvalid, path, n, most)
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func checkSize(path string, n, most int) error {
 // checkNumber returns an error if a number is not between 0 and most.
 func checkNumber[N ~int | ~int64](path string, n, most N) error {
 	if n < 0 || n > most {
-		return fmt.Errorf("%w: %s is %d; it may be 0 to %d", ErrInvalid, path, n, most)
+		return fmt.Errorf("%w: %s is %d; it must be from 0 to %d", ErrInvalid, path, n, most)
 	}
 	return nil
 }
@@ -134,27 +134,27 @@ func checkID(path, id string) error {
 	return nil
 }
 
-// checkOneOf returns an error if a value is not one of those that are possible.
+// checkOneOf returns an error if a value is none of the possible values.
 func checkOneOf(path, value string, possible ...string) error {
 	if slices.Contains(possible, value) {
 		return nil
 	}
 	list := strings.Join(possible[:len(possible)-1], ", ") + " or " + possible[len(possible)-1]
-	return fmt.Errorf("%w: %s is %q; it may be %s", ErrInvalid, path, cut(value, maxPathName), list)
+	return fmt.Errorf("%w: %s is %q; it must be %s", ErrInvalid, path, cut(value, maxPathName), list)
 }
 
 // textBounds bound a JSON text of any form.
 type textBounds struct{ depth, elements, text, number int }
 
 var (
-	// submissionBounds are those of stages, schedules, limits, registrations and the
-	// answers of their parts.
+	// submissionBounds apply to stages, schedules, limits, registrations and the answers
+	// to parts of stages.
 	submissionBounds = textBounds{maxDepth, maxElements, maxText, maxNumber}
-	// taskBounds are those of single tasks, whose data the manager only passes on.
+	// taskBounds apply to single tasks, whose data the manager only passes on.
 	taskBounds = textBounds{maxDepth, math.MaxInt, maxText, maxNumber}
-	// answerBounds are those of an answer to a single task.
+	// answerBounds apply to the answer to a single task.
 	answerBounds = textBounds{maxDepth, math.MaxInt, math.MaxInt, maxNumber}
-	// unbounded are those of the form around an answer.
+	// unbounded applies to the message around an answer.
 	unbounded = textBounds{jsonscan.MaxDepth, math.MaxInt, math.MaxInt, math.MaxInt}
 )
 
@@ -205,13 +205,13 @@ func (c *boundsCheck) value(text []byte, depth int) bool {
 	case '"':
 		inside, ok := c.in.String()
 		if len(inside) > c.text {
-			return c.refuse("has %d bytes; it may have %d", len(inside), c.text)
+			return c.refuse("has %d bytes; it may have at most %d", len(inside), c.text)
 		}
 		return ok
 	default:
 		ok := c.in.Value(depth)
 		if n := c.in.Pos() - begin; ok && n > c.number {
-			return c.refuse("is a number of %d bytes; it may have %d", n, c.number)
+			return c.refuse("is a number of %d bytes; it may have at most %d", n, c.number)
 		}
 		return ok
 	}
@@ -226,7 +226,7 @@ func (c *boundsCheck) elements(text []byte, depth int, object bool) bool {
 	}
 	for n := 0; ; n++ {
 		if n == c.textBounds.elements {
-			return c.refuse("has more than %d elements; it may have %[1]d", n)
+			return c.refuse("has more than %d elements; it may have at most %[1]d", n)
 		}
 		c.in.Space()
 		part := func(path string) string { return fmt.Sprintf("%s[%d]", path, n) }
@@ -236,7 +236,7 @@ func (c *boundsCheck) elements(text []byte, depth int, object bool) bool {
 				return false
 			}
 			if len(name) > c.text {
-				return c.refuse("has a member with a name of %d bytes; it may have %d", len(name), c.text)
+				return c.refuse("has a member with a name of %d bytes; it may have at most %d", len(name), c.text)
 			}
 			c.in.Space()
 			part = func(path string) string { return joinPath(path, jsonscan.Unquote(name)) }

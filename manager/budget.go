@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Budget bounds what one account, or all accounts together, may occupy. A call beyond
-// it gets 429 with Retry-After, and the name of the budget. In a field, 0 means the
-// default and a negative number means no bound. Each manager of a store has the whole
-// budget for calls, and counts the state that all of them share.
+// Budget bounds the resources of one account, or of all accounts together. The manager
+// answers a call beyond it with 429, Retry-After and the name of the resource. In a
+// field, 0 means the default and a negative number means no bound. Each manager of a
+// store has the whole budget for calls, and counts the state that all managers share.
 type Budget struct {
 	// Works is the number of stages and single tasks that have not ended. Defaults to
 	// 100,000 for an account and 1,000,000 in total.
@@ -31,7 +31,7 @@ type Budget struct {
 	Streams int
 }
 
-// resource is something that has a budget.
+// resource is a kind of resource that has a budget.
 type resource int
 
 const (
@@ -93,7 +93,7 @@ func newBudgets(m *Manager) *budgets {
 	}
 }
 
-// take books amounts for an account until release is called, at any time. It fails with
+// take books amounts for an account until the caller calls release. It fails with
 // [ErrBudget].
 func (b *budgets) take(account string, need amounts) (release func(), err error) {
 	b.mu.Lock()
@@ -134,7 +134,7 @@ func (b *budgets) take(account string, need amounts) (release func(), err error)
 	}), nil
 }
 
-// recount is how long a count of delegates is used.
+// recount is the time for which a count of delegates is used.
 const recount = time.Second
 
 // countDelegates returns the number of an account's delegates. The caller holds mu.

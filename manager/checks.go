@@ -13,9 +13,10 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// The checks of what callers send. Each error names the member by its JSON path.
+// The checks in this file refuse invalid values of callers. Each error names the member
+// by its JSON path.
 
-// firstError returns the first of some errors.
+// firstError returns the first error that is not nil.
 func firstError(all ...error) error {
 	for _, err := range all {
 		if err != nil {
@@ -25,7 +26,7 @@ func firstError(all ...error) error {
 	return nil
 }
 
-// check checks the values of a stage that no default replaces.
+// check checks the values of a stage. It leaves out the members that have a default.
 func (req *StageRequest) check() error {
 	if err := firstError(
 		checkID("id", req.ID),
@@ -68,7 +69,7 @@ func (s *StepRequest) check(path string) error {
 	)
 }
 
-// check checks a policy; nil is none.
+// check checks a policy. Nil is valid.
 func (r *Retry) check() error {
 	if r == nil {
 		return nil
@@ -90,7 +91,8 @@ func (r *Retry) check() error {
 	return nil
 }
 
-// check checks the values of a single task that no default replaces.
+// check checks the values of a single task. It leaves out the members that have a
+// default.
 func (req *TaskRequest) check() error {
 	if err := firstError(
 		checkID("id", req.Task.ID),
@@ -127,7 +129,7 @@ func (s *Schedule) check() error {
 }
 
 // checkInterval checks the interval of "@every". The cron package would round it up to a
-// second, also if it is negative. Text that is no duration passes, because the parser
+// second, also if it is negative. Text that is not a duration passes, because the parser
 // reports it.
 func checkInterval(path, cron string) error {
 	_, text, ok := strings.Cut(cron, "@every ")
@@ -135,7 +137,7 @@ func checkInterval(path, cron string) error {
 	if !ok || err != nil || d >= minInterval && d%minInterval == 0 && d <= maxDuration.Duration() {
 		return nil
 	}
-	return fmt.Errorf("%w: %s is %q; the interval may be whole seconds, from %s to %s", ErrInvalid, path, cron, minInterval, maxDuration.Duration())
+	return fmt.Errorf("%w: %s is %q; the interval must be whole seconds, from %s to %s", ErrInvalid, path, cron, minInterval, maxDuration.Duration())
 }
 
 // check checks a limit.
@@ -147,7 +149,7 @@ func (l *Limit) check() error {
 	case l.Group == wholeAccount, name == "pipeline" && value != "", name == "label" && strings.Contains(value, "="):
 		return checkNumber("max", l.Max, maxRunning)
 	default:
-		return fmt.Errorf("%w: group is %q; it may be account, pipeline:NAME or label:NAME=VALUE", ErrInvalid, l.Group)
+		return fmt.Errorf("%w: group is %q; it must be account, pipeline:NAME or label:NAME=VALUE", ErrInvalid, l.Group)
 	}
 }
 
@@ -198,7 +200,7 @@ func isPart(taskType string) bool {
 	}
 }
 
-// checkPriority returns the priority that a name stands for. An empty name becomes the
+// checkPriority returns the priority with a name. An empty name becomes the
 // default.
 func checkPriority(name *string) (queue.Priority, error) {
 	*name = cmp.Or(*name, "NORMAL")

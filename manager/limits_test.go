@@ -72,7 +72,7 @@ func TestTheStepsOfAStageAreBounded(t *testing.T) {
 	assert.Equal(t, 202, s.call("POST", "/api/stages?accountId=acc", steps(10_000)).status)
 	r := s.call("POST", "/api/stages?accountId=acc", steps(10_001))
 	assert.Equal(t, 400, r.status)
-	assert.Contains(t, r.body, "it may have 10000")
+	assert.Contains(t, r.body, "it may have at most 10000")
 }
 
 // Rule T8: each step has its own log, under a key that every writer can send,

@@ -140,18 +140,18 @@ func parseStageFilter(q url.Values) (stageFilter, error) {
 	}
 	for _, l := range f.labels {
 		if !strings.Contains(l, "=") {
-			return f, fmt.Errorf("%w: label is %q; it may be NAME=VALUE", ErrInvalid, cut(l, maxPathName))
+			return f, fmt.Errorf("%w: label is %q; it must be NAME=VALUE", ErrInvalid, cut(l, maxPathName))
 		}
 	}
 	var err error
 	if text := q.Get("limit"); text != "" {
 		if f.limit, err = strconv.Atoi(text); err != nil || f.limit < 1 || f.limit > maxPage {
-			return f, fmt.Errorf("%w: limit is %q; it may be 1 to %d", ErrInvalid, cut(text, maxPathName), maxPage)
+			return f, fmt.Errorf("%w: limit is %q; it must be from 1 to %d", ErrInvalid, cut(text, maxPathName), maxPage)
 		}
 	}
 	if text := q.Get("after"); text != "" {
 		if f.after, err = strconv.ParseUint(text, 10, 64); err != nil || f.after == 0 || f.after == 1<<64-1 {
-			return f, fmt.Errorf("%w: after is %q; it may be the next of an earlier answer", ErrInvalid, cut(text, maxPathName))
+			return f, fmt.Errorf("%w: after is %q; it must be the value of next in an earlier answer", ErrInvalid, cut(text, maxPathName))
 		}
 	}
 	return f, nil

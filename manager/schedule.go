@@ -79,7 +79,7 @@ var cronSyntax = cron.NewParser(
 func (s *Schedule) times() (cron.Schedule, *time.Location, error) {
 	zone, err := time.LoadLocation(cmp.Or(s.TimeZone, "UTC"))
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: time_zone %q is unknown; it may be a name like Europe/Berlin", ErrInvalid, s.TimeZone)
+		return nil, nil, fmt.Errorf("%w: time_zone %q is unknown; it must be a name like Europe/Berlin", ErrInvalid, s.TimeZone)
 	}
 	times, err := cronSyntax.Parse(s.Cron)
 	if err != nil {

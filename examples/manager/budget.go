@@ -42,7 +42,7 @@ func (b *budgetFlag) Set(text string) error {
 		}
 		n, err := parseSize(strings.TrimSpace(value))
 		if err != nil || n == 0 {
-			return fmt.Errorf("%s is %q; it may be a number such as 1000 or 64MiB, or -1 for no bound", name, value)
+			return fmt.Errorf("%s is %q; it must be a number such as 1000 or 64MiB, or -1 for no bound", name, value)
 		}
 		*field = n
 	}
@@ -64,7 +64,7 @@ func (s *sizeFlag) String() string {
 func (s *sizeFlag) Set(text string) error {
 	n, err := parseSize(strings.TrimSpace(text))
 	if err != nil || n <= 0 {
-		return fmt.Errorf("%q is no size; it may be a number of bytes such as 1000000 or 64MiB", text)
+		return fmt.Errorf("%q is not a size; it must be a number of bytes such as 1000000 or 64MiB", text)
 	}
 	*s = sizeFlag(n)
 	return nil

@@ -44,6 +44,6 @@ func TestTheBoundOfEndedStagesIsASetting(t *testing.T) {
 	assert.Equal(t, 1<<30, got)
 	for _, text := range []string{"", "0", "-1", "64MB"} {
 		_, err := parse("--max-finished-bytes", text)
-		require.ErrorContains(t, err, "is no size")
+		require.ErrorContains(t, err, "is not a size")
 	}
 }

@@ -125,7 +125,7 @@ func (c *serverCommand) checkSettings() error {
 	case c.LogsMaxAgeDays < 0:
 		return errors.New("LOGS_MAX_AGE_DAYS: it must be 0 or more")
 	case !c.inMemory() && !c.onRedis() && c.Store != "sqlite":
-		return fmt.Errorf("STORE: it is %q; it may be sqlite, memory, or a URL that begins with redis://", c.Store)
+		return fmt.Errorf("STORE: it is %q; it must be sqlite, memory, or a URL that begins with redis://", c.Store)
 	case c.onRedis() && c.LogsArchive == "":
 		return errMissingArchive
 	}

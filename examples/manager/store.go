@@ -117,7 +117,7 @@ func (o *storeOptions) open(ctx context.Context, log zerolog.Logger) (manager.St
 		}
 		return sqlite.Open(ctx, file, sqlite.Config{Logger: log})
 	}
-	return nil, fmt.Errorf("STORE is %q; it may be sqlite, memory, or a URL that begins with redis://", o.Store)
+	return nil, fmt.Errorf("STORE is %q; it must be sqlite, memory, or a URL that begins with redis://", o.Store)
 }
 
 // streams opens the store of live logs. It returns nil if the streams are in the directory of the logs or in memory.

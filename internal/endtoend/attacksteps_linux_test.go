@@ -20,7 +20,7 @@ type stepAttack struct {
 	reached bool
 }
 
-// stepScripts exit with 7 if they reach anything of another transaction or to the delegate. They get the secret
+// stepScripts exit with 7 if they reach anything of another transaction or of the delegate. They get the secret
 // in two halves, A and B, so that masking does not hide a success, the delegate's directories and the step's own
 // process id.
 var stepScripts = map[string]string{

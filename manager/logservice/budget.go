@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// budget divides an amount among accounts: an account may take as much as the others
-// leave free. One account therefore gets at most a half, two accounts get a third each,
-// and there is always a rest for an account that has nothing yet.
+// budget divides an amount among accounts. The new total of an account must not exceed
+// the amount that is free before the call. With small requests, one account therefore
+// gets at most a half, and two accounts get a third each. A part always remains for an
+// account that has nothing yet.
 type budget struct {
 	name  string // of the amount, for the error
 	total int64

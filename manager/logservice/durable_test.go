@@ -257,5 +257,5 @@ func TestAFolderThatCannotBeUsedIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "key"), []byte("short"), 0o600))
 	_, err = logservice.New(logservice.Config{Dir: dir, Authorize: auth})
-	require.ErrorContains(t, err, "no key of 32 bytes")
+	require.ErrorContains(t, err, "does not contain a key of 32 bytes")
 }

@@ -32,7 +32,7 @@ func (s *store) streamsFit(account string, size int64, logs int) bool {
 	return own.Size+size <= s.cfg.MaxTotal-all.Size && own.Logs+logs <= s.cfg.MaxLogs-all.Logs
 }
 
-// missing returns how much of the bytes and logs has no room.
+// missing returns the part of the bytes and logs for which there is no room.
 func (s *store) missing(size int64, logs int) (u Usage) {
 	_, inStreams := s.streams.Usage("")
 	inArchive := s.archive.usage()
@@ -162,7 +162,7 @@ func (s *store) evict(ctx context.Context, account string, size int64, logs int)
 			return int64(u.Logs)
 		}
 		own := folderOf(account)
-		// The account of the request comes before another one that uses as much.
+		// The account of the request comes before another account with the same usage.
 		order := func(a, b owner) int {
 			return cmp.Or(cmp.Compare(amount(a.usage), amount(b.usage)), isOwn(a, own)-isOwn(b, own))
 		}

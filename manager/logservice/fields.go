@@ -31,7 +31,7 @@ func checkFields(r *http.Request) error {
 		{logheader.Writer, r.Header.Get(logheader.Writer), maxWriter},
 	} {
 		if n := len(f.value); n > f.most {
-			return &httpError{http.StatusBadRequest, fmt.Sprintf("%s has %d bytes: it may have %d", f.name, n, f.most)}
+			return &httpError{http.StatusBadRequest, fmt.Sprintf("%s has %d bytes: it may have at most %d", f.name, n, f.most)}
 		}
 	}
 	if id.Account == "" || id.Key == "" {

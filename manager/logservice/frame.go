@@ -15,8 +15,8 @@ import (
 //	4 bytes  CRC-32C of the content
 //	content  one byte for the kind of the frame, and its data
 //
-// A frame that a crash interrupted has a wrong length or checksum, and ends the
-// journal.
+// If a crash interrupts the write of a frame, its length or checksum is wrong. The
+// journal ends before such a frame.
 const (
 	frameHead = 8
 	// maxFrame bounds the content of a frame, so that a corrupt length allocates no

@@ -152,7 +152,7 @@ func (js *journals) change(ctx context.Context, id ID, create bool, fn func(j *j
 	}
 }
 
-var errRemoved = errors.New("removed while we waited")
+var errRemoved = errors.New("the stream was removed during the wait")
 
 // find returns the journal of a log. A new journal is empty and invisible to readers
 // until its first frame is written.

@@ -97,7 +97,7 @@ func (p *lineParser) refuse(start, n int) error {
 	if !p.Value(1) {
 		return errNoJSON
 	}
-	return &httpError{http.StatusBadRequest, fmt.Sprintf("line %d is no line object", n)}
+	return &httpError{http.StatusBadRequest, fmt.Sprintf("line %d is not a line object", n)}
 }
 
 // line scans a line object and returns its "pos", or 0 if it has none.

@@ -36,7 +36,7 @@ type store struct {
 	// lazy means that a stream without an upload serves as its own archive, in memory.
 	lazy bool
 
-	ctx     context.Context //nolint:containedctx // the background's, ended by close
+	ctx     context.Context //nolint:containedctx // of the background work, ended by close
 	stop    context.CancelFunc
 	work    sync.WaitGroup
 	wakeup  chan struct{} // signals due work; capacity 1
@@ -45,8 +45,8 @@ type store struct {
 	mu         sync.Mutex           // guards the following fields
 	locks      map[ID]*archiveLock  // locks of the archives
 	due        map[ID]struct{}      // streams to archive
-	suspended  map[string]time.Time // until when eviction for an account is suspended
-	accounts   map[string]struct{}  // that have used the store
+	suspended  map[string]time.Time // ends of the suspension of eviction, by account
+	accounts   map[string]struct{}  // accounts that have used the store
 	uploads    map[ID]chan struct{} // closed at the next upload of the archive
 	expired    time.Time            // time of the last removeExpired
 	maintained time.Time            // time of the last maintain

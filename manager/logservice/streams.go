@@ -140,9 +140,9 @@ var (
 	ErrUnknown     = errors.New("no such log")
 	ErrTooLong     = errors.New("the stream would be over the limit")
 	ErrClosed      = errors.New("the log service is closed")
-	ErrFull        = errors.New("there is no room for live logs")
+	ErrFull        = errors.New("there is no space for live logs")
 	ErrUnavailable = errors.New("the store of live logs does not answer")
-	ErrClaimed     = errors.New("another server works on the log's archive")
+	ErrClaimed     = errors.New("another server archives the log at the moment")
 )
 
 // BehindError reports that the stream lacks lines that were acknowledged to a writer.
@@ -152,5 +152,5 @@ type BehindError struct {
 }
 
 func (e *BehindError) Error() string {
-	return fmt.Sprintf("lines were lost here: send them again from pos %d on", e.Next)
+	return fmt.Sprintf("the log service has lost lines: send them again from pos %d", e.Next)
 }

@@ -158,7 +158,7 @@ func LoadKey(path string) ([]byte, error) {
 	}
 	key, err := hex.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(key) < keySize {
-		return nil, fmt.Errorf("%s holds no key of %d bytes in hexadecimal", path, keySize)
+		return nil, fmt.Errorf("%s does not contain a key of %d bytes in hexadecimal", path, keySize)
 	}
 	return key, nil
 }
@@ -181,7 +181,7 @@ func makeKey(path string) ([]byte, error) {
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())
-		return nil, fmt.Errorf("keeping the key: %w", err)
+		return nil, fmt.Errorf("storing the key: %w", err)
 	}
 	return key, nil
 }

@@ -106,6 +106,6 @@ func TestAKeyIsMadeOnce(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(path, []byte("torn"), 0o600))
 	_, err = logservice.LoadKey(path)
-	require.ErrorContains(t, err, "no key")
+	require.ErrorContains(t, err, "does not contain a key")
 	assert.NotContains(t, err.Error(), "torn")
 }

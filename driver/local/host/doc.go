@@ -48,7 +48,7 @@
 //
 // On Linux, in a program that calls [Supervise], Init starts a supervisor in its own PID, mount and IPC
 // namespaces, and the supervisor starts the host steps. If the driver is root, the steps of each
-// transaction run as a user of their own, and the files of root in the workspace appear as files of this
+// transaction run as a separate user, and the files of root in the workspace appear as files of this
 // user. Otherwise the supervisor has its own user namespace. Steps see their own directories and no
 // other ones of the driver, have their own /tmp, /var/tmp and /dev/shm, and see only processes of their
 // transaction. docs/security.md has the details.
@@ -62,14 +62,14 @@
 //
 // All processes that a host step starts end with the step, unless the step is detached. After the end
 // of the first process, the others have one second to finish their output. Then the driver kills them.
-// Grace, TermAttempts and TermInterval of [Config] set how a step that is stopped is asked to end.
+// Grace, TermAttempts and TermInterval of [Config] set the signals and times of a step that is stopped.
 // Cleanup asks all background steps at the same time.
 //
 // With a supervisor, the end of a step kills its process group, the processes with its variable
 // DLITE_PROCESS, and, if no other step runs, everything else in the namespace.
 //
-// On Linux without a supervisor each host step has a control group inside the control group of its transaction. The driver
-// creates the latter beside the delegate's own processes in version 2, or else in the freezer of
+// On Linux without a supervisor each host step has a control group inside the control group of its
+// transaction. The driver creates the latter beside the delegate's own processes in version 2, or else in the freezer of
 // version 1. Its record is on the disk since the init, so no step waits for the disk. A process cannot
 // leave a control group by leaving its process group or session, or by clearing its environment. Only
 // a process that may write to the machine's control groups, such as a process of root, can move out. A

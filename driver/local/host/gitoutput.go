@@ -91,7 +91,7 @@ func (o *gitOutput) pass(line string) {
 
 func (o *gitOutput) text() string { return strings.Join(o.kept, "\n") }
 
-// gitFailure is the reason of a failure as far as the output tells it.
+// gitFailure is the reason of a failure that the output shows.
 type gitFailure int
 
 const (

@@ -36,8 +36,8 @@ type mount struct {
 	Target string `json:"target"`
 	// Source is shown at Target. If it is empty, Target becomes empty.
 	Source string `json:"source,omitempty"`
-	// Own shows root's files in Source as files of the layout's user. Programs in it give no other rights
-	// to the steps than they have.
+	// Own shows root's files in Source as files of the layout's user. A set-user-id program in it gives
+	// the steps no additional rights.
 	Own bool `json:"own,omitempty"`
 	// Frozen makes Target read-only, but not the mounts inside.
 	Frozen bool `json:"frozen,omitempty"`
@@ -214,7 +214,7 @@ func ownerNamespace(uid int) (*os.File, error) {
 	return f, err
 }
 
-// addUser shows the steps a list of users that has their own one. The steps cannot change it.
+// addUser mounts a list of users that includes the user of the steps. The steps cannot change it.
 func (l *layout) addUser() error {
 	const list = "/etc/passwd"
 	b, err := os.ReadFile(list)
@@ -232,8 +232,8 @@ func (l *layout) addUser() error {
 	return unix.Mount(file, list, "", unix.MS_BIND, "")
 }
 
-// freezeCgroups makes control groups read-only. A user may own those of the delegate: a step could kill
-// the processes in them.
+// freezeCgroups makes control groups read-only. If the user of the steps owned the delegate's control
+// groups, a step could kill the processes in them.
 func freezeCgroups() error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// The users of transactions have numbers that no other program is known to use: they follow those of
-// containers and precede those that are special.
+// The users of transactions have numbers that no known program uses: they follow the numbers of
+// containers and precede the reserved ones.
 const (
 	firstUser = 0x70000000
 	lastUser  = 0x7FFDFFFF

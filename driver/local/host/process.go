@@ -71,7 +71,7 @@ func (p *hostProcess) copyOutput() {
 	}
 }
 
-// finish ends the group after its first process has ended, and returns how that ended. The other
+// finish ends the group after its first process has ended, and returns its state. The other
 // processes have DrainTime to finish their output.
 func (p *hostProcess) finish() *os.ProcessState {
 	timer := time.NewTimer(steps.DrainTime)
@@ -93,13 +93,13 @@ func (p *hostProcess) stop(with process.Patience) *os.ProcessState {
 	return state
 }
 
-// patience returns how steps are asked to end (rules D4 and T7).
+// patience returns the signals and times with which the driver stops steps (rules D4 and T7).
 func (d *Driver) patience() process.Patience {
 	cfg := d.shared.Config
 	return process.Patience{Grace: cfg.Grace, Attempts: cfg.TermAttempts, Interval: cfg.TermInterval}
 }
 
-// patience returns how the step is asked to end.
+// patience returns the signals and times with which the driver stops the step.
 func (r *run) patience() process.Patience {
 	with := r.d.patience()
 	with.Grace = r.Grace()

@@ -26,7 +26,7 @@ const handshakeLimit = 30 * time.Second
 // supervision starts a supervisor for each transaction.
 type supervision struct {
 	shared *steps.Driver
-	own    bool // the steps of each transaction have a user of their own
+	own    bool // the steps of each transaction run as a separate user
 }
 
 // newSupervision finds out how this machine can separate steps, and logs it.
@@ -35,7 +35,7 @@ func newSupervision(shared *steps.Driver) (*supervision, error) {
 	log := &shared.Config.Log
 	err := s.try()
 	if err != nil && s.own {
-		log.Warn().Err(err).Msg("host steps cannot have users of their own: they run as root, and can reach all files of this machine")
+		log.Warn().Err(err).Msg("host steps cannot run as separate users: they run as root and can reach all files of this machine")
 		s.own = false
 		err = s.try()
 	}
@@ -126,7 +126,7 @@ func (s *supervision) begin(ctx context.Context, tx *steps.Transaction, env *dri
 
 func recordOf(s *steps.Supervisor) process.Record { return process.Record{PID: s.PID, Start: s.Start} }
 
-// newborn is a supervisor that waits for its layout. It ends if this process does.
+// newborn is a supervisor that waits for its layout. It ends if this process ends.
 type newborn struct {
 	record process.Record
 	conn   net.Conn
@@ -193,7 +193,7 @@ func (p *newborn) prepare(ctx context.Context, l *layout) error {
 // removeSupervisor kills a supervisor, and with it everything in its namespaces.
 func (c *cleanup) removeSupervisor(ctx context.Context, r driver.Resource) error {
 	if filepath.Clean(r.ID) != r.ID || filepath.Base(r.ID) != "supervisor" || !steps.IsOurs(filepath.Base(filepath.Dir(r.ID))) {
-		return errors.New("it is not the supervisor of a transaction")
+		return errors.New("the process is not the supervisor of a transaction")
 	}
 	record, err := readRecord(r)
 	if err != nil {

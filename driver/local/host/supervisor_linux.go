@@ -32,7 +32,7 @@ func superviseIfAsked() {
 	if len(os.Args) != 1 || os.Args[0] != supervisorName {
 		return
 	}
-	// As the init of its namespace, the supervisor may not die of a signal of a step.
+	// The supervisor is the init of its namespace: a signal of a step must not end it.
 	signal.Notify(make(chan os.Signal, 1))
 	driver := os.NewFile(handshakeFD, "driver")
 	unix.CloseOnExec(handshakeFD)
@@ -65,7 +65,7 @@ type supervisor struct {
 }
 
 // newSupervisor waits until the driver has recorded this process, and prepares its namespaces. If the
-// driver dies before, nothing has happened.
+// driver dies earlier, nothing was changed.
 func newSupervisor(driver *os.File) (*supervisor, error) {
 	_ = process.ProtectMemory() // steps of the same user must not trace this process
 	var l layout
@@ -197,7 +197,7 @@ func (s *supervisor) keep(st *heldStep) {
 	}
 }
 
-// children are the processes that this process must not take from the goroutines that wait for them.
+// children are the processes for which a goroutine of this process waits.
 type children struct {
 	mu    sync.Mutex
 	known map[int]bool // guarded by mu

@@ -51,7 +51,7 @@ func operations(t *testing.T) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		t.Fatalf("%s is %q; it may be a number from 1", Operations, text)
+		t.Fatalf("%s is %q; it must be a number from 1", Operations, text)
 	}
 	return n
 }
