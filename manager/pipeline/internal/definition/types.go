@@ -55,6 +55,9 @@ type Pipeline struct {
 	// Graph reports that at least one stage has dependsOn: then only dependsOn orders the
 	// stages.
 	Graph bool
+	// Document is the whole document with its templates and inputs in place. Write returns it
+	// as YAML.
+	Document *Node
 }
 
 // StageItem is one stage, or stages that run at the same time.
@@ -226,6 +229,8 @@ type Options struct {
 	// SkipOtherStages leaves out stages that are not CI stages, with a warning, instead of an
 	// error.
 	SkipOtherStages bool
+	// StepTypes are types of steps that the operator has added. Their specs are not checked.
+	StepTypes []string
 	// Now is the time of the read, for templates of dates. Zero is the current time.
 	Now time.Time
 }

@@ -1,0 +1,81 @@
+package definition
+
+import "fmt"
+
+// reader holds the state of one Read.
+type reader struct {
+	opts     Options
+	problems Problems
+	errors   int
+	skipped  int
+	types    map[string]bool // of Options.StepTypes
+}
+
+// Read reads a pipeline of the form v0: it replaces templates, merges input sets and inputs,
+// checks the document and builds the typed tree. The pipeline is nil if a problem is an error.
+func Read(source Source, opts Options) (*Pipeline, Problems) {
+	r := newReader(opts)
+	root := r.resolve(source)
+	if root == nil {
+		return nil, r.done()
+	}
+	r.check(root, known().objects["file"], nil)
+	p := r.pipeline(root)
+	problems := r.done()
+	if problems.Errors() {
+		return nil, problems
+	}
+	return p, problems
+}
+
+func newReader(opts Options) *reader {
+	r := &reader{opts: opts, types: map[string]bool{}}
+	for _, name := range opts.StepTypes {
+		r.types[name] = true
+	}
+	return r
+}
+
+// resolve returns the document with its templates and inputs in place, or nil if it cannot be
+// checked.
+func (r *reader) resolve(source Source) *Node {
+	root, problem := parse(source)
+	if problem != nil {
+		r.add(*problem)
+		return nil
+	}
+	if !r.checkForm(root) {
+		return nil
+	}
+	return root
+}
+
+// done returns the problems in the order of the files.
+func (r *reader) done() Problems {
+	if r.skipped > 0 {
+		r.problems = append(r.problems, Problem{Severity: Warning, Code: "more-problems",
+			Text: fmt.Sprintf("%d more problems are not shown", r.skipped)})
+	}
+	r.problems.Sort()
+	return r.problems
+}
+
+// add keeps a problem. Above the limit it keeps only the first errors.
+func (r *reader) add(p Problem) {
+	if p.Severity == Error {
+		r.errors++
+	}
+	if len(r.problems) >= maxProblems && (p.Severity == Warning || r.errors > 1) {
+		r.skipped++
+		return
+	}
+	r.problems = append(r.problems, p)
+}
+
+func (r *reader) error(at Position, code string, where *path, text, hint string) {
+	r.add(Problem{Position: at, Severity: Error, Code: code, Path: where.String(), Text: text, Hint: hint})
+}
+
+func (r *reader) warn(at Position, code string, where *path, text, hint string) {
+	r.add(Problem{Position: at, Severity: Warning, Code: code, Path: where.String(), Text: text, Hint: hint})
+}
