@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/delegate-io/dlite/manager/pipeline/internal/definition"
+)
+
+// person carries out an abort, an answer or a retry.
+func (t *turn) person(e *Event) error {
+	n := t.s.Nodes[cmp.Or(e.Node, rootPath)]
+	if n == nil {
+		return refuse("the run has no node %s", e.Node)
+	}
+	if e.Kind == RetryRun {
+		return t.retryRun(n, e)
+	}
+	if e.Attempt != 0 && e.Attempt != n.Attempt || n.Status.Ended() || n.Status == NotStarted {
+		return nil
+	}
+	if e.Kind == Abort {
+		return t.abort(n, e)
+	}
+	if e.Answer == nil {
+		return refuse("the answer to %s is empty", e.Node)
+	}
+	return t.answer(n, e)
+}
+
+func (t *turn) abort(n *Node, e *Event) error {
+	why := "aborted"
+	if e.By != "" {
+		why += " by " + e.By
+	}
+	if e.Reason != "" {
+		why += ": " + e.Reason
+	}
+	t.cancel(n, Aborted, why)
+	return nil
+}
+
+// answer passes an answer to a node that waits for it.
+func (t *turn) answer(n *Node, e *Event) error {
+	if n.Waits == "" {
+		return refuse("%s does not wait for an answer: it is %s", n.Path, n.Status)
+	}
+	switch n.Waits {
+	case ApprovalWaiting:
+		n.Answered = e.By
+		t.approve(n, e.Answer)
+	case InputWaiting:
+		return t.takeInputs(n, e)
+	default:
+		if !slices.Contains(interventions, e.Answer.Action) {
+			return refuse("answer to %s: unknown action %q: use one of %v", n.Path, e.Answer.Action, interventions)
+		}
+		n.Answered = e.By
+		t.resolve(n, e.Answer.Action, "answered with "+e.Answer.Action)
+	}
+	return nil
+}
+
+func (t *turn) approve(n *Node, a *Answer) {
+	if a.Approve {
+		t.end(n, Succeeded, clip(cmp.Or(a.Comment, "approved")))
+		return
+	}
+	t.fail(n, FailureRejected, cmp.Or(a.Comment, "rejected"))
+}
+
+// interventions are the actions that answer a manual intervention.
+var interventions = []string{
+	actionRetry, actionIgnore, actionMarkAsSuccess, actionMarkAsFailure, actionAbort, actionStageRollback, actionPipelineRollback,
+	actionRetryStepGroup,
+}
+
+// intervene makes a failed node wait for the decision of a person.
+func (t *turn) intervene(n *Node, action *definition.Action) {
+	limit, err := t.timeout(n, action.Timeout)
+	if err != nil {
+		t.end(n, failed(n.FailureKind), n.Reason+"; no intervention: "+err.Error())
+		return
+	}
+	t.setStatus(n, InterventionWaiting)
+	n.OnTimeout = actionMarkAsFailure
+	if action.OnTimeout != nil {
+		n.OnTimeout = action.OnTimeout.Type
+	}
+	if limit > 0 {
+		n.Due = t.now.Add(limit)
+		t.setTimer(n, AnswerTimer, n.Due)
+	}
+}
+
+// resolve ends an intervention with an action.
+func (t *turn) resolve(n *Node, action, how string) {
+	n.Values = append(n.Values, Value{Name: "intervention", Value: how})
+	n.Due = time.Time{}
+	switch action {
+	case actionRetry:
+		retries := n.Retries
+		t.retry(n, 0)
+		if n.Status == Queued || !n.Status.Ended() {
+			n.Retries = retries
+		}
+	case actionRetryStepGroup, actionProceedWithDefaults:
+		t.act(n, &definition.Action{Type: action}, false)
+	default:
+		t.settle(n, action)
+	}
+}
+
+// timer takes a timer that is due.
+func (t *turn) timer(n *Node, kind TimerKind) {
+	switch kind {
+	case RetryTimer:
+		if n.Status == Queued && !n.Due.IsZero() {
+			n.Due = time.Time{}
+			t.run(n)
+		}
+	case WaitTimer:
+		if n.Kind == StepNode && n.Status == Running && !n.Sent {
+			t.end(n, Succeeded, "")
+		}
+	case AnswerTimer:
+		t.answerTimeout(n)
+	case TimeoutTimer:
+		t.timeoutFired(n)
+	}
+}
+
+func (t *turn) answerTimeout(n *Node) {
+	switch n.Waits {
+	case InterventionWaiting:
+		t.resolve(n, n.OnTimeout, "the time for an answer is over: "+n.OnTimeout)
+	case InputWaiting:
+		t.fail(n, FailureInputTimeout, "the time for inputs is over")
+	}
+}
+
+// timeoutFired ends a node whose time-out is over. A node that waits for its retry, or that a
+// person looks at, is not running.
+func (t *turn) timeoutFired(n *Node) {
+	const why = "the time-out is over"
+	switch {
+	case n.Kind == StepNode && n.Waits == ApprovalWaiting:
+		t.fail(n, FailureTimeout, "the time-out is over: no approval came")
+	case n.Kind == StepNode && (!n.Sent || n.Background):
+	case n.Waits != "":
+	default:
+		t.cancel(n, Expired, why)
+	}
+}

@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/delegate-io/dlite/manager/pipeline/internal/definition"
+)
+
+// asks collects the inputs of n that are asked for when its turn comes, and reports whether one
+// has no value.
+func (t *turn) asks(n *Node, e *element) bool {
+	var fields []definition.Field
+	switch e.kind {
+	case StepNode:
+		fields = []definition.Field{{Key: "spec", Value: e.step.Spec}, {Key: "timeout", Value: e.step.Timeout}}
+	case StageNode:
+		fields = stageFields(e.stage)
+	default:
+		return false
+	}
+	missing := false
+	for _, field := range fields {
+		walk(field.Key, field.Value, func(path, text string) {
+			if !asked(text) || n.input(path) != nil {
+				return
+			}
+			n.Inputs = append(n.Inputs, Input{Field: path, Text: clip(text)})
+			missing = true
+		})
+	}
+	return missing
+}
+
+// stageFields are the fields of a stage that are rendered when it opens.
+func stageFields(s *definition.Stage) []definition.Field {
+	fields := []definition.Field{
+		{Key: "timeout", Value: s.Timeout}, {Key: "delegateSelectors", Value: s.Selectors}, {Key: "spec.cloneCodebase", Value: s.Clone},
+		{Key: "spec.platform", Value: s.Platform}, {Key: "spec.runtime", Value: s.Runtime}, {Key: "spec.caching", Value: s.Caching},
+		{Key: "spec.sharedPaths", Value: s.SharedPaths},
+	}
+	if s.Infrastructure != nil {
+		fields = append(fields, definition.Field{Key: "spec.infrastructure.spec", Value: s.Infrastructure.Spec})
+	}
+	for _, v := range s.Variables {
+		fields = append(fields, definition.Field{Key: "variables." + v.Name, Value: v.Value})
+	}
+	return fields
+}
+
+// walk calls visit for each text below a value.
+func walk(path string, n *definition.Node, visit func(path, text string)) {
+	if n == nil {
+		return
+	}
+	switch n.Kind {
+	case definition.List:
+		for i, item := range n.Items {
+			walk(fmt.Sprintf("%s[%d]", path, i), item, visit)
+		}
+	case definition.Map:
+		for _, field := range n.Fields {
+			walk(path+"."+field.Key, field.Value, visit)
+		}
+	default:
+		if text, ok := n.Value.(string); ok {
+			visit(path, text)
+		}
+	}
+}
+
+// asked reports whether a text is a runtime input that is given while the run is running.
+func asked(text string) bool {
+	text = strings.TrimSpace(text)
+	return strings.HasPrefix(text, "<+input>") && strings.Contains(text, ".executionInput()")
+}
+
+func (n *Node) input(field string) *Input {
+	for i := range n.Inputs {
+		if n.Inputs[i].Field == field {
+			return &n.Inputs[i]
+		}
+	}
+	return nil
+}
+
+// ask makes a node wait for its inputs.
+func (t *turn) ask(n *Node) {
+	n.Reason = "waits for inputs"
+	t.setStatus(n, InputWaiting)
+	e := t.element(n)
+	var field *definition.Node
+	if e.kind == StepNode {
+		field = e.step.Timeout
+	} else {
+		field = e.stage.Timeout
+	}
+	if limit, err := t.timeout(n, field); err == nil && limit > 0 {
+		n.Due = t.now.Add(limit)
+		t.setTimer(n, AnswerTimer, n.Due)
+	}
+}
+
+// takeInputs takes the values of a person and starts the node.
+func (t *turn) takeInputs(n *Node, e *Event) error {
+	for field, value := range e.Answer.Inputs {
+		in := n.input(field)
+		if in == nil {
+			return refuse("%s does not ask for the input %s", n.Path, field)
+		}
+		if len(value) > maxOutput {
+			return refuse("the input %s of %s has %d bytes: at most %d are possible", field, n.Path, len(value), maxOutput)
+		}
+	}
+	values := make([]string, len(n.Inputs))
+	for i := range n.Inputs {
+		value, ok := e.Answer.Inputs[n.Inputs[i].Field]
+		if !ok {
+			if value, ok = defaultOf(n.Inputs[i].Text); !ok {
+				return refuse("%s needs a value for the input %s", n.Path, n.Inputs[i].Field)
+			}
+		}
+		values[i] = value
+	}
+	for i := range n.Inputs {
+		n.Inputs[i].Value, n.Inputs[i].Given = values[i], true
+	}
+	n.Answered = e.By
+	t.touch(n)
+	t.run(n)
+	return nil
+}
+
+// proceedWithDefaults starts a node whose inputs were not given in time.
+func (t *turn) proceedWithDefaults(n *Node) {
+	if n.FailureKind != FailureInputTimeout {
+		t.end(n, failed(n.FailureKind), n.Reason)
+		return
+	}
+	for i := range n.Inputs {
+		value, ok := defaultOf(n.Inputs[i].Text)
+		if !ok {
+			t.end(n, failed(n.FailureKind), n.Reason+": "+n.Inputs[i].Field+" has no default")
+			return
+		}
+		n.Inputs[i].Value, n.Inputs[i].Given = value, true
+	}
+	n.FailureKind = ""
+	t.run(n)
+}
+
+// defaultOf returns the default of a runtime input.
+func defaultOf(text string) (string, bool) {
+	_, rest, ok := strings.Cut(text, ".default(")
+	if !ok {
+		return "", false
+	}
+	depth := 1
+	for i, c := range rest {
+		switch c {
+		case '(':
+			depth++
+		case ')':
+			if depth--; depth == 0 {
+				return strings.ReplaceAll(strings.Trim(strings.ReplaceAll(rest[:i], `\'`, `'`), "'"), `''`, `'`), true
+			}
+		}
+	}
+	return "", false
+}

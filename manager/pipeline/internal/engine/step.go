@@ -1,0 +1,152 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// The types of steps that the engine itself knows. All others go to the delegate.
+const (
+	typeApproval   = "HarnessApproval"
+	typeWait       = "Wait"
+	typeBackground = "Background"
+)
+
+// runStep starts an attempt of a step.
+func (t *turn) runStep(n *Node) {
+	e := t.element(n)
+	n.StartedAt, n.Due = t.now, time.Time{}
+	step, err := t.renderStep(n, e)
+	if err != nil {
+		t.fail(n, FailureConfiguration, err.Error())
+		return
+	}
+	if step.Timeout > 0 && e.step.Type != typeWait {
+		t.setTimer(n, TimeoutTimer, t.now.Add(step.Timeout))
+	}
+	switch e.step.Type {
+	case typeApproval:
+		n.Reason = clip(text(step.Spec["approvalMessage"]))
+		t.setStatus(n, ApprovalWaiting)
+	case typeWait:
+		t.runWait(n, step)
+	default:
+		t.setStatus(n, Running)
+		n.Sent = true
+		t.appendStep(n, step)
+	}
+}
+
+// runWait starts a step that only waits.
+func (t *turn) runWait(n *Node, step Step) {
+	limit, err := ParseTimeout(text(step.Spec["duration"]))
+	if err != nil || limit == 0 {
+		t.fail(n, FailureConfiguration, fmt.Sprintf("spec.duration: %v: write for example 10m", cmp.Or(err, fmt.Errorf("is missing"))))
+		return
+	}
+	t.setStatus(n, Running)
+	n.Due = t.now.Add(limit)
+	n.Reason = "waits until " + n.Due.UTC().Format(time.RFC3339)
+	t.setTimer(n, WaitTimer, n.Due)
+}
+
+// appendStep adds a step to the append-steps command of its stage in this turn.
+func (t *turn) appendStep(n *Node, step Step) {
+	stage := t.stageOf(n)
+	if i, ok := t.appends[stage.Path]; ok {
+		t.commands[i].Steps = append(t.commands[i].Steps, step)
+		return
+	}
+	t.appends[stage.Path] = len(t.commands)
+	t.command(Command{Kind: AppendSteps, Node: stage.Path, Attempt: stage.Attempt, Steps: []Step{step}})
+}
+
+// stepEnded takes the result of a step.
+func (t *turn) stepEnded(n *Node, r *Result) {
+	if n.Kind != StepNode || !n.Sent {
+		return
+	}
+	t.touch(n)
+	n.ExitCode = r.ExitCode
+	background := t.element(n).step.Type == typeBackground
+	if background && !n.Background && r.Failure == "" && n.Ending == "" {
+		t.backgroundStarted(n)
+		return
+	}
+	n.Sent = false
+	if err := n.take(r.Outputs); err != nil {
+		t.fail(n, FailureConfiguration, err.Error())
+		return
+	}
+	switch {
+	case n.Ending == Expired:
+		t.fail(n, FailureTimeout, n.Why)
+	case n.Ending != "":
+		n.FailureKind = FailureAborted
+		t.end(n, n.Ending, n.Why)
+	case r.Failure == "":
+		t.end(n, Succeeded, "")
+	case r.Failure == FailureAborted:
+		n.FailureKind = FailureAborted
+		t.end(n, Aborted, cmp.Or(r.Message, "the step was aborted at the manager"))
+	case background:
+		n.FailureKind = r.Failure
+		t.end(n, failed(r.Failure), failureText(r))
+	default:
+		t.fail(n, r.Failure, failureText(r))
+	}
+}
+
+// backgroundStarted lets the stage go on: a background step is not waited for.
+func (t *turn) backgroundStarted(n *Node) {
+	n.Background = true
+	stage := t.stageOf(n)
+	stage.Backgrounds = append(stage.Backgrounds, n.Path)
+	t.touch(stage)
+	t.leave(t.parent(n), n)
+}
+
+// take keeps the outputs of a step without the line break at their end.
+func (n *Node) take(outputs map[string]string) error {
+	if len(outputs) > maxOutputs {
+		return fmt.Errorf("the step has %d outputs: at most %d are possible", len(outputs), maxOutputs)
+	}
+	for name, value := range outputs {
+		if len(value) > maxOutput {
+			return fmt.Errorf("the output %s has %d bytes: at most %d are possible", name, len(value), maxOutput)
+		}
+	}
+	for name, value := range outputs {
+		if n.Outputs == nil {
+			n.Outputs = make(map[string]string, len(outputs))
+		}
+		n.Outputs[name] = strings.TrimRight(value, "\r\n")
+	}
+	return nil
+}
+
+func failureText(r *Result) string {
+	switch {
+	case r.Message != "":
+		return r.Message
+	case r.ExitCode != nil:
+		return fmt.Sprintf("exit code %d", *r.ExitCode)
+	}
+	return "failed: " + string(r.Failure)
+}
+
+// failed is the status of a node that failed with a kind, unless a failure strategy decides
+// otherwise.
+func failed(kind FailureKind) Status {
+	switch kind {
+	case FailureTimeout, FailureInputTimeout:
+		return Expired
+	case FailureRejected:
+		return ApprovalRejected
+	case FailureAborted:
+		return Aborted
+	}
+	return Failed
+}
