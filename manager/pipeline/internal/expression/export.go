@@ -1,0 +1,68 @@
+package expression
+
+import "errors"
+
+// export converts the result of an evaluation to a value for the caller: nil, bool, int64,
+// float64, string, []any or map[string]any. In the mode Late, data is escaped.
+func (ev *evaluation) export(v any) (any, error) { return ev.exportItem(v, 0) }
+
+func (ev *evaluation) exportItem(v any, level int) (any, error) {
+	if err := ev.step(1); err != nil {
+		return nil, err
+	}
+	if level > maxLevels {
+		return nil, errors.New("the value is nested too deep")
+	}
+	v, err := ev.use(v, "an item")
+	if err != nil {
+		return nil, err
+	}
+	switch v := v.(type) {
+	case string:
+		return ev.exportText(&mixed{[]span{{v, false}}})
+	case *mixed:
+		return ev.exportText(v)
+	case moment:
+		return v.String(), nil
+	case []any:
+		items := make([]any, len(v))
+		for i, item := range v {
+			if items[i], err = ev.exportItem(item, level+1); err != nil {
+				return nil, err
+			}
+		}
+		return items, nil
+	case map[string]any:
+		m := make(map[string]any, len(v))
+		for k, item := range v {
+			if m[k], err = ev.exportItem(item, level+1); err != nil {
+				return nil, err
+			}
+		}
+		return m, nil
+	case Object:
+		return nil, errors.New("the value is a map of the run: name one of its members")
+	}
+	return v, nil
+}
+
+func (ev *evaluation) exportText(m *mixed) (any, error) {
+	if ev.env.Secrets == Refuse {
+		return join(m.spans), nil
+	}
+	return m.export()
+}
+
+// plain returns the value for a record. A secret is its reference, and a map of the run is left
+// out.
+func plain(v any) any {
+	switch v := v.(type) {
+	case *mixed:
+		return join(v.spans)
+	case moment:
+		return v.String()
+	case Object:
+		return nil
+	}
+	return v
+}
