@@ -129,6 +129,10 @@ func (s *Store) Expire(ctx context.Context, before time.Time, limit int) (int, e
 			return err
 		}
 		for _, k := range old {
+			err := tx.exec(`DELETE FROM steps WHERE account = ? AND stage IN (SELECT stage FROM stages WHERE account = ? AND run = ?)`, k.account, k.account, k.id)
+			if err != nil {
+				return err
+			}
 			for _, table := range []string{"nodes WHERE account = ? AND run", "marks WHERE account = ? AND run", "messages WHERE account = ? AND run", "stages WHERE account = ? AND run", "runs WHERE account = ? AND id"} {
 				if err := tx.exec(`DELETE FROM `+table+` = ?`, k.account, k.id); err != nil {
 					return err

@@ -14,6 +14,9 @@ type Message struct {
 	Run     string
 	// Name is unique among the waiting messages: a second message with the name is dropped.
 	Name string
+	// Lane, if it is not empty, orders the messages of a topic: a message is delivered when those
+	// that were sent before it in the lane are done or dead.
+	Lane string
 	// Due is the earliest time of its delivery. Zero is at once.
 	Due time.Time
 	// Tries counts the claims of the message, with the present one.
@@ -32,8 +35,8 @@ const deadTopic = "dead/"
 // Send adds messages.
 func (tx *Tx) Send(messages ...Message) error {
 	for _, m := range messages {
-		n, err := tx.execCount(`INSERT INTO messages (topic, account, run, name, ready, tries, owner, problem, data)
-			VALUES (?, ?, ?, ?, ?, 0, '', '', ?) ON CONFLICT (name) DO NOTHING`, m.Topic, m.Account, m.Run, m.Name, millis(m.Due), notNull(m.Data))
+		n, err := tx.execCount(`INSERT INTO messages (topic, account, run, name, lane, ready, tries, owner, problem, data)
+			VALUES (?, ?, ?, ?, ?, ?, 0, '', '', ?) ON CONFLICT (name) DO NOTHING`, m.Topic, m.Account, m.Run, m.Name, m.Lane, millis(m.Due), notNull(m.Data))
 		if err != nil {
 			return fmt.Errorf("sending message %s: %w", m.Name, err)
 		}
@@ -62,6 +65,9 @@ func (tx *Tx) Done(m Message) error {
 	if n == 0 {
 		return ErrStale
 	}
+	if m.Lane != "" {
+		tx.sent[m.Topic] = true // the next message of the lane can be delivered
+	}
 	return nil
 }
 
@@ -76,11 +82,13 @@ func (s *Store) Claim(ctx context.Context, topic, owner string, now time.Time, c
 	err := s.Update(ctx, func(tx *Tx) error {
 		claimed = nil
 		return each(ctx, tx.tx, s.rebind(`UPDATE messages SET owner = ?, ready = ?, tries = tries + 1 WHERE id IN (
-			SELECT id FROM messages WHERE topic = ? AND ready <= ? ORDER BY ready, id LIMIT ?`+lock+`)
-			RETURNING id, topic, account, run, name, tries, data`),
+			SELECT id FROM messages AS m WHERE topic = ? AND ready <= ? AND (lane = '' OR NOT EXISTS (
+				SELECT 1 FROM messages AS earlier WHERE earlier.topic = m.topic AND earlier.lane = m.lane AND earlier.lane <> '' AND earlier.id < m.id))
+			ORDER BY ready, id LIMIT ?`+lock+`)
+			RETURNING id, topic, account, run, name, lane, tries, data`),
 			[]any{owner, millis(now.Add(claim)), topic, millis(now), limit}, func(scan func(...any) error) error {
 				m := Message{owner: owner}
-				if err := scan(&m.ID, &m.Topic, &m.Account, &m.Run, &m.Name, &m.Tries, &m.Data); err != nil {
+				if err := scan(&m.ID, &m.Topic, &m.Account, &m.Run, &m.Name, &m.Lane, &m.Tries, &m.Data); err != nil {
 					return err
 				}
 				claimed = append(claimed, m)

@@ -49,6 +49,7 @@ CREATE TABLE IF NOT EXISTS messages (
   account TEXT NOT NULL,
   run     TEXT NOT NULL,
   name    TEXT NOT NULL UNIQUE,
+  lane    TEXT NOT NULL,
   ready   BIGINT NOT NULL,
   tries   BIGINT NOT NULL,
   owner   TEXT NOT NULL,
@@ -56,6 +57,7 @@ CREATE TABLE IF NOT EXISTS messages (
   data    @blob@ NOT NULL
 );
 CREATE INDEX IF NOT EXISTS messages_ready ON messages (topic, ready, id);
+CREATE INDEX IF NOT EXISTS messages_lane  ON messages (topic, lane, id) WHERE lane <> '';
 CREATE INDEX IF NOT EXISTS messages_run   ON messages (account, run);
 CREATE TABLE IF NOT EXISTS stages (
   account TEXT NOT NULL,
@@ -64,7 +66,16 @@ CREATE TABLE IF NOT EXISTS stages (
   node    TEXT NOT NULL,
   attempt BIGINT NOT NULL,
   renewed BIGINT NOT NULL,
+  target  @blob@ NOT NULL,
   PRIMARY KEY (account, stage)
+);
+CREATE TABLE IF NOT EXISTS steps (
+  account TEXT NOT NULL,
+  stage   TEXT NOT NULL,
+  step    TEXT NOT NULL,
+  node    TEXT NOT NULL,
+  attempt BIGINT NOT NULL,
+  PRIMARY KEY (account, stage, step)
 );
 CREATE INDEX IF NOT EXISTS stages_renewed ON stages (renewed);
 CREATE INDEX IF NOT EXISTS stages_run     ON stages (account, run);

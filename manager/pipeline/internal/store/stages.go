@@ -14,30 +14,66 @@ type Stage struct {
 	Run         string
 	Node        string
 	Attempt     int
+	// Target is kept for the caller.
+	Target []byte
+}
+
+// Step connects a step of a tracked stage with the node of a run.
+type Step struct {
+	Stage   string
+	ID      string
+	Node    string
+	Attempt int
 }
 
 // Track remembers a stage until Untrack. Repeated calls change nothing.
 func (tx *Tx) Track(st Stage, now time.Time) error {
-	err := tx.exec(`INSERT INTO stages (account, stage, run, node, attempt, renewed) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-		st.Account, st.ID, st.Run, st.Node, st.Attempt, millis(now))
+	err := tx.exec(`INSERT INTO stages (account, stage, run, node, attempt, renewed, target) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+		st.Account, st.ID, st.Run, st.Node, st.Attempt, millis(now), notNull(st.Target))
 	if err != nil {
 		return fmt.Errorf("tracking a stage: %w", err)
 	}
 	return nil
 }
 
-// Untrack forgets a stage.
-func (tx *Tx) Untrack(account, id string) error {
-	if err := tx.exec(`DELETE FROM stages WHERE account = ? AND stage = ?`, account, id); err != nil {
-		return fmt.Errorf("forgetting a stage: %w", err)
+// TrackSteps remembers steps of a stage until it is untracked.
+func (tx *Tx) TrackSteps(account string, steps []Step) error {
+	for _, st := range steps {
+		err := tx.exec(`INSERT INTO steps (account, stage, step, node, attempt) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+			account, st.Stage, st.ID, st.Node, st.Attempt)
+		if err != nil {
+			return fmt.Errorf("tracking a step: %w", err)
+		}
 	}
 	return nil
 }
 
-const stageColumns = `account, stage, run, node, attempt`
+// Untrack forgets a stage and its steps.
+func (tx *Tx) Untrack(account, id string) error {
+	for _, table := range []string{"stages", "steps"} {
+		if err := tx.exec(`DELETE FROM `+table+` WHERE account = ? AND stage = ?`, account, id); err != nil {
+			return fmt.Errorf("forgetting a stage: %w", err)
+		}
+	}
+	return nil
+}
+
+// Steps returns the tracked steps of a stage by their ids.
+func (s *Store) Steps(ctx context.Context, account, stage string) (map[string]Step, error) {
+	all := map[string]Step{}
+	err := each(ctx, s.db, s.rebind(`SELECT step, node, attempt FROM steps WHERE account = ? AND stage = ?`), []any{account, stage}, func(scan func(...any) error) error {
+		st := Step{Stage: stage}
+		err := scan(&st.ID, &st.Node, &st.Attempt)
+		all[st.ID] = st
+		return err
+	})
+	return all, err
+}
+
+const stageColumns = `account, stage, run, node, attempt, target`
 
 func scanStage(scan func(...any) error) (st Stage, err error) {
-	err = scan(&st.Account, &st.ID, &st.Run, &st.Node, &st.Attempt)
+	err = scan(&st.Account, &st.ID, &st.Run, &st.Node, &st.Attempt, &st.Target)
 	return st, err
 }
 

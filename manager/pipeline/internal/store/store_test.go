@@ -129,6 +129,38 @@ func TestAClaimThatEndsGivesTheMessageToAnotherOwner(t *testing.T) {
 	})
 }
 
+func TestTheMessagesOfALaneAreDeliveredInTheirOrder(t *testing.T) {
+	onBoth(t, func(t *testing.T, database string) {
+		s := open(t, database)
+		require.NoError(t, s.Update(t.Context(), func(tx *store.Tx) error {
+			return tx.Send(
+				store.Message{Topic: "t", Name: "1", Lane: "x"},
+				store.Message{Topic: "t", Name: "2", Lane: "x"},
+				store.Message{Topic: "t", Name: "3", Lane: "y"},
+				store.Message{Topic: "t", Name: "4"})
+		}))
+		claim := func(owner string) (names []string, all []store.Message) {
+			all, err := s.Claim(t.Context(), "t", owner, start, time.Minute, 10)
+			require.NoError(t, err)
+			for _, m := range all {
+				names = append(names, m.Name)
+			}
+			return names, all
+		}
+		names, claimed := claim("1")
+		require.ElementsMatch(t, []string{"1", "3", "4"}, names)
+		names, _ = claim("2")
+		require.Empty(t, names, "a claimed message still holds its lane")
+		woken := s.Wake("t")
+		for _, m := range claimed {
+			require.NoError(t, s.Update(t.Context(), func(tx *store.Tx) error { return tx.Done(m) }))
+		}
+		<-woken
+		names, _ = claim("3")
+		require.Equal(t, []string{"2"}, names)
+	})
+}
+
 // Several stores on one database, as in several processes, change one counter. Each change must
 // be there at the end, and each message must be handled once.
 func TestConcurrentOwnersLoseNoChange(t *testing.T) {
@@ -264,7 +296,7 @@ func TestRunsAreFoundByEachFilter(t *testing.T) {
 func TestEachStageIsRenewedByOneProcess(t *testing.T) {
 	onBoth(t, func(t *testing.T, database string) {
 		s := open(t, database)
-		one := store.Stage{Account: "a", ID: "s", Run: "r", Node: "n", Attempt: 2}
+		one := store.Stage{Account: "a", ID: "s", Run: "r", Node: "n", Attempt: 2, Target: []byte("t")}
 		require.NoError(t, s.Update(t.Context(), func(tx *store.Tx) error { return errors.Join(tx.Track(one, start), tx.Track(one, start)) }))
 		got, err := s.Stage(t.Context(), "a", "s")
 		require.NoError(t, err)
