@@ -1,0 +1,72 @@
+package steps
+
+import (
+	"net/url"
+	"strings"
+
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// clone returns the clone of the codebase, which the delegate carries out in the init.
+func (b *stageBuilder) clone(f fields) (*stage.Clone, error) {
+	c, err := b.table.clone(f)
+	if err != nil {
+		return nil, err
+	}
+	b.pin(c)
+	return c, nil
+}
+
+// pin selects the commit that the trigger names, so that all stages of a run have the same.
+func (b *stageBuilder) pin(c *stage.Clone) {
+	if commit, _ := scalarText(b.info.Codebase["commitSha"]); commit != "" && c.Commit == "" {
+		c.Commit = commit
+		c.Tag = "" // a clone has one of them; the commit is part of the tag
+	}
+}
+
+// clone reads the fields that a codebase and a GitClone step share.
+func (t *Table) clone(f fields) (*stage.Clone, error) {
+	connector, ok := t.connector(f, "connectorRef", GitConnector)
+	address := f.text("repoName")
+	if ok {
+		address = repositoryURL(connector.URL, address)
+	} else if !strings.Contains(address, "://") && !strings.HasPrefix(address, "/") {
+		f.fail("connectorRef", "is required, unless repoName is the whole URL of the repository")
+	}
+	submodules := strings.ToLower(f.text("submoduleStrategy"))
+	c := &stage.Clone{
+		URL: address, Depth: f.number("depth", 50), LFS: f.boolean("lfs", false), Dir: f.text("cloneDirectory"),
+		Submodules: submodules == "true" || submodules == "recursive",
+	}
+	build := f.sub("build")
+	spec := build.sub("spec")
+	switch kind := build.text("type"); kind {
+	case "":
+	case "branch":
+		c.Branch = spec.required("branch")
+	case "tag":
+		c.Tag = spec.required("tag")
+	case "PR":
+		c.Ref = "refs/pull/" + spec.required("number") + "/head"
+	case "commitSha":
+		c.Commit = spec.required("commitSha")
+		c.Branch = spec.text("branch")
+	default:
+		build.fail("type", "is %q: use branch, tag, PR or commitSha", kind)
+	}
+	if ok {
+		if u, err := url.Parse(address); err == nil {
+			c.Auth = connector.auth(u.Host)
+		}
+	}
+	return c, *f.err
+}
+
+// repositoryURL joins the address of an account with the name of a repository.
+func repositoryURL(account, name string) string {
+	if name == "" {
+		return account
+	}
+	return strings.TrimSuffix(account, "/") + "/" + strings.TrimPrefix(name, "/")
+}

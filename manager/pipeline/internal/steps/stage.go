@@ -1,0 +1,292 @@
+package steps
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// Info describes the run to which a stage belongs.
+type Info struct {
+	// Stage is the id of the stage at the manager.
+	Stage string
+	// Codebase are the values of codebase.*: what the run builds.
+	Codebase map[string]any
+}
+
+// Target is what the steps of an open stage need to know of it. It is saved with the stage.
+type Target struct {
+	// Driver is local, vm or kubernetes.
+	Driver string `json:"driver"`
+	// Windows reports that the stage runs on Windows.
+	Windows bool `json:"windows,omitempty"`
+	// Mounts are mounted into each container.
+	Mounts []*stage.VolumeMount `json:"mounts,omitempty"`
+}
+
+// Stage returns the request that opens a stage, and its target.
+func (t *Table) Stage(info Info, o *engine.Opening) (manager.StageRequest, Target, error) {
+	b := stageBuilder{table: t, opening: o, info: info}
+	init := stage.InitRequest{Envs: b.environment()}
+	err := errors.Join(b.place(), b.platform(), b.mounts(&init))
+	if err == nil && o.Clone {
+		init.Clone, err = b.clone(newFields("properties.ci.codebase", o.Repository))
+	}
+	var services []manager.StepRequest
+	if err == nil {
+		services, err = b.services()
+	}
+	if err == nil {
+		err = b.announce(&init)
+	}
+	if err != nil {
+		return manager.StageRequest{}, Target{}, err
+	}
+	if b.infrastructure.Driver == driverVM && b.pool != "" {
+		init.Network = init.Network.InPool(b.pool)
+	}
+	payload, err := json.Marshal(init)
+	if err != nil {
+		return manager.StageRequest{}, Target{}, fmt.Errorf("encoding the init: %w", err)
+	}
+	return manager.StageRequest{
+		ID: info.Stage, Name: o.Name, Selectors: b.selectors, Infra: b.infrastructure.Driver, Pipeline: o.Pipeline,
+		Timeout: task.Millis(o.Timeout.Milliseconds()), Init: payload, Steps: services,
+	}, b.target, nil
+}
+
+// stageBuilder collects the parts of a stage.
+type stageBuilder struct {
+	table          *Table
+	opening        *engine.Opening
+	info           Info
+	infrastructure Infrastructure
+	spec           fields // of the infrastructure
+	pool           string
+	selectors      []string
+	target         Target
+}
+
+// place chooses the infrastructure.
+func (b *stageBuilder) place() error {
+	kind := "Docker"
+	b.spec = newFields("infrastructure.spec", nil)
+	switch o := b.opening; {
+	case o.Infrastructure != nil:
+		kind = o.Infrastructure.Type
+		b.spec = newFields("infrastructure.spec", o.Infrastructure.Spec)
+	case o.Runtime != nil:
+		runtime := newFields("runtime", o.Runtime)
+		kind = runtime.required("type")
+		if *runtime.err != nil {
+			return *runtime.err
+		}
+	}
+	i, ok := b.table.infrastructure[kind]
+	if !ok {
+		return fmt.Errorf("the infrastructure %q is not known: use %s", kind, strings.Join(sortedKeys(b.table.infrastructure), ", "))
+	}
+	b.infrastructure = i
+	b.target.Driver = i.Driver
+	b.selectors = append(slices.Clone(i.Selectors), b.opening.Selectors...)
+	if kind == "VM" {
+		pool := b.spec.sub("spec")
+		b.pool = pool.text("poolName")
+		if b.pool == "" {
+			b.pool = pool.text("identifier")
+		}
+	}
+	return *b.spec.err
+}
+
+var systems = map[string]string{"": "", "linux": "linux", "macos": "darwin", "windows": "windows"}
+
+// platform adds the selectors of the platform, and the pool that it names.
+func (b *stageBuilder) platform() error {
+	f := newFields("platform", b.opening.Platform)
+	system := strings.ToLower(f.text("os"))
+	arch := strings.ToLower(f.text("arch"))
+	if system == "" {
+		system = strings.ToLower(b.spec.text("os"))
+	}
+	tag, ok := systems[system]
+	switch {
+	case *f.err != nil:
+		return *f.err
+	case !ok:
+		return fmt.Errorf("platform.os is %q: use Linux, MacOS or Windows", system)
+	case arch != "" && arch != "amd64" && arch != "arm64":
+		return fmt.Errorf("platform.arch is %q: use Amd64 or Arm64", arch)
+	}
+	b.target.Windows = tag == "windows"
+	if !b.infrastructure.AnyPlatform && b.infrastructure.Driver != driverKubernetes {
+		b.selectors = append(b.selectors, slices.DeleteFunc([]string{tag, arch}, func(s string) bool { return s == "" })...)
+	}
+	if b.pool == "" {
+		b.pool = strings.NewReplacer("{os}", orElse(tag, "linux"), "{arch}", orElse(arch, "amd64")).Replace(b.infrastructure.Pool)
+	}
+	return *b.spec.err
+}
+
+func orElse(s, absent string) string {
+	if s == "" {
+		return absent
+	}
+	return s
+}
+
+// legalName matches names of variables that every shell accepts.
+var legalName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// environment returns the variables of all steps. Variables of the pipeline and the stage
+// with a name that is no legal variable are left out.
+func (b *stageBuilder) environment() map[string]string {
+	env := codebaseVariables(b.info.Codebase)
+	maps.Copy(env, b.opening.Environment)
+	for _, v := range b.opening.Variables {
+		if legalName.MatchString(v.Name) {
+			env[v.Name] = v.Value
+		}
+	}
+	return env
+}
+
+// codebaseNames are the variables that plugins know, with the values of codebase.* in them.
+var codebaseNames = map[string][]string{
+	"commitSha":     {"DRONE_COMMIT", "DRONE_COMMIT_SHA", "DRONE_COMMIT_AFTER"},
+	"baseCommitSha": {"DRONE_COMMIT_BEFORE"},
+	"branch":        {"DRONE_BRANCH", "DRONE_COMMIT_BRANCH"},
+	"tag":           {"DRONE_TAG"},
+	"sourceBranch":  {"DRONE_SOURCE_BRANCH"},
+	"targetBranch":  {"DRONE_TARGET_BRANCH"},
+	"prNumber":      {"DRONE_PULL_REQUEST"},
+	"prTitle":       {"DRONE_PULL_REQUEST_TITLE"},
+	"commitMessage": {"DRONE_COMMIT_MESSAGE"},
+	"commitRef":     {"DRONE_COMMIT_REF"},
+	"gitUser":       {"DRONE_COMMIT_AUTHOR_NAME"},
+	"gitUserId":     {"DRONE_COMMIT_AUTHOR"},
+	"gitUserEmail":  {"DRONE_COMMIT_AUTHOR_EMAIL"},
+	"gitUserAvatar": {"DRONE_COMMIT_AUTHOR_AVATAR"},
+	"repoUrl":       {"DRONE_REPO_LINK", "DRONE_REMOTE_URL", "DRONE_GIT_HTTP_URL"},
+}
+
+func codebaseVariables(codebase map[string]any) map[string]string {
+	env := map[string]string{}
+	for name, variables := range codebaseNames {
+		value, ok := scalarText(codebase[name])
+		if !ok || value == "" {
+			continue
+		}
+		for _, v := range variables {
+			env[v] = value
+		}
+	}
+	if address := env["DRONE_REPO_LINK"]; address != "" {
+		repo := strings.TrimSuffix(path.Base(address), ".git")
+		env["DRONE_REPO_NAME"], env["DRONE_REPO"] = repo, path.Base(path.Dir(address))+"/"+repo
+	}
+	build, _ := codebase["build"].(map[string]any)
+	if kind, ok := scalarText(build["type"]); ok && kind != "" {
+		env["DRONE_BUILD_EVENT"] = map[string]string{"PR": "pull_request", "tag": "tag"}[kind]
+		if env["DRONE_BUILD_EVENT"] == "" {
+			env["DRONE_BUILD_EVENT"] = "push"
+		}
+	}
+	return env
+}
+
+// mounts adds the shared paths and the volumes of the infrastructure.
+func (b *stageBuilder) mounts(init *stage.InitRequest) error {
+	shared := newFields("stage.spec", map[string]any{"sharedPaths": b.opening.SharedPaths})
+	for i, at := range shared.list("sharedPaths") {
+		if !path.IsAbs(at) {
+			shared.fail(fmt.Sprintf("sharedPaths[%d]", i), "is %q: use an absolute path", at)
+		}
+		b.mount(init, &stage.Volume{Temp: &stage.TempVolume{Name: "shared-" + strconv.Itoa(i)}}, "shared-"+strconv.Itoa(i), at)
+	}
+	for i, v := range b.spec.maps("volumes") {
+		name := "volume-" + strconv.Itoa(i)
+		volume, err := podVolume(v, name)
+		if err != nil {
+			return err
+		}
+		b.mount(init, volume, name, v.required("mountPath"))
+	}
+	return errors.Join(*shared.err, *b.spec.err)
+}
+
+func (b *stageBuilder) mount(init *stage.InitRequest, v *stage.Volume, name, at string) {
+	init.Volumes = append(init.Volumes, v)
+	b.target.Mounts = append(b.target.Mounts, &stage.VolumeMount{Name: name, Path: at})
+}
+
+func podVolume(f fields, name string) (*stage.Volume, error) {
+	spec := f.sub("spec")
+	v := &stage.Volume{}
+	switch kind := f.required("type"); kind {
+	case "EmptyDir":
+		v.Temp = &stage.TempVolume{Name: name, Medium: strings.ToLower(spec.text("medium")), SizeLimit: memoryBytes(spec, "size")}
+	case "HostPath":
+		v.Host = &stage.HostVolume{Name: name, Path: spec.required("path"), Create: spec.text("type") == "DirectoryOrCreate"}
+	case "PersistentVolumeClaim":
+		v.Claim = &stage.ClaimVolume{Name: name, Claim: spec.required("claimName"), ReadOnly: spec.boolean("readOnly", false)}
+	default:
+		f.fail("type", "is %q: use EmptyDir, HostPath or PersistentVolumeClaim", kind)
+	}
+	return v, *f.err
+}
+
+// services returns the background steps of serviceDependencies.
+func (b *stageBuilder) services() ([]manager.StepRequest, error) {
+	var all []manager.StepRequest
+	for i, s := range b.opening.Services {
+		f := newFields(fmt.Sprintf("stage.spec.serviceDependencies[%d]", i), s)
+		spec := f.sub("spec")
+		id := f.required("identifier")
+		if *f.err != nil {
+			return nil, *f.err
+		}
+		step, err := b.table.background(b.target, spec, id, spec.list("entrypoint"), spec.list("args"))
+		if err != nil {
+			return nil, err
+		}
+		request, err := stepRequest("service_"+id, orElse(f.text("name"), id), 0, step)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, request)
+	}
+	return all, nil
+}
+
+// announce lists the container steps that are known, so that the driver can prepare for
+// them.
+func (b *stageBuilder) announce(init *stage.InitRequest) error {
+	for _, s := range b.opening.Announced {
+		step, err := b.table.Step(b.target, s)
+		if err != nil {
+			continue // the step itself reports the error when its turn comes, or is skipped
+		}
+		var data stage.ExecuteRequest
+		if err := json.Unmarshal(step.Data, &data); err != nil {
+			return fmt.Errorf("announcing step %s: %w", s.Identifier, err)
+		}
+		if data.Image == "" || strings.Contains(data.Image, "<+") {
+			continue
+		}
+		data.ID = step.ID
+		init.Steps = append(init.Steps, data.Announcement())
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+package steps_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
+	"github.com/delegate-io/dlite/manager/pipeline/internal/steps"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+var settings = steps.Config{
+	Connectors: map[string]steps.Connector{
+		"git":  {Kind: steps.GitConnector, URL: "https://git.example/acme", Username: "bot", PasswordSecret: "git_token"},
+		"reg":  {Kind: steps.RegistryConnector, URL: "https://registry.example", UsernameSecret: "reg_user", PasswordSecret: "reg_password"},
+		"aws":  {Kind: steps.AWSConnector, AccessKeySecret: "aws_access", SecretKeySecret: "aws_secret"},
+		"hub":  {Kind: steps.RegistryConnector, Username: "bot", PasswordSecret: "hub_password"},
+		"jfro": {Kind: steps.ArtifactoryConnector, URL: "https://artifacts.example"},
+	},
+	Types: map[string]steps.Plugin{
+		"Notify": {Image: "example/notify", Settings: []steps.Setting{{Field: "channel", Variable: "CHANNEL", Required: true}}},
+	},
+}
+
+func newTable(tb testing.TB) *steps.Table {
+	tb.Helper()
+	table, err := steps.New(settings)
+	require.NoError(tb, err)
+	return table
+}
+
+// spec decodes the JSON of a rendered spec.
+func spec(tb testing.TB, text string) map[string]any {
+	tb.Helper()
+	var v engine.Values
+	require.NoError(tb, json.Unmarshal([]byte(text), &v))
+	return v
+}
+
+// stepOf returns the payload of a step.
+func stepOf(tb testing.TB, target steps.Target, kind, text string) stage.Step {
+	tb.Helper()
+	request, err := newTable(tb).Step(target, engine.Step{
+		Node: "pipeline.stages.build.spec.execution.steps.group.steps.one_0", Identifier: "one_0", Groups: []string{"group"}, Type: kind, Spec: spec(tb, text),
+	})
+	require.NoError(tb, err)
+	assert.Equal(tb, "group_one_0", request.ID)
+	var data stage.ExecuteRequest
+	require.NoError(tb, json.Unmarshal(request.Data, &data))
+	return data.Step
+}
+
+func TestEachShellEndsAtTheFirstError(t *testing.T) {
+	t.Parallel()
+	for shell, want := range map[string]stage.Run{
+		`"Sh"`:         {Entrypoint: []string{"sh", "-c"}, Command: []string{"set -e; make"}},
+		`"sh"`:         {Entrypoint: []string{"sh", "-c"}, Command: []string{"set -e; make"}},
+		`null`:         {Entrypoint: []string{"sh", "-c"}, Command: []string{"set -e; make"}},
+		`"Bash"`:       {Entrypoint: []string{"bash", "-c"}, Command: []string{"set -e; make"}},
+		`"Pwsh"`:       {Entrypoint: []string{"pwsh", "-Command"}, Command: []string{"$ErrorActionPreference = 'Stop'\nmake"}},
+		`"Powershell"`: {Entrypoint: []string{"powershell", "-Command"}, Command: []string{"$ErrorActionPreference = 'Stop'\nmake"}},
+		`"Python"`:     {Entrypoint: []string{"python3", "-c"}, Command: []string{"make"}},
+	} {
+		step := stepOf(t, steps.Target{}, "Run", `{"command":"make","shell":`+shell+`}`)
+		assert.Equal(t, want, step.Run, shell)
+	}
+	step := stepOf(t, steps.Target{Windows: true}, "Run", `{"command":"make"}`)
+	assert.Equal(t, []string{"powershell", "-Command"}, step.Run.Entrypoint)
+}
+
+func TestARunStepKeepsAllItsFields(t *testing.T) {
+	t.Parallel()
+	step := stepOf(t, steps.Target{Mounts: []*stage.VolumeMount{{Name: "shared-0", Path: "/cache"}}}, "Run", `{
+		"image":"tool:1","connectorRef":"account.reg","command":"make","privileged":"true","runAsUser":1000,"imagePullPolicy":"Always",
+		"envVariables":{"A":"x","N":5,"B":true},"outputVariables":[{"name":"V"},{"name":"W","value":"SHELL_W","type":"Secret"}],
+		"reports":{"type":"JUnit","spec":{"paths":["**/*.xml"]}},"resources":{"limits":{"memory":"500Mi","cpu":"400m"}}}`)
+	assert.Equal(t, "registry.example/tool:1", step.Image)
+	assert.Equal(t, &stage.Auth{Address: "registry.example", Username: "${{secrets.reg_user}}", Password: "${{secrets.reg_password}}"}, step.Auth)
+	assert.Equal(t, map[string]string{"A": "x", "N": "5", "B": "true"}, step.Environment)
+	assert.Equal(t, []stage.Output{{Key: "V", Value: "V", Type: "STRING"}, {Key: "W", Value: "SHELL_W", Type: "SECRET"}}, step.Outputs)
+	assert.Equal(t, []string{"**/*.xml"}, step.TestReport.Junit.Paths)
+	assert.Equal(t, int64(500<<20), step.MemLimit)
+	assert.Equal(t, int64(40000), step.CPUQuota)
+	assert.Equal(t, "1000", step.User)
+	assert.Equal(t, "Always", step.Pull)
+	assert.True(t, step.Privileged)
+	assert.Equal(t, int(steps.DefaultTimeout.Seconds()), step.Timeout)
+	assert.Len(t, step.Volumes, 1)
+}
+
+func TestABackgroundStepIsReachableByItsIdentifier(t *testing.T) {
+	t.Parallel()
+	step := stepOf(t, steps.Target{}, "Background", `{"image":"redis:7","connectorRef":"account.harnessImage","portBindings":{"6379":"6379"}}`)
+	assert.True(t, step.Detach)
+	assert.Equal(t, []string{"group_one_0"}, step.NetworkAliases)
+	assert.Equal(t, map[string]string{"6379": "6379"}, step.PortBindings)
+	assert.Equal(t, "redis:7", step.Image)
+	assert.Nil(t, step.Auth)
+	step = stepOf(t, steps.Target{}, "Background", `{"image":"db","entrypoint":["db","--quick"],"command":"ignored"}`)
+	assert.Equal(t, stage.Run{Entrypoint: []string{"db", "--quick"}}, step.Run)
+}
+
+func TestSettingsOfPluginsBecomeVariables(t *testing.T) {
+	t.Parallel()
+	step := stepOf(t, steps.Target{}, "Plugin", `{"image":"plugins/slack","settings":{"webhook":"x","list":["a",1,true],"tree":{"a":[1]},"mixed":[{"a":1}],"none":null}}`)
+	assert.Equal(t, map[string]string{
+		"PLUGIN_WEBHOOK": "x", "PLUGIN_LIST": "a,1,true", "PLUGIN_TREE": `{"a":[1]}`, "PLUGIN_MIXED": `[{"a":1}]`,
+	}, step.Environment)
+
+	ecr := `{"connectorRef":"aws","account":"1234","region":"eu-west-1","imageName":"web","tags":["1","latest"],"buildArgs":{"B":"2","A":"1"},"optimize":true,"remoteCacheRepo":"cache"}`
+	pods := stepOf(t, steps.Target{Driver: "kubernetes"}, "BuildAndPushECR", ecr)
+	assert.Equal(t, "plugins/kaniko-ecr", pods.Image)
+	assert.False(t, pods.Privileged)
+	assert.Equal(t, map[string]string{
+		"PLUGIN_REGISTRY": "1234.dkr.ecr.eu-west-1.amazonaws.com", "PLUGIN_REGION": "eu-west-1", "PLUGIN_REPO": "web", "PLUGIN_TAGS": "1,latest", "PLUGIN_BUILD_ARGS": "A=1,B=2",
+		"PLUGIN_SNAPSHOT_MODE": "redo", "PLUGIN_ENABLE_CACHE": "true", "PLUGIN_CACHE_REPO": "cache",
+		"PLUGIN_ACCESS_KEY": "${{secrets.aws_access}}", "PLUGIN_SECRET_KEY": "${{secrets.aws_secret}}",
+	}, pods.Environment)
+	local := stepOf(t, steps.Target{Driver: "local"}, "BuildAndPushECR", ecr)
+	assert.Equal(t, "plugins/buildx-ecr", local.Image)
+	assert.NotContains(t, local.Environment, "PLUGIN_SNAPSHOT_MODE")
+
+	cache := stepOf(t, steps.Target{}, "SaveCacheS3", `{"connectorRef":"aws","bucket":"b","key":"k","sourcePaths":["a","b"],"archiveFormat":"Gzip"}`)
+	assert.Equal(t, "gzip", cache.Environment["PLUGIN_ARCHIVE_FORMAT"])
+	assert.Equal(t, "a,b", cache.Environment["PLUGIN_MOUNT"])
+	assert.Equal(t, "36000s", cache.Environment["PLUGIN_BACKEND_OPERATION_TIMEOUT"])
+	assert.Equal(t, "true", cache.Environment["PLUGIN_REBUILD"])
+
+	own := stepOf(t, steps.Target{}, "Notify", `{"channel":"builds"}`)
+	assert.Equal(t, map[string]string{"PLUGIN_CHANNEL": "builds"}, own.Environment)
+}
+
+func TestAWrongFieldIsNamedByItsPath(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`Run {"command":"x","shell":"Fish"}`: `spec.shell is "Fish": use Sh, Bash`,
+		`Run {}`:                             "spec.command is required without an image",
+		`Run {"command":"x","image":"i","connectorRef":"none"}`:                    `spec.connectorRef names the connector "none", which the settings`,
+		`Run {"command":"x","image":"i","connectorRef":"git"}`:                     "of the kind git; this step needs registry",
+		`Run {"command":"x","image":"i","resources":{"limits":{"memory":"much"}}}`: `spec.resources.limits.memory is "much"`,
+		`Run {"command":"x","outputVariables":[{"type":"String"}]}`:                "spec.outputVariables[0].name is required",
+		`Plugin {"settings":{}}`: "spec.image is required",
+		`BuildAndPushDockerRegistry {"connectorRef":"hub","tags":["1"]}`:               "spec.repo is required",
+		`BuildAndPushDockerRegistry {"connectorRef":"hub","tags":["1"],"repos":"x"}`:   "spec.repo is required",
+		`RestoreCacheS3 {"connectorRef":"aws","bucket":"b","key":"k","colour":"blue"}`: "spec.colour is not supported here",
+		`Security {}`: "the step type Security is not supported here",
+	} {
+		kind, values, _ := cut(text)
+		_, err := newTable(t).Step(steps.Target{}, engine.Step{Node: "n", Identifier: "n", Type: kind, Spec: spec(t, values)})
+		require.ErrorContains(t, err, want, text)
+	}
+}
+
+func cut(text string) (kind, values string, ok bool) {
+	for i := range text {
+		if text[i] == ' ' {
+			return text[:i], text[i+1:], true
+		}
+	}
+	return text, "", false
+}
+
+func TestEachInfrastructureHasItsDriverAndSelectors(t *testing.T) {
+	t.Parallel()
+	linux := map[string]any{"os": "Linux", "arch": "Arm64"}
+	for name, test := range map[string]struct {
+		opening   engine.Opening
+		driver    string
+		selectors []string
+		pool      string
+	}{
+		"docker": {engine.Opening{Platform: linux, Runtime: map[string]any{"type": "Docker"}}, "local", []string{"linux", "arm64"}, ""},
+		"cloud":  {engine.Opening{Platform: linux, Runtime: map[string]any{"type": "Cloud", "spec": map[string]any{}}}, "vm", []string{"linux", "arm64"}, "linux-arm64"},
+		"none":   {engine.Opening{Selectors: []string{"gpu"}}, "local", []string{"gpu"}, ""},
+		"pods":   {engine.Opening{Infrastructure: &engine.Infrastructure{Type: "KubernetesDirect", Spec: map[string]any{"connectorRef": "k", "namespace": "n"}}}, "kubernetes", nil, ""},
+		"pool":   {engine.Opening{Infrastructure: &engine.Infrastructure{Type: "VM", Spec: map[string]any{"type": "Pool", "spec": map[string]any{"poolName": "big", "os": "MacOS"}}}}, "vm", nil, "big"},
+	} {
+		request, target, err := newTable(t).Stage(steps.Info{Stage: "s"}, &test.opening)
+		require.NoError(t, err, name)
+		assert.Equal(t, test.driver, request.Infra, name)
+		assert.Equal(t, test.driver, target.Driver, name)
+		assert.ElementsMatch(t, test.selectors, request.Selectors, name)
+		var init stage.InitRequest
+		require.NoError(t, json.Unmarshal(request.Init, &init))
+		assert.Equal(t, test.pool, init.Network.Options[stage.PoolOption], name)
+	}
+}
+
+func TestTheCodebaseIsClonedByTheInit(t *testing.T) {
+	t.Parallel()
+	request, _, err := newTable(t).Stage(steps.Info{Stage: "s", Codebase: map[string]any{"commitSha": "0123", "branch": "main", "repoUrl": "https://git.example/acme/web.git"}}, &engine.Opening{
+		Clone:       true,
+		Repository:  spec(t, `{"connectorRef":"git","repoName":"web.git","build":{"type":"branch","spec":{"branch":"main"}},"depth":10,"submoduleStrategy":"recursive"}`),
+		Variables:   []engine.Variable{{Name: "A", Value: "1"}, {Name: "not-legal", Value: "2"}},
+		Environment: map[string]string{"HARNESS_STAGE_INDEX": "0"},
+		Timeout:     time.Minute,
+		SharedPaths: []any{"/cache"},
+	})
+	require.NoError(t, err)
+	var init stage.InitRequest
+	require.NoError(t, json.Unmarshal(request.Init, &init))
+	assert.Equal(t, &stage.Clone{
+		URL: "https://git.example/acme/web.git", Branch: "main", Commit: "0123", Depth: 10, Submodules: true,
+		Auth: &stage.Auth{Address: "git.example", Username: "bot", Password: "${{secrets.git_token}}"},
+	}, init.Clone)
+	assert.Equal(t, "acme/web", init.Envs["DRONE_REPO"])
+	assert.Equal(t, "1", init.Envs["A"])
+	assert.NotContains(t, init.Envs, "not-legal")
+	assert.Equal(t, "0", init.Envs["HARNESS_STAGE_INDEX"])
+	require.Len(t, init.Volumes, 1)
+	assert.Equal(t, "shared-0", init.Volumes[0].Temp.Name)
+	assert.EqualValues(t, 60000, request.Timeout)
+}

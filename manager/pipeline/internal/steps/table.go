@@ -1,0 +1,83 @@
+package steps
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+)
+
+// Config are the settings of a Table. The zero value has no connectors and the default tables.
+type Config struct {
+	// Connectors by their id, without the scope (account. or org.).
+	Connectors map[string]Connector `json:"connectors" yaml:"connectors"`
+	// Infrastructure replaces entries of the default table of kinds: KubernetesDirect, VM,
+	// Docker and Cloud.
+	Infrastructure map[string]Infrastructure `json:"infrastructure" yaml:"infrastructure"`
+	// Types adds step types, and replaces those that are plugins.
+	Types map[string]Plugin `json:"types" yaml:"types"`
+}
+
+// Infrastructure is where the stages of a kind run.
+type Infrastructure struct {
+	// Driver is local, vm or kubernetes.
+	Driver string `json:"driver" yaml:"driver"`
+	// Selectors are tags that the delegate must have, beside those of the stage's platform.
+	Selectors []string `json:"selectors" yaml:"selectors"`
+	// AnyPlatform leaves out the selectors for operating system and architecture.
+	AnyPlatform bool `json:"any_platform" yaml:"any_platform"`
+	// Pool is the pool of machines for the driver vm. {os} and {arch} are replaced. A pool
+	// that the pipeline names has precedence.
+	Pool string `json:"pool" yaml:"pool"`
+}
+
+// defaultInfrastructure are the kinds of infrastructure of pipelines.
+var defaultInfrastructure = map[string]Infrastructure{
+	"KubernetesDirect": {Driver: driverKubernetes},
+	"VM":               {Driver: driverVM},
+	"Docker":           {Driver: driverLocal},
+	"Cloud":            {Driver: driverVM, Pool: "{os}-{arch}"},
+}
+
+// The drivers, as the manager names them.
+const (
+	driverLocal      = "local"
+	driverVM         = "vm"
+	driverKubernetes = "kubernetes"
+)
+
+// Table maps stages and steps. It is immutable and safe for concurrent use.
+type Table struct {
+	connectors     map[string]Connector
+	infrastructure map[string]Infrastructure
+	plugins        map[string]Plugin
+}
+
+// New checks the settings and returns their table.
+func New(cfg Config) (*Table, error) {
+	t := &Table{
+		connectors:     maps.Clone(cfg.Connectors),
+		infrastructure: maps.Clone(defaultInfrastructure),
+		plugins:        maps.Clone(builtinPlugins),
+	}
+	for id, c := range cfg.Connectors {
+		if err := c.check(id); err != nil {
+			return nil, err
+		}
+	}
+	for kind, i := range cfg.Infrastructure {
+		if _, ok := defaultInfrastructure[kind]; !ok {
+			return nil, fmt.Errorf("infrastructure.%s is not a kind of infrastructure: use %s", kind, strings.Join(sortedKeys(defaultInfrastructure), ", "))
+		}
+		if i.Driver != driverLocal && i.Driver != driverVM && i.Driver != driverKubernetes {
+			return nil, fmt.Errorf("infrastructure.%s.driver is %q: use local, vm or kubernetes", kind, i.Driver)
+		}
+		t.infrastructure[kind] = i
+	}
+	for name, p := range cfg.Types {
+		if err := p.check(name); err != nil {
+			return nil, err
+		}
+		t.plugins[name] = p
+	}
+	return t, nil
+}
