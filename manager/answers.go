@@ -26,6 +26,11 @@ type answerData struct {
 	outputs    []stage.Output
 	artifact   []byte
 	tests      *stage.TestSummary
+	kind       string // see [FailureKind]
+	oomKilled  bool
+	// failedByCode reports that the answer names an exit code other than 0, or the signal
+	// that ended the step.
+	failedByCode bool
 }
 
 func parseAnswerData(data json.RawMessage) (f answerData) {
@@ -43,6 +48,8 @@ func parseAnswerData(data json.RawMessage) (f answerData) {
 		"outputs":                  &f.outputs,
 		"artifact":                 &f.artifact,
 		"tests":                    &f.tests,
+		"failure_kind":             &f.kind,
+		"oom_killed":               &f.oomKilled,
 	} {
 		if raw, ok := members[name]; ok {
 			_ = json.Unmarshal(raw, into) // a foreign handler may use the name for something else
@@ -52,6 +59,7 @@ func parseAnswerData(data json.RawMessage) (f answerData) {
 	if f.exitCode == 0 {
 		f.exitCode = exitCodeIn(f.message)
 	}
+	f.failedByCode = f.exitCode != 0
 	f.exitCode = max(f.exitCode, 0) // foreign delegates answer -1 for a step that a signal ended
 	if f.status == "" && short != "" {
 		f.status = stage.Failure

@@ -99,15 +99,6 @@ func (m *Manager) holdContext(ctx context.Context, wait time.Duration) (context.
 	return ctx, cancel
 }
 
-func (m *Manager) abortStage(w http.ResponseWriter, r *http.Request) {
-	s, err := m.AbortStage(r.Context(), account(r), pathParam(r, "id"))
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, s)
-}
-
 func (m *Manager) postTask(w http.ResponseWriter, r *http.Request) {
 	var req TaskRequest
 	if !m.decodeStrict(w, r, &req, knownShapes().task) {

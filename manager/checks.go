@@ -38,6 +38,7 @@ func (req *StageRequest) check() error {
 		checkID("pipeline", req.Pipeline),
 		checkCount("labels", len(req.Labels), maxLabels),
 		req.Retry.check(),
+		req.Hold.check(req.Retry),
 		checkCount("steps", len(req.Steps), maxSteps),
 		checkSize("cleanup", len(req.Cleanup), maxCleanup),
 	); err != nil {

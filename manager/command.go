@@ -31,6 +31,11 @@ type command struct {
 	SubmitTask  *submitTaskCommand  `json:"submit_task,omitempty"`
 	AbortTask   *idCommand          `json:"abort_task,omitempty"`
 
+	AppendSteps *appendCommand    `json:"append_steps,omitempty"`
+	FinishStage *idCommand        `json:"finish_stage,omitempty"`
+	RenewStage  *idCommand        `json:"renew_stage,omitempty"`
+	AbortStep   *abortStepCommand `json:"abort_step,omitempty"`
+
 	Lead     *idCommand     `json:"lead,omitempty"`
 	SetLimit *Limit         `json:"set_limit,omitempty"`
 	Drain    *switchCommand `json:"drain,omitempty"`

@@ -30,6 +30,7 @@ type core struct {
 	leader    leader
 	inOrder   map[string][]*run   // stages by account, the oldest first; some are forgotten
 	forgotten map[string]int      // how many of them
+	open      map[string]int      // the number of open stages by account
 	usage     map[string]*amounts // by account: works, their bytes, and schedules
 	usageSum  amounts
 
@@ -57,7 +58,7 @@ func newCore(silent bool) *core {
 	c := &core{
 		stages: map[key]*run{}, tasks: map[key]*single{}, attempts: map[key]string{},
 		feeds: map[string]*feed{}, schedules: map[key]*Schedule{}, usage: map[string]*amounts{},
-		inOrder: map[string][]*run{}, forgotten: map[string]int{},
+		inOrder: map[string][]*run{}, forgotten: map[string]int{}, open: map[string]int{},
 		silent: silent, wake: make(chan struct{}, 1), at: time.Unix(0, 0),
 	}
 	c.queue = queue.New(queue.Config{Now: func() time.Time { return c.at }}) // the first command sets the configuration
@@ -133,12 +134,20 @@ func (c *core) executeCommand(cmd *command) (r result) {
 		r.existed, r.err = c.submitStage(a, cmd.SubmitStage)
 	case cmd.AbortStage != nil:
 		if n := c.stages[key{a, cmd.AbortStage.ID}]; n != nil {
-			c.stopStage(n, Aborted, "the stage was aborted")
+			c.stopStage(n, Aborted, FailureAborted, "the stage was aborted")
 		}
 	case cmd.SubmitTask != nil:
 		r.existed, r.err = c.submitTask(a, cmd.SubmitTask)
 	case cmd.AbortTask != nil:
 		r.err = c.abortTask(a, cmd.AbortTask.ID)
+	case cmd.AppendSteps != nil:
+		r.existed, r.err = c.appendSteps(a, cmd.AppendSteps)
+	case cmd.FinishStage != nil:
+		r.err = c.finishHeld(a, cmd.FinishStage.ID)
+	case cmd.RenewStage != nil:
+		r.err = c.renewHeld(a, cmd.RenewStage.ID)
+	case cmd.AbortStep != nil:
+		r.err = c.abortStep(a, cmd.AbortStep)
 	case cmd.Lead != nil:
 		c.setLeader(cmd.Lead.ID)
 	case cmd.SetLimit != nil:

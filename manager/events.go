@@ -40,6 +40,8 @@ type Event struct {
 	Reason string `json:"reason,omitempty"`
 	Waited int64  `json:"waited_ms,omitempty"`
 	Error  string `json:"error_msg,omitempty"`
+	// FailureKind classifies the Error of a stage or step.
+	FailureKind FailureKind `json:"failure_kind,omitempty"`
 }
 
 // maxEvents is the least number of newest events that are kept for each account, for
@@ -86,12 +88,13 @@ func (f *feed) wake() {
 }
 
 func (c *core) publishStage(n *run) {
-	c.publish(n.account, Event{Type: stageEvent, Stage: n.ID, Delegate: n.DelegateID, Status: n.Status, Error: n.Error})
+	c.publish(n.account, Event{Type: stageEvent, Stage: n.ID, Delegate: n.DelegateID, Status: n.Status, Error: n.Error, FailureKind: n.FailureKind})
 }
 
 func (c *core) publishStep(n *run, p *step) {
 	c.publish(n.account, Event{
 		Type: stepEvent, Stage: n.ID, Step: p.ID, Task: p.TaskID, Delegate: n.DelegateID, Status: p.Status, Error: p.Error,
+		FailureKind: p.FailureKind,
 	})
 }
 

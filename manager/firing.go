@@ -37,6 +37,9 @@ func (m *Manager) submission(ctx context.Context, account string, s *Schedule, d
 		if err := json.Unmarshal(s.Stage, &req); err != nil {
 			return nil, fmt.Errorf("%w: stage: %w", ErrInvalid, err)
 		}
+		if req.Hold != nil {
+			return nil, fmt.Errorf("%w: stage.hold: a schedule cannot hold a stage open", ErrInvalid)
+		}
 		req.ID = id
 		var err error
 		if f.Stage, err = m.newRun(ctx, account, req); err != nil {

@@ -75,14 +75,14 @@ func (c *core) listStages(out []Stage, parts int, account string, f *stageFilter
 			f.after = n.order
 			continue
 		}
-		if f.limit > 0 && (len(out) == f.limit || len(out) > 0 && parts+len(n.steps) > maxPageParts) {
+		if f.limit > 0 && (len(out) == f.limit || len(out) > 0 && parts+n.stepCount() > maxPageParts) {
 			return out, parts, true
 		}
 		s := n.view()
 		if s.Status == Queued {
 			s.Place, s.Reason = places[n.ID].Number, places[n.ID].Reason
 		}
-		out, parts, f.after = append(out, s), parts+len(n.steps), n.order
+		out, parts, f.after = append(out, s), parts+n.stepCount(), n.order
 	}
 	f.after = 0
 	return out, parts, true

@@ -275,7 +275,7 @@ const openFor = 5 * time.Minute
 
 // rules is the version of the rules by which the core executes the commands of a
 // store.
-const rules = 3
+const rules = 4
 
 func parseSecrets(accounts map[string]string) (map[string]token.Secret, error) {
 	if len(accounts) == 0 {

@@ -43,7 +43,7 @@ type submissionShape struct {
 }
 
 // shapes holds the shape of each kind of submission.
-type shapes struct{ stage, task, schedule, limit submissionShape }
+type shapes struct{ stage, task, schedule, limit, steps submissionShape }
 
 var knownShapes = sync.OnceValue(func() *shapes {
 	payload := func(v any) *shape { return shapeOf(reflect.TypeOf(v), true, map[reflect.Type]*shape{}) }
@@ -51,10 +51,13 @@ var knownShapes = sync.OnceValue(func() *shapes {
 	s := &shapes{
 		stage: submissionShape{closed(StageRequest{}), submissionBounds}, task: submissionShape{payload(task.Task{}), taskBounds},
 		schedule: submissionShape{closed(Schedule{}), taskBounds}, limit: submissionShape{closed(Limit{}), submissionBounds},
+		steps: submissionShape{closed(appendRequest{}), submissionBounds},
 	}
 	execute := payload(stage.ExecuteRequest{})
 	execute.member("run").near = true
-	*s.stage.member("steps").value.member("data") = member{"data", execute, true}
+	for _, steps := range []*member{s.stage.member("steps"), s.stage.member("hold").value.member("announced"), s.steps.member("steps")} {
+		*steps.value.member("data") = member{"data", execute, true}
+	}
 	*s.stage.member("init") = member{"init", payload(stage.InitRequest{}), true}
 	*s.stage.member("cleanup") = member{"cleanup", payload(stage.CleanupRequest{}), false}
 	s.task.members = append(s.task.members, closed(control{}).members...)
@@ -292,7 +295,7 @@ func editDistance(a, b []rune) int {
 // checkNotEmpty returns an error for a stage without steps and without an init.
 func (req *StageRequest) checkNotEmpty() error {
 	o, err := parseObject("init", req.Init)
-	if err != nil || len(req.Steps) > 0 || len(o) > 0 {
+	if err != nil || len(req.Steps) > 0 || len(o) > 0 || req.Hold != nil {
 		return err
 	}
 	return fmt.Errorf(`%w: the stage is empty: add "steps", like [{"data":{"run":{"entrypoint":["sh","-c"],"commands":["make test"]}}}], or an "init"`, ErrInvalid)

@@ -28,6 +28,8 @@ func (m *Manager) Metrics() prometheus.Collector {
 	c.requeued = desc("requeued_total", "Offers that were withdrawn, refused or not taken in time.")
 	c.retried = desc("retried_total", "Stages that were run again.")
 	c.lost = desc("delegates_lost_total", "Delegates that stopped sending heartbeats.")
+	c.open = desc("stages_open", "Stages that are held open for further steps.")
+	c.appended = desc("steps_appended_total", "Steps that were appended to open stages.")
 	c.delegates = desc("delegates", "Delegates by state.", "state")
 	c.slots = desc("slots", "Stages that the delegates that are alive and have a bound may run at once.")
 	c.unbounded = desc("delegates_unbounded", "Delegates that are alive and have no bound.")
@@ -51,7 +53,7 @@ type collector struct {
 	sets    sets
 	all     []*prometheus.Desc
 
-	submitted, ended, wait, duration, waiting, oldest, requeued, retried, lost,
+	submitted, ended, wait, duration, waiting, oldest, requeued, retried, lost, open, appended,
 	delegates, slots, unbounded, slotsUsed, running,
 	storeEntries, storeBytes, storeSaved, storePending, storeSetAside *prometheus.Desc
 }
@@ -86,6 +88,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		counter(c.requeued, st.Requeued)
 		counter(c.retried, st.Retried)
 		counter(c.lost, st.DelegatesLost)
+		counter(c.appended, st.Appended)
+		gauge(c.open, st.Open)
 		for state, label := range map[queue.DelegateState]string{
 			queue.Alive: "alive", queue.Draining: "draining", queue.Gone: "lost",
 		} {

@@ -23,7 +23,12 @@ func (n *run) keptSize() int {
 		size += len(n.log.URL) + len(n.log.Token)
 	}
 	for _, p := range n.parts {
-		size += keptPart + len(p.ID) + len(p.Name) + len(p.LogKey)
+		size += p.keptSize()
 	}
 	return size
+}
+
+// keptSize returns the size of a part after the end of its stage.
+func (p *step) keptSize() int {
+	return keptPart + len(p.ID) + len(p.Name) + len(p.LogKey) + len(p.digest)
 }

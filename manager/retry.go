@@ -80,7 +80,7 @@ func (c *core) retryStage(n *run) bool {
 	case n.failed == Timeout:
 		why = retryOnTimeout
 	}
-	if n.stopping != "" || n.failed == "" || !n.allowsRetry(len(n.Attempts)+1, why) {
+	if n.stopping != "" || n.failed == "" || n.failed == Aborted || !n.allowsRetry(len(n.Attempts)+1, why) {
 		return false
 	}
 	next := n.nextAttempt(len(n.Attempts) + 2)
@@ -107,7 +107,7 @@ func (c *core) retryStage(n *run) bool {
 // returns nil if a payload cannot be given new ids.
 func (n *run) nextAttempt(attempt int) *run {
 	next := *n
-	next.Status, next.Error, next.DelegateID = Queued, "", ""
+	next.Status, next.Error, next.FailureKind, next.DelegateID = Queued, "", "", ""
 	next.EndedAt = time.Time{}
 	next.next, next.failed, next.lost, next.variant = 0, "", false, 0
 	next.steps = slices.Clone(n.steps)

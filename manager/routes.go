@@ -47,7 +47,12 @@ func (m *Manager) routes() http.Handler {
 		r.Group(func(r chi.Router) {
 			r.Use(parameters())
 			r.Post("/api/stages", m.postStage)
-			r.Post("/api/stages/{id}/abort", m.abortStage)
+			r.Post("/api/stages/{id}/abort", stageHandler(m.AbortStage))
+			r.Post("/api/stages/{id}/steps", m.postSteps)
+			r.Get("/api/stages/{id}/steps/{step}", m.showStep)
+			r.Post("/api/stages/{id}/steps/{step}/abort", m.abortStep)
+			r.Post("/api/stages/{id}/finish", stageHandler(m.FinishStage))
+			r.Post("/api/stages/{id}/renew", stageHandler(m.RenewStage))
 			r.Post("/api/tasks", m.postTask)
 			r.Post("/api/tasks/{id}/abort", m.abortTask)
 			r.Get("/api/delegates", m.listDelegates)
@@ -178,7 +183,7 @@ func writeError(w http.ResponseWriter, err error) {
 	case errors.Is(err, ErrBudget):
 		w.Header().Set("Retry-After", "5")
 		writeStatus(w, http.StatusTooManyRequests, err.Error())
-	case errors.Is(err, ErrConflict), errors.Is(err, queue.ErrNotOwner):
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotOpen), errors.Is(err, queue.ErrNotOwner):
 		writeStatus(w, http.StatusConflict, err.Error())
 	case errors.Is(err, queue.ErrUnknownDelegate):
 		writeStatus(w, http.StatusNotFound, "unknown delegate: register again")

@@ -23,6 +23,7 @@ type run struct {
 	init    step
 	steps   []step
 	cleanup step
+	held    *held // nil for a stage without a hold
 
 	timeout      task.Millis
 	queueTimeout time.Duration
@@ -46,6 +47,7 @@ type step struct {
 	data    packed
 	timeout task.Millis
 	runOn   string
+	digest  string // in a held stage: the request of the step
 
 	first, firstLog string // ids of the task and the log in the first attempt
 }
@@ -93,9 +95,12 @@ func (n *run) view() Stage {
 	s.StartedAt = n.Started
 	s.Selectors = slices.Clone(s.Selectors)
 	s.Init, s.Cleanup = n.init.view(), n.cleanup.view()
-	s.Steps = make([]StepState, 0, len(n.steps))
-	for i := range n.steps {
-		s.Steps = append(s.Steps, n.steps[i].view())
+	s.Open = n.isOpen()
+	s.Steps = make([]StepState, 0, n.stepCount())
+	for _, p := range n.parts {
+		if p.kind == taskkind.Execute {
+			s.Steps = append(s.Steps, p.view())
+		}
 	}
 	return s
 }

@@ -67,6 +67,17 @@ type savedRun struct {
 	Log          *stage.LogConfig `json:"log,omitempty"`
 	Trace        tracing          `json:"trace,omitzero"`
 	Size         int              `json:"size,omitempty"`
+	Held         *savedHeld       `json:"held,omitempty"`
+}
+
+// savedHeld is the JSON form of held.
+type savedHeld struct {
+	Group   string        `json:"group"`
+	Network string        `json:"network"`
+	Lease   time.Duration `json:"lease"`
+	Closed  string        `json:"closed,omitempty"`
+	// Appended is the number of appended steps, the last ones of the stage.
+	Appended int `json:"appended,omitempty"`
 }
 
 // savedPart holds the fields of a part that [StepState] does not have.
@@ -75,12 +86,13 @@ type savedPart struct {
 	Packed  []byte          `json:"packed,omitempty"` // instead of Data
 	Timeout task.Millis     `json:"timeout,omitempty"`
 	RunOn   string          `json:"run_on,omitempty"`
+	Digest  string          `json:"digest,omitempty"`
 	// First and FirstLog are the ids in the first attempt, if they differ.
 	First    string `json:"first,omitempty"`
 	FirstLog string `json:"first_log,omitempty"`
 }
 
-// parts iterates over the parts of the run: init, steps, cleanup.
+// parts iterates over the parts of the run: init, steps, appended steps, cleanup.
 func (n *run) parts(yield func(int, *step) bool) {
 	if !yield(0, &n.init) {
 		return
@@ -90,7 +102,14 @@ func (n *run) parts(yield func(int, *step) bool) {
 			return
 		}
 	}
-	yield(len(n.steps)+1, &n.cleanup)
+	if n.held != nil {
+		for i, p := range n.held.appended {
+			if !yield(len(n.steps)+i+1, p) {
+				return
+			}
+		}
+	}
+	yield(n.stepCount()+1, &n.cleanup)
 }
 
 // MarshalJSON returns the complete run.
@@ -98,7 +117,10 @@ func (n *run) MarshalJSON() ([]byte, error) {
 	s := savedRun{
 		Stage: n.Stage, Account: n.account, Order: n.order, Digest: n.digest, Timeout: n.timeout,
 		QueueTimeout: n.queueTimeout, Current: -1, Next: n.next, Stopping: n.stopping, Failed: n.failed,
-		Variant: n.variant, Trace: n.Trace, Groups: n.groups, Retry: n.Retry, Lost: n.lost, Log: n.log, Size: n.size, Parts: make([]savedPart, 0, len(n.steps)+2),
+		Variant: n.variant, Trace: n.Trace, Groups: n.groups, Retry: n.Retry, Lost: n.lost, Log: n.log, Size: n.size, Parts: make([]savedPart, 0, n.stepCount()+2),
+	}
+	if h := n.held; h != nil {
+		s.Held = &savedHeld{Group: h.ids.group, Network: h.ids.network, Lease: h.lease, Closed: h.closed, Appended: len(h.appended)}
 	}
 	s.Stage.StartedAt = n.Started
 	s.Stage.Init, s.Stage.Cleanup = n.init.StepState, n.cleanup.StepState
@@ -109,7 +131,7 @@ func (n *run) MarshalJSON() ([]byte, error) {
 		if p.kind == taskkind.Execute {
 			s.Stage.Steps = append(s.Stage.Steps, p.StepState)
 		}
-		part := savedPart{Data: p.data.text, Packed: p.data.small, Timeout: p.timeout, RunOn: p.runOn}
+		part := savedPart{Data: p.data.text, Packed: p.data.small, Timeout: p.timeout, RunOn: p.runOn, Digest: p.digest}
 		if len(n.Attempts) > 0 {
 			part.First, part.FirstLog = p.first, p.firstLog
 		}
@@ -124,7 +146,8 @@ func (n *run) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return err
 	}
-	if len(s.Parts) != len(s.Stage.Steps)+2 || s.Current >= len(s.Parts) || infra(s.Stage.Infra) == nil {
+	if len(s.Parts) != len(s.Stage.Steps)+2 || s.Current >= len(s.Parts) || infra(s.Stage.Infra) == nil ||
+		s.Held != nil && (s.Held.Appended < 0 || s.Held.Appended > len(s.Stage.Steps)) {
 		return fmt.Errorf("stage %q is damaged", s.Stage.ID)
 	}
 	*n = run{
@@ -136,22 +159,43 @@ func (n *run) UnmarshalJSON(b []byte) error {
 		init:    step{StepState: s.Stage.Init, kind: taskkind.Init},
 		cleanup: step{StepState: s.Stage.Cleanup, kind: taskkind.Cleanup},
 	}
-	for _, state := range s.Stage.Steps {
+	inOrder := s.Stage.Steps
+	if s.Held != nil {
+		inOrder = n.loadHeld(s.Held, s.Stage.Steps)
+	}
+	for _, state := range inOrder {
 		n.steps = append(n.steps, step{StepState: state, kind: taskkind.Execute})
 	}
 	n.StartedAt, n.Init, n.Steps, n.Cleanup = time.Time{}, StepState{}, nil, StepState{}
 	for i, p := range n.parts {
 		saved := &s.Parts[i]
 		p.data, p.timeout, p.runOn = packed{saved.Data, saved.Packed}, saved.Timeout, saved.RunOn
+		p.digest = saved.Digest
 		p.first, p.firstLog = cmp.Or(saved.First, p.TaskID), cmp.Or(saved.FirstLog, p.LogKey)
 		if i == s.Current {
 			n.current = p
 		}
 	}
+	n.indexSteps()
 	if n.Status.Ended() {
 		close(n.done)
 	}
 	return nil
+}
+
+// loadHeld restores the held part of a run. It returns the steps that were not appended.
+func (n *run) loadHeld(s *savedHeld, all []StepState) []StepState {
+	n.held = newHeld(&Hold{Lease: toMillis(s.Lease)})
+	n.held.ids, n.held.closed = stageIDs{group: s.Group, network: s.Network}, s.Closed
+	first := len(all) - s.Appended
+	for _, state := range all[first:] {
+		p := &step{StepState: state, kind: taskkind.Execute}
+		n.held.appended = append(n.held.appended, p)
+		if n.init.Status == Success && !p.Status.Ended() {
+			n.held.sent[p.TaskID] = p
+		}
+	}
+	return all[:first]
 }
 
 // Save writes the state.
@@ -235,6 +279,11 @@ func (c *core) Load(from io.Reader) error {
 	}
 	usage := newCore(true)
 	for k, n := range stages {
+		if n.isOpen() {
+			usage.opened(k.account, 1)
+		}
+	}
+	for k, n := range stages {
 		if !n.Status.Ended() {
 			usage.occupy(k.account, workAmounts(n.size), 1)
 		}
@@ -265,7 +314,7 @@ func (c *core) Load(from io.Reader) error {
 	}
 	c.stages, c.tasks, c.attempts, c.schedules, c.order, c.set, c.leader = stages, tasks, attempts, schedules, head.Order, head.Settings, head.Leader
 	c.inOrder, c.forgotten = inOrder, map[string]int{}
-	c.usage, c.usageSum = usage.usage, usage.usageSum
+	c.usage, c.usageSum, c.open = usage.usage, usage.usageSum, usage.open
 	c.wakeLoop()
 	return nil
 }

@@ -52,7 +52,12 @@ func (c *core) handleEvent(e *queue.Event) {
 		c.publishStage(n)
 		c.updateQueueLog(n)
 	case queue.Expired:
-		c.stopStage(n, Timeout, fmt.Sprintf("the stage ran longer than its time-out of %s", n.timeout.Duration()))
+		c.stopStage(n, Timeout, FailureTimeout, fmt.Sprintf("the stage ran longer than its time-out of %s", n.timeout.Duration()))
+	case queue.LeaseEnded:
+		c.stopStage(n, Failure, FailureLeaseEnded,
+			fmt.Sprintf("the lease of the held stage ended: its holder gave no sign for %s", n.leaseTime()))
+	case queue.Stranded:
+		c.stranded(n, e)
 	case queue.Ended:
 		c.partEnded(n, e)
 	}
@@ -89,6 +94,9 @@ func (n *run) partOf(id string) *step {
 	case n.cleanup.TaskID:
 		return &n.cleanup
 	}
+	if n.held != nil && n.held.sent[id] != nil {
+		return n.held.sent[id]
+	}
 	for i := range n.steps {
 		if n.steps[i].TaskID == id {
 			return &n.steps[i]
@@ -111,7 +119,7 @@ func (c *core) partEnded(n *run, e *queue.Event) {
 	switch {
 	case n.Status.Ended():
 		// This cleanup waited for its delegate's return. The stage has ended before.
-	case e.Result.Outcome == queue.Abandoned:
+	case e.Result.Outcome == queue.Abandoned && (n.held == nil || p.kind == taskkind.Cleanup):
 		c.delegateLost(n, p)
 	case p.kind == taskkind.Cleanup:
 		c.finishStage(n)
@@ -120,6 +128,8 @@ func (c *core) partEnded(n *run, e *queue.Event) {
 		n.skipRemaining()
 		n.cleanup.Status = Skipped // no delegate has created anything
 		c.finishStage(n)
+	case n.held != nil:
+		c.heldPartEnded(n, p, e.Result.Outcome == queue.Abandoned)
 	default:
 		if p.Status != Success {
 			n.recordFailure(p)
@@ -136,6 +146,7 @@ func (p *step) recordResult(e *queue.Event) {
 	f := parseAnswerData(e.Result.Data)
 	f.declareSecrets(p.data.json())
 	f.hideSecrets()
+	p.FailureKind = f.failureKind(p.kind, &e.Result)
 	p.ExitCode, p.OutputVars, p.Outputs, p.Artifact, p.Tests = f.exitCode, f.outputVars, f.outputs, f.artifact, f.tests
 }
 
@@ -163,6 +174,7 @@ func (n *run) recordFailure(p *step) {
 	if p.kind == taskkind.Execute {
 		name = fmt.Sprintf("step %q", p.ID)
 	}
+	n.FailureKind = cmp.Or(n.FailureKind, p.FailureKind)
 	// Delegates often repeat the name of the step.
 	n.Error = cmp.Or(n.Error, name+": "+strings.TrimPrefix(p.Error, name+": "))
 }
@@ -172,18 +184,26 @@ func (c *core) startNext(n *run) {
 	for n.next < len(n.steps) {
 		p := &n.steps[n.next]
 		n.next++
-		if n.shouldRun(p) {
+		switch {
+		case p.Status.Ended(): // it was aborted before its turn
+			n.recordFailure(p)
+		case n.shouldRun(p):
 			c.sendPart(n, p)
 			return
+		default:
+			p.Status = Skipped
 		}
-		p.Status = Skipped
+	}
+	if n.held != nil {
+		c.settleHeld(n)
+		return
 	}
 	c.sendPart(n, &n.cleanup)
 }
 
 // shouldRun reports whether a step runs, given the stage's progress.
 func (n *run) shouldRun(p *step) bool {
-	if n.stopping != "" || n.init.Status != Success {
+	if n.stopping != "" || n.lost || n.init.Status != Success {
 		return false
 	}
 	switch p.runOn {
@@ -204,7 +224,7 @@ func (c *core) sendPart(n *run, p *step) {
 		return
 	}
 	// The queue does not know the stage, or its random task id is taken.
-	p.Status, p.Error = Failure, err.Error()
+	p.Status, p.Error, p.FailureKind = Failure, err.Error(), FailureUnknown
 	n.recordFailure(p)
 	n.skipRemaining()
 	c.finishStage(n)
@@ -217,12 +237,18 @@ func (c *core) delegateLost(n *run, p *step) {
 	if p.kind != taskkind.Cleanup { // otherwise the steps have ended before
 		n.recordFailure(p)
 	}
+	c.leaveCleanup(n, p.kind != taskkind.Cleanup)
+}
+
+// leaveCleanup ends a stage whose delegate is lost. First reports that the stage has sent
+// no cleanup before.
+func (c *core) leaveCleanup(n *run, first bool) {
 	n.skipRemaining()
 	again := n.cleanup
 	again.StepState = StepState{ID: n.cleanup.ID, Status: Queued, TaskID: n.cleanup.TaskID + "-again"}
 	if c.queue.AppendDetached(n.account, n.ID, again.task(n, n.variant, c.at)) == nil {
 		n.cleanup = again
-	} else if p.kind != taskkind.Cleanup {
+	} else if first {
 		n.cleanup.Status, n.cleanup.Error = Skipped, "the delegate no longer exists"
 	}
 	c.finishStage(n)
@@ -231,7 +257,9 @@ func (c *core) delegateLost(n *run, p *step) {
 // skipRemaining marks the steps that will not run as skipped.
 func (n *run) skipRemaining() {
 	for ; n.next < len(n.steps); n.next++ {
-		n.steps[n.next].Status = Skipped
+		if p := &n.steps[n.next]; !p.Status.Ended() {
+			p.Status = Skipped
+		}
 	}
 }
 
@@ -244,9 +272,12 @@ func (c *core) finishStage(n *run) {
 	c.occupy(n.account, workAmounts(n.size), -1)
 	n.Status = cmp.Or(n.stopping, n.failed, Success)
 	n.EndedAt = c.at
-	n.init.data, n.cleanup.data = packed{}, packed{} // payloads may be large
-	for i := range n.steps {
-		n.steps[i].data = packed{}
+	if n.held != nil {
+		c.closeHeld(n, "it has ended")
+		c.skipAppended(n)
+	}
+	for _, p := range n.parts {
+		p.data = packed{} // it may be large
 	}
 	close(n.done)
 	c.publishStage(n)
@@ -256,12 +287,16 @@ func (c *core) finishStage(n *run) {
 	_ = c.queue.Release(n.account, n.ID) // all its tasks have ended or are detached
 }
 
-// stop ends a stage early: it aborts the running part, after which the cleanup runs.
+// stopStage ends a stage early: it aborts the running parts, after which the cleanup runs.
 // A stage that runs its cleanup already has its status.
-func (c *core) stopStage(n *run, why Status, reason string) {
+func (c *core) stopStage(n *run, status Status, kind FailureKind, reason string) {
 	if n.stopping != "" || n.Status.Ended() || n.current == &n.cleanup {
 		return
 	}
-	n.stopping, n.Error = why, reason
+	n.stopping, n.FailureKind, n.Error = status, kind, reason
+	if n.held != nil {
+		c.stopHeld(n, reason)
+		return
+	}
 	_ = c.queue.Abort(n.account, n.current.TaskID, reason) // the queue has every current task
 }

@@ -63,6 +63,9 @@ type StageRequest struct {
 	Labels   map[string]string `json:"labels,omitempty"`
 	// Retry is the policy for running the stage again. Nil means never.
 	Retry *Retry `json:"retry,omitempty"`
+	// Hold keeps the stage open for further steps. Nil means that the stage has no other
+	// steps than Steps. A stage with a hold cannot have a Retry.
+	Hold *Hold `json:"hold,omitempty"`
 	// Init is the JSON of a [stage.InitRequest]. It may be empty.
 	Init json.RawMessage `json:"init,omitempty"`
 	// Steps run in their order. A stage may have 10,000.
@@ -107,6 +110,10 @@ type Stage struct {
 	Reason string `json:"reason,omitempty"`
 	// Error explains why the stage did not succeed.
 	Error string `json:"error_msg,omitempty"`
+	// FailureKind classifies Error.
+	FailureKind FailureKind `json:"failure_kind,omitempty"`
+	// Open reports that the stage takes further steps, see [Hold].
+	Open bool `json:"open,omitempty"`
 	// DelegateID is the delegate that runs the stage or ran it.
 	DelegateID string      `json:"delegate_id,omitempty"`
 	Init       StepState   `json:"init"`
@@ -131,8 +138,14 @@ type StepState struct {
 	// output.
 	LogKey string `json:"log_key,omitempty"`
 	// Error explains why the part did not succeed.
-	Error      string            `json:"error_msg,omitempty"`
-	ExitCode   int               `json:"exit_code"`
+	Error string `json:"error_msg,omitempty"`
+	// FailureKind classifies Error. It is empty for a part that succeeded, was skipped or
+	// has not ended.
+	FailureKind FailureKind `json:"failure_kind,omitempty"`
+	// ExitCode is the exit code of the step's command, if the delegate reports one.
+	ExitCode int `json:"exit_code"`
+	// OutputVars are the values of the step's output variables. Secret values are
+	// hidden.
 	OutputVars map[string]string `json:"output_vars,omitempty"`
 	// Outputs are the declared outputs. Secret values are hidden.
 	Outputs []stage.Output `json:"outputs,omitempty"`

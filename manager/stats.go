@@ -19,6 +19,10 @@ type accountStats struct {
 	Retried int64
 	// DelegatesLost counts delegates that stopped sending heartbeats.
 	DelegatesLost int64
+	// Appended counts steps that were appended to open stages. Open is the number of open
+	// stages.
+	Appended int64
+	Open     int
 
 	// Waiting describes the work that waits for a delegate, in no order.
 	Waiting []queue.Waiting
@@ -73,6 +77,9 @@ func (m *Manager) stats(account string) accountStats {
 		st.Stages.Ended, st.Tasks.Ended = maps.Clone(st.Stages.Ended), maps.Clone(st.Tasks.Ended)
 	}
 	m.mu.Unlock()
+	m.core.mu.Lock()
+	st.Open = m.core.open[account]
+	m.core.mu.Unlock()
 	st.Waiting = m.core.queue.Waiting(account)
 	st.Delegates = map[queue.DelegateState]int{}
 	for _, d := range m.core.queue.Delegates(account) {

@@ -82,6 +82,9 @@ func (c *core) submitStage(account string, n *run) (existed bool, err error) {
 	n.order = c.order
 	c.stages[k] = n
 	c.addToList(n)
+	if n.held != nil {
+		c.opened(account, 1)
+	}
 	c.occupy(account, workAmounts(n.size), 1)
 	c.submitted(account, stageKind, &n.lifecycle)
 	c.publishStage(n)
@@ -93,7 +96,7 @@ func (c *core) submitStage(account string, n *run) (existed bool, err error) {
 func (n *run) queueWork() *queue.Work {
 	w := &queue.Work{
 		ID: n.ID, Stage: true, Priority: priorities[n.Priority], Selectors: n.Selectors, Groups: n.groups,
-		QueueTimeout: n.queueTimeout, RunTimeout: n.timeout.Duration(), Size: n.keptSize(),
+		QueueTimeout: n.queueTimeout, RunTimeout: n.timeout.Duration(), Lease: n.leaseTime(), Size: n.keptSize(),
 	}
 	for v := range n.kinds {
 		w.Variants = append(w.Variants, queue.Variant{Types: n.kinds[v][:], Task: n.init.task(n, v, n.SubmittedAt)})
@@ -125,9 +128,13 @@ func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) 
 		},
 		groups: req.groups(), lifecycle: lifecycle{Retry: req.Retry},
 	}
+	if req.Hold != nil {
+		n.held = newHeld(req.Hold)
+	}
 	if err := m.prepare(n, &req); err != nil {
 		return nil, err
 	}
+	n.indexSteps()
 	var err error
 	if n.digest, n.size, err = digest(req, submissionBounds); err != nil {
 		return nil, err
@@ -185,10 +192,13 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 		if err := m.checkLogURL(n.account, n.ID, n.log); err != nil {
 			return err
 		}
-		announceSteps(o, req.Steps)
+		announceSteps(o, req.announced())
 		return nil
 	}); err != nil {
 		return err
+	}
+	if n.held != nil {
+		n.held.ids = t
 	}
 	req.Steps = slices.Clone(req.Steps)
 	seen := map[string]bool{}
@@ -196,24 +206,13 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 		s, path := &req.Steps[i], fmt.Sprintf("steps[%d]", i)
 		s.complete(i)
 		if seen[s.ID] {
-			return fmt.Errorf("%w: %s.id is %q, like that of an earlier step", ErrInvalid, path, s.ID)
+			return repeatedStep(path, s.ID)
 		}
 		seen[s.ID] = true
-		p := newStep(s.ID, taskkind.Execute, s.Timeout)
-		p.Name, p.runOn = s.Name, s.RunOn
-		if p.data.text, err = payload(path+".data", &s.Data, func(o object) error {
-			p.timeout = cmp.Or(p.timeout, o.seconds("timeout"), toMillis(m.cfg.TaskTimeout))
-			if err := checkDuration("the milliseconds of "+path+".data.timeout", p.timeout); err != nil {
-				return err
-			}
-			fillStep(o, s, t, n.Infra)
-			p.LogKey, err = m.fillLog(o, n, path+".data", logKey(n.ID, s.ID))
-			p.firstLog = p.LogKey
-			return err
-		}); err != nil {
+		p, err := m.prepareStep(n, t, path, s)
+		if err != nil {
 			return err
 		}
-		p.data = pack(p.data.text)
 		n.steps = append(n.steps, p)
 	}
 	n.cleanup = newStep("cleanup", taskkind.Cleanup, toMillis(m.cfg.CleanupTimeout))
@@ -222,6 +221,32 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 		return nil
 	})
 	return err
+}
+
+// prepareStep builds the payload of a step. It normalizes the request like prepare.
+func (m *Manager) prepareStep(n *run, t stageIDs, path string, s *StepRequest) (step, error) {
+	p := newStep(s.ID, taskkind.Execute, s.Timeout)
+	p.Name, p.runOn = s.Name, s.RunOn
+	var err error
+	if p.data.text, err = payload(path+".data", &s.Data, func(o object) error {
+		p.timeout = cmp.Or(p.timeout, o.seconds("timeout"), toMillis(m.cfg.TaskTimeout))
+		if err := checkDuration("the milliseconds of "+path+".data.timeout", p.timeout); err != nil {
+			return err
+		}
+		fillStep(o, s, t, n.Infra)
+		p.LogKey, err = m.fillLog(o, n, path+".data", logKey(n.ID, s.ID))
+		p.firstLog = p.LogKey
+		return err
+	}); err != nil {
+		return step{}, err
+	}
+	p.data = pack(p.data.text)
+	return p, nil
+}
+
+// repeatedStep returns the error for a step with the id of an earlier one.
+func repeatedStep(path, id string) error {
+	return fmt.Errorf("%w: %s.id is %q, like that of an earlier step", ErrInvalid, path, id)
 }
 
 // complete sets the defaults of the step with index i.

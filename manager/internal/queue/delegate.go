@@ -381,6 +381,7 @@ func (q *Queue) lose(d *delegate, now instant) {
 	d.changeAbility()
 	q.events = append(q.events, Event{Kind: Lost, At: now.time(), Account: d.account.id, Delegate: d.info.ID})
 	q.withdraw(d, now)
+	q.strand(d, now, d.absence())
 	for _, r := range d.tasks() {
 		if (r.State != offered || !q.handOver(r, now)) && !r.Detached {
 			q.end(r, now, Result{Outcome: Abandoned, Error: d.absence()})
@@ -415,6 +416,7 @@ func (q *Queue) remove(d *delegate, now instant, reason string) {
 		delete(d.open, w.first.ID)
 		q.requeue(w, now)
 	}
+	q.strand(d, now, reason)
 	for _, r := range d.tasks() {
 		delete(d.open, r.ID)
 		if r.State != offered || !q.handOver(r, now) {

@@ -114,10 +114,11 @@
 //	an answer before a retry of the stage  accepted, without effect
 //	an answer that an agent will answer    accepted; the task is not given out again
 //	an answer to an unknown task           ErrUnknownTask
+//	a stage has a lease, and no task       it keeps its delegate; Stranded if that is lost and has no peer
 //
 // # Files
 //
 // queue.go has the state, work.go and task.go the operations, dispatch.go the decisions,
-// requirement.go and group.go what they search, peer.go the delegates of a group, timer.go the deadlines, saved.go the format
-// of a saved queue.
+// requirement.go and group.go what they search, peer.go the delegates of a group, timer.go
+// the deadlines, lease.go the leases of stages, saved.go the format of a saved queue.
 package queue

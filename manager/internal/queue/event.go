@@ -26,6 +26,11 @@ const (
 	Lost
 	// Returned: a lost delegate is back.
 	Returned
+	// LeaseEnded: the lease of the stage has ended. The queue does not end the stage.
+	LeaseEnded
+	// Stranded: the delegate of a leased stage is lost while the stage has no task, and
+	// there is no peer. Result says why. The queue does not end the stage.
+	Stranded
 )
 
 // Event is something that has happened.

@@ -140,6 +140,13 @@ func (l *loader) loadWork() {
 	var v savedWork
 	l.json(recordWork, &v)
 	w := newWork(v.workFacts, l.account)
+	if w.Lease != nil {
+		w.Lease.work = w
+		if w.State == over || w.Lease.Time <= 0 || w.Lease.Due == 0 {
+			l.fail(fmt.Errorf("%s has a lease that no stage can have", w.ID))
+			return
+		}
+	}
 	w.delegate = l.find(v.Delegate)
 	for _, types := range v.Types {
 		w.Variants = append(w.Variants, Variant{Types: types})
@@ -183,6 +190,9 @@ func (l *loader) loadWork() {
 		}
 	}
 	l.arm(w)
+	if w.Lease != nil {
+		l.arm(w.Lease)
+	}
 }
 
 func (l *loader) loadTask(r *record) {

@@ -398,7 +398,7 @@ func (m *model) finishAll(t *rapid.T) {
 	m.follow(t)
 	require.Empty(t, m.timers.chunks)
 	require.Zero(t, m.present)
-	require.Zero(t, m.answers)
+	require.Zero(t, m.awaited)
 	for _, a := range m.accounts {
 		require.Empty(t, a.works)
 		require.Empty(t, a.tasks)

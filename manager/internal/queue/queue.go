@@ -120,7 +120,7 @@ type state struct {
 	ends     int              // the last number that was given to such a work
 	bytes    int              // the size of their answers
 	present  int              // delegates that are not lost
-	answers  int              // tasks with a deadline
+	awaited  int              // tasks and leases with a deadline
 }
 
 // account is the part of the state that belongs to one account.

@@ -156,7 +156,7 @@ func (p *replicas) alike() {
 
 // facts returns the state of each delegate, work and task, without references to others.
 func (q *Queue) facts() map[string]any {
-	all := map[string]any{"counts": []int{q.finished.size, q.ends, q.bytes, q.present, q.answers}}
+	all := map[string]any{"counts": []int{q.finished.size, q.ends, q.bytes, q.present, q.awaited}}
 	for name, a := range q.accounts {
 		for id, d := range a.delegates {
 			all["delegate "+name+id] = []any{d.delegateFacts, d.info, d.has}

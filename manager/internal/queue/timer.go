@@ -111,9 +111,7 @@ func (q *Queue) arm(t timed, at instant) {
 	}
 	*t.deadline() = at
 	q.timers.insert(alarm{at, t.age(), t})
-	if _, ok := t.(*record); ok {
-		q.answers++
-	}
+	q.countAwaited(t, 1)
 }
 
 // disarm removes a deadline, set or not.
@@ -124,20 +122,27 @@ func (q *Queue) disarm(t timed) {
 	}
 	q.timers.remove(alarm{*at, t.age(), t})
 	*at = 0
-	if _, ok := t.(*record); ok {
-		q.answers--
+	q.countAwaited(t, -1)
+}
+
+// countAwaited counts the deadlines of answers and of leases.
+func (q *Queue) countAwaited(t timed, change int) {
+	switch t.(type) {
+	case *record, *lease:
+		q.awaited += change
 	}
 }
 
 // Gaps. While the process of the queue is stopped, or the log of its operations is
 // away, delegates cannot send what the queue waits for. Everything that became due
 // would happen at once afterwards: every delegate lost, every task abandoned. So the
-// first operation after [Config.Gap] without one gives delegates more time, counted
-// from then, where they have less left:
+// first operation after [Config.Gap] without one gives delegates and
+// the holders of leases more time, counted from then, where they have less left:
 //
 //	a heartbeat                         HeartbeatTimeout
 //	the acquisition of an offer         AcquireTimeout
 //	an answer, to an abort too          the longer of HeartbeatTimeout and AnswerGrace
+//	a renewal of a lease                the whole lease
 //
 // Other times do not change: the time-outs of works in the queue, the time-outs of
 // stages that run, and the times at which the queue forgets something.
@@ -145,8 +150,9 @@ func (q *Queue) disarm(t timed) {
 // An unused queue has no gap. So while something waits for a delegate,
 // [Queue.NextDeadline] is at most a third of Gap after the last operation.
 
-// bridgeGap gives delegates more time.
+// bridgeGap gives delegates and holders of leases more time.
 func (q *Queue) bridgeGap(now instant) {
+	q.extendLeases(now)
 	answer := max(q.cfg.HeartbeatTimeout, q.cfg.AnswerGrace)
 	for _, a := range q.accounts {
 		for _, d := range a.delegates { // in any order: the timers know theirs
@@ -174,7 +180,7 @@ func (q *Queue) extend(t timed, at instant) {
 
 // pulse returns when an operation is needed so that there is no gap.
 func (q *Queue) pulse() instant {
-	if q.cfg.Gap <= 0 || q.present+q.answers == 0 {
+	if q.cfg.Gap <= 0 || q.present+q.awaited == 0 {
 		return never
 	}
 	return q.last.after(max(q.cfg.Gap/3, 1))

@@ -46,6 +46,9 @@ type Work struct {
 	// RunTimeout is the time between the acquisition of a stage's first task and the
 	// stage's [Expired] event. 0 is never.
 	RunTimeout time.Duration
+	// Lease is how long the stage may go without [Queue.Renew] until its [LeaseEnded]
+	// event. 0 is a stage without a lease.
+	Lease time.Duration
 	// Size is the size of everything that the caller and the queue remember of the work
 	// after its end, without answers, in bytes: see [Config].
 	Size int
@@ -100,6 +103,7 @@ type workFacts struct {
 	Size         int             `json:"size,omitempty"`  // with the answers, in bytes
 	Ended        int             `json:"ended,omitempty"` // the order in which works ended, from 1
 	Was          map[string]fate `json:"was,omitempty"`   // of the work at earlier delegates, by their ids
+	Lease        *lease          `json:"lease,omitempty"` // until it ends
 }
 
 // fate is what a delegate did with a work that it no longer has.
@@ -134,6 +138,7 @@ func (q *Queue) Submit(account string, w *Work) error {
 		QueueTimeout: w.QueueTimeout, RunTimeout: w.RunTimeout, Size: w.Size,
 	}, a)
 	n.Variants = w.Variants
+	q.grantLease(n, w.Lease, now)
 	n.postpone(w.NotBefore)
 	a.join(n, asks, key)
 	q.addTask(n.first, w.Variants[0].Task, now)
@@ -334,6 +339,7 @@ func (q *Queue) finish(w *work, now instant) {
 		return
 	}
 	w.dequeue()
+	q.dropLease(w)
 	d, groups := w.leave(now)
 	w.requirement.quit()
 	w.State, w.Variants, w.Selectors, w.requirement = over, nil, nil, nil

@@ -1,0 +1,75 @@
+package manager
+
+import (
+	"slices"
+
+	"github.com/delegate-io/dlite/internal/taskkind"
+	"github.com/delegate-io/dlite/manager/internal/queue"
+	"github.com/delegate-io/dlite/task"
+)
+
+// FailureKind classifies the failure of a stage or of one of its parts.
+type FailureKind string
+
+// The kinds of failures. A failed stage has the kind of the first part that failed,
+// unless it was stopped.
+const (
+	// FailureExitCode: the step's command ended with an exit code other than 0.
+	FailureExitCode FailureKind = "exit_code"
+	// FailureTimeout: the time-out of the part or of the stage has passed, or no delegate
+	// took it in time.
+	FailureTimeout FailureKind = "timeout"
+	// FailureImage: the image of a container cannot be pulled.
+	FailureImage FailureKind = "image"
+	// FailureConnectivity: the delegate cannot reach a server, or its machine, that the
+	// part needs.
+	FailureConnectivity FailureKind = "connectivity"
+	// FailureOutOfMemory: the step exceeded its memory limit.
+	FailureOutOfMemory FailureKind = "out_of_memory"
+	// FailureDelegateLost: the delegate is lost or has unregistered.
+	FailureDelegateLost FailureKind = "delegate_lost"
+	// FailureAborted: the stage or the step was aborted.
+	FailureAborted FailureKind = "aborted"
+	// FailureRefused: the delegate refused the part, because its payload is not valid or
+	// the delegate does not support it.
+	FailureRefused FailureKind = "refused"
+	// FailureInfrastructure: the init failed for a reason that has no other kind.
+	FailureInfrastructure FailureKind = "infrastructure"
+	// FailureLeaseEnded: the lease of a held stage ended, see [Hold].
+	FailureLeaseEnded FailureKind = "lease_ended"
+	// FailureUnknown: the delegate gave no reason that has another kind.
+	FailureUnknown FailureKind = "unknown"
+)
+
+// reportedKinds are the kinds that an answer may report itself.
+var reportedKinds = []FailureKind{ //nolint:gochecknoglobals // a constant list
+	FailureExitCode, FailureTimeout, FailureImage, FailureConnectivity, FailureOutOfMemory, FailureRefused, FailureInfrastructure,
+}
+
+// failureKind returns the kind of the failure that an event reports for a part. It is
+// empty for a success.
+func (f *answerData) failureKind(kind taskkind.Kind, r *queue.Result) FailureKind {
+	switch r.Outcome {
+	case queue.Success:
+		return ""
+	case queue.Abandoned:
+		return FailureDelegateLost
+	case queue.Aborted:
+		return FailureAborted
+	case queue.TimedOut:
+		return FailureTimeout
+	}
+	switch {
+	case slices.Contains(reportedKinds, FailureKind(f.kind)):
+		return FailureKind(f.kind)
+	case f.oomKilled:
+		return FailureOutOfMemory
+	case r.Code == task.RetryOnOtherDelegate:
+		return FailureRefused
+	case f.failedByCode:
+		return FailureExitCode
+	case kind == taskkind.Init:
+		return FailureInfrastructure
+	}
+	return FailureUnknown
+}
