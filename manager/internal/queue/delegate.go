@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// Registration is what a delegate reports about itself.
+// Registration is a delegate's report about itself.
 type Registration struct {
-	// ID is the delegate's id, if it has one already.
+	// ID is the delegate's id, if it has one.
 	ID string
 	// NewID is the id for a delegate that the account does not know by ID. If NewID is
 	// empty or taken, [Queue.Register] makes an id that no other delegate of this queue
 	// ever had.
 	NewID string
-	// Name is for people, and a tag too.
+	// Name is shown to people. It is also a tag.
 	Name     string
 	HostName string
-	// Type and Version are for people.
+	// Type and Version are shown to people.
 	Type, Version string
-	// Tags are what selectors ask for. The queue compares them without regard to case
-	// and surrounding white space.
+	// Tags are the names that selectors require. The queue ignores case and surrounding
+	// white space.
 	Tags []string
-	// Types are the task types that the delegate supports, exactly. Without any, the
-	// delegate gets tasks of every type.
+	// Types are the task types that the delegate supports. Without any, the delegate gets
+	// tasks of every type.
 	Types []string
 	// Group is the group of delegates that can serve each other's transactions, see peer.go.
 	Group string
@@ -35,7 +35,7 @@ type Registration struct {
 	Draining bool
 }
 
-// DelegateState is whether a delegate can work.
+// DelegateState tells whether a delegate can work.
 type DelegateState string
 
 // The states of a delegate.
@@ -49,8 +49,6 @@ const (
 type Delegate struct {
 	Registration
 	State DelegateState
-	// Drained is set by [Queue.SetDraining], whatever the delegate reports.
-	Drained bool
 	// MaxStages bounds Stages, the stages that the delegate has. 0 is unbounded.
 	MaxStages, Stages int
 	// Running counts the tasks that the delegate has acquired and not answered.
@@ -59,7 +57,7 @@ type Delegate struct {
 	LastHeartbeatSeen time.Time
 }
 
-// delegate is a delegate.
+// delegate is the queue's state of a delegate.
 type delegate struct {
 	delegateFacts
 	account *account
@@ -68,7 +66,7 @@ type delegate struct {
 
 	slots map[string]*work   // stages that hold a slot
 	open  map[string]*record // tasks that are offered or acquired
-	stops map[string]*record // tasks that it acquired and is to stop
+	stops map[string]*record // tasks that it acquired and must stop
 
 	tags       []*tag       // where it is a holder: has, and the one that all delegates have
 	candidates [2]candidate // by kind, its elements in the lists of the tags
@@ -92,9 +90,9 @@ type delegateFacts struct {
 	Unaware    bool    `json:"unaware,omitempty"` // of aborts
 }
 
-// Register makes a delegate known and returns its id. The id is a new one unless the
-// account knows a delegate by r.ID. Registering again is like a heartbeat: the delegate
-// keeps what it has.
+// Register adds a delegate and returns its id. The id is a new one unless the account has
+// a delegate with r.ID. A second registration is like a heartbeat: the delegate keeps its
+// stages and tasks.
 func (q *Queue) Register(account string, r Registration) string {
 	defer q.unlock(q.lock())
 	now := q.now()
@@ -118,9 +116,9 @@ func newDelegate(a *account, facts delegateFacts) *delegate {
 	}
 }
 
-// Heartbeat reports that a delegate is alive, and what has changed about it. Nil tags
-// and types, and an empty name, host, type, version and group, mean no change. A lost delegate
-// is back. Heartbeat fails with [ErrUnknownDelegate].
+// Heartbeat records that a delegate is alive, and its changes. Nil tags and types, and an
+// empty name, host, type, version and group, mean no change. A lost delegate is not lost
+// any more. Heartbeat fails with [ErrUnknownDelegate].
 func (q *Queue) Heartbeat(account string, r Registration) error {
 	defer q.unlock(q.lock())
 	d, err := q.delegate(account, r.ID)
@@ -131,8 +129,8 @@ func (q *Queue) Heartbeat(account string, r Registration) error {
 	return nil
 }
 
-// Unchanged reports whether r repeats what the delegate reported before, so that a
-// heartbeat with the ID and Draining alone does the same.
+// Unchanged reports whether r repeats the delegate's previous report. A heartbeat with
+// only the ID and Draining then has the same effect.
 func (q *Queue) Unchanged(account string, r Registration) bool {
 	defer q.unlock(q.lock())
 	d, err := q.delegate(account, r.ID)
@@ -159,7 +157,7 @@ func (i *Registration) describes(r Registration) bool {
 		slices.Equal(r.Tags, i.Tags) && slices.Equal(r.Types, i.Types)
 }
 
-// hear takes over what a delegate reports and gives it work.
+// hear records a delegate's report and gives it work.
 func (q *Queue) hear(d *delegate, r Registration, now instant) {
 	took := d.takesWork()
 	d.describe(r)
@@ -180,13 +178,9 @@ func (q *Queue) hear(d *delegate, r Registration, now instant) {
 	q.refill(d, now)
 }
 
-// describe takes over what a delegate reports about itself.
+// describe records a delegate's report about itself.
 func (d *delegate) describe(r Registration) {
 	old := d.info
-	if old.Group != r.Group {
-		d.part()
-		defer d.join()
-	}
 	d.info, d.info.NewID = r, ""
 	if d.has != nil && old.describes(r) {
 		d.info.Tags, d.info.Types = old.Tags, old.Types
@@ -198,6 +192,9 @@ func (d *delegate) describe(r Registration) {
 		tags[fold(t)] = true
 	}
 	delete(tags, "") // no name, or an empty tag in the list
+	if r.Group != "" {
+		tags[groupTag(r.Group)] = true
+	}
 	d.setTags(tags)
 }
 
@@ -234,8 +231,9 @@ func (q *Queue) withdrawExcess(d *delegate, now instant) {
 	}
 }
 
-// SetDraining drains a delegate, or ends that, whatever the delegate reports: it gets
-// nothing new, its offers go back to their places, and it keeps what it has acquired.
+// SetDraining begins or ends the drain of a delegate, independent of the delegate's own
+// reports. During a drain it gets no new work, its offers go back to their places, and it
+// keeps the tasks that it has acquired.
 // SetDraining fails with [ErrUnknownDelegate].
 func (q *Queue) SetDraining(account, id string, draining bool) error {
 	defer q.unlock(q.lock())
@@ -249,8 +247,8 @@ func (q *Queue) SetDraining(account, id string, draining bool) error {
 	return nil
 }
 
-// SetUnaware records whether a delegate cannot learn which tasks it is to stop. A task that
-// it has acquired then ends at once if it is aborted. A new delegate can learn it.
+// SetUnaware records whether a delegate cannot learn which tasks it must stop. A task that
+// it has acquired then ends at once if it is aborted. The default is false.
 // SetUnaware fails with [ErrUnknownDelegate].
 func (q *Queue) SetUnaware(account, id string, unaware bool) error {
 	defer q.unlock(q.lock())
@@ -271,7 +269,7 @@ func (q *Queue) refill(d *delegate, now instant) {
 	q.dispatch(nil, d, nil, now)
 }
 
-// changeAbility notes that what the delegate is able to take has changed.
+// changeAbility notes a change of the work that the delegate is able to take.
 func (d *delegate) changeAbility() {
 	d.account.version++
 	d.touch()
@@ -284,7 +282,7 @@ func (q *Queue) Delegates(account string) []Delegate {
 	var out []Delegate
 	for _, d := range q.find(account).sorted() {
 		v := Delegate{
-			Registration: d.info, State: Alive, Drained: d.Drained, MaxStages: d.Max, Stages: len(d.slots),
+			Registration: d.info, State: Alive, MaxStages: d.Max, Stages: len(d.slots),
 			Registered: d.Registered.time(), LastHeartbeatSeen: d.Seen.time(),
 		}
 		v.Tags, v.Types = slices.Clone(v.Tags), slices.Clone(v.Types)
@@ -329,7 +327,7 @@ func (d *delegate) id() string {
 	return d.info.ID
 }
 
-// label returns the delegate's name for people.
+// label returns the delegate's name, or its id if it has none.
 func (d *delegate) label() string { return cmp.Or(d.info.Name, d.info.ID) }
 
 // offered returns the works that the delegate could acquire and has not, in the order
@@ -345,7 +343,7 @@ func (d *delegate) offered() []*work {
 	return out
 }
 
-// tasks returns what the delegate was offered and what it has acquired, in the order of
+// tasks returns the tasks that the delegate was offered or has acquired, in the order of
 // the offers.
 func (d *delegate) tasks() []*record {
 	return slices.SortedFunc(maps.Values(d.open), func(a, b *record) int { return cmp.Compare(a.Seq, b.Seq) })
@@ -372,9 +370,9 @@ func (d *delegate) expire(q *Queue, now instant) {
 	}
 }
 
-// lose marks a delegate as lost. What it was offered goes to other delegates, further tasks
-// of stages to its peers. Everything else ends as [Abandoned], except detached tasks, which
-// wait for its return.
+// lose marks a delegate as lost. Its offers go to other delegates, and offered further
+// tasks of stages to its peers. All other tasks end as [Abandoned], except detached tasks,
+// which wait for its return.
 func (q *Queue) lose(d *delegate, now instant) {
 	d.Lost = true
 	q.present--
@@ -390,8 +388,9 @@ func (q *Queue) lose(d *delegate, now instant) {
 	q.arm(d, now.after(q.cfg.ForgetLost))
 }
 
-// Unregister removes a delegate. What it was offered goes to other delegates, further tasks
-// of stages to its peers, and everything else ends as [Abandoned]. Unregister fails with [ErrUnknownDelegate].
+// Unregister removes a delegate. Its offers go to other delegates, and offered further
+// tasks of stages to its peers. All other tasks end as [Abandoned]. Unregister fails with
+// [ErrUnknownDelegate].
 func (q *Queue) Unregister(account, id string) error {
 	defer q.unlock(q.lock())
 	d, err := q.delegate(account, id)
@@ -411,7 +410,6 @@ func (q *Queue) remove(d *delegate, now instant, reason string) {
 	q.disarm(d)
 	delete(d.account.delegates, d.info.ID)
 	d.setTags(nil)
-	d.part()
 	for _, w := range d.offered() {
 		delete(d.open, w.first.ID)
 		q.requeue(w, now)
@@ -427,7 +425,7 @@ func (q *Queue) remove(d *delegate, now instant, reason string) {
 	d.wakePoll() // a held poll learns that the delegate is unknown
 }
 
-// absence explains why a lost delegate cannot do anything.
+// absence returns the reason why a task of a lost delegate ends.
 func (d *delegate) absence() string {
 	if d.Removed {
 		return fmt.Sprintf("the delegate %q has unregistered", d.label())

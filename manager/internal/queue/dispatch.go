@@ -7,8 +7,8 @@ import (
 
 // bestDelegate returns the delegate for a work that waits and is not blocked, nil when
 // none is free. It searches the candidates of the requirement's tag in their order. A
-// delegate that missed an offer of the work comes after all that did not. The delegate
-// left is none: the work has just left it.
+// delegate that missed an offer of the work comes after all others. It leaves out the
+// delegate left, from which the work was just taken.
 func (w *work) bestDelegate(left *delegate) (missed *delegate) {
 	r := w.requirement
 	w.account.updateCandidates(r.kind)
@@ -27,8 +27,8 @@ func (w *work) bestDelegate(left *delegate) (missed *delegate) {
 	return missed
 }
 
-// nextWork returns the first work that waits for a delegate, nil when there is none that
-// it has room for. It searches the delegate's tags. At each it stops at the first
+// nextWork returns the first waiting work that fits a delegate, nil when there is none.
+// It searches the delegate's tags. At each it stops at the first
 // requirement that fits, or that is after the best one found so far. Requirements that
 // it finds blocked wait for their group from then on.
 func (d *delegate) nextWork() *work {
@@ -66,14 +66,14 @@ func (d *delegate) nextWork() *work {
 	return best.of.first()
 }
 
-// fits reports whether a delegate with the requirement's tag, free or not, may get its
-// works while it takes any.
+// fits reports whether a delegate with the requirement's tag may get its works. It does
+// not check whether the delegate is free or takes new work.
 func (d *delegate) fits(r *requirement) bool {
 	return d.hasAll(r.selectors, r.tag.name) && d.variant(r) >= 0 && !slices.Contains(r.refused, d.info.ID)
 }
 
-// hasAll reports whether the delegate has the selectors among its tags. It is known to have
-// the tag known, unless that has no name.
+// hasAll reports whether the delegate has the selectors among its tags. It skips the tag
+// known, which the caller has found at the delegate. An empty name skips nothing.
 func (d *delegate) hasAll(selectors []string, known string) bool {
 	for _, s := range selectors {
 		if (s != known || s == "") && !d.has[s] {
@@ -95,7 +95,7 @@ func (d *delegate) supports(types []string) bool {
 	return len(d.info.Types) == 0 || !slices.ContainsFunc(types, missing)
 }
 
-// takesWork reports whether the delegate gets anything new at all.
+// takesWork reports whether the delegate gets new work.
 func (d *delegate) takesWork() bool { return !d.Lost && !d.info.Draining && !d.Drained }
 
 // free returns how many more stages the delegate may have.
@@ -106,8 +106,8 @@ func (d *delegate) free() int {
 	return d.Max - len(d.slots)
 }
 
-// assign offers a work that waits to the best free delegate, if there is one, but not
-// to the one that it has just left.
+// assign offers a waiting work to the best free delegate, if there is one. It leaves out
+// the delegate left, from which the work was just taken.
 func (q *Queue) assign(w *work, left *delegate, now instant) {
 	r := w.requirement
 	if g := r.fullGroup(); g != nil {
@@ -119,9 +119,10 @@ func (q *Queue) assign(w *work, left *delegate, now instant) {
 	}
 }
 
-// dispatch gives away what the work from has left: a slot of the delegate d and room in
-// groups; nil is none. All that can have the slot or the room get it in their order, the
-// work itself among them if it waits: it tries other delegates first.
+// dispatch gives away a slot of the delegate d and room in groups, which the work from has
+// released. Each of the three may be nil. All works that fit get the slot or the room in
+// their order. If the work from waits again, it is one of them, but tries other delegates
+// before d.
 func (q *Queue) dispatch(from *work, d *delegate, groups []*group, now instant) {
 	if from != nil && from.queued && from.requirement.full == nil {
 		turn := &group{}
@@ -129,7 +130,7 @@ func (q *Queue) dispatch(from *work, d *delegate, groups []*group, now instant) 
 		groups = append(slices.Clip(groups), turn)
 	}
 	for {
-		var next *work // the first for the delegate
+		var next *work // the first work for the delegate
 		if d != nil {
 			next = d.nextWork()
 		}
@@ -145,8 +146,8 @@ func (q *Queue) dispatch(from *work, d *delegate, groups []*group, now instant) 
 	}
 }
 
-// admit lets the first work of a requirement, whose group has room now, have its turn. The
-// next work of the requirement has a turn of its own.
+// admit assigns the first work of a requirement whose group has room now. If another work
+// of the requirement follows, it waits for the group again, so that its turn decides.
 func (q *Queue) admit(r *requirement, from *work, left *delegate, now instant) {
 	g, w := r.full, r.first()
 	if w != from {
@@ -171,15 +172,15 @@ func (q *Queue) offer(w *work, d *delegate, now instant) {
 	q.arm(w, min(now.after(q.cfg.AcquireTimeout), w.queueDeadline()))
 }
 
-// withdraw takes back all that a delegate was offered and has not acquired.
+// withdraw takes back all offers that a delegate has not acquired.
 func (q *Queue) withdraw(d *delegate, now instant) {
 	for _, w := range d.offered() {
 		q.requeue(w, now)
 	}
 }
 
-// requeue takes a work from its delegate, back to its old place, and gives it and what it
-// has left away.
+// requeue takes a work from its delegate and puts it back to its old place in the queue.
+// Then it gives away the slot and the room that the work has released.
 func (q *Queue) requeue(w *work, now instant) {
 	d := w.delegate
 	delete(d.slots, w.ID)

@@ -16,7 +16,7 @@
 //
 // Every method is atomic and safe for concurrent use. The queue starts no goroutine and
 // reads no clock but [Config.Now]. The caller calls [Queue.Tick] at
-// [Queue.NextDeadline], and takes what happened from [Queue.Events]. Accounts are
+// [Queue.NextDeadline], and takes the events from [Queue.Events]. Accounts are
 // separate: no operation of one account shows or changes anything of another.
 //
 // # Structure
@@ -36,8 +36,8 @@
 //
 // Works that need the same kind, selectors, task types and groups share a requirement.
 // Delegates and limits treat them alike, so only the first of them can be next. The turn of
-// a requirement is that of its first work. It waits in one list only: that of a group that
-// is full, or that of the selector that the fewest delegates have.
+// a requirement is that of its first work. It waits in one list only: at a group that is
+// full, or at the selector that the fewest delegates have.
 //
 // A delegate that can take a work is a candidate at all its tags. The best one has the most
 // free slots, then the fewest stages, then the fewest open tasks, then was idle for
@@ -53,13 +53,14 @@
 // missed an offer of the work comes last.
 //
 // A poll (List) only reads: it returns the open offers of a delegate and the tasks that
-// the delegate is to stop. A decision that changes them wakes polls that wait (wakePoll).
+// the delegate must stop. A decision that changes them wakes waiting polls (wakePoll).
 //
-// An acquisition (Acquire) turns an offer into a lease, and the deadline of the offer into
-// that of the run.
+// An acquisition (Acquire) turns an offer into a lease. The deadline of the run replaces
+// the deadline of the offer.
 //
-// An end (Release, Retry, and works that go back to the queue) leaves a slot and room in
-// groups. As long as anything fits, the earliest turn of two is next (dispatch):
+// An end (Release, Retry, and works that go back to the queue) releases a slot and room in
+// groups. As long as a work fits, the one with the earlier turn of these two is next
+// (dispatch):
 //
 //   - the first work for the delegate: at each of its tags the waiters are searched in
 //     order, up to the first one that fits or is after the best one so far (nextWork);
@@ -75,18 +76,17 @@
 //
 // # Replicas
 //
-// The state depends on the operations and their times alone: on no clock, no random
-// number and no order of a map. Queues with the same [Config] that carry out the same
-// operations at the same times, with [Registration.NewID] given, are the same down to
-// the bytes of [Queue.Save]. A queue that was saved and loaded is the saved one. So a
-// log of the operations keeps a queue, and processes that follow one log have the same
-// queue.
+// The state depends only on the operations and their times, not on a clock, a random
+// number or the order of a map. Queues with the same [Config] that execute the same
+// operations at the same times, with [Registration.NewID] set, save the same bytes
+// ([Queue.Save]). A loaded queue equals the saved one. So a log of the operations is
+// enough to restore a queue, and processes that follow one log have the same queue.
 //
 // # Leases
 //
 // An offer is a promise to one delegate for AcquireTimeout. An acquired task belongs to
-// its delegate until the delegate answers or is lost. The table says what happens when
-// the two sides do not agree:
+// its delegate until the delegate answers or is lost. The table has the cases in
+// which the two sides do not agree:
 //
 //	an offer is not acquired in time       it goes back to its old place; another delegate is preferred, and
 //	                                       a late Acquire returns nothing, unless it was offered there again
@@ -97,7 +97,7 @@
 //	the delegate is lost with a task       the task ends as Abandoned; the stage keeps its slot until it is
 //	                                       released or retried; a detached task waits for the return
 //	the lost delegate answers              accepted, without effect: the task has ended
-//	the lost delegate returns              under its id; List.Aborted has the tasks that it is to stop, and
+//	the lost delegate returns              under its id; List.Aborted has the tasks that it must stop, and
 //	                                       its detached tasks are offered
 //	one of these, and it has peers         a further task that it has not acquired goes to a peer: see peer.go
 //	it returns before it is lost           it keeps everything
@@ -105,7 +105,7 @@
 //	                                       gets a new id when it registers
 //	a second answer                        accepted, without effect
 //	an answer after the time-out           accepted; the delegate need not stop the task any more
-//	an answer to an abort                  the task ends as Aborted, whatever the answer says
+//	an answer to an abort                  the task ends as Aborted with any answer
 //	the delegate cannot learn of an abort  the task ends as Aborted at once; the answer has no effect
 //	an answer before it was acquired       ErrNotOwner; the task stays offered
 //	an answer of another delegate          ErrNotOwner
@@ -119,6 +119,7 @@
 // # Files
 //
 // queue.go has the state, work.go and task.go the operations, dispatch.go the decisions,
-// requirement.go and group.go what they search, peer.go the delegates of a group, timer.go
-// the deadlines, lease.go the leases of stages, saved.go the format of a saved queue.
+// requirement.go and group.go the lists that decisions search, peer.go the delegates of a
+// group, timer.go the deadlines, lease.go the leases of stages, and saved.go the format of
+// a saved queue.
 package queue

@@ -7,7 +7,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// EventKind is what has happened.
+// EventKind is the kind of an event.
 type EventKind int
 
 // The kinds of events.
@@ -33,20 +33,21 @@ const (
 	Stranded
 )
 
-// Event is something that has happened.
+// Event is a change of a task, a work or a delegate.
 type Event struct {
 	Kind    EventKind
 	At      time.Time
 	Account string
 	// Work is the stage or single task. It is empty for Lost and Returned.
 	Work string
-	// Task is the task that the event is about, if it is about one. Started reports
-	// whether a delegate had acquired it.
+	// Task is the task of the event, if it has one. Started reports whether a delegate had
+	// acquired it.
 	Task    string
 	Started bool
-	// Delegate has the task, had it last, or is what the event is about.
+	// Delegate is the delegate of the event: it has the task or had it last, is lost, or
+	// is back.
 	Delegate string
-	// Variant is the index of the work's variant that the delegate was given.
+	// Variant is the index of the work's variant that the delegate got.
 	Variant int
 	// Result is how the task ended.
 	Result Result
@@ -86,7 +87,7 @@ type Result struct {
 	Outcome Outcome `json:"outcome,omitempty"`
 	// Error explains why Outcome is not Success.
 	Error string `json:"error,omitempty"`
-	// Code and Data are the delegate's answer, if there was one.
+	// Code and Data come from the delegate's answer. Without one they are zero.
 	Code task.Code       `json:"code,omitempty"`
 	Data json.RawMessage `json:"-"` // a saved queue has them elsewhere
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// group is stages of an account that share a limit. A requirement that a decision finds
+// group is the state of stages of an account that share a limit. A requirement that a decision finds
 // blocked by a full group waits for the group, so that no other decision passes it. When
 // the group has room, its requirements have their turns, the first one first, until the
 // group is full again.
@@ -41,10 +41,10 @@ type Limit struct {
 	Max, Used int
 }
 
-// SetLimit bounds how many stages of a group ([Work.Groups]) delegates have at a
+// SetLimit bounds the number of stages of a group ([Work.Groups]) that delegates have at a
 // time, from the offer to [Queue.Release]. The empty name is the group of all stages
-// of the account. A limit of 0 or less is no bound. A higher limit counts at once; a
-// lower one takes nothing back.
+// of the account. A limit of 0 or less is no bound. A higher limit takes effect at once; a
+// lower one withdraws no stage.
 func (q *Queue) SetLimit(account, name string, limit int) {
 	defer q.unlock(q.lock())
 	now, a := q.now(), q.account(account)
@@ -54,9 +54,9 @@ func (q *Queue) SetLimit(account, name string, limit int) {
 	a.dropUnused(g)
 }
 
-// Pause keeps all waiting works of an account from its delegates, or ends that: then
-// it offers them in their order. A pause withdraws offers. Delegates keep what they
-// have acquired, and get further tasks of their stages.
+// Pause begins or ends a pause of an account. A pause withdraws offers, and no delegate gets
+// new work. Delegates keep the tasks that they have acquired, and get further tasks of
+// their stages. The end of a pause offers the waiting works in their order.
 func (q *Queue) Pause(account string, paused bool) {
 	defer q.unlock(q.lock())
 	now, a := q.now(), q.account(account)
@@ -68,12 +68,6 @@ func (q *Queue) Pause(account string, paused bool) {
 	for _, d := range a.sorted() {
 		q.withdraw(d, now)
 	}
-}
-
-// Paused reports whether an account is paused.
-func (q *Queue) Paused(account string) bool {
-	defer q.unlock(q.lock())
-	return q.find(account).gate.closed
 }
 
 // Limits returns the limits of an account, in the order of their groups' names.
@@ -122,15 +116,15 @@ func (r *requirement) fullGroup() *group {
 	return nil
 }
 
-// use counts n stages of the requirement that are given out, or no more.
+// use adds n to the number of stages of the requirement that are given out.
 func (r *requirement) use(n int) {
 	for _, g := range r.in {
 		g.used += n
 	}
 }
 
-// firstUnblocked returns the first of the requirements that wait for room in one of
-// the groups though it has room now, nil when there is none.
+// firstUnblocked returns the first requirement that waits for room in one of the groups
+// and has room now, nil when there is none.
 func firstUnblocked(groups []*group) *requirement {
 	var first waiter
 	for _, g := range groups {

@@ -9,20 +9,20 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// List is what a delegate may acquire, and what it is to stop.
+// List has the tasks that a delegate may acquire, and those that it must stop.
 type List struct {
 	// Events are the tasks that are offered to the delegate, in the order of the
 	// offers.
 	Events []task.Event
-	// Aborted are the sorted ids of tasks that the delegate has acquired and is to
+	// Aborted are the sorted ids of tasks that the delegate has acquired and must
 	// stop, until it has answered them.
 	Aborted []string
-	// Unaware is what [Queue.SetUnaware] has recorded.
+	// Unaware is the value that [Queue.SetUnaware] has recorded.
 	Unaware bool
 	// Cursor stands for this list.
 	Cursor string
-	// Fresh reports whether the list has changed since the cursor in the call; without
-	// a cursor, whether it has anything.
+	// Fresh reports whether the list has changed since the cursor in the call. Without
+	// a cursor, it reports whether the list has an entry.
 	Fresh bool
 	// Changed is closed when the list changes by an offer, a withdrawal or an abort,
 	// and when the delegate is removed. The delegate's own acquisitions and answers
@@ -70,10 +70,10 @@ type TaskState struct {
 	Task *task.Task
 	// Delegate has the task, or had it last. It is empty while the task waits.
 	Delegate string
-	// The times are zero until they have come.
-	Submitted, Offered, Acquired, Ended time.Time
-	// Result is the zero value until the end. For a task of a stage, the Data are in
-	// its event alone.
+	// A time is zero until its event.
+	Submitted, Acquired, Ended time.Time
+	// Result is the zero value until the end. For a task of a stage, only the event has
+	// the Data.
 	Result Result
 	// Done is closed at the end.
 	Done <-chan struct{}
@@ -94,7 +94,7 @@ func (q *Queue) Task(account, id string) (TaskState, error) {
 	}
 	s := TaskState{
 		Task: r.body, Delegate: r.owner.id(), Done: r.over,
-		Submitted: r.Submitted.time(), Offered: r.Offered.time(), Acquired: r.Acquired.time(), Ended: r.Ended.time(),
+		Submitted: r.Submitted.time(), Acquired: r.Acquired.time(), Ended: r.Ended.time(),
 	}
 	if r.State == done {
 		s.Task, s.Result = &task.Task{ID: r.ID, Type: r.end.Kind}, r.result()

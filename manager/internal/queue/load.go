@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// Load replaces the state with what [Queue.Save] has written. The queue then behaves as
-// the saved one. Load wakes all callers that wait for a change of a delegate's list or
+// Load replaces the state with one that [Queue.Save] has written. The queue then behaves
+// as the saved one. Load wakes all callers that wait for a change of a delegate's list or
 // for the end of a task, and drops events that the reader has not taken. If Load fails,
 // nothing has changed. It fails with [ErrVersion] if a newer version of this package has
 // saved the queue.
@@ -22,7 +22,7 @@ func (q *Queue) Load(r io.Reader) error {
 	return nil
 }
 
-// wakeAll wakes all callers that wait for something.
+// wakeAll wakes all callers that wait for a list to change or for a task to end.
 func (q *Queue) wakeAll() {
 	for _, a := range q.accounts {
 		for _, d := range a.delegates {
@@ -70,15 +70,15 @@ func (l *loader) load() {
 	}
 }
 
-// finish does what needs all entities.
+// finish checks and completes the state after all entities are loaded.
 func (l *loader) finish() {
 	for w := range l.q.finished.all() {
 		if l.q.ends++; w.Ended != l.q.ends {
 			l.fail(fmt.Errorf("the stage or task that was the %d. to end is missing", l.q.ends))
 		}
 	}
-	// All blocked requirements wait for their group. A queue that was not saved does so
-	// when a decision finds them; what it decides is the same.
+	// Let all blocked requirements wait for their group. The saved queue did so only when a
+	// decision found them blocked. Both queues make the same decisions.
 	for _, a := range l.q.accounts {
 		for _, r := range a.requirements {
 			if g := r.fullGroup(); g != nil && r.tag != nil {

@@ -100,3 +100,9 @@ func (b *bench) holder(id string) string {
 	require.NoError(b.t, err)
 	return s.Delegate
 }
+
+// paused reports whether an account is paused.
+func paused(q *Queue, account string) bool {
+	defer q.unlock(q.lock())
+	return q.find(account).gate.closed
+}

@@ -406,7 +406,6 @@ func (m *model) finishAll(t *rapid.T) {
 		require.Empty(t, a.requirements)
 		require.Empty(t, a.groups)
 		require.Empty(t, a.tags)
-		require.Empty(t, a.peers)
 	}
 	require.Zero(t, m.finished.size)
 	for account, n := range m.n {

@@ -1,12 +1,11 @@
 package queue
 
-// Peers are delegates of one account that registered with the same group. By that they
+// Peers are delegates of one account that registered with the same group. They thereby
 // declare that each of them can serve the transactions that another one has begun. A
-// stage begins at one delegate, like any other. Its further tasks are offered to this
-// delegate first, and to a peer
+// stage begins at one delegate. The queue offers its further tasks to this delegate first,
+// and to a peer
 //
-//   - if the delegate is lost or unregistered when the stage gets the task, or becomes so
-//     before it has acquired the task;
+//   - if the delegate is lost or unregistered before it has acquired the task;
 //   - if it has not acquired the task within AcquireTimeout. Without a free peer the offer
 //     stands, and the queue looks again after another AcquireTimeout.
 //
@@ -16,35 +15,19 @@ package queue
 // A peer gets a task if it takes new work, supports the task types of the stage, and has
 // the selectors of the stage among its tags. A detached task only needs its own type,
 // since it runs nothing of the submitter's. The best candidate of rule Q2 comes first. A
-// stage that has begun does not wait for a slot: if no peer has one, a peer loses an offer
+// stage that has begun does not wait for a slot. If no peer has one, a peer loses an offer
 // of another stage, or exceeds its capacity and gets no new stages until it has room again.
 
-// join makes the delegate a peer of its group, if it has one.
-func (d *delegate) join() {
-	name := d.info.Group
-	if name == "" {
-		return
-	}
-	if d.account.peers[name] == nil {
-		d.account.peers[name] = map[*delegate]struct{}{}
-	}
-	d.account.peers[name][d] = struct{}{}
-}
-
-// part undoes join.
-func (d *delegate) part() {
-	delete(d.account.peers[d.info.Group], d)
-	if len(d.account.peers[d.info.Group]) == 0 {
-		delete(d.account.peers, d.info.Group)
-	}
-}
+// groupTag returns the tag that the peers of a group have. No selector matches it, because
+// fold returns no capital letter.
+func groupTag(group string) string { return "Group " + group }
 
 // peer returns the best delegate to take a further task of a stage from its owner, nil if
 // there is none.
 func (r *record) peer() *delegate {
 	var best *delegate
 	var rank candidate
-	for d := range r.work.account.peers[r.owner.info.Group] { // in any order: no two are equal
+	for d := range r.work.account.holders(groupTag(r.owner.info.Group)) { // in any order: no two are equal
 		if d == r.owner || !d.canContinue(r) {
 			continue
 		}

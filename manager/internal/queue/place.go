@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Place is where a work waits in the queue (rule Q5). It is the zero value for a work
+// Place is the place of a work in the queue (rule Q5). It is the zero value for a work
 // that does not wait.
 type Place struct {
 	// Number counts the waiting works of the account and of the same kind, stages or
@@ -19,7 +19,7 @@ type Place struct {
 	Reason string
 }
 
-// Place returns where a work waits. It fails with [ErrUnknownWork].
+// Place returns the place of a work. It fails with [ErrUnknownWork].
 func (q *Queue) Place(account, id string) (Place, error) {
 	defer q.unlock(q.lock())
 	w, err := q.work(account, id)
@@ -64,11 +64,11 @@ func (q *Queue) Places(account string) map[string]Place {
 	return out
 }
 
-// Waiting is works of an account that wait for a delegate and need the same.
+// Waiting counts works of an account that wait for a delegate and have the same needs.
 type Waiting struct {
 	// Stage distinguishes stages from single tasks.
 	Stage bool
-	// Selectors are those of the works. The caller must not change them.
+	// Selectors are the selectors of the works. The caller must not change them.
 	Selectors []string
 	Count     int
 	// Since is when the oldest of the works was submitted, or put back by a retry.
@@ -97,7 +97,7 @@ func (q *Queue) Waiting(account string) []Waiting {
 	return out
 }
 
-// reason explains what keeps a work waiting. It is empty for a work that does not wait.
+// reason returns why a work waits. It is empty for a work that does not wait.
 func (w *work) reason() string {
 	switch {
 	case w.State == given && w.first.State == offered:
@@ -130,8 +130,8 @@ func (w *work) reason() string {
 	}
 }
 
-// counts are the delegates that could take the works of a requirement. Each number
-// leaves out some delegates of the previous one.
+// counts are numbers of delegates that could take the works of a requirement. Each number
+// has one condition more than the previous one.
 type counts struct {
 	version uint64 // of the account, when the delegates were counted
 	tagged  int    // they have the tags
@@ -141,8 +141,8 @@ type counts struct {
 	slots   int    // of the willing ones
 }
 
-// count counts the delegates for the requirement. It counts again only after a delegate
-// has changed what it is able to take, since many works may time out at once.
+// count counts the delegates for the requirement. It counts again only after a change of
+// the work that a delegate is able to take, since many works may time out at once.
 func (r *requirement) count() counts {
 	if r.counted.version == r.account.version {
 		return r.counted

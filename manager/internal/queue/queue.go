@@ -65,11 +65,11 @@ type Config struct {
 	// MaxAttempts bounds how many delegates may run a task that they answer with
 	// RETRY_ON_OTHER_DELEGATE. Defaults to 3.
 	MaxAttempts int
-	// Epoch distinguishes the cursors and the ids that this queue makes from those of
+	// Epoch distinguishes the cursors and ids of this queue from the cursors and ids of
 	// other queues. Replicas of a queue need the same one. Defaults to a random text.
 	Epoch string
 	// Now returns the time of the operation that calls it. Each operation calls it
-	// once at most. A time before that of the previous operation counts as that one.
+	// once at most. A time before the previous operation counts as the time of that one.
 	// Defaults to the time of the system, without its jumps.
 	Now func() time.Time
 }
@@ -108,8 +108,8 @@ type Queue struct {
 	events []Event
 }
 
-// state is what [Queue.Save] saves. What the queue does next depends on it and on the
-// operations alone.
+// state is the part of a queue that [Queue.Save] saves. Decisions depend only on it and on
+// the operations.
 type state struct {
 	epoch    string
 	last     instant // the time of the last operation
@@ -130,13 +130,12 @@ type account struct {
 	works     map[string]*work
 	tasks     map[string]*record
 
-	requirements map[string]*requirement           // of works that have not ended, by key
-	groups       map[string]*group                 // by name
-	gate         group                             // of everything, closed by Queue.Pause
-	tags         map[string]*tag                   // by name
-	peers        map[string]map[*delegate]struct{} // by their group, see peer.go
-	touched      [2][]*delegate                    // by kind, since the last updateCandidates
-	version      uint64                            // of what delegates are able to take, see requirement.count
+	requirements map[string]*requirement // of works that have not ended, by key
+	groups       map[string]*group       // by name
+	gate         group                   // of all works, closed by Queue.Pause
+	tags         map[string]*tag         // by name
+	touched      [2][]*delegate          // by kind, since the last updateCandidates
+	version      uint64                  // changes with the work that delegates are able to take, see requirement.count
 }
 
 // New makes an empty queue. Settings of zero and below have their defaults.
@@ -181,7 +180,6 @@ func (q *Queue) account(id string) *account {
 		a = &account{
 			id: id, delegates: map[string]*delegate{}, works: map[string]*work{}, tasks: map[string]*record{},
 			requirements: map[string]*requirement{}, groups: map[string]*group{}, tags: map[string]*tag{},
-			peers: map[string]map[*delegate]struct{}{},
 		}
 		q.accounts[id] = a
 	}

@@ -134,7 +134,7 @@ func (p *replicas) alike() {
 	for name, a := range p.accounts {
 		require.Equal(p.t, p.Delegates(name), p.twin.Delegates(name))
 		require.Equal(p.t, p.Limits(name), p.twin.Limits(name))
-		require.Equal(p.t, p.Paused(name), p.twin.Paused(name))
+		require.Equal(p.t, paused(p.Queue, name), paused(p.twin, name))
 		require.Equal(p.t, p.Places(name), p.twin.Places(name))
 		require.ElementsMatch(p.t, p.Waiting(name), p.twin.Waiting(name))
 		for id := range a.delegates {

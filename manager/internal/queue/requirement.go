@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// kind tells works that hold a slot from those that do not.
+// kind distinguishes works that hold a slot from works that do not.
 type kind int
 
 const (
@@ -55,7 +55,7 @@ func typesOf(variants []Variant) [][]string {
 	return all
 }
 
-// key returns a text that is the same for equal needs only.
+// key returns a text that is equal for equal needs only.
 func (n *need) key() string {
 	b := strconv.AppendInt(nil, int64(n.kind), 10)
 	for _, list := range append([][]string{n.selectors, n.groups, n.refused}, n.types...) {
@@ -70,8 +70,7 @@ func (n *need) key() string {
 // requirement is a need with all works that have it. Delegates and limits treat these
 // works alike, so a decision looks at the first of them only.
 //
-// While works wait, the requirement waits too, in one list: that of a full group, or that
-// of a tag.
+// While works wait, the requirement waits too, in one list: at a full group or at a tag.
 type requirement struct {
 	need
 	key     string
@@ -82,8 +81,8 @@ type requirement struct {
 
 	list *sorted[waiter] // nil while no work waits
 	turn uint64          // of its first work; its place in the list
-	full *group          // the group whose room it waits for
-	tag  *tag            // the tag of which it waits for a delegate, nil if it waits for a group
+	full *group          // the group in which it waits for room
+	tag  *tag            // the tag at which it waits for a delegate, nil if it waits for a group
 
 	counted counts // see requirement.count
 }
@@ -101,7 +100,7 @@ type (
 	waiter  = entry[*requirement]
 )
 
-// join makes a work one of the works with a need.
+// join adds a work to the requirement with a need.
 func (a *account) join(w *work, n *need, key string) {
 	r := a.requirements[key]
 	if r == nil {
@@ -173,8 +172,9 @@ func (r *requirement) update() {
 	}
 }
 
-// move lets the requirement wait for room in the group g or, if g is nil, for a delegate:
-// at the tag that the fewest delegates have, since a decision passes its neighbours there.
+// move lets the requirement wait for room in the group g. If g is nil, it waits for a
+// delegate, at the selector that the fewest delegates have: a decision must pass its
+// neighbours in that list.
 func (r *requirement) move(g *group) {
 	if r.list != nil {
 		r.list.remove(waiter{r.turn, r})
@@ -198,8 +198,8 @@ func (r *requirement) move(g *group) {
 	r.list.insert(waiter{r.turn, r})
 }
 
-// tag is what delegates have and selectors ask for. The tag without a name is one that
-// all delegates have.
+// tag is a name that delegates have and selectors require. All delegates have the tag with
+// the empty name.
 type tag struct {
 	name       string
 	holders    map[*delegate]struct{}
@@ -257,7 +257,7 @@ func (c candidate) before(o candidate) bool {
 		cmp.Compare(c.idle, o.idle), cmp.Compare(c.order, o.order)) < 0
 }
 
-// candidate returns the delegate's state at present.
+// candidate returns the delegate's present state.
 func (d *delegate) candidate(k kind) candidate {
 	if !d.takesWork() || k == stages && d.free() <= 0 {
 		return candidate{}
@@ -279,8 +279,8 @@ func (d *delegate) touch() {
 	}
 }
 
-// updateCandidates moves the delegates that were touched to their places. A slot that
-// becomes free and is given away before the next call moves nothing.
+// updateCandidates moves the touched delegates to their places. If a slot becomes free and
+// is given away before the next call, the delegate does not move.
 func (a *account) updateCandidates(k kind) {
 	for _, d := range a.touched[k] {
 		d.touched[k] = false
@@ -307,8 +307,8 @@ func (d *delegate) setCandidate(k kind, c candidate) {
 	d.candidates[k] = c
 }
 
-// setTags gives the delegate other tags, and the one that all delegates have; no tags at
-// all if names is nil.
+// setTags replaces the delegate's tags by names and the tag that all delegates have. If
+// names is nil, the delegate has no tag.
 func (d *delegate) setTags(names map[string]bool) {
 	for k := range d.candidates {
 		d.setCandidate(kind(k), candidate{})

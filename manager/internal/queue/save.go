@@ -107,7 +107,7 @@ func (s *recordWriter) task(r *record) {
 	}
 }
 
-// shared reports whether the task's body is that of a variant of its work.
+// shared reports whether the task shares its body with a variant of its work.
 func (r *record) shared() bool { return r == r.work.first && r.work.Variants != nil }
 
 // number returns the number by which saved entities refer to the delegate, 0 for nil.

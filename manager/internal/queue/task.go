@@ -17,7 +17,7 @@ const (
 	done                      // it has its result
 )
 
-// record is a task.
+// record is the queue's state of a task.
 type record struct {
 	taskFacts
 	work  *work
@@ -33,7 +33,7 @@ type taskFacts struct {
 	Seq       uint64    `json:"seq,omitempty"` // of its last offer
 	State     taskState `json:"state,omitempty"`
 	Detached  bool      `json:"detached,omitempty"`
-	Half      bool      `json:"half,omitempty"`     // the delegate has said that an agent will answer
+	Half      bool      `json:"half,omitempty"`     // the delegate has answered that an agent will answer
 	Stopping  bool      `json:"stopping,omitempty"` // it is being aborted
 	Answered  bool      `json:"answered,omitempty"`
 	Former    bool      `json:"former,omitempty"` // it was the first task of its stage before a retry
@@ -51,7 +51,7 @@ type ending struct {
 	HasData bool `json:"data,omitempty"` // for a saved queue
 }
 
-// addTask makes a task known.
+// addTask adds a task to its work and its account.
 func (q *Queue) addTask(r *record, body *task.Task, now instant) {
 	r.ID, r.body, r.Submitted = body.ID, body, now
 	if r != r.work.first {
@@ -142,7 +142,7 @@ func (r *record) expire(q *Queue, now instant) {
 	res := Result{Outcome: TimedOut}
 	switch {
 	case r.Stopping:
-		res = r.result() // as the abort set it
+		res = r.result() // the abort has set it
 	case r.State == offered:
 		res.Error = fmt.Sprintf("the delegate %q did not take the task within its time-out of %s",
 			r.owner.label(), r.body.Timeout.Duration())
@@ -176,9 +176,9 @@ func (q *Queue) take(r *record) {
 	}
 }
 
-// Acquire takes an offered task for a delegate. Until the answer it returns the task
-// to the same delegate again, whose first response may have been lost. It returns nil
-// without an error if the task is not offered to the delegate, or not any more. The
+// Acquire gives an offered task to its delegate. Until the answer it returns the task to
+// the same delegate again, because the first response may have been lost. It returns nil
+// without an error if the task is not, or no longer, offered to the delegate. The
 // caller must not change the task. Acquire fails with [ErrUnknownDelegate].
 func (q *Queue) Acquire(account, delegate, id string) (*task.Task, error) {
 	defer q.unlock(q.lock())
@@ -230,9 +230,9 @@ func (q *Queue) Complete(account, delegate, id string, a Answer) error {
 	switch {
 	case err != nil:
 		return err
-	case r == r.work.first && r.work.Was[delegate] == refused: // the delegate handed it back
+	case r == r.work.first && r.work.Was[delegate] == refused: // it has asked for another delegate
 		return nil
-	case r.Former && r.work.Was[delegate] == missed: // it may have, before the retry
+	case r.Former && r.work.Was[delegate] == missed: // it may have run the task before the retry
 		return nil
 	case r.owner == nil || r.owner.info.ID != delegate || r.State == offered || r.State == idle:
 		return ErrNotOwner
@@ -285,7 +285,7 @@ func (q *Queue) end(r *record, now instant, res Result) {
 	}
 	q.take(r)
 	if d := r.owner; d != nil && !d.Removed && r.State == acquired && !r.Answered && d.stops[r.ID] == nil {
-		d.stops[r.ID] = r // it runs there, and is to stop
+		d.stops[r.ID] = r // the delegate runs the task and must stop it
 		d.wakePoll()
 	}
 	r.State, r.Ended, r.end = done, now, &ending{Kind: r.body.Type, Result: res}

@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// Tick does what is due at the time now: it marks silent delegates as lost, ends
-// offers and tasks whose time is up, and forgets what has ended long ago. Of what is
-// due at the same time, the older comes first. A Tick that comes early, late or twice
-// does no harm.
+// Tick executes all deadlines up to the time now: it marks silent delegates as lost, ends
+// offers and tasks whose time is up, and forgets works that ended long ago. Of two equal
+// deadlines, the older entity comes first. A Tick may come early, late or twice.
 func (q *Queue) Tick(now time.Time) {
 	defer q.unlock(q.lock())
 	at := q.reach(now)
@@ -72,7 +71,7 @@ func (i instant) time() time.Time {
 // now returns the time of an operation, which calls it once.
 func (q *Queue) now() instant { return q.reach(q.cfg.Now()) }
 
-// reach makes t the time of an operation: not before that of the previous one.
+// reach makes t the time of an operation, but not a time before the previous operation.
 func (q *Queue) reach(t time.Time) instant {
 	previous := q.last
 	q.last = max(q.last, moment(t))
@@ -82,15 +81,15 @@ func (q *Queue) reach(t time.Time) instant {
 	return q.last
 }
 
-// timed is a delegate, a work or a task: something happens to it at a deadline. What
-// that is depends on its state alone, so that a saved queue does the same.
+// timed is a delegate, a work or a task with a deadline. The effect of the deadline depends
+// on its state alone, so that a saved queue does the same.
 type timed interface {
-	// deadline is when something happens, 0 for never.
+	// deadline is the time at which it expires, 0 for never.
 	deadline() *instant
 	// age is a number that is unique in the queue and does not change while the
 	// deadline is set.
 	age() uint64
-	// expire does what is due at the deadline.
+	// expire has the effect of the deadline.
 	expire(q *Queue, now instant)
 }
 
@@ -134,10 +133,9 @@ func (q *Queue) countAwaited(t timed, change int) {
 }
 
 // Gaps. While the process of the queue is stopped, or the log of its operations is
-// away, delegates cannot send what the queue waits for. Everything that became due
-// would happen at once afterwards: every delegate lost, every task abandoned. So the
-// first operation after [Config.Gap] without one gives delegates and
-// the holders of leases more time, counted from then, where they have less left:
+// away, the messages of delegates do not arrive. Afterwards all deadlines would expire at
+// once: every delegate lost, every task abandoned. So the first operation after [Config.Gap]
+// without one extends these deadlines to at least the following time from then:
 //
 //	a heartbeat                         HeartbeatTimeout
 //	the acquisition of an offer         AcquireTimeout
@@ -145,9 +143,9 @@ func (q *Queue) countAwaited(t timed, change int) {
 //	a renewal of a lease                the whole lease
 //
 // Other times do not change: the time-outs of works in the queue, the time-outs of
-// stages that run, and the times at which the queue forgets something.
+// stages that run, and the times at which the queue forgets works and delegates.
 //
-// An unused queue has no gap. So while something waits for a delegate,
+// A queue without calls must have no gap. So while something waits for a delegate,
 // [Queue.NextDeadline] is at most a third of Gap after the last operation.
 
 // bridgeGap gives delegates and holders of leases more time.
@@ -178,7 +176,7 @@ func (q *Queue) extend(t timed, at instant) {
 	}
 }
 
-// pulse returns when an operation is needed so that there is no gap.
+// pulse returns the latest time of the next operation that prevents a gap.
 func (q *Queue) pulse() instant {
 	if q.cfg.Gap <= 0 || q.present+q.awaited == 0 {
 		return never

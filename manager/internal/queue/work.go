@@ -19,18 +19,18 @@ const (
 	High
 )
 
-// Work is something that waits for a delegate: a stage, which holds one of the
-// delegate's slots until it is released, or a single task, which holds no slot. The queue
-// keeps its lists: the caller must not change them any more.
+// Work is a stage, which holds one slot of its delegate until it is released, or a single
+// task, which holds no slot. The queue keeps the lists of the Work: the caller must not
+// change them any more.
 type Work struct {
-	// ID is unique among the works of the account. The ID of a single task is that of
-	// its task.
+	// ID is unique among the works of the account. A single task has the same ID as its
+	// task.
 	ID       string
 	Stage    bool
 	Priority Priority
 	// Selectors must all be among the delegate's tags.
 	Selectors []string
-	// Groups are the groups of a stage besides that of its account, for example
+	// Groups are the groups of a stage besides the group of its account, for example
 	// "pipeline:web" or "label:env=prod": see [Queue.SetLimit]. A single task has none.
 	Groups []string
 	// Variants are the ways to do the work, the preferred one first. At least one is
@@ -46,11 +46,11 @@ type Work struct {
 	// RunTimeout is the time between the acquisition of a stage's first task and the
 	// stage's [Expired] event. 0 is never.
 	RunTimeout time.Duration
-	// Lease is how long the stage may go without [Queue.Renew] until its [LeaseEnded]
-	// event. 0 is a stage without a lease.
+	// Lease is the longest time without a call of [Queue.Renew]. At its end the stage has
+	// a [LeaseEnded] event. 0 is a stage without a lease.
 	Lease time.Duration
-	// Size is the size of everything that the caller and the queue remember of the work
-	// after its end, without answers, in bytes: see [Config].
+	// Size is the memory that the caller and the queue need for the work after its end,
+	// without answers, in bytes: see [Config].
 	Size int
 }
 
@@ -94,7 +94,7 @@ type workFacts struct {
 	Stage        bool            `json:"stage,omitempty"`
 	Priority     Priority        `json:"priority,omitempty"`
 	State        workState       `json:"state,omitempty"`
-	Variant      int32           `json:"variant,omitempty"` // the one that the delegate was given
+	Variant      int32           `json:"variant,omitempty"` // the index of the variant that the delegate got
 	Selectors    []string        `json:"selectors"`         // as the caller spelled them, until the work ends
 	QueueTimeout time.Duration   `json:"queue,omitempty"`
 	RunTimeout   time.Duration   `json:"run,omitempty"`
@@ -102,11 +102,11 @@ type workFacts struct {
 	Due          instant         `json:"due,omitempty"`   // the end of its wait or of its offer, then of its run, then of its retention
 	Size         int             `json:"size,omitempty"`  // with the answers, in bytes
 	Ended        int             `json:"ended,omitempty"` // the order in which works ended, from 1
-	Was          map[string]fate `json:"was,omitempty"`   // of the work at earlier delegates, by their ids
+	Was          map[string]fate `json:"was,omitempty"`   // at earlier delegates, by their ids
 	Lease        *lease          `json:"lease,omitempty"` // until it ends
 }
 
-// fate is what a delegate did with a work that it no longer has.
+// fate is the reason why a delegate no longer has a work.
 type fate int8
 
 const (
@@ -180,7 +180,7 @@ func (w *work) postpone(t time.Time) {
 	}
 }
 
-// wait puts a work in its place in the queue, once its time has come.
+// wait puts a work in its place in the queue, or waits until its NotBefore.
 func (q *Queue) wait(w *work, now instant) {
 	w.delegate = nil
 	if w.NotBefore > now {
@@ -193,7 +193,7 @@ func (q *Queue) wait(w *work, now instant) {
 	q.arm(w, w.queueDeadline())
 }
 
-// queueDeadline returns when the work has waited for too long.
+// queueDeadline returns the time at which the QueueTimeout of the work ends.
 func (w *work) queueDeadline() instant {
 	if w.QueueTimeout <= 0 {
 		return never
@@ -233,7 +233,7 @@ func (q *Queue) timeOut(w *work, now instant) {
 	})
 }
 
-// note remembers what a delegate did with the work.
+// note records the fate of the work at a delegate.
 func (w *work) note(d *delegate, f fate) {
 	if w.Was == nil {
 		w.Was = map[string]fate{}
@@ -273,9 +273,9 @@ func (w *work) checkIdle() error {
 // tasks of the stage must have ended, except detached ones, and the stage must not
 // have been released.
 //
-// The stage leaves its slot and its room in its groups. It keeps its age; its
-// QueueTimeout and its RunTimeout begin again. Delegates that had the stage, or that
-// it was offered to, get it only if no other one is free for it.
+// The stage releases its slot and its room in its groups. It keeps its age; its
+// QueueTimeout and its RunTimeout begin again. Delegates that had the stage, or to which
+// it was offered, get it only if no other one is free.
 //
 // Retry fails with [ErrUnknownWork], with [ErrFinished], also for a single task, and
 // with [ErrExists] if a task of the account has the id of the new one.
@@ -319,8 +319,8 @@ func (q *Queue) Retry(account, id string, variants []Variant, notBefore time.Tim
 	return nil
 }
 
-// leave takes a work from its delegate, if it has one. It returns the delegate and the
-// groups, which have more room now.
+// leave takes a work from its delegate, if it has one. It returns the delegate, which has a
+// free slot now, and the groups, which have more room.
 func (w *work) leave(now instant) (*delegate, []*group) {
 	d := w.delegate
 	if d == nil {
