@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -13,6 +14,9 @@ func (t *turn) person(e *Event) error {
 	n := t.s.Nodes[cmp.Or(e.Node, rootPath)]
 	if n == nil {
 		return refuse("the run has no node %s", e.Node)
+	}
+	if t.element(n) == nil {
+		return fmt.Errorf("the definition has no %s: it is not the one of the run", n.Source)
 	}
 	if e.Kind == RetryRun {
 		return t.retryRun(n, e)
@@ -100,11 +104,8 @@ func (t *turn) resolve(n *Node, action, how string) {
 	n.Due = time.Time{}
 	switch action {
 	case actionRetry:
-		retries := n.Retries
+		n.Retries-- // a retry by a person does not use up those of the failure strategy
 		t.retry(n, 0)
-		if n.Status == Queued || !n.Status.Ended() {
-			n.Retries = retries
-		}
 	case actionRetryStepGroup, actionProceedWithDefaults:
 		t.act(n, &definition.Action{Type: action}, false)
 	default:
@@ -119,10 +120,6 @@ func (t *turn) timer(n *Node, kind TimerKind) {
 		if n.Status == Queued && !n.Due.IsZero() {
 			n.Due = time.Time{}
 			t.run(n)
-		}
-	case WaitTimer:
-		if n.Kind == StepNode && n.Status == Running && !n.Sent {
-			t.end(n, Succeeded, "")
 		}
 	case AnswerTimer:
 		t.answerTimeout(n)

@@ -28,9 +28,8 @@ type TimerKind string
 const (
 	TimeoutTimer TimerKind = "timeout"
 	RetryTimer   TimerKind = "retry"
-	// AnswerTimer ends the wait for an answer, WaitTimer a step that waits for a time.
+	// AnswerTimer ends the wait for an answer.
 	AnswerTimer TimerKind = "answer"
-	WaitTimer   TimerKind = "wait"
 )
 
 // Command is an order of the engine. It may be carried out twice: Kind, Node and Attempt identify

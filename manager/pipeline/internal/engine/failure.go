@@ -86,7 +86,7 @@ func (t *turn) unreachable(n *Node) bool {
 // strategyFor returns the first action for one of the errors: of the node, of the groups around
 // it, of its stage. On one level the first that matches is used.
 func (t *turn) strategyFor(n *Node, errors []string) (*definition.Action, string) {
-	if len(errors) == 0 {
+	if e := t.element(n); len(errors) == 0 || e.kind == StepNode && e.step.Type == typeBackground {
 		return nil, ""
 	}
 	for ; n != nil && n.Kind != PipelineNode; n = t.parent(n) {
@@ -222,7 +222,7 @@ func (t *turn) retryPlan(n *Node, action *definition.Action) (int, time.Duration
 		return count, 0, nil
 	}
 	interval := action.RetryIntervals[min(n.Retries, len(action.RetryIntervals)-1)]
-	delay, err := t.timeout(n, interval)
+	delay, err := t.interval(n, interval)
 	return count, delay, err
 }
 

@@ -76,7 +76,7 @@ func (t *turn) stageEnded(n *Node, e *Event) {
 		}
 	}
 	if n.Ending != "" {
-		t.endBelow(n, n.Ending, n.FailureKind, n.Why)
+		t.endBelow(n, n.Ending, cmp.Or(n.FailureKind, kindOf(n.Ending)), n.Why)
 	}
 	t.ready = append(t.ready, n)
 }
@@ -115,12 +115,7 @@ func (t *turn) completeStage(n *Node) {
 		}
 		t.end(n, status, reason)
 	case Failed, Expired:
-		kind := n.FailureKind
-		if kind == "" {
-			kind = FailureTimeout
-		}
-		n.Active = 0
-		t.fail(n, kind, n.Why)
+		t.fail(n, cmp.Or(n.FailureKind, kindOf(n.Ending)), n.Why)
 	default:
 		t.end(n, n.Ending, n.Why)
 	}
@@ -137,4 +132,12 @@ func (t *turn) endBackgrounds(n *Node) {
 			t.end(step, status, reason)
 		}
 	}
+}
+
+// kindOf is the kind of the failure of a node that the engine has ended.
+func kindOf(ending Status) FailureKind {
+	if ending == Expired {
+		return FailureTimeout
+	}
+	return FailureAborted
 }

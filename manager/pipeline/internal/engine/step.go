@@ -10,7 +10,6 @@ import (
 // The types of steps that the engine itself knows. All others go to the delegate.
 const (
 	typeApproval   = "HarnessApproval"
-	typeWait       = "Wait"
 	typeBackground = "Background"
 )
 
@@ -23,33 +22,18 @@ func (t *turn) runStep(n *Node) {
 		t.fail(n, FailureConfiguration, err.Error())
 		return
 	}
-	if step.Timeout > 0 && e.step.Type != typeWait {
+	if step.Timeout > 0 {
 		t.setTimer(n, TimeoutTimer, t.now.Add(step.Timeout))
 	}
 	switch e.step.Type {
 	case typeApproval:
 		n.Reason = clip(text(step.Spec["approvalMessage"]))
 		t.setStatus(n, ApprovalWaiting)
-	case typeWait:
-		t.runWait(n, step)
 	default:
 		t.setStatus(n, Running)
 		n.Sent = true
 		t.appendStep(n, step)
 	}
-}
-
-// runWait starts a step that only waits.
-func (t *turn) runWait(n *Node, step Step) {
-	limit, err := ParseTimeout(text(step.Spec["duration"]))
-	if err != nil || limit == 0 {
-		t.fail(n, FailureConfiguration, fmt.Sprintf("spec.duration: %v: write for example 10m", cmp.Or(err, fmt.Errorf("is missing"))))
-		return
-	}
-	t.setStatus(n, Running)
-	n.Due = t.now.Add(limit)
-	n.Reason = "waits until " + n.Due.UTC().Format(time.RFC3339)
-	t.setTimer(n, WaitTimer, n.Due)
 }
 
 // appendStep adds a step to the append-steps command of its stage in this turn.

@@ -21,6 +21,8 @@ type turn struct {
 	// ready are containers that may continue, released are stages of a graph that ended.
 	ready    []*Node
 	released []*element
+	// foreseen are nodes that are not in the state yet, for the announcement of steps.
+	foreseen map[string]*Node
 }
 
 // Start returns the state of a new run and the first commands.
@@ -55,6 +57,9 @@ func (m *Machine) Apply(s *State, e Event) ([]*Node, []Command, error) {
 	if s.Root() == nil {
 		return nil, nil, errors.New("the state has no root node")
 	}
+	if e.Time.IsZero() {
+		return nil, nil, fmt.Errorf("event %s has no time", e.Kind)
+	}
 	t := m.turn(s, e.Time)
 	if err := t.event(&e); err != nil {
 		return nil, nil, err
@@ -82,6 +87,9 @@ func (t *turn) event(e *Event) error {
 	n := t.s.Nodes[e.Node]
 	if n == nil || n.Attempt != e.Attempt || n.Status.Ended() || n.Status == NotStarted {
 		return nil
+	}
+	if t.element(n) == nil {
+		return fmt.Errorf("the definition has no %s: it is not the one of the run", n.Source)
 	}
 	switch e.Kind {
 	case StageOpened:
@@ -134,7 +142,10 @@ func (t *turn) parent(n *Node) *Node {
 	if n.Parent == "" {
 		return nil
 	}
-	return t.s.Nodes[n.Parent]
+	if p := t.s.Nodes[n.Parent]; p != nil || t.foreseen == nil {
+		return p
+	}
+	return t.foreseen[n.Parent]
 }
 
 // stageOf returns the stage around n, which may be n.
@@ -218,6 +229,12 @@ func (t *turn) end(n *Node, status Status, reason string) {
 	p := t.parent(n)
 	if p == nil || n.Background {
 		return
+	}
+	if n.Kind == StepNode && status.Broken() {
+		if stage := t.stageOf(n); len(stage.Failures) < maxFailures {
+			stage.Failures = append(stage.Failures, n.Identifier)
+			t.touch(stage)
+		}
 	}
 	if n.Kind != GroupNode || n.StartedAt.IsZero() || n.FailureKind != "" {
 		t.count(n, status, 1)
