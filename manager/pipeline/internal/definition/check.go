@@ -10,7 +10,8 @@ import (
 // another shape, and it writes words in their usual case.
 func (r *reader) check(n *Node, o *object, at *path) {
 	if n.Kind != Map {
-		if r.open(n) {
+		if isInput(n) {
+			r.checkOpen(n, o.name, at)
 			return
 		}
 		r.error(n.Position, "wrong-type", at, fmt.Sprintf("%s must be a map, not %s", at, n.kindName()), "")
@@ -28,9 +29,13 @@ func (r *reader) check(n *Node, o *object, at *path) {
 	r.checkPresence(n, o, at)
 }
 
-// open reports that a value is a runtime input without a value, which Options.Partial permits in
-// every place.
-func (r *reader) open(n *Node) bool { return isInput(n) }
+// checkOpen reports an input without a value that decides the structure of the run. Only
+// Options.Partial permits it.
+func (r *reader) checkOpen(n *Node, name string, at *path) {
+	if in, _, _ := ParseInput(n.Text()); in.Execution && !r.opts.Partial {
+		r.error(n.Position, "bad-input", at, fmt.Sprintf("%s must be known before the run", name), "remove executionInput(), or give the input a value")
+	}
+}
 
 // unknownKey warns of a key that is not in the table.
 func (r *reader) unknownKey(field *Field, o *object, at *path) {
@@ -112,7 +117,11 @@ func place(at *path) string {
 
 // checkValue checks the value of a key.
 func (r *reader) checkValue(parent, n *Node, k *key, at *path) {
-	if r.open(n) && k.shape != timeShape {
+	if isInput(n) {
+		structure := k.shape == objectShape && k.name != "strategy" || k.shape == itemsShape || k.shape == specShape
+		if structure || k.fixed {
+			r.checkOpen(n, k.name, at)
+		}
 		return
 	}
 	if k.fixed && n.Dynamic() {
@@ -229,7 +238,7 @@ func (r *reader) checkScalar(n *Node, k *key, at *path) {
 		r.error(n.Position, "wrong-type", at, fmt.Sprintf("%s must be one value, not %s", k.name, n.kindName()), "")
 		return
 	}
-	if n.Dynamic() && k.shape != timeShape {
+	if n.Dynamic() {
 		return
 	}
 	switch k.shape {
@@ -275,9 +284,6 @@ func (r *reader) checkWord(n *Node, k *key, at *path) {
 }
 
 func (r *reader) checkTimeout(n *Node, k *key, at *path) {
-	if n.Dynamic() {
-		return
-	}
 	if err := checkTimeoutText(n.Text()); err != nil {
 		r.error(n.Position, "bad-timeout", at, fmt.Sprintf("%s: %s", k.name, err), "")
 	}

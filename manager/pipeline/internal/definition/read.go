@@ -9,6 +9,14 @@ type reader struct {
 	errors   int
 	skipped  int
 	types    map[string]bool // of Options.StepTypes
+	// templates holds the files of templates by reference and version; nil for those that
+	// cannot be read.
+	templates map[string]*Node
+	// added counts the nodes of the document; full reports that they are too many.
+	added int
+	full  bool
+	// inputs reports that the document may hold runtime inputs.
+	inputs bool
 }
 
 // Read reads a pipeline of the form v0: it replaces templates, merges input sets and inputs,
@@ -29,7 +37,7 @@ func Read(source Source, opts Options) (*Pipeline, Problems) {
 }
 
 func newReader(opts Options) *reader {
-	r := &reader{opts: opts, types: map[string]bool{}}
+	r := &reader{opts: opts, types: map[string]bool{}, templates: map[string]*Node{}}
 	for _, name := range opts.StepTypes {
 		r.types[name] = true
 	}
@@ -39,12 +47,11 @@ func newReader(opts Options) *reader {
 // resolve returns the document with its templates and inputs in place, or nil if it cannot be
 // checked.
 func (r *reader) resolve(source Source) *Node {
-	root, problem := parse(source)
-	if problem != nil {
-		r.add(*problem)
+	root := r.template(source)
+	if root == nil {
 		return nil
 	}
-	if !r.checkForm(root) {
+	if r.fill(root); r.full {
 		return nil
 	}
 	return root
