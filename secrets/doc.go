@@ -24,6 +24,10 @@
 //   - <{ text | getAsBase64 }> becomes the base64 of the text. References and
 //     templates in the text are replaced first. White space and one pair of double
 //     quotes around the text are removed. The function may be applied several times.
+//   - ${{secrets.}} becomes the empty text. It is the escape: a program that inserts
+//     data into a payload writes it into each expression of the data, after the first
+//     character. So $${{secrets.}}{{secrets.x}} becomes the data ${{secrets.x}}. Data
+//     inside a template needs it in "}>" and in the name of the function too.
 //
 // A reference has no spaces. So the resolver does not change "${{ secrets.TOKEN }}",
 // which other systems use in their workflow files. Without a function before the

@@ -43,6 +43,9 @@ func (s *referenceResolver) opaque(v string, depth int) string {
 	return string(firstRune + rune(len(s.values)-1))
 }
 
+// next returns the rune for the next value.
+func (s *referenceResolver) next() rune { return firstRune + rune(len(s.values)) }
+
 func (s *referenceResolver) isOpaque(r rune) bool {
 	return r >= firstRune && r < firstRune+rune(len(s.values))
 }
@@ -58,8 +61,13 @@ func (s *referenceResolver) reveal(text string) string {
 // resolve reports false if Resolve must fail.
 func (s *referenceResolver) resolve(text string) (string, bool) {
 	ok := true
+	separators := map[rune]bool{} // the values that are no secrets
 	text = anyReference.ReplaceAllStringFunc(text, func(ref string) string {
 		name := anyReference.FindStringSubmatch(ref)[1]
+		if name == "" {
+			separators[s.next()] = true
+			return s.opaque("", 0)
+		}
 		v, known := s.known[name]
 		if !known || !goodName.MatchString(name) {
 			ok = false
@@ -72,7 +80,7 @@ func (s *referenceResolver) resolve(text string) (string, bool) {
 	secrets := len(s.values) // later runes may be derived from these
 	derived := map[rune]bool{}
 	isSecret := func(r rune) bool {
-		return s.isOpaque(r) && (int(r-firstRune) < secrets || derived[r])
+		return s.isOpaque(r) && !separators[r] && (int(r-firstRune) < secrets || derived[r])
 	}
 	for {
 		end := strings.Index(text, "}>")
@@ -160,6 +168,7 @@ func FuzzResolve(f *testing.F) {
 		"${{secrets.a}}", "x <{ ${{secrets.a}} | getAsBase64 }> y", "<{ <{ a | getAsBase64 }> | getAsBase64 }>", "<{ \"${{secrets.trap}}\" | getAsBase64 }>",
 		"<{ <{ x }> ${{secrets.a}} }> | getAsBase64 }>", "${{secrets.${{secrets.a}}}}", "<{ ${{secrets.bin}} | getAsBase64 |getAsBase64}>", "${{secrets.bin}}",
 		"<{ ${{secrets.a}} | nope }>", "<{ ${{secrets.a}} | getAsBase64", "<{<{<{ }>}>}>}><{", "<{}>", "$${{secrets.quote}}}}", "<{\"|getAsBase64}>", "é<{é|getAsBase64}>😀",
+		"$${{secrets.}}{{secrets.a}}", "<${{secrets.}}{ a | getAsBase64 }>", "<{ a }${{secrets.}}> | getAs${{secrets.}}Base64 ${{secrets.}}| getAsBase64 }>", "${{secrets.}}}>${{secrets.",
 	} {
 		f.Add(s, uint64(1))
 	}

@@ -89,7 +89,8 @@ func (d *document) substitutionError(text string, s substitution, err error) err
 	return fmt.Errorf("resolving secrets: a template: %w", err)
 }
 
-// reference resolves the reference at offset begin.
+// reference resolves the reference at offset begin. The reference without a name is the empty
+// text. Because its value is data, it separates the characters beside it.
 func (d *document) reference(ctx context.Context, text string, begin int) (substitution, error) {
 	rest := text[begin+len(referenceBegin):]
 	n := strings.Index(rest[:min(len(rest), maxReference+len(referenceEnd))], referenceEnd)
@@ -97,7 +98,10 @@ func (d *document) reference(ctx context.Context, text string, begin int) (subst
 		return substitution{}, fmt.Errorf("resolving secrets: a %s is not ended by %s within %d bytes", referenceBegin, referenceEnd, maxReference)
 	}
 	name := rest[:n]
-	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune("\"'`\\{}<>", r) }) {
+	if name == "" { // the separator
+		return substitution{begin: begin, end: begin + len(referenceBegin) + len(referenceEnd)}, nil
+	}
+	if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune("\"'`\\{}<>", r) }) {
 		return substitution{}, d.resolver.referenceError(name, errors.New("it is neither the id of a secret nor a URL"))
 	}
 	v, err := d.resolver.lookup(ctx, name)

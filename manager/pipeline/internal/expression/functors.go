@@ -30,13 +30,14 @@ var functors = map[string]*functor{
 	"regex.replace": {least: 3, most: 3, run: regexReplace},
 
 	"json.select": {least: 2, most: 2, run: jsonSelect},
-	"json.object": {least: 2, most: 2, run: jsonObject},
+	"json.object": {least: 1, most: 2, run: jsonObject},
 	"json.list":   {least: 2, most: 2, run: jsonList},
 	"json.format": {least: 1, most: 1, run: jsonFormat},
 	"xml.select":  {least: 2, most: 2, run: xmlSelect},
 
 	"expression.isResolved": {least: 1, most: 1, lazy: isResolved},
 	"secrets.getValue":      {least: 1, most: 1, run: secretValue},
+	"secrets.secretJson":    {least: 1, most: 9, run: secretJSON},
 }
 
 func (x *function) eval(ev *evaluation) (any, error) {
@@ -149,4 +150,9 @@ func (ev *evaluation) secret(id string) (any, error) {
 		return nil, fmt.Errorf("the id of the secret %q is not valid: it must have 1 to %d characters, and no white space, quotes, backslashes, braces, < or >", shorten(id, 80), maxSecret)
 	}
 	return reference(id), ev.spend(len(id))
+}
+
+// secretJSON would read inside the value of a secret.
+func secretJSON(*evaluation, []any) (any, error) {
+	return nil, errors.New("the value of a secret is not known here: keep the member as a secret of its own")
 }
