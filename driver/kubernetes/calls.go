@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
@@ -15,7 +16,8 @@ import (
 const (
 	// callTimeout limits one call to the API server.
 	callTimeout = time.Minute
-	// firstPause and longestPause limit the pause between two attempts.
+	// firstPause and longestPause are the means of the first and of the longest pause
+	// between two attempts.
 	firstPause   = 20 * time.Millisecond
 	longestPause = 2 * time.Second
 )
@@ -27,7 +29,11 @@ const (
 // The end of ctx does not cancel a request: otherwise its effect would be unknown.
 func (d *Driver) callAPI(ctx context.Context, onError func(error), f func(context.Context) error) error {
 	end := time.Now().Add(d.cfg.ReconnectTimeout)
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+	// The pauses are random: many transactions must not return to the server at once.
+	pauses := backoff.ExponentialBackOff{
+		InitialInterval: firstPause, MaxInterval: longestPause, Multiplier: 2, RandomizationFactor: backoff.DefaultRandomizationFactor,
+	}
+	for {
 		calling, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 		err := f(calling)
 		cancel()
@@ -37,7 +43,7 @@ func (d *Driver) callAPI(ctx context.Context, onError func(error), f func(contex
 		if onError != nil {
 			onError(err)
 		}
-		timer := time.NewTimer(pause)
+		timer := time.NewTimer(pauses.NextBackOff())
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
