@@ -132,7 +132,7 @@ var mayImport = map[string][]string{
 	"manager/internal/logservicetest":      {"manager/logservice"},
 	"manager/internal/chaos":               {},
 
-	"manager/pipeline":                     {"manager", "task/stage", "internal/httpserver", "internal/jsonscan"},
+	"manager/pipeline":                     {"manager", "task", "task/stage"},
 	"manager/pipeline/internal/definition": {"manager/pipeline/internal/expression"},
 	"manager/pipeline/internal/expression": {},
 	"manager/pipeline/internal/engine":     {"manager/pipeline/internal/definition", "manager/pipeline/internal/expression"},

@@ -35,7 +35,7 @@ type Target struct {
 	Mounts []*stage.VolumeMount `json:"mounts,omitempty"`
 }
 
-// Stage returns the request that opens a stage, and its target.
+// Stage returns the request that opens a stage, and its target. The caller sets the lease.
 func (t *Table) Stage(info Info, o *engine.Opening) (manager.StageRequest, Target, error) {
 	b := stageBuilder{table: t, opening: o, info: info}
 	init := stage.InitRequest{Envs: b.environment()}
@@ -46,9 +46,6 @@ func (t *Table) Stage(info Info, o *engine.Opening) (manager.StageRequest, Targe
 	var services []manager.StepRequest
 	if err == nil {
 		services, err = b.services()
-	}
-	if err == nil {
-		err = b.announce(&init)
 	}
 	if err != nil {
 		return manager.StageRequest{}, Target{}, err
@@ -63,6 +60,7 @@ func (t *Table) Stage(info Info, o *engine.Opening) (manager.StageRequest, Targe
 	return manager.StageRequest{
 		ID: info.Stage, Name: o.Name, Selectors: b.selectors, Infra: b.infrastructure.Driver, Pipeline: o.Pipeline,
 		Timeout: task.Millis(o.Timeout.Milliseconds()), Init: payload, Steps: services,
+		Hold: &manager.Hold{Announced: b.announced()},
 	}, b.target, nil
 }
 
@@ -270,23 +268,16 @@ func (b *stageBuilder) services() ([]manager.StepRequest, error) {
 	return all, nil
 }
 
-// announce lists the container steps that are known, so that the driver can prepare for
-// them.
-func (b *stageBuilder) announce(init *stage.InitRequest) error {
+// announced returns the steps that are known, so that the driver can prepare for their
+// containers.
+func (b *stageBuilder) announced() []manager.StepRequest {
+	var all []manager.StepRequest
 	for _, s := range b.opening.Announced {
 		step, err := b.table.Step(b.target, s)
 		if err != nil {
 			continue // the step itself reports the error when its turn comes, or is skipped
 		}
-		var data stage.ExecuteRequest
-		if err := json.Unmarshal(step.Data, &data); err != nil {
-			return fmt.Errorf("announcing step %s: %w", s.Identifier, err)
-		}
-		if data.Image == "" || strings.Contains(data.Image, "<+") {
-			continue
-		}
-		data.ID = step.ID
-		init.Steps = append(init.Steps, data.Announcement())
+		all = append(all, step)
 	}
-	return nil
+	return all
 }

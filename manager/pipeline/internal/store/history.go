@@ -87,7 +87,7 @@ func (f Filter) query(postgres bool) (string, []any) {
 
 // Run returns a run and its nodes. It fails with [ErrNotFound].
 func (s *Store) Run(ctx context.Context, account, id string) (*Run, []Node, error) {
-	run, err := scanRun(s.db.QueryRowContext(ctx, s.rebind(runQuery+` WHERE account = ? AND id = ?`), account, id).Scan)
+	run, err := s.Head(ctx, account, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -143,4 +143,9 @@ func (s *Store) Expire(ctx context.Context, before time.Time, limit int) (int, e
 		return nil
 	})
 	return removed, err
+}
+
+// Head returns a run without its nodes. It fails with [ErrNotFound].
+func (s *Store) Head(ctx context.Context, account, id string) (*Run, error) {
+	return scanRun(s.db.QueryRowContext(ctx, s.rebind(runQuery+` WHERE account = ? AND id = ?`), account, id).Scan)
 }

@@ -14,7 +14,7 @@ import (
 // Run is a run of a pipeline as the database has it.
 type Run struct {
 	Account, ID string
-	// Number counts the runs of the pipeline from 1. Create sets it.
+	// Number counts the runs of the pipeline from 1, see [Tx.Number].
 	Number   int64
 	Pipeline string
 	Status   string
@@ -40,15 +40,20 @@ type Node struct {
 	Data json.RawMessage
 }
 
-// Create adds a run with its nodes and sets its number. It fails with [ErrExists].
-func (tx *Tx) Create(run *Run, nodes []Node) error {
-	err := tx.tx.QueryRowContext(tx.ctx, tx.store.rebind(
+// Number returns the next number of a pipeline, from 1.
+func (tx *Tx) Number(account, pipeline string) (n int64, err error) {
+	err = tx.tx.QueryRowContext(tx.ctx, tx.store.rebind(
 		`INSERT INTO numbers (account, pipeline, number) VALUES (?, ?, 1)
 		 ON CONFLICT (account, pipeline) DO UPDATE SET number = numbers.number + 1 RETURNING number`),
-		run.Account, run.Pipeline).Scan(&run.Number)
+		account, pipeline).Scan(&n)
 	if err != nil {
-		return fmt.Errorf("numbering a run: %w", err)
+		return 0, fmt.Errorf("numbering a run: %w", err)
 	}
+	return n, nil
+}
+
+// Create adds a run with its nodes. It fails with [ErrExists].
+func (tx *Tx) Create(run *Run, nodes []Node) error {
 	definition := pack(run.Definition)
 	run.Version = 1
 	n, err := tx.execCount(`INSERT INTO runs (account, id, number, pipeline, status, branch, cause, search, created, ended, size, version, definition, state)

@@ -1,0 +1,230 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
+	"github.com/delegate-io/dlite/manager/pipeline/internal/steps"
+	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
+	"github.com/delegate-io/dlite/task"
+)
+
+// carryOut carries out commands of one stage at the manager, in their order.
+func (s *Service) carryOut(ctx context.Context, messages []store.Message) error {
+	for _, m := range messages {
+		var c engine.Command
+		if err := json.Unmarshal(m.Data, &c); err != nil {
+			return fmt.Errorf("decoding a command: %w", err)
+		}
+		if err := s.command(ctx, m, &c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Service) command(ctx context.Context, m store.Message, c *engine.Command) error {
+	switch c.Kind {
+	case engine.OpenStage:
+		return s.openStage(ctx, m, c)
+	case engine.AppendSteps:
+		return s.appendSteps(ctx, m, c)
+	case engine.FinishStage:
+		_, err := s.cfg.Manager.FinishStage(ctx, m.Account, stageID(m.Run, c.Node, c.Attempt))
+		return s.confirm(ctx, m, c, err)
+	case engine.AbortStage:
+		_, err := s.cfg.Manager.AbortStage(ctx, m.Account, stageID(m.Run, c.Node, c.Attempt))
+		return s.confirm(ctx, m, c, err)
+	case engine.AbortStep:
+		step := steps.ID(engine.Step{Node: c.Node, Attempt: c.Attempt})
+		_, err := s.cfg.Manager.AbortStep(ctx, m.Account, stageID(m.Run, c.Stage, c.StageAttempt), step)
+		return s.confirm(ctx, m, c, err)
+	}
+	return fmt.Errorf("the command %q is not known: a newer version of the service has sent it", c.Kind)
+}
+
+// stageID returns the id at the manager of an attempt of a stage.
+func stageID(run, node string, attempt int) string {
+	const most = 120
+	id := run + "." + node[strings.LastIndex(node, ".")+1:]
+	if attempt > 1 {
+		id += "." + strconv.Itoa(attempt)
+	}
+	if len(id) > most {
+		return digest([]string{id})
+	}
+	return id
+}
+
+// remove ends the handling of a message with events for its run.
+func (s *Service) remove(ctx context.Context, m store.Message, events ...engine.Event) error {
+	return s.store.Update(ctx, func(tx *store.Tx) error {
+		for _, e := range events {
+			if err := sendEvent(tx, m.Account, m.Run, "", e, time.Time{}); err != nil {
+				return err
+			}
+		}
+		return tx.Done(m)
+	})
+}
+
+// openStage opens a stage. The stage is tracked first, so that its events are recognised.
+func (s *Service) openStage(ctx context.Context, m store.Message, c *engine.Command) error {
+	refused := func(kind engine.FailureKind, err error) error {
+		return s.remove(ctx, m, engine.Event{
+			Kind: engine.StageEnded, Node: c.Node, Attempt: c.Attempt, Result: &engine.Result{Failure: kind, Message: err.Error()},
+		})
+	}
+	id := stageID(m.Run, c.Node, c.Attempt)
+	codebase, err := s.codebase(ctx, m)
+	if err != nil {
+		return err
+	}
+	request, target, err := s.table.Stage(steps.Info{Stage: id, Codebase: codebase}, c.Open)
+	if err != nil {
+		return refused(engine.FailureConfiguration, err)
+	}
+	request.Hold.Lease = task.Millis(s.cfg.Lease.Milliseconds())
+	request.Labels = map[string]string{"run": m.Run}
+	encoded, err := json.Marshal(target)
+	if err != nil {
+		return fmt.Errorf("encoding the target of stage %s: %w", id, err)
+	}
+	err = s.store.Update(ctx, func(tx *store.Tx) error {
+		return tx.Track(store.Stage{Account: m.Account, ID: id, Run: m.Run, Node: c.Node, Attempt: c.Attempt, Target: encoded}, time.Now())
+	})
+	if err != nil {
+		return err
+	}
+	switch _, err := s.cfg.Manager.SubmitStage(ctx, m.Account, request); {
+	case errors.Is(err, manager.ErrInvalid):
+		return refused(engine.FailureConfiguration, err)
+	case err != nil && !errors.Is(err, manager.ErrConflict): // a conflict: it was opened before the settings changed
+		return laterError{err}
+	}
+	return s.remove(ctx, m)
+}
+
+// codebase returns the codebase of a run, which never changes.
+func (s *Service) codebase(ctx context.Context, m store.Message) (map[string]any, error) {
+	run, err := s.store.Head(ctx, m.Account, m.Run)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var doc document
+	if err := json.Unmarshal(run.Definition, &doc); err != nil {
+		return nil, fmt.Errorf("decoding run %s: %w", m.Run, err)
+	}
+	return doc.Run.Codebase, nil
+}
+
+// appendSteps appends steps to an open stage. A step that cannot be built, or that the manager
+// refuses, fails; the others start.
+func (s *Service) appendSteps(ctx context.Context, m store.Message, c *engine.Command) error {
+	id := stageID(m.Run, c.Node, c.Attempt)
+	tracked, err := s.store.Stage(ctx, m.Account, id)
+	if errors.Is(err, store.ErrNotFound) { // the stage has ended, which the run knows
+		return s.remove(ctx, m)
+	}
+	if err != nil {
+		return err
+	}
+	var target steps.Target
+	if err := json.Unmarshal(tracked.Target, &target); err != nil {
+		return fmt.Errorf("decoding the target of stage %s: %w", id, err)
+	}
+	var requests []manager.StepRequest
+	var rows []store.Step
+	var failed []engine.Event
+	for _, step := range c.Steps {
+		request, err := s.table.Step(target, step)
+		if err != nil {
+			failed = append(failed, failedStep(step, engine.FailureConfiguration, err))
+			continue
+		}
+		requests = append(requests, request)
+		rows = append(rows, store.Step{Stage: id, ID: request.ID, Node: step.Node, Attempt: max(step.Attempt, 1)})
+	}
+	if err := s.store.Update(ctx, func(tx *store.Tx) error { return tx.TrackSteps(m.Account, rows) }); err != nil {
+		return err
+	}
+	_, err = s.cfg.Manager.AppendSteps(ctx, m.Account, id, requests)
+	if errors.Is(err, manager.ErrInvalid) {
+		refused, later := s.appendEach(ctx, m.Account, id, requests, rows)
+		if later != nil {
+			return later
+		}
+		return s.remove(ctx, m, append(failed, refused...)...)
+	}
+	if err != nil && !settled(err) {
+		return laterError{err}
+	}
+	if errors.Is(err, manager.ErrNotFound) {
+		failed = append(failed, lostStage(c.Node, c.Attempt))
+	}
+	return s.remove(ctx, m, failed...)
+}
+
+// appendEach appends steps one by one, and returns the events of those that the manager refuses.
+func (s *Service) appendEach(ctx context.Context, account, id string, requests []manager.StepRequest, rows []store.Step) (failed []engine.Event, later error) {
+	for i := range requests {
+		_, err := s.cfg.Manager.AppendSteps(ctx, account, id, requests[i:i+1])
+		switch {
+		case errors.Is(err, manager.ErrInvalid):
+			failed = append(failed, failedStep(engine.Step{Node: rows[i].Node, Attempt: rows[i].Attempt}, engine.FailureConfiguration, err))
+		case err != nil && !settled(err):
+			return nil, laterError{err}
+		}
+	}
+	return failed, nil
+}
+
+// settled reports whether a repetition of the call would have the same error. The end of the
+// stage, which its events report, is the reason.
+func settled(err error) bool {
+	return errors.Is(err, manager.ErrNotFound) || errors.Is(err, manager.ErrNotOpen) || errors.Is(err, manager.ErrConflict)
+}
+
+func failedStep(step engine.Step, kind engine.FailureKind, err error) engine.Event {
+	return engine.Event{
+		Kind: engine.StepEnded, Node: step.Node, Attempt: max(step.Attempt, 1), Result: &engine.Result{Failure: kind, Message: err.Error()},
+	}
+}
+
+// lostStage is the end of a stage that the manager does not know.
+func lostStage(node string, attempt int) engine.Event {
+	return engine.Event{
+		Kind: engine.StageEnded, Node: node, Attempt: attempt,
+		Result: &engine.Result{Failure: engine.FailureDelegateLost, Message: "the manager does not know the stage any more: its state was lost, or the stage was forgotten after its end"},
+	}
+}
+
+// confirm ends a command without an answer of its own. If the manager does not know the stage or
+// the step, its end is reported here.
+func (s *Service) confirm(ctx context.Context, m store.Message, c *engine.Command, err error) error {
+	switch {
+	case errors.Is(err, manager.ErrNotFound) && c.Kind == engine.AbortStep:
+		return s.remove(ctx, m, engine.Event{
+			Kind: engine.StepEnded, Node: c.Node, Attempt: c.Attempt, Result: &engine.Result{Failure: engine.FailureAborted, Message: c.Reason},
+		})
+	case errors.Is(err, manager.ErrNotFound):
+		e := lostStage(c.Node, c.Attempt)
+		if c.Kind == engine.AbortStage {
+			e.Result.Failure = engine.FailureAborted
+		}
+		return s.remove(ctx, m, e)
+	case err != nil && !settled(err):
+		return laterError{err}
+	}
+	return s.remove(ctx, m)
+}

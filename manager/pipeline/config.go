@@ -1,0 +1,88 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/pipeline/internal/definition"
+	"github.com/delegate-io/dlite/manager/pipeline/internal/steps"
+)
+
+// Errors of the service's methods, for errors.Is.
+var (
+	// ErrInvalid means that the request or the pipeline is not valid. The message says what
+	// to change. [Problems] has the places.
+	ErrInvalid = errors.New("invalid")
+	// ErrNotFound means that the account has no such run or node, or that it has expired.
+	ErrNotFound = errors.New("not found")
+	// ErrConflict means that the state of the run does not allow the call, or that another
+	// run has the id.
+	ErrConflict = errors.New("conflict")
+)
+
+// Manager is the part of a manager that the service needs. [manager.Manager] implements it.
+type Manager interface {
+	Accounts() []string
+	SubmitStage(ctx context.Context, account string, req manager.StageRequest) (manager.Stage, error)
+	AppendSteps(ctx context.Context, account, id string, steps []manager.StepRequest) (manager.Stage, error)
+	FinishStage(ctx context.Context, account, id string) (manager.Stage, error)
+	RenewStage(ctx context.Context, account, id string) (manager.Stage, error)
+	AbortStage(ctx context.Context, account, id string) (manager.Stage, error)
+	AbortStep(ctx context.Context, account, id, step string) (manager.Stage, error)
+	Stage(account, id string) (manager.Stage, error)
+	Events(account string, after uint64) manager.Feed
+}
+
+// Settings say where stages run, what connectors are, and which step types there are besides
+// the built-in ones. The zero value is valid.
+type Settings = steps.Config
+
+// Source is a named text, for example a file of YAML.
+type Source = definition.Source
+
+// Problem is an error or a warning at a place of a pipeline.
+type Problem = definition.Problem
+
+// Problems are the problems of a pipeline. As an error it lists the errors among them.
+type Problems = definition.Problems
+
+// Config configures a Service. Manager and Database are required.
+type Config struct {
+	// Manager runs the stages. The service does not close it.
+	Manager Manager
+	// Database is a file of SQLite, or a URL that begins with postgres://. Several services
+	// may share a PostgreSQL database. A file is for one process.
+	Database string
+	// Settings apply to all accounts.
+	Settings Settings
+	// Templates returns the text of a template by its reference without scope, and its
+	// version label. Nil means that there are no templates.
+	Templates func(ref, version string) (Source, bool)
+	// Retention is how long ended runs are kept. Defaults to 90 days.
+	Retention time.Duration
+	// Lease is how long the manager keeps a stage without a sign of any service. Defaults to
+	// 2 minutes.
+	Lease time.Duration
+	// Logger logs the starts and ends of runs, and failures. The zero value logs nothing.
+	Logger zerolog.Logger
+}
+
+func (c *Config) setDefaults() error {
+	if c.Manager == nil {
+		return errors.New("a pipeline service needs a Manager")
+	}
+	if c.Database == "" {
+		return errors.New("a pipeline service needs a Database")
+	}
+	if c.Retention == 0 {
+		c.Retention = 90 * 24 * time.Hour
+	}
+	if c.Lease == 0 {
+		c.Lease = 2 * time.Minute
+	}
+	return nil
+}

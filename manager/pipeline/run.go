@@ -1,0 +1,111 @@
+package pipeline
+
+import (
+	"time"
+
+	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
+	"github.com/delegate-io/dlite/manager/pipeline/internal/steps"
+	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
+)
+
+// Status is the status of a run or a node. The words are those that expressions see.
+type Status = engine.Status
+
+// Run is a run of a pipeline.
+type Run struct {
+	ID string `json:"id"`
+	// Number counts the runs of the pipeline from 1.
+	Number   int64  `json:"number"`
+	Pipeline string `json:"pipeline"`
+	Status   Status `json:"status"`
+	// Cause is MANUAL, WEBHOOK, WEBHOOK_CUSTOM or SCHEDULER_CRON.
+	Cause     string    `json:"cause"`
+	Branch    string    `json:"branch,omitempty"`
+	CreatedAt time.Time `json:"created_at"`
+	EndedAt   time.Time `json:"ended_at,omitzero"`
+	// Nodes are the pipeline, its stages, groups, steps and strategies as far as their turn has
+	// come, parents before their children. Lists of runs have none.
+	Nodes []Node `json:"nodes,omitempty"`
+}
+
+// Value is a named value that decided something.
+type Value = engine.Value
+
+// Evaluated is an expression with its value.
+type Evaluated = engine.Evaluated
+
+// Past is an earlier attempt of a node.
+type Past = engine.Past
+
+// Node is the state of a part of a pipeline.
+type Node struct {
+	// Path is the qualified name, for example pipeline.stages.build.spec.execution.steps.test.
+	Path   string `json:"path"`
+	Parent string `json:"parent,omitempty"`
+	// Kind is pipeline, stage, group, step, or strategy for the parent of the nodes that a
+	// strategy makes.
+	Kind       string `json:"kind"`
+	Identifier string `json:"identifier"`
+	Name       string `json:"name,omitempty"`
+	Type       string `json:"type,omitempty"`
+	Order      int    `json:"order"`
+	Status     Status `json:"status"`
+	Attempt    int    `json:"attempt"`
+	// Reason explains the status, and Values are the values that decided it.
+	Reason      string            `json:"reason,omitempty"`
+	Values      []Value           `json:"values,omitempty"`
+	FailureKind string            `json:"failure_kind,omitempty"`
+	ExitCode    *int              `json:"exit_code,omitempty"`
+	Outputs     map[string]string `json:"outputs,omitempty"`
+	Retries     int               `json:"retries,omitempty"`
+	CreatedAt   time.Time         `json:"created_at"`
+	StartedAt   time.Time         `json:"started_at,omitzero"`
+	EndedAt     time.Time         `json:"ended_at,omitzero"`
+	Due         time.Time         `json:"due,omitzero"`
+	Past        []Past            `json:"past,omitempty"`
+	Evaluated   []Evaluated       `json:"evaluated,omitempty"`
+	Matrix      map[string]any    `json:"matrix,omitempty"`
+	// StageID is the id of the stage at the manager, for a stage and its steps. StepID is the id
+	// of the step there. The log of a step has the key StageID/StepID.
+	StageID string `json:"stage_id,omitempty"`
+	StepID  string `json:"step_id,omitempty"`
+}
+
+// summary returns the API's form of a run without its nodes.
+func summary(r *store.Run) Run {
+	return Run{
+		ID: r.ID, Number: r.Number, Pipeline: r.Pipeline, Status: Status(r.Status), Cause: r.Cause, Branch: r.Branch,
+		CreatedAt: r.Created, EndedAt: r.Ended,
+	}
+}
+
+// detail returns the API's form of a run with its nodes.
+func detail(live *liveRun) Run {
+	run := summary(live.run)
+	var add func(n *engine.Node, stage string)
+	add = func(n *engine.Node, stage string) {
+		node := nodeOf(n)
+		switch n.Kind {
+		case engine.StageNode:
+			stage = stageID(live.run.ID, n.Path, n.Attempt)
+		case engine.StepNode:
+			node.StepID = steps.ID(engine.Step{Node: n.Path, Attempt: n.Attempt})
+		}
+		node.StageID = stage
+		run.Nodes = append(run.Nodes, node)
+		for _, child := range live.machine.Children(live.state, n) {
+			add(child, stage)
+		}
+	}
+	add(live.state.Root(), "")
+	return run
+}
+
+func nodeOf(n *engine.Node) Node {
+	return Node{
+		Path: n.Path, Parent: n.Parent, Kind: string(n.Kind), Identifier: n.Identifier, Name: n.Name, Type: n.Type, Order: n.Order,
+		Status: n.Status, Attempt: n.Attempt, Reason: n.Reason, Values: n.Values, FailureKind: string(n.FailureKind), ExitCode: n.ExitCode,
+		Outputs: n.Outputs, Retries: n.Retries, CreatedAt: n.CreatedAt, StartedAt: n.StartedAt, EndedAt: n.EndedAt, Due: n.Due, Past: n.Past,
+		Evaluated: n.Evaluated, Matrix: n.Matrix,
+	}
+}

@@ -1,0 +1,217 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
+	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
+)
+
+// Request starts a run.
+type Request struct {
+	// ID is unique among the runs of the account. If it is empty, the service chooses one. A
+	// second request with the id returns the first run.
+	ID string `json:"id,omitempty"`
+	// YAML is the pipeline, and Name the name of its file, for messages.
+	YAML string `json:"yaml"`
+	Name string `json:"name,omitempty"`
+	// InputSets are merged in their order. Inputs are values by path, for example
+	// pipeline.variables.tag, and have precedence.
+	InputSets []Source          `json:"input_sets,omitempty"`
+	Inputs    map[string]string `json:"inputs,omitempty"`
+	// Stages selects stages by identifier. Empty means all.
+	Stages []string `json:"stages,omitempty"`
+	// SkipOtherStages leaves out stages that are not CI stages. Otherwise they are errors.
+	SkipOtherStages bool `json:"skip_other_stages,omitempty"`
+	// Cause is MANUAL (the default), WEBHOOK, WEBHOOK_CUSTOM or SCHEDULER_CRON. User and Email
+	// name the person behind it.
+	Cause string `json:"cause,omitempty"`
+	User  string `json:"user,omitempty"`
+	Email string `json:"email,omitempty"`
+	// Branch and Labels can be searched.
+	Branch string            `json:"branch,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
+	// Trigger and Codebase are the values of trigger.* and codebase.*. They are never evaluated.
+	Trigger  map[string]any `json:"trigger,omitempty"`
+	Codebase map[string]any `json:"codebase,omitempty"`
+	// Variables are the values of variable.*, with the members org and account.
+	Variables map[string]any `json:"variables,omitempty"`
+}
+
+// runName matches ids of runs.
+var runName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+
+// causes are the values of Request.Cause.
+var causes = map[string]bool{"": true, "MANUAL": true, "WEBHOOK": true, "WEBHOOK_CUSTOM": true, "SCHEDULER_CRON": true}
+
+func (r *Request) check() error {
+	const mostLabels, mostText = 20, 256
+	switch {
+	case r.ID != "" && !runName.MatchString(r.ID):
+		return fmt.Errorf("%w: id may have 64 letters, digits, _ and -", ErrInvalid)
+	case strings.TrimSpace(r.YAML) == "":
+		return fmt.Errorf("%w: yaml is empty", ErrInvalid)
+	case !causes[r.Cause]:
+		return fmt.Errorf("%w: cause is %q: use MANUAL, WEBHOOK, WEBHOOK_CUSTOM or SCHEDULER_CRON", ErrInvalid, r.Cause)
+	case len(r.Labels) > mostLabels:
+		return fmt.Errorf("%w: labels has %d members; it may have %d", ErrInvalid, len(r.Labels), mostLabels)
+	case len(r.Branch) > mostText || len(r.User) > mostText || len(r.Email) > mostText:
+		return fmt.Errorf("%w: branch, user and email may have %d bytes each", ErrInvalid, mostText)
+	}
+	for name, value := range r.Labels {
+		if name == "" || len(name) > mostText || len(value) > mostText {
+			return fmt.Errorf("%w: labels.%s: names and values may have %d bytes, and names at least one", ErrInvalid, name, mostText)
+		}
+	}
+	return nil
+}
+
+// Start reads a pipeline and starts a run of it. It fails with [ErrInvalid], and with [Problems]
+// if the pipeline has errors.
+func (s *Service) Start(ctx context.Context, account string, req Request) (Run, error) {
+	live, err := s.prepare(account, &req)
+	if err != nil {
+		return Run{}, err
+	}
+	doc := live.doc
+	err = s.store.Update(ctx, func(tx *store.Tx) error {
+		live.run.Version = 0
+		number, err := tx.Number(account, live.run.Pipeline)
+		if err != nil {
+			return err
+		}
+		live.run.Number, doc.Run.Number = number, number
+		state, commands, err := live.machine.Start(doc.Run)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+		live.state = state
+		live.summarise()
+		if live.run.Definition, err = json.Marshal(doc); err != nil {
+			return fmt.Errorf("encoding a run: %w", err)
+		}
+		nodes, err := encodeNodes(state)
+		if err != nil {
+			return err
+		}
+		if err := tx.Create(live.run, nodes); err != nil {
+			return err
+		}
+		return send(tx, live.run, commands)
+	})
+	switch {
+	case errors.Is(err, store.ErrExists):
+		return s.Run(ctx, account, live.run.ID)
+	case err != nil:
+		return Run{}, err
+	}
+	s.cfg.Logger.Info().Str("account", account).Str("run", live.run.ID).Str("pipeline", live.run.Pipeline).Int64("number", live.run.Number).Msg("run started")
+	return detail(&live.liveRun), nil
+}
+
+// preparedRun is a run that has not started.
+type preparedRun struct {
+	liveRun
+
+	doc *document
+}
+
+func (s *Service) prepare(account string, req *Request) (*preparedRun, error) {
+	if err := req.check(); err != nil {
+		return nil, err
+	}
+	id := req.ID
+	if id == "" {
+		id = strings.ReplaceAll(uuid.Must(uuid.NewV7()).String(), "-", "")
+	}
+	cause := req.Cause
+	if cause == "" {
+		cause = "MANUAL"
+	}
+	name := req.Name
+	if name == "" {
+		name = "pipeline.yaml"
+	}
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	doc := &document{
+		Source: Source{Name: name, Text: []byte(req.YAML)}, InputSets: req.InputSets, Inputs: req.Inputs, SkipOtherStages: req.SkipOtherStages,
+		Run: engine.Run{
+			ID: id, Account: account, StartedAt: now, TriggerType: cause, User: req.User, Email: req.Email,
+			Trigger: req.Trigger, Codebase: req.Codebase, Variables: req.Variables, Stages: req.Stages,
+		},
+	}
+	p, problems := doc.read(s.cfg.Templates)
+	if p == nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, problems)
+	}
+	machine, err := engine.New(p)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	run := &store.Run{
+		Account: account, ID: id, Pipeline: p.Identifier, Branch: req.Branch, Cause: cause, Created: now, Labels: req.Labels,
+		Search: strings.Join([]string{p.Identifier, p.Name, req.Branch, req.User}, "\n"),
+	}
+	return &preparedRun{liveRun: liveRun{run: run, machine: machine}, doc: doc}, nil
+}
+
+func encodeNodes(state *engine.State) ([]store.Node, error) {
+	nodes := make([]store.Node, 0, len(state.Nodes))
+	for path, n := range state.Nodes {
+		data, err := json.Marshal(n)
+		if err != nil {
+			return nil, fmt.Errorf("encoding node %s: %w", path, err)
+		}
+		nodes = append(nodes, store.Node{Path: path, Data: data})
+	}
+	return nodes, nil
+}
+
+// Run returns a run with its nodes. It fails with [ErrNotFound].
+func (s *Service) Run(ctx context.Context, account, id string) (Run, error) {
+	row, nodes, err := s.store.Run(ctx, account, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return Run{}, fmt.Errorf("run %s: %w", id, ErrNotFound)
+	}
+	if err != nil {
+		return Run{}, err
+	}
+	live, err := decode(row, nodes)
+	if err != nil {
+		return Run{}, err
+	}
+	return detail(live), nil
+}
+
+// Wait returns a run when it has ended, or when ctx ends with the context's error.
+func (s *Service) Wait(ctx context.Context, account, id string) (Run, error) {
+	for {
+		changed := s.changes(runKey{account, id})
+		head, err := s.store.Head(ctx, account, id)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			return Run{}, fmt.Errorf("run %s: %w", id, ErrNotFound)
+		case err != nil:
+			return Run{}, err
+		case !head.Ended.IsZero():
+			return s.Run(ctx, account, id)
+		}
+		timer := time.NewTimer(poll) // another process may have changed it
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return Run{}, ctx.Err()
+		case <-changed:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
