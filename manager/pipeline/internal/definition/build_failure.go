@@ -42,6 +42,10 @@ func (r *reader) action(n *Node, at *path, depth int) *Action {
 	switch a.Type {
 	case "Retry":
 		r.retry(a, n, spec, inside, depth)
+	case "RetryStepGroup":
+		if spec != nil {
+			r.retry(a, n, spec, inside, depth)
+		}
 	case "ManualIntervention":
 		r.intervention(a, n, spec, inside, depth)
 	}

@@ -78,7 +78,7 @@ var known = sync.OnceValue(func() *table {
 		"stage types":          {"CI": "ci stage"},
 		"step types":           {},
 		"infrastructure types": {"KubernetesDirect": "kubernetes infrastructure", "VM": "vm infrastructure", "Docker": "docker infrastructure"},
-		"action types":         {"Retry": "retry", "ManualIntervention": "intervention"},
+		"action types":         {"Retry": "retry", "RetryStepGroup": "retry", "ManualIntervention": "intervention"},
 		"build types":          {"branch": "branch build", "tag": "tag build", "PR": "pull request build", "commitSha": "commit build"},
 	}}
 	for _, group := range [][]object{pipelineObjects(), stageObjects(), nodeObjects(), stepObjects()} {

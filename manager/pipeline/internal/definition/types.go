@@ -203,8 +203,8 @@ type FailureStrategy struct {
 type Action struct {
 	Position
 	Type string // Ignore, Retry, MarkAsSuccess, Abort, ...
-	// RetryCount, RetryIntervals, OnRetryFailure and Condition belong to Retry, Timeout and
-	// OnTimeout to ManualIntervention.
+	// RetryCount, RetryIntervals, OnRetryFailure and Condition belong to Retry, the first two
+	// also to RetryStepGroup. Timeout and OnTimeout belong to ManualIntervention.
 	RetryCount     *Node
 	RetryIntervals []*Node
 	OnRetryFailure *Action

@@ -25,7 +25,7 @@ func (t *turn) asks(n *Node, e *element) bool {
 			if !asked(text) || n.input(path) != nil {
 				return
 			}
-			n.Inputs = append(n.Inputs, Input{Field: path, Text: clip(text)})
+			n.Inputs = append(n.Inputs, Input{Field: path, Text: text})
 			missing = true
 		})
 	}
@@ -71,8 +71,11 @@ func walk(path string, n *definition.Node, visit func(path, text string)) {
 
 // asked reports whether a text is a runtime input that is given while the run is running.
 func asked(text string) bool {
-	text = strings.TrimSpace(text)
-	return strings.HasPrefix(text, "<+input>") && strings.Contains(text, ".executionInput()")
+	if !strings.HasPrefix(strings.TrimSpace(text), "<+input>") {
+		return false
+	}
+	in, ok, err := definition.ParseInput(text)
+	return ok && err == nil && in.Execution
 }
 
 func (n *Node) input(field string) *Input {
@@ -114,11 +117,21 @@ func (t *turn) takeInputs(n *Node, e *Event) error {
 	}
 	values := make([]string, len(n.Inputs))
 	for i := range n.Inputs {
-		value, ok := e.Answer.Inputs[n.Inputs[i].Field]
-		if !ok {
-			if value, ok = defaultOf(n.Inputs[i].Text); !ok {
-				return refuse("%s needs a value for the input %s", n.Path, n.Inputs[i].Field)
+		field := n.Inputs[i].Field
+		in, _, err := definition.ParseInput(n.Inputs[i].Text)
+		if err != nil {
+			return refuse("the input %s of %s: %v", field, n.Path, err)
+		}
+		value, ok := e.Answer.Inputs[field]
+		switch {
+		case ok:
+			if err := in.Check(value); err != nil {
+				return refuse("the input %s of %s: %v", field, n.Path, err)
 			}
+		case in.Default == nil:
+			return refuse("%s needs a value for the input %s", n.Path, field)
+		default:
+			value = *in.Default
 		}
 		values[i] = value
 	}
@@ -138,33 +151,13 @@ func (t *turn) proceedWithDefaults(n *Node) {
 		return
 	}
 	for i := range n.Inputs {
-		value, ok := defaultOf(n.Inputs[i].Text)
-		if !ok {
+		in, _, err := definition.ParseInput(n.Inputs[i].Text)
+		if err != nil || in.Default == nil {
 			t.end(n, failed(n.FailureKind), n.Reason+": "+n.Inputs[i].Field+" has no default")
 			return
 		}
-		n.Inputs[i].Value, n.Inputs[i].Given = value, true
+		n.Inputs[i].Value, n.Inputs[i].Given = *in.Default, true
 	}
 	n.FailureKind = ""
 	t.run(n)
-}
-
-// defaultOf returns the default of a runtime input.
-func defaultOf(text string) (string, bool) {
-	_, rest, ok := strings.Cut(text, ".default(")
-	if !ok {
-		return "", false
-	}
-	depth := 1
-	for i, c := range rest {
-		switch c {
-		case '(':
-			depth++
-		case ')':
-			if depth--; depth == 0 {
-				return strings.ReplaceAll(strings.Trim(strings.ReplaceAll(rest[:i], `\'`, `'`), "'"), `''`, `'`), true
-			}
-		}
-	}
-	return "", false
 }
