@@ -31,10 +31,18 @@ func (s *Stream) finishLive(ctx context.Context) {
 	<-s.done
 }
 
+// ending is the result of a stream.
+type ending struct {
+	err     error
+	lost    error // lines that the spool did not store; also in err
+	arrived bool  // everything in the spool arrived
+	retry   bool  // the rest may arrive later
+}
+
 // finish archives the log, closes the live stream, and counts the lost lines.
-func (s *Stream) finish(ctx context.Context) error {
+func (s *Stream) finish(ctx context.Context) ending {
 	stored, lost, lostErr := s.spool.counts()
-	missing := tally{stored.lines - s.delivered.lines, stored.bytes - s.delivered.bytes}
+	missing := tally{stored.Lines - s.delivered.Lines, stored.Bytes - s.delivered.Bytes}
 	// Lines that the spool removed are only in the live stream.
 	snapshot := s.cfg.SkipOpeningStream || !s.spool.intact()
 
@@ -53,23 +61,30 @@ func (s *Stream) finish(ctx context.Context) error {
 	if archiveErr != nil && closeErr != nil {
 		missing = stored
 	}
+	e := ending{arrived: missing.Lines == 0 && closeErr == nil}
+	e.retry = !e.arrived && (retryable(archiveErr) || retryable(closeErr) ||
+		missing.Lines > 0 && archiveErr == nil && (s.liveErr == nil || retryable(s.liveErr)))
+	if lost.Lines > 0 {
+		e.lost = &LossError{Lines: lost.Lines, Bytes: lost.Bytes, Err: lostErr}
+	}
 
 	var errs []error
-	if missing.lines > 0 || lost.lines > 0 {
-		if missing.lines > 0 {
+	if missing.Lines > 0 || lost.Lines > 0 {
+		if missing.Lines > 0 {
 			lostErr = errors.Join(lostErr, archiveErr, s.liveErr)
 		}
 		if lostErr == nil {
 			lostErr = errors.New("the time to send the log was over")
 		}
 		errs = append(errs, &LossError{
-			Lines: missing.lines + lost.lines, Bytes: missing.bytes + lost.bytes, Err: lostErr,
+			Lines: missing.Lines + lost.Lines, Bytes: missing.Bytes + lost.Bytes, Err: lostErr,
 		})
 	}
 	if closeErr != nil {
 		errs = append(errs, fmt.Errorf("closing the log stream: %w", closeErr))
 	}
-	return errors.Join(errs...)
+	e.err = errors.Join(errs...)
+	return e
 }
 
 // archive uploads the whole log: to a link if the configuration allows it, and
@@ -88,7 +103,7 @@ func (s *Stream) archive(ctx context.Context) error {
 		return s.withProgress(ctx, s.spool.whole, s.api.postBlob)
 	})
 	if err != nil {
-		return fmt.Errorf("archiving the log: %w", errors.Join(linkErr, err))
+		return fmt.Errorf("archiving the log: %w", errors.Join(err, linkErr))
 	}
 	return nil
 }
@@ -133,12 +148,14 @@ func (s *Stream) withProgress(ctx context.Context, body bodyFunc, call func(cont
 	limit := 3 * s.cfg.RequestTimeout
 	t := time.AfterFunc(limit, func() { cancel(errStalled) })
 	defer t.Stop()
-	err := call(ctx, func() (io.Reader, int64) {
-		r, size := body()
-		return readerFunc(func(p []byte) (int, error) {
-			t.Reset(limit)
-			return r.Read(p)
-		}), size
+	err := s.keepOnFailure(func() error {
+		return call(ctx, func() (io.Reader, int64) {
+			r, size := body()
+			return readerFunc(func(p []byte) (int, error) {
+				t.Reset(limit)
+				return r.Read(p)
+			}), size
+		})
 	})
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errStalled) {
 		return &statusError{op: "archiving", err: cause}

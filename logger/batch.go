@@ -32,12 +32,12 @@ func (s *sendBuffer) begin() []byte {
 // end makes a batch of a buffer of begin with at least one line.
 func (s *sendBuffer) end(list []byte) batch {
 	s.mem = list
-	b := batch{list: list, tally: tally{bytes: int64(len(list)) - 1}}
+	b := batch{list: list, tally: tally{Bytes: int64(len(list)) - 1}}
 	// An encoded line contains no newline.
 	for i := 1; ; {
 		line := list[i:]
 		n := bytes.IndexByte(line, '\n')
-		b.lines++
+		b.Lines++
 		if i += n; i == len(list)-1 {
 			b.next = posOf(line) + 1
 			break

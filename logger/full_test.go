@@ -33,7 +33,7 @@ type diskFile struct {
 	size int64
 }
 
-func (d *disk) create() (spoolFile, error) {
+func (d *disk) create(int64) (spoolFile, error) {
 	d.n++
 	f, err := os.Create(filepath.Join(d.dir, fmt.Sprint(d.n)))
 	return &diskFile{File: f, disk: d}, err
@@ -147,10 +147,10 @@ func TestAFullDiskWithoutAServiceLosesLinesAndNoTime(t *testing.T) {
 		require.ErrorAs(t, err, &loss)
 		require.ErrorIs(t, err, syscall.ENOSPC)
 		stored, lost, _ := s.spool.counts()
-		assert.EqualValues(t, 5000, stored.lines+lost.lines)
+		assert.EqualValues(t, 5000, stored.Lines+lost.Lines)
 		assert.Equal(t, lost, tally{loss.Lines, loss.Bytes})
-		assert.Greater(t, stored.bytes, int64(40<<10))
-		assert.EqualValues(t, stored.bytes, blob, "what was kept is archived")
+		assert.Greater(t, stored.Bytes, int64(40<<10))
+		assert.EqualValues(t, stored.Bytes, blob, "what was kept is archived")
 	})
 }
 

@@ -20,16 +20,17 @@ import (
 // pipes connects net/http to a log service within a synctest bubble, with the
 // clock of the bubble.
 type pipes struct {
-	away   atomic.Bool // no server answers
-	client *http.Client
-	conns  chan net.Conn
-	closed chan struct{}
+	away     atomic.Bool  // no server answers
+	awayHost atomic.Value // the address of a server that does not answer
+	client   *http.Client
+	conns    chan net.Conn
+	closed   chan struct{}
 }
 
 func newPipes(t *testing.T, h http.Handler) *pipes {
 	p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		if p.away.Load() {
+	tr := &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+		if p.away.Load() || p.awayHost.Load() == address {
 			return nil, errors.New("connection refused")
 		}
 		near, far := net.Pipe()

@@ -137,10 +137,20 @@ func (s *timeFormatter) format(t time.Time) []byte {
 
 // posOf returns the position in a line of appendLine.
 func posOf(line []byte) int64 {
-	digits := line[len(posPrefix):]
-	n, err := strconv.ParseInt(string(digits[:bytes.IndexByte(digits, ',')]), 10, 64)
-	if err != nil {
+	n, ok := parsePos(line)
+	if !ok {
 		panic("logger: an encoded line has no position") // only appendLine encodes lines
 	}
 	return n
+}
+
+// parsePos is posOf for a line that may be damaged.
+func parsePos(line []byte) (pos int64, ok bool) {
+	rest, ok := bytes.CutPrefix(line, []byte(posPrefix))
+	digits, _, found := bytes.Cut(rest, []byte(","))
+	if !ok || !found {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(string(digits), 10, 64)
+	return n, err == nil && n >= 0
 }

@@ -39,7 +39,7 @@ type sender struct {
 // service has refused too often, or Close has begun and all lines are sent.
 func (s *Stream) sendLines(ctx context.Context) {
 	defer close(s.done)
-	if !s.cfg.SkipOpeningStream {
+	if !s.cfg.SkipOpeningStream && s.next == 0 { // an earlier attempt may have opened it
 		s.openLive(ctx)
 	}
 	for s.waitForLines(ctx) {
@@ -64,9 +64,9 @@ func (s *Stream) sendLines(ctx context.Context) {
 // recordDelivery records that the service accepted a batch.
 func (s *Stream) recordDelivery(b batch) {
 	s.refusals, s.resumes = 0, 0
-	s.sent += b.bytes
-	s.delivered.lines += b.lines
-	s.delivered.bytes += b.bytes
+	s.sent += b.Bytes
+	s.delivered.Lines += b.Lines
+	s.delivered.Bytes += b.Bytes
 	s.next = b.next
 	if !s.gaps {
 		s.spool.ack(s.sent)
@@ -82,8 +82,8 @@ func (s *Stream) handleRefusal(ctx context.Context, b batch, err error) bool {
 	case retryable(err):
 		return false // ctx has ended: retries have no other end
 	case !errors.As(err, &e):
-	case e.status == http.StatusRequestEntityTooLarge && b.lines > 1:
-		s.batch = int(b.bytes / 2)
+	case e.status == http.StatusRequestEntityTooLarge && b.Lines > 1:
+		s.batch = int(b.Bytes / 2)
 		return true
 	case e.status == http.StatusConflict && e.next >= 0 && e.next < s.next && s.resumes < maxRefusals:
 		s.resumes++
@@ -98,7 +98,7 @@ func (s *Stream) handleRefusal(ctx context.Context, b batch, err error) bool {
 		s.liveErr = fmt.Errorf("%w: %w", errRefused, err)
 		return false
 	}
-	s.sent += b.bytes
+	s.sent += b.Bytes
 	s.gaps = true // the spool must keep the following lines for the archive
 	return true
 }
@@ -119,7 +119,7 @@ func (s *Stream) rewind(next int64) bool {
 			return false
 		}
 		if at == 0 && off > 0 && posOf(lines) > next {
-			missing.lines = posOf(lines) - next // neither the service nor the spool has these
+			missing.Lines = posOf(lines) - next // neither the service nor the spool has these
 		}
 		at = off
 		for line := range bytes.Lines(lines) {
@@ -130,8 +130,8 @@ func (s *Stream) rewind(next int64) bool {
 				if to < 0 {
 					to = at
 				}
-				missing.lines++
-				missing.bytes += int64(len(line))
+				missing.Lines++
+				missing.Bytes += int64(len(line))
 			}
 			at += int64(len(line))
 		}
@@ -140,8 +140,8 @@ func (s *Stream) rewind(next int64) bool {
 		s.sent = to
 	}
 	s.next = next
-	s.delivered.lines = max(0, s.delivered.lines-missing.lines)
-	s.delivered.bytes = max(0, s.delivered.bytes-missing.bytes)
+	s.delivered.Lines = max(0, s.delivered.Lines-missing.Lines)
+	s.delivered.Bytes = max(0, s.delivered.Bytes-missing.Bytes)
 	if !s.gaps {
 		s.spool.ack(s.sent)
 	}
@@ -195,7 +195,7 @@ func (s *Stream) putBatch(ctx context.Context, b batch) error {
 func (s *Stream) attempt(ctx context.Context, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()
-	return call(ctx)
+	return s.keepOnFailure(func() error { return call(ctx) })
 }
 
 // waitFlushInterval waits for FlushInterval, or until Close begins or ctx ends.

@@ -77,6 +77,16 @@ func (s *service) postBlob(ctx context.Context, body bodyFunc) error {
 	return s.call(ctx, http.MethodPost, "/blob", "", nil, body, nil)
 }
 
+// probe asks for the archive, to learn whether the service answers. It returns an error only if
+// a later call may succeed.
+func (s *service) probe(ctx context.Context) error {
+	err := s.call(ctx, http.MethodGet, "/blob", "", nil, nil, nil)
+	if retryable(err) {
+		return err
+	}
+	return nil
+}
+
 // uploadLink asks for a link for the upload of the archive.
 func (s *service) uploadLink(ctx context.Context) (string, error) {
 	var answer struct {

@@ -31,7 +31,8 @@ var errSpoolFull = errors.New("the log is over its size limit")
 type spool struct {
 	maxMemory int
 	max       int64
-	create    func() (spoolFile, error)
+	create    func(from int64) (spoolFile, error)
+	log       *keptLog // nil without a Deliverer
 
 	// mu guards the fields below. It is held while memory is written to a file: the
 	// writer of the log must wait for that.
@@ -46,6 +47,8 @@ type spool struct {
 	stored   tally
 	lost     tally
 	err      error // reason of the latest loss
+	kept     bool  // all lines are in files that a later process finds
+	closed   bool
 }
 
 // segment is a file with the offset of its first byte.
@@ -66,7 +69,7 @@ func newSpool(cfg *StreamConfig) *spool {
 	dir := cfg.TempDir
 	return &spool{
 		maxMemory: cfg.MaxMemory, max: cfg.MaxSpool, progress: make(chan struct{}),
-		create: func() (spoolFile, error) {
+		create: func(int64) (spoolFile, error) {
 			f, err := os.CreateTemp(dir, "dlite-log-*")
 			if err != nil {
 				return nil, err
@@ -93,8 +96,11 @@ func (s *spool) add(out, now []byte) (moved <-chan struct{}, err error) {
 		return s.progress, err
 	}
 	s.pos++
-	s.stored.lines++
-	s.stored.bytes += n
+	s.stored.Lines++
+	s.stored.Bytes += n
+	if s.kept && len(s.mem) >= s.maxMemory/2 {
+		s.flushKept()
+	}
 	return nil, nil
 }
 
@@ -144,7 +150,7 @@ func (s *spool) removeAcknowledged() int {
 func (s *spool) moveToFile(n int) error {
 	last := len(s.files) - 1
 	if last < 0 || s.files[last].size >= min(maxSegment, s.max/8) {
-		f, err := s.create()
+		f, err := s.create(s.memStart)
 		if err != nil {
 			return err
 		}
@@ -165,8 +171,8 @@ func (s *spool) moveToFile(n int) error {
 func (s *spool) lose(out, now []byte, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lost.lines++
-	s.lost.bytes += int64(len(appendLine(nil, s.pos, out, now)))
+	s.lost.Lines++
+	s.lost.Bytes += int64(len(appendLine(nil, s.pos, out, now)))
 	s.pos++
 	s.err = err
 }
@@ -256,11 +262,14 @@ func (s *spool) counts() (stored, lost tally, reason error) {
 func (s *spool) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mem = nil
+	s.closed, s.mem = true, nil
 	for _, seg := range s.files {
 		discard(seg.f)
 	}
 	s.files = nil
+	if s.log != nil {
+		s.log.release()
+	}
 }
 
 func discard(f spoolFile) {

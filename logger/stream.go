@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -130,30 +131,38 @@ type Stream struct {
 
 	sender // owned by the goroutine until done
 
+	patience atomic.Pointer[patience] // nil until Close begins
+
 	closeOnce sync.Once
 	closeErr  error
 }
 
 // tally counts lines and their bytes as JSON.
-type tally struct{ lines, bytes int64 }
+type tally struct{ Lines, Bytes int64 }
 
 // OpenStream starts a stream. It does not wait for the log service. The end of ctx
 // does not end the stream, because the last output of a cancelled step must be
 // logged as well. Close ends it.
 func OpenStream(ctx context.Context, cfg StreamConfig) *Stream {
 	cfg.setDefaults()
+	return startStream(ctx, cfg, newSpool(&cfg), sender{batch: maxBatch})
+}
+
+// startStream starts a stream of the lines in a spool and of those that are written. from is
+// the state of the sender. The configuration has its defaults.
+func startStream(ctx context.Context, cfg StreamConfig, lines *spool, from sender) *Stream {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Stream{
 		cfg:      cfg,
 		api:      newService(&cfg),
-		spool:    newSpool(&cfg),
+		spool:    lines,
 		splitter: lineSplitter{max: cfg.MaxLine},
 		noWait:   make(chan struct{}),
 		wake:     make(chan struct{}, 1),
 		closing:  make(chan struct{}),
 		done:     make(chan struct{}),
 		stop:     stop,
-		sender:   sender{batch: maxBatch},
+		sender:   from,
 	}
 	go s.sendLines(ctx)
 	return s
@@ -195,6 +204,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 	}
 	now := s.times.format(time.Now())
 	s.splitter.write(p, func(text []byte) { s.storeLine(text, now) })
+	s.spool.flush()
 	s.wakeSender()
 	return len(p), nil
 }
@@ -253,25 +263,39 @@ func (s *Stream) wakeSender() {
 //
 // The error is a [LossError] if a part of the log is neither in the archive nor, for
 // a stream that does not archive, in the live stream. Any other error means that the
-// stream could not be closed.
+// stream could not be closed. A stream of a [Deliverer] returns no error if the
+// deliverer continues.
 func (s *Stream) Close(ctx context.Context) error {
 	s.closeOnce.Do(func() { s.closeErr = s.close(ctx) })
 	return s.closeErr
 }
 
 func (s *Stream) close(ctx context.Context) error {
+	e := s.end(ctx)
+	if e.retry && s.spool.leave() {
+		s.spool.log.handOver(s)
+		return e.lost
+	}
+	s.spool.close()
+	return e.err
+}
+
+// end sends the rest of the log, archives it and closes the live stream. The files of the
+// spool remain.
+func (s *Stream) end(ctx context.Context) ending {
 	close(s.noWait)
 	s.mu.Lock()
 	now := s.times.format(time.Now())
 	s.splitter.flush(func(text []byte) { s.storeLine(text, now) })
+	s.spool.flush()
 	s.closed = true
 	s.mu.Unlock()
 
 	limit := s.cfg.CloseTimeout + time.Duration(s.spool.size()>>20)*time.Second
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	s.patience.Store(&patience{until: time.Now().Add(handOverAfter), end: cancel})
 	defer s.api.close()
-	defer s.spool.close()
 	s.finishLive(ctx)
 	return s.finish(ctx)
 }

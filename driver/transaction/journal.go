@@ -22,6 +22,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/internal/atomicfile"
+	"github.com/delegate-io/dlite/internal/sealed"
 	"github.com/gofrs/flock"
 )
 
@@ -42,6 +43,7 @@ const (
 	journalSuffix  = ".ledger"
 	lockName       = "lock"
 	idName         = "id"
+	keyName        = "notes.key" // of the notes
 )
 
 // lockWait is how long open waits for the lock. A process that is killed while it
@@ -67,9 +69,9 @@ type ledger struct {
 	dir string
 
 	mu     sync.Mutex
-	lock   *flock.Flock // nil until opened
-	id     string       // the id of the directory, see [driver.LabelLedger]
-	notes  noteCipher   // empty until it is needed
+	lock   *flock.Flock  // nil until opened
+	id     string        // the id of the directory, see [driver.LabelLedger]
+	notes  sealed.Cipher // empty until it is needed
 	closed bool
 }
 
@@ -119,6 +121,21 @@ func (l *ledger) identify() (string, error) {
 		return "", fmt.Errorf("writing the ledger's id: %w", err)
 	}
 	return id, nil
+}
+
+// noteCipher returns the cipher of the notes. The ledger must be open.
+func (l *ledger) noteCipher() (sealed.Cipher, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.notes.HasKey() {
+		return l.notes, nil
+	}
+	c, err := sealed.Open(filepath.Join(l.dir, keyName))
+	if err != nil {
+		return sealed.Cipher{}, fmt.Errorf("the key of the notes: %w", err)
+	}
+	l.notes = c
+	return c, nil
 }
 
 func (l *ledger) close() error {

@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/sealed"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -25,7 +26,7 @@ import (
 // stores nothing. Safe for concurrent use.
 type notes struct {
 	path   string
-	cipher noteCipher
+	cipher sealed.Cipher
 	lost   func(error) // called when a note is lost
 
 	mu   sync.Mutex
@@ -84,7 +85,7 @@ func (t *transaction) note() {
 	var f *os.File
 	key, err := m.ledger.noteCipher()
 	if err == nil {
-		err = makePrivate(m.notesDir())
+		err = sealed.MakePrivate(m.notesDir())
 	}
 	if err == nil {
 		f, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -102,7 +103,7 @@ func (t *transaction) logNotResumable(err error) {
 }
 
 // reopenNotes continues the notes of an earlier process.
-func (t *transaction) reopenNotes(path string, key noteCipher) error {
+func (t *transaction) reopenNotes(path string, key sealed.Cipher) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -131,7 +132,7 @@ func (n *notes) add(e note) {
 		return
 	}
 	if err == nil {
-		_, err = n.file.Write(n.cipher.seal(b, filepath.Base(n.path)))
+		_, err = n.file.Write(n.cipher.Seal(b, filepath.Base(n.path)))
 	}
 	if err != nil {
 		n.end()
@@ -162,7 +163,7 @@ func (n *notes) end() {
 // readNotes combines all notes of the transaction in one, and those of each step by its task. It
 // skips a torn line, and a line that was not encrypted with the key for this file. It returns an
 // error for a file that cannot be read.
-func readNotes(path string, key noteCipher) (all note, steps map[string]earlier, err error) {
+func readNotes(path string, key sealed.Cipher) (all note, steps map[string]earlier, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return all, nil, err
@@ -178,7 +179,7 @@ func readNotes(path string, key noteCipher) (all note, steps map[string]earlier,
 			return all, nil, err
 		}
 		var n note
-		plain, err := key.open(bytes.TrimSuffix(line, []byte("\n")), filepath.Base(path))
+		plain, err := key.Unseal(bytes.TrimSuffix(line, []byte("\n")), filepath.Base(path))
 		if err != nil || json.Unmarshal(plain, &n) != nil {
 			continue // torn when the earlier process died
 		}
@@ -246,7 +247,7 @@ func (s *Stages) canResume() bool {
 		return false
 	}
 	_, ok := s.driver.(driver.Reattacher)
-	return ok && inMemory(s.memory)
+	return ok && sealed.InMemory(s.memory)
 }
 
 // resumeProblem returns why nothing is resumed although WithResume was given.

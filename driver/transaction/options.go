@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/delegate-io/dlite/internal/sealed"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task/capacity"
@@ -123,7 +124,7 @@ func WithLogWait(d time.Duration) Option { return func(c *config) { c.logWait = 
 // systems other than Linux, nothing is resumed.
 func WithResume(dir string) Option {
 	return func(c *config) {
-		c.resume, c.memory = true, cmp.Or(dir, defaultMemory)
+		c.resume, c.memory = true, cmp.Or(dir, sealed.DefaultMemory)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/sealed"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task/stage"
@@ -34,7 +35,7 @@ func (s *Stages) reopen(ctx context.Context, l openRecord) (*transaction, error)
 	if !s.canResume() {
 		return nil, s.resumeProblem()
 	}
-	if err := makePrivate(s.notesDir()); err != nil {
+	if err := sealed.MakePrivate(s.notesDir()); err != nil {
 		return nil, err
 	}
 	key, err := s.ledger.noteCipher()

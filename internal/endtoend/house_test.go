@@ -77,7 +77,7 @@ func TestHostStepsNeedNoDocker(t *testing.T) {
 // package below the internal directory of a package may import the same packages, and packages
 // in that directory. Examples and the end-to-end tests may import everything.
 var mayImport = map[string][]string{
-	"logger":           {"internal/jsonscan", "internal/logheader", "internal/retryafter"},
+	"logger":           {"internal/jsonscan", "internal/logheader", "internal/retryafter", "internal/sealed"},
 	"logger/otlp":      {"logger", "internal/retryafter"},
 	"logger/telemetry": {"logger", "internal/httpserver"},
 
@@ -94,7 +94,7 @@ var mayImport = map[string][]string{
 
 	"driver":                       {"task/stage"},
 	"driver/drivertest":            {"driver", "task/stage"},
-	"driver/transaction":           {"task", "task/stage", "task/capacity", "driver", "logger", "secrets", "internal/atomicfile", "internal/envelope", "internal/outcome", "internal/taskkind"},
+	"driver/transaction":           {"task", "task/stage", "task/capacity", "driver", "logger", "secrets", "internal/atomicfile", "internal/envelope", "internal/outcome", "internal/sealed", "internal/taskkind"},
 	"driver/local":                 {"driver", "driver/local/host"},
 	"driver/local/host":            {"driver", "task/stage", "secrets", "driver/local/internal/steps", "internal/artifact", "internal/gitremote", "internal/process", "internal/recorded"},
 	"driver/local/internal/docker": {"driver", "task/stage", "driver/local/internal/steps", "internal/process", "internal/recorded"},
@@ -156,6 +156,7 @@ var mayImport = map[string][]string{
 	"internal/process":    {},
 	"internal/recorded":   {"driver"},
 	"internal/retryafter": {},
+	"internal/sealed":     {"internal/atomicfile"},
 	"internal/taskkind":   {"task"},
 	"internal/token":      {},
 

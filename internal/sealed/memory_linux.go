@@ -1,4 +1,4 @@
-package transaction
+package sealed
 
 import (
 	"fmt"
@@ -7,17 +7,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const defaultMemory = "/dev/shm"
+// DefaultMemory is the directory for files in memory that every Linux system has.
+const DefaultMemory = "/dev/shm"
 
-// inMemory reports whether a directory is on a file system in memory.
-func inMemory(dir string) bool {
+// InMemory reports whether a directory is on a file system in memory.
+func InMemory(dir string) bool {
 	var s unix.Statfs_t
 	return unix.Statfs(dir, &s) == nil && s.Type == unix.TMPFS_MAGIC
 }
 
-// makePrivate creates a directory in one that all users may write to. It returns
+// MakePrivate creates a directory in one that all users may write to. It returns
 // an error if another user has created it: its content would be trusted.
-func makePrivate(dir string) error {
+func MakePrivate(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err == nil || !os.IsExist(err) {
 		return err
 	}

@@ -1,0 +1,417 @@
+package logger
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/rs/zerolog"
+
+	"github.com/delegate-io/dlite/internal/sealed"
+)
+
+// DelivererConfig configures a [Deliverer]. Dir is required.
+type DelivererConfig struct {
+	// Dir is the directory of the logs that wait. Only one process at a time can use
+	// it. OpenDeliverer creates it.
+	Dir string
+	// Memory is a directory in memory, for the targets of the logs: they have tokens,
+	// which must not be written to a disk. Empty means /dev/shm. If the directory is not
+	// in memory, as on systems other than Linux, no log outlives the process.
+	Memory string
+	// MaxBytes limits the kept logs together, in bytes on the disk. A log that has no
+	// space displaces a larger one whose step has ended. If there is none, it ends with
+	// its step, as without a deliverer. Zero means 1 GiB.
+	MaxBytes int64
+	// MaxAge is the time after the end of a log for which the deliverer tries. Log
+	// services may refuse the token earlier. Zero means 24 h.
+	MaxAge time.Duration
+	// HTTPClient makes the requests, see [StreamConfig].
+	HTTPClient *http.Client
+	// Log receives an event for each log that is delivered late or dropped. The zero
+	// value discards.
+	Log zerolog.Logger
+}
+
+// Deliverer delivers logs whose log service is away when they end (rule L2). It keeps
+// them in files, tries again until the service has them, and continues with the logs of an
+// earlier process that was killed. A log that it gives up is logged with its size and the
+// reason. It is safe for concurrent use, and must be closed.
+//
+//	logs, err := logger.OpenDeliverer(logger.DelivererConfig{Dir: "/var/lib/delegate/logs"})
+//	stages := transaction.New(driver, transaction.WithLog(logs.Open))
+type Deliverer struct {
+	cfg     DelivererConfig
+	log     zerolog.Logger
+	lock    *flock.Flock
+	memory  string // the directory of this deliverer in Memory
+	cipher  sealed.Cipher
+	durable bool // a later process can read the targets
+	start   func(url string, q *deliveryQueue)
+	stop    context.CancelFunc
+	workers sync.WaitGroup
+
+	mu      sync.Mutex
+	bytes   int64
+	kept    map[*keptLog]struct{}
+	queues  map[string]*deliveryQueue // by the URL of the log service
+	byID    map[logID]*keptLog        // logs that wait
+	closing bool
+}
+
+// logID identifies a log at all log services.
+type logID struct{ url, account, key string }
+
+// The limits of a deliverer.
+const (
+	defaultMaxKept = 1 << 30
+	defaultMaxAge  = 24 * time.Hour
+	maxKeptLogs    = 10_000
+	// holdTime is how long a log waits whose writer was killed before its end. A
+	// delegate that resumes the step sends its whole output again.
+	holdTime = 15 * time.Minute
+	// delivererLockWait is how long OpenDeliverer waits for the lock. A process that is
+	// killed while it starts another one leaves the lock to the other one until that has
+	// started.
+	delivererLockWait = 2 * time.Second
+)
+
+var (
+	errNoSpace  = errors.New("the kept logs use all of their space")
+	errReplaced = errors.New("the log has begun again")
+)
+
+// OpenDeliverer opens a deliverer, and continues with the logs that an earlier process
+// left in Dir. It fails if the directory cannot be used.
+func OpenDeliverer(cfg DelivererConfig) (*Deliverer, error) {
+	if cfg.Memory == "" {
+		cfg.Memory = sealed.DefaultMemory
+	}
+	if cfg.MaxBytes <= 0 {
+		cfg.MaxBytes = defaultMaxKept
+	}
+	if cfg.MaxAge <= 0 {
+		cfg.MaxAge = defaultMaxAge
+	}
+	d := &Deliverer{
+		cfg: cfg, log: cfg.Log, kept: map[*keptLog]struct{}{}, queues: map[string]*deliveryQueue{}, byID: map[logID]*keptLog{},
+	}
+	if err := d.open(); err != nil {
+		return nil, fmt.Errorf("opening the directory of waiting logs %s: %w", cfg.Dir, err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	d.stop = stop
+	d.start = func(url string, q *deliveryQueue) { d.workers.Go(func() { d.work(ctx, url, q) }) }
+	d.recover()
+	return d, nil
+}
+
+func (d *Deliverer) open() error {
+	if err := os.MkdirAll(d.cfg.Dir, 0o700); err != nil {
+		return err
+	}
+	d.lock = flock.New(filepath.Join(d.cfg.Dir, "lock"))
+	ctx, cancel := context.WithTimeout(context.Background(), delivererLockWait)
+	defer cancel()
+	if _, err := d.lock.TryLockContext(ctx, delivererLockWait/100); err != nil {
+		if ctx.Err() != nil {
+			return errors.New("another delegate uses it: give each delegate its own")
+		}
+		return err
+	}
+	err := d.openMemory()
+	if err != nil {
+		err = errors.Join(err, d.lock.Close())
+	}
+	return err
+}
+
+// openMemory opens the directory of the targets.
+func (d *Deliverer) openMemory() (err error) {
+	if d.durable = sealed.InMemory(d.cfg.Memory); !d.durable {
+		return nil
+	}
+	keyFile := filepath.Join(d.cfg.Dir, "targets.key")
+	if d.cipher, err = sealed.Open(keyFile); err != nil {
+		return err
+	}
+	key, err := os.ReadFile(keyFile)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(append([]byte("the name of the directory of "), key...))
+	d.memory = filepath.Join(d.cfg.Memory, "dlite-logs-"+hex.EncodeToString(sum[:16]))
+	if _, err := os.Lstat(d.memory); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return sealed.MakePrivate(d.memory) // refuses a directory of another user
+}
+
+// recover continues with the logs of an earlier process, and removes files that belong to
+// none.
+func (d *Deliverer) recover() {
+	targets, _ := filepath.Glob(filepath.Join(d.memory, "*"+targetSuffix)) // the pattern is valid
+	known := map[string]bool{}
+	for _, path := range targets {
+		if !d.durable {
+			break
+		}
+		k := &keptLog{d: d, name: strings.TrimSuffix(filepath.Base(path), targetSuffix)}
+		var err error
+		if k.target, err = readTarget(path, k.name, d.cipher); err != nil {
+			_ = os.Remove(path)
+			continue // the process died before it kept the log
+		}
+		known[k.name] = true
+		d.adopt(k)
+	}
+	d.removeStrays(known)
+}
+
+// adopt queues a log of an earlier process.
+func (d *Deliverer) adopt(k *keptLog) {
+	size := int64(keptSize)
+	for _, f := range k.files() {
+		size += f.size
+	}
+	var due time.Time
+	d.mu.Lock()
+	d.kept[k], k.size = struct{}{}, size
+	d.bytes += size
+	d.mu.Unlock()
+	if k.target.Ended.IsZero() {
+		due = time.Now().Add(holdTime)
+	}
+	d.log.Info().Str("account", k.target.Account).Str("log", k.target.Key).Int64("bytes", size).
+		Msg("a log of an earlier process waits for its log service")
+	d.enqueue(k, due)
+}
+
+// removeStrays removes the files of logs without a target.
+func (d *Deliverer) removeStrays(known map[string]bool) {
+	paths, _ := filepath.Glob(filepath.Join(d.cfg.Dir, "*-*"+linesSuffix))
+	parts, _ := filepath.Glob(filepath.Join(d.cfg.Dir, "*-*"+partSuffix))
+	lost, bytes := map[string]bool{}, int64(0)
+	for _, path := range append(paths, parts...) {
+		name, _, _ := strings.Cut(filepath.Base(path), "-")
+		if known[name] {
+			continue
+		}
+		if info, err := os.Stat(path); err == nil && strings.HasSuffix(path, linesSuffix) {
+			lost[name] = true
+			bytes += info.Size()
+		}
+		_ = os.Remove(path)
+	}
+	if len(lost) > 0 {
+		d.log.Warn().Int("logs", len(lost)).Int64("bytes", bytes).
+			Msg("logs of an earlier process are dropped: their tokens were in memory and are lost")
+	}
+}
+
+func (k *keptLog) id() logID { return logID{k.target.URL, k.target.Account, k.target.Key} }
+
+// Open starts a stream, like [OpenStream]. Its Close leaves the log to the deliverer if
+// the log service is away. If target names no log service, the output is dropped.
+//
+// If an earlier process wrote to the same log and was killed, a target with
+// SkipOpeningStream and no Writer continues the log. A target with the Writer of that
+// process, or without SkipOpeningStream, begins the log again: the deliverer drops what it
+// has.
+func (d *Deliverer) Open(ctx context.Context, target StreamConfig) TaskLog {
+	if target.URL == "" || target.Key == "" {
+		return discarded{}
+	}
+	if target.HTTPClient == nil {
+		target.HTTPClient = d.cfg.HTTPClient
+	}
+	target.setDefaults()
+	lines := d.continued(&target)
+	if target.Writer == "" {
+		target.Writer = rand.Text()
+	}
+	if lines == nil {
+		lines = newSpool(&target)
+		lines.log = d.newLog(&target, rand.Text())
+		unnamed := lines.create
+		lines.create = func(from int64) (spoolFile, error) {
+			if lines.log.refused {
+				return unnamed(from)
+			}
+			return lines.log.create(from, lines.kept)
+		}
+	}
+	return startStream(ctx, target, lines, sender{batch: maxBatch})
+}
+
+// continued returns the lines of an earlier process that the stream continues, nil if
+// there are none.
+func (d *Deliverer) continued(target *StreamConfig) *spool {
+	k := d.claim(target)
+	if k == nil {
+		return nil
+	}
+	if target.Writer == k.target.Writer {
+		k.remove() // the output comes again from its beginning
+		return nil
+	}
+	if !target.SkipOpeningStream {
+		d.drop(k, errReplaced)
+		return nil
+	}
+	lines, err := k.load(target)
+	if err != nil {
+		d.drop(k, err)
+		return nil
+	}
+	target.Writer, k.target.Token = k.target.Writer, target.Token
+	return lines
+}
+
+// claim takes the log that target repeats, continues or replaces out of its queue.
+func (d *Deliverer) claim(target *StreamConfig) *keptLog {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	k := d.byID[logID{target.URL, target.Account, target.Key}]
+	if k == nil || k.busy {
+		return nil
+	}
+	repeats := target.Writer == k.target.Writer
+	continues := target.Writer == "" && target.SkipOpeningStream && k.target.Ended.IsZero()
+	if !repeats && !continues && target.SkipOpeningStream {
+		return nil // several writers write to the log
+	}
+	d.dequeue(k)
+	return k
+}
+
+// reserve counts n more bytes for a log. If there is no space, it drops larger logs that
+// wait.
+func (d *Deliverer) reserve(k *keptLog, n int64) error {
+	for {
+		victim, err := d.tryReserve(k, n)
+		if victim == nil {
+			return err
+		}
+		d.drop(victim, errNoSpace)
+	}
+}
+
+// tryReserve returns a log that must be dropped before, nil if there is none.
+func (d *Deliverer) tryReserve(k *keptLog, n int64) (victim *keptLog, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, known := d.kept[k]
+	if d.closing && !known || !known && len(d.kept) >= maxKeptLogs {
+		return nil, errNoSpace
+	}
+	if d.bytes+n <= d.cfg.MaxBytes {
+		d.kept[k] = struct{}{}
+		k.size += n
+		d.bytes += n
+		return nil, nil
+	}
+	for o := range d.kept {
+		if o.waiting && !o.busy && o.size > k.size+n && (victim == nil || o.size > victim.size) {
+			victim = o
+		}
+	}
+	if victim == nil {
+		return nil, errNoSpace
+	}
+	d.dequeue(victim)
+	return victim, nil
+}
+
+// forget ends the account of a log. It reports whether the log was kept.
+func (d *Deliverer) forget(k *keptLog) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, ok := d.kept[k]; !ok {
+		return false
+	}
+	delete(d.kept, k)
+	d.dequeue(k)
+	d.bytes -= k.size
+	k.size = 0
+	return true
+}
+
+// drop gives a log up.
+func (d *Deliverer) drop(k *keptLog, reason error) {
+	d.mu.Lock()
+	size := k.size
+	d.mu.Unlock()
+	k.remove()
+	d.log.Warn().Str("account", k.target.Account).Str("log", k.target.Key).Int64("bytes", max(0, size-keptSize)).
+		Time("ended", k.target.Ended).Err(reason).Msg("a log is dropped: its log service did not get it")
+}
+
+// Close delivers until ctx ends, and leaves the rest to the next process. If the logs
+// cannot outlive this process, the rest is dropped.
+func (d *Deliverer) Close(ctx context.Context) error {
+	d.mu.Lock()
+	d.closing = true
+	for _, q := range d.queues {
+		q.signal()
+	}
+	d.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.workers.Wait()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	d.stop()
+	<-done
+	d.leaveRest()
+	return d.lock.Close()
+}
+
+// leaveRest ends with the logs that were not delivered.
+func (d *Deliverer) leaveRest() {
+	d.mu.Lock()
+	var rest []*keptLog
+	var bytes int64
+	for k := range d.kept {
+		if k.waiting {
+			rest = append(rest, k)
+			bytes += k.size
+		}
+	}
+	d.mu.Unlock()
+	switch {
+	case len(rest) == 0:
+	case d.durable:
+		d.log.Warn().Int("logs", len(rest)).Int64("bytes", bytes).
+			Msg("ending before the log service has all logs: the next process with the same ledger delivers them")
+	default:
+		for _, k := range rest {
+			d.drop(k, errors.New("the delegate ends, and this system has no directory in memory"))
+		}
+	}
+	if d.durable {
+		_ = os.Remove(d.memory) // fails if it is not empty
+	}
+}
+
+// discarded is the log of a task that names no log service.
+type discarded struct{}
+
+func (discarded) Write(b []byte) (int, error) { return len(b), nil }
+
+func (discarded) Close(context.Context) error { return nil }
