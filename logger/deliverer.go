@@ -67,7 +67,25 @@ type Deliverer struct {
 	kept    map[*keptLog]struct{}
 	queues  map[string]*deliveryQueue // by the URL of the log service
 	byID    map[logID]*keptLog        // logs that wait
+	dropped int64
 	closing bool
+}
+
+// DelivererStats describes the logs of a [Deliverer] at one moment.
+type DelivererStats struct {
+	// Waiting is the number of kept logs, also those whose steps run, and Bytes their
+	// size on the disk.
+	Waiting int
+	Bytes   int64
+	// Dropped is the number of logs that were given up since the start.
+	Dropped int64
+}
+
+// Stats returns the counts. It may be called at any time.
+func (d *Deliverer) Stats() DelivererStats {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return DelivererStats{Waiting: len(d.kept), Bytes: d.bytes, Dropped: d.dropped}
 }
 
 // logID identifies a log at all log services.
@@ -215,6 +233,7 @@ func (d *Deliverer) removeStrays(known map[string]bool) {
 		_ = os.Remove(path)
 	}
 	if len(lost) > 0 {
+		d.dropped += int64(len(lost)) // no other goroutine has the deliverer yet
 		d.log.Warn().Int("logs", len(lost)).Int64("bytes", bytes).
 			Msg("logs of an earlier process are dropped: their tokens were in memory and are lost")
 	}
@@ -227,8 +246,8 @@ func (k *keptLog) id() logID { return logID{k.target.URL, k.target.Account, k.ta
 //
 // If an earlier process wrote to the same log and was killed, a target with
 // SkipOpeningStream and no Writer continues the log. A target with the Writer of that
-// process, or without SkipOpeningStream, begins the log again: the deliverer drops what it
-// has.
+// process continues it too, and repeats its lines from the first one on: the stream skips as
+// many as the deliverer has. A target without SkipOpeningStream replaces the log.
 func (d *Deliverer) Open(ctx context.Context, target StreamConfig) TaskLog {
 	if target.URL == "" || target.Key == "" {
 		return discarded{}
@@ -237,7 +256,7 @@ func (d *Deliverer) Open(ctx context.Context, target StreamConfig) TaskLog {
 		target.HTTPClient = d.cfg.HTTPClient
 	}
 	target.setDefaults()
-	lines := d.continued(&target)
+	lines, repeated := d.continued(&target)
 	if target.Writer == "" {
 		target.Writer = rand.Text()
 	}
@@ -252,31 +271,37 @@ func (d *Deliverer) Open(ctx context.Context, target StreamConfig) TaskLog {
 			return lines.log.create(from, lines.kept)
 		}
 	}
-	return startStream(ctx, target, lines, sender{batch: maxBatch})
+	s := startStream(ctx, target, lines, sender{batch: maxBatch})
+	s.repeated = repeated
+	return s
 }
 
 // continued returns the lines of an earlier process that the stream continues, nil if
-// there are none.
-func (d *Deliverer) continued(target *StreamConfig) *spool {
+// there are none. The stream repeats a number of them.
+func (d *Deliverer) continued(target *StreamConfig) (lines *spool, repeated int64) {
 	k := d.claim(target)
 	if k == nil {
-		return nil
+		return nil, 0
 	}
-	if target.Writer == k.target.Writer {
-		k.remove() // the output comes again from its beginning
-		return nil
-	}
-	if !target.SkipOpeningStream {
+	repeats := target.Writer == k.target.Writer
+	if !repeats && !target.SkipOpeningStream {
 		d.drop(k, errReplaced)
-		return nil
+		return nil, 0
 	}
 	lines, err := k.load(target)
 	if err != nil {
 		d.drop(k, err)
-		return nil
+		return nil, 0
 	}
-	target.Writer, k.target.Token = k.target.Writer, target.Token
-	return lines
+	target.Writer = k.target.Writer
+	k.target = d.newLog(target, "").target // it has no end
+	if err := k.save(); err != nil {
+		d.log.Warn().Err(err).Str("log", target.Key).Msg("cannot record that a log continues")
+	}
+	if repeats {
+		repeated = lines.pos
+	}
+	return lines, repeated
 }
 
 // claim takes the log that target repeats, continues or replaces out of its queue.
@@ -352,6 +377,7 @@ func (d *Deliverer) forget(k *keptLog) bool {
 func (d *Deliverer) drop(k *keptLog, reason error) {
 	d.mu.Lock()
 	size := k.size
+	d.dropped++
 	d.mu.Unlock()
 	k.remove()
 	d.log.Warn().Str("account", k.target.Account).Str("log", k.target.Key).Int64("bytes", max(0, size-keptSize)).

@@ -152,24 +152,30 @@ func TestTheNextProcessContinuesTheLogOfAStep(t *testing.T) {
 	})
 }
 
-// A step that is followed sends its whole output again.
+// A step that is followed sends its output again, with empty lines for those that its
+// infrastructure does not have any more.
 func TestTheLogOfAFollowedStepArrivesOnce(t *testing.T) {
 	t.Parallel()
-	dir, want := killWriter(t, false)
-	inBubble(t, func(t *testing.T, k *keeper, p *pipes) {
-		k.opened = true
-		d := openAfter(t, p, dir)
-		target := logTo("k")
-		target.SkipOpeningStream, target.Writer = true, "first process"
-		s := d.Open(t.Context(), target)
-		_, _ = io.WriteString(s, want+"more\n")
-		require.NoError(t, s.Close(t.Context()))
-		<-time.After(time.Hour)
-		d.close(t)
-		assert.Equal(t, want+"more\n", text(k.archived()))
-		assert.Equal(t, want+"more\n", text(k.live))
-		assert.Empty(t, d.left(t))
-	})
+	for _, ended := range []bool{false, true} {
+		dir, want := killWriter(t, ended)
+		inBubble(t, func(t *testing.T, k *keeper, p *pipes) {
+			k.opened = true
+			p.away.Store(true)
+			d := openAfter(t, p, dir)
+			target := logTo("k")
+			target.SkipOpeningStream, target.Writer = true, "first process"
+			s := d.Open(t.Context(), target)
+			_, _ = io.WriteString(s, strings.Repeat("\n", 800))
+			_, _ = io.WriteString(s, strings.SplitAfterN(want, "\n", 801)[800]+"more\n")
+			require.NoError(t, s.Close(t.Context()))
+			<-time.After(time.Hour)
+			p.away.Store(false)
+			d.close(t)
+			assert.Equal(t, want+"more\n", text(k.archived()))
+			assert.Equal(t, want+"more\n", text(k.live))
+			assert.Empty(t, d.left(t))
+		})
+	}
 }
 
 // After a restart of the machine the files are there and the tokens are not.

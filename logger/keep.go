@@ -11,7 +11,7 @@ const (
 	keepAfter = time.Second
 	// handOverAfter is the time after which Close leaves a kept log to the deliverer
 	// while requests fail.
-	handOverAfter = 10 * time.Second
+	handOverAfter = 3 * time.Second
 )
 
 // patience limits the time of Close while requests fail.

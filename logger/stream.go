@@ -131,6 +131,8 @@ type Stream struct {
 
 	sender // owned by the goroutine until done
 
+	repeated int64 // lines that the writer repeats; guarded by mu
+
 	patience atomic.Pointer[patience] // nil until Close begins
 
 	closeOnce sync.Once
@@ -212,6 +214,10 @@ func (s *Stream) Write(p []byte) (int, error) {
 // storeLine stores a line, and waits for space if necessary. The caller holds mu,
 // so that lines are numbered in the order in which they are stored.
 func (s *Stream) storeLine(text, now []byte) {
+	if s.repeated > 0 {
+		s.repeated--
+		return
+	}
 	if s.cfg.TrimNewLineSuffix {
 		if t, ok := bytes.CutSuffix(text, []byte("\n")); ok {
 			text = bytes.TrimSuffix(t, []byte("\r"))

@@ -89,11 +89,13 @@ func WithCleanupTimeout(d time.Duration) Option { return func(c *config) { c.cle
 // logger of their context if it has one. The default discards.
 func WithLogger(log zerolog.Logger) Option { return func(c *config) { c.log = log } }
 
-// WithLog sets the function that opens the log of each init and step. URL and Key of
-// the target are empty if the manager names no log service. The function must return at
-// once: failures are errors of Write or Close, and do not fail the step. By default the
-// output goes to the log service that the task names, over an HTTP client that obeys
-// HTTP_PROXY, HTTPS_PROXY and NO_PROXY, and is dropped if the task names none.
+// WithLog sets the function that opens the log of each init and step, such as Open of a
+// logger.Deliverer. URL and Key of the target are empty if the manager names no log
+// service. The function must return at once: failures are errors of Write or Close, and do
+// not fail the step. By default the output goes to the log service that the task names,
+// over an HTTP client that obeys HTTP_PROXY, HTTPS_PROXY and NO_PROXY, and is dropped if the
+// task names none. The default loses the log of a step if its log service is away for two
+// minutes after the end of the step, or if the delegate is killed meanwhile.
 func WithLog(open func(ctx context.Context, target logger.StreamConfig) logger.TaskLog) Option {
 	return func(c *config) { c.openLog = open }
 }
@@ -105,8 +107,9 @@ func WithMasks(cfg secrets.Config) Option { return func(c *config) { c.masks = c
 
 // WithLogWait limits how long the answer of an init or a step waits until its log is archived.
 // While the log service is away, the answer is sent first and the log ends later. The answer
-// of the cleanup waits for the log, at most 10 s; [Stages.Close] waits for the rest. If the delegate is killed in between, the part that the
-// log service did not have is lost. With 0 no answer waits. The default is 2 s.
+// of the cleanup waits for the log, at most 10 s; [Stages.Close] waits for the rest. See
+// [WithLog] for a delegate that is killed in between. With 0 no answer waits. The default is
+// 2 s.
 func WithLogWait(d time.Duration) Option { return func(c *config) { c.logWait = d } }
 
 // WithResume keeps transactions alive when the delegate's process dies (rule

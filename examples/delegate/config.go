@@ -69,6 +69,7 @@ type config struct {
 
 	WorkDir    string `env:"WORK_DIR" help:"folder for workspaces; default: dlite in the temporary folder"`
 	LedgerDir  string `env:"LEDGER_DIR" help:"folder that remembers what has to be cleaned up; default: dlite in the user's cache folder, by delegate name"`
+	StepLogs   int64  `env:"STEP_LOGS_MAX_MB" envDefault:"1024" help:"size in MiB of the logs of steps that LEDGER_DIR keeps while their log service is away"`
 	Trusted    bool   `env:"TRUSTED_STEPS" envDefault:"false" help:"run host steps beside the delegate, as its user, without separating those of different stages; needed for steps that use sudo or the rights of root"`
 	Resume     bool   `env:"RESUME" envDefault:"true" help:"go on with the stages that a delegate had when it was killed, where they can be followed; false cleans them up"`
 	DockerHost string `env:"DOCKER_HOST" help:"the Docker engine's address"`
@@ -85,6 +86,9 @@ type config struct {
 	LogCompact bool   `env:"LOG_COMPRESS" envDefault:"false" help:"compress them"`
 	LogRemote  bool   `env:"ENABLE_REMOTE_LOGGING" envDefault:"false" help:"send the log over OTLP to where OTEL_EXPORTER_OTLP_ENDPOINT says"`
 }
+
+// maxStepLogs is the largest STEP_LOGS_MAX_MB.
+const maxStepLogs = 1 << 30
 
 type protocol string
 
@@ -236,6 +240,7 @@ func (c *config) complete() error {
 	wrong("SUBPROCESS_KILL_PROCESS_GROUP_RETRY_INTERVAL_SECS", c.TermInterval < 1, "at least 1")
 	wrong("OUTPUT_FILE_LIMIT_BYTES", c.FileLimit < 1, "at least 1")
 	wrong("MASK_MIN_LENGTH", c.MaskLength < 1 || c.MaskLength > 64, "from 1 to 64")
+	wrong("STEP_LOGS_MAX_MB", c.StepLogs < 1 || c.StepLogs > maxStepLogs, fmt.Sprintf("from 1 to %d", maxStepLogs))
 	wrong("DRAIN_TIMEOUT_SECS", c.DrainTimeout < 0, "0 or more")
 	wrong("IDLE_WAIT_SECS_BEFORE_STOP", c.IdleWait < 0, "0 or more")
 	wrong("DELEGATE_RESOURCE_THRESHOLD", c.Threshold <= 0 || c.Threshold > 100, "above 0 and at most 100")

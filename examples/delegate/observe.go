@@ -17,6 +17,7 @@ import (
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/driver/vm"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/logger/otlp"
 	"github.com/delegate-io/dlite/logger/telemetry"
 	"github.com/delegate-io/dlite/poller"
@@ -80,9 +81,17 @@ func (o *observed) middleware(routes router.RouteMap) []router.Middleware {
 }
 
 // watch adds the metrics of the delegate's parts.
-func (o *observed) watch(p *poller.Poller, stages *transaction.Group, drivers []driver.Driver) {
+func (o *observed) watch(p *poller.Poller, stages *transaction.Group, drivers []driver.Driver, logs *logger.Deliverer) {
 	o.registry.MustRegister(metrics.Poller(p, stages.Slots()),
 		metrics.Stages(func() metrics.StageStats { return metrics.StageStats(stages.Stats()) }))
+	waiting := func(name, help string, value func(logger.DelivererStats) float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(logs.Stats()) })
+	}
+	o.registry.MustRegister(
+		waiting("dlite_logs_waiting", "Logs that wait for their log service.", func(s logger.DelivererStats) float64 { return float64(s.Waiting) }),
+		waiting("dlite_logs_waiting_bytes", "Bytes on the disk of these logs.", func(s logger.DelivererStats) float64 { return float64(s.Bytes) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "dlite_logs_dropped_total", Help: "Logs that were given up."},
+			func() float64 { return float64(logs.Stats().Dropped) }))
 	for _, d := range drivers {
 		if m, ok := d.(*machines); ok {
 			o.registry.MustRegister(vm.Metrics(m.pools...))

@@ -62,8 +62,13 @@ func serve(ctx context.Context, cfg config, started func(*poller.Poller), signal
 		return err
 	}
 	defer func() { err = errors.Join(err, sources.close()) }()
+	logs, err := openLogs(cfg, outgoing(c), log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeLogs(ctx, logs)) }()
 	// This comes after all checks of settings, because it may start machines.
-	stages, drivers, err := openStages(ctx, cfg, outgoing(c), log)
+	stages, drivers, err := openStages(ctx, cfg, outgoing(c), logs, log)
 	if err != nil {
 		return err
 	}
@@ -79,7 +84,7 @@ func serve(ctx context.Context, cfg config, started func(*poller.Poller), signal
 	routes := router.New(types, router.WithNotFound(single.programs), router.WithMiddleware(seen.middleware(types)...),
 		router.Standard(log, routersecrets.Resolve(secrets.ResolverConfig{Providers: sources.providers, Masks: cfg.masks()})))
 	p := poller.New(c, routes, append(pollerOptions(cfg, log), poller.WithStages(stages), poller.WithSignals(signals...))...)
-	seen.watch(p, stages, drivers)
+	seen.watch(p, stages, drivers, logs)
 	if started != nil {
 		started(p)
 	}

@@ -10,12 +10,13 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
 // openStages opens the drivers that cfg names. Each driver has its own ledger; all share the slots of the delegate.
 // The caller closes the group, which closes the drivers.
-func openStages(ctx context.Context, cfg config, hc *http.Client, log zerolog.Logger) (*transaction.Group, []driver.Driver, error) {
+func openStages(ctx context.Context, cfg config, hc *http.Client, logs *logger.Deliverer, log zerolog.Logger) (*transaction.Group, []driver.Driver, error) {
 	slots := capacity.NewSlots(cfg.slots())
 	var members []*transaction.Stages
 	var drivers []driver.Driver
@@ -25,7 +26,7 @@ func openStages(ctx context.Context, cfg config, hc *http.Client, log zerolog.Lo
 			return nil, nil, errors.Join(err, transaction.Join(members...).Close(ctx))
 		}
 		drivers = append(drivers, d)
-		members = append(members, transaction.New(d, append(stageOptions(cfg, name, slots, log), withLogs(hc))...))
+		members = append(members, transaction.New(d, append(stageOptions(cfg, name, slots, log), transaction.WithLog(logs.Open))...))
 	}
 	return transaction.Join(members...), drivers, nil
 }

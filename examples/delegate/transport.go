@@ -2,8 +2,12 @@ package main
 
 import (
 	"context"
-	"io"
+	"fmt"
 	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver/transaction"
@@ -14,18 +18,22 @@ import (
 // of programs and plugins. It has the certificates and the proxy of the manager's client.
 func outgoing(c *client.HTTP) *http.Client { return &http.Client{Transport: c.Transport()} }
 
-// withLogs sends the logs of steps with a client.
-func withLogs(hc *http.Client) transaction.Option {
-	return transaction.WithLog(func(ctx context.Context, target logger.StreamConfig) logger.TaskLog {
-		if target.URL == "" || target.Key == "" {
-			return noLog{io.Discard}
-		}
-		target.HTTPClient = hc
-		return logger.OpenStream(ctx, target)
+// openLogs opens the deliverer of the logs of steps.
+func openLogs(cfg config, hc *http.Client, log zerolog.Logger) (*logger.Deliverer, error) {
+	logs, err := logger.OpenDeliverer(logger.DelivererConfig{
+		Dir: filepath.Join(cfg.LedgerDir, "logs"), MaxBytes: cfg.StepLogs << 20, HTTPClient: hc, Log: log,
 	})
+	if err != nil {
+		return nil, fmt.Errorf("LEDGER_DIR: %w: %w", transaction.ErrLedger, err)
+	}
+	return logs, nil
 }
 
-// noLog is the log of a step whose task names no log service.
-type noLog struct{ io.Writer }
+// logsTimeout is how long the end of the delegate waits for logs. The next process delivers the rest.
+const logsTimeout = 10 * time.Second
 
-func (noLog) Close(context.Context) error { return nil }
+func closeLogs(ctx context.Context, logs *logger.Deliverer) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), logsTimeout)
+	defer cancel()
+	return logs.Close(ctx)
+}

@@ -33,7 +33,10 @@ func TestEverythingThatLeavesTheDelegateUsesItsCertificates(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(c.CloseIdleConnections)
 
-	stream := logger.OpenStream(t.Context(), logger.StreamConfig{URL: s.URL, Account: "a", Key: "k", IndirectUpload: true, HTTPClient: outgoing(c)})
+	logs, err := openLogs(config{LedgerDir: t.TempDir(), StepLogs: 1}, outgoing(c), zerolog.Nop())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, logs.Close(t.Context())) })
+	stream := logs.Open(t.Context(), logger.StreamConfig{URL: s.URL, Account: "a", Key: "k", IndirectUpload: true})
 	_, err = stream.Write([]byte("line\n"))
 	require.NoError(t, err)
 	require.NoError(t, stream.Close(t.Context()))

@@ -56,7 +56,7 @@ func TestTheCorePullsInFewModules(t *testing.T) {
 			modules[p.Module.Path] = true
 		}
 	}
-	assert.LessOrEqual(t, len(modules), 13, "%v", modules)
+	assert.LessOrEqual(t, len(modules), 14, "%v", modules)
 	for m := range modules {
 		for _, heavy := range []string{"docker", "k8s.io", "sql", "redis", "chi"} {
 			assert.NotContains(t, m, heavy)
@@ -77,7 +77,7 @@ func TestHostStepsNeedNoDocker(t *testing.T) {
 // package below the internal directory of a package may import the same packages, and packages
 // in that directory. Examples and the end-to-end tests may import everything.
 var mayImport = map[string][]string{
-	"logger":           {"internal/jsonscan", "internal/logheader", "internal/retryafter", "internal/sealed"},
+	"logger":           {"internal/atomicfile", "internal/jsonscan", "internal/logheader", "internal/retryafter", "internal/sealed"},
 	"logger/otlp":      {"logger", "internal/retryafter"},
 	"logger/telemetry": {"logger", "internal/httpserver"},
 
@@ -216,7 +216,7 @@ func workspacePatterns(t *testing.T) []string {
 // when packages or names are removed. Raise them only with a reason in the commit.
 const (
 	mostPackages           = 36
-	mostNames              = 477
+	mostNames              = 481
 	mostDirectRequirements = 25 // of the root module
 )
 

@@ -73,7 +73,7 @@ func startPrograms(t testing.TB, settings ...string) *programs {
 			if strings.Contains(file, "/snapshots/") {
 				continue // the next process uses it again
 			}
-			assert.Contains(t, []string{"id", "lock", "notes.key", "owner"}, filepath.Base(file), "%s is left in the ledger", file)
+			assert.Contains(t, []string{"id", "lock", "notes.key", "owner", "targets.key"}, filepath.Base(file), "%s is left in the ledger", file)
 		}
 	})
 	return &programs{
