@@ -21,6 +21,10 @@ func (h *history) operations() (all []operation) {
 		{10, operation{"acquire", h.take}},
 		{11, operation{"answer", h.respond}},
 		{1, operation{"abort", h.abortSome}},
+		{4, operation{"append steps", h.appendSteps}},
+		{1, operation{"finish a stage", h.finishStage}},
+		{1, operation{"renew a lease", h.renewStage}},
+		{1, operation{"abort a step", h.abortStep}},
 		{2, operation{"register", h.register}},
 		{2, operation{"heartbeat", h.beat}},
 		{1, operation{"silence", h.silence}},
@@ -224,7 +228,7 @@ func (h *history) abort(rt *rapid.T, single bool, id string) {
 	case single:
 		h.abortTask(h.in.works[i].first)
 	default:
-		h.stopStage(h.in.works[i], aborted)
+		h.stopStage(h.in.works[i], aborted, "aborted")
 	}
 }
 

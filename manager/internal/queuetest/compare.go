@@ -99,8 +99,9 @@ func (h *history) expected(a *account) (all []string) {
 			continue
 		}
 		s := fmt.Sprintf("%s of %s %s place %d by %q attempts %q:", w.id, a.name, w.status, slices.Index(waits, w)+1, w.by, w.attempts)
-		for _, p := range w.parts {
-			s += fmt.Sprintf(" %s(%s) %s", p.id, p.task, p.status)
+		s += fmt.Sprintf(" open %v, %q;", w.hold != nil && !w.hold.closed, w.kind)
+		for _, p := range w.all() {
+			s += fmt.Sprintf(" %s(%s) %s %q", p.id, p.task, p.status, p.kind)
 		}
 		all = append(all, s+"; "+w.reason())
 	}
@@ -204,8 +205,9 @@ func (h *history) parse(rt *rapid.T, a *account, shown []string) (all []string) 
 			attempts = append(attempts, string(t.Status))
 		}
 		line := fmt.Sprintf("%s of %s %s place %d by %q attempts %q:", s.ID, s.Name, s.Status, s.Place, s.DelegateID, attempts)
+		line += fmt.Sprintf(" open %v, %q;", s.Open, s.FailureKind)
 		for _, p := range append(append([]manager.StepState{s.Init}, s.Steps...), s.Cleanup) {
-			line += fmt.Sprintf(" %s(%s) %s", p.ID, p.TaskID, p.Status)
+			line += fmt.Sprintf(" %s(%s) %s %q", p.ID, p.TaskID, p.Status, p.FailureKind)
 		}
 		all = append(all, line+"; "+reasonPrefix(s.Reason))
 	}

@@ -44,6 +44,7 @@ func (m *model) loseDelegate(d *delegate) {
 	d.lost, d.at = true, m.now+m.set.forget
 	m.emit(event{kind: lost, d: d})
 	m.withdrawOffers(d)
+	m.strand(d)
 	for _, r := range slices.Clone(d.open) {
 		if (r.state != offered || !m.handOver(r)) && !r.detached {
 			m.endTask(r, abandoned)
@@ -61,6 +62,7 @@ func (m *model) remove(d *delegate) {
 	for _, w := range offers {
 		m.requeue(w)
 	}
+	m.strand(d)
 	for _, r := range slices.Clone(d.open) {
 		if r.state != offered || !m.handOver(r) {
 			m.endTask(r, abandoned)
@@ -144,7 +146,7 @@ func (m *model) answer(a *account, delegate, id string, with answer) int {
 		m.requeue(w)
 		return 204
 	}
-	r.answered = true
+	r.answered, r.handedBack = true, with.another
 	if r.stopping {
 		with.outcome = aborted
 	}

@@ -90,6 +90,8 @@ type work struct {
 	first      *record
 	tasks      []*record     // all tasks of the work
 	at         time.Duration // when its wait, offer, run or retention ends
+	leaseSeq   int
+	leaseEnds  time.Duration // the zero value without a lease
 
 	*stage // nil for a single task
 }
@@ -119,6 +121,7 @@ type record struct {
 	stopping    bool
 	answered    bool
 	former      bool // it was the first task of an earlier attempt
+	handedBack  bool // the delegate answered that another one should run it
 	outcome     string
 }
 

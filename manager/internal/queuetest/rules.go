@@ -241,7 +241,7 @@ func (m *model) release(w *work) {
 	if w.d != nil {
 		w.d.idle = m.now
 	}
-	w.state, w.at = over, m.now+m.set.retention
+	w.state, w.leaseEnds, w.at = over, 0, m.now+m.set.retention
 	m.ended = append(m.ended, w)
 	m.dispatch(w.acc)
 	for n := len(m.ended) - 1; n > 0 && len(m.ended) > m.set.finished; n-- {

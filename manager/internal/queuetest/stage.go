@@ -37,12 +37,14 @@ type stage struct {
 	next     int // index of the next part
 	stopping string
 	failed   string
+	kind     string // of the failure
 	lost     bool
 	started  bool
 	by       string   // id of the delegate that runs it or ran it
 	attempts []string // the statuses of the earlier attempts
 	timeout  time.Duration
 	retries  retries
+	hold     *hold // nil for a stage without one
 }
 
 type retries struct {
@@ -55,7 +57,10 @@ type retries struct {
 type part struct {
 	id, first, task string // the tasks of the first and the current attempt
 	status, runOn   string
+	kind            string // of the failure
 	timeout         time.Duration
+	request         string // of an appended step
+	sent            bool   // an appended step is in the queue
 }
 
 func (s *stage) init() *part    { return s.parts[0] }
@@ -77,6 +82,8 @@ const (
 	expired
 	ended
 	lost
+	leaseEnded
+	stranded
 )
 
 // event is a change in the queue.
@@ -136,13 +143,14 @@ func (w *work) expectStepEvent(p *part) {
 
 func (m *model) handleStageEvent(e *event) {
 	w := e.w
-	i := slices.IndexFunc(w.parts, func(p *part) bool { return p.task == e.r.id })
+	all := w.all()
+	i := slices.IndexFunc(all, func(p *part) bool { return p.task == e.r.id })
 	switch e.kind {
 	case taskAcquired:
 		if i < 0 {
 			return // a task of an earlier attempt
 		}
-		p := w.parts[i]
+		p := all[i]
 		p.status = isRunning
 		if p == w.init() {
 			w.status, w.started, w.by, w.variant = isRunning, true, e.d.id, e.variant
@@ -156,22 +164,26 @@ func (m *model) handleStageEvent(e *event) {
 		w.status, w.started, w.by, w.init().status = queued, false, "", queued
 		w.expectEvent(queued)
 	case expired:
-		m.stopStage(w, timedOut)
+		m.stopStage(w, timedOut, "timeout")
 	case ended:
 		if i >= 0 {
-			m.handleTaskEnd(e, w.parts[i])
+			m.handleTaskEnd(e, all[i])
 		}
+	case leaseEnded:
+		m.stopStage(w, failure, "lease_ended")
+	case stranded:
+		m.strandHeld(w)
 	default:
 	}
 }
 
 func (m *model) handleTaskEnd(e *event, p *part) {
 	w := e.w
-	p.status = status(e.outcome)
+	p.status, p.kind = status(e.outcome), w.kindOf(e, p)
 	w.expectStepEvent(p)
 	switch {
 	case w.over():
-	case e.outcome == abandoned:
+	case e.outcome == abandoned && (w.hold == nil || p == w.cleanup()):
 		m.delegateLost(w, p)
 	case p == w.cleanup():
 		m.finish(w)
@@ -181,6 +193,8 @@ func (m *model) handleTaskEnd(e *event, p *part) {
 		p := w.cleanup()
 		p.status = skipped
 		m.finish(w)
+	case w.hold != nil:
+		m.heldPartEnded(w, p, e.outcome == abandoned)
 	default:
 		if p.status != success {
 			w.recordFailure(p)
@@ -194,12 +208,17 @@ func (s *stage) over() bool { return s.status != queued && s.status != isRunning
 func (s *stage) recordFailure(p *part) {
 	if s.failed == "" {
 		s.failed = p.status
+		if s.kind == "" {
+			s.kind = p.kind
+		}
 	}
 }
 
 func (s *stage) skipRemaining() {
 	for ; s.next < len(s.parts)-1; s.next++ {
-		s.parts[s.next].status = skipped
+		if s.parts[s.next].status == queued {
+			s.parts[s.next].status = skipped
+		}
 	}
 }
 
@@ -207,20 +226,33 @@ func (s *stage) skipRemaining() {
 func (m *model) startNext(w *work) {
 	for ; w.next < len(w.parts)-1; w.next++ {
 		p := w.parts[w.next]
+		if p.status == aborted {
+			w.recordFailure(p)
+			continue
+		}
 		runs := p.runOn == "always" || (p.runOn == "failure") == (w.failed != "")
-		if runs && w.stopping == "" && w.init().status == success {
+		if runs && w.stopping == "" && !w.lost && w.init().status == success {
 			w.next++
 			m.sendPart(w, p)
 			return
 		}
 		p.status = skipped
 	}
+	if w.hold != nil {
+		m.settle(w)
+		return
+	}
 	m.sendPart(w, w.cleanup())
 }
 
-// sendPart sends a part to the stage's delegate.
+// sendPart sends the next part to the stage's delegate.
 func (m *model) sendPart(w *work, p *part) {
 	w.current = p
+	m.send(w, p)
+}
+
+// send sends a part to the stage's delegate.
+func (m *model) send(w *work, p *part) {
 	r := m.newTask(w, p)
 	r.d = w.d
 	switch d := m.server(r); {
@@ -249,13 +281,18 @@ func (m *model) newTask(w *work, p *part) *record {
 // delegate's return.
 func (m *model) delegateLost(w *work, p *part) {
 	w.lost = true
-	last := w.cleanup()
-	if p != last {
+	if p != w.cleanup() {
 		w.recordFailure(p)
 	}
+	m.leaveCleanup(w, p != w.cleanup())
+}
+
+// leaveCleanup ends a stage whose delegate is lost. First means that no cleanup was sent.
+func (m *model) leaveCleanup(w *work, first bool) {
+	last := w.cleanup()
 	w.skipRemaining()
 	again := *last
-	again.task, again.status = last.task+"-again", queued
+	again.task, again.status, again.kind = last.task+"-again", queued, ""
 	r := m.newTask(w, &again)
 	r.d, r.detached, r.kind = w.d, true, kinds[w.variant][2]
 	if d := m.server(r); !d.removed {
@@ -263,7 +300,7 @@ func (m *model) delegateLost(w *work, p *part) {
 		*last = again
 	} else {
 		w.tasks = w.tasks[:len(w.tasks)-1]
-		if p != last {
+		if first {
 			last.status = skipped
 		}
 	}
@@ -276,6 +313,10 @@ func (m *model) finish(w *work) {
 		return
 	}
 	w.current = nil
+	if w.hold != nil {
+		w.close()
+		w.skipAppended()
+	}
 	w.status = success
 	if w.failed != "" {
 		w.status = w.failed
@@ -297,13 +338,13 @@ func (m *model) retryStage(w *work) bool {
 		why = "timeout"
 	}
 	n := len(w.attempts) + 2
-	if w.stopping != "" || w.failed == "" || !w.started || n > w.retries.most || !slices.Contains(w.retries.on, why) {
+	if w.stopping != "" || w.failed == "" || w.failed == aborted || !w.started || n > w.retries.most || !slices.Contains(w.retries.on, why) {
 		return false
 	}
 	w.attempts = append(w.attempts, w.failed)
-	w.status, w.failed, w.lost, w.started, w.by, w.next = queued, "", false, false, "", 1
+	w.status, w.failed, w.kind, w.lost, w.started, w.by, w.next = queued, "", "", false, false, "", 1
 	for _, p := range w.parts {
-		p.task, p.status = p.first+"-"+strconv.Itoa(n), queued
+		p.task, p.status, p.kind = p.first+"-"+strconv.Itoa(n), queued, ""
 	}
 	w.current = w.init()
 	first := &record{w: w, id: w.init().task, timeout: w.init().timeout, at: never}
@@ -313,9 +354,33 @@ func (m *model) retryStage(w *work) bool {
 }
 
 // stopStage ends a stage early.
-func (m *model) stopStage(w *work, why string) {
-	if w.stopping == "" && !w.over() && w.current != w.cleanup() {
-		w.stopping = why
-		m.abortTask(w.acc.task(w.current.task))
+func (m *model) stopStage(w *work, why, kind string) {
+	if w.stopping != "" || w.over() || w.current == w.cleanup() {
+		return
 	}
+	w.stopping, w.kind = why, kind
+	if w.hold != nil {
+		m.stopHeld(w)
+		return
+	}
+	m.abortTask(w.acc.task(w.current.task))
+}
+
+// kindOf returns the kind of the failure of a part.
+func (w *work) kindOf(e *event, p *part) string {
+	switch {
+	case e.outcome == success:
+		return ""
+	case e.outcome == abandoned:
+		return "delegate_lost"
+	case e.outcome == aborted:
+		return "aborted"
+	case e.outcome == timedOut:
+		return "timeout"
+	case e.r.handedBack:
+		return "refused"
+	case p == w.init():
+		return "infrastructure"
+	}
+	return "unknown"
 }

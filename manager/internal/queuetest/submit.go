@@ -39,6 +39,14 @@ func (h *history) timeout(rt *rapid.T, what string, seconds int) task.Millis {
 	return task.Millis(seconds * 1000)
 }
 
+// stepTimeout returns the time-out of appended steps.
+func (h *history) stepTimeout() task.Millis {
+	if h.clock == nil {
+		return 0
+	}
+	return 25_000
+}
+
 // orDefault returns a time-out, or its default.
 func orDefault(t task.Millis, d time.Duration) time.Duration {
 	if t == 0 {
@@ -66,7 +74,12 @@ func (h *history) submitStage(rt *rapid.T) {
 	if oneIn(rt, "label", 3) {
 		req.Labels = map[string]string{"env": "prod"}
 	}
-	if oneIn(rt, "retry", 3) {
+	if oneIn(rt, "hold", 3) {
+		req.Hold = &manager.Hold{Lease: 60_000}
+		if h.clock == nil {
+			req.Hold.Lease = 86_400_000
+		}
+	} else if oneIn(rt, "retry", 3) {
 		req.Retry = &manager.Retry{
 			MaxAttempts: 1 + below(rt, "attempts", 3), Backoff: 10_000, MaxBackoff: 40_000,
 			On: pick(rt, "on", [][]string{{"lost"}, {"timeout"}, {"failure"}, {"lost", "failure", "timeout"}}),
@@ -85,6 +98,9 @@ func (h *history) submitStage(rt *rapid.T) {
 		acc: h.in, id: req.ID, request: asJSON(req), high: req.Priority == "HIGH", selectors: req.Selectors,
 		variants: kinds, groups: []string{"account"}, queueTimeout: orDefault(req.QueueTimeout, h.set.queue),
 		stage: &stage{status: queued, timeout: req.Timeout.Duration(), next: 1},
+	}
+	if req.Hold != nil {
+		w.hold = &hold{lease: req.Hold.Lease.Duration()}
 	}
 	if req.Pipeline != "" {
 		w.groups = append(w.groups, "pipeline:web")
@@ -131,6 +147,9 @@ func (h *history) submitTask(rt *rapid.T) {
 // submit adds a work item and dispatches it.
 func (m *model) submit(w *work, first string, timeout time.Duration) {
 	w.seq, w.rejections, w.at = m.number(), map[string]rejection{}, never
+	if w.stage != nil && w.hold != nil {
+		w.leaseSeq, w.leaseEnds = m.number(), m.now+w.hold.lease
+	}
 	w.first = &record{w: w, id: first, kind: w.variants[0][0], timeout: timeout, submitted: m.now, at: never}
 	w.tasks = []*record{w.first}
 	w.acc.works = append(w.acc.works, w)

@@ -24,6 +24,12 @@ func (m *model) nextTimer() timer {
 		}
 		for _, w := range a.works {
 			add(w.at, w.seq, func() { m.dueWork(w) })
+			if w.leaseEnds > 0 {
+				add(w.leaseEnds, w.leaseSeq, func() {
+					w.leaseEnds = 0
+					m.emit(event{kind: leaseEnded, w: w, r: w.first})
+				})
+			}
 			for _, r := range w.tasks {
 				add(r.at, r.seq, func() { m.dueTask(r) })
 			}
