@@ -38,6 +38,10 @@ type Driver interface {
 	// ended may be removed later, at the latest by Cleanup.
 	Execute(ctx context.Context, env *Environment, step *Step, out io.Writer, l Ledger) (*Result, error)
 
+	// An error of Init or Execute may have a method FailureKind() string. It returns one of
+	// the kinds of package stage, such as [stage.FailureImage], for the answer to the
+	// manager.
+
 	// Cleanup stops and removes resources, in an order that the driver chooses. It
 	// returns the resources that it could not remove, with an error that has the
 	// reasons. Cleanup is idempotent: a resource that does not exist, or never

@@ -28,6 +28,7 @@ type answerData struct {
 	tests      *stage.TestSummary
 	kind       string // see [FailureKind]
 	oomKilled  bool
+	bodyCode   int // the HTTP status in the error of a handler
 	// failedByCode reports that the answer names an exit code other than 0, or the signal
 	// that ended the step.
 	failedByCode bool
@@ -50,6 +51,7 @@ func parseAnswerData(data json.RawMessage) (f answerData) {
 		"tests":                    &f.tests,
 		"failure_kind":             &f.kind,
 		"oom_killed":               &f.oomKilled,
+		"code":                     &f.bodyCode,
 	} {
 		if raw, ok := members[name]; ok {
 			_ = json.Unmarshal(raw, into) // a foreign handler may use the name for something else

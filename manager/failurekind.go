@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"net/http"
 	"slices"
 
 	"github.com/delegate-io/dlite/internal/taskkind"
@@ -26,7 +27,8 @@ const (
 	FailureConnectivity FailureKind = "connectivity"
 	// FailureOutOfMemory: the step exceeded its memory limit.
 	FailureOutOfMemory FailureKind = "out_of_memory"
-	// FailureDelegateLost: the delegate is lost or has unregistered.
+	// FailureDelegateLost: the delegate is lost, has unregistered, or was restarted and
+	// does not have the stage any more.
 	FailureDelegateLost FailureKind = "delegate_lost"
 	// FailureAborted: the stage or the step was aborted.
 	FailureAborted FailureKind = "aborted"
@@ -43,7 +45,8 @@ const (
 
 // reportedKinds are the kinds that an answer may report itself.
 var reportedKinds = []FailureKind{ //nolint:gochecknoglobals // a constant list
-	FailureExitCode, FailureTimeout, FailureImage, FailureConnectivity, FailureOutOfMemory, FailureRefused, FailureInfrastructure,
+	FailureExitCode, FailureTimeout, FailureImage, FailureConnectivity, FailureOutOfMemory, FailureRefused,
+	FailureDelegateLost, FailureInfrastructure,
 }
 
 // failureKind returns the kind of the failure that an event reports for a part. It is
@@ -64,7 +67,9 @@ func (f *answerData) failureKind(kind taskkind.Kind, r *queue.Result) FailureKin
 		return FailureKind(f.kind)
 	case f.oomKilled:
 		return FailureOutOfMemory
-	case r.Code == task.RetryOnOtherDelegate:
+	case kind == taskkind.Execute && f.bodyCode == http.StatusConflict: // the transaction is not open there
+		return FailureDelegateLost
+	case r.Code == task.RetryOnOtherDelegate, f.bodyCode >= 400 && f.bodyCode < 500:
 		return FailureRefused
 	case f.failedByCode:
 		return FailureExitCode

@@ -14,10 +14,19 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/delegate-io/dlite/task/stage"
 )
 
 // ErrGone is the error of calls when the machine is known to be dead.
-var ErrGone = errors.New("the machine of the agent is gone")
+var ErrGone error = goneError{}
+
+type goneError struct{}
+
+func (goneError) Error() string { return "the machine of the agent is gone" }
+
+// FailureKind returns the kind of the failure for the answer to the manager.
+func (goneError) FailureKind() string { return stage.FailureConnectivity }
 
 // Client calls one agent. It is safe for concurrent use. Create it with [NewClient].
 type Client struct {

@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/delegate-io/dlite/task/stage"
 )
 
 // The values of [Error].Reason.
@@ -77,6 +79,20 @@ func (e *Error) Error() string {
 }
 
 func (e *Error) Unwrap() error { return e.err }
+
+// FailureKind returns the kind of the failure for the answer to the manager.
+func (e *Error) FailureKind() string {
+	switch e.Reason {
+	case reasonImage:
+		return stage.FailureImage
+	case reasonUnreachable, reasonNodeLost:
+		return stage.FailureConnectivity
+	case reasonRefused:
+		return stage.FailureRefused
+	default:
+		return stage.FailureInfrastructure
+	}
+}
 
 // refusal recognises quotas and policies among the errors of a request.
 func refusal(pod string, err error) error {

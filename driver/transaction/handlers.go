@@ -135,9 +135,24 @@ func (s *Stages) initAnswer(t *transaction, err error) *stage.InitResponse {
 		DelegateMeta: stage.DelegateMeta{ID: s.delegate, HostName: s.delegate},
 	}
 	if err != nil {
-		r.ErrorMessage = t.secrets.Mask(err.Error())
+		r.ErrorMessage, r.FailureKind = t.secrets.Mask(err.Error()), failureKind(err)
 	}
 	return r
+}
+
+// failureKind returns the kind that a driver has given to an error, or an empty string. A
+// time-out has a status and needs no kind.
+func failureKind(err error) string {
+	var kind interface{ FailureKind() string }
+	switch {
+	case status(err) != stage.Failure:
+		return ""
+	case errors.Is(err, driver.ErrLost):
+		return stage.FailureDelegateLost
+	case errors.As(err, &kind):
+		return kind.FailureKind()
+	}
+	return ""
 }
 
 // execute runs a step. The answer of a step that failed, or whose driver failed,
@@ -201,7 +216,7 @@ func (t *transaction) answer(res *driver.Result, err error) *stage.ExecuteRespon
 		t.secrets.Add(slices.Collect(maps.Values(res.Secrets))...)
 	}
 	if err != nil {
-		r.ErrorMessage = t.secrets.Mask(err.Error())
+		r.ErrorMessage, r.FailureKind = t.secrets.Mask(err.Error()), failureKind(err)
 	}
 	if res == nil {
 		return r

@@ -79,7 +79,26 @@ type InitResponse struct {
 	ErrorMessage string       `json:"error_message,omitempty"`
 	// Services are the statuses of the services of a [VMInit], in their order.
 	Services []ServiceStatus `json:"service_statuses,omitempty"`
+	// FailureKind classifies a failure, see [FailureImage]. It is an extension.
+	FailureKind string `json:"failure_kind,omitempty"`
 }
+
+// The kinds of failures that a driver knows, in the answers to inits and executes. An
+// answer without a kind leaves the classification to the manager.
+const (
+	// FailureImage: the image of a container cannot be pulled.
+	FailureImage = "image"
+	// FailureConnectivity: the engine, the cluster, or the machine of the stage cannot be
+	// reached.
+	FailureConnectivity = "connectivity"
+	// FailureDelegateLost: the delegate was restarted and does not know how the step
+	// ended.
+	FailureDelegateLost = "delegate_lost"
+	// FailureInfrastructure: the infrastructure has no room for the stage, or ended it.
+	FailureInfrastructure = "infrastructure"
+	// FailureRefused: the infrastructure does not allow the stage or step.
+	FailureRefused = "refused"
+)
 
 // DelegateMeta names the delegate that owns a transaction.
 type DelegateMeta struct {
@@ -110,9 +129,11 @@ type ExecuteResponse struct {
 	Outputs      []Output          `json:"outputs,omitempty"`
 	// Artifact is the content of the step's artifact file. It travels as base64.
 	Artifact []byte `json:"artifact,omitempty"`
-	// ExitCode and OOMKilled are extensions.
-	ExitCode  int  `json:"exit_code,omitempty"`
-	OOMKilled bool `json:"oom_killed,omitempty"`
+	// ExitCode, OOMKilled and FailureKind are extensions. FailureKind classifies a
+	// failure that has no exit code, see [FailureImage].
+	ExitCode    int    `json:"exit_code,omitempty"`
+	OOMKilled   bool   `json:"oom_killed,omitempty"`
+	FailureKind string `json:"failure_kind,omitempty"`
 	// Tests summarises the step's test reports. It is an extension.
 	Tests *TestSummary `json:"tests,omitempty"`
 }

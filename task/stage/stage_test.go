@@ -41,10 +41,10 @@ var wire = map[string]struct {
 			LogKey: "lk", MountDockerSocket: true, Files: []*stage.File{{Path: "f", Mode: 0o644, Data: "x", IsDir: true}},
 		}},
 	"init response": {`{"ip_address":"127.0.0.1","delegate_meta_info":{"id":"d","host_name":"h"},"infra_type":"DOCKER",
-		"command_execution_status":"FAILURE","error_message":"no disk"}`,
+		"command_execution_status":"FAILURE","error_message":"no disk","failure_kind":"connectivity"}`,
 		&stage.InitResponse{
 			IPAddress: "127.0.0.1", DelegateMeta: stage.DelegateMeta{ID: "d", HostName: "h"}, InfraType: "DOCKER",
-			Status: stage.Failure, ErrorMessage: "no disk",
+			Status: stage.Failure, ErrorMessage: "no disk", FailureKind: stage.FailureConnectivity,
 		}},
 	"execute request": {`{
 		"id":"s1","name":"step","stage_runtime_id":"sr","kind":"Run","run":{"entrypoint":["sh","-c"],"commands":["echo"]},
@@ -82,11 +82,11 @@ var wire = map[string]struct {
 			GroupID: "g", VolumesActual: []*stage.Volume{{Temp: &stage.TempVolume{ID: "v"}}},
 		}},
 	"execute response": {`{"command_execution_status":"TIMEOUT","error_message":"late","output_vars":{"a":"b"},
-		"outputs":[{"key":"k","value":"v","type":"STRING"}],"artifact":"e30=","exit_code":137,"oom_killed":true}`,
+		"outputs":[{"key":"k","value":"v","type":"STRING"}],"artifact":"e30=","exit_code":137,"oom_killed":true,"failure_kind":"image"}`,
 		&stage.ExecuteResponse{
 			Status: stage.Timeout, ErrorMessage: "late", OutputVars: map[string]string{"a": "b"},
 			Outputs:  []stage.Output{{Key: "k", Value: "v", Type: stage.OutputString}},
-			Artifact: []byte("{}"), ExitCode: 137, OOMKilled: true,
+			Artifact: []byte("{}"), ExitCode: 137, OOMKilled: true, FailureKind: stage.FailureImage,
 		}},
 	"cleanup request": {`{"group_id":"g","network":"n","volumes":[{"host":{"id":"v"}}],"containers":{"labels":{"a":"b"}},
 		"log_config":{"url":"u"},"log_key":"lk"}`,

@@ -11,6 +11,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
+
+	"github.com/delegate-io/dlite/task/stage"
 )
 
 // engineTimeout limits a call to the engine that must complete. After an abandoned call it is unknown
@@ -83,10 +85,18 @@ func (e *engine) close() error {
 // explainEngine adds to a connection error which engine does not answer.
 func explainEngine(cli client.APIClient, err error) error {
 	if client.IsErrConnectionFailed(err) && !errors.Is(err, errEngineLost) {
-		return fmt.Errorf("no Docker engine answers at %s, which a step with an image needs: %w", cli.DaemonHost(), err)
+		return &awayError{fmt.Errorf("no Docker engine answers at %s, which a step with an image needs: %w", cli.DaemonHost(), err)}
 	}
 	return err
 }
+
+// awayError is the error of a call that found no engine.
+type awayError struct{ error }
+
+func (e *awayError) Unwrap() error { return e.error }
+
+// FailureKind returns the kind of the failure for the answer to the manager.
+func (e *awayError) FailureKind() string { return stage.FailureConnectivity }
 
 // socketPath returns the path of the engine's socket on this machine.
 func socketPath(cli client.APIClient) string {

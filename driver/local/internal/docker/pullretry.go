@@ -16,6 +16,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/delegate-io/dlite/driver/local/internal/steps"
+	"github.com/delegate-io/dlite/task/stage"
 )
 
 // pullTimes are the limits of a pull.
@@ -79,6 +80,19 @@ func (r *run) pull(ctx context.Context, cli client.APIClient, allowLocal bool) e
 	}
 }
 
+// pullError is the error of a failed pull.
+type pullError struct{ error }
+
+func (e *pullError) Unwrap() error { return e.error }
+
+// FailureKind returns the kind of the failure for the answer to the manager.
+func (e *pullError) FailureKind() string {
+	if isAway(e.error) {
+		return stage.FailureConnectivity // to the engine
+	}
+	return stage.FailureImage
+}
+
 // pullOnce makes one attempt. The stream of the engine has no time-out, so a time without
 // progress ends it.
 func (r *run) pullOnce(ctx context.Context, cli client.APIClient, auth string) error {
@@ -92,7 +106,7 @@ func (r *run) pullOnce(ctx context.Context, cli client.APIClient, auth string) e
 		if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
 			err = cause
 		}
-		return fmt.Errorf("pull image %s: %w", r.Step.Image, explainEngine(cli, err))
+		return &pullError{fmt.Errorf("pull image %s: %w", r.Step.Image, explainEngine(cli, err))}
 	}
 	body, err := cli.ImagePull(ctx, r.Step.Image, image.PullOptions{RegistryAuth: auth})
 	if err != nil {

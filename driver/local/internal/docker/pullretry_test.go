@@ -104,7 +104,11 @@ func TestPullDoesNotRetryPermanentErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, engine, out := newPullRun(t, quickPull, "r.example/x:1", answer)
-			require.ErrorContains(t, r.tryPull(t), "pull image r.example/x:1: ")
+			err := r.tryPull(t)
+			require.ErrorContains(t, err, "pull image r.example/x:1: ")
+			var kind interface{ FailureKind() string }
+			require.ErrorAs(t, err, &kind)
+			require.Equal(t, stage.FailureImage, kind.FailureKind())
 			require.Equal(t, 1, engine.count())
 			require.Equal(t, "Pulling image r.example/x:1\n", out.String())
 		})
