@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"cmp"
+
 	"github.com/delegate-io/dlite/manager/pipeline/internal/definition"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/expression"
 )
@@ -65,7 +67,7 @@ func (t *turn) announceBelow(parent *Node, e *element, steps *[]Step) {
 // element, or those of its strategy if that can be expanded already.
 func (t *turn) foresee(parent *Node, e *element) []*Node {
 	n := &Node{
-		Path: childPath(parent.Kind, parent.Path, e.id), Source: e.path, Parent: parent.Path, Kind: e.kind, Identifier: e.id, Name: e.name,
+		Path: childPath(parent.Kind, parent.Path, e.id), Source: e.path, Parent: parent.Path, Kind: e.kind, Identifier: e.id, Name: cmp.Or(e.name, e.id),
 	}
 	t.foreseen[n.Path] = n
 	if e.strategy() == nil {
@@ -79,7 +81,7 @@ func (t *turn) foresee(parent *Node, e *element) []*Node {
 	var all []*Node
 	for i, it := range plan.iterations {
 		child := &Node{
-			Path: n.Path + it.postfix, Source: e.path, Parent: n.Path, Kind: e.kind, Identifier: e.id + it.postfix, Name: e.name,
+			Path: n.Path + it.postfix, Source: e.path, Parent: n.Path, Kind: e.kind, Identifier: e.id + it.postfix, Name: n.Name + it.postfix,
 			Index: i, Total: len(plan.iterations), Postfix: it.postfix, Matrix: it.matrix, Repeat: it.repeat,
 		}
 		t.foreseen[child.Path] = child

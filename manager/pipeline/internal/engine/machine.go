@@ -267,19 +267,6 @@ func (e *element) typeName() string {
 	return ""
 }
 
-// position is the place of the element in the file.
-func (e *element) position() definition.Position {
-	switch e.kind {
-	case StageNode:
-		return e.stage.Position
-	case GroupNode:
-		return e.group.Position
-	case StepNode:
-		return e.step.Position
-	}
-	return definition.Position{}
-}
-
 // at writes a position as file:line:column.
 func at(p definition.Position) string {
 	file := p.File

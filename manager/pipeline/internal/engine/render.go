@@ -19,7 +19,6 @@ func (t *turn) renderStep(n *Node, e *element) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
-	n.Name = t.name(n, e)
 	step := t.identified(n, e)
 	step.Attempt, step.Timeout, step.Environment = n.Attempt, limit, t.stepEnvironment(n)
 	step.Spec, _ = spec.(map[string]any)
@@ -36,24 +35,6 @@ func (t *turn) identified(n *Node, e *element) Step {
 	}
 	slices.Reverse(step.Groups)
 	return step
-}
-
-// name renders the name of a node. A name is for people: if it cannot be rendered, it stays as it
-// is.
-func (t *turn) name(n *Node, e *element) string {
-	name := e.name
-	if strings.Contains(name, "<+") {
-		field := definition.Node{Value: name, Position: e.position()}
-		if value, err := t.fieldText(n, "name", &field); err == nil {
-			name = value
-		}
-	}
-	if name == "" {
-		name = n.Identifier
-	} else if n.Postfix != "" && name == e.name {
-		name += n.Postfix
-	}
-	return clip(name)
 }
 
 // stepEnvironment returns the variables that depend on loops and on what has happened.
@@ -106,7 +87,6 @@ func (t *turn) opening(n *Node) (*Opening, error) {
 	e := t.element(n)
 	s, p := e.stage, t.m.pipeline
 	o := &Opening{Identifier: n.Identifier, Pipeline: p.Identifier, Org: p.Org, Project: p.Project, Environment: t.loopEnvironment(n)}
-	n.Name = t.name(n, e)
 	o.Name = n.Name
 	var err error
 	if o.Timeout, err = t.timeout(n, s.Timeout); err != nil {

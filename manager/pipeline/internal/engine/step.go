@@ -70,6 +70,8 @@ func (t *turn) stepEnded(n *Node, r *Result) {
 	case n.Ending != "":
 		n.FailureKind = FailureAborted
 		t.end(n, n.Ending, n.Why)
+	case n.Background && (r.Failure == "" || r.Failure == FailureAborted):
+		t.end(n, Succeeded, "stopped")
 	case r.Failure == "":
 		t.end(n, Succeeded, "")
 	case r.Failure == FailureAborted:

@@ -29,7 +29,7 @@ func (t *turn) startStrategy(n *Node) {
 			return
 		}
 		child := t.create(n, e, n.Path+it.postfix, e.kind)
-		child.Identifier, child.Order = id, i
+		child.Identifier, child.Name, child.Order = id, child.Name+it.postfix, i
 		child.Index, child.Total, child.Postfix = i, len(plan.iterations), it.postfix
 		child.Matrix, child.Repeat = it.matrix, it.repeat
 		child.Reason = "waits for its turn in the strategy"

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -167,7 +168,7 @@ func (t *turn) create(parent *Node, e *element, path string, kind Kind) *Node {
 		t.forget(n)
 	}
 	*n = Node{
-		Path: path, Source: e.path, Parent: parent.Path, Kind: kind, Identifier: e.id, Name: e.name, Type: e.typeName(),
+		Path: path, Source: e.path, Parent: parent.Path, Kind: kind, Identifier: e.id, Name: cmp.Or(e.name, e.id), Type: e.typeName(),
 		Order: e.order, Status: Queued, Attempt: n.Attempt + 1, CreatedAt: t.now, Past: n.Past,
 	}
 	t.touch(n)
