@@ -28,10 +28,19 @@ func callOf(r *http.Request) *apiCall {
 // account returns the account that the request's token stands for.
 func account(r *http.Request) string { return callOf(r).account }
 
-// authenticate passes requests on that have a token of the account in the query. It
+// AccountOf returns the account of a request that [Manager.Authenticate] has passed on, and an
+// empty string for any other request.
+func AccountOf(r *http.Request) string {
+	if c := callOf(r); c != nil {
+		return c.account
+	}
+	return ""
+}
+
+// Authenticate passes requests on that have a token of the account in the query. It
 // answers 401 if the account's secret does not verify the token, and 403 if the
 // token names another account.
-func (m *Manager) authenticate(next http.Handler) http.Handler {
+func (m *Manager) Authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.URL.Query().Get("accountId")
 		if id == "" {

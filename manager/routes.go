@@ -24,7 +24,7 @@ func (m *Manager) routes() http.Handler {
 		writeStatus(w, http.StatusMethodNotAllowed, r.URL.Path+" does not support the method "+r.Method)
 	})
 	r.Group(func(r chi.Router) {
-		r.Use(m.authenticate)
+		r.Use(m.Authenticate)
 		r.Route("/api/agent", func(r chi.Router) {
 			r.Post("/delegates/register", m.register)
 			r.Post("/delegates/heartbeat-with-polling", m.heartbeat)

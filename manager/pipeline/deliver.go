@@ -15,26 +15,37 @@ import (
 
 // deliver applies events to their run and sends the commands that follow.
 func (s *Service) deliver(ctx context.Context, messages []store.Message) error {
-	key := runKey{messages[0].Account, messages[0].Run}
+	err := s.change(ctx, runKey{messages[0].Account, messages[0].Run}, func(tx *store.Tx, live *liveRun) error {
+		return apply(tx, live, messages)
+	})
+	if errors.Is(err, ErrNotFound) { // the run has expired
+		return s.store.Update(ctx, func(tx *store.Tx) error { return done(tx, messages) })
+	}
+	return err
+}
+
+// change changes a run in one transaction. It fails with [ErrNotFound].
+func (s *Service) change(ctx context.Context, key runKey, fn func(*store.Tx, *liveRun) error) error {
 	var ended *store.Run
 	err := s.store.Update(ctx, func(tx *store.Tx) error {
 		ended = nil
 		run, err := tx.Lock(key.account, key.id)
-		if errors.Is(err, store.ErrNotFound) { // the run has expired
-			return done(tx, messages)
+		if errors.Is(err, store.ErrNotFound) {
+			return fmt.Errorf("run %s: %w", key.id, ErrNotFound)
 		}
 		if err != nil {
 			return err
 		}
+		active := run.Ended.IsZero()
 		live, err := s.cache.load(tx, run)
 		if err != nil {
 			return err
 		}
-		if err := apply(tx, live, messages); err != nil {
-			s.cache.drop(key) // its state has changed, and the database has not
+		if err := fn(tx, live); err != nil {
+			s.cache.drop(key) // its state may have changed, and the database has not
 			return err
 		}
-		if !run.Ended.IsZero() {
+		if active && !run.Ended.IsZero() {
 			ended = run
 		}
 		return nil
@@ -63,56 +74,99 @@ func done(tx *store.Tx, messages []store.Message) error {
 
 // apply applies the events of messages, and writes what changed.
 func apply(tx *store.Tx, live *liveRun, messages []store.Message) error {
-	changed := map[string]*engine.Node{}
-	var order []string
-	var commands []engine.Command
+	turn := runTurn{live: live, changed: map[string]*engine.Node{}}
 	for _, m := range messages {
 		var e engine.Event
 		if err := json.Unmarshal(m.Data, &e); err != nil {
 			return fmt.Errorf("decoding an event: %w", err)
 		}
-		e.Time = time.Now().UTC()
-		nodes, next, err := live.machine.Apply(live.state, e)
-		var refused *engine.RefusedError
-		if err != nil && !errors.As(err, &refused) { // an order may have become void on its way
-			return fmt.Errorf("applying the event %s of %s: %w", e.Kind, e.Node, err)
-		}
-		for _, n := range nodes {
-			if changed[n.Path] == nil {
-				order = append(order, n.Path)
-			}
-			changed[n.Path] = n
-		}
-		commands = append(commands, next...)
-	}
-	if len(order) > 0 {
-		nodes := make([]store.Node, 0, len(order))
-		for _, path := range order {
-			data, err := json.Marshal(changed[path])
-			if err != nil {
-				return fmt.Errorf("encoding node %s: %w", path, err)
-			}
-			nodes = append(nodes, store.Node{Path: path, Data: data})
-		}
-		live.summarise()
-		if err := tx.Save(live.run, nodes); err != nil {
+		if err := turn.apply(e); err != nil {
 			return err
 		}
 	}
-	if err := send(tx, live.run, commands); err != nil {
+	if err := turn.save(tx); err != nil {
 		return err
 	}
 	return done(tx, messages)
 }
 
+// runTurn collects what events change in a run.
+type runTurn struct {
+	live     *liveRun
+	changed  map[string]*engine.Node
+	order    []string
+	commands []engine.Command
+}
+
+func (t *runTurn) apply(e engine.Event) error {
+	e.Time = time.Now().UTC()
+	nodes, commands, err := t.live.machine.Apply(t.live.state, e)
+	if err != nil {
+		return fmt.Errorf("applying the event %s of %s: %w", e.Kind, e.Node, err)
+	}
+	for _, n := range nodes {
+		if t.changed[n.Path] == nil {
+			t.order = append(t.order, n.Path)
+		}
+		t.changed[n.Path] = n
+	}
+	t.commands = append(t.commands, commands...)
+	return nil
+}
+
+// save writes the changed nodes and sends the commands.
+func (t *runTurn) save(tx *store.Tx) error {
+	if len(t.order) == 0 && len(t.commands) == 0 {
+		return nil
+	}
+	nodes := make([]store.Node, 0, len(t.order))
+	for _, path := range t.order {
+		data, err := json.Marshal(t.changed[path])
+		if err != nil {
+			return fmt.Errorf("encoding node %s: %w", path, err)
+		}
+		nodes = append(nodes, store.Node{Path: path, Data: data})
+	}
+	if err := t.live.summarise(); err != nil {
+		return err
+	}
+	if err := tx.Save(t.live.run, nodes); err != nil {
+		return err
+	}
+	return send(tx, t.live.run, t.commands)
+}
+
+// facts is the state of a run beside its nodes, for lists.
+type facts struct {
+	Name   string            `json:"name,omitempty"`
+	User   string            `json:"user,omitempty"`
+	Reason string            `json:"reason,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
 // summarise copies the status of the pipeline to the run.
-func (l *liveRun) summarise() {
+func (l *liveRun) summarise() error {
 	root := l.state.Root()
 	l.run.Status = string(root.Status)
 	l.run.Ended = time.Time{}
 	if root.Status.Ended() {
 		l.run.Ended = root.EndedAt
 	}
+	var f facts
+	if len(l.run.State) > 0 {
+		if err := json.Unmarshal(l.run.State, &f); err != nil {
+			return fmt.Errorf("decoding the facts of run %s: %w", l.run.ID, err)
+		}
+	}
+	f.Reason = root.Reason
+	return l.setFacts(f)
+}
+
+func (l *liveRun) setFacts(f facts) (err error) {
+	if l.run.State, err = json.Marshal(f); err != nil {
+		return fmt.Errorf("encoding the facts of run %s: %w", l.run.ID, err)
+	}
+	return nil
 }
 
 // send turns commands into messages. A timer is an event that is due later.

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
@@ -19,10 +20,18 @@ type Run struct {
 	Pipeline string `json:"pipeline"`
 	Status   Status `json:"status"`
 	// Cause is MANUAL, WEBHOOK, WEBHOOK_CUSTOM or SCHEDULER_CRON.
-	Cause     string    `json:"cause"`
-	Branch    string    `json:"branch,omitempty"`
-	CreatedAt time.Time `json:"created_at"`
-	EndedAt   time.Time `json:"ended_at,omitzero"`
+	Cause  string `json:"cause"`
+	Branch string `json:"branch,omitempty"`
+	// Name is the name of the pipeline, User the person behind the run.
+	Name string `json:"name,omitempty"`
+	User string `json:"user,omitempty"`
+	// Reason explains the status.
+	Reason    string            `json:"reason,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	CreatedAt time.Time         `json:"created_at"`
+	EndedAt   time.Time         `json:"ended_at,omitzero"`
+	// Version counts the changes of the run.
+	Version int64 `json:"version"`
 	// Nodes are the pipeline, its stages, groups, steps and strategies as far as their turn has
 	// come, parents before their children. Lists of runs have none.
 	Nodes []Node `json:"nodes,omitempty"`
@@ -65,40 +74,46 @@ type Node struct {
 	Past        []Past            `json:"past,omitempty"`
 	Evaluated   []Evaluated       `json:"evaluated,omitempty"`
 	Matrix      map[string]any    `json:"matrix,omitempty"`
-	// StageID is the id of the stage at the manager, for a stage and its steps. StepID is the id
-	// of the step there. The log of a step has the key StageID/StepID.
+	// StageID is the id of a stage at the manager, and StepID the id of a step there. The log of a
+	// step has the key StageID/StepID, with the id of its stage.
 	StageID string `json:"stage_id,omitempty"`
 	StepID  string `json:"step_id,omitempty"`
 }
 
 // summary returns the API's form of a run without its nodes.
 func summary(r *store.Run) Run {
+	var f facts
+	_ = json.Unmarshal(r.State, &f) // this package has written it
 	return Run{
 		ID: r.ID, Number: r.Number, Pipeline: r.Pipeline, Status: Status(r.Status), Cause: r.Cause, Branch: r.Branch,
-		CreatedAt: r.Created, EndedAt: r.Ended,
+		Name: f.Name, User: f.User, Reason: f.Reason, Labels: f.Labels, CreatedAt: r.Created, EndedAt: r.Ended, Version: r.Version,
 	}
 }
 
 // detail returns the API's form of a run with its nodes.
 func detail(live *liveRun) Run {
 	run := summary(live.run)
-	var add func(n *engine.Node, stage string)
-	add = func(n *engine.Node, stage string) {
+	var add func(n *engine.Node)
+	add = func(n *engine.Node) {
 		node := nodeOf(n)
-		switch n.Kind {
-		case engine.StageNode:
-			stage = stageID(live.run.ID, n.Path, n.Attempt)
-		case engine.StepNode:
-			node.StepID = steps.ID(engine.Step{Node: n.Path, Attempt: n.Attempt})
-		}
-		node.StageID = stage
+		node.setStage(run.ID, n)
 		run.Nodes = append(run.Nodes, node)
 		for _, child := range live.machine.Children(live.state, n) {
-			add(child, stage)
+			add(child)
 		}
 	}
-	add(live.state.Root(), "")
+	add(live.state.Root())
 	return run
+}
+
+// setStage sets the ids that a node has at the manager.
+func (n *Node) setStage(run string, state *engine.Node) {
+	switch state.Kind {
+	case engine.StageNode:
+		n.StageID = stageID(run, state.Path, state.Attempt)
+	case engine.StepNode:
+		n.StepID = steps.ID(engine.Step{Node: state.Path, Attempt: state.Attempt})
+	}
 }
 
 func nodeOf(n *engine.Node) Node {

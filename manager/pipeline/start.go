@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,9 +24,9 @@ type Request struct {
 	// YAML is the pipeline, and Name the name of its file, for messages.
 	YAML string `json:"yaml"`
 	Name string `json:"name,omitempty"`
-	// InputSets are merged in their order. Inputs are values by path, for example
+	// InputSets are the YAML of input sets, merged in their order. Inputs are values by path, for example
 	// pipeline.variables.tag, and have precedence.
-	InputSets []Source          `json:"input_sets,omitempty"`
+	InputSets []string          `json:"input_sets,omitempty"`
 	Inputs    map[string]string `json:"inputs,omitempty"`
 	// Stages selects stages by identifier. Empty means all.
 	Stages []string `json:"stages,omitempty"`
@@ -44,6 +45,9 @@ type Request struct {
 	Codebase map[string]any `json:"codebase,omitempty"`
 	// Variables are the values of variable.*, with the members org and account.
 	Variables map[string]any `json:"variables,omitempty"`
+
+	// templates are those of an earlier run with the same definition.
+	templates map[string]Source
 }
 
 // runName matches ids of runs.
@@ -94,7 +98,9 @@ func (s *Service) Start(ctx context.Context, account string, req Request) (Run, 
 			return fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
 		live.state = state
-		live.summarise()
+		if err := live.summarise(); err != nil {
+			return err
+		}
 		if live.run.Definition, err = json.Marshal(doc); err != nil {
 			return fmt.Errorf("encoding a run: %w", err)
 		}
@@ -142,7 +148,7 @@ func (s *Service) prepare(account string, req *Request) (*preparedRun, error) {
 	}
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	doc := &document{
-		Source: Source{Name: name, Text: []byte(req.YAML)}, InputSets: req.InputSets, Inputs: req.Inputs, SkipOtherStages: req.SkipOtherStages,
+		Source: Source{Name: name, Text: []byte(req.YAML)}, InputSets: inputSets(req.InputSets), Inputs: req.Inputs, SkipOtherStages: req.SkipOtherStages, Templates: req.templates,
 		Run: engine.Run{
 			ID: id, Account: account, StartedAt: now, TriggerType: cause, User: req.User, Email: req.Email,
 			Trigger: req.Trigger, Codebase: req.Codebase, Variables: req.Variables, Stages: req.Stages,
@@ -160,7 +166,17 @@ func (s *Service) prepare(account string, req *Request) (*preparedRun, error) {
 		Account: account, ID: id, Pipeline: p.Identifier, Branch: req.Branch, Cause: cause, Created: now, Labels: req.Labels,
 		Search: strings.Join([]string{p.Identifier, p.Name, req.Branch, req.User}, "\n"),
 	}
-	return &preparedRun{liveRun: liveRun{run: run, machine: machine}, doc: doc}, nil
+	live := &preparedRun{liveRun: liveRun{run: run, machine: machine}, doc: doc}
+	return live, live.setFacts(facts{Name: p.Name, User: req.User, Labels: req.Labels})
+}
+
+// inputSets names input sets by their place.
+func inputSets(texts []string) []Source {
+	var all []Source
+	for i, text := range texts {
+		all = append(all, Source{Name: "input_sets[" + strconv.Itoa(i) + "]", Text: []byte(text)})
+	}
+	return all
 }
 
 func encodeNodes(state *engine.State) ([]store.Node, error) {
@@ -195,23 +211,49 @@ func (s *Service) Run(ctx context.Context, account, id string) (Run, error) {
 func (s *Service) Wait(ctx context.Context, account, id string) (Run, error) {
 	for {
 		changed := s.changes(runKey{account, id})
-		head, err := s.store.Head(ctx, account, id)
+		head, err := s.head(ctx, account, id)
 		switch {
-		case errors.Is(err, store.ErrNotFound):
-			return Run{}, fmt.Errorf("run %s: %w", id, ErrNotFound)
 		case err != nil:
 			return Run{}, err
 		case !head.Ended.IsZero():
 			return s.Run(ctx, account, id)
 		}
-		timer := time.NewTimer(poll) // another process may have changed it
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return Run{}, ctx.Err()
-		case <-changed:
-		case <-timer.C:
+		if err := waitFor(ctx, changed); err != nil {
+			return Run{}, err
 		}
-		timer.Stop()
 	}
+}
+
+// hold returns a run when it has ended, or after a time.
+func (s *Service) hold(ctx context.Context, account, id string, wait time.Duration) (Run, error) {
+	if wait > 0 {
+		waiting, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		if run, err := s.Wait(waiting, account, id); waiting.Err() == nil {
+			return run, err
+		}
+	}
+	return s.Run(ctx, account, id)
+}
+
+// Definition returns the YAML that a run was started with. It fails with [ErrNotFound].
+func (s *Service) Definition(ctx context.Context, account, id string) ([]byte, error) {
+	head, err := s.head(ctx, account, id)
+	if err != nil {
+		return nil, err
+	}
+	var doc document
+	if err := json.Unmarshal(head.Definition, &doc); err != nil {
+		return nil, fmt.Errorf("decoding run %s: %w", id, err)
+	}
+	return doc.Source.Text, nil
+}
+
+// Lint returns the problems of a pipeline.
+func (s *Service) Lint(req Request) Problems {
+	doc := document{
+		Source: Source{Name: req.Name, Text: []byte(req.YAML)}, InputSets: inputSets(req.InputSets), Inputs: req.Inputs, SkipOtherStages: req.SkipOtherStages,
+	}
+	_, problems := doc.read(s.cfg.Templates)
+	return problems
 }

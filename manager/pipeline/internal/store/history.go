@@ -25,14 +25,14 @@ type Filter struct {
 // Mark is a kind, a name and a value by which runs can be found.
 type Mark struct{ Kind, Name, Value string }
 
-// Runs returns the runs that a filter selects, the newest first, without definition and state.
+// Runs returns the runs that a filter selects, the newest first, without their definition.
 func (s *Store) Runs(ctx context.Context, f Filter) ([]Run, error) {
 	query, args := f.query(s.postgres)
 	var runs []Run
 	err := each(ctx, s.db, s.rebind(query), args, func(scan func(...any) error) error {
 		var r Run
 		var created, ended int64
-		if err := scan(&r.Account, &r.ID, &r.Number, &r.Pipeline, &r.Status, &r.Branch, &r.Cause, &r.Search, &created, &ended, &r.Version); err != nil {
+		if err := scan(&r.Account, &r.ID, &r.Number, &r.Pipeline, &r.Status, &r.Branch, &r.Cause, &r.Search, &created, &ended, &r.Version, (*[]byte)(&r.State)); err != nil {
 			return err
 		}
 		r.Created, r.Ended = fromMillis(created), fromMillis(ended)
@@ -81,7 +81,7 @@ func (f Filter) query(postgres bool) (string, []any) {
 		add(like, "%"+strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(f.Text)+"%")
 	}
 	args = append(args, f.Limit)
-	return `SELECT runs.account, id, number, pipeline, status, branch, cause, search, runs.created, ended, version FROM runs WHERE ` +
+	return `SELECT runs.account, id, number, pipeline, status, branch, cause, search, runs.created, ended, version, state FROM runs WHERE ` +
 		strings.Join(where, " AND ") + ` ORDER BY runs.created DESC, id DESC LIMIT ?`, args
 }
 
@@ -91,13 +91,18 @@ func (s *Store) Run(ctx context.Context, account, id string) (*Run, []Node, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	all, err := nodes(ctx, s.db, s, account, id)
+	all, err := nodes(ctx, s.db, s, account, id, 0)
 	return run, all, err
 }
 
-func nodes(ctx context.Context, db querier, s *Store, account, run string) ([]Node, error) {
+// Changes returns the nodes of a run that were saved after a version.
+func (s *Store) Changes(ctx context.Context, account, id string, after int64) ([]Node, error) {
+	return nodes(ctx, s.db, s, account, id, after)
+}
+
+func nodes(ctx context.Context, db querier, s *Store, account, run string, after int64) ([]Node, error) {
 	var all []Node
-	err := each(ctx, db, s.rebind(`SELECT path, data FROM nodes WHERE account = ? AND run = ? ORDER BY path`), []any{account, run}, func(scan func(...any) error) error {
+	err := each(ctx, db, s.rebind(`SELECT path, data FROM nodes WHERE account = ? AND run = ? AND version > ? ORDER BY path`), []any{account, run, after}, func(scan func(...any) error) error {
 		var n Node
 		var data []byte
 		err := scan(&n.Path, &data)

@@ -117,7 +117,7 @@ func scanRun(scan func(...any) error) (*Run, error) {
 
 // Nodes returns all nodes of a run, in the order of their paths.
 func (tx *Tx) Nodes(run *Run) ([]Node, error) {
-	return nodes(tx.ctx, tx.tx, tx.store, run.Account, run.ID)
+	return nodes(tx.ctx, tx.tx, tx.store, run.Account, run.ID, 0)
 }
 
 // Save writes the changed state and nodes of a locked run.
@@ -140,14 +140,14 @@ func (tx *Tx) saveNodes(run *Run, nodes []Node) error {
 		return nil
 	}
 	save, err := tx.tx.PrepareContext(tx.ctx, tx.store.rebind(
-		`INSERT INTO nodes (account, run, path, data) VALUES (?, ?, ?, ?)
-		 ON CONFLICT (account, run, path) DO UPDATE SET data = excluded.data`))
+		`INSERT INTO nodes (account, run, path, version, data) VALUES (?, ?, ?, ?, ?)
+		 ON CONFLICT (account, run, path) DO UPDATE SET data = excluded.data, version = excluded.version`))
 	if err != nil {
 		return fmt.Errorf("saving nodes: %w", err)
 	}
 	defer func() { _ = save.Close() }() // the transaction's end would close it, too
 	for _, n := range nodes {
-		if _, err := save.ExecContext(tx.ctx, run.Account, run.ID, n.Path, notNull(n.Data)); err != nil {
+		if _, err := save.ExecContext(tx.ctx, run.Account, run.ID, n.Path, run.Version, notNull(n.Data)); err != nil {
 			return fmt.Errorf("saving node %s: %w", n.Path, err)
 		}
 	}

@@ -40,9 +40,11 @@ CREATE TABLE IF NOT EXISTS nodes (
   account TEXT NOT NULL,
   run     TEXT NOT NULL,
   path    TEXT NOT NULL,
+  version BIGINT NOT NULL,
   data    @blob@ NOT NULL,
   PRIMARY KEY (account, run, path)
 );
+CREATE INDEX IF NOT EXISTS nodes_version ON nodes (account, run, version);
 CREATE TABLE IF NOT EXISTS messages (
   id      @serial@,
   topic   TEXT NOT NULL,

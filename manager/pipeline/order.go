@@ -1,0 +1,107 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
+	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
+)
+
+// Order is what a person asks of a run.
+type Order struct {
+	// Node is the path of the node. An abort without it is for the whole run, and a retry
+	// without it begins with the first stage that did not succeed.
+	Node string `json:"node,omitempty"`
+	// By names the person, and Reason says why, for an abort.
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Answer belongs to [Service.Answer].
+	Answer *Answer `json:"answer,omitempty"`
+}
+
+// Answer is the answer to a node that waits for a person: an action for INTERVENTION_WAITING,
+// an approval for APPROVAL_WAITING, and inputs for INPUT_WAITING.
+type Answer = engine.Answer
+
+// Abort aborts a run, a stage, a group or a step. Its status is CANCELLING until the delegates
+// confirm. Abort fails with [ErrNotFound], and with [ErrConflict] if the node has ended.
+func (s *Service) Abort(ctx context.Context, account, id string, o Order) (Run, error) {
+	return s.order(ctx, account, id, engine.Event{Kind: engine.Abort, Node: o.Node, By: o.By, Reason: o.Reason})
+}
+
+// Retry runs an ended run again from a stage. Earlier stages keep their results and outputs. It
+// fails with [ErrNotFound], and with [ErrConflict] if the run has not ended.
+func (s *Service) Retry(ctx context.Context, account, id string, o Order) (Run, error) {
+	return s.order(ctx, account, id, engine.Event{Kind: engine.RetryRun, Node: o.Node, By: o.By, Reason: o.Reason})
+}
+
+// Answer answers a node that waits for a person. It fails with [ErrNotFound], and with
+// [ErrConflict] if the node does not wait for this answer.
+func (s *Service) Answer(ctx context.Context, account, id string, o Order) (Run, error) {
+	if o.Answer == nil {
+		return Run{}, fmt.Errorf("%w: answer is missing", ErrInvalid)
+	}
+	return s.order(ctx, account, id, engine.Event{Kind: engine.Answered, Node: o.Node, By: o.By, Answer: o.Answer})
+}
+
+func (s *Service) order(ctx context.Context, account, id string, e engine.Event) (Run, error) {
+	var run Run
+	err := s.change(ctx, runKey{account, id}, func(tx *store.Tx, live *liveRun) error {
+		if e.Node != "" && live.state.Nodes[e.Node] == nil {
+			return fmt.Errorf("node %s: %w", e.Node, ErrNotFound)
+		}
+		turn := runTurn{live: live, changed: map[string]*engine.Node{}}
+		if err := turn.apply(e); err != nil {
+			return err
+		}
+		run = detail(live)
+		return turn.save(tx)
+	})
+	var refused *engine.RefusedError
+	if errors.As(err, &refused) {
+		return Run{}, fmt.Errorf("%w: %s", ErrConflict, refused.Reason)
+	}
+	if err != nil {
+		return Run{}, err
+	}
+	return run, nil
+}
+
+// Again starts a new run with the definition and the inputs of another one. It fails with
+// [ErrNotFound].
+func (s *Service) Again(ctx context.Context, account, id string, o Order) (Run, error) {
+	head, err := s.head(ctx, account, id)
+	if err != nil {
+		return Run{}, err
+	}
+	var doc document
+	if err := json.Unmarshal(head.Definition, &doc); err != nil {
+		return Run{}, fmt.Errorf("decoding run %s: %w", id, err)
+	}
+	previous := summary(head)
+	by := o.By
+	if by == "" {
+		by = doc.Run.User
+	}
+	req := Request{
+		YAML: string(doc.Source.Text), Name: doc.Source.Name, Inputs: doc.Inputs, Stages: doc.Run.Stages, SkipOtherStages: doc.SkipOtherStages,
+		Cause: head.Cause, User: by, Email: doc.Run.Email, Branch: head.Branch, Trigger: doc.Run.Trigger, Codebase: doc.Run.Codebase,
+		Variables: doc.Run.Variables, Labels: previous.Labels, templates: doc.Templates,
+	}
+	for _, set := range doc.InputSets {
+		req.InputSets = append(req.InputSets, string(set.Text))
+	}
+	return s.Start(ctx, account, req)
+}
+
+// head returns a run without its nodes.
+func (s *Service) head(ctx context.Context, account, id string) (*store.Run, error) {
+	head, err := s.store.Head(ctx, account, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, fmt.Errorf("run %s: %w", id, ErrNotFound)
+	}
+	return head, err
+}
