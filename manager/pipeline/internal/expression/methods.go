@@ -35,10 +35,7 @@ func allMethods() map[string]bool {
 
 func (x *call) eval(ev *evaluation) (any, error) {
 	v, err := ev.value(x.x)
-	if x.safe && (isUnresolved(err) || err == nil && v == nil) {
-		return nil, nil
-	}
-	if err != nil {
+	if err != nil || x.safe && v == nil {
 		return nil, err
 	}
 	m, err := methodOf(v, x.name)

@@ -54,8 +54,10 @@ type builder struct {
 	size  int
 }
 
+// add appends text. Empty data stays a span: it keeps apart the texts beside it, which could
+// become an expression together.
 func (b *builder) add(text string, trusted bool) {
-	if text != "" {
+	if text != "" || !trusted {
 		b.spans = append(b.spans, span{text, trusted})
 		b.size += len(text)
 	}

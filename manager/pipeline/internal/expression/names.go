@@ -106,13 +106,10 @@ func (x *member) eval(ev *evaluation) (any, error) {
 	return ev.dot(v, err, x.name, x.offset, x.safe)
 }
 
-// dot returns a member of a value. err is the error of the value. The form a?.b is null if a or
-// b is unknown.
+// dot returns a member of a value. err is the error of the value. The form a?.b is null if a is
+// null, or if b is unknown.
 func (ev *evaluation) dot(v any, err error, name string, offset int, safe bool) (any, error) {
-	if safe && (isUnresolved(err) || err == nil && v == nil) {
-		return nil, nil
-	}
-	if err != nil {
+	if err != nil || v == nil {
 		return nil, err
 	}
 	w, ok, err := ev.member(v, name)

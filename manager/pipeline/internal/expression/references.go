@@ -27,7 +27,7 @@ func (c *collector) visit(x node, optional bool) {
 	case *index:
 		c.index(x, optional)
 	case *call:
-		c.visit(x.x, optional || x.safe)
+		c.visit(x.x, optional)
 		c.all(x.args, optional)
 	case *function:
 		c.function(x, optional)
