@@ -89,10 +89,11 @@ func parallelCases() []testCase {
 				b := s.begin()
 				step := a.sh("service", `echo "$OF_A" > file; echo "$OF_A" > "$HARNESS_SCRATCH_DIR/file"; echo "$OF_A" > "$DRONE_OUTPUT"
 					for d in /tmp /var/tmp /dev/shm; do echo "$OF_A" > "$d/of-a-$0"; done 2>/dev/null
-					echo "$PWD $HARNESS_SCRATCH_DIR $DRONE_OUTPUT"; sleep 600`, secret)
+					echo "paths: $PWD $HARNESS_SCRATCH_DIR $DRONE_OUTPUT :end"; sleep 600`, secret)
 				out := a.detach(step)
-				out.WaitFor(s, "\n")
-				paths := strings.Fields(out.String())
+				out.WaitFor(s, ":end\n")
+				_, list, _ := strings.Cut(out.String(), "paths: ") // a driver may have written a notice
+				paths := strings.Fields(strings.TrimSuffix(list, ":end\n"))
 				require.Len(s, paths, 3)
 				seen := b.out(`cd /; cat "$0/file" "$1/file" "$2" "$0"/../../*/workspace/file /tmp/of-a-* /var/tmp/of-a-* /dev/shm/of-a-* \
 					/dev/shm/*/*.notes /dev/shm/dlite-*/steps/*/out/* /proc/[0-9]*/environ /proc/[0-9]*/cmdline /proc/[0-9]*/cwd/file 2>/dev/null |

@@ -22,7 +22,8 @@ const TransactionVariable = "DRIVERTEST_TRANSACTION"
 type Target struct {
 	// Name is the name of the infrastructure in a report. If it is not empty, and the
 	// environment variable DLITE_CONFORMANCE_DIR names a directory, [Run] writes the
-	// results of the cases to <directory>/<Name>.json.
+	// results of the cases to <directory>/<Name>.json, and marks those that the flag
+	// -run excluded.
 	Name string
 	// Site prepares the infrastructure for one case. It is called for several cases
 	// at once. It must remove its resources at the end of tb, and must fail tb if

@@ -25,6 +25,8 @@ type caseOutcome struct {
 	Rule string `json:"rule"`
 	// Passed is false for a case that failed or was not run.
 	Passed bool `json:"passed"`
+	// NotRun means that the flag -run excluded the case.
+	NotRun bool `json:"not_run,omitempty"`
 	// Lacks are the missing capabilities because of which the case did not run.
 	Lacks []string `json:"lacks,omitempty"`
 }
@@ -53,7 +55,7 @@ func (r *recorder) write(tb testing.TB, name string) {
 	for _, c := range cases() {
 		o, ok := r.outcomes[c.name]
 		if !ok {
-			o = caseOutcome{Name: c.name, Rule: c.rule}
+			o = caseOutcome{Name: c.name, Rule: c.rule, NotRun: true}
 		}
 		all.Cases = append(all.Cases, o)
 	}

@@ -28,7 +28,7 @@ func TestConformance(t *testing.T) {
 		Site: func(testing.TB) drivertest.Site { return s },
 		Step: func(step *stage.Step) { step.Image = s.Image },
 		Can: drivertest.Capabilities{
-			OOM: true, Users: true, Mounts: true, HostFolders: true, Names: true, Labels: true, Interleaved: true,
+			OOM: true, Users: true, Mounts: true, HostFolders: true, Names: true, Labels: true, Interleaved: true, Separated: true,
 		},
 	})
 }

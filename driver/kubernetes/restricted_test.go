@@ -60,7 +60,7 @@ func TestConformanceRestricted(t *testing.T) {
 		Step: func(step *stage.Step) { step.Image = s.Image },
 		Only: only,
 		Can: drivertest.Capabilities{
-			OOM: true, Users: true, Mounts: true, Names: true, Labels: true, Interleaved: true,
+			OOM: true, Users: true, Mounts: true, Names: true, Labels: true, Interleaved: true, Separated: true,
 		},
 	})
 }

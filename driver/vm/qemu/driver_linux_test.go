@@ -30,7 +30,7 @@ func TestConformance(t *testing.T) {
 	drivertest.Run(t, drivertest.Target{
 		Name: "vm",
 		Site: func(testing.TB) drivertest.Site { return s },
-		Can:  drivertest.Capabilities{Users: true, Interleaved: true},
+		Can:  drivertest.Capabilities{Users: true, Interleaved: true, Separated: true},
 	})
 }
 
