@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -103,24 +102,13 @@ func (t *transaction) runStep(ctx context.Context, e *execution) {
 		t.notes.add(note{Task: e.id, Writer: e.target.Writer})
 	}
 	e.openLog(t.stages.openLog(ctx, e.target.stream()))
-	if e.err = t.checkLabels(e.step.Labels); e.err != nil {
+	if e.err = t.checkLabels("label", "the step", e.step.Labels); e.err != nil {
 		return
 	}
 	e.err = t.guard(ctx, "execution", func() (err error) {
 		e.res, err = t.stages.driver.Execute(ctx, e.env, e.step, e.out, stepLedger{t, e.id})
 		return err
 	})
-}
-
-// checkLabels refuses labels with a secret. Engines and clusters keep labels on the disk, and show
-// them to everyone who may list containers (rule S5).
-func (t *transaction) checkLabels(labels map[string]string) error {
-	for _, k := range slices.Sorted(maps.Keys(labels)) {
-		if t.secrets.Mask(k) != k || t.secrets.Mask(labels[k]) != labels[k] {
-			return fmt.Errorf("label %q of the step shows a secret: labels are kept on the disk; put the secret into the step's environment", t.secrets.Mask(k))
-		}
-	}
-	return nil
 }
 
 // endStep writes the reason of a failure to the step's log and closes the log,

@@ -115,6 +115,9 @@ func (t *transaction) start(ctx context.Context) error {
 	if err := t.stages.awaitCleanup(ctx, t.env.ID); err != nil {
 		return fmt.Errorf("an earlier attempt at the transaction must be cleaned up first: %w", err)
 	}
+	if err := t.checkInitLabels(); err != nil {
+		return fmt.Errorf("nothing was started: %w", err)
+	}
 	j, err := t.stages.ledger.begin(&t.env)
 	if err != nil {
 		return fmt.Errorf("nothing was started: %w", err)

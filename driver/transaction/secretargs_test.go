@@ -35,6 +35,37 @@ func TestALabelShowsNoSecret(t *testing.T) {
 	require.Equal(t, stage.Success, statusOf(r), string(r.Data))
 }
 
+// Rule S5: engines and clusters keep the labels of networks, volumes and machines on the disk.
+func TestAnInitWhoseLabelShowsASecretFailsBeforeTheDriverStarts(t *testing.T) {
+	t.Parallel()
+	w := newFakeDriver()
+	var began atomic.Int64
+	w.onInit = func(context.Context, *driver.Environment) error {
+		began.Add(1)
+		return nil
+	}
+	s := newStages(t, w)
+	show := map[string]string{"a": "x of-the-stage"}
+	for place, req := range map[string]stage.InitRequest{
+		`label \"a\" of network.labels`:         {Network: stage.Network{Labels: show}},
+		`label \"******\" of network.labels`:    {Network: stage.Network{Labels: map[string]string{"of-the-stage": "a"}}},
+		`option \"a\" of network.options`:       {Network: stage.Network{Options: map[string]string{"a": "b2YtdGhlLXN0YWdl"}}},
+		`label \"a\" of volumes[0].temp.labels`: {Volumes: []*stage.Volume{{Temp: &stage.TempVolume{ID: "v", Labels: show}}}},
+		`label \"a\" of volumes[1].host.labels`: {Volumes: []*stage.Volume{{Temp: &stage.TempVolume{ID: "v"}}, {Host: &stage.HostVolume{ID: "h", Labels: show}}}},
+	} {
+		req.GroupID, req.Secrets = place, []string{"of-the-stage"}
+		r := s.run(t.Context(), "local_init", req)
+		require.Equal(t, stage.Failure, statusOf(r), string(r.Data))
+		assert.Contains(t, string(r.Data), place+" shows a secret")
+		assert.NotContains(t, string(r.Data), "of-the-stage")
+	}
+	assert.Zero(t, began.Load())
+	r := s.run(t.Context(), "local_init", stage.InitRequest{
+		GroupID: "tx", Secrets: []string{"of-the-stage"}, Network: stage.Network{Labels: map[string]string{"a": "b"}},
+	})
+	require.Equal(t, stage.Success, statusOf(r), string(r.Data))
+}
+
 // Rule S5: the driver learns that a command holds a secret of the step or of the transaction,
 // in any encoding.
 func TestADriverLearnsThatACommandHoldsASecret(t *testing.T) {

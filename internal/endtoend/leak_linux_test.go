@@ -101,6 +101,10 @@ func TestNoSecretLeaks(t *testing.T) {
 			})
 		}
 		start(brokenInit(t, values, vars), func(t *testing.T, st manager.Stage) { assert.Equal(t, manager.Failure, st.Init.Status) })
+		start(labelled(t, values, vars), func(t *testing.T, st manager.Stage) {
+			assert.Equal(t, manager.Failure, st.Init.Status)
+			assert.Contains(t, st.Error, `label "team" of network.labels shows a secret`)
+		})
 		start(aborted(t, values, vars), func(t *testing.T, st manager.Stage) { assert.Equal(t, manager.Aborted, st.Status) })
 		t.Run("protocol 2", func(t *testing.T) {
 			t.Parallel()

@@ -21,6 +21,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
 
@@ -181,7 +182,8 @@ func (h *hunt) searchCommandLines(lines [][]byte) {
 	}
 }
 
-// containers searches the engine's data about our containers, except the environment.
+// containers searches the engine's data about our containers, except the environment, and about
+// our networks.
 func (h *hunt) containers(ctx context.Context, t *testing.T) {
 	list, err := h.engine.Client.ContainerList(ctx, container.ListOptions{
 		All: true, Filters: filters.NewArgs(filters.Arg("label", driver.LabelDelegate+"="+h.delegate)),
@@ -208,6 +210,16 @@ func (h *hunt) containers(ctx context.Context, t *testing.T) {
 		}
 		text, _ = json.Marshal(all) // it was decoded from JSON
 		h.searchDecoded("containers", strings.Join(c.Names, " "), text)
+	}
+	networks, err := h.engine.Client.NetworkList(ctx, network.ListOptions{
+		Filters: filters.NewArgs(filters.Arg("label", driver.LabelDelegate+"="+h.delegate)),
+	})
+	if err != nil && ctx.Err() == nil {
+		t.Errorf("list networks: %v", err)
+	}
+	for _, n := range networks {
+		text, _ := json.Marshal(n) // it was decoded from JSON
+		h.searchDecoded("containers", "network "+n.Name, text)
 	}
 }
 

@@ -215,6 +215,12 @@ func brokenInit(t *testing.T, values map[string]string, vars object) object {
 	return l.script("never", "sh", "true", nil).request()
 }
 
+// labelled returns a stage whose network would have a label with a secret.
+func labelled(t *testing.T, values map[string]string, vars object) object {
+	l := &leakStage{t: t, id: "labelled", values: values, vars: vars, init: object{"network": object{"labels": object{"team": values["PREFIX"]}}}}
+	return l.script("never", "sh", "true", object{"image": testbed.Image, "pull": "Never"}).request()
+}
+
 // aborted returns a stage that is aborted while it prints a secret.
 func aborted(t *testing.T, values map[string]string, vars object) object {
 	l := &leakStage{t: t, id: "aborted", values: values, vars: vars}
