@@ -50,6 +50,15 @@ func Matchers(s *Set) int { return len(s.index().matchers) }
 
 // BufferSize returns the size of a masker's buffers, in bytes.
 func BufferSize(m *Masker) int {
-	s := &m.stream
-	return cap(s.buf) + cap(s.out) + 16*(cap(s.masked)+cap(s.matches.matches))
+	size := bufferSize(&m.stream) + 16*cap(m.stream.dumps.masked)
+	for _, r := range m.stream.dumps.readings {
+		if r != nil {
+			size += bufferSize(&r.stream) + cap(r.decoded) + 8*cap(r.at)
+		}
+	}
+	return size
+}
+
+func bufferSize(s *stream) int {
+	return cap(s.buf) + cap(s.out) + 16*(cap(s.masked)+cap(s.found)+cap(s.matches.matches))
 }

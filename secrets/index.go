@@ -1,6 +1,7 @@
 package secrets
 
 import (
+	"math"
 	"slices"
 	"sync"
 )
@@ -10,13 +11,19 @@ import (
 type index struct {
 	matchers  []*matcher
 	broken    bool              // a matcher ignores breaks
+	shortest  int               // no pattern is shorter
 	automaton func() *automaton // over all patterns; built at the first call
 }
 
 // newIndex returns an index of matchers. Several may have the same class.
 func newIndex(matchers []*matcher) *index {
+	shortest := math.MaxInt
+	for _, m := range matchers {
+		shortest = min(shortest, m.stride+m.q-1)
+	}
 	return &index{
 		matchers: matchers,
+		shortest: shortest,
 		broken:   slices.ContainsFunc(matchers, func(m *matcher) bool { return m.broken }),
 		automaton: sync.OnceValue(func() *automaton {
 			var all [][]byte

@@ -29,8 +29,10 @@ import (
 //     Line breaks within a pattern are ignored. So the matchers also sample the text
 //     around each line break, and compare without breaks (breaks.go). The context is
 //     the end of the written text, in which such a pattern may begin.
+//  7. The lines of the text may be rows of a dump. Their bytes are further texts, which
+//     streams of their own search in the same way (dump.go).
 //
-//  7. Comparing patterns costs time, and a text could cause it at every byte. So
+//  8. Comparing patterns costs time, and a text could cause it at every byte. So
 //     the matchers have a credit. When the credit is used up, an Aho-Corasick
 //     automaton over all patterns takes over for the next MiB (automaton.go). It
 //     takes at most two steps for each byte on average, whatever the text is.
@@ -51,7 +53,8 @@ import (
 // writer in order, one call at a time.
 //
 // A Masker holds back text only while the text may be the beginning of a secret: at
-// most the length of the longest form of a value. Flush and Close write the text
+// most the length of the longest form of a value, or the rows of a dump that show as many
+// bytes. Flush and Close write the text
 // that is held back. A write of more than 64 KiB reaches the other writer in several
 // parts. Unchanged text may reach the other writer as part of the caller's slice.
 type Masker struct {

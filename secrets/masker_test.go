@@ -85,16 +85,13 @@ func beyondShortHead(at []int) int {
 }
 
 // reference implements the definition of masking directly: mark the bytes of every
-// occurrence of every pattern, then replace each run of marked bytes.
+// occurrence of every pattern, also in the rows of dumps, then replace each run of marked
+// bytes.
 func reference(patterns []string, text string) string {
-	marked := make([]bool, len(text))
-	data, _ := dataOf(text)
-	for _, n := range patterns {
-		occurrences(text, data, n, func(from, to int) {
-			for j := from; j < to; j++ {
-				marked[j] = true
-			}
-		})
+	marked := mark(patterns, text)
+	runs, _ := dumpsOf(text)
+	for _, r := range runs {
+		r.markLines(marked, text, mark(patterns, r.text))
 	}
 	var b strings.Builder
 	for i := range len(text) {
@@ -106,6 +103,20 @@ func reference(patterns []string, text string) string {
 		}
 	}
 	return b.String()
+}
+
+// mark marks the bytes of every occurrence of every pattern.
+func mark(patterns []string, text string) []bool {
+	marked := make([]bool, len(text))
+	data, _ := dataOf(text)
+	for _, n := range patterns {
+		occurrences(text, data, n, func(from, to int) {
+			for j := from; j < to; j++ {
+				marked[j] = true
+			}
+		})
+	}
+	return marked
 }
 
 // masked returns the output for text. The writes end at the offsets in cuts.
@@ -306,8 +317,14 @@ func TestMaskerEqualsTheSlowMaskerOnRandomText(t *testing.T) {
 			values = append(values, word(1+r.IntN(7)*(1+r.IntN(5))))
 		}
 		script := word(r.IntN(60))
-		if i%3 > 0 {
+		switch i % 6 {
+		case 1, 2, 3, 4:
 			script = string(random(r.IntN(40)))
+		case 5: // dumps
+			script = ""
+			for range r.IntN(6) {
+				script += []string{"", "", "\n", " ", "0", "\n6"}[r.IntN(6)] + string([]byte{byte(0xF0 + r.IntN(16)), byte(r.IntN(128) * 2)})
+			}
 		}
 		ops := random(r.IntN(30))
 		checkMasker(t, strings.Join(values, "\x00"), script, ops, uint8(r.IntN(256)>>r.IntN(9)), uint8(r.IntN(256)))

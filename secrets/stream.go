@@ -1,5 +1,10 @@
 package secrets
 
+import (
+	"cmp"
+	"slices"
+)
+
 // interval is a run of masked bytes, by offsets in the text.
 type interval struct{ from, to int64 }
 
@@ -32,6 +37,12 @@ type stream struct {
 	// It is not in buf. It is empty while text is held.
 	context []byte
 	broken  brokenState
+
+	dumps dumps
+	// inRows means that the text is a reading of dumps. Its decided intervals go to
+	// found, and there is no output.
+	inRows bool
+	found  []interval
 
 	budget    searchBudget
 	matches   matchList
@@ -109,9 +120,25 @@ func (s *stream) holdContext() int {
 // pattern, only the bytes after the flush are masked.
 func (s *stream) flush() []byte {
 	held := s.buf[s.start:]
+	s.dumps.flush(s, held)
 	s.out = s.out[:0]
 	s.emit(held, s.base+int64(len(held)))
 	return s.out
+}
+
+// undecided returns the masked intervals that are not decided.
+func (s *stream) undecided() []interval { return s.masked[s.done:] }
+
+// restart begins a new text without undecided bytes.
+func (s *stream) restart(x *index) {
+	end := s.base + int64(len(s.buf)-s.start)
+	s.buf, s.start, s.context = s.buf[:0], 0, s.context[:0]
+	s.base, s.open, s.floor, s.decided = end, end, end, end
+	s.masked, s.done, s.inMask = s.masked[:0], 0, false
+	s.state, s.broken.on = 0, false
+	if s.index != x {
+		s.index, s.automaton = x, nil
+	}
 }
 
 // setIndex replaces the index by one that has all its patterns and more. It searches
@@ -128,6 +155,14 @@ func (s *stream) setIndex(x *index) {
 // search finds the masked intervals and the open suffix of text, which begins with
 // the held text. Its bytes from offset first on are new.
 func (s *stream) search(text []byte, first int) {
+	s.searchText(text, first)
+	if !s.inRows {
+		s.dumps.scan(s, text, first)
+	}
+}
+
+// searchText is search without dumps.
+func (s *stream) searchText(text []byte, first int) {
 	s.floor = s.open
 	if s.automaton == nil {
 		if s.runMatchers(text, first) {
@@ -244,6 +279,36 @@ func (s *stream) addMatch(from, to int64) {
 	s.masked = append(s.masked[:n], interval{from, to})
 }
 
+// cover masks intervals that may be masked already.
+func (s *stream) cover(intervals []interval) {
+	n := len(s.masked)
+	for _, iv := range intervals {
+		if iv.to > s.decided {
+			s.masked = append(s.masked, interval{max(iv.from, s.decided), iv.to})
+		}
+	}
+	if n == len(s.masked) {
+		return
+	}
+	s.matched = true
+	undecided := mergeIntervals(s.masked[s.done:])
+	s.masked = s.masked[:s.done+len(undecided)]
+}
+
+// mergeIntervals sorts intervals, and joins those that overlap or touch.
+func mergeIntervals(all []interval) []interval {
+	slices.SortFunc(all, func(a, b interval) int { return cmp.Compare(a.from, b.from) })
+	merged := all[:0]
+	for _, iv := range all {
+		if n := len(merged); n > 0 && iv.from <= merged[n-1].to {
+			merged[n-1].to = max(merged[n-1].to, iv.to)
+		} else {
+			merged = append(merged, iv)
+		}
+	}
+	return merged
+}
+
 // emit decides about all bytes before offset until, and about masked intervals that
 // begin there or earlier. The first byte of text has the offset base.
 func (s *stream) emit(text []byte, until int64) {
@@ -253,7 +318,10 @@ func (s *stream) emit(text []byte, until int64) {
 			break
 		}
 		s.emitPlain(text, iv.from)
-		if !s.inMask {
+		switch {
+		case s.inRows:
+			s.found = append(s.found, iv)
+		case !s.inMask:
 			s.out = append(s.out, Replacement...)
 			s.inMask = true
 		}
@@ -271,7 +339,9 @@ func (s *stream) emitPlain(text []byte, to int64) {
 	if to <= s.decided {
 		return
 	}
-	s.out = append(s.out, text[s.decided-s.base:to-s.base]...)
+	if !s.inRows {
+		s.out = append(s.out, text[s.decided-s.base:to-s.base]...)
+	}
 	s.decided, s.inMask = to, false
 }
 

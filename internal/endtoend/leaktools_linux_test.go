@@ -57,6 +57,10 @@ var tools = []tool{
 	{"base64 with CRLF", `printf 'text %s' "$S" | base64 | sed 's/$/\r/'`, "base64"},
 	{"xxd -p", `for n in 0 7 15 26; do printf "%${n}s%s and more" "" "$S" | xxd -p; done; printf %s "$S" | xxd -p -u -c 16`, "xxd"},
 	{"od, joined", `printf %s "$S" | od -An -v -tx1 | tr -d ' \n'`, "od"},
+	{"xxd", dumpsWith("xxd", "xxd -u", "xxd -g1", "xxd -g4", "xxd -g0", "xxd -e", "xxd -c 11", "xxd -c 32 -g 8"), "xxd"},
+	{"od", dumpsWith("od", "od -v", "od -x", "od -An -tx1", "od -tx1z", "od -c", "od -An -c", "od -b", "od -Ax -tx4", "od -tx8 -An", "od -to4", "od -tx1 -c"), "od"},
+	{"hexdump", dumpsWith("hexdump", "hexdump -C", "hexdump -c", "hexdump -b", "hexdump -o", "hexdump -x"), "hexdump"},
+	{"dumps with CRLF", `printf 'text %s' "$S" | hexdump -C | sed 's/$/\r/'`, "hexdump"},
 	{"openssl base64", `for n in 0 1 2 11 20 29 38 47; do printf "%${n}s%s and more" "" "$S" | openssl base64; done; printf %s "$S" | openssl enc -base64 -A`, "openssl"},
 	{"openssl asn1parse", `printf %s "$S" > "$DIR/s"; printf 'asn1=FORMAT:HEX,OCTETSTRING:%s' "$(xxd -p "$DIR/s" | tr -d '\n')" > "$DIR/c"; openssl asn1parse -genconf "$DIR/c"`, "openssl"},
 	{"jq", `for f in @text @json @uri @base64 @sh @html '[.]|@csv' '[.]|@tsv' tojson; do printf %s "$S" | jq -Rrs "$f"; done; printf %s "$S" | jq -Rs .`, "jq"},
@@ -72,6 +76,11 @@ var tools = []tool{
 	{"env", `env -i S="$S" "$(command -v env)"; cat /proc/self/environ | tr '\0' '\n' | grep -A9 '^S='`, "env"},
 	{"fold", `printf %s "$S" | fold -w 20`, "fold"},
 	{"lower percent-encoding", `printf %s "$S" | jq -Rsr @uri | sed 's/%../\L&/g'`, "jq"},
+}
+
+// dumpsWith is a script that shows the secret with each command at all alignments of a row.
+func dumpsWith(commands ...string) string {
+	return `for n in $(seq 0 16); do printf "%${n}s%s and more" "" "$S" > "$DIR/s"; ` + strings.Join(commands, ` < "$DIR/s"; `) + ` < "$DIR/s"; done`
 }
 
 const pythonForms = `
@@ -94,12 +103,11 @@ var unseen = []tool{
 	{"another case", `printf %s "$S" | tr a-zA-Z A-Za-z`, "tr"},
 	{"two encodings", `printf %s "$S" | xxd -p | base64`, "base64"},
 	{"base32", `printf %s "$S" | base32`, "base32"},
+	{"separated digits", `printf %s "$S" | od -An -v -tx1 | tr -s ' \n' ':'`, "od"},
+	{"dump in decimal numbers", `printf %s "$S" | od -tu1`, "od"},
+	{"dump in bits", `printf %s "$S" | xxd -b`, "xxd"},
+	{"dump for C", `printf %s "$S" | xxd -i`, "xxd"},
 	{"with line numbers", `printf 'text %s' "$S" | base64 -w20 | cat -n`, "cat"},
-	{"xxd", `printf %s "$S" | xxd`, "xxd"},
-	{"od", `printf %s "$S" | od`, "od"},
-	{"od -tx1", `printf %s "$S" | od -tx1`, "od"},
-	{"od -c", `printf %s "$S" | od -c`, "od"},
-	{"hexdump -C", `printf %s "$S" | hexdump -C`, "hexdump"},
 }
 
 // show runs a tool, and returns the masked output.
