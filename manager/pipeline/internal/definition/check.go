@@ -2,6 +2,7 @@ package definition
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -99,13 +100,21 @@ func (r *reader) checkPresence(n *Node, o *object, at *path) {
 			found = append(found, name)
 		}
 	}
-	if len(found) != 1 {
+	if len(found) != 1 && !hasRefused(n, o) {
 		text := "has none"
 		if len(found) > 1 {
 			text = "has " + strings.Join(found, " and ")
 		}
 		r.error(n.Position, "exactly-one", at, fmt.Sprintf("%s must have exactly one of %s, and it %s", place(at), strings.Join(o.one, ", "), text), "")
 	}
+}
+
+// hasRefused reports whether n has a key that is reported already.
+func hasRefused(n *Node, o *object) bool {
+	return slices.ContainsFunc(n.Fields, func(f Field) bool {
+		k := o.key(f.Key)
+		return k != nil && k.refused != ""
+	})
 }
 
 func place(at *path) string {

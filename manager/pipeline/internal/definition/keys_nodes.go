@@ -80,7 +80,7 @@ func nodeObjects() []object {
 			{name: "retryIntervals", shape: listShape, about: "The waits before the attempts; the last one repeats."},
 			nested("onRetryFailure", "then", "What is done when the last attempt fails."),
 			text("condition", "An expression; if it is false there is no attempt."),
-			flag("failAll", "Retries all children of a strategy when one fails."),
+			boolean("failAll", "Retries all children of a strategy when one fails."),
 		}},
 		{name: "then", keys: []key{
 			needed(nested("action", "action", "What is done.")),

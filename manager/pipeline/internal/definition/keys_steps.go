@@ -7,7 +7,7 @@ func containerKeys() []key {
 		text("registryRef", "The registry of the image."),
 		text("image", "The image; without one the step runs on the host of the stage."),
 		words("imagePullPolicy", "When the image is pulled.", "Always", "Never", "IfNotPresent"),
-		flag("privileged", "Runs privileged."),
+		boolean("privileged", "Runs privileged."),
 		text("runAsUser", "The user id."),
 		nested("resources", "resources", "Limits of the step."),
 		pairs("envVariables", "The environment of the step."),
@@ -32,7 +32,7 @@ func pluginKeys(keys ...key) []key {
 		text("runAsUser", "The user id."),
 		nested("resources", "resources", "Limits of the step."),
 		words("imagePullPolicy", "When the image is pulled.", "Always", "Never", "IfNotPresent"),
-		flag("privileged", "Runs privileged."),
+		boolean("privileged", "Runs privileged."),
 		pairs("envVariables", "The environment of the step."),
 	}, keys...)
 }
@@ -46,15 +46,15 @@ func imageKeys(keys ...key) []key {
 		pairs("buildArgs", "Arguments of the build."),
 		pairs("labels", "Labels of the image."),
 		text("target", "The stage of the Dockerfile."),
-		flag("caching", "Uses the layer cache."),
+		boolean("caching", "Uses the layer cache."),
 		list("cacheFrom", "Images whose layers are reused."),
 		text("cacheTo", "The image that takes the layers."),
 		text("remoteCacheRepo", "The repository of the layer cache."),
 		text("remoteCacheImage", "The image of the layer cache."),
-		flag("optimize", "Takes faster snapshots."),
+		boolean("optimize", "Takes faster snapshots."),
 		list("baseImageConnectorRefs", "Connectors of the registries of base images."),
-		list("envDockerSecrets", "Secrets of the build from the environment."),
-		list("fileDockerSecrets", "Secrets of the build from files."),
+		pairs("envDockerSecrets", "Secrets of the build from the environment."),
+		pairs("fileDockerSecrets", "Secrets of the build from files."),
 	}, keys...)...)
 }
 
@@ -70,19 +70,19 @@ func cacheKeys(keys ...key) []key {
 func saveKeys() []key {
 	return []key{
 		needed(list("sourcePaths", "The files and directories of the cache.")),
-		flag("override", "Replaces a cache with the same key."),
+		boolean("override", "Replaces a cache with the same key."),
 	}
 }
 
 func restoreKey() key {
-	return flag("failIfKeyNotFound", "Fails without a cache of that key.")
+	return boolean("failIfKeyNotFound", "Fails without a cache of that key.")
 }
 
 func s3Keys() []key {
 	return []key{
 		text("region", "The region of the bucket."),
 		text("endpoint", "The address of the server, if it is not AWS."),
-		flag("pathStyle", "Puts the bucket into the path."),
+		boolean("pathStyle", "Puts the bucket into the path."),
 	}
 }
 
@@ -130,7 +130,7 @@ func stepSpecs() map[string][]key {
 			text("runAsUser", "The user id."),
 			nested("resources", "resources", "Limits of the step."),
 			text("prCloneStrategy", "MergeCommit (default) or SourceBranch."),
-			flag("debug", "Writes more to the log."),
+			boolean("debug", "Writes more to the log."),
 			list("outputFilePathsContent", "Files whose content is an output.")),
 		"RunTests": testKeys(),
 		"Test": append(scriptKeys(),
@@ -146,12 +146,10 @@ func stepSpecs() map[string][]key {
 			needed(text("projectID", "The project."))),
 		"BuildAndPushACR": imageKeys(needed(text("repository", "The repository of the image.")), text("subscriptionId", "The subscription.")),
 
-		"RestoreCacheS3":    cacheKeys(append(s3Keys(), restoreKey())...),
-		"SaveCacheS3":       cacheKeys(append(s3Keys(), saveKeys()...)...),
-		"RestoreCacheGCS":   cacheKeys(restoreKey()),
-		"SaveCacheGCS":      cacheKeys(saveKeys()...),
-		"RestoreCacheAzure": cacheKeys(restoreKey(), text("container", "The container."), text("storageAccount", "The account.")),
-		"SaveCacheAzure":    cacheKeys(append(saveKeys(), text("container", "The container."), text("storageAccount", "The account."))...),
+		"RestoreCacheS3":  cacheKeys(append(s3Keys(), restoreKey())...),
+		"SaveCacheS3":     cacheKeys(append(s3Keys(), saveKeys()...)...),
+		"RestoreCacheGCS": cacheKeys(restoreKey()),
+		"SaveCacheGCS":    cacheKeys(saveKeys()...),
 
 		"S3Upload":          uploadKeys(append(s3Keys(), needed(text("bucket", "The bucket.")), text("stripPrefix", "A prefix that names lose."))...),
 		"GCSUpload":         uploadKeys(needed(text("bucket", "The bucket."))),
@@ -185,14 +183,16 @@ func stepObjects() []object {
 func refusedSteps() map[string]string {
 	scanner := "use a Run or Plugin step with the image of the scanner"
 	steps := map[string]string{
-		"Action":      "actions need the runner of their service: write the commands as a Run step, or use a Plugin step",
-		"Bitrise":     "Bitrise steps need the runner of their service: write the commands as a Run step, or use a Plugin step",
-		"ShellScript": "it belongs to deployments: use a Run step",
-		"Http":        "use a Run step with curl",
-		"Email":       "use a Plugin step with an image that sends mail",
-		"Wait":        "use a Run step with sleep",
-		"Queue":       "it belongs to deployments: limit the runs of the pipeline instead",
-		"Barrier":     "it belongs to deployments: use dependsOn between stages",
+		"Action":            "actions need the runner of their service: write the commands as a Run step, or use a Plugin step",
+		"Bitrise":           "Bitrise steps need the runner of their service: write the commands as a Run step, or use a Plugin step",
+		"ShellScript":       "it belongs to deployments: use a Run step",
+		"Http":              "use a Run step with curl",
+		"Email":             "use a Plugin step with an image that sends mail",
+		"Wait":              "use a Run step with sleep",
+		"Queue":             "it belongs to deployments: limit the runs of the pipeline instead",
+		"RestoreCacheAzure": "use RestoreCacheS3 or RestoreCacheGCS, or a Plugin step",
+		"SaveCacheAzure":    "use SaveCacheS3 or SaveCacheGCS, or a Plugin step",
+		"Barrier":           "it belongs to deployments: use dependsOn between stages",
 	}
 	for _, name := range []string{"Security", "Semgrep", "Owasp", "AquaTrivy", "AquaSecurity", "Bandit", "BlackDuck", "Brakeman", "Burp",
 		"Checkmarx", "Checkov", "Clair", "CodeQL", "Coverity", "FossId", "Fortify", "Gitleaks", "Grype", "Mend", "Metasploit", "Nessus", "Nikto",

@@ -84,7 +84,10 @@ func (p Problems) Sort() {
 		if a.Line != b.Line {
 			return a.Line < b.Line
 		}
-		return a.Column < b.Column
+		if a.Column != b.Column {
+			return a.Column < b.Column
+		}
+		return p[i].Text < p[j].Text
 	})
 }
 

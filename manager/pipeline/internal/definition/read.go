@@ -1,6 +1,9 @@
 package definition
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // reader holds the state of one Read.
 type reader struct {
@@ -59,11 +62,18 @@ func (r *reader) resolve(source Source) *Node {
 
 // done returns the problems in the order of the files.
 func (r *reader) done() Problems {
+	if len(r.problems) == 0 {
+		return nil
+	}
 	if r.skipped > 0 {
 		r.problems = append(r.problems, Problem{Severity: Warning, Code: "more-problems",
 			Text: fmt.Sprintf("%d more problems are not shown", r.skipped)})
 	}
 	r.problems.Sort()
+	// A value with an alias is checked in each place, and has one position.
+	r.problems = slices.CompactFunc(r.problems, func(a, b Problem) bool {
+		return a.Position == b.Position && a.Code == b.Code && a.Text == b.Text
+	})
 	return r.problems
 }
 

@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -17,7 +18,7 @@ func parse(source Source) (*Node, *Problem) {
 		return nil, problem
 	}
 	var document yaml.Node
-	decoder := yaml.NewDecoder(strings.NewReader(string(source.Text)))
+	decoder := yaml.NewDecoder(bytes.NewReader(source.Text))
 	if err := decoder.Decode(&document); err != nil {
 		return nil, syntaxProblem(source.Name, err)
 	}
@@ -315,7 +316,7 @@ func plain(text string) any {
 	if whole, err := strconv.ParseInt(text, 10, 64); err == nil && strconv.FormatInt(whole, 10) == text {
 		return whole
 	}
-	if number, err := strconv.ParseFloat(text, 64); err == nil && strconv.FormatFloat(number, 'f', -1, 64) == text {
+	if number, err := strconv.ParseFloat(text, 64); err == nil && strconv.FormatFloat(number, 'f', -1, 64) == text && text != "-0" {
 		return number
 	}
 	return text
