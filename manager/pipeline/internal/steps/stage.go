@@ -59,7 +59,7 @@ func (t *Table) Stage(info Info, o *engine.Opening) (manager.StageRequest, Targe
 	}
 	return manager.StageRequest{
 		ID: info.Stage, Name: o.Name, Selectors: b.selectors, Infra: b.infrastructure.Driver, Pipeline: o.Pipeline,
-		Timeout: task.Millis(o.Timeout.Milliseconds()), Init: payload, Steps: services,
+		Timeout: task.Millis(o.Timeout.Milliseconds()), Init: t.resolvable(payload), Steps: services,
 		Hold: &manager.Hold{Announced: b.announced()},
 	}, b.target, nil
 }
@@ -259,7 +259,7 @@ func (b *stageBuilder) services() ([]manager.StepRequest, error) {
 		if err != nil {
 			return nil, err
 		}
-		request, err := stepRequest("service_"+id, orElse(f.text("name"), id), 0, step)
+		request, err := b.table.stepRequest("service_"+id, orElse(f.text("name"), id), 0, step)
 		if err != nil {
 			return nil, err
 		}

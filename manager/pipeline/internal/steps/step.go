@@ -72,7 +72,7 @@ func (t *Table) Step(target Target, s engine.Step) (manager.StepRequest, error) 
 		return manager.StepRequest{}, err
 	}
 	maps.Copy(step.Environment, s.Environment)
-	return stepRequest(ID(s), orElse(s.Name, s.Identifier), timeout, step)
+	return t.stepRequest(ID(s), orElse(s.Name, s.Identifier), timeout, step)
 }
 
 // alias is the name by which other steps reach a background step.
@@ -80,13 +80,13 @@ func alias(s engine.Step) string {
 	return strings.Join(append(append([]string{}, s.Groups...), s.Identifier), "_")
 }
 
-func stepRequest(id, name string, timeout time.Duration, step stage.Step) (manager.StepRequest, error) {
+func (t *Table) stepRequest(id, name string, timeout time.Duration, step stage.Step) (manager.StepRequest, error) {
 	step.Timeout = int(math.Ceil(timeout.Seconds()))
 	data, err := json.Marshal(stage.ExecuteRequest{Step: step})
 	if err != nil {
 		return manager.StepRequest{}, fmt.Errorf("encoding step %s: %w", id, err)
 	}
-	return manager.StepRequest{ID: id, Name: name, Timeout: task.Millis(timeout.Milliseconds()), Data: data}, nil
+	return manager.StepRequest{ID: id, Name: name, Timeout: task.Millis(timeout.Milliseconds()), Data: t.resolvable(data)}, nil
 }
 
 // run is a step with a script, or with the entrypoint of its image.

@@ -21,6 +21,7 @@ var settings = steps.Config{
 		"hub":  {Kind: steps.RegistryConnector, Username: "bot", PasswordSecret: "hub_password"},
 		"jfro": {Kind: steps.ArtifactoryConnector, URL: "https://artifacts.example"},
 	},
+	Secrets: map[string]string{"aws_access": "vault://kv/aws#access"},
 	Types: map[string]steps.Plugin{
 		"Notify": {Image: "example/notify", Settings: []steps.Setting{{Field: "channel", Variable: "CHANNEL", Required: true}}},
 	},
@@ -79,7 +80,7 @@ func TestARunStepKeepsAllItsFields(t *testing.T) {
 		"envVariables":{"A":"x","N":5,"B":true},"outputVariables":[{"name":"V"},{"name":"W","value":"SHELL_W","type":"Secret"}],
 		"reports":{"type":"JUnit","spec":{"paths":["**/*.xml"]}},"resources":{"limits":{"memory":"500Mi","cpu":"400m"}}}`)
 	assert.Equal(t, "registry.example/tool:1", step.Image)
-	assert.Equal(t, &stage.Auth{Address: "registry.example", Username: "${{secrets.reg_user}}", Password: "${{secrets.reg_password}}"}, step.Auth)
+	assert.Equal(t, &stage.Auth{Address: "registry.example", Username: "${{secrets.env://reg_user}}", Password: "${{secrets.env://reg_password}}"}, step.Auth)
 	assert.Equal(t, map[string]string{"A": "x", "N": "5", "B": "true"}, step.Environment)
 	assert.Equal(t, []stage.Output{{Key: "V", Value: "V", Type: "STRING"}, {Key: "W", Value: "SHELL_W", Type: "SECRET"}}, step.Outputs)
 	assert.Equal(t, []string{"**/*.xml"}, step.TestReport.Junit.Paths)
@@ -118,7 +119,7 @@ func TestSettingsOfPluginsBecomeVariables(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"PLUGIN_REGISTRY": "1234.dkr.ecr.eu-west-1.amazonaws.com", "PLUGIN_REGION": "eu-west-1", "PLUGIN_REPO": "web", "PLUGIN_TAGS": "1,latest", "PLUGIN_BUILD_ARGS": "A=1,B=2",
 		"PLUGIN_SNAPSHOT_MODE": "redo", "PLUGIN_ENABLE_CACHE": "true", "PLUGIN_CACHE_REPO": "cache",
-		"PLUGIN_ACCESS_KEY": "${{secrets.aws_access}}", "PLUGIN_SECRET_KEY": "${{secrets.aws_secret}}",
+		"PLUGIN_ACCESS_KEY": "${{secrets.vault://kv/aws#access}}", "PLUGIN_SECRET_KEY": "${{secrets.env://aws_secret}}",
 	}, pods.Environment)
 	local := stepOf(t, steps.Target{Driver: "local"}, "BuildAndPushECR", ecr)
 	assert.Equal(t, "plugins/buildx-ecr", local.Image)
@@ -132,6 +133,16 @@ func TestSettingsOfPluginsBecomeVariables(t *testing.T) {
 
 	own := stepOf(t, steps.Target{}, "Notify", `{"channel":"builds"}`)
 	assert.Equal(t, map[string]string{"PLUGIN_CHANNEL": "builds"}, own.Environment)
+}
+
+func TestReferencesToSecretsBecomeAddressesForTheDelegate(t *testing.T) {
+	t.Parallel()
+	step := stepOf(t, steps.Target{}, "Run", `{"command":"x","envVariables":{
+		"A":"${{secrets.account.aws_access}}","B":"a ${{secrets.one}}${{secrets.org.two-x}} b","OUTSIDE":"$${{secrets.}}{{secrets.one}}","URL":"${{secrets.vault://kv/x#y}}"}}`)
+	assert.Equal(t, map[string]string{
+		"A": "${{secrets.vault://kv/aws#access}}", "B": "a ${{secrets.env://one}}${{secrets.env://two-x}} b",
+		"OUTSIDE": "$${{secrets.}}{{secrets.one}}", "URL": "${{secrets.vault://kv/x#y}}",
+	}, step.Environment)
 }
 
 func TestAWrongFieldIsNamedByItsPath(t *testing.T) {
@@ -205,7 +216,7 @@ func TestTheCodebaseIsClonedByTheInit(t *testing.T) {
 	require.NoError(t, json.Unmarshal(request.Init, &init))
 	assert.Equal(t, &stage.Clone{
 		URL: "https://git.example/acme/web.git", Branch: "main", Commit: "0123", Depth: 10, Submodules: true,
-		Auth: &stage.Auth{Address: "git.example", Username: "bot", Password: "${{secrets.git_token}}"},
+		Auth: &stage.Auth{Address: "git.example", Username: "bot", Password: "${{secrets.env://git_token}}"},
 	}, init.Clone)
 	assert.Equal(t, "acme/web", init.Envs["DRONE_REPO"])
 	assert.Equal(t, "1", init.Envs["A"])

@@ -15,6 +15,12 @@ type Config struct {
 	Infrastructure map[string]Infrastructure `json:"infrastructure" yaml:"infrastructure"`
 	// Types adds step types, and replaces those that are plugins.
 	Types map[string]Plugin `json:"types" yaml:"types"`
+	// Secrets are the addresses of secrets by their id, for example vault://kv/app#password. The
+	// delegate fetches them.
+	Secrets map[string]string `json:"secrets" yaml:"secrets"`
+	// SecretURL is the address of all other secrets, with {id} for the id. Defaults to
+	// env://{id}.
+	SecretURL string `json:"secret_url" yaml:"secret_url"`
 }
 
 // Infrastructure is where the stages of a kind run.
@@ -50,6 +56,8 @@ type Table struct {
 	connectors     map[string]Connector
 	infrastructure map[string]Infrastructure
 	plugins        map[string]Plugin
+	secrets        map[string]string
+	anySecret      string
 }
 
 // New checks the settings and returns their table.
@@ -58,6 +66,11 @@ func New(cfg Config) (*Table, error) {
 		connectors:     maps.Clone(cfg.Connectors),
 		infrastructure: maps.Clone(defaultInfrastructure),
 		plugins:        maps.Clone(builtinPlugins),
+		secrets:        maps.Clone(cfg.Secrets),
+		anySecret:      orElse(cfg.SecretURL, defaultSecretURL),
+	}
+	if err := cfg.checkSecrets(); err != nil {
+		return nil, err
 	}
 	for id, c := range cfg.Connectors {
 		if err := c.check(id); err != nil {
