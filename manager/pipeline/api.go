@@ -80,7 +80,7 @@ func (a *api) lint(w http.ResponseWriter, r *http.Request) {
 	if !decodeBody(w, r, &req) {
 		return
 	}
-	problems := a.service.Lint(req)
+	problems := Lint(req, a.service.cfg.Templates)
 	if problems == nil {
 		problems = Problems{}
 	}

@@ -137,7 +137,7 @@ func decodeDocument(run *store.Run) (*document, *engine.Machine, error) {
 	if err := json.Unmarshal(run.Definition, &doc); err != nil {
 		return nil, nil, fmt.Errorf("decoding run %s: %w", run.ID, err)
 	}
-	p, problems := doc.read(nil)
+	p, problems := doc.read(nil, false)
 	if p == nil {
 		return nil, nil, fmt.Errorf("reading the pipeline of run %s again: %w", run.ID, problems)
 	}
@@ -149,7 +149,7 @@ func decodeDocument(run *store.Run) (*document, *engine.Machine, error) {
 }
 
 // read reads the pipeline. With templates, it also keeps those that the pipeline uses.
-func (d *document) read(templates func(ref, version string) (Source, bool)) (*definition.Pipeline, Problems) {
+func (d *document) read(templates func(ref, version string) (Source, bool), partial bool) (*definition.Pipeline, Problems) {
 	find := func(ref, version string) (Source, bool) {
 		key := ref + "@" + version
 		if t, ok := d.Templates[key]; ok || templates == nil {
@@ -165,7 +165,7 @@ func (d *document) read(templates func(ref, version string) (Source, bool)) (*de
 		return t, ok
 	}
 	return definition.Read(d.Source, definition.Options{
-		Templates: find, InputSets: d.InputSets, Inputs: d.Inputs, SkipOtherStages: d.SkipOtherStages,
+		Templates: find, InputSets: d.InputSets, Inputs: d.Inputs, SkipOtherStages: d.SkipOtherStages, Partial: partial,
 	})
 }
 

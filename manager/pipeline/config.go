@@ -41,6 +41,9 @@ type Manager interface {
 // the built-in ones. The zero value is valid.
 type Settings = steps.Config
 
+// Infrastructure is where the stages of a kind of infrastructure run.
+type Infrastructure = steps.Infrastructure
+
 // Source is a named text, for example a file of YAML.
 type Source = definition.Source
 

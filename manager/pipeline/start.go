@@ -154,7 +154,7 @@ func (s *Service) prepare(account string, req *Request) (*preparedRun, error) {
 			Trigger: req.Trigger, Codebase: req.Codebase, Variables: req.Variables, Stages: req.Stages,
 		},
 	}
-	p, problems := doc.read(s.cfg.Templates)
+	p, problems := doc.read(s.cfg.Templates, false)
 	if p == nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, problems)
 	}
@@ -247,13 +247,4 @@ func (s *Service) Definition(ctx context.Context, account, id string) ([]byte, e
 		return nil, fmt.Errorf("decoding run %s: %w", id, err)
 	}
 	return doc.Source.Text, nil
-}
-
-// Lint returns the problems of a pipeline.
-func (s *Service) Lint(req Request) Problems {
-	doc := document{
-		Source: Source{Name: req.Name, Text: []byte(req.YAML)}, InputSets: inputSets(req.InputSets), Inputs: req.Inputs, SkipOtherStages: req.SkipOtherStages,
-	}
-	_, problems := doc.read(s.cfg.Templates)
-	return problems
 }

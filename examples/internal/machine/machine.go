@@ -1,0 +1,151 @@
+package machine
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/rs/zerolog"
+
+	"github.com/delegate-io/dlite/internal/httpserver"
+	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/logservice"
+	"github.com/delegate-io/dlite/manager/pipeline"
+	"github.com/delegate-io/dlite/secrets"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// Account is the only account.
+const Account = "local"
+
+// Config configures a Machine. Only Dir is required.
+type Config struct {
+	// Dir is an empty directory for everything that the parts keep. The caller removes it.
+	Dir string
+	// Settings are those of the pipeline service. All stages run on this machine, whatever
+	// infrastructure they name.
+	Settings pipeline.Settings
+	// Templates returns the text of a template.
+	Templates func(ref, version string) (pipeline.Source, bool)
+	// Secrets are the values of secrets by their ids.
+	Secrets map[string]string
+	// Stages is how many stages run at a time. Defaults to 2.
+	Stages int
+	// Trusted lets host steps reach everything that the user can reach.
+	Trusted bool
+	Log     zerolog.Logger
+}
+
+// Machine runs pipelines on this machine.
+type Machine struct {
+	// Pipelines is the pipeline service.
+	Pipelines *pipeline.Service
+	// Logs has the logs of the steps.
+	Logs *logservice.Server
+
+	manager  *manager.Manager
+	http     *http.Server
+	served   chan error
+	delegate *delegate
+}
+
+// Start starts the parts.
+func Start(ctx context.Context, cfg Config) (_ *Machine, err error) {
+	m := &Machine{served: make(chan error, 1)}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	address := "http://" + listener.Addr().String()
+	secret, logToken := random(), random()
+	if m.Logs, err = logservice.New(logservice.Config{Authorize: logservice.Tokens(map[string]string{Account: logToken})}); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	m.manager, err = manager.New(manager.Config{
+		Accounts: map[string]string{Account: secret}, Logger: cfg.Log,
+		Logs: func(account, _, _ string) *stage.LogConfig {
+			return &stage.LogConfig{AccountID: account, URL: address, Token: logToken}
+		},
+	})
+	if err != nil {
+		return nil, errors.Join(err, m.Logs.Close(), listener.Close())
+	}
+	routes := chi.NewRouter()
+	routes.Handle("/api/*", m.manager)
+	routes.Handle("/*", m.Logs)
+	m.http = httpserver.New(routes)
+	go func() { m.served <- m.http.Serve(listener) }()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.Close(ctx))
+		}
+	}()
+	m.Pipelines, err = pipeline.New(ctx, pipeline.Config{
+		Manager: m.manager, Database: filepath.Join(cfg.Dir, "pipelines.db"), Settings: onThisMachine(cfg.Settings), Templates: cfg.Templates, Logger: cfg.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.delegate, err = startDelegate(ctx, cfg, address, secret)
+	return m, err
+}
+
+// secretScheme is the scheme of the secrets in Config.Secrets.
+const secretScheme = "given"
+
+// onThisMachine returns the settings with every infrastructure on this machine.
+func onThisMachine(s pipeline.Settings) pipeline.Settings {
+	s.Infrastructure = map[string]pipeline.Infrastructure{}
+	for _, kind := range []string{"KubernetesDirect", "VM", "Docker", "Cloud"} {
+		s.Infrastructure[kind] = pipeline.Infrastructure{Driver: "local", AnyPlatform: true}
+	}
+	if s.SecretURL == "" {
+		s.SecretURL = secretScheme + "://{id}"
+	}
+	return s
+}
+
+// given provides secrets by their ids.
+type given map[string]string
+
+// Fetch returns a secret.
+func (g given) Fetch(_ context.Context, ref *url.URL) (string, error) {
+	if value, ok := g[ref.Host]; ok {
+		return value, nil
+	}
+	return "", fmt.Errorf("the secret %q was not given: add it to the file of --secret-file: %w", ref.Host, secrets.ErrNotFound)
+}
+
+// Close ends all parts: the delegate when its stages have ended, or at once when ctx ends.
+func (m *Machine) Close(ctx context.Context) error {
+	var err error
+	if m.delegate != nil {
+		err = m.delegate.close(ctx)
+	}
+	if m.Pipelines != nil {
+		err = errors.Join(err, m.Pipelines.Close())
+	}
+	err = errors.Join(err, m.manager.Close(), m.Logs.Close())
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err = errors.Join(err, m.http.Shutdown(closing))
+	if served := <-m.served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
+
+// random returns a secret in the form of an account's secret: 16 bytes in hexadecimal.
+func random() string {
+	b := make([]byte, 16)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/delegate-io/dlite/internal/dotenv"
+	"github.com/delegate-io/dlite/manager/pipeline"
+)
+
+// exitError ends the program with a code of its own.
+type exitError struct {
+	error
+
+	code int
+}
+
+// ExitCode is the exit code of the program.
+func (e exitError) ExitCode() int { return e.code }
+
+// inputs are the flags that select the inputs of a pipeline.
+type inputs struct {
+	sets      listFlag
+	values    listFlag
+	templates string
+	settings  string
+	skip      bool
+}
+
+func (i *inputs) register(fs *flag.FlagSet) {
+	fs.Var(&i.sets, "input-set", "`file` with an input set; may be repeated, the last one wins")
+	fs.Var(&i.values, "input", "`path=value` of an input, such as pipeline.variables.tag=1.2; may be repeated")
+	fs.StringVar(&i.templates, "templates", "", "`directory` with templates")
+	fs.StringVar(&i.settings, "settings", "", "`file` with connectors, step types, infrastructure and secrets (docs/pipelines.md)")
+	fs.BoolVar(&i.skip, "skip-other-stages", false, "leave out stages that are not CI stages")
+}
+
+// request returns the request for a file.
+func (i *inputs) request(file string) (pipeline.Request, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return pipeline.Request{}, err
+	}
+	req := pipeline.Request{YAML: string(text), Name: file, SkipOtherStages: i.skip}
+	for _, set := range i.sets {
+		text, err := os.ReadFile(set)
+		if err != nil {
+			return req, err
+		}
+		req.InputSets = append(req.InputSets, string(text))
+	}
+	for _, v := range i.values {
+		path, value, ok := strings.Cut(v, "=")
+		if !ok {
+			return req, fmt.Errorf("--input %s: give path=value", v)
+		}
+		if req.Inputs == nil {
+			req.Inputs = map[string]string{}
+		}
+		req.Inputs[path] = value
+	}
+	return req, nil
+}
+
+// readSettings reads the file of --settings.
+func (i *inputs) readSettings() (s pipeline.Settings, err error) {
+	if i.settings == "" {
+		return s, nil
+	}
+	text, err := os.ReadFile(i.settings)
+	if err != nil {
+		return s, err
+	}
+	if err := yaml.UnmarshalWithOptions(text, &s, yaml.Strict()); err != nil {
+		return s, fmt.Errorf("reading %s: %w", i.settings, err)
+	}
+	return s, nil
+}
+
+// readTemplates returns the templates in the directory of --templates.
+func (i *inputs) readTemplates() (func(ref, version string) (pipeline.Source, bool), error) {
+	if i.templates == "" {
+		return nil, nil
+	}
+	return pipeline.Templates(os.DirFS(i.templates))
+}
+
+// readSecrets reads lines ID=value.
+func readSecrets(file string) (map[string]string, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]string{}
+	for e := range dotenv.Entries(string(text), dotenv.Settings) {
+		if e.Err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", file, e.Line, e.Err)
+		}
+		values[e.Name] = e.Value
+	}
+	return values, nil
+}
+
+// listFlag is a flag that may be repeated.
+type listFlag []string
+
+func (l *listFlag) String() string { return strings.Join(*l, ",") }
+
+// Set adds a value.
+func (l *listFlag) Set(v string) error {
+	if v == "" {
+		return errors.New("the value is empty")
+	}
+	*l = append(*l, v)
+	return nil
+}
