@@ -133,7 +133,8 @@ $(TESTSUM):
 # Package grpc links the templates of golang.org/x/net/trace unless this tag is set. Templates call methods by
 # name, so that the linker keeps every method: 25 MB of the manager, which links gRPC with its buckets.
 TAGS = -tags grpcnotrace
-RELEASE = -trimpath $(TAGS) -ldflags='-s -w'
+TRIM = -trimpath
+RELEASE = $(TRIM) $(TAGS) -ldflags='-s -w'
 
 ## build: every program, into bin/
 build:
