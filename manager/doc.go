@@ -33,6 +33,11 @@
 //	GET  /api/stages                  -> {"stages":[Stage],"next":"..."}, oldest first, see below
 //	GET  /api/stages/{id}             -> Stage; wait=<seconds> waits for its end
 //	POST /api/stages/{id}/abort       -> Stage
+//	POST /api/stages/{id}/steps       {"steps":[StepRequest]} -> 202 Stage; 200 if it had them all
+//	POST /api/stages/{id}/renew       -> Stage; see [Hold]
+//	POST /api/stages/{id}/finish      -> Stage
+//	GET  /api/stages/{id}/steps/{step}         -> StepState
+//	POST /api/stages/{id}/steps/{step}/abort   -> Stage
 //	POST /api/tasks                   TaskRequest -> 202 Task; with "sync":true 200 at its end
 //	GET  /api/tasks/{id}              -> Task; wait=<seconds> waits for its end
 //	POST /api/tasks/{id}/abort        -> Task
@@ -60,7 +65,7 @@
 //	400       the request is invalid
 //	401, 403  the token does not belong to the account
 //	404       the id is unknown or forgotten
-//	409       something else has the id
+//	409       something else has the id, or the stage is not open
 //	413       the body is too large
 //	429       the call would exceed a [Budget]; with Retry-After
 //	503       the store does not answer, or the manager is closing; with Retry-After
@@ -80,6 +85,7 @@
 //	 "init_timeout_ms":60000,
 //	 "pipeline":"web",                   // for limits: pipeline:web,
 //	 "labels":{"env":"prod"},            // and label:env=prod
+//	 "hold":{"lease_ms":60000},          // takes further steps; not with retry
 //	 "retry":{"max_attempts":3,"on":["lost"],"backoff_ms":1000},
 //	 "init":{},                          // stage.InitRequest
 //	 "steps":[{"id":"test","timeout_ms":60000,
@@ -87,7 +93,7 @@
 //	           "data":{"run":{"entrypoint":["sh","-c"],"commands":["make test"]}}}],
 //	 "cleanup":{}}                       // stage.CleanupRequest
 //
-// A stage needs steps or an init. The API refuses members that it does not know, for
+// A stage needs steps, an init or a hold. The API refuses members that it does not know, for
 // example `steps[0].command: unknown member; did you mean "data.run.commands"?`.
 // The payloads init, data and cleanup, and single tasks, may have members for foreign
 // delegates. There the API refuses only names that are close to a known one.
@@ -117,6 +123,8 @@
 //	an answer is repeated or late              accepted, without effect
 //	an answer from a delegate without the task 409
 //	a delegate is lost (HeartbeatTimeout)      its stages end with FAILURE or run again, see [Retry]; a cleanup waits for its return
+//	the lease of a held stage ends             its steps are aborted, the cleanup runs, the stage ends with FAILURE
+//	an idle held stage loses its delegate      the stage ends with FAILURE
 //	a lost delegate returns                    its poll lists the tasks to abort and the cleanups
 //	no manager runs, or none reaches the store delegates get fresh deadlines ([Config.Gap]): none is lost because of the outage
 //	a manager ends at any moment               the store has all that the manager answered; callers may repeat calls without an answer
@@ -128,5 +136,5 @@
 // all, and all managers of a store reach the same state without further messages.
 //
 // Start reading at manager.go and core.go. The order of a stage's parts is in
-// sequence.go, the assignment of work to delegates in package queue.
+// sequence.go, that of held stages in held.go, the assignment of work to delegates in package queue.
 package manager

@@ -100,6 +100,90 @@ func TestACoreIsSavedAndLoaded(t *testing.T) {
 	assert.Equal(t, saved.String(), again.String())
 }
 
+// heldCore returns a core with an open stage that has a step of each state, and a finished
+// one whose init waits.
+func heldCore(t *testing.T) (c *core, at time.Time) {
+	t.Helper()
+	m, err := New(Config{Accounts: map[string]string{"acc": "00000000000000000000000000000001"}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, m.Close()) })
+	c, at = newCore(true), time.Unix(1_700_000_000, 0).UTC()
+	do := func(cmd *command) result {
+		cmd.Account, at = "acc", at.Add(time.Second)
+		b, err := c.Encode(cmd)
+		require.NoError(t, err)
+		decoded, err := c.Decode(b)
+		require.NoError(t, err)
+		r, ok := c.Apply(at, decoded, false).(result)
+		require.True(t, ok)
+		require.NoError(t, r.err)
+		return r
+	}
+	set := m.cfg.settings()
+	set.Epoch, set.HeartbeatTimeout, set.Gap = "epoch", time.Hour, 0
+	do(&command{Configure: &set})
+	d := do(&command{Register: &queue.Registration{NewID: "d", Name: "d"}}).id
+	add := func(stage string, ids ...string) {
+		like, err := c.openStage("acc", stage, nil)
+		require.NoError(t, err)
+		a := &appendCommand{ID: stage}
+		for _, id := range ids {
+			s, err := m.appendedStep(&like, "steps", &StepRequest{ID: id})
+			require.NoError(t, err)
+			a.Steps = append(a.Steps, s)
+		}
+		do(&command{AppendSteps: a})
+	}
+	for _, id := range []string{"s", "waits"} {
+		n, err := m.newRun(t.Context(), "acc", StageRequest{ID: id, Hold: &Hold{Lease: 600_000}, Steps: []StepRequest{{ID: "first"}}})
+		require.NoError(t, err)
+		do(&command{SubmitStage: n})
+	}
+	add("waits", "later")
+	do(&command{FinishStage: &idCommand{"waits"}})
+	end := func(part *step, data string) {
+		do(&command{Acquire: &acquireCommand{d, part.TaskID}})
+		if data != "" {
+			do(&command{Answer: &answerCommand{Delegate: d, Task: part.TaskID, Code: task.OK, Data: json.RawMessage(data)}})
+		}
+	}
+	n := c.stages[key{"acc", "s"}]
+	end(&n.init, `{"command_execution_status":"SUCCESS"}`)
+	add("s", "offered", "running", "failed", "aborted")
+	end(n.step("running"), "")
+	end(n.step("failed"), `{"command_execution_status":"FAILURE","exit_code":3}`)
+	do(&command{AbortStep: &abortStepCommand{ID: "s", Step: "aborted"}})
+	return c, at
+}
+
+// Rule Q7: both cores do the same when the lease ends.
+func TestHeldStagesAreSavedAndLoaded(t *testing.T) {
+	t.Parallel()
+	c, at := heldCore(t)
+	var saved, again bytes.Buffer
+	require.NoError(t, c.Save(&saved))
+	loaded := newCore(true)
+	require.NoError(t, loaded.Load(bytes.NewReader(saved.Bytes())))
+	require.NoError(t, loaded.Save(&again))
+	assert.Equal(t, saved.String(), again.String())
+	assert.Equal(t, map[string]int{"acc": 1}, loaded.open)
+	assert.Equal(t, c.usage, loaded.usage)
+	n, old := loaded.stages[key{"acc", "s"}], c.stages[key{"acc", "s"}]
+	assert.Equal(t, old.view(), n.view())
+	assert.Len(t, n.held.sent, 2)
+	assert.Same(t, n.held.sent[n.step("running").TaskID], n.step("running"))
+	for _, x := range []*core{c, loaded} {
+		x.Apply(at.Add(10*time.Minute), &command{Tick: &struct{}{}}, false)
+	}
+	assert.Equal(t, FailureLeaseEnded, n.FailureKind)
+	assert.Equal(t, "the lease of the held stage ended: its holder gave no sign for 10m0s", n.held.closed)
+	saved.Reset()
+	again.Reset()
+	require.NoError(t, c.Save(&saved))
+	require.NoError(t, loaded.Save(&again))
+	assert.Equal(t, saved.String(), again.String())
+}
+
 // A truncated state, or one of a newer version, is refused and changes nothing.
 func TestASavedCoreThatCannotBeLoaded(t *testing.T) {
 	t.Parallel()
