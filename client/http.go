@@ -29,6 +29,7 @@ type HTTP struct {
 	now      func() time.Time
 
 	transport http.RoundTripper
+	git       gitNetwork
 	client    *http.Client // with the time-out of a call that does not wait
 	retries   Retries
 	timeout   time.Duration
@@ -88,6 +89,9 @@ func newHTTP(endpoint, accountID, secret string, cfg *config) (*HTTP, error) {
 		creds: creds, log: cfg.log, now: cfg.now,
 		transport: transport, retries: cfg.retries, timeout: cfg.timeout, maxBody: cfg.maxBody,
 		jsonType: []string{"application/json"},
+	}
+	if cfg.transport == nil {
+		h.git = gitNetwork{files: trustFiles{caDir: cfg.caDir, certFile: cfg.certFile, keyFile: cfg.keyFile}, proxy: cfg.proxy}
 	}
 	h.client = h.newHTTPClient(h.timeout)
 	return h, nil

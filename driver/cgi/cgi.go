@@ -63,6 +63,12 @@ type Config struct {
 	// means clients that use HTTP_PROXY.
 	HTTPClient *http.Client
 
+	// GitEnvironment returns further variables for git, such as those for certificates
+	// and a proxy. They may refer to files that it writes to dir, which is removed after
+	// the clone. Only git's own processes get them. See GitEnvironment of client.HTTP.
+	// Nil means none.
+	GitEnvironment func(dir string) (map[string]string, error)
+
 	// LogWait limits the time that an answer waits for the delivery of the log of its
 	// task. The delivery continues after the answer if necessary. 0 means 2 s; with a
 	// negative value the answer does not wait.

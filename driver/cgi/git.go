@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +25,7 @@ type git struct {
 	program string
 	from    *gitremote.Remote
 	home    string
+	env     []string
 	ref     string // empty means the default branch
 	commit  string
 	log     *taskLog
@@ -47,11 +49,28 @@ func (h *Handler) newGit(r *repository, log *taskLog, set *secrets.Set) (*git, e
 	if g.home, err = os.MkdirTemp("", "dlite-git-"); err != nil {
 		return nil, err
 	}
-	if err := from.WriteConfig(g.home); err != nil {
+	if err := g.prepare(); err != nil {
 		g.close()
 		return nil, err
 	}
 	return g, nil
+}
+
+// prepare writes the configuration and sets the environment.
+func (g *git) prepare() error {
+	if err := g.from.WriteConfig(g.home); err != nil {
+		return err
+	}
+	env := g.from.Environment(g.home)
+	if more := g.h.cfg.GitEnvironment; more != nil {
+		vars, err := more(g.home)
+		if err != nil {
+			return fmt.Errorf("the environment of git: %w", err)
+		}
+		maps.Copy(env, vars)
+	}
+	g.env = process.List(env)
+	return nil
 }
 
 func (g *git) close() { _ = os.RemoveAll(g.home) }
@@ -114,7 +133,7 @@ func (g *git) checkout(ctx context.Context, dir string) error {
 }
 
 func (g *git) run(ctx context.Context, dir string, out io.Writer, args ...string) error {
-	cmd := &exec.Cmd{Path: g.program, Args: append([]string{"git"}, args...), Dir: dir, Env: process.List(g.from.Environment(g.home))}
+	cmd := &exec.Cmd{Path: g.program, Args: append([]string{"git"}, args...), Dir: dir, Env: g.env}
 	state, err := g.h.exec(ctx, cmd, nil, out, g.log)
 	if err == nil && process.Code(state) != 0 {
 		err = fmt.Errorf("exit code %d", process.Code(state))

@@ -302,6 +302,23 @@ func TestAPrivateRepository(t *testing.T) {
 	}))
 }
 
+// The environment that the delegate adds for git reaches git: the repository of the task has
+// another address there.
+func TestGitOfARepositoryUsesTheEnvironmentOfTheDelegate(t *testing.T) {
+	t.Parallel()
+	src := newRepo(t)
+	src.commit(scriptFiles("behind a proxy"))
+	r := newRig(t, func(c *cgi.Config) {
+		c.GitEnvironment = func(dir string) (map[string]string, error) {
+			assert.DirExists(t, dir)
+			return map[string]string{
+				"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "url." + src.dir + ".insteadOf", "GIT_CONFIG_VALUE_0": "https://git.invalid/repo",
+			}, nil
+		}
+	})
+	assert.Equal(t, "bash behind a proxy", string(r.answer(fromRepo(map[string]string{"clone": "https://git.invalid/repo"}), "1").Body))
+}
+
 // entry is a file of an archive; with a link it is that.
 type entry struct{ name, text, link string }
 

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -36,6 +37,10 @@ type Config struct {
 	// StepImage is the image of steps without an image. If it is empty, such steps fail.
 	StepImage string
 
+	// HTTPClient makes the requests to registries for the entrypoints of images. The file of
+	// Kubeconfig configures the requests to the cluster. Nil means a client that uses
+	// HTTP_PROXY.
+	HTTPClient *http.Client
 	// InsecureRegistries are registries (host or host:port) that the driver asks without
 	// TLS for the entrypoint of an image. It does not affect the pulls of the nodes.
 	InsecureRegistries []string

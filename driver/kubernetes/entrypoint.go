@@ -19,8 +19,12 @@ import (
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// newRegistryClient creates the transport for requests to registries.
-func newRegistryClient() *http.Transport {
+// registryTransport returns the transport for requests to registries: that of the client, or
+// a new one.
+func registryTransport(hc *http.Client) http.RoundTripper {
+	if hc != nil && hc.Transport != nil {
+		return hc.Transport
+	}
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,

@@ -25,7 +25,7 @@ type Driver struct {
 	api   api
 	gate  recorded.Gate
 	// registries is the transport for requests to registries.
-	registries *http.Transport
+	registries http.RoundTripper
 
 	// alive ends when the driver is closed. Close waits for the goroutines in work.
 	alive context.Context //nolint:containedctx // a lifetime, not the context of a call
@@ -69,7 +69,7 @@ func New(cfg Config) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	d := &Driver{cfg: cfg, rest: rc, conns: conns, http: hc, api: api, registries: newRegistryClient(), pods: map[string]*pod{}}
+	d := &Driver{cfg: cfg, rest: rc, conns: conns, http: hc, api: api, registries: registryTransport(cfg.HTTPClient), pods: map[string]*pod{}}
 	// The client library would print errors that it also returns.
 	d.alive, d.stop = context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
 	if _, err := d.makePod(&draft{name: recorded.NewName("check"), env: &driver.Environment{ID: "check"}, token: "check"}); err != nil {
@@ -91,7 +91,7 @@ func (d *Driver) Close() error {
 	d.work.Wait()
 	d.http.CloseIdleConnections()
 	d.conns.close()
-	d.registries.CloseIdleConnections()
+	(&http.Client{Transport: d.registries}).CloseIdleConnections()
 	return nil
 }
 

@@ -52,14 +52,14 @@ type config struct {
 	DrainTimeout int `env:"DRAIN_TIMEOUT_SECS" envDefault:"0" help:"how long a drain after the first signal may take before the running tasks are cancelled; 0 is no limit"`
 	IdleWait     int `env:"IDLE_WAIT_SECS_BEFORE_STOP" envDefault:"0" help:"how long a drain waits after the last task"`
 
-	ProxyHost     string `env:"PROXY_HOST" help:"proxy for everything that leaves the delegate: calls to the manager, logs, archives, plugins, programs; default: HTTP_PROXY, HTTPS_PROXY and NO_PROXY"`
+	ProxyHost     string `env:"PROXY_HOST" help:"proxy for everything that leaves the delegate: calls to the manager, logs, archives, plugins, programs, clones; default: HTTP_PROXY, HTTPS_PROXY and NO_PROXY"`
 	ProxyPort     int    `env:"PROXY_PORT" help:"the proxy's port"`
 	ProxyScheme   string `env:"PROXY_SCHEME" envDefault:"http" help:"http or https"`
 	ProxyUser     string `env:"PROXY_USER" help:"the proxy's user"`
 	ProxyPassword string `env:"PROXY_PASSWORD" help:"and password"`
 	NoProxy       string `env:"NO_PROXY" help:"comma-separated hosts to reach without the proxy"`
 
-	CertsDir   string `env:"CERTS_DIR" help:"folder of CA certificates to trust as well, for the manager, logs and downloads"`
+	CertsDir   string `env:"CERTS_DIR" help:"folder of CA certificates to trust as well, for the manager, logs, downloads and clones"`
 	ClientCert string `env:"CLIENT_CERT_FILE" help:"client certificate for mutual TLS"`
 	ClientKey  string `env:"CLIENT_KEY_FILE" help:"and its key"`
 

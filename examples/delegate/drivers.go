@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/kubernetes"
 	"github.com/delegate-io/dlite/driver/local"
@@ -103,24 +104,24 @@ func (c *config) slots() int {
 	return sum
 }
 
-func openDriver(ctx context.Context, cfg config, name string, hc *http.Client, log zerolog.Logger) (driver.Driver, error) {
+func openDriver(ctx context.Context, cfg config, name string, out *client.HTTP, log zerolog.Logger) (driver.Driver, error) {
 	switch name {
 	case transaction.Local:
-		return openLocal(cfg, hc, log)
+		return openLocal(cfg, out, log)
 	case transaction.VM:
-		return openMachines(ctx, cfg, log)
+		return openMachines(ctx, cfg, outgoing(out), log)
 	case transaction.Kubernetes:
-		return openKubernetes(cfg, log)
+		return openKubernetes(cfg, outgoing(out), log)
 	}
 	return nil, fmt.Errorf("DRIVERS: there is no driver %q", name)
 }
 
-func openKubernetes(cfg config, log zerolog.Logger) (driver.Driver, error) {
+func openKubernetes(cfg config, hc *http.Client, log zerolog.Logger) (driver.Driver, error) {
 	c := kubernetes.Config{
 		Kubeconfig: cfg.Kubeconfig, Context: cfg.KubeContext, Namespace: cfg.KubePods,
 		AgentImage: cfg.KubeAgentImage, GitImage: cfg.KubeGitImage, StepImage: cfg.KubeStepImage,
 		ServiceAccount: cfg.KubeServiceAccount, Restricted: cfg.KubeRestricted, RunAs: cfg.KubeRunAs, Owner: cfg.KubeOwner,
-		Grace: seconds(cfg.CleanupGrace), Log: log,
+		Grace: seconds(cfg.CleanupGrace), HTTPClient: hc, Log: log,
 	}
 	if cfg.KubePodTemplate != "" {
 		b, err := os.ReadFile(cfg.KubePodTemplate)
@@ -142,11 +143,11 @@ func openKubernetes(cfg config, log zerolog.Logger) (driver.Driver, error) {
 	}
 }
 
-func openLocal(cfg config, hc *http.Client, log zerolog.Logger) (driver.Driver, error) {
+func openLocal(cfg config, out *client.HTTP, log zerolog.Logger) (driver.Driver, error) {
 	d, err := local.New(local.Config{
 		Host: host.Config{
-			HTTPClient: hc,
-			WorkDir:    cfg.WorkDir, Grace: seconds(cfg.CleanupGrace), FileLimit: int64(cfg.FileLimit), Log: log,
+			HTTPClient: outgoing(out), GitEnvironment: out.GitEnvironment,
+			WorkDir: cfg.WorkDir, Grace: seconds(cfg.CleanupGrace), FileLimit: int64(cfg.FileLimit), Log: log,
 			TermAttempts: cfg.TermAttempts, TermInterval: seconds(cfg.TermInterval), Trusted: cfg.Trusted, Hidden: cfg.private(),
 		},
 		Docker: local.DockerConfig{Host: cfg.DockerHost},

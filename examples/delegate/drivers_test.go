@@ -92,13 +92,13 @@ func TestPoolsThatAreWrong(t *testing.T) {
 		"pools:\n  - {name: a, max: 1, qemu: {}}\n  - {name: a, max: 1, qemu: {}}\n":       "two pools with the name",
 	} {
 		cfg := config{DriverConfig: DriverConfig{VMPools: pools(t, text), VMStateDir: t.TempDir()}}
-		_, err := openMachines(t.Context(), cfg, zerolog.Nop())
+		_, err := openMachines(t.Context(), cfg, nil, zerolog.Nop())
 		assert.ErrorContains(t, err, want, text)
 	}
 	started := t.TempDir()
 	cfg := config{DriverConfig: DriverConfig{VMStateDir: started, VMPools: pools(t,
 		"pools:\n  - {name: a, min: 1, max: 1, qemu: {kernel: "+os.Args[0]+"}}\n  - {name: b, max: 1, min: 2, qemu: {kernel: "+os.Args[0]+"}}\n")}}
-	_, err := openMachines(t.Context(), cfg, zerolog.Nop())
+	_, err := openMachines(t.Context(), cfg, nil, zerolog.Nop())
 	require.ErrorContains(t, err, `pool "b"`)
 	assert.NoDirExists(t, filepath.Join(started, "a"), "where one is wrong, none is started")
 	_, err = readPools("/no/such/file")

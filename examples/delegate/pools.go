@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -146,14 +147,14 @@ type machines struct {
 }
 
 // openMachines starts the pools of VM_POOLS.
-func openMachines(ctx context.Context, cfg config, log zerolog.Logger) (*machines, error) {
+func openMachines(ctx context.Context, cfg config, hc *http.Client, log zerolog.Logger) (*machines, error) {
 	list, err := readPools(cfg.VMPools)
 	if err != nil {
 		return nil, err
 	}
 	m := &machines{}
 	for _, s := range list {
-		if err := m.add(ctx, cfg, s, log); err != nil {
+		if err := m.add(ctx, cfg, s, hc, log); err != nil {
 			return nil, errors.Join(fmt.Errorf("VM_POOLS: pool %q: %w", s.Name, err), m.Close())
 		}
 	}
@@ -169,9 +170,9 @@ func openMachines(ctx context.Context, cfg config, log zerolog.Logger) (*machine
 }
 
 // add creates a pool without starting it.
-func (m *machines) add(ctx context.Context, cfg config, s poolSettings, log zerolog.Logger) error {
+func (m *machines) add(ctx context.Context, cfg config, s poolSettings, hc *http.Client, log zerolog.Logger) error {
 	dir := filepath.Join(cfg.VMStateDir, fileName(s.Name))
-	provider, err := s.provider(ctx, filepath.Join(cfg.VMStateDir, providersDir))
+	provider, err := s.provider(ctx, filepath.Join(cfg.VMStateDir, providersDir), hc)
 	if err != nil {
 		return err
 	}
@@ -187,7 +188,7 @@ func (m *machines) add(ctx context.Context, cfg config, s poolSettings, log zero
 }
 
 // provider returns the provider that the settings name.
-func (s *poolSettings) provider(ctx context.Context, state string) (vm.Provider, error) {
+func (s *poolSettings) provider(ctx context.Context, state string, hc *http.Client) (vm.Provider, error) {
 	var named []string
 	for name, there := range map[string]bool{"qemu": s.QEMU != nil, "libvirt": s.Libvirt != nil, "ec2": s.EC2 != nil} {
 		if there {
@@ -208,7 +209,7 @@ func (s *poolSettings) provider(ctx context.Context, state string) (vm.Provider,
 	case s.Libvirt != nil:
 		return s.Libvirt.provider(s)
 	default:
-		return s.EC2.provider(ctx)
+		return s.EC2.provider(ctx, hc)
 	}
 }
 
@@ -228,8 +229,9 @@ func (l *libvirtSettings) provider(s *poolSettings) (vm.Provider, error) {
 	return libvirt.New(c)
 }
 
-// provider finds its credentials in the same places as the AWS tools.
-func (e *ec2Settings) provider(ctx context.Context) (vm.Provider, error) {
+// provider finds its credentials in the same places as the AWS tools. Only the calls to EC2 use hc: the credentials of
+// a machine come from a link-local address, which no proxy reaches.
+func (e *ec2Settings) provider(ctx context.Context, hc *http.Client) (vm.Provider, error) {
 	var options []func(*awsconfig.LoadOptions) error
 	if e.Region != "" {
 		options = append(options, awsconfig.WithRegion(e.Region))
@@ -239,7 +241,7 @@ func (e *ec2Settings) provider(ctx context.Context) (vm.Provider, error) {
 		return nil, err
 	}
 	return ec2.New(ec2.Config{
-		Client: awsec2.NewFromConfig(aws), AMI: e.AMI, LaunchTemplate: ec2.LaunchTemplate{Name: e.LaunchTemplate},
+		Client: awsec2.NewFromConfig(aws, func(o *awsec2.Options) { o.HTTPClient = hc }), AMI: e.AMI, LaunchTemplate: ec2.LaunchTemplate{Name: e.LaunchTemplate},
 		InstanceType: e.InstanceType, SubnetIDs: e.Subnets, SecurityGroupIDs: e.SecurityGroups, PublicAddress: e.PublicAddress,
 		KeyName: e.KeyName, InstanceProfile: e.InstanceProfile, RootVolume: ec2.RootVolume{SizeGiB: e.RootVolumeGiB},
 		Spot: e.Spot, SpotMaxPrice: e.SpotMaxPrice, Tags: e.Tags, MaxLife: e.MaxLife.Duration,

@@ -68,14 +68,14 @@ func serve(ctx context.Context, cfg config, started func(*poller.Poller), signal
 	}
 	defer func() { err = errors.Join(err, closeLogs(ctx, logs)) }()
 	// This comes after all checks of settings, because it may start machines.
-	stages, drivers, err := openStages(ctx, cfg, outgoing(c), logs, log)
+	stages, drivers, err := openStages(ctx, cfg, c, logs, log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeStages(ctx, stages)) }() // in case the poller has not closed them
 
 	types := sources.routes.Merge(stages.Routes())
-	single, err := openStandalone(ctx, cfg.StandaloneConfig, outgoing(c), seconds(cfg.CleanupGrace), types, log)
+	single, err := openStandalone(ctx, cfg.StandaloneConfig, c, seconds(cfg.CleanupGrace), types, log)
 	if err != nil {
 		return err
 	}

@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"net/http"
 	"path/filepath"
 
 	"github.com/rs/zerolog"
 
+	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/logger"
@@ -16,12 +16,12 @@ import (
 
 // openStages opens the drivers that cfg names. Each driver has its own ledger; all share the slots of the delegate.
 // The caller closes the group, which closes the drivers.
-func openStages(ctx context.Context, cfg config, hc *http.Client, logs *logger.Deliverer, log zerolog.Logger) (*transaction.Group, []driver.Driver, error) {
+func openStages(ctx context.Context, cfg config, out *client.HTTP, logs *logger.Deliverer, log zerolog.Logger) (*transaction.Group, []driver.Driver, error) {
 	slots := capacity.NewSlots(cfg.slots())
 	var members []*transaction.Stages
 	var drivers []driver.Driver
 	for _, name := range cfg.Drivers {
-		d, err := openDriver(ctx, cfg, name, hc, log)
+		d, err := openDriver(ctx, cfg, name, out, log)
 		if err != nil {
 			return nil, nil, errors.Join(err, transaction.Join(members...).Close(ctx))
 		}

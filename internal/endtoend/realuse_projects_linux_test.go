@@ -30,6 +30,12 @@ type forge struct {
 
 func newForge(t *testing.T) *forge {
 	t.Helper()
+	return startForge(t, (*httptest.Server).Start)
+}
+
+// startForge starts the server of a forge with start.
+func startForge(t *testing.T, start func(*httptest.Server)) *forge {
+	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "git", "--exec-path").Output()
 	require.NoError(t, err)
 	f := &forge{dir: t.TempDir(), password: "not-a-real-password"}
@@ -37,7 +43,7 @@ func newForge(t *testing.T) *forge {
 		Path: filepath.Join(strings.TrimSpace(string(out)), "git-http-backend"), Root: "/",
 		Env: []string{"GIT_PROJECT_ROOT=" + f.dir, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"},
 	}
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, password, _ := r.BasicAuth(); password != f.password {
 			w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
 			w.WriteHeader(http.StatusUnauthorized)
@@ -45,6 +51,7 @@ func newForge(t *testing.T) *forge {
 		}
 		backend.ServeHTTP(w, r)
 	}))
+	start(srv)
 	t.Cleanup(srv.Close)
 	f.URL = srv.URL
 	return f

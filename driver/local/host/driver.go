@@ -25,6 +25,10 @@ import (
 type Config struct {
 	// HTTPClient makes the downloads of plugins. Nil means a client that uses HTTP_PROXY.
 	HTTPClient *http.Client
+	// GitEnvironment returns further variables for git, such as those for certificates and a proxy.
+	// They may refer to files that it writes to dir, which is removed after the clone. Only git's own
+	// processes get them. See GitEnvironment of client.HTTP. Nil means none.
+	GitEnvironment func(dir string) (map[string]string, error)
 	// WorkDir contains one directory for each transaction. New creates it if it is missing. The
 	// default is [os.TempDir].
 	//

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -41,18 +42,33 @@ func (d *Driver) newGit(tx *steps.Transaction, dir string, from *gitremote.Remot
 		home: filepath.Join(tx.Dir, "git-"+recorded.RandomHex(4)),
 		name: tx.Name, labels: tx.Labels,
 	}
-	g.env = process.List(from.Environment(g.home))
-	// The directory may belong to another user: in a pod it belongs to root, and the clone may run as
-	// another user.
-	g.env = append(g.env, "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0="+dir)
 	if err := steps.MakeDir(g.home, 0o700); err != nil {
 		return nil, err
 	}
-	if err := from.WriteConfig(g.home); err != nil {
+	if err := g.prepare(from); err != nil {
 		g.close()
 		return nil, err
 	}
 	return g, nil
+}
+
+// prepare writes the configuration and sets the environment.
+func (g *git) prepare(from *gitremote.Remote) error {
+	if err := from.WriteConfig(g.home); err != nil {
+		return err
+	}
+	env := from.Environment(g.home)
+	if more := g.d.shared.Config.GitEnvironment; more != nil {
+		vars, err := more(g.home)
+		if err != nil {
+			return fmt.Errorf("the environment of git: %w", err)
+		}
+		maps.Copy(env, vars)
+	}
+	// The directory may belong to another user: in a pod it belongs to root, and the clone may run as
+	// another user.
+	g.env = append(process.List(env), "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0="+g.dir)
+	return nil
 }
 
 func (g *git) close() { _ = steps.RemoveTree(g.home) }

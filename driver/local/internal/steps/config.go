@@ -13,19 +13,20 @@ import (
 
 // Config sets up a [Driver]. It has the fields of host.Config, which documents them.
 type Config struct {
-	HTTPClient   *http.Client
-	WorkDir      string
-	MemoryDir    string
-	Workspace    string
-	Grace        time.Duration
-	TermAttempts int
-	TermInterval time.Duration
-	PluginCache  string
-	FileLimit    int64
-	WholeMachine bool
-	Trusted      bool
-	Hidden       []string
-	Log          zerolog.Logger
+	HTTPClient     *http.Client
+	GitEnvironment func(dir string) (map[string]string, error)
+	WorkDir        string
+	MemoryDir      string
+	Workspace      string
+	Grace          time.Duration
+	TermAttempts   int
+	TermInterval   time.Duration
+	PluginCache    string
+	FileLimit      int64
+	WholeMachine   bool
+	Trusted        bool
+	Hidden         []string
+	Log            zerolog.Logger
 }
 
 // check validates c and fills in the defaults.
