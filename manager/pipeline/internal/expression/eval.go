@@ -384,6 +384,9 @@ func (x *binary) join(ev *evaluation, v any, err error) (any, error) {
 
 // isNull reports whether a node is the constant null.
 func isNull(x node) bool {
+	if d, ok := x.(*delimited); ok {
+		x = d.x
+	}
 	l, ok := x.(*literal)
 	return ok && l.value == nil
 }
