@@ -46,12 +46,12 @@
 //
 // # Separation
 //
-// On Linux, in a program that calls [Supervise], Init starts a supervisor in its own PID, mount and IPC
-// namespaces, and the supervisor starts the host steps. If the driver is root, the steps of each
-// transaction run as a separate user, and the files of root in the workspace appear as files of this
-// user. Otherwise the supervisor has its own user namespace. Steps see their own directories and no
-// other ones of the driver, have their own /tmp, /var/tmp and /dev/shm, and see only processes of their
-// transaction. docs/security.md has the details.
+// On Linux, in a program that calls [Supervise], the first host step of a transaction starts a supervisor
+// in its own PID, mount and IPC namespaces. The supervisor starts this step and the following ones. If the
+// driver is root, the steps of each transaction run as a separate user, and the files of root in the
+// workspace appear as files of this user. Otherwise the supervisor has its own user namespace. Steps see
+// their own directories and no other ones of the driver, have their own /tmp, /var/tmp and /dev/shm, and
+// see only processes of their transaction. docs/security.md has the details.
 //
 // The supervisor holds the output and the exit code of each step, so a step continues when the program
 // is killed, and [Driver.Reattach] follows it. When the supervisor ends, the kernel kills all its steps.

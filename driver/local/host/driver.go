@@ -90,6 +90,7 @@ type Driver struct {
 	shared      *steps.Driver
 	cgroups     process.Cgroups
 	supervision *supervision // nil if this process starts the steps itself
+	starts      turns        // of supervisors, by their directories
 	// ended has the markers of git's processes that this driver has waited for. Nothing needs to search the
 	// machine for them.
 	ended sync.Map
@@ -145,7 +146,9 @@ func (d *Driver) Init(ctx context.Context, env *driver.Environment, l driver.Led
 		}
 	} else {
 		tx = d.shared.NewTransaction(env)
-		if cg := d.cgroups.Named(tx.Name); cg != nil && d.supervision == nil {
+		if d.supervision != nil {
+			tx.Supervisor = d.supervision.plan(tx)
+		} else if cg := d.cgroups.Named(tx.Name); cg != nil {
 			tx.Cgroup = cg.Path()
 		}
 	}
@@ -166,11 +169,6 @@ func (d *Driver) Init(ctx context.Context, env *driver.Environment, l driver.Led
 			continue
 		}
 		if err := tx.WriteFile(f); err != nil {
-			return fmt.Errorf("init: %w", err)
-		}
-	}
-	if d.supervision != nil {
-		if err := d.supervision.begin(ctx, tx, env, l); err != nil {
 			return fmt.Errorf("init: %w", err)
 		}
 	}

@@ -88,12 +88,12 @@ func (g *git) run(ctx context.Context, out io.Writer, args ...string) error {
 		return fmt.Errorf("start git: %w", err)
 	}
 	select {
-	case <-p.group.Exited():
+	case <-p.Group.Exited():
 	case <-ctx.Done():
-		p.stop(process.Patience{})
+		p.Stop(process.Patience{})
 		return gitStopped(ctx)
 	}
-	state := p.finish()
+	state := p.Finish()
 	g.d.ended.Store(marker, true)
 	if code := process.Code(state); code != 0 {
 		return &gitError{command: args[0], code: code}

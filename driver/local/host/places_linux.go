@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/local/host/internal/supervisor"
 	"github.com/delegate-io/dlite/driver/local/internal/steps"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -29,16 +30,16 @@ func newUser() string { return strconv.Itoa(firstUser + rand.IntN(lastUser-first
 type places struct {
 	cfg    *steps.Config
 	own    bool // steps run as another user than the driver
-	mounts []mount
+	mounts []supervisor.Mount
 }
 
 // layoutOf returns the layout of a transaction, and creates the directories that it needs.
-func (s *supervision) layoutOf(tx *steps.Transaction, env *driver.Environment) (*layout, error) {
-	p := &places{cfg: &s.shared.Config, own: tx.Supervisor.User != ""}
-	l := &layout{
+func layoutOf(cfg *steps.Config, tx *steps.Transaction, env *driver.Environment) (*supervisor.Layout, error) {
+	p := &places{cfg: cfg, own: tx.Supervisor.User != ""}
+	l := &supervisor.Layout{
 		Socket: tx.Supervisor.Dir, User: tx.Supervisor.User, Home: filepath.Join(tx.Dir, "home"), Frozen: !p.own,
 	}
-	if err := s.makePlaces(tx, l); err != nil {
+	if err := makePlaces(tx, l); err != nil {
 		return nil, err
 	}
 	p.private("/tmp", filepath.Join(tx.Dir, "tmp"))
@@ -55,14 +56,14 @@ func (s *supervision) layoutOf(tx *steps.Transaction, env *driver.Environment) (
 	for _, m := range shown {
 		p.open(m.Target)
 	}
-	p.mounts = append(append(p.mounts, shown...), mount{Target: l.Socket})
+	p.mounts = append(append(p.mounts, shown...), supervisor.Mount{Target: l.Socket})
 	l.Mounts = p.mounts
 	return l, nil
 }
 
 // makePlaces creates directories of a transaction that only separated steps need, and lets their user
 // through to the workspace.
-func (s *supervision) makePlaces(tx *steps.Transaction, l *layout) error {
+func makePlaces(tx *steps.Transaction, l *supervisor.Layout) error {
 	for _, name := range []string{"tmp", "var-tmp"} {
 		if err := steps.MakeDir(filepath.Join(tx.Dir, name), 0o777|fs.ModeSticky); err != nil {
 			return err
@@ -85,15 +86,15 @@ func (s *supervision) makePlaces(tx *steps.Transaction, l *layout) error {
 
 // shown lists the directories that the steps see. A step can neither replace a directory that is a mount
 // nor change one that is frozen: the driver goes through them too.
-func (p *places) shown(tx *steps.Transaction, env *driver.Environment) (list []mount, err error) {
+func (p *places) shown(tx *steps.Transaction, env *driver.Environment) (list []supervisor.Mount, err error) {
 	show := func(dir string, own bool) {
-		list = append(list, mount{Target: dir, Source: dir, Own: own && p.own})
+		list = append(list, supervisor.Mount{Target: dir, Source: dir, Own: own && p.own})
 	}
 	for _, base := range []string{tx.Dir, tx.Memory} {
 		if base == tx.Memory && tx.Memory == tx.Dir {
 			break
 		}
-		list = append(list, mount{Target: base, Source: base, Frozen: true})
+		list = append(list, supervisor.Mount{Target: base, Source: base, Frozen: true})
 		show(filepath.Join(base, "steps"), false)
 		show(filepath.Join(base, "volumes"), false)
 	}
@@ -129,7 +130,7 @@ func (p *places) private(dir, source string) {
 	if err != nil || p.replaced(resolved) {
 		return
 	}
-	p.mounts = append(p.mounts, mount{Target: resolved, Source: source, Shared: source == ""})
+	p.mounts = append(p.mounts, supervisor.Mount{Target: resolved, Source: source, Shared: source == ""})
 }
 
 // hide makes files and directories empty.
@@ -139,7 +140,7 @@ func (p *places) hide(paths ...string) {
 			continue
 		}
 		if resolved, err := filepath.EvalSymlinks(path); err == nil && !p.replaced(resolved) {
-			p.mounts = append(p.mounts, mount{Target: resolved})
+			p.mounts = append(p.mounts, supervisor.Mount{Target: resolved})
 		}
 	}
 }
@@ -186,7 +187,7 @@ func (p *places) needsMount(path string) bool {
 
 // replaced reports whether steps see something else at a path, or do not see it.
 func (p *places) replaced(path string) bool {
-	return slices.ContainsFunc(p.mounts, func(m mount) bool { _, ok := steps.Below(m.Target, path); return ok })
+	return slices.ContainsFunc(p.mounts, func(m supervisor.Mount) bool { _, ok := steps.Below(m.Target, path); return ok })
 }
 
 // open replaces directories above target that the steps' user may not pass.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/local/host/internal/supervisor"
 	"github.com/delegate-io/dlite/driver/local/internal/steps"
 	"github.com/delegate-io/dlite/internal/process"
 )
@@ -20,26 +21,26 @@ type remote struct {
 	conn    net.Conn
 	out     io.Writer
 	started time.Time
-	checked chan checked
-	exited  chan struct{} // closed when the first process has ended
-	over    chan struct{} // closed when the step has ended and its output was passed on
-	exit    exit          // set before exited is closed
-	code    int           // set before over is closed
-	err     error         // set before over is closed: the supervisor has died
+	checked chan supervisor.Checked
+	exited  chan struct{}   // closed when the first process has ended
+	over    chan struct{}   // closed when the step has ended and its output was passed on
+	exit    supervisor.Exit // set before exited is closed
+	code    int             // set before over is closed
+	err     error           // set before over is closed: the supervisor has died
 }
 
 var errSupervisorEnded = errors.New("the supervisor of the transaction's host steps has ended")
 
 // attach makes the first call of a connection, which concerns one step.
-func attach(ctx context.Context, dir string, c call, out io.Writer) (*remote, error) {
+func attach(ctx context.Context, dir string, c supervisor.Call, out io.Writer) (*remote, error) {
 	conn, err := dial(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errSupervisorEnded, err)
 	}
 	undo := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	var e event
-	if err = writeJSON(conn, c); err == nil {
-		err = readJSON(conn, &e)
+	var e supervisor.Event
+	if err = supervisor.Send(conn, c); err == nil {
+		err = supervisor.Receive(conn, &e)
 	}
 	switch {
 	case err == nil && e.Unknown:
@@ -60,7 +61,7 @@ func attach(ctx context.Context, dir string, c call, out io.Writer) (*remote, er
 	}
 	r := &remote{
 		conn: conn, out: out, started: *e.Started,
-		checked: make(chan checked, 1), exited: make(chan struct{}), over: make(chan struct{}),
+		checked: make(chan supervisor.Checked, 1), exited: make(chan struct{}), over: make(chan struct{}),
 	}
 	go r.read()
 	return r, nil
@@ -71,7 +72,7 @@ func (r *remote) read() {
 	defer close(r.over)
 	defer func() { _ = r.conn.Close() }()
 	exited := false
-	leave := func(e exit) {
+	leave := func(e supervisor.Exit) {
 		if !exited {
 			exited, r.exit = true, e
 			close(r.exited)
@@ -79,20 +80,20 @@ func (r *remote) read() {
 	}
 	buf := make([]byte, 64<<10)
 	for {
-		kind, content, err := readFrame(r.conn, buf)
+		kind, content, err := supervisor.ReadFrame(r.conn, buf)
 		if err != nil {
 			r.err = fmt.Errorf("%w: %w", errSupervisorEnded, err)
-			leave(exit{Code: 255})
+			leave(supervisor.Exit{Code: 255})
 			return
 		}
-		if kind == frameOutput {
+		if kind == supervisor.FrameOutput {
 			_, _ = r.out.Write(content)
 			continue
 		}
-		var e event
+		var e supervisor.Event
 		if err := json.Unmarshal(content, &e); err != nil {
 			r.err = fmt.Errorf("read an event: %w", err)
-			leave(exit{Code: 255})
+			leave(supervisor.Exit{Code: 255})
 			return
 		}
 		switch {
@@ -102,7 +103,7 @@ func (r *remote) read() {
 			r.checked <- *e.Checked
 		case e.Ended != nil:
 			r.code = *e.Ended
-			leave(exit{Code: r.code})
+			leave(supervisor.Exit{Code: r.code})
 			return
 		}
 	}
@@ -113,7 +114,7 @@ const unansweredLimit = time.Minute
 
 // stop ends the step and waits until nothing of it runs.
 func (r *remote) stop(with process.Patience) error {
-	_ = writeJSON(r.conn, call{Stop: &with})
+	_ = supervisor.Send(r.conn, supervisor.Call{Stop: &with})
 	limit := time.NewTimer(with.Whole() + unansweredLimit)
 	defer limit.Stop()
 	select {
@@ -128,6 +129,9 @@ func (r *remote) stop(with process.Patience) error {
 
 // runSupervised runs the step through the supervisor of the transaction.
 func (r *run) runSupervised(ctx context.Context) (*driver.Result, error) {
+	if err := r.begin(ctx); err != nil { // first, because the order may open directories to more users
+		return nil, err
+	}
 	o, err := r.order()
 	if err != nil {
 		return nil, err
@@ -139,7 +143,7 @@ func (r *run) runSupervised(ctx context.Context) (*driver.Result, error) {
 	}
 	var p *remote
 	err = r.Driver.Gate.Create(ctx, r.Ledger, res, func() (err error) {
-		p, err = attach(ctx, r.Tx.Supervisor.Dir, call{Run: o}, r.Out)
+		p, err = attach(ctx, r.Tx.Supervisor.Dir, supervisor.Call{Run: o}, r.Out)
 		return err
 	})
 	if err != nil {
@@ -219,7 +223,7 @@ func (r *run) reattach(ctx context.Context, record driver.Resource) (*driver.Res
 	for range data.Lines {
 		_, _ = io.WriteString(r.Out, "\n")
 	}
-	p, err := attach(ctx, data.Supervisor.Dir, call{Attach: record.ID}, r.Out)
+	p, err := attach(ctx, data.Supervisor.Dir, supervisor.Call{Attach: record.ID}, r.Out)
 	var res *driver.Result
 	switch {
 	case err == nil:
@@ -273,7 +277,7 @@ func (s *remoteService) Ended(context.Context) error {
 
 // Run runs argv in the directory of the step, with its environment and user.
 func (s *remoteService) Run(ctx context.Context, argv []string) (int, string, error) {
-	if err := writeJSON(s.p.conn, call{Check: argv}); err != nil {
+	if err := supervisor.Send(s.p.conn, supervisor.Call{Check: argv}); err != nil {
 		return 0, "", err
 	}
 	var end error
@@ -287,7 +291,7 @@ func (s *remoteService) Run(ctx context.Context, argv []string) (int, string, er
 			return c.Code, c.Output, end
 		case <-done:
 			done, end = nil, ctx.Err()
-			_ = writeJSON(s.p.conn, call{}) // ends the check
+			_ = supervisor.Send(s.p.conn, supervisor.Call{}) // ends the check
 		case <-s.p.over:
 			return 0, "", errors.Join(end, s.p.err)
 		}

@@ -10,10 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"strings"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/local/host/internal/supervisor"
 	"github.com/delegate-io/dlite/driver/local/internal/steps"
 	"github.com/delegate-io/dlite/internal/process"
 	"github.com/delegate-io/dlite/internal/recorded"
@@ -47,34 +46,32 @@ func (r *run) runProcess(ctx context.Context) (*driver.Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start: %w", explainStart(err, r.Step.User))
 	}
-	if opts.Cgroup != nil && p.group.Cgroup() == nil {
+	if opts.Cgroup != nil && p.Group.Cgroup() == nil {
 		r.Driver.Log(ctx).Warn().Str("cgroup", opts.Cgroup.Path()).
 			Msg("cannot create a control group for host steps: processes that hide from their step may escape")
 	}
 	if r.Step.Detach {
 		return r.followDetached(ctx, p, marker)
 	}
-	select {
-	case <-p.group.Exited():
-		return &driver.Result{ExitCode: process.Code(p.finish())}, nil
-	case <-ctx.Done():
-		p.stop(r.patience())
-		return nil, steps.Stopped(ctx)
+	if p.Await(ctx.Done()) {
+		return &driver.Result{ExitCode: process.Code(p.Finish())}, nil
 	}
+	p.Stop(r.patience())
+	return nil, steps.Stopped(ctx)
 }
 
 // startRecorded starts a process after its resource is on record. Without a control group it then adds
 // the process id and start time to the record.
 func (d *Driver) startRecorded(
 	ctx context.Context, l driver.Ledger, res *driver.Resource, cmd *exec.Cmd, opts process.Options, out io.Writer,
-) (*hostProcess, error) {
+) (*process.Piped, error) {
 	if opts.Cgroup != nil {
 		var err error
 		if res.Data, err = json.Marshal(process.Record{Cgroup: opts.Cgroup.Path()}); err != nil {
 			return nil, err
 		}
 	}
-	p, err := startProcess(cmd, out, func() (g *process.Group, err error) {
+	p, err := process.StartPiped(cmd, out, func() (g *process.Group, err error) {
 		err = d.shared.Gate.Create(ctx, l, *res, func() error {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -84,10 +81,10 @@ func (d *Driver) startRecorded(
 		})
 		return g, err
 	})
-	if err != nil || p.group.Cgroup() != nil {
+	if err != nil || p.Group.Cgroup() != nil {
 		return p, err
 	}
-	record, err := process.NewRecord(p.group.Pid())
+	record, err := process.NewRecord(p.Group.Pid())
 	if err != nil {
 		return p, nil //nolint:nilerr // it has ended, or the platform does not tell when it started
 	}
@@ -95,7 +92,7 @@ func (d *Driver) startRecorded(
 		err = l.Record(ctx, *res)
 	}
 	if err != nil {
-		p.stop(process.Patience{})
+		p.Stop(process.Patience{})
 		return nil, fmt.Errorf("record process: %w", err)
 	}
 	return p, nil
@@ -111,7 +108,7 @@ func (r *run) command() (*exec.Cmd, *process.Account, string, error) {
 	if err != nil {
 		return nil, nil, "", err
 	}
-	file, err := lookPath(o.Args[0], o.Dir, pathOf(o.Env))
+	file, err := process.LookPath(o.Args[0], o.Dir, o.Env)
 	if err != nil {
 		return nil, nil, "", err
 	}
@@ -134,7 +131,7 @@ func (r *run) letPass() error {
 }
 
 // order prepares the step's process for the supervisor.
-func (r *run) order() (*order, error) {
+func (r *run) order() (*supervisor.Order, error) {
 	account, err := process.FindAccount(r.Step.User)
 	if err != nil {
 		return nil, err
@@ -158,7 +155,7 @@ func (r *run) order() (*order, error) {
 }
 
 // orderAs describes the step's process.
-func (r *run) orderAs(account *process.Account) (*order, error) {
+func (r *run) orderAs(account *process.Account) (*supervisor.Order, error) {
 	if len(r.Step.Run.Entrypoint) == 0 {
 		return nil, errors.New("a step on the host needs an entrypoint")
 	}
@@ -183,7 +180,7 @@ func (r *run) orderAs(account *process.Account) (*order, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &order{ID: marker, Args: argv, Dir: dir, Env: process.List(env), Detach: r.Step.Detach}, nil
+	return &supervisor.Order{ID: marker, Args: argv, Dir: dir, Env: process.List(env), Detach: r.Step.Detach}, nil
 }
 
 // workingDir returns the working directory of the step. It creates a missing directory in the
@@ -221,46 +218,6 @@ func (r *run) hostEnvironment(account *process.Account) map[string]string {
 		env["HOME"], env["USER"], env["LOGNAME"] = account.Home, account.Name, account.Name
 	}
 	return env
-}
-
-// pathOf returns the variable PATH.
-func pathOf(env []string) string {
-	for _, v := range env {
-		if value, ok := strings.CutPrefix(v, "PATH="); ok {
-			return value
-		}
-	}
-	return ""
-}
-
-// lookPath finds a program in the step's PATH, relative to dir.
-func lookPath(name, dir, pathList string) (string, error) {
-	if strings.ContainsRune(name, '/') || strings.ContainsRune(name, filepath.Separator) {
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(dir, name)
-		}
-		return name, nil
-	}
-	extensions := []string{""}
-	if runtime.GOOS == "windows" {
-		extensions = append(extensions, ".exe", ".com", ".bat", ".cmd")
-	}
-	for _, p := range filepath.SplitList(pathList) {
-		if p == "" {
-			continue // it would mean the working directory, which steps can write to
-		}
-		if !filepath.IsAbs(p) {
-			p = filepath.Join(dir, p)
-		}
-		for _, ext := range extensions {
-			file := filepath.Join(p, name+ext)
-			info, err := os.Stat(file)
-			if err == nil && info.Mode().IsRegular() && (runtime.GOOS == "windows" || info.Mode()&0o111 != 0) {
-				return file, nil
-			}
-		}
-	}
-	return "", fmt.Errorf("%q is not in the step's PATH", name)
 }
 
 func explainStart(err error, user string) error {

@@ -13,10 +13,8 @@ var supervises atomic.Bool
 //		...
 //	}
 //
-// A supervisor is this program, started again. In a supervisor, Supervise does not return. In any
-// other process it returns at once. Without the call, drivers start steps themselves, without
-// separation, and [New] logs that. Outside Linux, Supervise does nothing.
-func Supervise() {
-	supervises.Store(true)
-	superviseIfAsked()
-}
+// A supervisor is this program, started again with the name dlite-supervisor and no arguments. It never
+// gets to main: it begins before most packages are initialized, because that is much cheaper. An init
+// function that writes, or starts a process, may run in it. Without the call, drivers start steps
+// themselves, without separation, and [New] logs that. Outside Linux, Supervise does nothing.
+func Supervise() { supervises.Store(true) }

@@ -10,8 +10,6 @@ import (
 	"github.com/delegate-io/dlite/driver/local/internal/steps"
 )
 
-func superviseIfAsked() {}
-
 // supervision is always nil: only Linux has supervisors.
 type supervision struct{}
 
@@ -21,9 +19,10 @@ func newSupervision(*steps.Driver) (*supervision, error) {
 	return nil, errors.New("this system has no namespaces")
 }
 
-func (*supervision) begin(context.Context, *steps.Transaction, *driver.Environment, driver.Ledger) error {
-	return errUnsupervised
-}
+func (*supervision) plan(*steps.Transaction) *steps.Supervisor { return nil }
+
+// turns is empty: nothing starts a supervisor.
+type turns struct{}
 
 func (r *run) runSupervised(context.Context) (*driver.Result, error) { return nil, errUnsupervised }
 

@@ -5,23 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
+	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/local/host/internal/supervisor"
 	"github.com/delegate-io/dlite/driver/local/internal/steps"
 	"github.com/delegate-io/dlite/internal/process"
 	"github.com/delegate-io/dlite/internal/recorded"
 )
-
-// handshakeLimit limits how long a supervisor takes to prepare its namespaces.
-const handshakeLimit = 30 * time.Second
 
 // supervision starts a supervisor for each transaction.
 type supervision struct {
@@ -73,13 +68,13 @@ func (s *supervision) try() error {
 			}
 		}
 	}
-	l, err := s.layoutOf(tx, &driver.Environment{})
+	l, err := layoutOf(cfg, tx, &driver.Environment{})
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), handshakeLimit)
 	defer cancel()
-	p, err := s.launch()
+	p, err := launch()
 	if err != nil {
 		return fmt.Errorf("namespaces: %w", err)
 	}
@@ -87,105 +82,84 @@ func (s *supervision) try() error {
 	return errors.Join(err, p.record.Destroy(ctx.Done()))
 }
 
-// begin starts the supervisor of a transaction, or keeps one that runs.
-func (s *supervision) begin(ctx context.Context, tx *steps.Transaction, env *driver.Environment, l driver.Ledger) error {
-	if sv := tx.Supervisor; sv != nil && recordOf(sv).Running() {
-		return nil
+// plan names the supervisor of a transaction. The first host step starts it.
+func (s *supervision) plan(tx *steps.Transaction) *steps.Supervisor {
+	planned := &steps.Supervisor{Dir: filepath.Join(tx.Memory, "supervisor")}
+	if s.own {
+		planned.User = newUser()
 	}
-	p, err := s.launch()
+	return planned
+}
+
+// processFile is the name of the file with the record of a supervisor, in its directory.
+const processFile = "process"
+
+// begin starts the supervisor of the step's transaction, unless an earlier step has started it. A
+// supervisor that has ended is not started again: the steps that ran would be lost without an error.
+func (r *run) begin(ctx context.Context) error {
+	dir := r.Tx.Supervisor.Dir
+	done, err := r.d.starts.enter(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if _, err := os.Lstat(filepath.Join(dir, supervisor.SocketName)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	err = endStale(ctx, dir)
+	if err == nil {
+		err = r.startSupervisor(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("start a supervisor: %w", err)
 	}
-	tx.Supervisor = &steps.Supervisor{Dir: filepath.Join(tx.Memory, "supervisor"), PID: p.record.PID, Start: p.record.Start}
-	if s.own {
-		tx.Supervisor.User = newUser()
+	return nil
+}
+
+// endStale ends a supervisor whose driver died before the supervisor was ready.
+func endStale(ctx context.Context, dir string) error {
+	b, err := os.ReadFile(filepath.Join(dir, processFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	r := driver.Resource{Kind: steps.KindSupervisor, ID: tx.Supervisor.Dir, Labels: tx.Labels, Volatile: true}
-	if r.Data, err = json.Marshal(p.record); err == nil {
-		err = s.shared.Gate.Create(ctx, l, r, func() error {
-			if err := steps.RemoveTree(tx.Supervisor.Dir); err != nil { // of a supervisor that has died
+	if err != nil {
+		return err
+	}
+	record, err := readRecord(driver.Resource{Data: b})
+	if err != nil {
+		return err
+	}
+	return errors.Join(record.Destroy(ctx.Done()), steps.RemoveTree(dir))
+}
+
+// startSupervisor starts a supervisor and waits until it is ready. The supervisor does nothing before it is
+// on record.
+func (r *run) startSupervisor(ctx context.Context) error {
+	p, err := launch()
+	if err != nil {
+		return err
+	}
+	dir := r.Tx.Supervisor.Dir
+	res := driver.Resource{Kind: steps.KindSupervisor, ID: dir, Labels: r.Labels(), Volatile: true}
+	if res.Data, err = json.Marshal(p.record); err == nil {
+		err = r.Driver.Gate.Create(ctx, r.Ledger, res, func() error {
+			if err := steps.MakeDir(dir, 0o700); err != nil {
 				return err
 			}
-			if err := steps.MakeDir(tx.Supervisor.Dir, 0o700); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, processFile), res.Data, 0o600); err != nil {
 				return err
 			}
-			lay, err := s.layoutOf(tx, env)
+			l, err := layoutOf(&r.Driver.Config, r.Tx, r.Env)
 			if err != nil {
 				return err
 			}
-			return p.prepare(ctx, lay)
+			return p.prepare(ctx, l)
 		})
 	}
 	if err != nil {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), handshakeLimit)
 		defer cancel()
-		return fmt.Errorf("start a supervisor: %w", errors.Join(err, p.record.Destroy(stop.Done())))
-	}
-	return nil
-}
-
-func recordOf(s *steps.Supervisor) process.Record { return process.Record{PID: s.PID, Start: s.Start} }
-
-// newborn is a supervisor that waits for its layout. It ends if this process ends.
-type newborn struct {
-	record process.Record
-	conn   net.Conn
-}
-
-// launch starts a supervisor in new namespaces.
-func (s *supervision) launch() (*newborn, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	own, other := os.NewFile(uintptr(pair[0]), "supervisor"), os.NewFile(uintptr(pair[1]), "driver")
-	defer func() { _ = other.Close() }()
-	conn, err := net.FileConn(own)
-	_ = own.Close()
-	if err != nil {
-		return nil, err
-	}
-	cmd := &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{supervisorName}, Dir: "/", Env: []string{}, ExtraFiles: []*os.File{other},
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC},
-	}
-	start := cmd.Start
-	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
-		a := cmd.SysProcAttr
-		a.Cloneflags |= unix.CLONE_NEWUSER
-		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
-		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
-		a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
-		start = func() error { return process.WithDumps(cmd.Start) }
-	}
-	if err := start(); err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	p := &newborn{conn: conn}
-	if p.record, err = process.NewRecord(cmd.Process.Pid); err != nil {
-		return nil, errors.Join(err, conn.Close(), cmd.Process.Kill(), cmd.Wait())
-	}
-	return p, cmd.Process.Release()
-}
-
-// prepare gives the supervisor its layout and waits until it is ready.
-func (p *newborn) prepare(ctx context.Context, l *layout) error {
-	ctx, cancel := context.WithTimeout(ctx, handshakeLimit)
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { _ = p.conn.Close() })()
-	defer func() { _ = p.conn.Close() }()
-	var e event
-	err := writeJSON(p.conn, l)
-	if err == nil {
-		err = readJSON(p.conn, &e)
-	}
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case err != nil:
-		return fmt.Errorf("the supervisor does not answer: %w", err)
-	case e.Error != "":
-		return errors.New(e.Error)
+		return errors.Join(err, p.record.Destroy(stop.Done()), steps.RemoveTree(dir))
 	}
 	return nil
 }
@@ -211,39 +185,14 @@ func (c *cleanup) endSupervised(ctx context.Context, r driver.Resource) {
 	if r.Kind == steps.KindProcess {
 		dir, only = readSupervised(r).Supervisor.Dir, r.ID
 	}
-	_ = c.endSteps(ctx, dir, only, c.d.patience())
-}
-
-// endSteps makes a supervisor end one step, or all of them, and waits.
-func (c *cleanup) endSteps(ctx context.Context, dir, only string, with process.Patience) error {
-	conn, err := dial(dir)
-	if err != nil {
-		return err
-	}
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	defer func() { _ = conn.Close() }()
-	var e event
-	return errors.Join(writeJSON(conn, call{End: &with, Only: only}), readJSON(conn, &e))
+	_ = endSteps(ctx, dir, only, c.d.patience())
 }
 
 // removeSupervised ends a step of a supervisor that continues.
 func (c *cleanup) removeSupervised(ctx context.Context, s supervisedStep, id string) error {
-	record := recordOf(s.Supervisor)
-	if !record.Running() {
+	err := endSteps(ctx, s.Supervisor.Dir, id, process.Patience{})
+	if err == nil || isGone(s.Supervisor.Dir) {
 		return nil
 	}
-	if err := c.endSteps(ctx, s.Supervisor.Dir, id, process.Patience{}); err != nil && record.Running() {
-		return fmt.Errorf("ask the supervisor: %w", err)
-	}
-	return nil
-}
-
-// dial connects to the supervisor with a socket in dir.
-func dial(dir string) (*net.UnixConn, error) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = d.Close() }()
-	return net.DialUnix("unix", nil, socketAddress(d))
+	return fmt.Errorf("ask the supervisor: %w", err)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/local/internal/steps"
+	"github.com/delegate-io/dlite/internal/process"
 	"github.com/delegate-io/dlite/internal/recorded"
 )
 
@@ -386,7 +387,7 @@ func (c *containerRun) finish() {
 	if c.stream == nil {
 		return
 	}
-	timer := time.NewTimer(steps.DrainTime)
+	timer := time.NewTimer(process.DrainTime)
 	defer timer.Stop()
 	select {
 	case <-c.copied:

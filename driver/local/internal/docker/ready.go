@@ -13,6 +13,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/local/internal/steps"
+	"github.com/delegate-io/dlite/internal/process"
 )
 
 // followContainer waits until a detached container is ready. Its output continues until Cleanup.
@@ -142,7 +143,7 @@ func (s *containerService) Run(ctx context.Context, argv []string) (int, string,
 	if err != nil {
 		return 0, "", fmt.Errorf("start the check: %w", err)
 	}
-	var out steps.LimitedOutput
+	var out process.LimitedOutput
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)

@@ -145,16 +145,6 @@ func TestTextIsMaskedBeforeItIsCut(t *testing.T) {
 	}
 }
 
-func TestALimitedOutputHasWholeLines(t *testing.T) {
-	t.Parallel()
-	var o LimitedOutput
-	line := strings.Repeat("x", 1000) + "\n"
-	for range 2 * probeRead / len(line) {
-		_, _ = o.Write([]byte(line))
-	}
-	assert.Equal(t, strings.Repeat(line, probeRead/len(line)), o.String())
-}
-
 // utf16Text returns s in UTF-16 with a byte order mark, as PowerShell writes it.
 func utf16Text(s string) string {
 	b := []byte{0xff, 0xfe}

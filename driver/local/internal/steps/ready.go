@@ -1,7 +1,6 @@
 package steps
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -238,32 +237,6 @@ func withoutURL(err error) error {
 		return withURL.Err
 	}
 	return err
-}
-
-// LimitedOutput keeps the first probeRead bytes that are written to it.
-type LimitedOutput struct {
-	b         []byte
-	truncated bool
-}
-
-// probeRead is how many bytes of a command's output are kept. It is larger than probeOutput, so that
-// each secret in the printed part is complete and can be masked.
-const probeRead = 64 << 10
-
-// Write never fails.
-func (l *LimitedOutput) Write(p []byte) (int, error) {
-	room := probeRead - len(l.b)
-	l.truncated = l.truncated || len(p) > room
-	l.b = append(l.b, p[:min(len(p), room)]...)
-	return len(p), nil
-}
-
-// String returns the complete lines of the output.
-func (l *LimitedOutput) String() string {
-	if l.truncated {
-		return string(l.b[:bytes.LastIndexByte(l.b, '\n')+1])
-	}
-	return string(l.b)
 }
 
 // EndedError returns the error of a background step that ended before it was ready.

@@ -15,10 +15,6 @@ import (
 // WorkspaceMount is the path of the workspace inside containers.
 const WorkspaceMount = "/workspace"
 
-// DrainTime limits how long the remaining processes of a step may write after its first process has
-// ended.
-const DrainTime = time.Second
-
 // Run is the execution of one step.
 type Run struct {
 	Driver *Driver

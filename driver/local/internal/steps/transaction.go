@@ -39,13 +39,10 @@ type Transaction struct {
 	Labels map[string]string `json:"-"`
 }
 
-// Supervisor is the process that starts the host steps of a transaction.
+// Supervisor is the process that starts the host steps of a transaction. The first host step starts it.
 type Supervisor struct {
 	// Dir is the directory of its socket.
 	Dir string `json:"dir"`
-	// PID and Start identify the process.
-	PID   int    `json:"pid"`
-	Start string `json:"start"`
 	// User is the number of the user of steps that name none. It is empty for the delegate's user.
 	User string `json:"user,omitempty"`
 }

@@ -1,12 +1,10 @@
-package host
+package supervisor
 
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -17,31 +15,23 @@ import (
 )
 
 const (
-	// supervisorName is the only argument of a supervisor.
-	supervisorName = "dlite-supervisor"
 	// handshakeFD is the supervisor's end of a connection to the driver that starts it.
 	handshakeFD = 3
-	// socketName is the name of a supervisor's socket in its directory.
-	socketName = "socket"
 	// endedLimit limits the output of ended steps that a supervisor holds, in bytes.
 	endedLimit = 32 << 20
 )
 
-// superviseIfAsked is the whole life of a supervisor.
-func superviseIfAsked() {
-	if len(os.Args) != 1 || os.Args[0] != supervisorName {
-		return
-	}
-	// The supervisor is the init of its namespace: a signal of a step must not end it.
-	signal.Notify(make(chan os.Signal, 1))
+// supervise is the whole life of a supervisor.
+func supervise() {
+	ignoreSteps()
 	driver := os.NewFile(handshakeFD, "driver")
 	unix.CloseOnExec(handshakeFD)
 	s, err := newSupervisor(driver)
 	if err != nil {
-		_ = writeJSON(driver, event{Error: err.Error()})
+		_ = Send(driver, Event{Error: err.Error()})
 		os.Exit(1)
 	}
-	if err := writeJSON(driver, event{Done: true}); err != nil {
+	if err := Send(driver, Event{Done: true}); err != nil {
 		os.Exit(1)
 	}
 	_ = driver.Close()
@@ -55,7 +45,7 @@ func superviseIfAsked() {
 // first process of its PID namespace: when it ends, the kernel kills all its steps.
 type supervisor struct {
 	account  *process.Account // runs steps that name no user; nil is the supervisor's own user
-	listener *net.UnixListener
+	listener *listener
 	children children
 
 	mu     sync.Mutex
@@ -68,8 +58,8 @@ type supervisor struct {
 // driver dies earlier, nothing was changed.
 func newSupervisor(driver *os.File) (*supervisor, error) {
 	_ = process.ProtectMemory() // steps of the same user must not trace this process
-	var l layout
-	if err := readJSON(driver, &l); err != nil {
+	var l Layout
+	if err := Receive(driver, &l); err != nil {
 		return nil, fmt.Errorf("read its layout: %w", err)
 	}
 	s := &supervisor{steps: map[string]*heldStep{}}
@@ -86,26 +76,11 @@ func newSupervisor(driver *os.File) (*supervisor, error) {
 	return s, err
 }
 
-// listen creates a socket in a directory. The path of the directory may be longer than the address of a
-// socket.
-func listen(dir string) (*net.UnixListener, error) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = d.Close() }()
-	return net.ListenUnix("unix", socketAddress(d))
-}
-
-func socketAddress(dir *os.File) *net.UnixAddr {
-	return &net.UnixAddr{Net: "unix", Name: filepath.Join(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), socketName)}
-}
-
 // serve accepts drivers until the supervisor is killed.
 func (s *supervisor) serve() {
 	go s.children.reapOrphans()
 	for {
-		conn, err := s.listener.AcceptUnix()
+		conn, err := s.listener.accept()
 		if err != nil {
 			return
 		}
@@ -118,32 +93,17 @@ func (s *supervisor) serve() {
 	}
 }
 
-// isDriver rejects connections of other users and of processes in this PID namespace: a step could ask
-// for the output of another step.
-func isDriver(conn *net.UnixConn) bool {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return false
-	}
-	ok := false
-	err = raw.Control(func(fd uintptr) {
-		peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		ok = err == nil && int(peer.Uid) == os.Getuid() && peer.Pid == 0 // a process outside has no id here
-	})
-	return err == nil && ok
-}
-
 // answer serves one connection.
-func (s *supervisor) answer(conn *net.UnixConn) {
-	var c call
-	if err := readJSON(conn, &c); err != nil {
+func (s *supervisor) answer(conn *os.File) {
+	var c Call
+	if err := Receive(conn, &c); err != nil {
 		return
 	}
 	switch {
 	case c.Run != nil:
 		st, err := s.start(c.Run)
 		if err != nil {
-			_ = writeJSON(conn, event{Error: err.Error(), NoAccess: errors.Is(err, os.ErrPermission)})
+			_ = Send(conn, Event{Error: err.Error(), NoAccess: errors.Is(err, os.ErrPermission)})
 			return
 		}
 		st.serve(conn)
@@ -152,10 +112,10 @@ func (s *supervisor) answer(conn *net.UnixConn) {
 			st.serve(conn)
 			return
 		}
-		_ = writeJSON(conn, event{Error: "the step has not begun", Unknown: true})
+		_ = Send(conn, Event{Error: "the step has not begun", Unknown: true})
 	case c.End != nil:
 		s.end(c.Only, *c.End)
-		_ = writeJSON(conn, event{Done: true})
+		_ = Send(conn, Event{Done: true})
 	}
 }
 

@@ -1,4 +1,4 @@
-package host
+package supervisor
 
 import (
 	"encoding/binary"
@@ -12,18 +12,18 @@ import (
 
 // A driver and a supervisor exchange frames: a kind, a length in four bytes, and the content.
 const (
-	frameOutput byte = 'o' // output of the step
+	FrameOutput byte = 'o' // output of the step
 	frameJSON   byte = 'j' // a call to the supervisor, or an event from it
 )
 
 // maxFrame limits a frame. The kernel limits the variables of a process to less.
 const maxFrame = 16 << 20
 
-// call is a message to a supervisor. A connection begins with Run, Attach or End. The other calls concern
+// Call is a message to a supervisor. A connection begins with Run, Attach or End. The other calls concern
 // the step of the connection. Each of them ends the check that runs.
-type call struct {
+type Call struct {
 	// Run starts a step and sends its output.
-	Run *order `json:"run,omitempty"`
+	Run *Order `json:"run,omitempty"`
 	// Attach sends the output of a step with this id from the beginning. If there is none, the supervisor
 	// does not start it any more.
 	Attach string `json:"attach,omitempty"`
@@ -35,8 +35,8 @@ type call struct {
 	Check []string          `json:"check,omitempty"` // a command of a readiness check
 }
 
-// order describes a process to start.
-type order struct {
+// Order describes a process to start.
+type Order struct {
 	ID     string   `json:"id"`
 	Args   []string `json:"args"`
 	Dir    string   `json:"dir"`
@@ -45,11 +45,11 @@ type order struct {
 	Detach bool     `json:"detach,omitempty"`
 }
 
-// event is a message of a supervisor. Error ends the connection.
-type event struct {
+// Event is a message of a supervisor. Error ends the connection.
+type Event struct {
 	Started *time.Time `json:"started,omitempty"`
-	Exited  *exit      `json:"exited,omitempty"`
-	Checked *checked   `json:"checked,omitempty"`
+	Exited  *Exit      `json:"exited,omitempty"`
+	Checked *Checked   `json:"checked,omitempty"`
 	Ended   *int       `json:"ended,omitempty"`
 	Done    bool       `json:"done,omitempty"`
 	Error   string     `json:"error,omitempty"`
@@ -59,15 +59,15 @@ type event struct {
 	Unknown  bool `json:"unknown,omitempty"`
 }
 
-// exit is how the first process of a step ended.
-type exit struct {
+// Exit is how the first process of a step ended.
+type Exit struct {
 	Code int `json:"code"`
 	// Remains is set if other processes of the step run.
 	Remains bool `json:"remains,omitempty"`
 }
 
-// checked is the result of the command of a readiness check.
-type checked struct {
+// Checked is the result of the command of a readiness check.
+type Checked struct {
 	Code   int    `json:"code"`
 	Output string `json:"output,omitempty"`
 	Error  string `json:"error,omitempty"`
@@ -81,7 +81,7 @@ func writeFrame(w io.Writer, kind byte, content []byte) error {
 	return err
 }
 
-func writeJSON(w io.Writer, v any) error {
+func Send(w io.Writer, v any) error {
 	b, err := json.Marshal(v)
 	if err == nil && len(b) > maxFrame {
 		err = fmt.Errorf("%d bytes are more than a supervisor accepts", len(b))
@@ -92,8 +92,8 @@ func writeJSON(w io.Writer, v any) error {
 	return writeFrame(w, frameJSON, b)
 }
 
-// readFrame reads a frame into buf, or into a larger slice.
-func readFrame(r io.Reader, buf []byte) (kind byte, content []byte, err error) {
+// ReadFrame reads a frame into buf, or into a larger slice.
+func ReadFrame(r io.Reader, buf []byte) (kind byte, content []byte, err error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return 0, nil, err
@@ -110,9 +110,9 @@ func readFrame(r io.Reader, buf []byte) (kind byte, content []byte, err error) {
 	return head[0], buf, err
 }
 
-// readJSON reads a frame that must have JSON for v.
-func readJSON(r io.Reader, v any) error {
-	kind, content, err := readFrame(r, nil)
+// Receive reads a frame that must have JSON for v.
+func Receive(r io.Reader, v any) error {
+	kind, content, err := ReadFrame(r, nil)
 	if err != nil {
 		return err
 	}

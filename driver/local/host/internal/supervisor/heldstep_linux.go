@@ -1,10 +1,9 @@
-package host
+package supervisor
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -19,18 +18,20 @@ type heldStep struct {
 	detach  bool
 	started time.Time
 	out     *spool
-	p       *hostProcess
-	stop    chan process.Patience
+	p       *process.Piped
+	stop    chan struct{} // closed by the first request to stop, after with was set
+	asked   sync.Once
+	with    process.Patience
 	over    chan struct{} // closed when the step has ended, after code was set
 	code    int
 
 	mu     sync.Mutex
-	reader net.Conn // the connection that gets the output; guarded by mu
+	reader *os.File // the connection that gets the output; guarded by mu
 }
 
 // start starts the process of a step.
-func (s *supervisor) start(o *order) (*heldStep, error) {
-	st := &heldStep{detach: o.Detach, out: newSpool(), stop: make(chan process.Patience, 1), over: make(chan struct{})}
+func (s *supervisor) start(o *Order) (*heldStep, error) {
+	st := &heldStep{detach: o.Detach, out: newSpool(), stop: make(chan struct{}), over: make(chan struct{})}
 	s.mu.Lock()
 	if _, ok := s.steps[o.ID]; ok {
 		s.mu.Unlock()
@@ -50,7 +51,7 @@ func (s *supervisor) start(o *order) (*heldStep, error) {
 	return st, nil
 }
 
-func (st *heldStep) launch(s *supervisor, o *order) error {
+func (st *heldStep) launch(s *supervisor, o *Order) error {
 	account := s.account
 	if o.User != "" {
 		var err error
@@ -61,13 +62,13 @@ func (st *heldStep) launch(s *supervisor, o *order) error {
 	if info, err := os.Stat(o.Dir); err != nil || !info.IsDir() {
 		return fmt.Errorf("working directory %q is not a directory of this machine", o.Dir)
 	}
-	file, err := lookPath(o.Args[0], o.Dir, pathOf(o.Env))
+	file, err := process.LookPath(o.Args[0], o.Dir, o.Env)
 	if err != nil {
 		return err
 	}
 	cmd := &exec.Cmd{Path: file, Args: o.Args, Dir: o.Dir, Env: o.Env}
 	opts := process.Options{Account: account, Marker: o.ID, Survive: true, Background: o.Detach, Powerless: true}
-	st.p, err = startProcess(cmd, st.out, func() (*process.Group, error) {
+	st.p, err = process.StartPiped(cmd, st.out, func() (*process.Group, error) {
 		g, err := process.Start(context.Background(), cmd, opts)
 		if err == nil {
 			s.children.add(g.Pid())
@@ -83,7 +84,7 @@ func (st *heldStep) launch(s *supervisor, o *order) error {
 func (s *supervisor) follow(st *heldStep) {
 	code, stopped := st.watch()
 	st.code = code
-	s.children.remove(st.p.group.Pid())
+	s.children.remove(st.p.Group.Pid())
 	s.mu.Lock()
 	// A detached step that ended by itself may have become a daemon that nothing recognises.
 	if !st.detach || stopped {
@@ -100,46 +101,27 @@ func (s *supervisor) follow(st *heldStep) {
 
 // watch returns the exit code of the step, and whether the step was stopped.
 func (st *heldStep) watch() (code int, stopped bool) {
-	p := st.p
-	if !st.detach {
-		select {
-		case <-p.group.Exited():
-			return process.Code(p.finish()), false
-		case with := <-st.stop:
-			return process.Code(p.stop(with)), true
-		}
-	}
-	drained := p.drained
-	var exited <-chan struct{}
-	for {
-		select {
-		case <-drained:
-			// A service may put itself in the background and close its output. That does not end it.
-			drained, exited = nil, p.group.Exited()
-		case <-exited:
-			if p.group.Remains() {
-				exited = nil // it runs until it is stopped
-				continue
-			}
-			p.group.Release()
-			_ = p.reader.Close()
-			return process.Code(p.group.State()), false
-		case with := <-st.stop:
-			return process.Code(p.stop(with)), true
-		}
+	switch {
+	case !st.p.Await(st.stop):
+		return process.Code(st.p.Stop(st.with)), true
+	case st.detach:
+		st.p.Release()
+		return process.Code(st.p.Group.State()), false
+	default:
+		return process.Code(st.p.Finish()), false
 	}
 }
 
 // requestStop makes watch stop the step. Only the first request counts.
 func (st *heldStep) requestStop(with process.Patience) {
-	select {
-	case st.stop <- with:
-	default:
-	}
+	st.asked.Do(func() {
+		st.with = with
+		close(st.stop)
+	})
 }
 
 // serve sends the output of the step from the beginning, and its end, to a driver, and obeys its calls.
-func (st *heldStep) serve(conn *net.UnixConn) {
+func (st *heldStep) serve(conn *os.File) {
 	st.mu.Lock()
 	if st.reader != nil {
 		_ = st.reader.Close() // an earlier driver that does not answer
@@ -163,7 +145,7 @@ func (st *heldStep) serve(conn *net.UnixConn) {
 		defer close(gone)
 		st.obey(conn, w)
 	}()
-	if w.send(event{Started: &st.started}) != nil {
+	if w.send(Event{Started: &st.started}) != nil {
 		return
 	}
 	if dropped > 0 && w.output([]byte(strings.Repeat("\n", dropped))) != nil {
@@ -175,7 +157,7 @@ func (st *heldStep) serve(conn *net.UnixConn) {
 // send sends output from a position on, and then the end of the step.
 func (st *heldStep) send(w *connWriter, at int64, gone <-chan struct{}) {
 	buf := make([]byte, 0, 64<<10)
-	exited := st.p.group.Exited()
+	exited := st.p.Group.Exited()
 	for {
 		out, wait, ended := st.out.next(at, buf)
 		switch {
@@ -187,7 +169,7 @@ func (st *heldStep) send(w *connWriter, at int64, gone <-chan struct{}) {
 			st.out.advance(at)
 		case ended:
 			<-st.over
-			_ = w.send(event{Ended: &st.code})
+			_ = w.send(Event{Ended: &st.code})
 			return
 		default:
 			select {
@@ -196,7 +178,7 @@ func (st *heldStep) send(w *connWriter, at int64, gone <-chan struct{}) {
 				return
 			case <-exited:
 				exited = nil
-				if st.detach && w.send(event{Exited: st.exit()}) != nil {
+				if st.detach && w.send(Event{Exited: st.exit()}) != nil {
 					return
 				}
 			}
@@ -204,19 +186,19 @@ func (st *heldStep) send(w *connWriter, at int64, gone <-chan struct{}) {
 	}
 }
 
-func (st *heldStep) exit() *exit {
-	return &exit{Code: process.Code(st.p.group.State()), Remains: st.p.group.Remains()}
+func (st *heldStep) exit() *Exit {
+	return &Exit{Code: process.Code(st.p.Group.State()), Remains: st.p.Group.Remains()}
 }
 
 // obey carries out the calls of a driver until it goes away.
-func (st *heldStep) obey(conn net.Conn, w *connWriter) {
+func (st *heldStep) obey(conn *os.File, w *connWriter) {
 	var checks sync.WaitGroup
 	defer checks.Wait()
 	cancel := func() {}
 	defer func() { cancel() }()
 	for {
-		var c call
-		if err := readJSON(conn, &c); err != nil {
+		var c Call
+		if err := Receive(conn, &c); err != nil {
 			return
 		}
 		cancel() // one check runs at a time
@@ -234,12 +216,12 @@ func (st *heldStep) obey(conn net.Conn, w *connWriter) {
 func (st *heldStep) beginCheck(checks *sync.WaitGroup, argv []string, w *connWriter) (stop func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	checks.Go(func() {
-		code, output, err := (&hostService{p: st.p}).Run(ctx, argv)
-		r := &checked{Code: code, Output: output}
+		code, output, err := st.p.Check(ctx, argv)
+		r := &Checked{Code: code, Output: output}
 		if err != nil {
 			r.Error = err.Error()
 		}
-		_ = w.send(event{Checked: r})
+		_ = w.send(Event{Checked: r})
 	})
 	return stop
 }
@@ -247,13 +229,13 @@ func (st *heldStep) beginCheck(checks *sync.WaitGroup, argv []string, w *connWri
 // connWriter serializes the frames to a driver.
 type connWriter struct {
 	mu   sync.Mutex
-	conn net.Conn
+	conn *os.File
 }
 
-func (w *connWriter) send(e event) error {
+func (w *connWriter) send(e Event) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return writeJSON(w.conn, e)
+	return Send(w.conn, e)
 }
 
 func (w *connWriter) output(b []byte) error {
@@ -261,7 +243,7 @@ func (w *connWriter) output(b []byte) error {
 	defer w.mu.Unlock()
 	for len(b) > 0 {
 		n := min(len(b), maxFrame)
-		if err := writeFrame(w.conn, frameOutput, b[:n]); err != nil {
+		if err := writeFrame(w.conn, FrameOutput, b[:n]); err != nil {
 			return err
 		}
 		b = b[n:]

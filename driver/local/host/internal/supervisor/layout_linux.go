@@ -1,4 +1,4 @@
-package host
+package supervisor
 
 import (
 	"errors"
@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// layout describes the namespaces of a supervisor.
-type layout struct {
+// Layout describes the namespaces of a supervisor.
+type Layout struct {
 	// Socket is the directory of the supervisor's socket. Steps see another directory in its place. It is
 	// empty if the layout is only tried out.
 	Socket string `json:"socket,omitempty"`
@@ -26,13 +26,13 @@ type layout struct {
 	User string `json:"user,omitempty"`
 	Home string `json:"home,omitempty"`
 	// Mounts replace files and directories. A mount may be inside another one.
-	Mounts []mount `json:"mounts"`
+	Mounts []Mount `json:"mounts"`
 	// Frozen makes control groups read-only.
 	Frozen bool `json:"frozen,omitempty"`
 }
 
-// mount replaces a file or a directory.
-type mount struct {
+// Mount replaces a file or a directory.
+type Mount struct {
 	Target string `json:"target"`
 	// Source is shown at Target. If it is empty, Target becomes empty.
 	Source string `json:"source,omitempty"`
@@ -49,12 +49,12 @@ type mount struct {
 
 // apply changes the mounts of this process, which is alone in its mount namespace and the first of its
 // PID namespace.
-func (l *layout) apply() error {
+func (l *Layout) apply() error {
 	// Mounts of the machine continue to appear here, but not the other way round.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("separate the mounts: %w", err)
 	}
-	slices.SortStableFunc(l.Mounts, func(a, b mount) int { return len(a.Target) - len(b.Target) })
+	slices.SortStableFunc(l.Mounts, func(a, b Mount) int { return len(a.Target) - len(b.Target) })
 	if err := l.copyTrees(); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (l *layout) apply() error {
 
 // copyTrees copies the mounts of all sources before others hide them. It first makes the places of
 // mounts that are inside of a source.
-func (l *layout) copyTrees() error {
+func (l *Layout) copyTrees() error {
 	for i, m := range l.Mounts {
 		for _, outer := range slices.Backward(l.Mounts[:i]) {
 			rel, err := filepath.Rel(outer.Target, m.Target)
@@ -139,7 +139,7 @@ func makePlace(path, source string) error {
 }
 
 // apply puts the mount in its place. An empty mount needs no place.
-func (m *mount) apply() error {
+func (m *Mount) apply() error {
 	if m.Source != "" {
 		if _, err := os.Lstat(m.Target); err != nil {
 			if err := makePlace(m.Target, fmt.Sprintf("/proc/self/fd/%d", m.tree)); err != nil {
@@ -166,7 +166,7 @@ func (m *mount) apply() error {
 }
 
 // mapOwner gives the copies that ask for it to the layout's user.
-func (l *layout) mapOwner() error {
+func (l *Layout) mapOwner() error {
 	if l.User == "" {
 		return nil
 	}
@@ -215,7 +215,7 @@ func ownerNamespace(uid int) (*os.File, error) {
 }
 
 // addUser mounts a list of users that includes the user of the steps. The steps cannot change it.
-func (l *layout) addUser() error {
+func (l *Layout) addUser() error {
 	const list = "/etc/passwd"
 	b, err := os.ReadFile(list)
 	if err != nil {

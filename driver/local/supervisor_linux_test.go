@@ -1,0 +1,94 @@
+package local_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/driver"
+)
+
+// supervisors returns a function that lists the records of supervisors in their order, also those that a
+// later record replaced.
+func (r *rig) supervisors() func() []driver.Resource {
+	var mu sync.Mutex
+	var all []driver.Resource
+	r.ledger.before = func(res driver.Resource) {
+		mu.Lock()
+		defer mu.Unlock()
+		if res.Kind == "supervisor" {
+			all = append(all, res)
+		}
+	}
+	return func() []driver.Resource {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}
+}
+
+// A transaction without host steps has no supervisor. Host steps that begin at the same time share one:
+// only the supervisor on record ends with the transaction.
+func TestTheFirstHostStepStartsTheOnlySupervisor(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, separated())
+	supervisors := r.supervisors()
+	r.init()
+	require.Empty(t, supervisors())
+	var all sync.WaitGroup
+	namespaces := make([]string, 5)
+	for i := range namespaces {
+		all.Go(func() { _, namespaces[i] = r.run(sh(fmt.Sprint("step-", i), "readlink /proc/self/ns/pid")) })
+	}
+	all.Wait()
+	require.Len(t, supervisors(), 1)
+	require.Len(t, slices.Compact(namespaces), 1, "the steps share a PID namespace")
+}
+
+// A delegate that died after the init leaves no supervisor. The next one starts it, with the user that
+// the init has chosen.
+func TestALaterDelegateStartsTheSupervisor(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, separated())
+	r.init()
+	require.NoError(t, r.d.Close())
+	var err error
+	r.d, err = newDriver(withWorkDir(r.work), withMemoryDir(r.memory), separated())
+	require.NoError(t, err)
+	supervisors := r.supervisors()
+	_, first := r.run(sh("first", "id -u; readlink /proc/self/ns/pid"))
+	_, second := r.run(sh("second", "id -u; readlink /proc/self/ns/pid"))
+	require.Equal(t, first, second)
+	require.Len(t, supervisors(), 1)
+}
+
+// A supervisor that could not start leaves nothing, and the next step tries again.
+func TestAStepStartsTheSupervisorAgainAfterAFailure(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, separated())
+	r.init()
+	r.ledger.refuse = func(res driver.Resource) error {
+		if res.Kind == "supervisor" {
+			return errRefused
+		}
+		return nil
+	}
+	_, err := r.fail(sh("refused", "true"))
+	require.ErrorIs(t, err, errRefused)
+	r.ledger.refuse = nil
+	ctx, cancel := context.WithCancel(t.Context())
+	r.ledger.before = func(res driver.Resource) {
+		if res.Kind == "supervisor" {
+			cancel()
+		}
+	}
+	_, err = r.d.Execute(ctx, r.env, &driver.Step{Step: sh("cancelled", "true")}, newBuffer(), r.ledger)
+	require.ErrorIs(t, err, context.Canceled)
+	r.ledger.before = nil
+	_, out := r.run(sh("step", "echo runs"))
+	require.Equal(t, "runs\n", out)
+}
