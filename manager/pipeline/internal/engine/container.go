@@ -102,7 +102,7 @@ func (t *turn) advance(c *Node) {
 		t.advanceStrategy(c)
 		return
 	}
-	if c.Active > 0 || c.Kind == StageNode && c.Open && (!c.Opened || c.Finishing) {
+	if c.Active > 0 || c.Kind == StageNode && !c.Finishing && c.Ending == "" && !(c.Open && c.Opened) {
 		return
 	}
 	items := t.element(c).items

@@ -49,7 +49,7 @@ func (t *turn) appendStep(n *Node, step Step) {
 
 // stepEnded takes the result of a step.
 func (t *turn) stepEnded(n *Node, r *Result) {
-	if n.Kind != StepNode || !n.Sent {
+	if n.Kind != StepNode || !n.Sent || n.Background && t.endsByItself(n, r) {
 		return
 	}
 	t.touch(n)
@@ -70,8 +70,6 @@ func (t *turn) stepEnded(n *Node, r *Result) {
 	case n.Ending != "":
 		n.FailureKind = FailureAborted
 		t.end(n, n.Ending, n.Why)
-	case n.Background && (r.Failure == "" || r.Failure == FailureAborted):
-		t.end(n, Succeeded, "stopped")
 	case r.Failure == "":
 		t.end(n, Succeeded, "")
 	case r.Failure == FailureAborted:
@@ -83,6 +81,12 @@ func (t *turn) stepEnded(n *Node, r *Result) {
 	default:
 		t.fail(n, r.Failure, failureText(r))
 	}
+}
+
+// endsByItself reports whether a result of a started background step says nothing new: its start
+// was reported again, or it stops with its stage.
+func (t *turn) endsByItself(n *Node, r *Result) bool {
+	return r.Failure == "" || n.Ending == "" && r.Failure == FailureAborted && t.stageOf(n).Finishing
 }
 
 // backgroundStarted lets the stage go on: a background step is not waited for.

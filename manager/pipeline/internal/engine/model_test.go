@@ -1,0 +1,435 @@
+package engine
+
+import (
+	"slices"
+	"strconv"
+)
+
+// model is a simple and slow engine: functions that call each other when something has ended.
+// It looks at the whole tree for each decision, and keeps nothing that could be saved.
+type model struct {
+	root    *modelNode
+	graph   bool
+	started []string
+	// results and timers hold what happens when the result of a step or a timer comes.
+	results map[string]func(Result)
+	timers  map[string]func()
+	paused  map[string]func()     // ends a stage that waits for its retry
+	stages  map[string]*modelNode // that the manager has
+	rolled  bool                  // a stage has rolled back
+	stop    bool                  // no stage starts any more
+	aborted bool
+	ready   []func()
+}
+
+// modelNode is a node of the model and of the random pipeline.
+type modelNode struct {
+	kind    Kind
+	id      string
+	path    string
+	parent  *modelNode
+	items   [][]*modelNode // of the definition
+	depends []string
+
+	when        string // Success, Failure or All
+	condition   string // "", true or false
+	parallelism int    // 0 is no strategy
+	limit       int
+	action      string // of the failure strategy
+	errors      string
+	retries     int
+	interval    bool
+	background  bool
+
+	children []*modelNode // that were started
+	status   Status
+	leaf     bool // ended by itself, without children
+	attempt  int
+	retried  int
+	again    bool
+	stopped  bool
+	opened   bool
+	up       bool // a background step that has started
+}
+
+// copyOf returns a node as the definition has it, with the attempts so far.
+func (n *modelNode) copyOf(parent *modelNode, id, path string) *modelNode {
+	c := *n
+	c.id, c.path, c.parent, c.children, c.status, c.leaf, c.retried, c.again, c.stopped = id, path, parent, nil, Running, false, 0, false, false
+	c.opened, c.up = false, false
+	return &c
+}
+
+func (m *model) start() {
+	m.results, m.timers, m.stages = map[string]func(Result){}, map[string]func(){}, map[string]*modelNode{}
+	m.paused = map[string]func(){}
+	m.root.status, m.root.path = Running, rootPath
+	if m.graph {
+		m.dag()
+	} else {
+		m.sequence(m.root, m.root.items, func() { m.end(m.root, m.aggregate(m.root), false) })
+	}
+}
+
+// sequence runs items one after the other.
+func (m *model) sequence(c *modelNode, items [][]*modelNode, done func()) {
+	if len(items) == 0 || m.halted(c) || c.again {
+		done()
+		return
+	}
+	left := len(items[0])
+	for _, definition := range items[0] {
+		m.begin(c, definition, func() {
+			if left--; left == 0 {
+				m.later(c, func() { m.sequence(c, items[1:], done) })
+			}
+		})
+	}
+}
+
+// later continues a container after the events of this moment, unless it has ended.
+func (m *model) later(c *modelNode, f func()) {
+	m.ready = append(m.ready, func() {
+		if !c.status.Ended() {
+			f()
+		}
+	})
+}
+
+// settle continues until nothing can.
+func (m *model) settle() {
+	for len(m.ready) > 0 {
+		f := m.ready[0]
+		m.ready = m.ready[1:]
+		f()
+	}
+}
+
+func (m *model) dag() {
+	left := 0
+	var check func()
+	begun := map[string]bool{}
+	blocked := map[string]bool{}
+	find := func(id string) *modelNode {
+		for _, n := range m.root.children {
+			if n.id == id {
+				return n
+			}
+		}
+		return nil
+	}
+	check = func() {
+		for _, item := range m.root.items {
+			d := item[0]
+			free := !begun[d.id] && !m.aborted && !m.stop
+			for _, on := range d.depends {
+				n := find(on)
+				if free = free && n != nil && n.status.Ended(); free && (!n.status.Positive() || blocked[on]) {
+					blocked[d.id] = true
+				}
+			}
+			if !free {
+				delete(blocked, d.id)
+				continue
+			}
+			begun[d.id] = true
+			left++
+			done := func() { left--; m.later(m.root, check) }
+			if blocked[d.id] {
+				n := d.copyOf(m.root, d.id, rootPath+".stages."+d.id)
+				m.root.children = append(m.root.children, n)
+				m.end(n, Skipped, true)
+				done()
+				continue
+			}
+			m.begin(m.root, d, done)
+		}
+		if left == 0 && len(m.ready) == 0 {
+			m.end(m.root, m.aggregate(m.root), false)
+		}
+	}
+	check()
+}
+
+func (m *model) begin(parent, d *modelNode, done func()) {
+	n := d.copyOf(parent, d.id, childPath(parent.kind, parent.path, d.id))
+	n.kind = d.kind
+	parent.children = append(parent.children, n)
+	if d.parallelism == 0 {
+		m.consider(n, done)
+		return
+	}
+	n.kind = StrategyNode
+	n.parallelism, n.limit = d.parallelism, d.limit
+	next, active := 0, 0
+	var fill func()
+	fill = func() {
+		for next < d.parallelism && (d.limit == 0 || active < d.limit) && !m.halted(n) {
+			i := "_" + strconv.Itoa(next)
+			next++
+			active++
+			child := d.copyOf(n, d.id+i, n.path+i)
+			n.children = append(n.children, child)
+			m.consider(child, func() { active--; m.later(n, fill) })
+		}
+		if active == 0 && !n.status.Ended() {
+			m.end(n, m.aggregate(n), true)
+			done()
+		}
+	}
+	m.later(n, fill)
+}
+
+func (m *model) consider(n *modelNode, done func()) {
+	status := m.seen(n)
+	failing, good := status.Broken(), status.Positive()
+	if n.kind == StageNode {
+		if status = m.overall(); true {
+			failing, good = status.Broken() && !m.rolled, status.Positive()
+		}
+		if m.graph {
+			good = true
+		}
+	}
+	if n.when == "Success" && !good || n.when == "Failure" && !failing || n.condition == "false" {
+		m.end(n, Skipped, true)
+		done()
+		return
+	}
+	switch n.kind {
+	case StageNode:
+		m.stage(n, done)
+	case GroupNode:
+		m.group(n, done)
+	default:
+		m.step(n, done)
+	}
+}
+
+func (m *model) stage(n *modelNode, done func()) {
+	m.stages[n.path] = n
+	m.started = append(m.started, n.id)
+	m.results[n.path+" opened"] = func(Result) {
+		n.opened = true
+		m.sequence(n, n.items, func() {
+			status, background := m.aggregate(n), Succeeded
+			if m.aborted {
+				background = Aborted
+			}
+			m.results[n.path] = func(Result) {
+				m.background(n, background)
+				m.end(n, status, true)
+				done()
+			}
+		})
+	}
+	m.results[n.path] = func(r Result) { // an end that nothing asked for
+		if m.aborted {
+			m.kill(n, Aborted)
+			done()
+			return
+		}
+		m.kill(n, failed(r.Failure))
+		n.status, n.opened = Running, false
+		m.failure(n, r.Failure, done)
+	}
+}
+
+// kill ends everything below a stage.
+func (m *model) kill(n *modelNode, status Status) {
+	for _, child := range n.children {
+		if child.status.Ended() {
+			m.background(child, status)
+		} else {
+			m.kill(child, status)
+		}
+	}
+	delete(m.results, n.path)
+	delete(m.results, n.path+" opened")
+	delete(m.timers, n.path)
+	m.end(n, status, true)
+}
+
+// background ends the background steps below n.
+func (m *model) background(n *modelNode, status Status) {
+	for _, child := range n.children {
+		if child.up && !child.status.Ended() {
+			m.end(child, status, false)
+		}
+		m.background(child, status)
+	}
+}
+
+func (m *model) group(n *modelNode, done func()) {
+	m.sequence(n, n.items, func() {
+		if n.again && !m.halted(n.parent) {
+			again := func() {
+				n.children, n.again = nil, false
+				m.group(n, done)
+			}
+			n.retried++
+			if n.interval {
+				m.timers[n.path] = again
+				n.children = nil
+				return
+			}
+			again()
+			return
+		}
+		m.end(n, m.aggregate(n), false)
+		done()
+	})
+}
+
+func (m *model) step(n *modelNode, done func()) {
+	m.started = append(m.started, n.id)
+	m.results[n.path] = func(r Result) {
+		delete(m.results, n.path)
+		switch {
+		case n.background && r.Failure == "":
+			n.up = true
+			done()
+		case r.Failure == "":
+			m.end(n, Succeeded, true)
+			done()
+		case r.Failure == FailureAborted:
+			m.end(n, Aborted, true)
+			done()
+		default:
+			m.failure(n, r.Failure, done)
+		}
+	}
+}
+
+// failure applies the strategy of the nearest node with one that matches.
+func (m *model) failure(n *modelNode, kind FailureKind, done func()) {
+	var by *modelNode
+	for p := n; p != nil && by == nil && !n.background; p = p.parent {
+		if p.kind != StrategyNode && p.action != "" && (p.errors == "AllErrors" || slices.Contains(errorsOf(kind), p.errors)) {
+			by = p
+		}
+	}
+	status := failed(kind)
+	if by != nil {
+		switch by.action {
+		case "Ignore":
+			status = IgnoreFailed
+		case "MarkAsSuccess":
+			status = Succeeded
+		case "Abort":
+			status = Aborted
+			defer m.abort()
+		case "StageRollback", "PipelineRollback":
+			m.rolled = true
+			m.stop = m.stop || by.action == "PipelineRollback"
+			for p := n; p != nil; p = p.parent {
+				p.stopped = p.stopped || p.kind == StageNode
+			}
+		case "Retry":
+			if n.retried < by.retries {
+				n.retried++
+				n.children = nil
+				again := m.step
+				if n.kind == StageNode {
+					again = m.stage
+				}
+				if by.interval {
+					m.timers[n.path] = func() { again(n, done) }
+					if n.kind == StageNode {
+						m.paused[n.path] = func() { m.kill(n, Aborted); done() }
+					}
+				} else {
+					again(n, done)
+				}
+				return
+			}
+		case "RetryStepGroup":
+			group := n
+			for group != nil && group.kind != GroupNode {
+				group = group.parent
+			}
+			if group != nil && group.retried < by.retries {
+				group.again, group.interval = true, by.interval
+			}
+		}
+	}
+	m.end(n, status, true)
+	done()
+}
+
+func (m *model) end(n *modelNode, status Status, leaf bool) {
+	n.status, n.leaf = status, leaf
+}
+
+// halted reports whether a container starts nothing more.
+func (m *model) halted(c *modelNode) bool {
+	if m.aborted {
+		return true
+	}
+	for p := c; p != nil; p = p.parent {
+		if p.stopped || p.again {
+			return true
+		}
+		if p.kind == StageNode {
+			return false
+		}
+	}
+	return m.stop
+}
+
+// abort ends what only waits. The rest ends when the manager says so.
+func (m *model) abort() {
+	m.aborted = true
+	for path := range m.timers {
+		if end := m.paused[path]; end != nil {
+			end()
+		}
+		delete(m.timers, path)
+	}
+}
+
+// below returns the final statuses below c, without those inside of strategies.
+func below(c *modelNode, inside bool) []Status {
+	var all []Status
+	for _, n := range c.children {
+		switch {
+		case n.status.Ended() && n.leaf:
+			all = append(all, n.status)
+		case n.kind == GroupNode:
+			all = append(all, below(n, inside)...)
+		}
+	}
+	return all
+}
+
+// seen returns the status of the stage as n sees it.
+func (m *model) seen(n *modelNode) Status {
+	var all []Status
+	for p := n.parent; p != nil && p.kind != PipelineNode; p = p.parent {
+		if p.kind != StrategyNode {
+			all = append(all, below(p, false)...)
+		}
+		if p.kind == StageNode {
+			break
+		}
+	}
+	return combine(all)
+}
+
+func (m *model) overall() Status { return combine(below(m.root, false)) }
+
+func (m *model) aggregate(c *modelNode) Status {
+	if m.aborted {
+		return Aborted
+	}
+	return combine(below(c, true))
+}
+
+func combine(all []Status) Status {
+	for _, s := range []Status{Aborted, Errored, Failed, ApprovalRejected, Expired, IgnoreFailed} {
+		if slices.Contains(all, s) {
+			return s
+		}
+	}
+	return Succeeded
+}
