@@ -85,7 +85,7 @@ func (r *reader) checkStepSpec(s *Step, at *path) {
 		if !has("repo") {
 			missing = "repo"
 		}
-		if !has("connectorRef") && !has("registryRef") {
+		if !has("connectorRef") {
 			missing = "connectorRef"
 		}
 	case "RunTests":

@@ -72,6 +72,7 @@ func (r *reader) checkField(n *Node, field *Field, k *key, at *path) {
 	switch {
 	case k.refused != "":
 		r.error(field.At, "unsupported-key", at, fmt.Sprintf("%s is not supported here", k.name), k.refused)
+	case k.ignored != "" && slices.Contains(k.harmless, field.Value.Text()):
 	case k.ignored != "":
 		r.warn(field.At, "ignored-key", at, fmt.Sprintf("%s is ignored", k.name), k.ignored)
 	case field.Value.null():

@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -192,6 +193,9 @@ func TestReadRefusesAnExecutionInputThatDecidesTheStructure(t *testing.T) {
 	text := "pipeline:\n  identifier: x\n  stages:\n    - stage:\n        identifier: s\n        type: CI\n        spec:\n          execution:\n            steps: <+input>.executionInput()\n"
 	_, problems := Read(source(text), Options{})
 	require.ErrorContains(t, problems, "steps must be known before the run")
+	text = strings.ReplaceAll(inputs, "value: <+input>}\n  stages", "value: <+input>.executionInput()}\n  stages")
+	_, problems = Read(source(text), Options{Partial: true})
+	require.ErrorContains(t, problems, "a run does not wait for a value of pipeline.variables.color")
 }
 
 func TestTheResolvedDocumentReadsToTheSamePipeline(t *testing.T) {

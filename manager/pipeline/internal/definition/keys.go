@@ -31,6 +31,8 @@ type key struct {
 	fixed bool
 	// ignored and refused give the reason for a warning and for an error.
 	ignored, refused string
+	// harmless are values of an ignored key that change nothing, and need no warning.
+	harmless []string
 	// words are the permitted values; the reader takes them in any case and writes them as
 	// they are here.
 	words []string
@@ -125,6 +127,11 @@ func words(name, about string, words ...string) key {
 }
 func ignored(name, reason string) key { return key{name: name, ignored: reason} }
 func refused(name, reason string) key { return key{name: name, refused: reason} }
+
+// ignoredUnless is an ignored key with values that need no warning.
+func ignoredUnless(name, reason string, harmless ...string) key {
+	return key{name: name, ignored: reason, harmless: harmless}
+}
 
 // needed returns the key as a required one.
 func needed(k key) key { k.need = true; return k }

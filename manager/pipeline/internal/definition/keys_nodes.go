@@ -33,10 +33,10 @@ func nodeObjects() []object {
 			nested("strategy", "strategy", "Repeats the group."),
 			items("failureStrategies", "failure strategy", "What happens when a step of the group fails."),
 			items("variables", "variable", "Values that expressions take as stepGroup.variables.NAME."),
-			list("sharedPaths", "Directories that the steps share."),
 			nested("template", "template reference", "The template with the content of the group."),
-			list("delegateSelectors", "Tags that the delegate must have."),
-			timeout("timeout", "The longest time of the group."),
+			ignored("sharedPaths", "write it below the spec of the stage"),
+			ignored("delegateSelectors", "all steps of a stage run at the delegate of the stage"),
+			ignored("timeout", "write time-outs at the steps and the stage"),
 			ignored("stepGroupInfra", "a group runs where its stage runs"),
 			ignored("enforce", "there are no policies"),
 		}},
@@ -80,7 +80,7 @@ func nodeObjects() []object {
 			{name: "retryIntervals", shape: listShape, about: "The waits before the attempts; the last one repeats."},
 			nested("onRetryFailure", "then", "What is done when the last attempt fails."),
 			text("condition", "An expression; if it is false there is no attempt."),
-			boolean("failAll", "Retries all children of a strategy when one fails."),
+			ignoredUnless("failAll", "each child of a strategy is retried for itself", "false"),
 		}},
 		{name: "then", keys: []key{
 			needed(nested("action", "action", "What is done.")),
@@ -88,7 +88,7 @@ func nodeObjects() []object {
 		{name: "intervention", keys: []key{
 			needed(timeout("timeout", "The longest wait for an answer.")),
 			needed(nested("onTimeout", "then", "What is done without an answer.")),
-			list("availableActions", "The answers that are offered."),
+			ignored("availableActions", "all answers are offered"),
 		}},
 	}
 }

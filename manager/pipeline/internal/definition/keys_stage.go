@@ -1,5 +1,8 @@
 package definition
 
+// operatorDecides is the reason for ignoring settings of the infrastructure.
+const operatorDecides = "the operator decides it in the settings of the infrastructure"
+
 // stageObjects are the objects of stages and of their infrastructure.
 func stageObjects() []object {
 	return []object{
@@ -41,7 +44,7 @@ func stageObjects() []object {
 			nested("infrastructure", "infrastructure", "Where the stage runs."),
 			nested("platform", "platform", "Where the stage runs: the operating system and architecture."),
 			nested("runtime", "runtime", "Where the stage runs: Cloud or Docker."),
-			nested("caching", "caching", "Restores and saves caches around the steps."),
+			ignored("caching", "use RestoreCacheS3 and SaveCacheS3 steps"),
 			list("sharedPaths", "Directories that all steps share."),
 			items("serviceDependencies", "service dependency", "Services beside the steps; Background steps are the newer form."),
 			ignored("buildIntelligence", "there is no build cache service"),
@@ -58,13 +61,6 @@ func stageObjects() []object {
 		{name: "runtime", keys: []key{
 			needed(fixed(words("type", "The kind of machine.", "Cloud", "Docker"))),
 			anything("spec", "Settings of the machine."),
-		}},
-		{name: "caching", keys: []key{
-			boolean("enabled", "Switches caching on."),
-			text("key", "The key of the cache."),
-			list("paths", "The directories of the cache."),
-			boolean("override", "Replaces a cache with the same key."),
-			words("policy", "What is done.", "pull", "push", "pull-push"),
 		}},
 		{name: "service dependency", inner: "spec", keys: []key{
 			fixed(text("name", "The name for people.")),
@@ -91,24 +87,24 @@ func stageObjects() []object {
 			fixed(text("useFromStage", "The stage whose infrastructure is copied.")),
 		}},
 		{name: "kubernetes infrastructure", keys: []key{
-			text("connectorRef", "The connector of the cluster."),
-			needed(text("namespace", "The namespace of the pod.")),
-			words("os", "The operating system.", "Linux", "MacOS", "Windows"),
-			anything("volumes", "Volumes of the pod."),
-			text("serviceAccountName", "The service account."),
-			boolean("automountServiceAccountToken", "Mounts the token of the service account."),
-			pairs("labels", "Labels of the pod."),
-			pairs("annotations", "Annotations of the pod."),
-			anything("containerSecurityContext", "The security context of the containers."),
-			text("runAsUser", "The user id."),
-			pairs("nodeSelector", "The nodes that may run the pod."),
-			anything("tolerations", "Tolerations of the pod."),
-			anything("hostNames", "Host names of the pod."),
-			text("priorityClassName", "The priority class."),
-			timeout("initTimeout", "The longest time until the pod runs."),
-			text("harnessImageConnectorRef", "The connector of the registry of built-in images."),
-			words("imagePullPolicy", "When images are pulled.", "Always", "Never", "IfNotPresent"),
-			text("podSpecOverlay", "YAML that is merged into the pod."),
+			text("os", "The operating system."),
+			anything("volumes", "Volumes of the pod: EmptyDir, HostPath and PersistentVolumeClaim."),
+			ignored("connectorRef", "the delegate starts the pods in its own cluster"),
+			ignored("namespace", operatorDecides),
+			ignored("serviceAccountName", operatorDecides),
+			ignored("automountServiceAccountToken", operatorDecides),
+			ignored("labels", operatorDecides),
+			ignored("annotations", operatorDecides),
+			ignored("containerSecurityContext", operatorDecides),
+			ignored("runAsUser", operatorDecides),
+			ignored("nodeSelector", operatorDecides),
+			ignored("tolerations", operatorDecides),
+			ignored("hostNames", operatorDecides),
+			ignored("priorityClassName", operatorDecides),
+			ignored("initTimeout", operatorDecides),
+			ignored("harnessImageConnectorRef", operatorDecides),
+			ignored("imagePullPolicy", operatorDecides),
+			ignored("podSpecOverlay", operatorDecides),
 		}},
 		{name: "vm infrastructure", inner: "spec", keys: []key{
 			words("type", "Pool.", "Pool"),
@@ -118,12 +114,12 @@ func stageObjects() []object {
 			text("identifier", "The name of the pool."),
 			text("poolName", "The name of the pool."),
 			words("os", "The operating system.", "Linux", "MacOS", "Windows"),
-			text("harnessImageConnectorRef", "The connector of the registry of built-in images."),
-			timeout("initTimeout", "The longest time until the machine runs."),
+			ignored("harnessImageConnectorRef", operatorDecides),
+			ignored("initTimeout", operatorDecides),
 		}},
 		{name: "docker infrastructure", keys: []key{
-			nested("platform", "platform", "The operating system and architecture."),
-			text("harnessImageConnectorRef", "The connector of the registry of built-in images."),
+			ignored("platform", "write platform below the spec of the stage"),
+			ignored("harnessImageConnectorRef", operatorDecides),
 		}},
 	}
 }

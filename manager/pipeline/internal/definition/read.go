@@ -32,6 +32,7 @@ func Read(source Source, opts Options) (*Pipeline, Problems) {
 	}
 	r.check(root, known().objects["file"], nil)
 	p := r.pipeline(root)
+	r.checkExecutionInputs(root, p)
 	problems := r.done()
 	if problems.Errors() {
 		return nil, problems
