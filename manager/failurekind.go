@@ -2,7 +2,6 @@ package manager
 
 import (
 	"net/http"
-	"slices"
 
 	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/manager/internal/queue"
@@ -43,10 +42,15 @@ const (
 	FailureUnknown FailureKind = "unknown"
 )
 
-// reportedKinds are the kinds that an answer may report itself.
-var reportedKinds = []FailureKind{ //nolint:gochecknoglobals // a constant list
-	FailureExitCode, FailureTimeout, FailureImage, FailureConnectivity, FailureOutOfMemory, FailureRefused,
-	FailureDelegateLost, FailureInfrastructure,
+// isReported reports whether an answer may name the kind itself.
+func (k FailureKind) isReported() bool {
+	switch k {
+	case FailureExitCode, FailureTimeout, FailureImage, FailureConnectivity, FailureOutOfMemory, FailureRefused,
+		FailureDelegateLost, FailureInfrastructure:
+		return true
+	default:
+		return false
+	}
 }
 
 // failureKind returns the kind of the failure that an event reports for a part. It is
@@ -63,7 +67,7 @@ func (f *answerData) failureKind(kind taskkind.Kind, r *queue.Result) FailureKin
 		return FailureTimeout
 	}
 	switch {
-	case slices.Contains(reportedKinds, FailureKind(f.kind)):
+	case FailureKind(f.kind).isReported():
 		return FailureKind(f.kind)
 	case f.oomKilled:
 		return FailureOutOfMemory
@@ -71,7 +75,7 @@ func (f *answerData) failureKind(kind taskkind.Kind, r *queue.Result) FailureKin
 		return FailureDelegateLost
 	case r.Code == task.RetryOnOtherDelegate, f.bodyCode >= 400 && f.bodyCode < 500:
 		return FailureRefused
-	case f.failedByCode:
+	case f.failedByCode && kind == taskkind.Execute: // a failed clone may quote the exit code of git
 		return FailureExitCode
 	case kind == taskkind.Init:
 		return FailureInfrastructure

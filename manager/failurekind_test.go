@@ -65,6 +65,7 @@ func TestAFailedInitHasAKind(t *testing.T) {
 		`{"code":"OK","data":{"command_execution_status":"FAILURE"}}`:                               manager.FailureInfrastructure,
 		`{"code":"OK","data":{"command_execution_status":"FAILURE","failure_kind":"connectivity"}}`: manager.FailureConnectivity,
 		`{"code":"OK","data":{"error_msg":"which pool?","code":400}}`:                               manager.FailureRefused,
+		`{"code":"FAILED","data":{"error_msg":"git: exit status 128"}}`:                             manager.FailureInfrastructure,
 		`{"code":"TIMEOUT"}`: manager.FailureTimeout,
 	} {
 		s := start(t)

@@ -26,7 +26,9 @@ var ErrNotOpen = errors.New("the stage is not open")
 // for it.
 type Hold struct {
 	// Lease is the time from one sign of the holder to the next, from a second to a
-	// day. It also counts while the stage waits for a delegate.
+	// day. It also counts while the stage waits for a delegate. After an outage that is
+	// longer than [Config.Gap] it begins anew; a lease that is shorter than the Gap may
+	// end by a restart of the manager.
 	Lease task.Millis `json:"lease_ms"`
 	// Announced are steps that will probably be appended, as far as they are known. The
 	// init lists those with an image, so that a driver can pull the image, or create

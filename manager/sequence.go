@@ -54,6 +54,7 @@ func (c *core) handleEvent(e *queue.Event) {
 	case queue.Expired:
 		c.stopStage(n, Timeout, FailureTimeout, fmt.Sprintf("the stage ran longer than its time-out of %s", n.timeout.Duration()))
 	case queue.LeaseEnded:
+		c.log(zerolog.WarnLevel, "the lease of a held stage has ended", logEntry{account: n.account, stage: n.ID, delegate: n.DelegateID})
 		c.stopStage(n, Failure, FailureLeaseEnded,
 			fmt.Sprintf("the lease of the held stage ended: its holder gave no sign for %s", n.leaseTime()))
 	case queue.Stranded:
