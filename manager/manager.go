@@ -31,7 +31,8 @@ var (
 	// ErrNotFound means that the account has no such stage, task, schedule or
 	// delegate, or that the manager has forgotten it.
 	ErrNotFound = errors.New("not found")
-	// ErrConflict means that another stage or task of the account has the id.
+	// ErrConflict means that another stage or task of the account, or another step of the
+	// stage, has the id.
 	ErrConflict = errors.New("the id is taken")
 	// ErrBudget means that the call would exceed a [Budget]. It may succeed later.
 	ErrBudget = errors.New("the budget is used up")

@@ -215,8 +215,8 @@ func workspacePatterns(t *testing.T) []string {
 // The limits of the public API. Each is the value that the project has reached. Lower them
 // when packages or names are removed. Raise them only with a reason in the commit.
 const (
-	mostPackages           = 36
-	mostNames              = 481
+	mostPackages           = 37
+	mostNames              = 527
 	mostDirectRequirements = 25 // of the root module
 )
 
