@@ -92,7 +92,7 @@ func (ev *evaluation) render(t *Template, outermost bool) (any, error) {
 	if len(t.parts) == 1 && t.parts[0].node != nil {
 		return ev.part(t, t.parts[0], outermost)
 	}
-	var b builder
+	b := builder{spans: make([]span, 0, len(t.parts))}
 	for _, p := range t.parts {
 		text := t.text[p.begin:p.end]
 		if p.node == nil {
@@ -117,6 +117,9 @@ func (ev *evaluation) render(t *Template, outermost bool) (any, error) {
 		}
 	}
 	if outermost {
+		if text := join(b.spans); !hasMeaning(text) {
+			return text, nil
+		}
 		return b.mixed(), nil
 	}
 	return b.value(), nil

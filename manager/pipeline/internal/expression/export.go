@@ -19,6 +19,9 @@ func (ev *evaluation) exportItem(v any, level int) (any, error) {
 	}
 	switch v := v.(type) {
 	case string:
+		if !hasMeaning(v) {
+			return v, nil
+		}
 		return ev.exportText(&mixed{[]span{{v, false}}})
 	case *mixed:
 		return ev.exportText(v)

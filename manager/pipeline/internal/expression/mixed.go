@@ -82,13 +82,17 @@ func (b *builder) value() any {
 	if len(b.spans) == 0 {
 		return ""
 	}
+	text := join(b.spans)
+	if !hasMeaning(text) {
+		return text
+	}
 	m := b.mixed()
 	for _, s := range m.spans {
 		if s.trusted && hasMeaning(s.text) {
 			return m
 		}
 	}
-	return join(m.spans)
+	return text
 }
 
 func join(spans []span) string {

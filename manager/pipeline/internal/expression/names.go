@@ -22,20 +22,29 @@ func (x *path) eval(ev *evaluation) (any, error) {
 		}
 		return nil, x.unresolved(ev, 0, names)
 	}
-	v, err := ev.use(v, x.parts[0])
+	v, err := ev.usePart(v, x.parts[:1])
 	for i := 1; i < len(x.parts) && err == nil; i++ {
 		var w any
 		if w, ok, err = ev.member(v, x.parts[i]); err == nil && !ok {
 			return nil, x.unresolved(ev, i, namesOf(v))
 		}
 		if err == nil {
-			v, err = ev.use(w, strings.Join(x.parts[:i+1], "."))
+			v, err = ev.usePart(w, x.parts[:i+1])
 		}
 	}
 	if ev.env.Record != nil && len(ev.sources) < maxSources {
 		ev.sources = append(ev.sources, strings.Join(x.parts, "."))
 	}
 	return v, at(err, x.offset)
+}
+
+// usePart converts the value of a dotted name. It makes the name only if a conversion needs it.
+func (ev *evaluation) usePart(v any, parts []string) (any, error) {
+	switch v.(type) {
+	case string, Object, map[string]any:
+		return v, nil
+	}
+	return ev.use(v, strings.Join(parts, "."))
 }
 
 // unresolved returns the error about part i of the name.
