@@ -57,7 +57,7 @@ func (t *turn) announceBelow(parent *Node, e *element, steps *[]Step) {
 				continue
 			}
 			step := t.identified(child, below)
-			step.Spec = t.known(child, below.step.Spec)
+			step.Spec = t.knownFields(child, below.step.Spec)
 			*steps = append(*steps, step)
 		}
 	}
@@ -90,8 +90,8 @@ func (t *turn) foresee(parent *Node, e *element) []*Node {
 	return all
 }
 
-// known renders the fields of a spec whose values are known now. The command is not announced.
-func (t *turn) known(n *Node, spec *definition.Node) map[string]any {
+// knownFields renders the fields of a spec whose values are known now. The command is not announced.
+func (t *turn) knownFields(n *Node, spec *definition.Node) map[string]any {
 	if spec == nil || spec.Kind != definition.Map {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/delegate-io/dlite/manager/pipeline/internal/definition"
@@ -36,7 +37,7 @@ func (t *turn) person(e *Event) error {
 func (t *turn) abort(n *Node, e *Event) error {
 	why := "aborted"
 	if e.By != "" {
-		why += " by " + e.By
+		why += " by " + clipName(e.By)
 	}
 	if e.Reason != "" {
 		why += ": " + e.Reason
@@ -52,15 +53,15 @@ func (t *turn) answer(n *Node, e *Event) error {
 	}
 	switch n.Waits {
 	case ApprovalWaiting:
-		n.Answered = e.By
+		n.Answered = clipName(e.By)
 		t.approve(n, e.Answer)
 	case InputWaiting:
 		return t.takeInputs(n, e)
 	default:
 		if !slices.Contains(interventions, e.Answer.Action) {
-			return refuse("answer to %s: unknown action %q: use one of %v", n.Path, e.Answer.Action, interventions)
+			return refuse("answer to %s: unknown action %q: use one of %s", n.Path, clip(e.Answer.Action), strings.Join(interventions, ", "))
 		}
-		n.Answered = e.By
+		n.Answered = clipName(e.By)
 		t.resolve(n, e.Answer.Action, "answered with "+e.Answer.Action)
 	}
 	return nil

@@ -20,17 +20,24 @@ func (t *turn) environment(n *Node, field string, secrets expression.SecretMode)
 
 // record keeps an evaluated expression with its node.
 func (t *turn) record(n *Node, field string, e expression.Evaluated) {
-	if len(n.Evaluated) >= maxEvaluated {
-		return
-	}
 	kept := Evaluated{Field: field, Text: clip(e.Text), Source: clip(e.Source), Time: t.now}
 	if e.Err != nil {
 		kept.Error = clip(e.Err.Error())
 	} else {
 		kept.Value = clip(text(e.Value))
 	}
-	n.Evaluated = append(n.Evaluated, kept)
-	t.touch(n)
+	size := kept.size()
+	for i := range n.Evaluated {
+		size += n.Evaluated[i].size()
+	}
+	if len(n.Evaluated) < maxEvaluated && size <= maxRecord {
+		n.Evaluated = append(n.Evaluated, kept)
+		t.touch(n)
+	}
+}
+
+func (e *Evaluated) size() int {
+	return len(e.Field) + len(e.Text) + len(e.Value) + len(e.Source) + len(e.Error)
 }
 
 // render renders a value of the definition. A secret becomes a reference.

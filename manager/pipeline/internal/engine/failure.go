@@ -35,10 +35,18 @@ func errorsOf(kind FailureKind) []string {
 		return []string{"ApprovalRejection"}
 	case FailureMarked:
 		return []string{"UserMarkedFailure"}
-	case FailureAborted:
-		return nil
+	case FailureExitCode, FailureUnknown:
+		return []string{"Unknown"}
 	}
-	return []string{"Unknown"}
+	return nil // an abort
+}
+
+// known returns a kind of failure from outside, or FailureUnknown for one that does not exist.
+func known(kind FailureKind) FailureKind {
+	if kind == "" || kind == FailureAborted || len(errorsOf(kind)) > 0 {
+		return kind
+	}
+	return FailureUnknown
 }
 
 // The actions of failure strategies.

@@ -86,7 +86,7 @@ func TestEachKindOfFailureMatchesItsErrors(t *testing.T) {
 	for kind, errors := range map[FailureKind]string{
 		FailureExitCode: "Unknown", FailureTimeout: "Timeout", FailureImage: "PluginImageFailure", FailureConnectivity: "Connectivity",
 		FailureOutOfMemory: "ResourceLimitsFailure", FailureDelegateLost: "DelegateRestart", FailureRefused: "DelegateProvisioning",
-		FailureUnknown: "Unknown", "something new": "Unknown", FailureInfrastructure: "InfrastructureFailure",
+		FailureUnknown: "Unknown", FailureInfrastructure: "InfrastructureFailure",
 		FailureConfiguration: "ConfigurationFailure",
 	} {
 		for _, errors := range []string{errors, "AllErrors"} {

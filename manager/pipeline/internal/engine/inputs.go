@@ -138,7 +138,7 @@ func (t *turn) takeInputs(n *Node, e *Event) error {
 	for i := range n.Inputs {
 		n.Inputs[i].Value, n.Inputs[i].Given = values[i], true
 	}
-	n.Answered = e.By
+	n.Answered = clipName(e.By)
 	t.touch(n)
 	t.run(n)
 	return nil

@@ -13,17 +13,23 @@ const (
 	maxDepth = 32
 	// maxIterations bounds the children of one strategy.
 	maxIterations = 1000
+	// maxName bounds the name of a person, in bytes.
+	maxName = 256
 	// maxPast, maxEvaluated and maxFailures bound what a node keeps.
 	maxPast      = 20
 	maxEvaluated = 100
 	maxFailures  = 100
 	// maxAnnounced bounds the steps that are announced when a stage opens.
 	maxAnnounced = 1000
-	// maxText bounds a value or a reason that a node keeps, in bytes.
-	maxText = 2048
-	// maxOutput and maxOutputs bound the outputs of a step: each, in bytes, and their number.
-	maxOutput  = 131072
-	maxOutputs = 1000
+	// maxText bounds a value or a reason that a node keeps, in bytes, and maxRecord all evaluated
+	// expressions of a node.
+	maxText   = 2048
+	maxRecord = 65536
+	// maxOutput, maxOutputBytes and maxOutputs bound the outputs of a step: each and all of them,
+	// in bytes, and their number.
+	maxOutput      = 131072
+	maxOutputBytes = 4 << 20
+	maxOutputs     = 1000
 	// maxRetries bounds the retries of a node by failure strategies.
 	maxRetries = 1000
 )

@@ -26,7 +26,7 @@ func (t *turn) retryRun(n *Node, e *Event) error {
 	}
 	t.restartRun(root, next)
 	if e.By != "" {
-		root.Reason = "retried by " + e.By + " from the stage " + first.id
+		root.Reason = "retried by " + clipName(e.By) + " from the stage " + first.id
 	}
 	return nil
 }

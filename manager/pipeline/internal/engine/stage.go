@@ -59,7 +59,7 @@ func (t *turn) stageEnded(n *Node, e *Event) {
 	n.Open = false
 	t.touch(n)
 	if !n.Finishing && n.Ending == "" {
-		kind := cmp.Or(e.Result.Failure, FailureUnknown)
+		kind := cmp.Or(known(e.Result.Failure), FailureUnknown)
 		why := "the manager ended the stage before its steps had ended"
 		if !n.Opened {
 			why = "the stage could not be opened"

@@ -54,8 +54,9 @@ func (t *turn) stepEnded(n *Node, r *Result) {
 	}
 	t.touch(n)
 	n.ExitCode = r.ExitCode
+	failure := known(r.Failure)
 	background := t.element(n).step.Type == typeBackground
-	if background && !n.Background && r.Failure == "" && n.Ending == "" {
+	if background && !n.Background && failure == "" && n.Ending == "" {
 		t.backgroundStarted(n)
 		return
 	}
@@ -70,16 +71,16 @@ func (t *turn) stepEnded(n *Node, r *Result) {
 	case n.Ending != "":
 		n.FailureKind = FailureAborted
 		t.end(n, n.Ending, n.Why)
-	case r.Failure == "":
+	case failure == "":
 		t.end(n, Succeeded, "")
-	case r.Failure == FailureAborted:
+	case failure == FailureAborted:
 		n.FailureKind = FailureAborted
 		t.end(n, Aborted, cmp.Or(r.Message, "the step was aborted at the manager"))
 	case background:
-		n.FailureKind = r.Failure
-		t.end(n, failed(r.Failure), failureText(r))
+		n.FailureKind = failure
+		t.end(n, failed(failure), failureText(r))
 	default:
-		t.fail(n, r.Failure, failureText(r))
+		t.fail(n, failure, failureText(r))
 	}
 }
 
@@ -103,10 +104,15 @@ func (n *Node) take(outputs map[string]string) error {
 	if len(outputs) > maxOutputs {
 		return fmt.Errorf("the step has %d outputs: at most %d are possible", len(outputs), maxOutputs)
 	}
+	total := 0
 	for name, value := range outputs {
 		if len(value) > maxOutput {
-			return fmt.Errorf("the output %s has %d bytes: at most %d are possible", name, len(value), maxOutput)
+			return fmt.Errorf("the output %s has %d bytes: at most %d are possible", clip(name), len(value), maxOutput)
 		}
+		total += len(name) + len(value)
+	}
+	if total > maxOutputBytes {
+		return fmt.Errorf("the outputs have %d bytes: at most %d are possible", total, maxOutputBytes)
 	}
 	for name, value := range outputs {
 		if n.Outputs == nil {
@@ -124,7 +130,7 @@ func failureText(r *Result) string {
 	case r.ExitCode != nil:
 		return fmt.Sprintf("exit code %d", *r.ExitCode)
 	}
-	return "failed: " + string(r.Failure)
+	return "failed: " + string(known(r.Failure))
 }
 
 // failed is the status of a node that failed with a kind, unless a failure strategy decides

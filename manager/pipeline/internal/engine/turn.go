@@ -272,12 +272,16 @@ func (t *turn) leave(p, n *Node) {
 	}
 }
 
-// clip bounds a text that a node keeps.
-func clip(text string) string {
-	if len(text) <= maxText {
+// clip bounds a text that a node keeps, clipName the name of a person.
+func clip(text string) string { return clipTo(text, maxText) }
+
+func clipName(name string) string { return clipTo(name, maxName) }
+
+func clipTo(text string, most int) string {
+	if len(text) <= most {
 		return text
 	}
-	end := maxText
+	end := most
 	for end > 0 && text[end]&0xc0 == 0x80 {
 		end--
 	}
