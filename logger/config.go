@@ -151,7 +151,7 @@ func redirected(out io.Writer) bool {
 
 func (cfg *Config) file() (*lumberjack.Logger, error) {
 	if cfg.File == "" {
-		return nil, errors.New("file logging is enabled, but there is no path of the log file")
+		return nil, errors.New("file logging is enabled, but the path of the log file is empty")
 	}
 	if cfg.MaxSizeMB < 0 {
 		return nil, fmt.Errorf("the size of the log file is %d MiB: it must be positive", cfg.MaxSizeMB)

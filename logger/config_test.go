@@ -76,7 +76,7 @@ func TestNewRefusesUnknownSettings(t *testing.T) {
 	}{
 		{logger.Config{Level: "loud"}, `the log level is "loud"`},
 		{logger.Config{Format: "xml"}, `the log format is "xml"`},
-		{logger.Config{EnableFileLogging: true}, "no path of the log file"},
+		{logger.Config{EnableFileLogging: true}, "the path of the log file is empty"},
 		{logger.Config{EnableFileLogging: true, File: "x", MaxSizeMB: -1}, "is -1 MiB"},
 		{logger.Config{EnableFileLogging: true, File: filepath.Join(notADir, "log")}, "opening the log file"},
 	} {

@@ -150,7 +150,7 @@ func TestAFullDiskWithoutAServiceLosesLinesAndNoTime(t *testing.T) {
 		assert.EqualValues(t, 5000, stored.Lines+lost.Lines)
 		assert.Equal(t, lost, tally{loss.Lines, loss.Bytes})
 		assert.Greater(t, stored.Bytes, int64(40<<10))
-		assert.EqualValues(t, stored.Bytes, blob, "what was kept is archived")
+		assert.EqualValues(t, stored.Bytes, blob, "the stored lines are archived")
 	})
 }
 

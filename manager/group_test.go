@@ -18,7 +18,7 @@ func (s *server) registerInGroup(name string) string {
 	return out.Resource.DelegateID
 }
 
-// Rule Q3: a stage goes on at another delegate of its group if its own one unregisters
+// Rule Q3: a stage continues at another delegate of its group if its delegate unregisters
 // between two steps. If that one has acquired a step, the stage fails, and the group cleans up.
 func TestAGroupOfDelegatesServesAStage(t *testing.T) {
 	t.Parallel()

@@ -66,7 +66,7 @@ func TestAPollIsHeldUntilSomethingIsNew(t *testing.T) {
 	s.waits(1)
 	s.ok("POST", "/api/tasks?accountId=acc", `{"id":"t2","type":"custom"}`, nil)
 	r = within5(t, second)
-	assert.Contains(t, r.body, `"t1"`, "what is pending is listed every time")
+	assert.Contains(t, r.body, `"t1"`, "every poll lists the pending task")
 	assert.Contains(t, r.body, `"t2"`)
 	assert.NotEqual(t, cursor, r.header.Get("Dlite-Cursor"))
 

@@ -24,7 +24,7 @@ func (s *server) page(query string) (p page, ids []string) {
 	return p, ids
 }
 
-// A list of stages has pages and filters. A page goes on behind the last one, also when
+// A list of stages has pages and filters. A page continues after the previous one, also when
 // its last stage is forgotten.
 func TestStagesAreListedInPages(t *testing.T) {
 	t.Parallel()

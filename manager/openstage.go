@@ -44,7 +44,7 @@ const (
 	maxLease = task.Millis(24 * 60 * 60 * 1000)
 )
 
-// check checks a hold; nil is none.
+// check checks a hold. Nil is valid.
 func (h *Hold) check(retry *Retry) error {
 	switch {
 	case h == nil:

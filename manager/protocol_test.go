@@ -56,7 +56,7 @@ func TestATaskInProtocolV1(t *testing.T) {
 
 	r := s.acquire(id, "t%201%2Fx")
 	assert.Equal(t, 200, r.status)
-	assert.Contains(t, r.body, "12345678901234567890", "numbers stay what they are")
+	assert.Contains(t, r.body, "12345678901234567890", "numbers keep their digits")
 	assert.Contains(t, r.body, "1.50")
 	assert.JSONEq(t, `{"id":"t 1/x","type":"custom","data":{"big":12345678901234567890},"async":true,"timeout":5000,
 		"logging":{"token":"fake","abstractions":{"a":"b"}},"capabilities":[{"c":1}],

@@ -79,7 +79,7 @@ func (c *core) partStarted(n *run, e *queue.Event) {
 	} else if n.DelegateID != e.Delegate && !n.Status.Ended() {
 		n.DelegateID = e.Delegate
 		c.publishStage(n)
-		c.log(zerolog.WarnLevel, "a stage goes on at another delegate of its group", logEntry{account: n.account, stage: n.ID, delegate: e.Delegate})
+		c.log(zerolog.WarnLevel, "another delegate of its group continues a stage", logEntry{account: n.account, stage: n.ID, delegate: e.Delegate})
 	}
 	c.publishStep(n, p)
 }

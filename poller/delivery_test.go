@@ -122,7 +122,7 @@ func TestAnAnswerFollowsTheDelegatesNewID(t *testing.T) {
 		stop()
 		require.NoError(t, <-over)
 		assert.Equal(t, []string{"d2"}, m.answeredAs)
-		assert.Equal(t, []string{"", "c", "", "c"}, m.since[:4], "a cursor is of one registration")
+		assert.Equal(t, []string{"", "c", "", "c"}, m.since[:4], "a cursor belongs to one registration")
 	})
 }
 

@@ -58,9 +58,9 @@ func TestADrainFinishesOpenStagesAndTakesNoNewOnes(t *testing.T) {
 	late, alone := submit(srv, initTask, `{}`), submit(srv, "echo", `{}`)
 	require.Eventually(t, func() bool { return d.Stats().Refused["draining"] == 2 }, 20*time.Second, time.Millisecond)
 	close(g.let)
-	assert.Equal(t, task.OK, wait(t, running).Code, "what runs is not cancelled")
+	assert.Equal(t, task.OK, wait(t, running).Code, "the running task is not cancelled")
 	next := submit(srv, executeTask, `{}`)
-	assert.Equal(t, task.OK, wait(t, next).Code, "the open stage goes on")
+	assert.Equal(t, task.OK, wait(t, next).Code, "the open stage continues")
 	select {
 	case <-d.over:
 		require.Fail(t, "the stage is still open")

@@ -44,6 +44,6 @@ func TestBackOffEndsWithItsContext(t *testing.T) {
 	case goesOn := <-over:
 		require.False(t, goesOn)
 	case <-time.After(10 * time.Second):
-		require.Fail(t, "it goes on waiting")
+		require.Fail(t, "it continues to wait")
 	}
 }

@@ -38,7 +38,7 @@ func TestLogNamesTheTaskInTheHandlersLoggerAndAtBothEnds(t *testing.T) {
 		ID: "t1", Type: "vm_init", Account: "acme", Data: json.RawMessage(`{"password":"not-a-real-one"}`),
 	})
 
-	assert.NotContains(t, out.String(), "not-a-real-one", "what a task carries is not logged")
+	assert.NotContains(t, out.String(), "not-a-real-one", "the data of a task are not logged")
 	got := lines(t, &out)
 	require.Len(t, got, 3)
 	for i, level := range []string{"debug", "warn", "info"} {

@@ -66,7 +66,7 @@ func TestMetricsObservesEveryTaskOnce(t *testing.T) {
 			resp := serve(t, r, want.Type)
 
 			require.Len(t, got, 1)
-			assert.Equal(t, want.Code, resp.Code, "what is counted is what is answered")
+			assert.Equal(t, want.Code, resp.Code, "the metric has the code of the answer")
 			got[0].Duration = 0
 			want.Kind = cmp.Or(want.Kind, "standalone")
 			assert.Equal(t, want, got[0])

@@ -267,7 +267,7 @@ func TestAProgramThatIsAbortedHasTheGrace(t *testing.T) {
 			wg.Wait()
 			assert.Equal(t, task.Failed, resp.Code)
 			assert.Contains(t, resp.Error, "aborted by a person")
-			assert.Contains(t, r.logs.String(), "cleaned up\n", "what it says at last is in the log")
+			assert.Contains(t, r.logs.String(), "cleaned up\n", "the last lines of the program are in the log")
 			g.requireGone(t)
 		})
 	}
@@ -479,7 +479,7 @@ printf 'A: b\n\nheld'; [ -e "$0" ]`), "1").Body))
 	require.NoError(t, r.h.Close(t.Context()))
 	left, err := os.ReadDir(r.cache)
 	require.NoError(t, err)
-	assert.LessOrEqual(t, len(left), 2, "what a call used when the cache was cleared last, and its lock")
+	assert.LessOrEqual(t, len(left), 2, "the program of the last call, and its lock")
 	for _, unbounded := range []int64{0, -1} {
 		r := newRig(t, func(c *cgi.Config) { c.CacheSize, c.CacheAge = unbounded, time.Duration(unbounded) })
 		r.answer(r.script(`printf 'A: b\n\nok'`), "1")

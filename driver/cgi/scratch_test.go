@@ -33,7 +33,7 @@ func TestAFolderThatWasReplacedIsNotUsedAgain(t *testing.T) {
 		s.give(dir)
 		again, err := s.take()
 		require.NoError(t, err)
-		require.Equal(t, dir, again, "one as it was made serves again")
+		require.Equal(t, dir, again, "an unchanged directory is reused")
 		s.give(dir)
 		require.NoError(t, replace(dir), what)
 		again, err = s.take()

@@ -56,7 +56,7 @@ func TestABlockedLogDoesNotDelayTheProgram(t *testing.T) {
 	a := r.answer(r.script(`yes 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde | head -c 10485760 >&2; printf 'A: b\n\nok'`), "1")
 	assert.Equal(t, "ok", string(a.Body))
 	close(d.hear)
-	require.NoError(t, r.h.Close(t.Context()), "what is there is delivered behind the answer's back")
+	require.NoError(t, r.h.Close(t.Context()), "the lines are delivered after the answer")
 	got := d.String()
 	assert.Contains(t, got, "bytes of output are lost: the log took nothing for 2s]\n")
 	assert.Less(t, len(got), 2<<20)

@@ -60,7 +60,7 @@ exit 5
 	require.NotContains(t, out, "Fetching")
 	info, err := os.Stat(cache)
 	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), "what is in it is run")
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), "the driver runs the programs in it")
 }
 
 func TestPluginStepRunsAsAnotherUser(t *testing.T) {

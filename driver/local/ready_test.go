@@ -349,7 +349,7 @@ func TestContainersReachServicesOfTheHost(t *testing.T) {
 	use := in(engine.Image, sh("use", "grep www /etc/hosts; echo $DLITE_SERVICE_WWW_HOST"))
 	use.ExtraHosts = []string{"www:192.0.2.7"}
 	_, got := r.run(use)
-	require.Equal(t, "192.0.2.7\twww\nhost.docker.internal\n", got, "what the step asks for counts")
+	require.Equal(t, "192.0.2.7\twww\nhost.docker.internal\n", got, "the hosts of the step count")
 	use = in(engine.Image, sh("use", fmt.Sprintf("wget -q -O - http://$DLITE_SERVICE_WWW_HOST:%d/; echo $DLITE_SERVICE_WWW_HOST", port)))
 	use.Network = "host"
 	_, got = r.run(use)

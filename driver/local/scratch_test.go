@@ -35,7 +35,7 @@ func TestAnUnchangedScratchDirectoryIsReused(t *testing.T) {
 	}
 	entries, err := os.ReadDir(filepath.Dir(path))
 	require.NoError(t, err)
-	require.Len(t, entries, 1, "what is not used again is removed")
+	require.Len(t, entries, 1, "a directory that is not used again is removed")
 }
 
 // Parallel steps have different scratch directories.

@@ -111,7 +111,7 @@ func TestACommandLineThatWouldShowASecretIsRefused(t *testing.T) {
 		step := &driver.Step{SecretCommand: true, Step: stage.Step{ID: "s", Run: stage.Run{Entrypoint: argv}}}
 		_, err := r.d.Execute(t.Context(), r.env, step, newBuffer(), r.ledger)
 		require.ErrorContains(t, err, "would show a secret", argv)
-		require.ErrorContains(t, err, "environment", "what to do")
+		require.ErrorContains(t, err, "environment", "the error gives advice")
 		assert.NotContains(t, err.Error(), shown)
 	}
 }

@@ -32,7 +32,7 @@ func TestTheSizeLimitOfAVolumeInMemoryHolds(t *testing.T) {
 	require.NotZero(t, res.ExitCode)
 	require.Contains(t, out, "fits\n")
 	require.Contains(t, out, "No space left on device")
-	require.NoError(t, r.d.Init(t.Context(), r.env, r.ledger), "and a second init leaves what is in it")
+	require.NoError(t, r.d.Init(t.Context(), r.env, r.ledger), "a second init keeps the files of the volume")
 	step = sh("step", `wc -c < $DLITE_VOLUME_DATA/fits`)
 	step.Volumes = []*stage.VolumeMount{{Name: "data", Path: "/data"}}
 	_, out = r.run(step)

@@ -69,7 +69,7 @@ func (s *Stages) newRoutes() map[string]task.Handler {
 			routes[task.TypeKubernetesExecute] = plain.Execute
 			routes[task.TypeKubernetesCleanup] = plain.Cleanup
 		default:
-			panic(fmt.Sprintf("transaction: infrastructure %q is none of local, vm and kubernetes", infra))
+			panic(fmt.Sprintf("transaction: infrastructure %q is unknown: it must be local, vm or kubernetes", infra))
 		}
 	}
 	return routes

@@ -94,7 +94,7 @@ func TestWithAFullDiskNothingIsCreated(t *testing.T) {
 	require.Equal(t, stage.Success, statusOf(s.cleanup("fits")))
 	id, err := os.ReadFile(filepath.Join(s.ledger, "id"))
 	require.NoError(t, err)
-	require.NotEmpty(t, id, "what resources are labelled with survives")
+	require.NotEmpty(t, id, "the label of the resources survives")
 
 	for free := range 2 {
 		d.fill(free)
@@ -142,7 +142,7 @@ func TestADiskThatBecomesFullStopsStepsAndNoCleanup(t *testing.T) {
 
 	record, err := os.ReadFile(s.records()[0])
 	require.NoError(t, err)
-	require.True(t, bytes.HasSuffix(record, []byte("\n")), "no entry is there in part")
+	require.True(t, bytes.HasSuffix(record, []byte("\n")), "the record has no incomplete entry")
 	require.Equal(t, 1+ran, bytes.Count(record, []byte(`{"resource":`)))
 
 	// One free page lets steps continue.

@@ -270,8 +270,8 @@ func readJournal(path string) (openRecord, error) {
 type newerError struct{ version int }
 
 func (e *newerError) Error() string {
-	return fmt.Sprintf("it has version %d and this program knows %d, so it is left alone: start a delegate at least as new as the one "+
-		"that wrote it, which cleans up and removes it, or remove by hand what it names and then the file", e.version, journalVersion)
+	return fmt.Sprintf("it has version %d and this program knows %d, so it is not changed: start a delegate at least as new as the one "+
+		"that wrote it, which cleans up and removes it; or remove the resources that it names, and then the file", e.version, journalVersion)
 }
 
 // eachEntry calls f for every valid line. A line of a newer version is a

@@ -281,7 +281,7 @@ func TestAResumedStepContinues(t *testing.T) {
 	assert.NotEmpty(t, before.Writer)
 	assert.Equal(t, before.Writer, after.Writer)
 	assert.False(t, before.SkipOpeningStream)
-	assert.True(t, after.SkipOpeningStream, "its archive is what the stream has")
+	assert.True(t, after.SkipOpeningStream, "its archive has the content of the stream")
 }
 
 // Rule T5: a step that cannot be followed fails with the reason. A step that has not begun

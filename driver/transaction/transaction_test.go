@@ -190,7 +190,7 @@ func TestAResourceThatCannotBeRemovedIsReportedAndTriedAgain(t *testing.T) {
 	w.stubborn = nil
 	last := w.cleaned[len(w.cleaned)-1]
 	w.mu.Unlock()
-	assert.Equal(t, []driver.Resource{{Kind: "network", ID: "tx"}}, last, "what went is not tried again")
+	assert.Equal(t, []driver.Resource{{Kind: "network", ID: "tx"}}, last, "a removed resource is not tried again")
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { again.Maintain(ctx, time.Millisecond) })

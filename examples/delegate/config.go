@@ -42,49 +42,49 @@ type config struct {
 	PollInterval int       `env:"POLL_INTERVAL_MILLISECS" envDefault:"3000" help:"time between polls of a manager that does not hold them"`
 
 	WatchHost bool    `env:"DYNAMIC_REQUEST_HANDLING" envDefault:"false" help:"refuse new stages while CPU or memory is above the threshold"`
-	Threshold float64 `env:"DELEGATE_RESOURCE_THRESHOLD" envDefault:"80" help:"that threshold, in percent"`
+	Threshold float64 `env:"DELEGATE_RESOURCE_THRESHOLD" envDefault:"80" help:"threshold of DYNAMIC_REQUEST_HANDLING, in percent"`
 
-	CleanupGrace int `env:"CLEANUP_GRACE_PERIOD_SECONDS" envDefault:"0" help:"time between SIGTERM and SIGKILL for what is stopped"`
-	TermAttempts int `env:"SUBPROCESS_KILL_PROCESS_GROUP_MAX_SIGTERM_ATTEMPTS" envDefault:"0" help:"how often a host step that is stopped gets SIGTERM before SIGKILL; 0 leaves it to CLEANUP_GRACE_PERIOD_SECONDS"`
+	CleanupGrace int `env:"CLEANUP_GRACE_PERIOD_SECONDS" envDefault:"0" help:"time between SIGTERM and SIGKILL for a step that is stopped"`
+	TermAttempts int `env:"SUBPROCESS_KILL_PROCESS_GROUP_MAX_SIGTERM_ATTEMPTS" envDefault:"0" help:"number of SIGTERMs for a host step before SIGKILL; 0 means one SIGTERM and CLEANUP_GRACE_PERIOD_SECONDS"`
 	TermInterval int `env:"SUBPROCESS_KILL_PROCESS_GROUP_RETRY_INTERVAL_SECS" envDefault:"1" help:"time from one SIGTERM to the next"`
 	FileLimit    int `env:"OUTPUT_FILE_LIMIT_BYTES" envDefault:"1048576" help:"size of each file that a step may hand on: outputs, secret outputs, environment, artifact; a larger one fails the step"`
-	MaskLength   int `env:"MASK_MIN_LENGTH" envDefault:"3" help:"length from which a secret is masked, in characters, from 1 to 64; shorter ones stay visible in logs, but are taken off command lines all the same; below 3, logs become unreadable"`
+	MaskLength   int `env:"MASK_MIN_LENGTH" envDefault:"3" help:"shortest secret that is masked, in characters, from 1 to 64; shorter secrets stay visible in logs, but never appear on command lines; below 3, logs become unreadable"`
 	DrainTimeout int `env:"DRAIN_TIMEOUT_SECS" envDefault:"0" help:"how long a drain after the first signal may take before the running tasks are cancelled; 0 is no limit"`
 	IdleWait     int `env:"IDLE_WAIT_SECS_BEFORE_STOP" envDefault:"0" help:"how long a drain waits after the last task"`
 
-	ProxyHost     string `env:"PROXY_HOST" help:"proxy for everything that leaves the delegate: calls to the manager, logs, archives, plugins, programs, clones; default: HTTP_PROXY, HTTPS_PROXY and NO_PROXY"`
+	ProxyHost     string `env:"PROXY_HOST" help:"proxy for all connections of the delegate: calls to the manager, logs, archives, plugins, programs, clones; default: HTTP_PROXY, HTTPS_PROXY and NO_PROXY"`
 	ProxyPort     int    `env:"PROXY_PORT" help:"the proxy's port"`
 	ProxyScheme   string `env:"PROXY_SCHEME" envDefault:"http" help:"http or https"`
 	ProxyUser     string `env:"PROXY_USER" help:"the proxy's user"`
-	ProxyPassword string `env:"PROXY_PASSWORD" help:"and password"`
+	ProxyPassword string `env:"PROXY_PASSWORD" help:"the proxy's password"`
 	NoProxy       string `env:"NO_PROXY" help:"comma-separated hosts to reach without the proxy"`
 
-	CertsDir   string `env:"CERTS_DIR" help:"folder of CA certificates to trust as well, for the manager, logs, downloads and clones"`
+	CertsDir   string `env:"CERTS_DIR" help:"folder of additional CA certificates for the manager, logs, downloads and clones"`
 	ClientCert string `env:"CLIENT_CERT_FILE" help:"client certificate for mutual TLS"`
-	ClientKey  string `env:"CLIENT_KEY_FILE" help:"and its key"`
+	ClientKey  string `env:"CLIENT_KEY_FILE" help:"key of CLIENT_CERT_FILE"`
 
 	DriverConfig
 	SecretConfig
 	StandaloneConfig
 
 	WorkDir    string `env:"WORK_DIR" help:"folder for workspaces; default: dlite in the temporary folder"`
-	LedgerDir  string `env:"LEDGER_DIR" help:"folder that remembers what has to be cleaned up; default: dlite in the user's cache folder, by delegate name"`
+	LedgerDir  string `env:"LEDGER_DIR" help:"folder for the records of resources to clean up; default: dlite in the user's cache folder, by delegate name"`
 	StepLogs   int64  `env:"STEP_LOGS_MAX_MB" envDefault:"1024" help:"size in MiB of the logs of steps that LEDGER_DIR keeps while their log service is away"`
 	Trusted    bool   `env:"TRUSTED_STEPS" envDefault:"false" help:"run host steps beside the delegate, as its user, without separating those of different stages; needed for steps that use sudo or the rights of root"`
-	Resume     bool   `env:"RESUME" envDefault:"true" help:"go on with the stages that a delegate had when it was killed, where they can be followed; false cleans them up"`
+	Resume     bool   `env:"RESUME" envDefault:"true" help:"continue the stages of a delegate that was killed, if their steps can be followed; false cleans them up"`
 	DockerHost string `env:"DOCKER_HOST" help:"the Docker engine's address"`
 
-	HTTPBind string `env:"HTTP_BIND" help:"address that /metrics, /healthz and /readyz are served at, or off; default: 127.0.0.1:3000, unless that is taken"`
+	HTTPBind string `env:"HTTP_BIND" help:"address of /metrics, /healthz and /readyz, or off; default: 127.0.0.1:3000, unless that is taken"`
 
 	LogLevel   string `env:"LOG_LEVEL" envDefault:"info" help:"trace, debug, info, warn or error"`
 	LogFormat  string `env:"LOG_FORMAT" envDefault:"console" help:"console or json"`
 	LogToFile  bool   `env:"LOG_ENABLE_FILE_LOGGING" envDefault:"false" help:"write the log to a file too"`
-	LogFile    string `env:"LOG_FILE" envDefault:"delegate.log" help:"that file"`
+	LogFile    string `env:"LOG_FILE" envDefault:"delegate.log" help:"log file of LOG_ENABLE_FILE_LOGGING"`
 	LogMaxSize int    `env:"LOG_MAX_SIZE_MB" help:"size at which the file is rotated; default: 100"`
 	LogBackups int    `env:"LOG_MAX_BACKUPS" help:"rotated files to keep; default: 10"`
-	LogMaxAge  int    `env:"LOG_MAX_AGE_DAYS" help:"days to keep them; default: 30"`
-	LogCompact bool   `env:"LOG_COMPRESS" envDefault:"false" help:"compress them"`
-	LogRemote  bool   `env:"ENABLE_REMOTE_LOGGING" envDefault:"false" help:"send the log over OTLP to where OTEL_EXPORTER_OTLP_ENDPOINT says"`
+	LogMaxAge  int    `env:"LOG_MAX_AGE_DAYS" help:"days to keep rotated files; default: 30"`
+	LogCompact bool   `env:"LOG_COMPRESS" envDefault:"false" help:"compress rotated files"`
+	LogRemote  bool   `env:"ENABLE_REMOTE_LOGGING" envDefault:"false" help:"send the log over OTLP to OTEL_EXPORTER_OTLP_ENDPOINT"`
 }
 
 // maxStepLogs is the largest STEP_LOGS_MAX_MB.

@@ -21,17 +21,17 @@ import (
 
 // DriverConfig selects the drivers that run stages (rule D1). It is exported so that the config can embed it.
 type DriverConfig struct {
-	Drivers     []string `env:"DRIVERS" envDefault:"local" help:"comma-separated, what stages run on: local (this machine: containers and processes), vm (machines of pools), kubernetes (pods)"`
+	Drivers     []string `env:"DRIVERS" envDefault:"local" help:"comma-separated drivers of stages: local (this machine: containers and processes), vm (machines of pools), kubernetes (pods)"`
 	LocalStages string   `env:"LOCAL_STAGES" help:"which of DRIVERS runs the stages that a manager means for the delegate's own machine (CI_DOCKER_*, local_*); default: local where it is one of them, or else the first"`
 
 	KubeContext        string `env:"KUBERNETES_CONTEXT" help:"context of the file in KUBECONFIG; default: its current one"`
 	KubePods           string `env:"KUBERNETES_NAMESPACE" help:"namespace of the pods; default: the context's or the delegate's own"`
 	KubeAgentImage     string `env:"KUBERNETES_AGENT_IMAGE" help:"image with the agent's binary as /agent (deploy/images); needed for kubernetes"`
-	KubeGitImage       string `env:"KUBERNETES_GIT_IMAGE" help:"image with git for clones; default: the agent's, which has none"`
-	KubeStepImage      string `env:"KUBERNETES_STEP_IMAGE" help:"image for steps that name none; default: they are refused"`
+	KubeGitImage       string `env:"KUBERNETES_GIT_IMAGE" help:"image with git for clones; default: the agent's image, which has no git"`
+	KubeStepImage      string `env:"KUBERNETES_STEP_IMAGE" help:"image for steps without one; default: such steps are refused"`
 	KubeServiceAccount string `env:"KUBERNETES_SERVICE_ACCOUNT" help:"service account of the pods; default: the namespace's, without its token"`
 	KubeRestricted     bool   `env:"KUBERNETES_RESTRICTED" envDefault:"false" help:"make pods that a namespace with the Pod Security level restricted admits: no process in them is root"`
-	KubeRunAs          string `env:"KUBERNETES_RUN_AS" help:"whom the containers of restricted pods run as where the step names no user, as uid:gid in numbers; default: 65532:65532"`
+	KubeRunAs          string `env:"KUBERNETES_RUN_AS" help:"user of the containers of restricted pods if the step names none, as numbers uid:gid; default: 65532:65532"`
 	KubePodTemplate    string `env:"KUBERNETES_POD_TEMPLATE" help:"file with a Pod in YAML that is laid over each pod (strategic merge)"`
 	KubeOwner          string `env:"KUBERNETES_OWNER" help:"ConfigMap in the namespace of the pods: when it is removed, the cluster removes the pods too; default: none"`
 

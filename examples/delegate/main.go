@@ -39,7 +39,7 @@ func main() {
 	host.Supervise()
 	program.Run(context.Background(), "delegate", "Runs the stages of a manager on this machine.",
 		newCommand("server", "run the delegate until it is interrupted", server),
-		newCommand("check", "check what the delegate needs, and say what to do about what is missing",
+		newCommand("check", "check the parts that the delegate needs, and print advice for each missing one",
 			func(ctx context.Context, file string) error { return check(ctx, os.Stdout, file, os.Environ()) }),
 		newCommand("settings", "list the settings that config.env may hold",
 			func(context.Context, string) error { return describeSettings(os.Stdout) }),

@@ -23,13 +23,13 @@ type SecretConfig struct {
 	Dir       string `env:"SECRETS_DIR" help:"folder of files that tasks may refer to as file://PATH#FIELD; default: none"`
 
 	VaultAddr         string `env:"VAULT_ADDR" help:"HashiCorp Vault's address, for vault://MOUNT/PATH#FIELD; default: none"`
-	VaultNamespace    string `env:"VAULT_NAMESPACE" help:"its namespace"`
-	VaultCACert       string `env:"VAULT_CACERT" help:"file of CA certificates for it"`
-	VaultToken        string `env:"VAULT_TOKEN" help:"a token for it"`
-	VaultTokenFile    string `env:"VAULT_TOKEN_FILE" help:"or a file with one"`
-	VaultRoleID       string `env:"VAULT_ROLE_ID" help:"or an AppRole's role id"`
+	VaultNamespace    string `env:"VAULT_NAMESPACE" help:"namespace in Vault"`
+	VaultCACert       string `env:"VAULT_CACERT" help:"file of CA certificates for Vault"`
+	VaultToken        string `env:"VAULT_TOKEN" help:"token for Vault"`
+	VaultTokenFile    string `env:"VAULT_TOKEN_FILE" help:"file with a token for Vault"`
+	VaultRoleID       string `env:"VAULT_ROLE_ID" help:"role id of an AppRole, instead of a token"`
 	VaultSecretID     string `env:"VAULT_SECRET_ID" help:"the AppRole's secret id"`
-	VaultSecretIDFile string `env:"VAULT_SECRET_ID_FILE" help:"or a file with it"`
+	VaultSecretIDFile string `env:"VAULT_SECRET_ID_FILE" help:"file with the AppRole's secret id"`
 	VaultWrapped      bool   `env:"VAULT_SECRET_ID_WRAPPED" envDefault:"false" help:"whether the secret id is a wrapping token"`
 	VaultMount        string `env:"VAULT_APPROLE_MOUNT" envDefault:"approle" help:"where the AppRole login is mounted"`
 

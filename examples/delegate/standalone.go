@@ -21,17 +21,17 @@ import (
 // StandaloneConfig configures tasks that belong to no stage (rules D8, D9). It is exported so that the config can
 // embed it.
 type StandaloneConfig struct {
-	CGITypes []string `env:"CGI_TYPES" help:"comma-separated task types to announce for programs that tasks name (CGI); a manager that sends others has them run as well"`
+	CGITypes []string `env:"CGI_TYPES" help:"comma-separated task types to announce for programs that tasks name (CGI); programs of other types run too if the manager sends them"`
 	CGICache string   `env:"CGI_CACHE_DIR" help:"folder of the programs of standalone tasks; default: dlite/cgi in the user's cache folder"`
-	CGISize  int64    `env:"CGI_CACHE_MAX_SIZE_MB" help:"size in MiB that this folder is kept below, what was used longest ago going first; default: 10240"`
-	CGIAge   int      `env:"CGI_CACHE_MAX_AGE_DAYS" help:"days after which an unused program is removed from it; default: 30"`
+	CGISize  int64    `env:"CGI_CACHE_MAX_SIZE_MB" help:"largest size of CGI_CACHE_DIR in MiB; the programs that were unused for longest are removed first; default: 10240"`
+	CGIAge   int      `env:"CGI_CACHE_MAX_AGE_DAYS" help:"days after which an unused program is removed from CGI_CACHE_DIR; default: 30"`
 	CGIDeps  bool     `env:"CGI_INSTALL_DEPS" help:"install the packages that a task's repository names (apt-get, brew); default: false"`
-	CGIEnv   []string `env:"CGI_ENV" help:"comma-separated variables for these programs, as NAME=value; they inherit none"`
+	CGIEnv   []string `env:"CGI_ENV" help:"comma-separated variables for CGI programs, as NAME=value; the programs inherit none"`
 
-	SidecarURL     string   `env:"SIDECAR_URL" help:"where a legacy process takes tasks: http://host:port or unix:///path; default: none, or http://localhost:3461 when another setting for it is set"`
-	SidecarTypes   []string `env:"SIDECAR_TYPES" help:"comma-separated task types that it gets, beside delegate_task"`
-	SidecarCommand string   `env:"SIDECAR_COMMAND" help:"program and arguments, separated by spaces, that start it; default: another program starts it"`
-	SidecarHealth  string   `env:"SIDECAR_HEALTH" help:"path that it answers with 2xx when it is healthy; default: it has to accept connections"`
+	SidecarURL     string   `env:"SIDECAR_URL" help:"address at which a legacy process takes tasks: http://host:port or unix:///path; default: none, or http://localhost:3461 if another SIDECAR setting is set"`
+	SidecarTypes   []string `env:"SIDECAR_TYPES" help:"comma-separated task types for the sidecar, besides delegate_task"`
+	SidecarCommand string   `env:"SIDECAR_COMMAND" help:"program and arguments, separated by spaces, that start the sidecar; default: another program starts it"`
+	SidecarHealth  string   `env:"SIDECAR_HEALTH" help:"path that the sidecar answers with 2xx when it is healthy; default: it must accept connections"`
 }
 
 // Limits of the settings for the cache.

@@ -49,7 +49,7 @@ func TestTheDelegateRunsStandaloneTasks(t *testing.T) {
 
 	r.drain()
 	require.NoError(t, <-r.over)
-	assert.Zero(t, own.Attempts(), "the legacy process answers the manager by itself")
+	assert.Zero(t, own.Attempts(), "the legacy process itself answers the manager")
 }
 
 func TestStandaloneSettingsThatAreWrong(t *testing.T) {

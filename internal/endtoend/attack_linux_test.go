@@ -105,7 +105,7 @@ func TestHostileCallersReachNothingOfOthers(t *testing.T) {
 	t.Logf("%d kinds, %d tries, %d accepted", len(kinds)+1, total, accepted)
 	t.Logf("the victim's stages, calm:         %s", calm)
 	t.Logf("the victim's stages, under attack: %s", attacked)
-	assert.Positive(t, attacked.stages, "the victim's work must go on")
+	assert.Positive(t, attacked.stages, "the victim's work must continue")
 	peak := a.memory("VmHWM")
 	t.Logf("peak memory of the manager: %d MiB", peak>>20)
 	assert.Less(t, peak, int64(768<<20), "the budgets of the arena allow 64 MiB of requests and 64 MiB of bodies; a body takes several times its size while it is read")

@@ -284,7 +284,7 @@ func (s *engineScene) last() {
 	s.awaitStageEnds()
 	require.Equal(s.t, ends[manager.Success]+atOnce, s.ends[manager.Success], "%v", s.ends)
 	s.awaitClean("at the end", 0)
-	require.Subset(s.t, interfaces, s.private.Interfaces(), "of what was made without a calamity")
+	require.Subset(s.t, interfaces, s.private.Interfaces(), "interfaces that were made without a crash")
 	require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGTERM))
 	s.wait()
 	require.Empty(s.t, s.remains(0), "when the delegate has ended")

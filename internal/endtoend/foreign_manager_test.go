@@ -287,7 +287,7 @@ func serveForeign(t *testing.T, url string, protocol client.Protocol, finished <
 	select {
 	case <-finished:
 	case <-ctx.Done():
-		t.Error("the manager has not had what it wants")
+		t.Error("the manager has not received all that it waits for")
 	}
 	require.NoError(t, p.Shutdown(ctx))
 	require.NoError(t, <-over)

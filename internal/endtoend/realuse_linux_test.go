@@ -134,10 +134,10 @@ func (s realStage) check(t *testing.T, p *programs, st manager.Stage, git *forge
 	assert.Equal(t, tests.OutputVars["LOG_SHA256"], sum(log), "rule L2: the log, from its first line to its last")
 	assert.True(t, strings.HasPrefix(summary, strconv.Itoa(tests.Tests.Total)+" ("), summary)
 	assert.Contains(t, logs["cache"], "Ready to accept connections")
-	assert.Contains(t, logs["cache"], "bye bye", "what the service said last")
+	assert.Contains(t, logs["cache"], "bye bye", "the last line of the service")
 
 	name := s.project + "-" + head[:12]
-	assert.Equal(t, "packed "+name+"\n", logs[pack.ID], "what the build exported reached the last step")
+	assert.Equal(t, "packed "+name+"\n", logs[pack.ID], "the variable of the build reached the last step")
 	files := map[string][]byte{}
 	for path, content := range unpack(t, pack.Artifact) {
 		rel, ok := strings.CutPrefix(path, name+"/")

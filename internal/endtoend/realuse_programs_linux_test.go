@@ -57,7 +57,7 @@ func startPrograms(t testing.TB, settings ...string) *programs {
 	go func() { _, _ = io.Copy(io.Discard, r) }()
 	find := func(pattern string) string {
 		found := regexp.MustCompile(pattern).FindStringSubmatch(printed.String())
-		require.NotNil(t, found, "%s is not in what the manager prints:\n%s", pattern, printed.String())
+		require.NotNil(t, found, "%s is not in the output of the manager:\n%s", pattern, printed.String())
 		return found[1]
 	}
 

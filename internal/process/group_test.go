@@ -61,7 +61,7 @@ func TestEndKillsTheOtherProcesses(t *testing.T) {
 	<-g.Exited()
 	assert.Equal(t, 3, Code(g.End()))
 	_, err := io.ReadAll(out)
-	require.NoError(t, err, "all who could write have ended")
+	require.NoError(t, err, "all writers have ended")
 }
 
 func TestEndKillsARunningProcess(t *testing.T) {
@@ -162,7 +162,7 @@ func TestAGroupEndsWithItsFirstProcess(t *testing.T) {
 	})
 	require.NoError(t, err)
 	_, err = io.ReadAll(out)
-	require.NoError(t, err, "all who could write have ended")
+	require.NoError(t, err, "all writers have ended")
 	assert.Equal(t, 3, Code(state))
 	require.NoError(t, more.Close())
 }

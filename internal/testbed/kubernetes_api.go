@@ -38,7 +38,7 @@ func (c *Cluster) NewNamespace(tb testing.TB) string {
 }
 
 // RemoveNamespace removes a namespace and its content, without waiting for the end. A missing
-// namespace is no failure.
+// namespace is not an error.
 func (c *Cluster) RemoveNamespace(tb testing.TB, name string) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clusterTimeout)

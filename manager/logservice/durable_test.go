@@ -209,7 +209,7 @@ func TestTheOldestArchivesMakeRoom(t *testing.T) {
 	}
 	r.restart()
 	r.ok("POST", "/blob"+key(20), strings.Repeat("x", 5000))
-	assert.LessOrEqual(t, len(archiveFiles(t, r.cfg.Dir)), 6, "what was there before counts")
+	assert.LessOrEqual(t, len(archiveFiles(t, r.cfg.Dir)), 6, "earlier archives count")
 }
 
 // A slow reader must not block the step. This one reads nothing.

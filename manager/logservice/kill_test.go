@@ -138,7 +138,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		got := strings.Join(outs(t, get(t, addr, "/blob", fmt.Sprint("log/", i))), "")
 		assert.True(t, want[i].String() == got, "log %d: %d bytes, want %d", i, len(got), want[i].Len())
 	}
-	assert.True(t, want[0].String() == <-seen, "what the reader saw")
+	assert.True(t, want[0].String() == <-seen, "the output of the reader")
 	t.Logf("%d kills, %d lines in each of %d logs", kills+1, n, writers)
 }
 

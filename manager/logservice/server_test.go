@@ -323,7 +323,7 @@ func TestALinkSurvivesAnUploadThatBreaksOff(t *testing.T) {
 		_ = resp.Body.Close()
 	}
 	status, _ := b.do("GET", "/blob"+query, "")
-	assert.Equal(t, 404, status, "half an upload is none")
+	assert.Equal(t, 404, status, "half an upload leaves no archive")
 	b.ok("PUT", link.Link, "whole")
 	assert.Equal(t, "whole", b.ok("GET", "/blob"+query, ""))
 }
@@ -381,7 +381,7 @@ func TestLimitsAreClear(t *testing.T) {
 	assert.Equal(t, 413, status)
 	assert.Contains(t, text, "limit of 20000 bytes")
 	status, _ = b.do("GET", "/stream"+query, "")
-	assert.Equal(t, 404, status, "what was refused left nothing")
+	assert.Equal(t, 404, status, "a refused upload leaves nothing")
 	b.ok("PUT", "/stream"+query, lines(0, long))
 	b.ok("PUT", "/stream"+query, lines(1, long))
 	status, text = b.do("PUT", "/stream"+query, lines(2, long))

@@ -64,7 +64,7 @@ func (s *Server) batchOf(w http.ResponseWriter, r *http.Request, p *put) (b Batc
 	b.Writer = writerOf(r)
 	if text := r.Header.Get(logheader.Resume); text != "" {
 		if b.Next, err = strconv.ParseInt(text, 10, 64); err != nil {
-			return b, nil, &httpError{http.StatusBadRequest, logheader.Resume + " is no number"}
+			return b, nil, &httpError{http.StatusBadRequest, logheader.Resume + " is not a number"}
 		}
 	}
 	if release, err = s.readBody(w, r, &p.body); err != nil {

@@ -150,7 +150,7 @@ func TestServersAreKilledInTheMiddle(t *testing.T) {
 		replace(k % 2)
 	}
 	require.NoError(t, s.Close(t.Context()))
-	assert.True(t, want.String() == <-seen, "what the reader saw")
+	assert.True(t, want.String() == <-seen, "the output of the reader")
 	assert.True(t, want.String() == text(t, ok(t, "GET", front.URL+"/blob"+query, "")))
 }
 

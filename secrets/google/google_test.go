@@ -149,7 +149,7 @@ func TestFetchReturnsSecrets(t *testing.T) {
 		require.NoError(t, err, ref)
 		assert.Equal(t, want, v, ref)
 	}
-	assert.Equal(t, secrets.Replacement, set.Mask(token), "what authenticates is a secret of the task")
+	assert.Equal(t, secrets.Replacement, set.Mask(token), "the token is a secret of the task")
 }
 
 func TestErrorsNameTheReasonAndShowNoValue(t *testing.T) {

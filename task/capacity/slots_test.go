@@ -329,7 +329,7 @@ func TestParseMaxStages(t *testing.T) {
 	for _, text := range []string{"0", "-1", "1.5", "1e3", "0x10", "two", "1 2", "99999999999999999999", "unlimited"} {
 		_, err := capacity.ParseMaxStages(text)
 		assert.ErrorContains(t, err, fmt.Sprintf("MAX_STAGES is %q", text))
-		assert.ErrorContains(t, err, "positive integer", "what would be valid")
+		assert.ErrorContains(t, err, "positive integer", "the error names valid values")
 	}
 }
 

@@ -32,7 +32,7 @@ func TestADelegateIsDrainedByEitherSide(t *testing.T) {
 	beat(false)
 	assert.Empty(t, b.offers(d), "the delegate does not end the drain of its manager")
 	require.NoError(t, b.Append(acc, "has", &task.Task{ID: "step", Type: "execute"}))
-	assert.Equal(t, []string{"step"}, b.offers(d), "the stage goes on")
+	assert.Equal(t, []string{"step"}, b.offers(d), "the stage continues")
 	b.acquire(d, "step")
 	beat(true)
 	drain(false)
@@ -68,7 +68,7 @@ func TestAPausedAccountBeginsNothing(t *testing.T) {
 	b.Register("other", Registration{NewID: "o"})
 	l, err := b.List("other", "o", "")
 	require.NoError(t, err)
-	assert.Len(t, l.Events, 1, "other accounts go on")
+	assert.Len(t, l.Events, 1, "other accounts continue")
 
 	b.Events()
 	saved := save(t, b.Queue)

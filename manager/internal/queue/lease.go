@@ -95,7 +95,7 @@ func (q *Queue) extendLeases(now instant) {
 }
 
 // strand reports the leased stages of a delegate that is gone, if they have no task that
-// could report it and no peer that could go on. Stages whose tasks have not ended are
+// could report it and no peer that could continue. Stages whose tasks have not ended are
 // reported by those.
 func (q *Queue) strand(d *delegate, now instant, reason string) {
 	var idle []*work

@@ -55,7 +55,7 @@ func (p *peers) slots() map[string]int {
 	return slots
 }
 
-// Rule Q3: if a delegate unregisters with a step that it has not acquired, the stage goes on
+// Rule Q3: if a delegate unregisters with a step that it has not acquired, the stage continues
 // at a delegate of its group. Without one the step ends.
 func TestAnotherDelegateOfItsGroupContinuesAStage(t *testing.T) {
 	t.Parallel()

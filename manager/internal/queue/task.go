@@ -214,7 +214,7 @@ type Answer struct {
 	// Retry asks for another delegate. It counts for single tasks and for the first
 	// tasks of stages.
 	Retry bool
-	// Running means that an agent will answer later. The task goes on.
+	// Running means that an agent will answer later. The task continues.
 	Running bool
 	Code    task.Code
 	Error   string

@@ -39,8 +39,8 @@ func (w *watcher) woken() bool {
 	return woken
 }
 
-// Rule C7: a held poll is answered when the list of the delegate changes by others. What
-// the delegate does itself is no change: a busy delegate would poll without a pause.
+// Rule C7: a held poll is answered when the list of the delegate changes by others. Calls of
+// the delegate itself are no change: a busy delegate would poll without a pause.
 func TestEventsThatWakeAHeldPoll(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{AcquireTimeout: 20 * time.Second, HeartbeatTimeout: time.Hour, AbortGrace: time.Minute})
