@@ -262,7 +262,9 @@ func (m *matcher) aroundBreak(text []byte, to int, l *matchList) (open int) {
 // It samples the data at the end of each break, and the bytes before the break. Every match
 // that begins before the break, and that search does not find by a sample in its line, has
 // one of these samples among its first grams.
-func (x *index) searchBreaks(text []byte, l *matchList) (open int) {
+//
+// It adds the lines of the text to lines.
+func (x *index) searchBreaks(text []byte, l *matchList, lines *lineStarts) (open int) {
 	open = len(text)
 	lastFrom, lastTo, previousTo := 0, 0, 0 // the last break, and the end of the one before
 	for next := 0; l.credit >= 0; {
@@ -273,6 +275,7 @@ func (x *index) searchBreaks(text []byte, l *matchList) (open int) {
 		from := next + n
 		to := from + 1
 		next = to
+		lines.add(text, to)
 		var before, after uint64
 		size := 8
 		if from >= 8 && to+8 <= len(text) && text[from-1] > '\r' && text[from-1] != '=' && text[to] > ' ' && text[to] != '=' {

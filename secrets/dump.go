@@ -49,9 +49,51 @@ const (
 	searchSize = 1 << 10
 )
 
+// lineStarts has the offsets in a text at which lines that may be rows begin, in order. The search
+// for breaks finds them, because it looks at each newline.
+type lineStarts struct {
+	known bool
+	at    []int
+}
+
+// maxLineStarts bounds the offsets. Beyond it, they are not known.
+const maxLineStarts = 64
+
+// add adds the line that begins at an offset of text, unless the line cannot be a row.
+func (l *lineStarts) add(text []byte, at int) {
+	if at < len(text) && !mayBeRow(text[at:]) {
+		return
+	}
+	if len(l.at) == maxLineStarts {
+		l.known = false
+		return
+	}
+	l.at = append(l.at, at)
+}
+
+// none reports whether no line begins after an offset.
+func (l *lineStarts) none(after int) bool {
+	return len(l.at) == 0 || l.at[len(l.at)-1] <= after
+}
+
+// next returns the beginning of the first line after an offset, or 0.
+func (l *lineStarts) next(after int) int {
+	for _, at := range l.at {
+		if at > after {
+			return at
+		}
+	}
+	return 0
+}
+
 // scan reads text from offset first on. It masks the matches, and moves the open suffix of
 // s to the first byte that is held back.
-func (d *dumps) scan(s *stream, text []byte, first int) {
+//
+// lines has the offsets in text at which lines that may be rows begin, if they are known.
+func (d *dumps) scan(s *stream, text []byte, first int, lines *lineStarts) {
+	if d.inLine && d.idle && !d.live && !d.masking && len(d.masked) == 0 && lines.known && lines.none(first) {
+		return
+	}
 	d.text, d.base, d.index = text, s.base, s.index
 	if d.masking {
 		d.maskLine(s.base+int64(first), s.base+int64(first))
@@ -59,7 +101,7 @@ func (d *dumps) scan(s *stream, text []byte, first int) {
 	if d.live {
 		d.setIndex()
 	}
-	d.readLines(first)
+	d.readLines(first, lines)
 	s.open = max(min(s.open, d.open()), s.floor)
 	d.cover(s)
 	d.text = nil
@@ -116,17 +158,15 @@ func (d *dumps) setIndex() {
 }
 
 // readLines reads the text from offset i on.
-func (d *dumps) readLines(i int) {
+func (d *dumps) readLines(i int, lines *lineStarts) {
 	for i < len(d.text) {
 		if !d.inLine {
 			d.beginLine(i)
 		}
 		if d.idle {
-			n := bytes.IndexByte(d.text[i:], '\n')
-			if n < 0 {
+			if i = d.endOfLine(i, lines); i < 0 {
 				break
 			}
-			i += n
 		} else {
 			d.readByte(d.text[i], d.base+int64(i))
 		}
@@ -141,6 +181,18 @@ func (d *dumps) readLines(i int) {
 	if d.inLine && d.idle && d.live && d.base+int64(len(d.text)) > d.limit {
 		d.end()
 	}
+}
+
+// endOfLine returns the offset of the end of the line, or of a later line before one that may be
+// a row. It returns -1 if there is none.
+func (d *dumps) endOfLine(i int, lines *lineStarts) int {
+	if lines.known && !d.live {
+		return lines.next(i) - 1
+	}
+	if n := bytes.IndexByte(d.text[i:], '\n'); n >= 0 {
+		return i + n
+	}
+	return -1
 }
 
 // beginLine begins a line at offset i of the text.

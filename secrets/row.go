@@ -38,6 +38,9 @@ func mayBeRow(text []byte) bool {
 	if text[0] == ' ' {
 		return true
 	}
+	if len(text) >= 8 && text[4] > ' ' && hexValue[text[4]] == 16 && text[2] > ' ' && text[3] > ' ' {
+		return false // usually: a timestamp, or a word
+	}
 	n := 0
 	for n < len(text) && n < 8 && hexValue[text[n]] < 16 {
 		n++

@@ -38,6 +38,7 @@ type stream struct {
 	context []byte
 	broken  brokenState
 
+	lines lineStarts // of the text of the current search
 	dumps dumps
 	// inRows means that the text is a reading of dumps. Its decided intervals go to
 	// found, and there is no output.
@@ -155,9 +156,10 @@ func (s *stream) setIndex(x *index) {
 // search finds the masked intervals and the open suffix of text, which begins with
 // the held text. Its bytes from offset first on are new.
 func (s *stream) search(text []byte, first int) {
+	s.lines.known, s.lines.at = false, s.lines.at[:0]
 	s.searchText(text, first)
 	if !s.inRows {
-		s.dumps.scan(s, text, first)
+		s.dumps.scan(s, text, first, &s.lines)
 	}
 }
 
@@ -196,8 +198,10 @@ func (s *stream) runMatchers(text []byte, first int) bool {
 		}
 	}
 	if s.index.broken {
-		open = min(open, s.index.searchBreaks(text, l))
+		s.lines.known = true
+		open = min(open, s.index.searchBreaks(text, l, &s.lines))
 		if l.credit < 0 {
+			s.lines.known = false
 			return false
 		}
 	}
