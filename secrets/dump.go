@@ -7,7 +7,7 @@ import (
 
 // xxd, od and hexdump show bytes in rows. A row is a line of an offset, which may be
 // missing, cells, and a rest. A cell is a group of hexadecimal or octal digits, or a
-// character (row.go). The rest is usually a column with the same bytes as characters.
+// character (numberrow.go, charrow.go). The rest is usually a column with the same bytes as characters.
 //
 // Digits can mean different bytes, because some tools swap the bytes of a word. So the
 // cells of consecutive lines have several readings. A reading is a text, and a stream
@@ -48,43 +48,6 @@ const (
 	// searchSize is the number of bytes of a reading that are searched at the end of a line.
 	searchSize = 1 << 10
 )
-
-// lineStarts has the offsets in a text at which lines that may be rows begin, in order. The search
-// for breaks finds them, because it looks at each newline.
-type lineStarts struct {
-	known bool
-	at    []int
-}
-
-// maxLineStarts bounds the offsets. Beyond it, they are not known.
-const maxLineStarts = 64
-
-// add adds the line that begins at an offset of text, unless the line cannot be a row.
-func (l *lineStarts) add(text []byte, at int) {
-	if at < len(text) && !mayBeRow(text[at:]) {
-		return
-	}
-	if len(l.at) == maxLineStarts {
-		l.known = false
-		return
-	}
-	l.at = append(l.at, at)
-}
-
-// none reports whether no line begins after an offset.
-func (l *lineStarts) none(after int) bool {
-	return len(l.at) == 0 || l.at[len(l.at)-1] <= after
-}
-
-// next returns the beginning of the first line after an offset, or 0.
-func (l *lineStarts) next(after int) int {
-	for _, at := range l.at {
-		if at > after {
-			return at
-		}
-	}
-	return 0
-}
 
 // scan reads text from offset first on. It masks the matches, and moves the open suffix of
 // s to the first byte that is held back.

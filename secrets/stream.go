@@ -1,13 +1,5 @@
 package secrets
 
-import (
-	"cmp"
-	"slices"
-)
-
-// interval is a run of masked bytes, by offsets in the text.
-type interval struct{ from, to int64 }
-
 // stream is the masking state of one text. It decides about a byte as soon as no
 // later text can change the decision. So it holds back an unmasked byte only if the
 // byte lies in the open suffix: the longest end of the text that is a proper
@@ -283,36 +275,6 @@ func (s *stream) addMatch(from, to int64) {
 	s.masked = append(s.masked[:n], interval{from, to})
 }
 
-// cover masks intervals that may be masked already.
-func (s *stream) cover(intervals []interval) {
-	n := len(s.masked)
-	for _, iv := range intervals {
-		if iv.to > s.decided {
-			s.masked = append(s.masked, interval{max(iv.from, s.decided), iv.to})
-		}
-	}
-	if n == len(s.masked) {
-		return
-	}
-	s.matched = true
-	undecided := mergeIntervals(s.masked[s.done:])
-	s.masked = s.masked[:s.done+len(undecided)]
-}
-
-// mergeIntervals sorts intervals, and joins those that overlap or touch.
-func mergeIntervals(all []interval) []interval {
-	slices.SortFunc(all, func(a, b interval) int { return cmp.Compare(a.from, b.from) })
-	merged := all[:0]
-	for _, iv := range all {
-		if n := len(merged); n > 0 && iv.from <= merged[n-1].to {
-			merged[n-1].to = max(merged[n-1].to, iv.to)
-		} else {
-			merged = append(merged, iv)
-		}
-	}
-	return merged
-}
-
 // emit decides about all bytes before offset until, and about masked intervals that
 // begin there or earlier. The first byte of text has the offset base.
 func (s *stream) emit(text []byte, until int64) {
@@ -370,50 +332,4 @@ func (s *stream) discardDecided(text []byte, held int) {
 	case from < len(text) || len(s.buf) > 0:
 		s.buf, s.start = append(s.buf[:0], text[from:]...), 0
 	}
-}
-
-// contextOf returns the offset of the context in decided text: less than minHead bytes, and
-// the break after them.
-func contextOf(text []byte) int {
-	k := len(text)
-	for k > 0 && len(text)-k < maxIndent && isBlank(text[k-1]) {
-		k--
-	}
-	if k > 0 && text[k-1] == '\n' {
-		k--
-	} else {
-		k = len(text)
-	}
-	for n := 0; n < 2 && k > 0 && text[k-1] == '\r'; n++ {
-		k--
-	}
-	if k > 0 && text[k-1] == '=' {
-		k--
-	}
-	return max(0, k-minHead+1)
-}
-
-// continues reports whether the search of text needs the context.
-func (s *stream) continues(text []byte) bool {
-	if len(text) < maxBreak+minHead {
-		return true // the next context is not in text alone
-	}
-	if last := s.context[len(s.context)-1]; !endsBreak(last) && !mayBegin(0, text[0]) {
-		return false // no break between them
-	}
-	if len(text) < 4<<10 {
-		return true
-	}
-	// It is costly to copy much text, and rarely necessary.
-	var buf [4 * maxBreak]byte
-	end := append(append(buf[:0], s.context...), text[:2*maxBreak]...)
-	for i, b := range end {
-		if b != '\n' {
-			continue
-		}
-		if _, to, ok := breakAt(end, i); ok && to >= len(s.context) {
-			return s.index.mayContinue(end[to:])
-		}
-	}
-	return false
 }
