@@ -134,6 +134,40 @@ func BenchmarkMasker(b *testing.B) {
 	}
 }
 
+// BenchmarkDump measures dumps without secrets, in MB of dumped rows.
+func BenchmarkDump(b *testing.B) {
+	set := secrets.NewSet(secrets.Config{}, fakeSecrets(1000)...)
+	text := string(ciLog(4<<20, nil))
+	almost := strings.Repeat(fakeSecrets(1)[0][:19], 4<<20/19)
+	for _, tt := range []struct {
+		name string
+		text string
+	}{{"xxd", dumpOf(text, 0, 16)}, {"hexdump -C", dumpOf(text, 6, 16)}, {"od -c", dumpOf(text, 5, 16)}, {"almost secrets", dumpOf(almost, 6, 16)}} {
+		for _, write := range writeSizes {
+			b.Run(fmt.Sprintf("%s/writes=%s", tt.name, write.name), func(b *testing.B) {
+				runMasker(b, set, []byte(tt.text), write.size)
+			})
+		}
+	}
+}
+
+// BenchmarkCopy measures a copy and a search for newlines in each write, for comparison.
+func BenchmarkCopy(b *testing.B) {
+	text := ciLog(logSize, nil)
+	buf := make([]byte, largeWrite)
+	for _, write := range writeSizes {
+		b.Run("writes="+write.name, func(b *testing.B) {
+			run(b, len(text), func() {
+				eachChunk(text, write.size, func(p []byte) {
+					for p = buf[:copy(buf, p)]; len(p) > 0; {
+						_, p, _ = bytes.Cut(p, []byte{'\n'})
+					}
+				})
+			})
+		})
+	}
+}
+
 // BenchmarkReplacer measures a strings.Replacer on each write, for comparison. It does
 // not find a secret that extends over two writes.
 func BenchmarkReplacer(b *testing.B) {

@@ -81,10 +81,10 @@
 //   - its content as a JSON string, as Go, JavaScript, Python, PHP and .NET write it;
 //   - its shell quotings, as scripts write them and as bash and dash trace commands
 //     (set -x): in single quotes, in double quotes, with backslashes, and as $'...';
-//   - its content in HTML, XML, CSV and quoted-printable, and the text that Python prints for a string or bytes
-//     (repr, ascii);
-//   - its hexadecimal digits in lower and upper case, if it has at least four bytes.
-//     Fewer digits occur in checksums by accident; each line of xxd -p.
+//   - its content in HTML, XML, CSV and quoted-printable, and the text that Python
+//     prints for a string or bytes (repr, ascii);
+//   - its hexadecimal digits in lower and upper case, and each line of xxd -p, if it has
+//     at least four bytes. Fewer digits occur in checksums by accident.
 //
 // Tools wrap long encodings. So a line break within a form is ignored, if the form has
 // at least seven bytes: LF or CRLF, with a "=" before it as in quoted-printable, and an
@@ -92,23 +92,24 @@
 // less than four bytes of a form precede the first break, they stay visible; otherwise
 // the ends of ordinary lines would be held back.
 //
-// The masker also reads dumps, as xxd, od and hexdump write them. A row of a dump is a line
-// that begins with an offset and cells, or with cells alone. A cell has hexadecimal digits, in
-// groups of at most 32 bytes after the offset of xxd and otherwise of 1, 2, 4 or 8 bytes; 1, 2, 4 or 8
-// bytes as an octal number; or one character, as od -c and hexdump -c write it. Words may have
-// their bytes in the opposite order. If the bytes of consecutive rows contain a form, the
-// text is masked from the cell of its first byte to the end of the last row, with
-// the column of characters.
+// The masker also reads dumps, as xxd, od and hexdump write them. A row of a dump is a
+// line that begins with an offset and cells, or with cells alone. A cell has
+// hexadecimal digits, in groups of at most 32 bytes after the offset of xxd and
+// otherwise of 1, 2, 4 or 8 bytes; 1, 2, 4 or 8 bytes as an octal number; or one
+// character, as od -c and hexdump -c write it. Words may have their bytes in the
+// opposite order. If the bytes of consecutive rows contain a form, the text is masked
+// from the cell of its first byte to the end of the last row, with the column of
+// characters.
 //
 // # Text that is not masked
 //
 // The masker ignores values shorter than Config.MinLength, and values of white space
 // only. It does not find a value that a program changes in another way: cut up,
-// reversed, in another case, compressed, encrypted, with two encodings, with colour codes
-// in the middle, or with a prefix in each line of a wrapped encoding or of a dump. It does not
-// find hexadecimal digits with separators that are no dump, and dumps in decimal numbers, in
-// bits, as C code (xxd -i), or with an asterisk in place of equal rows. Of od -a it does not read
-// names such as sp. If a value begins or ends
+// reversed, in another case, compressed, encrypted, with two encodings, with colour
+// codes in the middle, or with a prefix in each line of a wrapped encoding or of a
+// dump. It does not find hexadecimal digits with separators that are no dump, and
+// dumps in decimal numbers, in bits, as C code (xxd -i), or with an asterisk in place
+// of equal rows. Of od -a it does not read names such as sp. If a value begins or ends
 // inside a base64 character, that character stays visible; it contains at most four
 // bits of the value. In a longer base64 text, a value stays visible if less than six
 // characters depend on it alone, or if a line break falls into less than seven.

@@ -3,7 +3,6 @@ package secrets_test
 import (
 	"bytes"
 	"encoding/hex"
-	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -123,25 +122,7 @@ func TestMaskerAllocatesNothingForDumpsInTheSteadyState(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(3, write))
 }
 
-// BenchmarkDump measures dumps without secrets, in MB of dumped rows.
-func BenchmarkDump(b *testing.B) {
-	set := secrets.NewSet(secrets.Config{}, fakeSecrets(1000)...)
-	text := string(ciLog(4<<20, nil))
-	almost := strings.Repeat(fakeSecrets(1)[0][:19], 4<<20/19)
-	for _, tt := range []struct {
-		name string
-		text string
-	}{{"xxd", dumpOf(text, 0, 16)}, {"hexdump -C", dumpOf(text, 6, 16)}, {"od -c", dumpOf(text, 5, 16)}, {"almost secrets", dumpOf(almost, 6, 16)}} {
-		for _, write := range writeSizes {
-			b.Run(fmt.Sprintf("%s/writes=%s", tt.name, write.name), func(b *testing.B) {
-				runMasker(b, set, []byte(tt.text), write.size)
-			})
-		}
-	}
-}
-
-// The rows are those of another implementation.
-func TestMaskerMasksHexDump(t *testing.T) {
+func TestMaskerMasksTheDumpsOfTheStandardLibrary(t *testing.T) {
 	t.Parallel()
 	value := "visibly-fake-value-of-two-rows"
 	set := secrets.NewSet(secrets.Config{}, value)

@@ -348,7 +348,7 @@ func (b *formBuilder) addShell(v []byte, bits uint16, t *escapeTables) {
 
 func backslash(b []byte, c byte) []byte { return append(b, '\\', c) }
 
-// dollar appends c as bash writes it in $”.
+// dollar appends c as bash writes it in dollar quotes.
 func dollar(b []byte, c byte) []byte {
 	if i := strings.IndexByte("\n\r\t\x1b\a\b\f\v", c); i >= 0 {
 		c = "nrtEabfv"[i]

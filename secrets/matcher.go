@@ -105,7 +105,7 @@ func (m *matcher) fillFilters(common []int32) {
 			lo = i
 			m.addPrefixes(p, int(same))
 		}
-		// The filters have what the pattern shares with the previous one.
+		// The filters have the grams that the pattern shares with the previous one.
 		for o := m.gramsIn(same); o < m.stride; o++ {
 			m.grams.add(load(p[o:]) & m.mask)
 		}
@@ -162,7 +162,7 @@ func loadShort(text []byte) uint64 {
 type matchList struct {
 	matches []match
 	floor   int // matches that begin before it are ignored
-	credit  int // what the matchers may spend on comparisons, in units of about 5 ns
+	credit  int // the cost that comparisons may still have, in units of about 5 ns
 }
 
 // match is an occurrence of patterns, by offsets in the searched text.

@@ -44,7 +44,7 @@ type stream struct {
 	remaining int        // bytes until the matchers search again
 }
 
-// The credit limits what the matchers spend on comparing patterns. Its unit is
+// The credit limits the time that the matchers spend on comparing patterns. Its unit is
 // about 5 ns. They earn one unit for each byte of text, which is about what the
 // automaton takes for it, and may save some. So a text that resembles patterns on
 // purpose costs at most about as much as both searches together.
