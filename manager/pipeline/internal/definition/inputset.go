@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"unicode/utf8"
 )
 
 // Inputs returns the runtime inputs of a pipeline with its templates in place, in the order of
@@ -201,6 +202,8 @@ func (r *reader) direct(found []*slot, given map[*slot]*Node) {
 			r.error(Position{}, "unknown-input", nil, fmt.Sprintf("%s names %d inputs", quote(name), len(matches)), "write the whole path, for example "+matches[0].Path)
 		case len(text) > maxValue:
 			r.error(Position{}, "too-large", nil, fmt.Sprintf("the value of %s has %d bytes: at most %d are taken", quote(name), len(text), maxValue), "")
+		case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
+			r.error(Position{}, "encoding", nil, fmt.Sprintf("the value of %s is not UTF-8 text", quote(name)), "")
 		default:
 			if value := r.typed(matches[0], text); value != nil {
 				given[matches[0]] = value

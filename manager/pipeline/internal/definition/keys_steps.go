@@ -96,7 +96,7 @@ func uploadKeys(keys ...key) []key {
 // testKeys are the keys of RunTests. The whole command line is args.
 func testKeys() []key {
 	return append(scriptKeys(),
-		words("language", "The language.", "Java", "Kotlin", "Scala", "Csharp", "Python", "Ruby"),
+		text("language", "The language; the build tool decides what runs."),
 		text("buildTool", "The build tool, for example Maven, Gradle, Bazel, Pytest."),
 		text("args", "The arguments of the build tool."),
 		text("preCommand", "A script before the tests."),
