@@ -64,6 +64,8 @@ type serverCommand struct {
 	LogURLs         string
 	LogsMaxAgeDays  int
 
+	Pipelines pipelineOptions
+
 	AccountBudget, TotalBudget budgetFlag
 	Retention                  time.Duration
 	MaxFinished                int
@@ -98,6 +100,7 @@ func (c *serverCommand) command(run func(context.Context, map[string]string, []s
 		fs.IntVar(&c.MaxFinished, "max-finished", 10_000, "largest number of ended stages and single tasks; the manager forgets the oldest; 0 is 10000")
 		c.MaxFinishedBytes = 64 << 20
 		fs.Var(&c.MaxFinishedBytes, "max-finished-bytes", "largest size of ended stages and single tasks in memory, such as 256MiB (docs/manager.md)")
+		c.Pipelines.register(fs)
 		fs.StringVar(&c.LogURLs, "log-urls", "", "comma-separated addresses of other log services that init.log_config of a submission may name (default: only this one)")
 		fs.IntVar(&c.LogsMaxAgeDays, "logs-max-age-days", 0, "days after which a complete log is removed; 0 keeps it until its room is needed")
 	}, run)

@@ -90,6 +90,13 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	ends.Store(m)
+	pipelines, err := openPipelines(ctx, c, m, log)
+	if err != nil {
+		return errors.Join(err, at.Close())
+	}
+	if pipelines != nil {
+		defer func() { err = errors.Join(err, pipelines.Close()) }()
+	}
 
 	_, _ = fmt.Fprintf(out, "serving at %s\n%s", url, at) // a closed output must not end the manager
 	if made {
@@ -104,6 +111,7 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	defer func() { err = errors.Join(err, closing(ctx, metrics.Close)) }()
 	routes := chi.NewRouter()
 	telemetry.Health(routes, m.LiveChecks(), m.ReadyChecks()) // for load balancers
+	routePipelines(routes, m, pipelines)
 	routes.Handle("/api/*", m)
 	routes.Handle("/*", logs)
 	return listen(ctx, c, at, routes, m, logs)
@@ -129,7 +137,7 @@ func (c *serverCommand) checkSettings() error {
 	case c.onRedis() && c.LogsArchive == "":
 		return errMissingArchive
 	}
-	return c.clientLimits.check()
+	return errors.Join(c.clientLimits.check(), c.Pipelines.check())
 }
 
 var errMissingArchive = errors.New("LOGS_ARCHIVE is missing: managers on one Redis need a bucket for complete logs that all of them reach")

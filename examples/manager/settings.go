@@ -40,10 +40,13 @@ func newCommand(
 }
 
 // resolve completes the flags from the environment and the file, and returns the accounts. ACCOUNTS, STORE_KEY
-// and OPERATOR_TOKEN are secrets, so they have no flag.
+// and OPERATOR_TOKEN are secrets, and PIPELINES_DATABASE may contain one, so they have no flag.
 func resolve(fs *flag.FlagSet, file string, store *storeOptions) (map[string]string, error) {
 	var accounts string
-	secrets := map[string]*string{"ACCOUNTS": &accounts, "STORE_KEY": &store.StoreKey, "OPERATOR_TOKEN": &store.OperatorToken}
+	secrets := map[string]*string{
+		"ACCOUNTS": &accounts, "STORE_KEY": &store.StoreKey, "OPERATOR_TOKEN": &store.OperatorToken,
+		"PIPELINES_DATABASE": &store.PipelinesDatabase,
+	}
 	// One file serves every command, so it may hold all settings of the server.
 	also := program.Variables(newServerCommand().FlagSet)
 	if err := program.Resolve(fs, file, secrets, also, `"manager server --help"`); err != nil {

@@ -31,6 +31,9 @@ type storeOptions struct {
 	// OperatorToken authorizes the calls that act on all accounts. It has no flag, because it is a secret. Only the
 	// server uses it.
 	OperatorToken string
+	// PipelinesDatabase is the database of runs. It has no flag, because its URL may contain a password. Only the
+	// server uses it.
+	PipelinesDatabase string
 }
 
 func (o *storeOptions) register(fs *flag.FlagSet) {

@@ -7,8 +7,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/delegate-io/dlite/internal/dotenv"
 	"github.com/delegate-io/dlite/manager/pipeline"
 )
@@ -76,8 +74,8 @@ func (i *inputs) readSettings() (s pipeline.Settings, err error) {
 	if err != nil {
 		return s, err
 	}
-	if err := yaml.UnmarshalWithOptions(text, &s, yaml.Strict()); err != nil {
-		return s, fmt.Errorf("reading %s: %w", i.settings, err)
+	if s, err = pipeline.ReadSettings(text); err != nil {
+		return s, fmt.Errorf("%s: %w", i.settings, err)
 	}
 	return s, nil
 }
