@@ -90,7 +90,7 @@ func openStandalone(ctx context.Context, c StandaloneConfig, out *client.HTTP, g
 func (s *standalone) route(ctx context.Context, c StandaloneConfig, grace time.Duration, taken router.RouteMap, log zerolog.Logger) error {
 	add := func(setting, typ string, h task.Handler) error {
 		if taken[typ] != nil || s.routes[typ] != nil {
-			return fmt.Errorf("%s: %s is run by something else already", setting, typ)
+			return fmt.Errorf("%s: another handler runs %s already", setting, typ)
 		}
 		s.routes[typ] = h
 		return nil

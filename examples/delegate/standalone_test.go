@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver/cgi"
 	"github.com/delegate-io/dlite/task"
 )
@@ -60,9 +61,11 @@ func TestStandaloneSettingsThatAreWrong(t *testing.T) {
 	require.ErrorContains(t, err, "CGI_CACHE_MAX_SIZE_MB: it must be from 1 to ")
 	require.ErrorContains(t, err, "CGI_CACHE_MAX_AGE_DAYS: it must be from 1 to ")
 	require.NotContains(t, err.Error(), "visibly-fake")
-	_, err = openStandalone(context.Background(), StandaloneConfig{SidecarTypes: []string{"vm_init"}}, nil, 0,
+	out, err := client.New("http://127.0.0.1:1", "a", "", client.WithToken("visibly-fake"))
+	require.NoError(t, err)
+	_, err = openStandalone(context.Background(), StandaloneConfig{SidecarTypes: []string{"vm_init"}}, out, 0,
 		map[string]task.Handler{"vm_init": http.NotFoundHandler()}, zerolog.Nop())
-	require.ErrorContains(t, err, "vm_init is run by something else already")
-	_, err = openStandalone(context.Background(), StandaloneConfig{SidecarCommand: "no-such-program-anywhere"}, nil, 0, nil, zerolog.Nop())
+	require.ErrorContains(t, err, "another handler runs vm_init already")
+	_, err = openStandalone(context.Background(), StandaloneConfig{SidecarCommand: "no-such-program-anywhere"}, out, 0, nil, zerolog.Nop())
 	require.ErrorContains(t, err, "executable file not found")
 }
