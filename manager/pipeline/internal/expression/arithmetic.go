@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -442,11 +441,8 @@ func (ev *evaluation) in(x, y any) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	re, err := ev.pattern(`\A(?:`+pattern+`)\z`, pattern)
-	if err != nil {
-		return false, err
-	}
-	return re.MatchString(text), ev.step(len(text) / 16)
+	re, err := ev.pattern(`\A(?:`+pattern+`)\z`, pattern, text)
+	return err == nil && re.MatchString(text), err
 }
 
 // contains reports whether a list has an item that equals a value without conversion.
@@ -457,22 +453,4 @@ func (ev *evaluation) contains(items []any, v any) (bool, error) {
 		}
 	}
 	return false, nil
-}
-
-const maxPattern = 1000 // bytes
-
-// pattern compiles a regular expression. shown is the one for errors.
-func (ev *evaluation) pattern(text, shown string) (*regexp.Regexp, error) {
-	if len(shown) > maxPattern {
-		return nil, fmt.Errorf("a pattern has more than %d characters", maxPattern)
-	}
-	if err := ev.step(20 + len(text)); err != nil {
-		return nil, err
-	}
-	re, err := regexp.Compile(text)
-	if err != nil {
-		why := strings.TrimPrefix(err.Error(), "error parsing regexp: ")
-		return nil, fmt.Errorf("the pattern %q is not valid (%s): patterns are those of RE2, which has no look-arounds and no back references", shorten(shown, 100), strings.ReplaceAll(why, text, shown))
-	}
-	return re, nil
 }

@@ -144,7 +144,7 @@ func (ev *evaluation) outermost(x node, text string, offset int) (any, error) {
 	if ev.env.Record != nil {
 		e := Evaluated{Text: text, Offset: offset, Source: strings.Join(ev.sources, ","), Err: err}
 		if err == nil {
-			e.Value = plain(v)
+			e.Value = plain(v, 0)
 		}
 		ev.env.Record(e)
 	}

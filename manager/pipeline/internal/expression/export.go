@@ -38,7 +38,11 @@ func (ev *evaluation) exportItem(v any, level int) (any, error) {
 	case map[string]any:
 		m := make(map[string]any, len(v))
 		for k, item := range v {
-			if m[k], err = ev.exportItem(item, level+1); err != nil {
+			name, err := ev.exportItem(k, level+1)
+			if err != nil {
+				return nil, err
+			}
+			if m[name.(string)], err = ev.exportItem(item, level+1); err != nil {
 				return nil, err
 			}
 		}
@@ -56,16 +60,37 @@ func (ev *evaluation) exportText(m *mixed) (any, error) {
 	return m.export()
 }
 
-// plain returns the value for a record. A secret is its reference, and a map of the run is left
-// out.
-func plain(v any) any {
+// plain returns the value for a record: secrets are references, and maps of the run are left out.
+func plain(v any, level int) any {
+	v, _ = normal(v)
 	switch v := v.(type) {
+	case Text:
+		return v.Value
+	case Secret:
+		return referenceBegin + v.ID + referenceEnd
 	case *mixed:
 		return join(v.spans)
 	case moment:
 		return v.String()
-	case Object:
+	case nil, bool, int64, float64, string:
+		return v
+	}
+	if level > maxLevels {
 		return nil
 	}
-	return v
+	switch v := v.(type) {
+	case []any:
+		items := make([]any, len(v))
+		for i, item := range v {
+			items[i] = plain(item, level+1)
+		}
+		return items
+	case map[string]any:
+		m := make(map[string]any, len(v))
+		for k, item := range v {
+			m[k] = plain(item, level+1)
+		}
+		return m
+	}
+	return nil
 }

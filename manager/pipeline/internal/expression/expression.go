@@ -43,7 +43,8 @@ const (
 	// Late makes a secret the reference ${{secrets.<id>}}, which the delegate resolves.
 	// Data that looks like such a reference is escaped, so that the delegate inserts it as
 	// it is. The escapes are those of package secrets. A value that was rendered in this
-	// mode belongs into the payload of a task, and nowhere else.
+	// mode belongs into the payload of a task, and nowhere else. Rendered values are not
+	// joined without a text between them: together they could become a reference.
 	Late SecretMode = iota
 	// Refuse makes a secret an error. Data is not escaped.
 	Refuse
@@ -81,7 +82,8 @@ type Evaluated struct {
 	// Text is the expression with its delimiters, Offset its place in the text, in bytes.
 	Text   string
 	Offset int
-	// Value is the value. A secret is its reference.
+	// Value is the value, not escaped. A secret is its reference, and a value of type
+	// Object is nil.
 	Value any
 	// Source names the values that were read, separated by commas.
 	Source string

@@ -84,44 +84,6 @@ func currentTime(ev *evaluation, _ []any) (any, error) {
 	return moment{ev.env.Time.UTC(), false}, nil
 }
 
-// regexExtract returns the first match that is not empty, or "".
-func regexExtract(ev *evaluation, args []any) (any, error) {
-	a, err := ev.textArguments(args)
-	if err != nil {
-		return nil, err
-	}
-	re, err := ev.pattern(a[0], a[0])
-	if err != nil {
-		return nil, err
-	}
-	for _, m := range re.FindAllStringIndex(a[1], -1) {
-		if m[1] > m[0] {
-			return a[1][m[0]:m[1]], ev.step(len(a[1]) / 16)
-		}
-	}
-	return "", ev.step(len(a[1]) / 16)
-}
-
-func regexMatch(ev *evaluation, args []any) (any, error) {
-	a, err := ev.textArguments(args)
-	if err != nil {
-		return nil, err
-	}
-	re, err := ev.pattern(a[0], a[0])
-	if err != nil {
-		return nil, err
-	}
-	return re.MatchString(a[1]), ev.step(len(a[1]) / 16)
-}
-
-func regexReplace(ev *evaluation, args []any) (any, error) {
-	a, err := ev.textArguments(args)
-	if err != nil {
-		return nil, err
-	}
-	return ev.replacePattern(a[0], a[1], a[2])
-}
-
 // isResolved reports whether the names of an expression are known and its value is not null.
 func isResolved(ev *evaluation, args []node) (any, error) {
 	v, err := ev.value(args[0])

@@ -116,6 +116,24 @@ func FuzzRender(f *testing.F) {
 	})
 }
 
+// A select of JSON and XML ends for every path and every document, and fails with an error of its
+// own at worst.
+func FuzzSelect(f *testing.F) {
+	for _, path := range []string{"a.b[0]", "$..a", "$['a b'][*]", "a[?(@.b == 'c' && @.d > 1)]", "[1:2]", "[-1]", "['a','b']", "[?(@ =~ /x/)]", "[?(length(@.a) > 1)]", "a[(@.length-1)]", "/a/b[1]", "//a[@b='c']/text()", "/a/..[last()]", "@a", "//*[a][2]", "."} {
+		f.Add(path, `{"a": [{"b": "c", "d": 2}, null], "a b": [1]}`)
+		f.Add(path, `<a b="c"><b>x</b><b/></a>`)
+	}
+	f.Fuzz(func(t *testing.T, path, data string) {
+		for _, name := range []string{"json.select", "json.list", "json.object", "xml.select"} {
+			_, err := eval(t, evaluate, name+"(p, d)", &expression.Environment{Scope: names{"p": path, "d": data}})
+			var known *expression.Error
+			if err != nil && !errors.As(err, &known) {
+				t.Fatalf("%s(%q, %q): %v", name, path, data, err)
+			}
+		}
+	})
+}
+
 // grammar makes an expression out of random bytes.
 type grammar struct {
 	bytes []byte
