@@ -120,8 +120,12 @@ type settings struct {
 	Retention        time.Duration `json:"retention"`
 	MaxFinished      int           `json:"max_finished"`
 	MaxFinishedBytes int           `json:"max_finished_bytes"`
-	MaxAttempts      int           `json:"max_attempts"`
-	Gap              time.Duration `json:"gap,omitempty"`
+	// FairRetention is absent from the state of rules 4 and below. Executing the commands of
+	// such a state again must not change which stages are forgotten: a later command may use the
+	// id of one.
+	FairRetention bool          `json:"fair_retention,omitempty"`
+	MaxAttempts   int           `json:"max_attempts"`
+	Gap           time.Duration `json:"gap,omitempty"`
 }
 
 // Encode returns the command's form in the journal. Payloads keep their text.

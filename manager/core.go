@@ -71,7 +71,8 @@ func (s *settings) queue(now func() time.Time) queue.Config {
 		AbortGrace: s.AbortGrace, AnswerGrace: s.AnswerGrace, ForgetLost: s.ForgetLost,
 		Retention: s.Retention, MaxFinished: s.MaxFinished,
 		MaxFinishedBytes: s.MaxFinishedBytes, MaxAttempts: s.MaxAttempts, Gap: s.Gap, Epoch: s.Epoch,
-		Now: now,
+		FairRetention: s.FairRetention,
+		Now:           now,
 	}
 }
 

@@ -73,11 +73,13 @@ type Config struct {
 	// Retention is how long the manager remembers ended stages and single tasks.
 	// Defaults to 1 hour.
 	Retention time.Duration
-	// MaxFinished is the largest number of them. The manager forgets the one that ended
-	// first. Defaults to 10,000.
+	// MaxFinished is the largest number of them. Of the account that has most, the manager
+	// forgets the one that ended first. So an account never displaces the stages of another
+	// one that has fewer. Defaults to 10,000.
 	MaxFinished int
 	// MaxFinishedBytes bounds their total size in memory, in bytes, with their
-	// answers. The manager always remembers the newest one. Defaults to 64 MiB.
+	// answers, in the same way. The manager always remembers the newest one. Defaults to
+	// 64 MiB.
 	MaxFinishedBytes int
 	// MaxAttempts is the largest number of delegates that get a task whose answers
 	// are RETRY_ON_OTHER_DELEGATE. Defaults to 3.
@@ -276,7 +278,7 @@ const openFor = 5 * time.Minute
 
 // rules is the version of the rules by which the core executes the commands of a
 // store.
-const rules = 4
+const rules = 5
 
 func parseSecrets(accounts map[string]string) (map[string]token.Secret, error) {
 	if len(accounts) == 0 {
@@ -321,6 +323,7 @@ func (c *Config) settings() settings {
 		AbortGrace: c.AbortGrace, AnswerGrace: c.AnswerGrace, ForgetLost: c.ForgetLost,
 		Retention: c.Retention, MaxFinished: c.MaxFinished,
 		MaxFinishedBytes: c.MaxFinishedBytes, MaxAttempts: c.MaxAttempts, Gap: c.Gap,
+		FairRetention: true,
 	}
 }
 

@@ -159,8 +159,7 @@ func (l *loader) loadWork() {
 	}
 	l.account.works[w.ID] = w
 	if w.State == over {
-		l.q.finished.insert(finished{w})
-		l.q.bytes += w.Size
+		l.q.list(w)
 	} else {
 		asks := needOf(&Work{Stage: w.Stage, Selectors: w.Selectors, Groups: v.Groups, Variants: w.Variants})
 		asks.refused = w.refusals()

@@ -3,6 +3,8 @@ package queue
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -54,6 +56,68 @@ func TestTheSizeOfEndedWorksIsBounded(t *testing.T) {
 	}
 	assert.Equal(t, 2, b.finished.size)
 	assert.Equal(t, 800, b.bytes)
+}
+
+// endIn ends single tasks of an account, each with an answer of a size.
+func (b *bench) endIn(account string, size int, ids ...string) {
+	for _, id := range ids {
+		require.NoError(b.t, b.Submit(account, &Work{ID: id, Size: size, Variants: []Variant{{Task: &task.Task{ID: id, Type: "t"}}}}))
+		require.NoError(b.t, b.Abort(account, id, ""))
+	}
+}
+
+// remembered lists the works of an account.
+func (b *bench) remembered(account string) []string {
+	return slices.Sorted(maps.Keys(b.accounts[account].works))
+}
+
+// The number of ended works is shared fairly: an account that ends many forgets its own.
+func TestAnAccountDisplacesOnlyItsOwnEndedWorks(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{MaxFinished: 6, FairRetention: true})
+	b.endIn("few", 1, "f1", "f2")
+	for i := range 100 {
+		b.endIn("many", 1, fmt.Sprintf("m%02d", i))
+	}
+	assert.Equal(t, []string{"f1", "f2"}, b.remembered("few"))
+	assert.Equal(t, []string{"m96", "m97", "m98", "m99"}, b.remembered("many"))
+	b.endIn("few", 1, "f3", "f4", "f5")
+	assert.Equal(t, []string{"f3", "f4", "f5"}, b.remembered("few"), "the account that has more loses its oldest")
+	assert.Equal(t, []string{"m97", "m98", "m99"}, b.remembered("many"))
+}
+
+// The size of ended works is shared fairly too. The newest work is remembered with any size,
+// and displaces only works of its own account.
+func TestALargeEndedWorkDisplacesNoneOfAnotherAccount(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{MaxFinishedBytes: 1000, FairRetention: true})
+	b.endIn("few", 100, "f1", "f2")
+	b.endIn("large", 300, "l1", "l2", "l3")
+	assert.Equal(t, []string{"l2", "l3"}, b.remembered("large"))
+	b.endIn("large", 5000, "huge")
+	assert.Equal(t, []string{"huge"}, b.remembered("large"))
+	assert.Equal(t, []string{"f1", "f2"}, b.remembered("few"))
+	b.endIn("few", 100, "f3")
+	assert.Empty(t, b.remembered("large"))
+	assert.Equal(t, []string{"f1", "f2", "f3"}, b.remembered("few"))
+	assert.Equal(t, 300, b.bytes)
+}
+
+// A loaded queue forgets the same works as the saved one.
+func TestALoadedQueueSharesTheEndedWorksInTheSameWay(t *testing.T) {
+	t.Parallel()
+	cfg := Config{MaxFinished: 6, FairRetention: true}
+	b := newBench(t, cfg)
+	b.endIn("few", 1, "f1", "f2")
+	b.endIn("many", 1, "m1", "m2", "m3", "m4")
+	b.Events()
+	var saved bytes.Buffer
+	require.NoError(t, b.Save(&saved))
+	loaded := newBench(t, cfg)
+	require.NoError(t, loaded.Load(&saved))
+	loaded.endIn("few", 1, "f3")
+	assert.Equal(t, []string{"f1", "f2", "f3"}, loaded.remembered("few"))
+	assert.Equal(t, []string{"m2", "m3", "m4"}, loaded.remembered("many"))
 }
 
 // The answer of a cleanup that ends after its stage counts too.

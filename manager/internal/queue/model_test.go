@@ -31,7 +31,8 @@ func newModel(t *rapid.T) *model {
 		replicas: newReplicas(t, Config{
 			HeartbeatTimeout: time.Minute, AcquireTimeout: 20 * time.Second, AbortGrace: 10 * time.Second,
 			AnswerGrace: time.Second, ForgetLost: 3 * time.Minute, Retention: 5 * time.Minute, MaxFinished: 8,
-			Gap: rapid.SampledFrom([]time.Duration{0, 15 * time.Second}).Draw(t, "gap"),
+			Gap:           rapid.SampledFrom([]time.Duration{0, 15 * time.Second}).Draw(t, "gap"),
+			FairRetention: rapid.Bool().Draw(t, "fair retention"),
 		}),
 		plain: rapid.Bool().Draw(t, "plain"),
 		in:    acc, n: map[string]int{},

@@ -57,6 +57,10 @@ type Config struct {
 	// MaxFinishedBytes bounds the size of ended works with their answers, in bytes. The
 	// queue always remembers the newest one. Defaults to 64 MiB.
 	MaxFinishedBytes int
+	// FairRetention forgets the oldest work of the account that has most, in number or in size,
+	// and not the oldest work of all. An account then never displaces the works of another one
+	// that has fewer. The newest work displaces no work of another account.
+	FairRetention bool
 	// Gap is the time without an operation, [Queue.Tick] included, after which the
 	// queue assumes that delegates could not reach it: see timer.go. It must exceed the
 	// slowest operation of the caller and be below HeartbeatTimeout and
@@ -117,6 +121,8 @@ type state struct {
 	accounts map[string]*account
 	timers   sorted[alarm]
 	finished sorted[finished] // works that have ended and are not forgotten
+	byNumber sorted[share]    // accounts by the number of these works
+	bySize   sorted[share]    // accounts by their size
 	ends     int              // the last number that was given to such a work
 	bytes    int              // the size of their answers
 	present  int              // delegates that are not lost
@@ -135,6 +141,9 @@ type account struct {
 	gate         group                   // of all works, closed by Queue.Pause
 	tags         map[string]*tag         // by name
 	touched      [2][]*delegate          // by kind, since the last updateCandidates
+	finished     sorted[finished]        // works that have ended and are not forgotten
+	ended        int                     // the number of these works
+	endedBytes   int                     // and their size
 	version      uint64                  // changes with the work that delegates are able to take, see requirement.count
 }
 

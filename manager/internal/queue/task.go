@@ -305,7 +305,7 @@ func (q *Queue) end(r *record, now instant, res Result) {
 	size := len(res.Data) + len(res.Error)
 	w.Size += size
 	if w.State == over {
-		q.bytes += size
+		q.count(w.account, 0, size)
 	}
 	if w.Stage {
 		r.end.Data = nil // the event has it

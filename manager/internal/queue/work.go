@@ -345,63 +345,8 @@ func (q *Queue) finish(w *work, now instant) {
 	w.State, w.Variants, w.Selectors, w.requirement = over, nil, nil, nil
 	q.arm(w, now.after(q.cfg.Retention))
 	q.remember(w)
-	q.bytes += w.Size
 	q.dispatch(w, d, groups, now)
 	q.forgetExcess(now)
-}
-
-// finished is a work in the list of those that have ended, the oldest first.
-type finished struct{ *work }
-
-func (w finished) before(o finished) bool { return w.Ended < o.Ended }
-
-// remember makes a work the last one that has ended.
-func (q *Queue) remember(w *work) {
-	q.finished.remove(finished{w})
-	q.ends++
-	w.Ended = q.ends
-	q.finished.insert(finished{w})
-}
-
-// maxForgotten bounds how many works are forgotten when another one ends. Settings that
-// became smaller, and works that must be kept, may leave many; then it takes several
-// ends.
-const maxForgotten = 64
-
-// forgetExcess forgets the oldest ended works above the limits, but not the last one
-// that ended: its caller may ask for its result.
-func (q *Queue) forgetExcess(now instant) {
-	for n := min(q.finished.size-1, maxForgotten); n > 0; n-- {
-		if q.finished.size <= q.cfg.MaxFinished && q.bytes <= q.cfg.MaxFinishedBytes {
-			return
-		}
-		if first, _ := q.finished.first(); !q.forget(first.work, now) {
-			q.remember(first.work) // a cleanup waits for its delegate
-		}
-	}
-}
-
-// forget drops an ended work and its tasks. It keeps a work with a task that has not
-// ended, and tries again after another Retention.
-func (q *Queue) forget(w *work, now instant) bool {
-	for r := range w.tasks {
-		if r.State != done {
-			q.arm(w, now.after(q.cfg.Retention))
-			return false
-		}
-	}
-	q.disarm(w)
-	q.finished.remove(finished{w})
-	q.bytes -= w.Size
-	delete(w.account.works, w.ID)
-	for r := range w.tasks {
-		delete(w.account.tasks, r.ID)
-		if r.owner != nil {
-			delete(r.owner.stops, r.ID)
-		}
-	}
-	q.events = append(q.events, Event{Kind: Forgotten, At: now.time(), Account: w.account.id, Work: w.ID})
-	return true
 }
 
 // tasks yields all tasks of the work, the first one first.

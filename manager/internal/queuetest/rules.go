@@ -244,13 +244,39 @@ func (m *model) release(w *work) {
 	w.state, w.leaseEnds, w.at = over, 0, m.now+m.set.retention
 	m.ended = append(m.ended, w)
 	m.dispatch(w.acc)
+	kept := map[*work]bool{w: true}
 	for n := len(m.ended) - 1; n > 0 && len(m.ended) > m.set.finished; n-- {
-		first := m.ended[0]
-		m.ended = m.ended[1:]
+		first := m.nextForgotten(w, kept)
+		if first == nil {
+			return
+		}
 		if !m.forget(first) {
-			m.ended = append(m.ended, first)
+			m.ended = append(slices.DeleteFunc(m.ended, func(o *work) bool { return o == first }), first)
+			kept[first] = true
 		}
 	}
+}
+
+// nextForgotten returns the oldest ended work of the account that has most of them, nil if the
+// newest one is the next. An account whose works are all kept is left out.
+func (m *model) nextForgotten(newest *work, kept map[*work]bool) *work {
+	number, oldest := map[*account]int{}, map[*account]*work{}
+	for _, w := range m.ended {
+		number[w.acc]++
+		if oldest[w.acc] == nil && (w == newest || !kept[w]) {
+			oldest[w.acc] = w
+		}
+	}
+	var most *account
+	for a := range oldest {
+		if most == nil || number[a] > number[most] || number[a] == number[most] && a.name < most.name {
+			most = a
+		}
+	}
+	if most == nil || oldest[most] == newest {
+		return nil
+	}
+	return oldest[most]
 }
 
 // forget drops ended work, unless a delegate still has a task of it.
