@@ -89,3 +89,46 @@ func TestTheReadEndsWithABoundedNumberOfProblems(t *testing.T) {
 	require.LessOrEqual(t, len(problems), maxProblems+2)
 	require.True(t, problems.Errors(), "the error about the stages must not be dropped")
 }
+
+// The documents have sizes at which a quadratic check would take minutes.
+func TestReadAndLintEndSoonForLargeHostileDocuments(t *testing.T) {
+	t.Parallel()
+	list := func(n int, item string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, item, i)
+		}
+		return b.String()
+	}
+	const head = "pipeline:\n  identifier: p\n  name: p\n"
+	stages := func(extra, steps string) string {
+		return head + "  stages:\n    - stage: {identifier: s, name: s, type: CI" + extra + ", spec: {execution: {steps: [" + steps + "]}}}\n"
+	}
+	step := func(spec string) string { return "{step: {identifier: a, name: a, type: Run, spec: {" + spec + "}}}" }
+	for name, text := range map[string]string{
+		"references":     stages("", step(`command: "`+strings.Repeat("<+a.b>", 60_000)+`"`)),
+		"comments":       stages("", step(`command: "`+strings.Repeat(" ", 1_000_000)+"#"+strings.Repeat("<+steps.x.status>", 30_000)+`"`)),
+		"variables":      head + "  variables: [" + list(20_000, "{name: v%d, value: x},") + "]\n  stages: [{stage: {identifier: s, name: s, type: CI, spec: {execution: {steps: [" + step(`command: "`+strings.Repeat("<+pipeline.variables.v19999>", 20_000)+`"`) + "]}}}}]\n",
+		"unknown keys":   head + list(60_000, "  descriptio%d: 1\n"),
+		"dependencies":   stages(", dependsOn: ["+list(60_000, "stage%d,")+"]", step("command: a")),
+		"axes":           stages(", strategy: {matrix: {"+list(30_000, "a%d: [1],")+" exclude: [{"+list(30_000, "b%d: 1,")+"}]}}", step("command: a")),
+		"merges":         "a:\n" + list(30_000, "  - &a%d {k: 1}\n") + "b: {<<: [" + list(30_000, "*a%d,") + "]}\n" + stages("", step("command: a")),
+		"underscores":    stages("", step(`command: "<+steps.`+strings.Repeat("_", 1_000_000)+`.status>"`)),
+		"inputs":         stages(", tags: {"+list(30_000, "a%d: <+input>,")+"}", step("command: a")),
+		"long path":      stages(", tags: {"+strings.Repeat("k", 500_000)+": {a: ["+strings.Repeat("<+input>,", 30_000)+"]}}", step("command: a")),
+		"inputs in sets": stages("", step("command: a, envVariables: {"+list(30_000, "A%d: <+input>.default(x),")+"}")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := source(text)
+			opts := Options{Partial: true, InputSets: []Source{{"set.yaml", []byte("inputSet: {pipeline: {tags: {a1: 1}}}")}}}
+			p, problems := Read(s, opts)
+			require.LessOrEqual(t, len(problems), maxProblems+2)
+			if p != nil {
+				problems = Lint(p, s)
+				require.LessOrEqual(t, len(problems), maxProblems+2)
+			}
+			problems.Render(s)
+		})
+	}
+}

@@ -64,7 +64,7 @@ func (r *reader) checkStepType(s *Step, n *Node, at *path) {
 		r.error(where, "unsupported-step-type", at.at("type"), fmt.Sprintf("%s has the type %s, which cannot run here", subject, s.Type), refusedSteps()[s.Type])
 	default:
 		r.error(where, "unknown-step-type", at.at("type"), fmt.Sprintf("%s has the unknown type %s", subject, quote(s.Type)),
-			didYouMean(s.Type, slices.Collect(maps.Keys(variants))))
+			r.suggest(s.Type, slices.Collect(maps.Keys(variants))))
 	}
 }
 

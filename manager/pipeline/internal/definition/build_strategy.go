@@ -71,6 +71,10 @@ func (r *reader) matrix(n *Node, s *Strategy, at *path) *Matrix {
 		r.error(n.Position, "no-children", at, "matrix has no axes", "write at least one axis with a list of values")
 		return m
 	}
+	if len(m.Axes) > maxAxes {
+		r.error(n.Position, "too-many-children", at, fmt.Sprintf("matrix has %d axes: the most is %d", len(m.Axes), maxAxes), "split the matrix")
+		return m
+	}
 	r.checkExclude(m, at.at("exclude"))
 	r.countCombinations(m, at)
 	return m
@@ -114,7 +118,7 @@ func (r *reader) checkExclude(m *Matrix, at *path) {
 	for i, item := range m.Exclude {
 		for _, field := range item.Fields {
 			if !slices.Contains(axes, field.Key) {
-				r.warn(field.At, "useless-exclude", at.item(i), fmt.Sprintf("%s is not an axis: the item excludes nothing", quote(field.Key)), didYouMean(field.Key, axes))
+				r.warn(field.At, "useless-exclude", at.item(i), fmt.Sprintf("%s is not an axis: the item excludes nothing", quote(field.Key)), r.suggest(field.Key, axes))
 			}
 		}
 	}

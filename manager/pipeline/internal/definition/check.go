@@ -40,7 +40,7 @@ func (r *reader) checkOpen(n *Node, name string, at *path) {
 
 // unknownKey warns of a key that is not in the table.
 func (r *reader) unknownKey(field *Field, o *object, at *path) {
-	hint := didYouMean(field.Key, o.names())
+	hint := r.suggest(field.Key, o.names())
 	if place := r.misplaced(field.Key, o); place != "" {
 		hint = place
 	}
@@ -290,7 +290,7 @@ func (r *reader) checkWord(n *Node, k *key, at *path) {
 			return
 		}
 	}
-	r.error(n.Position, "bad-value", at, fmt.Sprintf("%s cannot be %s", k.name, quote(text)), didYouMean(text, k.words))
+	r.error(n.Position, "bad-value", at, fmt.Sprintf("%s cannot be %s", k.name, quote(text)), r.suggest(text, k.words))
 }
 
 func (r *reader) checkTimeout(n *Node, k *key, at *path) {

@@ -144,7 +144,11 @@ func (r *reader) inputSet(source Source) *Node {
 // index returns all nodes below n by their paths.
 func index(n *Node, at *path) map[string]*Node {
 	result := map[string]*Node{}
-	walk(n, at, func(n *Node, at *path) { result[at.String()] = n })
+	walk(n, at, func(n *Node, at *path) {
+		if !at.tooLong() {
+			result[at.String()] = n
+		}
+	})
 	return result
 }
 
@@ -165,11 +169,12 @@ func (r *reader) merge(set *Node, at *path, fixed map[string]*Node, found []*slo
 		if n.Kind != Scalar || n.Value == nil || used[n] || isInput(n) {
 			return
 		}
-		if same := fixed[at.String()]; same != nil && same.Kind == Scalar && same.Text() == n.Text() {
+		same := fixed[at.String()]
+		if same != nil && same.Kind == Scalar && same.Text() == n.Text() {
 			return
 		}
-		if strings.HasSuffix(at.String(), ".type") || strings.HasSuffix(at.String(), ".name") && fixed[at.String()] == nil {
-			return // a variable repeats its type and name
+		if same == nil && (at.key == "type" || at.key == "name") {
+			return // sets repeat types and names, which the pipeline need not have
 		}
 		r.warn(n.Position, "unused-input", at, fmt.Sprintf("%s is not an input of the pipeline: the value is ignored", at), "write <+input> in the pipeline, or remove the value")
 	})
@@ -197,7 +202,7 @@ func (r *reader) direct(found []*slot, given map[*slot]*Node) {
 		matches := matching(found, name)
 		switch {
 		case len(matches) == 0:
-			r.error(Position{}, "unknown-input", nil, fmt.Sprintf("the pipeline has no input %s", quote(name)), didYouMean(name, paths))
+			r.error(Position{}, "unknown-input", nil, fmt.Sprintf("the pipeline has no input %s", quote(name)), r.suggest(name, paths))
 		case len(matches) > 1:
 			r.error(Position{}, "unknown-input", nil, fmt.Sprintf("%s names %d inputs", quote(name), len(matches)), "write the whole path, for example "+matches[0].Path)
 		case len(text) > maxValue:

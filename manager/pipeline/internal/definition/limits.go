@@ -10,4 +10,7 @@ const (
 	maxSets     = 50      // input sets of one read
 	maxValue    = 1 << 20 // bytes of one value of Options.Inputs
 	maxNesting  = 10      // templates within templates
+	maxInputs   = 10_000  // runtime inputs of one pipeline
+	maxPath     = 2048    // bytes of a path
+	maxAxes     = 50      // axes of a matrix
 )

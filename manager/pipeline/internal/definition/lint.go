@@ -33,6 +33,8 @@ type linter struct {
 	lines    map[string][]string // of the files
 	words    map[string][]*Step  // steps whose texts hold the word, at most two
 	used     map[*Step]map[string]bool
+	// variables are those of the pipeline by their names.
+	variables map[string]*Variable
 	// quiet suppresses warnings, but notes which outputs are used.
 	quiet bool
 }
@@ -41,6 +43,25 @@ func (l *linter) warn(at Position, code, text, hint string) {
 	if !l.quiet {
 		l.reader.warn(at, code, nil, text, hint)
 	}
+}
+
+// spot is a place within a text. Its position is calculated for problems only.
+type spot struct {
+	node   *Node
+	offset int
+}
+
+func (l *linter) position(at spot) Position {
+	if l.quiet || l.crowded() {
+		return at.node.Position
+	}
+	return l.locate(at.node, at.offset)
+}
+
+func (l *linter) warnAt(at spot, code, text, hint string) { l.warn(l.position(at), code, text, hint) }
+
+func (l *linter) errorAt(at spot, code, text, hint string) {
+	l.error(l.position(at), code, text, hint)
 }
 
 func (l *linter) error(at Position, code, text, hint string) {
@@ -66,7 +87,7 @@ type context struct {
 // result. The files are those that were read; they make positions within texts exact.
 func Lint(p *Pipeline, files ...Source) Problems {
 	l := &linter{reader: newReader(Options{}), pipeline: p, stages: map[string]*lintStage{}, lines: map[string][]string{},
-		used: map[*Step]map[string]bool{}}
+		used: map[*Step]map[string]bool{}, variables: byName(p.Variables)}
 	for _, file := range files {
 		l.lines[file.Name] = strings.Split(string(file.Text), "\n")
 	}
@@ -239,11 +260,14 @@ func (l *linter) text(n *Node, c *context, u use) {
 		return
 	}
 	for _, w := range warnings {
-		l.warn(l.locate(n, w.Offset), w.Code, w.Text, "")
+		l.warnAt(spot{n, w.Offset}, w.Code, w.Text, "")
 	}
 	l.spelling(n, text, u)
+	if u == scriptText {
+		l.comments(n, text, references)
+	}
 	for _, ref := range references {
-		l.reference(n, text, ref, &here)
+		l.reference(n, ref, &here)
 	}
 }
 
@@ -254,6 +278,24 @@ func (l *linter) unreadable(n *Node, u use, err error) {
 		at, text = l.locate(n, syntax.Offset), syntax.Text
 	}
 	l.error(at, "bad-expression", "the "+u.String()+" cannot be read: "+text, "")
+}
+
+// comments warns of expressions in comments of a script.
+func (l *linter) comments(n *Node, text string, references []expression.Reference) {
+	start, end, comment := 0, -1, false // of the line
+	for _, ref := range references {
+		for ref.Offset > end {
+			start = end + 1
+			length := strings.IndexByte(text[start:], '\n')
+			if end = start + length; length < 0 {
+				end = len(text)
+			}
+			comment = strings.HasPrefix(strings.TrimLeft(text[start:end], " \t"), "#")
+		}
+		if comment && ref.Offset >= start {
+			l.warnAt(spot{n, ref.Offset}, "comment-expression", "an expression in a comment of a script is evaluated like any other", "remove it")
+		}
+	}
 }
 
 func parseText(text string, u use) ([]expression.Reference, []expression.Warning, error) {
@@ -288,11 +330,11 @@ func (l *linter) spelling(n *Node, text string, u use) {
 	for _, m := range hyphenName.FindAllStringSubmatchIndex(text, -1) {
 		name, rest := text[m[2]:m[3]], text[m[4]:m[5]]
 		parent, last := name[:strings.LastIndex(name, ".")], name[strings.LastIndex(name, ".")+1:]
-		l.warn(l.locate(n, m[0]), "hyphen", "the hyphen in "+quote(name+"-"+rest)+" is a subtraction", `write <+`+parent+`.get("`+last+"-"+rest+`")>`)
+		l.warnAt(spot{n, m[0]}, "hyphen", "the hyphen in "+quote(name+"-"+rest)+" is a subtraction", `write <+`+parent+`.get("`+last+"-"+rest+`")>`)
 	}
 	if u == conditionText {
 		if m := joinedResults.FindStringIndex(text); m != nil {
-			l.warn(l.locate(n, m[0]), "concatenation", "a condition does not join values that stand side by side", "join them with + between")
+			l.warnAt(spot{n, m[0]}, "concatenation", "a condition does not join values that stand side by side", "join them with + between")
 		}
 	}
 }

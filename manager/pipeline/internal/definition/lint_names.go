@@ -10,16 +10,16 @@ import (
 )
 
 // reference checks one name of an expression.
-func (l *linter) reference(n *Node, text string, ref expression.Reference, c *context) {
-	at := l.locate(n, ref.Offset)
+func (l *linter) reference(n *Node, ref expression.Reference, c *context) {
+	at := spot{n, ref.Offset}
 	secret := ref.Secret || l.isSecret(ref.Name, c)
 	if secret {
 		l.secret(at, ref, c)
 	}
 	if c.use == scriptText {
-		l.script(at, text, ref, secret)
+		l.script(at, ref, secret)
 	}
-	if ref.Secret || ref.Name == "" {
+	if ref.Secret || ref.Name == "" || l.crowded() {
 		return
 	}
 	l.quiet = ref.Optional // the author permits that the name is unknown
@@ -28,9 +28,9 @@ func (l *linter) reference(n *Node, text string, ref expression.Reference, c *co
 	switch {
 	case ref.Partial && len(parts) < 3:
 	case parts[0] == "pipeline" && len(parts) > 2 && parts[1] == "variables":
-		l.variable(at, parts[2], l.pipeline.Variables, "pipeline")
+		l.variable(at, parts[2:], l.variables, "pipeline")
 	case parts[0] == "stage" && len(parts) > 2 && parts[1] == "variables" && c.stage != nil:
-		l.variable(at, parts[2], c.stage.Variables, "stage")
+		l.variable(at, parts[2:], c.stage.variables, "stage")
 	case parts[0] == "matrix" && len(parts) > 1:
 		l.axisName(at, parts[1], c)
 	case parts[0] == "pipeline" && len(parts) > 2 && parts[1] == "stages":
@@ -46,50 +46,47 @@ func (l *linter) reference(n *Node, text string, ref expression.Reference, c *co
 
 // isSecret reports whether a name is a variable of the type Secret.
 func (l *linter) isSecret(name string, c *context) bool {
-	parts := strings.Split(name, ".")
-	var lists [][]*Variable
+	root, rest, _ := strings.Cut(name, ".")
+	if root != "variables" {
+		var list string
+		if list, rest, _ = strings.Cut(rest, "."); list != "variables" {
+			return false
+		}
+	}
+	var v *Variable
 	switch {
-	case len(parts) == 3 && parts[0] == "pipeline" && parts[1] == "variables":
-		lists = [][]*Variable{l.pipeline.Variables}
-	case len(parts) == 3 && parts[0] == "stage" && parts[1] == "variables" && c.stage != nil:
-		lists = [][]*Variable{c.stage.Variables}
-	case len(parts) == 2 && parts[0] == "variables":
+	case root == "pipeline":
+		v = l.variables[rest]
+	case root == "stage" && c.stage != nil:
+		v = c.stage.variables[rest]
+	case root == "variables":
 		if c.stage != nil {
-			lists = append(lists, c.stage.Variables)
+			v = c.stage.variables[rest]
 		}
-		lists = append(lists, l.pipeline.Variables)
-	}
-	for _, list := range lists {
-		for _, v := range list {
-			if v.Name == parts[len(parts)-1] {
-				return v.Type == "Secret"
-			}
+		if v == nil {
+			v = l.variables[rest]
 		}
 	}
-	return false
+	return v != nil && v.Type == "Secret"
 }
 
 // secret reports a secret in a place that is kept with the run.
-func (l *linter) secret(at Position, ref expression.Reference, c *context) {
+func (l *linter) secret(at spot, ref expression.Reference, c *context) {
 	switch c.use {
 	case conditionText, nameText, axisText:
-		l.error(at, "secret-in-"+c.use.String(), fmt.Sprintf("the secret %s stands in a %s, which is stored with the run and shown", quote(ref.Name), c.use),
+		l.errorAt(at, "secret-in-"+c.use.String(), fmt.Sprintf("the secret %s stands in a %s, which is stored with the run and shown", quote(ref.Name), c.use),
 			"use secrets in envVariables and settings only")
 	}
 }
 
 // script reports values in a script that may change the script.
-func (l *linter) script(at Position, text string, ref expression.Reference, secret bool) {
-	begin := strings.LastIndexByte(text[:min(ref.Offset, len(text))], '\n') + 1
-	if strings.HasPrefix(strings.TrimSpace(text[begin:]), "#") {
-		l.warn(at, "comment-expression", "an expression in a comment of a script is evaluated like any other", "remove it")
-	}
+func (l *linter) script(at spot, ref expression.Reference, secret bool) {
 	switch {
 	case secret:
-		l.warn(at, "secret-in-script", fmt.Sprintf("the secret %s is inserted into the script: a quote or a $ in it changes the script", quote(ref.Name)),
+		l.warnAt(at, "secret-in-script", fmt.Sprintf("the secret %s is inserted into the script: a quote or a $ in it changes the script", quote(ref.Name)),
 			"put it into envVariables and use the variable")
 	case untrusted(ref.Name):
-		l.warn(at, "untrusted-in-script", fmt.Sprintf("%s comes from outside and is inserted into the script: its author can run commands", ref.Name),
+		l.warnAt(at, "untrusted-in-script", fmt.Sprintf("%s comes from outside and is inserted into the script: its author can run commands", ref.Name),
 			"put it into envVariables and use the variable in quotes")
 	}
 }
@@ -110,18 +107,19 @@ func untrusted(name string) bool {
 	return false
 }
 
-func (l *linter) variable(at Position, name string, variables []*Variable, owner string) {
-	var known []string
-	for _, v := range variables {
-		if v.Name == name || strings.HasPrefix(v.Name, name+".") {
+// variable checks the name after pipeline.variables and stage.variables. Names may have dots.
+func (l *linter) variable(at spot, parts []string, variables map[string]*Variable, owner string) {
+	name := ""
+	for _, part := range parts[:min(len(parts), 8)] {
+		if name += part; variables[name] != nil {
 			return
 		}
-		known = append(known, v.Name)
+		name += "."
 	}
-	l.warn(at, "unknown-variable", fmt.Sprintf("the %s has no variable %s", owner, quote(name)), didYouMean(name, known))
+	l.warnAt(at, "unknown-variable", fmt.Sprintf("the %s has no variable %s", owner, quote(parts[0])), l.suggest(parts[0], slices.Collect(maps.Keys(variables))))
 }
 
-func (l *linter) axisName(at Position, name string, c *context) {
+func (l *linter) axisName(at spot, name string, c *context) {
 	if c.open || c.axes[name] {
 		return
 	}
@@ -131,20 +129,20 @@ func (l *linter) axisName(at Position, name string, c *context) {
 		}
 	}
 	if len(c.axes) == 0 {
-		l.warn(at, "unknown-axis", fmt.Sprintf("matrix.%s stands outside of a matrix", bounded(name)), "")
+		l.warnAt(at, "unknown-axis", fmt.Sprintf("matrix.%s stands outside of a matrix", bounded(name)), "")
 		return
 	}
-	l.warn(at, "unknown-axis", fmt.Sprintf("the matrix has no axis %s", quote(name)), didYouMean(name, slices.Collect(maps.Keys(c.axes))))
+	l.warnAt(at, "unknown-axis", fmt.Sprintf("the matrix has no axis %s", quote(name)), l.suggest(name, slices.Collect(maps.Keys(c.axes))))
 }
 
 // stageName checks pipeline.stages.ID and the steps after it.
-func (l *linter) stageName(at Position, parts []string, ref expression.Reference, c *context) {
+func (l *linter) stageName(at spot, parts []string, ref expression.Reference, c *context) {
 	s := l.stages[parts[0]]
 	if s == nil {
 		s = l.loopedStage(parts[0])
 	}
 	if s == nil {
-		l.warn(at, "unknown-stage", fmt.Sprintf("there is no stage %s", quote(parts[0])), didYouMean(parts[0], slices.Collect(maps.Keys(l.stages))))
+		l.warnAt(at, "unknown-stage", fmt.Sprintf("there is no stage %s", quote(parts[0])), l.suggest(parts[0], slices.Collect(maps.Keys(l.stages))))
 		return
 	}
 	if s.Skip != "" || len(parts) < 5 || parts[1] != "spec" || parts[2] != "execution" || parts[3] != "steps" {
@@ -159,22 +157,24 @@ func (l *linter) stageName(at Position, parts []string, ref expression.Reference
 
 // loopedStage finds the stage of a child of a strategy.
 func (l *linter) loopedStage(id string) *lintStage {
-	for name, s := range l.stages {
-		if s.Strategy != nil && strings.HasPrefix(id, name+"_") {
-			return s
+	for i := min(len(id), longestName) - 1; i > 0; i-- {
+		if id[i] == '_' {
+			if s := l.stages[id[:i]]; s != nil && s.Strategy != nil {
+				return s
+			}
 		}
 	}
 	return nil
 }
 
 // stepName checks a step of the same stage.
-func (l *linter) stepName(at Position, parts []string, ref expression.Reference, c *context) {
+func (l *linter) stepName(at spot, parts []string, ref expression.Reference, c *context) {
 	if c.stage == nil {
-		l.warn(at, "unknown-step", fmt.Sprintf("the step %s is named outside of a stage", quote(parts[0])), "write pipeline.stages.STAGE.spec.execution.steps."+bounded(parts[0]))
+		l.warnAt(at, "unknown-step", fmt.Sprintf("the step %s is named outside of a stage", quote(parts[0])), "write pipeline.stages.STAGE.spec.execution.steps."+bounded(parts[0]))
 		return
 	}
 	if c.order < 0 {
-		l.warn(at, "own-steps", fmt.Sprintf("the condition of the stage is decided before its step %s runs", quote(parts[0])), "use the condition at the steps")
+		l.warnAt(at, "own-steps", fmt.Sprintf("the condition of the stage is decided before its step %s runs", quote(parts[0])), "use the condition at the steps")
 		return
 	}
 	for i := len(c.levels) - 1; i >= 0; i-- {
@@ -183,7 +183,7 @@ func (l *linter) stepName(at Position, parts []string, ref expression.Reference,
 			return
 		}
 	}
-	l.warn(at, "unknown-step", fmt.Sprintf("the stage has no step %s", quote(parts[0])), l.elsewhere(parts[0], c))
+	l.warnAt(at, "unknown-step", fmt.Sprintf("the stage has no step %s", quote(parts[0])), l.elsewhere(parts[0], c))
 }
 
 // elsewhere returns the hint for a step that is in another stage.
@@ -193,14 +193,14 @@ func (l *linter) elsewhere(id string, c *context) string {
 			return "write pipeline.stages." + s.Identifier + ".spec.execution.steps." + id
 		}
 	}
-	return didYouMean(id, slices.Collect(maps.Keys(c.stage.level)))
+	return l.suggest(id, slices.Collect(maps.Keys(c.stage.level)))
 }
 
 // inLevel checks the parts of a name from a step or group on. c is nil for another stage.
-func (l *linter) inLevel(at Position, parts []string, ref expression.Reference, level map[string]*lintNode, c *context) {
+func (l *linter) inLevel(at spot, parts []string, ref expression.Reference, level map[string]*lintNode, c *context) {
 	n := find(level, parts[0])
 	if n == nil {
-		l.warn(at, "unknown-step", fmt.Sprintf("there is no step %s", quote(parts[0])), didYouMean(parts[0], slices.Collect(maps.Keys(level))))
+		l.warnAt(at, "unknown-step", fmt.Sprintf("there is no step %s", quote(parts[0])), l.suggest(parts[0], slices.Collect(maps.Keys(level))))
 		return
 	}
 	if n.level != nil {
@@ -210,7 +210,7 @@ func (l *linter) inLevel(at Position, parts []string, ref expression.Reference, 
 		return
 	}
 	if c != nil && n.order > c.order && !l.inside(n, c) {
-		l.warn(at, "later-step", fmt.Sprintf("the step %s runs later or at the same time", quote(parts[0])), "move it before this place")
+		l.warnAt(at, "later-step", fmt.Sprintf("the step %s runs later or at the same time", quote(parts[0])), "move it before this place")
 	}
 	l.output(at, parts, ref, n.step)
 }
@@ -221,7 +221,7 @@ func (l *linter) inside(n *lintNode, c *context) bool {
 }
 
 // output checks STEP.output.outputVariables.NAME.
-func (l *linter) output(at Position, parts []string, ref expression.Reference, s *Step) {
+func (l *linter) output(at spot, parts []string, ref expression.Reference, s *Step) {
 	if len(parts) < 3 || parts[1] != "output" || parts[2] != "outputVariables" {
 		return
 	}
@@ -241,5 +241,5 @@ func (l *linter) output(at Position, parts []string, ref expression.Reference, s
 	if slices.Contains(known, name) || isPlugin(s) || s.Spec.Get("outputVariables").Dynamic() {
 		return
 	}
-	l.warn(at, "unknown-output", fmt.Sprintf("the step %s declares no output %s", quote(s.Identifier), quote(name)), didYouMean(name, known))
+	l.warnAt(at, "unknown-output", fmt.Sprintf("the step %s declares no output %s", quote(s.Identifier), quote(name)), l.suggest(name, known))
 }

@@ -11,6 +11,8 @@ type lintStage struct {
 	nodes map[*Step]*lintNode
 	group map[*Group]*lintNode
 	count int
+	// variables are those of the stage by their names.
+	variables map[string]*Variable
 }
 
 // lintNode is a step or a group.
@@ -23,9 +25,17 @@ type lintNode struct {
 }
 
 func newLintStage(s *Stage) *lintStage {
-	l := &lintStage{Stage: s, nodes: map[*Step]*lintNode{}, group: map[*Group]*lintNode{}}
+	l := &lintStage{Stage: s, nodes: map[*Step]*lintNode{}, group: map[*Group]*lintNode{}, variables: byName(s.Variables)}
 	l.level = l.index(s.Steps, map[string]*lintNode{}, nil)
 	return l
+}
+
+func byName(variables []*Variable) map[string]*Variable {
+	result := make(map[string]*Variable, len(variables))
+	for _, v := range variables {
+		result[v.Name] = v
+	}
+	return result
 }
 
 func (s *lintStage) index(items []StepItem, level map[string]*lintNode, parent *Group) map[string]*lintNode {
@@ -98,13 +108,16 @@ func (c *context) at(s *Step) *context {
 	return inner
 }
 
+// longestName is the length up to which names of children of strategies are looked up.
+const longestName = 300
+
 // find returns the node with an identifier: also a child of a strategy, by its identifier with
 // an index.
 func find(level map[string]*lintNode, id string) *lintNode {
 	if n := level[id]; n != nil {
 		return n
 	}
-	for i := len(id) - 1; i > 0; i-- {
+	for i := min(len(id), longestName) - 1; i > 0; i-- {
 		if id[i] == '_' {
 			if n := level[id[:i]]; n != nil && n.loops {
 				return n

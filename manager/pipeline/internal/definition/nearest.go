@@ -7,6 +7,9 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
+// mostCandidates bounds the time of a suggestion.
+const mostCandidates = 500
+
 // nearest returns the candidate that is most similar to word, or "" if none is similar.
 func nearest(word string, candidates []string) string {
 	const longest = 64
@@ -14,7 +17,13 @@ func nearest(word string, candidates []string) string {
 		return ""
 	}
 	best, distance := "", max(2, len(word)/3)+1
-	for _, candidate := range candidates {
+	for i, candidate := range candidates {
+		if i == mostCandidates {
+			break
+		}
+		if difference := len(word) - len(candidate); difference >= distance || -difference >= distance {
+			continue
+		}
 		if strings.EqualFold(word, candidate) {
 			return candidate
 		}

@@ -125,6 +125,24 @@ func (n *Node) size() int {
 	return total
 }
 
+// deeper reports whether n has more levels than a limit.
+func (n *Node) deeper(limit int) bool {
+	if limit == 0 {
+		return true
+	}
+	for _, item := range n.Items {
+		if item.deeper(limit - 1) {
+			return true
+		}
+	}
+	for _, field := range n.Fields {
+		if field.Value.deeper(limit - 1) {
+			return true
+		}
+	}
+	return false
+}
+
 // kindName returns the kind of a value for messages.
 func (n *Node) kindName() string {
 	switch {
@@ -149,13 +167,30 @@ type path struct {
 	up    *path
 	key   string
 	index int
+	size  int // of the text, at least
 }
 
-func (p *path) at(key string) *path  { return &path{up: p, key: key} }
-func (p *path) item(index int) *path { return &path{up: p, index: index} }
+func (p *path) at(key string) *path  { return &path{up: p, key: key, size: p.length() + len(key) + 1} }
+func (p *path) item(index int) *path { return &path{up: p, index: index, size: p.length() + 3} }
+
+func (p *path) length() int {
+	if p == nil {
+		return 0
+	}
+	return p.size
+}
+
+// tooLong reports that a path has no text of its own. Keys and identifiers of a hostile
+// document may be long, and every value below them would repeat them.
+func (p *path) tooLong() bool { return p.length() > maxPath }
+
+// String returns the path, for example pipeline.stages[0].stage.
 func (p *path) String() string {
 	if p == nil {
 		return ""
+	}
+	if p.tooLong() {
+		return "(a path of more than 2048 bytes)"
 	}
 	if p.key == "" {
 		return p.up.String() + "[" + strconv.Itoa(p.index) + "]"

@@ -103,13 +103,16 @@ func (p Problems) Render(files ...Source) string {
 	for _, problem := range p {
 		b.WriteString(problem.Error() + "\n")
 		source := lines[problem.File]
-		if problem.Line < 1 || problem.Line > len(source) {
+		if problem.Line < 1 || problem.Line > len(source) || len(source[problem.Line-1]) > longestLine {
 			continue
 		}
 		b.WriteString(excerpt(source[problem.Line-1], problem.Line, problem.Column))
 	}
 	return b.String()
 }
+
+// longestLine is the length of lines, in bytes, of which Render shows an excerpt.
+const longestLine = 64 << 10
 
 // longestExcerpt is the number of characters of a source line that Render shows.
 const longestExcerpt = 160

@@ -58,6 +58,10 @@ func (r *reader) resolve(source Source) *Node {
 	if r.fill(root); r.full {
 		return nil
 	}
+	if r.inputs && root.deeper(maxDepth) {
+		r.error(root.Position, "too-deep", nil, fmt.Sprintf("the document is nested more than %d levels with its templates and inputs in place", maxDepth), "")
+		return nil
+	}
 	return root
 }
 
@@ -88,6 +92,17 @@ func (r *reader) add(p Problem) {
 		return
 	}
 	r.problems = append(r.problems, p)
+}
+
+// crowded reports that no more warnings are kept.
+func (r *reader) crowded() bool { return len(r.problems) >= maxProblems }
+
+// suggest returns the hint for an unknown word. It costs time, so only kept problems have one.
+func (r *reader) suggest(word string, candidates []string) string {
+	if r.crowded() {
+		return ""
+	}
+	return didYouMean(word, candidates)
 }
 
 func (r *reader) error(at Position, code string, where *path, text, hint string) {

@@ -66,7 +66,7 @@ func (r *reader) checkGraph(p *Pipeline, byName map[string]*Stage, names []strin
 		s := byName[id]
 		for _, name := range s.DependsOn {
 			if byName[name] == nil {
-				r.error(s.Position, "bad-dependency", nil, fmt.Sprintf("the stage %s depends on the unknown stage %s", quote(s.Identifier), quote(name)), didYouMean(name, names))
+				r.error(s.Position, "bad-dependency", nil, fmt.Sprintf("the stage %s depends on the unknown stage %s", quote(s.Identifier), quote(name)), r.suggest(name, names))
 			}
 		}
 	}
@@ -123,7 +123,7 @@ func (r *reader) useFrom(s *Stage, byName map[string]*Stage, names []string) {
 	from := byName[ref.Text()]
 	switch {
 	case from == nil:
-		r.error(ref.Position, "bad-use-from-stage", nil, fmt.Sprintf("useFromStage names the unknown stage %s", quote(ref.Text())), didYouMean(ref.Text(), names))
+		r.error(ref.Position, "bad-use-from-stage", nil, fmt.Sprintf("useFromStage names the unknown stage %s", quote(ref.Text())), r.suggest(ref.Text(), names))
 	case from == s:
 		r.error(ref.Position, "bad-use-from-stage", nil, fmt.Sprintf("useFromStage of the stage %s names the stage itself", quote(s.Identifier)), "name another stage, or write the infrastructure")
 	case from.Spec.Get("infrastructure").Get("useFromStage") != nil:

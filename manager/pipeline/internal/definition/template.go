@@ -107,8 +107,9 @@ func (r *reader) replaceOnce(n *Node, kind string, at *path, depth int) bool {
 		}
 	}
 	n.Fields = fields
+	present := keysOf(fields)
 	for _, field := range content.Fields {
-		if n.field(field.Key) == nil {
+		if !present[field.Key] {
 			n.Fields = append(n.Fields, field)
 		}
 	}

@@ -1,6 +1,9 @@
 package definition
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // walk visits every node below n with its path by identifiers: stages, steps, groups and
 // variables are named by their identifier or name, and parallel blocks add no level. These
@@ -76,6 +79,11 @@ func (r *reader) slots(root *Node, at *path) []*slot {
 		}
 		in, whole, err := ParseInput(text)
 		switch {
+		case len(result) >= maxInputs || at.tooLong():
+			if !r.full {
+				r.error(n.Position, "too-large", nil, fmt.Sprintf("the pipeline has more than %d inputs, or one with a path of more than %d bytes", maxInputs, maxPath), "")
+			}
+			r.full = true
 		case !whole:
 			r.error(n.Position, "bad-input", at, "<+input> must be the whole value", "write it as the value of a variable, and use the variable here")
 		case err != nil:

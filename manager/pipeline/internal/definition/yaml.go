@@ -36,7 +36,7 @@ func parse(source Source) (*Node, *Problem) {
 		return nil, problem
 	}
 	root := new(Node)
-	if problem := c.convert(document.Content[0], root); problem != nil {
+	if problem := c.fill(document.Content[0], root, 1); problem != nil {
 		return nil, problem
 	}
 	return root, nil
@@ -101,7 +101,7 @@ func (c *converter) measure(n *yaml.Node, depth int) (int, *Problem) {
 		return 0, newProblem(c.at(n), "too-deep", fmt.Sprintf("the document is nested more than %d levels", maxDepth))
 	}
 	if n.Kind == yaml.AliasNode {
-		return c.measureAnchor(n, depth)
+		return c.measureAnchor(n)
 	}
 	if n.Anchor != "" {
 		c.sizes[n] = -1
@@ -123,9 +123,9 @@ func (c *converter) measure(n *yaml.Node, depth int) (int, *Problem) {
 	return size, nil
 }
 
-// measureAnchor returns the size of the anchor that the alias n names. The depth of the copy is
-// checked by convert: the sum of depths is bounded by the number of nodes.
-func (c *converter) measureAnchor(n *yaml.Node, depth int) (int, *Problem) {
+// measureAnchor returns the size of the anchor that the alias n names. fill checks the depth of
+// the copy.
+func (c *converter) measureAnchor(n *yaml.Node) (int, *Problem) {
 	size, known := c.sizes[n.Alias]
 	if !known || size < 0 {
 		return 0, newProblem(c.at(n), "alias", fmt.Sprintf("the alias *%s stands inside its own anchor", n.Value))
@@ -133,10 +133,7 @@ func (c *converter) measureAnchor(n *yaml.Node, depth int) (int, *Problem) {
 	return size, nil
 }
 
-func (c *converter) convert(n *yaml.Node, into *Node) *Problem {
-	return c.fill(n, into, 1)
-}
-
+// fill makes into a copy of n with its aliases expanded.
 func (c *converter) fill(n *yaml.Node, into *Node, depth int) *Problem {
 	if depth > maxDepth {
 		return newProblem(c.at(n), "too-deep", fmt.Sprintf("the document is nested more than %d levels with its aliases expanded", maxDepth))
@@ -238,21 +235,27 @@ func mergeKeys(into, from *Node) *Problem {
 	if from.Kind == List {
 		maps = from.Items
 	}
+	present := keysOf(into.Fields)
 	for _, m := range maps {
 		if m.Kind != Map {
 			return newProblem(m.Position, "syntax", "the merge key << takes a map or a list of maps")
 		}
-		present := make(map[string]bool, len(into.Fields))
-		for _, field := range into.Fields {
-			present[field.Key] = true
-		}
 		for _, field := range m.Fields {
 			if !present[field.Key] {
+				present[field.Key] = true
 				into.Fields = append(into.Fields, field)
 			}
 		}
 	}
 	return nil
+}
+
+func keysOf(fields []Field) map[string]bool {
+	keys := make(map[string]bool, len(fields))
+	for _, field := range fields {
+		keys[field.Key] = true
+	}
+	return keys
 }
 
 func (c *converter) fillScalar(n *yaml.Node, into *Node) *Problem {
