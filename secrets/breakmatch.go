@@ -35,8 +35,9 @@ func compareBroken(p, text []byte) comparison {
 	}
 }
 
-// longestBroken is longestMatch for the data of text. It returns the comparison with the longest pattern that is a prefix of the data, and the one with a
-// pattern of which the data is a prefix.
+// longestBroken is longestMatch for the data of text. It returns the comparison with the
+// longest pattern that is a prefix of the data, and the one with a pattern of which the
+// data is a prefix.
 func (m *matcher) longestBroken(lo, hi int32, text []byte, l *matchList) (found, more comparison) {
 	end := hi
 	for low := lo; low < end; {

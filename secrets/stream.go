@@ -45,8 +45,8 @@ type stream struct {
 }
 
 // The credit limits the time that the matchers spend on comparing patterns. Its unit is
-// about 5 ns. They earn one unit for each byte of text, which is about what the
-// automaton takes for it, and may save some. So a text that resembles patterns on
+// about 5 ns. They earn one unit for each byte of text, which is about the
+// time that the automaton takes for it, and may save some. So a text that resembles patterns on
 // purpose costs at most about as much as both searches together.
 const (
 	initialCredit  = 80 << 10 // 0.4 ms; the automaton has to be built afterwards
