@@ -73,7 +73,7 @@ func parallelCases() []testCase {
 			},
 		},
 		{
-			name: "transactions have workspaces of their own", rule: "T8",
+			name: "transactions have separate workspaces", rule: "T8",
 			run: func(s *stand) {
 				a, b := s.begin(), s.begin()
 				a.out("echo secret > file")
