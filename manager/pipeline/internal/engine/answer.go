@@ -88,11 +88,16 @@ func (t *turn) intervene(n *Node, action *definition.Action) {
 		t.end(n, failed(n.FailureKind), n.Reason+"; no intervention: "+err.Error())
 		return
 	}
-	t.setStatus(n, InterventionWaiting)
-	n.OnTimeout = actionMarkAsFailure
+	onTimeout := actionMarkAsFailure
 	if action.OnTimeout != nil {
-		n.OnTimeout = action.OnTimeout.Type
+		onTimeout = action.OnTimeout.Type
 	}
+	t.waitForPerson(n, limit, onTimeout)
+}
+
+func (t *turn) waitForPerson(n *Node, limit time.Duration, onTimeout string) {
+	t.setStatus(n, InterventionWaiting)
+	n.OnTimeout = onTimeout
 	if limit > 0 {
 		n.Due = t.now.Add(limit)
 		t.setTimer(n, AnswerTimer, n.Due)

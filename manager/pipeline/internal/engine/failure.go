@@ -74,6 +74,10 @@ func (t *turn) fail(n *Node, kind FailureKind, message string) {
 		return
 	}
 	action, level := t.strategyFor(n, errorsOf(kind))
+	if action == nil && n.Kind == StepNode && t.s.Run.HoldFailed > 0 {
+		t.waitForPerson(n, t.s.Run.HoldFailed, actionMarkAsFailure)
+		return
+	}
 	if action == nil {
 		t.end(n, failed(kind), message)
 		return

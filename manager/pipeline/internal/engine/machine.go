@@ -12,7 +12,7 @@ const (
 	// maxDepth bounds nested groups.
 	maxDepth = 32
 	// maxIterations bounds the children of one strategy.
-	maxIterations = 1000
+	maxIterations = 256
 	// maxName bounds the name of a person, in bytes.
 	maxName = 256
 	// maxPast, maxEvaluated and maxFailures bound what a node keeps.

@@ -3,6 +3,7 @@ package engine
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -90,6 +91,24 @@ func TestAnApprovalWaitsForAPerson(t *testing.T) {
 	w.begin().play()
 	assert.Equal(t, IgnoreFailed, w.step("ok").Status)
 	assert.Equal(t, []string{"b"}, w.started)
+}
+
+func TestAFailedStepCanBeRetriedWhileItsStageIsHeld(t *testing.T) {
+	t.Parallel()
+	w := build(t, eachStep("a", "b"), func(r *Run) { r.HoldFailed = time.Hour })
+	w.results["a"] = []Result{exit(1), {}}
+	w.begin().drain()
+	assert.Equal(t, InterventionWaiting, w.node(rootPath).Status)
+	require.NoError(t, w.apply(Event{Kind: Answered, Node: w.step("a").Path, By: "ada", Answer: &Answer{Action: "Retry"}}))
+	w.play()
+	assert.Equal(t, []string{"a", "a", "b"}, w.started)
+	assert.Equal(t, Succeeded, w.node(rootPath).Status)
+
+	w = build(t, eachStep("a", "b"), func(r *Run) { r.HoldFailed = time.Hour })
+	w.results["a"] = []Result{exit(1)}
+	w.begin().play()
+	assert.Equal(t, Failed, w.step("a").Status)
+	assert.Equal(t, start.Add(time.Hour), w.now)
 }
 
 func TestARunIsRetriedFromAStage(t *testing.T) {

@@ -37,6 +37,9 @@ type Run struct {
 	Variables Values `json:"variables,omitempty"`
 	// Stages selects stages by identifier. The others are skipped. Empty means all.
 	Stages []string `json:"stages,omitempty"`
+	// HoldFailed makes a step that failed wait this long for the answer of a person, if no failure
+	// strategy matches. Its stage stays open. 0 does not wait.
+	HoldFailed time.Duration `json:"hold_failed,omitempty"`
 	// Resumed is the id of the run that this run continues, if any.
 	Resumed string `json:"resumed,omitempty"`
 }
