@@ -49,7 +49,11 @@ func (r *reader) identity(n *Node, at *path) (identifier, name string) {
 	if name == "" {
 		return identifier, identifier
 	}
-	if node := n.Get("name"); !node.Dynamic() && !namePattern.MatchString(name) {
+	switch node := n.Get("name"); {
+	case isInput(node):
+	case node.Dynamic():
+		r.warn(node.Position, "bad-name", at.at("name"), "expressions in a name are not evaluated", "use nodeName for the names of children of a matrix")
+	case !namePattern.MatchString(name):
 		r.warn(node.Position, "bad-name", at.at("name"), fmt.Sprintf("the name %s holds characters that Harness refuses", quote(name)),
 			"use letters, digits, blanks and . _ -, at most 128")
 	}

@@ -15,10 +15,10 @@ func stageObjects() []object {
 			refused("parallel", "parallel stages cannot be nested: list all stages in one parallel block"),
 		}},
 		{name: "stage", inner: "spec", keys: []key{
-			fixed(text("name", "The name for people.")),
+			text("name", "The name for people."),
 			needed(fixed(text("identifier", "The name in expressions and paths."))),
 			fixed(text("type", "CI; other types are refused or left out.")),
-			fixed(text("description", "Text for people.")),
+			text("description", "Text for people."),
 			pairs("tags", "Labels with or without a value."),
 			items("variables", "variable", "Values that expressions take as stage.variables.NAME."),
 			nested("when", "stage when", "When the stage runs."),
@@ -63,10 +63,10 @@ func stageObjects() []object {
 			anything("spec", "Settings of the machine."),
 		}},
 		{name: "service dependency", inner: "spec", keys: []key{
-			fixed(text("name", "The name for people.")),
+			text("name", "The name for people."),
 			needed(fixed(text("identifier", "The host name of the service."))),
 			fixed(words("type", "Service.", "Service")),
-			fixed(text("description", "Text for people.")),
+			text("description", "Text for people."),
 			needed(nested("spec", "service", "The container.")),
 		}},
 		{name: "service", keys: []key{

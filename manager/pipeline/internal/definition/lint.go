@@ -204,7 +204,10 @@ func (l *linter) strategy(s *Strategy, c *context) {
 	}
 	l.text(s.When, c, conditionText)
 	l.text(s.Parallelism, c, axisText)
+	child := *c
+	child.addAxes(s)
 	if s.Matrix != nil {
+		l.text(s.Matrix.NodeName, &child, nameText)
 		for _, axis := range s.Matrix.Axes {
 			l.texts(axis.Value, c, axisText)
 		}
@@ -213,6 +216,7 @@ func (l *linter) strategy(s *Strategy, c *context) {
 		}
 	}
 	if s.Repeat != nil {
+		l.text(s.Repeat.NodeName, &child, nameText)
 		l.texts(s.Repeat.Items, c, axisText)
 		l.texts(s.Repeat.Times, c, axisText)
 	}

@@ -36,7 +36,7 @@ const lintFile = `pipeline:
                   name: second
                   type: Run
                   when: {stageStatus: All, condition: 'CONDITION'}
-                  strategy: {matrix: {axis: [AXIS]}}
+                  strategy: {matrix: {axis: [AXIS], nodeName: "NODE <+matrix.axis>"}}
                   spec:
                     image: alpine
                     envVariables: {A: "ENVIRONMENT"}
@@ -53,10 +53,10 @@ const lintFile = `pipeline:
 
 func lint(t *testing.T, place, text string) Problems {
 	t.Helper()
-	values := map[string]string{"NAME": "build", "STAGECONDITION": "true", "CONDITION": "true", "AXIS": "x", "ENVIRONMENT": "1", "SCRIPT": "true", "LAST": "true"}
+	values := map[string]string{"NAME": "build", "STAGECONDITION": "true", "CONDITION": "true", "AXIS": "x", "ENVIRONMENT": "1", "SCRIPT": "true", "LAST": "true", "NODE": "a"}
 	values[place] = text
 	document := lintFile
-	for _, name := range []string{"STAGECONDITION", "CONDITION", "NAME", "AXIS", "ENVIRONMENT", "SCRIPT", "LAST"} {
+	for _, name := range []string{"STAGECONDITION", "CONDITION", "NAME", "AXIS", "ENVIRONMENT", "SCRIPT", "LAST", "NODE"} {
 		document = strings.ReplaceAll(document, name, values[name])
 	}
 	s := Source{Name: "p.yaml", Text: []byte(document)}
@@ -95,7 +95,9 @@ func TestLintWarnsOfEachUsualMistake(t *testing.T) {
 		"secret variable in a script": {"SCRIPT", `curl -u <+pipeline.variables.key>`, "secret-in-script"},
 		"secret in a condition":       {"CONDITION", `<+secrets.getValue("x")> == "y"`, "secret-in-condition"},
 		"secret variable decides":     {"STAGECONDITION", `<+pipeline.variables.key> == 'y'`, "secret-in-condition"},
+		"axis of a repetition":        {"LAST", `<+repeat.item> <+matrix.a ?? 'b'> <+steps.gone.status>`, "unknown-step"},
 		"secret in an axis":           {"AXIS", `<+secrets.getValue("x")>`, "secret-in-axis"},
+		"secret in a name":            {"NODE", `<+secrets.getValue('x')>`, "secret-in-name"},
 		"hyphen":                      {"SCRIPT", `echo <+matrix.os-name>`, "hyphen"},
 		"stage decides by its step":   {"STAGECONDITION", `<+execution.steps.first.status> == 'FAILED'`, "own-steps"},
 		"step of another stage":       {"LAST", `<+steps.first.status>`, "write pipeline.stages.build.spec.execution.steps.first"},
