@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,6 +32,7 @@ type survival struct {
 	logs  *logservice.Server
 	count string // the directory where steps count their runs
 	host  bool   // the steps run on the host
+	harm  func() // what happens to the delegate; nil kills it
 }
 
 func newSurvival(t *testing.T) *survival {
@@ -117,7 +119,12 @@ func (s *survival) check(id string) bool {
 	if st.Status != manager.Success {
 		text, err := json.Marshal(st)
 		require.NoError(s.t, err)
-		assert.Contains(s.t, string(text), driver.ErrLost.Error())
+		reasons := []string{driver.ErrLost.Error()}
+		if s.harm != nil {
+			reasons = append(reasons, "the supervisor")
+		}
+		known := slices.ContainsFunc(reasons, func(reason string) bool { return strings.Contains(string(text), reason) })
+		assert.True(s.t, known, "%s has none of the reasons %q: %s", id, reasons, text)
 		return false
 	}
 	var want strings.Builder
@@ -149,26 +156,36 @@ func TestHostStagesSurviveKillsOfTheDelegate(t *testing.T) {
 	s.survive(restarts / 2)
 }
 
-// survive kills the delegate some times and checks all stages.
+// resume starts the delegate, unless it runs, and lets it work.
+func (s *survival) resume() {
+	if s.cmd != nil {
+		return
+	}
+	s.start(orders{Resume: true})
+	s.assertBystanders("after a restart")
+	s.work()
+	s.expect("working")
+}
+
+// survive kills the delegate, or does other harm, some times. It checks all stages.
 func (s *survival) survive(restarts int) {
 	t := s.t
 	var all []string
+	harm := s.kill
+	if s.harm != nil {
+		harm = s.harm
+	}
 	for range restarts {
 		s.forgetEnded()
 		for len(s.stages) < atOnce {
 			s.submit()
 			all = append(all, s.stages[len(s.stages)-1])
 		}
-		s.start(orders{Resume: true})
-		s.assertBystanders("after a restart")
-		s.work()
-		s.expect("working")
+		s.resume()
 		<-time.After(time.Duration(rand.N(1000)) * time.Millisecond)
-		s.kill()
+		harm()
 	}
-	s.start(orders{Resume: true})
-	s.work()
-	s.expect("working")
+	s.resume()
 	s.awaitStageEnds()
 	right := 0
 	for _, id := range all {
@@ -180,7 +197,9 @@ func (s *survival) survive(restarts int) {
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
 	s.wait()
 	s.assertClean("at the end", 0)
-	assert.GreaterOrEqual(t, right, len(all)*9/10, "a step is lost only when the kill comes between its container's removal and its answer")
+	if s.harm == nil {
+		assert.GreaterOrEqual(t, right, len(all)*9/10, "a step is lost only when the kill comes between its container's removal and its answer")
+	}
 	t.Logf("killed %d times with %d stages at once: %d stages, of which %d went on to their right end and %d failed with the reason",
 		restarts, atOnce, len(all), right, len(all)-right)
 }
