@@ -92,3 +92,25 @@ func TestAStepStartsTheSupervisorAgainAfterAFailure(t *testing.T) {
 	_, out := r.run(sh("step", "echo runs"))
 	require.Equal(t, "runs\n", out)
 }
+
+// Without supervisor and control group, a cleanup cannot find a process that hides, and says so. With one
+// of them it says nothing.
+func TestACleanupSaysThatAProcessMayHaveSurvived(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, separated())
+	r.init()
+	r.run(sh("step", "true"))
+	ctx, remarks := driver.WithRemarks(t.Context())
+	left, err := r.d.Cleanup(ctx, r.ledger.resources())
+	require.NoError(t, err)
+	require.Empty(t, left)
+	require.Empty(t, remarks())
+
+	for range 2 {
+		left, err = r.d.Cleanup(ctx, []driver.Resource{{Kind: "process", ID: "visibly-fake-marker", Data: []byte(`{"pid":1}`)}})
+		require.NoError(t, err)
+		require.Empty(t, left)
+	}
+	require.Len(t, remarks(), 1)
+	require.Contains(t, remarks()[0], "processes of host steps may have survived")
+}

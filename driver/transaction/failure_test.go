@@ -167,6 +167,26 @@ func (c *careless) Cleanup(ctx context.Context, rs []driver.Resource) ([]driver.
 	return c.fakeDriver.Cleanup(ctx, rs)
 }
 
+// The answer of a cleanup that succeeded contains the remarks of the driver, each once.
+func TestTheAnswerOfACleanupHasTheRemarksOfTheDriver(t *testing.T) {
+	t.Parallel()
+	w := &careless{fakeDriver: newFakeDriver()}
+	w.cleanup = func(ctx context.Context, rs []driver.Resource) ([]driver.Resource, error) {
+		for range 2 {
+			driver.Remark(ctx, "a process may have survived")
+		}
+		return w.fakeDriver.Cleanup(ctx, rs)
+	}
+	s := newStages(t, w.fakeDriver)
+	s.Stages = transaction.New(w, transaction.WithLedger(s.ledger))
+	s.init("tx")
+	r := s.cleanup("tx")
+	assert.Equal(t, stage.Success, statusOf(r))
+	assert.JSONEq(t, `{"command_execution_status":"SUCCESS","error_message":"a process may have survived"}`, string(r.Data))
+	assert.Empty(t, s.records())
+	require.NoError(t, s.Close(t.Context()))
+}
+
 // Rule T3: a driver that breaks its contract loses no resource. An error that names no
 // resource may mean that none was removed. A resource may remain without an error.
 func TestACleanupThatIsUnclearKeepsTheRecord(t *testing.T) {

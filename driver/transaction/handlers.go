@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/delegate-io/dlite/driver"
@@ -269,7 +270,8 @@ func (s *Stages) cleanUp(ctx context.Context, req *task.Request[stage.CleanupReq
 	}
 	mask := func(text string) string { return text }
 	var err error
-	switch open, stuck := s.findOrBlock(ids); {
+	open, stuck := s.findOrBlock(ids)
+	switch {
 	case open != nil:
 		mask, err = open.secrets.Mask, open.close(ctx)
 	case stuck != nil:
@@ -281,7 +283,19 @@ func (s *Stages) cleanUp(ctx context.Context, req *task.Request[stage.CleanupReq
 	if err != nil {
 		return &stage.CleanupResponse{Status: stage.Failure, ErrorMessage: mask(err.Error())}, nil
 	}
-	return &stage.CleanupResponse{Status: stage.Success}, nil
+	return &stage.CleanupResponse{Status: stage.Success, ErrorMessage: mask(cmp.Or(open, stuck).remarked())}, nil
+}
+
+// remarked returns the remarks of the driver about a cleanup that succeeded. t may be nil.
+func (t *transaction) remarked() string {
+	if t == nil {
+		return ""
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := slices.Clone(t.remarks)
+	slices.Sort(list)
+	return strings.Join(slices.Compact(list), "; ")
 }
 
 // CleanUpForgotten cleans up the transaction of a task that its manager has

@@ -121,10 +121,14 @@ func (s *Stages) nextSweep() (at time.Time) {
 // removeResources has the driver remove resources and returns the remaining ones.
 // If the driver fails without naming them, all count as remaining.
 func (t *transaction) removeResources(ctx context.Context, rs []driver.Resource) (left []driver.Resource, err error) {
+	ctx, remarks := driver.WithRemarks(ctx)
 	err = t.guard(ctx, "cleanup", func() error {
 		left, err = t.stages.driver.Cleanup(ctx, rs)
 		return err
 	})
+	t.mu.Lock()
+	t.remarks = append(t.remarks, remarks()...)
+	t.mu.Unlock()
 	switch {
 	case err != nil && len(left) == 0:
 		left = rs

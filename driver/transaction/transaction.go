@@ -46,6 +46,7 @@ type transaction struct {
 
 	services services
 
+	remarks   []string      // of the driver's cleanups; guarded by mu
 	sweepLock chan struct{} // holds one element while resources are removed
 	cleaned   bool          // guarded by sweepLock: no resource is left
 	// Until lateUntil an engine may still create resources for a killed process, so

@@ -179,7 +179,8 @@ type CleanupRequest struct {
 // first.
 func (r *CleanupRequest) TransactionIDs() []string { return nonEmpty(r.GroupID, r.Network) }
 
-// CleanupResponse answers a cleanup task.
+// CleanupResponse answers a cleanup task. With a Status of success, ErrorMessage has remarks of the driver
+// about processes that may have survived.
 type CleanupResponse struct {
 	Status       Status `json:"command_execution_status"`
 	ErrorMessage string `json:"error_message,omitempty"`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"sync"
 
 	"github.com/delegate-io/dlite/driver"
@@ -15,6 +16,9 @@ import (
 type cleanup struct {
 	d         *Driver
 	markedErr error // why marked processes still run
+	// ended has the markers of git's processes that have ended and left nothing.
+	ended  map[string]bool
+	remark sync.Once
 }
 
 // Terminate implements [steps.Cleaner] (rule T7).
@@ -59,7 +63,11 @@ func (c *cleanup) Removers() []steps.Remover {
 func (c *cleanup) killProcesses(ctx context.Context, list []driver.Resource) {
 	markers := map[string]bool{}
 	for _, r := range list {
-		if _, ended := c.d.ended.LoadAndDelete(r.ID); ended || readSupervised(r).Supervisor != nil {
+		if _, ended := c.d.ended.LoadAndDelete(r.ID); ended {
+			c.ended[r.ID] = true
+			continue
+		}
+		if readSupervised(r).Supervisor != nil {
 			continue
 		}
 		markers[r.ID] = true
@@ -104,7 +112,22 @@ func (c *cleanup) removeProcess(ctx context.Context, r driver.Resource) error {
 	if err := c.d.shared.Unfollow(ctx, steps.KindProcess+" "+r.ID); err != nil {
 		return err
 	}
+	if record.Cgroup == "" && !c.ended[r.ID] && runtime.GOOS != "windows" { // there a job object holds all processes
+		c.remarkSurvivors(ctx)
+	}
 	return cg.Remove()
+}
+
+// survivors is the remark of a cleanup that cannot find all processes.
+const survivors = "processes of host steps may have survived: this machine has neither supervisors nor control groups for host steps, " +
+	"so the cleanup cannot find a process that left its process group and cleared its environment"
+
+// remarkSurvivors says in the log and in the answer that processes may have survived.
+func (c *cleanup) remarkSurvivors(ctx context.Context) {
+	c.remark.Do(func() {
+		c.d.shared.Log(ctx).Warn().Msg(survivors)
+		driver.Remark(ctx, survivors)
+	})
 }
 
 // removeGroup removes the control group of a transaction and all processes in it.

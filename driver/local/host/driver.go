@@ -108,7 +108,7 @@ func New(cfg Config) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{shared: shared}
-	shared.AddCleaner(func() steps.Cleaner { return &cleanup{d: d} })
+	shared.AddCleaner(func() steps.Cleaner { return &cleanup{d: d, ended: map[string]bool{}} })
 	if !cfg.Trusted && !cfg.WholeMachine {
 		d.separate()
 	}
