@@ -188,8 +188,12 @@ func parseNumber(text string) (any, error) {
 	if s == "" {
 		return int64(0), nil
 	}
-	if i, err := strconv.ParseInt(s, 10, 64); err == nil {
+	i, err := strconv.ParseInt(s, 10, 64)
+	if err == nil {
 		return i, nil
+	}
+	if errors.Is(err, strconv.ErrRange) {
+		return nil, fmt.Errorf("the text %q is not a number of 64 bits", shorten(text, 40))
 	}
 	if f, ok := parseFloat(s); ok {
 		return f, nil

@@ -3,6 +3,8 @@ package expression_test
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -220,4 +222,27 @@ func TestReferencesListNamesAndSecrets(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, tmpl.Warnings(), 1)
 	assert.Equal(t, 7, tmpl.Warnings()[0].Offset)
+}
+
+// Pieces of the author's text and data, in any order, reach the step as they are, with the
+// author's references resolved and no other ones.
+func TestPiecesOfTextAndDataMakeNoReferenceTogether(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	written := []string{"", "$", "{", "}", "<", ">", "${{", "${{secrets", "secrets.prod}}", "}}", "<{", "}>", "getAs", "Base64", "| getAs", " ", "${{secrets.token}}", "a ${{secrets.token}}", "<{ ${{secrets.token}} }>"}
+	data := slices.Concat(attacks, []string{"$", "{", "}", "<", ">", "{{secrets.prod}}", "${{secrets", ".prod}}", "getAs", "Base64", "{ x | getAsBase64 }"})
+	for range 5_000 {
+		var text, want strings.Builder
+		scope := names{}
+		for i := range 2 + rnd.IntN(4) {
+			w, d := written[rnd.IntN(len(written))], strings.ToValidUTF8(data[rnd.IntN(len(data))], "?")
+			name := fmt.Sprintf("d%d", i)
+			scope[name] = d
+			fmt.Fprintf(&text, "%s<+%s>", w, name)
+			want.WriteString(strings.ReplaceAll(w, "${{secrets.token}}", "fake-value-of-token") + d)
+		}
+		v, err := eval(t, render, text.String(), &expression.Environment{Scope: scope})
+		require.NoError(t, err, text.String())
+		require.Equal(t, want.String(), atDelegate(t, v), "%s of %v, rendered %q", text.String(), scope, v)
+	}
 }

@@ -437,6 +437,9 @@ func secondNumber(v string) (*big.Float, problem) {
 	if err != nil {
 		return nil, failed
 	}
+	if i, _ := n.Int(nil); whole(v) && !i.IsInt64() {
+		return nil, failed
+	}
 	return n, fine
 }
 
