@@ -7,7 +7,8 @@ import (
 
 // xxd, od and hexdump show bytes in rows. A row is a line of an offset, which may be
 // missing, cells, and a rest. A cell is a group of hexadecimal or octal digits, or a
-// character (numberrow.go, charrow.go). The rest is usually a column with the same bytes as characters.
+// character (numberrow.go, charrow.go). The rest is usually a column with the same bytes
+// as characters.
 //
 // Digits can mean different bytes, because some tools swap the bytes of a word. So the
 // cells of consecutive lines have several readings. A reading is a text, and a stream
@@ -130,8 +131,8 @@ func (d *dumps) readLines(i int, lines *lineStarts) {
 			if i = d.endOfLine(i, lines); i < 0 {
 				break
 			}
-		} else {
-			d.readByte(d.text[i], d.base+int64(i))
+		} else if i = d.readRow(i); i == len(d.text) {
+			break
 		}
 		if d.text[i] == '\n' {
 			d.inLine = false
@@ -199,18 +200,27 @@ func (d *dumps) end() {
 	}
 }
 
-// readByte reads a byte at an offset of the text.
-func (d *dumps) readByte(b byte, at int64) {
-	if !d.numbers.over {
-		d.readNumber(b, at)
-	}
-	d.idle = d.numbers.over
-	for i := range d.chars {
-		if r := &d.chars[i]; !r.over {
-			d.readChar(r, b, at)
-			d.idle = d.idle && r.over
+// readRow reads the row from offset i of the text on. It returns the offset of the newline, or of
+// the byte that shows that the line has no more cells, or the length of the text.
+func (d *dumps) readRow(i int) int {
+	text, base := d.text, d.base
+	for ; i < len(text); i++ {
+		b, at := text[i], base+int64(i)
+		if !d.numbers.over {
+			d.readNumber(b, at)
+		}
+		if !d.chars[0].over {
+			d.readChar(&d.chars[0], b, at)
+		}
+		if !d.chars[1].over {
+			d.readChar(&d.chars[1], b, at)
+		}
+		d.idle = d.numbers.over && d.chars[0].over && d.chars[1].over
+		if d.idle || b == '\n' {
+			break
 		}
 	}
+	return i
 }
 
 // add adds a byte of the cell at an offset to a reading.
