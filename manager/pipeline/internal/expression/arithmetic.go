@@ -201,11 +201,11 @@ func parseNumber(text string) (any, error) {
 	return nil, fmt.Errorf("the text %q is not a number", shorten(text, 40))
 }
 
-// parseFloat parses a decimal number.
+// parseFloat parses a decimal number. As in Java, a number that is too large is infinite.
 func parseFloat(s string) (float64, bool) {
 	if s == "" || len(s) > 400 || strings.Trim(s, "0123456789.eE+-") != "" {
 		return 0, false
 	}
 	f, err := strconv.ParseFloat(s, 64)
-	return f, err == nil
+	return f, err == nil || errors.Is(err, strconv.ErrRange)
 }

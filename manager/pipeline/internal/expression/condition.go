@@ -98,7 +98,7 @@ func (c *Condition) Evaluate(env *Environment) (any, error) {
 	if err != nil {
 		return nil, within(err, strings.TrimSpace(c.template.text))
 	}
-	return ev.export(v)
+	return ev.export(v, strings.TrimSpace(c.template.text))
 }
 
 func (c *Condition) evaluate(ev *evaluation) (any, error) {

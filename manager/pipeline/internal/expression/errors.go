@@ -16,7 +16,7 @@ type SyntaxError struct {
 
 // Error returns the description with the offset.
 func (e *SyntaxError) Error() string {
-	return fmt.Sprintf("at character %d: %s", e.Offset+1, e.Text)
+	return fmt.Sprintf("at byte %d: %s", e.Offset+1, e.Text)
 }
 
 // Error is an error of an evaluation. It shows no values of secrets, because the service does

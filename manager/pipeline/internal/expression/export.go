@@ -3,8 +3,15 @@ package expression
 import "errors"
 
 // export converts the result of an evaluation to a value for the caller: nil, bool, int64,
-// float64, string, []any or map[string]any. In the mode Late, data is escaped.
-func (ev *evaluation) export(v any) (any, error) { return ev.exportItem(v, 0) }
+// float64, string, []any or map[string]any. In the mode Late, data is escaped. text is the text
+// that was evaluated.
+func (ev *evaluation) export(v any, text string) (any, error) {
+	v, err := ev.exportItem(v, 0)
+	if err != nil {
+		return nil, within(at(err, 0), text)
+	}
+	return v, nil
+}
 
 func (ev *evaluation) exportItem(v any, level int) (any, error) {
 	if err := ev.step(1); err != nil {

@@ -208,7 +208,7 @@ func (t *Template) Render(env *Environment) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ev.export(v)
+	return ev.export(v, t.text)
 }
 
 const (

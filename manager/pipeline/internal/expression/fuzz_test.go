@@ -82,6 +82,11 @@ func FuzzRender(f *testing.F) {
 				t.Fatalf("%q: %v and %v", text, err, errAgain)
 			}
 			if err != nil {
+				var syntax *expression.SyntaxError
+				var known *expression.Error
+				if !errors.As(err, &syntax) && !errors.As(err, &known) {
+					t.Fatalf("%q: %v", text, err)
+				}
 				continue
 			}
 			one, err := json.Marshal(got)
