@@ -33,11 +33,11 @@ func reference(object string) schema {
 	return schema{"$ref": "#/definitions/" + definitionName(object)}
 }
 
-var (
-	inputSchema      = schema{"type": "string", "pattern": `^\s*<\+input>`}
-	expressionSchema = schema{"type": "string", "pattern": `<\+`}
-	scalarSchema     = schema{"type": []string{"string", "number", "boolean", "null"}}
-)
+func inputSchema() schema      { return schema{"type": "string", "pattern": `^\s*<\+input>`} }
+func expressionSchema() schema { return schema{"type": "string", "pattern": `<\+`} }
+func scalarSchema() schema {
+	return schema{"type": []string{"string", "number", "boolean", "null"}}
+}
 
 func anyOf(parts ...schema) schema { return schema{"anyOf": parts} }
 
@@ -82,7 +82,7 @@ func (t *table) variantRules(k *key) []schema {
 	for _, name := range slices.Sorted(maps.Keys(variants)) {
 		rules = append(rules, schema{
 			"if":   schema{"properties": schema{"type": schema{"const": name}}, "required": []string{"type"}},
-			"then": schema{"properties": schema{k.name: anyOf(reference(variants[name]), inputSchema)}},
+			"then": schema{"properties": schema{k.name: anyOf(reference(variants[name]), inputSchema())}},
 		})
 	}
 	return rules
@@ -107,19 +107,19 @@ func (t *table) shape(k *key) schema {
 	case textShape:
 		return wordSchema(k)
 	case boolShape:
-		return anyOf(schema{"type": "boolean"}, expressionSchema)
+		return anyOf(schema{"type": "boolean"}, expressionSchema())
 	case numberShape:
-		return anyOf(schema{"type": "integer"}, schema{"type": "string", "pattern": `^\s*\d+\s*$`}, expressionSchema)
+		return anyOf(schema{"type": "integer"}, schema{"type": "string", "pattern": `^\s*\d+\s*$`}, expressionSchema())
 	case timeShape:
-		return anyOf(schema{"type": "string", "pattern": `^\s*(\d+[smhdw]\s*)*$`}, expressionSchema)
+		return anyOf(schema{"type": "string", "pattern": `^\s*(\d+[smhdw]\s*)*$`}, expressionSchema())
 	case listShape:
-		return anyOf(schema{"type": "array", "items": wordSchema(k)}, expressionSchema)
+		return anyOf(schema{"type": "array", "items": wordSchema(k)}, expressionSchema())
 	case mapShape:
-		return anyOf(schema{"type": "object", "additionalProperties": scalarSchema}, expressionSchema)
+		return anyOf(schema{"type": "object", "additionalProperties": scalarSchema()}, expressionSchema())
 	case objectShape:
-		return anyOf(reference(k.of), inputSchema)
+		return anyOf(reference(k.of), inputSchema())
 	case itemsShape:
-		return anyOf(schema{"type": "array", "items": anyOf(reference(k.of), inputSchema)}, inputSchema)
+		return anyOf(schema{"type": "array", "items": anyOf(reference(k.of), inputSchema())}, inputSchema())
 	}
 	return schema{}
 }
@@ -127,7 +127,7 @@ func (t *table) shape(k *key) schema {
 // wordSchema offers the permitted words to editors. The reader takes them in any case.
 func wordSchema(k *key) schema {
 	if len(k.words) == 0 {
-		return schema{"type": scalarSchema["type"]}
+		return scalarSchema()
 	}
-	return anyOf(schema{"enum": k.words}, expressionSchema)
+	return anyOf(schema{"enum": k.words}, expressionSchema())
 }
