@@ -1,7 +1,5 @@
 package definition
 
-import "time"
-
 // Position is a place in a file. Line and Column count from 1; 0 means unknown. Column counts
 // characters.
 type Position struct {
@@ -231,8 +229,6 @@ type Options struct {
 	SkipOtherStages bool
 	// StepTypes are types of steps that the operator has added. Their specs are not checked.
 	StepTypes []string
-	// Now is the time of the read, for templates of dates. Zero is the current time.
-	Now time.Time
 }
 
 // Source is a file.

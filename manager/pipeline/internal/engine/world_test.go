@@ -41,7 +41,7 @@ type world struct {
 
 // pipeline reads a pipeline with one CI stage for each stage of the text.
 func pipeline(t require.TestingT, text string) *definition.Pipeline {
-	p, problems := definition.Read(definition.Source{Name: "p.yaml", Text: []byte(text)}, definition.Options{Now: start, StepTypes: []string{typeApproval}})
+	p, problems := definition.Read(definition.Source{Name: "p.yaml", Text: []byte(text)}, definition.Options{StepTypes: []string{typeApproval}})
 	require.False(t, problems.Errors(), "%v", problems)
 	return p
 }
