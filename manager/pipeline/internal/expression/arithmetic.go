@@ -192,7 +192,7 @@ func parseNumber(text string) (any, error) {
 	if err == nil {
 		return i, nil
 	}
-	if errors.Is(err, strconv.ErrRange) {
+	if errors.Is(err, strconv.ErrRange) && !strings.ContainsAny(s, ".eE") {
 		return nil, fmt.Errorf("the text %q is not a number of 64 bits", shorten(text, 40))
 	}
 	if f, ok := parseFloat(s); ok {
