@@ -137,6 +137,28 @@ func TestAnAbortEndsNodesThatOnlyWait(t *testing.T) {
 	}
 }
 
+func TestChildrenThatHaveNotStartedAreSkippedWhenTheirStageEnds(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]Event{
+		"an abort of the run":     {Kind: Abort},
+		"an abort of the loop":    {Kind: Abort, Node: stagePath + ".spec.execution.steps.a"},
+		"the end of the stage":    {Kind: StageEnded, Node: stagePath, Attempt: 1, Result: &Result{Failure: FailureUnknown}},
+		"the time-out of a stage": {Kind: TimerFired, Node: stagePath, Attempt: 1, Timer: TimeoutTimer},
+	} {
+		w := build(t, run("a", "strategy: {parallelism: 3, maxConcurrency: 1}"))
+		w.hold["a_0"] = true
+		w.begin().drain()
+		require.NoError(t, w.apply(end))
+		w.play()
+		assert.Equal(t, []string{"a_0"}, w.started, name)
+		assert.Equal(t, Skipped, w.step("a_1").Status, name)
+		assert.Contains(t, w.step("a_2").Reason, "the strategy has ended", name)
+		assert.True(t, w.node(rootPath).Status.Ended(), name)
+		assert.False(t, w.node(rootPath).Status.Positive(), name)
+		assert.Zero(t, w.step("a").Active, name)
+	}
+}
+
 func TestAStageThatEndsEarlyFailsItsSteps(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, stage("build", "- parallel:\n"+indent(run("a", strategies(on("AllErrors", retrySpec(""))))+group("g", run("b")), 4)+run("c", "when: {stageStatus: All}"), "")+

@@ -69,7 +69,7 @@ func (t *turn) fail(n *Node, kind FailureKind, message string) {
 	n.FailureKind = kind
 	n.Reason = clip(message)
 	t.touch(n)
-	if t.cancelled(n) || t.unreachable(n) {
+	if t.cancelled(n) {
 		t.end(n, failed(kind), message)
 		return
 	}
@@ -84,15 +84,6 @@ func (t *turn) fail(n *Node, kind FailureKind, message string) {
 	}
 	n.Values = []Value{{Name: "failureStrategy", Value: action.Type + " of " + level}, {Name: "failure", Value: string(kind)}}
 	t.act(n, action, true)
-}
-
-// unreachable reports whether n is a step or a group in a stage that the manager has ended.
-func (t *turn) unreachable(n *Node) bool {
-	if n.Kind == StageNode || n.Kind == PipelineNode {
-		return false
-	}
-	stage := t.stageOf(n)
-	return stage != nil && !stage.Open
 }
 
 // strategyFor returns the first action for one of the errors: of the node, of the groups around

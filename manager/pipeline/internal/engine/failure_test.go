@@ -163,6 +163,33 @@ func TestAGroupIsRetriedAsAWhole(t *testing.T) {
 	assert.Equal(t, "exit code 1; the group failed after 2 retries", w.step("g.steps.b").Reason)
 }
 
+func TestAGroupIsNotRetriedInAStageThatRolledBack(t *testing.T) {
+	t.Parallel()
+	// The strategy of the group makes it run again only when all its steps have ended.
+	w := build(t, "- parallel:\n"+indent(group("g", "- parallel:\n"+indent(eachStep("a", "c"), 4), strategies(on("AllErrors", "{type: RetryStepGroup, spec: {retryCount: 2}}")))+
+		run("b", strategies(on("AllErrors", "{type: StageRollback}"))), 4))
+	w.results["a"], w.results["b"] = []Result{exit(1)}, []Result{exit(1)}
+	w.hold["c"] = true
+	w.begin().drain()
+	w.send(w.step("g.steps.c").Path, 1, Result{})
+	w.play()
+	assert.Equal(t, []string{"b", "a", "c"}, w.started)
+	assert.Equal(t, Failed, w.step("g").Status)
+	assert.Equal(t, 1, w.step("g").Attempt)
+}
+
+func TestAGroupThatRunsAgainAbortsItsBackgroundSteps(t *testing.T) {
+	t.Parallel()
+	w := build(t, group("g", strings.Replace(run("db"), "type: Run", "type: Background", 1)+eachStep("a"),
+		strategies(on("AllErrors", "{type: RetryStepGroup, spec: {retryCount: 2}}"))))
+	w.results["a"] = []Result{exit(1), {}}
+	w.begin().play()
+	assert.Equal(t, []string{"db", "a", "db", "a"}, w.started)
+	assert.Contains(t, kinds(w.commands), string(AbortStep))
+	assert.Equal(t, Succeeded, w.step("g.steps.db").Status)
+	assert.Equal(t, Succeeded, w.node(rootPath).Status)
+}
+
 func TestAManualInterventionWaitsForAnAnswer(t *testing.T) {
 	t.Parallel()
 	const intervention = "{type: ManualIntervention, spec: {timeout: 1h, onTimeout: {action: {type: Ignore}}}}"

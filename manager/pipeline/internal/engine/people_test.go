@@ -100,6 +100,8 @@ func TestAFailedStepCanBeRetriedWhileItsStageIsHeld(t *testing.T) {
 	w.begin().drain()
 	assert.Equal(t, InterventionWaiting, w.node(rootPath).Status)
 	require.NoError(t, w.apply(Event{Kind: Answered, Node: w.step("a").Path, By: "ada", Answer: &Answer{Action: "Retry"}}))
+	assert.Equal(t, Running, w.node(rootPath).Status)
+	assert.Empty(t, w.node("build").Waiting)
 	w.play()
 	assert.Equal(t, []string{"a", "a", "b"}, w.started)
 	assert.Equal(t, Succeeded, w.node(rootPath).Status)
