@@ -56,6 +56,9 @@ func (t *turn) announceBelow(parent *Node, e *element, steps *[]Step) {
 				t.announceBelow(child, below, steps)
 				continue
 			}
+			if below.step.Type == typeApproval {
+				continue
+			}
 			step := t.identified(child, below)
 			step.Spec = t.knownFields(child, below.step.Spec)
 			*steps = append(*steps, step)

@@ -207,6 +207,11 @@ func (t *turn) forgetChildren(n *Node) {
 		if child.Sent {
 			t.abortStep(child, "the step runs again")
 		}
+		if child.Kind == StepNode && child.Status.Broken() {
+			stage := t.stageOf(child)
+			stage.Failures = slices.DeleteFunc(stage.Failures, func(id string) bool { return id == child.Identifier })
+			t.touch(stage)
+		}
 		t.forget(child)
 	}
 }

@@ -113,9 +113,9 @@ func (t *turn) matrix(n *Node, m *definition.Matrix) ([]iteration, error) {
 		}
 	}
 	var all []iteration
-	at := make([]int, len(axes))
-	for more := nonEmpty(axes); more; more = count(at, axes) {
-		if it := combination(m.Axes, axes, at); !excludes(excluded, it.matrix) {
+	place := make([]int, len(axes))
+	for more := nonEmpty(axes); more; more = count(place, axes) {
+		if it := combination(m.Axes, axes, place); !excludes(excluded, it.matrix) {
 			all = append(all, it)
 		}
 		if len(all) > maxIterations {
@@ -135,20 +135,20 @@ func nonEmpty(axes [][]any) bool {
 }
 
 // count moves to the next combination. It returns false after the last one.
-func count(at []int, axes [][]any) bool {
-	for i := len(at) - 1; i >= 0; i-- {
-		if at[i]++; at[i] < len(axes[i]) {
+func count(place []int, axes [][]any) bool {
+	for i := len(place) - 1; i >= 0; i-- {
+		if place[i]++; place[i] < len(axes[i]) {
 			return true
 		}
-		at[i] = 0
+		place[i] = 0
 	}
 	return false
 }
 
-func combination(names []definition.Field, axes [][]any, at []int) iteration {
+func combination(names []definition.Field, axes [][]any, places []int) iteration {
 	it := iteration{matrix: make(Values, len(axes))}
 	var postfix strings.Builder
-	for i, place := range at {
+	for i, place := range places {
 		postfix.WriteString("_" + strconv.Itoa(place))
 		it.matrix[names[i].Key] = axes[i][place]
 	}

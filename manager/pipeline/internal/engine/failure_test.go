@@ -153,6 +153,7 @@ func TestAGroupIsRetriedAsAWhole(t *testing.T) {
 	assert.Equal(t, Succeeded, w.node(rootPath).Status)
 	assert.Equal(t, 2, w.step("g").Attempt)
 	assert.Equal(t, 2, w.step("g.steps.c").Attempt)
+	assert.Empty(t, w.node("build").Failures, "the failure is of an earlier attempt")
 	assert.Equal(t, start.Add(10*time.Second), w.now)
 
 	w = build(t, steps)

@@ -49,6 +49,7 @@ type modelNode struct {
 	again    bool
 	stopped  bool
 	opened   bool
+	blocked  bool // by a stage that did not succeed
 	up       bool // a background step that has started
 }
 
@@ -65,7 +66,7 @@ func (m *model) start() {
 	m.paused = map[string]func(){}
 	m.root.status, m.root.path = Running, rootPath
 	if m.graph {
-		m.dag()
+		m.dag(map[string]bool{})
 	} else {
 		m.sequence(m.root, m.root.items, func() { m.end(m.root, m.aggregate(m.root), false) })
 	}
@@ -105,10 +106,55 @@ func (m *model) settle() {
 	}
 }
 
-func (m *model) dag() {
+// retry runs an ended run again from a stage.
+func (m *model) retry(id string) {
+	var first int
+	again := map[string]bool{id: true}
+	for i, item := range m.root.items {
+		for _, d := range item {
+			if d.id == id {
+				first = i
+			}
+			for _, on := range d.depends { // items are in the order of their dependencies
+				again[d.id] = again[d.id] || again[on]
+			}
+		}
+	}
+	place := map[string]int{}
+	for i, item := range m.root.items {
+		for _, d := range item {
+			place[d.id] = i
+		}
+	}
+	kept := map[string]bool{}
+	m.root.children = slices.DeleteFunc(m.root.children, func(n *modelNode) bool {
+		bad := !n.status.Positive() || n.blocked
+		if m.graph {
+			kept[n.id] = !again[n.id] && !bad
+		} else {
+			kept[n.id] = place[n.id] < first || place[n.id] == first && n.id != id && !bad
+		}
+		return !kept[n.id]
+	})
+	m.aborted, m.stop, m.rolled, m.root.status = false, false, false, Running
+	for _, n := range m.root.children {
+		m.rolled = m.rolled || n.stopped
+		for _, child := range n.children {
+			m.rolled = m.rolled || child.kind == StageNode && child.stopped
+		}
+	}
+	if m.graph {
+		m.dag(kept)
+		return
+	}
+	items := slices.Clone(m.root.items[first:])
+	items[0] = slices.DeleteFunc(slices.Clone(items[0]), func(d *modelNode) bool { return kept[d.id] })
+	m.sequence(m.root, items, func() { m.end(m.root, m.aggregate(m.root), false) })
+}
+
+func (m *model) dag(begun map[string]bool) {
 	left := 0
 	var check func()
-	begun := map[string]bool{}
 	blocked := map[string]bool{}
 	find := func(id string) *modelNode {
 		for _, n := range m.root.children {
@@ -137,6 +183,7 @@ func (m *model) dag() {
 			done := func() { left--; m.later(m.root, check) }
 			if blocked[d.id] {
 				n := d.copyOf(m.root, d.id, rootPath+".stages."+d.id)
+				n.blocked = true
 				m.root.children = append(m.root.children, n)
 				m.end(n, Skipped, true)
 				done()
@@ -426,7 +473,7 @@ func (m *model) aggregate(c *modelNode) Status {
 }
 
 func combine(all []Status) Status {
-	for _, s := range []Status{Aborted, Errored, Failed, ApprovalRejected, Expired, IgnoreFailed} {
+	for _, s := range []Status{Aborted, Failed, ApprovalRejected, Expired, IgnoreFailed} {
 		if slices.Contains(all, s) {
 			return s
 		}

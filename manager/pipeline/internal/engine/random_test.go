@@ -381,12 +381,33 @@ func TestTheEngineActsAsTheModel(t *testing.T) {
 		c.take(commands)
 		c.model.start()
 		c.compare()
-		for deadline := 0; len(c.waiting) > 0; deadline++ {
-			require.Less(t, deadline, 5000, "the run does not end")
-			c.step()
+		c.play()
+		for range 2 {
+			if g.chance(40) {
+				c.retry()
+				c.play()
+			}
 		}
-		c.finish()
 	})
+}
+
+// play lets events happen until the run ends.
+func (c *contest) play() {
+	for deadline := 0; len(c.waiting) > 0; deadline++ {
+		require.Less(c.t, deadline, 5000, "the run does not end")
+		c.step()
+	}
+	c.finish()
+}
+
+// retry runs the ended run again from a stage that it reached.
+func (c *contest) retry() {
+	n := rapid.SampledFrom(c.model.root.children).Draw(c.t, "stage")
+	c.t.Logf("## retry %s", n.id)
+	require.True(c.t, c.apply(Event{Kind: RetryRun, Node: n.path}))
+	c.model.retry(n.id)
+	c.aborts = 0
+	c.compare()
 }
 
 // finish compares the final statuses.

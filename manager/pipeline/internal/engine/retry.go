@@ -112,7 +112,10 @@ func (t *turn) recount(root, stage *Node) {
 	if !stage.Status.Positive() && root.Why == "" {
 		root.Why = clip(strings.Join([]string{string(stage.Kind), stage.Identifier + ":", stage.Reason}, " "))
 	}
-	if stage.RolledBack {
-		root.RolledBack = true
+	root.RolledBack = root.RolledBack || stage.RolledBack
+	if stage.Kind == StrategyNode {
+		for _, child := range t.children(stage) {
+			root.RolledBack = root.RolledBack || child.RolledBack
+		}
 	}
 }

@@ -20,7 +20,6 @@ const (
 	Failed           Status = "FAILED"
 	Aborted          Status = "ABORTED"
 	Expired          Status = "EXPIRED"
-	Errored          Status = "ERRORED"
 	Skipped          Status = "SKIPPED"
 	IgnoreFailed     Status = "IGNORE_FAILED"
 	ApprovalRejected Status = "APPROVAL_REJECTED"
@@ -29,7 +28,7 @@ const (
 // Ended reports whether the status is final.
 func (s Status) Ended() bool {
 	switch s {
-	case Succeeded, Failed, Aborted, Expired, Errored, Skipped, IgnoreFailed, ApprovalRejected:
+	case Succeeded, Failed, Aborted, Expired, Skipped, IgnoreFailed, ApprovalRejected:
 		return true
 	}
 	return false
@@ -40,7 +39,7 @@ func (s Status) Positive() bool { return s == Succeeded || s == Skipped || s == 
 
 // Broken reports whether the status makes OnStageFailure and OnPipelineFailure true. An abort
 // and a rejected approval do not.
-func (s Status) Broken() bool { return s == Failed || s == Errored || s == Expired }
+func (s Status) Broken() bool { return s == Failed || s == Expired }
 
 // Waiting reports whether the status waits for an answer of a person.
 func (s Status) Waiting() bool {
@@ -48,7 +47,7 @@ func (s Status) Waiting() bool {
 }
 
 // worst lists the statuses that decide that of a parent, the strongest first.
-var worst = [...]Status{Aborted, Errored, Failed, ApprovalRejected, Expired}
+var worst = [...]Status{Aborted, Failed, ApprovalRejected, Expired}
 
 // waits lists the statuses of a waiting child that a running parent shows, the strongest first.
 var waits = [...]Status{InterventionWaiting, ApprovalWaiting, InputWaiting}
