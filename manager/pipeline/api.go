@@ -208,6 +208,10 @@ func decodeBody(w http.ResponseWriter, r *http.Request, v any) bool {
 		writeStatus(w, http.StatusBadRequest, "the body is not valid JSON for this call: "+err.Error(), nil)
 		return false
 	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		writeStatus(w, http.StatusBadRequest, "the body has text after its JSON value", nil)
+		return false
+	}
 	return true
 }
 

@@ -97,9 +97,8 @@ func (s *Service) openStage(ctx context.Context, m store.Message, c *engine.Comm
 	if err != nil {
 		return fmt.Errorf("encoding the target of stage %s: %w", id, err)
 	}
-	err = s.store.Update(ctx, func(tx *store.Tx) error {
-		return tx.Track(store.Stage{Account: m.Account, ID: id, Run: m.Run, Node: c.Node, Attempt: c.Attempt, Target: encoded}, time.Now())
-	})
+	tracked := store.Stage{Account: m.Account, ID: id, Run: m.Run, Node: c.Node, Attempt: c.Attempt, Target: encoded}
+	err = s.store.Update(ctx, func(tx *store.Tx) error { return tx.Track(tracked, time.Now()) })
 	if err != nil {
 		return err
 	}
@@ -107,9 +106,25 @@ func (s *Service) openStage(ctx context.Context, m store.Message, c *engine.Comm
 	case errors.Is(err, manager.ErrInvalid):
 		return refused(engine.FailureConfiguration, err)
 	case err != nil && !errors.Is(err, manager.ErrConflict): // a conflict: it was opened before the settings changed
-		return laterError{err}
+		return s.openLater(ctx, m, id, err)
+	}
+	if m.Tries > 1 { // an earlier try may have opened it while it was not tracked
+		f := &follower{service: s, account: m.Account, sent: map[string]map[string]bool{}}
+		if err := f.readTracked(ctx, tracked); err != nil {
+			return err
+		}
 	}
 	return s.remove(ctx, m)
+}
+
+// openLater ends a try to open a stage that the manager did not take. The stage is not tracked
+// until the next try: renewLeases would report a stage as lost that the manager does not know.
+func (s *Service) openLater(ctx context.Context, m store.Message, id string, reason error) error {
+	err := s.store.Update(ctx, func(tx *store.Tx) error { return tx.Untrack(m.Account, id) })
+	if err != nil {
+		return err
+	}
+	return laterError{reason}
 }
 
 // codebase returns the codebase of a run, which never changes.

@@ -24,19 +24,32 @@ type Change struct {
 // Changes returns what has changed in a run since a version; 0 returns everything. It waits for a
 // change until ctx ends. It fails with [ErrNotFound].
 func (s *Service) Changes(ctx context.Context, account, id string, since int64) (Change, error) {
+	head, err := s.await(ctx, account, id, func(run *store.Run) bool { return run.Version > since })
+	if err != nil {
+		return Change{}, err
+	}
+	return s.changesOf(ctx, head, since)
+}
+
+// await returns a run, without its nodes, as soon as it is as wanted.
+func (s *Service) await(ctx context.Context, account, id string, wanted func(*store.Run) bool) (*store.Run, error) {
 	for {
-		changed := s.changes(runKey{account, id})
-		head, err := s.head(ctx, account, id)
-		if err != nil {
-			return Change{}, err
-		}
-		if head.Version > since {
-			return s.changesOf(ctx, head, since)
-		}
-		if err := waitFor(ctx, changed); err != nil {
-			return Change{}, err
+		head, err := s.check(ctx, account, id, wanted)
+		if head != nil || err != nil {
+			return head, err
 		}
 	}
+}
+
+// check returns a run if it is as wanted. Otherwise it waits for a change.
+func (s *Service) check(ctx context.Context, account, id string, wanted func(*store.Run) bool) (*store.Run, error) {
+	changed, stop := s.changes(runKey{account, id})
+	defer stop()
+	head, err := s.head(ctx, account, id)
+	if err != nil || wanted(head) {
+		return head, err
+	}
+	return nil, waitFor(ctx, changed)
 }
 
 // waitFor waits for a change by this process, or for the time after which another process may

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -83,7 +84,8 @@ func (f *follower) readAll(ctx context.Context) error {
 
 func (f *follower) read(ctx context.Context, id string) error {
 	st, err := f.service.store.Stage(ctx, f.account, id)
-	if errors.Is(err, store.ErrNotFound) { // it belongs to no run
+	if errors.Is(err, store.ErrNotFound) { // it belongs to no run, or another process has reported its end
+		delete(f.sent, id)
 		return nil
 	}
 	if err != nil {
@@ -136,10 +138,13 @@ func (f *follower) readTracked(ctx context.Context, st store.Stage) error {
 	return nil
 }
 
-// events returns the events of a stage that were not sent yet, with the names of their parts.
+// events returns the events of a stage that were not sent yet, with the names of their parts. The
+// end of a stage carries the results of its steps: another worker may deliver it before the
+// messages of the steps, and the steps must not fail with the stage then.
 func (f *follower) events(st store.Stage, state *manager.Stage, rows map[string]store.Step) (events []engine.Event, parts []string) {
 	const opened = " opened" // no step has this id
 	sent := f.sent[st.ID]
+	var ended []engine.StepResult
 	if state.Init.Status == manager.Success && !sent[opened] {
 		events = append(events, engine.Event{Kind: engine.StageOpened, Node: st.Node, Attempt: st.Attempt})
 		parts = append(parts, opened)
@@ -147,10 +152,14 @@ func (f *follower) events(st store.Stage, state *manager.Stage, rows map[string]
 	for i := range state.Steps {
 		part := &state.Steps[i]
 		row, ok := rows[part.ID]
-		if !ok || !part.Status.Ended() || sent[part.ID] {
+		if !ok || !part.Status.Ended() {
 			continue
 		}
 		r := resultOf(part)
+		ended = append(ended, engine.StepResult{Node: row.Node, Attempt: row.Attempt, Result: r})
+		if sent[part.ID] {
+			continue
+		}
 		events = append(events, engine.Event{Kind: engine.StepEnded, Node: row.Node, Attempt: row.Attempt, Result: &r})
 		parts = append(parts, part.ID)
 	}
@@ -159,7 +168,7 @@ func (f *follower) events(st store.Stage, state *manager.Stage, rows map[string]
 		if state.Status != manager.Success {
 			r.Failure = kindOf(state.FailureKind)
 		}
-		events = append(events, engine.Event{Kind: engine.StageEnded, Node: st.Node, Attempt: st.Attempt, Result: &r})
+		events = append(events, engine.Event{Kind: engine.StageEnded, Node: st.Node, Attempt: st.Attempt, Result: &r, Steps: ended})
 	}
 	return events, parts
 }
@@ -203,20 +212,26 @@ func kindOf(kind manager.FailureKind) engine.FailureKind {
 
 // renewLeases renews the leases of open stages, and finds those that the manager has lost.
 func (s *Service) renewLeases(ctx context.Context) error {
+	return s.renewBefore(ctx, time.Now().Add(-s.cfg.Lease/3))
+}
+
+// renewBefore renews the leases that were last renewed before a time.
+func (s *Service) renewBefore(ctx context.Context, before time.Time) error {
 	const limit = 100
 	now := time.Now()
+	var failed error
 	for {
-		due, err := s.store.Renewable(ctx, now.Add(-s.cfg.Lease/3), now, limit)
+		due, err := s.store.Renewable(ctx, before, now, limit)
 		if err != nil {
-			return err
+			return errors.Join(failed, err)
 		}
-		for _, st := range due {
+		for _, st := range due { // a failure must not end the leases of the other stages
 			if err := s.renew(ctx, st); err != nil {
-				return err
+				failed = errors.Join(failed, fmt.Errorf("renewing the lease of stage %s: %w", st.ID, err))
 			}
 		}
-		if len(due) < limit {
-			return nil
+		if len(due) < limit || ctx.Err() != nil {
+			return failed
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
@@ -47,7 +49,34 @@ func (s *Service) Answer(ctx context.Context, account, id string, o Order) (Run,
 	return s.order(ctx, account, id, engine.Event{Kind: engine.Answered, Node: o.Node, By: o.By, Answer: o.Answer})
 }
 
+// checkOrder bounds the texts of an order, which are kept with the run.
+func checkOrder(e *engine.Event) error {
+	const mostInputs = 100
+	texts := map[string]string{"node": e.Node, "by": e.By, "reason": e.Reason}
+	if a := e.Answer; a != nil {
+		texts["answer.action"], texts["answer.comment"] = a.Action, a.Comment
+		if len(a.Inputs) > mostInputs {
+			return fmt.Errorf("%w: answer.inputs has %d members; it may have %d", ErrInvalid, len(a.Inputs), mostInputs)
+		}
+		for name, value := range a.Inputs {
+			texts["answer.inputs."+name] = value
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		if err := checkText(name, texts[name], mostOrderText); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mostOrderText bounds each text of an order, in bytes.
+const mostOrderText = 4096
+
 func (s *Service) order(ctx context.Context, account, id string, e engine.Event) (Run, error) {
+	if err := checkOrder(&e); err != nil {
+		return Run{}, err
+	}
 	var run Run
 	err := s.change(ctx, runKey{account, id}, func(tx *store.Tx, live *liveRun) error {
 		if e.Node != "" && live.state.Nodes[e.Node] == nil {
@@ -57,8 +86,11 @@ func (s *Service) order(ctx context.Context, account, id string, e engine.Event)
 		if err := turn.apply(e); err != nil {
 			return err
 		}
+		if err := turn.save(tx); err != nil {
+			return err
+		}
 		run = detail(live)
-		return turn.save(tx)
+		return nil
 	})
 	var refused *engine.RefusedError
 	if errors.As(err, &refused) {
@@ -82,13 +114,13 @@ func (s *Service) Again(ctx context.Context, account, id string, o Order) (Run, 
 		return Run{}, fmt.Errorf("decoding run %s: %w", id, err)
 	}
 	previous := summary(head)
-	by := o.By
-	if by == "" {
-		by = doc.Run.User
+	by, email := doc.Run.User, doc.Run.Email
+	if o.By != "" {
+		by, email = o.By, "" // the address belongs to the person behind the first run
 	}
 	req := Request{
 		YAML: string(doc.Source.Text), Name: doc.Source.Name, Inputs: doc.Inputs, Stages: doc.Run.Stages, SkipOtherStages: doc.SkipOtherStages,
-		Cause: head.Cause, User: by, Email: doc.Run.Email, Branch: head.Branch, Trigger: doc.Run.Trigger, Codebase: doc.Run.Codebase,
+		Cause: head.Cause, User: by, Email: email, Branch: head.Branch, Trigger: doc.Run.Trigger, Codebase: doc.Run.Codebase,
 		Variables: doc.Run.Variables, Labels: previous.Labels, templates: doc.Templates,
 	}
 	for _, set := range doc.InputSets {

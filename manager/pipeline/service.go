@@ -27,7 +27,13 @@ type Service struct {
 	loops sync.WaitGroup
 
 	mu      sync.Mutex
-	changed map[runKey]chan struct{} // closed when a run has changed
+	changed map[runKey]*watch // runs that a caller waits for
+}
+
+// watch is a run that callers wait for.
+type watch struct {
+	changed chan struct{} // closed at the next change
+	callers int
 }
 
 type runKey struct{ account, id string }
@@ -45,7 +51,7 @@ func New(ctx context.Context, cfg Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{cfg: cfg, store: st, table: table, changed: map[runKey]chan struct{}{}}
+	s := &Service{cfg: cfg, store: st, table: table, changed: map[runKey]*watch{}}
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.start(ctx)
 	return s, nil
@@ -105,23 +111,30 @@ func (s *Service) expire(ctx context.Context) error {
 }
 
 // changes returns a channel that is closed at the next change of a run that this process
-// makes.
-func (s *Service) changes(key runKey) <-chan struct{} {
+// makes. The caller calls stop when it does not wait any more.
+func (s *Service) changes(key runKey) (changed <-chan struct{}, stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.changed[key]
-	if c == nil {
-		c = make(chan struct{})
-		s.changed[key] = c
+	w := s.changed[key]
+	if w == nil {
+		w = &watch{changed: make(chan struct{})}
+		s.changed[key] = w
 	}
-	return c
+	w.callers++
+	return w.changed, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if w.callers--; w.callers == 0 && s.changed[key] == w {
+			delete(s.changed, key)
+		}
+	}
 }
 
 func (s *Service) announceChange(key runKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.changed[key]; c != nil {
-		close(c)
+	if w := s.changed[key]; w != nil {
+		close(w.changed)
 		delete(s.changed, key)
 	}
 }

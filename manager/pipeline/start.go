@@ -5,13 +5,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
+	"github.com/delegate-io/dlite/manager/pipeline/internal/definition"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
 )
@@ -67,12 +71,51 @@ func (r *Request) check() error {
 		return fmt.Errorf("%w: cause is %q: use MANUAL, WEBHOOK, WEBHOOK_CUSTOM or SCHEDULER_CRON", ErrInvalid, r.Cause)
 	case len(r.Labels) > mostLabels:
 		return fmt.Errorf("%w: labels has %d members; it may have %d", ErrInvalid, len(r.Labels), mostLabels)
-	case len(r.Branch) > mostText || len(r.User) > mostText || len(r.Email) > mostText:
-		return fmt.Errorf("%w: branch, user and email may have %d bytes each", ErrInvalid, mostText)
 	}
+	texts := map[string]string{"name": r.Name, "branch": r.Branch, "user": r.User, "email": r.Email}
 	for name, value := range r.Labels {
-		if name == "" || len(name) > mostText || len(value) > mostText {
-			return fmt.Errorf("%w: labels.%s: names and values may have %d bytes, and names at least one", ErrInvalid, name, mostText)
+		if name == "" {
+			return fmt.Errorf("%w: labels has a member without a name", ErrInvalid)
+		}
+		texts["labels."+name], texts["the name labels."+name] = value, name
+	}
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		if err := checkText(name, texts[name], mostText); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkText checks a text that is kept in the database.
+func checkText(name, text string, most int) error {
+	const shown = 64
+	if len(name) > shown {
+		name = name[:shown] + "..."
+	}
+	switch {
+	case len(text) > most:
+		return fmt.Errorf("%w: %s has %d bytes; it may have %d", ErrInvalid, name, len(text), most)
+	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
+		return fmt.Errorf("%w: %s is not text: it must be UTF-8 without the character U+0000", ErrInvalid, strconv.QuoteToASCII(name))
+	}
+	return nil
+}
+
+// checkStages refuses a selection of stages that the pipeline does not have.
+func checkStages(p *definition.Pipeline, selected []string) error {
+	var known []string
+	for _, item := range p.Stages {
+		if item.Stage != nil {
+			known = append(known, item.Stage.Identifier)
+		}
+		for _, st := range item.Parallel {
+			known = append(known, st.Identifier)
+		}
+	}
+	for _, id := range selected {
+		if !slices.Contains(known, id) {
+			return fmt.Errorf("%w: stages: the pipeline has no stage %q: its stages are %s", ErrInvalid, id, strings.Join(known, ", "))
 		}
 	}
 	return nil
@@ -158,6 +201,9 @@ func (s *Service) prepare(account string, req *Request) (*preparedRun, error) {
 	if p == nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, problems)
 	}
+	if err := checkStages(p, req.Stages); err != nil {
+		return nil, err
+	}
 	machine, err := engine.New(p)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -209,19 +255,11 @@ func (s *Service) Run(ctx context.Context, account, id string) (Run, error) {
 
 // Wait returns a run when it has ended, or when ctx ends with the context's error.
 func (s *Service) Wait(ctx context.Context, account, id string) (Run, error) {
-	for {
-		changed := s.changes(runKey{account, id})
-		head, err := s.head(ctx, account, id)
-		switch {
-		case err != nil:
-			return Run{}, err
-		case !head.Ended.IsZero():
-			return s.Run(ctx, account, id)
-		}
-		if err := waitFor(ctx, changed); err != nil {
-			return Run{}, err
-		}
+	_, err := s.await(ctx, account, id, func(run *store.Run) bool { return !run.Ended.IsZero() })
+	if err != nil {
+		return Run{}, err
 	}
+	return s.Run(ctx, account, id)
 }
 
 // hold returns a run when it has ended, or after a time.

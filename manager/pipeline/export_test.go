@@ -1,0 +1,18 @@
+package pipeline
+
+import (
+	"context"
+	"time"
+)
+
+// RenewBefore renews the leases that were last renewed before a time.
+func (s *Service) RenewBefore(ctx context.Context, before time.Time) error {
+	return s.renewBefore(ctx, before)
+}
+
+// Waiters returns the number of runs that callers wait for.
+func (s *Service) Waiters() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.changed)
+}
