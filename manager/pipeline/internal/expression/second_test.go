@@ -433,6 +433,10 @@ func secondNumber(v string) (*big.Float, problem) {
 	case v[0] == 'n' || v[0] == 'l' || v[0] == 's' && !decimal.MatchString(s):
 		return nil, failed
 	}
+	if strings.ContainsAny(s, "eE") { // an exponent may be too large for package big
+		f, _ := strconv.ParseFloat(s, 64)
+		return big.NewFloat(f), fine
+	}
 	n, _, err := big.ParseFloat(s, 10, 200, big.ToNearestEven)
 	if err != nil {
 		return nil, failed
