@@ -155,7 +155,6 @@ func (m *model) retry(id string) {
 func (m *model) dag(begun map[string]bool) {
 	left := 0
 	var check func()
-	blocked := map[string]bool{}
 	find := func(id string) *modelNode {
 		for _, n := range m.root.children {
 			if n.id == id {
@@ -167,21 +166,20 @@ func (m *model) dag(begun map[string]bool) {
 	check = func() {
 		for _, item := range m.root.items {
 			d := item[0]
-			free := !begun[d.id] && !m.aborted && !m.stop
+			free, blocked := !begun[d.id] && !m.aborted && !m.stop, false
 			for _, on := range d.depends {
 				n := find(on)
-				if free = free && n != nil && n.status.Ended(); free && (!n.status.Positive() || blocked[on]) {
-					blocked[d.id] = true
+				if free = free && n != nil && n.status.Ended(); free && (!n.status.Positive() || n.blocked) {
+					blocked = true
 				}
 			}
 			if !free {
-				delete(blocked, d.id)
 				continue
 			}
 			begun[d.id] = true
 			left++
 			done := func() { left--; m.later(m.root, check) }
-			if blocked[d.id] {
+			if blocked {
 				n := d.copyOf(m.root, d.id, rootPath+".stages."+d.id)
 				n.blocked = true
 				m.root.children = append(m.root.children, n)

@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
+	"github.com/delegate-io/dlite/manager/pipeline/internal/definition"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -147,4 +150,23 @@ func TestTheEngineIgnoresEventsThatAreLateOrRepeated(t *testing.T) {
 	unchanged(Event{Kind: Abort})
 	_, _, err := w.m.Apply(w.state(), Event{Kind: "unknown", Node: stage, Time: w.now})
 	require.NoError(t, err, "the node has ended")
+}
+
+func TestTheEngineRunsThePipelinesOfTheReader(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../definition/testdata/pipelines/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	templates, err := definition.Folder(os.DirFS("../definition/testdata/templates"))
+	require.NoError(t, err)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		p, problems := definition.Read(definition.Source{Name: file, Text: data}, definition.Options{Templates: templates, Partial: true})
+		require.False(t, problems.Errors(), "%v", problems)
+		w := newWorldOf(t, p, func(r *Run) { r.Codebase = Values{"branch": "main", "build": map[string]any{"type": "branch"}} })
+		w.results["version"] = []Result{outputs("VERSION", "1")}
+		w.begin().play()
+		assert.Equal(t, Succeeded, w.node(rootPath).Status, "%s: %s", file, w.node(rootPath).Reason)
+	}
 }
