@@ -127,7 +127,7 @@ func TestOperatorsFollowTheStrictArithmetic(t *testing.T) {
 		`5 - 2`, int64(3), `"5" - 2`, int64(3), `"5" * "6"`, int64(30), `"1.5" * 2`, 3.0, `7 / 2`, int64(3), `7 / 2.0`, 3.5, `7 div 2`, int64(3), `-7 / 2`, int64(-3),
 		`7 % 4`, int64(3), `7 mod 4`, int64(3), `7.5 % 2`, 1.5, `-7 % 3`, int64(-1), `1 / 0`, failure("division by 0"), `1 % 0`, failure("division by 0"), `1.0 / 0`, failure("division by 0"),
 		`null - 1`, failure("null"), `1 * null`, failure("null"), `null / null`, failure("null"), `"abc" - 1`, failure(`"abc" is not a number`),
-		`-9223372036854775807 - 2`, failure("64 bits"), `4611686018427387904 * 2`, failure("64 bits"), `"" - 1`, int64(-1), `"1e999" > 1`, true, `"92233720368547758071.5" > 1`, true, `"92233720368547758071" - 1`, failure("64 bits"), `1 - 2 - 3`, int64(-4), `2 + 3 * 4`, int64(14), `(2 + 3) * 4`, int64(20),
+		`-9223372036854775807 - 2`, failure("64 bits"), `4611686018427387904 * 2`, failure("64 bits"), `"" - 1`, int64(-1), `"1e999" > 1`, true, `"1e999" - 1 > 1`, true, `"1e999" - "1e999" == 0`, false, `"92233720368547758071.5" > 1`, true, `"92233720368547758071" - 1`, failure("64 bits"), `1 - 2 - 3`, int64(-4), `2 + 3 * 4`, int64(14), `(2 + 3) * 4`, int64(20),
 		`100 / 10 / 5`, int64(2), `<+pipeline.variables.replicas> - 1`, int64(2), `<+pipeline.variables.number>`, int64(6), `-(3)`, int64(-3), `-<+a>`, int64(-5), `+"4"`, int64(4), `- -4`, int64(4),
 		`-null`, failure("null"), `2 * -3`, int64(-6), `1e3`, 1000.0, `0x1F`, int64(31), `5L`, int64(5), `1.5f`, 1.5,
 		// ==

@@ -433,7 +433,10 @@ func secondNumber(v string) (*big.Float, problem) {
 	case v[0] == 'n' || v[0] == 'l' || v[0] == 's' && !decimal.MatchString(s):
 		return nil, failed
 	}
-	if strings.ContainsAny(s, "eE") { // an exponent may be too large for package big
+	if v == "fNaN" {
+		return new(big.Float), fine // the callers ask for secondFloat64
+	}
+	if v[0] == 'f' || strings.ContainsAny(s, "eE") { // an exponent may be too large for package big
 		f, _ := strconv.ParseFloat(s, 64)
 		return big.NewFloat(f), fine
 	}
@@ -445,6 +448,15 @@ func secondNumber(v string) (*big.Float, problem) {
 		return nil, failed
 	}
 	return n, fine
+}
+
+// secondFloat64 returns the value v, whose number is n, with the precision of a calculation.
+func secondFloat64(v string, n *big.Float) float64 {
+	if v == "fNaN" {
+		return math.NaN()
+	}
+	f, _ := n.Float64()
+	return f
 }
 
 // whole reports whether a value counts as a whole number.
@@ -459,8 +471,7 @@ func secondNumbers(operator, v, w string) (string, problem) {
 		return "", failed
 	}
 	if !whole(v) || !whole(w) {
-		f, _ := a.Float64()
-		g, _ := b.Float64()
+		f, g := secondFloat64(v, a), secondFloat64(w, b)
 		if g == 0 && (operator == "/" || operator == "%") {
 			return "", failed
 		}
@@ -515,8 +526,10 @@ func secondCompare(v, w string) (int, problem) {
 		if whole(v) && whole(w) {
 			return a.Cmp(b), fine
 		}
-		f, _ := a.Float64()
-		g, _ := b.Float64()
+		f, g := secondFloat64(v, a), secondFloat64(w, b)
+		if math.IsNaN(f) || math.IsNaN(g) { // NaN equals itself and is less than all numbers
+			return map[bool]int{true: 1}[math.IsNaN(g)] - map[bool]int{true: 1}[math.IsNaN(f)], fine
+		}
 		return big.NewFloat(f).Cmp(big.NewFloat(g)), fine
 	}
 	if !strings.Contains(kinds, "s") {
