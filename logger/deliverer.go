@@ -262,14 +262,7 @@ func (d *Deliverer) Open(ctx context.Context, target StreamConfig) TaskLog {
 	}
 	if lines == nil {
 		lines = newSpool(&target)
-		lines.log = d.newLog(&target, rand.Text())
-		unnamed := lines.create
-		lines.create = func(from int64) (spoolFile, error) {
-			if lines.log.refused {
-				return unnamed(from)
-			}
-			return lines.log.create(from, lines.kept)
-		}
+		d.newLog(&target, rand.Text()).attach(lines)
 	}
 	s := startStream(ctx, target, lines, sender{batch: maxBatch})
 	s.repeated = repeated

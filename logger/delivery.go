@@ -14,8 +14,10 @@ const (
 	// deliveryTimeout limits one attempt, in addition to one second for each MiB.
 	deliveryTimeout = 20 * time.Second
 	// maxDeliveryRefusals is the number of consecutive times that the log service may refuse a
-	// log. A service that restarts may refuse a token once.
-	maxDeliveryRefusals = 5
+	// log, and refusalPause the time between them. A service whose manager is away cannot check
+	// tokens and refuses them.
+	maxDeliveryRefusals = 10
+	refusalPause        = time.Minute
 )
 
 var errTooOld = errors.New("the log service was away for too long")
@@ -134,7 +136,7 @@ func (d *Deliverer) next(url string, q *deliveryQueue) (*keptLog, time.Duration)
 	return nil, wait
 }
 
-// deliver makes one attempt. It reports false if the log remains.
+// deliver makes one attempt. It reports false if the log service is away.
 func (d *Deliverer) deliver(ctx context.Context, k *keptLog) bool {
 	if k.target.Ended.IsZero() {
 		k.target.Ended = time.Now() // no process continues the step
@@ -156,25 +158,24 @@ func (d *Deliverer) deliver(ctx context.Context, k *keptLog) bool {
 	}
 	s := startStream(ctx, cfg, lines, k.progress())
 	e := s.end(ctx)
-	switch {
-	case e.arrived:
+	if e.arrived {
 		lines.close()
 		d.log.Info().Str("account", cfg.Account).Str("log", cfg.Key).Time("ended", k.target.Ended).Msg("a log was delivered late")
 		return true
-	case ctx.Err() != nil:
-	case e.retry:
-		k.failures = 0
-	default:
-		k.failures++
 	}
 	lines.leave()
 	k.setProgress(&s.sender)
-	if k.failures >= maxDeliveryRefusals {
-		d.drop(k, e.err)
-		return true
+	if e.retry || ctx.Err() != nil {
+		k.failures = 0
+		d.enqueue(k, time.Time{})
+		return false
 	}
-	d.enqueue(k, time.Time{})
-	return false
+	if k.failures++; k.failures >= maxDeliveryRefusals {
+		d.drop(k, e.err)
+	} else {
+		d.enqueue(k, time.Now().Add(refusalPause))
+	}
+	return true
 }
 
 // probe returns an error if the log service is away. An attempt would then upload the archive

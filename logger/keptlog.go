@@ -105,6 +105,18 @@ func (k *keptLog) path(from int64, suffix string) string {
 	return filepath.Join(k.d.cfg.Dir, fmt.Sprintf("%s-%016x%s", k.name, from, suffix))
 }
 
+// attach makes the log the one of a spool.
+func (k *keptLog) attach(s *spool) {
+	unnamed := s.create
+	s.log = k
+	s.create = func(from int64) (spoolFile, error) {
+		if k.refused {
+			return unnamed(from)
+		}
+		return k.create(from, s.kept)
+	}
+}
+
 // create creates a file for the lines from an offset on.
 func (k *keptLog) create(from int64, kept bool) (spoolFile, error) {
 	suffix := partSuffix
@@ -256,8 +268,8 @@ var errDamaged = errors.New("its files are damaged")
 // load opens the files as a spool. It removes an incomplete last line.
 func (k *keptLog) load(cfg *StreamConfig) (_ *spool, err error) {
 	s := newSpool(cfg)
-	s.log, s.kept = k, true
-	s.create = func(from int64) (spoolFile, error) { return k.create(from, true) }
+	k.attach(s)
+	s.kept = true
 	defer func() {
 		if err != nil {
 			for _, seg := range s.files {
