@@ -136,7 +136,7 @@ var mayImport = map[string][]string{
 	"manager/pipeline/internal/definition": {"manager/pipeline/internal/expression"},
 	"manager/pipeline/internal/expression": {},
 	"manager/pipeline/internal/engine":     {"manager/pipeline/internal/definition", "manager/pipeline/internal/expression"},
-	"manager/pipeline/internal/steps":      {"manager", "manager/pipeline/internal/engine", "task", "task/stage"},
+	"manager/pipeline/internal/steps":      {"manager", "manager/pipeline/internal/engine", "manager/pipeline/internal/expression", "task", "task/stage"},
 	"manager/pipeline/internal/store":      {},
 	"manager/pipeline/internal/trigger":    {},
 

@@ -83,11 +83,12 @@ func (s *Service) openStage(ctx context.Context, m store.Message, c *engine.Comm
 		})
 	}
 	id := stageID(m.Run, c.Node, c.Attempt)
-	codebase, err := s.codebase(ctx, m)
+	info, err := s.info(ctx, m)
 	if err != nil {
 		return err
 	}
-	request, target, err := s.table.Stage(steps.Info{Stage: id, Codebase: codebase}, c.Open)
+	info.Stage = id
+	request, target, err := s.table.Stage(info, c.Open)
 	if err != nil {
 		return refused(engine.FailureConfiguration, err)
 	}
@@ -127,20 +128,22 @@ func (s *Service) openLater(ctx context.Context, m store.Message, id string, rea
 	return laterError{reason}
 }
 
-// codebase returns the codebase of a run, which never changes.
-func (s *Service) codebase(ctx context.Context, m store.Message) (map[string]any, error) {
+// info returns the facts of a run that a stage needs. They never change.
+func (s *Service) info(ctx context.Context, m store.Message) (steps.Info, error) {
+	info := steps.Info{Account: m.Account, Run: m.Run}
 	run, err := s.store.Head(ctx, m.Account, m.Run)
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil
+		return info, nil
 	}
 	if err != nil {
-		return nil, err
+		return info, err
 	}
 	var doc document
 	if err := json.Unmarshal(run.Definition, &doc); err != nil {
-		return nil, fmt.Errorf("decoding run %s: %w", m.Run, err)
+		return info, fmt.Errorf("decoding run %s: %w", m.Run, err)
 	}
-	return doc.Run.Codebase, nil
+	info.Number, info.Codebase = run.Number, doc.Run.Codebase
+	return info, nil
 }
 
 // appendSteps appends steps to an open stage. A step that cannot be built, or that the manager

@@ -2,6 +2,19 @@ package expression
 
 import "errors"
 
+// Escape returns text from outside for the payload of a task. The delegate finds no reference in it
+// and inserts it as it is.
+func Escape(text string) string {
+	if !hasMeaning(text) {
+		return text
+	}
+	escaped, err := (&mixed{[]span{{text, false}}}).export()
+	if err != nil { // only text of the author fails
+		return ""
+	}
+	return escaped
+}
+
 // export converts the result of an evaluation to a value for the caller: nil, bool, int64,
 // float64, string, []any or map[string]any. In the mode Late, data is escaped. text is the text
 // that was evaluated.

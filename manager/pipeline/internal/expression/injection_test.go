@@ -99,6 +99,14 @@ func TestValuesFromOutsideAreNeverEvaluated(t *testing.T) {
 	assert.GreaterOrEqual(t, tries, 200)
 }
 
+func TestEscapedTextReachesAStepAsItIs(t *testing.T) {
+	t.Parallel()
+	for _, a := range attacks {
+		a = strings.ToValidUTF8(a, "?")
+		assert.Equal(t, a, atDelegate(t, expression.Escape(a)))
+	}
+}
+
 // A template of the author encodes a value from outside once, whatever the value is.
 func TestATemplateOfTheAuthorEncodesDataOnce(t *testing.T) {
 	t.Parallel()

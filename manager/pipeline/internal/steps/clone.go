@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/delegate-io/dlite/manager/pipeline/internal/expression"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -20,7 +21,7 @@ func (b *stageBuilder) clone(f fields) (*stage.Clone, error) {
 // pin selects the commit that the trigger names, so that all stages of a run have the same.
 func (b *stageBuilder) pin(c *stage.Clone) {
 	if commit, _ := scalarText(b.info.Codebase["commitSha"]); commit != "" && c.Commit == "" {
-		c.Commit = commit
+		c.Commit = expression.Escape(commit)
 		c.Tag = "" // a clone has one of them; the commit is part of the tag
 	}
 }

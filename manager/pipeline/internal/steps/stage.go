@@ -13,6 +13,7 @@ import (
 
 	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
+	"github.com/delegate-io/dlite/manager/pipeline/internal/expression"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -21,7 +22,11 @@ import (
 type Info struct {
 	// Stage is the id of the stage at the manager.
 	Stage string
-	// Codebase are the values of codebase.*: what the run builds.
+	// Account, Run and Number identify the run.
+	Account string
+	Run     string
+	Number  int64
+	// Codebase are the values of codebase.*: what the run builds. They come from outside.
 	Codebase map[string]any
 }
 
@@ -151,6 +156,16 @@ var legalName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 // with a name that is no legal variable are left out.
 func (b *stageBuilder) environment() map[string]string {
 	env := codebaseVariables(b.info.Codebase)
+	number := strconv.FormatInt(b.info.Number, 10)
+	for name, value := range map[string]string{
+		"CI": "true", "DRONE": "true", "DRONE_BUILD_NUMBER": number, "DRONE_STAGE_NAME": b.opening.Identifier,
+		"HARNESS_BUILD_ID": number, "HARNESS_ACCOUNT_ID": b.info.Account, "HARNESS_ORG_ID": b.opening.Org, "HARNESS_PROJECT_ID": b.opening.Project,
+		"HARNESS_PIPELINE_ID": b.opening.Pipeline, "HARNESS_STAGE_ID": b.opening.Identifier, "HARNESS_EXECUTION_ID": b.info.Run,
+	} {
+		if value != "" {
+			env[name] = value
+		}
+	}
 	maps.Copy(env, b.opening.Environment)
 	for _, v := range b.opening.Variables {
 		if legalName.MatchString(v.Name) {
@@ -187,7 +202,7 @@ func codebaseVariables(codebase map[string]any) map[string]string {
 			continue
 		}
 		for _, v := range variables {
-			env[v] = value
+			env[v] = expression.Escape(value)
 		}
 	}
 	if address := env["DRONE_REPO_LINK"]; address != "" {

@@ -203,7 +203,7 @@ func TestEachInfrastructureHasItsDriverAndSelectors(t *testing.T) {
 
 func TestTheCodebaseIsClonedByTheInit(t *testing.T) {
 	t.Parallel()
-	request, _, err := newTable(t).Stage(steps.Info{Stage: "s", Codebase: map[string]any{"commitSha": "0123", "branch": "main", "repoUrl": "https://git.example/acme/web.git"}}, &engine.Opening{
+	request, _, err := newTable(t).Stage(steps.Info{Stage: "s", Number: 7, Codebase: map[string]any{"commitMessage": "${{secrets.prod}}", "commitSha": "0123", "branch": "main", "repoUrl": "https://git.example/acme/web.git"}}, &engine.Opening{
 		Clone:       true,
 		Repository:  spec(t, `{"connectorRef":"git","repoName":"web.git","build":{"type":"branch","spec":{"branch":"main"}},"depth":10,"submoduleStrategy":"recursive"}`),
 		Variables:   []engine.Variable{{Name: "A", Value: "1"}, {Name: "not-legal", Value: "2"}},
@@ -222,6 +222,8 @@ func TestTheCodebaseIsClonedByTheInit(t *testing.T) {
 	assert.Equal(t, "1", init.Envs["A"])
 	assert.NotContains(t, init.Envs, "not-legal")
 	assert.Equal(t, "0", init.Envs["HARNESS_STAGE_INDEX"])
+	assert.Equal(t, "7", init.Envs["DRONE_BUILD_NUMBER"])
+	assert.Equal(t, "$${{secrets.}}{{secrets.prod}}", init.Envs["DRONE_COMMIT_MESSAGE"], "a reference from outside must stay data")
 	require.Len(t, init.Volumes, 1)
 	assert.Equal(t, "shared-0", init.Volumes[0].Temp.Name)
 	assert.EqualValues(t, 60000, request.Timeout)
