@@ -61,6 +61,7 @@ race: $(if $(DLITE_TEST_RERUN),$(TESTSUM))
 
 ## soak: the long random histories of which "make test" runs small samples; takes hours
 soak: queuetest chaos vmcrash
+	DLITE_PIPELINETEST_RUNS=10000 go test -count=1 -timeout 30m -run '^TestTheEngineActsAsTheModel$$' ./manager/pipeline/internal/engine
 	@internal/testbed/run.sh env DLITE_TEST_LOGSTORM=1 DLITE_TEST_ENGINE_ROUNDS=10 DLITE_TEST_KILL_INSTANTS=300 \
 	  go test -v -count=1 -timeout 2h -run '^(TestLogsOutlastAStorm|TestKillsOfTheEngineLeaveNothing|TestKillsAtRandomInstants.*)$$' ./internal/endtoend
 

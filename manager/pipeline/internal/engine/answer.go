@@ -127,19 +127,16 @@ func (t *turn) timer(n *Node, kind TimerKind) {
 			n.Due = time.Time{}
 			t.run(n)
 		}
+	case InputTimer:
+		if n.Waits == InputWaiting {
+			t.fail(n, FailureInputTimeout, "the time for inputs is over")
+		}
 	case AnswerTimer:
-		t.answerTimeout(n)
+		if n.Waits == InterventionWaiting {
+			t.resolve(n, n.OnTimeout, "the time for an answer is over: "+n.OnTimeout)
+		}
 	case TimeoutTimer:
 		t.timeoutFired(n)
-	}
-}
-
-func (t *turn) answerTimeout(n *Node) {
-	switch n.Waits {
-	case InterventionWaiting:
-		t.resolve(n, n.OnTimeout, "the time for an answer is over: "+n.OnTimeout)
-	case InputWaiting:
-		t.fail(n, FailureInputTimeout, "the time for inputs is over")
 	}
 }
 

@@ -28,7 +28,8 @@ type TimerKind string
 const (
 	TimeoutTimer TimerKind = "timeout"
 	RetryTimer   TimerKind = "retry"
-	// AnswerTimer ends the wait for an answer.
+	// InputTimer ends the wait for inputs, AnswerTimer that of an intervention.
+	InputTimer  TimerKind = "input"
 	AnswerTimer TimerKind = "answer"
 )
 

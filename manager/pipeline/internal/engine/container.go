@@ -1,10 +1,13 @@
 package engine
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // run starts a node whose conditions are met, or starts it again.
 func (t *turn) run(n *Node) {
-	n.Reason, n.Values = "", nil
+	n.Reason, n.Values, n.Due = "", nil, time.Time{}
 	switch n.Kind {
 	case StageNode:
 		t.openStage(n)

@@ -100,7 +100,7 @@ func (t *turn) ask(n *Node) {
 	}
 	if limit, err := t.timeout(n, field); err == nil && limit > 0 {
 		n.Due = t.now.Add(limit)
-		t.setTimer(n, AnswerTimer, n.Due)
+		t.setTimer(n, InputTimer, n.Due)
 	}
 }
 

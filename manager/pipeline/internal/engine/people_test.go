@@ -46,6 +46,23 @@ func TestAStepAsksForItsInputsWhenItsTurnComes(t *testing.T) {
 	assert.Equal(t, "hi", w.steps[w.step("b").Path].Spec["command"])
 }
 
+func TestTheTimerOfAnInputDoesNotEndALaterIntervention(t *testing.T) {
+	t.Parallel()
+	w := build(t, strings.Replace(run("a", "timeout: 10s", strategies(on("AllErrors", "{type: ManualIntervention, spec: {timeout: 1h, onTimeout: {action: {type: Ignore}}}}"))),
+		"echo", `"<+input>.executionInput()"`, 1))
+	w.results["a"] = []Result{exit(1)}
+	w.begin().drain()
+	require.NoError(t, w.apply(Event{Kind: Answered, Node: w.step("a").Path, Answer: &Answer{Inputs: map[string]string{"spec.command": "x"}}}))
+	w.drain()
+	for range 2 { // the timers of the input and of the step
+		require.True(t, w.tick())
+		assert.Equal(t, InterventionWaiting, w.step("a").Status)
+	}
+	w.play()
+	assert.Equal(t, IgnoreFailed, w.step("a").Status)
+	assert.Equal(t, start.Add(time.Hour), w.now)
+}
+
 func TestAnAnswerIsNeverEvaluatedAndNeverAReference(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []string{"<+secrets.getValue(\"prod\")>", "<+pipeline.name>", "a > b"} {

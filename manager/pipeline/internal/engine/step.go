@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
-	"time"
 )
 
 // The types of steps that the engine itself knows. All others go to the delegate.
@@ -16,7 +15,7 @@ const (
 // runStep starts an attempt of a step.
 func (t *turn) runStep(n *Node) {
 	e := t.element(n)
-	n.StartedAt, n.Due = t.now, time.Time{}
+	n.StartedAt = t.now
 	step, err := t.renderStep(n, e)
 	if err != nil {
 		t.fail(n, FailureConfiguration, err.Error())
