@@ -170,3 +170,19 @@ func TestTheEngineRunsThePipelinesOfTheReader(t *testing.T) {
 		assert.Equal(t, Succeeded, w.node(rootPath).Status, "%s: %s", file, w.node(rootPath).Reason)
 	}
 }
+
+func TestOneMachineServesRunsAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	p := pipeline(t, "pipeline:\n  identifier: p\n  name: p\n  stages:\n"+indent(stage("build", run("a", "strategy: {matrix: {v: [1, 2, 3]}}")+eachStep("b")), 4))
+	m, err := New(p)
+	require.NoError(t, err)
+	for range 4 {
+		t.Run("a run", func(t *testing.T) {
+			t.Parallel()
+			w := newWorldOf(t, p)
+			w.m = m
+			w.begin().play()
+			assert.Equal(t, []string{"a_0", "a_1", "a_2", "b"}, w.started)
+		})
+	}
+}
