@@ -297,21 +297,37 @@ func (d *Deliverer) continued(target *StreamConfig) (lines *spool, repeated int6
 	return lines, repeated
 }
 
-// claim takes the log that target repeats, continues or replaces out of its queue.
+// claim takes the log that target repeats, continues or replaces out of its queue. It ends
+// an attempt to deliver the log.
 func (d *Deliverer) claim(target *StreamConfig) *keptLog {
+	for {
+		k, running := d.tryClaim(target)
+		if running == nil {
+			return k
+		}
+		running.cancel()
+		<-running.ended
+	}
+}
+
+// tryClaim returns the attempt that claim must end before.
+func (d *Deliverer) tryClaim(target *StreamConfig) (*keptLog, *attempt) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	k := d.byID[logID{target.URL, target.Account, target.Key}]
-	if k == nil || k.busy {
-		return nil
+	if k == nil {
+		return nil, nil
+	}
+	if k.busy {
+		return nil, k.attempt
 	}
 	repeats := target.Writer == k.target.Writer
 	continues := target.Writer == "" && target.SkipOpeningStream && k.target.Ended.IsZero()
 	if !repeats && !continues && target.SkipOpeningStream {
-		return nil // several writers write to the log
+		return nil, nil // several writers write to the log
 	}
 	d.dequeue(k)
-	return k
+	return k, nil
 }
 
 // reserve counts n more bytes for a log. If there is no space, it drops larger logs that

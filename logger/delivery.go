@@ -36,6 +36,13 @@ func (q *deliveryQueue) signal() {
 	}
 }
 
+// attempt is an attempt to deliver a log.
+type attempt struct {
+	ctx    context.Context //nolint:containedctx // of this attempt alone
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
 // enqueue adds a log to the queue of its log service. There is no attempt before due.
 func (d *Deliverer) enqueue(k *keptLog, due time.Time) {
 	d.mu.Lock()
@@ -77,9 +84,9 @@ func (d *Deliverer) dequeue(k *keptLog) {
 func (d *Deliverer) work(ctx context.Context, url string, q *deliveryQueue) {
 	pauses := newDeliveryPauses()
 	for {
-		k, wait := d.next(url, q)
+		k, wait := d.next(ctx, url, q)
 		switch {
-		case k != nil && d.deliver(ctx, k):
+		case k != nil && d.try(k):
 			pauses.Reset()
 		case k != nil:
 			sleep(ctx, pauses.NextBackOff(), nil)
@@ -113,7 +120,7 @@ func sleep(ctx context.Context, d time.Duration, woken <-chan struct{}) {
 
 // next takes the first log that is due. If there is none, it returns the time until one
 // is, and 0 at the end of the queue.
-func (d *Deliverer) next(url string, q *deliveryQueue) (*keptLog, time.Duration) {
+func (d *Deliverer) next(ctx context.Context, url string, q *deliveryQueue) (*keptLog, time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
@@ -122,7 +129,8 @@ func (d *Deliverer) next(url string, q *deliveryQueue) (*keptLog, time.Duration)
 		left := k.due.Sub(now)
 		if left <= 0 {
 			q.logs = slices.Delete(q.logs, i, i+1)
-			k.busy = true
+			k.busy, k.attempt = true, &attempt{ended: make(chan struct{})}
+			k.attempt.ctx, k.attempt.cancel = context.WithCancel(ctx)
 			return k, 0
 		}
 		if wait == 0 || left < wait {
@@ -134,6 +142,14 @@ func (d *Deliverer) next(url string, q *deliveryQueue) (*keptLog, time.Duration)
 		return nil, 0
 	}
 	return nil, wait
+}
+
+// try makes the attempt that next began.
+func (d *Deliverer) try(k *keptLog) bool {
+	a := k.attempt
+	defer close(a.ended)
+	defer a.cancel()
+	return d.deliver(a.ctx, k)
 }
 
 // deliver makes one attempt. It reports false if the log service is away.

@@ -68,6 +68,7 @@ type keptLog struct {
 	busy    bool      // it is being delivered
 	waiting bool      // it is in a queue, or busy
 	due     time.Time // no attempt before
+	attempt *attempt  // the present or the last one
 
 	failures int // consecutive refusals; only of the worker
 }
