@@ -58,11 +58,11 @@ func (t *turn) answer(n *Node, e *Event) error {
 	case InputWaiting:
 		return t.takeInputs(n, e)
 	default:
-		if !slices.Contains(interventions, e.Answer.Action) {
-			return refuse("answer to %s: unknown action %q: use one of %s", n.Path, clip(e.Answer.Action), strings.Join(interventions, ", "))
+		if !slices.Contains(interventions[:], e.Answer.Action) {
+			return refuse("answer to %s: unknown action %q: use one of %s", n.Path, clip(e.Answer.Action), strings.Join(interventions[:], ", "))
 		}
 		n.Answered = clipName(e.By)
-		t.resolve(n, e.Answer.Action, "answered with "+e.Answer.Action)
+		t.resolve(n, e.Answer.Action)
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (t *turn) approve(n *Node, a *Answer) {
 }
 
 // interventions are the actions that answer a manual intervention.
-var interventions = []string{
+var interventions = [...]string{
 	actionRetry, actionIgnore, actionMarkAsSuccess, actionMarkAsFailure, actionAbort, actionStageRollback, actionPipelineRollback,
 	actionRetryStepGroup,
 }
@@ -88,31 +88,41 @@ func (t *turn) intervene(n *Node, action *definition.Action) {
 		t.end(n, failed(n.FailureKind), n.Reason+"; no intervention: "+err.Error())
 		return
 	}
-	onTimeout := actionMarkAsFailure
-	if action.OnTimeout != nil {
-		onTimeout = action.OnTimeout.Type
-	}
-	t.waitForPerson(n, limit, onTimeout)
+	t.waitForPerson(n, limit)
 }
 
-func (t *turn) waitForPerson(n *Node, limit time.Duration, onTimeout string) {
+func (t *turn) waitForPerson(n *Node, limit time.Duration) {
 	t.setStatus(n, InterventionWaiting)
-	n.OnTimeout = onTimeout
 	if limit > 0 {
 		n.Due = t.now.Add(limit)
 		t.setTimer(n, AnswerTimer, n.Due)
 	}
 }
 
-// resolve ends an intervention with an action.
-func (t *turn) resolve(n *Node, action, how string) {
-	n.Values = append(n.Values, Value{Name: "intervention", Value: how})
+// interventionTimeout ends an intervention for which no answer came, as its strategy says.
+func (t *turn) interventionTimeout(n *Node) {
+	action, _ := t.strategyFor(n, errorsOf(n.FailureKind))
+	if action != nil && action.Type == actionRetry {
+		action = action.OnRetryFailure
+	}
+	then := &definition.Action{Type: actionMarkAsFailure}
+	if action != nil && action.OnTimeout != nil {
+		then = action.OnTimeout
+	}
+	n.Values = append(n.Values, Value{Name: "intervention", Value: "the time for an answer is over: " + then.Type})
+	n.Due = time.Time{}
+	t.act(n, then, false)
+}
+
+// resolve ends an intervention with the action of a person.
+func (t *turn) resolve(n *Node, action string) {
+	n.Values = append(n.Values, Value{Name: "intervention", Value: "answered with " + action})
 	n.Due = time.Time{}
 	switch action {
 	case actionRetry:
 		n.Retries-- // a retry by a person does not use up those of the failure strategy
 		t.retry(n, 0)
-	case actionRetryStepGroup, actionProceedWithDefaults:
+	case actionRetryStepGroup:
 		t.act(n, &definition.Action{Type: action}, false)
 	default:
 		t.settle(n, action)
@@ -133,7 +143,7 @@ func (t *turn) timer(n *Node, kind TimerKind) {
 		}
 	case AnswerTimer:
 		if n.Waits == InterventionWaiting {
-			t.resolve(n, n.OnTimeout, "the time for an answer is over: "+n.OnTimeout)
+			t.interventionTimeout(n)
 		}
 	case TimeoutTimer:
 		t.timeoutFired(n)

@@ -75,7 +75,7 @@ func (t *turn) fail(n *Node, kind FailureKind, message string) {
 	}
 	action, level := t.strategyFor(n, errorsOf(kind))
 	if action == nil && n.Kind == StepNode && t.s.Run.HoldFailed > 0 {
-		t.waitForPerson(n, t.s.Run.HoldFailed, actionMarkAsFailure)
+		t.waitForPerson(n, t.s.Run.HoldFailed)
 		return
 	}
 	if action == nil {

@@ -191,6 +191,16 @@ func TestAGroupThatRunsAgainAbortsItsBackgroundSteps(t *testing.T) {
 	assert.Equal(t, Succeeded, w.node(rootPath).Status)
 }
 
+func TestAnInterventionWithoutAnswerMayRetry(t *testing.T) {
+	t.Parallel()
+	w := build(t, run("a", strategies(on("AllErrors", "{type: ManualIntervention, spec: {timeout: 1h, onTimeout: {action: {type: Retry, spec: {retryCount: 2, onRetryFailure: {action: {type: Ignore}}}}}}}"))))
+	w.results["a"] = []Result{exit(1)}
+	w.begin().play()
+	assert.Equal(t, []string{"a", "a", "a"}, w.started)
+	assert.Equal(t, IgnoreFailed, w.step("a").Status)
+	assert.Equal(t, start.Add(3*time.Hour), w.now)
+}
+
 func TestAManualInterventionWaitsForAnAnswer(t *testing.T) {
 	t.Parallel()
 	const intervention = "{type: ManualIntervention, spec: {timeout: 1h, onTimeout: {action: {type: Ignore}}}}"

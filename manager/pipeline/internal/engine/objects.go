@@ -14,7 +14,7 @@ func members(names []string, member func(name string) (any, bool)) *object {
 	return &object{member: member, names: func() []string { return slices.Clone(names) }}
 }
 
-var pipelineNames = []string{
+var pipelineNames = [...]string{
 	"identifier", "name", "description", "tags", "executionId", "resumedExecutionId", "sequenceId", "executionUrl", "executionMode",
 	"startTs", "selectedStages", "delegateSelectors", "storeType", "repo", "branch", "orgIdentifier", "projectIdentifier",
 	"triggeredBy", "triggerType", "variables", "status", "currentStatus", "liveStatus", "stages",
@@ -22,7 +22,7 @@ var pipelineNames = []string{
 
 func (t *turn) pipelineObject() *object {
 	p, run, root := t.m.pipeline, &t.s.Run, t.s.Root()
-	return members(pipelineNames, func(name string) (any, bool) {
+	return members(pipelineNames[:], func(name string) (any, bool) {
 		switch name {
 		case "identifier":
 			return p.Identifier, true
@@ -76,7 +76,7 @@ func (t *turn) pipelineObject() *object {
 	})
 }
 
-var nodeNames = []string{
+var nodeNames = [...]string{
 	"identifier", "name", "type", "description", "identifierPostFix", "executionUrl", "status", "currentStatus", "liveStatus",
 	"startTs", "endTs", "retryCount", "matrix", "repeat", "item", "strategy",
 }
@@ -84,7 +84,7 @@ var nodeNames = []string{
 // object returns a stage, a group or a step. n is nil if its turn has not come: then only what
 // the definition says is known.
 func (t *turn) object(n *Node, e *element, path string) *object {
-	names := nodeNames
+	names := nodeNames[:]
 	special := t.stepMember
 	switch e.kind {
 	case StageNode:
@@ -310,11 +310,11 @@ func variableValue(n *Node, v *definition.Variable) any {
 	return expression.Text{Value: `<+secrets.getValue("` + escaped + `")>`}
 }
 
-var strategyNames = []string{"iteration", "iterations", "totalIterations", "identifierPostFix", "currentStatus", "node"}
+var strategyNames = [...]string{"iteration", "iterations", "totalIterations", "identifierPostFix", "currentStatus", "node"}
 
 // strategyObject returns the place of a child in its strategy.
 func (t *turn) strategyObject(n *Node) *object {
-	return members(strategyNames, func(name string) (any, bool) {
+	return members(strategyNames[:], func(name string) (any, bool) {
 		switch name {
 		case "iteration":
 			return int64(n.Index), true

@@ -60,9 +60,9 @@ func (s *scope) Lookup(name string) (any, bool) {
 	case "project":
 		return identity(t.m.pipeline.Project), true
 	case "codebase":
-		return outside(run.Codebase, codebaseNames), true
+		return outside(run.Codebase, codebaseNames[:]), true
 	case "trigger":
-		return outside(run.Trigger, triggerNames), true
+		return outside(run.Trigger, triggerNames[:]), true
 	case "strategy", "matrix", "repeat":
 		return s.loop(name)
 	case "env", "infra", "service", "artifact", "artifacts", "manifest", "serviceVariables":
@@ -218,13 +218,13 @@ func outside(values Values, known []string) any {
 	}
 }
 
-var codebaseNames = []string{
+var codebaseNames = [...]string{
 	"build", "branch", "tag", "sourceBranch", "targetBranch", "prNumber", "prTitle", "pullRequestLink", "pullRequestBody",
 	"commitSha", "shortCommitSha", "baseCommitSha", "mergeSha", "commitMessage", "commitRef", "gitUser", "gitUserId",
 	"gitUserEmail", "gitUserAvatar", "repoUrl", "state",
 }
 
-var triggerNames = []string{
+var triggerNames = [...]string{
 	"type", "event", "payload", "header", "prNumber", "prTitle", "sourceBranch", "targetBranch", "commitSha", "baseCommitSha",
 	"branch", "tag", "gitUser", "sourceRepo", "repoUrl", "action", "connectorRef", "sourceType",
 }

@@ -153,8 +153,6 @@ type progress struct {
 	Blocked bool `json:"blocked,omitempty"`
 	// RolledBack reports a failure that does not count for OnPipelineFailure.
 	RolledBack bool `json:"rolled_back,omitempty"`
-	// OnTimeout is the action after the time-out of an intervention.
-	OnTimeout string `json:"on_timeout,omitempty"`
 }
 
 // Value is a named value that decided something.
