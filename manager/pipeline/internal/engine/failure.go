@@ -170,12 +170,7 @@ func (t *turn) rollBack(n *Node, action string) {
 	}
 	p.Stop = why
 	t.touch(p)
-	if p.Kind == StageNode {
-		p.RolledBack = true
-		root := t.s.Root()
-		root.RolledBack = true
-		t.touch(root)
-	}
+	p.RolledBack = p.Kind == StageNode
 }
 
 // retryAction runs a node again after its interval, unless the retries are used up.

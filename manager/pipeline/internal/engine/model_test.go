@@ -365,7 +365,6 @@ func (m *model) failure(n *modelNode, kind FailureKind, done func()) {
 			status = Aborted
 			defer m.abort()
 		case "StageRollback", "PipelineRollback":
-			m.rolled = true
 			m.stop = m.stop || by.action == "PipelineRollback"
 			for p := n; p != nil; p = p.parent {
 				p.stopped = p.stopped || p.kind == StageNode
@@ -373,7 +372,7 @@ func (m *model) failure(n *modelNode, kind FailureKind, done func()) {
 		case "Retry":
 			if n.retried < by.retries {
 				n.retried++
-				n.children = nil
+				n.children, n.stopped = nil, false
 				again := m.step
 				if n.kind == StageNode {
 					again = m.stage
@@ -404,6 +403,7 @@ func (m *model) failure(n *modelNode, kind FailureKind, done func()) {
 
 func (m *model) end(n *modelNode, status Status, leaf bool) {
 	n.status, n.leaf = status, leaf
+	m.rolled = m.rolled || n.kind == StageNode && n.stopped
 }
 
 // halted reports whether a container starts nothing more.

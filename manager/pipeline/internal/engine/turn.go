@@ -231,6 +231,10 @@ func (t *turn) end(n *Node, status Status, reason string) {
 	if p == nil || n.Background {
 		return
 	}
+	if n.RolledBack {
+		t.s.Root().RolledBack = true
+		t.touch(t.s.Root())
+	}
 	if n.Kind == StepNode && status.Broken() {
 		if stage := t.stageOf(n); len(stage.Failures) < maxFailures {
 			stage.Failures = append(stage.Failures, n.Identifier)
