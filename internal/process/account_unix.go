@@ -79,6 +79,19 @@ func FindAccount(spec string) (*Account, error) {
 	return acct, nil
 }
 
+// NumberedAccount returns the user with a number that no list of users has. Its group has the same number,
+// and it has no other groups. It returns nil for "".
+func NumberedAccount(number string) (*Account, error) {
+	if number == "" {
+		return nil, nil
+	}
+	id, err := parseID(number)
+	if err != nil {
+		return nil, err
+	}
+	return &Account{Name: number, Home: "/", uid: id, gid: id}, nil
+}
+
 func parseID(s string) (uint32, error) {
 	id, err := strconv.ParseUint(s, 10, 32)
 	return uint32(id), err

@@ -71,7 +71,7 @@ func newSupervisor(driver *os.File) (*supervisor, error) {
 	}
 	err := l.apply()
 	if err == nil {
-		s.account, err = process.FindAccount(l.User) // in the list of users that the layout has made
+		s.account, err = process.NumberedAccount(l.User)
 	}
 	return s, err
 }
