@@ -33,29 +33,24 @@ type runCache struct {
 }
 
 type cachedRun struct {
-	key     runKey
-	version int64
-	live    *liveRun
+	key  runKey
+	live *liveRun
 }
 
-// load returns the state of a locked run. The caller saves it, or drops it from the cache.
+// load returns the state of a locked run, and removes it from the cache. The caller puts it back
+// after the commit: a state whose transaction failed must not be taken for a later one with the
+// same version.
 func (c *runCache) load(tx *store.Tx, run *store.Run) (*liveRun, error) {
 	key := runKey{run.Account, run.ID}
 	if live := c.take(key, run.Version); live != nil {
 		live.run = run
-		c.put(key, live)
 		return live, nil
 	}
 	nodes, err := tx.Nodes(run)
 	if err != nil {
 		return nil, err
 	}
-	live, err := decode(run, nodes)
-	if err != nil {
-		return nil, err
-	}
-	c.put(key, live)
-	return live, nil
+	return decode(run, nodes)
 }
 
 // take removes a run from the cache and returns it if it has the version.
@@ -88,14 +83,6 @@ func (c *runCache) put(key runKey, live *liveRun) {
 	}
 }
 
-func (c *runCache) drop(key runKey) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if e := c.runs[key]; e != nil {
-		c.remove(e)
-	}
-}
-
 func (c *runCache) remove(e *list.Element) *cachedRun {
 	cached := c.order.Remove(e).(*cachedRun) //nolint:errcheck,forcetypeassert // the list has nothing else
 	delete(c.runs, cached.key)
@@ -125,7 +112,7 @@ func decode(run *store.Run, nodes []store.Node) (*liveRun, error) {
 	for _, n := range nodes {
 		node := &engine.Node{}
 		if err := json.Unmarshal(n.Data, node); err != nil {
-			return nil, fmt.Errorf("decoding node %s of run %s: %w", n.Path, run.ID, err)
+			return nil, broken("decoding node %s of run %s: %w", n.Path, run.ID, err)
 		}
 		state.Nodes[n.Path] = node
 	}
@@ -135,15 +122,15 @@ func decode(run *store.Run, nodes []store.Node) (*liveRun, error) {
 func decodeDocument(run *store.Run) (*document, *engine.Machine, error) {
 	var doc document
 	if err := json.Unmarshal(run.Definition, &doc); err != nil {
-		return nil, nil, fmt.Errorf("decoding run %s: %w", run.ID, err)
+		return nil, nil, broken("decoding run %s: %w", run.ID, err)
 	}
 	p, problems := doc.read(nil, false)
 	if p == nil {
-		return nil, nil, fmt.Errorf("reading the pipeline of run %s again: %w", run.ID, problems)
+		return nil, nil, broken("reading the pipeline of run %s again: %w", run.ID, problems)
 	}
 	machine, err := engine.New(p)
 	if err != nil {
-		return nil, nil, fmt.Errorf("planning run %s again: %w", run.ID, err)
+		return nil, nil, broken("planning run %s again: %w", run.ID, err)
 	}
 	return &doc, machine, nil
 }

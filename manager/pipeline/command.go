@@ -21,7 +21,7 @@ func (s *Service) carryOut(ctx context.Context, messages []store.Message) error 
 	for _, m := range messages {
 		var c engine.Command
 		if err := json.Unmarshal(m.Data, &c); err != nil {
-			return fmt.Errorf("decoding a command: %w", err)
+			return broken("decoding a command: %w", err)
 		}
 		if err := s.command(ctx, m, &c); err != nil {
 			return err
@@ -47,7 +47,7 @@ func (s *Service) command(ctx context.Context, m store.Message, c *engine.Comman
 		_, err := s.cfg.Manager.AbortStep(ctx, m.Account, stageID(m.Run, c.Stage, c.StageAttempt), step)
 		return s.confirm(ctx, m, c, err)
 	}
-	return fmt.Errorf("the command %q is not known: a newer version of the service has sent it", c.Kind)
+	return broken("the command %q is not known: a newer version of the service has sent it", c.Kind)
 }
 
 // stageID returns the id at the manager of an attempt of a stage.
@@ -65,32 +65,92 @@ func stageID(run, node string, attempt int) string {
 
 // remove ends the handling of a message with events for its run.
 func (s *Service) remove(ctx context.Context, m store.Message, events ...engine.Event) error {
-	return s.store.Update(ctx, func(tx *store.Tx) error {
-		for _, e := range events {
-			if err := sendEvent(tx, m.Account, m.Run, "", e, time.Time{}); err != nil {
+	return s.store.Update(ctx, func(tx *store.Tx) error { return removeIn(tx, m, events...) })
+}
+
+func removeIn(tx *store.Tx, m store.Message, events ...engine.Event) error {
+	for _, e := range events {
+		if err := sendEvent(tx, m.Account, m.Run, "", e, time.Time{}); err != nil {
+			return err
+		}
+	}
+	return tx.Done(m)
+}
+
+// postpone tells the nodes why the manager does not take them yet, and returns the error, so that
+// the message is tried again.
+func (s *Service) postpone(ctx context.Context, m store.Message, err error, nodes ...engine.Step) error {
+	sent := s.store.Update(ctx, func(tx *store.Tx) error {
+		for _, n := range nodes {
+			if err := sendEvent(tx, m.Account, m.Run, err.Error(), waits(n, err.Error()), time.Time{}); err != nil {
 				return err
 			}
 		}
-		return tx.Done(m)
+		return nil
 	})
+	return errors.Join(err, sent)
+}
+
+// taken returns the events that end the waiting of nodes, if they may have waited.
+func taken(m store.Message, nodes ...engine.Step) (events []engine.Event) {
+	if m.Tries <= 1 {
+		return nil
+	}
+	for _, n := range nodes {
+		events = append(events, waits(n, ""))
+	}
+	return events
+}
+
+func waits(n engine.Step, reason string) engine.Event {
+	return engine.Event{Kind: engine.Waits, Node: n.Node, Attempt: max(n.Attempt, 1), Reason: reason}
+}
+
+// superseded reports whether an abort of the stage waits behind a message that was tried before. The
+// manager may not have taken it because of a full budget, and the abort must not wait for that.
+func (s *Service) superseded(ctx context.Context, m store.Message) (bool, error) {
+	if m.Tries <= 1 {
+		return false, nil
+	}
+	following, err := s.store.Following(ctx, m)
+	for _, f := range following {
+		var c engine.Command
+		if json.Unmarshal(f.Data, &c) == nil && c.Kind == engine.AbortStage {
+			return true, err
+		}
+	}
+	return false, err
 }
 
 // openStage opens a stage. The stage is tracked first, so that its events are recognised.
 func (s *Service) openStage(ctx context.Context, m store.Message, c *engine.Command) error {
-	refused := func(kind engine.FailureKind, err error) error {
-		return s.remove(ctx, m, engine.Event{
-			Kind: engine.StageEnded, Node: c.Node, Attempt: c.Attempt, Result: &engine.Result{Failure: kind, Message: err.Error()},
+	id := stageID(m.Run, c.Node, c.Attempt)
+	refused := func(err error) error {
+		return s.store.Update(ctx, func(tx *store.Tx) error {
+			e := engine.Event{
+				Kind: engine.StageEnded, Node: c.Node, Attempt: c.Attempt,
+				Result: &engine.Result{Failure: engine.FailureConfiguration, Message: err.Error()},
+			}
+			return errors.Join(tx.Untrack(m.Account, id), removeIn(tx, m, e))
 		})
 	}
-	id := stageID(m.Run, c.Node, c.Attempt)
-	info, err := s.info(ctx, m)
+	skip, err := s.superseded(ctx, m)
 	if err != nil {
 		return err
 	}
-	info.Stage = id
-	request, target, err := s.table.Stage(info, c.Open)
+	if skip {
+		return s.remove(ctx, m)
+	}
+	run, doc, err := s.document(ctx, m.Account, m.Run)
+	if errors.Is(err, ErrNotFound) || err == nil && !run.Ended.IsZero() { // the message is late
+		return s.remove(ctx, m)
+	}
 	if err != nil {
-		return refused(engine.FailureConfiguration, err)
+		return err
+	}
+	request, target, err := s.table.Stage(steps.Info{Stage: id, Account: m.Account, Run: m.Run, Number: run.Number, Codebase: doc.Run.Codebase}, c.Open)
+	if err != nil {
+		return refused(err)
 	}
 	request.Hold.Lease = task.Millis(s.cfg.Lease.Milliseconds())
 	request.Labels = map[string]string{"run": m.Run}
@@ -98,58 +158,35 @@ func (s *Service) openStage(ctx context.Context, m store.Message, c *engine.Comm
 	if err != nil {
 		return fmt.Errorf("encoding the target of stage %s: %w", id, err)
 	}
-	tracked := store.Stage{Account: m.Account, ID: id, Run: m.Run, Node: c.Node, Attempt: c.Attempt, Target: encoded}
-	err = s.store.Update(ctx, func(tx *store.Tx) error { return tx.Track(tracked, time.Now()) })
+	err = s.store.Update(ctx, func(tx *store.Tx) error {
+		return tx.Track(store.Stage{Account: m.Account, ID: id, Run: m.Run, Node: c.Node, Attempt: c.Attempt, Target: encoded})
+	})
 	if err != nil {
 		return err
 	}
+	node := engine.Step{Node: c.Node, Attempt: c.Attempt}
 	switch _, err := s.cfg.Manager.SubmitStage(ctx, m.Account, request); {
 	case errors.Is(err, manager.ErrInvalid):
-		return refused(engine.FailureConfiguration, err)
+		return refused(err)
 	case err != nil && !errors.Is(err, manager.ErrConflict): // a conflict: it was opened before the settings changed
-		return s.openLater(ctx, m, id, err)
+		return s.postpone(ctx, m, err, node)
 	}
-	if m.Tries > 1 { // an earlier try may have opened it while it was not tracked
-		f := &follower{service: s, account: m.Account, sent: map[string]map[string]bool{}}
-		if err := f.readTracked(ctx, tracked); err != nil {
-			return err
-		}
-	}
-	return s.remove(ctx, m)
-}
-
-// openLater ends a try to open a stage that the manager did not take. The stage is not tracked
-// until the next try: renewLeases would report a stage as lost that the manager does not know.
-func (s *Service) openLater(ctx context.Context, m store.Message, id string, reason error) error {
-	err := s.store.Update(ctx, func(tx *store.Tx) error { return tx.Untrack(m.Account, id) })
-	if err != nil {
-		return err
-	}
-	return laterError{reason}
-}
-
-// info returns the facts of a run that a stage needs. They never change.
-func (s *Service) info(ctx context.Context, m store.Message) (steps.Info, error) {
-	info := steps.Info{Account: m.Account, Run: m.Run}
-	run, err := s.store.Head(ctx, m.Account, m.Run)
-	if errors.Is(err, store.ErrNotFound) {
-		return info, nil
-	}
-	if err != nil {
-		return info, err
-	}
-	var doc document
-	if err := json.Unmarshal(run.Definition, &doc); err != nil {
-		return info, fmt.Errorf("decoding run %s: %w", m.Run, err)
-	}
-	info.Number, info.Codebase = run.Number, doc.Run.Codebase
-	return info, nil
+	return s.store.Update(ctx, func(tx *store.Tx) error {
+		return errors.Join(tx.Opened(m.Account, id, time.Now()), removeIn(tx, m, taken(m, node)...))
+	})
 }
 
 // appendSteps appends steps to an open stage. A step that cannot be built, or that the manager
 // refuses, fails; the others start.
 func (s *Service) appendSteps(ctx context.Context, m store.Message, c *engine.Command) error {
 	id := stageID(m.Run, c.Node, c.Attempt)
+	skip, err := s.superseded(ctx, m)
+	if err != nil {
+		return err
+	}
+	if skip {
+		return s.remove(ctx, m)
+	}
 	tracked, err := s.store.Stage(ctx, m.Account, id)
 	if errors.Is(err, store.ErrNotFound) { // the stage has ended, which the run knows
 		return s.remove(ctx, m)
@@ -159,7 +196,7 @@ func (s *Service) appendSteps(ctx context.Context, m store.Message, c *engine.Co
 	}
 	var target steps.Target
 	if err := json.Unmarshal(tracked.Target, &target); err != nil {
-		return fmt.Errorf("decoding the target of stage %s: %w", id, err)
+		return broken("decoding the target of stage %s: %w", id, err)
 	}
 	var requests []manager.StepRequest
 	var rows []store.Step
@@ -176,32 +213,34 @@ func (s *Service) appendSteps(ctx context.Context, m store.Message, c *engine.Co
 	if err := s.store.Update(ctx, func(tx *store.Tx) error { return tx.TrackSteps(m.Account, rows) }); err != nil {
 		return err
 	}
+	if len(requests) == 0 {
+		return s.remove(ctx, m, failed...)
+	}
 	_, err = s.cfg.Manager.AppendSteps(ctx, m.Account, id, requests)
 	if errors.Is(err, manager.ErrInvalid) {
-		refused, later := s.appendEach(ctx, m.Account, id, requests, rows)
-		if later != nil {
-			return later
-		}
-		return s.remove(ctx, m, append(failed, refused...)...)
+		var refused []engine.Event
+		refused, err = s.appendEach(ctx, m.Account, id, requests, rows)
+		failed = append(failed, refused...)
 	}
 	if err != nil && !settled(err) {
-		return laterError{err}
+		return s.postpone(ctx, m, err, c.Steps...)
 	}
-	if errors.Is(err, manager.ErrNotFound) {
+	failed = append(failed, taken(m, c.Steps...)...)
+	if errors.Is(err, manager.ErrNotFound) { // renewLeases forgets the stage
 		failed = append(failed, lostStage(c.Node, c.Attempt))
 	}
 	return s.remove(ctx, m, failed...)
 }
 
 // appendEach appends steps one by one, and returns the events of those that the manager refuses.
-func (s *Service) appendEach(ctx context.Context, account, id string, requests []manager.StepRequest, rows []store.Step) (failed []engine.Event, later error) {
+func (s *Service) appendEach(ctx context.Context, account, id string, requests []manager.StepRequest, rows []store.Step) (failed []engine.Event, err error) {
 	for i := range requests {
 		_, err := s.cfg.Manager.AppendSteps(ctx, account, id, requests[i:i+1])
 		switch {
 		case errors.Is(err, manager.ErrInvalid):
 			failed = append(failed, failedStep(engine.Step{Node: rows[i].Node, Attempt: rows[i].Attempt}, engine.FailureConfiguration, err))
 		case err != nil && !settled(err):
-			return nil, laterError{err}
+			return nil, err
 		}
 	}
 	return failed, nil
@@ -240,9 +279,11 @@ func (s *Service) confirm(ctx context.Context, m store.Message, c *engine.Comman
 		if c.Kind == engine.AbortStage {
 			e.Result.Failure = engine.FailureAborted
 		}
-		return s.remove(ctx, m, e)
+		return s.store.Update(ctx, func(tx *store.Tx) error {
+			return errors.Join(tx.Untrack(m.Account, stageID(m.Run, c.Node, c.Attempt)), removeIn(tx, m, e))
+		})
 	case err != nil && !settled(err):
-		return laterError{err}
+		return err
 	}
 	return s.remove(ctx, m)
 }

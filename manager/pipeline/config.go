@@ -34,6 +34,7 @@ type Manager interface {
 	AbortStage(ctx context.Context, account, id string) (manager.Stage, error)
 	AbortStep(ctx context.Context, account, id, step string) (manager.Stage, error)
 	Stage(account, id string) (manager.Stage, error)
+	Step(account, id, step string) (manager.StepState, error)
 	Events(account string, after uint64) manager.Feed
 }
 
@@ -72,6 +73,16 @@ type Config struct {
 	Lease time.Duration
 	// Logger logs the starts and ends of runs, and failures. The zero value logs nothing.
 	Logger zerolog.Logger
+
+	tuning tuning
+}
+
+// tuning is what tests change of the message loops.
+type tuning struct {
+	claim time.Duration // see defaultClaim
+	tries int           // see defaultTries
+	// abrupt lets Close leave claimed messages as a killed process does.
+	abrupt bool
 }
 
 func (c *Config) setDefaults() error {
@@ -92,6 +103,12 @@ func (c *Config) setDefaults() error {
 	}
 	if c.Lease == 0 {
 		c.Lease = 2 * time.Minute
+	}
+	if c.tuning.claim == 0 {
+		c.tuning.claim = defaultClaim
+	}
+	if c.tuning.tries == 0 {
+		c.tuning.tries = defaultTries
 	}
 	return nil
 }

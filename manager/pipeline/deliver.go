@@ -18,46 +18,63 @@ func (s *Service) deliver(ctx context.Context, messages []store.Message) error {
 	err := s.change(ctx, runKey{messages[0].Account, messages[0].Run}, func(tx *store.Tx, live *liveRun) error {
 		return apply(tx, live, messages)
 	})
-	if errors.Is(err, ErrNotFound) { // the run has expired
+	if errors.Is(err, ErrNotFound) || errors.Is(err, errEnded) { // the run has expired or ended
 		return s.store.Update(ctx, func(tx *store.Tx) error { return done(tx, messages) })
 	}
 	return err
 }
 
-// change changes a run in one transaction. It fails with [ErrNotFound].
+// errEnded reports that a run has ended, so that events, which are not orders of people, change
+// nothing.
+var errEnded = errors.New("the run has ended")
+
+// change applies events to a run that has not ended, in one transaction. It fails with
+// [ErrNotFound] and errEnded.
 func (s *Service) change(ctx context.Context, key runKey, fn func(*store.Tx, *liveRun) error) error {
-	var ended *store.Run
-	err := s.store.Update(ctx, func(tx *store.Tx) error {
-		ended = nil
-		run, err := tx.Lock(key.account, key.id)
+	return s.edit(ctx, key, func(tx *store.Tx, run *store.Run) (*liveRun, error) {
+		if !run.Ended.IsZero() {
+			return nil, errEnded
+		}
+		return s.loadFor(tx, run, fn)
+	})
+}
+
+// loadFor loads a locked run and calls fn with it.
+func (s *Service) loadFor(tx *store.Tx, run *store.Run, fn func(*store.Tx, *liveRun) error) (*liveRun, error) {
+	live, err := s.cache.load(tx, run)
+	if err != nil {
+		return nil, err
+	}
+	return live, fn(tx, live)
+}
+
+// edit changes a run in one transaction. Fn returns the state of the run for the cache, or nil.
+// Edit fails with [ErrNotFound].
+func (s *Service) edit(ctx context.Context, key runKey, fn func(*store.Tx, *store.Run) (*liveRun, error)) error {
+	var before time.Time
+	var run *store.Run
+	var live *liveRun
+	err := s.store.Update(ctx, func(tx *store.Tx) (err error) {
+		run, err = tx.Lock(key.account, key.id)
 		if errors.Is(err, store.ErrNotFound) {
 			return fmt.Errorf("run %s: %w", key.id, ErrNotFound)
 		}
 		if err != nil {
 			return err
 		}
-		active := run.Ended.IsZero()
-		live, err := s.cache.load(tx, run)
-		if err != nil {
-			return err
-		}
-		if err := fn(tx, live); err != nil {
-			s.cache.drop(key) // its state may have changed, and the database has not
-			return err
-		}
-		if active && !run.Ended.IsZero() {
-			ended = run
-		}
-		return nil
+		before = run.Ended
+		live, err = fn(tx, run)
+		return err
 	})
 	if err != nil {
-		s.cache.drop(key)
 		return err
 	}
+	if live != nil && run.Ended.IsZero() {
+		s.cache.put(key, live)
+	}
 	s.announceChange(key)
-	if ended != nil {
-		s.cache.drop(key)
-		s.cfg.Logger.Info().Str("account", key.account).Str("run", key.id).Str("pipeline", ended.Pipeline).Str("status", ended.Status).
+	if before.IsZero() && !run.Ended.IsZero() {
+		s.cfg.Logger.Info().Str("account", key.account).Str("run", key.id).Str("pipeline", run.Pipeline).Str("status", run.Status).
 			Msg("run ended")
 	}
 	return nil
@@ -78,7 +95,7 @@ func apply(tx *store.Tx, live *liveRun, messages []store.Message) error {
 	for _, m := range messages {
 		var e engine.Event
 		if err := json.Unmarshal(m.Data, &e); err != nil {
-			return fmt.Errorf("decoding an event: %w", err)
+			return broken("decoding an event: %w", err)
 		}
 		if err := turn.apply(e); err != nil {
 			return err
@@ -102,7 +119,7 @@ func (t *runTurn) apply(e engine.Event) error {
 	e.Time = time.Now().UTC()
 	nodes, commands, err := t.live.machine.Apply(t.live.state, e)
 	if err != nil {
-		return fmt.Errorf("applying the event %s of %s: %w", e.Kind, e.Node, err)
+		return broken("applying the event %s of %s: %w", e.Kind, e.Node, err)
 	}
 	for _, n := range nodes {
 		if t.changed[n.Path] == nil {

@@ -16,3 +16,10 @@ func (s *Service) Waiters() int {
 	defer s.mu.Unlock()
 	return len(s.changed)
 }
+
+// Tuned returns a configuration whose messages are claimed for a time and given up after some
+// tries. Close is abrupt: it leaves claimed messages as a killed process does.
+func Tuned(cfg Config, claim time.Duration, tries int, abrupt bool) Config {
+	cfg.tuning = tuning{claim: claim, tries: tries, abrupt: abrupt}
+	return cfg
+}

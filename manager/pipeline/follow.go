@@ -34,15 +34,7 @@ func (s *Service) follow(ctx context.Context, account string) {
 		if feed.Missed {
 			f.repeat(ctx, f.readAll)
 		} else {
-			changed := map[string]bool{}
-			for _, e := range feed.Events {
-				if e.Stage != "" {
-					changed[e.Stage] = true
-				}
-			}
-			for _, id := range slices.Sorted(maps.Keys(changed)) {
-				f.repeat(ctx, func(ctx context.Context) error { return f.read(ctx, id) })
-			}
+			f.readEvents(ctx, feed.Events)
 		}
 		select {
 		case <-ctx.Done():
@@ -50,6 +42,95 @@ func (s *Service) follow(ctx context.Context, account string) {
 		case <-feed.Changed:
 		}
 	}
+}
+
+// readEvents reads the stages that events name. An event of a step costs as much in a stage of
+// 1,000 steps as in a stage of one: the whole stage is read only for its own events.
+func (f *follower) readEvents(ctx context.Context, events []manager.Event) {
+	type part struct{ stage, step string }
+	whole, ended := map[string]bool{}, map[part]bool{}
+	for i := range events {
+		switch e := &events[i]; {
+		case e.Stage == "":
+		case e.Step == "":
+			whole[e.Stage] = true
+		case e.Status.Ended():
+			ended[part{e.Stage, e.Step}] = true
+		}
+	}
+	var parts []store.Step
+	for p := range ended {
+		if !whole[p.stage] && !f.sent[p.stage][p.step] {
+			parts = append(parts, store.Step{Stage: p.stage, ID: p.step})
+		}
+	}
+	for chunk := range slices.Chunk(parts, maxParts) {
+		f.repeat(ctx, func(ctx context.Context) error { return f.readSteps(ctx, chunk) })
+	}
+	for _, id := range slices.Sorted(maps.Keys(whole)) {
+		f.repeat(ctx, func(ctx context.Context) error { return f.read(ctx, id) })
+	}
+}
+
+// maxParts bounds the steps that one transaction reports.
+const maxParts = 200
+
+// readSteps reports ended steps, each with its own event. An init that has ended opens its stage.
+func (f *follower) readSteps(ctx context.Context, parts []store.Step) error {
+	type report struct {
+		run   string
+		event engine.Event
+	}
+	var reports []report
+	var known []store.Step
+	for _, p := range parts {
+		row, err := f.service.store.Step(ctx, f.account, p.Stage, p.ID)
+		if errors.Is(err, store.ErrNotFound) { // an init, a cleanup or no stage of a run
+			if err := f.read(ctx, p.Stage); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		state, err := f.service.cfg.Manager.Step(f.account, p.Stage, p.ID)
+		if errors.Is(err, manager.ErrNotFound) || err == nil && !state.Status.Ended() {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		r := resultOf(&state)
+		reports = append(reports, report{row.Run, engine.Event{Kind: engine.StepEnded, Node: row.Node, Attempt: row.Attempt, Result: &r}})
+		known = append(known, p)
+	}
+	if len(reports) == 0 {
+		return nil
+	}
+	err := f.service.store.Update(ctx, func(tx *store.Tx) error {
+		for i := range reports {
+			if err := sendEvent(tx, f.account, reports[i].run, "", reports[i].event, time.Time{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, p := range known {
+		f.mark(p.Stage, p.ID)
+	}
+	return nil
+}
+
+// mark notes that the end of a part of a stage was reported.
+func (f *follower) mark(stage, part string) {
+	if f.sent[stage] == nil {
+		f.sent[stage] = map[string]bool{}
+	}
+	f.sent[stage][part] = true
 }
 
 // repeat calls do until it succeeds or ctx ends.
@@ -129,11 +210,8 @@ func (f *follower) readTracked(ctx context.Context, st store.Stage) error {
 		delete(f.sent, st.ID)
 		return nil
 	}
-	if f.sent[st.ID] == nil {
-		f.sent[st.ID] = map[string]bool{}
-	}
 	for _, p := range parts {
-		f.sent[st.ID][p] = true
+		f.mark(st.ID, p)
 	}
 	return nil
 }
@@ -144,11 +222,11 @@ func (f *follower) readTracked(ctx context.Context, st store.Stage) error {
 func (f *follower) events(st store.Stage, state *manager.Stage, rows map[string]store.Step) (events []engine.Event, parts []string) {
 	const opened = " opened" // no step has this id
 	sent := f.sent[st.ID]
-	var ended []engine.StepResult
 	if state.Init.Status == manager.Success && !sent[opened] {
 		events = append(events, engine.Event{Kind: engine.StageOpened, Node: st.Node, Attempt: st.Attempt})
 		parts = append(parts, opened)
 	}
+	var results []engine.StepResult
 	for i := range state.Steps {
 		part := &state.Steps[i]
 		row, ok := rows[part.ID]
@@ -156,19 +234,22 @@ func (f *follower) events(st store.Stage, state *manager.Stage, rows map[string]
 			continue
 		}
 		r := resultOf(part)
-		ended = append(ended, engine.StepResult{Node: row.Node, Attempt: row.Attempt, Result: r})
-		if sent[part.ID] {
+		if state.Status.Ended() {
+			results = append(results, engine.StepResult{Node: row.Node, Attempt: row.Attempt, Result: r})
 			continue
 		}
-		events = append(events, engine.Event{Kind: engine.StepEnded, Node: row.Node, Attempt: row.Attempt, Result: &r})
-		parts = append(parts, part.ID)
+		if !sent[part.ID] {
+			events = append(events, engine.Event{Kind: engine.StepEnded, Node: row.Node, Attempt: row.Attempt, Result: &r})
+			parts = append(parts, part.ID)
+		}
 	}
 	if state.Status.Ended() {
 		r := engine.Result{Message: state.Error}
 		if state.Status != manager.Success {
 			r.Failure = kindOf(state.FailureKind)
 		}
-		events = append(events, engine.Event{Kind: engine.StageEnded, Node: st.Node, Attempt: st.Attempt, Result: &r, Steps: ended})
+		// The event holds all results of steps: their own events may be handled after it.
+		events = append(events, engine.Event{Kind: engine.StageEnded, Node: st.Node, Attempt: st.Attempt, Result: &r, Steps: results})
 	}
 	return events, parts
 }

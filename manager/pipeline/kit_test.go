@@ -28,7 +28,7 @@ const (
 )
 
 // newManager starts a manager with a delegate that runs steps on this machine.
-func newManager(tb testing.TB, slots int) *manager.Manager {
+func newManager(tb testing.TB, slots int, change ...func(*host.Config)) *manager.Manager {
 	tb.Helper()
 	m, err := manager.New(manager.Config{Accounts: map[string]string{account: secret}})
 	require.NoError(tb, err)
@@ -37,15 +37,19 @@ func newManager(tb testing.TB, slots int) *manager.Manager {
 		assert.NoError(tb, m.Close())
 		server.Close()
 	})
-	startDelegate(tb, server.URL, slots)
+	startDelegate(tb, server.URL, slots, change...)
 	return m
 }
 
-func startDelegate(tb testing.TB, url string, slots int) {
+func startDelegate(tb testing.TB, url string, slots int, change ...func(*host.Config)) {
 	tb.Helper()
 	c, err := client.New(url, account, secret)
 	require.NoError(tb, err)
-	driver, err := local.New(local.Config{Host: host.Config{WorkDir: filepath.Join(tb.TempDir(), "work")}})
+	steps := host.Config{WorkDir: filepath.Join(tb.TempDir(), "work")}
+	for _, c := range change {
+		c(&steps)
+	}
+	driver, err := local.New(local.Config{Host: steps})
 	require.NoError(tb, err)
 	stages := transaction.New(driver, transaction.WithSlots(capacity.NewSlots(slots)), transaction.WithLedger(tb.TempDir()))
 	p := poller.New(c, router.New(stages.Routes()), poller.WithName("d"), poller.WithTags("linux", "amd64"), poller.WithStages(stages))

@@ -78,7 +78,7 @@ func (s *Service) order(ctx context.Context, account, id string, e engine.Event)
 		return Run{}, err
 	}
 	var run Run
-	err := s.change(ctx, runKey{account, id}, func(tx *store.Tx, live *liveRun) error {
+	change := func(tx *store.Tx, live *liveRun) error {
 		if e.Node != "" && live.state.Nodes[e.Node] == nil {
 			return fmt.Errorf("node %s: %w", e.Node, ErrNotFound)
 		}
@@ -91,7 +91,8 @@ func (s *Service) order(ctx context.Context, account, id string, e engine.Event)
 		}
 		run = detail(live)
 		return nil
-	})
+	}
+	err := s.edit(ctx, runKey{account, id}, func(tx *store.Tx, run *store.Run) (*liveRun, error) { return s.loadFor(tx, run, change) })
 	var refused *engine.RefusedError
 	if errors.As(err, &refused) {
 		return Run{}, fmt.Errorf("%w: %s", ErrConflict, refused.Reason)
@@ -105,13 +106,9 @@ func (s *Service) order(ctx context.Context, account, id string, e engine.Event)
 // Again starts a new run with the definition and the inputs of another one. It fails with
 // [ErrNotFound].
 func (s *Service) Again(ctx context.Context, account, id string, o Order) (Run, error) {
-	head, err := s.head(ctx, account, id)
+	head, doc, err := s.document(ctx, account, id)
 	if err != nil {
 		return Run{}, err
-	}
-	var doc document
-	if err := json.Unmarshal(head.Definition, &doc); err != nil {
-		return Run{}, fmt.Errorf("decoding run %s: %w", id, err)
 	}
 	previous := summary(head)
 	by, email := doc.Run.User, doc.Run.Email
@@ -136,4 +133,20 @@ func (s *Service) head(ctx context.Context, account, id string) (*store.Run, err
 		return nil, fmt.Errorf("run %s: %w", id, ErrNotFound)
 	}
 	return head, err
+}
+
+// document returns a run and its constant part. It fails with [ErrNotFound].
+func (s *Service) document(ctx context.Context, account, id string) (*store.Run, *document, error) {
+	head, err := s.store.Document(ctx, account, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil, fmt.Errorf("run %s: %w", id, ErrNotFound)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	var doc document
+	if err := json.Unmarshal(head.Definition, &doc); err != nil {
+		return nil, nil, broken("decoding run %s: %w", id, err)
+	}
+	return head, &doc, nil
 }

@@ -129,6 +129,7 @@ func (s *Service) Start(ctx context.Context, account string, req Request) (Run, 
 		return Run{}, err
 	}
 	doc := live.doc
+	var started Run
 	err = s.store.Update(ctx, func(tx *store.Tx) error {
 		live.run.Version = 0
 		number, err := tx.Number(account, live.run.Pipeline)
@@ -154,6 +155,7 @@ func (s *Service) Start(ctx context.Context, account string, req Request) (Run, 
 		if err := tx.Create(live.run, nodes); err != nil {
 			return err
 		}
+		started = detail(&live.liveRun)
 		return send(tx, live.run, commands)
 	})
 	switch {
@@ -162,8 +164,9 @@ func (s *Service) Start(ctx context.Context, account string, req Request) (Run, 
 	case err != nil:
 		return Run{}, err
 	}
+	s.cache.put(runKey{account, live.run.ID}, &live.liveRun)
 	s.cfg.Logger.Info().Str("account", account).Str("run", live.run.ID).Str("pipeline", live.run.Pipeline).Int64("number", live.run.Number).Msg("run started")
-	return detail(&live.liveRun), nil
+	return started, nil
 }
 
 // preparedRun is a run that has not started.
@@ -247,8 +250,8 @@ func (s *Service) Run(ctx context.Context, account, id string) (Run, error) {
 		return Run{}, err
 	}
 	live, err := decode(row, nodes)
-	if err != nil {
-		return Run{}, err
+	if err != nil { // its definition is not one of this version
+		return undecoded(row, nodes), nil
 	}
 	return detail(live), nil
 }
@@ -276,13 +279,9 @@ func (s *Service) hold(ctx context.Context, account, id string, wait time.Durati
 
 // Definition returns the YAML that a run was started with. It fails with [ErrNotFound].
 func (s *Service) Definition(ctx context.Context, account, id string) ([]byte, error) {
-	head, err := s.head(ctx, account, id)
+	_, doc, err := s.document(ctx, account, id)
 	if err != nil {
 		return nil, err
-	}
-	var doc document
-	if err := json.Unmarshal(head.Definition, &doc); err != nil {
-		return nil, fmt.Errorf("decoding run %s: %w", id, err)
 	}
 	return doc.Source.Text, nil
 }

@@ -16,6 +16,9 @@ const (
 	// StageEnded reports that the manager has ended a stage and its cleanup: because it was
 	// finished, aborted, could not be opened, or was lost.
 	StageEnded EventKind = "stage-ended"
+	// Waits reports why the manager does not take a stage or a step yet. Without a Reason it
+	// has taken it.
+	Waits EventKind = "waits"
 	// TimerFired reports that a timer is due.
 	TimerFired EventKind = "timer"
 	// Abort aborts the run, a stage, a group or a step.
@@ -48,7 +51,7 @@ type Event struct {
 	Answer *Answer `json:"answer,omitempty"`
 	// By names the person or the program behind an abort, an answer or a retry.
 	By string `json:"by,omitempty"`
-	// Reason is a text for people, for an abort.
+	// Reason is a text for people, for an abort and for waits.
 	Reason string `json:"reason,omitempty"`
 }
 

@@ -15,10 +15,31 @@ func (t *turn) openStage(n *Node) {
 	n.Open = true
 	n.StartedAt = t.now
 	t.setStatus(n, Queued)
-	n.Reason = "waits for a delegate"
+	n.Reason = waitsForDelegate
 	t.command(Command{Kind: OpenStage, Node: n.Path, Attempt: n.Attempt, Open: opening})
 	if opening.Timeout > 0 {
 		t.setTimer(n, TimeoutTimer, t.now.Add(opening.Timeout))
+	}
+}
+
+// waitsForDelegate is the reason of a stage that the manager has in its queue.
+const waitsForDelegate = "waits for a delegate"
+
+// noteWait notes why a stage or a step that was sent to the manager waits before it.
+func (t *turn) noteWait(n *Node, reason string) {
+	open := n.Kind == StageNode && n.Status == Queued && n.Open && !n.Opened
+	if !open && (n.Kind != StepNode || n.Status != Running || !n.Sent) {
+		return
+	}
+	switch {
+	case reason != "":
+		reason = clip("waits for the manager: " + reason)
+	case open:
+		reason = waitsForDelegate
+	}
+	if n.Reason != reason {
+		n.Reason = reason
+		t.touch(n)
 	}
 }
 

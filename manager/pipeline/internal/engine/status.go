@@ -16,10 +16,13 @@ const (
 	// Cancelling waits until the delegate has confirmed an abort.
 	Cancelling Status = "CANCELLING"
 
-	Succeeded        Status = "SUCCEEDED"
-	Failed           Status = "FAILED"
-	Aborted          Status = "ABORTED"
-	Expired          Status = "EXPIRED"
+	Succeeded Status = "SUCCEEDED"
+	Failed    Status = "FAILED"
+	Aborted   Status = "ABORTED"
+	Expired   Status = "EXPIRED"
+	// Errored is the status of a node of a run that the service could not carry out. The engine
+	// never sets it, and meets it when such a run is retried.
+	Errored          Status = "ERRORED"
 	Skipped          Status = "SKIPPED"
 	IgnoreFailed     Status = "IGNORE_FAILED"
 	ApprovalRejected Status = "APPROVAL_REJECTED"
@@ -28,7 +31,7 @@ const (
 // Ended reports whether the status is final.
 func (s Status) Ended() bool {
 	switch s {
-	case Succeeded, Failed, Aborted, Expired, Skipped, IgnoreFailed, ApprovalRejected:
+	case Succeeded, Failed, Aborted, Expired, Errored, Skipped, IgnoreFailed, ApprovalRejected:
 		return true
 	}
 	return false
@@ -39,7 +42,7 @@ func (s Status) Positive() bool { return s == Succeeded || s == Skipped || s == 
 
 // Broken reports whether the status makes OnStageFailure and OnPipelineFailure true. An abort
 // and a rejected approval do not.
-func (s Status) Broken() bool { return s == Failed || s == Expired }
+func (s Status) Broken() bool { return s == Failed || s == Errored || s == Expired }
 
 // Waiting reports whether the status waits for an answer of a person.
 func (s Status) Waiting() bool {
@@ -47,7 +50,7 @@ func (s Status) Waiting() bool {
 }
 
 // worst lists the statuses that decide that of a parent, the strongest first.
-var worst = [...]Status{Aborted, Failed, ApprovalRejected, Expired}
+var worst = [...]Status{Aborted, Errored, Failed, ApprovalRejected, Expired}
 
 // waits lists the statuses of a waiting child that a running parent shows, the strongest first.
 var waits = [...]Status{InterventionWaiting, ApprovalWaiting, InputWaiting}

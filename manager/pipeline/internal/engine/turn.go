@@ -104,6 +104,8 @@ func (t *turn) event(e *Event) error {
 		} else {
 			t.stageEnded(n, e)
 		}
+	case Waits:
+		t.noteWait(n, e.Reason)
 	case TimerFired:
 		t.timer(n, e.Timer)
 	default:

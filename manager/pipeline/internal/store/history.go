@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -30,14 +32,9 @@ func (s *Store) Runs(ctx context.Context, f Filter) ([]Run, error) {
 	query, args := f.query(s.postgres)
 	var runs []Run
 	err := each(ctx, s.db, s.rebind(query), args, func(scan func(...any) error) error {
-		var r Run
-		var created, ended int64
-		if err := scan(&r.Account, &r.ID, &r.Number, &r.Pipeline, &r.Status, &r.Branch, &r.Cause, &r.Search, &created, &ended, &r.Version, (*[]byte)(&r.State)); err != nil {
-			return err
-		}
-		r.Created, r.Ended = fromMillis(created), fromMillis(ended)
+		r, err := scanHead(scan)
 		runs = append(runs, r)
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listing runs: %w", err)
@@ -81,13 +78,12 @@ func (f Filter) query(postgres bool) (string, []any) {
 		add(like, "%"+strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(f.Text)+"%")
 	}
 	args = append(args, f.Limit)
-	return `SELECT runs.account, id, number, pipeline, status, branch, cause, search, runs.created, ended, version, state FROM runs WHERE ` +
-		strings.Join(where, " AND ") + ` ORDER BY runs.created DESC, id DESC LIMIT ?`, args
+	return headQuery + ` WHERE ` + strings.Join(where, " AND ") + ` ORDER BY runs.created DESC, id DESC LIMIT ?`, args
 }
 
 // Run returns a run and its nodes. It fails with [ErrNotFound].
 func (s *Store) Run(ctx context.Context, account, id string) (*Run, []Node, error) {
-	run, err := s.Head(ctx, account, id)
+	run, err := s.Document(ctx, account, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -150,7 +146,29 @@ func (s *Store) Expire(ctx context.Context, before time.Time, limit int) (int, e
 	return removed, err
 }
 
-// Head returns a run without its nodes. It fails with [ErrNotFound].
-func (s *Store) Head(ctx context.Context, account, id string) (*Run, error) {
+// Document returns a run with its definition and without its nodes. It fails with
+// [ErrNotFound].
+func (s *Store) Document(ctx context.Context, account, id string) (*Run, error) {
 	return scanRun(s.db.QueryRowContext(ctx, s.rebind(runQuery+` WHERE account = ? AND id = ?`), account, id).Scan)
+}
+
+// Head returns a run without its definition and its nodes. It fails with [ErrNotFound].
+func (s *Store) Head(ctx context.Context, account, id string) (*Run, error) {
+	r, err := scanHead(s.db.QueryRowContext(ctx, s.rebind(headQuery+` WHERE runs.account = ? AND id = ?`), account, id).Scan)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading a run: %w", err)
+	}
+	return &r, nil
+}
+
+const headQuery = `SELECT runs.account, id, number, pipeline, status, branch, cause, search, runs.created, ended, version, state FROM runs`
+
+func scanHead(scan func(...any) error) (r Run, err error) {
+	var created, ended int64
+	err = scan(&r.Account, &r.ID, &r.Number, &r.Pipeline, &r.Status, &r.Branch, &r.Cause, &r.Search, &created, &ended, &r.Version, (*[]byte)(&r.State))
+	r.Created, r.Ended = fromMillis(created), fromMillis(ended)
+	return r, err
 }

@@ -2,7 +2,11 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -71,6 +75,10 @@ func (tx *Tx) Done(m Message) error {
 	return nil
 }
 
+// firstOfLane is the condition that a message m waits for no other message of its lane.
+const firstOfLane = `(lane = '' OR NOT EXISTS (
+	SELECT 1 FROM messages AS earlier WHERE earlier.topic = m.topic AND earlier.lane = m.lane AND earlier.lane <> '' AND earlier.id < m.id))`
+
 // Claim returns up to limit messages of a topic that are due, the oldest first, and keeps
 // them from other owners until the claim ends. Owner must be different in each call.
 func (s *Store) Claim(ctx context.Context, topic, owner string, now time.Time, claim time.Duration, limit int) ([]Message, error) {
@@ -82,8 +90,7 @@ func (s *Store) Claim(ctx context.Context, topic, owner string, now time.Time, c
 	err := s.Update(ctx, func(tx *Tx) error {
 		claimed = nil
 		return each(ctx, tx.tx, s.rebind(`UPDATE messages SET owner = ?, ready = ?, tries = tries + 1 WHERE id IN (
-			SELECT id FROM messages AS m WHERE topic = ? AND ready <= ? AND (lane = '' OR NOT EXISTS (
-				SELECT 1 FROM messages AS earlier WHERE earlier.topic = m.topic AND earlier.lane = m.lane AND earlier.lane <> '' AND earlier.id < m.id))
+			SELECT id FROM messages AS m WHERE topic = ? AND ready <= ? AND `+firstOfLane+`
 			ORDER BY ready, id LIMIT ?`+lock+`)
 			RETURNING id, topic, account, run, name, lane, tries, data`),
 			[]any{owner, millis(now.Add(claim)), topic, millis(now), limit}, func(scan func(...any) error) error {
@@ -101,31 +108,92 @@ func (s *Store) Claim(ctx context.Context, topic, owner string, now time.Time, c
 	return claimed, nil
 }
 
-// Next returns when the next message of a topic is due, or zero if there is none.
+// Next returns when the next message of a topic is due, or zero if there is none. A message
+// that waits for an earlier one of its lane does not count: [Store.Wake] tells of its turn.
 func (s *Store) Next(ctx context.Context, topic string) (time.Time, error) {
-	var ready *int64
-	err := s.db.QueryRowContext(ctx, s.rebind(`SELECT MIN(ready) FROM messages WHERE topic = ?`), topic).Scan(&ready)
+	var ready int64
+	err := s.db.QueryRowContext(ctx, s.rebind(`SELECT ready FROM messages AS m WHERE topic = ? AND `+firstOfLane+` ORDER BY ready LIMIT 1`), topic).Scan(&ready)
+	if errors.Is(err, sql.ErrNoRows) {
+		return time.Time{}, nil
+	}
 	if err != nil {
 		return time.Time{}, fmt.Errorf("looking for messages: %w", err)
 	}
-	if ready == nil {
-		return time.Time{}, nil
-	}
-	return time.UnixMilli(*ready), nil
+	return time.UnixMilli(ready), nil
 }
 
-// Fail returns a claimed message to its topic for a later time, or makes it a dead letter if
-// retry is zero.
+// Keep extends the claim of messages, so that no other owner gets them while they are handled.
+func (s *Store) Keep(ctx context.Context, messages []Message, until time.Time) error {
+	return s.Update(ctx, func(tx *Tx) error {
+		for _, m := range messages {
+			if err := tx.exec(`UPDATE messages SET ready = ? WHERE id = ? AND owner = ?`, millis(until), m.ID, m.owner); err != nil {
+				return fmt.Errorf("keeping message %s: %w", m.Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Release returns claimed messages that were not handled to their topic, as if they had not been
+// claimed.
+func (s *Store) Release(ctx context.Context, messages []Message) error {
+	return s.Update(ctx, func(tx *Tx) error {
+		for _, m := range messages {
+			n, err := tx.execCount(`UPDATE messages SET owner = '', ready = 0, tries = tries - 1 WHERE id = ? AND owner = ?`, m.ID, m.owner)
+			if err != nil {
+				return fmt.Errorf("releasing message %s: %w", m.Name, err)
+			}
+			if n > 0 {
+				tx.sent[m.Topic] = true
+			}
+		}
+		return nil
+	})
+}
+
+// Following returns the messages that wait behind m in its lane.
+func (s *Store) Following(ctx context.Context, m Message) ([]Message, error) {
+	var all []Message
+	err := each(ctx, s.db, s.rebind(`SELECT id, name, data FROM messages WHERE topic = ? AND lane = ? AND lane <> '' AND id > ? ORDER BY id`),
+		[]any{m.Topic, m.Lane, m.ID}, func(scan func(...any) error) error {
+			next := Message{Topic: m.Topic, Account: m.Account, Run: m.Run, Lane: m.Lane}
+			err := scan(&next.ID, &next.Name, &next.Data)
+			all = append(all, next)
+			return err
+		})
+	return all, err
+}
+
+// Fail returns a claimed message to its topic for a later time.
 func (s *Store) Fail(ctx context.Context, m Message, retry time.Time, problem error) error {
-	topic := m.Topic
-	if retry.IsZero() {
-		topic = deadTopic + topic
-	}
 	return s.Update(ctx, func(tx *Tx) error {
 		tx.sent[m.Topic] = true
-		return tx.exec(`UPDATE messages SET owner = '', ready = ?, topic = ?, problem = ? WHERE id = ? AND owner = ?`,
-			millis(retry), topic, problem.Error(), m.ID, m.owner)
+		return tx.exec(`UPDATE messages SET owner = '', ready = ?, problem = ? WHERE id = ? AND owner = ?`,
+			millis(retry), clean(problem), m.ID, m.owner)
 	})
+}
+
+// Bury makes a claimed message a dead letter. It fails with [ErrStale] if another process has
+// claimed it. The letter does not keep a later message with the same name from being sent.
+func (tx *Tx) Bury(m Message, problem error) error {
+	n, err := tx.execCount(`UPDATE messages SET owner = '', ready = 0, topic = ?, name = ?, problem = ? WHERE id = ? AND owner = ?`,
+		deadTopic+m.Topic, deadTopic+m.Name+"/"+strconv.FormatInt(m.ID, 10), clean(problem), m.ID, m.owner)
+	if err != nil {
+		return fmt.Errorf("burying message %s: %w", m.Name, err)
+	}
+	if n == 0 {
+		return ErrStale
+	}
+	tx.sent[m.Topic] = true
+	return nil
+}
+
+// clean returns the text of a problem in a form that both databases take: PostgreSQL refuses
+// other bytes.
+func clean(problem error) string {
+	const most = 4096
+	text := problem.Error()
+	return strings.ReplaceAll(strings.ToValidUTF8(text[:min(len(text), most)], "?"), "\x00", "?")
 }
 
 // DeadLetter is a message that has failed too often.
@@ -143,7 +211,8 @@ func (s *Store) DeadLetters(ctx context.Context, account string, limit int) ([]D
 			if err := scan(&d.Account, &d.Run, &d.Name, &d.Topic, &d.Problem); err != nil {
 				return err
 			}
-			d.Topic = d.Topic[len(deadTopic):]
+			d.Topic = strings.TrimPrefix(d.Topic, deadTopic)
+			d.Name = strings.TrimPrefix(d.Name[:strings.LastIndex(d.Name, "/")], deadTopic)
 			dead = append(dead, d)
 			return nil
 		})

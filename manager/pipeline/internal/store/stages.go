@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -21,17 +22,31 @@ type Stage struct {
 // Step connects a step of a tracked stage with the node of a run.
 type Step struct {
 	Stage   string
+	Run     string // set by [Store.Step] only
 	ID      string
 	Node    string
 	Attempt int
 }
 
-// Track remembers a stage until Untrack. Repeated calls change nothing.
-func (tx *Tx) Track(st Stage, now time.Time) error {
+// unopened is the time of the last renewal of a stage that the manager may not have yet. It is
+// later than every other time, so that [Store.Renewable] leaves the stage out.
+const unopened = math.MaxInt64
+
+// Track remembers a stage, which is about to be opened, until Untrack. Repeated calls change
+// nothing.
+func (tx *Tx) Track(st Stage) error {
 	err := tx.exec(`INSERT INTO stages (account, stage, run, node, attempt, renewed, target) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-		st.Account, st.ID, st.Run, st.Node, st.Attempt, millis(now), notNull(st.Target))
+		st.Account, st.ID, st.Run, st.Node, st.Attempt, int64(unopened), notNull(st.Target))
 	if err != nil {
 		return fmt.Errorf("tracking a stage: %w", err)
+	}
+	return nil
+}
+
+// Opened notes that the manager has a tracked stage: its lease is renewed from now on.
+func (tx *Tx) Opened(account, id string, now time.Time) error {
+	if err := tx.exec(`UPDATE stages SET renewed = ? WHERE account = ? AND stage = ?`, millis(now), account, id); err != nil {
+		return fmt.Errorf("noting the start of a stage: %w", err)
 	}
 	return nil
 }
@@ -68,6 +83,18 @@ func (s *Store) Steps(ctx context.Context, account, stage string) (map[string]St
 		return err
 	})
 	return all, err
+}
+
+// Step returns a tracked step with its run. It fails with [ErrNotFound].
+func (s *Store) Step(ctx context.Context, account, stage, id string) (Step, error) {
+	st := Step{Stage: stage, ID: id}
+	err := s.db.QueryRowContext(ctx, s.rebind(`SELECT stages.run, steps.node, steps.attempt FROM steps
+		JOIN stages ON stages.account = steps.account AND stages.stage = steps.stage
+		WHERE steps.account = ? AND steps.stage = ? AND step = ?`), account, stage, id).Scan(&st.Run, &st.Node, &st.Attempt)
+	if errors.Is(err, sql.ErrNoRows) {
+		return st, ErrNotFound
+	}
+	return st, err
 }
 
 const stageColumns = `account, stage, run, node, attempt, target`

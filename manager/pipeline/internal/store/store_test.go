@@ -128,7 +128,7 @@ func TestAClaimThatEndsGivesTheMessageToAnotherOwner(t *testing.T) {
 		assert.Empty(t, claim("5", start.Add(119*time.Minute)))
 		third = claim("6", start.Add(2*time.Hour))
 		require.Len(t, third, 1)
-		require.NoError(t, s.Fail(t.Context(), third[0], time.Time{}, errors.New("broken for ever")))
+		require.NoError(t, s.Update(t.Context(), func(tx *store.Tx) error { return tx.Bury(third[0], errors.New("broken for ever")) }))
 		assert.Empty(t, claim("7", start.Add(100*time.Hour)))
 		dead, err := s.DeadLetters(t.Context(), "a", 10)
 		require.NoError(t, err)
@@ -304,7 +304,9 @@ func TestEachStageIsRenewedByOneProcess(t *testing.T) {
 	onBoth(t, func(t *testing.T, database string) {
 		s := open(t, database)
 		one := store.Stage{Account: "a", ID: "s", Run: "r", Node: "n", Attempt: 2, Target: []byte("t")}
-		require.NoError(t, s.Update(t.Context(), func(tx *store.Tx) error { return errors.Join(tx.Track(one, start), tx.Track(one, start)) }))
+		require.NoError(t, s.Update(t.Context(), func(tx *store.Tx) error {
+			return errors.Join(tx.Track(one), tx.Track(one), tx.Opened(one.Account, one.ID, start))
+		}))
 		got, err := s.Stage(t.Context(), "a", "s")
 		require.NoError(t, err)
 		assert.Equal(t, one, got)
