@@ -73,10 +73,12 @@ conformance:
 	  go test -count=1 -timeout 25m -run '^TestConformance' ./driver/... ./driver/kubernetes/... ./driver/vm/libvirt/... ./driver/vm/ec2/...
 	go run ./internal/conformance $(CONFORMANCE) docs/conformance.md
 
-## chaos: thousands of stages while all processes are killed, paused and cut off;
-## DLITE_CHAOS_SEED=... repeats a run
+## chaos: thousands of stages while all processes are killed, paused and cut off, and runs of pipelines while
+## their services and PostgreSQL are killed; DLITE_CHAOS_SEED=... repeats a run
 CHAOS_STAGES ?= 20000
+CHAOS_RUNS ?= 2000
 chaos:
+	@DLITE_CHAOS_RUNS=$(CHAOS_RUNS) internal/testbed/run.sh go test -v -count=1 -timeout 6h -run '^TestRunsSurvive' ./manager/pipeline
 	@DLITE_CHAOS_STAGES=$(CHAOS_STAGES) internal/testbed/run.sh go test -v -count=1 -timeout 3h ./manager/internal/chaos
 
 ## attack: a hostile account, step and network against the bundled programs, DLITE_ATTACK_TRIES (default 40 here, 10 in a test run)

@@ -341,3 +341,62 @@ func TestAWrongAddressShowsNoPassword(t *testing.T) {
 	require.ErrorContains(t, err, "neither a file nor a URL that begins with postgres://")
 	assert.NotContains(t, err.Error(), "visibly-fake")
 }
+
+func TestAMessageBehindAnotherOneInItsLaneIsNotDue(t *testing.T) {
+	onBoth(t, func(t *testing.T, database string) {
+		s := open(t, database)
+		require.NoError(t, s.Update(t.Context(), func(tx *store.Tx) error {
+			return tx.Send(store.Message{Topic: "t", Name: "1", Lane: "l"}, store.Message{Topic: "t", Name: "2", Lane: "l"})
+		}))
+		claimed, err := s.Claim(t.Context(), "t", "o", start, time.Minute, 10)
+		require.NoError(t, err)
+		require.Len(t, claimed, 1)
+		next, err := s.Next(t.Context(), "t")
+		require.NoError(t, err)
+		assert.True(t, next.Equal(start.Add(time.Minute)), "%s", next)
+		following, err := s.Following(t.Context(), claimed[0])
+		require.NoError(t, err)
+		require.Len(t, following, 1)
+		assert.Equal(t, "2", following[0].Name)
+	})
+}
+
+func TestAClaimIsKeptAndReleasedByItsOwnerOnly(t *testing.T) {
+	onBoth(t, func(t *testing.T, database string) {
+		s := open(t, database)
+		require.NoError(t, s.Update(t.Context(), func(tx *store.Tx) error { return tx.Send(store.Message{Topic: "t", Name: "1"}) }))
+		claim := func(owner string, at time.Time) []store.Message {
+			claimed, err := s.Claim(t.Context(), "t", owner, at, time.Minute, 10)
+			require.NoError(t, err)
+			return claimed
+		}
+		first := claim("first", start)
+		require.NoError(t, s.Keep(t.Context(), first, start.Add(2*time.Minute)))
+		assert.Empty(t, claim("early", start.Add(time.Minute)))
+		second := claim("second", start.Add(2*time.Minute))
+		require.Len(t, second, 1)
+		assert.Equal(t, 2, second[0].Tries)
+		require.NoError(t, s.Keep(t.Context(), first, start.Add(time.Hour)))
+		require.NoError(t, s.Release(t.Context(), first))
+		assert.Empty(t, claim("early again", start.Add(2*time.Minute)))
+		require.NoError(t, s.Release(t.Context(), second))
+		third := claim("third", start)
+		require.Len(t, third, 1)
+		assert.Equal(t, 2, third[0].Tries, "a release is no try")
+	})
+}
+
+func TestALeaseIsRenewedOnlyAfterTheManagerHasTheStage(t *testing.T) {
+	onBoth(t, func(t *testing.T, database string) {
+		s := open(t, database)
+		one := store.Stage{Account: "a", ID: "s", Run: "r", Node: "n", Attempt: 1, Target: []byte("t")}
+		require.NoError(t, s.Update(t.Context(), func(tx *store.Tx) error { return tx.Track(one) }))
+		due, err := s.Renewable(t.Context(), start.Add(1000*time.Hour), start, 10)
+		require.NoError(t, err)
+		assert.Empty(t, due)
+		require.NoError(t, s.Update(t.Context(), func(tx *store.Tx) error { return tx.Opened("a", "s", start) }))
+		due, err = s.Renewable(t.Context(), start.Add(time.Minute), start, 10)
+		require.NoError(t, err)
+		assert.Equal(t, []store.Stage{one}, due)
+	})
+}
