@@ -51,7 +51,11 @@ func (c *lintCommand) lint(out io.Writer, file string) error {
 	if err != nil {
 		return exitError{err, 2}
 	}
-	problems := pipeline.Lint(req, templates)
+	settings, err := c.readSettings()
+	if err != nil {
+		return exitError{err, 2}
+	}
+	problems := pipeline.Lint(req, settings, templates)
 	if c.output == "json" {
 		if problems == nil {
 			problems = pipeline.Problems{}

@@ -80,7 +80,7 @@ func (a *api) lint(w http.ResponseWriter, r *http.Request) {
 	if !decodeBody(w, r, &req) {
 		return
 	}
-	problems := Lint(req, a.service.cfg.Templates)
+	problems := Lint(req, a.service.cfg.Settings, a.service.cfg.Templates)
 	if problems == nil {
 		problems = Problems{}
 	}

@@ -99,6 +99,8 @@ type document struct {
 	Templates map[string]definition.Source `json:"templates,omitempty"`
 	// SkipOtherStages, see [Request].
 	SkipOtherStages bool `json:"skip_other_stages,omitempty"`
+	// StepTypes are the types of the settings at the start. A run keeps them.
+	StepTypes []string `json:"step_types,omitempty"`
 }
 
 // decode builds the state of a run from its rows.
@@ -153,6 +155,7 @@ func (d *document) read(templates func(ref, version string) (Source, bool), part
 	}
 	return definition.Read(d.Source, definition.Options{
 		Templates: find, InputSets: d.InputSets, Inputs: d.Inputs, SkipOtherStages: d.SkipOtherStages, Partial: partial,
+		StepTypes: d.StepTypes,
 	})
 }
 

@@ -2,15 +2,19 @@ package pipeline
 
 import (
 	"io/fs"
+	"maps"
+	"slices"
 
 	"github.com/delegate-io/dlite/manager/pipeline/internal/definition"
 )
 
 // Lint returns the problems of a pipeline, and the places that probably do not do what their
-// author wants. Inputs may be missing. Templates may be nil.
-func Lint(req Request, templates func(ref, version string) (Source, bool)) Problems {
+// author wants. Inputs may be missing. Settings give the step types of the operator. Templates may
+// be nil.
+func Lint(req Request, settings Settings, templates func(ref, version string) (Source, bool)) Problems {
 	doc := document{
 		Source: Source{Name: req.Name, Text: []byte(req.YAML)}, InputSets: inputSets(req.InputSets), Inputs: req.Inputs, SkipOtherStages: req.SkipOtherStages,
+		StepTypes: stepTypes(settings),
 	}
 	p, problems := doc.read(templates, true)
 	if p != nil {
@@ -18,6 +22,11 @@ func Lint(req Request, templates func(ref, version string) (Source, bool)) Probl
 		problems.Sort()
 	}
 	return problems
+}
+
+// stepTypes are the types that the operator has added.
+func stepTypes(settings Settings) []string {
+	return slices.Sorted(maps.Keys(settings.Types))
 }
 
 // Templates returns the templates in a directory, for [Config.Templates].

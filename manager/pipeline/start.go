@@ -195,6 +195,7 @@ func (s *Service) prepare(account string, req *Request) (*preparedRun, error) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	doc := &document{
 		Source: Source{Name: name, Text: []byte(req.YAML)}, InputSets: inputSets(req.InputSets), Inputs: req.Inputs, SkipOtherStages: req.SkipOtherStages, Templates: req.templates,
+		StepTypes: stepTypes(s.cfg.Settings),
 		Run: engine.Run{
 			ID: id, Account: account, StartedAt: now, TriggerType: cause, User: req.User, Email: req.Email,
 			Trigger: req.Trigger, Codebase: req.Codebase, Variables: req.Variables, Stages: req.Stages,

@@ -18,7 +18,7 @@ func (r *reader) failureStrategies(n *Node, at *path) []*FailureStrategy {
 				f.Errors = append(f.Errors, kind.Text())
 			}
 			if errors.Kind == List && len(f.Errors) == 0 {
-				r.error(errors.Position, "missing-key", here.at("errors"), "errors is empty", "write AllErrors, or name kinds of failure")
+				r.warn(errors.Position, "missing-key", here.at("errors"), "errors is empty, so this strategy never applies", "write AllErrors, or name kinds of failure")
 			}
 		}
 		result = append(result, f)

@@ -86,15 +86,41 @@ func (r *reader) stageSpec(s *Stage, at *path) {
 	}
 	if n := spec.Get("infrastructure"); n != nil && n.Kind == Map {
 		s.Infrastructure = &Infrastructure{Position: n.Position, Type: n.Get("type").Text(), Spec: n.Get("spec")}
-		if s.Runtime != nil {
-			r.error(n.Position, "exactly-one", at, fmt.Sprintf("the stage %s has infrastructure and runtime", quote(s.Identifier)), "remove one of the two")
-		}
+		r.oneMachine(s, at.at("infrastructure"))
 	}
 	steps := spec.Get("execution").Get("steps")
 	where := at.at("execution").at("steps")
 	s.Steps = r.stepItems(steps, where)
 	if steps != nil && steps.Kind == List && len(steps.Items) == 0 {
 		r.error(steps.Position, "missing-key", where, fmt.Sprintf("the stage %s has no steps", quote(s.Identifier)), "write at least one step")
+	}
+}
+
+// oneMachine decides between infrastructure and runtime, as Harness does.
+func (r *reader) oneMachine(s *Stage, at *path) {
+	in := s.Infrastructure
+	if s.Runtime != nil {
+		r.warn(in.Position, "exactly-one", at, fmt.Sprintf("the stage %s has infrastructure and runtime: the runtime is ignored", quote(s.Identifier)), "remove one of the two")
+		s.Runtime = nil
+	}
+	if in.Type != "Cloud" {
+		return
+	}
+	s.Infrastructure = nil
+	s.Runtime = &Node{Position: in.Position, Kind: Map, Fields: []Field{
+		{Key: "type", At: in.Position, Value: &Node{Position: in.Position, Kind: Scalar, Value: "Cloud"}},
+		{Key: "spec", At: in.Position, Value: &Node{Position: in.Position, Kind: Map}},
+	}}
+	if size := in.Spec.field("size"); size != nil {
+		s.Runtime.Fields[1].Value.Fields = []Field{*size}
+	}
+	if s.Platform == nil {
+		s.Platform = &Node{Position: in.Position, Kind: Map}
+		for _, name := range []string{"os", "arch"} {
+			if f := in.Spec.field(name); f != nil {
+				s.Platform.Fields = append(s.Platform.Fields, *f)
+			}
+		}
 	}
 }
 

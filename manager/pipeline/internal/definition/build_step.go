@@ -85,12 +85,12 @@ func (r *reader) checkStepSpec(s *Step, at *path) {
 		if !has("repo") {
 			missing = "repo"
 		}
-		if !has("connectorRef") {
+		if !has("connectorRef") && !has("registryRef") {
 			missing = "connectorRef"
 		}
 	case "RunTests":
-		if !has("args") && !has("command") {
-			missing = "args"
+		if !has("buildTool") {
+			missing = "buildTool"
 		}
 	default:
 		if s.Spec == nil {

@@ -72,7 +72,7 @@ func (r *reader) checkField(n *Node, field *Field, k *key, at *path) {
 	switch {
 	case k.refused != "":
 		r.error(field.At, "unsupported-key", at, fmt.Sprintf("%s is not supported here", k.name), k.refused)
-	case k.ignored != "" && slices.Contains(k.harmless, field.Value.Text()):
+	case k.ignored != "" && (asksNothing(field.Value) || slices.Contains(k.harmless, field.Value.Text())):
 	case k.ignored != "":
 		r.warn(field.At, "ignored-key", at, fmt.Sprintf("%s is ignored", k.name), k.ignored)
 	case field.Value.null():
@@ -80,6 +80,18 @@ func (r *reader) checkField(n *Node, field *Field, k *key, at *path) {
 	default:
 		r.checkValue(n, field.Value, k, at)
 	}
+}
+
+// asksNothing reports whether the value of an ignored key is empty or switched off, so that
+// ignoring it changes nothing.
+func asksNothing(n *Node) bool {
+	switch n.Kind {
+	case List:
+		return len(n.Items) == 0
+	case Map:
+		return len(n.Fields) == 0 || strings.EqualFold(n.Get("enabled").Text(), "false")
+	}
+	return n.null() || n.Text() == ""
 }
 
 // checkPresence reports required keys that are absent, and alternatives of which not exactly one

@@ -79,7 +79,7 @@ var known = sync.OnceValue(func() *table {
 	t := &table{objects: map[string]*object{}, variants: map[string]map[string]string{
 		"stage types":          {"CI": "ci stage"},
 		"step types":           {},
-		"infrastructure types": {"KubernetesDirect": "kubernetes infrastructure", "VM": "vm infrastructure", "Docker": "docker infrastructure"},
+		"infrastructure types": {"KubernetesDirect": "kubernetes infrastructure", "VM": "vm infrastructure", "Docker": "docker infrastructure", "Cloud": "cloud infrastructure"},
 		"action types":         {"Retry": "retry", "RetryStepGroup": "retry", "ManualIntervention": "intervention"},
 		"build types":          {"branch": "branch build", "tag": "tag build", "PR": "pull request build", "commitSha": "commit build"},
 	}}

@@ -8,6 +8,7 @@ func nodeObjects() []object {
 			nested("step", "step", "A step."),
 			nested("stepGroup", "group", "Steps with a common condition, strategy or failure strategy."),
 			items("parallel", "step item", "Steps and groups that run at the same time."),
+			ignored("contextType", "it belongs to the editor of Harness"),
 			refused("insert", "insert blocks belong to templates with extension points: write the steps instead"),
 		}},
 		{name: "step", inner: "spec", keys: []key{

@@ -20,6 +20,7 @@ func pipelineObjects() []object {
 			list("delegateSelectors", "Tags that the delegate must have."),
 			boolean("allowStageExecutions", "Permits runs of selected stages. Runs of selected stages are always permitted."),
 			nested("template", "template reference", "The template with the content of the pipeline, instead of stages."),
+			ignored("triggers", "triggers are started through the API of runs, not by the pipeline"),
 			ignored("notificationRules", "this service sends no notifications: follow the events of the run"),
 			ignored("flowControl", "barriers belong to deployments"),
 			ignored("fixedInputsOnRerun", "a repeated run always has the same inputs"),

@@ -3,6 +3,9 @@ package definition
 // operatorDecides is the reason for ignoring settings of the infrastructure.
 const operatorDecides = "the operator decides it in the settings of the infrastructure"
 
+// noHarnessImages is the reason for ignoring the connector of the images of Harness.
+const noHarnessImages = "no images of Harness run beside the steps"
+
 // stageObjects are the objects of stages and of their infrastructure.
 func stageObjects() []object {
 	return []object{
@@ -29,6 +32,7 @@ func stageObjects() []object {
 			{name: "dependsOn", shape: listShape, fixed: true, about: "The stages that must succeed before this one; [] starts at once."},
 			nested("template", "template reference", "The template with the content of the stage."),
 			spec("stage types", "The content of the stage."),
+			ignored("sendGitStatus", "this service sends no status: follow the events of the run"),
 			ignored("runMode", "a run selects its stages itself"),
 			ignored("skipInstances", "it belongs to deployments"),
 			ignored("enforce", "there are no policies"),
@@ -60,7 +64,13 @@ func stageObjects() []object {
 		}},
 		{name: "runtime", keys: []key{
 			needed(fixed(words("type", "The kind of machine.", "Cloud", "Docker"))),
-			anything("spec", "Settings of the machine."),
+			nested("spec", "machine", "Settings of the machine."),
+		}},
+		{name: "machine", keys: []key{
+			text("size", "The size of the machine, which the operator may use to choose the pool."),
+			ignored("imageSpec", "the pool decides the image of its machines"),
+			ignored("nestedVirtualization", "the pool decides it"),
+			ignoredUnless("harnessImageConnectorRef", noHarnessImages, "account.harnessImage"),
 		}},
 		{name: "service dependency", inner: "spec", keys: []key{
 			text("name", "The name for people."),
@@ -82,7 +92,7 @@ func stageObjects() []object {
 			pairs("portBindings", "Ports of the host to ports of the container."),
 		}},
 		{name: "infrastructure", one: []string{"type", "useFromStage"}, inner: "spec", keys: []key{
-			fixed(words("type", "The kind of infrastructure.", "KubernetesDirect", "VM", "Docker")),
+			fixed(words("type", "The kind of infrastructure; Cloud is read as a runtime.", "KubernetesDirect", "VM", "Docker", "Cloud")),
 			spec("infrastructure types", "Settings of the infrastructure."),
 			fixed(text("useFromStage", "The stage whose infrastructure is copied.")),
 		}},
@@ -92,7 +102,7 @@ func stageObjects() []object {
 			ignored("connectorRef", "the delegate starts the pods in its own cluster"),
 			ignored("namespace", operatorDecides),
 			ignored("serviceAccountName", operatorDecides),
-			ignored("automountServiceAccountToken", operatorDecides),
+			ignoredUnless("automountServiceAccountToken", operatorDecides, "false"),
 			ignored("labels", operatorDecides),
 			ignored("annotations", operatorDecides),
 			ignored("containerSecurityContext", operatorDecides),
@@ -102,7 +112,7 @@ func stageObjects() []object {
 			ignored("hostNames", operatorDecides),
 			ignored("priorityClassName", operatorDecides),
 			ignored("initTimeout", operatorDecides),
-			ignored("harnessImageConnectorRef", operatorDecides),
+			ignoredUnless("harnessImageConnectorRef", noHarnessImages, "account.harnessImage"),
 			ignored("imagePullPolicy", operatorDecides),
 			ignored("podSpecOverlay", operatorDecides),
 		}},
@@ -114,12 +124,17 @@ func stageObjects() []object {
 			text("identifier", "The name of the pool."),
 			text("poolName", "The name of the pool."),
 			words("os", "The operating system.", "Linux", "MacOS", "Windows"),
-			ignored("harnessImageConnectorRef", operatorDecides),
+			ignoredUnless("harnessImageConnectorRef", noHarnessImages, "account.harnessImage"),
 			ignored("initTimeout", operatorDecides),
+		}},
+		{name: "cloud infrastructure", keys: []key{
+			words("os", "The operating system.", "Linux", "MacOS", "Windows"),
+			words("arch", "The architecture.", "Amd64", "Arm64"),
+			text("size", "The size of the machine."),
 		}},
 		{name: "docker infrastructure", keys: []key{
 			ignored("platform", "write platform below the spec of the stage"),
-			ignored("harnessImageConnectorRef", operatorDecides),
+			ignoredUnless("harnessImageConnectorRef", noHarnessImages, "account.harnessImage"),
 		}},
 	}
 }

@@ -4,7 +4,7 @@ package definition
 func containerKeys() []key {
 	return []key{
 		text("connectorRef", "The connector of the registry."),
-		ignored("registryRef", "write connectorRef"),
+		text("registryRef", "The registry, if there is no connectorRef: a connector of that name."),
 		text("image", "The image; without one the step runs on the host of the stage."),
 		words("imagePullPolicy", "When the image is pulled.", "Always", "Never", "IfNotPresent"),
 		boolean("privileged", "Runs privileged."),
@@ -135,9 +135,9 @@ func stepSpecs() map[string][]key {
 			ignored("intelligenceMode", "all tests run: there is no selection"),
 			ignored("parallelism", "write strategy: {parallelism: N} beside spec"),
 			ignored("globs", "all tests of the command run")),
-		"BuildAndPushDockerRegistry": imageKeys(text("repo", "The repository of the image."), ignored("registryRef", "write connectorRef")),
+		"BuildAndPushDockerRegistry": imageKeys(text("repo", "The repository of the image."), text("registryRef", "The registry, if there is no connectorRef: a connector of that name.")),
 		"BuildAndPushECR": imageKeys(needed(text("account", "The AWS account.")), needed(text("imageName", "The name of the image.")),
-			needed(text("region", "The region.")), ignored("registryRef", "write connectorRef")),
+			needed(text("region", "The region.")), text("registryRef", "The registry, if there is no connectorRef: a connector of that name.")),
 		"BuildAndPushGCR": imageKeys(needed(text("host", "The registry, for example gcr.io.")), needed(text("imageName", "The name of the image.")),
 			needed(text("projectID", "The project."))),
 		"BuildAndPushGAR": imageKeys(needed(text("host", "The registry, for example us-docker.pkg.dev.")), needed(text("imageName", "The name of the image.")),
@@ -193,8 +193,8 @@ func refusedSteps() map[string]string {
 		"Barrier":           "it belongs to deployments: use dependsOn between stages",
 	}
 	for _, name := range []string{"Security", "Semgrep", "Owasp", "AquaTrivy", "AquaSecurity", "Bandit", "BlackDuck", "Brakeman", "Burp",
-		"Checkmarx", "Checkov", "Clair", "CodeQL", "Coverity", "FossId", "Fortify", "Gitleaks", "Grype", "Mend", "Metasploit", "Nessus", "Nikto",
-		"Nmap", "Prowler", "Snyk", "Sonarqube", "Sysdig", "Traceable", "Twistlock", "Veracode", "Wiz", "Zap"} {
+		"Checkmarx", "Checkov", "Clair", "CodeQL", "Coverity", "FossId", "Fortify", "GithubAdvancedSecurity", "Gitleaks", "Grype", "JfrogXray", "Mend", "Metasploit", "Nessus", "NexusIQ", "Nikto",
+		"Nmap", "OsvScanner", "Prowler", "Snyk", "Sonarqube", "Sysdig", "Traceable", "Twistlock", "Veracode", "Wiz", "Zap"} {
 		steps[name] = scanner
 	}
 	return steps

@@ -33,7 +33,10 @@ func (t *Table) clone(f fields) (*stage.Clone, error) {
 	if ok {
 		address = repositoryURL(connector.URL, address)
 	} else if !strings.Contains(address, "://") && !strings.HasPrefix(address, "/") {
-		f.fail("connectorRef", "is required, unless repoName is the whole URL of the repository")
+		if connector, ok = t.connectors[t.codebase]; !ok || f.has("connectorRef") {
+			f.fail("connectorRef", "is required, unless repoName is the whole URL of the repository or the settings of the pipeline service name a connector in codebase")
+		}
+		address = repositoryURL(connector.URL, address)
 	}
 	submodules := strings.ToLower(f.text("submoduleStrategy"))
 	c := &stage.Clone{

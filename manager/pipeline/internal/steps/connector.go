@@ -91,6 +91,12 @@ func (c Connector) auth(address string) *stage.Auth {
 // for the anonymous Docker Hub.
 func (t *Table) connector(f fields, name string, kinds ...string) (Connector, bool) {
 	id := f.text(name)
+	if id == "" && name == "connectorRef" && slices.Contains(kinds, RegistryConnector) {
+		// A registry of Harness: the settings have its connector under the same id.
+		if name = "registryRef"; f.has(name) {
+			id = f.text(name)
+		}
+	}
 	if id == "" || id == anonymousHub {
 		return Connector{}, false
 	}
@@ -101,7 +107,7 @@ func (t *Table) connector(f fields, name string, kinds ...string) (Connector, bo
 	}
 	switch {
 	case !ok:
-		f.fail(name, "names the connector %q, which the settings of the pipeline service do not have: add it to its connectors", id)
+		f.fail(name, "names the connector %q, which the settings of the pipeline service do not have: add connectors: {%s: {kind: %s}} to them, with its address and the ids of its secrets", id, id[strings.LastIndex(id, ".")+1:], kinds[0])
 		return Connector{}, false
 	case !slices.Contains(kinds, c.Kind):
 		f.fail(name, "names the connector %q of the kind %s; this step needs %s", id, c.Kind, strings.Join(kinds, " or "))

@@ -21,6 +21,9 @@ type Plugin struct {
 	Connector string `json:"connector" yaml:"connector"`
 	// Privileged runs the container with all rights of the machine, outside pods.
 	Privileged bool `json:"privileged" yaml:"privileged"`
+	// builtin types have a table of keys in package definition, which has warned of the other
+	// keys.
+	builtin bool
 }
 
 // Setting is one variable of a Plugin.
@@ -29,8 +32,8 @@ type Setting struct {
 	// setting without a variable is only for Fixed.
 	Field    string `json:"field" yaml:"field"`
 	Variable string `json:"variable" yaml:"variable"`
-	// Format is text (the default), list (joined by commas), pairs (a=b, joined by commas) or
-	// lower (text in lower case).
+	// Format is text (the default), list (joined by commas), pairs (a=b, joined by commas),
+	// lower (text in lower case) or json.
 	Format   string `json:"format" yaml:"format"`
 	Required bool   `json:"required" yaml:"required"`
 	// Pods limits the setting to pods, Outside to everything else.
@@ -63,8 +66,8 @@ func (p Plugin) check(name string) error {
 		if s.Field == "" {
 			return fmt.Errorf("types.%s.settings[%d].field is required", name, i)
 		}
-		if !slices.Contains([]string{"", "text", "list", "pairs", "lower"}, s.Format) {
-			return fmt.Errorf("types.%s.settings[%d].format is %q: use text, list, pairs or lower", name, i, s.Format)
+		if !slices.Contains([]string{"", "text", "list", "pairs", "lower", "json"}, s.Format) {
+			return fmt.Errorf("types.%s.settings[%d].format is %q: use text, list, pairs, lower or json", name, i, s.Format)
 		}
 	}
 	return nil
@@ -87,7 +90,9 @@ func (p Plugin) variables(t *Table, f fields, pods bool, timeoutSeconds int) map
 			env["PLUGIN_"+s.Variable] = value
 		}
 	}
-	f.only(known...)
+	if !p.builtin {
+		f.only(known...)
+	}
 	if p.Connector != "" {
 		p.addCredentials(t, f, env)
 	}
@@ -124,6 +129,8 @@ func (s Setting) read(f fields) string {
 		return strings.Join(pairs, ",")
 	case s.Format == "lower":
 		return strings.ToLower(f.text(s.Field))
+	case s.Format == "json" && f.has(s.Field):
+		return settingText(f.values[s.Field])
 	}
 	return f.text(s.Field)
 }

@@ -76,7 +76,7 @@ type stageBuilder struct {
 	info           Info
 	infrastructure Infrastructure
 	spec           fields // of the infrastructure
-	pool           string
+	pool, size     string
 	selectors      []string
 	target         Target
 }
@@ -92,6 +92,7 @@ func (b *stageBuilder) place() error {
 	case o.Runtime != nil:
 		runtime := newFields("runtime", o.Runtime)
 		kind = runtime.required("type")
+		b.size = runtime.sub("spec").text("size")
 		if *runtime.err != nil {
 			return *runtime.err
 		}
@@ -137,7 +138,7 @@ func (b *stageBuilder) platform() error {
 		b.selectors = append(b.selectors, slices.DeleteFunc([]string{tag, arch}, func(s string) bool { return s == "" })...)
 	}
 	if b.pool == "" {
-		b.pool = strings.NewReplacer("{os}", orElse(tag, "linux"), "{arch}", orElse(arch, "amd64")).Replace(b.infrastructure.Pool)
+		b.pool = strings.NewReplacer("{os}", orElse(tag, "linux"), "{arch}", orElse(arch, "amd64"), "{size}", orElse(b.size, "default")).Replace(b.infrastructure.Pool)
 	}
 	return *b.spec.err
 }

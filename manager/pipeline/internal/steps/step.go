@@ -182,6 +182,7 @@ func (t *Table) plugin(target Target, f fields, p Plugin, timeoutSeconds int) (s
 	// The connector of such a step is not the one of its image.
 	own := maps.Clone(f.values)
 	delete(own, "connectorRef")
+	delete(own, "registryRef")
 	step, err := t.container(target, fields{path: f.path, values: own, err: f.err}, image, false)
 	if err != nil {
 		return step, err

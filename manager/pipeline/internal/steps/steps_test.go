@@ -155,10 +155,10 @@ func TestAWrongFieldIsNamedByItsPath(t *testing.T) {
 		`Run {"command":"x","image":"i","resources":{"limits":{"memory":"much"}}}`: `spec.resources.limits.memory is "much"`,
 		`Run {"command":"x","outputVariables":[{"type":"String"}]}`:                "spec.outputVariables[0].name is required",
 		`Plugin {"settings":{}}`: "spec.image is required",
-		`BuildAndPushDockerRegistry {"connectorRef":"hub","tags":["1"]}`:               "spec.repo is required",
-		`BuildAndPushDockerRegistry {"connectorRef":"hub","tags":["1"],"repos":"x"}`:   "spec.repo is required",
-		`RestoreCacheS3 {"connectorRef":"aws","bucket":"b","key":"k","colour":"blue"}`: "spec.colour is not supported here",
-		`Security {}`: "the step type Security is not supported here",
+		`BuildAndPushDockerRegistry {"connectorRef":"hub","tags":["1"]}`:             "spec.repo is required",
+		`BuildAndPushDockerRegistry {"connectorRef":"hub","tags":["1"],"repos":"x"}`: "spec.repo is required",
+		`Notify {"channel":"c","colour":"blue"}`:                                     "spec.colour is not supported here",
+		`Security {}`:                                                                "the step type Security is not supported here",
 	} {
 		kind, values, _ := cut(text)
 		_, err := newTable(t).Step(steps.Target{}, engine.Step{Node: "n", Identifier: "n", Type: kind, Spec: spec(t, values)})
@@ -227,4 +227,72 @@ func TestTheCodebaseIsClonedByTheInit(t *testing.T) {
 	require.Len(t, init.Volumes, 1)
 	assert.Equal(t, "shared-0", init.Volumes[0].Temp.Name)
 	assert.EqualValues(t, 60000, request.Timeout)
+}
+
+func TestStepsWithBuiltInImagesRunWithKeysThatTheReaderHasIgnored(t *testing.T) {
+	t.Parallel()
+	step := stepOf(t, steps.Target{}, "BuildAndPushDockerRegistry", `{"connectorRef":"hub","repo":"acme/web","tags":["1"],"remoteCacheImage":"x","platform":{"os":"Linux"}}`)
+	assert.Equal(t, map[string]string{
+		"PLUGIN_REPO": "acme/web", "PLUGIN_TAGS": "1", "PLUGIN_USERNAME": "bot", "PLUGIN_PASSWORD": "${{secrets.env://hub_password}}",
+	}, step.Environment)
+}
+
+func TestARegistryRefIsAConnectorOfItsName(t *testing.T) {
+	t.Parallel()
+	push := stepOf(t, steps.Target{}, "BuildAndPushDockerRegistry", `{"registryRef":"account.reg","repo":"acme/web","tags":["1"]}`)
+	assert.Equal(t, "https://registry.example", push.Environment["PLUGIN_REGISTRY"])
+	assert.Equal(t, "plugins/buildx", push.Image)
+	assert.Nil(t, push.Auth)
+	run := stepOf(t, steps.Target{}, "Run", `{"registryRef":"reg","image":"tool:1","command":"x"}`)
+	assert.Equal(t, "registry.example/tool:1", run.Image)
+	_, err := newTable(t).Step(steps.Target{}, engine.Step{Node: "n", Identifier: "n", Type: "Run", Spec: spec(t, `{"registryRef":"org.none","image":"tool:1","command":"x"}`)})
+	require.ErrorContains(t, err, `spec.registryRef names the connector "org.none"`)
+	require.ErrorContains(t, err, "connectors: {none: {kind: registry}}")
+}
+
+func TestACodebaseWithoutAConnectorUsesTheOneOfTheSettings(t *testing.T) {
+	t.Parallel()
+	cfg := settings
+	cfg.Codebase = "git"
+	table, err := steps.New(cfg)
+	require.NoError(t, err)
+	opening := engine.Opening{Clone: true, Repository: spec(t, `{"repoName":"web","build":{"type":"branch","spec":{"branch":"main"}}}`)}
+	request, _, err := table.Stage(steps.Info{Stage: "s"}, &opening)
+	require.NoError(t, err)
+	var init stage.InitRequest
+	require.NoError(t, json.Unmarshal(request.Init, &init))
+	assert.Equal(t, "https://git.example/acme/web", init.Clone.URL)
+	assert.Equal(t, "${{secrets.env://git_token}}", init.Clone.Auth.Password)
+	_, _, err = newTable(t).Stage(steps.Info{Stage: "s"}, &opening)
+	require.ErrorContains(t, err, "name a connector in codebase")
+	cfg.Codebase = "reg"
+	_, err = steps.New(cfg)
+	require.ErrorContains(t, err, `codebase is "reg": name one of the connectors of the kind git`)
+}
+
+func TestASettingOfTheFormatJSONTakesMapsAndLists(t *testing.T) {
+	t.Parallel()
+	table, err := steps.New(steps.Config{Types: map[string]steps.Plugin{"Scan": {Image: "example/scan", Settings: []steps.Setting{
+		{Field: "with", Variable: "WITH", Format: "json"}, {Field: "paths", Variable: "PATHS", Format: "json"}, {Field: "mode", Variable: "MODE", Format: "json"},
+		{Field: "absent", Variable: "ABSENT", Format: "json"},
+	}}}})
+	require.NoError(t, err)
+	request, err := table.Step(steps.Target{}, engine.Step{Node: "n", Identifier: "n", Type: "Scan", Spec: spec(t, `{"with":{"level":2},"paths":["a","b"],"mode":"deep"}`)})
+	require.NoError(t, err)
+	var data stage.ExecuteRequest
+	require.NoError(t, json.Unmarshal(request.Data, &data))
+	assert.Equal(t, map[string]string{"PLUGIN_WITH": `{"level":2}`, "PLUGIN_PATHS": "a,b", "PLUGIN_MODE": "deep"}, data.Environment)
+}
+
+func TestThePoolMayDependOnTheSizeOfTheRuntime(t *testing.T) {
+	t.Parallel()
+	table, err := steps.New(steps.Config{Infrastructure: map[string]steps.Infrastructure{"Cloud": {Driver: "vm", Pool: "{os}-{size}"}}})
+	require.NoError(t, err)
+	for size, pool := range map[string]string{`{"size":"large"}`: "linux-large", `{}`: "linux-default"} {
+		request, _, err := table.Stage(steps.Info{Stage: "s"}, &engine.Opening{Runtime: map[string]any{"type": "Cloud", "spec": map[string]any(spec(t, size))}})
+		require.NoError(t, err)
+		var init stage.InitRequest
+		require.NoError(t, json.Unmarshal(request.Init, &init))
+		assert.Equal(t, pool, init.Network.Options[stage.PoolOption])
+	}
 }

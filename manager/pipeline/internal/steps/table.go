@@ -10,6 +10,9 @@ import (
 type Config struct {
 	// Connectors by their id, without the scope (account. or org.).
 	Connectors map[string]Connector `json:"connectors" yaml:"connectors"`
+	// Codebase is the id of the git connector of codebases that name none, such as those in the
+	// code repositories of Harness.
+	Codebase string `json:"codebase" yaml:"codebase"`
 	// Infrastructure replaces entries of the default table of kinds: KubernetesDirect, VM,
 	// Docker and Cloud.
 	Infrastructure map[string]Infrastructure `json:"infrastructure" yaml:"infrastructure"`
@@ -31,8 +34,8 @@ type Infrastructure struct {
 	Selectors []string `json:"selectors" yaml:"selectors"`
 	// AnyPlatform leaves out the selectors for operating system and architecture.
 	AnyPlatform bool `json:"any_platform" yaml:"any_platform"`
-	// Pool is the pool of machines for the driver vm. {os} and {arch} are replaced. A pool
-	// that the pipeline names has precedence.
+	// Pool is the pool of machines for the driver vm. {os}, {arch} and {size} are replaced; the
+	// size of a runtime without one is "default". A pool that the pipeline names has precedence.
 	Pool string `json:"pool" yaml:"pool"`
 }
 
@@ -54,6 +57,7 @@ const (
 // Table maps stages and steps. It is immutable and safe for concurrent use.
 type Table struct {
 	connectors     map[string]Connector
+	codebase       string
 	infrastructure map[string]Infrastructure
 	plugins        map[string]Plugin
 	secrets        map[string]string
@@ -64,18 +68,26 @@ type Table struct {
 func New(cfg Config) (*Table, error) {
 	t := &Table{
 		connectors:     maps.Clone(cfg.Connectors),
+		codebase:       cfg.Codebase,
 		infrastructure: maps.Clone(defaultInfrastructure),
-		plugins:        maps.Clone(builtinPlugins),
+		plugins:        make(map[string]Plugin, len(builtinPlugins)+len(cfg.Types)),
 		secrets:        maps.Clone(cfg.Secrets),
 		anySecret:      orElse(cfg.SecretURL, defaultSecretURL),
 	}
 	if err := cfg.checkSecrets(); err != nil {
 		return nil, err
 	}
+	for name, p := range builtinPlugins {
+		p.builtin = true
+		t.plugins[name] = p
+	}
 	for id, c := range cfg.Connectors {
 		if err := c.check(id); err != nil {
 			return nil, err
 		}
+	}
+	if c, ok := cfg.Connectors[cfg.Codebase]; cfg.Codebase != "" && (!ok || c.Kind != GitConnector) {
+		return nil, fmt.Errorf("codebase is %q: name one of the connectors of the kind git", cfg.Codebase)
 	}
 	for kind, i := range cfg.Infrastructure {
 		if _, ok := defaultInfrastructure[kind]; !ok {

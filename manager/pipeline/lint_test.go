@@ -1,0 +1,25 @@
+package pipeline
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLintKnowsTheStepTypesOfTheSettings(t *testing.T) {
+	t.Parallel()
+	req := Request{YAML: `pipeline:
+  name: p
+  identifier: p
+  stages:
+    - stage:
+        name: s
+        identifier: s
+        type: CI
+        spec: {execution: {steps: [{step: {name: a, identifier: a, type: Semgrep, spec: {mode: full}}}]}}
+`}
+	require.ErrorContains(t, Lint(req, Settings{}, nil), "has the type Semgrep, which cannot run here")
+	settings, err := ReadSettings([]byte("types: {Semgrep: {image: example/scan, settings: [{field: mode, variable: MODE}]}}"))
+	require.NoError(t, err)
+	require.Empty(t, Lint(req, settings, nil))
+}
