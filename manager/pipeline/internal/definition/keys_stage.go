@@ -28,7 +28,7 @@ func stageObjects() []object {
 			nested("strategy", "strategy", "Repeats the stage."),
 			items("failureStrategies", "failure strategy", "What happens when a step fails."),
 			list("delegateSelectors", "Tags that the delegate must have."),
-			timeout("timeout", "The longest time of the stage."),
+			timeout("The longest time of the stage."),
 			{name: "dependsOn", shape: listShape, fixed: true, about: "The stages that must succeed before this one; [] starts at once."},
 			nested("template", "template reference", "The template with the content of the stage."),
 			spec("stage types", "The content of the stage."),
