@@ -77,6 +77,7 @@ type stageBuilder struct {
 	infrastructure Infrastructure
 	spec           fields // of the infrastructure
 	pool, size     string
+	system         string // of the pool
 	selectors      []string
 	target         Target
 }
@@ -110,6 +111,7 @@ func (b *stageBuilder) place() error {
 		if b.pool == "" {
 			b.pool = pool.text("identifier")
 		}
+		b.system = strings.ToLower(pool.text("os"))
 	}
 	return *b.spec.err
 }
@@ -133,7 +135,7 @@ func (b *stageBuilder) platform() error {
 	case arch != "" && arch != "amd64" && arch != "arm64":
 		return fmt.Errorf("platform.arch is %q: use Amd64 or Arm64", arch)
 	}
-	b.target.Windows = tag == "windows"
+	b.target.Windows = tag == "windows" || b.system == "windows"
 	if !b.infrastructure.AnyPlatform && b.infrastructure.Driver != driverKubernetes {
 		b.selectors = append(b.selectors, slices.DeleteFunc([]string{tag, arch}, func(s string) bool { return s == "" })...)
 	}

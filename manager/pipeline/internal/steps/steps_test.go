@@ -296,3 +296,12 @@ func TestThePoolMayDependOnTheSizeOfTheRuntime(t *testing.T) {
 		assert.Equal(t, pool, init.Network.Options[stage.PoolOption])
 	}
 }
+
+func TestAScriptOnAPoolOfWindowsMachinesRunsInPowerShell(t *testing.T) {
+	t.Parallel()
+	_, target, err := newTable(t).Stage(steps.Info{Stage: "s"}, &engine.Opening{Infrastructure: &engine.Infrastructure{
+		Type: "VM", Spec: map[string]any{"type": "Pool", "spec": map[string]any{"poolName": "desktop", "os": "Windows"}},
+	}})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"powershell", "-Command"}, stepOf(t, target, "Run", `{"command":"make"}`).Run.Entrypoint)
+}
