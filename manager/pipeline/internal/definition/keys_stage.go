@@ -99,6 +99,7 @@ func stageObjects() []object {
 		{name: "kubernetes infrastructure", keys: []key{
 			text("os", "The operating system."),
 			anything("volumes", "Volumes of the pod: EmptyDir, HostPath and PersistentVolumeClaim."),
+			pairs("nodeSelector", "Labels of the node of the pod."),
 			ignored("connectorRef", "the delegate starts the pods in its own cluster"),
 			ignored("namespace", operatorDecides),
 			ignored("serviceAccountName", operatorDecides),
@@ -107,7 +108,6 @@ func stageObjects() []object {
 			ignored("annotations", operatorDecides),
 			ignored("containerSecurityContext", operatorDecides),
 			ignored("runAsUser", operatorDecides),
-			ignored("nodeSelector", operatorDecides),
 			ignored("tolerations", operatorDecides),
 			ignored("hostNames", operatorDecides),
 			ignored("priorityClassName", operatorDecides),

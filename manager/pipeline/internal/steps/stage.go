@@ -58,6 +58,12 @@ func (t *Table) Stage(info Info, o *engine.Opening) (manager.StageRequest, Targe
 	if b.infrastructure.Driver == driverVM && b.pool != "" {
 		init.Network = init.Network.InPool(b.pool)
 	}
+	if b.infrastructure.Driver == driverKubernetes {
+		init.Network = init.Network.OnNode(b.spec.texts("nodeSelector"))
+		if err := *b.spec.err; err != nil {
+			return manager.StageRequest{}, Target{}, err
+		}
+	}
 	payload, err := json.Marshal(init)
 	if err != nil {
 		return manager.StageRequest{}, Target{}, fmt.Errorf("encoding the init: %w", err)
