@@ -22,11 +22,9 @@ import (
 
 // runCommand runs a pipeline on this machine.
 type runCommand struct {
-	inputs
+	selection
 
-	stages  listFlag
 	secrets string
-	branch  string
 	trusted bool
 	verbose bool
 	file    string
@@ -36,9 +34,7 @@ func newRunCommand() *ffcli.Command {
 	c := &runCommand{}
 	fs := flag.NewFlagSet("run", flag.ContinueOnError)
 	c.register(fs)
-	fs.Var(&c.stages, "stage", "`identifier` of a stage to run; may be repeated (default: all)")
 	fs.StringVar(&c.secrets, "secret-file", "", "`file` with lines ID=value for <+secrets.getValue(\"ID\")>")
-	fs.StringVar(&c.branch, "branch", "", "the branch of codebase.branch")
 	fs.BoolVar(&c.trusted, "trusted", false, "let host steps reach everything that you can reach")
 	fs.BoolVar(&c.verbose, "v", false, "show the logs of the manager, the service and the delegate")
 	return &ffcli.Command{
@@ -71,10 +67,6 @@ func (c *runCommand) run(ctx context.Context, out io.Writer, signals <-chan os.S
 	req, err := c.request(c.file)
 	if err != nil {
 		return false, err
-	}
-	req.Stages, req.Branch = c.stages, c.branch
-	if c.branch != "" {
-		req.Codebase = map[string]any{"branch": c.branch, "build": map[string]any{"type": "branch", "spec": map[string]any{"branch": c.branch}}}
 	}
 	settings, err := c.readSettings()
 	if err != nil {
@@ -116,8 +108,10 @@ func (c *runCommand) run(ctx context.Context, out io.Writer, signals <-chan os.S
 	stop := c.abortOn(closing, m, started.ID, t, signals, now)
 	defer stop()
 	ended, err := m.Follow(ctx, started.ID, t)
-	return ended.Status == "SUCCEEDED" || ended.Status == "IGNORE_FAILED", err
+	return succeeded(ended), err
 }
+
+func succeeded(r pipeline.Run) bool { return r.Status == "SUCCEEDED" || r.Status == "IGNORE_FAILED" }
 
 // abortOn aborts the run at the first signal, and ends the program without waiting at the second.
 func (c *runCommand) abortOn(ctx context.Context, m *machine.Machine, id string, t *machine.Terminal, signals <-chan os.Signal, now func()) (stop func()) {
