@@ -12,6 +12,7 @@ import (
 
 	"github.com/peterbourgon/ff/v3/ffcli"
 
+	"github.com/delegate-io/dlite/examples/internal/machine"
 	"github.com/delegate-io/dlite/examples/internal/program"
 	"github.com/delegate-io/dlite/manager/pipeline"
 )
@@ -58,7 +59,7 @@ func (c *explainCommand) explain(ctx context.Context, out io.Writer, file string
 	if err != nil {
 		return exitError{err, 2}
 	}
-	if !succeeded(e.Run) {
+	if !machine.Succeeded(e.Run) {
 		return exitError{fmt.Errorf("the run would end as %s", e.Run.Status), 1}
 	}
 	return nil
@@ -82,7 +83,7 @@ func (c *explainCommand) plan(ctx context.Context, file string) (pipeline.Explan
 		return pipeline.Explanation{}, err
 	}
 	e, err := pipeline.Explain(ctx, req, outputs, settings, templates)
-	return e, withPlaces(err, req)
+	return e, machine.WithPlaces(err, req)
 }
 
 // explanation writes an explanation for a person.
