@@ -81,3 +81,25 @@ CREATE TABLE IF NOT EXISTS steps (
 );
 CREATE INDEX IF NOT EXISTS stages_renewed ON stages (renewed);
 CREATE INDEX IF NOT EXISTS stages_run     ON stages (account, run);
+CREATE TABLE IF NOT EXISTS objects (
+  account TEXT NOT NULL,
+  kind    TEXT NOT NULL,
+  id      TEXT NOT NULL,
+  version BIGINT NOT NULL,
+  size    BIGINT NOT NULL,
+  due     BIGINT NOT NULL,
+  updated BIGINT NOT NULL,
+  data    @blob@ NOT NULL,
+  PRIMARY KEY (account, kind, id)
+);
+CREATE INDEX IF NOT EXISTS objects_due ON objects (kind, due) WHERE due > 0;
+CREATE TABLE IF NOT EXISTS deliveries (
+  account TEXT NOT NULL,
+  hook    TEXT NOT NULL,
+  name    TEXT NOT NULL,
+  run     TEXT NOT NULL,
+  at      BIGINT NOT NULL,
+  PRIMARY KEY (account, hook, name)
+);
+CREATE INDEX IF NOT EXISTS deliveries_at   ON deliveries (at);
+CREATE INDEX IF NOT EXISTS deliveries_rate ON deliveries (account, hook, at);
