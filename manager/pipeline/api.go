@@ -35,6 +35,15 @@ const maxWait = 60 * time.Second
 //	POST /api/runs/{id}/again       Order -> 202 Run
 //	POST /api/lint                  Request -> {"problems":[Problem]}
 //
+//	PUT    /api/pipelines/{id}      StoredPipeline -> StoredPipeline without its YAML
+//	GET    /api/pipelines/{id}      -> StoredPipeline
+//	DELETE /api/pipelines/{id}
+//	GET    /api/pipelines           -> {"pipelines":[StoredPipeline],"next":"..."}; page=<next>
+//	PUT    /api/triggers/{id}       Trigger -> Trigger
+//	GET    /api/triggers/{id}       -> Trigger
+//	DELETE /api/triggers/{id}
+//	GET    /api/triggers            -> {"triggers":[Trigger],"next":"..."}; page=<next>
+//
 // Errors are {"error_msg":"...","problems":[Problem]}. authenticate answers calls without a valid
 // token, and account returns the account of the others; see manager.Manager.Authenticate and
 // manager.AccountOf.
@@ -52,6 +61,7 @@ func (s *Service) Handler(authenticate func(http.Handler) http.Handler, account 
 	r.Post("/api/runs/{id}/answer", a.order(http.StatusOK, s.Answer))
 	r.Post("/api/runs/{id}/again", a.order(http.StatusAccepted, s.Again))
 	r.Post("/api/lint", a.lint)
+	a.routeObjects(r)
 	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		writeStatus(w, http.StatusNotFound, "there is no "+r.URL.Path, nil)
 	})

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -66,6 +67,9 @@ type Config struct {
 	// Templates returns the text of a template by its reference without scope, and its
 	// version label. Nil means that there are no templates.
 	Templates func(ref, version string) (Source, bool)
+	// Keys encrypt the secrets of webhooks in the database: random bytes, 16 or more each. The first key encrypts, and
+	// all of them decrypt. All services on one database need the same keys. Without keys, the service refuses webhooks.
+	Keys [][]byte
 	// Retention is how long ended runs are kept. Defaults to 90 days.
 	Retention time.Duration
 	// Lease is how long the manager keeps a stage without a sign of any service. Defaults to
@@ -93,10 +97,15 @@ func (c *Config) setDefaults() error {
 		return errors.New("a pipeline service needs a Database")
 	}
 	if c.Retention < 0 {
-		return errors.New("the setting Retention of a pipeline service is negative: it would remove every ended run")
+		return errors.New("Retention of a pipeline service is negative: it would remove every ended run")
 	}
 	if c.Lease != 0 && c.Lease < time.Second {
-		return errors.New("the setting Lease of a pipeline service is below 1 second: stages would end before their lease is renewed")
+		return errors.New("Lease of a pipeline service is below 1 second: stages would end before their lease is renewed")
+	}
+	for _, key := range c.Keys {
+		if len(key) < minKey {
+			return fmt.Errorf("a key of a pipeline service has %d bytes: it needs %d", len(key), minKey)
+		}
 	}
 	if c.Retention == 0 {
 		c.Retention = 90 * 24 * time.Hour

@@ -159,6 +159,9 @@ type facts struct {
 	User   string            `json:"user,omitempty"`
 	Reason string            `json:"reason,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
+	// Stored and StoredVersion are the stored pipeline that the run was started with.
+	Stored        string `json:"stored,omitempty"`
+	StoredVersion int64  `json:"stored_version,omitempty"`
 }
 
 // summarise copies the status of the pipeline to the run.

@@ -23,3 +23,6 @@ func Tuned(cfg Config, claim time.Duration, tries int, abrupt bool) Config {
 	cfg.tuning = tuning{claim: claim, tries: tries, abrupt: abrupt}
 	return cfg
 }
+
+// FireDue starts the runs of the cron triggers that are due at a time.
+func (s *Service) FireDue(ctx context.Context, at time.Time) error { return s.fireDue(ctx, at) }

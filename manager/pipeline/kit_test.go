@@ -19,6 +19,8 @@ import (
 	"github.com/delegate-io/dlite/manager/pipeline"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
+	routersecrets "github.com/delegate-io/dlite/router/secrets"
+	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
@@ -52,7 +54,7 @@ func startDelegate(tb testing.TB, url string, slots int, change ...func(*host.Co
 	driver, err := local.New(local.Config{Host: steps})
 	require.NoError(tb, err)
 	stages := transaction.New(driver, transaction.WithSlots(capacity.NewSlots(slots)), transaction.WithLedger(tb.TempDir()))
-	p := poller.New(c, router.New(stages.Routes()), poller.WithName("d"), poller.WithTags("linux", "amd64"), poller.WithStages(stages))
+	p := poller.New(c, router.New(stages.Routes(), router.WithMiddleware(routersecrets.Resolve(secrets.ResolverConfig{}))), poller.WithName("d"), poller.WithTags("linux", "amd64"), poller.WithStages(stages))
 	info, err := p.Register(tb.Context())
 	require.NoError(tb, err)
 	polled := make(chan error, 1)

@@ -18,7 +18,10 @@ type Run struct {
 	// Number counts the runs of the pipeline from 1.
 	Number   int64  `json:"number"`
 	Pipeline string `json:"pipeline"`
-	Status   Status `json:"status"`
+	// StoredPipeline and StoredVersion are the stored pipeline of the run, if it was started with one.
+	StoredPipeline string `json:"stored_pipeline,omitempty"`
+	StoredVersion  int64  `json:"stored_version,omitempty"`
+	Status         Status `json:"status"`
 	// Cause is MANUAL, WEBHOOK, WEBHOOK_CUSTOM or SCHEDULER_CRON.
 	Cause  string `json:"cause"`
 	Branch string `json:"branch,omitempty"`
@@ -87,6 +90,7 @@ func summary(r *store.Run) Run {
 	return Run{
 		ID: r.ID, Number: r.Number, Pipeline: r.Pipeline, Status: Status(r.Status), Cause: r.Cause, Branch: r.Branch,
 		Name: f.Name, User: f.User, Reason: f.Reason, Labels: f.Labels, CreatedAt: r.Created, EndedAt: r.Ended, Version: r.Version,
+		StoredPipeline: f.Stored, StoredVersion: f.StoredVersion,
 	}
 }
 

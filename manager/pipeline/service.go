@@ -70,6 +70,9 @@ func (s *Service) start(ctx context.Context) {
 	}
 	s.loops.Go(func() { s.every(ctx, s.cfg.Lease/6, s.renewLeases) })
 	s.loops.Go(func() { s.every(ctx, time.Minute, s.expire) })
+	s.loops.Go(func() {
+		s.every(ctx, time.Second, func(ctx context.Context) error { return s.fireDue(ctx, time.Now()) })
+	})
 }
 
 // Close ends the service's work at once. Runs continue when a service with the same database
@@ -104,10 +107,14 @@ func (s *Service) expire(ctx context.Context) error {
 	const batch = 200
 	for {
 		n, err := s.store.Expire(ctx, time.Now().Add(-s.cfg.Retention), batch)
-		if err != nil || n < batch {
+		if err != nil {
 			return err
 		}
+		if n < batch {
+			break
+		}
 	}
+	return s.store.ForgetDeliveries(ctx, time.Now().Add(-s.cfg.Retention))
 }
 
 // changes returns a channel that is closed at the next change of a run that this process

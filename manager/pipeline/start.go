@@ -28,15 +28,16 @@ type Request struct {
 	// YAML is the pipeline, and Name the name of its file, for messages.
 	YAML string `json:"yaml"`
 	Name string `json:"name,omitempty"`
+	// Pipeline is the id of a stored pipeline, which replaces YAML and Name. InputSetNames are input sets that are
+	// stored with it. They are merged before InputSets.
+	Pipeline      string   `json:"pipeline,omitempty"`
+	InputSetNames []string `json:"input_set_names,omitempty"`
 	// InputSets are the YAML of input sets, merged in their order. Inputs are values by path, for example
 	// pipeline.variables.tag, and have precedence.
 	InputSets []string          `json:"input_sets,omitempty"`
 	Inputs    map[string]string `json:"inputs,omitempty"`
 	// Stages selects stages by identifier. Empty means all.
 	Stages []string `json:"stages,omitempty"`
-	// From selects a stage, those beside it in a parallel block, and all stages after it. It cannot be
-	// combined with Stages, nor with dependsOn in the pipeline.
-	From string `json:"from,omitempty"`
 	// SkipOtherStages leaves out stages that are not CI stages. Otherwise they are errors.
 	SkipOtherStages bool `json:"skip_other_stages,omitempty"`
 	// Cause is MANUAL (the default), WEBHOOK, WEBHOOK_CUSTOM or SCHEDULER_CRON. User and Email
@@ -55,6 +56,9 @@ type Request struct {
 
 	// templates are those of an earlier run with the same definition.
 	templates map[string]Source
+	// sets are all input sets of a request for a stored pipeline, and stored is its version.
+	sets   []Source
+	stored int64
 }
 
 // runName matches ids of runs.
@@ -105,42 +109,39 @@ func checkText(name, text string, most int) error {
 	return nil
 }
 
+// checkStages refuses a selection of stages that the pipeline does not have.
+func checkStages(p *definition.Pipeline, selected []string) error {
+	var known []string
+	for _, item := range p.Stages {
+		if item.Stage != nil {
+			known = append(known, item.Stage.Identifier)
+		}
+		for _, st := range item.Parallel {
+			known = append(known, st.Identifier)
+		}
+	}
+	for _, id := range selected {
+		if !slices.Contains(known, id) {
+			return fmt.Errorf("%w: stages: the pipeline has no stage %q: its stages are %s", ErrInvalid, id, strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
 // Start reads a pipeline and starts a run of it. It fails with [ErrInvalid], and with [Problems]
 // if the pipeline has errors.
 func (s *Service) Start(ctx context.Context, account string, req Request) (Run, error) {
-	live, err := s.prepare(account, &req)
+	live, err := s.prepare(ctx, account, &req)
 	if err != nil {
 		return Run{}, err
 	}
-	doc := live.doc
 	var started Run
 	err = s.store.Update(ctx, func(tx *store.Tx) error {
-		live.run.Version = 0
-		number, err := tx.Number(account, live.run.Pipeline)
-		if err != nil {
-			return err
-		}
-		live.run.Number, doc.Run.Number = number, number
-		state, commands, err := live.machine.Start(doc.Run)
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrInvalid, err)
-		}
-		live.state = state
-		if err := live.summarise(); err != nil {
-			return err
-		}
-		if live.run.Definition, err = json.Marshal(doc); err != nil {
-			return fmt.Errorf("encoding a run: %w", err)
-		}
-		nodes, err := encodeNodes(state)
-		if err != nil {
-			return err
-		}
-		if err := tx.Create(live.run, nodes); err != nil {
+		if err := live.create(tx); err != nil {
 			return err
 		}
 		started = detail(&live.liveRun)
-		return send(tx, live.run, commands)
+		return nil
 	})
 	switch {
 	case errors.Is(err, store.ErrExists):
@@ -148,20 +149,57 @@ func (s *Service) Start(ctx context.Context, account string, req Request) (Run, 
 	case err != nil:
 		return Run{}, err
 	}
-	s.cache.put(runKey{account, live.run.ID}, &live.liveRun)
-	s.cfg.Logger.Info().Str("account", account).Str("run", live.run.ID).Str("pipeline", live.run.Pipeline).Int64("number", live.run.Number).Msg("run started")
+	s.started(live)
 	return started, nil
+}
+
+// started keeps the state of a run whose transaction has committed.
+func (s *Service) started(live *preparedRun) {
+	s.cache.put(runKey{live.run.Account, live.run.ID}, &live.liveRun)
+	s.cfg.Logger.Info().Str("account", live.run.Account).Str("run", live.run.ID).Str("pipeline", live.run.Pipeline).Int64("number", live.run.Number).Msg("run started")
+}
+
+// create writes a new run with its first commands. It fails with [store.ErrExists] if the account has a run with the
+// id.
+func (p *preparedRun) create(tx *store.Tx) error {
+	p.run.Version = 0
+	number, err := tx.Number(p.run.Account, p.run.Pipeline)
+	if err != nil {
+		return err
+	}
+	p.run.Number, p.doc.Run.Number = number, number
+	state, commands, err := p.machine.Start(p.doc.Run)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	p.state = state
+	if err := p.summarise(); err != nil {
+		return err
+	}
+	if p.run.Definition, err = json.Marshal(p.doc); err != nil {
+		return fmt.Errorf("encoding a run: %w", err)
+	}
+	nodes, err := encodeNodes(state)
+	if err != nil {
+		return err
+	}
+	if err := tx.Create(p.run, nodes); err != nil {
+		return err
+	}
+	return send(tx, p.run, commands)
 }
 
 // preparedRun is a run that has not started.
 type preparedRun struct {
 	liveRun
 
-	doc      *document
-	pipeline *definition.Pipeline
+	doc *document
 }
 
-func (s *Service) prepare(account string, req *Request) (*preparedRun, error) {
+func (s *Service) prepare(ctx context.Context, account string, req *Request) (*preparedRun, error) {
+	if err := s.resolve(ctx, account, req); err != nil {
+		return nil, err
+	}
 	if err := req.check(); err != nil {
 		return nil, err
 	}
@@ -179,7 +217,7 @@ func (s *Service) prepare(account string, req *Request) (*preparedRun, error) {
 	}
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	doc := &document{
-		Source: Source{Name: name, Text: []byte(req.YAML)}, InputSets: inputSets(req.InputSets), Inputs: req.Inputs, SkipOtherStages: req.SkipOtherStages, Templates: req.templates,
+		Source: Source{Name: name, Text: []byte(req.YAML)}, InputSets: req.inputSets(), Inputs: req.Inputs, SkipOtherStages: req.SkipOtherStages, Templates: req.templates,
 		StepTypes: stepTypes(s.cfg.Settings),
 		Run: engine.Run{
 			ID: id, Account: account, StartedAt: now, TriggerType: cause, User: req.User, Email: req.Email,
@@ -190,11 +228,9 @@ func (s *Service) prepare(account string, req *Request) (*preparedRun, error) {
 	if p == nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, problems)
 	}
-	selected, err := selectStages(p, req)
-	if err != nil {
+	if err := checkStages(p, req.Stages); err != nil {
 		return nil, err
 	}
-	doc.Run.Stages = selected
 	machine, err := engine.New(p)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -203,8 +239,15 @@ func (s *Service) prepare(account string, req *Request) (*preparedRun, error) {
 		Account: account, ID: id, Pipeline: p.Identifier, Branch: req.Branch, Cause: cause, Created: now, Labels: req.Labels,
 		Search: strings.Join([]string{p.Identifier, p.Name, req.Branch, req.User}, "\n"),
 	}
-	live := &preparedRun{liveRun: liveRun{run: run, machine: machine}, doc: doc, pipeline: p}
-	return live, live.setFacts(facts{Name: p.Name, User: req.User, Labels: req.Labels})
+	live := &preparedRun{liveRun: liveRun{run: run, machine: machine}, doc: doc}
+	return live, live.setFacts(facts{Name: p.Name, User: req.User, Labels: req.Labels, Stored: req.Pipeline, StoredVersion: req.stored})
+}
+
+func (r *Request) inputSets() []Source {
+	if r.Pipeline != "" {
+		return r.sets
+	}
+	return inputSets(r.InputSets)
 }
 
 // inputSets names input sets by their place.

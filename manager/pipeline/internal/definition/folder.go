@@ -74,7 +74,7 @@ func readBounded(files fs.FS, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // it was only read
+	defer file.Close()
 	return io.ReadAll(io.LimitReader(file, maxText+1))
 }
 

@@ -145,10 +145,10 @@ func (n *Node) deeper(limit int) bool {
 
 // kindName returns the kind of a value for messages.
 func (n *Node) kindName() string {
-	switch n.Kind {
-	case List:
+	switch {
+	case n.Kind == List:
 		return "a list"
-	case Map:
+	case n.Kind == Map:
 		return "a map"
 	}
 	switch n.Value.(type) {

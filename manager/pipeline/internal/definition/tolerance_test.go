@@ -49,7 +49,7 @@ infrastructure:
 caching: {enabled: true}
 infrastructure:
   type: KubernetesDirect
-  spec: {tolerations: [{key: dedicated}], automountServiceAccountToken: true}
+  spec: {nodeSelector: {disk: fast}, automountServiceAccountToken: true}
 `), Options{})
 	require.Equal(t, []string{"ignored-key", "ignored-key", "ignored-key"}, codes(problems))
 }

@@ -270,10 +270,10 @@ func (s *xpathStep) from(ev *evaluation, n *element) ([]*element, error) {
 	if err := ev.step(1 + len(n.children) + len(n.attrs)); err != nil {
 		return nil, err
 	}
-	switch s.name {
-	case ".":
+	switch {
+	case s.name == ".":
 		return []*element{n}, nil
-	case "..":
+	case s.name == "..":
 		if n.parent == nil {
 			return nil, nil
 		}

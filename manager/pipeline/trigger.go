@@ -1,0 +1,310 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
+	"github.com/delegate-io/dlite/manager/pipeline/internal/trigger"
+)
+
+// Trigger starts runs of a stored pipeline, when a webhook is called or at times. The fields Kind, Pipeline and, for a
+// webhook, Provider and Secret are required.
+type Trigger struct {
+	// ID is unique among the triggers of the account: up to 64 letters, digits, _ and -.
+	ID string `json:"id"`
+	// Kind is webhook or cron.
+	Kind string `json:"kind"`
+	// Disabled starts nothing. Times that pass while a trigger is disabled do not count as missed.
+	Disabled bool `json:"disabled,omitempty"`
+
+	// Pipeline is the id of a stored pipeline, InputSetNames are input sets that are stored with it, and Inputs are
+	// values by path. The values may have expressions: the run evaluates them, with trigger.* and codebase.* as data.
+	Pipeline      string            `json:"pipeline"`
+	InputSetNames []string          `json:"input_set_names,omitempty"`
+	Inputs        map[string]string `json:"inputs,omitempty"`
+	// Stages selects stages by identifier. Empty means all.
+	Stages []string `json:"stages,omitempty"`
+	// Labels are those of the runs. The service adds the label trigger, with the id.
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// Provider of a webhook is github, gitlab, gitea, bitbucket or custom.
+	Provider string `json:"provider,omitempty"`
+	// Secret proves the origin of calls: 16 to 256 bytes. The service encrypts it and never returns it; HasSecret
+	// reports that there is one. A change without a secret keeps the present one.
+	Secret    string `json:"secret,omitempty"`
+	HasSecret bool   `json:"has_secret,omitempty"`
+	// Events are the events that start a run. Empty means pushes, tags and pull requests. A custom webhook has none.
+	Events []TriggerEvent `json:"events,omitempty"`
+	// Branches and Tags are patterns, for example release/*, main and !wip/**. Branches applies to pushes, to the target
+	// of pull requests and to comments on them. Tags applies to tags and releases. Empty permits all.
+	Branches []string `json:"branches,omitempty"`
+	Tags     []string `json:"tags,omitempty"`
+	// Forks permits pull requests, and comments on them, whose changes are or may be in another repository. Their
+	// authors need no permission for this repository, but the run has its secrets.
+	Forks bool `json:"forks,omitempty"`
+
+	// Cron has five fields, or is a word such as @daily or @every 90m. TimeZone is a name like Europe/Berlin. Defaults
+	// to UTC. Times that passed while no service was running start one run.
+	Cron     string `json:"cron,omitempty"`
+	TimeZone string `json:"time_zone,omitempty"`
+
+	// Version counts the changes, from 1. A change with a version other than 0 is refused if the trigger has another
+	// version. The service sets the fields below.
+	Version   int64     `json:"version,omitempty"`
+	UpdatedAt time.Time `json:"updated_at,omitzero"`
+	// Next is the next time of a cron trigger.
+	Next time.Time `json:"next,omitzero"`
+	// Last is when the trigger last started a run, or failed to. LastRun is the id of the last run, and LastError the
+	// reason if the last start failed.
+	Last      time.Time `json:"last,omitzero"`
+	LastRun   string    `json:"last_run,omitempty"`
+	LastError string    `json:"last_error,omitempty"`
+}
+
+// TriggerEvent is a type of event: push, tag, pull_request, release or comment.
+type TriggerEvent struct {
+	Type string `json:"type"`
+	// Actions of a pull request are opened, reopened, updated, edited, closed and merged, and by default the first
+	// three. Those of a release are published (the default), updated and deleted, and those of a comment created (the
+	// default), edited and deleted.
+	Actions []string `json:"actions,omitempty"`
+}
+
+// The values of Trigger.Kind.
+const (
+	webhookTrigger = "webhook"
+	cronTrigger    = "cron"
+)
+
+const (
+	mostTriggers     = 1000
+	mostTriggerBytes = 32 << 20
+	mostTrigger      = 64 << 10 // bytes of one trigger
+	mostPatterns     = 100
+	mostPattern      = 256 // bytes
+)
+
+// savedTrigger is a trigger in the database.
+type savedTrigger struct {
+	Trigger
+
+	Sealed []byte `json:"sealed,omitempty"`
+}
+
+// shown returns the trigger for the caller.
+func (t *savedTrigger) shown(o *store.Object) Trigger {
+	out := t.Trigger
+	out.Version, out.UpdatedAt, out.Next, out.HasSecret = o.Version, o.Updated, o.Due, len(t.Sealed) > 0
+	return out
+}
+
+// SetTrigger adds a trigger, or replaces the one with its id. It fails with [ErrInvalid], with [Problems] if the inputs
+// do not fit the pipeline, and with [ErrConflict].
+func (s *Service) SetTrigger(ctx context.Context, account string, t Trigger) (Trigger, error) {
+	if err := t.check(); err != nil {
+		return Trigger{}, err
+	}
+	if err := s.checkTarget(ctx, account, &t); err != nil {
+		return Trigger{}, err
+	}
+	saved, wanted := savedTrigger{Trigger: t}, t.Version
+	if err := s.sealSecret(account, &saved); err != nil {
+		return Trigger{}, err
+	}
+	object := &store.Object{Account: account, Kind: kindTrigger, ID: t.ID, Updated: now()}
+	if t.Kind == cronTrigger && !t.Disabled {
+		next, err := t.after(object.Updated)
+		if err != nil {
+			return Trigger{}, err
+		}
+		object.Due = next
+	}
+	saved.Secret, saved.HasSecret, saved.Version, saved.UpdatedAt, saved.Next = "", false, 0, time.Time{}, time.Time{}
+	fresh := saved.Sealed
+	err := s.store.Update(ctx, func(tx *store.Tx) error {
+		saved.Sealed = fresh
+		if err := expectVersion(tx, object, wanted); err != nil {
+			return err
+		}
+		if err := saved.keep(tx, object); err != nil {
+			return err
+		}
+		data, err := json.Marshal(saved)
+		if err != nil {
+			return fmt.Errorf("encoding trigger %s: %w", t.ID, err)
+		}
+		if len(data) > mostTrigger {
+			return fmt.Errorf("%w: the trigger has %d bytes: it may have %d", ErrInvalid, len(data), mostTrigger)
+		}
+		object.Data = data
+		return putObject(tx, object, store.Room{Count: mostTriggers, Bytes: mostTriggerBytes})
+	})
+	if err != nil {
+		return Trigger{}, err
+	}
+	return saved.shown(object), nil
+}
+
+// sealSecret encrypts a new secret.
+func (s *Service) sealSecret(account string, t *savedTrigger) error {
+	if t.Kind != webhookTrigger {
+		return nil
+	}
+	if len(s.cfg.Keys) == 0 {
+		return fmt.Errorf("%w: kind: %w: set STORE_KEY of the manager, or Config.Keys", ErrInvalid, errNoKeys)
+	}
+	if t.Secret == "" {
+		return nil
+	}
+	var err error
+	t.Sealed, err = seal(s.cfg.Keys, t.Secret, owner(account, t.ID))
+	return err
+}
+
+// owner identifies a trigger for which a secret is sealed. Ids have no slash.
+func owner(account, id string) string { return account + "/" + id }
+
+// keep takes over the secret and the results of the present trigger, if there is one.
+func (t *savedTrigger) keep(tx *store.Tx, o *store.Object) error {
+	old, err := tx.Object(o.Account, o.Kind, o.ID)
+	var present savedTrigger
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+	case err != nil:
+		return err
+	default:
+		if err := json.Unmarshal(old.Data, &present); err != nil {
+			return fmt.Errorf("decoding trigger %s: %w", o.ID, err)
+		}
+	}
+	t.Last, t.LastRun, t.LastError = present.Last, present.LastRun, present.LastError
+	if t.Kind != webhookTrigger {
+		return nil
+	}
+	if len(t.Sealed) == 0 {
+		t.Sealed = present.Sealed
+	}
+	if len(t.Sealed) == 0 {
+		return fmt.Errorf("%w: secret is missing: a webhook needs one, like those that `openssl rand -hex 32` prints", ErrInvalid)
+	}
+	return nil
+}
+
+// check checks the fields of a trigger on their own.
+func (t *Trigger) check() error {
+	switch {
+	case !runName.MatchString(t.ID):
+		return fmt.Errorf("%w: id may have 64 letters, digits, _ and -", ErrInvalid)
+	case t.Pipeline == "":
+		return fmt.Errorf("%w: pipeline is empty: set the id of a stored pipeline", ErrInvalid)
+	case t.Labels["trigger"] != "" && t.Labels["trigger"] != t.ID:
+		return fmt.Errorf("%w: labels.trigger: the service sets it", ErrInvalid)
+	}
+	switch t.Kind {
+	case webhookTrigger:
+		if t.Cron != "" || t.TimeZone != "" {
+			return fmt.Errorf("%w: cron and time_zone are for the kind cron", ErrInvalid)
+		}
+		return t.checkWebhook()
+	case cronTrigger:
+		if t.Provider != "" || t.Secret != "" || len(t.Events) > 0 || len(t.Branches) > 0 || len(t.Tags) > 0 || t.Forks {
+			return fmt.Errorf("%w: provider, secret, events, branches, tags and forks are for the kind webhook", ErrInvalid)
+		}
+		_, err := t.after(time.Now())
+		return err
+	}
+	return fmt.Errorf("%w: kind is %q: use webhook or cron", ErrInvalid, t.Kind)
+}
+
+func (t *Trigger) checkWebhook() error {
+	const minSecret, maxSecret = 16, 256
+	provider := trigger.Provider(t.Provider)
+	switch {
+	case !slices.Contains(trigger.Providers(), provider):
+		return fmt.Errorf("%w: provider is %q: use github, gitlab, gitea, bitbucket or custom", ErrInvalid, t.Provider)
+	case t.Secret != "" && (len(t.Secret) < minSecret || len(t.Secret) > maxSecret):
+		return fmt.Errorf("%w: secret has %d bytes: use %d to %d", ErrInvalid, len(t.Secret), minSecret, maxSecret)
+	case strings.ContainsFunc(t.Secret, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return fmt.Errorf("%w: secret: use printable ASCII characters without blanks: a header must be able to carry it", ErrInvalid)
+	case provider == trigger.Custom && (len(t.Events) > 0 || len(t.Branches) > 0 || len(t.Tags) > 0 || t.Forks):
+		return fmt.Errorf("%w: events, branches, tags and forks are for Git providers: use a condition on <+trigger.payload...> in the pipeline", ErrInvalid)
+	}
+	for i, e := range t.Events {
+		if err := e.check(); err != nil {
+			return fmt.Errorf("%w: events[%d].%w", ErrInvalid, i, err)
+		}
+	}
+	for name, patterns := range map[string][]string{"branches": t.Branches, "tags": t.Tags} {
+		if len(patterns) > mostPatterns {
+			return fmt.Errorf("%w: %s has %d patterns; it may have %d", ErrInvalid, name, len(patterns), mostPatterns)
+		}
+		for i, p := range patterns {
+			if strings.TrimPrefix(p, "!") == "" || len(p) > mostPattern {
+				return fmt.Errorf("%w: %s[%d]: a pattern has 1 to %d bytes", ErrInvalid, name, i, mostPattern)
+			}
+		}
+	}
+	return nil
+}
+
+func (e *TriggerEvent) check() error {
+	switch e.Type {
+	case trigger.Push, trigger.Tag, trigger.PullRequest, trigger.Release, trigger.Comment:
+	default:
+		return fmt.Errorf("type is %q: use push, tag, pull_request, release or comment", e.Type)
+	}
+	known, _ := trigger.Actions(e.Type)
+	for i, a := range e.Actions {
+		if len(known) == 0 {
+			return fmt.Errorf("actions: the type %s has none", e.Type)
+		}
+		if !slices.Contains(known, a) {
+			return fmt.Errorf("actions[%d] is %q: use %s", i, a, strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
+// Trigger returns a trigger without its secret. It fails with [ErrNotFound].
+func (s *Service) Trigger(ctx context.Context, account, id string) (Trigger, error) {
+	var t savedTrigger
+	o, err := s.object(ctx, account, kindTrigger, id, &t)
+	if err != nil {
+		return Trigger{}, err
+	}
+	return t.shown(o), nil
+}
+
+// Triggers lists triggers by their ids. Next is the id after which the next page begins, or empty.
+func (s *Service) Triggers(ctx context.Context, account, after string) (page []Trigger, next string, err error) {
+	if err := checkPage(after); err != nil {
+		return nil, "", err
+	}
+	rows, err := s.store.Objects(ctx, account, kindTrigger, after, pageOfObjects+1)
+	if err != nil {
+		return nil, "", err
+	}
+	page = []Trigger{}
+	for i := range rows[:min(len(rows), pageOfObjects)] {
+		var t savedTrigger
+		if err := json.Unmarshal(rows[i].Data, &t); err != nil {
+			return nil, "", fmt.Errorf("decoding trigger %s: %w", rows[i].ID, err)
+		}
+		page = append(page, t.shown(&rows[i]))
+	}
+	if len(rows) > pageOfObjects {
+		next = rows[pageOfObjects-1].ID
+	}
+	return page, next, nil
+}
+
+// DeleteTrigger removes a trigger with its secret. Its runs continue. It fails with [ErrNotFound].
+func (s *Service) DeleteTrigger(ctx context.Context, account, id string) error {
+	return s.deleteObject(ctx, account, kindTrigger, id)
+}
