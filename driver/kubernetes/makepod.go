@@ -59,10 +59,6 @@ func (d *Driver) makePod(t *draft) (*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	node, err := d.nodeSelector(t.env)
-	if err != nil {
-		return nil, err
-	}
 	no, linger := false, int64((d.cfg.Grace+2*time.Second-1)/time.Second)
 	pod := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -74,7 +70,7 @@ func (d *Driver) makePod(t *draft) (*corev1.Pod, error) {
 			TerminationGracePeriodSeconds: &linger,
 			EnableServiceLinks:            &no,
 			ServiceAccountName:            d.cfg.ServiceAccount,
-			NodeSelector:                  node,
+			NodeSelector:                  d.cfg.NodeSelector,
 			Tolerations:                   d.cfg.Tolerations,
 			Affinity:                      d.cfg.Affinity,
 			PriorityClassName:             d.cfg.PriorityClass,

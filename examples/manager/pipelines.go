@@ -49,7 +49,7 @@ func (c *serverCommand) pipelineDatabase() (string, error) {
 }
 
 // openPipelines starts the pipeline service, or returns nil if it is off.
-func openPipelines(ctx context.Context, c *serverCommand, m *manager.Manager, log zerolog.Logger) (*pipeline.Service, error) {
+func openPipelines(ctx context.Context, c *serverCommand, m *manager.Manager, keys [][]byte, log zerolog.Logger) (*pipeline.Service, error) {
 	database, err := c.pipelineDatabase()
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func openPipelines(ctx context.Context, c *serverCommand, m *manager.Manager, lo
 		log.Info().Msg("the pipeline service is off: with STORE=memory or Redis, set PIPELINES_DATABASE to a file or a postgres:// URL")
 		return nil, nil
 	}
-	cfg := pipeline.Config{Manager: m, Database: database, Retention: c.Pipelines.Retention, Logger: log}
+	cfg := pipeline.Config{Manager: m, Database: database, Keys: keys, Retention: c.Pipelines.Retention, Logger: log}
 	if file := c.Pipelines.Settings; file != "" {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -83,7 +83,12 @@ func (o *pipelineOptions) check() error {
 	return nil
 }
 
-// routePipelines adds the API of runs to the manager's.
+// pipelinePaths are the paths of the pipeline service that need a token.
+func pipelinePaths() []string {
+	return []string{"/api/runs*", "/api/lint", "/api/pipelines*", "/api/triggers*"}
+}
+
+// routePipelines adds the API of pipelines to the manager's.
 func routePipelines(routes chi.Router, m *manager.Manager, s *pipeline.Service) {
 	if s == nil {
 		off := func(w http.ResponseWriter, _ *http.Request) {
@@ -91,11 +96,14 @@ func routePipelines(routes chi.Router, m *manager.Manager, s *pipeline.Service) 
 			w.WriteHeader(http.StatusNotFound)
 			_, _ = w.Write([]byte(`{"error_msg":"the pipeline service of this manager is off: set PIPELINES_DATABASE"}`))
 		}
-		routes.HandleFunc("/api/runs*", off)
-		routes.HandleFunc("/api/lint", off)
+		for _, path := range append(pipelinePaths(), "/api/hooks/*") {
+			routes.HandleFunc(path, off)
+		}
 		return
 	}
 	h := s.Handler(m.Authenticate, manager.AccountOf)
-	routes.Handle("/api/runs*", h)
-	routes.Handle("/api/lint", h)
+	for _, path := range pipelinePaths() {
+		routes.Handle(path, h)
+	}
+	routes.Handle("/api/hooks/*", s.Hooks()) // webhooks have no token
 }

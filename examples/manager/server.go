@@ -90,7 +90,7 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	ends.Store(m)
-	pipelines, err := openPipelines(ctx, c, m, log)
+	pipelines, err := openPipelines(ctx, c, m, keys, log)
 	if err != nil {
 		return errors.Join(err, at.Close())
 	}
