@@ -49,7 +49,7 @@ type Config struct {
 
 	ServiceAccount   string // empty means the default one of the namespace, without its token
 	ImagePullSecrets []string
-	NodeSelector     map[string]string
+	NodeSelector     map[string]string // a stage may ask for more labels, and not replace these
 	Tolerations      []corev1.Toleration
 	Affinity         *corev1.Affinity
 	RuntimeClass     string

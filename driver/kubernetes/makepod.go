@@ -59,6 +59,10 @@ func (d *Driver) makePod(t *draft) (*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
+	node, err := d.nodeSelector(t.env)
+	if err != nil {
+		return nil, err
+	}
 	no, linger := false, int64((d.cfg.Grace+2*time.Second-1)/time.Second)
 	pod := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -70,7 +74,7 @@ func (d *Driver) makePod(t *draft) (*corev1.Pod, error) {
 			TerminationGracePeriodSeconds: &linger,
 			EnableServiceLinks:            &no,
 			ServiceAccountName:            d.cfg.ServiceAccount,
-			NodeSelector:                  d.cfg.NodeSelector,
+			NodeSelector:                  node,
 			Tolerations:                   d.cfg.Tolerations,
 			Affinity:                      d.cfg.Affinity,
 			PriorityClassName:             d.cfg.PriorityClass,

@@ -38,6 +38,38 @@ func (i *inputs) register(fs *flag.FlagSet) {
 	fs.BoolVar(&i.skip, "skip-other-stages", false, "leave out stages that are not CI stages")
 }
 
+// selection are the flags that select what of a pipeline runs.
+type selection struct {
+	inputs
+
+	stages listFlag
+	from   string
+	branch string
+}
+
+func (s *selection) register(fs *flag.FlagSet) {
+	s.inputs.register(fs)
+	fs.Var(&s.stages, "stage", "`identifier` of a stage to run; may be repeated (default: all)")
+	fs.StringVar(&s.from, "from", "", "`identifier` of the first stage to run, with all stages after it")
+	fs.StringVar(&s.branch, "branch", "", "the branch of codebase.branch")
+}
+
+// request returns the request for a file. The variable variable.account.directory is the working
+// directory of the program, for pipelines that check files that are not committed yet.
+func (s *selection) request(file string) (pipeline.Request, error) {
+	req, err := s.inputs.request(file)
+	req.Stages, req.From, req.Branch = s.stages, s.from, s.branch
+	if s.branch != "" {
+		req.Codebase = map[string]any{"branch": s.branch, "build": map[string]any{"type": "branch", "spec": map[string]any{"branch": s.branch}}}
+	}
+	if err != nil {
+		return req, err
+	}
+	directory, err := os.Getwd()
+	req.Variables = map[string]any{"account": map[string]any{"directory": directory}}
+	return req, err
+}
+
 // request returns the request for a file.
 func (i *inputs) request(file string) (pipeline.Request, error) {
 	text, err := os.ReadFile(file)
@@ -52,17 +84,8 @@ func (i *inputs) request(file string) (pipeline.Request, error) {
 		}
 		req.InputSets = append(req.InputSets, string(text))
 	}
-	for _, v := range i.values {
-		path, value, ok := strings.Cut(v, "=")
-		if !ok {
-			return req, fmt.Errorf("--input %s: give path=value", v)
-		}
-		if req.Inputs == nil {
-			req.Inputs = map[string]string{}
-		}
-		req.Inputs[path] = value
-	}
-	return req, nil
+	req.Inputs, err = i.values.pairs("input", "path=value")
+	return req, err
 }
 
 // readSettings reads the file of --settings.
@@ -119,4 +142,17 @@ func (l *listFlag) Set(v string) error {
 	}
 	*l = append(*l, v)
 	return nil
+}
+
+// pairs returns the values of a flag by their names.
+func (l *listFlag) pairs(flag, form string) (map[string]string, error) {
+	values := make(map[string]string, len(*l))
+	for _, v := range *l {
+		name, value, ok := strings.Cut(v, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("--%s %s: give %s", flag, v, form)
+		}
+		values[name] = value
+	}
+	return values, nil
 }

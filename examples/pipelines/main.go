@@ -1,13 +1,15 @@
 // Command pipelines checks and runs pipelines on this machine.
 //
 //	go run ./examples/pipelines lint .harness/build.yaml
+//	go run ./examples/pipelines explain .harness/build.yaml --branch main --output version.TAG=1.2
 //	go run ./examples/pipelines run .harness/build.yaml --input pipeline.variables.tag=1.2
+//	go run ./examples/pipelines schema > pipeline.schema.json
 //
 // run needs no server: a manager, a log service, the pipeline service and a delegate run in this process. Steps
 // run on this machine, and steps with an image in a container of the Docker engine.
 //
-// The exit code of run is 0 if the run succeeded, 1 if it did not, and 2 if it could not start. That of lint is 0
-// without errors, 1 with errors, and 2 for wrong arguments.
+// The exit code of run is 0 if the run succeeded, 1 if it did not, and 2 if it could not start. That of explain is
+// the same for the run that it describes. That of lint is 0 without errors, 1 with errors, and 2 for wrong arguments.
 package main
 
 import (
@@ -19,5 +21,5 @@ import (
 
 func main() {
 	host.Supervise()
-	program.Run(context.Background(), "pipelines", "Checks and runs pipelines.", newRunCommand(), newLintCommand())
+	program.Run(context.Background(), "pipelines", "Checks, explains and runs pipelines.", newRunCommand(), newLintCommand(), newExplainCommand(), newSchemaCommand())
 }

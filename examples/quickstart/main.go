@@ -1,27 +1,43 @@
-// Command quickstart runs a pipeline on this machine with one command. A manager, its log service and a delegate run
-// in one process and talk over HTTP, as they would across a network.
+// Command quickstart runs a pipeline on this machine with one command. A manager, its log service, the pipeline
+// service and a delegate run in one process and talk over HTTP, as they would across a network.
 //
 //	go run ./examples/quickstart              # the pipeline in pipeline.yaml
 //	go run ./examples/quickstart -f FILE      # another one
-//	go run ./examples/quickstart -v           # with the manager's and the delegate's log
+//	go run ./examples/quickstart -v           # with the logs of the parts
 //
-// Steps run on the host. Steps with an image need a Docker engine; if none answers, the program prints a warning and
-// skips them. The first interrupt finishes the running stage, the second one aborts it. The exit code is 0 if every
-// stage succeeded, 1 if a stage did not, and 2 if the pipeline could not run.
+// Steps run on the host, and steps with an image in a container of the Docker engine. The program makes an image for
+// pipelines that use <+variable.account.image>, so that nothing is pulled. If no engine answers, the program prints a
+// warning and the variable is empty: the container steps of the built-in pipeline are left out by their conditions.
+//
+// The secret "token" has the value "not-a-real-token".
+//
+// The first interrupt aborts the run: its steps end and everything is cleaned up. The second one does not wait for
+// them. The exit code is 0 if the run succeeded, 1 if it did not, and 2 if the pipeline could not run. Command pipelines
+// has more options.
 package main
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
+	"github.com/rs/zerolog"
+
 	"github.com/delegate-io/dlite/driver/local/host"
+	"github.com/delegate-io/dlite/examples/internal/machine"
+	"github.com/delegate-io/dlite/logger"
+	"github.com/delegate-io/dlite/manager/pipeline"
 )
+
+//go:embed pipeline.yaml
+var builtIn string
 
 func main() {
 	host.Supervise()
@@ -48,32 +64,37 @@ func main() {
 	}
 }
 
-// run reports whether every stage succeeded.
+// run reports whether the run succeeded.
 func run(ctx context.Context, out io.Writer, file string, verbose bool, signals <-chan os.Signal) (ok bool, err error) {
-	p, err := readPipeline(file)
-	if err != nil {
-		return false, err
+	req := pipeline.Request{YAML: builtIn, Name: "pipeline.yaml"}
+	if file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return false, fmt.Errorf("reading the pipeline: %w", err)
+		}
+		req.YAML, req.Name = string(text), file
 	}
-	t := newTerminal(out)
-	if p.containers() {
-		name, remove, imageErr := ownImageName(ctx)
-		if imageErr != nil {
-			t.note("container steps are LEFT OUT: %v", imageErr)
-			p = p.withoutContainers()
-		} else {
-			defer func() { err = errors.Join(err, remove()) }()
-			p = p.withImage(name)
+	log := zerolog.Nop()
+	if verbose {
+		if log, _, err = logger.New(logger.Config{Level: "debug", Format: logger.Console}); err != nil {
+			return false, err
 		}
 	}
-	s, err := startServer(ctx, verbose)
-	if err != nil {
-		return false, err
+	t := machine.NewTerminal(out)
+	name := ""
+	if strings.Contains(req.YAML, imageVariable) {
+		made, remove, imageErr := ownImageName(ctx)
+		if imageErr != nil {
+			t.Note("container steps are LEFT OUT: %v", imageErr)
+		} else {
+			defer func() { err = errors.Join(err, remove()) }()
+			name = made
+		}
 	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	d, err := startDelegate(ctx, s.url, s.secret, s.log)
-	if err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, d.drain(signals)) }()
-	return runPipeline(ctx, p, s, t, signals)
+	req.Variables = map[string]any{"account": map[string]any{"image": name}}
+	ended, err := machine.Run(ctx, machine.Config{Secrets: map[string]string{"token": "not-a-real-token"}, Log: log}, req, t, signals)
+	return machine.Succeeded(ended), machine.WithPlaces(err, req)
 }
+
+// imageVariable is the variable with the name of the image that the program makes.
+const imageVariable = "variable.account.image"

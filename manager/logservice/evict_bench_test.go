@@ -33,7 +33,7 @@ func benchFull(b *testing.B, store string, logs int) {
 	n := 0
 	upload := func() {
 		n++
-		req := httptest.NewRequest(http.MethodPost, fmt.Sprintf("/blob?accountID=acc&key=%d", n), strings.NewReader("{\"out\":\"x\"}\n"))
+		req := httptest.NewRequestWithContext(b.Context(), http.MethodPost, fmt.Sprintf("/blob?accountID=acc&key=%d", n), strings.NewReader("{\"out\":\"x\"}\n"))
 		req.Header.Set("X-Harness-Token", token)
 		w := httptest.NewRecorder()
 		if s.ServeHTTP(w, req); w.Code > 299 {

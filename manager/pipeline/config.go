@@ -97,10 +97,10 @@ func (c *Config) setDefaults() error {
 		return errors.New("a pipeline service needs a Database")
 	}
 	if c.Retention < 0 {
-		return errors.New("Retention of a pipeline service is negative: it would remove every ended run")
+		return errors.New("the setting Retention of a pipeline service is negative: it would remove every ended run")
 	}
 	if c.Lease != 0 && c.Lease < time.Second {
-		return errors.New("Lease of a pipeline service is below 1 second: stages would end before their lease is renewed")
+		return errors.New("the setting Lease of a pipeline service is below 1 second: stages would end before their lease is renewed")
 	}
 	for _, key := range c.Keys {
 		if len(key) < minKey {

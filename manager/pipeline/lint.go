@@ -29,6 +29,9 @@ func stepTypes(settings Settings) []string {
 	return slices.Sorted(maps.Keys(settings.Types))
 }
 
+// Schema returns the JSON Schema (draft 7) of pipelines, for editors.
+func Schema() ([]byte, error) { return definition.JSONSchema() }
+
 // Templates returns the templates in a directory, for [Config.Templates].
 func Templates(dir fs.FS) (func(ref, version string) (Source, bool), error) {
 	return definition.Folder(dir)

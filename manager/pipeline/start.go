@@ -38,6 +38,9 @@ type Request struct {
 	Inputs    map[string]string `json:"inputs,omitempty"`
 	// Stages selects stages by identifier. Empty means all.
 	Stages []string `json:"stages,omitempty"`
+	// From selects a stage, those beside it in a parallel block, and all stages after it. It cannot be
+	// combined with Stages, nor with dependsOn in the pipeline.
+	From string `json:"from,omitempty"`
 	// SkipOtherStages leaves out stages that are not CI stages. Otherwise they are errors.
 	SkipOtherStages bool `json:"skip_other_stages,omitempty"`
 	// Cause is MANUAL (the default), WEBHOOK, WEBHOOK_CUSTOM or SCHEDULER_CRON. User and Email
@@ -109,25 +112,6 @@ func checkText(name, text string, most int) error {
 	return nil
 }
 
-// checkStages refuses a selection of stages that the pipeline does not have.
-func checkStages(p *definition.Pipeline, selected []string) error {
-	var known []string
-	for _, item := range p.Stages {
-		if item.Stage != nil {
-			known = append(known, item.Stage.Identifier)
-		}
-		for _, st := range item.Parallel {
-			known = append(known, st.Identifier)
-		}
-	}
-	for _, id := range selected {
-		if !slices.Contains(known, id) {
-			return fmt.Errorf("%w: stages: the pipeline has no stage %q: its stages are %s", ErrInvalid, id, strings.Join(known, ", "))
-		}
-	}
-	return nil
-}
-
 // Start reads a pipeline and starts a run of it. It fails with [ErrInvalid], and with [Problems]
 // if the pipeline has errors.
 func (s *Service) Start(ctx context.Context, account string, req Request) (Run, error) {
@@ -193,7 +177,8 @@ func (p *preparedRun) create(tx *store.Tx) error {
 type preparedRun struct {
 	liveRun
 
-	doc *document
+	doc      *document
+	pipeline *definition.Pipeline
 }
 
 func (s *Service) prepare(ctx context.Context, account string, req *Request) (*preparedRun, error) {
@@ -228,9 +213,11 @@ func (s *Service) prepare(ctx context.Context, account string, req *Request) (*p
 	if p == nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, problems)
 	}
-	if err := checkStages(p, req.Stages); err != nil {
+	selected, err := selectStages(p, req)
+	if err != nil {
 		return nil, err
 	}
+	doc.Run.Stages = selected
 	machine, err := engine.New(p)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -239,7 +226,7 @@ func (s *Service) prepare(ctx context.Context, account string, req *Request) (*p
 		Account: account, ID: id, Pipeline: p.Identifier, Branch: req.Branch, Cause: cause, Created: now, Labels: req.Labels,
 		Search: strings.Join([]string{p.Identifier, p.Name, req.Branch, req.User}, "\n"),
 	}
-	live := &preparedRun{liveRun: liveRun{run: run, machine: machine}, doc: doc}
+	live := &preparedRun{liveRun: liveRun{run: run, machine: machine}, doc: doc, pipeline: p}
 	return live, live.setFacts(facts{Name: p.Name, User: req.User, Labels: req.Labels, Stored: req.Pipeline, StoredVersion: req.stored})
 }
 

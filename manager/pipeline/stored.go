@@ -233,6 +233,8 @@ func (s *Service) resolve(ctx context.Context, account string, r *Request) error
 		return nil
 	case r.YAML != "":
 		return fmt.Errorf("%w: yaml and pipeline are both set: use one of them", ErrInvalid)
+	case s.store == nil: // Explain has no database
+		return fmt.Errorf("%w: pipeline: stored pipelines are not available here: use yaml", ErrInvalid)
 	}
 	p, err := s.StoredPipeline(ctx, account, r.Pipeline)
 	if errors.Is(err, ErrNotFound) {

@@ -39,7 +39,7 @@ func (s *Service) checkTarget(ctx context.Context, account string, t *Trigger) e
 	if p == nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, problems)
 	}
-	if err := checkStages(p, t.Stages); err != nil {
+	if _, err := selectStages(p, &req); err != nil {
 		return err
 	}
 	return req.check()

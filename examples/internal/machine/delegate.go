@@ -66,6 +66,9 @@ func (d *delegate) close(ctx context.Context) error {
 	if errors.Is(polled, poller.ErrShutdown) {
 		polled = nil // the delegate was idle, and ended before the first poll
 	}
+	if ctx.Err() != nil && errors.Is(polled, poller.ErrGraceExceeded) {
+		polled = nil // the caller did not wait for the stages
+	}
 	removing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	err := errors.Join(polled, d.stages.Close(removing)) // Poll has closed them, unless it never began

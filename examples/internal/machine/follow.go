@@ -54,9 +54,21 @@ func (m *Machine) Follow(ctx context.Context, id string, t *Terminal) (pipeline.
 	if err != nil {
 		return run, err
 	}
-	f.tails.Wait() // every log ends with its step
+	if slices.ContainsFunc(run.Nodes, neverRan) {
+		defer time.AfterFunc(lastLines, stop).Stop()
+	}
+	f.tails.Wait() // the log of a step that has run ends with it
 	t.summary(run)
 	return run, nil
+}
+
+// lastLines bounds the wait for logs that may have no end.
+const lastLines = 2 * time.Second
+
+// neverRan reports whether a step may have ended before it had a log, for example because a secret
+// could not be resolved. The end of such a log does not come.
+func neverRan(n pipeline.Node) bool {
+	return n.Kind == "step" && !n.StartedAt.IsZero() && n.ExitCode == nil
 }
 
 type follower struct {

@@ -31,7 +31,7 @@ type Config struct {
 	// Dir is an empty directory for everything that the parts keep. The caller removes it.
 	Dir string
 	// Settings are those of the pipeline service. All stages run on this machine, whatever
-	// infrastructure they name.
+	// infrastructure they name, and all secrets are those of Secrets.
 	Settings pipeline.Settings
 	// Templates returns the text of a template.
 	Templates func(ref, version string) (pipeline.Source, bool)
@@ -101,15 +101,14 @@ func Start(ctx context.Context, cfg Config) (_ *Machine, err error) {
 // secretScheme is the scheme of the secrets in Config.Secrets.
 const secretScheme = "given"
 
-// onThisMachine returns the settings with every infrastructure on this machine.
+// onThisMachine returns the settings with every infrastructure on this machine, and all secrets from
+// Config.Secrets.
 func onThisMachine(s pipeline.Settings) pipeline.Settings {
 	s.Infrastructure = map[string]pipeline.Infrastructure{}
 	for _, kind := range []string{"KubernetesDirect", "VM", "Docker", "Cloud"} {
 		s.Infrastructure[kind] = pipeline.Infrastructure{Driver: "local", AnyPlatform: true}
 	}
-	if s.SecretURL == "" {
-		s.SecretURL = secretScheme + "://{id}"
-	}
+	s.Secrets, s.SecretURL = nil, secretScheme+"://{id}"
 	return s
 }
 

@@ -55,6 +55,6 @@ func BenchmarkLintTenThousandSteps(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		Lint(p, s)
+		_ = Lint(p, s)
 	}
 }

@@ -74,7 +74,7 @@ func readBounded(files fs.FS, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // it was only read
 	return io.ReadAll(io.LimitReader(file, maxText+1))
 }
 

@@ -42,7 +42,7 @@ func TestParseInputReadsItsModifiers(t *testing.T) {
 func TestParseInputNamesTheMistakeInAModifier(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		`<+input>.defualt(a)`:                        "did you mean default?",
+		`<+input>.defaults(a)`:                       "did you mean default?",
 		`<+input> > 3`:                               `after <+input> there is`,
 		`<+input>.default(a`:                         "no closing parenthesis",
 		`<+input>.default()`:                         "default needs a value",

@@ -104,14 +104,12 @@ func (t *table) add(o *object) {
 
 // Short forms of keys for the tables.
 
-func text(name, about string) key    { return key{name: name, shape: textShape, about: about} }
-func boolean(name, about string) key { return key{name: name, shape: boolShape, about: about} }
-func number(name, about string) key  { return key{name: name, shape: numberShape, about: about} }
-func list(name, about string) key    { return key{name: name, shape: listShape, about: about} }
-func pairs(name, about string) key   { return key{name: name, shape: mapShape, about: about} }
-func timeout(name, about string) key {
-	return key{name: name, shape: timeShape, about: about}
-}
+func text(name, about string) key     { return key{name: name, shape: textShape, about: about} }
+func boolean(name, about string) key  { return key{name: name, shape: boolShape, about: about} }
+func number(name, about string) key   { return key{name: name, shape: numberShape, about: about} }
+func list(name, about string) key     { return key{name: name, shape: listShape, about: about} }
+func pairs(name, about string) key    { return key{name: name, shape: mapShape, about: about} }
+func timeout(about string) key        { return key{name: "timeout", shape: timeShape, about: about} }
 func anything(name, about string) key { return key{name: name, shape: anyShape, about: about} }
 func nested(name, of, about string) key {
 	return key{name: name, shape: objectShape, of: of, about: about}

@@ -16,7 +16,7 @@ func nodeObjects() []object {
 			needed(fixed(text("identifier", "The name in expressions and paths."))),
 			fixed(text("type", "The type of the step.")),
 			text("description", "Text for people."),
-			timeout("timeout", "The longest time of the step; 10h by default."),
+			timeout("The longest time of the step; 10h by default."),
 			nested("when", "step when", "When the step runs."),
 			nested("strategy", "strategy", "Repeats the step."),
 			items("failureStrategies", "failure strategy", "What happens when the step fails."),
@@ -87,7 +87,7 @@ func nodeObjects() []object {
 			needed(nested("action", "action", "What is done.")),
 		}},
 		{name: "intervention", keys: []key{
-			needed(timeout("timeout", "The longest wait for an answer.")),
+			needed(timeout("The longest wait for an answer.")),
 			needed(nested("onTimeout", "then", "What is done without an answer.")),
 			ignored("availableActions", "all answers are offered"),
 		}},

@@ -16,7 +16,7 @@ func pipelineObjects() []object {
 			items("stages", "stage item", "The stages, in the order of the run."),
 			items("variables", "variable", "Values that expressions take as pipeline.variables.NAME."),
 			nested("properties", "properties", "The codebase."),
-			timeout("timeout", "The longest time of a run, for example 1h 30m."),
+			timeout("The longest time of a run, for example 1h 30m."),
 			list("delegateSelectors", "Tags that the delegate must have."),
 			boolean("allowStageExecutions", "Permits runs of selected stages. Runs of selected stages are always permitted."),
 			nested("template", "template reference", "The template with the content of the pipeline, instead of stages."),

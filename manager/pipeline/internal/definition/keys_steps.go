@@ -179,9 +179,9 @@ func stepObjects() []object {
 
 // refusedSteps gives for types of steps that cannot run the advice of the error.
 func refusedSteps() map[string]string {
-	scanner := "use a Run or Plugin step with the image of the scanner"
+	scanner := "use a Run or Plugin step with the image of the scanner, or add the type to types in the settings of the pipeline service"
 	steps := map[string]string{
-		"Action":            "actions need the runner of their service: write the commands as a Run step, or use a Plugin step",
+		"Action":            "actions need the runner of their service: write the commands as a Run step, use a Plugin step, or add the type to types in the settings of the pipeline service",
 		"Bitrise":           "Bitrise steps need the runner of their service: write the commands as a Run step, or use a Plugin step",
 		"ShellScript":       "it belongs to deployments: use a Run step",
 		"Http":              "use a Run step with curl",

@@ -145,10 +145,10 @@ func (n *Node) deeper(limit int) bool {
 
 // kindName returns the kind of a value for messages.
 func (n *Node) kindName() string {
-	switch {
-	case n.Kind == List:
+	switch n.Kind {
+	case List:
 		return "a list"
-	case n.Kind == Map:
+	case Map:
 		return "a map"
 	}
 	switch n.Value.(type) {

@@ -49,7 +49,7 @@ infrastructure:
 caching: {enabled: true}
 infrastructure:
   type: KubernetesDirect
-  spec: {nodeSelector: {disk: fast}, automountServiceAccountToken: true}
+  spec: {tolerations: [{key: dedicated}], automountServiceAccountToken: true}
 `), Options{})
 	require.Equal(t, []string{"ignored-key", "ignored-key", "ignored-key"}, codes(problems))
 }

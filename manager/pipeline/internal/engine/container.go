@@ -105,7 +105,7 @@ func (t *turn) advance(c *Node) {
 		t.advanceStrategy(c)
 		return
 	}
-	if c.Active > 0 || c.Kind == StageNode && !c.Finishing && c.Ending == "" && !(c.Open && c.Opened) {
+	if c.Active > 0 || c.Kind == StageNode && !c.Finishing && c.Ending == "" && (!c.Open || !c.Opened) {
 		return
 	}
 	items := t.element(c).items
@@ -114,7 +114,7 @@ func (t *turn) advance(c *Node) {
 		t.closeContainer(c)
 	case c.Again && t.stopped(t.parent(c)) == "":
 		t.restartGroup(c)
-	case t.stopped(c) == "" && c.Next < len(items) && !(c.Kind == PipelineNode && t.m.pipeline.Graph):
+	case t.stopped(c) == "" && c.Next < len(items) && (c.Kind != PipelineNode || !t.m.pipeline.Graph):
 		item := items[c.Next]
 		c.Next++
 		t.beginItem(c, item)

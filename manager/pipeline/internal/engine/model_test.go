@@ -44,7 +44,6 @@ type modelNode struct {
 	children []*modelNode // that were started
 	status   Status
 	leaf     bool // ended by itself, without children
-	attempt  int
 	retried  int
 	again    bool
 	stopped  bool

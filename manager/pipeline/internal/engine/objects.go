@@ -17,7 +17,7 @@ func members(names []string, member func(name string) (any, bool)) *object {
 var pipelineNames = [...]string{
 	"identifier", "name", "description", "tags", "executionId", "resumedExecutionId", "sequenceId", "executionUrl", "executionMode",
 	"startTs", "selectedStages", "delegateSelectors", "storeType", "repo", "branch", "orgIdentifier", "projectIdentifier",
-	"triggeredBy", "triggerType", "variables", "status", "currentStatus", "liveStatus", "stages",
+	"triggeredBy", "triggerType", "properties", "variables", "status", "currentStatus", "liveStatus", "stages",
 }
 
 func (t *turn) pipelineObject() *object {
@@ -63,6 +63,8 @@ func (t *turn) pipelineObject() *object {
 				return "MANUAL", true
 			}
 			return run.TriggerType, true
+		case "properties":
+			return t.propertiesObject(), true
 		case "variables":
 			return t.variablesOf(root, t.m.root), true
 		case "status":
@@ -73,6 +75,28 @@ func (t *turn) pipelineObject() *object {
 			return t.container(root, t.m.root, rootPath), true
 		}
 		return nil, false
+	})
+}
+
+// propertiesObject has the codebase at ci.codebase: the fields that the pipeline has, and otherwise
+// the values of codebase.
+func (t *turn) propertiesObject() *object {
+	written := &object{member: func(string) (any, bool) { return nil, false }, names: func() []string { return nil }}
+	if n := t.m.pipeline.Document.Get("pipeline").Get("properties").Get("ci").Get("codebase"); n != nil {
+		written = fieldsObject(n)
+	}
+	facts := outside(t.s.Run.Codebase, codebaseNames[:])
+	codebase := &object{
+		member: func(name string) (any, bool) {
+			if value, ok := written.member(name); ok {
+				return value, true
+			}
+			return facts.member(name)
+		},
+		names: func() []string { return slices.Concat(written.names(), facts.names()) },
+	}
+	return members([]string{"ci"}, func(name string) (any, bool) {
+		return members([]string{"codebase"}, func(name string) (any, bool) { return codebase, name == "codebase" }), name == "ci"
 	})
 }
 

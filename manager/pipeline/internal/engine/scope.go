@@ -206,7 +206,7 @@ func merged(levels []*object) *object {
 
 // outside returns values from outside. Known names without a value are null, so that a condition
 // on the event of a trigger can be evaluated in a manual run.
-func outside(values Values, known []string) any {
+func outside(values Values, known []string) *object {
 	return &object{
 		member: func(name string) (any, bool) {
 			if value, ok := values[name]; ok {

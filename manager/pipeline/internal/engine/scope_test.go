@@ -274,3 +274,27 @@ func TestANodeKeepsABoundedRecord(t *testing.T) {
 	w.begin().play()
 	assert.LessOrEqual(t, len(w.step("a").Reason), maxText+3)
 }
+
+func TestExpressionsTakeTheCodebaseFromThePropertiesOfThePipeline(t *testing.T) {
+	t.Parallel()
+	p := pipeline(t, `pipeline:
+  identifier: p
+  name: p
+  properties: {ci: {codebase: {connectorRef: git, repoName: web, build: {type: branch, spec: {branch: main}}}}}
+  stages:
+`+indent(stage("build", `
+- step:
+    identifier: show
+    name: show
+    type: Run
+    spec:
+      command: echo
+      envVariables: {REPO: <+pipeline.properties.ci.codebase.repoName>, BRANCH: <+pipeline.properties.ci.codebase.build.spec.branch>, USER: <+pipeline.properties.ci.codebase.gitUser>}
+`), 4))
+	w := newWorldOf(t, p, func(r *Run) { r.Codebase = map[string]any{"gitUser": "ann"} }).begin().play()
+	require.Equal(t, Status("SUCCEEDED"), w.node("pipeline").Status, w.statuses())
+	require.Equal(t, map[string]any{"REPO": "web", "BRANCH": "main", "USER": "ann"}, w.steps["pipeline.stages.build.spec.execution.steps.show"].Spec["envVariables"])
+
+	w = build(t, run("show", "timeout: <+pipeline.properties.ci.codebase.repoName>")).begin().play()
+	require.Contains(t, w.step("show").Reason, "pipeline.properties.ci.codebase.repoName is unknown")
+}

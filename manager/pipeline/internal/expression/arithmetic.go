@@ -104,7 +104,7 @@ func calculateInt(operator string, i, j int64) (any, error) {
 		if i == 0 || j == 0 {
 			return int64(0), nil
 		}
-		if product := i * j; product/j == i && !(i == -1 && j == math.MinInt64) && !(j == -1 && i == math.MinInt64) {
+		if product := i * j; product/j == i && (i != -1 || j != math.MinInt64) && (j != -1 || i != math.MinInt64) {
 			return product, nil
 		}
 		return nil, errOverflow

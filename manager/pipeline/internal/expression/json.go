@@ -214,7 +214,7 @@ func parsePath(path string) (expr jp.Expr, definite bool, err error) {
 		}
 		if after, ok := strings.CutPrefix(rest, ".."); ok {
 			if searches++; searches > 1 {
-				return nil, false, errors.New("the path has more than one ..")
+				return nil, false, errors.New("the path uses .. more than once")
 			}
 			expr, definite, rest = expr.D(), false, after
 			if strings.HasPrefix(rest, "[") {

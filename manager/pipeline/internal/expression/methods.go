@@ -63,7 +63,7 @@ func methodOf(v any, name string) (method, error) {
 	var ok bool
 	switch v := v.(type) {
 	case nil:
-		return m, fmt.Errorf("null has no method %s: give a default with ??, or call it with ?.", name)
+		return m, fmt.Errorf("null has no method %s: give a default with ??, or call the method with ?. instead of a point", name)
 	case string:
 		m, ok = textMethods[name]
 	case []any:

@@ -17,14 +17,6 @@ type span struct {
 	trusted bool // a reference of the evaluator, or text of the author
 }
 
-func (m *mixed) size() int {
-	n := 0
-	for _, s := range m.spans {
-		n += len(s.text)
-	}
-	return n
-}
-
 // reference returns the reference to a secret.
 func reference(id string) *mixed {
 	return &mixed{[]span{{referenceBegin + id + referenceEnd, true}}}

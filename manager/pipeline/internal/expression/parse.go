@@ -91,10 +91,10 @@ func (p *parser) expect(s string) error {
 
 func (p *parser) unexpected(want string) error {
 	t := p.token
-	switch {
-	case t.kind == end:
+	switch t.kind {
+	case end:
 		return &SyntaxError{t.begin, "the expression ends too early: " + want + " is missing"}
-	case t.kind == ends:
+	case ends:
 		return &SyntaxError{t.begin, want + ` is missing before ">", which ends the expression: to compare, write gt, or put the comparison in brackets`}
 	}
 	return &SyntaxError{t.begin, fmt.Sprintf("%s is missing before %q", want, shorten(t.text, 40))}

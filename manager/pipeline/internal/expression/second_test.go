@@ -37,7 +37,6 @@ func split(text string) []string {
 			panic("a word that the second evaluator does not know: " + text)
 		}
 		if n := len(depths); w[0] == '>' && n > 0 && depths[n-1] == 0 {
-			w = ">"
 			depths = depths[:n-1]
 			text = text[1:]
 			all = append(all, "+>")

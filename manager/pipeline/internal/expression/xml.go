@@ -270,10 +270,10 @@ func (s *xpathStep) from(ev *evaluation, n *element) ([]*element, error) {
 	if err := ev.step(1 + len(n.children) + len(n.attrs)); err != nil {
 		return nil, err
 	}
-	switch {
-	case s.name == ".":
+	switch s.name {
+	case ".":
 		return []*element{n}, nil
-	case s.name == "..":
+	case "..":
 		if n.parent == nil {
 			return nil, nil
 		}

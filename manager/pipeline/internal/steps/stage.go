@@ -58,6 +58,12 @@ func (t *Table) Stage(info Info, o *engine.Opening) (manager.StageRequest, Targe
 	if b.infrastructure.Driver == driverVM && b.pool != "" {
 		init.Network = init.Network.InPool(b.pool)
 	}
+	if b.infrastructure.Driver == driverKubernetes {
+		init.Network = init.Network.OnNode(b.spec.texts("nodeSelector"))
+		if err := *b.spec.err; err != nil {
+			return manager.StageRequest{}, Target{}, err
+		}
+	}
 	payload, err := json.Marshal(init)
 	if err != nil {
 		return manager.StageRequest{}, Target{}, fmt.Errorf("encoding the init: %w", err)
@@ -77,6 +83,7 @@ type stageBuilder struct {
 	infrastructure Infrastructure
 	spec           fields // of the infrastructure
 	pool, size     string
+	system         string // of the pool
 	selectors      []string
 	target         Target
 }
@@ -110,6 +117,7 @@ func (b *stageBuilder) place() error {
 		if b.pool == "" {
 			b.pool = pool.text("identifier")
 		}
+		b.system = strings.ToLower(pool.text("os"))
 	}
 	return *b.spec.err
 }
@@ -133,7 +141,7 @@ func (b *stageBuilder) platform() error {
 	case arch != "" && arch != "amd64" && arch != "arm64":
 		return fmt.Errorf("platform.arch is %q: use Amd64 or Arm64", arch)
 	}
-	b.target.Windows = tag == "windows"
+	b.target.Windows = tag == "windows" || b.system == "windows"
 	if !b.infrastructure.AnyPlatform && b.infrastructure.Driver != driverKubernetes {
 		b.selectors = append(b.selectors, slices.DeleteFunc([]string{tag, arch}, func(s string) bool { return s == "" })...)
 	}

@@ -40,7 +40,7 @@ func ID(s engine.Step) string {
 
 // Step returns the request of a step of an open stage.
 func (t *Table) Step(target Target, s engine.Step) (manager.StepRequest, error) {
-	f := newFields("spec", map[string]any(s.Spec))
+	f := newFields("spec", s.Spec)
 	timeout := s.Timeout
 	if timeout == 0 {
 		timeout = DefaultTimeout

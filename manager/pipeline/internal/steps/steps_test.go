@@ -296,3 +296,33 @@ func TestThePoolMayDependOnTheSizeOfTheRuntime(t *testing.T) {
 		assert.Equal(t, pool, init.Network.Options[stage.PoolOption])
 	}
 }
+
+func TestAScriptOnAPoolOfWindowsMachinesRunsInPowerShell(t *testing.T) {
+	t.Parallel()
+	_, target, err := newTable(t).Stage(steps.Info{Stage: "s"}, &engine.Opening{Infrastructure: &engine.Infrastructure{
+		Type: "VM", Spec: map[string]any{"type": "Pool", "spec": map[string]any{"poolName": "desktop", "os": "Windows"}},
+	}})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"powershell", "-Command"}, stepOf(t, target, "Run", `{"command":"make"}`).Run.Entrypoint)
+}
+
+func TestThePodOfAStageMaySelectItsNode(t *testing.T) {
+	t.Parallel()
+	open := func(kind, values string) (stage.Network, error) {
+		request, _, err := newTable(t).Stage(steps.Info{Stage: "s"}, &engine.Opening{Infrastructure: &engine.Infrastructure{Type: kind, Spec: spec(t, values)}})
+		if err != nil {
+			return stage.Network{}, err
+		}
+		var init stage.InitRequest
+		require.NoError(t, json.Unmarshal(request.Init, &init))
+		return init.Network, nil
+	}
+	network, err := open("KubernetesDirect", `{"nodeSelector":{"disk":"fast","count":2}}`)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"disk": "fast", "count": "2"}, network.NodeLabels())
+	network, err = open("Docker", `{"nodeSelector":{"disk":"fast"}}`)
+	require.NoError(t, err)
+	assert.Empty(t, network.NodeLabels())
+	_, err = open("KubernetesDirect", `{"nodeSelector":["fast"]}`)
+	require.ErrorContains(t, err, "infrastructure.spec.nodeSelector must be a map")
+}
