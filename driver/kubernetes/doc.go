@@ -39,7 +39,8 @@
 //
 // All containers of a pod share one network. A background step is at 127.0.0.1 under its
 // id, its name and its network_aliases, in lower case and with "-" for characters that a
-// host name cannot have; DLITE_SERVICE_<NAME>_HOST has the address. Two steps cannot
+// host name cannot have; a name with underscores works as it is, too.
+// DLITE_SERVICE_<NAME>_HOST has the address. Two steps cannot
 // listen on one port. Other pods can reach the steps unless a policy of the cluster
 // prevents it.
 //

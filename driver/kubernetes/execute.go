@@ -214,8 +214,14 @@ func (r *run) unresolvedNames() []string {
 		return lines
 	}
 	for _, name := range serviceNames(&r.step.Step) {
-		if name = hostName(name); !known[name] {
-			lines = append(lines, "A pod without root cannot have the name "+name+" (it was not announced to the init): other steps can use DLITE_SERVICE_"+recorded.VariableName(name)+"_HOST.")
+		for i, host := range hostNames(name) {
+			why := "it was not announced to the init"
+			if i > 0 {
+				why = "Kubernetes permits no underscore in it"
+			}
+			if !known[host] {
+				lines = append(lines, "A pod without root cannot have the name "+host+" ("+why+"): other steps can use DLITE_SERVICE_"+recorded.VariableName(host)+"_HOST.")
+			}
 		}
 	}
 	return lines
@@ -405,7 +411,9 @@ func (r *run) announce(ctx context.Context, f *agent.Follower, stop func()) erro
 	}
 	var hosts []podagent.Host
 	for _, name := range serviceNames(&r.step.Step) {
-		hosts = append(hosts, podagent.Host{Name: hostName(name), Address: loopback, Service: true})
+		for _, host := range hostNames(name) {
+			hosts = append(hosts, podagent.Host{Name: host, Address: loopback, Service: true})
+		}
 	}
 	return r.p.addNames(ctx, hosts)
 }

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"regexp"
 	"strings"
 
 	"github.com/delegate-io/dlite/internal/recorded"
@@ -24,6 +25,20 @@ func hostName(name string) string {
 		labels[i] = recorded.Slug(label, 63)
 	}
 	return strings.Join(labels, ".")
+}
+
+// plainName matches names that a hosts file can have. Kubernetes refuses some of them as
+// aliases of a pod: those with an underscore.
+var plainName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?$`)
+
+// hostNames returns the names by which other steps reach a background step: its host name and,
+// if a hosts file can have it, the name itself.
+func hostNames(name string) []string {
+	slug, plain := hostName(name), strings.ToLower(name)
+	if plain == slug || !plainName.MatchString(plain) {
+		return []string{slug}
+	}
+	return []string{slug, plain}
 }
 
 func newSignal() chan struct{} { return make(chan struct{}) }

@@ -25,6 +25,9 @@ func TestContainerStepFollowsItsPullPolicy(t *testing.T) {
 	step.Pull = "Never"
 	_, err := r.fail(step)
 	require.ErrorContains(t, err, "o such image")
+	var kind interface{ FailureKind() string }
+	require.ErrorAs(t, err, &kind)
+	require.Equal(t, stage.FailureImage, kind.FailureKind())
 	require.Zero(t, registry.Pulls())
 
 	step.Pull = ""

@@ -37,6 +37,13 @@ type programs struct {
 // test it interrupts them. They must end without an error and leave no resource.
 func startPrograms(t testing.TB, settings ...string) *programs {
 	t.Helper()
+	return startProgramsWith(t, nil, nil, settings...)
+}
+
+// startProgramsWith is startPrograms with further arguments of the manager and variables of the
+// delegate.
+func startProgramsWith(t testing.TB, arguments, environment []string, settings ...string) *programs {
+	t.Helper()
 	dir := t.TempDir()
 	testbed.Keep(t, dir) // machines and processes of steps survive a delegate
 	for _, name := range []string{"manager", "delegate"} {
@@ -44,8 +51,9 @@ func startPrograms(t testing.TB, settings ...string) *programs {
 	}
 	stdout, err := os.Create(filepath.Join(dir, "manager.out"))
 	require.NoError(t, err)
-	m := program(t, filepath.Join(dir, "manager"), "server", "--listen", "127.0.0.1:0", "--http-bind", "off",
-		"--data-dir", filepath.Join(dir, "data"))
+	m := program(t, filepath.Join(dir, "manager"), append([]string{
+		"server", "--listen", "127.0.0.1:0", "--http-bind", "off", "--data-dir", filepath.Join(dir, "data"),
+	}, arguments...)...)
 	r, w := io.Pipe()
 	m.Stdout = io.MultiWriter(stdout, w)
 	begin(t, m, func() { assert.NoError(t, errors.Join(w.Close(), stdout.Close())) })
@@ -67,6 +75,7 @@ func startPrograms(t testing.TB, settings ...string) *programs {
 		"\nNAME=real-use\nTAGS=linux\nMAX_STAGES=4\nLOG_LEVEL=warn\nHTTP_BIND=off\nCLEANUP_GRACE_PERIOD_SECONDS=10\n"+
 		"WORK_DIR="+work+"\nLEDGER_DIR="+ledger+"\n"+strings.Join(settings, "\n")), 0o600))
 	d := program(t, filepath.Join(dir, "delegate"), "server", "--env-file", config)
+	d.Env = append(d.Env, environment...)
 	begin(t, d, func() {
 		assert.Empty(t, filesBelow(t, work), "left in the work folder")
 		for _, file := range filesBelow(t, ledger) {

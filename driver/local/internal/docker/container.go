@@ -137,6 +137,9 @@ func (c *containerRun) create(ctx context.Context, spec *containerSpec) error {
 		}
 		err = lost.insist(ctx, c.cli, func(ctx context.Context) error { return c.tryCreate(ctx, spec) })
 	}
+	if isMissingImage(err) { // the policy is Never, or the image was removed after the pull
+		return &pullError{err}
+	}
 	return err
 }
 

@@ -80,7 +80,7 @@ func (r *run) pull(ctx context.Context, cli client.APIClient, allowLocal bool) e
 	}
 }
 
-// pullError is the error of a failed pull.
+// pullError is the error of a failed pull, or of an image that is missing and must not be pulled.
 type pullError struct{ error }
 
 func (e *pullError) Unwrap() error { return e.error }
