@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -167,8 +168,7 @@ func (d *Driver) addWaiting(pod *corev1.Pod, t *draft, volumes map[string]*mount
 		}
 		pod.Spec.Containers = append(pod.Spec.Containers, c)
 		list[name] = waiting{Step: step.ID, Shape: s.fingerprint()}
-		pod.Spec.HostAliases = append(pod.Spec.HostAliases, aliases(step)...)
-		pod.Spec.HostAliases = append(pod.Spec.HostAliases, d.extraAliases(step)...)
+		pod.Spec.HostAliases = addAliases(pod.Spec.HostAliases, append(aliases(step), d.extraAliases(step)...))
 	}
 	if len(list) == 0 {
 		return nil
@@ -196,6 +196,19 @@ func aliases(step *stage.Step) []corev1.HostAlias {
 		a.Hostnames = append(a.Hostnames, hostName(name))
 	}
 	return []corev1.HostAlias{a}
+}
+
+// addAliases adds names to a list that has each address once. Kubernetes warns about others.
+func addAliases(list, more []corev1.HostAlias) []corev1.HostAlias {
+	for _, a := range more {
+		i := slices.IndexFunc(list, func(old corev1.HostAlias) bool { return old.IP == a.IP })
+		if i < 0 {
+			list = append(list, a)
+			continue
+		}
+		list[i].Hostnames = append(list[i].Hostnames, a.Hostnames...)
+	}
+	return list
 }
 
 // fingerprint returns a hash of the shape.

@@ -24,8 +24,11 @@ import (
 	"github.com/delegate-io/dlite/manager/pipeline"
 )
 
-// deployKey is the value of a secret that only the delegate has.
-const deployKey = "not-a-real-key-17"
+// Values of secrets that only the delegate has.
+const (
+	deployKey        = "not-a-real-key-17"
+	registryPassword = "not-a-real-password-of-a-registry"
+)
 
 // pluginEntrypoint prints the settings of a plugin.
 const pluginEntrypoint = `ENTRYPOINT ["/bin/sh","-c","env | grep ^PLUGIN_ | grep -v ARTIFACT | sort"]`
@@ -53,9 +56,12 @@ func newPipelineScene(t *testing.T) *pipelineScene {
 		srv.Start()
 	})}
 	s.forge.addCode(t)
+	registry := engine.NewRegistry(t, "bot", registryPassword)
+	host, private, _ := strings.Cut(registry.Image, "/")
 	settings := filepath.Join(t.TempDir(), "pipelines.yaml")
 	require.NoError(t, os.WriteFile(settings, fmt.Appendf(nil,
-		"connectors:\n  forge: {kind: git, url: %q, username: bot, password_secret: forge_password}\n", s.forge.URL), 0o600))
+		"connectors:\n  forge: {kind: git, url: %q, username: bot, password_secret: forge_password}\n"+
+			"  registry: {kind: registry, url: %q, username: bot, password_secret: registry_password}\n", s.forge.URL, "http://"+host), 0o600))
 	pools := filepath.Join(t.TempDir(), "pools.yaml")
 	require.NoError(t, os.WriteFile(pools, fmt.Appendf(nil, `pools:
   - name: linux
@@ -65,13 +71,13 @@ func newPipelineScene(t *testing.T) *pipelineScene {
 `, guest.QEMU, guest.Kernel, guest.Initrd, guest.Append), 0o600))
 	namespace := cluster.NewNamespace(t)
 	s.programs = startProgramsWith(t, []string{"--pipelines-settings", settings},
-		[]string{"DLITE_SECRET_deploy_key=" + deployKey, "DLITE_SECRET_forge_password=" + s.forge.password},
+		[]string{"DLITE_SECRET_deploy_key=" + deployKey, "DLITE_SECRET_forge_password=" + s.forge.password, "DLITE_SECRET_registry_password=" + registryPassword},
 		"DRIVERS=local,vm,kubernetes", "MAX_STAGES=32", "VM_POOLS="+pools, "KUBECONFIG="+cluster.Kubeconfig, "KUBERNETES_NAMESPACE="+namespace,
 		"KUBERNETES_AGENT_IMAGE="+cluster.AgentImage(t), "KUBERNETES_STEP_IMAGE="+cluster.Image)
 	s.infra = map[string]map[string]string{
 		"host":    {"INFRA": "{type: Docker}", "IMAGE": "null"}, // the word for no image
 		"machine": {"INFRA": "{type: VM, spec: {type: Pool, spec: {poolName: linux}}}", "IMAGE": "null"},
-		"docker":  {"INFRA": "{type: Docker}", "IMAGE": engine.Image, "PLUGIN": plugin},
+		"docker":  {"INFRA": "{type: Docker}", "IMAGE": engine.Image, "PLUGIN": plugin, "REGISTRY": host, "PRIVATE": private},
 		"pod":     {"INFRA": "{type: KubernetesDirect, spec: {connectorRef: c, namespace: n}}", "IMAGE": cluster.Image, "PLUGIN": plugin},
 	}
 	t.Cleanup(func() { // before the programs end
@@ -187,6 +193,9 @@ func (s *pipelineScene) outcome(t *testing.T, run pipeline.Run) string {
 		// The last lines of a killed step depend on the infrastructure.
 		if n.Kind == "step" && !n.StartedAt.IsZero() && (n.FailureKind == "" || n.FailureKind == "exit_code") {
 			for line := range strings.Lines(s.log(t, stage+"/"+n.StepID)) {
+				if strings.HasPrefix(line, "Status: ") { // of a pull, in the words of the engine
+					continue
+				}
 				b.WriteString("| " + strings.TrimSuffix(line, "\n") + "\n")
 			}
 		}
@@ -205,7 +214,7 @@ type pipelineRun struct {
 func (r *pipelineRun) check(t *testing.T, s *pipelineScene) {
 	t.Helper()
 	run := s.end(t, r.run)
-	want := fill(t, "testdata/pipelines/"+r.file+".txt", map[string]string{"CONTENT": r.content})
+	want := fill(t, "testdata/pipelines/"+r.file+".txt", map[string]string{"CONTENT": r.content}, s.infra[r.infra])
 	assert.Equal(t, want, s.outcome(t, run), "%s", reasons(run))
 }
 
@@ -281,7 +290,8 @@ func (s *pipelineScene) findNoSecret(t *testing.T) {
 			continue // a temporary file
 		}
 		require.NoError(t, err)
-		assert.NotContains(t, string(text), deployKey, "rule S1: %s", file)
-		assert.NotContains(t, string(text), s.forge.password, "rule S1: %s", file)
+		for _, secret := range []string{deployKey, registryPassword, s.forge.password} {
+			assert.NotContains(t, string(text), secret, "rule S1: %s", file)
+		}
 	}
 }

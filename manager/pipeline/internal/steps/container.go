@@ -9,7 +9,7 @@ import (
 )
 
 // container reads the fields that steps share. Without an image the step runs on the host.
-func (t *Table) container(target Target, f fields, image string, outputs bool) (stage.Step, error) {
+func (t *Table) container(target Target, f fields, image string) (stage.Step, error) {
 	if image == "null" {
 		image = ""
 	}
@@ -35,9 +35,7 @@ func (t *Table) container(target Target, f fields, image string, outputs bool) (
 		step.TestReport = &stage.TestReport{Kind: "Junit"}
 		step.TestReport.Junit.Paths = reports.sub("spec").list("paths")
 	}
-	if outputs {
-		step.Outputs = outputVariables(f)
-	}
+	step.Outputs = outputVariables(f)
 	return step, *f.err
 }
 

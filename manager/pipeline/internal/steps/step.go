@@ -58,7 +58,7 @@ func (t *Table) Step(target Target, s engine.Step) (manager.StepRequest, error) 
 		}
 		step, err = t.background(target, f, alias(s), f.list("entrypoint"), command)
 	case s.Type == "Plugin":
-		step, err = t.container(target, f, f.required("image"), false)
+		step, err = t.container(target, f, f.required("image"))
 		step.Run.Entrypoint = f.list("entrypoint")
 		maps.Copy(step.Environment, pluginSettings(f))
 	case s.Type == "GitClone":
@@ -67,6 +67,9 @@ func (t *Table) Step(target Target, s engine.Step) (manager.StepRequest, error) 
 		step, err = t.plugin(target, f, plugin, int(timeout.Seconds()))
 	default:
 		err = fmt.Errorf("the step type %s is not supported here: add it to types in the settings of the pipeline service, or use a Run step", s.Type)
+	}
+	if err == nil {
+		err = *f.err
 	}
 	if err != nil {
 		return manager.StepRequest{}, err
@@ -91,7 +94,7 @@ func (t *Table) stepRequest(id, name string, timeout time.Duration, step stage.S
 
 // run is a step with a script, or with the entrypoint of its image.
 func (t *Table) run(target Target, f fields, kind string) (stage.Step, error) {
-	step, err := t.container(target, f, f.text("image"), true)
+	step, err := t.container(target, f, f.text("image"))
 	command := f.text("command")
 	if kind == "RunTests" {
 		command = testCommand(f)
@@ -145,7 +148,7 @@ func script(target Target, f fields, command string) stage.Run {
 
 // background is a step that the following steps do not wait for.
 func (t *Table) background(target Target, f fields, id string, entrypoint, command []string) (stage.Step, error) {
-	step, err := t.container(target, f, f.text("image"), true)
+	step, err := t.container(target, f, f.text("image"))
 	step.Detach = true
 	step.NetworkAliases = []string{id}
 	step.Environment = maps.Clone(step.Environment)
@@ -183,7 +186,7 @@ func (t *Table) plugin(target Target, f fields, p Plugin, timeoutSeconds int) (s
 	own := maps.Clone(f.values)
 	delete(own, "connectorRef")
 	delete(own, "registryRef")
-	step, err := t.container(target, fields{path: f.path, values: own, err: f.err}, image, false)
+	step, err := t.container(target, fields{path: f.path, values: own, err: f.err}, image)
 	if err != nil {
 		return step, err
 	}

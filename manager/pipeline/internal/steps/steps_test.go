@@ -93,6 +93,15 @@ func TestARunStepKeepsAllItsFields(t *testing.T) {
 	assert.Len(t, step.Volumes, 1)
 }
 
+// An output that is declared as a secret must not be shown, whatever step writes it.
+func TestAPluginDeclaresItsOutputs(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"Plugin", "Notify"} {
+		step := stepOf(t, steps.Target{}, kind, `{"image":"tool:1","channel":"c","outputVariables":[{"name":"SIZE"},{"name":"TOKEN","type":"Secret"}]}`)
+		assert.Equal(t, []stage.Output{{Key: "SIZE", Value: "SIZE", Type: "STRING"}, {Key: "TOKEN", Value: "TOKEN", Type: "SECRET"}}, step.Outputs, kind)
+	}
+}
+
 func TestABackgroundStepIsReachableByItsIdentifier(t *testing.T) {
 	t.Parallel()
 	step := stepOf(t, steps.Target{}, "Background", `{"image":"redis:7","connectorRef":"account.harnessImage","portBindings":{"6379":"6379"}}`)
@@ -154,7 +163,9 @@ func TestAWrongFieldIsNamedByItsPath(t *testing.T) {
 		`Run {"command":"x","image":"i","connectorRef":"git"}`:                     "of the kind git; this step needs registry",
 		`Run {"command":"x","image":"i","resources":{"limits":{"memory":"much"}}}`: `spec.resources.limits.memory is "much"`,
 		`Run {"command":"x","outputVariables":[{"type":"String"}]}`:                "spec.outputVariables[0].name is required",
-		`Plugin {"settings":{}}`: "spec.image is required",
+		`Plugin {"settings":{}}`:                                                     "spec.image is required",
+		`Plugin {"image":"i","entrypoint":{"first":"sh"}}`:                           "spec.entrypoint must be a list",
+		`Plugin {"image":"i","settings":["a"]}`:                                      "spec.settings must be a map",
 		`BuildAndPushDockerRegistry {"connectorRef":"hub","tags":["1"]}`:             "spec.repo is required",
 		`BuildAndPushDockerRegistry {"connectorRef":"hub","tags":["1"],"repos":"x"}`: "spec.repo is required",
 		`Notify {"channel":"c","colour":"blue"}`:                                     "spec.colour is not supported here",
