@@ -146,7 +146,7 @@ func (s *pipelineScene) decode(t *testing.T, answer []byte) pipeline.Run {
 func (s *pipelineScene) end(t *testing.T, run pipeline.Run) pipeline.Run {
 	t.Helper()
 	for begun := time.Now(); run.EndedAt.IsZero(); {
-		require.Less(t, time.Since(begun), 3*time.Minute, "the run does not end:\n%s", reasons(run))
+		require.Less(t, time.Since(begun), 5*time.Minute, "the run does not end:\n%s", reasons(run))
 		run = s.decode(t, s.call(t, http.MethodGet, "/api/runs/"+run.ID+"?wait=30&accountId="+s.account, ""))
 	}
 	for _, n := range run.Nodes {
