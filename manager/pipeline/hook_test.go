@@ -126,6 +126,11 @@ func pullRequest(tb testing.TB, title, body, branch string) string {
 
 func hexOf(text string) string { return hex.EncodeToString([]byte(text)) }
 
+// skipped is a pipeline whose runs end without a stage.
+func skipped() string {
+	return strings.Replace(hello, "type: CI\n", "type: CI\n        when: {pipelineStatus: Success, condition: \"false\"}\n", 1)
+}
+
 // attacks are texts that would have an effect if they were evaluated.
 func attacks() []string {
 	bases := []string{
@@ -243,7 +248,7 @@ func TestACallWithoutAValidProofLearnsNothing(t *testing.T) {
 func TestARepeatedDeliveryStartsNothing(t *testing.T) {
 	t.Parallel()
 	s := newService(t, newManager(t, 1), withKeys)
-	store(t, s, "hello", hello, nil)
+	store(t, s, "hello", skipped(), nil)
 	url := serveHooks(t, s) + account + "/gh"
 	setTrigger(t, s, pipeline.Trigger{ID: "gh", Kind: "webhook", Provider: "github", Secret: hookSecret, Pipeline: "hello", Labels: map[string]string{"team": "red"}})
 	body := pullRequest(t, "a", "b", "c")
@@ -274,7 +279,7 @@ func TestARepeatedDeliveryStartsNothing(t *testing.T) {
 func TestAWebhookStartsABoundedNumberOfRunsInAMinute(t *testing.T) {
 	t.Parallel()
 	s := newService(t, newManager(t, 1), withKeys)
-	store(t, s, "never", strings.Replace(hello, "type: CI\n", "type: CI\n        when: {pipelineStatus: Success, condition: \"false\"}\n", 1), nil)
+	store(t, s, "never", skipped(), nil)
 	url := serveHooks(t, s) + account + "/any"
 	setTrigger(t, s, pipeline.Trigger{ID: "any", Kind: "webhook", Provider: "custom", Secret: hookSecret, Pipeline: "never"})
 	started, refused := 0, 0
@@ -296,7 +301,7 @@ func TestAWebhookStartsABoundedNumberOfRunsInAMinute(t *testing.T) {
 func TestEventsOutsideOfTheConditionsStartNothing(t *testing.T) {
 	t.Parallel()
 	s := newService(t, newManager(t, 1), withKeys)
-	store(t, s, "hello", hello, nil)
+	store(t, s, "hello", skipped(), nil)
 	hooks := serveHooks(t, s)
 	pr, fork := pullRequest(t, "a", "b", "c"), strings.Replace(pullRequest(t, "x", "b", "c"), "acme/web", "eve/web", 1)
 	push := `{"ref":"refs/heads/wip","after":"` + hookCommit + `"}`
