@@ -57,6 +57,9 @@ func (s *Service) consume(ctx context.Context, topic string, handle handler) {
 		if err != nil && ctx.Err() == nil {
 			s.cfg.Logger.Warn().Err(err).Str("topic", topic).Msg("pipelines: the database does not answer")
 		}
+		if len(claimed) == batch { // there may be more for another worker
+			s.store.Notify(topic)
+		}
 		if len(claimed) > 0 {
 			s.handleAll(ctx, claimed, handle)
 			continue

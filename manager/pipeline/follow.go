@@ -78,11 +78,11 @@ const maxParts = 200
 // readSteps reports ended steps, each with its own event. An init that has ended opens its stage.
 func (f *follower) readSteps(ctx context.Context, parts []store.Step) error {
 	type report struct {
-		run   string
+		store.Step
+
 		event engine.Event
 	}
 	var reports []report
-	var known []store.Step
 	for _, p := range parts {
 		row, err := f.service.store.Step(ctx, f.account, p.Stage, p.ID)
 		if errors.Is(err, store.ErrNotFound) { // an init, a cleanup or no stage of a run
@@ -102,15 +102,22 @@ func (f *follower) readSteps(ctx context.Context, parts []store.Step) error {
 			return err
 		}
 		r := resultOf(&state)
-		reports = append(reports, report{row.Run, engine.Event{Kind: engine.StepEnded, Node: row.Node, Attempt: row.Attempt, Result: &r}})
-		known = append(known, p)
+		reports = append(reports, report{row, engine.Event{Kind: engine.StepEnded, Node: row.Node, Attempt: row.Attempt, Result: &r}})
 	}
 	if len(reports) == 0 {
 		return nil
 	}
 	err := f.service.store.Update(ctx, func(tx *store.Tx) error {
 		for i := range reports {
-			if err := sendEvent(tx, f.account, reports[i].run, "", reports[i].event, time.Time{}); err != nil {
+			r := &reports[i]
+			first, err := tx.Report(f.account, r.Stage, r.ID)
+			if err != nil {
+				return err
+			}
+			if !first { // another process was faster
+				continue
+			}
+			if err := sendEvent(tx, f.account, r.Run, "", r.event, time.Time{}); err != nil {
 				return err
 			}
 		}
@@ -119,8 +126,8 @@ func (f *follower) readSteps(ctx context.Context, parts []store.Step) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range known {
-		f.mark(p.Stage, p.ID)
+	for i := range reports {
+		f.mark(reports[i].Stage, reports[i].ID)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func (s *Store) receive(ctx context.Context, conn *sql.Conn) {
 			if err != nil {
 				return err
 			}
-			s.notify(n.Payload)
+			s.Notify(n.Payload)
 		}
 	})
 	_ = conn.Close()

@@ -219,24 +219,26 @@ func (s *Store) DeadLetters(ctx context.Context, account string, limit int) ([]D
 	return dead, err
 }
 
-// Wake returns a channel that is closed when a message is added to a topic.
+// Wake returns a channel that gets a value when messages were added to a topic. One receiver gets
+// each value: it calls [Store.Notify] if it leaves messages to another one.
 func (s *Store) Wake(topic string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.wake[topic]
 	if c == nil {
-		c = make(chan struct{})
+		c = make(chan struct{}, 1)
 		s.wake[topic] = c
 	}
 	return c
 }
 
-func (s *Store) notify(topic string) {
+// Notify wakes a receiver of [Store.Wake].
+func (s *Store) Notify(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.wake[topic]; c != nil {
-		close(c)
-		delete(s.wake, topic)
+	select {
+	case s.wake[topic] <- struct{}{}:
+	default: // a receiver will look for messages in any case, or there is none
 	}
 }
 

@@ -41,7 +41,7 @@ func Open(ctx context.Context, database string) (*Store, error) {
 }
 
 func open(database string) (*Store, error) {
-	s := &Store{wake: map[string]chan struct{}{}}
+	s := &Store{wake: map[string]chan struct{}{}, writing: make(chan struct{}, 1)}
 	if strings.HasPrefix(database, "postgres://") || strings.HasPrefix(database, "postgresql://") {
 		db, err := sql.Open("pgx", database)
 		if err != nil {

@@ -77,6 +77,7 @@ CREATE TABLE IF NOT EXISTS steps (
   step    TEXT NOT NULL,
   node    TEXT NOT NULL,
   attempt BIGINT NOT NULL,
+  reported BIGINT NOT NULL,
   PRIMARY KEY (account, stage, step)
 );
 CREATE INDEX IF NOT EXISTS stages_renewed ON stages (renewed);

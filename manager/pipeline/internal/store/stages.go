@@ -54,13 +54,23 @@ func (tx *Tx) Opened(account, id string, now time.Time) error {
 // TrackSteps remembers steps of a stage until it is untracked.
 func (tx *Tx) TrackSteps(account string, steps []Step) error {
 	for _, st := range steps {
-		err := tx.exec(`INSERT INTO steps (account, stage, step, node, attempt) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+		err := tx.exec(`INSERT INTO steps (account, stage, step, node, attempt, reported) VALUES (?, ?, ?, ?, ?, 0) ON CONFLICT DO NOTHING`,
 			account, st.Stage, st.ID, st.Node, st.Attempt)
 		if err != nil {
 			return fmt.Errorf("tracking a step: %w", err)
 		}
 	}
 	return nil
+}
+
+// Report notes that the end of a tracked step is sent to its run, and returns whether this call is
+// the first one: each of several processes sees the end.
+func (tx *Tx) Report(account, stage, step string) (bool, error) {
+	n, err := tx.execCount(`UPDATE steps SET reported = 1 WHERE account = ? AND stage = ? AND step = ? AND reported = 0`, account, stage, step)
+	if err != nil {
+		return false, fmt.Errorf("noting the end of a step: %w", err)
+	}
+	return n > 0, nil
 }
 
 // Untrack forgets a stage and its steps.

@@ -30,7 +30,10 @@ type Store struct {
 	listener sync.WaitGroup
 
 	mu   sync.Mutex
-	wake map[string]chan struct{} // topic to a channel that is closed when there are new messages
+	wake map[string]chan struct{} // topic to a channel that holds one token when there are new messages
+
+	// writing holds one token if the database is SQLite: its own lock would let writers sleep.
+	writing chan struct{}
 }
 
 // Close closes the database.
@@ -65,6 +68,14 @@ func (s *Store) Update(ctx context.Context, fn func(*Tx) error) error {
 }
 
 func (s *Store) update(ctx context.Context, fn func(*Tx) error) error {
+	if !s.postgres {
+		select {
+		case s.writing <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		defer func() { <-s.writing }()
+	}
 	sqlTx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("beginning a transaction: %w", err)
@@ -85,7 +96,7 @@ func (s *Store) update(ctx context.Context, fn func(*Tx) error) error {
 		return fmt.Errorf("committing: %w", err)
 	}
 	for topic := range tx.sent {
-		s.notify(topic)
+		s.Notify(topic)
 	}
 	return nil
 }
