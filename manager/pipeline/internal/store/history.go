@@ -67,7 +67,14 @@ func (f Filter) query(postgres bool) (string, []any) {
 	case !f.Before.IsZero():
 		add("runs.created < ?", millis(f.Before))
 	}
-	for _, m := range f.Marks {
+	from, created, id := "", "runs.created", "id"
+	for i, m := range f.Marks {
+		if i == 0 { // its key has the order of the list, so that a rare mark needs no search
+			from = " JOIN marks AS mark ON mark.account = runs.account AND mark.run = id"
+			created, id = "mark.created", "mark.run"
+			add("mark.account = ? AND mark.kind = ? AND mark.name = ? AND mark.value = ?", f.Account, m.Kind, m.Name, m.Value)
+			continue
+		}
 		add("EXISTS (SELECT 1 FROM marks WHERE marks.account = runs.account AND kind = ? AND name = ? AND value = ? AND marks.created = runs.created AND run = id)", m.Kind, m.Name, m.Value)
 	}
 	if f.Text != "" {
@@ -78,7 +85,7 @@ func (f Filter) query(postgres bool) (string, []any) {
 		add(like, "%"+strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(f.Text)+"%")
 	}
 	args = append(args, f.Limit)
-	return headQuery + ` WHERE ` + strings.Join(where, " AND ") + ` ORDER BY runs.created DESC, id DESC LIMIT ?`, args
+	return headQuery + from + ` WHERE ` + strings.Join(where, " AND ") + ` ORDER BY ` + created + ` DESC, ` + id + ` DESC LIMIT ?`, args
 }
 
 // Run returns a run and its nodes. It fails with [ErrNotFound].
