@@ -97,7 +97,7 @@ func TestArchivedStreamsFreeMemory(t *testing.T) {
 	const other = "?accountID=acc&key=other"
 	status, answer, _ := send(t, "PUT", f.http[1].URL+"/stream"+other, put(0, long))
 	assert.Equal(t, 507, status, "the open one stays")
-	assert.Contains(t, answer, "no room")
+	assert.Contains(t, answer, "no space")
 	ok(t, "DELETE", f.http[1].URL+"/stream"+query, "") // triggers the background work
 	whenArchived(t, f.streams[1])
 	ok(t, "PUT", f.http[1].URL+"/stream"+other, put(0, long))
