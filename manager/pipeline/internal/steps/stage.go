@@ -142,7 +142,8 @@ func (b *stageBuilder) platform() error {
 		return fmt.Errorf("platform.arch is %q: use Amd64 or Arm64", arch)
 	}
 	b.target.Windows = tag == "windows" || b.system == "windows"
-	if !b.infrastructure.AnyPlatform && b.infrastructure.Driver != driverKubernetes {
+	// Pods and machines of a pool may have another platform than their delegate.
+	if !b.infrastructure.AnyPlatform && b.infrastructure.Driver == driverLocal {
 		b.selectors = append(b.selectors, slices.DeleteFunc([]string{tag, arch}, func(s string) bool { return s == "" })...)
 	}
 	if b.pool == "" {

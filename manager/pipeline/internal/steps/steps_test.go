@@ -196,7 +196,7 @@ func TestEachInfrastructureHasItsDriverAndSelectors(t *testing.T) {
 		pool      string
 	}{
 		"docker": {engine.Opening{Platform: linux, Runtime: map[string]any{"type": "Docker"}}, "local", []string{"linux", "arm64"}, ""},
-		"cloud":  {engine.Opening{Platform: linux, Runtime: map[string]any{"type": "Cloud", "spec": map[string]any{}}}, "vm", []string{"linux", "arm64"}, "linux-arm64"},
+		"cloud":  {engine.Opening{Platform: linux, Runtime: map[string]any{"type": "Cloud", "spec": map[string]any{}}}, "vm", nil, "linux-arm64"},
 		"none":   {engine.Opening{Selectors: []string{"gpu"}}, "local", []string{"gpu"}, ""},
 		"pods":   {engine.Opening{Infrastructure: &engine.Infrastructure{Type: "KubernetesDirect", Spec: map[string]any{"connectorRef": "k", "namespace": "n"}}}, "kubernetes", nil, ""},
 		"pool":   {engine.Opening{Infrastructure: &engine.Infrastructure{Type: "VM", Spec: map[string]any{"type": "Pool", "spec": map[string]any{"poolName": "big", "os": "MacOS"}}}}, "vm", nil, "big"},

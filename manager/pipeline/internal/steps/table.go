@@ -32,7 +32,8 @@ type Infrastructure struct {
 	Driver string `json:"driver" yaml:"driver"`
 	// Selectors are tags that the delegate must have, beside those of the stage's platform.
 	Selectors []string `json:"selectors" yaml:"selectors"`
-	// AnyPlatform leaves out the selectors for operating system and architecture.
+	// AnyPlatform leaves out the selectors for operating system and architecture, which only the
+	// driver local has.
 	AnyPlatform bool `json:"any_platform" yaml:"any_platform"`
 	// Pool is the pool of machines for the driver vm. {os}, {arch} and {size} are replaced; the
 	// size of a runtime without one is "default". A pool that the pipeline names has precedence.
