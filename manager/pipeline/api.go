@@ -44,7 +44,7 @@ const maxWait = 60 * time.Second
 //	DELETE /api/triggers/{id}
 //	GET    /api/triggers            -> {"triggers":[Trigger],"next":"..."}; page=<next>
 //
-// Errors are {"error_msg":"...","problems":[Problem]}. authenticate answers calls without a valid
+// Errors are {"error_msg":"...","problems":[Problem]}. A 429 or 503 has Retry-After. authenticate answers calls without a valid
 // token, and account returns the account of the others; see manager.Manager.Authenticate and
 // manager.AccountOf.
 func (s *Service) Handler(authenticate func(http.Handler) http.Handler, account func(*http.Request) string) http.Handler {
@@ -234,6 +234,9 @@ func answer(w http.ResponseWriter, status int, v any, err error) {
 		writeJSON(w, status, v)
 	case errors.Is(err, ErrInvalid):
 		writeStatus(w, http.StatusBadRequest, err.Error(), problems)
+	case errors.Is(err, ErrBudget):
+		w.Header().Set("Retry-After", "5")
+		writeStatus(w, http.StatusTooManyRequests, err.Error(), nil)
 	case errors.Is(err, ErrNotFound):
 		writeStatus(w, http.StatusNotFound, err.Error(), nil)
 	case errors.Is(err, ErrConflict):

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/manager/pipeline"
 )
 
@@ -115,4 +116,31 @@ func TestTheAPIRefusesBadCallsWithTheReason(t *testing.T) {
 		assert.Equal(t, test.status, status, "%s %s: %s", test.method, test.path, body)
 		assert.Contains(t, body, test.want)
 	}
+}
+
+func TestAnAccountHasABoundedNumberOfActiveRuns(t *testing.T) {
+	t.Parallel()
+	m, err := manager.New(manager.Config{Accounts: map[string]string{account: secret}}) // without a delegate, runs wait
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	url := serve(t, newService(t, m, func(c *pipeline.Config) { c.MaxActive = 2 }))
+	start := func(id string) (int, string) {
+		return call(t, "POST", url+"/api/runs", encode(t, pipeline.Request{ID: id, YAML: hello}))
+	}
+	for _, id := range []string{"one", "two"} {
+		status, body := start(id)
+		require.Equal(t, 202, status, body)
+	}
+	status, body := start("three")
+	assert.Equal(t, 429, status)
+	assert.Contains(t, body, "the account has 2 active runs, and may have 2")
+	status, _ = start("one")
+	assert.Equal(t, 202, status, "a repeated call must return its run")
+	status, body = call(t, "POST", url+"/api/runs/one/abort", "")
+	require.Equal(t, 200, status, body)
+	status, body = call(t, "GET", url+"/api/runs/one?wait=60", "")
+	require.Equal(t, 200, status)
+	require.Contains(t, body, `"status":"ABORTED"`)
+	status, body = start("three")
+	assert.Equal(t, 202, status, body)
 }

@@ -20,6 +20,9 @@ var (
 	ErrInvalid = errors.New("invalid")
 	// ErrNotFound means that the account has no such run or node, or that it has expired.
 	ErrNotFound = errors.New("not found")
+	// ErrBudget means that the account has as many active runs as it may have. The call may
+	// succeed later.
+	ErrBudget = errors.New("the budget is used up")
 	// ErrConflict means that the state of the run does not allow the call, or that another
 	// run has the id.
 	ErrConflict = errors.New("conflict")
@@ -72,6 +75,8 @@ type Config struct {
 	Keys [][]byte
 	// Retention is how long ended runs are kept. Defaults to 90 days.
 	Retention time.Duration
+	// MaxActive is the number of runs of an account that have not ended. Defaults to 10,000.
+	MaxActive int
 	// Lease is how long the manager keeps a stage without a sign of any service. Defaults to
 	// 2 minutes.
 	Lease time.Duration
@@ -106,6 +111,12 @@ func (c *Config) setDefaults() error {
 		if len(key) < minKey {
 			return fmt.Errorf("a key of a pipeline service has %d bytes: it needs %d", len(key), minKey)
 		}
+	}
+	if c.MaxActive < 0 {
+		return errors.New("the setting MaxActive of a pipeline service is negative: no run could start")
+	}
+	if c.MaxActive == 0 {
+		c.MaxActive = 10_000
 	}
 	if c.Retention == 0 {
 		c.Retention = 90 * 24 * time.Hour

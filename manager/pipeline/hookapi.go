@@ -111,7 +111,7 @@ func answerHook(w http.ResponseWriter, out hookAnswer, err error) {
 		writeJSON(w, http.StatusOK, out)
 	case errors.Is(err, errUnsigned):
 		writeStatus(w, http.StatusUnauthorized, errUnsigned.Error(), nil)
-	case errors.Is(err, errTooMany):
+	case errors.Is(err, errTooMany), errors.Is(err, ErrBudget):
 		w.Header().Set("Retry-After", "60")
 		writeStatus(w, http.StatusTooManyRequests, "too many calls", nil)
 	case errors.Is(err, ErrInvalid):

@@ -113,7 +113,7 @@ func checkText(name, text string, most int) error {
 }
 
 // Start reads a pipeline and starts a run of it. It fails with [ErrInvalid], and with [Problems]
-// if the pipeline has errors.
+// if the pipeline has errors. It fails with [ErrBudget].
 func (s *Service) Start(ctx context.Context, account string, req Request) (Run, error) {
 	live, err := s.prepare(ctx, account, &req)
 	if err != nil {
@@ -130,6 +130,11 @@ func (s *Service) Start(ctx context.Context, account string, req Request) (Run, 
 	switch {
 	case errors.Is(err, store.ErrExists):
 		return s.Run(ctx, account, live.run.ID)
+	case errors.Is(err, ErrBudget) && req.ID != "": // the run may have been started before
+		if run, known := s.Run(ctx, account, req.ID); known == nil {
+			return run, nil
+		}
+		return Run{}, err
 	case err != nil:
 		return Run{}, err
 	}
@@ -146,6 +151,13 @@ func (s *Service) started(live *preparedRun) {
 // create writes a new run with its first commands. It fails with [store.ErrExists] if the account has a run with the
 // id.
 func (p *preparedRun) create(tx *store.Tx) error {
+	active, err := tx.Active(p.run.Account, p.maxActive)
+	if err != nil {
+		return err
+	}
+	if active >= p.maxActive {
+		return fmt.Errorf("%w: the account has %d active runs, and may have %d", ErrBudget, active, p.maxActive)
+	}
 	p.run.Version = 0
 	number, err := tx.Number(p.run.Account, p.run.Pipeline)
 	if err != nil {
@@ -177,8 +189,9 @@ func (p *preparedRun) create(tx *store.Tx) error {
 type preparedRun struct {
 	liveRun
 
-	doc      *document
-	pipeline *definition.Pipeline
+	maxActive int // active runs that the account may have
+	doc       *document
+	pipeline  *definition.Pipeline
 }
 
 func (s *Service) prepare(ctx context.Context, account string, req *Request) (*preparedRun, error) {
@@ -226,7 +239,7 @@ func (s *Service) prepare(ctx context.Context, account string, req *Request) (*p
 		Account: account, ID: id, Pipeline: p.Identifier, Branch: req.Branch, Cause: cause, Created: now, Labels: req.Labels,
 		Search: strings.Join([]string{p.Identifier, p.Name, req.Branch, req.User}, "\n"),
 	}
-	live := &preparedRun{liveRun: liveRun{run: run, machine: machine}, doc: doc, pipeline: p}
+	live := &preparedRun{liveRun: liveRun{run: run, machine: machine}, doc: doc, pipeline: p, maxActive: s.cfg.MaxActive}
 	return live, live.setFacts(facts{Name: p.Name, User: req.User, Labels: req.Labels, Stored: req.Pipeline, StoredVersion: req.stored})
 }
 

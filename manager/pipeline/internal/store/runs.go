@@ -52,6 +52,16 @@ func (tx *Tx) Number(account, pipeline string) (n int64, err error) {
 	return n, nil
 }
 
+// Active returns the number of runs of an account that have not ended, and at most a bound.
+func (tx *Tx) Active(account string, most int) (n int, err error) {
+	err = tx.tx.QueryRowContext(tx.ctx, tx.store.rebind(
+		`SELECT COUNT(*) FROM (SELECT 1 FROM runs WHERE account = ? AND ended = 0 LIMIT ?) AS active`), account, most).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("counting the active runs: %w", err)
+	}
+	return n, nil
+}
+
 // Create adds a run with its nodes. It fails with [ErrExists].
 func (tx *Tx) Create(run *Run, nodes []Node) error {
 	definition := pack(run.Definition)

@@ -20,6 +20,7 @@ CREATE INDEX IF NOT EXISTS runs_pipeline ON runs (account, pipeline, created, id
 CREATE INDEX IF NOT EXISTS runs_status   ON runs (account, status, created, id);
 CREATE INDEX IF NOT EXISTS runs_branch   ON runs (account, branch, created, id);
 CREATE INDEX IF NOT EXISTS runs_expiry   ON runs (ended, created);
+CREATE INDEX IF NOT EXISTS runs_active   ON runs (account) WHERE ended = 0;
 CREATE TABLE IF NOT EXISTS numbers (
   account  TEXT NOT NULL,
   pipeline TEXT NOT NULL,
