@@ -153,13 +153,12 @@ func (t *turn) timer(n *Node, kind TimerKind) {
 // timeoutFired ends a node whose time-out is over. A node that waits for its retry, or that a
 // person looks at, is not running.
 func (t *turn) timeoutFired(n *Node) {
-	const why = "the time-out is over"
 	switch {
 	case n.Kind == StepNode && n.Waits == ApprovalWaiting:
-		t.fail(n, FailureTimeout, "the time-out is over: no approval came")
+		t.fail(n, FailureTimeout, timeIsOver+": no approval came")
 	case n.Kind == StepNode && (!n.Sent || n.Background):
 	case n.Waits != "":
 	default:
-		t.cancel(n, Expired, why)
+		t.cancel(n, Expired, timeIsOver)
 	}
 }

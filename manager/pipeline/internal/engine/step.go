@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // The types of steps that the engine itself knows. All others go to the delegate.
@@ -11,6 +12,13 @@ const (
 	typeApproval   = "HarnessApproval"
 	typeBackground = "Background"
 )
+
+// timeIsOver is the reason of a node whose time-out has ended it.
+const timeIsOver = "the time-out is over"
+
+// answerGrace is the time after the time-out of a step for its delegate, which ends the step itself,
+// to say so. Then the engine aborts the step.
+const answerGrace = 5 * time.Second
 
 // runStep starts an attempt of a step.
 func (t *turn) runStep(n *Node) {
@@ -21,8 +29,12 @@ func (t *turn) runStep(n *Node) {
 		t.fail(n, FailureConfiguration, err.Error())
 		return
 	}
+	limit := step.Timeout
+	if e.step.Type != typeApproval {
+		limit += answerGrace
+	}
 	if step.Timeout > 0 {
-		t.setTimer(n, TimeoutTimer, t.now.Add(step.Timeout))
+		t.setTimer(n, TimeoutTimer, t.now.Add(limit))
 	}
 	switch e.step.Type {
 	case typeApproval:
@@ -78,6 +90,8 @@ func (t *turn) stepEnded(n *Node, r *Result) {
 	case background:
 		n.FailureKind = failure
 		t.end(n, failed(failure), failureText(r))
+	case failure == FailureTimeout:
+		t.fail(n, failure, timeIsOver)
 	default:
 		t.fail(n, failure, failureText(r))
 	}
