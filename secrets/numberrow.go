@@ -97,11 +97,11 @@ func (r *numberRow) open(end int64) int64 {
 func (d *dumps) readNumber(b byte, at int64) {
 	r := &d.numbers
 	if v := hexValue[b]; v < 16 {
-		switch {
-		case r.n == maxDigits:
+		switch r.n {
+		case maxDigits:
 			r.finish()
 			return
-		case r.n == 0:
+		case 0:
 			r.start = at
 		}
 		r.digits[r.n] = v

@@ -224,7 +224,7 @@ func TestExplainWritesThePayloadsAsJSON(t *testing.T) {
 
 func TestExplainExitsWithTwoForAnOutputThatNoStepHas(t *testing.T) {
 	t.Parallel()
-	code, out := execute(t, "explain", "testdata/release.yaml", "--output", "verison.VERSION=2.0")
+	code, out := execute(t, "explain", "testdata/release.yaml", "--output", "versions.VERSION=2.0")
 	assert.Equal(t, 2, code, out)
 	assert.Contains(t, out, "verison.VERSION")
 	code, _ = execute(t, "explain", "testdata/release.yaml", "--output", "nonsense")

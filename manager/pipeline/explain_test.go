@@ -107,9 +107,9 @@ func TestAnExplanationHasEveryNodeWithItsPlan(t *testing.T) {
 
 func TestAnOutputOfAStepThatDoesNotRunIsRefused(t *testing.T) {
 	t.Parallel()
-	_, err := pipeline.Explain(t.Context(), pipeline.Request{YAML: conditional}, map[string]string{"verison.VERSION": "1"}, pipeline.Settings{}, nil)
+	_, err := pipeline.Explain(t.Context(), pipeline.Request{YAML: conditional}, map[string]string{"versions.VERSION": "1"}, pipeline.Settings{}, nil)
 	require.ErrorIs(t, err, pipeline.ErrInvalid)
-	require.ErrorContains(t, err, "verison.VERSION")
+	require.ErrorContains(t, err, "versions.VERSION")
 }
 
 func TestAnExplanationOfAConnectorThatDoesNotExistFailsTheStage(t *testing.T) {

@@ -63,7 +63,9 @@ func startDelegate(tb testing.TB, url string, slots int, change ...func(*host.Co
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		_ = p.Shutdown(ctx) // Poll returns the relevant error
-		<-polled
+		if err := <-polled; err != nil {
+			tb.Logf("the delegate ended: %v", err)
+		}
 		c.CloseIdleConnections()
 	})
 }

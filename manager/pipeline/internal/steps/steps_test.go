@@ -300,7 +300,7 @@ func TestThePoolMayDependOnTheSizeOfTheRuntime(t *testing.T) {
 	table, err := steps.New(steps.Config{Infrastructure: map[string]steps.Infrastructure{"Cloud": {Driver: "vm", Pool: "{os}-{size}"}}})
 	require.NoError(t, err)
 	for size, pool := range map[string]string{`{"size":"large"}`: "linux-large", `{}`: "linux-default"} {
-		request, _, err := table.Stage(steps.Info{Stage: "s"}, &engine.Opening{Runtime: map[string]any{"type": "Cloud", "spec": map[string]any(spec(t, size))}})
+		request, _, err := table.Stage(steps.Info{Stage: "s"}, &engine.Opening{Runtime: map[string]any{"type": "Cloud", "spec": spec(t, size)}})
 		require.NoError(t, err)
 		var init stage.InitRequest
 		require.NoError(t, json.Unmarshal(request.Init, &init))

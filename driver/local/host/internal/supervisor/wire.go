@@ -81,6 +81,7 @@ func writeFrame(w io.Writer, kind byte, content []byte) error {
 	return err
 }
 
+// Send writes v as one frame.
 func Send(w io.Writer, v any) error {
 	b, err := json.Marshal(v)
 	if err == nil && len(b) > maxFrame {
