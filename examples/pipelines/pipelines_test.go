@@ -226,7 +226,7 @@ func TestExplainExitsWithTwoForAnOutputThatNoStepHas(t *testing.T) {
 	t.Parallel()
 	code, out := execute(t, "explain", "testdata/release.yaml", "--output", "versions.VERSION=2.0")
 	assert.Equal(t, 2, code, out)
-	assert.Contains(t, out, "verison.VERSION")
+	assert.Contains(t, out, "versions.VERSION")
 	code, _ = execute(t, "explain", "testdata/release.yaml", "--output", "nonsense")
 	assert.Equal(t, 2, code)
 }
