@@ -118,7 +118,7 @@ func depth(n pipeline.Node) int {
 	return strings.Count("."+below, ".steps.")
 }
 
-// fate says whether a node runs.
+// fate reports whether a node runs.
 func fate(n pipeline.Node) string {
 	switch n.Status {
 	case "SUCCEEDED":

@@ -11,7 +11,7 @@ import (
 	"github.com/delegate-io/dlite/manager/pipeline"
 )
 
-// exitError ends the program with a code of its own.
+// exitError is an error with the exit code of the program.
 type exitError struct {
 	error
 

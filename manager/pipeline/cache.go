@@ -50,7 +50,11 @@ func (c *runCache) load(tx *store.Tx, run *store.Run) (*liveRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	return decode(run, nodes)
+	definition, err := tx.Definition(run)
+	if err != nil {
+		return nil, err
+	}
+	return decode(run, definition, nodes)
 }
 
 // take removes a run from the cache and returns it if it has the version.
@@ -89,7 +93,7 @@ func (c *runCache) remove(e *list.Element) *cachedRun {
 	return cached
 }
 
-// document is the constant part of a run: what it was started with.
+// document is the constant part of a run: its request.
 type document struct {
 	Run       engine.Run          `json:"run"`
 	Source    definition.Source   `json:"source"`
@@ -104,8 +108,8 @@ type document struct {
 }
 
 // decode builds the state of a run from its rows.
-func decode(run *store.Run, nodes []store.Node) (*liveRun, error) {
-	doc, machine, err := decodeDocument(run)
+func decode(run *store.Run, definition []byte, nodes []store.Node) (*liveRun, error) {
+	doc, machine, err := decodeDocument(run, definition)
 	if err != nil {
 		return nil, err
 	}
@@ -121,9 +125,9 @@ func decode(run *store.Run, nodes []store.Node) (*liveRun, error) {
 	return &liveRun{run: run, machine: machine, state: state}, nil
 }
 
-func decodeDocument(run *store.Run) (*document, *engine.Machine, error) {
+func decodeDocument(run *store.Run, definition []byte) (*document, *engine.Machine, error) {
 	var doc document
-	if err := json.Unmarshal(run.Definition, &doc); err != nil {
+	if err := json.Unmarshal(definition, &doc); err != nil {
 		return nil, nil, broken("decoding run %s: %w", run.ID, err)
 	}
 	p, problems := doc.read(nil, false)

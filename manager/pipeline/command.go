@@ -266,7 +266,7 @@ func lostStage(node string, attempt int) engine.Event {
 	}
 }
 
-// confirm ends a command without an answer of its own. If the manager does not know the stage or
+// confirm ends a command that has no answer. If the manager does not know the stage or
 // the step, its end is reported here.
 func (s *Service) confirm(ctx context.Context, m store.Message, c *engine.Command, err error) error {
 	switch {

@@ -21,7 +21,7 @@ type Change struct {
 	Nodes []Node `json:"nodes"`
 }
 
-// Changes returns what has changed in a run since a version; 0 returns everything. It waits for a
+// Changes returns the changes of a run since a version; 0 returns everything. It waits for a
 // change until ctx ends. It fails with [ErrNotFound].
 func (s *Service) Changes(ctx context.Context, account, id string, since int64) (Change, error) {
 	head, err := s.await(ctx, account, id, func(run *store.Run) bool { return run.Version > since })

@@ -182,7 +182,7 @@ func (f *follower) read(ctx context.Context, id string) error {
 	return f.readTracked(ctx, st)
 }
 
-// readTracked reports what has changed in a stage since the last time.
+// readTracked reports the changes of a stage since the last call.
 func (f *follower) readTracked(ctx context.Context, st store.Stage) error {
 	state, err := f.service.cfg.Manager.Stage(f.account, st.ID)
 	if errors.Is(err, manager.ErrNotFound) {

@@ -135,17 +135,27 @@ func (s *Service) head(ctx context.Context, account, id string) (*store.Run, err
 	return head, err
 }
 
+// definition returns the definition of a run. It fails with [ErrNotFound] if the run has expired since it was read.
+func (s *Service) definition(ctx context.Context, run *store.Run) ([]byte, error) {
+	definition, err := s.store.Definition(ctx, run)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, fmt.Errorf("run %s: %w", run.ID, ErrNotFound)
+	}
+	return definition, err
+}
+
 // document returns a run and its constant part. It fails with [ErrNotFound].
 func (s *Service) document(ctx context.Context, account, id string) (*store.Run, *document, error) {
-	head, err := s.store.Document(ctx, account, id)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil, fmt.Errorf("run %s: %w", id, ErrNotFound)
+	head, err := s.head(ctx, account, id)
+	if err != nil {
+		return nil, nil, err
 	}
+	definition, err := s.definition(ctx, head)
 	if err != nil {
 		return nil, nil, err
 	}
 	var doc document
-	if err := json.Unmarshal(head.Definition, &doc); err != nil {
+	if err := json.Unmarshal(definition, &doc); err != nil {
 		return nil, nil, broken("decoding run %s: %w", id, err)
 	}
 	return head, &doc, nil

@@ -280,7 +280,11 @@ func (s *Service) Run(ctx context.Context, account, id string) (Run, error) {
 	if err != nil {
 		return Run{}, err
 	}
-	live, err := decode(row, nodes)
+	definition, err := s.definition(ctx, row)
+	if err != nil {
+		return Run{}, err
+	}
+	live, err := decode(row, definition, nodes)
 	if err != nil { // its definition is not one of this version
 		return undecoded(row, nodes), nil
 	}

@@ -21,7 +21,7 @@ const (
 	SetTimer CommandKind = "set-timer"
 )
 
-// TimerKind is what a timer is for.
+// TimerKind is the purpose of a timer.
 type TimerKind string
 
 // The kinds of timers.

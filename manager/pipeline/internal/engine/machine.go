@@ -7,7 +7,7 @@ import (
 	"github.com/delegate-io/dlite/manager/pipeline/internal/definition"
 )
 
-// Bounds of what a run may hold.
+// Bounds of a run.
 const (
 	// maxDepth bounds nested groups.
 	maxDepth = 32
@@ -15,7 +15,7 @@ const (
 	maxIterations = 256
 	// maxName bounds the name of a person, in bytes.
 	maxName = 256
-	// maxPast, maxEvaluated and maxFailures bound what a node keeps.
+	// maxPast, maxEvaluated and maxFailures bound the lists of a node.
 	maxPast      = 20
 	maxEvaluated = 100
 	maxFailures  = 100

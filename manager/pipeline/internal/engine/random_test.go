@@ -348,7 +348,7 @@ func (c *contest) tell(path string, r Result) {
 	f(r)
 }
 
-// compare compares what was started, and the statuses of all nodes of the model.
+// compare compares the started steps and the statuses of all nodes with the model.
 func (c *contest) compare() {
 	c.model.settle()
 	ours, theirs := slices.Clone(c.started), slices.Clone(c.model.started)

@@ -2,7 +2,7 @@ package engine
 
 import "time"
 
-// State is the state of a run: what was given at its start, and its nodes by path. The run never
+// State is the state of a run: its request, and its nodes by path. The run never
 // changes, so only changed nodes need to be saved. A State is not safe for concurrent use.
 type State struct {
 	Run   Run              `json:"run"`
@@ -14,7 +14,7 @@ func (s *State) Root() *Node { return s.Nodes[rootPath] }
 
 const rootPath = "pipeline"
 
-// Run is what a run was started with. It never changes.
+// Run is the request that started a run. It never changes.
 type Run struct {
 	ID      string `json:"id"`
 	Account string `json:"account"`

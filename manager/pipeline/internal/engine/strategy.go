@@ -75,7 +75,7 @@ func (t *turn) childEnded(n, child *Node) {
 	}
 }
 
-// plan is what a strategy expands to.
+// plan is the expansion of a strategy.
 type plan struct {
 	iterations []iteration
 	limit      int

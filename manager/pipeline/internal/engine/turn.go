@@ -177,7 +177,7 @@ func (t *turn) create(parent *Node, e *element, path string, kind Kind) *Node {
 	return n
 }
 
-// forget moves what an attempt of n led to into its past.
+// forget moves the results of an attempt of n into its past.
 func (t *turn) forget(n *Node) {
 	if n.Waits != "" {
 		t.setStatus(n, Queued)

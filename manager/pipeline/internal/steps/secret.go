@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// defaultSecretURL is where the delegate finds a secret that has no address of its own: in its
+// defaultSecretURL is where the delegate finds a secret without an address in the settings: in its
 // environment.
 const defaultSecretURL = "env://{id}"
 

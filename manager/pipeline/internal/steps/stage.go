@@ -30,7 +30,7 @@ type Info struct {
 	Codebase map[string]any
 }
 
-// Target is what the steps of an open stage need to know of it. It is saved with the stage.
+// Target holds the facts of an open stage that its steps need. It is saved with the stage.
 type Target struct {
 	// Driver is local, vm or kubernetes.
 	Driver string `json:"driver"`

@@ -88,9 +88,9 @@ func (f Filter) query(postgres bool) (string, []any) {
 	return headQuery + from + ` WHERE ` + strings.Join(where, " AND ") + ` ORDER BY ` + created + ` DESC, ` + id + ` DESC LIMIT ?`, args
 }
 
-// Run returns a run and its nodes. It fails with [ErrNotFound].
+// Run returns a run without its definition, and its nodes. It fails with [ErrNotFound].
 func (s *Store) Run(ctx context.Context, account, id string) (*Run, []Node, error) {
-	run, err := s.Document(ctx, account, id)
+	run, err := s.Head(ctx, account, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -153,15 +153,14 @@ func (s *Store) Expire(ctx context.Context, before time.Time, limit int) (int, e
 	return removed, err
 }
 
-// Document returns a run with its definition and without its nodes. It fails with
-// [ErrNotFound].
-func (s *Store) Document(ctx context.Context, account, id string) (*Run, error) {
-	return scanRun(s.db.QueryRowContext(ctx, s.rebind(runQuery+` WHERE account = ? AND id = ?`), account, id).Scan)
-}
-
 // Head returns a run without its definition and its nodes. It fails with [ErrNotFound].
 func (s *Store) Head(ctx context.Context, account, id string) (*Run, error) {
-	r, err := scanHead(s.db.QueryRowContext(ctx, s.rebind(headQuery+` WHERE runs.account = ? AND id = ?`), account, id).Scan)
+	return scanOne(s.db.QueryRowContext(ctx, s.rebind(headQuery+` WHERE runs.account = ? AND id = ?`), account, id).Scan)
+}
+
+// scanOne reads the row of one run.
+func scanOne(scan func(...any) error) (*Run, error) {
+	r, err := scanHead(scan)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, ErrNotFound
 	}

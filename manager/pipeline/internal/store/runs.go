@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -29,9 +30,11 @@ type Run struct {
 	Ended   time.Time // zero while the run is active
 	// Version counts the changes of the run.
 	Version int64
-	// Definition is constant; State is the state of the run without its nodes.
+	// Definition is constant. Create writes it, and only [Tx.Definition] and [Store.Definition] read
+	// it: it may be large, and most changes of a run do not need it.
 	Definition []byte
-	State      json.RawMessage
+	// State is the state of the run without its nodes.
+	State json.RawMessage
 }
 
 // Node is the state of one node of a run.
@@ -95,34 +98,43 @@ func (tx *Tx) Mark(run *Run, kind, name, value string) error {
 	return nil
 }
 
-// Lock returns a run, and keeps other transactions from changing it until this one ends. It
-// fails with [ErrNotFound].
+// Lock returns a run without its definition and its nodes, and keeps other transactions from
+// changing it until this one ends. It fails with [ErrNotFound].
 func (tx *Tx) Lock(account, id string) (*Run, error) {
-	query := runQuery + ` WHERE account = ? AND id = ?`
+	query := headQuery + ` WHERE runs.account = ? AND id = ?`
 	if tx.store.postgres {
 		query += ` FOR UPDATE`
 	}
-	return scanRun(tx.tx.QueryRowContext(tx.ctx, tx.store.rebind(query), account, id).Scan)
+	return scanOne(tx.tx.QueryRowContext(tx.ctx, tx.store.rebind(query), account, id).Scan)
 }
 
-const runQuery = `SELECT account, id, number, pipeline, status, branch, cause, search, created, ended, version, definition, state FROM runs`
+// Definition returns the definition of a locked run.
+func (tx *Tx) Definition(run *Run) ([]byte, error) {
+	return definition(tx.ctx, tx.tx, tx.store, run)
+}
 
-func scanRun(scan func(...any) error) (*Run, error) {
-	var r Run
-	var created, ended int64
-	var definition, state []byte
-	err := scan(&r.Account, &r.ID, &r.Number, &r.Pipeline, &r.Status, &r.Branch, &r.Cause, &r.Search, &created, &ended, &r.Version, &definition, &state)
+// Definition returns the definition of a run. It fails with [ErrNotFound].
+func (s *Store) Definition(ctx context.Context, run *Run) ([]byte, error) {
+	return definition(ctx, s.db, s, run)
+}
+
+type rowQuerier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+func definition(ctx context.Context, db rowQuerier, s *Store, run *Run) ([]byte, error) {
+	var packed []byte
+	err := db.QueryRowContext(ctx, s.rebind(`SELECT definition FROM runs WHERE account = ? AND id = ?`), run.Account, run.ID).Scan(&packed)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, ErrNotFound
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading a run: %w", err)
+		return nil, fmt.Errorf("reading the definition of run %s: %w", run.ID, err)
 	}
-	r.Created, r.Ended, r.State = fromMillis(created), fromMillis(ended), state
 	// The definition of a damaged row is empty: the caller finds that it cannot be decoded, and can
 	// still end the run.
-	r.Definition, _ = unpack(definition)
-	return &r, nil
+	text, _ := unpack(packed)
+	return text, nil
 }
 
 // Nodes returns all nodes of a run, in the order of their paths.

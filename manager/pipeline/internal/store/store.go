@@ -56,7 +56,7 @@ type Tx struct {
 
 // Update runs fn in a transaction. It commits if fn returns nil, and otherwise changes
 // nothing. It repeats the whole transaction when the database reports a conflict with another
-// one, so that fn must not have effects of its own.
+// one, so fn must not have other effects.
 func (s *Store) Update(ctx context.Context, fn func(*Tx) error) error {
 	const most = 10
 	for i := 1; ; i++ {

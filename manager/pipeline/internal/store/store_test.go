@@ -72,7 +72,9 @@ func TestAChangeAndItsMessagesAreWrittenTogetherOrNotAtAll(t *testing.T) {
 		}))
 		run, nodes, err := s.Run(t.Context(), "a", "r")
 		require.NoError(t, err)
-		assert.Equal(t, "pipeline: {}", string(run.Definition))
+		definition, err := s.Definition(t.Context(), run)
+		require.NoError(t, err)
+		assert.Equal(t, "pipeline: {}", string(definition))
 		assert.JSONEq(t, `{"a":1}`, string(run.State))
 		require.NoError(t, s.Update(t.Context(), func(tx *store.Tx) error {
 			for _, want := range []int64{1, 2} {
