@@ -95,7 +95,8 @@
 // The masker also reads dumps, as xxd, od and hexdump write them. A row of a dump is a
 // line that begins with an offset and cells, or with cells alone. A cell has
 // hexadecimal digits, in groups of at most 32 bytes after the offset of xxd and
-// otherwise of 1, 2, 4 or 8 bytes; 1, 2, 4 or 8 bytes as an octal number; or one
+// otherwise of 1, 2, 4 or 8 bytes, or with 0x before them, as xxd -i writes them; 1, 2,
+// 4 or 8 bytes as an octal number; the bits of a byte, as xxd -b writes them; or one
 // character, as od -c and hexdump -c write it. Words may have their bytes in the
 // opposite order. If the bytes of consecutive rows contain a form, the text is masked
 // from the cell of its first byte to the end of the last row, with the column of
@@ -108,8 +109,7 @@
 // reversed, in another case, compressed, encrypted, with two encodings, with colour
 // codes in the middle, or with a prefix in each line of a wrapped encoding or of a
 // dump. It does not find hexadecimal digits with separators that are no dump, and
-// dumps in decimal numbers, in bits, as C code (xxd -i), or with an asterisk in place
-// of equal rows. Of od -a it does not read names such as sp. If a value begins or ends
+// dumps in decimal numbers, or with an asterisk in place of equal rows. Of od -a it does not read names such as sp. If a value begins or ends
 // inside a base64 character, that character stays visible; it contains at most four
 // bits of the value. In a longer base64 text, a value stays visible if less than six
 // characters depend on it alone, or if a line break falls into less than seven.

@@ -28,6 +28,8 @@ func TestMaskerMasksTheRowsThatShowASecret(t *testing.T) {
 		"hexdump":      {"0000000 6166 656b 6b2d 7965 312d 3332               \n000000c\n", "0000000 ******\n000000c\n"},
 		"hexdump -C":   {"00000000  61 20 66 61 6b 65 2d 6b  65 79 2d 31 32 33 0a     |a fake-key-123.|\n", "00000000  61 20 ******\n"},
 		"CRLF":         {" 66 61 6b 65 2d 6b 65 79\r\n 2d 31 32 33\r\nnext\r\n", " ******\r\nnext\r\n"},
+		"xxd -b":       {"00000000: 01100001 00100000 01100110 01100001 01101011 01100101  a fake\n00000006: 00101101 01101011 01100101 01111001 00101101 00110001  -key-1\n0000000c: 00110010 00110011  23\n", "00000000: 01100001 00100000 ******\n"},
+		"xxd -i":       {"  0x61, 0x20, 0x66, 0x61, 0x6b, 0x65, 0x2d, 0x6b, 0x65, 0x79, 0x2d, 0x31,\n  0x32, 0X33\n};\n", "  0x61, 0x20, 0x******\n};\n"},
 		"without rows": {"66 61 6b 65 2d 6b\n\n65 79 2d 31 32 33\n", "66 61 6b 65 2d 6b\n\n65 79 2d 31 32 33\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +46,7 @@ func TestMaskerDoesNotChangeRowsWithoutASecret(t *testing.T) {
 	t.Parallel()
 	set := secrets.NewSet(secrets.Config{}, fakeSecrets(20)...)
 	text := string(ciLog(4<<10, nil))
-	for format := range 10 {
+	for format := range 12 {
 		for _, columns := range []int{1, 7, 16, 32} {
 			dump := dumpOf(text, format, columns)
 			require.Equal(t, dump, set.Mask(dump), "format %d", format)

@@ -35,7 +35,7 @@ type rowParse struct {
 func dumpsOf(text string) (runs []dumpRun, hold int) {
 	current := map[string]*dumpRun{}
 	end := func() {
-		for _, kind := range []string{"forward", "reversed", "octal", "chars"} {
+		for _, kind := range []string{"forward", "reversed", "octal", "chars", "bits"} {
 			if r := current[kind]; r != nil {
 				runs = append(runs, *r)
 			}
@@ -88,6 +88,8 @@ func dumpsOf(text string) (runs []dumpRun, hold int) {
 var (
 	xxdOffset   = regexp.MustCompile(`^[0-9a-fA-F]{6,16}:`)
 	digitGroup  = regexp.MustCompile(`^( *)([0-9a-fA-F]+)`)
+	codePrefix  = regexp.MustCompile(`^ *0[xX]`) // of xxd -i
+	bitsCell    = regexp.MustCompile(`^[01]{8}$`)
 	octalDigits = regexp.MustCompile(`^([0-3][0-7]{2}|[01][0-7]{5}|[0-3][0-7]{10}|[01][0-7]{21})$`)
 )
 
@@ -99,7 +101,25 @@ func parseNumbers(body string, ended, wasReversed bool) (p rowParse) {
 	indented := strings.HasPrefix(body, " ")
 	first, width := -1, 0 // of the first cell
 	firstDigits := ""
+	code := false
 	for n := 0; ; n++ {
+		blanksBefore := 0
+		for indented && colon == "" {
+			prefix := codePrefix.FindString(body[at:])
+			if prefix == "" {
+				break
+			}
+			blanksBefore += len(prefix) - 2
+			if blanksBefore > 16 {
+				return p
+			}
+			code = true
+			at += len(prefix)
+			if at == len(body) {
+				p.goesOn = !ended
+				return p
+			}
+		}
 		m := digitGroup.FindStringSubmatch(body[at:])
 		if m == nil {
 			rest := body[at:]
@@ -111,8 +131,8 @@ func parseNumbers(body string, ended, wasReversed bool) (p rowParse) {
 			}
 			return p
 		}
-		blanks, digits := len(m[1]), m[2]
-		start := at + blanks
+		blanks, digits := len(m[1])+blanksBefore, m[2]
+		start := at + len(m[1])
 		at += len(m[0])
 		if blanks > 16 || len(digits) > 64 {
 			return p
@@ -124,7 +144,9 @@ func parseNumbers(body string, ended, wasReversed bool) (p rowParse) {
 			}
 			return p
 		}
-		if at < len(body) && body[at] != ' ' {
+		if at < len(body) && body[at] == ',' && code {
+			at++
+		} else if at < len(body) && body[at] != ' ' {
 			return p
 		}
 		if n == 0 && colon == "" && !indented && len(digits) >= 6 {
@@ -184,7 +206,12 @@ func numberCell(digits string, colon bool) map[string]string {
 	}
 	forward := string(b)
 	slices.Reverse(b)
-	return map[string]string{"forward": forward, "reversed": string(b)}
+	bytes := map[string]string{"forward": forward, "reversed": string(b)}
+	if colon && bitsCell.MatchString(digits) {
+		v, _ := strconv.ParseUint(digits, 2, 8)
+		bytes["bits"] = string([]byte{byte(v)})
+	}
+	return bytes
 }
 
 var (
@@ -300,7 +327,7 @@ func dumpOf(text string, format, columns int) string {
 	var b strings.Builder
 	for at := 0; at < len(text); at += columns {
 		row := text[at:min(len(text), at+columns)]
-		switch format % 10 {
+		switch format % 12 {
 		case 0:
 			fmt.Fprintf(&b, "%08x: %s  %s", at, cellsOf(row, "%02x", 2, ""), row)
 		case 1:
@@ -319,6 +346,10 @@ func dumpOf(text string, format, columns int) string {
 			fmt.Fprintf(&b, "%s%s", strings.Repeat(" ", 7*(columns%2)), charsOf(row))
 		case 8:
 			fmt.Fprintf(&b, "%s", cellsOf(row, "%02x", 4, "swapped"))
+		case 9:
+			fmt.Fprintf(&b, "%08x: %s  %s", at, cellsOf(row, "%08b", 1, ""), row)
+		case 10:
+			fmt.Fprintf(&b, "  %s,", strings.ReplaceAll(cellsOf(row, "0x%02x", 1, ""), " ", ", "))
 		default:
 			fmt.Fprintf(&b, "%06x %s", at, cellsOf(row, "%03o", 1, ""))
 		}

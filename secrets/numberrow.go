@@ -59,6 +59,7 @@ type numberRow struct {
 	over     bool // the line has no more cells
 	indented bool // the line begins with a space
 	colon    bool // a colon follows the offset, as xxd writes it
+	code     bool // 0x precedes the digits, as xxd -i writes it
 	groups   int  // complete groups, the offset included
 	width    int  // the digits of the first cell, or 0
 	blanks   int  // spaces before the group
@@ -76,7 +77,7 @@ type numberRow struct {
 }
 
 func (r *numberRow) begin() {
-	r.over, r.indented, r.colon = false, false, false
+	r.over, r.indented, r.colon, r.code = false, false, false, false
 	r.groups, r.width, r.blanks, r.n, r.firstN = 0, 0, 0, 0, 0
 }
 
@@ -117,6 +118,10 @@ func (d *dumps) readNumber(b byte, at int64) {
 		if r.blanks++; r.blanks > maxBlanks {
 			r.finish()
 		}
+	case b|0x20 == 'x' && r.indented && !r.colon && r.n == 1 && r.digits[0] == 0:
+		r.code, r.n = true, 0
+	case b == ',' && r.code && r.n > 0:
+		d.endGroup(r)
 	case b == ':' && r.groups == 0 && !r.indented && r.n >= minOffset && r.n <= maxOffset:
 		r.colon, r.groups, r.n = true, 1, 0
 	case b == '\n' || b == '\r':
@@ -181,6 +186,9 @@ func (d *dumps) addCell(r *numberRow, digits []byte, at int64) bool {
 	if n := len(digits); !r.colon && n < len(octalBytes) && octalBytes[n] > 0 {
 		return d.addOctal(digits, at)
 	}
+	if v, ok := bitsOf(digits); ok && r.colon {
+		d.add(bitDigits, v, at)
+	}
 	for i := 0; i < len(digits); i += 2 {
 		d.add(hexForward, digits[i]<<4|digits[i+1], at)
 	}
@@ -190,6 +198,17 @@ func (d *dumps) addCell(r *numberRow, digits []byte, at int64) bool {
 		}
 	}
 	return true
+}
+
+// bitsOf returns the value of eight bits, as xxd -b writes a byte.
+func bitsOf(digits []byte) (v byte, ok bool) {
+	for _, digit := range digits {
+		if digit > 1 {
+			return 0, false
+		}
+		v = v<<1 | digit
+	}
+	return v, len(digits) == 8
 }
 
 // addOctal adds an octal cell.

@@ -6,6 +6,7 @@ const (
 	hexReversed        // hexadecimal words with the lowest byte last, as on most machines
 	octal              // octal bytes, and words with the lowest byte last
 	characters
+	bitDigits // eight bits for each byte
 	numReadings
 )
 
