@@ -48,6 +48,11 @@ type Task struct {
 	// task, in order (protocol v2).
 	Secrets []*Task `json:"secrets,omitempty"`
 
+	// Literal reports that Data contains no references to secrets: text of this form is
+	// passed on unchanged. A client sets it for data of users that must not reach the
+	// secrets of the delegate. It is an extension.
+	Literal bool `json:"literal,omitempty"`
+
 	// Traceparent and Tracestate name the parent span of the task's run, in the
 	// forms of W3C Trace Context (rule L3). They are an extension and not
 	// validated; see [Task.TraceContext].

@@ -40,7 +40,7 @@ import (
 // masked, because a handler may have to return a secret.
 //
 // A reference that cannot be resolved, and a secret task that fails, fail the
-// task. Put Resolve inside [router.Standard], which bounds it and logs its
+// task. A task with Literal set has no references. Put Resolve inside [router.Standard], which bounds it and logs its
 // failures.
 func Resolve(cfg secrets.ResolverConfig) router.Middleware {
 	static := secrets.StaticHandler()
@@ -92,9 +92,12 @@ func (s *resolution) run(ctx context.Context, t *task.Task) (*task.Task, error) 
 			return nil, err
 		}
 	}
-	data, err := s.resolver.Resolve(ctx, t.Data)
-	if err != nil {
-		return nil, err
+	data := t.Data
+	if !t.Literal {
+		var err error
+		if data, err = s.resolver.Resolve(ctx, t.Data); err != nil {
+			return nil, err
+		}
 	}
 	if len(t.Secrets) == 0 && bytes.Equal(data, t.Data) {
 		return t, nil

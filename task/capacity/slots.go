@@ -2,21 +2,32 @@ package capacity
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Slots counts the stages that a delegate runs (rule Q1). The poller takes a slot
 // before it acquires an init task. The transaction that the init opens keeps the
 // slot until its cleanup is done. Slots is safe for concurrent use.
-type Slots struct {
+type Slots struct{ pool *pool }
+
+// pool holds the slots of one Slots and of its shares.
+type pool struct {
 	max int
 
 	mu     sync.Mutex
 	used   int
 	change chan struct{} // closed when used changes, then replaced
+	shared bool
+	queue  []*Slots  // shares that got no slot, in the order of their turns
+	turn   time.Time // end of the turn of the first share in the queue; zero without a free slot
 }
+
+// turnTime is how long a free slot waits for the share whose turn it is.
+const turnTime = 250 * time.Millisecond
 
 // NewSlots returns max free slots. Zero means no limit. It panics if max is
 // negative.
@@ -24,65 +35,117 @@ func NewSlots(max int) *Slots {
 	if max < 0 {
 		panic(fmt.Sprintf("capacity: the number of slots is %d: it must not be negative", max))
 	}
-	return &Slots{max: max, change: make(chan struct{})}
+	return &Slots{&pool{max: max, change: make(chan struct{})}}
+}
+
+// Share returns the same slots for another poller of the process. While no slot is free, the
+// pollers take turns: a slot that becomes free goes to the share that has waited longest
+// since it was refused one. Without a stage, that share loses its turn after a quarter of a
+// second.
+func (s *Slots) Share() *Slots {
+	s.pool.mu.Lock()
+	defer s.pool.mu.Unlock()
+	s.pool.shared = true
+	return &Slots{s.pool}
 }
 
 // Slot is the slot of one stage. It is safe for concurrent use.
 type Slot struct {
-	slots *Slots
+	pool *pool
 
 	mu       sync.Mutex
 	kept     bool
 	released bool
 }
 
-// Take takes a slot if one is free.
+// Take takes a slot if one is free, and if it is not the turn of another share.
 func (s *Slots) Take() (*Slot, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.max > 0 && s.used >= s.max {
-		return nil, false
+	p := s.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.max == 0 {
+		return p.take(), true
 	}
-	return s.takeLocked(), true
+	for now := time.Now(); p.used < p.max; {
+		at := slices.Index(p.queue, s)
+		ahead := at
+		if at < 0 {
+			ahead = len(p.queue)
+		}
+		if p.max-p.used > ahead {
+			if at >= 0 {
+				p.queue = slices.Delete(p.queue, at, at+1)
+			}
+			slot := p.take()
+			p.beginTurn()
+			return slot, true
+		}
+		if now.Before(p.turn) {
+			break
+		}
+		p.queue = p.queue[1:] // the first share has not used its turn
+		p.beginTurn()
+	}
+	if p.shared && !slices.Contains(p.queue, s) {
+		p.queue = append(p.queue, s)
+	}
+	return nil, false
+}
+
+// beginTurn gives the next free slot to the first share in the queue, for some time. The
+// caller holds mu.
+func (p *pool) beginTurn() {
+	p.turn = time.Time{}
+	if len(p.queue) == 0 || p.used >= p.max {
+		return
+	}
+	p.turn = time.Now().Add(turnTime)
+	time.AfterFunc(turnTime+time.Millisecond, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.signalChange() // the other shares may try
+	})
 }
 
 // Force takes a slot even if none is free. It is for existing stages: a
 // transaction that survived a restart counts even above the limit.
 func (s *Slots) Force() *Slot {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.takeLocked()
+	s.pool.mu.Lock()
+	defer s.pool.mu.Unlock()
+	return s.pool.take()
 }
 
-// takeLocked takes a slot. The caller holds mu.
-func (s *Slots) takeLocked() *Slot {
-	s.used++
-	s.signalChange()
-	return &Slot{slots: s}
+// take takes a slot. The caller holds mu.
+func (p *pool) take() *Slot {
+	p.used++
+	p.signalChange()
+	return &Slot{pool: p}
 }
 
 // signalChange wakes the goroutines that wait on Changed. The caller holds mu.
-func (s *Slots) signalChange() {
-	close(s.change)
-	s.change = make(chan struct{})
+func (p *pool) signalChange() {
+	close(p.change)
+	p.change = make(chan struct{})
 }
 
 // Max returns the number of slots, 0 if there is no limit.
-func (s *Slots) Max() int { return s.max }
+func (s *Slots) Max() int { return s.pool.max }
 
-// Used returns the number of taken slots. It exceeds Max only after [Slots.Force].
+// Used returns the number of taken slots of all shares together. It exceeds Max only
+// after [Slots.Force].
 func (s *Slots) Used() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.used
+	s.pool.mu.Lock()
+	defer s.pool.mu.Unlock()
+	return s.pool.used
 }
 
-// Changed returns a channel that is closed at the next change of Used. A caller
-// that waits for a slot calls Changed before Used, so that it misses no change.
+// Changed returns a channel that is closed at the next change of Used, and when the turn of a
+// share is over. A caller that waits for a slot calls Changed before Used, so that it misses
+// no change.
 func (s *Slots) Changed() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.change
+	s.pool.mu.Lock()
+	defer s.pool.mu.Unlock()
+	return s.pool.change
 }
 
 // Keep extends the slot beyond its init task: after Keep only [Slot.Release]
@@ -111,10 +174,13 @@ func (s *Slot) release(alsoKept bool) {
 	}
 	s.released = true
 	s.mu.Unlock()
-	s.slots.mu.Lock()
-	defer s.slots.mu.Unlock()
-	s.slots.used--
-	s.slots.signalChange()
+	s.pool.mu.Lock()
+	defer s.pool.mu.Unlock()
+	s.pool.used--
+	if s.pool.turn.IsZero() {
+		s.pool.beginTurn()
+	}
+	s.pool.signalChange()
 }
 
 // ParseMaxStages parses the setting MAX_STAGES: a positive integer, or empty for no

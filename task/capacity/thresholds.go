@@ -58,8 +58,22 @@ func (t *Thresholds) Watch(ctx context.Context) {
 	}
 }
 
-// Exceeded returns the reason for refusing new stages, or nil. If the load cannot
-// be measured, it refuses none and returns the error of the measurement.
+// Excess is a load above its threshold, in percent. Resource is "cpu" or "memory".
+type Excess struct {
+	Resource    string
+	Load, Limit float64
+}
+
+func (e *Excess) Error() string {
+	name := e.Resource
+	if name == "cpu" {
+		name = "CPU"
+	}
+	return fmt.Sprintf("%s is at %.0f %%, the threshold is %.0f %%", name, e.Load, e.Limit)
+}
+
+// Exceeded returns the reason for refusing new stages, an [*Excess], or nil. If the load
+// cannot be measured, it refuses none and returns the error of the measurement.
 func (t *Thresholds) Exceeded(ctx context.Context) (reason, measureErr error) {
 	if t == nil || t.CPU <= 0 && t.Memory <= 0 {
 		return nil, nil
@@ -69,9 +83,9 @@ func (t *Thresholds) Exceeded(ctx context.Context) (reason, measureErr error) {
 	case err != nil:
 		return nil, fmt.Errorf("measuring the host's load: %w", err)
 	case t.CPU > 0 && load.CPU > t.CPU:
-		return fmt.Errorf("CPU is at %.0f %%, the threshold is %.0f %%", load.CPU, t.CPU), nil
+		return &Excess{"cpu", load.CPU, t.CPU}, nil
 	case t.Memory > 0 && load.Memory > t.Memory:
-		return fmt.Errorf("memory is at %.0f %%, the threshold is %.0f %%", load.Memory, t.Memory), nil
+		return &Excess{"memory", load.Memory, t.Memory}, nil
 	}
 	return nil, nil
 }

@@ -55,10 +55,19 @@ type Clone struct {
 	Commit string `json:"commit,omitempty"`
 	// Ref is any other ref, such as "refs/pull/7/head".
 	Ref string `json:"ref,omitempty"`
+	// Merge merges Commit, which must be part of Ref, into Branch, as a check of a pull
+	// request needs it. It needs all three.
+	Merge bool `json:"merge,omitempty"`
 	// Depth is the number of commits to fetch. Zero means all.
 	Depth      int  `json:"depth,omitempty"`
 	Submodules bool `json:"submodules,omitempty"`
 	LFS        bool `json:"lfs,omitempty"`
+	// Sparse are the directories to check out, with the files at the top, or patterns of
+	// "git sparse-checkout" if one of them has a character of *?[!\. Empty means everything.
+	Sparse []string `json:"sparse,omitempty"`
+	// SkipVerify accepts any certificate of the server: the credentials and the content
+	// are not protected against an attacker in the network.
+	SkipVerify bool `json:"skip_verify,omitempty"`
 	// Dir is a directory below the workspace. Empty means the workspace.
 	Dir string `json:"dir,omitempty"`
 	// Auth are the credentials for the host of the URL. They are never written to a
@@ -81,6 +90,15 @@ type InitResponse struct {
 	Services []ServiceStatus `json:"service_statuses,omitempty"`
 	// FailureKind classifies a failure, see [FailureImage]. It is an extension.
 	FailureKind string `json:"failure_kind,omitempty"`
+	// Clone is absent from an init that has cloned nothing. It is an extension.
+	Clone *CloneTime `json:"clone,omitempty"`
+}
+
+// CloneTime is the part of an init that checked out the repository: it began After milliseconds
+// after the init, and took Took milliseconds.
+type CloneTime struct {
+	After int64 `json:"after_ms"`
+	Took  int64 `json:"took_ms"`
 }
 
 // The kinds of failures that a driver knows, in the answers to inits and executes. An

@@ -103,7 +103,10 @@ type Ready struct {
 // Plugin is a program that is fetched by URL, verified and cached (rule D4). Its
 // settings become variables with the prefix PLUGIN_. It is an extension.
 type Plugin struct {
-	Executables []Executable      `json:"executables"`
+	// Builtin names a program of the delegate or the agent, such as "storage". It
+	// replaces Executables, and nothing is fetched.
+	Builtin     string            `json:"builtin,omitempty"`
+	Executables []Executable      `json:"executables,omitempty"`
 	Settings    map[string]string `json:"settings,omitempty"`
 	Args        []string          `json:"args,omitempty"`
 }
@@ -134,6 +137,10 @@ const (
 	OutputString = "STRING"
 	OutputSecret = "SECRET"
 )
+
+// WorkspaceVolume is the name of the workspace in a [VolumeMount]. It mounts the workspace at
+// a second path of a container. A volume of the transaction with this name replaces it.
+const WorkspaceVolume = "dlite-workspace"
 
 // VolumeMount mounts a volume of the transaction at Path. Name is its name or id.
 type VolumeMount struct {
