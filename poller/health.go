@@ -10,8 +10,10 @@ import (
 type Health struct {
 	// Polling reports whether Poll runs.
 	Polling bool
-	// Draining reports whether the delegate takes no new stages.
+	// Draining reports whether the delegate takes no new stages because it will end.
 	Draining bool
+	// Maintenance is the reason of the maintenance, or empty (see SetMaintenance).
+	Maintenance string
 	// Lost reports whether the manager does not know the delegate. The delegate then
 	// registers again.
 	Lost bool
@@ -31,10 +33,10 @@ type Health struct {
 // not block.
 func (p *Poller) Health() Health {
 	p.mu.Lock()
-	s, shutdown := p.session, p.shutdown
+	s, shutdown, maintenance := p.session, p.shutdown, p.maintenance
 	p.mu.Unlock()
 	h := Health{
-		Draining: shutdown, HeartbeatEvery: p.heartbeat,
+		Draining: shutdown, Maintenance: maintenance, HeartbeatEvery: p.heartbeat,
 		HeartbeatTurn: p.turns.heartbeat.time(), PollTurn: p.turns.poll.time(), Contact: p.turns.contact.time(),
 	}
 	if s != nil {

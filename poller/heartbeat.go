@@ -21,10 +21,11 @@ func (s *session) heartbeats(ctx context.Context) {
 		case <-tick.C:
 		case <-draining: // report the drain at once
 			draining = nil
+		case <-s.beatNow:
 		case <-ctx.Done():
 			return
 		}
-		s.sendHeartbeat(ctx, draining == nil)
+		s.sendHeartbeat(ctx, draining == nil || s.maintained() != nil)
 	}
 }
 
@@ -32,7 +33,12 @@ func (s *session) heartbeats(ctx context.Context) {
 func (s *session) sendHeartbeat(ctx context.Context, draining bool) {
 	ctx, cancel := context.WithTimeout(ctx, s.heartbeat)
 	defer cancel()
-	err := s.client.Heartbeat(ctx, s.registration(s.delegateID(), draining))
+	beat := s.registration(s.delegateID(), draining)
+	beat.Refused = s.refused.Swap(nil)
+	err := s.client.Heartbeat(ctx, beat)
+	if err != nil && beat.Refused != nil {
+		s.refused.CompareAndSwap(nil, beat.Refused) // the next heartbeat reports it
+	}
 	switch {
 	case err == nil:
 		s.counters.heartbeats.Add(1)

@@ -36,7 +36,9 @@ type Poller struct {
 	mu       sync.Mutex
 	session  *session // while Poll runs
 	shutdown bool
-	renamed  bool // the manager did not accept the stored id
+	// maintenance is the reason of the maintenance, or empty.
+	maintenance string
+	renamed     bool // the manager did not accept the stored id
 	// Of a Run: nil outside.
 	stopRegistering context.CancelCauseFunc
 	runOver         chan struct{}
@@ -78,13 +80,13 @@ func (p *Poller) Register(ctx context.Context) (*client.Delegate, error) {
 		return nil, err
 	}
 	if p.state == nil {
-		return p.register(ctx, "", false)
+		return p.register(ctx, "", p.maintained() != nil)
 	}
 	old, err := p.state.id()
 	if err != nil {
 		p.log.Warn().Err(err).Msg("the delegate gets a new id: its stored id cannot be read")
 	}
-	d, err := p.register(ctx, old, false)
+	d, err := p.register(ctx, old, p.maintained() != nil)
 	if err != nil {
 		return nil, err
 	}

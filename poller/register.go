@@ -25,6 +25,7 @@ func (p *Poller) register(ctx context.Context, id string, draining bool) (*clien
 	if err != nil {
 		return nil, fmt.Errorf("registering the delegate %q: %w", p.name, err)
 	}
+	d.Host, d.IP = p.host, p.ip
 	p.turns.contact.now()
 	p.log.Info().Str("delegate_id", d.ID).Str("name", p.name).Strs("tags", p.tags).
 		Strs("task_types", p.router.Types()).Int("max_stages", p.slots.Max()).Msg("registered")
@@ -48,7 +49,7 @@ func (s *session) registerAgain(why error) {
 	}
 	for s.reregister.pause(s.polling) {
 		s.turns.poll.now()
-		d, err := s.register(s.polling, s.delegateID(), s.isDraining())
+		d, err := s.register(s.polling, s.delegateID(), s.takesNoStages())
 		if err == nil {
 			s.registeredAt = time.Now()
 			s.id.Store(&d.ID)

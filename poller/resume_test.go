@@ -3,8 +3,10 @@ package poller_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 
@@ -125,6 +127,15 @@ func TestDamagedStateFileIsSkipped(t *testing.T) {
 	receive(t, g.entered)
 	left := snapshot(t, dir)
 	require.NoError(t, os.WriteFile(left+"/damaged.task", []byte("{"), 0o600))
+	// A line that could not be written to its end leaves the lines before it.
+	files, err := filepath.Glob(left + "/*.task")
+	require.NoError(t, err)
+	for _, name := range files {
+		f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0o600)
+		require.NoError(t, err)
+		_, err = f.WriteString("\n{\"event\":{\"TaskID\":\"")
+		require.NoError(t, errors.Join(err, f.Close()))
+	}
 	start(t, srv, router.RouteMap{executeTask: echo}, poller.WithState(left))
 	assert.JSONEq(t, `7`, string(wait(t, sub).Data))
 }

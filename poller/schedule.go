@@ -1,9 +1,12 @@
 package poller
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"time"
 
+	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/capacity"
@@ -45,7 +48,7 @@ func (s *session) schedule(kind taskkind.Kind) {
 			}
 			switch s.tryStart(e, kind, now) {
 			case "":
-			case refusedCapacity:
+			case refusedCapacity, refusedMaintenance:
 				return // the others of its kind fare alike
 			default:
 				refused = true
@@ -63,8 +66,8 @@ func (s *session) tryStart(e task.Event, kind taskkind.Kind, now time.Time) stri
 	slot, why, reason := s.admit(e, kind)
 	if why != "" {
 		until := now.Add(s.interval)
-		if why == refusedCapacity {
-			until = now // a slot may become free at any time
+		if why == refusedCapacity || why == refusedMaintenance {
+			until = now // that may change at any time
 		}
 		if s.table.postpone(e, why, until) {
 			s.counters.refused(why)
@@ -93,11 +96,18 @@ func (s *session) admit(e task.Event, kind taskkind.Kind) (*capacity.Slot, strin
 	if kind != taskkind.Init {
 		return nil, "", nil
 	}
+	if err := s.maintained(); err != nil {
+		return nil, refusedMaintenance, err
+	}
 	reason, problem := s.thresholds.Exceeded(s.polling)
 	if problem != nil {
 		s.log.Warn().Err(problem).Msg("cannot measure the load: thresholds are not enforced")
 	}
 	if reason != nil {
+		var excess *capacity.Excess
+		if errors.As(reason, &excess) {
+			s.refused.Store(&client.Refusal{Resource: excess.Resource, Load: int(math.Round(excess.Load)), Limit: int(math.Round(excess.Limit))})
+		}
 		return nil, refusedThresholds, reason
 	}
 	slot, ok := s.slots.Take()

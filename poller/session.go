@@ -31,6 +31,7 @@ type session struct {
 	renamed  bool // the manager did not accept the stored id
 
 	id         atomic.Pointer[string]
+	refused    atomic.Pointer[client.Refusal] // since the last heartbeat
 	draining   chan struct{}
 	drainOne   sync.Once
 	drainBegan time.Time     // set before draining is closed
@@ -47,6 +48,7 @@ type session struct {
 	jobs        chan *job      // to an idle worker
 	idleWorkers atomic.Int64   // number of idle workers
 	pollNow     chan struct{}  // a task was answered: poll at once
+	beatNow     chan struct{}  // the maintenance has changed: send a heartbeat at once
 	lost        lostSignal
 
 	// Used by the poll loop only, to register again.
@@ -63,6 +65,7 @@ func newSession(ctx context.Context, p *Poller, executors int, id string, interv
 		draining: make(chan struct{}),
 		over:     make(chan struct{}),
 		pollNow:  make(chan struct{}, 1),
+		beatNow:  make(chan struct{}, 1),
 		jobs:     make(chan *job),
 	}
 	s.id.Store(&id)

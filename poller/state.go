@@ -1,6 +1,7 @@
 package poller
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/delegate-io/dlite/internal/atomicfile"
@@ -16,7 +18,8 @@ import (
 )
 
 // state stores data for the next process of the delegate: its id, and its
-// unanswered tasks, one file each. It survives the death of the process. It need
+// unanswered tasks, one file each. A line in such a file replaces the lines above
+// it: a line costs less than a new file. The state survives the death of the process. It need
 // not survive a crash of the machine, which ends the tasks too, so nothing is
 // synced.
 type state struct{ dir string }
@@ -61,7 +64,8 @@ func (s *state) setID(id string) error {
 		_ = os.Remove(s.dir) // fails if it still holds tasks
 		return nil
 	}
-	if err := s.write(idFile, []byte(id+"\n")); err != nil {
+	path := filepath.Join(s.dir, idFile)
+	if err := s.inDir(func() error { return atomicfile.ReplaceFile(path, []byte(id+"\n")) }); err != nil {
 		return fmt.Errorf("storing the delegate id: %w", err)
 	}
 	return nil
@@ -71,12 +75,38 @@ func (s *state) setID(id string) error {
 func (s *state) put(t taken) error {
 	b, err := json.Marshal(t)
 	if err == nil {
-		err = s.write(takenName(t.Event.TaskID), b)
+		err = s.inDir(func() error { return appendLine(filepath.Join(s.dir, takenName(t.Event.TaskID)), b) })
 	}
 	if err != nil {
 		return fmt.Errorf("storing task %s: %w", t.Event.TaskID, err)
 	}
 	return nil
+}
+
+// appendLine adds a line to a file. The newline comes first: it ends a line that an
+// earlier process could not write to its end.
+func appendLine(path string, b []byte) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append([]byte("\n"), b...))
+	return errors.Join(err, f.Close())
+}
+
+// readTaken returns the task of a file: its last complete line.
+func readTaken(path string) (taken, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return taken{}, err
+	}
+	for _, line := range slices.Backward(bytes.Split(b, []byte("\n"))) {
+		var t taken
+		if json.Unmarshal(line, &t) == nil && t.Event.TaskID != "" {
+			return t, nil
+		}
+	}
+	return taken{}, errors.New("it names no task")
 }
 
 // drop removes a task.
@@ -98,14 +128,7 @@ func (s *state) all() ([]taken, error) {
 	var out []taken
 	var problems []error
 	for _, path := range paths {
-		var t taken
-		b, err := os.ReadFile(path)
-		if err == nil {
-			err = json.Unmarshal(b, &t)
-		}
-		if err == nil && t.Event.TaskID == "" {
-			err = errors.New("it names no task")
-		}
+		t, err := readTaken(path)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("reading %s: %w", path, err))
 			continue
@@ -115,13 +138,12 @@ func (s *state) all() ([]taken, error) {
 	return out, errors.Join(problems...)
 }
 
-// write replaces a file atomically.
-func (s *state) write(name string, b []byte) error {
-	path := filepath.Join(s.dir, name)
-	err := atomicfile.ReplaceFile(path, b)
+// inDir calls write. If the directory is missing, it creates it and calls write again.
+func (s *state) inDir(write func() error) error {
+	err := write()
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = os.MkdirAll(s.dir, 0o700); err == nil {
-			err = atomicfile.ReplaceFile(path, b)
+			err = write()
 		}
 	}
 	return err

@@ -13,6 +13,8 @@ const (
 	refusedThresholds = "thresholds"
 	refusedFilter     = "filter"
 	refusedDraining   = "draining"
+	// refusedMaintenance: see [Poller.SetMaintenance].
+	refusedMaintenance = "maintenance"
 )
 
 // Stats holds counts since the poller was made.
@@ -32,7 +34,7 @@ type Stats struct {
 	Undelivered int64
 	// Refused counts tasks that were left with the manager, each once for a reason:
 	// capacity (no stage slot is free), thresholds (the host is too busy), filter (the
-	// filter refused it) or draining (the delegate drains).
+	// filter refused it), draining (the delegate drains) or maintenance.
 	Refused map[string]int64
 	// Running counts the tasks that run now, by their role in a stage: init, execute,
 	// cleanup, or standalone for a task that belongs to no transaction.
@@ -48,7 +50,7 @@ func (p *Poller) Stats() Stats {
 		Registrations: c.registrations.Load(), Acquired: c.acquired.Load(), Missed: c.missed.Load(),
 		Undelivered: c.undelivered.Load(),
 		Answered:    map[task.Code]int64{}, Running: map[string]int{},
-		Refused: map[string]int64{refusedCapacity: 0, refusedThresholds: 0, refusedFilter: 0, refusedDraining: 0},
+		Refused: map[string]int64{refusedCapacity: 0, refusedThresholds: 0, refusedFilter: 0, refusedDraining: 0, refusedMaintenance: 0},
 	}
 	c.mu.Lock()
 	for k, n := range c.byCode {

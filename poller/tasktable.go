@@ -264,6 +264,13 @@ func (t *taskTable) putBack(j *job, noAnswer bool, again time.Time) {
 	t.notify()
 }
 
+// reconsider has the schedule loop look at the events again.
+func (t *taskTable) reconsider() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.notify()
+}
+
 func (t *taskTable) beginDrain() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
