@@ -64,6 +64,17 @@ type Registration struct {
 	Version            string   `json:"version,omitempty"`
 	// Draining asks the manager to send no new stages. It is an extension.
 	Draining bool `json:"draining,omitempty"`
+	// Refused is the last stage that the delegate refused since its previous heartbeat
+	// because the machine was too busy. It is an extension.
+	Refused *Refusal `json:"refused,omitempty"`
+}
+
+// Refusal is a load that made a delegate refuse a stage, in percent. Resource is "cpu" or
+// "memory".
+type Refusal struct {
+	Resource string `json:"resource"`
+	Load     int    `json:"load"`
+	Limit    int    `json:"limit"`
 }
 
 // Unregistration names the delegate that stops (docs/protocol.md 1).
@@ -81,6 +92,8 @@ type Unregistration struct {
 type Delegate struct {
 	ID   string
 	Name string
+	// Host and IP are the addresses that were registered. The poller sets them.
+	Host, IP string
 }
 
 // PollQuery holds the options of a poll.

@@ -11,7 +11,7 @@ import (
 // agent creates no workspace, and scans the whole disk after a step without a working directory.
 const Workspace = "/tmp/dlite-workspace"
 
-const workspaceVolume = "dlite-workspace"
+const workspaceVolume = stage.WorkspaceVolume
 
 // WorkspaceVolume returns the volume of the workspace, for the setup of a foreign agent.
 func WorkspaceVolume() *stage.Volume {

@@ -13,6 +13,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -52,6 +53,8 @@ type Claims struct {
 	Audience []string
 	// ID is the unique id of the token (jti).
 	ID string
+	// Role is read, run or operate. It is empty if the token permits everything.
+	Role string
 	// IssuedAt and Expires limit the lifetime (iat, exp). Expires is never zero.
 	IssuedAt, Expires time.Time
 }
@@ -60,6 +63,22 @@ type Claims struct {
 // compact JWE, encrypted directly with the secret under A128GCM. Issue returns an
 // error if the secret or the account is empty.
 func (s Secret) Issue(account string, now time.Time, ttl time.Duration) (string, error) {
+	return s.IssueRole(account, "", now, ttl)
+}
+
+// roles are the roles that a token may have. Each is the scope of its token. Tokens that permit everything have no scope.
+var roles = []string{"", "read", "run", "operate"}
+
+// scoped is the claim that restricts a token. It is an extension.
+type scoped struct {
+	Scope string `json:"scope,omitempty"`
+}
+
+// IssueRole is [Secret.Issue] for a token with a role: read, run or operate.
+func (s Secret) IssueRole(account, role string, now time.Time, ttl time.Duration) (string, error) {
+	if !slices.Contains(roles, role) {
+		return "", fmt.Errorf("issuing a token: the role is %q; it must be read, run or operate", role)
+	}
 	if s.IsZero() {
 		return "", errors.New("issuing a token: no account secret")
 	}
@@ -78,7 +97,7 @@ func (s Secret) Issue(account string, now time.Time, ttl time.Duration) (string,
 		IssuedAt: jwt.NewNumericDate(now),
 		Expiry:   jwt.NewNumericDate(now.Add(ttl)),
 		ID:       newID(),
-	}).Serialize()
+	}).Claims(scoped{role}).Serialize()
 	if err != nil {
 		return "", fmt.Errorf("issuing a token: %w", err)
 	}
@@ -102,12 +121,15 @@ func (s Secret) Verify(token string, now time.Time) (Claims, error) {
 		return Claims{}, fmt.Errorf("%w: not a compact JWE with dir and A128GCM", ErrInvalid)
 	}
 	var c jwt.Claims
-	if err := parsed.Claims(s.key[:], &c); err != nil {
+	var restricted scoped
+	if err := parsed.Claims(s.key[:], &c, &restricted); err != nil {
 		return Claims{}, fmt.Errorf("%w: this account's secret does not decrypt it", ErrInvalid)
 	}
 	switch {
 	case c.Subject == "":
 		return Claims{}, fmt.Errorf("%w: it has no account", ErrInvalid)
+	case !slices.Contains(roles, restricted.Scope): // of a later version
+		return Claims{}, fmt.Errorf("%w: its scope is unknown", ErrInvalid)
 	case c.Expiry == nil:
 		return Claims{}, fmt.Errorf("%w: it never expires", ErrInvalid)
 	case !now.Before(c.Expiry.Time().Add(Leeway)):
@@ -116,7 +138,7 @@ func (s Secret) Verify(token string, now time.Time) (Claims, error) {
 		return Claims{}, fmt.Errorf("%w: it is not valid yet", ErrExpired)
 	}
 	return Claims{
-		Account: c.Subject, Issuer: c.Issuer, Audience: c.Audience, ID: c.ID,
+		Account: c.Subject, Issuer: c.Issuer, Audience: c.Audience, ID: c.ID, Role: restricted.Scope,
 		IssuedAt: c.IssuedAt.Time(), Expires: c.Expiry.Time(),
 	}, nil
 }

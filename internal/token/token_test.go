@@ -206,3 +206,18 @@ func BenchmarkVerify(b *testing.B) {
 		}
 	}
 }
+
+// A token has its role, and no token has an unknown one.
+func TestATokenMayHaveARole(t *testing.T) {
+	t.Parallel()
+	secret, now := parse(t, fakeSecret), time.Now()
+	for _, role := range []string{"", "read", "run", "operate"} {
+		text, err := secret.IssueRole("a", role, now, time.Hour)
+		require.NoError(t, err)
+		claims, err := secret.Verify(text, now)
+		require.NoError(t, err)
+		assert.Equal(t, role, claims.Role)
+	}
+	_, err := secret.IssueRole("a", "root", now, time.Hour)
+	require.ErrorContains(t, err, "it must be read, run or operate")
+}
