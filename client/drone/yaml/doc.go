@@ -1,0 +1,44 @@
+// Package yaml reads Drone configuration files and compiles a pipeline into the payloads of
+// our tasks (package stage). It supports pipelines of the types docker and exec. It does no
+// I/O and knows nothing of the Drone server.
+//
+//	text, err := yaml.Substitute(data, variables)
+//	if err != nil {
+//		return err
+//	}
+//	config, err := yaml.Parse(text)
+//	if err != nil {
+//		return err
+//	}
+//	pipeline, err := config.Pipeline("default")
+//	if err != nil {
+//		return err
+//	}
+//	plan, err := yaml.Compile(pipeline, yaml.Input{Variables: variables, Secrets: secrets})
+//
+// # What is supported
+//
+// Parse reads the members that the docker and the exec runner of Drone read, and refuses others with
+// their place in the file. The server decides on trigger, depends_on of a pipeline, node, concurrency
+// and paths. The members ports, shell and resources.requests have no effect, as in Drone. A member
+// that begins with "x-" or "." may hold anchors.
+//
+// Services and steps with detach are background steps without a readiness check. The workspace is at
+// /drone/src, or where the pipeline wants it, and at /workspace. The steps of an exec pipeline share a
+// home directory that is empty at first.
+//
+// # Differences to Drone
+//
+// The init makes the clone with the git of the delegate, so no image is needed, and it tries three
+// times. It checks out the commit of a push without a local branch. A pull request is merged into its
+// branch, also if the depth cuts the histories apart.
+//
+// No file holds the credentials of the repository. Plugins find them in DRONE_NETRC_MACHINE and so on.
+// In other steps, git 2.31 or later asks a helper for them; other programs find no .netrc.
+//
+// The script of a step is an argument of the shell and not its standard input. A command cannot
+// consume the following commands. A cycle, an unknown dependency, two steps with one name, and a pattern
+// or a size that is not valid are errors.
+//
+// Start reading at config.go and plan.go.
+package yaml
