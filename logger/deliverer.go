@@ -30,8 +30,12 @@ type DelivererConfig struct {
 	// its step, as without a deliverer. Zero means 1 GiB.
 	MaxBytes int64
 	// MaxAge is the time after the end of a log for which the deliverer tries. Log
-	// services may refuse the token earlier. Zero means 24 h.
+	// services may refuse the token of the log earlier, see Token. Zero means 24 h.
 	MaxAge time.Duration
+	// Token returns another token for the log service at a URL. The deliverer uses it for
+	// logs whose own token the service has refused, which may have expired. An empty result
+	// means none. The default is none.
+	Token func(url string) string
 	// HTTPClient makes the requests, see [StreamConfig].
 	HTTPClient *http.Client
 	// Log receives an event for each log that is delivered late or dropped. The zero

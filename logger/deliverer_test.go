@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/internal/logheader"
 	"github.com/delegate-io/dlite/logger"
 )
 
@@ -196,6 +197,44 @@ func TestALogWhoseTokenHasEndedIsDroppedWithAnEvent(t *testing.T) {
 		d.close(t)
 		assert.Empty(t, d.left(t))
 		assert.Contains(t, d.events.String(), "status 401")
+		assert.Contains(t, d.events.String(), "a log is dropped")
+	})
+}
+
+// The deliverer has a token that is valid longer than the token of the log, for one of two services.
+func TestALogWhoseTokenHasEndedArrivesWithAnotherToken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := &keeper{}
+		p := newPipes(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get(logheader.Token) != "fake-token-of-the-delegate" {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			k.ServeHTTP(w, r)
+		}))
+		p.away.Store(true)
+		d := openPost(t, p, func(c *logger.DelivererConfig) {
+			c.Token = func(url string) string {
+				if url != "http://logs" {
+					return ""
+				}
+				return "fake-token-of-the-delegate"
+			}
+		})
+		for _, url := range []string{"http://logs/", "http://others/"} {
+			target := logTo("k")
+			target.URL = url
+			s := d.Open(t.Context(), target)
+			_, _ = io.WriteString(s, url)
+			require.NoError(t, s.Close(t.Context()))
+		}
+		<-time.After(20 * time.Hour)
+		p.away.Store(false)
+		<-time.After(30 * time.Minute)
+		d.close(t)
+		assert.Equal(t, "http://logs/", text(k.archived()))
+		assert.Contains(t, d.events.String(), "delivered late")
 		assert.Contains(t, d.events.String(), "a log is dropped")
 	})
 }

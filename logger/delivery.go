@@ -162,6 +162,11 @@ func (d *Deliverer) deliver(ctx context.Context, k *keptLog) bool {
 		return true
 	}
 	cfg := k.config()
+	if k.failures > 0 && d.cfg.Token != nil {
+		if token := d.cfg.Token(cfg.URL); token != "" {
+			cfg.Token = token
+		}
+	}
 	cfg.CloseTimeout = deliveryTimeout
 	if d.probe(ctx, &cfg) != nil {
 		d.enqueue(k, time.Time{})
