@@ -127,9 +127,8 @@ type Resource struct {
 	// Data is any other information that the driver needs to remove the resource.
 	Data json.RawMessage `json:"data,omitempty"`
 	// Volatile means that the ledger need not wait for the disk. It is for two
-	// kinds of resources: those that vanish when the machine stops and are part of
-	// a resource with a durable record, and those that are recorded before another
-	// resource and created after it. A volatile record survives the end of the
+	// kinds of resources: those that vanish when the machine stops, and those that
+	// are recorded before another resource and created after it. A volatile record survives the end of the
 	// process. It reaches the disk with the next record that is not volatile.
 	Volatile bool `json:"-"`
 }
@@ -155,6 +154,8 @@ type Environment struct {
 	Files []*stage.File `json:"-"`
 	// Clone is checked out by Init. It may contain credentials.
 	Clone *stage.Clone `json:"-"`
+	// CloneBegan and CloneEnded are set by an Init that checks out Clone. They are for people.
+	CloneBegan, CloneEnded time.Time `json:"-"`
 	// Steps are steps that will come; the list may be incomplete. A driver may
 	// prepare for them, for example by pulling their images. They have no command and
 	// no environment; Execute gets the complete step. They may contain credentials

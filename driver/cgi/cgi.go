@@ -54,9 +54,9 @@ type Config struct {
 	// the target are empty if the task names no log service. OpenLog must return at
 	// once. Errors come from Write or Close, which must return eventually, and do not
 	// fail the task. If Write blocks for 2 s, the handler drops lines and does not delay
-	// the program. Nil means the log service in the task (docs/protocol.md, section 4).
-	// For a task without a log service, nil means one event at info level for each line
-	// in the logger of the context.
+	// the program. Nil, as the function or as its result, means the log service in the
+	// task (docs/protocol.md, section 4), or, for a task without a log service, one event
+	// at info level for each line in the logger of the context.
 	OpenLog func(ctx context.Context, target logger.StreamConfig) logger.TaskLog
 
 	// HTTPClient makes the requests to log services and the downloads of programs. Nil

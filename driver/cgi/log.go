@@ -17,7 +17,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// openLog opens the log of a task. Without OpenLog in the configuration, a task that names
+// openLog opens the log of a task. Unless OpenLog in the configuration opens one, a task that names
 // no log service has each line at info level in the logger of the context.
 func (h *Handler) openLog(ctx context.Context, t *task.Task) logger.TaskLog {
 	var s logger.StreamConfig
@@ -28,10 +28,12 @@ func (h *Handler) openLog(ctx context.Context, t *task.Task) logger.TaskLog {
 			SkipOpeningStream: l.SkipOpeningStream, SkipClosingStream: l.SkipClosingStream,
 		}
 	}
-	switch {
-	case h.cfg.OpenLog != nil:
-		return h.cfg.OpenLog(ctx, s)
-	case s.URL == "" || s.Key == "":
+	if h.cfg.OpenLog != nil {
+		if l := h.cfg.OpenLog(ctx, s); l != nil {
+			return l
+		}
+	}
+	if s.URL == "" || s.Key == "" {
 		return &lineLog{log: logger.FromContext(ctx)}
 	}
 	s.HTTPClient = h.cfg.HTTPClient

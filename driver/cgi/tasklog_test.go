@@ -22,7 +22,19 @@ import (
 // The output of a task without a log service goes to the logger of the context.
 func TestWithoutALogServiceLinesGoToTheDelegatesLog(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *cgi.Config) { c.OpenLog = nil })
+	for name, open := range map[string]func(context.Context, logger.StreamConfig) logger.TaskLog{
+		"no function": nil,
+		"no log":      func(context.Context, logger.StreamConfig) logger.TaskLog { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testLinesGoToTheDelegatesLog(t, newRig(t, func(c *cgi.Config) { c.OpenLog = open }))
+		})
+	}
+}
+
+func testLinesGoToTheDelegatesLog(t *testing.T, r *rig) {
+	t.Helper()
 	out := &logs{wrote: make(chan struct{}, 1)}
 	ctx := logger.NewContext(t.Context(), zerolog.New(out))
 	resp := r.call(ctx, r.script(`printf 'one\r\ntwo\nthree' >&2; head -c 70000 /dev/zero | tr '\0' x >&2; printf 'A: b\n\nok'`), "1")

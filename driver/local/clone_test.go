@@ -3,6 +3,7 @@
 package local_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -215,6 +216,58 @@ func TestInitClonesTheRequestedCommit(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+func TestACloneChecksOutItsDirectories(t *testing.T) {
+	t.Parallel()
+	s := newGitServer(t, nil)
+	s.addProject(t, "project")
+	dir := filepath.Join(s.dir, "project")
+	for _, d := range []string{"src/app", "docs", "big"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, d), 0o755))
+	}
+	commit(t, dir, "src/app/main.go", "main")
+	commit(t, dir, "docs/page.md", "page")
+	commit(t, dir, "big/data.bin", "data")
+	tls := httptest.NewTLSServer(s.Config.Handler)
+	t.Cleanup(tls.Close)
+	for _, c := range []struct {
+		clone stage.Clone
+		want  []string
+		fails string
+	}{
+		{stage.Clone{Sparse: []string{"src", "docs"}}, []string{"docs/page.md", "file", "src/app/main.go"}, ""},
+		{stage.Clone{Sparse: []string{"*.md"}}, []string{"docs/page.md"}, ""},
+		{stage.Clone{Sparse: []string{"--stdin"}}, nil, "sparse[0]"},
+		{stage.Clone{URL: tls.URL}, nil, "certificate"},
+		{stage.Clone{URL: tls.URL, SkipVerify: true, Sparse: []string{"docs"}}, []string{"docs/page.md", "file"}, ""},
+	} {
+		r := newRig(t)
+		if c.clone.URL == "" {
+			c.clone.URL = s.URL
+		}
+		c.clone.URL += "/project/.git"
+		log, err := r.clone(t.Context(), c.clone)
+		if c.fails != "" {
+			require.ErrorContains(t, err, c.fails)
+			continue
+		}
+		require.NoError(t, err, log)
+		var got []string
+		work := r.workspace()
+		require.NoError(t, filepath.WalkDir(work, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.Name() == ".git" {
+				return cmp.Or(err, fs.SkipDir)
+			}
+			if !d.IsDir() {
+				rel, _ := filepath.Rel(work, path)
+				got = append(got, rel)
+			}
+			return nil
+		}))
+		assert.Equal(t, c.want, got)
+		assert.Empty(t, gitIn(t, work, "status", "--porcelain"))
 	}
 }
 

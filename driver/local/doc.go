@@ -19,7 +19,8 @@
 // scratch directories. The second contains the values that steps hand on, including secrets, so that
 // these are never on a disk.
 //
-// The workspace is the default working directory of every step. Containers see it as /workspace.
+// The workspace is the default working directory of every step, except of a background step that runs
+// the program of its image: that one starts in the directory of the image. Containers see it as /workspace.
 // Host steps see its real path. DLITE_WORKSPACE contains the path for both. A relative working_dir is
 // below the workspace. So is a working_dir below /workspace, in host steps too.
 //

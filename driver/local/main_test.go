@@ -32,6 +32,9 @@ import (
 // or a timer.
 func TestMain(m *testing.M) {
 	host.Supervise()
+	if len(os.Args) > 1 && os.Args[1] == builtinArgument {
+		runBuiltin()
+	}
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
@@ -39,6 +42,15 @@ func TestMain(m *testing.M) {
 		_ = flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
 	}
 	goleak.VerifyTestMain(m)
+}
+
+// builtinArgument is the first argument of the program that the test binary contains.
+const builtinArgument = "a-builtin"
+
+// runBuiltin does the work of that program.
+func runBuiltin() {
+	fmt.Println(os.Args[2:], os.Getenv("PLUGIN_NAME"), os.Getenv("DLITE_MOUNTS"))
+	os.Exit(5)
 }
 
 // ledger stores records as JSON, as a ledger on disk does.

@@ -15,9 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/delegate-io/dlite/task/stage"
-
+	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/internal/testbed"
+	"github.com/delegate-io/dlite/task/stage"
 )
 
 // pluginStep returns a step whose plugin is a script on a real server.
@@ -101,6 +101,36 @@ func TestPluginStepIsChecked(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	require.Empty(t, r.ledger.ofKind("process"))
+}
+
+func TestAPluginMayBeAProgramOfTheDelegate(t *testing.T) {
+	t.Parallel()
+	for name, options := range map[string][]option{"beside the delegate": nil, "separated": {separated()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, append(options, func(c *local.Config) { c.Host.Builtins = map[string][]string{"ours": {builtinArgument, "first"}} })...)
+			r.env.Volumes = []*stage.Volume{{Temp: &stage.TempVolume{Name: "modules"}}}
+			r.init()
+			step := stage.Step{ID: "builtin", Volumes: []*stage.VolumeMount{{Name: "modules", Path: "/go/pkg"}}, Plugin: &stage.Plugin{
+				Builtin: "ours", Args: []string{"second"}, Settings: map[string]string{"name": "n"},
+			}}
+			if name == "separated" && os.Geteuid() == 0 {
+				step.User = "54321" // this user cannot reach the test binary by its path
+			}
+			res, out := r.run(step)
+			require.Equal(t, 5, res.ExitCode, out)
+			require.Contains(t, out, "[first second] n ")
+			require.Contains(t, out, `"/workspace":"`+workspace(r)+`"`)
+			require.Regexp(t, `"/go/pkg":"`+r.work+`/.*/volumes/modules`, out)
+
+			step.Plugin = &stage.Plugin{Builtin: "other"}
+			_, err := r.fail(step)
+			require.ErrorContains(t, err, `no program "other"`)
+			step.Plugin = &stage.Plugin{Builtin: "ours", Executables: []stage.Executable{{OS: "linux"}}}
+			_, err = r.fail(step)
+			require.ErrorContains(t, err, "builtin and executables")
+		})
+	}
 }
 
 func notFound(t *testing.T) string {

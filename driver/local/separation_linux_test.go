@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/local"
@@ -275,4 +276,16 @@ func copyProgram(to, from string) error {
 		return err
 	}
 	return os.WriteFile(to, b, 0o755) //nolint:gosec // another user runs it
+}
+
+// A delegate may have inherited files of the program that started it, and a supervisor has the delegate's program.
+func TestSeparatedStepsInheritNoFiles(t *testing.T) {
+	t.Parallel()
+	fd, err := unix.Open(os.DevNull, unix.O_RDONLY, 0) // programs that this process starts inherit it
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	r := newRig(t, separated())
+	r.init()
+	_, out := r.run(stage.Step{ID: "step", Run: stage.Run{Entrypoint: []string{"ls", "/proc/self/fd"}}})
+	require.Equal(t, "0\n1\n2\n3\n", out, "ls itself has a directory open")
 }

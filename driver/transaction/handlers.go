@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/delegate-io/dlite/driver"
@@ -43,7 +44,7 @@ func (s *Stages) init(ctx context.Context, req *task.Request[stage.InitRequest])
 	ctx = t.withLogger(ctx, id, "")
 	s.takeSlot(ctx, t)
 	log := t.initLog(ctx, req)
-	t.env.Log = log
+	t.env.Log, t.began = log, time.Now()
 	err = t.start(ctx)
 	s.releaseReservation(ctx, id) // if the init failed before the driver used it, or asked for another pool
 	t.endInit(ctx, log, err)
@@ -137,6 +138,9 @@ func (s *Stages) initAnswer(t *transaction, err error) *stage.InitResponse {
 	r := &stage.InitResponse{
 		Status: status(err), InfraType: s.driver.Infra(),
 		DelegateMeta: stage.DelegateMeta{ID: s.delegate, HostName: s.delegate},
+	}
+	if e := &t.env; !e.CloneBegan.IsZero() {
+		r.Clone = &stage.CloneTime{After: e.CloneBegan.Sub(t.began).Milliseconds(), Took: e.CloneEnded.Sub(e.CloneBegan).Milliseconds()}
 	}
 	if err != nil {
 		r.ErrorMessage, r.FailureKind = t.secrets.Mask(err.Error()), failureKind(err)

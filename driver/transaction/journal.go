@@ -171,11 +171,8 @@ func (l *ledger) begin(env *driver.Environment) (*journal, error) {
 		return nil, fmt.Errorf("creating the record of transaction %s: %w", env.ID, err)
 	}
 	j := &journal{path: path, file: f}
-	err = j.append(entry{Open: env}, durable)
-	if err == nil {
-		err = atomicfile.SyncDir(l.dir) // the file name must survive too
-	}
-	if err != nil {
+	// Nothing exists yet: the entry reaches the disk with the entry of the first resource.
+	if err := j.append(entry{Open: env}, !durable); err != nil {
 		return nil, errors.Join(err, j.remove())
 	}
 	return j, nil
@@ -310,9 +307,10 @@ func eachEntry(r io.Reader, f func(entry)) error {
 type journal struct {
 	path string
 
-	mu   sync.Mutex
-	file *os.File // nil for a continued journal until the first append
-	size int64    // end of the last complete entry; the next one goes there
+	mu    sync.Mutex
+	file  *os.File // nil for a continued journal until the first append
+	size  int64    // end of the last complete entry; the next one goes there
+	named bool     // the name of the file is on the disk
 }
 
 // reopen continues the journal of an earlier process.
@@ -338,13 +336,23 @@ func (j *journal) append(e entry, durable bool) error {
 	}
 	_, err = j.file.WriteAt(line.Bytes(), j.size)
 	if err == nil && durable {
-		err = j.file.Sync()
+		err = j.sync()
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("recording in the ledger: %w", err), j.file.Truncate(j.size))
 	}
 	j.size += int64(line.Len())
 	return nil
+}
+
+// sync waits until the entries, and the name of the file, are on the disk. The caller holds mu.
+func (j *journal) sync() error {
+	if err := j.file.Sync(); err != nil || j.named {
+		return err
+	}
+	err := atomicfile.SyncDir(filepath.Dir(j.path))
+	j.named = err == nil
+	return err
 }
 
 // opened opens the file of a continued journal and removes a torn last line. The

@@ -43,6 +43,7 @@ type transaction struct {
 	end   context.CancelCauseFunc
 	ready chan struct{} // closed when the init has ended
 	gone  chan struct{} // closed when the cleanup has ended
+	began time.Time     // when the init began; for people
 
 	services services
 

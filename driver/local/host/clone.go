@@ -7,9 +7,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/local/internal/steps"
@@ -24,9 +26,6 @@ const (
 	cloneAttempts = 3
 	clonePause    = 500 * time.Millisecond
 )
-
-// wholeHistory is a depth that fetches the whole history, also into a repository that has it already.
-const wholeHistory = "2147483647"
 
 // cloning is the execution of one clone.
 type cloning struct {
@@ -54,7 +53,7 @@ func (d *Driver) clone(ctx context.Context, tx *steps.Transaction, env *driver.E
 	if err != nil {
 		return err
 	}
-	if c.git, err = d.newGit(tx, dir, c.from, l); err != nil {
+	if c.git, err = d.newGit(tx, dir, c.from, c.SkipVerify, l); err != nil {
 		return fmt.Errorf("clone %s: %w", c.from.URL, err)
 	}
 	defer c.git.close()
@@ -101,10 +100,35 @@ func (c *cloning) check() error {
 			return fmt.Errorf("%s %q is not a valid name", what, name)
 		}
 	}
+	if c.Merge && (c.Commit == "" || c.Branch == "" || c.Ref == "") {
+		return errors.New("merge needs a commit, its ref and the branch to merge it into")
+	}
 	if c.Depth < 0 {
 		return fmt.Errorf("depth %d is negative", c.Depth)
 	}
+	return c.checkSparse()
+}
+
+// checkSparse bounds the patterns, and refuses those that git would take as options or as several.
+func (c *cloning) checkSparse() error {
+	const mostPatterns, mostBytes = 1000, 1024
+	if len(c.Sparse) > mostPatterns {
+		return fmt.Errorf("sparse has %d patterns: at most %d are possible", len(c.Sparse), mostPatterns)
+	}
+	for i, pattern := range c.Sparse {
+		if pattern == "" || len(pattern) > mostBytes || pattern[0] == '-' || strings.ContainsFunc(pattern, unicode.IsControl) {
+			return fmt.Errorf("sparse[%d] is %.64q: it must be a directory or a pattern of at most %d bytes that does not begin with -", i, pattern, mostBytes)
+		}
+	}
 	return nil
+}
+
+// sparseMode returns the option of git sparse-checkout for the patterns.
+func (c *cloning) sparseMode() string {
+	if slices.ContainsFunc(c.Sparse, func(p string) bool { return strings.ContainsAny(p, `*?[!\`) }) {
+		return "--no-cone"
+	}
+	return "--cone"
 }
 
 // checkout clones and checks out the whole repository.
@@ -126,12 +150,22 @@ func (c *cloning) checkout(ctx context.Context) error {
 	if err := c.runLocal(ctx, "remote", "add", "origin", c.from.URL); err != nil {
 		return err
 	}
+	if len(c.Sparse) > 0 {
+		if err := c.runLocal(ctx, append([]string{"sparse-checkout", "set", c.sparseMode()}, c.Sparse...)...); err != nil {
+			return fmt.Errorf("sparse: %w", err)
+		}
+	}
 	target, err := c.fetchTarget(ctx)
 	if err != nil {
 		return err
 	}
 	if err := c.runLocal(ctx, append([]string{"checkout", "--quiet", "--force"}, target...)...); err != nil {
 		return err
+	}
+	if c.Merge {
+		if err := c.merge(ctx); err != nil {
+			return err
+		}
 	}
 	if c.LFS {
 		if err := c.runLocal(ctx, "lfs", "install", "--local", "--skip-repo"); err != nil {
@@ -161,6 +195,8 @@ func (c *cloning) checkout(ctx context.Context) error {
 // describe returns the repository and the commit, for the log.
 func (c *cloning) describe() string {
 	switch {
+	case c.Merge:
+		return "commit " + c.Commit + " of ref " + c.Ref + " merged into branch " + c.Branch
 	case c.Commit != "" && c.base() != "":
 		return "commit " + c.Commit + " of " + c.baseName()
 	case c.Commit != "":
@@ -191,8 +227,10 @@ func (c *cloning) baseName() string {
 // fetchTarget fetches the requested ref or commit and returns the arguments of checkout for it.
 func (c *cloning) fetchTarget(ctx context.Context) ([]string, error) {
 	switch {
+	case c.Merge:
+		return c.fetchBranch(ctx, strings.TrimPrefix(c.Branch, "refs/heads/"))
 	case c.Commit != "" && c.base() != "":
-		return []string{"--detach", c.Commit}, c.fetchCommitOf(ctx)
+		return []string{"--detach", c.Commit}, c.fetchCommitOf(ctx, c.base(), c.baseName())
 	case c.Commit != "":
 		return []string{"--detach", c.Commit}, c.fetchCommit(ctx)
 	case c.Tag != "":
@@ -244,25 +282,6 @@ func (c *cloning) fetchCommit(ctx context.Context) error {
 // fetchAll fetches all branches and tags with their whole history.
 func (c *cloning) fetchAll(ctx context.Context) error {
 	return c.runRemote(ctx, "fetch", "--progress", "--force", "--tags", "--no-recurse-submodules", "origin", "+refs/heads/*:refs/remotes/origin/*")
-}
-
-// fetchCommitOf fetches a ref and finds the commit in it. If the depth cuts the commit off, it fetches
-// the whole history: only that shows whether the ref contains the commit.
-func (c *cloning) fetchCommitOf(ctx context.Context) error {
-	const kept = "refs/dlite/clone"
-	refspec := "+" + c.base() + ":" + kept
-	if err := c.explainMissing(c.fetch(ctx, refspec), c.baseName()); err != nil {
-		return err
-	}
-	if !c.leadsTo(ctx, kept) && c.Depth > 0 {
-		if err := c.runRemote(ctx, "fetch", "--progress", "--force", "--depth", wholeHistory, "--no-recurse-submodules", "origin", refspec); err != nil {
-			return err
-		}
-	}
-	if !c.leadsTo(ctx, kept) {
-		return c.preferStop(ctx, nil, "commit "+c.Commit+" is not part of "+c.baseName())
-	}
-	return nil
 }
 
 func (c *cloning) hasCommit(ctx context.Context, commit string) bool {

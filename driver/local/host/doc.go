@@ -44,9 +44,11 @@
 // unpacked. The plugin runs like any host step. Its settings become variables PLUGIN_<SETTING> (upper
 // case, "_" for "-" and "."), which override the step's own variables.
 //
+// A plugin may name a program that the delegate itself contains ([Config], Builtins). Nothing is downloaded.
+//
 // # Separation
 //
-// On Linux, in a program that calls [Supervise], the first host step of a transaction starts a supervisor
+// On Linux, in a program that calls [Supervise], the first host step of a transaction starts a supervisor process
 // in its own PID, mount and IPC namespaces. The supervisor starts this step and the following ones. If the
 // driver is root, the steps of each transaction run as a separate user, and the files of root in the
 // workspace appear as files of this user. Otherwise the supervisor has its own user namespace. Steps see
@@ -55,6 +57,8 @@
 //
 // The supervisor holds the output and the exit code of each step, so a step continues when the program
 // is killed, and [Driver.Reattach] follows it. When the supervisor ends, the kernel kills all its steps.
+// It ends by itself if the directory of its transaction in WorkDir, or a directory of [Config], Hidden, was
+// removed and no driver was connected for 10 minutes: then no later process takes the transaction over.
 // [Config], Trusted, and machines without these namespaces leave the steps beside the driver, as the
 // following section describes.
 //

@@ -62,6 +62,11 @@ type Config struct {
 	//
 	// The driver runs the programs in it: no other user may have write access.
 	PluginCache string
+	// Builtins are the programs that this program contains, by their names: the first arguments with
+	// which it does their work. A plugin step that names one runs this program again, as a process of
+	// the step. It finds the directories of the paths in containers in DLITE_MOUNTS, a JSON object. The
+	// default is none.
+	Builtins map[string][]string
 	// FileLimit is the maximum size in bytes of each file that a step hands on: outputs, secret
 	// outputs, environment, artifact. The driver does not read a larger file, and the step fails
 	// ([driver.Result], Lost). The default is 1 MiB.
@@ -124,7 +129,7 @@ func (d *Driver) Infra() string { return "local" }
 // Close kills the detached steps and waits for them. Call no other method after Close.
 func (d *Driver) Close() error {
 	d.shared.Close()
-	return nil
+	return d.supervision.close()
 }
 
 // Init creates the directories of a transaction, its volumes and its files (rule D2). A second Init
@@ -160,7 +165,10 @@ func (d *Driver) Init(ctx context.Context, env *driver.Environment, l driver.Led
 	}
 	if env.Clone != nil && !again {
 		// Before the files, because a file may replace one of the repository.
-		if err := d.clone(ctx, tx, env, l); err != nil {
+		env.CloneBegan = time.Now()
+		err := d.clone(ctx, tx, env, l)
+		env.CloneEnded = time.Now()
+		if err != nil {
 			return fmt.Errorf("init: %w", err)
 		}
 	}

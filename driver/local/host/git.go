@@ -32,7 +32,7 @@ type git struct {
 }
 
 // newGit prepares git to work in dir for a remote. It creates a home directory, which close removes.
-func (d *Driver) newGit(tx *steps.Transaction, dir string, from *gitremote.Remote, l driver.Ledger) (*git, error) {
+func (d *Driver) newGit(tx *steps.Transaction, dir string, from *gitremote.Remote, skipVerify bool, l driver.Ledger) (*git, error) {
 	program, err := exec.LookPath("git")
 	if err != nil {
 		return nil, errors.New("git is not in the PATH")
@@ -45,7 +45,7 @@ func (d *Driver) newGit(tx *steps.Transaction, dir string, from *gitremote.Remot
 	if err := steps.MakeDir(g.home, 0o700); err != nil {
 		return nil, err
 	}
-	if err := g.prepare(from); err != nil {
+	if err := g.prepare(from, skipVerify); err != nil {
 		g.close()
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (d *Driver) newGit(tx *steps.Transaction, dir string, from *gitremote.Remot
 }
 
 // prepare writes the configuration and sets the environment.
-func (g *git) prepare(from *gitremote.Remote) error {
+func (g *git) prepare(from *gitremote.Remote, skipVerify bool) error {
 	if err := from.WriteConfig(g.home); err != nil {
 		return err
 	}
@@ -64,6 +64,9 @@ func (g *git) prepare(from *gitremote.Remote) error {
 			return fmt.Errorf("the environment of git: %w", err)
 		}
 		maps.Copy(env, vars)
+	}
+	if skipVerify {
+		env["GIT_SSL_NO_VERIFY"] = "true"
 	}
 	// The directory may belong to another user: in a pod it belongs to root, and the clone may run as
 	// another user.

@@ -26,7 +26,7 @@ type newborn struct {
 }
 
 // launch starts a supervisor in new namespaces.
-func launch() (*newborn, error) {
+func (s *supervision) launch() (*newborn, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -38,8 +38,14 @@ func launch() (*newborn, error) {
 	if err != nil {
 		return nil, err
 	}
+	fd, err := unix.Open(ownProgram, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the program of this process: %w", err), conn.Close())
+	}
+	program := os.NewFile(uintptr(fd), ownProgram)
+	defer func() { _ = program.Close() }()
 	cmd := &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{supervisor.Name}, Dir: "/", Env: []string{"GOMAXPROCS=2"}, ExtraFiles: []*os.File{other},
+		Path: s.program.path(), Args: []string{supervisor.Name}, Dir: "/", Env: []string{"GOMAXPROCS=2"}, ExtraFiles: []*os.File{other, program},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC},
 	}
 	start := cmd.Start

@@ -90,10 +90,11 @@ func (p *places) shown(tx *steps.Transaction, env *driver.Environment) (list []s
 	show := func(dir string, own bool) {
 		list = append(list, supervisor.Mount{Target: dir, Source: dir, Own: own && p.own})
 	}
-	for _, base := range []string{tx.Dir, tx.Memory} {
-		if base == tx.Memory && tx.Memory == tx.Dir {
-			break
-		}
+	bases := []string{tx.Dir}
+	if tx.Memory != tx.Dir {
+		bases = append(bases, tx.Memory)
+	}
+	for _, base := range bases {
 		list = append(list, supervisor.Mount{Target: base, Source: base, Frozen: true})
 		show(filepath.Join(base, "steps"), false)
 		show(filepath.Join(base, "volumes"), false)

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +31,13 @@ func checkPlugin(step *stage.Step) error {
 	case len(step.Run.Entrypoint)+len(step.Run.Command) > 0:
 		return errors.New("the step has a plugin and a run: remove one of them")
 	}
+	if p.Builtin != "" {
+		if len(p.Executables) > 0 {
+			return errors.New("plugin: it has builtin and executables: remove one of them")
+		}
+		_, err := pluginVariables(p.Settings)
+		return err
+	}
 	exe, err := artifact.Choose(p.Executables, runtime.GOOS, runtime.GOARCH)
 	if err != nil {
 		return fmt.Errorf("plugin: %w", err)
@@ -55,14 +63,34 @@ func pluginVariables(settings map[string]string) (map[string]string, error) {
 	return env, nil
 }
 
-// runPlugin downloads the plugin's program and runs it like any host step.
+// runPlugin runs the program of a plugin like any host step.
 func (r *run) runPlugin(ctx context.Context) (*driver.Result, error) {
 	p := r.Step.Plugin
-	exe, err := artifact.Choose(p.Executables, runtime.GOOS, runtime.GOARCH)
+	settings, err := pluginVariables(p.Settings)
 	if err != nil {
 		return nil, err
 	}
-	settings, err := pluginVariables(p.Settings)
+	find := r.fetchPlugin
+	if p.Builtin != "" {
+		find = r.builtin
+	}
+	entrypoint, err := find(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("plugin: %w", err)
+	}
+	step := *r.Step
+	step.Run = stage.Run{Entrypoint: entrypoint, Command: p.Args}
+	if step.Environment = maps.Clone(r.Step.Environment); step.Environment == nil {
+		step.Environment = map[string]string{}
+	}
+	maps.Copy(step.Environment, settings)
+	r.Step = &step
+	return r.runProcess(ctx)
+}
+
+// fetchPlugin downloads the program of a plugin.
+func (r *run) fetchPlugin(ctx context.Context) ([]string, error) {
+	exe, err := artifact.Choose(r.Step.Plugin.Executables, runtime.GOOS, runtime.GOARCH)
 	if err != nil {
 		return nil, err
 	}
@@ -72,24 +100,49 @@ func (r *run) runPlugin(ctx context.Context) (*driver.Result, error) {
 	}
 	file, err := artifact.New(dir, "plugin").With(r.Driver.Config.HTTPClient).Fetch(ctx, exe, "", r.Out.Printf)
 	if err != nil {
-		return nil, fmt.Errorf("plugin: %w", err)
+		return nil, err
 	}
 	if r.Step.User != "" || r.Tx.Supervisor != nil {
 		// Only the delegate's user can read the cache, and separated steps do not see it.
 		own := filepath.Join(r.Files.Dir(), filepath.Base(file))
 		if err := copyFile(own, file); err != nil {
-			return nil, fmt.Errorf("plugin: %w", err)
+			return nil, err
 		}
 		file = own
 	}
-	step := *r.Step
-	step.Run = stage.Run{Entrypoint: []string{file}, Command: p.Args}
-	if step.Environment = maps.Clone(r.Step.Environment); step.Environment == nil {
-		step.Environment = map[string]string{}
+	return []string{file}, nil
+}
+
+// builtin returns the command of a program that this program contains.
+func (r *run) builtin(context.Context) ([]string, error) {
+	name := r.Step.Plugin.Builtin
+	args, ok := r.Driver.Config.Builtins[name]
+	if !ok {
+		return nil, fmt.Errorf("this delegate or agent has no program %q: update it, or use a step with an image", name)
 	}
-	maps.Copy(step.Environment, settings)
-	r.Step = &step
-	return r.runProcess(ctx)
+	file := "/proc/self/exe" // also for users that cannot reach the file by its path
+	if runtime.GOOS != "linux" {
+		var err error
+		if file, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+	return append([]string{file}, args...), nil
+}
+
+// mounts returns the directories of this machine for the paths that containers of the transaction have,
+// for a program that this program contains.
+func (r *run) mounts() (string, error) {
+	all := map[string]string{steps.WorkspaceMount: r.Tx.WorkspaceDir()}
+	for _, m := range r.Step.Volumes {
+		v, err := r.Mounted(m)
+		if err != nil {
+			return "", err
+		}
+		all[m.Path] = v.Path
+	}
+	b, err := json.Marshal(all)
+	return string(b), err
 }
 
 func copyFile(to, from string) error {

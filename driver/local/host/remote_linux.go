@@ -43,13 +43,15 @@ func attach(ctx context.Context, dir string, c supervisor.Call, out io.Writer) (
 		err = supervisor.Receive(conn, &e)
 	}
 	switch {
-	case err == nil && e.Unknown:
+	case err != nil: // a supervisor that runs answers every call
+		err = fmt.Errorf("%w: %w", errSupervisorEnded, err)
+	case e.Unknown:
 		err = driver.ErrNotBegun
-	case err == nil && e.NoAccess:
+	case e.NoAccess:
 		err = fmt.Errorf("%w: %s", os.ErrPermission, e.Error)
-	case err == nil && e.Error != "":
+	case e.Error != "":
 		err = errors.New(e.Error)
-	case err == nil && e.Started == nil:
+	case e.Started == nil:
 		err = errors.New("the supervisor gave no answer")
 	}
 	if !undo() && err == nil {

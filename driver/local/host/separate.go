@@ -11,7 +11,7 @@ import (
 // reach.
 func (d *Driver) separate() {
 	log := &d.shared.Config.Log
-	if !supervises.Load() {
+	if supervised.Load() == nil {
 		log.Warn().Msg("host steps are not separated: a step can read and end the processes and files of other stages and of the delegate; " +
 			"call host.Supervise first in the program's main, or set Trusted")
 		return

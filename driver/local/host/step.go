@@ -174,13 +174,19 @@ func (r *run) orderAs(account *process.Account) (*supervisor.Order, error) {
 		}
 		env["DLITE_VOLUME_"+recorded.VariableName(m.Name)] = v.Path
 	}
+	own := r.Step.Plugin != nil && r.Step.Plugin.Builtin != ""
+	if own {
+		if env["DLITE_MOUNTS"], err = r.mounts(); err != nil {
+			return nil, err
+		}
+	}
 	marker := recorded.RandomHex(16)
 	env[process.MarkerVariable] = marker
 	dir, err := r.workingDir()
 	if err != nil {
 		return nil, err
 	}
-	return &supervisor.Order{ID: marker, Args: argv, Dir: dir, Env: process.List(env), Detach: r.Step.Detach}, nil
+	return &supervisor.Order{ID: marker, Args: argv, Own: own, Dir: dir, Env: process.List(env), Detach: r.Step.Detach}, nil
 }
 
 // workingDir returns the working directory of the step. It creates a missing directory in the

@@ -19,6 +19,8 @@ func newSupervision(*steps.Driver) (*supervision, error) {
 	return nil, errors.New("this system has no namespaces")
 }
 
+func (*supervision) close() error { return nil }
+
 func (*supervision) plan(*steps.Transaction) *steps.Supervisor { return nil }
 
 // turns is empty: nothing starts a supervisor.

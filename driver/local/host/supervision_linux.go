@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,13 +23,19 @@ import (
 type supervision struct {
 	shared *steps.Driver
 	own    bool // the steps of each transaction run as a separate user
+	// abandoned is how long a supervisor waits for a delegate whose directories were removed.
+	abandoned time.Duration
+	program   *program // nil if supervisors are this program
 }
 
 // newSupervision finds out how this machine can separate steps, and logs it.
 func newSupervision(shared *steps.Driver) (*supervision, error) {
-	s := &supervision{shared: shared, own: os.Geteuid() == 0}
+	s := &supervision{shared: shared, own: os.Geteuid() == 0, abandoned: 10 * time.Minute}
 	log := &shared.Config.Log
-	err := s.try()
+	err := s.trySmall()
+	if err != nil {
+		err = s.try()
+	}
 	if err != nil && s.own {
 		log.Warn().Err(err).Msg("host steps cannot run as separate users: they run as root and can reach all files of this machine")
 		s.own = false
@@ -46,6 +53,27 @@ func newSupervision(shared *steps.Driver) (*supervision, error) {
 	}
 	log.Info().Bool("own_users", s.own).Msg("host steps of different stages are separated; they share " + shares)
 	return s, nil
+}
+
+// errNoProgram means that there is no small program.
+var errNoProgram = errors.New("no small program was given to Supervise")
+
+// trySmall is try with the small program. After an error, supervisors are this program.
+func (s *supervision) trySmall() error {
+	content := supervised.Load()
+	if content == nil || len(*content) == 0 {
+		return errNoProgram
+	}
+	var err error
+	if s.program, err = loadProgram(*content); err == nil {
+		err = s.try()
+	}
+	if err != nil {
+		err = errors.Join(err, s.program.close())
+		s.program = nil
+		s.shared.Config.Log.Debug().Err(err).Msg("the small program of supervisors cannot be started")
+	}
+	return err
 }
 
 // try starts a supervisor with the mounts of a transaction and ends it.
@@ -74,12 +102,20 @@ func (s *supervision) try() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), handshakeLimit)
 	defer cancel()
-	p, err := launch()
+	p, err := s.launch()
 	if err != nil {
 		return fmt.Errorf("namespaces: %w", err)
 	}
 	err = p.prepare(ctx, l)
 	return errors.Join(err, p.record.Destroy(ctx.Done()))
+}
+
+// close releases the program. No supervisor may be started then.
+func (s *supervision) close() error {
+	if s == nil {
+		return nil
+	}
+	return s.program.close()
 }
 
 // plan names the supervisor of a transaction. The first host step starts it.
@@ -135,7 +171,7 @@ func endStale(ctx context.Context, dir string) error {
 // startSupervisor starts a supervisor and waits until it is ready. The supervisor does nothing before it is
 // on record.
 func (r *run) startSupervisor(ctx context.Context) error {
-	p, err := launch()
+	p, err := r.d.supervision.launch()
 	if err != nil {
 		return err
 	}
@@ -153,6 +189,7 @@ func (r *run) startSupervisor(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
+			l.Delegate, l.Abandoned = append([]string{r.Tx.Dir}, r.Driver.Config.Hidden...), r.d.supervision.abandoned
 			return p.prepare(ctx, l)
 		})
 	}

@@ -146,6 +146,8 @@ func nonEmpty(list []string) []string {
 func (r *run) containerDir() string {
 	dir := r.Step.WorkingDir
 	switch {
+	case dir == "" && r.Step.Detach && len(r.Step.Run.Entrypoint) == 0:
+		return "" // the image's
 	case dir == "":
 		return steps.WorkspaceMount
 	case path.IsAbs(dir):

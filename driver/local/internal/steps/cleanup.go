@@ -183,6 +183,7 @@ func (c *cleanup) removeParent(_ context.Context, r driver.Resource) error {
 // RemoveTree removes a directory with its content, including read-only directories. It follows no
 // links: it removes the link.
 func RemoveTree(dir string) error {
+	removeEmpty(dir)
 	err := os.RemoveAll(dir)
 	if err == nil {
 		return nil

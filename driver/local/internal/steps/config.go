@@ -22,6 +22,7 @@ type Config struct {
 	TermAttempts   int
 	TermInterval   time.Duration
 	PluginCache    string
+	Builtins       map[string][]string
 	FileLimit      int64
 	WholeMachine   bool
 	Trusted        bool

@@ -42,3 +42,15 @@ func TestRemoveTreeRemovesDirectoriesWithoutPermissions(t *testing.T) {
 	}
 	require.NoDirExists(t, filepath.Join(base, "d"))
 }
+
+// A step may have replaced the directory with a link.
+func TestRemoveTreeFollowsNoLink(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	other, link := filepath.Join(base, "other", "empty"), filepath.Join(base, "link")
+	require.NoError(t, os.MkdirAll(other, 0o755))
+	require.NoError(t, os.Symlink(filepath.Dir(other), link))
+	require.NoError(t, RemoveTree(link))
+	require.NoFileExists(t, link)
+	require.DirExists(t, other)
+}

@@ -271,6 +271,8 @@ func (r *Run) Environ(base map[string]string) (map[string]string, error) {
 	if env == nil {
 		env = map[string]string{}
 	}
+	// Plugins and scripts know the workspace by these names. The stage may set others.
+	env["HARNESS_WORKSPACE"], env["DRONE_WORKSPACE"] = r.viewOf("."), r.viewOf(".")
 	services, err := r.serviceVariables()
 	if err != nil {
 		return nil, err

@@ -74,7 +74,8 @@ func (d *Driver) MakeDirectories(ctx context.Context, tx *Transaction, l driver.
 		dirs = append(dirs, tx.Memory)
 	}
 	for _, dir := range dirs {
-		r := driver.Resource{Kind: KindDirectory, ID: dir, Labels: tx.Labels}
+		// A directory in memory does not survive a crash of the machine.
+		r := driver.Resource{Kind: KindDirectory, ID: dir, Labels: tx.Labels, Volatile: dir != tx.Dir}
 		// Only the delegate's user can enter. The content is open to the user of any container.
 		err := d.Gate.Create(ctx, l, r, func() error { return MakeDir(dir, 0o700) })
 		if err != nil {

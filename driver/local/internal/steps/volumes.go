@@ -79,9 +79,9 @@ func (d *Driver) limitVolume(ctx context.Context, tx *Transaction, v *stage.Temp
 	})
 }
 
-// FindVolumes returns the volumes of the lists by name and by id. Later ones win.
+// FindVolumes returns the volumes of the lists, and the workspace, by name and by id. Later ones win.
 func FindVolumes(tx *Transaction, lists ...[]*stage.Volume) (map[string]*Volume, error) {
-	found := map[string]*Volume{}
+	found := map[string]*Volume{stage.WorkspaceVolume: {Path: tx.WorkspaceDir()}}
 	add := func(v *Volume, keys ...string) {
 		for _, k := range keys {
 			if k != "" {

@@ -62,20 +62,26 @@ func (st *heldStep) launch(s *supervisor, o *Order) error {
 	if info, err := os.Stat(o.Dir); err != nil || !info.IsDir() {
 		return fmt.Errorf("working directory %q is not a directory of this machine", o.Dir)
 	}
-	file, err := process.LookPath(o.Args[0], o.Dir, o.Env)
-	if err != nil {
-		return err
+	file := fmt.Sprintf("/proc/self/fd/%d", programFD)
+	if !o.Own {
+		var err error
+		if file, err = process.LookPath(o.Args[0], o.Dir, o.Env); err != nil {
+			return err
+		}
 	}
 	cmd := &exec.Cmd{Path: file, Args: o.Args, Dir: o.Dir, Env: o.Env}
 	opts := process.Options{Account: account, Marker: o.ID, Survive: true, Background: o.Detach, Powerless: true}
-	st.p, err = process.StartPiped(cmd, st.out, func() (*process.Group, error) {
+	p, err := process.StartPiped(cmd, st.out, func() (*process.Group, error) {
 		g, err := process.Start(context.Background(), cmd, opts)
 		if err == nil {
 			s.children.add(g.Pid())
 		}
 		return g, err
 	})
-	st.started = time.Now()
+	st.p, st.started = p, time.Now()
+	if o.Own && errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("the user of the step may not execute the program of the delegate: set its mode to 0755: %w", err)
+	}
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,6 +30,11 @@ type Layout struct {
 	Mounts []Mount `json:"mounts"`
 	// Frozen makes control groups read-only.
 	Frozen bool `json:"frozen,omitempty"`
+	// Delegate lists directories without which no delegate takes this transaction over, and files, which are
+	// ignored. If one of them was removed and no driver was connected for the time Abandoned, the supervisor
+	// ends.
+	Delegate  []string      `json:"delegate,omitempty"`
+	Abandoned time.Duration `json:"abandoned,omitempty"`
 }
 
 // Mount replaces a file or a directory.

@@ -3,10 +3,12 @@ package supervisor
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,6 +19,9 @@ import (
 const (
 	// handshakeFD is the supervisor's end of a connection to the driver that starts it.
 	handshakeFD = 3
+	// programFD is the program of that driver. The supervisor itself may be another program, and its steps may
+	// not reach the file by its path.
+	programFD = 4
 	// endedLimit limits the output of ended steps that a supervisor holds, in bytes.
 	endedLimit = 32 << 20
 )
@@ -25,15 +30,18 @@ const (
 func supervise() {
 	ignoreSteps()
 	driver := os.NewFile(handshakeFD, "driver")
-	unix.CloseOnExec(handshakeFD)
+	// Steps inherit no files, also none that the delegate has inherited.
+	if unix.CloseRange(handshakeFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) != nil { // Linux before 5.11
+		unix.CloseOnExec(handshakeFD)
+		unix.CloseOnExec(programFD)
+	}
 	s, err := newSupervisor(driver)
 	if err != nil {
 		_ = Send(driver, Event{Error: err.Error()})
 		os.Exit(1)
 	}
-	if err := Send(driver, Event{Done: true}); err != nil {
-		os.Exit(1)
-	}
+	// The driver has recorded this process. If it was killed meanwhile, the next one connects to the socket.
+	_ = Send(driver, Event{Done: true})
 	_ = driver.Close()
 	if s.listener != nil {
 		s.serve()
@@ -47,6 +55,7 @@ type supervisor struct {
 	account  *process.Account // runs steps that name no user; nil is the supervisor's own user
 	listener *listener
 	children children
+	drivers  atomic.Int32 // connections
 
 	mu     sync.Mutex
 	steps  map[string]*heldStep // by id, nil for one that may not start; guarded by mu
@@ -69,8 +78,10 @@ func newSupervisor(driver *os.File) (*supervisor, error) {
 			return nil, err
 		}
 	}
+	delegate := openDirectories(l.Delegate) // before mounts hide them
 	err := l.apply()
 	if err == nil {
+		go s.watchAbandoned(delegate, l.Abandoned)
 		s.account, err = process.NumberedAccount(l.User)
 	}
 	return s, err
@@ -87,6 +98,8 @@ func (s *supervisor) serve() {
 		go func() {
 			defer func() { _ = conn.Close() }()
 			if isDriver(conn) {
+				s.drivers.Add(1)
+				defer s.drivers.Add(-1)
 				s.answer(conn)
 			}
 		}()

@@ -35,10 +35,11 @@ type Call struct {
 	Check []string          `json:"check,omitempty"` // a command of a readiness check
 }
 
-// Order describes a process to start.
+// Order describes a process to start. With Own, it runs the program of the driver that started the supervisor.
 type Order struct {
 	ID     string   `json:"id"`
 	Args   []string `json:"args"`
+	Own    bool     `json:"own,omitempty"`
 	Dir    string   `json:"dir"`
 	Env    []string `json:"env"`
 	User   string   `json:"user,omitempty"`
