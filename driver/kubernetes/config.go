@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,6 +74,13 @@ type Config struct {
 	// HubResources are those of the hub and of the init container.
 	StepResources, HubResources corev1.ResourceRequirements
 
+	// StageSettings are the settings of pods that a stage may choose: serviceAccountName,
+	// automountServiceAccountToken, priorityClassName, labels, annotations, tolerations and
+	// containerSecurityContext. NAME=PATTERN allows values, or keys of labels, annotations and
+	// tolerations, that match the pattern (package path). The other fields here take
+	// precedence. Other settings of a stage are ignored, with a line in the log of the init.
+	StageSettings []string
+
 	// PodTemplate is merged into each pod: YAML or JSON of a Pod, as a strategic merge
 	// patch, like the default of kubectl patch. It must keep the parts of the pod that
 	// the driver needs.
@@ -132,6 +141,12 @@ func (c *Config) complete() error {
 		c.SpareVolumes = 4
 	case c.SpareVolumes < 0:
 		c.SpareVolumes = 0
+	}
+	for _, entry := range c.StageSettings {
+		name, pattern, _ := strings.Cut(entry, "=")
+		if _, err := path.Match(pattern, ""); err != nil || !slices.Contains(stageSettings, name) {
+			return fmt.Errorf("kubernetes: StageSettings: %q is not NAME or NAME=PATTERN with one of the names %s", entry, strings.Join(stageSettings, ", "))
+		}
 	}
 	for value, usual := range map[*time.Duration]time.Duration{
 		&c.StartTimeout: 10 * time.Minute, &c.PullTimeout: 30 * time.Minute, &c.ReconnectTimeout: 5 * time.Minute,

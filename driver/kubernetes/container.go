@@ -24,12 +24,16 @@ type shape struct {
 	missing   []string
 }
 
-// shapeOf creates the container of a step without its name and token.
-func (d *Driver) shapeOf(step *stage.Step, volumes map[string]*mountable, socket bool) (*shape, error) {
+// shapeOf creates the container of a step without its name and token. common is the security context of all
+// containers.
+func (d *Driver) shapeOf(step *stage.Step, volumes map[string]*mountable, socket bool, common *corev1.SecurityContext) (*shape, error) {
 	if err := d.allows(step); err != nil {
 		return nil, err
 	}
 	image := firstOf(step.Image, d.cfg.StepImage)
+	if step.Plugin != nil && step.Plugin.Builtin != "" {
+		image = d.cfg.AgentImage // the agent contains the program, and needs nothing else
+	}
 	if image == "" {
 		return nil, errors.New("it has no image: a step in a pod needs one")
 	}
@@ -45,7 +49,7 @@ func (d *Driver) shapeOf(step *stage.Step, volumes map[string]*mountable, socket
 	s.container = corev1.Container{
 		Image: image, ImagePullPolicy: pull, Command: []string{podagent.Program, "step"},
 		VolumeMounts:    append(ownMounts(socket), list...),
-		SecurityContext: d.securityContext(step),
+		SecurityContext: securityContext(step, common),
 		// The agent sets the working directory of the step. The runtime would create a
 		// missing directory here, owned by root.
 		WorkingDir:               "/",
@@ -71,10 +75,10 @@ func pullPolicy(wish string) (corev1.PullPolicy, error) {
 }
 
 // securityContext returns the common security context with the settings of the step.
-func (d *Driver) securityContext(step *stage.Step) *corev1.SecurityContext {
+func securityContext(step *stage.Step, common *corev1.SecurityContext) *corev1.SecurityContext {
 	sc := &corev1.SecurityContext{}
-	if d.cfg.ContainerSecurityContext != nil {
-		sc = d.cfg.ContainerSecurityContext.DeepCopy()
+	if common != nil {
+		sc = common.DeepCopy()
 	}
 	if step.Privileged {
 		yes := true

@@ -37,9 +37,9 @@ func registryTransport(hc *http.Client) http.RoundTripper {
 
 // commandOf returns the command of a step. Like in Docker, missing parts come from the image.
 // The first process of the container is the agent, so the driver asks the registry for the
-// configuration of the image.
+// configuration of the image. The agent finds the command of a plugin.
 func (p *pod) commandOf(ctx context.Context, step *stage.Step) (stage.Run, error) {
-	if len(step.Run.Entrypoint) > 0 {
+	if len(step.Run.Entrypoint) > 0 || step.Plugin != nil {
 		return step.Run, nil
 	}
 	image := firstOf(step.Image, p.d.cfg.StepImage)

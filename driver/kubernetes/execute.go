@@ -150,7 +150,11 @@ func (r *run) shape(ctx context.Context) (*shape, error) {
 	if err := r.p.assignSpareVolumes(ctx, r.step.ExtraVolumes, volumes); err != nil {
 		return nil, err
 	}
-	s, err := r.p.d.shapeOf(&r.step.Step, volumes, r.env.MountDockerSocket)
+	common, err := r.p.d.containerContext(r.env.Network)
+	if err != nil {
+		return nil, err
+	}
+	s, err := r.p.d.shapeOf(&r.step.Step, volumes, r.env.MountDockerSocket, common)
 	if err != nil {
 		return nil, err
 	}

@@ -52,6 +52,9 @@ func (d *Driver) init(ctx context.Context, env *driver.Environment, l driver.Led
 		return err
 	}
 	s := &uniqueLines{to: env.Log}
+	for _, note := range t.notes {
+		s.line(note)
+	}
 	onError := func(err error) { s.line("A request to the API server failed, trying again: " + err.Error()) }
 	owner, err := d.owner(ctx, onError)
 	if err != nil {
@@ -113,7 +116,10 @@ func (d *Driver) setUpPod(ctx context.Context, p *pod, env *driver.Environment, 
 			}
 			at = p.agent(cloneContainer, p.lost)
 		}
-		if err := p.setup(ctx, at, &agent.SetupRequest{ID: env.ID, Labels: labelsOf(env), Clone: clone}, env.Log); err != nil {
+		env.CloneBegan = time.Now()
+		err := p.setup(ctx, at, &agent.SetupRequest{ID: env.ID, Labels: labelsOf(env), Clone: clone}, env.Log)
+		env.CloneEnded = time.Now()
+		if err != nil {
 			return fmt.Errorf("with the git of image %q: %w", d.cfg.GitImage, err)
 		}
 		if at != hub {

@@ -49,6 +49,8 @@ type waiting struct {
 type draft struct {
 	name, token string
 	env         *driver.Environment
+	// notes are lines for the log of the init. makePod sets them.
+	notes []string
 }
 
 // makePod returns the pod of a transaction, with the template merged into it.
@@ -108,6 +110,14 @@ func (d *Driver) makePod(t *draft) (*corev1.Pod, error) {
 	if err := d.addWaiting(pod, t, byName); err != nil {
 		return nil, err
 	}
+	settings, err := readPodSettings(t.env.Network)
+	if err != nil {
+		return nil, err
+	}
+	t.notes = settings.limit(d.cfg.StageSettings)
+	if err := settings.apply(pod); err != nil {
+		return nil, err
+	}
 	label(&pod.ObjectMeta, t.env)
 	made, err := d.overlay(pod)
 	if err != nil {
@@ -143,18 +153,22 @@ func (d *Driver) hub(t *draft, volumes []corev1.Volume) corev1.Container {
 // it needs another image.
 func (d *Driver) addWaiting(pod *corev1.Pod, t *draft, volumes map[string]*mountable) error {
 	if t.env.Clone != nil && d.cfg.GitImage != d.cfg.AgentImage {
-		s, err := d.shapeOf(&stage.Step{Image: d.cfg.GitImage}, nil, false)
+		s, err := d.shapeOf(&stage.Step{Image: d.cfg.GitImage}, nil, false, d.cfg.ContainerSecurityContext)
 		if err != nil {
 			return err
 		}
 		pod.Spec.Containers = append(pod.Spec.Containers, s.complete(cloneContainer, t.token, "0s"))
+	}
+	common, err := d.containerContext(t.env.Network)
+	if err != nil {
+		return err
 	}
 	list := map[string]waiting{}
 	for i, step := range t.env.Steps {
 		if step == nil {
 			continue
 		}
-		s, err := d.shapeOf(step, volumes, t.env.MountDockerSocket)
+		s, err := d.shapeOf(step, volumes, t.env.MountDockerSocket, common)
 		if err != nil {
 			continue // Execute returns the error
 		}

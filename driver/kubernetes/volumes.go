@@ -21,7 +21,7 @@ const (
 	volumeControl   = "dlite-control"
 	volumeWork      = "dlite-work"
 	volumeMemory    = "dlite-memory"
-	volumeWorkspace = "dlite-workspace"
+	volumeWorkspace = stage.WorkspaceVolume
 	volumeSocket    = "dlite-docker-socket"
 	spareDisk       = "dlite-spare-"
 	spareMemory     = "dlite-spare-memory-"
@@ -60,7 +60,8 @@ func named(v *stage.Volume) (id, name string, err error) {
 // volumesOf converts the volumes of the transaction to volumes of the pod. Volumes with the
 // same id become one.
 func volumesOf(list []*stage.Volume) (map[string]*mountable, []corev1.Volume, error) {
-	byName, volumes := map[string]*mountable{}, []corev1.Volume(nil)
+	workspace := &mountable{volume: corev1.Volume{Name: volumeWorkspace}}
+	byName, volumes := map[string]*mountable{stage.WorkspaceVolume: workspace}, []corev1.Volume(nil)
 	for i, v := range list {
 		if v == nil {
 			continue
@@ -70,7 +71,7 @@ func volumesOf(list []*stage.Volume) (map[string]*mountable, []corev1.Volume, er
 			return nil, nil, err
 		}
 		m := byName[id]
-		if m == nil || id == "" {
+		if m == nil || m == workspace || id == "" {
 			if m, err = mountableOf(v, "v"+strconv.Itoa(i)+"-"+recorded.Slug(name, slugLength)); err != nil {
 				return nil, nil, fmt.Errorf("volume %q: %w", firstOf(name, id), err)
 			}
