@@ -250,10 +250,14 @@ func (h *handle) explain(err error) error {
 
 // setup sends the agent the environment that the transaction's steps share.
 func (h *handle) setup(ctx context.Context, env *driver.Environment) error {
+	began := time.Now()
 	resp, err := h.link.client.Setup(ctx, &agent.SetupRequest{
 		ID: env.ID, Labels: env.Labels, Network: env.Network, Volumes: env.Volumes, Envs: env.Envs,
 		Files: env.Files, Clone: env.Clone, MountDockerSocket: env.MountDockerSocket,
 	})
+	if env.Clone != nil { // nearly all of a setup with a clone
+		env.CloneBegan, env.CloneEnded = began, time.Now()
+	}
 	log := ""
 	if answered := (*agent.Error)(nil); errors.As(err, &answered) {
 		log = answered.Log
