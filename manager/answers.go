@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/delegate-io/dlite/internal/taskkind"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
@@ -23,10 +24,11 @@ type answerData struct {
 	message    string
 	exitCode   int
 	outputVars map[string]string
-	outputs    []stage.Output
+	outputs    []api.Output
 	artifact   []byte
-	tests      *stage.TestSummary
-	kind       string // see [FailureKind]
+	tests      *api.TestSummary
+	clone      *api.CloneTime
+	kind       string // see [api.FailureKind]
 	oomKilled  bool
 	bodyCode   int // the HTTP status in the error of a handler
 	// failedByCode reports that the answer names an exit code other than 0, or the signal
@@ -49,6 +51,7 @@ func parseAnswerData(data json.RawMessage) (f answerData) {
 		"outputs":                  &f.outputs,
 		"artifact":                 &f.artifact,
 		"tests":                    &f.tests,
+		"clone":                    &f.clone,
 		"failure_kind":             &f.kind,
 		"oom_killed":               &f.oomKilled,
 		"code":                     &f.bodyCode,
@@ -92,7 +95,7 @@ func exitCodeIn(message string) int {
 // delegates answer without the types.
 func (f *answerData) declareSecrets(payload json.RawMessage) {
 	var declared struct {
-		Outputs []stage.Output `json:"outputs"`
+		Outputs []api.Output `json:"outputs"`
 	}
 	_ = json.Unmarshal(payload, &declared) // the delegate has checked the payload
 	secret := map[string]bool{}
@@ -109,7 +112,7 @@ func (f *answerData) declareSecrets(payload json.RawMessage) {
 	}
 	for _, d := range declared.Outputs {
 		if v, ok := f.outputVars[d.Key]; ok && secret[d.Key] && !found[d.Key] {
-			f.outputs, found[d.Key] = append(f.outputs, stage.Output{Key: d.Key, Value: v, Type: stage.OutputSecret}), true
+			f.outputs, found[d.Key] = append(f.outputs, api.Output{Key: d.Key, Value: v, Type: stage.OutputSecret}), true
 		}
 	}
 }
@@ -140,12 +143,12 @@ func (f *answerData) hideSecrets() {
 const minSecret = 3
 
 // shows reports whether a text contains the value of a secret output.
-func shows(text string, o stage.Output) bool {
+func shows(text string, o api.Output) bool {
 	return len(o.Value) >= minSecret && strings.Contains(text, o.Value)
 }
 
 // hideSecrets replaces the values of secret outputs in a message.
-func hideSecrets(message string, outputs []stage.Output) string {
+func hideSecrets(message string, outputs []api.Output) string {
 	for _, o := range outputs {
 		if o.Type == stage.OutputSecret && shows(message, o) {
 			message = strings.ReplaceAll(message, o.Value, hidden)

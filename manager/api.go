@@ -4,14 +4,16 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 func (m *Manager) postStage(w http.ResponseWriter, r *http.Request) {
-	var req StageRequest
+	var req api.StageRequest
 	if !m.decodeStrict(w, r, &req, knownShapes().stage) {
 		return
 	}
-	if err := req.checkNotEmpty(); err != nil {
+	if err := checkNotEmpty(&req); err != nil {
 		writeError(w, err)
 		return
 	}
@@ -38,8 +40,9 @@ func (m *Manager) showStage(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	m.setLastEvent(w, r)
 	s, err := m.syncedStage(r.Context(), account(r), id)
-	if err == nil && wait > 0 && !s.ended() {
+	if err == nil && wait > 0 && !s.Ended() {
 		release, ok := m.hold(w, r, budgetHolds)
 		if !ok {
 			return
@@ -65,7 +68,7 @@ func (m *Manager) showTask(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	t, err := m.syncedTask(r.Context(), account(r), id)
-	if err == nil && wait > 0 && !t.ended() {
+	if err == nil && wait > 0 && !t.Ended() {
 		release, ok := m.hold(w, r, budgetHolds)
 		if !ok {
 			return

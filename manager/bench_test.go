@@ -16,6 +16,7 @@ import (
 
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/journal/journaltest"
 	"github.com/delegate-io/dlite/task"
 )
@@ -174,8 +175,8 @@ func BenchmarkSubmits(b *testing.B) {
 	onStores(b, func(b *testing.B, g *bench) {
 		step := json.RawMessage(`{"run":{"commands":["make"]}}`)
 		measure(b, 256, func(_, i int) error {
-			_, err := g.some(i).m.SubmitStage(b.Context(), account, manager.StageRequest{
-				ID: fmt.Sprint("s", i), Steps: []manager.StepRequest{{ID: "make", Data: step}},
+			_, err := g.some(i).m.SubmitStage(b.Context(), account, api.StageRequest{
+				ID: fmt.Sprint("s", i), Steps: []api.StepRequest{{ID: "make", Data: step}},
 			})
 			return err
 		})

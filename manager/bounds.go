@@ -103,8 +103,8 @@ func checkNumber[N ~int | ~int64](path string, n, most N) error {
 	return nil
 }
 
-// checkDuration returns an error if a duration is negative or too long.
-func checkDuration(path string, d task.Millis) error { return checkNumber(path, d, maxDuration) }
+// checkDuration returns an error if a duration in milliseconds is negative or too long.
+func checkDuration[M ~int64](path string, d M) error { return checkNumber(path, d, M(maxDuration)) }
 
 // checkNames returns an error if a list of selectors, tags or types is too long, or one
 // of them is.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -167,7 +168,7 @@ func TestNoNestingStopsTheManager(t *testing.T) {
 		assert.Equal(t, 400, r.status)
 		assert.Contains(t, r.body, "is nested too deeply")
 		got := s.task(id)
-		assert.Equal(t, manager.Failure, got.Status, "the delegate does not answer again")
+		assert.Equal(t, api.Failure, got.Status, "the delegate does not answer again")
 		assert.Contains(t, got.Error, "the manager refused the delegate's answer")
 	}
 }
@@ -184,9 +185,9 @@ func TestAnAnswerWithoutAStatusIsAFailure(t *testing.T) {
 		s.pass(d, executeTask, empty)
 		s.pass(d, cleanupTask, empty)
 		got := s.ended(id)
-		assert.Equal(t, manager.Failure, got.Status, empty)
+		assert.Equal(t, api.Failure, got.Status, empty)
 		assert.Contains(t, got.Error, "has no command_execution_status", empty)
-		assert.Equal(t, manager.Failure, got.Cleanup.Status, empty)
+		assert.Equal(t, api.Failure, got.Cleanup.Status, empty)
 		assert.Contains(t, got.Cleanup.Error, "has no command_execution_status", empty)
 	}
 }
@@ -222,7 +223,7 @@ func TestALongOutageOfAFrequentScheduleIsCheap(t *testing.T) {
 		s.ok("PUT", "/api/schedules/often?accountId=acc", `{"cron":"`+cron+`","missed":"all","task":{"type":"x"}}`, nil)
 		begun := wallNow()
 		s.clock.Advance(365 * 24 * time.Hour)
-		var got manager.Schedule
+		var got api.Schedule
 		require.Eventually(t, func() (ok bool) {
 			var err error
 			got, err = s.m.Schedule(account, "often")

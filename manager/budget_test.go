@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // refused fails the test unless the call gets 429, with the name of the budget.
@@ -81,7 +82,7 @@ func TestAllAccountsStayInTheTotal(t *testing.T) {
 	s.pass(d, initTask, succeeded)
 	s.pass(d, executeTask, succeeded)
 	s.pass(d, cleanupTask, succeeded)
-	require.Equal(t, manager.Success, s.ended("s").Status)
+	require.Equal(t, api.Success, s.ended("s").Status)
 	require.NoError(t, submit(otherAccount))
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // Rules Q1 and Q4: after any parallel calls in any order, with a running clock,
@@ -49,7 +50,7 @@ func TestAllWorkEndsAfterRandomCalls(t *testing.T) {
 	s.submit(`{"id":"last"}`)
 	s.pass(id, initTask, succeeded)
 	s.pass(id, cleanupTask, succeeded)
-	assert.Equal(t, manager.Success, s.ended("last").Status)
+	assert.Equal(t, api.Success, s.ended("last").Status)
 	assert.Zero(t, s.m.Delegates(account)[0].Stages)
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/internal/taskkind"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -27,18 +28,18 @@ func firstError(all ...error) error {
 }
 
 // check checks the values of a stage. It leaves out the members that have a default.
-func (req *StageRequest) check() error {
+func checkStage(req *api.StageRequest) error {
 	if err := firstError(
 		checkID("id", req.ID),
 		checkSize("name", len(req.Name), maxName),
 		checkNames("selectors", req.Selectors),
-		checkDuration("timeout_ms", req.Timeout),
-		checkDuration("queue_timeout_ms", req.QueueTimeout),
-		checkDuration("init_timeout_ms", req.InitTimeout),
+		checkDuration("timeout_ms", req.TimeoutMS),
+		checkDuration("queue_timeout_ms", req.QueueTimeoutMS),
+		checkDuration("init_timeout_ms", req.InitTimeoutMS),
 		checkID("pipeline", req.Pipeline),
 		checkCount("labels", len(req.Labels), maxLabels),
-		req.Retry.check(),
-		req.Hold.check(req.Retry),
+		checkRetry(req.Retry),
+		checkHold(req.Hold, req.Retry),
 		checkCount("steps", len(req.Steps), maxSteps),
 		checkSize("cleanup", len(req.Cleanup), maxCleanup),
 	); err != nil {
@@ -53,25 +54,25 @@ func (req *StageRequest) check() error {
 		}
 	}
 	for i := range req.Steps {
-		if err := req.Steps[i].check(fmt.Sprintf("steps[%d]", i)); err != nil {
+		if err := checkStep(fmt.Sprintf("steps[%d]", i), &req.Steps[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *StepRequest) check(path string) error {
+func checkStep(path string, s *api.StepRequest) error {
 	return firstError(
 		checkID(path+".id", s.ID),
 		checkSize(path+".name", len(s.Name), maxName),
-		checkDuration(path+".timeout_ms", s.Timeout),
+		checkDuration(path+".timeout_ms", s.TimeoutMS),
 		checkOutputs(path+".data", s.Data),
 		checkOneOf(path+".run_on", cmp.Or(s.RunOn, runOnSuccess), runOnSuccess, runOnFailure, runOnAlways),
 	)
 }
 
 // check checks a policy. Nil is valid.
-func (r *Retry) check() error {
+func checkRetry(r *api.Retry) error {
 	if r == nil {
 		return nil
 	}
@@ -79,8 +80,8 @@ func (r *Retry) check() error {
 	if err := firstError(
 		checkNumber("retry.max_attempts", r.MaxAttempts, maxAttempts),
 		checkCount("retry.on", len(r.On), len(on)),
-		checkDuration("retry.backoff_ms", r.Backoff),
-		checkDuration("retry.max_backoff_ms", r.MaxBackoff),
+		checkDuration("retry.backoff_ms", r.BackoffMS),
+		checkDuration("retry.max_backoff_ms", r.MaxBackoffMS),
 	); err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func (req *TaskRequest) check() error {
 		checkDuration("timeout", req.Task.Timeout),
 		checkDuration("queue_timeout_ms", req.QueueTimeout),
 		checkCount("secrets", len(req.Task.Secrets), maxNames),
-		req.Retry.check(),
+		checkRetry(req.Retry),
 	); err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func (req *TaskRequest) check() error {
 }
 
 // check checks the values of a schedule, without its stage or task.
-func (s *Schedule) check() error {
+func checkSchedule(s *api.Schedule) error {
 	if s.ID == "" {
 		return fmt.Errorf("%w: id is missing: a schedule needs one", ErrInvalid)
 	}
@@ -142,7 +143,7 @@ func checkInterval(path, cron string) error {
 }
 
 // check checks a limit.
-func (l *Limit) check() error {
+func checkLimit(l *api.Limit) error {
 	name, value, _ := strings.Cut(l.Group, ":")
 	switch {
 	case len(l.Group) > len("label:=")+2*maxID:
@@ -165,6 +166,20 @@ func (r *registration) check() error {
 		checkSize("group", len(r.Group), maxName),
 		checkNames("tags", r.Tags),
 		checkNames("supportedTaskTypes", r.TaskTypes),
+		checkRefusal(r.Refused),
+	)
+}
+
+// checkRefusal checks the refusal in a heartbeat.
+func checkRefusal(r *queue.Refusal) error {
+	if r == nil {
+		return nil
+	}
+	const most = 1000 // percent
+	return firstError(
+		checkOneOf("refused.resource", r.Resource, "cpu", "memory"),
+		checkNumber("refused.load", r.Load, most),
+		checkNumber("refused.limit", r.Limit, most),
 	)
 }
 

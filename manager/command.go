@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 	"github.com/delegate-io/dlite/task"
 )
@@ -37,14 +38,16 @@ type command struct {
 	AbortStep   *abortStepCommand `json:"abort_step,omitempty"`
 
 	Lead     *idCommand     `json:"lead,omitempty"`
-	SetLimit *Limit         `json:"set_limit,omitempty"`
+	SetLimit *api.Limit     `json:"set_limit,omitempty"`
 	Drain    *switchCommand `json:"drain,omitempty"`
 	Unaware  *switchCommand `json:"unaware,omitempty"`
 	Pause    *switchCommand `json:"pause,omitempty"`
 
-	SetSchedule    *Schedule    `json:"set_schedule,omitempty"`
-	DeleteSchedule *idCommand   `json:"delete_schedule,omitempty"`
-	Fire           *fireCommand `json:"fire,omitempty"`
+	SetSchedule    *api.Schedule `json:"set_schedule,omitempty"`
+	DeleteSchedule *idCommand    `json:"delete_schedule,omitempty"`
+	Fire           *fireCommand  `json:"fire,omitempty"`
+	// OfSchedule is the schedule that a caller has triggered, for SubmitStage and SubmitTask.
+	OfSchedule string `json:"of_schedule,omitempty"`
 }
 
 // String returns the kind of the command and its account, for logs. It contains nothing
@@ -104,6 +107,7 @@ type switchCommand struct {
 	ID       string   `json:"id,omitempty"`
 	Accounts []string `json:"accounts,omitempty"`
 	On       bool     `json:"on"`
+	Note     string   `json:"note,omitempty"` // why, for people
 }
 
 // settings are the settings that the rules depend on. They are part of the state,

@@ -7,13 +7,16 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
+	"unicode"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 )
 
 // Limits returns an account's limits, ordered by group.
-func (m *Manager) Limits(account string) []Limit {
-	out := []Limit{}
+func (m *Manager) Limits(account string) []api.Limit {
+	out := []api.Limit{}
 	for _, l := range m.core.queue.Limits(account) {
 		out = append(out, fromQueue(l))
 	}
@@ -25,8 +28,8 @@ func (m *Manager) Limits(account string) []Limit {
 // and the groups of its labels. It waits while one of them is full, with the reason
 // in its state. A lower limit stops no running stage. SetLimit fails with
 // [ErrInvalid] and [ErrBudget].
-func (m *Manager) SetLimit(ctx context.Context, account string, l Limit) error {
-	if err := l.check(); err != nil {
+func (m *Manager) SetLimit(ctx context.Context, account string, l api.Limit) error {
+	if err := checkLimit(&l); err != nil {
 		return err
 	}
 	if limits := m.core.queue.Limits(account); l.Max > 0 && len(limits) >= maxLimits &&
@@ -53,11 +56,15 @@ func (m *Manager) Drain(ctx context.Context, account, delegate string, on bool) 
 // delegates of a paused account get no stages or single tasks. The manager still
 // accepts submissions, which wait. Running stages continue to their end.
 func (m *Manager) Pause(ctx context.Context, on bool, accounts ...string) error {
+	return m.pause(ctx, on, "", accounts)
+}
+
+func (m *Manager) pause(ctx context.Context, on bool, note string, accounts []string) error {
 	if len(accounts) == 0 {
 		accounts = m.Accounts()
 		slices.Sort(accounts)
 	}
-	_, err := m.applyCommand(ctx, &command{Pause: &switchCommand{Accounts: accounts, On: on}})
+	_, err := m.applyCommand(ctx, &command{Pause: &switchCommand{Accounts: accounts, On: on, Note: note}})
 	return err
 }
 
@@ -67,12 +74,12 @@ func (m *Manager) listLimits(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusOK, struct {
-		Limits []Limit `json:"limits"`
+		Limits []api.Limit `json:"limits"`
 	}{m.Limits(account(r))})
 }
 
 func (m *Manager) putLimit(w http.ResponseWriter, r *http.Request) {
-	var l Limit
+	var l api.Limit
 	if !m.decodeStrict(w, r, &l, knownShapes().limit) {
 		return
 	}
@@ -94,15 +101,47 @@ func (m *Manager) drainHandler(on bool) http.HandlerFunc {
 	}
 }
 
-// pauseHandler returns the handler of POST /api/pause and /api/resume.
-func (m *Manager) pauseHandler(on bool) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if err := m.Pause(r.Context(), on, account(r)); err != nil {
-			writeError(w, err)
-			return
-		}
-		w.WriteHeader(http.StatusNoContent)
+// pauseRequest is the body of POST /api/pause. It may be absent.
+type pauseRequest struct {
+	// Note says why, for people. It is part of the reason of stages that wait.
+	Note string `json:"note,omitempty"`
+}
+
+func (p *pauseRequest) check() error {
+	if err := checkSize("note", len(p.Note), maxNote); err != nil {
+		return err
 	}
+	if strings.ContainsFunc(p.Note, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Errorf("%w: note has a character that cannot be printed: it must be one line of text", ErrInvalid)
+	}
+	return nil
+}
+
+// maxNote bounds the note of a pause, in bytes.
+const maxNote = 1 << 10
+
+func (m *Manager) postPause(w http.ResponseWriter, r *http.Request) {
+	var in pauseRequest
+	if r.ContentLength != 0 && !m.decodeStrict(w, r, &in, knownShapes().pause) {
+		return
+	}
+	err := in.check()
+	if err == nil {
+		err = m.pause(r.Context(), true, in.Note, []string{account(r)})
+	}
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (m *Manager) postResume(w http.ResponseWriter, r *http.Request) {
+	if err := m.Pause(r.Context(), false, account(r)); err != nil {
+		writeError(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
 }
 
 func (m *Manager) listSchedules(w http.ResponseWriter, r *http.Request) {
@@ -111,12 +150,12 @@ func (m *Manager) listSchedules(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusOK, struct {
-		Schedules []Schedule `json:"schedules"`
+		Schedules []api.Schedule `json:"schedules"`
 	}{m.Schedules(account(r))})
 }
 
 func (m *Manager) putSchedule(w http.ResponseWriter, r *http.Request) {
-	var s Schedule
+	var s api.Schedule
 	if !m.decodeStrict(w, r, &s, knownShapes().schedule) {
 		return
 	}

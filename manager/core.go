@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 	"github.com/delegate-io/dlite/task"
 )
@@ -24,12 +25,13 @@ type core struct {
 	tasks     map[key]*single
 	attempts  map[key]string   // ids of single tasks, by the ids of their later attempts
 	feeds     map[string]*feed // by account
-	schedules map[key]*Schedule
+	schedules map[key]*api.Schedule
 	order     uint64
 	set       settings
 	leader    leader
 	inOrder   map[string][]*run   // stages by account, the oldest first; some are forgotten
 	forgotten map[string]int      // how many of them
+	endings   map[string]*endings // ended stages by account
 	open      map[string]int      // the number of open stages by account
 	usage     map[string]*amounts // by account: works, their bytes, and schedules
 	usageSum  amounts
@@ -57,8 +59,8 @@ func (k key) compare(o key) int {
 func newCore(silent bool) *core {
 	c := &core{
 		stages: map[key]*run{}, tasks: map[key]*single{}, attempts: map[key]string{},
-		feeds: map[string]*feed{}, schedules: map[key]*Schedule{}, usage: map[string]*amounts{},
-		inOrder: map[string][]*run{}, forgotten: map[string]int{}, open: map[string]int{},
+		feeds: map[string]*feed{}, schedules: map[key]*api.Schedule{}, usage: map[string]*amounts{},
+		inOrder: map[string][]*run{}, forgotten: map[string]int{}, endings: map[string]*endings{}, open: map[string]int{},
 		silent: silent, wake: make(chan struct{}, 1), at: time.Unix(0, 0),
 	}
 	c.queue = queue.New(queue.Config{Now: func() time.Time { return c.at }}) // the first command sets the configuration
@@ -82,7 +84,7 @@ type result struct {
 	id       string
 	task     *task.Task
 	existed  bool
-	schedule *Schedule
+	schedule *api.Schedule
 }
 
 // Apply executes a command at a time. Own means that this process sent it.
@@ -133,12 +135,14 @@ func (c *core) executeCommand(cmd *command) (r result) {
 		r.err = c.answer(a, cmd.Answer)
 	case cmd.SubmitStage != nil:
 		r.existed, r.err = c.submitStage(a, cmd.SubmitStage)
+		c.noteTrigger(a, cmd.OfSchedule, cmd.SubmitStage.ID, r.err)
 	case cmd.AbortStage != nil:
 		if n := c.stages[key{a, cmd.AbortStage.ID}]; n != nil {
-			c.stopStage(n, Aborted, FailureAborted, "the stage was aborted")
+			c.stopStage(n, api.Aborted, api.FailureAborted, "the stage was aborted")
 		}
 	case cmd.SubmitTask != nil:
 		r.existed, r.err = c.submitTask(a, cmd.SubmitTask)
+		c.noteTrigger(a, cmd.OfSchedule, cmd.SubmitTask.Task.ID, r.err)
 	case cmd.AbortTask != nil:
 		r.err = c.abortTask(a, cmd.AbortTask.ID)
 	case cmd.AppendSteps != nil:
@@ -159,7 +163,7 @@ func (c *core) executeCommand(cmd *command) (r result) {
 		r.err = c.queue.SetUnaware(a, cmd.Unaware.ID, cmd.Unaware.On)
 	case cmd.Pause != nil:
 		for _, account := range cmd.Pause.Accounts {
-			c.queue.Pause(account, cmd.Pause.On)
+			c.queue.Pause(account, cmd.Pause.On, cmd.Pause.Note)
 		}
 	case cmd.SetSchedule != nil:
 		r.schedule, r.err = c.setSchedule(a, *cmd.SetSchedule)

@@ -1,64 +1,66 @@
 package manager
 
 import (
+	"cmp"
 	"crypto/rand"
 	"net/http"
-	"time"
+	"slices"
+	"strings"
 
 	"github.com/rs/zerolog"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 )
 
-// DelegateState is the state of a [Delegate].
-type DelegateState = queue.DelegateState
-
-// The states of a delegate. A draining delegate takes no new stages. A lost delegate
-// has stopped sending heartbeats.
-const (
-	DelegateAlive    = queue.Alive
-	DelegateDraining = queue.Draining
-	DelegateLost     = queue.Gone
-)
-
-// Delegate describes a delegate in the API.
-type Delegate struct {
-	ID       string `json:"id"`
-	Name     string `json:"name,omitempty"`
-	HostName string `json:"host_name,omitempty"`
-	Type     string `json:"type,omitempty"`
-	Version  string `json:"version,omitempty"`
-	// Group is the group of delegates that can serve each other's transactions. It is
-	// empty for a delegate without one.
-	Group string `json:"group,omitempty"`
-	// State is ALIVE, DRAINING (finishes its stages and takes no new ones) or LOST
-	// (stopped sending heartbeats).
-	State DelegateState `json:"state"`
-	Tags  []string      `json:"tags"`
-	// TaskTypes lists the task types that the delegate supports. It is empty if the
-	// delegate did not say.
-	TaskTypes []string `json:"task_types"`
-	// MaxStages is how many stages the delegate may run at a time; 0 is unbounded.
-	// Stages is how many it runs. Running is the number of its running tasks.
-	MaxStages     int       `json:"max_stages"`
-	Stages        int       `json:"stages"`
-	Running       int       `json:"running"`
-	RegisteredAt  time.Time `json:"registered_at"`
-	LastHeartbeat time.Time `json:"last_heartbeat"`
+// Obstacle returns the reason why a delegate cannot take the stage, or an empty string if it can. Whether it has room now
+// does not count.
+func Obstacle(req *api.StageRequest, d *api.Delegate) string {
+	has := map[string]bool{}
+	for _, tag := range append([]string{d.Name}, d.Tags...) {
+		has[strings.ToLower(strings.TrimSpace(tag))] = true
+	}
+	var missing []string
+	for _, tag := range req.Selectors {
+		if !has[strings.ToLower(strings.TrimSpace(tag))] {
+			missing = append(missing, tag)
+		}
+	}
+	name := cmp.Or(req.Infra, "local")
+	supports := len(d.TaskTypes) == 0
+	for _, types := range infra(name) {
+		supports = supports || !slices.ContainsFunc(types[:], func(t string) bool { return !slices.Contains(d.TaskTypes, t) })
+	}
+	switch {
+	case d.State != string(queue.Alive):
+		return "it is " + strings.ToLower(d.State)
+	case len(missing) > 0:
+		return "it lacks the tags " + strings.Join(missing, ", ")
+	case !supports:
+		return "it does not run " + name + " stages"
+	}
+	return ""
 }
 
 // Delegates returns an account's delegates in the order of their registration,
 // including lost ones.
-func (m *Manager) Delegates(account string) []Delegate {
+func (m *Manager) Delegates(account string) []api.Delegate {
 	known := m.core.queue.Delegates(account)
-	out := make([]Delegate, 0, len(known))
+	out := make([]api.Delegate, 0, len(known))
 	for _, d := range known {
-		out = append(out, Delegate{
+		view := api.Delegate{
 			ID: d.ID, Name: d.Name, HostName: d.HostName, Type: d.Type, Version: d.Version, Group: d.Group,
-			State: d.State, Tags: emptyIfNil(d.Tags), TaskTypes: emptyIfNil(d.Types),
-			MaxStages: d.MaxStages, Stages: d.Stages, Running: d.Running,
-			RegisteredAt: d.Registered, LastHeartbeat: d.LastHeartbeatSeen,
-		})
+			State: string(d.State), Tags: emptyIfNil(d.Tags), TaskTypes: emptyIfNil(d.Types),
+			MaxStages: d.MaxStages, Stages: d.Stages, Running: d.Running, StageIDs: d.StageIDs, TaskIDs: d.TaskIDs,
+			RegisteredAt: d.Registered, LastHeartbeat: d.LastHeartbeatSeen, History: []api.DelegateChange{},
+		}
+		for _, c := range d.History {
+			view.History = append(view.History, api.DelegateChange(c))
+		}
+		if r := d.Refused; r != nil {
+			view.Refused = &api.Refusal{Resource: r.Resource, Load: r.Load, Limit: r.Limit, At: d.RefusedAt}
+		}
+		out = append(out, view)
 	}
 	return out
 }
@@ -74,14 +76,15 @@ type registration struct {
 	Tags         []string `json:"tags"`
 	Version      string   `json:"version"`
 	// Extensions of the protocol:
-	Draining bool   `json:"draining"`
-	Group    string `json:"group"`
+	Draining bool           `json:"draining"`
+	Group    string         `json:"group"`
+	Refused  *queue.Refusal `json:"refused"`
 }
 
 func (r *registration) forQueue() queue.Registration {
 	return queue.Registration{
 		ID: r.DelegateID, NewID: rand.Text(), Name: r.Name, HostName: r.HostName, Type: r.DelegateType, Version: r.Version,
-		Tags: r.Tags, Types: r.TaskTypes, Draining: r.Draining, Group: r.Group,
+		Tags: r.Tags, Types: r.TaskTypes, Draining: r.Draining, Group: r.Group, Refused: r.Refused,
 	}
 }
 
@@ -127,7 +130,7 @@ func (m *Manager) heartbeat(w http.ResponseWriter, r *http.Request) {
 	}
 	beat := in.forQueue()
 	if m.core.queue.Unchanged(account(r), beat) {
-		beat = queue.Registration{ID: beat.ID, Draining: beat.Draining} // keep the frequent command small
+		beat = queue.Registration{ID: beat.ID, Draining: beat.Draining, Refused: beat.Refused} // keep the frequent command small
 	}
 	if _, err := m.applyCommand(r.Context(), &command{Account: account(r), Heartbeat: &beat}); err != nil {
 		writeError(w, err)
@@ -194,7 +197,7 @@ func (m *Manager) listDelegates(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusOK, struct {
-		Delegates []Delegate `json:"delegates"`
+		Delegates []api.Delegate `json:"delegates"`
 	}{m.Delegates(account(r))})
 }
 

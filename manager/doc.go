@@ -9,8 +9,8 @@
 //	defer m.Close()
 //	go http.ListenAndServe("localhost:8080", m)
 //
-//	s, err := m.SubmitStage(ctx, "account", manager.StageRequest{
-//		Steps: []manager.StepRequest{{ID: "hello", Data: step}},
+//	s, err := m.SubmitStage(ctx, "account", api.StageRequest{
+//		Steps: []api.StepRequest{{ID: "hello", Data: step}},
 //	})
 //	s, err = m.WaitStage(ctx, "account", s.ID)
 //
@@ -31,10 +31,11 @@
 //
 //	POST /api/stages                  StageRequest -> 202 Stage; 200 if the stage existed
 //	GET  /api/stages                  -> {"stages":[Stage],"next":"..."}, oldest first, see below
+//	GET  /api/ended-stages            -> EndedStages in the order of their ends; after=<next>, limit
 //	GET  /api/stages/{id}             -> Stage; wait=<seconds> waits for its end
 //	POST /api/stages/{id}/abort       -> Stage
 //	POST /api/stages/{id}/steps       {"steps":[StepRequest]} -> 202 Stage; 200 if it had them all
-//	POST /api/stages/{id}/renew       -> Stage; see [Hold]
+//	POST /api/stages/{id}/renew       -> Stage; see [api.Hold]
 //	POST /api/stages/{id}/finish      -> Stage
 //	GET  /api/stages/{id}/steps/{step}         -> StepState
 //	POST /api/stages/{id}/steps/{step}/abort   -> Stage
@@ -42,10 +43,13 @@
 //	GET  /api/tasks/{id}              -> Task; wait=<seconds> waits for its end
 //	POST /api/tasks/{id}/abort        -> Task
 //	GET  /api/events                  server-sent events, see below
+//	GET  /api/openapi.json            the description of the API, without a token
 //	GET  /api/delegates               -> {"delegates":[Delegate]}
 //	POST /api/delegates/{id}/drain    give the delegate no new work
 //	POST /api/delegates/{id}/resume
-//	POST /api/pause                   assign no work of the account; submissions wait
+//	GET  /api/queue                   what waits and runs, by account, pipeline and label, and why
+//	POST /api/abort                   {"stages":[id]} -> {"results":[{"id","status","error_msg"}]}, at most 1,000
+//	POST /api/pause                   {"note":"..."} or nothing; assign no work of the account; submissions wait
 //	POST /api/resume
 //	GET  /api/limits                  -> {"limits":[Limit]}
 //	PUT  /api/limits                  Limit; a max of 0 removes the limit
@@ -63,7 +67,7 @@
 // Errors are {"error_msg":"..."}:
 //
 //	400       the request is invalid
-//	401, 403  the token does not belong to the account
+//	401, 403  the token does not belong to the account, or permits only reads
 //	404       the id is unknown or forgotten
 //	409       something else has the id, or the stage is not open
 //	413       the body is too large
@@ -102,17 +106,20 @@
 // they are absent. It lists the steps with an image in the init, unless the init has
 // such a list or the step an expression. It changes nothing else in the payloads.
 //
-// [Stage], [StepState], [Task], [Delegate], [Limit] and [Schedule] document the
+// [api.Stage], [api.StepState], [api.Task], [api.Delegate], [api.Limit] and [api.Schedule] document the
 // answers.
 //
 // # Events
 //
-// GET /api/events streams the [Event] values of an account, or with stage=<id> those
+// GET /api/events streams the [api.Event] values of an account, or with stage=<id> those
 // of one stage. It starts with the next event, or after the event in since=<id> or in
-// the header Last-Event-ID. Any manager of a store can continue a stream. There are
+// the header Last-Event-ID. Any manager of a store can continue a stream. A message
+// without data has the id after which the stream continues: at its start, and every 15
+// seconds. There are
 // three kinds: "status" is a new status; "place", without an id, is a change of the
-// place where a stage waits, at most once a second; "missed" means that some events
-// are no longer kept and that the client must read the state again.
+// place where a stage waits, at most once a second; "missed" means that events up to its
+// id are no longer kept and that the client must read the state again. A caller of
+// several managers compares ids with the header [LastEventHeader].
 //
 // # Leases, answers and failures
 //
@@ -122,7 +129,7 @@
 //	another delegate acquires the task         204
 //	an answer is repeated or late              accepted, without effect
 //	an answer from a delegate without the task 409
-//	a delegate is lost (HeartbeatTimeout)      its stages end with FAILURE or run again, see [Retry]; a cleanup waits for its return
+//	a delegate is lost (HeartbeatTimeout)      its stages end with FAILURE or run again, see [api.Retry]; a cleanup waits for its return
 //	the lease of a held stage ends             its steps are aborted, the cleanup runs, the stage ends with FAILURE
 //	an idle held stage loses its delegate      the stage ends with FAILURE
 //	a lost delegate returns                    its poll lists the tasks to abort and the cleanups

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/manager"
-	"github.com/delegate-io/dlite/manager/internal/queue"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // Rule Q6: the abort ends a queued stage at once. A running stage ends after its
@@ -18,8 +18,8 @@ func TestAbortingAStage(t *testing.T) {
 	s := start(t)
 	st := s.submit(`{"id":"queued"}`)
 	s.ok("POST", "/api/stages/queued/abort?accountId=acc", "", &st)
-	assert.Equal(t, manager.Aborted, st.Status)
-	assert.Equal(t, manager.Skipped, st.Cleanup.Status)
+	assert.Equal(t, api.Aborted, st.Status)
+	assert.Equal(t, api.Skipped, st.Cleanup.Status)
 
 	id := s.register("d", dockerTypes)
 	assert.Empty(t, s.poll(id).Events)
@@ -27,19 +27,19 @@ func TestAbortingAStage(t *testing.T) {
 	s.pass(id, initTask, succeeded)
 	step := s.take(id, executeTask)
 	s.ok("POST", "/api/stages/s1/abort?accountId=acc", "", &st)
-	assert.Equal(t, manager.Running, st.Status)
+	assert.Equal(t, api.Running, st.Status)
 	assert.Equal(t, []string{step.ID}, s.poll(id).Aborted)
 	assert.Equal(t, []string{step.ID}, s.poll(id).Aborted, "it runs until it is answered")
 	assert.Equal(t, 204, s.respond(id, step.ID, failure))
 	assert.Empty(t, s.poll(id).Aborted)
 	s.pass(id, cleanupTask, succeeded)
 	st = s.ended("s1")
-	assert.Equal(t, manager.Aborted, st.Status)
+	assert.Equal(t, api.Aborted, st.Status)
 	assert.Equal(t, "the stage was aborted", st.Error)
-	assert.Equal(t, manager.Aborted, st.Steps[0].Status)
-	assert.Equal(t, manager.Skipped, st.Steps[1].Status)
+	assert.Equal(t, api.Aborted, st.Steps[0].Status)
+	assert.Equal(t, api.Skipped, st.Steps[1].Status)
 	s.ok("POST", "/api/stages/s1/abort?accountId=acc", "", &st)
-	assert.Equal(t, manager.Aborted, st.Status, "a second abort changes nothing")
+	assert.Equal(t, api.Aborted, st.Status, "a second abort changes nothing")
 }
 
 // A step that ignores its abort does not block the stage: the cleanup runs after the
@@ -57,7 +57,7 @@ func TestAStepThatIgnoresItsAbort(t *testing.T) {
 	assert.Equal(t, 204, s.respond(id, step.ID, succeeded))
 	assert.Empty(t, s.poll(id).Aborted)
 	s.pass(id, cleanupTask, succeeded)
-	assert.Equal(t, manager.Aborted, s.ended("s1").Status)
+	assert.Equal(t, api.Aborted, s.ended("s1").Status)
 }
 
 // A delegate that polls without wait does not learn of an abort: its cleanup follows at
@@ -81,7 +81,7 @@ func TestTheCleanupOfADelegateThatDoesNotLearnOfAbortsFollowsAtOnce(t *testing.T
 	assert.Equal(t, 204, s.respond(id, step, succeeded), "late")
 	require.Equal(t, 200, s.acquire(id, l.Events[0].TaskID).status)
 	assert.Equal(t, 204, s.respond(id, l.Events[0].TaskID, succeeded))
-	assert.Equal(t, manager.Aborted, s.ended("s1").Status)
+	assert.Equal(t, api.Aborted, s.ended("s1").Status)
 
 	s.submit(`{"id":"s2","steps":[{}]}`)
 	s.pass(id, initTask, succeeded) // polls with wait
@@ -102,21 +102,21 @@ func TestTimeouts(t *testing.T) {
 	s.ok("POST", "/api/tasks?accountId=acc", `{"id":"t1","type":"custom","timeout_ms":1000}`, nil)
 	s.clock.Advance(time.Second)
 	st := s.ended("nobody")
-	assert.Equal(t, manager.Timeout, st.Status)
+	assert.Equal(t, api.Timeout, st.Status)
 	assert.Equal(t, "init: no delegate took it within 1s: no delegate is registered: start one", st.Error)
-	assert.Equal(t, manager.Timeout, s.task("t1").Status)
+	assert.Equal(t, api.Timeout, s.task("t1").Status)
 
 	id := s.register("d", dockerTypes)
 	s.submit(`{"id":"step","steps":[{"timeout_ms":1000}]}`)
 	s.pass(id, initTask, succeeded)
 	step := s.take(id, executeTask)
 	s.advanceUntil(2*time.Second, func() bool { return s.stage("step").Steps[0].Status.Ended() })
-	assert.Equal(t, manager.Timeout, s.stage("step").Steps[0].Status)
+	assert.Equal(t, api.Timeout, s.stage("step").Steps[0].Status)
 	assert.Equal(t, []string{step.ID}, s.poll(id).Aborted, "the poll lists it as aborted")
 	s.pass(id, cleanupTask, succeeded)
-	assert.Equal(t, manager.Timeout, s.ended("step").Status)
+	assert.Equal(t, api.Timeout, s.ended("step").Status)
 	assert.Equal(t, 204, s.respond(id, step.ID, succeeded), "late")
-	assert.Equal(t, manager.Timeout, s.stage("step").Status)
+	assert.Equal(t, api.Timeout, s.stage("step").Status)
 
 	s.submit(`{"id":"whole","timeout_ms":1000,"steps":[{"run_on":"always"},{"run_on":"always"}]}`)
 	s.pass(id, initTask, succeeded)
@@ -126,10 +126,10 @@ func TestTimeouts(t *testing.T) {
 	s.take(id, cleanupTask)
 	s.clock.Advance(11 * time.Second) // the cleanup is never answered
 	st = s.ended("whole")
-	assert.Equal(t, manager.Timeout, st.Status)
+	assert.Equal(t, api.Timeout, st.Status)
 	assert.Equal(t, "the stage ran longer than its time-out of 1s", st.Error)
-	assert.Equal(t, manager.Skipped, st.Steps[1].Status)
-	assert.Equal(t, manager.Timeout, st.Cleanup.Status)
+	assert.Equal(t, api.Skipped, st.Steps[1].Status)
+	assert.Equal(t, api.Timeout, st.Cleanup.Status)
 	assert.Equal(t, 0, s.m.Delegates(account)[0].Stages, "the slot is free")
 
 	s.submit(`{"id":"dropped","steps":[{"timeout_ms":1000}]}`)
@@ -150,7 +150,7 @@ func TestAnOfferThatIsIgnoredGoesToAnotherDelegate(t *testing.T) {
 	assert.Equal(t, 204, s.acquire(deaf, task).status)
 	s.pass(other, initTask, succeeded)
 	s.pass(other, cleanupTask, succeeded)
-	assert.Equal(t, manager.Success, s.ended("s1").Status)
+	assert.Equal(t, api.Success, s.ended("s1").Status)
 }
 
 // Rule Q4: stages that a lost delegate had acquired fail, its offers go to other
@@ -172,25 +172,25 @@ func TestStagesOfALostDelegateFail(t *testing.T) {
 
 	s.clock.Advance(time.Second)
 	st := s.ended("taken")
-	assert.Equal(t, manager.Failure, st.Status)
+	assert.Equal(t, api.Failure, st.Status)
 	assert.Contains(t, st.Error, `step "a": the delegate "dying" is lost: it has sent no heartbeat since`)
-	assert.Equal(t, manager.Skipped, st.Steps[1].Status)
-	assert.Equal(t, manager.Failure, s.task("t1").Status)
-	assert.Equal(t, queue.Gone, s.m.Delegates(account)[0].State)
+	assert.Equal(t, api.Skipped, st.Steps[1].Status)
+	assert.Equal(t, api.Failure, s.task("t1").Status)
+	assert.Equal(t, "LOST", s.m.Delegates(account)[0].State)
 	assert.Equal(t, 0, s.m.Delegates(account)[0].Stages)
 	s.pass(healthy, initTask, succeeded)
 	s.pass(healthy, cleanupTask, succeeded)
-	assert.Equal(t, manager.Success, s.ended("offered").Status)
+	assert.Equal(t, api.Success, s.ended("offered").Status)
 
 	require.Equal(t, 200, s.beat(dying))
-	assert.Equal(t, queue.Alive, s.m.Delegates(account)[0].State)
+	assert.Equal(t, "ALIVE", s.m.Delegates(account)[0].State)
 	assert.ElementsMatch(t, []string{step.ID, "t1"}, s.poll(dying).Aborted)
 	assert.Equal(t, 204, s.respond(dying, step.ID, succeeded), "late")
 	assert.Equal(t, []string{"t1"}, s.poll(dying).Aborted)
 	s.pass(dying, cleanupTask, succeeded)
 	st = s.stage("taken")
-	assert.Equal(t, manager.Failure, st.Status)
-	assert.Equal(t, manager.Success, st.Cleanup.Status)
+	assert.Equal(t, api.Failure, st.Status)
+	assert.Equal(t, api.Success, st.Cleanup.Status)
 }
 
 // The status of a stage is final before its cleanup. Neither an abort nor the loss
@@ -207,12 +207,12 @@ func TestACleanupDoesNotChangeTheOutcome(t *testing.T) {
 	assert.Empty(t, s.poll(id).Aborted)
 	s.clock.Advance(time.Minute)
 	st := s.ended("s1")
-	assert.Equal(t, manager.Success, st.Status)
+	assert.Equal(t, api.Success, st.Status)
 	assert.Empty(t, st.Error)
-	assert.Equal(t, manager.Queued, st.Cleanup.Status, "it waits for the delegate's return")
+	assert.Equal(t, api.Queued, st.Cleanup.Status, "it waits for the delegate's return")
 	require.Equal(t, 200, s.beat(id))
 	s.pass(id, cleanupTask, succeeded)
-	assert.Equal(t, manager.Success, s.stage("s1").Cleanup.Status)
+	assert.Equal(t, api.Success, s.stage("s1").Cleanup.Status)
 }
 
 // A draining delegate gets no new stages and finishes its own.
@@ -224,11 +224,11 @@ func TestADrainingDelegateFinishesItsStages(t *testing.T) {
 	s.pass(id, initTask, succeeded)
 	s.submit(`{"id":"s2"}`)
 	s.ok("POST", "/api/agent/delegates/heartbeat-with-polling?accountId=acc", `{"delegateId":"`+id+`","draining":true}`, nil)
-	assert.Equal(t, queue.Draining, s.m.Delegates(account)[0].State)
+	assert.Equal(t, "DRAINING", s.m.Delegates(account)[0].State)
 	assert.Equal(t, "every delegate that could take it is lost or draining: bring one back, or start another", s.stage("s2").Reason)
 	s.pass(id, executeTask, succeeded)
 	s.pass(id, cleanupTask, succeeded)
-	assert.Equal(t, manager.Success, s.ended("s1").Status)
+	assert.Equal(t, api.Success, s.ended("s1").Status)
 	assert.Empty(t, s.poll(id).Events)
 	s.ok("POST", "/api/agent/delegates/unregister?accountId=acc", `{"delegateId":"`+id+`"}`, nil)
 	next := s.register("next", dockerTypes)
@@ -246,9 +246,9 @@ func TestUnregisteringEndsRunningStages(t *testing.T) {
 	step := s.take(id, executeTask)
 	s.ok("POST", "/api/agent/delegates/unregister?accountId=acc", `{"delegateId":"`+id+`"}`, nil)
 	st := s.ended("s1")
-	assert.Equal(t, manager.Failure, st.Status)
+	assert.Equal(t, api.Failure, st.Status)
 	assert.Equal(t, `step "step1": the delegate "d" has unregistered`, st.Error)
-	assert.Equal(t, manager.Skipped, st.Cleanup.Status)
+	assert.Equal(t, api.Skipped, st.Cleanup.Status)
 	assert.Equal(t, 204, s.respond(id, step.ID, succeeded), "a late answer is accepted")
 }
 

@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/delegate-io/dlite/manager/api"
 )
 
-// The values of [Event.Type].
+// The values of [api.Event.Type].
 const (
 	stageEvent    = "stage"
 	stepEvent     = "step"
@@ -18,30 +20,14 @@ const (
 	delegateEvent = "delegate"
 )
 
-// Event is a change of the status of a stage, step, task or delegate.
-type Event struct {
-	// ID counts an account's events from 1. All managers of a store use the same
-	// ids.
-	ID uint64 `json:"id,omitempty"`
-	// Type is "stage", "step", "task" or "delegate".
-	Type string    `json:"type"`
-	At   time.Time `json:"at"`
-	// Stage, Step, Task and Delegate are the ids that apply to the event. Step also
-	// names an init or a cleanup.
-	Stage    string `json:"stage_id,omitempty"`
-	Step     string `json:"step_id,omitempty"`
-	Task     string `json:"task_id,omitempty"`
-	Delegate string `json:"delegate_id,omitempty"`
-	// Status is the new status; for a delegate, its state.
-	Status Status `json:"status"`
-	// Place, Reason and Waited describe how a stage waits at the time the event is
-	// sent. Place counts from 1, Waited is in milliseconds.
-	Place  int    `json:"place,omitempty"`
-	Reason string `json:"reason,omitempty"`
-	Waited int64  `json:"waited_ms,omitempty"`
-	Error  string `json:"error_msg,omitempty"`
-	// FailureKind classifies the Error of a stage or step.
-	FailureKind FailureKind `json:"failure_kind,omitempty"`
+// LastEventHeader is the header of answers with the state of a stage or a step, and of the stream of events. Its value
+// is the id of an event: the state has all changes up to that event, and a stream without since begins after it. A caller of
+// several managers tells by it that one has not applied an event yet that another one has reported.
+const LastEventHeader = "Dlite-Last-Event"
+
+// setLastEvent sets [LastEventHeader]. The caller reads the state after it.
+func (m *Manager) setLastEvent(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set(LastEventHeader, strconv.FormatUint(m.core.lastEvent(account(r)), 10))
 }
 
 // maxEvents is the least number of newest events that are kept for each account, for
@@ -52,7 +38,7 @@ const maxEvents = 4096
 // state. Each process keeps the events themselves since its start.
 type feed struct {
 	last    uint64
-	kept    []Event // the newest events, without a gap
+	kept    []api.Event // the newest events, without a gap
 	changed chan struct{}
 }
 
@@ -66,7 +52,7 @@ func (c *core) feed(account string) *feed {
 }
 
 // publish adds an event and wakes the streams.
-func (c *core) publish(account string, e Event) {
+func (c *core) publish(account string, e api.Event) {
 	f := c.feed(account)
 	f.last++
 	if c.silent {
@@ -88,11 +74,11 @@ func (f *feed) wake() {
 }
 
 func (c *core) publishStage(n *run) {
-	c.publish(n.account, Event{Type: stageEvent, Stage: n.ID, Delegate: n.DelegateID, Status: n.Status, Error: n.Error, FailureKind: n.FailureKind})
+	c.publish(n.account, api.Event{Type: stageEvent, Stage: n.ID, Delegate: n.DelegateID, Status: n.Status, Error: n.Error, FailureKind: n.FailureKind})
 }
 
 func (c *core) publishStep(n *run, p *step) {
-	c.publish(n.account, Event{
+	c.publish(n.account, api.Event{
 		Type: stepEvent, Stage: n.ID, Step: p.ID, Task: p.TaskID, Delegate: n.DelegateID, Status: p.Status, Error: p.Error,
 		FailureKind: p.FailureKind,
 	})
@@ -101,7 +87,7 @@ func (c *core) publishStep(n *run, p *step) {
 // Feed is a section of an account's events.
 type Feed struct {
 	// Events are the events after the given id.
-	Events []Event
+	Events []api.Event
 	// Last is the id of the account's newest event.
 	Last uint64
 	// Missed reports that events before Events are no longer kept, or that the
@@ -140,7 +126,7 @@ func (c *core) lastEvent(account string) uint64 {
 }
 
 // placesInterval is how often a stream sends the places of waiting stages.
-// keepAliveInterval is how often it sends a comment, so that clients notice a dead
+// keepAliveInterval is how often it sends its position, so that clients notice a dead
 // connection.
 const (
 	placesInterval    = time.Second
@@ -151,7 +137,7 @@ const (
 // streamEvents serves an account's events as server-sent events.
 func (m *Manager) streamEvents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	s := &eventStream{m: m, w: w, account: account(r), stage: q.Get("stage"), knownPlaces: map[string]Event{}}
+	s := &eventStream{m: m, w: w, account: account(r), stage: q.Get("stage"), knownPlaces: map[string]api.Event{}}
 	since := cmp.Or(r.Header.Get("Last-Event-ID"), q.Get("since"))
 	after := m.core.lastEvent(s.account)
 	if since != "" {
@@ -174,6 +160,7 @@ func (m *Manager) streamEvents(w http.ResponseWriter, r *http.Request) {
 	defer release()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set(LastEventHeader, strconv.FormatUint(after, 10))
 	w.WriteHeader(http.StatusOK)
 	s.run(r, after)
 }
@@ -182,7 +169,7 @@ type eventStream struct {
 	m              *Manager
 	w              http.ResponseWriter
 	account, stage string
-	knownPlaces    map[string]Event // by stage id: the place and reason that the client knows
+	knownPlaces    map[string]api.Event // by stage id: the place and reason that the client knows
 	err            error
 }
 
@@ -191,10 +178,11 @@ func (s *eventStream) run(r *http.Request, after uint64) {
 	beat, stop := s.m.after(keepAliveInterval)
 	places, stopPlaces := s.m.after(0)
 	defer func() { stop(); stopPlaces() }()
+	s.position(after)
 	for {
 		f := s.m.Events(s.account, after)
 		if f.Missed {
-			s.send("missed", Event{Type: stageEvent})
+			s.send("missed", api.Event{ID: f.Last - uint64(len(f.Events)), Type: stageEvent})
 		}
 		for _, e := range f.Events {
 			s.sendChange(e)
@@ -210,7 +198,7 @@ func (s *eventStream) run(r *http.Request, after uint64) {
 			stopPlaces()
 			places, stopPlaces = s.m.after(placesInterval)
 		case <-beat:
-			_, s.err = fmt.Fprint(s.w, ": still here\n\n")
+			s.position(after)
 			stop()
 			beat, stop = s.m.after(keepAliveInterval)
 		case <-r.Context().Done():
@@ -221,16 +209,24 @@ func (s *eventStream) run(r *http.Request, after uint64) {
 	}
 }
 
+// position tells the client the event after which the stream continues, by a message without data. A client that
+// reconnects before the next event, or that sees only the events of one stage, then continues there.
+func (s *eventStream) position(after uint64) {
+	if s.err == nil {
+		_, s.err = fmt.Fprintf(s.w, "id: %d\n\n", after)
+	}
+}
+
 // sendChange sends an event. If its stage waits, the event also tells its current
 // place.
-func (s *eventStream) sendChange(e Event) {
+func (s *eventStream) sendChange(e api.Event) {
 	if s.stage != "" && e.Stage != s.stage {
 		return
 	}
-	if e.Type == stageEvent && e.Status == Queued {
-		if now, err := s.m.Stage(s.account, e.Stage); err == nil && now.Status == Queued {
-			e.Place, e.Reason, e.Waited = now.Place, now.Reason, now.waited(s.m.journal.Now())
-			s.knownPlaces[e.Stage] = Event{Place: e.Place, Reason: e.Reason}
+	if e.Type == stageEvent && e.Status == api.Queued {
+		if now, err := s.m.Stage(s.account, e.Stage); err == nil && now.Status == api.Queued {
+			e.Place, e.Reason, e.Waited = now.Place, now.Reason, waited(&now, s.m.journal.Now())
+			s.knownPlaces[e.Stage] = api.Event{Place: e.Place, Reason: e.Reason}
 		}
 	}
 	s.send("status", e)
@@ -240,21 +236,21 @@ func (s *eventStream) sendChange(e Event) {
 func (s *eventStream) sendPlaces() {
 	waiting := s.m.queuedStages(s.account, s.stage)
 	before := s.knownPlaces
-	s.knownPlaces = make(map[string]Event, len(waiting))
+	s.knownPlaces = make(map[string]api.Event, len(waiting))
 	for _, w := range waiting {
-		now := Event{Place: w.Place, Reason: w.Reason}
+		now := api.Event{Place: w.Place, Reason: w.Reason}
 		s.knownPlaces[w.ID] = now
 		if before[w.ID] == now {
 			continue
 		}
 		at := s.m.journal.Now()
-		s.send("place", Event{
-			Type: stageEvent, At: at, Stage: w.ID, Status: Queued, Place: w.Place, Reason: w.Reason, Waited: w.waited(at),
+		s.send("place", api.Event{
+			Type: stageEvent, At: at, Stage: w.ID, Status: api.Queued, Place: w.Place, Reason: w.Reason, Waited: waited(&w, at),
 		})
 	}
 }
 
-func (s *eventStream) send(kind string, e Event) {
+func (s *eventStream) send(kind string, e api.Event) {
 	if s.err != nil {
 		return
 	}
@@ -273,10 +269,10 @@ func (s *eventStream) send(kind string, e Event) {
 // queuedStages returns an account's waiting stages in the order of the queue. With
 // an id it returns that stage alone, if it waits. All streams of an account share a
 // list, because it takes time in proportion to the number of stages.
-func (m *Manager) queuedStages(account, id string) []Stage {
+func (m *Manager) queuedStages(account, id string) []api.Stage {
 	if id != "" {
-		if s, err := m.Stage(account, id); err == nil && s.Status == Queued {
-			return []Stage{s}
+		if s, err := m.Stage(account, id); err == nil && s.Status == api.Queued {
+			return []api.Stage{s}
 		}
 		return nil
 	}
@@ -294,14 +290,14 @@ func (m *Manager) queuedStages(account, id string) []Stage {
 // placesList is a list of waiting stages at a time.
 type placesList struct {
 	at     time.Time
-	stages []Stage
+	stages []api.Stage
 }
 
 // queuedStages returns the first of an account's waiting stages, in the order of the
 // queue.
-func (c *core) queuedStages(account string) []Stage {
+func (c *core) queuedStages(account string) []api.Stage {
 	places := c.queue.Places(account)
-	out := make([]Stage, 0, len(places))
+	out := make([]api.Stage, 0, len(places))
 	c.mu.Lock()
 	for id, p := range places {
 		if n := c.stages[key{account, id}]; n != nil {
@@ -311,13 +307,13 @@ func (c *core) queuedStages(account string) []Stage {
 		}
 	}
 	c.mu.Unlock()
-	slices.SortFunc(out, func(a, b Stage) int { return cmp.Or(cmp.Compare(a.Place, b.Place), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(out, func(a, b api.Stage) int { return cmp.Or(cmp.Compare(a.Place, b.Place), cmp.Compare(a.ID, b.ID)) })
 	return out[:min(len(out), maxPlaces)]
 }
 
 // waited returns how long a stage has waited in the queue, in milliseconds.
-func (s *Stage) waited(now time.Time) int64 {
-	if s.Status != Queued {
+func waited(s *api.Stage, now time.Time) int64 {
+	if s.Status != api.Queued {
 		return 0
 	}
 	return max(now.Sub(s.SubmittedAt).Milliseconds(), 0)

@@ -13,12 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // sent is an event as a stream sends it.
 type sent struct {
 	id, kind string
-	manager.Event
+	api.Event
 }
 
 // events opens a stream of events, which ends with the test.
@@ -102,7 +103,7 @@ func TestAStageIsWatched(t *testing.T) {
 	assert.Contains(t, e.Reason, "slot")
 	s.pass(d, dockerTypes[1], succeeded)
 	s.pass(d, dockerTypes[2], succeeded)
-	require.Equal(t, manager.Success, s.ended("one").Status)
+	require.Equal(t, api.Success, s.ended("one").Status)
 	s.clock.Advance(time.Second)
 	assert.Equal(t, 1, next(t, three, "place").Place, "the stage before it has ended")
 

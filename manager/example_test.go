@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -26,9 +27,9 @@ func ExampleManager_SubmitStage() {
 		Run: stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{"make test"}},
 	}})
 	ctx := context.Background()
-	s, err := m.SubmitStage(ctx, "account", manager.StageRequest{
+	s, err := m.SubmitStage(ctx, "account", api.StageRequest{
 		ID: "build-1", Selectors: []string{"linux"}, Priority: "HIGH",
-		Steps: []manager.StepRequest{{ID: "test", Data: step}},
+		Steps: []api.StepRequest{{ID: "test", Data: step}},
 	})
 	fmt.Println(s.ID, s.Status, s.Place, s.Reason, err)
 

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // The answers have the forms of both protocols, of our delegates and of foreign ones.
@@ -16,26 +16,26 @@ func TestTheKindOfAFailureFollowsFromTheAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer string
 		v2     bool
-		kind   manager.FailureKind
+		kind   api.FailureKind
 	}{
 		"success":                     {answer: succeeded},
-		"exit code":                   {answer: `{"code":"OK","data":{"command_execution_status":"FAILURE","exit_code":2}}`, kind: manager.FailureExitCode},
-		"exit code in a message":      {answer: `{"code":"OK","data":{"command_execution_status":"FAILURE","error_message":"exit status 2"}}`, kind: manager.FailureExitCode},
-		"signal of a foreign one":     {answer: `{"code":"OK","data":{"command_execution_status":"FAILURE","exit_code":-1}}`, kind: manager.FailureExitCode},
-		"out of memory":               {answer: `{"code":"OK","data":{"command_execution_status":"FAILURE","exit_code":137,"oom_killed":true}}`, kind: manager.FailureOutOfMemory},
-		"image":                       {answer: `{"code":"OK","data":{"command_execution_status":"FAILURE","failure_kind":"image"}}`, kind: manager.FailureImage},
-		"connectivity":                {answer: `{"code":"OK","data":{"command_execution_status":"FAILURE","failure_kind":"connectivity"}}`, kind: manager.FailureConnectivity},
-		"a kind that does not exist":  {answer: `{"code":"OK","data":{"command_execution_status":"FAILURE","failure_kind":"aborted"}}`, kind: manager.FailureUnknown},
+		"exit code":                   {answer: `{"code":"OK","data":{"command_execution_status":"FAILURE","exit_code":2}}`, kind: api.FailureExitCode},
+		"exit code in a message":      {answer: `{"code":"OK","data":{"command_execution_status":"FAILURE","error_message":"exit status 2"}}`, kind: api.FailureExitCode},
+		"signal of a foreign one":     {answer: `{"code":"OK","data":{"command_execution_status":"FAILURE","exit_code":-1}}`, kind: api.FailureExitCode},
+		"out of memory":               {answer: `{"code":"OK","data":{"command_execution_status":"FAILURE","exit_code":137,"oom_killed":true}}`, kind: api.FailureOutOfMemory},
+		"image":                       {answer: `{"code":"OK","data":{"command_execution_status":"FAILURE","failure_kind":"image"}}`, kind: api.FailureImage},
+		"connectivity":                {answer: `{"code":"OK","data":{"command_execution_status":"FAILURE","failure_kind":"connectivity"}}`, kind: api.FailureConnectivity},
+		"a kind that does not exist":  {answer: `{"code":"OK","data":{"command_execution_status":"FAILURE","failure_kind":"aborted"}}`, kind: api.FailureUnknown},
 		"a kind of a success":         {answer: `{"code":"OK","data":{"command_execution_status":"SUCCESS","failure_kind":"image"}}`},
-		"time-out in the data":        {answer: `{"code":"OK","data":{"command_execution_status":"TIMEOUT"}}`, kind: manager.FailureTimeout},
-		"time-out as the code":        {answer: `{"code":"TIMEOUT"}`, kind: manager.FailureTimeout},
-		"refused payload":             {answer: `{"code":"OK","data":{"error_msg":"no image","code":400}}`, kind: manager.FailureRefused},
-		"refused by code":             {answer: `{"code":"RETRY_ON_OTHER_DELEGATE"}`, kind: manager.FailureRefused},
-		"a transaction that is gone":  {answer: `{"code":"FAILED","data":{"error_msg":"cleaned up","code":409}}`, kind: manager.FailureDelegateLost},
-		"no reason":                   {answer: `{"code":"FAILED"}`, kind: manager.FailureUnknown},
-		"v2, exit code":               {v2: true, answer: `{"command_execution_status":"FAILURE","exit_code":2}`, kind: manager.FailureExitCode},
-		"v2, image":                   {v2: true, answer: `{"command_execution_status":"FAILURE","failure_kind":"image"}`, kind: manager.FailureImage},
-		"v2, error without a payload": {v2: true, answer: `{"error_msg":"no","code":400}`, kind: manager.FailureRefused},
+		"time-out in the data":        {answer: `{"code":"OK","data":{"command_execution_status":"TIMEOUT"}}`, kind: api.FailureTimeout},
+		"time-out as the code":        {answer: `{"code":"TIMEOUT"}`, kind: api.FailureTimeout},
+		"refused payload":             {answer: `{"code":"OK","data":{"error_msg":"no image","code":400}}`, kind: api.FailureRefused},
+		"refused by code":             {answer: `{"code":"RETRY_ON_OTHER_DELEGATE"}`, kind: api.FailureRefused},
+		"a transaction that is gone":  {answer: `{"code":"FAILED","data":{"error_msg":"cleaned up","code":409}}`, kind: api.FailureDelegateLost},
+		"no reason":                   {answer: `{"code":"FAILED"}`, kind: api.FailureUnknown},
+		"v2, exit code":               {v2: true, answer: `{"command_execution_status":"FAILURE","exit_code":2}`, kind: api.FailureExitCode},
+		"v2, image":                   {v2: true, answer: `{"command_execution_status":"FAILURE","failure_kind":"image"}`, kind: api.FailureImage},
+		"v2, error without a payload": {v2: true, answer: `{"error_msg":"no","code":400}`, kind: api.FailureRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -61,12 +61,12 @@ func TestTheKindOfAFailureFollowsFromTheAnswer(t *testing.T) {
 
 func TestAFailedInitHasAKind(t *testing.T) {
 	t.Parallel()
-	for answer, kind := range map[string]manager.FailureKind{
-		`{"code":"OK","data":{"command_execution_status":"FAILURE"}}`:                               manager.FailureInfrastructure,
-		`{"code":"OK","data":{"command_execution_status":"FAILURE","failure_kind":"connectivity"}}`: manager.FailureConnectivity,
-		`{"code":"OK","data":{"error_msg":"which pool?","code":400}}`:                               manager.FailureRefused,
-		`{"code":"FAILED","data":{"error_msg":"git: exit status 128"}}`:                             manager.FailureInfrastructure,
-		`{"code":"TIMEOUT"}`: manager.FailureTimeout,
+	for answer, kind := range map[string]api.FailureKind{
+		`{"code":"OK","data":{"command_execution_status":"FAILURE"}}`:                               api.FailureInfrastructure,
+		`{"code":"OK","data":{"command_execution_status":"FAILURE","failure_kind":"connectivity"}}`: api.FailureConnectivity,
+		`{"code":"OK","data":{"error_msg":"which pool?","code":400}}`:                               api.FailureRefused,
+		`{"code":"FAILED","data":{"error_msg":"git: exit status 128"}}`:                             api.FailureInfrastructure,
+		`{"code":"TIMEOUT"}`: api.FailureTimeout,
 	} {
 		s := start(t)
 		d := s.register("d", dockerTypes)

@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/robfig/cron/v3"
 	"github.com/rs/zerolog"
+
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // fireCommand makes a schedule submit its stage or task.
@@ -26,14 +29,14 @@ type fireCommand struct {
 }
 
 // submission returns the command by which a schedule submits for a time.
-func (m *Manager) submission(ctx context.Context, account string, s *Schedule, due time.Time) (*fireCommand, error) {
+func (m *Manager) submission(ctx context.Context, account string, s *api.Schedule, due time.Time) (*fireCommand, error) {
 	if (len(s.Stage) == 0) == (len(s.Task) == 0) {
 		return nil, fmt.Errorf("%w: a schedule needs a stage or a task, one of them", ErrInvalid)
 	}
 	f := &fireCommand{ID: s.ID, Due: due}
 	id := s.ID + "-" + due.UTC().Format("20060102T150405Z")
 	if len(s.Stage) > 0 {
-		var req StageRequest
+		var req api.StageRequest
 		if err := json.Unmarshal(s.Stage, &req); err != nil {
 			return nil, fmt.Errorf("%w: stage: %w", ErrInvalid, err)
 		}
@@ -123,9 +126,9 @@ func (m *Manager) fireSchedule(ctx context.Context, k key) error {
 }
 
 // nextFire returns the command for the time at which a schedule is due.
-func (m *Manager) nextFire(ctx context.Context, account string, s *Schedule, now time.Time) (*fireCommand, error) {
+func (m *Manager) nextFire(ctx context.Context, account string, s *api.Schedule, now time.Time) (*fireCommand, error) {
 	late := now.Sub(s.Next) > lateness
-	next, err := s.after(now)
+	next, err := nextTime(s, now)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +136,7 @@ func (m *Manager) nextFire(ctx context.Context, account string, s *Schedule, now
 	case late && s.Missed == missedSkip:
 		return &fireCommand{ID: s.ID, Due: s.Next, Next: next, Error: "no manager was running"}, nil
 	case s.Missed == missedAll:
-		if next, err = s.following(now); err != nil {
+		if next, err = followingTime(s, now); err != nil {
 			return nil, err
 		}
 	}
@@ -145,15 +148,15 @@ func (m *Manager) nextFire(ctx context.Context, account string, s *Schedule, now
 	return f, nil
 }
 
-// following returns the time after the one that is due. It skips all but the newest
+// followingTime returns the time after the one that is due. It skips all but the newest
 // maxMissed missed times. It looks back from now, further each time, because an outage
 // may contain millions of times.
-func (s *Schedule) following(now time.Time) (time.Time, error) {
-	next, err := s.after(s.Next)
+func followingTime(s *api.Schedule, now time.Time) (time.Time, error) {
+	next, err := nextTime(s, s.Next)
 	if err != nil || next.After(now) {
 		return next, err
 	}
-	times, zone, err := s.times()
+	times, zone, err := scheduleTimes(s)
 	if err != nil {
 		return next, err
 	}
@@ -205,6 +208,15 @@ func (c *core) fire(account string, f *fireCommand) (existed bool) {
 		s.LastError = err.Error()
 	}
 	return existed || err != nil
+}
+
+// noteTrigger records the stage or task that a caller has made a schedule submit.
+func (c *core) noteTrigger(account, id, made string, err error) {
+	s := c.schedules[key{account, id}]
+	if s == nil || err != nil && !errors.Is(err, ErrConflict) { // a conflict: it was triggered in the same second before
+		return
+	}
+	s.Last, s.LastID, s.LastError = c.at.UTC(), made, ""
 }
 
 // isRunning reports whether a stage or single task has not ended.

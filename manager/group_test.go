@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // registerInGroup registers a delegate of the group "g".
@@ -37,10 +38,10 @@ func TestAGroupOfDelegatesServesAStage(t *testing.T) {
 	s.take(b, executeTask)
 	leave(b)
 	st := s.ended("s1")
-	assert.Equal(t, manager.Failure, st.Status)
+	assert.Equal(t, api.Failure, st.Status)
 	assert.Contains(t, st.Error, `the delegate "b" has unregistered`)
 	s.pass(c, cleanupTask, succeeded)
-	assert.Equal(t, manager.Success, s.stage("s1").Cleanup.Status)
+	assert.Equal(t, api.Success, s.stage("s1").Cleanup.Status)
 	require.Len(t, s.m.Delegates(account), 1)
 	assert.Equal(t, "g", s.m.Delegates(account)[0].Group)
 	assert.Zero(t, s.m.Delegates(account)[0].Stages)
@@ -58,5 +59,5 @@ func TestASlowDelegateLosesAStageToItsGroup(t *testing.T) {
 	assert.Empty(t, s.poll(a).Events)
 	s.pass(b, executeTask, succeeded)
 	s.pass(b, cleanupTask, succeeded)
-	assert.Equal(t, manager.Success, s.ended("s1").Status)
+	assert.Equal(t, api.Success, s.ended("s1").Status)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/internal/taskkind"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 )
 
@@ -119,7 +120,7 @@ func (c *core) addStep(n *run, s *appendedStep) {
 	_ = c.queue.Enlarge(n.account, n.ID, p.keptSize()) // an open stage has not ended
 	c.count(n.account, func(s *accountStats) { s.Appended++ })
 	c.publishStep(n, p)
-	if n.init.Status == Success {
+	if n.init.Status == api.Success {
 		c.sendAppended(n, p)
 	}
 }
@@ -127,8 +128,8 @@ func (c *core) addStep(n *run, s *appendedStep) {
 // sendAppended adds an appended step to the queue, unless it was aborted before.
 func (c *core) sendAppended(n *run, p *step) {
 	switch p.Status {
-	case Queued:
-	case Aborted:
+	case api.Queued:
+	case api.Aborted:
 		n.recordFailure(p)
 		return
 	default:
@@ -137,7 +138,7 @@ func (c *core) sendAppended(n *run, p *step) {
 	n.held.sent[p.TaskID] = p
 	if err := c.queue.Append(n.account, n.ID, p.task(n, n.variant, c.at)); err != nil { // its random task id is taken
 		delete(n.held.sent, p.TaskID)
-		p.Status, p.Error, p.FailureKind = Failure, err.Error(), FailureUnknown
+		p.Status, p.Error, p.FailureKind = api.Failure, err.Error(), api.FailureUnknown
 		n.recordFailure(p)
 		c.publishStep(n, p)
 	}
@@ -150,14 +151,14 @@ func (c *core) heldPartEnded(n *run, p *step, lost bool) {
 	if inOrder {
 		n.current = nil
 	}
-	if p.Status != Success {
+	if p.Status != api.Success {
 		n.recordFailure(p)
 	}
 	switch {
 	case lost:
 		c.loseHeld(n)
 		return
-	case p.kind == taskkind.Init && p.Status == Success:
+	case p.kind == taskkind.Init && p.Status == api.Success:
 		for _, a := range n.held.appended {
 			c.sendAppended(n, a)
 		}
@@ -248,7 +249,7 @@ func (c *core) stranded(n *run, e *queue.Event) {
 		return
 	}
 	if n.failed == "" {
-		n.failed, n.Error, n.FailureKind = Failure, e.Result.Error, FailureDelegateLost
+		n.failed, n.Error, n.FailureKind = api.Failure, e.Result.Error, api.FailureDelegateLost
 	}
 	c.loseHeld(n)
 }
@@ -256,8 +257,8 @@ func (c *core) stranded(n *run, e *queue.Event) {
 // skipAppended marks the appended steps that will not run as skipped.
 func (c *core) skipAppended(n *run) {
 	for _, p := range n.held.appended {
-		if p.Status == Queued && n.held.sent[p.TaskID] == nil {
-			p.Status = Skipped
+		if p.Status == api.Queued && n.held.sent[p.TaskID] == nil {
+			p.Status = api.Skipped
 			c.publishStep(n, p)
 		}
 	}
@@ -288,7 +289,7 @@ func (c *core) abortStep(account string, a *abortStepCommand) error {
 	case p == n.current || n.held != nil && n.held.sent[p.TaskID] != nil:
 		return c.queue.Abort(account, p.TaskID, why)
 	}
-	p.Status, p.Error, p.FailureKind, p.EndedAt = Aborted, why, FailureAborted, c.at
+	p.Status, p.Error, p.FailureKind, p.EndedAt = api.Aborted, why, api.FailureAborted, c.at
 	c.publishStep(n, p)
 	return nil
 }

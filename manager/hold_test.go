@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // held starts a poll that waits, by the manager's clock.
@@ -183,13 +184,13 @@ func TestTheWaitMethodsWaitLikeTheCalls(t *testing.T) {
 	s := start(t)
 	_, err := s.m.WaitStage(t.Context(), account, "none")
 	require.ErrorIs(t, err, manager.ErrNotFound)
-	st, err := s.m.SubmitStage(t.Context(), account, manager.StageRequest{})
+	st, err := s.m.SubmitStage(t.Context(), account, api.StageRequest{})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	got, err := s.m.WaitStage(ctx, account, st.ID)
 	require.ErrorIs(t, err, context.Canceled)
-	assert.Equal(t, manager.Queued, got.Status)
+	assert.Equal(t, api.Queued, got.Status)
 	require.NoError(t, s.m.Close())
 	_, err = s.m.WaitStage(t.Context(), account, st.ID)
 	require.ErrorIs(t, err, manager.ErrClosed)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -34,7 +35,7 @@ const maxAnnounced = 100
 // announceSteps lists the container steps in the init, so that a driver can pull
 // their images early. It leaves out steps with an expression, because the init may
 // not see the values that the step may see.
-func announceSteps(init object, steps []StepRequest) {
+func announceSteps(init object, steps []api.StepRequest) {
 	if !init.absent("steps") {
 		return
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // Foreign VM delegates get the payloads in an envelope (docs/protocol.md, section
@@ -31,14 +31,14 @@ func TestAStageForVMs(t *testing.T) {
 		"timeout":3600,"working_dir":"/tmp/dlite-workspace"}}}`, string(got.Data))
 	got = s.pass(foreign, "DLITE_CI_VM_CLEANUP_TASK", succeeded)
 	assert.JSONEq(t, `{"stage_runtime_id":"s1","pool_id":"big"}`, string(got.Data))
-	assert.Equal(t, manager.Success, s.ended("s1").Status)
+	assert.Equal(t, api.Success, s.ended("s1").Status)
 
 	ours := s.register("ours", []string{"vm_init", "vm_execute", "vm_cleanup", "DLITE_CI_VM_INITIALIZE_TASK"}, "ours")
 	s.submit(`{"id":"s2","infra":"vm","selectors":["ours"]}`)
 	got = s.pass(ours, "vm_init", succeeded)
 	assert.JSONEq(t, `{"envs":{},"group_id":"s2","network":{"id":"s2"}}`, string(got.Data))
 	s.pass(ours, "vm_cleanup", succeeded)
-	assert.Equal(t, manager.Success, s.ended("s2").Status)
+	assert.Equal(t, api.Success, s.ended("s2").Status)
 }
 
 // A foreign VM delegate and its agent need members that our own do not: at least one

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // lifecycle is the part of the life that stages and single tasks have in common. The
@@ -17,9 +19,9 @@ import (
 //
 // A work in the queue that ends without a start was aborted, or waited for too long.
 type lifecycle struct {
-	Trace   tracing   `json:"trace,omitzero"`
-	Started time.Time `json:"started,omitzero"` // zero while the current attempt is queued
-	Retry   *Retry    `json:"retry,omitempty"`
+	Trace   tracing    `json:"trace,omitzero"`
+	Started time.Time  `json:"started,omitzero"` // zero while the current attempt is queued
+	Retry   *api.Retry `json:"retry,omitempty"`
 }
 
 // kind selects the statistics of stages or of single tasks.
@@ -46,7 +48,7 @@ func (c *core) started(account string, of kind, l *lifecycle, at time.Time) {
 func (l *lifecycle) requeued(at time.Time) { l.Trace.Since, l.Started = at, time.Time{} }
 
 // allowsRetry reports whether the retry policy allows another attempt after some
-// attempts, the last of which ended for the reason why: a value of [Retry.On]. A work
+// attempts, the last of which ended for the reason why: a value of [api.Retry.On]. A work
 // that has not started is not retried.
 func (l *lifecycle) allowsRetry(attempts int, why string) bool {
 	return l.Retry != nil && !l.Started.IsZero() && attempts < l.Retry.MaxAttempts && slices.Contains(l.Retry.On, why)
@@ -59,7 +61,7 @@ func (c *core) retried(account string, l *lifecycle) {
 }
 
 // ended records the end of the last attempt.
-func (c *core) ended(account string, of kind, l *lifecycle, status Status, delegate string, at time.Time) {
+func (c *core) ended(account string, of kind, l *lifecycle, status api.Status, delegate string, at time.Time) {
 	if l.Started.IsZero() {
 		c.recordWait(l.Trace, at)
 	}
@@ -81,10 +83,10 @@ func synced[T any](ctx context.Context, m *Manager, get func() (T, error)) (T, e
 // waitEnded waits until the state that get returns has ended. The channel of get is
 // closed when waitEnded has to call get again. If ctx ends or the manager closes first,
 // waitEnded returns the current state and an error.
-func waitEnded[T interface{ ended() bool }](ctx context.Context, m *Manager, get func() (T, <-chan struct{}, error)) (T, error) {
+func waitEnded[T any](ctx context.Context, m *Manager, ended func(*T) bool, get func() (T, <-chan struct{}, error)) (T, error) {
 	for {
 		t, done, err := get()
-		if err != nil || t.ended() {
+		if err != nil || ended(&t) {
 			return t, err
 		}
 		if err := m.awaitDone(ctx, done); err != nil {
@@ -95,9 +97,6 @@ func waitEnded[T interface{ ended() bool }](ctx context.Context, m *Manager, get
 		}
 	}
 }
-
-func (s Stage) ended() bool { return s.Status.Ended() }
-func (t Task) ended() bool  { return t.Status.Ended() }
 
 // awaitDone waits until done is closed, ctx ends or the manager closes.
 func (m *Manager) awaitDone(ctx context.Context, done <-chan struct{}) error {

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -36,7 +37,7 @@ func TestMessagesOfDelegatesAreShortened(t *testing.T) {
 		require.Equal(t, 200, s.acquire(id, name).status)
 		require.Equal(t, 204, s.respond(id, name, body))
 		got := s.task(name)
-		assert.Equal(t, manager.Failure, got.Status)
+		assert.Equal(t, api.Failure, got.Status)
 		assert.Contains(t, got.Error, "éé", name)
 		assert.Less(t, len(got.Error)+len(got.Code), 5<<10, name)
 		assert.NotContains(t, got.Error, "\uFFFD", name)
@@ -91,9 +92,9 @@ func TestEachStepHasItsOwnLogKey(t *testing.T) {
 		":init": {":init"}, "b": {"init", ":init", "_init"}, "c/": {":init", ":init:0"}, "c_": {":init"}, "c:": {"init"},
 		"build-1": {"test"}, "a": {"b/c", "b_c", "..."}, "a/b": {"c"}, "a b": {"c"}, "a_b": {"c"}, "../x": {"c"}, "é": {"è", "e"},
 	} {
-		req := manager.StageRequest{ID: id}
+		req := api.StageRequest{ID: id}
 		for _, step := range steps {
-			req.Steps = append(req.Steps, manager.StepRequest{ID: step})
+			req.Steps = append(req.Steps, api.StepRequest{ID: step})
 		}
 		st, err := s.m.SubmitStage(t.Context(), account, req)
 		require.NoError(t, err)
@@ -166,18 +167,18 @@ func TestAbortingAStageInEveryState(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		before  []func(*server, string)
-		want    manager.Status
+		want    api.Status
 		steps   string // of the init, the step and the cleanup
 		running bool   // the running part must be answered
 		cleans  bool
 	}{
-		"its init is offered": {[]func(*server, string){offer(initTask)}, manager.Aborted, "ABORTED SKIPPED SKIPPED", false, false},
-		"its init runs":       {[]func(*server, string){take(initTask)}, manager.Aborted, "ABORTED SKIPPED SUCCESS", true, true},
-		"its step is offered": {[]func(*server, string){pass(initTask), offer(executeTask)}, manager.Aborted, "SUCCESS ABORTED SUCCESS", false, true},
-		"its step runs":       {[]func(*server, string){pass(initTask), take(executeTask)}, manager.Aborted, "SUCCESS ABORTED SUCCESS", true, true},
-		"its cleanup is offered": {[]func(*server, string){pass(initTask), pass(executeTask), offer(cleanupTask)}, manager.Success,
+		"its init is offered": {[]func(*server, string){offer(initTask)}, api.Aborted, "ABORTED SKIPPED SKIPPED", false, false},
+		"its init runs":       {[]func(*server, string){take(initTask)}, api.Aborted, "ABORTED SKIPPED SUCCESS", true, true},
+		"its step is offered": {[]func(*server, string){pass(initTask), offer(executeTask)}, api.Aborted, "SUCCESS ABORTED SUCCESS", false, true},
+		"its step runs":       {[]func(*server, string){pass(initTask), take(executeTask)}, api.Aborted, "SUCCESS ABORTED SUCCESS", true, true},
+		"its cleanup is offered": {[]func(*server, string){pass(initTask), pass(executeTask), offer(cleanupTask)}, api.Success,
 			"SUCCESS SUCCESS SUCCESS", false, true},
-		"it has ended": {[]func(*server, string){pass(initTask), pass(executeTask), pass(cleanupTask)}, manager.Success,
+		"it has ended": {[]func(*server, string){pass(initTask), pass(executeTask), pass(cleanupTask)}, api.Success,
 			"SUCCESS SUCCESS SUCCESS", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -207,7 +208,7 @@ func TestAbortingAStageInEveryState(t *testing.T) {
 			assert.Empty(t, s.poll(id).Aborted)
 			s.pass(id, initTask, succeeded) // the slot now belongs to s2
 			s.pass(id, cleanupTask, succeeded)
-			assert.Equal(t, manager.Success, s.ended("s2").Status)
+			assert.Equal(t, api.Success, s.ended("s2").Status)
 			assert.Zero(t, s.m.Delegates(account)[0].Stages)
 			assert.Zero(t, s.m.Delegates(account)[0].Running)
 		})
@@ -229,11 +230,11 @@ func TestARestartedDelegateIsAnotherDelegate(t *testing.T) {
 	assert.Empty(t, s.poll(restarted).Events)
 	assert.Equal(t, 204, s.acquire(restarted, step.ID).status, "another delegate has the task")
 	assert.Equal(t, 409, s.respond(restarted, step.ID, succeeded))
-	assert.Equal(t, manager.Running, s.stage("s1").Status)
+	assert.Equal(t, api.Running, s.stage("s1").Status)
 	s.clock.Advance(59 * time.Second)
 	require.Equal(t, 200, s.beat(restarted))
 	s.clock.Advance(time.Second)
-	assert.Equal(t, manager.Failure, s.ended("s1").Status)
+	assert.Equal(t, api.Failure, s.ended("s1").Status)
 	assert.Zero(t, s.m.Delegates(account)[0].Stages)
 	s.submit(`{"id":"s2"}`)
 	s.take(restarted, initTask)

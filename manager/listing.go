@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 )
 
@@ -24,7 +25,7 @@ const (
 
 // stageFilter selects stages of an account.
 type stageFilter struct {
-	status   Status
+	status   api.Status
 	pipeline string
 	labels   []string // NAME=VALUE
 	after    uint64   // the order of the last stage of the previous page
@@ -43,15 +44,15 @@ func (f *stageFilter) matches(n *run) bool {
 }
 
 // Stages returns the account's stages, the oldest first.
-func (m *Manager) Stages(account string) []Stage {
+func (m *Manager) Stages(account string) []api.Stage {
 	out, _ := m.stagePage(account, stageFilter{})
 	return out
 }
 
 // stagePage returns the stages that a filter selects, the oldest first. More is the after
 // of the next page, or 0 at the end.
-func (m *Manager) stagePage(account string, f stageFilter) (out []Stage, more uint64) {
-	out = []Stage{}
+func (m *Manager) stagePage(account string, f stageFilter) (out []api.Stage, more uint64) {
+	out = []api.Stage{}
 	places := m.core.queue.Places(account)
 	parts, done := 0, false
 	for !done {
@@ -62,7 +63,7 @@ func (m *Manager) stagePage(account string, f stageFilter) (out []Stage, more ui
 
 // listStages appends the next stages to a page. It moves the filter behind them, or to 0
 // at the end of the list.
-func (c *core) listStages(out []Stage, parts int, account string, f *stageFilter, places map[string]queue.Place) ([]Stage, int, bool) {
+func (c *core) listStages(out []api.Stage, parts int, account string, f *stageFilter, places map[string]queue.Place) ([]api.Stage, int, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	list := c.inOrder[account]
@@ -79,7 +80,7 @@ func (c *core) listStages(out []Stage, parts int, account string, f *stageFilter
 			return out, parts, true
 		}
 		s := n.view()
-		if s.Status == Queued {
+		if s.Status == api.Queued {
 			s.Place, s.Reason = places[n.ID].Number, places[n.ID].Reason
 		}
 		out, parts, f.after = append(out, s), parts+n.stepCount(), n.order
@@ -100,9 +101,12 @@ func (c *core) addToList(n *run) {
 
 // forgetStage removes a stage.
 func (c *core) forgetStage(k key) {
-	if c.stages[k] != nil {
+	if n := c.stages[k]; n != nil {
 		delete(c.stages, k)
-		c.forgotten[k.account]++ // its list still has it
+		c.forgotten[k.account]++ // its lists still have it
+		if n.end > 0 {
+			c.endings[k.account].forgotten++
+		}
 	}
 }
 
@@ -117,8 +121,8 @@ func (m *Manager) listStages(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	page := struct {
-		Stages []Stage `json:"stages"`
-		Next   string  `json:"next,omitempty"`
+		Stages []api.Stage `json:"stages"`
+		Next   string      `json:"next,omitempty"`
 	}{}
 	var more uint64
 	if page.Stages, more = m.stagePage(account(r), f); more > 0 {
@@ -128,10 +132,10 @@ func (m *Manager) listStages(w http.ResponseWriter, r *http.Request) {
 }
 
 func parseStageFilter(q url.Values) (stageFilter, error) {
-	f := stageFilter{status: Status(q.Get("status")), pipeline: q.Get("pipeline"), labels: q["label"], limit: maxPage}
+	f := stageFilter{status: api.Status(q.Get("status")), pipeline: q.Get("pipeline"), labels: q["label"], limit: maxPage}
 	if f.status != "" {
 		if err := checkOneOf("status", string(f.status),
-			string(Queued), string(Running), string(Success), string(Failure), string(Timeout), string(Aborted)); err != nil {
+			string(api.Queued), string(api.Running), string(api.Success), string(api.Failure), string(api.Timeout), string(api.Aborted)); err != nil {
 			return f, err
 		}
 	}

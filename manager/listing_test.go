@@ -8,10 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 type page struct {
-	Stages []manager.Stage
+	Stages []api.Stage
 	Next   string
 }
 
@@ -111,8 +112,8 @@ func TestAListingEndsItsPageAtManyParts(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for i := range 5 {
-		steps := make([]manager.StepRequest, 9_000)
-		_, err := s.m.SubmitStage(t.Context(), account, manager.StageRequest{ID: fmt.Sprint("s", i), Steps: steps})
+		steps := make([]api.StepRequest, 9_000)
+		_, err := s.m.SubmitStage(t.Context(), account, api.StageRequest{ID: fmt.Sprint("s", i), Steps: steps})
 		require.NoError(t, err)
 	}
 	p, ids := s.page("")

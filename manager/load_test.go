@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // wall makes a server use the wall clock.
@@ -112,7 +113,7 @@ func TestManyStagesThroughTwoDelegates(t *testing.T) {
 	for i := range stages {
 		st, err := s.m.WaitStage(t.Context(), account, fmt.Sprint("s", i))
 		require.NoError(t, err)
-		assert.Equal(t, manager.Success, st.Status, st.Error)
+		assert.Equal(t, api.Success, st.Status, st.Error)
 	}
 	for _, d := range s.m.Delegates(account) {
 		assert.Zero(t, d.Stages)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -58,7 +59,7 @@ func TestASubmissionCannotMakeTheManagerCallAnAddress(t *testing.T) {
 		return m
 	}
 	submit := func(m *Manager, url string) error {
-		_, err := m.SubmitStage(t.Context(), "a", StageRequest{Init: []byte(`{"log_config":{"url":"` + url + `"},"log_key":"k"}`), Steps: []StepRequest{{}}})
+		_, err := m.SubmitStage(t.Context(), "a", api.StageRequest{Init: []byte(`{"log_config":{"url":"` + url + `"},"log_key":"k"}`), Steps: []api.StepRequest{{}}})
 		return err
 	}
 	m := open(func(*Config) {})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task"
 )
 
@@ -266,27 +267,27 @@ func withInit(body string) string {
 }
 
 // submit submits a stage, see withInit.
-func (s *server) submit(body string) (st manager.Stage) {
+func (s *server) submit(body string) (st api.Stage) {
 	s.t.Helper()
 	s.ok("POST", "/api/stages?accountId=acc", withInit(body), &st)
 	return st
 }
 
-func (s *server) stage(id string) (st manager.Stage) {
+func (s *server) stage(id string) (st api.Stage) {
 	s.t.Helper()
 	s.ok("GET", "/api/stages/"+id+"?accountId=acc", "", &st)
 	return st
 }
 
 // ended waits for the end of a stage.
-func (s *server) ended(id string) (st manager.Stage) {
+func (s *server) ended(id string) (st api.Stage) {
 	s.t.Helper()
 	s.ok("GET", "/api/stages/"+id+"?accountId=acc&wait=60", "", &st)
 	require.True(s.t, st.Status.Ended(), "%+v", st)
 	return st
 }
 
-func (s *server) task(id string) (t manager.Task) {
+func (s *server) task(id string) (t api.Task) {
 	s.t.Helper()
 	s.ok("GET", "/api/tasks/"+id+"?accountId=acc", "", &t)
 	return t

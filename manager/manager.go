@@ -16,7 +16,6 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/delegate-io/dlite/internal/httpserver"
-	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/manager/internal/journal"
 	"github.com/delegate-io/dlite/manager/internal/queuelog"
 	"github.com/delegate-io/dlite/task"
@@ -192,8 +191,7 @@ func (c *Config) setDefaults() {
 type Manager struct {
 	cfg       Config
 	id        string // identifies this process among the managers of a store
-	secrets   map[string]token.Secret
-	tokens    tokenCache
+	auth      *authenticator
 	core      *core
 	journal   *journal.Journal[*command]
 	tracer    trace.Tracer
@@ -206,8 +204,9 @@ type Manager struct {
 	closing <-chan struct{}    // is closed by Close
 	stopped chan struct{}      // is closed when the loop has ended
 
-	placesMu sync.Mutex // guards places; is held while they are determined
-	places   map[string]placesList
+	queueViews queueViews
+	placesMu   sync.Mutex // guards places; is held while they are determined
+	places     map[string]placesList
 
 	mu     sync.Mutex // guards the fields below, which belong to this process alone
 	counts map[string]*accountStats
@@ -229,7 +228,7 @@ func New(cfg Config) (*Manager, error) {
 
 func open(cfg *Config) (*Manager, error) {
 	cfg.setDefaults()
-	secrets, err := parseSecrets(cfg.Accounts)
+	auth, err := newAuthenticator(cfg.Accounts, cfg.Clock.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +236,7 @@ func open(cfg *Config) (*Manager, error) {
 	m := &Manager{
 		cfg:     *cfg,
 		id:      rand.Text(),
-		secrets: secrets,
+		auth:    auth,
 		stop:    stop,
 		closing: ctx.Done(),
 		stopped: make(chan struct{}),
@@ -278,25 +277,7 @@ const openFor = 5 * time.Minute
 
 // rules is the version of the rules by which the core executes the commands of a
 // store.
-const rules = 5
-
-func parseSecrets(accounts map[string]string) (map[string]token.Secret, error) {
-	if len(accounts) == 0 {
-		return nil, errors.New("no account is configured; Config.Accounts needs an id and its secret")
-	}
-	secrets := make(map[string]token.Secret, len(accounts))
-	for id, text := range accounts {
-		secret, err := token.ParseSecret(text)
-		if err != nil {
-			return nil, fmt.Errorf("account %q: %w", id, err)
-		}
-		if id == "" {
-			return nil, errors.New("an account has no id")
-		}
-		secrets[id] = secret
-	}
-	return secrets, nil
-}
+const rules = 6
 
 // configure sets this manager's settings for all managers of the store. With a
 // read-only store, the settings in the store stay.

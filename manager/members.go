@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/delegate-io/dlite/internal/jsonscan"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -43,15 +44,16 @@ type submissionShape struct {
 }
 
 // shapes holds the shape of each kind of submission.
-type shapes struct{ stage, task, schedule, limit, steps submissionShape }
+type shapes struct{ stage, task, schedule, limit, steps, pause, abort submissionShape }
 
 var knownShapes = sync.OnceValue(func() *shapes {
 	payload := func(v any) *shape { return shapeOf(reflect.TypeOf(v), true, map[reflect.Type]*shape{}) }
 	closed := func(v any) *shape { return shapeOf(reflect.TypeOf(v), false, map[reflect.Type]*shape{}) }
 	s := &shapes{
-		stage: submissionShape{closed(StageRequest{}), submissionBounds}, task: submissionShape{payload(task.Task{}), taskBounds},
-		schedule: submissionShape{closed(Schedule{}), taskBounds}, limit: submissionShape{closed(Limit{}), submissionBounds},
-		steps: submissionShape{closed(appendRequest{}), submissionBounds},
+		stage: submissionShape{closed(api.StageRequest{}), submissionBounds}, task: submissionShape{payload(task.Task{}), taskBounds},
+		schedule: submissionShape{closed(api.Schedule{}), taskBounds}, limit: submissionShape{closed(api.Limit{}), submissionBounds},
+		steps: submissionShape{closed(appendRequest{}), submissionBounds}, pause: submissionShape{closed(pauseRequest{}), submissionBounds},
+		abort: submissionShape{closed(abortRequest{}), submissionBounds},
 	}
 	execute := payload(stage.ExecuteRequest{})
 	execute.member("run").near = true
@@ -293,7 +295,7 @@ func editDistance(a, b []rune) int {
 }
 
 // checkNotEmpty returns an error for a stage without steps and without an init.
-func (req *StageRequest) checkNotEmpty() error {
+func checkNotEmpty(req *api.StageRequest) error {
 	o, err := parseObject("init", req.Init)
 	if err != nil || len(req.Steps) > 0 || len(o) > 0 || req.Hold != nil {
 		return err

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 func TestUnknownMembersAreRefusedWithTheirPath(t *testing.T) {
@@ -90,10 +92,10 @@ func TestManyUnknownMembersAreCheap(t *testing.T) {
 
 func TestTheErrorNamesTheValueOfAWrongType(t *testing.T) {
 	t.Parallel()
-	err := json.Unmarshal([]byte(`{"steps":[{"timeout_ms":{}}]}`), new(StageRequest))
+	err := json.Unmarshal([]byte(`{"steps":[{"timeout_ms":{}}]}`), new(api.StageRequest))
 	require.Error(t, err)
 	assert.Equal(t, "steps.timeout_ms: a value of type object is not allowed here", decodeProblem(err))
-	err = json.Unmarshal([]byte(`{`), new(StageRequest))
+	err = json.Unmarshal([]byte(`{`), new(api.StageRequest))
 	assert.Equal(t, "unexpected end of JSON input", decodeProblem(err))
 }
 
@@ -171,7 +173,7 @@ func FuzzUnknownMembers(f *testing.F) {
 		}
 		d := json.NewDecoder(strings.NewReader(string(text)))
 		d.DisallowUnknownFields()
-		if strict := d.Decode(new(StageRequest)); strict != nil {
+		if strict := d.Decode(new(api.StageRequest)); strict != nil {
 			require.NotContains(t, strict.Error(), "unknown field", "%q", text)
 		}
 	})

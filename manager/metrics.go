@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/delegate-io/dlite/logger/telemetry"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 )
 
@@ -117,8 +118,8 @@ func (c *collector) collectStore(out chan<- prometheus.Metric) {
 
 func (c *collector) collectWork(out chan<- prometheus.Metric, account, kind string, w *workStats) {
 	out <- prometheus.MustNewConstMetric(c.submitted, prometheus.CounterValue, float64(w.Submitted), account, kind)
-	for status, label := range map[Status]string{
-		Success: "success", Failure: "failure", Timeout: "timeout", Aborted: "aborted",
+	for status, label := range map[api.Status]string{
+		api.Success: "success", api.Failure: "failure", api.Timeout: "timeout", api.Aborted: "aborted",
 	} {
 		out <- prometheus.MustNewConstMetric(c.ended, prometheus.CounterValue, float64(w.Ended[status]), account, kind, label)
 	}

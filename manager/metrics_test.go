@@ -16,6 +16,7 @@ import (
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/logger/telemetry"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task"
 )
 
@@ -65,7 +66,7 @@ func TestMetricsCountStagesAndTasks(t *testing.T) {
 	m := newWatched(t)
 	srv := httptest.NewServer(m)
 	t.Cleanup(srv.Close)
-	_, err := m.SubmitStage(t.Context(), account, manager.StageRequest{
+	_, err := m.SubmitStage(t.Context(), account, api.StageRequest{
 		ID: "s1", Selectors: []string{"Linux", " gpu"}, Init: json.RawMessage(`{"envs":{"P":"` + fakePayload + `"}}`),
 	})
 	require.NoError(t, err)

@@ -9,56 +9,36 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/internal/taskkind"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task"
 )
 
 // ErrNotOpen means that a stage takes no more steps: it was submitted without
-// [StageRequest.Hold], or was finished or aborted, or its lease or the stage itself has
+// [api.StageRequest.Hold], or was finished or aborted, or its lease or the stage itself has
 // ended. The message says which.
 var ErrNotOpen = errors.New("the stage is not open")
 
-// Hold keeps a stage open: after its steps it waits for further steps, which
-// [Manager.AppendSteps] adds, until [Manager.FinishStage]. The submitter is its holder.
-//
-// The lease protects against a holder that has died. When it ends, the manager aborts the
-// running steps, runs the cleanup, and ends the stage as [Failure]. The submission,
-// AppendSteps and [Manager.RenewStage] begin the lease anew. FinishStage ends the need
-// for it.
-type Hold struct {
-	// Lease is the time from one sign of the holder to the next, from a second to a
-	// day. It also counts while the stage waits for a delegate. After an outage that is
-	// longer than [Config.Gap] it begins anew; a lease that is shorter than the Gap may
-	// end by a restart of the manager.
-	Lease task.Millis `json:"lease_ms"`
-	// Announced are steps that will probably be appended, as far as they are known. The
-	// init lists those with an image, so that a driver can pull the image, or create
-	// the container in a pod. Only ID, and the members of Data that
-	// [stage.Step.Announcement] keeps, count. An announced step need not come, and a
-	// step need not be announced. An init has room for 100 steps with an image.
-	Announced []StepRequest `json:"announced,omitempty"`
-}
-
 // minLease and maxLease bound the lease of a held stage.
 const (
-	minLease = task.Millis(1000)
-	maxLease = task.Millis(24 * 60 * 60 * 1000)
+	minLease = 1000 // milliseconds
+	maxLease = 24 * 60 * 60 * 1000
 )
 
 // check checks a hold. Nil is valid.
-func (h *Hold) check(retry *Retry) error {
+func checkHold(h *api.Hold, retry *api.Retry) error {
 	switch {
 	case h == nil:
 		return nil
 	case retry != nil:
 		return fmt.Errorf("%w: retry: a stage with a hold cannot run again, because the manager does not know its steps; let its holder open another stage", ErrInvalid)
-	case h.Lease < minLease || h.Lease > maxLease:
-		return fmt.Errorf("%w: hold.lease_ms is %d; it may be %d to %d", ErrInvalid, h.Lease, minLease, maxLease)
+	case h.LeaseMS < minLease || h.LeaseMS > maxLease:
+		return fmt.Errorf("%w: hold.lease_ms is %d; it may be %d to %d", ErrInvalid, h.LeaseMS, minLease, maxLease)
 	}
 	if err := checkCount("hold.announced", len(h.Announced), maxSteps); err != nil {
 		return err
 	}
 	for i := range h.Announced {
-		if err := h.Announced[i].check(fmt.Sprintf("hold.announced[%d]", i)); err != nil {
+		if err := checkStep(fmt.Sprintf("hold.announced[%d]", i), &h.Announced[i]); err != nil {
 			return err
 		}
 	}
@@ -66,11 +46,11 @@ func (h *Hold) check(retry *Retry) error {
 }
 
 // announced returns the steps that the init of a stage announces.
-func (req *StageRequest) announced() []StepRequest {
+func announced(req *api.StageRequest) []api.StepRequest {
 	if req.Hold == nil {
 		return req.Steps
 	}
-	return append(append([]StepRequest{}, req.Steps...), req.Hold.Announced...)
+	return append(append([]api.StepRequest{}, req.Steps...), req.Hold.Announced...)
 }
 
 // appendCommand appends steps to a held stage.
@@ -81,13 +61,13 @@ type appendCommand struct {
 
 // appendedStep is a step in an appendCommand. Size counts for the budget.
 type appendedStep struct {
-	State StepState `json:"state"`
-	Part  savedPart `json:"part"`
-	Size  int       `json:"size"`
+	State api.StepState `json:"state"`
+	Part  savedPart     `json:"part"`
+	Size  int           `json:"size"`
 }
 
 // AppendSteps adds steps to an open stage. They start as soon as the init has succeeded,
-// all at the same time, and also beside the steps of the [StageRequest]. Each step needs
+// all at the same time, and also beside the steps of the [api.StageRequest]. Each step needs
 // an id. Steps that the stage already has under their ids are left out, so that a caller
 // without an answer can repeat the call, also after the end of the stage. An appended step
 // always starts, so RunOn must be empty or "always". Either all steps are appended or
@@ -96,25 +76,25 @@ type appendedStep struct {
 // AppendSteps fails with [ErrInvalid], [ErrBudget] and [ErrNotFound]. It fails with
 // [ErrConflict] if the stage has a different step under one of the ids, and with
 // [ErrNotOpen].
-func (m *Manager) AppendSteps(ctx context.Context, account, id string, steps []StepRequest) (Stage, error) {
+func (m *Manager) AppendSteps(ctx context.Context, account, id string, steps []api.StepRequest) (api.Stage, error) {
 	s, _, err := m.appendSteps(ctx, account, id, steps)
 	return s, err
 }
 
-func (m *Manager) appendSteps(ctx context.Context, account, id string, steps []StepRequest) (s Stage, existed bool, err error) {
+func (m *Manager) appendSteps(ctx context.Context, account, id string, steps []api.StepRequest) (s api.Stage, existed bool, err error) {
 	if err := checkAppended(steps); err != nil {
-		return Stage{}, false, err
+		return api.Stage{}, false, err
 	}
 	like, err := synced(ctx, m, func() (openStage, error) { return m.core.openStage(account, id, steps) })
 	if err != nil {
-		return Stage{}, false, err
+		return api.Stage{}, false, err
 	}
 	cmd := &appendCommand{ID: id}
 	need := 0
 	for i := range steps {
 		a, err := m.appendedStep(&like, fmt.Sprintf("steps[%d]", i), &steps[i])
 		if err != nil {
-			return Stage{}, false, err
+			return api.Stage{}, false, err
 		}
 		if cmd.Steps = append(cmd.Steps, a); !like.known[a.State.ID] {
 			need += a.Size
@@ -122,19 +102,19 @@ func (m *Manager) appendSteps(ctx context.Context, account, id string, steps []S
 	}
 	release, err := m.budgets.take(account, amounts{budgetBytes: need})
 	if err != nil {
-		return Stage{}, false, err
+		return api.Stage{}, false, err
 	}
 	defer release()
 	r, err := m.applyCommand(ctx, &command{Account: account, AppendSteps: cmd})
 	if err != nil {
-		return Stage{}, r.existed, err
+		return api.Stage{}, r.existed, err
 	}
 	s, err = m.Stage(account, id)
 	return s, r.existed, err
 }
 
 // checkAppended checks the steps of a call of AppendSteps.
-func checkAppended(steps []StepRequest) error {
+func checkAppended(steps []api.StepRequest) error {
 	if len(steps) == 0 {
 		return fmt.Errorf("%w: steps is empty: name at least one step", ErrInvalid)
 	}
@@ -144,7 +124,7 @@ func checkAppended(steps []StepRequest) error {
 	seen := map[string]bool{}
 	for i := range steps {
 		s, path := &steps[i], fmt.Sprintf("steps[%d]", i)
-		if err := s.check(path); err != nil {
+		if err := checkStep(path, s); err != nil {
 			return err
 		}
 		switch {
@@ -161,7 +141,7 @@ func checkAppended(steps []StepRequest) error {
 }
 
 // appendedStep prepares a step for an open stage.
-func (m *Manager) appendedStep(like *openStage, path string, req *StepRequest) (appendedStep, error) {
+func (m *Manager) appendedStep(like *openStage, path string, req *api.StepRequest) (appendedStep, error) {
 	s := *req
 	s.Name, s.RunOn = cmp.Or(s.Name, s.ID), runOnAlways
 	p, err := m.prepareStep(like.run, like.ids, path, &s)
@@ -180,14 +160,14 @@ func (m *Manager) appendedStep(like *openStage, path string, req *StepRequest) (
 
 // FinishStage closes an open stage: its cleanup runs when all steps have ended. A stage
 // that was finished before, or has ended, does not change. FinishStage fails with
-// [ErrNotFound], and with [ErrNotOpen] for a stage without [StageRequest.Hold].
-func (m *Manager) FinishStage(ctx context.Context, account, id string) (Stage, error) {
+// [ErrNotFound], and with [ErrNotOpen] for a stage without [api.StageRequest.Hold].
+func (m *Manager) FinishStage(ctx context.Context, account, id string) (api.Stage, error) {
 	return m.changeStage(ctx, account, id, &command{Account: account, FinishStage: &idCommand{id}})
 }
 
 // RenewStage begins the lease of an open stage anew. It fails with [ErrNotFound] and
 // [ErrNotOpen].
-func (m *Manager) RenewStage(ctx context.Context, account, id string) (Stage, error) {
+func (m *Manager) RenewStage(ctx context.Context, account, id string) (api.Stage, error) {
 	return m.changeStage(ctx, account, id, &command{Account: account, RenewStage: &idCommand{id}})
 }
 
@@ -195,30 +175,30 @@ func (m *Manager) RenewStage(ctx context.Context, account, id string) (Stage, er
 // stopped it, or after [Config.AbortGrace]; a step that waits never starts. The stage
 // goes on as after any other failed step, and does not run again. A step that has ended
 // does not change. AbortStep fails with [ErrNotFound].
-func (m *Manager) AbortStep(ctx context.Context, account, id, step string) (Stage, error) {
+func (m *Manager) AbortStep(ctx context.Context, account, id, step string) (api.Stage, error) {
 	return m.changeStage(ctx, account, id, &command{Account: account, AbortStep: &abortStepCommand{ID: id, Step: step}})
 }
 
 // changeStage executes a command and returns the stage's state.
-func (m *Manager) changeStage(ctx context.Context, account, id string, cmd *command) (Stage, error) {
+func (m *Manager) changeStage(ctx context.Context, account, id string, cmd *command) (api.Stage, error) {
 	if _, err := m.applyCommand(ctx, cmd); err != nil {
-		return Stage{}, err
+		return api.Stage{}, err
 	}
 	return m.Stage(account, id)
 }
 
 // Step returns the state of a step of a stage. It takes less time than [Manager.Stage] if
 // the stage has many steps. It fails with [ErrNotFound].
-func (m *Manager) Step(account, id, step string) (StepState, error) {
+func (m *Manager) Step(account, id, step string) (api.StepState, error) {
 	m.core.mu.Lock()
 	defer m.core.mu.Unlock()
 	n := m.core.stages[key{account, id}]
 	if n == nil {
-		return StepState{}, fmt.Errorf("stage %q: %w", id, ErrNotFound)
+		return api.StepState{}, fmt.Errorf("stage %q: %w", id, ErrNotFound)
 	}
 	p := n.step(step)
 	if p == nil {
-		return StepState{}, fmt.Errorf("step %q of stage %q: %w", step, id, ErrNotFound)
+		return api.StepState{}, fmt.Errorf("step %q of stage %q: %w", step, id, ErrNotFound)
 	}
 	return p.view(), nil
 }
@@ -232,7 +212,7 @@ type openStage struct {
 
 // openStage returns a copy of a held stage for AppendSteps. The stage may have ended,
 // because the call may be a repeated one.
-func (c *core) openStage(account, id string, steps []StepRequest) (openStage, error) {
+func (c *core) openStage(account, id string, steps []api.StepRequest) (openStage, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := c.stages[key{account, id}]
@@ -243,7 +223,7 @@ func (c *core) openStage(account, id string, steps []StepRequest) (openStage, er
 		return openStage{}, n.notOpen()
 	}
 	like := openStage{
-		run: &run{account: account, Stage: Stage{ID: n.ID, Infra: n.Infra}},
+		run: &run{account: account, Stage: api.Stage{ID: n.ID, Infra: n.Infra}},
 		ids: n.held.ids, known: map[string]bool{},
 	}
 	for i := range steps {
@@ -278,12 +258,13 @@ func (m *Manager) postSteps(w http.ResponseWriter, r *http.Request) {
 
 // appendRequest is the body of a call that appends steps.
 type appendRequest struct {
-	Steps []StepRequest `json:"steps"`
+	Steps []api.StepRequest `json:"steps"`
 }
 
 // stageHandler returns the handler of a call that changes a stage.
-func stageHandler(change func(ctx context.Context, account, id string) (Stage, error)) http.HandlerFunc {
+func (m *Manager) stageHandler(change func(ctx context.Context, account, id string) (api.Stage, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		m.setLastEvent(w, r)
 		s, err := change(r.Context(), account(r), pathParam(r, "id"))
 		if err != nil {
 			writeError(w, err)
@@ -303,7 +284,8 @@ func (m *Manager) abortStep(w http.ResponseWriter, r *http.Request) {
 }
 
 func (m *Manager) showStep(w http.ResponseWriter, r *http.Request) {
-	s, err := synced(r.Context(), m, func() (StepState, error) {
+	m.setLastEvent(w, r)
+	s, err := synced(r.Context(), m, func() (api.StepState, error) {
 		return m.Step(account(r), pathParam(r, "id"), pathParam(r, "step"))
 	})
 	if err != nil {
@@ -314,8 +296,8 @@ func (m *Manager) showStep(w http.ResponseWriter, r *http.Request) {
 }
 
 // newHeld returns the part of a run for its hold.
-func newHeld(h *Hold) *held {
-	return &held{lease: h.Lease.Duration(), byID: map[string]*step{}, sent: map[string]*step{}}
+func newHeld(h *api.Hold) *held {
+	return &held{lease: task.Millis(h.LeaseMS).Duration(), byID: map[string]*step{}, sent: map[string]*step{}}
 }
 
 // newAppended returns the step of an appendedStep.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // open opens the stage "s", with a lease of a minute, at a delegate that has passed the
@@ -23,7 +24,7 @@ func (s *server) open(more string) (delegate string) {
 }
 
 // appendSteps appends steps with the given ids to the stage "s".
-func (s *server) appendSteps(ids ...string) (st manager.Stage) {
+func (s *server) appendSteps(ids ...string) (st api.Stage) {
 	s.t.Helper()
 	s.ok("POST", "/api/stages/s/steps?accountId=acc", stepsBody(ids...), &st)
 	return st
@@ -38,7 +39,7 @@ func stepsBody(ids ...string) string {
 }
 
 // change posts a call about the stage "s".
-func (s *server) change(verb string) (st manager.Stage) {
+func (s *server) change(verb string) (st api.Stage) {
 	s.t.Helper()
 	s.ok("POST", "/api/stages/s/"+verb+"?accountId=acc", "", &st)
 	return st
@@ -59,7 +60,7 @@ func (s *server) tasks(delegate string) map[string]string {
 	return ids
 }
 
-func stepOf(t *testing.T, st manager.Stage, id string) manager.StepState {
+func stepOf(t *testing.T, st api.Stage, id string) api.StepState {
 	t.Helper()
 	for _, p := range st.Steps {
 		if p.ID == id {
@@ -67,7 +68,7 @@ func stepOf(t *testing.T, st manager.Stage, id string) manager.StepState {
 		}
 	}
 	require.Fail(t, "no step", "%s in %+v", id, st)
-	return manager.StepState{}
+	return api.StepState{}
 }
 
 func TestAppendedStepsRunAtTheSameTimeUntilTheStageIsFinished(t *testing.T) {
@@ -89,16 +90,16 @@ func TestAppendedStepsRunAtTheSameTimeUntilTheStageIsFinished(t *testing.T) {
 	st := s.change("finish")
 	assert.False(t, st.Open)
 	assert.Equal(t, map[string]string{"V": "1"}, stepOf(t, st, "one").OutputVars)
-	assert.Equal(t, manager.Running, stepOf(t, st, "two").Status)
-	assert.Equal(t, manager.Queued, st.Cleanup.Status)
+	assert.Equal(t, api.Running, stepOf(t, st, "two").Status)
+	assert.Equal(t, api.Queued, st.Cleanup.Status)
 
 	require.Equal(t, 204, s.respond(d, tasks["two"], `{"code":"OK","data":{"command_execution_status":"FAILURE","exit_code":3}}`))
 	s.pass(d, dockerTypes[1], succeeded)
 	s.pass(d, dockerTypes[2], succeeded)
 	st = s.ended("s")
-	assert.Equal(t, manager.Failure, st.Status)
-	assert.Equal(t, manager.FailureExitCode, st.FailureKind)
-	assert.Equal(t, manager.FailureExitCode, stepOf(t, st, "two").FailureKind)
+	assert.Equal(t, api.Failure, st.Status)
+	assert.Equal(t, api.FailureExitCode, st.FailureKind)
+	assert.Equal(t, api.FailureExitCode, stepOf(t, st, "two").FailureKind)
 	assert.Empty(t, stepOf(t, st, "one").FailureKind)
 }
 
@@ -118,10 +119,10 @@ func TestTheEndOfALeaseStopsTheStepsAndRunsTheCleanup(t *testing.T) {
 	require.Equal(t, 204, s.respond(d, task.ID, succeeded))
 	s.pass(d, dockerTypes[2], succeeded)
 	st := s.ended("s")
-	assert.Equal(t, manager.Failure, st.Status)
-	assert.Equal(t, manager.FailureLeaseEnded, st.FailureKind)
+	assert.Equal(t, api.Failure, st.Status)
+	assert.Equal(t, api.FailureLeaseEnded, st.FailureKind)
 	assert.Contains(t, st.Error, "lease")
-	assert.Equal(t, manager.FailureAborted, stepOf(t, st, "one").FailureKind)
+	assert.Equal(t, api.FailureAborted, stepOf(t, st, "one").FailureKind)
 }
 
 func TestARepeatedAppendChangesNothing(t *testing.T) {
@@ -180,7 +181,7 @@ func TestStepsThatAreAppendedBeforeTheInitHasEndedWaitForIt(t *testing.T) {
 	s.pass(d, dockerTypes[1], succeeded)
 	s.pass(d, dockerTypes[1], succeeded)
 	s.pass(d, dockerTypes[2], succeeded)
-	assert.Equal(t, manager.Success, s.ended("s").Status)
+	assert.Equal(t, api.Success, s.ended("s").Status)
 }
 
 func TestAppendedStepsAreSkippedAfterAFailedInit(t *testing.T) {
@@ -195,8 +196,8 @@ func TestAppendedStepsAreSkippedAfterAFailedInit(t *testing.T) {
 	assert.Contains(t, r.body, "its init failed")
 	s.pass(d, dockerTypes[2], succeeded)
 	st := s.ended("s")
-	assert.Equal(t, manager.FailureImage, st.FailureKind)
-	assert.Equal(t, manager.Skipped, stepOf(t, st, "one").Status)
+	assert.Equal(t, api.FailureImage, st.FailureKind)
+	assert.Equal(t, api.Skipped, stepOf(t, st, "one").Status)
 }
 
 func TestAHeldStageThatIsAbortedStopsAllItsSteps(t *testing.T) {
@@ -210,7 +211,7 @@ func TestAHeldStageThatIsAbortedStopsAllItsSteps(t *testing.T) {
 		require.Equal(t, 200, s.acquire(d, tasks[id]).status)
 	}
 	st := s.change("abort")
-	assert.Equal(t, manager.Aborted, stepOf(t, st, "two").Status, "the delegate did not have it")
+	assert.Equal(t, api.Aborted, stepOf(t, st, "two").Status, "the delegate did not have it")
 	assert.ElementsMatch(t, []string{tasks["first"], tasks["one"]}, s.poll(d).Aborted)
 	for _, id := range []string{"first", "one"} {
 		assert.Empty(t, s.poll(d).Events, "the cleanup follows all steps")
@@ -218,14 +219,14 @@ func TestAHeldStageThatIsAbortedStopsAllItsSteps(t *testing.T) {
 	}
 	s.pass(d, dockerTypes[2], succeeded)
 	st = s.ended("s")
-	assert.Equal(t, manager.Aborted, st.Status)
-	assert.Equal(t, manager.FailureAborted, st.FailureKind)
+	assert.Equal(t, api.Aborted, st.Status)
+	assert.Equal(t, api.FailureAborted, st.FailureKind)
 
 	s.submit(`{"id":"idle","hold":{"lease_ms":60000}}`)
 	s.pass(d, dockerTypes[0], succeeded)
 	s.ok("POST", "/api/stages/idle/abort?accountId=acc", "", nil)
 	s.pass(d, dockerTypes[2], succeeded)
-	assert.Equal(t, manager.Aborted, s.ended("idle").Status)
+	assert.Equal(t, api.Aborted, s.ended("idle").Status)
 }
 
 func TestTheTimeoutOfAHeldStageStopsAllItsSteps(t *testing.T) {
@@ -243,8 +244,8 @@ func TestTheTimeoutOfAHeldStageStopsAllItsSteps(t *testing.T) {
 	}
 	s.pass(d, dockerTypes[2], succeeded)
 	st := s.ended("s")
-	assert.Equal(t, manager.Timeout, st.Status)
-	assert.Equal(t, manager.FailureTimeout, st.FailureKind)
+	assert.Equal(t, api.Timeout, st.Status)
+	assert.Equal(t, api.FailureTimeout, st.FailureKind)
 }
 
 func TestAHeldStageEndsWithItsLostDelegate(t *testing.T) {
@@ -262,15 +263,15 @@ func TestAHeldStageEndsWithItsLostDelegate(t *testing.T) {
 			s.change("renew")
 			s.advanceUntil(10*time.Second, func() bool { return s.stage("s").Status.Ended() })
 			st := s.stage("s")
-			assert.Equal(t, manager.Failure, st.Status)
-			assert.Equal(t, manager.FailureDelegateLost, st.FailureKind)
+			assert.Equal(t, api.Failure, st.Status)
+			assert.Equal(t, api.FailureDelegateLost, st.FailureKind)
 			assert.Contains(t, st.Error, "no heartbeat")
 			for _, p := range st.Steps {
-				assert.Equal(t, manager.FailureDelegateLost, p.FailureKind)
+				assert.Equal(t, api.FailureDelegateLost, p.FailureKind)
 			}
 			s.beat(d)
 			s.pass(d, dockerTypes[2], succeeded)
-			assert.Equal(t, manager.Success, s.stage("s").Cleanup.Status, "the delegate cleans up when it returns")
+			assert.Equal(t, api.Success, s.stage("s").Cleanup.Status, "the delegate cleans up when it returns")
 		})
 	}
 }
@@ -294,8 +295,8 @@ func TestAHeldStageGoesOnAtAnotherDelegateOfTheGroup(t *testing.T) {
 	c := s.registerInGroup("c")
 	s.ok("POST", "/api/agent/delegates/unregister?accountId=acc", `{"delegateId":"`+b+`"}`, nil)
 	st := s.ended("s")
-	assert.Equal(t, manager.FailureDelegateLost, st.FailureKind)
-	assert.Equal(t, manager.Aborted, stepOf(t, st, "three").Status)
+	assert.Equal(t, api.FailureDelegateLost, st.FailureKind)
+	assert.Equal(t, api.Aborted, stepOf(t, st, "three").Status)
 	s.pass(c, cleanupTask, succeeded)
 }
 
@@ -320,8 +321,8 @@ func TestAnAbortedStepLeavesTheOthersAlone(t *testing.T) {
 	require.Equal(t, 204, s.respond(d, tasks["two"], succeeded))
 	st := s.change("steps/two/abort")
 	assert.True(t, st.Open)
-	assert.Equal(t, manager.Aborted, stepOf(t, st, "one").Status)
-	assert.Equal(t, manager.Success, stepOf(t, st, "two").Status)
+	assert.Equal(t, api.Aborted, stepOf(t, st, "one").Status)
+	assert.Equal(t, api.Success, stepOf(t, st, "two").Status)
 	require.Equal(t, 404, s.call("POST", "/api/stages/s/steps/init/abort?accountId=acc", "").status)
 	require.Equal(t, 404, s.call("POST", "/api/stages/x/steps/one/abort?accountId=acc", "").status)
 }
@@ -339,10 +340,10 @@ func TestAnAbortedStepOfAnOrdinaryStageIsNotRunAgain(t *testing.T) {
 	s.pass(d, dockerTypes[1], succeeded) // last
 	s.pass(d, dockerTypes[2], succeeded)
 	st := s.ended("s")
-	assert.Equal(t, manager.Aborted, st.Status)
-	assert.Equal(t, manager.FailureAborted, st.FailureKind)
-	for id, want := range map[string]manager.Status{
-		"one": manager.Success, "two": manager.Aborted, "three": manager.Skipped, "last": manager.Success,
+	assert.Equal(t, api.Aborted, st.Status)
+	assert.Equal(t, api.FailureAborted, st.FailureKind)
+	for id, want := range map[string]api.Status{
+		"one": api.Success, "two": api.Aborted, "three": api.Skipped, "last": api.Success,
 	} {
 		assert.Equal(t, want, stepOf(t, st, id).Status, id)
 	}
@@ -496,10 +497,10 @@ func TestTheEndOfALeaseAlsoEndsAStageThatWaitsForADelegate(t *testing.T) {
 	s.clock.Advance(40 * time.Second)
 	s.appendSteps("two") // also a sign of the holder
 	s.clock.Advance(40 * time.Second)
-	require.Equal(t, manager.Queued, s.stage("s").Status)
+	require.Equal(t, api.Queued, s.stage("s").Status)
 	s.advanceUntil(20*time.Second, func() bool { return s.stage("s").Status.Ended() })
 	st := s.stage("s")
-	assert.Equal(t, manager.FailureLeaseEnded, st.FailureKind)
-	assert.Equal(t, manager.Skipped, st.Cleanup.Status)
-	assert.Equal(t, manager.Skipped, stepOf(t, st, "two").Status)
+	assert.Equal(t, api.FailureLeaseEnded, st.FailureKind)
+	assert.Equal(t, api.Skipped, st.Cleanup.Status)
+	assert.Equal(t, api.Skipped, stepOf(t, st, "two").Status)
 }

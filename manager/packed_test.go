@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // A large payload takes little room in memory and in the store, and the delegate gets it
@@ -31,7 +33,7 @@ func TestLargePayloadsArePacked(t *testing.T) {
 	m, err := New(Config{Accounts: map[string]string{"acc": "00000000000000000000000000000001"}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, m.Close()) })
-	n, err := m.newRun(t.Context(), "acc", StageRequest{Steps: []StepRequest{{Data: large}}, Retry: &Retry{MaxAttempts: 2}})
+	n, err := m.newRun(t.Context(), "acc", api.StageRequest{Steps: []api.StepRequest{{Data: large}}, Retry: &api.Retry{MaxAttempts: 2}})
 	require.NoError(t, err)
 	encoded, err := m.core.Encode(&command{Account: "acc", SubmitStage: n})
 	require.NoError(t, err)

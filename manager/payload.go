@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -110,7 +111,7 @@ func fillInit(o object, id string) (stageIDs, error) {
 
 // fillStep completes a step's payload. A foreign agent hangs if a step has no
 // environment.
-func fillStep(o object, s *StepRequest, t stageIDs, infra string) {
+func fillStep(o object, s *api.StepRequest, t stageIDs, infra string) {
 	o.setDefault("id", s.ID)
 	o.setDefault("name", s.Name)
 	o.setDefault("environment", struct{}{})

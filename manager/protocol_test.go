@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // Register, heartbeat and unregister of protocol v1. The manager answers 404 to an
@@ -62,11 +63,11 @@ func TestATaskInProtocolV1(t *testing.T) {
 		"logging":{"token":"fake","abstractions":{"a":"b"}},"capabilities":[{"c":1}],
 		"delegate":{"id":"`+id+`","instance_id":"`+id+`"},"unheardOf":[1.50]}`, r.body)
 	assert.JSONEq(t, `{"delegateTaskEvents":[],"abortedTaskIds":[]}`, s.call("GET", poll, "").body)
-	assert.Equal(t, manager.Running, s.task("t%201%2Fx").Status)
+	assert.Equal(t, api.Running, s.task("t%201%2Fx").Status)
 
 	assert.Equal(t, 204, s.respond(id, "t%201%2Fx", `{"id":"","data":{"n":12345678901234567890},"type":"custom","code":"OK"}`))
 	got := s.task("t%201%2Fx")
-	assert.Equal(t, manager.Success, got.Status)
+	assert.Equal(t, api.Success, got.Status)
 	assert.Equal(t, `{"n":12345678901234567890}`, string(got.Data))
 	assert.Equal(t, id, got.DelegateID)
 }
@@ -113,9 +114,9 @@ func TestTheRunnerAnswerIsDecoded(t *testing.T) {
 		assert.Equal(t, c.data, string(got.Data))
 		assert.Equal(t, c.message, got.Error)
 	}
-	assert.Equal(t, manager.Success, s.task("ok").Status)
-	assert.Equal(t, manager.Failure, s.task("failed").Status)
-	assert.Equal(t, manager.Timeout, s.task("timeout").Status)
+	assert.Equal(t, api.Success, s.task("ok").Status)
+	assert.Equal(t, api.Failure, s.task("failed").Status)
+	assert.Equal(t, api.Timeout, s.task("timeout").Status)
 }
 
 // The meaning of answers. OK alone does not mean success.
@@ -125,22 +126,22 @@ func TestTheMeaningOfAnswers(t *testing.T) {
 	id := s.register("d", []string{"custom"})
 	for name, c := range map[string]struct {
 		body    string
-		status  manager.Status
+		status  api.Status
 		message string
 	}{
-		"success":            {succeeded, manager.Success, ""},
-		"any-data":           {`{"code":"OK","data":[1,2]}`, manager.Success, ""},
-		"no-data":            {`{"code":"OK"}`, manager.Success, ""},
-		"ok-but-failure":     {`{"code":"OK","data":{"command_execution_status":"FAILURE","error_message":"exit 1"}}`, manager.Failure, "exit 1"},
-		"ok-but-timeout":     {`{"code":"OK","data":{"command_execution_status":"TIMEOUT"}}`, manager.Timeout, "the delegate answered TIMEOUT"},
-		"ok-but-error":       {`{"code":"OK","data":{"error_msg":"bad payload","code":400}}`, manager.Failure, "bad payload"},
-		"failed":             {`{"code":"FAILED","data":{"error_msg":"no"}}`, manager.Failure, "no"},
-		"failed-and-success": {`{"code":"FAILED","data":{"command_execution_status":"SUCCESS"}}`, manager.Failure, "the delegate answered FAILED without a reason"},
-		"failed-and-timeout": {`{"code":"FAILED","data":{"command_execution_status":"TIMEOUT"}}`, manager.Timeout, "the delegate answered FAILED without a reason"},
+		"success":            {succeeded, api.Success, ""},
+		"any-data":           {`{"code":"OK","data":[1,2]}`, api.Success, ""},
+		"no-data":            {`{"code":"OK"}`, api.Success, ""},
+		"ok-but-failure":     {`{"code":"OK","data":{"command_execution_status":"FAILURE","error_message":"exit 1"}}`, api.Failure, "exit 1"},
+		"ok-but-timeout":     {`{"code":"OK","data":{"command_execution_status":"TIMEOUT"}}`, api.Timeout, "the delegate answered TIMEOUT"},
+		"ok-but-error":       {`{"code":"OK","data":{"error_msg":"bad payload","code":400}}`, api.Failure, "bad payload"},
+		"failed":             {`{"code":"FAILED","data":{"error_msg":"no"}}`, api.Failure, "no"},
+		"failed-and-success": {`{"code":"FAILED","data":{"command_execution_status":"SUCCESS"}}`, api.Failure, "the delegate answered FAILED without a reason"},
+		"failed-and-timeout": {`{"code":"FAILED","data":{"command_execution_status":"TIMEOUT"}}`, api.Timeout, "the delegate answered FAILED without a reason"},
 		"late-in-the-old-form": {`{"code":"FAILED","data":{"code":504,"command_execution_status":"TIMEOUT","error_message":"late","error_msg":"late"}}`,
-			manager.Timeout, "late"},
-		"unknown":   {`{"code":"UNKNOWN"}`, manager.Failure, "the delegate answered UNKNOWN without a reason"},
-		"odd-types": {`{"code":"OK","data":{"command_execution_status":7,"error_msg":[],"exit_code":"x"}}`, manager.Success, ""},
+			api.Timeout, "late"},
+		"unknown":   {`{"code":"UNKNOWN"}`, api.Failure, "the delegate answered UNKNOWN without a reason"},
+		"odd-types": {`{"code":"OK","data":{"command_execution_status":7,"error_msg":[],"exit_code":"x"}}`, api.Success, ""},
 	} {
 		s.ok("POST", "/api/tasks?accountId=acc", `{"id":"`+name+`","type":"custom"}`, nil)
 		require.Equal(t, 200, s.acquire(id, name).status)
@@ -192,7 +193,7 @@ func TestOnlyOneDelegateGetsATask(t *testing.T) {
 	assert.Equal(t, 404, s.respond(mine, "unheard-of", succeeded))
 	assert.Equal(t, 204, s.respond(mine, "t1", succeeded))
 	assert.Equal(t, 204, s.respond(mine, "t1", `{"code":"FAILED"}`), "the second answer is accepted")
-	assert.Equal(t, manager.Success, s.task("t1").Status, "the second answer changes nothing")
+	assert.Equal(t, api.Success, s.task("t1").Status, "the second answer changes nothing")
 	assert.Equal(t, reply{status: 204}, bare(s.acquire(mine, "t1")))
 }
 
@@ -207,15 +208,15 @@ func TestARunningAnswerLeavesAStepOpen(t *testing.T) {
 	st := s.submit(`{"steps":[{"id":"a","data":{}}]}`)
 	s.pass(id, dockerTypes[0], succeeded)
 	step := s.pass(id, dockerTypes[1], `{"code":"OK","data":{"command_execution_status":"RUNNING"}}`)
-	assert.Equal(t, manager.Running, s.stage(st.ID).Steps[0].Status)
+	assert.Equal(t, api.Running, s.stage(st.ID).Steps[0].Status)
 	assert.Equal(t, 204, s.acquire(id, step.ID).status, "an answered task is not assigned again")
 	assert.Equal(t, 204, s.respond(id, step.ID, `{"id":"","type":"DLITE_CI_VM_EXECUTE_TASK_V2","code":"OK",
 		"data":{"command_execution_status":"FAILURE","error_message":"exit status 3","exit_code":3}}`))
 	got := s.stage(st.ID).Steps[0]
-	assert.Equal(t, manager.Failure, got.Status)
+	assert.Equal(t, api.Failure, got.Status)
 	assert.Equal(t, 3, got.ExitCode)
 	s.pass(id, dockerTypes[2], succeeded)
-	assert.Equal(t, manager.Failure, s.ended(st.ID).Status)
+	assert.Equal(t, api.Failure, s.ended(st.ID).Status)
 }
 
 // RETRY_ON_OTHER_DELEGATE is honored a limited number of times.
@@ -230,9 +231,9 @@ func TestRetryOnOtherDelegateGoesToAnotherOne(t *testing.T) {
 	assert.Empty(t, s.poll(ids[0]).Events)
 	s.take(ids[1], "custom")
 	assert.Equal(t, 204, s.respond(ids[0], "t1", again), "the first delegate's answer again")
-	assert.Equal(t, manager.Running, s.task("t1").Status)
+	assert.Equal(t, api.Running, s.task("t1").Status)
 	assert.Equal(t, 204, s.respond(ids[1], "t1", again))
-	assert.Equal(t, manager.Failure, s.task("t1").Status, "two delegates got the task")
+	assert.Equal(t, api.Failure, s.task("t1").Status, "two delegates got the task")
 }
 
 // Rule C6: the manager refuses bodies that it cannot decode, with a reason.
@@ -261,7 +262,7 @@ func TestBadBodiesAreRefused(t *testing.T) {
 	}
 	r := s.call("POST", "/api/executions/t1/response?accountId=acc&delegateId="+id, `{"code":"OK","data":"not base64!"}`)
 	assert.Equal(t, 400, r.status)
-	assert.Equal(t, manager.Running, s.task("t1").Status)
+	assert.Equal(t, api.Running, s.task("t1").Status)
 	assert.Equal(t, 404, s.call("GET", "/api/nothing", "").status)
 	assert.Equal(t, 405, s.call("PATCH", "/api/stages?accountId=acc", "").status)
 	assert.Equal(t, 400, s.call("GET", "/api/agent/delegates/"+id+"/task-events?accountId=acc&wait=soon", "").status)

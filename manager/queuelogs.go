@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/queuelog"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -94,7 +95,7 @@ func (m *Manager) writeAllQueueLogs() {
 	m.core.mu.Lock()
 	var waiting []key
 	for k, n := range m.core.stages {
-		if n.log != nil && n.Status == Queued {
+		if n.log != nil && n.Status == api.Queued {
 			waiting = append(waiting, k)
 		}
 	}
@@ -113,7 +114,7 @@ func (c *core) queueLogState(k key) (log *stage.LogConfig, logKey string, s queu
 		return nil, "", s, false
 	}
 	s = queuelog.State{Status: string(n.init.Status), Since: n.Trace.Since, Reason: n.init.Error}
-	if n.init.Status == Queued {
+	if n.init.Status == api.Queued {
 		p, _ := c.queue.Place(n.account, n.ID) // the stage exists
 		s.Place, s.Reason = p.Number, p.Reason
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // endStages submits stages of one step and ends them.
@@ -26,9 +27,9 @@ func endStages(t *testing.T, m *manager.Manager, stages int) {
 	for i := range stages {
 		all.Go(func() error {
 			id := fmt.Sprintf("stage-%08d", i)
-			_, err := m.SubmitStage(t.Context(), account, manager.StageRequest{
+			_, err := m.SubmitStage(t.Context(), account, api.StageRequest{
 				ID: id, Pipeline: "web", Labels: map[string]string{"branch": strings.Repeat("b", 100)},
-				Steps: []manager.StepRequest{{ID: "build", Name: "Build it", Data: json.RawMessage(`{"run":{"commands":["make"]}}`)}},
+				Steps: []api.StepRequest{{ID: "build", Name: "Build it", Data: json.RawMessage(`{"run":{"commands":["make"]}}`)}},
 			})
 			if err == nil {
 				_, err = m.AbortStage(t.Context(), account, id)

@@ -9,28 +9,12 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/internal/taskkind"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 	"github.com/delegate-io/dlite/task"
 )
 
-// Retry is a policy for running a failed stage again. A new attempt runs the whole
-// stage, from its old place in the queue, and on another delegate if possible. A
-// single task is submitted again.
-type Retry struct {
-	// MaxAttempts is the largest number of attempts, including the first, up to 100.
-	// 0 and 1 mean no retry.
-	MaxAttempts int `json:"max_attempts"`
-	// On lists the ends that cause a retry. "lost" is the loss of the delegate,
-	// "timeout" is a time-out, "failure" is any other end except success and abort.
-	// Defaults to lost alone.
-	On []string `json:"on,omitempty"`
-	// Backoff is the time before the second attempt. It doubles for each further
-	// attempt, up to MaxBackoff. They default to 1 second and 5 minutes.
-	Backoff    task.Millis `json:"backoff_ms,omitempty"`
-	MaxBackoff task.Millis `json:"max_backoff_ms,omitempty"`
-}
-
-// The values of [Retry.On].
+// The values of [api.Retry.On].
 const (
 	retryOnLost    = "lost"
 	retryOnTimeout = "timeout"
@@ -38,7 +22,7 @@ const (
 )
 
 // complete returns the policy with its defaults. Nil stays nil.
-func (r *Retry) complete() *Retry {
+func completeRetry(r *api.Retry) *api.Retry {
 	if r == nil {
 		return nil
 	}
@@ -46,28 +30,20 @@ func (r *Retry) complete() *Retry {
 	if len(own.On) == 0 {
 		own.On = []string{retryOnLost}
 	}
-	own.Backoff, own.MaxBackoff = cmp.Or(own.Backoff, 1000), cmp.Or(own.MaxBackoff, 5*60*1000)
+	own.BackoffMS, own.MaxBackoffMS = cmp.Or(own.BackoffMS, 1000), cmp.Or(own.MaxBackoffMS, 5*60*1000)
 	return &own
 }
 
 // wait returns the time before an attempt. The second attempt is 2.
-func (r *Retry) wait(attempt int) time.Duration {
-	d := r.Backoff.Duration()
+func retryWait(r *api.Retry, attempt int) time.Duration {
+	most := task.Millis(r.MaxBackoffMS).Duration()
+	d := task.Millis(r.BackoffMS).Duration()
 	for range attempt - 2 {
-		if d *= 2; d >= r.MaxBackoff.Duration() {
+		if d *= 2; d >= most {
 			break
 		}
 	}
-	return min(d, r.MaxBackoff.Duration())
-}
-
-// Attempt describes an earlier run of a stage.
-type Attempt struct {
-	Status     Status    `json:"status"`
-	Error      string    `json:"error_msg,omitempty"`
-	DelegateID string    `json:"delegate_id,omitempty"`
-	StartedAt  time.Time `json:"started_at,omitzero"`
-	EndedAt    time.Time `json:"ended_at,omitzero"`
+	return min(d, most)
 }
 
 // retryStage starts another attempt of a stage if its policy allows it. It reports
@@ -77,21 +53,21 @@ func (c *core) retryStage(n *run) bool {
 	switch {
 	case n.lost:
 		why = retryOnLost
-	case n.failed == Timeout:
+	case n.failed == api.Timeout:
 		why = retryOnTimeout
 	}
-	if n.stopping != "" || n.failed == "" || n.failed == Aborted || !n.allowsRetry(len(n.Attempts)+1, why) {
+	if n.stopping != "" || n.failed == "" || n.failed == api.Aborted || !n.allowsRetry(len(n.Attempts)+1, why) {
 		return false
 	}
 	next := n.nextAttempt(len(n.Attempts) + 2)
 	if next == nil {
 		return false
 	}
-	next.Attempts = append(slices.Clone(n.Attempts), Attempt{
+	next.Attempts = append(slices.Clone(n.Attempts), api.Attempt{
 		Status: n.failed, Error: n.Error, DelegateID: n.DelegateID, StartedAt: n.Started, EndedAt: c.at,
 	})
 	w := next.queueWork()
-	if c.queue.Retry(n.account, n.ID, w.Variants, c.at.Add(n.Retry.wait(len(next.Attempts)+1))) != nil {
+	if c.queue.Retry(n.account, n.ID, w.Variants, c.at.Add(retryWait(n.Retry, len(next.Attempts)+1))) != nil {
 		return false // the queue has forgotten the stage
 	}
 	*n = *next
@@ -107,12 +83,12 @@ func (c *core) retryStage(n *run) bool {
 // returns nil if a payload cannot be given new ids.
 func (n *run) nextAttempt(attempt int) *run {
 	next := *n
-	next.Status, next.Error, next.FailureKind, next.DelegateID = Queued, "", "", ""
+	next.Status, next.Error, next.FailureKind, next.DelegateID = api.Queued, "", "", ""
 	next.EndedAt = time.Time{}
 	next.next, next.failed, next.lost, next.variant = 0, "", false, 0
 	next.steps = slices.Clone(n.steps)
 	for _, p := range next.parts {
-		state := StepState{ID: p.ID, Name: p.Name, Status: Queued, TaskID: p.first + attemptSuffix(attempt)}
+		state := api.StepState{ID: p.ID, Name: p.Name, Status: api.Queued, TaskID: p.first + attemptSuffix(attempt)}
 		if p.LogKey != "" {
 			state.LogKey = attemptLogKey(p.firstLog, attempt)
 		}
@@ -178,7 +154,7 @@ func attemptPayload(data json.RawMessage, kind taskkind.Kind, attempt int, logKe
 }
 
 // groups returns the limit groups that a stage belongs to.
-func (req *StageRequest) groups() []string {
+func groupsOf(req *api.StageRequest) []string {
 	var out []string
 	if req.Pipeline != "" {
 		out = append(out, "pipeline:"+req.Pipeline)
@@ -190,18 +166,9 @@ func (req *StageRequest) groups() []string {
 	return out
 }
 
-// Limit bounds how many stages of a group may run at a time.
-type Limit struct {
-	// Group is "account", "pipeline:NAME", or "label:NAME=VALUE".
-	Group string `json:"group"`
-	// Max is the largest number of running stages. Used is their current number.
-	Max  int `json:"max"`
-	Used int `json:"used"`
-}
-
 // wholeAccount is the group of all stages of an account.
 const wholeAccount = "account"
 
-func fromQueue(l queue.Limit) Limit {
-	return Limit{Group: cmp.Or(l.Group, wholeAccount), Max: l.Max, Used: l.Used}
+func fromQueue(l queue.Limit) api.Limit {
+	return api.Limit{Group: cmp.Or(l.Group, wholeAccount), Max: l.Max, Used: l.Used}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -42,10 +43,10 @@ func TestAStageIsRunAgain(t *testing.T) {
 	second := s.register("second", dockerTypes)
 	s.clock.Advance(20 * time.Second)
 	require.Equal(t, 200, s.beat(second))
-	s.advanceUntil(10*time.Second, func() bool { return s.stage("s").Status == manager.Queued })
+	s.advanceUntil(10*time.Second, func() bool { return s.stage("s").Status == api.Queued })
 	st := s.stage("s")
 	require.Len(t, st.Attempts, 1)
-	assert.Equal(t, manager.Failure, st.Attempts[0].Status)
+	assert.Equal(t, api.Failure, st.Attempts[0].Status)
 	assert.Contains(t, st.Attempts[0].Error, "lost")
 	assert.Equal(t, first, st.Attempts[0].DelegateID)
 	assert.Empty(t, s.poll(second).Events, "the back-off has not passed")
@@ -67,7 +68,7 @@ func TestAStageIsRunAgain(t *testing.T) {
 	require.Equal(t, 204, s.respond(second, next.ID, succeeded))
 	assert.Equal(t, again.GroupID, idsOf(t, s.pass(second, cleanupTask, succeeded)).GroupID)
 	st = s.ended("s")
-	assert.Equal(t, manager.Success, st.Status)
+	assert.Equal(t, api.Success, st.Status)
 	assert.Empty(t, st.Error)
 	assert.Equal(t, second, st.DelegateID)
 	assert.Equal(t, again.LogKey, st.Init.LogKey)
@@ -78,7 +79,7 @@ func TestRetryPolicies(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	d := s.register("d", dockerTypes)
-	fail := func(want manager.Status) {
+	fail := func(want api.Status) {
 		s.pass(d, initTask, succeeded)
 		s.pass(d, executeTask, failed)
 		s.pass(d, cleanupTask, succeeded)
@@ -86,27 +87,27 @@ func TestRetryPolicies(t *testing.T) {
 	}
 	s.submit(`{"id":"s","steps":[{"data":{}}],"retry":{"max_attempts":4,"on":["failure"],"backoff_ms":1000,"max_backoff_ms":3000}}`)
 	for _, wait := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second} {
-		fail(manager.Queued)
+		fail(api.Queued)
 		s.clock.Advance(wait - time.Millisecond)
 		require.Equal(t, 200, s.beat(d))
 		require.Empty(t, s.poll(d).Events)
 		s.advanceUntil(time.Millisecond, func() bool { return len(s.poll(d).Events) == 1 })
 	}
-	fail(manager.Failure)
+	fail(api.Failure)
 	assert.Len(t, s.stage("s").Attempts, 3)
 	assert.Equal(t, `step "step1": it broke`, s.stage("s").Error)
 
 	s.submit(`{"id":"lost-only","steps":[{"data":{}}],"retry":{"max_attempts":2}}`)
 	s.pass(d, initTask, failed)
 	s.pass(d, cleanupTask, succeeded)
-	assert.Equal(t, manager.Failure, s.ended("lost-only").Status)
+	assert.Equal(t, api.Failure, s.ended("lost-only").Status)
 
 	s.submit(`{"id":"aborted","steps":[{"data":{}}],"retry":{"max_attempts":2,"on":["failure","lost","timeout"]}}`)
 	init := s.take(d, initTask)
 	s.ok("POST", "/api/stages/aborted/abort?accountId=acc", "", nil)
 	require.Equal(t, 204, s.respond(d, init.ID, failed))
 	s.pass(d, cleanupTask, succeeded)
-	assert.Equal(t, manager.Aborted, s.ended("aborted").Status, "an aborted stage is not run again")
+	assert.Equal(t, api.Aborted, s.ended("aborted").Status, "an aborted stage is not run again")
 
 	for body, want := range map[string]string{
 		`{"retry":{"max_attempts":101}}`:                "max_attempts",
@@ -130,13 +131,13 @@ func TestATaskIsSubmittedAgain(t *testing.T) {
 	d := s.register("d", []string{"custom"})
 	s.ok("POST", "/api/tasks?accountId=acc", `{"id":"t","type":"custom","data":{"n":1},"retry":{"max_attempts":3,"on":["failure"]}}`, nil)
 	first := s.pass(d, "custom", failed)
-	assert.Equal(t, manager.Queued, s.task("t").Status)
+	assert.Equal(t, api.Queued, s.task("t").Status)
 	assert.Equal(t, 204, s.respond(d, first.ID, succeeded), "too late")
 	s.advanceUntil(time.Second, func() bool { return len(s.poll(d).Events) == 1 })
 	second := s.take(d, "custom")
 	assert.NotEqual(t, first.ID, second.ID)
 	assert.JSONEq(t, string(first.Data), string(second.Data))
-	assert.Equal(t, manager.Running, s.task("t").Status)
+	assert.Equal(t, api.Running, s.task("t").Status)
 	assert.Equal(t, 1, s.task("t").Attempts)
 	require.Equal(t, 200, s.beat(d))
 	s.clock.Advance(59 * time.Second)
@@ -144,11 +145,11 @@ func TestATaskIsSubmittedAgain(t *testing.T) {
 	require.Equal(t, 204, s.respond(d, second.ID, failed))
 	s.advanceUntil(2*time.Second, func() bool { return len(s.poll(d).Events) == 1 })
 	s.pass(d, "custom", succeeded)
-	assert.Equal(t, manager.Success, s.task("t").Status)
+	assert.Equal(t, api.Success, s.task("t").Status)
 	assert.Equal(t, 2, s.task("t").Attempts)
 	s.ok("POST", "/api/tasks?accountId=acc", `{"id":"t","type":"custom","data":{"n":1},"retry":{"max_attempts":3,"on":["failure"]}}`, nil)
 	s.advanceUntil(59*time.Minute-2*time.Second, func() bool { return true }) // the first attempt is forgotten
-	assert.Equal(t, manager.Success, s.task("t").Status)
+	assert.Equal(t, api.Success, s.task("t").Status)
 	s.advanceUntil(2*time.Minute, func() bool { return s.call("GET", "/api/tasks/t?accountId=acc", "").status == 404 })
 }
 
@@ -173,9 +174,9 @@ func TestLimitsHoldStagesBack(t *testing.T) {
 	limit("account", "2")
 	limit("label:env=prod", "9")
 	assert.Contains(t, s.stage("w2").Reason, "limit of 2 for the account")
-	var shown struct{ Limits []manager.Limit }
+	var shown struct{ Limits []api.Limit }
 	s.ok("GET", "/api/limits?accountId=acc", "", &shown)
-	assert.Equal(t, []manager.Limit{{Group: "account", Max: 2, Used: 2}, {Group: "label:env=prod", Max: 9, Used: 1}}, shown.Limits)
+	assert.Equal(t, []api.Limit{{Group: "account", Max: 2, Used: 2}, {Group: "label:env=prod", Max: 9, Used: 1}}, shown.Limits)
 	limit("account", "3")
 	assert.Len(t, s.poll(d).Events, 3)
 	for _, body := range []string{`{"group":"x","max":1}`, `{"group":"pipeline:","max":1}`, `{"group":"account","max":-1}`} {
@@ -196,7 +197,7 @@ func TestTheManagerDrainsADelegateAndPausesAnAccount(t *testing.T) {
 	require.Equal(t, 200, s.beat(d))
 	assert.EqualValues(t, "DRAINING", s.m.Delegates(account)[0].State)
 	s.pass(d, cleanupTask, succeeded)
-	assert.Equal(t, manager.Success, s.ended("before").Status, "it finishes its stages")
+	assert.Equal(t, api.Success, s.ended("before").Status, "it finishes its stages")
 	assert.Contains(t, s.stage("during").Reason, "draining")
 	s.ok("POST", "/api/pause?accountId=acc", "", nil)
 	s.ok("POST", "/api/delegates/"+d+"/resume?accountId=acc", "", nil)

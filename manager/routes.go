@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/journal"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 )
@@ -23,6 +24,7 @@ func (m *Manager) routes() http.Handler {
 	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
 		writeStatus(w, http.StatusMethodNotAllowed, r.URL.Path+" does not support the method "+r.Method)
 	})
+	r.Get("/api/openapi.json", describe)
 	r.Group(func(r chi.Router) {
 		r.Use(m.Authenticate)
 		r.Route("/api/agent", func(r chi.Router) {
@@ -41,25 +43,28 @@ func (m *Manager) routes() http.Handler {
 			r.Post("/{task}/task-response", m.respondRunner("runnerId"))
 		})
 		r.With(parameters("status", "pipeline", "label", "limit", "after")).Get("/api/stages", m.listStages)
+		r.With(parameters("after", "limit")).Get("/api/ended-stages", m.listEnded)
 		r.With(parameters("wait")).Get("/api/stages/{id}", m.showStage)
 		r.With(parameters("wait")).Get("/api/tasks/{id}", m.showTask)
 		r.With(parameters("stage", "since")).Get("/api/events", m.streamEvents)
 		r.Group(func(r chi.Router) {
 			r.Use(parameters())
 			r.Post("/api/stages", m.postStage)
-			r.Post("/api/stages/{id}/abort", stageHandler(m.AbortStage))
+			r.Post("/api/stages/{id}/abort", m.stageHandler(m.AbortStage))
 			r.Post("/api/stages/{id}/steps", m.postSteps)
 			r.Get("/api/stages/{id}/steps/{step}", m.showStep)
 			r.Post("/api/stages/{id}/steps/{step}/abort", m.abortStep)
-			r.Post("/api/stages/{id}/finish", stageHandler(m.FinishStage))
-			r.Post("/api/stages/{id}/renew", stageHandler(m.RenewStage))
+			r.Post("/api/stages/{id}/finish", m.stageHandler(m.FinishStage))
+			r.Post("/api/stages/{id}/renew", m.stageHandler(m.RenewStage))
 			r.Post("/api/tasks", m.postTask)
 			r.Post("/api/tasks/{id}/abort", m.abortTask)
 			r.Get("/api/delegates", m.listDelegates)
 			r.Post("/api/delegates/{id}/drain", m.drainHandler(true))
 			r.Post("/api/delegates/{id}/resume", m.drainHandler(false))
-			r.Post("/api/pause", m.pauseHandler(true))
-			r.Post("/api/resume", m.pauseHandler(false))
+			r.Get("/api/queue", m.showQueue)
+			r.Post("/api/abort", m.postAbort)
+			r.Post("/api/pause", m.postPause)
+			r.Post("/api/resume", m.postResume)
 			r.Get("/api/limits", m.listLimits)
 			r.Put("/api/limits", m.putLimit)
 			r.Get("/api/schedules", m.listSchedules)
@@ -70,6 +75,12 @@ func (m *Manager) routes() http.Handler {
 		})
 	})
 	return r
+}
+
+// describe serves the description of the API. It is the same for everyone and needs no token.
+func describe(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(api.OpenAPI()) // the client repeats the call if it did not get the answer
 }
 
 // pathParam returns a path parameter without escapes. chi leaves the escapes of a

@@ -9,16 +9,18 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/internal/taskkind"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
 // run is a stage with its progress. The core's lock guards it.
 type run struct {
-	Stage // without StartedAt, which is in lifecycle, and the parts, which are below
+	api.Stage // without StartedAt, which is in lifecycle, and the parts, which are below
 	lifecycle
 	account string
 	order   uint64
+	end     uint64 // its number among the ended stages of the account, 0 before its end
 	digest  string
 	init    step
 	steps   []step
@@ -33,8 +35,8 @@ type run struct {
 	size         int              // see [Budget.Bytes]
 	lost         bool             // the delegate was lost
 	log          *stage.LogConfig // log service of the init
-	stopping     Status           // Aborted or Timeout while the stage is being stopped
-	failed       Status           // status of the first part that failed
+	stopping     api.Status       // Aborted or Timeout while the stage is being stopped
+	failed       api.Status       // status of the first part that failed
 	kinds        [][3]string      // by variant: the task types of init, execute and cleanup
 	variant      int
 	done         chan struct{} // is closed when the stage ends
@@ -42,7 +44,7 @@ type run struct {
 
 // step is a part of a run: the init, a step or the cleanup.
 type step struct {
-	StepState
+	api.StepState
 	kind    taskkind.Kind
 	data    packed
 	timeout task.Millis
@@ -53,7 +55,7 @@ type step struct {
 }
 
 func newStep(id string, kind taskkind.Kind, timeout task.Millis) step {
-	p := step{StepState: StepState{ID: id, Status: Queued, TaskID: rand.Text()}, kind: kind, timeout: timeout}
+	p := step{StepState: api.StepState{ID: id, Status: api.Queued, TaskID: rand.Text()}, kind: kind, timeout: timeout}
 	p.first = p.TaskID
 	return p
 }
@@ -90,13 +92,13 @@ const hidden = "[secret]"
 
 // view returns the run's public state, without its place. The caller holds the
 // core's lock.
-func (n *run) view() Stage {
+func (n *run) view() api.Stage {
 	s := n.Stage
 	s.StartedAt = n.Started
 	s.Selectors = slices.Clone(s.Selectors)
 	s.Init, s.Cleanup = n.init.view(), n.cleanup.view()
 	s.Open = n.isOpen()
-	s.Steps = make([]StepState, 0, n.stepCount())
+	s.Steps = make([]api.StepState, 0, n.stepCount())
 	for _, p := range n.parts {
 		if p.kind == taskkind.Execute {
 			s.Steps = append(s.Steps, p.view())
@@ -107,9 +109,9 @@ func (n *run) view() Stage {
 
 // viewWithPlace returns the run's public state with its place in the queue. The
 // caller holds the core's lock.
-func (c *core) viewWithPlace(n *run) Stage {
+func (c *core) viewWithPlace(n *run) api.Stage {
 	s := n.view()
-	if s.Status == Queued {
+	if s.Status == api.Queued {
 		if p, err := c.queue.Place(n.account, n.ID); err == nil {
 			s.Place, s.Reason = p.Number, p.Reason
 		}
@@ -119,7 +121,7 @@ func (c *core) viewWithPlace(n *run) Stage {
 
 // view returns the step's public state. It hides secret outputs of a state that an older
 // version saved; newer ones are hidden already.
-func (p *step) view() StepState {
+func (p *step) view() api.StepState {
 	s := p.StepState
 	s.Outputs = slices.Clone(s.Outputs)
 	s.OutputVars = maps.Clone(s.OutputVars)
@@ -136,7 +138,7 @@ func (p *step) view() StepState {
 }
 
 // Stage returns the state of a stage. It fails with [ErrNotFound].
-func (m *Manager) Stage(account, id string) (Stage, error) {
+func (m *Manager) Stage(account, id string) (api.Stage, error) {
 	s, _, err := m.core.stage(account, id)
 	return s, err
 }
@@ -158,38 +160,38 @@ func (m *Manager) StageEnd(ctx context.Context, account, id string) (time.Time, 
 
 // syncedStage returns a stage's state. If this process does not know the stage, it
 // first reads the store, because another manager may have just accepted it.
-func (m *Manager) syncedStage(ctx context.Context, account, id string) (Stage, error) {
-	return synced(ctx, m, func() (Stage, error) { return m.Stage(account, id) })
+func (m *Manager) syncedStage(ctx context.Context, account, id string) (api.Stage, error) {
+	return synced(ctx, m, func() (api.Stage, error) { return m.Stage(account, id) })
 }
 
 // stage returns a stage's state, and a channel that is closed when the caller has to
 // call stage again: the stage has ended, or the state was reloaded.
-func (c *core) stage(account, id string) (Stage, <-chan struct{}, error) {
+func (c *core) stage(account, id string) (api.Stage, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := c.stages[key{account, id}]
 	if n == nil {
-		return Stage{}, nil, fmt.Errorf("stage %q: %w", id, ErrNotFound)
+		return api.Stage{}, nil, fmt.Errorf("stage %q: %w", id, ErrNotFound)
 	}
 	return c.viewWithPlace(n), n.done, nil
 }
 
 // WaitStage waits until a stage has ended. If ctx ends or the manager closes first,
 // it returns the current state and an error. It also fails with [ErrNotFound].
-func (m *Manager) WaitStage(ctx context.Context, account, id string) (Stage, error) {
+func (m *Manager) WaitStage(ctx context.Context, account, id string) (api.Stage, error) {
 	if _, err := m.syncedStage(ctx, account, id); err != nil {
-		return Stage{}, err
+		return api.Stage{}, err
 	}
-	return waitEnded(ctx, m, func() (Stage, <-chan struct{}, error) { return m.core.stage(account, id) })
+	return waitEnded(ctx, m, (*api.Stage).Ended, func() (api.Stage, <-chan struct{}, error) { return m.core.stage(account, id) })
 }
 
 // AbortStage aborts a stage. A queued stage ends at once. Otherwise the manager
-// stops the running part, runs the cleanup and ends the stage as [Aborted]. A stage
+// stops the running part, runs the cleanup and ends the stage as [api.Aborted]. A stage
 // that has ended or runs its cleanup does not change. AbortStage fails with
 // [ErrNotFound].
-func (m *Manager) AbortStage(ctx context.Context, account, id string) (Stage, error) {
+func (m *Manager) AbortStage(ctx context.Context, account, id string) (api.Stage, error) {
 	if _, err := m.applyCommand(ctx, &command{Account: account, AbortStage: &idCommand{id}}); err != nil {
-		return Stage{}, err
+		return api.Stage{}, err
 	}
 	return m.Stage(account, id)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/internal/taskkind"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -34,11 +35,13 @@ type savedHead struct {
 	Leader    leader `json:"leader,omitzero"`
 	// Events maps accounts to the ids of their newest events.
 	Events map[string]uint64 `json:"events,omitempty"`
+	// Ends maps accounts to the numbers of the stages that ended last.
+	Ends map[string]uint64 `json:"ends,omitempty"`
 }
 
 type savedSchedule struct {
 	Account string `json:"account"`
-	Schedule
+	api.Schedule
 }
 
 type savedTask struct {
@@ -49,20 +52,21 @@ type savedTask struct {
 
 // savedRun is the JSON form of a run, in commands and in the saved state.
 type savedRun struct {
-	Stage        Stage            `json:"stage"`
+	Stage        api.Stage        `json:"stage"`
 	Account      string           `json:"account"`
 	Order        uint64           `json:"order,omitempty"`
+	End          uint64           `json:"end,omitempty"`
 	Digest       string           `json:"digest"`
 	Parts        []savedPart      `json:"parts"` // init, steps, cleanup
 	Timeout      task.Millis      `json:"timeout,omitempty"`
 	QueueTimeout time.Duration    `json:"queue_timeout,omitempty"`
 	Current      int              `json:"current"` // index in Parts; -1 is none
 	Next         int              `json:"next"`
-	Stopping     Status           `json:"stopping,omitempty"`
-	Failed       Status           `json:"failed,omitempty"`
+	Stopping     api.Status       `json:"stopping,omitempty"`
+	Failed       api.Status       `json:"failed,omitempty"`
 	Variant      int              `json:"variant"`
 	Groups       []string         `json:"groups,omitempty"`
-	Retry        *Retry           `json:"retry,omitempty"`
+	Retry        *api.Retry       `json:"retry,omitempty"`
 	Lost         bool             `json:"lost,omitempty"`
 	Log          *stage.LogConfig `json:"log,omitempty"`
 	Trace        tracing          `json:"trace,omitzero"`
@@ -80,7 +84,7 @@ type savedHeld struct {
 	Appended int `json:"appended,omitempty"`
 }
 
-// savedPart holds the fields of a part that [StepState] does not have.
+// savedPart holds the fields of a part that [api.StepState] does not have.
 type savedPart struct {
 	Data    json.RawMessage `json:"data,omitempty"`
 	Packed  []byte          `json:"packed,omitempty"` // instead of Data
@@ -115,7 +119,7 @@ func (n *run) parts(yield func(int, *step) bool) {
 // MarshalJSON returns the complete run.
 func (n *run) MarshalJSON() ([]byte, error) {
 	s := savedRun{
-		Stage: n.Stage, Account: n.account, Order: n.order, Digest: n.digest, Timeout: n.timeout,
+		Stage: n.Stage, Account: n.account, Order: n.order, End: n.end, Digest: n.digest, Timeout: n.timeout,
 		QueueTimeout: n.queueTimeout, Current: -1, Next: n.next, Stopping: n.stopping, Failed: n.failed,
 		Variant: n.variant, Trace: n.Trace, Groups: n.groups, Retry: n.Retry, Lost: n.lost, Log: n.log, Size: n.size, Parts: make([]savedPart, 0, n.stepCount()+2),
 	}
@@ -151,7 +155,7 @@ func (n *run) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("stage %q is damaged", s.Stage.ID)
 	}
 	*n = run{
-		Stage: s.Stage, account: s.Account, order: s.Order, digest: s.Digest, timeout: s.Timeout,
+		Stage: s.Stage, account: s.Account, order: s.Order, end: s.End, digest: s.Digest, timeout: s.Timeout,
 		queueTimeout: s.QueueTimeout, next: s.Next, stopping: s.Stopping, failed: s.Failed, variant: s.Variant,
 		lifecycle: lifecycle{Trace: s.Trace, Started: s.Stage.StartedAt, Retry: s.Retry},
 		groups:    s.Groups, lost: s.Lost, log: s.Log, size: s.Size,
@@ -166,7 +170,7 @@ func (n *run) UnmarshalJSON(b []byte) error {
 	for _, state := range inOrder {
 		n.steps = append(n.steps, step{StepState: state, kind: taskkind.Execute})
 	}
-	n.StartedAt, n.Init, n.Steps, n.Cleanup = time.Time{}, StepState{}, nil, StepState{}
+	n.StartedAt, n.Init, n.Steps, n.Cleanup = time.Time{}, api.StepState{}, nil, api.StepState{}
 	for i, p := range n.parts {
 		saved := &s.Parts[i]
 		p.data, p.timeout, p.runOn = packed{saved.Data, saved.Packed}, saved.Timeout, saved.RunOn
@@ -184,14 +188,14 @@ func (n *run) UnmarshalJSON(b []byte) error {
 }
 
 // loadHeld restores the held part of a run. It returns the steps that were not appended.
-func (n *run) loadHeld(s *savedHeld, all []StepState) []StepState {
-	n.held = newHeld(&Hold{Lease: toMillis(s.Lease)})
+func (n *run) loadHeld(s *savedHeld, all []api.StepState) []api.StepState {
+	n.held = newHeld(&api.Hold{LeaseMS: s.Lease.Milliseconds()})
 	n.held.ids, n.held.closed = stageIDs{group: s.Group, network: s.Network}, s.Closed
 	first := len(all) - s.Appended
 	for _, state := range all[first:] {
 		p := &step{StepState: state, kind: taskkind.Execute}
 		n.held.appended = append(n.held.appended, p)
-		if n.init.Status == Success && !p.Status.Ended() {
+		if n.init.Status == api.Success && !p.Status.Ended() {
 			n.held.sent[p.TaskID] = p
 		}
 	}
@@ -204,12 +208,15 @@ func (c *core) Save(to io.Writer) error {
 	defer c.mu.Unlock()
 	w := bufio.NewWriter(to)
 	head := savedHead{
-		Version: saved, Settings: c.set, Order: c.order, Stages: len(c.stages), Tasks: len(c.tasks), Schedules: len(c.schedules), Leader: c.leader, Events: map[string]uint64{},
+		Version: saved, Settings: c.set, Order: c.order, Stages: len(c.stages), Tasks: len(c.tasks), Schedules: len(c.schedules), Leader: c.leader, Events: map[string]uint64{}, Ends: map[string]uint64{},
 	}
 	for account, f := range c.feeds {
 		if f.last > 0 { // asking for events creates empty feeds
 			head.Events[account] = f.last
 		}
+	}
+	for account, e := range c.endings {
+		head.Ends[account] = e.last
 	}
 	if err := writeRecord(w, head); err != nil {
 		return err
@@ -269,7 +276,7 @@ func (c *core) Load(from io.Reader) error {
 			attempts[key{t.Account, t.Current}] = t.ID
 		}
 	}
-	schedules := make(map[key]*Schedule, head.Schedules)
+	schedules := make(map[key]*api.Schedule, head.Schedules)
 	for range head.Schedules {
 		var s savedSchedule
 		if err := readRecord(r, &s); err != nil {
@@ -313,7 +320,7 @@ func (c *core) Load(from io.Reader) error {
 		c.feeds[account] = &feed{last: last}
 	}
 	c.stages, c.tasks, c.attempts, c.schedules, c.order, c.set, c.leader = stages, tasks, attempts, schedules, head.Order, head.Settings, head.Leader
-	c.inOrder, c.forgotten = inOrder, map[string]int{}
+	c.inOrder, c.forgotten, c.endings = inOrder, map[string]int{}, loadEndings(head.Ends, inOrder)
 	c.usage, c.usageSum, c.open = usage.usage, usage.usageSum, usage.open
 	c.wakeLoop()
 	return nil

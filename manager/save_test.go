@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 	"github.com/delegate-io/dlite/task"
 )
@@ -37,10 +38,10 @@ func busyCore(t *testing.T) (*core, time.Time) {
 	set.Epoch = "epoch"
 	do(&command{Configure: &set})
 	do(&command{Lead: &idCommand{"leader"}})
-	do(&command{SetLimit: &Limit{Group: "pipeline:p", Max: 7}})
-	do(&command{SetSchedule: &Schedule{ID: "nightly", Cron: "@daily", Stage: json.RawMessage(`{}`), Next: at.Add(time.Hour), Last: at, LastID: "x"}})
+	do(&command{SetLimit: &api.Limit{Group: "pipeline:p", Max: 7}})
+	do(&command{SetSchedule: &api.Schedule{ID: "nightly", Cron: "@daily", Stage: json.RawMessage(`{}`), Next: at.Add(time.Hour), Last: at, LastID: "x"}})
 	d := do(&command{Register: &queue.Registration{NewID: "d", Name: "d"}}).id
-	var stage StageRequest
+	var stage api.StageRequest
 	require.NoError(t, json.Unmarshal([]byte(`{"id":"s","pipeline":"p","labels":{"a":"b"},"retry":{"max_attempts":3,"on":["failure"]},
 		"init":{"log_config":{"url":"http://127.0.0.1:9"},"log_key":"s/init"},"steps":[{"data":{"n":12345678901234567890}}]}`), &stage))
 	n, err := m.newRun(t.Context(), "acc", stage)
@@ -56,7 +57,7 @@ func busyCore(t *testing.T) (*core, time.Time) {
 	}
 	end(`{"command_execution_status":"FAILURE","error_message":"first"}`)
 	end(`{}`) // the cleanup ends, so the stage starts again
-	single, err := m.newTask("acc", &TaskRequest{Task: task.Task{ID: "t", Type: "custom"}, Retry: &Retry{MaxAttempts: 2, On: []string{retryOnFailure}}})
+	single, err := m.newTask("acc", &TaskRequest{Task: task.Task{ID: "t", Type: "custom"}, Retry: &api.Retry{MaxAttempts: 2, On: []string{retryOnFailure}}})
 	require.NoError(t, err)
 	do(&command{SubmitTask: single})
 	end(`{"command_execution_status":"FAILURE"}`)
@@ -128,14 +129,14 @@ func heldCore(t *testing.T) (c *core, at time.Time) {
 		require.NoError(t, err)
 		a := &appendCommand{ID: stage}
 		for _, id := range ids {
-			s, err := m.appendedStep(&like, "steps", &StepRequest{ID: id})
+			s, err := m.appendedStep(&like, "steps", &api.StepRequest{ID: id})
 			require.NoError(t, err)
 			a.Steps = append(a.Steps, s)
 		}
 		do(&command{AppendSteps: a})
 	}
 	for _, id := range []string{"s", "waits"} {
-		n, err := m.newRun(t.Context(), "acc", StageRequest{ID: id, Hold: &Hold{Lease: 600_000}, Steps: []StepRequest{{ID: "first"}}})
+		n, err := m.newRun(t.Context(), "acc", api.StageRequest{ID: id, Hold: &api.Hold{LeaseMS: 600_000}, Steps: []api.StepRequest{{ID: "first"}}})
 		require.NoError(t, err)
 		do(&command{SubmitStage: n})
 	}
@@ -175,7 +176,7 @@ func TestHeldStagesAreSavedAndLoaded(t *testing.T) {
 	for _, x := range []*core{c, loaded} {
 		x.Apply(at.Add(10*time.Minute), &command{Tick: &struct{}{}}, false)
 	}
-	assert.Equal(t, FailureLeaseEnded, n.FailureKind)
+	assert.Equal(t, api.FailureLeaseEnded, n.FailureKind)
 	assert.Equal(t, "the lease of the held stage ended: its holder gave no sign for 10m0s", n.held.closed)
 	saved.Reset()
 	again.Reset()

@@ -10,50 +10,11 @@ import (
 	"time"
 
 	"github.com/robfig/cron/v3"
+
+	"github.com/delegate-io/dlite/manager/api"
 )
 
-// Schedule submits a stage or a single task at certain times (rule Q6). Several
-// managers on one store submit once for each time.
-type Schedule struct {
-	// ID is unique among the account's schedules.
-	ID string `json:"id"`
-	// Name is a description for people.
-	Name string `json:"name,omitempty"`
-	// Cron is the schedule's times. It has five fields (minute, hour, day of the
-	// month, month, day of the week), or six with seconds in front. It may also be
-	// @hourly, @daily, @weekly, @monthly, @yearly, or an interval like "@every 90m".
-	Cron string `json:"cron"`
-	// TimeZone is the IANA name of the time zone of Cron. Defaults to UTC. A time
-	// that a clock change skips is left out that day. A time that comes twice counts
-	// once.
-	TimeZone string `json:"time_zone,omitempty"`
-	// Missed decides about times that are more than a minute past, because no
-	// manager was running. "once" submits one run for all of them, "skip" none, and
-	// "all" one for each of the newest 100. Defaults to once.
-	Missed string `json:"missed,omitempty"`
-	// Overlap decides what happens if the previous run has not ended. "allow"
-	// submits another one, "skip" does not. Defaults to allow.
-	Overlap string `json:"overlap,omitempty"`
-	// Paused disables the schedule. Times that pass while it is paused do not count
-	// as missed.
-	Paused bool `json:"paused,omitempty"`
-	// Stage is the JSON of a [StageRequest], Task that of a [TaskRequest]. Exactly
-	// one of them is set. The id of each run is the schedule's id and the time, like
-	// nightly-20060102T150405Z.
-	Stage json.RawMessage `json:"stage,omitempty"`
-	Task  json.RawMessage `json:"task,omitempty"`
-
-	// Next is when the schedule is due next. It is zero while the schedule is
-	// paused. The manager sets Next and the fields below.
-	Next time.Time `json:"next,omitzero"`
-	// Last is the last time that was due. LastID is the id of its stage or task.
-	// LastError is the reason if there is none.
-	Last      time.Time `json:"last,omitzero"`
-	LastID    string    `json:"last_id,omitempty"`
-	LastError string    `json:"last_error,omitempty"`
-}
-
-// The values of Schedule.Missed and Schedule.Overlap.
+// The values of api.Schedule.Missed and api.Schedule.Overlap.
 const (
 	missedOnce   = "once"
 	missedSkip   = "skip"
@@ -76,7 +37,7 @@ var cronSyntax = cron.NewParser(
 	cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
 // times returns the schedule's times, and their zone.
-func (s *Schedule) times() (cron.Schedule, *time.Location, error) {
+func scheduleTimes(s *api.Schedule) (cron.Schedule, *time.Location, error) {
 	zone, err := time.LoadLocation(cmp.Or(s.TimeZone, "UTC"))
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: time_zone %q is unknown; it must be a name like Europe/Berlin", ErrInvalid, s.TimeZone)
@@ -95,8 +56,8 @@ func (s *Schedule) times() (cron.Schedule, *time.Location, error) {
 }
 
 // after returns the first time after t at which the schedule is due.
-func (s *Schedule) after(t time.Time) (time.Time, error) {
-	times, zone, err := s.times()
+func nextTime(s *api.Schedule, t time.Time) (time.Time, error) {
+	times, zone, err := scheduleTimes(s)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -109,14 +70,14 @@ func (s *Schedule) after(t time.Time) (time.Time, error) {
 
 // SetSchedule adds a schedule, or replaces the one with its id. It fails with
 // [ErrInvalid] and [ErrBudget].
-func (m *Manager) SetSchedule(ctx context.Context, account string, s Schedule) (Schedule, error) {
+func (m *Manager) SetSchedule(ctx context.Context, account string, s api.Schedule) (api.Schedule, error) {
 	s.Missed, s.Overlap = cmp.Or(s.Missed, missedOnce), cmp.Or(s.Overlap, overlapAllow)
-	if err := s.check(); err != nil {
-		return Schedule{}, err
+	if err := checkSchedule(&s); err != nil {
+		return api.Schedule{}, err
 	}
-	next, err := s.after(m.journal.Now())
+	next, err := nextTime(&s, m.journal.Now())
 	if err != nil {
-		return Schedule{}, err
+		return api.Schedule{}, err
 	}
 	s.Next, s.Last, s.LastID, s.LastError = next, time.Time{}, "", ""
 	if s.Paused {
@@ -124,42 +85,42 @@ func (m *Manager) SetSchedule(ctx context.Context, account string, s Schedule) (
 	}
 	fire, err := m.submission(ctx, account, &s, next)
 	if err != nil {
-		return Schedule{}, err
+		return api.Schedule{}, err
 	}
 	m.discardSpans(fire)
-	if err := s.checkMembers(); err != nil {
-		return Schedule{}, err
+	if err := checkMembers(&s); err != nil {
+		return api.Schedule{}, err
 	}
 	if _, exists := m.core.schedule(key{account, s.ID}); !exists {
 		release, err := m.budgets.take(account, amounts{budgetSchedules: 1})
 		if err != nil {
-			return Schedule{}, err
+			return api.Schedule{}, err
 		}
 		defer release()
 	}
 	r, err := m.applyCommand(ctx, &command{Account: account, SetSchedule: &s})
 	if err != nil {
-		return Schedule{}, err
+		return api.Schedule{}, err
 	}
 	return *r.schedule, nil
 }
 
 // checkMembers refuses unknown members in the stage or task, and an empty stage. It
 // applies to new schedules only: saved schedules of an older version keep running.
-func (s *Schedule) checkMembers() error {
+func checkMembers(s *api.Schedule) error {
 	known := knownShapes()
 	if err := cmp.Or(known.stage.check(s.Stage, "stage"), known.task.check(s.Task, "task")); err != nil || len(s.Stage) == 0 {
 		return err
 	}
-	var req StageRequest
+	var req api.StageRequest
 	if err := json.Unmarshal(s.Stage, &req); err != nil {
 		return fmt.Errorf("%w: stage: %w", ErrInvalid, err)
 	}
-	return req.checkNotEmpty()
+	return checkNotEmpty(&req)
 }
 
 // setSchedule adds or replaces a schedule.
-func (c *core) setSchedule(account string, s Schedule) (*Schedule, error) {
+func (c *core) setSchedule(account string, s api.Schedule) (*api.Schedule, error) {
 	k := key{account, s.ID}
 	if old := c.schedules[k]; old != nil {
 		s.Last, s.LastID, s.LastError = old.Last, old.LastID, old.LastError
@@ -182,35 +143,35 @@ func (c *core) wakeLoop() {
 	}
 }
 
-func (c *core) schedule(k key) (Schedule, bool) {
+func (c *core) schedule(k key) (api.Schedule, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.schedules[k]; s != nil {
 		return *s, true
 	}
-	return Schedule{}, false
+	return api.Schedule{}, false
 }
 
 // Schedule returns a schedule. It fails with [ErrNotFound].
-func (m *Manager) Schedule(account, id string) (Schedule, error) {
+func (m *Manager) Schedule(account, id string) (api.Schedule, error) {
 	if s, ok := m.core.schedule(key{account, id}); ok {
 		return s, nil
 	}
-	return Schedule{}, fmt.Errorf("schedule %q: %w", id, ErrNotFound)
+	return api.Schedule{}, fmt.Errorf("schedule %q: %w", id, ErrNotFound)
 }
 
 // Schedules returns an account's schedules, ordered by id.
-func (m *Manager) Schedules(account string) []Schedule {
+func (m *Manager) Schedules(account string) []api.Schedule {
 	c := m.core
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := []Schedule{}
+	out := []api.Schedule{}
 	for k, s := range c.schedules {
 		if k.account == account {
 			out = append(out, *s)
 		}
 	}
-	slices.SortFunc(out, func(a, b Schedule) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(out, func(a, b api.Schedule) int { return cmp.Compare(a.ID, b.ID) })
 	return out
 }
 
@@ -239,7 +200,7 @@ func (m *Manager) TriggerSchedule(ctx context.Context, account, id string) (stri
 		return "", err
 	}
 	defer release()
-	cmd, made := &command{Account: account}, ""
+	cmd, made := &command{Account: account, OfSchedule: id}, ""
 	if f.Stage != nil {
 		made, cmd.SubmitStage = f.Stage.ID, f.Stage
 	} else {

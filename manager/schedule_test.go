@@ -12,9 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
-func (s *server) schedule(id, body string) (out manager.Schedule) {
+func (s *server) schedule(id, body string) (out api.Schedule) {
 	s.t.Helper()
 	s.ok("PUT", "/api/schedules/"+id+"?accountId=acc", body, &out)
 	return out
@@ -43,13 +44,18 @@ func TestASchedule(t *testing.T) {
 	s.advanceUntil(24*time.Hour, func() bool { return len(s.submitted("nightly")) == 2 }) // the clock went forward
 	assert.Equal(t, []string{"20240330T023000Z", "20240331T013000Z"}, s.submitted("nightly"))
 	s = s.as(fakeSecret, account)
-	var shown manager.Schedule
+	var shown api.Schedule
 	s.ok("GET", "/api/schedules/nightly?accountId=acc", "", &shown)
 	assert.Equal(t, "nightly-20240331T013000Z", shown.LastID)
 
 	var made struct{ ID string }
 	s.ok("POST", "/api/schedules/nightly/trigger?accountId=acc", "", &made)
-	assert.Equal(t, manager.Queued, s.stage(made.ID).Status)
+	assert.Equal(t, api.Queued, s.stage(made.ID).Status)
+	due := shown.Next
+	s.ok("GET", "/api/schedules/nightly?accountId=acc", "", &shown)
+	assert.Equal(t, made.ID, shown.LastID)
+	assert.WithinDuration(t, s.clock.Now(), shown.Last, time.Second)
+	assert.Equal(t, due, shown.Next, "the times stay")
 	s.ok("DELETE", "/api/schedules/nightly?accountId=acc", "", nil)
 	assert.Equal(t, 404, s.call("DELETE", "/api/schedules/nightly?accountId=acc", "").status)
 	assert.Equal(t, 404, s.as(otherSecret, otherAccount).call("GET", "/api/schedules/nightly?accountId=other", "").status)
@@ -124,7 +130,7 @@ func TestInvalidSchedulesAreRefused(t *testing.T) {
 		assert.Contains(t, r.body, want, body)
 	}
 	assert.Empty(t, s.m.Schedules(account))
-	_, err := s.m.SetSchedule(context.Background(), account, manager.Schedule{Cron: "@daily", Stage: json.RawMessage(`{}`)})
+	_, err := s.m.SetSchedule(context.Background(), account, api.Schedule{Cron: "@daily", Stage: json.RawMessage(`{}`)})
 	require.ErrorIs(t, err, manager.ErrInvalid)
 	assert.False(t, slices.Contains(s.m.Accounts(), "nobody"))
 }

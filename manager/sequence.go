@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/delegate-io/dlite/internal/taskkind"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 )
 
@@ -20,11 +21,11 @@ func (c *core) handleEvent(e *queue.Event) {
 	switch e.Kind {
 	case queue.Lost:
 		c.count(e.Account, func(s *accountStats) { s.DelegatesLost++ })
-		c.publish(e.Account, Event{Type: delegateEvent, Delegate: e.Delegate, Status: Status(queue.Gone)})
+		c.publish(e.Account, api.Event{Type: delegateEvent, Delegate: e.Delegate, Status: api.Status(queue.Gone)})
 		c.log(zerolog.WarnLevel, "a delegate is lost: it sends no heartbeats", logEntry{account: e.Account, delegate: e.Delegate})
 		return
 	case queue.Returned:
-		c.publish(e.Account, Event{Type: delegateEvent, Delegate: e.Delegate, Status: Status(queue.Alive)})
+		c.publish(e.Account, api.Event{Type: delegateEvent, Delegate: e.Delegate, Status: api.Status(queue.Alive)})
 		c.log(zerolog.InfoLevel, "a lost delegate has returned", logEntry{account: e.Account, delegate: e.Delegate})
 		return
 	}
@@ -46,16 +47,16 @@ func (c *core) handleEvent(e *queue.Event) {
 	case queue.Acquired:
 		c.partStarted(n, e)
 	case queue.Requeued:
-		n.Status, n.DelegateID = Queued, ""
+		n.Status, n.DelegateID = api.Queued, ""
 		n.requeued(e.At)
-		n.init.Status, n.init.StartedAt = Queued, time.Time{}
+		n.init.Status, n.init.StartedAt = api.Queued, time.Time{}
 		c.publishStage(n)
 		c.updateQueueLog(n)
 	case queue.Expired:
-		c.stopStage(n, Timeout, FailureTimeout, fmt.Sprintf("the stage ran longer than its time-out of %s", n.timeout.Duration()))
+		c.stopStage(n, api.Timeout, api.FailureTimeout, fmt.Sprintf("the stage ran longer than its time-out of %s", n.timeout.Duration()))
 	case queue.LeaseEnded:
 		c.log(zerolog.WarnLevel, "the lease of a held stage has ended", logEntry{account: n.account, stage: n.ID, delegate: n.DelegateID})
-		c.stopStage(n, Failure, FailureLeaseEnded,
+		c.stopStage(n, api.Failure, api.FailureLeaseEnded,
 			fmt.Sprintf("the lease of the held stage ended: its holder gave no sign for %s", n.leaseTime()))
 	case queue.Stranded:
 		c.stranded(n, e)
@@ -70,10 +71,10 @@ func (c *core) partStarted(n *run, e *queue.Event) {
 	if p == nil {
 		return
 	}
-	p.Status, p.StartedAt = Running, e.At
+	p.Status, p.StartedAt = api.Running, e.At
 	if p.kind == taskkind.Init {
 		c.started(n.account, stageKind, &n.lifecycle, e.At)
-		n.Status, n.DelegateID, n.variant = Running, e.Delegate, e.Variant
+		n.Status, n.DelegateID, n.variant = api.Running, e.Delegate, e.Variant
 		c.publishStage(n)
 		c.updateQueueLog(n)
 	} else if n.DelegateID != e.Delegate && !n.Status.Ended() {
@@ -127,12 +128,12 @@ func (c *core) partEnded(n *run, e *queue.Event) {
 	case p.kind == taskkind.Init && !e.Started:
 		n.recordFailure(p)
 		n.skipRemaining()
-		n.cleanup.Status = Skipped // no delegate has created anything
+		n.cleanup.Status = api.Skipped // no delegate has created anything
 		c.finishStage(n)
 	case n.held != nil:
 		c.heldPartEnded(n, p, e.Result.Outcome == queue.Abandoned)
 	default:
-		if p.Status != Success {
+		if p.Status != api.Success {
 			n.recordFailure(p)
 		}
 		c.startNext(n)
@@ -149,19 +150,31 @@ func (p *step) recordResult(e *queue.Event) {
 	f.hideSecrets()
 	p.FailureKind = f.failureKind(p.kind, &e.Result)
 	p.ExitCode, p.OutputVars, p.Outputs, p.Artifact, p.Tests = f.exitCode, f.outputVars, f.outputs, f.artifact, f.tests
+	if p.kind == taskkind.Init {
+		p.Clone = within(f.clone, p.EndedAt.Sub(p.StartedAt))
+	}
+}
+
+// within returns the time of a clone as far as it is within an init that took so long.
+func within(c *api.CloneTime, length time.Duration) *api.CloneTime {
+	most := max(length.Milliseconds(), 0)
+	if c == nil || c.After < 0 || c.After > most || c.Took < 0 {
+		return nil
+	}
+	return &api.CloneTime{After: c.After, Took: min(c.Took, most-c.After)}
 }
 
 // statusOf returns the status for an outcome.
-func statusOf(o queue.Outcome) Status {
+func statusOf(o queue.Outcome) api.Status {
 	switch o {
 	case queue.Success:
-		return Success
+		return api.Success
 	case queue.TimedOut:
-		return Timeout
+		return api.Timeout
 	case queue.Aborted:
-		return Aborted
+		return api.Aborted
 	default:
-		return Failure
+		return api.Failure
 	}
 }
 
@@ -192,7 +205,7 @@ func (c *core) startNext(n *run) {
 			c.sendPart(n, p)
 			return
 		default:
-			p.Status = Skipped
+			p.Status = api.Skipped
 		}
 	}
 	if n.held != nil {
@@ -204,7 +217,7 @@ func (c *core) startNext(n *run) {
 
 // shouldRun reports whether a step runs, given the stage's progress.
 func (n *run) shouldRun(p *step) bool {
-	if n.stopping != "" || n.lost || n.init.Status != Success {
+	if n.stopping != "" || n.lost || n.init.Status != api.Success {
 		return false
 	}
 	switch p.runOn {
@@ -225,7 +238,7 @@ func (c *core) sendPart(n *run, p *step) {
 		return
 	}
 	// The queue does not know the stage, or its random task id is taken.
-	p.Status, p.Error, p.FailureKind = Failure, err.Error(), FailureUnknown
+	p.Status, p.Error, p.FailureKind = api.Failure, err.Error(), api.FailureUnknown
 	n.recordFailure(p)
 	n.skipRemaining()
 	c.finishStage(n)
@@ -246,11 +259,11 @@ func (c *core) delegateLost(n *run, p *step) {
 func (c *core) leaveCleanup(n *run, first bool) {
 	n.skipRemaining()
 	again := n.cleanup
-	again.StepState = StepState{ID: n.cleanup.ID, Status: Queued, TaskID: n.cleanup.TaskID + "-again"}
+	again.StepState = api.StepState{ID: n.cleanup.ID, Status: api.Queued, TaskID: n.cleanup.TaskID + "-again"}
 	if c.queue.AppendDetached(n.account, n.ID, again.task(n, n.variant, c.at)) == nil {
 		n.cleanup = again
 	} else if first {
-		n.cleanup.Status, n.cleanup.Error = Skipped, "the delegate no longer exists"
+		n.cleanup.Status, n.cleanup.Error = api.Skipped, "the delegate no longer exists"
 	}
 	c.finishStage(n)
 }
@@ -259,7 +272,7 @@ func (c *core) leaveCleanup(n *run, first bool) {
 func (n *run) skipRemaining() {
 	for ; n.next < len(n.steps); n.next++ {
 		if p := &n.steps[n.next]; !p.Status.Ended() {
-			p.Status = Skipped
+			p.Status = api.Skipped
 		}
 	}
 }
@@ -271,8 +284,9 @@ func (c *core) finishStage(n *run) {
 	}
 	n.current = nil
 	c.occupy(n.account, workAmounts(n.size), -1)
-	n.Status = cmp.Or(n.stopping, n.failed, Success)
+	n.Status = cmp.Or(n.stopping, n.failed, api.Success)
 	n.EndedAt = c.at
+	c.addEnding(n)
 	if n.held != nil {
 		c.closeHeld(n, "it has ended")
 		c.skipAppended(n)
@@ -290,7 +304,7 @@ func (c *core) finishStage(n *run) {
 
 // stopStage ends a stage early: it aborts the running parts, after which the cleanup runs.
 // A stage that runs its cleanup already has its status.
-func (c *core) stopStage(n *run, status Status, kind FailureKind, reason string) {
+func (c *core) stopStage(n *run, status api.Status, kind api.FailureKind, reason string) {
 	if n.stopping != "" || n.Status.Ended() || n.current == &n.cleanup {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 	"github.com/delegate-io/dlite/task"
 )
@@ -22,13 +23,13 @@ type TaskRequest struct {
 	// manager chooses one. A Timeout of 0 means [Config.TaskTimeout]. Sync
 	// determines Async.
 	Task task.Task
-	// Selectors and Priority have the same meaning as in [StageRequest].
+	// Selectors and Priority have the same meaning as in [api.StageRequest].
 	Selectors []string
 	Priority  string
 	// QueueTimeout bounds the wait for a delegate. 0 means the task's time-out.
 	QueueTimeout task.Millis
 	// Retry is the policy for submitting the task again. Nil means never.
-	Retry *Retry
+	Retry *api.Retry
 	// Sync means that the submitter waits for the result. Over HTTP, the call
 	// returns when the task has ended, or after [Config.MaxSync]. In Go, call
 	// [Manager.WaitTask].
@@ -42,7 +43,7 @@ type control struct {
 	Timeout      task.Millis `json:"timeout_ms,omitempty"`
 	QueueTimeout task.Millis `json:"queue_timeout_ms,omitempty"`
 	Sync         bool        `json:"sync,omitempty"`
-	Retry        *Retry      `json:"retry,omitempty"`
+	Retry        *api.Retry  `json:"retry,omitempty"`
 }
 
 // UnmarshalJSON splits the object into the task and the manager's members.
@@ -91,28 +92,6 @@ func (t TaskRequest) MarshalJSON() ([]byte, error) {
 	return o.encode()
 }
 
-// Task is the state of a single task.
-type Task struct {
-	ID     string `json:"id"`
-	Type   string `json:"type"`
-	Status Status `json:"status"`
-	// Reason explains why the task is queued.
-	Reason string `json:"reason,omitempty"`
-	// Error explains why the task did not succeed.
-	Error string `json:"error_msg,omitempty"`
-	// Code and Data are the delegate's answer. They are absent without one.
-	Code task.Code       `json:"code,omitempty"`
-	Data json.RawMessage `json:"data,omitempty"`
-	// DelegateID is the delegate that runs the task or ran it last.
-	DelegateID string `json:"delegate_id,omitempty"`
-	// Attempts is the number of earlier attempts, see [Retry]. SubmittedAt and the
-	// fields below describe the current attempt.
-	Attempts    int       `json:"attempts,omitempty"`
-	SubmittedAt time.Time `json:"submitted_at"`
-	StartedAt   time.Time `json:"started_at,omitzero"`
-	EndedAt     time.Time `json:"ended_at,omitzero"`
-}
-
 // single is the part of a single task's state that the queue does not have. The
 // core's lock guards it.
 type single struct {
@@ -133,21 +112,21 @@ func (t *single) isRetried() bool { return t.Current != "" }
 // SubmitTask queues a single task. If the account already has the same task under
 // the id, SubmitTask returns that one. It fails with [ErrInvalid] and [ErrBudget], and
 // with [ErrConflict] if something else has the id.
-func (m *Manager) SubmitTask(ctx context.Context, account string, req TaskRequest) (Task, error) {
+func (m *Manager) SubmitTask(ctx context.Context, account string, req TaskRequest) (api.Task, error) {
 	t, _, err := m.submitTask(ctx, account, req)
 	return t, err
 }
 
-func (m *Manager) submitTask(ctx context.Context, account string, req TaskRequest) (t Task, existed bool, err error) {
+func (m *Manager) submitTask(ctx context.Context, account string, req TaskRequest) (t api.Task, existed bool, err error) {
 	ctx, span := m.startSubmit(taskTraceContext(ctx, &req.Task), account)
 	defer func() { endSubmit(span, err) }()
 	s, err := m.newTask(account, &req)
 	if err != nil {
-		return Task{}, false, err
+		return api.Task{}, false, err
 	}
 	release, err := m.takeWork(account, s.Task.ID, s.Single.Size)
 	if err != nil {
-		return Task{}, false, err
+		return api.Task{}, false, err
 	}
 	defer release()
 	id, traced := s.Task.ID, m.startSpan(ctx, "task", account, s.Task.ID, m.cfg.Clock.Now())
@@ -158,7 +137,7 @@ func (m *Manager) submitTask(ctx context.Context, account string, req TaskReques
 		m.dropSpan(traced)
 	}
 	if err != nil {
-		return Task{}, r.existed, err
+		return api.Task{}, r.existed, err
 	}
 	t, err = m.Task(account, id)
 	return t, r.existed, err
@@ -182,7 +161,7 @@ func (c *core) submitTask(account string, s *submitTaskCommand) (existed bool, e
 	}
 	c.tasks[k] = &t
 	c.occupy(account, workAmounts(t.Size), 1)
-	c.publish(account, Event{Type: taskEvent, Task: k.id, Status: Queued})
+	c.publish(account, api.Event{Type: taskEvent, Task: k.id, Status: api.Queued})
 	c.submitted(account, taskKind, &t.lifecycle)
 	return false, nil
 }
@@ -204,7 +183,7 @@ func (c *core) retryTask(k key, t *single, o queue.Outcome) bool {
 	next, body := *t.Work, *t.Work.Task
 	body.ID = k.id + "-" + strconv.Itoa(t.Attempts+2)
 	next.Task = &body
-	if c.queue.Submit(k.account, next.queueWork(c.at.Add(t.Retry.wait(t.Attempts+2)))) != nil {
+	if c.queue.Submit(k.account, next.queueWork(c.at.Add(retryWait(t.Retry, t.Attempts+2)))) != nil {
 		return false // something else has the id
 	}
 	delete(c.attempts, key{k.account, t.Current})
@@ -212,7 +191,7 @@ func (c *core) retryTask(k key, t *single, o queue.Outcome) bool {
 	t.Current = body.ID
 	c.attempts[key{k.account, t.Current}] = k.id
 	c.retried(k.account, &t.lifecycle)
-	c.publish(k.account, Event{Type: taskEvent, Task: k.id, Status: Queued})
+	c.publish(k.account, api.Event{Type: taskEvent, Task: k.id, Status: api.Queued})
 	return true
 }
 
@@ -246,7 +225,7 @@ func (m *Manager) newTask(account string, req *TaskRequest) (*submitTaskCommand,
 	if err != nil {
 		return nil, err
 	}
-	req.Selectors, req.Retry = withoutBlank(req.Selectors), req.Retry.complete()
+	req.Selectors, req.Retry = withoutBlank(req.Selectors), completeRetry(req.Retry)
 	body := req.Task
 	body.Async = !req.Sync
 	body.Timeout = cmp.Or(body.Timeout, toMillis(m.cfg.TaskTimeout))
@@ -267,42 +246,42 @@ func (m *Manager) newTask(account string, req *TaskRequest) (*submitTaskCommand,
 }
 
 // Task returns the state of a single task. It fails with [ErrNotFound].
-func (m *Manager) Task(account, id string) (Task, error) {
+func (m *Manager) Task(account, id string) (api.Task, error) {
 	t, _, err := m.core.task(account, id)
 	return t, err
 }
 
 // syncedTask returns a single task's state. If this process does not know the task,
 // it first reads the store, because another manager may have just accepted it.
-func (m *Manager) syncedTask(ctx context.Context, account, id string) (Task, error) {
-	return synced(ctx, m, func() (Task, error) { return m.Task(account, id) })
+func (m *Manager) syncedTask(ctx context.Context, account, id string) (api.Task, error) {
+	return synced(ctx, m, func() (api.Task, error) { return m.Task(account, id) })
 }
 
 // task returns a single task's state, and a channel that is closed when the caller
 // has to call task again: the task has ended, or the state was reloaded.
-func (c *core) task(account, id string) (Task, <-chan struct{}, error) {
+func (c *core) task(account, id string) (api.Task, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one := c.tasks[key{account, id}]
 	if one == nil { // tasks of stages are not single tasks
-		return Task{}, nil, fmt.Errorf("task %q: %w", id, ErrNotFound)
+		return api.Task{}, nil, fmt.Errorf("task %q: %w", id, ErrNotFound)
 	}
 	current := cmp.Or(one.Current, id)
 	s, err := c.queue.Task(account, current)
 	if err != nil {
-		return Task{}, nil, fmt.Errorf("task %q: %w", id, ErrNotFound)
+		return api.Task{}, nil, fmt.Errorf("task %q: %w", id, ErrNotFound)
 	}
-	t := Task{
-		ID: id, Type: s.Task.Type, Status: Queued, DelegateID: s.Delegate, Attempts: one.Attempts,
+	t := api.Task{
+		ID: id, Type: s.Task.Type, Status: api.Queued, DelegateID: s.Delegate, Attempts: one.Attempts,
 		SubmittedAt: s.Submitted, StartedAt: s.Acquired, EndedAt: s.Ended,
-		Error: s.Result.Error, Code: s.Result.Code, Data: s.Result.Data,
+		Error: s.Result.Error, Code: string(s.Result.Code), Data: s.Result.Data,
 	}
 	switch s.Result.Outcome {
 	case queue.Success, queue.TimedOut, queue.Aborted, queue.Failure, queue.Abandoned:
 		t.Status = statusOf(s.Result.Outcome)
 	default:
 		if !s.Acquired.IsZero() {
-			t.Status = Running
+			t.Status = api.Running
 		} else if p, err := c.queue.Place(account, current); err == nil {
 			t.Reason = p.Reason
 		}
@@ -313,19 +292,19 @@ func (c *core) task(account, id string) (Task, <-chan struct{}, error) {
 // WaitTask waits until a single task has ended. If ctx ends or the manager closes
 // first, it returns the current state and an error. It also fails with
 // [ErrNotFound].
-func (m *Manager) WaitTask(ctx context.Context, account, id string) (Task, error) {
+func (m *Manager) WaitTask(ctx context.Context, account, id string) (api.Task, error) {
 	if _, err := m.syncedTask(ctx, account, id); err != nil {
-		return Task{}, err
+		return api.Task{}, err
 	}
-	return waitEnded(ctx, m, func() (Task, <-chan struct{}, error) { return m.core.task(account, id) })
+	return waitEnded(ctx, m, (*api.Task).Ended, func() (api.Task, <-chan struct{}, error) { return m.core.task(account, id) })
 }
 
 // AbortTask aborts a single task. A queued task ends at once. Otherwise the task
 // ends with the delegate's answer, or after [Config.AbortGrace]. An ended task does
 // not change. AbortTask fails with [ErrNotFound].
-func (m *Manager) AbortTask(ctx context.Context, account, id string) (Task, error) {
+func (m *Manager) AbortTask(ctx context.Context, account, id string) (api.Task, error) {
 	if _, err := m.applyCommand(ctx, &command{Account: account, AbortTask: &idCommand{id}}); err != nil {
-		return Task{}, err
+		return api.Task{}, err
 	}
 	return m.Task(account, id)
 }
@@ -348,10 +327,10 @@ func (c *core) handleTaskEvent(work key, e *queue.Event) {
 	switch e.Kind {
 	case queue.Acquired:
 		c.started(k.account, taskKind, &t.lifecycle, e.At)
-		c.publish(k.account, Event{Type: taskEvent, Task: k.id, Delegate: e.Delegate, Status: Running})
+		c.publish(k.account, api.Event{Type: taskEvent, Task: k.id, Delegate: e.Delegate, Status: api.Running})
 	case queue.Requeued:
 		t.requeued(e.At)
-		c.publish(k.account, Event{Type: taskEvent, Task: k.id, Status: Queued})
+		c.publish(k.account, api.Event{Type: taskEvent, Task: k.id, Status: api.Queued})
 	case queue.Ended:
 		if c.retryTask(k, t, e.Result.Outcome) {
 			return
@@ -363,6 +342,6 @@ func (c *core) handleTaskEvent(work key, e *queue.Event) {
 		}
 		status := statusOf(e.Result.Outcome)
 		c.ended(k.account, taskKind, &t.lifecycle, status, e.Delegate, e.At)
-		c.publish(k.account, Event{Type: taskEvent, Task: k.id, Delegate: e.Delegate, Status: status, Error: e.Result.Error})
+		c.publish(k.account, api.Event{Type: taskEvent, Task: k.id, Delegate: e.Delegate, Status: status, Error: e.Result.Error})
 	}
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/manager"
-	"github.com/delegate-io/dlite/manager/internal/queue"
-	"github.com/delegate-io/dlite/task/stage"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 const (
@@ -32,13 +31,13 @@ func TestAStageRunsFromInitToCleanup(t *testing.T) {
 		"steps":[{"id":"one","timeout_ms":7000,"data":{"run":{"commands":["make"]},"cpu_quota":12345678901234567890}},
 		         {"data":{"id":"mine","timeout":9,"group_id":"g","network":"n","environment":{"E":"1"}}}],
 		"cleanup":{"volumes":[]}}`)
-	assert.Equal(t, manager.Queued, st.Status)
+	assert.Equal(t, api.Queued, st.Status)
 	assert.Equal(t, `waiting for the delegate "d" to take it`, st.Reason)
 
 	got := s.take(id, initTask)
 	assert.Contains(t, string(got.Data), `12345678901234567890`)
 	assert.JSONEq(t, `{"envs":{"A":"b"},"more":12345678901234567890,"group_id":"s1","network":{"id":"s1"}}`, string(got.Data))
-	assert.Equal(t, manager.Running, s.stage("s1").Status)
+	assert.Equal(t, api.Running, s.stage("s1").Status)
 	assert.Equal(t, id, s.stage("s1").DelegateID)
 	require.Equal(t, 204, s.respond(id, got.ID, succeeded))
 
@@ -52,19 +51,19 @@ func TestAStageRunsFromInitToCleanup(t *testing.T) {
 	got = s.pass(id, executeTask, succeeded)
 	assert.Equal(t, int64(9000), got.Timeout, "the payload's time-out is in seconds")
 	assert.JSONEq(t, `{"id":"mine","name":"step2","timeout":9,"group_id":"g","network":"n","environment":{"E":"1"}}`, string(got.Data))
-	assert.Equal(t, manager.Running, s.stage("s1").Status)
+	assert.Equal(t, api.Running, s.stage("s1").Status)
 	got = s.pass(id, cleanupTask, succeeded)
 	assert.JSONEq(t, `{"volumes":[],"group_id":"s1","network":"s1"}`, string(got.Data))
 
 	st = s.ended("s1")
-	assert.Equal(t, manager.Success, st.Status)
+	assert.Equal(t, api.Success, st.Status)
 	assert.Equal(t, map[string]string{"K": "v"}, st.Steps[0].OutputVars)
 	assert.Equal(t, "b", st.Steps[0].Outputs[0].Value)
 	assert.Equal(t, "hello", string(st.Steps[0].Artifact))
-	assert.Equal(t, &stage.TestSummary{Total: 2, Passed: 1, Failed: 1, Failures: []stage.TestFailure{{Name: "TestIt"}}}, st.Steps[0].Tests, "rule D5")
+	assert.Equal(t, &api.TestSummary{Total: 2, Passed: 1, Failed: 1, Failures: []api.TestFailure{{Name: "TestIt"}}}, st.Steps[0].Tests, "rule D5")
 	assert.NotContains(t, asJSON(t, st), "fake-value", "rule S3: a secret output is not shown")
-	for _, p := range []manager.StepState{st.Init, st.Steps[0], st.Steps[1], st.Cleanup} {
-		assert.Equal(t, manager.Success, p.Status)
+	for _, p := range []api.StepState{st.Init, st.Steps[0], st.Steps[1], st.Cleanup} {
+		assert.Equal(t, api.Success, p.Status)
 		assert.False(t, p.EndedAt.IsZero())
 	}
 	assert.Equal(t, 0, s.m.Delegates(account)[0].Stages)
@@ -104,7 +103,7 @@ func TestTaskTypesFollowTheDelegate(t *testing.T) {
 	s.pass(id, "local_init", succeeded)
 	s.pass(id, "local_execute", succeeded)
 	s.pass(id, "local_cleanup", succeeded)
-	assert.Equal(t, manager.Success, s.ended(st.ID).Status)
+	assert.Equal(t, api.Success, s.ended(st.ID).Status)
 }
 
 // After a failure the other steps are skipped, unless run_on says otherwise. The
@@ -114,22 +113,22 @@ func TestRunOnDecidesAfterAFailure(t *testing.T) {
 	steps := `{"steps":[{"id":"a"},{"id":"b","run_on":"failure"},{"id":"c"},{"id":"d","run_on":"always"}]}`
 	for name, c := range map[string]struct {
 		answers []string // to init, the steps that run, and the cleanup
-		stage   manager.Status
+		stage   api.Status
 		steps   string
 		message string
 	}{
 		"all well": {[]string{succeeded, succeeded, succeeded, succeeded, succeeded},
-			manager.Success, "SUCCESS SKIPPED SUCCESS SUCCESS", ""},
+			api.Success, "SUCCESS SKIPPED SUCCESS SUCCESS", ""},
 		"a fails": {[]string{succeeded, failure, succeeded, succeeded, succeeded},
-			manager.Failure, "FAILURE SUCCESS SKIPPED SUCCESS", `step "a": exit status 1`},
+			api.Failure, "FAILURE SUCCESS SKIPPED SUCCESS", `step "a": exit status 1`},
 		"c fails": {[]string{succeeded, succeeded, failure, succeeded, succeeded},
-			manager.Failure, "SUCCESS SKIPPED FAILURE SUCCESS", `step "c": exit status 1`},
+			api.Failure, "SUCCESS SKIPPED FAILURE SUCCESS", `step "c": exit status 1`},
 		"a times out": {[]string{succeeded, `{"code":"OK","data":{"command_execution_status":"TIMEOUT"}}`, failure, succeeded, succeeded},
-			manager.Timeout, "TIMEOUT FAILURE SKIPPED SUCCESS", `step "a": the delegate answered TIMEOUT`},
+			api.Timeout, "TIMEOUT FAILURE SKIPPED SUCCESS", `step "a": the delegate answered TIMEOUT`},
 		"init fails": {[]string{failure, succeeded},
-			manager.Failure, "SKIPPED SKIPPED SKIPPED SKIPPED", "init: exit status 1"},
+			api.Failure, "SKIPPED SKIPPED SKIPPED SKIPPED", "init: exit status 1"},
 		"cleanup fails": {[]string{succeeded, succeeded, succeeded, succeeded, failure},
-			manager.Success, "SUCCESS SKIPPED SUCCESS SUCCESS", ""},
+			api.Success, "SUCCESS SKIPPED SUCCESS SUCCESS", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -179,7 +178,7 @@ func TestStagesQueueForASlot(t *testing.T) {
 	for place, id := range []string{"h", "gpu", "b", "c", "o"} {
 		assert.Equal(t, place+1, s.stage(id).Place, id)
 	}
-	var all struct{ Stages []manager.Stage }
+	var all struct{ Stages []api.Stage }
 	s.ok("GET", "/api/stages?accountId=acc", "", &all)
 	var ids []string
 	for _, st := range all.Stages {
@@ -191,7 +190,7 @@ func TestStagesQueueForASlot(t *testing.T) {
 		got := s.pass(id, initTask, succeeded)
 		assert.Contains(t, string(got.Data), `"group_id":"`+next+`"`)
 		s.pass(id, cleanupTask, succeeded)
-		assert.Equal(t, manager.Success, s.ended(next).Status)
+		assert.Equal(t, api.Success, s.ended(next).Status)
 	}
 }
 
@@ -227,7 +226,7 @@ func TestInvalidRequestsAreRefused(t *testing.T) {
 	for _, body := range []string{`{}`, `null`, `{"type":"x","timeout_ms":-1}`, `{"type":"x","priority":"LOW"}`} {
 		assert.Equal(t, 400, s.call("POST", "/api/tasks?accountId=acc", body).status, body)
 	}
-	_, err := s.m.SubmitStage(t.Context(), "unheard-of", manager.StageRequest{})
+	_, err := s.m.SubmitStage(t.Context(), "unheard-of", api.StageRequest{})
 	require.ErrorIs(t, err, manager.ErrInvalid)
 	_, err = s.m.SubmitTask(t.Context(), account, manager.TaskRequest{})
 	require.ErrorIs(t, err, manager.ErrInvalid)
@@ -251,7 +250,7 @@ func TestEndedStagesAreForgotten(t *testing.T) {
 	assert.Equal(t, 200, s.call("GET", "/api/stages/b?accountId=acc", "").status)
 	s.advanceUntil(time.Minute, func() bool { return len(s.m.Stages(account)) == 0 })
 	s.register("d", nil)
-	s.advanceUntil(time.Minute, func() bool { return s.m.Delegates(account)[0].State == queue.Gone })
+	s.advanceUntil(time.Minute, func() bool { return s.m.Delegates(account)[0].State == "LOST" })
 	s.advanceUntil(10*time.Minute, func() bool { return len(s.m.Delegates(account)) == 0 })
 }
 
@@ -260,12 +259,12 @@ func TestTheDelegatesAreListed(t *testing.T) {
 	s := start(t)
 	id := s.register("mac-1", dockerTypes, "macOS")
 	s.ok("POST", "/api/agent/delegates/register-delegate-capacity/"+id+"?accountId=acc", `{"maximumNumberOfBuilds":3}`, nil)
-	s.submit(`{"selectors":["MACOS"," mac-1 "]}`)
+	s.submit(`{"id":"build","selectors":["MACOS"," mac-1 "]}`)
 	s.take(id, initTask)
 	var got struct{ Delegates []json.RawMessage }
 	s.ok("GET", "/api/delegates?accountId=acc", "", &got)
 	require.Len(t, got.Delegates, 1)
 	assert.JSONEq(t, `{"id":"`+id+`","name":"mac-1","state":"ALIVE","tags":["macOS"],"task_types":`+asJSON(t, dockerTypes)+`,
-		"max_stages":3,"stages":1,"running":1,"registered_at":"2023-11-14T22:13:20Z","last_heartbeat":"2023-11-14T22:13:20Z"}`,
+		"max_stages":3,"stages":1,"running":1,"stage_ids":["build"],"registered_at":"2023-11-14T22:13:20Z","last_heartbeat":"2023-11-14T22:13:20Z","history":[{"at":"2023-11-14T22:13:20Z","kind":"registered"}]}`,
 		string(got.Delegates[0]))
 }

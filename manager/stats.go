@@ -5,6 +5,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/journal"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 )
@@ -27,7 +28,7 @@ type accountStats struct {
 	// Waiting describes the work that waits for a delegate, in no order.
 	Waiting []queue.Waiting
 	// Delegates counts the known delegates by state.
-	Delegates map[DelegateState]int
+	Delegates map[queue.DelegateState]int
 	// Slots is the number of slots of the living delegates with a bound. Unbounded
 	// is the number of living delegates without one. SlotsUsed is the number of
 	// stages that all delegates have. Running is the number of tasks that they run.
@@ -38,7 +39,7 @@ type accountStats struct {
 type workStats struct {
 	Submitted int64
 	// Ended counts by final status.
-	Ended map[Status]int64
+	Ended map[api.Status]int64
 	// Waits are the times from the submission, or the last requeueing, until a
 	// delegate acquired the work. Durations are the times from then to the end.
 	Waits, Durations durations
@@ -106,7 +107,7 @@ func (c *core) count(account string, add func(*accountStats)) {
 		n := m.counts[account]
 		if n == nil {
 			n = &accountStats{}
-			n.Stages.Ended, n.Tasks.Ended = map[Status]int64{}, map[Status]int64{}
+			n.Stages.Ended, n.Tasks.Ended = map[api.Status]int64{}, map[api.Status]int64{}
 			m.counts[account] = n
 		}
 		add(n)
@@ -114,7 +115,7 @@ func (c *core) count(account string, add func(*accountStats)) {
 }
 
 // recordEnd counts an end. A zero start means that the work never ran.
-func (w *workStats) recordEnd(status Status, start, now time.Time) {
+func (w *workStats) recordEnd(status api.Status, start, now time.Time) {
 	w.Ended[status]++
 	if !start.IsZero() {
 		w.Durations.add(now.Sub(start))
@@ -131,8 +132,8 @@ func (m *Manager) storeStats() journal.Stats {
 
 // Accounts returns the ids of the accounts, in no order.
 func (m *Manager) Accounts() []string {
-	out := make([]string, 0, len(m.secrets))
-	for id := range m.secrets {
+	out := make([]string, 0, len(m.auth.secrets))
+	for id := range m.auth.secrets {
 		out = append(out, id)
 	}
 	return out

@@ -14,6 +14,7 @@ import (
 
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/journal"
 	"github.com/delegate-io/dlite/manager/redis"
 	"github.com/delegate-io/dlite/manager/sqlite"
@@ -87,12 +88,12 @@ func TestARestartedManagerContinues(t *testing.T) {
 	s = up()
 	first, err := s.m.Stage(account, "first")
 	require.NoError(t, err)
-	assert.Equal(t, manager.Running, first.Status)
+	assert.Equal(t, api.Running, first.Status)
 	assert.Equal(t, d, first.DelegateID)
 	for id, place := range map[string]int{"third": 1, "second": 2} {
 		got, err := s.m.Stage(account, id)
 		require.NoError(t, err)
-		assert.Equal(t, manager.Queued, got.Status)
+		assert.Equal(t, api.Queued, got.Status)
 		assert.Equal(t, place, got.Place, id)
 	}
 	require.Len(t, s.m.Delegates(account), 1)
@@ -110,7 +111,7 @@ func TestARestartedManagerContinues(t *testing.T) {
 	step := s.pass(d, dockerTypes[1], succeeded)
 	assert.Contains(t, string(step.Data), "true")
 	s.pass(d, dockerTypes[2], succeeded)
-	assert.Equal(t, manager.Success, s.ended("first").Status)
+	assert.Equal(t, api.Success, s.ended("first").Status)
 	third, err := s.m.Stage(account, "third")
 	require.NoError(t, err)
 	assert.Contains(t, third.Reason, "to take it")
@@ -157,15 +158,15 @@ func TestManagersOnOneRedis(t *testing.T) {
 		require.Equal(t, 204, some().respond(d, got.ID, succeeded), "twice is like once")
 		some().call("GET", "/api/stages?accountId=acc", "") // reads all earlier commands too
 	}
-	require.Equal(t, manager.Success, some().ended("one").Status)
-	for e := next(t, events, "status"); e.Stage != "one" || e.Type != "stage" || e.Status != manager.Success; {
+	require.Equal(t, api.Success, some().ended("one").Status)
+	for e := next(t, events, "status"); e.Stage != "one" || e.Type != "stage" || e.Status != api.Success; {
 		e = next(t, events, "status")
 	}
 	some().ok("POST", "/api/stages/two/abort?accountId=acc", "", nil)
 	for _, s := range all {
 		s.call("GET", "/api/stages?accountId=acc", "") // reads all earlier commands too
-		assert.Equal(t, manager.Aborted, s.stage("two").Status)
-		assert.Equal(t, manager.Success, s.stage("one").Status)
+		assert.Equal(t, api.Aborted, s.stage("two").Status)
+		assert.Equal(t, api.Success, s.stage("one").Status)
 		assert.Zero(t, s.m.Delegates(account)[0].Stages)
 	}
 }
@@ -207,7 +208,7 @@ func TestADatabaseOfANewerVersionIsReadOnly(t *testing.T) {
 	require.NoError(t, db.Close())
 
 	s = up()
-	assert.Equal(t, manager.Queued, s.stage("s").Status)
+	assert.Equal(t, api.Queued, s.stage("s").Status)
 	for _, r := range []reply{
 		s.call("POST", "/api/stages?accountId=acc", withInit(`{"id":"new"}`)),
 		s.call("POST", "/api/stages/s/abort?accountId=acc", ""),

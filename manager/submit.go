@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/internal/taskkind"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 	"github.com/delegate-io/dlite/task"
 )
@@ -20,22 +21,22 @@ import (
 // SubmitStage queues a stage. If the account already has the same stage under the
 // id, SubmitStage returns that one. It fails with [ErrInvalid] and [ErrBudget], and
 // with [ErrConflict] if something else has the id.
-func (m *Manager) SubmitStage(ctx context.Context, account string, req StageRequest) (Stage, error) {
+func (m *Manager) SubmitStage(ctx context.Context, account string, req api.StageRequest) (api.Stage, error) {
 	s, _, err := m.submitStage(ctx, account, req)
 	return s, err
 }
 
-func (m *Manager) submitStage(ctx context.Context, account string, req StageRequest) (s Stage, existed bool, err error) {
+func (m *Manager) submitStage(ctx context.Context, account string, req api.StageRequest) (s api.Stage, existed bool, err error) {
 	ctx, span := m.startSubmit(ctx, account)
 	defer func() { endSubmit(span, err) }()
 	n, err := m.newRun(ctx, account, req)
 	if err != nil {
-		return Stage{}, false, err
+		return api.Stage{}, false, err
 	}
 	release, err := m.takeWork(account, n.ID, n.size)
 	if err != nil {
 		m.dropSpan(n.Trace)
-		return Stage{}, false, err
+		return api.Stage{}, false, err
 	}
 	defer release()
 	trace, id := n.Trace, n.ID // the core owns the run from here on
@@ -44,7 +45,7 @@ func (m *Manager) submitStage(ctx context.Context, account string, req StageRequ
 		m.dropSpan(trace)
 	}
 	if err != nil {
-		return Stage{}, r.existed, err
+		return api.Stage{}, r.existed, err
 	}
 	s, err = m.Stage(account, id)
 	return s, r.existed, err
@@ -105,28 +106,28 @@ func (n *run) queueWork() *queue.Work {
 }
 
 // newRun checks a request and prepares all payloads of the stage.
-func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) (*run, error) {
-	if err := firstError(m.checkAccount(account), req.check()); err != nil {
+func (m *Manager) newRun(ctx context.Context, account string, req api.StageRequest) (*run, error) {
+	if err := firstError(m.checkAccount(account), checkStage(&req)); err != nil {
 		return nil, err
 	}
 	if _, err := checkPriority(&req.Priority); err != nil {
 		return nil, err
 	}
-	req.Selectors, req.Retry = withoutBlank(req.Selectors), req.Retry.complete()
+	req.Selectors, req.Retry = withoutBlank(req.Selectors), completeRetry(req.Retry)
 	req.Infra = cmp.Or(req.Infra, "local")
 	kinds := infra(req.Infra)
 	if kinds == nil {
 		return nil, checkOneOf("infra", req.Infra, "local", "vm", "kubernetes")
 	}
 	n := &run{
-		account: account, done: make(chan struct{}), kinds: kinds, timeout: req.Timeout,
-		queueTimeout: cmp.Or(req.QueueTimeout.Duration(), m.cfg.QueueTimeout),
-		Stage: Stage{
-			ID: cmp.Or(req.ID, rand.Text()), Name: req.Name, Status: Queued, Selectors: emptyIfNil(req.Selectors),
+		account: account, done: make(chan struct{}), kinds: kinds, timeout: task.Millis(req.TimeoutMS),
+		queueTimeout: cmp.Or(task.Millis(req.QueueTimeoutMS).Duration(), m.cfg.QueueTimeout),
+		Stage: api.Stage{
+			ID: cmp.Or(req.ID, rand.Text()), Name: req.Name, Status: api.Queued, Selectors: emptyIfNil(req.Selectors),
 			Priority: req.Priority, Infra: req.Infra, SubmittedAt: m.cfg.Clock.Now(),
 			Pipeline: req.Pipeline, Labels: req.Labels,
 		},
-		groups: req.groups(), lifecycle: lifecycle{Retry: req.Retry},
+		groups: groupsOf(&req), lifecycle: lifecycle{Retry: req.Retry},
 	}
 	if req.Hold != nil {
 		n.held = newHeld(req.Hold)
@@ -147,7 +148,7 @@ func (m *Manager) newRun(ctx context.Context, account string, req StageRequest) 
 
 // checkAccount returns an error if the manager does not know an account.
 func (m *Manager) checkAccount(account string) error {
-	if _, ok := m.secrets[account]; !ok {
+	if _, ok := m.auth.secrets[account]; !ok {
 		return fmt.Errorf("%w: there is no account %q", ErrInvalid, account)
 	}
 	return nil
@@ -176,10 +177,10 @@ func digest(req any, bounds textBounds) (sum string, size int, err error) {
 
 // prepare builds the payloads. It normalizes the request, so that equal requests
 // have equal digests.
-func (m *Manager) prepare(n *run, req *StageRequest) error {
+func (m *Manager) prepare(n *run, req *api.StageRequest) error {
 	var t stageIDs
 	var err error
-	n.init = newStep("init", taskkind.Init, cmp.Or(req.InitTimeout, toMillis(m.cfg.TaskTimeout)))
+	n.init = newStep("init", taskkind.Init, cmp.Or(task.Millis(req.InitTimeoutMS), toMillis(m.cfg.TaskTimeout)))
 	if n.init.data.text, err = payload("init", &req.Init, func(o object) error {
 		if t, err = fillInit(o, n.ID); err != nil {
 			return err
@@ -192,7 +193,7 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 		if err := m.checkLogURL(n.account, n.ID, n.log); err != nil {
 			return err
 		}
-		announceSteps(o, req.announced())
+		announceSteps(o, announced(req))
 		return nil
 	}); err != nil {
 		return err
@@ -204,7 +205,7 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 	seen := map[string]bool{}
 	for i := range req.Steps {
 		s, path := &req.Steps[i], fmt.Sprintf("steps[%d]", i)
-		s.complete(i)
+		completeStep(s, i)
 		if seen[s.ID] {
 			return repeatedStep(path, s.ID)
 		}
@@ -224,8 +225,8 @@ func (m *Manager) prepare(n *run, req *StageRequest) error {
 }
 
 // prepareStep builds the payload of a step. It normalizes the request like prepare.
-func (m *Manager) prepareStep(n *run, t stageIDs, path string, s *StepRequest) (step, error) {
-	p := newStep(s.ID, taskkind.Execute, s.Timeout)
+func (m *Manager) prepareStep(n *run, t stageIDs, path string, s *api.StepRequest) (step, error) {
+	p := newStep(s.ID, taskkind.Execute, task.Millis(s.TimeoutMS))
 	p.Name, p.runOn = s.Name, s.RunOn
 	var err error
 	if p.data.text, err = payload(path+".data", &s.Data, func(o object) error {
@@ -250,7 +251,7 @@ func repeatedStep(path, id string) error {
 }
 
 // complete sets the defaults of the step with index i.
-func (s *StepRequest) complete(i int) {
+func completeStep(s *api.StepRequest, i int) {
 	s.ID = cmp.Or(s.ID, fmt.Sprintf("step%d", i+1))
 	s.Name = cmp.Or(s.Name, s.ID)
 	s.RunOn = cmp.Or(s.RunOn, runOnSuccess)

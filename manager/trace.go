@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/delegate-io/dlite/internal/taskkind"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task"
 )
 
@@ -125,7 +126,7 @@ func (c *core) recordWait(t tracing, until time.Time) {
 }
 
 // endSpan ends the span of a stage or single task, in the process that started it.
-func (c *core) endSpan(t tracing, status Status, delegate string, at time.Time) {
+func (c *core) endSpan(t tracing, status api.Status, delegate string, at time.Time) {
 	if t.Parent == "" {
 		return
 	}
@@ -141,7 +142,7 @@ func (c *core) endSpan(t tracing, status Status, delegate string, at time.Time) 
 		if delegate != "" {
 			span.SetAttributes(attribute.String("dlite.delegate.id", delegate))
 		}
-		if status != Success {
+		if status != api.Success {
 			span.SetStatus(codes.Error, string(status))
 		}
 		span.End(trace.WithTimestamp(at))

@@ -26,35 +26,68 @@ func (s *Server) Tail(ctx context.Context, account, key string) iter.Seq[logger.
 		f := follower{store: s.store, id: ID{account, key}}
 		defer f.close()
 		for ctx.Err() == nil {
-			u, err := f.read(ctx)
-			if errors.Is(err, ErrUnavailable) {
-				select {
-				case <-time.After(comeBack):
-				case <-ctx.Done():
-				}
-				continue
-			}
-			if err != nil && (f.begun || !errors.Is(err, ErrUnknown)) {
+			err := f.each(ctx, true, func(l Line) bool { return yield(decode(l.Raw)) })
+			if !errors.Is(err, ErrUnavailable) {
 				return
-			}
-			for _, l := range u.lines {
-				if !yield(decode(l.Raw)) {
-					return
-				}
-			}
-			if u.end {
-				return
-			}
-			if u.more {
-				continue
 			}
 			select {
-			case <-u.changed:
-			case <-u.uploaded:
+			case <-time.After(comeBack):
 			case <-ctx.Done():
 			}
 		}
 	}
+}
+
+// Lines iterates over the lines of a log from the line with the number from; 0 is the first
+// line. The Pos of a line is its number. With follow it is like Tail, but yields the error of
+// the log service, for example [ErrUnavailable], as its last item. A later call may continue
+// after the last line. Without follow it ends with the last line that exists, and yields
+// nothing for a log that does not exist.
+func (s *Server) Lines(ctx context.Context, account, key string, from int64, follow bool) iter.Seq2[logger.Line, error] {
+	return func(yield func(logger.Line, error) bool) {
+		f := follower{store: s.store, id: ID{account, key}, next: from}
+		defer f.close()
+		err := f.each(ctx, follow, func(l Line) bool {
+			line := decode(l.Raw)
+			line.Pos = l.Pos
+			return yield(line, nil)
+		})
+		if err != nil {
+			yield(logger.Line{}, err)
+		}
+	}
+}
+
+// each calls yield for each line that is new since the last call, until yield returns false,
+// ctx ends or the log has ended. Without follow it also ends if no more lines are available.
+func (f *follower) each(ctx context.Context, follow bool, yield func(Line) bool) error {
+	for ctx.Err() == nil {
+		u, err := f.read(ctx)
+		switch {
+		case err == nil || errors.Is(err, ErrUnknown) && !f.begun && follow:
+		case errors.Is(err, ErrUnknown) || ctx.Err() != nil:
+			return nil
+		default:
+			return err
+		}
+		for _, l := range u.lines {
+			if !yield(l) {
+				return nil
+			}
+		}
+		if u.end || !u.more && !follow {
+			return nil
+		}
+		if u.more {
+			continue
+		}
+		select {
+		case <-u.changed:
+		case <-u.uploaded:
+		case <-ctx.Done():
+		}
+	}
+	return nil
 }
 
 // decode decodes the members of a line that have the expected types.
@@ -125,8 +158,9 @@ func (f *follower) read(ctx context.Context) (update, error) {
 		uploaded = f.store.watchUpload(f.id)
 	}
 	st, err := f.store.streams.State(ctx, f.id)
-	// If the archive is complete, a new reader reads it instead of the stream.
-	if !f.begun && (errors.Is(err, ErrUnknown) || err == nil && !st.Open && !st.pending()) {
+	// If the archive is complete, a new reader reads it instead of the stream. A slow reader
+	// continues with it when the stream is gone.
+	if errors.Is(err, ErrUnknown) || !f.begun && err == nil && !st.Open && !st.pending() {
 		r, archiveErr := f.store.archive.open(ctx, f.id)
 		if archiveErr == nil {
 			f.begun, f.old = true, &archived{r: r, lines: bufio.NewReader(r), number: -1}
@@ -145,7 +179,11 @@ func (f *follower) read(ctx context.Context) (update, error) {
 	f.begun, f.run = true, st.Run
 	u := update{changed: changed}
 	if f.next < st.Lines {
-		if u.lines, err = f.store.streams.Read(ctx, f.id, st.Run, f.next); err != nil {
+		u.lines, err = f.store.streams.Read(ctx, f.id, st.Run, f.next)
+		if errors.Is(err, ErrUnknown) { // the stream was removed just now
+			return update{more: true}, nil
+		}
+		if err != nil {
 			return u, err
 		}
 	}

@@ -251,6 +251,31 @@ func TestTailReadsTheLinesOfForeignWriters(t *testing.T) {
 	}, got)
 }
 
+// A reader that continues gets each line once, from the stream and from its archive.
+func TestLinesContinueAtANumber(t *testing.T) {
+	t.Parallel()
+	b := setUp(t)
+	read := func(from int64, follow bool) (got []string) {
+		for l, err := range b.logs.Lines(t.Context(), "acc", "run/1:step", from, follow) {
+			require.NoError(t, err)
+			assert.Equal(t, from+int64(len(got)), l.Pos)
+			got = append(got, l.Out)
+		}
+		return got
+	}
+	assert.Empty(t, read(0, false), "a log that does not exist has no lines, and no end to wait for")
+	b.ok("PUT", "/stream"+query, `[{"pos":0,"out":"a"},{"pos":1,"out":"b"}]`)
+	assert.Equal(t, []string{"a", "b"}, read(0, false))
+	assert.Equal(t, []string{"b"}, read(1, false))
+	following := make(chan []string)
+	go func() { following <- read(1, true) }()
+	b.ok("PUT", "/stream"+query, `[{"pos":2,"out":"c"}]`)
+	b.ok("DELETE", "/stream"+query+"&snapshot=true", "")
+	assert.Equal(t, []string{"b", "c"}, <-following)
+	assert.Equal(t, []string{"c"}, read(2, true))
+	assert.Empty(t, read(3, true))
+}
+
 func ExampleServer_Tail() {
 	logs, err := logservice.New(logservice.Config{
 		Authorize: logservice.Tokens(map[string]string{"account": "fake-token"}),

@@ -40,6 +40,15 @@ type Config struct {
 	Logger zerolog.Logger
 }
 
+// NewClient creates a client for another use of the same Redis. The caller closes it.
+func (c *Config) NewClient() (goredis.UniversalClient, error) {
+	create, err := c.clients(2)
+	if err != nil {
+		return nil, err
+	}
+	return create(), nil
+}
+
 // clients returns a function that creates a client. A client of a URL repeats a failed
 // command maxRetries times; -1 means never.
 func (c *Config) clients(maxRetries int) (func() goredis.UniversalClient, error) {

@@ -17,7 +17,7 @@ import (
 )
 
 // api calls a manager's API.
-type api struct {
+type apiCalls struct {
 	name  string
 	http  *http.Client
 	url   string
@@ -25,7 +25,7 @@ type api struct {
 }
 
 // newAPI returns an api for a TCP address or a socket.
-func newAPI(t *testing.T, network, address string) *api {
+func newAPI(t *testing.T, network, address string) *apiCalls {
 	s, err := token.ParseSecret(secret)
 	require.NoError(t, err)
 	text, err := s.Issue(account, time.Now(), 24*time.Hour)
@@ -34,11 +34,11 @@ func newAPI(t *testing.T, network, address string) *api {
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &api{name: address, http: &http.Client{Transport: transport}, url: "http://manager", token: text}
+	return &apiCalls{name: address, http: &http.Client{Transport: transport}, url: "http://manager", token: text}
 }
 
 // request starts a call. The caller closes the body of the answer.
-func (a *api) request(ctx context.Context, method, path string, body any) (*http.Response, error) {
+func (a *apiCalls) request(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var text []byte
 	if body != nil {
 		var err error
@@ -58,7 +58,7 @@ func (a *api) request(ctx context.Context, method, path string, body any) (*http
 }
 
 // call makes a call and decodes the answer if its status is below 300.
-func (a *api) call(ctx context.Context, method, path string, body, into any) (int, error) {
+func (a *apiCalls) call(ctx context.Context, method, path string, body, into any) (int, error) {
 	resp, err := a.request(ctx, method, path, body)
 	if err != nil {
 		return 0, err
@@ -78,7 +78,7 @@ func (a *api) call(ctx context.Context, method, path string, body, into any) (in
 }
 
 // insist repeats a call until a manager answers that is able to execute it.
-func (a *api) insist(ctx context.Context, method, path string, body, into any) (status, calls int, err error) {
+func (a *apiCalls) insist(ctx context.Context, method, path string, body, into any) (status, calls int, err error) {
 	for {
 		calls++
 		once, cancel := context.WithTimeout(ctx, 2*time.Second)

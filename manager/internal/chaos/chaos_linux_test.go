@@ -67,7 +67,7 @@ type scene struct {
 	redis         *testbed.RedisServer // nil without Redis
 	storeLinks    []*link              // the managers' connections to the store
 	managers      []*process
-	apis          []*api // one for each manager
+	apis          []*apiCalls // one for each manager
 	delegates     []*process
 	delegateLinks []*link // connections between delegates and managers
 	known         map[string]delegateOrder
@@ -176,7 +176,7 @@ func (s *scene) run() {
 	faults, stopFaults := context.WithTimeout(ctx, faultsFor+time.Duration(len(s.orders))*faultsForEach)
 	defer stopFaults()
 	var injecting sync.WaitGroup
-	injecting.Go(func() { s.injectFaults(faults) })
+	injecting.Go(func() { s.injectFaults(faults, faultGap, s.drawFault) })
 	work.run(ctx, s.orders)
 	stopFaults()
 	injecting.Wait()
@@ -205,13 +205,16 @@ type fault struct {
 	maxTime time.Duration // how long it lasts
 }
 
-// injectFaults causes faults, several at a time, until ctx ends. Then it ends them
-// all.
-func (s *scene) injectFaults(ctx context.Context) {
+// faultGap is the mean time between two faults.
+const faultGap = 250 * time.Millisecond
+
+// injectFaults causes faults that draw returns, several at a time, until ctx ends. Then it
+// ends them all.
+func (s *scene) injectFaults(ctx context.Context, gap time.Duration, draw func() fault) {
 	var under sync.WaitGroup
 	defer under.Wait()
-	for pause(ctx, 50*time.Millisecond+upTo(s.random, 400*time.Millisecond)) {
-		m := s.drawFault()
+	for pause(ctx, gap/5+upTo(s.random, gap*8/5)) {
+		m := draw()
 		lasts := upTo(s.random, m.maxTime)
 		if !s.startFault(m) {
 			continue

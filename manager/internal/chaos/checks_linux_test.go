@@ -17,8 +17,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/delegate-io/dlite/manager"
-	"github.com/delegate-io/dlite/manager/internal/queue"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // verdict is the result of a run.
@@ -43,16 +42,16 @@ func (v *checker) collect(ctx context.Context) {
 	t := v.t
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
-	quiet := v.await(ctx, "all stages to end and all slots to be free", func(stages []manager.Stage, delegates []manager.Delegate) string {
+	quiet := v.await(ctx, "all stages to end and all slots to be free", func(stages []api.Stage, delegates []api.Delegate) string {
 		return cmp.Or(unended(stages, len(v.orders)), occupied(delegates))
 	})
 	v.stopAll(ctx, v.delegates)
 	if !quiet {
 		return
 	}
-	if !v.await(ctx, "all delegates to be lost or unregistered", func(_ []manager.Stage, delegates []manager.Delegate) string {
+	if !v.await(ctx, "all delegates to be lost or unregistered", func(_ []api.Stage, delegates []api.Delegate) string {
 		for _, d := range delegates {
-			if d.State != queue.Gone { // delegates of killed processes are lost
+			if d.State != "LOST" { // delegates of killed processes are lost
 				return fmt.Sprintf("%s (%s) is %s", d.Name, d.ID, d.State)
 			}
 		}
@@ -85,7 +84,7 @@ func (v *checker) stopAll(ctx context.Context, all []*process) {
 }
 
 // await calls all managers until a condition holds for each.
-func (v *checker) await(ctx context.Context, what string, missing func([]manager.Stage, []manager.Delegate) string) bool {
+func (v *checker) await(ctx context.Context, what string, missing func([]api.Stage, []api.Delegate) string) bool {
 	begun := time.Now()
 	for _, a := range v.apis {
 		for {
@@ -107,9 +106,9 @@ func (v *checker) await(ctx context.Context, what string, missing func([]manager
 }
 
 // ask calls one manager.
-func (v *checker) ask(ctx context.Context, a *api) ([]manager.Stage, []manager.Delegate, error) {
-	var stages struct{ Stages []manager.Stage }
-	var delegates struct{ Delegates []manager.Delegate }
+func (v *checker) ask(ctx context.Context, a *apiCalls) ([]api.Stage, []api.Delegate, error) {
+	var stages struct{ Stages []api.Stage }
+	var delegates struct{ Delegates []api.Delegate }
 	_, _, err := a.insist(ctx, http.MethodGet, "/api/stages", nil, &stages)
 	if err == nil {
 		_, _, err = a.insist(ctx, http.MethodGet, "/api/delegates", nil, &delegates)
@@ -117,7 +116,7 @@ func (v *checker) ask(ctx context.Context, a *api) ([]manager.Stage, []manager.D
 	return stages.Stages, delegates.Delegates, err
 }
 
-func unended(stages []manager.Stage, want int) string {
+func unended(stages []api.Stage, want int) string {
 	if len(stages) != want {
 		return fmt.Sprintf("there are %d stages, not %d", len(stages), want)
 	}
@@ -133,7 +132,7 @@ func unended(stages []manager.Stage, want int) string {
 	return fmt.Sprintf("%d stages have not ended:\n%s", len(open), strings.Join(open[:min(len(open), 3)], "\n"))
 }
 
-func occupied(delegates []manager.Delegate) string {
+func occupied(delegates []api.Delegate) string {
 	for _, d := range delegates {
 		if d.Stages > 0 || d.Running > 0 {
 			return fmt.Sprintf("%s %s (%s) has %d stages and %d tasks", d.State, d.Name, d.ID, d.Stages, d.Running)
@@ -154,17 +153,17 @@ func same(a, b any) bool { return asJSON(a) == asJSON(b) }
 
 // finalStates returns the parts of ended stages that no longer change. The cleanup
 // of a lost delegate changes when the manager forgets the delegate.
-func finalStates(stages []manager.Stage) []manager.Stage {
+func finalStates(stages []api.Stage) []api.Stage {
 	out := slices.Clone(stages)
 	for i := range out {
-		out[i].Cleanup = manager.StepState{}
+		out[i].Cleanup = api.StepState{}
 	}
 	return out
 }
 
 // compare reports the differences between a manager's stages and those of the first
 // manager.
-func (v *checker) compare(name string, first, others []manager.Stage) {
+func (v *checker) compare(name string, first, others []api.Stage) {
 	first, others = finalStates(first), finalStates(others)
 	if same(first, others) {
 		return
@@ -179,7 +178,7 @@ func (v *checker) compare(name string, first, others []manager.Stage) {
 }
 
 // checkSameEverywhere checks that all managers have the same state.
-func (v *checker) checkSameEverywhere(ctx context.Context, stages []manager.Stage) {
+func (v *checker) checkSameEverywhere(ctx context.Context, stages []api.Stage) {
 	for _, a := range v.apis[1:] {
 		others, _, err := v.ask(ctx, a)
 		if assert.NoError(v.t, err) {
@@ -191,7 +190,7 @@ func (v *checker) checkSameEverywhere(ctx context.Context, stages []manager.Stag
 
 // checkEnds checks that each stage has ended once, according to the events of all
 // managers.
-func (v *checker) checkEnds(ctx context.Context, stages []manager.Stage) {
+func (v *checker) checkEnds(ctx context.Context, stages []api.Stage) {
 	w := v.watchers
 	all := func() bool {
 		w.mu.Lock()
@@ -203,12 +202,12 @@ func (v *checker) checkEnds(ctx context.Context, stages []manager.Stage) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	statuses, attempts, never := map[string]int{}, map[string]int{}, 0
-	policies := map[string]*manager.Retry{}
+	policies := map[string]*api.Retry{}
 	for _, o := range v.orders {
 		policies[o.ID] = o.Retry
 	}
 	for _, s := range stages {
-		if p := policies[s.ID]; p != nil && s.Status == manager.Failure && strings.Contains(s.Error, "is lost") && len(s.Attempts)+1 < p.MaxAttempts {
+		if p := policies[s.ID]; p != nil && s.Status == api.Failure && strings.Contains(s.Error, "is lost") && len(s.Attempts)+1 < p.MaxAttempts {
 			v.t.Errorf("%s must run again after the loss of its delegate, but ran %d times: %s", s.ID, len(s.Attempts)+1, s.Error)
 		}
 		statuses[string(s.Status)]++
@@ -226,7 +225,7 @@ func (v *checker) checkEnds(ctx context.Context, stages []manager.Stage) {
 	if uint64(len(w.events)) != w.last && w.missed == 0 {
 		v.t.Errorf("got %d events, but the last id is %d", len(w.events), w.last)
 	}
-	assert.Greater(v.t, statuses[string(manager.Success)], len(stages)/2, "most stages should succeed: %v", statuses)
+	assert.Greater(v.t, statuses[string(api.Success)], len(stages)/2, "most stages should succeed: %v", statuses)
 	for _, s := range sorted(statuses) {
 		v.report("stages that ended as "+s, statuses[s])
 	}
@@ -255,7 +254,7 @@ func (v *checker) checkCapacities() {
 		}
 		delete(has[with[e.Stage]], e.Stage)
 		delete(with, e.Stage)
-		if e.Status != manager.Running {
+		if e.Status != api.Running {
 			continue
 		}
 		if has[e.Delegate] == nil {
@@ -310,7 +309,7 @@ func (v *checker) lostDelegates() map[string]bool {
 	defer v.watchers.mu.Unlock()
 	lost := map[string]bool{}
 	for _, e := range v.watchers.events {
-		if e.Type == "delegate" && e.Status == manager.Status(queue.Gone) {
+		if e.Type == "delegate" && e.Status == "LOST" {
 			lost[e.Delegate] = true
 		}
 	}
@@ -346,26 +345,34 @@ func (v *checker) checkSlots() {
 	v.report("delegates that ended with nothing left", drained)
 }
 
-// checkEffects checks that no step ran twice in an attempt, and that no step of a
-// successful stage is missing.
-func (v *checker) checkEffects(stages []manager.Stage) {
+// effects returns the names of the side effects, and checks that none happened twice.
+func (v *checker) effects() map[string]bool {
 	dir := filepath.Join(v.dir, "effects")
 	files, err := os.ReadDir(dir)
 	assert.NoError(v.t, err)
-	did, wrong := map[string]bool{}, 0
+	did, twice := map[string]bool{}, 0
 	for _, f := range files {
+		if strings.HasPrefix(f.Name(), ".") {
+			continue // a step that was killed before its side effect
+		}
+		did[f.Name()] = true
 		b, err := os.ReadFile(filepath.Join(dir, f.Name()))
 		assert.NoError(v.t, err)
-		did[f.Name()] = true
-		if strings.HasPrefix(f.Name(), ".") {
-			delete(did, f.Name()) // a step that was killed before its side effect
-		} else if n := strings.Count(string(b), "\n"); n != 1 {
-			wrong++
+		if n := strings.Count(string(b), "\n"); n != 1 {
+			twice++
 			v.t.Errorf("%s ran %d times:\n%s", f.Name(), n, b)
 		}
 	}
+	v.report("side effects that happened twice", twice)
+	return did
+}
+
+// checkEffects checks that no step ran twice in an attempt, and that no step of a
+// successful stage is missing.
+func (v *checker) checkEffects(stages []api.Stage) {
+	did, missing := v.effects(), 0
 	for _, s := range stages {
-		if s.Status != manager.Success {
+		if s.Status != api.Success {
 			continue
 		}
 		group := s.ID
@@ -374,13 +381,13 @@ func (v *checker) checkEffects(stages []manager.Stage) {
 		}
 		for _, step := range s.Steps {
 			if !did[effectName(group, step.ID)] {
-				wrong++
+				missing++
 				v.t.Errorf("%s succeeded, but %s did not run", s.ID, effectName(group, step.ID))
 			}
 		}
 	}
 	v.report("side effects", len(did))
-	v.report("side effects that happened twice or are missing", wrong)
+	v.report("side effects that are missing", missing)
 }
 
 func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -202,15 +202,34 @@ func (w *worker) writeRecord(what, about string) {
 
 // payload has the members of the three kinds of payload that the worker uses.
 type payload struct {
-	ID    string `json:"id"`
-	Group string `json:"group_id"`
+	ID    string            `json:"id"`
+	Group string            `json:"group_id"`
+	Env   map[string]string `json:"environment"`
 }
 
 type outcome struct {
-	Status string `json:"command_execution_status"`
+	Status     string            `json:"command_execution_status"`
+	ExitCode   int               `json:"exit_code,omitempty"`
+	Error      string            `json:"error_message,omitempty"`
+	OutputVars map[string]string `json:"output_vars,omitempty"`
 }
 
-var succeeded = outcome{"SUCCESS"}
+var succeeded = outcome{Status: "SUCCESS"}
+
+// result returns the answer to a step, by its id: see the pipeline in runs_linux_test.go.
+func (p *payload) result() outcome {
+	switch name, attempt, _ := strings.Cut(p.ID, "-"); {
+	case name == "first":
+		return outcome{Status: "SUCCESS", OutputVars: map[string]string{"WORD": "seen"}}
+	case name == "flaky" && attempt == "":
+		return outcome{Status: "FAILURE", ExitCode: 1, Error: "exit status 1"}
+	case name == "left":
+		if p.Env["WORD"] != "seen" {
+			return outcome{Status: "FAILURE", ExitCode: 7, Error: "exit status 7"}
+		}
+	}
+	return succeeded
+}
 
 // initStage handles the init. From here on the stage uses a slot.
 func (w *worker) initStage(ctx context.Context, r *task.Request[payload]) (outcome, error) {
@@ -249,7 +268,7 @@ func (w *worker) step(ctx context.Context, r *task.Request[payload]) (outcome, e
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return succeeded, nil
+		return r.Data.result(), nil
 	case <-ctx.Done():
 		return outcome{}, ctx.Err()
 	}

@@ -9,10 +9,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The test binary also runs as a manager or as a process with delegates. These
-// environment variables contain the configuration of such a process, as JSON.
+// The test binary also runs as a manager, as a pipeline service or as a process with
+// delegates. These environment variables contain the configuration of such a process, as
+// JSON.
 const (
 	managerEnv  = "DLITE_CHAOS_MANAGER"
+	serviceEnv  = "DLITE_CHAOS_SERVICE"
 	delegateEnv = "DLITE_CHAOS_DELEGATE"
 )
 
@@ -24,6 +26,9 @@ const (
 func TestMain(m *testing.M) {
 	if text := os.Getenv(managerEnv); text != "" {
 		runRole(text, runManager)
+	}
+	if text := os.Getenv(serviceEnv); text != "" {
+		runRole(text, runService)
 	}
 	if text := os.Getenv(delegateEnv); text != "" {
 		runRole(text, runDelegates)

@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // order is a stage to submit.
 type order struct {
-	manager.StageRequest
+	api.StageRequest
 	abort time.Duration // time from its submission; 0 is never
 }
 
@@ -27,7 +27,7 @@ func makeOrders(r *rand.Rand, n int) []order {
 		o := &orders[i]
 		o.ID, o.Init = fmt.Sprintf("s%05d", i), json.RawMessage(`{"envs":{}}`) // the API refuses an empty stage
 		for s := range r.IntN(4) {
-			o.Steps = append(o.Steps, manager.StepRequest{ID: fmt.Sprint("step", s)})
+			o.Steps = append(o.Steps, api.StepRequest{ID: fmt.Sprint("step", s)})
 		}
 		switch r.IntN(10) {
 		case 0, 1:
@@ -39,7 +39,7 @@ func makeOrders(r *rand.Rand, n int) []order {
 			o.Priority = "HIGH"
 		}
 		if r.IntN(2) == 0 {
-			o.Retry = &manager.Retry{MaxAttempts: 3, On: []string{"lost"}, Backoff: 200}
+			o.Retry = &api.Retry{MaxAttempts: 3, On: []string{"lost"}, BackoffMS: 200}
 		}
 		if r.IntN(12) == 0 {
 			o.abort = time.Millisecond + upTo(r, 300*time.Millisecond)
@@ -51,7 +51,7 @@ func makeOrders(r *rand.Rand, n int) []order {
 // submitters submit stages in parallel and abort some of them.
 type submitters struct {
 	t        *testing.T
-	api      *api
+	api      *apiCalls
 	maxLive  int // largest number of stages that have not ended
 	progress *watchers
 

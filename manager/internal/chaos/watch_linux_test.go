@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // watchers read the events of each manager, also after its restarts, and check that
@@ -20,7 +20,7 @@ type watchers struct {
 	t *testing.T
 
 	mu         sync.Mutex
-	events     map[uint64]manager.Event
+	events     map[uint64]api.Event
 	ends       map[string]int // by stage
 	last       uint64
 	missed     int
@@ -29,7 +29,7 @@ type watchers struct {
 }
 
 func newWatchers(t *testing.T) *watchers {
-	return &watchers{t: t, events: map[uint64]manager.Event{}, ends: map[string]int{}}
+	return &watchers{t: t, events: map[uint64]api.Event{}, ends: map[string]int{}}
 }
 
 // ended returns how many stages have ended so far.
@@ -40,7 +40,7 @@ func (w *watchers) ended() int {
 }
 
 // follow reads a manager's events until ctx ends.
-func (w *watchers) follow(ctx context.Context, a *api) {
+func (w *watchers) follow(ctx context.Context, a *apiCalls) {
 	since := uint64(0)
 	for ctx.Err() == nil {
 		since = w.read(ctx, a, since)
@@ -50,7 +50,7 @@ func (w *watchers) follow(ctx context.Context, a *api) {
 
 // read reads the events after an id until the stream ends, and returns the id of the
 // last one.
-func (w *watchers) read(ctx context.Context, a *api, since uint64) uint64 {
+func (w *watchers) read(ctx context.Context, a *apiCalls, since uint64) uint64 {
 	resp, err := a.request(ctx, http.MethodGet, fmt.Sprintf("/api/events?since=%d", since), nil)
 	if err != nil {
 		return since
@@ -63,7 +63,7 @@ func (w *watchers) read(ctx context.Context, a *api, since uint64) uint64 {
 		case "event":
 			kind = value
 		case "data":
-			var e manager.Event
+			var e api.Event
 			if err := json.Unmarshal([]byte(value), &e); err != nil {
 				return since // the stream ended
 			}
@@ -76,7 +76,7 @@ func (w *watchers) read(ctx context.Context, a *api, since uint64) uint64 {
 	return since
 }
 
-func (w *watchers) recordEvent(a *api, kind string, e manager.Event) {
+func (w *watchers) recordEvent(a *apiCalls, kind string, e api.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if kind == "missed" {

@@ -33,6 +33,8 @@ type Registration struct {
 	Group string
 	// Draining delegates get nothing new, but all further tasks of their stages.
 	Draining bool
+	// Refused is a stage that the delegate refused since its last report. Nil means none.
+	Refused *Refusal `json:",omitempty"`
 }
 
 // DelegateState tells whether a delegate can work.
@@ -52,9 +54,16 @@ type Delegate struct {
 	// MaxStages bounds Stages, the stages that the delegate has. 0 is unbounded.
 	MaxStages, Stages int
 	// Running counts the tasks that the delegate has acquired and not answered.
-	Running           int
+	Running int
+	// StageIDs are the stages that the delegate has, and TaskIDs the single tasks that it has acquired, in the order of
+	// their ids.
+	StageIDs, TaskIDs []string
 	Registered        time.Time
 	LastHeartbeatSeen time.Time
+	// RefusedAt is the time of the report with Refused, the last one that had it.
+	RefusedAt time.Time
+	// History are the newest changes, the oldest in front.
+	History []Change
 }
 
 // delegate is the queue's state of a delegate.
@@ -88,6 +97,9 @@ type delegateFacts struct {
 	Due        instant `json:"due,omitempty"`     // of the next heartbeat; for a lost one, when it is forgotten
 	Version    uint64  `json:"version"`           // of its list
 	Unaware    bool    `json:"unaware,omitempty"` // of aborts
+	// History and Refused are for people only.
+	History []change `json:"history,omitempty"`
+	Refused *refusal `json:"refused,omitempty"`
 }
 
 // Register adds a delegate and returns its id. The id is a new one unless the account has
@@ -160,6 +172,11 @@ func (i *Registration) describes(r Registration) bool {
 // hear records a delegate's report and gives it work.
 func (q *Queue) hear(d *delegate, r Registration, now instant) {
 	took := d.takesWork()
+	noted := d.noting(now)
+	if r.Refused != nil {
+		d.Refused = &refusal{*r.Refused, now}
+		r.Refused = nil
+	}
 	d.describe(r)
 	if d.Lost || d.Seen == 0 { // back, or new
 		q.present++
@@ -174,6 +191,7 @@ func (q *Queue) hear(d *delegate, r Registration, now instant) {
 	if d.takesWork() != took {
 		d.changeAbility()
 	}
+	noted()
 	d.touch()
 	q.refill(d, now)
 }
@@ -241,9 +259,12 @@ func (q *Queue) SetDraining(account, id string, draining bool) error {
 	if err != nil {
 		return err
 	}
+	now := q.now()
+	noted := d.noting(now)
 	d.Drained = draining
+	noted()
 	d.changeAbility()
-	q.refill(d, q.now())
+	q.refill(d, now)
 	return nil
 }
 
@@ -286,6 +307,11 @@ func (q *Queue) Delegates(account string) []Delegate {
 			Registered: d.Registered.time(), LastHeartbeatSeen: d.Seen.time(),
 		}
 		v.Tags, v.Types = slices.Clone(v.Tags), slices.Clone(v.Types)
+		v.History = d.history()
+		if d.Refused != nil {
+			refused := d.Refused.Refusal
+			v.Refused, v.RefusedAt = &refused, d.Refused.At.time()
+		}
 		switch {
 		case d.Lost:
 			v.State = Gone
@@ -295,8 +321,13 @@ func (q *Queue) Delegates(account string) []Delegate {
 		for _, r := range d.open {
 			if r.State == acquired {
 				v.Running++
+				if !r.work.Stage {
+					v.TaskIDs = append(v.TaskIDs, r.work.ID)
+				}
 			}
 		}
+		v.StageIDs = slices.Sorted(maps.Keys(d.slots))
+		slices.Sort(v.TaskIDs)
 		out = append(out, v)
 	}
 	return out
@@ -374,7 +405,9 @@ func (d *delegate) expire(q *Queue, now instant) {
 // tasks of stages to its peers. All other tasks end as [Abandoned], except detached tasks,
 // which wait for its return.
 func (q *Queue) lose(d *delegate, now instant) {
+	noted := d.noting(now)
 	d.Lost = true
+	noted()
 	q.present--
 	d.changeAbility()
 	q.events = append(q.events, Event{Kind: Lost, At: now.time(), Account: d.account.id, Delegate: d.info.ID})

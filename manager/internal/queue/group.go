@@ -14,6 +14,7 @@ type group struct {
 	name         string // empty: all stages of the account
 	max          int    // 0: no limit
 	closed       bool   // nothing is given out
+	note         string // why it is closed, for people
 	used         int    // stages that are given out
 	requirements int    // whose stages belong to it
 	waiters      sorted[waiter]
@@ -23,6 +24,9 @@ func (g *group) full() bool { return g.closed || g.max > 0 && g.used >= g.max }
 
 // reason explains why a stage waits while the group is full.
 func (g *group) reason() string {
+	if g.closed && g.note != "" {
+		return "the account is paused (" + g.note + "), nothing is given to delegates until it is resumed"
+	}
 	if g.closed {
 		return "the account is paused, nothing is given to delegates until it is resumed"
 	}
@@ -56,18 +60,28 @@ func (q *Queue) SetLimit(account, name string, limit int) {
 
 // Pause begins or ends a pause of an account. A pause withdraws offers, and no delegate gets
 // new work. Delegates keep the tasks that they have acquired, and get further tasks of
-// their stages. The end of a pause offers the waiting works in their order.
-func (q *Queue) Pause(account string, paused bool) {
+// their stages. The end of a pause offers the waiting works in their order. The note is part of the reason why they
+// wait.
+func (q *Queue) Pause(account string, paused bool, note string) {
 	defer q.unlock(q.lock())
 	now, a := q.now(), q.account(account)
-	a.gate.closed = paused
-	if !paused {
+	a.gate.closed, a.gate.note = paused, ""
+	if paused {
+		a.gate.note = note
+	} else {
 		q.dispatch(nil, nil, []*group{&a.gate}, now)
 		return
 	}
 	for _, d := range a.sorted() {
 		q.withdraw(d, now)
 	}
+}
+
+// Paused reports whether an account is paused, with the note of the pause.
+func (q *Queue) Paused(account string) (paused bool, note string) {
+	defer q.unlock(q.lock())
+	a := q.find(account)
+	return a.gate.closed, a.gate.note
 }
 
 // Limits returns the limits of an account, in the order of their groups' names.

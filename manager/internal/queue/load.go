@@ -92,7 +92,7 @@ func (l *loader) loadAccount() {
 	var v savedAccount
 	l.json(recordAccount, &v)
 	l.account, l.numbers = l.q.account(v.ID), map[uint64]*delegate{}
-	l.account.gate.closed = v.Paused
+	l.account.gate.closed, l.account.gate.note = v.Paused, v.Note
 	for name, n := range v.Limits {
 		l.account.group(name).max = n
 	}

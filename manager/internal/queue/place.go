@@ -84,12 +84,7 @@ func (q *Queue) Waiting(account string) []Waiting {
 		if r.list == nil {
 			continue
 		}
-		oldest := r.first() // the first one of either priority
-		if c, i := r.works.find(waiting{turn: 1 << 63}); c < len(r.works.chunks) {
-			if normal := r.works.chunks[c][i].of; normal.Seq < oldest.Seq {
-				oldest = normal
-			}
-		}
+		oldest := r.oldest()
 		out = append(out, Waiting{
 			Stage: oldest.Stage, Selectors: oldest.Selectors, Count: r.works.size, Since: oldest.first.Submitted.time(),
 		})

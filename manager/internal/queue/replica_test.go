@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -69,7 +71,7 @@ func (p *replicas) SetUnaware(account, id string, unaware bool) error {
 }
 
 func (p *replicas) Pause(account string, paused bool) {
-	_ = p.each(func(q *Queue) error { q.Pause(account, paused); return nil })
+	_ = p.each(func(q *Queue) error { q.Pause(account, paused, ""); return nil })
 }
 
 func (p *replicas) SetLimit(account, group string, most int) {
@@ -256,7 +258,11 @@ func TestAQueueOfAnEarlierProgramIsLoaded(t *testing.T) {
 	require.NoError(t, err)
 	q := New(Config{})
 	require.NoError(t, q.Load(bytes.NewReader(saved)))
-	assert.Equal(t, string(save(t, everything(t).Queue)), string(save(t, q)))
+	now := everything(t).Queue
+	for _, d := range withRemoved(now.accounts[acc], slices.Collect(maps.Values(now.accounts[acc].works))) {
+		d.History = nil // the first program had none
+	}
+	assert.Equal(t, string(save(t, now)), string(save(t, q)))
 	checkIndex(t, q.accounts[acc])
 }
 

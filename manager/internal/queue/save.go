@@ -39,7 +39,7 @@ func (q *Queue) Save(w io.Writer) error {
 }
 
 func (s *recordWriter) account(a *account) {
-	v := savedAccount{ID: a.id, Paused: a.gate.closed, Limits: map[string]int{}}
+	v := savedAccount{ID: a.id, Paused: a.gate.closed, Note: a.gate.note, Limits: map[string]int{}}
 	for _, l := range a.limits() {
 		v.Limits[l.Group] = l.Max
 	}

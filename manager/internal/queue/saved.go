@@ -41,6 +41,7 @@ type savedHeader struct {
 type savedAccount struct {
 	ID     string         `json:"id"`
 	Paused bool           `json:"paused,omitempty"`
+	Note   string         `json:"note,omitempty"` // of the pause
 	Limits map[string]int `json:"limits,omitempty"`
 }
 

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // check compares the managers with the model and checks the invariants. If there are
@@ -197,7 +198,7 @@ func (h *history) parse(rt *rapid.T, a *account, shown []string) (all []string) 
 		}
 		shown = shown[1:]
 	}
-	var stages struct{ Stages []manager.Stage }
+	var stages struct{ Stages []api.Stage }
 	next(&stages)
 	for _, s := range stages.Stages {
 		var attempts []string
@@ -206,17 +207,17 @@ func (h *history) parse(rt *rapid.T, a *account, shown []string) (all []string) 
 		}
 		line := fmt.Sprintf("%s of %s %s place %d by %q attempts %q:", s.ID, s.Name, s.Status, s.Place, s.DelegateID, attempts)
 		line += fmt.Sprintf(" open %v, %q;", s.Open, s.FailureKind)
-		for _, p := range append(append([]manager.StepState{s.Init}, s.Steps...), s.Cleanup) {
+		for _, p := range append(append([]api.StepState{s.Init}, s.Steps...), s.Cleanup) {
 			line += fmt.Sprintf(" %s(%s) %s %q", p.ID, p.TaskID, p.Status, p.FailureKind)
 		}
 		all = append(all, line+"; "+reasonPrefix(s.Reason))
 	}
-	var delegates struct{ Delegates []manager.Delegate }
+	var delegates struct{ Delegates []api.Delegate }
 	next(&delegates)
 	for _, d := range delegates.Delegates {
 		all = append(all, fmt.Sprintf("%s %q %s %q %q: %d of %d, %d tasks", d.ID, d.Name, d.State, d.Tags, d.TaskTypes, d.Stages, d.MaxStages, d.Running))
 	}
-	var limits struct{ Limits []manager.Limit }
+	var limits struct{ Limits []api.Limit }
 	next(&limits)
 	for _, l := range limits.Limits {
 		all = append(all, fmt.Sprintf("%s %d of %d", l.Group, l.Used, l.Max))
@@ -231,7 +232,7 @@ func (h *history) parse(rt *rapid.T, a *account, shown []string) (all []string) 
 		all = append(all, line+", to stop"+strings.Join(append([]string{""}, l.Aborted...), " "))
 	}
 	for len(shown) > 0 {
-		var t manager.Task
+		var t api.Task
 		next(&t)
 		all = append(all, fmt.Sprintf("%s %s by %q; %s", t.ID, t.Status, t.DelegateID, reasonPrefix(t.Reason)))
 	}
@@ -266,7 +267,7 @@ func (h *history) compareEvents(rt *rapid.T, a *account) {
 	r := h.call(h.some(rt), a, "GET", fmt.Sprint("/api/events?since=", a.lastEvent), "")
 	var news []string
 	for _, text := range strings.Split(r.body.String(), "\n\n") {
-		var e manager.Event
+		var e api.Event
 		for _, line := range strings.Split(text, "\n") {
 			if data, ok := strings.CutPrefix(line, "data: "); ok {
 				if err := json.Unmarshal([]byte(data), &e); err != nil {
@@ -292,7 +293,7 @@ func (h *history) compareEvents(rt *rapid.T, a *account) {
 	a.expectedEvents = nil
 }
 
-func describeEvent(e *manager.Event) string {
+func describeEvent(e *api.Event) string {
 	switch e.Type {
 	case "stage":
 		return fmt.Sprintf("stage %s %s", e.Stage, e.Status)

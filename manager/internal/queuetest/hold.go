@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // This file models stages that are held open, and the calls about them.
@@ -186,11 +186,11 @@ func (h *history) appendSteps(rt *rapid.T) {
 	if !w.hold.closed {
 		w.leaseEnds = h.now + w.hold.lease
 	}
-	var now manager.Stage
+	var now api.Stage
 	got.into(rt, &now)
 	for _, i := range added {
 		p := &part{id: ids[i], status: queued, request: requests[i], timeout: orDefault(h.stepTimeout(), h.set.task)}
-		at := slices.IndexFunc(now.Steps, func(s manager.StepState) bool { return s.ID == ids[i] })
+		at := slices.IndexFunc(now.Steps, func(s api.StepState) bool { return s.ID == ids[i] })
 		if at < 0 {
 			rt.Fatalf("appended %s and got %+v", body, now)
 		}

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task"
 )
 
@@ -32,11 +33,11 @@ func (h *history) newID(rt *rapid.T, prefix string) string {
 }
 
 // timeout draws no time-out, or one that a jump can reach.
-func (h *history) timeout(rt *rapid.T, what string, seconds int) task.Millis {
+func (h *history) timeout(rt *rapid.T, what string, seconds int) int64 {
 	if h.clock == nil || !oneIn(rt, what, 3) {
 		return 0
 	}
-	return task.Millis(seconds * 1000)
+	return int64(seconds) * 1000 // milliseconds
 }
 
 // stepTimeout returns the time-out of appended steps.
@@ -48,11 +49,11 @@ func (h *history) stepTimeout() task.Millis {
 }
 
 // orDefault returns a time-out, or its default.
-func orDefault(t task.Millis, d time.Duration) time.Duration {
-	if t == 0 {
+func orDefault[M ~int64](ms M, d time.Duration) time.Duration {
+	if ms == 0 {
 		return d
 	}
-	return t.Duration()
+	return task.Millis(ms).Duration()
 }
 
 func (h *history) anySelectors(rt *rapid.T) []string {
@@ -65,9 +66,9 @@ var anInit = json.RawMessage(`{"envs":{}}`)
 var priorities = []string{"", "NORMAL", "HIGH"}
 
 func (h *history) submitStage(rt *rapid.T) {
-	req := manager.StageRequest{
+	req := api.StageRequest{
 		ID: h.newID(rt, "s"), Name: h.in.name, Selectors: h.anySelectors(rt), Priority: pick(rt, "priority", priorities),
-		Timeout: h.timeout(rt, "timeout", 50), QueueTimeout: h.timeout(rt, "queue", 40), InitTimeout: h.timeout(rt, "init", 15),
+		TimeoutMS: h.timeout(rt, "timeout", 50), QueueTimeoutMS: h.timeout(rt, "queue", 40), InitTimeoutMS: h.timeout(rt, "init", 15),
 		Pipeline: pick(rt, "pipeline", []string{"", "web"}),
 		Init:     anInit,
 	}
@@ -75,32 +76,32 @@ func (h *history) submitStage(rt *rapid.T) {
 		req.Labels = map[string]string{"env": "prod"}
 	}
 	if oneIn(rt, "hold", 3) {
-		req.Hold = &manager.Hold{Lease: 60_000}
+		req.Hold = &api.Hold{LeaseMS: 60_000}
 		if h.clock == nil {
-			req.Hold.Lease = 86_400_000
+			req.Hold.LeaseMS = 86_400_000
 		}
 	} else if oneIn(rt, "retry", 3) {
-		req.Retry = &manager.Retry{
-			MaxAttempts: 1 + below(rt, "attempts", 3), Backoff: 10_000, MaxBackoff: 40_000,
+		req.Retry = &api.Retry{
+			MaxAttempts: 1 + below(rt, "attempts", 3), BackoffMS: 10_000, MaxBackoffMS: 40_000,
 			On: pick(rt, "on", [][]string{{"lost"}, {"timeout"}, {"failure"}, {"lost", "failure", "timeout"}}),
 		}
 		if h.clock == nil {
-			req.Retry.Backoff, req.Retry.MaxBackoff = 3_600_000, 14_400_000
+			req.Retry.BackoffMS, req.Retry.MaxBackoffMS = 3_600_000, 14_400_000
 		}
 	}
 	for i := range below(rt, "steps", 3) {
-		req.Steps = append(req.Steps, manager.StepRequest{
+		req.Steps = append(req.Steps, api.StepRequest{
 			ID: fmt.Sprint("step", i+1), RunOn: pick(rt, "run on", []string{"", "", "failure", "always"}),
-			Timeout: h.timeout(rt, "step", 15),
+			TimeoutMS: h.timeout(rt, "step", 15),
 		})
 	}
 	w := &work{
 		acc: h.in, id: req.ID, request: asJSON(req), high: req.Priority == "HIGH", selectors: req.Selectors,
-		variants: kinds, groups: []string{"account"}, queueTimeout: orDefault(req.QueueTimeout, h.set.queue),
-		stage: &stage{status: queued, timeout: req.Timeout.Duration(), next: 1},
+		variants: kinds, groups: []string{"account"}, queueTimeout: orDefault(req.QueueTimeoutMS, h.set.queue),
+		stage: &stage{status: queued, timeout: task.Millis(req.TimeoutMS).Duration(), next: 1},
 	}
 	if req.Hold != nil {
-		w.hold = &hold{lease: req.Hold.Lease.Duration()}
+		w.hold = &hold{lease: task.Millis(req.Hold.LeaseMS).Duration()}
 	}
 	if req.Pipeline != "" {
 		w.groups = append(w.groups, "pipeline:web")
@@ -109,19 +110,19 @@ func (h *history) submitStage(rt *rapid.T) {
 		w.groups = append(w.groups, "label:env=prod")
 	}
 	if r := req.Retry; r != nil {
-		w.retries = retries{r.MaxAttempts, r.On, r.Backoff.Duration()}
+		w.retries = retries{r.MaxAttempts, r.On, task.Millis(r.BackoffMS).Duration()}
 	}
-	var got manager.Stage
+	var got api.Stage
 	h.expect(rt, 202, "POST", "/api/stages", w.request).into(rt, &got)
 	if got.ID != w.id || len(got.Steps) != len(req.Steps) {
 		rt.Fatalf("submitted %s and got %+v", w.request, got)
 	}
-	add := func(s manager.StepState, runOn string, timeout time.Duration) {
+	add := func(s api.StepState, runOn string, timeout time.Duration) {
 		w.parts = append(w.parts, &part{id: s.ID, first: s.TaskID, task: s.TaskID, status: queued, runOn: runOn, timeout: timeout})
 	}
-	add(got.Init, "", orDefault(req.InitTimeout, h.set.task))
+	add(got.Init, "", orDefault(req.InitTimeoutMS, h.set.task))
 	for i, s := range got.Steps {
-		add(s, req.Steps[i].RunOn, orDefault(req.Steps[i].Timeout, h.set.task))
+		add(s, req.Steps[i].RunOn, orDefault(req.Steps[i].TimeoutMS, h.set.task))
 	}
 	add(got.Cleanup, "", h.set.cleanup)
 	w.current = w.init()
@@ -132,9 +133,9 @@ func (h *history) submitTask(rt *rapid.T) {
 	req := manager.TaskRequest{
 		Task:      task.Task{ID: h.newID(rt, "t"), Type: pick(rt, "type", []string{"custom", "custom", "custom", "rare"})},
 		Selectors: h.anySelectors(rt), Priority: pick(rt, "priority", priorities),
-		QueueTimeout: h.timeout(rt, "queue", 40),
+		QueueTimeout: task.Millis(h.timeout(rt, "queue", 40)),
 	}
-	req.Task.Timeout = h.timeout(rt, "timeout", 20)
+	req.Task.Timeout = task.Millis(h.timeout(rt, "timeout", 20))
 	timeout := orDefault(req.Task.Timeout, h.set.task)
 	w := &work{
 		acc: h.in, id: req.Task.ID, request: asJSON(req), high: req.Priority == "HIGH", selectors: req.Selectors,
@@ -177,7 +178,7 @@ func (h *history) submitAgain(rt *rapid.T) {
 		if w.high {
 			i--
 		}
-		h.expect(rt, 409, "POST", "/api/stages", asJSON(manager.StageRequest{ID: w.id, Priority: priorities[i], Init: anInit}))
+		h.expect(rt, 409, "POST", "/api/stages", asJSON(api.StageRequest{ID: w.id, Priority: priorities[i], Init: anInit}))
 	default:
 		h.expect(rt, 409, "POST", "/api/tasks", fmt.Sprintf(`{"id":%q,"type":"yet another"}`, w.id))
 	}
